@@ -1,0 +1,3 @@
+module github.com/nodeagent-io/nodeagent
+
+go 1.26
