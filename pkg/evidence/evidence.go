@@ -1,0 +1,226 @@
+// Package evidence is plain data about one terminating pod, and about its node,
+// at one moment. It is what the readers (proc, cri, kubelet) fill in, what the
+// rules of package diagnose look at, and what `nodeagent capture` writes: a
+// captured incident is one Pod as JSON.
+//
+// Three things hold everywhere in it. Unknown is not absent: a source that
+// could not be read stands in Pod.Missing, and what it would have told is left
+// empty. Moments are times, never durations, so that a fixture says the same
+// whenever it is read. And nothing private is in it: no environment, no
+// argument values, no annotations, no file names inside a pod's volumes.
+package evidence
+
+import "time"
+
+// A Source is a place that evidence comes from.
+type Source string
+
+// The sources. A rule names those it needs; when one is missing, the rule is
+// reported as unknown instead of being run.
+const (
+	Processes  Source = "processes"  // the tasks of the pod's cgroup, and their parents
+	Suspects   Source = "suspects"   // the files of suspicious tasks that may block their reader
+	Cgroups    Source = "cgroups"    // the pod's control groups
+	Mounts     Source = "mounts"     // the host's mount table
+	Containers Source = "containers" // the container records of containerd's CRI plugin
+	Shims      Source = "shims"      // what the shims answer about their tasks
+	Containerd Source = "containerd" // whether containerd answers, and its process
+	Kubelet    Source = "kubelet"    // the kubelet's process and health
+)
+
+// A Pod is what is known of one terminating pod at one moment.
+type Pod struct {
+	// Time is when the gathering began. Rules use it and never the clock.
+	Time time.Time `json:"time"`
+
+	Namespace string `json:"namespace"`
+	Name      string `json:"name"`
+	UID       string `json:"uid"`
+	// RuntimeUID is the UID under which kubelet's directories, containerd and
+	// the cgroups know the pod. It differs from UID for the mirror pod of a
+	// static pod only (annotation kubernetes.io/config.hash).
+	RuntimeUID string `json:"runtimeUID"`
+	Mirror     bool   `json:"mirror,omitempty"`
+	// HostPID and ShareProcessNamespace say that a container's first process
+	// is not the init of a PID namespace of its own.
+	HostPID               bool `json:"hostPID,omitempty"`
+	ShareProcessNamespace bool `json:"shareProcessNamespace,omitempty"`
+	// ResourceClaims counts the pod's dynamic resource claims.
+	ResourceClaims int `json:"resourceClaims,omitempty"`
+
+	// Phase is status.phase: Pending, Running, Succeeded, Failed. Kubelet sets
+	// the last two only when all containers have ended.
+	Phase string `json:"phase"`
+	// DeletionRequested is when the deletion was first seen to have been
+	// asked for; Deadline is metadata.deletionTimestamp, which already
+	// includes the grace period.
+	DeletionRequested time.Time `json:"deletionRequested"`
+	Deadline          time.Time `json:"deadline"`
+	// GracePeriodSeconds is metadata.deletionGracePeriodSeconds. 0 means a
+	// force delete, or that kubelet has asked for the final delete.
+	GracePeriodSeconds int64    `json:"gracePeriodSeconds"`
+	Finalizers         []string `json:"finalizers,omitempty"`
+
+	// Containers has one entry for each container of the pod's specification,
+	// and for each one that containerd knows (its sandbox too).
+	Containers []Container `json:"containers,omitempty"`
+	Cgroups    []Cgroup    `json:"cgroups,omitempty"`
+	// Tasks are the live threads in the pod's cgroups and the zombie leaders
+	// of live threads.
+	Tasks []Task `json:"tasks,omitempty"`
+	// Parents are the processes outside the pod's cgroups that are parent or
+	// tracer of one of its tasks, and the shims of its containers.
+	Parents []Task `json:"parents,omitempty"`
+	// Mounts are the host's mounts that belong to the pod: its volumes below
+	// the kubelet's pod directory.
+	Mounts []Mount `json:"mounts,omitempty"`
+	Node   Node    `json:"node"`
+
+	// Missing says of each source that could not be read in full why not.
+	Missing map[Source]string `json:"missing,omitempty"`
+}
+
+// Lack records why a source could not be read in full. The first reason stays.
+func (p *Pod) Lack(s Source, why string) {
+	if _, ok := p.Missing[s]; ok {
+		return
+	}
+	if p.Missing == nil {
+		p.Missing = make(map[Source]string)
+	}
+	p.Missing[s] = why
+}
+
+// Container finds a container by its containerd ID.
+func (p *Pod) Container(id string) (*Container, bool) {
+	if id == "" {
+		return nil, false
+	}
+	for i := range p.Containers {
+		if p.Containers[i].ID == id {
+			return &p.Containers[i], true
+		}
+	}
+	return nil, false
+}
+
+// ContainerName names the container that a task belongs to, or "" for a task
+// in no container's cgroup.
+func (p *Pod) ContainerName(t *Task) string {
+	c, ok := p.Container(t.Container)
+	if !ok {
+		return ""
+	}
+	return c.Name
+}
+
+// Overdue says how far the pod is past its deadline; negative inside its grace
+// period.
+func (p *Pod) Overdue() time.Duration { return p.Time.Sub(p.Deadline) }
+
+// A ContainerKind tells a container's role in its pod.
+type ContainerKind string
+
+// The kinds of containers. A Sidecar is an init container with restartPolicy
+// Always; it is stopped after the app containers. A Sandbox holds the pod's
+// network namespace ("pause").
+const (
+	App       ContainerKind = "app"
+	Init      ContainerKind = "init"
+	Sidecar   ContainerKind = "sidecar"
+	Ephemeral ContainerKind = "ephemeral"
+	Sandbox   ContainerKind = "sandbox"
+)
+
+// A ContainerState is the CRI's view of a container. Running does not mean
+// that a process lives: the CRI says Exited only after the shim has deleted
+// its task.
+type ContainerState string
+
+// The container states of the CRI. A sandbox is Running while it is READY.
+const (
+	StateCreated ContainerState = "created"
+	StateRunning ContainerState = "running"
+	StateExited  ContainerState = "exited"
+	StateUnknown ContainerState = "unknown"
+)
+
+// A Container is what the pod's specification, the CRI and the shim say of one
+// container.
+type Container struct {
+	Name string        `json:"name"`
+	Kind ContainerKind `json:"kind"`
+	// PreStop says that the specification has a preStop hook: the stop signal
+	// is sent only after it.
+	PreStop bool `json:"preStop,omitempty"`
+
+	// ID is containerd's, "" when containerd knows no such container.
+	ID    string         `json:"id,omitempty"`
+	State ContainerState `json:"state,omitempty"`
+	// Runtime is containerd's runtime name, for example io.containerd.runc.v2.
+	Runtime string `json:"runtime,omitempty"`
+	// Program is the base name of the first argument, "" when not known.
+	Program string `json:"program,omitempty"`
+	// StopSignal is the effective stop signal: the container's, else the
+	// image's STOPSIGNAL, else SIGTERM. 0 when it could not be read.
+	StopSignal Signal `json:"stopSignal,omitempty"`
+
+	Task ShimTask `json:"task"`
+}
+
+// A ShimTask is what the shim answers about a container's task.
+type ShimTask struct {
+	// Status is containerd's task status in lower case: created, running,
+	// stopped, paused, pausing, unknown. "" when the shim was not asked or
+	// gave none.
+	Status string `json:"status,omitempty"`
+	// PID is the container's first process on the host, 0 when not known.
+	PID int `json:"pid,omitempty"`
+	// Absent says that containerd answered that it has no such task.
+	Absent bool `json:"absent,omitempty"`
+	// Asked is when the answer, or its absence, is from: a shim that did not
+	// answer is not asked at every reading.
+	Asked time.Time `json:"asked,omitzero"`
+	// UnansweredSince is when the shim was first asked without an answer
+	// within its deadline; zero while it answers. Attempts counts the
+	// questions without an answer since then.
+	UnansweredSince time.Time `json:"unansweredSince,omitzero"`
+	Attempts        int       `json:"attempts,omitempty"`
+}
+
+// A Node is what the pod's verdict needs to know of its node.
+type Node struct {
+	Name       string            `json:"name"`
+	Kernel     string            `json:"kernel,omitempty"`
+	Containerd ContainerdService `json:"containerd"`
+	Kubelet    KubeletService    `json:"kubelet"`
+	// Blocked are the tasks of the whole node that are in state D, with their
+	// owners. It is read at most once per period and only while a pod is
+	// overdue.
+	Blocked []Task `json:"blocked,omitempty"`
+}
+
+// A ContainerdService is containerd's health as one question to it shows.
+type ContainerdService struct {
+	// Process is containerd's own process; nil when it was not looked for or
+	// not found.
+	Process *Task `json:"process,omitempty"`
+	// Error is why the last question failed, "" when it was answered. Refused
+	// says that nobody listened on the socket.
+	Error   string `json:"error,omitempty"`
+	Refused bool   `json:"refused,omitempty"`
+	// UnansweredSince and Attempts are as for ShimTask.
+	UnansweredSince time.Time `json:"unansweredSince,omitzero"`
+	Attempts        int       `json:"attempts,omitempty"`
+}
+
+// A KubeletService is the kubelet as seen from outside.
+type KubeletService struct {
+	// Process is the kubelet's main thread; nil when there is no such process.
+	Process *Task `json:"process,omitempty"`
+	// Health is the body or the error of its /healthz: "ok" when healthy, ""
+	// when it was not asked.
+	Health string `json:"health,omitempty"`
+	// Blocked are the kubelet's threads in state D.
+	Blocked []Task `json:"blocked,omitempty"`
+}

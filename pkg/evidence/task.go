@@ -1,0 +1,170 @@
+package evidence
+
+import "time"
+
+// A TaskState is the letter that the kernel gives a task in the "State:" line
+// of /proc/PID/status (fs/proc/array.c).
+type TaskState string
+
+// The task states that rules tell apart.
+const (
+	Runnable        TaskState = "R"
+	Sleeping        TaskState = "S"
+	Uninterruptible TaskState = "D"
+	Stopped         TaskState = "T"
+	Traced          TaskState = "t"
+	Zombie          TaskState = "Z"
+	Dead            TaskState = "X"
+	Idle            TaskState = "I"
+)
+
+// PFExiting is the bit of Task.Flags that says that the task is inside do_exit
+// (PF_EXITING, include/linux/sched.h).
+const PFExiting = 0x4
+
+// A Task is one thread, as its files below /proc/PID/task/TID show it.
+type Task struct {
+	PID int `json:"pid"`
+	TID int `json:"tid"`
+	// PPID, NSpid, Threads and TracerPID are as in /proc/PID/status. NSpid
+	// ends with the PID in the innermost namespace; 1 there is its init.
+	PPID      int       `json:"ppid,omitempty"`
+	NSpid     []int     `json:"nspid,omitempty"`
+	Threads   int       `json:"threads,omitempty"`
+	TracerPID int       `json:"tracerPID,omitempty"`
+	Comm      string    `json:"comm"`
+	State     TaskState `json:"state"`
+	// CoreDumping is the process-wide flag of that name.
+	CoreDumping bool `json:"coreDumping,omitempty"`
+	// Kernel says that this is a thread of the kernel.
+	Kernel bool `json:"kernel,omitempty"`
+
+	// The signal sets. Pending and Blocked are the thread's own; the others
+	// belong to its process.
+	Pending       SignalSet `json:"sigPnd,omitempty"`
+	SharedPending SignalSet `json:"shdPnd,omitempty"`
+	Blocked       SignalSet `json:"sigBlk,omitempty"`
+	Ignored       SignalSet `json:"sigIgn,omitempty"`
+	Caught        SignalSet `json:"sigCgt,omitempty"`
+
+	// Switches is the sum of voluntary and involuntary context switches.
+	// UnchangedSince is the time of the first of the readings in a row that
+	// showed the same task in the same state with the same Switches.
+	Switches       uint64    `json:"switches,omitempty"`
+	UnchangedSince time.Time `json:"unchangedSince,omitzero"`
+
+	// Container is the ID of the container whose cgroup the task is in.
+	// Cgroup is its path below the cgroup mount, kept for tasks outside the
+	// pod; Owner says in a word whose it is (a pod's UID, kubelet, containerd,
+	// shim, kernel), for the node view.
+	Container string `json:"container,omitempty"`
+	Cgroup    string `json:"cgroup,omitempty"`
+	Owner     string `json:"owner,omitempty"`
+
+	// Probe is what the files say that may block their reader. It is nil for
+	// a task that was no suspect.
+	Probe *Probe `json:"probe,omitempty"`
+}
+
+// Leader says that the task is the first thread of its process.
+func (t *Task) Leader() bool { return t.PID == t.TID }
+
+// NamespaceInit says that the task's process is PID 1 of a PID namespace other
+// than the host's. The kernel drops signals to it that it neither catches,
+// ignores nor blocks (SIGNAL_UNKILLABLE, kernel/signal.c).
+func (t *Task) NamespaceInit() bool {
+	return len(t.NSpid) > 1 && t.NSpid[len(t.NSpid)-1] == 1
+}
+
+// Killed says that SIGKILL is pending: something has killed the task, and it
+// has not died of it yet.
+func (t *Task) Killed() bool {
+	return t.Pending.Has(SIGKILL) || t.SharedPending.Has(SIGKILL)
+}
+
+// Exiting says that the task is known to be inside do_exit.
+func (t *Task) Exiting() bool { return t.Probe != nil && t.Probe.Flags&PFExiting != 0 }
+
+// Unchanged says how long the task has been seen without any change.
+func (t *Task) Unchanged(now time.Time) time.Duration {
+	if t.UnchangedSince.IsZero() {
+		return 0
+	}
+	return now.Sub(t.UnchangedSince)
+}
+
+// same reports whether two readings show the same thread that has not run in
+// between.
+func (t *Task) same(o *Task) bool {
+	return t.PID == o.PID && t.TID == o.TID && t.Comm == o.Comm && t.State == o.State &&
+		t.Switches == o.Switches && (t.Probe == nil || o.Probe == nil || t.Probe.Start == o.Probe.Start)
+}
+
+// A Probe is what /proc/PID/task/TID/{stat,wchan,stack,syscall} and the file or
+// path behind a blocked system call show. Reading these can block for ever, so
+// a helper process reads them.
+type Probe struct {
+	// Hung names the files whose read did not return in time. Hung "stat"
+	// means that the process is stuck inside execve.
+	Hung []string `json:"hung,omitempty"`
+	// Start is the start time in clock ticks since boot (stat, field 22).
+	Start uint64 `json:"start,omitempty"`
+	// Flags are the PF_ bits (stat, field 9).
+	Flags uint64 `json:"flags,omitempty"`
+	// Wchan is the kernel function the task sleeps in; Stack the kernel stack
+	// by function name, innermost first.
+	Wchan string   `json:"wchan,omitempty"`
+	Stack []string `json:"stack,omitempty"`
+	// Syscall is the name of the system call that blocks, "" when unknown or
+	// when the task is not in one (a page fault: Fault is set).
+	Syscall string `json:"syscall,omitempty"`
+	Fault   bool   `json:"fault,omitempty"`
+	// Mount is the mount that the blocked call works on, and Via how it was
+	// found: "fd 3", "path", "working directory".
+	Mount *Mount `json:"mount,omitempty"`
+	Via   string `json:"via,omitempty"`
+	// VolumePath is set when the path argument of the blocked call lies below
+	// a pod's directory of the kubelet; it ends with the volume's name.
+	VolumePath string `json:"volumePath,omitempty"`
+}
+
+// A Mount is one line of a mountinfo file (proc(5)), with its octal escapes
+// undone and without the options that could hold secrets.
+type Mount struct {
+	ID       int    `json:"id"`
+	ParentID int    `json:"parentID,omitempty"`
+	Device   string `json:"device"` // major:minor
+	Root     string `json:"root,omitempty"`
+	Point    string `json:"point"`
+	Type     string `json:"type"`
+	Source   string `json:"source,omitempty"`
+	// Server is the address that a network file system's options name.
+	Server   string `json:"server,omitempty"`
+	ReadOnly bool   `json:"readOnly,omitempty"`
+	// Volume and Plugin are set for a mount below a pod's directory of the
+	// kubelet: pods/UID/volumes/PLUGIN/VOLUME.
+	Volume string `json:"volume,omitempty"`
+	Plugin string `json:"plugin,omitempty"`
+	// Backing is the mount that holds an overlay's upper directory.
+	Backing *Mount `json:"backing,omitempty"`
+	// FUSEWaiting is the number of requests that wait for the daemon of a FUSE
+	// connection; nil when it could not be read or for other types.
+	FUSEWaiting *int `json:"fuseWaiting,omitempty"`
+}
+
+// A Cgroup is one control group of the pod.
+type Cgroup struct {
+	// Path is below the mount point of the hierarchy.
+	Path string `json:"path"`
+	// Version is 1 or 2.
+	Version int `json:"version"`
+	// Container is the ID of the container whose group this is, "" for the
+	// pod's own.
+	Container string `json:"container,omitempty"`
+	Threads   int    `json:"threads,omitempty"`
+	// PIDs is pids.current, which counts zombies too; -1 when not read.
+	PIDs int64 `json:"pids"`
+	// Frozen says that the group is frozen: cgroup.events "frozen 1", or
+	// freezer.state FROZEN or FREEZING.
+	Frozen bool `json:"frozen,omitempty"`
+}
