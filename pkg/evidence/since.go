@@ -34,8 +34,11 @@ func sinceOne(now, before *Task, t time.Time) {
 	if now == nil {
 		return
 	}
-	now.UnchangedSince = t
+	now.UnchangedSince, now.SignalsSince = t, t
 	if before != nil && !before.UnchangedSince.IsZero() && now.same(before) {
 		now.UnchangedSince = before.UnchangedSince
+	}
+	if before != nil && !before.SignalsSince.IsZero() && now.sameSignals(before) {
+		now.SignalsSince = before.SignalsSince
 	}
 }

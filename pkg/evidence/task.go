@@ -52,6 +52,10 @@ type Task struct {
 	// showed the same task in the same state with the same Switches.
 	Switches       uint64    `json:"switches,omitempty"`
 	UnchangedSince time.Time `json:"unchangedSince,omitzero"`
+	// SignalsSince is the time of the first of the readings in a row that
+	// showed the same program with the same dispositions of signals: a program
+	// that starts has not installed its handlers yet.
+	SignalsSince time.Time `json:"signalsSince,omitzero"`
 
 	// Container is the ID of the container whose cgroup the task is in.
 	// Cgroup is its path below the cgroup mount, kept for tasks outside the
@@ -100,6 +104,14 @@ func (t *Task) same(o *Task) bool {
 		t.Switches == o.Switches && (t.Probe == nil || o.Probe == nil || t.Probe.Start == o.Probe.Start)
 }
 
+// sameSignals reports whether two readings show the same program with the same
+// dispositions. Comm is compared because it changes with the program that a
+// process executes.
+func (t *Task) sameSignals(o *Task) bool {
+	return t.PID == o.PID && t.TID == o.TID && t.Comm == o.Comm &&
+		t.Blocked == o.Blocked && t.Ignored == o.Ignored && t.Caught == o.Caught
+}
+
 // A Probe is what /proc/PID/task/TID/{stat,wchan,stack,syscall} and the file or
 // path behind a blocked system call show. Reading these can block for ever, so
 // a helper process reads them.
@@ -111,6 +123,9 @@ type Probe struct {
 	Start uint64 `json:"start,omitempty"`
 	// Flags are the PF_ bits (stat, field 9).
 	Flags uint64 `json:"flags,omitempty"`
+	// Exe is the base name of the program file (readlink of exe), "" when it
+	// could not be read. It tells a script's shell, which comm does not.
+	Exe string `json:"exe,omitempty"`
 	// Wchan is the kernel function the task sleeps in; Stack the kernel stack
 	// by function name, innermost first.
 	Wchan string   `json:"wchan,omitempty"`
@@ -136,8 +151,11 @@ type Mount struct {
 	Device   string `json:"device"` // major:minor
 	Root     string `json:"root,omitempty"`
 	Point    string `json:"point"`
-	Type     string `json:"type"`
-	Source   string `json:"source,omitempty"`
+	// HostPoint is where the same device is mounted in the host's mount table,
+	// which is what an operator on the node can name; "" when it is not.
+	HostPoint string `json:"hostPoint,omitempty"`
+	Type      string `json:"type"`
+	Source    string `json:"source,omitempty"`
 	// Server is the address that a network file system's options name.
 	Server   string `json:"server,omitempty"`
 	ReadOnly bool   `json:"readOnly,omitempty"`
