@@ -35,7 +35,7 @@ var placeholder = regexp.MustCompile(`\{[a-zA-Z]+\}`)
 // on a page, so that the reader sees what to look up.
 func fill(text string, values map[string]string) string {
 	return placeholder.ReplaceAllStringFunc(text, func(m string) string {
-		if v, ok := values[m[1:len(m)-1]]; ok && v != "" {
+		if v, ok := values[m[1:len(m)-1]]; ok {
 			return v
 		}
 		return strings.ToUpper(m[1 : len(m)-1])

@@ -9,10 +9,10 @@ type Phase string
 const (
 	Delivery         Phase = "Delivery"         // the kubelet has not been told, or does not act
 	Startup          Phase = "Startup"          // the kubelet is still starting the pod
-	PreStop          Phase = "PreStop"          // a preStop hook runs
+	PreStop          Phase = "PreStop"          // a preStop hook may run
 	StopSignal       Phase = "StopSignal"       // the stop signal is sent, the processes live on
 	Kill             Phase = "Kill"             // SIGKILL is sent, the kernel has not ended them
-	Runtime          Phase = "Runtime"          // the processes are gone, or containerd or a shim does not answer
+	Runtime          Phase = "Runtime"          // the processes are gone, or containerd does not answer
 	Sandbox          Phase = "Sandbox"          // the sandbox and its network are taken down
 	DynamicResources Phase = "DynamicResources" // a driver has to unprepare a resource claim
 	Volumes          Phase = "Volumes"          // volumes are unmounted
@@ -22,4 +22,125 @@ const (
 	PhaseUnknown     Phase = "Unknown"          // the evidence does not tell
 )
 
-func locate(p *evidence.Pod) Phase { return PhaseUnknown }
+// locate says which phase the pod's termination is in. Kubelet sets a terminal
+// status.phase only when no container can run any more
+// (pkg/kubelet/status/status_manager.go, hasPodTransitionedToTerminalPhase), so
+// it splits the phases in two halves.
+func locate(p *evidence.Pod) Phase {
+	if p.Phase == "Succeeded" || p.Phase == "Failed" {
+		return locateAfterContainers(p)
+	}
+	if !p.Node.Containerd.UnansweredSince.IsZero() || p.Node.Containerd.Refused {
+		return Runtime
+	}
+	if missing(p, evidence.Processes, evidence.Cgroups) {
+		return PhaseUnknown
+	}
+	live := appTasks(p)
+	if len(live) > 0 {
+		return locateAmongTasks(p, live)
+	}
+	if missing(p, evidence.Containers) {
+		return PhaseUnknown
+	}
+	return locateInRuntime(p)
+}
+
+// locateAmongTasks is for a pod of which processes live.
+func locateAmongTasks(p *evidence.Pod, live []*evidence.Task) Phase {
+	for _, t := range live {
+		if dying(t) {
+			return Kill
+		}
+	}
+	if p.Overdue() < 0 {
+		for _, c := range p.Containers {
+			if c.PreStop && c.State == evidence.StateRunning {
+				return PreStop
+			}
+		}
+	}
+	return StopSignal
+}
+
+// locateInRuntime is for a pod without a live process of its containers, of
+// which the kubelet has not said yet that they have ended.
+func locateInRuntime(p *evidence.Pod) Phase {
+	known, sandbox := false, false
+	for _, c := range p.Containers {
+		if c.ID == "" {
+			continue
+		}
+		known = true
+		if c.Kind == evidence.Sandbox {
+			sandbox = sandbox || c.State == evidence.StateRunning
+			continue
+		}
+		if c.State == evidence.StateRunning || c.State == evidence.StateUnknown {
+			return Runtime
+		}
+	}
+	switch {
+	case sandbox && known:
+		return Sandbox
+	case p.ResourceClaims > 0 && known:
+		return DynamicResources
+	}
+	// Either the kubelet never started the pod, or it cannot write the status:
+	// the evidence here does not tell the two apart.
+	return PhaseUnknown
+}
+
+// locateAfterContainers is for a pod in a terminal phase. What is left on the
+// node comes before finalizers: a force delete, or the deletion of a pod that
+// had ended, sets a grace period of 0 at once while the node still works.
+func locateAfterContainers(p *evidence.Pod) Phase {
+	switch {
+	case missing(p, evidence.Mounts):
+		return PhaseUnknown
+	case len(p.Mounts) > 0 || kubeletBusyWithVolume(p) != nil:
+		return Volumes
+	case missing(p, evidence.Cgroups):
+		return PhaseUnknown
+	case len(p.Cgroups) > 0:
+		return PodCgroup
+	case len(p.Finalizers) > 0 && p.GracePeriodSeconds == 0:
+		return Finalizers
+	}
+	return FinalDelete
+}
+
+// missing reports whether any of the sources could not be read.
+func missing(p *evidence.Pod, sources ...evidence.Source) bool {
+	for _, s := range sources {
+		if _, ok := p.Missing[s]; ok {
+			return true
+		}
+	}
+	return false
+}
+
+// appTasks are the pod's live tasks outside of its sandbox container: the
+// sandbox lives until the containers have ended.
+func appTasks(p *evidence.Pod) []*evidence.Task {
+	var out []*evidence.Task
+	for i := range p.Tasks {
+		t := &p.Tasks[i]
+		if c, ok := p.Container(t.Container); ok && c.Kind == evidence.Sandbox {
+			continue
+		}
+		if t.State == evidence.Zombie && t.Threads <= 1 || t.State == evidence.Dead {
+			continue
+		}
+		out = append(out, t)
+	}
+	return out
+}
+
+// dying says that the task has been killed, by whatever signal, and is still
+// there. A plain SIGTERM with the default action leaves SIGKILL pending in each
+// thread too; of a process killed while a thread cannot end, the leader is a
+// zombie with live threads.
+func dying(t *evidence.Task) bool {
+	return t.Killed() || t.Exiting() || t.Leader() && t.State == evidence.Zombie && t.Threads > 1
+}

@@ -1,0 +1,58 @@
+package diagnose
+
+import (
+	"strconv"
+
+	"github.com/nodeagent-io/nodeagent/pkg/evidence"
+)
+
+// ContainerdHung is a containerd that accepts questions and does not answer.
+var ContainerdHung = &Rule{
+	Cause:  "ContainerdHung",
+	Phases: []Phase{Runtime},
+	Doc: Doc{
+		Layer:   "runtime",
+		Message: "containerd{process} does not answer: repeated questions have got no answer since {since}. The kubelet cannot stop any container of this node",
+		Meaning: "The kubelet stops containers through containerd. While containerd hangs, no pod of the node can end, and after three minutes the node turns NotReady because its pod lifecycle event generator (PLEG) is blocked.",
+		Evidence: "Two questions for its version, three seconds or more apart, were not answered within two seconds, though the socket accepts connections. " +
+			"A containerd that is not running refuses the connection and is a different cause; a single shim that hangs leaves containerd itself answering (ShimHung).",
+		Remedy: "On the node: save a goroutine dump with kill -USR1 {pid} (it goes to containerd's log), then systemctl restart containerd. Containers keep running through the restart.",
+		Danger: "Do not kill containerd-shim processes and do not reboot before the dump is saved. Check that containerd's unit has KillMode=process: without it a restart kills every container. " +
+			"A force delete leaves the containers running, unseen.",
+		Families: []Family{
+			{
+				Name:    "Stopped",
+				Meaning: "containerd's process is stopped: somebody or something sent it SIGSTOP.",
+				Remedy:  "On the node: kill -CONT {pid} lets containerd go on at once; then find who stopped it.",
+			},
+			{
+				Name:    "Blocked",
+				Meaning: "containerd's main thread is in uninterruptible sleep: its own storage does not answer.",
+				Remedy:  "On the node: repair the storage below containerd's root directory; the thread sleeps in {function}. A restart cannot end a process in this state.",
+			},
+		},
+	},
+	Check: func(p *evidence.Pod) []Finding {
+		c := p.Node.Containerd
+		if c.Refused || c.UnansweredSince.IsZero() || c.Attempts < 2 || p.Time.Sub(c.UnansweredSince) < Stuck {
+			return nil
+		}
+		f := Finding{Confidence: Proved, Values: map[string]string{
+			"since":   clock(c.UnansweredSince),
+			"process": "",
+		}}
+		if c.Process != nil {
+			f.Values["pid"] = strconv.Itoa(c.Process.PID)
+			f.Values["process"] = " (PID " + f.Values["pid"] + ")"
+			switch c.Process.State {
+			case evidence.Stopped:
+				f.Family = "Stopped"
+				f.Values["process"] = " (PID " + f.Values["pid"] + ", stopped by a signal)"
+			case evidence.Uninterruptible:
+				f.Family = "Blocked"
+				f.Values["function"] = sleepsIn(c.Process)
+			}
+		}
+		return []Finding{f}
+	},
+}

@@ -1,0 +1,183 @@
+package diagnose_test
+
+import (
+	"encoding/json"
+	"flag"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/tools/txtar"
+
+	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
+	"github.com/nodeagent-io/nodeagent/pkg/evidence"
+)
+
+var update = flag.Bool("update", false, "rewrite the diagnoses that the fixtures expect")
+
+// A fixture is one captured incident: its story, the evidence, and the whole
+// diagnosis expected of it. The story's line "Healthy twin of: CAUSE" says that
+// the pod looks like the cause and is innocent of it.
+type fixture struct {
+	name     string
+	archive  *txtar.Archive
+	evidence *evidence.Pod
+	want     []byte
+	twinOf   []string
+}
+
+var twinLine = regexp.MustCompile(`(?m)^Healthy twin of: (.+)$`)
+
+func fixtures(t *testing.T) []fixture {
+	t.Helper()
+	paths, err := filepath.Glob("testdata/*.txtar")
+	if err != nil || len(paths) == 0 {
+		t.Fatalf("no fixtures in testdata (%v)", err)
+	}
+	var out []fixture
+	for _, p := range paths {
+		a, err := txtar.ParseFile(p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		f := fixture{name: strings.TrimSuffix(filepath.Base(p), ".txtar"), archive: a, evidence: new(evidence.Pod)}
+		for _, file := range a.Files {
+			switch file.Name {
+			case "evidence.json":
+				if err := json.Unmarshal(file.Data, f.evidence); err != nil {
+					t.Fatalf("%s: %v", p, err)
+				}
+			case "diagnosis.json":
+				f.want = file.Data
+			default:
+				t.Fatalf("%s: unexpected part %s", p, file.Name)
+			}
+		}
+		if f.evidence.UID == "" {
+			t.Fatalf("%s has no evidence.json of a pod", p)
+		}
+		if len(strings.TrimSpace(string(a.Comment))) == 0 {
+			t.Errorf("%s tells no story", p)
+		}
+		for _, m := range twinLine.FindAllSubmatch(a.Comment, -1) {
+			f.twinOf = append(f.twinOf, strings.Split(string(m[1]), ", ")...)
+		}
+		out = append(out, f)
+	}
+	return out
+}
+
+// Every fixture goes through all rules: one that fires where it should not
+// breaks somebody else's fixture.
+func TestFixtures(t *testing.T) {
+	for _, f := range fixtures(t) {
+		t.Run(f.name, func(t *testing.T) {
+			d := diagnose.Run(f.evidence, diagnose.Rules())
+			got, err := json.MarshalIndent(d, "", "  ")
+			if err != nil {
+				t.Fatal(err)
+			}
+			got = append(got, '\n')
+			if *update {
+				writeDiagnosis(t, f, got)
+				return
+			}
+			if diff := cmp.Diff(string(f.want), string(got)); diff != "" {
+				t.Errorf("diagnosis differs (-want +got); go test ./pkg/diagnose -update rewrites it:\n%s", diff)
+			}
+			for _, cause := range f.twinOf {
+				for _, finding := range d.Findings {
+					if finding.Cause == cause {
+						t.Errorf("accuses an innocent pod of %s: %s", cause, finding.Message)
+					}
+				}
+			}
+		})
+	}
+}
+
+// A cause that no fixture shows, or that has no healthy twin, is not proven.
+func TestEveryCauseHasAFixtureAndATwin(t *testing.T) {
+	shown, twins := map[string]bool{}, map[string]bool{}
+	known := map[string]bool{}
+	for _, r := range diagnose.Causes() {
+		known[r.Cause] = true
+	}
+	for _, f := range fixtures(t) {
+		d := diagnose.Run(f.evidence, diagnose.Rules())
+		if v, ok := d.Verdict(); ok {
+			shown[v.Cause] = true
+		}
+		if f.evidence.Overdue() < 0 && len(d.Findings) == 0 {
+			shown[diagnose.AwaitingGracePeriod.Cause] = true
+		}
+		for _, c := range f.twinOf {
+			if !known[c] {
+				t.Errorf("fixture %s is the twin of %q, which is no cause", f.name, c)
+			}
+			twins[c] = true
+		}
+	}
+	for _, r := range diagnose.Causes() {
+		if !shown[r.Cause] {
+			t.Errorf("no fixture shows %s", r.Cause)
+		}
+		if !twins[r.Cause] && !r.Silent {
+			t.Errorf("%s has no healthy twin", r.Cause)
+		}
+	}
+}
+
+var leftBrace = regexp.MustCompile(`[{}]`)
+
+// What a finding says is complete: no placeholder is left, and those that a
+// finding does not know stand in capitals only where a page would have them.
+func TestFindingsAreComplete(t *testing.T) {
+	for _, f := range fixtures(t) {
+		for _, finding := range diagnose.Run(f.evidence, diagnose.Rules()).Findings {
+			for _, text := range []string{finding.Message, finding.Remedy, finding.Danger} {
+				if text == "" || leftBrace.MatchString(text) {
+					t.Errorf("%s: %s says %q", f.name, finding.Cause, text)
+				}
+			}
+		}
+	}
+}
+
+func TestRulesAreWhole(t *testing.T) {
+	seen := map[string]bool{}
+	for _, r := range diagnose.Causes() {
+		if seen[r.Cause] {
+			t.Errorf("%s stands twice in the list", r.Cause)
+		}
+		seen[r.Cause] = true
+		d := r.Doc
+		for name, text := range map[string]string{
+			"Layer": d.Layer, "Message": d.Message, "Meaning": d.Meaning, "Evidence": d.Evidence, "Remedy": d.Remedy, "Danger": d.Danger,
+		} {
+			if text == "" {
+				t.Errorf("%s: Doc.%s is empty", r.Cause, name)
+			}
+		}
+		if !slices.Contains([]string{"api", "kernel", "runtime", "signal", "storage", "unknown"}, d.Layer) {
+			t.Errorf("%s: layer %q", r.Cause, d.Layer)
+		}
+	}
+}
+
+func writeDiagnosis(t *testing.T, f fixture, got []byte) {
+	t.Helper()
+	i := slices.IndexFunc(f.archive.Files, func(x txtar.File) bool { return x.Name == "diagnosis.json" })
+	if i < 0 {
+		f.archive.Files = append(f.archive.Files, txtar.File{Name: "diagnosis.json"})
+		i = len(f.archive.Files) - 1
+	}
+	f.archive.Files[i].Data = got
+	if err := os.WriteFile("testdata/"+f.name+".txtar", txtar.Format(f.archive), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}

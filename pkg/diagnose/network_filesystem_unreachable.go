@@ -1,0 +1,104 @@
+package diagnose
+
+import (
+	"cmp"
+	"strconv"
+	"strings"
+
+	"github.com/nodeagent-io/nodeagent/pkg/evidence"
+)
+
+// NetworkFilesystemUnreachable is a kubelet that hangs on a volume whose server
+// is gone, when nothing of the pod itself is left.
+var NetworkFilesystemUnreachable = &Rule{
+	Cause:  "NetworkFilesystemUnreachable",
+	Phases: []Phase{Volumes},
+	Needs:  []evidence.Source{evidence.Mounts, evidence.Kubelet},
+	Doc: Doc{
+		Layer: "storage",
+		Message: "volume {volume}: the {fstype} server {server} does not answer. The kubelet's thread {thread} hangs in {function} on the mount {mountpoint} (source {source}), " +
+			"so it cannot unmount the volume; no process of the pod is left",
+		Meaning: "The containers have ended, and the kubelet has to unmount the pod's volume. To do so it asks the file system about the mount point, the server does not answer, " +
+			"and the kubelet's thread waits in the kernel for as long as it takes. The kubelet logs nothing and reports itself healthy.",
+		Evidence: "A thread of the kubelet is in state D without moving in two readings three seconds or more apart; the path of its blocked system call is a volume of this pod, " +
+			"and the mount table shows a network file system there. Without the path, the kernel stack of a network file system and a single such mount of the pod make it inferred.",
+		Remedy: "Bring the server {server} back under the same address; the kubelet goes on by itself within a minute and no data is lost.",
+		Danger: "umount -f {mountpoint} throws away the writes that have not reached the server. umount -l only hides the mount. Restarting the kubelet leaves the thread and can hang the new one. " +
+			"A force delete may freeze the kubelet for all pods of the node when it next restarts.",
+	},
+	Check: func(p *evidence.Pod) []Finding {
+		t, m := kubeletBusyWithVolume(p), (*evidence.Mount)(nil)
+		confidence := Proved
+		if t != nil {
+			m = volumeMount(p, t.Probe.VolumePath)
+		} else {
+			t, m = inferBusyWithVolume(p)
+			confidence = Inferred
+		}
+		if t == nil || m == nil || networkTypes[m.Type] == "" {
+			return nil
+		}
+		return []Finding{{Confidence: confidence, Values: map[string]string{
+			"volume":     bound(cmp.Or(m.Volume, "of the pod"), 80),
+			"fstype":     networkTypes[m.Type],
+			"server":     bound(cmp.Or(m.Server, m.Source), 120),
+			"source":     bound(m.Source, 120),
+			"mountpoint": bound(m.Point, 200),
+			"thread":     strconv.Itoa(t.TID),
+			"function":   sleepsIn(t),
+		}}}
+	},
+}
+
+// kubeletBusyWithVolume finds a thread of the kubelet that is in state D,
+// without moving, in a system call on one of the pod's volumes.
+func kubeletBusyWithVolume(p *evidence.Pod) *evidence.Task {
+	for i := range p.Node.Kubelet.Blocked {
+		t := &p.Node.Kubelet.Blocked[i]
+		if t.Probe != nil && t.Unchanged(p.Time) >= Stuck && p.RuntimeUID != "" &&
+			strings.Contains(t.Probe.VolumePath, "/pods/"+p.RuntimeUID+"/") {
+			return t
+		}
+	}
+	return nil
+}
+
+// inferBusyWithVolume is for a blocked thread of the kubelet whose path could
+// not be read: its kernel stack tells the kind of file system, and the pod has
+// one such mount only. The thread may be busy with another pod, so this one has
+// had the time that an unmount takes.
+func inferBusyWithVolume(p *evidence.Pod) (*evidence.Task, *evidence.Mount) {
+	if p.Overdue() < UnknownAfter {
+		return nil, nil
+	}
+	for i := range p.Node.Kubelet.Blocked {
+		t := &p.Node.Kubelet.Blocked[i]
+		if t.Probe == nil || t.Probe.VolumePath != "" || t.Unchanged(p.Time) < Stuck {
+			continue
+		}
+		var only *evidence.Mount
+		n := 0
+		for j := range p.Mounts {
+			if f := networkTypes[p.Mounts[j].Type]; f != "" && f == familyOf(t) {
+				only = &p.Mounts[j]
+				n++
+			}
+		}
+		if n == 1 {
+			return t, only
+		}
+	}
+	return nil, nil
+}
+
+// volumeMount is the mount that a path of a volume lies on.
+func volumeMount(p *evidence.Pod, path string) *evidence.Mount {
+	var best *evidence.Mount
+	for i := range p.Mounts {
+		m := &p.Mounts[i]
+		if (path == m.Point || strings.HasPrefix(path, m.Point+"/")) && (best == nil || len(m.Point) > len(best.Point)) {
+			best = m
+		}
+	}
+	return best
+}
