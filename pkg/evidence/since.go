@@ -13,10 +13,19 @@ func (p *Pod) Since(earlier *Pod) {
 	}
 	since(p.Tasks, e.Tasks, p.Time)
 	since(p.Parents, e.Parents, p.Time)
-	since(p.Node.Blocked, e.Node.Blocked, p.Time)
-	since(p.Node.Kubelet.Blocked, e.Node.Kubelet.Blocked, p.Time)
-	sinceOne(p.Node.Kubelet.Process, e.Node.Kubelet.Process, p.Time)
-	sinceOne(p.Node.Containerd.Process, e.Node.Containerd.Process, p.Time)
+}
+
+// Since does for the node's part, which the pods of one period share, what
+// Pod.Since does for a pod's own. t is the time of this reading.
+func (n *Node) Since(earlier *Node, t time.Time) {
+	var e Node
+	if earlier != nil {
+		e = *earlier
+	}
+	since(n.Blocked, e.Blocked, t)
+	since(n.Kubelet.Blocked, e.Kubelet.Blocked, t)
+	sinceOne(n.Kubelet.Process, e.Kubelet.Process, t)
+	sinceOne(n.Containerd.Process, e.Containerd.Process, t)
 }
 
 func since(now, before []Task, t time.Time) {
@@ -35,10 +44,13 @@ func sinceOne(now, before *Task, t time.Time) {
 		return
 	}
 	now.UnchangedSince, now.SignalsSince = t, t
-	if before != nil && !before.UnchangedSince.IsZero() && now.same(before) {
+	if before == nil {
+		return
+	}
+	if !before.UnchangedSince.IsZero() && now.same(before) {
 		now.UnchangedSince = before.UnchangedSince
 	}
-	if before != nil && !before.SignalsSince.IsZero() && now.sameSignals(before) {
+	if !before.SignalsSince.IsZero() && now.sameSignals(before) {
 		now.SignalsSince = before.SignalsSince
 	}
 }

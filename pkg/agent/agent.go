@@ -1,0 +1,240 @@
+// Package agent is the loop: once a period it takes the terminating pods of the
+// node, gathers the evidence about each, has it diagnosed and reports the
+// verdict. Being stuck is the passing of time, not an event, so there is a
+// ticker and no work queue. It is handed functions for everything it does not
+// do itself.
+package agent
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"runtime/debug"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
+	"github.com/nodeagent-io/nodeagent/pkg/evidence"
+)
+
+// Condition is the type of the pod condition that carries the verdict.
+const Condition corev1.PodConditionType = "nodeagent.io/TerminationBlocked"
+
+// An Agent diagnoses the terminating pods of one node. Its functions must
+// return when their context ends.
+type Agent struct {
+	// Pods lists the node's pods, from a cache.
+	Pods func() []*corev1.Pod
+	// Node reads what all pods of the node share. It is called once a period,
+	// and only while a pod terminates.
+	Node func(context.Context) evidence.Node
+	// Gather fills in the evidence that a pod's API object does not hold.
+	Gather func(context.Context, *evidence.Pod)
+	// Diagnose gives the verdict.
+	Diagnose func(*evidence.Pod) diagnose.Diagnosis
+	// Report publishes a verdict, also that there is none (any more).
+	Report func(context.Context, *corev1.Pod, *evidence.Pod, diagnose.Diagnosis)
+	// Forget is told of a pod that is gone or not terminating any more.
+	Forget func(uid string)
+	// Ticked is called at the end of each period with the number of
+	// terminating pods; nil is allowed.
+	Ticked func(now time.Time, terminating int)
+
+	// Period is the time between the starts of two rounds.
+	Period time.Duration
+	// Timeout is the most that one pod's gathering and report may take.
+	Timeout time.Duration
+	// Workers is how many pods are looked at side by side.
+	Workers int
+	Log     *slog.Logger
+
+	lastTick atomic.Int64 // Unix nanoseconds of the end of the last round
+	started  atomic.Int64
+	node     *evidence.Node
+	pods     map[string]*memory
+}
+
+// slow is how often a pod is looked at whose verdict has stood for settled.
+const (
+	slow    = 10 * time.Second
+	settled = time.Minute
+)
+
+// A memory is what has to outlive one round for a pod. All of it can be found
+// again after a restart, save the first deletionTimestamp where a later delete
+// changed it.
+type memory struct {
+	last         *evidence.Pod
+	requested    time.Time
+	deadline     time.Time
+	verdict      string
+	verdictSince time.Time
+}
+
+// Run goes on until the context ends.
+func (a *Agent) Run(ctx context.Context) {
+	a.pods = make(map[string]*memory)
+	a.started.Store(time.Now().UnixNano())
+	ticker := time.NewTicker(a.Period)
+	defer ticker.Stop()
+	for {
+		n := a.round(ctx)
+		now := time.Now()
+		a.lastTick.Store(now.UnixNano())
+		if a.Ticked != nil {
+			a.Ticked(now, n)
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+	}
+}
+
+// Health is nil while the loop moves: its last round ended not longer ago than
+// a round may take.
+func (a *Agent) Health() error {
+	last := a.lastTick.Load()
+	if last == 0 {
+		last = a.started.Load()
+	}
+	if last == 0 {
+		return nil // Run has not begun; readiness tells that
+	}
+	limit := 3*a.Period + 3*a.Timeout
+	if age := time.Since(time.Unix(0, last)); age > limit {
+		return fmt.Errorf("the loop has not moved for %s, more than %s", age.Round(time.Second), limit)
+	}
+	return nil
+}
+
+// round looks at every terminating pod once and returns how many there are.
+func (a *Agent) round(ctx context.Context) int {
+	now := time.Now()
+	var due []*corev1.Pod
+	here := make(map[string]bool)
+	for _, p := range a.Pods() {
+		if p.DeletionTimestamp == nil {
+			continue
+		}
+		uid := string(p.UID)
+		here[uid] = true
+		if a.pods[uid].due(now) {
+			due = append(due, p)
+		}
+	}
+	for uid := range a.pods {
+		if !here[uid] {
+			delete(a.pods, uid)
+			a.Forget(uid)
+		}
+	}
+	if len(due) == 0 {
+		if len(here) == 0 {
+			a.node = nil
+		}
+		return len(here)
+	}
+
+	nodeCtx, cancel := context.WithTimeout(ctx, a.Timeout)
+	node := a.Node(nodeCtx)
+	cancel()
+	node.Since(a.node, now)
+	a.node = &node
+
+	var wg sync.WaitGroup
+	slots := make(chan struct{}, max(a.Workers, 1))
+	for _, p := range due {
+		m := a.pods[string(p.UID)]
+		if m == nil {
+			m = new(memory)
+			a.pods[string(p.UID)] = m
+		}
+		select {
+		case slots <- struct{}{}:
+		case <-ctx.Done():
+			wg.Wait()
+			return len(here)
+		}
+		wg.Go(func() {
+			defer func() { <-slots }()
+			a.look(ctx, p, m, node)
+		})
+	}
+	wg.Wait()
+	return len(here)
+}
+
+// look gathers, diagnoses and reports one pod.
+func (a *Agent) look(ctx context.Context, p *corev1.Pod, m *memory, node evidence.Node) {
+	// A rule that panics must not take the verdicts on the other pods with it.
+	defer func() {
+		if r := recover(); r != nil {
+			a.Log.Error("diagnosis of a pod panicked: this is a bug in nodeagent, please report it",
+				"namespace", p.Namespace, "pod", p.Name, "panic", fmt.Sprint(r), "stack", string(debug.Stack()))
+		}
+	}()
+	ctx, cancel := context.WithTimeout(ctx, a.Timeout)
+	defer cancel()
+
+	e := seed(p, time.Now())
+	m.remember(p, e)
+	e.Node = node
+	a.Gather(ctx, e)
+	e.Since(m.last)
+	m.last = e
+	if ctx.Err() != nil && context.Cause(ctx) != context.DeadlineExceeded {
+		return // the agent ends
+	}
+	d := a.Diagnose(e)
+	a.logChange(e, m, d)
+	a.Report(ctx, p, e, d)
+}
+
+// due reports whether a pod is to be looked at in this round: in every one at
+// first, and more rarely when its verdict has settled.
+func (m *memory) due(now time.Time) bool {
+	return m == nil || m.last == nil || m.verdict == "" || now.Sub(m.verdictSince) < settled || now.Sub(m.last.Time) >= slow
+}
+
+// remember gives the evidence the first deadline and request that were seen.
+// The deletionTimestamp moves: a later delete may shorten the grace period, and
+// the kubelet's final delete sets it to the present while finalizers are left
+// (k8s.io/apiserver/pkg/registry/rest/delete.go). The condition of an agent
+// that ran before tells that the pod was being deleted at that time.
+func (m *memory) remember(p *corev1.Pod, e *evidence.Pod) {
+	if m.requested.IsZero() || e.DeletionRequested.Before(m.requested) {
+		m.requested = e.DeletionRequested
+	}
+	if m.deadline.IsZero() || e.Deadline.Before(m.deadline) {
+		m.deadline = e.Deadline
+	}
+	for i := range p.Status.Conditions {
+		c := &p.Status.Conditions[i]
+		if c.Type == Condition && !c.LastTransitionTime.IsZero() && c.LastTransitionTime.Time.Before(m.requested) {
+			m.requested = c.LastTransitionTime.Time
+		}
+	}
+	e.DeletionRequested, e.Deadline = m.requested, m.deadline
+}
+
+func (a *Agent) logChange(e *evidence.Pod, m *memory, d diagnose.Diagnosis) {
+	verdict, message := "", ""
+	if f, ok := d.Verdict(); ok {
+		verdict, message = f.Cause, f.Message
+	}
+	if verdict == m.verdict {
+		return
+	}
+	m.verdict, m.verdictSince = verdict, e.Time
+	log := a.Log.With("namespace", e.Namespace, "pod", e.Name, "uid", e.UID, "phase", d.Phase)
+	if verdict == "" {
+		log.Info("verdict withdrawn")
+		return
+	}
+	log.Info("verdict", "cause", verdict, "message", message)
+}

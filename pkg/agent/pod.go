@@ -1,0 +1,127 @@
+package agent
+
+import (
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/nodeagent-io/nodeagent/pkg/evidence"
+)
+
+// The annotations of a static pod's mirror pod. Its runtime UID is the hash of
+// its manifest, not the UID of the API object (pkg/kubelet/types/pod_update.go).
+const (
+	mirrorAnnotation = "kubernetes.io/config.mirror"
+	hashAnnotation   = "kubernetes.io/config.hash"
+)
+
+// Trim drops from a pod all that the agent does not look at, before it goes
+// into the cache: memory, and privacy. It is a cache.TransformFunc; objects of
+// other types pass through.
+func Trim(obj any) (any, error) {
+	p, ok := obj.(*corev1.Pod)
+	if !ok {
+		return obj, nil
+	}
+	out := &corev1.Pod{
+		Spec: corev1.PodSpec{
+			NodeName:              p.Spec.NodeName,
+			HostPID:               p.Spec.HostPID,
+			ShareProcessNamespace: p.Spec.ShareProcessNamespace,
+		},
+		Status: corev1.PodStatus{Phase: p.Status.Phase},
+	}
+	out.Name, out.Namespace, out.UID = p.Name, p.Namespace, p.UID
+	out.ResourceVersion, out.Generation = p.ResourceVersion, p.Generation
+	out.DeletionTimestamp, out.DeletionGracePeriodSeconds = p.DeletionTimestamp, p.DeletionGracePeriodSeconds
+	out.Finalizers = p.Finalizers
+	for _, a := range []string{mirrorAnnotation, hashAnnotation} {
+		if v, ok := p.Annotations[a]; ok {
+			if out.Annotations == nil {
+				out.Annotations = make(map[string]string, 2)
+			}
+			out.Annotations[a] = v
+		}
+	}
+	for i := range p.Status.Conditions {
+		if c := &p.Status.Conditions[i]; c.Type == Condition {
+			out.Status.Conditions = append(out.Status.Conditions, *c)
+		}
+	}
+	if p.DeletionTimestamp == nil {
+		// Nothing else of a pod that is not asked to go is looked at.
+		return out, nil
+	}
+	for i := range p.Spec.Containers {
+		out.Spec.Containers = append(out.Spec.Containers, trimContainer(&p.Spec.Containers[i]))
+	}
+	for i := range p.Spec.InitContainers {
+		out.Spec.InitContainers = append(out.Spec.InitContainers, trimContainer(&p.Spec.InitContainers[i]))
+	}
+	for i := range p.Spec.EphemeralContainers {
+		out.Spec.EphemeralContainers = append(out.Spec.EphemeralContainers, corev1.EphemeralContainer{
+			EphemeralContainerCommon: corev1.EphemeralContainerCommon{Name: p.Spec.EphemeralContainers[i].Name},
+		})
+	}
+	for i := range p.Spec.ResourceClaims {
+		out.Spec.ResourceClaims = append(out.Spec.ResourceClaims, corev1.PodResourceClaim{Name: p.Spec.ResourceClaims[i].Name})
+	}
+	return out, nil
+}
+
+func trimContainer(c *corev1.Container) corev1.Container {
+	out := corev1.Container{Name: c.Name, RestartPolicy: c.RestartPolicy}
+	if c.Lifecycle != nil && c.Lifecycle.PreStop != nil {
+		out.Lifecycle = &corev1.Lifecycle{PreStop: &corev1.LifecycleHandler{}}
+	}
+	return out
+}
+
+// seed starts the evidence about a pod with what its API object says.
+func seed(p *corev1.Pod, now time.Time) *evidence.Pod {
+	e := &evidence.Pod{
+		Time:           now,
+		Namespace:      p.Namespace,
+		Name:           p.Name,
+		UID:            string(p.UID),
+		RuntimeUID:     string(p.UID),
+		HostPID:        p.Spec.HostPID,
+		ResourceClaims: len(p.Spec.ResourceClaims),
+		Phase:          string(p.Status.Phase),
+		Finalizers:     p.Finalizers,
+	}
+	if s := p.Spec.ShareProcessNamespace; s != nil {
+		e.ShareProcessNamespace = *s
+	}
+	if _, ok := p.Annotations[mirrorAnnotation]; ok {
+		e.Mirror = true
+	}
+	if h := p.Annotations[hashAnnotation]; h != "" && e.Mirror {
+		e.RuntimeUID = h
+	}
+	if t := p.DeletionTimestamp; t != nil {
+		e.Deadline, e.DeletionRequested = t.Time, t.Time
+		if g := p.DeletionGracePeriodSeconds; g != nil {
+			e.GracePeriodSeconds = *g
+			e.DeletionRequested = t.Add(-time.Duration(*g) * time.Second)
+		}
+	}
+	for i := range p.Spec.InitContainers {
+		c := &p.Spec.InitContainers[i]
+		kind := evidence.Init
+		if c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways {
+			kind = evidence.Sidecar
+		}
+		e.Containers = append(e.Containers, evidence.Container{Name: c.Name, Kind: kind, PreStop: hasPreStop(c)})
+	}
+	for i := range p.Spec.Containers {
+		c := &p.Spec.Containers[i]
+		e.Containers = append(e.Containers, evidence.Container{Name: c.Name, Kind: evidence.App, PreStop: hasPreStop(c)})
+	}
+	for i := range p.Spec.EphemeralContainers {
+		e.Containers = append(e.Containers, evidence.Container{Name: p.Spec.EphemeralContainers[i].Name, Kind: evidence.Ephemeral})
+	}
+	return e
+}
+
+func hasPreStop(c *corev1.Container) bool { return c.Lifecycle != nil && c.Lifecycle.PreStop != nil }
