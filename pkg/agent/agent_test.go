@@ -1,0 +1,315 @@
+package agent
+
+import (
+	"context"
+	"io"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
+	"github.com/nodeagent-io/nodeagent/pkg/evidence"
+)
+
+func terminating(uid types.UID, requested time.Time, grace int64) *corev1.Pod {
+	p := &corev1.Pod{}
+	p.Namespace, p.Name, p.UID = "ns", string(uid), uid
+	deadline := metav1.NewTime(requested.Add(time.Duration(grace) * time.Second))
+	p.DeletionTimestamp, p.DeletionGracePeriodSeconds = &deadline, &grace
+	return p
+}
+
+// A bench is an Agent whose functions record what they are called with.
+type bench struct {
+	Agent
+	mu        sync.Mutex
+	pods      []*corev1.Pod
+	nodeReads int
+	reports   map[string][]evidence.Pod
+	forgotten []string
+	verdict   map[string]string
+	gather    func(context.Context, *evidence.Pod)
+}
+
+func newBench() *bench {
+	b := &bench{reports: map[string][]evidence.Pod{}, verdict: map[string]string{}}
+	b.Agent = Agent{
+		Pods: func() []*corev1.Pod {
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			return b.pods
+		},
+		Node: func(context.Context) evidence.Node { b.nodeReads++; return evidence.Node{Name: "n"} },
+		Gather: func(ctx context.Context, p *evidence.Pod) {
+			if b.gather != nil {
+				b.gather(ctx, p)
+			}
+		},
+		Diagnose: func(p *evidence.Pod) diagnose.Diagnosis {
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			if c := b.verdict[p.UID]; c != "" {
+				return diagnose.Diagnosis{Findings: []diagnose.Finding{{Cause: c}}}
+			}
+			return diagnose.Diagnosis{}
+		},
+		Report: func(_ context.Context, _ *corev1.Pod, e *evidence.Pod, _ diagnose.Diagnosis) {
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			b.reports[e.UID] = append(b.reports[e.UID], *e)
+		},
+		Forget:  func(uid string) { b.forgotten = append(b.forgotten, uid) },
+		Period:  2 * time.Second,
+		Timeout: 10 * time.Second,
+		Workers: 2,
+		Log:     slog.New(slog.NewTextHandler(io.Discard, nil)),
+	}
+	return b
+}
+
+func (b *bench) set(pods ...*corev1.Pod) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.pods = pods
+}
+
+// An idle node costs nothing: its pods are listed from the cache, and nothing
+// of the node is read.
+func TestIdleNodeIsNotRead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench()
+		running := &corev1.Pod{}
+		running.UID = "running"
+		b.set(running)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		b.Run(ctx)
+		if b.nodeReads != 0 || len(b.reports) != 0 {
+			t.Errorf("an idle node was read %d times and %d pods reported", b.nodeReads, len(b.reports))
+		}
+	})
+}
+
+func TestRoundsReadEachPodOnceAPeriod(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench()
+		b.set(terminating("a", time.Now(), 30), terminating("b", time.Now(), 30), terminating("c", time.Now(), 30))
+		ctx, cancel := context.WithTimeout(t.Context(), 9*time.Second)
+		defer cancel()
+		b.Run(ctx)
+		for _, uid := range []string{"a", "b", "c"} {
+			if n := len(b.reports[uid]); n != 5 {
+				t.Errorf("pod %s was reported %d times in five periods", uid, n)
+			}
+		}
+		if b.nodeReads != 5 {
+			t.Errorf("the node was read %d times in five periods", b.nodeReads)
+		}
+	})
+}
+
+// A verdict that stands is looked at more rarely, a new one in every round.
+func TestSettledVerdictIsReadMoreRarely(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench()
+		b.set(terminating("a", time.Now(), 0))
+		b.verdict["a"] = "Some"
+		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+		defer cancel()
+		b.Run(ctx)
+		// 30 rounds in the first minute, then one in ten seconds.
+		if n := len(b.reports["a"]); n < 40 || n > 44 {
+			t.Errorf("%d readings in three minutes", n)
+		}
+	})
+}
+
+func TestGonePodIsForgotten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench()
+		b.set(terminating("a", time.Now(), 0), terminating("b", time.Now(), 0))
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() { b.Run(ctx); close(done) }()
+		time.Sleep(5 * time.Second)
+		b.set(terminating("b", time.Now(), 0))
+		time.Sleep(5 * time.Second)
+		cancel()
+		<-done
+		if diff := cmp.Diff([]string{"a"}, b.forgotten); diff != "" {
+			t.Error(diff)
+		}
+	})
+}
+
+// deletionTimestamp moves when the kubelet asks for the final delete of a pod
+// with finalizers; the first deadline counts.
+func TestFirstDeadlineIsKept(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench()
+		start := time.Now()
+		b.set(terminating("a", start, 30))
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() { b.Run(ctx); close(done) }()
+		time.Sleep(40 * time.Second)
+		b.set(terminating("a", time.Now(), 0))
+		time.Sleep(20 * time.Second)
+		cancel()
+		<-done
+		r := b.reports["a"]
+		last := r[len(r)-1]
+		if !last.DeletionRequested.Equal(start) || !last.Deadline.Equal(start.Add(30*time.Second)) {
+			t.Errorf("requested %s, deadline %s after start", last.DeletionRequested.Sub(start), last.Deadline.Sub(start))
+		}
+		if last.GracePeriodSeconds != 0 {
+			t.Errorf("grace period %d s, want the present 0", last.GracePeriodSeconds)
+		}
+	})
+}
+
+// The condition that an earlier run of the agent left tells that the pod was
+// being deleted then.
+func TestRequestIsFoundAgainInCondition(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench()
+		told := time.Now().Add(-time.Hour)
+		p := terminating("a", time.Now(), 0)
+		p.Status.Conditions = []corev1.PodCondition{{Type: Condition, Status: corev1.ConditionTrue, LastTransitionTime: metav1.NewTime(told)}}
+		b.set(p)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		b.Run(ctx)
+		if got := b.reports["a"][0].DeletionRequested; !got.Equal(told) {
+			t.Errorf("request seen at %s, the condition is from %s", got, told)
+		}
+	})
+}
+
+// A source that hangs until its deadline holds up neither the other pods nor
+// the loop.
+func TestHungGatheringIsBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench()
+		b.set(terminating("hung", time.Now(), 0), terminating("well", time.Now(), 0))
+		b.gather = func(ctx context.Context, p *evidence.Pod) {
+			if p.UID == "hung" {
+				<-ctx.Done()
+			}
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		go func() {
+			for ctx.Err() == nil {
+				if err := b.Health(); err != nil {
+					t.Error(err)
+				}
+				time.Sleep(time.Second)
+			}
+		}()
+		b.Run(ctx)
+		if len(b.reports["well"]) < 5 || len(b.reports["hung"]) < 5 {
+			t.Errorf("reports in a minute: well %d, hung %d", len(b.reports["well"]), len(b.reports["hung"]))
+		}
+	})
+}
+
+// Health tells when the loop has stopped moving.
+func TestHealthTellsAStuckLoop(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench()
+		b.set(terminating("a", time.Now(), 0))
+		release := make(chan struct{})
+		b.gather = func(context.Context, *evidence.Pod) { <-release }
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() { b.Run(ctx); close(done) }()
+		time.Sleep(30 * time.Second)
+		if err := b.Health(); err != nil {
+			t.Errorf("unhealthy too early: %v", err)
+		}
+		time.Sleep(30 * time.Second)
+		if err := b.Health(); err == nil {
+			t.Error("healthy although no round has ended for a minute")
+		}
+		cancel()
+		close(release)
+		<-done
+	})
+}
+
+// A panic in one pod's diagnosis leaves the other pods their verdicts.
+func TestPanicIsContained(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench()
+		b.set(terminating("bad", time.Now(), 0), terminating("good", time.Now(), 0))
+		b.gather = func(_ context.Context, p *evidence.Pod) {
+			if p.UID == "bad" {
+				panic("boom")
+			}
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		defer cancel()
+		b.Run(ctx)
+		if len(b.reports["good"]) < 2 || len(b.reports["bad"]) != 0 {
+			t.Errorf("good %d, bad %d", len(b.reports["good"]), len(b.reports["bad"]))
+		}
+	})
+}
+
+func TestTrimKeepsWhatIsLookedAt(t *testing.T) {
+	always, share := corev1.ContainerRestartPolicyAlways, true
+	p := terminating("a", time.Unix(1000, 0), 30)
+	p.Labels = map[string]string{"secret": "label"}
+	p.Annotations = map[string]string{mirrorAnnotation: "h", hashAnnotation: "h", "token": "x"}
+	p.Finalizers = []string{"example.com/f"}
+	p.Spec = corev1.PodSpec{
+		NodeName: "n", HostPID: true, ShareProcessNamespace: &share,
+		Containers: []corev1.Container{{
+			Name: "app", Image: "i", Env: []corev1.EnvVar{{Name: "PASSWORD", Value: "p"}}, Args: []string{"--token=x"},
+			Lifecycle: &corev1.Lifecycle{PreStop: &corev1.LifecycleHandler{Exec: &corev1.ExecAction{Command: []string{"secret"}}}},
+		}},
+		InitContainers:      []corev1.Container{{Name: "side", RestartPolicy: &always}, {Name: "init"}},
+		EphemeralContainers: []corev1.EphemeralContainer{{EphemeralContainerCommon: corev1.EphemeralContainerCommon{Name: "debug"}}},
+		ResourceClaims:      []corev1.PodResourceClaim{{Name: "gpu"}},
+	}
+	p.Status = corev1.PodStatus{
+		Phase:      corev1.PodRunning,
+		Conditions: []corev1.PodCondition{{Type: corev1.PodReady}, {Type: Condition, Reason: "X"}},
+	}
+	obj, err := Trim(p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := seed(obj.(*corev1.Pod), time.Unix(2000, 0))
+	want := seed(p, time.Unix(2000, 0))
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("Trim changes what the agent sees (-whole +trimmed):\n%s", diff)
+	}
+	text := obj.(*corev1.Pod).String()
+	for _, secret := range []string{"PASSWORD", "--token", "secret", "token"} {
+		if strings.Contains(text, secret) {
+			t.Errorf("the cache would hold %q", secret)
+		}
+	}
+	if n := len(obj.(*corev1.Pod).Status.Conditions); n != 1 {
+		t.Errorf("%d conditions kept, want our own only", n)
+	}
+	if diff := cmp.Diff([]evidence.Container{
+		{Name: "side", Kind: evidence.Sidecar}, {Name: "init", Kind: evidence.Init},
+		{Name: "app", Kind: evidence.App, PreStop: true}, {Name: "debug", Kind: evidence.Ephemeral},
+	}, got.Containers); diff != "" {
+		t.Error(diff)
+	}
+	if got.RuntimeUID != "h" || !got.Mirror || !got.HostPID || !got.ShareProcessNamespace || got.ResourceClaims != 1 {
+		t.Errorf("got %+v", got)
+	}
+}
