@@ -1,0 +1,68 @@
+package diagnose
+
+import (
+	"fmt"
+	"regexp"
+	"strings"
+)
+
+// Page writes the runbook page of a cause, in Markdown. docs/reasons holds one
+// for each cause, and `nodeagent explain` prints it.
+func (r *Rule) Page() string {
+	var b strings.Builder
+	section := func(title, text string) { fmt.Fprintf(&b, "\n## %s\n\n%s\n", title, shown(text)) }
+	fmt.Fprintf(&b, "# %s\n\n", r.Cause)
+	fmt.Fprintf(&b, "Layer: %s. %s\n", r.Doc.Layer, r.told())
+	fmt.Fprintf(&b, "\n> %s.\n", shown(r.Doc.Message))
+	section("What it means", r.Doc.Meaning)
+	section("How it is recognised", r.Doc.Evidence)
+	section("What to do", r.Doc.Remedy)
+	section("What to avoid", r.Doc.Danger)
+	for _, f := range r.Doc.Families {
+		fmt.Fprintf(&b, "\n## %s: %s\n\n%s\n", r.Cause, f.Name, shown(f.Meaning))
+		if f.Remedy != "" {
+			fmt.Fprintf(&b, "\nWhat to do: %s\n", shown(f.Remedy))
+		}
+		if f.Danger != "" {
+			fmt.Fprintf(&b, "\nWhat to avoid: %s\n", shown(f.Danger))
+		}
+	}
+	if len(r.Phases) > 0 {
+		var names []string
+		for _, p := range r.Phases {
+			names = append(names, string(p))
+		}
+		section("Phases", "It can hold a pod up in: "+strings.Join(names, ", ")+".")
+	}
+	if len(r.Needs) > 0 {
+		var names []string
+		for _, s := range r.Needs {
+			names = append(names, string(s))
+		}
+		section("Sources", "It is not looked for, and reported as unknown, when one of these could not be read: "+strings.Join(names, ", ")+".")
+	}
+	return b.String()
+}
+
+// told says in a sentence when the cause is reported.
+func (r *Rule) told() string {
+	switch {
+	case r.Silent:
+		return "Never reported."
+	case r.Early:
+		return fmt.Sprintf("Reported inside the grace period, from %d seconds after the deletion was asked for.", int(StopSettles.Seconds()))
+	case r == Unrecognised:
+		return fmt.Sprintf("Reported %d seconds after the grace period has ended.", int(UnknownAfter.Seconds()))
+	}
+	return "Reported only when the grace period is over."
+}
+
+// optional are the placeholders that stand for a whole phrase, or for nothing:
+// a page leaves them out.
+var optional = regexp.MustCompile(`\{(where|process|on|more|left|unseen)\}`)
+
+// shown writes the placeholders as a reader of a page expects them. In the
+// Remedy and the Danger a phrase never stands alone.
+func shown(text string) string {
+	return fill(optional.ReplaceAllString(text, ""), nil)
+}
