@@ -1,0 +1,131 @@
+// Package scenario holds real incidents: a pod, how it is broken for real on
+// the node, what the agent has to say about it, and how it is healed. The tests
+// in test/e2e and the demo run them on a cluster of test/cluster.
+package scenario
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/clientcmd"
+)
+
+// A Cluster is a running cluster of test/cluster.
+type Cluster struct {
+	API kubernetes.Interface
+	// Node is the name of the node that the scenarios run on.
+	Node string
+	// command is the cluster program.
+	command string
+}
+
+// Find connects to the cluster of this checkout. NODEAGENT_CLUSTER names the
+// program of test/cluster that manages it.
+func Find(ctx context.Context) (*Cluster, error) {
+	c := &Cluster{command: os.Getenv("NODEAGENT_CLUSTER")}
+	if c.command == "" {
+		return nil, fmt.Errorf("NODEAGENT_CLUSTER is not set; make e2e and make demo set it to the program built from test/cluster")
+	}
+	config, err := c.run(ctx, "", "kubeconfig")
+	if err != nil {
+		return nil, err
+	}
+	rest, err := clientcmd.BuildConfigFromFlags("", strings.TrimSpace(config))
+	if err != nil {
+		return nil, fmt.Errorf("read kubeconfig of the cluster: %w", err)
+	}
+	rest.QPS, rest.Burst = 100, 200
+	if c.API, err = kubernetes.NewForConfig(rest); err != nil {
+		return nil, err
+	}
+	nodes, err := c.API.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("list nodes: %w", err)
+	}
+	if len(nodes.Items) == 0 {
+		return nil, fmt.Errorf("the cluster has no node")
+	}
+	c.Node = nodes.Items[0].Name
+	return c, nil
+}
+
+// run runs the cluster program and returns its standard output.
+func (c *Cluster) run(ctx context.Context, stdin string, args ...string) (string, error) {
+	cmd := exec.CommandContext(ctx, c.command, args...)
+	cmd.Stdin = strings.NewReader(stdin)
+	var out, errs bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	cmd.WaitDelay = 5 * time.Second
+	if err := cmd.Run(); err != nil {
+		return out.String(), fmt.Errorf("cluster %s: %w\n%s", strings.Join(args, " "), err, strings.TrimSpace(errs.String()+out.String()))
+	}
+	return out.String(), nil
+}
+
+// Exec runs a shell script as root on the node and returns its output.
+func (c *Cluster) Exec(ctx context.Context, script string) (string, error) {
+	return c.run(ctx, "", "exec", c.Node, script)
+}
+
+// Kubectl runs kubectl as the cluster's administrator.
+func (c *Cluster) Kubectl(ctx context.Context, args ...string) (string, error) {
+	return c.run(ctx, "", append([]string{"kubectl"}, args...)...)
+}
+
+// Apply applies a manifest.
+func (c *Cluster) Apply(ctx context.Context, manifest string) error {
+	_, err := c.run(ctx, manifest, "kubectl", "apply", "-f", "-")
+	return err
+}
+
+// Component stops or starts a part of the control plane.
+func (c *Cluster) Component(ctx context.Context, action, name string) error {
+	_, err := c.run(ctx, "", action, name)
+	return err
+}
+
+// AuditLog is the path of the API server's audit log.
+func (c *Cluster) AuditLog(ctx context.Context) (string, error) {
+	path, err := c.run(ctx, "", "audit")
+	return strings.TrimSpace(path), err
+}
+
+// Image makes an image of files and puts it on the nodes.
+func (c *Cluster) Image(ctx context.Context, name string, args ...string) error {
+	path, err := c.run(ctx, "", append([]string{"image", name}, args...)...)
+	if err != nil {
+		return err
+	}
+	_, err = c.run(ctx, "", "load", strings.TrimSpace(path))
+	return err
+}
+
+// Pod reads a pod from the API.
+func (c *Cluster) Pod(ctx context.Context, namespace, name string) (*corev1.Pod, error) {
+	return c.API.CoreV1().Pods(namespace).Get(ctx, name, metav1.GetOptions{})
+}
+
+// Until asks again and again until it is told true. The error of a context that
+// ends first says what was waited for and what was seen last.
+func Until(ctx context.Context, what string, check func() (done bool, seen string)) error {
+	seen := ""
+	for {
+		var done bool
+		if done, seen = check(); done {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("waited in vain for %s; last seen: %s", what, seen)
+		case <-time.After(500 * time.Millisecond):
+		}
+	}
+}

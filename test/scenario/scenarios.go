@@ -1,0 +1,170 @@
+package scenario
+
+import (
+	"context"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// All lists the incidents that can run side by side on one node.
+func All() []Scenario {
+	return []Scenario{
+		shellPID1(), sleepPID1(), frozenFilesystem(), zombieLeader(), finalizer(), nfsServerGone(), shimStopped(),
+		handlesTERM(), tiniOverShell(),
+	}
+}
+
+func shellPID1() Scenario {
+	return Scenario{
+		Name:  "shell-pid1",
+		Story: "a shell is PID 1 and keeps SIGTERM from the program it runs",
+		Pod:   pod(40, BusyboxImage, "sh", "-c", "sleep 100000; true"),
+		Cause: "ShellPID1NoTrap",
+		Says:  []string{"container main", "shell sh", "SIGTERM", "sleep"},
+		Early: true,
+	}
+}
+
+func sleepPID1() Scenario {
+	return Scenario{
+		Name:  "sleep-pid1",
+		Story: "PID 1 has no handler for SIGTERM",
+		Pod:   pod(40, BusyboxImage, "sleep", "100000"),
+		Cause: "SignalDroppedByPID1",
+		Says:  []string{"container main", "sleep", "SIGTERM"},
+		Early: true,
+	}
+}
+
+func finalizer() Scenario {
+	return Scenario{
+		Name:       "finalizer",
+		Story:      "a controller does not remove its finalizer",
+		Pod:        pod(5, VictimImage, "/victim", "drain", "0"),
+		Finalizers: []string{"example.com/block"},
+		Cause:      "FinalizersPending",
+		Says:       []string{"example.com/block", "nothing of the pod is left"},
+		Heal: func(ctx context.Context, c *Cluster, p *corev1.Pod) error {
+			_, err := c.API.CoreV1().Pods(p.Namespace).Patch(ctx, p.Name, types.JSONPatchType,
+				[]byte(`[{"op":"remove","path":"/metadata/finalizers"}]`), metav1.PatchOptions{})
+			return err
+		},
+	}
+}
+
+// makeFilesystem makes a file system of its own, that can be frozen.
+func makeFilesystem(dir string) string {
+	return `mkdir -p ` + dir + `
+truncate -s 64M ` + dir + `.img
+mkfs.ext4 -q -F ` + dir + `.img
+mount -o loop ` + dir + `.img ` + dir
+}
+
+func frozenFilesystem() Scenario {
+	const dir = "/var/lib/scenario-frozen"
+	return Scenario{
+		Name:    "frozen-filesystem",
+		Story:   "the container writes to a file system that a snapshot left frozen",
+		Pod:     withVolume(pod(3, VictimImage, "/victim", "write", "/data/f"), "data", hostPath(dir)),
+		Prepare: onNode(makeFilesystem(dir)),
+		Break:   onNode("fsfreeze -f " + dir),
+		Proof:   "some D 100",
+		Cause:   "UninterruptibleSleep",
+		Family:  "FsFrozen",
+		Says:    []string{"percpu_rwsem_wait", "ext4", "/data", "fsfreeze -u " + dir},
+		Heal:    onNode("fsfreeze -u " + dir),
+	}
+}
+
+func zombieLeader() Scenario {
+	const dir = "/var/lib/scenario-zombie"
+	return Scenario{
+		Name:    "zombie-leader",
+		Story:   "the first thread has ended, another one hangs in a write",
+		Pod:     withVolume(pod(3, VictimImage, "/victim", "write-behind-zombie", "/data/f"), "data", hostPath(dir)),
+		Prepare: onNode(makeFilesystem(dir)),
+		Break:   onNode("fsfreeze -f " + dir),
+		Proof: `some D 100
+for t in $(tasks); do grep -q "^State:.Z" /proc/$(awk '/^Tgid/{print $2}' /proc/$t/status)/status && exit 0; done
+exit 1`,
+		Cause:  "ThreadStuckBehindZombieLeader",
+		Family: "FsFrozen",
+		Says:   []string{"looks like a zombie", "percpu_rwsem_wait", "ext4", "/data"},
+		Heal:   onNode("fsfreeze -u " + dir),
+	}
+}
+
+func nfsServerGone() Scenario {
+	return Scenario{
+		Name:  "nfs-server-gone",
+		Story: "the NFS server is gone while the pod has written data that has not reached it",
+		Pod: withVolume(pod(5, BusyboxImage, "sh", "-c", "trap 'exit 0' TERM; while true; do dd if=/dev/zero of=/data/f bs=64k count=64 2>/dev/null; done"),
+			"share", corev1.VolumeSource{NFS: &corev1.NFSVolumeSource{Server: "127.0.0.1", Path: "/export"}}),
+		Prepare: onNode(`mkdir -p /export
+echo '/export *(rw,no_root_squash,insecure,no_subtree_check,fsid=0)' >/etc/exports
+systemctl start nfs-server
+exportfs -ra`),
+		Break: onNode(`iptables -I INPUT -p tcp --dport 2049 -j DROP
+iptables -I OUTPUT -p tcp --sport 2049 -j DROP
+sleep 8`),
+		Proof: `for t in /proc/$(pidof kubelet)/task/*; do
+  grep -q "^State:.D" $t/status && grep -q 'rpc\|nfs' $t/stack && exit 0
+done
+exit 1`,
+		Cause: "NetworkFilesystemUnreachable",
+		Says:  []string{"volume share", "NFS server 127.0.0.1", "kubelet's thread", "rpc_wait_bit_killable", "kubernetes.io~nfs/share"},
+		Heal: onNode(`iptables -D INPUT -p tcp --dport 2049 -j DROP
+iptables -D OUTPUT -p tcp --sport 2049 -j DROP`),
+	}
+}
+
+func shimStopped() Scenario {
+	const find = `shim=$(for p in /proc/[0-9]*; do
+  [ "$(cat $p/comm 2>/dev/null)" = containerd-shim ] || continue
+  for c in $(tasks); do [ "$(awk '/^PPid/{print $2}' /proc/$c/status)" = "${p#/proc/}" ] && echo ${p#/proc/} && break; done
+done | head -1)
+[ -n "$shim" ]
+`
+	return Scenario{
+		Name:  "shim-stopped",
+		Story: "the pod's shim is stopped and answers nobody",
+		Pod:   pod(3, VictimImage, "/victim", "drain", "0"),
+		Break: onNode(find + "kill -STOP $shim"),
+		Proof: find + `grep -q "^State:.T" /proc/$shim/status`,
+		Cause: "ShimHung",
+		Says:  []string{"shim", "stopped by a signal", "kill -CONT"},
+		Heal:  onNode(find + "kill -CONT $shim"),
+	}
+}
+
+func handlesTERM() Scenario {
+	return Scenario{
+		Name:  "handles-term",
+		Story: "innocent: the program handles SIGTERM and takes its time",
+		Pod:   pod(60, VictimImage, "/victim", "drain", "12"),
+	}
+}
+
+func tiniOverShell() Scenario {
+	return Scenario{
+		Name:  "tini-over-shell",
+		Story: "innocent: tini is PID 1 and forwards SIGTERM to a shell",
+		Pod:   pod(60, BusyboxImage, "/bin/tini", "--", "sh", "-c", "sleep 100000; true"),
+	}
+}
+
+// ContainerdStopped stops the containerd of the whole node, so it runs alone.
+func ContainerdStopped() Scenario {
+	return Scenario{
+		Name:  "containerd-stopped",
+		Story: "containerd is stopped and answers nobody",
+		Pod:   pod(3, VictimImage, "/victim", "drain", "0"),
+		Break: onNode("kill -STOP $(pidof containerd)"),
+		Proof: `grep -q "^State:.T" /proc/$(pidof containerd)/status`,
+		Cause: "ContainerdHung",
+		Says:  []string{"containerd (PID", "stopped by a signal", "kill -CONT"},
+		Heal:  onNode("kill -CONT $(pidof containerd)"),
+	}
+}

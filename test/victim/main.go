@@ -1,0 +1,74 @@
+// Victim is the program in the test pods that gets into trouble on purpose. It
+// is static, so that it runs in an image of nothing else.
+package main
+
+import (
+	"fmt"
+	"os"
+	"os/signal"
+	"runtime"
+	"syscall"
+	"time"
+)
+
+// The main goroutine stays on the process's first thread, so that this thread
+// can end while others live.
+func init() { runtime.LockOSThread() }
+
+const usage = `victim write PATH                writes to the file for ever
+victim write-behind-zombie PATH  the same in a second thread; the first one ends
+victim drain SECONDS             ends that long after SIGTERM`
+
+func main() {
+	if len(os.Args) != 3 {
+		fmt.Fprintln(os.Stderr, usage)
+		os.Exit(2)
+	}
+	var err error
+	switch arg := os.Args[2]; os.Args[1] {
+	case "write":
+		err = write(arg)
+	case "write-behind-zombie":
+		go func() {
+			runtime.LockOSThread()
+			fmt.Fprintln(os.Stderr, write(arg))
+		}()
+		time.Sleep(time.Second)
+		// exit(2) ends one thread only: the first one, which becomes a zombie.
+		_, _, errno := syscall.Syscall(syscall.SYS_EXIT, 0, 0, 0)
+		err = errno
+	case "drain":
+		err = drain(arg)
+	default:
+		err = fmt.Errorf("victim does not know %q\n%s", os.Args[1], usage)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+func write(path string) error {
+	fd, err := syscall.Open(path, syscall.O_CREAT|syscall.O_WRONLY|syscall.O_CLOEXEC, 0o644)
+	if err != nil {
+		return fmt.Errorf("open %s: %w", path, err)
+	}
+	for {
+		if _, err := syscall.Pwrite(fd, make([]byte, 4096), 0); err != nil {
+			return fmt.Errorf("write %s: %w", path, err)
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+}
+
+func drain(seconds string) error {
+	d, err := time.ParseDuration(seconds + "s")
+	if err != nil {
+		return fmt.Errorf("drain time: %w", err)
+	}
+	stop := make(chan os.Signal, 1)
+	signal.Notify(stop, syscall.SIGTERM)
+	<-stop
+	time.Sleep(d)
+	return nil
+}
