@@ -168,3 +168,25 @@ func ContainerdStopped() Scenario {
 		Heal:  onNode("kill -CONT $(pidof containerd)"),
 	}
 }
+
+// Another is a frozen file system under another name, for tests that need an
+// incident and not a special one.
+func Another(name string) Scenario {
+	s := frozenFilesystem()
+	dir := "/var/lib/scenario-" + name
+	s.Name = name
+	s.Pod = withVolume(pod(10, VictimImage, "/victim", "write", "/data/f"), "data", hostPath(dir))
+	s.Prepare, s.Break, s.Heal = onNode(makeFilesystem(dir)), onNode("fsfreeze -f "+dir), onNode("fsfreeze -u "+dir)
+	s.Says = nil
+	return s
+}
+
+// SameName is a stuck pod, and Again an innocent one of the same name.
+func SameName() Scenario { return Another("same-name") }
+
+// Again is the innocent pod that takes the name of SameName.
+func Again() Scenario {
+	s := handlesTERM()
+	s.Name = "same-name"
+	return s
+}

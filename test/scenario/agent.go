@@ -1,0 +1,157 @@
+package scenario
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// The agent's names in deploy/daemonset.yaml.
+const (
+	AgentNamespace = "nodeagent-system"
+	agentSelector  = "app.kubernetes.io/name=nodeagent"
+	agentUser      = "system:serviceaccount:nodeagent-system:nodeagent"
+)
+
+// Root is the checkout, found from this file.
+func Root() string {
+	_, file, _, _ := runtime.Caller(0)
+	return filepath.Dir(filepath.Dir(filepath.Dir(file)))
+}
+
+// Install puts the agent's image on the nodes, applies deploy/daemonset.yaml as
+// a user would and waits until every agent is ready.
+func Install(ctx context.Context, c *Cluster) error {
+	archive := filepath.Join(Root(), "bin", "nodeagent-image.tar")
+	if _, err := os.Stat(archive); err != nil {
+		return fmt.Errorf("the agent's image: %w; make image builds it", err)
+	}
+	if _, err := c.run(ctx, "", "load", archive); err != nil {
+		return err
+	}
+	for _, args := range [][]string{
+		{"apply", "-f", filepath.Join(Root(), "deploy", "daemonset.yaml")},
+		// An agent that runs already is started anew, with the new image.
+		{"-n", AgentNamespace, "rollout", "restart", "daemonset/nodeagent"},
+		{"-n", AgentNamespace, "rollout", "status", "daemonset/nodeagent", "--timeout=300s"},
+	} {
+		if _, err := c.Kubectl(ctx, args...); err != nil {
+			return err
+		}
+	}
+	_, err := c.run(ctx, `{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"`+Namespace+`"}}`, "kubectl", "apply", "-f", "-")
+	return err
+}
+
+// Images makes the images of the scenarios' pods.
+func Images(ctx context.Context, c *Cluster) error {
+	return c.Image(ctx, VictimImage, filepath.Join(Root(), "bin", "victim")+":/victim")
+}
+
+// AgentPod is the ready agent on the cluster's node.
+func AgentPod(ctx context.Context, c *Cluster) (*corev1.Pod, error) {
+	list, err := c.API.CoreV1().Pods(AgentNamespace).List(ctx, metav1.ListOptions{LabelSelector: agentSelector})
+	if err != nil {
+		return nil, err
+	}
+	for i := range list.Items {
+		p := &list.Items[i]
+		if p.Spec.NodeName == c.Node && p.DeletionTimestamp == nil && p.Status.Phase == corev1.PodRunning {
+			return p, nil
+		}
+	}
+	return nil, fmt.Errorf("no agent runs on node %s", c.Node)
+}
+
+// Metrics reads the agent's metrics through the API server.
+func Metrics(ctx context.Context, c *Cluster) (string, error) {
+	p, err := AgentPod(ctx, c)
+	if err != nil {
+		return "", err
+	}
+	return c.Kubectl(ctx, "get", "--raw", fmt.Sprintf("/api/v1/namespaces/%s/pods/%s:9732/proxy/metrics", AgentNamespace, p.Name))
+}
+
+// MetricsOnNode reads them on the node, without the API server.
+func MetricsOnNode(ctx context.Context, c *Cluster, podIP string) (string, error) {
+	return c.Exec(ctx, fmt.Sprintf("busybox wget -T 5 -q -O - http://%s:9732/metrics", podIP))
+}
+
+// Series are the lines of a metric about a pod.
+func Series(metrics, name, uid string) []string {
+	var out []string
+	for line := range strings.Lines(metrics) {
+		if strings.HasPrefix(line, name+"{") && strings.Contains(line, `uid="`+uid+`"`) {
+			out = append(out, strings.TrimSpace(line))
+		}
+	}
+	return out
+}
+
+// Capture is the evidence about a pod as `nodeagent capture` prints it.
+func Capture(ctx context.Context, c *Cluster, pod string) (string, error) {
+	a, err := AgentPod(ctx, c)
+	if err != nil {
+		return "", err
+	}
+	return c.Kubectl(ctx, "-n", AgentNamespace, "exec", a.Name, "--", "/nodeagent", "capture", Namespace+"/"+pod)
+}
+
+// A Write is one request of the agent that changes something, as the API
+// server's audit log has it.
+type Write struct {
+	Time                                   time.Time
+	Verb, Resource, Subresource, Namespace string
+	Name, Body                             string
+}
+
+// Writes are all requests of the agent, of the kinds that change something,
+// since a moment.
+func Writes(ctx context.Context, c *Cluster, since time.Time) ([]Write, error) {
+	path, err := c.AuditLog(ctx)
+	if err != nil {
+		return nil, err
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	var out []Write
+	s := bufio.NewScanner(f)
+	s.Buffer(nil, 16<<20)
+	for s.Scan() {
+		if !strings.Contains(s.Text(), agentUser) {
+			continue
+		}
+		var e struct {
+			Stage          string
+			Verb           string
+			StageTimestamp time.Time
+			User           struct{ Username string }
+			ObjectRef      struct{ Resource, Subresource, Namespace, Name string }
+			RequestObject  json.RawMessage
+		}
+		if err := json.Unmarshal(s.Bytes(), &e); err != nil {
+			return nil, fmt.Errorf("audit log: %w", err)
+		}
+		switch e.Verb {
+		case "get", "list", "watch":
+			continue
+		}
+		if e.Stage != "ResponseComplete" || e.User.Username != agentUser || e.StageTimestamp.Before(since) {
+			continue
+		}
+		out = append(out, Write{e.StageTimestamp, e.Verb, e.ObjectRef.Resource, e.ObjectRef.Subresource, e.ObjectRef.Namespace, e.ObjectRef.Name, string(e.RequestObject)})
+	}
+	return out, s.Err()
+}
