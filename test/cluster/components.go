@@ -1,0 +1,77 @@
+package main
+
+import (
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/nodeagent-io/nodeagent/test/cluster/internal/cluster"
+	"github.com/nodeagent-io/nodeagent/test/cluster/internal/state"
+	"github.com/nodeagent-io/nodeagent/test/cluster/internal/tunnel"
+)
+
+const componentNames = "COMPONENT is etcd, kube-apiserver, kube-controller-manager or kube-scheduler."
+
+func stopCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "stop COMPONENT",
+		Short: "Stop one part of the control plane and wait for its end",
+		Long:  "Stop one part of the control plane and wait for its end. " + componentNames,
+		Args:  cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			h, err := cluster.Find()
+			if err != nil {
+				return err
+			}
+			return h.Stop(cmd.Context(), args[0])
+		},
+	}
+}
+
+func startCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "start COMPONENT",
+		Short: "Start one part of the control plane again and wait until it is ready",
+		Long:  "Start one part of the control plane again and wait until it is ready. " + componentNames,
+		Args:  cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			h, err := cluster.Find()
+			if err != nil {
+				return err
+			}
+			return h.Start(cmd.Context(), args[0])
+		},
+	}
+}
+
+func statusCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "status",
+		Short: "Tell what runs and where its log is",
+		Args:  cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error {
+			h, err := cluster.Find()
+			if err != nil {
+				return err
+			}
+			return h.Status(os.Stdout)
+		},
+	}
+}
+
+// tunnelCommand is this program in the background; `up` starts it.
+func tunnelCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:    "tunnel STATE-FOLDER",
+		Hidden: true,
+		Args:   cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			d := state.Dir{Path: args[0]}
+			c, err := d.Load()
+			if err != nil {
+				return err
+			}
+			return tunnel.Serve(cmd.Context(), d, c.Nodes)
+		},
+	}
+}

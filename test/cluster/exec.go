@@ -1,0 +1,60 @@
+package main
+
+import (
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/nodeagent-io/nodeagent/test/cluster/internal/cluster"
+	"github.com/nodeagent-io/nodeagent/test/cluster/internal/node"
+)
+
+func execCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "exec NODE COMMAND [ARGUMENT...]",
+		Short: "Run a command as root on a node",
+		Long: `Run a command as root on a node. One word is a line for the node's shell:
+
+  exec node1 'echo 1 > /proc/sys/vm/drop_caches'
+
+Several words are a program and its arguments, taken as they are:
+
+  exec node1 sh -c 'cat > /root/script' < script
+
+Standard input is passed on, and the exit status is the command's (255 when the node
+could not be reached, 128 and the signal's number when a signal ended the command).`,
+		Args: cobra.MinimumNArgs(2),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			h, err := cluster.Find()
+			if err != nil {
+				return err
+			}
+			c, err := h.Dir.Load()
+			if err != nil {
+				return err
+			}
+			n, err := c.Node(args[0])
+			if err != nil {
+				return err
+			}
+			client, err := node.Dial(cmd.Context(), h.Dir, n)
+			if err != nil {
+				cmd.PrintErrln("Error:", err)
+				return exitCode(255)
+			}
+			defer client.Close()
+			code, err := node.Run(cmd.Context(), client, node.CommandLine(args[1:]), os.Stdin, os.Stdout, os.Stderr)
+			if err != nil {
+				cmd.PrintErrln("Error:", err)
+				return exitCode(255)
+			}
+			if code != 0 {
+				return exitCode(code)
+			}
+			return nil
+		},
+	}
+	// Flags behind the node's name are the command's.
+	cmd.Flags().SetInterspersed(false)
+	return cmd
+}

@@ -1,0 +1,154 @@
+package artefact
+
+import (
+	"context"
+	_ "embed"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+
+	"github.com/nodeagent-io/nodeagent/test/cluster/internal/cache"
+)
+
+// The versions of a cluster. The module files next to this one pin everything below them.
+const (
+	KubernetesVersion = "v1.36.3"
+	ContainerdVersion = "v2.4.2"
+)
+
+// The module files are embedded as text: a folder with a go.mod of its own would
+// be cut out of this module.
+var (
+	//go:embed modules/kubernetes.mod
+	kubernetesMod string
+	//go:embed modules/kubernetes.sum
+	kubernetesSum string
+	//go:embed modules/containerd.mod
+	containerdMod string
+	//go:embed modules/containerd.sum
+	containerdSum string
+	//go:embed pause.go.txt
+	pauseSource string
+)
+
+// program is one binary: its name and the package it is compiled from.
+type program struct{ name, pkg string }
+
+// binaries is a set of programs that one module file pins.
+type binaries struct {
+	name     string
+	takes    string // how long on two processors, with nothing compiled yet
+	files    map[string]string
+	ldflags  string
+	programs []program
+}
+
+func kubernetesBinaries() binaries {
+	version := "k8s.io/component-base/version"
+	b := binaries{
+		name:  "kubernetes",
+		takes: "6 minutes",
+		files: map[string]string{"go.mod": kubernetesMod, "go.sum": kubernetesSum},
+		// Without a version in it a server calls itself v0.0.0, and clients refuse that.
+		ldflags: "-s -w -X " + version + ".gitVersion=" + KubernetesVersion +
+			" -X " + version + ".gitMajor=1 -X " + version + ".gitMinor=36 -X " + version + ".gitTreeState=clean",
+	}
+	for _, name := range []string{"kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet", "kube-proxy", "kubectl"} {
+		b.programs = append(b.programs, program{name, "k8s.io/kubernetes/cmd/" + name})
+	}
+	b.programs = append(b.programs, program{"etcd", "go.etcd.io/etcd/server/v3"})
+	return b
+}
+
+func containerdBinaries() binaries {
+	b := binaries{
+		name:    "containerd",
+		takes:   "2 minutes",
+		files:   map[string]string{"go.mod": containerdMod, "go.sum": containerdSum},
+		ldflags: "-s -w -X github.com/containerd/containerd/v2/version.Version=" + ContainerdVersion,
+	}
+	for _, name := range []string{"containerd", "containerd-shim-runc-v2", "ctr"} {
+		b.programs = append(b.programs, program{name, "github.com/containerd/containerd/v2/cmd/" + name})
+	}
+	return b
+}
+
+func pauseBinary() binaries {
+	return binaries{
+		name:     "pause",
+		takes:    "10 seconds",
+		files:    map[string]string{"go.mod": "module nodeagent.test/pause\n\ngo 1.26\n", "main.go": pauseSource},
+		ldflags:  "-s -w",
+		programs: []program{{"pause", "."}},
+	}
+}
+
+func (b binaries) key(goVersion string) cache.Key {
+	inputs := []string{"binaries", goVersion, b.ldflags}
+	for _, file := range []string{"go.mod", "go.sum", "main.go"} {
+		inputs = append(inputs, b.files[file])
+	}
+	for _, p := range b.programs {
+		inputs = append(inputs, p.name, p.pkg)
+	}
+	return cache.KeyOf(inputs...)
+}
+
+// Kubernetes returns the folder with the programs of Kubernetes and etcd.
+func (m Maker) Kubernetes(ctx context.Context) (string, error) {
+	return m.compile(ctx, kubernetesBinaries())
+}
+
+// Containerd returns the folder with containerd, its shim and ctr.
+func (m Maker) Containerd(ctx context.Context) (string, error) {
+	return m.compile(ctx, containerdBinaries())
+}
+
+// Pause returns the folder with the program that holds a pod's namespaces.
+func (m Maker) Pause(ctx context.Context) (string, error) { return m.compile(ctx, pauseBinary()) }
+
+func (m Maker) compile(ctx context.Context, b binaries) (string, error) {
+	goVersion, err := exec.CommandContext(ctx, "go", "env", "GOVERSION").Output()
+	if err != nil {
+		return "", &StepError{Step: "ask go for its version", Err: err, Next: "put the go command into PATH"}
+	}
+	return m.Cache.Entry(ctx, b.name, b.key(strings.TrimSpace(string(goVersion))), func(dir string) error {
+		step := "compile " + b.name
+		m.Say("==> %s: about %s the first time", step, b.takes)
+		defer m.progress(step)()
+		log, err := m.Cache.LogFile(b.name)
+		if err != nil {
+			return err
+		}
+		defer log.Close()
+		source := filepath.Join(dir, "source")
+		if err := os.Mkdir(source, 0o755); err != nil {
+			return err
+		}
+		for name, text := range b.files {
+			if text == "" {
+				continue
+			}
+			if err := os.WriteFile(filepath.Join(source, name), []byte(text), 0o644); err != nil {
+				return err
+			}
+		}
+		for _, p := range b.programs {
+			err := run(ctx, log, command{
+				dir: source,
+				env: []string{"CGO_ENABLED=0", "GOWORK=off", "GOFLAGS=", "GOOS=linux", "GOARCH=amd64"},
+				argv: []string{"go", "build", "-mod=readonly", "-trimpath", "-buildvcs=false",
+					"-ldflags", b.ldflags, "-o", filepath.Join(dir, p.name), p.pkg},
+			})
+			if err != nil {
+				return &StepError{
+					Step: fmt.Sprintf("%s: build %s", step, p.name), Log: log.Name(), Err: err,
+					Next: "see whether the Go module proxy answers (go env GOPROXY), then run the command again: it goes on where it stopped",
+				}
+			}
+		}
+		return nil
+	})
+}

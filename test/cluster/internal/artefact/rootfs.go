@@ -1,0 +1,56 @@
+package artefact
+
+import (
+	"context"
+	"path/filepath"
+	"strings"
+
+	"github.com/nodeagent-io/nodeagent/test/cluster/internal/cache"
+)
+
+// nodePackages are the Debian packages of a node. The cloud kernel (6.1) has NFS
+// client and server, FUSE, XFS, loop and device mapper as modules.
+func nodePackages() []string {
+	return []string{
+		"linux-image-cloud-amd64", "systemd-sysv", "udev", "dbus", "kmod", "netbase", "ca-certificates",
+		"openssh-server", "iproute2", "iptables", "conntrack", "ethtool", "socat", "iputils-ping",
+		"runc", "containernetworking-plugins", "busybox-static", "tini",
+		"nfs-common", "nfs-kernel-server", "fuse3", "dmsetup", "e2fsprogs", "xfsprogs",
+		"util-linux", "procps", "psmisc", "strace",
+	}
+}
+
+// The initial RAM disk needs the root disk's driver and no other.
+const smallInitrd = `mkdir -p "$1/etc/initramfs-tools/conf.d" "$1/usr/share/initramfs-tools/modules.d" && ` +
+	`echo MODULES=list > "$1/etc/initramfs-tools/conf.d/nodeagent" && ` +
+	`printf 'virtio_pci\nvirtio_blk\n' > "$1/usr/share/initramfs-tools/modules.d/nodeagent"`
+
+func rootfsKey() cache.Key {
+	return cache.KeyOf("rootfs", "1", debianSuite, strings.Join(nodePackages(), ","), smallInitrd)
+}
+
+// rootfs returns a folder with the Debian of a node as rootfs.tar.
+func (m Maker) rootfs(ctx context.Context) (string, error) {
+	return m.Cache.Entry(ctx, "rootfs", rootfsKey(), func(dir string) error {
+		step := "install Debian for the nodes"
+		m.Say("==> %s: about 1 minute the first time", step)
+		defer m.progress(step)()
+		log, err := m.Cache.LogFile("rootfs")
+		if err != nil {
+			return err
+		}
+		defer log.Close()
+		err = run(ctx, log, mmdebstrap(ctx, "minbase", nodePackages(), filepath.Join(dir, "rootfs.tar"), dir, "--essential-hook="+smallInitrd))
+		if err != nil {
+			return &StepError{Step: step, Log: log.Name(), Err: err,
+				Next: "see whether `apt-get update` works on this machine, then run the command again"}
+		}
+		return nil
+	})
+}
+
+// Rootfs makes the root file system ahead of its use.
+func (m Maker) Rootfs(ctx context.Context) error {
+	_, err := m.rootfs(ctx)
+	return err
+}

@@ -1,0 +1,100 @@
+// Package node runs the virtual machines and opens shells in them.
+package node
+
+import (
+	"archive/tar"
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sort"
+
+	"golang.org/x/crypto/ssh"
+
+	"github.com/nodeagent-io/nodeagent/test/cluster/internal/pki"
+	"github.com/nodeagent-io/nodeagent/test/cluster/internal/state"
+)
+
+// writeSeed writes the node's second disk: a tar archive with all that is this
+// node's own. The node unpacks it before anything else starts.
+func writeSeed(d state.Dir, c state.Cluster, n state.Node, a *pki.Authority) error {
+	server := fmt.Sprintf("https://%s:%d", state.HostAddress, c.Ports.APIServer)
+	kubelet, err := a.Issue(pki.Identity{User: "system:node:" + n.Name, Groups: []string{"system:nodes"}})
+	if err != nil {
+		return err
+	}
+	kubeletServer, err := a.Issue(pki.Identity{User: "system:node:" + n.Name, Groups: []string{"system:nodes"}, Hosts: []string{n.Name, n.Address, "127.0.0.1"}})
+	if err != nil {
+		return err
+	}
+	proxy, err := a.Issue(pki.Identity{User: "system:kube-proxy"})
+	if err != nil {
+		return err
+	}
+	keys, err := readKeys(d)
+	if err != nil {
+		return err
+	}
+	files := map[string][]byte{
+		"etc/hostname":                         []byte(n.Name + "\n"),
+		"etc/hosts":                            fmt.Appendf(nil, "127.0.0.1 localhost\n%s %s\n", n.Address, n.Name),
+		"etc/kubernetes/node.env":              fmt.Appendf(nil, "NODE_NAME=%s\nNODE_ADDRESS=%s\nHOST_ADDRESS=%s\n", n.Name, n.Address, state.HostAddress),
+		"etc/kubernetes/ca.crt":                a.CertPEM,
+		"etc/kubernetes/kubelet-server.crt":    kubeletServer.CertPEM,
+		"etc/kubernetes/kubelet-server.key":    kubeletServer.KeyPEM,
+		"etc/kubernetes/kubelet.kubeconfig":    a.Kubeconfig(server, kubelet),
+		"etc/kubernetes/kube-proxy.kubeconfig": a.Kubeconfig(server, proxy),
+		"etc/cni/net.d/10-bridge.conflist":     []byte(cniConfig(n)),
+		"etc/ssh/ssh_host_ed25519_key":         keys.hostPEM,
+		"root/.ssh/authorized_keys":            ssh.MarshalAuthorizedKey(keys.client.PublicKey()),
+	}
+	var archive bytes.Buffer
+	w := tar.NewWriter(&archive)
+	var names []string
+	for name := range files {
+		names = append(names, name)
+	}
+	sort.Strings(names)
+	for _, name := range names {
+		if err := w.WriteHeader(&tar.Header{Name: name, Mode: 0o600, Size: int64(len(files[name]))}); err != nil {
+			return err
+		}
+		if _, err := w.Write(files[name]); err != nil {
+			return err
+		}
+	}
+	if err := w.Close(); err != nil {
+		return err
+	}
+	// A disk has whole sectors.
+	if rest := archive.Len() % 4096; rest != 0 {
+		archive.Write(make([]byte, 4096-rest))
+	}
+	if err := os.WriteFile(filepath.Join(d.File("nodes"), n.Name+".seed"), archive.Bytes(), 0o600); err != nil {
+		return fmt.Errorf("write configuration of %s: %w", n.Name, err)
+	}
+	return nil
+}
+
+func cniConfig(n state.Node) string {
+	return fmt.Sprintf(`{
+  "cniVersion": "1.0.0",
+  "name": "bridge",
+  "plugins": [
+    {
+      "type": "bridge",
+      "bridge": "cni0",
+      "isGateway": true,
+      "ipMasq": true,
+      "hairpinMode": true,
+      "ipam": {
+        "type": "host-local",
+        "ranges": [[{"subnet": %q}]],
+        "routes": [{"dst": "0.0.0.0/0"}]
+      }
+    },
+    {"type": "portmap", "capabilities": {"portMappings": true}}
+  ]
+}
+`, n.PodCIDR)
+}

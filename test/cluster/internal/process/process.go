@@ -1,0 +1,174 @@
+// Package process starts programs that outlive the command that started them,
+// and finds them again without ever mistaking another program for them.
+package process
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// Dir holds one pid file per program, NAME.json, and its output, NAME.log.
+type Dir struct{ Pids, Logs string }
+
+// Process identifies one process for as long as the machine is up: a pid is used
+// again after a while, a pid together with its start time is not.
+type Process struct {
+	PID       int    `json:"pid"`
+	StartTime uint64 `json:"startTime"` // clock ticks since boot, field 22 of /proc/PID/stat
+	BootID    string `json:"bootID"`    // another boot, another count of ticks
+}
+
+// Log is the file that the program of that name writes to.
+func (d Dir) Log(name string) string { return filepath.Join(d.Logs, name+".log") }
+
+func (d Dir) pidFile(name string) string { return filepath.Join(d.Pids, name+".json") }
+
+// Start runs argv in a session of its own, with output appended to its log.
+func (d Dir) Start(name string, argv []string, env []string) (Process, error) {
+	if p, err := d.Find(name); err != nil {
+		return Process{}, err
+	} else if p.Alive() {
+		return p, fmt.Errorf("%s runs already as process %d", name, p.PID)
+	}
+	log, err := os.OpenFile(d.Log(name), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	if err != nil {
+		return Process{}, fmt.Errorf("open log of %s: %w", name, err)
+	}
+	defer log.Close()
+	cmd := exec.Command(argv[0], argv[1:]...)
+	cmd.Stdout, cmd.Stderr = log, log
+	cmd.Env = append(os.Environ(), env...)
+	cmd.Dir = d.Logs
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	if err := cmd.Start(); err != nil {
+		return Process{}, fmt.Errorf("start %s: %w", name, err)
+	}
+	// Reap it if it ends while this command still runs; later init does.
+	go func() { _ = cmd.Wait() }()
+	p, err := identify(cmd.Process.Pid)
+	if err != nil {
+		return Process{}, fmt.Errorf("%s ended at once; read %s: %w", name, d.Log(name), err)
+	}
+	data, err := json.Marshal(p)
+	if err != nil {
+		return Process{}, err
+	}
+	if err := os.WriteFile(d.pidFile(name), data, 0o644); err != nil {
+		_ = cmd.Process.Kill()
+		return Process{}, fmt.Errorf("write pid file of %s: %w", name, err)
+	}
+	return p, nil
+}
+
+// Find reads the pid file of a program. Without one it returns the zero Process,
+// which is not alive.
+func (d Dir) Find(name string) (Process, error) {
+	data, err := os.ReadFile(d.pidFile(name))
+	if errors.Is(err, fs.ErrNotExist) {
+		return Process{}, nil
+	}
+	if err != nil {
+		return Process{}, fmt.Errorf("read pid file of %s: %w", name, err)
+	}
+	var p Process
+	if err := json.Unmarshal(data, &p); err != nil {
+		// The file is written in one go; a torn one means that the machine went down.
+		return Process{}, nil
+	}
+	return p, nil
+}
+
+// Names lists the programs that have a pid file.
+func (d Dir) Names() []string {
+	files, _ := filepath.Glob(filepath.Join(d.Pids, "*.json"))
+	var names []string
+	for _, f := range files {
+		names = append(names, strings.TrimSuffix(filepath.Base(f), ".json"))
+	}
+	return names
+}
+
+// Stop asks the program to end, waits up to grace, then kills it, and returns when
+// the process is gone.
+func (d Dir) Stop(ctx context.Context, name string, grace time.Duration) error {
+	p, err := d.Find(name)
+	if err != nil {
+		return err
+	}
+	sig := syscall.SIGTERM
+	for deadline := time.Now().Add(grace); p.Alive(); {
+		if sig != 0 {
+			if err := syscall.Kill(p.PID, sig); err != nil && !errors.Is(err, syscall.ESRCH) {
+				return fmt.Errorf("stop %s (process %d): %w", name, p.PID, err)
+			}
+			sig = 0
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("wait for the end of %s (process %d): %w", name, p.PID, ctx.Err())
+		case <-time.After(50 * time.Millisecond):
+		}
+		if grace >= 0 && time.Now().After(deadline) {
+			sig = syscall.SIGKILL
+			deadline = time.Now().Add(10 * time.Second)
+			grace = 10 * time.Second
+		}
+	}
+	if err := os.Remove(d.pidFile(name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("remove pid file of %s: %w", name, err)
+	}
+	return nil
+}
+
+// Alive says whether exactly this process still runs. A zombie does not.
+func (p Process) Alive() bool {
+	if p.PID <= 0 {
+		return false
+	}
+	now, err := identify(p.PID)
+	return err == nil && now == p
+}
+
+func identify(pid int) (Process, error) {
+	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return Process{}, err
+	}
+	state, start, err := parseStat(string(data))
+	if err != nil {
+		return Process{}, fmt.Errorf("parse stat of process %d: %w", pid, err)
+	}
+	if state == "Z" || state == "X" {
+		return Process{}, fmt.Errorf("process %d has ended", pid)
+	}
+	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		return Process{}, err
+	}
+	return Process{PID: pid, StartTime: start, BootID: strings.TrimSpace(string(boot))}, nil
+}
+
+// parseStat returns state and start time. The name in parentheses may itself hold
+// spaces and parentheses, so the fields are counted from the last one.
+func parseStat(stat string) (state string, start uint64, err error) {
+	i := strings.LastIndexByte(stat, ')')
+	if i < 0 {
+		return "", 0, errors.New("no name in parentheses")
+	}
+	fields := strings.Fields(stat[i+1:])
+	if len(fields) < 20 {
+		return "", 0, fmt.Errorf("%d fields behind the name, want 20", len(fields))
+	}
+	start, err = strconv.ParseUint(fields[19], 10, 64)
+	return fields[0], start, err
+}

@@ -1,0 +1,139 @@
+// Package state is what a command knows about the cluster that another command
+// started: one folder per checkout, with one file that describes it.
+package state
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/nodeagent-io/nodeagent/test/cluster/internal/cache"
+	"github.com/nodeagent-io/nodeagent/test/cluster/internal/process"
+)
+
+// Options are the choices of whoever starts a cluster. Two runs of `up` mean the
+// same cluster when their options are equal.
+type Options struct {
+	Nodes    int    `json:"nodes"`
+	Cgroup   string `json:"cgroup"`   // v1 or v2
+	MemoryMB int    `json:"memoryMB"` // of each node
+}
+
+func (o Options) String() string {
+	return fmt.Sprintf("--nodes %d --cgroup %s --memory %d", o.Nodes, o.Cgroup, o.MemoryMB)
+}
+
+// Validate names the option that makes no sense.
+func (o Options) Validate() error {
+	switch {
+	case o.Nodes < 1 || o.Nodes > MaxNodes:
+		return fmt.Errorf("--nodes %d: give a number from 1 to %d", o.Nodes, MaxNodes)
+	case o.Cgroup != "v1" && o.Cgroup != "v2":
+		return fmt.Errorf("--cgroup %s: give v1 or v2", o.Cgroup)
+	case o.MemoryMB < 1024:
+		return fmt.Errorf("--memory %d: a node needs at least 1024 MB", o.MemoryMB)
+	}
+	return nil
+}
+
+// Cluster is the state file.
+type Cluster struct {
+	Checkout string  `json:"checkout"`
+	Options  Options `json:"options"`
+	// Ready is set when `up` has done all its work; a cluster without it was interrupted.
+	Ready    bool   `json:"ready"`
+	Ports    Ports  `json:"ports"`
+	Nodes    []Node `json:"nodes"`
+	BinDir   string `json:"binDir"`   // kube-apiserver, kubectl, etcd and their like
+	Accel    string `json:"accel"`    // how qemu runs the nodes: kvm or tcg
+	ImageDir string `json:"imageDir"` // folder of the node's disk image in the cache
+}
+
+// Dir is the folder of one checkout's cluster.
+type Dir struct{ Path string }
+
+// DirOf returns the folder of a checkout: two checkouts have two clusters.
+func DirOf(c cache.Cache, checkout string) Dir {
+	sum := sha256.Sum256([]byte(checkout))
+	return Dir{Path: filepath.Join(c.Dir, "clusters", hex.EncodeToString(sum[:4]))}
+}
+
+// The parts of the folder.
+func (d Dir) File(name string) string { return filepath.Join(d.Path, name) }
+func (d Dir) Logs() string            { return d.File("logs") }
+func (d Dir) Kubeconfig() string      { return d.File("kubeconfig") }
+func (d Dir) Audit() string           { return filepath.Join(d.Logs(), "audit.log") }
+func (d Dir) PKI(name string) string  { return filepath.Join(d.Path, "pki", name) }
+
+// TunnelSocket is where kube-apiserver reaches the nodes through.
+func (d Dir) TunnelSocket() string { return d.File("tunnel.sock") }
+
+// Processes are the programs of this cluster.
+func (d Dir) Processes() process.Dir {
+	return process.Dir{Pids: d.File("run"), Logs: d.Logs()}
+}
+
+// Make creates the folder and its parts.
+func (d Dir) Make() error {
+	for _, sub := range []string{"run", "logs", "pki", "nodes"} {
+		if err := os.MkdirAll(d.File(sub), 0o700); err != nil {
+			return fmt.Errorf("make state folder: %w", err)
+		}
+	}
+	// A unix socket's path has 107 bytes.
+	if n := len(d.TunnelSocket()); n > 107 {
+		return fmt.Errorf("the path %s has %d letters and a socket's may have 107; set NODEAGENT_CACHE to a shorter path", d.TunnelSocket(), n)
+	}
+	return nil
+}
+
+// ErrNone says that the checkout has no cluster.
+var ErrNone = errors.New("no cluster runs for this checkout; start one with `up`")
+
+// Load reads the state file.
+func (d Dir) Load() (Cluster, error) {
+	var c Cluster
+	data, err := os.ReadFile(d.File("state.json"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return c, ErrNone
+	}
+	if err != nil {
+		return c, fmt.Errorf("read state: %w", err)
+	}
+	if err := json.Unmarshal(data, &c); err != nil {
+		return c, fmt.Errorf("state file %s is broken (%w); run `down`, then `up`", d.File("state.json"), err)
+	}
+	return c, nil
+}
+
+// Save writes the state file in one step, so a reader never sees half of it.
+func (d Dir) Save(c Cluster) error {
+	data, err := json.MarshalIndent(c, "", "  ")
+	if err != nil {
+		return err
+	}
+	temp := d.File("state.json.new")
+	if err := os.WriteFile(temp, data, 0o600); err != nil {
+		return fmt.Errorf("write state: %w", err)
+	}
+	return os.Rename(temp, d.File("state.json"))
+}
+
+// Node returns the node of that name.
+func (c Cluster) Node(name string) (Node, error) {
+	for _, n := range c.Nodes {
+		if n.Name == name {
+			return n, nil
+		}
+	}
+	var names []string
+	for _, n := range c.Nodes {
+		names = append(names, n.Name)
+	}
+	return Node{}, fmt.Errorf("no node %q; this cluster has %v", name, names)
+}

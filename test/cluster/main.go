@@ -1,0 +1,47 @@
+// Cluster runs a real Kubernetes cluster on one machine, without a registry and
+// without touching the machine's own mounts, cgroups or firewall: the control plane
+// as processes, the nodes as virtual machines.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/spf13/cobra"
+)
+
+// exitCode ends this program with the status of the command that it ran for the user.
+type exitCode int
+
+func (e exitCode) Error() string { return fmt.Sprintf("exit status %d", int(e)) }
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+	err := root().ExecuteContext(ctx)
+	stop()
+	var code exitCode
+	switch {
+	case errors.As(err, &code):
+		os.Exit(int(code))
+	case err != nil:
+		fmt.Fprintln(os.Stderr, "Error:", err)
+		os.Exit(1)
+	}
+}
+
+func root() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:           "cluster",
+		Short:         "A real Kubernetes cluster on one machine",
+		SilenceErrors: true,
+		SilenceUsage:  true,
+	}
+	cmd.CompletionOptions.DisableDefaultCmd = true
+	cmd.AddCommand(upCommand(), downCommand(), statusCommand(), execCommand(), loadCommand(), imageCommand(),
+		kubeconfigCommand(), kubectlCommand(), auditCommand(), stopCommand(), startCommand(), tunnelCommand())
+	return cmd
+}
