@@ -178,6 +178,7 @@ func (a *Agent) look(ctx context.Context, p *corev1.Pod, m *memory, node evidenc
 				"namespace", p.Namespace, "pod", p.Name, "panic", fmt.Sprint(r), "stack", string(debug.Stack()))
 		}
 	}()
+	whole := ctx
 	ctx, cancel := context.WithTimeout(ctx, a.Timeout)
 	defer cancel()
 
@@ -187,7 +188,7 @@ func (a *Agent) look(ctx context.Context, p *corev1.Pod, m *memory, node evidenc
 	a.Gather(ctx, e)
 	e.Since(m.last)
 	m.last = e
-	if ctx.Err() != nil && context.Cause(ctx) != context.DeadlineExceeded {
+	if whole.Err() != nil {
 		return // the agent ends
 	}
 	d := a.Diagnose(e)

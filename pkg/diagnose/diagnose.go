@@ -142,7 +142,7 @@ func Run(p *evidence.Pod, rules []*Rule) Diagnosis {
 		d.Findings[i].Symptom = symptoms[d.Findings[i].Cause]
 	}
 	if len(d.Findings) == 0 && p.Overdue() >= UnknownAfter {
-		d.Findings = []Finding{unknown(p, d, ruledOut)}
+		d.Findings = []Finding{unknown(p, ruledOut)}
 	}
 	return d
 }

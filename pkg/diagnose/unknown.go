@@ -22,7 +22,7 @@ var Unrecognised = &Rule{
 	Check: func(*evidence.Pod) []Finding { return nil },
 }
 
-func unknown(p *evidence.Pod, d Diagnosis, ruledOut []string) Finding {
+func unknown(p *evidence.Pod, ruledOut []string) Finding {
 	slices.Sort(ruledOut)
 	ruledOut = slices.DeleteFunc(ruledOut, func(c string) bool { return c == AwaitingGracePeriod.Cause })
 	v := map[string]string{
