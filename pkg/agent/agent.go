@@ -29,8 +29,9 @@ type Agent struct {
 	// Pods lists the node's pods, from a cache.
 	Pods func() []*corev1.Pod
 	// Node reads what all pods of the node share. It is called once a period,
-	// and only while a pod terminates.
-	Node func(context.Context) evidence.Node
+	// and only while a pod terminates; overdue says that one is past its
+	// deadline, so that the node's own processes are worth a look.
+	Node func(ctx context.Context, overdue bool) evidence.Node
 	// Gather fills in the evidence that a pod's API object does not hold.
 	Gather func(context.Context, *evidence.Pod)
 	// Diagnose gives the verdict.
@@ -117,6 +118,7 @@ func (a *Agent) round(ctx context.Context) int {
 	now := time.Now()
 	var due []*corev1.Pod
 	here := make(map[string]bool)
+	overdue := false
 	for _, p := range a.Pods() {
 		if p.DeletionTimestamp == nil {
 			continue
@@ -125,6 +127,7 @@ func (a *Agent) round(ctx context.Context) int {
 		here[uid] = true
 		if a.pods[uid].due(now) {
 			due = append(due, p)
+			overdue = overdue || p.DeletionTimestamp.Time.Before(now)
 		}
 	}
 	for uid := range a.pods {
@@ -141,7 +144,7 @@ func (a *Agent) round(ctx context.Context) int {
 	}
 
 	nodeCtx, cancel := context.WithTimeout(ctx, a.Timeout)
-	node := a.Node(nodeCtx)
+	node := a.Node(nodeCtx, overdue)
 	cancel()
 	node.Since(a.node, now)
 	a.node = &node

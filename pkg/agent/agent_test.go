@@ -47,7 +47,7 @@ func newBench() *bench {
 			defer b.mu.Unlock()
 			return b.pods
 		},
-		Node: func(context.Context) evidence.Node { b.nodeReads++; return evidence.Node{Name: "n"} },
+		Node: func(context.Context, bool) evidence.Node { b.nodeReads++; return evidence.Node{Name: "n"} },
 		Gather: func(ctx context.Context, p *evidence.Pod) {
 			if b.gather != nil {
 				b.gather(ctx, p)
