@@ -1,0 +1,244 @@
+package report
+
+import (
+	"context"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
+	"github.com/nodeagent-io/nodeagent/pkg/evidence"
+)
+
+const (
+	seconds = time.Second
+	text    = "Blocked in phase Kill: thread 812 (dd) is stuck. Remedy: Repair it. Danger: Do not force-delete."
+)
+
+func TestConditionIsWritten(t *testing.T) {
+	g := newRig(t)
+	g.quiet("no verdict", g.look(0, nothing))
+	req := g.one("verdict", g.look(seconds, blocked("UninterruptibleSleep")))
+	want := `{"metadata":{"uid":"u1"},"status":{"conditions":[{` +
+		`"lastTransitionTime":"2026-03-01T03:00:01Z",` +
+		`"message":"` + text + `",` +
+		`"observedGeneration":4,"reason":"UninterruptibleSleep","status":"True","type":"nodeagent.io/TerminationBlocked"}]}}`
+	if diff := cmp.Diff(want, req.Body); diff != "" {
+		t.Errorf("patch differs (-want +got):\n%s", diff)
+	}
+	conditionOf(t, req)
+}
+
+func TestConditionIsWrittenOnChangeOnly(t *testing.T) {
+	g := newRig(t)
+	_, c := conditionOf(t, g.one("verdict", g.look(0, blocked("ShimHung"))))
+	eventOf(t, g.one("second look", g.look(3*seconds, blocked("ShimHung"))), "shop")
+	g.quiet("unchanged, old pod in the cache", g.look(3*seconds, blocked("ShimHung")))
+	g.cached(c)
+	g.quiet("unchanged, new pod in the cache", g.look(time.Minute, blocked("ShimHung")))
+
+	g.pod.Generation = 5
+	_, changed := conditionOf(t, g.one("cause changed", g.look(seconds, blocked("ContainerdHung"))))
+	if changed.Reason != "ContainerdHung" || !changed.LastTransitionTime.Equal(&c.LastTransitionTime) || changed.ObservedGeneration != 5 {
+		t.Errorf("changed cause: %+v", changed)
+	}
+}
+
+// New words for the same cause are no news: they wait until a minute has gone by.
+func TestConditionIsRewordedSlowly(t *testing.T) {
+	g := newRig(t)
+	g.look(0, blocked("ShimHung"))
+	g.look(3*seconds, blocked("ShimHung"))
+	reworded := blocked("ShimHung")
+	reworded.Findings[0].Message = "thread 813 is stuck"
+	g.quiet("too early", g.look(3*seconds, reworded))
+	_, c := conditionOf(t, g.one("after a minute", g.look(time.Minute, reworded)))
+	if !strings.Contains(c.Message, "813") {
+		t.Errorf("message %q", c.Message)
+	}
+}
+
+func TestConditionComesBackWhenRemoved(t *testing.T) {
+	g := newRig(t)
+	g.look(0, blocked("ShimHung"))
+	g.look(3*seconds, blocked("ShimHung"))
+	conditionOf(t, g.one("removed by somebody", g.look(cacheLag, blocked("ShimHung"))))
+}
+
+func TestConditionIsResolved(t *testing.T) {
+	g := newRig(t)
+	_, c := conditionOf(t, g.one("verdict", g.look(0, blocked("ShimHung"))))
+	g.cached(c)
+	g.quiet("just gone", g.look(seconds, nothing))
+	g.quiet("not gone for long", g.look(withdrawAfter-seconds, nothing))
+	_, c = conditionOf(t, g.one("gone", g.look(seconds, nothing)))
+	if c.Status != corev1.ConditionFalse || c.Reason != "Resolved" || !c.LastTransitionTime.Time.Equal(g.now) {
+		t.Errorf("resolved condition: %+v", c)
+	}
+	g.quiet("resolved, old pod in the cache", g.look(seconds, nothing))
+	g.cached(c)
+	g.quiet("resolved, new pod in the cache", g.look(time.Hour, nothing))
+
+	_, c = conditionOf(t, g.one("stuck again", g.look(seconds, blocked("ShimHung"))))
+	if c.Status != corev1.ConditionTrue || !c.LastTransitionTime.Time.Equal(g.now) {
+		t.Errorf("condition of a pod that is stuck again: %+v", c)
+	}
+}
+
+func TestNothingToResolve(t *testing.T) {
+	g := newRig(t)
+	for range 10 {
+		g.quiet("healthy", g.look(10*seconds, nothing))
+	}
+}
+
+func TestResolvedIsTriedAgain(t *testing.T) {
+	g := newRig(t)
+	_, c := conditionOf(t, g.one("verdict", g.look(0, blocked("ShimHung"))))
+	g.cached(c)
+	g.look(seconds, nothing)
+	g.api.answer = broken
+	conditionOf(t, g.one("API down", g.look(time.Minute, nothing)))
+	g.quiet("backs off", g.look(seconds, nothing))
+	g.api.answer = nil
+	_, c = conditionOf(t, g.one("API back", g.look(firstRetry, nothing)))
+	if c.Reason != "Resolved" {
+		t.Errorf("condition %+v", c)
+	}
+}
+
+// A source that is missing hides the cause; it does not make it go away.
+func TestUnseenIsNotResolved(t *testing.T) {
+	g := newRig(t)
+	_, c := conditionOf(t, g.one("verdict", g.look(0, blocked("ShimHung"))))
+	g.cached(c)
+	blind := nothing
+	blind.Unknown = []diagnose.Unknown{{Cause: "ShimHung", Source: evidence.Containers}}
+	for range 60 {
+		g.quiet("blind", g.look(10*seconds, blind))
+	}
+	if got := len(g.metrics.pods); got != 1 {
+		t.Errorf("%d series", got)
+	}
+	unknown := blind
+	unknown.Findings = []diagnose.Finding{{Cause: diagnose.Unrecognised.Cause, Confidence: diagnose.Inferred, Message: "stuck"}}
+	_, c = conditionOf(t, g.one("Unknown after being blind for long", g.look(10*seconds, unknown)))
+	if c.Reason != "Unknown" {
+		t.Errorf("condition %+v", c)
+	}
+}
+
+// Unknown is said only when the rules, which need two readings, have had them.
+func TestUnknownWaits(t *testing.T) {
+	unknown := diagnose.Diagnosis{Phase: diagnose.Volumes, Findings: []diagnose.Finding{{Cause: diagnose.Unrecognised.Cause, Message: "stuck"}}}
+	g := newRig(t)
+	g.quiet("first look at a pod that is overdue", g.look(0, unknown))
+	g.quiet("3 s later", g.look(3*seconds, unknown))
+	conditionOf(t, g.one("later", g.look(withdrawAfter, unknown)))
+}
+
+// A restarted agent finds its condition on the pod, and its Event in the API.
+func TestRestartWritesNothing(t *testing.T) {
+	g := newRig(t)
+	_, c := conditionOf(t, g.one("verdict", g.look(0, blocked("ShimHung"))))
+	ev := eventOf(t, g.one("second look", g.look(3*seconds, blocked("ShimHung"))), "shop")
+	g.cached(c)
+	g.api.objects["/apis/events.k8s.io/v1/namespaces/shop/events/"+ev.Name] = ev
+	g.api.answer = eventExists
+
+	g.restart()
+	g.quiet("first look, one reading shows nothing yet", g.look(seconds, nothing))
+	if len(g.metrics.pods) != 1 {
+		t.Error("the series of a standing condition is not back")
+	}
+	g.quiet("second look", g.look(3*seconds, blocked("ShimHung")))
+	got := g.look(3*seconds, blocked("ShimHung"))
+	if len(got) != 2 || got[0].Method != "POST" || got[1].Method != "GET" {
+		t.Fatalf("third look: %+v", got)
+	}
+	g.quiet("fourth look", g.look(3*seconds, blocked("ShimHung")))
+	_, c2 := conditionOf(t, g.look(seconds, blocked("ContainerdHung"))[0])
+	if !c2.LastTransitionTime.Equal(&c.LastTransitionTime) {
+		t.Errorf("the transition time moved from %s to %s", c.LastTransitionTime, c2.LastTransitionTime)
+	}
+}
+
+func TestConditionOfAPodThatIsGone(t *testing.T) {
+	for name, answer := range map[string]func(request) *metav1.Status{"404": notFound, "409": conflict, "422 UID": wrongUID} {
+		t.Run(name, func(t *testing.T) {
+			g := newRig(t)
+			g.api.answer = answer
+			g.one("gone", g.look(0, blocked("ShimHung")))
+			if r := resultOf(g.r.patchCondition(context.Background(), g.pod, corev1.PodCondition{})); r != resultGone {
+				t.Errorf("counted as %s", r)
+			}
+			g.r.Forget("u1")
+			if len(g.r.pods) != 0 || len(g.metrics.pods) != 0 {
+				t.Error("not forgotten")
+			}
+		})
+	}
+}
+
+func TestAPIDownThenBack(t *testing.T) {
+	g := newRig(t)
+	g.api.answer = broken
+	g.one("down", g.look(0, blocked("ShimHung")))
+	g.look(seconds, blocked("ShimHung")) // the Event
+	g.quiet("backs off", g.look(seconds, blocked("ShimHung")))
+	tries := 0
+	for range 60 {
+		tries += len(g.look(10*seconds, blocked("ShimHung")))
+	}
+	if tries < 6 || tries > 16 {
+		t.Errorf("%d attempts in ten minutes", tries)
+	}
+	g.api.answer = nil
+	got := g.look(lastRetry, blocked("ShimHung"))
+	if len(got) != 2 {
+		t.Fatalf("back: %+v", got)
+	}
+	conditionOf(t, got[0])
+	eventOf(t, got[1], "shop")
+}
+
+// An API server that takes the connection and says nothing holds up one look
+// for no longer than its deadline, even when the loop's own has gone by; the
+// end of the agent ends the wait.
+func TestWritesHaveADeadline(t *testing.T) {
+	g := newRig(t)
+	gone, stop := context.WithDeadline(context.Background(), time.Now().Add(-time.Second))
+	defer stop()
+	ctx, cancel := writeContext(gone)
+	defer cancel()
+	if ctx.Err() != nil {
+		t.Error("the gathering's deadline ends the writes")
+	}
+	if d, ok := ctx.Deadline(); !ok || time.Until(d) > writeTimeout {
+		t.Errorf("deadline %v %v", d, ok)
+	}
+
+	ended, end := context.WithCancel(context.Background())
+	g.api.answer = func(request) *metav1.Status { end(); time.Sleep(200 * time.Millisecond); return nil }
+	begin := time.Now()
+	g.r.Report(ended, g.pod, &evidence.Pod{Time: g.now}, blocked("ShimHung"))
+	if d := time.Since(begin); d > writeTimeout/2 {
+		t.Errorf("the end of the agent was waited for %s", d)
+	}
+}
+
+func TestUnreachableAPI(t *testing.T) {
+	g := newRig(t)
+	dead := httptest.NewServer(nil)
+	dead.Close()
+	g.r.client = client(t, dead.URL)
+	g.look(0, blocked("ShimHung"))
+	if !g.r.pods["u1"].condition.retry.waits(g.now) {
+		t.Error("no back-off")
+	}
+}

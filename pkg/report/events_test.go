@@ -1,0 +1,179 @@
+package report
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+)
+
+func TestEventIsToldOnce(t *testing.T) {
+	g := newRig(t)
+	g.look(0, blocked("ShimHung"))
+	got := eventOf(t, g.one("second look", g.look(3*seconds, blocked("ShimHung"))), "shop")
+	want := eventsv1.Event{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: "shop",
+			Name:      eventName(g.pod, "ShimHung"),
+			Labels:    map[string]string{"app.kubernetes.io/managed-by": "nodeagent"},
+		},
+		EventTime:           metav1.NewMicroTime(g.now),
+		Type:                "Warning",
+		Reason:              "ShimHung",
+		Action:              "Terminating",
+		Note:                text,
+		Regarding:           corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: "shop", Name: "web-0", UID: "u1"},
+		ReportingController: "nodeagent.io/nodeagent",
+		ReportingInstance:   "node-a",
+	}
+	got.TypeMeta = metav1.TypeMeta{}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("Event differs (-want +got):\n%s", diff)
+	}
+	for range 5 {
+		g.quiet("told", g.look(3*seconds, blocked("ShimHung")))
+	}
+}
+
+// A cause that one look finds and the next does not gets no Event, which could
+// not be taken back.
+func TestEventWaitsForTheSecondLook(t *testing.T) {
+	g := newRig(t)
+	conditionOf(t, g.one("A", g.look(0, blocked("ShimHung"))))
+	conditionOf(t, g.one("B", g.look(3*seconds, blocked("ContainerdHung"))))
+	conditionOf(t, g.one("A again", g.look(3*seconds, blocked("ShimHung"))))
+}
+
+func TestEventIsConfirmed(t *testing.T) {
+	g := newRig(t)
+	_, c := conditionOf(t, g.one("first look", g.look(0, blocked("ShimHung"))))
+	g.cached(c)
+	ev := eventOf(t, g.one("second look", g.look(3*seconds, blocked("ShimHung"))), "shop")
+	for n := 2; n < 5; n++ {
+		g.quiet("confirmed lately", g.look(confirmAfter-seconds, blocked("ShimHung")))
+		req := g.one("confirm", g.look(seconds, blocked("ShimHung")))
+		want := request{
+			http.MethodPatch, "/apis/events.k8s.io/v1/namespaces/shop/events/" + ev.Name, "application/strategic-merge-patch+json",
+			fmt.Sprintf(`{"series":{"count":%d,"lastObservedTime":%q}}`, n, g.now.Format("2006-01-02T15:04:05.000000Z07:00")),
+		}
+		if diff := cmp.Diff(want, req); diff != "" {
+			t.Errorf("confirmation differs (-want +got):\n%s", diff)
+		}
+	}
+	g.api.answer = notFound
+	g.one("expired", g.look(confirmAfter, blocked("ShimHung")))
+	g.api.answer = nil
+	eventOf(t, g.one("told anew", g.look(3*seconds, blocked("ShimHung"))), "shop")
+}
+
+// An Event of an agent before this one is gone on with where that one stopped.
+func TestEventIsAdopted(t *testing.T) {
+	g := newRig(t)
+	name := eventName(g.pod, "ShimHung")
+	g.api.answer = eventExists
+	g.api.objects["/apis/events.k8s.io/v1/namespaces/shop/events/"+name] = eventsv1.Event{
+		EventTime: metav1.NewMicroTime(start.Add(-time.Hour)),
+		Series:    &eventsv1.EventSeries{Count: 6, LastObservedTime: metav1.NewMicroTime(start.Add(-confirmAfter))},
+	}
+	_, c := conditionOf(t, g.one("first look", g.look(0, blocked("ShimHung"))))
+	g.cached(c)
+	g.look(3*seconds, blocked("ShimHung"))
+	req := g.one("confirm", g.look(3*seconds, blocked("ShimHung")))
+	if req.Method != http.MethodPatch || !strings.Contains(req.Body, `"count":7`) {
+		t.Errorf("confirmation: %+v", req)
+	}
+}
+
+func TestEventInATerminatingNamespace(t *testing.T) {
+	refused := apierrors.NewForbidden(events, "x", fmt.Errorf("unable to create new content in namespace shop because it is being terminated"))
+	bare := refused.ErrStatus.DeepCopy()
+	caused := refused.ErrStatus.DeepCopy()
+	caused.Message = "forbidden"
+	caused.Details.Causes = []metav1.StatusCause{{Type: corev1.NamespaceTerminatingCause}}
+	for name, s := range map[string]*metav1.Status{"by its words": bare, "by its cause": caused} {
+		t.Run(name, func(t *testing.T) {
+			g := newRig(t)
+			g.api.answer = func(r request) *metav1.Status {
+				if r.Method == http.MethodPost && strings.Contains(r.Path, "/shop/") {
+					return s
+				}
+				return nil
+			}
+			_, c := conditionOf(t, g.one("first look", g.look(0, blocked("ShimHung"))))
+			g.cached(c)
+			got := g.look(3*seconds, blocked("ShimHung"))
+			if len(got) != 2 {
+				t.Fatalf("second look: %+v", got)
+			}
+			ev := eventOf(t, got[1], "default")
+			if want := (corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: "node-a", UID: "node-a"}); ev.Regarding != want {
+				t.Errorf("regarding %+v", ev.Regarding)
+			}
+			if want := "Pod shop/web-0: " + text; ev.Note != want {
+				t.Errorf("note %q", ev.Note)
+			}
+			g.quiet("told", g.look(3*seconds, blocked("ShimHung")))
+			req := g.one("confirm", g.look(confirmAfter, blocked("ShimHung")))
+			if req.Path != "/apis/events.k8s.io/v1/namespaces/default/events/"+ev.Name {
+				t.Errorf("confirmed %s", req.Path)
+			}
+		})
+	}
+}
+
+// Forbidden for another reason is no reason to tell the node.
+func TestEventForbidden(t *testing.T) {
+	g := newRig(t)
+	g.look(0, blocked("ShimHung"))
+	g.api.answer = func(request) *metav1.Status {
+		return status(apierrors.NewForbidden(events, "x", fmt.Errorf("no RBAC policy matched")))
+	}
+	eventOf(t, g.one("refused", g.look(3*seconds, blocked("ShimHung"))), "shop")
+	g.quiet("backs off", g.look(seconds, blocked("ShimHung")))
+}
+
+func TestEventNames(t *testing.T) {
+	long := strings.Repeat("a", 236) + "." + strings.Repeat("b", 16)
+	seen := map[string]bool{}
+	for _, p := range []*corev1.Pod{
+		{ObjectMeta: metav1.ObjectMeta{Name: "web-0", UID: "u1"}},
+		{ObjectMeta: metav1.ObjectMeta{Name: "web-0", UID: "u2"}},
+		{ObjectMeta: metav1.ObjectMeta{Name: long, UID: "u3"}},
+		{ObjectMeta: metav1.ObjectMeta{Name: strings.Repeat("a", 235) + "-" + strings.Repeat("b", 16), UID: "u4"}},
+	} {
+		for _, cause := range []string{"ShimHung", "Unknown"} {
+			n := eventName(p, cause)
+			if seen[n] {
+				t.Errorf("%s is not unique", n)
+			}
+			seen[n] = true
+			if errs := validation.IsDNS1123Subdomain(n); len(errs) > 0 {
+				t.Errorf("%s: %v", n, errs)
+			}
+			if n != eventName(p, cause) {
+				t.Errorf("%s changes", n)
+			}
+		}
+	}
+}
+
+func TestLimitsOfTheNewEventsAPI(t *testing.T) {
+	g := newRig(t)
+	g.r.node = strings.Repeat("n", 200)
+	ev := g.r.nodeEvent(g.pod, g.now, strings.Repeat("C", 200), strings.Repeat("é", 600))
+	if len(ev.ReportingInstance) > 128 || len(ev.Reason) > 128 || len(ev.Note) > 1024 {
+		t.Errorf("%d %d %d", len(ev.ReportingInstance), len(ev.Reason), len(ev.Note))
+	}
+	if b, _ := json.Marshal(ev); strings.Contains(string(b), `\ufffd`) {
+		t.Error("the note is cut inside a rune")
+	}
+}

@@ -1,0 +1,217 @@
+package report
+
+import (
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
+	"github.com/nodeagent-io/nodeagent/pkg/evidence"
+)
+
+// The kinds of writes, a label of nodeagent_writes_total.
+const (
+	kindCondition   = "condition"
+	kindEvent       = "event"
+	kindNodeEvent   = "node_event"
+	kindEventSeries = "event_series"
+)
+
+// Probes is what the helper process, which reads files that may hang, tells of
+// itself. Hangs and Restarts only grow; Abandoned are the helpers that could
+// not be killed and are still there.
+type Probes struct {
+	Hangs, Restarts uint64
+	Abandoned       int
+}
+
+// A series names one time series of stuck_terminating_seconds.
+type series struct {
+	namespace, pod, uid, reason string
+	phase                       diagnose.Phase
+}
+
+// A stuckPod is a pod with a verdict.
+type stuckPod struct {
+	series
+	deadline time.Time
+}
+
+// Metrics counts what the agent finds and does. It is one collector, and holds
+// no state that a restart loses for good.
+type Metrics struct {
+	now    func() time.Time
+	probes func() Probes
+
+	mu   sync.Mutex
+	pods map[string]stuckPod // by UID; Reporter bounds it
+
+	terminating atomic.Int64
+	lastLoop    atomic.Int64 // Unix milliseconds, 0 before the first
+
+	missing *prometheus.CounterVec
+	writes  *prometheus.CounterVec
+	dropped prometheus.Counter
+	gather  prometheus.Histogram
+	build   prometheus.Gauge
+
+	stuckDesc, terminatingDesc, lastLoopDesc      *prometheus.Desc
+	hangsDesc, restartsDesc, abandonedHelpersDesc *prometheus.Desc
+}
+
+// NewMetrics makes the metrics. now is the clock at a scrape; probes is asked
+// at a scrape and may be nil.
+func NewMetrics(version string, now func() time.Time, probes func() Probes) *Metrics {
+	if probes == nil {
+		probes = func() Probes { return Probes{} }
+	}
+	m := &Metrics{
+		now:    now,
+		probes: probes,
+		pods:   make(map[string]stuckPod),
+
+		missing: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "nodeagent_evidence_missing_total",
+			Help: "Looks at a terminating pod in which a source of evidence could not be read in full.",
+		}, []string{"source"}),
+		writes: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "nodeagent_writes_total",
+			Help: "Writes to the API server by kind and result: done, gone (the object is gone), refused, failed.",
+		}, []string{"kind", "result"}),
+		dropped: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "nodeagent_verdicts_dropped_total",
+			Help: "Looks at a terminating pod that were not reported because too many pods terminate at once.",
+		}),
+		gather: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name:    "nodeagent_gather_duration_seconds",
+			Help:    "Time that gathering the evidence about one pod took.",
+			Buckets: []float64{0.01, 0.1, 0.5, 1, 3, 10},
+		}),
+		build: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name:        "nodeagent_build_info",
+			Help:        "Always 1; the label tells the agent's version.",
+			ConstLabels: prometheus.Labels{"version": version},
+		}),
+
+		stuckDesc: prometheus.NewDesc("stuck_terminating_seconds",
+			"Seconds since the end of its grace period of a terminating pod whose cause is known, by cause (reason) and phase. 0 while a pod that is going to use up its whole grace period is inside it.",
+			[]string{"namespace", "pod", "uid", "reason", "phase"}, nil),
+		terminatingDesc: prometheus.NewDesc("nodeagent_terminating_pods",
+			"Terminating pods of the node, stuck or not, at the last loop.", nil, nil),
+		lastLoopDesc: prometheus.NewDesc("nodeagent_last_loop_timestamp_seconds",
+			"When the last loop over the node's terminating pods ended, in Unix time.", nil, nil),
+		hangsDesc: prometheus.NewDesc("nodeagent_probe_hangs_total",
+			"Files of suspicious tasks whose reading hung, which the helper process was killed for.", nil, nil),
+		restartsDesc: prometheus.NewDesc("nodeagent_probe_restarts_total",
+			"Times that the helper process was started anew.", nil, nil),
+		abandonedHelpersDesc: prometheus.NewDesc("nodeagent_probe_abandoned_helpers",
+			"Helper processes that could not be killed and are still there.", nil, nil),
+	}
+	m.build.Set(1)
+	// A counter that starts to exist with its first increment hides it from rate().
+	for _, kind := range []string{kindCondition, kindEvent, kindNodeEvent, kindEventSeries} {
+		for _, result := range []string{resultDone, resultGone, resultRefused, resultFailed} {
+			m.writes.WithLabelValues(kind, result)
+		}
+	}
+	for _, s := range []evidence.Source{
+		evidence.Processes, evidence.Suspects, evidence.Cgroups, evidence.Mounts,
+		evidence.Containers, evidence.Shims, evidence.Containerd, evidence.Kubelet,
+	} {
+		m.missing.WithLabelValues(string(s))
+	}
+	return m
+}
+
+// Handler serves the metrics, with those of the Go runtime and the process,
+// from a registry of its own.
+func (m *Metrics) Handler() http.Handler {
+	r := prometheus.NewRegistry()
+	r.MustRegister(m, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	return promhttp.HandlerFor(r, promhttp.HandlerOpts{MaxRequestsInFlight: 4, Timeout: 10 * time.Second})
+}
+
+// Ticked takes note of the end of a loop.
+func (m *Metrics) Ticked(now time.Time, terminating int) {
+	m.lastLoop.Store(now.UnixMilli())
+	m.terminating.Store(int64(terminating))
+}
+
+// Gathered takes note of how long the gathering about one pod took.
+func (m *Metrics) Gathered(d time.Duration) { m.gather.Observe(d.Seconds()) }
+
+func (m *Metrics) looked(e *evidence.Pod) {
+	for s := range e.Missing {
+		m.missing.WithLabelValues(string(s)).Inc()
+	}
+}
+
+func (m *Metrics) wrote(kind, result string) { m.writes.WithLabelValues(kind, result).Inc() }
+
+func (m *Metrics) overflowed() { m.dropped.Inc() }
+
+// stuck gives a pod its one series, in place of the one it had.
+func (m *Metrics) stuck(s series, deadline time.Time) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.pods[s.uid] = stuckPod{s, deadline}
+}
+
+func (m *Metrics) ended(uid string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.pods, uid)
+}
+
+// Describe is part of prometheus.Collector.
+func (m *Metrics) Describe(ch chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{
+		m.stuckDesc, m.terminatingDesc, m.lastLoopDesc, m.hangsDesc, m.restartsDesc, m.abandonedHelpersDesc,
+	} {
+		ch <- d
+	}
+	for _, c := range m.counted() {
+		c.Describe(ch)
+	}
+}
+
+// Collect is part of prometheus.Collector. A pod's time grows between two looks
+// at it, so it is counted here. It never is negative: a clock may be behind the
+// API server's, and some causes are told before the grace period ends.
+func (m *Metrics) Collect(ch chan<- prometheus.Metric) {
+	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
+		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
+	}
+	now := m.now()
+	m.mu.Lock()
+	pods := make([]stuckPod, 0, len(m.pods))
+	for _, p := range m.pods {
+		pods = append(pods, p)
+	}
+	m.mu.Unlock()
+	for _, p := range pods {
+		gauge(m.stuckDesc, max(0, now.Sub(p.deadline).Seconds()), p.namespace, p.pod, p.uid, p.reason, string(p.phase))
+	}
+
+	gauge(m.terminatingDesc, float64(m.terminating.Load()))
+	// Before the first loop there is no time to give; 0 would say 1970.
+	if last := m.lastLoop.Load(); last != 0 {
+		gauge(m.lastLoopDesc, float64(last)/1000)
+	}
+	p := m.probes()
+	ch <- prometheus.MustNewConstMetric(m.hangsDesc, prometheus.CounterValue, float64(p.Hangs))
+	ch <- prometheus.MustNewConstMetric(m.restartsDesc, prometheus.CounterValue, float64(p.Restarts))
+	gauge(m.abandonedHelpersDesc, float64(p.Abandoned))
+	for _, c := range m.counted() {
+		c.Collect(ch)
+	}
+}
+
+func (m *Metrics) counted() []prometheus.Collector {
+	return []prometheus.Collector{m.missing, m.writes, m.dropped, m.gather, m.build}
+}

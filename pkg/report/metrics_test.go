@@ -1,0 +1,204 @@
+package report
+
+import (
+	"fmt"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
+	"github.com/nodeagent-io/nodeagent/pkg/evidence"
+)
+
+const stuckHeader = `
+# HELP stuck_terminating_seconds Seconds since the end of its grace period of a terminating pod whose cause is known, by cause (reason) and phase. 0 while a pod that is going to use up its whole grace period is inside it.
+# TYPE stuck_terminating_seconds gauge
+`
+
+func (g *rig) stuckIs(want string) {
+	g.t.Helper()
+	if want != "" {
+		want = stuckHeader + want + "\n"
+	}
+	if err := testutil.CollectAndCompare(g.metrics, strings.NewReader(want), "stuck_terminating_seconds"); err != nil {
+		g.t.Error(err)
+	}
+}
+
+func TestSeriesAppearsAndVanishes(t *testing.T) {
+	g := newRig(t)
+	g.look(0, nothing)
+	g.stuckIs("")
+	g.look(0, blocked("ShimHung"))
+	g.stuckIs(`stuck_terminating_seconds{namespace="shop",phase="Kill",pod="web-0",reason="ShimHung",uid="u1"} 60`)
+	g.now = g.now.Add(90 * time.Second) // it grows without a look
+	g.stuckIs(`stuck_terminating_seconds{namespace="shop",phase="Kill",pod="web-0",reason="ShimHung",uid="u1"} 150`)
+	moved := blocked("UninterruptibleSleep")
+	moved.Phase = diagnose.Volumes
+	g.look(0, moved)
+	g.stuckIs(`stuck_terminating_seconds{namespace="shop",phase="Volumes",pod="web-0",reason="UninterruptibleSleep",uid="u1"} 150`)
+	g.r.Forget("u1")
+	g.stuckIs("")
+}
+
+func TestSeriesEndsWhenResolved(t *testing.T) {
+	g := newRig(t)
+	g.look(0, blocked("ShimHung"))
+	g.look(seconds, nothing)
+	if len(g.metrics.pods) != 1 {
+		t.Error("the series is gone while the condition stands")
+	}
+	g.look(withdrawAfter, nothing)
+	g.stuckIs("")
+}
+
+// Before the deadline a pod is not late by less than nothing.
+func TestSeriesIsNeverNegative(t *testing.T) {
+	g := newRig(t)
+	g.metrics.stuck(series{"shop", "web-0", "u1", "ShellPID1NoTrap", diagnose.StopSignal}, g.now.Add(20*time.Second))
+	g.stuckIs(`stuck_terminating_seconds{namespace="shop",phase="StopSignal",pod="web-0",reason="ShellPID1NoTrap",uid="u1"} 0`)
+}
+
+func TestSeriesAreBounded(t *testing.T) {
+	g := newRig(t)
+	report := func(uid string) {
+		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: uid, UID: types.UID(uid)}}
+		g.r.Report(t.Context(), p, &evidence.Pod{Time: g.now, UID: uid}, nothing)
+	}
+	for i := range maxPods {
+		report(fmt.Sprint(i))
+	}
+	g.pod.UID = "one-too-many"
+	g.quiet("over the bound", g.look(0, blocked("ShimHung")))
+	g.stuckIs("")
+	if n := testutil.ToFloat64(g.metrics.dropped); n != 1 {
+		t.Errorf("%v verdicts counted as dropped", n)
+	}
+	g.r.Forget("0")
+	g.one("room again", g.look(0, blocked("ShimHung")))
+}
+
+func TestSelfMetrics(t *testing.T) {
+	m := NewMetrics("v1", func() time.Time { return start }, func() Probes { return Probes{Hangs: 3, Restarts: 2, Abandoned: 1} })
+	m.Ticked(time.UnixMilli(1_772_000_000_500), 7)
+	m.Gathered(40 * time.Millisecond)
+	m.Gathered(2 * time.Second)
+	m.looked(&evidence.Pod{Missing: map[evidence.Source]string{evidence.Kubelet: "refused"}})
+	m.wrote(kindCondition, resultRefused)
+	want := `
+# HELP nodeagent_build_info Always 1; the label tells the agent's version.
+# TYPE nodeagent_build_info gauge
+nodeagent_build_info{version="v1"} 1
+# HELP nodeagent_evidence_missing_total Looks at a terminating pod in which a source of evidence could not be read in full.
+# TYPE nodeagent_evidence_missing_total counter
+nodeagent_evidence_missing_total{source="cgroups"} 0
+nodeagent_evidence_missing_total{source="containerd"} 0
+nodeagent_evidence_missing_total{source="containers"} 0
+nodeagent_evidence_missing_total{source="kubelet"} 1
+nodeagent_evidence_missing_total{source="mounts"} 0
+nodeagent_evidence_missing_total{source="processes"} 0
+nodeagent_evidence_missing_total{source="shims"} 0
+nodeagent_evidence_missing_total{source="suspects"} 0
+# HELP nodeagent_gather_duration_seconds Time that gathering the evidence about one pod took.
+# TYPE nodeagent_gather_duration_seconds histogram
+nodeagent_gather_duration_seconds_bucket{le="0.01"} 0
+nodeagent_gather_duration_seconds_bucket{le="0.1"} 1
+nodeagent_gather_duration_seconds_bucket{le="0.5"} 1
+nodeagent_gather_duration_seconds_bucket{le="1"} 1
+nodeagent_gather_duration_seconds_bucket{le="3"} 2
+nodeagent_gather_duration_seconds_bucket{le="10"} 2
+nodeagent_gather_duration_seconds_bucket{le="+Inf"} 2
+nodeagent_gather_duration_seconds_sum 2.04
+nodeagent_gather_duration_seconds_count 2
+# HELP nodeagent_last_loop_timestamp_seconds When the last loop over the node's terminating pods ended, in Unix time.
+# TYPE nodeagent_last_loop_timestamp_seconds gauge
+nodeagent_last_loop_timestamp_seconds 1.7720000005e+09
+# HELP nodeagent_probe_abandoned_helpers Helper processes that could not be killed and are still there.
+# TYPE nodeagent_probe_abandoned_helpers gauge
+nodeagent_probe_abandoned_helpers 1
+# HELP nodeagent_probe_hangs_total Files of suspicious tasks whose reading hung, which the helper process was killed for.
+# TYPE nodeagent_probe_hangs_total counter
+nodeagent_probe_hangs_total 3
+# HELP nodeagent_probe_restarts_total Times that the helper process was started anew.
+# TYPE nodeagent_probe_restarts_total counter
+nodeagent_probe_restarts_total 2
+# HELP nodeagent_terminating_pods Terminating pods of the node, stuck or not, at the last loop.
+# TYPE nodeagent_terminating_pods gauge
+nodeagent_terminating_pods 7
+# HELP nodeagent_verdicts_dropped_total Looks at a terminating pod that were not reported because too many pods terminate at once.
+# TYPE nodeagent_verdicts_dropped_total counter
+nodeagent_verdicts_dropped_total 0
+# HELP nodeagent_writes_total Writes to the API server by kind and result: done, gone (the object is gone), refused, failed.
+# TYPE nodeagent_writes_total counter
+`
+	for _, kind := range []string{kindCondition, kindEvent, kindEventSeries, kindNodeEvent} {
+		for _, result := range []string{resultDone, resultFailed, resultGone, resultRefused} {
+			n := 0
+			if kind == kindCondition && result == resultRefused {
+				n = 1
+			}
+			want += fmt.Sprintf("nodeagent_writes_total{kind=%q,result=%q} %d\n", kind, result, n)
+		}
+	}
+	if err := testutil.CollectAndCompare(m, strings.NewReader(want)); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestWritesAreCounted(t *testing.T) {
+	g := newRig(t)
+	count := func(kind, result string) float64 {
+		return testutil.ToFloat64(g.metrics.writes.WithLabelValues(kind, result))
+	}
+	g.look(0, blocked("ShimHung"))
+	g.look(seconds, blocked("ShimHung"))
+	g.api.answer = broken
+	g.look(seconds, blocked("ContainerdHung"))
+	g.api.answer = notFound
+	g.look(time.Minute, blocked("ContainerdHung"))
+	for _, c := range []struct {
+		kind, result string
+		want         float64
+	}{
+		{kindCondition, resultDone, 1},
+		{kindEvent, resultDone, 1},
+		{kindCondition, resultFailed, 1},
+		{kindCondition, resultGone, 1},
+		{kindEvent, resultGone, 1},
+	} {
+		if got := count(c.kind, c.result); got != c.want {
+			t.Errorf("%s %s: %v, want %v", c.kind, c.result, got, c.want)
+		}
+	}
+}
+
+func TestMetricsLint(t *testing.T) {
+	g := newRig(t)
+	g.look(0, blocked("ShimHung"))
+	g.metrics.Ticked(g.now, 1)
+	problems, err := testutil.CollectAndLint(g.metrics)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range problems {
+		t.Errorf("%s: %s", p.Metric, p.Text)
+	}
+}
+
+func TestHandler(t *testing.T) {
+	g := newRig(t)
+	g.look(0, blocked("ShimHung"))
+	w := httptest.NewRecorder()
+	g.metrics.Handler().ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
+	for _, want := range []string{"stuck_terminating_seconds{", "process_resident_memory_bytes", "go_goroutines"} {
+		if !strings.Contains(w.Body.String(), want) {
+			t.Errorf("%s is not served", want)
+		}
+	}
+}

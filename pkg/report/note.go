@@ -1,0 +1,125 @@
+package report
+
+import (
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
+)
+
+// maxNote is the most bytes that the note of an Event may have
+// (pkg/apis/core/validation/events.go, NoteLengthLimit). The condition, which
+// has no such limit, says the same words.
+const maxNote = 1024
+
+// What each part of a note may take up at least, even when the others are long.
+// What it was blocked on is of no use without what to do and what not to do.
+const (
+	leastRemedy = 300
+	leastDanger = 200
+	mostAlso    = 120
+)
+
+const ellipsis = " …"
+
+// note composes the text that stands on the pod, in the condition and in the
+// Event alike: whose turn it is, what is stuck, what to do, what to avoid.
+func note(d *diagnose.Diagnosis, f *diagnose.Finding) string {
+	message := sentence(lead(d.Phase, f) + clean(f.Message))
+	if also := alsoFound(d, f); also != "" {
+		message += " Also found: " + cut(also, mostAlso) + "."
+	}
+	remedy, danger := labelled("Remedy", f.Remedy), labelled("Danger", f.Danger)
+
+	room := maxNote - len(message) - len(remedy) - len(danger)
+	if room < 0 {
+		// Each part gives up only what it has above its least, the message first.
+		message = cut(message, maxNote-min(len(remedy), leastRemedy)-min(len(danger), leastDanger))
+		danger = cut(danger, max(leastDanger, maxNote-len(message)-len(remedy)))
+		remedy = cut(remedy, maxNote-len(message)-len(danger))
+	}
+	return message + remedy + danger
+}
+
+// lead begins the sentence with the phase.
+func lead(phase diagnose.Phase, f *diagnose.Finding) string {
+	blocked := "Blocked"
+	if f.Confidence == diagnose.Inferred && f.Cause != diagnose.Unrecognised.Cause {
+		blocked = "Probably blocked"
+	}
+	if phase == "" || phase == diagnose.PhaseUnknown {
+		return blocked + " in an unknown phase: "
+	}
+	return blocked + " in phase " + string(phase) + ": "
+}
+
+// alsoFound names the other causes that hold the pod up by themselves.
+func alsoFound(d *diagnose.Diagnosis, verdict *diagnose.Finding) string {
+	var names []string
+	for i := range d.Findings {
+		f := &d.Findings[i]
+		if f.Symptom || f.Cause == verdict.Cause && f.Container == verdict.Container {
+			continue
+		}
+		name := f.Cause
+		if f.Container != "" {
+			name += " (container " + clean(f.Container) + ")"
+		}
+		names = append(names, name)
+	}
+	return strings.Join(names, ", ")
+}
+
+func labelled(label, text string) string {
+	if text = clean(text); text == "" {
+		return ""
+	}
+	return " " + label + ": " + sentence(text)
+}
+
+// sentence ends a text with a full stop unless it has an end of its own.
+func sentence(s string) string {
+	if s == "" || strings.ContainsRune(".!?…", lastRune(s)) {
+		return s
+	}
+	return s + "."
+}
+
+func lastRune(s string) rune {
+	r, _ := utf8.DecodeLastRuneInString(s)
+	return r
+}
+
+// clean makes one line of valid UTF-8 of a text: the name of a thread, which
+// its program chooses, may hold anything.
+func clean(s string) string {
+	s = strings.ToValidUTF8(s, "?")
+	return strings.TrimSpace(strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) {
+			return ' '
+		}
+		return r
+	}, s))
+}
+
+// cut shortens a text to at most n bytes. It leaves whole sentences if that
+// keeps half of the room in use, since half a command is worse than none, else
+// whole words, else whole runes.
+func cut(s string, n int) string {
+	if len(s) <= n {
+		return s
+	}
+	room := max(n-len(ellipsis), 0)
+	for room > 0 && !utf8.RuneStart(s[room]) {
+		room--
+	}
+	kept := s[:room]
+	if i := strings.LastIndex(kept, ". "); i >= room/2 {
+		return kept[:i+1] + ellipsis
+	}
+	if i := strings.LastIndexByte(kept, ' '); i >= room/2 {
+		kept = kept[:i]
+	}
+	return kept + ellipsis
+}
