@@ -207,15 +207,17 @@ func TestHungGatheringIsBounded(t *testing.T) {
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
-		go func() {
+		var watcher sync.WaitGroup
+		watcher.Go(func() {
 			for ctx.Err() == nil {
 				if err := b.Health(); err != nil {
 					t.Error(err)
 				}
 				time.Sleep(time.Second)
 			}
-		}()
+		})
 		b.Run(ctx)
+		watcher.Wait()
 		if len(b.reports["well"]) < 5 || len(b.reports["hung"]) < 5 {
 			t.Errorf("reports in a minute: well %d, hung %d", len(b.reports["well"]), len(b.reports["hung"]))
 		}
