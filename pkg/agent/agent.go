@@ -185,7 +185,7 @@ func (a *Agent) look(ctx context.Context, p *corev1.Pod, m *memory, node evidenc
 	ctx, cancel := context.WithTimeout(ctx, a.Timeout)
 	defer cancel()
 
-	e := seed(p, time.Now())
+	e := Seed(p, time.Now())
 	m.remember(p, e)
 	e.Node = node
 	a.Gather(ctx, e)

@@ -291,8 +291,8 @@ func TestTrimKeepsWhatIsLookedAt(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got := seed(obj.(*corev1.Pod), time.Unix(2000, 0))
-	want := seed(p, time.Unix(2000, 0))
+	got := Seed(obj.(*corev1.Pod), time.Unix(2000, 0))
+	want := Seed(p, time.Unix(2000, 0))
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("Trim changes what the agent sees (-whole +trimmed):\n%s", diff)
 	}

@@ -77,8 +77,8 @@ func trimContainer(c *corev1.Container) corev1.Container {
 	return out
 }
 
-// seed starts the evidence about a pod with what its API object says.
-func seed(p *corev1.Pod, now time.Time) *evidence.Pod {
+// Seed starts the evidence about a pod with what its API object says.
+func Seed(p *corev1.Pod, now time.Time) *evidence.Pod {
 	e := &evidence.Pod{
 		Time:           now,
 		Namespace:      p.Namespace,

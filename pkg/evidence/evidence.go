@@ -68,6 +68,10 @@ type Pod struct {
 	// Tasks are the live threads in the pod's cgroups and the zombie leaders
 	// of live threads.
 	Tasks []Task `json:"tasks,omitempty"`
+	// Unprobed counts the suspicious tasks of Tasks that have no Probe only
+	// because there were too many of them. Each container with suspects has
+	// probed ones, so that they are no reason to call Suspects missing.
+	Unprobed int `json:"unprobed,omitempty"`
 	// Parents are the processes outside the pod's cgroups that are parent or
 	// tracer of one of its tasks, and the shims of its containers.
 	Parents []Task `json:"parents,omitempty"`
@@ -221,6 +225,9 @@ type KubeletService struct {
 	// Health is the body or the error of its /healthz: "ok" when healthy, ""
 	// when it was not asked.
 	Health string `json:"health,omitempty"`
-	// Blocked are the kubelet's threads in state D.
+	// Error is why its process could not be read in full, "" when it was.
+	Error string `json:"error,omitempty"`
+	// Blocked are the kubelet's threads that wait in state D, or for a FUSE
+	// daemon, which shows as S.
 	Blocked []Task `json:"blocked,omitempty"`
 }

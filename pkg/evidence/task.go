@@ -180,6 +180,8 @@ type Cgroup struct {
 	// pod's own.
 	Container string `json:"container,omitempty"`
 	Threads   int    `json:"threads,omitempty"`
+	// Populated says that this group or one below it holds a live thread.
+	Populated bool `json:"populated,omitempty"`
 	// PIDs is pids.current, which counts zombies too; -1 when not read.
 	PIDs int64 `json:"pids"`
 	// Frozen says that the group is frozen: cgroup.events "frozen 1", or
