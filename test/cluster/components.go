@@ -13,7 +13,8 @@ import (
 const componentNames = "COMPONENT is etcd, kube-apiserver, kube-controller-manager or kube-scheduler."
 
 func stopCommand() *cobra.Command {
-	return &cobra.Command{
+	var now bool
+	cmd := &cobra.Command{
 		Use:   "stop COMPONENT",
 		Short: "Stop one part of the control plane and wait for its end",
 		Long:  "Stop one part of the control plane and wait for its end. " + componentNames,
@@ -23,9 +24,11 @@ func stopCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return h.Stop(cmd.Context(), args[0])
+			return h.Stop(cmd.Context(), args[0], now)
 		},
 	}
+	cmd.Flags().BoolVar(&now, "now", false, "kill it; kube-apiserver takes a minute to end in an orderly way")
+	return cmd
 }
 
 func startCommand() *cobra.Command {

@@ -7,9 +7,9 @@ import (
 	"github.com/nodeagent-io/nodeagent/test/cluster/internal/controlplane"
 )
 
-// Stop ends one component of the control plane in an orderly way and returns when
-// its process is gone, with its port free again.
-func (h Handle) Stop(ctx context.Context, name string) error {
+// Stop ends one component of the control plane and returns when its process is gone,
+// with its port free again. It is asked to end, or killed at once when now is set.
+func (h Handle) Stop(ctx context.Context, name string, now bool) error {
 	c, err := h.Dir.Load()
 	if err != nil {
 		return err
@@ -25,7 +25,11 @@ func (h Handle) Stop(ctx context.Context, name string) error {
 	if !p.Alive() {
 		return fmt.Errorf("%s does not run; `start %s` starts it", name, name)
 	}
-	return h.Dir.Processes().Stop(ctx, name, part.Stop)
+	grace := part.Stop
+	if now {
+		grace = 0
+	}
+	return h.Dir.Processes().Stop(ctx, name, grace)
 }
 
 // Start starts one component again and returns when it is ready.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 
 	"golang.org/x/sync/errgroup"
@@ -57,6 +58,6 @@ func (h Handle) loadOne(ctx context.Context, n state.Node, archive string) error
 	if code != 0 {
 		return fmt.Errorf("ctr exits with %d: %s", code, strings.TrimSpace(out.String()))
 	}
-	say("%s: %s", n.Name, strings.TrimSpace(out.String()))
+	say("%s has %s", n.Name, filepath.Base(archive))
 	return nil
 }

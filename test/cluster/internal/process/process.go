@@ -98,34 +98,54 @@ func (d Dir) Names() []string {
 	return names
 }
 
-// Stop asks the program to end, waits up to grace, then kills it, and returns when
-// the process is gone.
+// Stop asks the program to end, kills it when it has not done so within grace, and
+// returns when the process is gone. With no grace it is killed at once.
 func (d Dir) Stop(ctx context.Context, name string, grace time.Duration) error {
 	p, err := d.Find(name)
 	if err != nil {
 		return err
 	}
-	sig := syscall.SIGTERM
-	for deadline := time.Now().Add(grace); p.Alive(); {
-		if sig != 0 {
-			if err := syscall.Kill(p.PID, sig); err != nil && !errors.Is(err, syscall.ESRCH) {
-				return fmt.Errorf("stop %s (process %d): %w", name, p.PID, err)
+	if grace > 0 {
+		if err := p.signal(syscall.SIGTERM); err != nil {
+			return fmt.Errorf("stop %s: %w", name, err)
+		}
+	}
+	deadline := time.Now().Add(grace)
+	for killed := false; p.Alive(); {
+		if !killed && !time.Now().Before(deadline) {
+			killed = true
+			if err := p.signal(syscall.SIGKILL); err != nil {
+				return fmt.Errorf("kill %s: %w", name, err)
 			}
-			sig = 0
 		}
 		select {
 		case <-ctx.Done():
 			return fmt.Errorf("wait for the end of %s (process %d): %w", name, p.PID, ctx.Err())
-		case <-time.After(50 * time.Millisecond):
-		}
-		if grace >= 0 && time.Now().After(deadline) {
-			sig = syscall.SIGKILL
-			deadline = time.Now().Add(10 * time.Second)
-			grace = 10 * time.Second
+		case <-time.After(20 * time.Millisecond):
 		}
 	}
 	if err := os.Remove(d.pidFile(name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("remove pid file of %s: %w", name, err)
+	}
+	return nil
+}
+
+// signal sends a signal to exactly this process; one that has ended is no error. The
+// handle is opened before the process is checked, so the pid cannot pass to another in between.
+func (p Process) signal(sig syscall.Signal) error {
+	if p.PID <= 0 {
+		return nil
+	}
+	handle, err := os.FindProcess(p.PID)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = handle.Release() }()
+	if !p.Alive() {
+		return nil
+	}
+	if err := handle.Signal(sig); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		return fmt.Errorf("signal process %d: %w", p.PID, err)
 	}
 	return nil
 }
