@@ -65,8 +65,10 @@ type Pod struct {
 	// and for each one that containerd knows (its sandbox too).
 	Containers []Container `json:"containers,omitempty"`
 	Cgroups    []Cgroup    `json:"cgroups,omitempty"`
-	// Tasks are the live threads in the pod's cgroups and the zombie leaders
-	// of live threads.
+	// Tasks are the live threads in the pod's cgroups, the zombie leaders of
+	// live threads, and what has left its cgroup but not the process table:
+	// first processes and other children of the pod's shims that nobody has
+	// reaped, and what an ending init of a PID namespace waits for.
 	Tasks []Task `json:"tasks,omitempty"`
 	// Unprobed counts the suspicious tasks of Tasks that have no Probe only
 	// because there were too many of them. Each container with suspects has

@@ -1,0 +1,489 @@
+package proc
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"path"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/nodeagent-io/nodeagent/pkg/evidence"
+	"golang.org/x/sys/unix"
+)
+
+// Bounds of the search for a pod's control groups.
+const (
+	maxSearchDepth = 4      // levels above the first kubepods element
+	maxSearchDirs  = 4096   // directories looked into for kubepods elements
+	maxGroups      = 1024   // groups below one pod: a pod may run systemd
+	maxGroupDepth  = 12     // levels below a pod's group
+	maxTasks       = 16_384 // threads of one pod
+	searchAgain    = time.Minute
+)
+
+// errTooMany says that a pod has more groups or threads than are read.
+var errTooMany = errors.New("too many")
+
+// A hierarchy is one mounted tree of control groups: the only one of version 2,
+// or that of one controller of version 1.
+type hierarchy struct {
+	dir     string
+	version int
+}
+
+// tasksFile is the file that lists exactly the live threads of a group.
+// cgroup.procs lists zombie leaders instead of the threads behind them.
+func (c hierarchy) tasksFile() string {
+	if c.version == 1 {
+		return "tasks"
+	}
+	return "cgroup.threads"
+}
+
+// hierarchies lists where a pod may be found. Kubelet makes a pod's group in
+// every hierarchy of version 1, and one is enough to find its tasks; on a
+// hybrid host the version 2 tree holds no pods.
+func hierarchies(root string) ([]hierarchy, error) {
+	if _, err := os.Stat(filepath.Join(root, "cgroup.controllers")); err == nil {
+		return []hierarchy{{root, 2}}, nil
+	}
+	var out []hierarchy
+	for _, name := range []string{"pids", "freezer", "systemd"} {
+		dir := filepath.Join(root, name)
+		if _, err := os.Stat(filepath.Join(dir, "tasks")); err == nil {
+			out = append(out, hierarchy{dir, 1})
+		}
+	}
+	if len(out) > 0 {
+		return out, nil
+	}
+	entries, _, err := listDir(root, 256)
+	if err != nil {
+		return nil, err
+	}
+	for _, e := range entries {
+		dir := filepath.Join(root, e.Name())
+		if _, err := os.Stat(filepath.Join(dir, "tasks")); err == nil {
+			out = append(out, hierarchy{dir, 1})
+		}
+	}
+	if len(out) == 0 {
+		return nil, fmt.Errorf("%s holds no control groups: the host's /sys/fs/cgroup must be mounted there", root)
+	}
+	return out, nil
+}
+
+// podElement reports whether a path element is a pod's group: pod<UID> of the
+// cgroupfs driver, or any -pod<UID>.slice of the systemd one, which writes _
+// for -. Where containerd uses cgroupfs and the kubelet systemd, the containers
+// are called <pod's slice>:cri-containerd:<id>.
+func podElement(element, uid string) bool {
+	if element == "pod"+uid {
+		return true
+	}
+	slice, _, _ := strings.Cut(element, ":")
+	return strings.HasSuffix(slice, "-pod"+strings.ReplaceAll(uid, "-", "_")+".slice")
+}
+
+// podOfElement gives the UID in a path element of either driver.
+func podOfElement(element string) (uid string, ok bool) {
+	if u, found := strings.CutPrefix(element, "pod"); found && plausibleUID(u) {
+		return u, true
+	}
+	slice, _, _ := strings.Cut(element, ":")
+	s, found := strings.CutSuffix(slice, ".slice")
+	if !found {
+		return "", false
+	}
+	i := strings.LastIndex(s, "-pod")
+	if i < 0 {
+		return "", false
+	}
+	u := strings.ReplaceAll(s[i+4:], "_", "-")
+	return u, plausibleUID(u)
+}
+
+// plausibleUID accepts a UUID, and the 32 hexadecimal digits that stand for one
+// on a static pod.
+func plausibleUID(u string) bool {
+	if len(u) != 36 && len(u) != 32 {
+		return false
+	}
+	return strings.Trim(u, "0123456789abcdef-") == ""
+}
+
+// containerOfElement gives the container's ID that the name of a group directly
+// below a pod's holds: <id>, cri-containerd-<id>.scope, crio-<id>.scope,
+// docker-<id>.scope; and <slice>:cri-containerd:<id> in place of both.
+func containerOfElement(element string) string {
+	if i := strings.LastIndexByte(element, ':'); i >= 0 {
+		return element[i+1:]
+	}
+	name, scope := strings.CutSuffix(element, ".scope")
+	switch {
+	case strings.HasPrefix(name, "crio-conmon-"):
+		return "" // the monitor of a container, not the container
+	case scope:
+		for _, prefix := range []string{"cri-containerd-", "crio-", "docker-", "libpod-"} {
+			if id, ok := strings.CutPrefix(name, prefix); ok {
+				return id
+			}
+		}
+		return ""
+	case strings.HasSuffix(name, ".slice"), strings.HasSuffix(name, ".service"):
+		return ""
+	}
+	return name
+}
+
+// parseCgroup gives the path of a task's group out of /proc/PID/cgroup: that of
+// version 2 where it is not the root, else that of the pids, systemd or any
+// other hierarchy. A zombie shows / in version 1. The suffix " (deleted)" of a
+// removed group is cut off.
+func parseCgroup(b []byte) string {
+	best, rank := "", 0
+	for line := range bytes.Lines(b) {
+		f := bytes.SplitN(bytes.TrimSuffix(line, []byte("\n")), []byte(":"), 3)
+		if len(f) != 3 {
+			continue
+		}
+		p := strings.TrimSuffix(printable(f[2]), " (deleted)")
+		r := 1
+		switch {
+		case p == "/":
+			r = 0
+		case len(f[1]) == 0:
+			r = 4
+		case hasOption(string(f[1]), "pids"):
+			r = 3
+		case hasOption(string(f[1]), "name=systemd"):
+			r = 2
+		}
+		if best == "" || r > rank {
+			best, rank = p, r
+		}
+	}
+	return best
+}
+
+// podOfPath gives the pod's UID and the container's ID that a group's path
+// names.
+func podOfPath(p string) (uid, container string) {
+	elements := strings.Split(p, "/")
+	for i, e := range elements {
+		u, ok := podOfElement(e)
+		if !ok {
+			continue
+		}
+		if strings.Contains(e, ":") {
+			return u, containerOfElement(e)
+		}
+		if i+1 < len(elements) {
+			return u, containerOfElement(elements[i+1])
+		}
+		return u, ""
+	}
+	return "", ""
+}
+
+// findPod gives the directories, below the hierarchy, of a pod's groups: one,
+// none when the pod has no group any more, or one for each container where the
+// drivers of kubelet and runtime differ.
+//
+// The groups hang below elements with kubepods in their name, at the top or
+// below a prefix (--cgroup-root, kind). Where these are is remembered, because
+// to find them every group of the host must be listed, and it does not change
+// while a kubelet runs; to know that a pod has none, it is looked up again
+// after a minute.
+func (h *Host) findPod(c hierarchy, uid string, now time.Time) ([]string, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	known := h.kubepods[c.dir]
+	found, err := searchKubepods(c.dir, known.dirs, uid)
+	if err != nil || len(found) > 0 {
+		return found, err
+	}
+	if age := now.Sub(known.found); len(known.dirs) > 0 && age >= 0 && age < searchAgain {
+		return nil, nil
+	}
+	dirs, err := findKubepods(c.dir)
+	if err != nil {
+		return nil, err
+	}
+	if h.kubepods == nil {
+		h.kubepods = make(map[string]kubepods)
+	}
+	h.kubepods[c.dir] = kubepods{dirs: dirs, found: now}
+	return searchKubepods(c.dir, dirs, uid)
+}
+
+// kubepods are the directories of a hierarchy that have an element with
+// kubepods in its name, and when they were looked for.
+type kubepods struct {
+	dirs  []string
+	found time.Time
+}
+
+func findKubepods(root string) ([]string, error) {
+	var out []string
+	level := []string{""}
+	seen := 0
+	for depth := 0; depth <= maxSearchDepth && len(level) > 0; depth++ {
+		var next []string
+		for _, dir := range level {
+			if seen++; seen > maxSearchDirs {
+				return nil, fmt.Errorf("look for kubepods below %s: more than %d control groups", root, maxSearchDirs)
+			}
+			entries, _, err := listDir(filepath.Join(root, dir), maxSearchDirs)
+			if gone(err) && dir != "" {
+				continue
+			}
+			if err != nil {
+				return nil, err
+			}
+			has := false
+			for _, e := range entries {
+				switch {
+				case !e.IsDir():
+				case strings.Contains(e.Name(), "kubepods"):
+					has = true
+				default:
+					next = append(next, path.Join(dir, e.Name()))
+				}
+			}
+			if has {
+				out = append(out, dir)
+			}
+		}
+		level = next
+	}
+	return out, nil
+}
+
+// searchKubepods looks for the pod in the two or three levels kubepods, class
+// of service, pod. A pod of the class Guaranteed has no class element.
+func searchKubepods(root string, dirs []string, uid string) ([]string, error) {
+	var out []string
+	var search func(dir string, depth int) error
+	search = func(dir string, depth int) error {
+		entries, _, err := listDir(filepath.Join(root, dir), maxSearchDirs)
+		if gone(err) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		for _, e := range entries {
+			name := e.Name()
+			sub := path.Join(dir, name)
+			switch _, pod := podOfElement(name); {
+			case !e.IsDir():
+			case podElement(name, uid):
+				out = append(out, sub)
+			case pod:
+			case depth < 2 && (strings.Contains(name, "kubepods") || depth > 0 && (name == "burstable" || name == "besteffort")):
+				if err := search(sub, depth+1); err != nil {
+					return err
+				}
+			}
+		}
+		return nil
+	}
+	for _, dir := range dirs {
+		if err := search(dir, 0); err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
+}
+
+// A group is a control group of a pod and the live threads in it.
+type group struct {
+	evidence.Cgroup
+	tids []int
+	// hidden counts threads without a number in the agent's PID namespace.
+	hidden int
+}
+
+// readPodGroups reads all groups of a pod. None and no error means that the pod
+// has none.
+func (h *Host) readPodGroups(uid string, now time.Time) ([]group, error) {
+	if uid == "" || strings.ContainsAny(uid, "/\x00") {
+		return nil, fmt.Errorf("the pod's UID %q names no control group", uid)
+	}
+	hs, err := hierarchies(h.Cgroup)
+	if err != nil {
+		return nil, err
+	}
+	for _, c := range hs {
+		dirs, err := h.findPod(c, uid, now)
+		if err != nil {
+			return nil, err
+		}
+		if len(dirs) == 0 {
+			continue
+		}
+		var out []group
+		for _, dir := range dirs {
+			w := walk{h: h, c: c, r: &reader{dir: unix.AT_FDCWD, buf: make([]byte, usualFile)}, groups: out}
+			container := ""
+			if strings.Contains(path.Base(dir), ":") {
+				container = containerOfElement(path.Base(dir))
+			}
+			_, err = w.group(dir, container, w.frozenAbove(dir), 0)
+			out = w.groups
+			if err != nil {
+				return out, err
+			}
+		}
+		return out, nil
+	}
+	return nil, nil
+}
+
+// A walk goes through the groups of one pod.
+type walk struct {
+	h      *Host
+	c      hierarchy
+	r      *reader
+	groups []group
+	tasks  int
+}
+
+// group reads one group and those below it, and says whether a live thread is
+// in any of them. Groups that vanish meanwhile are none.
+func (w *walk) group(dir, container string, frozen bool, depth int) (populated bool, err error) {
+	if len(w.groups) == maxGroups || depth > maxGroupDepth {
+		return true, fmt.Errorf("control groups below a pod: %w", errTooMany)
+	}
+	tids, hidden, err := w.readTasks(dir)
+	if gone(err) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("read tasks of control group %s: %w", dir, err)
+	}
+	g := group{Cgroup: evidence.Cgroup{Path: "/" + dir, Version: w.c.version, Container: container, Threads: len(tids), PIDs: w.readPIDs(dir)}, tids: tids, hidden: hidden}
+	g.Frozen = frozen || w.readFrozen(dir)
+	i := len(w.groups)
+	w.groups = append(w.groups, g)
+	populated = len(tids)+hidden > 0
+	if w.tasks += len(tids); w.tasks > maxTasks {
+		return populated, fmt.Errorf("threads of a pod: %w", errTooMany)
+	}
+	entries, _, err := listDir(filepath.Join(w.c.dir, dir), maxGroups+64)
+	if gone(err) {
+		err = nil
+	}
+	for _, e := range entries {
+		if !e.IsDir() {
+			continue
+		}
+		sub := container
+		if depth == 0 && sub == "" {
+			sub = containerOfElement(e.Name())
+		}
+		p, subErr := w.group(path.Join(dir, e.Name()), sub, g.Frozen, depth+1)
+		populated = populated || p
+		if err == nil {
+			err = subErr
+		}
+		if errors.Is(err, errTooMany) {
+			break
+		}
+	}
+	w.groups[i].Populated = populated
+	return populated, err
+}
+
+func (w *walk) readTasks(dir string) (tids []int, hidden int, err error) {
+	b, err := w.r.all(filepath.Join(w.c.dir, dir, w.c.tasksFile()))
+	if err != nil {
+		return nil, 0, err
+	}
+	tids, hidden = parseTasks(b)
+	return tids, hidden, nil
+}
+
+// parseTasks parses a list of thread IDs. A 0 stands for a thread that the
+// reader's PID namespace does not know; those are counted as hidden.
+func parseTasks(b []byte) (tids []int, hidden int) {
+	tids = make([]int, 0, bytes.Count(b, []byte{'\n'}))
+	for len(b) > 0 {
+		line := b
+		if i := bytes.IndexByte(b, '\n'); i >= 0 {
+			line, b = b[:i], b[i+1:]
+		} else {
+			b = nil
+		}
+		switch n := decimal(line); {
+		case n > 0:
+			tids = append(tids, n)
+		case string(line) == "0":
+			hidden++
+		}
+	}
+	return tids, hidden
+}
+
+// readPIDs reads pids.current, which counts the zombies that no list of tasks
+// shows any more; -1 where there is no pids controller.
+func (w *walk) readPIDs(dir string) int64 {
+	base := w.c.dir
+	if w.c.version == 1 {
+		base = filepath.Join(w.h.Cgroup, "pids")
+	}
+	b, err := w.r.single(filepath.Join(base, dir, "pids.current"))
+	if err != nil {
+		return -1
+	}
+	n, err := strconv.ParseInt(string(bytes.TrimSpace(b)), 10, 64)
+	if err != nil {
+		return -1
+	}
+	return n
+}
+
+// readFrozen says whether a group is frozen or about to be.
+func (w *walk) readFrozen(dir string) bool {
+	if w.c.version == 1 {
+		b, err := w.r.single(filepath.Join(w.h.Cgroup, "freezer", dir, "freezer.state"))
+		return err == nil && parseFreezerState(b)
+	}
+	b, err := w.r.single(filepath.Join(w.c.dir, dir, "cgroup.events"))
+	return err == nil && parseCgroupEvents(b)["frozen"] == 1
+}
+
+// frozenAbove says whether a group above is frozen. The groups below show it
+// too once the kernel has got to them.
+func (w *walk) frozenAbove(dir string) bool {
+	for dir = path.Dir(dir); dir != "." && dir != "/"; dir = path.Dir(dir) {
+		if w.readFrozen(dir) {
+			return true
+		}
+	}
+	return false
+}
+
+// parseFreezerState reads freezer.state of version 1: THAWED, FREEZING, FROZEN.
+func parseFreezerState(b []byte) bool {
+	s := string(bytes.TrimSpace(b))
+	return s == "FROZEN" || s == "FREEZING"
+}
+
+// parseCgroupEvents reads the "key value" lines of cgroup.events.
+func parseCgroupEvents(b []byte) map[string]int {
+	out := make(map[string]int, 2)
+	for line := range bytes.Lines(b) {
+		key, v, ok := bytes.Cut(bytes.TrimSpace(line), []byte(" "))
+		if !ok {
+			continue
+		}
+		out[string(key)] = decimal(v)
+	}
+	return out
+}

@@ -1,0 +1,293 @@
+package proc
+
+import (
+	"errors"
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/nodeagent-io/nodeagent/pkg/evidence"
+)
+
+// culprit finds the mount that a blocked call works on. A wrong one sends an
+// operator to repair what is not broken, so there is none when the evidence
+// leaves a doubt:
+//
+//   - a call on a descriptor: the mount that it was opened on (fdinfo);
+//   - a call on a path: the mount that the path lies on, by name. Links are not
+//     followed, so that a kernel stack of another kind of file system refutes it,
+//     and a path with .. in it is not used at all;
+//   - a page fault: the device of the mapped files, when only one fits;
+//   - else, close and exit among them, for a task that waits for a FUSE daemon:
+//     the only connection on the node that has requests waiting.
+func (h *Host) culprit(s *status, saw *seen, t *tables, uid string) error {
+	e := s.Probe
+	for _, p := range saw.Paths {
+		if v, ok := parseVolumePath(h.KubeletDir, path.Clean(string(p.Path))); ok && !climbs(string(p.Path)) {
+			e.VolumePath = printable([]byte(v.point))
+		}
+	}
+	if s.State == evidence.Zombie || s.State == evidence.Runnable || saw.Flags&evidence.PFExiting != 0 && len(saw.Stack) == 0 {
+		return nil
+	}
+	// A host table that cannot be read is told of as missing Mounts.
+	host, _ := t.host()
+	own, err := t.of(&s.Task)
+	if err != nil {
+		// A task that has left its namespaces has none.
+		own = &mountTable{}
+		if denied(err) {
+			return fmt.Errorf("read mountinfo of task %d: %w%s", s.TID, err, grant("mountinfo", err))
+		}
+	}
+	var m *mountLine
+	via := ""
+	inFault := pageFault(saw.Stack)
+	switch {
+	case e.Fault:
+		m, via = mapped(own, saw), "mapped file"
+	case inFault:
+		// The call itself waits for a page of the task's memory, which need
+		// not be on what the call works on.
+	case len(saw.Paths) > 0:
+		m, via = byPaths(own, saw)
+	default:
+		m, via, err = h.byDescriptors(own, s, saw, t)
+	}
+	if m != nil {
+		mount := h.mountOfTask(m, host, uid)
+		if !refutes(saw, mount) {
+			e.Mount, e.Via = mount, via
+			return err
+		}
+	}
+	if m := h.onlyWaitingFUSE(own, host, saw); m != nil {
+		e.Mount, e.Via = h.mountOfTask(m, host, uid), "only FUSE connection with requests waiting"
+	}
+	return err
+}
+
+// climbs reports whether a path has an element "..", which means another
+// directory than its text says where a link comes before it.
+func climbs(p string) bool { return slices.Contains(strings.Split(p, "/"), "..") }
+
+// byPaths finds the mount of the paths of a call. The two of a rename must lie
+// on one.
+func byPaths(own *mountTable, saw *seen) (*mountLine, string) {
+	var found *mountLine
+	n := 0
+	for _, o := range operands(saw.Call.Name) {
+		if o.path >= 0 {
+			n++
+		}
+	}
+	if len(saw.Paths) != n {
+		return nil, ""
+	}
+	for _, p := range saw.Paths {
+		if climbs(string(p.Path)) {
+			return nil, ""
+		}
+		clean := path.Clean(string(p.Path))
+		m := own.holding(clean)
+		switch {
+		case m == nil || found != nil && m.id != found.id:
+			return nil, ""
+		case saw.Call.Name == "mount":
+			// What is being mounted is not in the table yet.
+			return nil, ""
+		case saw.Call.Name == "umount2" && m.point != clean:
+			// It is not in the table any more.
+			return nil, ""
+		}
+		found = m
+	}
+	if found == nil {
+		return nil, ""
+	}
+	return found, saw.Paths[0].Via
+}
+
+// byDescriptors finds the mount of the descriptors of a call. Those of pipes
+// and sockets are on none; two on different mounts are a doubt.
+func (h *Host) byDescriptors(own *mountTable, s *status, saw *seen, t *tables) (*mountLine, string, error) {
+	var found *mountLine
+	via := ""
+	for _, o := range operands(saw.Call.Name) {
+		if o.fd < 0 {
+			continue
+		}
+		fd := int(int32(saw.Call.Args[o.fd]))
+		if fd < 0 {
+			continue
+		}
+		id, err := t.mountID(&s.Task, fd)
+		switch {
+		case gone(err):
+			continue
+		case denied(err):
+			return nil, "", fmt.Errorf("read fdinfo of task %d: %w%s", s.TID, errDenied, grant("fdinfo", nil))
+		case err != nil:
+			return nil, "", err
+		}
+		m := own.byID(id)
+		if m == nil {
+			continue
+		}
+		if found != nil && found.id != m.id {
+			return nil, "", nil
+		}
+		found, via = m, fmt.Sprintf("fd %d", fd)
+	}
+	return found, via, nil
+}
+
+var errDenied = errors.New("permission denied")
+
+// faulting reports whether a task outside of any system call waits for a page.
+// It could also have been stopped or frozen on its way through user mode.
+func faulting(t *evidence.Task, stack []string) bool {
+	if t.State != evidence.Uninterruptible && t.State != evidence.Sleeping {
+		return false
+	}
+	if len(stack) == 0 {
+		return t.State == evidence.Uninterruptible
+	}
+	return pageFault(stack)
+}
+
+// pageFault reports whether a stack goes through the entry of a page fault, on
+// amd64 or arm64.
+func pageFault(stack []string) bool {
+	for _, fn := range stack {
+		switch fn {
+		case "asm_exc_page_fault", "exc_page_fault", "do_user_addr_fault", "handle_mm_fault", "do_page_fault", "do_translation_fault", "do_mem_abort", "el0_da", "el0_ia", "el1_abort":
+			return true
+		}
+	}
+	return false
+}
+
+// mapped finds the mount whose device is the only one, among the mapped files,
+// that can be what the fault waits for.
+func mapped(own *mountTable, saw *seen) *mountLine {
+	store := slices.ContainsFunc(saw.Stack, func(fn string) bool {
+		return strings.HasSuffix(fn, "page_mkwrite") || strings.HasSuffix(fn, "write_fault") || fn == "do_shared_fault"
+	})
+	types := stackTypes(saw)
+	device := ""
+	var found *mountLine
+	for _, f := range saw.Maps {
+		if store && !f.Shared {
+			continue
+		}
+		for i := range own.lines {
+			m := &own.lines[i]
+			if m.device != f.Device || len(types) > 0 && !types[m.fstype] {
+				continue
+			}
+			switch {
+			case device != "" && device != f.Device:
+				return nil // two devices fit
+			case found != nil && (found.root != m.root || found.fstype != m.fstype):
+				return nil // two directories of the device are mounted
+			case found == nil:
+				found, device = m, f.Device
+			}
+		}
+	}
+	return found
+}
+
+// onlyWaitingFUSE is for a task that waits for a FUSE daemon and whose call
+// does not name a file any more.
+func (h *Host) onlyWaitingFUSE(own, host *mountTable, saw *seen) *mountLine {
+	if h.FUSE == "" || !stackTypes(saw)["fuse"] && saw.Wchan != "request_wait_answer" {
+		return nil
+	}
+	minors, err := waitingConnections(h.FUSE)
+	if err != nil || len(minors) != 1 {
+		return nil
+	}
+	for _, table := range []*mountTable{own, host} {
+		if table == nil {
+			continue
+		}
+		for i := range table.lines {
+			m := &table.lines[i]
+			major, minor, _ := strings.Cut(m.device, ":")
+			if major == "0" && minor == minors[0] && strings.HasPrefix(m.fstype, "fuse") {
+				return m
+			}
+		}
+	}
+	return nil
+}
+
+// stackTypes are the types of the file systems whose functions a task's stack
+// goes through; none when the stack names no file system.
+func stackTypes(saw *seen) map[string]bool {
+	var out map[string]bool
+	for _, fn := range append([]string{saw.Wchan}, saw.Stack...) {
+		for _, f := range []struct {
+			prefixes, types []string
+		}{
+			{[]string{"fuse_", "request_wait_answer"}, []string{"fuse", "fuseblk", "virtiofs"}},
+			{[]string{"nfs_", "nfs3_", "nfs4_"}, []string{"nfs", "nfs4"}},
+			{[]string{"cifs_", "smb2_", "SMB2_", "smb3_"}, []string{"cifs", "smb3"}},
+			{[]string{"ceph_"}, []string{"ceph"}},
+			{[]string{"v9fs_", "p9_"}, []string{"9p"}},
+			{[]string{"ext4_"}, []string{"ext4", "ext3", "ext2"}},
+			{[]string{"xfs_", "__xfs_"}, []string{"xfs"}},
+			{[]string{"btrfs_"}, []string{"btrfs"}},
+			{[]string{"ovl_"}, []string{"overlay"}},
+		} {
+			if !slices.ContainsFunc(f.prefixes, func(p string) bool { return strings.HasPrefix(fn, p) }) {
+				continue
+			}
+			if out == nil {
+				out = make(map[string]bool)
+			}
+			for _, t := range f.types {
+				out[t] = true
+			}
+		}
+	}
+	return out
+}
+
+// refutes reports whether the stack shows another kind of file system than the
+// mount's. A mount of overlay is also what a stack of its backing file system
+// means; a backing one of another kind is taken off, because the task may be in
+// a lower layer.
+func refutes(saw *seen, m *evidence.Mount) bool {
+	types := stackTypes(saw)
+	if len(types) == 0 {
+		return false
+	}
+	kind := m.Type
+	if strings.HasPrefix(kind, "fuse.") {
+		kind = "fuse"
+	}
+	if m.Type != "overlay" {
+		return !types[kind]
+	}
+	if m.Backing == nil {
+		return !types["overlay"]
+	}
+	backing := m.Backing.Type
+	if strings.HasPrefix(backing, "fuse.") {
+		backing = "fuse"
+	}
+	if types[backing] {
+		return false
+	}
+	if !types["overlay"] {
+		return true
+	}
+	if len(types) > 1 {
+		m.Backing = nil
+	}
+	return false
+}

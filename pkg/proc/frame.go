@@ -1,0 +1,97 @@
+package proc
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"io"
+)
+
+// maxFrame bounds a message between a Prober and its helper, in bytes.
+const maxFrame = 1 << 20
+
+// A request asks the helper to look at one task.
+type request struct {
+	What string `json:"what"` // one of the ask constants
+	Proc string `json:"proc"` // where /proc is mounted
+	PID  int    `json:"pid"`
+	TID  int    `json:"tid"`
+}
+
+// What a helper can be asked for.
+const (
+	askTask  = "task"  // everything about a task
+	askWchan = "wchan" // only what it sleeps in
+	askShim  = "shim"  // the -id of a shim's command line
+	askPIDNS = "pidns" // its PID namespace
+)
+
+// A reply is one message of the helper. It says what it has read so far, and
+// either which file it opens next or that it is done, so that after a hang the
+// asker knows the file and keeps the rest.
+type reply struct {
+	Opening string `json:"opening,omitempty"`
+	Done    bool   `json:"done,omitempty"`
+	Seen    seen   `json:"seen"`
+}
+
+// A seen is what a helper has read of one task. Text is bytes as the kernel
+// gave them.
+type seen struct {
+	Gone  bool   `json:"gone,omitempty"` // there is no such task any more
+	Start uint64 `json:"start,omitempty"`
+	Flags uint64 `json:"flags,omitempty"`
+	Exe   string `json:"exe,omitempty"` // base name
+
+	Wchan string   `json:"wchan,omitempty"`
+	Stack []string `json:"stack,omitempty"`
+	Call  call     `json:"call,omitzero"`
+	// Paths are the absolute paths of the call, as the task sees them. They
+	// never leave this package.
+	Paths []callPath `json:"paths,omitempty"`
+	Maps  []mapping  `json:"maps,omitempty"`
+
+	ShimID string `json:"shimID,omitempty"`
+	PIDNS  string `json:"pidns,omitempty"`
+
+	// Denied names the files that may not be read; Errors tells of those that
+	// could not be read for a reason other than that the task is gone.
+	Denied []string `json:"denied,omitempty"`
+	Errors []string `json:"errors,omitempty"`
+}
+
+// A callPath is a path argument, and how it was completed to an absolute one.
+type callPath struct {
+	Path []byte `json:"path"`
+	Via  string `json:"via"`
+}
+
+func writeFrame(w io.Writer, v any) error {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	if len(b) > maxFrame {
+		return fmt.Errorf("a message of %d bytes", len(b))
+	}
+	frame := make([]byte, 4, 4+len(b))
+	binary.BigEndian.PutUint32(frame, uint32(len(b)))
+	_, err = w.Write(append(frame, b...))
+	return err
+}
+
+func readFrame(r io.Reader, v any) error {
+	var size [4]byte
+	if _, err := io.ReadFull(r, size[:]); err != nil {
+		return err
+	}
+	n := binary.BigEndian.Uint32(size[:])
+	if n > maxFrame {
+		return fmt.Errorf("a message of %d bytes", n)
+	}
+	b := make([]byte, n)
+	if _, err := io.ReadFull(r, b); err != nil {
+		return err
+	}
+	return json.Unmarshal(b, v)
+}

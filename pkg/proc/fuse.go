@@ -1,0 +1,60 @@
+package proc
+
+import (
+	"bytes"
+	"fmt"
+	"path/filepath"
+	"strconv"
+	"strings"
+)
+
+// readFUSEWaiting gives the number of requests that wait for the daemon of a
+// FUSE connection. A connection is named after the minor number of its mount's
+// device (Documentation/filesystems/fuse.rst); dir is
+// /sys/fs/fuse/connections. A healthy connection goes back to 0.
+func readFUSEWaiting(dir, device string) (int, error) {
+	_, minor, _ := strings.Cut(device, ":")
+	if _, err := strconv.ParseUint(minor, 10, 32); err != nil {
+		return 0, fmt.Errorf("device %q has no minor number", device)
+	}
+	b, err := readFile(filepath.Join(dir, minor, "waiting"))
+	if err != nil {
+		return 0, err
+	}
+	return parseFUSEWaiting(b)
+}
+
+func parseFUSEWaiting(b []byte) (int, error) {
+	n, err := strconv.Atoi(string(bytes.TrimSpace(b)))
+	if err != nil {
+		return 0, fmt.Errorf("requests of a FUSE connection: %w", err)
+	}
+	return n, nil
+}
+
+// waitingConnections gives the minor numbers of the FUSE connections of the
+// whole kernel that have requests waiting. The directory lists those of all
+// mount namespaces.
+func waitingConnections(dir string) ([]string, error) {
+	entries, truncated, err := listDir(dir, 4096)
+	if err != nil {
+		return nil, err
+	}
+	if truncated {
+		return nil, fmt.Errorf("more than %d FUSE connections", len(entries))
+	}
+	var out []string
+	for _, e := range entries {
+		n, err := readFUSEWaiting(dir, "0:"+e.Name())
+		if gone(err) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		if n > 0 {
+			out = append(out, e.Name())
+		}
+	}
+	return out, nil
+}

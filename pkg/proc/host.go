@@ -1,0 +1,383 @@
+package proc
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/nodeagent-io/nodeagent/pkg/evidence"
+	"github.com/prometheus/procfs"
+)
+
+// A Host is the host's kernel file systems as they are mounted for the agent.
+// It is safe for use by several goroutines.
+type Host struct {
+	Proc   string // the host's /proc; PIDs in it must be the agent's too (hostPID)
+	Cgroup string // the host's /sys/fs/cgroup
+	FUSE   string // the host's /sys/fs/fuse/connections; "" when there is none
+	// KubeletDir is the kubelet's root directory, /var/lib/kubelet, as it is
+	// called in the host's mountinfo, which shows it without links.
+	KubeletDir string
+	// Prober reads what can hang. Without one the source Suspects is missing.
+	Prober *Prober
+
+	mu       sync.Mutex
+	kubepods map[string]kubepods // by directory of the hierarchy
+}
+
+// ReadPod fills in the pod's Cgroups, Tasks, Parents and Mounts, and says in
+// Missing what could not be read. It needs the pod's UIDs; it makes use of the
+// pod's Containers for the processes that the shims call first, and for the
+// sandbox whose shim to look for. It returns when the context ends.
+func (h *Host) ReadPod(ctx context.Context, p *evidence.Pod) {
+	uid := cmp.Or(p.RuntimeUID, p.UID)
+	groups, err := h.readPodGroups(uid, p.Time)
+	if err != nil {
+		p.Lack(evidence.Cgroups, err.Error())
+		p.Lack(evidence.Processes, err.Error())
+	}
+	p.Cgroups, p.Tasks, p.Parents, p.Mounts, p.Unprobed = nil, nil, nil, nil, 0
+	for _, g := range groups {
+		p.Cgroups = append(p.Cgroups, g.Cgroup)
+	}
+	r, err := newReader(h.Proc)
+	if err != nil {
+		p.Lack(evidence.Processes, err.Error())
+		return
+	}
+	defer r.close()
+	t := &tables{h: h}
+	if host, err := t.host(); err != nil {
+		p.Lack(evidence.Mounts, fmt.Sprintf("read the host's mounts: %v%s", err, grant("mountinfo", err)))
+	} else {
+		if host.bad > 0 {
+			p.Lack(evidence.Mounts, fmt.Sprintf("%d lines of the host's mountinfo were not understood", host.bad))
+		}
+		p.Mounts = h.podMounts(host, uid)
+	}
+	tasks, err := readTasks(ctx, r, groups)
+	if err != nil {
+		p.Lack(evidence.Processes, err.Error())
+	}
+	tasks = append(tasks, readFirst(r, p, tasks, uid)...)
+	parents := h.readParents(ctx, r, p, tasks)
+	tasks = append(tasks, readEnded(r, parents, tasks)...)
+	h.probeSuspects(ctx, p, tasks, parents, t, uid)
+	if held := h.readHeld(ctx, r, p, tasks); len(held) > 0 {
+		tasks = append(tasks, held...)
+		known := parents
+		for _, s := range h.readParents(ctx, r, p, tasks) {
+			if !slices.ContainsFunc(known, func(k status) bool { return k.TID == s.TID }) {
+				parents = append(parents, s)
+			}
+		}
+	}
+	p.Tasks = toTasks(tasks)
+	p.Parents = toTasks(parents)
+}
+
+func toTasks(s []status) []evidence.Task {
+	if len(s) == 0 {
+		return nil
+	}
+	out := make([]evidence.Task, len(s))
+	for i := range s {
+		out[i] = s[i].Task
+	}
+	return out
+}
+
+// podMounts are the mounts at or below the pod's directory of the kubelet.
+func (h *Host) podMounts(host *mountTable, uid string) []evidence.Mount {
+	dir := filepath.Join(h.KubeletDir, "pods", uid)
+	var out []evidence.Mount
+	for i := range host.lines {
+		if m := &host.lines[i]; within(m.point, dir) {
+			e := h.mount(m)
+			e.HostPoint = e.Point
+			out = append(out, e)
+		}
+	}
+	return out
+}
+
+// readTasks reads the status of each thread in the groups, and of those leaders
+// that are in no group because they are zombies while threads of theirs live.
+func readTasks(ctx context.Context, r *reader, groups []group) ([]status, error) {
+	n := 0
+	for _, g := range groups {
+		n += len(g.tids)
+	}
+	tasks := make([]status, 0, n)
+	leaders := make(map[int]string) // of threads, with their container
+	hidden, unseen := 0, 0
+	for _, g := range groups {
+		hidden += g.hidden
+		for i, tid := range g.tids {
+			if i%64 == 0 && ctx.Err() != nil {
+				return tasks, fmt.Errorf("read the tasks of a pod: %w after %d of %d", ctx.Err(), len(tasks), n)
+			}
+			s, err := readStatus(r, tid)
+			if gone(err) {
+				unseen++
+				continue
+			}
+			if err != nil {
+				return tasks, fmt.Errorf("read status of task %d: %w", tid, err)
+			}
+			s.Container = g.Container
+			tasks = append(tasks, s)
+			if _, ok := leaders[s.PID]; !ok {
+				leaders[s.PID] = g.Container
+			}
+		}
+	}
+	for i := range tasks {
+		if tasks[i].Leader() {
+			delete(leaders, tasks[i].PID)
+		}
+	}
+	for pid, container := range leaders {
+		s, err := readStatus(r, pid)
+		if gone(err) {
+			continue
+		}
+		if err != nil {
+			return tasks, fmt.Errorf("read status of process %d: %w", pid, err)
+		}
+		s.Container = container
+		tasks = append(tasks, s)
+	}
+	slices.SortFunc(tasks, func(a, b status) int {
+		return cmp.Or(cmp.Compare(a.PID, b.PID), cmp.Compare(a.TID, b.TID))
+	})
+	switch {
+	case hidden > 0:
+		return tasks, fmt.Errorf("%d tasks of the pod belong to a PID namespace that is not visible here: the agent needs hostPID: true", hidden)
+	case unseen > 8 && len(tasks) == 0:
+		return tasks, fmt.Errorf("none of the %d tasks of the pod is visible in /proc: the agent needs hostPID: true and a /proc without hidepid", unseen)
+	}
+	return tasks, nil
+}
+
+// readFirst reads those first processes of the containers that are in no
+// control group any more: zombies, and an init that waits in
+// zap_pid_ns_processes. The shim knows their numbers; a number that went to
+// another process since then is told by its group.
+func readFirst(r *reader, p *evidence.Pod, tasks []status, uid string) []status {
+	var out []status
+	for _, c := range p.Containers {
+		pid := c.Task.PID
+		if pid <= 0 || slices.ContainsFunc(tasks, func(s status) bool { return s.TID == pid }) {
+			continue
+		}
+		s, err := readStatus(r, pid)
+		if err != nil || s.hasMemory || s.Kernel || !s.Leader() {
+			continue
+		}
+		if owner, _ := podOfPath(readCgroup(r, pid)); owner != "" && owner != uid {
+			continue
+		}
+		s.Container = c.ID
+		out = append(out, s)
+	}
+	return out
+}
+
+// readEnded reads those children of the pod's shims that have ended, or are
+// about to, and are in no control group any more. The listing of children names
+// zombies too.
+func readEnded(r *reader, parents, tasks []status) []status {
+	var out []status
+	for i := range parents {
+		if parents[i].Owner != ownerShim {
+			continue
+		}
+		pid := parents[i].PID
+		tids, err := listIDs(r.dir, strconv.Itoa(pid)+"/task")
+		if err != nil {
+			continue
+		}
+		for _, tid := range tids {
+			b, err := r.all(taskFile(pid, tid, "children"))
+			if err != nil {
+				continue
+			}
+			for _, child := range parseChildren(b) {
+				known := func(s status) bool { return s.TID == child }
+				if slices.ContainsFunc(tasks, known) || slices.ContainsFunc(out, known) {
+					continue
+				}
+				if s, err := readStatus(r, child); err == nil && !s.hasMemory && !s.Kernel {
+					out = append(out, s)
+				}
+			}
+		}
+	}
+	return out
+}
+
+// parseChildren parses /proc/PID/task/TID/children.
+func parseChildren(b []byte) []int {
+	var out []int
+	for _, f := range bytes.Fields(b) {
+		if n := decimal(f); n > 0 {
+			out = append(out, n)
+		}
+	}
+	return out
+}
+
+// readParents reads the processes outside the pod that are parent or tracer of
+// one of its tasks, and the shim of its sandbox when it is none of them because
+// no task is left.
+func (h *Host) readParents(ctx context.Context, r *reader, p *evidence.Pod, tasks []status) []status {
+	inside := make(map[int]bool, len(tasks))
+	for i := range tasks {
+		inside[tasks[i].PID] = true
+		inside[tasks[i].TID] = true
+	}
+	var out []status
+	shim := false
+	for i := range tasks {
+		for _, pid := range []int{tasks[i].PPID, tasks[i].TracerPID} {
+			if pid == 0 || inside[pid] {
+				continue
+			}
+			inside[pid] = true
+			s, err := readStatus(r, pid)
+			if gone(err) {
+				continue
+			}
+			if err != nil {
+				p.Lack(evidence.Processes, fmt.Sprintf("read status of process %d: %v", pid, err))
+				continue
+			}
+			s.Cgroup = readCgroup(r, pid)
+			s.Owner, _ = owner(&s.Task)
+			shim = shim || s.Owner == ownerShim
+			out = append(out, s)
+		}
+	}
+	for _, c := range p.Containers {
+		if shim || c.Kind != evidence.Sandbox || c.ID == "" || h.Prober == nil {
+			continue
+		}
+		switch s, err := h.shim(ctx, r, c.ID); {
+		case err != nil:
+			p.Lack(evidence.Suspects, fmt.Sprintf("look for the shim of sandbox %s: %v", c.ID, err))
+		case s != nil:
+			out = append(out, *s)
+		}
+	}
+	return out
+}
+
+func readCgroup(r *reader, pid int) string {
+	b, err := r.all(strconv.Itoa(pid) + "/cgroup")
+	if err != nil {
+		return ""
+	}
+	return parseCgroup(b)
+}
+
+// Words for owners other than pods.
+const (
+	ownerKubelet    = "kubelet"
+	ownerContainerd = "containerd"
+	ownerShim       = "shim"
+	ownerKernel     = "kernel"
+	shimComm        = "containerd-shim" // as much as fits into a comm
+)
+
+// owner says whose a task is: the UID of a pod, a word, or "". The group
+// decides before the name, which a process can choose.
+func owner(t *evidence.Task) (who, container string) {
+	if uid, container := podOfPath(t.Cgroup); uid != "" {
+		return uid, container
+	}
+	switch {
+	case t.Kernel:
+		return ownerKernel, ""
+	case strings.HasPrefix(t.Comm, shimComm):
+		return ownerShim, ""
+	case t.Comm == ownerKubelet, t.Comm == ownerContainerd:
+		return t.Comm, ""
+	}
+	for e := range strings.SplitSeq(t.Cgroup, "/") {
+		switch e {
+		case "kubelet.service":
+			return ownerKubelet, ""
+		case "containerd.service":
+			return ownerContainerd, ""
+		}
+	}
+	return "", ""
+}
+
+// tables keeps the mount tables that one reading has looked at.
+type tables struct {
+	h       *Host
+	hostTab *mountTable
+	hostErr error
+	own     map[int]*mountTable // by PID; nil for one that could not be read
+	fs      *procfs.FS
+}
+
+// host gives the host's table: that of its first process.
+func (t *tables) host() (*mountTable, error) {
+	if t.hostTab == nil && t.hostErr == nil {
+		t.hostTab, t.hostErr = readMountinfo(filepath.Join(t.h.Proc, "1", "mountinfo"))
+	}
+	return t.hostTab, t.hostErr
+}
+
+// of gives the table of a task's mount namespace. The threads of a process
+// share it, unless one has called unshare, which cannot be told cheaply and is
+// taken care of by comparing mounts by ID and by name.
+func (t *tables) of(task *evidence.Task) (*mountTable, error) {
+	if m, ok := t.own[task.PID]; ok {
+		return m, nil
+	}
+	m, err := readMountinfo(filepath.Join(t.h.Proc, taskFile(task.PID, task.TID, "mountinfo")))
+	if err != nil {
+		return nil, err
+	}
+	if t.own == nil {
+		t.own = make(map[int]*mountTable)
+	}
+	t.own[task.PID] = m
+	return m, nil
+}
+
+// mountID gives the mount of a task's descriptor.
+func (t *tables) mountID(task *evidence.Task, fd int) (int, error) {
+	if t.fs == nil {
+		fs, err := procfs.NewFS(t.h.Proc)
+		if err != nil {
+			return 0, err
+		}
+		t.fs = &fs
+	}
+	return readMountID(*t.fs, task.PID, task.TID, fd)
+}
+
+// grant says what to allow the agent so that a file becomes readable.
+func grant(file string, err error) string {
+	if err != nil && !denied(err) {
+		return ""
+	}
+	if file == "stack" {
+		return ": grant CAP_SYS_ADMIN in the initial user namespace"
+	}
+	return ": grant CAP_SYS_PTRACE and CAP_DAC_READ_SEARCH, and run unconfined by AppArmor and SELinux"
+}
+
+var errNoProber = errors.New("the agent runs without its helper process")

@@ -1,0 +1,405 @@
+package proc
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/nodeagent-io/nodeagent/pkg/evidence"
+	"golang.org/x/sys/unix"
+)
+
+// newHost is this machine.
+func newHost(t testing.TB) *Host {
+	p := &Prober{Argv: []string{"/proc/self/exe", "probe"}}
+	t.Cleanup(p.Close)
+	return &Host{Proc: "/proc", Cgroup: "/sys/fs/cgroup", KubeletDir: "/var/lib/kubelet", Prober: p}
+}
+
+func requireRoot(t testing.TB) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("needs root: makes control groups, namespaces and mounts")
+	}
+}
+
+// A testPod is a pod's control groups on this machine, in the hierarchies that
+// it has.
+type testPod struct {
+	uid, container string
+	dirs           []string // of the container
+}
+
+func newTestPod(t testing.TB) *testPod {
+	t.Helper()
+	requireRoot(t)
+	var u [16]byte
+	_, _ = rand.Read(u[:])
+	p := &testPod{
+		uid:       fmt.Sprintf("%x-%x-%x-%x-%x", u[:4], u[4:6], u[6:8], u[8:10], u[10:]),
+		container: strings.Repeat("c0ffee00", 8),
+	}
+	roots := []string{"/sys/fs/cgroup"}
+	if _, err := os.Stat("/sys/fs/cgroup/cgroup.controllers"); err != nil {
+		roots = []string{"/sys/fs/cgroup/pids", "/sys/fs/cgroup/freezer"}
+	}
+	for _, root := range roots {
+		pod := filepath.Join(root, "kubepods", "besteffort", "pod"+p.uid)
+		dir := filepath.Join(pod, p.container)
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			t.Skipf("no control group can be made here: %v", err)
+		}
+		p.dirs = append(p.dirs, dir)
+		t.Cleanup(func() {
+			for range 100 {
+				err := os.Remove(dir)
+				if err == nil || os.IsNotExist(err) {
+					break
+				}
+				time.Sleep(20 * time.Millisecond)
+			}
+			for d := pod; d != root; d = filepath.Dir(d) {
+				if err := os.Remove(d); err != nil && d == pod {
+					t.Errorf("control group is left: %v", err)
+				}
+			}
+		})
+	}
+	return p
+}
+
+// add puts a process into the container.
+func (p *testPod) add(t testing.TB, pid int) {
+	t.Helper()
+	for _, d := range p.dirs {
+		if err := os.WriteFile(filepath.Join(d, "cgroup.procs"), []byte(strconv.Itoa(pid)), 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func (p *testPod) addTask(t testing.TB, tid int) {
+	t.Helper()
+	for _, d := range p.dirs {
+		if err := os.WriteFile(filepath.Join(d, "tasks"), []byte(strconv.Itoa(tid)), 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func (p *testPod) read(t testing.TB, h *Host) *evidence.Pod {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	e := &evidence.Pod{Time: time.Now(), UID: p.uid, RuntimeUID: p.uid}
+	h.ReadPod(ctx, e)
+	for s, why := range e.Missing {
+		t.Errorf("missing %s: %s", s, why)
+	}
+	if b, err := json.Marshal(e); err != nil || !json.Valid(b) {
+		t.Errorf("not valid as JSON: %v", err)
+	}
+	return e
+}
+
+func taskOf(t testing.TB, tasks []evidence.Task, tid int) *evidence.Task {
+	t.Helper()
+	i := slices.IndexFunc(tasks, func(k evidence.Task) bool { return k.TID == tid })
+	if i < 0 {
+		t.Fatalf("task %d is not among %d tasks", tid, len(tasks))
+	}
+	return &tasks[i]
+}
+
+// eventually tries until a condition holds; kernel states take a moment.
+func eventually(t testing.TB, what string, ok func() bool) {
+	t.Helper()
+	for end := time.Now().Add(10 * time.Second); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+		if ok() {
+			return
+		}
+	}
+	t.Fatalf("never: %s", what)
+}
+
+func stateOf(t testing.TB, tid int) status {
+	t.Helper()
+	r, err := newReader("/proc")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.close()
+	s, err := readStatus(r, tid)
+	if err != nil {
+		return status{}
+	}
+	return s
+}
+
+func TestReadPodWithoutCgroup(t *testing.T) {
+	p := &testPod{uid: "00000000-0000-4000-8000-000000000000"}
+	e := p.read(t, newHost(t))
+	if len(e.Cgroups)+len(e.Tasks)+len(e.Parents)+len(e.Mounts) != 0 {
+		t.Errorf("found something of a pod that never was: %+v", e)
+	}
+}
+
+func TestReadPodUnreadable(t *testing.T) {
+	h := &Host{Proc: t.TempDir(), Cgroup: t.TempDir(), KubeletDir: "/var/lib/kubelet"}
+	e := &evidence.Pod{Time: time.Now(), RuntimeUID: "00000000-0000-4000-8000-000000000000"}
+	h.ReadPod(context.Background(), e)
+	for _, s := range []evidence.Source{evidence.Cgroups, evidence.Processes, evidence.Mounts, evidence.Suspects} {
+		if e.Missing[s] == "" {
+			t.Errorf("%s is not missing", s)
+		}
+	}
+	ended, cancel := context.WithCancel(context.Background())
+	cancel()
+	pod := newTestPod(t)
+	pod.add(t, start(t, 0, "sleep").pid())
+	e = &evidence.Pod{Time: time.Now(), RuntimeUID: pod.uid}
+	newHost(t).ReadPod(ended, e)
+	if e.Missing[evidence.Processes] == "" {
+		t.Error("a reading without time is complete")
+	}
+}
+
+func TestReadPod(t *testing.T) {
+	pod, h := newTestPod(t), newHost(t)
+	v := start(t, 0, "sighup-ignored")
+	pod.add(t, v.pid())
+
+	e := pod.read(t, h)
+	if len(e.Cgroups) != 2 || e.Cgroups[1].Container != pod.container || e.Cgroups[0].Container != "" {
+		t.Fatalf("control groups %+v", e.Cgroups)
+	}
+	c := e.Cgroups[1]
+	if !c.Populated || !e.Cgroups[0].Populated || c.Threads == 0 || c.PIDs < int64(c.Threads) || c.Frozen {
+		t.Errorf("container's group %+v", c)
+	}
+	k := taskOf(t, e.Tasks, v.pid())
+	if !k.Ignored.Has(evidence.SIGHUP) || !k.Caught.Has(evidence.SIGTERM) || k.Container != pod.container || k.Threads != c.Threads || k.State != evidence.Sleeping || k.Probe != nil {
+		t.Errorf("task %+v", k)
+	}
+	if parent := taskOf(t, e.Parents, os.Getpid()); parent.Comm == "" || parent.Cgroup == "" {
+		t.Errorf("parent %+v", parent)
+	}
+
+	// The shim says that this is the container's first process.
+	ctx := context.Background()
+	e2 := &evidence.Pod{Time: time.Now(), RuntimeUID: pod.uid, Containers: []evidence.Container{{ID: pod.container, Task: evidence.ShimTask{PID: v.pid()}}}}
+	h.ReadPod(ctx, e2)
+	k = taskOf(t, e2.Tasks, v.pid())
+	if k.Probe == nil || k.Probe.Syscall == "" || k.Probe.Start == 0 || k.Probe.Flags == 0 || !strings.HasPrefix(k.Probe.Exe, "proc.test") || k.Probe.Wchan == "" || len(k.Probe.Stack) == 0 {
+		t.Errorf("probe %+v, missing %v", k.Probe, e2.Missing)
+	}
+
+	if err := syscall.Kill(v.pid(), syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "stopped", func() bool { return stateOf(t, v.pid()).State == evidence.Stopped })
+	k = taskOf(t, pod.read(t, h).Tasks, v.pid())
+	if k.State != evidence.Stopped || k.Probe == nil || k.Probe.Wchan != "do_signal_stop" {
+		t.Errorf("stopped task %+v, probe %+v", k, k.Probe)
+	}
+	if err := syscall.Kill(v.pid(), syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	k = taskOf(t, pod.read(t, h).Tasks, v.pid())
+	if !k.SharedPending.Has(evidence.SIGTERM) || k.Killed() {
+		t.Errorf("pending %x %x", k.Pending, k.SharedPending)
+	}
+}
+
+func TestReadPodFrozen(t *testing.T) {
+	pod, h := newTestPod(t), newHost(t)
+	v := start(t, 0, "sleep")
+	pod.add(t, v.pid())
+	file, freeze, thaw := "freezer.state", "FROZEN", "THAWED"
+	dir := pod.dirs[len(pod.dirs)-1]
+	if len(pod.dirs) == 1 {
+		file, freeze, thaw = "cgroup.freeze", "1", "0"
+	}
+	// The pod's own group is frozen, the container's is so with it.
+	file = filepath.Join(filepath.Dir(dir), file)
+	if err := os.WriteFile(file, []byte(freeze), 0); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.WriteFile(file, []byte(thaw), 0) })
+	for _, c := range pod.read(t, h).Cgroups {
+		if !c.Frozen {
+			t.Errorf("%s is not frozen", c.Path)
+		}
+	}
+	if err := os.WriteFile(file, []byte(thaw), 0); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range pod.read(t, h).Cgroups {
+		if c.Frozen {
+			t.Errorf("%s is frozen", c.Path)
+		}
+	}
+}
+
+func TestReadPodZombieLeader(t *testing.T) {
+	pod, h := newTestPod(t), newHost(t)
+	v := start(t, 0, "leader-exits")
+	pod.add(t, v.pid())
+	if _, err := v.in.Write([]byte("\n")); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "zombie leader", func() bool { return stateOf(t, v.pid()).State == evidence.Zombie })
+	e := pod.read(t, h)
+	k := taskOf(t, e.Tasks, v.pid())
+	if k.State != evidence.Zombie || k.Threads < 2 || k.Container != pod.container || k.Probe == nil || !k.Exiting() {
+		t.Errorf("leader %+v, probe %+v", k, k.Probe)
+	}
+	if len(e.Tasks) < 2 {
+		t.Errorf("only %d tasks", len(e.Tasks))
+	}
+}
+
+func TestReadPodTraced(t *testing.T) {
+	pod, h := newTestPod(t), newHost(t)
+	v := start(t, 0, "trace")
+	child := v.number(t, "child")
+	pod.add(t, child)
+	e := pod.read(t, h)
+	k := taskOf(t, e.Tasks, child)
+	if k.State != evidence.Traced || k.TracerPID == 0 || k.Probe == nil || k.Probe.Wchan != "ptrace_stop" {
+		t.Errorf("task %+v, probe %+v", k, k.Probe)
+	}
+	taskOf(t, e.Parents, k.TracerPID)
+}
+
+func TestReadPodNamespaceInit(t *testing.T) {
+	pod, h := newTestPod(t), newHost(t)
+	v := start(t, unix.CLONE_NEWPID, "sleep")
+	pod.add(t, v.pid())
+	k := taskOf(t, pod.read(t, h).Tasks, v.pid())
+	if !k.NamespaceInit() || k.Probe == nil || k.Probe.Syscall == "" {
+		t.Errorf("task %+v, probe %+v", k, k.Probe)
+	}
+}
+
+func TestReadPodThreads(t *testing.T) {
+	pod, h := newTestPod(t), newHost(t)
+	const n = 9000 // the Go runtime allows 10,000
+	v := start(t, 0, "threads", strconv.Itoa(n))
+	pod.add(t, v.pid())
+	began := time.Now()
+	e := pod.read(t, h)
+	t.Logf("%d tasks in %v", len(e.Tasks), time.Since(began))
+	if len(e.Tasks) < n {
+		t.Errorf("%d tasks", len(e.Tasks))
+	}
+}
+
+func TestReadHeld(t *testing.T) {
+	pod, h := newTestPod(t), newHost(t)
+	v := start(t, unix.CLONE_NEWPID, "sleep")
+	pod.add(t, v.pid())
+	// The test itself is the parent outside that does not reap: it enters a
+	// process into the namespace, which is a zombie once the init is killed.
+	in := start(t, 0, "enter", strconv.Itoa(v.pid()))
+	held := in.number(t, "child")
+	if err := syscall.Kill(v.pid(), syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "zombie", func() bool { return stateOf(t, held).State == evidence.Zombie })
+	var e *evidence.Pod
+	eventually(t, "zap_pid_ns_processes", func() bool {
+		e = &evidence.Pod{Time: time.Now(), RuntimeUID: pod.uid, Containers: []evidence.Container{{ID: pod.container, Task: evidence.ShimTask{PID: v.pid()}}}}
+		h.ReadPod(context.Background(), e)
+		k := taskOf(t, e.Tasks, v.pid())
+		return k.Probe != nil && k.Probe.Wchan == "zap_pid_ns_processes"
+	})
+	k := taskOf(t, e.Tasks, held)
+	if k.State != evidence.Zombie || k.PPID != in.pid() || k.Container != pod.container {
+		t.Errorf("held task %+v", k)
+	}
+	taskOf(t, e.Parents, in.pid())
+}
+
+func TestReadProcessAndBlocked(t *testing.T) {
+	h := newHost(t)
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	v := start(t, 0, "sleep")
+	name := fmt.Sprintf("na-%d", os.Getpid())
+	if err := os.WriteFile(fmt.Sprintf("/proc/%d/comm", v.pid()), []byte(name), 0); err == nil {
+		p, _, err := h.ReadProcess(ctx, name)
+		if err != nil || p == nil || p.PID != v.pid() {
+			t.Errorf("process %+v, %v", p, err)
+		}
+	}
+	p, blocked, err := h.ReadProcess(ctx, "no such service")
+	if p != nil || blocked != nil || err != nil {
+		t.Errorf("found %+v, %v, %v", p, blocked, err)
+	}
+	if _, err := h.ReadBlocked(ctx); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestShim(t *testing.T) {
+	requireRoot(t)
+	h := newHost(t)
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	v := start(t, 0, "shim", "-namespace", "k8s.io", "-id", "5a4d", "-address", "/run/x.sock")
+	s, err := h.Shim(ctx, "5a4d")
+	if err != nil || s == nil || s.PID != v.pid() || s.Owner != "shim" {
+		t.Errorf("shim %+v, %v", s, err)
+	}
+	child := v.number(t, "child")
+	eventually(t, "zombie", func() bool { return stateOf(t, child).State == evidence.Zombie })
+	e := &evidence.Pod{
+		Time: time.Now(), RuntimeUID: "00000000-0000-4000-8000-000000000000",
+		Containers: []evidence.Container{{Kind: evidence.Sandbox, ID: "5a4d"}},
+	}
+	h.ReadPod(ctx, e)
+	taskOf(t, e.Parents, v.pid())
+	if k := taskOf(t, e.Tasks, child); k.PPID != v.pid() {
+		t.Errorf("unreaped child %+v", k)
+	}
+	if s, err := h.Shim(ctx, "5a4"); s != nil || err != nil {
+		t.Errorf("shim of another sandbox: %+v, %v", s, err)
+	}
+}
+
+func TestPIDReuse(t *testing.T) {
+	requireRoot(t)
+	v := start(t, unix.CLONE_NEWPID|unix.CLONE_NEWNS, "scene-pids")
+	if v.said["old"] != "true true true" || v.said["new"] != "true true" {
+		t.Errorf("a probe looks at another task with the same number: %v", v.said)
+	}
+}
+
+func TestReadMountinfoMany(t *testing.T) {
+	requireRoot(t)
+	const n = 5000
+	v := start(t, unix.CLONE_NEWNS, "scene-mounts", strconv.Itoa(n))
+	began := time.Now()
+	table, err := readMountinfo(fmt.Sprintf("/proc/%d/mountinfo", v.pid()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("%d mounts in %v", len(table.lines), time.Since(began))
+	if table.bad != 0 || len(table.lines) <= n {
+		t.Errorf("%d lines, %d bad", len(table.lines), table.bad)
+	}
+	m := table.holding(v.said["dir"] + "/a blank\\and\ttab 4999/some file")
+	if m == nil || !strings.HasSuffix(m.point, "/a blank\\and\ttab 4999") {
+		t.Errorf("mount %+v", m)
+	}
+}

@@ -1,0 +1,25 @@
+package proc
+
+import (
+	"fmt"
+	"os"
+	"testing"
+)
+
+// The test binary is also the helper of the Probers under test, and the
+// processes that they look at.
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 {
+		switch os.Args[1] {
+		case "probe":
+			os.Exit(ProbeMain(os.Stdin, os.Stdout))
+		case "victim":
+			if err := victim(os.Args[2], os.Args[3:]); err != nil {
+				fmt.Fprintln(os.Stderr, "victim:", err)
+				os.Exit(1)
+			}
+			os.Exit(0)
+		}
+	}
+	os.Exit(m.Run())
+}

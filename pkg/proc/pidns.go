@@ -1,0 +1,88 @@
+package proc
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/nodeagent-io/nodeagent/pkg/evidence"
+	"github.com/prometheus/procfs"
+)
+
+// maxHeld bounds the processes whose namespace is looked up.
+const maxHeld = 256
+
+// readHeld finds the processes that keep the init of a PID namespace from
+// ending and are in no control group of the pod: zombies, which are in none,
+// and processes that entered the namespace from outside. An init that has been
+// killed waits in zap_pid_ns_processes until the last of them is reaped, which
+// for one that entered is up to its parent outside (kernel/pid_namespace.c).
+// Only in that case is all of /proc looked at.
+func (h *Host) readHeld(ctx context.Context, r *reader, p *evidence.Pod, tasks []status) []status {
+	var out []status
+	for i := range tasks {
+		init := tasks[i].Task
+		if init.Probe == nil || !init.NamespaceInit() ||
+			init.Probe.Wchan != "zap_pid_ns_processes" && !slices.Contains(init.Probe.Stack, "zap_pid_ns_processes") {
+			continue
+		}
+		held, err := h.membersOutside(ctx, r, &init, append(slices.Clone(tasks), out...))
+		out = append(out, held...)
+		if err != nil {
+			p.Lack(evidence.Processes, fmt.Sprintf("look for what holds the PID namespace of process %d: %v", init.PID, err))
+		}
+	}
+	return out
+}
+
+func (h *Host) membersOutside(ctx context.Context, r *reader, init *evidence.Task, known []status) ([]status, error) {
+	ns, err := h.pidNamespace(ctx, init)
+	if err != nil || ns == 0 {
+		return nil, err
+	}
+	fs, err := procfs.NewFS(h.Proc)
+	if err != nil {
+		return nil, err
+	}
+	procs, err := fs.AllProcs()
+	if err != nil {
+		return nil, err
+	}
+	var out []status
+	asked := 0
+	for i, proc := range procs {
+		if i%64 == 0 && ctx.Err() != nil {
+			return out, ctx.Err()
+		}
+		if slices.ContainsFunc(known, func(s status) bool { return s.TID == proc.PID }) {
+			continue
+		}
+		s, err := readStatus(r, proc.PID)
+		if err != nil || len(s.NSpid) < len(init.NSpid) {
+			continue
+		}
+		if asked++; asked > maxHeld {
+			return out, fmt.Errorf("more than %d processes to look at: %w", maxHeld, errTooMany)
+		}
+		member, err := h.pidNamespace(ctx, &s.Task)
+		if err != nil {
+			return out, err
+		}
+		if member == ns {
+			s.Container = init.Container
+			out = append(out, s)
+		}
+	}
+	return out, nil
+}
+
+// pidNamespace gives the number of a task's PID namespace; 0 when it is gone or
+// cannot be told.
+func (h *Host) pidNamespace(ctx context.Context, t *evidence.Task) (uint64, error) {
+	saw, err := h.Prober.ask(ctx, request{What: askPIDNS, Proc: h.Proc, PID: t.PID, TID: t.TID})
+	if err != nil {
+		return 0, err
+	}
+	n, _ := pidOfLink(saw.PIDNS)
+	return n, nil
+}

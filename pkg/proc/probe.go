@@ -1,0 +1,280 @@
+package proc
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// ProbeMain is the helper process of a Prober: it answers the requests that it
+// reads from in on out until in ends, and returns its exit status. It opens the
+// files that can hang for ever and says so before each of them; whoever asks
+// ends it when it does not come back.
+//
+// Its reads are of the kind that SIGKILL ends. It never follows a link: that
+// could leave it asleep in a dead file system, where nothing ends it.
+func ProbeMain(in io.Reader, out io.Writer) int {
+	if err := writeFrame(out, reply{Done: true}); err != nil {
+		return 1
+	}
+	for {
+		var q request
+		if err := readFrame(in, &q); err != nil {
+			if errors.Is(err, io.EOF) {
+				return 0
+			}
+			return 1
+		}
+		p := probe{request: q, out: out}
+		p.run()
+		if p.err != nil {
+			return 1
+		}
+		if err := writeFrame(out, reply{Done: true, Seen: p.seen}); err != nil {
+			return 1
+		}
+	}
+}
+
+// A probe is the work on one request.
+type probe struct {
+	request
+	seen seen
+	r    *reader // open on the task's directory
+	out  io.Writer
+	err  error // of the connection to the asker
+}
+
+func (p *probe) run() {
+	// All files are opened relative to this directory. It stands for this task
+	// only: should its number go to another task meanwhile, the kernel answers
+	// ESRCH or ENOENT.
+	r, err := newReader(filepath.Join(p.Proc, taskFile(p.PID, p.TID, "")))
+	if err != nil {
+		p.note("task", err)
+		return
+	}
+	defer r.close()
+	p.r = r
+	switch p.What {
+	case askTask:
+		p.task()
+	case askWchan:
+		if b := p.file("wchan"); b != nil {
+			p.seen.Wchan = parseWchan(b)
+		}
+	case askShim:
+		if b := p.file("cmdline"); b != nil {
+			p.seen.ShimID = parseShimCmdline(b)
+		}
+	case askPIDNS:
+		p.seen.PIDNS = p.link("ns/pid")
+	default:
+		p.seen.Errors = append(p.seen.Errors, fmt.Sprintf("unknown request %q", p.What))
+	}
+}
+
+// task reads everything about a task. The order matters: a file that hangs is
+// the last one that is read, so what tells most comes first, and what hangs
+// most rarely does so too.
+func (p *probe) task() {
+	if b := p.file("stat"); b != nil {
+		s, err := parseStat(b)
+		if err != nil {
+			p.note("stat", err)
+		}
+		p.seen.Start, p.seen.Flags = s.Start, s.Flags
+	}
+	if p.seen.Gone {
+		return
+	}
+	if b := p.file("wchan"); b != nil {
+		p.seen.Wchan = parseWchan(b)
+	}
+	if exe := p.link("exe"); exe != "" {
+		p.seen.Exe = path.Base(strings.TrimSuffix(exe, " (deleted)"))
+	}
+	if b := p.file("stack"); b != nil {
+		p.seen.Stack = parseStack(b)
+	}
+	b := p.file("syscall")
+	if b == nil {
+		return
+	}
+	c, err := parseSyscall(b)
+	if err != nil {
+		p.note("syscall", err)
+		return
+	}
+	p.seen.Call = c
+	if c.Outside {
+		if b := p.file("maps"); b != nil {
+			p.seen.Maps = parseMaps(b)
+		}
+	}
+	p.paths()
+}
+
+// paths reads the path arguments of the blocked call out of the task's memory.
+func (p *probe) paths() {
+	for _, o := range operands(p.seen.Call.Name) {
+		if o.path < 0 {
+			continue
+		}
+		if !p.announce("memory") {
+			return
+		}
+		text, err := readString(p.TID, p.seen.Call.Args[o.path])
+		if errors.Is(err, unix.EFAULT) {
+			return // no such address any more, as after execve
+		}
+		if err != nil {
+			p.note("memory", err)
+			return
+		}
+		// An absolute path, or one relative to the working directory or to a
+		// descriptor. An empty one stands for the descriptor itself
+		// (AT_EMPTY_PATH).
+		via, base := "path", ""
+		if len(text) == 0 || text[0] != '/' {
+			via, base = "working directory", "cwd"
+			if o.dirfd >= 0 {
+				if fd := int32(p.seen.Call.Args[o.dirfd]); fd != unix.AT_FDCWD {
+					via, base = fmt.Sprintf("fd %d", fd), fmt.Sprintf("fd/%d", fd)
+				}
+			}
+		}
+		full := string(text)
+		if base != "" {
+			dir := p.link(base)
+			if !path.IsAbs(dir) || strings.HasSuffix(dir, " (deleted)") {
+				return // unknown, unreachable or removed
+			}
+			full = dir + "/" + full
+		}
+		p.seen.Paths = append(p.seen.Paths, callPath{Path: []byte(full), Via: via})
+	}
+}
+
+// announce tells the asker which file is opened next.
+func (p *probe) announce(name string) bool {
+	if p.err == nil {
+		p.err = writeFrame(p.out, reply{Opening: name, Seen: p.seen})
+	}
+	return p.err == nil
+}
+
+// file reads a file of the task; nil when there is nothing.
+func (p *probe) file(name string) []byte {
+	if !p.announce(name) {
+		return nil
+	}
+	b, err := p.r.all(name)
+	if err != nil {
+		p.note(name, err)
+		return nil
+	}
+	return b
+}
+
+// link reads a link of the task without following it; "" when there is none.
+func (p *probe) link(name string) string {
+	if !p.announce(name) {
+		return ""
+	}
+	b := make([]byte, unix.PathMax)
+	for {
+		n, err := unix.Readlinkat(p.r.dir, name, b)
+		switch {
+		case errors.Is(err, unix.EINTR):
+			continue
+		case err != nil:
+			// Kernel threads, zombies and exiting tasks have no exe: their
+			// other files answer.
+			if !gone(err) {
+				p.note(name, err)
+			}
+			return ""
+		}
+		return string(b[:n])
+	}
+}
+
+func (p *probe) note(name string, err error) {
+	switch {
+	case gone(err):
+		p.seen.Gone = p.seen.Gone || name == "task" || name == "stat"
+	case denied(err):
+		if !slices.Contains(p.seen.Denied, name) {
+			p.seen.Denied = append(p.seen.Denied, name)
+		}
+	default:
+		p.seen.Errors = append(p.seen.Errors, fmt.Sprintf("read %s of task %d: %v", name, p.TID, err))
+	}
+}
+
+// readString reads a string that ends with a NUL out of a task's memory. It
+// reads up to the end of a page and goes on to the next one only when the string
+// does: the page behind it may be one that hangs its reader.
+func readString(tid int, addr uint64) ([]byte, error) {
+	var out []byte
+	page := uint64(os.Getpagesize())
+	for len(out) < unix.PathMax {
+		n := min(page-addr%page, uint64(unix.PathMax-len(out)))
+		buf := make([]byte, n)
+		local := []unix.Iovec{{Base: &buf[0]}}
+		local[0].SetLen(len(buf))
+		remote := []unix.RemoteIovec{{Base: uintptr(addr), Len: len(buf)}}
+		got, err := unix.ProcessVMReadv(tid, local, remote, 0)
+		if err != nil {
+			return nil, fmt.Errorf("string at %#x: %w", addr, err)
+		}
+		if i := bytes.IndexByte(buf[:got], 0); i >= 0 {
+			return append(out, buf[:i]...), nil
+		}
+		if got < len(buf) {
+			break
+		}
+		out = append(out, buf...)
+		addr += n
+	}
+	return nil, fmt.Errorf("string at %#x has no end", addr)
+}
+
+// parseShimCmdline gives the -id argument of a shim's command line, which is
+// the sandbox's ID. The other arguments are dropped here.
+func parseShimCmdline(b []byte) string {
+	args := strings.Split(strings.TrimRight(string(b), "\x00"), "\x00")
+	for i, a := range args {
+		name, value, inline := strings.Cut(a, "=")
+		if i == 0 || name != "-id" && name != "--id" {
+			continue
+		}
+		if inline {
+			return value
+		}
+		if i+1 < len(args) {
+			return args[i+1]
+		}
+	}
+	return ""
+}
+
+// pidOfLink gives the number in the text of a namespace link, pid:[4026531836].
+func pidOfLink(text string) (uint64, bool) {
+	s, ok := strings.CutPrefix(text, "pid:[")
+	if !ok {
+		return 0, false
+	}
+	n, err := strconv.ParseUint(strings.TrimSuffix(s, "]"), 10, 64)
+	return n, err == nil
+}

@@ -1,0 +1,487 @@
+package proc
+
+import (
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/nodeagent-io/nodeagent/pkg/evidence"
+	"golang.org/x/sys/unix"
+)
+
+// How a Prober goes about its helpers.
+const (
+	defaultTimeout      = time.Second
+	defaultMaxAbandoned = 4
+	startTimeout        = 5 * time.Second
+	// patience is how many timeouts a helper gets that does not answer though
+	// it is not asleep in the kernel: on a busy node it may just not have run.
+	patience = 3
+	// hungMemory is for how long a task that hung a helper is not read again
+	// while it has not moved.
+	hungMemory = 2 * time.Minute
+	maxHung    = 1024
+)
+
+// A Prober reads those files of a task that can hang, in one long-lived helper
+// process that is ended, and started anew, when it does not answer. A goroutine
+// could not do that: it would take an OS thread of the agent with it for ever.
+//
+// It asks one question at a time. It is safe for use by several goroutines.
+type Prober struct {
+	// Argv is the command line of the helper: a program that calls ProbeMain
+	// with its standard input and output. The default is this program's own
+	// file with the argument probe.
+	Argv []string
+	// Timeout is how long one file may take before its reader counts as hung.
+	// The default is one second.
+	Timeout time.Duration
+	// MaxAbandoned bounds the helpers that were killed and have not ended. The
+	// default is 4. Once there are so many, nothing is probed until one ends.
+	MaxAbandoned int
+
+	once      sync.Once
+	turn      chan struct{} // holds one token; who has it may use helper
+	starts    chan startRequest
+	closing   chan struct{}
+	closeOnce sync.Once
+	helper    *helper
+
+	mu        sync.Mutex
+	abandoned []int // process IDs of killed helpers that have not been reaped
+	reaping   bool
+	hung      map[hungKey]hungTask
+
+	hangs, restarts, refused atomic.Int64
+}
+
+// A helper is a running helper process.
+type helper struct {
+	process *os.Process
+	in, out *os.File
+}
+
+type startRequest struct {
+	argv []string
+	done chan startResult
+}
+
+type startResult struct {
+	helper *helper
+	err    error
+}
+
+// A hungKey names a task in a certain place: as long as its context switches
+// are the same, it has not run, and what hung its reader still does.
+type hungKey struct {
+	pid, tid int
+	state    evidence.TaskState
+	switches uint64
+}
+
+type hungTask struct {
+	seen seen
+	file string
+	when time.Time
+}
+
+// A hungError says which file did not return.
+type hungError struct{ file string }
+
+func (e *hungError) Error() string { return "read of " + e.file + " did not return" }
+
+var (
+	errClosed  = errors.New("the prober is closed")
+	errStarved = errors.New("the helper process got no chance to run")
+)
+
+// Hangs counts the reads that did not return in time, Restarts the helpers that
+// were started after the first, and Refused the questions that were not asked
+// because too many helpers could not be ended.
+func (p *Prober) Hangs() int64    { return p.hangs.Load() }
+func (p *Prober) Restarts() int64 { return max(p.restarts.Load()-1, 0) }
+func (p *Prober) Refused() int64  { return p.refused.Load() }
+
+// Abandoned is the number of helpers that were killed and have not ended yet.
+func (p *Prober) Abandoned() int {
+	p.reap()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.abandoned)
+}
+
+func (p *Prober) init() {
+	p.once.Do(func() {
+		p.turn = make(chan struct{}, 1)
+		p.turn <- struct{}{}
+		p.starts = make(chan startRequest)
+		p.closing = make(chan struct{})
+		if len(p.Argv) == 0 {
+			p.Argv = []string{"/proc/self/exe", "probe"}
+		}
+		if p.Timeout <= 0 {
+			p.Timeout = defaultTimeout
+		}
+		if p.MaxAbandoned <= 0 {
+			p.MaxAbandoned = defaultMaxAbandoned
+		}
+		go p.start()
+	})
+}
+
+// Close ends the helper. It does not wait for one that cannot be ended.
+func (p *Prober) Close() {
+	p.init()
+	p.closeOnce.Do(func() {
+		close(p.closing)
+		<-p.turn // never given back
+		if p.helper != nil {
+			p.abandon(p.helper)
+			p.helper = nil
+		}
+	})
+}
+
+// start starts helpers, all from one OS thread that lives as long as the
+// Prober: the kernel sends Pdeathsig when the thread that forked ends, not when
+// the process does (prctl(2)).
+func (p *Prober) start() {
+	runtime.LockOSThread()
+	for {
+		select {
+		case q := <-p.starts:
+			h, err := startHelper(q.argv)
+			q.done <- startResult{h, err}
+		case <-p.closing:
+			// Unlocked only now, so that the thread itself stays and no helper
+			// on its way out is mistaken for an orphan.
+			runtime.UnlockOSThread()
+			return
+		}
+	}
+}
+
+func startHelper(argv []string) (*helper, error) {
+	inR, inW, err := os.Pipe()
+	if err != nil {
+		return nil, err
+	}
+	outR, outW, err := os.Pipe()
+	if err != nil {
+		inR.Close()
+		inW.Close()
+		return nil, err
+	}
+	// No environment: the helper needs none.
+	proc, err := os.StartProcess(argv[0], argv, &os.ProcAttr{
+		Env:   []string{},
+		Files: []*os.File{inR, outW, os.Stderr},
+		Sys:   &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true},
+	})
+	inR.Close()
+	outW.Close()
+	if err != nil {
+		inW.Close()
+		outR.Close()
+		return nil, fmt.Errorf("start helper: %w", err)
+	}
+	return &helper{process: proc, in: inW, out: outR}, nil
+}
+
+// ask puts a question to the helper. The answer is what it has seen, also with
+// an error: with a *hungError it is what it saw before the file that hung.
+func (p *Prober) ask(ctx context.Context, q request) (seen, error) {
+	p.init()
+	select {
+	case <-p.turn:
+	case <-ctx.Done():
+		return seen{}, ctx.Err()
+	case <-p.closing:
+		return seen{}, errClosed
+	}
+	defer func() { p.turn <- struct{}{} }()
+	if err := ctx.Err(); err != nil {
+		return seen{}, err
+	}
+	for attempt := 0; ; attempt++ {
+		h, fresh, err := p.ready(ctx)
+		if err != nil {
+			return seen{}, err
+		}
+		s, err := p.talk(ctx, h, q)
+		if err == nil {
+			return s, nil
+		}
+		p.helper = nil
+		p.abandon(h)
+		if hung := (*hungError)(nil); errors.As(err, &hung) {
+			p.hangs.Add(1)
+			return s, err
+		}
+		if ctx.Err() != nil {
+			return s, ctx.Err()
+		}
+		// A helper that has ended, perhaps long ago and for want of memory, is
+		// no fault of the task.
+		if fresh || attempt > 0 || errors.Is(err, errStarved) {
+			return s, fmt.Errorf("helper process: %w", err)
+		}
+	}
+}
+
+// ready gives the running helper, or starts one.
+func (p *Prober) ready(ctx context.Context) (h *helper, fresh bool, err error) {
+	if p.helper != nil {
+		return p.helper, false, nil
+	}
+	if n := p.Abandoned(); n >= p.MaxAbandoned {
+		p.refused.Add(1)
+		return nil, false, fmt.Errorf("%d helper processes were killed and have not ended: nothing that can hang is read until one does", n)
+	}
+	q := startRequest{argv: p.Argv, done: make(chan startResult, 1)}
+	select {
+	case p.starts <- q:
+	case <-ctx.Done():
+		return nil, false, ctx.Err()
+	case <-p.closing:
+		return nil, false, errClosed
+	}
+	select {
+	case r := <-q.done:
+		if r.err != nil {
+			return nil, false, r.err
+		}
+		h = r.helper
+	case <-ctx.Done():
+		go func() { // the start is not over: its helper must not be lost
+			if r := <-q.done; r.err == nil {
+				p.abandon(r.helper)
+			}
+		}()
+		return nil, false, ctx.Err()
+	}
+	p.restarts.Add(1)
+	// The helper says that it is there. Until then slowness is not a hang.
+	stop := h.bound(ctx, time.Now().Add(startTimeout))
+	var hello reply
+	err = readFrame(h.out, &hello)
+	stop()
+	if err != nil {
+		p.abandon(h)
+		if ctx.Err() != nil {
+			return nil, false, ctx.Err()
+		}
+		return nil, false, fmt.Errorf("start helper %s: %w", filepath.Base(p.Argv[0]), err)
+	}
+	p.helper = h
+	return h, true, nil
+}
+
+// bound sets when reads and writes of the helper's pipes give up: at a moment,
+// or when the context ends.
+func (h *helper) bound(ctx context.Context, t time.Time) (stop func()) {
+	_ = h.out.SetReadDeadline(t)
+	_ = h.in.SetWriteDeadline(t)
+	cancel := context.AfterFunc(ctx, func() {
+		_ = h.out.SetReadDeadline(time.Unix(1, 0))
+		_ = h.in.SetWriteDeadline(time.Unix(1, 0))
+	})
+	return func() { cancel() }
+}
+
+// talk sends a question and receives the answer.
+func (p *Prober) talk(ctx context.Context, h *helper, q request) (seen, error) {
+	stop := h.bound(ctx, time.Now().Add(p.Timeout))
+	defer func() { stop() }()
+	if err := writeFrame(h.in, q); err != nil {
+		return seen{}, err
+	}
+	var last reply
+	late := 0
+	var f frames
+	for {
+		err := f.next(h.out, &last)
+		switch {
+		case err == nil && last.Done:
+			return last.Seen, nil
+		case err == nil:
+			late = 0
+			stop()
+			stop = h.bound(ctx, time.Now().Add(p.Timeout))
+		case !errors.Is(err, os.ErrDeadlineExceeded) || ctx.Err() != nil:
+			return last.Seen, err
+		case last.Opening != "" && h.asleep():
+			return last.Seen, &hungError{last.Opening}
+		default:
+			if late++; late >= patience {
+				return last.Seen, errStarved
+			}
+			stop()
+			stop = h.bound(ctx, time.Now().Add(p.Timeout))
+		}
+	}
+}
+
+// asleep reports whether a thread of the helper sleeps in state D and stays
+// there, as one does that waits for a lock of another task. All locks that the
+// files wait for are taken killable, which shows as D. A helper that is only
+// slow runs, waits to run, or moves on.
+func (h *helper) asleep() bool {
+	before := h.sleepers()
+	if len(before) == 0 {
+		return false
+	}
+	time.Sleep(20 * time.Millisecond)
+	for tid, switches := range h.sleepers() {
+		if n, ok := before[tid]; ok && n == switches {
+			return true
+		}
+	}
+	return false
+}
+
+// sleepers are the threads of the helper in state D with their context
+// switches.
+func (h *helper) sleepers() map[int]uint64 {
+	dir := filepath.Join("/proc", strconv.Itoa(h.process.Pid), "task")
+	entries, _, err := listDir(dir, 256)
+	if err != nil {
+		return nil
+	}
+	out := make(map[int]uint64)
+	for _, e := range entries {
+		b, err := readFile(filepath.Join(dir, e.Name(), "status"))
+		if err != nil {
+			continue
+		}
+		if s, err := parseStatus(b); err == nil && s.State == evidence.Uninterruptible {
+			out[s.TID] = s.Switches
+		}
+	}
+	return out
+}
+
+// frames keeps what has come of a message when a read gives up in the middle.
+type frames struct{ buf []byte }
+
+func (f *frames) next(r io.Reader, v *reply) error {
+	for {
+		if n, err := f.complete(); err != nil {
+			return err
+		} else if n > 0 {
+			*v = reply{}
+			err := json.Unmarshal(f.buf[4:n], v)
+			f.buf = f.buf[:copy(f.buf, f.buf[n:])]
+			return err
+		}
+		if cap(f.buf)-len(f.buf) < 4096 {
+			f.buf = append(make([]byte, 0, 2*cap(f.buf)+8192), f.buf...)
+		}
+		n, err := r.Read(f.buf[len(f.buf):cap(f.buf)])
+		f.buf = f.buf[:len(f.buf)+n]
+		if err != nil && n == 0 {
+			return err
+		}
+	}
+}
+
+// complete gives the length of the first message with its prefix, 0 while it is
+// not complete.
+func (f *frames) complete() (int, error) {
+	if len(f.buf) < 4 {
+		return 0, nil
+	}
+	n := binary.BigEndian.Uint32(f.buf)
+	if n > maxFrame {
+		return 0, fmt.Errorf("a message of %d bytes", n)
+	}
+	if len(f.buf) < 4+int(n) {
+		return 0, nil
+	}
+	return 4 + int(n), nil
+}
+
+// abandon kills a helper and does not wait for its end.
+func (p *Prober) abandon(h *helper) {
+	pid := h.process.Pid
+	_ = h.process.Kill()
+	_ = h.process.Release()
+	h.in.Close()
+	h.out.Close()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.abandoned = append(p.abandoned, pid)
+	if !p.reaping {
+		p.reaping = true
+		go p.reapAll()
+	}
+}
+
+// reapAll reaps abandoned helpers as they end. It asks now and then instead of
+// waiting, because a wait would hold an OS thread for each of them.
+func (p *Prober) reapAll() {
+	for pause := time.Millisecond; ; pause = min(2*pause, time.Second) {
+		time.Sleep(pause)
+		p.reap()
+		p.mu.Lock()
+		if len(p.abandoned) == 0 {
+			p.reaping = false
+			p.mu.Unlock()
+			return
+		}
+		p.mu.Unlock()
+	}
+}
+
+func (p *Prober) reap() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	left := p.abandoned[:0]
+	for _, pid := range p.abandoned {
+		got, err := unix.Wait4(pid, nil, unix.WNOHANG, nil)
+		if got == 0 && err == nil || errors.Is(err, unix.EINTR) {
+			left = append(left, pid)
+		}
+	}
+	p.abandoned = left
+}
+
+// task reads all about a task. One that hung a helper before and has not run
+// since gets the same answer again without being asked: it still sleeps in the
+// same place. All files behind the one that hung wait for the same lock, or
+// come after it in order, so that they are not tried.
+func (p *Prober) task(ctx context.Context, proc string, t *evidence.Task) (seen, error) {
+	key := hungKey{t.PID, t.TID, t.State, t.Switches}
+	p.mu.Lock()
+	before, known := p.hung[key]
+	p.mu.Unlock()
+	if known && time.Since(before.when) < hungMemory {
+		return before.seen, &hungError{before.file}
+	}
+	s, err := p.ask(ctx, request{What: askTask, Proc: proc, PID: t.PID, TID: t.TID})
+	if hung := (*hungError)(nil); errors.As(err, &hung) {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if p.hung == nil {
+			p.hung = make(map[hungKey]hungTask)
+		}
+		for k, h := range p.hung {
+			if time.Since(h.when) >= hungMemory || len(p.hung) >= maxHung {
+				delete(p.hung, k)
+			}
+		}
+		p.hung[key] = hungTask{s, hung.file, time.Now()}
+	}
+	return s, err
+}

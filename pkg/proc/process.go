@@ -1,0 +1,188 @@
+package proc
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/nodeagent-io/nodeagent/pkg/evidence"
+	"github.com/prometheus/procfs"
+)
+
+// maxBlocked bounds the tasks that are probed outside of pods in one reading.
+const maxBlocked = 32
+
+// ReadProcess finds a service of the node, such as kubelet or containerd, by its
+// comm, and gives its main thread and those of its threads that are blocked: in
+// state D, or asleep until a FUSE daemon answers, which shows as S. Both nil and
+// no error means that there is no such process. An error can come with results:
+// something could not be read.
+//
+// Processes in pods are passed over, whatever they call themselves. Of several
+// the child of the first process is taken, because a service that is about to
+// execute a program shows up twice for a moment.
+func (h *Host) ReadProcess(ctx context.Context, comm string) (process *evidence.Task, blocked []evidence.Task, err error) {
+	r, err := newReader(h.Proc)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer r.close()
+	fs, err := procfs.NewFS(h.Proc)
+	if err != nil {
+		return nil, nil, err
+	}
+	candidates, err := byComm(ctx, r, fs, func(c string) bool { return c == comm })
+	if err != nil {
+		return nil, nil, fmt.Errorf("look for process %s: %w", comm, err)
+	}
+	var found *status
+	for i := range candidates {
+		s := &candidates[i]
+		s.Cgroup = readCgroup(r, s.PID)
+		var container string
+		s.Owner, container = owner(&s.Task)
+		if uid, _ := podOfPath(s.Cgroup); uid != "" || container != "" {
+			continue
+		}
+		if found == nil || s.PPID == 1 && found.PPID != 1 {
+			found = s
+		}
+	}
+	if found == nil {
+		return nil, nil, nil
+	}
+	threads, err := fs.AllThreads(found.PID)
+	if err != nil && !gone(err) {
+		return &found.Task, nil, fmt.Errorf("list threads of process %d: %w", found.PID, err)
+	}
+	t := &tables{h: h}
+	var firstErr error
+	probed := 0
+	for _, th := range threads {
+		s := *found
+		if th.PID != found.TID {
+			if s, err = readStatus(r, th.PID); err != nil || s.PID != found.PID {
+				continue
+			}
+			s.Cgroup, s.Owner = found.Cgroup, found.Owner
+		}
+		is, err := h.blocked(ctx, &s)
+		if is && probed < maxBlocked {
+			probed++
+			err = h.probe(ctx, &s, t, "")
+		}
+		if is {
+			blocked = append(blocked, s.Task)
+		}
+		if th.PID == found.TID {
+			found.Probe = s.Probe
+		}
+		if err != nil && firstErr == nil {
+			firstErr = err
+		}
+		if ctx.Err() != nil {
+			break
+		}
+	}
+	if found.Probe == nil && h.Prober != nil && rank(found, false) != rankNone {
+		if err := h.probe(ctx, found, t, ""); err != nil && firstErr == nil {
+			firstErr = err
+		}
+	}
+	return &found.Task, blocked, firstErr
+}
+
+// blocked reports whether a thread is in state D or waits for a FUSE daemon.
+// Sleepers are asked for their wchan only, because a service has dozens of them
+// and nearly all wait for work.
+func (h *Host) blocked(ctx context.Context, s *status) (bool, error) {
+	switch {
+	case s.State == evidence.Uninterruptible:
+		return true, nil
+	case s.State != evidence.Sleeping || h.Prober == nil:
+		return false, nil
+	}
+	saw, err := h.Prober.ask(ctx, request{What: askWchan, Proc: h.Proc, PID: s.PID, TID: s.TID})
+	if err != nil {
+		return false, fmt.Errorf("read wchan of task %d: %w", s.TID, err)
+	}
+	return saw.Wchan == "request_wait_answer" || strings.HasPrefix(saw.Wchan, "fuse_"), nil
+}
+
+// byComm reads the processes whose comm is wanted, in order of their IDs.
+func byComm(ctx context.Context, r *reader, fs procfs.FS, want func(string) bool) ([]status, error) {
+	procs, err := fs.AllProcs()
+	if err != nil {
+		return nil, err
+	}
+	var out []status
+	for i, p := range procs {
+		if i%64 == 0 && ctx.Err() != nil {
+			return out, ctx.Err()
+		}
+		b, err := r.single(strconv.Itoa(p.PID) + "/comm")
+		if err != nil || !want(strings.TrimSuffix(string(b), "\n")) {
+			continue
+		}
+		s, err := readStatus(r, p.PID)
+		if gone(err) {
+			continue
+		}
+		if err != nil {
+			return out, err
+		}
+		out = append(out, s)
+	}
+	slices.SortFunc(out, func(a, b status) int { return a.PID - b.PID })
+	return out, nil
+}
+
+// Shim finds the shim of a sandbox when no task is left to be its child; nil
+// and no error when there is none. The shim names its sandbox in its command
+// line only, which a Prober reads, because that file can hang.
+func (h *Host) Shim(ctx context.Context, sandboxID string) (*evidence.Task, error) {
+	r, err := newReader(h.Proc)
+	if err != nil {
+		return nil, err
+	}
+	defer r.close()
+	s, err := h.shim(ctx, r, sandboxID)
+	if s == nil {
+		return nil, err
+	}
+	return &s.Task, err
+}
+
+func (h *Host) shim(ctx context.Context, r *reader, sandboxID string) (*status, error) {
+	if h.Prober == nil {
+		return nil, errNoProber
+	}
+	fs, err := procfs.NewFS(h.Proc)
+	if err != nil {
+		return nil, err
+	}
+	shims, err := byComm(ctx, r, fs, func(c string) bool { return strings.HasPrefix(c, shimComm) })
+	if err != nil {
+		return nil, err
+	}
+	var hidden error
+	for i := range shims {
+		s := &shims[i]
+		saw, err := h.Prober.ask(ctx, request{What: askShim, Proc: h.Proc, PID: s.PID, TID: s.TID})
+		if err != nil {
+			if ctx.Err() != nil {
+				return nil, ctx.Err()
+			}
+			hidden = fmt.Errorf("read cmdline of shim %d: %w", s.PID, err)
+			continue
+		}
+		if saw.ShimID == sandboxID {
+			s.Cgroup = readCgroup(r, s.PID)
+			s.Owner, _ = owner(&s.Task)
+			return s, nil
+		}
+	}
+	return nil, hidden
+}

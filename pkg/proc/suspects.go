@@ -1,0 +1,213 @@
+package proc
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/nodeagent-io/nodeagent/pkg/evidence"
+)
+
+// Bounds of what is probed in one reading. A probe takes some 100 µs, but a
+// second when it hangs.
+const (
+	maxSuspects    = 64
+	maxInitThreads = 16
+)
+
+// The ranks of suspects, the most telling first.
+const (
+	rankInit    = iota // a first process: whether a signal gets through to it
+	rankDying          // killed, exiting, blocked in the kernel, or a leader that has gone before its threads
+	rankStopped        // stopped, traced, dumping core
+	rankThread         // a thread of an init that may wait for signals in its stead
+	rankNone
+)
+
+// rank says whether a task is a suspect, and how good a one. A task that sleeps
+// interruptibly, and to which nobody has sent SIGKILL, is none, with these
+// exceptions: one that has no memory any more is inside do_exit, where it shows
+// S, and nothing pending, for as long as a dead file system keeps it; and the
+// first process of a container is always looked at, because what becomes of its
+// stop signal depends on the system call that it waits in.
+func rank(s *status, first bool) int {
+	switch {
+	case s.Kernel || s.State == evidence.Dead:
+		return rankNone
+	case s.State == evidence.Zombie:
+		if s.Leader() && s.Threads > 1 {
+			return rankDying
+		}
+		return rankNone
+	case s.Leader() && (first || s.NamespaceInit()):
+		return rankInit
+	case s.Killed() || s.exitingByStatus() || s.State == evidence.Uninterruptible:
+		return rankDying
+	case s.State == evidence.Stopped || s.State == evidence.Traced || s.TracerPID != 0 || s.CoreDumping || s.State == evidence.Idle:
+		return rankStopped
+	}
+	return rankNone
+}
+
+// suspects chooses the tasks to probe. Each container has its turn, and in each
+// the better rank goes first, and a new process before another thread of one
+// that is there already. Left is the number of those that were not chosen.
+func suspects(p *evidence.Pod, tasks []status) (chosen []*status, left int) {
+	first := make(map[int]bool)
+	stop := make(map[string]evidence.Signal)
+	for _, c := range p.Containers {
+		if c.Task.PID != 0 {
+			first[c.Task.PID] = true
+		}
+		if c.ID != "" && c.StopSignal != 0 {
+			stop[c.ID] = c.StopSignal
+		}
+	}
+	// Threads of a first process whose stop signal has no handler may wait for
+	// it in sigwait, which leaves no trace in their masks.
+	waiters := make(map[int]int)
+	for i := range tasks {
+		t := &tasks[i].Task
+		if t.Leader() && t.Threads > 1 && (first[t.PID] || t.NamespaceInit()) &&
+			!t.Caught.Has(cmp.Or(stop[t.Container], evidence.SIGTERM)) {
+			waiters[t.PID] = maxInitThreads
+		}
+	}
+	type suspect struct {
+		*status
+		rank, order int
+	}
+	byContainer := make(map[string][]suspect)
+	var containers []string
+	order := make(map[int]int)
+	for i := range tasks {
+		s := &tasks[i]
+		k := rank(s, first[s.PID])
+		if k == rankNone && waiters[s.PID] > 0 && !s.Leader() && s.State == evidence.Sleeping {
+			waiters[s.PID]--
+			k = rankThread
+		}
+		if k == rankNone {
+			continue
+		}
+		if _, ok := byContainer[s.Container]; !ok {
+			containers = append(containers, s.Container)
+		}
+		byContainer[s.Container] = append(byContainer[s.Container], suspect{s, k, order[s.PID]})
+		order[s.PID]++
+	}
+	for _, list := range byContainer {
+		slices.SortStableFunc(list, func(a, b suspect) int {
+			return cmp.Or(cmp.Compare(a.rank, b.rank), cmp.Compare(a.order, b.order))
+		})
+	}
+	for round := 0; ; round++ {
+		any := false
+		for _, c := range containers {
+			if round >= len(byContainer[c]) {
+				continue
+			}
+			any = true
+			if s := byContainer[c][round]; len(chosen) < maxSuspects {
+				chosen = append(chosen, s.status)
+			} else if s.rank != rankThread {
+				left++
+			}
+		}
+		if !any {
+			return chosen, left
+		}
+	}
+}
+
+// probeSuspects probes the suspicious ones among the pod's tasks and their
+// parents, and says in Missing what was in the way.
+func (h *Host) probeSuspects(ctx context.Context, p *evidence.Pod, tasks, parents []status, t *tables, uid string) {
+	chosen, left := suspects(p, tasks)
+	p.Unprobed = left
+	for i := range parents {
+		if k := rank(&parents[i], false); k == rankDying || k == rankStopped {
+			chosen = append(chosen, &parents[i])
+		}
+	}
+	if h.Prober == nil {
+		p.Lack(evidence.Suspects, errNoProber.Error())
+		return
+	}
+	for i, s := range chosen {
+		err := h.probe(ctx, s, t, uid)
+		if err == nil {
+			continue
+		}
+		if ctx.Err() != nil {
+			p.Lack(evidence.Suspects, fmt.Sprintf("%d of %d suspicious tasks were looked at before the time was over", i, len(chosen)))
+			return
+		}
+		p.Lack(evidence.Suspects, err.Error())
+	}
+}
+
+// probe fills in a task's Probe. An error says that something could not be
+// read; what could be is filled in all the same. A task that is gone gets none.
+func (h *Host) probe(ctx context.Context, s *status, t *tables, uid string) error {
+	if h.Prober == nil {
+		return errNoProber
+	}
+	saw, err := h.Prober.task(ctx, h.Proc, &s.Task)
+	hung := (*hungError)(nil)
+	if err != nil && !errors.As(err, &hung) {
+		return fmt.Errorf("probe task %d: %w", s.TID, err)
+	}
+	if saw.Gone {
+		return nil
+	}
+	e := &evidence.Probe{
+		Start:   saw.Start,
+		Flags:   saw.Flags,
+		Exe:     printable([]byte(saw.Exe)),
+		Wchan:   saw.Wchan,
+		Stack:   saw.Stack,
+		Syscall: saw.Call.Name,
+		Fault:   saw.Call.Outside && faulting(&s.Task, saw.Stack),
+	}
+	s.Probe = e
+	if hung != nil {
+		e.Hung = []string{hung.file}
+		return nil
+	}
+	err = h.culprit(s, &saw, t, uid)
+	if e.Mount != nil || e.VolumePath != "" {
+		// The files were read one after the other. Only of a task that has not
+		// run meanwhile do they tell of one and the same wait.
+		if !h.unmoved(s) {
+			e.Mount, e.Via, e.VolumePath = nil, "", ""
+		}
+	}
+	var why []string
+	for _, name := range saw.Denied {
+		why = append(why, fmt.Sprintf("read %s of task %d: permission denied%s", name, s.TID, grant(name, nil)))
+	}
+	why = append(why, saw.Errors...)
+	if err != nil {
+		why = append(why, err.Error())
+	}
+	if len(why) > 0 {
+		return errors.New(strings.Join(why, "; "))
+	}
+	return nil
+}
+
+// unmoved reports whether the task is still in the place where its status was
+// read.
+func (h *Host) unmoved(s *status) bool {
+	r, err := newReader(h.Proc)
+	if err != nil {
+		return false
+	}
+	defer r.close()
+	now, err := readStatus(r, s.TID)
+	return err == nil && now.PID == s.PID && now.Comm == s.Comm && now.Switches == s.Switches
+}

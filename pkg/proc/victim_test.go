@@ -1,0 +1,592 @@
+package proc
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+	"unsafe"
+
+	"github.com/hanwen/go-fuse/v2/fuse"
+	"golang.org/x/sys/unix"
+)
+
+// healAfter is when a scene frees everything that hangs in it, whatever became
+// of the test.
+const healAfter = 25 * time.Second
+
+// victim is a process to be looked at. It prints "ready" when it is in place;
+// a scene prints what else the test needs to know before.
+func victim(what string, args []string) error {
+	switch what {
+	case "sleep":
+		ready()
+		time.Sleep(time.Hour)
+	case "sighup-ignored":
+		signal.Ignore(syscall.SIGHUP)
+		ready()
+		time.Sleep(time.Hour)
+	case "leader-exits":
+		// A thread goes on while the leader is a zombie.
+		onLeader()
+		started := make(chan bool)
+		go func() {
+			runtime.LockOSThread()
+			close(started)
+			// A raw call, because the runtime has lost its first thread.
+			ts := unix.Timespec{Sec: 3600}
+			_, _, _ = unix.RawSyscall(unix.SYS_NANOSLEEP, uintptr(unsafe.Pointer(&ts)), 0, 0)
+		}()
+		<-started
+		ready()
+		_, _ = unix.Read(0, make([]byte, 1)) // until the test says so
+		_, _, _ = unix.RawSyscall(unix.SYS_EXIT, 0, 0, 0)
+	case "threads":
+		n, _ := strconv.Atoi(args[0])
+		var wg sync.WaitGroup
+		wg.Add(n)
+		for range n {
+			go func() {
+				runtime.LockOSThread()
+				wg.Done()
+				ts := unix.Timespec{Sec: 3600}
+				_, _, _ = unix.Syscall(unix.SYS_NANOSLEEP, uintptr(unsafe.Pointer(&ts)), 0, 0)
+			}()
+		}
+		wg.Wait()
+		ready()
+		time.Sleep(time.Hour)
+	case "children":
+		n, _ := strconv.Atoi(args[0])
+		for range n {
+			c := exec.Command("/bin/sleep", "3600")
+			c.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+			runtime.LockOSThread()
+			if err := c.Start(); err != nil {
+				return err
+			}
+		}
+		ready()
+		_, _ = io.Copy(io.Discard, os.Stdin)
+		_ = syscall.Kill(0, syscall.SIGKILL)
+	case "trace":
+		// Traces its child, which stops.
+		runtime.LockOSThread()
+		c := exec.Command("/bin/sleep", "3600")
+		c.SysProcAttr = &syscall.SysProcAttr{Ptrace: true, Pdeathsig: syscall.SIGKILL}
+		if err := c.Start(); err != nil {
+			return err
+		}
+		var ws syscall.WaitStatus
+		if _, err := syscall.Wait4(c.Process.Pid, &ws, 0, nil); err != nil {
+			return err
+		}
+		fmt.Println("child", c.Process.Pid)
+		ready()
+		time.Sleep(time.Hour)
+	case "write":
+		f, err := os.OpenFile(args[0], os.O_WRONLY, 0)
+		if err != nil {
+			return err
+		}
+		ready()
+		_, err = f.Write([]byte("more\n"))
+		return err
+	case "create":
+		ready()
+		_, err := os.OpenFile(args[0], os.O_WRONLY|os.O_CREATE, 0o600)
+		return err
+	case "read":
+		fd, err := unix.Open(args[0], unix.O_RDONLY, 0)
+		if err != nil {
+			return err
+		}
+		ready()
+		_, err = unix.Read(fd, make([]byte, 100))
+		return err
+	case "exec":
+		// The descriptor is closed inside execve, by which time the process
+		// holds its exec_update_lock.
+		if _, err := unix.Open(args[0], unix.O_RDONLY|unix.O_CLOEXEC, 0); err != nil {
+			return err
+		}
+		ready()
+		return unix.Exec("/bin/sleep", []string{"sleep", "3600"}, nil)
+	case "close":
+		// Exits with the descriptor open: it is closed inside do_exit.
+		if _, err := unix.Open(args[0], unix.O_RDONLY|unix.O_CLOEXEC, 0); err != nil {
+			return err
+		}
+		ready()
+	case "shim":
+		if err := os.WriteFile("/proc/self/comm", []byte("containerd-shim-runc-v2"), 0); err != nil {
+			return err
+		}
+		c := exec.Command("/bin/true")
+		if err := c.Start(); err != nil {
+			return err
+		}
+		fmt.Println("child", c.Process.Pid)
+		ready()
+		time.Sleep(time.Hour)
+	case "enter":
+		// Starts a process in another PID namespace and never waits for it.
+		runtime.LockOSThread()
+		ns, err := os.Open("/proc/" + args[0] + "/ns/pid")
+		if err != nil {
+			return err
+		}
+		if err := unix.Setns(int(ns.Fd()), unix.CLONE_NEWPID); err != nil {
+			return err
+		}
+		c := exec.Command("/bin/sleep", "3600")
+		if err := c.Start(); err != nil {
+			return err
+		}
+		fmt.Println("child", c.Process.Pid)
+		ready()
+		time.Sleep(time.Hour)
+	case "scene-fuse":
+		return sceneFUSE(args)
+	case "scene-frozen":
+		return sceneFrozen(args)
+	case "scene-mounts":
+		return sceneMounts(args)
+	case "scene-pids":
+		return scenePIDs()
+	default:
+		return fmt.Errorf("no victim is called %q", what)
+	}
+	return nil
+}
+
+// onLeader moves the goroutine to the first thread of the process.
+func onLeader() {
+	for {
+		runtime.LockOSThread()
+		if unix.Gettid() == os.Getpid() {
+			return
+		}
+		time.Sleep(time.Millisecond) // holds this thread, so that another one is tried
+		runtime.UnlockOSThread()
+		runtime.Gosched()
+	}
+}
+
+func ready() { _, _ = os.Stdout.WriteString("ready\n") }
+
+// A scene is a victim process with what it has printed.
+type scene struct {
+	cmd  *exec.Cmd
+	in   io.WriteCloser
+	said map[string]string
+}
+
+// start starts a victim and waits until it is ready. Namespaces are flags of
+// clone(2). It is killed at the end, at the latest when the test process ends.
+func start(t testing.TB, namespaces uintptr, args ...string) *scene {
+	t.Helper()
+	cmd := exec.Command("/proc/self/exe", append([]string{"victim"}, args...)...)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: namespaces, Setpgid: true}
+	cmd.Stderr = os.Stderr
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	s := &scene{cmd: cmd, in: in, said: make(map[string]string)}
+	ended := make(chan struct{})
+	t.Cleanup(func() {
+		in.Close()
+		select {
+		case <-ended:
+		case <-time.After(100 * time.Millisecond):
+			// A scene heals when its standard input ends; others are killed.
+			if !strings.HasPrefix(args[0], "scene-") {
+				_ = cmd.Process.Kill()
+			}
+		}
+		select {
+		case <-ended:
+		case <-time.After(healAfter + 5*time.Second):
+			t.Errorf("victim %v did not end", args)
+		}
+		_ = cmd.Wait()
+	})
+	lines := make(chan string)
+	go func() {
+		sc := bufio.NewScanner(out)
+		for sc.Scan() {
+			select {
+			case lines <- sc.Text():
+			case <-time.After(time.Minute):
+			}
+		}
+		close(lines)
+		_ = unix.Waitid(unix.P_PID, cmd.Process.Pid, nil, unix.WEXITED|unix.WNOWAIT, nil)
+		close(ended)
+	}()
+	for {
+		select {
+		case l, ok := <-lines:
+			if !ok {
+				t.Fatalf("victim %v ended before it was ready", args)
+			}
+			if l == "ready" {
+				return s
+			}
+			name, value, _ := strings.Cut(l, " ")
+			s.said[name] = value
+		case <-time.After(20 * time.Second):
+			t.Fatalf("victim %v is not ready", args)
+		}
+	}
+}
+
+func (s *scene) pid() int { return s.cmd.Process.Pid }
+
+func (s *scene) number(t testing.TB, name string) int {
+	t.Helper()
+	n, err := strconv.Atoi(s.said[name])
+	if err != nil {
+		t.Fatalf("the scene did not say %s: %v", name, s.said)
+	}
+	return n
+}
+
+// spawn starts a victim inside of a scene and waits until it is ready.
+func spawn(args ...string) (*exec.Cmd, error) {
+	cmd := exec.Command("/proc/self/exe", append([]string{"victim"}, args...)...)
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	cmd.Stderr = os.Stderr
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if err := cmd.Start(); err != nil {
+		return nil, err
+	}
+	buf := make([]byte, 6)
+	if _, err := io.ReadFull(out, buf); err != nil {
+		return nil, fmt.Errorf("victim %v: %w", args, err)
+	}
+	return cmd, nil
+}
+
+// outerPID is the number that a process of a scene's PID namespace has in the
+// one that the scene's /proc is of, which is the test's.
+func outerPID(inner int) (int, error) {
+	entries, err := os.ReadDir("/proc")
+	if err != nil {
+		return 0, err
+	}
+	own, err := os.Readlink("/proc/self/ns/pid")
+	if err != nil {
+		return 0, err
+	}
+	for _, e := range entries {
+		b, err := os.ReadFile(filepath.Join("/proc", e.Name(), "status"))
+		if err != nil {
+			continue
+		}
+		s, err := parseStatus(b)
+		if err != nil || len(s.NSpid) < 2 || s.NSpid[len(s.NSpid)-1] != inner {
+			continue
+		}
+		if ns, err := os.Readlink(filepath.Join("/proc", e.Name(), "ns/pid")); err == nil && ns == own {
+			return s.PID, nil
+		}
+	}
+	return 0, fmt.Errorf("process %d of the namespace is not in /proc", inner)
+}
+
+// endOfInput waits for the test to end the scene, and at most for healAfter.
+func endOfInput() {
+	done := make(chan struct{})
+	go func() {
+		_, _ = io.Copy(io.Discard, os.Stdin)
+		close(done)
+	}()
+	select {
+	case <-done:
+	case <-time.After(healAfter):
+	}
+}
+
+// A deadFS is a file system of which each file hangs in the operation that it
+// is called after.
+type deadFS struct {
+	fuse.RawFileSystem
+	released chan struct{}
+}
+
+var deadFiles = []string{"flush", "dread", "plain"}
+
+func (f *deadFS) Lookup(_ <-chan struct{}, _ *fuse.InHeader, name string, out *fuse.EntryOut) fuse.Status {
+	for i, n := range deadFiles {
+		if n == name {
+			out.NodeId = uint64(i + 2)
+			out.Attr = fuse.Attr{Ino: out.NodeId, Mode: syscall.S_IFREG | 0o666, Size: 4096, Nlink: 1}
+			out.SetEntryTimeout(time.Hour)
+			out.SetAttrTimeout(time.Hour)
+			return fuse.OK
+		}
+	}
+	return fuse.ENOENT
+}
+
+func (f *deadFS) GetAttr(_ <-chan struct{}, in *fuse.GetAttrIn, out *fuse.AttrOut) fuse.Status {
+	out.Attr = fuse.Attr{Ino: in.NodeId, Mode: syscall.S_IFREG | 0o666, Size: 4096, Nlink: 1}
+	if in.NodeId == 1 {
+		out.Attr.Mode = syscall.S_IFDIR | 0o777
+	}
+	out.SetTimeout(time.Hour)
+	return fuse.OK
+}
+
+func (f *deadFS) Open(_ <-chan struct{}, in *fuse.OpenIn, out *fuse.OpenOut) fuse.Status {
+	out.Fh = in.NodeId
+	out.OpenFlags = fuse.FOPEN_DIRECT_IO
+	return fuse.OK
+}
+
+func (f *deadFS) Flush(_ <-chan struct{}, in *fuse.FlushIn) fuse.Status {
+	if deadFiles[in.NodeId-2] == "flush" {
+		<-f.released
+	}
+	return fuse.OK
+}
+
+func (f *deadFS) Read(_ <-chan struct{}, in *fuse.ReadIn, buf []byte) (fuse.ReadResult, fuse.Status) {
+	if deadFiles[in.NodeId-2] == "dread" {
+		<-f.released
+	}
+	return fuse.ReadResultData(nil), fuse.OK
+}
+
+// sceneFUSE runs in mount and PID namespaces of its own. It mounts a dead file
+// system and starts one victim on it for each argument, "exec flush" and the
+// like; it tells their process IDs, stays until its input ends, and then aborts
+// the connection, which frees everything.
+func sceneFUSE(victims []string) error {
+	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
+		return err
+	}
+	dir, err := os.MkdirTemp("", "dead-fuse-*")
+	if err != nil {
+		return err
+	}
+	defer os.Remove(dir)
+	conns, err := os.MkdirTemp("", "connections-*")
+	if err != nil {
+		return err
+	}
+	defer os.Remove(conns)
+	if err := unix.Mount("fusectl", conns, "fusectl", 0, ""); err != nil {
+		return err
+	}
+	dead := &deadFS{fuse.NewDefaultRawFileSystem(), make(chan struct{})}
+	server, err := fuse.NewServer(dead, dir, &fuse.MountOptions{Name: "dead", FsName: "nowhere", DirectMountStrict: true, DirectMount: true})
+	if err != nil {
+		return err
+	}
+	go server.Serve()
+	if err := server.WaitMount(); err != nil {
+		return err
+	}
+	table, err := readMountinfo("/proc/thread-self/mountinfo")
+	if err != nil {
+		return err
+	}
+	m := table.holding(dir)
+	_, minor, _ := strings.Cut(m.device, ":")
+	heal := func() {
+		_ = os.WriteFile(filepath.Join(conns, minor, "abort"), []byte("1"), 0)
+	}
+	watchdog := time.AfterFunc(healAfter, heal)
+	defer watchdog.Stop()
+	fmt.Println("dir", dir)
+	fmt.Println("device", m.device)
+	// The test reads the connections through the root of this namespace.
+	fmt.Println("connections", conns)
+	var cmds []*exec.Cmd
+	for _, v := range victims {
+		op, file, _ := strings.Cut(v, " ")
+		c, err := spawn(op, filepath.Join(dir, file))
+		if err != nil {
+			heal()
+			return err
+		}
+		cmds = append(cmds, c)
+		outer, err := outerPID(c.Process.Pid)
+		if err != nil {
+			heal()
+			return err
+		}
+		fmt.Println(op, outer)
+	}
+	ready()
+	endOfInput()
+	heal()
+	for _, c := range cmds {
+		_ = c.Process.Kill()
+		_ = c.Wait()
+	}
+	close(dead.released)
+	return unix.Unmount(dir, unix.MNT_DETACH)
+}
+
+// sceneFrozen mounts an ext4 image in a mount namespace of its own, freezes it
+// and starts writers.
+func sceneFrozen(victims []string) error {
+	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
+		return err
+	}
+	work, err := os.MkdirTemp("", "frozen-*")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(work)
+	img, dir := filepath.Join(work, "img"), filepath.Join(work, "mnt")
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		return err
+	}
+	if err := os.WriteFile(img, nil, 0o600); err != nil {
+		return err
+	}
+	if err := os.Truncate(img, 32<<20); err != nil {
+		return err
+	}
+	for _, c := range [][]string{{"mkfs.ext4", "-q", img}, {"mount", "-o", "loop", img, dir}} {
+		if out, err := exec.Command(c[0], c[1:]...).CombinedOutput(); err != nil {
+			return fmt.Errorf("%v: %w: %s", c, err, out)
+		}
+	}
+	defer unix.Unmount(dir, 0)
+	if err := os.WriteFile(filepath.Join(dir, "file"), []byte("text\n"), 0o600); err != nil {
+		return err
+	}
+	unix.Sync()
+	root, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	const fifreeze, fithaw = 0xc0045877, 0xc0045878
+	if err := unix.IoctlSetInt(int(root.Fd()), fifreeze, 0); err != nil {
+		return fmt.Errorf("freeze: %w", err)
+	}
+	heal := func() { _ = unix.IoctlSetInt(int(root.Fd()), fithaw, 0) }
+	watchdog := time.AfterFunc(healAfter, heal)
+	defer watchdog.Stop()
+	fmt.Println("dir", dir)
+	var cmds []*exec.Cmd
+	for _, v := range victims {
+		op, file, _ := strings.Cut(v, " ")
+		c, err := spawn(op, filepath.Join(dir, file))
+		if err != nil {
+			heal()
+			return err
+		}
+		cmds = append(cmds, c)
+		fmt.Println(op, c.Process.Pid)
+	}
+	ready()
+	endOfInput()
+	heal()
+	for _, c := range cmds {
+		_ = c.Wait()
+	}
+	return root.Close()
+}
+
+// sceneMounts makes many mounts in a mount namespace of its own.
+func sceneMounts(args []string) error {
+	n, err := strconv.Atoi(args[0])
+	if err != nil {
+		return err
+	}
+	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
+		return err
+	}
+	dir, err := os.MkdirTemp("", "mounts-*")
+	if err != nil {
+		return err
+	}
+	defer os.Remove(dir)
+	if err := unix.Mount("many", dir, "tmpfs", 0, ""); err != nil {
+		return err
+	}
+	defer unix.Unmount(dir, unix.MNT_DETACH)
+	for i := range n {
+		d := filepath.Join(dir, fmt.Sprintf("a blank\\and\ttab %d", i))
+		if err := os.Mkdir(d, 0o755); err != nil {
+			return err
+		}
+		if err := unix.Mount(d, d, "", unix.MS_BIND, ""); err != nil {
+			return err
+		}
+	}
+	fmt.Println("dir", dir)
+	ready()
+	endOfInput()
+	return nil
+}
+
+// scenePIDs is the init of a PID namespace with a /proc of its own, in which
+// one process number is used twice. It looks at that itself.
+func scenePIDs() error {
+	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
+		return err
+	}
+	if err := unix.Mount("proc", "/proc", "proc", 0, ""); err != nil {
+		return err
+	}
+	first := exec.Command("/bin/sleep", "3600")
+	if err := first.Start(); err != nil {
+		return err
+	}
+	pid := first.Process.Pid
+	r, err := newReader(filepath.Join("/proc", taskFile(pid, pid, "")))
+	if err != nil {
+		return err
+	}
+	defer r.close()
+	old := probe{request: request{What: askTask, Proc: "/proc", PID: pid, TID: pid}, r: r, out: io.Discard}
+	_ = first.Process.Kill()
+	_ = first.Wait()
+	if err := os.WriteFile("/proc/sys/kernel/ns_last_pid", []byte(strconv.Itoa(pid-1)), 0); err != nil {
+		return err
+	}
+	second := exec.Command("/bin/sleep", "3600")
+	if err := second.Start(); err != nil {
+		return err
+	}
+	defer second.Process.Kill()
+	if second.Process.Pid != pid {
+		return fmt.Errorf("the second process is %d, not %d", second.Process.Pid, pid)
+	}
+	old.task()
+	fmt.Println("old", old.seen.Gone, old.seen.Start == 0, old.seen.Wchan == "")
+	fresh := probe{request: old.request, out: io.Discard}
+	fresh.run()
+	fmt.Println("new", !fresh.seen.Gone, fresh.seen.Start != 0)
+	ready()
+	endOfInput()
+	return nil
+}
