@@ -1,0 +1,75 @@
+# Everything that is needed besides Go, make, git and root is set up by the
+# targets themselves and kept in $(CACHE), outside the checkout.
+
+CACHE   := $(or $(NODEAGENT_CACHE),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/nodeagent)
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
+IMAGE   ?= ghcr.io/nodeagent-io/nodeagent:latest
+CLUSTER := $(CURDIR)/bin/cluster
+LINTER  := $(CACHE)/tools/golangci-lint-v2.15.0
+PROMTOOL := $(CACHE)/tools/promtool
+
+export NODEAGENT_CACHE := $(CACHE)
+export NODEAGENT_CLUSTER := $(CLUSTER)
+
+# $(call need,COMMAND,PACKAGES) installs Debian packages when a command is missing.
+need = command -v $(1) >/dev/null || { echo "installing $(2)"; apt-get update -qq && \
+	DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $(2) >/dev/null; }
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test unit race e2e lint bench image cluster-up cluster-down build
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+demo: image bin/victim cluster-up ## a real cluster with stuck pods, and why they are stuck
+	go run ./test/demo
+
+test: race e2e ## everything: unit, race, real /proc, alert rules, real cluster
+
+unit: ## the tests that take seconds
+	go test -short ./...
+
+race: $(PROMTOOL) ## unit tests and those on this machine's own /proc, with the race detector
+	@$(call need,gcc,gcc libc6-dev)
+	PATH=$(CACHE)/tools:$$PATH CGO_ENABLED=1 go test -race ./...
+	cd test/cluster && CGO_ENABLED=1 go test -race ./...
+
+e2e: image bin/victim cluster-up ## real incidents on a real cluster
+	go test -count=1 -timeout 40m -tags e2e ./test/e2e
+
+lint: $(LINTER) ## vet and linters
+	go vet -tags e2e ./...
+	cd test/cluster && go vet ./...
+	$(LINTER) run ./...
+
+bench: ## speed and size, as a table
+	go run ./test/bench
+
+build: ## the agent's static binary, bin/nodeagent
+	CGO_ENABLED=0 go build -trimpath -tags grpcnotrace -ldflags "-s -w -X main.version=$(VERSION)" -o bin/nodeagent ./cmd/nodeagent
+
+image: build ## the agent's image, as bin/nodeagent-image.tar and in docker's or podman's store
+	@./deploy/image.sh $(IMAGE)
+
+cluster-up: bin/cluster ## start the test cluster of this checkout
+	$(CLUSTER) up
+
+cluster-down: bin/cluster ## end it
+	$(CLUSTER) down
+
+bin/victim: $(wildcard test/victim/*.go) go.mod
+	CGO_ENABLED=0 go build -trimpath -o $@ ./test/victim
+
+bin/cluster: $(shell find test/cluster -name '*.go') test/cluster/go.mod
+	cd test/cluster && CGO_ENABLED=0 go build -trimpath -o $(CURDIR)/$@ .
+
+# Debian's package would start a Prometheus; only its tool is wanted.
+$(PROMTOOL):
+	@echo "fetching promtool from Debian's prometheus package"
+	@mkdir -p $(@D)/new && cd $(@D)/new && apt-get update -qq && apt-get download -qq prometheus && dpkg -x prometheus_*.deb .
+	@mv $(@D)/new/usr/bin/promtool $@ && rm -r $(@D)/new
+
+$(LINTER):
+	@echo "building golangci-lint (about two minutes, once)"
+	@mkdir -p $(@D) && GOBIN=$(@D)/new GOFLAGS= go install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
+	@mv $(@D)/new/golangci-lint $@

@@ -1,0 +1,172 @@
+// Demo breaks pods for real on the test cluster, deletes them, and shows what
+// `kubectl describe pod` says about each. `make demo` boots the cluster and
+// runs it.
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/signal"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/nodeagent-io/nodeagent/test/scenario"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := demo(ctx); err != nil {
+		fmt.Fprintln(os.Stderr, "demo:", err)
+		os.Exit(1)
+	}
+}
+
+// shown are the incidents of the demo, one of each layer.
+func shown() []scenario.Scenario {
+	var out []scenario.Scenario
+	for _, s := range scenario.All() {
+		switch s.Name {
+		case "shell-pid1", "frozen-filesystem", "nfs-server-gone", "shim-stopped", "finalizer", "tini-over-shell":
+			out = append(out, s)
+		}
+	}
+	return out
+}
+
+func demo(ctx context.Context) error {
+	c, err := scenario.Find(ctx)
+	if err != nil {
+		return err
+	}
+	say("Installing nodeagent: kubectl apply -f deploy/daemonset.yaml")
+	if err := scenario.Images(ctx, c); err != nil {
+		return err
+	}
+	if err := scenario.Install(ctx, c); err != nil {
+		return err
+	}
+	runs := make([]*scenario.Run, 0)
+	for _, s := range shown() {
+		runs = append(runs, &scenario.Run{Scenario: s, Cluster: c})
+	}
+	say("Starting %d pods, breaking what they need, and deleting them:", len(runs))
+	for _, r := range runs {
+		fmt.Printf("    %-20s %s\n", r.Name, r.Story)
+	}
+	// Whatever happens, what was broken is healed: the next demo finds a sound
+	// cluster.
+	defer func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Minute)
+		defer cancel()
+		each(runs, func(r *scenario.Run) error { _ = r.Discard(ctx); return nil })
+	}()
+	if err := each(runs, func(r *scenario.Run) error {
+		if err := r.Start(ctx); err != nil {
+			return err
+		}
+		return r.Delete(ctx)
+	}); err != nil {
+		return err
+	}
+	say("kubectl get pods, right after kubectl delete pod: nothing says why")
+	if err := show(ctx, c, "-n", scenario.Namespace, "get", "pods"); err != nil {
+		return err
+	}
+	say("Waiting for the verdicts (each at most some seconds past its pod's deadline)")
+	if err := each(runs, func(r *scenario.Run) error {
+		if r.Cause == "" {
+			return r.Mend(ctx)
+		}
+		if err := r.AwaitVerdict(ctx); err != nil {
+			return err
+		}
+		fmt.Printf("    %-20s %s\n", r.Name, r.Cause)
+		return nil
+	}); err != nil {
+		return err
+	}
+	for _, r := range runs {
+		if r.Cause == "" {
+			say("%s is innocent: it went away, and nothing was said about it", r.Name)
+			continue
+		}
+		say("kubectl describe pod %s", r.Name)
+		if err := describe(ctx, c, r); err != nil {
+			return err
+		}
+	}
+	say("The metric, for alerts")
+	m, err := scenario.Metrics(ctx, c)
+	if err != nil {
+		return err
+	}
+	for _, r := range runs {
+		for _, s := range scenario.Series(m, "stuck_terminating_seconds", string(r.Pod.UID)) {
+			fmt.Println("    " + s)
+		}
+	}
+	say("Healing everything; the pods go away")
+	if err := each(runs, func(r *scenario.Run) error {
+		if r.Cause == "" {
+			return nil
+		}
+		if err := r.Mend(ctx); err != nil {
+			return err
+		}
+		fmt.Printf("    %-20s gone\n", r.Name)
+		return nil
+	}); err != nil {
+		return err
+	}
+	say(`The cluster runs on: try your own pods with
+    export KUBECONFIG=$(bin/cluster kubeconfig); bin/cluster kubectl get pods -A
+and end it with make cluster-down.`)
+	return nil
+}
+
+// describe prints the parts of kubectl describe that matter here.
+func describe(ctx context.Context, c *scenario.Cluster, r *scenario.Run) error {
+	text, err := c.Kubectl(ctx, "-n", scenario.Namespace, "describe", "pod", r.Name)
+	if err != nil {
+		return err
+	}
+	events := false
+	for line := range strings.Lines(text) {
+		events = events || strings.HasPrefix(line, "Events:")
+		head, _, _ := strings.Cut(line, ":")
+		if events || head == "Name" || head == "Status" || head == "Termination Grace Period" {
+			fmt.Print("    " + line)
+		}
+	}
+	return nil
+}
+
+func show(ctx context.Context, c *scenario.Cluster, args ...string) error {
+	text, err := c.Kubectl(ctx, args...)
+	for line := range strings.Lines(text) {
+		fmt.Print("    " + line)
+	}
+	return err
+}
+
+// each does one thing for all runs side by side and returns the first error.
+func each(runs []*scenario.Run, do func(*scenario.Run) error) error {
+	errs := make([]error, len(runs))
+	var wg sync.WaitGroup
+	for i, r := range runs {
+		wg.Go(func() { errs[i] = do(r) })
+	}
+	wg.Wait()
+	for i, err := range errs {
+		if err != nil {
+			return fmt.Errorf("%s: %w", runs[i].Name, err)
+		}
+	}
+	return nil
+}
+
+func say(format string, args ...any) { fmt.Printf("\n==> "+format+"\n", args...) }
