@@ -37,7 +37,7 @@ could not be reached, 128 and the signal's number when a signal ended the comman
 			if err != nil {
 				return err
 			}
-			client, err := node.Dial(cmd.Context(), h.Dir, n)
+			client, err := node.Shell(cmd.Context(), h.Dir, n)
 			if err != nil {
 				cmd.PrintErrln("Error:", err)
 				return exitCode(255)

@@ -45,7 +45,7 @@ func (h Handle) loadOne(ctx context.Context, n state.Node, archive string) error
 		return err
 	}
 	defer f.Close()
-	client, err := node.Dial(ctx, h.Dir, n)
+	client, err := node.Shell(ctx, h.Dir, n)
 	if err != nil {
 		return err
 	}

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -30,20 +31,65 @@ func Dial(ctx context.Context, d state.Dir, n state.Node) (*ssh.Client, error) {
 	}
 	stop := context.AfterFunc(ctx, func() { conn.Close() })
 	defer stop()
-	config := &ssh.ClientConfig{
-		User:              "root",
+	c, chans, reqs, err := ssh.NewClientConn(conn, address, clientConfig(k, "root"))
+	if err != nil {
+		conn.Close()
+		return nil, fmt.Errorf("log in to %s: %w; see `status`", n.Name, err)
+	}
+	return ssh.NewClient(c, chans, reqs), nil
+}
+
+// Shell connects to the shell of a node by way of the tunnel, which has a connection
+// open, and directly when the tunnel is not there.
+func Shell(ctx context.Context, d state.Dir, n state.Node) (*ssh.Client, error) {
+	k, err := readKeys(d)
+	if err != nil {
+		return nil, err
+	}
+	conn, err := (&net.Dialer{}).DialContext(ctx, "unix", d.ShellSocket())
+	if err != nil {
+		return Dial(ctx, d, n)
+	}
+	c, chans, reqs, err := ssh.NewClientConn(conn, n.Name, clientConfig(k, n.Name))
+	if err != nil {
+		conn.Close()
+		return Dial(ctx, d, n)
+	}
+	return ssh.NewClient(c, chans, reqs), nil
+}
+
+func clientConfig(k keys, user string) *ssh.ClientConfig {
+	return &ssh.ClientConfig{
+		User:              user,
 		Auth:              []ssh.AuthMethod{ssh.PublicKeys(k.client)},
 		HostKeyCallback:   ssh.FixedHostKey(k.host),
 		HostKeyAlgorithms: []string{ssh.KeyAlgoED25519},
 		// Cheap to compute without help of the processor.
 		Config: ssh.Config{KeyExchanges: []string{ssh.KeyExchangeCurve25519}},
 	}
-	c, chans, reqs, err := ssh.NewClientConn(conn, address, config)
+}
+
+// ShellServer is how the tunnel answers in a node's stead: with the node's key, and
+// to this cluster's key alone.
+func ShellServer(d state.Dir) (*ssh.ServerConfig, error) {
+	k, err := readKeys(d)
 	if err != nil {
-		conn.Close()
-		return nil, fmt.Errorf("log in to %s: %w; see `status`", n.Name, err)
+		return nil, err
 	}
-	return ssh.NewClient(c, chans, reqs), nil
+	host, err := ssh.ParsePrivateKey(k.hostPEM)
+	if err != nil {
+		return nil, fmt.Errorf("read host key: %w", err)
+	}
+	config := &ssh.ServerConfig{
+		PublicKeyCallback: func(_ ssh.ConnMetadata, key ssh.PublicKey) (*ssh.Permissions, error) {
+			if !bytes.Equal(key.Marshal(), k.client.PublicKey().Marshal()) {
+				return nil, errors.New("not the key of this cluster")
+			}
+			return nil, nil
+		},
+	}
+	config.AddHostKey(host)
+	return config, nil
 }
 
 // CommandLine is what the node's shell gets. One word is a line for that shell, as

@@ -73,6 +73,9 @@ func (d Dir) PKI(name string) string  { return filepath.Join(d.Path, "pki", name
 // TunnelSocket is where kube-apiserver reaches the nodes through.
 func (d Dir) TunnelSocket() string { return d.File("tunnel.sock") }
 
+// ShellSocket is where shells on the nodes are opened without a login of their own.
+func (d Dir) ShellSocket() string { return d.File("shell.sock") }
+
 // Processes are the programs of this cluster.
 func (d Dir) Processes() process.Dir {
 	return process.Dir{Pids: d.File("run"), Logs: d.Logs()}

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"golang.org/x/crypto/ssh"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/nodeagent-io/nodeagent/test/cluster/internal/node"
 	"github.com/nodeagent-io/nodeagent/test/cluster/internal/state"
@@ -24,27 +25,42 @@ import (
 
 // Serve answers until ctx ends.
 func Serve(ctx context.Context, d state.Dir, nodes []state.Node) error {
-	if err := os.Remove(d.TunnelSocket()); err != nil && !os.IsNotExist(err) {
-		return fmt.Errorf("remove the socket of an earlier tunnel: %w", err)
-	}
-	l, err := net.Listen("unix", d.TunnelSocket())
+	config, err := node.ShellServer(d)
 	if err != nil {
-		return fmt.Errorf("listen for kube-apiserver: %w", err)
+		return err
 	}
-	context.AfterFunc(ctx, func() { l.Close() })
 	t := &tunnel{nodes: nodes, links: map[string]*link{}}
 	for _, n := range nodes {
 		t.links[n.Name] = &link{dir: d, node: n}
 	}
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error {
+		return listen(ctx, d.TunnelSocket(), func(conn net.Conn) { t.serve(ctx, conn) })
+	})
+	group.Go(func() error {
+		return listen(ctx, d.ShellSocket(), func(conn net.Conn) { t.serveShell(ctx, conn, config) })
+	})
+	return group.Wait()
+}
+
+func listen(ctx context.Context, socket string, serve func(net.Conn)) error {
+	if err := os.Remove(socket); err != nil && !os.IsNotExist(err) {
+		return fmt.Errorf("remove the socket of an earlier tunnel: %w", err)
+	}
+	l, err := net.Listen("unix", socket)
+	if err != nil {
+		return fmt.Errorf("listen at the tunnel's end: %w", err)
+	}
+	context.AfterFunc(ctx, func() { l.Close() })
 	for {
 		conn, err := l.Accept()
 		if ctx.Err() != nil {
 			return nil
 		}
 		if err != nil {
-			return fmt.Errorf("accept a connection of kube-apiserver: %w", err)
+			return fmt.Errorf("accept a connection: %w", err)
 		}
-		go t.serve(ctx, conn)
+		go serve(conn)
 	}
 }
 
