@@ -1,0 +1,348 @@
+// Package deploy_test checks the manifests: that they are what the API server
+// takes, and that they ask for no more than the agent needs.
+package deploy_test
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/yaml"
+
+	"github.com/nodeagent-io/nodeagent/pkg/report"
+)
+
+const (
+	namespace = "nodeagent-system"
+	name      = "nodeagent"
+)
+
+// read decodes the documents of a file, in order, into objects of their types.
+// A field that the type does not have is an error.
+func read(t *testing.T, file string, into ...any) {
+	t.Helper()
+	b, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	docs := strings.Split(string(b), "\n---\n")
+	if len(docs) != len(into) {
+		t.Fatalf("%s has %d documents, not %d", file, len(docs), len(into))
+	}
+	for i, doc := range docs {
+		if err := yaml.UnmarshalStrict([]byte(doc), into[i]); err != nil {
+			t.Errorf("%s, document %d: %v", file, i+1, err)
+		}
+	}
+}
+
+type manifest struct {
+	namespace corev1.Namespace
+	account   corev1.ServiceAccount
+	role      rbacv1.ClusterRole
+	binding   rbacv1.ClusterRoleBinding
+	set       appsv1.DaemonSet
+}
+
+func daemonset(t *testing.T) *manifest {
+	t.Helper()
+	var m manifest
+	read(t, "daemonset.yaml", &m.namespace, &m.account, &m.role, &m.binding, &m.set)
+	return &m
+}
+
+func TestKinds(t *testing.T) {
+	m := daemonset(t)
+	var p admissionv1.ValidatingAdmissionPolicy
+	var b admissionv1.ValidatingAdmissionPolicyBinding
+	read(t, "admission-policy.yaml", &p, &b)
+	for _, c := range []struct {
+		meta      metav1.TypeMeta
+		object    metav1.ObjectMeta
+		gvk       schema.GroupVersionKind
+		namespace string
+		name      string
+	}{
+		{m.namespace.TypeMeta, m.namespace.ObjectMeta, corev1.SchemeGroupVersion.WithKind("Namespace"), "", namespace},
+		{m.account.TypeMeta, m.account.ObjectMeta, corev1.SchemeGroupVersion.WithKind("ServiceAccount"), namespace, name},
+		{m.role.TypeMeta, m.role.ObjectMeta, rbacv1.SchemeGroupVersion.WithKind("ClusterRole"), "", name},
+		{m.binding.TypeMeta, m.binding.ObjectMeta, rbacv1.SchemeGroupVersion.WithKind("ClusterRoleBinding"), "", name},
+		{m.set.TypeMeta, m.set.ObjectMeta, appsv1.SchemeGroupVersion.WithKind("DaemonSet"), namespace, name},
+		{p.TypeMeta, p.ObjectMeta, admissionv1.SchemeGroupVersion.WithKind("ValidatingAdmissionPolicy"), "", "nodeagent-own-node"},
+		{b.TypeMeta, b.ObjectMeta, admissionv1.SchemeGroupVersion.WithKind("ValidatingAdmissionPolicyBinding"), "", "nodeagent-own-node"},
+	} {
+		if got := c.meta.GroupVersionKind(); got != c.gvk {
+			t.Errorf("%s is a %s, not a %s", c.name, got, c.gvk)
+		}
+		if c.object.Name != c.name || c.object.Namespace != c.namespace {
+			t.Errorf("%s is called %s/%s", c.gvk.Kind, c.object.Namespace, c.object.Name)
+		}
+		if c.object.Labels["app.kubernetes.io/name"] != name {
+			t.Errorf("%s %s lacks its label", c.gvk.Kind, c.name)
+		}
+	}
+}
+
+// The role is compared whole: whoever adds to it has to do so here too.
+func TestRoleIsMinimal(t *testing.T) {
+	m := daemonset(t)
+	want := []rbacv1.PolicyRule{
+		{APIGroups: []string{""}, Resources: []string{"pods"}, Verbs: []string{"get", "list", "watch"}},
+		{APIGroups: []string{""}, Resources: []string{"pods/status"}, Verbs: []string{"patch"}},
+		{APIGroups: []string{"events.k8s.io"}, Resources: []string{"events"}, Verbs: []string{"create", "get", "patch"}},
+		{APIGroups: []string{""}, Resources: []string{"nodes"}, Verbs: []string{"get"}},
+		{APIGroups: []string{""}, Resources: []string{"nodes/healthz"}, Verbs: []string{"get"}},
+	}
+	if diff := cmp.Diff(want, m.role.Rules); diff != "" {
+		t.Errorf("role differs (-want +got):\n%s", diff)
+	}
+	if want := (rbacv1.RoleRef{APIGroup: "rbac.authorization.k8s.io", Kind: "ClusterRole", Name: m.role.Name}); m.binding.RoleRef != want {
+		t.Errorf("binding to %+v", m.binding.RoleRef)
+	}
+	if diff := cmp.Diff([]rbacv1.Subject{{Kind: "ServiceAccount", Namespace: namespace, Name: name}}, m.binding.Subjects); diff != "" {
+		t.Errorf("subjects differ (-want +got):\n%s", diff)
+	}
+}
+
+func TestContainerIsMinimal(t *testing.T) {
+	pod := daemonset(t).set.Spec.Template.Spec
+	if len(pod.Containers) != 1 || len(pod.InitContainers) != 0 {
+		t.Fatalf("%d containers, %d init containers", len(pod.Containers), len(pod.InitContainers))
+	}
+	if !pod.HostPID || pod.HostNetwork || pod.HostIPC {
+		t.Errorf("hostPID %v hostNetwork %v hostIPC %v", pod.HostPID, pod.HostNetwork, pod.HostIPC)
+	}
+	c := pod.Containers[0]
+	s := c.SecurityContext
+	want := corev1.Capabilities{
+		Drop: []corev1.Capability{"ALL"},
+		Add:  []corev1.Capability{"SYS_PTRACE", "DAC_READ_SEARCH", "SYS_ADMIN"},
+	}
+	if diff := cmp.Diff(&want, s.Capabilities); diff != "" {
+		t.Errorf("capabilities differ (-want +got):\n%s", diff)
+	}
+	if *s.Privileged || !*s.ReadOnlyRootFilesystem || *s.RunAsUser != 0 || s.SeccompProfile.Type != corev1.SeccompProfileTypeRuntimeDefault {
+		t.Errorf("security context %+v", s)
+	}
+	if got := c.Resources.Limits.Memory().String(); got != "64Mi" {
+		t.Errorf("memory limit %s", got)
+	}
+	if diff := cmp.Diff([]corev1.ContainerPort{{Name: "metrics", ContainerPort: 9732}}, c.Ports); diff != "" {
+		t.Errorf("ports differ (-want +got):\n%s", diff)
+	}
+	for _, p := range []*corev1.Probe{c.LivenessProbe, c.ReadinessProbe} {
+		if p == nil || p.HTTPGet == nil || p.HTTPGet.Port.StrVal != "metrics" {
+			t.Errorf("probe %+v", p)
+		}
+	}
+	if c.ImagePullPolicy != corev1.PullIfNotPresent {
+		t.Errorf("image pull policy %s", c.ImagePullPolicy)
+	}
+}
+
+// What the agent mounts must neither be writable nor hold on to what the node
+// wants to unmount.
+func TestMounts(t *testing.T) {
+	pod := daemonset(t).set.Spec.Template.Spec
+	paths := map[string]string{}
+	for _, v := range pod.Volumes {
+		if v.HostPath == nil {
+			t.Errorf("volume %s is no host path", v.Name)
+			continue
+		}
+		paths[v.Name] = v.HostPath.Path
+	}
+	if diff := cmp.Diff(map[string]string{"sys-fs": "/sys/fs", "cgroup": "/sys/fs/cgroup", "containerd": "/run/containerd"}, paths); diff != "" {
+		t.Errorf("host paths differ (-want +got):\n%s", diff)
+	}
+	for _, m := range pod.Containers[0].VolumeMounts {
+		if !m.ReadOnly {
+			t.Errorf("mount %s is writable", m.Name)
+		}
+		if m.MountPath != paths[m.Name] {
+			t.Errorf("%s is mounted on %s: the agent's defaults are the host's paths", m.Name, m.MountPath)
+		}
+		follows := m.MountPropagation != nil && *m.MountPropagation == corev1.MountPropagationHostToContainer
+		if !follows && !strings.HasPrefix(m.MountPath, "/sys/") {
+			t.Errorf("mount %s keeps what the host unmounts", m.Name)
+		}
+		// The API server refuses the two together.
+		if follows && m.RecursiveReadOnly != nil && *m.RecursiveReadOnly != corev1.RecursiveReadOnlyDisabled {
+			t.Errorf("mount %s is both recursively read-only and propagated", m.Name)
+		}
+	}
+}
+
+func TestRunsEverywhere(t *testing.T) {
+	set := daemonset(t).set
+	pod := set.Spec.Template.Spec
+	if diff := cmp.Diff([]corev1.Toleration{{Operator: corev1.TolerationOpExists}}, pod.Tolerations); diff != "" {
+		t.Errorf("tolerations differ (-want +got):\n%s", diff)
+	}
+	if pod.PriorityClassName != "system-node-critical" {
+		t.Errorf("priority class %s", pod.PriorityClassName)
+	}
+	for k, v := range set.Spec.Selector.MatchLabels {
+		if set.Spec.Template.Labels[k] != v {
+			t.Errorf("the selector's %s=%s is not on the pods", k, v)
+		}
+	}
+	env := map[string]string{}
+	for _, e := range pod.Containers[0].Env {
+		if e.ValueFrom != nil {
+			env[e.Name] = e.ValueFrom.FieldRef.FieldPath
+		}
+	}
+	if diff := cmp.Diff(map[string]string{"NODE_NAME": "spec.nodeName", "NODE_IP": "status.hostIP"}, env); diff != "" {
+		t.Errorf("environment differs (-want +got):\n%s", diff)
+	}
+	if got := set.Spec.UpdateStrategy.RollingUpdate.MaxUnavailable.String(); got != "10%" {
+		t.Errorf("maxUnavailable %s", got)
+	}
+}
+
+// The policy is about the account that the agent runs as and the condition that
+// it writes.
+func TestPolicy(t *testing.T) {
+	m := daemonset(t)
+	var p admissionv1.ValidatingAdmissionPolicy
+	var b admissionv1.ValidatingAdmissionPolicyBinding
+	read(t, "admission-policy.yaml", &p, &b)
+	user := "system:serviceaccount:" + m.account.Namespace + ":" + m.account.Name
+	if !strings.Contains(p.Spec.MatchConditions[0].Expression, `"`+user+`"`) {
+		t.Errorf("the policy is not about %s", user)
+	}
+	if b.Spec.PolicyName != p.Name || !slices.Equal(b.Spec.ValidationActions, []admissionv1.ValidationAction{admissionv1.Deny}) {
+		t.Errorf("binding %+v", b.Spec)
+	}
+	conditions := false
+	pinned := ""
+	for _, v := range p.Spec.Validations {
+		conditions = conditions || strings.Contains(v.Expression, `"`+string(report.ConditionType)+`"`)
+		pinned += v.Expression
+		if v.Message == "" {
+			t.Errorf("no message for %s", v.Expression)
+		}
+	}
+	if !conditions {
+		t.Errorf("the policy does not know %s", report.ConditionType)
+	}
+	// Every other field of a pod's status stays as it is, those too that an older
+	// API server does not have: to it they are absent before and after.
+	full, err := yaml.Marshal(fullStatus())
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := reflect.ValueOf(fullStatus())
+	for i := range all.NumField() {
+		if all.Field(i).IsZero() {
+			t.Errorf("fullStatus lacks %s", all.Type().Field(i).Name)
+		}
+	}
+	for _, f := range regexp.MustCompile(`(?m)^(\w+):`).FindAllStringSubmatch(string(full), -1) {
+		if f[1] != "conditions" && !strings.Contains(pinned, "object.status.?"+f[1]+" == oldObject.status.?"+f[1]) {
+			t.Errorf("status.%s is not held", f[1])
+		}
+	}
+}
+
+// fullStatus has every field of a pod's status set that an update can carry.
+func fullStatus() corev1.PodStatus {
+	now := metav1.NewTime(time.Unix(1, 0))
+	return corev1.PodStatus{
+		ObservedGeneration: 1, Phase: "x", Conditions: []corev1.PodCondition{{}}, Message: "x", Reason: "x",
+		NominatedNodeName: "x", HostIP: "x", HostIPs: []corev1.HostIP{{}}, PodIP: "x", PodIPs: []corev1.PodIP{{}}, StartTime: &now,
+		InitContainerStatuses: []corev1.ContainerStatus{{}}, ContainerStatuses: []corev1.ContainerStatus{{}}, QOSClass: "x",
+		EphemeralContainerStatuses: []corev1.ContainerStatus{{}}, Resize: "x", ResourceClaimStatuses: []corev1.PodResourceClaimStatus{{}},
+		ExtendedResourceClaimStatus: &corev1.PodExtendedResourceClaimStatus{},
+		AllocatedResources:          corev1.ResourceList{"cpu": {}}, Resources: &corev1.ResourceRequirements{},
+		NodeAllocatableResourceClaimStatuses: []corev1.NodeAllocatableResourceClaimStatus{{}},
+		VolumeHealth:                         []corev1.PodVolumeHealth{{}},
+	}
+}
+
+var metricName = regexp.MustCompile(`\b(nodeagent_[a-z_]+|stuck_[a-z_]+)\b`)
+
+// An alert on a metric that does not exist never fires and looks healthy.
+func TestAlertsNameMetricsThatExist(t *testing.T) {
+	have := map[string]bool{}
+	ch := make(chan *prometheus.Desc)
+	go func() {
+		report.NewMetrics("v1", time.Now, nil).Describe(ch)
+		close(ch)
+	}()
+	for d := range ch {
+		have[regexp.MustCompile(`fqName: "([^"]+)"`).FindStringSubmatch(d.String())[1]] = true
+	}
+	b, err := os.ReadFile("prometheus/alerts.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range metricName.FindAllString(string(b), -1) {
+		if !have[m] {
+			t.Errorf("the agent has no metric %s", m)
+		}
+	}
+}
+
+// The alerts pass their tests, and those tests notice when a rule is broken.
+func TestAlerts(t *testing.T) {
+	if _, err := exec.LookPath("promtool"); err != nil {
+		t.Skip("promtool is not installed")
+	}
+	rules, err := os.ReadFile("prometheus/alerts.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	tests, err := os.ReadFile("prometheus/alerts_test.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	check := func(t *testing.T, rules string) error {
+		t.Helper()
+		dir := t.TempDir()
+		for file, content := range map[string]string{"alerts.yaml": rules, "alerts_test.yaml": string(tests)} {
+			if err := os.WriteFile(filepath.Join(dir, file), []byte(content), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		cmd := exec.Command("promtool", "test", "rules", "alerts_test.yaml")
+		cmd.Dir = dir
+		out, err := cmd.CombinedOutput()
+		t.Logf("%s", out)
+		return err
+	}
+	if err := check(t, string(rules)); err != nil {
+		t.Fatalf("promtool test rules: %v", err)
+	}
+	lines := strings.Split(string(rules), "\n")
+	for i, line := range lines {
+		expr, ok := strings.CutPrefix(strings.TrimSpace(line), "expr: ")
+		if !ok {
+			continue
+		}
+		t.Run(expr, func(t *testing.T) {
+			for what, other := range map[string]string{"never": "vector(0) > 1", "always": "vector(1)"} {
+				broken := slices.Clone(lines)
+				broken[i] = strings.Replace(line, expr, other, 1)
+				if check(t, strings.Join(broken, "\n")) == nil {
+					t.Errorf("no test notices that this alert %s fires", what)
+				}
+			}
+		})
+	}
+}
