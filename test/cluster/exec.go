@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"os"
 
 	"github.com/spf13/cobra"
@@ -23,7 +24,12 @@ Several words are a program and its arguments, taken as they are:
 
 Standard input is passed on, and the exit status is the command's (255 when the node
 could not be reached, 128 and the signal's number when a signal ended the command).`,
-		Args: cobra.MinimumNArgs(2),
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) < 2 {
+				return errors.New("exec: give a node and a command, such as: exec node1 'ps aux'")
+			}
+			return nil
+		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			h, err := cluster.Find()
 			if err != nil {

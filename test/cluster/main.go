@@ -21,7 +21,7 @@ func (e exitCode) Error() string { return fmt.Sprintf("exit status %d", int(e)) 
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
-	err := root().ExecuteContext(ctx)
+	err := root().ExecuteContext(withGoRun(ctx))
 	stop()
 	var code exitCode
 	switch {

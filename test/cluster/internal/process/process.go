@@ -164,11 +164,13 @@ func identify(pid int) (Process, error) {
 	if err != nil {
 		return Process{}, err
 	}
-	state, start, err := parseStat(string(data))
+	state, threads, start, err := parseStat(string(data))
 	if err != nil {
 		return Process{}, fmt.Errorf("parse stat of process %d: %w", pid, err)
 	}
-	if state == "Z" || state == "X" {
+	// A killed process is a zombie while its other threads still end, and holds its
+	// ports until the last one has.
+	if (state == "Z" && threads <= 1) || state == "X" {
 		return Process{}, fmt.Errorf("process %d has ended", pid)
 	}
 	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
@@ -178,17 +180,20 @@ func identify(pid int) (Process, error) {
 	return Process{PID: pid, StartTime: start, BootID: strings.TrimSpace(string(boot))}, nil
 }
 
-// parseStat returns state and start time. The name in parentheses may itself hold
+// parseStat returns state, number of threads and start time. The name in parentheses may itself hold
 // spaces and parentheses, so the fields are counted from the last one.
-func parseStat(stat string) (state string, start uint64, err error) {
+func parseStat(stat string) (state string, threads int, start uint64, err error) {
 	i := strings.LastIndexByte(stat, ')')
 	if i < 0 {
-		return "", 0, errors.New("no name in parentheses")
+		return "", 0, 0, errors.New("no name in parentheses")
 	}
 	fields := strings.Fields(stat[i+1:])
 	if len(fields) < 20 {
-		return "", 0, fmt.Errorf("%d fields behind the name, want 20", len(fields))
+		return "", 0, 0, fmt.Errorf("%d fields behind the name, want 20", len(fields))
+	}
+	if threads, err = strconv.Atoi(fields[17]); err != nil {
+		return "", 0, 0, err
 	}
 	start, err = strconv.ParseUint(fields[19], 10, 64)
-	return fields[0], start, err
+	return fields[0], threads, start, err
 }

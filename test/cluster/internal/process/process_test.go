@@ -8,13 +8,13 @@ import (
 )
 
 func TestParseStat(t *testing.T) {
-	stat := "42 (a) b (c)) S 1 42 42 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 987654 10 11"
-	state, start, err := parseStat(stat)
-	if err != nil || state != "S" || start != 987654 {
-		t.Errorf("parseStat = %s, %d, %v", state, start, err)
+	stat := "42 (a) b (c)) S 1 42 42 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 3 0 987654 10 11"
+	state, threads, start, err := parseStat(stat)
+	if err != nil || state != "S" || threads != 3 || start != 987654 {
+		t.Errorf("parseStat = %s, %d, %d, %v", state, threads, start, err)
 	}
 	for _, broken := range []string{"", "42 (a", "42 (a) S 1"} {
-		if _, _, err := parseStat(broken); err == nil {
+		if _, _, _, err := parseStat(broken); err == nil {
 			t.Errorf("parseStat(%q) gives no error", broken)
 		}
 	}
