@@ -1,0 +1,154 @@
+package cri
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"syscall"
+	"time"
+
+	"github.com/containerd/errdefs"
+	"google.golang.org/protobuf/types/known/emptypb"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/nodeagent-io/nodeagent/pkg/evidence"
+)
+
+// When a containerd that has not answered is asked again: once soon, because
+// two questions prove a hang, and then more rarely, because a stopped process
+// keeps what is sent to it.
+const (
+	healthRetry = 3 * time.Second
+	healthPause = 15 * time.Second
+)
+
+// noRecord is an ID that no container has; looking for it reads the metadata.
+const noRecord = "nodeagent-health"
+
+// Health asks containerd for its version and for a record of its metadata
+// database: the first touches no disk, so a containerd that answers only that
+// is stuck on its storage. It takes at most two seconds. Since when containerd
+// has not answered is kept from call to call; an answer ends it, also one that
+// is an error.
+func (r *Runtime) Health(ctx context.Context) evidence.ContainerdService {
+	r.asking.Lock()
+	defer r.asking.Unlock()
+
+	now := r.now()
+	if s := r.service; s.Attempts > 0 {
+		pause := healthRetry
+		if s.Attempts > 1 {
+			pause = healthPause
+		}
+		if now.Sub(r.asked) < pause {
+			return s
+		}
+	}
+	s := evidence.ContainerdService{}
+	if !hasTime(ctx, r.health) {
+		if s = r.service; s.Error == "" {
+			s.Error = "containerd was not asked: no time was left for it"
+		}
+		return s
+	}
+	verdict, err := r.ask(ctx)
+	if ctx.Err() != nil && verdict != answered {
+		if s = r.service; s.Error == "" {
+			s.Error = "the question to containerd was called off: " + context.Cause(ctx).Error()
+		}
+		return s
+	}
+	switch verdict {
+	case answered:
+		r.answered = true
+	case refused:
+		s.Refused = true
+	case unanswered:
+		s.UnansweredSince, s.Attempts = r.service.UnansweredSince, r.service.Attempts+1
+		if s.UnansweredSince.IsZero() {
+			s.UnansweredSince = now
+		}
+	}
+	if err != nil {
+		s.Error = bound(err.Error())
+	}
+	r.service, r.asked = s, now
+	return s
+}
+
+// An outcome is what became of a question.
+type outcome int
+
+const (
+	answered   outcome = iota
+	refused            // nobody listens
+	unanswered         // somebody listens, and says nothing
+	failed             // everything else: an error is no silence
+)
+
+// ask puts the question. The error is worded for an operator.
+func (r *Runtime) ask(ctx context.Context) (outcome, error) {
+	c, err := r.usable()
+	if err != nil {
+		return failed, err
+	}
+	ctx, cancel := question(ctx, r.health)
+	defer cancel()
+
+	err = c.version(ctx)
+	if errdefs.IsUnavailable(err) && c.dialError() == nil {
+		// A connection that broke tells of a containerd that was: ask the one
+		// that is.
+		if c, err = r.renew(); err != nil {
+			return failed, err
+		}
+		err = c.version(ctx)
+	}
+	if err != nil {
+		return r.explain(ctx, c, err)
+	}
+	_, err = c.containerd.ContainerService().Get(ctx, noRecord)
+	switch {
+	case err == nil || errdefs.IsNotFound(err):
+		return answered, nil
+	case silent(err):
+		return unanswered, fmt.Errorf("containerd at %s tells its version, but reads nothing from its metadata database within %s", r.socket, r.health)
+	}
+	return failed, fmt.Errorf("containerd at %s does not read its metadata database: %w", r.socket, err)
+}
+
+func (c *connection) version(ctx context.Context) error {
+	_, err := c.containerd.VersionService().Version(ctx, &emptypb.Empty{})
+	return native(err)
+}
+
+// explain says what the failure of the first question means.
+func (r *Runtime) explain(ctx context.Context, c *connection, err error) (outcome, error) {
+	switch dial := c.dialError(); {
+	case errors.Is(dial, syscall.ECONNREFUSED), errors.Is(dial, syscall.ENOENT) && r.answered:
+		return refused, fmt.Errorf("nothing listens on containerd's socket %s: see systemctl status containerd", r.socket)
+	case errors.Is(dial, syscall.ENOENT):
+		// containerd has started the container that this runs in.
+		return failed, fmt.Errorf("there is no socket %s: give nodeagent the path at which it sees containerd's", r.socket)
+	case errors.Is(dial, syscall.EAGAIN):
+		return unanswered, fmt.Errorf("containerd at %s accepts no connections: its queue of them is full", r.socket)
+	case dial != nil:
+		return failed, fmt.Errorf("connect to containerd: %w", dial)
+	case silent(err):
+		return unanswered, fmt.Errorf("containerd at %s gives no answer within %s", r.socket, r.health)
+	case errdefs.IsNotImplemented(err):
+		return failed, fmt.Errorf("%s belongs to %s, not to containerd: give nodeagent the path of containerd's socket; it reads no other runtime", r.socket, whose(ctx, c))
+	case errdefs.IsUnavailable(err):
+		return failed, fmt.Errorf("%s is not the socket of a containerd that runs: %w", r.socket, err)
+	}
+	return failed, fmt.Errorf("ask containerd at %s for its version: %w", r.socket, err)
+}
+
+// whose asks who else speaks gRPC here.
+func whose(ctx context.Context, c *connection) string {
+	v, err := c.cri.Version(ctx, &runtimeapi.VersionRequest{})
+	if err != nil || v.GetRuntimeName() == "" {
+		return "another service"
+	}
+	return "the runtime " + v.GetRuntimeName()
+}

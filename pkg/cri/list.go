@@ -1,0 +1,154 @@
+package cri
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/containerd/errdefs"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/nodeagent-io/nodeagent/pkg/evidence"
+)
+
+// sandboxName stands for a sandbox's name. Names of containers are lower case
+// (RFC 1123 labels), so nothing else is called so.
+const sandboxName = "POD"
+
+// podUID is the label under which kubelet tells the runtime whose a container
+// is (pkg/kubelet/types/labels.go).
+const podUID = "io.kubernetes.pod.uid"
+
+// A listed is one line of the CRI's lists: one attempt of a container, or a
+// sandbox.
+type listed struct {
+	name    string
+	sandbox bool
+	id      string
+	state   evidence.ContainerState
+	image   string // the digest of the image's configuration
+	created int64  // nanoseconds since 1970
+	attempt uint32
+}
+
+// list reads the pod's containers and sandboxes. containerd answers this from
+// memory, without its shims (internal/cri/server/container_list.go).
+func (r *Runtime) list(ctx context.Context, c *connection, uid string) ([]listed, error) {
+	if uid == "" {
+		return nil, errors.New("list containers: the pod has no UID")
+	}
+	ctx, cancel := question(ctx, r.read)
+	defer cancel()
+	selector := map[string]string{podUID: uid}
+
+	containers, err := c.cri.ListContainers(ctx, &runtimeapi.ListContainersRequest{
+		Filter: &runtimeapi.ContainerFilter{LabelSelector: selector},
+	})
+	if err != nil {
+		return nil, r.listError("containers", err)
+	}
+	sandboxes, err := c.cri.ListPodSandbox(ctx, &runtimeapi.ListPodSandboxRequest{
+		Filter: &runtimeapi.PodSandboxFilter{LabelSelector: selector},
+	})
+	if err != nil {
+		return nil, r.listError("sandboxes", err)
+	}
+
+	var all []listed
+	for _, s := range sandboxes.GetItems() {
+		l := listed{name: sandboxName, sandbox: true, id: s.GetId(), state: evidence.StateExited,
+			created: s.GetCreatedAt(), attempt: s.GetMetadata().GetAttempt()}
+		if s.GetState() == runtimeapi.PodSandboxState_SANDBOX_READY {
+			l.state = evidence.StateRunning
+		}
+		all = append(all, l)
+	}
+	for _, k := range containers.GetContainers() {
+		l := listed{name: k.GetMetadata().GetName(), id: k.GetId(), state: containerState(k.GetState()),
+			image: k.GetImageId(), created: k.GetCreatedAt(), attempt: k.GetMetadata().GetAttempt()}
+		if l.image == "" {
+			l.image = k.GetImageRef()
+		}
+		all = append(all, l)
+	}
+	return all, nil
+}
+
+func (r *Runtime) listError(what string, err error) error {
+	err = native(err)
+	switch {
+	case silent(err):
+		return fmt.Errorf("containerd at %s does not list %s within %s", r.socket, what, r.read)
+	case errdefs.IsNotImplemented(err):
+		return fmt.Errorf("the CRI plugin of containerd at %s is off: is cri among the disabled_plugins of its configuration?", r.socket)
+	}
+	return fmt.Errorf("list %s of containerd at %s: %w", what, r.socket, err)
+}
+
+func containerState(s runtimeapi.ContainerState) evidence.ContainerState {
+	switch s {
+	case runtimeapi.ContainerState_CONTAINER_CREATED:
+		return evidence.StateCreated
+	case runtimeapi.ContainerState_CONTAINER_RUNNING:
+		return evidence.StateRunning
+	case runtimeapi.ContainerState_CONTAINER_EXITED:
+		return evidence.StateExited
+	}
+	return evidence.StateUnknown
+}
+
+// choose drops the older attempts that have ended. Of each name the newest
+// attempt comes first.
+func choose(all []listed) []listed {
+	newestFirst := slices.Clone(all)
+	slices.SortStableFunc(newestFirst, func(a, b listed) int {
+		return cmp.Or(cmp.Compare(b.created, a.created), cmp.Compare(b.attempt, a.attempt), cmp.Compare(a.id, b.id))
+	})
+	seen := make(map[string]bool)
+	return slices.DeleteFunc(newestFirst, func(l listed) bool {
+		older := seen[l.name]
+		seen[l.name] = true
+		return older && l.state == evidence.StateExited
+	})
+}
+
+// A placed is a listed container and its index in Pod.Containers.
+type placed struct {
+	listed
+	at int
+}
+
+// place writes what the lists tell into p.Containers, and returns those about
+// which there is more to ask: all that have not ended, and the sandboxes, whose
+// state in the CRI does not tell an unknown one from one that has ended.
+func place(p *evidence.Pod, found []listed) []placed {
+	at := make(map[string]int) // the entry of the specification, or of the newest attempt
+	for i, c := range p.Containers {
+		at[c.Name] = i
+	}
+	var asked []placed
+	for _, l := range found {
+		i, known := at[l.name]
+		switch {
+		case !known:
+			kind := evidence.App
+			if l.sandbox {
+				kind = evidence.Sandbox
+			}
+			p.Containers = append(p.Containers, evidence.Container{Name: l.name, Kind: kind})
+			i = len(p.Containers) - 1
+			at[l.name] = i
+		case p.Containers[i].ID != "":
+			older := p.Containers[i]
+			p.Containers = append(p.Containers, evidence.Container{Name: older.Name, Kind: older.Kind, PreStop: older.PreStop})
+			i = len(p.Containers) - 1
+		}
+		p.Containers[i].ID, p.Containers[i].State = l.id, l.state
+		if l.sandbox || l.state != evidence.StateExited {
+			asked = append(asked, placed{l, i})
+		}
+	}
+	return asked
+}

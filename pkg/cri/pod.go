@@ -1,0 +1,111 @@
+package cri
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	"github.com/containerd/errdefs"
+
+	"github.com/nodeagent-io/nodeagent/pkg/evidence"
+)
+
+// sideBySide is how many containers of one pod are asked about at a time. With
+// a hung shim each of them takes two seconds.
+const sideBySide = 4
+
+// ReadPod fills in p.Containers what containerd and its shims know. Entries of
+// the pod's specification are completed by name; a further attempt of a
+// container that still runs gets an entry of its own, and so does each sandbox,
+// under the name POD, which no container can have.
+//
+// When p.Node.Containerd shows an error, or the lists cannot be read, nothing
+// more is asked and both Containers and Shims are missing. When only a shim
+// gives no answer, Shims is missing. A record or a stop signal that could not
+// be read is not: its fields are then empty, which says that it is not known.
+// Of a container that has ended only the ID and the state are read.
+func (r *Runtime) ReadPod(ctx context.Context, p *evidence.Pod) {
+	lack := func(why string) {
+		p.Lack(evidence.Containers, why)
+		p.Lack(evidence.Shims, why)
+	}
+	if s := p.Node.Containerd; s.Error != "" {
+		if !s.Refused && s.Attempts == 0 {
+			p.Lack(evidence.Containerd, s.Error) // neither known to be up nor to be down
+		}
+		lack(s.Error)
+		return
+	}
+	c, err := r.current()
+	if err != nil {
+		lack(err.Error())
+		return
+	}
+	found, err := r.list(ctx, c, p.RuntimeUID)
+	if err != nil {
+		lack(bound(err.Error()))
+		return
+	}
+	found = choose(found)
+	asked := place(p, found)
+
+	ids := make([]string, 0, len(found))
+	for _, f := range found {
+		ids = append(ids, f.id)
+	}
+	r.silences.keep(p.RuntimeUID, ids, r.now())
+
+	errs := make([]error, len(asked))
+	slots := make(chan struct{}, sideBySide)
+	var wg sync.WaitGroup
+	for i, a := range asked {
+		slots <- struct{}{}
+		wg.Go(func() {
+			defer func() { <-slots }()
+			errs[i] = r.readContainer(ctx, c, p.RuntimeUID, &p.Containers[a.at], a.listed)
+		})
+	}
+	wg.Wait()
+	for _, err := range errs {
+		if err != nil {
+			p.Lack(evidence.Shims, bound(err.Error()))
+			return
+		}
+	}
+}
+
+// readContainer completes one container. The error says why its shim's view is
+// not known.
+func (r *Runtime) readContainer(ctx context.Context, c *connection, pod string, into *evidence.Container, l listed) error {
+	rec := r.record(ctx, c, l)
+	into.Runtime, into.Program, into.StopSignal = rec.runtime, rec.program, rec.stopSignal
+
+	now := r.now()
+	task, due := r.silences.due(l.id, now)
+	into.Task = task
+	if !due {
+		return fmt.Errorf("the shim does not answer about container %s: not asked again for a while", into.Name)
+	}
+	if !hasTime(ctx, r.task) {
+		return fmt.Errorf("the shim was not asked about container %s: no time was left for it", into.Name)
+	}
+	task, err := r.askShim(ctx, c, l.id)
+	task.Asked = now
+	switch {
+	case err == nil:
+		r.silences.answered(l.id)
+		into.Task = task
+		return nil
+	case ctx.Err() != nil || c.dialError() != nil:
+		return fmt.Errorf("ask the shim about container %s: %w", into.Name, err)
+	case silent(err):
+		into.Task = r.silences.unanswered(pod, l.id, now)
+		return fmt.Errorf("the shim does not answer about container %s within its deadline", into.Name)
+	}
+	r.silences.answered(l.id) // an error is no silence
+	into.Task = evidence.ShimTask{Asked: now}
+	if errdefs.IsUnavailable(err) {
+		return fmt.Errorf("the shim of container %s cannot be reached: %w", into.Name, err)
+	}
+	return fmt.Errorf("ask the shim about container %s: %w", into.Name, err)
+}

@@ -1,0 +1,277 @@
+package cri
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/containerd/containerd/api/services/version/v1"
+	"github.com/containerd/containerd/api/types/task"
+	"github.com/google/go-cmp/cmp"
+	"github.com/opencontainers/go-digest"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/nodeagent-io/nodeagent/pkg/evidence"
+)
+
+func shortDir(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "cri")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	return dir
+}
+
+// podOf gives the server a pod with running containers c0, c1, … and no image.
+func podOf(s *server, uid string, n int) {
+	for i := range n {
+		name := fmt.Sprintf("c%d", i)
+		s.add(uid, name, name+"-id", 0, runtimeapi.ContainerState_CONTAINER_RUNNING)
+	}
+}
+
+func (s *server) add(uid, name, id string, attempt uint32, state runtimeapi.ContainerState) {
+	s.containers[id] = &runtimeapi.Container{
+		Id: id, Metadata: &runtimeapi.ContainerMetadata{Name: name, Attempt: attempt}, State: state,
+		CreatedAt: noon.UnixNano() + int64(attempt), Labels: map[string]string{podUID: uid},
+	}
+	s.signals[id] = runtimeapi.Signal_SIGNAL_SIGTERM
+	s.specs[id] = `{"process":{"args":["/usr/bin/` + name + `","--password=hunter2"],"env":["SECRET=1"]}}`
+	s.tasks[id] = &task.Process{ID: id, Pid: 4000 + attempt, Status: task.Status_RUNNING}
+}
+
+func TestReadPod(t *testing.T) {
+	s := newServer()
+	config := `{"config":{"StopSignal":"3","Env":["SECRET=1"]}}`
+	image := digest.FromString(config).String()
+	s.blobs[image] = config
+	s.add("uid", "web", "web-1", 1, runtimeapi.ContainerState_CONTAINER_RUNNING)
+	s.add("uid", "web", "web-0", 0, runtimeapi.ContainerState_CONTAINER_EXITED)
+	s.add("uid", "db", "db-1", 1, runtimeapi.ContainerState_CONTAINER_UNKNOWN)
+	s.add("uid", "db", "db-0", 0, runtimeapi.ContainerState_CONTAINER_RUNNING)
+	s.add("uid", "setup", "setup-0", 0, runtimeapi.ContainerState_CONTAINER_EXITED)
+	s.add("uid", "unstarted", "unstarted-0", 0, runtimeapi.ContainerState_CONTAINER_CREATED)
+	s.add("other", "web", "other-0", 0, runtimeapi.ContainerState_CONTAINER_RUNNING)
+	s.signals["web-1"] = runtimeapi.Signal_SIGNAL_RUNTIME_DEFAULT
+	s.containers["web-1"].ImageId = image
+	s.signals["db-0"] = runtimeapi.Signal_SIGNAL_SIGRTMINPLUS3
+	s.tasks["db-1"] = &task.Process{Pid: 4002, Status: task.Status_STOPPED}
+	delete(s.tasks, "unstarted-0")
+	delete(s.specs, "unstarted-0")
+	s.sandboxes["pause-0"] = &runtimeapi.PodSandbox{
+		Id: "pause-0", Metadata: &runtimeapi.PodSandboxMetadata{Name: "pod"}, State: runtimeapi.PodSandboxState_SANDBOX_READY,
+		Labels: map[string]string{podUID: "uid"},
+	}
+	s.specs["pause-0"] = `{"process":{"args":["/pause"]}}`
+	s.tasks["pause-0"] = &task.Process{Pid: 3999, Status: task.Status_RUNNING}
+	socket, _ := s.serve(t, nil)
+	r, _ := open(t, socket, long)
+
+	seed := func() *evidence.Pod {
+		return &evidence.Pod{RuntimeUID: "uid", Containers: []evidence.Container{
+			{Name: "setup", Kind: evidence.Init},
+			{Name: "db", Kind: evidence.Sidecar},
+			{Name: "web", Kind: evidence.App, PreStop: true},
+			{Name: "unstarted", Kind: evidence.App},
+			{Name: "unknown", Kind: evidence.Ephemeral},
+		}}
+	}
+	running := func(pid int) evidence.ShimTask {
+		return evidence.ShimTask{Status: "running", PID: pid, Asked: noon}
+	}
+	const runc = "io.containerd.runc.v2"
+	want := []evidence.Container{
+		{Name: "setup", Kind: evidence.Init, ID: "setup-0", State: evidence.StateExited},
+		{Name: "db", Kind: evidence.Sidecar, ID: "db-1", State: evidence.StateUnknown, Runtime: runc, Program: "db",
+			StopSignal: evidence.SIGTERM, Task: evidence.ShimTask{Status: "stopped", PID: 4002, Asked: noon}},
+		{Name: "web", Kind: evidence.App, PreStop: true, ID: "web-1", State: evidence.StateRunning, Runtime: runc, Program: "web",
+			StopSignal: evidence.SIGQUIT, Task: running(4001)},
+		{Name: "unstarted", Kind: evidence.App, ID: "unstarted-0", State: evidence.StateCreated,
+			Task: evidence.ShimTask{Absent: true, Asked: noon}},
+		{Name: "unknown", Kind: evidence.Ephemeral},
+		{Name: "db", Kind: evidence.Sidecar, ID: "db-0", State: evidence.StateRunning, Runtime: runc, Program: "db",
+			StopSignal: 37, Task: running(4000)},
+		{Name: "POD", Kind: evidence.Sandbox, ID: "pause-0", State: evidence.StateRunning, Runtime: runc, Program: "pause", Task: running(3999)},
+	}
+	for range 2 {
+		p := seed()
+		r.ReadPod(context.Background(), p)
+		if diff := cmp.Diff(want, p.Containers); diff != "" {
+			t.Error(diff)
+		}
+		if len(p.Missing) > 0 {
+			t.Errorf("missing: %v", p.Missing)
+		}
+	}
+	if n := s.count("record web-1"); n != 1 {
+		t.Errorf("the record was read %d times", n)
+	}
+	if n := s.count("image"); n != 1 {
+		t.Errorf("the image was read %d times", n)
+	}
+	if n := s.count("task setup-0"); n != 0 {
+		t.Error("the shim was asked about a container that has ended")
+	}
+}
+
+func TestReadPodWithAHungShim(t *testing.T) {
+	s := newServer()
+	podOf(s, "uid", 2)
+	s.hangs["task c0-id"] = true
+	socket, _ := s.serve(t, nil)
+	r, clock := open(t, socket, long)
+	read := func() *evidence.Pod {
+		p := &evidence.Pod{RuntimeUID: "uid", Containers: []evidence.Container{{Name: "c0"}, {Name: "c1"}}}
+		r.ReadPod(context.Background(), p)
+		return p
+	}
+	for _, step := range []struct {
+		after    time.Duration
+		attempts int
+		asked    time.Duration // when, after noon
+	}{
+		{0, 1, 0},
+		{shimRetry - 1, 1, 0},
+		{1, 2, shimRetry},
+		{shimRetry, 2, shimRetry},
+		{shimPause - shimRetry, 3, shimRetry + shimPause},
+	} {
+		clock.move(step.after)
+		r.task = long
+		if due := s.count("task c0-id") < step.attempts; due {
+			r.task = 200 * time.Millisecond // c1 has to answer within it
+		}
+		p := read()
+		want := evidence.ShimTask{UnansweredSince: noon, Attempts: step.attempts, Asked: noon.Add(step.asked)}
+		if diff := cmp.Diff(want, p.Containers[0].Task); diff != "" {
+			t.Errorf("at %s: %s", clock.now(), diff)
+		}
+		if got := p.Containers[1].Task.Status; got != "running" {
+			t.Errorf("at %s: the other container is %q: %v", clock.now(), got, p.Missing)
+		}
+		if p.Missing[evidence.Shims] == "" || p.Missing[evidence.Containers] != "" {
+			t.Errorf("at %s: missing %v", clock.now(), p.Missing)
+		}
+		if n := s.count("task c0-id"); n != step.attempts {
+			t.Errorf("at %s: asked %d times, want %d", clock.now(), n, step.attempts)
+		}
+	}
+
+	s.set(func() { s.hangs = map[string]bool{} })
+	r.task = long
+	clock.move(shimPause)
+	p := read()
+	if diff := cmp.Diff(evidence.ShimTask{Status: "running", PID: 4000, Asked: clock.now()}, p.Containers[0].Task); diff != "" {
+		t.Error(diff)
+	}
+	if len(p.Missing) > 0 || len(r.silences.m) > 0 {
+		t.Errorf("an answer does not end the silence: %v, %v", p.Missing, r.silences.m)
+	}
+}
+
+// containerd gives up on a shim before we do, and says so.
+func TestReadPodWhenContainerdGivesUp(t *testing.T) {
+	s := newServer()
+	podOf(s, "uid", 1)
+	s.fails["task"] = status.Error(codes.DeadlineExceeded, "context deadline exceeded")
+	socket, _ := s.serve(t, nil)
+	r, _ := open(t, socket, long)
+	p := &evidence.Pod{RuntimeUID: "uid"}
+	r.ReadPod(context.Background(), p)
+	if diff := cmp.Diff(evidence.ShimTask{UnansweredSince: noon, Attempts: 1, Asked: noon}, p.Containers[0].Task); diff != "" {
+		t.Error(diff)
+	}
+
+	s.set(func() { s.fails["task"] = status.Error(codes.Unavailable, "ttrpc: closed") })
+	r.silences.answered("c0-id")
+	p = &evidence.Pod{RuntimeUID: "uid"}
+	r.ReadPod(context.Background(), p)
+	if diff := cmp.Diff(evidence.ShimTask{Asked: noon}, p.Containers[0].Task); diff != "" {
+		t.Error(diff)
+	}
+	if !strings.Contains(p.Missing[evidence.Shims], "ttrpc: closed") {
+		t.Errorf("missing: %v", p.Missing)
+	}
+}
+
+func TestReadPodWithoutContainerd(t *testing.T) {
+	s := newServer()
+	podOf(s, "uid", 1)
+	socket, _ := s.serve(t, nil)
+	r, _ := open(t, socket, short)
+	p := &evidence.Pod{RuntimeUID: "uid", Node: evidence.Node{Containerd: evidence.ContainerdService{
+		Error: "no answer", UnansweredSince: noon, Attempts: 1,
+	}}}
+	r.ReadPod(context.Background(), p)
+	if diff := cmp.Diff(map[evidence.Source]string{evidence.Containers: "no answer", evidence.Shims: "no answer"}, p.Missing); diff != "" {
+		t.Error(diff)
+	}
+	if s.count("list") > 0 {
+		t.Error("a containerd that does not answer was asked for its containers")
+	}
+
+	for _, question := range []string{"list", "sandboxes"} {
+		s.set(func() { s.hangs = map[string]bool{question: true} })
+		p = &evidence.Pod{RuntimeUID: "uid"}
+		r.ReadPod(context.Background(), p)
+		if p.Missing[evidence.Containers] == "" || p.Missing[evidence.Shims] == "" || s.count("task") > 0 {
+			t.Errorf("%s hangs: missing %v, shims asked %d times", question, p.Missing, s.count("task"))
+		}
+	}
+
+	noCRI, _ := s.serve(t, func(g *grpc.Server) { version.RegisterVersionServer(g, versionServer{server: s}) })
+	r, _ = open(t, noCRI, long)
+	p = &evidence.Pod{RuntimeUID: "uid"}
+	r.ReadPod(context.Background(), p)
+	if !strings.Contains(p.Missing[evidence.Containers], "disabled_plugins") {
+		t.Errorf("missing %v", p.Missing)
+	}
+}
+
+// The pod's own time bounds everything, and what it cuts off is no silence.
+func TestReadPodOutOfTime(t *testing.T) {
+	s := newServer()
+	podOf(s, "uid", 20)
+	s.hangs["record"] = true
+	socket, _ := s.serve(t, nil)
+	r, _ := open(t, socket, long)
+	ctx, cancel := context.WithTimeout(context.Background(), 200*time.Millisecond)
+	defer cancel()
+	p := &evidence.Pod{RuntimeUID: "uid"}
+	r.ReadPod(ctx, p)
+	if s.count("task") > 0 || p.Missing[evidence.Shims] == "" || len(r.silences.m) > 0 {
+		t.Errorf("asked %d, missing %v, silences %v", s.count("task"), p.Missing, r.silences.m)
+	}
+}
+
+func TestStopSignalUnknown(t *testing.T) {
+	s := newServer()
+	podOf(s, "uid", 1)
+	s.signals["c0-id"] = runtimeapi.Signal_SIGNAL_RUNTIME_DEFAULT
+	s.containers["c0-id"].ImageId = digest.FromString("gone").String()
+	socket, _ := s.serve(t, nil)
+	r, _ := open(t, socket, long)
+	read := func() evidence.Container {
+		p := &evidence.Pod{RuntimeUID: "uid"}
+		r.ReadPod(context.Background(), p)
+		if len(p.Missing) > 0 {
+			t.Errorf("missing %v", p.Missing)
+		}
+		return p.Containers[0]
+	}
+	if c := read(); c.StopSignal != 0 || c.Program != "c0" {
+		t.Errorf("%+v", c)
+	}
+	s.set(func() { s.blobs[s.containers["c0-id"].ImageId] = `{"config":{}}` })
+	if c := read(); c.StopSignal != evidence.SIGTERM {
+		t.Errorf("%+v", c)
+	}
+}

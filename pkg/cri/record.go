@@ -1,0 +1,98 @@
+package cri
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"path"
+	"sync"
+
+	"github.com/nodeagent-io/nodeagent/pkg/evidence"
+)
+
+// most bounds each of the memories: entries, of about a hundred bytes.
+const most = 1024
+
+// A record is what does not change in the life of a container.
+type record struct {
+	runtime    string
+	program    string
+	stopSignal evidence.Signal
+}
+
+// records remembers by container ID.
+type records struct {
+	mu sync.Mutex
+	m  map[string]record
+}
+
+func (r *records) get(id string) (record, bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	rec, ok := r.m[id]
+	return rec, ok
+}
+
+func (r *records) put(id string, rec record) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.m == nil || len(r.m) >= most {
+		r.m = make(map[string]record) // what is still needed is soon read again
+	}
+	r.m[id] = rec
+}
+
+// record reads a container's runtime, program and stop signal. What cannot be
+// read stays empty, and is tried again at the next reading.
+func (r *Runtime) record(ctx context.Context, c *connection, l listed) record {
+	if rec, ok := r.records.get(l.id); ok {
+		return rec
+	}
+	var rec record
+	runtime, program, err := r.readRecord(ctx, c, l.id)
+	if err != nil {
+		// The next question would wait for the same database.
+		return rec
+	}
+	rec.runtime, rec.program = runtime, program
+	if !l.sandbox { // containerd stops a sandbox with SIGKILL
+		if rec.stopSignal, err = r.stopSignal(ctx, c, l); err != nil {
+			return rec
+		}
+	}
+	r.records.put(l.id, rec)
+	return rec
+}
+
+// readRecord reads containerd's own record of the container. Of its
+// specification only the base name of the first argument is kept.
+func (r *Runtime) readRecord(ctx context.Context, c *connection, id string) (runtime, program string, err error) {
+	ctx, cancel := question(ctx, r.read)
+	defer cancel()
+	k, err := c.containerd.ContainerService().Get(ctx, id)
+	if err != nil {
+		return "", "", fmt.Errorf("read the record of container %s: %w", id, err)
+	}
+	if k.Spec != nil {
+		program = parseProgram(k.Spec.GetValue())
+	}
+	return k.Runtime.Name, program, nil
+}
+
+// parseProgram takes the base name of the first argument from an OCI runtime
+// specification (config.md, process.args), "" when there is none.
+func parseProgram(spec []byte) string {
+	var s struct {
+		Process struct {
+			Args []string `json:"args"`
+		} `json:"process"`
+	}
+	if err := json.Unmarshal(spec, &s); err != nil || len(s.Process.Args) == 0 || s.Process.Args[0] == "" {
+		return ""
+	}
+	name := path.Base(s.Process.Args[0])
+	if len(name) > 255 { // NAME_MAX: not the name of a file
+		return ""
+	}
+	return name
+}

@@ -1,0 +1,186 @@
+package cri
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/containerd/containerd/v2/client"
+	"github.com/containerd/containerd/v2/defaults"
+	"github.com/containerd/containerd/v2/pkg/namespaces"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/connectivity"
+	"google.golang.org/grpc/credentials/insecure"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/nodeagent-io/nodeagent/pkg/evidence"
+)
+
+// namespace is where containerd's CRI plugin keeps its containers
+// (internal/cri/constants/constants.go in containerd).
+const namespace = "k8s.io"
+
+// How long an answer may take. containerd itself gives a shim 2 s to tell its
+// state (plugins/services/tasks/local.go, stateTimeout).
+const (
+	healthDeadline = 2 * time.Second
+	readDeadline   = 3 * time.Second
+	taskDeadline   = 3 * time.Second
+)
+
+// A Runtime is the containerd of this node. Its methods may be called side by
+// side, and return when their context ends.
+type Runtime struct {
+	socket   string
+	now      func() time.Time
+	health   time.Duration // the deadlines, shorter in tests
+	read     time.Duration
+	task     time.Duration
+	records  records
+	images   stopSignals
+	silences silences
+
+	asking   sync.Mutex // held while the health is asked for, for health at most
+	service  evidence.ContainerdService
+	asked    time.Time // when service is from
+	answered bool      // containerd has answered at least once
+
+	mu   sync.Mutex
+	conn *connection // nil after Close
+}
+
+// A connection is one gRPC channel to the socket, and the clients on it.
+type connection struct {
+	*grpc.ClientConn
+	containerd *client.Client
+	cri        runtimeapi.RuntimeServiceClient
+	// dialed is the error of the last attempt to connect to the socket, which
+	// gRPC hands on as text only.
+	dialed atomic.Pointer[error]
+}
+
+// errClosed is what is known after Close.
+var errClosed = errors.New("the connection to containerd is closed")
+
+// Open prepares to read the containerd that listens on the socket, an absolute
+// path with or without unix:// before it. It does not connect: that there is
+// no containerd, or another runtime, is for Health to tell.
+func Open(socket string) (*Runtime, error) {
+	path := strings.TrimPrefix(socket, "unix://")
+	if !filepath.IsAbs(path) {
+		return nil, fmt.Errorf("containerd's socket %q is not an absolute path: it is usually /run/containerd/containerd.sock", socket)
+	}
+	c, err := dial(path)
+	if err != nil {
+		return nil, err
+	}
+	return &Runtime{
+		socket: path, now: time.Now, conn: c,
+		health: healthDeadline, read: readDeadline, task: taskDeadline,
+	}, nil
+}
+
+// Close ends the connection. Questions that wait for an answer return.
+func (r *Runtime) Close() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.conn == nil {
+		return nil
+	}
+	err := r.conn.Close()
+	r.conn = nil
+	return err
+}
+
+// current gives the connection as it is.
+func (r *Runtime) current() (*connection, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.conn == nil {
+		return nil, errClosed
+	}
+	return r.conn, nil
+}
+
+// usable gives the connection, or a new one in place of one that could not be
+// established: gRPC answers from its last attempt until it makes another one,
+// at times of its own, and would keep on connecting to a hung containerd, whose
+// queue of connections nobody empties.
+func (r *Runtime) usable() (*connection, error) {
+	c, err := r.current()
+	if err != nil {
+		return nil, err
+	}
+	if s := c.GetState(); s == connectivity.Ready || s == connectivity.Idle {
+		return c, nil
+	}
+	return r.renew()
+}
+
+// renew puts a new connection in place of the one there is.
+func (r *Runtime) renew() (*connection, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.conn == nil {
+		return nil, errClosed
+	}
+	c, err := dial(r.socket)
+	if err != nil {
+		return nil, err
+	}
+	r.conn.Close()
+	r.conn = c
+	return c, nil
+}
+
+// dial makes a connection that connects when it is first used.
+func dial(path string) (*connection, error) {
+	c := new(connection)
+	conn, err := grpc.NewClient("unix://"+path,
+		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
+			conn, err := new(net.Dialer).DialContext(ctx, "unix", path)
+			c.dialed.Store(&err)
+			return conn, err
+		}),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(defaults.DefaultMaxRecvMsgSize)),
+	)
+	if err != nil {
+		return nil, fmt.Errorf("containerd's socket %s: %w", path, err)
+	}
+	c.ClientConn, c.cri = conn, runtimeapi.NewRuntimeServiceClient(conn)
+	if c.containerd, err = client.NewWithConn(conn); err != nil {
+		conn.Close()
+		return nil, fmt.Errorf("containerd's socket %s: %w", path, err)
+	}
+	return c, nil
+}
+
+// dialError is why the socket could not be connected to at the last attempt.
+func (c *connection) dialError() error {
+	if err := c.dialed.Load(); err != nil {
+		return *err
+	}
+	return nil
+}
+
+// question bounds one question and addresses it to the CRI plugin's namespace.
+func question(ctx context.Context, limit time.Duration) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(namespaces.WithNamespace(ctx, namespace), limit)
+}
+
+// hasTime reports whether a question can be given its whole deadline. One that
+// is cut short would prove nothing by staying without an answer.
+func hasTime(ctx context.Context, limit time.Duration) bool {
+	if ctx.Err() != nil {
+		return false
+	}
+	end, ok := ctx.Deadline()
+	return !ok || time.Until(end) >= limit
+}

@@ -1,0 +1,109 @@
+package cri
+
+import (
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/nodeagent-io/nodeagent/pkg/evidence"
+)
+
+// When a shim that has not answered is asked again: once soon, because two
+// questions prove a hang, and then rarely, because each question leaves a
+// blocked goroutine in it (containerd#14081).
+const (
+	shimRetry = 3 * time.Second
+	shimPause = 3 * time.Minute
+)
+
+// forgotten is the time after which a silence is forgotten whose pod nobody
+// asks about any more.
+const forgotten = 10 * time.Minute
+
+// A silence is a shim that has not answered about a container.
+type silence struct {
+	pod      string
+	since    time.Time // of the first question without an answer
+	asked    time.Time // of the last one
+	attempts int
+	wanted   time.Time // when somebody last wanted to know
+}
+
+func (s silence) task() evidence.ShimTask {
+	return evidence.ShimTask{Asked: s.asked, UnansweredSince: s.since, Attempts: s.attempts}
+}
+
+// silences remembers by container ID.
+type silences struct {
+	mu sync.Mutex
+	m  map[string]silence
+}
+
+// due reports whether the shim may be asked about a container at the time now,
+// and what is remembered of it.
+func (s *silences) due(id string, now time.Time) (evidence.ShimTask, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	one, ok := s.m[id]
+	if !ok {
+		return evidence.ShimTask{}, true
+	}
+	one.wanted = now
+	s.m[id] = one
+	pause := shimPause
+	if one.attempts < 2 {
+		pause = shimRetry
+	}
+	return one.task(), now.Sub(one.asked) >= pause
+}
+
+// unanswered adds a question, put at the time asked, that got no answer.
+func (s *silences) unanswered(pod, id string, asked time.Time) evidence.ShimTask {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	one, ok := s.m[id]
+	if !ok {
+		s.makeRoom(asked)
+		one = silence{pod: pod, since: asked}
+	}
+	one.asked, one.wanted = asked, asked
+	one.attempts++
+	s.m[id] = one
+	return one.task()
+}
+
+// answered ends a silence.
+func (s *silences) answered(id string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.m, id)
+}
+
+// keep forgets the silences of a pod's containers that are gone.
+func (s *silences) keep(pod string, ids []string, now time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for id, one := range s.m {
+		if one.pod == pod && !slices.Contains(ids, id) || now.Sub(one.wanted) > forgotten {
+			delete(s.m, id)
+		}
+	}
+}
+
+// makeRoom drops the silence that was wanted longest ago when there are too
+// many.
+func (s *silences) makeRoom(now time.Time) {
+	if s.m == nil {
+		s.m = make(map[string]silence)
+	}
+	if len(s.m) < most {
+		return
+	}
+	oldest, at := "", now
+	for id, one := range s.m {
+		if oldest == "" || one.wanted.Before(at) {
+			oldest, at = id, one.wanted
+		}
+	}
+	delete(s.m, oldest)
+}
