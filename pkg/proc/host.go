@@ -187,6 +187,27 @@ func readFirst(r *reader, p *evidence.Pod, tasks []status, uid string) []status 
 		}
 		s.Container = c.ID
 		out = append(out, s)
+		out = append(out, readThreads(r, &s)...)
+	}
+	return out
+}
+
+// readThreads reads the other threads of a process whose leader is a zombie.
+// The last thread of an init is the one that waits for its PID namespace.
+func readThreads(r *reader, leader *status) []status {
+	if leader.State != evidence.Zombie || leader.Threads < 2 {
+		return nil
+	}
+	tids, err := listIDs(r.dir, strconv.Itoa(leader.PID)+"/task")
+	if err != nil {
+		return nil
+	}
+	var out []status
+	for _, tid := range tids {
+		if s, err := readStatus(r, tid); err == nil && s.PID == leader.PID && !s.Leader() {
+			s.Container = leader.Container
+			out = append(out, s)
+		}
 	}
 	return out
 }
@@ -217,6 +238,7 @@ func readEnded(r *reader, parents, tasks []status) []status {
 				}
 				if s, err := readStatus(r, child); err == nil && !s.hasMemory && !s.Kernel {
 					out = append(out, s)
+					out = append(out, readThreads(r, &s)...)
 				}
 			}
 		}

@@ -320,8 +320,9 @@ func TestReadHeld(t *testing.T) {
 	eventually(t, "zap_pid_ns_processes", func() bool {
 		e = &evidence.Pod{Time: time.Now(), RuntimeUID: pod.uid, Containers: []evidence.Container{{ID: pod.container, Task: evidence.ShimTask{PID: v.pid()}}}}
 		h.ReadPod(context.Background(), e)
-		k := taskOf(t, e.Tasks, v.pid())
-		return k.Probe != nil && k.Probe.Wchan == "zap_pid_ns_processes"
+		return slices.ContainsFunc(e.Tasks, func(k evidence.Task) bool {
+			return k.PID == v.pid() && k.Probe != nil && k.Probe.Wchan == "zap_pid_ns_processes"
+		})
 	})
 	k := taskOf(t, e.Tasks, held)
 	if k.State != evidence.Zombie || k.PPID != in.pid() || k.Container != pod.container {

@@ -19,10 +19,17 @@ const maxHeld = 256
 // for one that entered is up to its parent outside (kernel/pid_namespace.c).
 // Only in that case is all of /proc looked at.
 func (h *Host) readHeld(ctx context.Context, r *reader, p *evidence.Pod, tasks []status) []status {
+	inits := make(map[int]bool)
+	for i := range tasks {
+		if tasks[i].Leader() && tasks[i].NamespaceInit() {
+			inits[tasks[i].PID] = true
+		}
+	}
 	var out []status
 	for i := range tasks {
+		// It can be any thread of the init: the last one waits.
 		init := tasks[i].Task
-		if init.Probe == nil || !init.NamespaceInit() ||
+		if init.Probe == nil || !inits[init.PID] ||
 			init.Probe.Wchan != "zap_pid_ns_processes" && !slices.Contains(init.Probe.Stack, "zap_pid_ns_processes") {
 			continue
 		}

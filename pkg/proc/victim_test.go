@@ -128,6 +128,13 @@ func victim(what string, args []string) error {
 			return err
 		}
 		ready()
+		// An exiting task cannot be put into a control group any more.
+		for range 1000 {
+			if b, err := os.ReadFile("/proc/self/cgroup"); err != nil || strings.Contains(string(b), "kubepods") {
+				break
+			}
+			time.Sleep(5 * time.Millisecond)
+		}
 	case "shim":
 		if err := os.WriteFile("/proc/self/comm", []byte("containerd-shim-runc-v2"), 0); err != nil {
 			return err
@@ -254,6 +261,7 @@ func start(t testing.TB, namespaces uintptr, args ...string) *scene {
 			name, value, _ := strings.Cut(l, " ")
 			s.said[name] = value
 		case <-time.After(20 * time.Second):
+			_ = cmd.Process.Signal(syscall.SIGQUIT) // tells where it is
 			t.Fatalf("victim %v is not ready", args)
 		}
 	}
@@ -289,27 +297,24 @@ func spawn(args ...string) (*exec.Cmd, error) {
 	return cmd, nil
 }
 
-// outerPID is the number that a process of a scene's PID namespace has in the
-// one that the scene's /proc is of, which is the test's.
+// outerPID is the number that a child of this process has in the PID namespace
+// that /proc is of, which is the test's. It reads nothing that can hang.
 func outerPID(inner int) (int, error) {
-	entries, err := os.ReadDir("/proc")
+	self, err := os.Readlink("/proc/self")
 	if err != nil {
 		return 0, err
 	}
-	own, err := os.Readlink("/proc/self/ns/pid")
+	pids, err := listIDs(unix.AT_FDCWD, "/proc")
 	if err != nil {
 		return 0, err
 	}
-	for _, e := range entries {
-		b, err := os.ReadFile(filepath.Join("/proc", e.Name(), "status"))
+	for _, pid := range pids {
+		b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 		if err != nil {
 			continue
 		}
 		s, err := parseStatus(b)
-		if err != nil || len(s.NSpid) < 2 || s.NSpid[len(s.NSpid)-1] != inner {
-			continue
-		}
-		if ns, err := os.Readlink(filepath.Join("/proc", e.Name(), "ns/pid")); err == nil && ns == own {
+		if err == nil && strconv.Itoa(s.PPID) == self && s.NSpid[len(s.NSpid)-1] == inner {
 			return s.PID, nil
 		}
 	}

@@ -1,0 +1,245 @@
+package proc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/nodeagent-io/nodeagent/pkg/evidence"
+	"golang.org/x/sys/unix"
+)
+
+func requireFUSE(t testing.TB) {
+	t.Helper()
+	requireRoot(t)
+	if _, err := os.Stat("/dev/fuse"); err != nil {
+		t.Skipf("needs FUSE: %v", err)
+	}
+}
+
+// ownThreads counts the threads of this process.
+func ownThreads(t *testing.T) int {
+	t.Helper()
+	tids, err := listIDs(unix.AT_FDCWD, "/proc/self/task")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(tids)
+}
+
+// waitFor waits until a task sleeps in a function. It may be asked of tasks that
+// cannot hang their reader only.
+func waitFor(t *testing.T, tid int, fn string) {
+	t.Helper()
+	eventually(t, fmt.Sprintf("task %d in %s", tid, fn), func() bool {
+		b, err := os.ReadFile(fmt.Sprintf("/proc/%d/wchan", tid))
+		return err == nil && parseWchan(b) == fn
+	})
+}
+
+// A process stuck inside execve hangs every reader of its stat file, and of
+// most others. The readings must come back in time, say which file hung, cost
+// the agent no thread, and leave the helper fit for the next task.
+func TestHangInExecve(t *testing.T) {
+	requireFUSE(t)
+	pod, h := newTestPod(t), newHost(t)
+	s := start(t, unix.CLONE_NEWNS|unix.CLONE_NEWPID, "scene-fuse", "exec flush")
+	pid := s.number(t, "exec")
+	healthy := start(t, 0, "sleep").pid()
+	pod.add(t, pid)
+	pod.add(t, healthy)
+	// It is inside execve when its descriptor table has been closed, which
+	// nothing but this tells that does not hang.
+	eventually(t, "stuck inside execve", func() bool {
+		k := stateOf(t, pid)
+		time.Sleep(100 * time.Millisecond)
+		now := stateOf(t, pid)
+		return k.State == evidence.Sleeping && now.Switches == k.Switches && k.Threads == 1
+	})
+	// A plain SIGKILL makes it a suspect, and it does not die of it.
+	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "state D", func() bool { return stateOf(t, pid).State == evidence.Uninterruptible })
+
+	began := time.Now()
+	e := pod.read(t, h)
+	if took := time.Since(began); took > 4*time.Second {
+		t.Errorf("ReadPod took %v", took)
+	} else {
+		t.Logf("ReadPod with one hang: %v", took)
+	}
+	k := taskOf(t, e.Tasks, pid)
+	if k.State != evidence.Uninterruptible || !k.Killed() || k.Probe == nil || len(k.Probe.Hung) != 1 {
+		t.Fatalf("task %+v, probe %+v", k, k.Probe)
+	}
+	// Kernels before the series of May 2026 lock stack and syscall only.
+	if kernelLocksStat(t) && k.Probe.Hung[0] != "stat" {
+		t.Errorf("hung %v", k.Probe.Hung)
+	}
+
+	began = time.Now()
+	pod.read(t, h)
+	if took := time.Since(began); took > time.Second {
+		t.Errorf("a task that has not moved was read again, for %v", took)
+	}
+
+	runtime.GC()
+	before := ownThreads(t)
+	h.Prober.Timeout = 100 * time.Millisecond
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	for i := range 20 {
+		saw, err := h.Prober.ask(ctx, request{What: askTask, Proc: h.Proc, PID: pid, TID: pid})
+		hung := (*hungError)(nil)
+		if !errors.As(err, &hung) {
+			t.Fatalf("probe %d: %+v, %v", i, saw, err)
+		}
+		saw, err = h.Prober.ask(ctx, request{What: askTask, Proc: h.Proc, PID: healthy, TID: healthy})
+		if err != nil || saw.Start == 0 || saw.Call.Name == "" {
+			t.Fatalf("probe of a healthy task after %d hangs: %+v, %v", i+1, saw, err)
+		}
+	}
+	if after := ownThreads(t); after > before+3 {
+		t.Errorf("%d threads before 20 hangs, %d after", before, after)
+	} else {
+		t.Logf("%d threads before 20 hangs, %d after", before, after)
+	}
+	if n := h.Prober.Hangs(); n != 21 {
+		t.Errorf("%d hangs counted", n)
+	}
+	if n := h.Prober.Restarts(); n != 21 {
+		t.Errorf("%d restarts counted", n)
+	}
+	eventually(t, "helpers reaped", func() bool { return h.Prober.Abandoned() == 0 })
+
+	// A deadline shorter than the hang is kept.
+	short, cancel2 := context.WithTimeout(context.Background(), 50*time.Millisecond)
+	defer cancel2()
+	h.Prober.Timeout = time.Second
+	began = time.Now()
+	_, err := h.Prober.ask(short, request{What: askTask, Proc: h.Proc, PID: pid, TID: pid})
+	if took := time.Since(began); !errors.Is(err, context.DeadlineExceeded) || took > 500*time.Millisecond {
+		t.Errorf("a question with a deadline of 50 ms took %v: %v", took, err)
+	}
+
+	// Everything is let go once the file system answers.
+	s.in.Close()
+	eventually(t, "release", func() bool { return stateOf(t, pid).TID == 0 })
+}
+
+// kernelLocksStat tells whether reading stat of a task inside execve hangs on
+// this kernel.
+func kernelLocksStat(t *testing.T) bool {
+	t.Helper()
+	var u unix.Utsname
+	if err := unix.Uname(&u); err != nil {
+		t.Fatal(err)
+	}
+	var major, minor, patch int
+	_, _ = fmt.Sscanf(unix.ByteSliceToString(u.Release[:]), "%d.%d.%d", &major, &minor, &patch)
+	return major > 6 || major == 6 && (minor > 18 || minor == 18 && patch >= 40)
+}
+
+func TestCulpritFUSE(t *testing.T) {
+	requireFUSE(t)
+	pod, h := newTestPod(t), newHost(t)
+	s := start(t, unix.CLONE_NEWNS|unix.CLONE_NEWPID, "scene-fuse", "read dread", "close flush")
+	reader, closer := s.number(t, "read"), s.number(t, "close")
+	pod.add(t, reader)
+	pod.add(t, closer)
+	waitFor(t, reader, "request_wait_answer")
+	h.FUSE = filepath.Join("/proc", strconv.Itoa(s.pid()), "root", s.said["connections"])
+	if err := syscall.Kill(reader, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "state D", func() bool { return stateOf(t, reader).State == evidence.Uninterruptible })
+	eventually(t, "exit", func() bool {
+		return slices.ContainsFunc(pod.read(t, h).Tasks, func(k evidence.Task) bool { return k.PID == closer && k.Exiting() && k.State == evidence.Sleeping })
+	})
+	e := pod.read(t, h)
+
+	k := taskOf(t, e.Tasks, reader)
+	m := k.Probe.Mount
+	if m == nil || m.Point != s.said["dir"] || m.Type != "fuse.dead" || m.Device != s.said["device"] || m.Source != "nowhere" || !strings.HasPrefix(k.Probe.Via, "fd ") {
+		t.Fatalf("probe %+v, mount %+v", k.Probe, m)
+	}
+	if m.FUSEWaiting == nil || *m.FUSEWaiting < 2 {
+		t.Errorf("waiting requests %v", m.FUSEWaiting)
+	}
+	if k.Probe.Syscall != "read" || !slices.ContainsFunc(k.Probe.Stack, func(f string) bool { return strings.HasPrefix(f, "fuse_") }) {
+		t.Errorf("probe %+v", k.Probe)
+	}
+
+	// It exits, for ever, in state S with nothing pending.
+	// The descriptors are closed by whichever thread ends last.
+	i := slices.IndexFunc(e.Tasks, func(k evidence.Task) bool { return k.PID == closer && k.State == evidence.Sleeping })
+	if i < 0 {
+		t.Fatalf("no thread of %d is asleep: %+v", closer, e.Tasks)
+	}
+	k = &e.Tasks[i]
+	if k.Probe == nil || !k.Exiting() || k.Probe.Wchan != "request_wait_answer" {
+		t.Fatalf("exiting task %+v, probe %+v", k, k.Probe)
+	}
+	// Its file is gone, and two requests wait on the only connection.
+	if m := k.Probe.Mount; m != nil && m.Device != s.said["device"] {
+		t.Errorf("mount of the exiting task %+v", m)
+	}
+
+	// ReadProcess finds the sleepers of a service that wait for a daemon.
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	is, err := h.blocked(ctx, &status{Task: *k})
+	if err != nil || !is {
+		t.Errorf("a task in request_wait_answer is not blocked: %v", err)
+	}
+	all, err := h.ReadBlocked(ctx)
+	if err != nil {
+		t.Error(err)
+	}
+	b := taskOf(t, all, reader)
+	if b.Owner != pod.uid || b.Container != pod.container || b.Probe == nil {
+		t.Errorf("blocked task %+v", b)
+	}
+}
+
+func TestCulpritFrozen(t *testing.T) {
+	requireRoot(t)
+	if _, err := os.Stat("/dev/loop-control"); err != nil {
+		t.Skipf("needs loop devices: %v", err)
+	}
+	pod, h := newTestPod(t), newHost(t)
+	s := start(t, unix.CLONE_NEWNS, "scene-frozen", "write file", "create new")
+	writer, creator := s.number(t, "write"), s.number(t, "create")
+	pod.add(t, writer)
+	pod.add(t, creator)
+	waitFor(t, writer, "percpu_rwsem_wait")
+	waitFor(t, creator, "percpu_rwsem_wait")
+	e := pod.read(t, h)
+	for tid, via := range map[int]string{writer: "fd ", creator: "path"} {
+		k := taskOf(t, e.Tasks, tid)
+		if k.State != evidence.Uninterruptible || k.Probe == nil || k.Probe.Wchan != "percpu_rwsem_wait" {
+			t.Fatalf("task %+v, probe %+v", k, k.Probe)
+		}
+		m := k.Probe.Mount
+		if m == nil || m.Type != "ext4" || m.Point != s.said["dir"] || !strings.HasPrefix(m.Source, "/dev/loop") || !strings.HasPrefix(k.Probe.Via, via) {
+			t.Errorf("%s: mount %+v, via %q", k.Probe.Syscall, m, k.Probe.Via)
+		}
+	}
+	if err := syscall.Kill(writer, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(50 * time.Millisecond)
+	if k := taskOf(t, pod.read(t, h).Tasks, writer); !k.Killed() || k.State != evidence.Uninterruptible {
+		t.Errorf("killed writer %+v", k)
+	}
+}
