@@ -35,7 +35,7 @@ race: $(PROMTOOL) ## unit tests and those on this machine's own /proc, with the 
 	cd test/cluster && CGO_ENABLED=1 go test -race ./...
 
 e2e: image bin/victim cluster-up ## real incidents on a real cluster
-	go test -count=1 -timeout 40m -tags e2e ./test/e2e
+	go test -count=1 -timeout 40m -parallel 32 -tags e2e ./test/e2e
 
 lint: $(LINTER) ## vet and linters
 	go vet -tags e2e ./...

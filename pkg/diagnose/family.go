@@ -56,10 +56,7 @@ func familyOf(t *evidence.Task) string {
 		}
 	}
 	if m := backing(t.Probe.Mount); m != nil {
-		if strings.HasPrefix(m.Type, "fuse") {
-			return familyFUSE
-		}
-		if f, ok := networkTypes[m.Type]; ok {
+		if f := familyOfType(m.Type); f != "" {
 			return f
 		}
 		if strings.HasPrefix(m.Source, "/dev/") {
@@ -67,6 +64,15 @@ func familyOf(t *evidence.Task) string {
 		}
 	}
 	return familyOther
+}
+
+// familyOfType is the family of a file system that has a server or a daemon, ""
+// for others.
+func familyOfType(fstype string) string {
+	if fstype == "fuse" || strings.HasPrefix(fstype, "fuse.") || fstype == "fuseblk" {
+		return familyFUSE
+	}
+	return networkTypes[fstype]
 }
 
 // frozenFilesystem recognises a writer that waits until its file system is

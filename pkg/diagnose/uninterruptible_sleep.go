@@ -146,10 +146,34 @@ func unkillableFinding(p *evidence.Pod, tasks []*evidence.Task) Finding {
 	if n := len(tasks) - 1; n > 0 {
 		f.Values["more"] = fmt.Sprintf(" (and %s more like it)", count(n, "thread"))
 	}
-	if t.Probe != nil && t.Probe.Mount != nil {
-		mountValues(f.Values, t.Probe.Mount)
+	if m := culprit(p, t); m != nil {
+		mountValues(f.Values, m)
 	}
 	return f
+}
+
+// culprit is the mount that a task hangs on. A close, or the end of a process,
+// leaves no descriptor to follow: then it is the pod's only volume of the kind
+// that the kernel stack shows, or none, because a wrong name is worse.
+func culprit(p *evidence.Pod, t *evidence.Task) *evidence.Mount {
+	if t.Probe == nil {
+		return nil
+	}
+	if t.Probe.Mount != nil {
+		return t.Probe.Mount
+	}
+	var only *evidence.Mount
+	for i := range p.Mounts {
+		m := &p.Mounts[i]
+		if f := familyOfType(m.Type); f == "" || f != familyOf(t) {
+			continue
+		}
+		if only != nil && only.Device != m.Device {
+			return nil
+		}
+		only = m
+	}
+	return only
 }
 
 // mountValues fills in what is said about a culprit's mount.
@@ -160,7 +184,7 @@ func mountValues(v map[string]string, m *evidence.Mount) {
 	v["fstype"] = b.Type
 	v["server"] = bound(cmp.Or(b.Server, b.Source), 120)
 	v["connection"] = minor(b.Device)
-	on := fmt.Sprintf(" on %s, mounted at %s", b.Type, bound(b.Point, 150))
+	on := fmt.Sprintf(" on %s, mounted at %s", b.Type, bound(b.Point, 180))
 	var more []string
 	if b.HostPoint != "" && b.HostPoint != b.Point {
 		more = append(more, "on the node "+bound(b.HostPoint, 150))

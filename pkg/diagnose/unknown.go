@@ -35,11 +35,14 @@ func unknown(p *evidence.Pod, ruledOut []string) Finding {
 		v["ruledout"] = bound(strings.Join(ruledOut, ", "), 300)
 	}
 	var left []string
-	if n := len(appTasks(p)); n > 0 {
-		left = append(left, count(n, "thread"))
+	if len(appTasks(p)) > 0 {
+		left = append(left, "processes")
 	}
-	if n := len(p.Mounts); n > 0 {
-		left = append(left, count(n, "mount"))
+	if len(p.Mounts) > 0 {
+		left = append(left, "mounts")
+	}
+	if len(p.Cgroups) > 0 {
+		left = append(left, "its cgroup")
 	}
 	if len(left) > 0 {
 		v["left"] = " (left on the node: " + strings.Join(left, ", ") + ")"

@@ -339,7 +339,7 @@ func apiServerStopped(t *testing.T, c *scenario.Cluster) {
 		t.Fatal(err)
 	}
 	r := start(t, c, scenario.Another("api-stopped"))
-	if err := c.Component(t.Context(), "stop", "kube-apiserver"); err != nil {
+	if err := c.Component(t.Context(), "stop", "--now", "kube-apiserver"); err != nil {
 		t.Fatal(err)
 	}
 	stopped := time.Now()

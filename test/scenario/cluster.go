@@ -86,9 +86,10 @@ func (c *Cluster) Apply(ctx context.Context, manifest string) error {
 	return err
 }
 
-// Component stops or starts a part of the control plane.
-func (c *Cluster) Component(ctx context.Context, action, name string) error {
-	_, err := c.run(ctx, "", action, name)
+// Component stops ("stop", "--now", NAME) or starts ("start", NAME) a part of
+// the control plane.
+func (c *Cluster) Component(ctx context.Context, args ...string) error {
+	_, err := c.run(ctx, "", args...)
 	return err
 }
 

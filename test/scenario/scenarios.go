@@ -96,16 +96,16 @@ exit 1`,
 	}
 }
 
+// nfsServer is the address of the first node, which exports /export to itself.
+const nfsServer = "10.0.2.15"
+
 func nfsServerGone() Scenario {
 	return Scenario{
 		Name:  "nfs-server-gone",
 		Story: "the NFS server is gone while the pod has written data that has not reached it",
-		Pod: withVolume(pod(5, BusyboxImage, "sh", "-c", "trap 'exit 0' TERM; while true; do dd if=/dev/zero of=/data/f bs=64k count=64 2>/dev/null; done"),
-			"share", corev1.VolumeSource{NFS: &corev1.NFSVolumeSource{Server: "127.0.0.1", Path: "/export"}}),
-		Prepare: onNode(`mkdir -p /export
-echo '/export *(rw,no_root_squash,insecure,no_subtree_check,fsid=0)' >/etc/exports
-systemctl start nfs-server
-exportfs -ra`),
+		Pod: withVolume(pod(5, VictimImage, "/victim", "dirty", "/data/f"),
+			"share", corev1.VolumeSource{NFS: &corev1.NFSVolumeSource{Server: nfsServer, Path: "/export"}}),
+		Prepare: onNode("systemctl start nfs-server"),
 		Break: onNode(`iptables -I INPUT -p tcp --dport 2049 -j DROP
 iptables -I OUTPUT -p tcp --sport 2049 -j DROP
 sleep 8`),
@@ -114,7 +114,7 @@ sleep 8`),
 done
 exit 1`,
 		Cause: "NetworkFilesystemUnreachable",
-		Says:  []string{"volume share", "NFS server 127.0.0.1", "kubelet's thread", "rpc_wait_bit_killable", "kubernetes.io~nfs/share"},
+		Says:  []string{"volume share", "NFS server " + nfsServer, "kubelet's thread", "rpc_wait_bit_killable", "kubernetes.io~nfs/share"},
 		Heal: onNode(`iptables -D INPUT -p tcp --dport 2049 -j DROP
 iptables -D OUTPUT -p tcp --sport 2049 -j DROP`),
 	}

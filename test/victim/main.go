@@ -17,6 +17,7 @@ func init() { runtime.LockOSThread() }
 
 const usage = `victim write PATH                writes to the file for ever
 victim write-behind-zombie PATH  the same in a second thread; the first one ends
+victim dirty PATH                keeps dirty pages of the file, which it has closed
 victim drain SECONDS             ends that long after SIGTERM`
 
 func main() {
@@ -37,6 +38,8 @@ func main() {
 		// exit(2) ends one thread only: the first one, which becomes a zombie.
 		_, _, errno := syscall.Syscall(syscall.SYS_EXIT, 0, 0, 0)
 		err = errno
+	case "dirty":
+		err = dirty(arg)
 	case "drain":
 		err = drain(arg)
 	default:
@@ -59,6 +62,32 @@ func write(path string) error {
 		}
 		time.Sleep(100 * time.Millisecond)
 	}
+}
+
+// dirty maps the file, closes it and makes one page after the other dirty. The
+// kernel writes them back later, and nobody waits for that when the process
+// ends: unlike close(2), the end of a mapping flushes nothing.
+func dirty(path string) error {
+	const page, pages = 4096, 4096
+	fd, err := syscall.Open(path, syscall.O_CREAT|syscall.O_RDWR|syscall.O_CLOEXEC, 0o644)
+	if err != nil {
+		return fmt.Errorf("open %s: %w", path, err)
+	}
+	if err := syscall.Ftruncate(fd, page*pages); err != nil {
+		return fmt.Errorf("size %s: %w", path, err)
+	}
+	mem, err := syscall.Mmap(fd, 0, page*pages, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_SHARED)
+	if err != nil {
+		return fmt.Errorf("map %s: %w", path, err)
+	}
+	if err := syscall.Close(fd); err != nil {
+		return fmt.Errorf("close %s: %w", path, err)
+	}
+	for i := range pages {
+		mem[i*page] = 1
+		time.Sleep(200 * time.Millisecond)
+	}
+	select {}
 }
 
 func drain(seconds string) error {

@@ -1,0 +1,97 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/nodeagent-io/nodeagent/pkg/agent"
+	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
+	"github.com/nodeagent-io/nodeagent/pkg/evidence"
+)
+
+// between is the time between the two readings of a capture: long enough for
+// rules that ask what has not moved.
+const between = diagnose.Stuck + 500*time.Millisecond
+
+func captureCommand() *cobra.Command {
+	var o hostOptions
+	var kubeconfig string
+	cmd := &cobra.Command{
+		Use:   "capture NAMESPACE/POD",
+		Short: "Print the evidence about a terminating pod of this node as JSON",
+		Long: `Capture takes two readings of everything that nodeagent looks at for a pod and
+prints the second one. It holds no environment, no arguments, no annotations and
+no file names, so it can be attached to an issue. In a cluster:
+
+  kubectl -n nodeagent-system exec POD-OF-NODEAGENT -- /nodeagent capture NAMESPACE/POD`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := o.check(); err != nil {
+				return err
+			}
+			namespace, name, ok := strings.Cut(args[0], "/")
+			if !ok || namespace == "" || name == "" {
+				return fmt.Errorf("%q is not NAMESPACE/POD", args[0])
+			}
+			ctx, cancel := context.WithTimeout(cmd.Context(), time.Minute)
+			defer cancel()
+			p, err := capture(ctx, &o, kubeconfig, namespace, name)
+			if err != nil {
+				return err
+			}
+			e := json.NewEncoder(cmd.OutOrStdout())
+			e.SetIndent("", "  ")
+			return e.Encode(p)
+		},
+	}
+	o.addFlags(cmd.Flags())
+	cmd.Flags().StringVar(&kubeconfig, "kubeconfig", os.Getenv("KUBECONFIG"), "kubeconfig file; without one the pod's service account is used (environment: KUBECONFIG)")
+	return cmd
+}
+
+func capture(ctx context.Context, o *hostOptions, kubeconfig, namespace, name string) (*evidence.Pod, error) {
+	client, err := newClient(kubeconfig)
+	if err != nil {
+		return nil, err
+	}
+	pod, err := client.CoreV1().Pods(namespace).Get(ctx, name, metav1.GetOptions{})
+	if err != nil {
+		return nil, err
+	}
+	if pod.Spec.NodeName != o.nodeName {
+		return nil, fmt.Errorf("pod %s/%s is on node %q, this is %q; ask the nodeagent of that node", namespace, name, pod.Spec.NodeName, o.nodeName)
+	}
+	if pod.DeletionTimestamp == nil {
+		return nil, fmt.Errorf("pod %s/%s is not terminating", namespace, name)
+	}
+	h, err := o.open()
+	if err != nil {
+		return nil, err
+	}
+	defer h.close()
+	var first *evidence.Pod
+	var node *evidence.Node
+	for {
+		e := agent.Seed(pod, time.Now())
+		e.Node = h.node(ctx, true)
+		e.Node.Since(node, e.Time)
+		h.gather(ctx, e)
+		e.Since(first)
+		if first != nil {
+			return e, nil
+		}
+		first, node = e, &e.Node
+		select {
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-time.After(between):
+		}
+	}
+}

@@ -1,0 +1,37 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
+)
+
+func explainCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "explain [CAUSE]",
+		Short: "Tell what a cause means and what to do; without one, list all",
+		Args:  cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			causes := diagnose.Causes()
+			if len(args) == 0 {
+				w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
+				for _, r := range causes {
+					first, _, _ := strings.Cut(r.Doc.Meaning, ". ")
+					fmt.Fprintf(w, "%s\t%s\t%s.\n", r.Cause, r.Doc.Layer, strings.TrimSuffix(first, "."))
+				}
+				return w.Flush()
+			}
+			for _, r := range causes {
+				if strings.EqualFold(r.Cause, args[0]) {
+					fmt.Fprint(cmd.OutOrStdout(), r.Page())
+					return nil
+				}
+			}
+			return fmt.Errorf("no cause is called %q; nodeagent explain lists them", args[0])
+		},
+	}
+}
