@@ -199,7 +199,7 @@ func TestReadPod(t *testing.T) {
 	e2 := &evidence.Pod{Time: time.Now(), RuntimeUID: pod.uid, Containers: []evidence.Container{{ID: pod.container, Task: evidence.ShimTask{PID: v.pid()}}}}
 	h.ReadPod(ctx, e2)
 	k = taskOf(t, e2.Tasks, v.pid())
-	if k.Probe == nil || k.Probe.Syscall == "" || k.Probe.Start == 0 || k.Probe.Flags == 0 || !strings.HasPrefix(k.Probe.Exe, "proc.test") || k.Probe.Wchan == "" || len(k.Probe.Stack) == 0 {
+	if k.Probe == nil || k.Probe.Syscall == "" || k.Probe.Start == 0 || k.Probe.Flags == 0 || k.Probe.Exe != ownName(t) || k.Probe.Wchan == "" || len(k.Probe.Stack) == 0 {
 		t.Errorf("probe %+v, missing %v", k.Probe, e2.Missing)
 	}
 
@@ -403,4 +403,13 @@ func TestReadMountinfoMany(t *testing.T) {
 	if m == nil || !strings.HasSuffix(m.point, "/a blank\\and\ttab 4999") {
 		t.Errorf("mount %+v", m)
 	}
+}
+
+func ownName(t testing.TB) string {
+	t.Helper()
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return filepath.Base(exe)
 }

@@ -95,6 +95,7 @@ func victim(what string, args []string) error {
 		ready()
 		time.Sleep(time.Hour)
 	case "write":
+		onLeader()
 		f, err := os.OpenFile(args[0], os.O_WRONLY, 0)
 		if err != nil {
 			return err
@@ -103,10 +104,12 @@ func victim(what string, args []string) error {
 		_, err = f.Write([]byte("more\n"))
 		return err
 	case "create":
+		onLeader()
 		ready()
 		_, err := os.OpenFile(args[0], os.O_WRONLY|os.O_CREATE, 0o600)
 		return err
 	case "read":
+		onLeader()
 		fd, err := unix.Open(args[0], unix.O_RDONLY, 0)
 		if err != nil {
 			return err
@@ -115,6 +118,7 @@ func victim(what string, args []string) error {
 		_, err = unix.Read(fd, make([]byte, 100))
 		return err
 	case "exec":
+		onLeader()
 		// The descriptor is closed inside execve, by which time the process
 		// holds its exec_update_lock.
 		if _, err := unix.Open(args[0], unix.O_RDONLY|unix.O_CLOEXEC, 0); err != nil {
