@@ -121,7 +121,7 @@ func (p *Prober) Abandoned() int {
 	return len(p.abandoned)
 }
 
-func (p *Prober) init() {
+func (p *Prober) prepare() {
 	p.once.Do(func() {
 		p.turn = make(chan struct{}, 1)
 		p.turn <- struct{}{}
@@ -142,7 +142,7 @@ func (p *Prober) init() {
 
 // Close ends the helper. It does not wait for one that cannot be ended.
 func (p *Prober) Close() {
-	p.init()
+	p.prepare()
 	p.closeOnce.Do(func() {
 		close(p.closing)
 		<-p.turn // never given back
@@ -202,7 +202,7 @@ func startHelper(argv []string) (*helper, error) {
 // ask puts a question to the helper. The answer is what it has seen, also with
 // an error: with a *hungError it is what it saw before the file that hung.
 func (p *Prober) ask(ctx context.Context, q request) (seen, error) {
-	p.init()
+	p.prepare()
 	select {
 	case <-p.turn:
 	case <-ctx.Done():
