@@ -410,6 +410,7 @@ func sceneFUSE(victims []string) error {
 	if err := unix.Mount("fusectl", conns, "fusectl", 0, ""); err != nil {
 		return err
 	}
+	defer unix.Unmount(conns, unix.MNT_DETACH)
 	dead := &deadFS{fuse.NewDefaultRawFileSystem(), make(chan struct{})}
 	server, err := fuse.NewServer(dead, dir, &fuse.MountOptions{Name: "dead", FsName: "nowhere", DirectMountStrict: true, DirectMount: true})
 	if err != nil {
