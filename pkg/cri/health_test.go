@@ -91,7 +91,7 @@ func TestHealthOfOneThatOnlyListens(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer l.Close()
+	defer func() { _ = l.Close() }()
 	r, clock := open(t, socket, short)
 	for i := range 3 {
 		got := r.Health(context.Background())
@@ -105,7 +105,7 @@ func TestHealthOfOneThatOnlyListens(t *testing.T) {
 func TestHealthOfAStuckDatabase(t *testing.T) {
 	s := newServer()
 	socket, _ := s.serve(t, nil)
-	r, _ := open(t, socket, short)
+	r, _ := open(t, socket, 500*time.Millisecond) // it has to tell its version within that
 	s.set(func() { s.hangs["record"] = true })
 	got := r.Health(context.Background())
 	if got.Attempts != 1 || !strings.Contains(got.Error, "metadata database") {
@@ -158,15 +158,15 @@ func TestHealthOfOthers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer l.Close()
+	defer func() { _ = l.Close() }()
 	go func() {
 		for {
 			c, err := l.Accept()
 			if err != nil {
 				return
 			}
-			c.Write([]byte("HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n"))
-			c.Close()
+			_, _ = c.Write([]byte("HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n"))
+			_ = c.Close()
 		}
 	}()
 	broken := newServer()
@@ -254,7 +254,7 @@ func TestNothingLeaks(t *testing.T) {
 		clock.move(healthPause)
 	}
 	settle(t, connected, "after questions to a hung containerd")
-	r.Close()
+	_ = r.Close()
 	settle(t, before, "after Close")
 
 	socket = filepath.Join(shortDir(t), "s.sock")
@@ -262,14 +262,14 @@ func TestNothingLeaks(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer l.Close()
+	defer func() { _ = l.Close() }()
 	before = runtime.NumGoroutine()
 	r, clock = open(t, socket, 5*time.Millisecond)
 	for range 50 {
 		r.Health(context.Background())
 		clock.move(healthPause)
 	}
-	r.Close()
+	_ = r.Close()
 	settle(t, before, "after connections that were never accepted")
 }
 

@@ -84,7 +84,7 @@ func (r *Runtime) readContainer(ctx context.Context, c *connection, pod string, 
 	task, due := r.silences.due(l.id, now)
 	into.Task = task
 	if !due {
-		return fmt.Errorf("the shim does not answer about container %s: not asked again for a while", into.Name)
+		return fmt.Errorf("the shim does not answer about container %s", into.Name)
 	}
 	if !hasTime(ctx, r.task) {
 		return fmt.Errorf("the shim was not asked about container %s: no time was left for it", into.Name)
@@ -100,7 +100,7 @@ func (r *Runtime) readContainer(ctx context.Context, c *connection, pod string, 
 		return fmt.Errorf("ask the shim about container %s: %w", into.Name, err)
 	case silent(err):
 		into.Task = r.silences.unanswered(pod, l.id, now)
-		return fmt.Errorf("the shim does not answer about container %s within its deadline", into.Name)
+		return fmt.Errorf("the shim does not answer about container %s", into.Name)
 	}
 	r.silences.answered(l.id) // an error is no silence
 	into.Task = evidence.ShimTask{Asked: now}

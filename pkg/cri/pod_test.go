@@ -26,7 +26,7 @@ func shortDir(t *testing.T) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { os.RemoveAll(dir) })
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	return dir
 }
 
@@ -125,7 +125,8 @@ func TestReadPod(t *testing.T) {
 func TestReadPodWithAHungShim(t *testing.T) {
 	s := newServer()
 	podOf(s, "uid", 2)
-	s.hangs["task c0-id"] = true
+	// containerd gives up on the shim before we do, and says so.
+	s.fails["task c0-id"] = status.Error(codes.DeadlineExceeded, "context deadline exceeded")
 	socket, _ := s.serve(t, nil)
 	r, clock := open(t, socket, long)
 	read := func() *evidence.Pod {
@@ -145,10 +146,6 @@ func TestReadPodWithAHungShim(t *testing.T) {
 		{shimPause - shimRetry, 3, shimRetry + shimPause},
 	} {
 		clock.move(step.after)
-		r.task = long
-		if due := s.count("task c0-id") < step.attempts; due {
-			r.task = 200 * time.Millisecond // c1 has to answer within it
-		}
 		p := read()
 		want := evidence.ShimTask{UnansweredSince: noon, Attempts: step.attempts, Asked: noon.Add(step.asked)}
 		if diff := cmp.Diff(want, p.Containers[0].Task); diff != "" {
@@ -165,8 +162,7 @@ func TestReadPodWithAHungShim(t *testing.T) {
 		}
 	}
 
-	s.set(func() { s.hangs = map[string]bool{} })
-	r.task = long
+	s.set(func() { s.fails = map[string]error{} })
 	clock.move(shimPause)
 	p := read()
 	if diff := cmp.Diff(evidence.ShimTask{Status: "running", PID: 4000, Asked: clock.now()}, p.Containers[0].Task); diff != "" {
@@ -177,22 +173,30 @@ func TestReadPodWithAHungShim(t *testing.T) {
 	}
 }
 
-// containerd gives up on a shim before we do, and says so.
-func TestReadPodWhenContainerdGivesUp(t *testing.T) {
+// Neither the shim nor containerd says anything.
+func TestReadPodOwnDeadline(t *testing.T) {
 	s := newServer()
 	podOf(s, "uid", 1)
-	s.fails["task"] = status.Error(codes.DeadlineExceeded, "context deadline exceeded")
+	s.hangs["task"] = true
 	socket, _ := s.serve(t, nil)
 	r, _ := open(t, socket, long)
+	r.task = short
 	p := &evidence.Pod{RuntimeUID: "uid"}
 	r.ReadPod(context.Background(), p)
 	if diff := cmp.Diff(evidence.ShimTask{UnansweredSince: noon, Attempts: 1, Asked: noon}, p.Containers[0].Task); diff != "" {
 		t.Error(diff)
 	}
+}
 
-	s.set(func() { s.fails["task"] = status.Error(codes.Unavailable, "ttrpc: closed") })
-	r.silences.answered("c0-id")
-	p = &evidence.Pod{RuntimeUID: "uid"}
+// A shim that is dead is no silent one.
+func TestReadPodWithADeadShim(t *testing.T) {
+	s := newServer()
+	podOf(s, "uid", 1)
+	s.fails["task"] = status.Error(codes.Unavailable, "ttrpc: closed")
+	socket, _ := s.serve(t, nil)
+	r, _ := open(t, socket, long)
+	r.silences.unanswered("uid", "c0-id", noon.Add(-shimPause))
+	p := &evidence.Pod{RuntimeUID: "uid"}
 	r.ReadPod(context.Background(), p)
 	if diff := cmp.Diff(evidence.ShimTask{Asked: noon}, p.Containers[0].Task); diff != "" {
 		t.Error(diff)
@@ -206,7 +210,8 @@ func TestReadPodWithoutContainerd(t *testing.T) {
 	s := newServer()
 	podOf(s, "uid", 1)
 	socket, _ := s.serve(t, nil)
-	r, _ := open(t, socket, short)
+	r, _ := open(t, socket, long)
+	r.read = short
 	p := &evidence.Pod{RuntimeUID: "uid", Node: evidence.Node{Containerd: evidence.ContainerdService{
 		Error: "no answer", UnansweredSince: noon, Attempts: 1,
 	}}}

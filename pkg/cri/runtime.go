@@ -134,7 +134,7 @@ func (r *Runtime) renew() (*connection, error) {
 	if err != nil {
 		return nil, err
 	}
-	r.conn.Close()
+	_ = r.conn.Close() // it is of no use any more
 	r.conn = c
 	return c, nil
 }
@@ -156,7 +156,7 @@ func dial(path string) (*connection, error) {
 	}
 	c.ClientConn, c.cri = conn, runtimeapi.NewRuntimeServiceClient(conn)
 	if c.containerd, err = client.NewWithConn(conn); err != nil {
-		conn.Close()
+		_ = conn.Close()
 		return nil, fmt.Errorf("containerd's socket %s: %w", path, err)
 	}
 	return c, nil

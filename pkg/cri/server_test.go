@@ -56,7 +56,7 @@ func (s *server) serve(t *testing.T, register func(*grpc.Server)) (socket string
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { os.RemoveAll(dir) })
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	socket = filepath.Join(dir, "s.sock")
 	return socket, s.serveAt(t, socket, register)
 }
@@ -78,7 +78,7 @@ func (s *server) serveAt(t *testing.T, socket string, register func(*grpc.Server
 		register(g)
 	}
 	done := make(chan struct{})
-	go func() { defer close(done); g.Serve(l) }()
+	go func() { defer close(done); _ = g.Serve(l) }()
 	stop = sync.OnceFunc(func() { g.Stop(); <-done })
 	t.Cleanup(stop)
 	return stop
@@ -270,7 +270,7 @@ func open(t *testing.T, socket string, deadline time.Duration) (*Runtime, *clock
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { r.Close() })
+	t.Cleanup(func() { _ = r.Close() })
 	c := &clock{t: noon}
 	r.now = c.now
 	r.health, r.read, r.task = deadline, deadline, deadline

@@ -1,0 +1,233 @@
+package kubelet
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"os"
+	"strings"
+	"sync/atomic"
+	"time"
+)
+
+// deadline is how long the answer may take, with the connection.
+const deadline = 3 * time.Second
+
+// The most bytes that are read of an answer, and told of it.
+const (
+	maxBody = 16 << 10
+	maxTold = 200
+)
+
+// serviceAccount is where a pod finds the authority of its cluster and its own
+// token.
+const serviceAccount = "/var/run/secrets/kubernetes.io/serviceaccount/"
+
+// A Client asks one kubelet. Its fields may be set before the first question;
+// its methods may be called side by side.
+type Client struct {
+	// URL is what is asked.
+	URL string
+	// NodeName is a name that the kubelet's certificate may carry instead of
+	// the host in URL; certificates that a kubelet signs itself do.
+	NodeName string
+	// CAFile holds the certificates that the kubelet's is verified with, in
+	// PEM form. TokenFile holds the token that a verified kubelet gets. Both
+	// are read for each question, because both are replaced from time to time;
+	// they may be absent.
+	CAFile    string
+	TokenFile string
+
+	limit   time.Duration
+	reached atomic.Bool // has answered at least once
+}
+
+// New prepares to ask the kubelet at the node's address (status.hostIP of the
+// agent's own pod) with the pod's service account. Without an address it is the
+// kubelet's own port on the loopback address, for an agent in the host's
+// network.
+func New(nodeIP string) (*Client, error) {
+	c := &Client{
+		URL:       "http://127.0.0.1:10248/healthz",
+		CAFile:    serviceAccount + "ca.crt",
+		TokenFile: serviceAccount + "token",
+		limit:     deadline,
+	}
+	if nodeIP == "" {
+		return c, nil
+	}
+	addr, err := netip.ParseAddr(nodeIP)
+	if err != nil {
+		return nil, fmt.Errorf("the address of the node: %w", err)
+	}
+	c.URL = "https://" + netip.AddrPortFrom(addr, 10250).String() + "/healthz"
+	return c, nil
+}
+
+// Health gives what Check does, and "" when it could not tell.
+func (c *Client) Health(ctx context.Context) string {
+	health, err := c.Check(ctx)
+	if err != nil {
+		return ""
+	}
+	return health
+}
+
+// Check asks the kubelet for its health: "ok", which of its checks fail, or
+// that it does not answer, in at most 200 bytes. It takes at most three
+// seconds. The error says why the health is not known.
+//
+// That there is no answer says something of the kubelet only when there has
+// been one before: a network policy may keep the agent from it. The agent does
+// not start without a kubelet that works.
+func (c *Client) Check(ctx context.Context) (string, error) {
+	u, err := url.Parse(c.URL)
+	if err != nil {
+		return "", fmt.Errorf("the kubelet's address: %w", err)
+	}
+	qctx, cancel := context.WithTimeout(ctx, c.limit)
+	defer cancel()
+	a, err := c.ask(qctx, u)
+	switch {
+	case err == nil:
+		c.reached.Store(true)
+		return a.health(u.Host)
+	case ctx.Err() != nil: // the caller's time, not the kubelet's
+		return "", fmt.Errorf("the question to the kubelet was called off: %w", context.Cause(ctx))
+	case !c.reached.Load():
+		return "", fmt.Errorf("the kubelet at %s has never answered, and may be out of reach: %w", u.Host, err)
+	case qctx.Err() != nil:
+		return bound(fmt.Sprintf("no answer from %s within %s", u.Host, c.limit)), nil
+	}
+	return bound(err.Error()), nil
+}
+
+// An answer is what the kubelet said.
+type answer struct {
+	code int
+	body string
+	// unverified says why the certificate does not prove that this is the
+	// kubelet; nil when it does, or where there is none.
+	unverified error
+	token      bool // the token was sent
+}
+
+// ask puts the question on a connection of its own, so that one that was
+// established before the kubelet hung cannot hide it.
+func (c *Client) ask(ctx context.Context, u *url.URL) (answer, error) {
+	conn, err := new(net.Dialer).DialContext(ctx, "tcp", u.Host)
+	if err != nil {
+		return answer{}, err
+	}
+	defer func() { _ = conn.Close() }()
+
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), nil)
+	if err != nil {
+		return answer{}, err
+	}
+	var a answer
+	if u.Scheme == "https" {
+		t := tls.Client(conn, &tls.Config{
+			MinVersion: tls.VersionTLS12,
+			// Verified below: an unverified kubelet is spoken to, but not trusted.
+			InsecureSkipVerify: true, //nolint:gosec
+		})
+		if err := t.HandshakeContext(ctx); err != nil {
+			return answer{}, fmt.Errorf("TLS with %s: %w", u.Host, err)
+		}
+		conn = t
+		if a.unverified = c.verify(t.ConnectionState().PeerCertificates, u.Hostname()); a.unverified == nil {
+			if token, err := os.ReadFile(c.TokenFile); err == nil && len(token) > 0 {
+				req.Header.Set("Authorization", "Bearer "+strings.TrimSpace(string(token)))
+				a.token = true
+			}
+		}
+	}
+
+	// This very connection is used, so that what was verified is what is asked.
+	given := func(context.Context, string, string) (net.Conn, error) { return conn, nil }
+	transport := &http.Transport{DialContext: given, DialTLSContext: given, DisableKeepAlives: true, MaxResponseHeaderBytes: maxBody}
+	defer transport.CloseIdleConnections()
+	resp, err := transport.RoundTrip(req)
+	if err != nil {
+		return answer{}, err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	body, err := io.ReadAll(io.LimitReader(resp.Body, maxBody))
+	if err != nil {
+		return answer{}, fmt.Errorf("read the answer of %s: %w", u.Host, err)
+	}
+	a.code, a.body = resp.StatusCode, string(body)
+	return a, nil
+}
+
+// verify checks that a known authority has signed the certificate for the node.
+func (c *Client) verify(chain []*x509.Certificate, host string) error {
+	pem, err := os.ReadFile(c.CAFile)
+	if err != nil {
+		return err
+	}
+	roots := x509.NewCertPool()
+	if !roots.AppendCertsFromPEM(pem) {
+		return fmt.Errorf("no certificates in %s", c.CAFile)
+	}
+	if len(chain) == 0 {
+		return errors.New("no certificate")
+	}
+	between := x509.NewCertPool()
+	for _, cert := range chain[1:] {
+		between.AddCert(cert)
+	}
+	_, err = chain[0].Verify(x509.VerifyOptions{Roots: roots, Intermediates: between, DNSName: host})
+	if _, other := errors.AsType[x509.HostnameError](err); other && c.NodeName != "" {
+		_, err = chain[0].Verify(x509.VerifyOptions{Roots: roots, Intermediates: between, DNSName: c.NodeName})
+	}
+	return err
+}
+
+// health reads the answer. Checks that fail are a 500 with a line for each
+// (k8s.io/apiserver/pkg/server/healthz); a 500 without such lines is of the
+// kubelet's authentication, and tells of the API server rather than of it.
+func (a answer) health(host string) (string, error) {
+	switch failing := failingChecks(a.body); {
+	case a.code == http.StatusOK:
+		return "ok", nil
+	case a.code == http.StatusInternalServerError && failing != "":
+		return bound("failing checks: " + failing), nil
+	case a.unverified != nil:
+		return "", fmt.Errorf("the kubelet at %s serves, but does not prove that it is this node's, and is not sent the token: %w", host, a.unverified)
+	case a.code == http.StatusUnauthorized && !a.token:
+		return "", fmt.Errorf("the kubelet at %s serves, but there is no token to ask for its health with", host)
+	case a.code == http.StatusUnauthorized, a.code == http.StatusForbidden:
+		return "", fmt.Errorf("the kubelet at %s does not tell its health (%d): the service account needs get on nodes/healthz", host, a.code)
+	}
+	return "", fmt.Errorf("the kubelet at %s answers %d to the question for its health", host, a.code)
+}
+
+// failingChecks takes the names of the checks from lines such as
+// "[-]syncloop failed: reason withheld".
+func failingChecks(body string) string {
+	var names []string
+	for line := range strings.Lines(body) {
+		if rest, ok := strings.CutPrefix(line, "[-]"); ok {
+			name, _, _ := strings.Cut(strings.TrimSpace(rest), " ")
+			names = append(names, name)
+		}
+	}
+	return strings.Join(names, ", ")
+}
+
+// bound cuts what is told of an answer.
+func bound(text string) string {
+	if len(text) > maxTold {
+		text = text[:maxTold]
+	}
+	return strings.ToValidUTF8(text, "")
+}
