@@ -143,7 +143,7 @@ func TestHealthRefusedBeforeAnyAnswer(t *testing.T) {
 		t.Fatal(err)
 	}
 	l.SetUnlinkOnClose(false)
-	l.Close()
+	_ = l.Close()
 	if got := r.Health(context.Background()); !got.Refused {
 		t.Errorf("a socket without a listener: %+v", got)
 	}
