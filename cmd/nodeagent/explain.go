@@ -20,8 +20,7 @@ func explainCommand() *cobra.Command {
 			if len(args) == 0 {
 				w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
 				for _, r := range causes {
-					first, _, _ := strings.Cut(r.Doc.Meaning, ". ")
-					fmt.Fprintf(w, "%s\t%s\t%s.\n", r.Cause, r.Doc.Layer, strings.TrimSuffix(first, "."))
+					fmt.Fprintf(w, "%s\t%s\t%s\n", r.Cause, r.Doc.Layer, r.Doc.Title)
 				}
 				return w.Flush()
 			}

@@ -57,6 +57,10 @@ type host struct {
 
 func (o *hostOptions) open() (*host, error) {
 	h := &host{name: o.nodeName, prober: new(proc.Prober)}
+	// By its own name, so that ps shows the helper as nodeagent.
+	if self, err := os.Executable(); err == nil {
+		h.prober.Argv = []string{self, "probe"}
+	}
 	h.proc = &proc.Host{Proc: o.proc, Cgroup: o.cgroup, FUSE: o.fuse, KubeletDir: o.kubeletDir, Prober: h.prober}
 	var err error
 	if h.runtime, err = cri.Open(o.containerd); err != nil {
@@ -65,7 +69,7 @@ func (o *hostOptions) open() (*host, error) {
 	if h.kubelet, err = kubelet.New(o.nodeIP); err != nil {
 		return nil, err
 	}
-	h.kubelet.NodeName = o.nodeName
+	h.kubelet.NodeName = o.nodeName // a kubelet that signs its own certificate puts its name there
 	return h, nil
 }
 

@@ -8,6 +8,7 @@ var AwaitingGracePeriod = &Rule{
 	Silent: true,
 	Doc: Doc{
 		Layer:   "api",
+		Title:   "the pod has time left",
 		Message: "the pod is inside its grace period, which ends at {deadline}",
 		Meaning: "The pod has been asked to stop and has time left to do so. This is normal, and nodeagent writes nothing about it. " +
 			"Only a cause that is proven to use up the whole grace period, such as SignalDroppedByPID1, is told before it ends.",

@@ -12,6 +12,7 @@ var ContainerdHung = &Rule{
 	Phases: []Phase{Runtime},
 	Doc: Doc{
 		Layer:   "runtime",
+		Title:   "containerd accepts questions and does not answer",
 		Message: "containerd{process} does not answer: repeated questions have got no answer since {since}. The kubelet cannot stop any container of this node",
 		Meaning: "The kubelet stops containers through containerd. While containerd hangs, no pod of the node can end, and after three minutes the node turns NotReady because its pod lifecycle event generator (PLEG) is blocked.",
 		Evidence: "Two questions for its version, three seconds or more apart, were not answered within two seconds, though the socket accepts connections. " +

@@ -12,6 +12,8 @@ import (
 type Doc struct {
 	// Layer is where the cause sits: signal, kernel, runtime, storage, api.
 	Layer string
+	// Title is the cause in a few words, for lists.
+	Title string
 	// Message is the sentence that stands on the pod.
 	Message string
 	// Meaning tells what the cause is; Evidence how it is recognised and told

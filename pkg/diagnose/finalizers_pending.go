@@ -18,6 +18,7 @@ var FinalizersPending = &Rule{
 	Needs:  []evidence.Source{evidence.Mounts, evidence.Cgroups, evidence.Containers},
 	Doc: Doc{
 		Layer: "api",
+		Title: "only the API object is left, because of a finalizer",
 		Message: "nothing of the pod is left on the node; the API object stays because of {finalizers}, " +
 			"which {owner} has to remove",
 		Meaning: "The kubelet has finished its work. The API server keeps the object until every finalizer has been removed by the controller that put it there, and one has not been.",

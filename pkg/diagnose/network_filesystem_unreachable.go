@@ -16,6 +16,7 @@ var NetworkFilesystemUnreachable = &Rule{
 	Needs:  []evidence.Source{evidence.Mounts, evidence.Kubelet},
 	Doc: Doc{
 		Layer: "storage",
+		Title: "the kubelet hangs on a volume whose server is gone",
 		Message: "volume {volume}: the {fstype} server {server} does not answer. The kubelet's thread {thread} hangs in {function} on the mount {mountpoint} (source {source}), " +
 			"so it cannot unmount the volume; no process of the pod is left",
 		Meaning: "The containers have ended, and the kubelet has to unmount the pod's volume. To do so it asks the file system about the mount point, the server does not answer, " +

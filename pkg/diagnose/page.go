@@ -11,7 +11,7 @@ import (
 func (r *Rule) Page() string {
 	var b strings.Builder
 	section := func(title, text string) { fmt.Fprintf(&b, "\n## %s\n\n%s\n", title, shown(text)) }
-	fmt.Fprintf(&b, "# %s\n\n", r.Cause)
+	fmt.Fprintf(&b, "# %s: %s\n\n", r.Cause, r.Doc.Title)
 	fmt.Fprintf(&b, "Layer: %s. %s\n", r.Doc.Layer, r.told())
 	fmt.Fprintf(&b, "\n> %s.\n", shown(r.Doc.Message))
 	section("What it means", r.Doc.Meaning)

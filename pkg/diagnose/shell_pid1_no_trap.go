@@ -10,6 +10,7 @@ var ShellPID1NoTrap = &Rule{
 	Needs: []evidence.Source{evidence.Processes, evidence.Containers, evidence.Suspects},
 	Doc: Doc{
 		Layer: "signal",
+		Title: "a shell as PID 1 keeps the stop signal from the program it runs",
 		Message: "container {container}: the shell {program} (PID {pid}) is PID 1 and has no trap for {signal}, so the kernel drops the signal and the program it runs, " +
 			"{child} (PID {childpid}), never gets it. Unless that ends by itself, the pod waits for SIGKILL at {deadline}",
 		Meaning: "The runtime signals only the first process of a container. A shell that started the program as a child does not pass the signal on, " +

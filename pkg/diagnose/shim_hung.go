@@ -14,6 +14,7 @@ var ShimHung = &Rule{
 	Needs:  []evidence.Source{evidence.Containers},
 	Doc: Doc{
 		Layer:   "runtime",
+		Title:   "the pod's shim lives and does not answer containerd",
 		Message: "the shim of this pod{process} does not answer containerd about {containers}, so the kubelet cannot stop it; containerd itself answers",
 		Meaning: "Each pod has a shim, a small process that starts, signals and reaps its containers for containerd. When it hangs, the stop request never reaches the container or its end is never seen. " +
 			"containerd does not end a hung shim by itself.",

@@ -9,6 +9,7 @@ var SignalDroppedByPID1 = &Rule{
 	Needs: []evidence.Source{evidence.Processes, evidence.Containers, evidence.Suspects},
 	Doc: Doc{
 		Layer: "signal",
+		Title: "PID 1 has no handler for the stop signal",
 		Message: "container {container}: its first process {program} (PID {pid}) has no handler for {signal}, and the kernel drops such a signal to PID 1. " +
 			"Unless it ends by itself, the pod waits for SIGKILL at {deadline}",
 		Meaning: "The first process of a container is PID 1 of its PID namespace. The kernel delivers to PID 1 only those signals for which it has installed a handler; " +

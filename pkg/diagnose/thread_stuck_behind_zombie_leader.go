@@ -13,6 +13,7 @@ var ThreadStuckBehindZombieLeader = &Rule{
 	Needs: []evidence.Source{evidence.Processes, evidence.Suspects, evidence.Cgroups},
 	Doc: Doc{
 		Layer:   "kernel",
+		Title:   "an unkillable thread behind a leader that looks like a zombie",
 		Message: "{where}process {process} looks like a zombie, but its thread {thread} ({comm}) has been killed and cannot die: it hangs in the kernel in {function}{on}{more}",
 		Meaning: "The first thread of the process has ended and shows as a zombie; another thread sleeps inside the kernel in a wait that no signal ends. " +
 			"The process cannot be reaped before its last thread has ended, so the shim waits for ever. ps shows only the zombie, without the thread that holds it.",

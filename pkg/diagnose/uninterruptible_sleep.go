@@ -68,6 +68,7 @@ var UninterruptibleSleep = &Rule{
 	Needs: []evidence.Source{evidence.Processes, evidence.Suspects, evidence.Cgroups},
 	Doc: Doc{
 		Layer:   "kernel",
+		Title:   "a killed thread that the kernel cannot end",
 		Message: "{where}thread {thread} ({comm}) has been killed but cannot die: it hangs in the kernel in {function}{on}{more}",
 		Meaning: "The thread sleeps inside the kernel in a wait that no signal ends, not even SIGKILL. The container's processes are not gone until it returns, so the kubelet repeats the kill for ever.",
 		Evidence: "SIGKILL is pending in the thread (SigPnd, bit 0x100), its state is D, and two readings three seconds or more apart show the same state and the same number of context switches. " +

@@ -13,6 +13,7 @@ var Unrecognised = &Rule{
 	Cause: "Unknown",
 	Doc: Doc{
 		Layer:    "unknown",
+		Title:    "stuck, and no known cause matches",
 		Message:  "the termination is stuck{left}, and no known cause matches. Ruled out: {ruledout}{unseen}",
 		Meaning:  "The pod is well past its deadline, nodeagent has looked at everything it can read, and none of the causes it knows is there. It says so instead of guessing.",
 		Evidence: "The phase says whose turn it is: see the phases in docs/design.md. The causes that were looked for and not found are named, and so are the sources that could not be read.",

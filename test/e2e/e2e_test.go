@@ -199,9 +199,15 @@ func measured(t *testing.T, r *scenario.Run) {
 	}
 }
 
+// oneCapture holds captures to one at a time, as one person makes them: each is
+// a process in the agent's container, whose memory is bounded.
+var oneCapture sync.Mutex
+
 // captured keeps the evidence: it is how fixtures are made.
 func captured(t *testing.T, r *scenario.Run) {
 	t.Helper()
+	oneCapture.Lock()
+	defer oneCapture.Unlock()
 	text, err := scenario.Capture(t.Context(), r.Cluster, r.Name)
 	if err != nil {
 		t.Error(err)
