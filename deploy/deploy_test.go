@@ -138,7 +138,7 @@ func TestContainerIsMinimal(t *testing.T) {
 	if *s.Privileged || !*s.ReadOnlyRootFilesystem || *s.RunAsUser != 0 || s.SeccompProfile.Type != corev1.SeccompProfileTypeRuntimeDefault {
 		t.Errorf("security context %+v", s)
 	}
-	if got := c.Resources.Limits.Memory().String(); got != "64Mi" {
+	if got := c.Resources.Limits.Memory().String(); got != "128Mi" {
 		t.Errorf("memory limit %s", got)
 	}
 	if diff := cmp.Diff([]corev1.ContainerPort{{Name: "metrics", ContainerPort: 9732}}, c.Ports); diff != "" {

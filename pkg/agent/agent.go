@@ -56,6 +56,9 @@ type Agent struct {
 	started  atomic.Int64
 	node     *evidence.Node
 	pods     map[string]*memory
+
+	mu     sync.Mutex
+	lacked map[evidence.Source]string // the pod's UID that a source is missing of
 }
 
 // slow is how often a pod is looked at whose verdict has stood for settled.
@@ -133,6 +136,7 @@ func (a *Agent) round(ctx context.Context) int {
 	for uid := range a.pods {
 		if !here[uid] {
 			delete(a.pods, uid)
+			a.forgetLack(uid)
 			a.Forget(uid)
 		}
 	}
@@ -195,6 +199,7 @@ func (a *Agent) look(ctx context.Context, p *corev1.Pod, m *memory, node evidenc
 		return // the agent ends
 	}
 	d := a.Diagnose(e)
+	a.logLack(e)
 	a.logChange(e, m, d)
 	a.Report(ctx, p, e, d)
 }
@@ -224,6 +229,40 @@ func (m *memory) remember(p *corev1.Pod, e *evidence.Pod) {
 		}
 	}
 	e.DeletionRequested, e.Deadline = m.requested, m.deadline
+}
+
+// logLack logs once that a source cannot be read, and once that it can again.
+// The metric counts every time.
+func (a *Agent) logLack(e *evidence.Pod) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.lacked == nil {
+		a.lacked = make(map[evidence.Source]string)
+	}
+	for source, why := range e.Missing {
+		if a.lacked[source] == "" {
+			a.lacked[source] = e.UID
+			a.Log.Warn("a source of evidence cannot be read in full; causes that need it are unknown meanwhile",
+				"source", source, "why", why, "namespace", e.Namespace, "pod", e.Name)
+		}
+	}
+	for source, uid := range a.lacked {
+		if _, ok := e.Missing[source]; !ok && uid == e.UID {
+			delete(a.lacked, source)
+			a.Log.Info("a source of evidence can be read again", "source", source)
+		}
+	}
+}
+
+// forgetLack makes room for the next pod of which a source is missing.
+func (a *Agent) forgetLack(uid string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for source, of := range a.lacked {
+		if of == uid {
+			delete(a.lacked, source)
+		}
+	}
 }
 
 func (a *Agent) logChange(e *evidence.Pod, m *memory, d diagnose.Diagnosis) {

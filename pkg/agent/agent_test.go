@@ -267,6 +267,30 @@ func TestPanicIsContained(t *testing.T) {
 	})
 }
 
+// A source that cannot be read is logged once, not in every round, and again
+// only after it could be read.
+func TestMissingSourceIsLoggedOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench()
+		var log strings.Builder
+		b.Log = slog.New(slog.NewTextHandler(&log, nil))
+		b.Workers = 1
+		b.set(terminating("a", time.Now(), 0), terminating("b", time.Now(), 0))
+		start := time.Now()
+		b.gather = func(_ context.Context, p *evidence.Pod) {
+			if at := time.Since(start); at < 10*time.Second || at > 20*time.Second {
+				p.Lack(evidence.Shims, "no answer")
+			}
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 29*time.Second)
+		defer cancel()
+		b.Run(ctx)
+		if n := strings.Count(log.String(), "why=\"no answer\""); n != 2 {
+			t.Errorf("logged %d times, want once for each of two spells:\n%s", n, log.String())
+		}
+	})
+}
+
 func TestTrimKeepsWhatIsLookedAt(t *testing.T) {
 	always, share := corev1.ContainerRestartPolicyAlways, true
 	p := terminating("a", time.Unix(1000, 0), 30)

@@ -1,0 +1,132 @@
+package evidence
+
+import (
+	"encoding/json"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestParseSignal(t *testing.T) {
+	for _, tc := range []struct {
+		text string
+		want Signal
+	}{
+		{"15", SIGTERM}, {"TERM", SIGTERM}, {"SIGTERM", SIGTERM}, {"sigterm", SIGTERM}, {"SIGQUIT", SIGQUIT},
+		{"37", 37}, {"RTMIN+3", 37}, {"SIGRTMIN+3", 37}, {"RTMAX", 64}, {"RTMAX-1", 63}, {"WINCH", 28},
+	} {
+		got, err := ParseSignal(tc.text)
+		if err != nil || got != tc.want {
+			t.Errorf("ParseSignal(%q) = %v, %v; want %v", tc.text, got, err, tc.want)
+		}
+	}
+	for _, text := range []string{"", "0", "65", "-1", "SIG", "NONSENSE", "RTMIN-1", "RTMAX+1", "RTMIN+x", "TERM "} {
+		if got, err := ParseSignal(text); err == nil {
+			t.Errorf("ParseSignal(%q) = %v, want an error", text, got)
+		}
+	}
+}
+
+func FuzzParseSignal(f *testing.F) {
+	for _, s := range []string{"15", "SIGTERM", "RTMIN+3", "", "RTMAX-99999999999999999999"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		sig, err := ParseSignal(s)
+		if err != nil {
+			return
+		}
+		if sig < 1 || sig > sigRTMax {
+			t.Fatalf("%q is signal %d", s, int(sig))
+		}
+		if again, err := ParseSignal(sig.String()); sig != 32 && sig != 33 && (err != nil || again != sig) {
+			t.Fatalf("%q is %v, which reads back as %v, %v", s, sig, again, err)
+		}
+	})
+}
+
+func TestSignalSet(t *testing.T) {
+	s := SignalSet(0x4002)
+	if !s.Has(SIGTERM) || !s.Has(SIGINT) || s.Has(SIGKILL) || s.Has(0) || s.Has(65) {
+		t.Errorf("set %x", uint64(s))
+	}
+	var back struct{ S SignalSet }
+	b, err := json.Marshal(struct{ S SignalSet }{1 << 63})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := json.Unmarshal(b, &back); err != nil || back.S != 1<<63 {
+		t.Errorf("%s reads back as %x, %v", b, uint64(back.S), err)
+	}
+}
+
+// What is unchanged keeps the time of its first reading; what has moved, and
+// what is another task under the same number, starts anew.
+func TestSince(t *testing.T) {
+	t0 := time.Unix(1000, 0)
+	at := func(s int) time.Time { return t0.Add(time.Duration(s) * time.Second) }
+	stuck := Task{PID: 1, TID: 1, Comm: "a", State: Uninterruptible, Switches: 7, Caught: 1}
+	pod := func(s int, tasks ...Task) *Pod { return &Pod{UID: "u", Time: at(s), Tasks: tasks} }
+
+	first := pod(0, stuck)
+	first.Since(nil)
+	second := pod(4, stuck)
+	second.Since(first)
+	third := pod(8, stuck)
+	third.Since(second)
+	if got := third.Tasks[0].Unchanged(third.Time); got != 8*time.Second {
+		t.Errorf("a stuck task is unchanged for %s, want 8 s", got)
+	}
+
+	for name, change := range map[string]func(*Task){
+		"switched context": func(t *Task) { t.Switches++ },
+		"other state":      func(t *Task) { t.State = Sleeping },
+		"other program":    func(t *Task) { t.Comm = "b" },
+		"other task":       func(t *Task) { t.TID = 2 },
+	} {
+		moved := stuck
+		change(&moved)
+		next := pod(12, moved)
+		next.Since(third)
+		if got := next.Tasks[0].Unchanged(next.Time); got != 0 {
+			t.Errorf("%s: unchanged for %s", name, got)
+		}
+	}
+
+	reused := stuck
+	reused.Probe = &Probe{Start: 2}
+	before := pod(12, stuck)
+	before.Tasks[0].Probe = &Probe{Start: 1}
+	before.Tasks[0].UnchangedSince = t0
+	next := pod(16, reused)
+	next.Since(before)
+	if got := next.Tasks[0].Unchanged(next.Time); got != 0 {
+		t.Errorf("a reused PID counts as unchanged for %s", got)
+	}
+
+	other := pod(20, stuck)
+	other.UID = "v"
+	other.Since(third)
+	if got := other.Tasks[0].Unchanged(other.Time); got != 0 {
+		t.Errorf("another pod's reading was carried over: %s", got)
+	}
+
+	// A busy program keeps its dispositions.
+	busy := stuck
+	busy.Switches, busy.State = 99, Runnable
+	next = pod(24, busy)
+	next.Since(third)
+	if got := next.Time.Sub(next.Tasks[0].SignalsSince); got != 24*time.Second {
+		t.Errorf("dispositions are %s old, want 24 s", got)
+	}
+}
+
+func TestLackKeepsTheFirstReason(t *testing.T) {
+	var p Pod
+	p.Lack(Shims, "first")
+	p.Lack(Shims, "second")
+	if diff := cmp.Diff(map[Source]string{Shims: "first"}, p.Missing); diff != "" {
+		t.Error(diff)
+	}
+}
