@@ -101,9 +101,9 @@ const (
 	// Stuck is the least time between two equal readings of something that is
 	// called stuck.
 	Stuck = 3 * time.Second
-	// UnknownAfter is the time past the deadline after which a pod without a
-	// recognised cause is reported as such. Kubelet itself needs some seconds
-	// for each of its steps, and more on a busy node.
+	// UnknownAfter is the time past the deadline, and without any progress,
+	// after which a pod without a recognised cause is reported as such. Kubelet
+	// itself needs some seconds for each of its steps, and more on a busy node.
 	UnknownAfter = 60 * time.Second
 )
 
@@ -141,7 +141,7 @@ func Run(p *evidence.Pod, rules []*Rule) Diagnosis {
 	for i := range d.Findings {
 		d.Findings[i].Symptom = symptoms[d.Findings[i].Cause]
 	}
-	if len(d.Findings) == 0 && p.Overdue() >= UnknownAfter {
+	if len(d.Findings) == 0 && p.Overdue() >= UnknownAfter && p.Time.Sub(p.UnchangedSince) >= UnknownAfter {
 		d.Findings = []Finding{unknown(p, ruledOut)}
 	}
 	return d

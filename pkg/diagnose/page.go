@@ -52,7 +52,7 @@ func (r *Rule) told() string {
 	case r.Early:
 		return fmt.Sprintf("Reported inside the grace period, from %d seconds after the deletion was asked for.", int(StopSettles.Seconds()))
 	case r == Unrecognised:
-		return fmt.Sprintf("Reported %d seconds after the grace period has ended.", int(UnknownAfter.Seconds()))
+		return fmt.Sprintf("Reported when the grace period is over and the pod has been at the same stage for %d seconds.", int(UnknownAfter.Seconds()))
 	}
 	return "Reported only when the grace period is over."
 }

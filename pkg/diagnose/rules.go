@@ -11,6 +11,7 @@ func Rules() []*Rule {
 		NetworkFilesystemUnreachable,
 		ThreadStuckBehindZombieLeader,
 		UninterruptibleSleep,
+		ZombieLeaderNotKilled,
 		ShimHung,
 		FinalizersPending,
 		ShellPID1NoTrap,

@@ -15,7 +15,7 @@ var Unrecognised = &Rule{
 		Layer:    "unknown",
 		Title:    "stuck, and no known cause matches",
 		Message:  "the termination is stuck{left}, and no known cause matches. Ruled out: {ruledout}{unseen}",
-		Meaning:  "The pod is well past its deadline, nodeagent has looked at everything it can read, and none of the causes it knows is there. It says so instead of guessing.",
+		Meaning:  "The pod is well past its deadline, has made no progress for a minute, nodeagent has looked at everything it can read, and none of the causes it knows is there. It says so instead of guessing.",
 		Evidence: "The phase says whose turn it is: see the phases in docs/design.md. The causes that were looked for and not found are named, and so are the sources that could not be read.",
 		Remedy:   "Look at the kubelet's log on the node for this pod (journalctl -u kubelet, line \"Error syncing pod, skipping\"). Save what is known with nodeagent capture {pod} and attach it to an issue of nodeagent.",
 		Danger:   "Do not force-delete before you know what holds it: the processes, volumes and addresses may still be in use.",

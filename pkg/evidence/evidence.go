@@ -32,6 +32,10 @@ const (
 type Pod struct {
 	// Time is when the gathering began. Rules use it and never the clock.
 	Time time.Time `json:"time"`
+	// UnchangedSince is the time of the first of the readings in a row that
+	// showed the pod at the same stage: the same phase, containers, mounts and
+	// cgroups. A slow termination moves on; a stuck one does not.
+	UnchangedSince time.Time `json:"unchangedSince,omitzero"`
 
 	Namespace string `json:"namespace"`
 	Name      string `json:"name"`

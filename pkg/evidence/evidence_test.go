@@ -122,6 +122,37 @@ func TestSince(t *testing.T) {
 	}
 }
 
+// A pod that moves on, however slowly, is not stuck.
+func TestSinceSeesStages(t *testing.T) {
+	t0 := time.Unix(1000, 0)
+	at := func(s int) *Pod {
+		return &Pod{
+			UID: "u", Time: t0.Add(time.Duration(s) * time.Second), Phase: "Running",
+			Containers: []Container{{ID: "c", State: StateRunning}}, Mounts: []Mount{{ID: 1}}, Tasks: []Task{{TID: s}},
+		}
+	}
+	first, second := at(0), at(60)
+	first.Since(nil)
+	second.Since(first)
+	if !second.UnchangedSince.Equal(t0) {
+		t.Errorf("other threads count as another stage")
+	}
+	for name, change := range map[string]func(*Pod){
+		"phase":     func(p *Pod) { p.Phase = "Failed" },
+		"container": func(p *Pod) { p.Containers[0].State = StateExited },
+		"mount":     func(p *Pod) { p.Mounts = nil },
+		"processes": func(p *Pod) { p.Tasks = nil },
+		"finalizer": func(p *Pod) { p.Finalizers = []string{"f"} },
+	} {
+		next := at(120)
+		change(next)
+		next.Since(second)
+		if !next.UnchangedSince.Equal(next.Time) {
+			t.Errorf("%s: no new stage", name)
+		}
+	}
+}
+
 func TestLackKeepsTheFirstReason(t *testing.T) {
 	var p Pod
 	p.Lack(Shims, "first")

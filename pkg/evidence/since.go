@@ -1,6 +1,9 @@
 package evidence
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // Since carries over from an earlier reading of the same pod since when what is
 // unchanged has been so. A nil earlier reading means that this is the first.
@@ -11,8 +14,25 @@ func (p *Pod) Since(earlier *Pod) {
 	if earlier != nil && earlier.UID == p.UID {
 		e = *earlier
 	}
+	p.UnchangedSince = p.Time
+	if !e.UnchangedSince.IsZero() && p.sameStage(&e) {
+		p.UnchangedSince = e.UnchangedSince
+	}
 	since(p.Tasks, e.Tasks, p.Time)
 	since(p.Parents, e.Parents, p.Time)
+}
+
+// sameStage reports whether two readings show the pod at the same stage of its
+// termination. Its threads are not compared: a program may start and end some
+// for ever without getting anywhere.
+func (p *Pod) sameStage(o *Pod) bool {
+	return p.Phase == o.Phase && p.GracePeriodSeconds == o.GracePeriodSeconds &&
+		len(p.Tasks) > 0 == (len(o.Tasks) > 0) && len(p.Mounts) == len(o.Mounts) &&
+		slices.Equal(p.Finalizers, o.Finalizers) &&
+		slices.EqualFunc(p.Cgroups, o.Cgroups, func(a, b Cgroup) bool { return a.Path == b.Path }) &&
+		slices.EqualFunc(p.Containers, o.Containers, func(a, b Container) bool {
+			return a.ID == b.ID && a.State == b.State && a.Task.Status == b.Task.Status
+		})
 }
 
 // Since does for the node's part, which the pods of one period share, what

@@ -11,7 +11,7 @@ import (
 // All lists the incidents that can run side by side on one node.
 func All() []Scenario {
 	return []Scenario{
-		shellPID1(), sleepPID1(), frozenFilesystem(), zombieLeader(), finalizer(), nfsServerGone(), shimStopped(),
+		shellPID1(), sleepPID1(), frozenFilesystem(), zombieLeader(), leaderExited(), finalizer(), nfsServerGone(), shimStopped(), volumeBusy(),
 		handlesTERM(), tiniOverShell(),
 	}
 }
@@ -82,8 +82,8 @@ func zombieLeader() Scenario {
 	const dir = "/var/lib/scenario-zombie"
 	return Scenario{
 		Name:    "zombie-leader",
-		Story:   "the first thread has ended, another one hangs in a write",
-		Pod:     withVolume(pod(3, VictimImage, "/victim", "write-behind-zombie", "/data/f"), "data", hostPath(dir)),
+		Story:   "the first thread has died of SIGKILL, another one hangs in a write and cannot",
+		Pod:     withVolume(pod(3, VictimImage, "/victim", "write-in-thread", "/data/f"), "data", hostPath(dir)),
 		Prepare: onNode(makeFilesystem(dir)),
 		Break:   onNode("fsfreeze -f " + dir),
 		Proof: `some D 100
@@ -93,6 +93,22 @@ exit 1`,
 		Family: "FsFrozen",
 		Says:   []string{"looks like a zombie", "percpu_rwsem_wait", "ext4", "/data"},
 		Heal:   onNode("fsfreeze -u " + dir),
+	}
+}
+
+func leaderExited() Scenario {
+	const leader = `leader=$(for t in $(tasks); do awk '/^Tgid/{g=$2} /^Threads/{n=$2} /^Name/{c=$2} END{if (c=="victim" && n>1) print g}' /proc/$t/status; done | head -1)
+[ -n "$leader" ]
+`
+	return Scenario{
+		Name:  "leader-exited",
+		Story: "the first thread has ended by itself, so that runc takes the container for stopped and never kills it",
+		Pod:   pod(3, VictimImage, "/victim", "leader-exits", "1"),
+		Break: onNode("sleep 2\n" + leader + `grep -q "^State:.Z" /proc/$leader/status`),
+		Proof: leader + `grep -q "^State:.Z" /proc/$leader/status && ! grep -q "^SigPnd:.*100$" /proc/$leader/task/*/status`,
+		Cause: "ZombieLeaderNotKilled",
+		Says:  []string{"container main", "victim", "SIGKILL", "kill -KILL"},
+		Heal:  onNode(leader + "kill -KILL $leader"),
 	}
 }
 
@@ -136,6 +152,22 @@ done | head -1)
 		Cause: "ShimHung",
 		Says:  []string{"shim", "stopped by a signal", "kill -CONT"},
 		Heal:  onNode(find + "kill -CONT $shim"),
+	}
+}
+
+func volumeBusy() Scenario {
+	return Scenario{
+		Name:  "volume-busy",
+		Story: "a process of the node sits in the pod's volume: a cause that is not known yet",
+		Pod: withVolume(pod(3, VictimImage, "/victim", "drain", "0"), "scratch",
+			corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{Medium: corev1.StorageMediumMemory}}),
+		Break: onNode(`cd /var/lib/kubelet/pods/$UID_/volumes/kubernetes.io~empty-dir/scratch
+setsid sleep 100000 </dev/null >/dev/null 2>&1 &
+echo $! >/run/scenario-$NAME.pid`),
+		Proof: "grep -q /var/lib/kubelet/pods/$UID_/volumes/kubernetes.io~empty-dir/scratch /proc/self/mountinfo && [ -z \"$(tasks)\" ]",
+		Cause: "Unknown",
+		Says:  []string{"Blocked in phase Volumes", "no known cause matches", "Ruled out: ", "mounts"},
+		Heal:  onNode("kill $(cat /run/scenario-$NAME.pid)"),
 	}
 }
 

@@ -15,10 +15,11 @@ import (
 // can end while others live.
 func init() { runtime.LockOSThread() }
 
-const usage = `victim write PATH                writes to the file for ever
-victim write-behind-zombie PATH  the same in a second thread; the first one ends
-victim dirty PATH                keeps dirty pages of the file, which it has closed
-victim drain SECONDS             ends that long after SIGTERM`
+const usage = `victim write PATH            writes to the file for ever
+victim write-in-thread PATH  the same in a second thread
+victim dirty PATH            keeps dirty pages of the file, which it has closed
+victim leader-exits SECONDS  its first thread ends after that time, others live on
+victim drain SECONDS         ends that long after SIGTERM`
 
 func main() {
 	if len(os.Args) != 3 {
@@ -29,15 +30,16 @@ func main() {
 	switch arg := os.Args[2]; os.Args[1] {
 	case "write":
 		err = write(arg)
-	case "write-behind-zombie":
+	case "write-in-thread":
 		go func() {
 			runtime.LockOSThread()
-			fmt.Fprintln(os.Stderr, write(arg))
+			err := write(arg)
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
 		}()
-		time.Sleep(time.Second)
-		// exit(2) ends one thread only: the first one, which becomes a zombie.
-		_, _, errno := syscall.Syscall(syscall.SYS_EXIT, 0, 0, 0)
-		err = errno
+		select {}
+	case "leader-exits":
+		err = leaderExits(arg)
 	case "dirty":
 		err = dirty(arg)
 	case "drain":
@@ -88,6 +90,23 @@ func dirty(path string) error {
 		time.Sleep(200 * time.Millisecond)
 	}
 	select {}
+}
+
+// leaderExits ends the first thread. exit(2) ends no other: the process lives
+// on, and its first thread is a zombie until the last one has ended.
+func leaderExits(seconds string) error {
+	d, err := time.ParseDuration(seconds + "s")
+	if err != nil {
+		return fmt.Errorf("time: %w", err)
+	}
+	go func() {
+		for {
+			time.Sleep(time.Second)
+		}
+	}()
+	time.Sleep(d)
+	_, _, errno := syscall.Syscall(syscall.SYS_EXIT, 0, 0, 0)
+	return errno
 }
 
 func drain(seconds string) error {

@@ -1,0 +1,60 @@
+package diagnose
+
+import (
+	"strconv"
+	"time"
+
+	"github.com/nodeagent-io/nodeagent/pkg/evidence"
+)
+
+// killLatency is how long after the deadline SIGKILL may arrive: the kubelet
+// counts the grace period from when it was told of the deletion.
+const killLatency = 10 * time.Second
+
+// ZombieLeaderNotKilled is a container that runc takes for stopped because its
+// first thread has ended, while other threads live.
+var ZombieLeaderNotKilled = &Rule{
+	Cause:  "ZombieLeaderNotKilled",
+	Phases: []Phase{StopSignal, Kill, Runtime, Sandbox},
+	Needs:  []evidence.Source{evidence.Processes, evidence.Containers},
+	Doc: Doc{
+		Layer: "runtime",
+		Title: "runc never kills a container of which the first thread has ended by itself",
+		Message: "container {container}: the first thread of its process {process} ({program}) has ended by itself and is a zombie, while other threads of it live. " +
+			"runc takes such a container for stopped, so SIGKILL has never been sent to them",
+		Meaning: "The program's first thread has ended with pthread_exit or exit(2) and its other threads live on, which is allowed. The process then shows as a zombie until the last thread has ended. " +
+			"runc decides by that state alone that the container has stopped, and sends it no signal any more, not even SIGKILL at the end of the grace period; the shim waits for an end that nobody brings about.",
+		Evidence: "The container's first process is in state Z with more than one thread left, no thread has SIGKILL pending although the deadline is ten seconds past, and two readings show the same. " +
+			"runc list on the node shows the container as stopped. When SIGKILL is pending in a thread that hangs, it is ThreadStuckBehindZombieLeader.",
+		Remedy: "On the node: kill -KILL {process} sends the signal that the runtime did not; the pod goes at once. Then let the program's first thread wait for the others instead of ending.",
+		Danger: "Threads that live may be at work: like at the end of any grace period, they lose what they have not written. A force delete leaves them running, unseen.",
+	},
+	Check: func(p *evidence.Pod) []Finding {
+		if p.Overdue() < killLatency {
+			return nil
+		}
+		var out []Finding
+		for i := range p.Tasks {
+			t := &p.Tasks[i]
+			c, ok := p.Container(t.Container)
+			if !ok || c.Kind == evidence.Sandbox || !t.Leader() || t.State != evidence.Zombie || t.Threads < 2 ||
+				!t.NamespaceInit() || foreign(p, t) || t.TracerPID != 0 || t.Unchanged(p.Time) < Stuck || anyKilled(p, t.PID) {
+				continue
+			}
+			out = append(out, Finding{Container: c.Name, Confidence: Proved, Values: map[string]string{
+				"container": c.Name, "process": strconv.Itoa(t.PID), "program": t.Comm,
+			}})
+		}
+		return out
+	},
+}
+
+// anyKilled says that SIGKILL is pending in a thread of the process.
+func anyKilled(p *evidence.Pod, pid int) bool {
+	for i := range p.Tasks {
+		if t := &p.Tasks[i]; t.PID == pid && t.Killed() {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,235 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"os"
+	"os/exec"
+	"path"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/nodeagent-io/nodeagent/pkg/evidence"
+	"github.com/nodeagent-io/nodeagent/pkg/proc"
+)
+
+// podSize is how many processes the pod has of which the opens are counted.
+const podSize = 20
+
+// opens counts under strace which processes one gathering looks at: once of a
+// pod of sleeping processes, and once of the same pod when each of them is
+// stopped, and so a suspect for the helper process. A neighbour, a pod of the
+// same size, must not be looked at, nor any other process of this machine.
+func opens(ctx context.Context) ([]row, error) {
+	if _, err := exec.LookPath("strace"); err != nil {
+		return nil, fmt.Errorf("%w; apt-get install strace", err)
+	}
+	pod, err := newPod()
+	if err != nil {
+		return nil, err
+	}
+	defer pod.end()
+	neighbour, err := newPod()
+	if err != nil {
+		return nil, err
+	}
+	defer neighbour.end()
+
+	var rows []row
+	for _, state := range []string{"asleep", "stopped"} {
+		if state == "stopped" {
+			pod.signal(syscall.SIGSTOP)
+			defer pod.signal(syscall.SIGCONT)
+		}
+		t, err := traceGathering(ctx, pod)
+		if err != nil {
+			return nil, err
+		}
+		others, err := filepath.Glob("/proc/[0-9]*")
+		if err != nil {
+			return nil, err
+		}
+		r := row{
+			what:   fmt.Sprintf("Opens below /proc of others, pod of %d processes %s", podSize, state),
+			target: "0",
+			measured: fmt.Sprintf("%d, of %d processes; %d of its own and their parent's, %d /proc/1/mountinfo for the host's mounts",
+				len(t.foreign), len(others), t.own, t.mounts),
+			met: len(t.foreign) == 0,
+		}
+		if len(t.foreign) > 0 {
+			r.measured += ": " + strings.Join(slices.Sorted(maps.Keys(t.foreign)), " ")
+		}
+		rows = append(rows, r)
+	}
+	return rows, nil
+}
+
+// A trace is what a gathering opened below /proc/PID: of the pod and its
+// parents, the host's mount table, and all the rest.
+type trace struct {
+	own, mounts int
+	foreign     map[string]bool
+}
+
+func traceGathering(ctx context.Context, pod *pod) (*trace, error) {
+	dir, err := os.MkdirTemp("", "bench-*")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(dir)
+	log := filepath.Join(dir, "strace")
+	self, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	// -y adds to each descriptor what it is, so that a path relative to one can
+	// be put together.
+	cmd := exec.CommandContext(ctx, "strace", "-f", "-y", "-qq", "-s", "4096", "-o", log,
+		"-e", "trace=open,openat,openat2,readlink,readlinkat", self, "gather", pod.uid)
+	var out, errs bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	if err := cmd.Run(); err != nil {
+		return nil, fmt.Errorf("gathering under strace: %w\n%s", err, indent(errs.String()))
+	}
+	var e evidence.Pod
+	if err := json.Unmarshal(out.Bytes(), &e); err != nil {
+		return nil, fmt.Errorf("result of the gathering: %w", err)
+	}
+	if len(e.Tasks) != podSize || len(e.Missing) > 0 {
+		return nil, fmt.Errorf("the gathering found %d tasks and not %d, and misses %v", len(e.Tasks), podSize, e.Missing)
+	}
+	text, err := os.ReadFile(log)
+	if err != nil {
+		return nil, err
+	}
+	// This process has started the pod's.
+	known := map[int]bool{os.Getpid(): true}
+	for _, p := range pod.processes {
+		known[p.Process.Pid] = true
+	}
+	t := &trace{foreign: make(map[string]bool)}
+	for _, name := range opened(string(text)) {
+		pid, err := strconv.Atoi(strings.Split(name, "/")[2])
+		switch {
+		case err != nil: // no process: /proc/sys and the like, /proc/self
+		case known[pid]:
+			t.own++
+		case name == "/proc/1/mountinfo":
+			t.mounts++
+		default:
+			t.foreign[name] = true
+		}
+	}
+	if t.own < podSize {
+		return nil, fmt.Errorf("strace shows %d opens of the pod's files, fewer than it has processes: its output is not understood\n%s", t.own, indent(string(text)))
+	}
+	return t, nil
+}
+
+// call matches a system call with a path, and with what its descriptor is.
+var call = regexp.MustCompile(`^\d+ +\w+\((?:(?:AT_FDCWD|\d+)<([^>]*)>, )?"([^"]*)"`)
+
+// opened gives the paths below /proc in the output of strace -f -y, whether
+// they could be opened or not.
+func opened(text string) []string {
+	var out []string
+	for line := range strings.Lines(text) {
+		m := call.FindStringSubmatch(line)
+		if m == nil {
+			continue
+		}
+		name := m[2]
+		if !path.IsAbs(name) {
+			name = path.Join(m[1], name)
+		}
+		if strings.HasPrefix(name, "/proc/") {
+			out = append(out, name)
+		}
+	}
+	return out
+}
+
+// gather reads one pod of this machine and prints what it found.
+func gather(uid string) error {
+	p := &evidence.Pod{Time: time.Now(), UID: uid, RuntimeUID: uid}
+	h := &proc.Host{Proc: "/proc", Cgroup: "/sys/fs/cgroup", KubeletDir: "/var/lib/kubelet", Prober: new(proc.Prober)}
+	defer h.Prober.Close()
+	h.ReadPod(context.Background(), p)
+	return json.NewEncoder(os.Stdout).Encode(p)
+}
+
+// A pod is control groups on this machine, as the kubelet makes them, with
+// processes that sleep.
+type pod struct {
+	uid       string
+	groups    []string
+	processes []*exec.Cmd
+}
+
+func newPod() (*pod, error) {
+	var u [16]byte
+	_, _ = rand.Read(u[:]) // never fails
+	p := &pod{uid: fmt.Sprintf("%x-%x-%x-%x-%x", u[:4], u[4:6], u[6:8], u[8:10], u[10:])}
+	roots := []string{"/sys/fs/cgroup"}
+	if _, err := os.Stat("/sys/fs/cgroup/cgroup.controllers"); err != nil {
+		roots = []string{"/sys/fs/cgroup/pids", "/sys/fs/cgroup/freezer"}
+	}
+	for _, root := range roots {
+		g := filepath.Join(root, "kubepods", "besteffort", "pod"+p.uid, strings.Repeat("c0ffee00", 8))
+		if err := os.MkdirAll(g, 0o755); err != nil {
+			p.end()
+			return nil, fmt.Errorf("make a control group: %w; it takes root and a writable /sys/fs/cgroup", err)
+		}
+		p.groups = append(p.groups, g)
+	}
+	for range podSize {
+		c := exec.Command("sleep", "300") // ends by itself should this process be killed
+		if err := c.Start(); err != nil {
+			p.end()
+			return nil, err
+		}
+		p.processes = append(p.processes, c)
+		for _, g := range p.groups {
+			if err := os.WriteFile(filepath.Join(g, "cgroup.procs"), []byte(strconv.Itoa(c.Process.Pid)), 0); err != nil {
+				p.end()
+				return nil, err
+			}
+		}
+	}
+	return p, nil
+}
+
+func (p *pod) signal(s syscall.Signal) {
+	for _, c := range p.processes {
+		_ = c.Process.Signal(s) // one that has ended is found missing later
+	}
+}
+
+// end kills the processes and removes the groups, and those above that are
+// empty.
+func (p *pod) end() {
+	p.signal(syscall.SIGKILL)
+	for _, c := range p.processes {
+		_ = c.Wait()
+	}
+	for _, g := range p.groups {
+		for dir := g; strings.Contains(dir, "kubepods"); dir = filepath.Dir(dir) {
+			// A group is busy for a moment after its last process.
+			for range 50 {
+				if err := os.Remove(dir); err == nil || dir != g {
+					break
+				}
+				time.Sleep(20 * time.Millisecond)
+			}
+		}
+	}
+}
