@@ -87,15 +87,6 @@ func (p *testPod) add(t testing.TB, pid int) {
 	}
 }
 
-func (p *testPod) addTask(t testing.TB, tid int) {
-	t.Helper()
-	for _, d := range p.dirs {
-		if err := os.WriteFile(filepath.Join(d, "tasks"), []byte(strconv.Itoa(tid)), 0); err != nil {
-			t.Fatal(err)
-		}
-	}
-}
-
 func (p *testPod) read(t testing.TB, h *Host) *evidence.Pod {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)

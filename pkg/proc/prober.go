@@ -106,12 +106,15 @@ var (
 	errStarved = errors.New("the helper process got no chance to run")
 )
 
-// Hangs counts the reads that did not return in time, Restarts the helpers that
-// were started after the first, and Refused the questions that were not asked
-// because too many helpers could not be ended.
-func (p *Prober) Hangs() int64    { return p.hangs.Load() }
+// Hangs counts the reads that did not return in time.
+func (p *Prober) Hangs() int64 { return p.hangs.Load() }
+
+// Restarts counts the helpers that were started after the first.
 func (p *Prober) Restarts() int64 { return max(p.restarts.Load()-1, 0) }
-func (p *Prober) Refused() int64  { return p.refused.Load() }
+
+// Refused counts the questions that were not asked because too many helpers
+// could not be ended.
+func (p *Prober) Refused() int64 { return p.refused.Load() }
 
 // Abandoned is the number of helpers that were killed and have not ended yet.
 func (p *Prober) Abandoned() int {

@@ -363,7 +363,7 @@ func (f *deadFS) Lookup(_ <-chan struct{}, _ *fuse.InHeader, name string, out *f
 func (f *deadFS) GetAttr(_ <-chan struct{}, in *fuse.GetAttrIn, out *fuse.AttrOut) fuse.Status {
 	out.Attr = fuse.Attr{Ino: in.NodeId, Mode: syscall.S_IFREG | 0o666, Size: 4096, Nlink: 1}
 	if in.NodeId == 1 {
-		out.Attr.Mode = syscall.S_IFDIR | 0o777
+		out.Mode = syscall.S_IFDIR | 0o777
 	}
 	out.SetTimeout(time.Hour)
 	return fuse.OK
@@ -382,7 +382,7 @@ func (f *deadFS) Flush(_ <-chan struct{}, in *fuse.FlushIn) fuse.Status {
 	return fuse.OK
 }
 
-func (f *deadFS) Read(_ <-chan struct{}, in *fuse.ReadIn, buf []byte) (fuse.ReadResult, fuse.Status) {
+func (f *deadFS) Read(_ <-chan struct{}, in *fuse.ReadIn, _ []byte) (fuse.ReadResult, fuse.Status) {
 	if deadFiles[in.NodeId-2] == "dread" {
 		<-f.released
 	}

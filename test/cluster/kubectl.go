@@ -54,7 +54,7 @@ func pathCommand(use, short string, path func(cluster.Handle) string) *cobra.Com
 		Use:   use,
 		Short: short,
 		Args:  cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
+		RunE: func(*cobra.Command, []string) error {
 			h, err := cluster.Find()
 			if err != nil {
 				return err

@@ -62,7 +62,7 @@ func demo(ctx context.Context) error {
 	defer func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Minute)
 		defer cancel()
-		each(runs, func(r *scenario.Run) error { _ = r.Discard(ctx); return nil })
+		_ = each(runs, func(r *scenario.Run) error { return r.Discard(ctx) }) // most of it is healed already
 	}()
 	if err := each(runs, func(r *scenario.Run) error {
 		if err := r.Start(ctx); err != nil {

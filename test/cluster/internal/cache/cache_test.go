@@ -22,7 +22,7 @@ func TestKeyOf(t *testing.T) {
 		}
 		keys[key] = name
 	}
-	if KeyOf("ab", "c") != KeyOf("ab", "c") {
+	if again := KeyOf("ab", "c"); keys[again] != "two" {
 		t.Error("the same inputs have two keys")
 	}
 }

@@ -63,12 +63,20 @@ func DirOf(c cache.Cache, checkout string) Dir {
 	return Dir{Path: filepath.Join(c.Dir, "clusters", hex.EncodeToString(sum[:4]))}
 }
 
-// The parts of the folder.
+// File is a file or folder of the state.
 func (d Dir) File(name string) string { return filepath.Join(d.Path, name) }
-func (d Dir) Logs() string            { return d.File("logs") }
-func (d Dir) Kubeconfig() string      { return d.File("kubeconfig") }
-func (d Dir) Audit() string           { return filepath.Join(d.Logs(), "audit.log") }
-func (d Dir) PKI(name string) string  { return filepath.Join(d.Path, "pki", name) }
+
+// Logs is the folder of what the parts of the cluster print.
+func (d Dir) Logs() string { return d.File("logs") }
+
+// Kubeconfig is the administrator's.
+func (d Dir) Kubeconfig() string { return d.File("kubeconfig") }
+
+// Audit is the API server's audit log.
+func (d Dir) Audit() string { return filepath.Join(d.Logs(), "audit.log") }
+
+// PKI is a certificate or a key.
+func (d Dir) PKI(name string) string { return filepath.Join(d.Path, "pki", name) }
 
 // TunnelSocket is where kube-apiserver reaches the nodes through.
 func (d Dir) TunnelSocket() string { return d.File("tunnel.sock") }
