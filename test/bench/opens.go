@@ -59,16 +59,18 @@ func opens(ctx context.Context) ([]row, error) {
 			return nil, err
 		}
 		r := row{
-			what:   fmt.Sprintf("Opens below /proc of others, pod of %d processes %s", podSize, state),
-			target: "0",
-			measured: fmt.Sprintf("%d, of %d processes; %d of its own and their parent's, %d /proc/1/mountinfo for the host's mounts",
-				len(t.foreign), len(others), t.own, t.mounts),
-			met: len(t.foreign) == 0,
+			what:     fmt.Sprintf("Files of other processes opened, pod of %d %s", podSize, state),
+			target:   "0",
+			measured: fmt.Sprintf("%d of %d processes", len(t.foreign), len(others)),
+			met:      len(t.foreign) == 0,
 		}
 		if len(t.foreign) > 0 {
 			r.measured += ": " + strings.Join(slices.Sorted(maps.Keys(t.foreign)), " ")
 		}
-		rows = append(rows, r)
+		rows = append(rows, r, row{
+			what:     "  of the pod and its parent; the host's mounts",
+			measured: fmt.Sprintf("%d; %d (/proc/1/mountinfo)", t.own, t.mounts),
+		})
 	}
 	return rows, nil
 }

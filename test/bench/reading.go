@@ -43,7 +43,7 @@ func reading(ctx context.Context) ([]row, error) {
 			r.target, r.met = "≤2 ms", pod <= 2e6
 		}
 		rows = append(rows, r, row{
-			what:     "  to bare openat, read, close of the same files",
+			what:     "  to openat, read, close of the same files",
 			target:   "≤1.5x",
 			measured: fmt.Sprintf("%.2fx of %s", pod/bare, milliseconds(bare)),
 			met:      pod <= 1.5*bare,
@@ -51,11 +51,11 @@ func reading(ctx context.Context) ([]row, error) {
 	}
 	all, bare, other := ns("ReadBlocked/ReadBlocked"), ns("ReadBlocked/floor"), ns("ReadBlocked/procfs")
 	rows = append(rows, row{
-		what:     "Node view of every thread, 1,000 processes: CPU",
-		measured: fmt.Sprintf("%s; %.2fx of bare reads, %.2fx of procfs AllProcs+Stat", milliseconds(all), all/bare, all/other),
+		what:     "All threads of 1,000 processes more: CPU",
+		measured: fmt.Sprintf("%s; %.2fx bare reads, %.2fx procfs AllProcs+Stat", milliseconds(all), all/bare, all/other),
 	}, row{
-		what:     "Looking for the kubelet among 1,000 processes: CPU",
-		measured: fmt.Sprintf("%s; %.2fx of procfs AllProcs+Stat", milliseconds(ns("ReadBlocked/ReadProcess")), ns("ReadBlocked/ReadProcess")/other),
+		what:     "Search for a service among as many: CPU",
+		measured: fmt.Sprintf("%s; %.2fx procfs AllProcs+Stat", milliseconds(ns("ReadBlocked/ReadProcess")), ns("ReadBlocked/ReadProcess")/other),
 	})
 	if missing != "" {
 		return nil, fmt.Errorf("benchmark %s of pkg/proc did not run; as root it does\n%s", missing, indent(string(out)))

@@ -41,7 +41,7 @@ type verdict struct {
 func verdicts(context.Context) ([]row, error) {
 	dir := os.Getenv("NODEAGENT_ARTIFACTS")
 	path := filepath.Join(dir, "verdicts.txt")
-	hint := []row{{what: "Latency of verdicts", measured: "no run to take it from; NODEAGENT_ARTIFACTS=DIR make e2e leaves one, then the same with make bench"}}
+	hint := []row{{what: "Latency of verdicts", measured: "run make e2e first, both with NODEAGENT_ARTIFACTS=DIR"}}
 	if dir == "" {
 		return hint, nil
 	}
