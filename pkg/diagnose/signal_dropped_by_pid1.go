@@ -10,7 +10,7 @@ var SignalDroppedByPID1 = &Rule{
 	Doc: Doc{
 		Layer: "signal",
 		Title: "PID 1 has no handler for the stop signal",
-		Message: "container {container}: its first process {program} (PID {pid}) has no handler for {signal}, and the kernel drops such a signal to PID 1. " +
+		Message: "container {container}: its first process {program} (PID {pid} on the node) has no handler for {signal}, and the kernel drops such a signal to the PID 1 of a container. " +
 			"Unless it ends by itself, the pod waits for SIGKILL at {deadline}",
 		Meaning: "The first process of a container is PID 1 of its PID namespace. The kernel delivers to PID 1 only those signals for which it has installed a handler; " +
 			"the default action, which would end any other process, does not apply to it. The stop signal leaves no trace, and the pod uses up its whole grace period every time it is deleted.",

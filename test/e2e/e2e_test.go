@@ -208,7 +208,11 @@ func captured(t *testing.T, r *scenario.Run) {
 	t.Helper()
 	oneCapture.Lock()
 	defer oneCapture.Unlock()
-	text, err := scenario.Capture(t.Context(), r.Cluster, r.Name)
+	capture := scenario.Capture
+	if r.NoExec {
+		capture = scenario.CaptureOnNode
+	}
+	text, err := capture(t.Context(), r.Cluster, r.Name)
 	if err != nil {
 		t.Error(err)
 		return

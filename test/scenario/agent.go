@@ -83,7 +83,7 @@ func Metrics(ctx context.Context, c *Cluster) (string, error) {
 
 // MetricsOnNode reads them on the node, without the API server.
 func MetricsOnNode(ctx context.Context, c *Cluster, podIP string) (string, error) {
-	return c.Exec(ctx, fmt.Sprintf("busybox wget -T 5 -q -O - http://%s:9732/metrics", podIP))
+	return c.Exec(ctx, fmt.Sprintf(`bash -c 'exec 3<>/dev/tcp/%s/9732; printf "GET /metrics HTTP/1.0\r\n\r\n" >&3; timeout 10 cat <&3'`, podIP))
 }
 
 // Series are the lines of a metric about a pod.
@@ -99,11 +99,20 @@ func Series(metrics, name, uid string) []string {
 
 // Capture is the evidence about a pod as `nodeagent capture` prints it.
 func Capture(ctx context.Context, c *Cluster, pod string) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
+	defer cancel()
 	a, err := AgentPod(ctx, c)
 	if err != nil {
 		return "", err
 	}
 	return c.Kubectl(ctx, "-n", AgentNamespace, "exec", a.Name, "--", "/nodeagent", "capture", Namespace+"/"+pod)
+}
+
+// CaptureOnNode does the same from a shell on the node, for when containerd
+// cannot execute anything in a container.
+func CaptureOnNode(ctx context.Context, c *Cluster, pod string) (string, error) {
+	return c.Exec(ctx, `agent=$(pgrep -o -x nodeagent)
+env -i $(tr '\0' ' ' </proc/$agent/environ) nsenter -t $agent -m -n /nodeagent capture `+Namespace+"/"+pod)
 }
 
 // A Write is one request of the agent that changes something, as the API

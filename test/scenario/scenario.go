@@ -40,6 +40,8 @@ type Scenario struct {
 	Says          []string
 	// Early says that the verdict must come inside the grace period.
 	Early bool
+	// NoExec says that nothing can be executed in containers meanwhile.
+	NoExec bool
 	// Heal ends the fault; the pod must go away then. nil means that it goes
 	// by itself.
 	Heal func(context.Context, *Cluster, *corev1.Pod) error

@@ -190,14 +190,15 @@ func tiniOverShell() Scenario {
 // ContainerdStopped stops the containerd of the whole node, so it runs alone.
 func ContainerdStopped() Scenario {
 	return Scenario{
-		Name:  "containerd-stopped",
-		Story: "containerd is stopped and answers nobody",
-		Pod:   pod(3, VictimImage, "/victim", "drain", "0"),
-		Break: onNode("kill -STOP $(pidof containerd)"),
-		Proof: `grep -q "^State:.T" /proc/$(pidof containerd)/status`,
-		Cause: "ContainerdHung",
-		Says:  []string{"containerd (PID", "stopped by a signal", "kill -CONT"},
-		Heal:  onNode("kill -CONT $(pidof containerd)"),
+		Name:   "containerd-stopped",
+		Story:  "containerd is stopped and answers nobody",
+		Pod:    pod(3, VictimImage, "/victim", "drain", "0"),
+		Break:  onNode("kill -STOP $(pidof containerd)"),
+		Proof:  `grep -q "^State:.T" /proc/$(pidof containerd)/status`,
+		Cause:  "ContainerdHung",
+		Says:   []string{"containerd (PID", "stopped by a signal", "kill -CONT"},
+		NoExec: true,
+		Heal:   onNode("kill -CONT $(pidof containerd)"),
 	}
 }
 
