@@ -28,8 +28,8 @@ const (
 	namespace = "bench"
 	// crowd is the number of running pods that the kubelet allows by default.
 	crowd = 110
-	// batch is how many pods are started at once: each has a shim, and an
-	// emulated node starts few in a minute.
+	// batch is how many pods are started side by side: an emulated node gets
+	// through few, and gives up on those that take too long.
 	batch = 10
 	// patience is for how long pods are started.
 	patience = 10 * time.Minute
@@ -47,6 +47,14 @@ func idle(ctx context.Context) (rows []row, err error) {
 	c, err := scenario.Find(ctx)
 	if err != nil {
 		return nil, err
+	}
+	// Broken pods make the agent busy, and the agent is about to be replaced.
+	broken, err := c.API.CoreV1().Pods(scenario.Namespace).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("list pods: %w", err)
+	}
+	if n := len(broken.Items); n > 0 {
+		return nil, fmt.Errorf("%d pods of namespace %s are there: wait until make e2e or make demo has ended", n, scenario.Namespace)
 	}
 	progress("  installing the agent")
 	if err := scenario.Install(ctx, c); err != nil {
@@ -97,28 +105,28 @@ func gatherCrowd(ctx context.Context, c *scenario.Cluster) (running int, took ti
 	pods := c.API.CoreV1().Pods(namespace)
 	late, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	for made := 0; others+made < crowd; {
-		for range min(batch, crowd-others-made) {
-			if _, err := pods.Create(ctx, sleeper(c.Node, made), metav1.CreateOptions{}); err != nil {
-				return 0, 0, fmt.Errorf("create pod: %w", err)
-			}
-			made++
+	made, said := 0, 0
+	err = scenario.Until(late, fmt.Sprintf("%d pods to run", crowd), func() (bool, string) {
+		n, err := countRunning(late, c, namespace)
+		if err != nil {
+			return false, err.Error()
 		}
-		err := scenario.Until(late, fmt.Sprintf("%d pods to run", made), func() (bool, string) {
-			n, err := countRunning(late, c, namespace)
-			if err != nil {
+		for ; made < n+batch && others+made < crowd; made++ {
+			if _, err := pods.Create(late, sleeper(c.Node, made), metav1.CreateOptions{}); err != nil {
 				return false, err.Error()
 			}
-			return n == made, fmt.Sprintf("%d run", n)
-		})
-		if ctx.Err() != nil {
-			return 0, 0, ctx.Err()
 		}
-		progress("  %d pods of %d after %s", others+made, crowd, time.Since(begin).Round(time.Second))
-		if err != nil {
-			progress("  %v; going on with those that run", err)
-			break
+		if n >= said+batch {
+			said = n
+			progress("  %d pods of %d run after %s", others+n, crowd, time.Since(begin).Round(time.Second))
 		}
+		return others+n >= crowd, fmt.Sprintf("%d run", others+n)
+	})
+	if ctx.Err() != nil {
+		return 0, 0, ctx.Err()
+	}
+	if err != nil {
+		progress("  %v; going on with those that run", err)
 	}
 	took = time.Since(begin)
 	if err := pods.DeleteCollection(ctx, metav1.DeleteOptions{GracePeriodSeconds: new(int64)}, metav1.ListOptions{FieldSelector: "status.phase=Pending"}); err != nil {
