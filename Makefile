@@ -10,6 +10,8 @@ PROMTOOL := $(CACHE)/tools/promtool
 
 export NODEAGENT_CACHE := $(CACHE)
 export NODEAGENT_CLUSTER := $(CLUSTER)
+# Where the incidents' evidence, descriptions and the table of verdicts go.
+export NODEAGENT_ARTIFACTS := $(CURDIR)/bin/e2e
 
 # $(call need,COMMAND,PACKAGES) installs Debian packages when a command is missing.
 need = command -v $(1) >/dev/null || { echo "installing $(2)"; apt-get update -qq && \
@@ -35,7 +37,8 @@ race: $(PROMTOOL) ## unit tests and those on this machine's own /proc, with the 
 	cd test/cluster && CGO_ENABLED=1 go test -race ./...
 
 e2e: image bin/victim cluster-up ## real incidents on a real cluster
-	go test -count=1 -timeout 40m -parallel 32 -tags e2e ./test/e2e
+	@mkdir -p $(NODEAGENT_ARTIFACTS)
+	go test -v -count=1 -timeout 40m -parallel 32 -tags e2e ./test/e2e
 
 lint: $(LINTER) ## vet and linters
 	go vet -tags e2e ./...
@@ -43,7 +46,7 @@ lint: $(LINTER) ## vet and linters
 	$(LINTER) run ./...
 	cd test/cluster && $(LINTER) run -c $(CURDIR)/.golangci.yml ./...
 
-bench: ## speed and size, as a table
+bench: image bin/victim cluster-up ## speed and size, as a table
 	go run ./test/bench
 
 build: ## the agent's static binary, bin/nodeagent

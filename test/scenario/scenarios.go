@@ -54,9 +54,11 @@ func finalizer() Scenario {
 	}
 }
 
-// makeFilesystem makes a file system of its own, that can be frozen.
+// makeFilesystem makes a file system of its own, that can be frozen, also where
+// an earlier run has left one.
 func makeFilesystem(dir string) string {
-	return `mkdir -p ` + dir + `
+	return `if mountpoint -q ` + dir + `; then fsfreeze -u ` + dir + ` 2>/dev/null || true; umount ` + dir + `; fi
+mkdir -p ` + dir + `
 truncate -s 64M ` + dir + `.img
 mkfs.ext4 -q -F ` + dir + `.img
 mount -o loop ` + dir + `.img ` + dir
