@@ -423,16 +423,23 @@ func requests(ctx context.Context, c *scenario.Cluster, pod string, begin, end t
 	return t, s.Err()
 }
 
-// cacheSize measures what the crowd's objects take in the agent's cache, and
-// would take untrimmed: memory in use after a collection, with and without.
+// cacheSize measures what a crowd of objects takes in the agent's cache, and
+// would take untrimmed: memory in use after a collection, with and without. The
+// objects are those of the node's pods, some of them more than once where fewer
+// run.
 func cacheSize(ctx context.Context, c *scenario.Cluster) (row, error) {
 	list, err := c.API.CoreV1().Pods("").List(ctx, metav1.ListOptions{FieldSelector: "spec.nodeName=" + c.Node})
 	if err != nil {
 		return row{}, fmt.Errorf("list pods: %w", err)
 	}
-	text := make([][]byte, len(list.Items))
-	for i := range list.Items {
-		if text[i], err = json.Marshal(&list.Items[i]); err != nil {
+	if len(list.Items) == 0 {
+		return row{}, fmt.Errorf("node %s has no pods", c.Node)
+	}
+	var text [crowd][]byte
+	for i := range text {
+		p := list.Items[i%len(list.Items)].DeepCopy()
+		p.Name += fmt.Sprintf("-%d", i)
+		if text[i], err = json.Marshal(p); err != nil {
 			return row{}, err
 		}
 	}
@@ -465,8 +472,8 @@ func cacheSize(ctx context.Context, c *scenario.Cluster) (row, error) {
 		return row{}, err
 	}
 	return row{
-		what:     fmt.Sprintf("  Cache of these %d pods", len(text)),
-		measured: fmt.Sprintf("%d KiB, %d bytes a pod; untrimmed %d KiB", trimmed>>10, trimmed/uint64(max(len(text), 1)), whole>>10),
+		what:     fmt.Sprintf("  Cache of %d such pods", crowd),
+		measured: fmt.Sprintf("%d KiB, %d bytes a pod; untrimmed %d KiB", trimmed>>10, trimmed/crowd, whole>>10),
 	}, nil
 }
 
