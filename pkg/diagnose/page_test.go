@@ -50,3 +50,16 @@ func TestRunbookPages(t *testing.T) {
 		}
 	}
 }
+
+// The README lists what the agent can tell.
+func TestREADMEListsTheCauses(t *testing.T) {
+	readme, err := os.ReadFile("../../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range diagnose.Causes() {
+		if link := "(docs/reasons/" + r.Cause + ".md)"; !r.Silent && !strings.Contains(string(readme), link) {
+			t.Errorf("README.md does not link %s", r.Cause)
+		}
+	}
+}

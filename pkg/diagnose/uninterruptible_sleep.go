@@ -6,9 +6,13 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
 )
+
+// slowDevice is how long one operation of a device that works may take.
+const slowDevice = 10 * time.Second
 
 // unkillableFamilies are the words about what holds an unkillable task.
 var unkillableFamilies = []Family{
@@ -71,7 +75,7 @@ var UninterruptibleSleep = &Rule{
 		Title:   "a killed thread that the kernel cannot end",
 		Message: "{where}thread {thread} ({comm}) has been killed but cannot die: it hangs in the kernel in {function}{on}{more}",
 		Meaning: "The thread sleeps inside the kernel in a wait that no signal ends, not even SIGKILL. The container's processes are not gone until it returns, so the kubelet repeats the kill for ever.",
-		Evidence: "SIGKILL is pending in the thread (SigPnd, bit 0x100), its state is D, and two readings three seconds or more apart show the same state and the same number of context switches. " +
+		Evidence: "SIGKILL is pending in the thread (SigPnd, bit 0x100), its state is D, and two readings three seconds or more apart (ten where a block device may just be slow) show the same state and the same number of context switches. " +
 			"State D alone proves nothing: many such waits end at SIGKILL, and I/O that progresses switches context. " +
 			"The file system is found from the blocked system call: its file descriptor's mount ID in fdinfo, or its path, in the task's mountinfo.",
 		Remedy:   "Repair what the thread waits for; it ends by itself then.",
@@ -90,7 +94,7 @@ func unkillable(p *evidence.Pod, want func(*evidence.Task) bool) []Finding {
 	stuck := make(map[string][]*evidence.Task)
 	for i := range p.Tasks {
 		t := &p.Tasks[i]
-		if t.State == evidence.Uninterruptible && t.Killed() && t.Unchanged(p.Time) >= Stuck &&
+		if t.State == evidence.Uninterruptible && t.Killed() && t.Unchanged(p.Time) >= motionless(t) &&
 			!frozenByCgroup(p, t) && want(t) {
 			stuck[t.Container] = append(stuck[t.Container], t)
 		}
@@ -124,6 +128,16 @@ func telling(t *evidence.Task) int {
 		return 2
 	}
 	return 1
+}
+
+// motionless is how long a task must not have moved to be called stuck. A disk
+// that is merely slow can take seconds for one flush.
+func motionless(t *evidence.Task) time.Duration {
+	switch familyOf(t) {
+	case familyBlock, familyOther:
+		return slowDevice
+	}
+	return Stuck
 }
 
 func unkillableFinding(p *evidence.Pod, tasks []*evidence.Task) Finding {

@@ -16,7 +16,7 @@ const killLatency = 10 * time.Second
 var ZombieLeaderNotKilled = &Rule{
 	Cause:  "ZombieLeaderNotKilled",
 	Phases: []Phase{StopSignal, Kill, Runtime, Sandbox},
-	Needs:  []evidence.Source{evidence.Processes, evidence.Containers},
+	Needs:  []evidence.Source{evidence.Processes, evidence.Containers, evidence.Shims, evidence.Kubelet},
 	Doc: Doc{
 		Layer: "runtime",
 		Title: "runc never kills a container of which the first thread has ended by itself",
@@ -25,23 +25,24 @@ var ZombieLeaderNotKilled = &Rule{
 		Meaning: "The program's first thread has ended with pthread_exit or exit(2) and its other threads live on, which is allowed. The process then shows as a zombie until the last thread has ended. " +
 			"runc decides by that state alone that the container has stopped, and sends it no signal any more, not even SIGKILL at the end of the grace period; the shim waits for an end that nobody brings about.",
 		Evidence: "The container's first process is in state Z with more than one thread left, no thread has SIGKILL pending although the deadline is ten seconds past, and two readings show the same. " +
+			"The kubelet runs and the shim answers that the container runs, so the signal is not late for another reason. " +
 			"runc list on the node shows the container as stopped. When SIGKILL is pending in a thread that hangs, it is ThreadStuckBehindZombieLeader.",
 		Remedy: "On the node: kill -KILL {process} sends the signal that the runtime did not; the pod goes at once. Then let the program's first thread wait for the others instead of ending.",
 		Danger: "Threads that live may be at work: like at the end of any grace period, they lose what they have not written. A force delete leaves them running, unseen.",
 	},
 	Check: func(p *evidence.Pod) []Finding {
-		if p.Overdue() < killLatency {
+		if k := p.Node.Kubelet.Process; p.Overdue() < killLatency || k == nil || k.State == evidence.Stopped || k.State == evidence.Uninterruptible {
 			return nil
 		}
 		var out []Finding
 		for i := range p.Tasks {
 			t := &p.Tasks[i]
 			c, ok := p.Container(t.Container)
-			if !ok || c.Kind == evidence.Sandbox || !t.Leader() || t.State != evidence.Zombie || t.Threads < 2 ||
+			if !ok || c.Kind == evidence.Sandbox || c.Task.Status != "running" || !t.Leader() || t.State != evidence.Zombie || t.Threads < 2 ||
 				!t.NamespaceInit() || foreign(p, t) || t.TracerPID != 0 || t.Unchanged(p.Time) < Stuck || anyKilled(p, t.PID) {
 				continue
 			}
-			out = append(out, Finding{Container: c.Name, Confidence: Proved, Values: map[string]string{
+			out = append(out, Finding{Container: c.Name, Confidence: Inferred, Values: map[string]string{
 				"container": c.Name, "process": strconv.Itoa(t.PID), "program": t.Comm,
 			}})
 		}
