@@ -101,6 +101,9 @@ const (
 	// Stuck is the least time between two equal readings of something that is
 	// called stuck.
 	Stuck = 3 * time.Second
+	// KillLatency is how long after the deadline SIGKILL may come: the kubelet
+	// counts the grace period from when it was told of the deletion.
+	KillLatency = 10 * time.Second
 	// UnknownAfter is the time past the deadline, and without any progress,
 	// after which a pod without a recognised cause is reported as such. Kubelet
 	// itself needs some seconds for each of its steps, and more on a busy node.
@@ -147,10 +150,11 @@ func Run(p *evidence.Pod, rules []*Rule) Diagnosis {
 	return d
 }
 
-// due reports whether the rule may speak yet.
+// due reports whether the rule may speak. What is told early is that the pod
+// waits for SIGKILL; when that is late, it is not what the pod waits for.
 func (r *Rule) due(p *evidence.Pod) bool {
 	if r.Early {
-		return p.Time.Sub(p.DeletionRequested) >= StopSettles
+		return p.Time.Sub(p.DeletionRequested) >= StopSettles && p.Overdue() < KillLatency
 	}
 	return r.Silent || p.Overdue() > 0
 }

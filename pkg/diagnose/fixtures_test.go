@@ -89,6 +89,11 @@ func TestFixtures(t *testing.T) {
 			if diff := cmp.Diff(string(f.want), string(got)); diff != "" {
 				t.Errorf("diagnosis differs (-want +got); go test ./pkg/diagnose -update rewrites it:\n%s", diff)
 			}
+			for _, u := range d.Unknown {
+				if slices.Contains(f.twinOf, u.Cause) {
+					t.Errorf("is no twin of %s: it was not looked for, because %s is missing", u.Cause, u.Source)
+				}
+			}
 			for _, cause := range f.twinOf {
 				for _, finding := range d.Findings {
 					if finding.Cause == cause {

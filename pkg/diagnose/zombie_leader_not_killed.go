@@ -2,14 +2,9 @@ package diagnose
 
 import (
 	"strconv"
-	"time"
 
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
 )
-
-// killLatency is how long after the deadline SIGKILL may arrive: the kubelet
-// counts the grace period from when it was told of the deletion.
-const killLatency = 10 * time.Second
 
 // ZombieLeaderNotKilled is a container that runc takes for stopped because its
 // first thread has ended, while other threads live.
@@ -31,7 +26,7 @@ var ZombieLeaderNotKilled = &Rule{
 		Danger: "Threads that live may be at work: like at the end of any grace period, they lose what they have not written. A force delete leaves them running, unseen.",
 	},
 	Check: func(p *evidence.Pod) []Finding {
-		if k := p.Node.Kubelet.Process; p.Overdue() < killLatency || k == nil || k.State == evidence.Stopped || k.State == evidence.Uninterruptible {
+		if k := p.Node.Kubelet.Process; p.Overdue() < KillLatency || k == nil || k.State == evidence.Stopped || k.State == evidence.Uninterruptible {
 			return nil
 		}
 		var out []Finding
