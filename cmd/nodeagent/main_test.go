@@ -1,0 +1,73 @@
+package main
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+
+	"github.com/nodeagent-io/nodeagent/pkg/agent"
+	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
+	"github.com/nodeagent-io/nodeagent/pkg/report"
+)
+
+// The loop keeps the condition that the reporter writes.
+func TestConditionTypeIsTheSame(t *testing.T) {
+	if agent.Condition != report.ConditionType {
+		t.Errorf("agent keeps %s, report writes %s", agent.Condition, report.ConditionType)
+	}
+}
+
+// Bad input ends the program with an error that names the thing and the next
+// step.
+func TestBadInput(t *testing.T) {
+	empty := t.TempDir()
+	for name, tc := range map[string]struct {
+		args []string
+		want []string
+	}{
+		"no node name":      {[]string{"run"}, []string{"NODE_NAME", "--node-name"}},
+		"no proc":           {[]string{"run", "--node-name=n", "--proc=" + empty + "/none"}, []string{empty + "/none", "--proc"}},
+		"no cgroup":         {[]string{"run", "--node-name=n", "--cgroup=" + empty + "/none"}, []string{empty + "/none", "--cgroup"}},
+		"no kubeconfig":     {[]string{"run", "--node-name=n", "--cgroup=" + empty, "--kubeconfig=" + empty + "/none"}, []string{"kubeconfig", empty + "/none"}},
+		"outside a cluster": {[]string{"run", "--node-name=n", "--cgroup=" + empty}, []string{"service account", "--kubeconfig"}},
+		"log format":        {[]string{"run", "--node-name=n", "--log-format=xml"}, []string{"--log-format", "xml", "json"}},
+		"log level":         {[]string{"run", "--log-level=loud"}, []string{"--log-level", "loud"}},
+		"short period":      {[]string{"run", "--node-name=n", "--cgroup=" + empty, "--period=1ms"}, []string{"--period", "1ms"}},
+		"capture a name":    {[]string{"capture", "--node-name=n", "--cgroup=" + empty, "pod"}, []string{"pod", "NAMESPACE/POD"}},
+		"unknown cause":     {[]string{"explain", "Nonsense"}, []string{"Nonsense", "nodeagent explain"}},
+		"unknown command":   {[]string{"heal"}, []string{"heal"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for _, env := range []string{"NODE_NAME", "NODE_IP", "KUBECONFIG", "KUBERNETES_SERVICE_HOST"} {
+				t.Setenv(env, "")
+			}
+			cmd := root()
+			cmd.SetArgs(tc.args)
+			cmd.SetOut(new(bytes.Buffer))
+			err := cmd.ExecuteContext(t.Context())
+			if err == nil {
+				t.Fatal("no error")
+			}
+			for _, w := range tc.want {
+				if !strings.Contains(err.Error(), w) {
+					t.Errorf("the error does not say %q: %v", w, err)
+				}
+			}
+		})
+	}
+}
+
+func TestExplain(t *testing.T) {
+	for _, args := range [][]string{{"explain"}, {"explain", "uninterruptiblesleep"}} {
+		var out bytes.Buffer
+		cmd := root()
+		cmd.SetArgs(args)
+		cmd.SetOut(&out)
+		if err := cmd.ExecuteContext(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if !strings.Contains(out.String(), diagnose.UninterruptibleSleep.Cause) {
+			t.Errorf("%v prints:\n%s", args, out.String())
+		}
+	}
+}
