@@ -179,7 +179,10 @@ func disperse(ctx context.Context, c *scenario.Cluster) error {
 			return apierrors.IsNotFound(err), err.Error()
 		}
 		n, err := countRunning(ctx, c, namespace)
-		return false, fmt.Sprintf("%d pods run (%v)", n, err)
+		if err != nil {
+			return false, err.Error()
+		}
+		return false, fmt.Sprintf("%d pods run", n)
 	})
 }
 
