@@ -55,6 +55,7 @@ func (s *Scenario) Manifest(node string) *corev1.Pod {
 	no := false
 	spec.AutomountServiceAccountToken = &no
 	spec.EnableServiceLinks = &no
+	spec.DNSPolicy = corev1.DNSDefault // the cluster has no DNS of its own
 	for i := range spec.Containers {
 		spec.Containers[i].ImagePullPolicy = corev1.PullNever
 	}
