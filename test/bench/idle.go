@@ -284,7 +284,7 @@ func watchIdle(ctx context.Context, c *scenario.Cluster) ([]row, error) {
 		return nil, err
 	}
 	if again, err := scenario.AgentPod(ctx, c); err != nil || again.UID != self.UID || after.cpu < before.cpu {
-		return nil, fmt.Errorf("the agent was replaced while it was watched (%v); run it again", err)
+		return nil, fmt.Errorf("the agent was replaced while it was watched (%w); run it again", err)
 	}
 	// The log is written when a request ends.
 	if err := sleep(ctx, 5*time.Second); err != nil {
