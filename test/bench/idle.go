@@ -132,6 +132,25 @@ func gatherCrowd(ctx context.Context, c *scenario.Cluster) (running int, took ti
 	if err := pods.DeleteCollection(ctx, metav1.DeleteOptions{GracePeriodSeconds: new(int64)}, metav1.ListOptions{FieldSelector: "status.phase=Pending"}); err != nil {
 		return 0, 0, fmt.Errorf("delete pods that do not run: %w", err)
 	}
+	// One that has come to run meanwhile takes its time to go, and the agent
+	// looks at it until it has.
+	gone, cancelGone := context.WithTimeout(ctx, patience)
+	defer cancelGone()
+	if err := scenario.Until(gone, "the deleted pods to go", func() (bool, string) {
+		list, err := pods.List(gone, metav1.ListOptions{})
+		if err != nil {
+			return false, err.Error()
+		}
+		n := 0
+		for i := range list.Items {
+			if p := &list.Items[i]; p.DeletionTimestamp != nil || p.Status.Phase != corev1.PodRunning {
+				n++
+			}
+		}
+		return n == 0, fmt.Sprintf("%d are there", n)
+	}); err != nil {
+		return 0, 0, err
+	}
 	running, err = countRunning(ctx, c, "")
 	return running, took, err
 }
