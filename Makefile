@@ -47,6 +47,7 @@ lint: $(LINTER) ## vet and linters
 	cd test/cluster && $(LINTER) run -c $(CURDIR)/.golangci.yml ./...
 
 bench: image bin/victim cluster-up ## speed and size, as a table
+	@$(call need,strace,strace)
 	go run ./test/bench
 
 build: ## the agent's static binary, bin/nodeagent

@@ -25,9 +25,10 @@ var table = map[string]struct {
 		outside: []string{"github.com/containerd", "google.golang.org", "k8s.io/cri-api", "github.com/opencontainers"},
 	},
 	"kubelet": {ours: []string{"evidence", "proc"}},
+	"kube":    {outside: []string{"k8s.io/api", "k8s.io/apimachinery", "k8s.io/client-go"}},
 	"report": {
-		ours:    []string{"diagnose", "evidence"},
-		outside: []string{"k8s.io/api", "k8s.io/apimachinery", "k8s.io/client-go", "k8s.io/utils", "github.com/prometheus"},
+		ours:    []string{"diagnose", "evidence", "kube"},
+		outside: []string{"k8s.io/api", "k8s.io/apimachinery", "k8s.io/client-go/rest", "k8s.io/utils", "github.com/prometheus"},
 	},
 	"agent": {ours: []string{"evidence", "diagnose"}, outside: []string{"k8s.io/api"}},
 }

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/nodeagent-io/nodeagent/pkg/agent"
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
@@ -61,7 +60,7 @@ func capture(ctx context.Context, o *hostOptions, kubeconfig, namespace, name st
 	if err != nil {
 		return nil, err
 	}
-	pod, err := client.CoreV1().Pods(namespace).Get(ctx, name, metav1.GetOptions{})
+	pod, err := client.Pod(ctx, namespace, name)
 	if err != nil {
 		return nil, err
 	}

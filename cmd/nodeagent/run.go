@@ -13,9 +13,6 @@ import (
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/fields"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/clientcmd"
@@ -24,6 +21,7 @@ import (
 	"github.com/nodeagent-io/nodeagent/pkg/agent"
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
+	"github.com/nodeagent-io/nodeagent/pkg/kube"
 	"github.com/nodeagent-io/nodeagent/pkg/report"
 )
 
@@ -157,13 +155,13 @@ func newLogger(format string, level slog.Level) (*slog.Logger, error) {
 	return nil, fmt.Errorf("--log-format %q is neither text nor json", format)
 }
 
-func newClient(kubeconfig string) (*kubernetes.Clientset, error) {
+func newClient(kubeconfig string) (*kube.Client, error) {
 	config, err := restConfig(kubeconfig)
 	if err != nil {
 		return nil, err
 	}
 	config.UserAgent = "nodeagent/" + version
-	return kubernetes.NewForConfig(config)
+	return kube.New(config)
 }
 
 func restConfig(kubeconfig string) (*rest.Config, error) {
@@ -183,9 +181,9 @@ func restConfig(kubeconfig string) (*rest.Config, error) {
 
 // checkNode ends the program when the node is not one of the cluster: it would
 // wait for pods for ever. Any other trouble with the API passes.
-func checkNode(ctx context.Context, client kubernetes.Interface, node string, log *slog.Logger, fail context.CancelCauseFunc) {
+func checkNode(ctx context.Context, client *kube.Client, node string, log *slog.Logger, fail context.CancelCauseFunc) {
 	for wait := time.Second; ; wait = min(2*wait, time.Minute) {
-		_, err := client.CoreV1().Nodes().Get(ctx, node, metav1.GetOptions{})
+		_, err := client.Node(ctx, node)
 		switch {
 		case err == nil || ctx.Err() != nil:
 			return
@@ -203,10 +201,9 @@ func checkNode(ctx context.Context, client kubernetes.Interface, node string, lo
 }
 
 // watchPods keeps the pods of the node, trimmed, in a store: one watch.
-func watchPods(client kubernetes.Interface, node string) (cache.Store, cache.Controller) {
-	selector := fields.OneTermEqualSelector("spec.nodeName", node)
+func watchPods(client *kube.Client, node string) (cache.Store, cache.Controller) {
 	return cache.NewInformerWithOptions(cache.InformerOptions{
-		ListerWatcher: cache.NewListWatchFromClient(client.CoreV1().RESTClient(), "pods", corev1.NamespaceAll, selector),
+		ListerWatcher: client.PodsOfNode(node),
 		ObjectType:    &corev1.Pod{},
 		Handler:       cache.ResourceEventHandlerFuncs{},
 		Transform:     agent.Trim,

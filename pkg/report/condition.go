@@ -140,8 +140,7 @@ func (r *Reporter) patchCondition(ctx context.Context, pod *corev1.Pod, c corev1
 	if err != nil {
 		return err
 	}
-	_, err = r.client.CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.StrategicMergePatchType, body, metav1.PatchOptions{FieldManager: fieldManager}, "status")
-	return err
+	return r.client.PatchPodStatus(ctx, pod.Namespace, pod.Name, body, metav1.PatchOptions{FieldManager: fieldManager})
 }
 
 // The results of a write, a label of nodeagent_writes_total.

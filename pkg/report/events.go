@@ -97,7 +97,7 @@ func (r *Reporter) tell(ctx context.Context, pod *corev1.Pod, t time.Time, e *to
 }
 
 func (r *Reporter) create(ctx context.Context, ev *eventsv1.Event, kind string) error {
-	_, err := r.client.EventsV1().Events(ev.Namespace).Create(ctx, ev, metav1.CreateOptions{FieldManager: fieldManager})
+	err := r.client.CreateEvent(ctx, ev, metav1.CreateOptions{FieldManager: fieldManager})
 	switch {
 	case apierrors.IsAlreadyExists(err):
 		r.metrics.wrote(kind, resultDone)
@@ -111,7 +111,7 @@ func (r *Reporter) create(ctx context.Context, ev *eventsv1.Event, kind string) 
 
 // adopt goes on with an Event that is already there.
 func (r *Reporter) adopt(ctx context.Context, ev *eventsv1.Event, e *told) error {
-	have, err := r.client.EventsV1().Events(ev.Namespace).Get(ctx, ev.Name, metav1.GetOptions{})
+	have, err := r.client.Event(ctx, ev.Namespace, ev.Name)
 	if err != nil {
 		return fmt.Errorf("get Event %s/%s: %w", ev.Namespace, ev.Name, err)
 	}
@@ -133,7 +133,7 @@ func (r *Reporter) confirm(ctx context.Context, pod *corev1.Pod, t time.Time, e 
 	if err != nil {
 		return fmt.Errorf("encode Event series: %w", err)
 	}
-	_, err = r.client.EventsV1().Events(e.namespace).Patch(ctx, name, types.StrategicMergePatchType, body, metav1.PatchOptions{FieldManager: fieldManager})
+	err = r.client.PatchEvent(ctx, e.namespace, name, body, metav1.PatchOptions{FieldManager: fieldManager})
 	r.metrics.wrote(kindEventSeries, resultOf(err))
 	if apierrors.IsNotFound(err) {
 		e.namespace = ""

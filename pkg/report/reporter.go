@@ -9,10 +9,10 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/client-go/kubernetes"
 
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
+	"github.com/nodeagent-io/nodeagent/pkg/kube"
 )
 
 const (
@@ -25,7 +25,7 @@ const (
 
 // A Reporter publishes the diagnoses of one node's pods.
 type Reporter struct {
-	client  kubernetes.Interface
+	client  *kube.Client
 	node    string
 	metrics *Metrics
 	log     *slog.Logger
@@ -47,7 +47,7 @@ type memory struct {
 }
 
 // New makes a Reporter for the pods of a node.
-func New(client kubernetes.Interface, node string, m *Metrics, log *slog.Logger) *Reporter {
+func New(client *kube.Client, node string, m *Metrics, log *slog.Logger) *Reporter {
 	return &Reporter{client: client, node: node, metrics: m, log: log, pods: make(map[string]*memory)}
 }
 

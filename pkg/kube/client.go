@@ -1,0 +1,99 @@
+// Package kube makes the few requests to the API server that the agent needs.
+//
+// client-go's Clientset would do, but it brings every API group of Kubernetes
+// along: with the two groups here the program is a third smaller, and so is
+// what each node holds of it in memory.
+package kube
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+)
+
+// A Client makes requests with one identity. Its errors are those of the API
+// server (k8s.io/apimachinery/pkg/api/errors), or of the way there.
+type Client struct {
+	core, events *rest.RESTClient
+	parameters   runtime.ParameterCodec
+}
+
+// New makes a client; it connects when it is first used.
+func New(config *rest.Config) (*Client, error) {
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, eventsv1.AddToScheme} {
+		if err := add(scheme); err != nil {
+			return nil, err
+		}
+	}
+	metav1.AddToGroupVersion(scheme, schema.GroupVersion{Version: "v1"})
+	http, err := rest.HTTPClientFor(config)
+	if err != nil {
+		return nil, fmt.Errorf("prepare to talk to the API server: %w", err)
+	}
+	group := func(gv schema.GroupVersion, path string) (*rest.RESTClient, error) {
+		c := rest.CopyConfig(config)
+		c.GroupVersion, c.APIPath = &gv, path
+		c.NegotiatedSerializer = serializer.NewCodecFactory(scheme).WithoutConversion()
+		return rest.RESTClientForConfigAndClient(c, http)
+	}
+	c := &Client{parameters: runtime.NewParameterCodec(scheme)}
+	if c.core, err = group(corev1.SchemeGroupVersion, "/api"); err != nil {
+		return nil, err
+	}
+	if c.events, err = group(eventsv1.SchemeGroupVersion, "/apis"); err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+// PodsOfNode lists and watches the pods that are bound to a node.
+func (c *Client) PodsOfNode(node string) cache.ListerWatcher {
+	return cache.NewListWatchFromClient(c.core, "pods", corev1.NamespaceAll, fields.OneTermEqualSelector("spec.nodeName", node))
+}
+
+// Node reads a node.
+func (c *Client) Node(ctx context.Context, name string) (*corev1.Node, error) {
+	out := new(corev1.Node)
+	return out, c.core.Get().Resource("nodes").Name(name).Do(ctx).Into(out)
+}
+
+// Pod reads a pod.
+func (c *Client) Pod(ctx context.Context, namespace, name string) (*corev1.Pod, error) {
+	out := new(corev1.Pod)
+	return out, c.core.Get().Namespace(namespace).Resource("pods").Name(name).Do(ctx).Into(out)
+}
+
+// PatchPodStatus applies a strategic merge patch to a pod's status.
+func (c *Client) PatchPodStatus(ctx context.Context, namespace, name string, patch []byte, options metav1.PatchOptions) error {
+	return c.core.Patch(types.StrategicMergePatchType).Namespace(namespace).Resource("pods").Name(name).SubResource("status").
+		VersionedParams(&options, c.parameters).Body(patch).Do(ctx).Error()
+}
+
+// Event reads an Event.
+func (c *Client) Event(ctx context.Context, namespace, name string) (*eventsv1.Event, error) {
+	out := new(eventsv1.Event)
+	return out, c.events.Get().Namespace(namespace).Resource("events").Name(name).Do(ctx).Into(out)
+}
+
+// CreateEvent creates an Event in its namespace.
+func (c *Client) CreateEvent(ctx context.Context, event *eventsv1.Event, options metav1.CreateOptions) error {
+	return c.events.Post().Namespace(event.Namespace).Resource("events").
+		VersionedParams(&options, c.parameters).Body(event).Do(ctx).Error()
+}
+
+// PatchEvent applies a strategic merge patch to an Event.
+func (c *Client) PatchEvent(ctx context.Context, namespace, name string, patch []byte, options metav1.PatchOptions) error {
+	return c.events.Patch(types.StrategicMergePatchType).Namespace(namespace).Resource("events").Name(name).
+		VersionedParams(&options, c.parameters).Body(patch).Do(ctx).Error()
+}
