@@ -126,6 +126,18 @@ func (fp firstProcess) receives(sig evidence.Signal) reception {
 	return fatal
 }
 
+// droppedStopSignals gives a finding for each first process for which the kernel
+// drops the stop signal and that is, or is not, a shell with a child.
+func droppedStopSignals(p *evidence.Pod, shellWithChild bool) []Finding {
+	var out []Finding
+	for _, fp := range firstProcesses(p) {
+		if fp.receives(fp.container.StopSignal) == dropped && (shell(fp.leader) && len(fp.children) > 0) == shellWithChild {
+			out = append(out, Finding{Container: fp.container.Name, Confidence: Proved, Values: fp.values(p)})
+		}
+	}
+	return out
+}
+
 func waitsForSignals(t *evidence.Task) bool {
 	return t.Probe != nil && (t.Probe.Syscall == "rt_sigtimedwait" || t.Probe.Syscall == "rt_sigtimedwait_time64")
 }

@@ -20,14 +20,5 @@ var ShellPID1NoTrap = &Rule{
 			"or put tini or dumb-init before the program.",
 		Danger: "The program is ended by SIGKILL without having been asked to stop: it may lose what it has not written. A force delete does not help: the kubelet still waits the pod's own grace period.",
 	},
-	Check: func(p *evidence.Pod) []Finding {
-		var out []Finding
-		for _, fp := range firstProcesses(p) {
-			if fp.receives(fp.container.StopSignal) != dropped || !shell(fp.leader) || len(fp.children) == 0 {
-				continue
-			}
-			out = append(out, Finding{Container: fp.container.Name, Confidence: Proved, Values: fp.values(p)})
-		}
-		return out
-	},
+	Check: func(p *evidence.Pod) []Finding { return droppedStopSignals(p, true) },
 }

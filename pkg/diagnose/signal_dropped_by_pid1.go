@@ -21,14 +21,5 @@ var SignalDroppedByPID1 = &Rule{
 			"or set shareProcessNamespace: true.",
 		Danger: "A force delete does not speed this up: the kubelet still waits the pod's own grace period, and nobody sees it any more.",
 	},
-	Check: func(p *evidence.Pod) []Finding {
-		var out []Finding
-		for _, fp := range firstProcesses(p) {
-			if fp.receives(fp.container.StopSignal) != dropped || shell(fp.leader) && len(fp.children) > 0 {
-				continue
-			}
-			out = append(out, Finding{Container: fp.container.Name, Confidence: Proved, Values: fp.values(p)})
-		}
-		return out
-	},
+	Check: func(p *evidence.Pod) []Finding { return droppedStopSignals(p, false) },
 }
