@@ -151,7 +151,7 @@ func (g *rig) cached(c corev1.PodCondition) { g.pod.Status.Conditions = []corev1
 
 func blocked(cause string) diagnose.Diagnosis {
 	return diagnose.Diagnosis{Phase: diagnose.Kill, Findings: []diagnose.Finding{{
-		Cause: cause, Confidence: diagnose.Proved,
+		Cause: cause, Confidence: diagnose.Inferred,
 		Message: "thread 812 (dd) is stuck", Remedy: "Repair it.", Danger: "Do not force-delete.",
 	}}}
 }

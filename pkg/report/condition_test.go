@@ -17,7 +17,7 @@ import (
 
 const (
 	seconds = time.Second
-	text    = "Blocked in phase Kill: thread 812 (dd) is stuck. Remedy: Repair it. Danger: Do not force-delete."
+	text    = "Probably blocked in phase Kill: thread 812 (dd) is stuck. Remedy: Repair it. Danger: Do not force-delete."
 )
 
 func TestConditionIsWritten(t *testing.T) {

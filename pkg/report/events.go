@@ -16,6 +16,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
 )
 
 const (
@@ -47,13 +49,14 @@ type told struct {
 }
 
 // reportEvent tells the cause once, and confirms it from time to time. An Event
-// cannot be taken back, so it waits for the second look to agree.
-func (r *Reporter) reportEvent(ctx context.Context, pod *corev1.Pod, t time.Time, e *told, cause, text string) {
-	if e.cause != cause {
-		*e = told{cause: cause}
+// cannot be taken back, so one about a cause that is not proved waits for the
+// second look to agree.
+func (r *Reporter) reportEvent(ctx context.Context, pod *corev1.Pod, t time.Time, e *told, f *diagnose.Finding, text string) {
+	if e.cause != f.Cause {
+		*e = told{cause: f.Cause}
 	}
 	e.looks++
-	if e.looks < 2 || e.retry.waits(t) {
+	if e.looks < 2 && f.Confidence != diagnose.Proved || e.retry.waits(t) {
 		return
 	}
 	var err error

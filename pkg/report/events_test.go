@@ -14,7 +14,23 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
 )
+
+// What two readings have proved needs no second look.
+func TestProvedCauseIsToldAtOnce(t *testing.T) {
+	g := newRig(t)
+	d := blocked("ShimHung")
+	d.Findings[0].Confidence = diagnose.Proved
+	got := g.look(0, d)
+	if len(got) != 2 {
+		t.Fatalf("%d requests at the first look, want the condition and the Event: %+v", len(got), got)
+	}
+	conditionOf(t, got[0])
+	eventOf(t, got[1], "shop")
+	g.quiet("second look", g.look(3*seconds, d))
+}
 
 func TestEventIsToldOnce(t *testing.T) {
 	g := newRig(t)

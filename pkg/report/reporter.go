@@ -78,7 +78,7 @@ func (r *Reporter) Report(ctx context.Context, pod *corev1.Pod, e *evidence.Pod,
 		text := note(&d, &f)
 		r.metrics.stuck(series{pod.Namespace, pod.Name, uid, f.Cause, d.Phase}, e.Deadline)
 		r.reportCondition(ctx, pod, t, &m.condition, corev1.ConditionTrue, f.Cause, text)
-		r.reportEvent(ctx, pod, t, &m.event, f.Cause, text)
+		r.reportEvent(ctx, pod, t, &m.event, &f, text)
 	case hold:
 		m.cause, m.phase = cause, cmp.Or(m.phase, d.Phase)
 		r.metrics.stuck(series{pod.Namespace, pod.Name, uid, cause, m.phase}, e.Deadline)
