@@ -31,8 +31,14 @@ type Rule struct {
 	// Explains are causes that are only symptoms when this one is found.
 	Explains []*Rule
 	// Early says that the cause may be told inside the grace period, because
-	// it proves that the pod will use all of it.
+	// it proves that the pod will use all of it. SIGKILL ends such a pod, so it
+	// is not told any more when that should have come.
 	Early bool
+	// Outlasts says that SIGKILL need not end an Early cause: it goes on being
+	// told after the deadline.
+	Outlasts bool
+	// Posthumous says that the cause may also be told of a pod that is gone.
+	Posthumous bool
 	// Silent says that the cause is no trouble and is never reported.
 	Silent bool
 	// Check looks for the cause. It may return one finding for each container.
@@ -144,7 +150,7 @@ func Run(p *evidence.Pod, rules []*Rule) Diagnosis {
 	for i := range d.Findings {
 		d.Findings[i].Symptom = symptoms[d.Findings[i].Cause]
 	}
-	if len(d.Findings) == 0 && p.Overdue() >= UnknownAfter && p.Time.Sub(p.UnchangedSince) >= UnknownAfter {
+	if len(d.Findings) == 0 && !p.Gone && p.Overdue() >= UnknownAfter && p.Time.Sub(p.UnchangedSince) >= UnknownAfter {
 		d.Findings = []Finding{unknown(p, ruledOut)}
 	}
 	return d
@@ -153,8 +159,11 @@ func Run(p *evidence.Pod, rules []*Rule) Diagnosis {
 // due reports whether the rule may speak. What is told early is that the pod
 // waits for SIGKILL; when that is late, it is not what the pod waits for.
 func (r *Rule) due(p *evidence.Pod) bool {
-	if r.Early {
-		return p.Time.Sub(p.DeletionRequested) >= StopSettles && p.Overdue() < KillLatency
+	switch {
+	case p.Gone:
+		return r.Posthumous
+	case r.Early:
+		return p.Time.Sub(p.DeletionRequested) >= StopSettles && (r.Outlasts || p.Overdue() < KillLatency)
 	}
 	return r.Silent || p.Overdue() > 0
 }

@@ -55,6 +55,9 @@ type Pod struct {
 	// Phase is status.phase: Pending, Running, Succeeded, Failed. Kubelet sets
 	// the last two only when all containers have ended.
 	Phase string `json:"phase"`
+	// Gone says that the pod's API object is gone: what else is here is the last
+	// that was seen of the pod while it was there.
+	Gone bool `json:"gone,omitempty"`
 	// DeletionRequested is when the deletion was first seen to have been
 	// asked for; Deadline is metadata.deletionTimestamp, which already
 	// includes the grace period.
@@ -81,6 +84,11 @@ type Pod struct {
 	// Parents are the processes outside the pod's cgroups that are parent or
 	// tracer of one of its tasks, and the shims of its containers.
 	Parents []Task `json:"parents,omitempty"`
+	// Leftovers are processes outside the pod's cgroups that hold the standard
+	// streams of a container whose first process has ended. They are looked for
+	// only where PIDs are shared (HostPID, ShareProcessNamespace): elsewhere a
+	// container's processes end with the first one.
+	Leftovers []Task `json:"leftovers,omitempty"`
 	// Mounts are the host's mounts that belong to the pod: its volumes below
 	// the kubelet's pod directory.
 	Mounts []Mount `json:"mounts,omitempty"`
@@ -174,8 +182,19 @@ type Container struct {
 	// StopSignal is the effective stop signal: the container's, else the
 	// image's STOPSIGNAL, else SIGTERM. 0 when it could not be read.
 	StopSignal Signal `json:"stopSignal,omitempty"`
+	// Exit is how the container ended, as the kubelet has written it into the
+	// pod's status; nil while it has not.
+	Exit *Exit `json:"exit,omitempty"`
 
 	Task ShimTask `json:"task"`
+}
+
+// An Exit is the end of a container.
+type Exit struct {
+	// Code is its exit status: 128 and the number of the signal that ended it.
+	Code int `json:"code"`
+	// At is when it ended, in whole seconds.
+	At time.Time `json:"at,omitzero"`
 }
 
 // A ShimTask is what the shim answers about a container's task.
@@ -200,10 +219,13 @@ type ShimTask struct {
 
 // A Node is what the pod's verdict needs to know of its node.
 type Node struct {
-	Name       string            `json:"name"`
-	Kernel     string            `json:"kernel,omitempty"`
-	Containerd ContainerdService `json:"containerd"`
-	Kubelet    KubeletService    `json:"kubelet"`
+	Name   string `json:"name"`
+	Kernel string `json:"kernel,omitempty"`
+	// CorePattern is where core dumps go: the first word of
+	// /proc/sys/kernel/core_pattern (core(5)), a pipe's program with its |.
+	CorePattern string            `json:"corePattern,omitempty"`
+	Containerd  ContainerdService `json:"containerd"`
+	Kubelet     KubeletService    `json:"kubelet"`
 	// Blocked are the tasks of the whole node that are in state D, with their
 	// owners. It is read at most once per period and only while a pod is
 	// overdue.

@@ -20,6 +20,47 @@ func (p *Pod) Since(earlier *Pod) {
 	}
 	since(p.Tasks, e.Tasks, p.Time)
 	since(p.Parents, e.Parents, p.Time)
+	since(p.Leftovers, e.Leftovers, p.Time)
+	for i := range p.Cgroups {
+		for j := range e.Cgroups {
+			if p.Cgroups[i].Path == e.Cgroups[j].Path {
+				p.Cgroups[i].CPU.since(e.Cgroups[j].CPU, p.Time, e.Time)
+				p.Cgroups[i].Memory.since(e.Cgroups[j].Memory, e.Time)
+			}
+		}
+	}
+}
+
+func (c *CPU) since(e *CPU, now, before time.Time) {
+	if c == nil || e == nil || c.UsedMicros < e.UsedMicros || !now.After(before) {
+		return
+	}
+	c.RecentMillis = int64(float64(c.UsedMicros-e.UsedMicros) / 1000 / now.Sub(before).Seconds())
+	periods := c.Periods - e.Periods
+	if c.Periods <= e.Periods || (c.Throttled-e.Throttled)*10 < periods*9 {
+		return
+	}
+	c.ThrottledSince = firstOf(e.ThrottledSince, before)
+}
+
+func (m *Memory) since(e *Memory, before time.Time) {
+	if m == nil || e == nil {
+		return
+	}
+	if m.HighEvents > e.HighEvents {
+		m.HighSince = firstOf(e.HighSince, before)
+	}
+	if m.MaxEvents > e.MaxEvents {
+		m.MaxSince = firstOf(e.MaxSince, before)
+	}
+}
+
+// firstOf gives the time of the first of some readings in a row.
+func firstOf(earlier, t time.Time) time.Time {
+	if earlier.IsZero() {
+		return t
+	}
+	return earlier
 }
 
 // sameStage reports whether two readings show the pod at the same stage of its
@@ -64,8 +105,14 @@ func sinceOne(now, before *Task, t time.Time) {
 		return
 	}
 	now.UnchangedSince, now.SignalsSince = t, t
+	if now.SharedPending != 0 {
+		now.PendingSince = t
+	}
 	if before == nil {
 		return
+	}
+	if now.SharedPending != 0 && now.SharedPending == before.SharedPending && now.PID == before.PID && now.TID == before.TID {
+		now.PendingSince = firstOf(before.PendingSince, t)
 	}
 	if !before.UnchangedSince.IsZero() && now.same(before) {
 		now.UnchangedSince = before.UnchangedSince

@@ -56,14 +56,18 @@ type Task struct {
 	// showed the same program with the same dispositions of signals: a program
 	// that starts has not installed its handlers yet.
 	SignalsSince time.Time `json:"signalsSince,omitzero"`
+	// PendingSince is the time of the first of the readings in a row that
+	// showed the same signals in SharedPending; zero while there are none.
+	PendingSince time.Time `json:"pendingSince,omitzero"`
 
 	// Container is the ID of the container whose cgroup the task is in.
 	// Cgroup is its path below the cgroup mount, kept for tasks outside the
 	// pod; Owner says in a word whose it is (a pod's UID, kubelet, containerd,
-	// shim, kernel), for the node view.
+	// shim, kernel), and OwnerName names that pod as namespace/name.
 	Container string `json:"container,omitempty"`
 	Cgroup    string `json:"cgroup,omitempty"`
 	Owner     string `json:"owner,omitempty"`
+	OwnerName string `json:"ownerName,omitempty"`
 
 	// Probe is what the files say that may block their reader. It is nil for
 	// a task that was no suspect.
@@ -121,6 +125,10 @@ type Probe struct {
 	Hung []string `json:"hung,omitempty"`
 	// Start is the start time in clock ticks since boot (stat, field 22).
 	Start uint64 `json:"start,omitempty"`
+	// Started is the same moment by the wall clock, and Group the process group
+	// (stat, field 5).
+	Started time.Time `json:"started,omitzero"`
+	Group   int       `json:"group,omitempty"`
 	// Flags are the PF_ bits (stat, field 9).
 	Flags uint64 `json:"flags,omitempty"`
 	// Exe is the base name of the program file (readlink of exe), "" when it
@@ -168,6 +176,12 @@ type Mount struct {
 	// FUSEWaiting is the number of requests that wait for the daemon of a FUSE
 	// connection; nil when it could not be read or for other types.
 	FUSEWaiting *int `json:"fuseWaiting,omitempty"`
+	// Unanswered is the number of requests that the client of an NFS mount has
+	// sent and got no answer to (mountstats); nil when not known. Connection is
+	// the state of its TCP connection to the server (ESTABLISHED, SYN_SENT, or
+	// none), "" when not known.
+	Unanswered *int   `json:"unanswered,omitempty"`
+	Connection string `json:"connection,omitempty"`
 }
 
 // A Cgroup is one control group of the pod.
@@ -187,4 +201,44 @@ type Cgroup struct {
 	// Frozen says that the group is frozen: cgroup.events "frozen 1", or
 	// freezer.state FROZEN or FREEZING.
 	Frozen bool `json:"frozen,omitempty"`
+	// FrozenBy is the path of the group, this one or one above it, that was
+	// told to freeze (cgroup.freeze, or freezer.self_freezing of version 1).
+	FrozenBy string `json:"frozenBy,omitempty"`
+	// CPU and Memory are what the group's limits do to it; nil when not read.
+	CPU    *CPU    `json:"cpu,omitempty"`
+	Memory *Memory `json:"memory,omitempty"`
+}
+
+// CPU is what a group may use of the processors, and has used
+// (Documentation/admin-guide/cgroup-v2.rst, cpu.stat and cpu.max).
+type CPU struct {
+	// UsedMicros is the time used, Periods and Throttled count the enforcement
+	// periods and those of them in which the quota was used up.
+	UsedMicros uint64 `json:"usedMicros"`
+	Periods    uint64 `json:"periods,omitempty"`
+	Throttled  uint64 `json:"throttled,omitempty"`
+	// Millis is the quota in thousandths of a processor; 0 means none.
+	Millis int64 `json:"millis,omitempty"`
+	// ThrottledSince is the time of the first of the readings in a row between
+	// which at least nine of ten periods were throttled. RecentMillis is the use
+	// between the last two readings, in thousandths of a processor.
+	ThrottledSince time.Time `json:"throttledSince,omitzero"`
+	RecentMillis   int64     `json:"recentMillis,omitempty"`
+}
+
+// Memory is a group's memory and what its limits do, in bytes
+// (cgroup-v2.rst, memory.high and memory.events). Version 1 has no High.
+type Memory struct {
+	Current int64 `json:"current"`
+	// High and Max are the limits; 0 means none.
+	High int64 `json:"high,omitempty"`
+	Max  int64 `json:"max,omitempty"`
+	// HighEvents and MaxEvents count how often the group was throttled at High
+	// and had to reclaim at Max.
+	HighEvents uint64 `json:"highEvents,omitempty"`
+	MaxEvents  uint64 `json:"maxEvents,omitempty"`
+	// HighSince and MaxSince are the times of the first of the readings in a
+	// row between which the counts grew.
+	HighSince time.Time `json:"highSince,omitzero"`
+	MaxSince  time.Time `json:"maxSince,omitzero"`
 }
