@@ -38,7 +38,7 @@ race: $(PROMTOOL) ## unit tests and those on this machine's own /proc, with the 
 
 e2e: image bin/victim cluster-up ## real incidents on a real cluster
 	@mkdir -p $(NODEAGENT_ARTIFACTS)
-	go test -v -count=1 -timeout 40m -parallel 32 -tags e2e ./test/e2e
+	go test -v -count=1 -timeout 40m -parallel 10 -tags e2e ./test/e2e
 
 lint: $(LINTER) ## vet and linters
 	go vet -tags e2e ./...

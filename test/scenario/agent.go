@@ -35,20 +35,22 @@ func Install(ctx context.Context, c *Cluster) error {
 	if _, err := os.Stat(archive); err != nil {
 		return fmt.Errorf("the agent's image: %w; make image builds it", err)
 	}
-	if _, err := c.run(ctx, "", "load", archive); err != nil {
+	loaded, err := c.load(ctx, archive)
+	if err != nil {
 		return err
 	}
-	for _, args := range [][]string{
-		{"apply", "-f", filepath.Join(Root(), "deploy", "daemonset.yaml")},
+	steps := [][]string{{"apply", "-f", filepath.Join(Root(), "deploy", "daemonset.yaml")}}
+	if loaded {
 		// An agent that runs already is started anew, with the new image.
-		{"-n", AgentNamespace, "rollout", "restart", "daemonset/nodeagent"},
-		{"-n", AgentNamespace, "rollout", "status", "daemonset/nodeagent", "--timeout=300s"},
-	} {
+		steps = append(steps, []string{"-n", AgentNamespace, "rollout", "restart", "daemonset/nodeagent"})
+	}
+	steps = append(steps, []string{"-n", AgentNamespace, "rollout", "status", "daemonset/nodeagent", "--timeout=300s"})
+	for _, args := range steps {
 		if _, err := c.Kubectl(ctx, args...); err != nil {
 			return err
 		}
 	}
-	_, err := c.run(ctx, `{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"`+Namespace+`"}}`, "kubectl", "apply", "-f", "-")
+	_, err = c.run(ctx, `{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"`+Namespace+`"}}`, "kubectl", "apply", "-f", "-")
 	return err
 }
 

@@ -6,9 +6,12 @@ package scenario
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -99,14 +102,39 @@ func (c *Cluster) AuditLog(ctx context.Context) (string, error) {
 	return strings.TrimSpace(path), err
 }
 
-// Image makes an image of files and puts it on the nodes.
+// Image makes an image and puts it on the nodes. args are those of the cluster
+// program's image command: files, Debian packages.
 func (c *Cluster) Image(ctx context.Context, name string, args ...string) error {
 	path, err := c.run(ctx, "", append([]string{"image", name}, args...)...)
 	if err != nil {
 		return err
 	}
-	_, err = c.run(ctx, "", "load", strings.TrimSpace(path))
+	_, err = c.load(ctx, strings.TrimSpace(path))
 	return err
+}
+
+// load puts an image archive on the nodes, unless it was the last one that was
+// put there under its file's name.
+func (c *Cluster) load(ctx context.Context, archive string) (loaded bool, err error) {
+	f, err := os.Open(archive)
+	if err != nil {
+		return false, err
+	}
+	defer f.Close()
+	h := sha256.New()
+	if _, err := io.Copy(h, f); err != nil {
+		return false, err
+	}
+	mark := fmt.Sprintf("/run/scenario-images/%s", filepath.Base(archive))
+	sum := fmt.Sprintf("%x", h.Sum(nil))
+	if _, err := c.Exec(ctx, fmt.Sprintf("[ \"$(cat %s)\" = %s ]", mark, sum)); err == nil {
+		return false, nil
+	}
+	if _, err := c.run(ctx, "", "load", archive); err != nil {
+		return false, err
+	}
+	_, err = c.Exec(ctx, fmt.Sprintf("mkdir -p $(dirname %s) && echo %s >%s", mark, sum, mark))
+	return true, err
 }
 
 // Pod reads a pod from the API.

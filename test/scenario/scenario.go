@@ -40,6 +40,11 @@ type Scenario struct {
 	Says          []string
 	// Early says that the verdict must come inside the grace period.
 	Early bool
+	// Posthumous says that the verdict may come as an Event when the pod has
+	// gone already.
+	Posthumous bool
+	// CgroupV1 says that the incident is also tried on a node with cgroup v1.
+	CgroupV1 bool
 	// NoExec says that nothing can be executed in containers meanwhile.
 	NoExec bool
 	// Heal ends the fault; the pod must go away then. nil means that it goes

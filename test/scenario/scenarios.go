@@ -2,6 +2,7 @@ package scenario
 
 import (
 	"context"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -10,10 +11,10 @@ import (
 
 // All lists the incidents that can run side by side on one node.
 func All() []Scenario {
-	return []Scenario{
-		shellPID1(), sleepPID1(), frozenFilesystem(), zombieLeader(), leaderExited(), finalizer(), nfsServerGone(), shimStopped(), volumeBusy(),
+	return slices.Concat([]Scenario{
+		shellPID1(), sleepPID1(), leaderExited(), finalizer(), shimStopped(), volumeBusy(),
 		handlesTERM(), tiniOverShell(),
-	}
+	}, signals(), kernel())
 }
 
 func shellPID1() Scenario {
@@ -54,50 +55,6 @@ func finalizer() Scenario {
 	}
 }
 
-// makeFilesystem makes a file system of its own, that can be frozen, also where
-// an earlier run has left one.
-func makeFilesystem(dir string) string {
-	return `if mountpoint -q ` + dir + `; then fsfreeze -u ` + dir + ` 2>/dev/null || true; umount ` + dir + `; fi
-mkdir -p ` + dir + `
-truncate -s 64M ` + dir + `.img
-mkfs.ext4 -q -F ` + dir + `.img
-mount -o loop ` + dir + `.img ` + dir
-}
-
-func frozenFilesystem() Scenario {
-	const dir = "/var/lib/scenario-frozen"
-	return Scenario{
-		Name:    "frozen-filesystem",
-		Story:   "the container writes to a file system that a snapshot left frozen",
-		Pod:     withVolume(pod(3, VictimImage, "/victim", "write", "/data/f"), "data", hostPath(dir)),
-		Prepare: onNode(makeFilesystem(dir)),
-		Break:   onNode("fsfreeze -f " + dir),
-		Proof:   "some D 100",
-		Cause:   "UninterruptibleSleep",
-		Family:  "FsFrozen",
-		Says:    []string{"percpu_rwsem_wait", "ext4", "/data", "fsfreeze -u " + dir},
-		Heal:    onNode("fsfreeze -u " + dir),
-	}
-}
-
-func zombieLeader() Scenario {
-	const dir = "/var/lib/scenario-zombie"
-	return Scenario{
-		Name:    "zombie-leader",
-		Story:   "the first thread has died of SIGKILL, another one hangs in a write and cannot",
-		Pod:     withVolume(pod(3, VictimImage, "/victim", "write-in-thread", "/data/f"), "data", hostPath(dir)),
-		Prepare: onNode(makeFilesystem(dir)),
-		Break:   onNode("fsfreeze -f " + dir),
-		Proof: `some D 100
-for t in $(tasks); do grep -q "^State:.Z" /proc/$(awk '/^Tgid/{print $2}' /proc/$t/status)/status && exit 0; done
-exit 1`,
-		Cause:  "ThreadStuckBehindZombieLeader",
-		Family: "FsFrozen",
-		Says:   []string{"looks like a zombie", "percpu_rwsem_wait", "ext4", "/data"},
-		Heal:   onNode("fsfreeze -u " + dir),
-	}
-}
-
 func leaderExited() Scenario {
 	const leader = `leader=$(for t in $(tasks); do awk '/^Tgid/{g=$2} /^Threads/{n=$2} /^Name/{c=$2} END{if (c=="victim" && n>1) print g}' /proc/$t/status; done | head -1)
 [ -n "$leader" ]
@@ -111,30 +68,6 @@ func leaderExited() Scenario {
 		Cause: "ZombieLeaderNotKilled",
 		Says:  []string{"container main", "victim", "SIGKILL", "kill -KILL"},
 		Heal:  onNode(leader + "kill -KILL $leader"),
-	}
-}
-
-// nfsServer is the address of the first node, which exports /export to itself.
-const nfsServer = "10.0.2.15"
-
-func nfsServerGone() Scenario {
-	return Scenario{
-		Name:  "nfs-server-gone",
-		Story: "the NFS server is gone while the pod has written data that has not reached it",
-		Pod: withVolume(pod(5, VictimImage, "/victim", "dirty", "/data/f"),
-			"share", corev1.VolumeSource{NFS: &corev1.NFSVolumeSource{Server: nfsServer, Path: "/export"}}),
-		Prepare: onNode("systemctl start nfs-server"),
-		Break: onNode(`iptables -I INPUT -p tcp --dport 2049 -j DROP
-iptables -I OUTPUT -p tcp --sport 2049 -j DROP
-sleep 8`),
-		Proof: `for t in /proc/$(pidof kubelet)/task/*; do
-  grep -q "^State:.D" $t/status && grep -q 'rpc\|nfs' $t/stack && exit 0
-done
-exit 1`,
-		Cause: "NetworkFilesystemUnreachable",
-		Says:  []string{"volume share", "NFS server " + nfsServer, "kubelet's thread", "rpc_wait_bit_killable", "kubernetes.io~nfs/share"},
-		Heal: onNode(`iptables -D INPUT -p tcp --dport 2049 -j DROP
-iptables -D OUTPUT -p tcp --sport 2049 -j DROP`),
 	}
 }
 
