@@ -74,4 +74,3 @@ exit 1`,
 iptables -D OUTPUT -p tcp --sport 2049 -j DROP`),
 	}
 }
-
