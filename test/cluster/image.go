@@ -12,7 +12,7 @@ import (
 
 func imageCommand() *cobra.Command {
 	var packages []string
-	var entrypoint, command string
+	var entrypoint, command, stopSignal string
 	cmd := &cobra.Command{
 		Use:   "image NAME:TAG [SRC:DST...]",
 		Short: "Write an image archive from files and Debian packages, and print its path",
@@ -23,7 +23,7 @@ imagePullPolicy: Never.
   image agent:dev --entrypoint "/nodeagent run" ./nodeagent:/nodeagent`,
 		Args: cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			spec := image.Spec{Name: args[0], Entrypoint: strings.Fields(entrypoint), Cmd: strings.Fields(command)}
+			spec := image.Spec{Name: args[0], Entrypoint: strings.Fields(entrypoint), Cmd: strings.Fields(command), StopSignal: stopSignal}
 			for _, arg := range args[1:] {
 				f, err := image.ParseFile(arg)
 				if err != nil {
@@ -49,5 +49,6 @@ imagePullPolicy: Never.
 	cmd.Flags().StringSliceVar(&packages, "base-packages", nil, "Debian packages to put below the files, with all they depend on")
 	cmd.Flags().StringVar(&entrypoint, "entrypoint", "", "program and arguments, separated by blanks")
 	cmd.Flags().StringVar(&command, "cmd", "", "default arguments, separated by blanks")
+	cmd.Flags().StringVar(&stopSignal, "stop-signal", "", "signal that asks the program to end, instead of SIGTERM")
 	return cmd
 }

@@ -17,7 +17,7 @@ func (m Maker) Image(ctx context.Context, spec image.Spec, packages []string) (s
 	if err != nil {
 		return "", err
 	}
-	inputs := []string{"image", "1", full, strings.Join(spec.Entrypoint, "\n"), strings.Join(spec.Cmd, "\n")}
+	inputs := []string{"image", "2", full, strings.Join(spec.Entrypoint, "\n"), strings.Join(spec.Cmd, "\n"), spec.StopSignal}
 	if len(packages) > 0 {
 		base, err := m.base(ctx, packages)
 		if err != nil {

@@ -41,6 +41,7 @@ type Spec struct {
 	Files      []File
 	Entrypoint []string
 	Cmd        []string
+	StopSignal string // as containerd reads it: SIGQUIT, QUIT, 3; "" means SIGTERM
 }
 
 // FullName completes a name as Kubernetes does: busybox:test is docker.io/library/busybox:test.
@@ -99,6 +100,7 @@ func Write(to string, spec Spec) error {
 		Cmd:        spec.Cmd,
 		Env:        []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"},
 		WorkingDir: "/",
+		StopSignal: spec.StopSignal,
 	}
 	if img, err = mutate.ConfigFile(img, config); err != nil {
 		return err

@@ -54,7 +54,7 @@ func TestWrite(t *testing.T) {
 		t.Fatal(err)
 	}
 	spec := Spec{
-		Name: "a:1", Entrypoint: []string{"/opt/x/sub/run"},
+		Name: "a:1", Entrypoint: []string{"/opt/x/sub/run"}, StopSignal: "SIGQUIT",
 		Files: []File{{source, "/opt/x"}, {filepath.Join(source, "sub", "run"), "/opt/run"}},
 	}
 	to := filepath.Join(dir, "a.tar")
@@ -69,7 +69,7 @@ func TestWrite(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if config.OS != "linux" || config.Architecture != "amd64" || !slices.Equal(config.Config.Entrypoint, spec.Entrypoint) {
+	if config.OS != "linux" || config.Architecture != "amd64" || !slices.Equal(config.Config.Entrypoint, spec.Entrypoint) || config.Config.StopSignal != "SIGQUIT" {
 		t.Errorf("config %+v", config)
 	}
 	layers, err := img.Layers()
