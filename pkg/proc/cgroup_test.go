@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -184,5 +185,48 @@ func TestSuspects(t *testing.T) {
 	tasks[0].Caught = 1 << (evidence.SIGTERM - 1)
 	if chosen, _ := suspects(&evidence.Pod{}, tasks); len(chosen) != 1 {
 		t.Errorf("%d chosen of an init with a handler", len(chosen))
+	}
+}
+
+// A shell waits for its child: that is probed too, and its children, but of
+// hundreds only a few, and they take nobody else's place.
+func TestSuspectsChildren(t *testing.T) {
+	process := func(pid, ppid int, container string) status {
+		return status{hasMemory: true, Task: evidence.Task{PID: pid, TID: pid, PPID: ppid, Threads: 1, State: "S", Container: container, NSpid: []int{pid}}}
+	}
+	// PIDs are shared: only the shim knows which processes are first.
+	p := &evidence.Pod{Containers: []evidence.Container{{ID: "a", Task: evidence.ShimTask{PID: 10}}, {ID: "b", Task: evidence.ShimTask{PID: 20}}}}
+	dead := process(13, 10, "a")
+	dead.State, dead.hasMemory = "Z", false
+	thread := process(12, 10, "a")
+	thread.TID = 14
+	tasks := []status{
+		process(10, 1, "a"), process(11, 10, "a"), process(12, 10, "a"), dead, thread,
+		process(15, 11, "a"), process(16, 15, "a"), process(17, 1, "a"),
+		process(20, 1, "b"),
+	}
+	for i := range 40 {
+		tasks = append(tasks, process(100+i, 20, "b"))
+	}
+	chosen, left := suspects(p, tasks)
+	var got []int
+	for _, s := range chosen {
+		got = append(got, s.TID)
+	}
+	slices.Sort(got)
+	want := []int{10, 11, 12, 15, 20}
+	for i := range maxChildren {
+		want = append(want, 100+i)
+	}
+	if d := cmp.Diff(want, got); d != "" || left != 0 {
+		t.Errorf("%d left, %s", left, d)
+	}
+	// A blocked process of the same container comes before them.
+	blocked := process(99, 1, "b")
+	blocked.State = "D"
+	chosen, _ = suspects(p, append(tasks, blocked))
+	rest := slices.DeleteFunc(chosen, func(s *status) bool { return s.Container != "b" })
+	if rest[0].TID != 20 || rest[1].TID != 99 {
+		t.Errorf("the first are %d and %d", rest[0].TID, rest[1].TID)
 	}
 }

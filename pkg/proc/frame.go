@@ -40,6 +40,7 @@ type reply struct {
 type seen struct {
 	Gone  bool   `json:"gone,omitempty"` // there is no such task any more
 	Start uint64 `json:"start,omitempty"`
+	Group int    `json:"group,omitempty"`
 	Flags uint64 `json:"flags,omitempty"`
 	Exe   string `json:"exe,omitempty"` // base name
 

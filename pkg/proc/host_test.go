@@ -166,6 +166,7 @@ func TestReadPodUnreadable(t *testing.T) {
 
 func TestReadPod(t *testing.T) {
 	pod, h := newTestPod(t), newHost(t)
+	began := time.Now().Add(-2 * tick) // ticks are cut off
 	v := start(t, 0, "sighup-ignored")
 	pod.add(t, v.pid())
 
@@ -190,6 +191,9 @@ func TestReadPod(t *testing.T) {
 	e2 := &evidence.Pod{Time: time.Now(), RuntimeUID: pod.uid, Containers: []evidence.Container{{ID: pod.container, Task: evidence.ShimTask{PID: v.pid()}}}}
 	h.ReadPod(ctx, e2)
 	k = taskOf(t, e2.Tasks, v.pid())
+	if k.Probe != nil && (k.Probe.Group <= 0 || k.Probe.Started.After(time.Now()) || k.Probe.Started.Before(began)) {
+		t.Errorf("group %d, started %v, not after %v", k.Probe.Group, k.Probe.Started, began)
+	}
 	if k.Probe == nil || k.Probe.Syscall == "" || k.Probe.Start == 0 || k.Probe.Flags == 0 || k.Probe.Exe != ownName(t) || k.Probe.Wchan == "" || len(k.Probe.Stack) == 0 {
 		t.Errorf("probe %+v, missing %v", k.Probe, e2.Missing)
 	}

@@ -92,7 +92,7 @@ func (p *probe) task() {
 		if err != nil {
 			p.note("stat", err)
 		}
-		p.seen.Start, p.seen.Flags = s.Start, s.Flags
+		p.seen.Start, p.seen.Group, p.seen.Flags = s.Start, s.Group, s.Flags
 	}
 	if p.seen.Gone {
 		return

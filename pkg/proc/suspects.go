@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
 )
@@ -16,6 +17,7 @@ import (
 const (
 	maxSuspects    = 64
 	maxInitThreads = 16
+	maxChildren    = 16 // and grandchildren of one first process
 )
 
 // The ranks of suspects, the most telling first.
@@ -24,6 +26,7 @@ const (
 	rankDying          // killed, exiting, blocked in the kernel, or a leader that has gone before its threads
 	rankStopped        // stopped, traced, dumping core
 	rankThread         // a thread of an init that may wait for signals in its stead
+	rankChild          // a child or grandchild of a first process, which may wait for it
 	rankNone
 )
 
@@ -32,7 +35,8 @@ const (
 // exceptions: one that has no memory any more is inside do_exit, where it shows
 // S, and nothing pending, for as long as a dead file system keeps it; and the
 // first process of a container is always looked at, because what becomes of its
-// stop signal depends on the system call that it waits in.
+// stop signal depends on the system call that it waits in, and so are, by
+// suspects, the processes that it may wait for.
 func rank(s *status, first bool) int {
 	switch {
 	case s.Kernel || s.State == evidence.Dead:
@@ -76,6 +80,7 @@ func suspects(p *evidence.Pod, tasks []status) (chosen []*status, left int) {
 			waiters[t.PID] = maxInitThreads
 		}
 	}
+	children := childrenOfFirst(tasks, first)
 	type suspect struct {
 		*status
 		rank, order int
@@ -89,6 +94,9 @@ func suspects(p *evidence.Pod, tasks []status) (chosen []*status, left int) {
 		if k == rankNone && waiters[s.PID] > 0 && !s.Leader() && s.State == evidence.Sleeping {
 			waiters[s.PID]--
 			k = rankThread
+		}
+		if k == rankNone && children[s.TID] {
+			k = rankChild
 		}
 		if k == rankNone {
 			continue
@@ -113,7 +121,7 @@ func suspects(p *evidence.Pod, tasks []status) (chosen []*status, left int) {
 			any = true
 			if s := byContainer[c][round]; len(chosen) < maxSuspects {
 				chosen = append(chosen, s.status)
-			} else if s.rank != rankThread {
+			} else if s.rank < rankThread {
 				left++
 			}
 		}
@@ -121,6 +129,43 @@ func suspects(p *evidence.Pod, tasks []status) (chosen []*status, left int) {
 			return chosen, left
 		}
 	}
+}
+
+// childrenOfFirst gives the leaders of those processes that a first process, or
+// a child of one, has started, the children before the grandchildren. What a
+// shell or a small init does with a signal depends on them. A zombie has nothing
+// more to tell.
+func childrenOfFirst(tasks []status, first map[int]bool) map[int]bool {
+	byParent := make(map[int][]int)
+	for i := range tasks {
+		s := &tasks[i]
+		if s.Leader() && s.PPID != 0 && s.State != evidence.Zombie && s.State != evidence.Dead {
+			byParent[s.PPID] = append(byParent[s.PPID], s.PID)
+		}
+	}
+	out := make(map[int]bool)
+	for i := range tasks {
+		s := &tasks[i]
+		if !s.Leader() || !first[s.PID] && !s.NamespaceInit() {
+			continue
+		}
+		// One that is also a first process has its own rank and costs no place.
+		room := maxChildren
+		line := slices.Clone(byParent[s.PID])
+		for _, child := range byParent[s.PID] {
+			line = append(line, byParent[child]...)
+		}
+		for _, pid := range line {
+			if room == 0 {
+				break
+			}
+			if !first[pid] && !out[pid] {
+				out[pid] = true
+				room--
+			}
+		}
+	}
+	return out
 }
 
 // probeSuspects probes the suspicious ones among the pod's tasks and their
@@ -166,12 +211,16 @@ func (h *Host) probe(ctx context.Context, s *status, t *tables, uid string) erro
 	}
 	e := &evidence.Probe{
 		Start:   saw.Start,
+		Group:   saw.Group,
 		Flags:   saw.Flags,
 		Exe:     printable([]byte(saw.Exe)),
 		Wchan:   saw.Wchan,
 		Stack:   saw.Stack,
 		Syscall: saw.Call.Name,
 		Fault:   saw.Call.Outside && faulting(&s.Task, saw.Stack),
+	}
+	if boot, err := sinceBoot(); err == nil {
+		e.Started = startedAt(saw.Start, time.Now(), boot)
 	}
 	s.Probe = e
 	if hung != nil {
