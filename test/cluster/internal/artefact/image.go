@@ -48,6 +48,10 @@ func (m Maker) Image(ctx context.Context, spec image.Spec, packages []string) (s
 	return filepath.Join(dir, file), nil
 }
 
+// Java's package fails to install where the folder of the manual pages, which
+// are left out, does not exist.
+const manFolder = `mkdir -p "$1/usr/share/man/man1"`
+
 // base returns the folder with a root file system (rootfs.tar) of Debian's essential
 // packages and those asked for.
 func (m Maker) base(ctx context.Context, packages []string) (string, error) {
@@ -56,7 +60,7 @@ func (m Maker) base(ctx context.Context, packages []string) (string, error) {
 	if err := m.HostPackages(ctx); err != nil {
 		return "", err
 	}
-	key := cache.KeyOf("base", "1", debianSuite, strings.Join(packages, ","))
+	key := cache.KeyOf("base", "2", debianSuite, strings.Join(packages, ","), manFolder)
 	return m.Cache.Entry(ctx, "base", key, func(dir string) error {
 		step := "install Debian with " + strings.Join(packages, ", ")
 		m.Say("==> %s: about 30 seconds the first time", step)
@@ -66,7 +70,7 @@ func (m Maker) base(ctx context.Context, packages []string) (string, error) {
 			return err
 		}
 		defer log.Close()
-		if err := run(ctx, log, mmdebstrap(ctx, "essential", packages, filepath.Join(dir, "rootfs.tar"), dir)); err != nil {
+		if err := run(ctx, log, mmdebstrap(ctx, "essential", packages, filepath.Join(dir, "rootfs.tar"), dir, "--essential-hook="+manFolder)); err != nil {
 			return &StepError{Step: step, Log: log.Name(), Err: err, Next: "see whether Debian " + debianSuite + " has packages of these names"}
 		}
 		return nil
