@@ -11,7 +11,7 @@ import (
 )
 
 func imageCommand() *cobra.Command {
-	var packages []string
+	var packages, leaveOut []string
 	var entrypoint, command, stopSignal string
 	cmd := &cobra.Command{
 		Use:   "image NAME:TAG [SRC:DST...]",
@@ -38,7 +38,7 @@ imagePullPolicy: Never.
 			if err != nil {
 				return err
 			}
-			path, err := h.Maker().Image(cmd.Context(), spec, packages)
+			path, err := h.Maker().Image(cmd.Context(), spec, packages, leaveOut)
 			if err != nil {
 				return err
 			}
@@ -47,6 +47,7 @@ imagePullPolicy: Never.
 		},
 	}
 	cmd.Flags().StringSliceVar(&packages, "base-packages", nil, "Debian packages to put below the files, with all they depend on")
+	cmd.Flags().StringSliceVar(&leaveOut, "leave-out", nil, "paths of the packages to leave out, with wildcards: documentation always is")
 	cmd.Flags().StringVar(&entrypoint, "entrypoint", "", "program and arguments, separated by blanks")
 	cmd.Flags().StringVar(&command, "cmd", "", "default arguments, separated by blanks")
 	cmd.Flags().StringVar(&stopSignal, "stop-signal", "", "signal that asks the program to end, instead of SIGTERM")

@@ -12,14 +12,16 @@ import (
 )
 
 // Image returns the path of an image archive. One with the same contents is not made again.
-func (m Maker) Image(ctx context.Context, spec image.Spec, packages []string) (string, error) {
+// Files of the packages whose paths match one of the patterns leaveOut (dpkg(1), path-exclude)
+// are not in it.
+func (m Maker) Image(ctx context.Context, spec image.Spec, packages, leaveOut []string) (string, error) {
 	full, err := image.FullName(spec.Name)
 	if err != nil {
 		return "", err
 	}
 	inputs := []string{"image", "2", full, strings.Join(spec.Entrypoint, "\n"), strings.Join(spec.Cmd, "\n"), spec.StopSignal}
 	if len(packages) > 0 {
-		base, err := m.base(ctx, packages)
+		base, err := m.base(ctx, packages, leaveOut)
 		if err != nil {
 			return "", err
 		}
@@ -54,13 +56,13 @@ const manFolder = `mkdir -p "$1/usr/share/man/man1"`
 
 // base returns the folder with a root file system (rootfs.tar) of Debian's essential
 // packages and those asked for.
-func (m Maker) base(ctx context.Context, packages []string) (string, error) {
+func (m Maker) base(ctx context.Context, packages, leaveOut []string) (string, error) {
 	packages = slices.Clone(packages)
 	slices.Sort(packages)
 	if err := m.HostPackages(ctx); err != nil {
 		return "", err
 	}
-	key := cache.KeyOf("base", "2", debianSuite, strings.Join(packages, ","), manFolder)
+	key := cache.KeyOf("base", "2", debianSuite, strings.Join(packages, ","), strings.Join(leaveOut, ","), manFolder)
 	return m.Cache.Entry(ctx, "base", key, func(dir string) error {
 		step := "install Debian with " + strings.Join(packages, ", ")
 		m.Say("==> %s: about 30 seconds the first time", step)
@@ -70,7 +72,11 @@ func (m Maker) base(ctx context.Context, packages []string) (string, error) {
 			return err
 		}
 		defer log.Close()
-		if err := run(ctx, log, mmdebstrap(ctx, "essential", packages, filepath.Join(dir, "rootfs.tar"), dir, "--essential-hook="+manFolder)); err != nil {
+		options := []string{"--essential-hook=" + manFolder}
+		for _, pattern := range leaveOut {
+			options = append(options, "--dpkgopt=path-exclude="+pattern)
+		}
+		if err := run(ctx, log, mmdebstrap(ctx, "essential", packages, filepath.Join(dir, "rootfs.tar"), dir, options...)); err != nil {
 			return &StepError{Step: step, Log: log.Name(), Err: err, Next: "see whether Debian " + debianSuite + " has packages of these names"}
 		}
 		return nil
