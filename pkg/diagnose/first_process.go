@@ -2,6 +2,7 @@ package diagnose
 
 import (
 	"path"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -18,15 +19,10 @@ type firstProcess struct {
 	children  []*evidence.Task // leaders in the same container
 }
 
-// firstProcesses finds the first processes of the containers that have been
-// sent their stop signal by now.
-//
-// Left out are containers whose specification has a preStop hook, because the
-// hook may run until the end of the grace period and end the program itself;
-// sidecars while an app container lives, because they are stopped after it;
-// sandboxes, because their stop signal is not what they wait for; and processes
-// whose dispositions have not been the same for two readings, because a program
-// that starts installs its handlers first.
+// firstProcesses finds the first processes of the running containers whose turn
+// to end has come. Left out are sidecars while an app container lives, because
+// they are stopped after it, and sandboxes, because their stop signal is not
+// what they wait for.
 func firstProcesses(p *evidence.Pod) []firstProcess {
 	appLives := false
 	for _, c := range p.Containers {
@@ -35,32 +31,64 @@ func firstProcesses(p *evidence.Pod) []firstProcess {
 	var out []firstProcess
 	for i := range p.Containers {
 		c := &p.Containers[i]
-		if c.State != evidence.StateRunning || c.Kind == evidence.Sandbox || c.PreStop ||
-			c.Kind == evidence.Sidecar && appLives || c.StopSignal == 0 {
+		if c.State != evidence.StateRunning || c.Kind == evidence.Sandbox || c.Kind == evidence.Sidecar && appLives {
 			continue
 		}
-		fp := firstProcess{container: c}
-		for j := range p.Tasks {
-			t := &p.Tasks[j]
-			if t.Container == c.ID && t.Leader() && t.NamespaceInit() && !foreign(p, t) {
-				fp.leader = t
-			}
-		}
-		if fp.leader == nil || p.Time.Sub(fp.leader.SignalsSince) < Stuck || fp.leader.SignalsSince.IsZero() {
+		leader := firstLeader(p, c)
+		if leader == nil {
 			continue
 		}
-		for j := range p.Tasks {
-			t := &p.Tasks[j]
-			switch {
-			case t.PID == fp.leader.PID:
-				fp.threads = append(fp.threads, t)
-			case t.Leader() && t.PPID == fp.leader.PID && t.State != evidence.Zombie:
-				fp.children = append(fp.children, t)
-			}
-		}
-		out = append(out, fp)
+		out = append(out, process(p, c, leader))
 	}
 	return out
+}
+
+// firstLeader finds the leader of a container's first process: the shim knows
+// its number, else it is the init of the container's own PID namespace.
+func firstLeader(p *evidence.Pod, c *evidence.Container) *evidence.Task {
+	var init *evidence.Task
+	for i := range p.Tasks {
+		t := &p.Tasks[i]
+		switch {
+		case t.Container != c.ID || !t.Leader():
+		case t.PID == c.Task.PID:
+			return t
+		case t.NamespaceInit() && !foreign(p, t):
+			init = t
+		}
+	}
+	return init
+}
+
+// process gathers the threads and the children of a process.
+func process(p *evidence.Pod, c *evidence.Container, leader *evidence.Task) firstProcess {
+	fp := firstProcess{container: c, leader: leader}
+	for i := range p.Tasks {
+		t := &p.Tasks[i]
+		switch {
+		case t.PID == leader.PID:
+			fp.threads = append(fp.threads, t)
+		case t.Leader() && t.PPID == leader.PID && t.State != evidence.Zombie:
+			fp.children = append(fp.children, t)
+		}
+	}
+	return fp
+}
+
+// signalled are the first processes that have been sent their stop signal and
+// whose dispositions of signals are known. Left out are containers whose
+// specification has a preStop hook, because the hook may run until the end of
+// the grace period and end the program itself; and processes whose dispositions
+// have not been the same for two readings, because a program that starts
+// installs its handlers first.
+func signalled(p *evidence.Pod) []firstProcess {
+	return slices.DeleteFunc(firstProcesses(p), func(fp firstProcess) bool {
+		return fp.container.PreStop || fp.container.StopSignal == 0 || !settled(p, fp.leader)
+	})
+}
+
+func settled(p *evidence.Pod, t *evidence.Task) bool {
+	return !t.SignalsSince.IsZero() && p.Time.Sub(t.SignalsSince) >= Stuck
 }
 
 // foreign says that a process, though the init of some PID namespace, is not
@@ -126,16 +154,23 @@ func (fp firstProcess) receives(sig evidence.Signal) reception {
 	return fatal
 }
 
-// droppedStopSignals gives a finding for each first process for which the kernel
-// drops the stop signal and that is, or is not, a shell with a child.
-func droppedStopSignals(p *evidence.Pod, shellWithChild bool) []Finding {
+// unheard gives a finding for each first process that its stop signal does not
+// reach for the given reason, and of which is says so.
+func unheard(p *evidence.Pod, why reception, is func(firstProcess) bool) []Finding {
 	var out []Finding
-	for _, fp := range firstProcesses(p) {
-		if fp.receives(fp.container.StopSignal) == dropped && (shell(fp.leader) && len(fp.children) > 0) == shellWithChild {
-			out = append(out, Finding{Container: fp.container.Name, Confidence: Proved, Values: fp.values(p)})
+	for _, fp := range signalled(p) {
+		if fp.receives(fp.container.StopSignal) == why && !fp.mismatched() && is(fp) {
+			out = append(out, fp.finding(p, Proved))
 		}
 	}
 	return out
+}
+
+// shellOverChild says that the process is a shell that runs a program.
+func (fp firstProcess) shellOverChild() bool { return shell(fp.leader) && len(fp.children) > 0 }
+
+func (fp firstProcess) finding(p *evidence.Pod, c Confidence) Finding {
+	return Finding{Container: fp.container.Name, Confidence: c, Values: fp.values(p)}
 }
 
 func waitsForSignals(t *evidence.Task) bool {

@@ -8,14 +8,26 @@ package diagnose
 func Rules() []*Rule {
 	return []*Rule{
 		ContainerdHung,
+		ContainerFrozen,
 		NetworkFilesystemUnreachable,
 		ThreadStuckBehindZombieLeader,
 		UninterruptibleSleep,
 		ShimHung,
 		ZombieLeaderNotKilled,
+		HostPIDLeftover,
 		FinalizersPending,
+		ProcessTraced,
+		ProcessStopped,
+		StopSignalMismatch,
 		ShellPID1NoTrap,
 		SignalDroppedByPID1,
+		StopSignalIgnored,
+		StopSignalBlocked,
+		ShellPID1TrapDeferred,
+		ChildIgnoresForwardedSignal,
+		CoreDumpInProgress,
+		ShutdownThrottled,
+		SlowShutdown,
 		AwaitingGracePeriod,
 	}
 }

@@ -20,5 +20,5 @@ var ShellPID1NoTrap = &Rule{
 			"or put tini or dumb-init before the program.",
 		Danger: "The program is ended by SIGKILL without having been asked to stop: it may lose what it has not written. A force delete does not help: the kubelet still waits the pod's own grace period.",
 	},
-	Check: func(p *evidence.Pod) []Finding { return droppedStopSignals(p, true) },
+	Check: func(p *evidence.Pod) []Finding { return unheard(p, dropped, firstProcess.shellOverChild) },
 }

@@ -21,5 +21,7 @@ var SignalDroppedByPID1 = &Rule{
 			"or set shareProcessNamespace: true.",
 		Danger: "A force delete does not speed this up: the kubelet still waits the pod's own grace period, and nobody sees it any more.",
 	},
-	Check: func(p *evidence.Pod) []Finding { return droppedStopSignals(p, false) },
+	Check: func(p *evidence.Pod) []Finding {
+		return unheard(p, dropped, func(fp firstProcess) bool { return !fp.shellOverChild() })
+	},
 }

@@ -237,6 +237,9 @@ type Memory struct {
 	// and had to reclaim at Max.
 	HighEvents uint64 `json:"highEvents,omitempty"`
 	MaxEvents  uint64 `json:"maxEvents,omitempty"`
+	// StalledPercent is the share of the last ten seconds in which all tasks of
+	// the group waited for memory (memory.pressure, full avg10).
+	StalledPercent int `json:"stalledPercent,omitempty"`
 	// HighSince and MaxSince are the times of the first of the readings in a
 	// row between which the counts grew.
 	HighSince time.Time `json:"highSince,omitzero"`

@@ -1,0 +1,96 @@
+package diagnose
+
+import (
+	"cmp"
+
+	"github.com/nodeagent-io/nodeagent/pkg/evidence"
+)
+
+// The families of ContainerFrozen: the versions of cgroups differ in what
+// SIGKILL does.
+const (
+	familyFreezerV1 = "CgroupV1"
+	familyFreezerV2 = "CgroupV2"
+)
+
+// ContainerFrozen is a container whose control group is frozen.
+var ContainerFrozen = &Rule{
+	Cause:    "ContainerFrozen",
+	Early:    true,
+	Outlasts: true,
+	Needs:    []evidence.Source{evidence.Processes, evidence.Cgroups, evidence.Containers},
+	Doc: Doc{
+		Layer:   "kernel",
+		Title:   "the container's control group is frozen",
+		Message: "container {container}: its processes are frozen by the control group {group}{paused}, so they cannot react to {signal}. {until}",
+		Meaning: "The kernel's freezer has stopped all processes of the control group, or of one above it. Somebody has paused the container (ctr task pause, a checkpoint, a snapshot) or written to the freezer, and it was not thawed.",
+		Evidence: "cgroup.events of the group says frozen 1 (freezer.state FROZEN or FREEZING on version 1), and no process of the container has run between two readings three seconds or more apart. " +
+			"Frozen processes show S on version 2 and D on version 1, with misleading places in the kernel.",
+		Remedy: "{thaw} The processes go on at once and take the stop signal.",
+		Danger: "Find out first who froze it: a checkpoint or a copy of its data may be at work.",
+		Families: []Family{
+			{
+				Name:    familyFreezerV2,
+				Meaning: "On cgroup v2, SIGKILL ends frozen processes: the pod goes at the end of its grace period.",
+			},
+			{
+				Name:    familyFreezerV1,
+				Meaning: "On cgroup v1 not even SIGKILL ends a frozen process. The runtime thaws the container's own group before it kills, but neither those above nor those below it.",
+				Danger:  "Find out first who froze it. Do not force-delete: the processes stay on the node, frozen, and go on when somebody thaws them, perhaps after their volume has been given to another pod.",
+			},
+		},
+	},
+	Check: func(p *evidence.Pod) []Finding {
+		var out []Finding
+		for _, fp := range firstProcesses(p) {
+			g := frozenGroup(p, fp.leader)
+			if g == nil || g.Version == 2 && p.Overdue() >= KillLatency || !motionlessContainer(p, fp.container.ID) {
+				continue
+			}
+			f := fp.finding(p, Proved)
+			f.Values["group"] = bound(cmp.Or(g.FrozenBy, g.Path), 250)
+			f.Values["signal"] = signalName(fp.container)
+			f.Values["paused"] = ""
+			f.Family = familyFreezerV2
+			f.Values["until"] = "Unless it is thawed, the pod waits for SIGKILL at " + clock(p.Deadline)
+			f.Values["thaw"] = "Thaw it on the node: echo 0 > /sys/fs/cgroup" + f.Values["group"] + "/cgroup.freeze."
+			if g.Version == 1 {
+				f.Family = familyFreezerV1
+				f.Values["until"] = "SIGKILL does not end them either: the pod stays until it is thawed"
+				f.Values["thaw"] = "Thaw it on the node: echo THAWED > /sys/fs/cgroup/freezer" + f.Values["group"] + "/freezer.state."
+			}
+			if fp.container.Task.Status == "paused" {
+				f.Values["paused"] = ", which was paused through containerd"
+				f.Values["thaw"] = "Resume it on the node: ctr -n k8s.io task resume " + fp.container.ID + "."
+			}
+			out = append(out, f)
+		}
+		return out
+	},
+}
+
+// frozenGroup is the frozen control group that a task is in, nil when it is in
+// none.
+func frozenGroup(p *evidence.Pod, t *evidence.Task) *evidence.Cgroup {
+	for i := range p.Cgroups {
+		if c := &p.Cgroups[i]; c.Frozen && (c.Container == "" || c.Container == t.Container) {
+			return c
+		}
+	}
+	return nil
+}
+
+// motionlessContainer says that no thread of a container has run between two
+// readings.
+func motionlessContainer(p *evidence.Pod, id string) bool {
+	any := false
+	for i := range p.Tasks {
+		if t := &p.Tasks[i]; t.Container == id && t.State != evidence.Zombie {
+			any = true
+			if t.State == evidence.Runnable || t.Unchanged(p.Time) < Stuck {
+				return false
+			}
+		}
+	}
+	return any
+}

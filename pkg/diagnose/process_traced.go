@@ -1,0 +1,128 @@
+package diagnose
+
+import (
+	"strconv"
+
+	"github.com/nodeagent-io/nodeagent/pkg/evidence"
+)
+
+// The families of ProcessTraced: where the tracer holds the process.
+const (
+	familyHeld       = "Held"
+	familyHeldAtExit = "HeldAtExit"
+)
+
+// ProcessTraced is a process that its tracer has stopped and does not let go on.
+var ProcessTraced = &Rule{
+	Cause:    "ProcessTraced",
+	Early:    true,
+	Outlasts: true,
+	Needs:    []evidence.Source{evidence.Processes, evidence.Containers, evidence.Suspects},
+	Doc: Doc{
+		Layer:   "signal",
+		Title:   "a tracer has stopped a process and does not let it go on",
+		Message: "{where}process {comm} (PID {pid} on the node) is held by its tracer {tracer}{state}",
+		Meaning: "A debugger or tracer (gdb, strace, delve, a profiler) has attached to the process with ptrace(2) and stopped it. Signals wait until the tracer lets it go on.",
+		Evidence: "A thread of the process is in state t, with the tracer's PID in TracerPid, and two readings three seconds or more apart show that it has not run. " +
+			"A process that is traced and runs is not held up: strace and the like pass signals on.",
+		Remedy: "Let the tracer detach, or end it: {tracer}. The process goes on at once.",
+		Danger: "A force delete leaves the process and its tracer on the node, unseen. Restarting containerd or the kubelet does not help.",
+		Families: []Family{
+			{
+				Name:    familyHeld,
+				Meaning: "The process is stopped in the middle of its work. SIGKILL at the end of the grace period ends it all the same, unless the tracer has asked to be told of its exit.",
+			},
+			{
+				Name:    familyHeldAtExit,
+				Meaning: "The process has been killed, and the tracer has asked to be told of its exit (PTRACE_O_TRACEEXIT). The process stays, also after SIGKILL, until the tracer lets it go on or ends.",
+			},
+		},
+	},
+	Check: func(p *evidence.Pod) []Finding {
+		seen := make(map[int]bool)
+		var out []Finding
+		add := func(t *evidence.Task, family, state string) {
+			if seen[t.PID] {
+				return
+			}
+			seen[t.PID] = true
+			v := map[string]string{
+				"where": "", "comm": t.Comm, "pid": strconv.Itoa(t.PID),
+				"tracer": who(p, t.TracerPID), "state": state,
+			}
+			if c := p.ContainerName(t); c != "" {
+				v["where"] = "container " + c + ": "
+			}
+			out = append(out, Finding{Container: p.ContainerName(t), Family: family, Confidence: Proved, Values: v})
+		}
+		for i := range p.Tasks {
+			if t := &p.Tasks[i]; heldByTracer(p, t) && p.Overdue() > 0 && inStack(t, "do_exit") {
+				add(t, familyHeldAtExit, ": it has been killed, and the tracer, which has asked to be told of its exit, does not let it end")
+			}
+		}
+		if p.Overdue() >= KillLatency {
+			return out // SIGKILL ends the other kind
+		}
+		for _, fp := range firstProcesses(p) {
+			threads := fp.threads
+			if child := fp.forwardsTo(); child != nil {
+				threads = append(threads, process(p, fp.container, child).threads...)
+			}
+			for _, t := range threads {
+				if heldByTracer(p, t) {
+					add(t, familyHeld, " in a stop, so it cannot react to "+signalName(fp.container)+". Unless the tracer lets it go on, the pod waits for SIGKILL at "+clock(p.Deadline))
+				}
+			}
+		}
+		return out
+	},
+}
+
+// heldByTracer says that the task is in a ptrace stop and does not leave it.
+func heldByTracer(p *evidence.Pod, t *evidence.Task) bool {
+	return t.State == evidence.Traced && t.TracerPID != 0 && t.Unchanged(p.Time) >= Stuck
+}
+
+// inStack says that the task is in the kernel below the given function.
+func inStack(t *evidence.Task, function string) bool {
+	if t.Probe == nil {
+		return false
+	}
+	for _, fn := range t.Probe.Stack {
+		if fn == function {
+			return true
+		}
+	}
+	return false
+}
+
+// who names a process by its comm and PID, and by the pod that it runs in.
+func who(p *evidence.Pod, pid int) string {
+	for _, tasks := range [][]evidence.Task{p.Parents, p.Tasks} {
+		for i := range tasks {
+			if t := &tasks[i]; t.PID == pid {
+				return named(t)
+			}
+		}
+	}
+	return "PID " + strconv.Itoa(pid)
+}
+
+// named names a process by its comm and PID, and by whose it is.
+func named(t *evidence.Task) string {
+	name := bound(t.Comm, 40) + " (PID " + strconv.Itoa(t.PID)
+	switch {
+	case t.OwnerName != "":
+		name += ", of pod " + bound(t.OwnerName, 120)
+	case len(t.Owner) >= 32: // a UID
+		name += ", of the pod with UID " + t.Owner
+	}
+	return name + ")"
+}
+
+func signalName(c *evidence.Container) string {
+	if c.StopSignal == 0 {
+		return "its stop signal"
+	}
+	return c.StopSignal.String()
+}

@@ -1,0 +1,82 @@
+package diagnose
+
+import (
+	"fmt"
+
+	"github.com/nodeagent-io/nodeagent/pkg/evidence"
+)
+
+// The families of ShutdownThrottled: which limit it is.
+const (
+	familyCPU    = "CPU"
+	familyMemory = "Memory"
+)
+
+// ShutdownThrottled is a program that cannot end in time because a limit lets
+// it do next to nothing.
+var ShutdownThrottled = &Rule{
+	Cause:      "ShutdownThrottled",
+	Posthumous: true,
+	Needs:      []evidence.Source{evidence.Processes, evidence.Containers, evidence.Suspects, evidence.Cgroups},
+	Doc: Doc{
+		Layer: "signal",
+		Title: "a limit on processors or memory slows the shutdown down",
+		Message: "container {container}: its first process {program} (PID {pid} on the node) handles {signal} but was not done within the grace period of {grace}: {limit}, " +
+			"so {ended}",
+		Meaning: "The program has taken the stop signal and works on its shutdown, but the control group's limit makes it wait nearly all the time.",
+		Evidence: "As SlowShutdown, and either nine of ten enforcement periods were throttled in all readings since the stop signal (nr_throttled and nr_periods of cpu.stat), " +
+			"or the group was throttled again and again for memory above memory.high while more than half of its time was lost to waiting for memory (memory.events, memory.pressure).",
+		Remedy: "Raise the limit of the container; the pod's resources can be changed while it runs (kubectl patch pod --subresource resize).",
+		Danger: "What the program had not finished is lost. A shorter grace period or a force delete makes that worse.",
+		Families: []Family{
+			{Name: familyCPU, Meaning: "The CPU quota (limits.cpu) is used up in nearly every period."},
+			{
+				Name:    familyMemory,
+				Meaning: "The group is above memory.high, and the kernel makes every allocation wait.",
+				Remedy:  "Raise memory.high of the container's group (it comes from the kubelet's MemoryQoS feature, or from a tool on the node), or let the program need less memory.",
+			},
+		},
+	},
+	Check: func(p *evidence.Pod) []Finding {
+		var out []Finding
+		for _, fp := range slow(p) {
+			s := fp.squeezed(p)
+			if s == nil {
+				continue
+			}
+			f := fp.slowFinding(p, "")
+			f.Family, f.Confidence = s.family, Inferred
+			f.Values["limit"] = s.limit
+			out = append(out, f)
+		}
+		return out
+	},
+}
+
+// A squeeze is a limit that held a container down for as long as it was asked
+// to stop.
+type squeeze struct{ family, limit string }
+
+// memoryStalled is the least share of time, in percent, that a group that is
+// held down by memory.high loses to waiting for memory.
+const memoryStalled = 50
+
+func (fp firstProcess) squeezed(p *evidence.Pod) *squeeze {
+	for i := range p.Cgroups {
+		g := &p.Cgroups[i]
+		if g.Container != fp.container.ID && g.Container != "" {
+			continue
+		}
+		// From the first reading that could show it to the last one.
+		early := p.DeletionRequested.Add(StopSettles)
+		if c := g.CPU; c != nil && c.Millis > 0 && !c.ThrottledSince.IsZero() &&
+			!c.ThrottledSince.After(early) && p.Time.Sub(c.ThrottledSince) >= Stuck {
+			return &squeeze{familyCPU, fmt.Sprintf("its limit of %s was used up in nearly every period", processors(c.Millis))}
+		}
+		if m := g.Memory; m != nil && m.High > 0 && m.Current >= m.High-m.High/10 && m.StalledPercent >= memoryStalled &&
+			!m.HighSince.IsZero() && !m.HighSince.After(early) && p.Time.Sub(m.HighSince) >= Stuck {
+			return &squeeze{familyMemory, fmt.Sprintf("it uses %d MiB of memory with memory.high at %d MiB, and waited for memory %d %% of the time", m.Current>>20, m.High>>20, m.StalledPercent)}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,127 @@
+package diagnose
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/nodeagent-io/nodeagent/pkg/evidence"
+)
+
+// killDue is how far past the deadline a process that still runs has used up
+// its grace period for certain: the kubelet counts from when it was told of the
+// deletion, so it kills a little later than the deadline.
+const killDue = 2 * time.Second
+
+// SlowShutdown is a program that handles its stop signal and is not done when
+// the grace period ends.
+var SlowShutdown = &Rule{
+	Cause:      "SlowShutdown",
+	Posthumous: true,
+	Needs:      []evidence.Source{evidence.Processes, evidence.Containers, evidence.Suspects},
+	Doc: Doc{
+		Layer: "signal",
+		Title: "the program's shutdown takes longer than the grace period",
+		Message: "container {container}: its first process {program} (PID {pid} on the node) handles {signal} but was not done within the grace period of {grace} ({doing}), " +
+			"so {ended}",
+		Meaning: "The program has taken the stop signal and works on its shutdown: it drains connections, writes what it has in memory, waits for others. The grace period is over before it is done, and the kernel ends it in the middle of that. " +
+			"A program whose handler does nothing looks the same.",
+		Evidence: "The stop signal is in SigCgt of the first process, or a thread of it takes signals with sigwait or signalfd; it is not stopped, traced or frozen; and the process still ran past the deadline, " +
+			"or the container was ended by SIGKILL (exit code 137) not before the deadline. What it did is how the last readings showed it.",
+		Remedy: "Nothing on the node is broken. Look at what the program does when it is asked to stop; give it more time with terminationGracePeriodSeconds, or let it do less.",
+		Danger: "What it had not finished is lost. A shorter grace period or a force delete makes that worse.",
+	},
+	Check: func(p *evidence.Pod) []Finding {
+		var out []Finding
+		for _, fp := range slow(p) {
+			if fp.squeezed(p) == nil {
+				out = append(out, fp.slowFinding(p, fp.doing(p)))
+			}
+		}
+		return out
+	},
+}
+
+// slow are the first processes that have taken their stop signal, as far as can
+// be told, and have not ended within the grace period.
+func slow(p *evidence.Pod) []firstProcess {
+	if !p.Gone && (p.Overdue() < killDue || p.Overdue() >= KillLatency) {
+		return nil
+	}
+	var out []firstProcess
+	for _, fp := range signalled(p) {
+		t := fp.leader
+		switch {
+		case fp.receives(fp.container.StopSignal) != caught, t.CoreDumping:
+		case t.State == evidence.Stopped, t.State == evidence.Traced, frozenGroup(p, t) != nil:
+		case p.Gone && !(endedAtDeadline(p, fp.container) && fp.container.Exit.Code == killedExit):
+		default:
+			if c, _ := fp.foreground(p); c != nil {
+				continue // its trap has not run
+			}
+			if c, _ := fp.deafChild(p); c != nil {
+				continue
+			}
+			out = append(out, fp)
+		}
+	}
+	return out
+}
+
+// killedExit is the exit code of a container that SIGKILL has ended.
+const killedExit = 128 + int(evidence.SIGKILL)
+
+// endedAtDeadline says that the container has ended, and not before the
+// deadline. Both times are whole seconds.
+func endedAtDeadline(p *evidence.Pod, c *evidence.Container) bool {
+	return c.Exit != nil && !c.Exit.At.IsZero() && !c.Exit.At.Before(p.Deadline.Truncate(time.Second))
+}
+
+func (fp firstProcess) slowFinding(p *evidence.Pod, doing string) Finding {
+	f := fp.finding(p, Proved)
+	f.Values["grace"] = grace(p).String()
+	f.Values["doing"] = doing
+	f.Values["ended"] = "SIGKILL is due since " + clock(p.Deadline)
+	if p.Gone {
+		f.Values["ended"] = "SIGKILL ended it at " + clock(fp.container.Exit.At)
+	}
+	return f
+}
+
+// grace is the grace period that the deletion gave the pod.
+func grace(p *evidence.Pod) time.Duration {
+	return p.Deadline.Sub(p.DeletionRequested).Round(time.Second)
+}
+
+// doing says what a process was last seen at.
+func (fp firstProcess) doing(p *evidence.Pod) string {
+	text := "when last seen "
+	switch t := fp.leader; {
+	case t.State == evidence.Uninterruptible:
+		text += "it waited for I/O in " + sleepsIn(t)
+	case t.State == evidence.Sleeping && t.Probe != nil && t.Probe.Syscall != "":
+		text += "its first thread slept in the system call " + t.Probe.Syscall
+	case t.State == evidence.Runnable:
+		text += "it ran"
+	default:
+		text += "it was in state " + string(t.State)
+	}
+	if g := containerGroup(p, fp.container.ID); g != nil && g.CPU != nil && g.CPU.RecentMillis > 0 {
+		text += fmt.Sprintf(" and the container used %s", processors(g.CPU.RecentMillis))
+	}
+	return text
+}
+
+// processors says thousandths of a processor in words.
+func processors(millis int64) string {
+	return fmt.Sprintf("%d.%02d processors", millis/1000, millis%1000/10)
+}
+
+// containerGroup is the control group of a container, nil when it is not known.
+func containerGroup(p *evidence.Pod, id string) *evidence.Cgroup {
+	for i := range p.Cgroups {
+		if p.Cgroups[i].Container == id {
+			return &p.Cgroups[i]
+		}
+	}
+	return nil
+}
