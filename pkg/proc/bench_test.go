@@ -40,17 +40,22 @@ func filesOf(b *testing.B, h *Host, e *evidence.Pod) []string {
 	if err != nil {
 		b.Fatal(err)
 	}
-	tree, pids, freezer, frozen := hs[0].dir, hs[0].dir, hs[0].dir, "cgroup.events"
+	tree, pids, freezer, frozen, told := hs[0].dir, hs[0].dir, hs[0].dir, "cgroup.events", "cgroup.freeze"
+	limits := []string{"cpu.stat", "cpu.max", "memory.current", "memory.high", "memory.max", "memory.events"}
 	if hs[0].version == 1 {
-		pids, freezer, frozen = h.Cgroup+"/pids", h.Cgroup+"/freezer", "freezer.state"
+		pids, freezer, frozen, told = h.Cgroup+"/pids", h.Cgroup+"/freezer", "freezer.state", "freezer.self_freezing"
+		limits = nil // the groups here have none
 	}
 	var files []string
 	for dir := path.Dir(e.Cgroups[0].Path); dir != "/"; dir = path.Dir(dir) {
-		files = append(files, tree+dir, freezer+dir+"/"+frozen)
+		files = append(files, tree+dir, freezer+dir+"/"+frozen, freezer+dir+"/"+told)
 	}
 	files = append(files, tree)
 	for _, g := range e.Cgroups {
-		files = append(files, tree+g.Path, tree+g.Path+"/"+hs[0].tasksFile(), pids+g.Path+"/pids.current", freezer+g.Path+"/"+frozen)
+		files = append(files, tree+g.Path, tree+g.Path+"/"+hs[0].tasksFile(), pids+g.Path+"/pids.current", freezer+g.Path+"/"+frozen, freezer+g.Path+"/"+told)
+		for _, name := range limits {
+			files = append(files, tree+g.Path+"/"+name)
+		}
 	}
 	files = append(files, h.Proc+"/1/mountinfo")
 	for _, t := range e.Tasks {

@@ -330,11 +330,10 @@ func (h *Host) readPodGroups(uid string, now time.Time) ([]group, error) {
 		var out []group
 		for _, dir := range dirs {
 			w := walk{h: h, c: c, r: &reader{dir: unix.AT_FDCWD, buf: make([]byte, usualFile)}, groups: out}
-			container := ""
 			if strings.Contains(path.Base(dir), ":") {
-				container = containerOfElement(path.Base(dir))
+				w.container = containerOfElement(path.Base(dir))
 			}
-			_, err = w.group(dir, container, w.frozenAbove(dir), 0)
+			_, err = w.group(dir, w.container, w.freezerAbove(dir), 0)
 			out = w.groups
 			if err != nil {
 				return out, err
@@ -347,16 +346,22 @@ func (h *Host) readPodGroups(uid string, now time.Time) ([]group, error) {
 
 // A walk goes through the groups of one pod.
 type walk struct {
-	h      *Host
-	c      hierarchy
-	r      *reader
-	groups []group
-	tasks  int
+	h *Host
+	c hierarchy
+	r *reader
+	// container is the one whose group the walk begins at, "" when that is the
+	// pod's.
+	container string
+	groups    []group
+	tasks     int
+	// controllers are the directories of version 1's controllers that were
+	// looked for, by name.
+	controllers map[string]string
 }
 
 // group reads one group and those below it, and says whether a live thread is
 // in any of them. Groups that vanish meanwhile are none.
-func (w *walk) group(dir, container string, frozen bool, depth int) (populated bool, err error) {
+func (w *walk) group(dir, container string, above freezer, depth int) (populated bool, err error) {
 	if len(w.groups) == maxGroups || depth > maxGroupDepth {
 		return true, fmt.Errorf("control groups below a pod: %w", errTooMany)
 	}
@@ -368,7 +373,13 @@ func (w *walk) group(dir, container string, frozen bool, depth int) (populated b
 		return false, fmt.Errorf("read tasks of control group %s: %w", dir, err)
 	}
 	g := group{Cgroup: evidence.Cgroup{Path: "/" + dir, Version: w.c.version, Container: container, Threads: len(tids), PIDs: w.readPIDs(dir)}, tids: tids, hidden: hidden}
-	g.Frozen = frozen || w.readFrozen(dir)
+	freezer := w.readFreezer(dir, above)
+	g.Frozen, g.FrozenBy = freezer.frozen, freezer.by
+	// The limits are the pod's and the containers', not those of groups that a
+	// container has made inside.
+	if depth == 0 || depth == 1 && container != w.container {
+		g.CPU, g.Memory = w.readCPU(dir), w.readMemory(dir)
+	}
 	i := len(w.groups)
 	w.groups = append(w.groups, g)
 	populated = len(tids)+hidden > 0
@@ -387,7 +398,7 @@ func (w *walk) group(dir, container string, frozen bool, depth int) (populated b
 		if depth == 0 && sub == "" {
 			sub = containerOfElement(e.Name())
 		}
-		p, subErr := w.group(path.Join(dir, e.Name()), sub, g.Frozen, depth+1)
+		p, subErr := w.group(path.Join(dir, e.Name()), sub, freezer, depth+1)
 		populated = populated || p
 		if err == nil {
 			err = subErr
@@ -448,42 +459,70 @@ func (w *walk) readPIDs(dir string) int64 {
 	return n
 }
 
-// readFrozen says whether a group is frozen or about to be.
-func (w *walk) readFrozen(dir string) bool {
-	if w.c.version == 1 {
-		b, err := w.r.single(filepath.Join(w.h.Cgroup, "freezer", dir, "freezer.state"))
-		return err == nil && parseFreezerState(b)
-	}
-	b, err := w.r.single(filepath.Join(w.c.dir, dir, "cgroup.events"))
-	return err == nil && parseCgroupEvents(b)["frozen"] == 1
+// A freezer is what a group's freezer shows.
+type freezer struct {
+	// frozen says that the group is frozen or about to be.
+	frozen bool
+	// by is the path of the group that was told to freeze, this one or else the
+	// next above; "" for none. It is set at once, where frozen of version 2
+	// waits until every task has stopped, which one in state D does not.
+	by string
 }
 
-// frozenAbove says whether a group above is frozen. The groups below show it
-// too once the kernel has got to them.
-func (w *walk) frozenAbove(dir string) bool {
-	for dir = path.Dir(dir); dir != "." && dir != "/"; dir = path.Dir(dir) {
-		if w.readFrozen(dir) {
-			return true
+// readFreezer reads a group's freezer. What holds above holds for it too, also
+// while the kernel has not got to it yet.
+func (w *walk) readFreezer(dir string, above freezer) freezer {
+	f := above
+	base, told := filepath.Join(w.c.dir, dir), "cgroup.freeze"
+	if w.c.version == 1 {
+		base, told = filepath.Join(w.h.Cgroup, "freezer", dir), "freezer.self_freezing"
+		b, err := w.r.single(filepath.Join(base, "freezer.state"))
+		f.frozen = f.frozen || err == nil && parseFreezerState(b)
+	} else {
+		b, err := w.r.single(filepath.Join(base, "cgroup.events"))
+		f.frozen = f.frozen || err == nil && parseKeys(b)["frozen"] == 1
+	}
+	if n, ok := w.readNumber(filepath.Join(base, told)); ok && n == 1 {
+		f.by = "/" + dir
+	}
+	return f
+}
+
+// freezerAbove reads the freezers of the groups above.
+func (w *walk) freezerAbove(dir string) freezer {
+	parent := path.Dir(dir)
+	if parent == "." || parent == "/" {
+		return freezer{}
+	}
+	return w.readFreezer(parent, w.freezerAbove(parent))
+}
+
+// controller gives the directory of a controller of version 1, "" when there is
+// none. Controllers that are mounted together stand in one directory, cpu,cpuacct,
+// mostly with a link for each name, which is looked at first.
+func (w *walk) controller(name string) string {
+	if dir, ok := w.controllers[name]; ok {
+		return dir
+	}
+	dir := filepath.Join(w.h.Cgroup, name)
+	if _, err := os.Stat(filepath.Join(dir, "cgroup.procs")); err != nil {
+		dir = ""
+		entries, _, _ := listDir(w.h.Cgroup, 256) // what cannot be listed has none
+		for _, e := range entries {
+			if hasOption(e.Name(), name) && e.Name() != name {
+				dir = filepath.Join(w.h.Cgroup, e.Name())
+			}
 		}
 	}
-	return false
+	if w.controllers == nil {
+		w.controllers = make(map[string]string, 3)
+	}
+	w.controllers[name] = dir
+	return dir
 }
 
 // parseFreezerState reads freezer.state of version 1: THAWED, FREEZING, FROZEN.
 func parseFreezerState(b []byte) bool {
 	s := string(bytes.TrimSpace(b))
 	return s == "FROZEN" || s == "FREEZING"
-}
-
-// parseCgroupEvents reads the "key value" lines of cgroup.events.
-func parseCgroupEvents(b []byte) map[string]int {
-	out := make(map[string]int, 2)
-	for line := range bytes.Lines(b) {
-		key, v, ok := bytes.Cut(bytes.TrimSpace(line), []byte(" "))
-		if !ok {
-			continue
-		}
-		out[string(key)] = decimal(v)
-	}
-	return out
 }

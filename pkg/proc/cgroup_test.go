@@ -230,3 +230,155 @@ func TestSuspectsChildren(t *testing.T) {
 		t.Errorf("the first are %d and %d", rest[0].TID, rest[1].TID)
 	}
 }
+
+// write makes files of a tree of control groups.
+func write(t *testing.T, root string, files map[string]string) {
+	t.Helper()
+	for name, text := range files {
+		name = filepath.Join(root, name)
+		if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+const (
+	pod1  = "kubepods.slice/kubepods-pod0b4ddc3e_1111_4222_8333_444455556666.slice"
+	leaf1 = pod1 + "/cri-containerd-" + id1 + ".scope"
+)
+
+func TestReadLimits(t *testing.T) {
+	none := map[string]string{"memory.current": "4096\n", "memory.high": "max\n", "memory.max": "max\n", "memory.events": "low 0\nhigh 0\nmax 0\noom 0\n",
+		"cpu.stat": "usage_usec 7\nuser_usec 3\n"} // without a cpu controller
+	limited := map[string]string{"memory.current": "104857600\n", "memory.high": "104857600\n", "memory.max": "209715200\n", "memory.events": "low 0\nhigh 31\nmax 2\noom 0\n",
+		"cpu.stat": "usage_usec 123456\nuser_usec 3\nnr_periods 40\nnr_throttled 39\nthrottled_usec 5\n", "cpu.max": "5000 100000\n"}
+	limited1 := map[string]string{
+		"memory/%s/memory.usage_in_bytes": "104857600\n", "memory/%s/memory.limit_in_bytes": "209715200\n", "memory/%s/memory.failcnt": "2\n",
+		"cpu,cpuacct/%s/cpu.stat": "nr_periods 40\nnr_throttled 39\nthrottled_time 5\n", "cpu,cpuacct/%s/cpu.cfs_quota_us": "5000\n", "cpu,cpuacct/%s/cpu.cfs_period_us": "100000\n",
+		"cpu,cpuacct/%s/cpuacct.usage": "123456789\n",
+	}
+	none1 := map[string]string{
+		"memory/%s/memory.usage_in_bytes": "4096\n", "memory/%s/memory.limit_in_bytes": "9223372036854771712\n", "memory/%s/memory.failcnt": "0\n",
+		"cpu,cpuacct/%s/cpu.stat": "nr_periods 0\nnr_throttled 0\n", "cpu,cpuacct/%s/cpu.cfs_quota_us": "-1\n", "cpu,cpuacct/%s/cpu.cfs_period_us": "100000\n",
+		"cpu,cpuacct/%s/cpuacct.usage": "7000\n",
+	}
+	at := func(dir string, files map[string]string) map[string]string {
+		out := make(map[string]string)
+		for name, text := range files {
+			if strings.Contains(name, "%s") {
+				out[fmt.Sprintf(name, dir)] = text
+			} else {
+				out[filepath.Join(dir, name)] = text
+			}
+		}
+		return out
+	}
+	free := evidence.Cgroup{CPU: &evidence.CPU{UsedMicros: 7}, Memory: &evidence.Memory{Current: 4096}}
+	full := evidence.Cgroup{
+		CPU:    &evidence.CPU{UsedMicros: 123456, Periods: 40, Throttled: 39, Millis: 50},
+		Memory: &evidence.Memory{Current: 104857600, High: 104857600, Max: 209715200, HighEvents: 31, MaxEvents: 2},
+	}
+	full1 := evidence.Cgroup{CPU: full.CPU, Memory: &evidence.Memory{Current: 104857600, Max: 209715200, MaxEvents: 2}}
+	for _, tt := range []struct {
+		name      string
+		files     []map[string]string
+		links     map[string]string
+		pod, leaf evidence.Cgroup
+		version   int
+	}{
+		{name: "v2", version: 2, files: []map[string]string{{"cgroup.controllers": "cpu memory pids\n"}, at(pod1, none), at(leaf1, limited), at(leaf1+"/init.scope", limited)}, pod: free, leaf: full},
+		{name: "v2 without controllers", version: 2, files: []map[string]string{{"cgroup.controllers": "pids\n"}}},
+		{name: "v2 not understood", version: 2, files: []map[string]string{{"cgroup.controllers": "cpu memory\n"},
+			at(leaf1, map[string]string{"cpu.stat": "usage_usec 1\n", "cpu.max": "many\n", "memory.current": "x\n", "memory.high": "max\n", "memory.max": "max\n", "memory.events": "\n"})}},
+		{name: "v1 with links", version: 1, files: []map[string]string{{"pids/tasks": "", "cpu,cpuacct/cgroup.procs": "", "memory/cgroup.procs": ""}, at(pod1, none1), at(leaf1, limited1)},
+			links: map[string]string{"cpu": "cpu,cpuacct", "cpuacct": "cpu,cpuacct"}, pod: free, leaf: full1},
+		{name: "v1 without links", version: 1, files: []map[string]string{{"pids/tasks": "", "cpu,cpuacct/cgroup.procs": "", "memory/cgroup.procs": ""}, at(pod1, none1), at(leaf1, limited1)}, pod: free, leaf: full1},
+		{name: "v1 without controllers", version: 1, files: []map[string]string{{"pids/tasks": ""}}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			root := t.TempDir()
+			base, file := "", "cgroup.threads"
+			if tt.version == 1 {
+				base, file = "pids/", "tasks"
+			}
+			write(t, root, map[string]string{base + pod1 + "/" + file: "", base + leaf1 + "/" + file: "", base + leaf1 + "/init.scope/" + file: ""})
+			for _, files := range tt.files {
+				write(t, root, files)
+			}
+			for name, target := range tt.links {
+				if err := os.Symlink(target, filepath.Join(root, name)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			groups, err := (&Host{Cgroup: root}).readPodGroups(uid1, time.Now())
+			if err != nil || len(groups) != 3 {
+				t.Fatalf("%d groups, %v", len(groups), err)
+			}
+			for i, want := range []evidence.Cgroup{tt.pod, tt.leaf, {}} { // of a nested group nothing is read
+				got := evidence.Cgroup{CPU: groups[i].CPU, Memory: groups[i].Memory}
+				if d := cmp.Diff(want, got); d != "" {
+					t.Errorf("%s: %s", groups[i].Path, d)
+				}
+			}
+		})
+	}
+}
+
+func TestFrozenBy(t *testing.T) {
+	for _, tt := range []struct {
+		name          string
+		files         map[string]string
+		podBy, leafBy string
+		podIs, leafIs bool
+		v1            bool
+	}{
+		{name: "v2 pod", files: map[string]string{pod1 + "/cgroup.freeze": "1\n", pod1 + "/cgroup.events": "populated 1\nfrozen 1\n", leaf1 + "/cgroup.freeze": "0\n", leaf1 + "/cgroup.events": "populated 1\nfrozen 1\n"},
+			podBy: "/" + pod1, leafBy: "/" + pod1, podIs: true, leafIs: true},
+		{name: "v2 container", files: map[string]string{pod1 + "/cgroup.freeze": "0\n", leaf1 + "/cgroup.freeze": "1\n", leaf1 + "/cgroup.events": "populated 1\nfrozen 1\n"},
+			leafBy: "/" + leaf1, leafIs: true},
+		{name: "v2 all pods", files: map[string]string{"kubepods.slice/cgroup.freeze": "1\n", "kubepods.slice/cgroup.events": "frozen 1\n"},
+			podBy: "/kubepods.slice", leafBy: "/kubepods.slice", podIs: true, leafIs: true},
+		{name: "v2 both", files: map[string]string{"kubepods.slice/cgroup.freeze": "1\n", leaf1 + "/cgroup.freeze": "1\n", "kubepods.slice/cgroup.events": "frozen 1\n"},
+			podBy: "/kubepods.slice", leafBy: "/" + leaf1, podIs: true, leafIs: true},
+		// A task in state D keeps the group from being frozen.
+		{name: "v2 not yet", files: map[string]string{leaf1 + "/cgroup.freeze": "1\n", leaf1 + "/cgroup.events": "populated 1\nfrozen 0\n"}, leafBy: "/" + leaf1},
+		{name: "v1 pod", v1: true, files: map[string]string{"freezer/" + pod1 + "/freezer.state": "FROZEN\n", "freezer/" + pod1 + "/freezer.self_freezing": "1\n", "freezer/" + leaf1 + "/freezer.state": "FROZEN\n", "freezer/" + leaf1 + "/freezer.self_freezing": "0\n"},
+			podBy: "/" + pod1, leafBy: "/" + pod1, podIs: true, leafIs: true},
+		{name: "v1 container", v1: true, files: map[string]string{"freezer/" + leaf1 + "/freezer.state": "FREEZING\n", "freezer/" + leaf1 + "/freezer.self_freezing": "1\n"},
+			leafBy: "/" + leaf1, leafIs: true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			root := t.TempDir()
+			if !tt.v1 {
+				write(t, root, map[string]string{"cgroup.controllers": "", pod1 + "/cgroup.threads": "", leaf1 + "/cgroup.threads": ""})
+			} else {
+				write(t, root, map[string]string{"pids/tasks": "", "pids/" + pod1 + "/tasks": "", "pids/" + leaf1 + "/tasks": ""})
+			}
+			write(t, root, tt.files)
+			groups, err := (&Host{Cgroup: root}).readPodGroups(uid1, time.Now())
+			if err != nil || len(groups) != 2 {
+				t.Fatalf("%d groups, %v", len(groups), err)
+			}
+			pod, leaf := groups[0], groups[1]
+			if pod.FrozenBy != tt.podBy || pod.Frozen != tt.podIs || leaf.FrozenBy != tt.leafBy || leaf.Frozen != tt.leafIs {
+				t.Errorf("pod %v by %q, container %v by %q", pod.Frozen, pod.FrozenBy, leaf.Frozen, leaf.FrozenBy)
+			}
+		})
+	}
+}
+
+func TestParseCPUMax(t *testing.T) {
+	for text, want := range map[string]int64{"max 100000\n": 0, "50000 100000\n": 500, "250000 100000": 2500, "1 1000000\n": 1, "1000 0\n": 0} {
+		if got, err := parseCPUMax([]byte(text)); err != nil || got != want {
+			t.Errorf("%q: %d, %v", text, got, err)
+		}
+	}
+	for _, bad := range []string{"", "max", "x 100000", "1 x", "1 2 3"} {
+		if _, err := parseCPUMax([]byte(bad)); err == nil {
+			t.Errorf("%q is a cpu.max", bad)
+		}
+	}
+}

@@ -230,17 +230,18 @@ func TestReadPodFrozen(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = os.WriteFile(file, []byte(thaw), 0) })
-	for _, c := range pod.read(t, h).Cgroups {
-		if !c.Frozen {
-			t.Errorf("%s is not frozen", c.Path)
+	e := pod.read(t, h)
+	for _, c := range e.Cgroups {
+		if !c.Frozen || c.FrozenBy != e.Cgroups[0].Path {
+			t.Errorf("%s is not frozen, or by %q", c.Path, c.FrozenBy)
 		}
 	}
 	if err := os.WriteFile(file, []byte(thaw), 0); err != nil {
 		t.Fatal(err)
 	}
 	for _, c := range pod.read(t, h).Cgroups {
-		if c.Frozen {
-			t.Errorf("%s is frozen", c.Path)
+		if c.Frozen || c.FrozenBy != "" {
+			t.Errorf("%s is frozen, by %q", c.Path, c.FrozenBy)
 		}
 	}
 }

@@ -468,10 +468,13 @@ func FuzzMountinfo(f *testing.F) {
 }
 
 func FuzzCgroupFiles(f *testing.F) {
-	fuzz(f, []string{"0::/kubepods/pod1/x\n", "frozen 1\n", "12\n0\n"}, func(b []byte) {
+	fuzz(f, []string{"0::/kubepods/pod1/x\n", "frozen 1\n", "12\n0\n", "50000 100000\n", "max 100000\n",
+		"usage_usec 19\nnr_periods 3\nnr_throttled 2\n", "9223372036854771712\n", "max\n"}, func(b []byte) {
 		podOfPath(parseCgroup(b))
 		parseTasks(b)
-		parseCgroupEvents(b)
+		parseKeys(b)
+		_, _ = parseNumber(b)
+		_, _ = parseCPUMax(b)
 		parseFreezerState(b)
 		parseChildren(b)
 		_, _ = parseFUSEWaiting(b)
