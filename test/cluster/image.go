@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"regexp"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -9,6 +10,9 @@ import (
 	"github.com/nodeagent-io/nodeagent/test/cluster/internal/cluster"
 	"github.com/nodeagent-io/nodeagent/test/cluster/internal/image"
 )
+
+// patterns are paths that a shell takes as one word.
+var patterns = regexp.MustCompile(`^(/[\w.*?+-]+)+$`)
 
 func imageCommand() *cobra.Command {
 	var packages, leaveOut []string
@@ -31,6 +35,11 @@ imagePullPolicy: Never.
 				}
 				spec.Files = append(spec.Files, f)
 			}
+			for _, pattern := range leaveOut {
+				if !patterns.MatchString(pattern) {
+					return fmt.Errorf("%q: give an absolute path, which may hold * and ?", pattern)
+				}
+			}
 			if len(spec.Files) == 0 && len(packages) == 0 {
 				return fmt.Errorf("image %s would be empty; give SRC:DST or --base-packages", spec.Name)
 			}
@@ -47,7 +56,7 @@ imagePullPolicy: Never.
 		},
 	}
 	cmd.Flags().StringSliceVar(&packages, "base-packages", nil, "Debian packages to put below the files, with all they depend on")
-	cmd.Flags().StringSliceVar(&leaveOut, "leave-out", nil, "paths of the packages to leave out, with wildcards: documentation always is")
+	cmd.Flags().StringSliceVar(&leaveOut, "leave-out", nil, "what of the packages to leave out, paths with wildcards; documentation always is")
 	cmd.Flags().StringVar(&entrypoint, "entrypoint", "", "program and arguments, separated by blanks")
 	cmd.Flags().StringVar(&command, "cmd", "", "default arguments, separated by blanks")
 	cmd.Flags().StringVar(&stopSignal, "stop-signal", "", "signal that asks the program to end, instead of SIGTERM")

@@ -12,8 +12,7 @@ import (
 )
 
 // Image returns the path of an image archive. One with the same contents is not made again.
-// Files of the packages whose paths match one of the patterns leaveOut (dpkg(1), path-exclude)
-// are not in it.
+// What the packages bring and a shell pattern of leaveOut matches is not in it.
 func (m Maker) Image(ctx context.Context, spec image.Spec, packages, leaveOut []string) (string, error) {
 	full, err := image.FullName(spec.Name)
 	if err != nil {
@@ -74,7 +73,8 @@ func (m Maker) base(ctx context.Context, packages, leaveOut []string) (string, e
 		defer log.Close()
 		options := []string{"--essential-hook=" + manFolder}
 		for _, pattern := range leaveOut {
-			options = append(options, "--dpkgopt=path-exclude="+pattern)
+			// Some packages need others only while they are installed.
+			options = append(options, `--customize-hook=rm -rf "$1"`+pattern)
 		}
 		if err := run(ctx, log, mmdebstrap(ctx, "essential", packages, filepath.Join(dir, "rootfs.tar"), dir, options...)); err != nil {
 			return &StepError{Step: step, Log: log.Name(), Err: err, Next: "see whether Debian " + debianSuite + " has packages of these names"}
