@@ -44,7 +44,7 @@ func filesOf(b *testing.B, h *Host, e *evidence.Pod) []string {
 	limits := []string{"cpu.stat", "cpu.max", "memory.current", "memory.high", "memory.max", "memory.events"}
 	if hs[0].version == 1 {
 		pids, freezer, frozen, told = h.Cgroup+"/pids", h.Cgroup+"/freezer", "freezer.state", "freezer.self_freezing"
-		limits = nil // the groups here have none
+		limits = nil
 	}
 	var files []string
 	for dir := path.Dir(e.Cgroups[0].Path); dir != "/"; dir = path.Dir(dir) {
@@ -53,6 +53,9 @@ func filesOf(b *testing.B, h *Host, e *evidence.Pod) []string {
 	files = append(files, tree)
 	for _, g := range e.Cgroups {
 		files = append(files, tree+g.Path, tree+g.Path+"/"+hs[0].tasksFile(), pids+g.Path+"/pids.current", freezer+g.Path+"/"+frozen, freezer+g.Path+"/"+told)
+		if hs[0].version == 1 { // there are none, which takes an open too
+			files = append(files, h.Cgroup+"/cpu"+g.Path+"/cpu.stat", h.Cgroup+"/memory"+g.Path+"/memory.usage_in_bytes")
+		}
 		for _, name := range limits {
 			files = append(files, tree+g.Path+"/"+name)
 		}

@@ -354,9 +354,6 @@ type walk struct {
 	container string
 	groups    []group
 	tasks     int
-	// controllers are the directories of version 1's controllers that were
-	// looked for, by name.
-	controllers map[string]string
 }
 
 // group reads one group and those below it, and says whether a live thread is
@@ -499,25 +496,28 @@ func (w *walk) freezerAbove(dir string) freezer {
 
 // controller gives the directory of a controller of version 1, "" when there is
 // none. Controllers that are mounted together stand in one directory, cpu,cpuacct,
-// mostly with a link for each name, which is looked at first.
-func (w *walk) controller(name string) string {
-	if dir, ok := w.controllers[name]; ok {
+// mostly with a link for each name, which is looked at first. The answer is remembered:
+// what is mounted at the start of the node stays.
+func (h *Host) controller(name string) string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if dir, ok := h.controllers[name]; ok {
 		return dir
 	}
-	dir := filepath.Join(w.h.Cgroup, name)
+	dir := filepath.Join(h.Cgroup, name)
 	if _, err := os.Stat(filepath.Join(dir, "cgroup.procs")); err != nil {
 		dir = ""
-		entries, _, _ := listDir(w.h.Cgroup, 256) // what cannot be listed has none
+		entries, _, _ := listDir(h.Cgroup, 256) // what cannot be listed has none
 		for _, e := range entries {
 			if hasOption(e.Name(), name) && e.Name() != name {
-				dir = filepath.Join(w.h.Cgroup, e.Name())
+				dir = filepath.Join(h.Cgroup, e.Name())
 			}
 		}
 	}
-	if w.controllers == nil {
-		w.controllers = make(map[string]string, 3)
+	if h.controllers == nil {
+		h.controllers = make(map[string]string, 3)
 	}
-	w.controllers[name] = dir
+	h.controllers[name] = dir
 	return dir
 }
 

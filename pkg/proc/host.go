@@ -28,8 +28,9 @@ type Host struct {
 	// Prober reads what can hang. Without one the source Suspects is missing.
 	Prober *Prober
 
-	mu       sync.Mutex
-	kubepods map[string]kubepods // by directory of the hierarchy
+	mu          sync.Mutex
+	kubepods    map[string]kubepods // by directory of the hierarchy
+	controllers map[string]string   // directories of version 1's controllers by name
 }
 
 // ReadPod fills in the pod's Cgroups, Tasks, Parents and Mounts, and says in

@@ -136,6 +136,9 @@ func suspects(p *evidence.Pod, tasks []status) (chosen []*status, left int) {
 // shell or a small init does with a signal depends on them. A zombie has nothing
 // more to tell.
 func childrenOfFirst(tasks []status, first map[int]bool) map[int]bool {
+	if !slices.ContainsFunc(tasks, func(s status) bool { return s.Leader() && (first[s.PID] || s.NamespaceInit()) }) {
+		return nil
+	}
 	byParent := make(map[int][]int)
 	for i := range tasks {
 		s := &tasks[i]
