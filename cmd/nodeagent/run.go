@@ -97,8 +97,9 @@ func (o *runOptions) run(ctx context.Context) error {
 		return report.Probes{Hangs: uint64(h.prober.Hangs()), Restarts: uint64(h.prober.Restarts()), Abandoned: h.prober.Abandoned()}
 	})
 	reporter := report.New(client, o.host.nodeName, metrics, log)
-	store, informer := watchPods(client, o.host.nodeName)
-	a := &agent.Agent{
+	var a *agent.Agent
+	store, informer := watchPods(client, o.host.nodeName, func(p *corev1.Pod) { a.Ended(p) })
+	a = &agent.Agent{
 		Pods: func() []*corev1.Pod {
 			if !informer.HasSynced() {
 				return nil
@@ -115,14 +116,15 @@ func (o *runOptions) run(ctx context.Context) error {
 			h.gather(ctx, p)
 			metrics.Gathered(time.Since(start))
 		},
-		Diagnose: func(p *evidence.Pod) diagnose.Diagnosis { return diagnose.Run(p, diagnose.Rules()) },
-		Report:   reporter.Report,
-		Forget:   reporter.Forget,
-		Ticked:   metrics.Ticked,
-		Period:   o.period,
-		Timeout:  8 * time.Second,
-		Workers:  8,
-		Log:      log,
+		Diagnose:   func(p *evidence.Pod) diagnose.Diagnosis { return diagnose.Run(p, diagnose.Rules()) },
+		Report:     reporter.Report,
+		ReportGone: reporter.ReportGone,
+		Forget:     reporter.Forget,
+		Ticked:     metrics.Ticked,
+		Period:     o.period,
+		Timeout:    8 * time.Second,
+		Workers:    8,
+		Log:        log,
 	}
 
 	server := &http.Server{Handler: routes(a, informer, metrics), ReadHeaderTimeout: 5 * time.Second}
@@ -200,13 +202,21 @@ func checkNode(ctx context.Context, client *kube.Client, node string, log *slog.
 	}
 }
 
-// watchPods keeps the pods of the node, trimmed, in a store: one watch.
-func watchPods(client *kube.Client, node string) (cache.Store, cache.Controller) {
+// watchPods keeps the pods of the node, trimmed, in a store: one watch. Those
+// that go are handed to gone in their last state.
+func watchPods(client *kube.Client, node string, gone func(*corev1.Pod)) (cache.Store, cache.Controller) {
 	return cache.NewInformerWithOptions(cache.InformerOptions{
 		ListerWatcher: client.PodsOfNode(node),
 		ObjectType:    &corev1.Pod{},
-		Handler:       cache.ResourceEventHandlerFuncs{},
-		Transform:     agent.Trim,
+		Handler: cache.ResourceEventHandlerFuncs{DeleteFunc: func(obj any) {
+			if last, ok := obj.(cache.DeletedFinalStateUnknown); ok {
+				obj = last.Obj
+			}
+			if p, ok := obj.(*corev1.Pod); ok {
+				gone(p)
+			}
+		}},
+		Transform: agent.Trim,
 	})
 }
 

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"log/slog"
 	"runtime/debug"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -38,6 +39,8 @@ type Agent struct {
 	Diagnose func(*evidence.Pod) diagnose.Diagnosis
 	// Report publishes a verdict, also that there is none (any more).
 	Report func(context.Context, *corev1.Pod, *evidence.Pod, diagnose.Diagnosis)
+	// ReportGone publishes what kept a pod that is gone; nil is allowed.
+	ReportGone func(context.Context, *corev1.Pod, *evidence.Pod, diagnose.Diagnosis)
 	// Forget is told of a pod that is gone or not terminating any more.
 	Forget func(uid string)
 	// Ticked is called at the end of each period with the number of
@@ -59,7 +62,11 @@ type Agent struct {
 
 	mu     sync.Mutex
 	lacked map[evidence.Source]string // the pod's UID that a source is missing of
+	ended  map[string]*corev1.Pod     // the last state of pods that are gone, by UID
 }
+
+// maxEnded is how many pods that are gone are kept until the next round.
+const maxEnded = 512
 
 // slow is how often a pod is looked at whose verdict has stood for settled.
 const (
@@ -71,7 +78,12 @@ const (
 // again after a restart, save the first deletionTimestamp where a later delete
 // changed it.
 type memory struct {
-	last         *evidence.Pod
+	last *evidence.Pod
+	// alive is the last reading in which the pod's processes lived and had not
+	// been killed; nil when there was none. missed says that the pod is gone and
+	// that the API's last word on it has not come yet.
+	alive        *evidence.Pod
+	missed       bool
 	requested    time.Time
 	deadline     time.Time
 	verdict      string
@@ -133,13 +145,7 @@ func (a *Agent) round(ctx context.Context) int {
 			overdue = overdue || p.DeletionTimestamp.Time.Before(now)
 		}
 	}
-	for uid := range a.pods {
-		if !here[uid] {
-			delete(a.pods, uid)
-			a.forgetLack(uid)
-			a.Forget(uid)
-		}
-	}
+	a.bury(ctx, here)
 	if len(due) == 0 {
 		if len(here) == 0 {
 			a.node = nil
@@ -176,15 +182,79 @@ func (a *Agent) round(ctx context.Context) int {
 	return len(here)
 }
 
+// Ended takes note of the last state of a pod that is gone: how its containers
+// ended tells whether its grace period was enough.
+func (a *Agent) Ended(p *corev1.Pod) {
+	if p.DeletionTimestamp == nil {
+		return
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.ended == nil {
+		a.ended = make(map[string]*corev1.Pod)
+	}
+	if len(a.ended) < maxEnded {
+		a.ended[string(p.UID)] = p
+	}
+}
+
+// bury forgets the pods that are gone, after a last look at what is known of
+// them.
+func (a *Agent) bury(ctx context.Context, here map[string]bool) {
+	a.mu.Lock()
+	ended := a.ended
+	a.ended = nil
+	a.mu.Unlock()
+	for uid, m := range a.pods {
+		if here[uid] {
+			continue
+		}
+		p := ended[uid]
+		if p == nil && m.alive != nil && !m.missed {
+			m.missed = true // the cache has lost it, its last state is on the way
+			continue
+		}
+		if p != nil && m.alive != nil && a.ReportGone != nil {
+			a.lookBack(ctx, p, m)
+		}
+		delete(a.pods, uid)
+		a.forgetLack(uid)
+		a.Forget(uid)
+	}
+}
+
+// lookBack diagnoses a pod that is gone: the last reading of it while it lived,
+// and how its containers ended.
+func (a *Agent) lookBack(ctx context.Context, p *corev1.Pod, m *memory) {
+	defer a.recovered(p)
+	e := *m.alive
+	e.Gone = true
+	e.Containers = slices.Clone(e.Containers)
+	final := Seed(p, e.Time)
+	for i := range e.Containers {
+		for j := range final.Containers {
+			if e.Containers[i].Kind == final.Containers[j].Kind && e.Containers[i].Name == final.Containers[j].Name {
+				e.Containers[i].Exit = final.Containers[j].Exit
+			}
+		}
+	}
+	d := a.Diagnose(&e)
+	a.logChange(&e, m, d)
+	a.ReportGone(ctx, p, &e, d)
+}
+
+// recovered keeps a rule that panics from taking the verdicts on the other pods
+// with it. It is deferred.
+func (a *Agent) recovered(p *corev1.Pod) {
+	if r := recover(); r != nil {
+		a.Log.Error("diagnosis of a pod panicked: this is a bug in nodeagent, please report it",
+			"namespace", p.Namespace, "pod", p.Name, "panic", fmt.Sprint(r), "stack", string(debug.Stack()))
+	}
+}
+
 // look gathers, diagnoses and reports one pod.
 func (a *Agent) look(ctx context.Context, p *corev1.Pod, m *memory, node evidence.Node) {
-	// A rule that panics must not take the verdicts on the other pods with it.
-	defer func() {
-		if r := recover(); r != nil {
-			a.Log.Error("diagnosis of a pod panicked: this is a bug in nodeagent, please report it",
-				"namespace", p.Namespace, "pod", p.Name, "panic", fmt.Sprint(r), "stack", string(debug.Stack()))
-		}
-	}()
+	defer a.recovered(p)
 	whole := ctx
 	ctx, cancel := context.WithTimeout(ctx, a.Timeout)
 	defer cancel()
@@ -195,6 +265,9 @@ func (a *Agent) look(ctx context.Context, p *corev1.Pod, m *memory, node evidenc
 	a.Gather(ctx, e)
 	e.Since(m.last)
 	m.last = e
+	if lives(e) {
+		m.alive = e
+	}
 	if whole.Err() != nil {
 		return // the agent ends
 	}
@@ -202,6 +275,25 @@ func (a *Agent) look(ctx context.Context, p *corev1.Pod, m *memory, node evidenc
 	a.logLack(e)
 	a.logChange(e, m, d)
 	a.Report(ctx, p, e, d)
+}
+
+// lives says that processes of the pod's containers live and have not been
+// killed. A process that dumps its core counts: its other threads look killed.
+func lives(e *evidence.Pod) bool {
+	live, killed := false, false
+	for i := range e.Tasks {
+		t := &e.Tasks[i]
+		c, ok := e.Container(t.Container)
+		if !ok || c.Kind == evidence.Sandbox || t.State == evidence.Zombie {
+			continue
+		}
+		if t.CoreDumping {
+			return true
+		}
+		live = true
+		killed = killed || t.Killed()
+	}
+	return live && !killed
 }
 
 // due reports whether a pod is to be looked at in this round: in every one at

@@ -308,6 +308,9 @@ func TestTrimKeepsWhatIsLookedAt(t *testing.T) {
 		ResourceClaims:      []corev1.PodResourceClaim{{Name: "gpu"}},
 	}
 	p.Status = corev1.PodStatus{
+		ContainerStatuses: []corev1.ContainerStatus{{Name: "app", Image: "i", State: corev1.ContainerState{
+			Terminated: &corev1.ContainerStateTerminated{ExitCode: 3, FinishedAt: metav1.NewTime(time.Unix(1005, 0)), Message: "secret"},
+		}}},
 		Phase:      corev1.PodRunning,
 		Conditions: []corev1.PodCondition{{Type: corev1.PodReady}, {Type: Condition, Reason: "X"}},
 	}
@@ -331,11 +334,61 @@ func TestTrimKeepsWhatIsLookedAt(t *testing.T) {
 	}
 	if diff := cmp.Diff([]evidence.Container{
 		{Name: "side", Kind: evidence.Sidecar}, {Name: "init", Kind: evidence.Init},
-		{Name: "app", Kind: evidence.App, PreStop: true}, {Name: "debug", Kind: evidence.Ephemeral},
+		{Name: "app", Kind: evidence.App, PreStop: true, Exit: &evidence.Exit{Code: 3, At: time.Unix(1005, 0)}}, {Name: "debug", Kind: evidence.Ephemeral},
 	}, got.Containers); diff != "" {
 		t.Error(diff)
 	}
 	if got.RuntimeUID != "h" || !got.Mirror || !got.HostPID || !got.ShareProcessNamespace || got.ResourceClaims != 1 {
 		t.Errorf("got %+v", got)
 	}
+}
+
+// A pod that was killed at its deadline is looked back at: the last reading of
+// it while it lived, and how its containers ended.
+func TestGonePodIsLookedBackAt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench()
+		var told []evidence.Pod
+		b.ReportGone = func(_ context.Context, _ *corev1.Pod, e *evidence.Pod, _ diagnose.Diagnosis) { told = append(told, *e) }
+		start := time.Now()
+		pod := terminating("a", start, 5)
+		pod.Spec.Containers = []corev1.Container{{Name: "main"}}
+		b.set(pod, terminating("empty", start, 5))
+		b.gather = func(_ context.Context, p *evidence.Pod) {
+			if p.UID == "a" && time.Since(start) < 5*time.Second {
+				p.Containers[0].ID = "c"
+				p.Tasks = []evidence.Task{{PID: 7, TID: 7, Container: "c", State: evidence.Sleeping}}
+			}
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() { b.Run(ctx); close(done) }()
+		time.Sleep(9 * time.Second)
+		b.set()
+		// The cache loses the pod before the handler is told.
+		time.Sleep(2 * time.Second)
+		last := pod.DeepCopy()
+		last.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "main", State: corev1.ContainerState{
+			Terminated: &corev1.ContainerStateTerminated{ExitCode: 137, FinishedAt: metav1.NewTime(start.Add(5 * time.Second))},
+		}}}
+		b.Ended(last)
+		b.Ended(terminating("empty", start, 5))
+		time.Sleep(3 * time.Second)
+		cancel()
+		<-done
+		if len(told) != 1 {
+			t.Fatalf("%d pods were looked back at, want the one that lived", len(told))
+		}
+		e := told[0]
+		if !e.Gone || e.UID != "a" || !e.Time.Equal(start.Add(4*time.Second)) || len(e.Tasks) != 1 {
+			t.Errorf("looked back at %+v", e)
+		}
+		want := &evidence.Exit{Code: 137, At: start.Add(5 * time.Second)}
+		if diff := cmp.Diff(want, e.Containers[0].Exit); diff != "" {
+			t.Error(diff)
+		}
+		if len(b.forgotten) != 2 {
+			t.Errorf("forgotten: %v", b.forgotten)
+		}
+	})
 }

@@ -63,6 +63,9 @@ func Trim(obj any) (any, error) {
 			EphemeralContainerCommon: corev1.EphemeralContainerCommon{Name: p.Spec.EphemeralContainers[i].Name},
 		})
 	}
+	out.Status.ContainerStatuses = trimStatuses(p.Status.ContainerStatuses)
+	out.Status.InitContainerStatuses = trimStatuses(p.Status.InitContainerStatuses)
+	out.Status.EphemeralContainerStatuses = trimStatuses(p.Status.EphemeralContainerStatuses)
 	for i := range p.Spec.ResourceClaims {
 		out.Spec.ResourceClaims = append(out.Spec.ResourceClaims, corev1.PodResourceClaim{Name: p.Spec.ResourceClaims[i].Name})
 	}
@@ -75,6 +78,29 @@ func trimContainer(c *corev1.Container) corev1.Container {
 		out.Lifecycle = &corev1.Lifecycle{PreStop: &corev1.LifecycleHandler{}}
 	}
 	return out
+}
+
+// trimStatuses keeps how containers ended.
+func trimStatuses(all []corev1.ContainerStatus) []corev1.ContainerStatus {
+	var out []corev1.ContainerStatus
+	for i := range all {
+		if t := all[i].State.Terminated; t != nil {
+			out = append(out, corev1.ContainerStatus{Name: all[i].Name, State: corev1.ContainerState{
+				Terminated: &corev1.ContainerStateTerminated{ExitCode: t.ExitCode, FinishedAt: t.FinishedAt},
+			}})
+		}
+	}
+	return out
+}
+
+// exit tells how a container ended, nil while it has not.
+func exit(statuses []corev1.ContainerStatus, name string) *evidence.Exit {
+	for i := range statuses {
+		if t := statuses[i].State.Terminated; t != nil && statuses[i].Name == name {
+			return &evidence.Exit{Code: int(t.ExitCode), At: t.FinishedAt.Time}
+		}
+	}
+	return nil
 }
 
 // Seed starts the evidence about a pod with what its API object says.
@@ -112,14 +138,15 @@ func Seed(p *corev1.Pod, now time.Time) *evidence.Pod {
 		if c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways {
 			kind = evidence.Sidecar
 		}
-		e.Containers = append(e.Containers, evidence.Container{Name: c.Name, Kind: kind, PreStop: hasPreStop(c)})
+		e.Containers = append(e.Containers, evidence.Container{Name: c.Name, Kind: kind, PreStop: hasPreStop(c), Exit: exit(p.Status.InitContainerStatuses, c.Name)})
 	}
 	for i := range p.Spec.Containers {
 		c := &p.Spec.Containers[i]
-		e.Containers = append(e.Containers, evidence.Container{Name: c.Name, Kind: evidence.App, PreStop: hasPreStop(c)})
+		e.Containers = append(e.Containers, evidence.Container{Name: c.Name, Kind: evidence.App, PreStop: hasPreStop(c), Exit: exit(p.Status.ContainerStatuses, c.Name)})
 	}
 	for i := range p.Spec.EphemeralContainers {
-		e.Containers = append(e.Containers, evidence.Container{Name: p.Spec.EphemeralContainers[i].Name, Kind: evidence.Ephemeral})
+		name := p.Spec.EphemeralContainers[i].Name
+		e.Containers = append(e.Containers, evidence.Container{Name: name, Kind: evidence.Ephemeral, Exit: exit(p.Status.EphemeralContainerStatuses, name)})
 	}
 	return e
 }

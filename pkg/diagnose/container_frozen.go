@@ -18,6 +18,7 @@ var ContainerFrozen = &Rule{
 	Cause:    "ContainerFrozen",
 	Early:    true,
 	Outlasts: true,
+	Phases:   whileProcessesLive,
 	Needs:    []evidence.Source{evidence.Processes, evidence.Cgroups, evidence.Containers},
 	Doc: Doc{
 		Layer:   "kernel",

@@ -11,6 +11,7 @@ import (
 var CoreDumpInProgress = &Rule{
 	Cause:      "CoreDumpInProgress",
 	Posthumous: true,
+	Phases:     whileProcessesLive,
 	Needs:      []evidence.Source{evidence.Processes},
 	Doc: Doc{
 		Layer:    "kernel",

@@ -84,6 +84,8 @@ type Unknown struct {
 // there is nothing to tell, or not yet.
 type Diagnosis struct {
 	Phase Phase `json:"phase"`
+	// Gone says that it is about a pod that is gone.
+	Gone bool `json:"gone,omitempty"`
 	// Findings stand in order: the first one that is no symptom is the verdict.
 	Findings []Finding `json:"findings,omitempty"`
 	Unknown  []Unknown `json:"unknown,omitempty"`
@@ -119,7 +121,7 @@ const (
 // Run looks for the causes that the rules recognise. The order of the rules is
 // their precedence.
 func Run(p *evidence.Pod, rules []*Rule) Diagnosis {
-	d := Diagnosis{Phase: locate(p)}
+	d := Diagnosis{Phase: locate(p), Gone: p.Gone}
 	var ruledOut []string
 	symptoms := make(map[string]bool)
 	for _, r := range rules {

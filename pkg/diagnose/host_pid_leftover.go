@@ -11,7 +11,7 @@ import (
 // container shares its PIDs, and keeps the container's output open.
 var HostPIDLeftover = &Rule{
 	Cause:  "HostPIDLeftover",
-	Phases: []Phase{Runtime, Sandbox, StopSignal, Kill},
+	Phases: []Phase{Runtime},
 	Needs:  []evidence.Source{evidence.Processes, evidence.Containers},
 	Doc: Doc{
 		Layer:   "runtime",

@@ -22,6 +22,10 @@ const (
 	PhaseUnknown     Phase = "Unknown"          // the evidence does not tell
 )
 
+// whileProcessesLive are the phases in which processes of the pod's containers
+// are there.
+var whileProcessesLive = []Phase{PreStop, StopSignal, Kill}
+
 // locate says which phase the pod's termination is in. Kubelet sets a terminal
 // status.phase only when no container can run any more
 // (pkg/kubelet/status/status_manager.go, hasPodTransitionedToTerminalPhase), so

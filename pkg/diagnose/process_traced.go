@@ -17,6 +17,7 @@ var ProcessTraced = &Rule{
 	Cause:    "ProcessTraced",
 	Early:    true,
 	Outlasts: true,
+	Phases:   whileProcessesLive,
 	Needs:    []evidence.Source{evidence.Processes, evidence.Containers, evidence.Suspects},
 	Doc: Doc{
 		Layer:   "signal",

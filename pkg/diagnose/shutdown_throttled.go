@@ -17,6 +17,7 @@ const (
 var ShutdownThrottled = &Rule{
 	Cause:      "ShutdownThrottled",
 	Posthumous: true,
+	Phases:     whileProcessesLive,
 	Needs:      []evidence.Source{evidence.Processes, evidence.Containers, evidence.Suspects, evidence.Cgroups},
 	Doc: Doc{
 		Layer: "signal",

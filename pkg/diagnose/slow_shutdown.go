@@ -17,6 +17,7 @@ const killDue = 2 * time.Second
 var SlowShutdown = &Rule{
 	Cause:      "SlowShutdown",
 	Posthumous: true,
+	Phases:     whileProcessesLive,
 	Needs:      []evidence.Source{evidence.Processes, evidence.Containers, evidence.Suspects},
 	Doc: Doc{
 		Layer: "signal",

@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
+	"github.com/nodeagent-io/nodeagent/pkg/evidence"
 )
 
 // What two readings have proved needs no second look.
@@ -192,4 +193,28 @@ func TestLimitsOfTheNewEventsAPI(t *testing.T) {
 	if b, _ := json.Marshal(ev); strings.Contains(string(b), `\ufffd`) {
 		t.Error("the note is cut inside a rune")
 	}
+}
+
+// A pod that was killed at its deadline is told of in an Event although it has
+// gone, unless it was told of before.
+func TestGonePodIsToldOf(t *testing.T) {
+	g := newRig(t)
+	d := blocked("SlowShutdown")
+	d.Gone = true
+	gone := func() []request {
+		g.r.ReportGone(t.Context(), g.pod, &evidence.Pod{Time: g.now, UID: "u1", Gone: true}, d)
+		return g.api.took()
+	}
+	ev := eventOf(t, g.one("gone", gone()), "shop")
+	if ev.Reason != "SlowShutdown" || !strings.HasPrefix(ev.Note, "Was probably blocked in phase Kill: thread 812") {
+		t.Errorf("Event %s: %s", ev.Reason, ev.Note)
+	}
+	g.r.ReportGone(t.Context(), g.pod, &evidence.Pod{Time: g.now, UID: "u1", Gone: true}, nothing)
+	g.quiet("nothing found", g.api.took())
+
+	g.look(0, blocked("SlowShutdown"))
+	g.look(3*seconds, blocked("SlowShutdown"))
+	g.quiet("told while it was there", gone())
+	g.r.Forget("u1")
+	g.one("forgotten", gone())
 }

@@ -26,7 +26,7 @@ const ellipsis = " …"
 // note composes the text that stands on the pod, in the condition and in the
 // Event alike: whose turn it is, what is stuck, what to do, what to avoid.
 func note(d *diagnose.Diagnosis, f *diagnose.Finding) string {
-	message := sentence(lead(d.Phase, f) + clean(f.Message))
+	message := sentence(lead(d, f) + clean(f.Message))
 	if also := alsoFound(d, f); also != "" {
 		message += " Also found: " + cut(also, mostAlso) + "."
 	}
@@ -43,15 +43,20 @@ func note(d *diagnose.Diagnosis, f *diagnose.Finding) string {
 }
 
 // lead begins the sentence with the phase.
-func lead(phase diagnose.Phase, f *diagnose.Finding) string {
-	blocked := "Blocked"
-	if f.Confidence == diagnose.Inferred && f.Cause != diagnose.Unrecognised.Cause {
+func lead(d *diagnose.Diagnosis, f *diagnose.Finding) string {
+	blocked, inferred := "Blocked", f.Confidence == diagnose.Inferred && f.Cause != diagnose.Unrecognised.Cause
+	switch {
+	case d.Gone && inferred:
+		blocked = "Was probably blocked"
+	case d.Gone:
+		blocked = "Was blocked"
+	case inferred:
 		blocked = "Probably blocked"
 	}
-	if phase == "" || phase == diagnose.PhaseUnknown {
+	if d.Phase == "" || d.Phase == diagnose.PhaseUnknown {
 		return blocked + " in an unknown phase: "
 	}
-	return blocked + " in phase " + string(phase) + ": "
+	return blocked + " in phase " + string(d.Phase) + ": "
 }
 
 // alsoFound names the other causes that hold the pod up by themselves.

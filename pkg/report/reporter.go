@@ -92,6 +92,27 @@ func (r *Reporter) Report(ctx context.Context, pod *corev1.Pod, e *evidence.Pod,
 	}
 }
 
+// ReportGone tells in an Event what kept a pod until it was killed, when the pod
+// has gone already: its condition has gone with it. e and d are the last look at
+// it. What the pod was told before is not told again.
+func (r *Reporter) ReportGone(ctx context.Context, pod *corev1.Pod, e *evidence.Pod, d diagnose.Diagnosis) {
+	f, ok := d.Verdict()
+	if !ok {
+		return
+	}
+	r.mu.Lock()
+	m := r.pods[string(pod.UID)]
+	r.mu.Unlock()
+	if m != nil && m.event.cause == f.Cause && m.event.namespace != "" {
+		return
+	}
+	ctx, cancel := writeContext(ctx)
+	defer cancel()
+	if err := r.tell(ctx, pod, e.Time, &told{cause: f.Cause}, note(&d, &f)); err != nil {
+		r.logFailure("write Event about a pod that is gone", pod, 1, err)
+	}
+}
+
 // Forget drops what is known of a pod that is gone.
 func (r *Reporter) Forget(uid string) {
 	r.mu.Lock()
