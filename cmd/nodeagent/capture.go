@@ -9,10 +9,14 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/cache"
 
 	"github.com/nodeagent-io/nodeagent/pkg/agent"
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
+	"github.com/nodeagent-io/nodeagent/pkg/kube"
 )
 
 // between is the time between the two readings of a capture: long enough for
@@ -75,6 +79,7 @@ func capture(ctx context.Context, o *hostOptions, kubeconfig, namespace, name st
 		return nil, err
 	}
 	defer h.close()
+	h.pods = podsOfNode(ctx, client, o.nodeName)
 	var first *evidence.Pod
 	var node *evidence.Node
 	for {
@@ -93,4 +98,17 @@ func capture(ctx context.Context, o *hostOptions, kubeconfig, namespace, name st
 		case <-time.After(between):
 		}
 	}
+}
+
+// podsOfNode gives the pods of the node as they are now. Without them the
+// owners of tasks in other pods have no names, which is no reason to fail.
+func podsOfNode(ctx context.Context, client *kube.Client, node string) func() []*corev1.Pod {
+	var pods []*corev1.Pod
+	list, err := cache.ToListerWatcherWithContext(client.PodsOfNode(node)).ListWithContext(ctx, metav1.ListOptions{})
+	if l, ok := list.(*corev1.PodList); ok && err == nil {
+		for i := range l.Items {
+			pods = append(pods, &l.Items[i])
+		}
+	}
+	return func() []*corev1.Pod { return pods }
 }

@@ -9,7 +9,9 @@ import (
 	"time"
 
 	"github.com/spf13/pflag"
+	corev1 "k8s.io/api/core/v1"
 
+	"github.com/nodeagent-io/nodeagent/pkg/agent"
 	"github.com/nodeagent-io/nodeagent/pkg/cri"
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
 	"github.com/nodeagent-io/nodeagent/pkg/kubelet"
@@ -53,6 +55,8 @@ type host struct {
 	prober  *proc.Prober
 	runtime *cri.Runtime
 	kubelet *kubelet.Client
+	// pods lists the pods of the node, for their names; nil is allowed.
+	pods func() []*corev1.Pod
 }
 
 func (o *hostOptions) open() (*host, error) {
@@ -80,8 +84,14 @@ func (h *host) close() {
 	_ = h.runtime.Close() // the program ends; nobody is left to tell
 }
 
-// node reads what all pods of the node share. The processes of containerd and
-// the kubelet are looked for only when something is overdue.
+// blockedWithin bounds the look at all threads of the node. It is for the
+// metrics, and for rules that can do without: what hangs there must not take
+// the time of what is read of the kubelet and of the pods.
+const blockedWithin = 2 * time.Second
+
+// node reads what all pods of the node share. The kernel, the processes of
+// containerd and the kubelet, and whatever else is blocked on the node, are
+// looked at only when something is overdue.
 func (h *host) node(ctx context.Context, overdue bool) evidence.Node {
 	n := evidence.Node{Name: h.name}
 	var wg sync.WaitGroup
@@ -93,6 +103,15 @@ func (h *host) node(ctx context.Context, overdue bool) evidence.Node {
 		}
 	})
 	if overdue {
+		n.Kernel, n.CorePattern = h.proc.ReadKernel(), h.proc.ReadCorePattern()
+		wg.Go(func() {
+			ctx, cancel := context.WithTimeout(ctx, blockedWithin)
+			defer cancel()
+			// What could not be read says nothing about a pod: each is read again
+			// with what belongs to it.
+			n.Blocked, _ = h.proc.ReadBlocked(ctx)
+			h.nameOwners(n.Blocked)
+		})
 		wg.Go(func() { n.Kubelet.Health = h.kubelet.Health(ctx) })
 		wg.Go(func() {
 			var err error
@@ -121,4 +140,38 @@ func (h *host) gather(ctx context.Context, p *evidence.Pod) {
 	}
 	h.runtime.ReadPod(half, p)
 	h.proc.ReadPod(ctx, p)
+	h.nameOwners(p.Parents)
+	h.nameOwners(p.Leftovers)
+}
+
+// nameOwners names the pods that tasks belong to.
+func (h *host) nameOwners(tasks []evidence.Task) {
+	names := make(map[string]string)
+	for i := range tasks {
+		uid := tasks[i].Owner
+		if uid == "" {
+			continue
+		}
+		name, ok := names[uid]
+		if !ok {
+			name = h.podName(uid)
+			names[uid] = name
+		}
+		tasks[i].OwnerName = name
+	}
+}
+
+// podName gives namespace/name of the pod of this node that has a UID in its
+// control groups: its own, or for a static pod the hash of its manifest. It is
+// "" for one that is not known.
+func (h *host) podName(uid string) string {
+	if h.pods == nil {
+		return ""
+	}
+	for _, p := range h.pods() {
+		if agent.Seed(p, time.Time{}).RuntimeUID == uid {
+			return p.Namespace + "/" + p.Name
+		}
+	}
+	return ""
 }

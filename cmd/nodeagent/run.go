@@ -99,18 +99,23 @@ func (o *runOptions) run(ctx context.Context) error {
 	reporter := report.New(client, o.host.nodeName, metrics, log)
 	var a *agent.Agent
 	store, informer := watchPods(client, o.host.nodeName, func(p *corev1.Pod) { a.Ended(p) })
+	h.pods = func() []*corev1.Pod {
+		if !informer.HasSynced() {
+			return nil
+		}
+		var pods []*corev1.Pod
+		for _, obj := range store.List() {
+			pods = append(pods, obj.(*corev1.Pod))
+		}
+		return pods
+	}
 	a = &agent.Agent{
-		Pods: func() []*corev1.Pod {
-			if !informer.HasSynced() {
-				return nil
-			}
-			var pods []*corev1.Pod
-			for _, obj := range store.List() {
-				pods = append(pods, obj.(*corev1.Pod))
-			}
-			return pods
+		Pods: h.pods,
+		Node: func(ctx context.Context, overdue bool) evidence.Node {
+			n := h.node(ctx, overdue)
+			metrics.Blocked(n.Blocked)
+			return n
 		},
-		Node: h.node,
 		Gather: func(ctx context.Context, p *evidence.Pod) {
 			start := time.Now()
 			h.gather(ctx, p)

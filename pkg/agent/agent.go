@@ -31,7 +31,8 @@ type Agent struct {
 	Pods func() []*corev1.Pod
 	// Node reads what all pods of the node share. It is called once a period,
 	// and only while a pod terminates; overdue says that one is past its
-	// deadline, so that the node's own processes are worth a look.
+	// deadline, whether or not it is looked at in this period, so that the
+	// node's own processes are worth a look.
 	Node func(ctx context.Context, overdue bool) evidence.Node
 	// Gather fills in the evidence that a pod's API object does not hold.
 	Gather func(context.Context, *evidence.Pod)
@@ -140,9 +141,9 @@ func (a *Agent) round(ctx context.Context) int {
 		}
 		uid := string(p.UID)
 		here[uid] = true
+		overdue = overdue || p.DeletionTimestamp.Time.Before(now)
 		if a.pods[uid].due(now) {
 			due = append(due, p)
-			overdue = overdue || p.DeletionTimestamp.Time.Before(now)
 		}
 	}
 	a.bury(ctx, here)

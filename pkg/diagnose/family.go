@@ -37,6 +37,12 @@ var networkTypes = map[string]string{
 	"nfs": familyNFS, "nfs4": familyNFS, "cifs": familyCIFS, "smb3": familyCIFS, "ceph": familyCeph,
 }
 
+// FamilyOf says what kind of backend a task in state D waits for, one of a few
+// words: NFS, CIFS, Ceph, FUSE, FsFrozen, GPU, Block or Other. It is Other for a
+// task that was not probed: threads of the kernel are not, and only the first of
+// many others.
+func FamilyOf(t *evidence.Task) string { return familyOf(t) }
+
 // familyOf says what kind of backend a probed task waits for, from its kernel
 // stack first, because that shows where it is, and its mount second.
 func familyOf(t *evidence.Task) string {

@@ -133,6 +133,26 @@ func TestStartedAt(t *testing.T) {
 	}
 }
 
+func TestParseCorePattern(t *testing.T) {
+	for text, want := range map[string]string{
+		"core\n": "core",
+		"|/usr/lib/systemd/systemd-coredump %P %u %g %s %t %c %h\n": "|/usr/lib/systemd/systemd-coredump",
+		"| /bin/handler %p":   "|/bin/handler",
+		"/var/cores/%e.%p\n":  "/var/cores/%e.%p",
+		"@/run/dump.socket\n": "@/run/dump.socket",
+		"\n":                  "",
+		"|\n":                 "",
+	} {
+		if got := parseCorePattern([]byte(text)); got != want {
+			t.Errorf("%q: %q", text, got)
+		}
+	}
+	h := &Host{Proc: "/proc"}
+	if release := h.ReadKernel(); release == "" || strings.ContainsAny(release, " \n") {
+		t.Errorf("the kernel is %q", release)
+	}
+}
+
 func TestParseStackAndWchan(t *testing.T) {
 	want := []string{"hrtimer_nanosleep", "common_nsleep_timens", "__x64_sys_clock_nanosleep", "do_syscall_64", "entry_SYSCALL_64_after_hwframe"}
 	if d := cmp.Diff(want, parseStack(testdata(t, "stack_odd_comm"))); d != "" {

@@ -1,6 +1,7 @@
 package report
 
 import (
+	"maps"
 	"net/http"
 	"sync"
 	"sync/atomic"
@@ -36,6 +37,9 @@ type series struct {
 	phase                       diagnose.Phase
 }
 
+// A blockedTasks names one time series of nodeagent_blocked_tasks.
+type blockedTasks struct{ owner, family string }
+
 // A stuckPod is a pod with a verdict.
 type stuckPod struct {
 	series
@@ -48,8 +52,9 @@ type Metrics struct {
 	now    func() time.Time
 	probes func() Probes
 
-	mu   sync.Mutex
-	pods map[string]stuckPod // by UID; Reporter bounds it
+	mu      sync.Mutex
+	pods    map[string]stuckPod // by UID; Reporter bounds it
+	blocked map[blockedTasks]int
 
 	terminating atomic.Int64
 	lastLoop    atomic.Int64 // Unix milliseconds, 0 before the first
@@ -61,6 +66,7 @@ type Metrics struct {
 	build   prometheus.Gauge
 
 	stuckDesc, terminatingDesc, lastLoopDesc      *prometheus.Desc
+	blockedDesc                                   *prometheus.Desc
 	hangsDesc, restartsDesc, abandonedHelpersDesc *prometheus.Desc
 }
 
@@ -103,6 +109,9 @@ func NewMetrics(version string, now func() time.Time, probes func() Probes) *Met
 			[]string{"namespace", "pod", "uid", "reason", "phase"}, nil),
 		terminatingDesc: prometheus.NewDesc("nodeagent_terminating_pods",
 			"Terminating pods of the node, stuck or not, at the last loop.", nil, nil),
+		blockedDesc: prometheus.NewDesc("nodeagent_blocked_tasks",
+			"Tasks of the node in uninterruptible sleep, by owner (pod, kubelet, containerd, shim, kernel, other) and by what they wait for (family). The series exist only while a pod is past its grace period.",
+			[]string{"owner", "family"}, nil),
 		lastLoopDesc: prometheus.NewDesc("nodeagent_last_loop_timestamp_seconds",
 			"When the last loop over the node's terminating pods ended, in Unix time.", nil, nil),
 		hangsDesc: prometheus.NewDesc("nodeagent_probe_hangs_total",
@@ -140,10 +149,38 @@ func (m *Metrics) Handler() http.Handler {
 func (m *Metrics) Ticked(now time.Time, terminating int) {
 	m.lastLoop.Store(now.UnixMilli())
 	m.terminating.Store(int64(terminating))
+	if terminating == 0 {
+		m.Blocked(nil)
+	}
 }
 
 // Gathered takes note of how long the gathering about one pod took.
 func (m *Metrics) Gathered(d time.Duration) { m.gather.Observe(d.Seconds()) }
+
+// Blocked takes note of the tasks of the node in state D, in place of those
+// before. It is to be called in each loop with a terminating pod; without one
+// Ticked takes the series away.
+func (m *Metrics) Blocked(tasks []evidence.Task) {
+	count := make(map[blockedTasks]int)
+	for i := range tasks {
+		count[blockedTasks{ownerKind(tasks[i].Owner), diagnose.FamilyOf(&tasks[i])}]++
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.blocked = count
+}
+
+// ownerKind makes a label of few values out of a task's owner, which for one in
+// a pod is that pod's UID.
+func ownerKind(owner string) string {
+	switch owner {
+	case "":
+		return "other"
+	case "kubelet", "containerd", "shim", "kernel":
+		return owner
+	}
+	return "pod"
+}
 
 func (m *Metrics) looked(e *evidence.Pod) {
 	for s := range e.Missing {
@@ -171,7 +208,7 @@ func (m *Metrics) ended(uid string) {
 // Describe is part of prometheus.Collector.
 func (m *Metrics) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
-		m.stuckDesc, m.terminatingDesc, m.lastLoopDesc, m.hangsDesc, m.restartsDesc, m.abandonedHelpersDesc,
+		m.stuckDesc, m.terminatingDesc, m.blockedDesc, m.lastLoopDesc, m.hangsDesc, m.restartsDesc, m.abandonedHelpersDesc,
 	} {
 		ch <- d
 	}
@@ -193,7 +230,11 @@ func (m *Metrics) Collect(ch chan<- prometheus.Metric) {
 	for _, p := range m.pods {
 		pods = append(pods, p)
 	}
+	blocked := maps.Clone(m.blocked)
 	m.mu.Unlock()
+	for b, n := range blocked {
+		gauge(m.blockedDesc, float64(n), b.owner, b.family)
+	}
 	for _, p := range pods {
 		gauge(m.stuckDesc, max(0, now.Sub(p.deadline).Seconds()), p.namespace, p.pod, p.uid, p.reason, string(p.phase))
 	}

@@ -151,6 +151,39 @@ nodeagent_verdicts_dropped_total 0
 	}
 }
 
+func TestBlockedTasks(t *testing.T) {
+	m := NewMetrics("v1", time.Now, nil)
+	compare := func(want string) {
+		t.Helper()
+		if err := testutil.CollectAndCompare(m, strings.NewReader(want), "nodeagent_blocked_tasks"); err != nil {
+			t.Error(err)
+		}
+	}
+	compare("")
+	nfs := &evidence.Probe{Wchan: "rpc_wait_bit_killable"}
+	m.Blocked([]evidence.Task{
+		{Owner: "0b4ddc3e-1111-4222-8333-444455556666", Probe: nfs},
+		{Owner: "0b4ddc3e-1111-4222-8333-444455557777", Probe: nfs},
+		{Owner: "kubelet", Probe: nfs},
+		{Owner: "kernel"},
+		{Owner: ""},
+	})
+	m.Ticked(time.Now(), 1)
+	compare(`
+# HELP nodeagent_blocked_tasks Tasks of the node in uninterruptible sleep, by owner (pod, kubelet, containerd, shim, kernel, other) and by what they wait for (family). The series exist only while a pod is past its grace period.
+# TYPE nodeagent_blocked_tasks gauge
+nodeagent_blocked_tasks{family="NFS",owner="kubelet"} 1
+nodeagent_blocked_tasks{family="NFS",owner="pod"} 2
+nodeagent_blocked_tasks{family="Other",owner="kernel"} 1
+nodeagent_blocked_tasks{family="Other",owner="other"} 1
+`)
+	m.Blocked(nil) // a pod terminates, but none is overdue
+	compare("")
+	m.Blocked([]evidence.Task{{Owner: "shim"}})
+	m.Ticked(time.Now(), 0)
+	compare("")
+}
+
 func TestWritesAreCounted(t *testing.T) {
 	g := newRig(t)
 	count := func(kind, result string) float64 {
