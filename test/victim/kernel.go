@@ -1,0 +1,171 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"os/signal"
+	"runtime"
+	"syscall"
+	"time"
+	"unsafe"
+)
+
+// again is the pause between two of the operations that a victim repeats.
+const again = 100 * time.Millisecond
+
+// kernelVictims are the programs that get stuck, or seem to be, inside the
+// kernel.
+var kernelVictims = map[string]func(string) error{
+	"read": func(path string) error {
+		return repeat(path, func(fd int) error {
+			_, err := syscall.Pread(fd, make([]byte, 512), 0)
+			return err
+		})
+	},
+	"stat": func(path string) error {
+		return repeat(path, func(fd int) error { return syscall.Fstat(fd, new(syscall.Stat_t)) })
+	},
+	"sync":   func(path string) error { return repeat(path, writeAndSync) },
+	"lock":   func(path string) error { return repeat(path, lockAndUnlock) },
+	"hold":   hold,
+	"finish": finish,
+	"exec":   execute,
+	"fault":  fault,
+	"vfork":  vfork,
+}
+
+const kernelUsage = `
+victim read PATH             reads the file for ever
+victim close PATH            opens and closes the file for ever
+victim stat PATH             asks for the open file's size for ever
+victim sync PATH             writes to the file and waits for the disk, for ever
+victim lock PATH             locks and unlocks the file for ever
+victim hold PATH             has the file open until SIGTERM
+victim finish PATH           writes to the file and ends, after SIGTERM, with the write at hand
+victim exec PATH             has the file open until it executes another program
+victim fault PATH            faults in pages of the file while it changes its memory map
+victim vfork SECONDS         is vfork's parent for ever, and ends that long after SIGTERM`
+
+// repeat opens the file and does the same to it for ever.
+func repeat(path string, do func(fd int) error) error {
+	fd, err := syscall.Open(path, syscall.O_CREAT|syscall.O_RDWR|syscall.O_CLOEXEC, 0o644)
+	if err != nil {
+		return fmt.Errorf("open %s: %w", path, err)
+	}
+	for {
+		if err := do(fd); err != nil {
+			return fmt.Errorf("%s: %w", path, err)
+		}
+		time.Sleep(again)
+	}
+}
+
+func writeAndSync(fd int) error {
+	if _, err := syscall.Pwrite(fd, make([]byte, 4096), 0); err != nil {
+		return err
+	}
+	return syscall.Fsync(fd)
+}
+
+func lockAndUnlock(fd int) error {
+	l := syscall.Flock_t{Type: syscall.F_WRLCK, Len: 1}
+	if err := syscall.FcntlFlock(uintptr(fd), syscall.F_SETLKW, &l); err != nil {
+		return err
+	}
+	l.Type = syscall.F_UNLCK
+	return syscall.FcntlFlock(uintptr(fd), syscall.F_SETLKW, &l)
+}
+
+func openAndClose(path string) error {
+	for {
+		fd, err := syscall.Open(path, syscall.O_RDWR|syscall.O_CLOEXEC, 0)
+		if err != nil {
+			return fmt.Errorf("open %s: %w", path, err)
+		}
+		if err := syscall.Close(fd); err != nil {
+			return fmt.Errorf("close %s: %w", path, err)
+		}
+		time.Sleep(again)
+	}
+}
+
+func hold(path string) error {
+	if _, err := syscall.Open(path, syscall.O_RDWR|syscall.O_CLOEXEC, 0); err != nil {
+		return fmt.Errorf("open %s: %w", path, err)
+	}
+	return drain("0")
+}
+
+func finish(path string) error {
+	stop := make(chan os.Signal, 1)
+	signal.Notify(stop, syscall.SIGTERM)
+	fd, err := syscall.Open(path, syscall.O_WRONLY|syscall.O_CLOEXEC, 0)
+	if err != nil {
+		return fmt.Errorf("open %s: %w", path, err)
+	}
+	for len(stop) == 0 {
+		if _, err := syscall.Pwrite(fd, make([]byte, 512), 0); err != nil {
+			return fmt.Errorf("write %s: %w", path, err)
+		}
+	}
+	return nil
+}
+
+// execute waits a moment, so that the container has started, and executes this
+// program anew. The kernel closes the file on the way, after the point from
+// which it does not return (begin_new_exec, fs/exec.c).
+func execute(path string) error {
+	if _, err := syscall.Open(path, syscall.O_RDWR|syscall.O_CLOEXEC, 0); err != nil {
+		return fmt.Errorf("open %s: %w", path, err)
+	}
+	time.Sleep(2 * time.Second)
+	return syscall.Exec("/proc/self/exe", []string{os.Args[0], "drain", "0"}, nil)
+}
+
+// fault stores to one page after the other of the file in one thread, and
+// changes the protection of another piece of memory in a second one. A fault
+// that hangs holds the lock of the memory map, for which the second thread
+// waits, and behind that one whoever reads the process's command line.
+func fault(path string) error {
+	go func() {
+		runtime.LockOSThread()
+		const size = 1 << 20
+		mem, err := syscall.Mmap(-1, 0, size, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_PRIVATE|syscall.MAP_ANON)
+		for err == nil {
+			err = syscall.Mprotect(mem, syscall.PROT_READ)
+			time.Sleep(again)
+			if err == nil {
+				err = syscall.Mprotect(mem, syscall.PROT_READ|syscall.PROT_WRITE)
+			}
+			time.Sleep(again)
+		}
+		fmt.Fprintln(os.Stderr, "change memory map:", err)
+		os.Exit(1)
+	}()
+	return dirty(path)
+}
+
+// vfork is the parent of a child that neither executes a program nor ends: the
+// first thread waits for it in state D, in a wait that SIGKILL ends. The child
+// has a memory of its own and only sleeps.
+func vfork(seconds string) error {
+	// The waiting thread keeps its place in Go's scheduler.
+	runtime.GOMAXPROCS(2)
+	go func() {
+		if err := drain(seconds); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+		}
+		os.Exit(0)
+	}()
+	child, _, errno := syscall.RawSyscall6(syscall.SYS_CLONE, syscall.CLONE_VFORK|uintptr(syscall.SIGCHLD), 0, 0, 0, 0, 0)
+	if errno != 0 {
+		return fmt.Errorf("vfork: %w", errno)
+	}
+	if child == 0 {
+		hour := syscall.Timespec{Sec: 3600}
+		for {
+			_, _, _ = syscall.RawSyscall(syscall.SYS_NANOSLEEP, uintptr(unsafe.Pointer(&hour)), 0, 0)
+		}
+	}
+	return fmt.Errorf("the child of vfork has ended")
+}
