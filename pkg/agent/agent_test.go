@@ -132,6 +132,29 @@ func TestSettledVerdictIsReadMoreRarely(t *testing.T) {
 	})
 }
 
+// A pod that is looked at rarely is overdue in every round: else a round for
+// another pod would forget since when the node's threads have not moved.
+func TestSettledPodIsStillOverdue(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench()
+		b.set(terminating("a", time.Now(), 0), terminating("b", time.Now(), 3600))
+		b.verdict["a"] = "Some"
+		rounds := 0
+		b.Node = func(_ context.Context, overdue bool) evidence.Node {
+			if rounds++; !overdue && rounds > 1 {
+				t.Errorf("nothing is overdue in round %d", rounds)
+			}
+			return evidence.Node{Name: "n"}
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+		defer cancel()
+		b.Run(ctx)
+		if rounds < 80 {
+			t.Errorf("%d rounds", rounds)
+		}
+	})
+}
+
 func TestGonePodIsForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench()
