@@ -19,7 +19,7 @@ const usage = `victim write PATH            writes to the file for ever
 victim write-in-thread PATH  the same in a second thread
 victim dirty PATH            keeps dirty pages of the file, which it has closed
 victim leader-exits SECONDS  its first thread ends after that time, others live on
-victim drain SECONDS         ends that long after SIGTERM`
+victim drain SECONDS         ends that long after SIGTERM` + signalsUsage + kernelUsage
 
 func main() {
 	if len(os.Args) != 3 {
@@ -42,6 +42,10 @@ func main() {
 		err = leaderExits(arg)
 	case "dirty":
 		err = dirty(arg)
+	case "read", "close", "stat", "sync", "lock", "hold", "finish", "exec", "fault", "vfork":
+		err = kernelVictims[os.Args[1]](arg)
+	case "term-only", "burn", "allocate", "dump", "trace-stop", "trace-exit", "trace-follow":
+		err = signals(os.Args[1], arg)
 	case "drain":
 		err = drain(arg)
 	default:
