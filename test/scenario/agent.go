@@ -54,9 +54,31 @@ func Install(ctx context.Context, c *Cluster) error {
 	return err
 }
 
-// Images makes the images of the scenarios' pods.
+// The images that are made for the scenarios beside VictimImage: QuitImage is
+// the same with another stop signal, ProgramsImage holds the shells, the small
+// inits and the languages that real containers start with.
+const (
+	QuitImage     = "docker.io/library/victim-quit:test"
+	ProgramsImage = "docker.io/library/programs:test"
+)
+
+// Images makes the images of the scenarios' pods. An emulated node takes a
+// minute and a half for the programs, so what nobody needs is left out of them.
 func Images(ctx context.Context, c *Cluster) error {
-	return c.Image(ctx, VictimImage, filepath.Join(Root(), "bin", "victim")+":/victim")
+	victim := filepath.Join(Root(), "bin", "victim") + ":/victim"
+	if err := c.Image(ctx, VictimImage, victim); err != nil {
+		return err
+	}
+	if err := c.Image(ctx, QuitImage, victim, "--stop-signal", "SIGQUIT"); err != nil {
+		return err
+	}
+	jvm := "/usr/lib/jvm/*/lib/"
+	return c.Image(ctx, ProgramsImage,
+		"--base-packages", "bash,dash,busybox-static,python3-minimal,nodejs,openjdk-17-jre-headless,tini,dumb-init",
+		"--leave-out", strings.Join([]string{
+			"/usr/share/perl", "/usr/lib/*/perl", "/usr/lib/*/gconv", "/var/lib/dpkg/info", "/var/cache/debconf",
+			jvm + "ct.sym", jvm + "server/classes_nocoops.jsa",
+		}, ","))
 }
 
 // AgentPod is the ready agent on the cluster's node.

@@ -12,31 +12,8 @@ import (
 // All lists the incidents that can run side by side on one node.
 func All() []Scenario {
 	return slices.Concat([]Scenario{
-		shellPID1(), sleepPID1(), leaderExited(), finalizer(), shimStopped(), volumeBusy(),
-		handlesTERM(), tiniOverShell(),
+		leaderExited(), finalizer(), shimStopped(), volumeBusy(),
 	}, signals(), kernel())
-}
-
-func shellPID1() Scenario {
-	return Scenario{
-		Name:  "shell-pid1",
-		Story: "a shell is PID 1 and keeps SIGTERM from the program it runs",
-		Pod:   pod(40, BusyboxImage, "sh", "-c", "sleep 100000; true"),
-		Cause: "ShellPID1NoTrap",
-		Says:  []string{"container main", "shell sh", "SIGTERM", "sleep"},
-		Early: true,
-	}
-}
-
-func sleepPID1() Scenario {
-	return Scenario{
-		Name:  "sleep-pid1",
-		Story: "PID 1 has no handler for SIGTERM",
-		Pod:   pod(40, BusyboxImage, "sleep", "100000"),
-		Cause: "SignalDroppedByPID1",
-		Says:  []string{"container main", "sleep", "SIGTERM"},
-		Early: true,
-	}
 }
 
 func finalizer() Scenario {
@@ -103,22 +80,6 @@ echo $! >/run/scenario-$NAME.pid`),
 		Cause: "Unknown",
 		Says:  []string{"Blocked in phase Volumes", "no known cause matches", "Ruled out: ", "mounts"},
 		Heal:  onNode("kill $(cat /run/scenario-$NAME.pid)"),
-	}
-}
-
-func handlesTERM() Scenario {
-	return Scenario{
-		Name:  "handles-term",
-		Story: "innocent: the program handles SIGTERM and takes its time",
-		Pod:   pod(60, VictimImage, "/victim", "drain", "12"),
-	}
-}
-
-func tiniOverShell() Scenario {
-	return Scenario{
-		Name:  "tini-over-shell",
-		Story: "innocent: tini is PID 1 and forwards SIGTERM to a shell",
-		Pod:   pod(60, BusyboxImage, "/bin/tini", "--", "sh", "-c", "sleep 100000; true"),
 	}
 }
 

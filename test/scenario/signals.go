@@ -1,6 +1,603 @@
 package scenario
 
-// signals lists the incidents in which the stop signal does not end a container.
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// signals lists the incidents in which the stop signal does not end a container
+// in time, and the pods that look like them and are innocent.
 func signals() []Scenario {
-	return []Scenario{}
+	return []Scenario{
+		// No handler.
+		shellPID1(), sleepPID1(),
+		noTrap("bash-no-trap", ProgramsImage, "bash"),
+		noTrap("dash-no-trap", ProgramsImage, "dash"),
+		shellExecutes(), pythonNoHandler(), nodeNoHandler(),
+		handlesTERM(), handlesTERMInPython(), handlesTERMInNode(), handlesTERMInJava(),
+
+		// A handler that does not run.
+		trapDeferred("bash-trap-deferred", ProgramsImage, "bash"),
+		trapDeferred("dash-trap-deferred", ProgramsImage, "dash"),
+		trapDeferred("ash-trap-deferred", BusyboxImage, "sh"),
+		trapAndWait("bash-trap-and-wait", ProgramsImage, "bash"),
+		trapAndWait("dash-trap-and-wait", ProgramsImage, "dash"),
+		trapAndWait("ash-trap-and-wait", BusyboxImage, "sh"),
+
+		// Ignored, blocked, another signal.
+		ignoresTERM("bash-ignores-term", ProgramsImage, "bash"),
+		ignoresTERM("dash-ignores-term", ProgramsImage, "dash"),
+		ignoresTERM("ash-ignores-term", BusyboxImage, "sh"),
+		interactive("bash-interactive", ProgramsImage, "bash"),
+		interactive("dash-interactive", ProgramsImage, "dash"),
+		interactive("ash-interactive", BusyboxImage, "sh"),
+		blocksTERM(), waitsInSigwait(), readsSignalfd(), stopSignalMismatch(),
+
+		// A small init before the program.
+		tiniOverShell(), tiniGroup(), dumbInit(), dumbInitOverTrap(),
+		initOverTrap("tini-over-trap", BusyboxImage, "/bin/tini", "--", "sh"),
+		initOverTrap("dumb-init-over-trap", ProgramsImage, "dumb-init", "-c", "bash"),
+		tiniOverIgnoring(),
+
+		// The program cannot run.
+		stopped(), stoppedAndContinued(),
+		traced(), tracedAtExit(), tracedAndRuns(),
+		frozenContainer(), frozenPod(), pausedContainer(),
+
+		// The program is not done in time.
+		slowShutdown(), throttledCPU(), throttledMemory(), coreDump(),
+	}
+}
+
+// signalFunctions are shell functions for scripts on the node about the first
+// process of the container main. first prints its PID, and p has it, or nothing;
+// has and lacks FIELD SIGNAL PID look a signal up in a mask of /proc/PID/status;
+// state STATE PID compares; child PID prints the oldest child.
+const signalFunctions = `
+first() {
+  for t in $(tasks); do
+    awk '$1=="Name:"{n=$2} $1=="Pid:"{p=$2} $1=="Tgid:"{g=$2} $1=="NSpid:"{i=$NF; d=NF} END{exit !(n!="pause" && p==g && i==1 && d>2)}' /proc/$t/status 2>/dev/null && echo $t && return
+  done
+  return 1
+}
+bit() { awk -v f="$1:" '$1==f{print substr($2,9)}' /proc/$3/status | { read m && echo $((0x$m >> ($2-1) & 1)); }; }
+has() { [ "$(bit $*)" = 1 ]; }
+lacks() { [ "$(bit $*)" = 0 ]; }
+state() { grep -q "^State:.$1" /proc/$2/status; }
+child() { awk '{print $1; n++} END{exit !n}' /proc/$1/task/$1/children; }
+p=$(first || true)
+`
+
+// onFirst is a step on the node, in which p is the first process.
+func onFirst(script string) func(context.Context, *Cluster, *corev1.Pod) error {
+	return onNode(signalFunctions + script)
+}
+
+// handles waits until the first process has installed its handler for SIGTERM:
+// on a slow node that takes a while.
+const handles = "until p=$(first) && has SigCgt 15 $p; do sleep 1; done\n"
+
+// noHandler is the proof that the first process neither catches nor ignores nor
+// blocks SIGTERM.
+const noHandler = signalFunctions + "lacks SigCgt 15 $p && lacks SigIgn 15 $p && lacks SigBlk 15 $p\n"
+
+func shellPID1() Scenario { return noTrap("shell-pid1", BusyboxImage, "sh") }
+
+func noTrap(name, image, shell string) Scenario {
+	return Scenario{
+		Name:  name,
+		Story: "a shell is PID 1 and keeps SIGTERM from the program it runs",
+		Pod:   pod(40, image, shell, "-c", "sleep 100000; true"),
+		Proof: noHandler + `[ "$(cat /proc/$(child $p)/comm)" = sleep ]`,
+		Cause: "ShellPID1NoTrap",
+		Says:  []string{"container main", "shell " + shell, "SIGTERM", "sleep"},
+		Early: true,
+	}
+}
+
+func sleepPID1() Scenario {
+	return Scenario{
+		Name:  "sleep-pid1",
+		Story: "PID 1 has no handler for SIGTERM",
+		Pod:   pod(40, BusyboxImage, "sleep", "100000"),
+		Proof: noHandler,
+		Cause: "SignalDroppedByPID1",
+		Says:  []string{"container main", "sleep", "SIGTERM"},
+		Early: true,
+	}
+}
+
+func shellExecutes() Scenario {
+	return Scenario{
+		Name:  "shell-executes",
+		Story: "a shell has replaced itself with a program that has no handler for SIGTERM: no shell is left",
+		Pod:   pod(40, ProgramsImage, "dash", "-c", "exec sleep 100000"),
+		Proof: noHandler + `[ "$(cat /proc/$p/comm)" = sleep ]`,
+		Cause: "SignalDroppedByPID1",
+		Says:  []string{"container main", "sleep", "SIGTERM"},
+		Early: true,
+	}
+}
+
+func pythonNoHandler() Scenario {
+	return Scenario{
+		Name:  "python-no-handler",
+		Story: "a Python program without a handler for SIGTERM is PID 1",
+		Pod:   python(40, "import time; time.sleep(1e5)"),
+		Break: onFirst("until has SigCgt 2 $p; do sleep 1; done"), // it has started
+		Proof: noHandler,
+		Cause: "SignalDroppedByPID1",
+		Says:  []string{"container main", "python3", "SIGTERM"},
+		Early: true,
+	}
+}
+
+// nodeNoHandler catches SIGTERM, like every Node.js program. Without a listener
+// its handler restores the default action and sends the signal again, which the
+// kernel drops.
+func nodeNoHandler() Scenario {
+	return Scenario{
+		Name:  "node-no-handler",
+		Story: "a Node.js program without a listener for SIGTERM is PID 1",
+		Pod:   pod(60, ProgramsImage, "node", "-e", "setInterval(() => {}, 1000)"),
+		Break: onFirst(handles),
+		Proof: noHandler,
+		Cause: "SignalDroppedByPID1",
+		Says:  []string{"container main", "node", "SIGTERM"},
+		Early: true,
+	}
+}
+
+func handlesTERM() Scenario {
+	return Scenario{
+		Name:  "handles-term",
+		Story: "innocent: the program handles SIGTERM and takes its time",
+		Pod:   pod(60, VictimImage, "/victim", "drain", "20"),
+	}
+}
+
+func handlesTERMInPython() Scenario {
+	return Scenario{
+		Name:  "python-handles-term",
+		Story: "innocent: a Python program has a handler for SIGTERM",
+		Pod:   python(60, endsOnTERM),
+		Break: onFirst(handles),
+	}
+}
+
+func handlesTERMInNode() Scenario {
+	return Scenario{
+		Name:  "node-handles-term",
+		Story: "innocent: a Node.js program has a listener for SIGTERM",
+		Pod:   pod(60, ProgramsImage, "node", "-e", "process.on('SIGTERM', () => process.exit(0)); setInterval(() => {}, 1000); process.title = 'ready'"),
+		Break: onFirst(`until [ "$(cat /proc/$p/comm)" = ready ]; do sleep 1; done`),
+	}
+}
+
+func handlesTERMInJava() Scenario {
+	return Scenario{
+		Name:  "java-handles-term",
+		Story: "innocent: a Java program ends by SIGTERM without any work of its own",
+		Pod:   pod(60, ProgramsImage, "rmiregistry", "-J-Xmx32m"),
+		Break: onFirst(handles),
+	}
+}
+
+// trapDeferred is deleted when its child has run for so long that it cannot be
+// expected to end in time.
+func trapDeferred(name, image, shell string) Scenario {
+	return Scenario{
+		Name:  name,
+		Story: "a shell is PID 1 and puts its trap for SIGTERM off until the program in its foreground has ended",
+		Pod:   pod(40, image, shell, "-c", "trap 'exit 0' TERM; sleep 100000; true"),
+		Break: onFirst(handles + "sleep 45"),
+		Proof: signalFunctions + `c=$(child $p); has SigCgt 15 $p && [ "$(cat /proc/$c/comm)" = sleep ] && lacks SigIgn 2 $c && grep -q do_wait /proc/$p/wchan`,
+		Cause: "ShellPID1TrapDeferred",
+		Says:  []string{"container main", "shell " + shell, "SIGTERM", "sleep"},
+		Early: true,
+	}
+}
+
+func trapAndWait(name, image, shell string) Scenario {
+	return Scenario{
+		Name:  name,
+		Story: "innocent: a shell has a trap for SIGTERM and waits for a program in its background",
+		Pod:   pod(60, image, shell, "-c", "trap 'exit 0' TERM; sleep 100000 & wait"),
+		Break: onFirst(handles + "sleep 45"),
+	}
+}
+
+func ignoresTERM(name, image, shell string) Scenario {
+	return Scenario{
+		Name:  name,
+		Story: "a shell ignores SIGTERM, and so does the program it runs",
+		Pod:   pod(40, image, shell, "-c", "trap '' TERM; sleep 100000; true"),
+		Proof: signalFunctions + "has SigIgn 15 $p && has SigIgn 15 $(child $p)",
+		Cause: "StopSignalIgnored",
+		Says:  []string{"container main", shell, "SIGTERM"},
+		Early: true,
+	}
+}
+
+func interactive(name, image, shell string) Scenario {
+	spec := pod(40, image, shell)
+	spec.Containers[0].Stdin, spec.Containers[0].TTY = true, true
+	return Scenario{
+		Name:  name,
+		Story: "a shell with a terminal ignores SIGTERM",
+		Pod:   spec,
+		Proof: signalFunctions + "has SigIgn 15 $p",
+		Cause: "StopSignalIgnored",
+		Says:  []string{"container main", shell, "SIGTERM"},
+		Early: true,
+	}
+}
+
+func blocksTERM() Scenario {
+	return Scenario{
+		Name:  "blocks-term",
+		Story: "a program blocks SIGTERM in its only thread and never takes it",
+		Pod:   python(40, "import signal, time; signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM]); time.sleep(1e5)"),
+		Break: onFirst("until has SigBlk 15 $p; do sleep 1; done"),
+		Proof: signalFunctions + "has SigBlk 15 $p && has ShdPnd 15 $p",
+		Cause: "StopSignalBlocked",
+		Says:  []string{"container main", "python3", "SIGTERM"},
+		Early: true,
+	}
+}
+
+func waitsInSigwait() Scenario {
+	return Scenario{
+		Name:  "waits-in-sigwait",
+		Story: "innocent: a program takes SIGTERM with sigwait, which leaves no trace in its masks",
+		Pod:   python(60, "import signal; s = {signal.SIGTERM}; signal.pthread_sigmask(signal.SIG_BLOCK, s); signal.sigwait(s)"),
+		Break: onFirst("until [ $(cat /proc/$p/wchan) = do_sigtimedwait ]; do sleep 1; done"),
+	}
+}
+
+// readsSignalfd runs script(1), which blocks SIGTERM and reads it from a signalfd.
+func readsSignalfd() Scenario {
+	return Scenario{
+		Name:  "reads-signalfd",
+		Story: "innocent: a program blocks SIGTERM and reads it from a signalfd",
+		Pod:   pod(60, ProgramsImage, "script", "-qc", "sleep 100000", "/dev/null"),
+		Break: onFirst("until has SigBlk 15 $p; do sleep 1; done\ngrep -q '^sigmask:.*4...$' /proc/$p/fdinfo/*"),
+	}
+}
+
+func stopSignalMismatch() Scenario {
+	return Scenario{
+		Name:  "stop-signal-mismatch",
+		Story: "the image asks for SIGQUIT, and the program handles SIGTERM only",
+		Pod:   pod(40, QuitImage, "/victim", "term-only", "0"),
+		Break: onFirst(handles + "until lacks SigCgt 3 $p; do sleep 1; done"),
+		Proof: signalFunctions + "has SigCgt 15 $p && lacks SigCgt 3 $p && lacks SigIgn 3 $p",
+		Cause: "StopSignalMismatch",
+		Says:  []string{"container main", "SIGQUIT", "victim", "SIGTERM"},
+		Early: true,
+	}
+}
+
+func tiniOverShell() Scenario {
+	return Scenario{
+		Name:  "tini-over-shell",
+		Story: "innocent: tini is PID 1 and forwards SIGTERM to a shell",
+		Pod:   pod(60, BusyboxImage, "/bin/tini", "--", "sh", "-c", "sleep 100000; true"),
+	}
+}
+
+// underInit waits until the program under a small init has its trap.
+const underInit = "until c=$(child $p) && has SigCgt 15 $c; do sleep 1; done\n"
+
+func tiniGroup() Scenario {
+	return Scenario{
+		Name:  "tini-group",
+		Story: "innocent: tini forwards SIGTERM to the whole process group, the program in the shell's foreground too",
+		Pod:   pod(60, ProgramsImage, "tini", "-g", "--", "bash", "-c", "trap 'exit 0' TERM; sleep 100000; true"),
+		Break: onFirst(underInit + "sleep 45"),
+	}
+}
+
+func dumbInit() Scenario {
+	return Scenario{
+		Name:  "dumb-init",
+		Story: "innocent: dumb-init is PID 1 and forwards SIGTERM to a shell without a trap",
+		Pod:   pod(60, ProgramsImage, "dumb-init", "bash", "-c", "sleep 100000; true"),
+		Break: onFirst("until child $(child $p) >/dev/null; do sleep 1; done"),
+	}
+}
+
+func dumbInitOverTrap() Scenario {
+	return Scenario{
+		Name:  "dumb-init-group",
+		Story: "innocent: dumb-init forwards SIGTERM to the whole process group, the program in the shell's foreground too",
+		Pod:   pod(60, ProgramsImage, "dumb-init", "bash", "-c", "trap 'exit 0' TERM; sleep 100000; true"),
+		Break: onFirst(underInit + "sleep 45"),
+	}
+}
+
+func initOverTrap(name, image string, init ...string) Scenario {
+	return Scenario{
+		Name:  name,
+		Story: "a small init forwards SIGTERM to a shell, which puts its trap off until the program in its foreground has ended",
+		Pod:   pod(40, image, append(init, "-c", "trap 'exit 0' TERM; sleep 100000; true")...),
+		Break: onFirst(underInit + "sleep 45"),
+		Proof: signalFunctions + `c=$(child $p); g=$(child $c); has SigCgt 15 $c && [ "$(cat /proc/$g/comm)" = sleep ] && lacks SigIgn 2 $g`,
+		Cause: "ChildIgnoresForwardedSignal",
+		Says:  []string{"container main", strings.TrimPrefix(init[0], "/bin/"), init[len(init)-1], "SIGTERM", "sleep"},
+		Early: true,
+	}
+}
+
+func tiniOverIgnoring() Scenario {
+	return Scenario{
+		Name:  "tini-over-ignoring",
+		Story: "tini forwards SIGTERM to a program that ignores it",
+		Pod:   pod(40, BusyboxImage, "/bin/tini", "--", "sh", "-c", "trap '' TERM; exec sleep 100000"),
+		Break: onFirst("until has SigIgn 15 $(child $p); do sleep 1; done"),
+		Proof: signalFunctions + `c=$(child $p); has SigIgn 15 $c && [ "$(cat /proc/$c/comm)" = sleep ]`,
+		Cause: "ChildIgnoresForwardedSignal",
+		Says:  []string{"container main", "tini", "SIGTERM", "sleep", "ignores"},
+		Early: true,
+	}
+}
+
+func stopped() Scenario {
+	return Scenario{
+		Name:  "stopped",
+		Story: "somebody has stopped the first process with SIGSTOP",
+		Pod:   python(40, endsOnTERM),
+		Break: onFirst(handles + "kill -STOP $p"),
+		Proof: signalFunctions + "state T $p && has ShdPnd 15 $p",
+		Cause: "ProcessStopped",
+		Says:  []string{"container main", "python3", "SIGTERM", "kill -CONT"},
+		Early: true,
+		Heal:  onNode(signalFunctions + `[ -z "$p" ] || kill -CONT $p`),
+	}
+}
+
+func stoppedAndContinued() Scenario {
+	return Scenario{
+		Name:  "stopped-and-continued",
+		Story: "innocent: the first process was stopped, and goes on again",
+		Pod:   python(60, endsOnTERM),
+		Break: onFirst(handles + "kill -STOP $p; sleep 10; state T $p; kill -CONT $p; sleep 2; state S $p"),
+	}
+}
+
+func traced() Scenario {
+	return Scenario{
+		Name:  "traced",
+		Story: "a debugger in another pod has stopped the first process",
+		Pod:   python(40, endsOnTERM),
+		Break: trace("trace-stop"),
+		Proof: signalFunctions + "state t $p && has ShdPnd 15 $p",
+		Cause: "ProcessTraced",
+		Says:  []string{"container main", "python3", "victim", Namespace + "/traced-tracer", "SIGTERM"},
+		Early: true,
+		Heal:  endTracer,
+	}
+}
+
+func tracedAtExit() Scenario {
+	return Scenario{
+		Name:  "traced-at-exit",
+		Story: "a tracer in another pod wants to be told of the end of the first process and never looks: SIGKILL does not end it",
+		Pod:   python(5, endsOnTERM),
+		Break: trace("trace-exit"),
+		Proof: signalFunctions + "state t $p && grep -q do_exit /proc/$p/stack",
+		Cause: "ProcessTraced",
+		Says:  []string{"container main", "python3", "victim", Namespace + "/traced-at-exit-tracer", "exit"},
+		Heal:  endTracer,
+	}
+}
+
+func tracedAndRuns() Scenario {
+	return Scenario{
+		Name:  "traced-and-runs",
+		Story: "innocent: a tracer in another pod follows the first process and lets it run, as strace does",
+		Pod:   python(60, endsOnTERM),
+		Break: trace("trace-follow"),
+		Heal:  endTracer,
+	}
+}
+
+// endsOnTERM is a Python program of one thread that handles SIGTERM.
+const endsOnTERM = `import signal, sys, time
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+while True: time.sleep(1000)`
+
+func python(grace int64, program string) corev1.PodSpec {
+	return pod(grace, ProgramsImage, "python3", "-c", program)
+}
+
+// trace is a step that has the first process traced by a program in a pod of its
+// own, as a profiler's DaemonSet or a debugging pod would.
+func trace(how string) func(context.Context, *Cluster, *corev1.Pod) error {
+	return func(ctx context.Context, c *Cluster, p *corev1.Pod) error {
+		out, err := c.Exec(ctx, ForPod(signalFunctions+handles+"echo $p", p))
+		if err != nil {
+			return err
+		}
+		pid, err := strconv.Atoi(strings.TrimSpace(out))
+		if err != nil {
+			return fmt.Errorf("first process: %w", err)
+		}
+		s := Scenario{Name: p.Name + "-tracer", Pod: pod(1, VictimImage, "/victim", how, strconv.Itoa(pid))}
+		s.Pod.HostPID = true
+		privileged := true
+		s.Pod.Containers[0].SecurityContext = &corev1.SecurityContext{Privileged: &privileged}
+		if _, err := c.API.CoreV1().Pods(Namespace).Create(ctx, s.Manifest(c.Node), metav1.CreateOptions{}); err != nil {
+			return fmt.Errorf("create the tracer's pod: %w", err)
+		}
+		return Until(ctx, "the tracer to attach", func() (bool, string) {
+			_, err := c.Exec(ctx, fmt.Sprintf("! grep -q '^TracerPid:.0$' /proc/%d/status", pid))
+			return err == nil, fmt.Sprint(err)
+		})
+	}
+}
+
+// endTracer ends the tracer's pod; the kernel lets go what it held.
+func endTracer(ctx context.Context, c *Cluster, p *corev1.Pod) error {
+	err := c.API.CoreV1().Pods(Namespace).Delete(ctx, p.Name+"-tracer", metav1.DeleteOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	return err
+}
+
+// freezer are shell functions that freeze and thaw a control group, named by its
+// path below the mount point, on both versions of cgroups.
+const freezer = `
+group() { if [ -e /sys/fs/cgroup/cgroup.controllers ]; then sed -n 's/^0:://p' /proc/$1/cgroup; else sed -n 's/.*:freezer://p' /proc/$1/cgroup; fi; }
+freeze() {
+  if [ -e /sys/fs/cgroup/cgroup.controllers ]; then
+    echo 1 >/sys/fs/cgroup$1/cgroup.freeze
+    until grep -q 'frozen 1' /sys/fs/cgroup$1/cgroup.events; do sleep 1; done
+  else
+    echo FROZEN >/sys/fs/cgroup/freezer$1/freezer.state
+    until grep -q FROZEN /sys/fs/cgroup/freezer$1/freezer.state; do sleep 1; done
+  fi
+}
+thaw() {
+  if [ -e /sys/fs/cgroup/cgroup.controllers ]; then
+    echo 0 >/sys/fs/cgroup$1/cgroup.freeze
+  else
+    echo THAWED >/sys/fs/cgroup/freezer$1/freezer.state
+  fi
+}
+frozen() {
+  if [ -e /sys/fs/cgroup/cgroup.controllers ]; then
+    grep -q 'frozen 1' /sys/fs/cgroup$1/cgroup.events
+  else
+    grep -q FROZEN /sys/fs/cgroup/freezer$1/freezer.state
+  fi
+}
+`
+
+func frozenContainer() Scenario {
+	return Scenario{
+		Name:  "frozen-container",
+		Story: "the container's control group is frozen",
+		Pod:   pod(40, VictimImage, "/victim", "drain", "0"),
+		Break: onFirst(freezer + handles + "freeze $(group $p)"),
+		Proof: signalFunctions + freezer + "frozen $(group $p) && has ShdPnd 15 $p",
+		Cause: "ContainerFrozen",
+		Says:  []string{"container main", "cri-containerd-", ".scope", "SIGTERM"},
+		Early: true,
+		Heal:  onNode(signalFunctions + freezer + `[ -z "$p" ] || thaw $(group $p)`),
+	}
+}
+
+func frozenPod() Scenario {
+	return Scenario{
+		Name:     "frozen-pod",
+		Story:    "the pod's control group is frozen; with version 1 not even SIGKILL ends what is in it",
+		Pod:      pod(40, VictimImage, "/victim", "drain", "0"),
+		Break:    onFirst(freezer + handles + "freeze $(dirname $(group $p))"),
+		Proof:    signalFunctions + freezer + "frozen $(dirname $(group $p)) && has ShdPnd 15 $p",
+		Cause:    "ContainerFrozen",
+		Says:     []string{"container main", ".slice", "SIGTERM"},
+		Early:    true,
+		CgroupV1: true,
+		Heal:     onNode(signalFunctions + freezer + `[ -z "$p" ] || thaw $(dirname $(group $p))`),
+	}
+}
+
+// container prints the ID of the container main.
+const container = `container() { group $p | sed 's/.*cri-containerd-//; s/\.scope.*//'; }
+`
+
+func pausedContainer() Scenario {
+	return Scenario{
+		Name:  "paused-container",
+		Story: "somebody has paused the container through containerd",
+		Pod:   pod(40, VictimImage, "/victim", "drain", "0"),
+		Break: onFirst(freezer + container + handles + "ctr -n k8s.io task pause $(container)"),
+		Proof: signalFunctions + freezer + "frozen $(group $p) && has ShdPnd 15 $p",
+		Cause: "ContainerFrozen",
+		Says:  []string{"container main", "SIGTERM", "ctr -n k8s.io task resume"},
+		Early: true,
+		Heal:  onNode(signalFunctions + freezer + container + `[ -z "$p" ] || ctr -n k8s.io task resume $(container)`),
+	}
+}
+
+func slowShutdown() Scenario {
+	return Scenario{
+		Name:       "slow-shutdown",
+		Story:      "the program handles SIGTERM and needs longer than its grace period",
+		Pod:        pod(10, VictimImage, "/victim", "drain", "100000"),
+		Break:      onFirst(handles),
+		Proof:      signalFunctions + "has SigCgt 15 $p",
+		Cause:      "SlowShutdown",
+		Says:       []string{"container main", "victim", "SIGTERM"},
+		Posthumous: true,
+	}
+}
+
+func throttledCPU() Scenario {
+	spec := pod(20, VictimImage, "/victim", "burn", "60")
+	spec.Containers[0].Resources.Limits = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("10m")}
+	return Scenario{
+		Name:       "throttled-cpu",
+		Story:      "the program has work to do before it ends, and a limit of a hundredth of a processor",
+		Pod:        spec,
+		Break:      onFirst(handles),
+		Proof:      signalFunctions + `[ $(awk '$1=="nr_throttled"{print $2}' /sys/fs/cgroup$(sed -n 's/^0:://p' /proc/$p/cgroup)/cpu.stat) -gt 20 ]`,
+		Cause:      "ShutdownThrottled",
+		Family:     "CPU",
+		Says:       []string{"container main", "victim", "SIGTERM", "0.01 processors"},
+		Posthumous: true,
+	}
+}
+
+func throttledMemory() Scenario {
+	return Scenario{
+		Name:  "throttled-memory",
+		Story: "the program needs memory to end, and memory.high is below what it has",
+		Pod:   pod(20, VictimImage, "/victim", "allocate", "64"),
+		Break: onFirst(handles + "echo 16M >/sys/fs/cgroup$(sed -n 's/^0:://p' /proc/$p/cgroup)/memory.high"),
+		Proof: signalFunctions + `g=/sys/fs/cgroup$(sed -n 's/^0:://p' /proc/$p/cgroup)
+[ $(cat $g/memory.current) -gt $(cat $g/memory.high) ] && [ $(awk '$1=="high"{print $2}' $g/memory.events) -gt 1 ] && grep -q mem_cgroup_handle_over_high /proc/$p/task/*/stack`,
+		Cause:      "ShutdownThrottled",
+		Family:     "Memory",
+		Says:       []string{"container main", "victim", "SIGTERM", "memory.high"},
+		Posthumous: true,
+	}
+}
+
+// coreDump sets the node's core_pattern to a program that does not read what it
+// is given, for the thread name of this scenario only.
+func coreDump() Scenario {
+	const dir = "/run/scenario-core"
+	return Scenario{
+		Name:  "core-dump",
+		Story: "the program crashes when it is asked to stop, and what takes its core dump is slow",
+		Pod:   pod(20, VictimImage, "/victim", "dump", "64"),
+		Prepare: onNode(`mkdir -p ` + dir + `
+[ -e ` + dir + `/before ] || cat /proc/sys/kernel/core_pattern >` + dir + `/before
+cat >` + dir + `/take <<'END'
+#!/bin/sh
+[ "$1" = scenario-dump ] || exit 0
+echo $$ >` + dir + `/pid
+exec sleep 100000
+END
+chmod +x ` + dir + `/take
+echo "|` + dir + `/take %e" >/proc/sys/kernel/core_pattern`),
+		Break:      onFirst(handles),
+		Proof:      signalFunctions + "grep -q '^CoreDumping:.1' /proc/$p/status",
+		Cause:      "CoreDumpInProgress",
+		Says:       []string{"container main", "crashed", dir + "/take"},
+		Posthumous: true,
+		Heal: onNode(`[ ! -e ` + dir + `/before ] || cat ` + dir + `/before >/proc/sys/kernel/core_pattern
+[ ! -e ` + dir + `/pid ] || kill $(cat ` + dir + `/pid) || true
+rm -rf ` + dir),
+	}
 }
