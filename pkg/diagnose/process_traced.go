@@ -97,16 +97,24 @@ func inStack(t *evidence.Task, function string) bool {
 	return false
 }
 
-// who names a process by its comm and PID, and by the pod that it runs in.
-func who(p *evidence.Pod, pid int) string {
-	for _, tasks := range [][]evidence.Task{p.Parents, p.Tasks} {
-		for i := range tasks {
-			if t := &tasks[i]; t.PID == pid {
-				return named(t)
-			}
+// who names a process by its comm and PID, and by the pod or the container that
+// it runs in. The number may be that of any thread, as TracerPid is.
+func who(p *evidence.Pod, tid int) string {
+	for i := range p.Parents {
+		if t := &p.Parents[i]; t.PID == tid || t.TID == tid {
+			return named(t)
 		}
 	}
-	return "PID " + strconv.Itoa(pid)
+	for i := range p.Tasks {
+		if t := &p.Tasks[i]; t.TID == tid {
+			name := bound(t.Comm, 40) + " (PID " + strconv.Itoa(t.PID)
+			if c := p.ContainerName(t); c != "" {
+				name += ", of container " + c
+			}
+			return name + ")"
+		}
+	}
+	return "PID " + strconv.Itoa(tid)
 }
 
 // named names a process by its comm and PID, and by whose it is.

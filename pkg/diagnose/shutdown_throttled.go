@@ -22,7 +22,7 @@ var ShutdownThrottled = &Rule{
 	Doc: Doc{
 		Layer: "signal",
 		Title: "a limit on processors or memory slows the shutdown down",
-		Message: "container {container}: its first process {program} (PID {pid} on the node) handles {signal} but was not done within the grace period of {grace}: {limit}, " +
+		Message: "container {container}: its program {program} (PID {pid} on the node) has taken {signal} but was not done within the grace period of {grace}: {limit}, " +
 			"so {ended}",
 		Meaning: "The program has taken the stop signal and works on its shutdown, but the control group's limit makes it wait nearly all the time.",
 		Evidence: "As SlowShutdown, and either nine of ten enforcement periods were throttled in all readings since the stop signal (nr_throttled and nr_periods of cpu.stat), " +

@@ -2,6 +2,7 @@ package diagnose
 
 import (
 	"fmt"
+	"strconv"
 	"time"
 
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
@@ -22,11 +23,11 @@ var SlowShutdown = &Rule{
 	Doc: Doc{
 		Layer: "signal",
 		Title: "the program's shutdown takes longer than the grace period",
-		Message: "container {container}: its first process {program} (PID {pid} on the node) handles {signal} but was not done within the grace period of {grace} ({doing}), " +
+		Message: "container {container}: its program {program} (PID {pid} on the node) has taken {signal} but was not done within the grace period of {grace} ({doing}), " +
 			"so {ended}",
 		Meaning: "The program has taken the stop signal and works on its shutdown: it drains connections, writes what it has in memory, waits for others. The grace period is over before it is done, and the kernel ends it in the middle of that. " +
 			"A program whose handler does nothing looks the same.",
-		Evidence: "The stop signal is in SigCgt of the first process, or a thread of it takes signals with sigwait or signalfd; it is not stopped, traced or frozen; and the process still ran past the deadline, " +
+		Evidence: "The stop signal is in SigCgt of the first process, or it is blocked and not pending any more, as with sigwait and signalfd; it is not stopped, traced or frozen; and the process still ran past the deadline, " +
 			"or the container was ended by SIGKILL (exit code 137) not before the deadline. What it did is how the last readings showed it.",
 		Remedy: "Nothing on the node is broken. Look at what the program does when it is asked to stop; give it more time with terminationGracePeriodSeconds, or let it do less.",
 		Danger: "What it had not finished is lost. A shorter grace period or a force delete makes that worse.",
@@ -52,7 +53,7 @@ func slow(p *evidence.Pod) []firstProcess {
 	for _, fp := range signalled(p) {
 		t := fp.leader
 		switch {
-		case fp.receives(fp.container.StopSignal) != caught, t.CoreDumping:
+		case !fp.took(fp.container.StopSignal), t.CoreDumping:
 		case t.State == evidence.Stopped, t.State == evidence.Traced, frozenGroup(p, t) != nil:
 		case p.Gone && !(endedAtDeadline(p, fp.container) && fp.container.Exit.Code == killedExit):
 		default:
@@ -68,6 +69,18 @@ func slow(p *evidence.Pod) []firstProcess {
 	return out
 }
 
+// took says that the signal reaches the process and does not wait to be taken.
+// A program that takes signals with sigwait or signalfd blocks them.
+func (fp firstProcess) took(sig evidence.Signal) bool {
+	switch fp.receives(sig) {
+	case caught:
+		return true
+	case blocked:
+		return !fp.leader.SharedPending.Has(sig)
+	}
+	return false
+}
+
 // killedExit is the exit code of a container that SIGKILL has ended.
 const killedExit = 128 + int(evidence.SIGKILL)
 
@@ -79,6 +92,9 @@ func endedAtDeadline(p *evidence.Pod, c *evidence.Container) bool {
 
 func (fp firstProcess) slowFinding(p *evidence.Pod, doing string) Finding {
 	f := fp.finding(p, Proved)
+	if child := fp.forwardsTo(); child != nil {
+		f.Values["program"], f.Values["pid"] = child.Comm, strconv.Itoa(child.PID)
+	}
 	f.Values["grace"] = grace(p).String()
 	f.Values["doing"] = doing
 	f.Values["ended"] = "SIGKILL is due since " + clock(p.Deadline)
@@ -95,8 +111,11 @@ func grace(p *evidence.Pod) time.Duration {
 
 // doing says what a process was last seen at.
 func (fp firstProcess) doing(p *evidence.Pod) string {
-	text := "when last seen "
-	switch t := fp.leader; {
+	text, t := "when last seen ", fp.leader
+	if child := fp.forwardsTo(); child != nil {
+		t = child
+	}
+	switch {
 	case t.State == evidence.Uninterruptible:
 		text += "it waited for I/O in " + sleepsIn(t)
 	case t.State == evidence.Sleeping && t.Probe != nil && t.Probe.Syscall != "":
