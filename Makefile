@@ -18,7 +18,7 @@ need = command -v $(1) >/dev/null || { echo "installing $(2)"; apt-get update -q
 	DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $(2) >/dev/null; }
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test unit race e2e lint bench image cluster-up cluster-down build
+.PHONY: help demo test unit race e2e e2e-v1 lint bench image cluster-up cluster-down build
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -26,7 +26,7 @@ help: ## list the targets
 demo: image bin/victim cluster-up ## a real cluster with stuck pods, and why they are stuck
 	go run ./test/demo
 
-test: race e2e ## everything: unit, race, real /proc, alert rules, real cluster
+test: race e2e e2e-v1 ## everything: unit, race, real /proc, alert rules, real clusters
 
 unit: ## the tests that take seconds
 	go test -short ./...
@@ -39,6 +39,13 @@ race: $(PROMTOOL) ## unit tests and those on this machine's own /proc, with the 
 e2e: image bin/victim cluster-up ## real incidents on a real cluster
 	@mkdir -p $(NODEAGENT_ARTIFACTS)
 	go test -v -count=1 -timeout 40m -parallel 10 -tags e2e ./test/e2e
+
+e2e-v1: image bin/victim bin/cluster ## those that differ, on a node with cgroup v1; ends the cluster that runs
+	@mkdir -p $(NODEAGENT_ARTIFACTS)
+	$(CLUSTER) down
+	$(CLUSTER) up --cgroup v1
+	go test -v -count=1 -timeout 20m -parallel 10 -tags e2e ./test/e2e
+	$(CLUSTER) down
 
 lint: $(LINTER) ## vet and linters
 	go vet -tags e2e ./...

@@ -24,11 +24,14 @@ PASS
 
 func TestParseVerdicts(t *testing.T) {
 	got := parseVerdicts(`
+cgroup v2, 2026-11-21 15:00:00
 SCENARIO               TRUE CAUSE                     VERDICT    FROM DELETION  FROM DEADLINE  WRONG NAMES
 handles-term           (innocent)                     silent                                   none
 shell-pid1             ShellPID1NoTrap                true                7.1s         -22.9s  none
 finalizer              FinalizersPending              true               1m2.5s          5.4s  none
 shim-stopped           ShimHung                       MISSED                                   Unknown: a; b
+
+4 scenarios: 2 true, 1 innocent and silent, 1 missed, 0 accused
 `)
 	want := []verdict{
 		{scenario: "handles-term"},

@@ -40,7 +40,7 @@ type verdict struct {
 // there is none is no failure: the run takes longer than all the rest here.
 func verdicts(context.Context) ([]row, error) {
 	dir := os.Getenv("NODEAGENT_ARTIFACTS")
-	path := filepath.Join(dir, "verdicts.txt")
+	path := filepath.Join(dir, "verdicts-v2.txt")
 	hint := []row{{what: "Latency of verdicts", measured: "run make e2e first, both with NODEAGENT_ARTIFACTS=DIR"}}
 	if dir == "" {
 		return hint, nil
@@ -86,9 +86,11 @@ func verdicts(context.Context) ([]row, error) {
 // told, the time from the deletion and from the deadline.
 func parseVerdicts(text string) []verdict {
 	var out []verdict
+	inTable := false
 	for line := range strings.Lines(text) {
 		f := strings.Fields(line)
-		if len(f) < 4 || f[0] == "SCENARIO" {
+		if len(f) < 4 || !inTable {
+			inTable = len(f) > 0 && f[0] == "SCENARIO"
 			continue
 		}
 		v := verdict{scenario: f[0]}

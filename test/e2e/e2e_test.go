@@ -5,10 +5,12 @@
 package e2e
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -29,9 +31,18 @@ type result struct {
 }
 
 type results struct {
-	mu   sync.Mutex
-	rows []result
+	cgroup int // the version on the node
+	mu     sync.Mutex
+	rows   []result
 }
+
+// The verdicts in the table.
+const (
+	verdictTrue    = "true"
+	verdictSilent  = "silent"
+	verdictMissed  = "MISSED"
+	verdictAccused = "ACCUSED"
+)
 
 func (r *results) add(row result) {
 	r.mu.Lock()
@@ -41,8 +52,12 @@ func (r *results) add(row result) {
 
 // print writes the table of scenarios and verdicts.
 func (r *results) print() {
+	slices.SortFunc(r.rows, func(a, b result) int {
+		return cmp.Or(cmp.Compare(a.want, b.want), cmp.Compare(a.name, b.name))
+	})
 	var b strings.Builder
-	fmt.Fprintf(&b, "\n%-22s %-30s %-9s %14s %14s  %s\n", "SCENARIO", "TRUE CAUSE", "VERDICT", "FROM DELETION", "FROM DEADLINE", "WRONG NAMES")
+	fmt.Fprintf(&b, "\ncgroup v%d, %s\n", r.cgroup, time.Now().UTC().Format(time.DateTime))
+	fmt.Fprintf(&b, "%-22s %-30s %-9s %14s %14s  %s\n", "SCENARIO", "TRUE CAUSE", "VERDICT", "FROM DELETION", "FROM DEADLINE", "WRONG NAMES")
 	for _, row := range r.rows {
 		deletion, deadline := "", ""
 		if row.deletion != 0 {
@@ -54,9 +69,15 @@ func (r *results) print() {
 		}
 		fmt.Fprintf(&b, "%-22s %-30s %-9s %14s %14s  %s\n", row.name, row.want, row.verdict, deletion, deadline, wrong)
 	}
+	verdicts := map[string]int{}
+	for _, row := range r.rows {
+		verdicts[row.verdict]++
+	}
+	fmt.Fprintf(&b, "\n%d scenarios: %d true, %d innocent and silent, %d missed, %d accused\n",
+		len(r.rows), verdicts[verdictTrue], verdicts[verdictSilent], verdicts[verdictMissed], verdicts[verdictAccused])
 	fmt.Println(b.String())
 	if dir := os.Getenv("NODEAGENT_ARTIFACTS"); dir != "" {
-		_ = os.WriteFile(filepath.Join(dir, "verdicts.txt"), []byte(b.String()), 0o644)
+		_ = os.WriteFile(filepath.Join(dir, fmt.Sprintf("verdicts-v%d.txt", r.cgroup)), []byte(b.String()), 0o644)
 	}
 }
 
@@ -72,11 +93,18 @@ func TestCluster(t *testing.T) {
 	if err := scenario.Install(ctx, c); err != nil {
 		t.Fatal(err)
 	}
-	table := &results{}
+	version, err := c.CgroupVersion(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	table := &results{cgroup: version}
 	t.Cleanup(table.print)
 
 	t.Run("side by side", func(t *testing.T) {
 		for _, s := range scenario.All() {
+			if version == 1 && !s.CgroupV1 || version == 2 && s.OnlyCgroupV1 {
+				continue
+			}
 			t.Run(s.Name, func(t *testing.T) {
 				t.Parallel()
 				incident(t, c, s, table)
@@ -87,6 +115,9 @@ func TestCluster(t *testing.T) {
 			sameNameAgain(t, c)
 		})
 	})
+	if version == 1 {
+		return // the rest is the same on both
+	}
 	// What stops the whole node, the agent or the API server runs alone.
 	t.Run("agent killed", func(t *testing.T) { agentKilled(t, c) })
 	t.Run("API server stopped", func(t *testing.T) { apiServerStopped(t, c) })
@@ -119,13 +150,17 @@ func start(t *testing.T, c *scenario.Cluster, s scenario.Scenario) *scenario.Run
 
 // incident runs one scenario from end to end.
 func incident(t *testing.T, c *scenario.Cluster, s scenario.Scenario, table *results) {
-	row := result{name: s.Name, want: s.Cause, verdict: "MISSED"}
+	row := result{name: s.Name, want: s.Cause, verdict: verdictMissed}
 	defer func() { table.add(row) }()
 	r := start(t, c, s)
 	if s.Cause == "" {
-		row.want, row.verdict = "(innocent)", "ACCUSED"
+		row.want, row.verdict = "(innocent)", verdictAccused
 		innocent(t, r)
-		row.verdict = "silent"
+		row.verdict = verdictSilent
+		return
+	}
+	if s.Posthumous {
+		posthumous(t, r, &row)
 		return
 	}
 	err := r.AwaitVerdict(t.Context())
@@ -133,7 +168,7 @@ func incident(t *testing.T, c *scenario.Cluster, s scenario.Scenario, table *res
 	if err != nil {
 		t.Fatal(err)
 	}
-	row.verdict, row.deletion, row.deadline = "true", r.Evented.Sub(r.Deleted), r.Evented.Sub(r.Deadline)
+	row.verdict, row.deletion, row.deadline = verdictTrue, r.Evented.Sub(r.Deleted), r.Evented.Sub(r.Deadline)
 	for _, w := range r.Wrong {
 		t.Errorf("another verdict stood on the pod: %s", w)
 	}
@@ -147,6 +182,37 @@ func incident(t *testing.T, c *scenario.Cluster, s scenario.Scenario, table *res
 		t.Fatal(err)
 	}
 	row.wrong = r.Wrong
+	cleared(t, r)
+}
+
+// posthumous is for a pod that is killed at its deadline: the verdict may come
+// when it has gone, as an Event.
+func posthumous(t *testing.T, r *scenario.Run, row *result) {
+	captured(t, r) // while there is something
+	ev, err := r.AwaitEvent(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	row.verdict, row.deletion, row.deadline = verdictTrue, r.Evented.Sub(r.Deleted), r.Evented.Sub(r.Deadline)
+	artifact(t, r.Name+".describe.txt", ev.Note)
+	for _, want := range append([]string{"Remedy:", "Danger:"}, r.Says...) {
+		if !strings.Contains(ev.Note, want) {
+			t.Errorf("the Event does not say %q:\n%s", want, ev.Note)
+		}
+	}
+	if err := r.Mend(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	events, err := r.Events(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range events {
+		if e.Reason != r.Cause {
+			row.wrong = append(row.wrong, e.Reason)
+			t.Errorf("another verdict: %s: %s", e.Reason, e.Note)
+		}
+	}
 	cleared(t, r)
 }
 

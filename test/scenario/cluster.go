@@ -78,6 +78,18 @@ func (c *Cluster) Exec(ctx context.Context, script string) (string, error) {
 	return c.run(ctx, "", "exec", c.Node, script)
 }
 
+// CgroupVersion is the version of control groups on the node.
+func (c *Cluster) CgroupVersion(ctx context.Context) (int, error) {
+	out, err := c.Exec(ctx, "stat -fc %T /sys/fs/cgroup")
+	switch {
+	case err != nil:
+		return 0, err
+	case strings.TrimSpace(out) == "cgroup2fs":
+		return 2, nil
+	}
+	return 1, nil
+}
+
 // Kubectl runs kubectl as the cluster's administrator.
 func (c *Cluster) Kubectl(ctx context.Context, args ...string) (string, error) {
 	return c.run(ctx, "", append([]string{"kubectl"}, args...)...)

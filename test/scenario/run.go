@@ -129,6 +129,26 @@ func (r *Run) AwaitVerdict(ctx context.Context) error {
 	})
 }
 
+// AwaitEvent waits for the Event with the right verdict; the pod may have gone.
+func (r *Run) AwaitEvent(ctx context.Context) (ev eventsv1.Event, err error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	err = Until(ctx, r.Name+": Event "+r.Cause, func() (bool, string) {
+		events, err := r.Events(ctx)
+		if err != nil {
+			return false, err.Error()
+		}
+		for _, ev = range events {
+			if ev.Reason == r.Cause {
+				r.Evented = time.Now()
+				return true, ""
+			}
+		}
+		return false, fmt.Sprintf("%d other Events", len(events))
+	})
+	return ev, err
+}
+
 func (r *Run) wrong(verdict string) {
 	for _, w := range r.Wrong {
 		if w == verdict {

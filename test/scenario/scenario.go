@@ -43,8 +43,9 @@ type Scenario struct {
 	// Posthumous says that the verdict may come as an Event when the pod has
 	// gone already.
 	Posthumous bool
-	// CgroupV1 says that the incident is also tried on a node with cgroup v1.
-	CgroupV1 bool
+	// CgroupV1 says that the incident is also tried on a node with cgroup v1,
+	// and OnlyCgroupV1 that it is tried nowhere else.
+	CgroupV1, OnlyCgroupV1 bool
 	// NoExec says that nothing can be executed in containers meanwhile.
 	NoExec bool
 	// Heal ends the fault; the pod must go away then. nil means that it goes
