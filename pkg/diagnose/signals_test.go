@@ -1,0 +1,215 @@
+package diagnose_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
+	"github.com/nodeagent-io/nodeagent/pkg/evidence"
+)
+
+const (
+	bitINT  = 1 << (evidence.SIGINT - 1)
+	bitQUIT = 1 << (evidence.SIGQUIT - 1)
+	bitTERM = 1 << (evidence.SIGTERM - 1)
+	bitKILL = 1 << (evidence.SIGKILL - 1)
+)
+
+var requested = time.Date(2026, 3, 1, 3, 0, 0, 0, time.UTC)
+
+// stopping is a pod of one container, ten seconds into a grace period of 30,
+// whose first process has not run since the stop signal. change breaks it.
+func stopping(change func(p *evidence.Pod, first *evidence.Task)) *evidence.Pod {
+	now := requested.Add(10 * time.Second)
+	p := &evidence.Pod{
+		Time: now, UnchangedSince: requested, Namespace: "n", Name: "p", UID: "u", RuntimeUID: "u", Phase: "Running",
+		DeletionRequested: requested, Deadline: requested.Add(30 * time.Second), GracePeriodSeconds: 30,
+		Containers: []evidence.Container{{
+			Name: "main", Kind: evidence.App, ID: "c", State: evidence.StateRunning, StopSignal: evidence.SIGTERM,
+			Task: evidence.ShimTask{Status: "running", PID: 100},
+		}},
+		Cgroups: []evidence.Cgroup{{Path: "/kubepods/podu/c", Version: 2, Container: "c", Threads: 1, Populated: true}},
+		Tasks:   []evidence.Task{task(100, 50, "app", evidence.Sleeping, "epoll_wait")},
+	}
+	p.Tasks[0].NSpid = []int{100, 1}
+	change(p, &p.Tasks[0])
+	return p
+}
+
+// task is a process of one thread that was there before the deletion and has
+// not run since.
+func task(pid, parent int, comm string, state evidence.TaskState, syscall string) evidence.Task {
+	return evidence.Task{
+		PID: pid, TID: pid, PPID: parent, NSpid: []int{pid, pid - 99}, Threads: 1, Comm: comm, State: state, Container: "c",
+		UnchangedSince: requested, SignalsSince: requested,
+		Probe: &evidence.Probe{Start: uint64(pid), Started: requested.Add(-time.Hour), Group: 100, Exe: comm, Syscall: syscall},
+	}
+}
+
+// gone turns a pod into one that has ended with the given exit code, so long
+// after its deadline.
+func gone(p *evidence.Pod, code int, after time.Duration) {
+	p.Gone = true
+	p.Containers[0].Exit = &evidence.Exit{Code: code, At: p.Deadline.Add(after)}
+}
+
+func TestStopSignals(t *testing.T) {
+	// trap makes the first process a shell with a trap and a child.
+	trap := func(exe string, change func(p *evidence.Pod, child *evidence.Task)) func(*evidence.Pod, *evidence.Task) {
+		return func(p *evidence.Pod, first *evidence.Task) {
+			first.Comm, first.Probe.Exe, first.Probe.Syscall, first.Caught = "sh", exe, "wait4", bitTERM
+			child := task(101, 100, "server", evidence.Sleeping, "epoll_wait")
+			change(p, &child)
+			p.Tasks = append(p.Tasks, child)
+		}
+	}
+	none := func(*evidence.Pod, *evidence.Task) {}
+	for name, tc := range map[string]struct {
+		change     func(p *evidence.Pod, first *evidence.Task)
+		want       string // "" for silence
+		confidence diagnose.Confidence
+	}{
+		"no handler":             {none, "SignalDroppedByPID1", diagnose.Proved},
+		"handler":                {func(_ *evidence.Pod, t *evidence.Task) { t.Caught = bitTERM }, "", ""},
+		"ignored":                {func(_ *evidence.Pod, t *evidence.Task) { t.Ignored = bitTERM }, "StopSignalIgnored", diagnose.Proved},
+		"blocked, nothing waits": {func(_ *evidence.Pod, t *evidence.Task) { t.Blocked = bitTERM }, "", ""},
+		"blocked and pending": {func(_ *evidence.Pod, t *evidence.Task) {
+			t.Blocked, t.SharedPending, t.PendingSince = bitTERM, bitTERM, requested
+		}, "StopSignalBlocked", diagnose.Proved},
+		"blocked and pending in one reading": {func(p *evidence.Pod, t *evidence.Task) {
+			t.Blocked, t.SharedPending, t.PendingSince = bitTERM, bitTERM, p.Time
+		}, "", ""},
+		"ignored by a shared PID namespace's process": {func(p *evidence.Pod, t *evidence.Task) {
+			p.ShareProcessNamespace, t.NSpid, t.Ignored = true, []int{100, 7}, bitTERM
+		}, "StopSignalIgnored", diagnose.Proved},
+		"no handler in a shared PID namespace": {func(p *evidence.Pod, t *evidence.Task) {
+			p.ShareProcessNamespace, t.NSpid = true, []int{100, 7}
+		}, "", ""},
+		"another signal, handler for SIGTERM": {func(p *evidence.Pod, t *evidence.Task) {
+			p.Containers[0].StopSignal, t.Caught = evidence.SIGQUIT, bitTERM
+		}, "StopSignalMismatch", diagnose.Proved},
+		"another signal, no handler": {func(p *evidence.Pod, _ *evidence.Task) {
+			p.Containers[0].StopSignal = evidence.SIGQUIT
+		}, "SignalDroppedByPID1", diagnose.Proved},
+		"another signal, handled": {func(p *evidence.Pod, t *evidence.Task) {
+			p.Containers[0].StopSignal, t.Caught = evidence.SIGQUIT, bitTERM|bitQUIT
+		}, "", ""},
+		"handler for SIGINT only": {func(_ *evidence.Pod, t *evidence.Task) { t.Caught = bitINT }, "SignalDroppedByPID1", diagnose.Proved},
+		"preStop hook":            {func(p *evidence.Pod, _ *evidence.Task) { p.Containers[0].PreStop = true }, "", ""},
+		"a second into the grace": {func(p *evidence.Pod, _ *evidence.Task) { p.Time = requested.Add(time.Second) }, "", ""},
+		"SIGKILL is late": {func(p *evidence.Pod, _ *evidence.Task) {
+			p.Time = p.Deadline.Add(diagnose.KillLatency)
+			p.UnchangedSince = p.Time
+		}, "", ""},
+
+		"trap, dash, child in the foreground":          {trap("dash", func(*evidence.Pod, *evidence.Task) {}), "ShellPID1TrapDeferred", diagnose.Proved},
+		"trap, bash, child in the foreground":          {trap("bash", func(*evidence.Pod, *evidence.Task) {}), "ShellPID1TrapDeferred", diagnose.Inferred},
+		"trap, child in the background":                {trap("bash", func(_ *evidence.Pod, c *evidence.Task) { c.Ignored = bitINT | bitQUIT }), "", ""},
+		"trap, child with handlers of its own":         {trap("bash", func(_ *evidence.Pod, c *evidence.Task) { c.Caught = bitINT }), "", ""},
+		"trap, child in a group of its own":            {trap("bash", func(_ *evidence.Pod, c *evidence.Task) { c.Probe.Group = 101 }), "", ""},
+		"trap, child not looked at":                    {trap("bash", func(_ *evidence.Pod, c *evidence.Task) { c.Probe = nil }), "", ""},
+		"trap at work since the signal":                {trap("bash", func(p *evidence.Pod, c *evidence.Task) { c.Probe.Started = requested.Add(time.Second) }), "", ""},
+		"trap, child that may end before the deadline": {trap("bash", func(p *evidence.Pod, c *evidence.Task) { c.Probe.Started = requested.Add(-5 * time.Second) }), "", ""},
+		"no trap": {func(p *evidence.Pod, t *evidence.Task) {
+			t.Comm, t.Probe.Exe, t.Probe.Syscall = "sh", "dash", "wait4"
+			p.Tasks = append(p.Tasks, task(101, 100, "server", evidence.Sleeping, "epoll_wait"))
+		}, "ShellPID1NoTrap", diagnose.Proved},
+
+		"tini over a program that ignores": {tini(func(c *evidence.Task) { c.Ignored = bitTERM }), "ChildIgnoresForwardedSignal", diagnose.Proved},
+		"tini over a program that handles": {tini(func(c *evidence.Task) { c.Caught = bitTERM }), "", ""},
+		"tini over a program that dies":    {tini(func(*evidence.Task) {}), "", ""},
+		"tini with an orphan that ignores": {func(p *evidence.Pod, t *evidence.Task) {
+			tini(func(c *evidence.Task) { c.Caught = bitTERM })(p, t)
+			orphan := task(120, 100, "daemon", evidence.Sleeping, "pause")
+			orphan.Ignored = bitTERM
+			p.Tasks = append(p.Tasks, orphan)
+		}, "", ""},
+		"tini over a stopped program": {tini(func(c *evidence.Task) { c.State = evidence.Stopped }), "ProcessStopped", diagnose.Proved},
+
+		"stopped": {func(_ *evidence.Pod, t *evidence.Task) { t.State, t.Caught = evidence.Stopped, bitTERM }, "ProcessStopped", diagnose.Proved},
+		"stopped a moment ago": {func(p *evidence.Pod, t *evidence.Task) {
+			t.State, t.Caught, t.UnchangedSince = evidence.Stopped, bitTERM, p.Time.Add(-time.Second)
+		}, "", ""},
+		"held by a tracer": {func(p *evidence.Pod, t *evidence.Task) {
+			t.State, t.Caught, t.TracerPID = evidence.Traced, bitTERM, 300
+			p.Parents = []evidence.Task{{PID: 300, TID: 300, Comm: "gdb"}}
+		}, "ProcessTraced", diagnose.Proved},
+		"traced, runs": {func(_ *evidence.Pod, t *evidence.Task) { t.Caught, t.TracerPID = bitTERM, 300 }, "", ""},
+		"held at its exit, long after the deadline": {func(p *evidence.Pod, t *evidence.Task) {
+			t.State, t.TracerPID = evidence.Traced, 300
+			t.Probe.Stack = []string{"ptrace_stop", "ptrace_event", "do_exit"}
+			p.Time = p.Deadline.Add(5 * time.Minute)
+		}, "ProcessTraced", diagnose.Proved},
+		"frozen": {func(p *evidence.Pod, t *evidence.Task) { t.Caught, p.Cgroups[0].Frozen = bitTERM, true }, "ContainerFrozen", diagnose.Proved},
+		"frozen a moment ago": {func(p *evidence.Pod, t *evidence.Task) {
+			t.Caught, p.Cgroups[0].Frozen, t.UnchangedSince = bitTERM, true, p.Time
+		}, "", ""},
+		"frozen on v1, long after SIGKILL": {func(p *evidence.Pod, t *evidence.Task) {
+			p.Cgroups[0].Frozen, p.Cgroups[0].Version = true, 1
+			t.State, t.Pending = evidence.Uninterruptible, bitKILL
+			p.Time = p.Deadline.Add(5 * time.Minute)
+		}, "ContainerFrozen", diagnose.Proved},
+		"another container's group is frozen": {func(p *evidence.Pod, t *evidence.Task) {
+			t.Caught = bitTERM
+			p.Cgroups = append(p.Cgroups, evidence.Cgroup{Path: "/kubepods/podu/d", Version: 2, Container: "d", Frozen: true})
+		}, "", ""},
+
+		"killed at the deadline while it drained": {func(p *evidence.Pod, t *evidence.Task) {
+			t.Caught = bitTERM
+			gone(p, 137, 0)
+		}, "SlowShutdown", diagnose.Proved},
+		"killed at the deadline, takes signals with signalfd": {func(p *evidence.Pod, t *evidence.Task) {
+			t.Blocked = bitTERM
+			gone(p, 137, 0)
+		}, "SlowShutdown", diagnose.Proved},
+		"ended by itself in the last second": {func(p *evidence.Pod, t *evidence.Task) {
+			t.Caught = bitTERM
+			gone(p, 0, 0)
+		}, "", ""},
+		"killed before the deadline": {func(p *evidence.Pod, t *evidence.Task) {
+			t.Caught = bitTERM
+			gone(p, 137, -2*time.Second)
+		}, "", ""},
+		"no handler, gone": {func(p *evidence.Pod, _ *evidence.Task) { gone(p, 137, 0) }, "", ""},
+		"throttled until the deadline": {func(p *evidence.Pod, t *evidence.Task) {
+			t.Caught = bitTERM
+			p.Cgroups[0].CPU = &evidence.CPU{Millis: 10, ThrottledSince: requested.Add(2 * time.Second)}
+			gone(p, 137, 0)
+		}, "ShutdownThrottled", diagnose.Inferred},
+		"throttled for a moment": {func(p *evidence.Pod, t *evidence.Task) {
+			t.Caught = bitTERM
+			p.Cgroups[0].CPU = &evidence.CPU{Millis: 10, ThrottledSince: p.Time.Add(-2 * time.Second)}
+			gone(p, 137, 0)
+		}, "SlowShutdown", diagnose.Proved},
+		"held down by memory.high": {func(p *evidence.Pod, t *evidence.Task) {
+			t.Caught = bitTERM
+			p.Cgroups[0].Memory = &evidence.Memory{Current: 64 << 20, High: 60 << 20, HighSince: requested, StalledPercent: 80}
+			gone(p, 137, 0)
+		}, "ShutdownThrottled", diagnose.Inferred},
+		"dumps core until the deadline": {func(p *evidence.Pod, t *evidence.Task) {
+			t.CoreDumping = true
+			gone(p, 134, time.Second)
+		}, "CoreDumpInProgress", diagnose.Proved},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := diagnose.Run(stopping(tc.change), diagnose.Rules())
+			v, _ := d.Verdict()
+			if v.Cause != tc.want || v.Confidence != tc.confidence {
+				t.Errorf("verdict %q (%s), want %q (%s): %s", v.Cause, v.Confidence, tc.want, tc.confidence, v.Message)
+			}
+			if len(d.Unknown) > 0 {
+				t.Errorf("not looked for: %v", d.Unknown)
+			}
+		})
+	}
+}
+
+// tini makes the first process one that hands its signals to a child.
+func tini(change func(child *evidence.Task)) func(*evidence.Pod, *evidence.Task) {
+	return func(p *evidence.Pod, first *evidence.Task) {
+		first.Comm, first.Probe.Exe, first.Probe.Syscall = "tini", "tini", "rt_sigtimedwait"
+		child := task(101, 100, "server", evidence.Sleeping, "epoll_wait")
+		change(&child)
+		p.Tasks = append(p.Tasks, child)
+	}
+}
