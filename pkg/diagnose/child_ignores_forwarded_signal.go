@@ -21,6 +21,9 @@ var ChildIgnoresForwardedSignal = &Rule{
 		Title: "the program under tini or dumb-init does not take the signal that is passed on",
 		Message: "container {container}: {init} passes {signal} on to {child} (PID {childpid} on the node), which {how}. " +
 			"Unless it ends by itself, the pod waits for SIGKILL at {deadline}",
+		Phrases: map[string]string{
+			"how": "ignores it",
+		},
 		Meaning: "The container has a small init as its first process, which does its part: it hands the stop signal to the program that it runs. The program does not act on it, and the init waits for it.",
 		Evidence: "The first process is tini, docker-init, dumb-init or catatonit and sleeps in sigwait. Its oldest child ignores the stop signal, or blocks it and leaves it pending, " +
 			"or is a shell with a trap that waits for a program in its foreground; in two readings.",

@@ -24,6 +24,11 @@ var ContainerFrozen = &Rule{
 		Layer:   "kernel",
 		Title:   "the container's control group is frozen",
 		Message: "container {container}: its processes are frozen by the control group {group}{paused}, so they cannot react to {signal}. {until}",
+		Phrases: map[string]string{
+			"paused": "",
+			"until":  "Unless it is thawed, the pod waits for SIGKILL at DEADLINE",
+			"thaw":   "Thaw it on the node: echo 0 > /sys/fs/cgroup/GROUP/cgroup.freeze (version 1: echo THAWED > /sys/fs/cgroup/freezer/GROUP/freezer.state). If it was paused through containerd: ctr -n k8s.io task resume ID.",
+		},
 		Meaning: "The kernel's freezer has stopped all processes of the control group, or of one above it. Somebody has paused the container (ctr task pause, a checkpoint, a snapshot) or written to the freezer, and it was not thawed.",
 		Evidence: "cgroup.events of the group says frozen 1 (freezer.state FROZEN or FREEZING on version 1), and no process of the container has run between two readings three seconds or more apart. " +
 			"Frozen processes show S on version 2 and D on version 1, with misleading places in the kernel.",

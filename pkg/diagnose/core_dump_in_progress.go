@@ -14,9 +14,14 @@ var CoreDumpInProgress = &Rule{
 	Phases:     whileProcessesLive,
 	Needs:      []evidence.Source{evidence.Processes},
 	Doc: Doc{
-		Layer:    "kernel",
-		Title:    "a process has crashed and its core dump takes longer than the grace period",
-		Message:  "{where}process {comm} (PID {pid} on the node) {has} crashed and {was} writing its core dump to {target} {when}",
+		Layer:   "kernel",
+		Title:   "a process has crashed and its core dump takes longer than the grace period",
+		Message: "{where}process {comm} (PID {pid} on the node) {has} crashed and {was} writing its core dump to {target} {when}",
+		Phrases: map[string]string{
+			"has":  "has",
+			"was":  "is",
+			"when": "past the end of the grace period",
+		},
 		Meaning:  "The process got a signal that ends it with a core dump, and the kernel writes its memory to a file or hands it to a program. Until that is done the process does not go. SIGKILL ends the dump, which is then not whole.",
 		Evidence: "CoreDumping in /proc/PID/status is 1 past the deadline, or was when the pod was last seen before it was killed at the deadline. /proc/sys/kernel/core_pattern names the file or the program.",
 		Remedy: "Nothing on the node is broken. Find out why the program crashes when it is asked to stop; let core dumps go to faster storage, make them smaller (ulimit -c, /proc/PID/coredump_filter), " +

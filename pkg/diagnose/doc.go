@@ -21,6 +21,9 @@ type Doc struct {
 	Meaning, Evidence string
 	// Remedy is what is safe to do, safest first; Danger what to avoid and why.
 	Remedy, Danger string
+	// Phrases are what a page shows for those placeholders that stand for more
+	// than a name or a number.
+	Phrases map[string]string
 	// Families are variants of the cause with a remedy and a danger of their
 	// own; an empty one falls back to the Doc's.
 	Families []Family

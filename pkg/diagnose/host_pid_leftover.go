@@ -16,7 +16,7 @@ var HostPIDLeftover = &Rule{
 	Doc: Doc{
 		Layer:   "runtime",
 		Title:   "a process of a container with shared PIDs lives on outside the pod and holds its output",
-		Message: "container {container} has ended, but {process} lives on outside the pod's control groups ({cgroup}) and holds its output open{more}, so the shim does not finish",
+		Message: "container {container} has ended, but {leftover} lives on outside the pod's control groups ({cgroup}) and holds its output open{more}, so the shim does not finish",
 		Meaning: "With hostPID or shareProcessNamespace the end of a container's first process does not end the others. The runtime kills what is left in the container's control group; " +
 			"a process that has moved to another group (systemd-run, a container engine inside the container, a session of sudo or ssh) is not among them. " +
 			"As long as it keeps the container's standard output or error open, the shim waits for more output.",
@@ -46,7 +46,7 @@ var HostPIDLeftover = &Rule{
 			}
 			tasks := byContainer[id]
 			v := map[string]string{
-				"container": c.Name, "process": named(tasks[0]), "pid": strconv.Itoa(tasks[0].PID),
+				"container": c.Name, "leftover": named(tasks[0]), "pid": strconv.Itoa(tasks[0].PID),
 				"cgroup": bound(tasks[0].Cgroup, 150), "more": "",
 			}
 			if n := len(tasks) - 1; n > 0 {

@@ -10,21 +10,21 @@ import (
 // for each cause, and `nodeagent explain` prints it.
 func (r *Rule) Page() string {
 	var b strings.Builder
-	section := func(title, text string) { fmt.Fprintf(&b, "\n## %s\n\n%s\n", title, shown(text)) }
+	section := func(title, text string) { fmt.Fprintf(&b, "\n## %s\n\n%s\n", title, r.shown(text)) }
 	fmt.Fprintf(&b, "# %s: %s\n\n", r.Cause, r.Doc.Title)
 	fmt.Fprintf(&b, "Layer: %s. %s\n", r.Doc.Layer, r.told())
-	fmt.Fprintf(&b, "\n> %s.\n", shown(r.Doc.Message))
+	fmt.Fprintf(&b, "\n> %s.\n", r.shown(r.Doc.Message))
 	section("What it means", r.Doc.Meaning)
 	section("How it is recognised", r.Doc.Evidence)
 	section("What to do", r.Doc.Remedy)
 	section("What to avoid", r.Doc.Danger)
 	for _, f := range r.Doc.Families {
-		fmt.Fprintf(&b, "\n## %s: %s\n\n%s\n", r.Cause, f.Name, shown(f.Meaning))
+		fmt.Fprintf(&b, "\n## %s: %s\n\n%s\n", r.Cause, f.Name, r.shown(f.Meaning))
 		if f.Remedy != "" {
-			fmt.Fprintf(&b, "\nWhat to do: %s\n", shown(f.Remedy))
+			fmt.Fprintf(&b, "\nWhat to do: %s\n", r.shown(f.Remedy))
 		}
 		if f.Danger != "" {
-			fmt.Fprintf(&b, "\nWhat to avoid: %s\n", shown(f.Danger))
+			fmt.Fprintf(&b, "\nWhat to avoid: %s\n", r.shown(f.Danger))
 		}
 	}
 	if len(r.Phases) > 0 {
@@ -50,7 +50,13 @@ func (r *Rule) told() string {
 	case r.Silent:
 		return "Never reported."
 	case r.Early:
-		return fmt.Sprintf("Reported inside the grace period, from %d seconds after the deletion was asked for.", int(StopSettles.Seconds()))
+		text := fmt.Sprintf("Reported inside the grace period, from %d seconds after the deletion was asked for", int(StopSettles.Seconds()))
+		if r.Outlasts {
+			text += ", and as long as it holds the pod up"
+		}
+		return text + "."
+	case r.Posthumous:
+		return "Reported only when the grace period is over; when the pod has gone by then, in an Event only."
 	case r == Unrecognised:
 		return fmt.Sprintf("Reported when the grace period is over and the pod has been at the same stage for %d seconds.", int(UnknownAfter.Seconds()))
 	}
@@ -59,10 +65,10 @@ func (r *Rule) told() string {
 
 // optional are the placeholders that stand for a whole phrase, or for nothing:
 // a page leaves them out.
-var optional = regexp.MustCompile(`\{(where|process|on|more|left|unseen)\}`)
+var optional = regexp.MustCompile(`\{(where|on|more|left|unseen)\}`)
 
 // shown writes the placeholders as a reader of a page expects them. In the
 // Remedy and the Danger a phrase never stands alone.
-func shown(text string) string {
-	return fill(optional.ReplaceAllString(text, ""), nil)
+func (r *Rule) shown(text string) string {
+	return fill(optional.ReplaceAllString(text, ""), r.Doc.Phrases)
 }

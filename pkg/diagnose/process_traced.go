@@ -23,6 +23,9 @@ var ProcessTraced = &Rule{
 		Layer:   "signal",
 		Title:   "a tracer has stopped a process and does not let it go on",
 		Message: "{where}process {comm} (PID {pid} on the node) is held by its tracer {tracer}{state}",
+		Phrases: map[string]string{
+			"state": " in a stop, so it cannot react to SIGNAL",
+		},
 		Meaning: "A debugger or tracer (gdb, strace, delve, a profiler) has attached to the process with ptrace(2) and stopped it. Signals wait until the tracer lets it go on.",
 		Evidence: "A thread of the process is in state t, with the tracer's PID in TracerPid, and two readings three seconds or more apart show that it has not run. " +
 			"A process that is traced and runs is not held up: strace and the like pass signals on.",

@@ -24,6 +24,10 @@ var ShutdownThrottled = &Rule{
 		Title: "a limit on processors or memory slows the shutdown down",
 		Message: "container {container}: its program {program} (PID {pid} on the node) has taken {signal} but was not done within the grace period of {grace}: {limit}, " +
 			"so {ended}",
+		Phrases: map[string]string{
+			"limit": "its limit of processors or memory held it down",
+			"ended": "SIGKILL ended it at TIME",
+		},
 		Meaning: "The program has taken the stop signal and works on its shutdown, but the control group's limit makes it wait nearly all the time.",
 		Evidence: "As SlowShutdown, and either nine of ten enforcement periods were throttled in all readings since the stop signal (nr_throttled and nr_periods of cpu.stat), " +
 			"or the group was throttled again and again for memory above memory.high while more than half of its time was lost to waiting for memory (memory.events, memory.pressure).",

@@ -25,6 +25,10 @@ var SlowShutdown = &Rule{
 		Title: "the program's shutdown takes longer than the grace period",
 		Message: "container {container}: its program {program} (PID {pid} on the node) has taken {signal} but was not done within the grace period of {grace} ({doing}), " +
 			"so {ended}",
+		Phrases: map[string]string{
+			"doing": "what it was last seen at",
+			"ended": "SIGKILL ended it at TIME",
+		},
 		Meaning: "The program has taken the stop signal and works on its shutdown: it drains connections, writes what it has in memory, waits for others. The grace period is over before it is done, and the kernel ends it in the middle of that. " +
 			"A program whose handler does nothing looks the same.",
 		Evidence: "The stop signal is in SigCgt of the first process, or it is blocked and not pending any more, as with sigwait and signalfd; it is not stopped, traced or frozen; and the process still ran past the deadline, " +
