@@ -50,7 +50,24 @@ func (w *walk) readMemory(dir string) *evidence.Memory {
 		return nil
 	}
 	events := parseKeys(b)
-	return &evidence.Memory{Current: current, High: high, Max: limit, HighEvents: events["high"], MaxEvents: events["max"]}
+	m := &evidence.Memory{Current: current, High: high, Max: limit, HighEvents: events["high"], MaxEvents: events["max"]}
+	if high > 0 {
+		// Kernels without pressure stall information have no such file.
+		if b, err := w.r.single(filepath.Join(base, "memory.pressure")); err == nil {
+			m.StalledPercent = parseFullPressure(b)
+		}
+	}
+	return m
+}
+
+// parseFullPressure gives the share of the last ten seconds, in whole percent,
+// in which all tasks were stalled (Documentation/accounting/psi.rst).
+func parseFullPressure(b []byte) int {
+	_, line, ok := bytes.Cut(b, []byte("full avg10="))
+	if !ok {
+		return 0
+	}
+	return min(decimal(line), 100)
 }
 
 // readNumber reads a file that holds one number; the word for no limit gives 0.

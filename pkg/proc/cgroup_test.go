@@ -254,7 +254,8 @@ func TestReadLimits(t *testing.T) {
 	none := map[string]string{"memory.current": "4096\n", "memory.high": "max\n", "memory.max": "max\n", "memory.events": "low 0\nhigh 0\nmax 0\noom 0\n",
 		"cpu.stat": "usage_usec 7\nuser_usec 3\n"} // without a cpu controller
 	limited := map[string]string{"memory.current": "104857600\n", "memory.high": "104857600\n", "memory.max": "209715200\n", "memory.events": "low 0\nhigh 31\nmax 2\noom 0\n",
-		"cpu.stat": "usage_usec 123456\nuser_usec 3\nnr_periods 40\nnr_throttled 39\nthrottled_usec 5\n", "cpu.max": "5000 100000\n"}
+		"memory.pressure": "some avg10=90.10 avg60=1.00 avg300=0.00 total=9\nfull avg10=72.95 avg60=1.00 avg300=0.00 total=8\n",
+		"cpu.stat":        "usage_usec 123456\nuser_usec 3\nnr_periods 40\nnr_throttled 39\nthrottled_usec 5\n", "cpu.max": "5000 100000\n"}
 	limited1 := map[string]string{
 		"memory/%s/memory.usage_in_bytes": "104857600\n", "memory/%s/memory.limit_in_bytes": "209715200\n", "memory/%s/memory.failcnt": "2\n",
 		"cpu,cpuacct/%s/cpu.stat": "nr_periods 40\nnr_throttled 39\nthrottled_time 5\n", "cpu,cpuacct/%s/cpu.cfs_quota_us": "5000\n", "cpu,cpuacct/%s/cpu.cfs_period_us": "100000\n",
@@ -279,7 +280,7 @@ func TestReadLimits(t *testing.T) {
 	free := evidence.Cgroup{CPU: &evidence.CPU{UsedMicros: 7}, Memory: &evidence.Memory{Current: 4096}}
 	full := evidence.Cgroup{
 		CPU:    &evidence.CPU{UsedMicros: 123456, Periods: 40, Throttled: 39, Millis: 50},
-		Memory: &evidence.Memory{Current: 104857600, High: 104857600, Max: 209715200, HighEvents: 31, MaxEvents: 2},
+		Memory: &evidence.Memory{Current: 104857600, High: 104857600, Max: 209715200, HighEvents: 31, MaxEvents: 2, StalledPercent: 72},
 	}
 	full1 := evidence.Cgroup{CPU: full.CPU, Memory: &evidence.Memory{Current: 104857600, Max: 209715200, MaxEvents: 2}}
 	for _, tt := range []struct {
