@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -62,6 +63,11 @@ func (h *Host) ReadPod(ctx context.Context, p *evidence.Pod) {
 			p.Lack(evidence.Mounts, fmt.Sprintf("%d lines of the host's mountinfo were not understood", host.bad))
 		}
 		p.Mounts = h.podMounts(host, uid)
+		for i := range p.Mounts {
+			if p.Overdue() > 0 {
+				t.askNFS(&p.Mounts[i])
+			}
+		}
 	}
 	tasks, err := readTasks(ctx, r, groups)
 	if err != nil {
@@ -345,13 +351,18 @@ func owner(t *evidence.Task) (who, container string) {
 	return "", ""
 }
 
-// tables keeps the mount tables that one reading has looked at.
+// tables keeps the mount tables that one reading has looked at, and what the
+// host says of its connections to file servers.
 type tables struct {
 	h       *Host
 	hostTab *mountTable
 	hostErr error
 	own     map[int]*mountTable // by PID; nil for one that could not be read
 	fs      *procfs.FS
+
+	nfsStats    []nfsStats
+	nfsRead     bool
+	connections map[netip.AddrPort]string
 }
 
 // host gives the host's table: that of its first process.

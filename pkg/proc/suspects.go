@@ -238,6 +238,9 @@ func (h *Host) probe(ctx context.Context, s *status, t *tables, uid string) erro
 			e.Mount, e.Via, e.VolumePath = nil, "", ""
 		}
 	}
+	if e.Mount != nil {
+		t.askNFS(e.Mount)
+	}
 	var why []string
 	for _, name := range saw.Denied {
 		why = append(why, fmt.Sprintf("read %s of task %d: permission denied%s", name, s.TID, grant(name, nil)))

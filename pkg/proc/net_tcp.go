@@ -1,0 +1,99 @@
+package proc
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/binary"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strconv"
+)
+
+// maxNetTCP bounds what is read of a list of connections, in bytes: 50,000 lines.
+const maxNetTCP = 8 << 20
+
+// States of a TCP connection, as evidence names them; all others are on the way
+// to its end.
+const (
+	tcpEstablished = "ESTABLISHED"
+	tcpSynSent     = "SYN_SENT"
+	tcpNone        = "none"
+)
+
+var errManyConnections = errors.New("too many connections")
+
+// readConnection gives the state of the best connection from a network
+// namespace to an address: ESTABLISHED, SYN_SENT while it is being made, or
+// none. Dir is a /proc/PID/net.
+func readConnection(dir string, to netip.AddrPort) (string, error) {
+	name := "tcp"
+	if to.Addr().Is6() {
+		name = "tcp6"
+	}
+	f, err := os.Open(filepath.Join(dir, name))
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	return parseConnection(f, to)
+}
+
+// parseConnection parses a list of connections (Documentation/networking/
+// proc_net_tcp.rst). A line begins with
+//
+//	sl  local_address rem_address   st
+//	 0: 0F02000A:02C4 0F02000A:0801 01
+func parseConnection(r io.Reader, to netip.AddrPort) (string, error) {
+	limited := &io.LimitedReader{R: r, N: maxNetTCP}
+	lines := bufio.NewScanner(limited)
+	state := tcpNone
+	for lines.Scan() {
+		f := bytes.Fields(lines.Bytes())
+		if len(f) < 4 {
+			continue
+		}
+		if remote, ok := parseTCPAddress(f[2]); !ok || remote != to {
+			continue
+		}
+		switch string(f[3]) { // include/net/tcp_states.h
+		case "01":
+			return tcpEstablished, nil
+		case "02":
+			state = tcpSynSent
+		}
+	}
+	if err := lines.Err(); err != nil {
+		return "", err
+	}
+	if limited.N <= 0 {
+		return "", fmt.Errorf("list of connections of %d bytes: %w", maxNetTCP, errManyConnections)
+	}
+	return state, nil
+}
+
+// parseTCPAddress parses an address and a port in hexadecimal. The address is
+// one number, or four of IPv6, in the byte order of the machine.
+func parseTCPAddress(b []byte) (netip.AddrPort, bool) {
+	host, port, ok := bytes.Cut(b, []byte(":"))
+	if !ok || len(host) != 8 && len(host) != 32 {
+		return netip.AddrPort{}, false
+	}
+	n, err := strconv.ParseUint(string(port), 16, 16)
+	if err != nil {
+		return netip.AddrPort{}, false
+	}
+	raw := make([]byte, len(host)/2)
+	if _, err := hex.Decode(raw, host); err != nil {
+		return netip.AddrPort{}, false
+	}
+	for i := 0; i < len(raw); i += 4 {
+		binary.NativeEndian.PutUint32(raw[i:], binary.BigEndian.Uint32(raw[i:]))
+	}
+	addr, _ := netip.AddrFromSlice(raw)
+	return netip.AddrPortFrom(addr, uint16(n)), true
+}
