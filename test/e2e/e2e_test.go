@@ -7,6 +7,7 @@ package e2e
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -20,6 +21,8 @@ import (
 	eventsv1 "k8s.io/api/events/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
+	"github.com/nodeagent-io/nodeagent/pkg/evidence"
 	"github.com/nodeagent-io/nodeagent/test/scenario"
 )
 
@@ -287,6 +290,16 @@ func captured(t *testing.T, r *scenario.Run) {
 		t.Errorf("capture does not hold the pod's UID:\n%.500s", text)
 	}
 	artifact(t, r.Name+".json", text)
+	var p evidence.Pod
+	if err := json.Unmarshal([]byte(text), &p); err != nil {
+		t.Errorf("capture is no evidence: %v", err)
+		return
+	}
+	// What needs more than a capture's two readings is not in it.
+	d := diagnose.Run(&p, diagnose.Rules())
+	if v, ok := d.Verdict(); ok && v.Cause == r.Cause && v.Family != r.Family {
+		t.Errorf("the captured evidence shows family %q, want %q", v.Family, r.Family)
+	}
 }
 
 // cleared checks that nothing of a healed pod is left in the metrics.
