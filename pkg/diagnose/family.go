@@ -110,10 +110,13 @@ func backing(m *evidence.Mount) *evidence.Mount {
 	return m
 }
 
+// unknownFunction stands for a kernel function that could not be read.
+const unknownFunction = "an unknown function"
+
 // sleepsIn names the kernel function that a task waits in.
 func sleepsIn(t *evidence.Task) string {
 	if t.Probe == nil {
-		return "an unknown function"
+		return unknownFunction
 	}
 	if t.Probe.Wchan != "" {
 		return t.Probe.Wchan
@@ -123,7 +126,7 @@ func sleepsIn(t *evidence.Task) string {
 			return fn
 		}
 	}
-	return "an unknown function"
+	return unknownFunction
 }
 
 // operatorPoint is the mount point that an operator on the node can name.

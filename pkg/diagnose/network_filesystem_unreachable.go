@@ -2,6 +2,7 @@ package diagnose
 
 import (
 	"cmp"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -43,7 +44,7 @@ var NetworkFilesystemUnreachable = &Rule{
 			"volume":     bound(cmp.Or(m.Volume, "of the pod"), 80),
 			"fstype":     networkTypes[m.Type],
 			"server":     bound(cmp.Or(m.Server, m.Source), 120),
-			"source":     bound(m.Source, 120),
+			"source":     strings.Join(slices.DeleteFunc([]string{bound(m.Source, 120), silence(m)}, func(s string) bool { return s == "" }), ", "),
 			"mountpoint": bound(m.Point, 200),
 			"thread":     strconv.Itoa(t.TID),
 			"function":   sleepsIn(t),

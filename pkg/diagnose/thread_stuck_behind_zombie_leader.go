@@ -1,16 +1,14 @@
 package diagnose
 
-import (
-	"strconv"
-
-	"github.com/nodeagent-io/nodeagent/pkg/evidence"
-)
+import "github.com/nodeagent-io/nodeagent/pkg/evidence"
 
 // ThreadStuckBehindZombieLeader is an unkillable thread of a process whose
 // first thread is a zombie, where a look at the process shows only the zombie.
 var ThreadStuckBehindZombieLeader = &Rule{
 	Cause: "ThreadStuckBehindZombieLeader",
 	Needs: []evidence.Source{evidence.Processes, evidence.Suspects, evidence.Cgroups},
+	// The init of a PID namespace waits for its last process.
+	Explains: []*Rule{PIDNamespaceReapWait},
 	Doc: Doc{
 		Layer:   "kernel",
 		Title:   "an unkillable thread behind a leader that looks like a zombie",
@@ -24,15 +22,6 @@ var ThreadStuckBehindZombieLeader = &Rule{
 		Families: unkillableFamilies,
 	},
 	Check: func(p *evidence.Pod) []Finding {
-		found := unkillable(p, func(t *evidence.Task) bool { return behindZombieLeader(p, t) })
-		for i := range found {
-			tid, _ := strconv.Atoi(found[i].Values["thread"])
-			for _, t := range p.Tasks {
-				if t.TID == tid {
-					found[i].Values["process"] = strconv.Itoa(t.PID)
-				}
-			}
-		}
-		return found
+		return withProcess(p, stuckIn(p, func(p *evidence.Pod, t *evidence.Task) bool { return unkillable(p, t) && behindZombieLeader(p, t) }))
 	},
 }

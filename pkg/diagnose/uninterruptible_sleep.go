@@ -11,7 +11,8 @@ import (
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
 )
 
-// slowDevice is how long one operation of a device that works may take.
+// slowDevice is how long one operation of a device, or of a FUSE daemon, that
+// works may take.
 const slowDevice = 10 * time.Second
 
 // unkillableFamilies are the words about what holds an unkillable task.
@@ -70,12 +71,14 @@ var unkillableFamilies = []Family{
 var UninterruptibleSleep = &Rule{
 	Cause: "UninterruptibleSleep",
 	Needs: []evidence.Source{evidence.Processes, evidence.Suspects, evidence.Cgroups},
+	// The init of a PID namespace waits for its last process.
+	Explains: []*Rule{PIDNamespaceReapWait},
 	Doc: Doc{
 		Layer:   "kernel",
 		Title:   "a killed thread that the kernel cannot end",
 		Message: "{where}thread {thread} ({comm}) has been killed but cannot die: it hangs in the kernel in {function}{on}{more}",
 		Meaning: "The thread sleeps inside the kernel in a wait that no signal ends, not even SIGKILL. The container's processes are not gone until it returns, so the kubelet repeats the kill for ever.",
-		Evidence: "SIGKILL is pending in the thread (SigPnd, bit 0x100), its state is D, and two readings three seconds or more apart (ten where a block device may just be slow) show the same state and the same number of context switches. " +
+		Evidence: "SIGKILL is pending in the thread (SigPnd, bit 0x100), its state is D, and two readings three seconds or more apart (ten where a device or a daemon may just be slow) show the same state and the same number of context switches. " +
 			"State D alone proves nothing: many such waits end at SIGKILL, and I/O that progresses switches context. " +
 			"The file system is found from the blocked system call: its file descriptor's mount ID in fdinfo, or its path, in the task's mountinfo.",
 		Remedy:   "Repair what the thread waits for; it ends by itself then.",
@@ -83,19 +86,23 @@ var UninterruptibleSleep = &Rule{
 		Families: unkillableFamilies,
 	},
 	Check: func(p *evidence.Pod) []Finding {
-		return unkillable(p, func(t *evidence.Task) bool { return !behindZombieLeader(p, t) })
+		return stuckIn(p, func(p *evidence.Pod, t *evidence.Task) bool { return unkillable(p, t) && !behindZombieLeader(p, t) })
 	},
 }
 
-// unkillable gives one finding for each container with tasks that are killed
-// and in state D without moving, of those that want picks. The one that tells
-// most is named, the others are counted.
-func unkillable(p *evidence.Pod, want func(*evidence.Task) bool) []Finding {
+// unkillable says that a task is killed, in state D and does not move, on its
+// way neither through exit nor through execve, which are causes of their own.
+func unkillable(p *evidence.Pod, t *evidence.Task) bool {
+	return t.State == evidence.Uninterruptible && t.Killed() && !t.Exiting() && !inExec(t) && t.Unchanged(p.Time) >= motionless(t)
+}
+
+// stuckIn gives one finding for each container with tasks that stick, as the
+// rule that asks understands it, and whose cgroup is not frozen. The one that
+// tells most is named, the others are counted.
+func stuckIn(p *evidence.Pod, sticks func(*evidence.Pod, *evidence.Task) bool) []Finding {
 	stuck := make(map[string][]*evidence.Task)
 	for i := range p.Tasks {
-		t := &p.Tasks[i]
-		if t.State == evidence.Uninterruptible && t.Killed() && t.Unchanged(p.Time) >= motionless(t) &&
-			!frozenByCgroup(p, t) && want(t) {
+		if t := &p.Tasks[i]; sticks(p, t) && !frozenByCgroup(p, t) {
 			stuck[t.Container] = append(stuck[t.Container], t)
 		}
 	}
@@ -110,7 +117,7 @@ func unkillable(p *evidence.Pod, want func(*evidence.Task) bool) []Finding {
 		slices.SortStableFunc(tasks, func(a, b *evidence.Task) int {
 			return cmp.Or(cmp.Compare(telling(b), telling(a)), cmp.Compare(a.TID, b.TID))
 		})
-		out = append(out, unkillableFinding(p, tasks))
+		out = append(out, stuckFinding(p, tasks))
 	}
 	return out
 }
@@ -131,23 +138,23 @@ func telling(t *evidence.Task) int {
 }
 
 // motionless is how long a task must not have moved to be called stuck. A disk
-// that is merely slow can take seconds for one flush.
+// or a daemon that is merely slow can take seconds for one request.
 func motionless(t *evidence.Task) time.Duration {
 	switch familyOf(t) {
-	case familyBlock, familyOther:
+	case familyBlock, familyFUSE, familyOther:
 		return slowDevice
 	}
 	return Stuck
 }
 
-func unkillableFinding(p *evidence.Pod, tasks []*evidence.Task) Finding {
+func stuckFinding(p *evidence.Pod, tasks []*evidence.Task) Finding {
 	t := tasks[0]
 	f := Finding{
 		Container:  p.ContainerName(t),
 		Family:     familyOf(t),
 		Confidence: Proved,
 		Values: map[string]string{
-			"where":    "",
+			"where":    inContainer(p.ContainerName(t)),
 			"thread":   strconv.Itoa(t.TID),
 			"comm":     t.Comm,
 			"function": sleepsIn(t),
@@ -155,14 +162,14 @@ func unkillableFinding(p *evidence.Pod, tasks []*evidence.Task) Finding {
 			"more":     "",
 		},
 	}
-	if f.Container != "" {
-		f.Values["where"] = "container " + f.Container + ": "
-	}
 	if n := len(tasks) - 1; n > 0 {
 		f.Values["more"] = fmt.Sprintf(" (and %s more like it)", count(n, "thread"))
 	}
 	if m := culprit(p, t); m != nil {
-		mountValues(f.Values, m)
+		mountValues(f.Values, p, m)
+	} else if d := onlyDevice(p); d != "" && f.Family == familyBlock {
+		f.Values["source"] = d
+		f.Values["on"] = ", and on the device " + d + " threads of the kernel hang too"
 	}
 	return f
 }
@@ -192,7 +199,7 @@ func culprit(p *evidence.Pod, t *evidence.Task) *evidence.Mount {
 }
 
 // mountValues fills in what is said about a culprit's mount.
-func mountValues(v map[string]string, m *evidence.Mount) {
+func mountValues(v map[string]string, p *evidence.Pod, m *evidence.Mount) {
 	b := backing(m)
 	v["mountpoint"] = bound(operatorPoint(b), 200)
 	v["source"] = bound(b.Source, 120)
@@ -209,6 +216,12 @@ func mountValues(v map[string]string, m *evidence.Mount) {
 	}
 	if vol := cmp.Or(m.Volume, b.Volume); vol != "" {
 		more = append(more, "volume "+bound(vol, 80))
+	}
+	if s := silence(b); s != "" {
+		more = append(more, s)
+	}
+	if t := deviceThread(p, b); t != nil {
+		more = append(more, "for which the kernel's thread "+t.Comm+" waits too")
 	}
 	if len(more) > 0 {
 		on += " (" + strings.Join(more, ", ") + ")"

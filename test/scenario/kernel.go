@@ -1,76 +1,546 @@
 package scenario
 
-import corev1 "k8s.io/api/core/v1"
+import (
+	"context"
+	"crypto/sha256"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
 
-// kernel lists the incidents in which the kernel cannot end a thread.
+	corev1 "k8s.io/api/core/v1"
+)
+
+// kernel lists the incidents in which the kernel cannot end a thread, and
+// innocent ones that look like them.
 func kernel() []Scenario {
-	return []Scenario{frozenFilesystem(), zombieLeader(), nfsServerGone()}
+	return []Scenario{
+		frozenFilesystem(), frozenXFS(), mmapLock(), twoContainers(),
+		zombieLeader(), fuseZombieLeader(),
+		fuseRead(), fuseWrite(), fuseGetattr(), fuseFsync(), fuseClose(), fuseStopped(),
+		blockDevice(), blockOverlay(),
+		nfsServerGone(), nfsWrite(), nfsLock(),
+		exitFlush(), execStuck(),
+		pidnsExec(), pidnsParent(), zombieTracer(),
+		vforkParent(), slowIO(),
+	}
+}
+
+// A step is something that is done on the node for a pod.
+type step = func(context.Context, *Cluster, *corev1.Pod) error
+
+// inTurn does several steps.
+func inTurn(steps ...step) step {
+	return func(ctx context.Context, c *Cluster, p *corev1.Pod) error {
+		for _, s := range steps {
+			if err := s(ctx, c, p); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+}
+
+// directory is where a scenario's file system is mounted on the node.
+func directory(name string) string { return "/var/lib/scenario-" + name }
+
+// onDisk is a pod that works with a directory of the node, at /data.
+func onDisk(name string, grace int64, command ...string) corev1.PodSpec {
+	return withVolume(pod(grace, VictimImage, append([]string{"/victim"}, command...)...), "data", hostPath(directory(name)))
 }
 
 // makeFilesystem makes a file system of its own, that can be frozen, also where
 // an earlier run has left one.
-func makeFilesystem(dir string) string {
+func makeFilesystem(dir string) string { return makeFilesystemOf(dir, "64M", "mkfs.ext4 -q -F") }
+
+func makeFilesystemOf(dir, size, mkfs string) string {
 	return `if mountpoint -q ` + dir + `; then fsfreeze -u ` + dir + ` 2>/dev/null || true; umount ` + dir + `; fi
 mkdir -p ` + dir + `
-truncate -s 64M ` + dir + `.img
-mkfs.ext4 -q -F ` + dir + `.img
+truncate -s ` + size + ` ` + dir + `.img
+` + mkfs + ` ` + dir + `.img
 mount -o loop ` + dir + `.img ` + dir
 }
 
 func frozenFilesystem() Scenario {
-	const dir = "/var/lib/scenario-frozen"
+	const name = "frozen-filesystem"
+	dir := directory(name)
 	return Scenario{
-		Name:    "frozen-filesystem",
-		Story:   "the container writes to a file system that a snapshot left frozen",
-		Pod:     withVolume(pod(3, VictimImage, "/victim", "write", "/data/f"), "data", hostPath(dir)),
+		Name:     name,
+		Story:    "the container writes to a file system that a snapshot left frozen",
+		Pod:      onDisk(name, 3, "write", "/data/f"),
+		Prepare:  onNode(makeFilesystem(dir)),
+		Break:    onNode("fsfreeze -f " + dir),
+		Proof:    "some D 100",
+		Cause:    "UninterruptibleSleep",
+		Family:   "FsFrozen",
+		Says:     []string{"percpu_rwsem_wait", "ext4", "/data", "fsfreeze -u " + dir},
+		CgroupV1: true,
+		Heal:     onNode("fsfreeze -u " + dir),
+	}
+}
+
+func frozenXFS() Scenario {
+	const name = "frozen-xfs"
+	dir := directory(name)
+	return Scenario{
+		Name:    name,
+		Story:   "the same on XFS",
+		Pod:     onDisk(name, 3, "write", "/data/f"),
+		Prepare: onNode(makeFilesystemOf(dir, "320M", "mkfs.xfs -q -f")),
+		Break:   onNode("fsfreeze -f " + dir),
+		Proof:   "some D 100",
+		Cause:   "UninterruptibleSleep",
+		Family:  "FsFrozen",
+		Says:    []string{"percpu_rwsem_wait", "xfs", "/data", "fsfreeze -u " + dir},
+		Heal:    onNode("fsfreeze -u " + dir),
+	}
+}
+
+// mmapLock is a process whose command line and maps cannot be read for as long
+// as it has not been killed: its reader would wait for ever.
+func mmapLock() Scenario {
+	const name = "mmap-lock"
+	dir := directory(name)
+	return Scenario{
+		Name:    name,
+		Story:   "a page fault hangs on a frozen file system and holds the lock of the process's memory map",
+		Pod:     onDisk(name, 3, "fault", "/data/f"),
+		Prepare: onNode(makeFilesystem(dir)),
+		Break: onNode("fsfreeze -f " + dir + `
+for i in 1 2 3 4 5 6 7 8 9 10; do
+  for t in $(tasks); do
+    [ "$(cat /proc/$t/comm)" = victim ] || continue
+    timeout -s KILL 2 cat /proc/$t/cmdline >/dev/null || exit 0
+  done
+  sleep 1
+done
+exit 1`),
+		Proof:  "some D 100",
+		Cause:  "UninterruptibleSleep",
+		Family: "FsFrozen",
+		Says:   []string{"percpu_rwsem_wait", "fsfreeze -u "},
+		Heal:   onNode("fsfreeze -u " + dir),
+	}
+}
+
+func twoContainers() Scenario {
+	const name = "two-containers"
+	dir := directory(name)
+	spec := onDisk(name, 3, "write", "/data/f")
+	spec.Containers[0].Name = "writer"
+	spec.Containers = append(spec.Containers, corev1.Container{Name: "bystander", Image: VictimImage, Command: []string{"/victim", "drain", "0"}})
+	return Scenario{
+		Name:    name,
+		Story:   "one of two containers ends, the other one hangs",
+		Pod:     spec,
 		Prepare: onNode(makeFilesystem(dir)),
 		Break:   onNode("fsfreeze -f " + dir),
 		Proof:   "some D 100",
 		Cause:   "UninterruptibleSleep",
 		Family:  "FsFrozen",
-		Says:    []string{"percpu_rwsem_wait", "ext4", "/data", "fsfreeze -u " + dir},
+		Says:    []string{"container writer: thread ", "/data", "fsfreeze -u " + dir},
 		Heal:    onNode("fsfreeze -u " + dir),
 	}
 }
 
+// behindZombie succeeds when a thread of the pod is in the state and the first
+// thread of its process is a zombie.
+const behindZombie = `behind_zombie() {
+  for t in $(tasks); do
+    grep -q "^State:.$1" /proc/$t/status || continue
+    grep -q "^State:.Z" /proc/$(awk '/^Tgid/{print $2}' /proc/$t/status)/status && return 0
+  done
+  return 1
+}
+`
+
 func zombieLeader() Scenario {
-	const dir = "/var/lib/scenario-zombie"
+	const name = "zombie-leader"
+	dir := directory(name)
 	return Scenario{
-		Name:    "zombie-leader",
-		Story:   "the first thread has died of SIGKILL, another one hangs in a write and cannot",
-		Pod:     withVolume(pod(3, VictimImage, "/victim", "write-in-thread", "/data/f"), "data", hostPath(dir)),
-		Prepare: onNode(makeFilesystem(dir)),
-		Break:   onNode("fsfreeze -f " + dir),
-		Proof: `some D 100
-for t in $(tasks); do grep -q "^State:.Z" /proc/$(awk '/^Tgid/{print $2}' /proc/$t/status)/status && exit 0; done
-exit 1`,
-		Cause:  "ThreadStuckBehindZombieLeader",
-		Family: "FsFrozen",
-		Says:   []string{"looks like a zombie", "percpu_rwsem_wait", "ext4", "/data"},
-		Heal:   onNode("fsfreeze -u " + dir),
+		Name:     name,
+		Story:    "the first thread has died of SIGKILL, another one hangs in a write and cannot",
+		Pod:      onDisk(name, 3, "write-in-thread", "/data/f"),
+		Prepare:  onNode(makeFilesystem(dir)),
+		Break:    onNode("fsfreeze -f " + dir),
+		Proof:    behindZombie + "some D 100 && behind_zombie D",
+		Cause:    "ThreadStuckBehindZombieLeader",
+		Family:   "FsFrozen",
+		Says:     []string{"looks like a zombie", "percpu_rwsem_wait", "ext4", "/data", "fsfreeze -u " + dir},
+		CgroupV1: true,
+		Heal:     onNode("fsfreeze -u " + dir),
+	}
+}
+
+// nodeTool puts one of the programs of bin on the node, in /usr/local/bin.
+func nodeTool(name string) step {
+	return func(ctx context.Context, c *Cluster, _ *corev1.Pod) error {
+		nodeTools.Lock()
+		defer nodeTools.Unlock()
+		b, err := os.ReadFile(filepath.Join(Root(), "bin", name))
+		if err != nil {
+			return fmt.Errorf("%w; make bin/%s builds it", err, name)
+		}
+		path := "/usr/local/bin/" + name
+		if _, err := c.Exec(ctx, fmt.Sprintf("echo '%x  %s' | sha256sum --check --status", sha256.Sum256(b), path)); err == nil {
+			return nil
+		}
+		// A program that runs cannot be written to, but replaced.
+		_, err = c.run(ctx, string(b), "exec", c.Node, fmt.Sprintf("cat >%s.new && chmod 755 %s.new && mv %s.new %s", path, path, path, path))
+		return err
+	}
+}
+
+var nodeTools sync.Mutex
+
+// mountFUSE is a step that starts test/fusehang on the node, as a service of
+// its own with the scenario's name.
+func mountFUSE(name string) step {
+	dir := directory(name)
+	return inTurn(nodeTool("fusehang"), onNode(unmountFUSE(name)+`
+mkdir -p `+dir+`
+systemd-run -q --collect --unit=scenario-`+name+` /usr/local/bin/fusehang `+dir+`
+for i in $(seq 60); do grep -q " `+dir+` .* fuse.hang " /proc/self/mountinfo && exit 0; sleep 0.5; done
+exit 1`))
+}
+
+// unmountFUSE aborts the connection, which frees everything that waits for it,
+// and removes the mount and its daemon.
+func unmountFUSE(name string) string {
+	dir := directory(name)
+	return `connection=$(awk '$5 == "` + dir + `" {sub(".*:", "", $3); print $3}' /proc/self/mountinfo)
+[ -z "$connection" ] || echo 1 >/sys/fs/fuse/connections/$connection/abort
+umount -l ` + dir + ` 2>/dev/null || true
+systemctl stop scenario-` + name + ` 2>/dev/null || true`
+}
+
+// onFUSE is an incident of a program that works on the file of test/fusehang
+// of which the daemon does not answer that operation.
+func onFUSE(name, story, program, file string) Scenario {
+	return Scenario{
+		Name:    name,
+		Story:   story,
+		Pod:     onDisk(name, 3, program, "/data/"+file),
+		Prepare: mountFUSE(name),
+		Proof:   "some D 100",
+		Cause:   "UninterruptibleSleep",
+		Family:  "FUSE",
+		Says:    []string{"request_wait_answer", "fuse.hang", "/data", directory(name), "/sys/fs/fuse/connections/"},
+		Heal:    onNode(unmountFUSE(name)),
+	}
+}
+
+func fuseRead() Scenario {
+	s := onFUSE("fuse-read", "a FUSE daemon does not answer a read", "read", "read")
+	s.CgroupV1 = true
+	return s
+}
+
+// fuseWrite is healed by the daemon's death, which ends all requests too.
+func fuseWrite() Scenario {
+	const name = "fuse-write"
+	s := onFUSE(name, "a FUSE daemon does not answer a write", "write", "write")
+	s.Heal = onNode("systemctl kill -s KILL scenario-" + name)
+	return s
+}
+
+func fuseGetattr() Scenario {
+	return onFUSE("fuse-getattr", "a FUSE daemon does not tell a file's size", "stat", "getattr")
+}
+
+func fuseFsync() Scenario {
+	return onFUSE("fuse-fsync", "a FUSE daemon does not answer an fsync", "sync", "fsync")
+}
+
+// fuseClose names the mount only where the agent can know it: a close has no
+// descriptor any more.
+func fuseClose() Scenario {
+	s := onFUSE("fuse-close", "a FUSE daemon does not answer when a file is closed", "close", "flush")
+	s.Says = []string{"request_wait_answer", "FUSE", "/sys/fs/fuse/connections/"}
+	return s
+}
+
+func fuseZombieLeader() Scenario {
+	s := onFUSE("fuse-zombie-leader", "the first thread has died, another one waits for a FUSE daemon", "write-in-thread", "write")
+	s.Proof = behindZombie + s.Proof + " && behind_zombie D"
+	s.Cause = "ThreadStuckBehindZombieLeader"
+	s.Says = append(s.Says, "looks like a zombie")
+	return s
+}
+
+// exiting succeeds when a thread of the pod sleeps inside do_exit in the
+// function.
+const exiting = `exiting() {
+  for t in $(tasks); do
+    grep -q "^State:.[SD]" /proc/$t/status && grep -q do_exit /proc/$t/stack && grep -q $1 /proc/$t/stack && return 0
+  done
+  return 1
+}
+`
+
+func exitFlush() Scenario {
+	s := onFUSE("exit-fuse-flush", "a process ends, and a FUSE daemon does not answer the close that is part of it", "hold", "flush")
+	s.Proof = exiting + "exiting fuse_flush"
+	s.Cause = "StuckInExit"
+	s.Says = []string{"victim", "request_wait_answer", "FUSE", "/sys/fs/fuse/connections/"}
+	return s
+}
+
+// fuseStopped is a daemon that does not even take the requests. A read of it
+// ends with SIGKILL, but not the close that follows.
+func fuseStopped() Scenario {
+	const name = "fuse-stopped"
+	s := onFUSE(name, "a FUSE daemon has been stopped", "read", "slow")
+	s.Break = onNode("systemctl kill -s STOP scenario-" + name)
+	s.Proof = exiting + "exiting fuse_flush"
+	s.Cause = "StuckInExit"
+	s.Says = []string{"victim", "request_wait_answer", "FUSE", "/sys/fs/fuse/connections/"}
+	s.Heal = onNode("systemctl kill -s CONT scenario-" + name)
+	return s
+}
+
+func execStuck() Scenario {
+	s := onFUSE("exec-stuck", "a process executes a program, and a FUSE daemon does not answer the close that is part of it", "exec", "flush")
+	s.Proof = `for t in $(tasks); do timeout -s KILL 2 cat /proc/$t/stack | grep -q begin_new_exec && exit 0; done
+exit 1`
+	s.Cause = "StuckInExec"
+	s.Says = []string{"victim", "execve", "request_wait_answer"}
+	return s
+}
+
+// slowIO is innocent: each write takes six seconds, but it ends.
+func slowIO() Scenario {
+	const name = "slow-io"
+	return Scenario{
+		Name:    name,
+		Story:   "innocent: a slow FUSE daemon lets a killed program wait, but not for ever",
+		Pod:     onDisk(name, 3, "finish", "/data/slow"),
+		Prepare: mountFUSE(name),
+		Heal:    nil,
+	}
+}
+
+// vforkParent is innocent: its first thread is in state D all the time, in a
+// wait that a signal would end.
+func vforkParent() Scenario {
+	return Scenario{
+		Name:  "vfork-parent",
+		Story: "innocent: the first thread is in state D, in vfork, while another one ends the program",
+		Pod:   pod(60, VictimImage, "/victim", "vfork", "12"),
+		Proof: "some D && for t in $(tasks); do cat /proc/$t/wchan; done | grep -q kernel_clone",
+	}
+}
+
+// mapDevice makes an ext4 on a device of the device mapper, which can be
+// suspended: it takes requests and completes none. Name is the device's.
+func mapDevice(name, dir string) string {
+	return removeDevice(name, dir) + `
+mkdir -p ` + dir + `
+truncate -s 64M ` + dir + `.img
+loop=$(losetup --find --show ` + dir + `.img)
+dmsetup create ` + name + ` --table "0 $(blockdev --getsz $loop) linear $loop 0"
+mkfs.ext4 -q -F /dev/mapper/` + name + `
+mount /dev/mapper/` + name + ` ` + dir
+}
+
+func removeDevice(name, dir string) string {
+	return `if dmsetup info ` + name + ` >/dev/null 2>&1; then
+  dmsetup resume ` + name + `
+  umount ` + dir + ` 2>/dev/null || true
+  dmsetup remove ` + name + `
+  losetup -j ` + dir + `.img | cut -d: -f1 | xargs -r losetup -d
+fi`
+}
+
+// waitingForDisk succeeds when a killed thread of the pod waits for a disk.
+const waitingForDisk = `some D 100 && for t in $(tasks); do cat /proc/$t/stack; done | grep -q 'ext4_\|jbd2_\|folio_wait_writeback\|submit_bio'`
+
+func blockDevice() Scenario {
+	const name, device = "block-ext4", "scenario-block-ext4"
+	dir := directory(name)
+	return Scenario{
+		Name:    name,
+		Story:   "the device below an ext4 completes no I/O any more",
+		Pod:     onDisk(name, 3, "sync", "/data/f"),
+		Prepare: onNode(mapDevice(device, dir)),
+		Break:   onNode("dmsetup suspend --noflush --nolockfs " + device),
+		Proof:   waitingForDisk,
+		Cause:   "UninterruptibleSleep",
+		Family:  "Block",
+		Says:    []string{"ext4", "/data", "/dev/mapper/" + device, dir},
+		Heal:    onNode("dmsetup resume " + device),
+	}
+}
+
+func blockOverlay() Scenario {
+	const name, device = "block-overlay", "scenario-block-overlay"
+	dir := directory(name)
+	disk := dir + ".disk"
+	return Scenario{
+		Name:  name,
+		Story: "the device below the upper directory of an overlay completes no I/O any more",
+		Pod:   onDisk(name, 3, "sync", "/data/f"),
+		Prepare: onNode("umount " + dir + " 2>/dev/null || true\n" + mapDevice(device, disk) + `
+mkdir -p ` + disk + `/upper ` + disk + `/work ` + dir + ` ` + dir + `.lower
+mount -t overlay overlay -o lowerdir=` + dir + `.lower,upperdir=` + disk + `/upper,workdir=` + disk + `/work ` + dir),
+		Break:  onNode("dmsetup suspend --noflush --nolockfs " + device),
+		Proof:  waitingForDisk,
+		Cause:  "UninterruptibleSleep",
+		Family: "Block",
+		Says:   []string{"ext4", "/dev/mapper/" + device, disk},
+		Heal:   onNode("dmsetup resume " + device),
 	}
 }
 
 // nfsServer is the address of the first node, which exports /export to itself.
 const nfsServer = "10.0.2.15"
 
+// nfsVolume is the node's export, from one of its addresses.
+func nfsVolume(server string) corev1.VolumeSource {
+	return corev1.VolumeSource{NFS: &corev1.NFSVolumeSource{Server: server, Path: "/export"}}
+}
+
+// cutOff is a script that adds (-I) or deletes (-D) the rules that drop what
+// goes to and from an NFS server.
+func cutOff(what, server string) string {
+	return `iptables ` + what + ` INPUT -d ` + server + ` -p tcp --dport 2049 -j DROP
+iptables ` + what + ` OUTPUT -s ` + server + ` -p tcp --sport 2049 -j DROP`
+}
+
+// serveNFS starts the server under an address of its own. With version 4.0 the
+// client keeps a connection for each address, with later ones it would find that
+// all are one server.
+func serveNFS(server string) step {
+	return onNode(`mkdir -p /etc/nfsmount.conf.d
+printf '[ Server "` + server + `" ]\nnfsvers=4.0\n' >/etc/nfsmount.conf.d/` + server + `.conf
+ip address add ` + server + `/32 dev lo 2>/dev/null || true
+while ` + `iptables -D INPUT -d ` + server + ` -p tcp --dport 2049 -j DROP 2>/dev/null; do :; done
+while ` + `iptables -D OUTPUT -s ` + server + ` -p tcp --sport 2049 -j DROP 2>/dev/null; do :; done
+systemctl start nfs-server`)
+}
+
 func nfsServerGone() Scenario {
 	return Scenario{
-		Name:  "nfs-server-gone",
-		Story: "the NFS server is gone while the pod has written data that has not reached it",
-		Pod: withVolume(pod(5, VictimImage, "/victim", "dirty", "/data/f"),
-			"share", corev1.VolumeSource{NFS: &corev1.NFSVolumeSource{Server: nfsServer, Path: "/export"}}),
+		Name:    "nfs-server-gone",
+		Story:   "the NFS server is gone while the pod has written data that has not reached it",
+		Pod:     withVolume(pod(5, VictimImage, "/victim", "dirty", "/data/f"), "share", nfsVolume(nfsServer)),
 		Prepare: onNode("systemctl start nfs-server"),
-		Break: onNode(`iptables -I INPUT -p tcp --dport 2049 -j DROP
-iptables -I OUTPUT -p tcp --sport 2049 -j DROP
-sleep 8`),
-		Proof: `for t in /proc/$(pidof kubelet)/task/*; do
+		Break:   onNode(cutOff("-I", nfsServer) + "\nsleep 8"),
+		Proof: `for t in /proc/$(systemctl show -P MainPID kubelet)/task/*; do
   grep -q "^State:.D" $t/status && grep -q 'rpc\|nfs' $t/stack && exit 0
 done
 exit 1`,
 		Cause: "NetworkFilesystemUnreachable",
 		Says:  []string{"volume share", "NFS server " + nfsServer, "kubelet's thread", "rpc_wait_bit_killable", "kubernetes.io~nfs/share"},
-		Heal: onNode(`iptables -D INPUT -p tcp --dport 2049 -j DROP
-iptables -D OUTPUT -p tcp --sport 2049 -j DROP`),
+		Heal:  onNode(cutOff("-D", nfsServer)),
+	}
+}
+
+func nfsWrite() Scenario {
+	const server = "192.0.2.1"
+	return Scenario{
+		Name:    "nfs-write",
+		Story:   "the NFS server is gone, and a process that ends cannot write back what it has written",
+		Pod:     withVolume(pod(5, VictimImage, "/victim", "write", "/data/written"), "share", nfsVolume(server)),
+		Prepare: serveNFS(server),
+		Break:   onNode(cutOff("-I", server) + "\nsleep 5"),
+		Proof:   exiting + "exiting nfs",
+		Cause:   "StuckInExit",
+		Family:  "NFS",
+		Says:    []string{"victim", "nfs4", server, "volume share"},
+		Heal:    onNode(cutOff("-D", server)),
+	}
+}
+
+func nfsLock() Scenario {
+	const server = "192.0.2.2"
+	return Scenario{
+		Name:    "nfs-lock",
+		Story:   "the NFS server is gone while the pod asks for a lock",
+		Pod:     withVolume(pod(5, VictimImage, "/victim", "lock", "/data/locked"), "share", nfsVolume(server)),
+		Prepare: serveNFS(server),
+		Break:   onNode(cutOff("-I", server) + "\nsleep 5"),
+		Proof: `for t in /proc/$(systemctl show -P MainPID kubelet)/task/*; do
+  grep -q "^State:.D" $t/status && grep -q 'rpc\|nfs' $t/stack && exit 0
+done
+exit 1`,
+		Cause: "NetworkFilesystemUnreachable",
+		Says:  []string{"volume share", "NFS server " + server},
+		Heal:  onNode(cutOff("-D", server)),
+	}
+}
+
+// findInit finds the first process of the pod's container and keeps its number
+// for later, when the process is in no cgroup any more.
+const findInit = `init=$(for t in $(tasks); do
+  awk '/^Name/{c=$2} /^Tgid/{g=$2} /^Pid/{p=$2} /^NSpid/{n=$NF} END{if (c == "victim" && g == p && n == 1) print p}' /proc/$t/status
+done | head -1)
+[ -n "$init" ]
+echo $init >/run/scenario-$NAME.init
+`
+
+// waitsForNamespace succeeds when the pod's first process waits until its PID
+// namespace is empty.
+const waitsForNamespace = `cat /proc/$(cat /run/scenario-$NAME.init)/task/*/stack | grep -q zap_pid_ns_processes`
+
+func pidnsExec() Scenario {
+	const name = "pidns-exec"
+	dir := directory(name)
+	return Scenario{
+		Name:    name,
+		Story:   "a program that was executed in the container hangs, and the container's first process waits for it",
+		Pod:     onDisk(name, 3, "drain", "0"),
+		Prepare: onNode(makeFilesystem(dir)),
+		Break: onNode(findInit + `container=$(ctr -n k8s.io containers ls -q "labels.\"io.kubernetes.pod.uid\"==$UID_,labels.\"io.kubernetes.container.name\"==main")
+ctr -n k8s.io tasks exec --detach --exec-id hangs $container /victim write /data/f
+sleep 3
+fsfreeze -f ` + dir),
+		Proof:  "some D 100 && " + waitsForNamespace,
+		Cause:  "UninterruptibleSleep",
+		Family: "FsFrozen",
+		Says:   []string{"container main: thread ", "percpu_rwsem_wait", "fsfreeze -u " + dir},
+		Heal:   onNode("fsfreeze -u " + dir),
+	}
+}
+
+func pidnsParent() Scenario {
+	return Scenario{
+		Name:  "pidns-parent",
+		Story: "a process outside has a child in the container's PID namespace and does not reap it",
+		Pod:   pod(3, VictimImage, "/victim", "drain", "0"),
+		Break: onNode(findInit + `setsid nsenter -t $init -p sleep 100000 </dev/null >/dev/null 2>&1 &
+parent=$!
+echo $parent >/run/scenario-$NAME.parent
+for i in $(seq 60); do
+  for child in $(cat /proc/$parent/task/$parent/children); do
+    [ "$(cat /proc/$child/comm)" = sleep ] && kill -STOP $parent && exit 0
+  done
+  sleep 0.5
+done
+exit 1`),
+		Proof: waitsForNamespace + ` && grep -q "^State:.Z" /proc/$(cat /proc/$(cat /run/scenario-$NAME.parent)/task/*/children | tr -d ' ')/status`,
+		Cause: "PIDNamespaceReapWait",
+		Says:  []string{"container main", "victim", "sleep", "nsenter", "does not reap"},
+		Heal:  onNode("kill -KILL $(cat /run/scenario-$NAME.parent)"),
+	}
+}
+
+func zombieTracer() Scenario {
+	return Scenario{
+		Name:  "zombie-tracer",
+		Story: "a debugger that is stopped itself traces the container's first process",
+		Pod:   pod(3, VictimImage, "/victim", "drain", "0"),
+		Break: onNode(findInit + `setsid strace -o /dev/null -p $init </dev/null >/dev/null 2>&1 &
+echo $! >/run/scenario-$NAME.tracer
+for i in $(seq 60); do
+  grep -q "^TracerPid:.$!$" /proc/$init/status && kill -STOP $! && exit 0
+  sleep 0.5
+done
+exit 1`),
+		Proof: `status=/proc/$(cat /run/scenario-$NAME.init)/status
+grep -q "^State:.Z" $status && grep -q "^Threads:.1$" $status && ! grep -q "^TracerPid:.0$" $status`,
+		Cause: "ZombieHeldByTracer",
+		Says:  []string{"container main", "victim", "strace"},
+		Heal:  onNode("kill -KILL $(cat /run/scenario-$NAME.tracer)"),
 	}
 }

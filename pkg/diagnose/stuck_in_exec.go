@@ -1,0 +1,59 @@
+package diagnose
+
+import (
+	"slices"
+
+	"github.com/nodeagent-io/nodeagent/pkg/evidence"
+)
+
+// StuckInExec is a process that hangs on its way from one program to the next.
+var StuckInExec = &Rule{
+	Cause: "StuckInExec",
+	Needs: []evidence.Source{evidence.Processes, evidence.Suspects, evidence.Cgroups},
+	// The runtime reads /proc/PID/stat of the process, which can block as well.
+	Explains: []*Rule{ShimHung, PIDNamespaceReapWait},
+	Doc: Doc{
+		Layer:   "kernel",
+		Title:   "a process stuck inside execve",
+		Message: "{where}process {process} ({comm}) hangs inside execve, past the point of no return: it waits in the kernel in {function}{on}{more}",
+		Meaning: "The process was executing another program. The old one is gone already, and the kernel closes the files that were marked close-on-exec before the new one starts; one of them cannot be closed, because what is behind it does not answer. " +
+			"On many kernels whoever reads /proc/PID/stat, wchan, stack or the links of such a process waits too: ps, top and runc hang on it.",
+		Evidence: "The kernel stack goes through begin_new_exec, or the read of stat, wchan, stack or syscall did not return while status did (then it is inferred); the task sleeps, it does not move in two readings three seconds or more apart (ten where the wait could be slow I/O), " +
+			"and SIGKILL is pending or ten seconds overdue.",
+		Remedy:   "Repair what the call waits for; the process dies of its SIGKILL then. To look at it, read only status and comm below /proc/{process}: ps and lsof may hang.",
+		Danger:   "Do not force-delete: the process is alive and holds its files. Do not run ps, top, pidof or lsof in loops on this node: each one may hang until it is killed.",
+		Families: unkillableFamilies,
+	},
+	Check: func(p *evidence.Pod) []Finding {
+		found := withProcess(p, stuckIn(p, execStuck))
+		for i := range found {
+			if found[i].Values["function"] == unknownFunction {
+				found[i].Confidence = Inferred
+			}
+		}
+		return found
+	},
+}
+
+// execStuck says that a task sleeps inside execve where no signal ends it.
+func execStuck(p *evidence.Pod, t *evidence.Task) bool {
+	return inExec(t) && (t.State == evidence.Sleeping || t.State == evidence.Uninterruptible) &&
+		(t.Killed() || p.Overdue() >= KillLatency) && t.Unchanged(p.Time) >= motionless(t)
+}
+
+// inExec says that a task is inside execve behind the point from which it does
+// not return to its old program. There it holds the lock exec_update_lock for
+// a while, for which the readers of some files wait (fs/proc/base.c, lock_trace;
+// fs/exec.c, begin_new_exec). A task that waits in de_thread for its other
+// threads is not meant: SIGKILL ends that wait.
+func inExec(t *evidence.Task) bool {
+	return through(t, "begin_new_exec", "flush_old_exec", "exec_mmap") && !through(t, "de_thread") || execHidden(t)
+}
+
+// execHidden says that files of a task could not be read in time that block
+// their readers during execve.
+func execHidden(t *evidence.Task) bool {
+	return t.Probe != nil && slices.ContainsFunc(t.Probe.Hung, func(file string) bool {
+		return file == "stat" || file == "wchan" || file == "stack" || file == "syscall"
+	})
+}
