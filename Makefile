@@ -23,7 +23,7 @@ need = command -v $(1) >/dev/null || { echo "installing $(2)"; apt-get update -q
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-demo: image bin/victim cluster-up ## a real cluster with stuck pods, and why they are stuck
+demo: image bin/victim bin/fusehang cluster-up ## a real cluster with stuck pods, and why they are stuck
 	go run ./test/demo
 
 test: race e2e e2e-v1 ## everything: unit, race, real /proc, alert rules, real clusters
@@ -36,11 +36,11 @@ race: $(PROMTOOL) ## unit tests and those on this machine's own /proc, with the 
 	PATH=$(CACHE)/tools:$$PATH CGO_ENABLED=1 go test -race ./...
 	cd test/cluster && CGO_ENABLED=1 go test -race ./...
 
-e2e: image bin/victim cluster-up ## real incidents on a real cluster
+e2e: image bin/victim bin/fusehang cluster-up ## real incidents on a real cluster
 	@mkdir -p $(NODEAGENT_ARTIFACTS)
 	go test -v -count=1 -timeout 40m -parallel 10 -tags e2e ./test/e2e
 
-e2e-v1: image bin/victim bin/cluster ## those that differ, on a node with cgroup v1; ends the cluster that runs
+e2e-v1: image bin/victim bin/fusehang bin/cluster ## those that differ, on a node with cgroup v1; ends the cluster that runs
 	@mkdir -p $(NODEAGENT_ARTIFACTS)
 	$(CLUSTER) down
 	$(CLUSTER) up --cgroup v1
@@ -53,7 +53,7 @@ lint: $(LINTER) ## vet and linters
 	$(LINTER) run ./...
 	cd test/cluster && $(LINTER) run -c $(CURDIR)/.golangci.yml ./...
 
-bench: image bin/victim cluster-up ## speed and size, as a table
+bench: image bin/victim bin/fusehang cluster-up ## speed and size, as a table
 	@$(call need,strace,strace)
 	go run ./test/bench
 
@@ -71,6 +71,9 @@ cluster-down: bin/cluster ## end it
 
 bin/victim: $(wildcard test/victim/*.go) go.mod
 	CGO_ENABLED=0 go build -trimpath -o $@ ./test/victim
+
+bin/fusehang: $(wildcard test/fusehang/*.go) go.mod
+	CGO_ENABLED=0 go build -trimpath -o $@ ./test/fusehang
 
 bin/cluster: $(shell find test/cluster -name '*.go') test/cluster/go.mod
 	cd test/cluster && CGO_ENABLED=0 go build -trimpath -o $(CURDIR)/$@ .
