@@ -23,16 +23,17 @@ var ContainerFrozen = &Rule{
 	Doc: Doc{
 		Layer:   "kernel",
 		Title:   "the container's control group is frozen",
-		Message: "container {container}: its processes are frozen by the control group {group}{paused}, so they cannot react to {signal}. {until}",
+		Message: "container {container}: its processes are frozen, through {group}{paused}, so they cannot react to {signal}. {until}",
 		Phrases: map[string]string{
+			"group":  "its own control group",
 			"paused": "",
 			"until":  "Unless it is thawed, the pod waits for SIGKILL at DEADLINE",
-			"thaw":   "Thaw it on the node: echo 0 > /sys/fs/cgroup/GROUP/cgroup.freeze (version 1: echo THAWED > /sys/fs/cgroup/freezer/GROUP/freezer.state). If it was paused through containerd: ctr -n k8s.io task resume ID.",
+			"thaw":   "Thaw it on the node: echo 0 > /sys/fs/cgroup/PATH/cgroup.freeze (version 1: echo THAWED > /sys/fs/cgroup/freezer/PATH/freezer.state). If it was paused through containerd: ctr -n k8s.io task resume ID",
 		},
 		Meaning: "The kernel's freezer has stopped all processes of the control group, or of one above it. Somebody has paused the container (ctr task pause, a checkpoint, a snapshot) or written to the freezer, and it was not thawed.",
 		Evidence: "cgroup.events of the group says frozen 1 (freezer.state FROZEN or FREEZING on version 1), and no process of the container has run between two readings three seconds or more apart. " +
 			"Frozen processes show S on version 2 and D on version 1, with misleading places in the kernel.",
-		Remedy: "{thaw} The processes go on at once and take the stop signal.",
+		Remedy: "{thaw}; the processes go on at once and take the stop signal.",
 		Danger: "Find out first who froze it: a checkpoint or a copy of its data may be at work.",
 		Families: []Family{
 			{
@@ -54,25 +55,40 @@ var ContainerFrozen = &Rule{
 				continue
 			}
 			f := fp.finding(p, Proved)
-			f.Values["group"] = bound(cmp.Or(g.FrozenBy, g.Path), 250)
+			by := cmp.Or(g.FrozenBy, g.Path)
+			f.Values["group"] = groupName(p, fp.container, by)
 			f.Values["signal"] = signalName(fp.container)
 			f.Values["paused"] = ""
 			f.Family = familyFreezerV2
 			f.Values["until"] = "Unless it is thawed, the pod waits for SIGKILL at " + clock(p.Deadline)
-			f.Values["thaw"] = "Thaw it on the node: echo 0 > /sys/fs/cgroup" + f.Values["group"] + "/cgroup.freeze."
+			f.Values["thaw"] = "Thaw it on the node: echo 0 > /sys/fs/cgroup" + by + "/cgroup.freeze"
 			if g.Version == 1 {
 				f.Family = familyFreezerV1
 				f.Values["until"] = "SIGKILL does not end them either: the pod stays until it is thawed"
-				f.Values["thaw"] = "Thaw it on the node: echo THAWED > /sys/fs/cgroup/freezer" + f.Values["group"] + "/freezer.state."
+				f.Values["thaw"] = "Thaw it on the node: echo THAWED > /sys/fs/cgroup/freezer" + by + "/freezer.state"
 			}
 			if fp.container.Task.Status == "paused" {
 				f.Values["paused"] = ", which was paused through containerd"
-				f.Values["thaw"] = "Resume it on the node: ctr -n k8s.io task resume " + fp.container.ID + "."
+				f.Values["thaw"] = "Resume it on the node: ctr -n k8s.io task resume " + fp.container.ID
 			}
 			out = append(out, f)
 		}
 		return out
 	},
+}
+
+// groupName tells a control group by its place.
+func groupName(p *evidence.Pod, c *evidence.Container, path string) string {
+	for _, g := range p.Cgroups {
+		switch {
+		case g.Path != path:
+		case g.Container == c.ID:
+			return "its own control group"
+		case g.Container == "":
+			return "the pod's control group"
+		}
+	}
+	return "a control group above the pod's"
 }
 
 // frozenGroup is the frozen control group that a task is in, nil when it is in
