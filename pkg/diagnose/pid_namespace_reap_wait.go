@@ -26,6 +26,7 @@ var PIDNamespaceReapWait = &Rule{
 		Layer:   "kernel",
 		Title:   "a container's first process waits until its PID namespace is empty",
 		Message: "{where}the first process {process} ({comm}) has ended and waits in the kernel (zap_pid_ns_processes) until its PID namespace is empty, but {held}",
+		Phrases: map[string]string{"held": "another process is still there"},
 		Meaning: "When the first process of a PID namespace ends, the kernel kills all others in it, and the first one is gone only after the last of them has been reaped. " +
 			"One that entered the namespace from outside (nsenter, a debugger, an exec) is reaped by its parent out there.",
 		Evidence: "The kernel stack of the container's first process goes through zap_pid_ns_processes, and another process of the same namespace is still in the process table; neither moves in two readings ten seconds or more apart. " +
@@ -78,8 +79,8 @@ func heldNamespace(p *evidence.Pod, init *evidence.Task) (Finding, bool) {
 		if ended(p, t.PID) && !inside && parent != nil {
 			f.Family = familyOutsideParent
 			f.Values["parent"] = strconv.Itoa(parent.PID)
-			f.Values["held"] = fmt.Sprintf("process %d (%s) is a zombie, and its parent %d (%s%s) outside of the namespace does not reap it",
-				t.PID, t.Comm, parent.PID, parent.Comm, whose(parent, false))
+			f.Values["held"] = fmt.Sprintf("process %d (%s) is a zombie, and its parent %s outside of the namespace%s does not reap it",
+				t.PID, t.Comm, named(parent), stoppedToo(parent))
 			return f, true
 		}
 		if !ended(p, t.PID) && f.Family == "" {

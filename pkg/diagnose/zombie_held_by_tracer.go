@@ -16,12 +16,13 @@ var ZombieHeldByTracer = &Rule{
 	Doc: Doc{
 		Layer:   "kernel",
 		Title:   "an ended process that a debugger does not let go",
-		Message: "{where}process {process} ({comm}) has ended and is a zombie, but process {tracer} ({tracercomm}{of}) traces it and does not collect it, so that its parent cannot",
+		Message: "{where}process {process} ({comm}) has ended and is a zombie, but {tracer}{stopped} traces it and does not collect it, so that its parent cannot",
+		Phrases: map[string]string{"stopped": ""},
 		Meaning: "A process that is traced (strace, gdb, a profiler, a security agent) is reported to its tracer first when it ends, and to its parent only after the tracer has waited for it or has ended itself. " +
 			"The shim is the parent of the container's first process and never learns that it has ended.",
 		Evidence: "The process is in state Z without a live thread, TracerPid in its status is not 0 and not its parent, and two readings three seconds or more apart show the same. " +
 			"Without a tracer, a zombie is the business of its parent; with live threads it is ThreadStuckBehindZombieLeader or StuckInExit.",
-		Remedy: "Let the debugger go on: kill -CONT {tracer} on the node if it is stopped, or detach or quit it. Else kill {tracer}: when the tracer ends, the shim gets its zombie at once.",
+		Remedy: "Let the debugger go on: kill -CONT {tracerpid} on the node if it is stopped, or detach or quit it. Else kill {tracerpid}: when the tracer ends, the shim gets its zombie at once.",
 		Danger: "A second SIGKILL to the zombie does nothing. A force delete leaves the zombie, and the shim waits for it for ever. When the tracer is a profiler or a security agent, it may trace other processes too, which its end stops or frees.",
 	},
 	Check: func(p *evidence.Pod) []Finding {
@@ -34,11 +35,10 @@ var ZombieHeldByTracer = &Rule{
 			}
 			f := Finding{Container: p.ContainerName(t), Confidence: Proved, Values: map[string]string{
 				"where": inContainer(p.ContainerName(t)), "process": strconv.Itoa(t.PID), "comm": t.Comm,
-				"tracer": strconv.Itoa(t.TracerPID), "tracercomm": "not seen", "of": "",
+				"tracer": who(p, t.TracerPID), "tracerpid": strconv.Itoa(t.TracerPID), "stopped": "",
 			}}
-			if tracer, inside := byID(p, t.TracerPID); tracer != nil {
-				f.Values["tracercomm"] = tracer.Comm
-				f.Values["of"] = whose(tracer, inside)
+			if tracer, _ := byID(p, t.TracerPID); tracer != nil {
+				f.Values["stopped"] = stoppedToo(tracer)
 			}
 			out = append(out, f)
 		}
@@ -90,23 +90,12 @@ func byID(p *evidence.Pod, pid int) (t *evidence.Task, inside bool) {
 	return nil, false
 }
 
-// whose says in words to whom a process outside of the pod belongs.
-func whose(t *evidence.Task, inside bool) string {
-	stopped := ""
+// stoppedToo says that a process that should act is stopped itself.
+func stoppedToo(t *evidence.Task) string {
 	if t.State == evidence.Stopped {
-		stopped = ", stopped"
+		return ", which is stopped,"
 	}
-	switch {
-	case inside:
-		return stopped + ", of the pod itself"
-	case t.OwnerName != "":
-		return stopped + ", of pod " + bound(t.OwnerName, 120)
-	case t.Owner == "":
-		return stopped + ", of no pod"
-	case t.Owner == "shim", t.Owner == "kubelet", t.Owner == "containerd", t.Owner == "kernel":
-		return stopped
-	}
-	return stopped + ", of the pod with UID " + bound(t.Owner, 40)
+	return ""
 }
 
 // inContainer starts a message about a container.
