@@ -34,7 +34,7 @@ type Host struct {
 	controllers map[string]string   // directories of version 1's controllers by name
 }
 
-// ReadPod fills in the pod's Cgroups, Tasks, Parents and Mounts, and says in
+// ReadPod fills in the pod's Cgroups, Tasks, Parents, Leftovers and Mounts, and says in
 // Missing what could not be read. It needs the pod's UIDs; it makes use of the
 // pod's Containers for the processes that the shims call first, and for the
 // sandbox whose shim to look for. It returns when the context ends.
@@ -45,7 +45,7 @@ func (h *Host) ReadPod(ctx context.Context, p *evidence.Pod) {
 		p.Lack(evidence.Cgroups, err.Error())
 		p.Lack(evidence.Processes, err.Error())
 	}
-	p.Cgroups, p.Tasks, p.Parents, p.Mounts, p.Unprobed = nil, nil, nil, nil, 0
+	p.Cgroups, p.Tasks, p.Parents, p.Leftovers, p.Mounts, p.Unprobed = nil, nil, nil, nil, nil, 0
 	for _, g := range groups {
 		p.Cgroups = append(p.Cgroups, g.Cgroup)
 	}
@@ -88,6 +88,11 @@ func (h *Host) ReadPod(ctx context.Context, p *evidence.Pod) {
 	}
 	p.Tasks = toTasks(tasks)
 	p.Parents = toTasks(parents)
+	left, err := readLeftovers(ctx, r, p, tasks, parents)
+	if err != nil {
+		p.Lack(evidence.Processes, fmt.Sprintf("look for processes that the pod left behind: %v", err))
+	}
+	p.Leftovers = toTasks(left)
 }
 
 func toTasks(s []status) []evidence.Task {

@@ -493,6 +493,8 @@ func FuzzCgroupFiles(f *testing.F) {
 		podOfPath(parseCgroup(b))
 		parseTasks(b)
 		parseKeys(b)
+		_, _ = parseFDInfo(b)
+		parseCorePattern(b)
 		_, _ = parseNumber(b)
 		_, _ = parseCPUMax(b)
 		parseFreezerState(b)

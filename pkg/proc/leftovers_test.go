@@ -1,0 +1,121 @@
+package proc
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/nodeagent-io/nodeagent/pkg/evidence"
+)
+
+func TestParseFDInfo(t *testing.T) {
+	for _, tt := range []struct {
+		text string
+		want fdinfo
+		ok   bool
+	}{
+		{"pos:\t0\nflags:\t02004000\nmnt_id:\t14\nino:\t33372\n", fdinfo{flags: 0o2004000, mountID: 14, inode: 33372}, true},
+		{"pos:\t0\nflags:\t01\nmnt_id:\t14\n", fdinfo{flags: 1, mountID: 14}, true}, // before 5.14
+		{"pos:\t0\nflags:\t02004000\nmnt_id:\t15\nino:\t21\ninotify wd:2 ino:1587 sdev:1a mask:2\n", fdinfo{flags: 0o2004000, mountID: 15, inode: 21}, true},
+		{"pos:\t0\nflags:\t02000002\nmnt_id:\t15\nino:\t21\ntfd:       13 events: 8000201d data: 3f  pos:0 ino:822b sdev:8\n", fdinfo{flags: 0o2000002, mountID: 15, inode: 21}, true},
+		{"", fdinfo{}, false},
+		{"flags:\t01\n", fdinfo{}, false},
+		{"flags:\t8\nmnt_id:\t14\n", fdinfo{}, false},
+		{"flags:\t1\nmnt_id:\tx\n", fdinfo{}, false},
+	} {
+		got, err := parseFDInfo([]byte(tt.text))
+		if got != tt.want || (err == nil) != tt.ok {
+			t.Errorf("%q: %+v, %v", tt.text, got, err)
+		}
+	}
+}
+
+// The test is the shim: it reads what a container has printed. Of the programs
+// that it has started one is left that can still print.
+func TestReadLeftovers(t *testing.T) {
+	requireRoot(t)
+	r, err := newReader("/proc")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.close()
+	read, write, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer read.Close()
+	sleep := func(prepare func(*exec.Cmd)) *exec.Cmd {
+		c := exec.Command("sleep", "600")
+		prepare(c)
+		if err := c.Start(); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _, _ = c.Process.Kill(), c.Wait() })
+		return c
+	}
+	left := sleep(func(c *exec.Cmd) { c.Stderr = write })
+	sleep(func(c *exec.Cmd) { c.Stdin = read }) // reads, and holds up nobody
+	sleep(func(*exec.Cmd) {})
+	write.Close()
+
+	const id = "c1"
+	dead := exec.Command("true")
+	if err := dead.Run(); err != nil {
+		t.Fatal(err)
+	}
+	pod := func(edit func(*evidence.Pod)) *evidence.Pod {
+		p := &evidence.Pod{Time: time.Now(), UID: uid1, HostPID: true, Containers: []evidence.Container{
+			{Kind: evidence.App, ID: id, State: evidence.StateRunning, Task: evidence.ShimTask{Status: "stopped", PID: dead.Process.Pid}},
+		}}
+		edit(p)
+		return p
+	}
+	shim := []status{{Task: evidence.Task{PID: os.Getpid(), TID: os.Getpid(), Owner: ownerShim}}}
+	find := func(p *evidence.Pod, tasks, parents []status) []int {
+		t.Helper()
+		out, err := readLeftovers(t.Context(), r, p, tasks, parents)
+		if err != nil && !errors.Is(err, errDenied) { // of processes with more capabilities than here
+			t.Error(err)
+		}
+		var pids []int
+		for _, s := range out {
+			pids = append(pids, s.PID)
+			if s.Cgroup == "" || s.Comm != "sleep" {
+				t.Errorf("leftover %+v", s.Task)
+			}
+		}
+		return pids
+	}
+	if got := find(pod(func(*evidence.Pod) {}), nil, shim); !slices.Equal(got, []int{left.Process.Pid}) {
+		t.Errorf("found %d, not %d", got, left.Process.Pid)
+	}
+	if got := find(pod(func(p *evidence.Pod) { p.HostPID, p.ShareProcessNamespace = false, true }), nil, shim); len(got) != 1 {
+		t.Errorf("of a pod that shares its PIDs: %d", got)
+	}
+	inside := []status{{Task: evidence.Task{PID: 1 << 22, TID: 1 << 22, Container: id}}}
+	for name, got := range map[string][]int{
+		"PIDs of its own":                  find(pod(func(p *evidence.Pod) { p.HostPID = false }), nil, shim),
+		"a process of the container lives": find(pod(func(*evidence.Pod) {}), inside, shim),
+		"the first process lives":          find(pod(func(p *evidence.Pod) { p.Containers[0].Task.PID = 1 << 22; p.Containers[0].ID = "c2" }), inside, shim),
+		"containerd says that it is over":  find(pod(func(p *evidence.Pod) { p.Containers[0].State = evidence.StateExited }), nil, shim),
+		"the shim knows no process":        find(pod(func(p *evidence.Pod) { p.Containers[0].Task.PID = 0 }), nil, shim),
+		"it is the sandbox":                find(pod(func(p *evidence.Pod) { p.Containers[0].Kind = evidence.Sandbox }), nil, shim),
+		"no shim":                          find(pod(func(*evidence.Pod) {}), nil, nil),
+		"another process is the shim":      find(pod(func(*evidence.Pod) {}), nil, []status{{Task: evidence.Task{PID: dead.Process.Pid, Owner: ownerShim}}}),
+		"it is a task of the pod":          find(pod(func(*evidence.Pod) {}), []status{{Task: evidence.Task{PID: left.Process.Pid, TID: left.Process.Pid}}}, shim),
+	} {
+		if got != nil {
+			t.Errorf("%s: %d", name, got)
+		}
+	}
+	if err := left.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = left.Wait()
+	if got := find(pod(func(*evidence.Pod) {}), nil, shim); got != nil {
+		t.Errorf("after its end: %d", got)
+	}
+}
