@@ -16,7 +16,7 @@ var StuckInExit = &Rule{
 	Doc: Doc{
 		Layer:   "kernel",
 		Title:   "a process that ends and cannot finish closing its files",
-		Message: "{where}process {process} ({comm}) has ended but cannot finish: its thread {thread} hangs in the kernel in {function}{on}, in a step of its exit{more}",
+		Message: "{where}process {process} ({comm}) has ended but cannot finish: its thread {thread} hangs in the kernel in {function}{on}{more}",
 		Meaning: "The process has exited or has been killed, and the kernel closes what it had open. One of these files cannot be closed, because what is behind it does not answer. " +
 			"A task that exits takes no signals any more, so SIGKILL has no effect and leaves no trace; most often its state is S, as if it slept well. The kubelet repeats the kill for ever.",
 		Evidence: "The task has the flag PF_EXITING (stat, field 9, bit 0x4), its state is S or D, its kernel stack goes through do_exit, and two readings three seconds or more apart (ten where a device or a server may just be slow) show the same number of context switches. " +

@@ -165,11 +165,18 @@ func stuckFinding(p *evidence.Pod, tasks []*evidence.Task) Finding {
 	if n := len(tasks) - 1; n > 0 {
 		f.Values["more"] = fmt.Sprintf(" (and %s more like it)", count(n, "thread"))
 	}
-	if m := culprit(p, t); m != nil {
+	m := culprit(p, t)
+	switch device := onlyDevice(p); {
+	case m != nil:
 		mountValues(f.Values, p, m)
-	} else if d := onlyDevice(p); d != "" && f.Family == familyBlock {
-		f.Values["source"] = d
-		f.Values["on"] = ", and on the device " + d + " threads of the kernel hang too"
+	case f.Family == familyBlock && device != "":
+		f.Values["source"] = device
+		f.Values["on"] = ", and threads of the kernel hang on the device " + device
+	case f.Family == familyFUSE:
+		// The one to look for has requests that wait.
+		f.Values["mountpoint"] = "the file system"
+		f.Values["connection"] = "N"
+		f.Values["on"] = " on a FUSE file system (one for which /sys/fs/fuse/connections/N/waiting is not 0; N is the second part of its device number in mountinfo)"
 	}
 	return f
 }

@@ -45,10 +45,11 @@ var ZombieLeaderNotKilled = &Rule{
 	},
 }
 
-// anyKilled says that SIGKILL is pending in a thread of the process.
+// anyKilled says that SIGKILL is pending in a thread of the process, or that a
+// thread besides the first is inside do_exit, where SIGKILL leaves no trace.
 func anyKilled(p *evidence.Pod, pid int) bool {
 	for i := range p.Tasks {
-		if t := &p.Tasks[i]; t.PID == pid && t.Killed() {
+		if t := &p.Tasks[i]; t.PID == pid && (t.Killed() || !t.Leader() && t.Exiting()) {
 			return true
 		}
 	}

@@ -518,29 +518,34 @@ for i in $(seq 60); do
   sleep 0.5
 done
 exit 1`),
-		Proof: waitsForNamespace + ` && grep -q "^State:.Z" /proc/$(cat /proc/$(cat /run/scenario-$NAME.parent)/task/*/children | tr -d ' ')/status`,
-		Cause: "PIDNamespaceReapWait",
-		Says:  []string{"container main", "victim", "sleep", "nsenter", "does not reap"},
-		Heal:  onNode("kill -KILL $(cat /run/scenario-$NAME.parent)"),
+		Proof:  waitsForNamespace + ` && grep -q "^State:.Z" /proc/$(cat /proc/$(cat /run/scenario-$NAME.parent)/task/*/children | tr -d ' ')/status`,
+		Cause:  "PIDNamespaceReapWait",
+		Family: "OutsideParent",
+		Says:   []string{"container main", "victim", "sleep", "nsenter", "does not reap"},
+		Heal:   onNode("kill -KILL $(cat /run/scenario-$NAME.parent)"),
 	}
 }
 
+// zombieTracer lets the process die before its deletion, because a signal would
+// stop it first, which is another cause.
 func zombieTracer() Scenario {
 	return Scenario{
-		Name:  "zombie-tracer",
-		Story: "a debugger that is stopped itself traces the container's first process",
-		Pod:   pod(3, VictimImage, "/victim", "drain", "0"),
-		Break: onNode(findInit + `setsid strace -o /dev/null -p $init </dev/null >/dev/null 2>&1 &
-echo $! >/run/scenario-$NAME.tracer
+		Name:    "zombie-tracer",
+		Story:   "a tracer never asks what became of the container's first process, which has been killed",
+		Pod:     pod(3, VictimImage, "/victim", "drain", "0"),
+		Prepare: nodeTool("victim"),
+		Break: onNode(findInit + `setsid /usr/local/bin/victim seize $init </dev/null >/dev/null 2>&1 &
+tracer=$!
+echo $tracer >/run/scenario-$NAME.tracer
 for i in $(seq 60); do
-  grep -q "^TracerPid:.$!$" /proc/$init/status && kill -STOP $! && exit 0
+  grep -q "^TracerPid:.$tracer$" /proc/$init/status && kill -KILL $init && exit 0
   sleep 0.5
 done
 exit 1`),
 		Proof: `status=/proc/$(cat /run/scenario-$NAME.init)/status
 grep -q "^State:.Z" $status && grep -q "^Threads:.1$" $status && ! grep -q "^TracerPid:.0$" $status`,
 		Cause: "ZombieHeldByTracer",
-		Says:  []string{"container main", "victim", "strace"},
+		Says:  []string{"container main", "victim (PID ", "traces it", "kill "},
 		Heal:  onNode("kill -KILL $(cat /run/scenario-$NAME.tracer)"),
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/signal"
 	"runtime"
+	"strconv"
 	"syscall"
 	"time"
 	"unsafe"
@@ -32,6 +33,7 @@ var kernelVictims = map[string]func(string) error{
 	"exec":   execute,
 	"fault":  fault,
 	"vfork":  vfork,
+	"seize":  seizeAndForget,
 }
 
 const kernelUsage = `
@@ -44,7 +46,8 @@ victim hold PATH             has the file open until SIGTERM
 victim finish PATH           writes to the file and ends, after SIGTERM, with the write at hand
 victim exec PATH             has the file open until it executes another program
 victim fault PATH            faults in pages of the file while it changes its memory map
-victim vfork SECONDS         is vfork's parent for ever, and ends that long after SIGTERM`
+victim vfork SECONDS         is vfork's parent for ever, and ends that long after SIGTERM
+victim seize PID             traces a process, lets it run and never asks what became of it`
 
 // repeat opens the file and does the same to it for ever.
 func repeat(path string, do func(fd int) error) error {
@@ -168,4 +171,17 @@ func vfork(seconds string) error {
 		}
 	}
 	return fmt.Errorf("the child of vfork has ended")
+}
+
+// seizeAndForget becomes the tracer of a process, which it does not stop.
+func seizeAndForget(pid string) error {
+	n, err := strconv.Atoi(pid)
+	if err != nil {
+		return fmt.Errorf("process: %w", err)
+	}
+	const request = 0x4206 // PTRACE_SEIZE, ptrace(2)
+	if _, _, errno := syscall.Syscall6(syscall.SYS_PTRACE, request, uintptr(n), 0, 0, 0, 0); errno != 0 {
+		return fmt.Errorf("trace process %d: %w", n, errno)
+	}
+	return drain("0")
 }

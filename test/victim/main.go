@@ -42,7 +42,7 @@ func main() {
 		err = leaderExits(arg)
 	case "dirty":
 		err = dirty(arg)
-	case "read", "close", "stat", "sync", "lock", "hold", "finish", "exec", "fault", "vfork":
+	case "read", "close", "stat", "sync", "lock", "hold", "finish", "exec", "fault", "vfork", "seize":
 		err = kernelVictims[os.Args[1]](arg)
 	case "term-only", "burn", "allocate", "dump", "trace-stop", "trace-exit", "trace-follow":
 		err = signals(os.Args[1], arg)
