@@ -179,9 +179,8 @@ func seizeAndForget(pid string) error {
 	if err != nil {
 		return fmt.Errorf("process: %w", err)
 	}
-	const request = 0x4206 // PTRACE_SEIZE, ptrace(2)
-	if _, _, errno := syscall.Syscall6(syscall.SYS_PTRACE, request, uintptr(n), 0, 0, 0, 0); errno != 0 {
-		return fmt.Errorf("trace process %d: %w", n, errno)
+	if err := seize(n, 0); err != nil {
+		return err
 	}
 	return drain("0")
 }
