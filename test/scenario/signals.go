@@ -49,10 +49,14 @@ func signals() []Scenario {
 		// The program cannot run.
 		stopped(), stoppedAndContinued(),
 		traced(), tracedAtExit(), tracedAndRuns(),
-		frozenContainer(), frozenPod(), pausedContainer(),
+		frozenContainer(), frozenPod(), frozenPodV1(), pausedContainer(),
 
 		// The program is not done in time.
 		slowShutdown(), throttledCPU(), throttledMemory(), coreDump(),
+
+		// The program is done, what it has started is not.
+		leftover("hostpid-leftover", "", "HostPIDLeftover"),
+		leftover("hostpid-silent-leftover", ">/dev/null 2>&1", ""),
 	}
 }
 
@@ -353,7 +357,7 @@ func stopped() Scenario {
 	return Scenario{
 		Name:  "stopped",
 		Story: "somebody has stopped the first process with SIGSTOP",
-		Pod:   python(40, endsOnTERM),
+		Pod:   python(120, endsOnTERM),
 		Break: onFirst(handles + "kill -STOP $p"),
 		Proof: signalFunctions + "state T $p && has ShdPnd 15 $p",
 		Cause: "ProcessStopped",
@@ -374,28 +378,30 @@ func stoppedAndContinued() Scenario {
 
 func traced() Scenario {
 	return Scenario{
-		Name:  "traced",
-		Story: "a debugger in another pod has stopped the first process",
-		Pod:   python(40, endsOnTERM),
-		Break: trace("trace-stop"),
-		Proof: signalFunctions + "state t $p && has ShdPnd 15 $p",
-		Cause: "ProcessTraced",
-		Says:  []string{"container main", "python3", "victim", Namespace + "/traced-tracer", "SIGTERM"},
-		Early: true,
-		Heal:  endTracer,
+		Name:   "traced",
+		Story:  "a debugger in another pod has stopped the first process",
+		Pod:    python(120, endsOnTERM),
+		Break:  trace("trace-stop"),
+		Proof:  signalFunctions + "state t $p && has ShdPnd 15 $p",
+		Cause:  "ProcessTraced",
+		Family: "Held",
+		Says:   []string{"container main", "python3", "victim", Namespace + "/traced-tracer", "SIGTERM"},
+		Early:  true,
+		Heal:   endTracer,
 	}
 }
 
 func tracedAtExit() Scenario {
 	return Scenario{
-		Name:  "traced-at-exit",
-		Story: "a tracer in another pod wants to be told of the end of the first process and never looks: SIGKILL does not end it",
-		Pod:   python(5, endsOnTERM),
-		Break: trace("trace-exit"),
-		Proof: signalFunctions + "state t $p && grep -q do_exit /proc/$p/stack",
-		Cause: "ProcessTraced",
-		Says:  []string{"container main", "python3", "victim", Namespace + "/traced-at-exit-tracer", "exit"},
-		Heal:  endTracer,
+		Name:   "traced-at-exit",
+		Story:  "a tracer in another pod wants to be told of the end of the first process and never looks: SIGKILL does not end it",
+		Pod:    python(5, endsOnTERM),
+		Break:  trace("trace-exit"),
+		Proof:  signalFunctions + "state t $p && grep -q do_exit /proc/$p/stack",
+		Cause:  "ProcessTraced",
+		Family: "HeldAtExit",
+		Says:   []string{"container main", "python3", "victim", Namespace + "/traced-at-exit-tracer", "exit"},
+		Heal:   endTracer,
 	}
 }
 
@@ -484,31 +490,46 @@ frozen() {
 
 func frozenContainer() Scenario {
 	return Scenario{
-		Name:  "frozen-container",
-		Story: "the container's control group is frozen",
-		Pod:   pod(40, VictimImage, "/victim", "drain", "0"),
-		Break: onFirst(freezer + handles + "freeze $(group $p)"),
-		Proof: signalFunctions + freezer + "frozen $(group $p) && has ShdPnd 15 $p",
-		Cause: "ContainerFrozen",
-		Says:  []string{"container main", "cri-containerd-", ".scope", "SIGTERM"},
-		Early: true,
-		Heal:  onNode(signalFunctions + freezer + `[ -z "$p" ] || thaw $(group $p)`),
+		Name:   "frozen-container",
+		Story:  "the container's control group is frozen",
+		Pod:    pod(120, VictimImage, "/victim", "drain", "0"),
+		Break:  onFirst(freezer + handles + "freeze $(group $p)"),
+		Proof:  signalFunctions + freezer + "frozen $(group $p) && has ShdPnd 15 $p",
+		Cause:  "ContainerFrozen",
+		Family: "CgroupV2",
+		Says:   []string{"container main", "cri-containerd-", ".scope", "SIGTERM"},
+		Early:  true,
+		Heal:   onNode(signalFunctions + freezer + `[ -z "$p" ] || thaw $(group $p)`),
 	}
 }
 
 func frozenPod() Scenario {
 	return Scenario{
-		Name:     "frozen-pod",
-		Story:    "the pod's control group is frozen; with version 1 not even SIGKILL ends what is in it",
-		Pod:      pod(40, VictimImage, "/victim", "drain", "0"),
-		Break:    onFirst(freezer + handles + "freeze $(dirname $(group $p))"),
-		Proof:    signalFunctions + freezer + "frozen $(dirname $(group $p)) && has ShdPnd 15 $p",
-		Cause:    "ContainerFrozen",
-		Says:     []string{"container main", ".slice", "SIGTERM"},
-		Early:    true,
-		CgroupV1: true,
-		Heal:     onNode(signalFunctions + freezer + `[ -z "$p" ] || thaw $(dirname $(group $p))`),
+		Name:   "frozen-pod",
+		Story:  "the pod's control group is frozen",
+		Pod:    pod(120, VictimImage, "/victim", "drain", "0"),
+		Break:  onFirst(freezer + handles + "freeze $(dirname $(group $p))"),
+		Proof:  signalFunctions + freezer + "frozen $(dirname $(group $p)) && has ShdPnd 15 $p",
+		Cause:  "ContainerFrozen",
+		Family: "CgroupV2",
+		Says:   []string{"container main", ".slice", "SIGTERM"},
+		Early:  true,
+		Heal:   onNode(signalFunctions + freezer + `[ -z "$p" ] || thaw $(dirname $(group $p))`),
 	}
+}
+
+// frozenPodV1 is told past the deadline too: not even SIGKILL ends it.
+func frozenPodV1() Scenario {
+	s := frozenPod()
+	s.Name = "frozen-pod-v1"
+	s.Story = "the pod's control group is frozen, and with cgroup v1 not even SIGKILL ends what is in it"
+	s.Pod = pod(5, VictimImage, "/victim", "drain", "0")
+	// The signals that the runtime sends stand in the threads' own masks.
+	s.Proof = signalFunctions + freezer + "frozen $(dirname $(group $p)) && some D"
+	s.Family = "CgroupV1"
+	s.Says = append(s.Says, "SIGKILL does not end")
+	s.Early, s.CgroupV1, s.OnlyCgroupV1 = false, true, true
+	return s
 }
 
 // container prints the ID of the container main.
@@ -517,15 +538,16 @@ const container = `container() { group $p | sed 's/.*cri-containerd-//; s/\.scop
 
 func pausedContainer() Scenario {
 	return Scenario{
-		Name:  "paused-container",
-		Story: "somebody has paused the container through containerd",
-		Pod:   pod(40, VictimImage, "/victim", "drain", "0"),
-		Break: onFirst(freezer + container + handles + "ctr -n k8s.io task pause $(container)"),
-		Proof: signalFunctions + freezer + "frozen $(group $p) && has ShdPnd 15 $p",
-		Cause: "ContainerFrozen",
-		Says:  []string{"container main", "SIGTERM", "ctr -n k8s.io task resume"},
-		Early: true,
-		Heal:  onNode(signalFunctions + freezer + container + `[ -z "$p" ] || ctr -n k8s.io task resume $(container)`),
+		Name:   "paused-container",
+		Story:  "somebody has paused the container through containerd",
+		Pod:    pod(120, VictimImage, "/victim", "drain", "0"),
+		Break:  onFirst(freezer + container + handles + "ctr -n k8s.io task pause $(container)"),
+		Proof:  signalFunctions + freezer + "frozen $(group $p) && has ShdPnd 15 $p",
+		Cause:  "ContainerFrozen",
+		Family: "CgroupV2",
+		Says:   []string{"container main", "SIGTERM", "ctr -n k8s.io task resume"},
+		Early:  true,
+		Heal:   onNode(signalFunctions + freezer + container + `[ -z "$p" ] || ctr -n k8s.io task resume $(container)`),
 	}
 }
 
@@ -600,4 +622,36 @@ echo "|` + dir + `/take %e" >/proc/sys/kernel/core_pattern`),
 [ ! -e ` + dir + `/pid ] || kill $(cat ` + dir + `/pid) || true
 rm -rf ` + dir),
 	}
+}
+
+// leftover is a pod that shares the node's PIDs and has started a process that
+// is not in its control groups any more, as a container engine, systemd-run or a
+// session does. As long as that holds the container's output open, the shim waits.
+func leftover(name, output, cause string) Scenario {
+	group := "/sys/fs/cgroup/" + name
+	spec := pod(5, BusyboxImage, "sh", "-c", "trap 'exit 0' TERM; sleep 100000 "+output+" & wait")
+	spec.HostPID = true
+	s := Scenario{
+		Name:  name,
+		Story: "with hostPID, a process that has left the pod's control groups outlives the container and holds its output",
+		Pod:   spec,
+		Break: onNode(`for t in $(tasks); do [ "$(cat /proc/$t/comm)" != sleep ] || c=$t; done
+mkdir -p ` + group + `
+echo $c >` + group + `/cgroup.procs
+echo $c >/run/scenario-$NAME.pid`),
+		Proof: `c=$(cat /run/scenario-$NAME.pid)
+[ "$(cat /proc/$c/comm)" = sleep ] && readlink /proc/$c/fd/1 | grep -q pipe
+for t in $(tasks); do [ "$(cat /proc/$t/comm)" != sh ]; done`,
+		Cause: cause,
+		Says:  []string{"container main", "sleep", "/" + name},
+		Heal: onNode(`c=$(cat /run/scenario-$NAME.pid)
+[ ! -e /proc/$c ] || kill $c
+while [ -s ` + group + `/cgroup.procs ]; do sleep 1; done
+rmdir ` + group),
+	}
+	if cause == "" {
+		s.Story = "innocent: the process that outlives the container does not hold its output"
+		s.Proof = ""
+	}
+	return s
 }
