@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
+	"golang.org/x/sys/unix"
 )
 
 // culprit finds the mount that a blocked call works on. A wrong one sends an
@@ -34,12 +35,13 @@ func (h *Host) culprit(s *status, saw *seen, t *tables, uid string) error {
 	// A host table that cannot be read is told of as missing Mounts.
 	host, _ := t.host()
 	own, err := t.of(&s.Task)
-	if err != nil {
-		// A task that has left its namespaces has none.
-		own = &mountTable{}
-		if denied(err) {
-			return fmt.Errorf("read mountinfo of task %d: %w%s", s.TID, err, grant("mountinfo", err))
-		}
+	switch {
+	case err == nil:
+	case gone(err) || errors.Is(err, unix.EINVAL):
+		// A task that has left its namespaces has none, and may yet wait.
+		own, err = &mountTable{}, nil
+	default:
+		return fmt.Errorf("read mountinfo of task %d: %w%s", s.TID, err, grant("mountinfo", err))
 	}
 	var m *mountLine
 	via := ""

@@ -9,6 +9,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"runtime"
+	"runtime/debug"
 	"strconv"
 	"strings"
 	"sync"
@@ -51,8 +52,17 @@ func victim(what string, args []string) error {
 		ready()
 		_, _ = unix.Read(0, make([]byte, 1)) // until the test says so
 		_, _, _ = unix.RawSyscall(unix.SYS_EXIT, 0, 0, 0)
+	case "named":
+		onLeader()
+		name := append([]byte(args[0]), 0)
+		if err := unix.Prctl(unix.PR_SET_NAME, uintptr(unsafe.Pointer(&name[0])), 0, 0, 0); err != nil {
+			return err
+		}
+		ready()
+		time.Sleep(time.Hour)
 	case "threads":
 		n, _ := strconv.Atoi(args[0])
+		debug.SetMaxThreads(n + 1000)
 		var wg sync.WaitGroup
 		wg.Add(n)
 		for range n {
