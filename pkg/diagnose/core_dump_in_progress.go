@@ -42,14 +42,11 @@ var CoreDumpInProgress = &Rule{
 			}
 			seen[t.PID] = true
 			v := map[string]string{
-				"where": "", "comm": t.Comm, "pid": strconv.Itoa(t.PID), "has": "has", "was": "is",
+				"where": inContainer(p.ContainerName(t)), "comm": t.Comm, "pid": strconv.Itoa(t.PID), "has": "has", "was": "is",
 				"when": "past the end of the grace period", "target": bound(cmp.Or(p.Node.CorePattern, "where core_pattern says"), 120),
 			}
 			if p.Gone {
 				v["has"], v["was"], v["when"] = "had", "was", "when the grace period was over and SIGKILL ended it"
-			}
-			if ok {
-				v["where"] = "container " + c.Name + ": "
 			}
 			out = append(out, Finding{Container: p.ContainerName(t), Confidence: Proved, Values: v})
 		}

@@ -51,16 +51,13 @@ var ProcessTraced = &Rule{
 			}
 			seen[t.PID] = true
 			v := map[string]string{
-				"where": "", "comm": t.Comm, "pid": strconv.Itoa(t.PID),
+				"where": inContainer(p.ContainerName(t)), "comm": t.Comm, "pid": strconv.Itoa(t.PID),
 				"tracer": who(p, t.TracerPID), "state": state,
-			}
-			if c := p.ContainerName(t); c != "" {
-				v["where"] = "container " + c + ": "
 			}
 			out = append(out, Finding{Container: p.ContainerName(t), Family: family, Confidence: Proved, Values: v})
 		}
 		for i := range p.Tasks {
-			if t := &p.Tasks[i]; heldByTracer(p, t) && p.Overdue() > 0 && inStack(t, "do_exit") {
+			if t := &p.Tasks[i]; heldByTracer(p, t) && p.Overdue() > 0 && through(t, "do_exit") {
 				add(t, familyHeldAtExit, ": it has been killed, and the tracer, which has asked to be told of its exit, does not let it end")
 			}
 		}
@@ -85,19 +82,6 @@ var ProcessTraced = &Rule{
 // heldByTracer says that the task is in a ptrace stop and does not leave it.
 func heldByTracer(p *evidence.Pod, t *evidence.Task) bool {
 	return t.State == evidence.Traced && t.TracerPID != 0 && t.Unchanged(p.Time) >= Stuck
-}
-
-// inStack says that the task is in the kernel below the given function.
-func inStack(t *evidence.Task, function string) bool {
-	if t.Probe == nil {
-		return false
-	}
-	for _, fn := range t.Probe.Stack {
-		if fn == function {
-			return true
-		}
-	}
-	return false
 }
 
 // who names a process by its comm and PID, and by the pod or the container that
