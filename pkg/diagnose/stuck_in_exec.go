@@ -28,7 +28,8 @@ var StuckInExec = &Rule{
 		found := withProcess(p, stuckIn(p, execStuck))
 		for i := range found {
 			if found[i].Values["function"] == unknownFunction {
-				found[i].Confidence = Inferred
+				// No family: its remedy would have somebody read the same files.
+				found[i].Family, found[i].Confidence = "", Inferred
 			}
 		}
 		return found
