@@ -3,11 +3,9 @@ package proc
 import (
 	"context"
 	"fmt"
-	"os"
 	"strconv"
 
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
-	"golang.org/x/sys/unix"
 )
 
 // ReadBlocked gives the tasks of the whole node that are in state D, with their
@@ -21,7 +19,7 @@ func (h *Host) ReadBlocked(ctx context.Context) ([]evidence.Task, error) {
 		return nil, err
 	}
 	defer r.close()
-	found, err := readBlocked(ctx, r, h.Proc)
+	found, err := readBlocked(ctx, r)
 	var firstErr error
 	if err != nil {
 		firstErr = fmt.Errorf("look for blocked tasks: %w", err)
@@ -46,16 +44,15 @@ func (h *Host) ReadBlocked(ctx context.Context) ([]evidence.Task, error) {
 	return toTasks(found), firstErr
 }
 
-func readBlocked(ctx context.Context, r *reader, proc string) ([]status, error) {
-	pids, err := listIDs(unix.AT_FDCWD, proc)
+func readBlocked(ctx context.Context, r *reader) ([]status, error) {
+	r.name = append(r.name[:0], '.')
+	pids, err := r.ids(nil)
 	if err != nil {
 		return nil, err
 	}
 	var out []status
-	name := make([]byte, 0, 64)
 	look := func(tid int) (threads int) {
-		name = append(strconv.AppendInt(name[:0], int64(tid), 10), "/status"...)
-		b, err := r.single(string(name))
+		b, err := r.ofTask(tid, "status")
 		if err != nil {
 			return 0
 		}
@@ -67,6 +64,7 @@ func readBlocked(ctx context.Context, r *reader, proc string) ([]status, error) 
 		}
 		return threads
 	}
+	var tids []int
 	for i, pid := range pids {
 		if i%64 == 0 && ctx.Err() != nil {
 			return out, ctx.Err()
@@ -74,7 +72,8 @@ func readBlocked(ctx context.Context, r *reader, proc string) ([]status, error) 
 		if look(pid) <= 1 {
 			continue
 		}
-		tids, err := listIDs(r.dir, strconv.Itoa(pid)+"/task")
+		r.name = append(strconv.AppendInt(r.name[:0], int64(pid), 10), "/task"...)
+		tids, err = r.ids(tids[:0])
 		if gone(err) {
 			continue
 		}
@@ -88,28 +87,6 @@ func readBlocked(ctx context.Context, r *reader, proc string) ([]status, error) 
 			if tid != pid {
 				look(tid)
 			}
-		}
-	}
-	return out, nil
-}
-
-// listIDs gives the numbers among the names of a directory, in its order, which
-// is that of the numbers.
-func listIDs(dir int, name string) ([]int, error) {
-	fd, err := openat(dir, name, unix.O_RDONLY|unix.O_DIRECTORY)
-	if err != nil {
-		return nil, err
-	}
-	d := os.NewFile(uintptr(fd), name)
-	defer d.Close()
-	names, err := d.Readdirnames(-1)
-	if err != nil {
-		return nil, err
-	}
-	out := make([]int, 0, len(names))
-	for _, n := range names {
-		if id, err := strconv.Atoi(n); err == nil {
-			out = append(out, id)
 		}
 	}
 	return out, nil

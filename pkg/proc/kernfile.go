@@ -1,6 +1,8 @@
 package proc
 
 import (
+	"bytes"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -9,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"unicode"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -21,11 +24,12 @@ const (
 )
 
 // A reader reads kernel files one after the other into one buffer, with three
-// system calls for each: at 5 µs a file the allocations of os.ReadFile and its
-// file object would cost as much as the kernel does.
+// system calls for each and no allocation: at 5 µs a file those of os.ReadFile
+// and its file object would cost as much as the kernel does.
 type reader struct {
-	dir int // an open directory, or unix.AT_FDCWD
-	buf []byte
+	dir  int // an open directory, or unix.AT_FDCWD
+	buf  []byte
+	name []byte // of the file that is read, ends with a NUL while it is opened
 }
 
 // newReader opens a directory of the kernel for reading files below it.
@@ -43,17 +47,26 @@ func (r *reader) close() { _ = unix.Close(r.dir) }
 // that a read that does not fill the buffer was the last. The result is good
 // until the next read.
 func (r *reader) single(name string) ([]byte, error) {
-	return r.read(name, true)
+	r.name = append(r.name[:0], name...)
+	return r.read(true)
+}
+
+// ofTask does the same for a file of the task with this ID, whether or not it is
+// a leader: those of the others are in /proc too, only not listed.
+func (r *reader) ofTask(id int, file string) ([]byte, error) {
+	r.name = append(append(strconv.AppendInt(r.name[:0], int64(id), 10), '/'), file...)
+	return r.read(true)
 }
 
 // all reads a file that the kernel produces line by line, which ends only where
 // a read returns nothing. The result is good until the next read.
 func (r *reader) all(name string) ([]byte, error) {
-	return r.read(name, false)
+	r.name = append(r.name[:0], name...)
+	return r.read(false)
 }
 
-func (r *reader) read(name string, single bool) ([]byte, error) {
-	fd, err := openat(r.dir, name, unix.O_RDONLY)
+func (r *reader) read(single bool) ([]byte, error) {
+	fd, err := r.open(unix.O_RDONLY)
 	if err != nil {
 		return nil, err
 	}
@@ -62,7 +75,7 @@ func (r *reader) read(name string, single bool) ([]byte, error) {
 	for {
 		if n == len(r.buf) {
 			if n >= largestFile {
-				return nil, fmt.Errorf("%s is larger than %d bytes", name, largestFile)
+				return nil, fmt.Errorf("%s is larger than %d bytes", strings.TrimSuffix(string(r.name), "\x00"), largestFile)
 			}
 			r.buf = append(r.buf, make([]byte, n)...)
 		}
@@ -80,15 +93,89 @@ func (r *reader) read(name string, single bool) ([]byte, error) {
 	}
 }
 
-// openat opens a file below a directory. It never follows the last element when
+// open opens the file that r.name names. It never follows the last element when
 // that is a link.
-func openat(dir int, name string, flags int) (int, error) {
+func (r *reader) open(flags int) (int, error) {
+	r.name = append(r.name, 0)
+	if bytes.IndexByte(r.name, 0) != len(r.name)-1 {
+		return -1, unix.EINVAL
+	}
+	// unix.Openat would copy the name each time.
+	flags |= unix.O_CLOEXEC | unix.O_NOFOLLOW | unix.O_LARGEFILE
 	for {
-		fd, err := unix.Openat(dir, name, flags|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0)
-		if !errors.Is(err, unix.EINTR) {
-			return fd, err
+		fd, _, errno := unix.Syscall6(unix.SYS_OPENAT, uintptr(r.dir), uintptr(unsafe.Pointer(&r.name[0])), uintptr(flags), 0, 0, 0)
+		switch errno {
+		case 0:
+			return int(fd), nil
+		case unix.EINTR:
+		default:
+			return -1, errno
 		}
 	}
+}
+
+// openat opens a file below a directory as open does.
+func openat(dir int, name string, flags int) (int, error) {
+	r := reader{dir: dir, name: []byte(name)}
+	return r.open(flags)
+}
+
+// ids adds the numbers among the names in a directory to a list, in the order of
+// the directory, which in /proc is that of the numbers. It reads the directory
+// through the reader's buffer.
+func (r *reader) ids(out []int) ([]int, error) {
+	fd, err := r.open(unix.O_RDONLY | unix.O_DIRECTORY)
+	if err != nil {
+		return out, err
+	}
+	defer unix.Close(fd)
+	for {
+		n, err := unix.Getdents(fd, r.buf)
+		if errors.Is(err, unix.EINTR) {
+			continue
+		}
+		if err != nil || n <= 0 {
+			return out, err
+		}
+		out = parseDirents(r.buf[:n], out)
+	}
+}
+
+// parseDirents adds the numbers among the names in entries of a directory, as
+// getdents64(2) gives them: inode, offset, the length of the entry in 16 bits,
+// a type in 8, and a name that ends with a NUL.
+func parseDirents(b []byte, out []int) []int {
+	const length, name = 16, 19
+	for len(b) > name {
+		size := int(binary.NativeEndian.Uint16(b[length:]))
+		if size <= name || size > len(b) {
+			return out
+		}
+		text := b[name:size]
+		if i := bytes.IndexByte(text, 0); i >= 0 {
+			text = text[:i]
+		}
+		if n := decimal(text); len(text) > 0 && digits(text) {
+			out = append(out, n)
+		}
+		b = b[size:]
+	}
+	return out
+}
+
+func digits(b []byte) bool {
+	for _, c := range b {
+		if c < '0' || c > '9' {
+			return false
+		}
+	}
+	return true
+}
+
+// listIDs gives the numbers among the names of a directory.
+func listIDs(dir int, name string) ([]int, error) {
+	r := reader{dir: dir, buf: make([]byte, usualFile), name: []byte(name)}
+	return r.ids(nil)
 }
 
 // readFile reads one kernel file of at most largestFile bytes.

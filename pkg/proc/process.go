@@ -1,10 +1,9 @@
 package proc
 
 import (
+	"bytes"
 	"context"
 	"fmt"
-	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
@@ -33,7 +32,7 @@ func (h *Host) ReadProcess(ctx context.Context, comm string) (process *evidence.
 	if err != nil {
 		return nil, nil, err
 	}
-	candidates, err := byComm(ctx, r, fs, func(c string) bool { return c == comm })
+	candidates, err := byComm(ctx, r, func(c []byte) bool { return string(c) == comm })
 	if err != nil {
 		return nil, nil, fmt.Errorf("look for process %s: %w", comm, err)
 	}
@@ -112,21 +111,21 @@ func (h *Host) blocked(ctx context.Context, s *status) (bool, error) {
 }
 
 // byComm reads the processes whose comm is wanted, in order of their IDs.
-func byComm(ctx context.Context, r *reader, fs procfs.FS, want func(string) bool) ([]status, error) {
-	procs, err := fs.AllProcs()
+func byComm(ctx context.Context, r *reader, want func([]byte) bool) ([]status, error) {
+	pids, err := listIDs(r.dir, ".")
 	if err != nil {
 		return nil, err
 	}
 	var out []status
-	for i, p := range procs {
+	for i, pid := range pids {
 		if i%64 == 0 && ctx.Err() != nil {
 			return out, ctx.Err()
 		}
-		b, err := r.single(strconv.Itoa(p.PID) + "/comm")
-		if err != nil || !want(strings.TrimSuffix(string(b), "\n")) {
+		b, err := r.ofTask(pid, "comm")
+		if err != nil || !want(bytes.TrimSuffix(b, []byte("\n"))) {
 			continue
 		}
-		s, err := readStatus(r, p.PID)
+		s, err := readStatus(r, pid)
 		if gone(err) {
 			continue
 		}
@@ -135,7 +134,6 @@ func byComm(ctx context.Context, r *reader, fs procfs.FS, want func(string) bool
 		}
 		out = append(out, s)
 	}
-	slices.SortFunc(out, func(a, b status) int { return a.PID - b.PID })
 	return out, nil
 }
 
@@ -159,11 +157,7 @@ func (h *Host) shim(ctx context.Context, r *reader, sandboxID string) (*status, 
 	if h.Prober == nil {
 		return nil, errNoProber
 	}
-	fs, err := procfs.NewFS(h.Proc)
-	if err != nil {
-		return nil, err
-	}
-	shims, err := byComm(ctx, r, fs, func(c string) bool { return strings.HasPrefix(c, shimComm) })
+	shims, err := byComm(ctx, r, func(c []byte) bool { return bytes.HasPrefix(c, []byte(shimComm)) })
 	if err != nil {
 		return nil, err
 	}

@@ -21,7 +21,7 @@ type status struct {
 
 // readStatus reads the status of a thread with r, which is open on /proc.
 func readStatus(r *reader, tid int) (status, error) {
-	b, err := r.single(strconv.Itoa(tid) + "/status")
+	b, err := r.ofTask(tid, "status")
 	if err != nil {
 		return status{}, err
 	}
