@@ -23,6 +23,7 @@ var kernelVictims = map[string]func(string) error{
 			return err
 		})
 	},
+	"close": openAndClose,
 	"stat": func(path string) error {
 		return repeat(path, func(fd int) error { return syscall.Fstat(fd, new(syscall.Stat_t)) })
 	},
