@@ -547,7 +547,9 @@ func pausedContainer() Scenario {
 		Family: "CgroupV2",
 		Says:   []string{"container main", "SIGTERM", "ctr -n k8s.io task resume"},
 		Early:  true,
-		Heal:   onNode(signalFunctions + freezer + container + `[ -z "$p" ] || ctr -n k8s.io task resume $(container)`),
+		Heal: onNode(signalFunctions + freezer + container + `
+# The program ends at once, and runc may find no group to look at any more.
+[ -z "$p" ] || ctr -n k8s.io task resume $(container) || [ ! -d /sys/fs/cgroup$(group $p) ] || ! frozen $(group $p)`),
 	}
 }
 
@@ -555,7 +557,7 @@ func slowShutdown() Scenario {
 	return Scenario{
 		Name:       "slow-shutdown",
 		Story:      "the program handles SIGTERM and needs longer than its grace period",
-		Pod:        pod(10, VictimImage, "/victim", "drain", "100000"),
+		Pod:        pod(60, VictimImage, "/victim", "drain", "100000"),
 		Break:      onFirst(handles),
 		Proof:      signalFunctions + "has SigCgt 15 $p",
 		Cause:      "SlowShutdown",
@@ -565,7 +567,7 @@ func slowShutdown() Scenario {
 }
 
 func throttledCPU() Scenario {
-	spec := pod(20, VictimImage, "/victim", "burn", "60")
+	spec := pod(60, VictimImage, "/victim", "burn", "60")
 	spec.Containers[0].Resources.Limits = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("10m")}
 	return Scenario{
 		Name:       "throttled-cpu",
@@ -584,7 +586,7 @@ func throttledMemory() Scenario {
 	return Scenario{
 		Name:  "throttled-memory",
 		Story: "the program needs memory to end, and memory.high is below what it has",
-		Pod:   pod(20, VictimImage, "/victim", "allocate", "64"),
+		Pod:   pod(60, VictimImage, "/victim", "allocate", "64"),
 		Break: onFirst(handles + "echo 16M >/sys/fs/cgroup$(sed -n 's/^0:://p' /proc/$p/cgroup)/memory.high"),
 		Proof: signalFunctions + `g=/sys/fs/cgroup$(sed -n 's/^0:://p' /proc/$p/cgroup)
 [ $(cat $g/memory.current) -gt $(cat $g/memory.high) ] && [ $(awk '$1=="high"{print $2}' $g/memory.events) -gt 1 ] && grep -q mem_cgroup_handle_over_high /proc/$p/task/*/stack`,
@@ -602,7 +604,7 @@ func coreDump() Scenario {
 	return Scenario{
 		Name:  "core-dump",
 		Story: "the program crashes when it is asked to stop, and what takes its core dump is slow",
-		Pod:   pod(20, VictimImage, "/victim", "dump", "64"),
+		Pod:   pod(60, VictimImage, "/victim", "dump", "64"),
 		Prepare: onNode(`mkdir -p ` + dir + `
 [ -e ` + dir + `/before ] || cat /proc/sys/kernel/core_pattern >` + dir + `/before
 cat >` + dir + `/take <<'END'
