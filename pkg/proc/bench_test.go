@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
 	"github.com/prometheus/procfs"
 	"golang.org/x/sys/unix"
@@ -124,51 +125,69 @@ func BenchmarkReadPod(b *testing.B) {
 				_, err := read()
 				return err
 			})
+			rules := diagnose.Rules()
+			measure(b, "ReadPodAndDiagnose", func() error {
+				e, err := read()
+				if err != nil {
+					return err
+				}
+				diagnose.Run(e, rules)
+				return nil
+			})
 		})
 	}
 }
 
 // BenchmarkReadBlocked compares the node view, which reads the status of every
 // thread, with the floor and with what procfs does, which reads one file for
-// each process. ReadProcess looks for a service of the node by its name.
+// each process, on a node with this many healthy processes more. ReadProcess
+// looks for a service of the node by its name.
 func BenchmarkReadBlocked(b *testing.B) {
-	h := newHost(b)
-	start(b, 0, "children", "1000")
-	pids, err := listIDs(unix.AT_FDCWD, "/proc")
-	if err != nil {
-		b.Fatal(err)
-	}
-	var files []string
-	for _, pid := range pids {
-		tids, _ := listIDs(unix.AT_FDCWD, fmt.Sprintf("/proc/%d/task", pid)) // one that has ended has none
-		for _, tid := range tids {
-			files = append(files, fmt.Sprintf("/proc/%d/status", tid))
-		}
-	}
-	measure(b, "floor", func() error {
-		floor(b, files)
-		return nil
-	})
-	measure(b, "ReadBlocked", func() error {
-		_, err := h.ReadBlocked(context.Background())
-		return err
-	})
-	measure(b, "ReadProcess", func() error {
-		_, _, err := h.ReadProcess(context.Background(), "nobody")
-		return err
-	})
-	measure(b, "procfs", func() error {
-		procs, err := procfs.AllProcs()
-		if err != nil {
-			return err
-		}
-		for _, p := range procs {
-			if s, err := p.Stat(); err == nil && s.State == "D" {
-				_ = s
+	for _, n := range []int{1000, 5000} {
+		b.Run(strconv.Itoa(n), func(b *testing.B) {
+			h := newHost(b)
+			start(b, 0, "children", strconv.Itoa(n))
+			files := []string{"/proc"}
+			pids, err := listIDs(unix.AT_FDCWD, "/proc")
+			if err != nil {
+				b.Fatal(err)
 			}
-		}
-		return nil
-	})
+			for _, pid := range pids {
+				dir := fmt.Sprintf("/proc/%d/task", pid)
+				tids, _ := listIDs(unix.AT_FDCWD, dir) // one that has ended has none
+				for _, tid := range tids {
+					files = append(files, fmt.Sprintf("/proc/%d/status", tid))
+				}
+				if len(tids) > 1 {
+					files = append(files, dir)
+				}
+			}
+			measure(b, "floor", func() error {
+				floor(b, files)
+				return nil
+			})
+			measure(b, "ReadBlocked", func() error {
+				_, err := h.ReadBlocked(context.Background())
+				return err
+			})
+			measure(b, "ReadProcess", func() error {
+				_, _, err := h.ReadProcess(context.Background(), "nobody")
+				return err
+			})
+			measure(b, "procfs", func() error {
+				procs, err := procfs.AllProcs()
+				if err != nil {
+					return err
+				}
+				for _, p := range procs {
+					if s, err := p.Stat(); err == nil && s.State == "D" {
+						_ = s
+					}
+				}
+				return nil
+			})
+		})
+	}
 }
 
 // BenchmarkProbe measures one suspect.

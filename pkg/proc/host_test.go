@@ -442,6 +442,38 @@ func TestReadPodVanishing(t *testing.T) {
 	}
 }
 
+// The node view allocates for what is blocked, and not for each healthy process.
+func TestReadBlockedAllocations(t *testing.T) {
+	requireRoom(t, 6000)
+	r, err := newReader("/proc")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.close()
+	count := func() float64 {
+		blocked := 0
+		n := testing.AllocsPerRun(3, func() {
+			found, err := readBlocked(t.Context(), r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			blocked = max(blocked, len(found))
+		})
+		// Those of other processes that happen to be in state D: each takes a
+		// few, and the list of them.
+		return n - float64(8*blocked)
+	}
+	start(t, 0, "children", "1000")
+	few := count()
+	start(t, 0, "children", "4000")
+	many := count()
+	t.Logf("%v allocations with 1,000 processes, %v with 5,000", few, many)
+	// The list of their numbers grows a few times.
+	if many > few+16 {
+		t.Errorf("%v allocations with 1,000 processes, %v with 5,000", few, many)
+	}
+}
+
 func TestReadHeld(t *testing.T) {
 	pod, h := newTestPod(t), newHost(t)
 	v := start(t, unix.CLONE_NEWPID, "sleep")

@@ -274,7 +274,7 @@ func start(t testing.TB, namespaces uintptr, args ...string) *scene {
 			}
 			name, value, _ := strings.Cut(l, " ")
 			s.said[name] = value
-		case <-time.After(20 * time.Second):
+		case <-time.After(time.Minute):
 			_ = cmd.Process.Signal(syscall.SIGQUIT) // tells where it is
 			t.Fatalf("victim %v is not ready", args)
 		}

@@ -26,6 +26,10 @@ func reading(ctx context.Context) ([]row, error) {
 	if err != nil {
 		return nil, err
 	}
+	allocated, err := parseBenchmarks(string(out), "allocs/op")
+	if err != nil {
+		return nil, err
+	}
 	// The first missing benchmark is told; a number without it means nothing.
 	var missing string
 	ns := func(name string) float64 {
@@ -48,14 +52,41 @@ func reading(ctx context.Context) ([]row, error) {
 			measured: fmt.Sprintf("%.2fx of %s", pod/bare, milliseconds(bare)),
 			met:      pod <= 1.5*bare,
 		})
+		told := ns("ReadPod/" + n + "/ReadPodAndDiagnose")
+		rows = append(rows, row{
+			what:     "  with the diagnosis",
+			target:   "≤1.5x",
+			measured: fmt.Sprintf("%.2fx; %s", told/bare, milliseconds(told)),
+			met:      told <= 1.5*bare,
+		})
 	}
-	all, bare, other := ns("ReadBlocked/ReadBlocked"), ns("ReadBlocked/floor"), ns("ReadBlocked/procfs")
+	for _, n := range []struct{ number, name string }{{"1000", "1,000"}, {"5000", "5,000"}} {
+		view := "ReadBlocked/" + n.number
+		all, bare, other := ns(view+"/ReadBlocked"), ns(view+"/floor"), ns(view+"/procfs")
+		rows = append(rows, row{
+			what:     "All threads of " + n.name + " processes more: CPU",
+			measured: milliseconds(all),
+		}, row{
+			what:     "  to openat, read, close of the same files",
+			target:   "≤3x",
+			measured: fmt.Sprintf("%.2fx of %s", all/bare, milliseconds(bare)),
+			met:      all <= 3*bare,
+		}, row{
+			what:     "  to procfs AllProcs+Stat, which reads processes only",
+			target:   "≤1x",
+			measured: fmt.Sprintf("%.2fx of %s", all/other, milliseconds(other)),
+			met:      all <= other,
+		}, row{
+			what:     "Search for a service among as many: CPU",
+			measured: fmt.Sprintf("%s; %.2fx procfs AllProcs+Stat", milliseconds(ns(view+"/ReadProcess")), ns(view+"/ReadProcess")/other),
+		})
+	}
+	few, many := allocated["BenchmarkReadBlocked/1000/ReadBlocked"], allocated["BenchmarkReadBlocked/5000/ReadBlocked"]
 	rows = append(rows, row{
-		what:     "All threads of 1,000 processes more: CPU",
-		measured: fmt.Sprintf("%s; %.2fx bare reads, %.2fx procfs AllProcs+Stat", milliseconds(all), all/bare, all/other),
-	}, row{
-		what:     "Search for a service among as many: CPU",
-		measured: fmt.Sprintf("%s; %.2fx procfs AllProcs+Stat", milliseconds(ns("ReadBlocked/ReadProcess")), ns("ReadBlocked/ReadProcess")/other),
+		what:     "Allocations for 4,000 healthy processes more",
+		target:   "≤16",
+		measured: fmt.Sprintf("%.0f, from %.0f to %.0f", many-few, few, many),
+		met:      many-few <= 16,
 	})
 	if missing != "" {
 		return nil, fmt.Errorf("benchmark %s of pkg/proc did not run; as root it does\n%s", missing, indent(string(out)))
