@@ -38,7 +38,7 @@ var ProcessTraced = &Rule{
 			},
 			{
 				Name:    familyHeldAtExit,
-				Meaning: "The process has been killed, and the tracer has asked to be told of its exit (PTRACE_O_TRACEEXIT). The process stays, also after SIGKILL, until the tracer lets it go on or ends.",
+				Meaning: "The process is at its end, and the tracer has asked to be told of its exit (PTRACE_O_TRACEEXIT). The process stays, also after SIGKILL, until the tracer lets it go on or ends.",
 			},
 		},
 	},
@@ -57,8 +57,8 @@ var ProcessTraced = &Rule{
 			out = append(out, Finding{Container: p.ContainerName(t), Family: family, Confidence: Proved, Values: v})
 		}
 		for i := range p.Tasks {
-			if t := &p.Tasks[i]; heldByTracer(p, t) && p.Overdue() > 0 && through(t, "do_exit") {
-				add(t, familyHeldAtExit, ": it has been killed, and the tracer, which has asked to be told of its exit, does not let it end")
+			if t := &p.Tasks[i]; heldByTracer(p, t) && through(t, "do_exit") {
+				add(t, familyHeldAtExit, ": it has ended or been killed, and the tracer, which has asked to be told of its exit, does not let it go. SIGKILL does not help")
 			}
 		}
 		if p.Overdue() >= KillLatency {
