@@ -394,7 +394,7 @@ func traced() Scenario {
 func tracedAtExit() Scenario {
 	return Scenario{
 		Name:   "traced-at-exit",
-		Story:  "a tracer in another pod wants to be told of the end of the first process and never looks: SIGKILL does not end it",
+		Story:  "a tracer in another pod is told of the end of the first process and does not let it end: not even SIGKILL does",
 		Pod:    python(5, endsOnTERM),
 		Break:  trace("trace-exit"),
 		Proof:  signalFunctions + "state t $p && grep -q do_exit /proc/$p/stack",
@@ -600,7 +600,7 @@ func throttledMemory() Scenario {
 // coreDump sets the node's core_pattern to a program that does not read what it
 // is given, for the thread name of this scenario only.
 func coreDump() Scenario {
-	const dir = "/run/scenario-core"
+	const dir = "/var/lib/scenario-core" // nothing in /run may be executed
 	return Scenario{
 		Name:  "core-dump",
 		Story: "the program crashes when it is asked to stop, and what takes its core dump is slow",

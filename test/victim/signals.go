@@ -18,8 +18,8 @@ victim burn SECONDS          ends after that much computing after SIGTERM
 victim allocate MEGABYTES    holds so much memory, and takes as much again after SIGTERM, then ends
 victim dump MEGABYTES        holds so much memory and crashes after SIGTERM
 victim trace-stop PID        attaches to a process, which stops it, and leaves it so
-victim trace-exit PID        attaches and asks that the end of the process be reported, but never looks
-victim trace-follow PID      attaches and lets the process run, as strace does`
+victim trace-follow PID      attaches and lets the process run, as strace does
+victim trace-exit PID        the same, but when the process reports that it is about to end it does not let it`
 
 // signals runs the commands about signals and what delays their handlers.
 func signals(command, arg string) error {
@@ -46,9 +46,9 @@ func signals(command, arg string) error {
 	case "trace-stop":
 		return traceStop(n)
 	case "trace-exit":
-		return traceExit(n)
+		return traceFollow(n, unix.PTRACE_O_TRACEEXIT)
 	}
-	return traceFollow(n)
+	return traceFollow(n, 0)
 }
 
 func awaitTERM() {
@@ -135,20 +135,11 @@ func traceStop(pid int) error {
 	return nil
 }
 
-// traceExit attaches to a process, lets it run and never looks at what happens
-// to it: it stops at the next signal, and SIGKILL leads it only as far as the
-// stop that reports its end.
-func traceExit(pid int) error {
-	if err := seize(pid, unix.PTRACE_O_TRACEEXIT); err != nil {
-		return err
-	}
-	awaitTERM()
-	return nil
-}
-
-// traceFollow attaches to a process and passes on its signals at once.
-func traceFollow(pid int) error {
-	if err := seize(pid, 0); err != nil {
+// traceFollow attaches to a process of one thread and passes on its signals at
+// once. It does not let go on what reports its end, which it does only when asked
+// to (PTRACE_O_TRACEEXIT).
+func traceFollow(pid, options int) error {
+	if err := seize(pid, options); err != nil {
 		return err
 	}
 	for {
@@ -160,7 +151,11 @@ func traceFollow(pid int) error {
 			return nil
 		}
 		sig := int(status.StopSignal())
-		if status>>16 == unix.PTRACE_EVENT_STOP {
+		switch status >> 16 {
+		case unix.PTRACE_EVENT_EXIT:
+			awaitTERM()
+			return nil
+		case unix.PTRACE_EVENT_STOP:
 			sig = 0
 		}
 		if err := syscall.PtraceCont(pid, sig); err != nil {
