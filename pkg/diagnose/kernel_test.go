@@ -1,0 +1,199 @@
+package diagnose_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
+	"github.com/nodeagent-io/nodeagent/pkg/evidence"
+)
+
+// killed is a pod twenty seconds past its deadline, of which the first process
+// has SIGKILL pending and has been in state D for that long.
+func killed(change func(p *evidence.Pod, first *evidence.Task)) *evidence.Pod {
+	return stopping(func(p *evidence.Pod, first *evidence.Task) {
+		p.Time = p.Deadline.Add(20 * time.Second)
+		p.Cgroups = nil
+		first.State, first.Pending, first.SharedPending = evidence.Uninterruptible, bitKILL, bitKILL|bitTERM
+		first.UnchangedSince, first.SignalsSince = p.Deadline, p.Deadline
+		first.Probe.Syscall = "write"
+		hangs(first, "request_wait_answer", "request_wait_answer", "fuse_direct_io", "vfs_write")
+		change(p, first)
+	})
+}
+
+// hangs puts a task into a kernel function.
+func hangs(t *evidence.Task, wchan string, stack ...string) {
+	t.Probe.Wchan, t.Probe.Stack = wchan, stack
+}
+
+// exits makes a killed task one that is inside do_exit.
+func exits(t *evidence.Task, stack ...string) {
+	t.State, t.Pending, t.SharedPending = evidence.Sleeping, 0, 0
+	t.Probe.Flags |= evidence.PFExiting
+	hangs(t, stack[0], append(stack, "do_exit", "do_group_exit")...)
+}
+
+// ends makes the first process an init that waits for the others.
+func ends(t *evidence.Task) { exits(t, "zap_pid_ns_processes") }
+
+// member is a zombie in the PID namespace of the first process.
+func member(p *evidence.Pod, parent int) evidence.Task {
+	z := task(101, parent, "sh", evidence.Zombie, "")
+	z.Probe, z.UnchangedSince = nil, p.Deadline
+	return z
+}
+
+func outside(p *evidence.Pod, pid int, comm string, state evidence.TaskState) {
+	p.Parents = append(p.Parents, evidence.Task{PID: pid, TID: pid, Comm: comm, State: state, OwnerName: "tools/debugger"})
+}
+
+func TestKernelCauses(t *testing.T) {
+	nfs := evidence.Mount{Device: "0:50", Point: "/data", Type: "nfs4", Source: "192.0.2.1:/export", Server: "192.0.2.1", Unanswered: new(int), Connection: "SYN_SENT"}
+	*nfs.Unanswered = 3
+	disk := evidence.Mount{Device: "254:3", Point: "/data", Type: "ext4", Source: "/dev/mapper/data"}
+	onDisk := func(t *evidence.Task) {
+		hangs(t, "folio_wait_bit_common", "folio_wait_bit_common", "folio_wait_writeback", "ext4_sync_file")
+	}
+	kernelThread := func(p *evidence.Pod, comm string) {
+		p.Node.Blocked = append(p.Node.Blocked, evidence.Task{PID: 9, TID: 9, Comm: comm, Kernel: true, State: evidence.Uninterruptible, UnchangedSince: p.Deadline})
+	}
+	for name, tc := range map[string]struct {
+		change func(p *evidence.Pod, first *evidence.Task)
+		want   string // "" for silence
+		says   []string
+	}{
+		"daemon silent for 20 seconds": {func(*evidence.Pod, *evidence.Task) {}, "UninterruptibleSleep", []string{"/sys/fs/fuse/connections/N/"}},
+		"daemon silent for 9 seconds": {func(p *evidence.Pod, t *evidence.Task) {
+			t.UnchangedSince = p.Time.Add(-9 * time.Second)
+		}, "", nil},
+		"frozen file system for 4 seconds": {func(p *evidence.Pod, t *evidence.Task) {
+			hangs(t, "percpu_rwsem_wait", "percpu_rwsem_wait", "vfs_write", "ksys_write")
+			t.UnchangedSince = p.Time.Add(-4 * time.Second)
+		}, "UninterruptibleSleep", nil},
+		"state D but not killed": {func(_ *evidence.Pod, t *evidence.Task) {
+			t.Pending, t.SharedPending = 0, 0
+			hangs(t, "kernel_clone", "kernel_clone", "__do_sys_vfork")
+		}, "", nil},
+		"NFS server silent": {func(_ *evidence.Pod, t *evidence.Task) {
+			hangs(t, "folio_wait_bit_common", "folio_wait_bit_common", "nfs_wb_all", "nfs4_file_flush")
+			t.Probe.Mount = &nfs
+		}, "UninterruptibleSleep", []string{"192.0.2.1:/export, requests without an answer, no TCP connection)"}},
+		"device and journal silent": {func(p *evidence.Pod, t *evidence.Task) {
+			onDisk(t)
+			t.Probe.Mount = &disk
+			kernelThread(p, "jbd2/dm-3-8")
+		}, "UninterruptibleSleep", []string{"source /dev/mapper/data", "kernel's thread jbd2/dm-3-8 waits too"}},
+		"another device's journal": {func(p *evidence.Pod, t *evidence.Task) {
+			onDisk(t)
+			t.Probe.Mount = &disk
+			kernelThread(p, "jbd2/dm-4-8")
+		}, "UninterruptibleSleep", []string{"source /dev/mapper/data)"}},
+		"device without a mount": {func(p *evidence.Pod, t *evidence.Task) {
+			onDisk(t)
+			kernelThread(p, "kworker/u8:2+flush-8:16")
+			kernelThread(p, "kworker/u8:3+flush-8:16")
+		}, "UninterruptibleSleep", []string{"on the device 8:16", "Bring the device 8:16 back"}},
+		"two devices without a mount": {func(p *evidence.Pod, t *evidence.Task) {
+			onDisk(t)
+			kernelThread(p, "xfsaild/sdb")
+			kernelThread(p, "jbd2/sdc1-8")
+		}, "UninterruptibleSleep", []string{"folio_wait_bit_common."}},
+
+		"exit": {func(_ *evidence.Pod, t *evidence.Task) {
+			exits(t, "request_wait_answer", "fuse_flush", "put_files_struct")
+		}, "StuckInExit", nil},
+		"exit in state D": {func(_ *evidence.Pod, t *evidence.Task) {
+			exits(t, "folio_wait_bit_common", "nfs4_file_flush", "put_files_struct")
+			t.State, t.Pending = evidence.Uninterruptible, bitKILL
+		}, "StuckInExit", nil},
+		"exit that moves": {func(p *evidence.Pod, t *evidence.Task) {
+			exits(t, "request_wait_answer", "fuse_flush")
+			t.UnchangedSince = p.Time
+		}, "", nil},
+		"exit that waits for a core dump": {func(_ *evidence.Pod, t *evidence.Task) { exits(t, "coredump_task_exit") }, "", nil},
+		"exit of the leader's last thread": {func(p *evidence.Pod, t *evidence.Task) {
+			last := *t
+			last.TID, last.Probe = 102, &evidence.Probe{}
+			exits(&last, "request_wait_answer", "fuse_flush")
+			t.State, t.Threads, t.Pending, t.SharedPending, t.Probe = evidence.Zombie, 2, 0, 0, nil
+			p.Tasks = append(p.Tasks, last)
+			p.Node.Kubelet.Process = &evidence.Task{PID: 5, TID: 5, State: evidence.Sleeping}
+		}, "StuckInExit", []string{"process 100 (app)", "thread 102"}},
+
+		"execve": {func(_ *evidence.Pod, t *evidence.Task) {
+			hangs(t, "request_wait_answer", "fuse_flush", "do_close_on_exec", "begin_new_exec", "bprm_execve")
+		}, "StuckInExec", nil},
+		"execve that cannot be read": {func(_ *evidence.Pod, t *evidence.Task) {
+			t.Probe = &evidence.Probe{Hung: []string{"stat"}}
+		}, "StuckInExec", []string{"read only status and comm"}},
+		"execve that waits for its threads": {func(_ *evidence.Pod, t *evidence.Task) {
+			t.State, t.Pending, t.SharedPending = evidence.Sleeping, 0, 0
+			hangs(t, "de_thread", "de_thread", "begin_new_exec", "bprm_execve")
+		}, "", nil},
+		"memory map that cannot be read": {func(_ *evidence.Pod, t *evidence.Task) {
+			hangs(t, "percpu_rwsem_wait", "percpu_rwsem_wait", "ext4_page_mkwrite", "handle_mm_fault")
+			t.Probe.Hung = []string{"maps"}
+		}, "UninterruptibleSleep", nil},
+
+		"tracer does not ask": {func(p *evidence.Pod, t *evidence.Task) {
+			t.State, t.TracerPID, t.Probe = evidence.Zombie, 70, nil
+			outside(p, 70, "gdb", evidence.Stopped)
+		}, "ZombieHeldByTracer", []string{"gdb (PID 70, of pod tools/debugger), which is stopped, traces it", "kill -CONT 70"}},
+		"zombie without a tracer": {func(_ *evidence.Pod, t *evidence.Task) { t.State, t.Probe = evidence.Zombie, nil }, "", nil},
+		"tracer is the parent": {func(p *evidence.Pod, t *evidence.Task) {
+			t.State, t.TracerPID, t.PPID, t.Probe = evidence.Zombie, 70, 70, nil
+			outside(p, 70, "gdb", evidence.Sleeping)
+		}, "", nil},
+		"traced zombie that nobody waits for": {func(p *evidence.Pod, t *evidence.Task) {
+			t.State, t.Pending, t.SharedPending, t.Caught = evidence.Sleeping, 0, 0, bitTERM
+			z := member(p, 100)
+			z.TracerPID = 70
+			p.Tasks = append(p.Tasks, z)
+			outside(p, 70, "gdb", evidence.Sleeping)
+		}, "", nil},
+
+		"parent outside does not reap": {func(p *evidence.Pod, t *evidence.Task) {
+			ends(t)
+			p.Tasks = append(p.Tasks, member(p, 70))
+			outside(p, 70, "nsenter", evidence.Sleeping)
+		}, "PIDNamespaceReapWait", []string{"process 101 (sh) is a zombie", "nsenter (PID 70, of pod tools/debugger)"}},
+		"zombie is traced": {func(p *evidence.Pod, t *evidence.Task) {
+			ends(t)
+			z := member(p, 100)
+			z.TracerPID = 71
+			p.Tasks = append(p.Tasks, z)
+			outside(p, 71, "gdb", evidence.Sleeping)
+		}, "ZombieHeldByTracer", nil},
+		"member hangs": {func(p *evidence.Pod, t *evidence.Task) {
+			stuck := task(101, 100, "dd", evidence.Uninterruptible, "write")
+			stuck.Pending = bitKILL
+			hangs(&stuck, "percpu_rwsem_wait", "percpu_rwsem_wait", "vfs_write")
+			ends(t)
+			p.Tasks = append(p.Tasks, stuck)
+		}, "UninterruptibleSleep", []string{"thread 101 (dd)"}},
+		"member is still there": {func(p *evidence.Pod, t *evidence.Task) {
+			ends(t)
+			p.Tasks = append(p.Tasks, task(101, 100, "dd", evidence.Sleeping, ""))
+		}, "PIDNamespaceReapWait", []string{"process 101 (dd, state S) is still there"}},
+		"namespace seems empty": {func(_ *evidence.Pod, t *evidence.Task) { ends(t) }, "", nil},
+		"zombie of a living init": {func(p *evidence.Pod, t *evidence.Task) {
+			t.State, t.Pending, t.SharedPending, t.Caught = evidence.Sleeping, 0, 0, bitTERM
+			p.Tasks = append(p.Tasks, member(p, 100))
+		}, "", nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := diagnose.Run(killed(tc.change), diagnose.Rules())
+			v, _ := d.Verdict()
+			if v.Cause != tc.want {
+				t.Fatalf("verdict %q, want %q: %s", v.Cause, tc.want, v.Message)
+			}
+			text := v.Message + ". " + v.Remedy
+			if i := slices.IndexFunc(tc.says, func(s string) bool { return !strings.Contains(text, s) }); i >= 0 {
+				t.Errorf("does not say %q: %s", tc.says[i], text)
+			}
+		})
+	}
+}
