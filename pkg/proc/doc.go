@@ -4,8 +4,9 @@
 //
 // Reading /proc can hang, and the reader then hangs as long as what it looks at.
 // The files are therefore of two kinds. Those that no experiment ever made hang
-// (status, comm, cgroup, mountinfo, fdinfo, the listings of task, the files of
-// control groups and of FUSE connections) are read in the process itself. All
+// (status, comm, cgroup, mountinfo, mountstats, fdinfo, net/tcp, the listings of
+// task and fdinfo, the files of control groups and of FUSE connections) are read
+// in the process itself. All
 // others (stat, wchan, stack, syscall, maps, cmdline, the links and the memory)
 // wait for a lock that a task stuck inside execve, or one that sleeps with its
 // memory map locked, does not give back; only a Prober reads them, in a process

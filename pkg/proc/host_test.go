@@ -249,6 +249,43 @@ func TestReadPodFrozen(t *testing.T) {
 	}
 }
 
+// The limits of a pod's own group as this machine's kernel tells them.
+func TestReadPodLimits(t *testing.T) {
+	pod, h := newTestPod(t), newHost(t)
+	if _, err := os.Stat("/sys/fs/cgroup/cgroup.controllers"); err == nil {
+		t.Skip("needs cgroup version 1: in version 2 the controllers of a group are its parent's to give")
+	}
+	limits := map[string]string{"cpu.cfs_period_us": "100000", "cpu.cfs_quota_us": "5000", "memory.limit_in_bytes": "67108864"}
+	for _, c := range []string{"cpu", "cpuacct", "memory"} {
+		root := h.controller(c)
+		if root == "" {
+			t.Skipf("no controller %s here", c)
+		}
+		dir := filepath.Join(root, "kubepods", "besteffort", "pod"+pod.uid)
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			t.Skipf("no control group can be made here: %v", err)
+		}
+		t.Cleanup(func() {
+			for d := dir; d != root; d = filepath.Dir(d) {
+				if err := os.Remove(d); err != nil && d == dir {
+					t.Errorf("control group is left: %v", err)
+				}
+			}
+		})
+		for name, text := range limits {
+			if strings.HasPrefix(name, c+".") {
+				if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0); err != nil {
+					t.Skipf("no limit can be set here: %v", err)
+				}
+			}
+		}
+	}
+	c := pod.read(t, h).Cgroups[0]
+	if c.CPU == nil || c.CPU.Millis != 50 || c.Memory == nil || c.Memory.Max != 64<<20 || c.Memory.High != 0 {
+		t.Errorf("CPU %+v, memory %+v", c.CPU, c.Memory)
+	}
+}
+
 func TestReadPodZombieLeader(t *testing.T) {
 	pod, h := newTestPod(t), newHost(t)
 	v := start(t, 0, "leader-exits")

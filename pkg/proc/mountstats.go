@@ -164,7 +164,9 @@ func numbers(f [][]byte) []int64 {
 // connections of a mount; not ok when it cannot be told. A request that was sent
 // again because the connection was lost counts as sent twice and as answered
 // once, for ever, so that what the finished operations of all mounts on the
-// connections have repeated is taken off.
+// connections have repeated is taken off. What a mount has repeated that is not
+// there any more cannot be: then the number is too large, as long as another
+// mount of that server keeps the connection.
 func unanswered(all []nfsStats, of *nfsStats) (n int, ok bool) {
 	if len(of.transports) == 0 {
 		return 0, false
