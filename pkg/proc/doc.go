@@ -6,11 +6,10 @@
 // The files are therefore of two kinds. Those that no experiment ever made hang
 // (status, comm, cgroup, mountinfo, mountstats, fdinfo, net/tcp, the listings of
 // task and fdinfo, the files of control groups and of FUSE connections) are read
-// in the process itself. All
-// others (stat, wchan, stack, syscall, maps, cmdline, the links and the memory)
-// wait for a lock that a task stuck inside execve, or one that sleeps with its
-// memory map locked, does not give back; only a Prober reads them, in a process
-// that can be thrown away.
+// in the process itself. All others (stat, wchan, stack, syscall, maps, cmdline,
+// the links and the memory) wait for a lock that a task stuck inside execve, or
+// one that sleeps with its memory map locked, does not give back; only a Prober
+// reads them, in a process that can be thrown away.
 //
 // Nothing here opens, stats or follows a path below a pod's volume or root, not
 // through /proc/PID/{root,cwd,fd} either: that would make the agent the next
