@@ -108,8 +108,8 @@ func TestStopSignals(t *testing.T) {
 		"trap, child with handlers of its own":         {trap("bash", func(_ *evidence.Pod, c *evidence.Task) { c.Caught = bitINT }), "", ""},
 		"trap, child in a group of its own":            {trap("bash", func(_ *evidence.Pod, c *evidence.Task) { c.Probe.Group = 101 }), "", ""},
 		"trap, child not looked at":                    {trap("bash", func(_ *evidence.Pod, c *evidence.Task) { c.Probe = nil }), "", ""},
-		"trap at work since the signal":                {trap("bash", func(p *evidence.Pod, c *evidence.Task) { c.Probe.Started = requested.Add(time.Second) }), "", ""},
-		"trap, child that may end before the deadline": {trap("bash", func(p *evidence.Pod, c *evidence.Task) { c.Probe.Started = requested.Add(-5 * time.Second) }), "", ""},
+		"trap at work since the signal":                {trap("bash", func(_ *evidence.Pod, c *evidence.Task) { c.Probe.Started = requested.Add(time.Second) }), "", ""},
+		"trap, child that may end before the deadline": {trap("bash", func(_ *evidence.Pod, c *evidence.Task) { c.Probe.Started = requested.Add(-5 * time.Second) }), "", ""},
 		"no trap": {func(p *evidence.Pod, t *evidence.Task) {
 			t.Comm, t.Probe.Exe, t.Probe.Syscall = "sh", "dash", "wait4"
 			p.Tasks = append(p.Tasks, task(101, 100, "server", evidence.Sleeping, "epoll_wait"))

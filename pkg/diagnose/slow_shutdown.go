@@ -59,7 +59,7 @@ func slow(p *evidence.Pod) []firstProcess {
 		switch {
 		case !fp.took(fp.container.StopSignal), t.CoreDumping:
 		case t.State == evidence.Stopped, t.State == evidence.Traced, frozenGroup(p, t) != nil:
-		case p.Gone && !(endedAtDeadline(p, fp.container) && fp.container.Exit.Code == killedExit):
+		case p.Gone && (!endedAtDeadline(p, fp.container) || fp.container.Exit.Code != killedExit):
 		default:
 			if c, _ := fp.foreground(p); c != nil {
 				continue // its trap has not run
