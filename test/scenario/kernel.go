@@ -414,8 +414,8 @@ func serveNFS(server string) step {
 	return onNode(`mkdir -p /etc/nfsmount.conf.d
 printf '[ Server "` + server + `" ]\nnfsvers=4.0\n' >/etc/nfsmount.conf.d/` + server + `.conf
 ip address add ` + server + `/32 dev lo 2>/dev/null || true
-while ` + `iptables -D INPUT -d ` + server + ` -p tcp --dport 2049 -j DROP 2>/dev/null; do :; done
-while ` + `iptables -D OUTPUT -s ` + server + ` -p tcp --sport 2049 -j DROP 2>/dev/null; do :; done
+while iptables -D INPUT -d ` + server + ` -p tcp --dport 2049 -j DROP 2>/dev/null; do :; done
+while iptables -D OUTPUT -s ` + server + ` -p tcp --sport 2049 -j DROP 2>/dev/null; do :; done
 systemctl start nfs-server`)
 }
 
@@ -440,14 +440,14 @@ func nfsWrite() Scenario {
 	const server = "192.0.2.1"
 	return Scenario{
 		Name:    "nfs-write",
-		Story:   "the NFS server is gone, and a process that ends cannot write back what it has written",
+		Story:   "the NFS server is gone, and a write waits until the one before it has been written back",
 		Pod:     withVolume(pod(5, VictimImage, "/victim", "write", "/data/written"), "share", nfsVolume(server)),
 		Prepare: serveNFS(server),
 		Break:   onNode(cutOff("-I", server) + "\nsleep 5"),
-		Proof:   exiting + "exiting nfs",
-		Cause:   "StuckInExit",
+		Proof:   "some D 100 && for t in $(tasks); do cat /proc/$t/stack; done | grep -q nfs_",
+		Cause:   "UninterruptibleSleep",
 		Family:  "NFS",
-		Says:    []string{"victim", "nfs4", server, "volume share"},
+		Says:    []string{"nfs4", "/data", server, "volume share"},
 		Heal:    onNode(cutOff("-D", server)),
 	}
 }
