@@ -77,9 +77,8 @@ func slow(p *evidence.Pod) []firstProcess {
 // A program that takes signals with sigwait or signalfd blocks them.
 func (fp firstProcess) took(sig evidence.Signal) bool {
 	switch fp.receives(sig) {
-	case caught:
-		return true
-	case blocked:
+	case caught, blocked:
+		// A thread that hangs in the kernel leaves it pending.
 		return !fp.leader.SharedPending.Has(sig)
 	}
 	return false
