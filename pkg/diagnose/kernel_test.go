@@ -77,6 +77,10 @@ func TestKernelCauses(t *testing.T) {
 			t.Pending, t.SharedPending = 0, 0
 			hangs(t, "kernel_clone", "kernel_clone", "__do_sys_vfork")
 		}, "", nil},
+		"frozen by its cgroup, version 1": {func(p *evidence.Pod, t *evidence.Task) {
+			p.Cgroups = []evidence.Cgroup{{Path: "/kubepods/podu/c", Version: 1, Container: "c", Frozen: true, FrozenBy: "/kubepods/podu/c"}}
+			hangs(t, "hrtimer_nanosleep", "hrtimer_nanosleep")
+		}, "ContainerFrozen", nil},
 		"NFS server silent": {func(_ *evidence.Pod, t *evidence.Task) {
 			hangs(t, "folio_wait_bit_common", "folio_wait_bit_common", "nfs_wb_all", "nfs4_file_flush")
 			t.Probe.Mount = &nfs
