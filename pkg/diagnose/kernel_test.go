@@ -77,6 +77,15 @@ func TestKernelCauses(t *testing.T) {
 			t.Pending, t.SharedPending = 0, 0
 			hangs(t, "kernel_clone", "kernel_clone", "__do_sys_vfork")
 		}, "", nil},
+		"not killed yet": {func(p *evidence.Pod, t *evidence.Task) {
+			p.Time = p.Deadline.Add(4 * time.Second)
+			t.State, t.Pending, t.SharedPending, t.Caught = evidence.Sleeping, 0, 0, bitTERM
+		}, "", nil},
+		"not killed yet, and not in the kernel's hands": {func(p *evidence.Pod, t *evidence.Task) {
+			p.Time = p.Deadline.Add(4 * time.Second)
+			t.State, t.Pending, t.SharedPending, t.Caught = evidence.Sleeping, 0, 0, bitTERM
+			hangs(t, "ep_poll", "ep_poll", "do_epoll_wait")
+		}, "SlowShutdown", nil},
 		"frozen by its cgroup, version 1": {func(p *evidence.Pod, t *evidence.Task) {
 			p.Cgroups = []evidence.Cgroup{{Path: "/kubepods/podu/c", Version: 1, Container: "c", Frozen: true, FrozenBy: "/kubepods/podu/c"}}
 			hangs(t, "hrtimer_nanosleep", "hrtimer_nanosleep")

@@ -2,6 +2,7 @@ package diagnose
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 
@@ -59,6 +60,7 @@ func slow(p *evidence.Pod) []firstProcess {
 		switch {
 		case !fp.took(fp.container.StopSignal), t.CoreDumping:
 		case t.State == evidence.Stopped, t.State == evidence.Traced, frozenGroup(p, t) != nil:
+		case !p.Gone && fp.hangs(p): // SIGKILL will show whether that can end
 		case p.Gone && (!endedAtDeadline(p, fp.container) || fp.container.Exit.Code != killedExit):
 		default:
 			if c, _ := fp.foreground(p); c != nil {
@@ -82,6 +84,14 @@ func (fp firstProcess) took(sig evidence.Signal) bool {
 		return !fp.leader.SharedPending.Has(sig)
 	}
 	return false
+}
+
+// hangs says that a thread waits for a disk, a server or a FUSE daemon and has
+// not run for a while. It may be the one that has to take the signal.
+func (fp firstProcess) hangs(p *evidence.Pod) bool {
+	return slices.ContainsFunc(fp.threads, func(t *evidence.Task) bool {
+		return (t.State == evidence.Uninterruptible || through(t, "request_wait_answer")) && t.Unchanged(p.Time) >= Stuck
+	})
 }
 
 // killedExit is the exit code of a container that SIGKILL has ended.
