@@ -29,10 +29,11 @@ var StuckInExit = &Rule{
 }
 
 // exitStuck says that a task sleeps inside do_exit, in something that only what
-// it waits for can end.
+// it waits for can end. A core dump of its process is waited for in
+// coredump_task_exit, before Linux 5.16 in exit_mm itself (kernel/exit.c).
 func exitStuck(p *evidence.Pod, t *evidence.Task) bool {
 	return t.Exiting() && (t.State == evidence.Sleeping || t.State == evidence.Uninterruptible) && !t.CoreDumping &&
-		through(t, "do_exit") && !through(t, "zap_pid_ns_processes", "ptrace_stop", "coredump_task_exit") &&
+		through(t, "do_exit") && !through(t, "zap_pid_ns_processes", "ptrace_stop", "coredump_task_exit") && t.Probe.Wchan != "exit_mm" &&
 		t.Unchanged(p.Time) >= motionless(t)
 }
 
