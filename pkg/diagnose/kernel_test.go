@@ -126,7 +126,7 @@ func TestKernelCauses(t *testing.T) {
 			exits(t, "request_wait_answer", "fuse_flush")
 			t.UnchangedSince = p.Time
 		}, "", nil},
-		"exit that waits for a core dump": {func(_ *evidence.Pod, t *evidence.Task) { exits(t, "coredump_task_exit") }, "", nil},
+		"exit that waits for a core dump":                    {func(_ *evidence.Pod, t *evidence.Task) { exits(t, "coredump_task_exit") }, "", nil},
 		"exit that waits for a core dump, before Linux 5.16": {func(_ *evidence.Pod, t *evidence.Task) { exits(t, "exit_mm") }, "", nil},
 		"exit of the leader's last thread": {func(p *evidence.Pod, t *evidence.Task) {
 			last := *t
