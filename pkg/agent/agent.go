@@ -304,15 +304,17 @@ func (m *memory) due(now time.Time) bool {
 }
 
 // remember gives the evidence the first deadline and request that were seen.
-// The deletionTimestamp moves: a later delete may shorten the grace period, and
-// the kubelet's final delete sets it to the present while finalizers are left
-// (k8s.io/apiserver/pkg/registry/rest/delete.go). The condition of an agent
+// The deletionTimestamp moves: the kubelet's final delete, with a grace period of
+// 0, sets it to the present while finalizers are left
+// (k8s.io/apiserver/pkg/registry/rest/delete.go), and a later delete may shorten
+// the grace period, which the kubelet does not heed once it has begun to kill
+// (pkg/kubelet/kubelet.go, syncTerminatingPod). The condition of an agent
 // that ran before tells that the pod was being deleted at that time.
 func (m *memory) remember(p *corev1.Pod, e *evidence.Pod) {
 	if m.requested.IsZero() || e.DeletionRequested.Before(m.requested) {
 		m.requested = e.DeletionRequested
 	}
-	if m.deadline.IsZero() || e.Deadline.Before(m.deadline) {
+	if m.deadline.IsZero() || e.Deadline.Before(m.deadline) && e.GracePeriodSeconds == 0 {
 		m.deadline = e.Deadline
 	}
 	for i := range p.Status.Conditions {

@@ -199,6 +199,28 @@ func TestFirstDeadlineIsKept(t *testing.T) {
 	})
 }
 
+// A second delete with a shorter grace period moves the deletionTimestamp, and
+// the kubelet does not heed it.
+func TestShortenedGraceChangesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench()
+		start := time.Now()
+		b.set(terminating("a", start, 300))
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() { b.Run(ctx); close(done) }()
+		time.Sleep(10 * time.Second)
+		b.set(terminating("a", time.Now(), 1))
+		time.Sleep(10 * time.Second)
+		cancel()
+		<-done
+		r := b.reports["a"]
+		if last := r[len(r)-1]; !last.Deadline.Equal(start.Add(300 * time.Second)) {
+			t.Errorf("deadline %s after start, want the first one", last.Deadline.Sub(start))
+		}
+	})
+}
+
 // The condition that an earlier run of the agent left tells that the pod was
 // being deleted then.
 func TestRequestIsFoundAgainInCondition(t *testing.T) {

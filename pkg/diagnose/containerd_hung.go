@@ -9,7 +9,7 @@ import (
 
 // containerdPatience is how long a containerd that is neither stopped nor
 // blocked must have been silent.
-const containerdPatience = 15 * time.Second
+const containerdPatience = time.Minute
 
 // ContainerdHung is a containerd that accepts questions and does not answer.
 var ContainerdHung = &Rule{
@@ -21,7 +21,7 @@ var ContainerdHung = &Rule{
 		Message: "containerd{process} does not answer: repeated questions have got no answer since {since}. The kubelet cannot stop any container of this node",
 		Meaning: "The kubelet stops containers through containerd. While containerd hangs, no pod of the node can end, and after three minutes the node turns NotReady because its pod lifecycle event generator (PLEG) is blocked.",
 		Evidence: "Questions for its version and for a record that does not exist were not answered within two seconds, though the socket accepts connections: " +
-			"two of them, three seconds or more apart, when its process is stopped or in uninterruptible sleep, else three over a quarter of a minute. " +
+			"two of them, three seconds or more apart, when its process is stopped or in uninterruptible sleep, else three over a minute. " +
 			"A containerd that is not running refuses the connection and is a different cause; a single shim that hangs leaves containerd itself answering (ShimHung).",
 		Remedy: "On the node: save a goroutine dump with kill -USR1 {pid} (it goes to containerd's log), then systemctl restart containerd. Containers keep running through the restart.",
 		Danger: "Do not kill containerd-shim processes and do not reboot before the dump is saved. Check that containerd's unit has KillMode=process: without it a restart kills every container. " +

@@ -117,7 +117,8 @@ const (
 
 // receives says what becomes of the container's stop signal. The kernel drops a
 // signal to the init of a PID namespace that has no handler for it
-// (SIGNAL_UNKILLABLE, kernel/signal.c). A thread in sigwait shows no trace of
+// (SIGNAL_UNKILLABLE, kernel/signal.c), unless the leader, which it is sent to,
+// blocks it (sig_ignored); the masks of other threads do not matter. A thread in sigwait shows no trace of
 // the signals it waits for, neither caught nor blocked, so the system call that
 // the leader sleeps in must be known.
 func (fp firstProcess) receives(sig evidence.Signal) reception {
@@ -125,16 +126,12 @@ func (fp firstProcess) receives(sig evidence.Signal) reception {
 	if sig == evidence.SIGKILL || sig == evidence.SIGSTOP || t.State == evidence.Zombie || dying(t) {
 		return receptionUnknown
 	}
-	anyBlocks, allBlock := false, true
+	allBlock := true
 	for _, th := range fp.threads {
 		if waitsForSignals(th) {
 			return caught
 		}
-		if th.Blocked.Has(sig) {
-			anyBlocks = true
-		} else {
-			allBlock = false
-		}
+		allBlock = allBlock && th.Blocked.Has(sig)
 	}
 	switch {
 	case t.Caught.Has(sig):
@@ -143,8 +140,9 @@ func (fp firstProcess) receives(sig evidence.Signal) reception {
 		return ignored
 	case allBlock:
 		return blocked
-	case anyBlocks:
-		// Some thread may be about to wait for it.
+	case t.Blocked.Has(sig):
+		// It stays pending for the other threads, and one may be about to wait
+		// for it.
 		return receptionUnknown
 	case t.Probe == nil || t.Probe.Syscall == "":
 		return receptionUnknown
@@ -195,14 +193,10 @@ func shell(t *evidence.Task) bool {
 
 // values are those that all findings about a first process share.
 func (fp firstProcess) values(p *evidence.Pod) map[string]string {
-	program := fp.leader.Comm
-	if fp.container.Program != "" {
-		program = fp.container.Program
-	}
 	v := map[string]string{
 		"container": fp.container.Name,
 		"signal":    fp.container.StopSignal.String(),
-		"program":   program,
+		"program":   fp.program(),
 		"pid":       strconv.Itoa(fp.leader.PID),
 		"deadline":  clock(p.Deadline),
 	}
@@ -212,6 +206,18 @@ func (fp firstProcess) values(p *evidence.Pod) map[string]string {
 		v["childpid"] = strconv.Itoa(c.PID)
 	}
 	return v
+}
+
+// program is the name of what the process runs. The container's own name for it
+// says most, unless the process has executed another program since.
+func (fp firstProcess) program() string {
+	name, t := fp.container.Program, fp.leader
+	const maxComm = 15 // TASK_COMM_LEN less the NUL (include/linux/sched.h)
+	if name != "" && (strings.HasPrefix(name, t.Comm) && (len(name) == len(t.Comm) || len(t.Comm) == maxComm) ||
+		t.Probe != nil && t.Probe.Exe == name) {
+		return name
+	}
+	return t.Comm
 }
 
 // clock is how messages tell a moment: it does not grow while a pod is stuck.

@@ -1,8 +1,11 @@
 package diagnose
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
 )
@@ -16,7 +19,7 @@ var HostPIDLeftover = &Rule{
 	Doc: Doc{
 		Layer:   "runtime",
 		Title:   "a process of a container with shared PIDs lives on outside the pod and holds its output",
-		Message: "container {container} has ended, but {leftover} lives on outside the pod's control groups ({cgroup}) and holds its output open{more}, so the shim does not finish",
+		Message: "container {container} has ended, but {leftover} lives on outside the pod, in the control group {cgroup}, and holds its output open{more}, so the shim does not finish",
 		Meaning: "With hostPID or shareProcessNamespace the end of a container's first process does not end the others. The runtime kills what is left in the container's control group; " +
 			"a process that has moved to another group (systemd-run, a container engine inside the container, a session of sudo or ssh) is not among them. " +
 			"As long as it keeps the container's standard output or error open, the shim waits for more output.",
@@ -26,34 +29,41 @@ var HostPIDLeftover = &Rule{
 		Danger: "The process may be at work that outlives the container on purpose. A force delete leaves it running, unseen.",
 	},
 	Check: func(p *evidence.Pod) []Finding {
-		byContainer := make(map[string][]*evidence.Task)
-		var order []string
+		var left []*evidence.Task
 		for i := range p.Leftovers {
-			t := &p.Leftovers[i]
-			if t.State == evidence.Zombie || p.Time.Sub(t.SignalsSince) < Stuck || t.SignalsSince.IsZero() {
-				continue
+			if t := &p.Leftovers[i]; t.State != evidence.Zombie && settled(p, t) {
+				left = append(left, t)
 			}
-			if _, ok := byContainer[t.Container]; !ok {
-				order = append(order, t.Container)
-			}
-			byContainer[t.Container] = append(byContainer[t.Container], t)
 		}
-		var out []Finding
-		for _, id := range order {
-			c, ok := p.Container(id)
-			if !ok || c.State != evidence.StateRunning {
-				continue
-			}
-			tasks := byContainer[id]
-			v := map[string]string{
-				"container": c.Name, "leftover": named(tasks[0]), "pid": strconv.Itoa(tasks[0].PID),
-				"cgroup": bound(tasks[0].Cgroup, 150), "more": "",
-			}
-			if n := len(tasks) - 1; n > 0 {
-				v["more"] = fmt.Sprintf(" (and %d more like it)", n)
-			}
-			out = append(out, Finding{Container: c.Name, Confidence: Proved, Values: v})
+		if len(left) == 0 {
+			return nil
 		}
-		return out
+		name := survived(p)
+		f := Finding{Container: name, Confidence: Proved, Values: map[string]string{
+			"container": cmp.Or(name, "of the pod"), "leftover": named(left[0]), "pid": strconv.Itoa(left[0].PID),
+			// Seen from the agent's cgroup namespace, the path begins with /.. elements.
+			"cgroup": bound(strings.TrimLeft(left[0].Cgroup, "/."), 150), "more": "",
+		}}
+		if n := len(left) - 1; n > 0 {
+			f.Values["more"] = fmt.Sprintf(" (and %d more like it)", n)
+		}
+		return []Finding{f}
 	},
+}
+
+// survived names the container that containerd calls running although no task
+// of it is left, "" when there are several: one shim holds the output of all.
+func survived(p *evidence.Pod) string {
+	name := ""
+	for _, c := range p.Containers {
+		if c.Kind == evidence.Sandbox || c.State != evidence.StateRunning ||
+			slices.ContainsFunc(p.Tasks, func(t evidence.Task) bool { return t.Container == c.ID }) {
+			continue
+		}
+		if name != "" {
+			return ""
+		}
+		name = c.Name
+	}
+	return name
 }

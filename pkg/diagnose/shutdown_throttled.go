@@ -2,6 +2,8 @@ package diagnose
 
 import (
 	"fmt"
+	"slices"
+	"time"
 
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
 )
@@ -29,8 +31,8 @@ var ShutdownThrottled = &Rule{
 			"ended": "SIGKILL ended it at TIME",
 		},
 		Meaning: "The program has taken the stop signal and works on its shutdown, but the control group's limit makes it wait nearly all the time.",
-		Evidence: "As SlowShutdown, and either nine of ten enforcement periods were throttled in all readings since the stop signal (nr_throttled and nr_periods of cpu.stat), " +
-			"or the group was throttled again and again for memory above memory.high while more than half of its time was lost to waiting for memory (memory.events, memory.pressure).",
+		Evidence: "As SlowShutdown, and for half of the grace period or more, in all readings up to the last one, either nine of ten enforcement periods were throttled (nr_throttled and nr_periods of cpu.stat), " +
+			"or the group was throttled again and again for memory above memory.high (memory.events), and more than half of the time was lost to waiting for memory (memory.pressure) or a thread was held up in the kernel for it.",
 		Remedy: "Raise the limit of the container; the pod's resources can be changed while it runs (kubectl patch pod --subresource resize).",
 		Danger: "What the program had not finished is lost. A shorter grace period or a force delete makes that worse.",
 		Families: []Family{
@@ -66,22 +68,29 @@ type squeeze struct{ family, limit string }
 // held down by memory.high loses to waiting for memory.
 const memoryStalled = 50
 
+// squeezed finds the limit that held the program down for half of the grace
+// period or more, up to the last reading; nil when there is none.
 func (fp firstProcess) squeezed(p *evidence.Pod) *squeeze {
+	long := func(since time.Time) bool {
+		return !since.IsZero() && p.Time.Sub(since) >= max(grace(p)/2, Stuck)
+	}
 	for i := range p.Cgroups {
 		g := &p.Cgroups[i]
 		if g.Container != fp.container.ID && g.Container != "" {
 			continue
 		}
-		// From the first reading that could show it to the last one.
-		early := p.DeletionRequested.Add(StopSettles)
-		if c := g.CPU; c != nil && c.Millis > 0 && !c.ThrottledSince.IsZero() &&
-			!c.ThrottledSince.After(early) && p.Time.Sub(c.ThrottledSince) >= Stuck {
+		if c := g.CPU; c != nil && c.Millis > 0 && long(c.ThrottledSince) {
 			return &squeeze{familyCPU, fmt.Sprintf("its limit of %s was used up in nearly every period", processors(c.Millis))}
 		}
-		if m := g.Memory; m != nil && m.High > 0 && m.Current >= m.High-m.High/10 && m.StalledPercent >= memoryStalled &&
-			!m.HighSince.IsZero() && !m.HighSince.After(early) && p.Time.Sub(m.HighSince) >= Stuck {
-			return &squeeze{familyMemory, fmt.Sprintf("it uses %d MiB of memory with memory.high at %d MiB, and waited for memory %d %% of the time", m.Current>>20, m.High>>20, m.StalledPercent)}
+		if m := g.Memory; m != nil && m.High > 0 && long(m.HighSince) && (m.StalledPercent >= memoryStalled || fp.waitsForMemory()) {
+			return &squeeze{familyMemory, fmt.Sprintf("it uses more memory than memory.high, %d MiB, lets it have, and each allocation has to wait", m.High>>20)}
 		}
 	}
 	return nil
+}
+
+// waitsForMemory says that a thread is held up for the memory that the group has
+// above memory.high (mm/memcontrol.c).
+func (fp firstProcess) waitsForMemory() bool {
+	return slices.ContainsFunc(fp.threads, func(t *evidence.Task) bool { return through(t, "mem_cgroup_handle_over_high") })
 }

@@ -50,6 +50,7 @@ func task(pid, parent int, comm string, state evidence.TaskState, syscall string
 // after its deadline.
 func gone(p *evidence.Pod, code int, after time.Duration) {
 	p.Gone = true
+	p.Time = p.Deadline.Add(-time.Second) // the last reading
 	p.Containers[0].Exit = &evidence.Exit{Code: code, At: p.Deadline.Add(after)}
 }
 
@@ -88,6 +89,17 @@ func TestStopSignals(t *testing.T) {
 		"another signal, handler for SIGTERM": {func(p *evidence.Pod, t *evidence.Task) {
 			p.Containers[0].StopSignal, t.Caught = evidence.SIGQUIT, bitTERM
 		}, "StopSignalMismatch", diagnose.Proved},
+		"no handler, another thread blocks it": {func(p *evidence.Pod, t *evidence.Task) {
+			other := *t
+			other.TID, other.Blocked = 102, bitTERM
+			p.Tasks = append(p.Tasks, other)
+		}, "SignalDroppedByPID1", diagnose.Proved},
+		"the leader blocks it, another thread does not": {func(p *evidence.Pod, t *evidence.Task) {
+			other := *t
+			other.TID = 102
+			p.Tasks, t.Blocked = append(p.Tasks, other), bitTERM
+			p.Tasks[0].Blocked = bitTERM
+		}, "", ""},
 		"another signal, no handler": {func(p *evidence.Pod, _ *evidence.Task) {
 			p.Containers[0].StopSignal = evidence.SIGQUIT
 		}, "SignalDroppedByPID1", diagnose.Proved},
@@ -162,6 +174,11 @@ func TestStopSignals(t *testing.T) {
 			t.Blocked = bitTERM
 			gone(p, 137, 0)
 		}, "SlowShutdown", diagnose.Proved},
+		"killed at the deadline, not seen for half a minute": {func(p *evidence.Pod, t *evidence.Task) {
+			t.Caught = bitTERM
+			gone(p, 137, 0)
+			p.Time = p.Deadline.Add(-30 * time.Second)
+		}, "", ""},
 		"ended by itself in the last second": {func(p *evidence.Pod, t *evidence.Task) {
 			t.Caught = bitTERM
 			gone(p, 0, 0)
@@ -178,7 +195,7 @@ func TestStopSignals(t *testing.T) {
 		}, "ShutdownThrottled", diagnose.Inferred},
 		"throttled for a moment": {func(p *evidence.Pod, t *evidence.Task) {
 			t.Caught = bitTERM
-			p.Cgroups[0].CPU = &evidence.CPU{Millis: 10, ThrottledSince: p.Time.Add(-2 * time.Second)}
+			p.Cgroups[0].CPU = &evidence.CPU{Millis: 10, ThrottledSince: p.Deadline.Add(-4 * time.Second)}
 			gone(p, 137, 0)
 		}, "SlowShutdown", diagnose.Proved},
 		"held down by memory.high": {func(p *evidence.Pod, t *evidence.Task) {

@@ -97,10 +97,15 @@ func (fp firstProcess) hangs(p *evidence.Pod) bool {
 // killedExit is the exit code of a container that SIGKILL has ended.
 const killedExit = 128 + int(evidence.SIGKILL)
 
-// endedAtDeadline says that the container has ended, and not before the
-// deadline. Both times are whole seconds.
+// lastSeen is how long before the end of a container the last reading of it may
+// be, to tell what it was at.
+const lastSeen = 20 * time.Second
+
+// endedAtDeadline says that the container has ended, not before the deadline and
+// soon after the last reading. The first two times are whole seconds.
 func endedAtDeadline(p *evidence.Pod, c *evidence.Container) bool {
-	return c.Exit != nil && !c.Exit.At.IsZero() && !c.Exit.At.Before(p.Deadline.Truncate(time.Second))
+	return c.Exit != nil && !c.Exit.At.IsZero() && !c.Exit.At.Before(p.Deadline.Truncate(time.Second)) &&
+		c.Exit.At.Sub(p.Time) <= lastSeen
 }
 
 func (fp firstProcess) slowFinding(p *evidence.Pod, doing string) Finding {
