@@ -95,6 +95,7 @@ func (r *Reporter) tell(ctx context.Context, pod *corev1.Pod, t time.Time, e *to
 	if err != nil {
 		return fmt.Errorf("create Event %s/%s: %w", ev.Namespace, ev.Name, err)
 	}
+	r.metrics.told.WithLabelValues(e.cause).Inc()
 	e.namespace, e.count, e.observed = ev.Namespace, 1, t
 	return nil
 }

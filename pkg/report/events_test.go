@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus/testutil"
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -217,4 +218,7 @@ func TestGonePodIsToldOf(t *testing.T) {
 	g.quiet("told while it was there", gone())
 	g.r.Forget("u1")
 	g.one("forgotten", gone())
+	if n := testutil.ToFloat64(g.metrics.told.WithLabelValues("SlowShutdown")); n != 3 {
+		t.Errorf("%v Events counted, want 3", n)
+	}
 }

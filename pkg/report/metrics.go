@@ -62,6 +62,7 @@ type Metrics struct {
 	missing *prometheus.CounterVec
 	writes  *prometheus.CounterVec
 	dropped prometheus.Counter
+	told    *prometheus.CounterVec
 	gather  prometheus.Histogram
 	build   prometheus.Gauge
 
@@ -89,6 +90,10 @@ func NewMetrics(version string, now func() time.Time, probes func() Probes) *Met
 			Name: "nodeagent_writes_total",
 			Help: "Writes to the API server by kind and result: done, gone (the object is gone), refused, failed.",
 		}, []string{"kind", "result"}),
+		told: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "nodeagent_verdicts_told_total",
+			Help: "New Events about a terminating pod, by cause (reason). Pods that had gone by then are counted too.",
+		}, []string{"reason"}),
 		dropped: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "nodeagent_verdicts_dropped_total",
 			Help: "Looks at a terminating pod that were not reported because too many pods terminate at once.",
@@ -254,5 +259,5 @@ func (m *Metrics) Collect(ch chan<- prometheus.Metric) {
 }
 
 func (m *Metrics) counted() []prometheus.Collector {
-	return []prometheus.Collector{m.missing, m.writes, m.dropped, m.gather, m.build}
+	return []prometheus.Collector{m.missing, m.writes, m.told, m.dropped, m.gather, m.build}
 }
