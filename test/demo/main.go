@@ -43,7 +43,7 @@ func demo(ctx context.Context) error {
 		return err
 	}
 	say("Installing nodeagent: kubectl apply -f deploy/daemonset.yaml")
-	if err := scenario.Images(ctx, c); err != nil {
+	if err := scenario.Images(ctx, c, shown()); err != nil {
 		return err
 	}
 	if err := scenario.Install(ctx, c); err != nil {

@@ -90,24 +90,24 @@ func TestCluster(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := scenario.Images(ctx, c); err != nil {
+	version, err := c.CgroupVersion(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	scenarios := slices.DeleteFunc(scenario.All(), func(s scenario.Scenario) bool {
+		return version == 1 && !s.CgroupV1 || version == 2 && s.OnlyCgroupV1
+	})
+	if err := scenario.Images(ctx, c, scenarios); err != nil {
 		t.Fatal(err)
 	}
 	if err := scenario.Install(ctx, c); err != nil {
-		t.Fatal(err)
-	}
-	version, err := c.CgroupVersion(ctx)
-	if err != nil {
 		t.Fatal(err)
 	}
 	table := &results{cgroup: version}
 	t.Cleanup(table.print)
 
 	t.Run("side by side", func(t *testing.T) {
-		for _, s := range scenario.All() {
-			if version == 1 && !s.CgroupV1 || version == 2 && s.OnlyCgroupV1 {
-				continue
-			}
+		for _, s := range scenarios {
 			t.Run(s.Name, func(t *testing.T) {
 				t.Parallel()
 				incident(t, c, s, table)

@@ -5,9 +5,11 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"time"
 
@@ -62,23 +64,38 @@ const (
 	ProgramsImage = "docker.io/library/programs:test"
 )
 
-// Images makes the images of the scenarios' pods. An emulated node takes a
-// minute and a half for the programs, so what nobody needs is left out of them.
-func Images(ctx context.Context, c *Cluster) error {
+// Images makes those of the images that the scenarios' pods need. An emulated
+// node takes a minute and a half for the programs, so what nobody needs is left
+// out of them.
+func Images(ctx context.Context, c *Cluster, scenarios []Scenario) error {
 	victim := filepath.Join(Root(), "bin", "victim") + ":/victim"
-	if err := c.Image(ctx, VictimImage, victim); err != nil {
-		return err
-	}
-	if err := c.Image(ctx, QuitImage, victim, "--stop-signal", "SIGQUIT"); err != nil {
-		return err
-	}
 	jvm := "/usr/lib/jvm/*/lib/"
-	return c.Image(ctx, ProgramsImage,
-		"--base-packages", "bash,dash,busybox-static,python3-minimal,nodejs,openjdk-17-jre-headless,tini,dumb-init",
-		"--leave-out", strings.Join([]string{
-			"/usr/share/perl", "/usr/lib/*/perl", "/usr/lib/*/gconv", "/var/lib/dpkg/info", "/var/cache/debconf",
-			jvm + "ct.sym", jvm + "server/classes_nocoops.jsa",
-		}, ","))
+	args := map[string][]string{
+		VictimImage: {victim},
+		QuitImage:   {victim, "--stop-signal", "SIGQUIT"},
+		ProgramsImage: {
+			"--base-packages", "bash,dash,busybox-static,python3-minimal,nodejs,openjdk-17-jre-headless,tini,dumb-init",
+			"--leave-out", strings.Join([]string{
+				"/usr/share/perl", "/usr/lib/*/perl", "/usr/lib/*/gconv", "/var/lib/dpkg/info", "/var/cache/debconf",
+				jvm + "ct.sym", jvm + "server/classes_nocoops.jsa",
+			}, ","),
+		},
+	}
+	needed := map[string]bool{VictimImage: true} // tracers run it, too
+	for _, s := range scenarios {
+		for _, container := range s.Pod.Containers {
+			needed[container.Image] = true
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(args)) {
+		if !needed[name] {
+			continue
+		}
+		if err := c.Image(ctx, name, args[name]...); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // AgentPod is the ready agent on the cluster's node.
