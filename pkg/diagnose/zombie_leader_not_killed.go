@@ -11,7 +11,7 @@ import (
 var ZombieLeaderNotKilled = &Rule{
 	Cause:  "ZombieLeaderNotKilled",
 	Phases: []Phase{StopSignal, Kill, Runtime, Sandbox},
-	Needs:  []evidence.Source{evidence.Processes, evidence.Containers, evidence.Shims, evidence.Kubelet},
+	Needs:  []evidence.Source{evidence.Processes, evidence.Suspects, evidence.Containers, evidence.Shims, evidence.Kubelet},
 	Doc: Doc{
 		Layer: "runtime",
 		Title: "runc never kills a container of which the first thread has ended by itself",
