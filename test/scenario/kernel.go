@@ -19,7 +19,7 @@ func kernel() []Scenario {
 		zombieLeader(), fuseZombieLeader(),
 		fuseRead(), fuseWrite(), fuseGetattr(), fuseFsync(), fuseClose(), fuseStopped(),
 		blockDevice(), blockOverlay(),
-		nfsServerGone(), nfsWrite(), nfsLock(),
+		nfsServerGone(), nfsWrite(), nfsZombieLeader(), nfsLock(),
 		exitFlush(), execStuck(),
 		pidnsExec(), pidnsParent(), zombieTracer(),
 		vforkParent(), slowIO(),
@@ -408,11 +408,10 @@ iptables ` + what + ` OUTPUT -s ` + server + ` -p tcp --sport 2049 -j DROP`
 }
 
 // serveNFS starts the server under an address of its own. With version 4.0 the
-// client keeps a connection for each address, with later ones it would find that
-// all are one server.
+// client keeps a connection for each address; with later ones it finds that all
+// are one server and uses one connection for all.
 func serveNFS(server string) step {
-	return onNode(`mkdir -p /etc/nfsmount.conf.d
-printf '[ Server "` + server + `" ]\nnfsvers=4.0\n' >/etc/nfsmount.conf.d/` + server + `.conf
+	return onNode(`printf '[ NFSMount_Global_Options ]\nDefaultvers=4.0\n' >/etc/nfsmount.conf
 ip address add ` + server + `/32 dev lo 2>/dev/null || true
 while iptables -D INPUT -d ` + server + ` -p tcp --dport 2049 -j DROP 2>/dev/null; do :; done
 while iptables -D OUTPUT -s ` + server + ` -p tcp --sport 2049 -j DROP 2>/dev/null; do :; done
@@ -450,6 +449,19 @@ func nfsWrite() Scenario {
 		Says:    []string{"nfs4", "/data", server, "volume share"},
 		Heal:    onNode(cutOff("-D", server)),
 	}
+}
+
+func nfsZombieLeader() Scenario {
+	const server = "192.0.2.3"
+	s := nfsWrite()
+	s.Name = "nfs-zombie-leader"
+	s.Story = "the first thread has died, another one waits for an NFS server that is gone"
+	s.Pod = withVolume(pod(5, VictimImage, "/victim", "write-in-thread", "/data/threaded"), "share", nfsVolume(server))
+	s.Prepare, s.Break, s.Heal = serveNFS(server), onNode(cutOff("-I", server)+"\nsleep 5"), onNode(cutOff("-D", server))
+	s.Proof = behindZombie + s.Proof + " && behind_zombie D"
+	s.Cause = "ThreadStuckBehindZombieLeader"
+	s.Says = []string{"looks like a zombie", "nfs4", "/data", server, "volume share"}
+	return s
 }
 
 func nfsLock() Scenario {
