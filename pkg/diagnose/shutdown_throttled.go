@@ -2,7 +2,6 @@ package diagnose
 
 import (
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
@@ -32,7 +31,7 @@ var ShutdownThrottled = &Rule{
 		},
 		Meaning: "The program has taken the stop signal and works on its shutdown, but the control group's limit makes it wait nearly all the time.",
 		Evidence: "As SlowShutdown, and for half of the grace period or more, in all readings up to the last one, either nine of ten enforcement periods were throttled (nr_throttled and nr_periods of cpu.stat), " +
-			"or the group was throttled again and again for memory above memory.high (memory.events), and more than half of the time was lost to waiting for memory (memory.pressure) or a thread was held up in the kernel for it.",
+			"or the group uses more memory than memory.high and lost more than half of the time to waiting for memory (memory.pressure).",
 		Remedy: "Raise the limit of the container; the pod's resources can be changed while it runs (kubectl patch pod --subresource resize).",
 		Danger: "What the program had not finished is lost. A shorter grace period or a force delete makes that worse.",
 		Families: []Family{
@@ -64,10 +63,6 @@ var ShutdownThrottled = &Rule{
 // to stop.
 type squeeze struct{ family, limit string }
 
-// memoryStalled is the least share of time, in percent, that a group that is
-// held down by memory.high loses to waiting for memory.
-const memoryStalled = 50
-
 // squeezed finds the limit that held the program down for half of the grace
 // period or more, up to the last reading; nil when there is none.
 func (fp firstProcess) squeezed(p *evidence.Pod) *squeeze {
@@ -82,15 +77,9 @@ func (fp firstProcess) squeezed(p *evidence.Pod) *squeeze {
 		if c := g.CPU; c != nil && c.Millis > 0 && long(c.ThrottledSince) {
 			return &squeeze{familyCPU, fmt.Sprintf("its limit of %s was used up in nearly every period", processors(c.Millis))}
 		}
-		if m := g.Memory; m != nil && m.High > 0 && long(m.HighSince) && (m.StalledPercent >= memoryStalled || fp.waitsForMemory()) {
+		if m := g.Memory; m != nil && m.High > 0 && m.Current > m.High && long(m.StalledSince) {
 			return &squeeze{familyMemory, fmt.Sprintf("it uses more memory than memory.high, %d MiB, lets it have, and each allocation has to wait", m.High>>20)}
 		}
 	}
 	return nil
-}
-
-// waitsForMemory says that a thread is held up for the memory that the group has
-// above memory.high (mm/memcontrol.c).
-func (fp firstProcess) waitsForMemory() bool {
-	return slices.ContainsFunc(fp.threads, func(t *evidence.Task) bool { return through(t, "mem_cgroup_handle_over_high") })
 }

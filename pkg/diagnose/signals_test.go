@@ -200,7 +200,7 @@ func TestStopSignals(t *testing.T) {
 		}, "SlowShutdown", diagnose.Proved},
 		"held down by memory.high": {func(p *evidence.Pod, t *evidence.Task) {
 			t.Caught = bitTERM
-			p.Cgroups[0].Memory = &evidence.Memory{Current: 64 << 20, High: 60 << 20, HighSince: requested, StalledPercent: 80}
+			p.Cgroups[0].Memory = &evidence.Memory{Current: 64 << 20, High: 60 << 20, StalledSince: requested}
 			gone(p, 137, 0)
 		}, "ShutdownThrottled", diagnose.Inferred},
 		"dumps core until the deadline": {func(p *evidence.Pod, t *evidence.Task) {

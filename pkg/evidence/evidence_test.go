@@ -161,3 +161,41 @@ func TestLackKeepsTheFirstReason(t *testing.T) {
 		t.Error(diff)
 	}
 }
+
+func TestLimitsSince(t *testing.T) {
+	start := time.Date(2026, 3, 1, 3, 0, 0, 0, time.UTC)
+	reading := func(seconds int, cpu CPU, memory Memory) *Pod {
+		return &Pod{UID: "u", Time: start.Add(time.Duration(seconds) * time.Second), Cgroups: []Cgroup{{Path: "/c", CPU: &cpu, Memory: &memory}}}
+	}
+	var last *Pod
+	for _, tc := range []struct {
+		seconds          int
+		cpu              CPU
+		memory           Memory
+		throttled, stall int // seconds after start, -1 for not
+	}{
+		{0, CPU{UsedMicros: 100, Periods: 10, Throttled: 10}, Memory{StalledMicros: 0}, -1, -1},
+		{2, CPU{UsedMicros: 20_100, Periods: 30, Throttled: 28}, Memory{StalledMicros: 1_000_000}, 0, 0},
+		{4, CPU{UsedMicros: 40_100, Periods: 50, Throttled: 48}, Memory{StalledMicros: 2_500_000}, 0, 0},
+		{6, CPU{UsedMicros: 60_100, Periods: 70, Throttled: 65}, Memory{StalledMicros: 2_600_000}, -1, -1},
+		{8, CPU{UsedMicros: 80_100, Periods: 90, Throttled: 85}, Memory{StalledMicros: 4_600_000}, 6, 6},
+		{10, CPU{UsedMicros: 0, Periods: 1, Throttled: 1}, Memory{StalledMicros: 0}, -1, -1}, // another group of the name
+	} {
+		p := reading(tc.seconds, tc.cpu, tc.memory)
+		p.Since(last)
+		last = p
+		at := func(s int) time.Time {
+			if s < 0 {
+				return time.Time{}
+			}
+			return start.Add(time.Duration(s) * time.Second)
+		}
+		g := p.Cgroups[0]
+		if !g.CPU.ThrottledSince.Equal(at(tc.throttled)) || !g.Memory.StalledSince.Equal(at(tc.stall)) {
+			t.Errorf("after %d s: throttled since %v, stalled since %v, want %v and %v", tc.seconds, g.CPU.ThrottledSince, g.Memory.StalledSince, at(tc.throttled), at(tc.stall))
+		}
+		if tc.seconds == 4 && g.CPU.RecentMillis != 10 {
+			t.Errorf("used %d thousandths of a processor, want 10", g.CPU.RecentMillis)
+		}
+	}
+}

@@ -25,7 +25,7 @@ func (p *Pod) Since(earlier *Pod) {
 		for j := range e.Cgroups {
 			if p.Cgroups[i].Path == e.Cgroups[j].Path {
 				p.Cgroups[i].CPU.since(e.Cgroups[j].CPU, p.Time, e.Time)
-				p.Cgroups[i].Memory.since(e.Cgroups[j].Memory, e.Time)
+				p.Cgroups[i].Memory.since(e.Cgroups[j].Memory, p.Time, e.Time)
 			}
 		}
 	}
@@ -43,15 +43,12 @@ func (c *CPU) since(e *CPU, now, before time.Time) {
 	c.ThrottledSince = firstOf(e.ThrottledSince, before)
 }
 
-func (m *Memory) since(e *Memory, before time.Time) {
-	if m == nil || e == nil {
+func (m *Memory) since(e *Memory, now, before time.Time) {
+	if m == nil || e == nil || m.StalledMicros < e.StalledMicros {
 		return
 	}
-	if m.HighEvents > e.HighEvents {
-		m.HighSince = firstOf(e.HighSince, before)
-	}
-	if m.MaxEvents > e.MaxEvents {
-		m.MaxSince = firstOf(e.MaxSince, before)
+	if lost := time.Duration(m.StalledMicros-e.StalledMicros) * time.Microsecond; lost > 0 && lost >= now.Sub(before)/2 {
+		m.StalledSince = firstOf(e.StalledSince, before)
 	}
 }
 

@@ -237,11 +237,10 @@ type Memory struct {
 	// and had to reclaim at Max.
 	HighEvents uint64 `json:"highEvents,omitempty"`
 	MaxEvents  uint64 `json:"maxEvents,omitempty"`
-	// StalledPercent is the share of the last ten seconds in which all tasks of
-	// the group waited for memory (memory.pressure, full avg10).
-	StalledPercent int `json:"stalledPercent,omitempty"`
-	// HighSince and MaxSince are the times of the first of the readings in a
-	// row between which the counts grew.
-	HighSince time.Time `json:"highSince,omitzero"`
-	MaxSince  time.Time `json:"maxSince,omitzero"`
+	// StalledMicros is the time in which all tasks of the group that had work
+	// waited for memory (memory.pressure, full total), read where High is set.
+	// StalledSince is the time of the first of the readings in a row between
+	// which at least half of the time was lost so.
+	StalledMicros uint64    `json:"stalledMicros,omitempty"`
+	StalledSince  time.Time `json:"stalledSince,omitzero"`
 }

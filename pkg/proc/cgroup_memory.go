@@ -54,20 +54,22 @@ func (w *walk) readMemory(dir string) *evidence.Memory {
 	if high > 0 {
 		// Kernels without pressure stall information have no such file.
 		if b, err := w.r.single(filepath.Join(base, "memory.pressure")); err == nil {
-			m.StalledPercent = parseFullPressure(b)
+			m.StalledMicros = parseFullPressure(b)
 		}
 	}
 	return m
 }
 
-// parseFullPressure gives the share of the last ten seconds, in whole percent,
-// in which all tasks were stalled (Documentation/accounting/psi.rst).
-func parseFullPressure(b []byte) int {
-	_, line, ok := bytes.Cut(b, []byte("full avg10="))
-	if !ok {
+// parseFullPressure gives the time, in microseconds, in which all tasks were
+// stalled (Documentation/accounting/psi.rst).
+func parseFullPressure(b []byte) uint64 {
+	_, line, _ := bytes.Cut(b, []byte("\nfull "))
+	_, total, _ := bytes.Cut(line, []byte("total="))
+	n, err := strconv.ParseUint(string(bytes.TrimSpace(total)), 10, 64)
+	if err != nil {
 		return 0
 	}
-	return min(decimal(line), 100)
+	return n
 }
 
 // readNumber reads a file that holds one number; the word for no limit gives 0.

@@ -280,7 +280,7 @@ func TestReadLimits(t *testing.T) {
 	free := evidence.Cgroup{CPU: &evidence.CPU{UsedMicros: 7}, Memory: &evidence.Memory{Current: 4096}}
 	full := evidence.Cgroup{
 		CPU:    &evidence.CPU{UsedMicros: 123456, Periods: 40, Throttled: 39, Millis: 50},
-		Memory: &evidence.Memory{Current: 104857600, High: 104857600, Max: 209715200, HighEvents: 31, MaxEvents: 2, StalledPercent: 72},
+		Memory: &evidence.Memory{Current: 104857600, High: 104857600, Max: 209715200, HighEvents: 31, MaxEvents: 2, StalledMicros: 8},
 	}
 	full1 := evidence.Cgroup{CPU: full.CPU, Memory: &evidence.Memory{Current: 104857600, Max: 209715200, MaxEvents: 2}}
 	for _, tt := range []struct {

@@ -645,11 +645,11 @@ echo $c >/run/scenario-$NAME.pid`),
 [ "$(cat /proc/$c/comm)" = sleep ] && readlink /proc/$c/fd/1 | grep -q pipe
 for t in $(tasks); do [ "$(cat /proc/$t/comm)" != sh ]; done`,
 		Cause: cause,
-		Says:  []string{"container main", "sleep", "/" + name},
+		Says:  []string{"container main", "sleep", "control group " + name},
 		Heal: onNode(`c=$(cat /run/scenario-$NAME.pid)
 [ ! -e /proc/$c ] || kill $c
 while [ -s ` + group + `/cgroup.procs ]; do sleep 1; done
-rmdir ` + group),
+[ ! -e ` + group + ` ] || rmdir ` + group),
 	}
 	if cause == "" {
 		s.Story = "innocent: the process that outlives the container does not hold its output"
