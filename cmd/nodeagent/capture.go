@@ -19,13 +19,14 @@ import (
 	"github.com/nodeagent-io/nodeagent/pkg/kube"
 )
 
-// between is the time between the two readings of a capture: long enough for
-// rules that ask what has not moved.
-const between = diagnose.Stuck + 500*time.Millisecond
+// defaultWait is the time between the two readings of a capture: long enough for
+// all rules that ask what has not moved.
+const defaultWait = diagnose.SlowDevice + 500*time.Millisecond
 
 func captureCommand() *cobra.Command {
 	var o hostOptions
 	var kubeconfig string
+	var wait time.Duration
 	cmd := &cobra.Command{
 		Use:   "capture NAMESPACE/POD",
 		Short: "Print the evidence about a terminating pod of this node as JSON",
@@ -45,7 +46,7 @@ no file names, so it can be attached to an issue. In a cluster:
 			}
 			ctx, cancel := context.WithTimeout(cmd.Context(), time.Minute)
 			defer cancel()
-			p, err := capture(ctx, &o, kubeconfig, namespace, name)
+			p, err := capture(ctx, &o, kubeconfig, namespace, name, wait)
 			if err != nil {
 				return err
 			}
@@ -55,11 +56,12 @@ no file names, so it can be attached to an issue. In a cluster:
 		},
 	}
 	o.addFlags(cmd.Flags())
+	cmd.Flags().DurationVar(&wait, "wait", defaultWait, "time between the two readings; what is called stuck after some seconds does not show in less")
 	cmd.Flags().StringVar(&kubeconfig, "kubeconfig", os.Getenv("KUBECONFIG"), "kubeconfig file; without one the pod's service account is used (environment: KUBECONFIG)")
 	return cmd
 }
 
-func capture(ctx context.Context, o *hostOptions, kubeconfig, namespace, name string) (*evidence.Pod, error) {
+func capture(ctx context.Context, o *hostOptions, kubeconfig, namespace, name string, wait time.Duration) (*evidence.Pod, error) {
 	client, err := newClient(kubeconfig)
 	if err != nil {
 		return nil, err
@@ -95,7 +97,7 @@ func capture(ctx context.Context, o *hostOptions, kubeconfig, namespace, name st
 		select {
 		case <-ctx.Done():
 			return nil, ctx.Err()
-		case <-time.After(between):
+		case <-time.After(wait):
 		}
 	}
 }

@@ -109,6 +109,9 @@ const (
 	// Stuck is the least time between two equal readings of something that is
 	// called stuck.
 	Stuck = 3 * time.Second
+	// SlowDevice is the same where a device or a daemon is waited for: one that
+	// works may take seconds for a request.
+	SlowDevice = 10 * time.Second
 	// KillLatency is how long after the deadline SIGKILL may come: the kubelet
 	// counts the grace period from when it was told of the deletion.
 	KillLatency = 10 * time.Second

@@ -51,7 +51,7 @@ var PIDNamespaceReapWait = &Rule{
 		var out []Finding
 		for i := range p.Tasks {
 			init := &p.Tasks[i]
-			if !through(init, zapPIDNS) || init.Unchanged(p.Time) < slowDevice {
+			if !through(init, zapPIDNS) || init.Unchanged(p.Time) < SlowDevice {
 				continue
 			}
 			if f, ok := heldNamespace(p, init); ok {
@@ -71,7 +71,7 @@ func heldNamespace(p *evidence.Pod, init *evidence.Task) (Finding, bool) {
 	}}
 	for i := range p.Tasks {
 		t := &p.Tasks[i]
-		if t.PID == init.PID || !t.Leader() || t.Container != init.Container || t.Unchanged(p.Time) < slowDevice {
+		if t.PID == init.PID || !t.Leader() || t.Container != init.Container || t.Unchanged(p.Time) < SlowDevice {
 			continue
 		}
 		f.Values["member"] = strconv.Itoa(t.PID)

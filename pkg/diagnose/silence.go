@@ -56,7 +56,7 @@ func onlyDevice(p *evidence.Pod) string {
 // kworker that writes back shows what it does behind its name, as in
 // kworker/u8:2+flush-8:0 (kernel/workqueue.c, wq_worker_comm).
 func deviceOf(p *evidence.Pod, t *evidence.Task) string {
-	if !t.Kernel || t.State != evidence.Uninterruptible || t.Unchanged(p.Time) < slowDevice {
+	if !t.Kernel || t.State != evidence.Uninterruptible || t.Unchanged(p.Time) < SlowDevice {
 		return ""
 	}
 	if d, ok := strings.CutPrefix(t.Comm, "jbd2/"); ok {

@@ -11,10 +11,6 @@ import (
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
 )
 
-// slowDevice is how long one operation of a device, or of a FUSE daemon, that
-// works may take.
-const slowDevice = 10 * time.Second
-
 // unkillableFamilies are the words about what holds an unkillable task.
 var unkillableFamilies = []Family{
 	{
@@ -142,7 +138,7 @@ func telling(t *evidence.Task) int {
 func motionless(t *evidence.Task) time.Duration {
 	switch familyOf(t) {
 	case familyBlock, familyFUSE, familyOther:
-		return slowDevice
+		return SlowDevice
 	}
 	return Stuck
 }

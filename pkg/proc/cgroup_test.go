@@ -186,6 +186,56 @@ func TestSuspects(t *testing.T) {
 	if chosen, _ := suspects(&evidence.Pod{}, tasks); len(chosen) != 1 {
 		t.Errorf("%d chosen of an init with a handler", len(chosen))
 	}
+	// Behind a leader that is a zombie, a thread may be inside exit.
+	tasks[0].State = evidence.Zombie
+	if chosen, _ := suspects(&evidence.Pod{}, tasks); len(chosen) != 2 {
+		t.Errorf("%d chosen of a zombie with a thread", len(chosen))
+	}
+}
+
+// Of several FUSE connections with requests waiting, a task waits for one that
+// is mounted where it is.
+func TestOnlyWaitingFUSE(t *testing.T) {
+	dir := t.TempDir()
+	for minor, waiting := range map[string]string{"41": "1\n", "42": "3\n", "43": "0\n"} {
+		if err := os.MkdirAll(filepath.Join(dir, minor), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, minor, "waiting"), []byte(waiting), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	h := &Host{FUSE: dir}
+	table := func(devices ...string) *mountTable {
+		out := new(mountTable)
+		for _, d := range devices {
+			out.lines = append(out.lines, mountLine{device: d, fstype: "fuse.x", point: "/" + d})
+		}
+		return out
+	}
+	saw := &seen{Wchan: "request_wait_answer"}
+	for _, tt := range []struct {
+		name      string
+		own, host *mountTable
+		want      string
+	}{
+		{"one of them is mounted here", table("0:42", "0:43"), table("0:41", "0:42", "0:43"), "0:42"},
+		{"one of them is mounted here, twice", table("0:42", "0:42"), nil, "0:42"},
+		{"both are mounted here", table("0:41", "0:42"), nil, ""},
+		{"none is mounted here", table("0:43"), table("0:41"), ""},
+		{"the task has no mounts any more, both are on the node", table(), table("0:41", "0:42"), ""},
+	} {
+		got := ""
+		if m := h.onlyWaitingFUSE(tt.own, tt.host, saw); m != nil {
+			got = m.device
+		}
+		if got != tt.want {
+			t.Errorf("%s: %q, want %q", tt.name, got, tt.want)
+		}
+	}
+	if m := h.onlyWaitingFUSE(table("0:42"), nil, &seen{Wchan: "do_wait"}); m != nil {
+		t.Errorf("a task that does not wait for FUSE waits for %s", m.device)
+	}
 }
 
 // A shell waits for its child: that is probed too, and its children, but of

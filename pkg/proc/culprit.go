@@ -21,7 +21,7 @@ import (
 //     and a path with .. in it is not used at all;
 //   - a page fault: the device of the mapped files, when only one fits;
 //   - else, close and exit among them, for a task that waits for a FUSE daemon:
-//     the only connection on the node that has requests waiting.
+//     the only connection mounted where the task is that has requests waiting.
 func (h *Host) culprit(s *status, saw *seen, t *tables, uid string) error {
 	e := s.Probe
 	for _, p := range saw.Paths {
@@ -65,7 +65,7 @@ func (h *Host) culprit(s *status, saw *seen, t *tables, uid string) error {
 		}
 	}
 	if m := h.onlyWaitingFUSE(own, host, saw); m != nil {
-		e.Mount, e.Via = h.mountOfTask(m, host, uid), "only FUSE connection with requests waiting"
+		e.Mount, e.Via = h.mountOfTask(m, host, uid), "only FUSE connection here with requests waiting"
 	}
 	return err
 }
@@ -203,28 +203,44 @@ func mapped(own *mountTable, saw *seen) *mountLine {
 }
 
 // onlyWaitingFUSE is for a task that waits for a FUSE daemon and whose call
-// does not name a file any more.
+// does not name a file any more: of the connections that have requests waiting,
+// the only one that is mounted where the task is. Of a task that has left its
+// mount namespace it must be the only one on the node.
 func (h *Host) onlyWaitingFUSE(own, host *mountTable, saw *seen) *mountLine {
 	if h.FUSE == "" || !stackTypes(saw)["fuse"] && saw.Wchan != "request_wait_answer" {
 		return nil
 	}
 	minors, err := waitingConnections(h.FUSE)
-	if err != nil || len(minors) != 1 {
+	if err != nil {
 		return nil
 	}
-	for _, table := range []*mountTable{own, host} {
-		if table == nil {
+	if own != nil && len(own.lines) > 0 {
+		return own.onlyFUSE(minors)
+	}
+	if host == nil || len(minors) != 1 {
+		return nil
+	}
+	return host.onlyFUSE(minors)
+}
+
+// onlyFUSE gives the mount of one of the connections, nil when none or several
+// of them are mounted.
+func (t *mountTable) onlyFUSE(minors []string) *mountLine {
+	var found *mountLine
+	for i := range t.lines {
+		m := &t.lines[i]
+		major, minor, _ := strings.Cut(m.device, ":")
+		if major != "0" || !strings.HasPrefix(m.fstype, "fuse") || !slices.Contains(minors, minor) {
 			continue
 		}
-		for i := range table.lines {
-			m := &table.lines[i]
-			major, minor, _ := strings.Cut(m.device, ":")
-			if major == "0" && minor == minors[0] && strings.HasPrefix(m.fstype, "fuse") {
-				return m
-			}
+		if found != nil && found.device != m.device {
+			return nil
+		}
+		if found == nil {
+			found = m
 		}
 	}
-	return nil
+	return found
 }
 
 // stackTypes are the types of the file systems whose functions a task's stack

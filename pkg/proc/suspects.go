@@ -25,7 +25,7 @@ const (
 	rankInit    = iota // a first process: whether a signal gets through to it
 	rankDying          // killed, exiting, blocked in the kernel, or a leader that has gone before its threads
 	rankStopped        // stopped, traced, dumping core
-	rankThread         // a thread of an init that may wait for signals in its stead
+	rankThread         // a thread of an init that may wait for signals in its stead, or one behind a zombie leader
 	rankChild          // a child or grandchild of a first process, which may wait for it
 	rankNone
 )
@@ -71,12 +71,13 @@ func suspects(p *evidence.Pod, tasks []status) (chosen []*status, left int) {
 		}
 	}
 	// Threads of a first process whose stop signal has no handler may wait for
-	// it in sigwait, which leaves no trace in their masks.
+	// it in sigwait, which leaves no trace in their masks. Those behind a leader
+	// that is a zombie may be inside exit, which shows nowhere else.
 	waiters := make(map[int]int)
 	for i := range tasks {
 		t := &tasks[i].Task
-		if t.Leader() && t.Threads > 1 && (first[t.PID] || t.NamespaceInit()) &&
-			!t.Caught.Has(cmp.Or(stop[t.Container], evidence.SIGTERM)) {
+		if t.Leader() && t.Threads > 1 && (t.State == evidence.Zombie ||
+			(first[t.PID] || t.NamespaceInit()) && !t.Caught.Has(cmp.Or(stop[t.Container], evidence.SIGTERM))) {
 			waiters[t.PID] = maxInitThreads
 		}
 	}

@@ -138,6 +138,9 @@ func Series(metrics, name, uid string) []string {
 	return out
 }
 
+// captureWait keeps captures short: they are made one after the other.
+const captureWait = "--wait=3.5s"
+
 // Capture is the evidence about a pod as `nodeagent capture` prints it.
 func Capture(ctx context.Context, c *Cluster, pod string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
@@ -146,14 +149,14 @@ func Capture(ctx context.Context, c *Cluster, pod string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return c.Kubectl(ctx, "-n", AgentNamespace, "exec", a.Name, "--", "/nodeagent", "capture", Namespace+"/"+pod)
+	return c.Kubectl(ctx, "-n", AgentNamespace, "exec", a.Name, "--", "/nodeagent", "capture", captureWait, Namespace+"/"+pod)
 }
 
 // CaptureOnNode does the same from a shell on the node, for when containerd
 // cannot execute anything in a container.
 func CaptureOnNode(ctx context.Context, c *Cluster, pod string) (string, error) {
 	return c.Exec(ctx, `agent=$(pgrep -o -x nodeagent)
-env -i $(tr '\0' ' ' </proc/$agent/environ) nsenter -t $agent -m -n /nodeagent capture `+Namespace+"/"+pod)
+env -i $(tr '\0' ' ' </proc/$agent/environ) nsenter -t $agent -m -n /nodeagent capture `+captureWait+` `+Namespace+"/"+pod)
 }
 
 // A Write is one request of the agent that changes something, as the API
