@@ -266,6 +266,9 @@ func measured(t *testing.T, r *scenario.Run) {
 		!strings.Contains(series[0], fmt.Sprintf("pod=%q", r.Name)) || !strings.Contains(series[0], `phase="`) {
 		t.Errorf("series of the pod: %q", series)
 	}
+	if r.Cause == "UninterruptibleSleep" && !strings.Contains(m, fmt.Sprintf("nodeagent_blocked_tasks{family=%q,owner=\"pod\"}", r.Family)) {
+		t.Errorf("no tasks of pods are counted as blocked by %s", r.Family)
+	}
 }
 
 // oneCapture holds captures to one at a time, as one person makes them: each is
