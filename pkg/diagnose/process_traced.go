@@ -18,6 +18,7 @@ var ProcessTraced = &Rule{
 	Early:    true,
 	Outlasts: true,
 	Phases:   whileProcessesLive,
+	Explains: []*Rule{PIDNamespaceReapWait},
 	Needs:    []evidence.Source{evidence.Processes, evidence.Containers, evidence.Suspects},
 	Doc: Doc{
 		Layer:   "signal",
