@@ -69,6 +69,10 @@ type Agent struct {
 // maxEnded is how many pods that are gone are kept until the next round.
 const maxEnded = 512
 
+// whole is for how long a reading in full is kept rather than a later one of
+// which sources are missing.
+const whole = 10 * time.Second
+
 // slow is how often a pod is looked at whose verdict has stood for settled.
 const (
 	slow    = 10 * time.Second
@@ -256,7 +260,7 @@ func (a *Agent) recovered(p *corev1.Pod) {
 // look gathers, diagnoses and reports one pod.
 func (a *Agent) look(ctx context.Context, p *corev1.Pod, m *memory, node evidence.Node) {
 	defer a.recovered(p)
-	whole := ctx
+	agent := ctx
 	ctx, cancel := context.WithTimeout(ctx, a.Timeout)
 	defer cancel()
 
@@ -266,10 +270,10 @@ func (a *Agent) look(ctx context.Context, p *corev1.Pod, m *memory, node evidenc
 	a.Gather(ctx, e)
 	e.Since(m.last)
 	m.last = e
-	if lives(e) {
+	if lives(e) && (len(e.Missing) == 0 || m.alive == nil || e.Time.Sub(m.alive.Time) >= whole) {
 		m.alive = e
 	}
-	if whole.Err() != nil {
+	if agent.Err() != nil {
 		return // the agent ends
 	}
 	d := a.Diagnose(e)

@@ -179,6 +179,18 @@ func TestStopSignals(t *testing.T) {
 			gone(p, 137, 0)
 			p.Time = p.Deadline.Add(-30 * time.Second)
 		}, "", ""},
+		"killed at the deadline, its end takes half a minute": {func(p *evidence.Pod, t *evidence.Task) {
+			t.Caught = bitTERM
+			gone(p, 137, 30*time.Second)
+		}, "SlowShutdown", diagnose.Proved},
+		"gone long after the deadline": {func(p *evidence.Pod, t *evidence.Task) {
+			t.Caught = bitTERM
+			gone(p, 137, 5*time.Minute)
+		}, "", ""},
+		"hung in the kernel when last seen": {func(p *evidence.Pod, t *evidence.Task) {
+			t.Caught, t.State = bitTERM, evidence.Uninterruptible
+			gone(p, 137, 0)
+		}, "", ""},
 		"ended by itself in the last second": {func(p *evidence.Pod, t *evidence.Task) {
 			t.Caught = bitTERM
 			gone(p, 0, 0)

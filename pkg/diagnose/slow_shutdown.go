@@ -60,7 +60,7 @@ func slow(p *evidence.Pod) []firstProcess {
 		switch {
 		case !fp.took(fp.container.StopSignal), t.CoreDumping:
 		case t.State == evidence.Stopped, t.State == evidence.Traced, frozenGroup(p, t) != nil:
-		case !p.Gone && fp.hangs(p): // SIGKILL will show whether that can end
+		case fp.hangs(p): // SIGKILL shows whether that can end
 		case p.Gone && (!endedAtDeadline(p, fp.container) || fp.container.Exit.Code != killedExit):
 		default:
 			if c, _ := fp.foreground(p); c != nil {
@@ -97,15 +97,17 @@ func (fp firstProcess) hangs(p *evidence.Pod) bool {
 // killedExit is the exit code of a container that SIGKILL has ended.
 const killedExit = 128 + int(evidence.SIGKILL)
 
-// lastSeen is how long before the end of a container the last reading of it may
+// lastSeen is how long before the deadline the last reading of a container may
 // be, to tell what it was at.
 const lastSeen = 20 * time.Second
 
-// endedAtDeadline says that the container has ended, not before the deadline and
-// soon after the last reading. The first two times are whole seconds.
+// endedAtDeadline says that the container was seen shortly before the deadline
+// and has ended after it, soon enough for SIGKILL to be the reason: the end of a
+// large or throttled process takes a while. Exit.At and the deadline are whole
+// seconds.
 func endedAtDeadline(p *evidence.Pod, c *evidence.Container) bool {
-	return c.Exit != nil && !c.Exit.At.IsZero() && !c.Exit.At.Before(p.Deadline.Truncate(time.Second)) &&
-		c.Exit.At.Sub(p.Time) <= lastSeen
+	return c.Exit != nil && !c.Exit.At.Before(p.Deadline.Truncate(time.Second)) &&
+		c.Exit.At.Sub(p.Deadline) <= UnknownAfter && p.Deadline.Sub(p.Time) <= lastSeen
 }
 
 func (fp firstProcess) slowFinding(p *evidence.Pod, doing string) Finding {

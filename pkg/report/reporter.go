@@ -40,6 +40,8 @@ type memory struct {
 	absence   absence
 	condition standing
 	event     told
+	// told says that there has been an Event about the pod.
+	told bool
 	// cause is what is told of the pod at present, "" for nothing, and phase
 	// the phase it was last found in.
 	cause string
@@ -79,6 +81,7 @@ func (r *Reporter) Report(ctx context.Context, pod *corev1.Pod, e *evidence.Pod,
 		r.metrics.stuck(series{pod.Namespace, pod.Name, uid, f.Cause, d.Phase}, e.Deadline)
 		r.reportCondition(ctx, pod, t, &m.condition, corev1.ConditionTrue, f.Cause, text)
 		r.reportEvent(ctx, pod, t, &m.event, &f, text)
+		m.told = m.told || m.event.namespace != ""
 	case hold:
 		m.cause, m.phase = cause, cmp.Or(m.phase, d.Phase)
 		r.metrics.stuck(series{pod.Namespace, pod.Name, uid, cause, m.phase}, e.Deadline)
@@ -94,7 +97,7 @@ func (r *Reporter) Report(ctx context.Context, pod *corev1.Pod, e *evidence.Pod,
 
 // ReportGone tells in an Event what kept a pod until it was killed, when the pod
 // has gone already: its condition has gone with it. e and d are the last look at
-// it. What the pod was told before is not told again.
+// it. Where a cause was told while the pod was there, that was why it stayed.
 func (r *Reporter) ReportGone(ctx context.Context, pod *corev1.Pod, e *evidence.Pod, d diagnose.Diagnosis) {
 	f, ok := d.Verdict()
 	if !ok {
@@ -103,7 +106,7 @@ func (r *Reporter) ReportGone(ctx context.Context, pod *corev1.Pod, e *evidence.
 	r.mu.Lock()
 	m := r.pods[string(pod.UID)]
 	r.mu.Unlock()
-	if m != nil && m.event.cause == f.Cause && m.event.namespace != "" {
+	if m != nil && m.told {
 		return
 	}
 	ctx, cancel := writeContext(ctx)
