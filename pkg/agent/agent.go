@@ -245,7 +245,17 @@ func (a *Agent) lookBack(ctx context.Context, p *corev1.Pod, m *memory) {
 	}
 	d := a.Diagnose(&e)
 	a.logChange(&e, m, d)
+	if _, found := d.Verdict(); !found && m.verdict == "" && killed(e.Containers) {
+		// Why is worth knowing: the log is all that is left of it.
+		a.Log.Info("a pod was killed at its deadline, and no cause is known", "namespace", p.Namespace, "pod", p.Name, "uid", p.UID,
+			"lastSeen", e.Time, "deadline", e.Deadline, "missing", e.Missing, "unknown", d.Unknown)
+	}
 	a.ReportGone(ctx, p, &e, d)
+}
+
+// killed says that SIGKILL has ended one of the containers.
+func killed(containers []evidence.Container) bool {
+	return slices.ContainsFunc(containers, func(c evidence.Container) bool { return c.Exit != nil && c.Exit.Code == 128+int(evidence.SIGKILL) })
 }
 
 // recovered keeps a rule that panics from taking the verdicts on the other pods

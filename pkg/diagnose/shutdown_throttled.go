@@ -30,7 +30,7 @@ var ShutdownThrottled = &Rule{
 			"ended": "SIGKILL ended it at TIME",
 		},
 		Meaning: "The program has taken the stop signal and works on its shutdown, but the control group's limit makes it wait nearly all the time.",
-		Evidence: "As SlowShutdown, and for half of the grace period or more, in all readings up to the last one, either nine of ten enforcement periods were throttled (nr_throttled and nr_periods of cpu.stat), " +
+		Evidence: "As SlowShutdown, and for half of the grace period or more, up to the last reading, either three of four enforcement periods were throttled (nr_throttled and nr_periods of cpu.stat), " +
 			"or the group uses more memory than memory.high and lost more than half of the time to waiting for memory (memory.pressure).",
 		Remedy: "Raise the limit of the container; the pod's resources can be changed while it runs (kubectl patch pod --subresource resize).",
 		Danger: "What the program had not finished is lost. A shorter grace period or a force delete makes that worse.",
@@ -75,7 +75,7 @@ func (fp firstProcess) squeezed(p *evidence.Pod) *squeeze {
 			continue
 		}
 		if c := g.CPU; c != nil && c.Millis > 0 && long(c.ThrottledSince) {
-			return &squeeze{familyCPU, fmt.Sprintf("its limit of %s was used up in nearly every period", processors(c.Millis))}
+			return &squeeze{familyCPU, fmt.Sprintf("its limit of %s was used up in most periods", processors(c.Millis))}
 		}
 		if m := g.Memory; m != nil && m.High > 0 && m.Current > m.High && long(m.StalledSince) {
 			return &squeeze{familyMemory, fmt.Sprintf("it uses more memory than memory.high, %d MiB, lets it have, and each allocation has to wait", m.High>>20)}

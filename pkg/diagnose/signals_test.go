@@ -174,10 +174,10 @@ func TestStopSignals(t *testing.T) {
 			t.Blocked = bitTERM
 			gone(p, 137, 0)
 		}, "SlowShutdown", diagnose.Proved},
-		"killed at the deadline, not seen for half a minute": {func(p *evidence.Pod, t *evidence.Task) {
+		"killed at the deadline, not seen since its beginning": {func(p *evidence.Pod, t *evidence.Task) {
 			t.Caught = bitTERM
 			gone(p, 137, 0)
-			p.Time = p.Deadline.Add(-30 * time.Second)
+			p.Time = p.Deadline.Add(-25 * time.Second)
 		}, "", ""},
 		"killed at the deadline, its end takes half a minute": {func(p *evidence.Pod, t *evidence.Task) {
 			t.Caught = bitTERM

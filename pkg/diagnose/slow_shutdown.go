@@ -98,7 +98,8 @@ func (fp firstProcess) hangs(p *evidence.Pod) bool {
 const killedExit = 128 + int(evidence.SIGKILL)
 
 // lastSeen is how long before the deadline the last reading of a container may
-// be, to tell what it was at.
+// be, to tell what it was at. Anywhere in the second half of a long grace period
+// will do.
 const lastSeen = 20 * time.Second
 
 // endedAtDeadline says that the container was seen shortly before the deadline
@@ -107,7 +108,7 @@ const lastSeen = 20 * time.Second
 // seconds.
 func endedAtDeadline(p *evidence.Pod, c *evidence.Container) bool {
 	return c.Exit != nil && !c.Exit.At.Before(p.Deadline.Truncate(time.Second)) &&
-		c.Exit.At.Sub(p.Deadline) <= UnknownAfter && p.Deadline.Sub(p.Time) <= lastSeen
+		c.Exit.At.Sub(p.Deadline) <= UnknownAfter && p.Deadline.Sub(p.Time) <= max(lastSeen, grace(p)/2)
 }
 
 func (fp firstProcess) slowFinding(p *evidence.Pod, doing string) Finding {

@@ -175,10 +175,11 @@ func TestLimitsSince(t *testing.T) {
 		throttled, stall int // seconds after start, -1 for not
 	}{
 		{0, CPU{UsedMicros: 100, Periods: 10, Throttled: 10}, Memory{StalledMicros: 0}, -1, -1},
-		{2, CPU{UsedMicros: 20_100, Periods: 30, Throttled: 28}, Memory{StalledMicros: 1_000_000}, 0, 0},
-		{4, CPU{UsedMicros: 40_100, Periods: 50, Throttled: 48}, Memory{StalledMicros: 2_500_000}, 0, 0},
-		{6, CPU{UsedMicros: 60_100, Periods: 70, Throttled: 65}, Memory{StalledMicros: 2_600_000}, -1, -1},
-		{8, CPU{UsedMicros: 80_100, Periods: 90, Throttled: 85}, Memory{StalledMicros: 4_600_000}, 6, 6},
+		{2, CPU{UsedMicros: 20_100, Periods: 30, Throttled: 28}, Memory{StalledMicros: 2_000_000}, 0, 0},
+		// One reading in between that shows nothing does not end what is true as a whole.
+		{4, CPU{UsedMicros: 40_100, Periods: 50, Throttled: 42}, Memory{StalledMicros: 2_000_000}, 0, 0},
+		{6, CPU{UsedMicros: 60_100, Periods: 90, Throttled: 42}, Memory{StalledMicros: 2_100_000}, -1, -1},
+		{8, CPU{UsedMicros: 80_100, Periods: 110, Throttled: 62}, Memory{StalledMicros: 4_600_000}, 6, 6},
 		{10, CPU{UsedMicros: 0, Periods: 1, Throttled: 1}, Memory{StalledMicros: 0}, -1, -1}, // another group of the name
 	} {
 		p := reading(tc.seconds, tc.cpu, tc.memory)

@@ -36,19 +36,30 @@ func (c *CPU) since(e *CPU, now, before time.Time) {
 		return
 	}
 	c.RecentMillis = int64(float64(c.UsedMicros-e.UsedMicros) / 1000 / now.Sub(before).Seconds())
-	periods := c.Periods - e.Periods
-	if c.Periods <= e.Periods || (c.Throttled-e.Throttled)*10 < periods*9 {
-		return
+	throttled := func(periods, throttled uint64) bool {
+		return c.Periods > periods && (c.Throttled-throttled)*4 >= (c.Periods-periods)*3
 	}
-	c.ThrottledSince = firstOf(e.ThrottledSince, before)
+	switch {
+	case !e.ThrottledSince.IsZero() && throttled(e.SincePeriods, e.SinceThrottled):
+		c.ThrottledSince, c.SincePeriods, c.SinceThrottled = e.ThrottledSince, e.SincePeriods, e.SinceThrottled
+	case throttled(e.Periods, e.Throttled):
+		c.ThrottledSince, c.SincePeriods, c.SinceThrottled = before, e.Periods, e.Throttled
+	}
 }
 
 func (m *Memory) since(e *Memory, now, before time.Time) {
 	if m == nil || e == nil || m.StalledMicros < e.StalledMicros {
 		return
 	}
-	if lost := time.Duration(m.StalledMicros-e.StalledMicros) * time.Microsecond; lost > 0 && lost >= now.Sub(before)/2 {
-		m.StalledSince = firstOf(e.StalledSince, before)
+	stalled := func(since time.Time, micros uint64) bool {
+		lost := time.Duration(m.StalledMicros-micros) * time.Microsecond
+		return lost > 0 && lost >= now.Sub(since)/2
+	}
+	switch {
+	case !e.StalledSince.IsZero() && stalled(e.StalledSince, e.SinceStalled):
+		m.StalledSince, m.SinceStalled = e.StalledSince, e.SinceStalled
+	case stalled(before, e.StalledMicros):
+		m.StalledSince, m.SinceStalled = before, e.StalledMicros
 	}
 }
 

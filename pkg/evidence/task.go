@@ -219,11 +219,14 @@ type CPU struct {
 	Throttled  uint64 `json:"throttled,omitempty"`
 	// Millis is the quota in thousandths of a processor; 0 means none.
 	Millis int64 `json:"millis,omitempty"`
-	// ThrottledSince is the time of the first of the readings in a row between
-	// which at least nine of ten periods were throttled. RecentMillis is the use
-	// between the last two readings, in thousandths of a processor.
+	// ThrottledSince is the time of the reading since which, as a whole, at least
+	// three of four periods were throttled. RecentMillis is the use between the
+	// last two readings, in thousandths of a processor.
 	ThrottledSince time.Time `json:"throttledSince,omitzero"`
 	RecentMillis   int64     `json:"recentMillis,omitempty"`
+	// What Periods and Throttled were at ThrottledSince.
+	SincePeriods   uint64 `json:"sincePeriods,omitempty"`
+	SinceThrottled uint64 `json:"sinceThrottled,omitempty"`
 }
 
 // Memory is a group's memory and what its limits do, in bytes
@@ -239,8 +242,10 @@ type Memory struct {
 	MaxEvents  uint64 `json:"maxEvents,omitempty"`
 	// StalledMicros is the time in which all tasks of the group that had work
 	// waited for memory (memory.pressure, full total), read where High is set.
-	// StalledSince is the time of the first of the readings in a row between
-	// which at least half of the time was lost so.
+	// StalledSince is the time of the reading since which, as a whole, at least
+	// half of the time was lost so, and SinceStalled what StalledMicros was then.
+	// The kernel brings the total up to date every two seconds.
 	StalledMicros uint64    `json:"stalledMicros,omitempty"`
 	StalledSince  time.Time `json:"stalledSince,omitzero"`
+	SinceStalled  uint64    `json:"sinceStalled,omitempty"`
 }

@@ -19,6 +19,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
@@ -285,6 +286,10 @@ func captured(t *testing.T, r *scenario.Run) {
 		capture = scenario.CaptureOnNode
 	}
 	text, err := capture(t.Context(), r.Cluster, r.Name)
+	if p, gone := r.Cluster.Pod(t.Context(), scenario.Namespace, r.Name); err != nil && (apierrors.IsNotFound(gone) || gone == nil && p.UID != r.Pod.UID) {
+		t.Log("the pod has gone before it was its turn to be captured")
+		return
+	}
 	if err != nil {
 		t.Error(err)
 		return
