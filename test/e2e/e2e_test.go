@@ -109,15 +109,29 @@ func TestCluster(t *testing.T) {
 
 	t.Run("side by side", func(t *testing.T) {
 		for _, s := range scenarios {
-			t.Run(s.Name, func(t *testing.T) {
-				t.Parallel()
-				incident(t, c, s, table)
-			})
+			if !s.Posthumous {
+				t.Run(s.Name, func(t *testing.T) {
+					t.Parallel()
+					incident(t, c, s, table)
+				})
+			}
 		}
 		t.Run("same-name-again", func(t *testing.T) {
 			t.Parallel()
 			sameNameAgain(t, c)
 		})
+	})
+	// What is killed at its deadline must have been seen shortly before, so these
+	// have the node to themselves.
+	t.Run("killed at the deadline", func(t *testing.T) {
+		for _, s := range scenarios {
+			if s.Posthumous {
+				t.Run(s.Name, func(t *testing.T) {
+					t.Parallel()
+					incident(t, c, s, table)
+				})
+			}
+		}
 	})
 	if version == 1 {
 		return // the rest is the same on both
