@@ -247,7 +247,7 @@ func (a *Agent) lookBack(ctx context.Context, p *corev1.Pod, m *memory) {
 	a.logChange(&e, m, d)
 	if _, found := d.Verdict(); !found && m.verdict == "" && killed(e.Containers) {
 		// Why is worth knowing: the log is all that is left of it.
-		a.Log.Info("a pod was killed at its deadline, and no cause is known", "namespace", p.Namespace, "pod", p.Name, "uid", p.UID,
+		a.Log.Info("a container was ended by SIGKILL, and no cause is known", "namespace", p.Namespace, "pod", p.Name, "uid", p.UID,
 			"lastSeen", e.Time, "deadline", e.Deadline, "missing", e.Missing, "unknown", d.Unknown)
 	}
 	a.ReportGone(ctx, p, &e, d)

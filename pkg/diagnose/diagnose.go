@@ -156,7 +156,7 @@ func Run(p *evidence.Pod, rules []*Rule) Diagnosis {
 		d.Findings[i].Symptom = symptoms[d.Findings[i].Cause]
 	}
 	if len(d.Findings) == 0 && !p.Gone && p.Overdue() >= UnknownAfter && p.Time.Sub(p.UnchangedSince) >= UnknownAfter {
-		d.Findings = []Finding{unknown(p, ruledOut)}
+		d.Findings = []Finding{unknown(p, ruledOut, d.Unknown)}
 	}
 	return d
 }

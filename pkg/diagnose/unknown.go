@@ -23,7 +23,7 @@ var Unrecognised = &Rule{
 	Check: func(*evidence.Pod) []Finding { return nil },
 }
 
-func unknown(p *evidence.Pod, ruledOut []string) Finding {
+func unknown(p *evidence.Pod, ruledOut []string, notLookedFor []Unknown) Finding {
 	slices.Sort(ruledOut)
 	ruledOut = slices.DeleteFunc(ruledOut, func(c string) bool { return c == AwaitingGracePeriod.Cause })
 	v := map[string]string{
@@ -49,11 +49,12 @@ func unknown(p *evidence.Pod, ruledOut []string) Finding {
 		v["left"] = " (left on the node: " + strings.Join(left, ", ") + ")"
 	}
 	var unseen []string
-	for s := range p.Missing {
-		unseen = append(unseen, string(s))
+	for _, u := range notLookedFor {
+		unseen = append(unseen, string(u.Source))
 	}
 	if len(unseen) > 0 {
 		slices.Sort(unseen)
+		unseen = slices.Compact(unseen)
 		v["unseen"] = ". Could not be read in full: " + strings.Join(unseen, ", ")
 	}
 	f := Finding{Cause: Unrecognised.Cause, Confidence: Inferred, Values: v}

@@ -264,7 +264,8 @@ func described(t *testing.T, r *scenario.Run) {
 	if len(c.Message) > 1024 {
 		t.Errorf("the condition's message has %d bytes", len(c.Message))
 	}
-	if !strings.Contains(line, c.Message) {
+	// Unknown names the sources that a look could not read, which come and go.
+	if !strings.Contains(line, c.Message) && r.Cause != "Unknown" {
 		t.Errorf("the Event and the condition differ:\n%s\n%s", line, c.Message)
 	}
 }
