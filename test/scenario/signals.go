@@ -8,7 +8,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
@@ -567,13 +566,13 @@ func slowShutdown() Scenario {
 }
 
 func throttledCPU() Scenario {
-	spec := pod(60, VictimImage, "/victim", "burn", "60")
-	spec.Containers[0].Resources.Limits = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("10m")}
 	return Scenario{
-		Name:       "throttled-cpu",
-		Story:      "the program has work to do before it ends, and a limit of a hundredth of a processor",
-		Pod:        spec,
-		Break:      onFirst(handles),
+		Name:  "throttled-cpu",
+		Story: "the program has work to do before it ends, and a quota of a hundredth of a processor",
+		Pod:   pod(60, VictimImage, "/victim", "burn", "60"),
+		// Not from the start: throttled so, the program would take a minute to
+		// install its handler, long after the Go runtime has one of its own.
+		Break:      onFirst(handles + "sleep 5\necho '1000 100000' >/sys/fs/cgroup$(sed -n 's/^0:://p' /proc/$p/cgroup)/cpu.max"),
 		Proof:      signalFunctions + `[ $(awk '$1=="nr_throttled"{print $2}' /sys/fs/cgroup$(sed -n 's/^0:://p' /proc/$p/cgroup)/cpu.stat) -gt 20 ]`,
 		Cause:      "ShutdownThrottled",
 		Family:     "CPU",
