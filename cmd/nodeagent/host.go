@@ -144,12 +144,14 @@ func (h *host) gather(ctx context.Context, p *evidence.Pod) {
 	h.nameOwners(p.Leftovers)
 }
 
-// nameOwners names the pods that tasks belong to.
+// nameOwners names the pods that tasks belong to. Other owners are short words,
+// such as kernel or shim, and have no pod.
 func (h *host) nameOwners(tasks []evidence.Task) {
+	const shortestUID = 32 // of a static pod
 	names := make(map[string]string)
 	for i := range tasks {
 		uid := tasks[i].Owner
-		if uid == "" {
+		if len(uid) < shortestUID {
 			continue
 		}
 		name, ok := names[uid]

@@ -16,11 +16,11 @@ func TestNameOwners(t *testing.T) {
 	}
 	h := &host{pods: func() []*corev1.Pod {
 		return []*corev1.Pod{
-			pod("web", "u-1", map[string]string{"kubernetes.io/config.hash": "not a mirror pod's"}),
-			pod("etcd", "u-2", map[string]string{"kubernetes.io/config.mirror": "h-2", "kubernetes.io/config.hash": "h-2"}),
+			pod("web", "8f1c3b52-0c7e-4f0e-9d55-2f6f0f9b6a01", map[string]string{"kubernetes.io/config.hash": "not a mirror pod's"}),
+			pod("etcd", "u-2", map[string]string{"kubernetes.io/config.mirror": "0123456789abcdef0123456789abcdef", "kubernetes.io/config.hash": "0123456789abcdef0123456789abcdef"}),
 		}
 	}}
-	for owner, want := range map[string]string{"u-1": "ns/web", "h-2": "ns/etcd", "u-2": "", "kubelet": "", "": "", "not a mirror pod's": ""} {
+	for owner, want := range map[string]string{"8f1c3b52-0c7e-4f0e-9d55-2f6f0f9b6a01": "ns/web", "0123456789abcdef0123456789abcdef": "ns/etcd", "u-2": "", "kubelet": "", "": "", "not a mirror pod's": ""} {
 		tasks := []evidence.Task{{Owner: owner}, {Owner: owner}}
 		h.nameOwners(tasks)
 		for _, k := range tasks {
@@ -29,7 +29,7 @@ func TestNameOwners(t *testing.T) {
 			}
 		}
 	}
-	tasks := []evidence.Task{{Owner: "u-1"}}
+	tasks := []evidence.Task{{Owner: "8f1c3b52-0c7e-4f0e-9d55-2f6f0f9b6a01"}}
 	new(host).nameOwners(tasks)
 	if tasks[0].OwnerName != "" {
 		t.Errorf("without pods it is called %q", tasks[0].OwnerName)

@@ -42,7 +42,8 @@ type Agent struct {
 	Report func(context.Context, *corev1.Pod, *evidence.Pod, diagnose.Diagnosis)
 	// ReportGone publishes what kept a pod that is gone; nil is allowed.
 	ReportGone func(context.Context, *corev1.Pod, *evidence.Pod, diagnose.Diagnosis)
-	// Forget is told of a pod that is gone or not terminating any more.
+	// Forget is told of a pod that is gone or not terminating any more. It and
+	// ReportGone may be called side by side with everything else.
 	Forget func(uid string)
 	// Ticked is called at the end of each period with the number of
 	// terminating pods; nil is allowed.
@@ -64,6 +65,9 @@ type Agent struct {
 	mu     sync.Mutex
 	lacked map[evidence.Source]string // the pod's UID that a source is missing of
 	ended  map[string]*corev1.Pod     // the last state of pods that are gone, by UID
+
+	lookingBack sync.WaitGroup
+	backSlots   chan struct{}
 }
 
 // maxEnded is how many pods that are gone are kept until the next round.
@@ -98,6 +102,8 @@ type memory struct {
 // Run goes on until the context ends.
 func (a *Agent) Run(ctx context.Context) {
 	a.pods = make(map[string]*memory)
+	a.backSlots = make(chan struct{}, max(a.Workers, 1))
+	defer a.lookingBack.Wait() // the end of the context ends what it waits for
 	a.started.Store(time.Now().UnixNano())
 	ticker := time.NewTicker(a.Period)
 	defer ticker.Stop()
@@ -219,12 +225,20 @@ func (a *Agent) bury(ctx context.Context, here map[string]bool) {
 			m.missed = true // the cache has lost it, its last state is on the way
 			continue
 		}
-		if p != nil && m.alive != nil && a.ReportGone != nil {
-			a.lookBack(ctx, p, m)
-		}
 		delete(a.pods, uid)
 		a.forgetLack(uid)
-		a.Forget(uid)
+		if p == nil || m.alive == nil || a.ReportGone == nil {
+			a.Forget(uid)
+			continue
+		}
+		// The loop does not wait: a drain ends many pods at once, and the API
+		// server may be slow to take their Events.
+		a.lookingBack.Go(func() {
+			a.backSlots <- struct{}{}
+			defer func() { <-a.backSlots }()
+			a.lookBack(ctx, p, m)
+			a.Forget(uid)
+		})
 	}
 }
 

@@ -2,10 +2,12 @@ package agent
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"log/slog"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -66,7 +68,11 @@ func newBench() *bench {
 			defer b.mu.Unlock()
 			b.reports[e.UID] = append(b.reports[e.UID], *e)
 		},
-		Forget:  func(uid string) { b.forgotten = append(b.forgotten, uid) },
+		Forget: func(uid string) {
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			b.forgotten = append(b.forgotten, uid)
+		},
 		Period:  2 * time.Second,
 		Timeout: 10 * time.Second,
 		Workers: 2,
@@ -217,6 +223,55 @@ func TestShortenedGraceChangesNothing(t *testing.T) {
 		r := b.reports["a"]
 		if last := r[len(r)-1]; !last.Deadline.Equal(start.Add(300 * time.Second)) {
 			t.Errorf("deadline %s after start, want the first one", last.Deadline.Sub(start))
+		}
+	})
+}
+
+// Telling of pods that are gone takes as long as the API server does; the loop
+// goes on meanwhile.
+func TestLookingBackDoesNotHoldUpTheLoop(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench()
+		start := time.Now()
+		var told atomic.Int32
+		b.ReportGone = func(context.Context, *corev1.Pod, *evidence.Pod, diagnose.Diagnosis) {
+			time.Sleep(5 * time.Second)
+			told.Add(1)
+		}
+		b.gather = func(_ context.Context, p *evidence.Pod) {
+			p.Containers = []evidence.Container{{Name: "main", ID: "c"}}
+			p.Tasks = []evidence.Task{{PID: 7, TID: 7, Container: "c", State: evidence.Sleeping}}
+		}
+		stays := terminating("stays", start, 300)
+		pods := []*corev1.Pod{stays}
+		for i := range 100 {
+			pods = append(pods, terminating(types.UID(fmt.Sprint(i)), start, 5))
+		}
+		b.set(pods...)
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
+		defer cancel()
+		done := make(chan struct{})
+		go func() { b.Run(ctx); close(done) }()
+		time.Sleep(3 * time.Second)
+		b.set(stays)
+		for _, p := range pods[1:] {
+			b.Ended(p)
+		}
+		for range 60 {
+			time.Sleep(time.Second)
+			if err := b.Health(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		b.mu.Lock()
+		n := len(b.reports["stays"])
+		b.mu.Unlock()
+		if n < 30 {
+			t.Errorf("the pod that stays was looked at %d times in a minute", n)
+		}
+		<-done
+		if told.Load() != 100 || len(b.forgotten) != 100 {
+			t.Errorf("%d told, %d forgotten, want 100", told.Load(), len(b.forgotten))
 		}
 	})
 }
