@@ -69,6 +69,14 @@ func TestKernelCauses(t *testing.T) {
 		"daemon silent for 9 seconds": {func(p *evidence.Pod, t *evidence.Task) {
 			t.UnchangedSince = p.Time.Add(-9 * time.Second)
 		}, "", nil},
+		"NFS server silent for 9 seconds": {func(p *evidence.Pod, t *evidence.Task) {
+			hangs(t, "rpc_wait_bit_killable", "rpc_wait_bit_killable", "nfs_wait_bit_killable", "nfs_file_flush")
+			t.UnchangedSince = p.Time.Add(-9 * time.Second)
+		}, "", nil},
+		"NFS server silent for 11 seconds": {func(p *evidence.Pod, t *evidence.Task) {
+			hangs(t, "rpc_wait_bit_killable", "rpc_wait_bit_killable", "nfs_wait_bit_killable", "nfs_file_flush")
+			t.UnchangedSince = p.Time.Add(-11 * time.Second)
+		}, "UninterruptibleSleep", nil},
 		"frozen file system for 4 seconds": {func(p *evidence.Pod, t *evidence.Task) {
 			hangs(t, "percpu_rwsem_wait", "percpu_rwsem_wait", "vfs_write", "ksys_write")
 			t.UnchangedSince = p.Time.Add(-4 * time.Second)
