@@ -89,11 +89,11 @@ func (h *host) close() {
 // the time of what is read of the kubelet and of the pods.
 const blockedWithin = 2 * time.Second
 
-// node reads what all pods of the node share. The kernel, the processes of
-// containerd and the kubelet, and whatever else is blocked on the node, are
-// looked at only when something is overdue.
+// node reads what all pods of the node share. The processes of containerd and
+// the kubelet, and whatever else is blocked on the node, are looked at only when
+// something is overdue.
 func (h *host) node(ctx context.Context, overdue bool) evidence.Node {
-	n := evidence.Node{Name: h.name}
+	n := evidence.Node{Name: h.name, Kernel: h.proc.ReadKernel(), CorePattern: h.proc.ReadCorePattern()}
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		n.Containerd = h.runtime.Health(ctx)
@@ -103,7 +103,6 @@ func (h *host) node(ctx context.Context, overdue bool) evidence.Node {
 		}
 	})
 	if overdue {
-		n.Kernel, n.CorePattern = h.proc.ReadKernel(), h.proc.ReadCorePattern()
 		wg.Go(func() {
 			ctx, cancel := context.WithTimeout(ctx, blockedWithin)
 			defer cancel()

@@ -209,6 +209,10 @@ func posthumous(t *testing.T, r *scenario.Run, row *result) {
 	captured(t, r) // while there is something
 	ev, err := r.AwaitEvent(t.Context())
 	if err != nil {
+		events, _ := r.Events(t.Context())
+		for _, e := range events {
+			row.wrong = append(row.wrong, e.Reason)
+		}
 		t.Fatal(err)
 	}
 	row.verdict, row.deletion, row.deadline = verdictTrue, r.Evented.Sub(r.Deleted), r.Evented.Sub(r.Deadline)
