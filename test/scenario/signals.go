@@ -87,6 +87,10 @@ func onFirst(script string) func(context.Context, *Cluster, *corev1.Pod) error {
 // on a slow node that takes a while.
 const handles = "until p=$(first) && has SigCgt 15 $p; do sleep 1; done\n"
 
+// ready does that for test/victim, which tells when it has: Go's runtime has a
+// handler from the start on, which ends the program unless it has asked for more.
+const ready = "until p=$(first) && [ -e /proc/$p/root/ready ]; do sleep 1; done\n"
+
 // noHandler is the proof that the first process neither catches nor ignores nor
 // blocks SIGTERM.
 const noHandler = signalFunctions + "lacks SigCgt 15 $p && lacks SigIgn 15 $p && lacks SigBlk 15 $p\n"
@@ -280,7 +284,7 @@ func stopSignalMismatch() Scenario {
 		Name:  "stop-signal-mismatch",
 		Story: "the image asks for SIGQUIT, and the program handles SIGTERM only",
 		Pod:   pod(40, QuitImage, "/victim", "term-only", "0"),
-		Break: onFirst(handles + "until lacks SigCgt 3 $p; do sleep 1; done"),
+		Break: onFirst(ready + "until lacks SigCgt 3 $p; do sleep 1; done"),
 		Proof: signalFunctions + "has SigCgt 15 $p && lacks SigCgt 3 $p && lacks SigIgn 3 $p",
 		Cause: "StopSignalMismatch",
 		Says:  []string{"container main", "SIGQUIT", "victim", "SIGTERM"},
@@ -492,7 +496,7 @@ func frozenContainer() Scenario {
 		Name:   "frozen-container",
 		Story:  "the container's control group is frozen",
 		Pod:    pod(120, VictimImage, "/victim", "drain", "0"),
-		Break:  onFirst(freezer + handles + "freeze $(group $p)"),
+		Break:  onFirst(freezer + ready + "freeze $(group $p)"),
 		Proof:  signalFunctions + freezer + "frozen $(group $p) && has ShdPnd 15 $p",
 		Cause:  "ContainerFrozen",
 		Family: "CgroupV2",
@@ -507,7 +511,7 @@ func frozenPod() Scenario {
 		Name:   "frozen-pod",
 		Story:  "the pod's control group is frozen",
 		Pod:    pod(120, VictimImage, "/victim", "drain", "0"),
-		Break:  onFirst(freezer + handles + "freeze $(dirname $(group $p))"),
+		Break:  onFirst(freezer + ready + "freeze $(dirname $(group $p))"),
 		Proof:  signalFunctions + freezer + "frozen $(dirname $(group $p)) && has ShdPnd 15 $p",
 		Cause:  "ContainerFrozen",
 		Family: "CgroupV2",
@@ -540,7 +544,7 @@ func pausedContainer() Scenario {
 		Name:   "paused-container",
 		Story:  "somebody has paused the container through containerd",
 		Pod:    pod(120, VictimImage, "/victim", "drain", "0"),
-		Break:  onFirst(freezer + container + handles + "ctr -n k8s.io task pause $(container)"),
+		Break:  onFirst(freezer + container + ready + "ctr -n k8s.io task pause $(container)"),
 		Proof:  signalFunctions + freezer + "frozen $(group $p) && has ShdPnd 15 $p",
 		Cause:  "ContainerFrozen",
 		Family: "CgroupV2",
@@ -557,7 +561,7 @@ func slowShutdown() Scenario {
 		Name:       "slow-shutdown",
 		Story:      "the program handles SIGTERM and needs longer than its grace period",
 		Pod:        pod(60, VictimImage, "/victim", "drain", "100000"),
-		Break:      onFirst(handles),
+		Break:      onFirst(ready),
 		Proof:      signalFunctions + "has SigCgt 15 $p",
 		Cause:      "SlowShutdown",
 		Says:       []string{"container main", "victim", "SIGTERM"},
@@ -571,8 +575,8 @@ func throttledCPU() Scenario {
 		Story: "the program has work to do before it ends, and a quota of a hundredth of a processor",
 		Pod:   pod(60, VictimImage, "/victim", "burn", "60"),
 		// Not from the start: throttled so, the program would take a minute to
-		// install its handler, long after the Go runtime has one of its own.
-		Break:      onFirst(handles + "sleep 5\necho '1000 100000' >/sys/fs/cgroup$(sed -n 's/^0:://p' /proc/$p/cgroup)/cpu.max"),
+		// ask for SIGTERM.
+		Break:      onFirst(ready + "echo '1000 100000' >/sys/fs/cgroup$(sed -n 's/^0:://p' /proc/$p/cgroup)/cpu.max"),
 		Proof:      signalFunctions + `[ $(awk '$1=="nr_throttled"{print $2}' /sys/fs/cgroup$(sed -n 's/^0:://p' /proc/$p/cgroup)/cpu.stat) -gt 20 ]`,
 		Cause:      "ShutdownThrottled",
 		Family:     "CPU",
@@ -586,7 +590,7 @@ func throttledMemory() Scenario {
 		Name:  "throttled-memory",
 		Story: "the program needs memory to end, and memory.high is below what it has",
 		Pod:   pod(60, VictimImage, "/victim", "allocate", "64"),
-		Break: onFirst(handles + "echo 16M >/sys/fs/cgroup$(sed -n 's/^0:://p' /proc/$p/cgroup)/memory.high"),
+		Break: onFirst(ready + "echo 16M >/sys/fs/cgroup$(sed -n 's/^0:://p' /proc/$p/cgroup)/memory.high"),
 		Proof: signalFunctions + `g=/sys/fs/cgroup$(sed -n 's/^0:://p' /proc/$p/cgroup)
 [ $(cat $g/memory.current) -gt $(cat $g/memory.high) ] && [ $(awk '$1=="high"{print $2}' $g/memory.events) -gt 1 ] && grep -q mem_cgroup_handle_over_high /proc/$p/task/*/stack`,
 		Cause:      "ShutdownThrottled",
@@ -614,7 +618,7 @@ exec sleep 100000
 END
 chmod +x ` + dir + `/take
 echo "|` + dir + `/take %e" >/proc/sys/kernel/core_pattern`),
-		Break:      onFirst(handles),
+		Break:      onFirst(ready),
 		Proof:      signalFunctions + "grep -q '^CoreDumping:.1' /proc/$p/status",
 		Cause:      "CoreDumpInProgress",
 		Says:       []string{"container main", "crashed", dir + "/take"},

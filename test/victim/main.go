@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/signal"
 	"runtime"
+	"strings"
 	"syscall"
 	"time"
 )
@@ -16,45 +17,51 @@ import (
 func init() { runtime.LockOSThread() }
 
 const usage = `victim write PATH            writes to the file for ever
-victim write-in-thread PATH  the same in a second thread
 victim dirty PATH            keeps dirty pages of the file, which it has closed
 victim leader-exits SECONDS  its first thread ends after that time, others live on
-victim drain SECONDS         ends that long after SIGTERM` + signalsUsage + kernelUsage
+victim drain SECONDS         ends that long after SIGTERM` + signalsUsage + kernelUsage + `
+victim MODE-in-thread ARG    does any of these in a second thread`
 
 func main() {
 	if len(os.Args) != 3 {
 		fmt.Fprintln(os.Stderr, usage)
 		os.Exit(2)
 	}
-	var err error
-	switch arg := os.Args[2]; os.Args[1] {
-	case "write":
-		err = write(arg)
-	case "write-in-thread":
+	mode, inThread := strings.CutSuffix(os.Args[1], "-in-thread")
+	if inThread {
 		go func() {
 			runtime.LockOSThread()
-			err := write(arg)
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
+			end(run(mode, os.Args[2]))
 		}()
 		select {}
-	case "leader-exits":
-		err = leaderExits(arg)
-	case "dirty":
-		err = dirty(arg)
-	case "read", "close", "stat", "sync", "lock", "hold", "finish", "exec", "fault", "vfork", "seize":
-		err = kernelVictims[os.Args[1]](arg)
-	case "term-only", "burn", "allocate", "dump", "trace-stop", "trace-exit", "trace-follow":
-		err = signals(os.Args[1], arg)
-	case "drain":
-		err = drain(arg)
-	default:
-		err = fmt.Errorf("victim does not know %q\n%s", os.Args[1], usage)
 	}
+	end(run(mode, os.Args[2]))
+}
+
+func end(err error) {
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
+	os.Exit(0)
+}
+
+func run(mode, arg string) error {
+	switch mode {
+	case "write":
+		return write(arg)
+	case "leader-exits":
+		return leaderExits(arg)
+	case "dirty":
+		return dirty(arg)
+	case "read", "close", "stat", "sync", "lock", "hold", "finish", "exec", "fault", "vfork", "seize":
+		return kernelVictims[mode](arg)
+	case "term-only", "burn", "allocate", "dump", "trace-stop", "trace-exit", "trace-follow":
+		return signals(mode, arg)
+	case "drain":
+		return drain(arg)
+	}
+	return fmt.Errorf("victim does not know %q\n%s", mode, usage)
 }
 
 func write(path string) error {
@@ -118,9 +125,18 @@ func drain(seconds string) error {
 	if err != nil {
 		return fmt.Errorf("drain time: %w", err)
 	}
-	stop := make(chan os.Signal, 1)
-	signal.Notify(stop, syscall.SIGTERM)
-	<-stop
+	<-catchTERM()
 	time.Sleep(d)
 	return nil
+}
+
+// catchTERM asks for SIGTERM from now on, and says so with a file: Go's runtime
+// catches every signal from its start, so the process's masks do not show it.
+func catchTERM() <-chan os.Signal {
+	stop := make(chan os.Signal, 1)
+	signal.Notify(stop, syscall.SIGTERM)
+	if err := os.WriteFile("/ready", nil, 0o644); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+	}
+	return stop
 }

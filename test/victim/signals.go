@@ -3,7 +3,6 @@ package main
 import (
 	"fmt"
 	"os"
-	"os/signal"
 	"strconv"
 	"syscall"
 	"time"
@@ -37,7 +36,7 @@ func signals(command, arg string) error {
 		return burn(time.Duration(n) * time.Second)
 	case "allocate":
 		held := dirtyMemory(n << 20)
-		awaitTERM()
+		<-catchTERM()
 		more := dirtyMemory(n << 20)
 		fmt.Println(held[0] + more[0])
 		return nil
@@ -49,12 +48,6 @@ func signals(command, arg string) error {
 		return traceFollow(n, unix.PTRACE_O_TRACEEXIT)
 	}
 	return traceFollow(n, 0)
-}
-
-func awaitTERM() {
-	stop := make(chan os.Signal, 1)
-	signal.Notify(stop, syscall.SIGTERM)
-	<-stop
 }
 
 // defaultAction takes away a signal's handler. Go's runtime has installed one
@@ -73,7 +66,7 @@ func defaultAction(sig syscall.Signal) error {
 
 // burn needs so much time of a processor to end, however long that takes.
 func burn(need time.Duration) error {
-	awaitTERM()
+	<-catchTERM()
 	start, err := used()
 	if err != nil {
 		return err
@@ -111,7 +104,7 @@ func dirtyMemory(bytes int) []byte {
 // name tells the node's core handler that this crash is wanted.
 func dump(bytes int) error {
 	held := dirtyMemory(bytes)
-	awaitTERM()
+	<-catchTERM()
 	if err := unix.Prctl(unix.PR_SET_NAME, uintptr(unsafe.Pointer(unsafe.StringData("scenario-dump\x00"))), 0, 0, 0); err != nil {
 		return fmt.Errorf("name the thread: %w", err)
 	}
@@ -131,7 +124,7 @@ func traceStop(pid int) error {
 	if _, err := syscall.Wait4(pid, nil, syscall.WALL, nil); err != nil {
 		return fmt.Errorf("wait for process %d: %w", pid, err)
 	}
-	awaitTERM()
+	<-catchTERM()
 	return nil
 }
 
@@ -153,7 +146,7 @@ func traceFollow(pid, options int) error {
 		sig := int(status.StopSignal())
 		switch status >> 16 {
 		case unix.PTRACE_EVENT_EXIT:
-			awaitTERM()
+			<-catchTERM()
 			return nil
 		case unix.PTRACE_EVENT_STOP:
 			sig = 0
