@@ -53,6 +53,15 @@ func outside(p *evidence.Pod, pid int, comm string, state evidence.TaskState) {
 func TestKernelCauses(t *testing.T) {
 	nfs := evidence.Mount{Device: "0:50", Point: "/data", Type: "nfs4", Source: "192.0.2.1:/export", Server: "192.0.2.1", Unanswered: new(int), Connection: "SYN_SENT"}
 	*nfs.Unanswered = 3
+	connected := func(resent int, since time.Duration) func(*evidence.Pod, *evidence.Task) {
+		return func(p *evidence.Pod, t *evidence.Task) {
+			hangs(t, "folio_wait_bit_common", "folio_wait_bit_common", "nfs_wb_all", "nfs4_file_flush")
+			m := nfs
+			m.Connection, m.Resent = "ESTABLISHED", resent
+			t.Probe.Mount = &m
+			t.UnchangedSince = p.Time.Add(-since)
+		}
+	}
 	disk := evidence.Mount{Device: "254:3", Point: "/data", Type: "ext4", Source: "/dev/mapper/data"}
 	onDisk := func(t *evidence.Task) {
 		hangs(t, "folio_wait_bit_common", "folio_wait_bit_common", "folio_wait_writeback", "ext4_sync_file")
@@ -77,6 +86,14 @@ func TestKernelCauses(t *testing.T) {
 			hangs(t, "rpc_wait_bit_killable", "rpc_wait_bit_killable", "nfs_wait_bit_killable", "nfs_file_flush")
 			t.UnchangedSince = p.Time.Add(-11 * time.Second)
 		}, "UninterruptibleSleep", nil},
+		"NFS server that acknowledges, for 9 seconds":   {connected(0, 9*time.Second), "", nil},
+		"NFS server after a lost packet, for 9 seconds": {connected(2, 9*time.Second), "", nil},
+		"NFS server that acknowledges, for 11 seconds":  {connected(0, 11*time.Second), "UninterruptibleSleep", []string{"192.0.2.1:/export, requests without an answer)"}},
+		"NFS server that acknowledges nothing":          {connected(3, 4*time.Second), "UninterruptibleSleep", []string{"the server acknowledges nothing"}},
+		"NFS server without a connection, for 4 seconds": {func(p *evidence.Pod, t *evidence.Task) {
+			connected(0, 4*time.Second)(p, t)
+			t.Probe.Mount.Connection = "SYN_SENT"
+		}, "UninterruptibleSleep", []string{"no TCP connection"}},
 		"frozen file system for 4 seconds": {func(p *evidence.Pod, t *evidence.Task) {
 			hangs(t, "percpu_rwsem_wait", "percpu_rwsem_wait", "vfs_write", "ksys_write")
 			t.UnchangedSince = p.Time.Add(-4 * time.Second)

@@ -22,7 +22,7 @@ var NetworkFilesystemUnreachable = &Rule{
 			"so it cannot unmount the volume; no process of the pod is left",
 		Meaning: "The containers have ended, and the kubelet has to unmount the pod's volume. To do so it asks the file system about the mount point, the server does not answer, " +
 			"and the kubelet's thread waits in the kernel for as long as it takes. The kubelet logs nothing and reports itself healthy.",
-		Evidence: "A thread of the kubelet is in state D without moving in two readings three seconds or more apart; the path of its blocked system call is a volume of this pod, " +
+		Evidence: "A thread of the kubelet is in state D without moving in two readings ten seconds or more apart, or three where the list of TCP connections shows that nothing comes back from the server; the path of its blocked system call is a volume of this pod, " +
 			"and the mount table shows a network file system there. Without the path, the kernel stack of a network file system and a single such mount of the pod make it inferred.",
 		Remedy: "Bring the server {server} back under the same address; the kubelet goes on by itself within a minute and no data is lost.",
 		Danger: "umount -f {mountpoint} throws away the writes that have not reached the server. umount -l only hides the mount. Restarting the kubelet leaves the thread and can hang the new one. " +
@@ -37,7 +37,7 @@ var NetworkFilesystemUnreachable = &Rule{
 			t, m = inferBusyWithVolume(p)
 			confidence = Inferred
 		}
-		if t == nil || m == nil || networkTypes[m.Type] == "" {
+		if t == nil || m == nil || networkTypes[m.Type] == "" || t.Unchanged(p.Time) < patience(m) {
 			return nil
 		}
 		return []Finding{{Confidence: confidence, Values: map[string]string{

@@ -4,9 +4,17 @@ import (
 	"path"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
 )
+
+// established is the state of a TCP connection that both ends know of.
+const established = "ESTABLISHED"
+
+// resentForLoss is how often the client has to have sent the same again: after
+// the first half of a second and more on a fast network (RFC 6298).
+const resentForLoss = 3
 
 // silence says what supports that a mount's server does not answer, "" when
 // nothing does. Numbers are left out, because they change while a pod is stuck.
@@ -15,10 +23,29 @@ func silence(m *evidence.Mount) string {
 	if m.Unanswered != nil && *m.Unanswered > 0 {
 		s = append(s, "requests without an answer")
 	}
-	if m.Connection != "" && m.Connection != "ESTABLISHED" {
+	switch {
+	case m.Connection == established && outOfReach(m):
+		s = append(s, "the server acknowledges nothing")
+	case outOfReach(m):
 		s = append(s, "no TCP connection")
 	}
 	return strings.Join(s, ", ")
+}
+
+// outOfReach says that nothing at all comes back from a mount's server. One that
+// is merely slow acknowledges what it is sent: its kernel does.
+func outOfReach(m *evidence.Mount) bool {
+	return m != nil && m.Connection != "" && (m.Connection != established || m.Resent >= resentForLoss)
+}
+
+// patience is how long a wait for a mount must not have moved to be called
+// stuck. A disk, a server or a daemon that is merely slow can take seconds for
+// one request.
+func patience(m *evidence.Mount) time.Duration {
+	if outOfReach(m) {
+		return Stuck
+	}
+	return SlowDevice
 }
 
 // deviceThread finds a thread of the kernel that is in state D without moving

@@ -74,7 +74,7 @@ var UninterruptibleSleep = &Rule{
 		Title:   "a killed thread that the kernel cannot end",
 		Message: "{where}thread {thread} ({comm}) has been killed but cannot die: it hangs in the kernel in {function}{on}{more}",
 		Meaning: "The thread sleeps inside the kernel in a wait that no signal ends, not even SIGKILL. The container's processes are not gone until it returns, so the kubelet repeats the kill for ever.",
-		Evidence: "SIGKILL is pending in the thread (SigPnd, bit 0x100), its state is D, and two readings three seconds or more apart (ten where a device, a server or a daemon may just be slow) show the same state and the same number of context switches. " +
+		Evidence: "SIGKILL is pending in the thread (SigPnd, bit 0x100), its state is D, and two readings three seconds or more apart (ten where a device, a daemon or a server that can be reached may just be slow) show the same state and the same number of context switches. " +
 			"State D alone proves nothing: many such waits end at SIGKILL, and I/O that progresses switches context. " +
 			"The file system is found from the blocked system call: its file descriptor's mount ID in fdinfo, or its path, in the task's mountinfo.",
 		Remedy:   "Repair what the thread waits for; it ends by itself then.",
@@ -133,14 +133,16 @@ func telling(t *evidence.Task) int {
 	return 1
 }
 
-// motionless is how long a task must not have moved to be called stuck. A disk,
-// a server or a daemon that is merely slow can take seconds for one request; a
-// frozen file system takes none.
+// motionless is how long a task must not have moved to be called stuck. A frozen
+// file system needs no patience: nothing there is slow.
 func motionless(t *evidence.Task) time.Duration {
+	if t.Probe == nil {
+		return SlowDevice
+	}
 	if familyOf(t) == familyFsFrozen {
 		return Stuck
 	}
-	return SlowDevice
+	return patience(t.Probe.Mount)
 }
 
 func stuckFinding(p *evidence.Pod, tasks []*evidence.Task) Finding {

@@ -65,7 +65,7 @@ func (h *Host) ReadPod(ctx context.Context, p *evidence.Pod) {
 		p.Mounts = h.podMounts(host, uid)
 		for i := range p.Mounts {
 			if p.Overdue() > 0 {
-				t.askNFS(&p.Mounts[i])
+				t.askServer(&p.Mounts[i])
 			}
 		}
 	}
@@ -367,7 +367,7 @@ type tables struct {
 
 	nfsStats    []nfsStats
 	nfsRead     bool
-	connections map[netip.AddrPort]string
+	connections map[netip.AddrPort]connection
 }
 
 // host gives the host's table: that of its first process.

@@ -117,7 +117,7 @@ func taskOf(t testing.TB, tasks []evidence.Task, tid int) *evidence.Task {
 // eventually tries until a condition holds; kernel states take a moment.
 func eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()
-	for end := time.Now().Add(10 * time.Second); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
 		if ok() {
 			return
 		}

@@ -27,17 +27,24 @@ const (
 
 var errManyConnections = errors.New("too many connections")
 
-// readConnection gives the state of the best connection from a network
-// namespace to an address: ESTABLISHED, SYN_SENT while it is being made, or
-// none. Dir is a /proc/PID/net.
-func readConnection(dir string, to netip.AddrPort) (string, error) {
+// A connection is the best one from a network namespace to an address.
+type connection struct {
+	// state is ESTABLISHED, SYN_SENT while it is being made, or none.
+	state string
+	// resent is how often what was sent has been sent again without being
+	// acknowledged.
+	resent int
+}
+
+// readConnection looks for a connection to an address. Dir is a /proc/PID/net.
+func readConnection(dir string, to netip.AddrPort) (connection, error) {
 	name := "tcp"
 	if to.Addr().Is6() {
 		name = "tcp6"
 	}
 	f, err := os.Open(filepath.Join(dir, name))
 	if err != nil {
-		return "", err
+		return connection{}, err
 	}
 	defer f.Close()
 	return parseConnection(f, to)
@@ -46,12 +53,12 @@ func readConnection(dir string, to netip.AddrPort) (string, error) {
 // parseConnection parses a list of connections (Documentation/networking/
 // proc_net_tcp.rst). A line begins with
 //
-//	sl  local_address rem_address   st
-//	 0: 0F02000A:02C4 0F02000A:0801 01
-func parseConnection(r io.Reader, to netip.AddrPort) (string, error) {
+//	sl  local_address rem_address   st tx_queue:rx_queue tr:tm->when       retrnsmt
+//	 0: 0F02000A:02C4 0F02000A:0801 01 000003D4:00000000 01:0000038F 00000006
+func parseConnection(r io.Reader, to netip.AddrPort) (connection, error) {
 	limited := &io.LimitedReader{R: r, N: maxNetTCP}
 	lines := bufio.NewScanner(limited)
-	state := tcpNone
+	best := connection{state: tcpNone}
 	for lines.Scan() {
 		f := bytes.Fields(lines.Bytes())
 		if len(f) < 4 {
@@ -62,18 +69,27 @@ func parseConnection(r io.Reader, to netip.AddrPort) (string, error) {
 		}
 		switch string(f[3]) { // include/net/tcp_states.h
 		case "01":
-			return tcpEstablished, nil
+			resent := 0
+			if len(f) > 6 {
+				n, _ := strconv.ParseUint(string(f[6]), 16, 16) // 0 when unknown
+				resent = int(n)
+			}
+			if best.state != tcpEstablished || resent < best.resent {
+				best = connection{tcpEstablished, resent}
+			}
 		case "02":
-			state = tcpSynSent
+			if best.state == tcpNone {
+				best.state = tcpSynSent
+			}
 		}
 	}
 	if err := lines.Err(); err != nil {
-		return "", err
+		return connection{}, err
 	}
 	if limited.N <= 0 {
-		return "", fmt.Errorf("list of connections of %d bytes: %w", maxNetTCP, errManyConnections)
+		return connection{}, fmt.Errorf("list of connections of %d bytes: %w", maxNetTCP, errManyConnections)
 	}
-	return state, nil
+	return best, nil
 }
 
 // parseTCPAddress parses an address and a port in hexadecimal. The address is

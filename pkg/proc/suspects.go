@@ -240,7 +240,7 @@ func (h *Host) probe(ctx context.Context, s *status, t *tables, uid string) erro
 		}
 	}
 	if e.Mount != nil {
-		t.askNFS(e.Mount)
+		t.askServer(e.Mount)
 	}
 	var why []string
 	for _, name := range saw.Denied {

@@ -103,32 +103,36 @@ func TestParseConnection(t *testing.T) {
 	for _, tt := range []struct {
 		name, text string
 		to         netip.AddrPort
-		want       string
+		want       connection
 	}{
-		{"outage", text, server, tcpSynSent},
-		{"another port", text, netip.MustParseAddrPort("10.0.2.15:2050"), tcpNone},
-		{"another server", text, netip.MustParseAddrPort("10.0.2.16:2049"), tcpNone},
-		{"healthy", header + "   0: 0F02000A:02C4 0F02000A:0801 02 0:0\n   1: 0F02000A:02C5 0F02000A:0801 01 0:0\n", server, tcpEstablished},
+		{"outage", text, server, connection{tcpSynSent, 0}},
+		{"another port", text, netip.MustParseAddrPort("10.0.2.15:2050"), connection{tcpNone, 0}},
+		{"another server", text, netip.MustParseAddrPort("10.0.2.16:2049"), connection{tcpNone, 0}},
+		{"healthy", header + "   0: 0F02000A:02C4 0F02000A:0801 02 0:0\n   1: 0F02000A:02C5 0F02000A:0801 01 0:0\n", server, connection{tcpEstablished, 0}},
 		// The server's own end of it, on the same machine.
-		{"server", header + "   0: 0F02000A:0801 0F02000A:02C4 01 0:0\n", server, tcpNone},
-		{"closing", header + "   0: 0F02000A:02C4 0F02000A:0801 04 0:0\n   1: 0F02000A:02C4 0F02000A:0801 06 0:0\n", server, tcpNone},
-		{"ipv6", header + "   0: 000000FD000000000000000001000000:02C4 000000FD000000000000000002000000:0801 01 0:0\n", netip.MustParseAddrPort("[fd00::2]:2049"), tcpEstablished},
-		{"nonsense", "x\n 0: 1 2 3\n 0: 0F02000A:02C4 XX02000A:0801 01\n 0: 0F02000A:02C4 0F02000A:10801 01\n", server, tcpNone},
+		{"server", header + "   0: 0F02000A:0801 0F02000A:02C4 01 0:0\n", server, connection{tcpNone, 0}},
+		{"closing", header + "   0: 0F02000A:02C4 0F02000A:0801 04 0:0\n   1: 0F02000A:02C4 0F02000A:0801 06 0:0\n", server, connection{tcpNone, 0}},
+		{"ipv6", header + "   0: 000000FD000000000000000001000000:02C4 000000FD000000000000000002000000:0801 01 0:0\n", netip.MustParseAddrPort("[fd00::2]:2049"), connection{tcpEstablished, 0}},
+		{"not acknowledged", header + "   7: 0F02000A:02C4 0F02000A:0801 01 000003D4:00000000 01:0000038F 0000000A     0        0 16507 2\n", server, connection{tcpEstablished, 10}},
+		{"one of two", header + "   7: 0F02000A:02C4 0F02000A:0801 01 000003D4:00000000 01:0000038F 00000006\n   8: 0F02000A:02C5 0F02000A:0801 01 00000000:00000000 00:00000000 00000000\n", server, connection{tcpEstablished, 0}},
+		{"nonsense", "x\n 0: 1 2 3\n 0: 0F02000A:02C4 XX02000A:0801 01\n 0: 0F02000A:02C4 0F02000A:10801 01\n", server, connection{tcpNone, 0}},
 	} {
 		if got, err := parseConnection(strings.NewReader(tt.text), tt.to); got != tt.want || err != nil {
-			t.Errorf("%s: %q, %v", tt.name, got, err)
+			t.Errorf("%s: %+v, %v", tt.name, got, err)
 		}
 	}
 	if got, err := parseConnection(strings.NewReader(strings.Repeat(header, maxNetTCP/len(header)+1)), server); err == nil {
-		t.Errorf("of a list without end: %q", got)
+		t.Errorf("of a list without end: %+v", got)
 	}
 }
 
-func TestNFSServer(t *testing.T) {
+func TestServerAddress(t *testing.T) {
 	for _, tt := range []struct {
 		super, want string
 		fixed, ok   bool
 	}{
+		{"cifs rw,vers=3.1.1,sec=none,addr=10.0.0.9", "10.0.0.9:445", false, true},
+		{"cifs rw,vers=3.1.1,port=1445,addr=fd00::1", "[fd00::1]:1445", true, true},
 		{"rw,vers=4.2,proto=tcp,addr=10.0.0.9", "10.0.0.9:2049", true, true},
 		{"rw,vers=4.1,proto=tcp6,addr=fd00::1", "[fd00::1]:2049", true, true},
 		{"rw,vers=4.1,proto=tcp6,addr=fe80::1%eth0", "[fe80::1]:2049", true, true},
@@ -140,14 +144,18 @@ func TestNFSServer(t *testing.T) {
 		{"rw,vers=4.2,proto=tcp,addr=filer", "", false, false},
 		{"rw,vers=4.2,proto=tcp,port=x,addr=10.0.0.9", "", false, false},
 	} {
-		to, fixed, ok := (&mountLine{super: tt.super}).nfsServer()
+		fstype, super, ok := strings.Cut(tt.super, " ")
+		if !ok {
+			fstype, super = "nfs4", tt.super
+		}
+		to, fixed, ok := (&mountLine{fstype: fstype, super: super}).serverAddress()
 		if ok != tt.ok || fixed != tt.fixed || ok && to.String() != tt.want {
 			t.Errorf("%s: %v, %v, %v", tt.super, to, fixed, ok)
 		}
 	}
 }
 
-func TestAskNFS(t *testing.T) {
+func TestAskServer(t *testing.T) {
 	root := t.TempDir()
 	volume := func(plugin string) string { return "/var/lib/kubelet/pods/" + uid1 + "/volumes/" + plugin + "/vol" }
 	stats := strings.ReplaceAll(string(testdata(t, "mountstats_outage")), "/mnt/n1", volume("kubernetes.io~nfs"))
@@ -212,6 +220,6 @@ func FuzzNFS(f *testing.F) {
 		_, _ = parseConnection(bytes.NewReader(b), netip.MustParseAddrPort("10.0.2.15:2049"))
 		parseTCPAddress(b)
 		m := mountLine{super: string(b)}
-		_, _, _ = m.nfsServer()
+		_, _, _ = m.serverAddress()
 	})
 }
