@@ -18,8 +18,8 @@ func kernel() []Scenario {
 		frozenFilesystem(), frozenXFS(), mmapLock(), twoContainers(),
 		zombieLeader(), fuseZombieLeader(),
 		fuseRead(), fuseWrite(), fuseGetattr(), fuseFsync(), fuseClose(), fuseStopped(),
-		blockDevice(), blockOverlay(),
-		nfsServerGone(), nfsWrite(), nfsZombieLeader(), nfsLock(),
+		blockDevice(), blockOverlay(), blockZombieLeader(),
+		nfsServerGone(), nfsWrite(), nfsZombieLeader(), nfsLock(), cifsSync(),
 		exitFlush(), execStuck(),
 		pidnsExec(), pidnsParent(), zombieTracer(),
 		vforkParent(), slowIO(),
@@ -370,6 +370,23 @@ func blockDevice() Scenario {
 	}
 }
 
+func blockZombieLeader() Scenario {
+	const name, device = "block-zombie-leader", "scenario-block-threaded"
+	dir := directory(name)
+	return Scenario{
+		Name:    name,
+		Story:   "the first thread has died, another one waits for a device that completes no I/O any more",
+		Pod:     onDisk(name, 3, "sync-in-thread", "/data/f"),
+		Prepare: onNode(mapDevice(device, dir)),
+		Break:   onNode("dmsetup suspend --noflush --nolockfs " + device),
+		Proof:   behindZombie + waitingForDisk + " && behind_zombie D",
+		Cause:   "ThreadStuckBehindZombieLeader",
+		Family:  "Block",
+		Says:    []string{"looks like a zombie", "ext4", "/data", "/dev/mapper/" + device, dir},
+		Heal:    onNode("dmsetup resume " + device),
+	}
+}
+
 func blockOverlay() Scenario {
 	const name, device = "block-overlay", "scenario-block-overlay"
 	dir := directory(name)
@@ -399,21 +416,58 @@ func nfsVolume(server string) corev1.VolumeSource {
 }
 
 // cutOff is a script that adds (-I) or deletes (-D) the rules that drop what
-// goes to and from an NFS server.
+// goes to and from a server's ports of NFS and SMB.
 func cutOff(what, server string) string {
-	return `iptables ` + what + ` INPUT -d ` + server + ` -p tcp --dport 2049 -j DROP
-iptables ` + what + ` OUTPUT -s ` + server + ` -p tcp --sport 2049 -j DROP`
+	return `iptables ` + what + ` INPUT -d ` + server + ` -p tcp -m multiport --dports 2049,445 -j DROP
+iptables ` + what + ` OUTPUT -s ` + server + ` -p tcp -m multiport --sports 2049,445 -j DROP`
+}
+
+// addServer is a script that gives the node one more address, for a server of
+// its own, which nothing is cut off from.
+func addServer(server string) string {
+	return `ip address add ` + server + `/32 dev lo 2>/dev/null || true
+while { ` + cutOff("-D", server) + `; } 2>/dev/null; do :; done
+`
 }
 
 // serveNFS starts the server under an address of its own. With version 4.0 the
 // client keeps a connection for each address; with later ones it finds that all
 // are one server and uses one connection for all.
 func serveNFS(server string) step {
-	return onNode(`printf '[ NFSMount_Global_Options ]\nDefaultvers=4.0\n' >/etc/nfsmount.conf
-ip address add ` + server + `/32 dev lo 2>/dev/null || true
-while iptables -D INPUT -d ` + server + ` -p tcp --dport 2049 -j DROP 2>/dev/null; do :; done
-while iptables -D OUTPUT -s ` + server + ` -p tcp --sport 2049 -j DROP 2>/dev/null; do :; done
+	return onNode(addServer(server) + `printf '[ NFSMount_Global_Options ]\nDefaultvers=4.0\n' >/etc/nfsmount.conf
 systemctl start nfs-server`)
+}
+
+// mountSMB starts the server under an address of its own and mounts its share.
+func mountSMB(server, dir string) step {
+	return onNode(addServer(server) + `systemctl is-active -q scenario-smbd || systemd-run -q --collect --unit=scenario-smbd smbd --foreground --no-process-group
+if mountpoint -q ` + dir + `; then umount ` + dir + `; fi
+mkdir -p ` + dir + `
+for i in $(seq 60); do
+  mount -i -t cifs //` + server + `/export ` + dir + ` -o ip=` + server + `,sec=none,hard 2>/dev/null && exit 0
+  sleep 1
+done
+exit 1`)
+}
+
+// cifsSync waits for the write-back in fsync. What asks the server itself, such
+// as an open or a stat, waits in a way that SIGKILL ends (wait_for_response,
+// fs/smb/client/transport.c).
+func cifsSync() Scenario {
+	const name, server = "cifs-fsync", "192.0.2.4"
+	dir := directory(name)
+	return Scenario{
+		Name:    name,
+		Story:   "the SMB server is gone while a program waits until its data has been written",
+		Pod:     onDisk(name, 3, "sync", "/data/f"),
+		Prepare: mountSMB(server, dir),
+		Break:   onNode(cutOff("-I", server) + "\nsleep 5"),
+		Proof:   "some D 100 && for t in $(tasks); do cat /proc/$t/stack; done | grep -q cifs_",
+		Cause:   "UninterruptibleSleep",
+		Family:  "CIFS",
+		Says:    []string{"cifs", "/data", server, dir, "SMB server"},
+		Heal:    onNode(cutOff("-D", server)),
+	}
 }
 
 func nfsServerGone() Scenario {

@@ -34,7 +34,8 @@ for unit in apt-daily.timer apt-daily-upgrade.timer dpkg-db-backup.timer e2scrub
 	systemd-pstore.service systemd-tmpfiles-clean.timer systemd-update-utmp.service systemd-update-utmp-runlevel.service \
 	systemd-firstboot.service systemd-hwdb-update.service systemd-journal-catalog-update.service \
 	systemd-machine-id-commit.service systemd-udev-settle.service ldconfig.service systemd-random-seed.service \
-	serial-getty@ttyS0.service systemd-backlight@.service modprobe@drm.service rpc-statd.service rpc-statd-notify.service; do
+	serial-getty@ttyS0.service systemd-backlight@.service modprobe@drm.service rpc-statd.service rpc-statd-notify.service \
+	smbd.service nmbd.service samba-ad-dc.service; do
 	ln -sf /dev/null "etc/systemd/system/$unit"
 done
 # The NFS server is for those who start it.

@@ -8,14 +8,15 @@ import (
 	"github.com/nodeagent-io/nodeagent/test/cluster/internal/cache"
 )
 
-// nodePackages are the Debian packages of a node. The cloud kernel (6.1) has NFS
-// client and server, FUSE, XFS, loop and device mapper as modules.
+// nodePackages are the Debian packages of a node. The cloud kernel (6.1) has the
+// clients of NFS and SMB, the server of NFS, FUSE, XFS, loop and device mapper as
+// modules. Its own server of SMB does not go with Debian's tools for it.
 func nodePackages() []string {
 	return []string{
 		"linux-image-cloud-amd64", "systemd-sysv", "udev", "dbus", "kmod", "netbase", "ca-certificates",
 		"openssh-server", "iproute2", "iptables", "conntrack", "ethtool", "socat", "iputils-ping",
 		"runc", "containernetworking-plugins", "busybox-static", "tini",
-		"nfs-common", "nfs-kernel-server", "fuse3", "dmsetup", "e2fsprogs", "xfsprogs",
+		"nfs-common", "nfs-kernel-server", "samba", "fuse3", "dmsetup", "e2fsprogs", "xfsprogs",
 		"util-linux", "procps", "psmisc", "strace",
 	}
 }
