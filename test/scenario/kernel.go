@@ -353,13 +353,14 @@ fi`
 // waitingForDisk succeeds when a killed thread of the pod waits for a disk.
 const waitingForDisk = `some D 100 && for t in $(tasks); do cat /proc/$t/stack; done | grep -q 'ext4_\|jbd2_\|folio_wait_writeback\|submit_bio'`
 
-func blockDevice() Scenario {
-	const name, device = "block-ext4", "scenario-block-ext4"
-	dir := directory(name)
+// onDevice is an incident of a program that writes to an ext4 on a device that
+// is suspended.
+func onDevice(name, story, program string) Scenario {
+	device, dir := "scenario-"+name, directory(name)
 	return Scenario{
 		Name:    name,
-		Story:   "the device below an ext4 completes no I/O any more",
-		Pod:     onDisk(name, 3, "sync", "/data/f"),
+		Story:   story,
+		Pod:     onDisk(name, 3, program, "/data/f"),
 		Prepare: onNode(mapDevice(device, dir)),
 		Break:   onNode("dmsetup suspend --noflush --nolockfs " + device),
 		Proof:   waitingForDisk,
@@ -370,21 +371,16 @@ func blockDevice() Scenario {
 	}
 }
 
+func blockDevice() Scenario {
+	return onDevice("block-ext4", "the device below an ext4 completes no I/O any more", "sync")
+}
+
 func blockZombieLeader() Scenario {
-	const name, device = "block-zombie-leader", "scenario-block-threaded"
-	dir := directory(name)
-	return Scenario{
-		Name:    name,
-		Story:   "the first thread has died, another one waits for a device that completes no I/O any more",
-		Pod:     onDisk(name, 3, "sync-in-thread", "/data/f"),
-		Prepare: onNode(mapDevice(device, dir)),
-		Break:   onNode("dmsetup suspend --noflush --nolockfs " + device),
-		Proof:   behindZombie + waitingForDisk + " && behind_zombie D",
-		Cause:   "ThreadStuckBehindZombieLeader",
-		Family:  "Block",
-		Says:    []string{"looks like a zombie", "ext4", "/data", "/dev/mapper/" + device, dir},
-		Heal:    onNode("dmsetup resume " + device),
-	}
+	s := onDevice("block-zombie-leader", "the first thread has died, another one waits for a device that completes no I/O any more", "sync-in-thread")
+	s.Proof = behindZombie + s.Proof + " && behind_zombie D"
+	s.Cause = "ThreadStuckBehindZombieLeader"
+	s.Says = append(s.Says, "looks like a zombie")
+	return s
 }
 
 func blockOverlay() Scenario {
