@@ -86,18 +86,22 @@ func trimStatuses(all []corev1.ContainerStatus) []corev1.ContainerStatus {
 	for i := range all {
 		if t := all[i].State.Terminated; t != nil {
 			out = append(out, corev1.ContainerStatus{Name: all[i].Name, State: corev1.ContainerState{
-				Terminated: &corev1.ContainerStateTerminated{ExitCode: t.ExitCode, FinishedAt: t.FinishedAt},
+				Terminated: &corev1.ContainerStateTerminated{ExitCode: t.ExitCode, Reason: t.Reason, FinishedAt: t.FinishedAt},
 			}})
 		}
 	}
 	return out
 }
 
+// oomKilled is containerd's reason for the end of a container of which the kernel
+// has killed a process for want of memory (internal/cri/server/helpers.go).
+const oomKilled = "OOMKilled"
+
 // exit tells how a container ended, nil while it has not.
 func exit(statuses []corev1.ContainerStatus, name string) *evidence.Exit {
 	for i := range statuses {
 		if t := statuses[i].State.Terminated; t != nil && statuses[i].Name == name {
-			return &evidence.Exit{Code: int(t.ExitCode), At: t.FinishedAt.Time}
+			return &evidence.Exit{Code: int(t.ExitCode), At: t.FinishedAt.Time, OutOfMemory: t.Reason == oomKilled}
 		}
 	}
 	return nil

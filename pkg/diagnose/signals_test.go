@@ -197,7 +197,16 @@ func TestStopSignals(t *testing.T) {
 		}, "", ""},
 		"killed before the deadline": {func(p *evidence.Pod, t *evidence.Task) {
 			t.Caught = bitTERM
+			gone(p, 137, -4*time.Second)
+		}, "", ""},
+		"killed at the deadline, by a clock that is behind": {func(p *evidence.Pod, t *evidence.Task) {
+			t.Caught = bitTERM
 			gone(p, 137, -2*time.Second)
+		}, "SlowShutdown", diagnose.Proved},
+		"killed for want of memory": {func(p *evidence.Pod, t *evidence.Task) {
+			t.Caught = bitTERM
+			gone(p, 137, 0)
+			p.Containers[0].Exit.OutOfMemory = true
 		}, "", ""},
 		"no handler, gone": {func(p *evidence.Pod, _ *evidence.Task) { gone(p, 137, 0) }, "", ""},
 		"throttled until the deadline": {func(p *evidence.Pod, t *evidence.Task) {

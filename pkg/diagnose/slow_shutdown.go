@@ -33,7 +33,7 @@ var SlowShutdown = &Rule{
 		Meaning: "The program has taken the stop signal and works on its shutdown: it drains connections, writes what it has in memory, waits for others. The grace period is over before it is done, and the kernel ends it in the middle of that. " +
 			"A program whose handler does nothing looks the same.",
 		Evidence: "The stop signal is in SigCgt of the first process, or it is blocked and not pending any more, as with sigwait and signalfd; it is not stopped, traced or frozen; and the process still ran past the deadline, " +
-			"or the container was ended by SIGKILL (exit code 137) not before the deadline. What it did is how the last readings showed it.",
+			"or the container was ended by SIGKILL (exit code 137) not before the deadline, but for three seconds by which clocks may differ. What it did is how the last readings showed it.",
 		Remedy: "Nothing on the node is broken. Look at what the program does when it is asked to stop; give it more time with terminationGracePeriodSeconds, or let it do less.",
 		Danger: "What it had not finished is lost. A shorter grace period or a force delete makes that worse.",
 	},
@@ -102,13 +102,19 @@ const killedExit = 128 + int(evidence.SIGKILL)
 // will do.
 const lastSeen = 20 * time.Second
 
+// clockSkew is how far the node's clock, by which a container ends, may be behind
+// the API server's, by which the deadline is set. Both count whole seconds.
+const clockSkew = 3 * time.Second
+
 // endedAtDeadline says that the container was seen shortly before the deadline
 // and has ended after it, soon enough for SIGKILL to be the reason: the end of a
-// large or throttled process takes a while. Exit.At and the deadline are whole
-// seconds.
+// large or throttled process takes a while.
 func endedAtDeadline(p *evidence.Pod, c *evidence.Container) bool {
-	return c.Exit != nil && !c.Exit.At.Before(p.Deadline.Truncate(time.Second)) &&
-		c.Exit.At.Sub(p.Deadline) <= UnknownAfter && p.Deadline.Sub(p.Time) <= max(lastSeen, grace(p)/2)
+	if c.Exit == nil || c.Exit.OutOfMemory {
+		return false
+	}
+	late := c.Exit.At.Sub(p.Deadline)
+	return late >= -clockSkew && late <= UnknownAfter && p.Deadline.Sub(p.Time) <= max(lastSeen, grace(p)/2)
 }
 
 func (fp firstProcess) slowFinding(p *evidence.Pod, doing string) Finding {

@@ -26,11 +26,11 @@ var unkillableFamilies = []Family{
 		Danger:  "umount -f throws away the writes that wait. umount -l hides the mount and leaves the thread. A force delete lets a second pod write to the same files.",
 	},
 	{
-		Name:    familyCIFS,
+		Name: familyCIFS,
 		Meaning: "The SMB server does not answer. Only what waits for data to be written cannot be killed. With the mount option soft, which is the default, that wait ends with an error when the server " +
 			"has been silent for three times the echo_interval, three minutes by default; with hard it goes on.",
-		Remedy:  "Bring the SMB server {server} back under the same address; the thread goes on by itself.",
-		Danger:  "umount -f throws away the writes that wait. A force delete lets a second pod write to the same files.",
+		Remedy: "Bring the SMB server {server} back under the same address; the thread goes on by itself.",
+		Danger: "umount -f throws away the writes that wait. A force delete lets a second pod write to the same files.",
 	},
 	{
 		Name:    familyCeph,

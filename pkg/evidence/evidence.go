@@ -193,8 +193,10 @@ type Container struct {
 type Exit struct {
 	// Code is its exit status: 128 and the number of the signal that ended it.
 	Code int `json:"code"`
-	// At is when it ended, in whole seconds.
+	// At is when it ended, in whole seconds, by the node's clock.
 	At time.Time `json:"at,omitzero"`
+	// OutOfMemory says that the kernel ended it for want of memory.
+	OutOfMemory bool `json:"outOfMemory,omitempty"`
 }
 
 // A ShimTask is what the shim answers about a container's task.
