@@ -51,7 +51,7 @@ func readConnection(dir string, to netip.AddrPort) (connection, error) {
 }
 
 // parseConnection parses a list of connections (Documentation/networking/
-// proc_net_tcp.rst). A line begins with
+// proc_net_tcp.rst; get_tcp4_sock, net/ipv4/tcp_ipv4.c). A line begins with
 //
 //	sl  local_address rem_address   st tx_queue:rx_queue tr:tm->when       retrnsmt
 //	 0: 0F02000A:02C4 0F02000A:0801 01 000003D4:00000000 01:0000038F 00000006
