@@ -9,9 +9,6 @@ import (
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
 )
 
-// established is the state of a TCP connection that both ends know of.
-const established = "ESTABLISHED"
-
 // resentForLoss is how often the client has to have sent the same again, which
 // takes 1.4 seconds at the least (TCP_RTO_MIN doubled twice, include/net/tcp.h).
 const resentForLoss = 3
@@ -24,7 +21,7 @@ func silence(m *evidence.Mount) string {
 		s = append(s, "requests without an answer")
 	}
 	switch {
-	case m.Connection == established && outOfReach(m):
+	case m.Connection == evidence.Established && outOfReach(m):
 		s = append(s, "the server acknowledges nothing")
 	case outOfReach(m):
 		s = append(s, "no TCP connection")
@@ -35,7 +32,7 @@ func silence(m *evidence.Mount) string {
 // outOfReach says that nothing at all comes back from a mount's server. One that
 // is merely slow acknowledges what it is sent: its kernel does.
 func outOfReach(m *evidence.Mount) bool {
-	return m != nil && m.Connection != "" && (m.Connection != established || m.Resent >= resentForLoss)
+	return m != nil && m.Connection != "" && (m.Connection != evidence.Established || m.Resent >= resentForLoss)
 }
 
 // patience is how long a wait for a mount must not have moved to be called

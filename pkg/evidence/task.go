@@ -179,12 +179,15 @@ type Mount struct {
 	// Unanswered is the number of requests that the client of an NFS mount has
 	// sent and got no answer to (mountstats); nil when not known. Connection is
 	// the state of the TCP connection to the server of an NFS or SMB mount
-	// (ESTABLISHED, SYN_SENT, or none), "" when not known. Resent is how often
+	// (Established, SYN_SENT, or none), "" when not known. Resent is how often
 	// what was sent on it has been sent again, because nothing acknowledged it.
 	Unanswered *int   `json:"unanswered,omitempty"`
 	Connection string `json:"connection,omitempty"`
 	Resent     int    `json:"resent,omitempty"`
 }
+
+// Established is the state of a TCP connection that both ends know of.
+const Established = "ESTABLISHED"
 
 // A Cgroup is one control group of the pod.
 type Cgroup struct {

@@ -12,6 +12,8 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+
+	"github.com/nodeagent-io/nodeagent/pkg/evidence"
 )
 
 // maxNetTCP bounds what is read of a list of connections, in bytes: 50,000 lines.
@@ -20,7 +22,7 @@ const maxNetTCP = 8 << 20
 // States of a TCP connection, as evidence names them; all others are on the way
 // to its end.
 const (
-	tcpEstablished = "ESTABLISHED"
+	tcpEstablished = evidence.Established
 	tcpSynSent     = "SYN_SENT"
 	tcpNone        = "none"
 )

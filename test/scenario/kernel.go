@@ -421,7 +421,7 @@ iptables ` + what + ` OUTPUT -s ` + server + ` -p tcp -m multiport --sports 2049
 // addServer is a script that gives the node one more address, for a server of
 // its own, which nothing is cut off from.
 func addServer(server string) string {
-	return `ip address add ` + server + `/32 dev lo 2>/dev/null || true
+	return `ip address replace ` + server + `/32 dev lo
 while { ` + cutOff("-D", server) + `; } 2>/dev/null; do :; done
 `
 }
@@ -440,7 +440,7 @@ func mountSMB(server, dir string) step {
 if mountpoint -q ` + dir + `; then umount ` + dir + `; fi
 mkdir -p ` + dir + `
 for i in $(seq 60); do
-  mount -i -t cifs //` + server + `/export ` + dir + ` -o ip=` + server + `,sec=none,hard 2>/dev/null && exit 0
+  mount -i -t cifs //` + server + `/export ` + dir + ` -o ip=` + server + `,sec=none,hard && exit 0
   sleep 1
 done
 exit 1`)
