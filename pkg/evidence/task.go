@@ -135,7 +135,8 @@ type Probe struct {
 	// could not be read. It tells a script's shell, which comm does not.
 	Exe string `json:"exe,omitempty"`
 	// Wchan is the kernel function the task sleeps in; Stack the kernel stack
-	// by function name, innermost first.
+	// by function name, innermost first. The names are those of the source,
+	// without what a compiler appends (foo for foo.isra.0).
 	Wchan string   `json:"wchan,omitempty"`
 	Stack []string `json:"stack,omitempty"`
 	// Syscall is the name of the system call that blocks, "" when unknown or

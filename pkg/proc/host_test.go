@@ -218,6 +218,35 @@ func TestReadPod(t *testing.T) {
 	}
 }
 
+// A program in sigwait. Whether this machine's kernel has do_sigtimedwait or
+// do_sigtimedwait.isra.0, as 6.18 by GCC 15 does, the reading has the former.
+func TestProbeSigwait(t *testing.T) {
+	v := start(t, 0, "sigwait")
+	symbol := ""
+	eventually(t, "in do_sigtimedwait", func() bool {
+		b, err := os.ReadFile(fmt.Sprintf("/proc/%d/wchan", v.pid()))
+		if err != nil {
+			t.Skipf("wchan is unreadable: %v", err)
+		}
+		symbol = string(b)
+		if symbol == "0" && os.Geteuid() != 0 && stateOf(t, v.pid()).State == evidence.Sleeping {
+			t.Skip("wchan is unreadable: it is 0 of a task that sleeps")
+		}
+		return strings.HasPrefix(symbol, "do_sigtimedwait")
+	})
+	t.Logf("wchan holds %s", symbol)
+	h, s := newHost(t), stateOf(t, v.pid())
+	if err := h.probe(t.Context(), &s, &tables{h: h}, ""); err != nil && os.Geteuid() == 0 {
+		t.Fatal(err)
+	}
+	if s.Probe == nil || s.Probe.Wchan != "do_sigtimedwait" || s.Probe.Syscall != "rt_sigtimedwait" {
+		t.Fatalf("probe %+v", s.Probe)
+	}
+	if os.Geteuid() == 0 && !slices.Contains(s.Probe.Stack, "do_sigtimedwait") {
+		t.Errorf("stack %q", s.Probe.Stack)
+	}
+}
+
 func TestReadPodFrozen(t *testing.T) {
 	pod, h := newTestPod(t), newHost(t)
 	v := start(t, 0, "sleep")

@@ -2,6 +2,7 @@ package proc
 
 import (
 	"bytes"
+	"context"
 	"encoding/binary"
 	"encoding/json"
 	"os"
@@ -170,6 +171,79 @@ func TestParseStackAndWchan(t *testing.T) {
 		if got := parseWchan([]byte(text)); got != want {
 			t.Errorf("wchan %q: %q", text, got)
 		}
+	}
+}
+
+// What the compiler appends to a function's name is not part of it.
+func TestFunction(t *testing.T) {
+	for symbol, want := range map[string]string{
+		"do_sigtimedwait":                     "do_sigtimedwait",
+		"do_sigtimedwait.isra.0":              "do_sigtimedwait",
+		"__xfs_write_fault.constprop.0":       "__xfs_write_fault",
+		"ptrace_stop.part.0":                  "ptrace_stop",
+		"fuse_get_dev.part.13":                "fuse_get_dev",
+		"do_exit.cold":                        "do_exit",
+		"de_thread.lto_priv.0":                "de_thread",
+		"down_read.localalias":                "down_read",
+		"request_wait_answer.llvm.4086182673": "request_wait_answer",
+		"request_wait_answer.llvm.9af3e1":     "request_wait_answer",
+		"foo.isra.0.cold":                     "foo",
+		"foo.constprop.0.isra.0":              "foo",
+		"foo.part.0.constprop.0":              "foo",
+		"foo.constprop.0.isra.0.cold":         "foo",
+		"foo.lto_priv.0.cold":                 "foo",
+		"foo.cold.1":                          "foo",
+
+		// Whole names.
+		"__x64_sys_rt_sigtimedwait":     "__x64_sys_rt_sigtimedwait",
+		"__pfx_do_sigtimedwait.isra.0":  "__pfx_do_sigtimedwait",
+		"__pfx_do_wait":                 "__pfx_do_wait",
+		"cold":                          "cold",
+		"part_stat_show":                "part_stat_show",
+		".slowpath":                     ".slowpath",
+		".cold":                         ".cold",
+		"foo.":                          "foo.",
+		"foo.colder":                    "foo.colder",
+		"foo.llvm_x":                    "foo.llvm_x",
+		"foo.7":                         "foo.7",
+		"bpf_prog_6deef7357e7b4530_a.b": "bpf_prog_6deef7357e7b4530_a.b",
+	} {
+		if got := function([]byte(symbol)); got != want {
+			t.Errorf("%s: %q instead of %q", symbol, got, want)
+		}
+		if got := parseWchan([]byte(symbol)); got != want {
+			t.Errorf("wchan %s: %q instead of %q", symbol, got, want)
+		}
+		for _, line := range []string{"[<0>] %+0x156/0x1f0\n", "[<0>] %+0x156/0x1f0 [fuse]\n", "[<ffffffff810a2c60>] %+0x156/0x1f0\n"} {
+			line = strings.Replace(line, "%", symbol, 1)
+			if got := parseStack([]byte(line)); !slices.Equal(got, []string{want}) {
+				t.Errorf("stack line %q: %q instead of %q", line, got, want)
+			}
+		}
+	}
+}
+
+// Both questions that read such names get the bare ones.
+func TestSeenFunctions(t *testing.T) {
+	root := t.TempDir()
+	write(t, root, map[string]string{
+		"7/task/7/stat":  string(testdata(t, "stat_odd_comm")),
+		"7/task/7/wchan": "request_wait_answer.isra.0",
+		"7/task/7/stack": "[<0>] request_wait_answer.isra.0+0x12f/0x220 [fuse]\n[<0>] fuse_flush.part.0+0x1d2/0x260 [fuse]\n[<0>] do_exit.cold+0x8/0x10\n",
+	})
+	h := newHost(t)
+	h.Proc = root
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	saw, err := h.Prober.ask(ctx, request{What: askTask, Proc: root, PID: 7, TID: 7})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff([]string{"request_wait_answer", "fuse_flush", "do_exit"}, saw.Stack); d != "" || saw.Wchan != "request_wait_answer" {
+		t.Errorf("wchan %s, stack %s", saw.Wchan, d)
+	}
+	if yes, err := h.blocked(ctx, &status{Task: evidence.Task{PID: 7, TID: 7, State: evidence.Sleeping}}); !yes || err != nil {
+		t.Errorf("blocked: %v, %v", yes, err)
 	}
 }
 
@@ -455,11 +529,20 @@ func FuzzParseStatus(f *testing.F) {
 func FuzzParseStat(f *testing.F) { fuzz(f, nil, func(b []byte) { _, _ = parseStat(b) }) }
 
 func FuzzParseStack(f *testing.F) {
-	fuzz(f, nil, func(b []byte) {
+	seeds := []string{"do_sigtimedwait.isra.0", "[<0>] foo.constprop.0.isra.0.cold+0x1/0x2 [fuse]\n[<0>] .slowpath+0x1/0x2\n", "foo.llvm.123456", ".cold.part.0", "a..cold", "a.b.lto_priv.0"}
+	fuzz(f, seeds, func(b []byte) {
 		for _, fn := range append(parseStack(b), parseWchan(b)) {
-			if !utf8.ValidString(fn) {
+			if !utf8.ValidString(fn) || function([]byte(fn)) != fn {
 				panic(fn)
 			}
+			for _, word := range appended {
+				if i := strings.Index(fn+".", "."+word+"."); i > 0 {
+					panic(fn)
+				}
+			}
+		}
+		if len(b) > 0 && len(function(b)) == 0 {
+			panic("nothing is left")
 		}
 	})
 }

@@ -37,6 +37,19 @@ func victim(what string, args []string) error {
 		signal.Ignore(syscall.SIGHUP)
 		ready()
 		time.Sleep(time.Hour)
+	case "sigwait":
+		// Blocks SIGTERM and waits for it, as a program does that takes its
+		// signals with sigwait.
+		onLeader()
+		var set unix.Sigset_t
+		set.Val[0] = 1 << (unix.SIGTERM - 1)
+		if err := unix.PthreadSigmask(unix.SIG_BLOCK, &set, nil); err != nil {
+			return err
+		}
+		ready()
+		for errno := unix.EINTR; errno == unix.EINTR; { // the runtime's own signals
+			_, _, errno = unix.Syscall6(unix.SYS_RT_SIGTIMEDWAIT, uintptr(unsafe.Pointer(&set)), 0, 0, 8, 0, 0)
+		}
 	case "leader-exits":
 		// A thread goes on while the leader is a zombie.
 		onLeader()
