@@ -112,6 +112,8 @@ const (
 	// SlowDevice is the same where a device or a daemon is waited for: one that
 	// works may take seconds for a request.
 	SlowDevice = 10 * time.Second
+	// SlowRCU is the same where the kernel waits for its own processors.
+	SlowRCU = 60 * time.Second
 	// KillLatency is how long after the deadline SIGKILL may come: the kubelet
 	// counts the grace period from when it was told of the deletion.
 	KillLatency = 10 * time.Second

@@ -52,6 +52,10 @@ func familyOf(t *evidence.Task) string {
 	if frozenFilesystem(t.Probe) {
 		return familyFsFrozen
 	}
+	// What is above a wait for the processors in the stack is not what hangs.
+	if waitsForProcessors(t.Probe) {
+		return familyOther
+	}
 	for _, sf := range stackFamilies {
 		for _, fn := range append([]string{t.Probe.Wchan}, t.Probe.Stack...) {
 			for _, prefix := range sf.prefixes {

@@ -2,6 +2,7 @@ package diagnose
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
@@ -51,7 +52,7 @@ var PIDNamespaceReapWait = &Rule{
 		var out []Finding
 		for i := range p.Tasks {
 			init := &p.Tasks[i]
-			if !through(init, zapPIDNS) || init.Unchanged(p.Time) < SlowDevice {
+			if !through(init, zapPIDNS) || init.Unchanged(p.Time) < SlowDevice || nameIsLate(p, init) {
 				continue
 			}
 			if f, ok := heldNamespace(p, init); ok {
@@ -71,7 +72,7 @@ func heldNamespace(p *evidence.Pod, init *evidence.Task) (Finding, bool) {
 	}}
 	for i := range p.Tasks {
 		t := &p.Tasks[i]
-		if t.PID == init.PID || !t.Leader() || t.Container != init.Container || t.Unchanged(p.Time) < SlowDevice {
+		if t.PID == init.PID || !t.Leader() || t.Container != init.Container || t.Unchanged(p.Time) < SlowDevice || endsInRCU(p, t.PID) {
 			continue
 		}
 		f.Values["member"] = strconv.Itoa(t.PID)
@@ -89,4 +90,12 @@ func heldNamespace(p *evidence.Pod, init *evidence.Task) (Finding, bool) {
 		}
 	}
 	return f, f.Family != ""
+}
+
+// endsInRCU says that a thread of a process waits for the processors, as the last
+// one of a mount namespace does at its end, and has not done so for long.
+func endsInRCU(p *evidence.Pod, pid int) bool {
+	return slices.ContainsFunc(p.Tasks, func(t evidence.Task) bool {
+		return t.PID == pid && waitsForRCU(&t) && t.Unchanged(p.Time) < SlowRCU
+	})
 }

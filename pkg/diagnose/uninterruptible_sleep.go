@@ -75,7 +75,7 @@ var UninterruptibleSleep = &Rule{
 		Title:   "a killed thread that the kernel cannot end",
 		Message: "{where}thread {thread} ({comm}) has been killed but cannot die: it hangs in the kernel in {function}{on}{more}",
 		Meaning: "The thread sleeps inside the kernel in a wait that no signal ends, not even SIGKILL. The container's processes are not gone until it returns, so the kubelet repeats the kill for ever.",
-		Evidence: "SIGKILL is pending in the thread (SigPnd, bit 0x100), its state is D, and two readings three seconds or more apart (ten where a device, a daemon or a server that can be reached may just be slow) show the same state and the same number of context switches. " +
+		Evidence: "SIGKILL is pending in the thread (SigPnd, bit 0x100), its state is D, and two readings three seconds or more apart (ten where a device, a daemon or a server that can be reached may just be slow, sixty where the kernel waits for its own processors) show the same state and the same number of context switches. " +
 			"State D alone proves nothing: many such waits end at SIGKILL, and I/O that progresses switches context. " +
 			"The file system is found from the blocked system call: its file descriptor's mount ID in fdinfo, or its path, in the task's mountinfo.",
 		Remedy:   "Repair what the thread waits for; it ends by itself then.",
@@ -137,13 +137,47 @@ func telling(t *evidence.Task) int {
 // motionless is how long a task must not have moved to be called stuck. A frozen
 // file system needs no patience: nothing there is slow.
 func motionless(t *evidence.Task) time.Duration {
-	if t.Probe == nil {
+	switch {
+	case t.Probe == nil:
 		return SlowDevice
-	}
-	if familyOf(t) == familyFsFrozen {
+	case waitsForRCU(t):
+		return SlowRCU
+	case familyOf(t) == familyFsFrozen:
 		return Stuck
 	}
 	return patience(t.Probe.Mount)
+}
+
+// waitsForRCU says that a task waits until all processors have gone through a
+// quiescent state, as the last task of a mount namespace does at its end
+// (namespace_unlock, fs/namespace.c), or one that closes an inotify descriptor.
+// Where the processors are busy, or emulated, that takes seconds, and the kernel
+// itself complains after 21 (Documentation/RCU/stallwarn.rst). Readers of SRCU may
+// sleep: these waits can be true hangs and are told later.
+func waitsForRCU(t *evidence.Task) bool {
+	return t.Probe != nil && slices.ContainsFunc(append([]string{t.Probe.Wchan}, t.Probe.Stack...), isRCUWait)
+}
+
+// waitsForProcessors is the same without SRCU, behind which a driver or a device
+// may stand.
+func waitsForProcessors(probe *evidence.Probe) bool {
+	return slices.ContainsFunc(append([]string{probe.Wchan}, probe.Stack...), func(fn string) bool {
+		return isRCUWait(fn) && !strings.Contains(fn, "srcu")
+	})
+}
+
+// isRCUWait knows the functions of kernel/rcu that wait, from Linux 5.14 to 6.18.
+func isRCUWait(fn string) bool {
+	switch fn {
+	case "__wait_rcu_gp", "exp_funnel_lock", "rcu_sync_enter", "srcu_barrier", "cleanup_srcu_struct", "fsnotify_wait_marks_destroyed":
+		return true
+	}
+	for _, prefix := range []string{"synchronize_rcu", "synchronize_srcu", "__synchronize_srcu", "rcu_barrier", "kvfree_rcu_barrier"} {
+		if strings.HasPrefix(fn, prefix) {
+			return true
+		}
+	}
+	return false
 }
 
 func stuckFinding(p *evidence.Pod, tasks []*evidence.Task) Finding {

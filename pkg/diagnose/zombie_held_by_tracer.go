@@ -30,7 +30,7 @@ var ZombieHeldByTracer = &Rule{
 		for i := range p.Tasks {
 			t := &p.Tasks[i]
 			if t.State != evidence.Zombie || t.TracerPID == 0 || t.TracerPID == t.PPID || t.Unchanged(p.Time) < Stuck ||
-				!ended(p, t.PID) || !awaited(p, t) {
+				!ended(p, t.PID) || !awaited(p, t) || nameIsLate(p, t) {
 				continue
 			}
 			f := Finding{Container: p.ContainerName(t), Confidence: Proved, Values: map[string]string{
@@ -96,6 +96,14 @@ func stoppedToo(t *evidence.Task) string {
 		return ", which is stopped,"
 	}
 	return ""
+}
+
+// nameIsLate says that the container of a process is not known yet. One that has
+// ended is in no control group any more: its container is the one whose shim names
+// it, and a shim that is late is asked again.
+func nameIsLate(p *evidence.Pod, t *evidence.Task) bool {
+	_, late := p.Missing[evidence.Shims]
+	return late && p.ContainerName(t) == ""
 }
 
 // inContainer starts a message about a container.

@@ -75,10 +75,13 @@ func (h *Host) ReadPod(ctx context.Context, p *evidence.Pod) {
 	}
 	tasks = append(tasks, readFirst(r, p, tasks, uid)...)
 	parents := h.readParents(ctx, r, p, tasks)
-	tasks = append(tasks, readEnded(r, parents, tasks)...)
-	h.probeSuspects(ctx, p, tasks, parents, t, uid)
-	if held := h.readHeld(ctx, r, p, tasks); len(held) > 0 {
-		tasks = append(tasks, held...)
+	// Those that were not found in a control group may have a tracer, or a parent
+	// outside, of their own.
+	more := func(found []status) {
+		if len(found) == 0 {
+			return
+		}
+		tasks = append(tasks, found...)
 		known := parents
 		for _, s := range h.readParents(ctx, r, p, tasks) {
 			if !slices.ContainsFunc(known, func(k status) bool { return k.TID == s.TID }) {
@@ -86,6 +89,9 @@ func (h *Host) ReadPod(ctx context.Context, p *evidence.Pod) {
 			}
 		}
 	}
+	more(readEnded(r, parents, tasks))
+	h.probeSuspects(ctx, p, tasks, parents, t, uid)
+	more(h.readHeld(ctx, r, p, tasks))
 	p.Tasks = toTasks(tasks)
 	p.Parents = toTasks(parents)
 	left, err := readLeftovers(ctx, r, p, tasks, parents)
