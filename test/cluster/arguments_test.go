@@ -9,12 +9,12 @@ import (
 // None of these gets as far as to look for a cluster.
 func TestArgumentErrors(t *testing.T) {
 	for line, want := range map[string]string{
-		"up --nodes 0":                     "--nodes 0: give a number",
-		"up --cgroup v3":                   "give v1 or v2",
+		"up --node box":                    "--node box: give vm or native",
+		"up --node vm --node vm,cgroup=v3": "give v1 or v2",
 		"up more":                          `unknown command "more"`,
-		"up --nodes many":                  `"many"`,
+		"up --nodes 2":                     "unknown flag",
 		"exec":                             "give a node and a command",
-		"exec node1":                       "give a node and a command",
+		"exec vm1":                         "give a node and a command",
 		"load":                             "requires at least 1 arg",
 		"stop":                             "accepts 1 arg",
 		"image":                            "requires at least 1 arg",

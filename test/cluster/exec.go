@@ -16,17 +16,17 @@ func execCommand() *cobra.Command {
 		Short: "Run a command as root on a node",
 		Long: `Run a command as root on a node. One word is a line for the node's shell:
 
-  exec node1 'echo 1 > /proc/sys/vm/drop_caches'
+  exec vm1 'echo 1 > /proc/sys/vm/drop_caches'
 
 Several words are a program and its arguments, taken as they are:
 
-  exec node1 sh -c 'cat > /root/script' < script
+  exec vm1 sh -c 'cat > /root/script' < script
 
 Standard input is passed on, and the exit status is the command's (255 when the node
 could not be reached, 128 and the signal's number when a signal ended the command).`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) < 2 {
-				return errors.New("exec: give a node and a command, such as: exec node1 'ps aux'")
+				return errors.New("exec: give a node and a command, such as: exec vm1 'ps aux'")
 			}
 			return nil
 		},

@@ -7,16 +7,19 @@ import (
 )
 
 func loadCommand() *cobra.Command {
-	return &cobra.Command{
+	var nodes []string
+	cmd := &cobra.Command{
 		Use:   "load IMAGE.tar...",
-		Short: "Import OCI or docker image archives on every node",
+		Short: "Import OCI or docker image archives on the nodes",
 		Args:  cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			h, err := cluster.Find()
 			if err != nil {
 				return err
 			}
-			return h.Load(cmd.Context(), args)
+			return h.Load(cmd.Context(), args, nodes)
 		},
 	}
+	cmd.Flags().StringSliceVar(&nodes, "node", nil, "names of the nodes, comma separated; all when there are none")
+	return cmd
 }

@@ -1,6 +1,6 @@
 // Cluster runs a real Kubernetes cluster on one machine, without a registry and
-// without touching the machine's own mounts, cgroups or firewall: the control plane
-// as processes, the nodes as virtual machines.
+// without touching the machine's own mounts, sysctls or firewall: the control plane
+// as processes, the nodes as virtual machines or in namespaces of the machine.
 package main
 
 import (

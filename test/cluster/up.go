@@ -8,25 +8,37 @@ import (
 )
 
 func upCommand() *cobra.Command {
-	var o state.Options
+	var nodes []string
 	cmd := &cobra.Command{
 		Use:   "up",
 		Short: "Build what is missing and start the cluster of this checkout",
-		Args:  cobra.NoArgs,
+		Long: `Build what is missing and start the cluster of this checkout. A cluster that runs
+already keeps its nodes and gets those that it lacks.
+
+  up --node vm --node vm,kernel=6.12,runc=1.4 --node vm,cgroup=v1 --node native
+
+A vm is a virtual machine. A native node runs in namespaces of this machine, on its
+kernel and with its version of cgroups: fast, and nothing for what hangs a kernel.
+Options behind a comma: runc=1.1 or 1.4; of a vm also kernel=6.1 or 6.12, cgroup=v2
+or v1 (only with kernel 6.1), memory=MB.`,
+		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := o.Validate(); err != nil {
-				return err
+			var wanted []state.Spec
+			for _, text := range nodes {
+				s, err := state.ParseSpec(text)
+				if err != nil {
+					return err
+				}
+				wanted = append(wanted, s)
 			}
 			h, err := cluster.Find()
 			if err != nil {
 				return err
 			}
-			return h.Up(cmd.Context(), o)
+			return h.Up(cmd.Context(), wanted)
 		},
 	}
-	cmd.Flags().IntVar(&o.Nodes, "nodes", 1, "number of nodes")
-	cmd.Flags().StringVar(&o.Cgroup, "cgroup", "v2", "cgroup version of the nodes, v1 or v2")
-	cmd.Flags().IntVar(&o.MemoryMB, "memory", 3072, "memory of each node in MB")
+	cmd.Flags().StringArrayVar(&nodes, "node", []string{state.VM}, "one of the nodes, KIND[,KEY=VALUE...]")
 	return cmd
 }
 

@@ -16,6 +16,8 @@ import (
 const (
 	KubernetesVersion = "v1.36.3"
 	ContainerdVersion = "v2.4.2"
+	// The newer runc of a node; the older one is Debian's.
+	RuncVersion = "v1.4.3"
 )
 
 // The module files are embedded as text: a folder with a go.mod of its own would
@@ -29,6 +31,10 @@ var (
 	containerdMod string
 	//go:embed modules/containerd.sum
 	containerdSum string
+	//go:embed modules/runc.mod
+	runcMod string
+	//go:embed modules/runc.sum
+	runcSum string
 	//go:embed pause.go.txt
 	pauseSource string
 )
@@ -42,6 +48,7 @@ type binaries struct {
 	takes    string // how long on two processors, with nothing compiled yet
 	files    map[string]string
 	ldflags  string
+	cgo      string // build tags of programs that are C in part; empty: no C
 	programs []program
 }
 
@@ -75,6 +82,19 @@ func containerdBinaries() binaries {
 	return b
 }
 
+// runcBinary is static, to run on any node. Its seccomp is the C library's: without
+// the tag a pod with the profile RuntimeDefault would not start.
+func runcBinary() binaries {
+	return binaries{
+		name:     "runc",
+		takes:    "30 seconds",
+		files:    map[string]string{"go.mod": runcMod, "go.sum": runcSum},
+		ldflags:  "-s -w -extldflags -static",
+		cgo:      "seccomp,netgo,osusergo,urfave_cli_no_docs",
+		programs: []program{{"runc", "github.com/opencontainers/runc"}},
+	}
+}
+
 func pauseBinary() binaries {
 	return binaries{
 		name:     "pause",
@@ -93,6 +113,9 @@ func (b binaries) key(goVersion string) cache.Key {
 	for _, p := range b.programs {
 		inputs = append(inputs, p.name, p.pkg)
 	}
+	if b.cgo != "" {
+		inputs = append(inputs, "cgo", b.cgo)
+	}
 	return cache.KeyOf(inputs...)
 }
 
@@ -105,6 +128,9 @@ func (m Maker) Kubernetes(ctx context.Context) (string, error) {
 func (m Maker) Containerd(ctx context.Context) (string, error) {
 	return m.compile(ctx, containerdBinaries())
 }
+
+// Runc returns the folder with the newer runc.
+func (m Maker) Runc(ctx context.Context) (string, error) { return m.compile(ctx, runcBinary()) }
 
 // Pause returns the folder with the program that holds a pod's namespaces.
 func (m Maker) Pause(ctx context.Context) (string, error) { return m.compile(ctx, pauseBinary()) }
@@ -135,12 +161,16 @@ func (m Maker) compile(ctx context.Context, b binaries) (string, error) {
 				return err
 			}
 		}
+		cgo := "CGO_ENABLED=0"
+		if b.cgo != "" {
+			cgo = "CGO_ENABLED=1"
+		}
 		for _, p := range b.programs {
 			err := run(ctx, log, command{
 				dir: source,
-				env: []string{"CGO_ENABLED=0", "GOWORK=off", "GOFLAGS=", "GOOS=linux", "GOARCH=amd64"},
+				env: []string{cgo, "GOWORK=off", "GOFLAGS=", "GOOS=linux", "GOARCH=amd64"},
 				argv: []string{"go", "build", "-mod=readonly", "-trimpath", "-buildvcs=false",
-					"-ldflags", b.ldflags, "-o", filepath.Join(dir, p.name), p.pkg},
+					"-tags", b.cgo, "-ldflags", b.ldflags, "-o", filepath.Join(dir, p.name), p.pkg},
 			})
 			if err != nil {
 				return &StepError{

@@ -8,11 +8,14 @@ import (
 )
 
 // debianSuite is the Debian of the nodes, whatever the machine itself runs.
-const debianSuite = "bookworm"
+const (
+	debianSuite    = "bookworm"
+	debianSecurity = debianSuite + "-security"
+)
 
 // debianSources returns lines for apt that name the places this machine itself
 // takes that Debian from, nearest mirror and all. It is empty where the machine
-// has no such place; mmdebstrap then takes its own default.
+// has no such place, or not all of it; mmdebstrap then takes its own default.
 func debianSources(ctx context.Context) string {
 	out, err := exec.CommandContext(ctx, "apt-get", "indextargets", "--format",
 		"$(ORIGIN)|$(CODENAME)|$(REPO_URI)|$(RELEASE)|$(COMPONENT)", "Created-By: Packages").Output()
@@ -25,7 +28,8 @@ func debianSources(ctx context.Context) string {
 // parseIndexTargets takes lines of origin, codename, address, suite and component.
 func parseIndexTargets(out string) string {
 	var lines []string
-	complete := false
+	// Updates alone make no system, and one of the nodes' kernels is in the updates.
+	need := map[string]bool{debianSuite: true, debianSecurity: true}
 	for line := range strings.Lines(out) {
 		f := strings.Split(strings.TrimSpace(line), "|")
 		if len(f) != 5 || f[0] != "Debian" || f[4] != "main" {
@@ -34,14 +38,13 @@ func parseIndexTargets(out string) string {
 		if f[1] != debianSuite && !strings.HasPrefix(f[1], debianSuite+"-") {
 			continue
 		}
-		complete = complete || f[1] == debianSuite
+		delete(need, f[1])
 		source := "deb [signed-by=" + debianKeyring + "] " + f[2] + " " + f[3] + " main"
 		if !slices.Contains(lines, source) {
 			lines = append(lines, source)
 		}
 	}
-	if !complete {
-		// Updates alone make no system.
+	if len(need) > 0 {
 		return ""
 	}
 	return strings.Join(lines, "\n") + "\n"

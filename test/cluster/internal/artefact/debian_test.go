@@ -10,9 +10,10 @@ func TestParseIndexTargets(t *testing.T) {
 			"Debian|bookworm|" + site + "|bookworm|main\nDebian|bookworm|" + site + "|bookworm|contrib\nDebian|bookworm-security|" + site + "|bookworm-security|main\nOther|bookworm|" + site + "|bookworm|main\n",
 			signed + site + " bookworm main\n" + signed + site + " bookworm-security main\n",
 		},
-		"another Debian": {"Debian|trixie|" + site + "|trixie|main\n", ""},
-		"updates alone":  {"Debian|bookworm-updates|" + site + "|bookworm-updates|main\n", ""},
-		"nothing":        {"", ""},
+		"another Debian":      {"Debian|trixie|" + site + "|trixie|main\n", ""},
+		"updates alone":       {"Debian|bookworm-updates|" + site + "|bookworm-updates|main\n", ""},
+		"no security updates": {"Debian|bookworm|" + site + "|bookworm|main\n", ""},
+		"nothing":             {"", ""},
 	} {
 		if got := parseIndexTargets(test.in); got != test.want {
 			t.Errorf("%s: %q, want %q", name, got, test.want)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/nodeagent-io/nodeagent/test/cluster/internal/cache"
 	"github.com/nodeagent-io/nodeagent/test/cluster/internal/image"
+	"github.com/nodeagent-io/nodeagent/test/cluster/internal/state"
 )
 
 // nodeFiles is copied over the root file system of a node as it is.
@@ -59,8 +60,12 @@ printf '127.0.0.1 localhost\n' > etc/hosts
 rm -rf var/lib/apt/lists/* var/cache/apt/*.bin
 `
 
-// NodeDisk returns a folder with disk.img (an ext4 file system), vmlinuz and initrd.
-func (m Maker) NodeDisk(ctx context.Context, kubernetes, containerd, pause string) (string, error) {
+// Programs are the folders of what is compiled for a node.
+type Programs struct{ Kubernetes, Containerd, Runc, Pause string }
+
+// NodeDisk returns a folder with disk.img (an ext4 file system), and vmlinuz and initrd
+// of each kernel, with its version behind a hyphen.
+func (m Maker) NodeDisk(ctx context.Context, p Programs) (string, error) {
 	rootfs, err := m.rootfs(ctx)
 	if err != nil {
 		return "", err
@@ -69,8 +74,8 @@ func (m Maker) NodeDisk(ctx context.Context, kubernetes, containerd, pause strin
 	if err != nil {
 		return "", err
 	}
-	key := cache.KeyOf("nodedisk", "1", filepath.Base(rootfs), filepath.Base(kubernetes), filepath.Base(containerd),
-		filepath.Base(pause), string(files), nodeSetup)
+	key := cache.KeyOf("nodedisk", "2", filepath.Base(rootfs), filepath.Base(p.Kubernetes), filepath.Base(p.Containerd),
+		filepath.Base(p.Runc), filepath.Base(p.Pause), string(files), nodeSetup)
 	return m.Cache.Entry(ctx, "node", key, func(dir string) error {
 		step := "make the node's disk"
 		m.Say("==> %s: about 20 seconds", step)
@@ -80,7 +85,7 @@ func (m Maker) NodeDisk(ctx context.Context, kubernetes, containerd, pause strin
 			return err
 		}
 		defer log.Close()
-		err = m.makeDisk(ctx, log, dir, rootfs, kubernetes, containerd, pause)
+		err = m.makeDisk(ctx, log, dir, rootfs, p)
 		if err != nil {
 			return &StepError{Step: step, Log: log.Name(), Err: err, Next: "see whether the cache folder " + m.Cache.Dir + " has 3 GB of space"}
 		}
@@ -88,7 +93,7 @@ func (m Maker) NodeDisk(ctx context.Context, kubernetes, containerd, pause strin
 	})
 }
 
-func (m Maker) makeDisk(ctx context.Context, log *os.File, dir, rootfs, kubernetes, containerd, pause string) error {
+func (m Maker) makeDisk(ctx context.Context, log *os.File, dir, rootfs string, p Programs) error {
 	root := filepath.Join(dir, "root")
 	defer os.RemoveAll(root)
 	if err := os.Mkdir(root, 0o755); err != nil {
@@ -103,28 +108,34 @@ func (m Maker) makeDisk(ctx context.Context, log *os.File, dir, rootfs, kubernet
 	if err := copyNodeFiles(root); err != nil {
 		return err
 	}
-	for _, program := range []string{
-		filepath.Join(kubernetes, "kubelet"), filepath.Join(kubernetes, "kube-proxy"),
-		filepath.Join(containerd, "containerd"), filepath.Join(containerd, "containerd-shim-runc-v2"), filepath.Join(containerd, "ctr"),
+	for program, to := range map[string]string{
+		filepath.Join(p.Kubernetes, "kubelet"):                 "bin",
+		filepath.Join(p.Kubernetes, "kube-proxy"):              "bin",
+		filepath.Join(p.Containerd, "containerd"):              "bin",
+		filepath.Join(p.Containerd, "containerd-shim-runc-v2"): "bin",
+		filepath.Join(p.Containerd, "ctr"):                     "bin",
+		filepath.Join(p.Runc, "runc"):                          "lib/runc-1.4",
 	} {
-		if err := run(ctx, log, command{argv: []string{"install", "-m", "755", program, filepath.Join(root, "usr/local/bin")}}); err != nil {
+		if err := run(ctx, log, command{argv: []string{"install", "-m", "755", program, filepath.Join(root, "usr/local", to)}}); err != nil {
 			return err
 		}
 	}
 	images := filepath.Join(root, "usr/local/share/images")
-	if err := writePause(filepath.Join(images, "pause.tar"), pause); err != nil {
+	if err := writePause(filepath.Join(images, "pause.tar"), p.Pause); err != nil {
 		return err
 	}
 	if err := writeBusybox(ctx, filepath.Join(images, "busybox.tar"), root, filepath.Join(dir, "busybox")); err != nil {
 		return err
 	}
-	for name, pattern := range map[string]string{"vmlinuz": "vmlinuz-*", "initrd": "initrd.img-*"} {
-		found, err := filepath.Glob(filepath.Join(root, "boot", pattern))
-		if err != nil || len(found) != 1 {
-			return fmt.Errorf("look for boot/%s: found %v", pattern, found)
-		}
-		if err := os.Rename(found[0], filepath.Join(dir, name)); err != nil {
-			return err
+	for _, kernel := range state.Kernels {
+		for name, pattern := range map[string]string{"vmlinuz-": "vmlinuz-" + kernel + ".*", "initrd-": "initrd.img-" + kernel + ".*"} {
+			found, err := filepath.Glob(filepath.Join(root, "boot", pattern))
+			if err != nil || len(found) != 1 {
+				return fmt.Errorf("look for boot/%s: found %v", pattern, found)
+			}
+			if err := os.Rename(found[0], filepath.Join(dir, name+kernel)); err != nil {
+				return err
+			}
 		}
 	}
 	// Sparse: 20 GB in size, about 1 GB on disk. All inode tables are made now, else the

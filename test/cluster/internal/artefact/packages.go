@@ -20,8 +20,14 @@ func hostPackages() []hostPackage {
 		{"qemu-system-x86", "/usr/bin/qemu-system-x86_64"},
 		{"qemu-utils", "/usr/bin/qemu-img"},
 		{"e2fsprogs", "/usr/sbin/mke2fs"},
+		{"slirp4netns", "/usr/bin/slirp4netns"},
 		{"debian-archive-keyring", debianKeyring},
 		{"ca-certificates", "/etc/ssl/certs/ca-certificates.crt"},
+		// For runc 1.4, which is C in part.
+		{"gcc", "/usr/bin/gcc"},
+		{"libc6-dev", "/usr/lib/x86_64-linux-gnu/libc.a"},
+		{"libseccomp-dev", "/usr/lib/x86_64-linux-gnu/libseccomp.a"},
+		{"pkg-config", "/usr/bin/pkg-config"},
 	}
 }
 

@@ -8,12 +8,14 @@ import (
 	"github.com/nodeagent-io/nodeagent/test/cluster/internal/cache"
 )
 
-// nodePackages are the Debian packages of a node. The cloud kernel (6.1) has the
-// clients of NFS and SMB, the server of NFS, FUSE, XFS, loop and device mapper as
-// modules. Its own server of SMB does not go with Debian's tools for it.
+// nodePackages are the Debian packages of a node. Of the kernels the first is
+// Debian 12's own (6.1), the second comes with its security updates; a node boots one
+// of them. The cloud kernels have the clients of NFS and SMB, the server of NFS, FUSE,
+// XFS, loop and device mapper as modules. Their own server of SMB does not go with
+// Debian's tools for it.
 func nodePackages() []string {
 	return []string{
-		"linux-image-cloud-amd64", "systemd-sysv", "udev", "dbus", "kmod", "netbase", "ca-certificates",
+		"linux-image-cloud-amd64", kernel612, "systemd-sysv", "udev", "dbus", "kmod", "netbase", "ca-certificates",
 		"openssh-server", "iproute2", "iptables", "conntrack", "ethtool", "socat", "iputils-ping",
 		"runc", "containernetworking-plugins", "busybox-static", "tini",
 		"nfs-common", "nfs-kernel-server", "samba", "fuse3", "dmsetup", "e2fsprogs", "xfsprogs",
@@ -21,13 +23,22 @@ func nodePackages() []string {
 	}
 }
 
+// kernel612 always depends on the newest 6.12.
+const kernel612 = "linux-image-6.12-cloud-amd64"
+
 // The initial RAM disk needs the root disk's driver and no other.
 const smallInitrd = `mkdir -p "$1/etc/initramfs-tools/conf.d" "$1/usr/share/initramfs-tools/modules.d" && ` +
 	`echo MODULES=list > "$1/etc/initramfs-tools/conf.d/nodeagent" && ` +
 	`printf 'virtio_pci\nvirtio_blk\n' > "$1/usr/share/initramfs-tools/modules.d/nodeagent"`
 
+// The newer kernel's modules are compressed, which an emulated processor pays for at
+// each boot.
+const plainModules = `chroot "$1" sh -ec '
+find /usr/lib/modules -name "*.ko.xz" | xargs -r busybox unxz
+for kernel in /usr/lib/modules/*; do depmod "${kernel##*/}"; done'`
+
 func rootfsKey() cache.Key {
-	return cache.KeyOf("rootfs", "1", debianSuite, strings.Join(nodePackages(), ","), smallInitrd)
+	return cache.KeyOf("rootfs", "2", debianSuite, strings.Join(nodePackages(), ","), smallInitrd, plainModules)
 }
 
 // rootfs returns a folder with the Debian of a node as rootfs.tar.
@@ -41,10 +52,12 @@ func (m Maker) rootfs(ctx context.Context) (string, error) {
 			return err
 		}
 		defer log.Close()
-		err = run(ctx, log, mmdebstrap(ctx, "minbase", nodePackages(), filepath.Join(dir, "rootfs.tar"), dir, "--essential-hook="+smallInitrd))
+		err = run(ctx, log, mmdebstrap(ctx, "minbase", nodePackages(), filepath.Join(dir, "rootfs.tar"), dir,
+			"--essential-hook="+smallInitrd, "--customize-hook="+plainModules))
 		if err != nil {
 			return &StepError{Step: step, Log: log.Name(), Err: err,
-				Next: "see whether `apt-get update` works on this machine, then run the command again"}
+				Next: "see whether `apt-get update` works on this machine and the log misses no package (" + kernel612 +
+					" is in " + debianSecurity + "), then run the command again"}
 		}
 		return nil
 	})

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/nodeagent-io/nodeagent/test/cluster/internal/cache"
+	"github.com/nodeagent-io/nodeagent/test/cluster/internal/node"
 )
 
 // Down ends the cluster and removes everything but the cache. Without a cluster it
@@ -23,7 +24,7 @@ func (h Handle) Down(ctx context.Context) error {
 		return err
 	}
 	defer unlock()
-	if _, err := os.Stat(h.Dir.Path); errors.Is(err, os.ErrNotExist) {
+	if _, err := os.Stat(h.Dir.Path); errors.Is(err, os.ErrNotExist) && len(node.Natives(h.Dir)) == 0 {
 		say("no cluster runs for %s", h.Checkout)
 		return nil
 	}
@@ -35,8 +36,12 @@ func (h Handle) Down(ctx context.Context) error {
 }
 
 // remove kills every process of the cluster: nothing in it is worth a goodbye, and
-// killing a node's machine frees whatever hangs in it.
+// killing a node's machine frees whatever hangs in it. It does not ask the state file,
+// which may be broken: machines have a pid file, native nodes have cgroups.
 func (h Handle) remove(ctx context.Context) error {
+	if err := node.RemoveNatives(ctx, h.Dir); err != nil {
+		return err
+	}
 	var group errgroup.Group
 	for _, name := range h.Dir.Processes().Names() {
 		group.Go(func() error { return h.Dir.Processes().Stop(ctx, name, 0) })

@@ -14,11 +14,23 @@ import (
 	"github.com/nodeagent-io/nodeagent/test/cluster/internal/state"
 )
 
-// Load imports image archives into containerd on every node.
-func (h Handle) Load(ctx context.Context, archives []string) error {
+// Load imports image archives into containerd on the nodes of these names, on all
+// when there are none.
+func (h Handle) Load(ctx context.Context, archives, names []string) error {
 	c, err := h.Dir.Load()
 	if err != nil {
 		return err
+	}
+	nodes := c.Nodes
+	if len(names) > 0 {
+		nodes = nil
+	}
+	for _, name := range names {
+		n, err := c.Node(name)
+		if err != nil {
+			return err
+		}
+		nodes = append(nodes, n)
 	}
 	for _, archive := range archives {
 		if _, err := os.Stat(archive); err != nil {
@@ -26,7 +38,7 @@ func (h Handle) Load(ctx context.Context, archives []string) error {
 		}
 	}
 	group, ctx := errgroup.WithContext(ctx)
-	for _, n := range c.Nodes {
+	for _, n := range nodes {
 		group.Go(func() error {
 			for _, archive := range archives {
 				if err := h.loadOne(ctx, n, archive); err != nil {

@@ -14,8 +14,12 @@ func (h Handle) Status(w io.Writer) error {
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(w, "checkout    %s\noptions     %s, %s\nready       %t\nstate       %s\nkubeconfig  %s\naudit log   %s\n",
-		c.Checkout, c.Options, c.Accel, c.Ready, h.Dir.Path, h.Dir.Kubeconfig(), h.Dir.Audit())
+	nodes := describe(c.Nodes)
+	if c.Accel != "" {
+		nodes += ", virtual machines with " + c.Accel
+	}
+	fmt.Fprintf(w, "checkout    %s\nnodes       %s\nready       %t\nstate       %s\nkubeconfig  %s\naudit log   %s\n",
+		c.Checkout, nodes, c.Ready, h.Dir.Path, h.Dir.Kubeconfig(), h.Dir.Audit())
 	row := func(name, log string) {
 		p, err := h.Dir.Processes().Find(name)
 		state := fmt.Sprintf("process %d", p.PID)
@@ -36,6 +40,6 @@ func (h Handle) Status(w io.Writer) error {
 	for _, n := range c.Nodes {
 		row(n.Name, node.Console(h.Dir, n))
 	}
-	fmt.Fprintln(w, "On a node: `exec node1 journalctl -u kubelet`, -u containerd, -u kube-proxy")
+	fmt.Fprintln(w, "On a node: `exec NODE journalctl -u kubelet`, -u containerd, -u kube-proxy; on a native one /var/log")
 	return nil
 }

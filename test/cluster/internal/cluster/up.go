@@ -8,11 +8,13 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/nodeagent-io/nodeagent/test/cluster/internal/artefact"
 	"github.com/nodeagent-io/nodeagent/test/cluster/internal/cache"
 	"github.com/nodeagent-io/nodeagent/test/cluster/internal/controlplane"
 	"github.com/nodeagent-io/nodeagent/test/cluster/internal/node"
@@ -23,9 +25,9 @@ import (
 // tunnelName is the name of this program when it works as kube-apiserver's way to the nodes.
 const tunnelName = "tunnel"
 
-// Up starts the cluster, or finds that it runs. When it does not get there, nothing
-// of the cluster stays but its logs.
-func (h Handle) Up(ctx context.Context, o state.Options) error {
+// Up starts the cluster, or gives the one that runs the nodes that it lacks. When it
+// does not get there, nothing of what it started stays but the logs.
+func (h Handle) Up(ctx context.Context, wanted []state.Spec) error {
 	start := time.Now()
 	unlock, err := cache.TryLock(h.lockPath())
 	if errors.Is(err, cache.ErrLocked) {
@@ -36,53 +38,100 @@ func (h Handle) Up(ctx context.Context, o state.Options) error {
 	}
 	defer unlock()
 
-	if running, err := h.alreadyUp(ctx, o); running || err != nil {
-		return err
-	}
-	if err := h.preflight(); err != nil {
-		return err
-	}
-	c, err := h.artefacts(ctx, o)
+	c, err := h.running(ctx)
 	if err != nil {
 		return err
 	}
-	if err := h.start(ctx, c); err != nil {
-		// What was started is ended, in a context that a Ctrl-C did not end.
-		kept := h.keepLogs()
-		if clean := h.remove(context.WithoutCancel(ctx)); clean != nil {
-			err = errors.Join(err, clean)
-		}
-		if ctx.Err() != nil {
-			return errors.New("interrupted; the unfinished cluster is removed, finished downloads and builds are kept")
-		}
-		// What the error names has moved with them.
-		text := strings.ReplaceAll(err.Error(), h.Dir.Logs(), kept)
-		return fmt.Errorf("%s\n  logs: %s\n  next: run `up` again; finished steps are not repeated", text, kept)
+	missing := c.Missing(wanted)
+	if c.Ready && len(missing) == 0 {
+		say("already running: %s", describe(c.Nodes))
+		return nil
 	}
-	say("cluster is up after %.0f s: %d node(s), cgroup %s, %s", time.Since(start).Seconds(), o.Nodes, o.Cgroup, c.Accel)
+	if err := h.preflight(missing); err != nil {
+		return err
+	}
+	if c.Ready {
+		err = h.grow(ctx, &c, missing)
+	} else {
+		err = h.begin(ctx, &c, missing)
+	}
+	if err != nil {
+		return err
+	}
+	say("cluster is up after %.0f s: %s", time.Since(start).Seconds(), describe(c.Nodes))
 	say("  export KUBECONFIG=%s", h.Dir.Kubeconfig())
 	return nil
 }
 
-// alreadyUp answers for a second `up`. It removes the rest of a cluster that was
+func describe(nodes []state.Node) string {
+	var all []string
+	for _, n := range nodes {
+		all = append(all, n.Name+" ("+n.Spec.String()+")")
+	}
+	return strings.Join(all, ", ")
+}
+
+// running is the cluster that a second `up` finds. It removes the rest of one that was
 // interrupted or whose machine has been switched off since.
-func (h Handle) alreadyUp(ctx context.Context, o state.Options) (bool, error) {
+func (h Handle) running(ctx context.Context) (state.Cluster, error) {
 	c, err := h.Dir.Load()
 	if err != nil && !errors.Is(err, state.ErrNone) {
-		return false, err
+		return c, err
 	}
 	if err == nil && c.Ready {
 		dead := h.dead(c)
 		if len(dead) == 0 {
-			if c.Options != o {
-				return false, fmt.Errorf("the cluster of this checkout runs with %s, not with %s; run `down` first", c.Options, o)
-			}
-			say("already running: %s", c.Options)
-			return true, nil
+			return c, nil
 		}
 		say("the cluster is broken, %s ended; starting anew", strings.Join(dead, ", "))
 	}
-	return false, h.remove(ctx)
+	return state.Cluster{Checkout: h.Checkout}, h.remove(ctx)
+}
+
+// begin starts a cluster where there is none.
+func (h Handle) begin(ctx context.Context, c *state.Cluster, wanted []state.Spec) error {
+	if err := h.artefacts(ctx, c); err != nil {
+		return err
+	}
+	err := h.start(ctx, c, wanted)
+	if err == nil {
+		return nil
+	}
+	// What was started is ended, in a context that a Ctrl-C did not end.
+	kept := h.keepLogs()
+	if clean := h.remove(context.WithoutCancel(ctx)); clean != nil {
+		err = errors.Join(err, clean)
+	}
+	if ctx.Err() != nil {
+		return errors.New("interrupted; the unfinished cluster is removed, finished downloads and builds are kept")
+	}
+	// What the error names has moved with them.
+	text := strings.ReplaceAll(err.Error(), h.Dir.Logs(), kept)
+	return fmt.Errorf("%s\n  logs: %s\n  next: run `up` again; finished steps are not repeated", text, kept)
+}
+
+// grow gives a running cluster more nodes. Those that do not get ready are removed.
+func (h Handle) grow(ctx context.Context, c *state.Cluster, wanted []state.Spec) error {
+	before := slices.Clone(c.Nodes)
+	authority, err := controlplane.Authority(h.Dir)
+	if err != nil {
+		return err
+	}
+	err = h.boot(ctx, c, wanted, authority)
+	if err == nil {
+		err = h.restartTunnel(ctx)
+	}
+	if err == nil {
+		err = h.waitNodes(ctx, *c)
+	}
+	if err == nil {
+		return nil
+	}
+	for _, n := range c.Nodes[len(before):] {
+		err = errors.Join(err, node.Remove(context.WithoutCancel(ctx), h.Dir, n))
+	}
+	c.Nodes = before
+	return errors.Join(err, h.Dir.Save(*c))
 }
 
 // dead lists what ended without being asked to. `stop` takes the pid file away.
@@ -101,7 +150,7 @@ func (h Handle) dead(c state.Cluster) []string {
 	return dead
 }
 
-func (h Handle) preflight() error {
+func (h Handle) preflight(wanted []state.Spec) error {
 	if runtime.GOOS != "linux" || runtime.GOARCH != "amd64" {
 		return fmt.Errorf("this machine is %s/%s; the cluster needs Linux on amd64", runtime.GOOS, runtime.GOARCH)
 	}
@@ -111,59 +160,54 @@ func (h Handle) preflight() error {
 	if _, err := exec.LookPath("go"); err != nil {
 		return fmt.Errorf("the go command compiles the cluster: %w; put it into PATH", err)
 	}
+	if slices.ContainsFunc(wanted, func(s state.Spec) bool { return s.Kind == state.Native }) {
+		return node.PreflightNative()
+	}
 	return nil
 }
 
 // artefacts makes what the cluster is built from. Compiling keeps the processors
 // busy while Debian's packages come over the network.
-func (h Handle) artefacts(ctx context.Context, o state.Options) (state.Cluster, error) {
-	c := state.Cluster{Checkout: h.Checkout, Options: o}
+func (h Handle) artefacts(ctx context.Context, c *state.Cluster) error {
 	m := h.Maker()
 	if err := m.HostPackages(ctx); err != nil {
-		return c, err
+		return err
 	}
-	var containerd, pause string
+	var p artefact.Programs
 	group, groupCtx := errgroup.WithContext(ctx)
 	group.Go(func() (err error) {
-		if c.BinDir, err = m.Kubernetes(groupCtx); err != nil {
+		if p.Kubernetes, err = m.Kubernetes(groupCtx); err != nil {
 			return err
 		}
-		if containerd, err = m.Containerd(groupCtx); err != nil {
+		if p.Containerd, err = m.Containerd(groupCtx); err != nil {
 			return err
 		}
-		pause, err = m.Pause(groupCtx)
+		if p.Runc, err = m.Runc(groupCtx); err != nil {
+			return err
+		}
+		p.Pause, err = m.Pause(groupCtx)
 		return err
 	})
 	group.Go(func() error { return m.Rootfs(groupCtx) })
 	if err := group.Wait(); err != nil {
 		if ctx.Err() != nil {
-			return c, errors.New("interrupted; finished downloads and builds are kept")
+			return errors.New("interrupted; finished downloads and builds are kept")
 		}
-		return c, err
+		return err
 	}
+	c.BinDir = p.Kubernetes
 	var err error
-	if c.ImageDir, err = m.NodeDisk(ctx, c.BinDir, containerd, pause); err != nil {
-		return c, err
-	}
-	c.Accel, err = node.Accel(ctx, h.Cache.Dir, c.ImageDir)
-	return c, err
+	c.ImageDir, err = m.NodeDisk(ctx, p)
+	return err
 }
 
-func (h Handle) start(ctx context.Context, c state.Cluster) error {
-	ports, err := state.FreePorts(5 + c.Options.Nodes)
+func (h Handle) start(ctx context.Context, c *state.Cluster, wanted []state.Spec) error {
+	ports, err := state.FreePorts(5)
 	if err != nil {
 		return err
 	}
 	c.Ports = state.Ports{APIServer: ports[0], Etcd: ports[1], EtcdPeer: ports[2], ControllerManager: ports[3], Scheduler: ports[4]}
-	for i := range c.Options.Nodes {
-		n := state.NodeNumber(i + 1)
-		n.SSHPort = ports[5+i]
-		c.Nodes = append(c.Nodes, n)
-	}
 	if err := h.Dir.Make(); err != nil {
-		return err
-	}
-	if err := h.Dir.Save(c); err != nil {
 		return err
 	}
 	authority, err := pki.New("nodeagent test cluster")
@@ -179,35 +223,52 @@ func (h Handle) start(ctx context.Context, c state.Cluster) error {
 	if err := node.WriteKeys(h.Dir); err != nil {
 		return err
 	}
-
 	// The nodes boot while the control plane starts; kubelet asks until it is answered.
-	say("==> boot %d node(s) with %s: about %s", c.Options.Nodes, c.Accel, bootTime(c))
-	for _, n := range c.Nodes {
-		if err := node.Boot(ctx, h.Dir, c, n, authority); err != nil {
-			return err
-		}
+	if err := h.boot(ctx, c, wanted, authority); err != nil {
+		return err
 	}
 	if err := h.startTunnel(); err != nil {
 		return err
 	}
 	say("==> start the control plane: about 10 seconds")
-	for _, part := range controlplane.Components(h.Dir, c) {
-		if err := h.startComponent(ctx, c, part); err != nil {
+	for _, part := range controlplane.Components(h.Dir, *c) {
+		if err := h.startComponent(ctx, *c, part); err != nil {
 			return err
 		}
 	}
-	if err := h.waitNodes(ctx, c); err != nil {
+	if err := h.waitNodes(ctx, *c); err != nil {
 		return err
 	}
 	c.Ready = true
-	return h.Dir.Save(c)
+	return h.Dir.Save(*c)
 }
 
-func bootTime(c state.Cluster) string {
-	if c.Accel == "kvm" {
-		return "15 seconds"
+// boot starts nodes. They are in the state file before they run, so that `down` finds
+// them whatever happens.
+func (h Handle) boot(ctx context.Context, c *state.Cluster, wanted []state.Spec, authority *pki.Authority) error {
+	ports, err := state.FreePorts(len(wanted))
+	if err != nil {
+		return err
 	}
-	return fmt.Sprintf("%d seconds, since this machine has to emulate their processors", 30+25*c.Options.Nodes)
+	for i, s := range wanted {
+		if s.Kind == state.VM && c.Accel == "" {
+			if c.Accel, err = node.Accel(ctx, h.Cache.Dir, c.ImageDir); err != nil {
+				return err
+			}
+		}
+		n, err := c.Add(s, ports[i])
+		if err != nil {
+			return err
+		}
+		if err := h.Dir.Save(*c); err != nil {
+			return err
+		}
+		say("==> start %s (%s): about %s", n.Name, s, node.BootTime(*c, n))
+		if err := node.Start(ctx, h.Dir, *c, n, authority); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (h Handle) startComponent(ctx context.Context, c state.Cluster, part controlplane.Component) error {
@@ -241,6 +302,14 @@ func (h Handle) startTunnel() error {
 	}
 	_, err = h.Dir.Processes().Start(tunnelName, []string{own, "tunnel", h.Dir.Path}, nil)
 	return err
+}
+
+// restartTunnel lets the tunnel know of new nodes.
+func (h Handle) restartTunnel(ctx context.Context) error {
+	if err := h.Dir.Processes().Stop(ctx, tunnelName, 0); err != nil {
+		return err
+	}
+	return h.startTunnel()
 }
 
 func baseName(path string) string { return filepath.Base(path) }

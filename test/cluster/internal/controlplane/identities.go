@@ -51,3 +51,16 @@ func WriteIdentities(d state.Dir, a *pki.Authority, p state.Ports) error {
 	}
 	return nil
 }
+
+// Authority is what WriteIdentities was given.
+func Authority(d state.Dir) (*pki.Authority, error) {
+	cert, err := os.ReadFile(d.PKI("ca.crt"))
+	if err != nil {
+		return nil, fmt.Errorf("read certificate authority: %w", err)
+	}
+	key, err := os.ReadFile(d.PKI("ca.key"))
+	if err != nil {
+		return nil, fmt.Errorf("read certificate authority: %w", err)
+	}
+	return pki.Load(cert, key)
+}

@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
+
+	"github.com/nodeagent-io/nodeagent/test/cluster/internal/state"
 )
 
 // kvmBoots boots the node's kernel under KVM as far as its first process.
@@ -14,7 +16,7 @@ func kvmBoots(ctx context.Context, imageDir string) bool {
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()
 	argv := append(accelArgs("kvm"), "-smp", "2", "-m", "512", "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot",
-		"-kernel", filepath.Join(imageDir, "vmlinuz"), "-initrd", filepath.Join(imageDir, "initrd"),
+		"-kernel", filepath.Join(imageDir, "vmlinuz-"+state.Kernels[0]), "-initrd", filepath.Join(imageDir, "initrd-"+state.Kernels[0]),
 		"-append", "console=ttyS0 panic=-1 root=/dev/none rootdelay=60 loglevel=7", "-serial", "stdio")
 	cmd := exec.CommandContext(ctx, qemu, argv...)
 	out, err := cmd.StdoutPipe()

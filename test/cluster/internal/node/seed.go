@@ -1,4 +1,4 @@
-// Package node runs the virtual machines and opens shells in them.
+// Package node runs the nodes, in virtual machines or natively, and opens shells in them.
 package node
 
 import (
@@ -14,6 +14,11 @@ import (
 	"github.com/nodeagent-io/nodeagent/test/cluster/internal/pki"
 	"github.com/nodeagent-io/nodeagent/test/cluster/internal/state"
 )
+
+// seedFile is the node's second disk.
+func seedFile(d state.Dir, n state.Node) string {
+	return filepath.Join(d.File("nodes"), n.Name+".seed")
+}
 
 // writeSeed writes the node's second disk: a tar archive with all that is this
 // node's own. The node unpacks it before anything else starts.
@@ -38,7 +43,7 @@ func writeSeed(d state.Dir, c state.Cluster, n state.Node, a *pki.Authority) err
 	files := map[string][]byte{
 		"etc/hostname":                         []byte(n.Name + "\n"),
 		"etc/hosts":                            fmt.Appendf(nil, "127.0.0.1 localhost\n%s %s\n", n.Address, n.Name),
-		"etc/kubernetes/node.env":              fmt.Appendf(nil, "NODE_NAME=%s\nNODE_ADDRESS=%s\nHOST_ADDRESS=%s\n", n.Name, n.Address, state.HostAddress),
+		"etc/kubernetes/node.env":              nodeEnv(n),
 		"etc/kubernetes/ca.crt":                a.CertPEM,
 		"etc/kubernetes/kubelet-server.crt":    kubeletServer.CertPEM,
 		"etc/kubernetes/kubelet-server.key":    kubeletServer.KeyPEM,
@@ -70,10 +75,17 @@ func writeSeed(d state.Dir, c state.Cluster, n state.Node, a *pki.Authority) err
 	if rest := archive.Len() % 4096; rest != 0 {
 		archive.Write(make([]byte, 4096-rest))
 	}
-	if err := os.WriteFile(filepath.Join(d.File("nodes"), n.Name+".seed"), archive.Bytes(), 0o600); err != nil {
+	if err := os.WriteFile(seedFile(d, n), archive.Bytes(), 0o600); err != nil {
 		return fmt.Errorf("write configuration of %s: %w", n.Name, err)
 	}
 	return nil
+}
+
+// nodeEnv is what the units of a node read. Its labels tell what it is: kind,
+// version of runc.
+func nodeEnv(n state.Node) []byte {
+	return fmt.Appendf(nil, "NODE_NAME=%s\nNODE_ADDRESS=%s\nHOST_ADDRESS=%s\nRUNC=%s\nNODE_LABELS=nodeagent.test/kind=%s,nodeagent.test/runc=%s\n",
+		n.Name, n.Address, state.HostAddress, n.Spec.Runc, n.Spec.Kind, n.Spec.Runc)
 }
 
 func cniConfig(n state.Node) string {

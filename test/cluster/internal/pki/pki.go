@@ -7,6 +7,7 @@ import (
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
+	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
@@ -63,6 +64,19 @@ func New(name string) (*Authority, error) {
 		return nil, err
 	}
 	return &Authority{CertPEM: encodeCert(der), KeyPEM: keyPEM, cert: cert, key: key}, nil
+}
+
+// Load reads an authority that New has made, from its two PEM files.
+func Load(certPEM, keyPEM []byte) (*Authority, error) {
+	pair, err := tls.X509KeyPair(certPEM, keyPEM)
+	if err != nil {
+		return nil, fmt.Errorf("read certificate authority: %w", err)
+	}
+	key, ok := pair.PrivateKey.(crypto.Signer)
+	if !ok {
+		return nil, fmt.Errorf("read certificate authority: its key cannot sign")
+	}
+	return &Authority{CertPEM: certPEM, KeyPEM: keyPEM, cert: pair.Leaf, key: key}, nil
 }
 
 // Issue signs a certificate for an identity. All serve as client certificates;

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"math"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -15,6 +16,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // Dir holds one pid file per program, NAME.json, and its output, NAME.log.
@@ -35,6 +38,13 @@ func (d Dir) pidFile(name string) string { return filepath.Join(d.Pids, name+".j
 
 // Start runs argv in a session of its own, with output appended to its log.
 func (d Dir) Start(name string, argv []string, env []string) (Process, error) {
+	cmd := exec.Command(argv[0], argv[1:]...)
+	cmd.Env = append(os.Environ(), env...)
+	return d.StartCommand(name, cmd)
+}
+
+// StartCommand is Start for a program that needs more, such as open files or namespaces.
+func (d Dir) StartCommand(name string, cmd *exec.Cmd) (Process, error) {
 	if p, err := d.Find(name); err != nil {
 		return Process{}, err
 	} else if p.Alive() {
@@ -45,11 +55,14 @@ func (d Dir) Start(name string, argv []string, env []string) (Process, error) {
 		return Process{}, fmt.Errorf("open log of %s: %w", name, err)
 	}
 	defer log.Close()
-	cmd := exec.Command(argv[0], argv[1:]...)
 	cmd.Stdout, cmd.Stderr = log, log
-	cmd.Env = append(os.Environ(), env...)
 	cmd.Dir = d.Logs
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	if cmd.SysProcAttr == nil {
+		cmd.SysProcAttr = &syscall.SysProcAttr{}
+	}
+	cmd.SysProcAttr.Setsid = true
+	// A pipe that this command has from its caller would stay open for as long as the program lives.
+	_ = unix.CloseRange(3, math.MaxUint32, unix.CLOSE_RANGE_CLOEXEC)
 	if err := cmd.Start(); err != nil {
 		return Process{}, fmt.Errorf("start %s: %w", name, err)
 	}

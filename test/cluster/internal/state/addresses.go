@@ -5,7 +5,7 @@ import (
 	"net/netip"
 )
 
-// Every node sits in a network of its own that qemu makes up, so all of them see
+// Every node sits in a network of its own that a program makes up, so all of them see
 // the same network and gateway. They get different addresses all the same, because
 // Kubernetes tells nodes apart by them.
 const (
@@ -21,18 +21,18 @@ const (
 	MaxNodes = 200
 )
 
-// Node is one virtual machine.
+// Node is one node of the cluster.
 type Node struct {
 	Name    string `json:"name"`
+	Spec    Spec   `json:"spec"`
 	Address string `json:"address"` // its InternalIP
 	PodCIDR string `json:"podCIDR"`
 	SSHPort int    `json:"sshPort"` // on this machine's loopback
 }
 
-// NodeNumber returns node i, counted from 1, without its port.
-func NodeNumber(i int) Node {
+// nodeNumber returns node i, counted from 1, without name, kind and port.
+func nodeNumber(i int) Node {
 	return Node{
-		Name:    fmt.Sprintf("node%d", i),
 		Address: fmt.Sprintf("10.0.2.%d", 14+i),
 		PodCIDR: fmt.Sprintf("10.244.%d.0/24", i),
 	}

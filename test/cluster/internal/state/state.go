@@ -16,42 +16,16 @@ import (
 	"github.com/nodeagent-io/nodeagent/test/cluster/internal/process"
 )
 
-// Options are the choices of whoever starts a cluster. Two runs of `up` mean the
-// same cluster when their options are equal.
-type Options struct {
-	Nodes    int    `json:"nodes"`
-	Cgroup   string `json:"cgroup"`   // v1 or v2
-	MemoryMB int    `json:"memoryMB"` // of each node
-}
-
-func (o Options) String() string {
-	return fmt.Sprintf("--nodes %d --cgroup %s --memory %d", o.Nodes, o.Cgroup, o.MemoryMB)
-}
-
-// Validate names the option that makes no sense.
-func (o Options) Validate() error {
-	switch {
-	case o.Nodes < 1 || o.Nodes > MaxNodes:
-		return fmt.Errorf("--nodes %d: give a number from 1 to %d", o.Nodes, MaxNodes)
-	case o.Cgroup != "v1" && o.Cgroup != "v2":
-		return fmt.Errorf("--cgroup %s: give v1 or v2", o.Cgroup)
-	case o.MemoryMB < 1024:
-		return fmt.Errorf("--memory %d: a node needs at least 1024 MB", o.MemoryMB)
-	}
-	return nil
-}
-
 // Cluster is the state file.
 type Cluster struct {
-	Checkout string  `json:"checkout"`
-	Options  Options `json:"options"`
+	Checkout string `json:"checkout"`
 	// Ready is set when `up` has done all its work; a cluster without it was interrupted.
 	Ready    bool   `json:"ready"`
 	Ports    Ports  `json:"ports"`
 	Nodes    []Node `json:"nodes"`
 	BinDir   string `json:"binDir"`   // kube-apiserver, kubectl, etcd and their like
 	Accel    string `json:"accel"`    // how qemu runs the nodes: kvm or tcg
-	ImageDir string `json:"imageDir"` // folder of the node's disk image in the cache
+	ImageDir string `json:"imageDir"` // folder of the nodes' disk image in the cache
 }
 
 // Dir is the folder of one checkout's cluster.
@@ -84,6 +58,9 @@ func (d Dir) TunnelSocket() string { return d.File("tunnel.sock") }
 // ShellSocket is where shells on the nodes are opened without a login of their own.
 func (d Dir) ShellSocket() string { return d.File("shell.sock") }
 
+// NetworkSocket is where the network of a native node takes orders.
+func (d Dir) NetworkSocket(node string) string { return d.File(node + ".sock") }
+
 // Processes are the programs of this cluster.
 func (d Dir) Processes() process.Dir {
 	return process.Dir{Pids: d.File("run"), Logs: d.Logs()}
@@ -97,8 +74,8 @@ func (d Dir) Make() error {
 		}
 	}
 	// A unix socket's path has 107 bytes.
-	if n := len(d.TunnelSocket()); n > 107 {
-		return fmt.Errorf("the path %s has %d letters and a socket's may have 107; set NODEAGENT_CACHE to a shorter path", d.TunnelSocket(), n)
+	if longest := d.NetworkSocket(Native + "100"); len(longest) > 107 {
+		return fmt.Errorf("the path %s has %d letters and a socket's may have 107; set NODEAGENT_CACHE to a shorter path", longest, len(longest))
 	}
 	return nil
 }

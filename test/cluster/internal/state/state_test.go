@@ -11,7 +11,8 @@ import (
 )
 
 func TestOwner(t *testing.T) {
-	nodes := []Node{NodeNumber(1), NodeNumber(2)}
+	nodes := []Node{nodeNumber(1), nodeNumber(2)}
+	nodes[0].Name, nodes[1].Name = "node1", "node2"
 	for address, want := range map[string]string{
 		"10.0.2.15":         "node1",
 		"10.0.2.16":         "node2",
@@ -37,14 +38,14 @@ func TestOwner(t *testing.T) {
 func TestNodesAreDifferent(t *testing.T) {
 	seen := map[string]bool{}
 	for i := 1; i <= MaxNodes; i++ {
-		n := NodeNumber(i)
+		n := nodeNumber(i)
 		if _, err := netip.ParseAddr(n.Address); err != nil {
 			t.Error(err)
 		}
 		if _, err := netip.ParsePrefix(n.PodCIDR); err != nil {
 			t.Error(err)
 		}
-		for _, s := range []string{n.Name, n.Address, n.PodCIDR} {
+		for _, s := range []string{n.Address, n.PodCIDR} {
 			if seen[s] {
 				t.Errorf("node %d shares %s with another", i, s)
 			}
@@ -74,7 +75,7 @@ func TestStateFile(t *testing.T) {
 	}
 	want := Cluster{
 		Checkout: "/somewhere", Ready: true, Accel: "tcg", Ports: Ports{APIServer: 6443},
-		Options: Options{Nodes: 1, Cgroup: "v2", MemoryMB: 2048}, Nodes: []Node{NodeNumber(1)},
+		Nodes: []Node{{Name: "vm1", Spec: Spec{Kind: VM, Cgroup: "v2", MemoryMB: 2048}}},
 	}
 	if err := d.Save(want); err != nil {
 		t.Fatal(err)
@@ -86,8 +87,8 @@ func TestStateFile(t *testing.T) {
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("Load = %+v, want %+v", got, want)
 	}
-	if _, err := got.Node("node9"); err == nil || !strings.Contains(err.Error(), "node1") {
-		t.Errorf("Node(node9): %v, want an error that names the nodes", err)
+	if _, err := got.Node("vm9"); err == nil || !strings.Contains(err.Error(), "vm1") {
+		t.Errorf("Node(vm9): %v, want an error that names the nodes", err)
 	}
 }
 
@@ -102,27 +103,5 @@ func TestTooLongPath(t *testing.T) {
 	d := Dir{Path: t.TempDir() + "/" + strings.Repeat("x", 120)}
 	if err := d.Make(); err == nil || !strings.Contains(err.Error(), "NODEAGENT_CACHE") {
 		t.Errorf("Make below a long path: %v, want an error that says what to set", err)
-	}
-}
-
-func TestOptions(t *testing.T) {
-	good := Options{Nodes: 1, Cgroup: "v2", MemoryMB: 3072}
-	for name, test := range map[string]struct {
-		change func(*Options)
-		want   string // part of the error
-	}{
-		"default":  {func(*Options) {}, ""},
-		"v1":       {func(o *Options) { o.Cgroup = "v1" }, ""},
-		"no nodes": {func(o *Options) { o.Nodes = 0 }, "--nodes 0"},
-		"too many": {func(o *Options) { o.Nodes = 201 }, "1 to 200"},
-		"cgroup":   {func(o *Options) { o.Cgroup = "2" }, "v1 or v2"},
-		"memory":   {func(o *Options) { o.MemoryMB = 3 }, "1024"},
-	} {
-		o := good
-		test.change(&o)
-		err := o.Validate()
-		if (err == nil) != (test.want == "") || (err != nil && !strings.Contains(err.Error(), test.want)) {
-			t.Errorf("%s: %v, want %q", name, err, test.want)
-		}
 	}
 }

@@ -55,25 +55,34 @@ func passOn(client *ssh.Client, channel ssh.NewChannel) error {
 		_, _ = io.Copy(up, down)
 		_ = up.CloseWrite()
 	}()
+	var answering sync.Mutex
 	go func() {
-		passRequests(up, downRequests)
+		for r := range downRequests {
+			answering.Lock()
+			passRequest(up, r)
+			answering.Unlock()
+		}
 		up.Close()
 	}()
-	// The channel is closed behind the last output and the exit status.
+	// The channel is closed behind the last output, the exit status, and the answer
+	// to the request that began it: a fast node may have ended the command before
+	// the answer is passed on.
 	var output sync.WaitGroup
 	output.Go(func() { _, _ = io.Copy(down, up) })
 	output.Go(func() { _, _ = io.Copy(down.Stderr(), up.Stderr()) })
-	passRequests(down, upRequests)
+	for r := range upRequests {
+		passRequest(down, r)
+	}
 	output.Wait()
+	answering.Lock()
 	down.Close()
+	answering.Unlock()
 	return nil
 }
 
-func passRequests(to ssh.Channel, requests <-chan *ssh.Request) {
-	for r := range requests {
-		ok, err := to.SendRequest(r.Type, r.WantReply, r.Payload)
-		if r.WantReply {
-			_ = r.Reply(ok && err == nil, nil)
-		}
+func passRequest(to ssh.Channel, r *ssh.Request) {
+	ok, err := to.SendRequest(r.Type, r.WantReply, r.Payload)
+	if r.WantReply {
+		_ = r.Reply(ok && err == nil, nil)
 	}
 }
