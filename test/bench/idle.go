@@ -48,13 +48,14 @@ func idle(ctx context.Context) (rows []row, err error) {
 	if err != nil {
 		return nil, err
 	}
+	node := c.Nodes[0]
 	// Broken pods make the agent busy, and the agent is about to be replaced.
-	broken, err := c.API.CoreV1().Pods(scenario.Namespace).List(ctx, metav1.ListOptions{})
+	broken, err := node.API.CoreV1().Pods(node.Namespace()).List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return nil, fmt.Errorf("list pods: %w", err)
 	}
 	if n := len(broken.Items); n > 0 {
-		return nil, fmt.Errorf("%d pods of namespace %s are there: wait until make e2e or make demo has ended", n, scenario.Namespace)
+		return nil, fmt.Errorf("%d pods of namespace %s are there: wait until make e2e or make demo has ended", n, node.Namespace())
 	}
 	progress("  installing the agent")
 	if err := scenario.Install(ctx, c); err != nil {
@@ -63,11 +64,11 @@ func idle(ctx context.Context) (rows []row, err error) {
 	defer func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
 		defer cancel()
-		if e := disperse(ctx, c); e != nil {
+		if e := disperse(ctx, node); e != nil {
 			err = errors.Join(err, e)
 		}
 	}()
-	running, took, err := gatherCrowd(ctx, c)
+	running, took, err := gatherCrowd(ctx, node)
 	if err != nil {
 		return nil, err
 	}
@@ -78,12 +79,12 @@ func idle(ctx context.Context) (rows []row, err error) {
 	if err := sleep(ctx, settle); err != nil {
 		return rows, err
 	}
-	m, err := watchIdle(ctx, c)
+	m, err := watchIdle(ctx, node)
 	if err != nil {
 		return rows, err
 	}
 	rows = append(rows, m...)
-	r, err := cacheSize(ctx, c)
+	r, err := cacheSize(ctx, node)
 	if err != nil {
 		return rows, err
 	}
@@ -93,26 +94,26 @@ func idle(ctx context.Context) (rows []row, err error) {
 // gatherCrowd starts pods until there is the crowd, or the time is over, and
 // tells how many run. Those that do not are deleted: what is measured is beside
 // running pods.
-func gatherCrowd(ctx context.Context, c *scenario.Cluster) (running int, took time.Duration, err error) {
+func gatherCrowd(ctx context.Context, node *scenario.Node) (running int, took time.Duration, err error) {
 	begin := time.Now()
-	if _, err := c.API.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}, metav1.CreateOptions{}); err != nil {
+	if _, err := node.API.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}, metav1.CreateOptions{}); err != nil {
 		return 0, 0, fmt.Errorf("%w; kubectl delete namespace %s, should another run have left it", err, namespace)
 	}
-	others, err := countRunning(ctx, c, "")
+	others, err := countRunning(ctx, node, "")
 	if err != nil {
 		return 0, 0, err
 	}
-	pods := c.API.CoreV1().Pods(namespace)
+	pods := node.API.CoreV1().Pods(namespace)
 	late, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	made, said := 0, 0
 	err = scenario.Until(late, fmt.Sprintf("%d pods to run", crowd), func() (bool, string) {
-		n, err := countRunning(late, c, namespace)
+		n, err := countRunning(late, node, namespace)
 		if err != nil {
 			return false, err.Error()
 		}
 		for ; made < n+batch && others+made < crowd; made++ {
-			if _, err := pods.Create(late, sleeper(c.Node, made), metav1.CreateOptions{}); err != nil {
+			if _, err := pods.Create(late, sleeper(node.Name, made), metav1.CreateOptions{}); err != nil {
 				return false, err.Error()
 			}
 		}
@@ -151,13 +152,13 @@ func gatherCrowd(ctx context.Context, c *scenario.Cluster) (running int, took ti
 	}); err != nil {
 		return 0, 0, err
 	}
-	running, err = countRunning(ctx, c, "")
+	running, err = countRunning(ctx, node, "")
 	return running, took, err
 }
 
 // countRunning counts the running pods of a namespace, or all, on the node.
-func countRunning(ctx context.Context, c *scenario.Cluster, namespace string) (int, error) {
-	list, err := c.API.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{FieldSelector: "status.phase=Running,spec.nodeName=" + c.Node})
+func countRunning(ctx context.Context, node *scenario.Node, namespace string) (int, error) {
+	list, err := node.API.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{FieldSelector: "status.phase=Running,spec.nodeName=" + node.Name})
 	if err != nil {
 		return 0, fmt.Errorf("list running pods: %w", err)
 	}
@@ -187,17 +188,17 @@ func sleeper(node string, i int) *corev1.Pod {
 
 // disperse deletes the namespace and waits until its pods are gone from the
 // node.
-func disperse(ctx context.Context, c *scenario.Cluster) error {
+func disperse(ctx context.Context, node *scenario.Node) error {
 	progress("  deleting the pods")
-	if err := c.API.CoreV1().Namespaces().Delete(ctx, namespace, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
+	if err := node.API.CoreV1().Namespaces().Delete(ctx, namespace, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("delete namespace %s: %w", namespace, err)
 	}
 	return scenario.Until(ctx, "namespace "+namespace+" to go", func() (bool, string) {
-		_, err := c.API.CoreV1().Namespaces().Get(ctx, namespace, metav1.GetOptions{})
+		_, err := node.API.CoreV1().Namespaces().Get(ctx, namespace, metav1.GetOptions{})
 		if err != nil {
 			return apierrors.IsNotFound(err), err.Error()
 		}
-		n, err := countRunning(ctx, c, namespace)
+		n, err := countRunning(ctx, node, namespace)
 		if err != nil {
 			return false, err.Error()
 		}
@@ -214,8 +215,8 @@ type usage struct {
 
 // usages reads on the node the agent's process and its helper, which may not
 // run; and how much time on the CPU the program needs to start there.
-func usages(ctx context.Context, c *scenario.Cluster) (agent, helper *usage, err error) {
-	out, err := c.Exec(ctx, `for p in $(pgrep -x nodeagent); do
+func usages(ctx context.Context, node *scenario.Node) (agent, helper *usage, err error) {
+	out, err := node.Exec(ctx, `for p in $(pgrep -x nodeagent); do
   echo process $p $(tr '\0' ' ' </proc/$p/cmdline)
   grep -E '^(VmRSS|RssAnon|RssFile):' /proc/$p/status
   echo stat $(sed 's/.*) //' /proc/$p/stat)
@@ -253,26 +254,26 @@ done`)
 		}
 	}
 	if agent == nil || agent.rss == 0 {
-		return nil, nil, fmt.Errorf("no process of the agent was understood on node %s:\n%s", c.Node, indent(out))
+		return nil, nil, fmt.Errorf("no process of the agent was understood on node %s:\n%s", node.Name, indent(out))
 	}
 	return agent, helper, nil
 }
 
 // watchIdle watches the agent for a while in which nothing terminates.
-func watchIdle(ctx context.Context, c *scenario.Cluster) ([]row, error) {
-	slowness, err := emulation(ctx, c)
+func watchIdle(ctx context.Context, node *scenario.Node) ([]row, error) {
+	slowness, err := emulation(ctx, node)
 	if err != nil {
 		return nil, err
 	}
-	self, err := scenario.AgentPod(ctx, c)
+	self, err := node.AgentPod(ctx)
 	if err != nil {
 		return nil, err
 	}
-	metrics, err := scenario.Metrics(ctx, c)
+	metrics, err := node.Metrics(ctx)
 	if err != nil {
 		return nil, err
 	}
-	before, _, err := usages(ctx, c)
+	before, _, err := usages(ctx, node)
 	if err != nil {
 		return nil, err
 	}
@@ -281,11 +282,11 @@ func watchIdle(ctx context.Context, c *scenario.Cluster) ([]row, error) {
 		return nil, err
 	}
 	end := time.Now()
-	after, helper, err := usages(ctx, c)
+	after, helper, err := usages(ctx, node)
 	if err != nil {
 		return nil, err
 	}
-	metricsAfter, err := scenario.Metrics(ctx, c)
+	metricsAfter, err := node.Metrics(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -302,14 +303,14 @@ func watchIdle(ctx context.Context, c *scenario.Cluster) ([]row, error) {
 	if err != nil {
 		return nil, err
 	}
-	if again, err := scenario.AgentPod(ctx, c); err != nil || again.UID != self.UID || after.cpu < before.cpu {
+	if again, err := node.AgentPod(ctx); err != nil || again.UID != self.UID || after.cpu < before.cpu {
 		return nil, fmt.Errorf("the agent was replaced while it was watched (%w); run it again", err)
 	}
 	// The log is written when a request ends.
 	if err := sleep(ctx, 5*time.Second); err != nil {
 		return nil, err
 	}
-	api, err := requests(ctx, c, self.Name, begin, end)
+	api, err := requests(ctx, node, self.Name, begin, end)
 	if err != nil {
 		return nil, err
 	}
@@ -367,10 +368,10 @@ func value(metrics, name string) (float64, error) {
 
 // emulation is how many times the CPU the agent's program takes on the node for
 // what it takes here: `nodeagent explain`, which is mostly its start.
-func emulation(ctx context.Context, c *scenario.Cluster) (float64, error) {
+func emulation(ctx context.Context, node *scenario.Node) (float64, error) {
 	const times = 10
 	// A container's program cannot be named on the node but by a process of it.
-	out, err := c.Exec(ctx, fmt.Sprintf(`exe=/proc/$(pgrep -o -x nodeagent)/exe; for i in $(seq %d); do $exe explain >/dev/null || exit 1; done; cat /proc/$$/stat | sed 's/.*) //'`, times))
+	out, err := node.Exec(ctx, fmt.Sprintf(`exe=/proc/$(pgrep -o -x nodeagent)/exe; for i in $(seq %d); do $exe explain >/dev/null || exit 1; done; cat /proc/$$/stat | sed 's/.*) //'`, times))
 	if err != nil {
 		return 0, fmt.Errorf("run the agent's program on the node: %w", err)
 	}
@@ -398,9 +399,9 @@ type traffic struct{ watches, writes, reads int }
 
 // requests reads the API server's audit log. A watch has an entry when it
 // starts and one when it ends.
-func requests(ctx context.Context, c *scenario.Cluster, pod string, begin, end time.Time) (traffic, error) {
+func requests(ctx context.Context, node *scenario.Node, pod string, begin, end time.Time) (traffic, error) {
 	var t traffic
-	path, err := c.AuditLog(ctx)
+	path, err := node.AuditLog(ctx)
 	if err != nil {
 		return t, err
 	}
@@ -449,13 +450,13 @@ func requests(ctx context.Context, c *scenario.Cluster, pod string, begin, end t
 // would take untrimmed: memory in use after a collection, with and without. The
 // objects are those of the node's pods, some of them more than once where fewer
 // run.
-func cacheSize(ctx context.Context, c *scenario.Cluster) (row, error) {
-	list, err := c.API.CoreV1().Pods("").List(ctx, metav1.ListOptions{FieldSelector: "spec.nodeName=" + c.Node})
+func cacheSize(ctx context.Context, node *scenario.Node) (row, error) {
+	list, err := node.API.CoreV1().Pods("").List(ctx, metav1.ListOptions{FieldSelector: "spec.nodeName=" + node.Name})
 	if err != nil {
 		return row{}, fmt.Errorf("list pods: %w", err)
 	}
 	if len(list.Items) == 0 {
-		return row{}, fmt.Errorf("node %s has no pods", c.Node)
+		return row{}, fmt.Errorf("node %s has no pods", node.Name)
 	}
 	var text [crowd][]byte
 	for i := range text {

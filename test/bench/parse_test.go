@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/nodeagent-io/nodeagent/test/scenario"
 )
 
 func TestParseBenchmarks(t *testing.T) {
@@ -22,25 +24,31 @@ PASS
 	}
 }
 
-func TestParseVerdicts(t *testing.T) {
-	got := parseVerdicts(`
-cgroup v2, 2026-11-21 15:00:00
-SCENARIO               TRUE CAUSE                     VERDICT    FROM DELETION  FROM DEADLINE  WRONG NAMES
-handles-term           (innocent)                     silent                                   none
-shell-pid1             ShellPID1NoTrap                true                7.1s         -22.9s  none
-finalizer              FinalizersPending              true               1m2.5s          5.4s  none
-shim-stopped           ShimHung                       MISSED                                   Unknown: a; b
-
-4 scenarios: 2 true, 1 innocent and silent, 1 missed, 0 accused
-`)
-	want := []verdict{
-		{scenario: "handles-term"},
-		{"shell-pid1", true, 7100 * time.Millisecond, -22900 * time.Millisecond},
-		{"finalizer", true, 62500 * time.Millisecond, 5400 * time.Millisecond},
-		{scenario: "shim-stopped"},
+func TestLatencies(t *testing.T) {
+	rows := latencies(scenario.Results{
+		{Name: "handles-term", Node: "native1", Verdict: "silent"},
+		{Name: "shell-pid1", Node: "native1", Deletion: 7123 * time.Millisecond, Deadline: -22900 * time.Millisecond},
+		{Name: "shell-pid1", Node: "vm1", Deletion: time.Minute},
+		{Name: "finalizer", Node: "vm1", Deletion: time.Minute, Deadline: 12 * time.Second},
+		{Name: "shim-stopped", Node: "vm1", Verdict: "MISSED"},
+	})
+	want := map[string]struct {
+		measured string
+		met      bool
+	}{
+		"  shell-pid1: deletion to Event":   {"7.1s on native1", true},
+		"  finalizer: deadline to Event":    {"12s on vm1", false},
+		"  shim-stopped: deadline to Event": {"no verdict", false},
+		"  sleep-pid1: deletion to Event":   {"not in the run", false},
 	}
-	if d := cmp.Diff(want, got, cmp.AllowUnexported(verdict{})); d != "" {
-		t.Error(d)
+	for _, r := range rows {
+		if w, ok := want[r.what]; ok && (r.measured != w.measured || r.met != w.met) {
+			t.Errorf("%s: %s, %t, want %s, %t", r.what, r.measured, r.met, w.measured, w.met)
+		}
+		delete(want, r.what)
+	}
+	if len(want) > 0 {
+		t.Errorf("no rows for %v", want)
 	}
 }
 

@@ -13,6 +13,8 @@ import (
 	"syscall"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
 	"github.com/nodeagent-io/nodeagent/test/scenario"
 )
 
@@ -49,13 +51,17 @@ func demo(ctx context.Context) error {
 	if err := scenario.Install(ctx, c); err != nil {
 		return err
 	}
-	runs := make([]*scenario.Run, 0)
+	var runs []*scenario.Run
 	for _, s := range shown() {
-		runs = append(runs, &scenario.Run{Scenario: s, Cluster: c})
+		nodes := c.For(s)
+		if len(nodes) == 0 {
+			return fmt.Errorf("no node of the cluster offers what %s needs; `bin/cluster up --node vm` adds one", s.Name)
+		}
+		runs = append(runs, &scenario.Run{Scenario: s, Node: nodes[0]})
 	}
 	say("Starting %d pods, breaking what they need, and deleting them:", len(runs))
 	for _, r := range runs {
-		fmt.Printf("    %-20s %s\n", r.Name, r.Story)
+		fmt.Printf("    %-20s on %-8s %s\n", r.Name, r.Node.Name, r.Story)
 	}
 	// Whatever happens, what was broken is healed: the next demo finds a sound
 	// cluster.
@@ -64,19 +70,17 @@ func demo(ctx context.Context) error {
 		defer cancel()
 		_ = each(runs, func(r *scenario.Run) error { return r.Discard(ctx) }) // most of it is healed already
 	}()
-	if err := each(runs, func(r *scenario.Run) error {
-		if err := r.Start(ctx); err != nil {
-			return err
-		}
-		return r.Delete(ctx)
-	}); err != nil {
+	if err := each(runs, func(r *scenario.Run) error { return r.Start(ctx) }); err != nil {
+		return err
+	}
+	if err := each(runs, func(r *scenario.Run) error { return r.Delete(ctx) }); err != nil {
 		return err
 	}
 	say("kubectl get pods, right after kubectl delete pod: nothing says why")
-	if err := show(ctx, c, "-n", scenario.Namespace, "get", "pods"); err != nil {
+	if err := show(ctx, c, "get", "pods", "--all-namespaces", "--selector=scenario"); err != nil {
 		return err
 	}
-	say("Waiting for the verdicts (each at most some seconds past its pod's deadline)")
+	say("Waiting for the verdicts, each at most some seconds past its pod's deadline, and for the innocent pod to go")
 	if err := each(runs, func(r *scenario.Run) error {
 		if r.Cause == "" {
 			return r.Mend(ctx)
@@ -84,7 +88,7 @@ func demo(ctx context.Context) error {
 		if err := r.AwaitVerdict(ctx); err != nil {
 			return err
 		}
-		fmt.Printf("    %-20s %s\n", r.Name, r.Cause)
+		fmt.Printf("    %-20s %s, after %.0f s\n", r.Name, r.Cause, time.Since(r.Deleted).Seconds())
 		return nil
 	}); err != nil {
 		return err
@@ -100,12 +104,14 @@ func demo(ctx context.Context) error {
 		}
 	}
 	say("The metric, for alerts")
-	m, err := scenario.Metrics(ctx, c)
-	if err != nil {
-		return err
-	}
+	metrics := map[*scenario.Node]string{}
 	for _, r := range runs {
-		for _, s := range scenario.Series(m, "stuck_terminating_seconds", string(r.Pod.UID)) {
+		if metrics[r.Node] == "" {
+			if metrics[r.Node], err = r.Node.Metrics(ctx); err != nil {
+				return err
+			}
+		}
+		for _, s := range scenario.Series(metrics[r.Node], "stuck_terminating_seconds", string(r.Pod.UID)) {
 			fmt.Println("    " + s)
 		}
 	}
@@ -128,9 +134,15 @@ and end it with make cluster-down.`)
 	return nil
 }
 
-// describe prints the parts of kubectl describe that matter here.
+// describe prints the parts of kubectl describe that matter here. A pod that has
+// gone meanwhile, on a slow day, has left its Event.
 func describe(ctx context.Context, c *scenario.Cluster, r *scenario.Run) error {
-	text, err := c.Kubectl(ctx, "-n", scenario.Namespace, "describe", "pod", r.Name)
+	text, err := c.Kubectl(ctx, "-n", r.Pod.Namespace, "describe", "pod", r.Name)
+	if _, gone := r.Current(); apierrors.IsNotFound(gone) {
+		fmt.Printf("    The pod has gone by now. Its Event stays: kubectl get events -n %s\n    %s  %s  %s\n",
+			r.Pod.Namespace, r.Event.Type, r.Event.Reason, r.Event.Note)
+		return nil
+	}
 	if err != nil {
 		return err
 	}

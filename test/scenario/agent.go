@@ -37,23 +37,60 @@ func Install(ctx context.Context, c *Cluster) error {
 	if _, err := os.Stat(archive); err != nil {
 		return fmt.Errorf("the agent's image: %w; make image builds it", err)
 	}
-	loaded, err := c.load(ctx, archive)
+	loaded, err := c.load(ctx, archive, c.Nodes)
 	if err != nil {
 		return err
 	}
-	steps := [][]string{{"apply", "-f", filepath.Join(Root(), "deploy", "daemonset.yaml")}}
+	if _, err := c.Kubectl(ctx, "apply", "-f", filepath.Join(Root(), "deploy", "daemonset.yaml")); err != nil {
+		return err
+	}
 	if loaded {
 		// An agent that runs already is started anew, with the new image.
-		steps = append(steps, []string{"-n", AgentNamespace, "rollout", "restart", "daemonset/nodeagent"})
-	}
-	steps = append(steps, []string{"-n", AgentNamespace, "rollout", "status", "daemonset/nodeagent", "--timeout=300s"})
-	for _, args := range steps {
-		if _, err := c.Kubectl(ctx, args...); err != nil {
+		if _, err := c.Kubectl(ctx, "-n", AgentNamespace, "rollout", "restart", "daemonset/nodeagent"); err != nil {
 			return err
 		}
 	}
-	_, err = c.run(ctx, `{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"`+Namespace+`"}}`, "kubectl", "apply", "-f", "-")
-	return err
+	for _, n := range c.Nodes {
+		namespace := `{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"` + n.Namespace() + `"}}`
+		if _, err := c.run(ctx, namespace, "kubectl", "apply", "-f", "-"); err != nil {
+			return err
+		}
+	}
+	for _, n := range c.Nodes {
+		if err := n.awaitAgent(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// awaitAgent waits for the agent of the newest manifest. How long its container
+// took to start is the first measure of the node's speed.
+func (n *Node) awaitAgent(ctx context.Context) error {
+	return n.Await(ctx, "the agent on node "+n.Name, func() (bool, string) {
+		set, err := n.API.AppsV1().DaemonSets(AgentNamespace).Get(ctx, "nodeagent", metav1.GetOptions{})
+		if err != nil {
+			return false, err.Error()
+		}
+		if set.Status.ObservedGeneration < set.Generation {
+			return false, "the DaemonSet has not been looked at yet"
+		}
+		p, err := n.AgentPod(ctx)
+		if err != nil {
+			return false, err.Error()
+		}
+		if got, want := p.Labels["pod-template-generation"], fmt.Sprint(set.Generation); got != want {
+			return false, "an earlier agent still runs"
+		}
+		s := p.Status.ContainerStatuses[0]
+		if !s.Ready || s.State.Running == nil {
+			return false, "it is not ready"
+		}
+		n.pace.mu.Lock()
+		n.pace.measured(max(time.Second, s.State.Running.StartedAt.Sub(p.CreationTimestamp.Time)))
+		n.pace.mu.Unlock()
+		return true, ""
+	})
 }
 
 // The images that are made for the scenarios beside VictimImage: QuitImage is
@@ -64,9 +101,9 @@ const (
 	ProgramsImage = "docker.io/library/programs:test"
 )
 
-// Images makes those of the images that the scenarios' pods need. An emulated
-// node takes a minute and a half for the programs, so what nobody needs is left
-// out of them.
+// Images makes the images that the scenarios' pods need and puts them on those of
+// the nodes where they are needed. An emulated node takes a minute and a half for
+// the programs, so what nobody needs is left out of them.
 func Images(ctx context.Context, c *Cluster, scenarios []Scenario) error {
 	victim := filepath.Join(Root(), "bin", "victim") + ":/victim"
 	jvm := "/usr/lib/jvm/*/lib/"
@@ -81,50 +118,59 @@ func Images(ctx context.Context, c *Cluster, scenarios []Scenario) error {
 			}, ","),
 		},
 	}
-	needed := map[string]bool{VictimImage: true} // tracers run it, too
-	for _, s := range scenarios {
-		for _, container := range s.Pod.Containers {
-			needed[container.Image] = true
+	needed := map[string][]*Node{}
+	need := func(image string, nodes []*Node) {
+		for _, n := range nodes {
+			if args[image] != nil && !slices.Contains(needed[image], n) {
+				needed[image] = append(needed[image], n)
+			}
 		}
 	}
-	for _, name := range slices.Sorted(maps.Keys(args)) {
-		if !needed[name] {
-			continue
+	for _, s := range scenarios {
+		need(VictimImage, c.For(s)) // tracers run it, too
+		for _, container := range s.Pod.Containers {
+			need(container.Image, c.For(s))
 		}
-		if err := c.Image(ctx, name, args[name]...); err != nil {
+	}
+	for _, name := range slices.Sorted(maps.Keys(needed)) {
+		archive, err := c.Image(ctx, name, args[name]...)
+		if err != nil {
+			return err
+		}
+		if _, err := c.load(ctx, archive, needed[name]); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// AgentPod is the ready agent on the cluster's node.
-func AgentPod(ctx context.Context, c *Cluster) (*corev1.Pod, error) {
-	list, err := c.API.CoreV1().Pods(AgentNamespace).List(ctx, metav1.ListOptions{LabelSelector: agentSelector})
+// AgentPod is the agent that runs on the node.
+func (n *Node) AgentPod(ctx context.Context) (*corev1.Pod, error) {
+	list, err := n.API.CoreV1().Pods(AgentNamespace).List(ctx, metav1.ListOptions{LabelSelector: agentSelector})
 	if err != nil {
 		return nil, err
 	}
 	for i := range list.Items {
 		p := &list.Items[i]
-		if p.Spec.NodeName == c.Node && p.DeletionTimestamp == nil && p.Status.Phase == corev1.PodRunning {
+		if p.Spec.NodeName == n.Name && p.DeletionTimestamp == nil && p.Status.Phase == corev1.PodRunning {
 			return p, nil
 		}
 	}
-	return nil, fmt.Errorf("no agent runs on node %s", c.Node)
+	return nil, fmt.Errorf("no agent runs on node %s", n.Name)
 }
 
 // Metrics reads the agent's metrics through the API server.
-func Metrics(ctx context.Context, c *Cluster) (string, error) {
-	p, err := AgentPod(ctx, c)
+func (n *Node) Metrics(ctx context.Context) (string, error) {
+	p, err := n.AgentPod(ctx)
 	if err != nil {
 		return "", err
 	}
-	return c.Kubectl(ctx, "get", "--raw", fmt.Sprintf("/api/v1/namespaces/%s/pods/%s:9732/proxy/metrics", AgentNamespace, p.Name))
+	return n.Kubectl(ctx, "get", "--raw", fmt.Sprintf("/api/v1/namespaces/%s/pods/%s:9732/proxy/metrics", AgentNamespace, p.Name))
 }
 
 // MetricsOnNode reads them on the node, without the API server.
-func MetricsOnNode(ctx context.Context, c *Cluster, podIP string) (string, error) {
-	return c.Exec(ctx, fmt.Sprintf(`bash -c 'exec 3<>/dev/tcp/%s/9732; printf "GET /metrics HTTP/1.0\r\n\r\n" >&3; timeout 10 cat <&3'`, podIP))
+func (n *Node) MetricsOnNode(ctx context.Context, podIP string) (string, error) {
+	return n.Exec(ctx, fmt.Sprintf(`bash -c 'exec 3<>/dev/tcp/%s/9732; printf "GET /metrics HTTP/1.0\r\n\r\n" >&3; timeout 10 cat <&3'`, podIP))
 }
 
 // Series are the lines of a metric about a pod.
@@ -141,22 +187,21 @@ func Series(metrics, name, uid string) []string {
 // captureWait keeps captures short: they are made one after the other.
 const captureWait = "--wait=3.5s"
 
-// Capture is the evidence about a pod as `nodeagent capture` prints it.
-func Capture(ctx context.Context, c *Cluster, pod string) (string, error) {
-	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
-	defer cancel()
-	a, err := AgentPod(ctx, c)
+// Capture is the evidence about a pod as `nodeagent capture` prints it, executed
+// in the agent's container, as a user would.
+func (n *Node) Capture(ctx context.Context, pod string) (string, error) {
+	a, err := n.AgentPod(ctx)
 	if err != nil {
 		return "", err
 	}
-	return c.Kubectl(ctx, "-n", AgentNamespace, "exec", a.Name, "--", "/nodeagent", "capture", captureWait, Namespace+"/"+pod)
+	return n.Kubectl(ctx, "-n", AgentNamespace, "exec", a.Name, "--", "/nodeagent", "capture", captureWait, n.Namespace()+"/"+pod)
 }
 
 // CaptureOnNode does the same from a shell on the node, for when containerd
-// cannot execute anything in a container.
-func CaptureOnNode(ctx context.Context, c *Cluster, pod string) (string, error) {
-	return c.Exec(ctx, `agent=$(pgrep -o -x nodeagent)
-env -i $(tr '\0' ' ' </proc/$agent/environ) nsenter -t $agent -m -n /nodeagent capture `+captureWait+` `+Namespace+"/"+pod)
+// cannot execute anything in a container, and where it costs much.
+func (n *Node) CaptureOnNode(ctx context.Context, pod string) (string, error) {
+	return n.Exec(ctx, `agent=$(pgrep -o -x nodeagent)
+env -i $(tr '\0' ' ' </proc/$agent/environ) nsenter -t $agent -m -n /nodeagent capture `+captureWait+` `+n.Namespace()+"/"+pod)
 }
 
 // A Write is one request of the agent that changes something, as the API

@@ -4,6 +4,7 @@
 package scenario
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"crypto/sha256"
@@ -17,21 +18,27 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
+	listers "k8s.io/client-go/listers/core/v1"
+	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/clientcmd"
 )
 
 // A Cluster is a running cluster of test/cluster.
 type Cluster struct {
 	API kubernetes.Interface
-	// Node is the name of the node that the scenarios run on.
-	Node string
+	// Nodes are the cluster's, those that cost least first.
+	Nodes []*Node
 	// command is the cluster program.
 	command string
+	// pods are those of the incidents, as the API server last told of them.
+	pods listers.PodLister
 }
 
 // Find connects to the cluster of this checkout. NODEAGENT_CLUSTER names the
-// program of test/cluster that manages it.
+// program of test/cluster that manages it. The context is for as long as the
+// cluster is used.
 func Find(ctx context.Context) (*Cluster, error) {
 	c := &Cluster{command: os.Getenv("NODEAGENT_CLUSTER")}
 	if c.command == "" {
@@ -49,15 +56,43 @@ func Find(ctx context.Context) (*Cluster, error) {
 	if c.API, err = kubernetes.NewForConfig(rest); err != nil {
 		return nil, err
 	}
-	nodes, err := c.API.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
-	if err != nil {
-		return nil, fmt.Errorf("list nodes: %w", err)
+	if c.Nodes, err = c.nodes(ctx); err != nil {
+		return nil, err
 	}
-	if len(nodes.Items) == 0 {
-		return nil, fmt.Errorf("the cluster has no node")
+	return c, c.watch(ctx)
+}
+
+// watch follows the incidents' pods.
+func (c *Cluster) watch(ctx context.Context) error {
+	factory := informers.NewSharedInformerFactoryWithOptions(c.API, 0, informers.WithTweakListOptions(func(o *metav1.ListOptions) {
+		o.LabelSelector = label
+	}))
+	pods := factory.Core().V1().Pods()
+	c.pods = pods.Lister()
+	moved := func(object any) {
+		if gone, ok := object.(cache.DeletedFinalStateUnknown); ok {
+			object = gone.Obj
+		}
+		p, ok := object.(*corev1.Pod)
+		if !ok {
+			return
+		}
+		for _, n := range c.Nodes {
+			if n.Name == p.Spec.NodeName {
+				n.pace.move()
+			}
+		}
 	}
-	c.Node = nodes.Items[0].Name
-	return c, nil
+	if _, err := pods.Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc: moved, DeleteFunc: moved, UpdateFunc: func(_, object any) { moved(object) },
+	}); err != nil {
+		return err
+	}
+	factory.Start(ctx.Done())
+	if !cache.WaitForCacheSync(ctx.Done(), pods.Informer().HasSynced) {
+		return fmt.Errorf("list the incidents' pods: %w", context.Cause(ctx))
+	}
+	return nil
 }
 
 // run runs the cluster program and returns its standard output.
@@ -68,26 +103,28 @@ func (c *Cluster) run(ctx context.Context, stdin string, args ...string) (string
 	cmd.Stdout, cmd.Stderr = &out, &errs
 	cmd.WaitDelay = 5 * time.Second
 	if err := cmd.Run(); err != nil {
-		return out.String(), fmt.Errorf("cluster %s: %w\n%s", strings.Join(args, " "), err, strings.TrimSpace(errs.String()+out.String()))
+		// A script for a node is long, and in the checkout.
+		shown, _, _ := strings.Cut(strings.Join(args, " "), ";")
+		return out.String(), fmt.Errorf("cluster %s: %w\n%s", shown, err, strings.TrimSpace(errs.String()+out.String()))
 	}
 	return out.String(), nil
 }
 
-// Exec runs a shell script as root on the node and returns its output.
-func (c *Cluster) Exec(ctx context.Context, script string) (string, error) {
-	return c.run(ctx, "", "exec", c.Node, script)
-}
-
-// CgroupVersion is the version of control groups on the node.
-func (c *Cluster) CgroupVersion(ctx context.Context) (int, error) {
-	out, err := c.Exec(ctx, "stat -fc %T /sys/fs/cgroup")
-	switch {
-	case err != nil:
-		return 0, err
-	case strings.TrimSpace(out) == "cgroup2fs":
-		return 2, nil
+// follow runs a shell script as root on the node and hands on each line of its
+// output as it comes.
+func (n *Node) follow(ctx context.Context, script string, each func(line string)) error {
+	cmd := exec.CommandContext(ctx, n.command, "exec", n.Name, script)
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return err
 	}
-	return 1, nil
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	for lines := bufio.NewScanner(out); lines.Scan(); {
+		each(lines.Text())
+	}
+	return cmd.Wait()
 }
 
 // Kubectl runs kubectl as the cluster's administrator.
@@ -114,20 +151,16 @@ func (c *Cluster) AuditLog(ctx context.Context) (string, error) {
 	return strings.TrimSpace(path), err
 }
 
-// Image makes an image and puts it on the nodes. args are those of the cluster
-// program's image command: files, Debian packages.
-func (c *Cluster) Image(ctx context.Context, name string, args ...string) error {
+// Image makes an image and returns the path of its archive. args are those of the
+// cluster program's image command: files, Debian packages.
+func (c *Cluster) Image(ctx context.Context, name string, args ...string) (string, error) {
 	path, err := c.run(ctx, "", append([]string{"image", name}, args...)...)
-	if err != nil {
-		return err
-	}
-	_, err = c.load(ctx, strings.TrimSpace(path))
-	return err
+	return strings.TrimSpace(path), err
 }
 
-// load puts an image archive on the nodes, unless it was the last one that was
-// put there under its file's name.
-func (c *Cluster) load(ctx context.Context, archive string) (loaded bool, err error) {
+// load puts an image archive on those of the nodes where it was not the last one
+// that was put there under its file's name, and tells whether there was one.
+func (c *Cluster) load(ctx context.Context, archive string, nodes []*Node) (loaded bool, err error) {
 	f, err := os.Open(archive)
 	if err != nil {
 		return false, err
@@ -139,34 +172,27 @@ func (c *Cluster) load(ctx context.Context, archive string) (loaded bool, err er
 	}
 	mark := fmt.Sprintf("/run/scenario-images/%s", filepath.Base(archive))
 	sum := fmt.Sprintf("%x", h.Sum(nil))
-	if _, err := c.Exec(ctx, fmt.Sprintf("[ \"$(cat %s)\" = %s ]", mark, sum)); err == nil {
+	var without []string
+	for _, n := range nodes {
+		if _, err := n.Exec(ctx, fmt.Sprintf("[ \"$(cat %s)\" = %s ]", mark, sum)); err != nil {
+			without = append(without, n.Name)
+		}
+	}
+	if len(without) == 0 {
 		return false, nil
 	}
-	if _, err := c.run(ctx, "", "load", archive); err != nil {
+	if _, err := c.run(ctx, "", "load", archive, "--node", strings.Join(without, ",")); err != nil {
 		return false, err
 	}
-	_, err = c.Exec(ctx, fmt.Sprintf("mkdir -p $(dirname %s) && echo %s >%s", mark, sum, mark))
-	return true, err
+	for _, n := range nodes {
+		if _, err := n.Exec(ctx, fmt.Sprintf("mkdir -p $(dirname %s) && echo %s >%s", mark, sum, mark)); err != nil {
+			return true, err
+		}
+	}
+	return true, nil
 }
 
 // Pod reads a pod from the API.
 func (c *Cluster) Pod(ctx context.Context, namespace, name string) (*corev1.Pod, error) {
 	return c.API.CoreV1().Pods(namespace).Get(ctx, name, metav1.GetOptions{})
-}
-
-// Until asks again and again until it is told true. The error of a context that
-// ends first says what was waited for and what was seen last.
-func Until(ctx context.Context, what string, check func() (done bool, seen string)) error {
-	seen := ""
-	for {
-		var done bool
-		if done, seen = check(); done {
-			return nil
-		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("waited in vain for %s; last seen: %s", what, seen)
-		case <-time.After(500 * time.Millisecond):
-		}
-	}
 }

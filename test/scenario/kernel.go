@@ -2,7 +2,6 @@ package scenario
 
 import (
 	"context"
-	"crypto/sha256"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -12,28 +11,34 @@ import (
 )
 
 // kernel lists the incidents in which the kernel cannot end a thread, and
-// innocent ones that look like them.
+// innocent ones that look like them. How a kernel hangs differs between versions,
+// so that some run on every kernel that there is; make e2e NODES=vm,kernel=VERSION
+// runs all of them on one.
 func kernel() []Scenario {
-	return []Scenario{
-		frozenFilesystem(), frozenXFS(), mmapLock(), twoContainers(),
-		zombieLeader(), fuseZombieLeader(),
-		fuseRead(), fuseWrite(), fuseGetattr(), fuseFsync(), fuseClose(), fuseStopped(),
-		blockDevice(), blockOverlay(), blockZombieLeader(),
-		nfsServerGone(), nfsWrite(), nfsZombieLeader(), nfsLock(), cifsSync(),
-		exitFlush(), execStuck(),
-		pidnsExec(), pidnsParent(), zombieTracer(),
-		vforkParent(), slowIO(),
+	everywhere := []Scenario{frozenFilesystem(), zombieLeader(), fuseRead(), nfsServerGone(), execStuck()}
+	for i := range everywhere {
+		everywhere[i].Everywhere = true
 	}
+	hang := append(everywhere,
+		frozenXFS(), mmapLock(), twoContainers(), fuseZombieLeader(),
+		fuseWrite(), fuseGetattr(), fuseFsync(), fuseClose(), fuseStopped(),
+		blockDevice(), blockOverlay(), blockZombieLeader(),
+		nfsWrite(), nfsZombieLeader(), nfsLock(), cifsSync(),
+		exitFlush(), pidnsExec(),
+		slowIO(),
+	)
+	for i := range hang {
+		hang[i].Needs = append(hang[i].Needs, Hang)
+	}
+	// What these wait for ends with a signal to somebody.
+	return append(hang, pidnsParent(), zombieTracer(), vforkParent())
 }
-
-// A step is something that is done on the node for a pod.
-type step = func(context.Context, *Cluster, *corev1.Pod) error
 
 // inTurn does several steps.
 func inTurn(steps ...step) step {
-	return func(ctx context.Context, c *Cluster, p *corev1.Pod) error {
+	return func(ctx context.Context, n *Node, p *corev1.Pod) error {
 		for _, s := range steps {
-			if err := s(ctx, c, p); err != nil {
+			if err := s(ctx, n, p); err != nil {
 				return err
 			}
 		}
@@ -46,7 +51,7 @@ func directory(name string) string { return "/var/lib/scenario-" + name }
 
 // onDisk is a pod that works with a directory of the node, at /data.
 func onDisk(name string, grace int64, command ...string) corev1.PodSpec {
-	return withVolume(pod(grace, VictimImage, append([]string{"/victim"}, command...)...), "data", hostPath(directory(name)))
+	return withVolume(victim(grace, command...), "data", hostPath(directory(name)))
 }
 
 // makeFilesystem makes a file system of its own, that can be frozen, also where
@@ -65,17 +70,16 @@ func frozenFilesystem() Scenario {
 	const name = "frozen-filesystem"
 	dir := directory(name)
 	return Scenario{
-		Name:     name,
-		Story:    "the container writes to a file system that a snapshot left frozen",
-		Pod:      onDisk(name, 3, "write", "/data/f"),
-		Prepare:  onNode(makeFilesystem(dir)),
-		Break:    onNode("fsfreeze -f " + dir),
-		Proof:    "some D 100",
-		Cause:    "UninterruptibleSleep",
-		Family:   "FsFrozen",
-		Says:     []string{"percpu_rwsem_wait", "ext4", "/data", "fsfreeze -u " + dir},
-		CgroupV1: true,
-		Heal:     onNode("fsfreeze -u " + dir),
+		Name:    name,
+		Story:   "the container writes to a file system that a snapshot left frozen",
+		Pod:     onDisk(name, 3, "write", "/data/f"),
+		Prepare: onNode(makeFilesystem(dir)),
+		Break:   onNode("fsfreeze -f " + dir),
+		Proof:   "some D 100",
+		Cause:   "UninterruptibleSleep",
+		Family:  "FsFrozen",
+		Says:    []string{"percpu_rwsem_wait", "ext4", "/data", "fsfreeze -u " + dir},
+		Heal:    onNode("fsfreeze -u " + dir),
 	}
 }
 
@@ -146,9 +150,8 @@ func twoContainers() Scenario {
 // behindZombie succeeds when a thread of the pod is in the state and the first
 // thread of its process is a zombie.
 const behindZombie = `behind_zombie() {
-  for t in $(tasks); do
-    grep -q "^State:.$1" /proc/$t/status || continue
-    grep -q "^State:.Z" /proc/$(awk '/^Tgid/{print $2}' /proc/$t/status)/status && return 0
+  for g in $(awk -v state=$1 '/^State/{is=$2==state} /^Tgid/ && is{print $2}' $(statuses)); do
+    grep -q "^State:.Z" /proc/$g/status && return 0
   done
   return 1
 }
@@ -158,40 +161,49 @@ func zombieLeader() Scenario {
 	const name = "zombie-leader"
 	dir := directory(name)
 	return Scenario{
-		Name:     name,
-		Story:    "the first thread has died of SIGKILL, another one hangs in a write and cannot",
-		Pod:      onDisk(name, 3, "write-in-thread", "/data/f"),
-		Prepare:  onNode(makeFilesystem(dir)),
-		Break:    onNode("fsfreeze -f " + dir),
-		Proof:    behindZombie + "some D 100 && behind_zombie D",
-		Cause:    "ThreadStuckBehindZombieLeader",
-		Family:   "FsFrozen",
-		Says:     []string{"looks like a zombie", "percpu_rwsem_wait", "ext4", "/data", "fsfreeze -u " + dir},
-		CgroupV1: true,
-		Heal:     onNode("fsfreeze -u " + dir),
+		Name:    name,
+		Story:   "the first thread has died of SIGKILL, another one hangs in a write and cannot",
+		Pod:     onDisk(name, 3, "write-in-thread", "/data/f"),
+		Prepare: onNode(makeFilesystem(dir)),
+		Break:   onNode("fsfreeze -f " + dir),
+		Proof:   behindZombie + "some D 100 && behind_zombie D",
+		Cause:   "ThreadStuckBehindZombieLeader",
+		Family:  "FsFrozen",
+		Says:    []string{"looks like a zombie", "percpu_rwsem_wait", "ext4", "/data", "fsfreeze -u " + dir},
+		Heal:    onNode("fsfreeze -u " + dir),
 	}
+}
+
+// tools are the programs that were put on a node.
+type tools struct {
+	mu  sync.Mutex
+	has map[string]bool
 }
 
 // nodeTool puts one of the programs of bin on the node, in /usr/local/bin.
 func nodeTool(name string) step {
-	return func(ctx context.Context, c *Cluster, _ *corev1.Pod) error {
-		nodeTools.Lock()
-		defer nodeTools.Unlock()
+	return func(ctx context.Context, n *Node, _ *corev1.Pod) error {
+		n.tools.mu.Lock()
+		defer n.tools.mu.Unlock()
+		if n.tools.has[name] {
+			return nil
+		}
 		b, err := os.ReadFile(filepath.Join(Root(), "bin", name))
 		if err != nil {
 			return fmt.Errorf("%w; make bin/%s builds it", err, name)
 		}
 		path := "/usr/local/bin/" + name
-		if _, err := c.Exec(ctx, fmt.Sprintf("echo '%x  %s' | sha256sum --check --status", sha256.Sum256(b), path)); err == nil {
-			return nil
-		}
 		// A program that runs cannot be written to, but replaced.
-		_, err = c.run(ctx, string(b), "exec", c.Node, fmt.Sprintf("cat >%s.new && chmod 755 %s.new && mv %s.new %s", path, path, path, path))
-		return err
+		if _, err := n.run(ctx, string(b), "exec", n.Name, fmt.Sprintf("cat >%s.new && chmod 755 %s.new && mv %s.new %s", path, path, path, path)); err != nil {
+			return err
+		}
+		if n.tools.has == nil {
+			n.tools.has = map[string]bool{}
+		}
+		n.tools.has[name] = true
+		return nil
 	}
 }
-
-var nodeTools sync.Mutex
 
 // mountFUSE is a step that starts test/fusehang on the node, as a service of
 // its own with the scenario's name.
@@ -231,9 +243,7 @@ func onFUSE(name, story, program, file string) Scenario {
 }
 
 func fuseRead() Scenario {
-	s := onFUSE("fuse-read", "a FUSE daemon does not answer a read", "read", "read")
-	s.CgroupV1 = true
-	return s
+	return onFUSE("fuse-read", "a FUSE daemon does not answer a read", "read", "read")
 }
 
 // fuseWrite is healed by the daemon's death, which ends all requests too.
@@ -270,7 +280,7 @@ func fuseZombieLeader() Scenario {
 // function.
 const exiting = `exiting() {
   for t in $(tasks); do
-    grep -q "^State:.[SD]" /proc/$t/status && grep -q do_exit /proc/$t/stack && grep -q $1 /proc/$t/stack && return 0
+    grep -q do_exit /proc/$t/stack && grep -q $1 /proc/$t/stack && grep -q "^State:.[SD]" /proc/$t/status && return 0
   done
   return 1
 }
@@ -324,8 +334,8 @@ func vforkParent() Scenario {
 	return Scenario{
 		Name:  "vfork-parent",
 		Story: "innocent: the first thread is in state D, in vfork, while another one ends the program",
-		Pod:   pod(60, VictimImage, "/victim", "vfork", "12"),
-		Proof: "some D && for t in $(tasks); do cat /proc/$t/wchan; done | grep -q kernel_clone",
+		Pod:   victim(60, "vfork", "12"),
+		Proof: "some D && for t in $(tasks); do wchan $t; done | grep -qE 'kernel_clone|wait_for_vfork'",
 	}
 }
 
@@ -351,7 +361,7 @@ fi`
 }
 
 // waitingForDisk succeeds when a killed thread of the pod waits for a disk.
-const waitingForDisk = `some D 100 && for t in $(tasks); do cat /proc/$t/stack; done | grep -q 'ext4_\|jbd2_\|folio_wait_writeback\|submit_bio'`
+const waitingForDisk = `some D 100 && cat $(stacks) | grep -q 'ext4_\|jbd2_\|folio_wait_writeback\|submit_bio'`
 
 // onDevice is an incident of a program that writes to an ext4 on a device that
 // is suspended.
@@ -359,6 +369,7 @@ func onDevice(name, story, program string) Scenario {
 	device, dir := "scenario-"+name, directory(name)
 	return Scenario{
 		Name:    name,
+		Needs:   []Need{DeviceMapper},
 		Story:   story,
 		Pod:     onDisk(name, 3, program, "/data/f"),
 		Prepare: onNode(mapDevice(device, dir)),
@@ -389,6 +400,7 @@ func blockOverlay() Scenario {
 	disk := dir + ".disk"
 	return Scenario{
 		Name:  name,
+		Needs: []Need{DeviceMapper},
 		Story: "the device below the upper directory of an overlay completes no I/O any more",
 		Pod:   onDisk(name, 3, "sync", "/data/f"),
 		Prepare: onNode("umount " + dir + " 2>/dev/null || true\n" + mapDevice(device, disk) + `
@@ -402,9 +414,6 @@ mount -t overlay overlay -o lowerdir=` + dir + `.lower,upperdir=` + disk + `/upp
 		Heal:   onNode("dmsetup resume " + device),
 	}
 }
-
-// nfsServer is the address of the first node, which exports /export to itself.
-const nfsServer = "10.0.2.15"
 
 // nfsVolume is the node's export, from one of its addresses.
 func nfsVolume(server string) corev1.VolumeSource {
@@ -454,11 +463,12 @@ func cifsSync() Scenario {
 	dir := directory(name)
 	return Scenario{
 		Name:    name,
+		Needs:   []Need{SMB},
 		Story:   "the SMB server is gone while a program waits until its data has been written",
 		Pod:     onDisk(name, 3, "sync", "/data/f"),
 		Prepare: mountSMB(server, dir),
 		Break:   onNode(cutOff("-I", server) + "\nsleep 5"),
-		Proof:   "some D 100 && for t in $(tasks); do cat /proc/$t/stack; done | grep -q cifs_",
+		Proof:   "some D 100 && cat $(stacks) | grep -q cifs_",
 		Cause:   "UninterruptibleSleep",
 		Family:  "CIFS",
 		Says:    []string{"cifs", "/data", server, dir, "SMB server"},
@@ -466,20 +476,25 @@ func cifsSync() Scenario {
 	}
 }
 
+// kubeletHangs succeeds when a thread of the kubelet waits for a server.
+const kubeletHangs = `for status in $(grep -ls "^State:.D" /proc/$(pidof kubelet)/task/*/status); do
+  grep -q 'rpc\|nfs' ${status%status}stack && exit 0
+done
+exit 1`
+
 func nfsServerGone() Scenario {
+	const server = "192.0.2.5"
 	return Scenario{
 		Name:    "nfs-server-gone",
+		Needs:   []Need{NFS},
 		Story:   "the NFS server is gone while the pod has written data that has not reached it",
-		Pod:     withVolume(pod(5, VictimImage, "/victim", "dirty", "/data/f"), "share", nfsVolume(nfsServer)),
-		Prepare: onNode("systemctl start nfs-server"),
-		Break:   onNode(cutOff("-I", nfsServer) + "\nsleep 8"),
-		Proof: `for t in /proc/$(systemctl show -P MainPID kubelet)/task/*; do
-  grep -q "^State:.D" $t/status && grep -q 'rpc\|nfs' $t/stack && exit 0
-done
-exit 1`,
-		Cause: "NetworkFilesystemUnreachable",
-		Says:  []string{"volume share", "NFS server " + nfsServer, "kubelet's thread", "rpc_wait_bit_killable", "kubernetes.io~nfs/share"},
-		Heal:  onNode(cutOff("-D", nfsServer)),
+		Pod:     withVolume(victim(5, "dirty", "/data/f"), "share", nfsVolume(server)),
+		Prepare: serveNFS(server),
+		Break:   onNode(cutOff("-I", server) + "\nsleep 8"),
+		Proof:   kubeletHangs,
+		Cause:   "NetworkFilesystemUnreachable",
+		Says:    []string{"volume share", "NFS server " + server, "kubelet's thread", "rpc_wait_bit_killable", "kubernetes.io~nfs/share"},
+		Heal:    onNode(cutOff("-D", server)),
 	}
 }
 
@@ -487,11 +502,12 @@ func nfsWrite() Scenario {
 	const server = "192.0.2.1"
 	return Scenario{
 		Name:    "nfs-write",
+		Needs:   []Need{NFS},
 		Story:   "the NFS server is gone, and a write waits until the one before it has been written back",
-		Pod:     withVolume(pod(5, VictimImage, "/victim", "write", "/data/written"), "share", nfsVolume(server)),
+		Pod:     withVolume(victim(5, "write", "/data/written"), "share", nfsVolume(server)),
 		Prepare: serveNFS(server),
 		Break:   onNode(cutOff("-I", server) + "\nsleep 5"),
-		Proof:   "some D 100 && for t in $(tasks); do cat /proc/$t/stack; done | grep -q nfs_",
+		Proof:   "some D 100 && cat $(stacks) | grep -q nfs_",
 		Cause:   "UninterruptibleSleep",
 		Family:  "NFS",
 		Says:    []string{"nfs4", "/data", server, "volume share"},
@@ -504,7 +520,7 @@ func nfsZombieLeader() Scenario {
 	s := nfsWrite()
 	s.Name = "nfs-zombie-leader"
 	s.Story = "the first thread has died, another one waits for an NFS server that is gone"
-	s.Pod = withVolume(pod(5, VictimImage, "/victim", "write-in-thread", "/data/threaded"), "share", nfsVolume(server))
+	s.Pod = withVolume(victim(5, "write-in-thread", "/data/threaded"), "share", nfsVolume(server))
 	s.Prepare, s.Break, s.Heal = serveNFS(server), onNode(cutOff("-I", server)+"\nsleep 5"), onNode(cutOff("-D", server))
 	s.Proof = behindZombie + s.Proof + " && behind_zombie D"
 	s.Cause = "ThreadStuckBehindZombieLeader"
@@ -516,25 +532,23 @@ func nfsLock() Scenario {
 	const server = "192.0.2.2"
 	return Scenario{
 		Name:    "nfs-lock",
+		Needs:   []Need{NFS},
 		Story:   "the NFS server is gone while the pod asks for a lock",
-		Pod:     withVolume(pod(5, VictimImage, "/victim", "lock", "/data/locked"), "share", nfsVolume(server)),
+		Pod:     withVolume(victim(5, "lock", "/data/locked"), "share", nfsVolume(server)),
 		Prepare: serveNFS(server),
 		Break:   onNode(cutOff("-I", server) + "\nsleep 5"),
-		Proof: `for t in /proc/$(systemctl show -P MainPID kubelet)/task/*; do
-  grep -q "^State:.D" $t/status && grep -q 'rpc\|nfs' $t/stack && exit 0
-done
-exit 1`,
-		Cause: "NetworkFilesystemUnreachable",
-		Says:  []string{"volume share", "NFS server " + server},
-		Heal:  onNode(cutOff("-D", server)),
+		Proof:   kubeletHangs,
+		Cause:   "NetworkFilesystemUnreachable",
+		Says:    []string{"volume share", "NFS server " + server},
+		Heal:    onNode(cutOff("-D", server)),
 	}
 }
 
 // findInit finds the first process of the pod's container and keeps its number
 // for later, when the process is in no cgroup any more.
-const findInit = `init=$(for t in $(tasks); do
-  awk '/^Name/{c=$2} /^Tgid/{g=$2} /^Pid/{p=$2} /^NSpid/{n=$NF} END{if (c == "victim" && g == p && n == 1) print p}' /proc/$t/status
-done | head -1)
+const findInit = `init=$(awk '
+  /^Name/{c=$2} /^Tgid/{g=$2} /^Pid/{p=$2}
+  /^NSpid/ && c=="victim" && g==p && $NF==1{print p; exit}' $(statuses))
 [ -n "$init" ]
 echo $init >/run/scenario-$NAME.init
 `
@@ -567,7 +581,7 @@ func pidnsParent() Scenario {
 	return Scenario{
 		Name:  "pidns-parent",
 		Story: "a process outside has a child in the container's PID namespace and does not reap it",
-		Pod:   pod(3, VictimImage, "/victim", "drain", "0"),
+		Pod:   victim(3, "drain", "0"),
 		Break: onNode(findInit + `setsid nsenter -t $init -p sleep 100000 </dev/null >/dev/null 2>&1 &
 parent=$!
 echo $parent >/run/scenario-$NAME.parent
@@ -592,7 +606,7 @@ func zombieTracer() Scenario {
 	return Scenario{
 		Name:    "zombie-tracer",
 		Story:   "a tracer never asks what became of the container's first process, which has been killed",
-		Pod:     pod(3, VictimImage, "/victim", "drain", "0"),
+		Pod:     victim(3, "drain", "0"),
 		Prepare: nodeTool("victim"),
 		Break: onNode(findInit + `setsid /usr/local/bin/victim seize $init </dev/null >/dev/null 2>&1 &
 tracer=$!

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -17,71 +18,99 @@ import (
 // condition is the type of the condition that the agent writes.
 const condition corev1.PodConditionType = "nodeagent.io/TerminationBlocked"
 
-// patience is how long a step may take on a slow, emulated node, where a normal
-// termination can take a minute when many pods come and go at once.
-const patience = 5 * time.Minute
-
-// A Run is one scenario on a cluster.
+// A Run is one scenario on a node.
 type Run struct {
 	Scenario
-	Cluster *Cluster
-	Pod     *corev1.Pod
+	Node *Node
+	// Turn, when there is one, is told how long the pod takes to start.
+	Turn *Turn
+	Pod  *corev1.Pod
 	// Deleted is when the deletion was asked for, Deadline the first
 	// deletionTimestamp.
 	Deleted, Deadline time.Time
-	// Told is when the right verdict stood on the pod, Evented when its Event
-	// was there.
-	Told, Evented time.Time
+	// Event has the right verdict, Evented is when it was seen.
+	Event   eventsv1.Event
+	Evented time.Time
 	// Wrong lists the other verdicts that were seen on the pod.
 	Wrong []string
+	// Took is how long each of Steps took.
+	Took map[string]time.Duration
 }
 
-// Start prepares the node, creates the pod and breaks it when it runs.
+// Steps are the parts of a run: what the node needs, the pod's start, its
+// break, the fault's effect after the deletion, the verdict after that, the
+// test's own checks, and the end of the pod when it is healed.
+var Steps = []string{"prepare", "start", "break", "fault", "verdict", "check", "end"}
+
+// Step does one of the Steps and notes how long it took.
+func (r *Run) Step(name string, do func() error) error {
+	begin := time.Now()
+	err := do()
+	if r.Took == nil {
+		r.Took = map[string]time.Duration{}
+	}
+	r.Took[name] += time.Since(begin)
+	return err
+}
+
+// Start prepares the node, creates the pod and breaks it when it runs. It
+// refuses a node that does not offer what the scenario needs.
 func (r *Run) Start(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
-	p := r.Manifest(r.Cluster.Node)
-	if r.Prepare != nil {
-		if err := r.Prepare(ctx, r.Cluster, p); err != nil {
-			return fmt.Errorf("prepare %s: %w", r.Name, err)
-		}
+	if lacks := r.Node.Lacks(r.Scenario); len(lacks) > 0 {
+		return fmt.Errorf("%s needs %s, which %s does not offer", r.Name, lacks[0], r.Node.Name)
 	}
-	pods := r.Cluster.API.CoreV1().Pods(Namespace)
-	if _, err := pods.Create(ctx, p, metav1.CreateOptions{}); err != nil {
-		return fmt.Errorf("create pod: %w", err)
+	p := r.Manifest(r.Node)
+	if err := r.Step("prepare", func() error { return do(ctx, r.Prepare, r.Node, p) }); err != nil {
+		return fmt.Errorf("prepare %s: %w", r.Name, err)
 	}
-	err := Until(ctx, "pod "+r.Name+" to run", func() (bool, string) {
-		var err error
-		if r.Pod, err = r.Cluster.Pod(ctx, Namespace, r.Name); err != nil {
-			return false, err.Error()
-		}
-		for _, s := range r.Pod.Status.ContainerStatuses {
-			if s.State.Running == nil {
-				return false, fmt.Sprintf("container %s: %+v", s.Name, s.State)
-			}
-		}
-		return r.Pod.Status.Phase == corev1.PodRunning, "phase " + string(r.Pod.Status.Phase)
-	})
-	if err != nil {
+	if r.Turn != nil {
+		r.Turn.starts()
+	}
+	if err := r.Step("start", func() error { return r.create(ctx, p) }); err != nil {
 		return err
 	}
-	if r.Break != nil {
-		if err := r.Break(ctx, r.Cluster, r.Pod); err != nil {
-			return fmt.Errorf("break %s: %w", r.Name, err)
-		}
+	if r.Turn != nil {
+		r.Turn.started(r.Took["start"])
+	}
+	if err := r.Step("break", func() error { return do(ctx, r.Break, r.Node, r.Pod) }); err != nil {
+		return fmt.Errorf("break %s: %w", r.Name, err)
 	}
 	return nil
 }
 
+func do(ctx context.Context, s step, n *Node, p *corev1.Pod) error {
+	if s == nil {
+		return nil
+	}
+	return s(ctx, n, p)
+}
+
+func (r *Run) create(ctx context.Context, p *corev1.Pod) (err error) {
+	if r.Pod, err = r.Node.API.CoreV1().Pods(p.Namespace).Create(ctx, p, metav1.CreateOptions{}); err != nil {
+		return fmt.Errorf("create pod: %w", err)
+	}
+	return r.Node.Await(ctx, "pod "+r.Name+" to run", func() (bool, string) {
+		seen, err := r.Node.pods.Pods(p.Namespace).Get(p.Name)
+		if err != nil || seen.UID != r.Pod.UID {
+			return false, "nothing yet"
+		}
+		r.Pod = seen
+		for _, s := range seen.Status.ContainerStatuses {
+			if s.State.Running == nil {
+				return false, fmt.Sprintf("container %s: %+v", s.Name, s.State)
+			}
+		}
+		return seen.Status.Phase == corev1.PodRunning, "phase " + string(seen.Status.Phase)
+	})
+}
+
 // Delete asks for the pod's deletion and proves that the fault is there.
 func (r *Run) Delete(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
 	r.Deleted = time.Now()
-	if err := r.Cluster.API.CoreV1().Pods(Namespace).Delete(ctx, r.Name, metav1.DeleteOptions{}); err != nil {
+	if err := r.Node.API.CoreV1().Pods(r.Pod.Namespace).Delete(ctx, r.Name, metav1.DeleteOptions{}); err != nil {
 		return fmt.Errorf("delete pod: %w", err)
 	}
-	p, err := r.Cluster.Pod(ctx, Namespace, r.Name)
+	p, err := r.Node.Pod(ctx, r.Pod.Namespace, r.Name)
 	if err != nil {
 		return fmt.Errorf("read deleted pod: %w", err)
 	}
@@ -89,82 +118,80 @@ func (r *Run) Delete(ctx context.Context) error {
 	if r.Proof == "" {
 		return nil
 	}
-	return Until(ctx, r.Name+": the fault to be there", func() (bool, string) {
-		_, err := r.Cluster.Exec(ctx, ForPod(r.Proof, r.Pod))
-		return err == nil, fmt.Sprint(err)
+	// Asked on the node again and again, since each way there costs an emulated
+	// node more than the question.
+	proof := r.Node.script("set +e\nfor i in 1 2 3 4 5 6 7 8 9 10; do\n(\nset -e\n"+r.Proof+"\n)\n[ $? != 0 ] || exit 0\nsleep 1\ndone\nexit 1", r.Pod)
+	return r.Step("fault", func() error {
+		return r.Node.Await(ctx, r.Name+": the fault to be there", func() (bool, string) {
+			_, err := r.Node.Exec(ctx, proof)
+			return err == nil, fmt.Sprint(err)
+		})
 	})
 }
 
-// AwaitVerdict waits until the right verdict stands on the pod, in the
-// condition and in an Event. Other verdicts that it sees are remembered.
+// AwaitVerdict waits until the right verdict has been told in an Event. Until
+// the pod has gone it has to stand in the condition, too; only of a Posthumous
+// one may the Event come later. Other verdicts that it sees are remembered.
 func (r *Run) AwaitVerdict(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
-	return Until(ctx, r.Name+": verdict "+r.Cause, func() (bool, string) {
-		c, err := r.condition(ctx)
-		if err != nil {
-			return false, err.Error()
-		}
-		if c == nil || c.Status != corev1.ConditionTrue {
+	return r.Step("verdict", func() error {
+		return r.Node.Await(ctx, r.Name+": verdict "+r.Cause, func() (bool, string) { return r.verdict(ctx) })
+	})
+}
+
+func (r *Run) verdict(ctx context.Context) (told bool, seen string) {
+	p, err := r.Current()
+	gone := apierrors.IsNotFound(err)
+	if err != nil && !gone {
+		return false, err.Error()
+	}
+	if !gone && !r.Posthumous {
+		switch c := Condition(p); {
+		case c == nil || c.Status != corev1.ConditionTrue:
 			return false, "no verdict"
-		}
-		if c.Reason != r.Cause {
-			r.wrong(c.Reason + ": " + c.Message)
+		case c.Reason != r.Cause:
+			r.wrong(c)
 			return false, c.Reason + ": " + c.Message
 		}
-		if r.Told.IsZero() {
-			r.Told = time.Now()
-		}
-		events, err := r.Events(ctx)
-		if err != nil {
-			return false, err.Error()
-		}
-		for _, e := range events {
-			if e.Reason == r.Cause {
-				r.Evented = time.Now()
-				return true, ""
-			}
-		}
-		return false, "the condition is there, its Event is not"
-	})
-}
-
-// AwaitEvent waits for the Event with the right verdict; the pod may have gone.
-func (r *Run) AwaitEvent(ctx context.Context) (ev eventsv1.Event, err error) {
-	ctx, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
-	err = Until(ctx, r.Name+": Event "+r.Cause, func() (bool, string) {
-		events, err := r.Events(ctx)
-		if err != nil {
-			return false, err.Error()
-		}
-		for _, ev = range events {
-			if ev.Reason == r.Cause {
-				r.Evented = time.Now()
-				return true, ""
-			}
-		}
-		return false, fmt.Sprintf("%d other Events", len(events))
-	})
-	return ev, err
-}
-
-func (r *Run) wrong(verdict string) {
-	for _, w := range r.Wrong {
-		if w == verdict {
-			return
-		}
 	}
-	r.Wrong = append(r.Wrong, verdict)
-}
-
-// condition is the agent's condition on the pod, nil when it has none.
-func (r *Run) condition(ctx context.Context) (*corev1.PodCondition, error) {
-	p, err := r.Cluster.Pod(ctx, Namespace, r.Name)
+	events, err := r.Events(ctx)
 	if err != nil {
-		return nil, err
+		return false, err.Error()
 	}
-	return Condition(p), nil
+	for _, e := range events {
+		if e.Reason == r.Cause {
+			r.Event, r.Evented = e, time.Now()
+			return true, ""
+		}
+	}
+	if gone {
+		return false, fmt.Sprintf("the pod has gone, with %d other Events of the agent", len(events))
+	}
+	return false, "no Event with the verdict"
+}
+
+// Current is the run's own pod, NotFound when it has gone, even if another one
+// has its name.
+func (r *Run) Current() (*corev1.Pod, error) {
+	p, err := r.Node.pods.Pods(r.Pod.Namespace).Get(r.Name)
+	if err == nil && p.UID != r.Pod.UID {
+		return nil, apierrors.NewNotFound(corev1.Resource("pods"), r.Name)
+	}
+	return p, err
+}
+
+// Sayings are what the words of the verdict have to hold.
+func (r *Run) Sayings() []string {
+	out := []string{"Remedy:", "Danger:"}
+	for _, s := range r.Says {
+		out = append(out, strings.NewReplacer("NAMESPACE", r.Node.Namespace(), "NODE", r.Node.Address).Replace(s))
+	}
+	return out
+}
+
+func (r *Run) wrong(c *corev1.PodCondition) {
+	if verdict := c.Reason + ": " + c.Message; !slices.Contains(r.Wrong, verdict) {
+		r.Wrong = append(r.Wrong, verdict)
+	}
 }
 
 // Condition is the agent's condition on a pod, nil when it has none.
@@ -179,7 +206,7 @@ func Condition(p *corev1.Pod) *corev1.PodCondition {
 
 // Events are those that the agent wrote about the pod.
 func (r *Run) Events(ctx context.Context) ([]eventsv1.Event, error) {
-	list, err := r.Cluster.API.EventsV1().Events(Namespace).List(ctx, metav1.ListOptions{
+	list, err := r.Node.API.EventsV1().Events(r.Pod.Namespace).List(ctx, metav1.ListOptions{
 		FieldSelector: fields.OneTermEqualSelector("regarding.uid", string(r.Pod.UID)).String(),
 	})
 	if err != nil {
@@ -196,25 +223,23 @@ func (r *Run) Events(ctx context.Context) ([]eventsv1.Event, error) {
 
 // Mend heals the fault and waits until the pod is gone.
 func (r *Run) Mend(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
-	if r.Heal != nil {
-		if err := r.Heal(ctx, r.Cluster, r.Pod); err != nil {
+	return r.Step("end", func() error {
+		if err := do(ctx, r.Heal, r.Node, r.Pod); err != nil {
 			return fmt.Errorf("heal %s: %w", r.Name, err)
 		}
-	}
-	return Until(ctx, r.Name+" to go away", func() (bool, string) {
-		p, err := r.Cluster.Pod(ctx, Namespace, r.Name)
-		switch {
-		case apierrors.IsNotFound(err) || err == nil && p.UID != r.Pod.UID:
-			return true, ""
-		case err != nil:
-			return false, err.Error()
-		}
-		if c := Condition(p); c != nil && c.Status == corev1.ConditionTrue && c.Reason != r.Cause {
-			r.wrong(c.Reason + ": " + c.Message)
-		}
-		return false, "phase " + string(p.Status.Phase)
+		return r.Node.Await(ctx, r.Name+" to go away", func() (bool, string) {
+			p, err := r.Current()
+			switch {
+			case apierrors.IsNotFound(err):
+				return true, ""
+			case err != nil:
+				return false, err.Error()
+			}
+			if c := Condition(p); c != nil && c.Status == corev1.ConditionTrue && c.Reason != r.Cause {
+				r.wrong(c)
+			}
+			return false, "phase " + string(p.Status.Phase)
+		})
 	})
 }
 
@@ -222,10 +247,10 @@ func (r *Run) Mend(ctx context.Context) error {
 // harms no other.
 func (r *Run) Discard(ctx context.Context) error {
 	var errs []error
-	if r.Heal != nil && r.Pod != nil {
-		errs = append(errs, r.Heal(ctx, r.Cluster, r.Pod))
+	if r.Pod != nil {
+		errs = append(errs, do(ctx, r.Heal, r.Node, r.Pod))
 	}
-	err := r.Cluster.API.CoreV1().Pods(Namespace).Delete(ctx, r.Name, metav1.DeleteOptions{GracePeriodSeconds: new(int64)})
+	err := r.Node.API.CoreV1().Pods(r.Node.Namespace()).Delete(ctx, r.Name, metav1.DeleteOptions{GracePeriodSeconds: new(int64)})
 	if err != nil && !apierrors.IsNotFound(err) {
 		errs = append(errs, err)
 	}

@@ -9,8 +9,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Namespace is where the scenarios' pods live.
-const Namespace = "scenarios"
+// label is on the pods of all incidents; its value is the scenario's name.
+const label = "scenario"
 
 // The images that the scenarios' pods run. VictimImage is made from test/victim.
 const (
@@ -23,19 +23,25 @@ type Scenario struct {
 	Name string
 	// Story says in a line what is broken.
 	Story string
-	// Pod is the manifest, without name, namespace and node.
+	// Needs is what it needs of its node, and Everywhere says that it runs on
+	// every node that offers that, not only on the cheapest one.
+	Needs      []Need
+	Everywhere bool
+	// Pod is the manifest, without name, namespace and node. Its grace period is
+	// for a node of ordinary speed.
 	Pod corev1.PodSpec
 	// Finalizers are put on the pod.
 	Finalizers []string
 	// Prepare sets up on the node what the pod needs; Break breaks it when the
 	// pod runs, before it is deleted.
-	Prepare, Break func(context.Context, *Cluster, *corev1.Pod) error
+	Prepare, Break step
 	// Proof is the scenario's own reading, on the node, of the kernel's files:
 	// a shell script that ends with 0 when the fault is really there. It is
 	// asked again until it does.
 	Proof string
 	// Cause, Family and Says are what the agent must find and name; no Cause
-	// means that it must be silent.
+	// means that it must be silent. NAMESPACE and NODE in Says stand for the
+	// pod's namespace and the node's address.
 	Cause, Family string
 	Says          []string
 	// Early says that the verdict must come inside the grace period.
@@ -43,20 +49,26 @@ type Scenario struct {
 	// Posthumous says that the verdict may come as an Event when the pod has
 	// gone already.
 	Posthumous bool
-	// CgroupV1 says that the incident is also tried on a node with cgroup v1,
-	// and OnlyCgroupV1 that it is tried nowhere else.
-	CgroupV1, OnlyCgroupV1 bool
+	// Alone says that nothing else can run on the node meanwhile.
+	Alone bool
 	// NoExec says that nothing can be executed in containers meanwhile.
 	NoExec bool
 	// Heal ends the fault; the pod must go away then. nil means that it goes
 	// by itself.
-	Heal func(context.Context, *Cluster, *corev1.Pod) error
+	Heal step
 }
 
-// Manifest is the scenario's pod.
-func (s *Scenario) Manifest(node string) *corev1.Pod {
+// A step is something that is done on the node for a pod.
+type step = func(context.Context, *Node, *corev1.Pod) error
+
+// Manifest is the scenario's pod on a node.
+func (s *Scenario) Manifest(n *Node) *corev1.Pod {
 	spec := *s.Pod.DeepCopy()
-	spec.NodeName = node
+	spec.NodeName = n.Name
+	grace := n.grace(*spec.TerminationGracePeriodSeconds)
+	spec.TerminationGracePeriodSeconds = &grace
+	// A network of its own costs an emulated node more than the rest of a pod.
+	spec.HostNetwork = n.Kind == kindVM
 	spec.RestartPolicy = corev1.RestartPolicyNever
 	no := false
 	spec.AutomountServiceAccountToken = &no
@@ -67,8 +79,8 @@ func (s *Scenario) Manifest(node string) *corev1.Pod {
 	}
 	return &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
-			Name: s.Name, Namespace: Namespace, Finalizers: s.Finalizers,
-			Labels: map[string]string{"scenario": s.Name},
+			Name: s.Name, Namespace: n.Namespace(), Finalizers: s.Finalizers,
+			Labels: map[string]string{label: s.Name},
 		},
 		Spec: spec,
 	}
@@ -80,6 +92,11 @@ func pod(grace int64, image string, command ...string) corev1.PodSpec {
 		TerminationGracePeriodSeconds: &grace,
 		Containers:                    []corev1.Container{{Name: "main", Image: image, Command: command}},
 	}
+}
+
+// victim is a specification of one container of test/victim.
+func victim(grace int64, command ...string) corev1.PodSpec {
+	return pod(grace, VictimImage, append([]string{"/victim"}, command...)...)
 }
 
 // withVolume mounts a volume at /data in all containers.
@@ -95,33 +112,48 @@ func hostPath(path string) corev1.VolumeSource {
 	return corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: path}}
 }
 
-// onNode is a step that runs a shell script on the node. UID in it is the
-// pod's UID, and CGROUP its form in cgroup names.
-func onNode(script string) func(context.Context, *Cluster, *corev1.Pod) error {
-	return func(ctx context.Context, c *Cluster, p *corev1.Pod) error {
-		_, err := c.Exec(ctx, ForPod(script, p))
+// onNode is a step that runs a shell script on the node. UID_ in it is the pod's
+// UID, CGROUP its form in cgroup names, NAME its name, GRACE its grace period and
+// NODE the node's address.
+func onNode(script string) step {
+	return func(ctx context.Context, n *Node, p *corev1.Pod) error {
+		_, err := n.Exec(ctx, n.script(script, p))
 		return err
 	}
 }
 
-// ForPod fills the pod's names into a script for the node.
-func ForPod(script string, p *corev1.Pod) string {
+// script fills the pod's names into a script for the node.
+func (n *Node) script(text string, p *corev1.Pod) string {
 	uid := string(p.UID)
-	return fmt.Sprintf("UID_=%s; CGROUP=%s; NAME=%s\nset -e\n%s\n%s", uid, strings.ReplaceAll(uid, "-", "_"), p.Name, functions, script)
+	return fmt.Sprintf("UID_=%s; CGROUP=%s; NAME=%s; GRACE=%d; NODE=%s\nset -e\n%s\n%s",
+		uid, strings.ReplaceAll(uid, "-", "_"), p.Name, *p.Spec.TerminationGracePeriodSeconds, n.Address, functions, text)
 }
 
 // functions are shell functions for scripts on the node. tasks prints the
-// thread IDs in the pod's cgroups; some STATE [PENDING] succeeds when one of
-// them is in the state with the pending signals (hexadecimal, as the kernel
-// prints them).
+// thread IDs in the pod's cgroups, whatever driver and version made them,
+// statuses and stacks the names of these files of theirs; some STATE [PENDING] succeeds when
+// one of them is in the state with the pending signals (hexadecimal, as the
+// kernel prints them); wchan PID prints the kernel function that a task sleeps
+// in, without what compilers append to names. They start as few programs as they
+// can: on an emulated processor that is what costs.
 const functions = `
-tasks() { find /sys/fs/cgroup -path "*pod$CGROUP*" \( -name cgroup.threads -o -name tasks \) -exec cat {} + 2>/dev/null | sort -un; }
-some() {
-  for t in $(tasks); do
-    grep -q "^State:.$1" /proc/$t/status 2>/dev/null || continue
-    [ -z "$2" ] || grep -q "^SigPnd:.*$2$" /proc/$t/status || continue
-    return 0
+tasks() {
+  for root in /sys/fs/cgroup /sys/fs/cgroup/pids; do
+    for pod in $root/kubepods*/*pod$CGROUP* $root/kubepods*/*/*pod$CGROUP* $root/kubepods*/pod$UID_ $root/kubepods*/*/pod$UID_; do
+      for file in $pod/cgroup.threads $pod/tasks $pod/*/cgroup.threads $pod/*/tasks; do
+        [ ! -e $file ] || while read -r task; do echo $task; done <$file
+      done
+    done
   done
-  return 1
 }
+statuses() { for task in $(tasks); do echo /proc/$task/status; done; }
+stacks() { for task in $(tasks); do echo /proc/$task/stack; done; }
+some() {
+  files=$(statuses)
+  [ -n "$files" ] && awk -v state="$1" -v pending="$2" '
+    $1=="State:"{is=$2==state}
+    $1=="SigPnd:" && is && (pending=="" || $2~pending"$"){found=1; exit}
+    END{exit !found}' $files 2>/dev/null
+}
+wchan() { read -r function </proc/$1/wchan || true; echo "${function%%.*}"; }
 `

@@ -2,6 +2,8 @@ package scenario
 
 import (
 	"context"
+	"fmt"
+	"path"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -16,16 +18,34 @@ func All() []Scenario {
 	}, signals(), kernel())
 }
 
+// Named lists those incidents whose names match a pattern, as of a shell.
+func Named(pattern string) ([]Scenario, error) {
+	var out []Scenario
+	for _, s := range append(All(), ContainerdStopped()) {
+		match, err := path.Match(pattern, s.Name)
+		if err != nil {
+			return nil, fmt.Errorf("name %q: %w", pattern, err)
+		}
+		if match {
+			out = append(out, s)
+		}
+	}
+	if len(out) == 0 {
+		return nil, fmt.Errorf("no scenario is called %q; the names stand in test/scenario, and in the table of verdicts", pattern)
+	}
+	return out, nil
+}
+
 func finalizer() Scenario {
 	return Scenario{
 		Name:       "finalizer",
 		Story:      "a controller does not remove its finalizer",
-		Pod:        pod(5, VictimImage, "/victim", "drain", "0"),
+		Pod:        victim(5, "drain", "0"),
 		Finalizers: []string{"example.com/block"},
 		Cause:      "FinalizersPending",
 		Says:       []string{"example.com/block", "nothing of the pod is left"},
-		Heal: func(ctx context.Context, c *Cluster, p *corev1.Pod) error {
-			_, err := c.API.CoreV1().Pods(p.Namespace).Patch(ctx, p.Name, types.JSONPatchType,
+		Heal: func(ctx context.Context, n *Node, p *corev1.Pod) error {
+			_, err := n.API.CoreV1().Pods(p.Namespace).Patch(ctx, p.Name, types.JSONPatchType,
 				[]byte(`[{"op":"remove","path":"/metadata/finalizers"}]`), metav1.PatchOptions{})
 			return err
 		},
@@ -33,13 +53,14 @@ func finalizer() Scenario {
 }
 
 func leaderExited() Scenario {
-	const leader = `leader=$(for t in $(tasks); do awk '/^Tgid/{g=$2} /^Threads/{n=$2} /^Name/{c=$2} END{if (c=="victim" && n>1) print g}' /proc/$t/status; done | head -1)
+	const leader = `leader=$(awk '/^Name/{c=$2} /^Tgid/{g=$2} /^Threads/ && c=="victim" && $2>1{print g; exit}' $(statuses))
 [ -n "$leader" ]
 `
 	return Scenario{
 		Name:  "leader-exited",
+		Needs: []Need{Runc11},
 		Story: "the first thread has ended by itself, so that runc takes the container for stopped and never kills it",
-		Pod:   pod(3, VictimImage, "/victim", "leader-exits", "1"),
+		Pod:   victim(3, "leader-exits", "1"),
 		Break: onNode("sleep 2\n" + leader + `grep -q "^State:.Z" /proc/$leader/status`),
 		Proof: leader + `grep -q "^State:.Z" /proc/$leader/status && ! grep -q "^SigPnd:.*100$" /proc/$leader/task/*/status`,
 		Cause: "ZombieLeaderNotKilled",
@@ -49,16 +70,16 @@ func leaderExited() Scenario {
 }
 
 func shimStopped() Scenario {
-	const find = `shim=$(for p in /proc/[0-9]*; do
-  [ "$(cat $p/comm 2>/dev/null)" = containerd-shim ] || continue
-  for c in $(tasks); do [ "$(awk '/^PPid/{print $2}' /proc/$c/status)" = "${p#/proc/}" ] && echo ${p#/proc/} && break; done
-done | head -1)
+	const find = `shim=$(for p in $(awk '/^PPid/{print $2}' $(statuses) 2>/dev/null); do
+  read -r comm </proc/$p/comm || continue
+  [ "$comm" != containerd-shim ] || { echo $p; break; }
+done)
 [ -n "$shim" ]
 `
 	return Scenario{
 		Name:  "shim-stopped",
 		Story: "the pod's shim is stopped and answers nobody",
-		Pod:   pod(3, VictimImage, "/victim", "drain", "0"),
+		Pod:   victim(3, "drain", "0"),
 		Break: onNode(find + "kill -STOP $shim"),
 		Proof: find + `grep -q "^State:.T" /proc/$shim/status`,
 		Cause: "ShimHung",
@@ -71,7 +92,7 @@ func volumeBusy() Scenario {
 	return Scenario{
 		Name:  "volume-busy",
 		Story: "a process of the node sits in the pod's volume: a cause that is not known yet",
-		Pod: withVolume(pod(3, VictimImage, "/victim", "drain", "0"), "scratch",
+		Pod: withVolume(victim(3, "drain", "0"), "scratch",
 			corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{Medium: corev1.StorageMediumMemory}}),
 		Break: onNode(`cd /var/lib/kubelet/pods/$UID_/volumes/kubernetes.io~empty-dir/scratch
 setsid sleep 100000 </dev/null >/dev/null 2>&1 &
@@ -88,25 +109,31 @@ func ContainerdStopped() Scenario {
 	return Scenario{
 		Name:   "containerd-stopped",
 		Story:  "containerd is stopped and answers nobody",
-		Pod:    pod(3, VictimImage, "/victim", "drain", "0"),
+		Pod:    victim(3, "drain", "0"),
 		Break:  onNode("kill -STOP $(pidof containerd)"),
 		Proof:  `grep -q "^State:.T" /proc/$(pidof containerd)/status`,
 		Cause:  "ContainerdHung",
 		Says:   []string{"containerd (PID", "stopped by a signal", "kill -CONT"},
+		Alone:  true,
 		NoExec: true,
 		Heal:   onNode("kill -CONT $(pidof containerd)"),
 	}
 }
 
-// Another is a frozen file system under another name, for tests that need an
-// incident and not a special one.
+// Another is a stopped shim under another name, for tests that need an incident
+// and not a special one.
 func Another(name string) Scenario {
-	s := frozenFilesystem()
-	dir := "/var/lib/scenario-" + name
+	s := shimStopped()
 	s.Name = name
-	s.Pod = withVolume(pod(10, VictimImage, "/victim", "write", "/data/f"), "data", hostPath(dir))
-	s.Prepare, s.Break, s.Heal = onNode(makeFilesystem(dir)), onNode("fsfreeze -f "+dir), onNode("fsfreeze -u "+dir)
 	s.Says = nil
+	return s
+}
+
+// Finished is a pod of which nothing but a finalizer is left, under another name:
+// all that there is to say of it shows at any moment.
+func Finished(name string) Scenario {
+	s := finalizer()
+	s.Name = name
 	return s
 }
 

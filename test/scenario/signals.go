@@ -65,21 +65,22 @@ func signals() []Scenario {
 // state STATE PID compares; child PID prints the oldest child.
 const signalFunctions = `
 first() {
-  for t in $(tasks); do
-    awk '$1=="Name:"{n=$2} $1=="Pid:"{p=$2} $1=="Tgid:"{g=$2} $1=="NSpid:"{i=$NF; d=NF} END{exit !(n!="pause" && p==g && i==1 && d>2)}' /proc/$t/status 2>/dev/null && echo $t && return
-  done
-  return 1
+  files=$(statuses)
+  [ -n "$files" ] && awk '
+    $1=="Name:"{name=$2} $1=="Tgid:"{group=$2} $1=="Pid:"{pid=$2}
+    $1=="NSpid:" && name!="pause" && pid==group && NF>2 && $NF==1{print pid; found=1; exit}
+    END{exit !found}' $files 2>/dev/null
 }
-bit() { awk -v f="$1:" '$1==f{print substr($2,9)}' /proc/$3/status | { read m && echo $((0x$m >> ($2-1) & 1)); }; }
+bit() { mask=$(awk -v f="$1:" '$1==f{print substr($2,9)}' /proc/$3/status) && echo $((0x$mask >> ($2-1) & 1)); }
 has() { [ "$(bit $*)" = 1 ]; }
 lacks() { [ "$(bit $*)" = 0 ]; }
 state() { grep -q "^State:.$1" /proc/$2/status; }
-child() { awk '{print $1; n++} END{exit !n}' /proc/$1/task/$1/children; }
+child() { read -r child rest </proc/$1/task/$1/children || [ -n "$child" ] && echo $child; }
 p=$(first || true)
 `
 
 // onFirst is a step on the node, in which p is the first process.
-func onFirst(script string) func(context.Context, *Cluster, *corev1.Pod) error {
+func onFirst(script string) step {
 	return onNode(signalFunctions + script)
 }
 
@@ -90,6 +91,10 @@ const handles = "until p=$(first) && has SigCgt 15 $p; do sleep 1; done\n"
 // ready does that for test/victim, which tells when it has: Go's runtime has a
 // handler from the start on, which ends the program unless it has asked for more.
 const ready = "until p=$(first) && [ -e /proc/$p/root/ready ]; do sleep 1; done\n"
+
+// outlive waits for longer than the grace period, so that what runs in the
+// foreground cannot be expected to end within it.
+const outlive = "sleep $((GRACE+5))\n"
 
 // noHandler is the proof that the first process neither catches nor ignores nor
 // blocks SIGTERM.
@@ -166,7 +171,7 @@ func handlesTERM() Scenario {
 	return Scenario{
 		Name:  "handles-term",
 		Story: "innocent: the program handles SIGTERM and takes its time",
-		Pod:   pod(60, VictimImage, "/victim", "drain", "20"),
+		Pod:   victim(60, "drain", "20"),
 	}
 }
 
@@ -204,8 +209,8 @@ func trapDeferred(name, image, shell string) Scenario {
 		Name:  name,
 		Story: "a shell is PID 1 and puts its trap for SIGTERM off until the program in its foreground has ended",
 		Pod:   pod(40, image, shell, "-c", "trap 'exit 0' TERM; sleep 100000; true"),
-		Break: onFirst(handles + "sleep 45"),
-		Proof: signalFunctions + `c=$(child $p); has SigCgt 15 $p && [ "$(cat /proc/$c/comm)" = sleep ] && lacks SigIgn 2 $c && grep -q do_wait /proc/$p/wchan`,
+		Break: onFirst(handles + outlive),
+		Proof: signalFunctions + `c=$(child $p); has SigCgt 15 $p && [ "$(cat /proc/$c/comm)" = sleep ] && lacks SigIgn 2 $c && wchan $p | grep -q do_wait`,
 		Cause: "ShellPID1TrapDeferred",
 		Says:  []string{"container main", "shell " + shell, "SIGTERM", "sleep"},
 		Early: true,
@@ -217,7 +222,7 @@ func trapAndWait(name, image, shell string) Scenario {
 		Name:  name,
 		Story: "innocent: a shell has a trap for SIGTERM and waits for a program in its background",
 		Pod:   pod(60, image, shell, "-c", "trap 'exit 0' TERM; sleep 100000 & wait"),
-		Break: onFirst(handles + "sleep 45"),
+		Break: onFirst(handles + outlive),
 	}
 }
 
@@ -265,7 +270,7 @@ func waitsInSigwait() Scenario {
 		Name:  "waits-in-sigwait",
 		Story: "innocent: a program takes SIGTERM with sigwait, which leaves no trace in its masks",
 		Pod:   python(60, "import signal; s = {signal.SIGTERM}; signal.pthread_sigmask(signal.SIG_BLOCK, s); signal.sigwait(s)"),
-		Break: onFirst("until [ $(cat /proc/$p/wchan) = do_sigtimedwait ]; do sleep 1; done"),
+		Break: onFirst("until [ $(wchan $p) = do_sigtimedwait ]; do sleep 1; done"),
 	}
 }
 
@@ -308,7 +313,7 @@ func tiniGroup() Scenario {
 		Name:  "tini-group",
 		Story: "innocent: tini forwards SIGTERM to the whole process group, the program in the shell's foreground too",
 		Pod:   pod(60, ProgramsImage, "tini", "-g", "--", "bash", "-c", "trap 'exit 0' TERM; sleep 100000; true"),
-		Break: onFirst(underInit + "sleep 45"),
+		Break: onFirst(underInit + outlive),
 	}
 }
 
@@ -326,7 +331,7 @@ func dumbInitOverTrap() Scenario {
 		Name:  "dumb-init-group",
 		Story: "innocent: dumb-init forwards SIGTERM to the whole process group, the program in the shell's foreground too",
 		Pod:   pod(60, ProgramsImage, "dumb-init", "bash", "-c", "trap 'exit 0' TERM; sleep 100000; true"),
-		Break: onFirst(underInit + "sleep 45"),
+		Break: onFirst(underInit + outlive),
 	}
 }
 
@@ -335,7 +340,7 @@ func initOverTrap(name, image string, init ...string) Scenario {
 		Name:  name,
 		Story: "a small init forwards SIGTERM to a shell, which puts its trap off until the program in its foreground has ended",
 		Pod:   pod(40, image, append(init, "-c", "trap 'exit 0' TERM; sleep 100000; true")...),
-		Break: onFirst(underInit + "sleep 45"),
+		Break: onFirst(underInit + outlive),
 		Proof: signalFunctions + `c=$(child $p); g=$(child $c); has SigCgt 15 $c && [ "$(cat /proc/$g/comm)" = sleep ] && lacks SigIgn 2 $g`,
 		Cause: "ChildIgnoresForwardedSignal",
 		Says:  []string{"container main", strings.TrimPrefix(init[0], "/bin/"), init[len(init)-1], "SIGTERM", "sleep"},
@@ -388,7 +393,7 @@ func traced() Scenario {
 		Proof:  signalFunctions + "state t $p && has ShdPnd 15 $p",
 		Cause:  "ProcessTraced",
 		Family: "Held",
-		Says:   []string{"container main", "python3", "victim", Namespace + "/traced-tracer", "SIGTERM"},
+		Says:   []string{"container main", "python3", "victim", "NAMESPACE/traced-tracer", "SIGTERM"},
 		Early:  true,
 		Heal:   endTracer,
 	}
@@ -403,7 +408,7 @@ func tracedAtExit() Scenario {
 		Proof:  signalFunctions + "state t $p && grep -q do_exit /proc/$p/stack",
 		Cause:  "ProcessTraced",
 		Family: "HeldAtExit",
-		Says:   []string{"container main", "python3", "victim", Namespace + "/traced-at-exit-tracer", "exit"},
+		Says:   []string{"container main", "python3", "victim", "NAMESPACE/traced-at-exit-tracer", "exit"},
 		Heal:   endTracer,
 	}
 }
@@ -429,9 +434,9 @@ func python(grace int64, program string) corev1.PodSpec {
 
 // trace is a step that has the first process traced by a program in a pod of its
 // own, as a profiler's DaemonSet or a debugging pod would.
-func trace(how string) func(context.Context, *Cluster, *corev1.Pod) error {
-	return func(ctx context.Context, c *Cluster, p *corev1.Pod) error {
-		out, err := c.Exec(ctx, ForPod(signalFunctions+handles+"echo $p", p))
+func trace(how string) step {
+	return func(ctx context.Context, n *Node, p *corev1.Pod) error {
+		out, err := n.Exec(ctx, n.script(signalFunctions+handles+"echo $p", p))
 		if err != nil {
 			return err
 		}
@@ -439,23 +444,23 @@ func trace(how string) func(context.Context, *Cluster, *corev1.Pod) error {
 		if err != nil {
 			return fmt.Errorf("first process: %w", err)
 		}
-		s := Scenario{Name: p.Name + "-tracer", Pod: pod(1, VictimImage, "/victim", how, strconv.Itoa(pid))}
+		s := Scenario{Name: p.Name + "-tracer", Pod: victim(1, how, strconv.Itoa(pid))}
 		s.Pod.HostPID = true
 		privileged := true
 		s.Pod.Containers[0].SecurityContext = &corev1.SecurityContext{Privileged: &privileged}
-		if _, err := c.API.CoreV1().Pods(Namespace).Create(ctx, s.Manifest(c.Node), metav1.CreateOptions{}); err != nil {
+		if _, err := n.API.CoreV1().Pods(n.Namespace()).Create(ctx, s.Manifest(n), metav1.CreateOptions{}); err != nil {
 			return fmt.Errorf("create the tracer's pod: %w", err)
 		}
-		return Until(ctx, "the tracer to attach", func() (bool, string) {
-			_, err := c.Exec(ctx, fmt.Sprintf("! grep -q '^TracerPid:.0$' /proc/%d/status", pid))
+		return n.Await(ctx, "the tracer to attach", func() (bool, string) {
+			_, err := n.Exec(ctx, fmt.Sprintf("! grep -q '^TracerPid:.0$' /proc/%d/status", pid))
 			return err == nil, fmt.Sprint(err)
 		})
 	}
 }
 
 // endTracer ends the tracer's pod; the kernel lets go what it held.
-func endTracer(ctx context.Context, c *Cluster, p *corev1.Pod) error {
-	err := c.API.CoreV1().Pods(Namespace).Delete(ctx, p.Name+"-tracer", metav1.DeleteOptions{})
+func endTracer(ctx context.Context, n *Node, p *corev1.Pod) error {
+	err := n.API.CoreV1().Pods(n.Namespace()).Delete(ctx, p.Name+"-tracer", metav1.DeleteOptions{})
 	if apierrors.IsNotFound(err) {
 		return nil
 	}
@@ -494,8 +499,9 @@ frozen() {
 func frozenContainer() Scenario {
 	return Scenario{
 		Name:   "frozen-container",
+		Needs:  []Need{CgroupV2},
 		Story:  "the container's control group is frozen",
-		Pod:    pod(120, VictimImage, "/victim", "drain", "0"),
+		Pod:    victim(120, "drain", "0"),
 		Break:  onFirst(freezer + ready + "freeze $(group $p)"),
 		Proof:  signalFunctions + freezer + "frozen $(group $p) && has ShdPnd 15 $p",
 		Cause:  "ContainerFrozen",
@@ -509,8 +515,9 @@ func frozenContainer() Scenario {
 func frozenPod() Scenario {
 	return Scenario{
 		Name:   "frozen-pod",
+		Needs:  []Need{CgroupV2},
 		Story:  "the pod's control group is frozen",
-		Pod:    pod(120, VictimImage, "/victim", "drain", "0"),
+		Pod:    victim(120, "drain", "0"),
 		Break:  onFirst(freezer + ready + "freeze $(dirname $(group $p))"),
 		Proof:  signalFunctions + freezer + "frozen $(dirname $(group $p)) && has ShdPnd 15 $p",
 		Cause:  "ContainerFrozen",
@@ -526,12 +533,12 @@ func frozenPodV1() Scenario {
 	s := frozenPod()
 	s.Name = "frozen-pod-v1"
 	s.Story = "the pod's control group is frozen, and with cgroup v1 not even SIGKILL ends what is in it"
-	s.Pod = pod(5, VictimImage, "/victim", "drain", "0")
+	s.Pod = victim(5, "drain", "0")
 	// The signals that the runtime sends stand in the threads' own masks.
 	s.Proof = signalFunctions + freezer + "frozen $(dirname $(group $p)) && some D"
 	s.Family = "CgroupV1"
 	s.Says = append(s.Says, "SIGKILL does not end")
-	s.Early, s.CgroupV1, s.OnlyCgroupV1 = false, true, true
+	s.Early, s.Needs = false, []Need{CgroupV1, Hang}
 	return s
 }
 
@@ -542,8 +549,9 @@ const container = `container() { group $p | sed 's/.*cri-containerd-//; s/\.scop
 func pausedContainer() Scenario {
 	return Scenario{
 		Name:   "paused-container",
+		Needs:  []Need{CgroupV2},
 		Story:  "somebody has paused the container through containerd",
-		Pod:    pod(120, VictimImage, "/victim", "drain", "0"),
+		Pod:    victim(120, "drain", "0"),
 		Break:  onFirst(freezer + container + ready + "ctr -n k8s.io task pause $(container)"),
 		Proof:  signalFunctions + freezer + "frozen $(group $p) && has ShdPnd 15 $p",
 		Cause:  "ContainerFrozen",
@@ -560,7 +568,7 @@ func slowShutdown() Scenario {
 	return Scenario{
 		Name:       "slow-shutdown",
 		Story:      "the program handles SIGTERM and needs longer than its grace period",
-		Pod:        pod(60, VictimImage, "/victim", "drain", "100000"),
+		Pod:        victim(60, "drain", "100000"),
 		Break:      onFirst(ready),
 		Proof:      signalFunctions + "has SigCgt 15 $p",
 		Cause:      "SlowShutdown",
@@ -572,8 +580,9 @@ func slowShutdown() Scenario {
 func throttledCPU() Scenario {
 	return Scenario{
 		Name:  "throttled-cpu",
+		Needs: []Need{CgroupV2},
 		Story: "the program has work to do before it ends, and a quota of a hundredth of a processor",
-		Pod:   pod(60, VictimImage, "/victim", "burn", "60"),
+		Pod:   victim(60, "burn", "60"),
 		// Not from the start: throttled so, the program would take a minute to
 		// ask for SIGTERM.
 		Break:      onFirst(ready + "echo '1000 100000' >/sys/fs/cgroup$(sed -n 's/^0:://p' /proc/$p/cgroup)/cpu.max"),
@@ -588,8 +597,9 @@ func throttledCPU() Scenario {
 func throttledMemory() Scenario {
 	return Scenario{
 		Name:  "throttled-memory",
+		Needs: []Need{CgroupV2},
 		Story: "the program needs memory to end, and memory.high is below what it has",
-		Pod:   pod(60, VictimImage, "/victim", "allocate", "64"),
+		Pod:   victim(60, "allocate", "64"),
 		Break: onFirst(ready + "echo 16M >/sys/fs/cgroup$(sed -n 's/^0:://p' /proc/$p/cgroup)/memory.high"),
 		Proof: signalFunctions + `g=/sys/fs/cgroup$(sed -n 's/^0:://p' /proc/$p/cgroup)
 [ $(cat $g/memory.current) -gt $(cat $g/memory.high) ] && [ $(awk '$1=="high"{print $2}' $g/memory.events) -gt 1 ] && grep -q mem_cgroup_handle_over_high /proc/$p/task/*/stack`,
@@ -606,8 +616,9 @@ func coreDump() Scenario {
 	const dir = "/var/lib/scenario-core" // nothing in /run may be executed
 	return Scenario{
 		Name:  "core-dump",
+		Needs: []Need{Sysctl},
 		Story: "the program crashes when it is asked to stop, and what takes its core dump is slow",
-		Pod:   pod(60, VictimImage, "/victim", "dump", "64"),
+		Pod:   victim(60, "dump", "64"),
 		Prepare: onNode(`mkdir -p ` + dir + `
 [ -e ` + dir + `/before ] || cat /proc/sys/kernel/core_pattern >` + dir + `/before
 cat >` + dir + `/take <<'END'
@@ -638,6 +649,7 @@ func leftover(name, output, cause string) Scenario {
 	spec.HostPID = true
 	s := Scenario{
 		Name:  name,
+		Needs: []Need{CgroupV2},
 		Story: "with hostPID, a process that has left the pod's control groups outlives the container and holds its output",
 		Pod:   spec,
 		Break: onNode(`for t in $(tasks); do [ "$(cat /proc/$t/comm)" != sleep ] || c=$t; done

@@ -1,0 +1,189 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/nodeagent-io/nodeagent/test/scenario"
+)
+
+// agentJobs are the checks of how the agent itself behaves, on the node where an
+// incident costs least. Those that stop the agent have that node to themselves,
+// and the one that stops the API server has the whole cluster.
+func agentJobs(c *scenario.Cluster) []job {
+	n := c.Nodes[0]
+	check := func(name string, node *scenario.Node, order int, do func(*trial, *scenario.Node, *scenario.Turn)) job {
+		row := scenario.Result{Name: name, Verdict: verdictCheck}
+		if node != nil {
+			row.Node = node.Name
+		}
+		return job{name: name, node: node, order: order, alone: order == orderAlone, do: func(t *testing.T, turn *scenario.Turn) {
+			do(try(t, table, row), n, turn)
+		}}
+	}
+	return []job{
+		check("same-name-again", n, orderUsual, sameNameAgain),
+		check("agent-killed", n, orderAlone, agentKilled),
+		check("agent-ends-in-time", n, orderAlone, agentEnds),
+		check("api-server-stopped", nil, orderAlone, apiServerStopped),
+	}
+}
+
+// sameNameAgain deletes a stuck pod by force and makes a new one of the same
+// name, as a StatefulSet does: what holds the old one must not be said of it.
+func sameNameAgain(x *trial, n *scenario.Node, turn *scenario.Turn) {
+	old := start(x, n, scenario.SameName(), turn)
+	if err := old.AwaitVerdict(x.Context()); err != nil {
+		x.Fatal(err)
+	}
+	if err := n.API.CoreV1().Pods(old.Pod.Namespace).Delete(x.Context(), old.Name, metav1.DeleteOptions{GracePeriodSeconds: new(int64)}); err != nil {
+		x.Fatal(err)
+	}
+	r := &scenario.Run{Scenario: scenario.Again(), Node: n}
+	if err := r.Start(x.Context()); err != nil {
+		x.Fatal(err)
+	}
+	cleared(x, old)
+	if err := r.Delete(x.Context()); err != nil {
+		x.Fatal(err)
+	}
+	innocent(x, r)
+	if err := old.Heal(x.Context(), n, old.Pod); err != nil {
+		x.Error(err)
+	}
+}
+
+// agentKilled kills the agent in the middle of an incident. The next one says
+// the same, and nothing twice.
+func agentKilled(x *trial, n *scenario.Node, turn *scenario.Turn) {
+	r := start(x, n, scenario.Finished("agent-killed"), turn)
+	if err := r.AwaitVerdict(x.Context()); err != nil {
+		x.Fatal(err)
+	}
+	before, events := standing(x, r)
+	agent, err := n.AgentPod(x.Context())
+	if err != nil {
+		x.Fatal(err)
+	}
+	restarts := agent.Status.ContainerStatuses[0].RestartCount
+	if _, err := n.Exec(x.Context(), "pkill -9 -x nodeagent"); err != nil {
+		x.Fatal(err)
+	}
+	if err := n.Await(x.Context(), "the agent to be back with its verdict", func() (bool, string) {
+		a, err := n.AgentPod(x.Context())
+		if err != nil {
+			return false, err.Error()
+		}
+		if s := a.Status.ContainerStatuses[0]; s.RestartCount <= restarts || !s.Ready {
+			return false, fmt.Sprintf("restarts %d, ready %t", s.RestartCount, s.Ready)
+		}
+		series, _, err := series(x.Context(), r)
+		if err != nil {
+			return false, err.Error()
+		}
+		return len(series) == 1, "no series yet"
+	}); err != nil {
+		x.Fatal(err)
+	}
+	time.Sleep(5 * time.Second) // two more rounds
+	after, eventsAfter := standing(x, r)
+	if !after.LastTransitionTime.Equal(&before.LastTransitionTime) || after.Reason != before.Reason || after.Message != before.Message {
+		x.Errorf("the condition changed over the restart:\n%+v\n%+v", before, after)
+	}
+	if len(events) != 1 || len(eventsAfter) != 1 || events[0].Name != eventsAfter[0].Name {
+		x.Errorf("%d Events before the restart, %d after it, want the same one", len(events), len(eventsAfter))
+	}
+	if err := r.Mend(x.Context()); err != nil {
+		x.Error(err)
+	}
+}
+
+// apiServerStopped stops the API server when a pod is about to be stuck. The
+// metric tells meanwhile, and the condition is written when it is back.
+func apiServerStopped(x *trial, n *scenario.Node, turn *scenario.Turn) {
+	agent, err := n.AgentPod(x.Context())
+	if err != nil {
+		x.Fatal(err)
+	}
+	r := start(x, n, scenario.Another("api-stopped"), turn)
+	if err := n.Component(x.Context(), "stop", "--now", "kube-apiserver"); err != nil {
+		x.Fatal(err)
+	}
+	stopped := time.Now()
+	back := sync.OnceValue(func() error { return n.Component(context.Background(), "start", "kube-apiserver") })
+	defer func() { _ = back() }()
+	if err := n.Await(x.Context(), "the metric while the API server is down", func() (bool, string) {
+		m, err := n.MetricsOnNode(x.Context(), agent.Status.PodIP)
+		if err != nil {
+			return false, err.Error()
+		}
+		s := scenario.Series(m, "stuck_terminating_seconds", string(r.Pod.UID))
+		return len(s) == 1 && strings.Contains(s[0], r.Cause), strings.Join(s, "\n")
+	}); err != nil {
+		x.Fatal(err)
+	}
+	time.Sleep(time.Until(stopped.Add(60 * time.Second)))
+	m, err := n.MetricsOnNode(x.Context(), agent.Status.PodIP)
+	if err != nil || len(scenario.Series(m, "stuck_terminating_seconds", string(r.Pod.UID))) != 1 {
+		x.Errorf("the series did not stay through the outage (%v)", err)
+	}
+	if err := back(); err != nil {
+		x.Fatal(err)
+	}
+	if err := r.AwaitVerdict(x.Context()); err != nil {
+		x.Fatal(err)
+	}
+	if err := r.Mend(x.Context()); err != nil {
+		x.Error(err)
+	}
+}
+
+// agentEnds measures that the agent's container ends within a second of
+// SIGTERM while a pod is stuck.
+func agentEnds(x *trial, n *scenario.Node, turn *scenario.Turn) {
+	r := start(x, n, scenario.Another("agent-ends"), turn)
+	if err := r.AwaitVerdict(x.Context()); err != nil {
+		x.Fatal(err)
+	}
+	out, err := n.Exec(x.Context(), `pid=$(pgrep -o -x nodeagent); kill -TERM $pid; i=0
+while [ -e /proc/$pid ] && ! grep -q "^State:.Z" /proc/$pid/status 2>/dev/null; do sleep 0.1; i=$((i+1)); [ $i -lt 100 ] || break; done; echo $i`)
+	if err != nil {
+		x.Fatal(err)
+	}
+	x.Logf("the agent ended after about %s tenths of a second", strings.TrimSpace(out))
+	if strings.TrimSpace(out) == "100" {
+		x.Errorf("the agent still runs ten seconds after SIGTERM")
+	}
+	if err := r.Mend(x.Context()); err != nil {
+		x.Error(err)
+	}
+}
+
+// standing is the condition and the Events of the agent on a pod.
+func standing(x *trial, r *scenario.Run) (corev1.PodCondition, []eventsv1.Event) {
+	x.Helper()
+	p, err := r.Node.Pod(x.Context(), r.Pod.Namespace, r.Name)
+	if err != nil {
+		x.Fatal(err)
+	}
+	c := scenario.Condition(p)
+	if c == nil {
+		x.Fatal(errors.New("the pod has no condition of the agent"))
+	}
+	events, err := r.Events(x.Context())
+	if err != nil {
+		x.Fatal(err)
+	}
+	return *c, events
+}

@@ -1,0 +1,319 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
+	"github.com/nodeagent-io/nodeagent/pkg/evidence"
+	"github.com/nodeagent-io/nodeagent/test/scenario"
+)
+
+// start runs a scenario up to the deletion of its broken pod.
+func start(x *trial, n *scenario.Node, s scenario.Scenario, turn *scenario.Turn) *scenario.Run {
+	x.Helper()
+	r := &scenario.Run{Scenario: s, Node: n, Turn: turn}
+	x.run = r
+	x.Cleanup(func() {
+		if x.Failed() {
+			dump(x, r)
+			ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+			defer cancel()
+			if err := r.Discard(ctx); err != nil {
+				x.Log("clean up:", err)
+			}
+		}
+	})
+	if err := r.Start(x.Context()); err != nil {
+		x.Fatal(err)
+	}
+	if err := r.Delete(x.Context()); err != nil {
+		x.Fatal(err)
+	}
+	x.row.Grace = *r.Pod.Spec.TerminationGracePeriodSeconds
+	return r
+}
+
+// incident runs one scenario from end to end.
+func incident(t *testing.T, n *scenario.Node, s scenario.Scenario, turn *scenario.Turn) {
+	x := try(t, table, scenario.Result{Name: s.Name, Node: n.Name, Want: s.Cause, Verdict: verdictFailed})
+	if s.Cause == "" {
+		x.row.Want = "(innocent)"
+		innocent(x, start(x, n, s, turn))
+		return
+	}
+	r := start(x, n, s, turn)
+	if s.Posthumous {
+		captured(x, r) // while there is something
+	}
+	if err := r.AwaitVerdict(x.Context()); err != nil {
+		x.row.Verdict = verdictMissed
+		x.Fatal(err)
+	}
+	x.row.Verdict, x.row.Deletion, x.row.Deadline = verdictTrue, r.Evented.Sub(r.Deleted), r.Evented.Sub(r.Deadline)
+	// Both by the API server's clock, in whole seconds.
+	if told := r.Event.CreationTimestamp.Time; s.Early && told.After(r.Deadline) {
+		x.Errorf("told %s after the deadline, want inside the grace period of %d s", told.Sub(r.Deadline), x.row.Grace)
+	}
+	if err := r.Step("check", func() error { checked(x, r); return nil }); err != nil {
+		x.Fatal(err)
+	}
+	if err := r.Mend(x.Context()); err != nil {
+		x.Fatal(err)
+	}
+	events, err := r.Events(x.Context())
+	if err != nil {
+		x.Fatal(err)
+	}
+	for _, e := range events {
+		if e.Reason != r.Cause {
+			x.row.Wrong = append(x.row.Wrong, e.Reason)
+			x.Errorf("another verdict: %s: %s", e.Reason, e.Note)
+		}
+	}
+	for _, w := range r.Wrong {
+		x.Errorf("another verdict stood on the pod: %s", w)
+	}
+	cleared(x, r)
+}
+
+// checked compares all that is said with what has to be said.
+func checked(x *trial, r *scenario.Run) {
+	for _, want := range r.Sayings() {
+		if !strings.Contains(r.Event.Note, want) {
+			x.Errorf("the Event does not say %q:\n%s", want, r.Event.Note)
+		}
+	}
+	if r.Posthumous {
+		artifact(x, r, "describe.txt", r.Event.Note)
+		return
+	}
+	described(x, r)
+	measured(x, r)
+	captured(x, r)
+}
+
+// described checks what a person reads in kubectl describe, and the condition.
+func described(x *trial, r *scenario.Run) {
+	x.Helper()
+	text, err := r.Node.Kubectl(x.Context(), "-n", r.Pod.Namespace, "describe", "pod", r.Name)
+	if err != nil {
+		x.Fatal(err)
+	}
+	artifact(x, r, "describe.txt", text)
+	var line string
+	for l := range strings.Lines(text) {
+		if strings.Contains(l, "Warning") && strings.Contains(l, r.Cause) {
+			line = l
+		}
+	}
+	p, err := r.Node.Pod(x.Context(), r.Pod.Namespace, r.Name)
+	if err != nil {
+		x.Fatal(err)
+	}
+	c := scenario.Condition(p)
+	if c == nil || c.Status != corev1.ConditionTrue || c.Reason != r.Cause {
+		x.Fatal(fmt.Errorf("condition is %+v, want True with reason %s", c, r.Cause))
+	}
+	for _, want := range r.Sayings() {
+		if !strings.Contains(line, want) {
+			x.Errorf("kubectl describe does not say %q; its line is:\n%s", want, line)
+		}
+		if !strings.Contains(c.Message, want) {
+			x.Errorf("the condition does not say %q:\n%s", want, c.Message)
+		}
+	}
+	if len(c.Message) > 1024 {
+		x.Errorf("the condition's message has %d bytes", len(c.Message))
+	}
+	// Unknown names the sources that a look could not read, which come and go.
+	if !strings.Contains(line, c.Message) && r.Cause != "Unknown" {
+		x.Errorf("the Event and the condition differ:\n%s\n%s", line, c.Message)
+	}
+}
+
+// series are the labels of the pod's time series.
+func series(ctx context.Context, r *scenario.Run) (labels []string, metrics string, err error) {
+	metrics, err = r.Node.Metrics(ctx)
+	if err != nil {
+		return nil, "", err
+	}
+	for _, s := range scenario.Series(metrics, "stuck_terminating_seconds", string(r.Pod.UID)) {
+		// The value grows by itself, which is no progress.
+		labels = append(labels, s[:strings.LastIndex(s, "}")+1])
+	}
+	return labels, metrics, nil
+}
+
+// measured checks the metrics. A round in which the node's tasks could not be
+// read in time counts none of them as blocked; the next one does.
+func measured(x *trial, r *scenario.Run) {
+	x.Helper()
+	if err := r.Node.Await(x.Context(), "the metrics of "+r.Name, func() (bool, string) {
+		series, metrics, err := series(x.Context(), r)
+		if err != nil {
+			return false, err.Error()
+		}
+		if len(series) != 1 || !strings.Contains(series[0], fmt.Sprintf("reason=%q", r.Cause)) ||
+			!strings.Contains(series[0], fmt.Sprintf("pod=%q", r.Name)) || !strings.Contains(series[0], `phase="`) {
+			return false, fmt.Sprintf("series of the pod: %q", series)
+		}
+		blocked := fmt.Sprintf("nodeagent_blocked_tasks{family=%q,owner=\"pod\"}", r.Family)
+		return r.Cause != "UninterruptibleSleep" || strings.Contains(metrics, blocked), "no " + blocked
+	}); err != nil {
+		x.Error(err)
+	}
+}
+
+// oneCapture holds captures to one at a time on a node, as one person makes them:
+// each is a process in the agent's container, whose memory is bounded.
+var oneCapture sync.Map
+
+// captured keeps the evidence: it is how fixtures are made.
+func captured(x *trial, r *scenario.Run) {
+	x.Helper()
+	lock, _ := oneCapture.LoadOrStore(r.Node.Name, &sync.Mutex{})
+	lock.(*sync.Mutex).Lock()
+	defer lock.(*sync.Mutex).Unlock()
+	text, err := capture(x.Context(), r)
+	if _, gone := r.Current(); err != nil && apierrors.IsNotFound(gone) {
+		x.Log("the pod has gone before it was its turn to be captured")
+		return
+	}
+	if err != nil {
+		x.Error(err)
+		return
+	}
+	if !strings.Contains(text, string(r.Pod.UID)) {
+		x.Errorf("capture does not hold the pod's UID:\n%.500s", text)
+	}
+	artifact(x, r, "json", text)
+	var p evidence.Pod
+	if err := json.Unmarshal([]byte(text), &p); err != nil {
+		x.Errorf("capture is no evidence: %v", err)
+		return
+	}
+	// What needs more than a capture's two readings is not in it.
+	d := diagnose.Run(&p, diagnose.Rules())
+	if v, ok := d.Verdict(); ok && v.Cause == r.Cause && r.Family != "" && v.Family != r.Family {
+		x.Errorf("the captured evidence shows family %q, want %q", v.Family, r.Family)
+	}
+}
+
+// capture is made in the agent's container where that is possible and cheap.
+func capture(ctx context.Context, r *scenario.Run) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
+	defer cancel()
+	if r.NoExec || r.Node.Emulated() {
+		return r.Node.CaptureOnNode(ctx, r.Name)
+	}
+	return r.Node.Capture(ctx, r.Name)
+}
+
+// cleared checks that nothing of a healed pod is left in the metrics.
+func cleared(x *trial, r *scenario.Run) {
+	x.Helper()
+	if err := r.Node.Await(x.Context(), "the series of "+r.Name+" to go", func() (bool, string) {
+		series, _, err := series(x.Context(), r)
+		if err != nil {
+			return false, err.Error()
+		}
+		return len(series) == 0, strings.Join(series, "\n")
+	}); err != nil {
+		x.Error(err)
+	}
+}
+
+// innocent checks that a pod that ends by itself gets no condition, no Event
+// and no write of the agent at all.
+func innocent(x *trial, r *scenario.Run) {
+	x.Helper()
+	if err := r.Mend(x.Context()); err != nil {
+		x.Fatal(err)
+	}
+	events, err := r.Events(x.Context())
+	if err != nil {
+		x.Fatal(err)
+	}
+	for _, e := range events {
+		x.row.Verdict = verdictAccused
+		x.Errorf("an innocent pod has the Event %s: %s", e.Reason, e.Note)
+	}
+	// The audit log's entries of the pod's last seconds are written at once,
+	// but the agent's next round may still come.
+	if err := r.Step("check", func() error { time.Sleep(5 * time.Second); return nil }); err != nil {
+		x.Fatal(err)
+	}
+	writes, err := scenario.Writes(x.Context(), r.Node.Cluster, r.Deleted)
+	if err != nil {
+		x.Fatal(err)
+	}
+	for _, w := range writes {
+		if w.Namespace == r.Pod.Namespace && w.Name == r.Name || strings.Contains(w.Body, string(r.Pod.UID)) {
+			x.row.Verdict = verdictAccused
+			x.Errorf("the agent wrote about an innocent pod: %+v", w)
+		}
+	}
+	if x.row.Verdict == verdictFailed && !x.Failed() {
+		x.row.Verdict = verdictSilent
+	}
+}
+
+// artifact keeps a file of the run where NODEAGENT_ARTIFACTS says.
+func artifact(x *trial, r *scenario.Run, suffix, text string) {
+	path := filepath.Join(artifacts(), r.Name+"."+r.Node.Name+"."+suffix)
+	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+		x.Error(err)
+	}
+}
+
+// dump keeps what there is to see of a failed scenario, and prints it when it
+// was asked for by name.
+func dump(x *trial, r *scenario.Run) {
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	defer cancel()
+	var b strings.Builder
+	for _, f := range x.row.Failures {
+		fmt.Fprintln(&b, f)
+	}
+	section := func(title, text string, err error) {
+		if err != nil {
+			text += "\n" + err.Error()
+		}
+		fmt.Fprintf(&b, "\n=== %s\n%s\n", title, strings.TrimSpace(text))
+	}
+	text, err := r.Node.Kubectl(ctx, "-n", r.Node.Namespace(), "describe", "pod", r.Name)
+	section("kubectl describe pod", text, err)
+	if agent, err := r.Node.AgentPod(ctx); err != nil {
+		section("the agent's log", "", err)
+	} else {
+		text, err = r.Node.Kubectl(ctx, "-n", scenario.AgentNamespace, "logs", agent.Name, "--tail=5000")
+		var about strings.Builder
+		for line := range strings.Lines(text) {
+			if slices.Contains(strings.Fields(line), "pod="+r.Name) || strings.Contains(line, "level=ERROR") {
+				about.WriteString(line)
+			}
+		}
+		section("the agent's log about it", about.String(), err)
+	}
+	section("the node", r.Node.Health(ctx), nil)
+	text, err = capture(ctx, r)
+	section("nodeagent capture", text, err)
+	artifact(x, r, "failed.txt", b.String())
+	if os.Getenv(namesVariable) != "" {
+		fmt.Print(b.String())
+	}
+}

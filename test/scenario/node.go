@@ -1,0 +1,160 @@
+package scenario
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// A Need is something that an incident needs of its node.
+type Need string
+
+// What incidents need.
+const (
+	// Hang is a kernel that may hang: what it hangs in ends with the virtual
+	// machine, and on any other node would outlive the test.
+	Hang Need = "a kernel that may hang"
+	// NFS, SMB and DeviceMapper are file systems, servers and devices that only
+	// the nodes' own kernels are sure to have.
+	NFS          Need = "an NFS server and client"
+	SMB          Need = "an SMB server and client"
+	DeviceMapper Need = "the device mapper"
+	// Sysctl is a setting of the whole machine.
+	Sysctl Need = "settings of the kernel"
+	// CgroupV1 and CgroupV2 are the versions of control groups.
+	CgroupV1 Need = "cgroup v1"
+	CgroupV2 Need = "cgroup v2"
+	// Runc11 is a runc before 1.2.
+	Runc11 Need = "runc 1.1"
+)
+
+// The labels by which test/cluster tells what a node is.
+const (
+	kindLabel = "nodeagent.test/kind"
+	runcLabel = "nodeagent.test/runc"
+	// kindVM is a node with a kernel of its own.
+	kindVM = "vm"
+)
+
+// A Node is a node of the cluster.
+type Node struct {
+	*Cluster
+	Name, Address string
+	// Kind is vm or native, Kernel and Runc are versions, Cgroup is v1 or v2.
+	Kind, Kernel, Runc, Cgroup string
+
+	pace  *pace
+	tools *tools
+}
+
+// Nodes are the cluster's nodes, those that cost least first.
+func (c *Cluster) nodes(ctx context.Context) ([]*Node, error) {
+	list, err := c.API.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("list nodes: %w", err)
+	}
+	var out []*Node
+	for _, item := range list.Items {
+		n := &Node{Cluster: c, Name: item.Name, Kind: item.Labels[kindLabel], Runc: item.Labels[runcLabel], Kernel: item.Status.NodeInfo.KernelVersion, tools: &tools{}}
+		for _, a := range item.Status.Addresses {
+			if a.Type == corev1.NodeInternalIP {
+				n.Address = a.Address
+			}
+		}
+		fs, err := n.Exec(ctx, "stat -fc %T /sys/fs/cgroup")
+		if err != nil {
+			return nil, err
+		}
+		n.Cgroup = "v1"
+		if strings.TrimSpace(fs) == "cgroup2fs" {
+			n.Cgroup = "v2"
+		}
+		n.pace = newPace(ctx, n)
+		out = append(out, n)
+	}
+	slices.SortStableFunc(out, func(a, b *Node) int { return strings.Compare(a.Kind, b.Kind) })
+	if len(out) == 0 {
+		return nil, fmt.Errorf("the cluster has no node; bin/cluster up starts one")
+	}
+	return out, nil
+}
+
+// String says what the node is.
+func (n *Node) String() string {
+	return fmt.Sprintf("%s: %s, Linux %s, cgroup %s, runc %s", n.Name, n.Kind, n.Kernel, n.Cgroup, n.Runc)
+}
+
+// Namespace is where the pods of the incidents on this node live: the same
+// incident may run on several nodes at once.
+func (n *Node) Namespace() string { return "scenarios-" + n.Name }
+
+// Offers says whether the node has something that an incident may need.
+func (n *Node) Offers(need Need) bool {
+	switch need {
+	case CgroupV1:
+		return n.Cgroup == "v1"
+	case CgroupV2:
+		return n.Cgroup == "v2"
+	case Runc11:
+		return n.Runc == "1.1"
+	}
+	return n.Kind == kindVM
+}
+
+// Emulated says that the node's processors may be emulated, so that what is
+// started there costs much.
+func (n *Node) Emulated() bool { return n.Kind == kindVM }
+
+// Lacks is what a scenario needs and the node does not offer.
+func (n *Node) Lacks(s Scenario) []Need {
+	var out []Need
+	for _, need := range s.Needs {
+		if !n.Offers(need) {
+			out = append(out, need)
+		}
+	}
+	return out
+}
+
+// For lists the nodes that a scenario runs on: the cheapest that offers what it
+// needs, or all of these.
+func (c *Cluster) For(s Scenario) []*Node {
+	var out []*Node
+	for _, n := range c.Nodes {
+		if len(n.Lacks(s)) == 0 {
+			out = append(out, n)
+		}
+	}
+	if !s.Everywhere && len(out) > 1 {
+		return out[:1]
+	}
+	return out
+}
+
+// Exec runs a shell script as root on the node and returns its output.
+func (n *Node) Exec(ctx context.Context, script string) (string, error) {
+	return n.run(ctx, "", "exec", n.Name, script)
+}
+
+// Health is a line about each of those that a termination depends on, for the
+// error of a wait that was in vain.
+func (n *Node) Health(ctx context.Context) string {
+	out, err := n.Exec(ctx, `
+for name in kubelet containerd nodeagent; do
+  p=$(pgrep -o -x $name) || { echo "$name does not run"; continue; }
+  before=$(awk '{print $14+$15}' /proc/$p/stat); sleep 1
+  after=$(awk '{print $14+$15}' /proc/$p/stat 2>/dev/null)
+  echo "$name (PID $p) is in state $(awk '/^State/{print $2}' /proc/$p/status) and used $((after-before)) % of a processor"
+done
+timeout 5 bash -c 'exec 3<>/dev/tcp/127.0.0.1/10248; printf "GET /healthz HTTP/1.0\r\n\r\n" >&3; head -1 <&3' || echo "the kubelet does not answer"
+for r in cpu memory io; do echo "pressure $r: $(head -1 /proc/pressure/$r)"; done
+echo "load $(cat /proc/loadavg)"`)
+	if err != nil {
+		return fmt.Sprintf("node %s cannot be asked: %v", n.Name, err)
+	}
+	return fmt.Sprintf("node %s: %s", n.Name, strings.Join(strings.Split(strings.TrimSpace(out), "\n"), "; "))
+}

@@ -1,0 +1,247 @@
+package scenario
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+)
+
+// The bounds of the pace.
+const (
+	// sideBySide bounds the incidents on one node.
+	sideBySide = 40
+	// startOf is how long a pod takes to start on a node for which the grace
+	// periods of the scenarios are made.
+	startOf = 15 * time.Second
+	// pressed is the share of time in which some task of a virtual machine waits
+	// for a processor, from which on no more than startsPressed pods are started at
+	// once there. Starting is what costs; an incident that hangs costs little.
+	pressed       = 0.6
+	startsPressed = 4
+	// late is by how much longer than the quickest one a start may take. On emulated
+	// nodes a dozen at once takes that long, and the verdicts come in time.
+	late = 12
+	// unanswered is how old the last reading of a node may be that nothing more is
+	// begun on; they come every two seconds.
+	unanswered = 6 * time.Second
+	// tick is how often an incident may begin.
+	tick = 300 * time.Millisecond
+)
+
+// A pace lets as many incidents run side by side on a node as the node bears:
+// one always, another when the node answers, its kubelet does not take much
+// longer to start pods than it could, and, where the processors are pressed, few
+// pods are being started.
+type pace struct {
+	node *Node
+	// cluster ends when the cluster is used no more, whoever waits for a turn.
+	cluster context.Context
+
+	mu       sync.Mutex
+	waiting  []*Turn
+	running  map[*Turn]bool
+	most     int
+	alone    bool // the running one wants to be alone
+	deciding bool
+	quickest time.Duration
+	recent   time.Duration // moving average
+	starting map[*Turn]time.Time
+	moved    time.Time
+}
+
+// A Turn is an incident that waits for its start, or has it.
+type Turn struct {
+	order int
+	alone bool
+	begin chan struct{}
+	pace  *pace
+}
+
+func newPace(cluster context.Context, n *Node) *pace {
+	return &pace{node: n, cluster: cluster, running: map[*Turn]bool{}, starting: map[*Turn]time.Time{}, moved: time.Now()}
+}
+
+// Wait waits until the node bears one more incident, or none is left beside one
+// that wants to be alone. The lowest order comes first.
+func (n *Node) Wait(ctx context.Context, order int, alone bool) (*Turn, error) {
+	p := n.pace
+	t := &Turn{order: order, alone: alone, begin: make(chan struct{}), pace: p}
+	p.mu.Lock()
+	p.waiting = append(p.waiting, t)
+	slices.SortStableFunc(p.waiting, func(a, b *Turn) int { return a.order - b.order })
+	if !p.deciding {
+		p.deciding = true
+		go p.decide(p.cluster)
+	}
+	p.mu.Unlock()
+	select {
+	case <-t.begin:
+		return t, nil
+	case <-ctx.Done():
+		return nil, fmt.Errorf("wait for a turn on node %s: %w", n.Name, context.Cause(ctx))
+	}
+}
+
+// starts tells that the node has been prepared and the pod is made now.
+func (t *Turn) starts() {
+	t.pace.mu.Lock()
+	defer t.pace.mu.Unlock()
+	t.pace.starting[t] = time.Now()
+}
+
+// started tells how long the incident's pod took to start.
+func (t *Turn) started(took time.Duration) {
+	p := t.pace
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.starting, t)
+	p.measured(took)
+}
+
+func (p *pace) measured(took time.Duration) {
+	if p.quickest == 0 || took < p.quickest {
+		p.quickest = took
+	}
+	if p.recent == 0 {
+		p.recent = took
+	}
+	p.recent = (2*p.recent + took) / 3
+}
+
+// Done lets the next one begin.
+func (t *Turn) Done() {
+	p := t.pace
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.starting, t)
+	delete(p.running, t)
+	if t.alone {
+		p.alone = false
+	}
+}
+
+// SideBySide is how many incidents ran on the node at once, at most.
+func (n *Node) SideBySide() int {
+	n.pace.mu.Lock()
+	defer n.pace.mu.Unlock()
+	return n.pace.most
+}
+
+// Slowness is how slow the node is now, compared to the one that the scenarios'
+// grace periods are made for: from 0.5, where they can be shorter, to 8.
+func (n *Node) Slowness() float64 {
+	p := n.pace
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	took := p.recent
+	for _, since := range p.starting {
+		took = max(took, time.Since(since))
+	}
+	if took == 0 {
+		return 1
+	}
+	return min(8, max(0.5, took.Seconds()/startOf.Seconds()))
+}
+
+// grace is a grace period in seconds on this node. Short ones, of incidents in
+// which not even SIGKILL helps, become no shorter.
+func (n *Node) grace(seconds int64) int64 {
+	slowness := n.Slowness()
+	if seconds <= 10 {
+		slowness = max(1, slowness)
+	}
+	return int64(math.Ceil(float64(seconds) * slowness))
+}
+
+// decide gives turns until nobody waits.
+func (p *pace) decide(ctx context.Context) {
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	lines := p.watch(ctx)
+	tick := time.NewTicker(tick)
+	defer tick.Stop()
+	begun := time.Now() // of the incidents that are queued now, all come first
+	var total, share, at = time.Duration(0), 1.0, time.Time{}
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case now := <-lines:
+			if !at.IsZero() {
+				share = float64(now-total) / float64(time.Since(at))
+			}
+			total, at = now, time.Now()
+			continue
+		case <-tick.C:
+		}
+		if time.Since(begun) < time.Second {
+			continue
+		}
+		p.mu.Lock()
+		// The pressure that a native node shows is the whole machine's.
+		quiet := time.Since(at) < unanswered && (!p.node.Emulated() || share < pressed || len(p.starting) < startsPressed)
+		if len(p.waiting) == 0 {
+			p.deciding = false
+			p.mu.Unlock()
+			return
+		}
+		next := p.waiting[0]
+		if len(p.running) == 0 || quiet && !p.alone && !next.alone && len(p.running) < sideBySide && !p.late() {
+			p.waiting = p.waiting[1:]
+			p.running[next] = true
+			p.starting[next] = time.Now()
+			p.alone = next.alone
+			p.most = max(p.most, len(p.running))
+			close(next.begin)
+			share = 1 // What it costs shows from the next reading on.
+		}
+		p.mu.Unlock()
+	}
+}
+
+// late says that pods take much longer to start than they could.
+func (p *pace) late() bool {
+	// A second more or less means nothing.
+	limit := late*p.quickest + 5*time.Second
+	if p.quickest == 0 {
+		return len(p.starting) > 0 // the first start is a measurement
+	}
+	for _, since := range p.starting {
+		if time.Since(since) > limit {
+			return true
+		}
+	}
+	return len(p.starting) > 0 && p.recent > limit
+}
+
+// watch tells, every two seconds, for how long so far some task of the node has
+// waited for a processor.
+func (p *pace) watch(ctx context.Context) <-chan time.Duration {
+	lines := make(chan time.Duration)
+	go func() {
+		for ctx.Err() == nil {
+			// An error is a node that does not answer; it is asked again.
+			_ = p.node.follow(ctx, "while cat /proc/pressure/cpu; do sleep 2; done", func(line string) {
+				_, number, _ := strings.Cut(line, "total=")
+				us, err := strconv.ParseInt(strings.TrimSpace(number), 10, 64)
+				if err != nil || !strings.HasPrefix(line, "some ") {
+					return
+				}
+				select {
+				case lines <- time.Duration(us) * time.Microsecond:
+				case <-ctx.Done():
+				}
+			})
+			select {
+			case <-ctx.Done():
+			case <-time.After(time.Second):
+			}
+		}
+	}()
+	return lines
+}

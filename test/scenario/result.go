@@ -1,0 +1,82 @@
+package scenario
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+)
+
+// A Result is what became of a scenario, or of a check, on a node. The tests
+// keep a file of them, which the next run is ordered by and make bench reads.
+type Result struct {
+	Name    string `json:"name"`
+	Node    string `json:"node"`
+	Want    string `json:"want,omitempty"` // the true cause
+	Verdict string `json:"verdict"`
+	// From the deletion and from the deadline to the Event; 0 when there is none.
+	Deletion time.Duration `json:"deletion,omitempty"`
+	Deadline time.Duration `json:"deadline,omitempty"`
+	Grace    int64         `json:"grace,omitempty"` // seconds
+	// Took is how long each of Steps took, Whole all of it after its turn came.
+	Took  map[string]time.Duration `json:"took,omitempty"`
+	Whole time.Duration            `json:"whole"`
+	Wrong []string                 `json:"wrong,omitempty"`
+	// Failures are what the test had to say, the first one first.
+	Failures []string `json:"failures,omitempty"`
+}
+
+// Results are of one or several runs.
+type Results []Result
+
+func resultsFile(dir string) string { return filepath.Join(dir, "results.json") }
+
+// ReadResults reads what Write has written; that there is none is no error.
+func ReadResults(dir string) (Results, error) {
+	data, err := os.ReadFile(resultsFile(dir))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	var out Results
+	if err := json.Unmarshal(data, &out); err != nil {
+		return nil, fmt.Errorf("%s: %w; remove it", resultsFile(dir), err)
+	}
+	return out, nil
+}
+
+// Of is the result of a scenario on a node.
+func (r Results) Of(name, node string) (Result, bool) {
+	i := slices.IndexFunc(r, func(e Result) bool { return e.Name == name && e.Node == node })
+	if i < 0 {
+		return Result{}, false
+	}
+	return r[i], true
+}
+
+// With is these results in place of older ones, and the older ones of what is
+// not among these.
+func (r Results) With(older Results) Results {
+	all := slices.Clone(r)
+	for _, e := range older {
+		if _, again := r.Of(e.Name, e.Node); !again {
+			all = append(all, e)
+		}
+	}
+	return all
+}
+
+// Write keeps the results in a folder.
+func (r Results) Write(dir string) error {
+	data, err := json.MarshalIndent(r, "", " ")
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(resultsFile(dir), data, 0o644)
+}
