@@ -18,13 +18,15 @@ const (
 	// Hang is a kernel that may hang: what it hangs in ends with the virtual
 	// machine, and on any other node would outlive the test.
 	Hang Need = "a kernel that may hang"
-	// NFS, SMB and DeviceMapper are file systems, servers and devices that only
-	// the nodes' own kernels are sure to have.
+	// NFS, SMB and DeviceMapper are what only the virtual machines' kernels and
+	// programs are sure to have.
 	NFS          Need = "an NFS server and client"
 	SMB          Need = "an SMB server and client"
 	DeviceMapper Need = "the device mapper"
 	// Sysctl is a setting of the whole machine.
 	Sysctl Need = "settings of the kernel"
+	// Systemd is a node whose control groups systemd makes and names.
+	Systemd Need = "systemd"
 	// CgroupV1 and CgroupV2 are the versions of control groups.
 	CgroupV1 Need = "cgroup v1"
 	CgroupV2 Need = "cgroup v2"

@@ -499,7 +499,7 @@ frozen() {
 func frozenContainer() Scenario {
 	return Scenario{
 		Name:   "frozen-container",
-		Needs:  []Need{CgroupV2},
+		Needs:  []Need{CgroupV2, Systemd},
 		Story:  "the container's control group is frozen",
 		Pod:    victim(120, "drain", "0"),
 		Break:  onFirst(freezer + ready + "freeze $(group $p)"),
@@ -515,7 +515,7 @@ func frozenContainer() Scenario {
 func frozenPod() Scenario {
 	return Scenario{
 		Name:   "frozen-pod",
-		Needs:  []Need{CgroupV2},
+		Needs:  []Need{CgroupV2, Systemd},
 		Story:  "the pod's control group is frozen",
 		Pod:    victim(120, "drain", "0"),
 		Break:  onFirst(freezer + ready + "freeze $(dirname $(group $p))"),
@@ -549,7 +549,7 @@ const container = `container() { group $p | sed 's/.*cri-containerd-//; s/\.scop
 func pausedContainer() Scenario {
 	return Scenario{
 		Name:   "paused-container",
-		Needs:  []Need{CgroupV2},
+		Needs:  []Need{CgroupV2, Systemd},
 		Story:  "somebody has paused the container through containerd",
 		Pod:    victim(120, "drain", "0"),
 		Break:  onFirst(freezer + container + ready + "ctr -n k8s.io task pause $(container)"),
