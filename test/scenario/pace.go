@@ -13,8 +13,11 @@ import (
 
 // The bounds of the pace.
 const (
-	// sideBySide bounds the incidents on one node.
-	sideBySide = 40
+	// sideBySide and sideBySideEmulated bound the incidents on one node. With more
+	// on an emulated one containerd takes many seconds for an answer, and what is
+	// tested is the emulation.
+	sideBySide         = 40
+	sideBySideEmulated = 6
 	// startOf is how long a pod takes to start on a node for which the grace
 	// periods of the scenarios are made.
 	startOf = 15 * time.Second
@@ -22,10 +25,9 @@ const (
 	// for a processor, from which on no more than startsPressed pods are started at
 	// once there. Starting is what costs; an incident that hangs costs little.
 	pressed       = 0.6
-	startsPressed = 4
-	// late is by how much longer than the quickest one a start may take. On emulated
-	// nodes a dozen at once takes that long, and the verdicts come in time.
-	late = 12
+	startsPressed = 2
+	// late is by how much longer than the quickest one a start may take.
+	late = 6
 	// unanswered is how old the last reading of a node may be that nothing more is
 	// begun on; they come every two seconds.
 	unanswered = 6 * time.Second
@@ -191,7 +193,7 @@ func (p *pace) decide(ctx context.Context) {
 			return
 		}
 		next := p.waiting[0]
-		if len(p.running) == 0 || quiet && !p.alone && !next.alone && len(p.running) < sideBySide && !p.late() {
+		if len(p.running) == 0 || quiet && !p.alone && !next.alone && len(p.running) < p.bound() && !p.late() {
 			p.waiting = p.waiting[1:]
 			p.running[next] = true
 			p.starting[next] = time.Now()
@@ -202,6 +204,14 @@ func (p *pace) decide(ctx context.Context) {
 		}
 		p.mu.Unlock()
 	}
+}
+
+// bound is how many incidents may run at once.
+func (p *pace) bound() int {
+	if p.node.Emulated() {
+		return sideBySideEmulated
+	}
+	return sideBySide
 }
 
 // late says that pods take much longer to start than they could.

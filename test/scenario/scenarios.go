@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"path"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -18,20 +19,26 @@ func All() []Scenario {
 	}, signals(), kernel())
 }
 
-// Named lists those incidents whose names match a pattern, as of a shell.
-func Named(pattern string) ([]Scenario, error) {
+// Named lists those incidents whose names match one of the patterns, which are as
+// of a shell and separated by spaces.
+func Named(patterns string) ([]Scenario, error) {
 	var out []Scenario
-	for _, s := range append(All(), ContainerdStopped()) {
-		match, err := path.Match(pattern, s.Name)
-		if err != nil {
-			return nil, fmt.Errorf("name %q: %w", pattern, err)
+	all := append(All(), ContainerdStopped())
+	for pattern := range strings.FieldsSeq(patterns) {
+		found := false
+		for _, s := range all {
+			match, err := path.Match(pattern, s.Name)
+			if err != nil {
+				return nil, fmt.Errorf("name %q: %w", pattern, err)
+			}
+			if match && !slices.ContainsFunc(out, func(o Scenario) bool { return o.Name == s.Name }) {
+				out = append(out, s)
+			}
+			found = found || match
 		}
-		if match {
-			out = append(out, s)
+		if !found {
+			return nil, fmt.Errorf("no scenario is called %q; the names stand in test/scenario, and in the table of verdicts", pattern)
 		}
-	}
-	if len(out) == 0 {
-		return nil, fmt.Errorf("no scenario is called %q; the names stand in test/scenario, and in the table of verdicts", pattern)
 	}
 	return out, nil
 }
