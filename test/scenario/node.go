@@ -30,8 +30,6 @@ const (
 	// CgroupV1 and CgroupV2 are the versions of control groups.
 	CgroupV1 Need = "cgroup v1"
 	CgroupV2 Need = "cgroup v2"
-	// Runc11 is a runc before 1.2.
-	Runc11 Need = "runc 1.1"
 )
 
 // The labels by which test/cluster tells what a node is.
@@ -101,8 +99,6 @@ func (n *Node) Offers(need Need) bool {
 		return n.Cgroup == "v1"
 	case CgroupV2:
 		return n.Cgroup == "v2"
-	case Runc11:
-		return n.Runc == "1.1"
 	}
 	return n.Kind == kindVM
 }

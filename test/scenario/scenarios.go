@@ -64,15 +64,16 @@ func leaderExited() Scenario {
 [ -n "$leader" ]
 `
 	return Scenario{
-		Name:  "leader-exited",
-		Needs: []Need{Runc11},
-		Story: "the first thread has ended by itself, so that runc takes the container for stopped and never kills it",
-		Pod:   victim(3, "leader-exits", "1"),
-		Break: onNode("sleep 2\n" + leader + `grep -q "^State:.Z" /proc/$leader/status`),
-		Proof: leader + `grep -q "^State:.Z" /proc/$leader/status && ! grep -q "^SigPnd:.*100$" /proc/$leader/task/*/status`,
-		Cause: "ZombieLeaderNotKilled",
-		Says:  []string{"container main", "victim", "SIGKILL", "kill -KILL"},
-		Heal:  onNode(leader + "kill -KILL $leader"),
+		Name: "leader-exited",
+		// With runc 1.4 as with 1.1.
+		Everywhere: true,
+		Story:      "the first thread has ended by itself, so that runc takes the container for stopped and never kills it",
+		Pod:        victim(3, "leader-exits", "1"),
+		Break:      onNode("sleep 2\n" + leader + `grep -q "^State:.Z" /proc/$leader/status`),
+		Proof:      leader + `grep -q "^State:.Z" /proc/$leader/status && ! grep -q "^SigPnd:.*100$" /proc/$leader/task/*/status`,
+		Cause:      "ZombieLeaderNotKilled",
+		Says:       []string{"container main", "victim", "SIGKILL", "kill -KILL"},
+		Heal:       onNode(leader + "kill -KILL $leader"),
 	}
 }
 
