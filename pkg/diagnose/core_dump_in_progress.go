@@ -3,9 +3,15 @@ package diagnose
 import (
 	"cmp"
 	"strconv"
+	"time"
 
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
 )
+
+// dumpOverdue is how far past the deadline the grace period is over for certain:
+// the kubelet counts from when it was told of the deletion, so it kills a little
+// later than the deadline.
+const dumpOverdue = 2 * time.Second
 
 // CoreDumpInProgress is a process that has crashed and writes its memory.
 var CoreDumpInProgress = &Rule{
@@ -29,7 +35,7 @@ var CoreDumpInProgress = &Rule{
 		Danger: "The core dump that was cut off is not whole. A force delete does not speed this up.",
 	},
 	Check: func(p *evidence.Pod) []Finding {
-		if !p.Gone && (p.Overdue() < killDue || p.Overdue() > UnknownAfter) {
+		if !p.Gone && (p.Overdue() < dumpOverdue || p.Overdue() > UnknownAfter) {
 			return nil
 		}
 		seen := make(map[int]bool)

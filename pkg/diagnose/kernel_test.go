@@ -110,7 +110,7 @@ func TestKernelCauses(t *testing.T) {
 			p.Time = p.Deadline.Add(4 * time.Second)
 			t.State, t.Pending, t.SharedPending, t.Caught = evidence.Sleeping, 0, 0, bitTERM
 			hangs(t, "ep_poll", "ep_poll", "do_epoll_wait")
-		}, "SlowShutdown", nil},
+		}, "", nil},
 		"frozen by its cgroup, version 1": {func(p *evidence.Pod, t *evidence.Task) {
 			p.Cgroups = []evidence.Cgroup{{Path: "/kubepods/podu/c", Version: 1, Container: "c", Frozen: true, FrozenBy: "/kubepods/podu/c"}}
 			hangs(t, "hrtimer_nanosleep", "hrtimer_nanosleep")

@@ -24,11 +24,8 @@ var ShutdownThrottled = &Rule{
 		Layer: "signal",
 		Title: "a limit on processors or memory slows the shutdown down",
 		Message: "container {container}: its program {program} (PID {pid} on the node) has taken {signal} but was not done within the grace period of {grace}: {limit}, " +
-			"so {ended}",
-		Phrases: map[string]string{
-			"limit": "its limit of processors or memory held it down",
-			"ended": "SIGKILL ended it at TIME",
-		},
+			"so SIGKILL ended it at {time}",
+		Phrases: map[string]string{"limit": "its limit of processors or memory held it down"},
 		Meaning: "The program has taken the stop signal and works on its shutdown, but the control group's limit makes it wait nearly all the time.",
 		Evidence: "As SlowShutdown, and for half of the grace period or more, up to the last reading, either three of four enforcement periods were throttled (nr_throttled and nr_periods of cpu.stat), " +
 			"or the group uses more memory than memory.high and lost more than half of the time to waiting for memory (memory.pressure).",

@@ -9,13 +9,11 @@ import (
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
 )
 
-// killDue is how far past the deadline a process that still runs has used up
-// its grace period for certain: the kubelet counts from when it was told of the
-// deletion, so it kills a little later than the deadline.
-const killDue = 2 * time.Second
-
 // SlowShutdown is a program that handles its stop signal and is not done when
-// the grace period ends.
+// the grace period ends. Nothing shows that a program that still runs has been
+// signalled, since all that comes before that may be late on a slow node; that
+// SIGKILL has ended it shows it: the kubelet has it sent a grace period after
+// the stop signal (StopContainer of the CRI).
 var SlowShutdown = &Rule{
 	Cause:      "SlowShutdown",
 	Posthumous: true,
@@ -25,15 +23,12 @@ var SlowShutdown = &Rule{
 		Layer: "signal",
 		Title: "the program's shutdown takes longer than the grace period",
 		Message: "container {container}: its program {program} (PID {pid} on the node) has taken {signal} but was not done within the grace period of {grace} ({doing}), " +
-			"so {ended}",
-		Phrases: map[string]string{
-			"doing": "what it was last seen at",
-			"ended": "SIGKILL ended it at TIME",
-		},
+			"so SIGKILL ended it at {time}",
+		Phrases: map[string]string{"doing": "what it was last seen at"},
 		Meaning: "The program has taken the stop signal and works on its shutdown: it drains connections, writes what it has in memory, waits for others. The grace period is over before it is done, and the kernel ends it in the middle of that. " +
 			"A program whose handler does nothing looks the same.",
-		Evidence: "The stop signal is in SigCgt of the first process, or it is blocked and not pending any more, as with sigwait and signalfd; it is not stopped, traced or frozen; and the process still ran past the deadline, " +
-			"or the container was ended by SIGKILL (exit code 137) not before the deadline, but for three seconds by which clocks may differ. What it did is how the last readings showed it.",
+		Evidence: "The stop signal is in SigCgt of the first process, or it is blocked and not pending any more, as with sigwait and signalfd; it is not stopped, traced or frozen; " +
+			"and the container was ended by SIGKILL (exit code 137) not before the deadline, but for three seconds by which clocks may differ. What it did is how the last readings showed it.",
 		Remedy: "Nothing on the node is broken. Look at what the program does when it is asked to stop; give it more time with terminationGracePeriodSeconds, or let it do less.",
 		Danger: "What it had not finished is lost. A shorter grace period or a force delete makes that worse.",
 	},
@@ -51,7 +46,7 @@ var SlowShutdown = &Rule{
 // slow are the first processes that have taken their stop signal, as far as can
 // be told, and have not ended within the grace period.
 func slow(p *evidence.Pod) []firstProcess {
-	if !p.Gone && (p.Overdue() < killDue || p.Overdue() >= KillLatency) {
+	if !p.Gone {
 		return nil
 	}
 	var out []firstProcess
@@ -61,7 +56,7 @@ func slow(p *evidence.Pod) []firstProcess {
 		case !fp.took(fp.container.StopSignal), t.CoreDumping:
 		case t.State == evidence.Stopped, t.State == evidence.Traced, frozenGroup(p, t) != nil:
 		case fp.hangs(p): // SIGKILL shows whether that can end
-		case p.Gone && (!endedAtDeadline(p, fp.container) || fp.container.Exit.Code != killedExit):
+		case !endedAtDeadline(p, fp.container), fp.container.Exit.Code != killedExit:
 		default:
 			if c, _ := fp.foreground(p); c != nil {
 				continue // its trap has not run
@@ -124,10 +119,7 @@ func (fp firstProcess) slowFinding(p *evidence.Pod, doing string) Finding {
 	}
 	f.Values["grace"] = grace(p).String()
 	f.Values["doing"] = doing
-	f.Values["ended"] = "SIGKILL is due since " + clock(p.Deadline)
-	if p.Gone {
-		f.Values["ended"] = "SIGKILL ended it at " + clock(fp.container.Exit.At)
-	}
+	f.Values["time"] = clock(fp.container.Exit.At)
 	return f
 }
 

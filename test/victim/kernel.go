@@ -43,7 +43,7 @@ victim stat PATH             asks for the open file's size for ever
 victim sync PATH             writes to the file and waits for the disk, for ever
 victim lock PATH             locks and unlocks the file for ever
 victim hold PATH             has the file open until SIGTERM
-victim finish PATH           writes to the file and ends, after SIGTERM, with the write at hand
+victim finish PATH           writes to the file and ends on SIGTERM, without waiting for the write
 victim exec PATH             has the file open until it executes another program
 victim fault PATH            faults in pages of the file while it changes its memory map
 victim vfork SECONDS         is vfork's parent for ever, and ends that long after SIGTERM
@@ -99,18 +99,29 @@ func hold(path string) error {
 	return drain("0")
 }
 
+// finish ends the program on SIGTERM while another thread writes. The kernel
+// kills that thread, which goes when its write has been answered.
 func finish(path string) error {
 	stop := catchTERM()
 	fd, err := syscall.Open(path, syscall.O_WRONLY|syscall.O_CLOEXEC, 0)
 	if err != nil {
 		return fmt.Errorf("open %s: %w", path, err)
 	}
-	for len(stop) == 0 {
-		if _, err := syscall.Pwrite(fd, make([]byte, 512), 0); err != nil {
-			return fmt.Errorf("write %s: %w", path, err)
+	failed := make(chan error, 1)
+	go func() {
+		for {
+			if _, err := syscall.Pwrite(fd, make([]byte, 512), 0); err != nil {
+				failed <- fmt.Errorf("write %s: %w", path, err)
+				return
+			}
 		}
+	}()
+	select {
+	case err := <-failed:
+		return err
+	case <-stop:
+		return nil
 	}
-	return nil
 }
 
 // execute waits a moment, so that the container has started, and executes this
