@@ -5,6 +5,7 @@ package e2e
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -37,11 +38,23 @@ func start(x *trial, n *scenario.Node, s scenario.Scenario, turn *scenario.Turn)
 			}
 		}
 	})
-	if err := r.Start(x.Context()); err != nil {
-		x.Fatal(err)
-	}
-	if err := r.Delete(x.Context()); err != nil {
-		x.Fatal(err)
+	for {
+		if err := r.Start(x.Context()); err != nil {
+			x.Fatal(err)
+		}
+		err := r.Delete(x.Context())
+		if errors.Is(err, scenario.ErrNoFault) && x.row.Again == 0 {
+			x.row.Again++
+			x.Log(err, "and is begun anew")
+			if err := r.Mend(x.Context()); err != nil {
+				x.Fatal(err)
+			}
+			continue
+		}
+		if err != nil {
+			x.Fatal(err)
+		}
+		break
 	}
 	x.row.Grace = *r.Pod.Spec.TerminationGracePeriodSeconds
 	return r
