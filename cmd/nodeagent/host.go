@@ -93,7 +93,7 @@ const blockedWithin = 2 * time.Second
 // the kubelet, and whatever else is blocked on the node, are looked at only when
 // something is overdue.
 func (h *host) node(ctx context.Context, overdue bool) evidence.Node {
-	n := evidence.Node{Name: h.name, Kernel: h.proc.ReadKernel(), CorePattern: h.proc.ReadCorePattern()}
+	n := evidence.Node{Name: h.name, Kernel: h.proc.ReadKernel(), CorePattern: h.proc.ReadCorePattern(), Pressure: h.proc.ReadPressure()}
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		n.Containerd = h.runtime.Health(ctx)

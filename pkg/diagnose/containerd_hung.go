@@ -2,14 +2,9 @@ package diagnose
 
 import (
 	"strconv"
-	"time"
 
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
 )
-
-// containerdPatience is how long a containerd that is neither stopped nor
-// blocked must have been silent.
-const containerdPatience = time.Minute
 
 // ContainerdHung is a containerd that accepts questions and does not answer.
 var ContainerdHung = &Rule{
@@ -21,7 +16,7 @@ var ContainerdHung = &Rule{
 		Message: "containerd{process} does not answer: repeated questions have got no answer since {since}. The kubelet cannot stop any container of this node",
 		Meaning: "The kubelet stops containers through containerd. While containerd hangs, no pod of the node can end, and after three minutes the node turns NotReady because its pod lifecycle event generator (PLEG) is blocked.",
 		Evidence: "Questions for its version and for a record that does not exist were not answered within two seconds, though the socket accepts connections: " +
-			"two of them, three seconds or more apart, when its process is stopped or in uninterruptible sleep, else three over a minute. " +
+			"two of them, three seconds or more apart, when its process is stopped or for ten seconds in uninterruptible sleep, else three over a minute, or over five minutes on a node short of processors, memory or I/O (/proc/pressure). " +
 			"A containerd that is not running refuses the connection and is a different cause; a single shim that hangs leaves containerd itself answering (ShimHung).",
 		Remedy: "On the node: save a goroutine dump with kill -USR1 {pid} (it goes to containerd's log), then systemctl restart containerd. Containers keep running through the restart.",
 		Danger: "Do not kill containerd-shim processes and do not reboot before the dump is saved. Check that containerd's unit has KillMode=process: without it a restart kills every container. " +
@@ -44,9 +39,10 @@ var ContainerdHung = &Rule{
 		if c.Refused || c.UnansweredSince.IsZero() || c.Attempts < 2 || p.Time.Sub(c.UnansweredSince) < Stuck {
 			return nil
 		}
-		halted := c.Process != nil && c.Process.Unchanged(p.Time) >= Stuck &&
-			(c.Process.State == evidence.Stopped || c.Process.State == evidence.Uninterruptible)
-		if !halted && (c.Attempts < 3 || p.Time.Sub(c.UnansweredSince) < containerdPatience) {
+		halted := c.Process != nil &&
+			(c.Process.State == evidence.Stopped && c.Process.Unchanged(p.Time) >= Stuck ||
+				c.Process.State == evidence.Uninterruptible && c.Process.Unchanged(p.Time) >= SlowDevice)
+		if !halted && (c.Attempts < 3 || p.Time.Sub(c.UnansweredSince) < patienceWithRuntime(&p.Node)) {
 			return nil // a busy node
 		}
 		f := Finding{Confidence: Proved, Values: map[string]string{

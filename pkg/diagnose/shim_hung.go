@@ -3,15 +3,9 @@ package diagnose
 import (
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
 )
-
-// shimPatience is how long a shim must have been silent before it is said to
-// hang. It was seen to be silent for ten seconds on a busy node, while runc
-// deleted a container, and to be well.
-const shimPatience = time.Minute
 
 // ShimHung is a shim that lives and does not answer containerd.
 var ShimHung = &Rule{
@@ -26,7 +20,7 @@ var ShimHung = &Rule{
 			"containerd does not end a hung shim by itself.",
 		Evidence: "A shim in state T, in two readings, has been stopped by a signal and can answer nobody: that is proof by itself. " +
 			"Of any other shim, three questions for a task's state, spread over minutes, were each not answered within two seconds, while containerd answers others and the shim's process exists. " +
-			"Fewer prove nothing: a shim holds its lock while runc kills or deletes a container, which takes seconds on a busy node.",
+			"On a node short of processors, memory or I/O (/proc/pressure) they must span five minutes. Fewer prove nothing: a shim holds its lock while runc kills or deletes a container, which takes seconds on a busy node.",
 		Remedy: "On the node: look for a child of the shim that hangs (ps --ppid {pid}): a stuck runc is the real culprit, and the shim goes on when it does. " +
 			"Else save a goroutine dump with kill -USR1 {pid}, then kill the shim: containerd cleans up after it.",
 		Danger: "Killing a shim loses the exit codes and the standard output of all containers of the pod, and does not end their processes by itself. Do not remove its directory below /run/containerd. " +
@@ -52,7 +46,7 @@ var ShimHung = &Rule{
 				c.Name = "its sandbox"
 			}
 			silent = append(silent, c.Name)
-			proven = proven || t.Attempts >= 3 && t.Asked.Sub(t.UnansweredSince) >= shimPatience
+			proven = proven || t.Attempts >= 3 && t.Asked.Sub(t.UnansweredSince) >= patienceWithRuntime(&p.Node)
 		}
 		s := shim(p)
 		stopped := s != nil && s.State == evidence.Stopped && s.TracerPID == 0 && s.Unchanged(p.Time) >= Stuck

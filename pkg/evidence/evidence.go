@@ -225,13 +225,24 @@ type Node struct {
 	Kernel string `json:"kernel,omitempty"`
 	// CorePattern is where core dumps go: the first word of
 	// /proc/sys/kernel/core_pattern (core(5)), a pipe's program with its |.
-	CorePattern string            `json:"corePattern,omitempty"`
-	Containerd  ContainerdService `json:"containerd"`
-	Kubelet     KubeletService    `json:"kubelet"`
+	CorePattern string `json:"corePattern,omitempty"`
+	// Pressure is nil where the kernel does not tell it.
+	Pressure   *Pressure         `json:"pressure,omitempty"`
+	Containerd ContainerdService `json:"containerd"`
+	Kubelet    KubeletService    `json:"kubelet"`
 	// Blocked are the tasks of the whole node that are in state D, with their
 	// owners. It is read at most once per period and only while a pod is
 	// overdue.
 	Blocked []Task `json:"blocked,omitempty"`
+}
+
+// Pressure is for which share of the last minute, in percent, some task of the
+// node waited for a processor, for memory or for I/O ("some avg60" of
+// /proc/pressure). What is slow to answer under pressure need not hang.
+type Pressure struct {
+	CPU    float64 `json:"cpu"`
+	Memory float64 `json:"memory"`
+	IO     float64 `json:"io"`
 }
 
 // A ContainerdService is containerd's health as one question to it shows.
