@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"os"
 	"strings"
@@ -50,9 +49,7 @@ no file names, so it can be attached to an issue. In a cluster:
 			if err != nil {
 				return err
 			}
-			e := json.NewEncoder(cmd.OutOrStdout())
-			e.SetIndent("", "  ")
-			return e.Encode(p)
+			return evidence.Encode(cmd.OutOrStdout(), p)
 		},
 	}
 	o.addFlags(cmd.Flags())

@@ -1,6 +1,7 @@
 package diagnose_test
 
 import (
+	"bytes"
 	"encoding/json"
 	"flag"
 	"os"
@@ -17,7 +18,7 @@ import (
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
 )
 
-var update = flag.Bool("update", false, "rewrite the diagnoses that the fixtures expect")
+var update = flag.Bool("update", false, "rewrite the diagnoses that the fixtures expect, and what is generated from the rules")
 
 // A fixture is one captured incident: its story, the evidence, and the whole
 // diagnosis expected of it. The story's line "Healthy twin of: CAUSE" says that
@@ -48,7 +49,9 @@ func fixtures(t *testing.T) []fixture {
 		for _, file := range a.Files {
 			switch file.Name {
 			case "evidence.json":
-				if err := json.Unmarshal(file.Data, f.evidence); err != nil {
+				d := json.NewDecoder(bytes.NewReader(file.Data))
+				d.DisallowUnknownFields()
+				if err := d.Decode(f.evidence); err != nil {
 					t.Fatalf("%s: %v", p, err)
 				}
 			case "diagnosis.json":
@@ -82,9 +85,17 @@ func TestFixtures(t *testing.T) {
 				t.Fatal(err)
 			}
 			got = append(got, '\n')
+			var laidOut bytes.Buffer
+			if err := evidence.Encode(&laidOut, f.evidence); err != nil {
+				t.Fatal(err)
+			}
 			if *update {
-				writeDiagnosis(t, f, got)
+				f.write(t, "evidence.json", laidOut.Bytes())
+				f.write(t, "diagnosis.json", got)
 				return
+			}
+			if !bytes.Equal(laidOut.Bytes(), f.part("evidence.json").Data) {
+				t.Errorf("evidence.json is not as nodeagent capture writes it; go test ./pkg/diagnose -update rewrites it")
 			}
 			if diff := cmp.Diff(string(f.want), string(got)); diff != "" {
 				t.Errorf("diagnosis differs (-want +got); go test ./pkg/diagnose -update rewrites it:\n%s", diff)
@@ -174,14 +185,20 @@ func TestRulesAreWhole(t *testing.T) {
 	}
 }
 
-func writeDiagnosis(t *testing.T, f fixture, got []byte) {
-	t.Helper()
-	i := slices.IndexFunc(f.archive.Files, func(x txtar.File) bool { return x.Name == "diagnosis.json" })
+// part returns the file of that name, an empty one when there is none yet.
+func (f fixture) part(name string) *txtar.File {
+	i := slices.IndexFunc(f.archive.Files, func(x txtar.File) bool { return x.Name == name })
 	if i < 0 {
-		f.archive.Files = append(f.archive.Files, txtar.File{Name: "diagnosis.json"})
+		f.archive.Files = append(f.archive.Files, txtar.File{Name: name})
 		i = len(f.archive.Files) - 1
 	}
-	f.archive.Files[i].Data = got
+	return &f.archive.Files[i]
+}
+
+// write replaces one part of a fixture.
+func (f fixture) write(t *testing.T, name string, text []byte) {
+	t.Helper()
+	f.part(name).Data = text
 	if err := os.WriteFile("testdata/"+f.name+".txtar", txtar.Format(f.archive), 0o644); err != nil {
 		t.Fatal(err)
 	}

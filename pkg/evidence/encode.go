@@ -1,0 +1,95 @@
+package evidence
+
+import (
+	"bytes"
+	"encoding/json"
+	"io"
+)
+
+// Encode writes a pod as JSON that people can read and compare: each element of
+// a list (a container, a control group, a thread, a mount) has one line, and so
+// has each other field of the pod and of its node. Fields stand in the order in
+// which they are declared. Its error is that of w.
+func Encode(w io.Writer, p *Pod) error {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	if err := e.Encode(p); err != nil {
+		return err
+	}
+	_, err := w.Write(layOut(bytes.TrimSpace(b.Bytes())))
+	return err
+}
+
+// spreadDepth is how many objects deep fields have lines of their own: those of
+// the pod, of its node, and of the node's services.
+const spreadDepth = 3
+
+// layOut adds line breaks and spaces to compact JSON.
+func layOut(compact []byte) []byte {
+	var out bytes.Buffer
+	var open []byte // the brackets around the current byte
+	spread := 0     // how many of them, counted from the outermost, have a line for each member
+	newline := func() {
+		out.WriteByte('\n')
+		for range spread {
+			out.WriteByte(' ')
+		}
+	}
+	for i := 0; i < len(compact); i++ {
+		c := compact[i]
+		switch c {
+		case '"':
+			end := stringEnd(compact, i)
+			out.Write(compact[i:end])
+			i = end - 1
+		case '{', '[':
+			out.WriteByte(c)
+			if spread == len(open) && spreads(open, c, compact[i+1]) {
+				spread++
+				newline()
+			}
+			open = append(open, c)
+		case '}', ']':
+			open = open[:len(open)-1]
+			if spread > len(open) {
+				spread--
+				newline()
+			}
+			out.WriteByte(c)
+		case ',':
+			out.WriteByte(c)
+			if spread == len(open) {
+				newline()
+			} else {
+				out.WriteByte(' ')
+			}
+		case ':':
+			out.WriteString(": ")
+		default:
+			out.WriteByte(c)
+		}
+	}
+	out.WriteByte('\n')
+	return out.Bytes()
+}
+
+// spreads reports whether what the bracket c opens has a line for each member:
+// a list of objects, or an object that is not in a list and not too deep. next
+// is the byte behind c.
+func spreads(open []byte, c, next byte) bool {
+	if c == '[' {
+		return next == '{'
+	}
+	return next != '}' && len(open) < spreadDepth && !bytes.ContainsRune(open, '[')
+}
+
+// stringEnd returns the index behind the JSON string that begins at i.
+func stringEnd(text []byte, i int) int {
+	for i++; text[i] != '"'; i++ {
+		if text[i] == '\\' {
+			i++
+		}
+	}
+	return i + 1
+}
