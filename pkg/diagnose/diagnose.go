@@ -28,7 +28,8 @@ type Rule struct {
 	// Needs are the sources without which the rule cannot tell. When one is
 	// missing the rule is reported as unknown instead of being run.
 	Needs []evidence.Source
-	// Explains are causes that are only symptoms when this one is found.
+	// Explains are causes that are only symptoms when this one is found in the
+	// same container, or when they are about the whole pod.
 	Explains []*Rule
 	// Early says that the cause may be told inside the grace period, because
 	// it proves that the pod will use all of it. SIGKILL ends such a pod, so it
@@ -128,7 +129,7 @@ const (
 func Run(p *evidence.Pod, rules []*Rule) Diagnosis {
 	d := Diagnosis{Phase: locate(p), Gone: p.Gone}
 	var ruledOut []string
-	symptoms := make(map[string]bool)
+	explained := make(map[string][]Finding)
 	for _, r := range rules {
 		if !r.due(p) || len(r.Phases) > 0 && !slices.Contains(r.Phases, d.Phase) {
 			continue
@@ -151,16 +152,25 @@ func Run(p *evidence.Pod, rules []*Rule) Diagnosis {
 			d.Findings = append(d.Findings, f)
 		}
 		for _, s := range r.Explains {
-			symptoms[s.Cause] = true
+			explained[s.Cause] = append(explained[s.Cause], found...)
 		}
 	}
 	for i := range d.Findings {
-		d.Findings[i].Symptom = symptoms[d.Findings[i].Cause]
+		f := &d.Findings[i]
+		f.Symptom = slices.ContainsFunc(explained[f.Cause], func(by Finding) bool { return by.reaches(f) })
 	}
 	if len(d.Findings) == 0 && !p.Gone && p.Overdue() >= UnknownAfter && p.Time.Sub(p.UnchangedSince) >= UnknownAfter {
 		d.Findings = []Finding{unknown(p, ruledOut, d.Unknown)}
 	}
 	return d
+}
+
+// reaches reports whether the finding can be the reason of another one: what
+// happens in one container explains what happens there and to the pod as a
+// whole, whose shim serves each of its containers, but not what happens in
+// another container.
+func (f *Finding) reaches(symptom *Finding) bool {
+	return symptom.Container == f.Container || symptom.Container == ""
 }
 
 // due reports whether the rule may speak. What is told early is that the pod

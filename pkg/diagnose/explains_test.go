@@ -1,0 +1,64 @@
+package diagnose_test
+
+import (
+	"testing"
+
+	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
+	"github.com/nodeagent-io/nodeagent/pkg/evidence"
+)
+
+// A cause explains a symptom where it happens, not in another container.
+func TestExplainsWithinAContainer(t *testing.T) {
+	for name, tc := range map[string]struct {
+		cause, symptom string // the containers, "" for the pod
+		want           bool
+	}{
+		"the same container":      {"main", "main", true},
+		"another container":       {"main", "other", false},
+		"the pod, by a container": {"main", "", true},
+		"a container, by the pod": {"", "main", false},
+		"the pod, by the pod":     {"", "", true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			in := func(container string) func(*evidence.Pod) []diagnose.Finding {
+				return func(*evidence.Pod) []diagnose.Finding { return []diagnose.Finding{{Container: container}} }
+			}
+			symptom := &diagnose.Rule{Cause: "Symptom", Check: in(tc.symptom)}
+			cause := &diagnose.Rule{Cause: "Cause", Check: in(tc.cause), Explains: []*diagnose.Rule{symptom}}
+			p := &evidence.Pod{Time: requested, Deadline: requested.Add(-1)}
+			for _, f := range diagnose.Run(p, []*diagnose.Rule{symptom, cause}).Findings {
+				if want := tc.want && f.Cause == "Symptom"; f.Symptom != want {
+					t.Errorf("%s in %q is a symptom: %v, want %v", f.Cause, f.Container, f.Symptom, want)
+				}
+			}
+		})
+	}
+}
+
+// A hang in one container says nothing about a first process of another one that
+// waits for a zombie which its parent outside does not reap.
+func TestUnrelatedSymptomIsFound(t *testing.T) {
+	p := killed(func(p *evidence.Pod, _ *evidence.Task) {
+		other := p.Containers[0]
+		other.Name, other.ID, other.Task.PID = "other", "d", 200
+		p.Containers = append(p.Containers, other)
+		init := task(200, 50, "app", evidence.Sleeping, "")
+		init.NSpid = []int{200, 1}
+		ends(&init)
+		z := member(p, 70)
+		z.PID, z.TID, z.NSpid = 201, 201, []int{201, 2}
+		init.Container, z.Container = "d", "d"
+		init.UnchangedSince = p.Deadline
+		p.Tasks = append(p.Tasks, init, z)
+		outside(p, 70, "nsenter", evidence.Sleeping)
+	})
+	symptoms := map[string]bool{}
+	for _, f := range diagnose.Run(p, diagnose.Rules()).Findings {
+		symptoms[f.Cause+" in "+f.Container] = f.Symptom
+	}
+	for _, want := range []string{"UninterruptibleSleep in main", "PIDNamespaceReapWait in other"} {
+		if symptom, found := symptoms[want]; !found || symptom {
+			t.Errorf("%s: found %v, symptom %v", want, found, symptom)
+		}
+	}
+}
