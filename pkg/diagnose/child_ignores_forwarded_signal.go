@@ -14,7 +14,7 @@ var forwarders = map[string]bool{"tini": true, "tini-static": true, "docker-init
 // the init before it passes on.
 var ChildIgnoresForwardedSignal = &Rule{
 	Cause: "ChildIgnoresForwardedSignal",
-	Early: true,
+	When:  InGrace,
 	Needs: []evidence.Source{evidence.Processes, evidence.Containers, evidence.Suspects},
 	Doc: Doc{
 		Layer: "signal",

@@ -15,11 +15,10 @@ const (
 
 // ContainerFrozen is a container whose control group is frozen.
 var ContainerFrozen = &Rule{
-	Cause:    "ContainerFrozen",
-	Early:    true,
-	Outlasts: true,
-	Phases:   whileProcessesLive,
-	Needs:    []evidence.Source{evidence.Processes, evidence.Cgroups, evidence.Containers},
+	Cause:  "ContainerFrozen",
+	When:   InGraceAndAfter,
+	Phases: whileProcessesLive,
+	Needs:  []evidence.Source{evidence.Processes, evidence.Cgroups, evidence.Containers},
 	Doc: Doc{
 		Layer:   "kernel",
 		Title:   "the container's control group is frozen",

@@ -15,10 +15,10 @@ const dumpOverdue = 2 * time.Second
 
 // CoreDumpInProgress is a process that has crashed and writes its memory.
 var CoreDumpInProgress = &Rule{
-	Cause:      "CoreDumpInProgress",
-	Posthumous: true,
-	Phases:     whileProcessesLive,
-	Needs:      []evidence.Source{evidence.Processes},
+	Cause:  "CoreDumpInProgress",
+	When:   AtTheEnd,
+	Phases: whileProcessesLive,
+	Needs:  []evidence.Source{evidence.Processes},
 	Doc: Doc{
 		Layer:   "kernel",
 		Title:   "a process has crashed and its core dump takes longer than the grace period",

@@ -1,6 +1,7 @@
 package diagnose_test
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
@@ -24,9 +25,9 @@ func TestExplainsWithinAContainer(t *testing.T) {
 				return func(*evidence.Pod) []diagnose.Finding { return []diagnose.Finding{{Container: container}} }
 			}
 			symptom := &diagnose.Rule{Cause: "Symptom", Check: in(tc.symptom)}
-			cause := &diagnose.Rule{Cause: "Cause", Check: in(tc.cause), Explains: []*diagnose.Rule{symptom}}
+			cause := &diagnose.Rule{Cause: "Cause", Check: in(tc.cause)}
 			p := &evidence.Pod{Time: requested, Deadline: requested.Add(-1)}
-			for _, f := range diagnose.Run(p, []*diagnose.Rule{symptom, cause}).Findings {
+			for _, f := range diagnose.Run(p, diagnose.Table{{Rule: symptom}, {Rule: cause, Explains: []*diagnose.Rule{symptom}}}).Findings {
 				if want := tc.want && f.Cause == "Symptom"; f.Symptom != want {
 					t.Errorf("%s in %q is a symptom: %v, want %v", f.Cause, f.Container, f.Symptom, want)
 				}
@@ -60,5 +61,28 @@ func TestUnrelatedSymptomIsFound(t *testing.T) {
 		if symptom, found := symptoms[want]; !found || symptom {
 			t.Errorf("%s: found %v, symptom %v", want, found, symptom)
 		}
+	}
+}
+
+// Of causes that explain each other in a circle none would be told.
+func TestExplanationsEnd(t *testing.T) {
+	explains := map[*diagnose.Rule][]*diagnose.Rule{}
+	for _, row := range diagnose.Rules() {
+		explains[row.Rule] = row.Explains
+	}
+	var follow func(r *diagnose.Rule, path []string)
+	follow = func(r *diagnose.Rule, path []string) {
+		if slices.Contains(path, r.Cause) {
+			t.Fatalf("a cycle: %v, %s", path, r.Cause)
+		}
+		if _, ok := explains[r]; !ok {
+			t.Errorf("%v explain %s, which is not in the table", path, r.Cause)
+		}
+		for _, symptom := range explains[r] {
+			follow(symptom, append(path, r.Cause))
+		}
+	}
+	for r := range explains {
+		follow(r, nil)
 	}
 }

@@ -10,7 +10,7 @@ import (
 // stop signal is stopped by another one.
 var ProcessStopped = &Rule{
 	Cause: "ProcessStopped",
-	Early: true,
+	When:  InGrace,
 	Needs: []evidence.Source{evidence.Processes, evidence.Containers},
 	Doc: Doc{
 		Layer: "signal",

@@ -14,12 +14,10 @@ const (
 
 // ProcessTraced is a process that its tracer has stopped and does not let go on.
 var ProcessTraced = &Rule{
-	Cause:    "ProcessTraced",
-	Early:    true,
-	Outlasts: true,
-	Phases:   whileProcessesLive,
-	Explains: []*Rule{PIDNamespaceReapWait},
-	Needs:    []evidence.Source{evidence.Processes, evidence.Containers, evidence.Suspects},
+	Cause:  "ProcessTraced",
+	When:   InGraceAndAfter,
+	Phases: whileProcessesLive,
+	Needs:  []evidence.Source{evidence.Processes, evidence.Containers, evidence.Suspects},
 	Doc: Doc{
 		Layer:   "signal",
 		Title:   "a tracer has stopped a process and does not let it go on",

@@ -6,7 +6,7 @@ import "github.com/nodeagent-io/nodeagent/pkg/evidence"
 // the program it runs.
 var ShellPID1NoTrap = &Rule{
 	Cause: "ShellPID1NoTrap",
-	Early: true,
+	When:  InGrace,
 	Needs: []evidence.Source{evidence.Processes, evidence.Containers, evidence.Suspects},
 	Doc: Doc{
 		Layer: "signal",

@@ -12,7 +12,7 @@ import (
 // program that it runs in the foreground.
 var ShellPID1TrapDeferred = &Rule{
 	Cause: "ShellPID1TrapDeferred",
-	Early: true,
+	When:  InGrace,
 	Needs: []evidence.Source{evidence.Processes, evidence.Containers, evidence.Suspects},
 	Doc: Doc{
 		Layer: "signal",

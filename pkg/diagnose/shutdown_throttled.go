@@ -16,10 +16,10 @@ const (
 // ShutdownThrottled is a program that cannot end in time because a limit lets
 // it do next to nothing.
 var ShutdownThrottled = &Rule{
-	Cause:      "ShutdownThrottled",
-	Posthumous: true,
-	Phases:     whileProcessesLive,
-	Needs:      []evidence.Source{evidence.Processes, evidence.Containers, evidence.Suspects, evidence.Cgroups},
+	Cause:  "ShutdownThrottled",
+	When:   AtTheEnd,
+	Phases: whileProcessesLive,
+	Needs:  []evidence.Source{evidence.Processes, evidence.Containers, evidence.Suspects, evidence.Cgroups},
 	Doc: Doc{
 		Layer: "signal",
 		Title: "a limit on processors or memory slows the shutdown down",

@@ -5,7 +5,7 @@ import "github.com/nodeagent-io/nodeagent/pkg/evidence"
 // SignalDroppedByPID1 is a first process without a handler for its stop signal.
 var SignalDroppedByPID1 = &Rule{
 	Cause: "SignalDroppedByPID1",
-	Early: true,
+	When:  InGrace,
 	Needs: []evidence.Source{evidence.Processes, evidence.Containers, evidence.Suspects},
 	Doc: Doc{
 		Layer: "signal",

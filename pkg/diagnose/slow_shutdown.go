@@ -15,10 +15,10 @@ import (
 // SIGKILL has ended it shows it: the kubelet has it sent a grace period after
 // the stop signal (StopContainer of the CRI).
 var SlowShutdown = &Rule{
-	Cause:      "SlowShutdown",
-	Posthumous: true,
-	Phases:     whileProcessesLive,
-	Needs:      []evidence.Source{evidence.Processes, evidence.Containers, evidence.Suspects},
+	Cause:  "SlowShutdown",
+	When:   AtTheEnd,
+	Phases: whileProcessesLive,
+	Needs:  []evidence.Source{evidence.Processes, evidence.Containers, evidence.Suspects},
 	Doc: Doc{
 		Layer: "signal",
 		Title: "the program's shutdown takes longer than the grace period",

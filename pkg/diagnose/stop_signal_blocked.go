@@ -6,7 +6,7 @@ import "github.com/nodeagent-io/nodeagent/pkg/evidence"
 // takes it.
 var StopSignalBlocked = &Rule{
 	Cause: "StopSignalBlocked",
-	Early: true,
+	When:  InGrace,
 	Needs: []evidence.Source{evidence.Processes, evidence.Containers, evidence.Suspects},
 	Doc: Doc{
 		Layer: "signal",

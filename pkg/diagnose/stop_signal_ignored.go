@@ -5,7 +5,7 @@ import "github.com/nodeagent-io/nodeagent/pkg/evidence"
 // StopSignalIgnored is a first process that ignores its stop signal.
 var StopSignalIgnored = &Rule{
 	Cause: "StopSignalIgnored",
-	Early: true,
+	When:  InGrace,
 	Needs: []evidence.Source{evidence.Processes, evidence.Containers, evidence.Suspects},
 	Doc: Doc{
 		Layer: "signal",

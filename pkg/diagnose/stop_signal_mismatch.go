@@ -6,7 +6,7 @@ import "github.com/nodeagent-io/nodeagent/pkg/evidence"
 // that its program handles.
 var StopSignalMismatch = &Rule{
 	Cause: "StopSignalMismatch",
-	Early: true,
+	When:  InGrace,
 	Needs: []evidence.Source{evidence.Processes, evidence.Containers, evidence.Suspects},
 	Doc: Doc{
 		Layer: "signal",

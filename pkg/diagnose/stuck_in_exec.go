@@ -10,8 +10,6 @@ import (
 var StuckInExec = &Rule{
 	Cause: "StuckInExec",
 	Needs: []evidence.Source{evidence.Processes, evidence.Suspects, evidence.Cgroups},
-	// The runtime reads /proc/PID/stat of the process, which can block as well.
-	Explains: []*Rule{ShimHung, PIDNamespaceReapWait},
 	Doc: Doc{
 		Layer:   "kernel",
 		Title:   "a process stuck inside execve",

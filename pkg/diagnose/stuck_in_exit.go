@@ -10,9 +10,8 @@ import (
 // StuckInExit is a process that has ended as far as signals go, and whose last
 // steps, closing its files, hang in the kernel.
 var StuckInExit = &Rule{
-	Cause:    "StuckInExit",
-	Needs:    []evidence.Source{evidence.Processes, evidence.Suspects, evidence.Cgroups},
-	Explains: []*Rule{PIDNamespaceReapWait},
+	Cause: "StuckInExit",
+	Needs: []evidence.Source{evidence.Processes, evidence.Suspects, evidence.Cgroups},
 	Doc: Doc{
 		Layer:   "kernel",
 		Title:   "a process that ends and cannot finish closing its files",

@@ -7,8 +7,6 @@ import "github.com/nodeagent-io/nodeagent/pkg/evidence"
 var ThreadStuckBehindZombieLeader = &Rule{
 	Cause: "ThreadStuckBehindZombieLeader",
 	Needs: []evidence.Source{evidence.Processes, evidence.Suspects, evidence.Cgroups},
-	// The init of a PID namespace waits for its last process.
-	Explains: []*Rule{PIDNamespaceReapWait},
 	Doc: Doc{
 		Layer:   "kernel",
 		Title:   "an unkillable thread behind a leader that looks like a zombie",

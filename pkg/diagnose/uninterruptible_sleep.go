@@ -68,8 +68,6 @@ var unkillableFamilies = []Family{
 var UninterruptibleSleep = &Rule{
 	Cause: "UninterruptibleSleep",
 	Needs: []evidence.Source{evidence.Processes, evidence.Suspects, evidence.Cgroups},
-	// The init of a PID namespace waits for its last process.
-	Explains: []*Rule{PIDNamespaceReapWait},
 	Doc: Doc{
 		Layer:   "kernel",
 		Title:   "a killed thread that the kernel cannot end",

@@ -9,10 +9,9 @@ import (
 // ZombieHeldByTracer is a process that has ended and that its parent cannot
 // reap, because a debugger traces it.
 var ZombieHeldByTracer = &Rule{
-	Cause:    "ZombieHeldByTracer",
-	Phases:   []Phase{StopSignal, Kill, Runtime, Sandbox},
-	Needs:    []evidence.Source{evidence.Processes},
-	Explains: []*Rule{PIDNamespaceReapWait},
+	Cause:  "ZombieHeldByTracer",
+	Phases: []Phase{StopSignal, Kill, Runtime, Sandbox},
+	Needs:  []evidence.Source{evidence.Processes},
 	Doc: Doc{
 		Layer:   "kernel",
 		Title:   "an ended process that a debugger does not let go",
