@@ -14,6 +14,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/nodeagent-io/nodeagent/pkg/diagnose/fact"
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
 )
 
@@ -129,27 +130,9 @@ func (d *Diagnosis) Verdict() (Finding, bool) {
 	return Finding{}, false
 }
 
-// How long things take before they are told.
-const (
-	// StopSettles is the time after the request for deletion after which the
-	// stop signal has been sent and a program has had its chance to react.
-	StopSettles = 5 * time.Second
-	// Stuck is the least time between two equal readings of something that is
-	// called stuck.
-	Stuck = 3 * time.Second
-	// SlowDevice is the same where a device or a daemon is waited for: one that
-	// works may take seconds for a request.
-	SlowDevice = 10 * time.Second
-	// SlowRCU is the same where the kernel waits for its own processors.
-	SlowRCU = 60 * time.Second
-	// KillLatency is how long after the deadline SIGKILL may come: the kubelet
-	// counts the grace period from when it was told of the deletion.
-	KillLatency = 10 * time.Second
-	// UnknownAfter is the time past the deadline, and without any progress,
-	// after which a pod without a recognised cause is reported as such. Kubelet
-	// itself needs some seconds for each of its steps, and more on a busy node.
-	UnknownAfter = 60 * time.Second
-)
+// StopSettles is the time after the request for deletion after which the stop
+// signal has been sent and a program has had its chance to react.
+const StopSettles = 5 * time.Second
 
 // Run looks for the causes of a table.
 func Run(p *evidence.Pod, table Table) Diagnosis {
@@ -181,7 +164,7 @@ func Run(p *evidence.Pod, table Table) Diagnosis {
 		f := &d.Findings[i]
 		f.Symptom = slices.ContainsFunc(explained[f.Cause], func(by Finding) bool { return by.reaches(f) })
 	}
-	if len(d.Findings) == 0 && !p.Gone && p.Overdue() >= UnknownAfter && p.Time.Sub(p.UnchangedSince) >= UnknownAfter {
+	if len(d.Findings) == 0 && !p.Gone && p.Overdue() >= fact.UnknownAfter && p.Time.Sub(p.UnchangedSince) >= fact.UnknownAfter {
 		d.Findings = []Finding{unknown(p, looked, d.Unknown)}
 	}
 	return d
@@ -224,7 +207,7 @@ func (r *Rule) due(p *evidence.Pod) bool {
 	case InGrace:
 		// What is told early is that the pod waits for SIGKILL; when that is late,
 		// it is not what the pod waits for.
-		return settled && p.Overdue() < KillLatency
+		return settled && p.Overdue() < fact.KillLatency
 	case InGraceAndAfter:
 		return settled
 	}

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
+	"github.com/nodeagent-io/nodeagent/pkg/diagnose/cause"
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
 )
 
@@ -54,7 +55,7 @@ func TestUnrelatedSymptomIsFound(t *testing.T) {
 		outside(p, 70, "nsenter", evidence.Sleeping)
 	})
 	symptoms := map[string]bool{}
-	for _, f := range diagnose.Run(p, diagnose.Rules()).Findings {
+	for _, f := range cause.Diagnose(p).Findings {
 		symptoms[f.Cause+" in "+f.Container] = f.Symptom
 	}
 	for _, want := range []string{"UninterruptibleSleep in main", "PIDNamespaceReapWait in other"} {
@@ -67,7 +68,7 @@ func TestUnrelatedSymptomIsFound(t *testing.T) {
 // Of causes that explain each other in a circle none would be told.
 func TestExplanationsEnd(t *testing.T) {
 	explains := map[*diagnose.Rule][]*diagnose.Rule{}
-	for _, row := range diagnose.Rules() {
+	for _, row := range cause.Table() {
 		explains[row.Rule] = row.Explains
 	}
 	var follow func(r *diagnose.Rule, path []string)

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"regexp"
 	"strings"
+
+	"github.com/nodeagent-io/nodeagent/pkg/diagnose/fact"
 )
 
 // Page writes the runbook page of a cause, in Markdown. docs/reasons holds one
@@ -56,7 +58,7 @@ func (r *Rule) told() string {
 		return "Reported only when the grace period is over; when the pod has gone by then, in an Event only."
 	}
 	if r == Unrecognised {
-		return fmt.Sprintf("Reported when the grace period is over and the pod has been at the same stage for %d seconds.", int(UnknownAfter.Seconds()))
+		return fmt.Sprintf("Reported when the grace period is over and the pod has been at the same stage for %d seconds.", int(fact.UnknownAfter.Seconds()))
 	}
 	return "Reported only when the grace period is over."
 }

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/nodeagent-io/nodeagent/pkg/diagnose/fact"
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
 )
 
@@ -58,7 +59,7 @@ func unknown(p *evidence.Pod, looked search, notRead []Unknown) Finding {
 		"unseen":   "",
 	}
 	var left []string
-	if len(appTasks(p)) > 0 {
+	if len(fact.AppTasks(p)) > 0 {
 		left = append(left, "processes")
 	}
 	if len(p.Mounts) > 0 {

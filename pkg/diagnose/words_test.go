@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
+	"github.com/nodeagent-io/nodeagent/pkg/diagnose/cause"
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
 )
 
@@ -48,7 +49,7 @@ func TestPlaceholdersExist(t *testing.T) {
 		pods = append(pods, f.evidence)
 	}
 	for _, p := range pods {
-		for _, finding := range diagnose.Run(p, diagnose.Rules()).Findings {
+		for _, finding := range cause.Diagnose(p).Findings {
 			if given[finding.Cause] == nil {
 				given[finding.Cause] = map[string]bool{}
 			}
@@ -57,7 +58,7 @@ func TestPlaceholdersExist(t *testing.T) {
 			}
 		}
 	}
-	for _, r := range diagnose.Causes() {
+	for _, r := range cause.All() {
 		d := r.Doc
 		used := placeholders(d.Message, d.Meaning, d.Evidence, d.Remedy, d.Danger)
 		for _, f := range d.Families {
@@ -78,11 +79,11 @@ func TestPlaceholdersExist(t *testing.T) {
 // What a fixture shows has a value for each placeholder of its variant.
 func TestFindingsHaveTheirValues(t *testing.T) {
 	docs := map[string]diagnose.Doc{}
-	for _, r := range diagnose.Causes() {
+	for _, r := range cause.All() {
 		docs[r.Cause] = r.Doc
 	}
 	for _, f := range fixtures(t) {
-		for _, finding := range diagnose.Run(f.evidence, diagnose.Rules()).Findings {
+		for _, finding := range cause.Diagnose(f.evidence).Findings {
 			d := docs[finding.Cause]
 			used := placeholders(d.Message, d.Remedy, d.Danger)
 			for _, family := range d.Families {
