@@ -13,14 +13,14 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/nodeagent-io/nodeagent/pkg/agent"
-	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
+	"github.com/nodeagent-io/nodeagent/pkg/diagnose/fact"
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
 	"github.com/nodeagent-io/nodeagent/pkg/kube"
 )
 
 // defaultWait is the time between the two readings of a capture: long enough for
 // all rules that ask what has not moved.
-const defaultWait = diagnose.SlowDevice + 500*time.Millisecond
+const defaultWait = fact.SlowDevice + 500*time.Millisecond
 
 func captureCommand() *cobra.Command {
 	var o hostOptions

@@ -7,7 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
+	"github.com/nodeagent-io/nodeagent/pkg/diagnose/cause"
 )
 
 func explainCommand() *cobra.Command {
@@ -16,7 +16,7 @@ func explainCommand() *cobra.Command {
 		Short: "Tell what a cause means and what to do; without one, list all",
 		Args:  cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			causes := diagnose.Causes()
+			causes := cause.All()
 			if len(args) == 0 {
 				w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
 				for _, r := range causes {

@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/nodeagent-io/nodeagent/pkg/agent"
-	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
+	"github.com/nodeagent-io/nodeagent/pkg/diagnose/cause/kernel"
 	"github.com/nodeagent-io/nodeagent/pkg/report"
 )
 
@@ -66,7 +66,7 @@ func TestExplain(t *testing.T) {
 		if err := cmd.ExecuteContext(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		if !strings.Contains(out.String(), diagnose.UninterruptibleSleep.Cause) {
+		if !strings.Contains(out.String(), kernel.UninterruptibleSleep.Cause) {
 			t.Errorf("%v prints:\n%s", args, out.String())
 		}
 	}

@@ -19,7 +19,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/nodeagent-io/nodeagent/pkg/agent"
-	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
+	"github.com/nodeagent-io/nodeagent/pkg/diagnose/cause"
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
 	"github.com/nodeagent-io/nodeagent/pkg/kube"
 	"github.com/nodeagent-io/nodeagent/pkg/report"
@@ -121,7 +121,7 @@ func (o *runOptions) run(ctx context.Context) error {
 			h.gather(ctx, p)
 			metrics.Gathered(time.Since(start))
 		},
-		Diagnose:   func(p *evidence.Pod) diagnose.Diagnosis { return diagnose.Run(p, diagnose.Rules()) },
+		Diagnose:   cause.Diagnose,
 		Report:     reporter.Report,
 		ReportGone: reporter.ReportGone,
 		Forget:     reporter.Forget,

@@ -1,10 +1,5 @@
 package diagnose
 
-import (
-	"regexp"
-	"strings"
-)
-
 // A Doc holds the words about a cause. The condition, the Event, `nodeagent
 // explain` and the runbook page all come from here. Words in braces, as in
 // {mount}, are placeholders: a finding's values fill them in, and a page shows
@@ -32,33 +27,4 @@ type Doc struct {
 // A Family is a variant of a cause, for example the kind of file system.
 type Family struct {
 	Name, Meaning, Remedy, Danger string
-}
-
-var placeholder = regexp.MustCompile(`\{[a-zA-Z]+\}`)
-
-// fill puts the values into a text. A placeholder without a value is shown as
-// on a page, so that the reader sees what to look up.
-func fill(text string, values map[string]string) string {
-	return placeholder.ReplaceAllStringFunc(text, func(m string) string {
-		if v, ok := values[m[1:len(m)-1]]; ok {
-			return v
-		}
-		return strings.ToUpper(m[1 : len(m)-1])
-	})
-}
-
-func (d Doc) words(f Finding) (message, remedy, danger string) {
-	remedy, danger = d.Remedy, d.Danger
-	for _, v := range d.Families {
-		if v.Name != f.Family {
-			continue
-		}
-		if v.Remedy != "" {
-			remedy = v.Remedy
-		}
-		if v.Danger != "" {
-			danger = v.Danger
-		}
-	}
-	return fill(d.Message, f.Values), fill(remedy, f.Values), fill(danger, f.Values)
 }

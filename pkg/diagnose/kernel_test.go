@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
+	"github.com/nodeagent-io/nodeagent/pkg/diagnose/cause"
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
 )
 
@@ -224,7 +224,7 @@ func TestKernelCauses(t *testing.T) {
 		}, "", nil},
 	} {
 		t.Run(name, func(t *testing.T) {
-			d := diagnose.Run(killed(tc.change), diagnose.Rules())
+			d := cause.Diagnose(killed(tc.change))
 			v, _ := d.Verdict()
 			if v.Cause != tc.want {
 				t.Fatalf("verdict %q, want %q: %s", v.Cause, tc.want, v.Message)

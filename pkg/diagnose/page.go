@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"regexp"
 	"strings"
+
+	"github.com/nodeagent-io/nodeagent/pkg/diagnose/fact"
 )
 
 // Page writes the runbook page of a cause, in Markdown. docs/reasons holds one
@@ -46,19 +48,17 @@ func (r *Rule) Page() string {
 
 // told says in a sentence when the cause is reported.
 func (r *Rule) told() string {
-	switch {
-	case r.Silent:
-		return "Never reported."
-	case r.Early:
-		text := fmt.Sprintf("Reported inside the grace period, from %d seconds after the deletion was asked for", int(StopSettles.Seconds()))
-		if r.Outlasts {
-			text += ", and as long as it holds the pod up"
-		}
-		return text + "."
-	case r.Posthumous:
+	early := fmt.Sprintf("Reported inside the grace period, from %d seconds after the deletion was asked for", int(StopSettles.Seconds()))
+	switch r.When {
+	case InGrace:
+		return early + "."
+	case InGraceAndAfter:
+		return early + ", and as long as it holds the pod up."
+	case AtTheEnd:
 		return "Reported only when the grace period is over; when the pod has gone by then, in an Event only."
-	case r == Unrecognised:
-		return fmt.Sprintf("Reported when the grace period is over and the pod has been at the same stage for %d seconds.", int(UnknownAfter.Seconds()))
+	}
+	if r == Unrecognised {
+		return fmt.Sprintf("Reported when the grace period is over and the pod has been at the same stage for %d seconds.", int(fact.UnknownAfter.Seconds()))
 	}
 	return "Reported only when the grace period is over."
 }

@@ -8,7 +8,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
+	"github.com/nodeagent-io/nodeagent/pkg/diagnose/cause"
 )
 
 // The runbook pages are generated from the rules: one for each cause, none for
@@ -16,10 +16,13 @@ import (
 func TestRunbookPages(t *testing.T) {
 	const dir = "../../docs/reasons"
 	want := map[string]string{}
-	for _, r := range diagnose.Causes() {
+	for _, r := range cause.All() {
 		want[r.Cause+".md"] = r.Page()
 	}
 	if *update {
+		if err := os.RemoveAll(dir); err != nil {
+			t.Fatal(err)
+		}
 		if err := os.MkdirAll(dir, 0o755); err != nil {
 			t.Fatal(err)
 		}
@@ -57,8 +60,8 @@ func TestREADMEListsTheCauses(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, r := range diagnose.Causes() {
-		if link := "(docs/reasons/" + r.Cause + ".md)"; !r.Silent && !strings.Contains(string(readme), link) {
+	for _, r := range cause.All() {
+		if link := "(docs/reasons/" + r.Cause + ".md)"; !strings.Contains(string(readme), link) {
 			t.Errorf("README.md does not link %s", r.Cause)
 		}
 	}

@@ -4,7 +4,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
+	"github.com/nodeagent-io/nodeagent/pkg/diagnose/cause"
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
 )
 
@@ -54,7 +54,7 @@ func TestSilence(t *testing.T) {
 		"shim, over six minutes, no processor to spare":           {silent(true, 4, 363, pressure(evidence.Pressure{CPU: 97})), "ShimHung"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			d := diagnose.Run(test.pod, diagnose.Rules())
+			d := cause.Diagnose(test.pod)
 			got := ""
 			for _, f := range d.Findings {
 				if f.Cause == "ContainerdHung" || f.Cause == "ShimHung" {

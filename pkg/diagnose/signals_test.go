@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
+	"github.com/nodeagent-io/nodeagent/pkg/diagnose/cause"
+	"github.com/nodeagent-io/nodeagent/pkg/diagnose/fact"
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
 )
 
@@ -110,7 +112,7 @@ func TestStopSignals(t *testing.T) {
 		"preStop hook":            {func(p *evidence.Pod, _ *evidence.Task) { p.Containers[0].PreStop = true }, "", ""},
 		"a second into the grace": {func(p *evidence.Pod, _ *evidence.Task) { p.Time = requested.Add(time.Second) }, "", ""},
 		"SIGKILL is late": {func(p *evidence.Pod, _ *evidence.Task) {
-			p.Time = p.Deadline.Add(diagnose.KillLatency)
+			p.Time = p.Deadline.Add(fact.KillLatency)
 			p.UnchangedSince = p.Time
 		}, "", ""},
 
@@ -230,7 +232,7 @@ func TestStopSignals(t *testing.T) {
 		}, "CoreDumpInProgress", diagnose.Proved},
 	} {
 		t.Run(name, func(t *testing.T) {
-			d := diagnose.Run(stopping(tc.change), diagnose.Rules())
+			d := cause.Diagnose(stopping(tc.change))
 			v, _ := d.Verdict()
 			if v.Cause != tc.want || v.Confidence != tc.confidence {
 				t.Errorf("verdict %q (%s), want %q (%s): %s", v.Cause, v.Confidence, tc.want, tc.confidence, v.Message)

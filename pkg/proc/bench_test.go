@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
+	"github.com/nodeagent-io/nodeagent/pkg/diagnose/cause"
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
 	"github.com/prometheus/procfs"
 	"golang.org/x/sys/unix"
@@ -125,7 +126,7 @@ func BenchmarkReadPod(b *testing.B) {
 				_, err := read()
 				return err
 			})
-			rules := diagnose.Rules()
+			rules := cause.Table()
 			measure(b, "ReadPodAndDiagnose", func() error {
 				e, err := read()
 				if err != nil {

@@ -118,7 +118,7 @@ func TestUnseenIsNotResolved(t *testing.T) {
 	_, c := conditionOf(t, g.one("verdict", g.look(0, blocked("ShimHung"))))
 	g.cached(c)
 	blind := nothing
-	blind.Unknown = []diagnose.Unknown{{Cause: "ShimHung", Source: evidence.Containers}}
+	blind.Unknown = []diagnose.Unknown{{Source: evidence.Containers, Causes: []string{"ShimHung"}}}
 	for range 60 {
 		g.quiet("blind", g.look(10*seconds, blind))
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
+	"github.com/nodeagent-io/nodeagent/pkg/diagnose/fact"
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
 )
 
@@ -168,7 +169,7 @@ func (m *Metrics) Gathered(d time.Duration) { m.gather.Observe(d.Seconds()) }
 func (m *Metrics) Blocked(tasks []evidence.Task) {
 	count := make(map[blockedTasks]int)
 	for i := range tasks {
-		count[blockedTasks{ownerKind(tasks[i].Owner), diagnose.FamilyOf(&tasks[i])}]++
+		count[blockedTasks{ownerKind(tasks[i].Owner), fact.FamilyOf(&tasks[i])}]++
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()

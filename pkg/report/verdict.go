@@ -46,7 +46,7 @@ func (a *absence) judge(now time.Time, standing string, d *diagnose.Diagnosis) (
 	switch {
 	case found && f.Cause == standing:
 		return tell, f
-	case standing != "" && notLookedFor(standing, d) && (!found || away < blindAfter):
+	case standing != "" && d.NotLookedFor(standing) && (!found || away < blindAfter):
 		return hold, diagnose.Finding{}
 	case away < withdrawAfter && standing != "":
 		return hold, diagnose.Finding{}
@@ -58,13 +58,4 @@ func (a *absence) judge(now time.Time, standing string, d *diagnose.Diagnosis) (
 		return withdraw, diagnose.Finding{}
 	}
 	return silence, diagnose.Finding{}
-}
-
-func notLookedFor(cause string, d *diagnose.Diagnosis) bool {
-	for _, u := range d.Unknown {
-		if u.Cause == cause {
-			return true
-		}
-	}
-	return false
 }

@@ -18,7 +18,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
-	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
+	"github.com/nodeagent-io/nodeagent/pkg/diagnose/cause"
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
 	"github.com/nodeagent-io/nodeagent/test/scenario"
 )
@@ -220,7 +220,7 @@ func captured(x *trial, r *scenario.Run) {
 		return
 	}
 	// What needs more than a capture's two readings is not in it.
-	d := diagnose.Run(&p, diagnose.Rules())
+	d := cause.Diagnose(&p)
 	if v, ok := d.Verdict(); ok && v.Cause == r.Cause && r.Family != "" && v.Family != r.Family {
 		x.Errorf("the captured evidence shows family %q, want %q", v.Family, r.Family)
 	}

@@ -1,0 +1,86 @@
+package signal
+
+import (
+	"strconv"
+
+	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
+	"github.com/nodeagent-io/nodeagent/pkg/diagnose/fact"
+	"github.com/nodeagent-io/nodeagent/pkg/evidence"
+)
+
+// The families of ProcessTraced: where the tracer holds the process.
+const (
+	familyHeld       = "Held"
+	familyHeldAtExit = "HeldAtExit"
+)
+
+// ProcessTraced is a process that its tracer has stopped and does not let go on.
+var ProcessTraced = &diagnose.Rule{
+	Cause:  "ProcessTraced",
+	When:   diagnose.InGraceAndAfter,
+	Phases: diagnose.WhileProcessesLive,
+	Needs:  []evidence.Source{evidence.Processes, evidence.Containers, evidence.Suspects},
+	Doc: diagnose.Doc{
+		Layer:   "signal",
+		Title:   "a tracer has stopped a process and does not let it go on",
+		Message: "{where}process {comm} (PID {pid} on the node) is held by its tracer {tracer}{state}",
+		Phrases: map[string]string{
+			"state": " in a stop, so it cannot react to SIGNAL",
+		},
+		Meaning: "A debugger or tracer (gdb, strace, delve, a profiler) has attached to the process with ptrace(2) and stopped it. Signals wait until the tracer lets it go on.",
+		Evidence: "A thread of the process is in state t, with the tracer's PID in TracerPid, and two readings three seconds or more apart show that it has not run. " +
+			"A process that is traced and runs is not held up: strace and the like pass signals on.",
+		Remedy: "Let the tracer detach, or end it: {tracer}. The process goes on at once.",
+		Danger: "A force delete leaves the process and its tracer on the node, unseen. Restarting containerd or the kubelet does not help.",
+		Families: []diagnose.Family{
+			{
+				Name:    familyHeld,
+				Meaning: "The process is stopped in the middle of its work. SIGKILL at the end of the grace period ends it all the same, unless the tracer has asked to be told of its exit.",
+			},
+			{
+				Name:    familyHeldAtExit,
+				Meaning: "The process is at its end, and the tracer has asked to be told of its exit (PTRACE_O_TRACEEXIT). The process stays, also after SIGKILL, until the tracer lets it go on or ends.",
+			},
+		},
+	},
+	Check: func(p *evidence.Pod) []diagnose.Finding {
+		seen := make(map[int]bool)
+		var out []diagnose.Finding
+		add := func(t *evidence.Task, family, state string) {
+			if seen[t.PID] {
+				return
+			}
+			seen[t.PID] = true
+			v := map[string]string{
+				"where": diagnose.InContainer(p.ContainerName(t)), "comm": t.Comm, "pid": strconv.Itoa(t.PID),
+				"tracer": diagnose.Who(p, t.TracerPID), "state": state,
+			}
+			out = append(out, diagnose.Finding{Container: p.ContainerName(t), Family: family, Confidence: diagnose.Proved, Values: v})
+		}
+		for i := range p.Tasks {
+			if t := &p.Tasks[i]; heldByTracer(p, t) && fact.Through(t, "do_exit") {
+				add(t, familyHeldAtExit, ": it has ended or been killed, and the tracer, which has asked to be told of its exit, does not let it go. SIGKILL does not help")
+			}
+		}
+		if p.Overdue() >= fact.KillLatency {
+			return out // SIGKILL ends the other kind
+		}
+		for _, fp := range fact.FirstProcesses(p) {
+			threads := fp.Threads
+			if child := fp.ForwardsTo(); child != nil {
+				threads = append(threads, fact.ProcessOf(p, fp.Container, child).Threads...)
+			}
+			for _, t := range threads {
+				if heldByTracer(p, t) {
+					add(t, familyHeld, " in a stop, so it cannot react to "+diagnose.SignalName(fp.Container)+". Unless the tracer lets it go on, the pod waits for SIGKILL at "+diagnose.Clock(p.Deadline))
+				}
+			}
+		}
+		return out
+	},
+}
+
+// heldByTracer reports whether the task is in a ptrace stop and does not leave it.
+func heldByTracer(p *evidence.Pod, t *evidence.Task) bool {
+	return t.State == evidence.Traced && t.TracerPID != 0 && t.Unchanged(p.Time) >= fact.Stuck
+}

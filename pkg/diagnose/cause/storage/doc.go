@@ -1,0 +1,2 @@
+// Package storage holds the causes of the layer of that name: volumes that the kubelet cannot unmount.
+package storage
