@@ -22,9 +22,12 @@ func Motionless(t *evidence.Task) time.Duration {
 }
 
 // Unkillable reports whether a task is killed, in state D and does not move, on its
-// way neither through exit nor through execve, which are causes of their own.
+// way neither through exit nor through execve, which are causes of their own. That
+// takes its probe: a task of which the probe shows no function was not asleep any
+// more when it was probed.
 func Unkillable(p *evidence.Pod, t *evidence.Task) bool {
-	return t.State == evidence.Uninterruptible && t.Killed() && !t.Exiting() && !InExec(t) && t.Unchanged(p.Time) >= Motionless(t)
+	return t.Probe != nil && (SleepsIn(t) != UnknownFunction || len(t.Probe.Hung) > 0) &&
+		t.State == evidence.Uninterruptible && t.Killed() && !t.Exiting() && !InExec(t) && t.Unchanged(p.Time) >= Motionless(t)
 }
 
 // InExec reports whether a task is inside execve behind the point from which it does
