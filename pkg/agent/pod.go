@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -80,15 +81,20 @@ func trimContainer(c *corev1.Container) corev1.Container {
 	return out
 }
 
-// trimStatuses keeps how containers ended.
+// trimStatuses keeps how containers ended, and which wait to run.
 func trimStatuses(all []corev1.ContainerStatus) []corev1.ContainerStatus {
 	var out []corev1.ContainerStatus
 	for i := range all {
-		if t := all[i].State.Terminated; t != nil {
-			out = append(out, corev1.ContainerStatus{Name: all[i].Name, State: corev1.ContainerState{
-				Terminated: &corev1.ContainerStateTerminated{ExitCode: t.ExitCode, Reason: t.Reason, FinishedAt: t.FinishedAt},
-			}})
+		s := corev1.ContainerStatus{Name: all[i].Name}
+		switch t := all[i].State.Terminated; {
+		case t != nil:
+			s.State.Terminated = &corev1.ContainerStateTerminated{ExitCode: t.ExitCode, Reason: t.Reason, FinishedAt: t.FinishedAt}
+		case all[i].State.Waiting != nil:
+			s.State.Waiting = &corev1.ContainerStateWaiting{}
+		default:
+			continue
 		}
+		out = append(out, s)
 	}
 	return out
 }
@@ -105,6 +111,11 @@ func exit(statuses []corev1.ContainerStatus, name string) *evidence.Exit {
 		}
 	}
 	return nil
+}
+
+// waits reports whether the kubelet says of a container that it is yet to run.
+func waits(statuses []corev1.ContainerStatus, name string) bool {
+	return slices.ContainsFunc(statuses, func(s corev1.ContainerStatus) bool { return s.Name == name && s.State.Waiting != nil })
 }
 
 // Seed starts the evidence about a pod with what its API object says.
@@ -142,11 +153,13 @@ func Seed(p *corev1.Pod, now time.Time) *evidence.Pod {
 		if c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways {
 			kind = evidence.Sidecar
 		}
-		e.Containers = append(e.Containers, evidence.Container{Name: c.Name, Kind: kind, PreStop: hasPreStop(c), Exit: exit(p.Status.InitContainerStatuses, c.Name)})
+		e.Containers = append(e.Containers, evidence.Container{Name: c.Name, Kind: kind, PreStop: hasPreStop(c),
+			Waiting: waits(p.Status.InitContainerStatuses, c.Name), Exit: exit(p.Status.InitContainerStatuses, c.Name)})
 	}
 	for i := range p.Spec.Containers {
 		c := &p.Spec.Containers[i]
-		e.Containers = append(e.Containers, evidence.Container{Name: c.Name, Kind: evidence.App, PreStop: hasPreStop(c), Exit: exit(p.Status.ContainerStatuses, c.Name)})
+		e.Containers = append(e.Containers, evidence.Container{Name: c.Name, Kind: evidence.App, PreStop: hasPreStop(c),
+			Waiting: waits(p.Status.ContainerStatuses, c.Name), Exit: exit(p.Status.ContainerStatuses, c.Name)})
 	}
 	for i := range p.Spec.EphemeralContainers {
 		name := p.Spec.EphemeralContainers[i].Name

@@ -99,7 +99,7 @@ func TestKernelCauses(t *testing.T) {
 			t.UnchangedSince = p.Time.Add(-4 * time.Second)
 		}, "UninterruptibleSleep", nil},
 		"killed, and the probe came to nothing": {func(_ *evidence.Pod, t *evidence.Task) { t.Probe = nil }, "", nil},
-		"killed, and awake when it was probed": {func(_ *evidence.Pod, t *evidence.Task) { hangs(t, "") }, "", nil},
+		"killed, and awake when it was probed":  {func(_ *evidence.Pod, t *evidence.Task) { hangs(t, "") }, "", nil},
 		"state D but not killed": {func(_ *evidence.Pod, t *evidence.Task) {
 			t.Pending, t.SharedPending = 0, 0
 			hangs(t, "kernel_clone", "kernel_clone", "__do_sys_vfork")

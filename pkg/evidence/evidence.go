@@ -188,6 +188,10 @@ type Container struct {
 	// StopSignal is the effective stop signal: the container's, else the
 	// image's STOPSIGNAL, else SIGTERM. 0 when it could not be read.
 	StopSignal Signal `json:"stopSignal,omitempty"`
+	// Waiting says that the kubelet has written into the pod's status that the
+	// container is yet to run: it has not been created, or its postStart hook has
+	// not ended, or it waits to be started again.
+	Waiting bool `json:"waiting,omitempty"`
 	// Exit is how the container ended, as the kubelet has written it into the
 	// pod's status; nil while it has not.
 	Exit *Exit `json:"exit,omitempty"`
@@ -269,6 +273,8 @@ type ContainerdService struct {
 type KubeletService struct {
 	// Process is the kubelet's main thread; nil when there is no such process.
 	Process *Task `json:"process,omitempty"`
+	// Started is when that process was started; zero when not known.
+	Started time.Time `json:"started,omitzero"`
 	// Health is the body or the error of its /healthz: "ok" when healthy, ""
 	// when it was not asked.
 	Health string `json:"health,omitempty"`

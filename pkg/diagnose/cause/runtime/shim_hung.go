@@ -50,7 +50,7 @@ var ShimHung = &diagnose.Rule{
 			silent = append(silent, c.Name)
 			proven = proven || t.Attempts >= 3 && t.Asked.Sub(t.UnansweredSince) >= fact.PatienceWithRuntime(&p.Node)
 		}
-		s := shim(p)
+		s := fact.Shim(p)
 		stopped := s != nil && s.State == evidence.Stopped && s.TracerPID == 0 && s.Unchanged(p.Time) >= fact.Stuck
 		if !stopped && (!proven || s == nil) {
 			return nil // without its process it is a dead shim, or one of another kind
@@ -71,14 +71,4 @@ var ShimHung = &diagnose.Rule{
 		}
 		return []diagnose.Finding{f}
 	},
-}
-
-// shim is the process that containerd runs for the pod, if it was found.
-func shim(p *evidence.Pod) *evidence.Task {
-	for i := range p.Parents {
-		if strings.HasPrefix(p.Parents[i].Comm, "containerd-shim") {
-			return &p.Parents[i]
-		}
-	}
-	return nil
 }
