@@ -325,6 +325,9 @@ func dump(x *trial, r *scenario.Run) {
 	section("the node", r.Node.Health(ctx), nil)
 	text, err = capture(ctx, r)
 	section("nodeagent capture", text, err)
+	if err == nil {
+		artifact(x, r, "json", text) // a cause without a rule is always missed
+	}
 	artifact(x, r, "failed.txt", b.String())
 	if byName() {
 		fmt.Print(b.String())
