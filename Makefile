@@ -22,7 +22,7 @@ need = command -v $(1) >/dev/null || { echo "installing $(2)"; apt-get update -q
 	DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $(2) >/dev/null; }
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test unit race e2e e2e-v1 scenario named lint bench image cluster-up cluster-down build
+.PHONY: help demo test unit race e2e e2e-v1 scenario fixture named lint bench image cluster-up cluster-down build
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -57,8 +57,11 @@ e2e-v1: image bin/victim bin/fusehang bin/cluster ## those that differ, on a nod
 
 scenario: named e2e ## one incident from edit to verdict: NAME=fuse-read, or a pattern: NAME='fuse-*'
 
+fixture: named ## a test of pkg/diagnose from what that incident left: NAME=fuse-read [AS=file_name]
+	@go run ./test/fixture '$(NAME)' '$(AS)'
+
 named:
-	@[ -n '$(NAME)' ] || { echo "give the name of an incident: make scenario NAME=fuse-read"; exit 2; }
+	@[ -n '$(NAME)' ] || { echo "give the name of an incident: make $(firstword $(MAKECMDGOALS)) NAME=fuse-read"; exit 2; }
 
 lint: $(LINTER) ## vet and linters
 	go vet -tags e2e ./...

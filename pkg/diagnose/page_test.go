@@ -1,6 +1,7 @@
 package diagnose_test
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -54,15 +55,59 @@ func TestRunbookPages(t *testing.T) {
 	}
 }
 
-// The README lists what the agent can tell.
+// layers are the groups of the README's table, with their titles.
+var layers = []struct{ name, title string }{
+	{"signal", "The program does not react to its stop signal, or takes longer than its grace period"},
+	{"kernel", "A process cannot exit"},
+	{"runtime", "containerd, a shim or runc does not do its part"},
+	{"storage", "A volume cannot be unmounted"},
+	{"api", "The node is done"},
+	{"unknown", "Anything else"},
+}
+
+// causeTable returns the README's table of causes, in Markdown: by layer, and in
+// the order of precedence in each.
+func causeTable(t *testing.T) string {
+	t.Helper()
+	var b strings.Builder
+	b.WriteString("| cause | what holds the pod up |\n|---|---|\n")
+	listed := 0
+	for _, layer := range layers {
+		fmt.Fprintf(&b, "| **%s** | |\n", layer.title)
+		for _, r := range cause.All() {
+			if r.Doc.Layer != layer.name {
+				continue
+			}
+			listed++
+			fmt.Fprintf(&b, "| [%s](docs/reasons/%[1]s.md) | %s |\n", r.Cause, r.Doc.Title)
+		}
+	}
+	if all := len(cause.All()); listed != all {
+		t.Fatalf("%d of %d causes are of a layer that has no title", all-listed, all)
+	}
+	return b.String()
+}
+
+// The README lists what the agent can tell, between two comments.
 func TestREADMEListsTheCauses(t *testing.T) {
-	readme, err := os.ReadFile("../../README.md")
+	const file, begin, end = "../../README.md", "<!-- Causes: go test ./pkg/diagnose -update writes this table. -->\n", "<!-- End of causes. -->\n"
+	readme, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, r := range cause.All() {
-		if link := "(docs/reasons/" + r.Cause + ".md)"; !strings.Contains(string(readme), link) {
-			t.Errorf("README.md does not link %s", r.Cause)
+	before, rest, ok := strings.Cut(string(readme), begin)
+	got, after, ok2 := strings.Cut(rest, end)
+	if !ok || !ok2 {
+		t.Fatalf("README.md lacks the comments %q and %q around its table of causes", begin, end)
+	}
+	want := "\n" + causeTable(t) + "\n"
+	if *update {
+		if err := os.WriteFile(file, []byte(before+begin+want+end+after), 0o644); err != nil {
+			t.Fatal(err)
 		}
+		return
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("README.md differs from the rules (-rules +README); go test ./pkg/diagnose -update writes it:\n%s", diff)
 	}
 }

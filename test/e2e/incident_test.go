@@ -62,10 +62,14 @@ func start(x *trial, n *scenario.Node, s scenario.Scenario, turn *scenario.Turn)
 
 // incident runs one scenario from end to end.
 func incident(t *testing.T, n *scenario.Node, s scenario.Scenario, turn *scenario.Turn) {
-	x := try(t, table, scenario.Result{Name: s.Name, Node: n.Name, Want: s.Cause, Verdict: verdictFailed})
+	x := try(t, table, scenario.Result{Name: s.Name, Node: n.Name, On: n.Software(), Want: s.Cause, Verdict: verdictFailed})
 	if s.Cause == "" {
 		x.row.Want = "(innocent)"
-		innocent(x, start(x, n, s, turn))
+		r := start(x, n, s, turn)
+		if byName() {
+			captured(x, r) // for a healthy twin
+		}
+		innocent(x, r)
 		return
 	}
 	r := start(x, n, s, turn)
@@ -195,7 +199,11 @@ func measured(x *trial, r *scenario.Run) {
 // each is a process in the agent's container, whose memory is bounded.
 var oneCapture sync.Map
 
-// captured keeps the evidence: it is how fixtures are made.
+// byName reports whether the incidents to run were named. Then their evidence is
+// wanted, and there is time to take it.
+func byName() bool { return os.Getenv(namesVariable) != "" }
+
+// captured keeps the evidence, which make fixture takes.
 func captured(x *trial, r *scenario.Run) {
 	x.Helper()
 	lock, _ := oneCapture.LoadOrStore(r.Node.Name, &sync.Mutex{})
@@ -226,14 +234,19 @@ func captured(x *trial, r *scenario.Run) {
 	}
 }
 
-// capture is made in the agent's container where that is possible and cheap.
+// capture is made in the agent's container where that is possible and cheap. Its
+// two readings are as far apart as a user's when the pod is stuck for as long.
 func capture(ctx context.Context, r *scenario.Run) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
 	defer cancel()
-	if r.NoExec || r.Node.Emulated() {
-		return r.Node.CaptureOnNode(ctx, r.Name)
+	flags := []string{scenario.ShortWait}
+	if byName() && r.Cause != "" && !r.Early && !r.Posthumous {
+		flags = nil
 	}
-	return r.Node.Capture(ctx, r.Name)
+	if r.NoExec || r.Node.Emulated() {
+		return r.Node.CaptureOnNode(ctx, r.Name, flags...)
+	}
+	return r.Node.Capture(ctx, r.Name, flags...)
 }
 
 // cleared checks that nothing of a healed pod is left in the metrics.
@@ -325,8 +338,11 @@ func dump(x *trial, r *scenario.Run) {
 	section("the node", r.Node.Health(ctx), nil)
 	text, err = capture(ctx, r)
 	section("nodeagent capture", text, err)
+	if err == nil {
+		artifact(x, r, "json", text) // a cause without a rule is always missed
+	}
 	artifact(x, r, "failed.txt", b.String())
-	if os.Getenv(namesVariable) != "" {
+	if byName() {
 		fmt.Print(b.String())
 	}
 }

@@ -203,22 +203,24 @@ func Series(metrics, name, uid string) []string {
 	return out
 }
 
-// captureWait keeps captures short: they are made one after the other.
-const captureWait = "--wait=3.5s"
+// ShortWait is a flag of `nodeagent capture`, for captures that are made one
+// after the other, or of a pod that is soon gone.
+const ShortWait = "--wait=3.5s"
 
-// Capture is the evidence about a pod as `nodeagent capture` prints it, executed
-// in the agent's container, as a user would.
-func (n *Node) Capture(ctx context.Context, pod string) (string, error) {
+// Capture returns the evidence about a pod as `nodeagent capture` prints it,
+// executed in the agent's container, as a user would.
+func (n *Node) Capture(ctx context.Context, pod string, flags ...string) (string, error) {
 	a, err := n.AgentPod(ctx)
 	if err != nil {
 		return "", err
 	}
-	return n.Kubectl(ctx, "-n", AgentNamespace, "exec", a.Name, "--", "/nodeagent", "capture", captureWait, n.Namespace()+"/"+pod)
+	args := append([]string{"-n", AgentNamespace, "exec", a.Name, "--", "/nodeagent", "capture", n.Namespace() + "/" + pod}, flags...)
+	return n.Kubectl(ctx, args...)
 }
 
 // CaptureOnNode does the same from a shell on the node, as the README has it, for
 // when containerd cannot execute anything in a container, and where it costs much.
-func (n *Node) CaptureOnNode(ctx context.Context, pod string) (string, error) {
+func (n *Node) CaptureOnNode(ctx context.Context, pod string, flags ...string) (string, error) {
 	a, err := n.AgentPod(ctx)
 	if err != nil {
 		return "", err
@@ -228,8 +230,8 @@ func (n *Node) CaptureOnNode(ctx context.Context, pod string) (string, error) {
 		return "", err
 	}
 	return n.Exec(ctx, fmt.Sprintf(`bash -c 'uid=%s; agent=$(grep -ls "pod${uid//-/.}" /proc/[0-9]*/cgroup | head -1 | cut -d/ -f3)
-env -i NODE_NAME=%s NODE_IP=%s KUBERNETES_SERVICE_HOST=%s KUBERNETES_SERVICE_PORT=%d nsenter -t "$agent" -m -n -- /nodeagent capture %s %s/%s'`,
-		a.UID, n.Name, a.Status.HostIP, api.Spec.ClusterIP, api.Spec.Ports[0].Port, captureWait, n.Namespace(), pod))
+env -i NODE_NAME=%s NODE_IP=%s KUBERNETES_SERVICE_HOST=%s KUBERNETES_SERVICE_PORT=%d nsenter -t "$agent" -m -n -- /nodeagent capture %s/%s %s'`,
+		a.UID, n.Name, a.Status.HostIP, api.Spec.ClusterIP, api.Spec.Ports[0].Port, n.Namespace(), pod, strings.Join(flags, " ")))
 }
 
 // A Write is one request of the agent that changes something, as the API

@@ -32,10 +32,9 @@ const (
 	CgroupV2 Need = "cgroup v2"
 )
 
-// The labels by which test/cluster tells what a node is.
 const (
+	// kindLabel is the label by which test/cluster tells what a node is.
 	kindLabel = "nodeagent.test/kind"
-	runcLabel = "nodeagent.test/runc"
 	// kindVM is a node with a kernel of its own.
 	kindVM = "vm"
 )
@@ -44,8 +43,9 @@ const (
 type Node struct {
 	*Cluster
 	Name, Address string
-	// Kind is vm or native, Kernel and Runc are versions, Cgroup is v1 or v2.
-	Kind, Kernel, Runc, Cgroup string
+	// Kind is vm or native, Kernel, Containerd and Runc are versions, Cgroup is v1
+	// or v2.
+	Kind, Kernel, Containerd, Runc, Cgroup string
 
 	pace  *pace
 	tools *tools
@@ -57,35 +57,54 @@ func (c *Cluster) nodes(ctx context.Context) ([]*Node, error) {
 	if err != nil {
 		return nil, fmt.Errorf("list nodes: %w", err)
 	}
-	var out []*Node
+	var nodes []*Node
 	for _, item := range list.Items {
-		n := &Node{Cluster: c, Name: item.Name, Kind: item.Labels[kindLabel], Runc: item.Labels[runcLabel], Kernel: item.Status.NodeInfo.KernelVersion, tools: &tools{}}
+		info := item.Status.NodeInfo
+		n := &Node{
+			Cluster: c, Name: item.Name, Kind: item.Labels[kindLabel], Kernel: info.KernelVersion,
+			Containerd: strings.TrimPrefix(info.ContainerRuntimeVersion, "containerd://"), tools: &tools{},
+		}
 		for _, a := range item.Status.Addresses {
 			if a.Type == corev1.NodeInternalIP {
 				n.Address = a.Address
 			}
 		}
-		fs, err := n.Exec(ctx, "stat -fc %T /sys/fs/cgroup")
+		// containerd looks for runc in this order, too.
+		out, err := n.Exec(ctx, "stat -fc %T /sys/fs/cgroup; PATH=/usr/local/sbin:/usr/sbin:$PATH runc --version")
 		if err != nil {
 			return nil, err
 		}
-		n.Cgroup = "v1"
-		if strings.TrimSpace(fs) == "cgroup2fs" {
-			n.Cgroup = "v2"
-		}
+		n.Cgroup, n.Runc = software(out)
 		n.pace = newPace(ctx, n)
-		out = append(out, n)
+		nodes = append(nodes, n)
 	}
-	slices.SortStableFunc(out, func(a, b *Node) int { return strings.Compare(a.Kind, b.Kind) })
-	if len(out) == 0 {
+	slices.SortStableFunc(nodes, func(a, b *Node) int { return strings.Compare(a.Kind, b.Kind) })
+	if len(nodes) == 0 {
 		return nil, fmt.Errorf("the cluster has no node; bin/cluster up starts one")
 	}
-	return out, nil
+	return nodes, nil
 }
 
-// String says what the node is.
-func (n *Node) String() string {
-	return fmt.Sprintf("%s: %s, Linux %s, cgroup %s, runc %s", n.Name, n.Kind, n.Kernel, n.Cgroup, n.Runc)
+// software reads the type of the cgroup file system and behind it what runc says
+// of its version. Debian appends its own to that, as in 1.1.5+ds1.
+func software(out string) (cgroup, runc string) {
+	fs, version, _ := strings.Cut(out, "\n")
+	cgroup = "v1"
+	if fs == "cgroup2fs" {
+		cgroup = "v2"
+	}
+	if f := strings.Fields(version); len(f) > 2 && f[0] == "runc" && f[1] == "version" {
+		runc, _, _ = strings.Cut(f[2], "+")
+	}
+	return cgroup, runc
+}
+
+// String names the node and what it is.
+func (n *Node) String() string { return fmt.Sprintf("%s: %s, %s", n.Name, n.Kind, n.Software()) }
+
+// Software is what runs on the node, as fixtures name it.
+func (n *Node) Software() string {
+	return fmt.Sprintf("kernel %s, cgroup %s, containerd %s, runc %s", n.Kernel, n.Cgroup, n.Containerd, n.Runc)
 }
 
 // Namespace is where the pods of the incidents on this node live: the same

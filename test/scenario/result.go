@@ -16,6 +16,7 @@ import (
 type Result struct {
 	Name    string `json:"name"`
 	Node    string `json:"node"`
+	On      string `json:"on,omitempty"`   // the node's software
 	Want    string `json:"want,omitempty"` // the true cause
 	Verdict string `json:"verdict"`
 	// From the deletion and from the deadline to the Event; 0 when there is none.

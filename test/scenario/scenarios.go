@@ -19,6 +19,20 @@ func All() []Scenario {
 	}, signals(), kernel())
 }
 
+// Named returns the incidents whose names match one of the patterns.
+func Named(patterns string) ([]Scenario, error) {
+	all := append(All(), ContainerdStopped())
+	var names []string
+	for _, s := range all {
+		names = append(names, s.Name)
+	}
+	wanted, err := Matching(patterns, names)
+	if err != nil {
+		return nil, err
+	}
+	return slices.DeleteFunc(all, func(s Scenario) bool { return !wanted[s.Name] }), nil
+}
+
 // Matching returns those of the names that match one of the patterns, which are
 // as of a shell and separated by spaces.
 func Matching(patterns string, names []string) (map[string]bool, error) {
