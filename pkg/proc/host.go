@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
-	"github.com/prometheus/procfs"
 )
 
 // A Host is the host's kernel file systems as they are mounted for the agent.
@@ -373,7 +372,6 @@ func owner(t *evidence.Task) (who, container string) {
 type tables struct {
 	*Round
 	own map[int]*mountTable // by PID
-	fs  *procfs.FS
 }
 
 // of gives the table of a task's mount namespace. The threads of a process
@@ -392,18 +390,6 @@ func (t *tables) of(task *evidence.Task) (*mountTable, error) {
 	}
 	t.own[task.PID] = m
 	return m, nil
-}
-
-// mountID gives the mount of a task's descriptor.
-func (t *tables) mountID(task *evidence.Task, fd int) (int, error) {
-	if t.fs == nil {
-		fs, err := procfs.NewFS(t.Proc)
-		if err != nil {
-			return 0, err
-		}
-		t.fs = &fs
-	}
-	return readMountID(*t.fs, task.PID, task.TID, fd)
 }
 
 // grant says what to allow the agent so that a file becomes readable.

@@ -1,6 +1,7 @@
 package proc
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -28,6 +29,7 @@ func (r *Round) readHeld(ctx context.Context, files *reader, p *evidence.Pod, ta
 	for i := range tasks {
 		// It can be any thread of the init: the last one waits.
 		init := tasks[i].Task
+		init.Owner = cmp.Or(p.RuntimeUID, p.UID)
 		if init.Probe == nil || !inits[init.PID] ||
 			init.Probe.Wchan != "zap_pid_ns_processes" && !slices.Contains(init.Probe.Stack, "zap_pid_ns_processes") {
 			continue
@@ -66,12 +68,13 @@ func (r *Round) membersOutside(ctx context.Context, files *reader, init *evidenc
 		if asked++; asked > maxHeld {
 			return out, fmt.Errorf("more than %d processes to look at: %w", maxHeld, errTooMany)
 		}
+		s.Owner, _ = podOfPath(readCgroup(files, pid))
 		member, err := r.pidNamespace(ctx, &s.Task)
 		if err != nil {
 			return out, err
 		}
 		if member == ns {
-			s.Container = init.Container
+			s.Container, s.Owner = init.Container, ""
 			out = append(out, s)
 		}
 	}
@@ -81,7 +84,7 @@ func (r *Round) membersOutside(ctx context.Context, files *reader, init *evidenc
 // pidNamespace gives the number of a task's PID namespace; 0 when it is gone or
 // cannot be told.
 func (h *Host) pidNamespace(ctx context.Context, t *evidence.Task) (uint64, error) {
-	saw, err := h.Prober.ask(ctx, request{What: askPIDNS, Proc: h.Proc, PID: t.PID, TID: t.TID})
+	saw, err := h.Prober.ask(ctx, request{What: askPIDNS, Proc: h.Proc, PID: t.PID, TID: t.TID, Owner: t.Owner})
 	if err != nil {
 		return 0, err
 	}

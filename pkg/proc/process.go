@@ -102,7 +102,7 @@ func (h *Host) blocked(ctx context.Context, s *status) (bool, error) {
 	case s.State != evidence.Sleeping || h.Prober == nil:
 		return false, nil
 	}
-	saw, err := h.Prober.ask(ctx, request{What: askWchan, Proc: h.Proc, PID: s.PID, TID: s.TID})
+	saw, err := h.Prober.ask(ctx, request{What: askWchan, Proc: h.Proc, PID: s.PID, TID: s.TID, Owner: s.Owner})
 	if err != nil {
 		return false, fmt.Errorf("read wchan of task %d: %w", s.TID, err)
 	}
@@ -136,7 +136,9 @@ func (r *Round) shim(ctx context.Context, files *reader, sandboxID string) (*sta
 	var hidden error
 	for i := range shims {
 		s := &shims[i]
-		saw, err := r.Prober.ask(ctx, request{What: askShim, Proc: r.Proc, PID: s.PID, TID: s.TID})
+		s.Cgroup = readCgroup(files, s.PID)
+		s.Owner, _ = owner(&s.Task)
+		saw, err := r.Prober.ask(ctx, request{What: askShim, Proc: r.Proc, PID: s.PID, TID: s.TID, Owner: s.Owner})
 		if err != nil {
 			if ctx.Err() != nil {
 				return nil, ctx.Err()
@@ -145,8 +147,6 @@ func (r *Round) shim(ctx context.Context, files *reader, sandboxID string) (*sta
 			continue
 		}
 		if saw.ShimID == sandboxID {
-			s.Cgroup = readCgroup(files, s.PID)
-			s.Owner, _ = owner(&s.Task)
 			return s, nil
 		}
 	}
