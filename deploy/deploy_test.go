@@ -24,6 +24,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/nodeagent-io/nodeagent/pkg/report"
+	"github.com/nodeagent-io/nodeagent/pkg/verdict"
 )
 
 const (
@@ -232,14 +233,14 @@ func TestPolicy(t *testing.T) {
 	conditions := false
 	pinned := ""
 	for _, v := range p.Spec.Validations {
-		conditions = conditions || strings.Contains(v.Expression, `"`+string(report.ConditionType)+`"`)
+		conditions = conditions || strings.Contains(v.Expression, `"`+verdict.ConditionType+`"`)
 		pinned += v.Expression
 		if v.Message == "" {
 			t.Errorf("no message for %s", v.Expression)
 		}
 	}
 	if !conditions {
-		t.Errorf("the policy does not know %s", report.ConditionType)
+		t.Errorf("the policy does not know %s", verdict.ConditionType)
 	}
 	// Every other field of a pod's status stays as it is, those too that an older
 	// API server does not have: to it they are absent before and after.
@@ -282,7 +283,7 @@ func TestAlertsNameMetricsThatExist(t *testing.T) {
 	have := map[string]bool{}
 	ch := make(chan *prometheus.Desc)
 	go func() {
-		report.NewMetrics("v1", time.Now, nil).Describe(ch)
+		report.NewMetrics("v1", time.Now, new(verdict.Cases), nil).Describe(ch)
 		close(ch)
 	}()
 	for d := range ch {

@@ -23,6 +23,7 @@ import (
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
 	"github.com/nodeagent-io/nodeagent/pkg/kube"
 	"github.com/nodeagent-io/nodeagent/pkg/report"
+	"github.com/nodeagent-io/nodeagent/pkg/verdict"
 )
 
 type runOptions struct {
@@ -93,7 +94,8 @@ func (o *runOptions) run(ctx context.Context) error {
 	defer fail(nil)
 	go checkNode(ctx, client, o.host.nodeName, log, fail)
 
-	metrics := report.NewMetrics(version, time.Now, func() report.Probes {
+	cases := new(verdict.Cases)
+	metrics := report.NewMetrics(version, time.Now, cases, func() report.Probes {
 		return report.Probes{Hangs: uint64(h.prober.Hangs()), Restarts: uint64(h.prober.Restarts()), Abandoned: h.prober.Abandoned()}
 	})
 	reporter := report.New(client, o.host.nodeName, metrics, log)
@@ -122,9 +124,9 @@ func (o *runOptions) run(ctx context.Context) error {
 			metrics.Gathered(time.Since(start))
 		},
 		Diagnose:   func(p *evidence.Pod) diagnose.Diagnosis { return diagnose.Run(p, diagnose.Rules()) },
+		Cases:      cases,
 		Report:     reporter.Report,
 		ReportGone: reporter.ReportGone,
-		Forget:     reporter.Forget,
 		Ticked:     metrics.Ticked,
 		Period:     o.period,
 		Timeout:    8 * time.Second,

@@ -9,6 +9,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
 	"runtime/debug"
 	"slices"
 	"sync"
@@ -19,10 +20,8 @@ import (
 
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
+	"github.com/nodeagent-io/nodeagent/pkg/verdict"
 )
-
-// Condition is the type of the pod condition that carries the verdict.
-const Condition corev1.PodConditionType = "nodeagent.io/TerminationBlocked"
 
 // An Agent diagnoses the terminating pods of one node. Its functions must
 // return when their context ends.
@@ -36,22 +35,24 @@ type Agent struct {
 	Node func(ctx context.Context, overdue bool) evidence.Node
 	// Gather fills in the evidence that a pod's API object does not hold.
 	Gather func(context.Context, *evidence.Pod)
-	// Diagnose gives the verdict.
+	// Diagnose looks for causes in the evidence.
 	Diagnose func(*evidence.Pod) diagnose.Diagnosis
-	// Report publishes a verdict, also that there is none (any more).
-	Report func(context.Context, *corev1.Pod, *evidence.Pod, diagnose.Diagnosis)
-	// ReportGone publishes what kept a pod that is gone; nil is allowed.
-	ReportGone func(context.Context, *corev1.Pod, *evidence.Pod, diagnose.Diagnosis)
-	// Forget is told of a pod that is gone or not terminating any more. It and
-	// ReportGone may be called side by side with everything else.
-	Forget func(uid string)
+	// Cases holds what stands about each pod that is looked at.
+	Cases *verdict.Cases
+	// Report publishes what the last look at a pod has changed. It has a deadline
+	// of its own.
+	Report func(context.Context, *verdict.Case)
+	// ReportGone publishes what kept a pod that is gone, by the last reading of it
+	// and the time of that; nil is allowed. It may be called side by side with
+	// everything else.
+	ReportGone func(context.Context, *verdict.Case, time.Time, diagnose.Diagnosis)
 	// Ticked is called at the end of each period with the number of
 	// terminating pods; nil is allowed.
 	Ticked func(now time.Time, terminating int)
 
 	// Period is the time between the starts of two rounds.
 	Period time.Duration
-	// Timeout is the most that one pod's gathering and report may take.
+	// Timeout is the most that one pod's gathering may take.
 	Timeout time.Duration
 	// Workers is how many pods are looked at side by side.
 	Workers int
@@ -60,7 +61,9 @@ type Agent struct {
 	lastTick atomic.Int64 // Unix nanoseconds of the end of the last round
 	started  atomic.Int64
 	node     *evidence.Node
-	pods     map[string]*memory
+	// missed are the pods that the cache has lost and of which the API's last word
+	// has not come yet.
+	missed map[string]*verdict.Case
 
 	mu     sync.Mutex
 	lacked map[evidence.Source]string // the pod's UID that a source is missing of
@@ -77,31 +80,8 @@ const maxEnded = 512
 // which sources are missing.
 const whole = 10 * time.Second
 
-// slow is how often a pod is looked at whose verdict has stood for settled.
-const (
-	slow    = 10 * time.Second
-	settled = time.Minute
-)
-
-// A memory is what has to outlive one round for a pod. All of it can be found
-// again after a restart, save the first deletionTimestamp where a later delete
-// changed it.
-type memory struct {
-	last *evidence.Pod
-	// alive is the last reading in which the pod's processes lived and had not
-	// been killed; nil when there was none. missed says that the pod is gone and
-	// that the API's last word on it has not come yet.
-	alive        *evidence.Pod
-	missed       bool
-	requested    time.Time
-	deadline     time.Time
-	verdict      string
-	verdictSince time.Time
-}
-
 // Run goes on until the context ends.
 func (a *Agent) Run(ctx context.Context) {
-	a.pods = make(map[string]*memory)
 	a.backSlots = make(chan struct{}, max(a.Workers, 1))
 	defer a.lookingBack.Wait() // the end of the context ends what it waits for
 	a.started.Store(time.Now().UnixNano())
@@ -139,10 +119,16 @@ func (a *Agent) Health() error {
 	return nil
 }
 
+// A look is one that is to be had at a pod.
+type look struct {
+	pod   *corev1.Pod
+	known *verdict.Case
+}
+
 // round looks at every terminating pod once and returns how many there are.
 func (a *Agent) round(ctx context.Context) int {
 	now := time.Now()
-	var due []*corev1.Pod
+	var due []look
 	here := make(map[string]bool)
 	overdue := false
 	for _, p := range a.Pods() {
@@ -152,8 +138,8 @@ func (a *Agent) round(ctx context.Context) int {
 		uid := string(p.UID)
 		here[uid] = true
 		overdue = overdue || p.DeletionTimestamp.Time.Before(now)
-		if a.pods[uid].due(now) {
-			due = append(due, p)
+		if c := a.Cases.Open(uid); c != nil && c.Due(now) {
+			due = append(due, look{p, c})
 		}
 	}
 	a.bury(ctx, here)
@@ -172,12 +158,7 @@ func (a *Agent) round(ctx context.Context) int {
 
 	var wg sync.WaitGroup
 	slots := make(chan struct{}, max(a.Workers, 1))
-	for _, p := range due {
-		m := a.pods[string(p.UID)]
-		if m == nil {
-			m = new(memory)
-			a.pods[string(p.UID)] = m
-		}
+	for _, l := range due {
 		select {
 		case slots <- struct{}{}:
 		case <-ctx.Done():
@@ -186,7 +167,7 @@ func (a *Agent) round(ctx context.Context) int {
 		}
 		wg.Go(func() {
 			defer func() { <-slots }()
-			a.look(ctx, p, m, node)
+			a.look(ctx, l, node)
 		})
 	}
 	wg.Wait()
@@ -216,19 +197,20 @@ func (a *Agent) bury(ctx context.Context, here map[string]bool) {
 	ended := a.ended
 	a.ended = nil
 	a.mu.Unlock()
-	for uid, m := range a.pods {
-		if here[uid] {
-			continue
-		}
+	gone := a.Cases.CloseOthers(here)
+	maps.Copy(gone, a.missed)
+	for uid, c := range gone {
 		p := ended[uid]
-		if p == nil && m.alive != nil && !m.missed {
-			m.missed = true // the cache has lost it, its last state is on the way
+		if _, again := a.missed[uid]; p == nil && c.Alive != nil && !again {
+			if a.missed == nil {
+				a.missed = make(map[string]*verdict.Case)
+			}
+			a.missed[uid] = c
 			continue
 		}
-		delete(a.pods, uid)
+		delete(a.missed, uid)
 		a.forgetLack(uid)
-		if p == nil || m.alive == nil || a.ReportGone == nil {
-			a.Forget(uid)
+		if p == nil || c.Alive == nil || a.ReportGone == nil {
 			continue
 		}
 		// The loop does not wait: a drain ends many pods at once, and the API
@@ -236,20 +218,19 @@ func (a *Agent) bury(ctx context.Context, here map[string]bool) {
 		a.lookingBack.Go(func() {
 			a.backSlots <- struct{}{}
 			defer func() { <-a.backSlots }()
-			a.lookBack(ctx, p, m)
-			a.Forget(uid)
+			a.lookBack(ctx, look{p, c})
 		})
 	}
 }
 
 // lookBack diagnoses a pod that is gone: the last reading of it while it lived,
 // and how its containers ended.
-func (a *Agent) lookBack(ctx context.Context, p *corev1.Pod, m *memory) {
-	defer a.recovered(p)
-	e := *m.alive
+func (a *Agent) lookBack(ctx context.Context, l look) {
+	defer a.recovered(l.pod)
+	e := *l.known.Alive
 	e.Gone = true
 	e.Containers = slices.Clone(e.Containers)
-	final := Seed(p, e.Time)
+	final := Seed(l.pod, e.Time)
 	for i := range e.Containers {
 		for j := range final.Containers {
 			if e.Containers[i].Kind == final.Containers[j].Kind && e.Containers[i].Name == final.Containers[j].Name {
@@ -258,13 +239,17 @@ func (a *Agent) lookBack(ctx context.Context, p *corev1.Pod, m *memory) {
 		}
 	}
 	d := a.Diagnose(&e)
-	a.logChange(&e, m, d)
-	if _, found := d.Verdict(); !found && m.verdict == "" && killed(e.Containers) {
+	log := a.Log.With("namespace", e.Namespace, "pod", e.Name, "uid", e.UID)
+	stood := l.known.Standing().Cause
+	switch f, found := d.Verdict(); {
+	case found && f.Cause != stood:
+		log.Info("verdict on a pod that is gone", "phase", d.Phase, "cause", f.Cause, "message", f.Message)
+	case !found && stood == "" && killed(e.Containers):
 		// Why is worth knowing: the log is all that is left of it.
-		a.Log.Info("a container was ended by SIGKILL, and no cause is known", "namespace", p.Namespace, "pod", p.Name, "uid", p.UID,
+		log.Info("a container was ended by SIGKILL, and no cause is known",
 			"lastSeen", e.Time, "deadline", e.Deadline, "missing", e.Missing, "unknown", d.Unknown)
 	}
-	a.ReportGone(ctx, p, &e, d)
+	a.ReportGone(ctx, l.known, e.Time, d)
 }
 
 // killed says that SIGKILL has ended one of the containers.
@@ -282,28 +267,27 @@ func (a *Agent) recovered(p *corev1.Pod) {
 }
 
 // look gathers, diagnoses and reports one pod.
-func (a *Agent) look(ctx context.Context, p *corev1.Pod, m *memory, node evidence.Node) {
-	defer a.recovered(p)
-	agent := ctx
-	ctx, cancel := context.WithTimeout(ctx, a.Timeout)
-	defer cancel()
-
-	e := Seed(p, time.Now())
-	m.remember(p, e)
+func (a *Agent) look(ctx context.Context, l look, node evidence.Node) {
+	defer a.recovered(l.pod)
+	c := l.known
+	e := Seed(l.pod, time.Now())
+	remember(l.pod, e, c.Last)
 	e.Node = node
-	a.Gather(ctx, e)
-	e.Since(m.last)
-	m.last = e
-	if lives(e) && (len(e.Missing) == 0 || m.alive == nil || e.Time.Sub(m.alive.Time) >= whole) {
-		m.alive = e
+	gatherCtx, cancel := context.WithTimeout(ctx, a.Timeout)
+	a.Gather(gatherCtx, e)
+	cancel()
+	e.Since(c.Last)
+	if lives(e) && (len(e.Missing) == 0 || c.Alive == nil || e.Time.Sub(c.Alive.Time) >= whole) {
+		c.Alive = e
 	}
-	if agent.Err() != nil {
+	if ctx.Err() != nil {
 		return // the agent ends
 	}
-	d := a.Diagnose(e)
 	a.logLack(e)
-	a.logChange(e, m, d)
-	a.Report(ctx, p, e, d)
+	stood := c.Standing().Cause
+	c.Judge(subject(l.pod), e, a.Diagnose(e))
+	a.logChange(c, stood)
+	a.Report(ctx, c)
 }
 
 // lives says that processes of the pod's containers live and have not been
@@ -325,12 +309,6 @@ func lives(e *evidence.Pod) bool {
 	return live && !killed
 }
 
-// due reports whether a pod is to be looked at in this round: in every one at
-// first, and more rarely when its verdict has settled.
-func (m *memory) due(now time.Time) bool {
-	return m == nil || m.last == nil || m.verdict == "" || now.Sub(m.verdictSince) < settled || now.Sub(m.last.Time) >= slow
-}
-
 // remember gives the evidence the first deadline and request that were seen.
 // The deletionTimestamp moves: the kubelet's final delete, with a grace period of
 // 0, sets it to the present while finalizers are left
@@ -338,20 +316,18 @@ func (m *memory) due(now time.Time) bool {
 // the grace period, which the kubelet does not heed once it has begun to kill
 // (pkg/kubelet/kubelet.go, syncTerminatingPod). The condition of an agent
 // that ran before tells that the pod was being deleted at that time.
-func (m *memory) remember(p *corev1.Pod, e *evidence.Pod) {
-	if m.requested.IsZero() || e.DeletionRequested.Before(m.requested) {
-		m.requested = e.DeletionRequested
-	}
-	if m.deadline.IsZero() || e.Deadline.Before(m.deadline) && e.GracePeriodSeconds == 0 {
-		m.deadline = e.Deadline
-	}
-	for i := range p.Status.Conditions {
-		c := &p.Status.Conditions[i]
-		if c.Type == Condition && !c.LastTransitionTime.IsZero() && c.LastTransitionTime.Time.Before(m.requested) {
-			m.requested = c.LastTransitionTime.Time
+func remember(p *corev1.Pod, e, earlier *evidence.Pod) {
+	if earlier != nil {
+		if earlier.DeletionRequested.Before(e.DeletionRequested) {
+			e.DeletionRequested = earlier.DeletionRequested
+		}
+		if !e.Deadline.Before(earlier.Deadline) || e.GracePeriodSeconds != 0 {
+			e.Deadline = earlier.Deadline
 		}
 	}
-	e.DeletionRequested, e.Deadline = m.requested, m.deadline
+	if c := subject(p).Condition; c != nil && !c.Since.IsZero() && c.Since.Before(e.DeletionRequested) {
+		e.DeletionRequested = c.Since
+	}
 }
 
 // logLack logs once that a source cannot be read, and once that it can again.
@@ -388,19 +364,20 @@ func (a *Agent) forgetLack(uid string) {
 	}
 }
 
-func (a *Agent) logChange(e *evidence.Pod, m *memory, d diagnose.Diagnosis) {
-	verdict, message := "", ""
-	if f, ok := d.Verdict(); ok {
-		verdict, message = f.Cause, f.Message
-	}
-	if verdict == m.verdict {
+// logChange logs what stands about a pod when it differs from what stood before
+// the look.
+func (a *Agent) logChange(c *verdict.Case, stood string) {
+	s := c.Standing()
+	if s.Cause == stood {
 		return
 	}
-	m.verdict, m.verdictSince = verdict, e.Time
-	log := a.Log.With("namespace", e.Namespace, "pod", e.Name, "uid", e.UID, "phase", d.Phase)
-	if verdict == "" {
-		log.Info("verdict withdrawn")
-		return
+	log := a.Log.With("namespace", s.Namespace, "pod", s.Name, "uid", s.UID, "phase", c.Diagnosis.Phase)
+	switch c.Outcome() {
+	case verdict.Found:
+		log.Info("verdict", "cause", s.Cause, "message", c.Finding().Message)
+	case verdict.Held:
+		log.Info("a verdict stands from before the agent was started", "cause", s.Cause)
+	case verdict.Withdrawn, verdict.Nothing:
+		log.Info("verdict withdrawn", "cause", stood)
 	}
-	log.Info("verdict", "cause", verdict, "message", message)
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -19,6 +20,7 @@ import (
 
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
+	"github.com/nodeagent-io/nodeagent/pkg/verdict"
 )
 
 func terminating(uid types.UID, requested time.Time, grace int64) *corev1.Pod {
@@ -36,7 +38,6 @@ type bench struct {
 	pods      []*corev1.Pod
 	nodeReads int
 	reports   map[string][]evidence.Pod
-	forgotten []string
 	verdict   map[string]string
 	gather    func(context.Context, *evidence.Pod)
 }
@@ -44,6 +45,7 @@ type bench struct {
 func newBench() *bench {
 	b := &bench{reports: map[string][]evidence.Pod{}, verdict: map[string]string{}}
 	b.Agent = Agent{
+		Cases: new(verdict.Cases),
 		Pods: func() []*corev1.Pod {
 			b.mu.Lock()
 			defer b.mu.Unlock()
@@ -63,15 +65,10 @@ func newBench() *bench {
 			}
 			return diagnose.Diagnosis{}
 		},
-		Report: func(_ context.Context, _ *corev1.Pod, e *evidence.Pod, _ diagnose.Diagnosis) {
+		Report: func(_ context.Context, c *verdict.Case) {
 			b.mu.Lock()
 			defer b.mu.Unlock()
-			b.reports[e.UID] = append(b.reports[e.UID], *e)
-		},
-		Forget: func(uid string) {
-			b.mu.Lock()
-			defer b.mu.Unlock()
-			b.forgotten = append(b.forgotten, uid)
+			b.reports[c.Subject.UID] = append(b.reports[c.Subject.UID], *c.Last)
 		},
 		Period:  2 * time.Second,
 		Timeout: 10 * time.Second,
@@ -85,6 +82,12 @@ func (b *bench) set(pods ...*corev1.Pod) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.pods = pods
+}
+
+// open returns those pods that have a Case.
+func (b *bench) open(uids ...string) []string {
+	closed := b.Cases.CloseOthers(nil)
+	return slices.DeleteFunc(uids, func(uid string) bool { return closed[uid] == nil })
 }
 
 // An idle node costs nothing: its pods are listed from the cache, and nothing
@@ -161,6 +164,63 @@ func TestSettledPodIsStillOverdue(t *testing.T) {
 	})
 }
 
+// The log tells what stands on the pod. A look that misses the cause takes
+// nothing back, and the pod's pace stays that of a verdict that stands.
+func TestLogTellsWhatStands(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench()
+		var log strings.Builder
+		b.Log = slog.New(slog.NewTextHandler(&log, nil))
+		b.set(terminating("a", time.Now(), 0))
+		start, looks := time.Now(), 0
+		b.Diagnose = func(*evidence.Pod) diagnose.Diagnosis {
+			if looks++; looks%2 == 0 || time.Since(start) > 3*time.Minute {
+				return diagnose.Diagnosis{}
+			}
+			return diagnose.Diagnosis{Findings: []diagnose.Finding{{Cause: "Some"}}}
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+		defer cancel()
+		b.Run(ctx)
+		if got := log.String(); strings.Count(got, "msg=verdict ") != 1 || strings.Contains(got, "withdrawn") {
+			t.Errorf("the log tells of more than one verdict, which stands:\n%s", got)
+		}
+		// 30 rounds in the first minute, then one look in ten seconds finds the cause
+		// and the next one, in the round after it, does not.
+		if looks < 48 || looks > 54 {
+			t.Errorf("%d looks in three minutes", looks)
+		}
+		ctx, cancel = context.WithTimeout(t.Context(), 40*time.Second)
+		defer cancel()
+		b.Run(ctx)
+		if got := log.String(); strings.Count(got, `msg="verdict withdrawn"`) != 1 {
+			t.Errorf("the log does not tell once that the verdict is withdrawn:\n%s", got)
+		}
+	})
+}
+
+// A gathering that uses up its time leaves the report all of its own.
+func TestReportHasItsOwnTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench()
+		b.set(terminating("slow", time.Now(), 0))
+		b.gather = func(ctx context.Context, _ *evidence.Pod) { <-ctx.Done() }
+		reports := 0
+		b.Report = func(ctx context.Context, _ *verdict.Case) {
+			reports++
+			if err := ctx.Err(); err != nil {
+				t.Errorf("the report begins with a context that has ended: %v", err)
+			}
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 15*time.Second)
+		defer cancel()
+		b.Run(ctx)
+		if reports != 1 {
+			t.Errorf("%d reports", reports)
+		}
+	})
+}
+
 func TestGonePodIsForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench()
@@ -173,7 +233,7 @@ func TestGonePodIsForgotten(t *testing.T) {
 		time.Sleep(5 * time.Second)
 		cancel()
 		<-done
-		if diff := cmp.Diff([]string{"a"}, b.forgotten); diff != "" {
+		if diff := cmp.Diff([]string{"b"}, b.open("a", "b")); diff != "" {
 			t.Error(diff)
 		}
 	})
@@ -234,7 +294,7 @@ func TestLookingBackDoesNotHoldUpTheLoop(t *testing.T) {
 		b := newBench()
 		start := time.Now()
 		var told atomic.Int32
-		b.ReportGone = func(context.Context, *corev1.Pod, *evidence.Pod, diagnose.Diagnosis) {
+		b.ReportGone = func(context.Context, *verdict.Case, time.Time, diagnose.Diagnosis) {
 			time.Sleep(5 * time.Second)
 			told.Add(1)
 		}
@@ -270,8 +330,8 @@ func TestLookingBackDoesNotHoldUpTheLoop(t *testing.T) {
 			t.Errorf("the pod that stays was looked at %d times in a minute", n)
 		}
 		<-done
-		if told.Load() != 100 || len(b.forgotten) != 100 {
-			t.Errorf("%d told, %d forgotten, want 100", told.Load(), len(b.forgotten))
+		if n := len(b.Cases.CloseOthers(nil)); told.Load() != 100 || n != 1 {
+			t.Errorf("%d told, want 100; %d pods remembered, want 1", told.Load(), n)
 		}
 	})
 }
@@ -283,7 +343,7 @@ func TestRequestIsFoundAgainInCondition(t *testing.T) {
 		b := newBench()
 		told := time.Now().Add(-time.Hour)
 		p := terminating("a", time.Now(), 0)
-		p.Status.Conditions = []corev1.PodCondition{{Type: Condition, Status: corev1.ConditionTrue, LastTransitionTime: metav1.NewTime(told)}}
+		p.Status.Conditions = []corev1.PodCondition{{Type: verdict.ConditionType, Status: corev1.ConditionTrue, LastTransitionTime: metav1.NewTime(told)}}
 		b.set(p)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
@@ -412,7 +472,7 @@ func TestTrimKeepsWhatIsLookedAt(t *testing.T) {
 			Terminated: &corev1.ContainerStateTerminated{ExitCode: 3, Reason: "OOMKilled", FinishedAt: metav1.NewTime(time.Unix(1005, 0)), Message: "secret"},
 		}}},
 		Phase:      corev1.PodRunning,
-		Conditions: []corev1.PodCondition{{Type: corev1.PodReady}, {Type: Condition, Reason: "X"}},
+		Conditions: []corev1.PodCondition{{Type: corev1.PodReady}, {Type: verdict.ConditionType, Reason: "X"}},
 	}
 	obj, err := Trim(p)
 	if err != nil {
@@ -448,9 +508,20 @@ func TestTrimKeepsWhatIsLookedAt(t *testing.T) {
 func TestGonePodIsLookedBackAt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench()
-		var told []evidence.Pod
-		b.ReportGone = func(_ context.Context, _ *corev1.Pod, e *evidence.Pod, _ diagnose.Diagnosis) { told = append(told, *e) }
 		start := time.Now()
+		var told []evidence.Pod
+		b.Diagnose = func(p *evidence.Pod) diagnose.Diagnosis {
+			if p.Gone {
+				told = append(told, *p)
+			}
+			return diagnose.Diagnosis{}
+		}
+		reported := 0
+		b.ReportGone = func(_ context.Context, c *verdict.Case, at time.Time, _ diagnose.Diagnosis) {
+			if reported++; c.Subject.UID != "a" || !at.Equal(start.Add(2*time.Second)) {
+				t.Errorf("reported %s, last read at %s", c.Subject.UID, at)
+			}
+		}
 		pod := terminating("a", start, 5)
 		pod.Spec.Containers = []corev1.Container{{Name: "main"}}
 		b.set(pod, terminating("empty", start, 5))
@@ -479,8 +550,8 @@ func TestGonePodIsLookedBackAt(t *testing.T) {
 		time.Sleep(3 * time.Second)
 		cancel()
 		<-done
-		if len(told) != 1 {
-			t.Fatalf("%d pods were looked back at, want the one that lived", len(told))
+		if len(told) != 1 || reported != 1 {
+			t.Fatalf("%d pods were looked back at and %d reported, want the one that lived", len(told), reported)
 		}
 		e := told[0]
 		if !e.Gone || e.UID != "a" || !e.Time.Equal(start.Add(2*time.Second)) || len(e.Tasks) != 1 {
@@ -490,8 +561,8 @@ func TestGonePodIsLookedBackAt(t *testing.T) {
 		if diff := cmp.Diff(want, e.Containers[0].Exit); diff != "" {
 			t.Error(diff)
 		}
-		if len(b.forgotten) != 2 {
-			t.Errorf("forgotten: %v", b.forgotten)
+		if open := b.open("a", "empty"); len(open) != 0 {
+			t.Errorf("still remembered: %v", open)
 		}
 	})
 }

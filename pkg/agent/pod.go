@@ -6,6 +6,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
+	"github.com/nodeagent-io/nodeagent/pkg/verdict"
 )
 
 // The annotations of a static pod's mirror pod. Its runtime UID is the hash of
@@ -44,7 +45,7 @@ func Trim(obj any) (any, error) {
 		}
 	}
 	for i := range p.Status.Conditions {
-		if c := &p.Status.Conditions[i]; c.Type == Condition {
+		if c := &p.Status.Conditions[i]; c.Type == verdict.ConditionType {
 			out.Status.Conditions = append(out.Status.Conditions, *c)
 		}
 	}
@@ -105,6 +106,20 @@ func exit(statuses []corev1.ContainerStatus, name string) *evidence.Exit {
 		}
 	}
 	return nil
+}
+
+// subject is the pod as a verdict needs it.
+func subject(p *corev1.Pod) verdict.Subject {
+	s := verdict.Subject{Kind: verdict.Pod, Namespace: p.Namespace, Name: p.Name, UID: string(p.UID), Generation: p.Generation}
+	for i := range p.Status.Conditions {
+		if c := &p.Status.Conditions[i]; c.Type == verdict.ConditionType {
+			s.Condition = &verdict.Condition{
+				Blocked: c.Status == corev1.ConditionTrue, Reason: c.Reason, Message: c.Message,
+				Generation: c.ObservedGeneration, Since: c.LastTransitionTime.Time,
+			}
+		}
+	}
+	return s
 }
 
 // Seed starts the evidence about a pod with what its API object says.
