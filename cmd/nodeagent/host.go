@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -55,6 +56,8 @@ type host struct {
 	prober  *proc.Prober
 	runtime *cri.Runtime
 	kubelet *kubelet.Client
+	// round is the reading of this round, which node begins.
+	round atomic.Pointer[proc.Round]
 	// pods lists the pods of the node, for their names; nil is allowed.
 	pods func() []*corev1.Pod
 }
@@ -66,6 +69,7 @@ func (o *hostOptions) open() (*host, error) {
 		h.prober.Argv = []string{self, "probe"}
 	}
 	h.proc = &proc.Host{Proc: o.proc, Cgroup: o.cgroup, FUSE: o.fuse, KubeletDir: o.kubeletDir, Prober: h.prober}
+	h.round.Store(h.proc.Round())
 	var err error
 	if h.runtime, err = cri.Open(o.containerd); err != nil {
 		return nil, err
@@ -89,17 +93,19 @@ func (h *host) close() {
 // the time of what is read of the kubelet and of the pods.
 const blockedWithin = 2 * time.Second
 
-// node reads what all pods of the node share. The processes of containerd and
+// node begins a round and reads what all pods of the node share. The processes of containerd and
 // the kubelet, and whatever else is blocked on the node, are looked at only when
 // something is overdue.
 func (h *host) node(ctx context.Context, overdue bool) evidence.Node {
+	round := h.proc.Round()
+	h.round.Store(round)
 	n := evidence.Node{Name: h.name, Kernel: h.proc.ReadKernel(), CorePattern: h.proc.ReadCorePattern()}
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		n.Containerd = h.runtime.Health(ctx)
 		if overdue && n.Containerd.Error != "" {
 			// Its state tells why; that it was not found is told by Error.
-			n.Containerd.Process, _, _ = h.proc.ReadProcess(ctx, "containerd")
+			n.Containerd.Process, _, _ = round.ReadProcess(ctx, "containerd")
 		}
 	})
 	if overdue {
@@ -108,13 +114,13 @@ func (h *host) node(ctx context.Context, overdue bool) evidence.Node {
 			defer cancel()
 			// What could not be read says nothing about a pod: each is read again
 			// with what belongs to it.
-			n.Blocked, _ = h.proc.ReadBlocked(ctx)
+			n.Blocked, _ = round.ReadBlocked(ctx)
 			h.nameOwners(n.Blocked)
 		})
 		wg.Go(func() { n.Kubelet.Health = h.kubelet.Health(ctx) })
 		wg.Go(func() {
 			var err error
-			if n.Kubelet.Process, n.Kubelet.Blocked, err = h.proc.ReadProcess(ctx, "kubelet"); err != nil {
+			if n.Kubelet.Process, n.Kubelet.Blocked, err = round.ReadProcess(ctx, "kubelet"); err != nil {
 				n.Kubelet.Error = err.Error()
 			}
 		})
@@ -123,7 +129,7 @@ func (h *host) node(ctx context.Context, overdue bool) evidence.Node {
 	return n
 }
 
-// gather fills in the evidence about one pod. The containers come first: the
+// gather fills in the evidence about one pod, in the round that node began. The containers come first: the
 // readers of processes make use of them.
 func (h *host) gather(ctx context.Context, p *evidence.Pod) {
 	if p.Node.Kubelet.Error != "" {
@@ -138,7 +144,7 @@ func (h *host) gather(ctx context.Context, p *evidence.Pod) {
 		defer cancel()
 	}
 	h.runtime.ReadPod(half, p)
-	h.proc.ReadPod(ctx, p)
+	h.round.Load().ReadPod(ctx, p)
 	h.nameOwners(p.Parents)
 	h.nameOwners(p.Leftovers)
 }

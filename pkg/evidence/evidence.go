@@ -36,6 +36,12 @@ type Pod struct {
 	// showed the pod at the same stage: the same phase, containers, mounts and
 	// cgroups. A slow termination moves on; a stuck one does not.
 	UnchangedSince time.Time `json:"unchangedSince,omitzero"`
+	// TasksRead is when the last of Cgroups, Tasks, Parents and Leftovers had been
+	// read, later than Time by as long as the sources before them took; zero when
+	// they were not read. A Probe is read afterwards. What two readings show
+	// unchanged has been so for at least from TasksRead of the earlier one to Time
+	// of the later one.
+	TasksRead time.Time `json:"tasksRead,omitzero"`
 
 	Namespace string `json:"namespace"`
 	Name      string `json:"name"`

@@ -106,7 +106,7 @@ func BenchmarkReadPod(b *testing.B) {
 			pod.add(b, v.pid())
 			read := func() (*evidence.Pod, error) {
 				e := &evidence.Pod{Time: time.Now(), RuntimeUID: pod.uid}
-				h.ReadPod(context.Background(), e)
+				h.Round().ReadPod(context.Background(), e)
 				if len(e.Tasks) < n {
 					return nil, fmt.Errorf("%d tasks", len(e.Tasks))
 				}
@@ -167,11 +167,11 @@ func BenchmarkReadBlocked(b *testing.B) {
 				return nil
 			})
 			measure(b, "ReadBlocked", func() error {
-				_, err := h.ReadBlocked(context.Background())
+				_, err := h.Round().ReadBlocked(context.Background())
 				return err
 			})
 			measure(b, "ReadProcess", func() error {
-				_, _, err := h.ReadProcess(context.Background(), "nobody")
+				_, _, err := h.Round().ReadProcess(context.Background(), "nobody")
 				return err
 			})
 			measure(b, "procfs", func() error {
@@ -196,7 +196,7 @@ func BenchmarkProbe(b *testing.B) {
 	h := newHost(b)
 	s := stateOf(b, start(b, 0, "sleep").pid())
 	for b.Loop() {
-		if err := h.probe(context.Background(), &s, &tables{h: h}, ""); err != nil {
+		if err := h.probe(context.Background(), &s, &tables{Round: h.Round()}, ""); err != nil {
 			b.Fatal(err)
 		}
 	}

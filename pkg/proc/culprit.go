@@ -33,7 +33,7 @@ func (h *Host) culprit(s *status, saw *seen, t *tables, uid string) error {
 		return nil
 	}
 	// A host table that cannot be read is told of as missing Mounts.
-	host, _ := t.host()
+	host, _ := t.mountTable()
 	own, err := t.of(&s.Task)
 	switch {
 	case err == nil:

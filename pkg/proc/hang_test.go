@@ -202,7 +202,7 @@ func TestCulpritFUSE(t *testing.T) {
 	if err != nil || !is {
 		t.Errorf("a task in request_wait_answer is not blocked: %v", err)
 	}
-	all, err := h.ReadBlocked(ctx)
+	all, err := h.Round().ReadBlocked(ctx)
 	if err != nil {
 		t.Error(err)
 	}

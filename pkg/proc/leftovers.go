@@ -32,7 +32,7 @@ const (
 // Only for such a pod is all of /proc looked at. Results that come with an error
 // are good but not all. A pipe that a process holds
 // under another number than 0, 1 and 2 is not found.
-func readLeftovers(ctx context.Context, r *reader, p *evidence.Pod, tasks, parents []status) ([]status, error) {
+func (r *Round) readLeftovers(ctx context.Context, files *reader, p *evidence.Pod, tasks, parents []status) ([]status, error) {
 	if !p.HostPID && !p.ShareProcessNamespace || !slices.ContainsFunc(p.Containers, func(c evidence.Container) bool { return ended(&c, tasks) }) {
 		return nil, nil
 	}
@@ -50,14 +50,14 @@ func readLeftovers(ctx context.Context, r *reader, p *evidence.Pod, tasks, paren
 			continue
 		}
 		known[parents[i].PID] = true
-		if err := readPipes(r, parents[i].PID, mountID, pipes); err != nil {
+		if err := readPipes(files, parents[i].PID, mountID, pipes); err != nil {
 			return nil, fmt.Errorf("pipes of shim %d: %w", parents[i].PID, err)
 		}
 	}
 	if len(pipes) == 0 {
 		return nil, nil
 	}
-	pids, err := listIDs(r.dir, ".")
+	pids, err := r.pids()
 	if err != nil {
 		return nil, err
 	}
@@ -73,23 +73,23 @@ func readLeftovers(ctx context.Context, r *reader, p *evidence.Pod, tasks, paren
 		case known[pid]:
 			continue
 		}
-		held, err := holdsPipe(r, pid, mountID, pipes)
+		held, err := holdsPipe(files, pid, mountID, pipes)
 		if err != nil && hidden == nil {
 			hidden = err // the others are looked at all the same
 		}
 		if !held {
 			continue
 		}
-		s, err := readStatus(r, pid)
+		s, err := readStatus(files, pid)
 		if err != nil {
 			continue // it has ended
 		}
-		s.Cgroup = readCgroup(r, pid)
+		s.Cgroup = readCgroup(files, pid)
 		if of, _ := podOfPath(s.Cgroup); of == uid || of == "" && (strings.HasPrefix(s.Comm, shimComm) || s.Comm == ownerContainerd) {
 			continue
 		}
 		// Its number may have gone to another process in between.
-		if held, _ := holdsPipe(r, pid, mountID, pipes); !held {
+		if held, _ := holdsPipe(files, pid, mountID, pipes); !held {
 			continue
 		}
 		s.Owner, s.Container = owner(&s.Task)

@@ -76,7 +76,7 @@ func TestReadLeftovers(t *testing.T) {
 	shim := []status{{Task: evidence.Task{PID: os.Getpid(), TID: os.Getpid(), Owner: ownerShim}}}
 	find := func(p *evidence.Pod, tasks, parents []status) []int {
 		t.Helper()
-		out, err := readLeftovers(t.Context(), r, p, tasks, parents)
+		out, err := newHost(t).Round().readLeftovers(t.Context(), r, p, tasks, parents)
 		if err != nil && !errors.Is(err, errDenied) { // of processes with more capabilities than here
 			t.Error(err)
 		}

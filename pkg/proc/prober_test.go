@@ -73,12 +73,12 @@ func TestProberTooManyAbandoned(t *testing.T) {
 	h.Prober.MaxAbandoned = 1
 	h.Prober.abandoned = []int{v.pid()} // lives on
 	s := &status{Task: evidence.Task{PID: os.Getpid(), TID: os.Getpid()}}
-	err := h.probe(context.Background(), s, &tables{h: h}, "")
+	err := h.probe(context.Background(), s, &tables{Round: h.Round()}, "")
 	if err == nil || !strings.Contains(err.Error(), "1 helper processes") || s.Probe != nil || h.Prober.Refused() != 1 {
 		t.Errorf("%v, %d refused", err, h.Prober.Refused())
 	}
 	h.Prober.abandoned = nil
-	if err := h.probe(context.Background(), s, &tables{h: h}, ""); err != nil || s.Probe == nil {
+	if err := h.probe(context.Background(), s, &tables{Round: h.Round()}, ""); err != nil || s.Probe == nil {
 		t.Error(err)
 	}
 }
