@@ -26,12 +26,13 @@ var table = map[string]struct {
 	},
 	"kubelet": {ours: []string{"evidence", "proc"}},
 	"kube":    {outside: []string{"k8s.io/api", "k8s.io/apimachinery", "k8s.io/client-go"}},
+	"node":    {ours: []string{"evidence", "proc"}},
 	"verdict": {ours: []string{"diagnose", "evidence"}, never: []string{"os", "net", "os/exec", "log/slog"}},
 	"report": {
 		ours:    []string{"diagnose", "evidence", "kube", "verdict"},
 		outside: []string{"k8s.io/api", "k8s.io/apimachinery", "github.com/prometheus"},
 	},
-	"agent": {ours: []string{"diagnose", "evidence", "verdict"}, outside: []string{"k8s.io/api"}},
+	"agent": {ours: []string{"diagnose", "evidence", "node", "verdict"}, outside: []string{"k8s.io/api"}},
 }
 
 type pkg struct {

@@ -1,8 +1,7 @@
 // Package agent is the loop: once a period it takes the terminating pods of the
-// node, gathers the evidence about each, has it diagnosed and reports the
-// verdict. Being stuck is the passing of time, not an event, so there is a
-// ticker and no work queue. It is handed functions for everything it does not
-// do itself.
+// node, has each read and diagnosed, and reports the verdict. Being stuck is the
+// passing of time, not an event, so there is a ticker and no work queue. It is
+// handed everything that it does not do itself.
 package agent
 
 import (
@@ -20,21 +19,30 @@ import (
 
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
+	"github.com/nodeagent-io/nodeagent/pkg/node"
 	"github.com/nodeagent-io/nodeagent/pkg/verdict"
 )
 
-// An Agent diagnoses the terminating pods of one node. Its functions must
-// return when their context ends.
+// A Monitor counts what the loop does; *report.Metrics is one.
+type Monitor interface {
+	// Blocked is told the tasks of the node in state D, in each round in which a
+	// pod is read.
+	Blocked(tasks []evidence.Task)
+	// Gathered is told how long the reading of one pod took.
+	Gathered(d time.Duration)
+	// Lost is told that a look at a pod has not returned in time.
+	Lost()
+	// Ticked is told the end of a round and the number of terminating pods.
+	Ticked(now time.Time, terminating int)
+}
+
+// An Agent diagnoses the terminating pods of one node.
 type Agent struct {
 	// Pods lists the node's pods, from a cache.
 	Pods func() []*corev1.Pod
-	// Node reads what all pods of the node share. It is called once a period,
-	// and only while a pod terminates; overdue says that one is past its
-	// deadline, whether or not it is looked at in this period, so that the
-	// node's own processes are worth a look.
-	Node func(ctx context.Context, overdue bool) evidence.Node
-	// Gather fills in the evidence that a pod's API object does not hold.
-	Gather func(context.Context, *evidence.Pod)
+	// Reader reads the evidence. A reading that does not return costs its own pod
+	// the verdict and no other one.
+	Reader node.Source
 	// Diagnose looks for causes in the evidence.
 	Diagnose func(*evidence.Pod) diagnose.Diagnosis
 	// Cases holds what stands about each pod that is looked at.
@@ -46,26 +54,26 @@ type Agent struct {
 	// and the time of that; nil is allowed. It may be called side by side with
 	// everything else.
 	ReportGone func(context.Context, *verdict.Case, time.Time, diagnose.Diagnosis)
-	// Ticked is called at the end of each period with the number of
-	// terminating pods; nil is allowed.
-	Ticked func(now time.Time, terminating int)
+	// Monitor is told what the loop does.
+	Monitor Monitor
 
 	// Period is the time between the starts of two rounds.
 	Period time.Duration
-	// Timeout is the most that one pod's gathering may take.
+	// Timeout is how long the reading of one pod, and of what all of them share, may
+	// take.
 	Timeout time.Duration
 	// Workers is how many pods are looked at side by side.
 	Workers int
 	Log     *slog.Logger
 
-	lastTick atomic.Int64 // Unix nanoseconds of the end of the last round
-	started  atomic.Int64
-	node     *evidence.Node
+	moved atomic.Int64 // Unix nanoseconds of the end of the last round or look
+	node  *evidence.Node
 	// missed are the pods that the cache has lost and of which the API's last word
 	// has not come yet.
 	missed map[string]*verdict.Case
 
 	mu     sync.Mutex
+	out    map[string]bool            // the pods, by UID, at which a look is under way
 	lacked map[evidence.Source]string // the pod's UID that a source is missing of
 	ended  map[string]*corev1.Pod     // the last state of pods that are gone, by UID
 
@@ -80,20 +88,22 @@ const maxEnded = 512
 // which sources are missing.
 const whole = 10 * time.Second
 
+// lateAfter is how much longer than Timeout a look may take before it is given
+// up: what it reads may return late, and the report has a deadline of its own.
+const lateAfter = 7 * time.Second
+
 // Run goes on until the context ends.
 func (a *Agent) Run(ctx context.Context) {
 	a.backSlots = make(chan struct{}, max(a.Workers, 1))
 	defer a.lookingBack.Wait() // the end of the context ends what it waits for
-	a.started.Store(time.Now().UnixNano())
+	a.moved.Store(time.Now().UnixNano())
 	ticker := time.NewTicker(a.Period)
 	defer ticker.Stop()
 	for {
 		n := a.round(ctx)
 		now := time.Now()
-		a.lastTick.Store(now.UnixNano())
-		if a.Ticked != nil {
-			a.Ticked(now, n)
-		}
+		a.moved.Store(now.UnixNano())
+		a.Monitor.Ticked(now, n)
 		select {
 		case <-ctx.Done():
 			return
@@ -102,18 +112,15 @@ func (a *Agent) Run(ctx context.Context) {
 	}
 }
 
-// Health is nil while the loop moves: its last round ended not longer ago than
-// a round may take.
+// Health is nil while the loop moves: the last round or look ended not longer ago
+// than the next one may take.
 func (a *Agent) Health() error {
-	last := a.lastTick.Load()
-	if last == 0 {
-		last = a.started.Load()
-	}
-	if last == 0 {
+	moved := a.moved.Load()
+	if moved == 0 {
 		return nil // Run has not begun; readiness tells that
 	}
 	limit := 3*a.Period + 3*a.Timeout
-	if age := time.Since(time.Unix(0, last)); age > limit {
+	if age := time.Since(time.Unix(0, moved)); age > limit {
 		return fmt.Errorf("the loop has not moved for %s, more than %s", age.Round(time.Second), limit)
 	}
 	return nil
@@ -128,17 +135,18 @@ type look struct {
 // round looks at every terminating pod once and returns how many there are.
 func (a *Agent) round(ctx context.Context) int {
 	now := time.Now()
+	all := a.Pods()
 	var due []look
 	here := make(map[string]bool)
 	overdue := false
-	for _, p := range a.Pods() {
+	for _, p := range all {
 		if p.DeletionTimestamp == nil {
 			continue
 		}
 		uid := string(p.UID)
 		here[uid] = true
 		overdue = overdue || p.DeletionTimestamp.Time.Before(now)
-		if c := a.Cases.Open(uid); c != nil && c.Due(now) {
+		if c := a.Cases.Open(uid); c != nil && !a.looking(uid) && c.Due(now) {
 			due = append(due, look{p, c})
 		}
 	}
@@ -150,11 +158,12 @@ func (a *Agent) round(ctx context.Context) int {
 		return len(here)
 	}
 
-	nodeCtx, cancel := context.WithTimeout(ctx, a.Timeout)
-	node := a.Node(nodeCtx, overdue)
+	shared, cancel := context.WithTimeout(ctx, a.Timeout)
+	reading := a.Reader.Round(shared, node.Ask{Overdue: overdue, Names: Names(all), Earlier: a.node})
 	cancel()
-	node.Since(a.node, now)
-	a.node = &node
+	n := reading.Node()
+	a.node = &n
+	a.Monitor.Blocked(n.Blocked)
 
 	var wg sync.WaitGroup
 	slots := make(chan struct{}, max(a.Workers, 1))
@@ -167,11 +176,53 @@ func (a *Agent) round(ctx context.Context) int {
 		}
 		wg.Go(func() {
 			defer func() { <-slots }()
-			a.look(ctx, l, node)
+			a.watch(ctx, l, reading)
+			a.moved.Store(time.Now().UnixNano())
 		})
 	}
 	wg.Wait()
 	return len(here)
+}
+
+// watch has a look at a pod and gives it up when it does not return. Until it
+// does there is no other look at the pod, so that no more than one is lost.
+func (a *Agent) watch(ctx context.Context, l look, reading node.Round) {
+	uid := string(l.pod.UID)
+	a.setLooking(uid, true)
+	ctx, giveUp := context.WithCancel(ctx)
+	defer giveUp()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		defer a.setLooking(uid, false)
+		a.look(ctx, l, reading)
+	}()
+	select {
+	case <-done:
+	case <-time.After(a.Timeout + lateAfter):
+		a.Monitor.Lost()
+		a.Log.Error("a look at a pod does not return; the pod is not looked at until it does",
+			"namespace", l.pod.Namespace, "pod", l.pod.Name, "uid", uid)
+	}
+}
+
+func (a *Agent) setLooking(uid string, is bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.out == nil {
+		a.out = make(map[string]bool)
+	}
+	if is {
+		a.out[uid] = true
+	} else {
+		delete(a.out, uid)
+	}
+}
+
+func (a *Agent) looking(uid string) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.out[uid]
 }
 
 // Ended takes note of the last state of a pod that is gone: how its containers
@@ -201,7 +252,7 @@ func (a *Agent) bury(ctx context.Context, here map[string]bool) {
 	maps.Copy(gone, a.missed)
 	for uid, c := range gone {
 		p := ended[uid]
-		if _, again := a.missed[uid]; p == nil && c.Alive != nil && !again {
+		if _, again := a.missed[uid]; p == nil && !a.looking(uid) && c.Alive != nil && !again {
 			if a.missed == nil {
 				a.missed = make(map[string]*verdict.Case)
 			}
@@ -210,7 +261,7 @@ func (a *Agent) bury(ctx context.Context, here map[string]bool) {
 		}
 		delete(a.missed, uid)
 		a.forgetLack(uid)
-		if p == nil || c.Alive == nil || a.ReportGone == nil {
+		if p == nil || a.looking(uid) || c.Alive == nil || a.ReportGone == nil {
 			continue
 		}
 		// The loop does not wait: a drain ends many pods at once, and the API
@@ -230,7 +281,7 @@ func (a *Agent) lookBack(ctx context.Context, l look) {
 	e := *l.known.Alive
 	e.Gone = true
 	e.Containers = slices.Clone(e.Containers)
-	final := Seed(l.pod, e.Time)
+	final := Seed(l.pod)
 	for i := range e.Containers {
 		for j := range final.Containers {
 			if e.Containers[i].Kind == final.Containers[j].Kind && e.Containers[i].Name == final.Containers[j].Name {
@@ -266,22 +317,20 @@ func (a *Agent) recovered(p *corev1.Pod) {
 	}
 }
 
-// look gathers, diagnoses and reports one pod.
-func (a *Agent) look(ctx context.Context, l look, node evidence.Node) {
+// look reads, diagnoses and reports one pod.
+func (a *Agent) look(ctx context.Context, l look, reading node.Round) {
 	defer a.recovered(l.pod)
 	c := l.known
-	e := Seed(l.pod, time.Now())
-	remember(l.pod, e, c.Last)
-	e.Node = node
-	gatherCtx, cancel := context.WithTimeout(ctx, a.Timeout)
-	a.Gather(gatherCtx, e)
-	cancel()
-	e.Since(c.Last)
+	timed, cancel := context.WithTimeout(ctx, a.Timeout)
+	defer cancel()
+	began := time.Now()
+	e := reading.Pod(timed, Seed(l.pod), c.Last)
+	if ctx.Err() != nil {
+		return // the agent ends, or the look was given up
+	}
+	a.Monitor.Gathered(time.Since(began))
 	if lives(e) && (len(e.Missing) == 0 || c.Alive == nil || e.Time.Sub(c.Alive.Time) >= whole) {
 		c.Alive = e
-	}
-	if ctx.Err() != nil {
-		return // the agent ends
 	}
 	a.logLack(e)
 	stood := c.Standing().Cause
@@ -307,27 +356,6 @@ func lives(e *evidence.Pod) bool {
 		killed = killed || t.Killed()
 	}
 	return live && !killed
-}
-
-// remember gives the evidence the first deadline and request that were seen.
-// The deletionTimestamp moves: the kubelet's final delete, with a grace period of
-// 0, sets it to the present while finalizers are left
-// (k8s.io/apiserver/pkg/registry/rest/delete.go), and a later delete may shorten
-// the grace period, which the kubelet does not heed once it has begun to kill
-// (pkg/kubelet/kubelet.go, syncTerminatingPod). The condition of an agent
-// that ran before tells that the pod was being deleted at that time.
-func remember(p *corev1.Pod, e, earlier *evidence.Pod) {
-	if earlier != nil {
-		if earlier.DeletionRequested.Before(e.DeletionRequested) {
-			e.DeletionRequested = earlier.DeletionRequested
-		}
-		if !e.Deadline.Before(earlier.Deadline) || e.GracePeriodSeconds != 0 {
-			e.Deadline = earlier.Deadline
-		}
-	}
-	if c := subject(p).Condition; c != nil && !c.Since.IsZero() && c.Since.Before(e.DeletionRequested) {
-		e.DeletionRequested = c.Since
-	}
 }
 
 // logLack logs once that a source cannot be read, and once that it can again.

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"log/slog"
@@ -20,6 +21,7 @@ import (
 
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
+	"github.com/nodeagent-io/nodeagent/pkg/node"
 	"github.com/nodeagent-io/nodeagent/pkg/verdict"
 )
 
@@ -31,13 +33,16 @@ func terminating(uid types.UID, requested time.Time, grace int64) *corev1.Pod {
 	return p
 }
 
-// A bench is an Agent whose functions record what they are called with.
+// A bench is an Agent whose parts record what they are called with. It reads
+// through JSON, as from a Reader in another process.
 type bench struct {
 	Agent
 	mu        sync.Mutex
 	pods      []*corev1.Pod
 	nodeReads int
+	lost      int
 	reports   map[string][]evidence.Pod
+	overdue   func(bool)
 	verdict   map[string]string
 	gather    func(context.Context, *evidence.Pod)
 }
@@ -45,17 +50,12 @@ type bench struct {
 func newBench() *bench {
 	b := &bench{reports: map[string][]evidence.Pod{}, verdict: map[string]string{}}
 	b.Agent = Agent{
-		Cases: new(verdict.Cases),
+		Reader: (*benchReader)(b),
+		Cases:  new(verdict.Cases),
 		Pods: func() []*corev1.Pod {
 			b.mu.Lock()
 			defer b.mu.Unlock()
 			return b.pods
-		},
-		Node: func(context.Context, bool) evidence.Node { b.nodeReads++; return evidence.Node{Name: "n"} },
-		Gather: func(ctx context.Context, p *evidence.Pod) {
-			if b.gather != nil {
-				b.gather(ctx, p)
-			}
 		},
 		Diagnose: func(p *evidence.Pod) diagnose.Diagnosis {
 			b.mu.Lock()
@@ -70,12 +70,63 @@ func newBench() *bench {
 			defer b.mu.Unlock()
 			b.reports[c.Subject.UID] = append(b.reports[c.Subject.UID], *c.Last)
 		},
+		Monitor: (*benchMonitor)(b),
 		Period:  2 * time.Second,
 		Timeout: 10 * time.Second,
 		Workers: 2,
 		Log:     slog.New(slog.NewTextHandler(io.Discard, nil)),
 	}
 	return b
+}
+
+type benchMonitor bench
+
+func (b *benchMonitor) Lost() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.lost++
+}
+func (b *benchMonitor) Blocked([]evidence.Task) {}
+func (b *benchMonitor) Gathered(time.Duration)  {}
+func (b *benchMonitor) Ticked(time.Time, int)   {}
+
+type benchReader bench
+
+func (b *benchReader) Round(_ context.Context, ask node.Ask) node.Round {
+	ask = viaJSON(ask)
+	b.nodeReads++
+	if b.overdue != nil {
+		b.overdue(ask.Overdue)
+	}
+	return (*benchRound)(b)
+}
+
+type benchRound bench
+
+func (b *benchRound) Node() evidence.Node { return viaJSON(evidence.Node{Name: "n"}) }
+
+func (b *benchRound) Pod(ctx context.Context, seed, earlier *evidence.Pod) *evidence.Pod {
+	p, earlier := viaJSON(seed), viaJSON(earlier)
+	p.Time = time.Now()
+	p.KeepDeadline(earlier)
+	if b.gather != nil {
+		b.gather(ctx, p)
+	}
+	p.Since(earlier)
+	return viaJSON(p)
+}
+
+// viaJSON returns what is left of a value behind a pipe.
+func viaJSON[T any](v T) T {
+	b, err := json.Marshal(v)
+	if err != nil {
+		panic(err)
+	}
+	var out T
+	if err := json.Unmarshal(b, &out); err != nil {
+		panic(err)
+	}
+	return out
 }
 
 func (b *bench) set(pods ...*corev1.Pod) {
@@ -149,11 +200,10 @@ func TestSettledPodIsStillOverdue(t *testing.T) {
 		b.set(terminating("a", time.Now(), 0), terminating("b", time.Now(), 3600))
 		b.verdict["a"] = "Some"
 		rounds := 0
-		b.Node = func(_ context.Context, overdue bool) evidence.Node {
+		b.overdue = func(overdue bool) {
 			if rounds++; !overdue && rounds > 1 {
 				t.Errorf("nothing is overdue in round %d", rounds)
 			}
-			return evidence.Node{Name: "n"}
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 		defer cancel()
@@ -384,13 +434,67 @@ func TestHungGatheringIsBounded(t *testing.T) {
 	})
 }
 
+// A look that never returns costs that pod its verdict and nobody else anything.
+// It is the only one at its pod, and when it returns late it tells nothing.
+func TestReaderThatNeverReturns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench()
+		start := time.Now()
+		b.Workers = 1
+		b.set(terminating("hung", start, 0), terminating("gone", start, 0), terminating("well", start, 0))
+		release := make(chan struct{})
+		begun := make(map[string]int)
+		b.gather = func(_ context.Context, p *evidence.Pod) {
+			b.mu.Lock()
+			begun[p.UID]++
+			b.mu.Unlock()
+			if p.UID != "well" && time.Since(start) < 2*time.Minute {
+				<-release
+			}
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() { b.Run(ctx); close(done) }()
+		read := func(uid string) int {
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			return len(b.reports[uid])
+		}
+		for range 100 {
+			time.Sleep(time.Second)
+			if err := b.Health(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		b.mu.Lock()
+		if begun["hung"] != 1 || begun["gone"] != 1 || b.lost != 2 || len(b.reports["hung"]) != 0 {
+			t.Errorf("%v looks begun, %d lost, want one of each", begun, b.lost)
+		}
+		b.mu.Unlock()
+		if n := read("well"); n < 30 {
+			t.Errorf("the other pod was looked at %d times in 100 s", n)
+		}
+		b.set(terminating("hung", start, 0), terminating("well", start, 0))
+		time.Sleep(30 * time.Second)
+		close(release)
+		time.Sleep(10 * time.Second)
+		if n := read("hung"); n < 4 || n > 5 {
+			t.Errorf("after it has returned the pod was looked at %d times in 10 s", n)
+		}
+		if n := read("gone"); n != 0 {
+			t.Errorf("a pod that is gone was reported %d times", n)
+		}
+		cancel()
+		<-done
+	})
+}
+
 // Health tells when the loop has stopped moving.
 func TestHealthTellsAStuckLoop(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench()
-		b.set(terminating("a", time.Now(), 0))
 		release := make(chan struct{})
-		b.gather = func(context.Context, *evidence.Pod) { <-release }
+		b.Pods = func() []*corev1.Pod { <-release; return nil }
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan struct{})
 		go func() { b.Run(ctx); close(done) }()
@@ -478,8 +582,8 @@ func TestTrimKeepsWhatIsLookedAt(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got := Seed(obj.(*corev1.Pod), time.Unix(2000, 0))
-	want := Seed(p, time.Unix(2000, 0))
+	got := Seed(obj.(*corev1.Pod))
+	want := Seed(p)
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("Trim changes what the agent sees (-whole +trimmed):\n%s", diff)
 	}
@@ -500,6 +604,21 @@ func TestTrimKeepsWhatIsLookedAt(t *testing.T) {
 	}
 	if got.RuntimeUID != "h" || !got.Mirror || !got.HostPID || !got.ShareProcessNamespace || got.ResourceClaims != 1 {
 		t.Errorf("got %+v", got)
+	}
+}
+
+func TestNames(t *testing.T) {
+	pod := func(name, uid string, annotations map[string]string) *corev1.Pod {
+		return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, UID: types.UID(uid), Annotations: annotations}}
+	}
+	hash := "0123456789abcdef0123456789abcdef"
+	got := Names([]*corev1.Pod{
+		pod("web", "8f1c3b52-0c7e-4f0e-9d55-2f6f0f9b6a01", map[string]string{hashAnnotation: "not a mirror pod's"}),
+		pod("etcd", "u-2", map[string]string{mirrorAnnotation: hash, hashAnnotation: hash}),
+	})
+	want := map[string]string{"8f1c3b52-0c7e-4f0e-9d55-2f6f0f9b6a01": "ns/web", hash: "ns/etcd"}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
 	}
 }
 

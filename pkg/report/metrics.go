@@ -51,6 +51,7 @@ type Metrics struct {
 	missing *prometheus.CounterVec
 	writes  *prometheus.CounterVec
 	told    *prometheus.CounterVec
+	lost    prometheus.Counter
 	gather  prometheus.Histogram
 	build   prometheus.Gauge
 
@@ -82,6 +83,10 @@ func NewMetrics(version string, now func() time.Time, cases *verdict.Cases, prob
 			Name: "nodeagent_verdicts_told_total",
 			Help: "New Events about a terminating pod, by cause (reason). Pods that had gone by then are counted too.",
 		}, []string{"reason"}),
+		lost: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "nodeagent_looks_lost_total",
+			Help: "Looks at a terminating pod, or at the node, that did not return in time. Until one does there is no other.",
+		}),
 		gather: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name:    "nodeagent_gather_duration_seconds",
 			Help:    "Time that gathering the evidence about one pod took.",
@@ -144,6 +149,9 @@ func (m *Metrics) Ticked(now time.Time, terminating int) {
 		m.Blocked(nil)
 	}
 }
+
+// Lost takes note of a look that has not returned in time.
+func (m *Metrics) Lost() { m.lost.Inc() }
 
 // Gathered takes note of how long the gathering about one pod took.
 func (m *Metrics) Gathered(d time.Duration) { m.gather.Observe(d.Seconds()) }
@@ -227,5 +235,5 @@ func (m *Metrics) Collect(ch chan<- prometheus.Metric) {
 }
 
 func (m *Metrics) counted() []prometheus.Collector {
-	return []prometheus.Collector{m.missing, m.writes, m.told, m.gather, m.build}
+	return []prometheus.Collector{m.missing, m.writes, m.told, m.lost, m.gather, m.build}
 }

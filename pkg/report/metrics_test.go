@@ -87,6 +87,7 @@ func TestSelfMetrics(t *testing.T) {
 	m.Gathered(2 * time.Second)
 	m.looked(&evidence.Pod{Missing: map[evidence.Source]string{evidence.Kubelet: "refused"}})
 	m.wrote(kindCondition, resultRefused)
+	m.Lost()
 	want := `
 # HELP nodeagent_build_info Always 1; the label tells the agent's version.
 # TYPE nodeagent_build_info gauge
@@ -115,6 +116,9 @@ nodeagent_gather_duration_seconds_count 2
 # HELP nodeagent_last_loop_timestamp_seconds When the last loop over the node's terminating pods ended, in Unix time.
 # TYPE nodeagent_last_loop_timestamp_seconds gauge
 nodeagent_last_loop_timestamp_seconds 1.7720000005e+09
+# HELP nodeagent_looks_lost_total Looks at a terminating pod, or at the node, that did not return in time. Until one does there is no other.
+# TYPE nodeagent_looks_lost_total counter
+nodeagent_looks_lost_total 1
 # HELP nodeagent_probe_abandoned_helpers Helper processes that could not be killed and are still there.
 # TYPE nodeagent_probe_abandoned_helpers gauge
 nodeagent_probe_abandoned_helpers 1
