@@ -26,6 +26,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/nodeagent-io/nodeagent/pkg/report"
+	"github.com/nodeagent-io/nodeagent/pkg/verdict"
 )
 
 const (
@@ -266,8 +267,8 @@ func (p policy) expressions() string {
 // since to it they are absent before and after.
 func TestStatusIsHeld(t *testing.T) {
 	pinned := daemonset(t).pods.expressions()
-	if !strings.Contains(pinned, `"`+string(report.ConditionType)+`"`) {
-		t.Errorf("the policy does not know %s", report.ConditionType)
+	if !strings.Contains(pinned, `"`+verdict.ConditionType+`"`) {
+		t.Errorf("the policy does not know %s", verdict.ConditionType)
 	}
 	held(t, pinned, fullStatus(), "status.", "conditions")
 }
@@ -337,7 +338,7 @@ func TestAlertsNameMetricsThatExist(t *testing.T) {
 	have := map[string]bool{}
 	ch := make(chan *prometheus.Desc)
 	go func() {
-		report.NewMetrics("v1", time.Now, nil).Describe(ch)
+		report.NewMetrics("v1", time.Now, new(verdict.Cases), nil).Describe(ch)
 		close(ch)
 	}()
 	for d := range ch {

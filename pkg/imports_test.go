@@ -35,11 +35,13 @@ var table = map[string]struct {
 	},
 	"kubelet": {ours: []string{"evidence", "proc"}},
 	"kube":    {outside: []string{"k8s.io/api", "k8s.io/apimachinery", "k8s.io/client-go"}},
+	"node":    {ours: []string{"evidence", "proc"}},
+	"verdict": {ours: []string{"diagnose", "evidence"}, never: []string{"os", "net", "os/exec", "log/slog"}},
 	"report": {
-		ours:    []string{"diagnose", "diagnose/fact", "evidence", "kube"},
-		outside: []string{"k8s.io/api", "k8s.io/apimachinery", "k8s.io/client-go/rest", "k8s.io/utils", "github.com/prometheus"},
+		ours:    []string{"diagnose", "diagnose/fact", "evidence", "kube", "verdict"},
+		outside: []string{"k8s.io/api", "k8s.io/apimachinery", "github.com/prometheus"},
 	},
-	"agent": {ours: []string{"evidence", "diagnose"}, outside: []string{"k8s.io/api"}},
+	"agent": {ours: []string{"diagnose", "evidence", "node", "verdict"}, outside: []string{"k8s.io/api"}},
 }
 
 type pkg struct {

@@ -5,17 +5,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/nodeagent-io/nodeagent/pkg/agent"
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose/cause/kernel"
-	"github.com/nodeagent-io/nodeagent/pkg/report"
 )
-
-// The loop keeps the condition that the reporter writes.
-func TestConditionTypeIsTheSame(t *testing.T) {
-	if agent.Condition != report.ConditionType {
-		t.Errorf("agent keeps %s, report writes %s", agent.Condition, report.ConditionType)
-	}
-}
 
 // Bad input ends the program with an error that names the thing and the next
 // step.

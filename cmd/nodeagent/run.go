@@ -20,9 +20,9 @@ import (
 
 	"github.com/nodeagent-io/nodeagent/pkg/agent"
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose/cause"
-	"github.com/nodeagent-io/nodeagent/pkg/evidence"
 	"github.com/nodeagent-io/nodeagent/pkg/kube"
 	"github.com/nodeagent-io/nodeagent/pkg/report"
+	"github.com/nodeagent-io/nodeagent/pkg/verdict"
 )
 
 type runOptions struct {
@@ -76,7 +76,7 @@ func (o *runOptions) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	h, err := o.host.open()
+	reader, err := o.host.open()
 	if err != nil {
 		return err
 	}
@@ -93,41 +93,34 @@ func (o *runOptions) run(ctx context.Context) error {
 	defer fail(nil)
 	go checkNode(ctx, client, o.host.nodeName, log, fail)
 
-	metrics := report.NewMetrics(version, time.Now, func() report.Probes {
-		return report.Probes{Hangs: uint64(h.prober.Hangs()), Restarts: uint64(h.prober.Restarts()), Abandoned: h.prober.Abandoned()}
+	cases := new(verdict.Cases)
+	metrics := report.NewMetrics(version, time.Now, cases, func() report.Probes {
+		prober := reader.Proc.Prober
+		return report.Probes{Hangs: uint64(prober.Hangs()), Restarts: uint64(prober.Restarts()), Abandoned: prober.Abandoned()}
 	})
 	reporter := report.New(client, o.host.nodeName, metrics, log)
+	reader.Lost = metrics.Lost
 	var a *agent.Agent
 	store, informer := watchPods(client, o.host.nodeName, func(p *corev1.Pod) { a.Ended(p) })
-	h.pods = func() []*corev1.Pod {
-		if !informer.HasSynced() {
-			return nil
-		}
-		var pods []*corev1.Pod
-		for _, obj := range store.List() {
-			pods = append(pods, obj.(*corev1.Pod))
-		}
-		return pods
-	}
 	a = &agent.Agent{
-		Pods: h.pods,
-		Node: func(ctx context.Context, overdue bool) evidence.Node {
-			n := h.node(ctx, overdue)
-			metrics.Blocked(n.Blocked)
-			return n
+		Pods: func() []*corev1.Pod {
+			if !informer.HasSynced() {
+				return nil
+			}
+			var pods []*corev1.Pod
+			for _, obj := range store.List() {
+				pods = append(pods, obj.(*corev1.Pod))
+			}
+			return pods
 		},
-		Gather: func(ctx context.Context, p *evidence.Pod) {
-			start := time.Now()
-			h.gather(ctx, p)
-			metrics.Gathered(time.Since(start))
-		},
+		Reader:     reader,
 		Diagnose:   cause.Diagnose,
+		Cases:      cases,
 		Report:     reporter.Report,
 		ReportGone: reporter.ReportGone,
-		Forget:     reporter.Forget,
-		Ticked:     metrics.Ticked,
+		Monitor:    metrics,
 		Period:     o.period,
-		Timeout:    8 * time.Second,
+		Timeout:    readWithin,
 		Workers:    8,
 		Log:        log,
 	}
@@ -142,7 +135,7 @@ func (o *runOptions) run(ctx context.Context) error {
 
 	log.Info("watching", "node", o.host.nodeName, "version", version, "listen", listener.Addr().String())
 	a.Run(ctx)
-	h.close()
+	reader.Close()
 	_ = server.Close()
 	if err := context.Cause(ctx); !errors.Is(err, context.Canceled) {
 		return err

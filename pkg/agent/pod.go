@@ -1,12 +1,14 @@
 package agent
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
+	"github.com/nodeagent-io/nodeagent/pkg/verdict"
 )
 
 // The annotations of a static pod's mirror pod. Its runtime UID is the hash of
@@ -45,7 +47,7 @@ func Trim(obj any) (any, error) {
 		}
 	}
 	for i := range p.Status.Conditions {
-		if c := &p.Status.Conditions[i]; c.Type == Condition {
+		if c := &p.Status.Conditions[i]; c.Type == verdict.ConditionType {
 			out.Status.Conditions = append(out.Status.Conditions, *c)
 		}
 	}
@@ -118,14 +120,48 @@ func waits(statuses []corev1.ContainerStatus, name string) bool {
 	return slices.ContainsFunc(statuses, func(s corev1.ContainerStatus) bool { return s.Name == name && s.State.Waiting != nil })
 }
 
-// Seed starts the evidence about a pod with what its API object says.
-func Seed(p *corev1.Pod, now time.Time) *evidence.Pod {
+// subject is the pod as a verdict needs it.
+func subject(p *corev1.Pod) verdict.Subject {
+	s := verdict.Subject{Kind: verdict.Pod, Namespace: p.Namespace, Name: p.Name, UID: string(p.UID), Generation: p.Generation}
+	for i := range p.Status.Conditions {
+		if c := &p.Status.Conditions[i]; c.Type == verdict.ConditionType {
+			s.Condition = &verdict.Condition{
+				Blocked: c.Status == corev1.ConditionTrue, Reason: c.Reason, Message: c.Message,
+				Generation: c.ObservedGeneration, Since: c.LastTransitionTime.Time,
+			}
+		}
+	}
+	return s
+}
+
+// Names names the pods by the UID in their control groups.
+func Names(pods []*corev1.Pod) map[string]string {
+	out := make(map[string]string, len(pods))
+	for _, p := range pods {
+		uid, _ := runtimeUID(p)
+		out[uid] = p.Namespace + "/" + p.Name
+	}
+	return out
+}
+
+// runtimeUID returns the UID under which the node knows a pod: its own, or for
+// the mirror pod of a static pod the hash of its manifest.
+func runtimeUID(p *corev1.Pod) (uid string, mirror bool) {
+	uid = string(p.UID)
+	if _, mirror = p.Annotations[mirrorAnnotation]; mirror {
+		uid = cmp.Or(p.Annotations[hashAnnotation], uid)
+	}
+	return uid, mirror
+}
+
+// Seed starts the evidence about a pod with what its API object says. The
+// condition of an agent that ran before tells that the pod was being deleted at
+// that time.
+func Seed(p *corev1.Pod) *evidence.Pod {
 	e := &evidence.Pod{
-		Time:           now,
 		Namespace:      p.Namespace,
 		Name:           p.Name,
 		UID:            string(p.UID),
-		RuntimeUID:     string(p.UID),
 		HostPID:        p.Spec.HostPID,
 		ResourceClaims: len(p.Spec.ResourceClaims),
 		Phase:          string(p.Status.Phase),
@@ -134,17 +170,15 @@ func Seed(p *corev1.Pod, now time.Time) *evidence.Pod {
 	if s := p.Spec.ShareProcessNamespace; s != nil {
 		e.ShareProcessNamespace = *s
 	}
-	if _, ok := p.Annotations[mirrorAnnotation]; ok {
-		e.Mirror = true
-	}
-	if h := p.Annotations[hashAnnotation]; h != "" && e.Mirror {
-		e.RuntimeUID = h
-	}
+	e.RuntimeUID, e.Mirror = runtimeUID(p)
 	if t := p.DeletionTimestamp; t != nil {
 		e.Deadline, e.DeletionRequested = t.Time, t.Time
 		if g := p.DeletionGracePeriodSeconds; g != nil {
 			e.GracePeriodSeconds = *g
 			e.DeletionRequested = t.Add(-time.Duration(*g) * time.Second)
+		}
+		if c := subject(p).Condition; c != nil && !c.Since.IsZero() && c.Since.Before(e.DeletionRequested) {
+			e.DeletionRequested = c.Since
 		}
 	}
 	for i := range p.Spec.InitContainers {

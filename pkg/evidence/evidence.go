@@ -30,18 +30,22 @@ const (
 
 // A Pod is what is known of one terminating pod at one moment.
 type Pod struct {
-	// Time is when the gathering began. Rules use it and never the clock.
+	// Time is when the reading began, before any source of the pod's own was read.
+	// Rules use it and never the clock.
 	Time time.Time `json:"time"`
-	// UnchangedSince is the time of the first of the readings in a row that
+	// ContainersRead, CgroupsRead and TasksRead are when Containers, Cgroups, and
+	// the last of Tasks, Parents and Leftovers had been read: later than Time by as
+	// long as they, and the sources before them, took; zero when they were not read.
+	// A Probe is read afterwards. What two readings show unchanged has been so at
+	// least from the moment at which the earlier one had read it to Time of the
+	// later one.
+	ContainersRead time.Time `json:"containersRead,omitzero"`
+	CgroupsRead    time.Time `json:"cgroupsRead,omitzero"`
+	TasksRead      time.Time `json:"tasksRead,omitzero"`
+	// UnchangedSince is when the first of the readings in a row had ended that
 	// showed the pod at the same stage: the same phase, containers, mounts and
 	// cgroups. A slow termination moves on; a stuck one does not.
 	UnchangedSince time.Time `json:"unchangedSince,omitzero"`
-	// TasksRead is when the last of Cgroups, Tasks, Parents and Leftovers had been
-	// read, later than Time by as long as the sources before them took; zero when
-	// they were not read. A Probe is read afterwards. What two readings show
-	// unchanged has been so for at least from TasksRead of the earlier one to Time
-	// of the later one.
-	TasksRead time.Time `json:"tasksRead,omitzero"`
 
 	Namespace string `json:"namespace"`
 	Name      string `json:"name"`
@@ -231,6 +235,11 @@ type ShimTask struct {
 
 // A Node is what the pod's verdict needs to know of its node.
 type Node struct {
+	// Time is when the reading of the node began, and Read when it had ended. Pods
+	// that share it are read afterwards.
+	Time time.Time `json:"time,omitzero"`
+	Read time.Time `json:"read,omitzero"`
+
 	Name   string `json:"name"`
 	Kernel string `json:"kernel,omitempty"`
 	// CorePattern is where core dumps go: the first word of

@@ -34,7 +34,7 @@ type Host struct {
 }
 
 // ReadPod fills in the pod's Cgroups, Tasks, Parents, Leftovers and Mounts, and in
-// TasksRead when the tasks were read, and says in Missing what could not be read. It needs the pod's UIDs; it makes use of the
+// CgroupsRead and TasksRead when these were read, and says in Missing what could not be read. It needs the pod's UIDs; it makes use of the
 // pod's Containers for the processes that the shims call first, and for the
 // sandbox whose shim to look for. It returns when the context ends.
 func (r *Round) ReadPod(ctx context.Context, p *evidence.Pod) {
@@ -44,6 +44,7 @@ func (r *Round) ReadPod(ctx context.Context, p *evidence.Pod) {
 		p.Lack(evidence.Cgroups, err.Error())
 		p.Lack(evidence.Processes, err.Error())
 	}
+	p.CgroupsRead = time.Now()
 	p.Cgroups, p.Tasks, p.Parents, p.Leftovers, p.Mounts, p.Unprobed, p.TasksRead = nil, nil, nil, nil, nil, 0, time.Time{}
 	for _, g := range groups {
 		p.Cgroups = append(p.Cgroups, g.Cgroup)

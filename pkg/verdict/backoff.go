@@ -1,4 +1,4 @@
-package report
+package verdict
 
 import "time"
 
@@ -7,7 +7,7 @@ const (
 	lastRetry  = 5 * time.Minute
 )
 
-// A backoff spaces out the attempts at a write that fails. The next tick after
+// A backoff spaces out the attempts at a write that fails. The next look after
 // its time tries again; nothing waits for it.
 type backoff struct {
 	failures  int
@@ -16,13 +16,13 @@ type backoff struct {
 
 func (b *backoff) waits(now time.Time) bool { return now.Before(b.notBefore) }
 
-func (b *backoff) failed(now time.Time) {
+// failed takes note of a failure and returns how many there were in a row.
+func (b *backoff) failed(now time.Time) int {
 	d := lastRetry
 	if b.failures < 7 {
 		d = min(lastRetry, firstRetry<<b.failures)
 	}
 	b.failures++
 	b.notBefore = now.Add(d)
+	return b.failures
 }
-
-func (b *backoff) succeeded() { *b = backoff{} }
