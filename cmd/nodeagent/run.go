@@ -11,10 +11,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/klog/v2"
 
@@ -91,7 +88,11 @@ func (o *runOptions) run(ctx context.Context) error {
 
 	ctx, fail := context.WithCancelCause(ctx)
 	defer fail(nil)
-	go checkNode(ctx, client, o.host.nodeName, log, fail)
+	go func() {
+		if err := client.CheckNode(ctx, o.host.nodeName, log); err != nil {
+			fail(fmt.Errorf("%w; NODE_NAME must be the name of the Node object (fieldRef: spec.nodeName)", err))
+		}
+	}()
 
 	cases := new(verdict.Cases)
 	metrics := report.NewMetrics(version, time.Now, cases, func() report.Probes {
@@ -100,19 +101,9 @@ func (o *runOptions) run(ctx context.Context) error {
 	})
 	reporter := report.New(client, o.host.nodeName, metrics, log)
 	reader.Lost = metrics.Lost
-	var a *agent.Agent
-	store, informer := watchPods(client, o.host.nodeName, func(p *corev1.Pod) { a.Ended(p) })
-	a = &agent.Agent{
-		Pods: func() []*corev1.Pod {
-			if !informer.HasSynced() {
-				return nil
-			}
-			var pods []*corev1.Pod
-			for _, obj := range store.List() {
-				pods = append(pods, obj.(*corev1.Pod))
-			}
-			return pods
-		},
+	watch := client.WatchPods(o.host.nodeName, agent.Trim)
+	a := &agent.Agent{
+		Watch:      watch,
 		Reader:     reader,
 		Diagnose:   cause.Diagnose,
 		Cases:      cases,
@@ -125,13 +116,13 @@ func (o *runOptions) run(ctx context.Context) error {
 		Log:        log,
 	}
 
-	server := &http.Server{Handler: routes(a, informer, metrics), ReadHeaderTimeout: 5 * time.Second}
+	server := &http.Server{Handler: routes(a, watch, metrics), ReadHeaderTimeout: 5 * time.Second}
 	go func() {
 		if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
 			fail(fmt.Errorf("serve metrics: %w", err))
 		}
 	}()
-	go informer.RunWithContext(ctx)
+	go watch.Run(ctx)
 
 	log.Info("watching", "node", o.host.nodeName, "version", version, "listen", listener.Addr().String())
 	a.Run(ctx)
@@ -179,46 +170,7 @@ func restConfig(kubeconfig string) (*rest.Config, error) {
 	return config, nil
 }
 
-// checkNode ends the program when the node is not one of the cluster: it would
-// wait for pods for ever. Any other trouble with the API passes.
-func checkNode(ctx context.Context, client *kube.Client, node string, log *slog.Logger, fail context.CancelCauseFunc) {
-	for wait := time.Second; ; wait = min(2*wait, time.Minute) {
-		_, err := client.Node(ctx, node)
-		switch {
-		case err == nil || ctx.Err() != nil:
-			return
-		case apierrors.IsNotFound(err):
-			fail(fmt.Errorf("the cluster has no node %q; NODE_NAME must be the name of the Node object (fieldRef: spec.nodeName)", node))
-			return
-		}
-		log.Warn("cannot read the node from the API server, trying again", "node", node, "error", err)
-		select {
-		case <-ctx.Done():
-			return
-		case <-time.After(wait):
-		}
-	}
-}
-
-// watchPods keeps the pods of the node, trimmed, in a store: one watch. Those
-// that go are handed to gone in their last state.
-func watchPods(client *kube.Client, node string, gone func(*corev1.Pod)) (cache.Store, cache.Controller) {
-	return cache.NewInformerWithOptions(cache.InformerOptions{
-		ListerWatcher: client.PodsOfNode(node),
-		ObjectType:    &corev1.Pod{},
-		Handler: cache.ResourceEventHandlerFuncs{DeleteFunc: func(obj any) {
-			if last, ok := obj.(cache.DeletedFinalStateUnknown); ok {
-				obj = last.Obj
-			}
-			if p, ok := obj.(*corev1.Pod); ok {
-				gone(p)
-			}
-		}},
-		Transform: agent.Trim,
-	})
-}
-
-func routes(a *agent.Agent, informer cache.Controller, metrics *report.Metrics) http.Handler {
+func routes(a *agent.Agent, watch *kube.Watch, metrics *report.Metrics) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", metrics.Handler())
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
@@ -229,7 +181,7 @@ func routes(a *agent.Agent, informer cache.Controller, metrics *report.Metrics) 
 		fmt.Fprintln(w, "ok")
 	})
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
-		if !informer.HasSynced() {
+		if !watch.Synced() {
 			http.Error(w, "the pods of this node have not been read from the API server yet", http.StatusServiceUnavailable)
 			return
 		}

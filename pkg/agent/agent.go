@@ -8,7 +8,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"maps"
 	"runtime/debug"
 	"slices"
 	"sync"
@@ -22,6 +21,15 @@ import (
 	"github.com/nodeagent-io/nodeagent/pkg/node"
 	"github.com/nodeagent-io/nodeagent/pkg/verdict"
 )
+
+// A Watch knows the pods of the node; *kube.Watch is one.
+type Watch interface {
+	// Round returns the pods that terminate, and the last states of those that did
+	// and that have gone since the call before.
+	Round() (terminating, gone []*corev1.Pod)
+	// All returns the pods of the node.
+	All() []*corev1.Pod
+}
 
 // A Monitor counts what the loop does; *report.Metrics is one.
 type Monitor interface {
@@ -38,8 +46,7 @@ type Monitor interface {
 
 // An Agent diagnoses the terminating pods of one node.
 type Agent struct {
-	// Pods lists the node's pods, from a cache.
-	Pods func() []*corev1.Pod
+	Watch Watch
 	// Reader reads the evidence. A reading that does not return costs its own pod
 	// the verdict and no other one.
 	Reader node.Source
@@ -68,21 +75,14 @@ type Agent struct {
 
 	moved atomic.Int64 // Unix nanoseconds of the end of the last round or look
 	node  *evidence.Node
-	// missed are the pods that the cache has lost and of which the API's last word
-	// has not come yet.
-	missed map[string]*verdict.Case
 
 	mu     sync.Mutex
 	out    map[string]bool            // the pods, by UID, at which a look is under way
 	lacked map[evidence.Source]string // the pod's UID that a source is missing of
-	ended  map[string]*corev1.Pod     // the last state of pods that are gone, by UID
 
 	lookingBack sync.WaitGroup
 	backSlots   chan struct{}
 }
-
-// maxEnded is how many pods that are gone are kept until the next round.
-const maxEnded = 512
 
 // whole is for how long a reading in full is kept rather than a later one of
 // which sources are missing.
@@ -135,14 +135,11 @@ type look struct {
 // round looks at every terminating pod once and returns how many there are.
 func (a *Agent) round(ctx context.Context) int {
 	now := time.Now()
-	all := a.Pods()
+	terminating, gone := a.Watch.Round()
 	var due []look
 	here := make(map[string]bool)
 	overdue := false
-	for _, p := range all {
-		if p.DeletionTimestamp == nil {
-			continue
-		}
+	for _, p := range terminating {
 		uid := string(p.UID)
 		here[uid] = true
 		overdue = overdue || p.DeletionTimestamp.Time.Before(now)
@@ -150,7 +147,7 @@ func (a *Agent) round(ctx context.Context) int {
 			due = append(due, look{p, c})
 		}
 	}
-	a.bury(ctx, here)
+	a.bury(ctx, here, gone)
 	if len(due) == 0 {
 		if len(here) == 0 {
 			a.node = nil
@@ -159,7 +156,7 @@ func (a *Agent) round(ctx context.Context) int {
 	}
 
 	shared, cancel := context.WithTimeout(ctx, a.Timeout)
-	reading := a.Reader.Round(shared, node.Ask{Overdue: overdue, Names: Names(all), Earlier: a.node})
+	reading := a.Reader.Round(shared, node.Ask{Overdue: overdue, Names: Names(a.Watch.All()), Earlier: a.node})
 	cancel()
 	n := reading.Node()
 	a.node = &n
@@ -225,42 +222,16 @@ func (a *Agent) looking(uid string) bool {
 	return a.out[uid]
 }
 
-// Ended takes note of the last state of a pod that is gone: how its containers
-// ended tells whether its grace period was enough.
-func (a *Agent) Ended(p *corev1.Pod) {
-	if p.DeletionTimestamp == nil {
-		return
+// bury forgets the pods that are not here any more, after a last look at what is
+// known of those that have gone.
+func (a *Agent) bury(ctx context.Context, here map[string]bool, gone []*corev1.Pod) {
+	last := make(map[string]*corev1.Pod, len(gone))
+	for _, p := range gone {
+		last[string(p.UID)] = p
 	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.ended == nil {
-		a.ended = make(map[string]*corev1.Pod)
-	}
-	if len(a.ended) < maxEnded {
-		a.ended[string(p.UID)] = p
-	}
-}
-
-// bury forgets the pods that are gone, after a last look at what is known of
-// them.
-func (a *Agent) bury(ctx context.Context, here map[string]bool) {
-	a.mu.Lock()
-	ended := a.ended
-	a.ended = nil
-	a.mu.Unlock()
-	gone := a.Cases.CloseOthers(here)
-	maps.Copy(gone, a.missed)
-	for uid, c := range gone {
-		p := ended[uid]
-		if _, again := a.missed[uid]; p == nil && !a.looking(uid) && c.Alive != nil && !again {
-			if a.missed == nil {
-				a.missed = make(map[string]*verdict.Case)
-			}
-			a.missed[uid] = c
-			continue
-		}
-		delete(a.missed, uid)
+	for uid, c := range a.Cases.CloseOthers(here) {
 		a.forgetLack(uid)
+		p := last[uid]
 		if p == nil || a.looking(uid) || c.Alive == nil || a.ReportGone == nil {
 			continue
 		}

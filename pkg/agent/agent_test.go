@@ -39,6 +39,7 @@ type bench struct {
 	Agent
 	mu        sync.Mutex
 	pods      []*corev1.Pod
+	gone      []*corev1.Pod
 	nodeReads int
 	lost      int
 	reports   map[string][]evidence.Pod
@@ -52,11 +53,7 @@ func newBench() *bench {
 	b.Agent = Agent{
 		Reader: (*benchReader)(b),
 		Cases:  new(verdict.Cases),
-		Pods: func() []*corev1.Pod {
-			b.mu.Lock()
-			defer b.mu.Unlock()
-			return b.pods
-		},
+		Watch:  (*benchWatch)(b),
 		Diagnose: func(p *evidence.Pod) diagnose.Diagnosis {
 			b.mu.Lock()
 			defer b.mu.Unlock()
@@ -77,6 +74,33 @@ func newBench() *bench {
 		Log:     slog.New(slog.NewTextHandler(io.Discard, nil)),
 	}
 	return b
+}
+
+// set says which pods there are, and the last states of those that have gone.
+func (b *bench) set(pods []*corev1.Pod, gone ...*corev1.Pod) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.pods, b.gone = pods, append(b.gone, gone...)
+}
+
+type benchWatch bench
+
+func (b *benchWatch) All() []*corev1.Pod {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.pods
+}
+
+func (b *benchWatch) Round() (terminating, gone []*corev1.Pod) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, p := range b.pods {
+		if p.DeletionTimestamp != nil {
+			terminating = append(terminating, p)
+		}
+	}
+	gone, b.gone = b.gone, nil
+	return terminating, gone
 }
 
 type benchMonitor bench
@@ -129,12 +153,6 @@ func viaJSON[T any](v T) T {
 	return out
 }
 
-func (b *bench) set(pods ...*corev1.Pod) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.pods = pods
-}
-
 // open returns those pods that have a Case.
 func (b *bench) open(uids ...string) []string {
 	closed := b.Cases.CloseOthers(nil)
@@ -148,7 +166,7 @@ func TestIdleNodeIsNotRead(t *testing.T) {
 		b := newBench()
 		running := &corev1.Pod{}
 		running.UID = "running"
-		b.set(running)
+		b.set([]*corev1.Pod{running})
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		b.Run(ctx)
@@ -161,7 +179,7 @@ func TestIdleNodeIsNotRead(t *testing.T) {
 func TestRoundsReadEachPodOnceAPeriod(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench()
-		b.set(terminating("a", time.Now(), 30), terminating("b", time.Now(), 30), terminating("c", time.Now(), 30))
+		b.set([]*corev1.Pod{terminating("a", time.Now(), 30), terminating("b", time.Now(), 30), terminating("c", time.Now(), 30)})
 		ctx, cancel := context.WithTimeout(t.Context(), 9*time.Second)
 		defer cancel()
 		b.Run(ctx)
@@ -180,7 +198,7 @@ func TestRoundsReadEachPodOnceAPeriod(t *testing.T) {
 func TestSettledVerdictIsReadMoreRarely(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench()
-		b.set(terminating("a", time.Now(), 0))
+		b.set([]*corev1.Pod{terminating("a", time.Now(), 0)})
 		b.verdict["a"] = "Some"
 		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 		defer cancel()
@@ -197,7 +215,7 @@ func TestSettledVerdictIsReadMoreRarely(t *testing.T) {
 func TestSettledPodIsStillOverdue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench()
-		b.set(terminating("a", time.Now(), 0), terminating("b", time.Now(), 3600))
+		b.set([]*corev1.Pod{terminating("a", time.Now(), 0), terminating("b", time.Now(), 3600)})
 		b.verdict["a"] = "Some"
 		rounds := 0
 		b.overdue = func(overdue bool) {
@@ -221,7 +239,7 @@ func TestLogTellsWhatStands(t *testing.T) {
 		b := newBench()
 		var log strings.Builder
 		b.Log = slog.New(slog.NewTextHandler(&log, nil))
-		b.set(terminating("a", time.Now(), 0))
+		b.set([]*corev1.Pod{terminating("a", time.Now(), 0)})
 		start, looks := time.Now(), 0
 		b.Diagnose = func(*evidence.Pod) diagnose.Diagnosis {
 			if looks++; looks%2 == 0 || time.Since(start) > 3*time.Minute {
@@ -253,7 +271,7 @@ func TestLogTellsWhatStands(t *testing.T) {
 func TestReportHasItsOwnTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench()
-		b.set(terminating("slow", time.Now(), 0))
+		b.set([]*corev1.Pod{terminating("slow", time.Now(), 0)})
 		b.gather = func(ctx context.Context, _ *evidence.Pod) { <-ctx.Done() }
 		reports := 0
 		b.Report = func(ctx context.Context, _ *verdict.Case) {
@@ -274,12 +292,12 @@ func TestReportHasItsOwnTime(t *testing.T) {
 func TestGonePodIsForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench()
-		b.set(terminating("a", time.Now(), 0), terminating("b", time.Now(), 0))
+		b.set([]*corev1.Pod{terminating("a", time.Now(), 0), terminating("b", time.Now(), 0)})
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan struct{})
 		go func() { b.Run(ctx); close(done) }()
 		time.Sleep(5 * time.Second)
-		b.set(terminating("b", time.Now(), 0))
+		b.set([]*corev1.Pod{terminating("b", time.Now(), 0)})
 		time.Sleep(5 * time.Second)
 		cancel()
 		<-done
@@ -295,12 +313,12 @@ func TestFirstDeadlineIsKept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench()
 		start := time.Now()
-		b.set(terminating("a", start, 30))
+		b.set([]*corev1.Pod{terminating("a", start, 30)})
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan struct{})
 		go func() { b.Run(ctx); close(done) }()
 		time.Sleep(40 * time.Second)
-		b.set(terminating("a", time.Now(), 0))
+		b.set([]*corev1.Pod{terminating("a", time.Now(), 0)})
 		time.Sleep(20 * time.Second)
 		cancel()
 		<-done
@@ -321,12 +339,12 @@ func TestShortenedGraceChangesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench()
 		start := time.Now()
-		b.set(terminating("a", start, 300))
+		b.set([]*corev1.Pod{terminating("a", start, 300)})
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan struct{})
 		go func() { b.Run(ctx); close(done) }()
 		time.Sleep(10 * time.Second)
-		b.set(terminating("a", time.Now(), 1))
+		b.set([]*corev1.Pod{terminating("a", time.Now(), 1)})
 		time.Sleep(10 * time.Second)
 		cancel()
 		<-done
@@ -357,16 +375,13 @@ func TestLookingBackDoesNotHoldUpTheLoop(t *testing.T) {
 		for i := range 100 {
 			pods = append(pods, terminating(types.UID(fmt.Sprint(i)), start, 5))
 		}
-		b.set(pods...)
+		b.set(pods)
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 		defer cancel()
 		done := make(chan struct{})
 		go func() { b.Run(ctx); close(done) }()
 		time.Sleep(3 * time.Second)
-		b.set(stays)
-		for _, p := range pods[1:] {
-			b.Ended(p)
-		}
+		b.set(pods[:1], pods[1:]...)
 		for range 60 {
 			time.Sleep(time.Second)
 			if err := b.Health(); err != nil {
@@ -394,7 +409,7 @@ func TestRequestIsFoundAgainInCondition(t *testing.T) {
 		told := time.Now().Add(-time.Hour)
 		p := terminating("a", time.Now(), 0)
 		p.Status.Conditions = []corev1.PodCondition{{Type: verdict.ConditionType, Status: corev1.ConditionTrue, LastTransitionTime: metav1.NewTime(told)}}
-		b.set(p)
+		b.set([]*corev1.Pod{p})
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		b.Run(ctx)
@@ -409,7 +424,7 @@ func TestRequestIsFoundAgainInCondition(t *testing.T) {
 func TestHungGatheringIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench()
-		b.set(terminating("hung", time.Now(), 0), terminating("well", time.Now(), 0))
+		b.set([]*corev1.Pod{terminating("hung", time.Now(), 0), terminating("well", time.Now(), 0)})
 		b.gather = func(ctx context.Context, p *evidence.Pod) {
 			if p.UID == "hung" {
 				<-ctx.Done()
@@ -441,7 +456,7 @@ func TestReaderThatNeverReturns(t *testing.T) {
 		b := newBench()
 		start := time.Now()
 		b.Workers = 1
-		b.set(terminating("hung", start, 0), terminating("gone", start, 0), terminating("well", start, 0))
+		b.set([]*corev1.Pod{terminating("hung", start, 0), terminating("gone", start, 0), terminating("well", start, 0)})
 		release := make(chan struct{})
 		begun := make(map[string]int)
 		b.gather = func(_ context.Context, p *evidence.Pod) {
@@ -474,7 +489,7 @@ func TestReaderThatNeverReturns(t *testing.T) {
 		if n := read("well"); n < 30 {
 			t.Errorf("the other pod was looked at %d times in 100 s", n)
 		}
-		b.set(terminating("hung", start, 0), terminating("well", start, 0))
+		b.set([]*corev1.Pod{terminating("hung", start, 0), terminating("well", start, 0)})
 		time.Sleep(30 * time.Second)
 		close(release)
 		time.Sleep(10 * time.Second)
@@ -489,12 +504,18 @@ func TestReaderThatNeverReturns(t *testing.T) {
 	})
 }
 
+// A stuckWatch does not return until it is released.
+type stuckWatch struct{ release chan struct{} }
+
+func (w stuckWatch) Round() (terminating, gone []*corev1.Pod) { <-w.release; return nil, nil }
+func (w stuckWatch) All() []*corev1.Pod                       { return nil }
+
 // Health tells when the loop has stopped moving.
 func TestHealthTellsAStuckLoop(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench()
 		release := make(chan struct{})
-		b.Pods = func() []*corev1.Pod { <-release; return nil }
+		b.Watch = stuckWatch{release}
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan struct{})
 		go func() { b.Run(ctx); close(done) }()
@@ -516,7 +537,7 @@ func TestHealthTellsAStuckLoop(t *testing.T) {
 func TestPanicIsContained(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench()
-		b.set(terminating("bad", time.Now(), 0), terminating("good", time.Now(), 0))
+		b.set([]*corev1.Pod{terminating("bad", time.Now(), 0), terminating("good", time.Now(), 0)})
 		b.gather = func(_ context.Context, p *evidence.Pod) {
 			if p.UID == "bad" {
 				panic("boom")
@@ -539,7 +560,7 @@ func TestMissingSourceIsLoggedOnce(t *testing.T) {
 		var log strings.Builder
 		b.Log = slog.New(slog.NewTextHandler(&log, nil))
 		b.Workers = 1
-		b.set(terminating("a", time.Now(), 0), terminating("b", time.Now(), 0))
+		b.set([]*corev1.Pod{terminating("a", time.Now(), 0), terminating("b", time.Now(), 0)})
 		start := time.Now()
 		b.gather = func(_ context.Context, p *evidence.Pod) {
 			if at := time.Since(start); at < 10*time.Second || at > 20*time.Second {
@@ -643,7 +664,7 @@ func TestGonePodIsLookedBackAt(t *testing.T) {
 		}
 		pod := terminating("a", start, 5)
 		pod.Spec.Containers = []corev1.Container{{Name: "main"}}
-		b.set(pod, terminating("empty", start, 5))
+		b.set([]*corev1.Pod{pod, terminating("empty", start, 5)})
 		b.gather = func(_ context.Context, p *evidence.Pod) {
 			if p.UID == "a" && time.Since(start) < 5*time.Second {
 				p.Containers[0].ID = "c"
@@ -657,15 +678,11 @@ func TestGonePodIsLookedBackAt(t *testing.T) {
 		done := make(chan struct{})
 		go func() { b.Run(ctx); close(done) }()
 		time.Sleep(9 * time.Second)
-		b.set()
-		// The cache loses the pod before the handler is told.
-		time.Sleep(2 * time.Second)
 		last := pod.DeepCopy()
 		last.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "main", State: corev1.ContainerState{
 			Terminated: &corev1.ContainerStateTerminated{ExitCode: 137, FinishedAt: metav1.NewTime(start.Add(5 * time.Second))},
 		}}}
-		b.Ended(last)
-		b.Ended(terminating("empty", start, 5))
+		b.set(nil, last, terminating("empty", start, 5))
 		time.Sleep(3 * time.Second)
 		cancel()
 		<-done
