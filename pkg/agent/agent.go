@@ -134,7 +134,7 @@ func (a *Agent) Health() error {
 	}
 	limit := 3*a.Period + 3*a.Timeout
 	if age := time.Since(time.Unix(0, last)); age > limit {
-		return fmt.Errorf("the loop has not moved for %s, more than %s", age.Round(time.Second), limit)
+		return fmt.Errorf("the last round ended %s ago, more than %s", age.Round(time.Second), limit)
 	}
 	return nil
 }
@@ -261,7 +261,7 @@ func (a *Agent) lookBack(ctx context.Context, p *corev1.Pod, m *memory) {
 	a.logChange(&e, m, d)
 	if _, found := d.Verdict(); !found && m.verdict == "" && killed(e.Containers) {
 		// Why is worth knowing: the log is all that is left of it.
-		a.Log.Info("a container was ended by SIGKILL, and no cause is known", "namespace", p.Namespace, "pod", p.Name, "uid", p.UID,
+		a.Log.Info("SIGKILL ended a container, and no cause was found", "namespace", p.Namespace, "pod", p.Name, "uid", p.UID,
 			"lastSeen", e.Time, "deadline", e.Deadline, "missing", e.Missing, "unknown", d.Unknown)
 	}
 	a.ReportGone(ctx, p, &e, d)
@@ -365,14 +365,14 @@ func (a *Agent) logLack(e *evidence.Pod) {
 	for source, why := range e.Missing {
 		if a.lacked[source] == "" {
 			a.lacked[source] = e.UID
-			a.Log.Warn("a source of evidence cannot be read in full; causes that need it are unknown meanwhile",
+			a.Log.Warn("a source of evidence is incomplete; causes that depend on it cannot be checked",
 				"source", source, "why", why, "namespace", e.Namespace, "pod", e.Name)
 		}
 	}
 	for source, uid := range a.lacked {
 		if _, ok := e.Missing[source]; !ok && uid == e.UID {
 			delete(a.lacked, source)
-			a.Log.Info("a source of evidence can be read again", "source", source)
+			a.Log.Info("a source of evidence is complete again", "source", source)
 		}
 	}
 }

@@ -47,14 +47,14 @@ func (r *Runtime) Health(ctx context.Context) evidence.ContainerdService {
 	s := evidence.ContainerdService{}
 	if !hasTime(ctx, r.health) {
 		if s = r.service; s.Error == "" {
-			s.Error = "containerd was not asked: no time was left for it"
+			s.Error = "containerd was not asked: no time was left"
 		}
 		return s
 	}
 	verdict, err := r.ask(ctx)
 	if ctx.Err() != nil && verdict != answered {
 		if s = r.service; s.Error == "" {
-			s.Error = "the question to containerd was called off: " + context.Cause(ctx).Error()
+			s.Error = "the request to containerd was cancelled: " + context.Cause(ctx).Error()
 		}
 		return s
 	}
@@ -112,9 +112,9 @@ func (r *Runtime) ask(ctx context.Context) (outcome, error) {
 	case err == nil || errdefs.IsNotFound(err):
 		return answered, nil
 	case silent(err):
-		return unanswered, fmt.Errorf("containerd at %s tells its version, but reads nothing from its metadata database within %s", r.socket, r.health)
+		return unanswered, fmt.Errorf("containerd at %s answers, but has not read from its metadata database within %s", r.socket, r.health)
 	}
-	return failed, fmt.Errorf("containerd at %s does not read its metadata database: %w", r.socket, err)
+	return failed, fmt.Errorf("containerd at %s cannot read its metadata database: %w", r.socket, err)
 }
 
 func (c *connection) version(ctx context.Context) error {
@@ -126,20 +126,20 @@ func (c *connection) version(ctx context.Context) error {
 func (r *Runtime) explain(ctx context.Context, c *connection, err error) (outcome, error) {
 	switch dial := c.dialError(); {
 	case errors.Is(dial, syscall.ECONNREFUSED), errors.Is(dial, syscall.ENOENT) && r.answered:
-		return refused, fmt.Errorf("nothing listens on containerd's socket %s: see systemctl status containerd", r.socket)
+		return refused, fmt.Errorf("nothing listens on containerd's socket %s; see systemctl status containerd", r.socket)
 	case errors.Is(dial, syscall.ENOENT):
 		// containerd has started the container that this runs in.
-		return failed, fmt.Errorf("there is no socket %s: give nodeagent the path at which it sees containerd's", r.socket)
+		return failed, fmt.Errorf("there is no socket %s; set --containerd-socket to the path at which nodeagent sees containerd's", r.socket)
 	case errors.Is(dial, syscall.EAGAIN):
-		return unanswered, fmt.Errorf("containerd at %s accepts no connections: its queue of them is full", r.socket)
+		return unanswered, fmt.Errorf("containerd at %s accepts no connections: its queue is full", r.socket)
 	case dial != nil:
 		return failed, fmt.Errorf("connect to containerd: %w", dial)
 	case silent(err):
-		return unanswered, fmt.Errorf("containerd at %s gives no answer within %s", r.socket, r.health)
+		return unanswered, fmt.Errorf("containerd at %s has not answered within %s", r.socket, r.health)
 	case errdefs.IsNotImplemented(err):
-		return failed, fmt.Errorf("%s belongs to %s, not to containerd: give nodeagent the path of containerd's socket; it reads no other runtime", r.socket, whose(ctx, c))
+		return failed, fmt.Errorf("%s belongs to %s, not to containerd; set --containerd-socket to containerd's (nodeagent reads no other runtime)", r.socket, whose(ctx, c))
 	case errdefs.IsUnavailable(err):
-		return failed, fmt.Errorf("%s is not the socket of a containerd that runs: %w", r.socket, err)
+		return failed, fmt.Errorf("%s is not the socket of a running containerd: %w", r.socket, err)
 	}
 	return failed, fmt.Errorf("ask containerd at %s for its version: %w", r.socket, err)
 }

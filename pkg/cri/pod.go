@@ -87,7 +87,7 @@ func (r *Runtime) readContainer(ctx context.Context, c *connection, pod string, 
 		return fmt.Errorf("the shim does not answer about container %s", into.Name)
 	}
 	if !hasTime(ctx, r.task) {
-		return fmt.Errorf("the shim was not asked about container %s: no time was left for it", into.Name)
+		return fmt.Errorf("the shim was not asked about container %s: no time was left", into.Name)
 	}
 	task, err := r.askShim(ctx, c, l.id)
 	task.Asked = now

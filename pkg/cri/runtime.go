@@ -74,7 +74,7 @@ var errClosed = errors.New("the connection to containerd is closed")
 func Open(socket string) (*Runtime, error) {
 	path := strings.TrimPrefix(socket, "unix://")
 	if !filepath.IsAbs(path) {
-		return nil, fmt.Errorf("containerd's socket %q is not an absolute path: it is usually /run/containerd/containerd.sock", socket)
+		return nil, fmt.Errorf("containerd's socket %q is not an absolute path; it is usually /run/containerd/containerd.sock", socket)
 	}
 	c, err := dial(path)
 	if err != nil {

@@ -100,9 +100,9 @@ func (c *Client) Check(ctx context.Context) (string, error) {
 		c.reached.Store(true)
 		return a.health(u.Host)
 	case ctx.Err() != nil: // the caller's time, not the kubelet's
-		return "", fmt.Errorf("the question to the kubelet was called off: %w", context.Cause(ctx))
+		return "", fmt.Errorf("the request to the kubelet was cancelled: %w", context.Cause(ctx))
 	case !c.reached.Load():
-		return "", fmt.Errorf("the kubelet at %s has never answered, and may be out of reach: %w", u.Host, err)
+		return "", fmt.Errorf("the kubelet at %s has never answered; it may be out of reach: %w", u.Host, err)
 	case qctx.Err() != nil:
 		return bound(fmt.Sprintf("no answer from %s within %s", u.Host, c.limit)), nil
 	}
@@ -202,13 +202,13 @@ func (a answer) health(host string) (string, error) {
 	case a.code == http.StatusInternalServerError && failing != "":
 		return bound("failing checks: " + failing), nil
 	case a.unverified != nil:
-		return "", fmt.Errorf("the kubelet at %s serves, but does not prove that it is this node's, and is not sent the token: %w", host, a.unverified)
+		return "", fmt.Errorf("the kubelet at %s answers, but does not prove that it is this node's, so it is not sent the token: %w", host, a.unverified)
 	case a.code == http.StatusUnauthorized && !a.token:
-		return "", fmt.Errorf("the kubelet at %s serves, but there is no token to ask for its health with", host)
+		return "", fmt.Errorf("the kubelet at %s answers, but there is no token to ask for its health with", host)
 	case a.code == http.StatusUnauthorized, a.code == http.StatusForbidden:
-		return "", fmt.Errorf("the kubelet at %s does not tell its health (%d): the service account needs get on nodes/healthz", host, a.code)
+		return "", fmt.Errorf("the kubelet at %s refuses to tell its health (%d); give the service account get on nodes/healthz", host, a.code)
 	}
-	return "", fmt.Errorf("the kubelet at %s answers %d to the question for its health", host, a.code)
+	return "", fmt.Errorf("the kubelet at %s answers %d when asked for its health", host, a.code)
 }
 
 // failingChecks takes the names of the checks from lines such as

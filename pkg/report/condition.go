@@ -18,7 +18,7 @@ const ConditionType corev1.PodConditionType = "nodeagent.io/TerminationBlocked"
 // The reason and message of a condition whose cause is gone.
 const (
 	resolvedReason  = "Resolved"
-	resolvedMessage = "The cause that was named here is gone, and no other one is found."
+	resolvedMessage = "The cause reported earlier is gone, and no other was found."
 )
 
 const (
@@ -131,7 +131,7 @@ func (r *Reporter) reportCondition(ctx context.Context, pod *corev1.Pod, t time.
 		s.retry.failed(t)
 	default:
 		s.retry.failed(t)
-		r.logFailure("write condition", pod, s.retry.failures, err)
+		r.logFailure("cannot write the condition", pod, s.retry.failures, err)
 	}
 }
 

@@ -74,7 +74,7 @@ func (r *Reporter) reportEvent(ctx context.Context, pod *corev1.Pod, t time.Time
 		e.retry.failed(t)
 	default:
 		e.retry.failed(t)
-		r.logFailure("write Event", pod, e.retry.failures, err)
+		r.logFailure("cannot write the Event", pod, e.retry.failures, err)
 	}
 }
 

@@ -112,7 +112,7 @@ func (r *Reporter) ReportGone(ctx context.Context, pod *corev1.Pod, e *evidence.
 	ctx, cancel := writeContext(ctx)
 	defer cancel()
 	if err := r.tell(ctx, pod, e.Time, &told{cause: f.Cause}, note(&d, &f)); err != nil {
-		r.logFailure("write Event about a pod that is gone", pod, 1, err)
+		r.logFailure("cannot write the Event about a pod that is gone", pod, 1, err)
 	}
 }
 
