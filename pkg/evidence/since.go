@@ -5,10 +5,10 @@ import (
 	"time"
 )
 
-// Since carries over from an earlier reading of the same pod since when what is
-// unchanged has been so. A nil earlier reading means that this is the first.
-// Rules that claim that something is stuck rest on it: one reading shows a
-// state, only two show that nothing moves.
+// Since carries over, from an earlier reading of the same pod, the times since
+// which things have not changed. A nil earlier reading means that this is the
+// first. Rules that say that something is stuck rest on it: one reading shows a
+// state, and only two show that nothing moves.
 func (p *Pod) Since(earlier *Pod) {
 	var e Pod
 	if earlier != nil && earlier.UID == p.UID {
@@ -63,7 +63,7 @@ func (m *Memory) since(e *Memory, now, before time.Time) {
 	}
 }
 
-// firstOf gives the time of the first of some readings in a row.
+// firstOf returns the time of the first of some readings in a row.
 func firstOf(earlier, t time.Time) time.Time {
 	if earlier.IsZero() {
 		return t
@@ -72,8 +72,8 @@ func firstOf(earlier, t time.Time) time.Time {
 }
 
 // sameStage reports whether two readings show the pod at the same stage of its
-// termination. Its threads are not compared: a program may start and end some
-// for ever without getting anywhere.
+// termination. Its threads are not compared: a program may start and end threads
+// without end and get nowhere.
 func (p *Pod) sameStage(o *Pod) bool {
 	return p.Phase == o.Phase && p.GracePeriodSeconds == o.GracePeriodSeconds &&
 		len(p.Tasks) > 0 == (len(o.Tasks) > 0) && len(p.Mounts) == len(o.Mounts) &&
@@ -84,7 +84,7 @@ func (p *Pod) sameStage(o *Pod) bool {
 		})
 }
 
-// Since does for the node's part, which the pods of one period share, what
+// Since does for the node's part, which the pods of one round share, what
 // Pod.Since does for a pod's own. t is the time of this reading.
 func (n *Node) Since(earlier *Node, t time.Time) {
 	var e Node
