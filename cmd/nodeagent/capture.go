@@ -30,9 +30,10 @@ func captureCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "capture NAMESPACE/POD",
 		Short: "Print the evidence about a terminating pod of this node as JSON",
-		Long: `Capture takes two readings of everything that nodeagent looks at for a pod and
-prints the second one. It holds no environment, no arguments, no annotations and
-no file names, so it can be attached to an issue. In a cluster:
+		Long: `Capture reads twice all that nodeagent looks at for a pod, and prints the second
+reading as JSON, with one line for each container, control group, thread and mount.
+It holds no environment, arguments, annotations or file names, so it can be
+attached to an issue. In a cluster:
 
   kubectl -n nodeagent-system exec POD-OF-NODEAGENT -- /nodeagent capture NAMESPACE/POD`,
 		Args: cobra.ExactArgs(1),
@@ -54,8 +55,8 @@ no file names, so it can be attached to an issue. In a cluster:
 		},
 	}
 	o.addFlags(cmd.Flags())
-	cmd.Flags().DurationVar(&wait, "wait", defaultWait, "time between the two readings; what is called stuck after some seconds does not show in less")
-	cmd.Flags().StringVar(&kubeconfig, "kubeconfig", os.Getenv("KUBECONFIG"), "kubeconfig file; without one the pod's service account is used (environment: KUBECONFIG)")
+	cmd.Flags().DurationVar(&wait, "wait", defaultWait, "time between the two readings; with less than the default, some stuck pods look healthy")
+	cmd.Flags().StringVar(&kubeconfig, "kubeconfig", os.Getenv("KUBECONFIG"), "kubeconfig file; default: the pod's service account (environment: KUBECONFIG)")
 	return cmd
 }
 

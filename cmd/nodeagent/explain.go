@@ -13,7 +13,7 @@ import (
 func explainCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "explain [CAUSE]",
-		Short: "Tell what a cause means and what to do; without one, list all",
+		Short: "Print what a cause means and what to do, or list all causes",
 		Args:  cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			causes := cause.All()

@@ -24,11 +24,11 @@ type hostOptions struct {
 
 func (o *hostOptions) addFlags(f *pflag.FlagSet) {
 	f.StringVar(&o.nodeName, "node-name", os.Getenv("NODE_NAME"), "name of this node (environment: NODE_NAME)")
-	f.StringVar(&o.nodeIP, "node-ip", os.Getenv("NODE_IP"), "address of this node, where its kubelet listens (environment: NODE_IP)")
+	f.StringVar(&o.nodeIP, "node-ip", os.Getenv("NODE_IP"), "address of this node, on which its kubelet listens (environment: NODE_IP)")
 	f.StringVar(&o.proc, "proc", "/proc", "the host's proc file system")
 	f.StringVar(&o.cgroup, "cgroup", "/sys/fs/cgroup", "the host's cgroup file system, version 1 or 2")
 	f.StringVar(&o.fuse, "fuse-connections", "/sys/fs/fuse/connections", "the host's FUSE control file system")
-	f.StringVar(&o.kubeletDir, "kubelet-dir", "/var/lib/kubelet", "the kubelet's root directory, as the host names it; it is not opened")
+	f.StringVar(&o.kubeletDir, "kubelet-dir", "/var/lib/kubelet", "the kubelet's root directory on the host; it is not opened")
 	f.StringVar(&o.containerd, "containerd-socket", "/run/containerd/containerd.sock", "containerd's socket")
 }
 
@@ -38,7 +38,7 @@ func (o *hostOptions) check() error {
 	}
 	for _, dir := range []struct{ path, flag string }{{o.proc, "proc"}, {o.cgroup, "cgroup"}} {
 		if _, err := os.Stat(dir.path); err != nil {
-			return fmt.Errorf("%w; mount the host's there, or name the place with --%s", err, dir.flag)
+			return fmt.Errorf("%w; mount the host's there, or give its path with --%s", err, dir.flag)
 		}
 	}
 	return nil

@@ -36,20 +36,20 @@ func runCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "run",
 		Short: "Watch the pods of this node and say why they are stuck Terminating",
-		Long: `Run is what the DaemonSet runs on every node. It needs the host's PID namespace,
-the host's cgroup file system and containerd's socket; deploy/daemonset.yaml has
-them all. It serves /metrics, /healthz (the loop moves) and /readyz (the pods of
-the node are known).`,
+		Long: `The DaemonSet runs this on every node. It needs the host's PID namespace, the
+host's cgroup file system and containerd's socket; deploy/daemonset.yaml has them
+all. It serves /metrics, /healthz (the last round is recent) and /readyz (the pods
+of the node are known).`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd.Context()) },
 	}
 	f := cmd.Flags()
 	o.host.addFlags(f)
-	f.StringVar(&o.kubeconfig, "kubeconfig", os.Getenv("KUBECONFIG"), "kubeconfig file; without one the pod's service account is used (environment: KUBECONFIG)")
+	f.StringVar(&o.kubeconfig, "kubeconfig", os.Getenv("KUBECONFIG"), "kubeconfig file; default: the pod's service account (environment: KUBECONFIG)")
 	f.StringVar(&o.listen, "listen", ":9732", "address for /metrics, /healthz and /readyz")
-	f.DurationVar(&o.period, "period", 2*time.Second, "time between two looks at the terminating pods")
+	f.DurationVar(&o.period, "period", 2*time.Second, "time between two rounds over the terminating pods")
 	f.StringVar(&o.logFormat, "log-format", "text", "format of the log on standard error: text or json")
-	f.TextVar(&o.logLevel, "log-level", slog.LevelInfo, "least level of what is logged: debug, info, warn or error")
+	f.TextVar(&o.logLevel, "log-level", slog.LevelInfo, "lowest level that is logged: debug, info, warn or error")
 	return cmd
 }
 
@@ -124,14 +124,14 @@ func (o *runOptions) run(ctx context.Context) error {
 	}()
 	go watch.Run(ctx)
 
-	log.Info("watching", "node", o.host.nodeName, "version", version, "listen", listener.Addr().String())
+	log.Info("watching the pods of the node", "node", o.host.nodeName, "version", version, "listen", listener.Addr().String())
 	a.Run(ctx)
 	reader.Close()
 	_ = server.Close()
 	if err := context.Cause(ctx); !errors.Is(err, context.Canceled) {
 		return err
 	}
-	log.Info("ended")
+	log.Info("stopped")
 	return nil
 }
 
@@ -165,7 +165,7 @@ func restConfig(kubeconfig string) (*rest.Config, error) {
 	}
 	config, err := rest.InClusterConfig()
 	if err != nil {
-		return nil, fmt.Errorf("%w; inside a pod the service account's token must be mounted, elsewhere name a file with --kubeconfig", err)
+		return nil, fmt.Errorf("%w; in a pod, mount the service account's token; elsewhere, name a file with --kubeconfig", err)
 	}
 	return config, nil
 }

@@ -340,14 +340,14 @@ func (a *Agent) logLack(e *evidence.Pod) {
 	for source, why := range e.Missing {
 		if a.lacked[source] == "" {
 			a.lacked[source] = e.UID
-			a.Log.Warn("a source of evidence cannot be read in full; causes that need it are unknown meanwhile",
+			a.Log.Warn("a source of evidence is incomplete; causes that depend on it cannot be checked",
 				"source", source, "why", why, "namespace", e.Namespace, "pod", e.Name)
 		}
 	}
 	for source, uid := range a.lacked {
 		if _, ok := e.Missing[source]; !ok && uid == e.UID {
 			delete(a.lacked, source)
-			a.Log.Info("a source of evidence can be read again", "source", source)
+			a.Log.Info("a source of evidence is complete again", "source", source)
 		}
 	}
 }

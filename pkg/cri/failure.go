@@ -9,17 +9,16 @@ import (
 	"github.com/containerd/errdefs/pkg/errgrpc"
 )
 
-// native turns a gRPC status into the error that containerd's client returns
-// for it.
+// native returns the error that containerd's client returns for a gRPC status.
 func native(err error) error { return errgrpc.ToNative(err) }
 
-// silent reports whether an error means that no answer came in time, be it on
-// our side or, for a shim, on containerd's.
+// silent reports whether an error means that there was no answer in time: to us
+// or, from a shim, to containerd.
 func silent(err error) bool {
 	return errors.Is(err, context.DeadlineExceeded) || errdefs.IsDeadlineExceeded(err)
 }
 
-// bound keeps the text of an error to what a verdict can hold.
+// bound returns the text of an error, cut to 300 bytes.
 func bound(text string) string {
 	const most = 300
 	if len(text) <= most {

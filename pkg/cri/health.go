@@ -14,9 +14,9 @@ import (
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
 )
 
-// When a containerd that has not answered is asked again: once soon, because
-// two questions prove a hang, and then more rarely, because a stopped process
-// keeps what is sent to it.
+// The pauses before a containerd that has not answered is asked again: a short
+// one, because two requests prove a hang, then longer ones, because requests
+// queue up in a stopped process.
 const (
 	healthRetry = 3 * time.Second
 	healthPause = 15 * time.Second
@@ -26,10 +26,9 @@ const (
 const noRecord = "nodeagent-health"
 
 // Health asks containerd for its version and for a record of its metadata
-// database: the first touches no disk, so a containerd that answers only that
-// is stuck on its storage. It takes at most two seconds. Since when containerd
-// has not answered is kept from call to call; an answer ends it, also one that
-// is an error.
+// database. The first touches no disk, so a containerd that answers only that
+// is stuck on its storage. Health takes at most two seconds. It remembers since
+// when containerd has not answered; any answer ends that, an error too.
 func (r *Runtime) Health(ctx context.Context) evidence.ContainerdService {
 	r.asking.Lock()
 	defer r.asking.Unlock()
@@ -47,14 +46,14 @@ func (r *Runtime) Health(ctx context.Context) evidence.ContainerdService {
 	s := evidence.ContainerdService{}
 	if !hasTime(ctx, r.health) {
 		if s = r.service; s.Error == "" {
-			s.Error = "containerd was not asked: no time was left for it"
+			s.Error = "containerd was not asked: no time was left"
 		}
 		return s
 	}
 	verdict, err := r.ask(ctx)
 	if ctx.Err() != nil && verdict != answered {
 		if s = r.service; s.Error == "" {
-			s.Error = "the question to containerd was called off: " + context.Cause(ctx).Error()
+			s.Error = "the request to containerd was cancelled: " + context.Cause(ctx).Error()
 		}
 		return s
 	}
@@ -76,17 +75,17 @@ func (r *Runtime) Health(ctx context.Context) evidence.ContainerdService {
 	return s
 }
 
-// An outcome is what became of a question.
+// An outcome is what became of a request.
 type outcome int
 
 const (
 	answered   outcome = iota
 	refused            // nobody listens
-	unanswered         // somebody listens, and says nothing
-	failed             // everything else: an error is no silence
+	unanswered         // somebody listens and does not answer
+	failed             // everything else: an error is an answer
 )
 
-// ask puts the question. The error is worded for an operator.
+// ask makes the two requests. The error is worded for an operator.
 func (r *Runtime) ask(ctx context.Context) (outcome, error) {
 	c, err := r.usable()
 	if err != nil {
@@ -97,8 +96,8 @@ func (r *Runtime) ask(ctx context.Context) (outcome, error) {
 
 	err = c.version(ctx)
 	if errdefs.IsUnavailable(err) && c.dialError() == nil {
-		// A connection that broke tells of a containerd that was: ask the one
-		// that is.
+		// The connection was to a containerd that has exited: ask the one that
+		// runs now.
 		if c, err = r.renew(); err != nil {
 			return failed, err
 		}
@@ -112,9 +111,9 @@ func (r *Runtime) ask(ctx context.Context) (outcome, error) {
 	case err == nil || errdefs.IsNotFound(err):
 		return answered, nil
 	case silent(err):
-		return unanswered, fmt.Errorf("containerd at %s tells its version, but reads nothing from its metadata database within %s", r.socket, r.health)
+		return unanswered, fmt.Errorf("containerd at %s answers, but has not read from its metadata database within %s", r.socket, r.health)
 	}
-	return failed, fmt.Errorf("containerd at %s does not read its metadata database: %w", r.socket, err)
+	return failed, fmt.Errorf("containerd at %s cannot read its metadata database: %w", r.socket, err)
 }
 
 func (c *connection) version(ctx context.Context) error {
@@ -122,29 +121,29 @@ func (c *connection) version(ctx context.Context) error {
 	return native(err)
 }
 
-// explain says what the failure of the first question means.
+// explain returns what the failure of the first request means.
 func (r *Runtime) explain(ctx context.Context, c *connection, err error) (outcome, error) {
 	switch dial := c.dialError(); {
 	case errors.Is(dial, syscall.ECONNREFUSED), errors.Is(dial, syscall.ENOENT) && r.answered:
-		return refused, fmt.Errorf("nothing listens on containerd's socket %s: see systemctl status containerd", r.socket)
+		return refused, fmt.Errorf("nothing listens on containerd's socket %s; see systemctl status containerd", r.socket)
 	case errors.Is(dial, syscall.ENOENT):
 		// containerd has started the container that this runs in.
-		return failed, fmt.Errorf("there is no socket %s: give nodeagent the path at which it sees containerd's", r.socket)
+		return failed, fmt.Errorf("there is no socket %s; set --containerd-socket to the path at which nodeagent sees containerd's", r.socket)
 	case errors.Is(dial, syscall.EAGAIN):
-		return unanswered, fmt.Errorf("containerd at %s accepts no connections: its queue of them is full", r.socket)
+		return unanswered, fmt.Errorf("containerd at %s accepts no connections: its queue is full", r.socket)
 	case dial != nil:
 		return failed, fmt.Errorf("connect to containerd: %w", dial)
 	case silent(err):
-		return unanswered, fmt.Errorf("containerd at %s gives no answer within %s", r.socket, r.health)
+		return unanswered, fmt.Errorf("containerd at %s has not answered within %s", r.socket, r.health)
 	case errdefs.IsNotImplemented(err):
-		return failed, fmt.Errorf("%s belongs to %s, not to containerd: give nodeagent the path of containerd's socket; it reads no other runtime", r.socket, whose(ctx, c))
+		return failed, fmt.Errorf("%s belongs to %s, not to containerd; set --containerd-socket to containerd's (nodeagent reads no other runtime)", r.socket, whose(ctx, c))
 	case errdefs.IsUnavailable(err):
-		return failed, fmt.Errorf("%s is not the socket of a containerd that runs: %w", r.socket, err)
+		return failed, fmt.Errorf("%s is not the socket of a running containerd: %w", r.socket, err)
 	}
 	return failed, fmt.Errorf("ask containerd at %s for its version: %w", r.socket, err)
 }
 
-// whose asks who else speaks gRPC here.
+// whose returns who else serves gRPC on the socket.
 func whose(ctx context.Context, c *connection) string {
 	v, err := c.cri.Version(ctx, &runtimeapi.VersionRequest{})
 	if err != nil || v.GetRuntimeName() == "" {

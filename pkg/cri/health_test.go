@@ -176,7 +176,7 @@ func TestHealthOfOthers(t *testing.T) {
 	for _, tt := range []struct{ socket, want string }{
 		{crio, "belongs to the runtime cri-o, not to containerd"},
 		{other, "belongs to another service, not to containerd"},
-		{docker, "is not the socket of a containerd that runs"},
+		{docker, "is not the socket of a running containerd"},
 		{internal, "no space left on device"},
 	} {
 		r, _ := open(t, tt.socket, long)

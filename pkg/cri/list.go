@@ -80,9 +80,9 @@ func (r *Runtime) listError(what string, err error) error {
 	err = native(err)
 	switch {
 	case silent(err):
-		return fmt.Errorf("containerd at %s does not list %s within %s", r.socket, what, r.read)
+		return fmt.Errorf("containerd at %s has not listed %s within %s", r.socket, what, r.read)
 	case errdefs.IsNotImplemented(err):
-		return fmt.Errorf("the CRI plugin of containerd at %s is off: is cri among the disabled_plugins of its configuration?", r.socket)
+		return fmt.Errorf("the CRI plugin of containerd at %s is off; look for cri in disabled_plugins of its configuration", r.socket)
 	}
 	return fmt.Errorf("list %s of containerd at %s: %w", what, r.socket, err)
 }
@@ -99,8 +99,8 @@ func containerState(s runtimeapi.ContainerState) evidence.ContainerState {
 	return evidence.StateUnknown
 }
 
-// choose drops the older attempts that have ended. Of each name the newest
-// attempt comes first.
+// choose returns the list without older attempts that have exited. Of each name
+// the newest attempt comes first.
 func choose(all []listed) []listed {
 	newestFirst := slices.Clone(all)
 	slices.SortStableFunc(newestFirst, func(a, b listed) int {
@@ -120,9 +120,9 @@ type placed struct {
 	at int
 }
 
-// place writes what the lists tell into p.Containers, and returns those about
-// which there is more to ask: all that have not ended, and the sandboxes, whose
-// state in the CRI does not tell an unknown one from one that has ended.
+// place writes the lists into p.Containers, and returns those about which there
+// is more to ask: all that have not exited, and the sandboxes, for which the CRI
+// has one state for both unknown and exited.
 func place(p *evidence.Pod, found []listed) []placed {
 	at := make(map[string]int) // the entry of the specification, or of the newest attempt
 	for i, c := range p.Containers {

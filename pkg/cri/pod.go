@@ -15,15 +15,15 @@ import (
 const sideBySide = 4
 
 // ReadPod fills in p.Containers what containerd and its shims know. Entries of
-// the pod's specification are completed by name; a further attempt of a
-// container that still runs gets an entry of its own, and so does each sandbox,
+// the pod's specification are completed by name. A further attempt of a
+// container that still runs gets an entry of its own. So does each sandbox,
 // under the name POD, which no container can have.
 //
-// When p.Node.Containerd shows an error, or the lists cannot be read, nothing
-// more is asked and both Containers and Shims are missing. When only a shim
-// gives no answer, Shims is missing. A record or a stop signal that could not
-// be read is not: its fields are then empty, which says that it is not known.
-// Of a container that has ended only the ID and the state are read.
+// When p.Node.Containerd has an error, or the lists cannot be read, nothing more
+// is asked, and both Containers and Shims are missing. When only a shim does not
+// answer, Shims is missing. A record or a stop signal that could not be read
+// makes no source missing: its fields are empty, which means not known. Of a
+// container that has exited only the ID and the state are read.
 func (r *Runtime) ReadPod(ctx context.Context, p *evidence.Pod) {
 	lack := func(why string) {
 		p.Lack(evidence.Containers, why)
@@ -74,8 +74,8 @@ func (r *Runtime) ReadPod(ctx context.Context, p *evidence.Pod) {
 	}
 }
 
-// readContainer completes one container. The error says why its shim's view is
-// not known.
+// readContainer completes one container. It returns why the shim's view of it
+// is not known.
 func (r *Runtime) readContainer(ctx context.Context, c *connection, pod string, into *evidence.Container, l listed) error {
 	rec := r.record(ctx, c, l)
 	into.Runtime, into.Program, into.StopSignal = rec.runtime, rec.program, rec.stopSignal
@@ -87,7 +87,7 @@ func (r *Runtime) readContainer(ctx context.Context, c *connection, pod string, 
 		return fmt.Errorf("the shim does not answer about container %s", into.Name)
 	}
 	if !hasTime(ctx, r.task) {
-		return fmt.Errorf("the shim was not asked about container %s: no time was left for it", into.Name)
+		return fmt.Errorf("the shim was not asked about container %s: no time was left", into.Name)
 	}
 	task, err := r.askShim(ctx, c, l.id)
 	task.Asked = now
@@ -102,7 +102,7 @@ func (r *Runtime) readContainer(ctx context.Context, c *connection, pod string, 
 		into.Task = r.silences.unanswered(pod, l.id, now)
 		return fmt.Errorf("the shim does not answer about container %s", into.Name)
 	}
-	r.silences.answered(l.id) // an error is no silence
+	r.silences.answered(l.id) // an error is an answer
 	into.Task = evidence.ShimTask{Asked: now}
 	if errdefs.IsUnavailable(err) {
 		return fmt.Errorf("the shim of container %s cannot be reached: %w", into.Name, err)

@@ -10,7 +10,7 @@ import (
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
 )
 
-// most bounds each of the memories: entries, of about a hundred bytes.
+// most is the number of entries in each of the caches; one has about 100 bytes.
 const most = 1024
 
 // A record is what does not change in the life of a container.
@@ -20,7 +20,7 @@ type record struct {
 	stopSignal evidence.Signal
 }
 
-// records remembers by container ID.
+// records is a cache by container ID.
 type records struct {
 	mu sync.Mutex
 	m  map[string]record
@@ -37,13 +37,13 @@ func (r *records) put(id string, rec record) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.m == nil || len(r.m) >= most {
-		r.m = make(map[string]record) // what is still needed is soon read again
+		r.m = make(map[string]record) // what is needed is read again
 	}
 	r.m[id] = rec
 }
 
-// record reads a container's runtime, program and stop signal. What cannot be
-// read stays empty, and is tried again at the next reading.
+// record returns a container's runtime, program and stop signal. What cannot be
+// read is empty, and is tried again in the next reading.
 func (r *Runtime) record(ctx context.Context, c *connection, l listed) record {
 	if rec, ok := r.records.get(l.id); ok {
 		return rec
@@ -51,7 +51,7 @@ func (r *Runtime) record(ctx context.Context, c *connection, l listed) record {
 	var rec record
 	runtime, program, err := r.readRecord(ctx, c, l.id)
 	if err != nil {
-		// The next question would wait for the same database.
+		// The next request would wait for the same database.
 		return rec
 	}
 	rec.runtime, rec.program = runtime, program
@@ -79,7 +79,7 @@ func (r *Runtime) readRecord(ctx context.Context, c *connection, id string) (run
 	return k.Runtime.Name, program, nil
 }
 
-// parseProgram takes the base name of the first argument from an OCI runtime
+// parseProgram returns the base name of the first argument in an OCI runtime
 // specification (config.md, process.args), "" when there is none.
 func parseProgram(spec []byte) string {
 	var s struct {

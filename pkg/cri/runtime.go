@@ -26,8 +26,8 @@ import (
 // (internal/cri/constants/constants.go in containerd).
 const namespace = "k8s.io"
 
-// How long an answer may take. containerd itself gives a shim 2 s to tell its
-// state (plugins/services/tasks/local.go, stateTimeout).
+// How long an answer may take. containerd itself gives a shim 2 s to answer for
+// its state (plugins/services/tasks/local.go, stateTimeout).
 const (
 	healthDeadline = 2 * time.Second
 	readDeadline   = 3 * time.Second
@@ -60,21 +60,21 @@ type connection struct {
 	*grpc.ClientConn
 	containerd *client.Client
 	cri        runtimeapi.RuntimeServiceClient
-	// dialed is the error of the last attempt to connect to the socket, which
-	// gRPC hands on as text only.
+	// dialed is the error of the last attempt to connect to the socket; gRPC
+	// passes on only its text.
 	dialed atomic.Pointer[error]
 }
 
-// errClosed is what is known after Close.
+// errClosed is the error of every request after Close.
 var errClosed = errors.New("the connection to containerd is closed")
 
 // Open prepares to read the containerd that listens on the socket, an absolute
-// path with or without unix:// before it. It does not connect: that there is
-// no containerd, or another runtime, is for Health to tell.
+// path with or without unix:// before it. It does not connect: Health returns
+// the error when there is no containerd, or another runtime.
 func Open(socket string) (*Runtime, error) {
 	path := strings.TrimPrefix(socket, "unix://")
 	if !filepath.IsAbs(path) {
-		return nil, fmt.Errorf("containerd's socket %q is not an absolute path: it is usually /run/containerd/containerd.sock", socket)
+		return nil, fmt.Errorf("containerd's socket %q is not an absolute path; it is usually /run/containerd/containerd.sock", socket)
 	}
 	c, err := dial(path)
 	if err != nil {
@@ -86,7 +86,7 @@ func Open(socket string) (*Runtime, error) {
 	}, nil
 }
 
-// Close ends the connection. Questions that wait for an answer return.
+// Close ends the connection. Requests that wait for an answer return.
 func (r *Runtime) Close() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -98,7 +98,7 @@ func (r *Runtime) Close() error {
 	return err
 }
 
-// current gives the connection as it is.
+// current returns the connection as it is.
 func (r *Runtime) current() (*connection, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -108,9 +108,9 @@ func (r *Runtime) current() (*connection, error) {
 	return r.conn, nil
 }
 
-// usable gives the connection, or a new one in place of one that could not be
-// established: gRPC answers from its last attempt until it makes another one,
-// at times of its own, and would keep on connecting to a hung containerd, whose
+// usable returns the connection, or a new one if it could not be established.
+// gRPC repeats the error of its last attempt until it makes another one, at
+// times of its own, and would keep on connecting to a hung containerd, whose
 // queue of connections nobody empties.
 func (r *Runtime) usable() (*connection, error) {
 	c, err := r.current()
@@ -134,7 +134,7 @@ func (r *Runtime) renew() (*connection, error) {
 	if err != nil {
 		return nil, err
 	}
-	_ = r.conn.Close() // it is of no use any more
+	_ = r.conn.Close() // it is not used any more
 	r.conn = c
 	return c, nil
 }
@@ -162,7 +162,8 @@ func dial(path string) (*connection, error) {
 	return c, nil
 }
 
-// dialError is why the socket could not be connected to at the last attempt.
+// dialError returns why the last attempt to connect to the socket failed, nil if
+// it did not.
 func (c *connection) dialError() error {
 	if err := c.dialed.Load(); err != nil {
 		return *err
@@ -170,13 +171,14 @@ func (c *connection) dialError() error {
 	return nil
 }
 
-// question bounds one question and addresses it to the CRI plugin's namespace.
+// question returns the context of one request: with a deadline, and in the
+// namespace of the CRI plugin.
 func question(ctx context.Context, limit time.Duration) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(namespaces.WithNamespace(ctx, namespace), limit)
 }
 
-// hasTime reports whether a question can be given its whole deadline. One that
-// is cut short would prove nothing by staying without an answer.
+// hasTime reports whether a request can be given its whole deadline. One that is
+// cut short would prove nothing by not being answered.
 func hasTime(ctx context.Context, limit time.Duration) bool {
 	if ctx.Err() != nil {
 		return false

@@ -8,39 +8,38 @@ import (
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
 )
 
-// When a shim that has not answered is asked again: once soon, because two
-// questions prove a hang, and then rarely, because each question leaves a
-// blocked goroutine in it (containerd#14081).
+// The pauses before a shim that has not answered is asked again: a short one,
+// because two requests prove a hang, then long ones, because each request leaves
+// a blocked goroutine in it (containerd#14081).
 const (
 	shimRetry = 3 * time.Second
 	shimPause = 3 * time.Minute
 )
 
-// forgotten is the time after which a silence is forgotten whose pod nobody
-// asks about any more.
+// forgotten is how long a silence is kept whose pod nobody asks about any more.
 const forgotten = 10 * time.Minute
 
 // A silence is a shim that has not answered about a container.
 type silence struct {
 	pod      string
-	since    time.Time // of the first question without an answer
+	since    time.Time // of the first request without an answer
 	asked    time.Time // of the last one
 	attempts int
-	wanted   time.Time // when somebody last wanted to know
+	wanted   time.Time // when due was last called for it
 }
 
 func (s silence) task() evidence.ShimTask {
 	return evidence.ShimTask{Asked: s.asked, UnansweredSince: s.since, Attempts: s.attempts}
 }
 
-// silences remembers by container ID.
+// silences are kept by container ID.
 type silences struct {
 	mu sync.Mutex
 	m  map[string]silence
 }
 
 // due reports whether the shim may be asked about a container at the time now,
-// and what is remembered of it.
+// and returns what is known of it without asking.
 func (s *silences) due(id string, now time.Time) (evidence.ShimTask, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -57,7 +56,7 @@ func (s *silences) due(id string, now time.Time) (evidence.ShimTask, bool) {
 	return one.task(), now.Sub(one.asked) >= pause
 }
 
-// unanswered adds a question, put at the time asked, that got no answer.
+// unanswered adds a request, made at the time asked, that was not answered.
 func (s *silences) unanswered(pod, id string, asked time.Time) evidence.ShimTask {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -90,8 +89,8 @@ func (s *silences) keep(pod string, ids []string, now time.Time) {
 	}
 }
 
-// makeRoom drops the silence that was wanted longest ago when there are too
-// many.
+// makeRoom drops the silence that was last wanted the longest time ago, when
+// there are too many.
 func (s *silences) makeRoom(now time.Time) {
 	if s.m == nil {
 		s.m = make(map[string]silence)

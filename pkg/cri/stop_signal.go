@@ -19,11 +19,10 @@ import (
 // maxImageConfig is the largest image configuration that is read, in bytes.
 const maxImageConfig = 4 << 20
 
-// stopSignal gives the signal that stops a container, in the order in which
-// containerd chooses it (internal/cri/server/container_stop.go): the one of the
-// container, the STOPSIGNAL of its image, SIGTERM. 0 without an error means
-// that there is one that is no signal; containerd then fails to stop the
-// container, too.
+// stopSignal returns the signal that stops a container, in the order in which
+// containerd chooses it (internal/cri/server/container_stop.go): the container's
+// own, the STOPSIGNAL of its image, SIGTERM. 0 without an error means that what
+// is set is not a signal; containerd then fails to stop the container, too.
 func (r *Runtime) stopSignal(ctx context.Context, c *connection, l listed) (evidence.Signal, error) {
 	qctx, cancel := question(ctx, r.read)
 	defer cancel()
@@ -31,7 +30,7 @@ func (r *Runtime) stopSignal(ctx context.Context, c *connection, l listed) (evid
 	if err != nil {
 		return 0, fmt.Errorf("read the status of container %s: %w", l.id, native(err))
 	}
-	// containerd before 2.1 does not tell, and later ones do not for a
+	// containerd before 2.1 does not return it; later ones do not for a
 	// STOPSIGNAL that is a number.
 	if sig := s.GetStatus().GetStopSignal(); sig != runtimeapi.Signal_SIGNAL_RUNTIME_DEFAULT {
 		return parseCRISignal(sig), nil
@@ -39,8 +38,8 @@ func (r *Runtime) stopSignal(ctx context.Context, c *connection, l listed) (evid
 	return r.imageStopSignal(ctx, c, l.image)
 }
 
-// parseCRISignal reads names such as SIGNAL_SIGRTMINPLUS3 (api.proto of the
-// CRI); 0 for one that is not known.
+// parseCRISignal parses names such as SIGNAL_SIGRTMINPLUS3 (api.proto of the
+// CRI); it returns 0 for an unknown one.
 func parseCRISignal(sig runtimeapi.Signal) evidence.Signal {
 	name := strings.TrimPrefix(sig.String(), "SIGNAL_SIG")
 	switch name { // signal(7): the other names of some
@@ -59,8 +58,8 @@ func parseCRISignal(sig runtimeapi.Signal) evidence.Signal {
 	return s
 }
 
-// stopSignals remembers by the digest of the image's configuration, which is
-// the same for as long as the digest is.
+// stopSignals is a cache by the digest of the image's configuration. The same
+// digest always means the same configuration.
 type stopSignals struct {
 	mu sync.Mutex
 	m  map[string]evidence.Signal
@@ -83,8 +82,8 @@ func (s *stopSignals) put(image string, sig evidence.Signal) {
 }
 
 // imageStopSignal reads the image's configuration from containerd's content
-// store. An image that is gone is an error: the container keeps the signal that
-// the image had when it was created, and that is not known.
+// store. A deleted image is an error: the container keeps the signal that the
+// image had when the container was created, and that is not known.
 func (r *Runtime) imageStopSignal(ctx context.Context, c *connection, image string) (evidence.Signal, error) {
 	if sig, ok := r.images.get(image); ok {
 		return sig, nil
@@ -115,9 +114,9 @@ func (r *Runtime) imageStopSignal(ctx context.Context, c *connection, image stri
 	return sig, nil
 }
 
-// parseImageStopSignal reads config.StopSignal of an image's configuration (OCI
-// image specification, config.md): SIGTERM when there is none, 0 when it is no
-// signal.
+// parseImageStopSignal returns config.StopSignal of an image's configuration
+// (OCI image specification, config.md): SIGTERM when there is none, 0 when it is
+// not a signal.
 func parseImageStopSignal(b []byte) (evidence.Signal, error) {
 	var image struct {
 		Config struct {

@@ -10,9 +10,9 @@ import (
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
 )
 
-// askShim asks for the state of one container's first process. This is the one
-// question that containerd hands on to the shim: a list of tasks would drop
-// those whose shim does not answer, and a list of processes would start runc.
+// askShim returns the state of one container's first process. Only this request
+// fits: containerd passes it on to the shim. A list of tasks would drop those
+// whose shim does not answer, and a list of processes would start runc.
 func (r *Runtime) askShim(ctx context.Context, c *connection, id string) (evidence.ShimTask, error) {
 	ctx, cancel := question(ctx, r.task)
 	defer cancel()

@@ -4,10 +4,10 @@
 // captured incident is one Pod as JSON.
 //
 // Three things hold everywhere in it. Unknown is not absent: a source that
-// could not be read stands in Pod.Missing, and what it would have told is left
-// empty. Moments are times, never durations, so that a fixture says the same
-// whenever it is read. And nothing private is in it: no environment, no
-// argument values, no annotations, no file names inside a pod's volumes.
+// could not be read is in Pod.Missing, and its fields are empty. Moments are
+// times, never durations, so that a fixture means the same whenever it is read.
+// Nothing private is in it: no environment, argument values, annotations, or
+// file names inside a pod's volumes.
 package evidence
 
 import "time"
@@ -55,60 +55,61 @@ type Pod struct {
 	// static pod only (annotation kubernetes.io/config.hash).
 	RuntimeUID string `json:"runtimeUID"`
 	Mirror     bool   `json:"mirror,omitempty"`
-	// HostPID and ShareProcessNamespace say that a container's first process
-	// is not the init of a PID namespace of its own.
+	// HostPID and ShareProcessNamespace report whether a container's first
+	// process is not the init of a PID namespace of its own.
 	HostPID               bool `json:"hostPID,omitempty"`
 	ShareProcessNamespace bool `json:"shareProcessNamespace,omitempty"`
 	// ResourceClaims counts the pod's dynamic resource claims.
 	ResourceClaims int `json:"resourceClaims,omitempty"`
 
 	// Phase is status.phase: Pending, Running, Succeeded, Failed. Kubelet sets
-	// the last two only when all containers have ended.
+	// the last two only when all containers have exited.
 	Phase string `json:"phase"`
-	// Gone says that the pod's API object is gone: what else is here is the last
-	// that was seen of the pod while it was there.
+	// Gone reports whether the pod's API object has been deleted. The rest is
+	// then the last reading of the pod before that.
 	Gone bool `json:"gone,omitempty"`
-	// DeletionRequested is when the deletion was first seen to have been
-	// asked for; Deadline is metadata.deletionTimestamp, which already
-	// includes the grace period.
+	// DeletionRequested is when the deletion was requested, as far as it was
+	// seen; Deadline is metadata.deletionTimestamp, which already includes the
+	// grace period.
 	DeletionRequested time.Time `json:"deletionRequested"`
 	Deadline          time.Time `json:"deadline"`
 	// GracePeriodSeconds is metadata.deletionGracePeriodSeconds. 0 means a
-	// force delete, or that kubelet has asked for the final delete.
+	// force delete, or that the kubelet has requested the final delete.
 	GracePeriodSeconds int64    `json:"gracePeriodSeconds"`
 	Finalizers         []string `json:"finalizers,omitempty"`
 
 	// Containers has one entry for each container of the pod's specification,
-	// and for each one that containerd knows (its sandbox too).
+	// and for each one that containerd knows, its sandbox included.
 	Containers []Container `json:"containers,omitempty"`
 	Cgroups    []Cgroup    `json:"cgroups,omitempty"`
 	// Tasks are the live threads in the pod's cgroups, the zombie leaders of
-	// live threads, and what has left its cgroup but not the process table:
-	// first processes and other children of the pod's shims that nobody has
-	// reaped, and what an ending init of a PID namespace waits for.
+	// live threads, and tasks that have left the cgroup but not the process
+	// table: children of the pod's shims that nobody has reaped (first
+	// processes among them), and what an exiting init of a PID namespace waits
+	// for.
 	Tasks []Task `json:"tasks,omitempty"`
-	// Unprobed counts the suspicious tasks of Tasks that have no Probe only
-	// because there were too many of them. Each container with suspects has
-	// probed ones, so that they are no reason to call Suspects missing.
+	// Unprobed counts the suspects in Tasks that have no Probe because there
+	// were too many. Every container with suspects had at least one probed, so
+	// Suspects is not Missing because of them.
 	Unprobed int `json:"unprobed,omitempty"`
 	// Parents are the processes outside the pod's cgroups that are parent or
 	// tracer of one of its tasks, and the shims of its containers.
 	Parents []Task `json:"parents,omitempty"`
 	// Leftovers are processes outside the pod's cgroups that hold the standard
-	// streams of a container whose first process has ended. They are looked for
-	// only where PIDs are shared (HostPID, ShareProcessNamespace): elsewhere a
-	// container's processes end with the first one.
+	// streams of a container whose first process has exited. They are read only
+	// where PIDs are shared (HostPID, ShareProcessNamespace): elsewhere the
+	// kernel kills a container's processes when the first one exits.
 	Leftovers []Task `json:"leftovers,omitempty"`
 	// Mounts are the host's mounts that belong to the pod: its volumes below
 	// the kubelet's pod directory.
 	Mounts []Mount `json:"mounts,omitempty"`
 	Node   Node    `json:"node"`
 
-	// Missing says of each source that could not be read in full why not.
+	// Missing has the reason for each source that could not be read in full.
 	Missing map[Source]string `json:"missing,omitempty"`
 }
 
-// Lack records why a source could not be read in full. The first reason stays.
+// Lack records why a source could not be read in full. The first reason is kept.
 func (p *Pod) Lack(s Source, why string) {
 	if _, ok := p.Missing[s]; ok {
 		return
@@ -119,7 +120,7 @@ func (p *Pod) Lack(s Source, why string) {
 	p.Missing[s] = why
 }
 
-// Container finds a container by its containerd ID.
+// Container returns the container with a containerd ID, and whether there is one.
 func (p *Pod) Container(id string) (*Container, bool) {
 	if id == "" {
 		return nil, false
@@ -132,8 +133,8 @@ func (p *Pod) Container(id string) (*Container, bool) {
 	return nil, false
 }
 
-// ContainerName names the container that a task belongs to, or "" for a task
-// in no container's cgroup.
+// ContainerName returns the name of the container that a task belongs to, ""
+// for a task in no container's cgroup.
 func (p *Pod) ContainerName(t *Task) string {
 	c, ok := p.Container(t.Container)
 	if !ok {
@@ -142,11 +143,11 @@ func (p *Pod) ContainerName(t *Task) string {
 	return c.Name
 }
 
-// Overdue says how far the pod is past its deadline; negative inside its grace
-// period.
+// Overdue returns how far the pod is past its deadline; negative inside its
+// grace period.
 func (p *Pod) Overdue() time.Duration { return p.Time.Sub(p.Deadline) }
 
-// A ContainerKind tells a container's role in its pod.
+// A ContainerKind is a container's role in its pod.
 type ContainerKind string
 
 // The kinds of containers. A Sidecar is an init container with restartPolicy
@@ -173,13 +174,13 @@ const (
 	StateUnknown ContainerState = "unknown"
 )
 
-// A Container is what the pod's specification, the CRI and the shim say of one
-// container.
+// A Container is what the pod's specification, the CRI and the shim say about
+// one container.
 type Container struct {
 	Name string        `json:"name"`
 	Kind ContainerKind `json:"kind"`
-	// PreStop says that the specification has a preStop hook: the stop signal
-	// is sent only after it.
+	// PreStop reports whether the specification has a preStop hook: the stop
+	// signal is sent only after it.
 	PreStop bool `json:"preStop,omitempty"`
 
 	// ID is containerd's, "" when containerd knows no such container.
@@ -209,11 +210,11 @@ type Exit struct {
 	Code int `json:"code"`
 	// At is when it ended, in whole seconds, by the node's clock.
 	At time.Time `json:"at,omitzero"`
-	// OutOfMemory says that the kernel ended it for want of memory.
+	// OutOfMemory reports whether the kernel killed it because memory ran out.
 	OutOfMemory bool `json:"outOfMemory,omitempty"`
 }
 
-// A ShimTask is what the shim answers about a container's task.
+// A ShimTask is the shim's answer about a container's task.
 type ShimTask struct {
 	// Status is containerd's task status in lower case: created, running,
 	// stopped, paused, pausing, unknown. "" when the shim was not asked or
@@ -221,14 +222,14 @@ type ShimTask struct {
 	Status string `json:"status,omitempty"`
 	// PID is the container's first process on the host, 0 when not known.
 	PID int `json:"pid,omitempty"`
-	// Absent says that containerd answered that it has no such task.
+	// Absent reports whether containerd answered that it has no such task.
 	Absent bool `json:"absent,omitempty"`
-	// Asked is when the answer, or its absence, is from: a shim that did not
-	// answer is not asked at every reading.
+	// Asked is when the shim was last asked. One that did not answer is not
+	// asked in every reading.
 	Asked time.Time `json:"asked,omitzero"`
-	// UnansweredSince is when the shim was first asked without an answer
-	// within its deadline; zero while it answers. Attempts counts the
-	// questions without an answer since then.
+	// UnansweredSince is the time of the first request that the shim did not
+	// answer within its deadline; zero while it answers. Attempts counts the
+	// unanswered requests since then.
 	UnansweredSince time.Time `json:"unansweredSince,omitzero"`
 	Attempts        int       `json:"attempts,omitempty"`
 }
@@ -266,11 +267,11 @@ type Pressure struct {
 
 // A ContainerdService is containerd's health as one question to it shows.
 type ContainerdService struct {
-	// Process is containerd's own process; nil when it was not looked for or
-	// not found.
+	// Process is containerd's own process; nil when it was not read or not
+	// found.
 	Process *Task `json:"process,omitempty"`
-	// Error is why the last question failed, "" when it was answered. Refused
-	// says that nobody listened on the socket.
+	// Error is why the last request failed, "" when it was answered. Refused
+	// reports whether nobody listened on the socket.
 	Error   string `json:"error,omitempty"`
 	Refused bool   `json:"refused,omitempty"`
 	// UnansweredSince and Attempts are as for ShimTask.
@@ -289,7 +290,7 @@ type KubeletService struct {
 	Health string `json:"health,omitempty"`
 	// Error is why its process could not be read in full, "" when it was.
 	Error string `json:"error,omitempty"`
-	// Blocked are the kubelet's threads that wait in state D, or for a FUSE
-	// daemon, which shows as S.
+	// Blocked are the kubelet's threads in state D, and those that wait for a
+	// FUSE daemon, which are in state S.
 	Blocked []Task `json:"blocked,omitempty"`
 }

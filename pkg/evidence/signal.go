@@ -34,7 +34,7 @@ const (
 	sigRTMax = 64
 )
 
-// String gives the signal's name, for example SIGTERM or SIGRTMIN+3.
+// String returns the signal's name, for example SIGTERM or SIGRTMIN+3.
 func (s Signal) String() string {
 	switch {
 	case s > 0 && int(s) < len(signalNames):
@@ -47,7 +47,7 @@ func (s Signal) String() string {
 	return fmt.Sprintf("signal %d", int(s))
 }
 
-// ParseSignal reads a signal as a container image's STOPSIGNAL gives it: a
+// ParseSignal parses a signal as it stands in a container image's STOPSIGNAL: a
 // number, or a name with or without SIG in any case, RTMIN+n and RTMAX-n too.
 func ParseSignal(text string) (Signal, error) {
 	if n, err := strconv.Atoi(text); err == nil {

@@ -90,7 +90,7 @@ func (m *Memory) since(e *Memory, now, before time.Time) {
 	}
 }
 
-// firstOf gives the time of the first of some readings in a row.
+// firstOf returns the time of the first of some readings in a row.
 func firstOf(earlier, t time.Time) time.Time {
 	if earlier.IsZero() {
 		return t
@@ -99,8 +99,8 @@ func firstOf(earlier, t time.Time) time.Time {
 }
 
 // sameStage reports whether two readings show the pod at the same stage of its
-// termination. Its threads are not compared: a program may start and end some
-// for ever without getting anywhere.
+// termination. Its threads are not compared: a program may start and end threads
+// without end and get nowhere.
 func (p *Pod) sameStage(o *Pod) bool {
 	return p.Phase == o.Phase && p.GracePeriodSeconds == o.GracePeriodSeconds &&
 		len(p.Tasks) > 0 == (len(o.Tasks) > 0) && len(p.Mounts) == len(o.Mounts) &&

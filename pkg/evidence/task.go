@@ -18,7 +18,7 @@ const (
 	Idle            TaskState = "I"
 )
 
-// PFExiting is the bit of Task.Flags that says that the task is inside do_exit
+// PFExiting is the bit of Probe.Flags that is set while the task is inside do_exit
 // (PF_EXITING, include/linux/sched.h).
 const PFExiting = 0x4
 
@@ -36,7 +36,7 @@ type Task struct {
 	State     TaskState `json:"state"`
 	// CoreDumping is the process-wide flag of that name.
 	CoreDumping bool `json:"coreDumping,omitempty"`
-	// Kernel says that this is a thread of the kernel.
+	// Kernel reports whether this is a thread of the kernel.
 	Kernel bool `json:"kernel,omitempty"`
 
 	// The signal sets. Pending and Blocked are the thread's own; the others
@@ -65,35 +65,35 @@ type Task struct {
 
 	// Container is the ID of the container whose cgroup the task is in.
 	// Cgroup is its path below the cgroup mount, kept for tasks outside the
-	// pod; Owner says in a word whose it is (a pod's UID, kubelet, containerd,
-	// shim, kernel), and OwnerName names that pod as namespace/name.
+	// pod. Owner is whose it is in one word: a pod's UID, kubelet, containerd,
+	// shim or kernel. OwnerName is that pod as namespace/name.
 	Container string `json:"container,omitempty"`
 	Cgroup    string `json:"cgroup,omitempty"`
 	Owner     string `json:"owner,omitempty"`
 	OwnerName string `json:"ownerName,omitempty"`
 
-	// Probe is what the files say that may block their reader. It is nil for
-	// a task that was no suspect.
+	// Probe is what those files show that may block their reader. It is nil for
+	// a task that was not a suspect.
 	Probe *Probe `json:"probe,omitempty"`
 }
 
-// Leader says that the task is the first thread of its process.
+// Leader reports whether the task is the first thread of its process.
 func (t *Task) Leader() bool { return t.PID == t.TID }
 
-// NamespaceInit says that the task's process is PID 1 of a PID namespace other
-// than the host's. The kernel drops signals to it that it neither catches,
+// NamespaceInit reports whether the task's process is PID 1 of a PID namespace
+// other than the host's. The kernel drops signals to it that it neither catches,
 // ignores nor blocks (SIGNAL_UNKILLABLE, kernel/signal.c).
 func (t *Task) NamespaceInit() bool {
 	return len(t.NSpid) > 1 && t.NSpid[len(t.NSpid)-1] == 1
 }
 
-// Killed says that SIGKILL is pending: something has killed the task, and it
-// has not died of it yet.
+// Killed reports whether SIGKILL is pending: the task has been killed and has
+// not exited yet.
 func (t *Task) Killed() bool {
 	return t.Pending.Has(SIGKILL) || t.SharedPending.Has(SIGKILL)
 }
 
-// Exiting says that the task is known to be inside do_exit.
+// Exiting reports whether the task is known to be inside do_exit.
 func (t *Task) Exiting() bool { return t.Probe != nil && t.Probe.Flags&PFExiting != 0 }
 
 // Unchanged returns for how long readings prove that the task has not changed.
@@ -124,8 +124,8 @@ func (t *Task) sameSignals(o *Task) bool {
 }
 
 // A Probe is what /proc/PID/task/TID/{stat,wchan,stack,syscall} and the file or
-// path behind a blocked system call show. Reading these can block for ever, so
-// a helper process reads them.
+// path behind a blocked system call show. Reading these may never return, so a
+// helper process reads them.
 type Probe struct {
 	// Hung names the files whose read did not return in time. Hung "stat"
 	// means that the process is stuck inside execve.
@@ -139,7 +139,7 @@ type Probe struct {
 	// Flags are the PF_ bits (stat, field 9).
 	Flags uint64 `json:"flags,omitempty"`
 	// Exe is the base name of the program file (readlink of exe), "" when it
-	// could not be read. It tells a script's shell, which comm does not.
+	// could not be read. It names a script's shell, which comm does not.
 	Exe string `json:"exe,omitempty"`
 	// Wchan is the kernel function the task sleeps in; Stack the kernel stack
 	// by function name, innermost first. The names are those of the source,
@@ -185,16 +185,17 @@ type Mount struct {
 	// connection; nil when it could not be read or for other types.
 	FUSEWaiting *int `json:"fuseWaiting,omitempty"`
 	// Unanswered is the number of requests that the client of an NFS mount has
-	// sent and got no answer to (mountstats); nil when not known. Connection is
-	// the state of the TCP connection to the server of an NFS or SMB mount
-	// (Established, SYN_SENT, or none), "" when not known. Resent is how often
-	// what was sent on it has been sent again, because nothing acknowledged it.
+	// sent without an answer (mountstats); nil when not known. Connection is the
+	// state of the TCP connection to the server of an NFS or SMB mount
+	// (Established, SYN_SENT, or none), "" when not known. Resent counts the
+	// retransmissions of the oldest unacknowledged segment (retrnsmt in
+	// /proc/net/tcp).
 	Unanswered *int   `json:"unanswered,omitempty"`
 	Connection string `json:"connection,omitempty"`
 	Resent     int    `json:"resent,omitempty"`
 }
 
-// Established is the state of a TCP connection that both ends know of.
+// Established is the state of a TCP connection whose handshake is complete.
 const Established = "ESTABLISHED"
 
 // A Cgroup is one control group of the pod.
@@ -207,11 +208,11 @@ type Cgroup struct {
 	// pod's own.
 	Container string `json:"container,omitempty"`
 	Threads   int    `json:"threads,omitempty"`
-	// Populated says that this group or one below it holds a live thread.
+	// Populated reports whether this group or one below it has a live thread.
 	Populated bool `json:"populated,omitempty"`
 	// PIDs is pids.current, which counts zombies too; -1 when not read.
 	PIDs int64 `json:"pids"`
-	// Frozen says that the group is frozen: cgroup.events "frozen 1", or
+	// Frozen reports whether the group is frozen: cgroup.events "frozen 1", or
 	// freezer.state FROZEN or FREEZING.
 	Frozen bool `json:"frozen,omitempty"`
 	// FrozenBy is the path of the group, this one or one above it, that was
@@ -232,9 +233,9 @@ type CPU struct {
 	Throttled  uint64 `json:"throttled,omitempty"`
 	// Millis is the quota in thousandths of a processor; 0 means none.
 	Millis int64 `json:"millis,omitempty"`
-	// ThrottledSince is the time of the reading since which, as a whole, at least
-	// three of four periods were throttled. RecentMillis is the use between the
-	// last two readings, in thousandths of a processor.
+	// ThrottledSince is the time of the reading since which at least three of
+	// four periods have been throttled, on the whole. RecentMillis is the use
+	// between the last two readings, in thousandths of a processor.
 	ThrottledSince time.Time `json:"throttledSince,omitzero"`
 	RecentMillis   int64     `json:"recentMillis,omitempty"`
 	// What Periods and Throttled were at ThrottledSince.
@@ -255,9 +256,9 @@ type Memory struct {
 	MaxEvents  uint64 `json:"maxEvents,omitempty"`
 	// StalledMicros is the time in which all tasks of the group that had work
 	// waited for memory (memory.pressure, full total), read where High is set.
-	// StalledSince is the time of the reading since which, as a whole, at least
-	// half of the time was lost so, and SinceStalled what StalledMicros was then.
-	// The kernel brings the total up to date every two seconds.
+	// StalledSince is the time of the reading since which at least half of the
+	// time was lost that way, on the whole. SinceStalled is what StalledMicros
+	// was then. The kernel updates the total every two seconds.
 	StalledMicros uint64    `json:"stalledMicros,omitempty"`
 	StalledSince  time.Time `json:"stalledSince,omitzero"`
 	SinceStalled  uint64    `json:"sinceStalled,omitempty"`

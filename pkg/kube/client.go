@@ -1,8 +1,8 @@
 // Package kube makes the few requests to the API server that the agent needs.
 //
-// client-go's Clientset would do, but it brings every API group of Kubernetes
-// along: with the two groups here the program is a third smaller, and so is
-// what each node holds of it in memory.
+// client-go's Clientset would work, but it brings every API group of Kubernetes
+// with it. With only these two groups, the program is a third smaller, on disk
+// and in the memory of each node.
 package kube
 
 import (
@@ -25,13 +25,13 @@ import (
 )
 
 // A Client makes requests with one identity. Its errors are those of the API
-// server (k8s.io/apimachinery/pkg/api/errors), or of the way there.
+// server (k8s.io/apimachinery/pkg/api/errors), or of the connection to it.
 type Client struct {
 	core, events *rest.RESTClient
 	parameters   runtime.ParameterCodec
 }
 
-// New makes a client; it connects when it is first used.
+// New returns a client; it connects when it is first used.
 func New(config *rest.Config) (*Client, error) {
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, eventsv1.AddToScheme} {
@@ -60,7 +60,7 @@ func New(config *rest.Config) (*Client, error) {
 	return c, nil
 }
 
-// PodsOfNode lists and watches the pods that are bound to a node.
+// PodsOfNode returns what lists and watches the pods that are bound to a node.
 func (c *Client) PodsOfNode(node string) cache.ListerWatcher {
 	return cache.NewListWatchFromClient(c.core, "pods", corev1.NamespaceAll, fields.OneTermEqualSelector("spec.nodeName", node))
 }
@@ -86,7 +86,7 @@ func (c *Client) CheckNode(ctx context.Context, name string, log *slog.Logger) e
 	}
 }
 
-// Pod reads a pod.
+// Pod returns a pod.
 func (c *Client) Pod(ctx context.Context, namespace, name string) (*corev1.Pod, error) {
 	out := new(corev1.Pod)
 	return out, c.core.Get().Namespace(namespace).Resource("pods").Name(name).Do(ctx).Into(out)
@@ -98,7 +98,7 @@ func (c *Client) PatchPodStatus(ctx context.Context, namespace, name string, pat
 		VersionedParams(&options, c.parameters).Body(patch).Do(ctx).Error()
 }
 
-// Event reads an Event.
+// Event returns an Event.
 func (c *Client) Event(ctx context.Context, namespace, name string) (*eventsv1.Event, error) {
 	out := new(eventsv1.Event)
 	return out, c.events.Get().Namespace(namespace).Resource("events").Name(name).Do(ctx).Into(out)

@@ -20,7 +20,7 @@ import (
 // deadline is how long the answer may take, with the connection.
 const deadline = 3 * time.Second
 
-// The most bytes that are read of an answer, and told of it.
+// The most bytes that are read of an answer, and that are reported of it.
 const (
 	maxBody = 16 << 10
 	maxTold = 200
@@ -30,7 +30,7 @@ const (
 // token.
 const serviceAccount = "/var/run/secrets/kubernetes.io/serviceaccount/"
 
-// A Client asks one kubelet. Its fields may be set before the first question;
+// A Client asks one kubelet. Its fields may be set before the first request;
 // its methods may be called side by side.
 type Client struct {
 	// URL is what is asked.
@@ -40,7 +40,7 @@ type Client struct {
 	NodeName string
 	// CAFile holds the certificates that the kubelet's is verified with, in
 	// PEM form. TokenFile holds the token that a verified kubelet gets. Both
-	// are read for each question, because both are replaced from time to time;
+	// are read for each request, because both are replaced from time to time;
 	// they may be absent.
 	CAFile    string
 	TokenFile string
@@ -49,10 +49,10 @@ type Client struct {
 	reached atomic.Bool // has answered at least once
 }
 
-// New prepares to ask the kubelet at the node's address (status.hostIP of the
-// agent's own pod) with the pod's service account. Without an address it is the
-// kubelet's own port on the loopback address, for an agent in the host's
-// network.
+// New returns a client of the kubelet at the node's address (status.hostIP of
+// the agent's own pod), with the pod's service account. Without an address it
+// asks the kubelet's own port on the loopback address, for an agent in the
+// host's network.
 func New(nodeIP string) (*Client, error) {
 	c := &Client{
 		URL:       "http://127.0.0.1:10248/healthz",
@@ -71,7 +71,7 @@ func New(nodeIP string) (*Client, error) {
 	return c, nil
 }
 
-// Health gives what Check does, and "" when it could not tell.
+// Health returns what Check does, "" when that is an error.
 func (c *Client) Health(ctx context.Context) string {
 	health, err := c.Check(ctx)
 	if err != nil {
@@ -80,13 +80,13 @@ func (c *Client) Health(ctx context.Context) string {
 	return health
 }
 
-// Check asks the kubelet for its health: "ok", which of its checks fail, or
-// that it does not answer, in at most 200 bytes. It takes at most three
-// seconds. The error says why the health is not known.
+// Check returns the kubelet's health in at most 200 bytes: "ok", which of its
+// checks fail, or that it has not answered. It takes at most three seconds. The
+// error is why the health is not known.
 //
-// That there is no answer says something of the kubelet only when there has
-// been one before: a network policy may keep the agent from it. The agent does
-// not start without a kubelet that works.
+// A missing answer says something about the kubelet only when there has been one
+// before, because a network policy may keep the agent from it. One is likely:
+// the agent's container does not start without a kubelet that works.
 func (c *Client) Check(ctx context.Context) (string, error) {
 	u, err := url.Parse(c.URL)
 	if err != nil {
@@ -100,9 +100,9 @@ func (c *Client) Check(ctx context.Context) (string, error) {
 		c.reached.Store(true)
 		return a.health(u.Host)
 	case ctx.Err() != nil: // the caller's time, not the kubelet's
-		return "", fmt.Errorf("the question to the kubelet was called off: %w", context.Cause(ctx))
+		return "", fmt.Errorf("the request to the kubelet was cancelled: %w", context.Cause(ctx))
 	case !c.reached.Load():
-		return "", fmt.Errorf("the kubelet at %s has never answered, and may be out of reach: %w", u.Host, err)
+		return "", fmt.Errorf("the kubelet at %s has never answered; it may be out of reach: %w", u.Host, err)
 	case qctx.Err() != nil:
 		return bound(fmt.Sprintf("no answer from %s within %s", u.Host, c.limit)), nil
 	}
@@ -113,14 +113,14 @@ func (c *Client) Check(ctx context.Context) (string, error) {
 type answer struct {
 	code int
 	body string
-	// unverified says why the certificate does not prove that this is the
+	// unverified is why the certificate does not prove that this is the
 	// kubelet; nil when it does, or where there is none.
 	unverified error
 	token      bool // the token was sent
 }
 
-// ask puts the question on a connection of its own, so that one that was
-// established before the kubelet hung cannot hide it.
+// ask makes the request on a connection of its own: one that was established
+// before the kubelet hung could hide that it hangs.
 func (c *Client) ask(ctx context.Context, u *url.URL) (answer, error) {
 	conn, err := new(net.Dialer).DialContext(ctx, "tcp", u.Host)
 	if err != nil {
@@ -136,7 +136,7 @@ func (c *Client) ask(ctx context.Context, u *url.URL) (answer, error) {
 	if u.Scheme == "https" {
 		t := tls.Client(conn, &tls.Config{
 			MinVersion: tls.VersionTLS12,
-			// Verified below: an unverified kubelet is spoken to, but not trusted.
+			// Verified below: an unverified kubelet is asked, but not trusted.
 			InsecureSkipVerify: true, //nolint:gosec
 		})
 		if err := t.HandshakeContext(ctx); err != nil {
@@ -151,7 +151,7 @@ func (c *Client) ask(ctx context.Context, u *url.URL) (answer, error) {
 		}
 	}
 
-	// This very connection is used, so that what was verified is what is asked.
+	// The request uses this connection, so that what was verified is what is asked.
 	given := func(context.Context, string, string) (net.Conn, error) { return conn, nil }
 	transport := &http.Transport{DialContext: given, DialTLSContext: given, DisableKeepAlives: true, MaxResponseHeaderBytes: maxBody}
 	defer transport.CloseIdleConnections()
@@ -192,9 +192,9 @@ func (c *Client) verify(chain []*x509.Certificate, host string) error {
 	return err
 }
 
-// health reads the answer. Checks that fail are a 500 with a line for each
-// (k8s.io/apiserver/pkg/server/healthz); a 500 without such lines is of the
-// kubelet's authentication, and tells of the API server rather than of it.
+// health returns what the answer means. Checks that fail are a 500 with a line
+// for each (k8s.io/apiserver/pkg/server/healthz). A 500 without such lines comes
+// from the kubelet's authentication, and is about the API server.
 func (a answer) health(host string) (string, error) {
 	switch failing := failingChecks(a.body); {
 	case a.code == http.StatusOK:
@@ -202,16 +202,16 @@ func (a answer) health(host string) (string, error) {
 	case a.code == http.StatusInternalServerError && failing != "":
 		return bound("failing checks: " + failing), nil
 	case a.unverified != nil:
-		return "", fmt.Errorf("the kubelet at %s serves, but does not prove that it is this node's, and is not sent the token: %w", host, a.unverified)
+		return "", fmt.Errorf("the kubelet at %s answers, but does not prove that it is this node's, so it is not sent the token: %w", host, a.unverified)
 	case a.code == http.StatusUnauthorized && !a.token:
-		return "", fmt.Errorf("the kubelet at %s serves, but there is no token to ask for its health with", host)
+		return "", fmt.Errorf("the kubelet at %s answers, but there is no token to ask for its health with", host)
 	case a.code == http.StatusUnauthorized, a.code == http.StatusForbidden:
-		return "", fmt.Errorf("the kubelet at %s does not tell its health (%d): the service account needs get on nodes/healthz", host, a.code)
+		return "", fmt.Errorf("the kubelet at %s refuses to tell its health (%d); give the service account get on nodes/healthz", host, a.code)
 	}
-	return "", fmt.Errorf("the kubelet at %s answers %d to the question for its health", host, a.code)
+	return "", fmt.Errorf("the kubelet at %s answers %d when asked for its health", host, a.code)
 }
 
-// failingChecks takes the names of the checks from lines such as
+// failingChecks returns the names of the checks in lines such as
 // "[-]syncloop failed: reason withheld".
 func failingChecks(body string) string {
 	var names []string
@@ -224,7 +224,7 @@ func failingChecks(body string) string {
 	return strings.Join(names, ", ")
 }
 
-// bound cuts what is told of an answer.
+// bound returns a text cut to the bytes that are reported of an answer.
 func bound(text string) string {
 	if len(text) > maxTold {
 		text = text[:maxTold]

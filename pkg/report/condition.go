@@ -15,7 +15,7 @@ import (
 // The reason and message of a condition whose cause is gone.
 const (
 	resolvedReason  = "Resolved"
-	resolvedMessage = "The cause that was named here is gone, and no other one is found."
+	resolvedMessage = "The cause reported earlier is gone, and no other was found."
 )
 
 // conditionPatch is a strategic merge patch: conditions are merged by type, so

@@ -73,7 +73,7 @@ func NewMetrics(version string, now func() time.Time, cases *verdict.Cases, prob
 
 		missing: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "nodeagent_evidence_missing_total",
-			Help: "Looks at a terminating pod in which a source of evidence could not be read in full.",
+			Help: "Readings of a terminating pod in which a source of evidence was incomplete.",
 		}, []string{"source"}),
 		writes: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "nodeagent_writes_total",
@@ -81,7 +81,7 @@ func NewMetrics(version string, now func() time.Time, cases *verdict.Cases, prob
 		}, []string{"kind", "result"}),
 		told: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "nodeagent_verdicts_told_total",
-			Help: "New Events about a terminating pod, by cause (reason). Pods that had gone by then are counted too.",
+			Help: "New Events about a terminating pod, by cause (reason). Events about a pod that had been deleted by then count too.",
 		}, []string{"reason"}),
 		lost: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "nodeagent_looks_lost_total",
@@ -89,33 +89,33 @@ func NewMetrics(version string, now func() time.Time, cases *verdict.Cases, prob
 		}),
 		gather: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name:    "nodeagent_gather_duration_seconds",
-			Help:    "Time that gathering the evidence about one pod took.",
+			Help:    "Time it took to gather the evidence about one pod.",
 			Buckets: []float64{0.01, 0.1, 0.5, 1, 3, 10},
 		}),
 		build: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name:        "nodeagent_build_info",
-			Help:        "Always 1; the label tells the agent's version.",
+			Help:        "Always 1; the label is the agent's version.",
 			ConstLabels: prometheus.Labels{"version": version},
 		}),
 
 		stuckDesc: prometheus.NewDesc("stuck_terminating_seconds",
-			"Seconds since the end of its grace period of a terminating pod whose cause is known, by cause (reason) and phase. 0 while a pod that is going to use up its whole grace period is inside it.",
+			"Seconds that a terminating pod with a known cause is past its grace period, by cause (reason) and phase. 0 inside the grace period.",
 			[]string{"namespace", "pod", "uid", "reason", "phase"}, nil),
 		terminatingDesc: prometheus.NewDesc("nodeagent_terminating_pods",
-			"Terminating pods of the node, stuck or not, at the last loop.", nil, nil),
+			"Terminating pods of the node in the last round, stuck or not.", nil, nil),
 		blockedDesc: prometheus.NewDesc("nodeagent_blocked_tasks",
 			"Tasks of the node in uninterruptible sleep, by owner (pod, kubelet, containerd, shim, kernel, other) and by what they wait for (family). The series exist only while a pod is past its grace period.",
 			[]string{"owner", "family"}, nil),
 		droppedDesc: prometheus.NewDesc("nodeagent_verdicts_dropped_total",
 			"Looks at a terminating pod that were left out because too many pods terminate at once.", nil, nil),
 		lastLoopDesc: prometheus.NewDesc("nodeagent_last_loop_timestamp_seconds",
-			"When the last loop over the node's terminating pods ended, in Unix time.", nil, nil),
+			"When the last round over the node's terminating pods ended, in Unix time.", nil, nil),
 		hangsDesc: prometheus.NewDesc("nodeagent_probe_hangs_total",
-			"Files of suspicious tasks whose reading hung, which the helper process was killed for.", nil, nil),
+			"Reads of a suspect task's files that hung; the helper process was killed each time.", nil, nil),
 		restartsDesc: prometheus.NewDesc("nodeagent_probe_restarts_total",
-			"Times that the helper process was started anew.", nil, nil),
+			"Restarts of the helper process.", nil, nil),
 		abandonedHelpersDesc: prometheus.NewDesc("nodeagent_probe_abandoned_helpers",
-			"Helper processes that could not be killed and are still there.", nil, nil),
+			"Helper processes that were killed and have not exited.", nil, nil),
 	}
 	m.build.Set(1)
 	// A counter that starts to exist with its first increment hides it from rate().

@@ -15,7 +15,7 @@ import (
 )
 
 const stuckHeader = `
-# HELP stuck_terminating_seconds Seconds since the end of its grace period of a terminating pod whose cause is known, by cause (reason) and phase. 0 while a pod that is going to use up its whole grace period is inside it.
+# HELP stuck_terminating_seconds Seconds that a terminating pod with a known cause is past its grace period, by cause (reason) and phase. 0 inside the grace period.
 # TYPE stuck_terminating_seconds gauge
 `
 
@@ -89,10 +89,10 @@ func TestSelfMetrics(t *testing.T) {
 	m.wrote(kindCondition, resultRefused)
 	m.Lost()
 	want := `
-# HELP nodeagent_build_info Always 1; the label tells the agent's version.
+# HELP nodeagent_build_info Always 1; the label is the agent's version.
 # TYPE nodeagent_build_info gauge
 nodeagent_build_info{version="v1"} 1
-# HELP nodeagent_evidence_missing_total Looks at a terminating pod in which a source of evidence could not be read in full.
+# HELP nodeagent_evidence_missing_total Readings of a terminating pod in which a source of evidence was incomplete.
 # TYPE nodeagent_evidence_missing_total counter
 nodeagent_evidence_missing_total{source="cgroups"} 0
 nodeagent_evidence_missing_total{source="containerd"} 0
@@ -102,7 +102,7 @@ nodeagent_evidence_missing_total{source="mounts"} 0
 nodeagent_evidence_missing_total{source="processes"} 0
 nodeagent_evidence_missing_total{source="shims"} 0
 nodeagent_evidence_missing_total{source="suspects"} 0
-# HELP nodeagent_gather_duration_seconds Time that gathering the evidence about one pod took.
+# HELP nodeagent_gather_duration_seconds Time it took to gather the evidence about one pod.
 # TYPE nodeagent_gather_duration_seconds histogram
 nodeagent_gather_duration_seconds_bucket{le="0.01"} 0
 nodeagent_gather_duration_seconds_bucket{le="0.1"} 1
@@ -113,7 +113,7 @@ nodeagent_gather_duration_seconds_bucket{le="10"} 2
 nodeagent_gather_duration_seconds_bucket{le="+Inf"} 2
 nodeagent_gather_duration_seconds_sum 2.04
 nodeagent_gather_duration_seconds_count 2
-# HELP nodeagent_last_loop_timestamp_seconds When the last loop over the node's terminating pods ended, in Unix time.
+# HELP nodeagent_last_loop_timestamp_seconds When the last round over the node's terminating pods ended, in Unix time.
 # TYPE nodeagent_last_loop_timestamp_seconds gauge
 nodeagent_last_loop_timestamp_seconds 1.7720000005e+09
 # HELP nodeagent_looks_lost_total Looks at a terminating pod, or at the node, that did not return in time. Until one does there is no other.
@@ -122,13 +122,13 @@ nodeagent_looks_lost_total 1
 # HELP nodeagent_probe_abandoned_helpers Helper processes that could not be killed and are still there.
 # TYPE nodeagent_probe_abandoned_helpers gauge
 nodeagent_probe_abandoned_helpers 1
-# HELP nodeagent_probe_hangs_total Files of suspicious tasks whose reading hung, which the helper process was killed for.
+# HELP nodeagent_probe_hangs_total Reads of a suspect task's files that hung; the helper process was killed each time.
 # TYPE nodeagent_probe_hangs_total counter
 nodeagent_probe_hangs_total 3
-# HELP nodeagent_probe_restarts_total Times that the helper process was started anew.
+# HELP nodeagent_probe_restarts_total Restarts of the helper process.
 # TYPE nodeagent_probe_restarts_total counter
 nodeagent_probe_restarts_total 2
-# HELP nodeagent_terminating_pods Terminating pods of the node, stuck or not, at the last loop.
+# HELP nodeagent_terminating_pods Terminating pods of the node in the last round, stuck or not.
 # TYPE nodeagent_terminating_pods gauge
 nodeagent_terminating_pods 7
 # HELP nodeagent_verdicts_dropped_total Looks at a terminating pod that were left out because too many pods terminate at once.
