@@ -119,7 +119,7 @@ nodeagent_last_loop_timestamp_seconds 1.7720000005e+09
 # HELP nodeagent_looks_lost_total Looks at a terminating pod, or at the node, that did not return in time. Until one does there is no other.
 # TYPE nodeagent_looks_lost_total counter
 nodeagent_looks_lost_total 1
-# HELP nodeagent_probe_abandoned_helpers Helper processes that could not be killed and are still there.
+# HELP nodeagent_probe_abandoned_helpers Helper processes that were killed and have not exited.
 # TYPE nodeagent_probe_abandoned_helpers gauge
 nodeagent_probe_abandoned_helpers 1
 # HELP nodeagent_probe_hangs_total Reads of a suspect task's files that hung; the helper process was killed each time.
