@@ -64,7 +64,7 @@ func FamilyOf(t *evidence.Task) string {
 		}
 	}
 	if m := Backing(t.Probe.Mount); m != nil {
-		if f := familyOfType(m.Type); f != "" {
+		if f := FamilyOfType(m.Type); f != "" {
 			return f
 		}
 		if strings.HasPrefix(m.Source, "/dev/") {
@@ -74,9 +74,9 @@ func FamilyOf(t *evidence.Task) string {
 	return FamilyOther
 }
 
-// familyOfType is the family of a file system that has a server or a daemon, ""
+// FamilyOfType is the family of a file system that has a server or a daemon, ""
 // for others.
-func familyOfType(fstype string) string {
+func FamilyOfType(fstype string) string {
 	if fstype == "fuse" || strings.HasPrefix(fstype, "fuse.") || fstype == "fuseblk" {
 		return FamilyFUSE
 	}

@@ -1,8 +1,6 @@
 package fact
 
-import (
-	"github.com/nodeagent-io/nodeagent/pkg/evidence"
-)
+import "github.com/nodeagent-io/nodeagent/pkg/evidence"
 
 // FrozenGroup is the frozen control group that a task is in, nil when it is in
 // none.

@@ -1,8 +1,6 @@
 package fact
 
-import (
-	"github.com/nodeagent-io/nodeagent/pkg/evidence"
-)
+import "github.com/nodeagent-io/nodeagent/pkg/evidence"
 
 // ByID finds a task by the number that another one knows it by, its parent's
 // or its tracer's, and says whether it is one of the pod's.

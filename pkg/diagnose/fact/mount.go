@@ -14,17 +14,9 @@ func Backing(m *evidence.Mount) *evidence.Mount {
 	return m
 }
 
-// OperatorPoint is the mount point that an operator on the node can name.
-func OperatorPoint(m *evidence.Mount) string {
-	if m.HostPoint != "" {
-		return m.HostPoint
-	}
-	return m.Point
-}
-
-// Minor is the second part of a device number; of a FUSE mount it is the number
+// minor is the second part of a device number; of a FUSE mount it is the number
 // of its connection (Documentation/filesystems/fuse.rst).
-func Minor(device string) string {
+func minor(device string) string {
 	_, m, _ := strings.Cut(device, ":")
 	return m
 }
@@ -42,7 +34,7 @@ func Culprit(p *evidence.Pod, t *evidence.Task) *evidence.Mount {
 	var only *evidence.Mount
 	for i := range p.Mounts {
 		m := &p.Mounts[i]
-		if f := familyOfType(m.Type); f == "" || f != FamilyOf(t) {
+		if f := FamilyOfType(m.Type); f == "" || f != FamilyOf(t) {
 			continue
 		}
 		if only != nil && only.Device != m.Device {

@@ -13,25 +13,9 @@ import (
 // takes 1.4 seconds at the least (TCP_RTO_MIN doubled twice, include/net/tcp.h).
 const resentForLoss = 3
 
-// Silence says what supports that a mount's server does not answer, "" when
-// nothing does. Numbers are left out, because they change while a pod is stuck.
-func Silence(m *evidence.Mount) string {
-	var s []string
-	if m.Unanswered != nil && *m.Unanswered > 0 {
-		s = append(s, "requests without an answer")
-	}
-	switch {
-	case m.Connection == evidence.Established && outOfReach(m):
-		s = append(s, "the server acknowledges nothing")
-	case outOfReach(m):
-		s = append(s, "no TCP connection")
-	}
-	return strings.Join(s, ", ")
-}
-
-// outOfReach reports whether nothing at all comes back from a mount's server. One that
-// is merely slow acknowledges what it is sent: its kernel does.
-func outOfReach(m *evidence.Mount) bool {
+// OutOfReach reports whether nothing at all comes back from a mount's server. One
+// that is merely slow acknowledges what it is sent: its kernel does.
+func OutOfReach(m *evidence.Mount) bool {
 	return m != nil && m.Connection != "" && (m.Connection != evidence.Established || m.Resent >= resentForLoss)
 }
 
@@ -39,7 +23,7 @@ func outOfReach(m *evidence.Mount) bool {
 // stuck. A disk, a server or a daemon that is merely slow can take seconds for
 // one request.
 func Patience(m *evidence.Mount) time.Duration {
-	if outOfReach(m) {
+	if OutOfReach(m) {
 		return Stuck
 	}
 	return SlowDevice
@@ -52,7 +36,7 @@ func DeviceThread(p *evidence.Pod, m *evidence.Mount) *evidence.Task {
 	for i := range p.Node.Blocked {
 		t := &p.Node.Blocked[i]
 		if d := deviceOf(p, t); d != "" && (d == m.Device || m.Source != "" && d == path.Base(m.Source) ||
-			strings.HasPrefix(m.Source, "/dev/mapper/") && d == "dm-"+Minor(m.Device)) {
+			strings.HasPrefix(m.Source, "/dev/mapper/") && d == "dm-"+minor(m.Device)) {
 			return t
 		}
 	}

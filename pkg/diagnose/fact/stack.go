@@ -17,13 +17,11 @@ func Through(t *evidence.Task, functions ...string) bool {
 		slices.ContainsFunc(t.Probe.Stack, func(fn string) bool { return slices.Contains(functions, fn) }))
 }
 
-// UnknownFunction stands for a kernel function that could not be read.
-const UnknownFunction = "an unknown function"
-
-// SleepsIn names the kernel function that a task waits in.
+// SleepsIn returns the kernel function that a task waits in, "" when it could not be
+// read.
 func SleepsIn(t *evidence.Task) string {
 	if t.Probe == nil {
-		return UnknownFunction
+		return ""
 	}
 	if t.Probe.Wchan != "" {
 		return t.Probe.Wchan
@@ -33,7 +31,7 @@ func SleepsIn(t *evidence.Task) string {
 			return fn
 		}
 	}
-	return UnknownFunction
+	return ""
 }
 
 // WaitsForRCU reports whether a task waits until all processors have gone through a

@@ -32,7 +32,7 @@ var StopSignalMismatch = &diagnose.Rule{
 				continue
 			}
 			f := diagnose.About(p, fp, diagnose.Proved)
-			f.Values["handled"] = fp.HandledInstead().String()
+			f.Objects.Handled = fp.HandledInstead().String()
 			out = append(out, f)
 		}
 		return out
