@@ -32,4 +32,7 @@ type Choice struct{ Variant, Text string }
 // Remedy or Danger falls back to the Doc's.
 type Family struct {
 	Name, Meaning, Remedy, Danger string
+	// Shared says that several causes have the family, with the same words: it has
+	// a page of its own.
+	Shared bool
 }

@@ -21,8 +21,17 @@ func (r *Rule) Page() string {
 	section("How it is recognised", r.Doc.Evidence)
 	section("What to do", r.Doc.Remedy)
 	section("What to avoid", r.Doc.Danger)
+	var shared []string
 	for _, f := range r.Doc.Families {
+		if f.Shared {
+			first, _, _ := strings.Cut(r.Doc.shown(f.Meaning, f.Name), ". ")
+			shared = append(shared, fmt.Sprintf("- [%s](%s/%s.md): %s.", f.Name, FamilyDir, f.Name, strings.TrimSuffix(first, ".")))
+			continue
+		}
 		fmt.Fprintf(&b, "\n## %s: %s\n\n%s", r.Cause, f.Name, r.Doc.family(f))
+	}
+	if len(shared) > 0 {
+		section("What it waits for", "Each of these has a page with what to do and what to avoid (nodeagent explain FAMILY prints it):\n\n"+strings.Join(shared, "\n"))
 	}
 	if len(r.Phases) > 0 {
 		var names []string
@@ -39,6 +48,34 @@ func (r *Rule) Page() string {
 		section("Sources", "It is not looked for, and reported as unknown, when one of these could not be read: "+strings.Join(names, ", ")+".")
 	}
 	return b.String()
+}
+
+// FamilyDir is where the pages of shared families are, below those of the causes.
+const FamilyDir = "families"
+
+// FamilyPages writes the pages of families that several of the causes share,
+// in Markdown, by the name of the family.
+func FamilyPages(causes []*Rule) map[string]string {
+	pages := make(map[string]string)
+	for _, r := range causes {
+		for _, f := range r.Doc.Families {
+			if f.Shared && pages[f.Name] == "" {
+				pages[f.Name] = r.Doc.familyPage(f, causes)
+			}
+		}
+	}
+	return pages
+}
+
+func (d *Doc) familyPage(f Family, causes []*Rule) string {
+	var of []string
+	for _, r := range causes {
+		if slices.Contains(r.Doc.Families, f) {
+			of = append(of, fmt.Sprintf("[%s](../%s.md)", r.Cause, r.Cause))
+		}
+	}
+	return fmt.Sprintf("# Family %s\n\nIt is a family of %s.\n\n## What it means\n\n%s\n\n## What to do\n\n%s\n\n## What to avoid\n\n%s\n",
+		f.Name, strings.Join(of, ", "), d.shown(f.Meaning, f.Name), d.shown(f.Remedy, f.Name), d.shown(f.Danger, f.Name))
 }
 
 // family writes what a variant means, and what is different about it.
