@@ -45,7 +45,7 @@ func (r *Rule) Page() string {
 		for _, s := range r.Needs {
 			names = append(names, string(s))
 		}
-		section("Sources", "It is not looked for, and reported as unknown, when one of these could not be read: "+strings.Join(names, ", ")+".")
+		section("Sources", "If one of these cannot be read, the cause is not looked for and the source is listed as unknown: "+strings.Join(names, ", ")+".")
 	}
 	return b.String()
 }

@@ -32,12 +32,12 @@ var Unrecognised = &Rule{
 }
 
 // A search is the layers of the causes that were looked for: in whole where
-// nothing was missing, in part where a cause of the layer could not be looked for.
-// The same layer may stand in both, and more than once.
+// nothing was missing, in part where a cause of the layer could not be looked
+// for. The same layer may stand in both, and more than once.
 type search struct{ whole, part []string }
 
-// ruledOut returns the layers whose causes were all looked for, and those of which
-// some were.
+// ruledOut returns the layers whose causes were all looked for, and those of
+// which some were.
 func (s search) ruledOut() (whole, part []string) {
 	slices.Sort(s.whole)
 	for _, layer := range slices.Compact(s.whole) {

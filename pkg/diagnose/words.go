@@ -19,8 +19,8 @@ import (
 
 var placeholder = regexp.MustCompile(`\{[a-zA-Z]+\}`)
 
-// values are the placeholders that a Doc may use besides its own phrases; "" means
-// that the finding has no such object.
+// values are the placeholders that a Doc may use besides its own phrases; ""
+// means that the finding has no such object.
 var values = map[string]func(*Finding) string{
 	"container":   func(f *Finding) string { return foreign(f.Container, 63) },
 	"containers":  func(f *Finding) string { return list(f.Objects.Containers, 150) },
@@ -150,8 +150,8 @@ func (d *Doc) fill(text string, f *Finding) string {
 }
 
 // value returns what a placeholder stands for in a finding, and whether the
-// finding has it. Of a phrase that is the first of its choices that applies and is
-// complete.
+// finding has it. Of a phrase that is the first of its choices that applies and
+// is complete.
 func (d *Doc) value(name string, f *Finding) (string, bool) {
 	choices, ok := d.phrase(name)
 	if !ok {
@@ -278,7 +278,8 @@ func finalizers(all []string) string {
 	return bound("finalizers "+strings.Join(all, ", "), 200)
 }
 
-// domain is that of the first finalizer, which by convention names its controller.
+// domain is that of the first finalizer, which by convention names its
+// controller.
 func domain(all []string) string {
 	if len(all) == 0 {
 		return ""

@@ -1,6 +1,8 @@
 package diagnose_test
 
 import (
+	"encoding/json"
+	"reflect"
 	"regexp"
 	"slices"
 	"testing"
@@ -142,13 +144,12 @@ func TestForeignWords(t *testing.T) {
 	}
 }
 
-// Every value says what it should of a finding that has everything, and nothing of
-// one that has nothing.
-func TestValues(t *testing.T) {
+// everything is a finding that has every object.
+func everything() diagnose.Finding {
 	process := func(n int, comm string) *diagnose.Process {
 		return &diagnose.Process{PID: n, Comm: comm, State: evidence.Sleeping}
 	}
-	full := diagnose.Finding{Container: "main", Objects: diagnose.Objects{
+	return diagnose.Finding{Container: "main", Objects: diagnose.Objects{
 		Process: &diagnose.Process{PID: 7, Comm: "java", Program: "server"},
 		Thread:  &diagnose.Thread{TID: 8, Comm: "worker", State: evidence.Sleeping, Function: "ep_poll", Syscall: "epoll_wait"}, Alike: 2,
 		Child: process(9, "child"), Foreground: process(10, "sleep"),
@@ -163,6 +164,12 @@ func TestValues(t *testing.T) {
 		CPULimitMillis: 10, CPUUsedMillis: 1250, MemoryHigh: 60 << 20, Finalizers: []string{"example.org/a", "example.org/b"},
 		Pod: "shop/web-0", Left: []string{diagnose.LeftMounts, diagnose.LeftCgroup}, RuledOut: []string{"kernel", "signal"}, PartlyRuledOut: []string{"runtime"}, Unread: []evidence.Source{evidence.Shims},
 	}}
+}
+
+// Every value says what it should of a finding that has everything, and nothing of
+// one that has nothing.
+func TestValues(t *testing.T) {
+	full := everything()
 	want := map[string]string{
 		"container": "main", "containers": "main, other", "containerid": "c0ffee", "cgroup": "kubepods/a", "device": "sdb", "target": "|/bin/dump",
 		"program": "server", "process": "java (PID 7)", "pid": "7", "comm": "worker",
@@ -189,5 +196,28 @@ func TestValues(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("values differ (-want +got):\n%s", diff)
+	}
+}
+
+// A finding is data: it is the same when it has been written as JSON and read, and
+// each field has a name of its own there.
+func TestFindingsAreData(t *testing.T) {
+	want := everything()
+	objects := reflect.ValueOf(want.Objects)
+	for i := range objects.NumField() {
+		if objects.Field(i).IsZero() {
+			t.Errorf("everything has no %s", objects.Type().Field(i).Name)
+		}
+	}
+	text, err := json.Marshal(want)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got diagnose.Finding
+	if err := json.Unmarshal(text, &got); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("a finding differs after JSON (-written +read):\n%s", diff)
 	}
 }

@@ -6,7 +6,7 @@ import (
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
 )
 
-// Backing is the mount that carries the data: of an overlay its upper one.
+// Backing returns the mount that carries the data: of an overlay its upper one.
 func Backing(m *evidence.Mount) *evidence.Mount {
 	if m != nil && m.Backing != nil {
 		return m.Backing
@@ -14,16 +14,16 @@ func Backing(m *evidence.Mount) *evidence.Mount {
 	return m
 }
 
-// minor is the second part of a device number; of a FUSE mount it is the number
-// of its connection (Documentation/filesystems/fuse.rst).
+// minor returns the second part of a device number; of a FUSE mount it is the
+// number of its connection (Documentation/filesystems/fuse.rst).
 func minor(device string) string {
 	_, m, _ := strings.Cut(device, ":")
 	return m
 }
 
-// Culprit is the mount that a task hangs on. A close, or the end of a process,
-// leaves no descriptor to follow: then it is the pod's only volume of the kind
-// that the kernel stack shows, or none, because a wrong name is worse.
+// Culprit returns the mount that a task hangs on. A close, or the end of a
+// process, leaves no descriptor to follow: then it is the pod's only volume of
+// the kind that the kernel stack shows, or none, because a wrong name is worse.
 func Culprit(p *evidence.Pod, t *evidence.Task) *evidence.Mount {
 	if t.Probe == nil {
 		return nil

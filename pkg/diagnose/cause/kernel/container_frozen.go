@@ -15,8 +15,8 @@ const (
 	familyFreezerV2 = "CgroupV2"
 )
 
-// The other variants of ContainerFrozen: that it was paused through containerd, and
-// whose group it is.
+// The other variants of ContainerFrozen: that it was paused through containerd,
+// and whose group it is.
 const (
 	paused     = "Paused"
 	groupPod   = "PodGroup"
@@ -98,7 +98,8 @@ var ContainerFrozen = &diagnose.Rule{
 	},
 }
 
-// groupOf tells whose control group has the given path, "" for the container's own.
+// groupOf tells whose control group has the given path, "" for the container's
+// own.
 func groupOf(p *evidence.Pod, c *evidence.Container, path string) string {
 	for _, g := range p.Cgroups {
 		switch {
@@ -112,8 +113,8 @@ func groupOf(p *evidence.Pod, c *evidence.Container, path string) string {
 	return groupAbove
 }
 
-// motionlessContainer reports whether no thread of a container has run between two
-// readings.
+// motionlessContainer reports whether no thread of a container has run between
+// two readings.
 func motionlessContainer(p *evidence.Pod, id string) bool {
 	any := false
 	for i := range p.Tasks {

@@ -92,8 +92,9 @@ func heldNamespace(p *evidence.Pod, init *evidence.Task) (diagnose.Finding, bool
 	return f, f.Family != ""
 }
 
-// endsInRCU reports whether a thread of a process waits for the processors, as the last
-// one of a mount namespace does at its end, and has not done so for long.
+// endsInRCU reports whether a thread of a process waits for the processors, as
+// the last one of a mount namespace does at its end, and has not done so for
+// long.
 func endsInRCU(p *evidence.Pod, pid int) bool {
 	return slices.ContainsFunc(p.Tasks, func(t evidence.Task) bool {
 		return t.PID == pid && fact.WaitsForRCU(&t) && t.Unchanged(p.Time) < fact.SlowRCU

@@ -27,11 +27,11 @@ var StuckInExit = &diagnose.Rule{
 	Check: func(p *evidence.Pod) []diagnose.Finding { return stuckIn(p, exitStuck) },
 }
 
-// exitStuck reports whether a task sleeps inside do_exit, in something that only what
-// it waits for can end. A core dump of its process is waited for in
+// exitStuck reports whether a task sleeps inside do_exit, in something that only
+// what it waits for can end. A core dump of its process is waited for in
 // coredump_task_exit, before Linux 5.16 in exit_mm itself (kernel/exit.c).
 func exitStuck(p *evidence.Pod, t *evidence.Task) bool {
 	return t.Exiting() && (t.State == evidence.Sleeping || t.State == evidence.Uninterruptible) && !t.CoreDumping &&
-		fact.Through(t, "do_exit") && !fact.Through(t, "zap_pid_ns_processes", "ptrace_stop", "coredump_task_exit") && t.Probe.Wchan != "exit_mm" &&
+		fact.Through(t, "do_exit") && !fact.Through(t, fact.ZapPIDNS, "ptrace_stop", "coredump_task_exit") && t.Probe.Wchan != "exit_mm" &&
 		t.Unchanged(p.Time) >= fact.Motionless(t)
 }

@@ -44,8 +44,8 @@ var ZombieHeldByTracer = &diagnose.Rule{
 	},
 }
 
-// awaited reports whether the termination waits for the end of a task's process: it is
-// the one that the shim waits for, or a member of a PID namespace that is
+// awaited reports whether the termination waits for the end of a task's process:
+// it is the one that the shim waits for, or a member of a PID namespace that is
 // coming to its end.
 func awaited(p *evidence.Pod, t *evidence.Task) bool {
 	if t.NamespaceInit() && !fact.Foreign(p, t) {

@@ -17,7 +17,7 @@ const (
 var ChildIgnoresForwardedSignal = &diagnose.Rule{
 	Cause: "ChildIgnoresForwardedSignal",
 	When:  diagnose.InGrace,
-	Needs: []evidence.Source{evidence.Processes, evidence.Containers, evidence.Suspects},
+	Needs: fact.SignalSources,
 	Doc: diagnose.Doc{
 		Layer: "signal",
 		Title: "the program under tini or dumb-init does not take the signal that is passed on",

@@ -17,7 +17,7 @@ var ProcessTraced = &diagnose.Rule{
 	Cause:  "ProcessTraced",
 	When:   diagnose.InGraceAndAfter,
 	Phases: diagnose.WhileProcessesLive,
-	Needs:  []evidence.Source{evidence.Processes, evidence.Containers, evidence.Suspects},
+	Needs:  fact.SignalSources,
 	Doc: diagnose.Doc{
 		Layer:   "signal",
 		Title:   "a tracer has stopped a process and does not let it go on",
@@ -78,7 +78,8 @@ var ProcessTraced = &diagnose.Rule{
 	},
 }
 
-// heldByTracer reports whether the task is in a ptrace stop and does not leave it.
+// heldByTracer reports whether the task is in a ptrace stop and does not leave
+// it.
 func heldByTracer(p *evidence.Pod, t *evidence.Task) bool {
 	return t.State == evidence.Traced && t.TracerPID != 0 && t.Unchanged(p.Time) >= fact.Stuck
 }

@@ -11,7 +11,7 @@ import (
 var ShellPID1TrapDeferred = &diagnose.Rule{
 	Cause: "ShellPID1TrapDeferred",
 	When:  diagnose.InGrace,
-	Needs: []evidence.Source{evidence.Processes, evidence.Containers, evidence.Suspects},
+	Needs: fact.SignalSources,
 	Doc: diagnose.Doc{
 		Layer: "signal",
 		Title: "a shell as PID 1 puts its trap off until the program it runs has ended",

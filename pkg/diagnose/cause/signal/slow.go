@@ -36,8 +36,8 @@ func slow(p *evidence.Pod) []fact.FirstProcess {
 	return out
 }
 
-// took reports whether the signal reaches the process and does not wait to be taken.
-// A program that takes signals with sigwait or signalfd blocks them.
+// took reports whether the signal reaches the process and does not wait to be
+// taken. A program that takes signals with sigwait or signalfd blocks them.
 func took(fp fact.FirstProcess, sig evidence.Signal) bool {
 	switch fp.Receives(sig) {
 	case fact.Caught, fact.Blocked:
@@ -47,8 +47,8 @@ func took(fp fact.FirstProcess, sig evidence.Signal) bool {
 	return false
 }
 
-// hangs reports whether a thread waits for a disk, a server or a FUSE daemon and has
-// not run for a while. It may be the one that has to take the signal.
+// hangs reports whether a thread waits for a disk, a server or a FUSE daemon and
+// has not run for a while. It may be the one that has to take the signal.
 func hangs(p *evidence.Pod, fp fact.FirstProcess) bool {
 	return slices.ContainsFunc(fp.Threads, func(t *evidence.Task) bool {
 		return (t.State == evidence.Uninterruptible || fact.Through(t, "request_wait_answer")) && t.Unchanged(p.Time) >= fact.Stuck

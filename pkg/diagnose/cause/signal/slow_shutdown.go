@@ -2,6 +2,7 @@ package signal
 
 import (
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
+	"github.com/nodeagent-io/nodeagent/pkg/diagnose/fact"
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
 )
 
@@ -21,7 +22,7 @@ var SlowShutdown = &diagnose.Rule{
 	Cause:  "SlowShutdown",
 	When:   diagnose.AtTheEnd,
 	Phases: diagnose.WhileProcessesLive,
-	Needs:  []evidence.Source{evidence.Processes, evidence.Containers, evidence.Suspects},
+	Needs:  fact.SignalSources,
 	Doc: diagnose.Doc{
 		Layer: "signal",
 		Title: "the program's shutdown takes longer than the grace period",
