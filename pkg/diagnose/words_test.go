@@ -5,6 +5,7 @@ import (
 	"reflect"
 	"regexp"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -219,5 +220,102 @@ func TestFindingsAreData(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("a finding differs after JSON (-written +read):\n%s", diff)
+	}
+}
+
+// The wordings that no fixture shows.
+func TestWordings(t *testing.T) {
+	type objects = diagnose.Objects
+	shim := &diagnose.Process{PID: 7, Comm: "containerd-shim"}
+	thread := &diagnose.Thread{TID: 8, Comm: "dd", Function: "ep_poll", State: evidence.Sleeping}
+	for name, tc := range map[string]struct {
+		cause string
+		f     diagnose.Finding
+		says  []string // in the message, then in the remedy
+	}{
+		"frozen on v1, above the pod": {
+			"ContainerFrozen", diagnose.Finding{Family: "CgroupV1", Variants: []string{"GroupAbove"}, Objects: objects{Cgroup: "/kubepods"}},
+			[]string{"through a control group above the pod's, so they cannot react to its stop signal. SIGKILL does not end them either", "echo THAWED > /sys/fs/cgroup/freezer/kubepods/freezer.state;"},
+		},
+		"frozen with the pod": {
+			"ContainerFrozen", diagnose.Finding{Family: "CgroupV2", Variants: []string{"PodGroup"}, Objects: objects{Cgroup: "/kubepods/a", Deadline: requested, Signal: "SIGINT"}},
+			[]string{"through the pod's control group, so they cannot react to SIGINT. Unless it is thawed, the pod waits for SIGKILL at 03:00:00 UTC", "echo 0 > /sys/fs/cgroup/kubepods/a/cgroup.freeze;"},
+		},
+		"volume without a name, source unknown": {
+			"NetworkFilesystemUnreachable", diagnose.Finding{Objects: objects{Thread: thread, Mount: &diagnose.Mount{Family: "NFS", Server: "s", Point: "/p", Unanswered: true}}},
+			[]string{"volume of the pod: the NFS server s does not answer", "server s back"},
+		},
+		"no mount": {
+			"UninterruptibleSleep", diagnose.Finding{Family: "Other", Objects: objects{Thread: thread, Alike: 1}},
+			[]string{"thread 8 (dd) has been killed but cannot die: it hangs in the kernel in ep_poll (and 1 thread more like it)", "/proc/8/stack"},
+		},
+		"no function": {
+			"StuckInExec", diagnose.Finding{Container: "main", Objects: objects{Process: shim, Thread: &diagnose.Thread{TID: 8, Comm: "dd"}, Alike: 3}},
+			[]string{"container main: process 7 (dd) hangs inside execve, past the point of no return: it waits in the kernel in an unknown function (and 3 threads more like it)", "below /proc/7:"},
+		},
+		"device only": {
+			"StuckInExit", diagnose.Finding{Family: "Block", Objects: objects{Process: shim, Thread: thread, Device: "8:16"}},
+			[]string{"in ep_poll, and threads of the kernel hang on the device 8:16", "Bring the device 8:16 back"},
+		},
+		"no device": {
+			"UninterruptibleSleep", diagnose.Finding{Family: "Block", Objects: objects{Thread: thread}},
+			[]string{"hangs in the kernel in ep_poll", "Bring the device below the file system back"},
+		},
+		"silent shim, nothing known of its containers": {
+			"ShimHung", diagnose.Finding{Objects: objects{Process: shim}},
+			[]string{"this pod (containerd-shim, PID 7) does not answer containerd about its containers,", "ps --ppid 7"},
+		},
+		"leftovers of several containers": {
+			"HostPIDLeftover", diagnose.Finding{Objects: objects{Process: &diagnose.Process{PID: 9, Comm: "sleep", PodUID: "u"}, Alike: 2, Cgroup: "system.slice/a"}},
+			[]string{"container of the pod has ended, but sleep (PID 9, of the pod with UID u) lives on outside the pod, in the control group system.slice/a, and holds its output open (and 2 more like it), so", "kill 9;"},
+		},
+		"finalizer of the Job controller": {
+			"FinalizersPending", diagnose.Finding{Family: "JobTracking", Objects: objects{Finalizers: []string{"batch.kubernetes.io/job-tracking"}}},
+			[]string{"because of finalizer batch.kubernetes.io/job-tracking, which the Job controller has to remove", "removes finalizer batch.kubernetes.io/job-tracking when"},
+		},
+		"finalizer of the garbage collector": {
+			"FinalizersPending", diagnose.Finding{Family: "ForegroundDeletion", Objects: objects{Finalizers: []string{"orphan"}}},
+			[]string{"which the garbage collector has to remove", "blockOwnerDeletion"},
+		},
+		"several finalizers": {
+			"FinalizersPending", diagnose.Finding{Variants: []string{"Several"}, Objects: objects{Finalizers: []string{"a.org/x", "b.org/y"}}},
+			[]string{"because of finalizers a.org/x, b.org/y, which their controllers have to remove", "Find why their controllers do not remove finalizers a.org/x, b.org/y: are they running"},
+		},
+		"child that blocks its signal": {
+			"ChildIgnoresForwardedSignal", diagnose.Finding{Variants: []string{"Blocks"}, Objects: objects{Process: &diagnose.Process{PID: 1, Comm: "tini"}, Child: shim, Signal: "SIGTERM"}},
+			[]string{"tini passes SIGTERM on to containerd-shim (PID 7 on the node), which blocks it in every thread and has not taken it. Unless", "Nothing is broken"},
+		},
+		"core dump under way": {
+			"CoreDumpInProgress", diagnose.Finding{Objects: objects{Process: shim}},
+			[]string{"(PID 7 on the node) has crashed and is writing its core dump to where core_pattern says past the end of the grace period", "Nothing on the node is broken"},
+		},
+		"slow, waited for a disk": {
+			"SlowShutdown", diagnose.Finding{Variants: []string{"Waited"}, Objects: objects{Process: shim, Thread: thread, CPUUsedMillis: 250, GraceSeconds: 30}},
+			[]string{"period of 30s (when last seen it waited for I/O in ep_poll and the container used 0.25 processors), so", "Nothing on the node is broken"},
+		},
+		"slow, ran": {
+			"SlowShutdown", diagnose.Finding{Variants: []string{"Ran"}, Objects: objects{Process: shim, Thread: thread}},
+			[]string{"(when last seen it ran), so", "Nothing on the node is broken"},
+		},
+		"slow, in another state": {
+			"SlowShutdown", diagnose.Finding{Objects: objects{Process: shim, Thread: thread}},
+			[]string{"(when last seen it was in state S), so", "Nothing on the node is broken"},
+		},
+		"unknown, and blind": {
+			"Unknown", diagnose.Finding{Objects: objects{Pod: "a/b", RuledOut: []string{"kernel"}, PartlyRuledOut: []string{"runtime"}, Unread: []evidence.Source{evidence.Shims}}},
+			[]string{"is stuck, and no known cause matches. Ruled out: the known causes of kernel; some of runtime. Could not be read in full: shims", "capture a/b"},
+		},
+		"unknown, and nothing seen": {
+			"Unknown", diagnose.Finding{Objects: objects{Pod: "a/b"}},
+			[]string{"Ruled out: nothing", "capture a/b"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			i := slices.IndexFunc(cause.All(), func(r *diagnose.Rule) bool { return r.Cause == tc.cause })
+			message, remedy := cause.All()[i].Doc.Words(&tc.f)
+			if !strings.Contains(message, tc.says[0]) || !strings.Contains(remedy, tc.says[1]) {
+				t.Errorf("message: %s\nremedy: %s\nwant: %q", message, remedy, tc.says)
+			}
+		})
 	}
 }

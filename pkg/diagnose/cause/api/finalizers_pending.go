@@ -28,17 +28,23 @@ var FinalizersPending = &diagnose.Rule{
 		Layer: "api",
 		Title: "only the API object is left, because of a finalizer",
 		Message: "nothing of the pod is left on the node; the API object stays because of {finalizers}, " +
-			"which {owner} has to remove",
-		Phrases: map[string][]diagnose.Choice{"owner": {
-			{Variant: jobTracking, Text: "the Job controller"},
-			{Variant: foregroundDeletion, Text: "the garbage collector"},
-			{Variant: several, Text: "their controllers"},
-			{Text: "the controller that owns {domain}"},
-		}},
+			"which {owner} {has} to remove",
+		Phrases: map[string][]diagnose.Choice{
+			"owner": {
+				{Variant: jobTracking, Text: "the Job controller"},
+				{Variant: foregroundDeletion, Text: "the garbage collector"},
+				{Variant: several, Text: "their controllers"},
+				{Text: "the controller that owns {domain}"},
+			},
+			"has":   {{Variant: several, Text: "have"}, {Text: "has"}},
+			"does":  {{Variant: several, Text: "do"}, {Text: "does"}},
+			"whose": {{Variant: several, Text: "their"}, {Text: "its"}},
+			"look":  {{Variant: several, Text: "are they running, do their logs name this pod"}, {Text: "is it running, does its log name this pod"}},
+		},
 		Meaning: "The kubelet has finished its work. The API server keeps the object until every finalizer has been removed by the controller that put it there, and one has not been.",
 		Evidence: "metadata.finalizers is not empty, status.phase is terminal, deletionGracePeriodSeconds is 0, and the node has no mount, no cgroup and no running container of the pod. " +
 			"With anything left on the node a finalizer is not what the pod waits for: finalizers never delay the kubelet.",
-		Remedy: "Find why {owner} does not remove {finalizers}: is it running, does its log name this pod, does an admission webhook refuse its update?",
+		Remedy: "Find why {owner} {does} not remove {finalizers}: {look}, does an admission webhook refuse {whose} update?",
 		Danger: "Removing a finalizer by hand skips the clean-up it stands for: leaked addresses, load balancer targets or counts.",
 		Families: []diagnose.Family{
 			{
