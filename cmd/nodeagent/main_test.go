@@ -49,7 +49,7 @@ func TestBadInput(t *testing.T) {
 }
 
 func TestExplain(t *testing.T) {
-	for _, args := range [][]string{{"explain"}, {"explain", "uninterruptiblesleep"}} {
+	for _, args := range [][]string{{"explain"}, {"explain", "uninterruptiblesleep"}, {"explain", "nfs"}} {
 		var out bytes.Buffer
 		cmd := root()
 		cmd.SetArgs(args)

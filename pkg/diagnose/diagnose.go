@@ -65,6 +65,14 @@ type Row struct {
 	Explains []*Rule
 }
 
+// The variants that more than one cause has.
+const (
+	// Gone is for a pod that is gone, Stopped for a process that should act and
+	// is stopped by a signal itself.
+	Gone    = "Gone"
+	Stopped = "Stopped"
+)
+
 // Confidence says how far the evidence goes.
 type Confidence string
 
@@ -83,9 +91,11 @@ type Finding struct {
 	// Container is the name of the container it is about, "" for the pod.
 	Container  string     `json:"container,omitempty"`
 	Confidence Confidence `json:"confidence"`
-	// Values fill in the placeholders of the rule's Doc.
-	Values map[string]string `json:"values,omitempty"`
-	// Message, Remedy and Danger are the Doc's words with the values filled in.
+	// Variants are what else the Doc's words depend on, such as Gone.
+	Variants []string `json:"variants,omitempty"`
+	// Objects are what it is about.
+	Objects Objects `json:"objects,omitzero"`
+	// Message, Remedy and Danger are the Doc's words about the objects.
 	Message string `json:"message"`
 	Remedy  string `json:"remedy"`
 	Danger  string `json:"danger"`
@@ -152,7 +162,7 @@ func Run(p *evidence.Pod, table Table) Diagnosis {
 		found := r.Check(p)
 		for _, f := range found {
 			f.Cause = r.Cause
-			f.Message, f.Remedy, f.Danger = r.Doc.words(f)
+			f.Message, f.Remedy, f.Danger = r.Doc.words(&f)
 			d.Findings = append(d.Findings, f)
 		}
 		for _, s := range row.Explains {

@@ -1,5 +1,6 @@
 // Package cause holds the causes that are recognised, one file for each in the
-// package of its layer, and the one table of their order and of what explains what.
+// package of its layer, and the one table of their order and of what explains
+// what.
 package cause
 
 import (

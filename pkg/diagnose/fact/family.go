@@ -38,7 +38,7 @@ var networkTypes = map[string]string{
 	"nfs": FamilyNFS, "nfs4": FamilyNFS, "cifs": FamilyCIFS, "smb3": FamilyCIFS, "ceph": FamilyCeph,
 }
 
-// FamilyOf says what kind of backend a task in state D waits for, one of a few
+// FamilyOf returns what kind of backend a task in state D waits for, one of a few
 // words: NFS, CIFS, Ceph, FUSE, FsFrozen, GPU, Block or Other. The kernel stack
 // comes first, because it shows where the task is, and its mount second. It is
 // Other for a task that was not probed: threads of the kernel are not, and only
@@ -64,7 +64,7 @@ func FamilyOf(t *evidence.Task) string {
 		}
 	}
 	if m := Backing(t.Probe.Mount); m != nil {
-		if f := familyOfType(m.Type); f != "" {
+		if f := FamilyOfType(m.Type); f != "" {
 			return f
 		}
 		if strings.HasPrefix(m.Source, "/dev/") {
@@ -74,16 +74,16 @@ func FamilyOf(t *evidence.Task) string {
 	return FamilyOther
 }
 
-// familyOfType is the family of a file system that has a server or a daemon, ""
-// for others.
-func familyOfType(fstype string) string {
+// FamilyOfType returns the family of a file system that has a server or a
+// daemon, "" for others.
+func FamilyOfType(fstype string) string {
 	if fstype == "fuse" || strings.HasPrefix(fstype, "fuse.") || fstype == "fuseblk" {
 		return FamilyFUSE
 	}
 	return networkTypes[fstype]
 }
 
-// NetworkFamily is the family of a network file system, "" for others.
+// NetworkFamily returns the family of a network file system, "" for others.
 func NetworkFamily(fstype string) string { return networkTypes[fstype] }
 
 // frozenFilesystem recognises a writer that waits until its file system is

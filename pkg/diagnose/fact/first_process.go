@@ -16,7 +16,7 @@ type FirstProcess struct {
 	Children  []*evidence.Task // leaders in the same container
 }
 
-// FirstProcesses finds the first processes of the running containers whose turn
+// FirstProcesses returns the first processes of the running containers whose turn
 // to end has come. Left out are sidecars while an app container lives, because
 // they are stopped after it, and sandboxes, because their stop signal is not
 // what they wait for.
@@ -40,7 +40,7 @@ func FirstProcesses(p *evidence.Pod) []FirstProcess {
 	return out
 }
 
-// firstLeader finds the leader of a container's first process: the shim knows
+// firstLeader returns the leader of a container's first process: the shim knows
 // its number, else it is the init of the container's own PID namespace.
 func firstLeader(p *evidence.Pod, c *evidence.Container) *evidence.Task {
 	var init *evidence.Task
@@ -57,7 +57,7 @@ func firstLeader(p *evidence.Pod, c *evidence.Container) *evidence.Task {
 	return init
 }
 
-// ProcessOf gathers the threads and the children of a process.
+// ProcessOf returns a process with its threads and children.
 func ProcessOf(p *evidence.Pod, c *evidence.Container, leader *evidence.Task) FirstProcess {
 	fp := FirstProcess{Container: c, Leader: leader}
 	for i := range p.Tasks {
@@ -72,9 +72,9 @@ func ProcessOf(p *evidence.Pod, c *evidence.Container, leader *evidence.Task) Fi
 	return fp
 }
 
-// Signalled are the first processes that have been sent their stop signal, as far
-// as can be seen, and whose dispositions of signals are known. Left out are
-// containers whose
+// Signalled returns the first processes that have been sent their stop signal, as
+// far as can be seen (Delivered), and whose dispositions of signals are known. Left
+// out are containers whose
 // specification has a preStop hook, because the hook may run until the end of
 // the grace period and end the program itself; and processes whose dispositions
 // have not been the same for two readings, because a program that starts
@@ -94,8 +94,8 @@ func Settled(p *evidence.Pod, t *evidence.Task) bool {
 	return !t.SignalsSince.IsZero() && p.Time.Sub(t.SignalsSince) >= Stuck
 }
 
-// Foreign reports whether a process, though the init of some PID namespace, is not
-// the one that the runtime signals: a container in the container has an init
+// Foreign reports whether a process, though the init of some PID namespace, is
+// not the one that the runtime signals: a container in the container has an init
 // of its own, whose parent is in the pod.
 func Foreign(p *evidence.Pod, t *evidence.Task) bool {
 	for i := range p.Tasks {
@@ -110,7 +110,7 @@ func Foreign(p *evidence.Pod, t *evidence.Task) bool {
 // end when that ends.
 var forwarders = map[string]bool{"tini": true, "tini-static": true, "docker-init": true, "dumb-init": true, "catatonit": true, "podman-init": true}
 
-// ForwardsTo is the process that the first process hands its signals to, nil
+// ForwardsTo returns the process that the first process hands its signals to, nil
 // when it is no such init.
 func (fp FirstProcess) ForwardsTo() *evidence.Task {
 	if !forwarders[fp.Leader.Comm] && (fp.Leader.Probe == nil || !forwarders[fp.Leader.Probe.Exe]) {
@@ -130,8 +130,8 @@ func (fp FirstProcess) ForwardsTo() *evidence.Task {
 	return oldest
 }
 
-// Program is the name of what the process runs. The container's own name for it
-// says most, unless the process has executed another program since.
+// Program returns the name of what the process runs. The container's own name
+// for it says most, unless the process has executed another program since.
 func (fp FirstProcess) Program() string {
 	name, t := fp.Container.Program, fp.Leader
 	const maxComm = 15 // TASK_COMM_LEN less the NUL (include/linux/sched.h)

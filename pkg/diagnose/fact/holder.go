@@ -1,10 +1,8 @@
 package fact
 
-import (
-	"github.com/nodeagent-io/nodeagent/pkg/evidence"
-)
+import "github.com/nodeagent-io/nodeagent/pkg/evidence"
 
-// ByID finds a task by the number that another one knows it by, its parent's
+// ByID returns a task by the number that another one knows it by, its parent's
 // or its tracer's, and says whether it is one of the pod's.
 func ByID(p *evidence.Pod, pid int) (t *evidence.Task, inside bool) {
 	for i := range p.Tasks {
@@ -30,9 +28,9 @@ func Ended(p *evidence.Pod, pid int) bool {
 	return true
 }
 
-// NameIsLate reports whether the container of a process is not known yet. One that has
-// ended is in no control group any more: its container is the one whose shim names
-// it, and a shim that is late is asked again.
+// NameIsLate reports whether the container of a process is not known yet. One
+// that has ended is in no control group any more: its container is the one whose
+// shim names it, and a shim that is late is asked again.
 func NameIsLate(p *evidence.Pod, t *evidence.Task) bool {
 	_, late := p.Missing[evidence.Shims]
 	return late && p.ContainerName(t) == ""

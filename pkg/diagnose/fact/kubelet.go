@@ -6,7 +6,7 @@ import (
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
 )
 
-// KubeletBusyWithVolume finds a thread of the kubelet that is in state D,
+// KubeletBusyWithVolume returns a thread of the kubelet that is in state D,
 // without moving, in a system call on one of the pod's volumes; of several the
 // one that has been so for the longest time, because others join it.
 func KubeletBusyWithVolume(p *evidence.Pod) *evidence.Task {

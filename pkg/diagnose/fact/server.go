@@ -13,54 +13,38 @@ import (
 // takes 1.4 seconds at the least (TCP_RTO_MIN doubled twice, include/net/tcp.h).
 const resentForLoss = 3
 
-// Silence says what supports that a mount's server does not answer, "" when
-// nothing does. Numbers are left out, because they change while a pod is stuck.
-func Silence(m *evidence.Mount) string {
-	var s []string
-	if m.Unanswered != nil && *m.Unanswered > 0 {
-		s = append(s, "requests without an answer")
-	}
-	switch {
-	case m.Connection == evidence.Established && outOfReach(m):
-		s = append(s, "the server acknowledges nothing")
-	case outOfReach(m):
-		s = append(s, "no TCP connection")
-	}
-	return strings.Join(s, ", ")
-}
-
-// outOfReach reports whether nothing at all comes back from a mount's server. One that
-// is merely slow acknowledges what it is sent: its kernel does.
-func outOfReach(m *evidence.Mount) bool {
+// OutOfReach reports whether nothing at all comes back from a mount's server. One
+// that is merely slow acknowledges what it is sent: its kernel does.
+func OutOfReach(m *evidence.Mount) bool {
 	return m != nil && m.Connection != "" && (m.Connection != evidence.Established || m.Resent >= resentForLoss)
 }
 
-// Patience is how long a wait for a mount must not have moved to be called
+// Patience returns for how long a wait for a mount must not have moved to be called
 // stuck. A disk, a server or a daemon that is merely slow can take seconds for
 // one request.
 func Patience(m *evidence.Mount) time.Duration {
-	if outOfReach(m) {
+	if OutOfReach(m) {
 		return Stuck
 	}
 	return SlowDevice
 }
 
-// DeviceThread finds a thread of the kernel that is in state D without moving
+// DeviceThread returns a thread of the kernel that is in state D without moving
 // and whose name tells that it works for a mount's block device. It supports
 // that the device, and not the task, is the reason.
 func DeviceThread(p *evidence.Pod, m *evidence.Mount) *evidence.Task {
 	for i := range p.Node.Blocked {
 		t := &p.Node.Blocked[i]
 		if d := deviceOf(p, t); d != "" && (d == m.Device || m.Source != "" && d == path.Base(m.Source) ||
-			strings.HasPrefix(m.Source, "/dev/mapper/") && d == "dm-"+Minor(m.Device)) {
+			strings.HasPrefix(m.Source, "/dev/mapper/") && d == "dm-"+minor(m.Device)) {
 			return t
 		}
 	}
 	return nil
 }
 
-// OnlyDevice is the device for which threads of the kernel are stuck, when there
-// is one such device on the node.
+// OnlyDevice returns the device for which threads of the kernel are stuck, when
+// there is one such device on the node.
 func OnlyDevice(p *evidence.Pod) string {
 	var devices []string
 	for i := range p.Node.Blocked {
@@ -74,8 +58,8 @@ func OnlyDevice(p *evidence.Pod) string {
 	return devices[0]
 }
 
-// deviceOf is the block device that a stuck thread of the kernel works for, by
-// name or as major:minor, "" for others: jbd2/sda1-8 writes ext4's journal
+// deviceOf returns the block device that a stuck thread of the kernel works for,
+// by name or as major:minor, "" for others: jbd2/sda1-8 writes ext4's journal
 // (fs/jbd2/journal.c), xfsaild/sda1 XFS's (fs/xfs/xfs_trans_ail.c), and a
 // kworker that writes back shows what it does behind its name, as in
 // kworker/u8:2+flush-8:0 (kernel/workqueue.c, wq_worker_comm).

@@ -14,9 +14,9 @@ var shells = map[string]bool{
 	"sh": true, "bash": true, "dash": true, "ash": true, "ksh": true, "mksh": true, "zsh": true, "busybox": true,
 }
 
-// Shell reports whether the process is a command interpreter. Of a script, comm is
-// the script's name, so the program file decides where it is known; busybox is
-// any of its applets, so there the name decides.
+// Shell reports whether the process is a command interpreter. Of a script, comm
+// is the script's name, so the program file decides where it is known; busybox
+// is any of its applets, so there the name decides.
 func Shell(t *evidence.Task) bool {
 	comm := strings.TrimPrefix(t.Comm, "-")
 	if t.Probe != nil && t.Probe.Exe != "" && t.Probe.Exe != "busybox" {
@@ -32,10 +32,10 @@ func (fp FirstProcess) ShellOverChild() bool { return Shell(fp.Leader) && len(fp
 // a message takes between them, may differ by.
 const clockSlack = 2 * time.Second
 
-// Foreground finds the child that a shell waits for in its foreground, and that
-// can be expected to outlive the grace period; nil when there is none, or when
-// the evidence leaves a doubt. It is proved where the kind of shell leaves no other
-// reason for the wait, else inferred.
+// Foreground returns the child that a shell waits for in its foreground, and
+// that can be expected to outlive the grace period; nil when there is none, or
+// when the evidence leaves a doubt. It is proved where the kind of shell leaves
+// no other reason for the wait, else inferred.
 func (fp FirstProcess) Foreground(p *evidence.Pod) (child *evidence.Task, proved bool) {
 	sh := fp.Leader
 	if !Shell(sh) || sh.Probe == nil || sh.Probe.Syscall != "wait4" || sh.Probe.Group == 0 {

@@ -15,12 +15,12 @@ const (
 	Fatal                      // its default action ends the process
 )
 
-// Receives says what becomes of the container's stop signal. The kernel drops a
-// signal to the init of a PID namespace that has no handler for it
+// Receives returns what becomes of the container's stop signal. The kernel drops
+// a signal to the init of a PID namespace that has no handler for it
 // (SIGNAL_UNKILLABLE, kernel/signal.c), unless the leader, which it is sent to,
-// blocks it (sig_ignored); the masks of other threads do not matter. A thread in sigwait shows no trace of
-// the signals it waits for, neither caught nor blocked, so the system call that
-// the leader sleeps in must be known.
+// blocks it (sig_ignored); the masks of other threads do not matter. A thread in
+// sigwait shows no trace of the signals it waits for, neither caught nor
+// blocked, so the system call that the leader sleeps in must be known.
 func (fp FirstProcess) Receives(sig evidence.Signal) Reception {
 	t := fp.Leader
 	if sig == evidence.SIGKILL || sig == evidence.SIGSTOP || t.State == evidence.Zombie || Dying(t) {
@@ -56,14 +56,14 @@ func waitsForSignals(t *evidence.Task) bool {
 	return t.Probe != nil && (t.Probe.Syscall == "rt_sigtimedwait" || t.Probe.Syscall == "rt_sigtimedwait_time64")
 }
 
-// Pending reports whether a signal to the process has been waiting to be taken for
-// two readings.
+// Pending reports whether a signal to the process has been waiting to be taken
+// for two readings.
 func Pending(p *evidence.Pod, t *evidence.Task, sig evidence.Signal) bool {
 	return t.SharedPending.Has(sig) && !t.PendingSince.IsZero() && p.Time.Sub(t.PendingSince) >= Stuck
 }
 
-// Mismatched reports whether the stop signal is not SIGTERM and reaches nothing, while
-// the process has a handler for another signal that asks programs to end.
+// Mismatched reports whether the stop signal is not SIGTERM and reaches nothing,
+// while the process has a handler for another signal that asks programs to end.
 func (fp FirstProcess) Mismatched() bool {
 	sig := fp.Container.StopSignal
 	if sig == evidence.SIGTERM || fp.HandledInstead() == 0 {
@@ -73,8 +73,8 @@ func (fp FirstProcess) Mismatched() bool {
 	return r == Dropped || r == Ignored
 }
 
-// HandledInstead is the signal that asks programs to end and that the process
-// has a handler for, 0 for none.
+// HandledInstead returns the signal that asks programs to end and that the
+// process has a handler for, 0 for none.
 func (fp FirstProcess) HandledInstead() evidence.Signal {
 	for _, s := range []evidence.Signal{evidence.SIGTERM, evidence.SIGINT, evidence.SIGQUIT} {
 		if s != fp.Container.StopSignal && fp.Leader.Caught.Has(s) {
@@ -84,8 +84,8 @@ func (fp FirstProcess) HandledInstead() evidence.Signal {
 	return 0
 }
 
-// A Deaf is a process that a small init hands its signals to and that does not act
-// on them.
+// A Deaf is a process that a small init hands its signals to and that does not
+// act on them.
 type Deaf struct {
 	Child *evidence.Task
 	// Why is Ignored; Blocked; or Caught, by a shell that puts its trap off until
@@ -94,7 +94,7 @@ type Deaf struct {
 	Foreground *evidence.Task
 }
 
-// DeafChild finds the child of a forwarding init that does not act on the stop
+// DeafChild returns the child of a forwarding init that does not act on the stop
 // signal, nil when there is none.
 func (fp FirstProcess) DeafChild(p *evidence.Pod) *Deaf {
 	t := fp.ForwardsTo()

@@ -7,8 +7,8 @@ import (
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
 )
 
-// Motionless is how long a task must not have moved to be called stuck. A frozen
-// file system needs no patience: nothing there is slow.
+// Motionless returns for how long a task must not have moved to be called stuck. A
+// frozen file system needs no patience: nothing there is slow.
 func Motionless(t *evidence.Task) time.Duration {
 	switch {
 	case t.Probe == nil:
@@ -26,15 +26,15 @@ func Motionless(t *evidence.Task) time.Duration {
 // takes its probe: a task of which the probe shows no function was not asleep any
 // more when it was probed.
 func Unkillable(p *evidence.Pod, t *evidence.Task) bool {
-	return t.Probe != nil && (SleepsIn(t) != UnknownFunction || len(t.Probe.Hung) > 0) &&
+	return t.Probe != nil && (SleepsIn(t) != "" || len(t.Probe.Hung) > 0) &&
 		t.State == evidence.Uninterruptible && t.Killed() && !t.Exiting() && !InExec(t) && t.Unchanged(p.Time) >= Motionless(t)
 }
 
-// InExec reports whether a task is inside execve behind the point from which it does
-// not return to its old program. There it holds the lock exec_update_lock for
-// a while, for which the readers of some files wait (fs/proc/base.c, lock_trace;
-// fs/exec.c, begin_new_exec). A task that waits in de_thread for its other
-// threads is not meant: SIGKILL ends that wait.
+// InExec reports whether a task is inside execve behind the point from which it
+// does not return to its old program. There it holds the lock exec_update_lock
+// for a while, for which the readers of some files wait (fs/proc/base.c,
+// lock_trace; fs/exec.c, begin_new_exec). A task that waits in de_thread for its
+// other threads is not meant: SIGKILL ends that wait.
 func InExec(t *evidence.Task) bool {
 	return Through(t, "begin_new_exec", "flush_old_exec", "exec_mmap") && !Through(t, "de_thread") || execHidden(t)
 }

@@ -15,6 +15,14 @@ const (
 	familyFreezerV2 = "CgroupV2"
 )
 
+// The other variants of ContainerFrozen: that it was paused through containerd,
+// and whose group it is.
+const (
+	paused     = "Paused"
+	groupPod   = "PodGroup"
+	groupAbove = "GroupAbove"
+)
+
 // ContainerFrozen is a container whose control group is frozen.
 var ContainerFrozen = &diagnose.Rule{
 	Cause:  "ContainerFrozen",
@@ -24,12 +32,24 @@ var ContainerFrozen = &diagnose.Rule{
 	Doc: diagnose.Doc{
 		Layer:   "kernel",
 		Title:   "the container's control group is frozen",
-		Message: "container {container}: its processes are frozen, through {group}{paused}, so they cannot react to {signal}. {until}",
-		Phrases: map[string]string{
-			"group":  "its own control group",
-			"paused": "",
-			"until":  "Unless it is thawed, the pod waits for SIGKILL at DEADLINE",
-			"thaw":   "Thaw it on the node: echo 0 > /sys/fs/cgroup/PATH/cgroup.freeze (version 1: echo THAWED > /sys/fs/cgroup/freezer/PATH/freezer.state). If it was paused through containerd: ctr -n k8s.io task resume ID",
+		Message: "container {container}: its processes are frozen, through {group}{paused}, so they cannot react to {sent}. {until}",
+		Phrases: map[string][]diagnose.Choice{
+			"group": {
+				{Variant: groupPod, Text: "the pod's control group"},
+				{Variant: groupAbove, Text: "a control group above the pod's"},
+				{Text: "its own control group"},
+			},
+			"paused": {{Variant: paused, Text: ", which was paused through containerd"}, {Text: ""}},
+			"sent":   {{Text: "{signal}"}, {Text: "its stop signal"}},
+			"until": {
+				{Variant: familyFreezerV1, Text: "SIGKILL does not end them either: the pod stays until it is thawed"},
+				{Text: "Unless it is thawed, the pod waits for SIGKILL at {deadline}"},
+			},
+			"thaw": {
+				{Variant: paused, Text: "Resume it on the node: ctr -n k8s.io task resume {containerid}"},
+				{Variant: familyFreezerV1, Text: "Thaw it on the node: echo THAWED > /sys/fs/cgroup/freezer/{cgroup}/freezer.state"},
+				{Text: "Thaw it on the node: echo 0 > /sys/fs/cgroup/{cgroup}/cgroup.freeze"},
+			},
 		},
 		Meaning: "The kernel's freezer has stopped all processes of the control group, or of one above it. Somebody has paused the container (ctr task pause, a checkpoint, a snapshot) or written to the freezer, and it was not thawed.",
 		Evidence: "cgroup.events of the group says frozen 1 (freezer.state FROZEN or FREEZING on version 1), and no process of the container has run between two readings three seconds or more apart. " +
@@ -46,6 +66,10 @@ var ContainerFrozen = &diagnose.Rule{
 				Meaning: "On cgroup v1 not even SIGKILL ends a frozen process. The runtime thaws the container's own group before it kills, but neither those above nor those below it.",
 				Danger:  "Find out first who froze it. Do not force-delete: the processes stay on the node, frozen, and go on when somebody thaws them, perhaps after their volume has been given to another pod.",
 			},
+			{
+				Name:    paused,
+				Meaning: "The container was paused through containerd, which can resume it.",
+			},
 		},
 	},
 	Check: func(p *evidence.Pod) []diagnose.Finding {
@@ -56,21 +80,17 @@ var ContainerFrozen = &diagnose.Rule{
 				continue
 			}
 			f := diagnose.About(p, fp, diagnose.Proved)
-			by := cmp.Or(g.FrozenBy, g.Path)
-			f.Values["group"] = groupName(p, fp.Container, by)
-			f.Values["signal"] = diagnose.SignalName(fp.Container)
-			f.Values["paused"] = ""
 			f.Family = familyFreezerV2
-			f.Values["until"] = "Unless it is thawed, the pod waits for SIGKILL at " + diagnose.Clock(p.Deadline)
-			f.Values["thaw"] = "Thaw it on the node: echo 0 > /sys/fs/cgroup" + by + "/cgroup.freeze"
 			if g.Version == 1 {
 				f.Family = familyFreezerV1
-				f.Values["until"] = "SIGKILL does not end them either: the pod stays until it is thawed"
-				f.Values["thaw"] = "Thaw it on the node: echo THAWED > /sys/fs/cgroup/freezer" + by + "/freezer.state"
+			}
+			f.Objects.Cgroup = cmp.Or(g.FrozenBy, g.Path)
+			f.Objects.ContainerID = fp.Container.ID
+			if v := groupOf(p, fp.Container, f.Objects.Cgroup); v != "" {
+				f.Variants = append(f.Variants, v)
 			}
 			if fp.Container.Task.Status == "paused" {
-				f.Values["paused"] = ", which was paused through containerd"
-				f.Values["thaw"] = "Resume it on the node: ctr -n k8s.io task resume " + fp.Container.ID
+				f.Variants = append(f.Variants, paused)
 			}
 			out = append(out, f)
 		}
@@ -78,22 +98,23 @@ var ContainerFrozen = &diagnose.Rule{
 	},
 }
 
-// groupName tells a control group by its place.
-func groupName(p *evidence.Pod, c *evidence.Container, path string) string {
+// groupOf tells whose control group has the given path, "" for the container's
+// own.
+func groupOf(p *evidence.Pod, c *evidence.Container, path string) string {
 	for _, g := range p.Cgroups {
 		switch {
 		case g.Path != path:
 		case g.Container == c.ID:
-			return "its own control group"
+			return ""
 		case g.Container == "":
-			return "the pod's control group"
+			return groupPod
 		}
 	}
-	return "a control group above the pod's"
+	return groupAbove
 }
 
-// motionlessContainer reports whether no thread of a container has run between two
-// readings.
+// motionlessContainer reports whether no thread of a container has run between
+// two readings.
 func motionlessContainer(p *evidence.Pod, id string) bool {
 	any := false
 	for i := range p.Tasks {

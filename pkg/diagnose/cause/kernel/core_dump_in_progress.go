@@ -1,8 +1,6 @@
 package kernel
 
 import (
-	"cmp"
-	"strconv"
 	"time"
 
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
@@ -24,11 +22,11 @@ var CoreDumpInProgress = &diagnose.Rule{
 	Doc: diagnose.Doc{
 		Layer:   "kernel",
 		Title:   "a process has crashed and its core dump takes longer than the grace period",
-		Message: "{where}process {comm} (PID {pid} on the node) {has} crashed and {was} writing its core dump to {target} {when}",
-		Phrases: map[string]string{
-			"has":  "has",
-			"was":  "is",
-			"when": "past the end of the grace period",
+		Message: "{where}process {comm} (PID {pid} on the node) {crashed} its core dump to {file} {when}",
+		Phrases: map[string][]diagnose.Choice{
+			"crashed": {{Variant: diagnose.Gone, Text: "had crashed and was writing"}, {Text: "has crashed and is writing"}},
+			"file":    {{Text: "{target}"}, {Text: "where core_pattern says"}},
+			"when":    {{Variant: diagnose.Gone, Text: "when the grace period was over and SIGKILL ended it"}, {Text: "past the end of the grace period"}},
 		},
 		Meaning:  "The process got a signal that ends it with a core dump, and the kernel writes its memory to a file or hands it to a program. Until that is done the process does not go. SIGKILL ends the dump, which is then not whole.",
 		Evidence: "CoreDumping in /proc/PID/status is 1 past the deadline, or was when the pod was last seen before it was killed at the deadline. /proc/sys/kernel/core_pattern names the file or the program.",
@@ -49,14 +47,13 @@ var CoreDumpInProgress = &diagnose.Rule{
 				continue
 			}
 			seen[t.PID] = true
-			v := map[string]string{
-				"where": diagnose.InContainer(p.ContainerName(t)), "comm": t.Comm, "pid": strconv.Itoa(t.PID), "has": "has", "was": "is",
-				"when": "past the end of the grace period", "target": diagnose.Bound(cmp.Or(p.Node.CorePattern, "where core_pattern says"), 120),
-			}
+			f := diagnose.Finding{Container: p.ContainerName(t), Confidence: diagnose.Proved, Objects: diagnose.Objects{
+				Process: diagnose.ProcessOf(p, t), CorePattern: p.Node.CorePattern,
+			}}
 			if p.Gone {
-				v["has"], v["was"], v["when"] = "had", "was", "when the grace period was over and SIGKILL ended it"
+				f.Variants = []string{diagnose.Gone}
 			}
-			out = append(out, diagnose.Finding{Container: p.ContainerName(t), Confidence: diagnose.Proved, Values: v})
+			out = append(out, f)
 		}
 		return out
 	},

@@ -1,9 +1,7 @@
 package kernel
 
 import (
-	"fmt"
 	"slices"
-	"strconv"
 
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose/fact"
@@ -24,8 +22,15 @@ var PIDNamespaceReapWait = &diagnose.Rule{
 	Doc: diagnose.Doc{
 		Layer:   "kernel",
 		Title:   "a container's first process waits until its PID namespace is empty",
-		Message: "{where}the first process {process} ({comm}) has ended and waits in the kernel (zap_pid_ns_processes) until its PID namespace is empty, but {held}",
-		Phrases: map[string]string{"held": "another process is still there"},
+		Message: "{where}the first process {pid} ({comm}) has ended and waits in the kernel (zap_pid_ns_processes) until its PID namespace is empty, but {held}",
+		Phrases: map[string][]diagnose.Choice{
+			"held": {
+				{Variant: familyOutsideParent, Text: "process {memberpid} ({member}) is a zombie, and its parent {parent} outside of the namespace{stopped} does not reap it"},
+				{Variant: familyMember, Text: "process {memberpid} ({member}, state {memberstate}) is still there"},
+				{Text: "another process is still there"},
+			},
+			"stopped": {{Variant: diagnose.Stopped, Text: ", which is stopped,"}, {Text: ""}},
+		},
 		Meaning: "When the first process of a PID namespace ends, the kernel kills all others in it, and the first one is gone only after the last of them has been reaped. " +
 			"One that entered the namespace from outside (nsenter, a debugger, an exec) is reaped by its parent out there.",
 		Evidence: "The kernel stack of the container's first process goes through zap_pid_ns_processes, and another process of the same namespace is still in the process table; neither moves in two readings ten seconds or more apart. " +
@@ -36,13 +41,13 @@ var PIDNamespaceReapWait = &diagnose.Rule{
 			{
 				Name:    familyOutsideParent,
 				Meaning: "The other process is a zombie, and its parent outside of the namespace does not reap it, because it is stopped, hangs or has a bug.",
-				Remedy:  "On the node: kill -CONT {parent} if the parent is stopped, so that it reaps its child. Else kill {parent}: another process reaps the child of a parent that has ended, and the pod goes at once.",
+				Remedy:  "On the node: kill -CONT {parentpid} if the parent is stopped, so that it reaps its child. Else kill {parentpid}: another process reaps the child of a parent that has ended, and the pod goes at once.",
 				Danger:  "Do not kill the parent if it is a containerd-shim: restart nothing, look why it hangs. A force delete leaves both processes, and the shim waits for ever.",
 			},
 			{
 				Name:    familyMember,
 				Meaning: "The other process has been killed and has not ended yet.",
-				Remedy:  "Look at /proc/{member}/task/*/status and stack on the node and repair what it waits for.",
+				Remedy:  "Look at /proc/{memberpid}/task/*/status and stack on the node and repair what it waits for.",
 			},
 		},
 	},
@@ -64,34 +69,32 @@ var PIDNamespaceReapWait = &diagnose.Rule{
 // heldNamespace says what an ending init waits for: rather a zombie that its
 // parent outside does not reap than a process that has not ended.
 func heldNamespace(p *evidence.Pod, init *evidence.Task) (diagnose.Finding, bool) {
-	name := p.ContainerName(init)
-	f := diagnose.Finding{Container: name, Confidence: diagnose.Proved, Values: map[string]string{
-		"where": diagnose.InContainer(name), "process": strconv.Itoa(init.PID), "comm": init.Comm,
-	}}
+	f := diagnose.Finding{Container: p.ContainerName(init), Confidence: diagnose.Proved, Objects: diagnose.Objects{Process: diagnose.ProcessOf(p, init)}}
 	for i := range p.Tasks {
 		t := &p.Tasks[i]
 		if t.PID == init.PID || !t.Leader() || t.Container != init.Container || t.Unchanged(p.Time) < fact.SlowDevice || endsInRCU(p, t.PID) {
 			continue
 		}
-		f.Values["member"] = strconv.Itoa(t.PID)
 		parent, inside := fact.ByID(p, t.PPID)
 		if fact.Ended(p, t.PID) && !inside && parent != nil {
 			f.Family = familyOutsideParent
-			f.Values["parent"] = strconv.Itoa(parent.PID)
-			f.Values["held"] = fmt.Sprintf("process %d (%s) is a zombie, and its parent %s outside of the namespace%s does not reap it",
-				t.PID, t.Comm, diagnose.Named(parent), diagnose.StoppedToo(parent))
+			f.Objects.Member, f.Objects.Parent = diagnose.ProcessOf(p, t), diagnose.ProcessOf(p, parent)
+			if parent.State == evidence.Stopped {
+				f.Variants = []string{diagnose.Stopped}
+			}
 			return f, true
 		}
 		if !fact.Ended(p, t.PID) && f.Family == "" {
 			f.Family = familyMember
-			f.Values["held"] = fmt.Sprintf("process %d (%s, state %s) is still there", t.PID, t.Comm, t.State)
+			f.Objects.Member = diagnose.ProcessOf(p, t)
 		}
 	}
 	return f, f.Family != ""
 }
 
-// endsInRCU reports whether a thread of a process waits for the processors, as the last
-// one of a mount namespace does at its end, and has not done so for long.
+// endsInRCU reports whether a thread of a process waits for the processors, as
+// the last one of a mount namespace does at its end, and has not done so for
+// long.
 func endsInRCU(p *evidence.Pod, pid int) bool {
 	return slices.ContainsFunc(p.Tasks, func(t evidence.Task) bool {
 		return t.PID == pid && fact.WaitsForRCU(&t) && t.Unchanged(p.Time) < fact.SlowRCU

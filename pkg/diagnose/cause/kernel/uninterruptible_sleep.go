@@ -20,6 +20,7 @@ var UninterruptibleSleep = &diagnose.Rule{
 			"The file system is found from the blocked system call: its file descriptor's mount ID in fdinfo, or its path, in the task's mountinfo.",
 		Remedy:   "Repair what the thread waits for; it ends by itself then.",
 		Danger:   "Do not force-delete: the process is alive and may hold volumes and devices.",
+		Phrases:  unkillablePhrases,
 		Families: unkillableFamilies,
 	},
 	Check: func(p *evidence.Pod) []diagnose.Finding {

@@ -1,8 +1,6 @@
 package kernel
 
 import (
-	"strconv"
-
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose/fact"
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
@@ -17,8 +15,8 @@ var ZombieHeldByTracer = &diagnose.Rule{
 	Doc: diagnose.Doc{
 		Layer:   "kernel",
 		Title:   "an ended process that a debugger does not let go",
-		Message: "{where}process {process} ({comm}) has ended and is a zombie, but {tracer}{stopped} traces it and does not collect it, so that its parent cannot",
-		Phrases: map[string]string{"stopped": ""},
+		Message: "{where}process {pid} ({comm}) has ended and is a zombie, but {tracer}{stopped} traces it and does not collect it, so that its parent cannot",
+		Phrases: map[string][]diagnose.Choice{"stopped": {{Variant: diagnose.Stopped, Text: ", which is stopped,"}, {Text: ""}}},
 		Meaning: "A process that is traced (strace, gdb, a profiler, a security agent) is reported to its tracer first when it ends, and to its parent only after the tracer has waited for it or has ended itself. " +
 			"The shim is the parent of the container's first process and never learns that it has ended.",
 		Evidence: "The process is in state Z without a live thread, TracerPid in its status is not 0 and not its parent, and two readings three seconds or more apart show the same. " +
@@ -34,12 +32,11 @@ var ZombieHeldByTracer = &diagnose.Rule{
 				!fact.Ended(p, t.PID) || !awaited(p, t) || fact.NameIsLate(p, t) {
 				continue
 			}
-			f := diagnose.Finding{Container: p.ContainerName(t), Confidence: diagnose.Proved, Values: map[string]string{
-				"where": diagnose.InContainer(p.ContainerName(t)), "process": strconv.Itoa(t.PID), "comm": t.Comm,
-				"tracer": diagnose.Who(p, t.TracerPID), "tracerpid": strconv.Itoa(t.TracerPID), "stopped": "",
+			f := diagnose.Finding{Container: p.ContainerName(t), Confidence: diagnose.Proved, Objects: diagnose.Objects{
+				Process: diagnose.ProcessOf(p, t), Tracer: diagnose.ProcessByID(p, t.TracerPID),
 			}}
-			if tracer, _ := fact.ByID(p, t.TracerPID); tracer != nil {
-				f.Values["stopped"] = diagnose.StoppedToo(tracer)
+			if f.Objects.Tracer.State == evidence.Stopped {
+				f.Variants = []string{diagnose.Stopped}
 			}
 			out = append(out, f)
 		}
@@ -47,8 +44,8 @@ var ZombieHeldByTracer = &diagnose.Rule{
 	},
 }
 
-// awaited reports whether the termination waits for the end of a task's process: it is
-// the one that the shim waits for, or a member of a PID namespace that is
+// awaited reports whether the termination waits for the end of a task's process:
+// it is the one that the shim waits for, or a member of a PID namespace that is
 // coming to its end.
 func awaited(p *evidence.Pod, t *evidence.Task) bool {
 	if t.NamespaceInit() && !fact.Foreign(p, t) {

@@ -1,8 +1,6 @@
 package runtime
 
 import (
-	"strconv"
-
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose/fact"
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
@@ -15,7 +13,12 @@ var ContainerdHung = &diagnose.Rule{
 	Doc: diagnose.Doc{
 		Layer:   "runtime",
 		Title:   "containerd accepts questions and does not answer",
-		Message: "containerd{process} does not answer: repeated questions have got no answer since {since}. The kubelet cannot stop any container of this node",
+		Message: "containerd{which} does not answer: repeated questions have got no answer since {since}. The kubelet cannot stop any container of this node",
+		Phrases: map[string][]diagnose.Choice{"which": {
+			{Variant: diagnose.Stopped, Text: " (PID {pid}, stopped by a signal)"},
+			{Text: " (PID {pid})"},
+			{Text: ""},
+		}},
 		Meaning: "The kubelet stops containers through containerd. While containerd hangs, no pod of the node can end, and after three minutes the node turns NotReady because its pod lifecycle event generator (PLEG) is blocked.",
 		Evidence: "Questions for its version and for a record that does not exist were not answered within two seconds, though the socket accepts connections: " +
 			"two of them, three seconds or more apart, when its process is stopped or for ten seconds in uninterruptible sleep, else three over a minute, or over five minutes on a node short of processors, memory or I/O (/proc/pressure). " +
@@ -25,7 +28,7 @@ var ContainerdHung = &diagnose.Rule{
 			"A force delete leaves the containers running, unseen.",
 		Families: []diagnose.Family{
 			{
-				Name:    "Stopped",
+				Name:    diagnose.Stopped,
 				Meaning: "containerd's process is stopped: somebody or something sent it SIGSTOP.",
 				Remedy:  "On the node: kill -CONT {pid} lets containerd go on at once; then find who stopped it.",
 			},
@@ -47,20 +50,15 @@ var ContainerdHung = &diagnose.Rule{
 		if !halted && (c.Attempts < 3 || p.Time.Sub(c.UnansweredSince) < fact.PatienceWithRuntime(&p.Node)) {
 			return nil // a busy node
 		}
-		f := diagnose.Finding{Confidence: diagnose.Proved, Values: map[string]string{
-			"since":   diagnose.Clock(c.UnansweredSince),
-			"process": "",
-		}}
+		f := diagnose.Finding{Confidence: diagnose.Proved, Objects: diagnose.Objects{Since: c.UnansweredSince}}
 		if c.Process != nil {
-			f.Values["pid"] = strconv.Itoa(c.Process.PID)
-			f.Values["process"] = " (PID " + f.Values["pid"] + ")"
+			f.Objects.Process = diagnose.ProcessOf(p, c.Process)
 			switch c.Process.State {
 			case evidence.Stopped:
-				f.Family = "Stopped"
-				f.Values["process"] = " (PID " + f.Values["pid"] + ", stopped by a signal)"
+				f.Family = diagnose.Stopped
 			case evidence.Uninterruptible:
 				f.Family = "Blocked"
-				f.Values["function"] = fact.SleepsIn(c.Process)
+				f.Objects.Thread = diagnose.ThreadOf(c.Process)
 			}
 		}
 		return []diagnose.Finding{f}

@@ -1,10 +1,7 @@
 package runtime
 
 import (
-	"cmp"
-	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
@@ -21,7 +18,11 @@ var HostPIDLeftover = &diagnose.Rule{
 	Doc: diagnose.Doc{
 		Layer:   "runtime",
 		Title:   "a process of a container with shared PIDs lives on outside the pod and holds its output",
-		Message: "container {container} has ended, but {leftover} lives on outside the pod, in the control group {cgroup}, and holds its output open{more}, so the shim does not finish",
+		Message: "container {which} has ended, but {process} lives on outside the pod, in the control group {cgroup}, and holds its output open{more}, so the shim does not finish",
+		Phrases: map[string][]diagnose.Choice{
+			"which": {{Text: "{container}"}, {Text: "of the pod"}},
+			"more":  {{Text: " (and {alike} more like it)"}, {Text: ""}},
+		},
 		Meaning: "With hostPID or shareProcessNamespace the end of a container's first process does not end the others. The runtime kills what is left in the container's control group; " +
 			"a process that has moved to another group (systemd-run, a container engine inside the container, a session of sudo or ssh) is not among them. " +
 			"As long as it keeps the container's standard output or error open, the shim waits for more output.",
@@ -40,16 +41,11 @@ var HostPIDLeftover = &diagnose.Rule{
 		if len(left) == 0 {
 			return nil
 		}
-		name := survived(p)
-		f := diagnose.Finding{Container: name, Confidence: diagnose.Proved, Values: map[string]string{
-			"container": cmp.Or(name, "of the pod"), "leftover": diagnose.Named(left[0]), "pid": strconv.Itoa(left[0].PID),
+		return []diagnose.Finding{{Container: survived(p), Confidence: diagnose.Proved, Objects: diagnose.Objects{
+			Process: diagnose.ProcessOf(p, left[0]), Alike: len(left) - 1,
 			// Seen from the agent's cgroup namespace, the path begins with /.. elements.
-			"cgroup": diagnose.Bound(strings.TrimLeft(left[0].Cgroup, "/."), 150), "more": "",
-		}}
-		if n := len(left) - 1; n > 0 {
-			f.Values["more"] = fmt.Sprintf(" (and %d more like it)", n)
-		}
-		return []diagnose.Finding{f}
+			Cgroup: strings.TrimLeft(left[0].Cgroup, "/."),
+		}}}
 	},
 }
 

@@ -1,9 +1,6 @@
 package runtime
 
 import (
-	"strconv"
-	"strings"
-
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose/fact"
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
@@ -17,7 +14,14 @@ var ShimHung = &diagnose.Rule{
 	Doc: diagnose.Doc{
 		Layer:   "runtime",
 		Title:   "the pod's shim lives and does not answer containerd",
-		Message: "the shim of this pod{process} does not answer containerd about {containers}, so the kubelet cannot stop it; containerd itself answers",
+		Message: "the shim of this pod{which} does not answer containerd about {silent}, so the kubelet cannot stop it; containerd itself answers",
+		Phrases: map[string][]diagnose.Choice{
+			"which": {
+				{Variant: diagnose.Stopped, Text: " ({comm}, PID {pid}, stopped by a signal)"},
+				{Text: " ({comm}, PID {pid})"},
+			},
+			"silent": {{Text: "{containers}"}, {Text: "its containers"}},
+		},
 		Meaning: "Each pod has a shim, a small process that starts, signals and reaps its containers for containerd. When it hangs, the stop request never reaches the container or its end is never seen. " +
 			"containerd does not end a hung shim by itself.",
 		Evidence: "A shim in state T, in two readings, has been stopped by a signal and can answer nobody: that is proof by itself. " +
@@ -28,7 +32,7 @@ var ShimHung = &diagnose.Rule{
 		Danger: "Killing a shim loses the exit codes and the standard output of all containers of the pod, and does not end their processes by itself. Do not remove its directory below /run/containerd. " +
 			"A force delete leaves the containers running, unseen.",
 		Families: []diagnose.Family{{
-			Name:    "Stopped",
+			Name:    diagnose.Stopped,
 			Meaning: "The shim's process is stopped: somebody or something sent it SIGSTOP.",
 			Remedy:  "On the node: kill -CONT {pid} lets the shim go on at once, and the pod ends; then find who stopped it.",
 		}},
@@ -55,19 +59,9 @@ var ShimHung = &diagnose.Rule{
 		if !stopped && (!proven || s == nil) {
 			return nil // without its process it is a dead shim, or one of another kind
 		}
-		f := diagnose.Finding{Confidence: diagnose.Inferred, Values: map[string]string{
-			"pid":        strconv.Itoa(s.PID),
-			"process":    " (" + s.Comm + ", PID " + strconv.Itoa(s.PID) + ")",
-			"containers": "its containers",
-		}}
+		f := diagnose.Finding{Confidence: diagnose.Inferred, Objects: diagnose.Objects{Process: diagnose.ProcessOf(p, s), Containers: silent}}
 		if stopped {
-			f.Family, f.Confidence = "Stopped", diagnose.Proved
-			f.Values["process"] = " (" + s.Comm + ", PID " + strconv.Itoa(s.PID) + ", stopped by a signal)"
-		}
-		switch len(silent) {
-		case 0:
-		default:
-			f.Values["containers"] = diagnose.Bound(strings.Join(silent, ", "), 150)
+			f.Family, f.Confidence = diagnose.Stopped, diagnose.Proved
 		}
 		return []diagnose.Finding{f}
 	},

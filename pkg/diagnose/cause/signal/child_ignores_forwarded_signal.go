@@ -1,11 +1,15 @@
 package signal
 
 import (
-	"strconv"
-
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose/fact"
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
+)
+
+// The variants of ChildIgnoresForwardedSignal besides ignoring it.
+const (
+	blocks = "Blocks"
+	defers = "Defers"
 )
 
 // ChildIgnoresForwardedSignal is a program that does not end by the signal that
@@ -13,15 +17,17 @@ import (
 var ChildIgnoresForwardedSignal = &diagnose.Rule{
 	Cause: "ChildIgnoresForwardedSignal",
 	When:  diagnose.InGrace,
-	Needs: []evidence.Source{evidence.Processes, evidence.Containers, evidence.Suspects},
+	Needs: fact.SignalSources,
 	Doc: diagnose.Doc{
 		Layer: "signal",
 		Title: "the program under tini or dumb-init does not take the signal that is passed on",
-		Message: "container {container}: {init} passes {signal} on to {child} (PID {childpid} on the node), which {how}. " +
+		Message: "container {container}: {comm} passes {signal} on to {child} (PID {childpid} on the node), which {how}. " +
 			"Unless it ends by itself, the pod waits for SIGKILL at {deadline}",
-		Phrases: map[string]string{
-			"how": "ignores it",
-		},
+		Phrases: map[string][]diagnose.Choice{"how": {
+			{Variant: blocks, Text: "blocks it in every thread and has not taken it"},
+			{Variant: defers, Text: "has a trap for it, but as a shell puts that off until {foreground} (PID {foregroundpid}) in its foreground has ended"},
+			{Text: "ignores it"},
+		}},
 		Meaning: "The container has a small init as its first process, which does its part: it hands the stop signal to the program that it runs. The program does not act on it, and the init waits for it.",
 		Evidence: "The first process is tini, docker-init, dumb-init or catatonit and sleeps in sigwait. Its oldest child ignores the stop signal, or blocks it and leaves it pending, " +
 			"or is a shell with a trap that waits for a program in its foreground; in two readings.",
@@ -37,15 +43,13 @@ var ChildIgnoresForwardedSignal = &diagnose.Rule{
 				continue
 			}
 			f := diagnose.About(p, fp, diagnose.Proved)
-			f.Values["init"] = fp.Leader.Comm
-			f.Values["child"], f.Values["childpid"] = deaf.Child.Comm, strconv.Itoa(deaf.Child.PID)
+			f.Objects.Child = diagnose.ProcessOf(p, deaf.Child)
 			switch deaf.Why {
-			case fact.Ignored:
-				f.Values["how"] = "ignores it"
 			case fact.Blocked:
-				f.Values["how"] = "blocks it in every thread and has not taken it"
-			default:
-				f.Values["how"] = "has a trap for it, but as a shell puts that off until " + deaf.Foreground.Comm + " (PID " + strconv.Itoa(deaf.Foreground.PID) + ") in its foreground has ended"
+				f.Variants = []string{blocks}
+			case fact.Caught:
+				f.Variants = []string{defers}
+				f.Objects.Foreground = diagnose.ProcessOf(p, deaf.Foreground)
 			}
 			out = append(out, f)
 		}

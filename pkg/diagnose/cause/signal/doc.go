@@ -1,2 +1,3 @@
-// Package signal holds the causes of the layer of that name: what becomes of the stop signal.
+// Package signal holds the causes of the layer of that name: what becomes of the
+// stop signal.
 package signal

@@ -1,8 +1,6 @@
 package signal
 
 import (
-	"strconv"
-
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose/fact"
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
@@ -37,9 +35,8 @@ var ProcessStopped = &diagnose.Rule{
 				continue
 			}
 			f := diagnose.About(p, fp, diagnose.Proved)
-			f.Values["pid"] = strconv.Itoa(t.PID)
 			if t != fp.Leader {
-				f.Values["program"] = t.Comm
+				f.Objects.Process = diagnose.ProcessOf(p, t)
 			}
 			out = append(out, f)
 		}

@@ -1,8 +1,6 @@
 package signal
 
 import (
-	"strconv"
-
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose/fact"
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
@@ -19,14 +17,15 @@ var ProcessTraced = &diagnose.Rule{
 	Cause:  "ProcessTraced",
 	When:   diagnose.InGraceAndAfter,
 	Phases: diagnose.WhileProcessesLive,
-	Needs:  []evidence.Source{evidence.Processes, evidence.Containers, evidence.Suspects},
+	Needs:  fact.SignalSources,
 	Doc: diagnose.Doc{
 		Layer:   "signal",
 		Title:   "a tracer has stopped a process and does not let it go on",
-		Message: "{where}process {comm} (PID {pid} on the node) is held by its tracer {tracer}{state}",
-		Phrases: map[string]string{
-			"state": " in a stop, so it cannot react to SIGNAL",
-		},
+		Message: "{where}process {comm} (PID {pid} on the node) is held by its tracer {tracer}{held}",
+		Phrases: map[string][]diagnose.Choice{"held": {
+			{Variant: familyHeldAtExit, Text: ": it has ended or been killed, and the tracer, which has asked to be told of its exit, does not let it go. SIGKILL does not help"},
+			{Text: " in a stop, so it cannot react to {sent}. Unless the tracer lets it go on, the pod waits for SIGKILL at {deadline}"},
+		}, "sent": {{Text: "{signal}"}, {Text: "its stop signal"}}},
 		Meaning: "A debugger or tracer (gdb, strace, delve, a profiler) has attached to the process with ptrace(2) and stopped it. Signals wait until the tracer lets it go on.",
 		Evidence: "A thread of the process is in state t, with the tracer's PID in TracerPid, and two readings three seconds or more apart show that it has not run. " +
 			"A process that is traced and runs is not held up: strace and the like pass signals on.",
@@ -46,20 +45,17 @@ var ProcessTraced = &diagnose.Rule{
 	Check: func(p *evidence.Pod) []diagnose.Finding {
 		seen := make(map[int]bool)
 		var out []diagnose.Finding
-		add := func(t *evidence.Task, family, state string) {
+		add := func(f diagnose.Finding, t *evidence.Task) {
 			if seen[t.PID] {
 				return
 			}
 			seen[t.PID] = true
-			v := map[string]string{
-				"where": diagnose.InContainer(p.ContainerName(t)), "comm": t.Comm, "pid": strconv.Itoa(t.PID),
-				"tracer": diagnose.Who(p, t.TracerPID), "state": state,
-			}
-			out = append(out, diagnose.Finding{Container: p.ContainerName(t), Family: family, Confidence: diagnose.Proved, Values: v})
+			f.Objects.Process, f.Objects.Tracer = diagnose.ProcessOf(p, t), diagnose.ProcessByID(p, t.TracerPID)
+			out = append(out, f)
 		}
 		for i := range p.Tasks {
 			if t := &p.Tasks[i]; heldByTracer(p, t) && fact.Through(t, "do_exit") {
-				add(t, familyHeldAtExit, ": it has ended or been killed, and the tracer, which has asked to be told of its exit, does not let it go. SIGKILL does not help")
+				add(diagnose.Finding{Container: p.ContainerName(t), Family: familyHeldAtExit, Confidence: diagnose.Proved}, t)
 			}
 		}
 		if p.Overdue() >= fact.KillLatency {
@@ -72,7 +68,9 @@ var ProcessTraced = &diagnose.Rule{
 			}
 			for _, t := range threads {
 				if heldByTracer(p, t) {
-					add(t, familyHeld, " in a stop, so it cannot react to "+diagnose.SignalName(fp.Container)+". Unless the tracer lets it go on, the pod waits for SIGKILL at "+diagnose.Clock(p.Deadline))
+					f := diagnose.About(p, fp, diagnose.Proved)
+					f.Family = familyHeld
+					add(f, t)
 				}
 			}
 		}
@@ -80,7 +78,8 @@ var ProcessTraced = &diagnose.Rule{
 	},
 }
 
-// heldByTracer reports whether the task is in a ptrace stop and does not leave it.
+// heldByTracer reports whether the task is in a ptrace stop and does not leave
+// it.
 func heldByTracer(p *evidence.Pod, t *evidence.Task) bool {
 	return t.State == evidence.Traced && t.TracerPID != 0 && t.Unchanged(p.Time) >= fact.Stuck
 }

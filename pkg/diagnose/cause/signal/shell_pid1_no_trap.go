@@ -11,7 +11,7 @@ import (
 var ShellPID1NoTrap = &diagnose.Rule{
 	Cause: "ShellPID1NoTrap",
 	When:  diagnose.InGrace,
-	Needs: []evidence.Source{evidence.Processes, evidence.Containers, evidence.Suspects},
+	Needs: fact.SignalSources,
 	Doc: diagnose.Doc{
 		Layer: "signal",
 		Title: "a shell as PID 1 keeps the stop signal from the program it runs",

@@ -1,8 +1,6 @@
 package signal
 
 import (
-	"strconv"
-
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose/fact"
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
@@ -13,7 +11,7 @@ import (
 var ShellPID1TrapDeferred = &diagnose.Rule{
 	Cause: "ShellPID1TrapDeferred",
 	When:  diagnose.InGrace,
-	Needs: []evidence.Source{evidence.Processes, evidence.Containers, evidence.Suspects},
+	Needs: fact.SignalSources,
 	Doc: diagnose.Doc{
 		Layer: "signal",
 		Title: "a shell as PID 1 puts its trap off until the program it runs has ended",
@@ -43,7 +41,7 @@ var ShellPID1TrapDeferred = &diagnose.Rule{
 				confidence = diagnose.Proved
 			}
 			f := diagnose.About(p, fp, confidence)
-			f.Values["child"], f.Values["childpid"] = child.Comm, strconv.Itoa(child.PID)
+			f.Objects.Child = diagnose.ProcessOf(p, child)
 			out = append(out, f)
 		}
 		return out

@@ -22,8 +22,12 @@ var ShutdownThrottled = &diagnose.Rule{
 		Layer: "signal",
 		Title: "a limit on processors or memory slows the shutdown down",
 		Message: "container {container}: its program {program} (PID {pid} on the node) has taken {signal} but was not done within the grace period of {grace}: {limit}, " +
-			"so SIGKILL ended it at {time}",
-		Phrases: map[string]string{"limit": "its limit of processors or memory held it down"},
+			"so SIGKILL ended it at {ended}",
+		Phrases: map[string][]diagnose.Choice{"limit": {
+			{Variant: familyCPU, Text: "its limit of {cpulimit} was used up in most periods"},
+			{Variant: familyMemory, Text: "it uses more memory than memory.high, {memoryhigh}, lets it have, and each allocation has to wait"},
+			{Text: "its limit of processors or memory held it down"},
+		}},
 		Meaning: "The program has taken the stop signal and works on its shutdown, but the control group's limit makes it wait nearly all the time.",
 		Evidence: "As SlowShutdown, and for half of the grace period or more, up to the last reading, either three of four enforcement periods were throttled (nr_throttled and nr_periods of cpu.stat), " +
 			"or the group uses more memory than memory.high and lost more than half of the time to waiting for memory (memory.pressure).",
@@ -41,13 +45,17 @@ var ShutdownThrottled = &diagnose.Rule{
 	Check: func(p *evidence.Pod) []diagnose.Finding {
 		var out []diagnose.Finding
 		for _, fp := range slow(p) {
-			s := squeezed(p, fp)
-			if s == nil {
+			cpu, memory := squeezed(p, fp)
+			f := slowFinding(p, fp)
+			f.Confidence = diagnose.Inferred
+			switch {
+			case cpu != nil:
+				f.Family, f.Objects.CPULimitMillis = familyCPU, cpu.Millis
+			case memory != nil:
+				f.Family, f.Objects.MemoryHigh = familyMemory, memory.High
+			default:
 				continue
 			}
-			f := slowFinding(p, fp, "")
-			f.Family, f.Confidence = s.family, diagnose.Inferred
-			f.Values["limit"] = s.limit
 			out = append(out, f)
 		}
 		return out

@@ -10,7 +10,7 @@ import (
 var SignalDroppedByPID1 = &diagnose.Rule{
 	Cause: "SignalDroppedByPID1",
 	When:  diagnose.InGrace,
-	Needs: []evidence.Source{evidence.Processes, evidence.Containers, evidence.Suspects},
+	Needs: fact.SignalSources,
 	Doc: diagnose.Doc{
 		Layer: "signal",
 		Title: "PID 1 has no handler for the stop signal",

@@ -1,9 +1,7 @@
 package signal
 
 import (
-	"fmt"
 	"slices"
-	"strconv"
 	"time"
 
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
@@ -38,8 +36,8 @@ func slow(p *evidence.Pod) []fact.FirstProcess {
 	return out
 }
 
-// took reports whether the signal reaches the process and does not wait to be taken.
-// A program that takes signals with sigwait or signalfd blocks them.
+// took reports whether the signal reaches the process and does not wait to be
+// taken. A program that takes signals with sigwait or signalfd blocks them.
 func took(fp fact.FirstProcess, sig evidence.Signal) bool {
 	switch fp.Receives(sig) {
 	case fact.Caught, fact.Blocked:
@@ -49,8 +47,8 @@ func took(fp fact.FirstProcess, sig evidence.Signal) bool {
 	return false
 }
 
-// hangs reports whether a thread waits for a disk, a server or a FUSE daemon and has
-// not run for a while. It may be the one that has to take the signal.
+// hangs reports whether a thread waits for a disk, a server or a FUSE daemon and
+// has not run for a while. It may be the one that has to take the signal.
 func hangs(p *evidence.Pod, fp fact.FirstProcess) bool {
 	return slices.ContainsFunc(fp.Threads, func(t *evidence.Task) bool {
 		return (t.State == evidence.Uninterruptible || fact.Through(t, "request_wait_answer")) && t.Unchanged(p.Time) >= fact.Stuck
@@ -60,24 +58,21 @@ func hangs(p *evidence.Pod, fp fact.FirstProcess) bool {
 // killedExit is the exit code of a container that SIGKILL has ended.
 const killedExit = 128 + int(evidence.SIGKILL)
 
-func slowFinding(p *evidence.Pod, fp fact.FirstProcess, doing string) diagnose.Finding {
+// slowFinding is what both causes say of a program that was not done in time.
+func slowFinding(p *evidence.Pod, fp fact.FirstProcess) diagnose.Finding {
 	f := diagnose.About(p, fp, diagnose.Proved)
 	if child := fp.ForwardsTo(); child != nil {
-		f.Values["program"], f.Values["pid"] = child.Comm, strconv.Itoa(child.PID)
+		f.Objects.Process = diagnose.ProcessOf(p, child)
 	}
-	f.Values["grace"] = fact.Grace(p).String()
-	f.Values["doing"] = doing
-	f.Values["time"] = diagnose.Clock(fp.Container.Exit.At)
+	f.Objects.GraceSeconds = int64(fact.Grace(p).Seconds())
+	f.Objects.Ended = fp.Container.Exit.At
 	return f
 }
 
-// A squeeze is a limit that held a container down for as long as it was asked
-// to stop.
-type squeeze struct{ family, limit string }
-
 // squeezed finds the limit that held the program down for half of the grace
-// period or more, up to the last reading; nil when there is none.
-func squeezed(p *evidence.Pod, fp fact.FirstProcess) *squeeze {
+// period or more, up to the last reading: that of processors, or that of memory,
+// nil for what did not.
+func squeezed(p *evidence.Pod, fp fact.FirstProcess) (*evidence.CPU, *evidence.Memory) {
 	long := func(since time.Time) bool {
 		return !since.IsZero() && p.Time.Sub(since) >= max(fact.Grace(p)/2, fact.Stuck)
 	}
@@ -87,16 +82,11 @@ func squeezed(p *evidence.Pod, fp fact.FirstProcess) *squeeze {
 			continue
 		}
 		if c := g.CPU; c != nil && c.Millis > 0 && long(c.ThrottledSince) {
-			return &squeeze{family: familyCPU, limit: fmt.Sprintf("its limit of %s was used up in most periods", processors(c.Millis))}
+			return c, nil
 		}
 		if m := g.Memory; m != nil && m.High > 0 && m.Current > m.High && long(m.StalledSince) {
-			return &squeeze{family: familyMemory, limit: fmt.Sprintf("it uses more memory than memory.high, %d MiB, lets it have, and each allocation has to wait", m.High>>20)}
+			return nil, m
 		}
 	}
-	return nil
-}
-
-// processors says thousandths of a processor in words.
-func processors(millis int64) string {
-	return fmt.Sprintf("%d.%02d processors", millis/1000, millis%1000/10)
+	return nil, nil
 }

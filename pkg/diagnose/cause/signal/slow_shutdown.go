@@ -1,11 +1,16 @@
 package signal
 
 import (
-	"fmt"
-
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose/fact"
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
+)
+
+// The variants of SlowShutdown: what the program was last seen at.
+const (
+	waited = "Waited"
+	slept  = "Slept"
+	ran    = "Ran"
 )
 
 // SlowShutdown is a program that handles its stop signal and is not done when
@@ -17,13 +22,21 @@ var SlowShutdown = &diagnose.Rule{
 	Cause:  "SlowShutdown",
 	When:   diagnose.AtTheEnd,
 	Phases: diagnose.WhileProcessesLive,
-	Needs:  []evidence.Source{evidence.Processes, evidence.Containers, evidence.Suspects},
+	Needs:  fact.SignalSources,
 	Doc: diagnose.Doc{
 		Layer: "signal",
 		Title: "the program's shutdown takes longer than the grace period",
 		Message: "container {container}: its program {program} (PID {pid} on the node) has taken {signal} but was not done within the grace period of {grace} ({doing}), " +
-			"so SIGKILL ended it at {time}",
-		Phrases: map[string]string{"doing": "what it was last seen at"},
+			"so SIGKILL ended it at {ended}",
+		Phrases: map[string][]diagnose.Choice{
+			"doing": {
+				{Variant: waited, Text: "when last seen it waited for I/O in {function}{used}"},
+				{Variant: slept, Text: "when last seen its first thread slept in the system call {syscall}{used}"},
+				{Variant: ran, Text: "when last seen it ran{used}"},
+				{Text: "when last seen it was in state {state}{used}"},
+			},
+			"used": {{Text: " and the container used {cpuused}"}, {Text: ""}},
+		},
 		Meaning: "The program has taken the stop signal and works on its shutdown: it drains connections, writes what it has in memory, waits for others. The grace period is over before it is done, and the kernel ends it in the middle of that. " +
 			"A program whose handler does nothing looks the same.",
 		Evidence: "The stop signal is in SigCgt of the first process, or it is blocked and not pending any more, as with sigwait and signalfd; it is not stopped, traced or frozen; " +
@@ -34,34 +47,30 @@ var SlowShutdown = &diagnose.Rule{
 	Check: func(p *evidence.Pod) []diagnose.Finding {
 		var out []diagnose.Finding
 		for _, fp := range slow(p) {
-			if squeezed(p, fp) == nil {
-				out = append(out, slowFinding(p, fp, doing(p, fp)))
+			if cpu, memory := squeezed(p, fp); cpu != nil || memory != nil {
+				continue // ShutdownThrottled
 			}
+			f := slowFinding(p, fp)
+			t := fp.Leader
+			if child := fp.ForwardsTo(); child != nil {
+				t = child
+			}
+			f.Objects.Thread = diagnose.ThreadOf(t)
+			switch {
+			case t.State == evidence.Uninterruptible:
+				f.Variants = []string{waited}
+			case t.State == evidence.Sleeping && f.Objects.Thread.Syscall != "":
+				f.Variants = []string{slept}
+			case t.State == evidence.Runnable:
+				f.Variants = []string{ran}
+			}
+			if g := containerGroup(p, fp.Container.ID); g != nil && g.CPU != nil {
+				f.Objects.CPUUsedMillis = g.CPU.RecentMillis
+			}
+			out = append(out, f)
 		}
 		return out
 	},
-}
-
-// doing says what a process was last seen at.
-func doing(p *evidence.Pod, fp fact.FirstProcess) string {
-	text, t := "when last seen ", fp.Leader
-	if child := fp.ForwardsTo(); child != nil {
-		t = child
-	}
-	switch {
-	case t.State == evidence.Uninterruptible:
-		text += "it waited for I/O in " + fact.SleepsIn(t)
-	case t.State == evidence.Sleeping && t.Probe != nil && t.Probe.Syscall != "":
-		text += "its first thread slept in the system call " + t.Probe.Syscall
-	case t.State == evidence.Runnable:
-		text += "it ran"
-	default:
-		text += "it was in state " + string(t.State)
-	}
-	if g := containerGroup(p, fp.Container.ID); g != nil && g.CPU != nil && g.CPU.RecentMillis > 0 {
-		text += fmt.Sprintf(" and the container used %s", processors(g.CPU.RecentMillis))
-	}
-	return text
 }
 
 // containerGroup is the control group of a container, nil when it is not known.

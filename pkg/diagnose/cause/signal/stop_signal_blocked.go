@@ -11,7 +11,7 @@ import (
 var StopSignalBlocked = &diagnose.Rule{
 	Cause: "StopSignalBlocked",
 	When:  diagnose.InGrace,
-	Needs: []evidence.Source{evidence.Processes, evidence.Containers, evidence.Suspects},
+	Needs: fact.SignalSources,
 	Doc: diagnose.Doc{
 		Layer: "signal",
 		Title: "the first process blocks the stop signal and does not take it",

@@ -10,7 +10,7 @@ import (
 var StopSignalIgnored = &diagnose.Rule{
 	Cause: "StopSignalIgnored",
 	When:  diagnose.InGrace,
-	Needs: []evidence.Source{evidence.Processes, evidence.Containers, evidence.Suspects},
+	Needs: fact.SignalSources,
 	Doc: diagnose.Doc{
 		Layer: "signal",
 		Title: "the first process ignores the stop signal",

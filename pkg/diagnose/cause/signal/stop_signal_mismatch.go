@@ -11,7 +11,7 @@ import (
 var StopSignalMismatch = &diagnose.Rule{
 	Cause: "StopSignalMismatch",
 	When:  diagnose.InGrace,
-	Needs: []evidence.Source{evidence.Processes, evidence.Containers, evidence.Suspects},
+	Needs: fact.SignalSources,
 	Doc: diagnose.Doc{
 		Layer: "signal",
 		Title: "the stop signal is not one that the program handles",
@@ -32,7 +32,7 @@ var StopSignalMismatch = &diagnose.Rule{
 				continue
 			}
 			f := diagnose.About(p, fp, diagnose.Proved)
-			f.Values["handled"] = fp.HandledInstead().String()
+			f.Objects.Handled = fp.HandledInstead().String()
 			out = append(out, f)
 		}
 		return out

@@ -1,9 +1,6 @@
 package storage
 
 import (
-	"cmp"
-	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
@@ -20,8 +17,12 @@ var NetworkFilesystemUnreachable = &diagnose.Rule{
 	Doc: diagnose.Doc{
 		Layer: "storage",
 		Title: "the kubelet hangs on a volume whose server is gone",
-		Message: "volume {volume}: the {fstype} server {server} does not answer. The kubelet's thread {thread} hangs in {function} on the mount {mountpoint} (source {source}), " +
+		Message: "volume {which}: the {protocol} server {server} does not answer. The kubelet's thread {thread} hangs in {function} on the mount {mountpoint} (source {from}), " +
 			"so it cannot unmount the volume; no process of the pod is left",
+		Phrases: map[string][]diagnose.Choice{
+			"which": {{Text: "{volume}"}, {Text: "of the pod"}},
+			"from":  {{Text: "{source}, {silence}"}, {Text: "{source}"}, {Text: "{silence}"}},
+		},
 		Meaning: "The containers have ended, and the kubelet has to unmount the pod's volume. To do so it asks the file system about the mount point, the server does not answer, " +
 			"and the kubelet's thread waits in the kernel for as long as it takes. The kubelet logs nothing and reports itself healthy.",
 		Evidence: "A thread of the kubelet is in state D without moving in two readings ten seconds or more apart, or three where the list of TCP connections shows that nothing comes back from the server; the path of its blocked system call is a volume of this pod, " +
@@ -42,15 +43,7 @@ var NetworkFilesystemUnreachable = &diagnose.Rule{
 		if t == nil || m == nil || fact.NetworkFamily(m.Type) == "" || t.Unchanged(p.Time) < fact.Patience(m) {
 			return nil
 		}
-		return []diagnose.Finding{{Confidence: confidence, Values: map[string]string{
-			"volume":     diagnose.Bound(cmp.Or(m.Volume, "of the pod"), 80),
-			"fstype":     fact.NetworkFamily(m.Type),
-			"server":     diagnose.Bound(cmp.Or(m.Server, m.Source), 120),
-			"source":     strings.Join(slices.DeleteFunc([]string{diagnose.Bound(m.Source, 120), fact.Silence(m)}, func(s string) bool { return s == "" }), ", "),
-			"mountpoint": diagnose.Bound(m.Point, 200),
-			"thread":     strconv.Itoa(t.TID),
-			"function":   fact.SleepsIn(t),
-		}}}
+		return []diagnose.Finding{{Confidence: confidence, Objects: diagnose.Objects{Thread: diagnose.ThreadOf(t), Mount: diagnose.MountOf(p, m)}}}
 	},
 }
 
