@@ -204,6 +204,10 @@ func TestStopSignals(t *testing.T) {
 			t.Caught = bitTERM
 			gone(p, 137, 0)
 		}, "SlowShutdown", diagnose.Proved},
+		"killed at the deadline, with a tracer that lets it run": {func(p *evidence.Pod, t *evidence.Task) {
+			t.Caught, t.TracerPID = bitTERM, 7
+			gone(p, 137, 0)
+		}, "", ""},
 		"killed at the deadline, takes signals with signalfd": {func(p *evidence.Pod, t *evidence.Task) {
 			t.Blocked = bitTERM
 			gone(p, 137, 0)

@@ -20,7 +20,8 @@ func slow(p *evidence.Pod) []fact.FirstProcess {
 		t := fp.Leader
 		switch {
 		case !took(fp, fp.Container.StopSignal), t.CoreDumping:
-		case t.State == evidence.Stopped, t.State == evidence.Traced, fact.FrozenGroup(p, t) != nil:
+		case t.State == evidence.Stopped, t.TracerPID != 0, fact.FrozenGroup(p, t) != nil:
+			// A tracer is told of each signal first and may keep it, or be late.
 		case hangs(p, fp): // SIGKILL shows whether that can end
 		case !fact.EndedAtDeadline(p, fp.Container), fp.Container.Exit.Code != killedExit:
 		default:
