@@ -68,7 +68,7 @@ var ProcessTraced = &diagnose.Rule{
 		for _, fp := range fact.FirstProcesses(p) {
 			threads := fp.Threads
 			if child := fp.ForwardsTo(); child != nil {
-				threads = append(threads, fact.ProcessOf(p, fp.Container, child).Threads...)
+				threads = append(threads, fact.Assemble(p, fp.Container, child).Threads...)
 			}
 			for _, t := range threads {
 				if heldByTracer(p, t) {
