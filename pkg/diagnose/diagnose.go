@@ -5,7 +5,7 @@
 //
 // A deletion is a baton that goes from the API server to the kubelet, the
 // processes, the kernel, the runtime, the network, the volumes and back to the
-// API server. phase.go says who holds it; the rules, listed in causes.go with
+// API server. phase.go says who holds it; the rules, listed in cause/causes.go with
 // one file for each cause, say what the holder waits for.
 package diagnose
 

@@ -23,10 +23,13 @@ var Unrecognised = &Rule{
 			},
 			"unseen": {{Text: ". Could not be read in full: {unread}"}, {Text: ""}},
 		},
-		Meaning:  "The pod is well past its deadline, has made no progress for a minute, nodeagent has looked at everything it can read, and none of the causes it knows is there. It says so instead of guessing.",
-		Evidence: "The phase says whose turn it is: see the phases in docs/design.md. The layers of causes that were looked for and not found are named, and so are the sources that could not be read: nodeagent explain lists the causes of each layer.",
-		Remedy:   "Look at the kubelet's log on the node for this pod (journalctl -u kubelet, line \"Error syncing pod, skipping\"). Save what is known with nodeagent capture {pod} and attach it to an issue of nodeagent.",
-		Danger:   "Do not force-delete before you know what holds it: the processes, volumes and addresses may still be in use.",
+		Meaning: "The pod is well past its deadline, has made no progress for a minute, nodeagent has looked at everything it can read, and none of the causes it knows is there. " +
+			"It says so instead of guessing.",
+		Evidence: "The phase says whose turn it is: see the phases in docs/design.md. " +
+			"The layers of causes that were looked for and not found are named, and so are the sources that could not be read: nodeagent explain lists the causes of each layer.",
+		Remedy: "Look at the kubelet's log on the node for this pod (journalctl -u kubelet, line \"Error syncing pod, skipping\"). " +
+			"Save what is known with nodeagent capture {pod} and attach it to an issue of nodeagent.",
+		Danger: "Do not force-delete before you know what holds it: the processes, volumes and addresses may still be in use.",
 	},
 	Check: func(*evidence.Pod) []Finding { return nil },
 }

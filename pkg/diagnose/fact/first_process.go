@@ -35,7 +35,7 @@ func FirstProcesses(p *evidence.Pod) []FirstProcess {
 		if leader == nil {
 			continue
 		}
-		out = append(out, ProcessOf(p, c, leader))
+		out = append(out, Assemble(p, c, leader))
 	}
 	return out
 }
@@ -57,8 +57,8 @@ func firstLeader(p *evidence.Pod, c *evidence.Container) *evidence.Task {
 	return init
 }
 
-// ProcessOf returns a process with its threads and children.
-func ProcessOf(p *evidence.Pod, c *evidence.Container, leader *evidence.Task) FirstProcess {
+// Assemble returns a process with its threads and children.
+func Assemble(p *evidence.Pod, c *evidence.Container, leader *evidence.Task) FirstProcess {
 	fp := FirstProcess{Container: c, Leader: leader}
 	for i := range p.Tasks {
 		t := &p.Tasks[i]

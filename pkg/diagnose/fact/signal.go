@@ -101,7 +101,7 @@ func (fp FirstProcess) DeafChild(p *evidence.Pod) *Deaf {
 	if t == nil || !Settled(p, t) || fp.Receives(fp.Container.StopSignal) != Caught {
 		return nil
 	}
-	child := ProcessOf(p, fp.Container, t)
+	child := Assemble(p, fp.Container, t)
 	sig := fp.Container.StopSignal
 	d := &Deaf{Child: t, Why: child.Receives(sig)}
 	switch d.Why {

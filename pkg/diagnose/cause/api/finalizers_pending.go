@@ -25,10 +25,9 @@ var FinalizersPending = &diagnose.Rule{
 	Phases: []diagnose.Phase{diagnose.Finalizers},
 	Needs:  []evidence.Source{evidence.Mounts, evidence.Cgroups, evidence.Containers},
 	Doc: diagnose.Doc{
-		Layer: "api",
-		Title: "only the API object is left, because of a finalizer",
-		Message: "nothing of the pod is left on the node; the API object stays because of {finalizers}, " +
-			"which {owner} {has} to remove",
+		Layer:   "api",
+		Title:   "only the API object is left, because of a finalizer",
+		Message: "nothing of the pod is left on the node; the API object stays because of {finalizers}, which {owner} {has} to remove",
 		Phrases: map[string][]diagnose.Choice{
 			"owner": {
 				{Variant: jobTracking, Text: "the Job controller"},
@@ -41,7 +40,8 @@ var FinalizersPending = &diagnose.Rule{
 			"whose": {{Variant: several, Text: "their"}, {Text: "its"}},
 			"look":  {{Variant: several, Text: "are they running, do their logs name this pod"}, {Text: "is it running, does its log name this pod"}},
 		},
-		Meaning: "The kubelet has finished its work. The API server keeps the object until every finalizer has been removed by the controller that put it there, and one has not been.",
+		Meaning: "The kubelet has finished its work. " +
+			"The API server keeps the object until every finalizer has been removed by the controller that put it there, and one has not been.",
 		Evidence: "metadata.finalizers is not empty, status.phase is terminal, deletionGracePeriodSeconds is 0, and the node has no mount, no cgroup and no running container of the pod. " +
 			"With anything left on the node a finalizer is not what the pod waits for: finalizers never delay the kubelet.",
 		Remedy: "Find why {owner} {does} not remove {finalizers}: {look}, does an admission webhook refuse {whose} update?",

@@ -51,8 +51,10 @@ var ContainerFrozen = &diagnose.Rule{
 				{Text: "Thaw it on the node: echo 0 > /sys/fs/cgroup/{cgroup}/cgroup.freeze"},
 			},
 		},
-		Meaning: "The kernel's freezer has stopped all processes of the control group, or of one above it. Somebody has paused the container (ctr task pause, a checkpoint, a snapshot) or written to the freezer, and it was not thawed.",
-		Evidence: "cgroup.events of the group says frozen 1 (freezer.state FROZEN or FREEZING on version 1), and no process of the container has run between two readings three seconds or more apart. " +
+		Meaning: "The kernel's freezer has stopped all processes of the control group, or of one above it. " +
+			"Somebody has paused the container (ctr task pause, a checkpoint, a snapshot) or written to the freezer, and it was not thawed.",
+		Evidence: "cgroup.events of the group says frozen 1 (freezer.state FROZEN or FREEZING on version 1), " +
+			"and no process of the container has run between two readings three seconds or more apart. " +
 			"Frozen processes show S on version 2 and D on version 1, with misleading places in the kernel.",
 		Remedy: "{thaw}; the processes go on at once and take the stop signal.",
 		Danger: "Find out first who froze it: a checkpoint or a copy of its data may be at work.",
@@ -62,9 +64,11 @@ var ContainerFrozen = &diagnose.Rule{
 				Meaning: "On cgroup v2, SIGKILL ends frozen processes: the pod goes at the end of its grace period.",
 			},
 			{
-				Name:    familyFreezerV1,
-				Meaning: "On cgroup v1 not even SIGKILL ends a frozen process. The runtime thaws the container's own group before it kills, but neither those above nor those below it.",
-				Danger:  "Find out first who froze it. Do not force-delete: the processes stay on the node, frozen, and go on when somebody thaws them, perhaps after their volume has been given to another pod.",
+				Name: familyFreezerV1,
+				Meaning: "On cgroup v1 not even SIGKILL ends a frozen process. " +
+					"The runtime thaws the container's own group before it kills, but neither those above nor those below it.",
+				Danger: "Find out first who froze it. " +
+					"Do not force-delete: the processes stay on the node, frozen, and go on when somebody thaws them, perhaps after their volume has been given to another pod.",
 			},
 			{
 				Name:    paused,

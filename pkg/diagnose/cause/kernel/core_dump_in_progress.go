@@ -28,9 +28,12 @@ var CoreDumpInProgress = &diagnose.Rule{
 			"file":    {{Text: "{target}"}, {Text: "where core_pattern says"}},
 			"when":    {{Variant: diagnose.Gone, Text: "when the grace period was over and SIGKILL ended it"}, {Text: "past the end of the grace period"}},
 		},
-		Meaning:  "The process got a signal that ends it with a core dump, and the kernel writes its memory to a file or hands it to a program. Until that is done the process does not go. SIGKILL ends the dump, which is then not whole.",
-		Evidence: "CoreDumping in /proc/PID/status is 1 past the deadline, or was when the pod was last seen before it was killed at the deadline. /proc/sys/kernel/core_pattern names the file or the program.",
-		Remedy: "Nothing on the node is broken. Find out why the program crashes when it is asked to stop; let core dumps go to faster storage, make them smaller (ulimit -c, /proc/PID/coredump_filter), " +
+		Meaning: "The process got a signal that ends it with a core dump, and the kernel writes its memory to a file or hands it to a program. " +
+			"Until that is done the process does not go. SIGKILL ends the dump, which is then not whole.",
+		Evidence: "CoreDumping in /proc/PID/status is 1 past the deadline, or was when the pod was last seen before it was killed at the deadline. " +
+			"/proc/sys/kernel/core_pattern names the file or the program.",
+		Remedy: "Nothing on the node is broken. " +
+			"Find out why the program crashes when it is asked to stop; let core dumps go to faster storage, make them smaller (ulimit -c, /proc/PID/coredump_filter), " +
 			"or give the pod a longer terminationGracePeriodSeconds.",
 		Danger: "The core dump that was cut off is not whole. A force delete does not speed this up.",
 	},

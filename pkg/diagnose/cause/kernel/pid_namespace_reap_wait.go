@@ -33,16 +33,21 @@ var PIDNamespaceReapWait = &diagnose.Rule{
 		},
 		Meaning: "When the first process of a PID namespace ends, the kernel kills all others in it, and the first one is gone only after the last of them has been reaped. " +
 			"One that entered the namespace from outside (nsenter, a debugger, an exec) is reaped by its parent out there.",
-		Evidence: "The kernel stack of the container's first process goes through zap_pid_ns_processes, and another process of the same namespace is still in the process table; neither moves in two readings ten seconds or more apart. " +
-			"Zombies of a first process that lives hold up nothing: they go with it. Of a member that hangs in the kernel, the member's own cause is the verdict.",
+		Evidence: "The kernel stack of the container's first process goes through zap_pid_ns_processes, and another process of the same namespace is still in the process table; " +
+			"neither moves in two readings ten seconds or more apart. " +
+			"Zombies of a first process that lives hold up nothing: they go with it. " +
+			"Of a member that hangs in the kernel, the member's own cause is the verdict.",
 		Remedy: "Find out what the other process waits for.",
-		Danger: "Another SIGKILL does nothing: the first process has ended already. A force delete leaves both, and the shim waits for ever.",
+		Danger: "Another SIGKILL does nothing: the first process has ended already. " +
+			"A force delete leaves both, and the shim waits for ever.",
 		Families: []diagnose.Family{
 			{
 				Name:    familyOutsideParent,
 				Meaning: "The other process is a zombie, and its parent outside of the namespace does not reap it, because it is stopped, hangs or has a bug.",
-				Remedy:  "On the node: kill -CONT {parentpid} if the parent is stopped, so that it reaps its child. Else kill {parentpid}: another process reaps the child of a parent that has ended, and the pod goes at once.",
-				Danger:  "Do not kill the parent if it is a containerd-shim: restart nothing, look why it hangs. A force delete leaves both processes, and the shim waits for ever.",
+				Remedy: "On the node: kill -CONT {parentpid} if the parent is stopped, so that it reaps its child. " +
+					"Else kill {parentpid}: another process reaps the child of a parent that has ended, and the pod goes at once.",
+				Danger: "Do not kill the parent if it is a containerd-shim: restart nothing, look why it hangs. " +
+					"A force delete leaves both processes, and the shim waits for ever.",
 			},
 			{
 				Name:    familyMember,

@@ -12,24 +12,28 @@ import (
 // unkillableFamilies are the words about what holds an unkillable task.
 var unkillableFamilies = []diagnose.Family{
 	{
-		Name:    fact.FamilyFsFrozen,
-		Shared:  true,
-		Meaning: "The file system is frozen (fsfreeze, or a snapshot of a volume or of the machine that never thawed it). Every writer waits until it is thawed.",
-		Remedy:  "Thaw it on the node: fsfreeze -u {mountpoint}; the thread ends at once. Then find the backup or snapshot job that left it frozen.",
-		Danger:  "Do not force-delete: the writer is alive and goes on writing when the file system is thawed, perhaps after the volume has been given to another pod.",
+		Name:   fact.FamilyFsFrozen,
+		Shared: true,
+		Meaning: "The file system is frozen (fsfreeze, or a snapshot of a volume or of the machine that never thawed it). " +
+			"Every writer waits until it is thawed.",
+		Remedy: "Thaw it on the node: fsfreeze -u {mountpoint}; the thread ends at once. " +
+			"Then find the backup or snapshot job that left it frozen.",
+		Danger: "Do not force-delete: the writer is alive and goes on writing when the file system is thawed, perhaps after the volume has been given to another pod.",
 	},
 	{
 		Name:    fact.FamilyNFS,
 		Shared:  true,
 		Meaning: "The NFS server does not answer, and the mount is hard (the default): the kernel asks again for ever.",
 		Remedy:  "Bring the NFS server {server} back under the same address; the thread goes on by itself and no data is lost.",
-		Danger:  "umount -f throws away the writes that wait. umount -l hides the mount and leaves the thread. A force delete lets a second pod write to the same files.",
+		Danger: "umount -f throws away the writes that wait. umount -l hides the mount and leaves the thread. " +
+			"A force delete lets a second pod write to the same files.",
 	},
 	{
 		Name:   fact.FamilyCIFS,
 		Shared: true,
-		Meaning: "The SMB server does not answer. Only what waits for data to be written cannot be killed. With the mount option soft, which is the default, that wait ends with an error when the server " +
-			"has been silent for three times the echo_interval, three minutes by default; with hard it goes on.",
+		Meaning: "The SMB server does not answer. Only what waits for data to be written cannot be killed. " +
+			"With the mount option soft, which is the default, that wait ends with an error when the server has been silent for three times the echo_interval, " +
+			"three minutes by default; with hard it goes on.",
 		Remedy: "Bring the SMB server {server} back under the same address; the thread goes on by itself.",
 		Danger: "umount -f throws away the writes that wait. A force delete lets a second pod write to the same files.",
 	},
@@ -41,18 +45,22 @@ var unkillableFamilies = []diagnose.Family{
 		Danger:  "A force delete lets a second pod write to the same image or files.",
 	},
 	{
-		Name:    fact.FamilyFUSE,
-		Shared:  true,
-		Meaning: "A FUSE file system's daemon has taken a request and does not answer it. Until the task is killed such a wait shows as S, and only then as D.",
-		Remedy:  "Restart or repair the FUSE daemon of {filesystem}. Else, on the node: echo 1 > /sys/fs/fuse/connections/{fuse}/abort, which ends all waits on this mount at once; writes that wait are lost.",
-		Danger:  "umount -l hides the mount and leaves the thread. Aborting a connection affects every user of that mount.",
+		Name:   fact.FamilyFUSE,
+		Shared: true,
+		Meaning: "A FUSE file system's daemon has taken a request and does not answer it. " +
+			"Until the task is killed such a wait shows as S, and only then as D.",
+		Remedy: "Restart or repair the FUSE daemon of {filesystem}. " +
+			"Else, on the node: echo 1 > /sys/fs/fuse/connections/{fuse}/abort, which ends all waits on this mount at once; writes that wait are lost.",
+		Danger: "umount -l hides the mount and leaves the thread. Aborting a connection affects every user of that mount.",
 	},
 	{
 		Name:    fact.FamilyBlock,
 		Shared:  true,
 		Meaning: "The block device below the file system does not complete its I/O.",
-		Remedy:  "Bring the device {which} back (path, array, cloud disk, nbd server); the thread ends when its I/O completes or fails. If it never can: drain the node and reboot it.",
-		Danger:  "Do not force-delete or detach: the write may still reach the disk, and a second writer corrupts it. Restarting containerd or the kubelet does not help.",
+		Remedy: "Bring the device {which} back (path, array, cloud disk, nbd server); the thread ends when its I/O completes or fails. " +
+			"If it never can: drain the node and reboot it.",
+		Danger: "Do not force-delete or detach: the write may still reach the disk, and a second writer corrupts it. " +
+			"Restarting containerd or the kubelet does not help.",
 	},
 	{
 		Name:    fact.FamilyGPU,

@@ -23,12 +23,14 @@ var HostPIDLeftover = &diagnose.Rule{
 			"which": {{Text: "{container}"}, {Text: "of the pod"}},
 			"more":  {{Text: " (and {alike} more like it)"}, {Text: ""}},
 		},
-		Meaning: "With hostPID or shareProcessNamespace the end of a container's first process does not end the others. The runtime kills what is left in the container's control group; " +
-			"a process that has moved to another group (systemd-run, a container engine inside the container, a session of sudo or ssh) is not among them. " +
+		Meaning: "With hostPID or shareProcessNamespace the end of a container's first process does not end the others. " +
+			"The runtime kills what is left in the container's control group; a process that has moved to another group (systemd-run, a container engine inside the container, " +
+			"a session of sudo or ssh) is not among them. " +
 			"As long as it keeps the container's standard output or error open, the shim waits for more output.",
-		Evidence: "The pod shares PIDs, containerd says that the container runs, no task of it is left in the pod's control groups, and a process outside of them has a pipe of the container's output as its standard input, output or error, " +
-			"in two readings three seconds or more apart.",
-		Remedy: "Ask the program to end that process when it stops. On the node, after a look at what it is: kill {pid}; the pod goes on at once.",
+		Evidence: "The pod shares PIDs, containerd says that the container runs, no task of it is left in the pod's control groups, " +
+			"and a process outside of them has a pipe of the container's output as its standard input, output or error, in two readings three seconds or more apart.",
+		Remedy: "Ask the program to end that process when it stops. " +
+			"On the node, after a look at what it is: kill {pid}; the pod goes on at once.",
 		Danger: "The process may be at work that outlives the container on purpose. A force delete leaves it running, unseen.",
 	},
 	Check: func(p *evidence.Pod) []diagnose.Finding {

@@ -19,10 +19,13 @@ var ProcessStopped = &diagnose.Rule{
 			"Unless somebody continues it, the pod waits for SIGKILL at {deadline}",
 		Meaning: "Somebody has sent SIGSTOP to the process (a person, a debugger, a checkpoint or backup job), or it was stopped by its terminal (SIGTSTP, SIGTTIN, SIGTTOU). " +
 			"A stopped process keeps all other signals pending, except SIGKILL and SIGCONT.",
-		Evidence: "The process is the container's first one, or the one that a small init such as tini runs. Its state is T with no tracer, and two readings three seconds or more apart show that it has not run. " +
+		Evidence: "The process is the container's first one, or the one that a small init such as tini runs. " +
+			"Its state is T with no tracer, and two readings three seconds or more apart show that it has not run. " +
 			"With a tracer it is ProcessTraced; frozen cgroups show other states.",
-		Remedy: "On the node: kill -CONT {pid} lets it go on; it then takes the {signal} that waits for it and ends properly. Else the pod goes at {deadline}.",
-		Danger: "Find out first who stopped it: a job that takes a consistent copy of its data may still be at work. A force delete does not speed this up.",
+		Remedy: "On the node: kill -CONT {pid} lets it go on; it then takes the {signal} that waits for it and ends properly. " +
+			"Else the pod goes at {deadline}.",
+		Danger: "Find out first who stopped it: a job that takes a consistent copy of its data may still be at work. " +
+			"A force delete does not speed this up.",
 	},
 	Check: func(p *evidence.Pod) []diagnose.Finding {
 		var out []diagnose.Finding

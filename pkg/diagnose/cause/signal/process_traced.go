@@ -26,19 +26,23 @@ var ProcessTraced = &diagnose.Rule{
 			{Variant: familyHeldAtExit, Text: ": it has ended or been killed, and the tracer, which has asked to be told of its exit, does not let it go. SIGKILL does not help"},
 			{Text: " in a stop, so it cannot react to {sent}. Unless the tracer lets it go on, the pod waits for SIGKILL at {deadline}"},
 		}, "sent": {{Text: "{signal}"}, {Text: "its stop signal"}}},
-		Meaning: "A debugger or tracer (gdb, strace, delve, a profiler) has attached to the process with ptrace(2) and stopped it. Signals wait until the tracer lets it go on.",
+		Meaning: "A debugger or tracer (gdb, strace, delve, a profiler) has attached to the process with ptrace(2) and stopped it. " +
+			"Signals wait until the tracer lets it go on.",
 		Evidence: "A thread of the process is in state t, with the tracer's PID in TracerPid, and two readings three seconds or more apart show that it has not run. " +
 			"A process that is traced and runs is not held up: strace and the like pass signals on.",
 		Remedy: "Let the tracer detach, or end it: {tracer}. The process goes on at once.",
-		Danger: "A force delete leaves the process and its tracer on the node, unseen. Restarting containerd or the kubelet does not help.",
+		Danger: "A force delete leaves the process and its tracer on the node, unseen. " +
+			"Restarting containerd or the kubelet does not help.",
 		Families: []diagnose.Family{
 			{
-				Name:    familyHeld,
-				Meaning: "The process is stopped in the middle of its work. SIGKILL at the end of the grace period ends it all the same, unless the tracer has asked to be told of its exit.",
+				Name: familyHeld,
+				Meaning: "The process is stopped in the middle of its work. " +
+					"SIGKILL at the end of the grace period ends it all the same, unless the tracer has asked to be told of its exit.",
 			},
 			{
-				Name:    familyHeldAtExit,
-				Meaning: "The process is at its end, and the tracer has asked to be told of its exit (PTRACE_O_TRACEEXIT). The process stays, also after SIGKILL, until the tracer lets it go on or ends.",
+				Name: familyHeldAtExit,
+				Meaning: "The process is at its end, and the tracer has asked to be told of its exit (PTRACE_O_TRACEEXIT). " +
+					"The process stays, also after SIGKILL, until the tracer lets it go on or ends.",
 			},
 		},
 	},
@@ -64,7 +68,7 @@ var ProcessTraced = &diagnose.Rule{
 		for _, fp := range fact.FirstProcesses(p) {
 			threads := fp.Threads
 			if child := fp.ForwardsTo(); child != nil {
-				threads = append(threads, fact.ProcessOf(p, fp.Container, child).Threads...)
+				threads = append(threads, fact.Assemble(p, fp.Container, child).Threads...)
 			}
 			for _, t := range threads {
 				if heldByTracer(p, t) {

@@ -21,15 +21,16 @@ var ShutdownThrottled = &diagnose.Rule{
 	Doc: diagnose.Doc{
 		Layer: "signal",
 		Title: "a limit on processors or memory slows the shutdown down",
-		Message: "container {container}: its program {program} (PID {pid} on the node) has taken {signal} but was not done within the grace period of {grace}: {limit}, " +
-			"so SIGKILL ended it at {ended}",
+		Message: "container {container}: its program {program} (PID {pid} on the node) has taken {signal} but was not done within the grace period of {grace}: " +
+			"{limit}, so SIGKILL ended it at {ended}",
 		Phrases: map[string][]diagnose.Choice{"limit": {
 			{Variant: familyCPU, Text: "its limit of {cpulimit} was used up in most periods"},
 			{Variant: familyMemory, Text: "it uses more memory than memory.high, {memoryhigh}, lets it have, and each allocation has to wait"},
 			{Text: "its limit of processors or memory held it down"},
 		}},
 		Meaning: "The program has taken the stop signal and works on its shutdown, but the control group's limit makes it wait nearly all the time.",
-		Evidence: "As SlowShutdown, and for half of the grace period or more, up to the last reading, either three of four enforcement periods were throttled (nr_throttled and nr_periods of cpu.stat), " +
+		Evidence: "As SlowShutdown, and for half of the grace period or more, up to the last reading, " +
+			"either three of four enforcement periods were throttled (nr_throttled and nr_periods of cpu.stat), " +
 			"or the group uses more memory than memory.high and lost more than half of the time to waiting for memory (memory.pressure).",
 		Remedy: "Raise the limit of the container; the pod's resources can be changed while it runs (kubectl patch pod --subresource resize).",
 		Danger: "What the program had not finished is lost. A shorter grace period or a force delete makes that worse.",

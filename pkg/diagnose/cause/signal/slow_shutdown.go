@@ -37,11 +37,14 @@ var SlowShutdown = &diagnose.Rule{
 			},
 			"used": {{Text: " and the container used {cpuused}"}, {Text: ""}},
 		},
-		Meaning: "The program has taken the stop signal and works on its shutdown: it drains connections, writes what it has in memory, waits for others. The grace period is over before it is done, and the kernel ends it in the middle of that. " +
+		Meaning: "The program has taken the stop signal and works on its shutdown: it drains connections, writes what it has in memory, waits for others. " +
+			"The grace period is over before it is done, and the kernel ends it in the middle of that. " +
 			"A program whose handler does nothing looks the same.",
 		Evidence: "The stop signal is in SigCgt of the first process, or it is blocked and not pending any more, as with sigwait and signalfd; it is not stopped, traced or frozen; " +
-			"and the container was ended by SIGKILL (exit code 137) not before the deadline, but for three seconds by which clocks may differ. What it did is how the last readings showed it.",
-		Remedy: "Nothing on the node is broken. Look at what the program does when it is asked to stop; give it more time with terminationGracePeriodSeconds, or let it do less.",
+			"and the container was ended by SIGKILL (exit code 137) not before the deadline, but for three seconds by which clocks may differ. " +
+			"What it did is how the last readings showed it.",
+		Remedy: "Nothing on the node is broken. " +
+			"Look at what the program does when it is asked to stop; give it more time with terminationGracePeriodSeconds, or let it do less.",
 		Danger: "What it had not finished is lost. A shorter grace period or a force delete makes that worse.",
 	},
 	Check: func(p *evidence.Pod) []diagnose.Finding {

@@ -17,18 +17,22 @@ var NetworkFilesystemUnreachable = &diagnose.Rule{
 	Doc: diagnose.Doc{
 		Layer: "storage",
 		Title: "the kubelet hangs on a volume whose server is gone",
-		Message: "volume {which}: the {protocol} server {server} does not answer. The kubelet's thread {thread} hangs in {function} on the mount {mountpoint} (source {from}), " +
-			"so it cannot unmount the volume; no process of the pod is left",
+		Message: "volume {which}: the {protocol} server {server} does not answer. " +
+			"The kubelet's thread {thread} hangs in {function} on the mount {mountpoint} (source {from}), so it cannot unmount the volume; no process of the pod is left",
 		Phrases: map[string][]diagnose.Choice{
 			"which": {{Text: "{volume}"}, {Text: "of the pod"}},
 			"from":  {{Text: "{source}, {silence}"}, {Text: "{source}"}, {Text: "{silence}"}},
 		},
-		Meaning: "The containers have ended, and the kubelet has to unmount the pod's volume. To do so it asks the file system about the mount point, the server does not answer, " +
-			"and the kubelet's thread waits in the kernel for as long as it takes. The kubelet logs nothing and reports itself healthy.",
-		Evidence: "A thread of the kubelet is in state D without moving in two readings ten seconds or more apart, or three where the list of TCP connections shows that nothing comes back from the server; the path of its blocked system call is a volume of this pod, " +
-			"and the mount table shows a network file system there. Without the path, the kernel stack of a network file system and a single such mount of the pod make it inferred.",
+		Meaning: "The containers have ended, and the kubelet has to unmount the pod's volume. " +
+			"To do so it asks the file system about the mount point, the server does not answer, and the kubelet's thread waits in the kernel for as long as it takes. " +
+			"The kubelet logs nothing and reports itself healthy.",
+		Evidence: "A thread of the kubelet is in state D without moving in two readings ten seconds or more apart, " +
+			"or three where the list of TCP connections shows that nothing comes back from the server; the path of its blocked system call is a volume of this pod, " +
+			"and the mount table shows a network file system there. " +
+			"Without the path, the kernel stack of a network file system and a single such mount of the pod make it inferred.",
 		Remedy: "Bring the server {server} back under the same address; the kubelet goes on by itself within a minute and no data is lost.",
-		Danger: "umount -f {mountpoint} throws away the writes that have not reached the server. umount -l only hides the mount. Restarting the kubelet leaves the thread and can hang the new one. " +
+		Danger: "umount -f {mountpoint} throws away the writes that have not reached the server. umount -l only hides the mount. " +
+			"Restarting the kubelet leaves the thread and can hang the new one. " +
 			"A force delete may freeze the kubelet for all pods of the node when it next restarts.",
 	},
 	Check: func(p *evidence.Pod) []diagnose.Finding {
