@@ -100,7 +100,10 @@ func (o *runOptions) run(ctx context.Context) error {
 		return report.Probes{Hangs: uint64(prober.Hangs()), Restarts: uint64(prober.Restarts()), Abandoned: prober.Abandoned()}
 	})
 	reporter := report.New(client, o.host.nodeName, metrics, log)
-	reader.Lost = metrics.Lost
+	reader.Lost = func() {
+		metrics.Lost()
+		log.Error("the reading of what the pods share does not return; pods are read without it until it does")
+	}
 	watch := client.WatchPods(o.host.nodeName, agent.Trim)
 	a := &agent.Agent{
 		Watch:      watch,

@@ -76,9 +76,9 @@ type Agent struct {
 	moved atomic.Int64 // Unix nanoseconds of the end of the last round or look
 	node  *evidence.Node
 
-	mu     sync.Mutex
-	out    map[string]bool            // the pods, by UID, at which a look is under way
-	lacked map[evidence.Source]string // the pod's UID that a source is missing of
+	mu       sync.Mutex
+	underWay map[string]bool            // the pods, by UID, at which there is a look
+	lacked   map[evidence.Source]string // the pod's UID that a source is missing of
 
 	lookingBack sync.WaitGroup
 	backSlots   chan struct{}
@@ -206,20 +206,20 @@ func (a *Agent) watch(ctx context.Context, l look, reading node.Round) {
 func (a *Agent) setLooking(uid string, is bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.out == nil {
-		a.out = make(map[string]bool)
+	if a.underWay == nil {
+		a.underWay = make(map[string]bool)
 	}
 	if is {
-		a.out[uid] = true
+		a.underWay[uid] = true
 	} else {
-		delete(a.out, uid)
+		delete(a.underWay, uid)
 	}
 }
 
 func (a *Agent) looking(uid string) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return a.out[uid]
+	return a.underWay[uid]
 }
 
 // bury forgets the pods that are not here any more, after a last look at what is

@@ -94,8 +94,9 @@ func (r *Reader) Round(ctx context.Context, ask Ask) Round {
 	if r.out.CompareAndSwap(false, true) {
 		read := make(chan evidence.Node, 1)
 		go func() {
-			defer r.out.Store(false)
-			read <- out.readNode(ctx, ask.Overdue)
+			n := out.readNode(ctx, ask.Overdue)
+			r.out.Store(false) // before the next round can begin
+			read <- n
 		}()
 		if n, ok := await(ctx, read); ok {
 			out.node = n

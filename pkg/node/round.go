@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -64,6 +65,7 @@ func (r *round) readNode(ctx context.Context, overdue bool) evidence.Node {
 // use of them.
 func (r *round) Pod(ctx context.Context, seed, earlier *evidence.Pod) *evidence.Pod {
 	p := *seed
+	p.Containers = slices.Clone(seed.Containers)
 	p.Time = time.Now()
 	p.Node = r.node
 	p.KeepDeadline(earlier)
