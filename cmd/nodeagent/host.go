@@ -17,6 +17,7 @@ import (
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
 	"github.com/nodeagent-io/nodeagent/pkg/kubelet"
 	"github.com/nodeagent-io/nodeagent/pkg/proc"
+	"github.com/nodeagent-io/nodeagent/pkg/proc/probe"
 )
 
 // hostOptions say where the host's things are, as this process sees them.
@@ -53,7 +54,7 @@ func (o *hostOptions) check() error {
 type host struct {
 	name    string
 	proc    *proc.Host
-	prober  *proc.Prober
+	prober  *probe.Prober
 	runtime *cri.Runtime
 	kubelet *kubelet.Client
 	// round is the reading of this round, which node begins.
@@ -63,7 +64,7 @@ type host struct {
 }
 
 func (o *hostOptions) open() (*host, error) {
-	h := &host{name: o.nodeName, prober: new(proc.Prober)}
+	h := &host{name: o.nodeName, prober: new(probe.Prober)}
 	// By its own name, so that ps shows the helper as nodeagent.
 	if self, err := os.Executable(); err == nil {
 		h.prober.Argv = []string{self, "probe"}
