@@ -12,6 +12,7 @@ import (
 	"github.com/nodeagent-io/nodeagent/pkg/kubelet"
 	"github.com/nodeagent-io/nodeagent/pkg/node"
 	"github.com/nodeagent-io/nodeagent/pkg/proc"
+	"github.com/nodeagent-io/nodeagent/pkg/proc/probe"
 )
 
 // hostOptions say where the host's things are, as this process sees them.
@@ -50,7 +51,7 @@ const readWithin = 8 * time.Second
 
 // open makes the reader of the evidence.
 func (o *hostOptions) open() (*node.Reader, error) {
-	prober := new(proc.Prober)
+	prober := new(probe.Prober)
 	// By its own name, so that ps shows the helper as nodeagent.
 	if self, err := os.Executable(); err == nil {
 		prober.Argv = []string{self, "probe"}

@@ -11,7 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/nodeagent-io/nodeagent/pkg/proc"
+	"github.com/nodeagent-io/nodeagent/pkg/proc/probe"
 )
 
 // version is set by the linker.
@@ -51,7 +51,7 @@ func probeCommand() *cobra.Command {
 		Hidden: true,
 		Args:   cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
-			if code := proc.ProbeMain(os.Stdin, os.Stdout); code != 0 {
+			if code := probe.Main(os.Stdin, os.Stdout); code != 0 {
 				os.Exit(code)
 			}
 			return nil

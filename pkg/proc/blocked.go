@@ -3,9 +3,9 @@ package proc
 import (
 	"context"
 	"fmt"
-	"strconv"
 
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
+	"github.com/nodeagent-io/nodeagent/pkg/proc/internal/kernfile"
 )
 
 // ReadBlocked gives the tasks of the whole node that are in state D, with their
@@ -14,11 +14,11 @@ import (
 // is meant for once per period, while there is a pod to explain. Results that
 // come with an error are good but not all.
 func (r *Round) ReadBlocked(ctx context.Context) ([]evidence.Task, error) {
-	files, err := newReader(r.Proc)
+	files, err := kernfile.Open(r.Proc)
 	if err != nil {
 		return nil, err
 	}
-	defer files.close()
+	defer files.Close()
 	pids, err := r.pids()
 	if err != nil {
 		return nil, err
@@ -48,16 +48,16 @@ func (r *Round) ReadBlocked(ctx context.Context) ([]evidence.Task, error) {
 	return toTasks(found), firstErr
 }
 
-func readBlocked(ctx context.Context, r *reader, pids []int) ([]status, error) {
-	var out []status
+func readBlocked(ctx context.Context, r *kernfile.Reader, pids []int) ([]kernfile.TaskStatus, error) {
+	var out []kernfile.TaskStatus
 	look := func(tid int) (threads int) {
-		b, err := r.ofTask(tid, "status")
+		b, err := r.Task(tid, kernfile.Status)
 		if err != nil {
 			return 0
 		}
-		state, threads := quickStatus(b)
+		state, threads := kernfile.QuickStatus(b)
 		if state == 'D' {
-			if s, err := parseStatus(b); err == nil {
+			if s, err := kernfile.ParseStatus(b); err == nil {
 				out = append(out, s)
 			}
 		}
@@ -71,10 +71,9 @@ func readBlocked(ctx context.Context, r *reader, pids []int) ([]status, error) {
 		if look(pid) <= 1 {
 			continue
 		}
-		r.name = append(strconv.AppendInt(r.name[:0], int64(pid), 10), "/task"...)
 		var err error
-		tids, err = r.ids(tids[:0])
-		if gone(err) {
+		tids, err = r.TIDs(pid, tids[:0])
+		if kernfile.Gone(err) {
 			continue
 		}
 		if err != nil {

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"os"
 	"path"
 	"path/filepath"
 	"strconv"
@@ -12,7 +11,7 @@ import (
 	"time"
 
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
-	"golang.org/x/sys/unix"
+	"github.com/nodeagent-io/nodeagent/pkg/proc/internal/kernfile"
 )
 
 // Bounds of the search for a pod's control groups.
@@ -25,9 +24,6 @@ const (
 	searchAgain    = time.Minute
 )
 
-// errTooMany says that a pod has more groups or threads than are read.
-var errTooMany = errors.New("too many")
-
 // A hierarchy is one mounted tree of control groups: the only one of version 2,
 // or that of one controller of version 1.
 type hierarchy struct {
@@ -37,37 +33,37 @@ type hierarchy struct {
 
 // tasksFile is the file that lists exactly the live threads of a group.
 // cgroup.procs lists zombie leaders instead of the threads behind them.
-func (c hierarchy) tasksFile() string {
+func (c hierarchy) tasksFile() kernfile.File {
 	if c.version == 1 {
-		return "tasks"
+		return kernfile.Tasks
 	}
-	return "cgroup.threads"
+	return kernfile.CgroupThreads
 }
 
 // hierarchies lists where a pod may be found. Kubelet makes a pod's group in
 // every hierarchy of version 1, and one is enough to find its tasks; on a
 // hybrid host the version 2 tree holds no pods.
 func hierarchies(root string) ([]hierarchy, error) {
-	if _, err := os.Stat(filepath.Join(root, "cgroup.controllers")); err == nil {
+	if kernfile.Exists(root, kernfile.CgroupControllers) {
 		return []hierarchy{{root, 2}}, nil
 	}
 	var out []hierarchy
 	for _, name := range []string{"pids", "freezer", "systemd"} {
 		dir := filepath.Join(root, name)
-		if _, err := os.Stat(filepath.Join(dir, "tasks")); err == nil {
+		if kernfile.Exists(dir, kernfile.Tasks) {
 			out = append(out, hierarchy{dir, 1})
 		}
 	}
 	if len(out) > 0 {
 		return out, nil
 	}
-	entries, _, err := listDir(root, 256)
+	entries, _, err := kernfile.List(root, 256)
 	if err != nil {
 		return nil, err
 	}
 	for _, e := range entries {
 		dir := filepath.Join(root, e.Name())
-		if _, err := os.Stat(filepath.Join(dir, "tasks")); err == nil {
+		if kernfile.Exists(dir, kernfile.Tasks) {
 			out = append(out, hierarchy{dir, 1})
 		}
 	}
@@ -151,7 +147,7 @@ func parseCgroup(b []byte) string {
 		if len(f) != 3 {
 			continue
 		}
-		p := strings.TrimSuffix(printable(f[2]), " (deleted)")
+		p := strings.TrimSuffix(kernfile.Printable(f[2]), " (deleted)")
 		r := 1
 		switch {
 		case p == "/":
@@ -238,8 +234,8 @@ func findKubepods(root string) ([]string, error) {
 			if seen++; seen > maxSearchDirs {
 				return nil, fmt.Errorf("look for kubepods below %s: more than %d control groups", root, maxSearchDirs)
 			}
-			entries, _, err := listDir(filepath.Join(root, dir), maxSearchDirs)
-			if gone(err) && dir != "" {
+			entries, _, err := kernfile.List(filepath.Join(root, dir), maxSearchDirs)
+			if kernfile.Gone(err) && dir != "" {
 				continue
 			}
 			if err != nil {
@@ -270,8 +266,8 @@ func searchKubepods(root string, dirs []string, uid string) ([]string, error) {
 	var out []string
 	var search func(dir string, depth int) error
 	search = func(dir string, depth int) error {
-		entries, _, err := listDir(filepath.Join(root, dir), maxSearchDirs)
-		if gone(err) {
+		entries, _, err := kernfile.List(filepath.Join(root, dir), maxSearchDirs)
+		if kernfile.Gone(err) {
 			return nil
 		}
 		if err != nil {
@@ -329,7 +325,7 @@ func (h *Host) readPodGroups(uid string, now time.Time) ([]group, error) {
 		}
 		var out []group
 		for _, dir := range dirs {
-			w := walk{h: h, c: c, r: &reader{dir: unix.AT_FDCWD, buf: make([]byte, usualFile)}, groups: out}
+			w := walk{h: h, c: c, r: kernfile.New(), groups: out}
 			if strings.Contains(path.Base(dir), ":") {
 				w.container = containerOfElement(path.Base(dir))
 			}
@@ -348,7 +344,7 @@ func (h *Host) readPodGroups(uid string, now time.Time) ([]group, error) {
 type walk struct {
 	h *Host
 	c hierarchy
-	r *reader
+	r *kernfile.Reader
 	// container is the one whose group the walk begins at, "" when that is the
 	// pod's.
 	container string
@@ -360,10 +356,10 @@ type walk struct {
 // in any of them. Groups that vanish meanwhile are none.
 func (w *walk) group(dir, container string, above freezer, depth int) (populated bool, err error) {
 	if len(w.groups) == maxGroups || depth > maxGroupDepth {
-		return true, fmt.Errorf("control groups below a pod: %w", errTooMany)
+		return true, fmt.Errorf("control groups below a pod: %w", kernfile.ErrTooMany)
 	}
 	tids, hidden, err := w.readTasks(dir)
-	if gone(err) {
+	if kernfile.Gone(err) {
 		return false, nil
 	}
 	if err != nil {
@@ -381,10 +377,10 @@ func (w *walk) group(dir, container string, above freezer, depth int) (populated
 	w.groups = append(w.groups, g)
 	populated = len(tids)+hidden > 0
 	if w.tasks += len(tids); w.tasks > maxTasks {
-		return populated, fmt.Errorf("threads of a pod: %w", errTooMany)
+		return populated, fmt.Errorf("threads of a pod: %w", kernfile.ErrTooMany)
 	}
-	entries, _, err := listDir(filepath.Join(w.c.dir, dir), maxGroups+64)
-	if gone(err) {
+	entries, _, err := kernfile.List(filepath.Join(w.c.dir, dir), maxGroups+64)
+	if kernfile.Gone(err) {
 		err = nil
 	}
 	for _, e := range entries {
@@ -400,7 +396,7 @@ func (w *walk) group(dir, container string, above freezer, depth int) (populated
 		if err == nil {
 			err = subErr
 		}
-		if errors.Is(err, errTooMany) {
+		if errors.Is(err, kernfile.ErrTooMany) {
 			break
 		}
 	}
@@ -409,7 +405,7 @@ func (w *walk) group(dir, container string, above freezer, depth int) (populated
 }
 
 func (w *walk) readTasks(dir string) (tids []int, hidden int, err error) {
-	b, err := w.r.all(filepath.Join(w.c.dir, dir, w.c.tasksFile()))
+	b, err := w.r.Read(filepath.Join(w.c.dir, dir), w.c.tasksFile())
 	if err != nil {
 		return nil, 0, err
 	}
@@ -428,7 +424,7 @@ func parseTasks(b []byte) (tids []int, hidden int) {
 		} else {
 			b = nil
 		}
-		switch n := decimal(line); {
+		switch n := kernfile.Decimal(line); {
 		case n > 0:
 			tids = append(tids, n)
 		case string(line) == "0":
@@ -445,7 +441,7 @@ func (w *walk) readPIDs(dir string) int64 {
 	if w.c.version == 1 {
 		base = filepath.Join(w.h.Cgroup, "pids")
 	}
-	b, err := w.r.single(filepath.Join(base, dir, "pids.current"))
+	b, err := w.r.Read(filepath.Join(base, dir), kernfile.PIDsCurrent)
 	if err != nil {
 		return -1
 	}
@@ -470,16 +466,16 @@ type freezer struct {
 // while the kernel has not got to it yet.
 func (w *walk) readFreezer(dir string, above freezer) freezer {
 	f := above
-	base, told := filepath.Join(w.c.dir, dir), "cgroup.freeze"
+	base, told := filepath.Join(w.c.dir, dir), kernfile.CgroupFreeze
 	if w.c.version == 1 {
-		base, told = filepath.Join(w.h.Cgroup, "freezer", dir), "freezer.self_freezing"
-		b, err := w.r.single(filepath.Join(base, "freezer.state"))
+		base, told = filepath.Join(w.h.Cgroup, "freezer", dir), kernfile.FreezerSelf
+		b, err := w.r.Read(base, kernfile.FreezerState)
 		f.frozen = f.frozen || err == nil && parseFreezerState(b)
 	} else {
-		b, err := w.r.single(filepath.Join(base, "cgroup.events"))
+		b, err := w.r.Read(base, kernfile.CgroupEvents)
 		f.frozen = f.frozen || err == nil && parseKeys(b)["frozen"] == 1
 	}
-	if n, ok := w.readNumber(filepath.Join(base, told)); ok && n == 1 {
+	if n, ok := w.readNumber(base, told); ok && n == 1 {
 		f.by = "/" + dir
 	}
 	return f
@@ -505,9 +501,9 @@ func (h *Host) controller(name string) string {
 		return dir
 	}
 	dir := filepath.Join(h.Cgroup, name)
-	if _, err := os.Stat(filepath.Join(dir, "cgroup.procs")); err != nil {
+	if !kernfile.Exists(dir, kernfile.CgroupProcs) {
 		dir = ""
-		entries, _, _ := listDir(h.Cgroup, 256) // what cannot be listed has none
+		entries, _, _ := kernfile.List(h.Cgroup, 256) // what cannot be listed has none
 		for _, e := range entries {
 			if hasOption(e.Name(), name) && e.Name() != name {
 				dir = filepath.Join(h.Cgroup, e.Name())

@@ -7,6 +7,7 @@ import (
 	"strconv"
 
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
+	"github.com/nodeagent-io/nodeagent/pkg/proc/internal/kernfile"
 )
 
 // readCPU reads what a group may use of the processors and has used; nil when
@@ -18,7 +19,7 @@ func (w *walk) readCPU(dir string) *evidence.CPU {
 	if w.c.version == 1 {
 		return w.readCPU1(dir)
 	}
-	b, err := w.r.single(filepath.Join(w.c.dir, dir, "cpu.stat"))
+	b, err := w.r.Read(filepath.Join(w.c.dir, dir), kernfile.CPUStat)
 	if err != nil {
 		return nil
 	}
@@ -30,8 +31,8 @@ func (w *walk) readCPU(dir string) *evidence.CPU {
 	c := &evidence.CPU{UsedMicros: used, Periods: stat["nr_periods"], Throttled: stat["nr_throttled"]}
 	// A group without the cpu controller has the use, but neither a quota nor
 	// periods.
-	b, err = w.r.single(filepath.Join(w.c.dir, dir, "cpu.max"))
-	if gone(err) {
+	b, err = w.r.Read(filepath.Join(w.c.dir, dir), kernfile.CPUMax)
+	if kernfile.Gone(err) {
 		return c
 	}
 	if err != nil {
@@ -48,14 +49,14 @@ func (w *walk) readCPU1(dir string) *evidence.CPU {
 	if cpu == "" || acct == "" {
 		return nil
 	}
-	b, err := w.r.single(filepath.Join(cpu, dir, "cpu.stat"))
+	b, err := w.r.Read(filepath.Join(cpu, dir), kernfile.CPUStat)
 	if err != nil {
 		return nil
 	}
 	stat := parseKeys(b)
-	used, ok1 := w.readNumber(filepath.Join(acct, dir, "cpuacct.usage")) // nanoseconds
-	quota, ok2 := w.readNumber(filepath.Join(cpu, dir, "cpu.cfs_quota_us"))
-	period, ok3 := w.readNumber(filepath.Join(cpu, dir, "cpu.cfs_period_us"))
+	used, ok1 := w.readNumber(filepath.Join(acct, dir), kernfile.CPUAcctUsage) // nanoseconds
+	quota, ok2 := w.readNumber(filepath.Join(cpu, dir), kernfile.CPUCFSQuota)
+	period, ok3 := w.readNumber(filepath.Join(cpu, dir), kernfile.CPUCFSPeriod)
 	if !ok1 || !ok2 || !ok3 {
 		return nil
 	}

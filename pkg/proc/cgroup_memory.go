@@ -7,6 +7,7 @@ import (
 	"strconv"
 
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
+	"github.com/nodeagent-io/nodeagent/pkg/proc/internal/kernfile"
 )
 
 // noLimit is the word of version 2 for a limit that is not set.
@@ -27,9 +28,9 @@ func (w *walk) readMemory(dir string) *evidence.Memory {
 		if base == "" {
 			return nil
 		}
-		current, ok1 := w.readNumber(filepath.Join(base, dir, "memory.usage_in_bytes"))
-		limit, ok2 := w.readNumber(filepath.Join(base, dir, "memory.limit_in_bytes"))
-		failed, ok3 := w.readNumber(filepath.Join(base, dir, "memory.failcnt"))
+		current, ok1 := w.readNumber(filepath.Join(base, dir), kernfile.MemoryUsage)
+		limit, ok2 := w.readNumber(filepath.Join(base, dir), kernfile.MemoryLimit)
+		failed, ok3 := w.readNumber(filepath.Join(base, dir), kernfile.MemoryFailcnt)
 		if !ok1 || !ok2 || !ok3 {
 			return nil
 		}
@@ -39,13 +40,13 @@ func (w *walk) readMemory(dir string) *evidence.Memory {
 		return &evidence.Memory{Current: current, Max: limit, MaxEvents: uint64(max(failed, 0))}
 	}
 	base := filepath.Join(w.c.dir, dir)
-	current, ok1 := w.readNumber(filepath.Join(base, "memory.current"))
-	high, ok2 := w.readNumber(filepath.Join(base, "memory.high"))
-	limit, ok3 := w.readNumber(filepath.Join(base, "memory.max"))
+	current, ok1 := w.readNumber(base, kernfile.MemoryCurrent)
+	high, ok2 := w.readNumber(base, kernfile.MemoryHigh)
+	limit, ok3 := w.readNumber(base, kernfile.MemoryMax)
 	if !ok1 || !ok2 || !ok3 {
 		return nil
 	}
-	b, err := w.r.single(filepath.Join(base, "memory.events"))
+	b, err := w.r.Read(base, kernfile.MemoryEvents)
 	if err != nil {
 		return nil
 	}
@@ -53,7 +54,7 @@ func (w *walk) readMemory(dir string) *evidence.Memory {
 	m := &evidence.Memory{Current: current, High: high, Max: limit, HighEvents: events["high"], MaxEvents: events["max"]}
 	if high > 0 {
 		// Kernels without pressure stall information have no such file.
-		if b, err := w.r.single(filepath.Join(base, "memory.pressure")); err == nil {
+		if b, err := w.r.Read(base, kernfile.MemoryPressure); err == nil {
 			m.StalledMicros = parseFullPressure(b)
 		}
 	}
@@ -73,8 +74,8 @@ func parseFullPressure(b []byte) uint64 {
 }
 
 // readNumber reads a file that holds one number; the word for no limit gives 0.
-func (w *walk) readNumber(name string) (int64, bool) {
-	b, err := w.r.single(name)
+func (w *walk) readNumber(dir string, f kernfile.File) (int64, bool) {
+	b, err := w.r.Read(dir, f)
 	if err != nil {
 		return 0, false
 	}

@@ -12,6 +12,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
+	"github.com/nodeagent-io/nodeagent/pkg/proc/internal/kerneltest"
+	"github.com/nodeagent-io/nodeagent/pkg/proc/internal/kernfile"
+	"github.com/nodeagent-io/nodeagent/pkg/proc/probe"
 )
 
 const (
@@ -152,15 +155,15 @@ func TestOwner(t *testing.T) {
 }
 
 func TestSuspects(t *testing.T) {
-	var tasks []status
+	var tasks []kernfile.TaskStatus
 	for i := range 300 {
-		tasks = append(tasks, status{hasMemory: true, Task: evidence.Task{PID: 100, TID: 100 + i, Threads: 300, State: "D", Container: "a", NSpid: []int{100 + i, 1 + i}}})
+		tasks = append(tasks, kernfile.TaskStatus{HasMemory: true, Task: evidence.Task{PID: 100, TID: 100 + i, Threads: 300, State: "D", Container: "a", NSpid: []int{100 + i, 1 + i}}})
 	}
 	tasks = append(tasks,
-		status{Task: evidence.Task{PID: 900, TID: 900, State: "S", Container: "b"}},                  // exiting
-		status{hasMemory: true, Task: evidence.Task{PID: 901, TID: 901, State: "S", Container: "b"}}, // healthy
-		status{Task: evidence.Task{PID: 902, TID: 902, State: "Z", Threads: 1, Container: "b"}},
-		status{hasMemory: true, Task: evidence.Task{PID: 903, TID: 903, State: "R", Container: "c"}},
+		kernfile.TaskStatus{Task: evidence.Task{PID: 900, TID: 900, State: "S", Container: "b"}},                  // exiting
+		kernfile.TaskStatus{HasMemory: true, Task: evidence.Task{PID: 901, TID: 901, State: "S", Container: "b"}}, // healthy
+		kernfile.TaskStatus{Task: evidence.Task{PID: 902, TID: 902, State: "Z", Threads: 1, Container: "b"}},
+		kernfile.TaskStatus{HasMemory: true, Task: evidence.Task{PID: 903, TID: 903, State: "R", Container: "c"}},
 	)
 	chosen, left := suspects(&evidence.Pod{}, tasks)
 	if len(chosen) != maxSuspects || left != 301-maxSuspects {
@@ -175,9 +178,9 @@ func TestSuspects(t *testing.T) {
 		}
 	}
 	// Threads of an init without a handler may be in sigwait.
-	tasks = []status{
-		{hasMemory: true, Task: evidence.Task{PID: 5, TID: 5, Threads: 3, State: "S", NSpid: []int{5, 1}}},
-		{hasMemory: true, Task: evidence.Task{PID: 5, TID: 6, Threads: 3, State: "S", NSpid: []int{6, 2}}},
+	tasks = []kernfile.TaskStatus{
+		{HasMemory: true, Task: evidence.Task{PID: 5, TID: 5, Threads: 3, State: "S", NSpid: []int{5, 1}}},
+		{HasMemory: true, Task: evidence.Task{PID: 5, TID: 6, Threads: 3, State: "S", NSpid: []int{6, 2}}},
 	}
 	if chosen, _ := suspects(&evidence.Pod{}, tasks); len(chosen) != 2 {
 		t.Errorf("%d chosen of an init with a thread", len(chosen))
@@ -213,7 +216,7 @@ func TestOnlyWaitingFUSE(t *testing.T) {
 		}
 		return out
 	}
-	saw := &seen{Wchan: "request_wait_answer"}
+	saw := &probe.Seen{Wchan: "request_wait_answer"}
 	for _, tt := range []struct {
 		name      string
 		own, host *mountTable
@@ -233,7 +236,7 @@ func TestOnlyWaitingFUSE(t *testing.T) {
 			t.Errorf("%s: %q, want %q", tt.name, got, tt.want)
 		}
 	}
-	if m := h.onlyWaitingFUSE(table("0:42"), nil, &seen{Wchan: "do_wait"}); m != nil {
+	if m := h.onlyWaitingFUSE(table("0:42"), nil, &probe.Seen{Wchan: "do_wait"}); m != nil {
 		t.Errorf("a task that does not wait for FUSE waits for %s", m.device)
 	}
 }
@@ -241,16 +244,16 @@ func TestOnlyWaitingFUSE(t *testing.T) {
 // A shell waits for its child: that is probed too, and its children, but of
 // hundreds only a few, and they take nobody else's place.
 func TestSuspectsChildren(t *testing.T) {
-	process := func(pid, ppid int, container string) status {
-		return status{hasMemory: true, Task: evidence.Task{PID: pid, TID: pid, PPID: ppid, Threads: 1, State: "S", Container: container, NSpid: []int{pid}}}
+	process := func(pid, ppid int, container string) kernfile.TaskStatus {
+		return kernfile.TaskStatus{HasMemory: true, Task: evidence.Task{PID: pid, TID: pid, PPID: ppid, Threads: 1, State: "S", Container: container, NSpid: []int{pid}}}
 	}
 	// PIDs are shared: only the shim knows which processes are first.
 	p := &evidence.Pod{Containers: []evidence.Container{{ID: "a", Task: evidence.ShimTask{PID: 10}}, {ID: "b", Task: evidence.ShimTask{PID: 20}}}}
 	dead := process(13, 10, "a")
-	dead.State, dead.hasMemory = "Z", false
+	dead.State, dead.HasMemory = "Z", false
 	thread := process(12, 10, "a")
 	thread.TID = 14
-	tasks := []status{
+	tasks := []kernfile.TaskStatus{
 		process(10, 1, "a"), process(11, 10, "a"), process(12, 10, "a"), dead, thread,
 		process(15, 11, "a"), process(16, 15, "a"), process(17, 1, "a"),
 		process(20, 1, "b"),
@@ -275,23 +278,9 @@ func TestSuspectsChildren(t *testing.T) {
 	blocked := process(99, 1, "b")
 	blocked.State = "D"
 	chosen, _ = suspects(p, append(tasks, blocked))
-	rest := slices.DeleteFunc(chosen, func(s *status) bool { return s.Container != "b" })
+	rest := slices.DeleteFunc(chosen, func(s *kernfile.TaskStatus) bool { return s.Container != "b" })
 	if rest[0].TID != 20 || rest[1].TID != 99 {
 		t.Errorf("the first are %d and %d", rest[0].TID, rest[1].TID)
-	}
-}
-
-// write makes files of a tree of control groups.
-func write(t *testing.T, root string, files map[string]string) {
-	t.Helper()
-	for name, text := range files {
-		name = filepath.Join(root, name)
-		if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
 	}
 }
 
@@ -355,9 +344,9 @@ func TestReadLimits(t *testing.T) {
 			if tt.version == 1 {
 				base, file = "pids/", "tasks"
 			}
-			write(t, root, map[string]string{base + pod1 + "/" + file: "", base + leaf1 + "/" + file: "", base + leaf1 + "/init.scope/" + file: ""})
+			kerneltest.Tree(t, root, map[string]string{base + pod1 + "/" + file: "", base + leaf1 + "/" + file: "", base + leaf1 + "/init.scope/" + file: ""})
 			for _, files := range tt.files {
-				write(t, root, files)
+				kerneltest.Tree(t, root, files)
 			}
 			for name, target := range tt.links {
 				if err := os.Symlink(target, filepath.Join(root, name)); err != nil {
@@ -404,11 +393,11 @@ func TestFrozenBy(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			root := t.TempDir()
 			if !tt.v1 {
-				write(t, root, map[string]string{"cgroup.controllers": "", pod1 + "/cgroup.threads": "", leaf1 + "/cgroup.threads": ""})
+				kerneltest.Tree(t, root, map[string]string{"cgroup.controllers": "", pod1 + "/cgroup.threads": "", leaf1 + "/cgroup.threads": ""})
 			} else {
-				write(t, root, map[string]string{"pids/tasks": "", "pids/" + pod1 + "/tasks": "", "pids/" + leaf1 + "/tasks": ""})
+				kerneltest.Tree(t, root, map[string]string{"pids/tasks": "", "pids/" + pod1 + "/tasks": "", "pids/" + leaf1 + "/tasks": ""})
 			}
-			write(t, root, tt.files)
+			kerneltest.Tree(t, root, tt.files)
 			groups, err := (&Host{Cgroup: root}).readPodGroups(uid1, time.Now())
 			if err != nil || len(groups) != 2 {
 				t.Fatalf("%d groups, %v", len(groups), err)

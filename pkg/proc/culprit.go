@@ -8,7 +8,8 @@ import (
 	"strings"
 
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
-	"golang.org/x/sys/unix"
+	"github.com/nodeagent-io/nodeagent/pkg/proc/internal/kernfile"
+	"github.com/nodeagent-io/nodeagent/pkg/proc/probe"
 )
 
 // culprit finds the mount that a blocked call works on. A wrong one sends an
@@ -22,11 +23,11 @@ import (
 //   - a page fault: the device of the mapped files, when only one fits;
 //   - else, close and exit among them, for a task that waits for a FUSE daemon:
 //     the only connection mounted where the task is that has requests waiting.
-func (h *Host) culprit(s *status, saw *seen, t *tables, uid string) error {
+func (h *Host) culprit(s *kernfile.TaskStatus, saw *probe.Seen, t *tables, uid string) error {
 	e := s.Probe
 	for _, p := range saw.Paths {
 		if v, ok := parseVolumePath(h.KubeletDir, path.Clean(string(p.Path))); ok && !climbs(string(p.Path)) {
-			e.VolumePath = printable([]byte(v.point))
+			e.VolumePath = kernfile.Printable([]byte(v.point))
 		}
 	}
 	if s.State == evidence.Zombie || s.State == evidence.Runnable || saw.Flags&evidence.PFExiting != 0 && len(saw.Stack) == 0 {
@@ -37,7 +38,7 @@ func (h *Host) culprit(s *status, saw *seen, t *tables, uid string) error {
 	own, err := t.of(&s.Task)
 	switch {
 	case err == nil:
-	case gone(err) || errors.Is(err, unix.EINVAL):
+	case kernfile.Gone(err) || kernfile.NoNamespaces(err):
 		// A task that has left its namespaces has none, and may yet wait.
 		own = &mountTable{}
 	default:
@@ -76,11 +77,11 @@ func climbs(p string) bool { return slices.Contains(strings.Split(p, "/"), "..")
 
 // byPaths finds the mount of the paths of a call. The two of a rename must lie
 // on one.
-func byPaths(own *mountTable, saw *seen) (*mountLine, string) {
+func byPaths(own *mountTable, saw *probe.Seen) (*mountLine, string) {
 	var found *mountLine
 	n := 0
-	for _, o := range operands(saw.Call.Name) {
-		if o.path >= 0 {
+	for _, o := range probe.Operands(saw.Call.Name) {
+		if o.Path >= 0 {
 			n++
 		}
 	}
@@ -113,7 +114,7 @@ func byPaths(own *mountTable, saw *seen) (*mountLine, string) {
 
 // byDescriptors finds the mount of the descriptors of a call. Those of pipes
 // and sockets are on none; two on different mounts are a doubt.
-func byDescriptors(own *mountTable, saw *seen) (*mountLine, string) {
+func byDescriptors(own *mountTable, saw *probe.Seen) (*mountLine, string) {
 	var found *mountLine
 	via := ""
 	for _, f := range saw.Files {
@@ -157,7 +158,7 @@ func pageFault(stack []string) bool {
 
 // mapped finds the mount whose device is the only one, among the mapped files,
 // that can be what the fault waits for.
-func mapped(own *mountTable, saw *seen) *mountLine {
+func mapped(own *mountTable, saw *probe.Seen) *mountLine {
 	store := slices.ContainsFunc(saw.Stack, func(fn string) bool {
 		return strings.HasSuffix(fn, "page_mkwrite") || strings.HasSuffix(fn, "write_fault") || fn == "do_shared_fault"
 	})
@@ -190,7 +191,7 @@ func mapped(own *mountTable, saw *seen) *mountLine {
 // does not name a file any more: of the connections that have requests waiting,
 // the only one that is mounted where the task is. Of a task that has left its
 // mount namespace it must be the only one on the node.
-func (h *Host) onlyWaitingFUSE(own, host *mountTable, saw *seen) *mountLine {
+func (h *Host) onlyWaitingFUSE(own, host *mountTable, saw *probe.Seen) *mountLine {
 	if h.FUSE == "" || !stackTypes(saw)["fuse"] && saw.Wchan != "request_wait_answer" {
 		return nil
 	}
@@ -229,7 +230,7 @@ func (t *mountTable) onlyFUSE(minors []string) *mountLine {
 
 // stackTypes are the types of the file systems whose functions a task's stack
 // goes through; none when the stack names no file system.
-func stackTypes(saw *seen) map[string]bool {
+func stackTypes(saw *probe.Seen) map[string]bool {
 	var out map[string]bool
 	for _, fn := range append([]string{saw.Wchan}, saw.Stack...) {
 		for _, f := range []struct {
@@ -263,7 +264,7 @@ func stackTypes(saw *seen) map[string]bool {
 // mount's. A mount of overlay is also what a stack of its backing file system
 // means; a backing one of another kind is taken off, because the task may be in
 // a lower layer.
-func refutes(saw *seen, m *evidence.Mount) bool {
+func refutes(saw *probe.Seen, m *evidence.Mount) bool {
 	types := stackTypes(saw)
 	if len(types) == 0 {
 		return false

@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+
+	"github.com/nodeagent-io/nodeagent/pkg/proc/internal/kernfile"
 )
 
 // readFUSEWaiting gives the number of requests that wait for the daemon of a
@@ -17,7 +19,7 @@ func readFUSEWaiting(dir, device string) (int, error) {
 	if _, err := strconv.ParseUint(minor, 10, 32); err != nil {
 		return 0, fmt.Errorf("device %q has no minor number", device)
 	}
-	b, err := readFile(filepath.Join(dir, minor, "waiting"))
+	b, err := kernfile.Read(filepath.Join(dir, minor), kernfile.FUSEWaiting)
 	if err != nil {
 		return 0, err
 	}
@@ -36,7 +38,7 @@ func parseFUSEWaiting(b []byte) (int, error) {
 // whole kernel that have requests waiting. The directory lists those of all
 // mount namespaces.
 func waitingConnections(dir string) ([]string, error) {
-	entries, truncated, err := listDir(dir, 4096)
+	entries, truncated, err := kernfile.List(dir, 4096)
 	if err != nil {
 		return nil, err
 	}
@@ -46,7 +48,7 @@ func waitingConnections(dir string) ([]string, error) {
 	var out []string
 	for _, e := range entries {
 		n, err := readFUSEWaiting(dir, "0:"+e.Name())
-		if gone(err) {
+		if kernfile.Gone(err) {
 			continue
 		}
 		if err != nil {

@@ -16,6 +16,9 @@ import (
 	"time"
 
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
+	"github.com/nodeagent-io/nodeagent/pkg/proc/internal/kerneltest"
+	"github.com/nodeagent-io/nodeagent/pkg/proc/internal/kernfile"
+	"github.com/nodeagent-io/nodeagent/pkg/proc/probe"
 	"golang.org/x/sys/unix"
 )
 
@@ -30,7 +33,7 @@ func requireFUSE(t testing.TB) {
 // ownThreads counts the threads of this process.
 func ownThreads(t *testing.T) int {
 	t.Helper()
-	tids, err := listIDs(unix.AT_FDCWD, "/proc/self/task")
+	tids, err := threadsOf(os.Getpid())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -41,9 +44,9 @@ func ownThreads(t *testing.T) int {
 // cannot hang their reader only.
 func waitFor(t *testing.T, tid int, fn string) {
 	t.Helper()
-	eventually(t, fmt.Sprintf("task %d in %s", tid, fn), func() bool {
+	kerneltest.Eventually(t, fmt.Sprintf("task %d in %s", tid, fn), func() bool {
 		b, err := os.ReadFile(fmt.Sprintf("/proc/%d/wchan", tid))
-		return err == nil && parseWchan(b) == fn
+		return err == nil && string(b) == fn
 	})
 }
 
@@ -60,7 +63,7 @@ func TestHangInExecve(t *testing.T) {
 	pod.add(t, healthy)
 	// It is inside execve when its descriptor table has been closed, which
 	// nothing but this tells that does not hang.
-	eventually(t, "stuck inside execve", func() bool {
+	kerneltest.Eventually(t, "stuck inside execve", func() bool {
 		k := stateOf(t, pid)
 		time.Sleep(100 * time.Millisecond)
 		now := stateOf(t, pid)
@@ -70,7 +73,7 @@ func TestHangInExecve(t *testing.T) {
 	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "state D", func() bool { return stateOf(t, pid).State == evidence.Uninterruptible })
+	kerneltest.Eventually(t, "state D", func() bool { return stateOf(t, pid).State == evidence.Uninterruptible })
 
 	began := time.Now()
 	e := pod.read(t, h)
@@ -100,12 +103,12 @@ func TestHangInExecve(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
 	for i := range 20 {
-		saw, err := h.Prober.ask(ctx, request{What: askTask, Proc: h.Proc, PID: pid, TID: pid})
-		hung := (*hungError)(nil)
+		saw, err := h.Prober.Ask(ctx, probe.Task, h.Proc, &evidence.Task{PID: pid, TID: pid, Switches: uint64(i)}, "")
+		hung := (*probe.HungError)(nil)
 		if !errors.As(err, &hung) {
 			t.Fatalf("probe %d: %+v, %v", i, saw, err)
 		}
-		saw, err = h.Prober.ask(ctx, request{What: askTask, Proc: h.Proc, PID: healthy, TID: healthy})
+		saw, err = h.Prober.Ask(ctx, probe.Task, h.Proc, &evidence.Task{PID: healthy, TID: healthy}, "")
 		if err != nil || saw.Start == 0 || saw.Call.Name == "" {
 			t.Fatalf("probe of a healthy task after %d hangs: %+v, %v", i+1, saw, err)
 		}
@@ -121,21 +124,21 @@ func TestHangInExecve(t *testing.T) {
 	if n := h.Prober.Restarts(); n != 21 {
 		t.Errorf("%d restarts counted", n)
 	}
-	eventually(t, "helpers reaped", func() bool { return h.Prober.Abandoned() == 0 })
+	kerneltest.Eventually(t, "helpers reaped", func() bool { return h.Prober.Abandoned() == 0 })
 
 	// A deadline shorter than the hang is kept.
 	short, cancel2 := context.WithTimeout(context.Background(), 50*time.Millisecond)
 	defer cancel2()
 	h.Prober.Timeout = time.Second
 	began = time.Now()
-	_, err := h.Prober.ask(short, request{What: askTask, Proc: h.Proc, PID: pid, TID: pid})
+	_, err := h.Prober.Ask(short, probe.Task, h.Proc, &evidence.Task{PID: pid, TID: pid, Switches: 1 << 40}, "")
 	if took := time.Since(began); !errors.Is(err, context.DeadlineExceeded) || took > 500*time.Millisecond {
 		t.Errorf("a question with a deadline of 50 ms took %v: %v", took, err)
 	}
 
 	// Everything is let go once the file system answers.
 	s.in.Close()
-	eventually(t, "release", func() bool { return stateOf(t, pid).TID == 0 })
+	kerneltest.Eventually(t, "release", func() bool { return stateOf(t, pid).TID == 0 })
 }
 
 // An epoll instance that waits for a FUSE daemon hangs whoever reads the fdinfo of
@@ -146,13 +149,13 @@ func TestHangInEpoll(t *testing.T) {
 	requireFUSE(t)
 	hostile, other, h := newTestPod(t), newTestPod(t), newHost(t)
 	h.Prober.Timeout = 200 * time.Millisecond
-	const n = 4
+	const n, ofOne = 4, 2 // helpers that one owner may hang
 	s := start(t, unix.CLONE_NEWNS|unix.CLONE_NEWPID, "scene-epoll", strconv.Itoa(n))
 	var containers []evidence.Container
 	for i := range n {
 		pid := s.number(t, fmt.Sprintf("epoll%d", i))
 		hostile.add(t, pid)
-		eventually(t, "a thread in request_wait_answer", func() bool { return waits(t, pid, "request_wait_answer") })
+		kerneltest.Eventually(t, "a thread in request_wait_answer", func() bool { return waits(t, pid, "request_wait_answer") })
 		containers = append(containers, evidence.Container{ID: hostile.container, Task: evidence.ShimTask{PID: pid}})
 	}
 	healthy := start(t, 0, "sleep").pid()
@@ -187,10 +190,10 @@ func TestHangInEpoll(t *testing.T) {
 			t.Errorf("probe %+v", k.Probe)
 		}
 	}
-	if hung != maxOfOne || !strings.Contains(e.Missing[evidence.Suspects], "of this owner") {
+	if hung != ofOne || !strings.Contains(e.Missing[evidence.Suspects], "of this owner") {
 		t.Errorf("%d of %d tasks have hung a helper, missing %v", hung, n, e.Missing)
 	}
-	if got := h.Prober.Abandoned(); got != maxOfOne {
+	if got := h.Prober.Abandoned(); got != ofOne {
 		t.Errorf("%d helpers are abandoned: a signal ends their reads, or the quota does not hold", got)
 	}
 	for range 3 {
@@ -203,18 +206,18 @@ func TestHangInEpoll(t *testing.T) {
 	// The search for leftovers looks at the standard streams of everybody.
 	h2 := newHost(t)
 	h2.Prober.Timeout = h.Prober.Timeout
-	r, err := newReader("/proc")
+	r, err := kernfile.Open("/proc")
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer r.close()
+	defer r.Close()
 	pipeRead, pipeWrite, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer pipeRead.Close()
 	defer pipeWrite.Close()
-	shim := []status{{Task: evidence.Task{PID: os.Getpid(), TID: os.Getpid(), Owner: ownerShim}}}
+	shim := []kernfile.TaskStatus{{Task: evidence.Task{PID: os.Getpid(), TID: os.Getpid(), Owner: ownerShim}}}
 	p := &evidence.Pod{Time: time.Now(), UID: uid1, HostPID: true, Containers: []evidence.Container{
 		{Kind: evidence.App, ID: "c1", State: evidence.StateRunning, Task: evidence.ShimTask{PID: 1 << 22}},
 	}}
@@ -223,26 +226,26 @@ func TestHangInEpoll(t *testing.T) {
 	if _, err := h2.Round().readLeftovers(ctx, r, p, nil, shim); err == nil || ctx.Err() != nil {
 		t.Errorf("the search for leftovers is said to be complete, or took all of its time: %v", err)
 	}
-	if got := h2.Prober.Hangs(); got != maxOfOne {
+	if got := h2.Prober.Hangs(); got != ofOne {
 		t.Errorf("%d processes of one pod have hung the search", got)
 	}
 	if after := ownThreads(t); after > before+3 {
 		t.Errorf("%d threads before, %d after", before, after)
 	}
 	s.in.Close()
-	eventually(t, "helpers reaped", func() bool { return h.Prober.Abandoned()+h2.Prober.Abandoned() == 0 })
+	kerneltest.Eventually(t, "helpers reaped", func() bool { return h.Prober.Abandoned()+h2.Prober.Abandoned() == 0 })
 }
 
 // waits reports whether a thread of a process sleeps in a function.
 func waits(t *testing.T, pid int, fn string) bool {
 	t.Helper()
-	tids, err := listIDs(unix.AT_FDCWD, fmt.Sprintf("/proc/%d/task", pid))
+	tids, err := threadsOf(pid)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return slices.ContainsFunc(tids, func(tid int) bool {
 		b, err := os.ReadFile(fmt.Sprintf("/proc/%d/wchan", tid))
-		return err == nil && parseWchan(b) == fn
+		return err == nil && string(b) == fn
 	})
 }
 
@@ -256,13 +259,21 @@ func TestFilesThatDoNotHang(t *testing.T) {
 	for _, op := range []string{"exec", "close", "read"} {
 		pids[op] = dead.number(t, op)
 	}
-	eventually(t, "stuck", func() bool {
+	kerneltest.Eventually(t, "stuck", func() bool {
 		return waits(t, pids["epoll"], "request_wait_answer") && waits(t, pids["read"], "request_wait_answer")
 	})
 	read := func() {
 		for op, pid := range pids {
 			own := strconv.Itoa(pid)
-			for _, name := range []string{"status", "comm", "cgroup", "mountinfo", "mountstats", "net/tcp", "net/tcp6", "task", "task/" + own + "/children", "task/" + own + "/mountinfo"} {
+			files := []string{"task"} // a directory
+			for _, f := range kernfile.OfTasks() {
+				if f == kernfile.Children {
+					files = append(files, filepath.Join("task", own, f.String()))
+				} else {
+					files = append(files, f.String())
+				}
+			}
+			for _, name := range files {
 				// In a process of its own, which can be left behind.
 				cmd := exec.Command("cat", filepath.Join("/proc", own, name))
 				if name == "task" {
@@ -320,8 +331,8 @@ func TestCulpritFUSE(t *testing.T) {
 	if err := syscall.Kill(reader, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "state D", func() bool { return stateOf(t, reader).State == evidence.Uninterruptible })
-	eventually(t, "exit", func() bool {
+	kerneltest.Eventually(t, "state D", func() bool { return stateOf(t, reader).State == evidence.Uninterruptible })
+	kerneltest.Eventually(t, "exit", func() bool {
 		return slices.ContainsFunc(pod.read(t, h).Tasks, func(k evidence.Task) bool { return k.PID == closer && k.Exiting() && k.State == evidence.Sleeping })
 	})
 	e := pod.read(t, h)
@@ -356,7 +367,7 @@ func TestCulpritFUSE(t *testing.T) {
 	// ReadProcess finds the sleepers of a service that wait for a daemon.
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
-	is, err := h.blocked(ctx, &status{Task: *k})
+	is, err := h.blocked(ctx, &kernfile.TaskStatus{Task: *k})
 	if err != nil || !is {
 		t.Errorf("a task in request_wait_answer is not blocked: %v", err)
 	}

@@ -8,12 +8,13 @@ import (
 	"fmt"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
+	"github.com/nodeagent-io/nodeagent/pkg/proc/internal/kernfile"
+	"github.com/nodeagent-io/nodeagent/pkg/proc/probe"
 )
 
 // A Host is the host's kernel file systems as they are mounted for the agent.
@@ -26,7 +27,7 @@ type Host struct {
 	// called in the host's mountinfo, which shows it without links.
 	KubeletDir string
 	// Prober reads what can hang. Without one the source Suspects is missing.
-	Prober *Prober
+	Prober *probe.Prober
 
 	mu          sync.Mutex
 	kubepods    map[string]kubepods // by directory of the hierarchy
@@ -49,12 +50,12 @@ func (r *Round) ReadPod(ctx context.Context, p *evidence.Pod) {
 	for _, g := range groups {
 		p.Cgroups = append(p.Cgroups, g.Cgroup)
 	}
-	files, err := newReader(r.Proc)
+	files, err := kernfile.Open(r.Proc)
 	if err != nil {
 		p.Lack(evidence.Processes, err.Error())
 		return
 	}
-	defer files.close()
+	defer files.Close()
 	t := &tables{Round: r}
 	if host, err := r.mountTable(); err != nil {
 		p.Lack(evidence.Mounts, fmt.Sprintf("read the host's mounts: %v%s", err, grant("mountinfo", err)))
@@ -77,14 +78,14 @@ func (r *Round) ReadPod(ctx context.Context, p *evidence.Pod) {
 	parents := r.readParents(ctx, files, p, tasks)
 	// Those that were not found in a control group may have a tracer, or a parent
 	// outside, of their own.
-	more := func(found []status) {
+	more := func(found []kernfile.TaskStatus) {
 		if len(found) == 0 {
 			return
 		}
 		tasks = append(tasks, found...)
 		known := parents
 		for _, s := range r.readParents(ctx, files, p, tasks) {
-			if !slices.ContainsFunc(known, func(k status) bool { return k.TID == s.TID }) {
+			if !slices.ContainsFunc(known, func(k kernfile.TaskStatus) bool { return k.TID == s.TID }) {
 				parents = append(parents, s)
 			}
 		}
@@ -108,7 +109,7 @@ func (r *Round) ReadPod(ctx context.Context, p *evidence.Pod) {
 	p.Leftovers = toTasks(left)
 }
 
-func toTasks(s []status) []evidence.Task {
+func toTasks(s []kernfile.TaskStatus) []evidence.Task {
 	if len(s) == 0 {
 		return nil
 	}
@@ -135,12 +136,12 @@ func (h *Host) podMounts(host *mountTable, uid string) []evidence.Mount {
 
 // readTasks reads the status of each thread in the groups, and of those leaders
 // that are in no group because they are zombies while threads of theirs live.
-func readTasks(ctx context.Context, r *reader, groups []group) ([]status, error) {
+func readTasks(ctx context.Context, r *kernfile.Reader, groups []group) ([]kernfile.TaskStatus, error) {
 	n := 0
 	for _, g := range groups {
 		n += len(g.tids)
 	}
-	tasks := make([]status, 0, n)
+	tasks := make([]kernfile.TaskStatus, 0, n)
 	leaders := make(map[int]string) // of threads, with their container
 	hidden, unseen := 0, 0
 	for _, g := range groups {
@@ -149,8 +150,8 @@ func readTasks(ctx context.Context, r *reader, groups []group) ([]status, error)
 			if i%64 == 0 && ctx.Err() != nil {
 				return tasks, fmt.Errorf("read the tasks of a pod: %w after %d of %d", ctx.Err(), len(tasks), n)
 			}
-			s, err := readStatus(r, tid)
-			if gone(err) {
+			s, err := r.TaskStatus(tid)
+			if kernfile.Gone(err) {
 				unseen++
 				continue
 			}
@@ -170,8 +171,8 @@ func readTasks(ctx context.Context, r *reader, groups []group) ([]status, error)
 		}
 	}
 	for pid, container := range leaders {
-		s, err := readStatus(r, pid)
-		if gone(err) {
+		s, err := r.TaskStatus(pid)
+		if kernfile.Gone(err) {
 			continue
 		}
 		if err != nil {
@@ -180,7 +181,7 @@ func readTasks(ctx context.Context, r *reader, groups []group) ([]status, error)
 		s.Container = container
 		tasks = append(tasks, s)
 	}
-	slices.SortFunc(tasks, func(a, b status) int {
+	slices.SortFunc(tasks, func(a, b kernfile.TaskStatus) int {
 		return cmp.Or(cmp.Compare(a.PID, b.PID), cmp.Compare(a.TID, b.TID))
 	})
 	switch {
@@ -196,15 +197,15 @@ func readTasks(ctx context.Context, r *reader, groups []group) ([]status, error)
 // control group any more: zombies, and an init that waits in
 // zap_pid_ns_processes. The shim knows their numbers; a number that went to
 // another process since then is told by its group.
-func readFirst(r *reader, p *evidence.Pod, tasks []status, uid string) []status {
-	var out []status
+func readFirst(r *kernfile.Reader, p *evidence.Pod, tasks []kernfile.TaskStatus, uid string) []kernfile.TaskStatus {
+	var out []kernfile.TaskStatus
 	for _, c := range p.Containers {
 		pid := c.Task.PID
-		if pid <= 0 || slices.ContainsFunc(tasks, func(s status) bool { return s.TID == pid }) {
+		if pid <= 0 || slices.ContainsFunc(tasks, func(s kernfile.TaskStatus) bool { return s.TID == pid }) {
 			continue
 		}
-		s, err := readStatus(r, pid)
-		if err != nil || s.hasMemory || s.Kernel || !s.Leader() {
+		s, err := r.TaskStatus(pid)
+		if err != nil || s.HasMemory || s.Kernel || !s.Leader() {
 			continue
 		}
 		if owner, _ := podOfPath(readCgroup(r, pid)); owner != "" && owner != uid {
@@ -219,17 +220,17 @@ func readFirst(r *reader, p *evidence.Pod, tasks []status, uid string) []status 
 
 // readThreads reads the other threads of a process whose leader is a zombie.
 // The last thread of an init is the one that waits for its PID namespace.
-func readThreads(r *reader, leader *status) []status {
+func readThreads(r *kernfile.Reader, leader *kernfile.TaskStatus) []kernfile.TaskStatus {
 	if leader.State != evidence.Zombie || leader.Threads < 2 {
 		return nil
 	}
-	tids, err := listIDs(r.dir, strconv.Itoa(leader.PID)+"/task")
+	tids, err := r.TIDs(leader.PID, nil)
 	if err != nil {
 		return nil
 	}
-	var out []status
+	var out []kernfile.TaskStatus
 	for _, tid := range tids {
-		if s, err := readStatus(r, tid); err == nil && s.PID == leader.PID && !s.Leader() {
+		if s, err := r.TaskStatus(tid); err == nil && s.PID == leader.PID && !s.Leader() {
 			s.Container = leader.Container
 			out = append(out, s)
 		}
@@ -240,28 +241,28 @@ func readThreads(r *reader, leader *status) []status {
 // readEnded reads those children of the pod's shims that have ended, or are
 // about to, and are in no control group any more. The listing of children names
 // zombies too.
-func readEnded(r *reader, parents, tasks []status) []status {
-	var out []status
+func readEnded(r *kernfile.Reader, parents, tasks []kernfile.TaskStatus) []kernfile.TaskStatus {
+	var out []kernfile.TaskStatus
 	for i := range parents {
 		if parents[i].Owner != ownerShim {
 			continue
 		}
 		pid := parents[i].PID
-		tids, err := listIDs(r.dir, strconv.Itoa(pid)+"/task")
+		tids, err := r.TIDs(pid, nil)
 		if err != nil {
 			continue
 		}
 		for _, tid := range tids {
-			b, err := r.all(taskFile(pid, tid, "children"))
+			b, err := r.Thread(pid, tid, kernfile.Children)
 			if err != nil {
 				continue
 			}
 			for _, child := range parseChildren(b) {
-				known := func(s status) bool { return s.TID == child }
+				known := func(s kernfile.TaskStatus) bool { return s.TID == child }
 				if slices.ContainsFunc(tasks, known) || slices.ContainsFunc(out, known) {
 					continue
 				}
-				if s, err := readStatus(r, child); err == nil && !s.hasMemory && !s.Kernel {
+				if s, err := r.TaskStatus(child); err == nil && !s.HasMemory && !s.Kernel {
 					out = append(out, s)
 					out = append(out, readThreads(r, &s)...)
 				}
@@ -275,7 +276,7 @@ func readEnded(r *reader, parents, tasks []status) []status {
 func parseChildren(b []byte) []int {
 	var out []int
 	for _, f := range bytes.Fields(b) {
-		if n := decimal(f); n > 0 {
+		if n := kernfile.Decimal(f); n > 0 {
 			out = append(out, n)
 		}
 	}
@@ -285,13 +286,13 @@ func parseChildren(b []byte) []int {
 // readParents reads the processes outside the pod that are parent or tracer of
 // one of its tasks, and the shim of its sandbox when it is none of them because
 // no task is left.
-func (r *Round) readParents(ctx context.Context, files *reader, p *evidence.Pod, tasks []status) []status {
+func (r *Round) readParents(ctx context.Context, files *kernfile.Reader, p *evidence.Pod, tasks []kernfile.TaskStatus) []kernfile.TaskStatus {
 	inside := make(map[int]bool, len(tasks))
 	for i := range tasks {
 		inside[tasks[i].PID] = true
 		inside[tasks[i].TID] = true
 	}
-	var out []status
+	var out []kernfile.TaskStatus
 	shim := false
 	for i := range tasks {
 		for _, pid := range []int{tasks[i].PPID, tasks[i].TracerPID} {
@@ -299,8 +300,8 @@ func (r *Round) readParents(ctx context.Context, files *reader, p *evidence.Pod,
 				continue
 			}
 			inside[pid] = true
-			s, err := readStatus(files, pid)
-			if gone(err) {
+			s, err := files.TaskStatus(pid)
+			if kernfile.Gone(err) {
 				continue
 			}
 			if err != nil {
@@ -327,8 +328,8 @@ func (r *Round) readParents(ctx context.Context, files *reader, p *evidence.Pod,
 	return out
 }
 
-func readCgroup(r *reader, pid int) string {
-	b, err := r.all(strconv.Itoa(pid) + "/cgroup")
+func readCgroup(r *kernfile.Reader, pid int) string {
+	b, err := r.Task(pid, kernfile.Cgroup)
 	if err != nil {
 		return ""
 	}
@@ -382,7 +383,7 @@ func (t *tables) of(task *evidence.Task) (*mountTable, error) {
 	if m, ok := t.own[task.PID]; ok {
 		return m, nil
 	}
-	m, err := readMountinfo(filepath.Join(t.Proc, taskFile(task.PID, task.TID, "mountinfo")))
+	m, err := readMountinfo(filepath.Join(t.Proc, kernfile.Thread(task.PID, task.TID)))
 	if err != nil {
 		return nil, err
 	}
@@ -395,7 +396,7 @@ func (t *tables) of(task *evidence.Task) (*mountTable, error) {
 
 // grant says what to allow the agent so that a file becomes readable.
 func grant(file string, err error) string {
-	if err != nil && !denied(err) {
+	if err != nil && !kernfile.Denied(err) {
 		return ""
 	}
 	if file == "stack" {

@@ -18,12 +18,15 @@ import (
 	"unicode/utf8"
 
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
+	"github.com/nodeagent-io/nodeagent/pkg/proc/internal/kerneltest"
+	"github.com/nodeagent-io/nodeagent/pkg/proc/internal/kernfile"
+	"github.com/nodeagent-io/nodeagent/pkg/proc/probe"
 	"golang.org/x/sys/unix"
 )
 
 // newHost is this machine.
 func newHost(t testing.TB) *Host {
-	p := &Prober{Argv: []string{"/proc/self/exe", "probe"}}
+	p := &probe.Prober{Argv: []string{"/proc/self/exe", "probe"}}
 	t.Cleanup(p.Close)
 	return &Host{Proc: "/proc", Cgroup: "/sys/fs/cgroup", KubeletDir: "/var/lib/kubelet", Prober: p}
 }
@@ -114,27 +117,16 @@ func taskOf(t testing.TB, tasks []evidence.Task, tid int) *evidence.Task {
 	return &tasks[i]
 }
 
-// eventually tries until a condition holds; kernel states take a moment.
-func eventually(t testing.TB, what string, ok func() bool) {
+func stateOf(t testing.TB, tid int) kernfile.TaskStatus {
 	t.Helper()
-	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
-		if ok() {
-			return
-		}
-	}
-	t.Fatalf("never: %s", what)
-}
-
-func stateOf(t testing.TB, tid int) status {
-	t.Helper()
-	r, err := newReader("/proc")
+	r, err := kernfile.Open("/proc")
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer r.close()
-	s, err := readStatus(r, tid)
+	defer r.Close()
+	s, err := r.TaskStatus(tid)
 	if err != nil {
-		return status{}
+		return kernfile.TaskStatus{}
 	}
 	return s
 }
@@ -169,7 +161,7 @@ func TestReadPodUnreadable(t *testing.T) {
 
 func TestReadPod(t *testing.T) {
 	pod, h := newTestPod(t), newHost(t)
-	began := time.Now().Add(-2 * tick) // ticks are cut off
+	began := time.Now().Add(-20 * time.Millisecond) // ticks are cut off
 	v := start(t, 0, "sighup-ignored")
 	pod.add(t, v.pid())
 
@@ -204,7 +196,7 @@ func TestReadPod(t *testing.T) {
 	if err := syscall.Kill(v.pid(), syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "stopped", func() bool { return stateOf(t, v.pid()).State == evidence.Stopped })
+	kerneltest.Eventually(t, "stopped", func() bool { return stateOf(t, v.pid()).State == evidence.Stopped })
 	k = taskOf(t, pod.read(t, h).Tasks, v.pid())
 	if k.State != evidence.Stopped || k.Probe == nil || k.Probe.Wchan != "do_signal_stop" {
 		t.Errorf("stopped task %+v, probe %+v", k, k.Probe)
@@ -223,7 +215,7 @@ func TestReadPod(t *testing.T) {
 func TestProbeSigwait(t *testing.T) {
 	v := start(t, 0, "sigwait")
 	symbol := ""
-	eventually(t, "in do_sigtimedwait", func() bool {
+	kerneltest.Eventually(t, "in do_sigtimedwait", func() bool {
 		b, err := os.ReadFile(fmt.Sprintf("/proc/%d/wchan", v.pid()))
 		if err != nil {
 			t.Skipf("wchan is unreadable: %v", err)
@@ -322,7 +314,7 @@ func TestReadPodZombieLeader(t *testing.T) {
 	if _, err := v.in.Write([]byte("\n")); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "zombie leader", func() bool { return stateOf(t, v.pid()).State == evidence.Zombie })
+	kerneltest.Eventually(t, "zombie leader", func() bool { return stateOf(t, v.pid()).State == evidence.Zombie })
 	e := pod.read(t, h)
 	k := taskOf(t, e.Tasks, v.pid())
 	if k.State != evidence.Zombie || k.Threads < 2 || k.Container != pod.container || k.Probe == nil || !k.Exiting() {
@@ -419,7 +411,7 @@ func TestReadPodOddComm(t *testing.T) {
 	} {
 		v := start(t, 0, "named", name)
 		pod.add(t, v.pid())
-		eventually(t, "asleep", func() bool { return stateOf(t, v.pid()).State == evidence.Sleeping })
+		kerneltest.Eventually(t, "asleep", func() bool { return stateOf(t, v.pid()).State == evidence.Sleeping })
 		e := &evidence.Pod{Time: time.Now(), RuntimeUID: pod.uid, Containers: []evidence.Container{{ID: pod.container, Task: evidence.ShimTask{PID: v.pid()}}}}
 		h.Round().ReadPod(t.Context(), e)
 		k := taskOf(t, e.Tasks, v.pid())
@@ -463,17 +455,17 @@ func TestReadPodVanishing(t *testing.T) {
 	// Between the group's list and the task's files.
 	listed := going[0].Process.Pid
 	end(going[0])
-	r, err := newReader("/proc")
+	r, err := kernfile.Open("/proc")
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer r.close()
+	defer r.Close()
 	tasks, err := readTasks(t.Context(), r, groups)
-	if err != nil || slices.ContainsFunc(tasks, func(s status) bool { return s.TID == listed }) {
+	if err != nil || slices.ContainsFunc(tasks, func(s kernfile.TaskStatus) bool { return s.TID == listed }) {
 		t.Errorf("a task that has ended: %v", err)
 	}
 	// Between its status and its other files.
-	i := slices.IndexFunc(tasks, func(s status) bool { return s.TID == going[2].Process.Pid })
+	i := slices.IndexFunc(tasks, func(s kernfile.TaskStatus) bool { return s.TID == going[2].Process.Pid })
 	end(going[2])
 	if err := h.probe(t.Context(), &tasks[i], &tables{Round: h.Round()}, pod.uid); err != nil || tasks[i].Probe != nil {
 		t.Errorf("probe of a task that has ended: %+v, %v", tasks[i].Probe, err)
@@ -511,15 +503,15 @@ func TestReadPodVanishing(t *testing.T) {
 // The node view allocates for what is blocked, and not for each healthy process.
 func TestReadBlockedAllocations(t *testing.T) {
 	requireRoom(t, 6000)
-	r, err := newReader("/proc")
+	r, err := kernfile.Open("/proc")
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer r.close()
+	defer r.Close()
 	count := func() float64 {
 		blocked := 0
 		n := testing.AllocsPerRun(3, func() {
-			pids, err := listIDs(r.dir, ".")
+			pids, err := r.PIDs()
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -555,9 +547,9 @@ func TestReadHeld(t *testing.T) {
 	if err := syscall.Kill(v.pid(), syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "zombie", func() bool { return stateOf(t, held).State == evidence.Zombie })
+	kerneltest.Eventually(t, "zombie", func() bool { return stateOf(t, held).State == evidence.Zombie })
 	var e *evidence.Pod
-	eventually(t, "zap_pid_ns_processes", func() bool {
+	kerneltest.Eventually(t, "zap_pid_ns_processes", func() bool {
 		e = &evidence.Pod{Time: time.Now(), RuntimeUID: pod.uid, Containers: []evidence.Container{{ID: pod.container, Task: evidence.ShimTask{PID: v.pid()}}}}
 		h.Round().ReadPod(context.Background(), e)
 		return slices.ContainsFunc(e.Tasks, func(k evidence.Task) bool {
@@ -603,7 +595,7 @@ func TestShim(t *testing.T) {
 		t.Errorf("shim %+v, %v", s, err)
 	}
 	child := v.number(t, "child")
-	eventually(t, "zombie", func() bool { return stateOf(t, child).State == evidence.Zombie })
+	kerneltest.Eventually(t, "zombie", func() bool { return stateOf(t, child).State == evidence.Zombie })
 	e := &evidence.Pod{
 		Time: time.Now(), RuntimeUID: "00000000-0000-4000-8000-000000000000",
 		Containers: []evidence.Container{{Kind: evidence.Sandbox, ID: "5a4d"}},
@@ -618,20 +610,12 @@ func TestShim(t *testing.T) {
 	}
 }
 
-func TestPIDReuse(t *testing.T) {
-	requireRoot(t)
-	v := start(t, unix.CLONE_NEWPID|unix.CLONE_NEWNS, "scene-pids")
-	if v.said["old"] != "true true true" || v.said["new"] != "true true" {
-		t.Errorf("a probe looks at another task with the same number: %v", v.said)
-	}
-}
-
 func TestReadMountinfoMany(t *testing.T) {
 	requireRoot(t)
 	const n = 5000
 	v := start(t, unix.CLONE_NEWNS, "scene-mounts", strconv.Itoa(n))
 	began := time.Now()
-	table, err := readMountinfo(fmt.Sprintf("/proc/%d/mountinfo", v.pid()))
+	table, err := readMountinfo(fmt.Sprintf("/proc/%d", v.pid()))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -652,4 +636,22 @@ func ownName(t testing.TB) string {
 		t.Fatal(err)
 	}
 	return filepath.Base(exe)
+}
+
+func allPIDs() ([]int, error) {
+	r, err := kernfile.Open("/proc")
+	if err != nil {
+		return nil, err
+	}
+	defer r.Close()
+	return r.PIDs()
+}
+
+func threadsOf(pid int) ([]int, error) {
+	r, err := kernfile.Open("/proc")
+	if err != nil {
+		return nil, err
+	}
+	defer r.Close()
+	return r.TIDs(pid, nil)
 }

@@ -8,6 +8,8 @@ import (
 	"slices"
 
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
+	"github.com/nodeagent-io/nodeagent/pkg/proc/internal/kernfile"
+	"github.com/nodeagent-io/nodeagent/pkg/proc/probe"
 )
 
 // Bounds of the search for what a pod has left behind: processes looked at, and
@@ -27,7 +29,7 @@ const (
 // Only for such a pod is all of /proc looked at. Results that come with an error
 // are good but not all. A pipe that a process holds
 // under another number than 0, 1 and 2 is not found.
-func (r *Round) readLeftovers(ctx context.Context, files *reader, p *evidence.Pod, tasks, parents []status) ([]status, error) {
+func (r *Round) readLeftovers(ctx context.Context, files *kernfile.Reader, p *evidence.Pod, tasks, parents []kernfile.TaskStatus) ([]kernfile.TaskStatus, error) {
 	if !p.HostPID && !p.ShareProcessNamespace || !slices.ContainsFunc(p.Containers, func(c evidence.Container) bool { return ended(&c, tasks) }) {
 		return nil, nil
 	}
@@ -53,14 +55,14 @@ func (r *Round) readLeftovers(ctx context.Context, files *reader, p *evidence.Po
 		return nil, err
 	}
 	uid := cmp.Or(p.RuntimeUID, p.UID)
-	var out []status
+	var out []kernfile.TaskStatus
 	var hidden error
 	for i, pid := range pids {
 		switch {
 		case i%64 == 0 && ctx.Err() != nil:
 			return out, ctx.Err()
 		case i == maxSearched:
-			return out, fmt.Errorf("more than %d processes: %w", maxSearched, errTooMany)
+			return out, fmt.Errorf("more than %d processes: %w", maxSearched, kernfile.ErrTooMany)
 		case known[pid]:
 			continue
 		}
@@ -91,10 +93,10 @@ func (r *Round) readLeftovers(ctx context.Context, files *reader, p *evidence.Po
 
 // outside reads a process; not ok when it has ended, has no files, belongs to the
 // pod, or is one of those that hold the containers' pipes by office.
-func outside(files *reader, pid int, uid string) (s status, ok bool) {
-	s, err := readStatus(files, pid)
+func outside(files *kernfile.Reader, pid int, uid string) (s kernfile.TaskStatus, ok bool) {
+	s, err := files.TaskStatus(pid)
 	if err != nil || s.Kernel || s.State == evidence.Zombie {
-		return status{}, false
+		return kernfile.TaskStatus{}, false
 	}
 	s.Cgroup = readCgroup(files, pid)
 	s.Owner, s.Container = owner(&s.Task)
@@ -103,14 +105,14 @@ func outside(files *reader, pid int, uid string) (s status, ok bool) {
 
 // ended says that a container runs by the word of containerd, while its first
 // process, which the shim knows, and all others in its group are gone.
-func ended(c *evidence.Container, tasks []status) bool {
+func ended(c *evidence.Container, tasks []kernfile.TaskStatus) bool {
 	return c.Kind != evidence.Sandbox && c.ID != "" && c.State == evidence.StateRunning && c.Task.PID > 0 &&
-		!slices.ContainsFunc(tasks, func(s status) bool { return s.Container == c.ID || s.TID == c.Task.PID })
+		!slices.ContainsFunc(tasks, func(s kernfile.TaskStatus) bool { return s.Container == c.ID || s.TID == c.Task.PID })
 }
 
 // readPipes adds the inodes of the pipes that a shim reads from.
-func (r *Round) readPipes(ctx context.Context, shim *status, pipes map[uint64]bool) error {
-	saw, err := r.askFiles(ctx, askPipes, shim)
+func (r *Round) readPipes(ctx context.Context, shim *kernfile.TaskStatus, pipes map[uint64]bool) error {
+	saw, err := r.askFiles(ctx, probe.Pipes, shim)
 	for _, inode := range saw.Pipes {
 		pipes[inode] = true
 	}
@@ -119,17 +121,17 @@ func (r *Round) readPipes(ctx context.Context, shim *status, pipes map[uint64]bo
 
 // holdsPipe reports whether a standard stream of a process writes to one of the
 // pipes.
-func (r *Round) holdsPipe(ctx context.Context, s *status, pipes map[uint64]bool) (bool, error) {
-	saw, err := r.askFiles(ctx, askStreams, s)
+func (r *Round) holdsPipe(ctx context.Context, s *kernfile.TaskStatus, pipes map[uint64]bool) (bool, error) {
+	saw, err := r.askFiles(ctx, probe.Streams, s)
 	return slices.ContainsFunc(saw.Pipes, func(inode uint64) bool { return pipes[inode] }), err
 }
 
 // askFiles asks for open files of a process. One that has ended has none.
-func (r *Round) askFiles(ctx context.Context, what string, s *status) (seen, error) {
+func (r *Round) askFiles(ctx context.Context, what probe.What, s *kernfile.TaskStatus) (probe.Seen, error) {
 	if r.Prober == nil {
-		return seen{}, errNoProber
+		return probe.Seen{}, errNoProber
 	}
-	saw, err := r.Prober.about(ctx, what, r.Proc, &s.Task, s.Owner)
+	saw, err := r.Prober.Ask(ctx, what, r.Proc, &s.Task, s.Owner)
 	switch {
 	case err != nil:
 		return saw, fmt.Errorf("files of process %d: %w", s.PID, err)

@@ -9,40 +9,18 @@ import (
 	"time"
 
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
+	"github.com/nodeagent-io/nodeagent/pkg/proc/internal/kernfile"
 )
-
-func TestParseFDInfo(t *testing.T) {
-	for _, tt := range []struct {
-		text string
-		want openFile
-		ok   bool
-	}{
-		{"pos:\t0\nflags:\t02004000\nmnt_id:\t14\nino:\t33372\n", openFile{3, 0o2004000, 14, 33372}, true},
-		{"pos:\t0\nflags:\t01\nmnt_id:\t14\n", openFile{3, 1, 14, 0}, true}, // before 5.14
-		{"pos:\t0\nflags:\t02004000\nmnt_id:\t15\nino:\t21\ninotify wd:2 ino:1587 sdev:1a mask:2\n", openFile{3, 0o2004000, 15, 21}, true},
-		{"pos:\t0\nflags:\t02000002\nmnt_id:\t15\nino:\t21\ntfd:       13 events: 8000201d data: 3f  pos:0 ino:822b sdev:8\n", openFile{3, 0o2000002, 15, 21}, true},
-		{"flags:\t01\nmnt_id:\t14\nino:\t7\nflags:\t02\nmnt_id:\t99\nino:\t8\n", openFile{3, 1, 14, 7}, true},
-		{"", openFile{}, false},
-		{"flags:\t01\n", openFile{}, false},
-		{"flags:\t8\nmnt_id:\t14\n", openFile{}, false},
-		{"flags:\t1\nmnt_id:\tx\n", openFile{}, false},
-	} {
-		got, err := parseFDInfo(3, []byte(tt.text))
-		if got != tt.want || (err == nil) != tt.ok {
-			t.Errorf("%q: %+v, %v", tt.text, got, err)
-		}
-	}
-}
 
 // A program is the shim: it reads what a container has printed. Of the others one
 // is left that can still print.
 func TestReadLeftovers(t *testing.T) {
 	requireRoot(t)
-	r, err := newReader("/proc")
+	r, err := kernfile.Open("/proc")
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer r.close()
+	defer r.Close()
 	read, write, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
@@ -75,9 +53,9 @@ func TestReadLeftovers(t *testing.T) {
 		edit(p)
 		return p
 	}
-	shim := []status{{Task: evidence.Task{PID: reader, TID: reader, Owner: ownerShim}}}
+	shim := []kernfile.TaskStatus{{Task: evidence.Task{PID: reader, TID: reader, Owner: ownerShim}}}
 	h := newHost(t)
-	find := func(p *evidence.Pod, tasks, parents []status) []int {
+	find := func(p *evidence.Pod, tasks, parents []kernfile.TaskStatus) []int {
 		t.Helper()
 		out, err := h.Round().readLeftovers(t.Context(), r, p, tasks, parents)
 		if err != nil && !errors.Is(err, errDenied) { // of processes with more capabilities than here
@@ -98,7 +76,7 @@ func TestReadLeftovers(t *testing.T) {
 	if got := find(pod(func(p *evidence.Pod) { p.HostPID, p.ShareProcessNamespace = false, true }), nil, shim); len(got) != 1 {
 		t.Errorf("of a pod that shares its PIDs: %d", got)
 	}
-	inside := []status{{Task: evidence.Task{PID: 1 << 22, TID: 1 << 22, Container: id}}}
+	inside := []kernfile.TaskStatus{{Task: evidence.Task{PID: 1 << 22, TID: 1 << 22, Container: id}}}
 	for name, got := range map[string][]int{
 		"PIDs of its own":                  find(pod(func(p *evidence.Pod) { p.HostPID = false }), nil, shim),
 		"a process of the container lives": find(pod(func(*evidence.Pod) {}), inside, shim),
@@ -107,8 +85,8 @@ func TestReadLeftovers(t *testing.T) {
 		"the shim knows no process":        find(pod(func(p *evidence.Pod) { p.Containers[0].Task.PID = 0 }), nil, shim),
 		"it is the sandbox":                find(pod(func(p *evidence.Pod) { p.Containers[0].Kind = evidence.Sandbox }), nil, shim),
 		"no shim":                          find(pod(func(*evidence.Pod) {}), nil, nil),
-		"another process is the shim":      find(pod(func(*evidence.Pod) {}), nil, []status{{Task: evidence.Task{PID: dead.Process.Pid, Owner: ownerShim}}}),
-		"it is a task of the pod":          find(pod(func(*evidence.Pod) {}), []status{{Task: evidence.Task{PID: left.Process.Pid, TID: left.Process.Pid}}}, shim),
+		"another process is the shim":      find(pod(func(*evidence.Pod) {}), nil, []kernfile.TaskStatus{{Task: evidence.Task{PID: dead.Process.Pid, Owner: ownerShim}}}),
+		"it is a task of the pod":          find(pod(func(*evidence.Pod) {}), []kernfile.TaskStatus{{Task: evidence.Task{PID: left.Process.Pid, TID: left.Process.Pid}}}, shim),
 	} {
 		if got != nil {
 			t.Errorf("%s: %d", name, got)

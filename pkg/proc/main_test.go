@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"os"
 	"testing"
+
+	"github.com/nodeagent-io/nodeagent/pkg/proc/probe"
 )
 
 // The test binary is also the helper of the Probers under test, and the
@@ -12,7 +14,7 @@ func TestMain(m *testing.M) {
 	if len(os.Args) > 1 {
 		switch os.Args[1] {
 		case "probe":
-			os.Exit(ProbeMain(os.Stdin, os.Stdout))
+			os.Exit(probe.Main(os.Stdin, os.Stdout))
 		case "victim":
 			if err := victim(os.Args[2], os.Args[3:]); err != nil {
 				fmt.Fprintln(os.Stderr, "victim:", err)

@@ -5,12 +5,12 @@ import (
 	"errors"
 	"io"
 	"net/netip"
-	"os"
 	"path"
 	"strconv"
 	"strings"
 
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
+	"github.com/nodeagent-io/nodeagent/pkg/proc/internal/kernfile"
 )
 
 // Bounds of what is kept of one mountinfo file: mounts, and bytes of a line.
@@ -41,10 +41,10 @@ type mountTable struct {
 	bad int
 }
 
-// readMountinfo reads the mounts that a task sees. A task that has left its
+// readMountinfo reads the mounts that a task sees, whose directory is given. A task that has left its
 // namespaces gives EINVAL.
-func readMountinfo(name string) (*mountTable, error) {
-	f, err := os.Open(name)
+func readMountinfo(dir string) (*mountTable, error) {
+	f, err := kernfile.Stream(dir, kernfile.Mountinfo)
 	if err != nil {
 		return nil, err
 	}
@@ -320,15 +320,15 @@ func (h *Host) mount(m *mountLine) evidence.Mount {
 		ID:       m.id,
 		ParentID: m.parent,
 		Device:   m.device,
-		Root:     printable([]byte(m.root)),
-		Point:    printable([]byte(m.point)),
-		Type:     printable([]byte(m.fstype)),
-		Source:   printable([]byte(publicSource(m.source))),
-		Server:   printable([]byte(m.server())),
+		Root:     kernfile.Printable([]byte(m.root)),
+		Point:    kernfile.Printable([]byte(m.point)),
+		Type:     kernfile.Printable([]byte(m.fstype)),
+		Source:   kernfile.Printable([]byte(publicSource(m.source))),
+		Server:   kernfile.Printable([]byte(m.server())),
 		ReadOnly: m.readOnly(),
 	}
 	if v, ok := parseVolumePath(h.KubeletDir, m.point); ok {
-		e.Volume, e.Plugin = printable([]byte(v.volume)), printable([]byte(v.plugin))
+		e.Volume, e.Plugin = kernfile.Printable([]byte(v.volume)), kernfile.Printable([]byte(v.plugin))
 	}
 	if h.FUSE != "" && (m.fstype == "fuse" || m.fstype == "fuseblk" || strings.HasPrefix(m.fstype, "fuse.")) {
 		if n, err := readFUSEWaiting(h.FUSE, m.device); err == nil {
@@ -347,12 +347,12 @@ func (h *Host) mountOfTask(m *mountLine, host *mountTable, podUID string) *evide
 		return &e
 	}
 	if v := host.volumeOf(h.KubeletDir, m, podUID); v != nil {
-		e.HostPoint = printable([]byte(v.point))
+		e.HostPoint = kernfile.Printable([]byte(v.point))
 		if name, ok := parseVolumePath(h.KubeletDir, v.point); ok && e.Volume == "" {
-			e.Volume, e.Plugin = printable([]byte(name.volume)), printable([]byte(name.plugin))
+			e.Volume, e.Plugin = kernfile.Printable([]byte(name.volume)), kernfile.Printable([]byte(name.plugin))
 		}
 	} else if l := host.sameDevice(m); l != nil {
-		e.HostPoint = printable([]byte(l.point))
+		e.HostPoint = kernfile.Printable([]byte(l.point))
 	}
 	if m.fstype == "overlay" {
 		if upper := option(m.super, "upperdir"); path.IsAbs(upper) {

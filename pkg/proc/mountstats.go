@@ -5,9 +5,10 @@ import (
 	"bytes"
 	"fmt"
 	"io"
-	"os"
 	"strconv"
 	"strings"
+
+	"github.com/nodeagent-io/nodeagent/pkg/proc/internal/kernfile"
 )
 
 // Bounds of what is read of a mountstats file, in bytes, and of one line. An
@@ -42,8 +43,8 @@ type nfsTransport struct {
 
 // readMountstats reads the NFS mounts that a process sees. The file has never
 // been seen to block, also while the server is gone.
-func readMountstats(name string) ([]nfsStats, error) {
-	f, err := os.Open(name)
+func readMountstats(dir string) ([]nfsStats, error) {
+	f, err := kernfile.Stream(dir, kernfile.Mountstats)
 	if err != nil {
 		return nil, err
 	}
@@ -144,7 +145,7 @@ func parseTransport(f [][]byte) (nfsTransport, bool) {
 	for _, v := range n[:min(at, 3)] {
 		name += " " + strconv.FormatInt(v, 10)
 	}
-	return nfsTransport{name: printable([]byte(name)), sends: n[at], receives: n[at+1], badXIDs: n[at+2]}, true
+	return nfsTransport{name: kernfile.Printable([]byte(name)), sends: n[at], receives: n[at+1], badXIDs: n[at+2]}, true
 }
 
 // numbers gives the numbers at the beginning of a line.

@@ -9,11 +9,10 @@ import (
 	"fmt"
 	"io"
 	"net/netip"
-	"os"
-	"path/filepath"
 	"strconv"
 
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
+	"github.com/nodeagent-io/nodeagent/pkg/proc/internal/kernfile"
 )
 
 // maxNetTCP bounds what is read of a list of connections, in bytes: 50,000 lines.
@@ -38,13 +37,13 @@ type connection struct {
 	resent int
 }
 
-// readConnection looks for a connection to an address. Dir is a /proc/PID/net.
+// readConnection looks for a connection to an address. Dir is a /proc/PID.
 func readConnection(dir string, to netip.AddrPort) (connection, error) {
-	name := "tcp"
+	file := kernfile.NetTCP
 	if to.Addr().Is6() {
-		name = "tcp6"
+		file = kernfile.NetTCP6
 	}
-	f, err := os.Open(filepath.Join(dir, name))
+	f, err := kernfile.Stream(dir, file)
 	if err != nil {
 		return connection{}, err
 	}

@@ -7,6 +7,8 @@ import (
 	"slices"
 
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
+	"github.com/nodeagent-io/nodeagent/pkg/proc/internal/kernfile"
+	"github.com/nodeagent-io/nodeagent/pkg/proc/probe"
 )
 
 // maxHeld bounds the processes whose namespace is looked up.
@@ -18,14 +20,14 @@ const maxHeld = 256
 // killed waits in zap_pid_ns_processes until the last of them is reaped, which
 // for one that entered is up to its parent outside (kernel/pid_namespace.c).
 // Only in that case is all of /proc looked at.
-func (r *Round) readHeld(ctx context.Context, files *reader, p *evidence.Pod, tasks []status) []status {
+func (r *Round) readHeld(ctx context.Context, files *kernfile.Reader, p *evidence.Pod, tasks []kernfile.TaskStatus) []kernfile.TaskStatus {
 	inits := make(map[int]bool)
 	for i := range tasks {
 		if tasks[i].Leader() && tasks[i].NamespaceInit() {
 			inits[tasks[i].PID] = true
 		}
 	}
-	var out []status
+	var out []kernfile.TaskStatus
 	for i := range tasks {
 		// It can be any thread of the init: the last one waits.
 		init := tasks[i].Task
@@ -43,7 +45,7 @@ func (r *Round) readHeld(ctx context.Context, files *reader, p *evidence.Pod, ta
 	return out
 }
 
-func (r *Round) membersOutside(ctx context.Context, files *reader, init *evidence.Task, known []status) ([]status, error) {
+func (r *Round) membersOutside(ctx context.Context, files *kernfile.Reader, init *evidence.Task, known []kernfile.TaskStatus) ([]kernfile.TaskStatus, error) {
 	ns, err := r.pidNamespace(ctx, init)
 	if err != nil || ns == 0 {
 		return nil, err
@@ -52,21 +54,21 @@ func (r *Round) membersOutside(ctx context.Context, files *reader, init *evidenc
 	if err != nil {
 		return nil, err
 	}
-	var out []status
+	var out []kernfile.TaskStatus
 	asked := 0
 	for i, pid := range pids {
 		if i%64 == 0 && ctx.Err() != nil {
 			return out, ctx.Err()
 		}
-		if slices.ContainsFunc(known, func(s status) bool { return s.TID == pid }) {
+		if slices.ContainsFunc(known, func(s kernfile.TaskStatus) bool { return s.TID == pid }) {
 			continue
 		}
-		s, err := readStatus(files, pid)
+		s, err := files.TaskStatus(pid)
 		if err != nil || len(s.NSpid) < len(init.NSpid) {
 			continue
 		}
 		if asked++; asked > maxHeld {
-			return out, fmt.Errorf("more than %d processes to look at: %w", maxHeld, errTooMany)
+			return out, fmt.Errorf("more than %d processes to look at: %w", maxHeld, kernfile.ErrTooMany)
 		}
 		s.Owner, _ = podOfPath(readCgroup(files, pid))
 		member, err := r.pidNamespace(ctx, &s.Task)
@@ -84,10 +86,6 @@ func (r *Round) membersOutside(ctx context.Context, files *reader, init *evidenc
 // pidNamespace gives the number of a task's PID namespace; 0 when it is gone or
 // cannot be told.
 func (h *Host) pidNamespace(ctx context.Context, t *evidence.Task) (uint64, error) {
-	saw, err := h.Prober.ask(ctx, request{What: askPIDNS, Proc: h.Proc, PID: t.PID, TID: t.TID, Owner: t.Owner})
-	if err != nil {
-		return 0, err
-	}
-	n, _ := pidOfLink(saw.PIDNS)
-	return n, nil
+	saw, err := h.Prober.Ask(ctx, probe.PIDNS, h.Proc, t, t.Owner)
+	return saw.PIDNS, err
 }

@@ -6,7 +6,8 @@ import (
 	"strings"
 
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
-	"github.com/prometheus/procfs"
+	"github.com/nodeagent-io/nodeagent/pkg/proc/internal/kernfile"
+	"github.com/nodeagent-io/nodeagent/pkg/proc/probe"
 )
 
 // maxBlocked bounds the tasks that are probed outside of pods in one reading.
@@ -22,20 +23,16 @@ const maxBlocked = 32
 // the child of the first process is taken, because a service that is about to
 // execute a program shows up twice for a moment.
 func (r *Round) ReadProcess(ctx context.Context, comm string) (process *evidence.Task, blocked []evidence.Task, err error) {
-	files, err := newReader(r.Proc)
+	files, err := kernfile.Open(r.Proc)
 	if err != nil {
 		return nil, nil, err
 	}
-	defer files.close()
-	fs, err := procfs.NewFS(r.Proc)
-	if err != nil {
-		return nil, nil, err
-	}
+	defer files.Close()
 	candidates, err := r.processes(ctx, files, func(c string) bool { return c == comm })
 	if err != nil {
 		return nil, nil, fmt.Errorf("look for process %s: %w", comm, err)
 	}
-	var found *status
+	var found *kernfile.TaskStatus
 	for i := range candidates {
 		s := &candidates[i]
 		s.Cgroup = readCgroup(files, s.PID)
@@ -51,17 +48,17 @@ func (r *Round) ReadProcess(ctx context.Context, comm string) (process *evidence
 	if found == nil {
 		return nil, nil, nil
 	}
-	threads, err := fs.AllThreads(found.PID)
-	if err != nil && !gone(err) {
+	threads, err := files.TIDs(found.PID, nil)
+	if err != nil && !kernfile.Gone(err) {
 		return &found.Task, nil, fmt.Errorf("list threads of process %d: %w", found.PID, err)
 	}
 	t := &tables{Round: r}
 	var firstErr error
 	probed := 0
-	for _, th := range threads {
+	for _, tid := range threads {
 		s := *found
-		if th.PID != found.TID {
-			if s, err = readStatus(files, th.PID); err != nil || s.PID != found.PID {
+		if tid != found.TID {
+			if s, err = files.TaskStatus(tid); err != nil || s.PID != found.PID {
 				continue
 			}
 			s.Cgroup, s.Owner = found.Cgroup, found.Owner
@@ -74,7 +71,7 @@ func (r *Round) ReadProcess(ctx context.Context, comm string) (process *evidence
 		if is {
 			blocked = append(blocked, s.Task)
 		}
-		if th.PID == found.TID {
+		if tid == found.TID {
 			found.Probe = s.Probe
 		}
 		if err != nil && firstErr == nil {
@@ -95,14 +92,14 @@ func (r *Round) ReadProcess(ctx context.Context, comm string) (process *evidence
 // blocked reports whether a thread is in state D or waits for a FUSE daemon.
 // Sleepers are asked for their wchan only, because a service has dozens of them
 // and nearly all wait for work.
-func (h *Host) blocked(ctx context.Context, s *status) (bool, error) {
+func (h *Host) blocked(ctx context.Context, s *kernfile.TaskStatus) (bool, error) {
 	switch {
 	case s.State == evidence.Uninterruptible:
 		return true, nil
 	case s.State != evidence.Sleeping || h.Prober == nil:
 		return false, nil
 	}
-	saw, err := h.Prober.ask(ctx, request{What: askWchan, Proc: h.Proc, PID: s.PID, TID: s.TID, Owner: s.Owner})
+	saw, err := h.Prober.Ask(ctx, probe.Wchan, h.Proc, &s.Task, s.Owner)
 	if err != nil {
 		return false, fmt.Errorf("read wchan of task %d: %w", s.TID, err)
 	}
@@ -113,11 +110,11 @@ func (h *Host) blocked(ctx context.Context, s *status) (bool, error) {
 // and no error when there is none. The shim names its sandbox in its command
 // line only, which a Prober reads, because that file can hang.
 func (r *Round) Shim(ctx context.Context, sandboxID string) (*evidence.Task, error) {
-	files, err := newReader(r.Proc)
+	files, err := kernfile.Open(r.Proc)
 	if err != nil {
 		return nil, err
 	}
-	defer files.close()
+	defer files.Close()
 	s, err := r.shim(ctx, files, sandboxID)
 	if s == nil {
 		return nil, err
@@ -125,7 +122,7 @@ func (r *Round) Shim(ctx context.Context, sandboxID string) (*evidence.Task, err
 	return &s.Task, err
 }
 
-func (r *Round) shim(ctx context.Context, files *reader, sandboxID string) (*status, error) {
+func (r *Round) shim(ctx context.Context, files *kernfile.Reader, sandboxID string) (*kernfile.TaskStatus, error) {
 	if r.Prober == nil {
 		return nil, errNoProber
 	}
@@ -138,7 +135,7 @@ func (r *Round) shim(ctx context.Context, files *reader, sandboxID string) (*sta
 		s := &shims[i]
 		s.Cgroup = readCgroup(files, s.PID)
 		s.Owner, _ = owner(&s.Task)
-		saw, err := r.Prober.ask(ctx, request{What: askShim, Proc: r.Proc, PID: s.PID, TID: s.TID, Owner: s.Owner})
+		saw, err := r.Prober.Ask(ctx, probe.Shim, r.Proc, &s.Task, s.Owner)
 		if err != nil {
 			if ctx.Err() != nil {
 				return nil, ctx.Err()

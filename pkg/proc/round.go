@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+
+	"github.com/nodeagent-io/nodeagent/pkg/proc/internal/kernfile"
 )
 
 // A Round is one look at the host: its methods read one pod, one service of the
@@ -28,7 +30,7 @@ type Round struct {
 	mountstats func() []nfsStats
 
 	mu          sync.Mutex
-	byComm      map[string][]int // nil until it is asked for
+	byComm      map[string]*[]int // nil until it is asked for
 	connections map[netip.AddrPort]connection
 }
 
@@ -37,18 +39,18 @@ func (h *Host) Round() *Round {
 	return &Round{
 		Host: h,
 		mountTable: sync.OnceValues(func() (*mountTable, error) {
-			return readMountinfo(filepath.Join(h.Proc, "1", "mountinfo"))
+			return readMountinfo(filepath.Join(h.Proc, "1"))
 		}),
 		pids: sync.OnceValues(func() ([]int, error) {
-			r, err := newReader(h.Proc)
+			r, err := kernfile.Open(h.Proc)
 			if err != nil {
 				return nil, err
 			}
-			defer r.close()
-			return listIDs(r.dir, ".")
+			defer r.Close()
+			return r.PIDs()
 		}),
 		mountstats: sync.OnceValue(func() []nfsStats {
-			stats, _ := readMountstats(filepath.Join(h.Proc, "1", "mountstats")) // unknown then
+			stats, _ := readMountstats(filepath.Join(h.Proc, "1")) // unknown then
 			return stats
 		}),
 	}
@@ -56,7 +58,7 @@ func (h *Host) Round() *Round {
 
 // pidsByComm returns the processes by comm. The comms are read once in a round;
 // a process may have changed its own since then, or have ended.
-func (r *Round) pidsByComm(ctx context.Context, files *reader) (map[string][]int, error) {
+func (r *Round) pidsByComm(ctx context.Context, files *kernfile.Reader) (map[string]*[]int, error) {
 	pids, err := r.pids()
 	if err != nil {
 		return nil, err
@@ -66,26 +68,30 @@ func (r *Round) pidsByComm(ctx context.Context, files *reader) (map[string][]int
 	if r.byComm != nil {
 		return r.byComm, nil
 	}
-	byComm := make(map[string][]int)
+	byComm := make(map[string]*[]int)
 	for i, pid := range pids {
 		if i%64 == 0 && ctx.Err() != nil {
 			return nil, ctx.Err() // whoever has more time begins again
 		}
-		b, err := files.ofTask(pid, "comm")
+		b, err := files.Task(pid, kernfile.Comm)
 		if err != nil {
 			continue // it has ended
 		}
 		if n := len(b); n > 0 && b[n-1] == '\n' {
 			b = b[:n-1]
 		}
-		byComm[string(b)] = append(byComm[string(b)], pid)
+		if of, ok := byComm[string(b)]; ok {
+			*of = append(*of, pid)
+		} else {
+			byComm[string(b)] = &[]int{pid}
+		}
 	}
 	r.byComm = byComm
 	return byComm, nil
 }
 
 // processes returns the processes whose comm is wanted, in order of their IDs.
-func (r *Round) processes(ctx context.Context, files *reader, want func(comm string) bool) ([]status, error) {
+func (r *Round) processes(ctx context.Context, files *kernfile.Reader, want func(comm string) bool) ([]kernfile.TaskStatus, error) {
 	byComm, err := r.pidsByComm(ctx, files)
 	if err != nil {
 		return nil, err
@@ -93,14 +99,14 @@ func (r *Round) processes(ctx context.Context, files *reader, want func(comm str
 	var pids []int
 	for comm, of := range byComm {
 		if want(comm) {
-			pids = append(pids, of...)
+			pids = append(pids, *of...)
 		}
 	}
 	slices.Sort(pids)
-	var out []status
+	var out []kernfile.TaskStatus
 	for _, pid := range pids {
-		s, err := readStatus(files, pid)
-		if gone(err) {
+		s, err := files.TaskStatus(pid)
+		if kernfile.Gone(err) {
 			continue
 		}
 		if err != nil {
@@ -120,7 +126,7 @@ func (r *Round) connection(to netip.AddrPort) connection {
 	defer r.mu.Unlock()
 	c, known := r.connections[to]
 	if !known {
-		c, _ = readConnection(filepath.Join(r.Proc, "1", "net"), to) // unknown then
+		c, _ = readConnection(filepath.Join(r.Proc, "1"), to) // unknown then
 		if r.connections == nil {
 			r.connections = make(map[netip.AddrPort]connection)
 		}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
+	"github.com/nodeagent-io/nodeagent/pkg/proc/internal/kerneltest"
 	"golang.org/x/sys/unix"
 )
 
@@ -87,7 +88,7 @@ func roundNode(t *testing.T, pods int) (h *Host, procs []string, read func(r *Ro
 		files[fmt.Sprintf("%stask/%d/cmdline", dir, pid)] = "shim\x00-id\x00sandbox\x00"
 		files[fmt.Sprintf("%stask/%d/wchan", dir, pid)] = "do_epoll_wait"
 	}
-	write(t, root, files)
+	kerneltest.Tree(t, root, files)
 	h = newHost(t)
 	h.Proc, h.Cgroup = filepath.Join(root, "proc"), filepath.Join(root, "cgroup")
 	return h, procs, func(r *Round) {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
+	"github.com/nodeagent-io/nodeagent/pkg/proc/internal/kerneltest"
 )
 
 func TestParseMountstats(t *testing.T) {
@@ -24,7 +25,7 @@ func TestParseMountstats(t *testing.T) {
 		// The same mount after another outage: four requests were sent twice.
 		{"mountstats_healed", 0},
 	} {
-		all, err := parseMountstats(bytes.NewReader(testdata(t, tt.file)))
+		all, err := parseMountstats(bytes.NewReader(kerneltest.File(t, tt.file)))
 		if err != nil || len(all) != 1 {
 			t.Fatalf("%s: %d mounts, %v", tt.file, len(all), err)
 		}
@@ -98,7 +99,7 @@ func TestUnanswered(t *testing.T) {
 
 func TestParseConnection(t *testing.T) {
 	server := netip.MustParseAddrPort("10.0.2.15:2049")
-	text := string(testdata(t, "net_tcp_outage"))
+	text := string(kerneltest.File(t, "net_tcp_outage"))
 	const header = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n"
 	for _, tt := range []struct {
 		name, text string
@@ -158,16 +159,16 @@ func TestServerAddress(t *testing.T) {
 func TestAskServer(t *testing.T) {
 	root := t.TempDir()
 	volume := func(plugin string) string { return "/var/lib/kubelet/pods/" + uid1 + "/volumes/" + plugin + "/vol" }
-	stats := strings.ReplaceAll(string(testdata(t, "mountstats_outage")), "/mnt/n1", volume("kubernetes.io~nfs"))
+	stats := strings.ReplaceAll(string(kerneltest.File(t, "mountstats_outage")), "/mnt/n1", volume("kubernetes.io~nfs"))
 	options := " rw,relatime shared:7 - nfs4 10.0.2.15:/export rw,vers=4.2,proto=tcp,addr="
-	write(t, root, map[string]string{
+	kerneltest.Tree(t, root, map[string]string{
 		"cgroup/cgroup.controllers": "",
 		"proc/1/mountinfo": "40 27 0:50 / " + volume("kubernetes.io~nfs") + options + "10.0.2.15\n" +
 			"41 27 0:51 / " + volume("kubernetes.io~csi") + options + "10.0.2.16\n" +
 			"42 27 0:52 / " + volume("kubernetes.io~glusterfs") + options + "10.0.2.17\n" +
 			"43 27 0:53 / " + volume("kubernetes.io~empty-dir") + " rw - tmpfs t rw\n",
 		"proc/1/mountstats": stats,
-		"proc/1/net/tcp":    string(testdata(t, "net_tcp_outage")),
+		"proc/1/net/tcp":    string(kerneltest.File(t, "net_tcp_outage")),
 	})
 	h := &Host{Proc: filepath.Join(root, "proc"), Cgroup: filepath.Join(root, "cgroup"), KubeletDir: "/var/lib/kubelet"}
 	type answer struct {
@@ -209,7 +210,7 @@ func TestAskServer(t *testing.T) {
 }
 
 func FuzzNFS(f *testing.F) {
-	fuzz(f, []string{string(testdata(f, "mountstats_outage")), string(testdata(f, "net_tcp_outage"))}, func(b []byte) {
+	kerneltest.Fuzz(f, []string{string(kerneltest.File(f, "mountstats_outage")), string(kerneltest.File(f, "net_tcp_outage"))}, func(b []byte) {
 		if all, err := parseMountstats(bytes.NewReader(b)); err == nil {
 			for i := range all {
 				if n, _ := unanswered(all, &all[i]); n < 0 {

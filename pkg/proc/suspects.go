@@ -7,9 +7,10 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
+	"github.com/nodeagent-io/nodeagent/pkg/proc/internal/kernfile"
+	"github.com/nodeagent-io/nodeagent/pkg/proc/probe"
 )
 
 // Bounds of what is probed in one reading. A probe takes some 100 µs, but a
@@ -37,7 +38,7 @@ const (
 // first process of a container is always looked at, because what becomes of its
 // stop signal depends on the system call that it waits in, and so are, by
 // suspects, the processes that it may wait for.
-func rank(s *status, first bool) int {
+func rank(s *kernfile.TaskStatus, first bool) int {
 	switch {
 	case s.Kernel || s.State == evidence.Dead:
 		return rankNone
@@ -48,7 +49,7 @@ func rank(s *status, first bool) int {
 		return rankNone
 	case s.Leader() && (first || s.NamespaceInit()):
 		return rankInit
-	case s.Killed() || s.exitingByStatus() || s.State == evidence.Uninterruptible:
+	case s.Killed() || s.ExitingByStatus() || s.State == evidence.Uninterruptible:
 		return rankDying
 	case s.State == evidence.Stopped || s.State == evidence.Traced || s.TracerPID != 0 || s.CoreDumping || s.State == evidence.Idle:
 		return rankStopped
@@ -59,7 +60,7 @@ func rank(s *status, first bool) int {
 // suspects chooses the tasks to probe. Each container has its turn, and in each
 // the better rank goes first, and a new process before another thread of one
 // that is there already. Left is the number of those that were not chosen.
-func suspects(p *evidence.Pod, tasks []status) (chosen []*status, left int) {
+func suspects(p *evidence.Pod, tasks []kernfile.TaskStatus) (chosen []*kernfile.TaskStatus, left int) {
 	first := make(map[int]bool)
 	stop := make(map[string]evidence.Signal)
 	for _, c := range p.Containers {
@@ -83,7 +84,7 @@ func suspects(p *evidence.Pod, tasks []status) (chosen []*status, left int) {
 	}
 	children := childrenOfFirst(tasks, first)
 	type suspect struct {
-		*status
+		*kernfile.TaskStatus
 		rank, order int
 	}
 	byContainer := make(map[string][]suspect)
@@ -121,7 +122,7 @@ func suspects(p *evidence.Pod, tasks []status) (chosen []*status, left int) {
 			}
 			any = true
 			if s := byContainer[c][round]; len(chosen) < maxSuspects {
-				chosen = append(chosen, s.status)
+				chosen = append(chosen, s.TaskStatus)
 			} else if s.rank < rankThread {
 				left++
 			}
@@ -136,8 +137,8 @@ func suspects(p *evidence.Pod, tasks []status) (chosen []*status, left int) {
 // a child of one, has started, the children before the grandchildren. What a
 // shell or a small init does with a signal depends on them. A zombie has nothing
 // more to tell.
-func childrenOfFirst(tasks []status, first map[int]bool) map[int]bool {
-	if !slices.ContainsFunc(tasks, func(s status) bool { return s.Leader() && (first[s.PID] || s.NamespaceInit()) }) {
+func childrenOfFirst(tasks []kernfile.TaskStatus, first map[int]bool) map[int]bool {
+	if !slices.ContainsFunc(tasks, func(s kernfile.TaskStatus) bool { return s.Leader() && (first[s.PID] || s.NamespaceInit()) }) {
 		return nil
 	}
 	byParent := make(map[int][]int)
@@ -174,7 +175,7 @@ func childrenOfFirst(tasks []status, first map[int]bool) map[int]bool {
 
 // probeSuspects probes the suspicious ones among the pod's tasks and their
 // parents, and says in Missing what was in the way.
-func (h *Host) probeSuspects(ctx context.Context, p *evidence.Pod, tasks, parents []status, t *tables, uid string) {
+func (h *Host) probeSuspects(ctx context.Context, p *evidence.Pod, tasks, parents []kernfile.TaskStatus, t *tables, uid string) {
 	chosen, left := suspects(p, tasks)
 	p.Unprobed = left
 	for i := range parents {
@@ -201,12 +202,12 @@ func (h *Host) probeSuspects(ctx context.Context, p *evidence.Pod, tasks, parent
 
 // probe fills in a task's Probe. An error says that something could not be
 // read; what could be is filled in all the same. A task that is gone gets none.
-func (h *Host) probe(ctx context.Context, s *status, t *tables, uid string) error {
+func (h *Host) probe(ctx context.Context, s *kernfile.TaskStatus, t *tables, uid string) error {
 	if h.Prober == nil {
 		return errNoProber
 	}
-	saw, err := h.Prober.about(ctx, askTask, h.Proc, &s.Task, cmp.Or(s.Owner, uid))
-	hung := (*hungError)(nil)
+	saw, err := h.Prober.Ask(ctx, probe.Task, h.Proc, &s.Task, cmp.Or(s.Owner, uid))
+	hung := (*probe.HungError)(nil)
 	if err != nil && !errors.As(err, &hung) {
 		return fmt.Errorf("probe task %d: %w", s.TID, err)
 	}
@@ -217,18 +218,16 @@ func (h *Host) probe(ctx context.Context, s *status, t *tables, uid string) erro
 		Start:   saw.Start,
 		Group:   saw.Group,
 		Flags:   saw.Flags,
-		Exe:     printable([]byte(saw.Exe)),
+		Exe:     kernfile.Printable([]byte(saw.Exe)),
 		Wchan:   saw.Wchan,
 		Stack:   saw.Stack,
 		Syscall: saw.Call.Name,
 		Fault:   saw.Call.Outside && faulting(&s.Task, saw.Stack),
 	}
-	if boot, err := sinceBoot(); err == nil {
-		e.Started = startedAt(saw.Start, time.Now(), boot)
-	}
+	e.Started = probe.Started(saw.Start)
 	s.Probe = e
 	if hung != nil {
-		e.Hung = []string{hung.file}
+		e.Hung = []string{hung.File}
 		return nil
 	}
 	err = h.culprit(s, &saw, t, uid)
@@ -258,12 +257,12 @@ func (h *Host) probe(ctx context.Context, s *status, t *tables, uid string) erro
 
 // unmoved reports whether the task is still in the place where its status was
 // read.
-func (h *Host) unmoved(s *status) bool {
-	r, err := newReader(h.Proc)
+func (h *Host) unmoved(s *kernfile.TaskStatus) bool {
+	r, err := kernfile.Open(h.Proc)
 	if err != nil {
 		return false
 	}
-	defer r.close()
-	now, err := readStatus(r, s.TID)
+	defer r.Close()
+	now, err := r.TaskStatus(s.TID)
 	return err == nil && now.PID == s.PID && now.Comm == s.Comm && now.Switches == s.Switches
 }

@@ -2,24 +2,25 @@ package proc
 
 import (
 	"bytes"
-	"path/filepath"
+
+	"github.com/nodeagent-io/nodeagent/pkg/proc/internal/kernfile"
 )
 
 // ReadKernel gives the release of the kernel, as uname -r does; "" when it
 // cannot be read.
 func (h *Host) ReadKernel() string {
-	b, err := readFile(filepath.Join(h.Proc, "sys/kernel/osrelease"))
+	b, err := kernfile.Read(h.Proc, kernfile.OSRelease)
 	if err != nil {
 		return ""
 	}
-	return printable(bytes.TrimSpace(b))
+	return kernfile.Printable(bytes.TrimSpace(b))
 }
 
 // ReadCorePattern gives where core dumps go (core(5)): the program that they are
 // piped to with its | but without its arguments, or the pattern of a file's
 // name; "" when there is none or it cannot be read.
 func (h *Host) ReadCorePattern() string {
-	b, err := readFile(filepath.Join(h.Proc, "sys/kernel/core_pattern"))
+	b, err := kernfile.Read(h.Proc, kernfile.CorePattern)
 	if err != nil {
 		return ""
 	}
@@ -37,5 +38,5 @@ func parseCorePattern(b []byte) string {
 	if len(f) == 0 {
 		return ""
 	}
-	return pipe + printable(f[0])
+	return pipe + kernfile.Printable(f[0])
 }

@@ -19,6 +19,7 @@ import (
 	"unsafe"
 
 	"github.com/hanwen/go-fuse/v2/fuse"
+	"github.com/nodeagent-io/nodeagent/pkg/proc/internal/kernfile"
 	"golang.org/x/sys/unix"
 )
 
@@ -241,8 +242,6 @@ func victim(what string, args []string) error {
 		return sceneFrozen(args)
 	case "scene-mounts":
 		return sceneMounts(args)
-	case "scene-pids":
-		return scenePIDs()
 	default:
 		return fmt.Errorf("no victim is called %q", what)
 	}
@@ -376,7 +375,7 @@ func outerPID(inner int) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	pids, err := listIDs(unix.AT_FDCWD, "/proc")
+	pids, err := allPIDs()
 	if err != nil {
 		return 0, err
 	}
@@ -385,7 +384,7 @@ func outerPID(inner int) (int, error) {
 		if err != nil {
 			continue
 		}
-		s, err := parseStatus(b)
+		s, err := kernfile.ParseStatus(b)
 		if err == nil && strconv.Itoa(s.PPID) == self && s.NSpid[len(s.NSpid)-1] == inner {
 			return s.PID, nil
 		}
@@ -488,7 +487,7 @@ func sceneFUSE(victims []string) error {
 	if err := server.WaitMount(); err != nil {
 		return err
 	}
-	table, err := readMountinfo("/proc/thread-self/mountinfo")
+	table, err := readMountinfo("/proc/thread-self")
 	if err != nil {
 		return err
 	}
@@ -680,49 +679,6 @@ func sceneMounts(args []string) error {
 		}
 	}
 	fmt.Println("dir", dir)
-	ready()
-	endOfInput()
-	return nil
-}
-
-// scenePIDs is the init of a PID namespace with a /proc of its own, in which
-// one process number is used twice. It looks at that itself.
-func scenePIDs() error {
-	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
-		return err
-	}
-	if err := unix.Mount("proc", "/proc", "proc", 0, ""); err != nil {
-		return err
-	}
-	first := exec.Command("/bin/sleep", "3600")
-	if err := first.Start(); err != nil {
-		return err
-	}
-	pid := first.Process.Pid
-	r, err := newReader(filepath.Join("/proc", taskFile(pid, pid, "")))
-	if err != nil {
-		return err
-	}
-	defer r.close()
-	old := probe{request: request{What: askTask, Proc: "/proc", PID: pid, TID: pid}, r: r, out: io.Discard}
-	_ = first.Process.Kill()
-	_ = first.Wait()
-	if err := os.WriteFile("/proc/sys/kernel/ns_last_pid", []byte(strconv.Itoa(pid-1)), 0); err != nil {
-		return err
-	}
-	second := exec.Command("/bin/sleep", "3600")
-	if err := second.Start(); err != nil {
-		return err
-	}
-	defer second.Process.Kill()
-	if second.Process.Pid != pid {
-		return fmt.Errorf("the second process is %d, not %d", second.Process.Pid, pid)
-	}
-	old.task()
-	fmt.Println("old", old.seen.Gone, old.seen.Start == 0, old.seen.Wchan == "")
-	fresh := probe{request: old.request, out: io.Discard}
-	fresh.run()
-	fmt.Println("new", !fresh.seen.Gone, fresh.seen.Start != 0)
 	ready()
 	endOfInput()
 	return nil

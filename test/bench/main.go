@@ -22,7 +22,7 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"github.com/nodeagent-io/nodeagent/pkg/proc"
+	"github.com/nodeagent-io/nodeagent/pkg/proc/probe"
 	"github.com/nodeagent-io/nodeagent/test/scenario"
 )
 
@@ -51,7 +51,7 @@ func main() {
 	if len(os.Args) > 1 {
 		switch os.Args[1] {
 		case "probe": // the helper process of a gathering
-			os.Exit(proc.ProbeMain(os.Stdin, os.Stdout))
+			os.Exit(probe.Main(os.Stdin, os.Stdout))
 		case "gather":
 			if err := gather(os.Args[2]); err != nil {
 				fmt.Fprintln(os.Stderr, "bench gather:", err)

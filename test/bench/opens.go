@@ -20,6 +20,7 @@ import (
 
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
 	"github.com/nodeagent-io/nodeagent/pkg/proc"
+	"github.com/nodeagent-io/nodeagent/pkg/proc/probe"
 )
 
 // podSize is how many processes the pod has of which the opens are counted.
@@ -163,7 +164,7 @@ func opened(text string) []string {
 // gather reads one pod of this machine and prints what it found.
 func gather(uid string) error {
 	p := &evidence.Pod{Time: time.Now(), UID: uid, RuntimeUID: uid}
-	h := &proc.Host{Proc: "/proc", Cgroup: "/sys/fs/cgroup", KubeletDir: "/var/lib/kubelet", Prober: new(proc.Prober)}
+	h := &proc.Host{Proc: "/proc", Cgroup: "/sys/fs/cgroup", KubeletDir: "/var/lib/kubelet", Prober: new(probe.Prober)}
 	defer h.Prober.Close()
 	h.Round().ReadPod(context.Background(), p)
 	return json.NewEncoder(os.Stdout).Encode(p)

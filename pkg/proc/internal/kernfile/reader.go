@@ -1,4 +1,4 @@
-package proc
+package kernfile
 
 import (
 	"bytes"
@@ -23,49 +23,73 @@ const (
 	largestFile = 4 << 20
 )
 
-// A reader reads kernel files one after the other into one buffer, with three
+// A Reader reads kernel files one after the other into one buffer, with three
 // system calls for each and no allocation: at 5 µs a file those of os.ReadFile
-// and its file object would cost as much as the kernel does.
-type reader struct {
+// and its file object would cost as much as the kernel does. It is not safe for
+// use by several goroutines.
+type Reader struct {
 	dir  int // an open directory, or unix.AT_FDCWD
 	buf  []byte
 	name []byte // of the file that is read, ends with a NUL while it is opened
 }
 
-// newReader opens a directory of the kernel for reading files below it.
-func newReader(dir string) (*reader, error) {
-	fd, err := openat(unix.AT_FDCWD, dir, unix.O_PATH|unix.O_DIRECTORY)
+// Open opens a directory of the kernel for reading files below it.
+func Open(dir string) (*Reader, error) {
+	r := Reader{dir: unix.AT_FDCWD, name: []byte(dir)}
+	fd, err := r.open(unix.O_PATH | unix.O_DIRECTORY)
 	if err != nil {
 		return nil, &os.PathError{Op: "open", Path: dir, Err: err}
 	}
-	return &reader{dir: fd, buf: make([]byte, usualFile)}, nil
+	return &Reader{dir: fd, buf: make([]byte, usualFile)}, nil
 }
 
-func (r *reader) close() { _ = unix.Close(r.dir) }
+// New returns a Reader for files whose directories are named in full.
+func New() *Reader { return &Reader{dir: unix.AT_FDCWD, buf: make([]byte, usualFile)} }
 
-// single reads a file that the kernel produces in one piece (single_open), so
-// that a read that does not fill the buffer was the last. The result is good
+// Close closes the directory.
+func (r *Reader) Close() {
+	if r.dir >= 0 {
+		_ = unix.Close(r.dir)
+	}
+}
+
+// Read reads a file of a directory, "" for the Reader's own. The result is good
 // until the next read.
-func (r *reader) single(name string) ([]byte, error) {
-	r.name = append(r.name[:0], name...)
-	return r.read(true)
+func (r *Reader) Read(dir string, f File) ([]byte, error) {
+	r.name = append(r.name[:0], dir...)
+	if dir != "" {
+		r.name = append(r.name, '/')
+	}
+	r.name = append(r.name, f.name...)
+	return r.read(f.single)
 }
 
-// ofTask does the same for a file of the task with this ID, whether or not it is
-// a leader: those of the others are in /proc too, only not listed.
-func (r *reader) ofTask(id int, file string) ([]byte, error) {
-	r.name = append(append(strconv.AppendInt(r.name[:0], int64(id), 10), '/'), file...)
-	return r.read(true)
+// Task does the same for a file of the task with this ID, whether or not it is a
+// leader: those of the others are in /proc too, only not listed. The Reader is open
+// on /proc.
+func (r *Reader) Task(id int, f File) ([]byte, error) {
+	r.name = append(append(strconv.AppendInt(r.name[:0], int64(id), 10), '/'), f.name...)
+	return r.read(f.single)
 }
 
-// all reads a file that the kernel produces line by line, which ends only where
-// a read returns nothing. The result is good until the next read.
-func (r *reader) all(name string) ([]byte, error) {
-	r.name = append(r.name[:0], name...)
-	return r.read(false)
+// Thread does the same for a file that is there for threads only.
+func (r *Reader) Thread(pid, tid int, f File) ([]byte, error) {
+	return r.Read(Thread(pid, tid), f)
 }
 
-func (r *reader) read(single bool) ([]byte, error) {
+// PIDs returns the processes that /proc lists, in ascending order.
+func (r *Reader) PIDs() ([]int, error) {
+	r.name = append(r.name[:0], '.')
+	return r.ids(nil)
+}
+
+// TIDs adds the threads of a process to a list, in ascending order.
+func (r *Reader) TIDs(pid int, out []int) ([]int, error) {
+	r.name = append(strconv.AppendInt(r.name[:0], int64(pid), 10), "/task"...)
+	return r.ids(out)
+}
+
+func (r *Reader) read(single bool) ([]byte, error) {
 	fd, err := r.open(unix.O_RDONLY)
 	if err != nil {
 		return nil, err
@@ -95,7 +119,7 @@ func (r *reader) read(single bool) ([]byte, error) {
 
 // open opens the file that r.name names. It never follows the last element when
 // that is a link.
-func (r *reader) open(flags int) (int, error) {
+func (r *Reader) open(flags int) (int, error) {
 	r.name = append(r.name, 0)
 	if bytes.IndexByte(r.name, 0) != len(r.name)-1 {
 		return -1, unix.EINVAL
@@ -114,16 +138,10 @@ func (r *reader) open(flags int) (int, error) {
 	}
 }
 
-// openat opens a file below a directory as open does.
-func openat(dir int, name string, flags int) (int, error) {
-	r := reader{dir: dir, name: []byte(name)}
-	return r.open(flags)
-}
-
 // ids adds the numbers among the names in a directory to a list, in the order of
 // the directory, which in /proc is that of the numbers. It reads the directory
 // through the reader's buffer.
-func (r *reader) ids(out []int) ([]int, error) {
+func (r *Reader) ids(out []int) ([]int, error) {
 	fd, err := r.open(unix.O_RDONLY | unix.O_DIRECTORY)
 	if err != nil {
 		return out, err
@@ -155,7 +173,7 @@ func parseDirents(b []byte, out []int) []int {
 		if i := bytes.IndexByte(text, 0); i >= 0 {
 			text = text[:i]
 		}
-		if n := decimal(text); len(text) > 0 && digits(text) {
+		if n := Decimal(text); len(text) > 0 && digits(text) {
 			out = append(out, n)
 		}
 		b = b[size:]
@@ -172,25 +190,30 @@ func digits(b []byte) bool {
 	return true
 }
 
-// listIDs gives the numbers among the names of a directory.
-func listIDs(dir int, name string) ([]int, error) {
-	r := reader{dir: dir, buf: make([]byte, usualFile), name: []byte(name)}
-	return r.ids(nil)
-}
-
-// readFile reads one kernel file of at most largestFile bytes.
-func readFile(name string) ([]byte, error) {
-	r := reader{dir: unix.AT_FDCWD, buf: make([]byte, 512)}
-	b, err := r.all(name)
+// Read reads a file of at most 4 MiB.
+func Read(dir string, f File) ([]byte, error) {
+	r := Reader{dir: unix.AT_FDCWD, buf: make([]byte, 512)}
+	b, err := r.Read(dir, f)
 	if err != nil {
-		return nil, &os.PathError{Op: "read", Path: name, Err: err}
+		return nil, &os.PathError{Op: "read", Path: filepath.Join(dir, f.name), Err: err}
 	}
 	return b, nil
 }
 
-// listDir gives the names in a kernel directory, at most limit of them.
-// Truncated says that there were more.
-func listDir(name string, limit int) (entries []os.DirEntry, truncated bool, err error) {
+// Stream opens a file that is too large to be kept.
+func Stream(dir string, f File) (io.ReadCloser, error) {
+	return os.Open(filepath.Join(dir, f.name))
+}
+
+// Exists reports whether a directory has a file.
+func Exists(dir string, f File) bool {
+	_, err := os.Stat(filepath.Join(dir, f.name))
+	return err == nil
+}
+
+// List returns what is in a directory of control groups or of FUSE connections, at
+// most limit of them. Truncated says that there were more.
+func List(name string, limit int) (entries []os.DirEntry, truncated bool, err error) {
 	d, err := os.Open(name)
 	if err != nil {
 		return nil, false, err
@@ -206,27 +229,34 @@ func listDir(name string, limit int) (entries []os.DirEntry, truncated bool, err
 	return entries, false, err
 }
 
-// gone reports whether an error says that the process, thread or control group
+// ErrTooMany says that there is more of something than is read.
+var ErrTooMany = errors.New("too many")
+
+// Gone reports whether an error says that the process, thread or control group
 // does not exist any more, which is an answer and no error. Files of a removed
-// control group give ENODEV; the mountinfo of a task that has left its
-// namespaces gives EINVAL.
-func gone(err error) bool {
+// control group give ENODEV.
+func Gone(err error) bool {
 	return errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ESRCH) || errors.Is(err, unix.ENODEV)
 }
 
-// denied reports whether an error is one of permission.
-func denied(err error) bool {
+// Denied reports whether an error is one of permission.
+func Denied(err error) bool {
 	return errors.Is(err, unix.EACCES) || errors.Is(err, unix.EPERM)
 }
 
-func taskFile(pid, tid int, name string) string {
-	return filepath.Join(strconv.Itoa(pid), "task", strconv.Itoa(tid), name)
+// NoNamespaces reports whether an error is that of the mountinfo of a task that
+// has left its namespaces.
+func NoNamespaces(err error) bool { return errors.Is(err, unix.EINVAL) }
+
+// Thread returns the directory of a thread below /proc.
+func Thread(pid, tid int) string {
+	return strconv.Itoa(pid) + "/task/" + strconv.Itoa(tid)
 }
 
-// printable makes text of the kernel's fit for JSON and for a line of an Event:
+// Printable makes text of the kernel's fit for JSON and for a line of an Event:
 // bytes that are no UTF-8 and control characters become U+FFFD. A process
 // chooses its comm itself and may choose an escape sequence.
-func printable(b []byte) string {
+func Printable(b []byte) string {
 	for _, c := range b {
 		if c < ' ' || c >= 0x7f {
 			return strings.Map(func(r rune) rune {

@@ -1,4 +1,4 @@
-package proc
+package probe
 
 // syscallNames are the names of the system calls by number, as unix.SYS_*
 // gives them for this machine (arch/x86/entry/syscalls/syscall_64.tbl).

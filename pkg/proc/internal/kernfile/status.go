@@ -1,4 +1,4 @@
-package proc
+package kernfile
 
 import (
 	"bytes"
@@ -8,34 +8,34 @@ import (
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
 )
 
-// A status is what /proc/PID/status says of one thread (fs/proc/array.c,
+// A TaskStatus is what /proc/PID/status says of one thread (fs/proc/array.c,
 // proc_pid_status). The file is there for every thread ID, though only those of
 // leaders are listed in /proc.
-type status struct {
+type TaskStatus struct {
 	evidence.Task
-	// hasMemory says that the task has an address space. A task that is neither
+	// HasMemory says that the task has an address space. A task that is neither
 	// a kernel thread nor a zombie and has none is inside do_exit, past exit_mm
 	// and perhaps stuck in closing its files: nothing else in this file tells.
-	hasMemory bool
+	HasMemory bool
 }
 
-// readStatus reads the status of a thread with r, which is open on /proc.
-func readStatus(r *reader, tid int) (status, error) {
-	b, err := r.ofTask(tid, "status")
+// TaskStatus reads the status of a thread. The Reader is open on /proc.
+func (r *Reader) TaskStatus(tid int) (TaskStatus, error) {
+	b, err := r.Task(tid, Status)
 	if err != nil {
-		return status{}, err
+		return TaskStatus{}, err
 	}
-	return parseStatus(b)
+	return ParseStatus(b)
 }
 
 var errStatus = errors.New("a status file without State and Pid")
 
-// parseStatus parses a status file. Comm is kept as this file shows it, with
+// ParseStatus parses a status file. Comm is kept as this file shows it, with
 // newlines and backslashes escaped: it then stands on one line wherever it is
 // printed. Lines that are not known, or are added by later kernels, are passed
 // over.
-func parseStatus(b []byte) (status, error) {
-	var s status
+func ParseStatus(b []byte) (TaskStatus, error) {
+	var s TaskStatus
 	kernel := -1
 	for len(b) > 0 {
 		line := b
@@ -52,33 +52,33 @@ func parseStatus(b []byte) (status, error) {
 		switch string(line[:colon]) {
 		case "Name":
 			// A name of blanks is legal: only the tab belongs to the file.
-			s.Comm = printable(bytes.TrimPrefix(line[colon+1:], []byte{'\t'}))
+			s.Comm = Printable(bytes.TrimPrefix(line[colon+1:], []byte{'\t'}))
 		case "State":
 			if len(v) > 0 {
 				s.State = taskState(v[0])
 			}
 		case "Tgid":
-			s.PID = decimal(v)
+			s.PID = Decimal(v)
 		case "Pid":
-			s.TID = decimal(v)
+			s.TID = Decimal(v)
 		case "PPid":
-			s.PPID = decimal(v)
+			s.PPID = Decimal(v)
 		case "TracerPid":
-			s.TracerPID = decimal(v)
+			s.TracerPID = Decimal(v)
 		case "NSpid":
 			fields := bytes.Fields(v)
 			s.NSpid = make([]int, len(fields))
 			for i, f := range fields {
-				s.NSpid[i] = decimal(f)
+				s.NSpid[i] = Decimal(f)
 			}
 		case "VmSize":
-			s.hasMemory = true
+			s.HasMemory = true
 		case "Kthread":
-			kernel = decimal(v)
+			kernel = Decimal(v)
 		case "CoreDumping":
-			s.CoreDumping = decimal(v) == 1
+			s.CoreDumping = Decimal(v) == 1
 		case "Threads":
-			s.Threads = decimal(v)
+			s.Threads = Decimal(v)
 		case "SigPnd":
 			s.Pending = signals(v)
 		case "ShdPnd":
@@ -95,12 +95,12 @@ func parseStatus(b []byte) (status, error) {
 		}
 	}
 	if s.State == "" || s.TID == 0 {
-		return status{}, errStatus
+		return TaskStatus{}, errStatus
 	}
 	// Kernels before 6.8 have no Kthread line. Their threads have no memory
 	// and are children of kthreadd, which is process 2 of the host.
 	const kthreadd = 2
-	s.Kernel = kernel == 1 || kernel < 0 && !s.hasMemory && s.State != evidence.Zombie &&
+	s.Kernel = kernel == 1 || kernel < 0 && !s.HasMemory && s.State != evidence.Zombie &&
 		len(s.NSpid) <= 1 && (s.PID == kthreadd || s.PPID == kthreadd)
 	return s, nil
 }
@@ -111,10 +111,11 @@ func taskState(c byte) evidence.TaskState {
 	if i := bytes.IndexByte([]byte(letters), c); i >= 0 {
 		return evidence.TaskState(letters[i : i+1])
 	}
-	return evidence.TaskState(printable([]byte{c}))
+	return evidence.TaskState(Printable([]byte{c}))
 }
 
-func decimal(b []byte) int {
+// Decimal returns the number at the beginning of a text; 0 when there is none.
+func Decimal(b []byte) int {
 	n := 0
 	for _, c := range b {
 		if c < '0' || c > '9' || n > 1<<40 {
@@ -140,21 +141,21 @@ func signals(b []byte) evidence.SignalSet {
 	return evidence.SignalSet(n)
 }
 
-// exitingByStatus says that the task has given back its memory and is still
+// ExitingByStatus says that the task has given back its memory and is still
 // there: it is inside do_exit.
-func (s *status) exitingByStatus() bool {
-	return !s.hasMemory && !s.Kernel && s.State != evidence.Zombie && s.State != evidence.Dead
+func (s *TaskStatus) ExitingByStatus() bool {
+	return !s.HasMemory && !s.Kernel && s.State != evidence.Zombie && s.State != evidence.Dead
 }
 
-// quickStatus gives the state, and the number of threads of the process, out of
+// QuickStatus gives the state, and the number of threads of the process, out of
 // a status file without parsing the rest. The name cannot forge the lines
 // because the kernel escapes newlines in it.
-func quickStatus(b []byte) (state byte, threads int) {
+func QuickStatus(b []byte) (state byte, threads int) {
 	if i := bytes.Index(b, []byte("\nState:\t")); i >= 0 && i+8 < len(b) {
 		state = b[i+8]
 	}
 	if i := bytes.Index(b, []byte("\nThreads:\t")); i >= 0 {
-		threads = decimal(b[i+10:])
+		threads = Decimal(b[i+10:])
 	}
 	return state, threads
 }

@@ -1,4 +1,4 @@
-package proc
+package probe
 
 // syscallNames are the names of the system calls by number, as unix.SYS_*
 // gives them for this machine (include/uapi/asm-generic/unistd.h).

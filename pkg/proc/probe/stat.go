@@ -1,4 +1,4 @@
-package proc
+package probe
 
 import (
 	"bytes"
@@ -53,6 +53,16 @@ func parseStat(b []byte) (stat, error) {
 // tick is the unit of times in stat, USER_HZ of them in a second. It is 100 on
 // all architectures that this is built for (include/asm-generic/param.h).
 const tick = time.Second / 100
+
+// Started returns the moment by the wall clock of a start time in ticks since
+// boot; zero when it cannot be told.
+func Started(start uint64) time.Time {
+	boot, err := sinceBoot()
+	if err != nil {
+		return time.Time{}
+	}
+	return startedAt(start, time.Now(), boot)
+}
 
 // startedAt is the moment by the wall clock of a start time in ticks since
 // boot. Now and boot are the same moment by CLOCK_REALTIME and CLOCK_BOOTTIME,

@@ -1,4 +1,4 @@
-package proc
+package probe
 
 import (
 	"encoding/binary"
@@ -12,7 +12,7 @@ const maxFrame = 1 << 20
 
 // A request asks the helper to look at one task.
 type request struct {
-	What string `json:"what"` // one of the ask constants
+	What What   `json:"what"`
 	Proc string `json:"proc"` // where /proc is mounted
 	PID  int    `json:"pid"`
 	TID  int    `json:"tid"`
@@ -20,14 +20,17 @@ type request struct {
 	Owner string `json:"-"`
 }
 
+// A What is what a helper can be asked for.
+type What string
+
 // What a helper can be asked for.
 const (
-	askTask    = "task"    // everything about a task
-	askWchan   = "wchan"   // only what it sleeps in
-	askShim    = "shim"    // the -id of a shim's command line
-	askPIDNS   = "pidns"   // its PID namespace
-	askPipes   = "pipes"   // the pipes that a shim reads from
-	askStreams = "streams" // the pipes that its standard streams write to
+	Task    What = "task"    // everything about a task
+	Wchan   What = "wchan"   // only what it sleeps in
+	Shim    What = "shim"    // the -id of a shim's command line
+	PIDNS   What = "pidns"   // its PID namespace
+	Pipes   What = "pipes"   // the pipes that a shim reads from
+	Streams What = "streams" // the pipes that its standard streams write to
 )
 
 // A reply is one message of the helper. It says what it has read so far, and
@@ -36,12 +39,12 @@ const (
 type reply struct {
 	Opening string `json:"opening,omitempty"`
 	Done    bool   `json:"done,omitempty"`
-	Seen    seen   `json:"seen"`
+	Seen    Seen   `json:"seen"`
 }
 
-// A seen is what a helper has read of one task. Text is bytes as the kernel
+// A Seen is what a helper has read of one task. Text is bytes as the kernel
 // gave them.
-type seen struct {
+type Seen struct {
 	Gone  bool   `json:"gone,omitempty"` // there is no such task any more
 	Start uint64 `json:"start,omitempty"`
 	Group int    `json:"group,omitempty"`
@@ -50,16 +53,16 @@ type seen struct {
 
 	Wchan string   `json:"wchan,omitempty"`
 	Stack []string `json:"stack,omitempty"`
-	Call  call     `json:"call,omitzero"`
+	Call  Call     `json:"call,omitzero"`
 	// Paths are the absolute paths of the call, as the task sees them. They
 	// never leave this package.
-	Paths []callPath `json:"paths,omitempty"`
-	Maps  []mapping  `json:"maps,omitempty"`
+	Paths []CallPath `json:"paths,omitempty"`
+	Maps  []Mapping  `json:"maps,omitempty"`
 	// Files are those that the call works on by their descriptors.
-	Files []openFile `json:"files,omitempty"`
+	Files []OpenFile `json:"files,omitempty"`
 
 	ShimID string `json:"shimID,omitempty"`
-	PIDNS  string `json:"pidns,omitempty"`
+	PIDNS  uint64 `json:"pidns,omitempty"`
 	// Pipes are the inodes of pipes.
 	Pipes []uint64 `json:"pipes,omitempty"`
 
@@ -69,8 +72,8 @@ type seen struct {
 	Errors []string `json:"errors,omitempty"`
 }
 
-// A callPath is a path argument, and how it was completed to an absolute one.
-type callPath struct {
+// A CallPath is a path argument, and how it was completed to an absolute one.
+type CallPath struct {
 	Path []byte `json:"path"`
 	Via  string `json:"via"`
 }

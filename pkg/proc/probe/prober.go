@@ -1,4 +1,4 @@
-package proc
+package probe
 
 import (
 	"context"
@@ -10,13 +10,13 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
-	"strconv"
 	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
 
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
+	"github.com/nodeagent-io/nodeagent/pkg/proc/internal/kernfile"
 	"golang.org/x/sys/unix"
 )
 
@@ -46,7 +46,7 @@ const (
 // their readers, each for a second, does not keep the others waiting. It is safe
 // for use by several goroutines.
 type Prober struct {
-	// Argv is the command line of the helper: a program that calls ProbeMain
+	// Argv is the command line of the helper: a program that calls Main
 	// with its standard input and output. The default is this program's own
 	// file with the argument probe.
 	Argv []string
@@ -106,22 +106,22 @@ type startResult struct {
 // A hungKey names a task in a certain place: as long as its context switches
 // are the same, it has not run, and what hung its reader still does.
 type hungKey struct {
-	what     string
+	what     What
 	pid, tid int
 	state    evidence.TaskState
 	switches uint64
 }
 
 type hungTask struct {
-	seen seen
+	seen Seen
 	file string
 	when time.Time
 }
 
-// A hungError says which file did not return.
-type hungError struct{ file string }
+// A HungError says which file did not return.
+type HungError struct{ File string }
 
-func (e *hungError) Error() string { return "read of " + e.file + " did not return" }
+func (e *HungError) Error() string { return "read of " + e.File + " did not return" }
 
 var (
 	errClosed  = errors.New("the prober is closed")
@@ -229,29 +229,29 @@ func startHelper(argv []string) (*helper, error) {
 }
 
 // ask puts a question to the helper. The answer is what it has seen, also with
-// an error: with a *hungError it is what it saw before the file that hung.
-func (p *Prober) ask(ctx context.Context, q request) (seen, error) {
+// an error: with a *HungError it is what it saw before the file that hung.
+func (p *Prober) ask(ctx context.Context, q request) (Seen, error) {
 	p.prepare()
 	l := p.laneOf(q.Owner)
 	select {
 	case <-l.turn:
 	case <-ctx.Done():
-		return seen{}, ctx.Err()
+		return Seen{}, ctx.Err()
 	case <-p.closing:
-		return seen{}, errClosed
+		return Seen{}, errClosed
 	}
 	defer func() { l.turn <- struct{}{} }()
 	if err := ctx.Err(); err != nil {
-		return seen{}, err
+		return Seen{}, err
 	}
 	if n := p.abandonedOf(q.Owner); n >= maxOfOne {
 		p.refused.Add(1)
-		return seen{}, fmt.Errorf("%d helper processes that read of tasks of this owner were killed and have not ended: nothing of it that can hang is read until one does", n)
+		return Seen{}, fmt.Errorf("%d helper processes that read of tasks of this owner were killed and have not ended: nothing of it that can hang is read until one does", n)
 	}
 	for attempt := 0; ; attempt++ {
 		h, fresh, err := p.ready(ctx, l, q.Owner)
 		if err != nil {
-			return seen{}, err
+			return Seen{}, err
 		}
 		s, err := p.talk(ctx, h, q)
 		if err == nil {
@@ -259,7 +259,7 @@ func (p *Prober) ask(ctx context.Context, q request) (seen, error) {
 		}
 		l.helper = nil
 		p.abandon(h, q.Owner)
-		if hung := (*hungError)(nil); errors.As(err, &hung) {
+		if hung := (*HungError)(nil); errors.As(err, &hung) {
 			p.hangs.Add(1)
 			p.noteHanger(q.Owner)
 			return s, err
@@ -375,11 +375,11 @@ func (h *helper) bound(ctx context.Context, t time.Time) (stop func()) {
 }
 
 // talk sends a question and receives the answer.
-func (p *Prober) talk(ctx context.Context, h *helper, q request) (seen, error) {
+func (p *Prober) talk(ctx context.Context, h *helper, q request) (Seen, error) {
 	stop := h.bound(ctx, time.Now().Add(p.Timeout))
 	defer func() { stop() }()
 	if err := writeFrame(h.in, q); err != nil {
-		return seen{}, err
+		return Seen{}, err
 	}
 	var last reply
 	late := 0
@@ -396,7 +396,7 @@ func (p *Prober) talk(ctx context.Context, h *helper, q request) (seen, error) {
 		case !errors.Is(err, os.ErrDeadlineExceeded) || ctx.Err() != nil:
 			return last.Seen, err
 		case last.Opening != "" && h.asleep():
-			return last.Seen, &hungError{last.Opening}
+			return last.Seen, &HungError{last.Opening}
 		default:
 			if late++; late >= patience {
 				return last.Seen, errStarved
@@ -428,19 +428,19 @@ func (h *helper) asleep() bool {
 // sleepers are the threads of the helper in state D with their context
 // switches.
 func (h *helper) sleepers() map[int]uint64 {
-	dir := filepath.Join("/proc", strconv.Itoa(h.process.Pid), "task")
-	entries, _, err := listDir(dir, 256)
+	r, err := kernfile.Open("/proc")
+	if err != nil {
+		return nil
+	}
+	defer r.Close()
+	tids, err := r.TIDs(h.process.Pid, nil)
 	if err != nil {
 		return nil
 	}
 	out := make(map[int]uint64)
-	for _, e := range entries {
-		b, err := readFile(filepath.Join(dir, e.Name(), "status"))
-		if err != nil {
-			continue
-		}
-		if s, err := parseStatus(b); err == nil && s.State == evidence.Uninterruptible {
-			out[s.TID] = s.Switches
+	for _, tid := range tids {
+		if s, err := r.TaskStatus(tid); err == nil && s.State == evidence.Uninterruptible {
+			out[tid] = s.Switches
 		}
 	}
 	return out
@@ -532,20 +532,23 @@ func (p *Prober) reap() {
 	p.abandoned = left
 }
 
-// about asks about a task of an owner. One that hung a helper before and has not
-// run since gets the same answer again without being asked: it still sleeps in
-// the same place. All files behind the one that hung wait for the same lock, or
-// come after it in order, so that they are not tried.
-func (p *Prober) about(ctx context.Context, what, proc string, t *evidence.Task, owner string) (seen, error) {
+// Ask asks about a task of an owner: the UID of a pod, or a word. Proc is where
+// /proc is mounted. The answer is what has been seen, also with an error: with a
+// *HungError it is what was seen before the file that hung. A task that hung a
+// helper before and has not run since gets the same answer again without being
+// asked about: it still sleeps in the same place. All files behind the one that
+// hung wait for the same lock, or come after it in order, so that they are not
+// tried.
+func (p *Prober) Ask(ctx context.Context, what What, proc string, t *evidence.Task, owner string) (Seen, error) {
 	key := hungKey{what, t.PID, t.TID, t.State, t.Switches}
 	p.mu.Lock()
 	before, known := p.hung[key]
 	p.mu.Unlock()
 	if known && time.Since(before.when) < hungMemory {
-		return before.seen, &hungError{before.file}
+		return before.seen, &HungError{before.file}
 	}
 	s, err := p.ask(ctx, request{What: what, Proc: proc, PID: t.PID, TID: t.TID, Owner: owner})
-	if hung := (*hungError)(nil); errors.As(err, &hung) {
+	if hung := (*HungError)(nil); errors.As(err, &hung) {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		if p.hung == nil {
@@ -556,7 +559,7 @@ func (p *Prober) about(ctx context.Context, what, proc string, t *evidence.Task,
 				delete(p.hung, k)
 			}
 		}
-		p.hung[key] = hungTask{s, hung.file, time.Now()}
+		p.hung[key] = hungTask{s, hung.File, time.Now()}
 	}
 	return s, err
 }

@@ -1,14 +1,14 @@
-package proc
+package probe
 
 import (
 	"bytes"
 	"strconv"
 )
 
-// A mapping is a device of which files are mapped into a process.
-type mapping struct {
+// A Mapping is a device of which files are mapped into a process.
+type Mapping struct {
 	Device string `json:"device"` // major:minor, as in mountinfo
-	// Shared says that a mapping of it is shared and writable: only a store to
+	// Shared says that a Mapping of it is shared and writable: only a store to
 	// such a page makes the file system prepare for a write.
 	Shared bool `json:"shared,omitempty"`
 }
@@ -17,8 +17,8 @@ type mapping struct {
 // of files are not looked at. A line is
 //
 //	7f0c8e800000-7f0c8e801000 rw-s 00000000 07:01 12      /data/file
-func parseMaps(b []byte) []mapping {
-	var out []mapping
+func parseMaps(b []byte) []Mapping {
+	var out []Mapping
 	for line := range bytes.Lines(b) {
 		f := bytes.SplitN(line, []byte(" "), 5)
 		if len(f) < 5 || len(f[1]) < 4 {
@@ -33,7 +33,7 @@ func parseMaps(b []byte) []mapping {
 		if err1 != nil || err2 != nil || ma == 0 && mi == 0 {
 			continue
 		}
-		m := mapping{
+		m := Mapping{
 			Device: strconv.FormatUint(ma, 10) + ":" + strconv.FormatUint(mi, 10),
 			Shared: f[1][1] == 'w' && f[1][3] == 's',
 		}

@@ -1,4 +1,4 @@
-package proc
+package probe
 
 import (
 	"bytes"
@@ -12,20 +12,21 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/nodeagent-io/nodeagent/pkg/proc/internal/kernfile"
 	"golang.org/x/sys/unix"
 )
 
 // maxFiles bounds the descriptors of one process that are looked at.
 const maxFiles = 4096
 
-// ProbeMain is the helper process of a Prober: it answers the requests that it
+// Main is the helper process of a Prober: it answers the requests that it
 // reads from in on out until in ends, and returns its exit status. It opens the
 // files that can hang for ever and says so before each of them; whoever asks
 // ends it when it does not come back.
 //
 // Its reads are of the kind that SIGKILL ends. It never follows a link: that
 // could leave it asleep in a dead file system, where nothing ends it.
-func ProbeMain(in io.Reader, out io.Writer) int {
+func Main(in io.Reader, out io.Writer) int {
 	if err := writeFrame(out, reply{Done: true}); err != nil {
 		return 1
 	}
@@ -51,39 +52,36 @@ func ProbeMain(in io.Reader, out io.Writer) int {
 // A probe is the work on one request.
 type probe struct {
 	request
-	seen seen
-	r    *reader // open on the task's directory
+	seen Seen
+	dir  *dir // the task's
 	out  io.Writer
 	err  error // of the connection to the asker
 }
 
 func (p *probe) run() {
-	// All files are opened relative to this directory. It stands for this task
-	// only: should its number go to another task meanwhile, the kernel answers
-	// ESRCH or ENOENT.
-	r, err := newReader(filepath.Join(p.Proc, taskFile(p.PID, p.TID, "")))
+	d, err := openDir(filepath.Join(p.Proc, strconv.Itoa(p.PID), "task", strconv.Itoa(p.TID)))
 	if err != nil {
 		p.note("task", err)
 		return
 	}
-	defer r.close()
-	p.r = r
+	defer d.close()
+	p.dir = d
 	switch p.What {
-	case askTask:
+	case Task:
 		p.task()
-	case askWchan:
+	case Wchan:
 		if b := p.file("wchan"); b != nil {
 			p.seen.Wchan = parseWchan(b)
 		}
-	case askShim:
+	case Shim:
 		if b := p.file("cmdline"); b != nil {
 			p.seen.ShimID = parseShimCmdline(b)
 		}
-	case askPIDNS:
-		p.seen.PIDNS = p.link("ns/pid")
-	case askPipes:
+	case PIDNS:
+		p.seen.PIDNS, _ = pidOfLink(p.link("ns/pid"))
+	case Pipes:
 		p.pipes()
-	case askStreams:
+	case Streams:
 		p.streams()
 	default:
 		p.seen.Errors = append(p.seen.Errors, fmt.Sprintf("unknown request %q", p.What))
@@ -129,11 +127,11 @@ func (p *probe) task() {
 		}
 	}
 	p.paths()
-	for _, o := range operands(c.Name) {
-		if o.fd < 0 {
+	for _, o := range Operands(c.Name) {
+		if o.FD < 0 {
 			continue
 		}
-		if f, ok := p.descriptor(int(int32(c.Args[o.fd]))); ok {
+		if f, ok := p.descriptor(int(int32(c.Args[o.FD]))); ok {
 			p.seen.Files = append(p.seen.Files, f)
 		}
 	}
@@ -141,24 +139,24 @@ func (p *probe) task() {
 
 // descriptor reads what an open file of the task is; not ok when it has none of
 // this number.
-func (p *probe) descriptor(fd int) (f openFile, ok bool) {
+func (p *probe) descriptor(fd int) (f OpenFile, ok bool) {
 	if fd < 0 {
-		return openFile{}, false
+		return OpenFile{}, false
 	}
 	name := "fdinfo/" + strconv.Itoa(fd)
 	if !p.announce(name) {
-		return openFile{}, false
+		return OpenFile{}, false
 	}
-	b, err := p.r.all(name)
+	b, err := p.dir.file(name)
 	if errors.Is(err, unix.EINVAL) {
-		return openFile{}, false // the task has left its namespaces
+		return OpenFile{}, false // the task has left its namespaces
 	}
 	if err == nil {
 		f, err = parseFDInfo(fd, b)
 	}
 	if err != nil {
 		p.note("fdinfo", err)
-		return openFile{}, false
+		return OpenFile{}, false
 	}
 	return f, true
 }
@@ -173,13 +171,9 @@ func (p *probe) pipes() {
 	if !p.announce("fdinfo") {
 		return
 	}
-	fds, err := listIDs(p.r.dir, "fdinfo")
+	fds, err := p.dir.numbers("fdinfo", maxFiles)
 	if err != nil {
 		p.note("fdinfo", err)
-		return
-	}
-	if len(fds) > maxFiles {
-		p.note("fdinfo", fmt.Errorf("more than %d descriptors: %w", maxFiles, errTooMany))
 		return
 	}
 	for _, fd := range fds {
@@ -205,14 +199,14 @@ func (p *probe) streams() {
 
 // paths reads the path arguments of the blocked call out of the task's memory.
 func (p *probe) paths() {
-	for _, o := range operands(p.seen.Call.Name) {
-		if o.path < 0 {
+	for _, o := range Operands(p.seen.Call.Name) {
+		if o.Path < 0 {
 			continue
 		}
 		if !p.announce("memory") {
 			return
 		}
-		text, err := readString(p.TID, p.seen.Call.Args[o.path])
+		text, err := readString(p.TID, p.seen.Call.Args[o.Path])
 		if errors.Is(err, unix.EFAULT) {
 			return // no such address any more, as after execve
 		}
@@ -226,8 +220,8 @@ func (p *probe) paths() {
 		via, base := "path", ""
 		if len(text) == 0 || text[0] != '/' {
 			via, base = "working directory", "cwd"
-			if o.dirfd >= 0 {
-				if fd := int32(p.seen.Call.Args[o.dirfd]); fd != unix.AT_FDCWD {
+			if o.DirFD >= 0 {
+				if fd := int32(p.seen.Call.Args[o.DirFD]); fd != unix.AT_FDCWD {
 					via, base = fmt.Sprintf("fd %d", fd), fmt.Sprintf("fd/%d", fd)
 				}
 			}
@@ -240,7 +234,7 @@ func (p *probe) paths() {
 			}
 			full = dir + "/" + full
 		}
-		p.seen.Paths = append(p.seen.Paths, callPath{Path: []byte(full), Via: via})
+		p.seen.Paths = append(p.seen.Paths, CallPath{Path: []byte(full), Via: via})
 	}
 }
 
@@ -257,7 +251,7 @@ func (p *probe) file(name string) []byte {
 	if !p.announce(name) {
 		return nil
 	}
-	b, err := p.r.all(name)
+	b, err := p.dir.file(name)
 	if err != nil {
 		p.note(name, err)
 		return nil
@@ -270,29 +264,20 @@ func (p *probe) link(name string) string {
 	if !p.announce(name) {
 		return ""
 	}
-	b := make([]byte, unix.PathMax)
-	for {
-		n, err := unix.Readlinkat(p.r.dir, name, b)
-		switch {
-		case errors.Is(err, unix.EINTR):
-			continue
-		case err != nil:
-			// Kernel threads, zombies and exiting tasks have no exe: their
-			// other files answer.
-			if !gone(err) {
-				p.note(name, err)
-			}
-			return ""
-		}
-		return string(b[:n])
+	text, err := p.dir.link(name)
+	// Kernel threads, zombies and exiting tasks have no exe: their other files
+	// answer.
+	if err != nil && !kernfile.Gone(err) {
+		p.note(name, err)
 	}
+	return text
 }
 
 func (p *probe) note(name string, err error) {
 	switch {
-	case gone(err):
+	case kernfile.Gone(err):
 		p.seen.Gone = p.seen.Gone || name == "task" || name == "stat"
-	case denied(err):
+	case kernfile.Denied(err):
 		if !slices.Contains(p.seen.Denied, name) {
 			p.seen.Denied = append(p.seen.Denied, name)
 		}

@@ -1,8 +1,10 @@
-package proc
+package probe
 
 import (
 	"bytes"
 	"slices"
+
+	"github.com/nodeagent-io/nodeagent/pkg/proc/internal/kernfile"
 )
 
 // maxFrames bounds what is kept of a kernel stack. What a task waits for stands
@@ -52,8 +54,8 @@ func function(symbol []byte) string {
 		}
 		word, _, _ := bytes.Cut(symbol[i+1:], []byte("."))
 		if slices.Contains(appended, string(word)) {
-			return printable(symbol[:i])
+			return kernfile.Printable(symbol[:i])
 		}
 	}
-	return printable(symbol)
+	return kernfile.Printable(symbol)
 }

@@ -1,4 +1,4 @@
-package proc
+package probe
 
 import (
 	"bytes"
@@ -6,9 +6,9 @@ import (
 	"strconv"
 )
 
-// A call is what /proc/PID/task/TID/syscall says: the system call that a task
+// A Call is what /proc/PID/task/TID/syscall says: the system call that a task
 // is blocked in, with its arguments as they were when it began.
-type call struct {
+type Call struct {
 	// Name is "" when the task is in no system call, or in one unknown here.
 	Name string    `json:"name,omitempty"`
 	Args [6]uint64 `json:"args"`
@@ -29,29 +29,29 @@ var errSyscall = errors.New("a syscall file of unknown form")
 // A task of a 32-bit program numbers its calls differently, and the file does
 // not say so. Its stack lies below 4 GiB, where that of a 64-bit one does not,
 // so that for such a stack no name is given rather than a wrong one.
-func parseSyscall(b []byte) (call, error) {
+func parseSyscall(b []byte) (Call, error) {
 	f := bytes.Fields(b)
 	if len(f) == 1 && string(f[0]) == "running" {
-		return call{}, nil
+		return Call{}, nil
 	}
 	if len(f) != 3 && len(f) != 9 {
-		return call{}, errSyscall
+		return Call{}, errSyscall
 	}
 	n, err := strconv.ParseInt(string(f[0]), 10, 64)
 	if err != nil {
-		return call{}, errSyscall
+		return Call{}, errSyscall
 	}
 	var v [8]uint64
 	for i, t := range f[1:] {
 		if v[i], err = strconv.ParseUint(string(bytes.TrimPrefix(t, []byte("0x"))), 16, 64); err != nil {
-			return call{}, errSyscall
+			return Call{}, errSyscall
 		}
 	}
 	if len(f) == 3 {
 		// A zombie shows "-1 0x0 0x0".
-		return call{Outside: n == -1 && v[1] != 0}, nil
+		return Call{Outside: n == -1 && v[1] != 0}, nil
 	}
-	c := call{Args: [6]uint64(v[:6])}
+	c := Call{Args: [6]uint64(v[:6])}
 	sp := v[6]
 	if n >= 0 && n < int64(len(syscallNames)) && sp >= 1<<32 {
 		c.Name = syscallNames[n]
@@ -59,28 +59,28 @@ func parseSyscall(b []byte) (call, error) {
 	return c, nil
 }
 
-// Where a system call has the file or path that it works on. The numbers are
+// An Operand is where a system call has the file or path that it works on. The numbers are
 // indexes of arguments, -1 where there is none.
-type operand struct {
-	fd    int // the file descriptor that the call works on
-	path  int // the path
-	dirfd int // what the path is relative to; -1 for the working directory
+type Operand struct {
+	FD    int // the file descriptor that the call works on
+	Path  int // the path
+	DirFD int // what the path is relative to; -1 for the working directory
 }
 
-// operands lists the operands of a system call; none for one that works on no
+// Operands lists the operands of a system call; none for one that works on no
 // file, or on one that is not certain any more when the call blocks: close
 // takes its descriptor out of the table first, and the threads of exit and the
 // descriptors closed by execve leave no trace.
-func operands(name string) []operand {
-	fd := func(args ...int) []operand {
-		var out []operand
+func Operands(name string) []Operand {
+	fd := func(args ...int) []Operand {
+		var out []Operand
 		for _, a := range args {
-			out = append(out, operand{fd: a, path: -1, dirfd: -1})
+			out = append(out, Operand{FD: a, Path: -1, DirFD: -1})
 		}
 		return out
 	}
-	path := func(arg int) []operand { return []operand{{fd: -1, path: arg, dirfd: -1}} }
-	at := func(dirfd, arg int) []operand { return []operand{{fd: -1, path: arg, dirfd: dirfd}} }
+	path := func(arg int) []Operand { return []Operand{{FD: -1, Path: arg, DirFD: -1}} }
+	at := func(dirfd, arg int) []Operand { return []Operand{{FD: -1, Path: arg, DirFD: dirfd}} }
 	switch name {
 	case "read", "pread64", "readv", "preadv", "preadv2", "write", "pwrite64", "writev", "pwritev", "pwritev2",
 		"fsync", "fdatasync", "sync_file_range", "syncfs", "fallocate", "ftruncate", "fadvise64", "readahead", "cachestat",

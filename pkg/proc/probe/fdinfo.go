@@ -1,4 +1,4 @@
-package proc
+package probe
 
 import (
 	"bytes"
@@ -10,14 +10,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// An openFile is what /proc/PID/fdinfo/N says of any open file (fs/proc/fd.c,
+// An OpenFile is what /proc/PID/fdinfo/N says of any open file (fs/proc/fd.c,
 // seq_show). Only the helper reads it: a kind of file may add lines of its own,
 // and that of an epoll instance waits, where no signal ends it, for a lock that is
 // held while the instance asks a file system whether a file is ready
 // (fs/eventpoll.c, ep_show_fdinfo).
 //
 // Unlike the link in fd, it names the mount even when no path does any more.
-type openFile struct {
+type OpenFile struct {
 	FD      int `json:"fd"`
 	Flags   int `json:"flags"` // of open(2)
 	MountID int `json:"mountID"`
@@ -26,14 +26,14 @@ type openFile struct {
 }
 
 // writable reports whether the file was opened for writing.
-func (f openFile) writable() bool { return f.Flags&unix.O_ACCMODE != unix.O_RDONLY }
+func (f OpenFile) writable() bool { return f.Flags&unix.O_ACCMODE != unix.O_RDONLY }
 
 var errFDInfo = errors.New("an fdinfo file without flags and mnt_id")
 
 // parseFDInfo parses the fdinfo file of a descriptor. What a kind of file adds
 // comes after the lines that all have, and can hold words of the same names.
-func parseFDInfo(fd int, b []byte) (openFile, error) {
-	f := openFile{FD: fd, Flags: -1, MountID: -1}
+func parseFDInfo(fd int, b []byte) (OpenFile, error) {
+	f := OpenFile{FD: fd, Flags: -1, MountID: -1}
 	for line := range bytes.Lines(b) {
 		key, v, _ := bytes.Cut(line, []byte(":"))
 		text := string(bytes.TrimSpace(v))
@@ -55,11 +55,11 @@ func parseFDInfo(fd int, b []byte) (openFile, error) {
 			}
 		}
 		if err != nil {
-			return openFile{}, fmt.Errorf("%s in fdinfo: %w", key, err)
+			return OpenFile{}, fmt.Errorf("%s in fdinfo: %w", key, err)
 		}
 	}
 	if f.Flags < 0 || f.MountID < 0 {
-		return openFile{}, errFDInfo
+		return OpenFile{}, errFDInfo
 	}
 	return f, nil
 }
@@ -74,7 +74,12 @@ func pipeMount() (int, error) {
 	defer read.Close()
 	defer write.Close()
 	fd := int(read.Fd())
-	b, err := readFile("/proc/self/fdinfo/" + strconv.Itoa(fd))
+	self, err := openDir("/proc/self/fdinfo")
+	if err != nil {
+		return 0, err
+	}
+	defer self.close()
+	b, err := self.file(strconv.Itoa(fd))
 	if err != nil {
 		return 0, err
 	}

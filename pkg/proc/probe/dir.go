@@ -1,0 +1,110 @@
+package probe
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+
+	"github.com/nodeagent-io/nodeagent/pkg/proc/internal/kernfile"
+	"golang.org/x/sys/unix"
+)
+
+// largestFile bounds what is read of one file, in bytes.
+const largestFile = 4 << 20
+
+// A dir is an open directory of /proc. Its files are opened relative to it and
+// without following a link, so that one of a task stands for this task only:
+// should its number go to another task meanwhile, the kernel answers ESRCH or
+// ENOENT.
+type dir struct {
+	fd  int
+	buf []byte
+}
+
+func openDir(name string) (*dir, error) {
+	fd, err := openat(unix.AT_FDCWD, name, unix.O_PATH|unix.O_DIRECTORY)
+	if err != nil {
+		return nil, &os.PathError{Op: "open", Path: name, Err: err}
+	}
+	return &dir{fd: fd, buf: make([]byte, 8<<10)}, nil
+}
+
+func (d *dir) close() { _ = unix.Close(d.fd) }
+
+func openat(at int, name string, flags int) (int, error) {
+	for {
+		fd, err := unix.Openat(at, name, flags|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0)
+		if !errors.Is(err, unix.EINTR) {
+			return fd, err
+		}
+	}
+}
+
+// file reads a file. What it returns is good until the next call.
+func (d *dir) file(name string) ([]byte, error) {
+	fd, err := openat(d.fd, name, unix.O_RDONLY)
+	if err != nil {
+		return nil, err
+	}
+	defer unix.Close(fd)
+	n := 0
+	for {
+		if n == len(d.buf) {
+			if n >= largestFile {
+				return nil, fmt.Errorf("%s is larger than %d bytes", name, largestFile)
+			}
+			d.buf = append(d.buf, make([]byte, n)...)
+		}
+		m, err := unix.Read(fd, d.buf[n:])
+		switch {
+		case errors.Is(err, unix.EINTR):
+			continue
+		case err != nil:
+			return nil, err
+		case m == 0:
+			return d.buf[:n], nil
+		}
+		n += m
+	}
+}
+
+// link reads a link without following it.
+func (d *dir) link(name string) (string, error) {
+	b := make([]byte, unix.PathMax)
+	for {
+		n, err := unix.Readlinkat(d.fd, name, b)
+		if errors.Is(err, unix.EINTR) {
+			continue
+		}
+		if err != nil {
+			return "", err
+		}
+		return string(b[:n]), nil
+	}
+}
+
+// numbers returns the numbers among the names of a directory, at most limit of
+// them.
+func (d *dir) numbers(name string, limit int) ([]int, error) {
+	fd, err := openat(d.fd, name, unix.O_RDONLY|unix.O_DIRECTORY)
+	if err != nil {
+		return nil, err
+	}
+	f := os.NewFile(uintptr(fd), name)
+	defer f.Close()
+	names, err := f.Readdirnames(limit + 1)
+	if err != nil && len(names) == 0 {
+		return nil, err
+	}
+	if len(names) > limit {
+		return nil, fmt.Errorf("more than %d: %w", limit, kernfile.ErrTooMany)
+	}
+	var out []int
+	for _, s := range names {
+		if n, err := strconv.Atoi(s); err == nil {
+			out = append(out, n)
+		}
+	}
+	return out, nil
+}

@@ -1,0 +1,46 @@
+package probe
+
+import (
+	"os"
+	"os/exec"
+	"syscall"
+	"testing"
+
+	"github.com/nodeagent-io/nodeagent/pkg/proc/internal/kerneltest"
+	"golang.org/x/sys/unix"
+)
+
+func TestParseShimCmdline(t *testing.T) {
+	for text, want := range map[string]string{
+		"/usr/bin/containerd-shim-runc-v2\x00-namespace\x00k8s.io\x00-id\x00abc\x00-address\x00/run/x\x00": "abc",
+		"shim\x00-id=abc\x00": "abc",
+		"shim\x00-id":         "",
+		"-id\x00abc":          "",
+		"":                    "",
+	} {
+		if got := parseShimCmdline([]byte(text)); got != want {
+			t.Errorf("%q: %q", text, got)
+		}
+	}
+}
+
+func FuzzMapsAndCmdline(f *testing.F) {
+	kerneltest.Fuzz(f, []string{"1-2 rw-s 0 07:01 12 /x\n", "shim\x00-id\x00x"}, func(b []byte) {
+		parseMaps(b)
+		parseShimCmdline(b)
+		pidOfLink(string(b))
+	})
+}
+
+func TestPIDReuse(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root: makes namespaces")
+	}
+	cmd := exec.Command("/proc/self/exe", "scene-pids")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWPID | unix.CLONE_NEWNS}
+	cmd.Stderr = os.Stderr
+	out, err := cmd.Output()
+	if err != nil || string(out) != "old true true true\nnew true true\n" {
+		t.Errorf("a probe looks at another task with the same number: %q, %v", out, err)
+	}
+}

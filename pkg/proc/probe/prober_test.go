@@ -1,0 +1,147 @@
+package probe
+
+import (
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/nodeagent-io/nodeagent/pkg/evidence"
+	"github.com/nodeagent-io/nodeagent/pkg/proc/internal/kerneltest"
+	"github.com/nodeagent-io/nodeagent/pkg/proc/internal/kernfile"
+)
+
+func ownTask() request {
+	return request{What: Task, Proc: "/proc", PID: os.Getpid(), TID: os.Getpid()}
+}
+
+// A helper that is slow, or gone, is no hang of the task that it was asked for.
+func TestProberHelperTrouble(t *testing.T) {
+	p := newProber(t)
+	p.Timeout = 200 * time.Millisecond
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	if _, err := p.ask(ctx, ownTask()); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.usual.helper.process.Signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	pid := p.usual.helper.process.Pid
+	kerneltest.Eventually(t, "the helper stopped", func() bool {
+		r, err := kernfile.Open("/proc")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer r.Close()
+		s, err := r.TaskStatus(pid)
+		return err == nil && s.State == evidence.Stopped
+	})
+	if _, err := p.ask(ctx, ownTask()); !errors.Is(err, errStarved) || p.Hangs() != 0 {
+		t.Errorf("a stopped helper: %v, %d hangs", err, p.Hangs())
+	}
+	if _, err := p.ask(ctx, ownTask()); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.usual.helper.process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	if s, err := p.ask(ctx, ownTask()); err != nil || s.Start == 0 {
+		t.Errorf("after the helper was killed: %+v, %v", s, err)
+	}
+	if n := p.Restarts(); n != 2 {
+		t.Errorf("%d restarts", n)
+	}
+	kerneltest.Eventually(t, "helpers reaped", func() bool { return p.Abandoned() == 0 })
+
+	if s, err := p.ask(ctx, request{What: Task, Proc: "/proc", PID: 1 << 22, TID: 1 << 22}); err != nil || !s.Gone {
+		t.Errorf("no such task: %+v, %v", s, err)
+	}
+	var wg sync.WaitGroup
+	for range 8 {
+		wg.Go(func() {
+			if _, err := p.ask(ctx, ownTask()); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	p.Close()
+	p.Close()
+	if _, err := p.ask(ctx, ownTask()); !errors.Is(err, errClosed) {
+		t.Errorf("closed: %v", err)
+	}
+}
+
+// Helpers that cannot be ended are few, and said to be there.
+func TestProberTooManyAbandoned(t *testing.T) {
+	p := newProber(t)
+	v := exec.Command("sleep", "600") // lives on
+	if err := v.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _, _ = v.Process.Kill(), v.Wait() })
+	lives := abandoned{pid: v.Process.Pid, owner: "a pod"}
+	p.MaxAbandoned = 1
+	p.abandoned = []abandoned{lives}
+	own := &evidence.Task{PID: os.Getpid(), TID: os.Getpid()}
+	_, err := p.Ask(t.Context(), Task, "/proc", own, "another pod")
+	if err == nil || !strings.Contains(err.Error(), "1 helper processes") || p.Refused() != 1 {
+		t.Errorf("%v, %d refused", err, p.Refused())
+	}
+	// The tasks of one owner do not take the probing from those of others.
+	p.MaxAbandoned = maxOfOne + 1
+	p.abandoned = slices.Repeat([]abandoned{lives}, maxOfOne)
+	if _, err := p.Ask(t.Context(), Task, "/proc", own, "a pod"); err == nil || !strings.Contains(err.Error(), "of this owner") || p.Refused() != 2 {
+		t.Errorf("%v, %d refused", err, p.Refused())
+	}
+	if saw, err := p.Ask(t.Context(), Task, "/proc", own, "another pod"); err != nil || saw.Start == 0 {
+		t.Errorf("another pod: %+v, %v", saw, err)
+	}
+	p.abandoned = nil
+	if saw, err := p.Ask(t.Context(), Task, "/proc", own, "a pod"); err != nil || saw.Start == 0 {
+		t.Errorf("%+v, %v", saw, err)
+	}
+}
+
+// Questions about an owner whose task has hung a helper of late hold up nobody
+// else's.
+func TestProberLanes(t *testing.T) {
+	p := newProber(t)
+	p.noteHanger("a pod")
+	own := &evidence.Task{PID: os.Getpid(), TID: os.Getpid()}
+	p.prepare()
+	<-p.hanging.turn // a question about the pod takes its time
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	if _, err := p.Ask(ctx, Task, "/proc", own, "another pod"); err != nil {
+		t.Error(err)
+	}
+	short, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer cancel()
+	if _, err := p.Ask(short, Task, "/proc", own, "a pod"); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("the pod itself: %v", err)
+	}
+	p.hanging.turn <- struct{}{}
+	if _, err := p.Ask(ctx, Task, "/proc", own, "a pod"); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestProberCannotStart(t *testing.T) {
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	for _, argv := range [][]string{{"/no/such/program"}, {"/bin/true"}} {
+		p := &Prober{Argv: argv}
+		if _, err := p.ask(ctx, ownTask()); err == nil {
+			t.Errorf("%v is a helper", argv)
+		}
+		p.Close()
+	}
+}
