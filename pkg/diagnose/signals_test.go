@@ -128,6 +128,9 @@ func TestStopSignals(t *testing.T) {
 			t.Comm, t.Probe.Exe, t.Probe.Syscall = "sh", "dash", "wait4"
 			p.Tasks = append(p.Tasks, task(101, 100, "server", evidence.Sleeping, "epoll_wait"))
 		}, "ShellPID1NoTrap", diagnose.Proved},
+		"trap at work, by a clock that is behind": {trap("bash", func(p *evidence.Pod, c *evidence.Task) {
+			p.Time, c.Probe.Started = requested.Add(20*time.Second), requested.Add(-2500*time.Millisecond)
+		}), "", ""},
 
 		"tini over a program that ignores": {tini(func(c *evidence.Task) { c.Ignored = bitTERM }), "ChildIgnoresForwardedSignal", diagnose.Proved},
 		"tini over a program that handles": {tini(func(c *evidence.Task) { c.Caught = bitTERM }), "", ""},

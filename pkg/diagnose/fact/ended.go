@@ -11,8 +11,9 @@ import (
 // will do.
 const lastSeen = 20 * time.Second
 
-// clockSkew is how far the node's clock, by which a container ends, may be behind
-// the API server's, by which the deadline is set. Both count whole seconds.
+// clockSkew is how far the node's clock, by which processes start and containers
+// end, may be from the API server's, by which the deletion is requested and the
+// deadline set. Both count whole seconds where the API server writes them.
 const clockSkew = 3 * time.Second
 
 // EndedAtDeadline reports whether the container was seen shortly before the

@@ -4,7 +4,6 @@ import (
 	"path"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
 )
@@ -28,10 +27,6 @@ func Shell(t *evidence.Task) bool {
 // ShellOverChild reports whether the process is a shell that runs a program.
 func (fp FirstProcess) ShellOverChild() bool { return Shell(fp.Leader) && len(fp.Children) > 0 }
 
-// clockSlack is what the wall clocks of node and API server, and the time that
-// a message takes between them, may differ by.
-const clockSlack = 2 * time.Second
-
 // Foreground returns the child that a shell waits for in its foreground, and
 // that can be expected to outlive the grace period; nil when there is none, or
 // when the evidence leaves a doubt. It is proved where the kind of shell leaves
@@ -46,7 +41,7 @@ func (fp FirstProcess) Foreground(p *evidence.Pod) (child *evidence.Task, proved
 		switch {
 		case c.Probe == nil || c.Probe.Started.IsZero():
 			return nil, false
-		case c.Probe.Started.After(p.DeletionRequested.Add(-clockSlack)):
+		case c.Probe.Started.After(p.DeletionRequested.Add(-clockSkew)):
 			return nil, false // the trap may be at work
 		case c.Probe.Group != sh.Probe.Group:
 			// Job control: the masks tell nothing.
