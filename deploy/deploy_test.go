@@ -3,6 +3,7 @@
 package deploy_test
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -18,12 +19,14 @@ import (
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/yaml"
 
 	"github.com/nodeagent-io/nodeagent/pkg/report"
+	"github.com/nodeagent-io/nodeagent/pkg/verdict"
 )
 
 const (
@@ -55,36 +58,46 @@ type manifest struct {
 	account   corev1.ServiceAccount
 	role      rbacv1.ClusterRole
 	binding   rbacv1.ClusterRoleBinding
+	pods      policy
+	events    policy
 	set       appsv1.DaemonSet
+}
+
+type policy struct {
+	admissionv1.ValidatingAdmissionPolicy
+	binding admissionv1.ValidatingAdmissionPolicyBinding
 }
 
 func daemonset(t *testing.T) *manifest {
 	t.Helper()
 	var m manifest
-	read(t, "daemonset.yaml", &m.namespace, &m.account, &m.role, &m.binding, &m.set)
+	read(t, "daemonset.yaml", &m.namespace, &m.account, &m.role, &m.binding,
+		&m.pods.ValidatingAdmissionPolicy, &m.pods.binding, &m.events.ValidatingAdmissionPolicy, &m.events.binding, &m.set)
 	return &m
 }
 
 func TestKinds(t *testing.T) {
 	m := daemonset(t)
-	var p admissionv1.ValidatingAdmissionPolicy
-	var b admissionv1.ValidatingAdmissionPolicyBinding
-	read(t, "admission-policy.yaml", &p, &b)
-	for _, c := range []struct {
+	type object struct {
 		meta      metav1.TypeMeta
 		object    metav1.ObjectMeta
 		gvk       schema.GroupVersionKind
 		namespace string
 		name      string
-	}{
+	}
+	var policies []object
+	for name, p := range map[string]policy{"nodeagent-own-node": m.pods, "nodeagent-own-events": m.events} {
+		policies = append(policies,
+			object{p.TypeMeta, p.ObjectMeta, admissionv1.SchemeGroupVersion.WithKind("ValidatingAdmissionPolicy"), "", name},
+			object{p.binding.TypeMeta, p.binding.ObjectMeta, admissionv1.SchemeGroupVersion.WithKind("ValidatingAdmissionPolicyBinding"), "", name})
+	}
+	for _, c := range append(policies, []object{
 		{m.namespace.TypeMeta, m.namespace.ObjectMeta, corev1.SchemeGroupVersion.WithKind("Namespace"), "", namespace},
 		{m.account.TypeMeta, m.account.ObjectMeta, corev1.SchemeGroupVersion.WithKind("ServiceAccount"), namespace, name},
 		{m.role.TypeMeta, m.role.ObjectMeta, rbacv1.SchemeGroupVersion.WithKind("ClusterRole"), "", name},
 		{m.binding.TypeMeta, m.binding.ObjectMeta, rbacv1.SchemeGroupVersion.WithKind("ClusterRoleBinding"), "", name},
 		{m.set.TypeMeta, m.set.ObjectMeta, appsv1.SchemeGroupVersion.WithKind("DaemonSet"), namespace, name},
-		{p.TypeMeta, p.ObjectMeta, admissionv1.SchemeGroupVersion.WithKind("ValidatingAdmissionPolicy"), "", "nodeagent-own-node"},
-		{b.TypeMeta, b.ObjectMeta, admissionv1.SchemeGroupVersion.WithKind("ValidatingAdmissionPolicyBinding"), "", "nodeagent-own-node"},
-	} {
+	}...) {
 		if got := c.meta.GroupVersionKind(); got != c.gvk {
 			t.Errorf("%s is a %s, not a %s", c.name, got, c.gvk)
 		}
@@ -215,48 +228,91 @@ func TestRunsEverywhere(t *testing.T) {
 	}
 }
 
-// The policy is about the account that the agent runs as and the condition that
-// it writes.
-func TestPolicy(t *testing.T) {
+// The policies are about the account that the agent runs as, and refuse.
+func TestPolicies(t *testing.T) {
 	m := daemonset(t)
-	var p admissionv1.ValidatingAdmissionPolicy
-	var b admissionv1.ValidatingAdmissionPolicyBinding
-	read(t, "admission-policy.yaml", &p, &b)
 	user := "system:serviceaccount:" + m.account.Namespace + ":" + m.account.Name
-	if !strings.Contains(p.Spec.MatchConditions[0].Expression, `"`+user+`"`) {
-		t.Errorf("the policy is not about %s", user)
-	}
-	if b.Spec.PolicyName != p.Name || !slices.Equal(b.Spec.ValidationActions, []admissionv1.ValidationAction{admissionv1.Deny}) {
-		t.Errorf("binding %+v", b.Spec)
-	}
-	conditions := false
-	pinned := ""
-	for _, v := range p.Spec.Validations {
-		conditions = conditions || strings.Contains(v.Expression, `"`+string(report.ConditionType)+`"`)
-		pinned += v.Expression
-		if v.Message == "" {
-			t.Errorf("no message for %s", v.Expression)
+	for _, p := range []policy{m.pods, m.events} {
+		if !strings.Contains(p.Spec.MatchConditions[0].Expression, `"`+user+`"`) {
+			t.Errorf("policy %s is not about %s", p.Name, user)
+		}
+		if *p.Spec.FailurePolicy != admissionv1.Fail {
+			t.Errorf("policy %s lets pass what it cannot judge", p.Name)
+		}
+		if b := p.binding.Spec; b.PolicyName != p.Name || !slices.Contains(b.ValidationActions, admissionv1.Deny) || b.MatchResources != nil {
+			t.Errorf("binding %+v", b)
+		}
+		for _, v := range p.Spec.Validations {
+			if v.Message == "" {
+				t.Errorf("no message for %s", v.Expression)
+			}
 		}
 	}
-	if !conditions {
-		t.Errorf("the policy does not know %s", report.ConditionType)
+}
+
+// expressions are all that a policy checks, as one text.
+func (p policy) expressions() string {
+	var all strings.Builder
+	for _, v := range p.Spec.Variables {
+		fmt.Fprintln(&all, v.Expression)
 	}
-	// Every other field of a pod's status stays as it is, those too that an older
-	// API server does not have: to it they are absent before and after.
-	full, err := yaml.Marshal(fullStatus())
+	for _, v := range p.Spec.Validations {
+		fmt.Fprintln(&all, v.Expression)
+	}
+	return all.String()
+}
+
+// The agent may change one condition of a pod, which the policy knows, and no
+// other field of its status: those too that an older API server does not have,
+// since to it they are absent before and after.
+func TestStatusIsHeld(t *testing.T) {
+	pinned := daemonset(t).pods.expressions()
+	if !strings.Contains(pinned, `"`+verdict.ConditionType+`"`) {
+		t.Errorf("the policy does not know %s", verdict.ConditionType)
+	}
+	held(t, pinned, fullStatus(), "status.", "conditions")
+}
+
+// It may change the series of its Events, and nothing else of them.
+func TestEventsAreHeld(t *testing.T) {
+	pinned := daemonset(t).events.expressions()
+	held(t, pinned, fullEvent(), "", "metadata", "series")
+	for _, field := range []string{"labels", "annotations", "finalizers", "ownerReferences"} {
+		if !strings.Contains(pinned, "object.metadata.?"+field+" == oldObject.metadata.?"+field) {
+			t.Errorf("metadata.%s is not held", field)
+		}
+	}
+}
+
+// held checks that a policy compares each field of an object, which has all of
+// them set, with what it was before, but for some.
+func held(t *testing.T, pinned string, full any, path string, but ...string) {
+	t.Helper()
+	text, err := yaml.Marshal(full)
 	if err != nil {
 		t.Fatal(err)
 	}
-	all := reflect.ValueOf(fullStatus())
+	all := reflect.ValueOf(full)
 	for i := range all.NumField() {
-		if all.Field(i).IsZero() {
-			t.Errorf("fullStatus lacks %s", all.Type().Field(i).Name)
+		if all.Field(i).IsZero() && !all.Type().Field(i).Anonymous {
+			t.Errorf("the full object lacks %s", all.Type().Field(i).Name)
 		}
 	}
-	for _, f := range regexp.MustCompile(`(?m)^(\w+):`).FindAllStringSubmatch(string(full), -1) {
-		if f[1] != "conditions" && !strings.Contains(pinned, "object.status.?"+f[1]+" == oldObject.status.?"+f[1]) {
-			t.Errorf("status.%s is not held", f[1])
+	for _, f := range regexp.MustCompile(`(?m)^(\w+):`).FindAllStringSubmatch(string(text), -1) {
+		if !slices.Contains(but, f[1]) && !strings.Contains(pinned, "object."+path+"?"+f[1]+" == oldObject."+path+"?"+f[1]) {
+			t.Errorf("%s%s is not held", path, f[1])
 		}
+	}
+}
+
+// fullEvent has every field of an Event set.
+func fullEvent() eventsv1.Event {
+	now := metav1.NewTime(time.Unix(1, 0))
+	return eventsv1.Event{
+		ObjectMeta: metav1.ObjectMeta{Name: "x"}, EventTime: metav1.NewMicroTime(now.Time), Series: &eventsv1.EventSeries{},
+		ReportingController: "x", ReportingInstance: "x", Action: "x", Reason: "x", Regarding: corev1.ObjectReference{Kind: "x"},
+		Related: &corev1.ObjectReference{}, Note: "x", Type: "x", DeprecatedSource: corev1.EventSource{Host: "x"},
+		DeprecatedFirstTimestamp: now, DeprecatedLastTimestamp: now, DeprecatedCount: 1,
 	}
 }
 
@@ -282,7 +338,7 @@ func TestAlertsNameMetricsThatExist(t *testing.T) {
 	have := map[string]bool{}
 	ch := make(chan *prometheus.Desc)
 	go func() {
-		report.NewMetrics("v1", time.Now, nil).Describe(ch)
+		report.NewMetrics("v1", time.Now, new(verdict.Cases), nil).Describe(ch)
 		close(ch)
 	}()
 	for d := range ch {

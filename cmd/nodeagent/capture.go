@@ -13,14 +13,15 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/nodeagent-io/nodeagent/pkg/agent"
-	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
+	"github.com/nodeagent-io/nodeagent/pkg/diagnose/fact"
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
 	"github.com/nodeagent-io/nodeagent/pkg/kube"
+	"github.com/nodeagent-io/nodeagent/pkg/node"
 )
 
 // defaultWait is the time between the two readings of a capture: long enough for
 // all rules that ask what has not moved.
-const defaultWait = diagnose.SlowDevice + 500*time.Millisecond
+const defaultWait = fact.SlowDevice + 500*time.Millisecond
 
 func captureCommand() *cobra.Command {
 	var o hostOptions
@@ -74,35 +75,35 @@ func capture(ctx context.Context, o *hostOptions, kubeconfig, namespace, name st
 	if pod.DeletionTimestamp == nil {
 		return nil, fmt.Errorf("pod %s/%s is not terminating", namespace, name)
 	}
-	h, err := o.open()
+	reader, err := o.open()
 	if err != nil {
 		return nil, err
 	}
-	defer h.close()
-	h.pods = podsOfNode(ctx, client, o.nodeName)
-	var first *evidence.Pod
-	var node *evidence.Node
-	for {
-		e := agent.Seed(pod, time.Now())
-		e.Node = h.node(ctx, true)
-		e.Node.Since(node, e.Time)
-		h.gather(ctx, e)
-		e.Since(first)
-		if first != nil {
-			return e, nil
-		}
-		first, node = e, &e.Node
-		select {
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		case <-time.After(wait):
-		}
+	defer reader.Close()
+	ask := node.Ask{Overdue: true, Names: agent.Names(podsOfNode(ctx, client, o.nodeName))}
+	first := read(ctx, reader, ask, pod, nil)
+	select {
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	case <-time.After(wait):
 	}
+	ask.Earlier = &first.Node
+	return read(ctx, reader, ask, pod, first), nil
 }
 
-// podsOfNode gives the pods of the node as they are now. Without them the
+// read takes one reading, with the deadlines of the loop.
+func read(ctx context.Context, from node.Source, ask node.Ask, pod *corev1.Pod, earlier *evidence.Pod) *evidence.Pod {
+	shared, cancel := context.WithTimeout(ctx, readWithin)
+	defer cancel()
+	round := from.Round(shared, ask)
+	own, cancel := context.WithTimeout(ctx, readWithin)
+	defer cancel()
+	return round.Pod(own, agent.Seed(pod), earlier)
+}
+
+// podsOfNode returns the pods of the node as they are now. Without them the
 // owners of tasks in other pods have no names, which is no reason to fail.
-func podsOfNode(ctx context.Context, client *kube.Client, node string) func() []*corev1.Pod {
+func podsOfNode(ctx context.Context, client *kube.Client, node string) []*corev1.Pod {
 	var pods []*corev1.Pod
 	list, err := cache.ToListerWatcherWithContext(client.PodsOfNode(node)).ListWithContext(ctx, metav1.ListOptions{})
 	if l, ok := list.(*corev1.PodList); ok && err == nil {
@@ -110,5 +111,5 @@ func podsOfNode(ctx context.Context, client *kube.Client, node string) func() []
 			pods = append(pods, &l.Items[i])
 		}
 	}
-	return func() []*corev1.Pod { return pods }
+	return pods
 }

@@ -8,15 +8,16 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
+	"github.com/nodeagent-io/nodeagent/pkg/diagnose/cause"
 )
 
 func explainCommand() *cobra.Command {
 	return &cobra.Command{
-		Use:   "explain [CAUSE]",
-		Short: "Print what a cause means and what to do, or list all causes",
+		Use:   "explain [CAUSE|FAMILY]",
+		Short: "Print what a cause or a family means and what to do, or list the causes",
 		Args:  cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			causes := diagnose.Causes()
+			causes := cause.All()
 			if len(args) == 0 {
 				w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
 				for _, r := range causes {
@@ -27,6 +28,12 @@ func explainCommand() *cobra.Command {
 			for _, r := range causes {
 				if strings.EqualFold(r.Cause, args[0]) {
 					fmt.Fprint(cmd.OutOrStdout(), r.Page())
+					return nil
+				}
+			}
+			for name, page := range diagnose.FamilyPages(causes) {
+				if strings.EqualFold(name, args[0]) {
+					fmt.Fprint(cmd.OutOrStdout(), page)
 					return nil
 				}
 			}

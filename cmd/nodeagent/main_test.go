@@ -5,17 +5,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/nodeagent-io/nodeagent/pkg/agent"
-	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
-	"github.com/nodeagent-io/nodeagent/pkg/report"
+	"github.com/nodeagent-io/nodeagent/pkg/diagnose/cause/kernel"
 )
-
-// The loop keeps the condition that the reporter writes.
-func TestConditionTypeIsTheSame(t *testing.T) {
-	if agent.Condition != report.ConditionType {
-		t.Errorf("agent keeps %s, report writes %s", agent.Condition, report.ConditionType)
-	}
-}
 
 // Bad input ends the program with an error that names the thing and the next
 // step.
@@ -58,7 +49,7 @@ func TestBadInput(t *testing.T) {
 }
 
 func TestExplain(t *testing.T) {
-	for _, args := range [][]string{{"explain"}, {"explain", "uninterruptiblesleep"}} {
+	for _, args := range [][]string{{"explain"}, {"explain", "uninterruptiblesleep"}, {"explain", "nfs"}} {
 		var out bytes.Buffer
 		cmd := root()
 		cmd.SetArgs(args)
@@ -66,7 +57,7 @@ func TestExplain(t *testing.T) {
 		if err := cmd.ExecuteContext(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		if !strings.Contains(out.String(), diagnose.UninterruptibleSleep.Cause) {
+		if !strings.Contains(out.String(), kernel.UninterruptibleSleep.Cause) {
 			t.Errorf("%v prints:\n%s", args, out.String())
 		}
 	}

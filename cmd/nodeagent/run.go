@@ -11,18 +11,15 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/klog/v2"
 
 	"github.com/nodeagent-io/nodeagent/pkg/agent"
-	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
-	"github.com/nodeagent-io/nodeagent/pkg/evidence"
+	"github.com/nodeagent-io/nodeagent/pkg/diagnose/cause"
 	"github.com/nodeagent-io/nodeagent/pkg/kube"
 	"github.com/nodeagent-io/nodeagent/pkg/report"
+	"github.com/nodeagent-io/nodeagent/pkg/verdict"
 )
 
 type runOptions struct {
@@ -76,7 +73,7 @@ func (o *runOptions) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	h, err := o.host.open()
+	reader, err := o.host.open()
 	if err != nil {
 		return err
 	}
@@ -91,58 +88,45 @@ func (o *runOptions) run(ctx context.Context) error {
 
 	ctx, fail := context.WithCancelCause(ctx)
 	defer fail(nil)
-	go checkNode(ctx, client, o.host.nodeName, log, fail)
+	go func() {
+		if err := client.CheckNode(ctx, o.host.nodeName, log); err != nil {
+			fail(fmt.Errorf("%w; NODE_NAME must be the name of the Node object (fieldRef: spec.nodeName)", err))
+		}
+	}()
 
-	metrics := report.NewMetrics(version, time.Now, func() report.Probes {
-		return report.Probes{Hangs: uint64(h.prober.Hangs()), Restarts: uint64(h.prober.Restarts()), Abandoned: h.prober.Abandoned()}
+	cases := new(verdict.Cases)
+	metrics := report.NewMetrics(version, time.Now, cases, func() report.Probes {
+		prober := reader.Proc.Prober
+		return report.Probes{Hangs: uint64(prober.Hangs()), Restarts: uint64(prober.Restarts()), Abandoned: prober.Abandoned()}
 	})
 	reporter := report.New(client, o.host.nodeName, metrics, log)
-	var a *agent.Agent
-	store, informer := watchPods(client, o.host.nodeName, func(p *corev1.Pod) { a.Ended(p) })
-	h.pods = func() []*corev1.Pod {
-		if !informer.HasSynced() {
-			return nil
-		}
-		var pods []*corev1.Pod
-		for _, obj := range store.List() {
-			pods = append(pods, obj.(*corev1.Pod))
-		}
-		return pods
-	}
-	a = &agent.Agent{
-		Pods: h.pods,
-		Node: func(ctx context.Context, overdue bool) evidence.Node {
-			n := h.node(ctx, overdue)
-			metrics.Blocked(n.Blocked)
-			return n
-		},
-		Gather: func(ctx context.Context, p *evidence.Pod) {
-			start := time.Now()
-			h.gather(ctx, p)
-			metrics.Gathered(time.Since(start))
-		},
-		Diagnose:   func(p *evidence.Pod) diagnose.Diagnosis { return diagnose.Run(p, diagnose.Rules()) },
+	reader.Lost = metrics.Lost
+	watch := client.WatchPods(o.host.nodeName, agent.Trim)
+	a := &agent.Agent{
+		Watch:      watch,
+		Reader:     reader,
+		Diagnose:   cause.Diagnose,
+		Cases:      cases,
 		Report:     reporter.Report,
 		ReportGone: reporter.ReportGone,
-		Forget:     reporter.Forget,
-		Ticked:     metrics.Ticked,
+		Monitor:    metrics,
 		Period:     o.period,
-		Timeout:    8 * time.Second,
+		Timeout:    readWithin,
 		Workers:    8,
 		Log:        log,
 	}
 
-	server := &http.Server{Handler: routes(a, informer, metrics), ReadHeaderTimeout: 5 * time.Second}
+	server := &http.Server{Handler: routes(a, watch, metrics), ReadHeaderTimeout: 5 * time.Second}
 	go func() {
 		if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
 			fail(fmt.Errorf("serve metrics: %w", err))
 		}
 	}()
-	go informer.RunWithContext(ctx)
+	go watch.Run(ctx)
 
 	log.Info("watching the pods of the node", "node", o.host.nodeName, "version", version, "listen", listener.Addr().String())
 	a.Run(ctx)
-	h.close()
+	reader.Close()
 	_ = server.Close()
 	if err := context.Cause(ctx); !errors.Is(err, context.Canceled) {
 		return err
@@ -186,46 +170,7 @@ func restConfig(kubeconfig string) (*rest.Config, error) {
 	return config, nil
 }
 
-// checkNode ends the program when the node is not one of the cluster: it would
-// wait for pods for ever. Any other trouble with the API passes.
-func checkNode(ctx context.Context, client *kube.Client, node string, log *slog.Logger, fail context.CancelCauseFunc) {
-	for wait := time.Second; ; wait = min(2*wait, time.Minute) {
-		_, err := client.Node(ctx, node)
-		switch {
-		case err == nil || ctx.Err() != nil:
-			return
-		case apierrors.IsNotFound(err):
-			fail(fmt.Errorf("the cluster has no node %q; NODE_NAME must be the name of the Node object (fieldRef: spec.nodeName)", node))
-			return
-		}
-		log.Warn("cannot read the Node from the API server; trying again", "node", node, "error", err)
-		select {
-		case <-ctx.Done():
-			return
-		case <-time.After(wait):
-		}
-	}
-}
-
-// watchPods keeps the pods of the node, trimmed, in a store: one watch. Those
-// that go are handed to gone in their last state.
-func watchPods(client *kube.Client, node string, gone func(*corev1.Pod)) (cache.Store, cache.Controller) {
-	return cache.NewInformerWithOptions(cache.InformerOptions{
-		ListerWatcher: client.PodsOfNode(node),
-		ObjectType:    &corev1.Pod{},
-		Handler: cache.ResourceEventHandlerFuncs{DeleteFunc: func(obj any) {
-			if last, ok := obj.(cache.DeletedFinalStateUnknown); ok {
-				obj = last.Obj
-			}
-			if p, ok := obj.(*corev1.Pod); ok {
-				gone(p)
-			}
-		}},
-		Transform: agent.Trim,
-	})
-}
-
-func routes(a *agent.Agent, informer cache.Controller, metrics *report.Metrics) http.Handler {
+func routes(a *agent.Agent, watch *kube.Watch, metrics *report.Metrics) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", metrics.Handler())
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
@@ -236,7 +181,7 @@ func routes(a *agent.Agent, informer cache.Controller, metrics *report.Metrics) 
 		fmt.Fprintln(w, "ok")
 	})
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
-		if !informer.HasSynced() {
+		if !watch.Synced() {
 			http.Error(w, "the pods of this node have not been read from the API server yet", http.StatusServiceUnavailable)
 			return
 		}

@@ -1,8 +1,7 @@
 // Package agent is the loop: once a period it takes the terminating pods of the
-// node, gathers the evidence about each, has it diagnosed and reports the
-// verdict. Being stuck is the passing of time, not an event, so there is a
-// ticker and no work queue. It is handed functions for everything it does not
-// do itself.
+// node, has each read and diagnosed, and reports the verdict. Being stuck is the
+// passing of time, not an event, so there is a ticker and no work queue. It is
+// handed everything that it does not do itself.
 package agent
 
 import (
@@ -19,101 +18,92 @@ import (
 
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
+	"github.com/nodeagent-io/nodeagent/pkg/node"
+	"github.com/nodeagent-io/nodeagent/pkg/verdict"
 )
 
-// Condition is the type of the pod condition that carries the verdict.
-const Condition corev1.PodConditionType = "nodeagent.io/TerminationBlocked"
+// A Watch knows the pods of the node; *kube.Watch is one.
+type Watch interface {
+	// Round returns the pods that terminate, and the last states of those that did
+	// and that have gone since the call before.
+	Round() (terminating, gone []*corev1.Pod)
+	// All returns the pods of the node.
+	All() []*corev1.Pod
+}
 
-// An Agent diagnoses the terminating pods of one node. Its functions must
-// return when their context ends.
+// A Monitor counts what the loop does; *report.Metrics is one.
+type Monitor interface {
+	// Blocked is told the tasks of the node in state D, in each round in which a
+	// pod is read.
+	Blocked(tasks []evidence.Task)
+	// Gathered is told how long the reading of one pod took.
+	Gathered(d time.Duration)
+	// Lost is told that a look at a pod has not returned in time.
+	Lost()
+	// Ticked is told the end of a round and the number of terminating pods.
+	Ticked(now time.Time, terminating int)
+}
+
+// An Agent diagnoses the terminating pods of one node.
 type Agent struct {
-	// Pods lists the node's pods, from a cache.
-	Pods func() []*corev1.Pod
-	// Node reads what all pods of the node share. It is called once a period,
-	// and only while a pod terminates; overdue says that one is past its
-	// deadline, whether or not it is looked at in this period, so that the
-	// node's own processes are worth a look.
-	Node func(ctx context.Context, overdue bool) evidence.Node
-	// Gather fills in the evidence that a pod's API object does not hold.
-	Gather func(context.Context, *evidence.Pod)
-	// Diagnose gives the verdict.
+	Watch Watch
+	// Reader reads the evidence. A reading that does not return costs its own pod
+	// the verdict and no other one.
+	Reader node.Source
+	// Diagnose looks for causes in the evidence.
 	Diagnose func(*evidence.Pod) diagnose.Diagnosis
-	// Report publishes a verdict, also that there is none (any more).
-	Report func(context.Context, *corev1.Pod, *evidence.Pod, diagnose.Diagnosis)
-	// ReportGone publishes what kept a pod that is gone; nil is allowed.
-	ReportGone func(context.Context, *corev1.Pod, *evidence.Pod, diagnose.Diagnosis)
-	// Forget is told of a pod that is gone or not terminating any more. It and
-	// ReportGone may be called side by side with everything else.
-	Forget func(uid string)
-	// Ticked is called at the end of each period with the number of
-	// terminating pods; nil is allowed.
-	Ticked func(now time.Time, terminating int)
+	// Cases holds what stands about each pod that is looked at.
+	Cases *verdict.Cases
+	// Report publishes what the last look at a pod has changed. It has a deadline
+	// of its own.
+	Report func(context.Context, *verdict.Case)
+	// ReportGone publishes what kept a pod that is gone, by the last reading of it
+	// and the time of that; nil is allowed. It may be called side by side with
+	// everything else.
+	ReportGone func(context.Context, *verdict.Case, time.Time, diagnose.Diagnosis)
+	// Monitor is told what the loop does.
+	Monitor Monitor
 
 	// Period is the time between the starts of two rounds.
 	Period time.Duration
-	// Timeout is the most that one pod's gathering and report may take.
+	// Timeout is how long the reading of one pod, and of what all of them share, may
+	// take.
 	Timeout time.Duration
 	// Workers is how many pods are looked at side by side.
 	Workers int
 	Log     *slog.Logger
 
-	lastTick atomic.Int64 // Unix nanoseconds of the end of the last round
-	started  atomic.Int64
-	node     *evidence.Node
-	pods     map[string]*memory
+	moved atomic.Int64 // Unix nanoseconds of the end of the last round or look
+	node  *evidence.Node
 
 	mu     sync.Mutex
+	out    map[string]bool            // the pods, by UID, at which a look is under way
 	lacked map[evidence.Source]string // the pod's UID that a source is missing of
-	ended  map[string]*corev1.Pod     // the last state of pods that are gone, by UID
 
 	lookingBack sync.WaitGroup
 	backSlots   chan struct{}
 }
 
-// maxEnded is how many pods that are gone are kept until the next round.
-const maxEnded = 512
-
 // whole is for how long a reading in full is kept rather than a later one of
 // which sources are missing.
 const whole = 10 * time.Second
 
-// slow is how often a pod is looked at whose verdict has stood for settled.
-const (
-	slow    = 10 * time.Second
-	settled = time.Minute
-)
-
-// A memory is what has to outlive one round for a pod. All of it can be found
-// again after a restart, save the first deletionTimestamp where a later delete
-// changed it.
-type memory struct {
-	last *evidence.Pod
-	// alive is the last reading in which the pod's processes lived and had not
-	// been killed; nil when there was none. missed says that the pod is gone and
-	// that the API's last word on it has not come yet.
-	alive        *evidence.Pod
-	missed       bool
-	requested    time.Time
-	deadline     time.Time
-	verdict      string
-	verdictSince time.Time
-}
+// lateAfter is how much longer than Timeout a look may take before it is given
+// up: what it reads may return late, and the report has a deadline of its own.
+const lateAfter = 7 * time.Second
 
 // Run goes on until the context ends.
 func (a *Agent) Run(ctx context.Context) {
-	a.pods = make(map[string]*memory)
 	a.backSlots = make(chan struct{}, max(a.Workers, 1))
 	defer a.lookingBack.Wait() // the end of the context ends what it waits for
-	a.started.Store(time.Now().UnixNano())
+	a.moved.Store(time.Now().UnixNano())
 	ticker := time.NewTicker(a.Period)
 	defer ticker.Stop()
 	for {
 		n := a.round(ctx)
 		now := time.Now()
-		a.lastTick.Store(now.UnixNano())
-		if a.Ticked != nil {
-			a.Ticked(now, n)
-		}
+		a.moved.Store(now.UnixNano())
+		a.Monitor.Ticked(now, n)
 		select {
 		case <-ctx.Done():
 			return
@@ -122,41 +112,42 @@ func (a *Agent) Run(ctx context.Context) {
 	}
 }
 
-// Health is nil while the loop moves: its last round ended not longer ago than
-// a round may take.
+// Health is nil while the loop moves: the last round or look ended not longer ago
+// than the next one may take.
 func (a *Agent) Health() error {
-	last := a.lastTick.Load()
-	if last == 0 {
-		last = a.started.Load()
-	}
-	if last == 0 {
+	moved := a.moved.Load()
+	if moved == 0 {
 		return nil // Run has not begun; readiness tells that
 	}
 	limit := 3*a.Period + 3*a.Timeout
-	if age := time.Since(time.Unix(0, last)); age > limit {
-		return fmt.Errorf("the last round ended %s ago, more than %s", age.Round(time.Second), limit)
+	if age := time.Since(time.Unix(0, moved)); age > limit {
+		return fmt.Errorf("the loop has not moved for %s, more than %s", age.Round(time.Second), limit)
 	}
 	return nil
+}
+
+// A look is one that is to be had at a pod.
+type look struct {
+	pod   *corev1.Pod
+	known *verdict.Case
 }
 
 // round looks at every terminating pod once and returns how many there are.
 func (a *Agent) round(ctx context.Context) int {
 	now := time.Now()
-	var due []*corev1.Pod
+	terminating, gone := a.Watch.Round()
+	var due []look
 	here := make(map[string]bool)
 	overdue := false
-	for _, p := range a.Pods() {
-		if p.DeletionTimestamp == nil {
-			continue
-		}
+	for _, p := range terminating {
 		uid := string(p.UID)
 		here[uid] = true
 		overdue = overdue || p.DeletionTimestamp.Time.Before(now)
-		if a.pods[uid].due(now) {
-			due = append(due, p)
+		if c := a.Cases.Open(uid); c != nil && !a.looking(uid) && c.Due(now) {
+			due = append(due, look{p, c})
 		}
 	}
-	a.bury(ctx, here)
+	a.bury(ctx, here, gone)
 	if len(due) == 0 {
 		if len(here) == 0 {
 			a.node = nil
@@ -164,20 +155,16 @@ func (a *Agent) round(ctx context.Context) int {
 		return len(here)
 	}
 
-	nodeCtx, cancel := context.WithTimeout(ctx, a.Timeout)
-	node := a.Node(nodeCtx, overdue)
+	shared, cancel := context.WithTimeout(ctx, a.Timeout)
+	reading := a.Reader.Round(shared, node.Ask{Overdue: overdue, Names: Names(a.Watch.All()), Earlier: a.node})
 	cancel()
-	node.Since(a.node, now)
-	a.node = &node
+	n := reading.Node()
+	a.node = &n
+	a.Monitor.Blocked(n.Blocked)
 
 	var wg sync.WaitGroup
 	slots := make(chan struct{}, max(a.Workers, 1))
-	for _, p := range due {
-		m := a.pods[string(p.UID)]
-		if m == nil {
-			m = new(memory)
-			a.pods[string(p.UID)] = m
-		}
+	for _, l := range due {
 		select {
 		case slots <- struct{}{}:
 		case <-ctx.Done():
@@ -186,49 +173,66 @@ func (a *Agent) round(ctx context.Context) int {
 		}
 		wg.Go(func() {
 			defer func() { <-slots }()
-			a.look(ctx, p, m, node)
+			a.watch(ctx, l, reading)
+			a.moved.Store(time.Now().UnixNano())
 		})
 	}
 	wg.Wait()
 	return len(here)
 }
 
-// Ended takes note of the last state of a pod that is gone: how its containers
-// ended tells whether its grace period was enough.
-func (a *Agent) Ended(p *corev1.Pod) {
-	if p.DeletionTimestamp == nil {
-		return
-	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.ended == nil {
-		a.ended = make(map[string]*corev1.Pod)
-	}
-	if len(a.ended) < maxEnded {
-		a.ended[string(p.UID)] = p
+// watch has a look at a pod and gives it up when it does not return. Until it
+// does there is no other look at the pod, so that no more than one is lost.
+func (a *Agent) watch(ctx context.Context, l look, reading node.Round) {
+	uid := string(l.pod.UID)
+	a.setLooking(uid, true)
+	ctx, giveUp := context.WithCancel(ctx)
+	defer giveUp()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		defer a.setLooking(uid, false)
+		a.look(ctx, l, reading)
+	}()
+	select {
+	case <-done:
+	case <-time.After(a.Timeout + lateAfter):
+		a.Monitor.Lost()
+		a.Log.Error("a look at a pod does not return; the pod is not looked at until it does",
+			"namespace", l.pod.Namespace, "pod", l.pod.Name, "uid", uid)
 	}
 }
 
-// bury forgets the pods that are gone, after a last look at what is known of
-// them.
-func (a *Agent) bury(ctx context.Context, here map[string]bool) {
+func (a *Agent) setLooking(uid string, is bool) {
 	a.mu.Lock()
-	ended := a.ended
-	a.ended = nil
-	a.mu.Unlock()
-	for uid, m := range a.pods {
-		if here[uid] {
-			continue
-		}
-		p := ended[uid]
-		if p == nil && m.alive != nil && !m.missed {
-			m.missed = true // the cache has lost it, its last state is on the way
-			continue
-		}
-		delete(a.pods, uid)
+	defer a.mu.Unlock()
+	if a.out == nil {
+		a.out = make(map[string]bool)
+	}
+	if is {
+		a.out[uid] = true
+	} else {
+		delete(a.out, uid)
+	}
+}
+
+func (a *Agent) looking(uid string) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.out[uid]
+}
+
+// bury forgets the pods that are not here any more, after a last look at what is
+// known of those that have gone.
+func (a *Agent) bury(ctx context.Context, here map[string]bool, gone []*corev1.Pod) {
+	last := make(map[string]*corev1.Pod, len(gone))
+	for _, p := range gone {
+		last[string(p.UID)] = p
+	}
+	for uid, c := range a.Cases.CloseOthers(here) {
 		a.forgetLack(uid)
-		if p == nil || m.alive == nil || a.ReportGone == nil {
-			a.Forget(uid)
+		p := last[uid]
+		if p == nil || a.looking(uid) || c.Alive == nil || a.ReportGone == nil {
 			continue
 		}
 		// The loop does not wait: a drain ends many pods at once, and the API
@@ -236,20 +240,19 @@ func (a *Agent) bury(ctx context.Context, here map[string]bool) {
 		a.lookingBack.Go(func() {
 			a.backSlots <- struct{}{}
 			defer func() { <-a.backSlots }()
-			a.lookBack(ctx, p, m)
-			a.Forget(uid)
+			a.lookBack(ctx, look{p, c})
 		})
 	}
 }
 
 // lookBack diagnoses a pod that is gone: the last reading of it while it lived,
 // and how its containers ended.
-func (a *Agent) lookBack(ctx context.Context, p *corev1.Pod, m *memory) {
-	defer a.recovered(p)
-	e := *m.alive
+func (a *Agent) lookBack(ctx context.Context, l look) {
+	defer a.recovered(l.pod)
+	e := *l.known.Alive
 	e.Gone = true
 	e.Containers = slices.Clone(e.Containers)
-	final := Seed(p, e.Time)
+	final := Seed(l.pod)
 	for i := range e.Containers {
 		for j := range final.Containers {
 			if e.Containers[i].Kind == final.Containers[j].Kind && e.Containers[i].Name == final.Containers[j].Name {
@@ -258,13 +261,17 @@ func (a *Agent) lookBack(ctx context.Context, p *corev1.Pod, m *memory) {
 		}
 	}
 	d := a.Diagnose(&e)
-	a.logChange(&e, m, d)
-	if _, found := d.Verdict(); !found && m.verdict == "" && killed(e.Containers) {
+	log := a.Log.With("namespace", e.Namespace, "pod", e.Name, "uid", e.UID)
+	stood := l.known.Standing().Cause
+	switch f, found := d.Verdict(); {
+	case found && f.Cause != stood:
+		log.Info("verdict on a pod that is gone", "phase", d.Phase, "cause", f.Cause, "message", f.Message)
+	case !found && stood == "" && killed(e.Containers):
 		// Why is worth knowing: the log is all that is left of it.
-		a.Log.Info("SIGKILL ended a container, and no cause was found", "namespace", p.Namespace, "pod", p.Name, "uid", p.UID,
+		log.Info("a container was ended by SIGKILL, and no cause is known",
 			"lastSeen", e.Time, "deadline", e.Deadline, "missing", e.Missing, "unknown", d.Unknown)
 	}
-	a.ReportGone(ctx, p, &e, d)
+	a.ReportGone(ctx, l.known, e.Time, d)
 }
 
 // killed says that SIGKILL has ended one of the containers.
@@ -281,29 +288,26 @@ func (a *Agent) recovered(p *corev1.Pod) {
 	}
 }
 
-// look gathers, diagnoses and reports one pod.
-func (a *Agent) look(ctx context.Context, p *corev1.Pod, m *memory, node evidence.Node) {
-	defer a.recovered(p)
-	agent := ctx
-	ctx, cancel := context.WithTimeout(ctx, a.Timeout)
+// look reads, diagnoses and reports one pod.
+func (a *Agent) look(ctx context.Context, l look, reading node.Round) {
+	defer a.recovered(l.pod)
+	c := l.known
+	timed, cancel := context.WithTimeout(ctx, a.Timeout)
 	defer cancel()
-
-	e := Seed(p, time.Now())
-	m.remember(p, e)
-	e.Node = node
-	a.Gather(ctx, e)
-	e.Since(m.last)
-	m.last = e
-	if lives(e) && (len(e.Missing) == 0 || m.alive == nil || e.Time.Sub(m.alive.Time) >= whole) {
-		m.alive = e
+	began := time.Now()
+	e := reading.Pod(timed, Seed(l.pod), c.Last)
+	if ctx.Err() != nil {
+		return // the agent ends, or the look was given up
 	}
-	if agent.Err() != nil {
-		return // the agent ends
+	a.Monitor.Gathered(time.Since(began))
+	if lives(e) && (len(e.Missing) == 0 || c.Alive == nil || e.Time.Sub(c.Alive.Time) >= whole) {
+		c.Alive = e
 	}
-	d := a.Diagnose(e)
 	a.logLack(e)
-	a.logChange(e, m, d)
-	a.Report(ctx, p, e, d)
+	stood := c.Standing().Cause
+	c.Judge(subject(l.pod), e, a.Diagnose(e))
+	a.logChange(c, stood)
+	a.Report(ctx, c)
 }
 
 // lives says that processes of the pod's containers live and have not been
@@ -323,35 +327,6 @@ func lives(e *evidence.Pod) bool {
 		killed = killed || t.Killed()
 	}
 	return live && !killed
-}
-
-// due reports whether a pod is to be looked at in this round: in every one at
-// first, and more rarely when its verdict has settled.
-func (m *memory) due(now time.Time) bool {
-	return m == nil || m.last == nil || m.verdict == "" || now.Sub(m.verdictSince) < settled || now.Sub(m.last.Time) >= slow
-}
-
-// remember gives the evidence the first deadline and request that were seen.
-// The deletionTimestamp moves: the kubelet's final delete, with a grace period of
-// 0, sets it to the present while finalizers are left
-// (k8s.io/apiserver/pkg/registry/rest/delete.go), and a later delete may shorten
-// the grace period, which the kubelet does not heed once it has begun to kill
-// (pkg/kubelet/kubelet.go, syncTerminatingPod). The condition of an agent
-// that ran before tells that the pod was being deleted at that time.
-func (m *memory) remember(p *corev1.Pod, e *evidence.Pod) {
-	if m.requested.IsZero() || e.DeletionRequested.Before(m.requested) {
-		m.requested = e.DeletionRequested
-	}
-	if m.deadline.IsZero() || e.Deadline.Before(m.deadline) && e.GracePeriodSeconds == 0 {
-		m.deadline = e.Deadline
-	}
-	for i := range p.Status.Conditions {
-		c := &p.Status.Conditions[i]
-		if c.Type == Condition && !c.LastTransitionTime.IsZero() && c.LastTransitionTime.Time.Before(m.requested) {
-			m.requested = c.LastTransitionTime.Time
-		}
-	}
-	e.DeletionRequested, e.Deadline = m.requested, m.deadline
 }
 
 // logLack logs once that a source cannot be read, and once that it can again.
@@ -388,19 +363,20 @@ func (a *Agent) forgetLack(uid string) {
 	}
 }
 
-func (a *Agent) logChange(e *evidence.Pod, m *memory, d diagnose.Diagnosis) {
-	verdict, message := "", ""
-	if f, ok := d.Verdict(); ok {
-		verdict, message = f.Cause, f.Message
-	}
-	if verdict == m.verdict {
+// logChange logs what stands about a pod when it differs from what stood before
+// the look.
+func (a *Agent) logChange(c *verdict.Case, stood string) {
+	s := c.Standing()
+	if s.Cause == stood {
 		return
 	}
-	m.verdict, m.verdictSince = verdict, e.Time
-	log := a.Log.With("namespace", e.Namespace, "pod", e.Name, "uid", e.UID, "phase", d.Phase)
-	if verdict == "" {
-		log.Info("verdict withdrawn")
-		return
+	log := a.Log.With("namespace", s.Namespace, "pod", s.Name, "uid", s.UID, "phase", c.Diagnosis.Phase)
+	switch c.Outcome() {
+	case verdict.Found:
+		log.Info("verdict", "cause", s.Cause, "message", c.Finding().Message)
+	case verdict.Held:
+		log.Info("a verdict stands from before the agent was started", "cause", s.Cause)
+	case verdict.Withdrawn, verdict.Nothing:
+		log.Info("verdict withdrawn", "cause", stood)
 	}
-	log.Info("verdict", "cause", verdict, "message", message)
 }

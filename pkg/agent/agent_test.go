@@ -2,9 +2,11 @@ package agent
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -19,6 +21,8 @@ import (
 
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
+	"github.com/nodeagent-io/nodeagent/pkg/node"
+	"github.com/nodeagent-io/nodeagent/pkg/verdict"
 )
 
 func terminating(uid types.UID, requested time.Time, grace int64) *corev1.Pod {
@@ -29,14 +33,17 @@ func terminating(uid types.UID, requested time.Time, grace int64) *corev1.Pod {
 	return p
 }
 
-// A bench is an Agent whose functions record what they are called with.
+// A bench is an Agent whose parts record what they are called with. It reads
+// through JSON, as from a Reader in another process.
 type bench struct {
 	Agent
 	mu        sync.Mutex
 	pods      []*corev1.Pod
+	gone      []*corev1.Pod
 	nodeReads int
+	lost      int
 	reports   map[string][]evidence.Pod
-	forgotten []string
+	overdue   func(bool)
 	verdict   map[string]string
 	gather    func(context.Context, *evidence.Pod)
 }
@@ -44,17 +51,9 @@ type bench struct {
 func newBench() *bench {
 	b := &bench{reports: map[string][]evidence.Pod{}, verdict: map[string]string{}}
 	b.Agent = Agent{
-		Pods: func() []*corev1.Pod {
-			b.mu.Lock()
-			defer b.mu.Unlock()
-			return b.pods
-		},
-		Node: func(context.Context, bool) evidence.Node { b.nodeReads++; return evidence.Node{Name: "n"} },
-		Gather: func(ctx context.Context, p *evidence.Pod) {
-			if b.gather != nil {
-				b.gather(ctx, p)
-			}
-		},
+		Reader: (*benchReader)(b),
+		Cases:  new(verdict.Cases),
+		Watch:  (*benchWatch)(b),
 		Diagnose: func(p *evidence.Pod) diagnose.Diagnosis {
 			b.mu.Lock()
 			defer b.mu.Unlock()
@@ -63,16 +62,12 @@ func newBench() *bench {
 			}
 			return diagnose.Diagnosis{}
 		},
-		Report: func(_ context.Context, _ *corev1.Pod, e *evidence.Pod, _ diagnose.Diagnosis) {
+		Report: func(_ context.Context, c *verdict.Case) {
 			b.mu.Lock()
 			defer b.mu.Unlock()
-			b.reports[e.UID] = append(b.reports[e.UID], *e)
+			b.reports[c.Subject.UID] = append(b.reports[c.Subject.UID], *c.Last)
 		},
-		Forget: func(uid string) {
-			b.mu.Lock()
-			defer b.mu.Unlock()
-			b.forgotten = append(b.forgotten, uid)
-		},
+		Monitor: (*benchMonitor)(b),
 		Period:  2 * time.Second,
 		Timeout: 10 * time.Second,
 		Workers: 2,
@@ -81,10 +76,87 @@ func newBench() *bench {
 	return b
 }
 
-func (b *bench) set(pods ...*corev1.Pod) {
+// set says which pods there are, and the last states of those that have gone.
+func (b *bench) set(pods []*corev1.Pod, gone ...*corev1.Pod) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.pods = pods
+	b.pods, b.gone = pods, append(b.gone, gone...)
+}
+
+type benchWatch bench
+
+func (b *benchWatch) All() []*corev1.Pod {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.pods
+}
+
+func (b *benchWatch) Round() (terminating, gone []*corev1.Pod) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, p := range b.pods {
+		if p.DeletionTimestamp != nil {
+			terminating = append(terminating, p)
+		}
+	}
+	gone, b.gone = b.gone, nil
+	return terminating, gone
+}
+
+type benchMonitor bench
+
+func (b *benchMonitor) Lost() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.lost++
+}
+func (b *benchMonitor) Blocked([]evidence.Task) {}
+func (b *benchMonitor) Gathered(time.Duration)  {}
+func (b *benchMonitor) Ticked(time.Time, int)   {}
+
+type benchReader bench
+
+func (b *benchReader) Round(_ context.Context, ask node.Ask) node.Round {
+	ask = viaJSON(ask)
+	b.nodeReads++
+	if b.overdue != nil {
+		b.overdue(ask.Overdue)
+	}
+	return (*benchRound)(b)
+}
+
+type benchRound bench
+
+func (b *benchRound) Node() evidence.Node { return viaJSON(evidence.Node{Name: "n"}) }
+
+func (b *benchRound) Pod(ctx context.Context, seed, earlier *evidence.Pod) *evidence.Pod {
+	p, earlier := viaJSON(seed), viaJSON(earlier)
+	p.Time = time.Now()
+	p.KeepDeadline(earlier)
+	if b.gather != nil {
+		b.gather(ctx, p)
+	}
+	p.Since(earlier)
+	return viaJSON(p)
+}
+
+// viaJSON returns what is left of a value behind a pipe.
+func viaJSON[T any](v T) T {
+	b, err := json.Marshal(v)
+	if err != nil {
+		panic(err)
+	}
+	var out T
+	if err := json.Unmarshal(b, &out); err != nil {
+		panic(err)
+	}
+	return out
+}
+
+// open returns those pods that have a Case.
+func (b *bench) open(uids ...string) []string {
+	closed := b.Cases.CloseOthers(nil)
+	return slices.DeleteFunc(uids, func(uid string) bool { return closed[uid] == nil })
 }
 
 // An idle node costs nothing: its pods are listed from the cache, and nothing
@@ -94,7 +166,7 @@ func TestIdleNodeIsNotRead(t *testing.T) {
 		b := newBench()
 		running := &corev1.Pod{}
 		running.UID = "running"
-		b.set(running)
+		b.set([]*corev1.Pod{running})
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		b.Run(ctx)
@@ -107,7 +179,7 @@ func TestIdleNodeIsNotRead(t *testing.T) {
 func TestRoundsReadEachPodOnceAPeriod(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench()
-		b.set(terminating("a", time.Now(), 30), terminating("b", time.Now(), 30), terminating("c", time.Now(), 30))
+		b.set([]*corev1.Pod{terminating("a", time.Now(), 30), terminating("b", time.Now(), 30), terminating("c", time.Now(), 30)})
 		ctx, cancel := context.WithTimeout(t.Context(), 9*time.Second)
 		defer cancel()
 		b.Run(ctx)
@@ -126,7 +198,7 @@ func TestRoundsReadEachPodOnceAPeriod(t *testing.T) {
 func TestSettledVerdictIsReadMoreRarely(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench()
-		b.set(terminating("a", time.Now(), 0))
+		b.set([]*corev1.Pod{terminating("a", time.Now(), 0)})
 		b.verdict["a"] = "Some"
 		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 		defer cancel()
@@ -143,14 +215,13 @@ func TestSettledVerdictIsReadMoreRarely(t *testing.T) {
 func TestSettledPodIsStillOverdue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench()
-		b.set(terminating("a", time.Now(), 0), terminating("b", time.Now(), 3600))
+		b.set([]*corev1.Pod{terminating("a", time.Now(), 0), terminating("b", time.Now(), 3600)})
 		b.verdict["a"] = "Some"
 		rounds := 0
-		b.Node = func(_ context.Context, overdue bool) evidence.Node {
+		b.overdue = func(overdue bool) {
 			if rounds++; !overdue && rounds > 1 {
 				t.Errorf("nothing is overdue in round %d", rounds)
 			}
-			return evidence.Node{Name: "n"}
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 		defer cancel()
@@ -161,19 +232,76 @@ func TestSettledPodIsStillOverdue(t *testing.T) {
 	})
 }
 
+// The log tells what stands on the pod. A look that misses the cause takes
+// nothing back, and the pod's pace stays that of a verdict that stands.
+func TestLogTellsWhatStands(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench()
+		var log strings.Builder
+		b.Log = slog.New(slog.NewTextHandler(&log, nil))
+		b.set([]*corev1.Pod{terminating("a", time.Now(), 0)})
+		start, looks := time.Now(), 0
+		b.Diagnose = func(*evidence.Pod) diagnose.Diagnosis {
+			if looks++; looks%2 == 0 || time.Since(start) > 3*time.Minute {
+				return diagnose.Diagnosis{}
+			}
+			return diagnose.Diagnosis{Findings: []diagnose.Finding{{Cause: "Some"}}}
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+		defer cancel()
+		b.Run(ctx)
+		if got := log.String(); strings.Count(got, "msg=verdict ") != 1 || strings.Contains(got, "withdrawn") {
+			t.Errorf("the log tells of more than one verdict, which stands:\n%s", got)
+		}
+		// 30 rounds in the first minute, then one look in ten seconds finds the cause
+		// and the next one, in the round after it, does not.
+		if looks < 48 || looks > 54 {
+			t.Errorf("%d looks in three minutes", looks)
+		}
+		ctx, cancel = context.WithTimeout(t.Context(), 40*time.Second)
+		defer cancel()
+		b.Run(ctx)
+		if got := log.String(); strings.Count(got, `msg="verdict withdrawn"`) != 1 {
+			t.Errorf("the log does not tell once that the verdict is withdrawn:\n%s", got)
+		}
+	})
+}
+
+// A gathering that uses up its time leaves the report all of its own.
+func TestReportHasItsOwnTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench()
+		b.set([]*corev1.Pod{terminating("slow", time.Now(), 0)})
+		b.gather = func(ctx context.Context, _ *evidence.Pod) { <-ctx.Done() }
+		reports := 0
+		b.Report = func(ctx context.Context, _ *verdict.Case) {
+			reports++
+			if err := ctx.Err(); err != nil {
+				t.Errorf("the report begins with a context that has ended: %v", err)
+			}
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 15*time.Second)
+		defer cancel()
+		b.Run(ctx)
+		if reports != 1 {
+			t.Errorf("%d reports", reports)
+		}
+	})
+}
+
 func TestGonePodIsForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench()
-		b.set(terminating("a", time.Now(), 0), terminating("b", time.Now(), 0))
+		b.set([]*corev1.Pod{terminating("a", time.Now(), 0), terminating("b", time.Now(), 0)})
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan struct{})
 		go func() { b.Run(ctx); close(done) }()
 		time.Sleep(5 * time.Second)
-		b.set(terminating("b", time.Now(), 0))
+		b.set([]*corev1.Pod{terminating("b", time.Now(), 0)})
 		time.Sleep(5 * time.Second)
 		cancel()
 		<-done
-		if diff := cmp.Diff([]string{"a"}, b.forgotten); diff != "" {
+		if diff := cmp.Diff([]string{"b"}, b.open("a", "b")); diff != "" {
 			t.Error(diff)
 		}
 	})
@@ -185,12 +313,12 @@ func TestFirstDeadlineIsKept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench()
 		start := time.Now()
-		b.set(terminating("a", start, 30))
+		b.set([]*corev1.Pod{terminating("a", start, 30)})
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan struct{})
 		go func() { b.Run(ctx); close(done) }()
 		time.Sleep(40 * time.Second)
-		b.set(terminating("a", time.Now(), 0))
+		b.set([]*corev1.Pod{terminating("a", time.Now(), 0)})
 		time.Sleep(20 * time.Second)
 		cancel()
 		<-done
@@ -211,12 +339,12 @@ func TestShortenedGraceChangesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench()
 		start := time.Now()
-		b.set(terminating("a", start, 300))
+		b.set([]*corev1.Pod{terminating("a", start, 300)})
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan struct{})
 		go func() { b.Run(ctx); close(done) }()
 		time.Sleep(10 * time.Second)
-		b.set(terminating("a", time.Now(), 1))
+		b.set([]*corev1.Pod{terminating("a", time.Now(), 1)})
 		time.Sleep(10 * time.Second)
 		cancel()
 		<-done
@@ -234,7 +362,7 @@ func TestLookingBackDoesNotHoldUpTheLoop(t *testing.T) {
 		b := newBench()
 		start := time.Now()
 		var told atomic.Int32
-		b.ReportGone = func(context.Context, *corev1.Pod, *evidence.Pod, diagnose.Diagnosis) {
+		b.ReportGone = func(context.Context, *verdict.Case, time.Time, diagnose.Diagnosis) {
 			time.Sleep(5 * time.Second)
 			told.Add(1)
 		}
@@ -247,16 +375,13 @@ func TestLookingBackDoesNotHoldUpTheLoop(t *testing.T) {
 		for i := range 100 {
 			pods = append(pods, terminating(types.UID(fmt.Sprint(i)), start, 5))
 		}
-		b.set(pods...)
+		b.set(pods)
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 		defer cancel()
 		done := make(chan struct{})
 		go func() { b.Run(ctx); close(done) }()
 		time.Sleep(3 * time.Second)
-		b.set(stays)
-		for _, p := range pods[1:] {
-			b.Ended(p)
-		}
+		b.set(pods[:1], pods[1:]...)
 		for range 60 {
 			time.Sleep(time.Second)
 			if err := b.Health(); err != nil {
@@ -270,8 +395,8 @@ func TestLookingBackDoesNotHoldUpTheLoop(t *testing.T) {
 			t.Errorf("the pod that stays was looked at %d times in a minute", n)
 		}
 		<-done
-		if told.Load() != 100 || len(b.forgotten) != 100 {
-			t.Errorf("%d told, %d forgotten, want 100", told.Load(), len(b.forgotten))
+		if n := len(b.Cases.CloseOthers(nil)); told.Load() != 100 || n != 1 {
+			t.Errorf("%d told, want 100; %d pods remembered, want 1", told.Load(), n)
 		}
 	})
 }
@@ -283,8 +408,8 @@ func TestRequestIsFoundAgainInCondition(t *testing.T) {
 		b := newBench()
 		told := time.Now().Add(-time.Hour)
 		p := terminating("a", time.Now(), 0)
-		p.Status.Conditions = []corev1.PodCondition{{Type: Condition, Status: corev1.ConditionTrue, LastTransitionTime: metav1.NewTime(told)}}
-		b.set(p)
+		p.Status.Conditions = []corev1.PodCondition{{Type: verdict.ConditionType, Status: corev1.ConditionTrue, LastTransitionTime: metav1.NewTime(told)}}
+		b.set([]*corev1.Pod{p})
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		b.Run(ctx)
@@ -299,7 +424,7 @@ func TestRequestIsFoundAgainInCondition(t *testing.T) {
 func TestHungGatheringIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench()
-		b.set(terminating("hung", time.Now(), 0), terminating("well", time.Now(), 0))
+		b.set([]*corev1.Pod{terminating("hung", time.Now(), 0), terminating("well", time.Now(), 0)})
 		b.gather = func(ctx context.Context, p *evidence.Pod) {
 			if p.UID == "hung" {
 				<-ctx.Done()
@@ -324,13 +449,73 @@ func TestHungGatheringIsBounded(t *testing.T) {
 	})
 }
 
+// A look that never returns costs that pod its verdict and nobody else anything.
+// It is the only one at its pod, and when it returns late it tells nothing.
+func TestReaderThatNeverReturns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench()
+		start := time.Now()
+		b.Workers = 1
+		b.set([]*corev1.Pod{terminating("hung", start, 0), terminating("gone", start, 0), terminating("well", start, 0)})
+		release := make(chan struct{})
+		begun := make(map[string]int)
+		b.gather = func(_ context.Context, p *evidence.Pod) {
+			b.mu.Lock()
+			begun[p.UID]++
+			b.mu.Unlock()
+			if p.UID != "well" && time.Since(start) < 2*time.Minute {
+				<-release
+			}
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() { b.Run(ctx); close(done) }()
+		read := func(uid string) int {
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			return len(b.reports[uid])
+		}
+		for range 100 {
+			time.Sleep(time.Second)
+			if err := b.Health(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		b.mu.Lock()
+		if begun["hung"] != 1 || begun["gone"] != 1 || b.lost != 2 || len(b.reports["hung"]) != 0 {
+			t.Errorf("%v looks begun, %d lost, want one of each", begun, b.lost)
+		}
+		b.mu.Unlock()
+		if n := read("well"); n < 30 {
+			t.Errorf("the other pod was looked at %d times in 100 s", n)
+		}
+		b.set([]*corev1.Pod{terminating("hung", start, 0), terminating("well", start, 0)})
+		time.Sleep(30 * time.Second)
+		close(release)
+		time.Sleep(10 * time.Second)
+		if n := read("hung"); n < 4 || n > 5 {
+			t.Errorf("after it has returned the pod was looked at %d times in 10 s", n)
+		}
+		if n := read("gone"); n != 0 {
+			t.Errorf("a pod that is gone was reported %d times", n)
+		}
+		cancel()
+		<-done
+	})
+}
+
+// A stuckWatch does not return until it is released.
+type stuckWatch struct{ release chan struct{} }
+
+func (w stuckWatch) Round() (terminating, gone []*corev1.Pod) { <-w.release; return nil, nil }
+func (w stuckWatch) All() []*corev1.Pod                       { return nil }
+
 // Health tells when the loop has stopped moving.
 func TestHealthTellsAStuckLoop(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench()
-		b.set(terminating("a", time.Now(), 0))
 		release := make(chan struct{})
-		b.gather = func(context.Context, *evidence.Pod) { <-release }
+		b.Watch = stuckWatch{release}
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan struct{})
 		go func() { b.Run(ctx); close(done) }()
@@ -352,7 +537,7 @@ func TestHealthTellsAStuckLoop(t *testing.T) {
 func TestPanicIsContained(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench()
-		b.set(terminating("bad", time.Now(), 0), terminating("good", time.Now(), 0))
+		b.set([]*corev1.Pod{terminating("bad", time.Now(), 0), terminating("good", time.Now(), 0)})
 		b.gather = func(_ context.Context, p *evidence.Pod) {
 			if p.UID == "bad" {
 				panic("boom")
@@ -375,7 +560,7 @@ func TestMissingSourceIsLoggedOnce(t *testing.T) {
 		var log strings.Builder
 		b.Log = slog.New(slog.NewTextHandler(&log, nil))
 		b.Workers = 1
-		b.set(terminating("a", time.Now(), 0), terminating("b", time.Now(), 0))
+		b.set([]*corev1.Pod{terminating("a", time.Now(), 0), terminating("b", time.Now(), 0)})
 		start := time.Now()
 		b.gather = func(_ context.Context, p *evidence.Pod) {
 			if at := time.Since(start); at < 10*time.Second || at > 20*time.Second {
@@ -412,14 +597,14 @@ func TestTrimKeepsWhatIsLookedAt(t *testing.T) {
 			Terminated: &corev1.ContainerStateTerminated{ExitCode: 3, Reason: "OOMKilled", FinishedAt: metav1.NewTime(time.Unix(1005, 0)), Message: "secret"},
 		}}},
 		Phase:      corev1.PodRunning,
-		Conditions: []corev1.PodCondition{{Type: corev1.PodReady}, {Type: Condition, Reason: "X"}},
+		Conditions: []corev1.PodCondition{{Type: corev1.PodReady}, {Type: verdict.ConditionType, Reason: "X"}},
 	}
 	obj, err := Trim(p)
 	if err != nil {
 		t.Fatal(err)
 	}
-	got := Seed(obj.(*corev1.Pod), time.Unix(2000, 0))
-	want := Seed(p, time.Unix(2000, 0))
+	got := Seed(obj.(*corev1.Pod))
+	want := Seed(p)
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("Trim changes what the agent sees (-whole +trimmed):\n%s", diff)
 	}
@@ -443,17 +628,43 @@ func TestTrimKeepsWhatIsLookedAt(t *testing.T) {
 	}
 }
 
+func TestNames(t *testing.T) {
+	pod := func(name, uid string, annotations map[string]string) *corev1.Pod {
+		return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, UID: types.UID(uid), Annotations: annotations}}
+	}
+	hash := "0123456789abcdef0123456789abcdef"
+	got := Names([]*corev1.Pod{
+		pod("web", "8f1c3b52-0c7e-4f0e-9d55-2f6f0f9b6a01", map[string]string{hashAnnotation: "not a mirror pod's"}),
+		pod("etcd", "u-2", map[string]string{mirrorAnnotation: hash, hashAnnotation: hash}),
+	})
+	want := map[string]string{"8f1c3b52-0c7e-4f0e-9d55-2f6f0f9b6a01": "ns/web", hash: "ns/etcd"}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
 // A pod that was killed at its deadline is looked back at: the last reading in
 // full of it while it lived, and how its containers ended.
 func TestGonePodIsLookedBackAt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench()
-		var told []evidence.Pod
-		b.ReportGone = func(_ context.Context, _ *corev1.Pod, e *evidence.Pod, _ diagnose.Diagnosis) { told = append(told, *e) }
 		start := time.Now()
+		var told []evidence.Pod
+		b.Diagnose = func(p *evidence.Pod) diagnose.Diagnosis {
+			if p.Gone {
+				told = append(told, *p)
+			}
+			return diagnose.Diagnosis{}
+		}
+		reported := 0
+		b.ReportGone = func(_ context.Context, c *verdict.Case, at time.Time, _ diagnose.Diagnosis) {
+			if reported++; c.Subject.UID != "a" || !at.Equal(start.Add(2*time.Second)) {
+				t.Errorf("reported %s, last read at %s", c.Subject.UID, at)
+			}
+		}
 		pod := terminating("a", start, 5)
 		pod.Spec.Containers = []corev1.Container{{Name: "main"}}
-		b.set(pod, terminating("empty", start, 5))
+		b.set([]*corev1.Pod{pod, terminating("empty", start, 5)})
 		b.gather = func(_ context.Context, p *evidence.Pod) {
 			if p.UID == "a" && time.Since(start) < 5*time.Second {
 				p.Containers[0].ID = "c"
@@ -467,20 +678,16 @@ func TestGonePodIsLookedBackAt(t *testing.T) {
 		done := make(chan struct{})
 		go func() { b.Run(ctx); close(done) }()
 		time.Sleep(9 * time.Second)
-		b.set()
-		// The cache loses the pod before the handler is told.
-		time.Sleep(2 * time.Second)
 		last := pod.DeepCopy()
 		last.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "main", State: corev1.ContainerState{
 			Terminated: &corev1.ContainerStateTerminated{ExitCode: 137, FinishedAt: metav1.NewTime(start.Add(5 * time.Second))},
 		}}}
-		b.Ended(last)
-		b.Ended(terminating("empty", start, 5))
+		b.set(nil, last, terminating("empty", start, 5))
 		time.Sleep(3 * time.Second)
 		cancel()
 		<-done
-		if len(told) != 1 {
-			t.Fatalf("%d pods were looked back at, want the one that lived", len(told))
+		if len(told) != 1 || reported != 1 {
+			t.Fatalf("%d pods were looked back at and %d reported, want the one that lived", len(told), reported)
 		}
 		e := told[0]
 		if !e.Gone || e.UID != "a" || !e.Time.Equal(start.Add(2*time.Second)) || len(e.Tasks) != 1 {
@@ -490,8 +697,8 @@ func TestGonePodIsLookedBackAt(t *testing.T) {
 		if diff := cmp.Diff(want, e.Containers[0].Exit); diff != "" {
 			t.Error(diff)
 		}
-		if len(b.forgotten) != 2 {
-			t.Errorf("forgotten: %v", b.forgotten)
+		if open := b.open("a", "empty"); len(open) != 0 {
+			t.Errorf("still remembered: %v", open)
 		}
 	})
 }

@@ -1,11 +1,14 @@
 package agent
 
 import (
+	"cmp"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
+	"github.com/nodeagent-io/nodeagent/pkg/verdict"
 )
 
 // The annotations of a static pod's mirror pod. Its runtime UID is the hash of
@@ -44,7 +47,7 @@ func Trim(obj any) (any, error) {
 		}
 	}
 	for i := range p.Status.Conditions {
-		if c := &p.Status.Conditions[i]; c.Type == Condition {
+		if c := &p.Status.Conditions[i]; c.Type == verdict.ConditionType {
 			out.Status.Conditions = append(out.Status.Conditions, *c)
 		}
 	}
@@ -80,15 +83,20 @@ func trimContainer(c *corev1.Container) corev1.Container {
 	return out
 }
 
-// trimStatuses keeps how containers ended.
+// trimStatuses keeps how containers ended, and which wait to run.
 func trimStatuses(all []corev1.ContainerStatus) []corev1.ContainerStatus {
 	var out []corev1.ContainerStatus
 	for i := range all {
-		if t := all[i].State.Terminated; t != nil {
-			out = append(out, corev1.ContainerStatus{Name: all[i].Name, State: corev1.ContainerState{
-				Terminated: &corev1.ContainerStateTerminated{ExitCode: t.ExitCode, Reason: t.Reason, FinishedAt: t.FinishedAt},
-			}})
+		s := corev1.ContainerStatus{Name: all[i].Name}
+		switch t := all[i].State.Terminated; {
+		case t != nil:
+			s.State.Terminated = &corev1.ContainerStateTerminated{ExitCode: t.ExitCode, Reason: t.Reason, FinishedAt: t.FinishedAt}
+		case all[i].State.Waiting != nil:
+			s.State.Waiting = &corev1.ContainerStateWaiting{}
+		default:
+			continue
 		}
+		out = append(out, s)
 	}
 	return out
 }
@@ -107,14 +115,53 @@ func exit(statuses []corev1.ContainerStatus, name string) *evidence.Exit {
 	return nil
 }
 
-// Seed starts the evidence about a pod with what its API object says.
-func Seed(p *corev1.Pod, now time.Time) *evidence.Pod {
+// waits reports whether the kubelet says of a container that it is yet to run.
+func waits(statuses []corev1.ContainerStatus, name string) bool {
+	return slices.ContainsFunc(statuses, func(s corev1.ContainerStatus) bool { return s.Name == name && s.State.Waiting != nil })
+}
+
+// subject is the pod as a verdict needs it.
+func subject(p *corev1.Pod) verdict.Subject {
+	s := verdict.Subject{Kind: verdict.Pod, Namespace: p.Namespace, Name: p.Name, UID: string(p.UID), Generation: p.Generation}
+	for i := range p.Status.Conditions {
+		if c := &p.Status.Conditions[i]; c.Type == verdict.ConditionType {
+			s.Condition = &verdict.Condition{
+				Blocked: c.Status == corev1.ConditionTrue, Reason: c.Reason, Message: c.Message,
+				Generation: c.ObservedGeneration, Since: c.LastTransitionTime.Time,
+			}
+		}
+	}
+	return s
+}
+
+// Names names the pods by the UID in their control groups.
+func Names(pods []*corev1.Pod) map[string]string {
+	out := make(map[string]string, len(pods))
+	for _, p := range pods {
+		uid, _ := runtimeUID(p)
+		out[uid] = p.Namespace + "/" + p.Name
+	}
+	return out
+}
+
+// runtimeUID returns the UID under which the node knows a pod: its own, or for
+// the mirror pod of a static pod the hash of its manifest.
+func runtimeUID(p *corev1.Pod) (uid string, mirror bool) {
+	uid = string(p.UID)
+	if _, mirror = p.Annotations[mirrorAnnotation]; mirror {
+		uid = cmp.Or(p.Annotations[hashAnnotation], uid)
+	}
+	return uid, mirror
+}
+
+// Seed starts the evidence about a pod with what its API object says. The
+// condition of an agent that ran before tells that the pod was being deleted at
+// that time.
+func Seed(p *corev1.Pod) *evidence.Pod {
 	e := &evidence.Pod{
-		Time:           now,
 		Namespace:      p.Namespace,
 		Name:           p.Name,
 		UID:            string(p.UID),
-		RuntimeUID:     string(p.UID),
 		HostPID:        p.Spec.HostPID,
 		ResourceClaims: len(p.Spec.ResourceClaims),
 		Phase:          string(p.Status.Phase),
@@ -123,17 +170,15 @@ func Seed(p *corev1.Pod, now time.Time) *evidence.Pod {
 	if s := p.Spec.ShareProcessNamespace; s != nil {
 		e.ShareProcessNamespace = *s
 	}
-	if _, ok := p.Annotations[mirrorAnnotation]; ok {
-		e.Mirror = true
-	}
-	if h := p.Annotations[hashAnnotation]; h != "" && e.Mirror {
-		e.RuntimeUID = h
-	}
+	e.RuntimeUID, e.Mirror = runtimeUID(p)
 	if t := p.DeletionTimestamp; t != nil {
 		e.Deadline, e.DeletionRequested = t.Time, t.Time
 		if g := p.DeletionGracePeriodSeconds; g != nil {
 			e.GracePeriodSeconds = *g
 			e.DeletionRequested = t.Add(-time.Duration(*g) * time.Second)
+		}
+		if c := subject(p).Condition; c != nil && !c.Since.IsZero() && c.Since.Before(e.DeletionRequested) {
+			e.DeletionRequested = c.Since
 		}
 	}
 	for i := range p.Spec.InitContainers {
@@ -142,11 +187,13 @@ func Seed(p *corev1.Pod, now time.Time) *evidence.Pod {
 		if c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways {
 			kind = evidence.Sidecar
 		}
-		e.Containers = append(e.Containers, evidence.Container{Name: c.Name, Kind: kind, PreStop: hasPreStop(c), Exit: exit(p.Status.InitContainerStatuses, c.Name)})
+		e.Containers = append(e.Containers, evidence.Container{Name: c.Name, Kind: kind, PreStop: hasPreStop(c),
+			Waiting: waits(p.Status.InitContainerStatuses, c.Name), Exit: exit(p.Status.InitContainerStatuses, c.Name)})
 	}
 	for i := range p.Spec.Containers {
 		c := &p.Spec.Containers[i]
-		e.Containers = append(e.Containers, evidence.Container{Name: c.Name, Kind: evidence.App, PreStop: hasPreStop(c), Exit: exit(p.Status.ContainerStatuses, c.Name)})
+		e.Containers = append(e.Containers, evidence.Container{Name: c.Name, Kind: evidence.App, PreStop: hasPreStop(c),
+			Waiting: waits(p.Status.ContainerStatuses, c.Name), Exit: exit(p.Status.ContainerStatuses, c.Name)})
 	}
 	for i := range p.Spec.EphemeralContainers {
 		name := p.Spec.EphemeralContainers[i].Name

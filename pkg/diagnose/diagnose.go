@@ -5,14 +5,16 @@
 //
 // A deletion is a baton that goes from the API server to the kubelet, the
 // processes, the kernel, the runtime, the network, the volumes and back to the
-// API server. phase.go says who holds it; the rules, listed in rules.go with
+// API server. phase.go says who holds it; the rules, listed in causes.go with
 // one file for each cause, say what the holder waits for.
 package diagnose
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
+	"github.com/nodeagent-io/nodeagent/pkg/diagnose/fact"
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
 )
 
@@ -28,22 +30,48 @@ type Rule struct {
 	// Needs are the sources without which the rule cannot tell. When one is
 	// missing the rule is reported as unknown instead of being run.
 	Needs []evidence.Source
-	// Explains are causes that are only symptoms when this one is found.
-	Explains []*Rule
-	// Early says that the cause may be told inside the grace period, because
-	// it proves that the pod will use all of it. SIGKILL ends such a pod, so it
-	// is not told any more when that should have come.
-	Early bool
-	// Outlasts says that SIGKILL need not end an Early cause: it goes on being
-	// told after the deadline.
-	Outlasts bool
-	// Posthumous says that the cause may also be told of a pod that is gone.
-	Posthumous bool
-	// Silent says that the cause is no trouble and is never reported.
-	Silent bool
+	// When is the part of the termination in which the cause is looked for.
+	When When
 	// Check looks for the cause. It may return one finding for each container.
 	Check func(*evidence.Pod) []Finding
 }
+
+// When is the part of a pod's termination in which a cause is looked for.
+type When int
+
+const (
+	// Overdue is past the deadline.
+	Overdue When = iota
+	// InGrace is for causes that prove that the pod will use up its grace period:
+	// from StopSettles after the request for deletion until SIGKILL, which ends
+	// such a pod, should have come.
+	InGrace
+	// InGraceAndAfter is the same for causes that SIGKILL need not end.
+	InGraceAndAfter
+	// AtTheEnd is past the deadline, and once more when the pod is gone.
+	AtTheEnd
+)
+
+// A Table holds the rules in order of precedence, and which of them explain
+// which others.
+type Table []Row
+
+// A Row is a rule and its place in the graph of explanations.
+type Row struct {
+	Rule *Rule
+	// Explains are causes that are only symptoms when this one is found in the
+	// same container, or when they are about the whole pod. The graph has no
+	// cycle: of two causes that explain each other neither would be told.
+	Explains []*Rule
+}
+
+// The variants that more than one cause has.
+const (
+	// Gone is for a pod that is gone, Stopped for a process that should act and
+	// is stopped by a signal itself.
+	Gone    = "Gone"
+	Stopped = "Stopped"
+)
 
 // Confidence says how far the evidence goes.
 type Confidence string
@@ -63,9 +91,11 @@ type Finding struct {
 	// Container is the name of the container it is about, "" for the pod.
 	Container  string     `json:"container,omitempty"`
 	Confidence Confidence `json:"confidence"`
-	// Values fill in the placeholders of the rule's Doc.
-	Values map[string]string `json:"values,omitempty"`
-	// Message, Remedy and Danger are the Doc's words with the values filled in.
+	// Variants are what else the Doc's words depend on, such as Gone.
+	Variants []string `json:"variants,omitempty"`
+	// Objects are what it is about.
+	Objects Objects `json:"objects,omitzero"`
+	// Message, Remedy and Danger are the Doc's words about the objects.
 	Message string `json:"message"`
 	Remedy  string `json:"remedy"`
 	Danger  string `json:"danger"`
@@ -73,11 +103,13 @@ type Finding struct {
 	Symptom bool `json:"symptom,omitempty"`
 }
 
-// An Unknown is a cause that could not be looked for.
+// An Unknown is a source that could not be read and that causes need which can
+// hold the pod up.
 type Unknown struct {
-	Cause  string          `json:"cause"`
 	Source evidence.Source `json:"source"`
 	Why    string          `json:"why"`
+	// Causes are those that were not looked for.
+	Causes []string `json:"-"`
 }
 
 // A Diagnosis is the verdict on one pod at one moment. No findings means that
@@ -88,7 +120,14 @@ type Diagnosis struct {
 	Gone bool `json:"gone,omitempty"`
 	// Findings stand in order: the first one that is no symptom is the verdict.
 	Findings []Finding `json:"findings,omitempty"`
-	Unknown  []Unknown `json:"unknown,omitempty"`
+	// Unknown is sorted by the names of the sources.
+	Unknown []Unknown `json:"unknown,omitempty"`
+}
+
+// NotLookedFor reports whether a cause could not be looked for, because a source
+// was missing.
+func (d *Diagnosis) NotLookedFor(cause string) bool {
+	return slices.ContainsFunc(d.Unknown, func(u Unknown) bool { return slices.Contains(u.Causes, cause) })
 }
 
 // Verdict is the root cause, if there is one to report.
@@ -101,85 +140,86 @@ func (d *Diagnosis) Verdict() (Finding, bool) {
 	return Finding{}, false
 }
 
-// How long things take before they are told.
-const (
-	// StopSettles is the time after the request for deletion after which the
-	// stop signal has been sent and a program has had its chance to react.
-	StopSettles = 5 * time.Second
-	// Stuck is the least time between two equal readings of something that is
-	// called stuck.
-	Stuck = 3 * time.Second
-	// SlowDevice is the same where a device or a daemon is waited for: one that
-	// works may take seconds for a request.
-	SlowDevice = 10 * time.Second
-	// SlowRCU is the same where the kernel waits for its own processors.
-	SlowRCU = 60 * time.Second
-	// KillLatency is how long after the deadline SIGKILL may come: the kubelet
-	// counts the grace period from when it was told of the deletion.
-	KillLatency = 10 * time.Second
-	// UnknownAfter is the time past the deadline, and without any progress,
-	// after which a pod without a recognised cause is reported as such. Kubelet
-	// itself needs some seconds for each of its steps, and more on a busy node.
-	UnknownAfter = 60 * time.Second
-)
+// StopSettles is the time after the request for deletion after which the stop
+// signal has been sent and a program has had its chance to react.
+const StopSettles = 5 * time.Second
 
-// Run looks for the causes that the rules recognise. The order of the rules is
-// their precedence.
-func Run(p *evidence.Pod, rules []*Rule) Diagnosis {
+// Run looks for the causes of a table.
+func Run(p *evidence.Pod, table Table) Diagnosis {
 	d := Diagnosis{Phase: locate(p), Gone: p.Gone}
-	var ruledOut []string
-	symptoms := make(map[string]bool)
-	for _, r := range rules {
+	var looked search
+	explained := make(map[string][]Finding)
+	for _, row := range table {
+		r := row.Rule
 		if !r.due(p) || len(r.Phases) > 0 && !slices.Contains(r.Phases, d.Phase) {
 			continue
 		}
-		if u, missing := r.missing(p); missing {
-			d.Unknown = append(d.Unknown, u)
+		if d.lacks(p, r) {
+			looked.part = append(looked.part, r.Doc.Layer)
 			continue
 		}
+		looked.whole = append(looked.whole, r.Doc.Layer)
 		found := r.Check(p)
-		if len(found) == 0 {
-			ruledOut = append(ruledOut, r.Cause)
-			continue
-		}
-		if r.Silent {
-			continue
-		}
 		for _, f := range found {
 			f.Cause = r.Cause
-			f.Message, f.Remedy, f.Danger = r.Doc.words(f)
+			f.Message, f.Remedy, f.Danger = r.Doc.words(&f)
 			d.Findings = append(d.Findings, f)
 		}
-		for _, s := range r.Explains {
-			symptoms[s.Cause] = true
+		for _, s := range row.Explains {
+			explained[s.Cause] = append(explained[s.Cause], found...)
 		}
 	}
+	slices.SortFunc(d.Unknown, func(a, b Unknown) int { return cmp.Compare(a.Source, b.Source) })
 	for i := range d.Findings {
-		d.Findings[i].Symptom = symptoms[d.Findings[i].Cause]
+		f := &d.Findings[i]
+		f.Symptom = slices.ContainsFunc(explained[f.Cause], func(by Finding) bool { return by.reaches(f) })
 	}
-	if len(d.Findings) == 0 && !p.Gone && p.Overdue() >= UnknownAfter && p.Time.Sub(p.UnchangedSince) >= UnknownAfter {
-		d.Findings = []Finding{unknown(p, ruledOut, d.Unknown)}
+	if len(d.Findings) == 0 && !p.Gone && p.Overdue() >= fact.UnknownAfter && p.Time.Sub(p.UnchangedSince) >= fact.UnknownAfter {
+		d.Findings = []Finding{unknown(p, looked, d.Unknown)}
 	}
 	return d
 }
 
-// due reports whether the rule may speak. What is told early is that the pod
-// waits for SIGKILL; when that is late, it is not what the pod waits for.
-func (r *Rule) due(p *evidence.Pod) bool {
-	switch {
-	case p.Gone:
-		return r.Posthumous
-	case r.Early:
-		return p.Time.Sub(p.DeletionRequested) >= StopSettles && (r.Outlasts || p.Overdue() < KillLatency)
+// lacks notes the sources that a rule needs and that could not be read, and
+// reports whether there are any.
+func (d *Diagnosis) lacks(p *evidence.Pod, r *Rule) bool {
+	blind := false
+	for _, s := range r.Needs {
+		why, ok := p.Missing[s]
+		if !ok {
+			continue
+		}
+		blind = true
+		i := slices.IndexFunc(d.Unknown, func(u Unknown) bool { return u.Source == s })
+		if i < 0 {
+			i = len(d.Unknown)
+			d.Unknown = append(d.Unknown, Unknown{Source: s, Why: why})
+		}
+		d.Unknown[i].Causes = append(d.Unknown[i].Causes, r.Cause)
 	}
-	return r.Silent || p.Overdue() > 0
+	return blind
 }
 
-func (r *Rule) missing(p *evidence.Pod) (Unknown, bool) {
-	for _, s := range r.Needs {
-		if why, ok := p.Missing[s]; ok {
-			return Unknown{Cause: r.Cause, Source: s, Why: why}, true
-		}
+// reaches reports whether the finding can be the reason of another one: what
+// happens in one container explains what happens there and to the pod as a
+// whole, whose shim serves each of its containers, but not what happens in
+// another container.
+func (f *Finding) reaches(symptom *Finding) bool {
+	return symptom.Container == f.Container || symptom.Container == ""
+}
+
+// due reports whether it is time to look for the cause.
+func (r *Rule) due(p *evidence.Pod) bool {
+	if p.Gone {
+		return r.When == AtTheEnd
 	}
-	return Unknown{}, false
+	switch settled := p.Time.Sub(p.DeletionRequested) >= StopSettles; r.When {
+	case InGrace:
+		// What is told early is that the pod waits for SIGKILL; when that is late,
+		// it is not what the pod waits for.
+		return settled && p.Overdue() < fact.KillLatency
+	case InGraceAndAfter:
+		return settled
+	}
+	return p.Overdue() > 0
 }

@@ -1,14 +1,9 @@
 package diagnose
 
-import (
-	"regexp"
-	"strings"
-)
-
 // A Doc holds the words about a cause. The condition, the Event, `nodeagent
 // explain` and the runbook page all come from here. Words in braces, as in
-// {mount}, are placeholders: a finding's values fill them in, and a page shows
-// them in capitals.
+// {mountpoint}, are placeholders: a phrase of the Doc, or one of the values of
+// words.go, which a finding's objects fill in and a page shows in capitals.
 type Doc struct {
 	// Layer is where the cause sits: signal, kernel, runtime, storage, api.
 	Layer string
@@ -21,44 +16,23 @@ type Doc struct {
 	Meaning, Evidence string
 	// Remedy is what is safe to do, safest first; Danger what to avoid and why.
 	Remedy, Danger string
-	// Phrases are what a page shows for those placeholders that stand for more
-	// than a name or a number.
-	Phrases map[string]string
-	// Families are variants of the cause with a remedy and a danger of their
-	// own; an empty one falls back to the Doc's.
+	// Phrases are placeholders whose words depend on the finding: they are the
+	// first choice that applies and of which the finding has all values. A page
+	// shows the first choice that is for no variant.
+	Phrases map[string][]Choice
+	// Families are the variants of the cause that a page tells apart.
 	Families []Family
 }
 
-// A Family is a variant of a cause, for example the kind of file system.
+// A Choice is one wording of a phrase. It is for the findings of a variant, or
+// for all when that is "".
+type Choice struct{ Variant, Text string }
+
+// A Family is a variant of a cause, for example the kind of file system. An empty
+// Remedy or Danger falls back to the Doc's.
 type Family struct {
 	Name, Meaning, Remedy, Danger string
-}
-
-var placeholder = regexp.MustCompile(`\{[a-zA-Z]+\}`)
-
-// fill puts the values into a text. A placeholder without a value is shown as
-// on a page, so that the reader sees what to look up.
-func fill(text string, values map[string]string) string {
-	return placeholder.ReplaceAllStringFunc(text, func(m string) string {
-		if v, ok := values[m[1:len(m)-1]]; ok {
-			return v
-		}
-		return strings.ToUpper(m[1 : len(m)-1])
-	})
-}
-
-func (d Doc) words(f Finding) (message, remedy, danger string) {
-	remedy, danger = d.Remedy, d.Danger
-	for _, v := range d.Families {
-		if v.Name != f.Family {
-			continue
-		}
-		if v.Remedy != "" {
-			remedy = v.Remedy
-		}
-		if v.Danger != "" {
-			danger = v.Danger
-		}
-	}
-	return fill(d.Message, f.Values), fill(remedy, f.Values), fill(danger, f.Values)
+	// Shared says that several causes have the family, with the same words: it has
+	// a page of its own.
+	Shared bool
 }

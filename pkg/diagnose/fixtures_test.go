@@ -15,6 +15,7 @@ import (
 	"golang.org/x/tools/txtar"
 
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
+	"github.com/nodeagent-io/nodeagent/pkg/diagnose/cause"
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
 )
 
@@ -79,7 +80,7 @@ func fixtures(t *testing.T) []fixture {
 func TestFixtures(t *testing.T) {
 	for _, f := range fixtures(t) {
 		t.Run(f.name, func(t *testing.T) {
-			d := diagnose.Run(f.evidence, diagnose.Rules())
+			d := cause.Diagnose(f.evidence)
 			got, err := json.MarshalIndent(d, "", "  ")
 			if err != nil {
 				t.Fatal(err)
@@ -100,12 +101,10 @@ func TestFixtures(t *testing.T) {
 			if diff := cmp.Diff(string(f.want), string(got)); diff != "" {
 				t.Errorf("diagnosis differs (-want +got); go test ./pkg/diagnose -update rewrites it:\n%s", diff)
 			}
-			for _, u := range d.Unknown {
-				if slices.Contains(f.twinOf, u.Cause) {
-					t.Errorf("is no twin of %s: it was not looked for, because %s is missing", u.Cause, u.Source)
-				}
-			}
 			for _, cause := range f.twinOf {
+				if d.NotLookedFor(cause) {
+					t.Errorf("is no twin of %s: it was not looked for, because a source is missing: %v", cause, d.Unknown)
+				}
 				for _, finding := range d.Findings {
 					if finding.Cause == cause {
 						t.Errorf("accuses an innocent pod of %s: %s", cause, finding.Message)
@@ -120,16 +119,13 @@ func TestFixtures(t *testing.T) {
 func TestEveryCauseHasAFixtureAndATwin(t *testing.T) {
 	shown, twins := map[string]bool{}, map[string]bool{}
 	known := map[string]bool{}
-	for _, r := range diagnose.Causes() {
+	for _, r := range cause.All() {
 		known[r.Cause] = true
 	}
 	for _, f := range fixtures(t) {
-		d := diagnose.Run(f.evidence, diagnose.Rules())
+		d := cause.Diagnose(f.evidence)
 		if v, ok := d.Verdict(); ok {
 			shown[v.Cause] = true
-		}
-		if f.evidence.Overdue() < 0 && len(d.Findings) == 0 {
-			shown[diagnose.AwaitingGracePeriod.Cause] = true
 		}
 		for _, c := range f.twinOf {
 			if !known[c] {
@@ -138,11 +134,11 @@ func TestEveryCauseHasAFixtureAndATwin(t *testing.T) {
 			twins[c] = true
 		}
 	}
-	for _, r := range diagnose.Causes() {
+	for _, r := range cause.All() {
 		if !shown[r.Cause] {
 			t.Errorf("no fixture shows %s", r.Cause)
 		}
-		if !twins[r.Cause] && !r.Silent {
+		if !twins[r.Cause] {
 			t.Errorf("%s has no healthy twin", r.Cause)
 		}
 	}
@@ -154,7 +150,7 @@ var leftBrace = regexp.MustCompile(`[{}]`)
 // finding does not know stand in capitals only where a page would have them.
 func TestFindingsAreComplete(t *testing.T) {
 	for _, f := range fixtures(t) {
-		for _, finding := range diagnose.Run(f.evidence, diagnose.Rules()).Findings {
+		for _, finding := range cause.Diagnose(f.evidence).Findings {
 			for _, text := range []string{finding.Message, finding.Remedy, finding.Danger} {
 				if text == "" || leftBrace.MatchString(text) {
 					t.Errorf("%s: %s says %q", f.name, finding.Cause, text)
@@ -166,7 +162,7 @@ func TestFindingsAreComplete(t *testing.T) {
 
 func TestRulesAreWhole(t *testing.T) {
 	seen := map[string]bool{}
-	for _, r := range diagnose.Causes() {
+	for _, r := range cause.All() {
 		if seen[r.Cause] {
 			t.Errorf("%s stands twice in the list", r.Cause)
 		}
@@ -179,10 +175,27 @@ func TestRulesAreWhole(t *testing.T) {
 				t.Errorf("%s: Doc.%s is empty", r.Cause, name)
 			}
 		}
-		if !slices.Contains([]string{"api", "kernel", "runtime", "signal", "storage", "unknown"}, d.Layer) {
-			t.Errorf("%s: layer %q", r.Cause, d.Layer)
+		if d.Layer == diagnose.Unrecognised.Doc.Layer {
+			continue
+		}
+		if !slices.Contains(filesOf(t, d.Layer), strings.ToLower(r.Cause)) {
+			t.Errorf("%s has no file of its own in cause/%s", r.Cause, d.Layer)
 		}
 	}
+}
+
+// filesOf lists the files of a layer by what would be the name of their cause, in
+// lower case.
+func filesOf(t *testing.T, layer string) []string {
+	t.Helper()
+	paths, err := filepath.Glob("cause/" + layer + "/*.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, p := range paths {
+		paths[i] = strings.ReplaceAll(strings.TrimSuffix(filepath.Base(p), ".go"), "_", "")
+	}
+	return paths
 }
 
 // part returns the file of that name, an empty one when there is none yet.

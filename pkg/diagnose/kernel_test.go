@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
+	"github.com/nodeagent-io/nodeagent/pkg/diagnose/cause"
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
 )
 
@@ -98,6 +98,8 @@ func TestKernelCauses(t *testing.T) {
 			hangs(t, "percpu_rwsem_wait", "percpu_rwsem_wait", "vfs_write", "ksys_write")
 			t.UnchangedSince = p.Time.Add(-4 * time.Second)
 		}, "UninterruptibleSleep", nil},
+		"killed, and the probe came to nothing": {func(_ *evidence.Pod, t *evidence.Task) { t.Probe = nil }, "", nil},
+		"killed, and awake when it was probed":  {func(_ *evidence.Pod, t *evidence.Task) { hangs(t, "") }, "", nil},
 		"state D but not killed": {func(_ *evidence.Pod, t *evidence.Task) {
 			t.Pending, t.SharedPending = 0, 0
 			hangs(t, "kernel_clone", "kernel_clone", "__do_sys_vfork")
@@ -224,7 +226,7 @@ func TestKernelCauses(t *testing.T) {
 		}, "", nil},
 	} {
 		t.Run(name, func(t *testing.T) {
-			d := diagnose.Run(killed(tc.change), diagnose.Rules())
+			d := cause.Diagnose(killed(tc.change))
 			v, _ := d.Verdict()
 			if v.Cause != tc.want {
 				t.Fatalf("verdict %q, want %q: %s", v.Cause, tc.want, v.Message)

@@ -1,31 +1,37 @@
 package diagnose
 
 import (
+	"cmp"
 	"fmt"
-	"regexp"
+	"slices"
 	"strings"
+
+	"github.com/nodeagent-io/nodeagent/pkg/diagnose/fact"
 )
 
 // Page writes the runbook page of a cause, in Markdown. docs/reasons holds one
 // for each cause, and `nodeagent explain` prints it.
 func (r *Rule) Page() string {
 	var b strings.Builder
-	section := func(title, text string) { fmt.Fprintf(&b, "\n## %s\n\n%s\n", title, r.shown(text)) }
+	section := func(title, text string) { fmt.Fprintf(&b, "\n## %s\n\n%s\n", title, r.Doc.shown(text, "")) }
 	fmt.Fprintf(&b, "# %s: %s\n\n", r.Cause, r.Doc.Title)
 	fmt.Fprintf(&b, "Layer: %s. %s\n", r.Doc.Layer, r.told())
-	fmt.Fprintf(&b, "\n> %s.\n", r.shown(r.Doc.Message))
+	fmt.Fprintf(&b, "\n> %s.\n", r.Doc.shown(r.Doc.Message, ""))
 	section("What it means", r.Doc.Meaning)
 	section("How it is recognised", r.Doc.Evidence)
 	section("What to do", r.Doc.Remedy)
 	section("What to avoid", r.Doc.Danger)
+	var shared []string
 	for _, f := range r.Doc.Families {
-		fmt.Fprintf(&b, "\n## %s: %s\n\n%s\n", r.Cause, f.Name, r.shown(f.Meaning))
-		if f.Remedy != "" {
-			fmt.Fprintf(&b, "\nWhat to do: %s\n", r.shown(f.Remedy))
+		if f.Shared {
+			first, _, _ := strings.Cut(r.Doc.shown(f.Meaning, f.Name), ". ")
+			shared = append(shared, fmt.Sprintf("- [%s](%s/%s.md): %s.", f.Name, FamilyDir, f.Name, strings.TrimSuffix(first, ".")))
+			continue
 		}
-		if f.Danger != "" {
-			fmt.Fprintf(&b, "\nWhat to avoid: %s\n", r.shown(f.Danger))
-		}
+		fmt.Fprintf(&b, "\n## %s: %s\n\n%s", r.Cause, f.Name, r.Doc.family(f))
+	}
+	if len(shared) > 0 {
+		section("What it waits for", "Each of these has a page with what to do and what to avoid (nodeagent explain FAMILY prints it):\n\n"+strings.Join(shared, "\n"))
 	}
 	if len(r.Phases) > 0 {
 		var names []string
@@ -39,36 +45,84 @@ func (r *Rule) Page() string {
 		for _, s := range r.Needs {
 			names = append(names, string(s))
 		}
-		section("Sources", "It is not looked for, and reported as unknown, when one of these could not be read: "+strings.Join(names, ", ")+".")
+		section("Sources", "If one of these cannot be read, the cause is not looked for and the source is listed as unknown: "+strings.Join(names, ", ")+".")
+	}
+	return b.String()
+}
+
+// FamilyDir is where the pages of shared families are, below those of the causes.
+const FamilyDir = "families"
+
+// FamilyPages writes the pages of families that several of the causes share,
+// in Markdown, by the name of the family.
+func FamilyPages(causes []*Rule) map[string]string {
+	pages := make(map[string]string)
+	for _, r := range causes {
+		for _, f := range r.Doc.Families {
+			if f.Shared && pages[f.Name] == "" {
+				pages[f.Name] = r.Doc.familyPage(f, causes)
+			}
+		}
+	}
+	return pages
+}
+
+func (d *Doc) familyPage(f Family, causes []*Rule) string {
+	var of []string
+	for _, r := range causes {
+		if slices.Contains(r.Doc.Families, f) {
+			of = append(of, fmt.Sprintf("[%s](../%s.md)", r.Cause, r.Cause))
+		}
+	}
+	return fmt.Sprintf("# Family %s\n\nIt is a family of %s.\n\n## What it means\n\n%s\n\n## What to do\n\n%s\n\n## What to avoid\n\n%s\n",
+		f.Name, strings.Join(of, ", "), d.shown(f.Meaning, f.Name), d.shown(f.Remedy, f.Name), d.shown(f.Danger, f.Name))
+}
+
+// family writes what a variant means, and what is different about it.
+func (d *Doc) family(f Family) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s\n", d.shown(f.Meaning, f.Name))
+	if message := d.shown(d.Message, f.Name); message != d.shown(d.Message, "") {
+		fmt.Fprintf(&b, "\n> %s.\n", message)
+	}
+	for _, part := range []struct{ title, general, own string }{
+		{"What to do", d.Remedy, f.Remedy},
+		{"What to avoid", d.Danger, f.Danger},
+	} {
+		if text := d.shown(cmp.Or(part.own, part.general), f.Name); text != d.shown(part.general, "") {
+			fmt.Fprintf(&b, "\n%s: %s\n", part.title, text)
+		}
 	}
 	return b.String()
 }
 
 // told says in a sentence when the cause is reported.
 func (r *Rule) told() string {
-	switch {
-	case r.Silent:
-		return "Never reported."
-	case r.Early:
-		text := fmt.Sprintf("Reported inside the grace period, from %d seconds after the deletion was asked for", int(StopSettles.Seconds()))
-		if r.Outlasts {
-			text += ", and as long as it holds the pod up"
-		}
-		return text + "."
-	case r.Posthumous:
+	early := fmt.Sprintf("Reported inside the grace period, from %d seconds after the deletion was asked for", int(StopSettles.Seconds()))
+	switch r.When {
+	case InGrace:
+		return early + "."
+	case InGraceAndAfter:
+		return early + ", and as long as it holds the pod up."
+	case AtTheEnd:
 		return "Reported only when the grace period is over; when the pod has gone by then, in an Event only."
-	case r == Unrecognised:
-		return fmt.Sprintf("Reported when the grace period is over and the pod has been at the same stage for %d seconds.", int(UnknownAfter.Seconds()))
+	}
+	if r == Unrecognised {
+		return fmt.Sprintf("Reported when the grace period is over and the pod has been at the same stage for %d seconds.", int(fact.UnknownAfter.Seconds()))
 	}
 	return "Reported only when the grace period is over."
 }
 
-// optional are the placeholders that stand for a whole phrase, or for nothing:
-// a page leaves them out.
-var optional = regexp.MustCompile(`\{(where|on|more|left|unseen)\}`)
-
-// shown writes the placeholders as a reader of a page expects them. In the
-// Remedy and the Danger a phrase never stands alone.
-func (r *Rule) shown(text string) string {
-	return fill(optional.ReplaceAllString(text, ""), r.Doc.Phrases)
+// shown writes a text as a reader of a page expects it: phrases as for a variant,
+// placeholders in capitals.
+func (d *Doc) shown(text, variant string) string {
+	return placeholder.ReplaceAllStringFunc(text, func(m string) string {
+		name := m[1 : len(m)-1]
+		choices, ok := d.phrase(name)
+		if !ok {
+			return strings.ToUpper(name)
+		}
+		i := slices.IndexFunc(choices, func(c Choice) bool { return c.Variant == "" || c.Variant == variant })
+		return d.shown(choices[i].Text, variant) // one is for every variant
+	})
 }

@@ -2,6 +2,7 @@ package diagnose_test
 
 import (
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -10,18 +11,25 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
+	"github.com/nodeagent-io/nodeagent/pkg/diagnose/cause"
 )
 
-// The runbook pages are generated from the rules: one for each cause, none for
-// anything else, and never edited by hand.
+// The runbook pages are generated from the rules: one for each cause and each shared
+// family, none for anything else, and never edited by hand.
 func TestRunbookPages(t *testing.T) {
 	const dir = "../../docs/reasons"
 	want := map[string]string{}
-	for _, r := range diagnose.Causes() {
+	for _, r := range cause.All() {
 		want[r.Cause+".md"] = r.Page()
 	}
+	for name, page := range diagnose.FamilyPages(cause.All()) {
+		want[diagnose.FamilyDir+"/"+name+".md"] = page
+	}
 	if *update {
-		if err := os.MkdirAll(dir, 0o755); err != nil {
+		if err := os.RemoveAll(dir); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.MkdirAll(filepath.Join(dir, diagnose.FamilyDir), 0o755); err != nil {
 			t.Fatal(err)
 		}
 		for name, page := range want {
@@ -31,16 +39,15 @@ func TestRunbookPages(t *testing.T) {
 		}
 	}
 	got := map[string]string{}
-	entries, err := os.ReadDir(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, e := range entries {
-		text, err := os.ReadFile(filepath.Join(dir, e.Name()))
-		if err != nil {
-			t.Fatal(err)
+	if err := fs.WalkDir(os.DirFS(dir), ".", func(path string, e fs.DirEntry, err error) error {
+		if err != nil || e.IsDir() {
+			return err
 		}
-		got[e.Name()] = string(text)
+		text, err := os.ReadFile(filepath.Join(dir, path))
+		got[path] = string(text)
+		return err
+	}); err != nil {
+		t.Fatal(err)
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("docs/reasons differs from the rules (-rules +docs); go test ./pkg/diagnose -update writes it:\n%s", diff)
@@ -71,17 +78,15 @@ func causeTable(t *testing.T) string {
 	listed := 0
 	for _, layer := range layers {
 		fmt.Fprintf(&b, "| **%s** | |\n", layer.title)
-		for _, r := range diagnose.Causes() {
+		for _, r := range cause.All() {
 			if r.Doc.Layer != layer.name {
 				continue
 			}
 			listed++
-			if !r.Silent {
-				fmt.Fprintf(&b, "| [%s](docs/reasons/%[1]s.md) | %s |\n", r.Cause, r.Doc.Title)
-			}
+			fmt.Fprintf(&b, "| [%s](docs/reasons/%[1]s.md) | %s |\n", r.Cause, r.Doc.Title)
 		}
 	}
-	if all := len(diagnose.Causes()); listed != all {
+	if all := len(cause.All()); listed != all {
 		t.Fatalf("%d of %d causes are of a layer that has no title", all-listed, all)
 	}
 	return b.String()

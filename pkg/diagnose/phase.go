@@ -1,6 +1,9 @@
 package diagnose
 
-import "github.com/nodeagent-io/nodeagent/pkg/evidence"
+import (
+	"github.com/nodeagent-io/nodeagent/pkg/diagnose/fact"
+	"github.com/nodeagent-io/nodeagent/pkg/evidence"
+)
 
 // A Phase is a stage of a pod's termination: who holds the baton.
 type Phase string
@@ -22,9 +25,9 @@ const (
 	PhaseUnknown     Phase = "Unknown"          // the evidence does not tell
 )
 
-// whileProcessesLive are the phases in which processes of the pod's containers
+// WhileProcessesLive are the phases in which processes of the pod's containers
 // are there.
-var whileProcessesLive = []Phase{PreStop, StopSignal, Kill}
+var WhileProcessesLive = []Phase{PreStop, StopSignal, Kill}
 
 // locate says which phase the pod's termination is in. Kubelet sets a terminal
 // status.phase only when no container can run any more
@@ -37,14 +40,14 @@ func locate(p *evidence.Pod) Phase {
 	if !p.Node.Containerd.UnansweredSince.IsZero() || p.Node.Containerd.Refused {
 		return Runtime
 	}
-	if missing(p, evidence.Processes, evidence.Cgroups) {
+	if fact.Missing(p, evidence.Processes, evidence.Cgroups) {
 		return PhaseUnknown
 	}
-	live := appTasks(p)
+	live := fact.AppTasks(p)
 	if len(live) > 0 {
 		return locateAmongTasks(p, live)
 	}
-	if missing(p, evidence.Containers) {
+	if fact.Missing(p, evidence.Containers) {
 		return PhaseUnknown
 	}
 	return locateInRuntime(p)
@@ -53,7 +56,7 @@ func locate(p *evidence.Pod) Phase {
 // locateAmongTasks is for a pod of which processes live.
 func locateAmongTasks(p *evidence.Pod, live []*evidence.Task) Phase {
 	for _, t := range live {
-		if dying(t) {
+		if fact.Dying(t) {
 			return Kill
 		}
 	}
@@ -100,11 +103,11 @@ func locateInRuntime(p *evidence.Pod) Phase {
 // had ended, sets a grace period of 0 at once while the node still works.
 func locateAfterContainers(p *evidence.Pod) Phase {
 	switch {
-	case missing(p, evidence.Mounts):
+	case fact.Missing(p, evidence.Mounts):
 		return PhaseUnknown
-	case len(p.Mounts) > 0 || kubeletBusyWithVolume(p) != nil:
+	case len(p.Mounts) > 0 || fact.KubeletBusyWithVolume(p) != nil:
 		return Volumes
-	case missing(p, evidence.Cgroups):
+	case fact.Missing(p, evidence.Cgroups):
 		return PhaseUnknown
 	case len(p.Cgroups) > 0:
 		return PodCgroup
@@ -112,39 +115,4 @@ func locateAfterContainers(p *evidence.Pod) Phase {
 		return Finalizers
 	}
 	return FinalDelete
-}
-
-// missing reports whether any of the sources could not be read.
-func missing(p *evidence.Pod, sources ...evidence.Source) bool {
-	for _, s := range sources {
-		if _, ok := p.Missing[s]; ok {
-			return true
-		}
-	}
-	return false
-}
-
-// appTasks are the pod's live tasks outside of its sandbox container: the
-// sandbox lives until the containers have ended.
-func appTasks(p *evidence.Pod) []*evidence.Task {
-	var out []*evidence.Task
-	for i := range p.Tasks {
-		t := &p.Tasks[i]
-		if c, ok := p.Container(t.Container); ok && c.Kind == evidence.Sandbox {
-			continue
-		}
-		if t.State == evidence.Zombie && t.Threads <= 1 || t.State == evidence.Dead {
-			continue
-		}
-		out = append(out, t)
-	}
-	return out
-}
-
-// dying says that the task has been killed, by whatever signal, and is still
-// there. A plain SIGTERM with the default action leaves SIGKILL pending in each
-// thread too; of a process killed while a thread cannot end, the leader is a
-// zombie with live threads.
-func dying(t *evidence.Task) bool {
-	return t.Killed() || t.Exiting() || t.Leader() && t.State == evidence.Zombie && t.Threads > 1
 }

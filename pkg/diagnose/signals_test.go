@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
+	"github.com/nodeagent-io/nodeagent/pkg/diagnose/cause"
+	"github.com/nodeagent-io/nodeagent/pkg/diagnose/fact"
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
 )
 
@@ -110,7 +112,7 @@ func TestStopSignals(t *testing.T) {
 		"preStop hook":            {func(p *evidence.Pod, _ *evidence.Task) { p.Containers[0].PreStop = true }, "", ""},
 		"a second into the grace": {func(p *evidence.Pod, _ *evidence.Task) { p.Time = requested.Add(time.Second) }, "", ""},
 		"SIGKILL is late": {func(p *evidence.Pod, _ *evidence.Task) {
-			p.Time = p.Deadline.Add(diagnose.KillLatency)
+			p.Time = p.Deadline.Add(fact.KillLatency)
 			p.UnchangedSince = p.Time
 		}, "", ""},
 
@@ -161,6 +163,38 @@ func TestStopSignals(t *testing.T) {
 			t.State, t.Pending = evidence.Uninterruptible, bitKILL
 			p.Time = p.Deadline.Add(5 * time.Minute)
 		}, "ContainerFrozen", diagnose.Proved},
+		"kubelet stopped": {func(p *evidence.Pod, _ *evidence.Task) {
+			p.Node.Kubelet.Process = &evidence.Task{PID: 7, TID: 7, Comm: "kubelet", State: evidence.Stopped}
+		}, "", ""},
+		"kubelet hangs on its disk": {func(p *evidence.Pod, _ *evidence.Task) {
+			p.Node.Kubelet.Process = &evidence.Task{PID: 7, TID: 7, Comm: "kubelet", State: evidence.Uninterruptible, UnchangedSince: requested}
+		}, "", ""},
+		"kubelet started anew since the deletion": {func(p *evidence.Pod, _ *evidence.Task) {
+			p.Node.Kubelet.Started = requested.Add(time.Second)
+		}, "", ""},
+		"kubelet unwell": {func(p *evidence.Pod, _ *evidence.Task) {
+			p.Node.Kubelet.Health = "[-]syncloop failed: sync Loop took longer than expected"
+		}, "", ""},
+		"kubelet well": {func(p *evidence.Pod, _ *evidence.Task) {
+			p.Node.Kubelet.Process = &evidence.Task{PID: 7, TID: 7, Comm: "kubelet", State: evidence.Sleeping}
+			p.Node.Kubelet.Started, p.Node.Kubelet.Health = requested.Add(-time.Hour), "ok"
+		}, "SignalDroppedByPID1", diagnose.Proved},
+		"shim stopped, in the grace period": {func(p *evidence.Pod, _ *evidence.Task) {
+			p.Parents = append(p.Parents, evidence.Task{PID: 50, TID: 50, Comm: "containerd-shim", State: evidence.Stopped})
+		}, "", ""},
+		"another container's image is being pulled": {func(p *evidence.Pod, _ *evidence.Task) {
+			p.Containers = append(p.Containers, evidence.Container{Name: "second", Kind: evidence.App, Waiting: true})
+		}, "", ""},
+		"its postStart hook runs": {func(p *evidence.Pod, _ *evidence.Task) { p.Containers[0].Waiting = true }, "", ""},
+		"killed at the deadline of a kubelet that was started anew": {func(p *evidence.Pod, t *evidence.Task) {
+			t.Caught = bitTERM
+			p.Node.Kubelet.Started = requested.Add(time.Second)
+			gone(p, 137, 0)
+		}, "", ""},
+		"an init container drops the signal, the others are not there yet": {func(p *evidence.Pod, _ *evidence.Task) {
+			p.Containers[0].Kind = evidence.Init
+			p.Containers = append(p.Containers, evidence.Container{Name: "second", Kind: evidence.App, Waiting: true})
+		}, "SignalDroppedByPID1", diagnose.Proved},
 		"another container's group is frozen": {func(p *evidence.Pod, t *evidence.Task) {
 			t.Caught = bitTERM
 			p.Cgroups = append(p.Cgroups, evidence.Cgroup{Path: "/kubepods/podu/d", Version: 2, Container: "d", Frozen: true})
@@ -230,7 +264,7 @@ func TestStopSignals(t *testing.T) {
 		}, "CoreDumpInProgress", diagnose.Proved},
 	} {
 		t.Run(name, func(t *testing.T) {
-			d := diagnose.Run(stopping(tc.change), diagnose.Rules())
+			d := cause.Diagnose(stopping(tc.change))
 			v, _ := d.Verdict()
 			if v.Cause != tc.want || v.Confidence != tc.confidence {
 				t.Errorf("verdict %q (%s), want %q (%s): %s", v.Cause, v.Confidence, tc.want, tc.confidence, v.Message)

@@ -2,8 +2,8 @@ package diagnose
 
 import (
 	"slices"
-	"strings"
 
+	"github.com/nodeagent-io/nodeagent/pkg/diagnose/fact"
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
 )
 
@@ -12,52 +12,60 @@ import (
 var Unrecognised = &Rule{
 	Cause: "Unknown",
 	Doc: Doc{
-		Layer:    "unknown",
-		Title:    "stuck, and no known cause matches",
-		Message:  "the termination is stuck{left}, and no known cause matches. Ruled out: {ruledout}{unseen}",
+		Layer:   "unknown",
+		Title:   "stuck, and no known cause matches",
+		Message: "the termination is stuck{leftovers}, and no known cause matches. Ruled out: {ruledout}{unseen}",
+		Phrases: map[string][]Choice{
+			"leftovers": {{Text: " (left on the node: {left})"}, {Text: ""}},
+			"ruledout": {
+				{Text: "the known causes of {layers}; some of {partly}"}, {Text: "the known causes of {layers}"},
+				{Text: "some of {partly}"}, {Text: "nothing"},
+			},
+			"unseen": {{Text: ". Could not be read in full: {unread}"}, {Text: ""}},
+		},
 		Meaning:  "The pod is well past its deadline, has made no progress for a minute, nodeagent has looked at everything it can read, and none of the causes it knows is there. It says so instead of guessing.",
-		Evidence: "The phase says whose turn it is: see the phases in docs/design.md. The causes that were looked for and not found are named, and so are the sources that could not be read.",
+		Evidence: "The phase says whose turn it is: see the phases in docs/design.md. The layers of causes that were looked for and not found are named, and so are the sources that could not be read: nodeagent explain lists the causes of each layer.",
 		Remedy:   "Look at the kubelet's log on the node for this pod (journalctl -u kubelet, line \"Error syncing pod, skipping\"). Save what is known with nodeagent capture {pod} and attach it to an issue of nodeagent.",
 		Danger:   "Do not force-delete before you know what holds it: the processes, volumes and addresses may still be in use.",
 	},
 	Check: func(*evidence.Pod) []Finding { return nil },
 }
 
-func unknown(p *evidence.Pod, ruledOut []string, notLookedFor []Unknown) Finding {
-	slices.Sort(ruledOut)
-	ruledOut = slices.DeleteFunc(ruledOut, func(c string) bool { return c == AwaitingGracePeriod.Cause })
-	v := map[string]string{
-		"pod":      p.Namespace + "/" + p.Name,
-		"ruledout": "nothing",
-		"left":     "",
-		"unseen":   "",
+// A search is the layers of the causes that were looked for: in whole where
+// nothing was missing, in part where a cause of the layer could not be looked
+// for. The same layer may stand in both, and more than once.
+type search struct{ whole, part []string }
+
+// ruledOut returns the layers whose causes were all looked for, and those of
+// which some were.
+func (s search) ruledOut() (whole, part []string) {
+	slices.Sort(s.whole)
+	for _, layer := range slices.Compact(s.whole) {
+		if slices.Contains(s.part, layer) {
+			part = append(part, layer)
+		} else {
+			whole = append(whole, layer)
+		}
 	}
-	if len(ruledOut) > 0 {
-		v["ruledout"] = bound(strings.Join(ruledOut, ", "), 300)
-	}
-	var left []string
-	if len(appTasks(p)) > 0 {
-		left = append(left, "processes")
+	return whole, part
+}
+
+func unknown(p *evidence.Pod, looked search, notRead []Unknown) Finding {
+	f := Finding{Cause: Unrecognised.Cause, Confidence: Inferred, Objects: Objects{Pod: p.Namespace + "/" + p.Name}}
+	o := &f.Objects
+	o.RuledOut, o.PartlyRuledOut = looked.ruledOut()
+	if len(fact.AppTasks(p)) > 0 {
+		o.Left = append(o.Left, LeftProcesses)
 	}
 	if len(p.Mounts) > 0 {
-		left = append(left, "mounts")
+		o.Left = append(o.Left, LeftMounts)
 	}
 	if len(p.Cgroups) > 0 {
-		left = append(left, "its cgroup")
+		o.Left = append(o.Left, LeftCgroup)
 	}
-	if len(left) > 0 {
-		v["left"] = " (left on the node: " + strings.Join(left, ", ") + ")"
+	for _, u := range notRead {
+		o.Unread = append(o.Unread, u.Source)
 	}
-	var unseen []string
-	for _, u := range notLookedFor {
-		unseen = append(unseen, string(u.Source))
-	}
-	if len(unseen) > 0 {
-		slices.Sort(unseen)
-		unseen = slices.Compact(unseen)
-		v["unseen"] = ". Could not be read in full: " + strings.Join(unseen, ", ")
-	}
-	f := Finding{Cause: Unrecognised.Cause, Confidence: Inferred, Values: v}
-	f.Message, f.Remedy, f.Danger = Unrecognised.Doc.words(f)
+	f.Message, f.Remedy, f.Danger = Unrecognised.Doc.words(&f)
 	return f
 }

@@ -30,9 +30,19 @@ const (
 
 // A Pod is what is known of one terminating pod at one moment.
 type Pod struct {
-	// Time is when the gathering began. Rules use it and never the clock.
+	// Time is when the reading began, before any source of the pod's own was read.
+	// Rules use it and never the clock.
 	Time time.Time `json:"time"`
-	// UnchangedSince is the time of the first of the readings in a row that
+	// ContainersRead, CgroupsRead and TasksRead are when Containers, Cgroups, and
+	// the last of Tasks, Parents and Leftovers had been read: later than Time by as
+	// long as they, and the sources before them, took; zero when they were not read.
+	// A Probe is read afterwards. What two readings show unchanged has been so at
+	// least from the moment at which the earlier one had read it to Time of the
+	// later one.
+	ContainersRead time.Time `json:"containersRead,omitzero"`
+	CgroupsRead    time.Time `json:"cgroupsRead,omitzero"`
+	TasksRead      time.Time `json:"tasksRead,omitzero"`
+	// UnchangedSince is when the first of the readings in a row had ended that
 	// showed the pod at the same stage: the same phase, containers, mounts and
 	// cgroups. A slow termination moves on; a stuck one does not.
 	UnchangedSince time.Time `json:"unchangedSince,omitzero"`
@@ -183,8 +193,12 @@ type Container struct {
 	// StopSignal is the effective stop signal: the container's, else the
 	// image's STOPSIGNAL, else SIGTERM. 0 when it could not be read.
 	StopSignal Signal `json:"stopSignal,omitempty"`
-	// Exit is how the container ended, from the pod's status; nil while the
-	// kubelet has not written it there.
+	// Waiting says that the kubelet has written into the pod's status that the
+	// container is yet to run: it has not been created, or its postStart hook has
+	// not ended, or it waits to be started again.
+	Waiting bool `json:"waiting,omitempty"`
+	// Exit is how the container ended, as the kubelet has written it into the
+	// pod's status; nil while it has not.
 	Exit *Exit `json:"exit,omitempty"`
 
 	Task ShimTask `json:"task"`
@@ -222,19 +236,36 @@ type ShimTask struct {
 
 // A Node is what the pod's verdict needs to know of its node.
 type Node struct {
+	// Time is when the reading of the node began, and Read when it had ended. Pods
+	// that share it are read afterwards.
+	Time time.Time `json:"time,omitzero"`
+	Read time.Time `json:"read,omitzero"`
+
 	Name   string `json:"name"`
 	Kernel string `json:"kernel,omitempty"`
 	// CorePattern is where core dumps go: the first word of
 	// /proc/sys/kernel/core_pattern (core(5)), a pipe's program with its |.
-	CorePattern string            `json:"corePattern,omitempty"`
-	Containerd  ContainerdService `json:"containerd"`
-	Kubelet     KubeletService    `json:"kubelet"`
-	// Blocked are the tasks of the whole node in state D, with their owners. It
-	// is read at most once per round, and only while a pod is overdue.
+	CorePattern string `json:"corePattern,omitempty"`
+	// Pressure is nil where the kernel does not tell it.
+	Pressure   *Pressure         `json:"pressure,omitempty"`
+	Containerd ContainerdService `json:"containerd"`
+	Kubelet    KubeletService    `json:"kubelet"`
+	// Blocked are the tasks of the whole node that are in state D, with their
+	// owners. It is read at most once per period and only while a pod is
+	// overdue.
 	Blocked []Task `json:"blocked,omitempty"`
 }
 
-// A ContainerdService is containerd's health as one request to it shows.
+// Pressure is for which share of the last minute, in percent, some task of the
+// node waited for a processor, for memory or for I/O ("some avg60" of
+// /proc/pressure). What is slow to answer under pressure need not hang.
+type Pressure struct {
+	CPU    float64 `json:"cpu"`
+	Memory float64 `json:"memory"`
+	IO     float64 `json:"io"`
+}
+
+// A ContainerdService is containerd's health as one question to it shows.
 type ContainerdService struct {
 	// Process is containerd's own process; nil when it was not read or not
 	// found.
@@ -252,6 +283,8 @@ type ContainerdService struct {
 type KubeletService struct {
 	// Process is the kubelet's main thread; nil when there is no such process.
 	Process *Task `json:"process,omitempty"`
+	// Started is when that process was started; zero when not known.
+	Started time.Time `json:"started,omitzero"`
 	// Health is the body or the error of its /healthz: "ok" when healthy, ""
 	// when it was not asked.
 	Health string `json:"health,omitempty"`

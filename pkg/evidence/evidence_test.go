@@ -122,6 +122,63 @@ func TestSince(t *testing.T) {
 	}
 }
 
+// What is unchanged has been so from the end of the reading that showed it first.
+func TestSinceBeginsWhenItWasRead(t *testing.T) {
+	t0 := time.Unix(1000, 0)
+	at := func(s int) time.Time { return t0.Add(time.Duration(s) * time.Second) }
+	stuck := Task{PID: 1, TID: 1, State: Uninterruptible, Caught: 1, SharedPending: 1}
+	first := &Pod{UID: "u", Time: at(0), ContainersRead: at(3), CgroupsRead: at(4), TasksRead: at(5), Tasks: []Task{stuck}, Parents: []Task{stuck}, Leftovers: []Task{stuck}}
+	second := &Pod{UID: "u", Time: at(5), Tasks: []Task{stuck}, Parents: []Task{stuck}, Leftovers: []Task{stuck}}
+	first.Since(nil)
+	second.Since(first)
+	for _, tasks := range [][]Task{second.Tasks, second.Parents, second.Leftovers} {
+		if k := tasks[0]; !k.UnchangedSince.Equal(at(5)) || !k.SignalsSince.Equal(at(5)) || !k.PendingSince.Equal(at(5)) || k.Unchanged(second.Time) != 0 {
+			t.Errorf("unchanged since %s, signals since %s, pending since %s; read at %s", k.UnchangedSince, k.SignalsSince, k.PendingSince, at(5))
+		}
+	}
+	if first.Tasks[0].Unchanged(first.Time) != 0 || !second.UnchangedSince.Equal(at(5)) {
+		t.Errorf("the first reading shows a task unchanged for %s, the second the pod since %s", first.Tasks[0].Unchanged(first.Time), second.UnchangedSince)
+	}
+}
+
+// What a group has used is by the moments at which it was read.
+func TestUseIsByWhenGroupsWereRead(t *testing.T) {
+	t0 := time.Unix(1000, 0)
+	read := func(began, groups int, micros uint64) *Pod {
+		return &Pod{UID: "u", Time: t0.Add(time.Duration(began) * time.Second), CgroupsRead: t0.Add(time.Duration(groups) * time.Second),
+			Cgroups: []Cgroup{{Path: "/c", CPU: &CPU{UsedMicros: micros}}}}
+	}
+	second := read(3, 5, 2_000_000)
+	second.Since(read(0, 1, 0))
+	if got := second.Cgroups[0].CPU.RecentMillis; got != 500 {
+		t.Errorf("%d thousandths of a processor, want 500: 2 s in 4 s", got)
+	}
+}
+
+func TestKeepDeadline(t *testing.T) {
+	t0 := time.Unix(1000, 0)
+	at := func(s int) time.Time { return t0.Add(time.Duration(s) * time.Second) }
+	pod := func(requested, deadline int, grace int64) *Pod {
+		return &Pod{UID: "u", DeletionRequested: at(requested), Deadline: at(deadline), GracePeriodSeconds: grace}
+	}
+	for name, tc := range map[string]struct {
+		earlier, now        *Pod
+		requested, deadline int
+	}{
+		"first reading":       {nil, pod(0, 30, 30), 0, 30},
+		"nothing new":         {pod(0, 30, 30), pod(0, 30, 30), 0, 30},
+		"final delete":        {pod(0, 30, 30), pod(40, 40, 0), 0, 30},
+		"early final delete":  {pod(0, 30, 30), pod(10, 10, 0), 0, 10},
+		"shortened, unheeded": {pod(0, 300, 300), pod(9, 10, 1), 0, 300},
+		"another pod":         {&Pod{UID: "v", Deadline: at(1)}, pod(0, 30, 30), 0, 30},
+	} {
+		tc.now.KeepDeadline(tc.earlier)
+		if !tc.now.DeletionRequested.Equal(at(tc.requested)) || !tc.now.Deadline.Equal(at(tc.deadline)) {
+			t.Errorf("%s: requested %s, deadline %s", name, tc.now.DeletionRequested.Sub(t0), tc.now.Deadline.Sub(t0))
+		}
+	}
+}
+
 // A pod that moves on, however slowly, is not stuck.
 func TestSinceSeesStages(t *testing.T) {
 	t0 := time.Unix(1000, 0)

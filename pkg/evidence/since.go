@@ -5,29 +5,56 @@ import (
 	"time"
 )
 
-// Since carries over, from an earlier reading of the same pod, the times since
-// which things have not changed. A nil earlier reading means that this is the
-// first. Rules that say that something is stuck rest on it: one reading shows a
-// state, and only two show that nothing moves.
+// Since carries over from an earlier reading of the same pod since when what is
+// unchanged has been so. A nil earlier reading means that this is the first.
+// Rules that claim that something is stuck rest on it: one reading shows a
+// state, only two show that nothing moves. A reading takes time, so what this one
+// shows for the first time begins when its source had been read, and ends, in
+// later ones, at their Time, before anything was read.
 func (p *Pod) Since(earlier *Pod) {
 	var e Pod
 	if earlier != nil && earlier.UID == p.UID {
 		e = *earlier
 	}
-	p.UnchangedSince = p.Time
+	p.UnchangedSince = latest(p.Time, p.ContainersRead, p.CgroupsRead, p.TasksRead)
 	if !e.UnchangedSince.IsZero() && p.sameStage(&e) {
 		p.UnchangedSince = e.UnchangedSince
 	}
-	since(p.Tasks, e.Tasks, p.Time)
-	since(p.Parents, e.Parents, p.Time)
-	since(p.Leftovers, e.Leftovers, p.Time)
+	tasks := latest(p.Time, p.TasksRead)
+	since(p.Tasks, e.Tasks, tasks)
+	since(p.Parents, e.Parents, tasks)
+	since(p.Leftovers, e.Leftovers, tasks)
+	now, before := latest(p.Time, p.CgroupsRead), latest(e.Time, e.CgroupsRead)
 	for i := range p.Cgroups {
 		for j := range e.Cgroups {
 			if p.Cgroups[i].Path == e.Cgroups[j].Path {
-				p.Cgroups[i].CPU.since(e.Cgroups[j].CPU, p.Time, e.Time)
-				p.Cgroups[i].Memory.since(e.Cgroups[j].Memory, p.Time, e.Time)
+				p.Cgroups[i].CPU.since(e.Cgroups[j].CPU, now, before)
+				p.Cgroups[i].Memory.since(e.Cgroups[j].Memory, now, before)
 			}
 		}
+	}
+}
+
+// latest returns the last of some moments.
+func latest(moments ...time.Time) time.Time {
+	return slices.MaxFunc(moments, time.Time.Compare)
+}
+
+// KeepDeadline gives the pod the first deadline and request that an earlier
+// reading of it saw. The deletionTimestamp moves: the kubelet's final delete,
+// with a grace period of 0, sets it to the present while finalizers are left
+// (k8s.io/apiserver/pkg/registry/rest/delete.go), and a later delete may shorten
+// the grace period, which the kubelet does not heed once it has begun to kill
+// (pkg/kubelet/kubelet.go, syncTerminatingPod).
+func (p *Pod) KeepDeadline(earlier *Pod) {
+	if earlier == nil || earlier.UID != p.UID {
+		return
+	}
+	if earlier.DeletionRequested.Before(p.DeletionRequested) {
+		p.DeletionRequested = earlier.DeletionRequested
+	}
+	if !p.Deadline.Before(earlier.Deadline) || p.GracePeriodSeconds != 0 {
+		p.Deadline = earlier.Deadline
 	}
 }
 
@@ -85,16 +112,27 @@ func (p *Pod) sameStage(o *Pod) bool {
 }
 
 // Since does for the node's part, which the pods of one round share, what
-// Pod.Since does for a pod's own. t is the time of this reading.
-func (n *Node) Since(earlier *Node, t time.Time) {
+// Pod.Since does for a pod's own. The pods are read some time after it, so their
+// Time tells nothing of it: the tasks keep until when they were unchanged.
+func (n *Node) Since(earlier *Node) {
 	var e Node
 	if earlier != nil {
 		e = *earlier
 	}
-	since(n.Blocked, e.Blocked, t)
-	since(n.Kubelet.Blocked, e.Kubelet.Blocked, t)
-	sinceOne(n.Kubelet.Process, e.Kubelet.Process, t)
-	sinceOne(n.Containerd.Process, e.Containerd.Process, t)
+	since(n.Blocked, e.Blocked, n.Read)
+	since(n.Kubelet.Blocked, e.Kubelet.Blocked, n.Read)
+	sinceOne(n.Kubelet.Process, e.Kubelet.Process, n.Read)
+	sinceOne(n.Containerd.Process, e.Containerd.Process, n.Read)
+	for _, tasks := range [][]Task{n.Blocked, n.Kubelet.Blocked} {
+		for i := range tasks {
+			tasks[i].UnchangedUntil = n.Time
+		}
+	}
+	for _, t := range []*Task{n.Kubelet.Process, n.Containerd.Process} {
+		if t != nil {
+			t.UnchangedUntil = n.Time
+		}
+	}
 }
 
 func since(now, before []Task, t time.Time) {

@@ -48,16 +48,19 @@ type Task struct {
 	Caught        SignalSet `json:"sigCgt,omitempty"`
 
 	// Switches is the sum of voluntary and involuntary context switches.
-	// UnchangedSince is the time of the first of the readings in a row that
-	// showed the same task in the same state with the same Switches.
+	// UnchangedSince is when the tasks had been read in the first of the readings in
+	// a row that showed the same task in the same state with the same Switches.
+	// UnchangedUntil is when the last of these readings began; zero for the tasks of
+	// a pod, where it is Pod.Time.
 	Switches       uint64    `json:"switches,omitempty"`
 	UnchangedSince time.Time `json:"unchangedSince,omitzero"`
-	// SignalsSince is the time of the first of the readings in a row that
-	// showed the same program with the same dispositions of signals: a program
-	// that starts has not installed its handlers yet.
+	UnchangedUntil time.Time `json:"unchangedUntil,omitzero"`
+	// SignalsSince is the same for the readings in a row that showed the same
+	// program with the same dispositions of signals: a program that starts has not
+	// installed its handlers yet.
 	SignalsSince time.Time `json:"signalsSince,omitzero"`
-	// PendingSince is the time of the first of the readings in a row that
-	// showed the same signals in SharedPending; zero while there are none.
+	// PendingSince is the same for the readings in a row that showed the same
+	// signals in SharedPending; zero while there are none.
 	PendingSince time.Time `json:"pendingSince,omitzero"`
 
 	// Container is the ID of the container whose cgroup the task is in.
@@ -93,12 +96,16 @@ func (t *Task) Killed() bool {
 // Exiting reports whether the task is known to be inside do_exit.
 func (t *Task) Exiting() bool { return t.Probe != nil && t.Probe.Flags&PFExiting != 0 }
 
-// Unchanged returns for how long the task has been seen without any change.
+// Unchanged returns for how long readings prove that the task has not changed.
+// now is Pod.Time.
 func (t *Task) Unchanged(now time.Time) time.Duration {
 	if t.UnchangedSince.IsZero() {
 		return 0
 	}
-	return now.Sub(t.UnchangedSince)
+	if !t.UnchangedUntil.IsZero() && t.UnchangedUntil.Before(now) {
+		now = t.UnchangedUntil
+	}
+	return max(0, now.Sub(t.UnchangedSince))
 }
 
 // same reports whether two readings show the same thread that has not run in

@@ -8,9 +8,12 @@ package kube
 import (
 	"context"
 	"fmt"
+	"log/slog"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -62,10 +65,25 @@ func (c *Client) PodsOfNode(node string) cache.ListerWatcher {
 	return cache.NewListWatchFromClient(c.core, "pods", corev1.NamespaceAll, fields.OneTermEqualSelector("spec.nodeName", node))
 }
 
-// Node returns a node.
-func (c *Client) Node(ctx context.Context, name string) (*corev1.Node, error) {
-	out := new(corev1.Node)
-	return out, c.core.Get().Resource("nodes").Name(name).Do(ctx).Into(out)
+// CheckNode returns an error when the cluster has no node of that name: whoever
+// watches its pods would wait for them for ever. Any other trouble with the API
+// server passes: it is logged, and the server asked again until the context ends.
+func (c *Client) CheckNode(ctx context.Context, name string, log *slog.Logger) error {
+	for wait := time.Second; ; wait = min(2*wait, time.Minute) {
+		err := c.core.Get().Resource("nodes").Name(name).Do(ctx).Error()
+		switch {
+		case err == nil || ctx.Err() != nil:
+			return nil
+		case apierrors.IsNotFound(err):
+			return fmt.Errorf("the cluster has no node %q", name)
+		}
+		log.Warn("cannot read the node from the API server, trying again", "node", name, "error", err)
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(wait):
+		}
+	}
 }
 
 // Pod returns a pod.

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
+	"github.com/nodeagent-io/nodeagent/pkg/diagnose/cause"
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
 	"github.com/prometheus/procfs"
 	"golang.org/x/sys/unix"
@@ -106,7 +107,7 @@ func BenchmarkReadPod(b *testing.B) {
 			pod.add(b, v.pid())
 			read := func() (*evidence.Pod, error) {
 				e := &evidence.Pod{Time: time.Now(), RuntimeUID: pod.uid}
-				h.ReadPod(context.Background(), e)
+				h.Round().ReadPod(context.Background(), e)
 				if len(e.Tasks) < n {
 					return nil, fmt.Errorf("%d tasks", len(e.Tasks))
 				}
@@ -125,7 +126,7 @@ func BenchmarkReadPod(b *testing.B) {
 				_, err := read()
 				return err
 			})
-			rules := diagnose.Rules()
+			rules := cause.Table()
 			measure(b, "ReadPodAndDiagnose", func() error {
 				e, err := read()
 				if err != nil {
@@ -167,11 +168,11 @@ func BenchmarkReadBlocked(b *testing.B) {
 				return nil
 			})
 			measure(b, "ReadBlocked", func() error {
-				_, err := h.ReadBlocked(context.Background())
+				_, err := h.Round().ReadBlocked(context.Background())
 				return err
 			})
 			measure(b, "ReadProcess", func() error {
-				_, _, err := h.ReadProcess(context.Background(), "nobody")
+				_, _, err := h.Round().ReadProcess(context.Background(), "nobody")
 				return err
 			})
 			measure(b, "procfs", func() error {
@@ -196,7 +197,7 @@ func BenchmarkProbe(b *testing.B) {
 	h := newHost(b)
 	s := stateOf(b, start(b, 0, "sleep").pid())
 	for b.Loop() {
-		if err := h.probe(context.Background(), &s, &tables{h: h}, ""); err != nil {
+		if err := h.probe(context.Background(), &s, &tables{Round: h.Round()}, ""); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -13,28 +13,32 @@ import (
 // first of them are probed. It reads the status of every thread of the node and
 // is meant for once per period, while there is a pod to explain. Results that
 // come with an error are good but not all.
-func (h *Host) ReadBlocked(ctx context.Context) ([]evidence.Task, error) {
-	r, err := newReader(h.Proc)
+func (r *Round) ReadBlocked(ctx context.Context) ([]evidence.Task, error) {
+	files, err := newReader(r.Proc)
 	if err != nil {
 		return nil, err
 	}
-	defer r.close()
-	found, err := readBlocked(ctx, r)
+	defer files.close()
+	pids, err := r.pids()
+	if err != nil {
+		return nil, err
+	}
+	found, err := readBlocked(ctx, files, pids)
 	var firstErr error
 	if err != nil {
 		firstErr = fmt.Errorf("look for blocked tasks: %w", err)
 	}
-	t := &tables{h: h}
+	t := &tables{Round: r}
 	probed := 0
 	for i := range found {
 		s := &found[i]
-		s.Cgroup = readCgroup(r, s.TID)
+		s.Cgroup = readCgroup(files, s.TID)
 		s.Owner, s.Container = owner(&s.Task)
-		if h.Prober == nil || s.Kernel || probed >= maxBlocked {
+		if r.Prober == nil || s.Kernel || probed >= maxBlocked {
 			continue
 		}
 		probed++
-		if err := h.probe(ctx, s, t, ""); err != nil && firstErr == nil {
+		if err := r.probe(ctx, s, t, ""); err != nil && firstErr == nil {
 			firstErr = err
 		}
 		if ctx.Err() != nil {
@@ -44,12 +48,7 @@ func (h *Host) ReadBlocked(ctx context.Context) ([]evidence.Task, error) {
 	return toTasks(found), firstErr
 }
 
-func readBlocked(ctx context.Context, r *reader) ([]status, error) {
-	r.name = append(r.name[:0], '.')
-	pids, err := r.ids(nil)
-	if err != nil {
-		return nil, err
-	}
+func readBlocked(ctx context.Context, r *reader, pids []int) ([]status, error) {
 	var out []status
 	look := func(tid int) (threads int) {
 		b, err := r.ofTask(tid, "status")
@@ -73,6 +72,7 @@ func readBlocked(ctx context.Context, r *reader) ([]status, error) {
 			continue
 		}
 		r.name = append(strconv.AppendInt(r.name[:0], int64(pid), 10), "/task"...)
+		var err error
 		tids, err = r.ids(tids[:0])
 		if gone(err) {
 			continue

@@ -107,7 +107,7 @@ func TestFindPod(t *testing.T) {
 
 				// The agent has no hostPID: there is a task without a number.
 				p := &evidence.Pod{Time: now, RuntimeUID: uid1}
-				(&Host{Proc: "/proc", Cgroup: root}).ReadPod(context.Background(), p)
+				(&Host{Proc: "/proc", Cgroup: root}).Round().ReadPod(context.Background(), p)
 				if !strings.Contains(p.Missing[evidence.Processes], "hostPID") {
 					t.Errorf("missing %v", p.Missing)
 				}

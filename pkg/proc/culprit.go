@@ -33,13 +33,13 @@ func (h *Host) culprit(s *status, saw *seen, t *tables, uid string) error {
 		return nil
 	}
 	// A host table that cannot be read is told of as missing Mounts.
-	host, _ := t.host()
+	host, _ := t.mountTable()
 	own, err := t.of(&s.Task)
 	switch {
 	case err == nil:
 	case gone(err) || errors.Is(err, unix.EINVAL):
 		// A task that has left its namespaces has none, and may yet wait.
-		own, err = &mountTable{}, nil
+		own = &mountTable{}
 	default:
 		return fmt.Errorf("read mountinfo of task %d: %w%s", s.TID, err, grant("mountinfo", err))
 	}
@@ -55,19 +55,19 @@ func (h *Host) culprit(s *status, saw *seen, t *tables, uid string) error {
 	case len(saw.Paths) > 0:
 		m, via = byPaths(own, saw)
 	default:
-		m, via, err = h.byDescriptors(own, s, saw, t)
+		m, via = byDescriptors(own, saw)
 	}
 	if m != nil {
 		mount := h.mountOfTask(m, host, uid)
 		if !refutes(saw, mount) {
 			e.Mount, e.Via = mount, via
-			return err
+			return nil
 		}
 	}
 	if m := h.onlyWaitingFUSE(own, host, saw); m != nil {
 		e.Mount, e.Via = h.mountOfTask(m, host, uid), "only FUSE connection here with requests waiting"
 	}
-	return err
+	return nil
 }
 
 // climbs reports whether a path has an element "..", which means another
@@ -113,36 +113,20 @@ func byPaths(own *mountTable, saw *seen) (*mountLine, string) {
 
 // byDescriptors finds the mount of the descriptors of a call. Those of pipes
 // and sockets are on none; two on different mounts are a doubt.
-func (h *Host) byDescriptors(own *mountTable, s *status, saw *seen, t *tables) (*mountLine, string, error) {
+func byDescriptors(own *mountTable, saw *seen) (*mountLine, string) {
 	var found *mountLine
 	via := ""
-	for _, o := range operands(saw.Call.Name) {
-		if o.fd < 0 {
-			continue
-		}
-		fd := int(int32(saw.Call.Args[o.fd]))
-		if fd < 0 {
-			continue
-		}
-		id, err := t.mountID(&s.Task, fd)
-		switch {
-		case gone(err):
-			continue
-		case denied(err):
-			return nil, "", fmt.Errorf("read fdinfo of task %d: %w%s", s.TID, errDenied, grant("fdinfo", nil))
-		case err != nil:
-			return nil, "", err
-		}
-		m := own.byID(id)
+	for _, f := range saw.Files {
+		m := own.byID(f.MountID)
 		if m == nil {
 			continue
 		}
 		if found != nil && found.id != m.id {
-			return nil, "", nil
+			return nil, ""
 		}
-		found, via = m, fmt.Sprintf("fd %d", fd)
+		found, via = m, fmt.Sprintf("fd %d", f.FD)
 	}
-	return found, via, nil
+	return found, via
 }
 
 var errDenied = errors.New("permission denied")

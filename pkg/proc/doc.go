@@ -4,12 +4,13 @@
 //
 // Reading /proc can hang, and the reader then hangs as long as what it looks at.
 // The files are therefore of two kinds. Those that no experiment ever made hang
-// (status, comm, cgroup, mountinfo, mountstats, fdinfo, net/tcp, the listings of
-// task and fdinfo, the files of control groups and of FUSE connections) are read
-// in the process itself. All others (stat, wchan, stack, syscall, maps, cmdline,
-// the links and the memory) wait for a lock that a task stuck inside execve, or
-// one that sleeps with its memory map locked, does not give back; only a Prober
-// reads them, in a process that can be thrown away.
+// (status, comm, cgroup, children, mountinfo, mountstats, net/tcp, the listing of
+// task, the files of control groups and of FUSE connections) are read in the
+// process itself. All others wait for a lock that somebody else may never give
+// back: stat, wchan, stack, syscall, maps, cmdline, the links and the memory for
+// one that a task stuck inside execve holds, or one that sleeps with its memory
+// map locked; fdinfo for that of an epoll instance whose file does not say whether
+// it is ready. Only a Prober reads them, in a process that can be thrown away.
 //
 // Nothing here opens, stats or follows a path below a pod's volume or root, not
 // through /proc/PID/{root,cwd,fd} either: that would make the agent the next

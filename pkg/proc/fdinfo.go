@@ -4,78 +4,88 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"os"
 	"strconv"
 
-	"github.com/prometheus/procfs"
 	"golang.org/x/sys/unix"
 )
 
-// readMountID gives the ID of the mount that a descriptor of a task was opened
-// on. Unlike the link in fd, fdinfo can be read of a task in any state, and it
-// names the mount even when no path does any more.
-func readMountID(fs procfs.FS, pid, tid, fd int) (int, error) {
-	p, err := fs.Thread(pid, tid)
-	if err != nil {
-		return 0, err
-	}
-	info, err := p.FDInfo(strconv.Itoa(fd))
-	if err != nil {
-		return 0, err
-	}
-	id, err := strconv.Atoi(info.MntID)
-	if err != nil {
-		return 0, fmt.Errorf("mount of descriptor %d of task %d: %w", fd, tid, err)
-	}
-	return id, nil
+// An openFile is what /proc/PID/fdinfo/N says of any open file (fs/proc/fd.c,
+// seq_show). Only the helper reads it: a kind of file may add lines of its own,
+// and that of an epoll instance waits, where no signal ends it, for a lock that is
+// held while the instance asks a file system whether a file is ready
+// (fs/eventpoll.c, ep_show_fdinfo).
+//
+// Unlike the link in fd, it names the mount even when no path does any more.
+type openFile struct {
+	FD      int `json:"fd"`
+	Flags   int `json:"flags"` // of open(2)
+	MountID int `json:"mountID"`
+	// Inode is 0 before kernel 5.14, which does not tell it.
+	Inode uint64 `json:"inode,omitempty"`
 }
 
-// An fdinfo is what /proc/PID/fdinfo/N says of any open file (fs/proc/fd.c,
-// seq_show).
-type fdinfo struct {
-	flags   int // of open(2)
-	mountID int
-	// inode is 0 before kernel 5.14, which does not tell it.
-	inode uint64
-}
-
-// writable says that the file was opened for writing.
-func (f fdinfo) writable() bool { return f.flags&unix.O_ACCMODE != unix.O_RDONLY }
-
-// readFDInfo reads an fdinfo with r, which is open on /proc.
-func readFDInfo(r *reader, pid, fd int) (fdinfo, error) {
-	b, err := r.all(strconv.Itoa(pid) + "/fdinfo/" + strconv.Itoa(fd))
-	if err != nil {
-		return fdinfo{}, err
-	}
-	return parseFDInfo(b)
-}
+// writable reports whether the file was opened for writing.
+func (f openFile) writable() bool { return f.Flags&unix.O_ACCMODE != unix.O_RDONLY }
 
 var errFDInfo = errors.New("an fdinfo file without flags and mnt_id")
 
-// parseFDInfo parses an fdinfo file. What a kind of file adds comes after the
-// lines that all have, and can hold words of the same names.
-func parseFDInfo(b []byte) (fdinfo, error) {
-	f := fdinfo{flags: -1, mountID: -1}
+// parseFDInfo parses the fdinfo file of a descriptor. What a kind of file adds
+// comes after the lines that all have, and can hold words of the same names.
+func parseFDInfo(fd int, b []byte) (openFile, error) {
+	f := openFile{FD: fd, Flags: -1, MountID: -1}
 	for line := range bytes.Lines(b) {
 		key, v, _ := bytes.Cut(line, []byte(":"))
 		text := string(bytes.TrimSpace(v))
 		var err error
 		switch string(key) {
 		case "flags":
-			var n uint64
-			n, err = strconv.ParseUint(text, 8, 32)
-			f.flags = int(n)
+			if f.Flags < 0 {
+				var n uint64
+				n, err = strconv.ParseUint(text, 8, 32)
+				f.Flags = int(n)
+			}
 		case "mnt_id":
-			f.mountID, err = strconv.Atoi(text)
+			if f.MountID < 0 {
+				f.MountID, err = strconv.Atoi(text)
+			}
 		case "ino":
-			f.inode, err = strconv.ParseUint(text, 10, 64)
+			if f.Inode == 0 {
+				f.Inode, err = strconv.ParseUint(text, 10, 64)
+			}
 		}
 		if err != nil {
-			return fdinfo{}, fmt.Errorf("%s in fdinfo: %w", key, err)
+			return openFile{}, fmt.Errorf("%s in fdinfo: %w", key, err)
 		}
 	}
-	if f.flags < 0 || f.mountID < 0 {
-		return fdinfo{}, errFDInfo
+	if f.Flags < 0 || f.MountID < 0 {
+		return openFile{}, errFDInfo
 	}
 	return f, nil
 }
+
+// pipeMount returns the ID of the mount that all pipes of the kernel are on. It is
+// in no mountinfo; a pipe of our own tells it.
+func pipeMount() (int, error) {
+	read, write, err := os.Pipe()
+	if err != nil {
+		return 0, err
+	}
+	defer read.Close()
+	defer write.Close()
+	fd := int(read.Fd())
+	b, err := readFile("/proc/self/fdinfo/" + strconv.Itoa(fd))
+	if err != nil {
+		return 0, err
+	}
+	f, err := parseFDInfo(fd, b)
+	if err != nil {
+		return 0, err
+	}
+	if f.Inode == 0 {
+		return 0, errNoInodes
+	}
+	return f.MountID, nil
+}
+
+var errNoInodes = errors.New("kernels before 5.14 do not tell which pipe a descriptor is")

@@ -16,14 +16,18 @@ type request struct {
 	Proc string `json:"proc"` // where /proc is mounted
 	PID  int    `json:"pid"`
 	TID  int    `json:"tid"`
+	// Owner is whose the task is: the UID of a pod, or a word. It stays here.
+	Owner string `json:"-"`
 }
 
 // What a helper can be asked for.
 const (
-	askTask  = "task"  // everything about a task
-	askWchan = "wchan" // only what it sleeps in
-	askShim  = "shim"  // the -id of a shim's command line
-	askPIDNS = "pidns" // its PID namespace
+	askTask    = "task"    // everything about a task
+	askWchan   = "wchan"   // only what it sleeps in
+	askShim    = "shim"    // the -id of a shim's command line
+	askPIDNS   = "pidns"   // its PID namespace
+	askPipes   = "pipes"   // the pipes that a shim reads from
+	askStreams = "streams" // the pipes that its standard streams write to
 )
 
 // A reply is one message of the helper. It says what it has read so far, and
@@ -51,9 +55,13 @@ type seen struct {
 	// never leave this package.
 	Paths []callPath `json:"paths,omitempty"`
 	Maps  []mapping  `json:"maps,omitempty"`
+	// Files are those that the call works on by their descriptors.
+	Files []openFile `json:"files,omitempty"`
 
 	ShimID string `json:"shimID,omitempty"`
 	PIDNS  string `json:"pidns,omitempty"`
+	// Pipes are the inodes of pipes.
+	Pipes []uint64 `json:"pipes,omitempty"`
 
 	// Denied names the files that may not be read; Errors tells of those that
 	// could not be read for a reason other than that the task is gone.

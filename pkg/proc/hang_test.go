@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"runtime"
 	"slices"
@@ -137,6 +138,163 @@ func TestHangInExecve(t *testing.T) {
 	eventually(t, "release", func() bool { return stateOf(t, pid).TID == 0 })
 }
 
+// An epoll instance that waits for a FUSE daemon hangs whoever reads the fdinfo of
+// its descriptor, and no signal ends that. Neither a pod that has such a process,
+// nor one for which all processes of the node are searched, may cost the agent a
+// thread; and the hostile pod does not take the probing from the others.
+func TestHangInEpoll(t *testing.T) {
+	requireFUSE(t)
+	hostile, other, h := newTestPod(t), newTestPod(t), newHost(t)
+	h.Prober.Timeout = 200 * time.Millisecond
+	const n = 4
+	s := start(t, unix.CLONE_NEWNS|unix.CLONE_NEWPID, "scene-epoll", strconv.Itoa(n))
+	var containers []evidence.Container
+	for i := range n {
+		pid := s.number(t, fmt.Sprintf("epoll%d", i))
+		hostile.add(t, pid)
+		eventually(t, "a thread in request_wait_answer", func() bool { return waits(t, pid, "request_wait_answer") })
+		containers = append(containers, evidence.Container{ID: hostile.container, Task: evidence.ShimTask{PID: pid}})
+	}
+	healthy := start(t, 0, "sleep").pid()
+	other.add(t, healthy)
+	sane := []evidence.Container{{ID: other.container, Task: evidence.ShimTask{PID: healthy}}}
+	read := func(p *testPod, containers []evidence.Container) *evidence.Pod {
+		t.Helper()
+		e := &evidence.Pod{Time: time.Now(), RuntimeUID: p.uid, Containers: containers}
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		defer cancel()
+		h.Round().ReadPod(ctx, e)
+		return e
+	}
+	probed := func() bool {
+		e := read(other, sane)
+		k := taskOf(t, e.Tasks, healthy)
+		return k.Probe != nil && k.Probe.Syscall != "" && len(k.Probe.Hung) == 0 && len(e.Missing) == 0
+	}
+	if !probed() {
+		t.Fatal("a healthy pod is not probed")
+	}
+	before := ownThreads(t)
+	e := read(hostile, containers)
+	hung := 0
+	for _, k := range e.Tasks {
+		if k.Probe == nil || len(k.Probe.Hung) == 0 {
+			continue
+		}
+		hung++
+		// What was read before the file that hung is kept.
+		if !slices.Equal(k.Probe.Hung, []string{"fdinfo/0"}) || k.Probe.Syscall != "read" || k.Probe.Start == 0 {
+			t.Errorf("probe %+v", k.Probe)
+		}
+	}
+	if hung != maxOfOne || !strings.Contains(e.Missing[evidence.Suspects], "of this owner") {
+		t.Errorf("%d of %d tasks have hung a helper, missing %v", hung, n, e.Missing)
+	}
+	if got := h.Prober.Abandoned(); got != maxOfOne {
+		t.Errorf("%d helpers are abandoned: a signal ends their reads, or the quota does not hold", got)
+	}
+	for range 3 {
+		read(hostile, containers)
+		if !probed() {
+			t.Fatal("a healthy pod is not probed beside a hostile one")
+		}
+	}
+
+	// The search for leftovers looks at the standard streams of everybody.
+	h2 := newHost(t)
+	h2.Prober.Timeout = h.Prober.Timeout
+	r, err := newReader("/proc")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.close()
+	pipeRead, pipeWrite, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pipeRead.Close()
+	defer pipeWrite.Close()
+	shim := []status{{Task: evidence.Task{PID: os.Getpid(), TID: os.Getpid(), Owner: ownerShim}}}
+	p := &evidence.Pod{Time: time.Now(), UID: uid1, HostPID: true, Containers: []evidence.Container{
+		{Kind: evidence.App, ID: "c1", State: evidence.StateRunning, Task: evidence.ShimTask{PID: 1 << 22}},
+	}}
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	if _, err := h2.Round().readLeftovers(ctx, r, p, nil, shim); err == nil || ctx.Err() != nil {
+		t.Errorf("the search for leftovers is said to be complete, or took all of its time: %v", err)
+	}
+	if got := h2.Prober.Hangs(); got != maxOfOne {
+		t.Errorf("%d processes of one pod have hung the search", got)
+	}
+	if after := ownThreads(t); after > before+3 {
+		t.Errorf("%d threads before, %d after", before, after)
+	}
+	s.in.Close()
+	eventually(t, "helpers reaped", func() bool { return h.Prober.Abandoned()+h2.Prober.Abandoned() == 0 })
+}
+
+// waits reports whether a thread of a process sleeps in a function.
+func waits(t *testing.T, pid int, fn string) bool {
+	t.Helper()
+	tids, err := listIDs(unix.AT_FDCWD, fmt.Sprintf("/proc/%d/task", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return slices.ContainsFunc(tids, func(tid int) bool {
+		b, err := os.ReadFile(fmt.Sprintf("/proc/%d/wchan", tid))
+		return err == nil && parseWchan(b) == fn
+	})
+}
+
+// The files that are read in the process itself come back whatever the task is
+// stuck in, also when it has been killed.
+func TestFilesThatDoNotHang(t *testing.T) {
+	requireFUSE(t)
+	epoll := start(t, unix.CLONE_NEWNS|unix.CLONE_NEWPID, "scene-epoll", "1")
+	dead := start(t, unix.CLONE_NEWNS|unix.CLONE_NEWPID, "scene-fuse", "exec flush", "close flush", "read dread")
+	pids := map[string]int{"epoll": epoll.number(t, "epoll0")}
+	for _, op := range []string{"exec", "close", "read"} {
+		pids[op] = dead.number(t, op)
+	}
+	eventually(t, "stuck", func() bool {
+		return waits(t, pids["epoll"], "request_wait_answer") && waits(t, pids["read"], "request_wait_answer")
+	})
+	read := func() {
+		for op, pid := range pids {
+			own := strconv.Itoa(pid)
+			for _, name := range []string{"status", "comm", "cgroup", "mountinfo", "mountstats", "net/tcp", "net/tcp6", "task", "task/" + own + "/children", "task/" + own + "/mountinfo"} {
+				// In a process of its own, which can be left behind.
+				cmd := exec.Command("cat", filepath.Join("/proc", own, name))
+				if name == "task" {
+					cmd.Args[0], cmd.Path = "ls", "/bin/ls"
+				}
+				if err := cmd.Start(); err != nil {
+					t.Fatal(err)
+				}
+				done := make(chan struct{})
+				go func() {
+					_ = cmd.Wait() // a task that has left its namespaces has no mountinfo
+					close(done)
+				}()
+				select {
+				case <-done:
+				case <-time.After(5 * time.Second):
+					t.Errorf("%s of a task stuck in %s hangs its reader", name, op)
+					_ = cmd.Process.Kill()
+				}
+			}
+		}
+	}
+	read()
+	if err := syscall.Kill(pids["exec"], syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Kill(pids["read"], syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	read()
+}
+
 // kernelLocksStat tells whether reading stat of a task inside execve hangs on
 // this kernel.
 func kernelLocksStat(t *testing.T) bool {
@@ -202,7 +360,7 @@ func TestCulpritFUSE(t *testing.T) {
 	if err != nil || !is {
 		t.Errorf("a task in request_wait_answer is not blocked: %v", err)
 	}
-	all, err := h.ReadBlocked(ctx)
+	all, err := h.Round().ReadBlocked(ctx)
 	if err != nil {
 		t.Error(err)
 	}

@@ -6,15 +6,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/netip"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
-	"github.com/prometheus/procfs"
 )
 
 // A Host is the host's kernel file systems as they are mounted for the agent.
@@ -34,47 +33,48 @@ type Host struct {
 	controllers map[string]string   // directories of version 1's controllers by name
 }
 
-// ReadPod fills in the pod's Cgroups, Tasks, Parents, Leftovers and Mounts, and says in
-// Missing what could not be read. It needs the pod's UIDs; it makes use of the
+// ReadPod fills in the pod's Cgroups, Tasks, Parents, Leftovers and Mounts, and in
+// CgroupsRead and TasksRead when these were read, and says in Missing what could not be read. It needs the pod's UIDs; it makes use of the
 // pod's Containers for the processes that the shims call first, and for the
 // sandbox whose shim to look for. It returns when the context ends.
-func (h *Host) ReadPod(ctx context.Context, p *evidence.Pod) {
+func (r *Round) ReadPod(ctx context.Context, p *evidence.Pod) {
 	uid := cmp.Or(p.RuntimeUID, p.UID)
-	groups, err := h.readPodGroups(uid, p.Time)
+	groups, err := r.readPodGroups(uid, p.Time)
 	if err != nil {
 		p.Lack(evidence.Cgroups, err.Error())
 		p.Lack(evidence.Processes, err.Error())
 	}
-	p.Cgroups, p.Tasks, p.Parents, p.Leftovers, p.Mounts, p.Unprobed = nil, nil, nil, nil, nil, 0
+	p.CgroupsRead = time.Now()
+	p.Cgroups, p.Tasks, p.Parents, p.Leftovers, p.Mounts, p.Unprobed, p.TasksRead = nil, nil, nil, nil, nil, 0, time.Time{}
 	for _, g := range groups {
 		p.Cgroups = append(p.Cgroups, g.Cgroup)
 	}
-	r, err := newReader(h.Proc)
+	files, err := newReader(r.Proc)
 	if err != nil {
 		p.Lack(evidence.Processes, err.Error())
 		return
 	}
-	defer r.close()
-	t := &tables{h: h}
-	if host, err := t.host(); err != nil {
+	defer files.close()
+	t := &tables{Round: r}
+	if host, err := r.mountTable(); err != nil {
 		p.Lack(evidence.Mounts, fmt.Sprintf("read the host's mounts: %v%s", err, grant("mountinfo", err)))
 	} else {
 		if host.bad > 0 {
 			p.Lack(evidence.Mounts, fmt.Sprintf("%d lines of the host's mountinfo were not understood", host.bad))
 		}
-		p.Mounts = h.podMounts(host, uid)
+		p.Mounts = r.podMounts(host, uid)
 		for i := range p.Mounts {
 			if p.Overdue() > 0 {
-				t.askServer(&p.Mounts[i])
+				r.askServer(&p.Mounts[i])
 			}
 		}
 	}
-	tasks, err := readTasks(ctx, r, groups)
+	tasks, err := readTasks(ctx, files, groups)
 	if err != nil {
 		p.Lack(evidence.Processes, err.Error())
 	}
-	tasks = append(tasks, readFirst(r, p, tasks, uid)...)
-	parents := h.readParents(ctx, r, p, tasks)
+	tasks = append(tasks, readFirst(files, p, tasks, uid)...)
+	parents := r.readParents(ctx, files, p, tasks)
 	// Those that were not found in a control group may have a tracer, or a parent
 	// outside, of their own.
 	more := func(found []status) {
@@ -83,20 +83,27 @@ func (h *Host) ReadPod(ctx context.Context, p *evidence.Pod) {
 		}
 		tasks = append(tasks, found...)
 		known := parents
-		for _, s := range h.readParents(ctx, r, p, tasks) {
+		for _, s := range r.readParents(ctx, files, p, tasks) {
 			if !slices.ContainsFunc(known, func(k status) bool { return k.TID == s.TID }) {
 				parents = append(parents, s)
 			}
 		}
 	}
-	more(readEnded(r, parents, tasks))
-	h.probeSuspects(ctx, p, tasks, parents, t, uid)
-	more(h.readHeld(ctx, r, p, tasks))
+	more(readEnded(files, parents, tasks))
+	p.TasksRead = time.Now()
+	r.probeSuspects(ctx, p, tasks, parents, t, uid)
+	if held := r.readHeld(ctx, files, p, tasks); len(held) > 0 {
+		more(held)
+		p.TasksRead = time.Now()
+	}
 	p.Tasks = toTasks(tasks)
 	p.Parents = toTasks(parents)
-	left, err := readLeftovers(ctx, r, p, tasks, parents)
+	left, err := r.readLeftovers(ctx, files, p, tasks, parents)
 	if err != nil {
 		p.Lack(evidence.Processes, fmt.Sprintf("look for processes that the pod left behind: %v", err))
+	}
+	if len(left) > 0 {
+		p.TasksRead = time.Now()
 	}
 	p.Leftovers = toTasks(left)
 }
@@ -278,7 +285,7 @@ func parseChildren(b []byte) []int {
 // readParents reads the processes outside the pod that are parent or tracer of
 // one of its tasks, and the shim of its sandbox when it is none of them because
 // no task is left.
-func (h *Host) readParents(ctx context.Context, r *reader, p *evidence.Pod, tasks []status) []status {
+func (r *Round) readParents(ctx context.Context, files *reader, p *evidence.Pod, tasks []status) []status {
 	inside := make(map[int]bool, len(tasks))
 	for i := range tasks {
 		inside[tasks[i].PID] = true
@@ -292,7 +299,7 @@ func (h *Host) readParents(ctx context.Context, r *reader, p *evidence.Pod, task
 				continue
 			}
 			inside[pid] = true
-			s, err := readStatus(r, pid)
+			s, err := readStatus(files, pid)
 			if gone(err) {
 				continue
 			}
@@ -300,17 +307,17 @@ func (h *Host) readParents(ctx context.Context, r *reader, p *evidence.Pod, task
 				p.Lack(evidence.Processes, fmt.Sprintf("read status of process %d: %v", pid, err))
 				continue
 			}
-			s.Cgroup = readCgroup(r, pid)
+			s.Cgroup = readCgroup(files, pid)
 			s.Owner, _ = owner(&s.Task)
 			shim = shim || s.Owner == ownerShim
 			out = append(out, s)
 		}
 	}
 	for _, c := range p.Containers {
-		if shim || c.Kind != evidence.Sandbox || c.ID == "" || h.Prober == nil {
+		if shim || c.Kind != evidence.Sandbox || c.ID == "" || r.Prober == nil {
 			continue
 		}
-		switch s, err := h.shim(ctx, r, c.ID); {
+		switch s, err := r.shim(ctx, files, c.ID); {
 		case err != nil:
 			p.Lack(evidence.Suspects, fmt.Sprintf("look for the shim of sandbox %s: %v", c.ID, err))
 		case s != nil:
@@ -362,26 +369,10 @@ func owner(t *evidence.Task) (who, container string) {
 	return "", ""
 }
 
-// tables keeps the mount tables that one reading has looked at, and what the
-// host says of its connections to file servers.
+// tables keeps the mount tables of tasks that one reading has looked at.
 type tables struct {
-	h       *Host
-	hostTab *mountTable
-	hostErr error
-	own     map[int]*mountTable // by PID; nil for one that could not be read
-	fs      *procfs.FS
-
-	nfsStats    []nfsStats
-	nfsRead     bool
-	connections map[netip.AddrPort]connection
-}
-
-// host gives the host's table: that of its first process.
-func (t *tables) host() (*mountTable, error) {
-	if t.hostTab == nil && t.hostErr == nil {
-		t.hostTab, t.hostErr = readMountinfo(filepath.Join(t.h.Proc, "1", "mountinfo"))
-	}
-	return t.hostTab, t.hostErr
+	*Round
+	own map[int]*mountTable // by PID
 }
 
 // of gives the table of a task's mount namespace. The threads of a process
@@ -391,7 +382,7 @@ func (t *tables) of(task *evidence.Task) (*mountTable, error) {
 	if m, ok := t.own[task.PID]; ok {
 		return m, nil
 	}
-	m, err := readMountinfo(filepath.Join(t.h.Proc, taskFile(task.PID, task.TID, "mountinfo")))
+	m, err := readMountinfo(filepath.Join(t.Proc, taskFile(task.PID, task.TID, "mountinfo")))
 	if err != nil {
 		return nil, err
 	}
@@ -400,18 +391,6 @@ func (t *tables) of(task *evidence.Task) (*mountTable, error) {
 	}
 	t.own[task.PID] = m
 	return m, nil
-}
-
-// mountID gives the mount of a task's descriptor.
-func (t *tables) mountID(task *evidence.Task, fd int) (int, error) {
-	if t.fs == nil {
-		fs, err := procfs.NewFS(t.h.Proc)
-		if err != nil {
-			return 0, err
-		}
-		t.fs = &fs
-	}
-	return readMountID(*t.fs, task.PID, task.TID, fd)
 }
 
 // grant says what to allow the agent so that a file becomes readable.

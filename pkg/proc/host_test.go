@@ -95,7 +95,7 @@ func (p *testPod) read(t testing.TB, h *Host) *evidence.Pod {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
 	e := &evidence.Pod{Time: time.Now(), UID: p.uid, RuntimeUID: p.uid}
-	h.ReadPod(ctx, e)
+	h.Round().ReadPod(ctx, e)
 	for s, why := range e.Missing {
 		t.Errorf("missing %s: %s", s, why)
 	}
@@ -150,7 +150,7 @@ func TestReadPodWithoutCgroup(t *testing.T) {
 func TestReadPodUnreadable(t *testing.T) {
 	h := &Host{Proc: t.TempDir(), Cgroup: t.TempDir(), KubeletDir: "/var/lib/kubelet"}
 	e := &evidence.Pod{Time: time.Now(), RuntimeUID: "00000000-0000-4000-8000-000000000000"}
-	h.ReadPod(context.Background(), e)
+	h.Round().ReadPod(context.Background(), e)
 	for _, s := range []evidence.Source{evidence.Cgroups, evidence.Processes, evidence.Mounts, evidence.Suspects} {
 		if e.Missing[s] == "" {
 			t.Errorf("%s is not missing", s)
@@ -161,7 +161,7 @@ func TestReadPodUnreadable(t *testing.T) {
 	pod := newTestPod(t)
 	pod.add(t, start(t, 0, "sleep").pid())
 	e = &evidence.Pod{Time: time.Now(), RuntimeUID: pod.uid}
-	newHost(t).ReadPod(ended, e)
+	newHost(t).Round().ReadPod(ended, e)
 	if e.Missing[evidence.Processes] == "" {
 		t.Error("a reading without time is complete")
 	}
@@ -192,7 +192,7 @@ func TestReadPod(t *testing.T) {
 	// The shim says that this is the container's first process.
 	ctx := context.Background()
 	e2 := &evidence.Pod{Time: time.Now(), RuntimeUID: pod.uid, Containers: []evidence.Container{{ID: pod.container, Task: evidence.ShimTask{PID: v.pid()}}}}
-	h.ReadPod(ctx, e2)
+	h.Round().ReadPod(ctx, e2)
 	k = taskOf(t, e2.Tasks, v.pid())
 	if k.Probe != nil && (k.Probe.Group <= 0 || k.Probe.Started.After(time.Now()) || k.Probe.Started.Before(began)) {
 		t.Errorf("group %d, started %v, not after %v", k.Probe.Group, k.Probe.Started, began)
@@ -236,7 +236,7 @@ func TestProbeSigwait(t *testing.T) {
 	})
 	t.Logf("wchan holds %s", symbol)
 	h, s := newHost(t), stateOf(t, v.pid())
-	if err := h.probe(t.Context(), &s, &tables{h: h}, ""); err != nil && os.Geteuid() == 0 {
+	if err := h.probe(t.Context(), &s, &tables{Round: h.Round()}, ""); err != nil && os.Geteuid() == 0 {
 		t.Fatal(err)
 	}
 	if s.Probe == nil || s.Probe.Wchan != "do_sigtimedwait" || s.Probe.Syscall != "rt_sigtimedwait" {
@@ -421,7 +421,7 @@ func TestReadPodOddComm(t *testing.T) {
 		pod.add(t, v.pid())
 		eventually(t, "asleep", func() bool { return stateOf(t, v.pid()).State == evidence.Sleeping })
 		e := &evidence.Pod{Time: time.Now(), RuntimeUID: pod.uid, Containers: []evidence.Container{{ID: pod.container, Task: evidence.ShimTask{PID: v.pid()}}}}
-		h.ReadPod(t.Context(), e)
+		h.Round().ReadPod(t.Context(), e)
 		k := taskOf(t, e.Tasks, v.pid())
 		if k.Comm != want || k.State != evidence.Sleeping || k.PPID != os.Getpid() || k.Kernel {
 			t.Errorf("%q: %+v", name, k)
@@ -475,7 +475,7 @@ func TestReadPodVanishing(t *testing.T) {
 	// Between its status and its other files.
 	i := slices.IndexFunc(tasks, func(s status) bool { return s.TID == going[2].Process.Pid })
 	end(going[2])
-	if err := h.probe(t.Context(), &tasks[i], &tables{h: h}, pod.uid); err != nil || tasks[i].Probe != nil {
+	if err := h.probe(t.Context(), &tasks[i], &tables{Round: h.Round()}, pod.uid); err != nil || tasks[i].Probe != nil {
 		t.Errorf("probe of a task that has ended: %+v, %v", tasks[i].Probe, err)
 	}
 	if h.unmoved(&tasks[i]) {
@@ -519,7 +519,11 @@ func TestReadBlockedAllocations(t *testing.T) {
 	count := func() float64 {
 		blocked := 0
 		n := testing.AllocsPerRun(3, func() {
-			found, err := readBlocked(t.Context(), r)
+			pids, err := listIDs(r.dir, ".")
+			if err != nil {
+				t.Fatal(err)
+			}
+			found, err := readBlocked(t.Context(), r, pids)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -555,7 +559,7 @@ func TestReadHeld(t *testing.T) {
 	var e *evidence.Pod
 	eventually(t, "zap_pid_ns_processes", func() bool {
 		e = &evidence.Pod{Time: time.Now(), RuntimeUID: pod.uid, Containers: []evidence.Container{{ID: pod.container, Task: evidence.ShimTask{PID: v.pid()}}}}
-		h.ReadPod(context.Background(), e)
+		h.Round().ReadPod(context.Background(), e)
 		return slices.ContainsFunc(e.Tasks, func(k evidence.Task) bool {
 			return k.PID == v.pid() && k.Probe != nil && k.Probe.Wchan == "zap_pid_ns_processes"
 		})
@@ -574,16 +578,16 @@ func TestReadProcessAndBlocked(t *testing.T) {
 	v := start(t, 0, "sleep")
 	name := fmt.Sprintf("na-%d", os.Getpid())
 	if err := os.WriteFile(fmt.Sprintf("/proc/%d/comm", v.pid()), []byte(name), 0); err == nil {
-		p, _, err := h.ReadProcess(ctx, name)
+		p, _, err := h.Round().ReadProcess(ctx, name)
 		if err != nil || p == nil || p.PID != v.pid() {
 			t.Errorf("process %+v, %v", p, err)
 		}
 	}
-	p, blocked, err := h.ReadProcess(ctx, "no such service")
+	p, blocked, err := h.Round().ReadProcess(ctx, "no such service")
 	if p != nil || blocked != nil || err != nil {
 		t.Errorf("found %+v, %v, %v", p, blocked, err)
 	}
-	if _, err := h.ReadBlocked(ctx); err != nil {
+	if _, err := h.Round().ReadBlocked(ctx); err != nil {
 		t.Error(err)
 	}
 }
@@ -594,7 +598,7 @@ func TestShim(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
 	v := start(t, 0, "shim", "-namespace", "k8s.io", "-id", "5a4d", "-address", "/run/x.sock")
-	s, err := h.Shim(ctx, "5a4d")
+	s, err := h.Round().Shim(ctx, "5a4d")
 	if err != nil || s == nil || s.PID != v.pid() || s.Owner != "shim" {
 		t.Errorf("shim %+v, %v", s, err)
 	}
@@ -604,12 +608,12 @@ func TestShim(t *testing.T) {
 		Time: time.Now(), RuntimeUID: "00000000-0000-4000-8000-000000000000",
 		Containers: []evidence.Container{{Kind: evidence.Sandbox, ID: "5a4d"}},
 	}
-	h.ReadPod(ctx, e)
+	h.Round().ReadPod(ctx, e)
 	taskOf(t, e.Parents, v.pid())
 	if k := taskOf(t, e.Tasks, child); k.PPID != v.pid() {
 		t.Errorf("unreaped child %+v", k)
 	}
-	if s, err := h.Shim(ctx, "5a4"); s != nil || err != nil {
+	if s, err := h.Round().Shim(ctx, "5a4"); s != nil || err != nil {
 		t.Errorf("shim of another sandbox: %+v, %v", s, err)
 	}
 }

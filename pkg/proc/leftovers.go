@@ -5,20 +5,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"slices"
-	"strconv"
-	"strings"
 
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
-	"golang.org/x/sys/unix"
 )
 
-// Bounds of the search for what a pod has left behind: processes looked at,
-// descriptors of one shim, and processes told of.
+// Bounds of the search for what a pod has left behind: processes looked at, and
+// processes told of.
 const (
 	maxSearched  = 32_768
-	maxShimFiles = 4096
 	maxLeftovers = 64
 )
 
@@ -32,16 +27,12 @@ const (
 // Only for such a pod is all of /proc looked at. Results that come with an error
 // are good but not all. A pipe that a process holds
 // under another number than 0, 1 and 2 is not found.
-func readLeftovers(ctx context.Context, r *reader, p *evidence.Pod, tasks, parents []status) ([]status, error) {
+func (r *Round) readLeftovers(ctx context.Context, files *reader, p *evidence.Pod, tasks, parents []status) ([]status, error) {
 	if !p.HostPID && !p.ShareProcessNamespace || !slices.ContainsFunc(p.Containers, func(c evidence.Container) bool { return ended(&c, tasks) }) {
 		return nil, nil
 	}
 	pipes := make(map[uint64]bool)
 	known := make(map[int]bool)
-	mountID, err := pipeMount()
-	if err != nil {
-		return nil, err
-	}
 	for i := range tasks {
 		known[tasks[i].PID] = true
 	}
@@ -50,14 +41,14 @@ func readLeftovers(ctx context.Context, r *reader, p *evidence.Pod, tasks, paren
 			continue
 		}
 		known[parents[i].PID] = true
-		if err := readPipes(r, parents[i].PID, mountID, pipes); err != nil {
-			return nil, fmt.Errorf("pipes of shim %d: %w", parents[i].PID, err)
+		if err := r.readPipes(ctx, &parents[i], pipes); err != nil {
+			return nil, err
 		}
 	}
 	if len(pipes) == 0 {
 		return nil, nil
 	}
-	pids, err := listIDs(r.dir, ".")
+	pids, err := r.pids()
 	if err != nil {
 		return nil, err
 	}
@@ -73,31 +64,41 @@ func readLeftovers(ctx context.Context, r *reader, p *evidence.Pod, tasks, paren
 		case known[pid]:
 			continue
 		}
-		held, err := holdsPipe(r, pid, mountID, pipes)
+		s, ok := outside(files, pid, uid)
+		if !ok {
+			continue
+		}
+		held, err := r.holdsPipe(ctx, &s, pipes)
 		if err != nil && hidden == nil {
 			hidden = err // the others are looked at all the same
 		}
 		if !held {
 			continue
 		}
-		s, err := readStatus(r, pid)
-		if err != nil {
-			continue // it has ended
-		}
-		s.Cgroup = readCgroup(r, pid)
-		if of, _ := podOfPath(s.Cgroup); of == uid || of == "" && (strings.HasPrefix(s.Comm, shimComm) || s.Comm == ownerContainerd) {
-			continue
-		}
 		// Its number may have gone to another process in between.
-		if held, _ := holdsPipe(r, pid, mountID, pipes); !held {
+		if s, ok = outside(files, pid, uid); !ok {
 			continue
 		}
-		s.Owner, s.Container = owner(&s.Task)
+		if held, _ := r.holdsPipe(ctx, &s, pipes); !held {
+			continue
+		}
 		if out = append(out, s); len(out) == maxLeftovers {
 			break
 		}
 	}
 	return out, hidden
+}
+
+// outside reads a process; not ok when it has ended, has no files, belongs to the
+// pod, or is one of those that hold the containers' pipes by office.
+func outside(files *reader, pid int, uid string) (s status, ok bool) {
+	s, err := readStatus(files, pid)
+	if err != nil || s.Kernel || s.State == evidence.Zombie {
+		return status{}, false
+	}
+	s.Cgroup = readCgroup(files, pid)
+	s.Owner, s.Container = owner(&s.Task)
+	return s, s.Owner != uid && s.Owner != ownerShim && (s.Owner != ownerContainerd || s.Comm != ownerContainerd)
 }
 
 // ended says that a container runs by the word of containerd, while its first
@@ -107,78 +108,35 @@ func ended(c *evidence.Container, tasks []status) bool {
 		!slices.ContainsFunc(tasks, func(s status) bool { return s.Container == c.ID || s.TID == c.Task.PID })
 }
 
-// pipeMount gives the ID of the mount that all pipes of the kernel are on. It is
-// in no mountinfo; a pipe of our own tells it.
-func pipeMount() (int, error) {
-	read, write, err := os.Pipe()
-	if err != nil {
-		return 0, err
+// readPipes adds the inodes of the pipes that a shim reads from.
+func (r *Round) readPipes(ctx context.Context, shim *status, pipes map[uint64]bool) error {
+	saw, err := r.askFiles(ctx, askPipes, shim)
+	for _, inode := range saw.Pipes {
+		pipes[inode] = true
 	}
-	defer read.Close()
-	defer write.Close()
-	b, err := readFile("/proc/self/fdinfo/" + strconv.Itoa(int(read.Fd())))
-	if err != nil {
-		return 0, err
-	}
-	f, err := parseFDInfo(b)
-	if err != nil {
-		return 0, err
-	}
-	if f.inode == 0 {
-		return 0, errNoInodes
-	}
-	return f.mountID, nil
+	return err
 }
 
-var errNoInodes = errors.New("kernels before 5.14 do not tell which pipe a descriptor is")
-
-// readPipes adds the inodes of the pipes that a process reads from.
-func readPipes(r *reader, pid, mountID int, pipes map[uint64]bool) error {
-	fds, err := listIDs(r.dir, strconv.Itoa(pid)+"/fdinfo")
-	if gone(err) {
-		return nil
-	}
-	if denied(err) {
-		return fmt.Errorf("%w%s", err, grant("fdinfo", err))
-	}
-	if err != nil {
-		return err
-	}
-	if len(fds) > maxShimFiles {
-		return fmt.Errorf("more than %d descriptors: %w", maxShimFiles, errTooMany)
-	}
-	for _, fd := range fds {
-		f, err := readFDInfo(r, pid, fd)
-		if gone(err) {
-			continue
-		}
-		if err != nil {
-			return err
-		}
-		if f.mountID == mountID && !f.writable() {
-			pipes[f.inode] = true
-		}
-	}
-	return nil
+// holdsPipe reports whether a standard stream of a process writes to one of the
+// pipes.
+func (r *Round) holdsPipe(ctx context.Context, s *status, pipes map[uint64]bool) (bool, error) {
+	saw, err := r.askFiles(ctx, askStreams, s)
+	return slices.ContainsFunc(saw.Pipes, func(inode uint64) bool { return pipes[inode] }), err
 }
 
-// holdsPipe says that a standard stream of a process writes to one of the pipes.
-func holdsPipe(r *reader, pid, mountID int, pipes map[uint64]bool) (bool, error) {
-	for fd := range 3 {
-		f, err := readFDInfo(r, pid, fd)
-		switch {
-		case gone(err):
-			continue // closed, or the process has ended
-		case denied(err):
-			return false, fmt.Errorf("read fdinfo of process %d: %w%s", pid, errDenied, grant("fdinfo", nil))
-		case errors.Is(err, unix.EINVAL):
-			continue // a task that has left its namespaces
-		case err != nil:
-			return false, err
-		}
-		if f.mountID == mountID && f.writable() && pipes[f.inode] {
-			return true, nil
-		}
+// askFiles asks for open files of a process. One that has ended has none.
+func (r *Round) askFiles(ctx context.Context, what string, s *status) (seen, error) {
+	if r.Prober == nil {
+		return seen{}, errNoProber
 	}
-	return false, nil
+	saw, err := r.Prober.about(ctx, what, r.Proc, &s.Task, s.Owner)
+	switch {
+	case err != nil:
+		return saw, fmt.Errorf("files of process %d: %w", s.PID, err)
+	case len(saw.Denied) > 0:
+		return saw, fmt.Errorf("read fdinfo of process %d: %w%s", s.PID, errDenied, grant("fdinfo", nil))
+	case len(saw.Errors) > 0:
+		return saw, errors.New(saw.Errors[0])
+	}
+	return saw, nil
 }

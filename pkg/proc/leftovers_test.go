@@ -14,27 +14,28 @@ import (
 func TestParseFDInfo(t *testing.T) {
 	for _, tt := range []struct {
 		text string
-		want fdinfo
+		want openFile
 		ok   bool
 	}{
-		{"pos:\t0\nflags:\t02004000\nmnt_id:\t14\nino:\t33372\n", fdinfo{flags: 0o2004000, mountID: 14, inode: 33372}, true},
-		{"pos:\t0\nflags:\t01\nmnt_id:\t14\n", fdinfo{flags: 1, mountID: 14}, true}, // before 5.14
-		{"pos:\t0\nflags:\t02004000\nmnt_id:\t15\nino:\t21\ninotify wd:2 ino:1587 sdev:1a mask:2\n", fdinfo{flags: 0o2004000, mountID: 15, inode: 21}, true},
-		{"pos:\t0\nflags:\t02000002\nmnt_id:\t15\nino:\t21\ntfd:       13 events: 8000201d data: 3f  pos:0 ino:822b sdev:8\n", fdinfo{flags: 0o2000002, mountID: 15, inode: 21}, true},
-		{"", fdinfo{}, false},
-		{"flags:\t01\n", fdinfo{}, false},
-		{"flags:\t8\nmnt_id:\t14\n", fdinfo{}, false},
-		{"flags:\t1\nmnt_id:\tx\n", fdinfo{}, false},
+		{"pos:\t0\nflags:\t02004000\nmnt_id:\t14\nino:\t33372\n", openFile{3, 0o2004000, 14, 33372}, true},
+		{"pos:\t0\nflags:\t01\nmnt_id:\t14\n", openFile{3, 1, 14, 0}, true}, // before 5.14
+		{"pos:\t0\nflags:\t02004000\nmnt_id:\t15\nino:\t21\ninotify wd:2 ino:1587 sdev:1a mask:2\n", openFile{3, 0o2004000, 15, 21}, true},
+		{"pos:\t0\nflags:\t02000002\nmnt_id:\t15\nino:\t21\ntfd:       13 events: 8000201d data: 3f  pos:0 ino:822b sdev:8\n", openFile{3, 0o2000002, 15, 21}, true},
+		{"flags:\t01\nmnt_id:\t14\nino:\t7\nflags:\t02\nmnt_id:\t99\nino:\t8\n", openFile{3, 1, 14, 7}, true},
+		{"", openFile{}, false},
+		{"flags:\t01\n", openFile{}, false},
+		{"flags:\t8\nmnt_id:\t14\n", openFile{}, false},
+		{"flags:\t1\nmnt_id:\tx\n", openFile{}, false},
 	} {
-		got, err := parseFDInfo([]byte(tt.text))
+		got, err := parseFDInfo(3, []byte(tt.text))
 		if got != tt.want || (err == nil) != tt.ok {
 			t.Errorf("%q: %+v, %v", tt.text, got, err)
 		}
 	}
 }
 
-// The test is the shim: it reads what a container has printed. Of the programs
-// that it has started one is left that can still print.
+// A program is the shim: it reads what a container has printed. Of the others one
+// is left that can still print.
 func TestReadLeftovers(t *testing.T) {
 	requireRoot(t)
 	r, err := newReader("/proc")
@@ -58,6 +59,7 @@ func TestReadLeftovers(t *testing.T) {
 	}
 	left := sleep(func(c *exec.Cmd) { c.Stderr = write })
 	sleep(func(c *exec.Cmd) { c.Stdin = read }) // reads, and holds up nobody
+	reader := sleep(func(c *exec.Cmd) { c.Stdin = read }).Process.Pid
 	sleep(func(*exec.Cmd) {})
 	write.Close()
 
@@ -73,10 +75,11 @@ func TestReadLeftovers(t *testing.T) {
 		edit(p)
 		return p
 	}
-	shim := []status{{Task: evidence.Task{PID: os.Getpid(), TID: os.Getpid(), Owner: ownerShim}}}
+	shim := []status{{Task: evidence.Task{PID: reader, TID: reader, Owner: ownerShim}}}
+	h := newHost(t)
 	find := func(p *evidence.Pod, tasks, parents []status) []int {
 		t.Helper()
-		out, err := readLeftovers(t.Context(), r, p, tasks, parents)
+		out, err := h.Round().readLeftovers(t.Context(), r, p, tasks, parents)
 		if err != nil && !errors.Is(err, errDenied) { // of processes with more capabilities than here
 			t.Error(err)
 		}

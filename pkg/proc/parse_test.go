@@ -578,7 +578,7 @@ func FuzzCgroupFiles(f *testing.F) {
 		podOfPath(parseCgroup(b))
 		parseTasks(b)
 		parseKeys(b)
-		_, _ = parseFDInfo(b)
+		_, _ = parseFDInfo(0, b)
 		parseCorePattern(b)
 		_, _ = parseNumber(b)
 		_, _ = parseCPUMax(b)

@@ -1,12 +1,12 @@
 package proc
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
 
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
-	"github.com/prometheus/procfs"
 )
 
 // maxHeld bounds the processes whose namespace is looked up.
@@ -18,7 +18,7 @@ const maxHeld = 256
 // killed waits in zap_pid_ns_processes until the last of them is reaped, which
 // for one that entered is up to its parent outside (kernel/pid_namespace.c).
 // Only in that case is all of /proc looked at.
-func (h *Host) readHeld(ctx context.Context, r *reader, p *evidence.Pod, tasks []status) []status {
+func (r *Round) readHeld(ctx context.Context, files *reader, p *evidence.Pod, tasks []status) []status {
 	inits := make(map[int]bool)
 	for i := range tasks {
 		if tasks[i].Leader() && tasks[i].NamespaceInit() {
@@ -29,11 +29,12 @@ func (h *Host) readHeld(ctx context.Context, r *reader, p *evidence.Pod, tasks [
 	for i := range tasks {
 		// It can be any thread of the init: the last one waits.
 		init := tasks[i].Task
+		init.Owner = cmp.Or(p.RuntimeUID, p.UID)
 		if init.Probe == nil || !inits[init.PID] ||
 			init.Probe.Wchan != "zap_pid_ns_processes" && !slices.Contains(init.Probe.Stack, "zap_pid_ns_processes") {
 			continue
 		}
-		held, err := h.membersOutside(ctx, r, &init, append(slices.Clone(tasks), out...))
+		held, err := r.membersOutside(ctx, files, &init, append(slices.Clone(tasks), out...))
 		out = append(out, held...)
 		if err != nil {
 			p.Lack(evidence.Processes, fmt.Sprintf("look for what holds the PID namespace of process %d: %v", init.PID, err))
@@ -42,41 +43,38 @@ func (h *Host) readHeld(ctx context.Context, r *reader, p *evidence.Pod, tasks [
 	return out
 }
 
-func (h *Host) membersOutside(ctx context.Context, r *reader, init *evidence.Task, known []status) ([]status, error) {
-	ns, err := h.pidNamespace(ctx, init)
+func (r *Round) membersOutside(ctx context.Context, files *reader, init *evidence.Task, known []status) ([]status, error) {
+	ns, err := r.pidNamespace(ctx, init)
 	if err != nil || ns == 0 {
 		return nil, err
 	}
-	fs, err := procfs.NewFS(h.Proc)
-	if err != nil {
-		return nil, err
-	}
-	procs, err := fs.AllProcs()
+	pids, err := r.pids()
 	if err != nil {
 		return nil, err
 	}
 	var out []status
 	asked := 0
-	for i, proc := range procs {
+	for i, pid := range pids {
 		if i%64 == 0 && ctx.Err() != nil {
 			return out, ctx.Err()
 		}
-		if slices.ContainsFunc(known, func(s status) bool { return s.TID == proc.PID }) {
+		if slices.ContainsFunc(known, func(s status) bool { return s.TID == pid }) {
 			continue
 		}
-		s, err := readStatus(r, proc.PID)
+		s, err := readStatus(files, pid)
 		if err != nil || len(s.NSpid) < len(init.NSpid) {
 			continue
 		}
 		if asked++; asked > maxHeld {
 			return out, fmt.Errorf("more than %d processes to look at: %w", maxHeld, errTooMany)
 		}
-		member, err := h.pidNamespace(ctx, &s.Task)
+		s.Owner, _ = podOfPath(readCgroup(files, pid))
+		member, err := r.pidNamespace(ctx, &s.Task)
 		if err != nil {
 			return out, err
 		}
 		if member == ns {
-			s.Container = init.Container
+			s.Container, s.Owner = init.Container, ""
 			out = append(out, s)
 		}
 	}
@@ -86,7 +84,7 @@ func (h *Host) membersOutside(ctx context.Context, r *reader, init *evidence.Tas
 // pidNamespace gives the number of a task's PID namespace; 0 when it is gone or
 // cannot be told.
 func (h *Host) pidNamespace(ctx context.Context, t *evidence.Task) (uint64, error) {
-	saw, err := h.Prober.ask(ctx, request{What: askPIDNS, Proc: h.Proc, PID: t.PID, TID: t.TID})
+	saw, err := h.Prober.ask(ctx, request{What: askPIDNS, Proc: h.Proc, PID: t.PID, TID: t.TID, Owner: t.Owner})
 	if err != nil {
 		return 0, err
 	}

@@ -15,6 +15,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// maxFiles bounds the descriptors of one process that are looked at.
+const maxFiles = 4096
+
 // ProbeMain is the helper process of a Prober: it answers the requests that it
 // reads from in on out until in ends, and returns its exit status. It opens the
 // files that can hang for ever and says so before each of them; whoever asks
@@ -78,6 +81,10 @@ func (p *probe) run() {
 		}
 	case askPIDNS:
 		p.seen.PIDNS = p.link("ns/pid")
+	case askPipes:
+		p.pipes()
+	case askStreams:
+		p.streams()
 	default:
 		p.seen.Errors = append(p.seen.Errors, fmt.Sprintf("unknown request %q", p.What))
 	}
@@ -122,6 +129,78 @@ func (p *probe) task() {
 		}
 	}
 	p.paths()
+	for _, o := range operands(c.Name) {
+		if o.fd < 0 {
+			continue
+		}
+		if f, ok := p.descriptor(int(int32(c.Args[o.fd]))); ok {
+			p.seen.Files = append(p.seen.Files, f)
+		}
+	}
+}
+
+// descriptor reads what an open file of the task is; not ok when it has none of
+// this number.
+func (p *probe) descriptor(fd int) (f openFile, ok bool) {
+	if fd < 0 {
+		return openFile{}, false
+	}
+	name := "fdinfo/" + strconv.Itoa(fd)
+	if !p.announce(name) {
+		return openFile{}, false
+	}
+	b, err := p.r.all(name)
+	if errors.Is(err, unix.EINVAL) {
+		return openFile{}, false // the task has left its namespaces
+	}
+	if err == nil {
+		f, err = parseFDInfo(fd, b)
+	}
+	if err != nil {
+		p.note("fdinfo", err)
+		return openFile{}, false
+	}
+	return f, true
+}
+
+// pipes reads which pipes the task reads from.
+func (p *probe) pipes() {
+	mountID, err := pipeMount()
+	if err != nil {
+		p.note("fdinfo", err)
+		return
+	}
+	if !p.announce("fdinfo") {
+		return
+	}
+	fds, err := listIDs(p.r.dir, "fdinfo")
+	if err != nil {
+		p.note("fdinfo", err)
+		return
+	}
+	if len(fds) > maxFiles {
+		p.note("fdinfo", fmt.Errorf("more than %d descriptors: %w", maxFiles, errTooMany))
+		return
+	}
+	for _, fd := range fds {
+		if f, ok := p.descriptor(fd); ok && f.MountID == mountID && !f.writable() {
+			p.seen.Pipes = append(p.seen.Pipes, f.Inode)
+		}
+	}
+}
+
+// streams reads which pipes the task writes to as its standard output or error.
+func (p *probe) streams() {
+	mountID, err := pipeMount()
+	if err != nil {
+		p.note("fdinfo", err)
+		return
+	}
+	for fd := range 3 {
+		if f, ok := p.descriptor(fd); ok && f.MountID == mountID && f.writable() {
+			p.seen.Pipes = append(p.seen.Pipes, f.Inode)
+		}
+	}
 }
 
 // paths reads the path arguments of the blocked call out of the task's memory.

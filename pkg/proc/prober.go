@@ -23,8 +23,11 @@ import (
 // How a Prober goes about its helpers.
 const (
 	defaultTimeout      = time.Second
-	defaultMaxAbandoned = 4
-	startTimeout        = 5 * time.Second
+	defaultMaxAbandoned = 8
+	// maxOfOne bounds the abandoned helpers of one owner, so that the tasks of one
+	// pod cannot take the probing from all others.
+	maxOfOne     = 2
+	startTimeout = 5 * time.Second
 	// patience is how many timeouts a helper gets that does not answer though
 	// it is not asleep in the kernel: on a busy node it may just not have run.
 	patience = 3
@@ -38,7 +41,10 @@ const (
 // process that is ended, and started anew, when it does not answer. A goroutine
 // could not do that: it would take an OS thread of the agent with it for ever.
 //
-// It asks one question at a time. It is safe for use by several goroutines.
+// It asks one question at a time, and those about the tasks of an owner that has
+// hung a helper of late one at a time of another helper: a pod whose tasks hang
+// their readers, each for a second, does not keep the others waiting. It is safe
+// for use by several goroutines.
 type Prober struct {
 	// Argv is the command line of the helper: a program that calls ProbeMain
 	// with its standard input and output. The default is this program's own
@@ -48,22 +54,37 @@ type Prober struct {
 	// The default is one second.
 	Timeout time.Duration
 	// MaxAbandoned bounds the helpers that were killed and have not ended. The
-	// default is 4. Once there are so many, nothing is probed until one ends.
+	// default is 8. Once there are so many, no helper is started until one ends;
+	// once two of them are of one owner, none of its tasks is probed.
 	MaxAbandoned int
 
 	once      sync.Once
-	turn      chan struct{} // holds one token; who has it may use helper
+	usual     lane
+	hanging   lane // for owners whose tasks have hung a helper of late
 	starts    chan startRequest
 	closing   chan struct{}
 	closeOnce sync.Once
-	helper    *helper
 
 	mu        sync.Mutex
-	abandoned []int // process IDs of killed helpers that have not been reaped
+	abandoned []abandoned
 	reaping   bool
 	hung      map[hungKey]hungTask
+	hangers   map[string]time.Time // when a task of an owner has hung a helper last
 
 	hangs, restarts, refused atomic.Int64
+}
+
+// A lane is one helper and the right to use it.
+type lane struct {
+	turn   chan struct{} // holds one token; who has it may use helper
+	helper *helper
+}
+
+// An abandoned is a killed helper that has not been reaped: its process ID, and
+// the owner of the task that it was asked about.
+type abandoned struct {
+	pid   int
+	owner string
 }
 
 // A helper is a running helper process.
@@ -85,6 +106,7 @@ type startResult struct {
 // A hungKey names a task in a certain place: as long as its context switches
 // are the same, it has not run, and what hung its reader still does.
 type hungKey struct {
+	what     string
 	pid, tid int
 	state    evidence.TaskState
 	switches uint64
@@ -126,8 +148,10 @@ func (p *Prober) Abandoned() int {
 
 func (p *Prober) prepare() {
 	p.once.Do(func() {
-		p.turn = make(chan struct{}, 1)
-		p.turn <- struct{}{}
+		for _, l := range []*lane{&p.usual, &p.hanging} {
+			l.turn = make(chan struct{}, 1)
+			l.turn <- struct{}{}
+		}
 		p.starts = make(chan startRequest)
 		p.closing = make(chan struct{})
 		if len(p.Argv) == 0 {
@@ -148,10 +172,12 @@ func (p *Prober) Close() {
 	p.prepare()
 	p.closeOnce.Do(func() {
 		close(p.closing)
-		<-p.turn // never given back
-		if p.helper != nil {
-			p.abandon(p.helper)
-			p.helper = nil
+		for _, l := range []*lane{&p.usual, &p.hanging} {
+			<-l.turn // never given back
+			if l.helper != nil {
+				p.abandon(l.helper, "")
+				l.helper = nil
+			}
 		}
 	})
 }
@@ -206,19 +232,24 @@ func startHelper(argv []string) (*helper, error) {
 // an error: with a *hungError it is what it saw before the file that hung.
 func (p *Prober) ask(ctx context.Context, q request) (seen, error) {
 	p.prepare()
+	l := p.laneOf(q.Owner)
 	select {
-	case <-p.turn:
+	case <-l.turn:
 	case <-ctx.Done():
 		return seen{}, ctx.Err()
 	case <-p.closing:
 		return seen{}, errClosed
 	}
-	defer func() { p.turn <- struct{}{} }()
+	defer func() { l.turn <- struct{}{} }()
 	if err := ctx.Err(); err != nil {
 		return seen{}, err
 	}
+	if n := p.abandonedOf(q.Owner); n >= maxOfOne {
+		p.refused.Add(1)
+		return seen{}, fmt.Errorf("%d helper processes that read of tasks of this owner were killed and have not ended: nothing of it that can hang is read until one does", n)
+	}
 	for attempt := 0; ; attempt++ {
-		h, fresh, err := p.ready(ctx)
+		h, fresh, err := p.ready(ctx, l, q.Owner)
 		if err != nil {
 			return seen{}, err
 		}
@@ -226,10 +257,11 @@ func (p *Prober) ask(ctx context.Context, q request) (seen, error) {
 		if err == nil {
 			return s, nil
 		}
-		p.helper = nil
-		p.abandon(h)
+		l.helper = nil
+		p.abandon(h, q.Owner)
 		if hung := (*hungError)(nil); errors.As(err, &hung) {
 			p.hangs.Add(1)
+			p.noteHanger(q.Owner)
 			return s, err
 		}
 		if ctx.Err() != nil {
@@ -243,10 +275,49 @@ func (p *Prober) ask(ctx context.Context, q request) (seen, error) {
 	}
 }
 
-// ready gives the running helper, or starts one.
-func (p *Prober) ready(ctx context.Context) (h *helper, fresh bool, err error) {
-	if p.helper != nil {
-		return p.helper, false, nil
+// laneOf returns the lane for questions about an owner's tasks.
+func (p *Prober) laneOf(owner string) *lane {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if t, ok := p.hangers[owner]; ok && time.Since(t) < hungMemory {
+		return &p.hanging
+	}
+	return &p.usual
+}
+
+// noteHanger takes note that a task of an owner has hung a helper.
+func (p *Prober) noteHanger(owner string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.hangers == nil {
+		p.hangers = make(map[string]time.Time)
+	}
+	for o, t := range p.hangers {
+		if time.Since(t) >= hungMemory || len(p.hangers) >= maxHung {
+			delete(p.hangers, o)
+		}
+	}
+	p.hangers[owner] = time.Now()
+}
+
+// abandonedOf counts the abandoned helpers of an owner.
+func (p *Prober) abandonedOf(owner string) int {
+	p.reap()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	n := 0
+	for _, a := range p.abandoned {
+		if a.owner == owner {
+			n++
+		}
+	}
+	return n
+}
+
+// ready gives the running helper of a lane, or starts one.
+func (p *Prober) ready(ctx context.Context, l *lane, owner string) (h *helper, fresh bool, err error) {
+	if l.helper != nil {
+		return l.helper, false, nil
 	}
 	if n := p.Abandoned(); n >= p.MaxAbandoned {
 		p.refused.Add(1)
@@ -269,7 +340,7 @@ func (p *Prober) ready(ctx context.Context) (h *helper, fresh bool, err error) {
 	case <-ctx.Done():
 		go func() { // the start is not over: its helper must not be lost
 			if r := <-q.done; r.err == nil {
-				p.abandon(r.helper)
+				p.abandon(r.helper, owner)
 			}
 		}()
 		return nil, false, ctx.Err()
@@ -281,13 +352,13 @@ func (p *Prober) ready(ctx context.Context) (h *helper, fresh bool, err error) {
 	err = readFrame(h.out, &hello)
 	stop()
 	if err != nil {
-		p.abandon(h)
+		p.abandon(h, owner)
 		if ctx.Err() != nil {
 			return nil, false, ctx.Err()
 		}
 		return nil, false, fmt.Errorf("start helper %s: %w", filepath.Base(p.Argv[0]), err)
 	}
-	p.helper = h
+	l.helper = h
 	return h, true, nil
 }
 
@@ -337,9 +408,9 @@ func (p *Prober) talk(ctx context.Context, h *helper, q request) (seen, error) {
 }
 
 // asleep reports whether a thread of the helper sleeps in state D and stays
-// there, as one does that waits for a lock of another task. All locks that the
-// files wait for are taken killable, which shows as D. A helper that is only
-// slow runs, waits to run, or moves on.
+// there, as one does that waits for a lock of another task: all locks that the
+// files wait for show as D, whether or not SIGKILL ends the wait. A helper that is
+// only slow runs, waits to run, or moves on.
 func (h *helper) asleep() bool {
 	before := h.sleepers()
 	if len(before) == 0 {
@@ -415,8 +486,9 @@ func (f *frames) complete() (int, error) {
 	return 4 + int(n), nil
 }
 
-// abandon kills a helper and does not wait for its end.
-func (p *Prober) abandon(h *helper) {
+// abandon kills a helper, which was asked about a task of an owner, and does not
+// wait for its end.
+func (p *Prober) abandon(h *helper, owner string) {
 	pid := h.process.Pid
 	_ = h.process.Kill()
 	_ = h.process.Release()
@@ -424,7 +496,7 @@ func (p *Prober) abandon(h *helper) {
 	h.out.Close()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.abandoned = append(p.abandoned, pid)
+	p.abandoned = append(p.abandoned, abandoned{pid, owner})
 	if !p.reaping {
 		p.reaping = true
 		go p.reapAll()
@@ -451,28 +523,28 @@ func (p *Prober) reap() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	left := p.abandoned[:0]
-	for _, pid := range p.abandoned {
-		got, err := unix.Wait4(pid, nil, unix.WNOHANG, nil)
+	for _, a := range p.abandoned {
+		got, err := unix.Wait4(a.pid, nil, unix.WNOHANG, nil)
 		if got == 0 && err == nil || errors.Is(err, unix.EINTR) {
-			left = append(left, pid)
+			left = append(left, a)
 		}
 	}
 	p.abandoned = left
 }
 
-// task reads all about a task. One that hung a helper before and has not run
-// since gets the same answer again without being asked: it still sleeps in the
-// same place. All files behind the one that hung wait for the same lock, or
+// about asks about a task of an owner. One that hung a helper before and has not
+// run since gets the same answer again without being asked: it still sleeps in
+// the same place. All files behind the one that hung wait for the same lock, or
 // come after it in order, so that they are not tried.
-func (p *Prober) task(ctx context.Context, proc string, t *evidence.Task) (seen, error) {
-	key := hungKey{t.PID, t.TID, t.State, t.Switches}
+func (p *Prober) about(ctx context.Context, what, proc string, t *evidence.Task, owner string) (seen, error) {
+	key := hungKey{what, t.PID, t.TID, t.State, t.Switches}
 	p.mu.Lock()
 	before, known := p.hung[key]
 	p.mu.Unlock()
 	if known && time.Since(before.when) < hungMemory {
 		return before.seen, &hungError{before.file}
 	}
-	s, err := p.ask(ctx, request{What: askTask, Proc: proc, PID: t.PID, TID: t.TID})
+	s, err := p.ask(ctx, request{What: what, Proc: proc, PID: t.PID, TID: t.TID, Owner: owner})
 	if hung := (*hungError)(nil); errors.As(err, &hung) {
 		p.mu.Lock()
 		defer p.mu.Unlock()

@@ -27,7 +27,7 @@ func TestProberHelperTrouble(t *testing.T) {
 	if _, err := p.ask(ctx, ownTask()); err != nil {
 		t.Fatal(err)
 	}
-	if err := p.helper.process.Signal(syscall.SIGSTOP); err != nil {
+	if err := p.usual.helper.process.Signal(syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := p.ask(ctx, ownTask()); !errors.Is(err, errStarved) || p.Hangs() != 0 {
@@ -36,7 +36,7 @@ func TestProberHelperTrouble(t *testing.T) {
 	if _, err := p.ask(ctx, ownTask()); err != nil {
 		t.Fatal(err)
 	}
-	if err := p.helper.process.Kill(); err != nil {
+	if err := p.usual.helper.process.Kill(); err != nil {
 		t.Fatal(err)
 	}
 	if s, err := p.ask(ctx, ownTask()); err != nil || s.Start == 0 {
@@ -71,14 +71,14 @@ func TestProberTooManyAbandoned(t *testing.T) {
 	h := newHost(t)
 	v := start(t, 0, "sleep")
 	h.Prober.MaxAbandoned = 1
-	h.Prober.abandoned = []int{v.pid()} // lives on
+	h.Prober.abandoned = []abandoned{{pid: v.pid()}} // lives on
 	s := &status{Task: evidence.Task{PID: os.Getpid(), TID: os.Getpid()}}
-	err := h.probe(context.Background(), s, &tables{h: h}, "")
+	err := h.probe(context.Background(), s, &tables{Round: h.Round()}, "")
 	if err == nil || !strings.Contains(err.Error(), "1 helper processes") || s.Probe != nil || h.Prober.Refused() != 1 {
 		t.Errorf("%v, %d refused", err, h.Prober.Refused())
 	}
 	h.Prober.abandoned = nil
-	if err := h.probe(context.Background(), s, &tables{h: h}, ""); err != nil || s.Probe == nil {
+	if err := h.probe(context.Background(), s, &tables{Round: h.Round()}, ""); err != nil || s.Probe == nil {
 		t.Error(err)
 	}
 }

@@ -1,7 +1,6 @@
 package proc
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"strings"
@@ -22,24 +21,24 @@ const maxBlocked = 32
 // Processes in pods are passed over, whatever they call themselves. Of several
 // the child of the first process is taken, because a service that is about to
 // execute a program shows up twice for a moment.
-func (h *Host) ReadProcess(ctx context.Context, comm string) (process *evidence.Task, blocked []evidence.Task, err error) {
-	r, err := newReader(h.Proc)
+func (r *Round) ReadProcess(ctx context.Context, comm string) (process *evidence.Task, blocked []evidence.Task, err error) {
+	files, err := newReader(r.Proc)
 	if err != nil {
 		return nil, nil, err
 	}
-	defer r.close()
-	fs, err := procfs.NewFS(h.Proc)
+	defer files.close()
+	fs, err := procfs.NewFS(r.Proc)
 	if err != nil {
 		return nil, nil, err
 	}
-	candidates, err := byComm(ctx, r, func(c []byte) bool { return string(c) == comm })
+	candidates, err := r.processes(ctx, files, func(c string) bool { return c == comm })
 	if err != nil {
 		return nil, nil, fmt.Errorf("look for process %s: %w", comm, err)
 	}
 	var found *status
 	for i := range candidates {
 		s := &candidates[i]
-		s.Cgroup = readCgroup(r, s.PID)
+		s.Cgroup = readCgroup(files, s.PID)
 		var container string
 		s.Owner, container = owner(&s.Task)
 		if uid, _ := podOfPath(s.Cgroup); uid != "" || container != "" {
@@ -56,21 +55,21 @@ func (h *Host) ReadProcess(ctx context.Context, comm string) (process *evidence.
 	if err != nil && !gone(err) {
 		return &found.Task, nil, fmt.Errorf("list threads of process %d: %w", found.PID, err)
 	}
-	t := &tables{h: h}
+	t := &tables{Round: r}
 	var firstErr error
 	probed := 0
 	for _, th := range threads {
 		s := *found
 		if th.PID != found.TID {
-			if s, err = readStatus(r, th.PID); err != nil || s.PID != found.PID {
+			if s, err = readStatus(files, th.PID); err != nil || s.PID != found.PID {
 				continue
 			}
 			s.Cgroup, s.Owner = found.Cgroup, found.Owner
 		}
-		is, err := h.blocked(ctx, &s)
+		is, err := r.blocked(ctx, &s)
 		if is && probed < maxBlocked {
 			probed++
-			err = h.probe(ctx, &s, t, "")
+			err = r.probe(ctx, &s, t, "")
 		}
 		if is {
 			blocked = append(blocked, s.Task)
@@ -85,8 +84,8 @@ func (h *Host) ReadProcess(ctx context.Context, comm string) (process *evidence.
 			break
 		}
 	}
-	if found.Probe == nil && h.Prober != nil && rank(found, false) != rankNone {
-		if err := h.probe(ctx, found, t, ""); err != nil && firstErr == nil {
+	if found.Probe == nil && r.Prober != nil && rank(found, false) != rankNone {
+		if err := r.probe(ctx, found, t, ""); err != nil && firstErr == nil {
 			firstErr = err
 		}
 	}
@@ -103,68 +102,43 @@ func (h *Host) blocked(ctx context.Context, s *status) (bool, error) {
 	case s.State != evidence.Sleeping || h.Prober == nil:
 		return false, nil
 	}
-	saw, err := h.Prober.ask(ctx, request{What: askWchan, Proc: h.Proc, PID: s.PID, TID: s.TID})
+	saw, err := h.Prober.ask(ctx, request{What: askWchan, Proc: h.Proc, PID: s.PID, TID: s.TID, Owner: s.Owner})
 	if err != nil {
 		return false, fmt.Errorf("read wchan of task %d: %w", s.TID, err)
 	}
 	return saw.Wchan == "request_wait_answer" || strings.HasPrefix(saw.Wchan, "fuse_"), nil
 }
 
-// byComm reads the processes whose comm is wanted, in order of their IDs.
-func byComm(ctx context.Context, r *reader, want func([]byte) bool) ([]status, error) {
-	pids, err := listIDs(r.dir, ".")
-	if err != nil {
-		return nil, err
-	}
-	var out []status
-	for i, pid := range pids {
-		if i%64 == 0 && ctx.Err() != nil {
-			return out, ctx.Err()
-		}
-		b, err := r.ofTask(pid, "comm")
-		if err != nil || !want(bytes.TrimSuffix(b, []byte("\n"))) {
-			continue
-		}
-		s, err := readStatus(r, pid)
-		if gone(err) {
-			continue
-		}
-		if err != nil {
-			return out, err
-		}
-		out = append(out, s)
-	}
-	return out, nil
-}
-
 // Shim finds the shim of a sandbox when no task is left to be its child; nil
 // and no error when there is none. The shim names its sandbox in its command
 // line only, which a Prober reads, because that file can hang.
-func (h *Host) Shim(ctx context.Context, sandboxID string) (*evidence.Task, error) {
-	r, err := newReader(h.Proc)
+func (r *Round) Shim(ctx context.Context, sandboxID string) (*evidence.Task, error) {
+	files, err := newReader(r.Proc)
 	if err != nil {
 		return nil, err
 	}
-	defer r.close()
-	s, err := h.shim(ctx, r, sandboxID)
+	defer files.close()
+	s, err := r.shim(ctx, files, sandboxID)
 	if s == nil {
 		return nil, err
 	}
 	return &s.Task, err
 }
 
-func (h *Host) shim(ctx context.Context, r *reader, sandboxID string) (*status, error) {
-	if h.Prober == nil {
+func (r *Round) shim(ctx context.Context, files *reader, sandboxID string) (*status, error) {
+	if r.Prober == nil {
 		return nil, errNoProber
 	}
-	shims, err := byComm(ctx, r, func(c []byte) bool { return bytes.HasPrefix(c, []byte(shimComm)) })
+	shims, err := r.processes(ctx, files, func(c string) bool { return strings.HasPrefix(c, shimComm) })
 	if err != nil {
 		return nil, err
 	}
 	var hidden error
 	for i := range shims {
 		s := &shims[i]
-		saw, err := h.Prober.ask(ctx, request{What: askShim, Proc: h.Proc, PID: s.PID, TID: s.TID})
+		s.Cgroup = readCgroup(files, s.PID)
+		s.Owner, _ = owner(&s.Task)
+		saw, err := r.Prober.ask(ctx, request{What: askShim, Proc: r.Proc, PID: s.PID, TID: s.TID, Owner: s.Owner})
 		if err != nil {
 			if ctx.Err() != nil {
 				return nil, ctx.Err()
@@ -173,8 +147,6 @@ func (h *Host) shim(ctx context.Context, r *reader, sandboxID string) (*status, 
 			continue
 		}
 		if saw.ShimID == sandboxID {
-			s.Cgroup = readCgroup(r, s.PID)
-			s.Owner, _ = owner(&s.Task)
 			return s, nil
 		}
 	}

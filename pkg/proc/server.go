@@ -2,7 +2,6 @@ package proc
 
 import (
 	"net/netip"
-	"path/filepath"
 	"strconv"
 	"strings"
 
@@ -20,13 +19,13 @@ const (
 // cannot be told stays unknown. The client's files are those of the host's first
 // process: the socket belongs to the network namespace of whoever mounted, which
 // for the kubelet is the host's.
-func (t *tables) askServer(e *evidence.Mount) {
+func (r *Round) askServer(e *evidence.Mount) {
 	switch e.Type {
 	case "nfs", "nfs4", "cifs", "smb3":
 	default:
 		return
 	}
-	host, err := t.host()
+	host, err := r.mountTable()
 	if err != nil {
 		return
 	}
@@ -40,7 +39,7 @@ func (t *tables) askServer(e *evidence.Mount) {
 	if line == nil {
 		return
 	}
-	stats := t.mountstats()
+	stats := r.mountstats()
 	for i := range stats {
 		if points[stats[i].point] {
 			if n, ok := unanswered(stats, &stats[i]); ok {
@@ -49,37 +48,21 @@ func (t *tables) askServer(e *evidence.Mount) {
 			break
 		}
 	}
-	c := t.connection(line)
+	c := r.connectionOf(line)
 	if c.state == tcpNone && e.Plugin == "kubernetes.io~csi" {
 		return // a driver may have mounted from a network of its own
 	}
 	e.Connection, e.Resent = c.state, c.resent
 }
 
-// mountstats gives what the host's mountstats says, which is read once.
-func (t *tables) mountstats() []nfsStats {
-	if !t.nfsRead {
-		t.nfsRead = true
-		t.nfsStats, _ = readMountstats(filepath.Join(t.h.Proc, "1", "mountstats")) // unknown then
-	}
-	return t.nfsStats
-}
-
-// connection gives a mount's connection to its server; its state is "" when it
+// connectionOf gives a mount's connection to its server; its state is "" when it
 // cannot be told.
-func (t *tables) connection(l *mountLine) connection {
+func (r *Round) connectionOf(l *mountLine) connection {
 	to, fixed, ok := l.serverAddress()
 	if !ok {
 		return connection{}
 	}
-	c, known := t.connections[to]
-	if !known {
-		c, _ = readConnection(filepath.Join(t.h.Proc, "1", "net"), to) // unknown then
-		if t.connections == nil {
-			t.connections = make(map[netip.AddrPort]connection)
-		}
-		t.connections[to] = c
-	}
+	c := r.connection(to)
 	if c.state == tcpNone && !fixed {
 		return connection{}
 	}

@@ -177,7 +177,7 @@ func TestAskServer(t *testing.T) {
 	read := func(overdue time.Duration) []answer {
 		now := time.Now()
 		p := &evidence.Pod{Time: now, Deadline: now.Add(-overdue), RuntimeUID: uid1}
-		h.ReadPod(t.Context(), p)
+		h.Round().ReadPod(t.Context(), p)
 		var out []answer
 		for _, m := range p.Mounts {
 			a := answer{-1, m.Connection}

@@ -205,7 +205,7 @@ func (h *Host) probe(ctx context.Context, s *status, t *tables, uid string) erro
 	if h.Prober == nil {
 		return errNoProber
 	}
-	saw, err := h.Prober.task(ctx, h.Proc, &s.Task)
+	saw, err := h.Prober.about(ctx, askTask, h.Proc, &s.Task, cmp.Or(s.Owner, uid))
 	hung := (*hungError)(nil)
 	if err != nil && !errors.As(err, &hung) {
 		return fmt.Errorf("probe task %d: %w", s.TID, err)

@@ -162,6 +162,49 @@ func victim(what string, args []string) error {
 			}
 			time.Sleep(5 * time.Millisecond)
 		}
+	case "epoll":
+		// Its standard input becomes an epoll instance, which is then told to watch
+		// a file: the kernel asks the file whether it is ready, and holds the
+		// instance's lock while it waits for the answer (fs/eventpoll.c, ep_insert).
+		// The leader goes on reading what its standard input was before.
+		onLeader()
+		watched, err := unix.Open(args[0], unix.O_RDONLY, 0)
+		if err != nil {
+			return err
+		}
+		instance, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
+		if err != nil {
+			return err
+		}
+		var pipe [2]int
+		if err := unix.Pipe2(pipe[:], 0); err != nil {
+			return err
+		}
+		if err := unix.Dup2(pipe[0], 0); err != nil {
+			return err
+		}
+		go func() {
+			// A signal would make the leader begin its read anew.
+			for {
+				if _, err := os.Stat(args[1]); err == nil {
+					break
+				}
+				time.Sleep(5 * time.Millisecond)
+			}
+			_ = unix.Dup2(instance, 0)
+			_ = unix.EpollCtl(instance, unix.EPOLL_CTL_ADD, watched, &unix.EpollEvent{Events: unix.EPOLLIN})
+		}()
+		ready()
+		_, err = unix.Read(0, make([]byte, 1))
+		return err
+	case "serve-fuse":
+		dead := &deadFS{fuse.NewDefaultRawFileSystem(), make(chan struct{})}
+		server, err := fuse.NewServer(dead, args[0], &fuse.MountOptions{Name: "dead", FsName: "nowhere", DirectMountStrict: true, DirectMount: true})
+		if err != nil {
+			return err
+		}
+		ready()
+		server.Serve() // without WaitMount, which would switch off POLL
 	case "shim":
 		if err := os.WriteFile("/proc/self/comm", []byte("containerd-shim-runc-v2"), 0); err != nil {
 			return err
@@ -192,6 +235,8 @@ func victim(what string, args []string) error {
 		time.Sleep(time.Hour)
 	case "scene-fuse":
 		return sceneFUSE(args)
+	case "scene-epoll":
+		return sceneEpoll(args)
 	case "scene-frozen":
 		return sceneFrozen(args)
 	case "scene-mounts":
@@ -482,6 +527,65 @@ func sceneFUSE(victims []string) error {
 		_ = c.Wait()
 	}
 	close(dead.released)
+	return unix.Unmount(dir, unix.MNT_DETACH)
+}
+
+// sceneEpoll runs in mount and PID namespaces of its own. It starts as many
+// processes as its argument says whose standard input is an epoll instance that
+// watches a file on FUSE, stops the daemon before it is asked whether the file is
+// ready, tells their process IDs, and frees everything when its input ends.
+func sceneEpoll(args []string) error {
+	n, err := strconv.Atoi(args[0])
+	if err != nil {
+		return err
+	}
+	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
+		return err
+	}
+	dir, err := os.MkdirTemp("", "dead-epoll-*")
+	if err != nil {
+		return err
+	}
+	defer os.Remove(dir)
+	daemon, err := spawn("serve-fuse", dir)
+	if err != nil {
+		return err
+	}
+	heal := func() {
+		_ = daemon.Process.Kill() // the kernel aborts the connection
+		_ = daemon.Wait()
+	}
+	watchdog := time.AfterFunc(healAfter, heal)
+	defer watchdog.Stop()
+	stopped := dir + ".stopped"
+	defer os.Remove(stopped)
+	var cmds []*exec.Cmd
+	for i := range n {
+		c, err := spawn("epoll", filepath.Join(dir, "plain"), stopped)
+		if err != nil {
+			heal()
+			return err
+		}
+		cmds = append(cmds, c)
+		outer, err := outerPID(c.Process.Pid)
+		if err != nil {
+			heal()
+			return err
+		}
+		fmt.Println("epoll"+strconv.Itoa(i), outer)
+	}
+	_ = daemon.Process.Signal(syscall.SIGSTOP)
+	if err := os.WriteFile(stopped, nil, 0o600); err != nil {
+		heal()
+		return err
+	}
+	ready()
+	endOfInput()
+	heal()
+	for _, c := range cmds {
+		_ = c.Process.Kill()
+		_ = c.Wait()
+	}
 	return unix.Unmount(dir, unix.MNT_DETACH)
 }
 

@@ -23,6 +23,7 @@ import (
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
 	"github.com/nodeagent-io/nodeagent/pkg/kube"
+	"github.com/nodeagent-io/nodeagent/pkg/verdict"
 )
 
 // A request is one that the API server got.
@@ -100,25 +101,35 @@ func eventExists(r request) *metav1.Status {
 	return nil
 }
 
-// A rig is a Reporter with an API server and a pod in front of it.
+// The times of package verdict.
+const (
+	withdrawAfter = 15 * time.Second
+	cacheLag      = 30 * time.Second
+	confirmAfter  = 10 * time.Minute
+	firstRetry    = 3 * time.Second
+	lastRetry     = 5 * time.Minute
+)
+
+// A rig is a Reporter with an API server, and a pod with its Case in front of it.
 type rig struct {
 	t       *testing.T
 	api     *api
 	metrics *Metrics
+	cases   *verdict.Cases
 	r       *Reporter
-	pod     *corev1.Pod
+	pod     verdict.Subject
 	now     time.Time
 }
 
 var start = time.Date(2026, 3, 1, 3, 0, 0, 0, time.UTC)
 
 func newRig(t *testing.T) *rig {
-	g := &rig{t: t, api: &api{objects: map[string]any{}}, now: start}
-	g.metrics = NewMetrics("v1", func() time.Time { return g.now }, nil)
+	g := &rig{t: t, api: &api{objects: map[string]any{}}, now: start, cases: new(verdict.Cases)}
+	g.metrics = NewMetrics("v1", func() time.Time { return g.now }, g.cases, nil)
 	srv := httptest.NewServer(g.api)
 	t.Cleanup(srv.Close)
 	g.r = New(client(t, srv.URL), "node-a", g.metrics, slog.New(slog.DiscardHandler))
-	g.pod = &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web-0", UID: "u1", Generation: 4}}
+	g.pod = verdict.Subject{Kind: verdict.Pod, Namespace: "shop", Name: "web-0", UID: "u1", Generation: 4}
 	return g
 }
 
@@ -133,7 +144,8 @@ func client(t *testing.T, url string) *kube.Client {
 
 // restart puts a new agent in the old one's place.
 func (g *rig) restart() {
-	g.metrics = NewMetrics("v1", func() time.Time { return g.now }, nil)
+	g.cases = new(verdict.Cases)
+	g.metrics = NewMetrics("v1", func() time.Time { return g.now }, g.cases, nil)
 	g.r = New(g.r.client, "node-a", g.metrics, slog.New(slog.DiscardHandler))
 }
 
@@ -142,12 +154,27 @@ func (g *rig) restart() {
 func (g *rig) look(after time.Duration, d diagnose.Diagnosis) []request {
 	g.t.Helper()
 	g.now = g.now.Add(after)
-	g.r.Report(context.Background(), g.pod, &evidence.Pod{Time: g.now, UID: "u1", Deadline: start.Add(-time.Minute)}, d)
+	g.r.Report(context.Background(), g.judged(d))
 	return g.api.took()
 }
 
+// judged returns the pod's Case after a look at it.
+func (g *rig) judged(d diagnose.Diagnosis) *verdict.Case {
+	c := g.cases.Open(g.pod.UID)
+	c.Judge(g.pod, &evidence.Pod{Time: g.now, UID: g.pod.UID, Deadline: start.Add(-time.Minute)}, d)
+	return c
+}
+
+// forget closes the Case of a pod that is gone.
+func (g *rig) forget() { g.cases.CloseOthers(nil) }
+
 // cached puts a written condition onto the pod, as the cache does after a while.
-func (g *rig) cached(c corev1.PodCondition) { g.pod.Status.Conditions = []corev1.PodCondition{c} }
+func (g *rig) cached(c corev1.PodCondition) {
+	g.pod.Condition = &verdict.Condition{
+		Blocked: c.Status == corev1.ConditionTrue, Reason: c.Reason, Message: c.Message,
+		Generation: c.ObservedGeneration, Since: c.LastTransitionTime.Time,
+	}
+}
 
 func blocked(cause string) diagnose.Diagnosis {
 	return diagnose.Diagnosis{Phase: diagnose.Kill, Findings: []diagnose.Finding{{

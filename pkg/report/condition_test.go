@@ -13,6 +13,7 @@ import (
 
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
+	"github.com/nodeagent-io/nodeagent/pkg/verdict"
 )
 
 const (
@@ -118,12 +119,12 @@ func TestUnseenIsNotResolved(t *testing.T) {
 	_, c := conditionOf(t, g.one("verdict", g.look(0, blocked("ShimHung"))))
 	g.cached(c)
 	blind := nothing
-	blind.Unknown = []diagnose.Unknown{{Cause: "ShimHung", Source: evidence.Containers}}
+	blind.Unknown = []diagnose.Unknown{{Source: evidence.Containers, Causes: []string{"ShimHung"}}}
 	for range 60 {
 		g.quiet("blind", g.look(10*seconds, blind))
 	}
-	if got := len(g.metrics.pods); got != 1 {
-		t.Errorf("%d series", got)
+	if got := len(g.cases.Standing()); got != 1 {
+		t.Errorf("%d verdicts stand", got)
 	}
 	unknown := blind
 	unknown.Findings = []diagnose.Finding{{Cause: diagnose.Unrecognised.Cause, Confidence: diagnose.Inferred, Message: "stuck"}}
@@ -153,7 +154,7 @@ func TestRestartWritesNothing(t *testing.T) {
 
 	g.restart()
 	g.quiet("first look, one reading shows nothing yet", g.look(seconds, nothing))
-	if len(g.metrics.pods) != 1 {
+	if len(g.cases.Standing()) != 1 {
 		t.Error("the series of a standing condition is not back")
 	}
 	g.quiet("second look", g.look(3*seconds, blocked("ShimHung")))
@@ -174,13 +175,11 @@ func TestConditionOfAPodThatIsGone(t *testing.T) {
 			g := newRig(t)
 			g.api.answer = answer
 			g.one("gone", g.look(0, blocked("ShimHung")))
-			if r := resultOf(g.r.patchCondition(context.Background(), g.pod, corev1.PodCondition{})); r != resultGone {
+			if r := resultOf(g.r.patchCondition(context.Background(), g.pod, verdict.Condition{})); r != resultGone {
 				t.Errorf("counted as %s", r)
 			}
-			g.r.Forget("u1")
-			if len(g.r.pods) != 0 || len(g.metrics.pods) != 0 {
-				t.Error("not forgotten")
-			}
+			g.forget()
+			g.stuckIs("")
 		})
 	}
 }
@@ -208,27 +207,29 @@ func TestAPIDownThenBack(t *testing.T) {
 }
 
 // An API server that takes the connection and says nothing holds up one look
-// for no longer than its deadline, even when the loop's own has gone by; the
-// end of the agent ends the wait.
+// for no longer than its deadline; the end of the agent ends the wait.
 func TestWritesHaveADeadline(t *testing.T) {
 	g := newRig(t)
-	gone, stop := context.WithDeadline(context.Background(), time.Now().Add(-time.Second))
-	defer stop()
-	ctx, cancel := writeContext(gone)
-	defer cancel()
-	if ctx.Err() != nil {
-		t.Error("the gathering's deadline ends the writes")
-	}
-	if d, ok := ctx.Deadline(); !ok || time.Until(d) > writeTimeout {
-		t.Errorf("deadline %v %v", d, ok)
-	}
-
 	ended, end := context.WithCancel(context.Background())
 	g.api.answer = func(request) *metav1.Status { end(); time.Sleep(200 * time.Millisecond); return nil }
 	begin := time.Now()
-	g.r.Report(ended, g.pod, &evidence.Pod{Time: g.now}, blocked("ShimHung"))
+	g.r.Report(ended, g.judged(blocked("ShimHung")))
 	if d := time.Since(begin); d > writeTimeout/2 {
 		t.Errorf("the end of the agent was waited for %s", d)
+	}
+}
+
+// The deadline of the writes is the only one that they have.
+func TestSilentAPI(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes as long as the writes may")
+	}
+	g := newRig(t)
+	g.api.answer = func(request) *metav1.Status { time.Sleep(writeTimeout + 2*time.Second); return nil }
+	begin := time.Now()
+	g.r.Report(t.Context(), g.judged(blocked("ShimHung")))
+	if d := time.Since(begin); d < writeTimeout || d > writeTimeout+time.Second {
+		t.Errorf("an API server that is silent held up the look for %s", d)
 	}
 }
 
@@ -238,7 +239,7 @@ func TestUnreachableAPI(t *testing.T) {
 	dead.Close()
 	g.r.client = client(t, dead.URL)
 	g.look(0, blocked("ShimHung"))
-	if !g.r.pods["u1"].condition.retry.waits(g.now) {
+	if _, due := g.cases.Open("u1").ConditionDue(true, "ShimHung", "other words"); due {
 		t.Error("no back-off")
 	}
 }

@@ -17,7 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
+	"github.com/nodeagent-io/nodeagent/pkg/verdict"
 )
 
 const (
@@ -31,73 +31,47 @@ const (
 	maxEventName         = 253 // a DNS subdomain
 	maxReportingInstance = 128 // pkg/apis/core/validation/events.go
 	maxReason            = 128
-
-	// confirmAfter is the time between two confirmations of an Event whose
-	// cause stands. An Event lives for an hour after its last write by default.
-	confirmAfter = 10 * time.Minute
 )
 
-// A told is what is known of the Event about a pod's present cause.
-type told struct {
-	cause string
-	// looks counts the looks that found this cause in a row.
-	looks     int
-	namespace string // where the Event is; "" while it is not known to exist
-	count     int32
-	observed  time.Time
-	retry     backoff
-}
-
-// reportEvent tells the cause once, and confirms it from time to time. An Event
-// cannot be taken back, so one about a cause that is not proved waits for the
-// second look to agree.
-func (r *Reporter) reportEvent(ctx context.Context, pod *corev1.Pod, t time.Time, e *told, f *diagnose.Finding, text string) {
-	if e.cause != f.Cause {
-		*e = told{cause: f.Cause}
-	}
-	e.looks++
-	if e.looks < 2 && f.Confidence != diagnose.Proved || e.retry.waits(t) {
+// reportEvent tells the cause once, and confirms it from time to time.
+func (r *Reporter) reportEvent(ctx context.Context, c *verdict.Case, cause, text string) {
+	known, due := c.EventDue()
+	if !due {
 		return
 	}
 	var err error
-	if e.namespace == "" {
-		err = r.tell(ctx, pod, t, e, text)
-	} else if t.Sub(e.observed) >= confirmAfter {
-		err = r.confirm(ctx, pod, t, e)
+	if known == nil {
+		known, err = r.tell(ctx, c.Subject, c.Last.Time, cause, text)
 	} else {
+		known, err = r.confirm(ctx, c.Subject, c.Last.Time, cause, *known)
+	}
+	if err == nil {
+		c.EventWritten(known)
 		return
 	}
-	switch {
-	case err == nil:
-		e.retry.succeeded()
-	case resultOf(err) == resultGone:
-		e.retry.failed(t)
-	default:
-		e.retry.failed(t)
-		r.logFailure("cannot write the Event", pod, e.retry.failures, err)
+	if failures := c.EventFailed(); resultOf(err) != resultGone {
+		r.logFailure("write Event", c.Subject, failures, err)
 	}
 }
 
 // tell creates the Event, or finds the one that an agent before this one has
 // created. A namespace that is being deleted takes no new Events: then it is
 // told on the node.
-func (r *Reporter) tell(ctx context.Context, pod *corev1.Pod, t time.Time, e *told, text string) error {
-	ev := r.podEvent(pod, t, e.cause, text)
-	kind := kindEvent
+func (r *Reporter) tell(ctx context.Context, s verdict.Subject, t time.Time, cause, text string) (*verdict.Event, error) {
+	ev, kind := r.event(s, s, t, cause, text), kindEvent
 	err := r.create(ctx, ev, kind)
 	if inTerminatingNamespace(err) {
-		ev, kind = r.nodeEvent(pod, t, e.cause, text), kindNodeEvent
+		ev, kind = r.nodeEvent(s, t, cause, text), kindNodeEvent
 		err = r.create(ctx, ev, kind)
 	}
 	if apierrors.IsAlreadyExists(err) {
-		return r.adopt(ctx, ev, e)
+		return r.adopt(ctx, ev)
 	}
 	if err != nil {
-		return fmt.Errorf("create Event %s/%s: %w", ev.Namespace, ev.Name, err)
+		return nil, fmt.Errorf("create Event %s/%s: %w", ev.Namespace, ev.Name, err)
 	}
-	r.metrics.told.WithLabelValues(e.cause).Inc()
-	e.namespace, e.count, e.observed = ev.Namespace, 1, t
-	return nil
+	r.metrics.told.WithLabelValues(cause).Inc()
+	return &verdict.Event{Namespace: ev.Namespace, Count: 1, Observed: t}, nil
 }
 
 func (r *Reporter) create(ctx context.Context, ev *eventsv1.Event, kind string) error {
@@ -114,73 +88,54 @@ func (r *Reporter) create(ctx context.Context, ev *eventsv1.Event, kind string) 
 }
 
 // adopt goes on with an Event that is already there.
-func (r *Reporter) adopt(ctx context.Context, ev *eventsv1.Event, e *told) error {
+func (r *Reporter) adopt(ctx context.Context, ev *eventsv1.Event) (*verdict.Event, error) {
 	have, err := r.client.Event(ctx, ev.Namespace, ev.Name)
 	if err != nil {
-		return fmt.Errorf("get Event %s/%s: %w", ev.Namespace, ev.Name, err)
+		return nil, fmt.Errorf("get Event %s/%s: %w", ev.Namespace, ev.Name, err)
 	}
-	e.namespace, e.count, e.observed = ev.Namespace, 1, have.EventTime.Time
+	known := &verdict.Event{Namespace: ev.Namespace, Count: 1, Observed: have.EventTime.Time}
 	if have.Series != nil {
-		e.count, e.observed = have.Series.Count, have.Series.LastObservedTime.Time
+		known.Count, known.Observed = have.Series.Count, have.Series.LastObservedTime.Time
 	}
-	return nil
+	return known, nil
 }
 
-// confirm writes that the cause still stands. An Event that is gone, expired or
-// deleted with its namespace, is created anew at the next look.
-func (r *Reporter) confirm(ctx context.Context, pod *corev1.Pod, t time.Time, e *told) error {
-	name := eventName(pod, e.cause)
+// confirm writes that the cause still stands. It returns nil for an Event that
+// is gone, expired or deleted with its namespace: it is created anew at the next
+// look.
+func (r *Reporter) confirm(ctx context.Context, s verdict.Subject, t time.Time, cause string, known verdict.Event) (*verdict.Event, error) {
+	name := eventName(s, cause)
+	known.Count, known.Observed = max(known.Count, 1)+1, t
 	body, err := json.Marshal(map[string]any{"series": eventsv1.EventSeries{
-		Count:            max(e.count, 1) + 1,
+		Count:            known.Count,
 		LastObservedTime: metav1.NewMicroTime(t),
 	}})
 	if err != nil {
-		return fmt.Errorf("encode Event series: %w", err)
+		return nil, fmt.Errorf("encode Event series: %w", err)
 	}
-	err = r.client.PatchEvent(ctx, e.namespace, name, body, metav1.PatchOptions{FieldManager: fieldManager})
+	err = r.client.PatchEvent(ctx, known.Namespace, name, body, metav1.PatchOptions{FieldManager: fieldManager})
 	r.metrics.wrote(kindEventSeries, resultOf(err))
 	if apierrors.IsNotFound(err) {
-		e.namespace = ""
-		return nil
+		return nil, nil
 	}
 	if err != nil {
-		return fmt.Errorf("confirm Event %s/%s: %w", e.namespace, name, err)
+		return nil, fmt.Errorf("confirm Event %s/%s: %w", known.Namespace, name, err)
 	}
-	e.count, e.observed = max(e.count, 1)+1, t
-	return nil
+	return &known, nil
 }
 
-// podEvent is the Event on the pod. With apiVersion in its reference, `kubectl
-// describe pod` and `kubectl events --for` find it. The pod need not exist any
-// more.
-func (r *Reporter) podEvent(pod *corev1.Pod, t time.Time, cause, text string) *eventsv1.Event {
-	return r.event(pod, t, cause, text, pod.Namespace, corev1.ObjectReference{
-		APIVersion: "v1",
-		Kind:       "Pod",
-		Namespace:  pod.Namespace,
-		Name:       pod.Name,
-		UID:        pod.UID,
-	})
+// nodeEvent returns the Event on the node, for a pod whose namespace takes none.
+func (r *Reporter) nodeEvent(s verdict.Subject, t time.Time, cause, text string) *eventsv1.Event {
+	text = cut("Pod "+s.Namespace+"/"+s.Name+": "+text, maxNote)
+	return r.event(s, verdict.Subject{Kind: verdict.Node, Name: r.node}, t, cause, text)
 }
 
-// nodeEvent is the Event on the node, for a pod whose namespace takes none.
-func (r *Reporter) nodeEvent(pod *corev1.Pod, t time.Time, cause, text string) *eventsv1.Event {
-	text = cut("Pod "+pod.Namespace+"/"+pod.Name+": "+text, maxNote)
-	return r.event(pod, t, cause, text, nodeNamespace, corev1.ObjectReference{
-		APIVersion: "v1",
-		Kind:       "Node",
-		Name:       r.node,
-		// The kubelet's own Events refer to the node by its name as UID, and
-		// `kubectl describe node` looks for them so.
-		UID: types.UID(r.node),
-	})
-}
-
-func (r *Reporter) event(pod *corev1.Pod, t time.Time, cause, text, namespace string, about corev1.ObjectReference) *eventsv1.Event {
+// event returns an Event about s that is told on the object on.
+func (r *Reporter) event(s, on verdict.Subject, t time.Time, cause, text string) *eventsv1.Event {
 	return &eventsv1.Event{
 		ObjectMeta: metav1.ObjectMeta{
-			Namespace: namespace,
-			Name:      eventName(pod, cause),
+			Namespace: cmp.Or(on.Namespace, nodeNamespace),
+			Name:      eventName(s, cause),
 			Labels:    map[string]string{"app.kubernetes.io/managed-by": "nodeagent"},
 		},
 		EventTime:           metav1.NewMicroTime(t),
@@ -188,19 +143,31 @@ func (r *Reporter) event(pod *corev1.Pod, t time.Time, cause, text, namespace st
 		Reason:              firstBytes(cause, maxReason),
 		Action:              actionTerminating,
 		Note:                text,
-		Regarding:           about,
+		Regarding:           reference(on),
 		ReportingController: controller,
 		ReportingInstance:   firstBytes(cmp.Or(r.node, "unknown"), maxReportingInstance),
 	}
 }
 
-// eventName follows from the pod and the cause alone, so that a second agent,
+// reference returns how an Event refers to its object. With apiVersion in it,
+// `kubectl describe` and `kubectl events --for` find the Event. The kubelet's own
+// Events refer to a node by its name as UID, and `kubectl describe node` looks
+// for them so.
+func reference(s verdict.Subject) corev1.ObjectReference {
+	uid := s.UID
+	if s.Kind == verdict.Node {
+		uid = s.Name
+	}
+	return corev1.ObjectReference{APIVersion: "v1", Kind: string(s.Kind), Namespace: s.Namespace, Name: s.Name, UID: types.UID(uid)}
+}
+
+// eventName follows from the UID and the cause alone, so that a second agent,
 // or this one after a restart, creates no second Event.
-func eventName(pod *corev1.Pod, cause string) string {
-	sum := sha256.Sum256([]byte(string(pod.UID) + "/" + cause))
+func eventName(s verdict.Subject, cause string) string {
+	sum := sha256.Sum256([]byte(s.UID + "/" + cause))
 	hash := "." + hex.EncodeToString(sum[:8])
 	// A cut may leave a dot or a dash at the end, which must not stand before the dot.
-	return strings.TrimRight(firstBytes(pod.Name, maxEventName-len(hash)), ".-") + hash
+	return strings.TrimRight(firstBytes(s.Name, maxEventName-len(hash)), ".-") + hash
 }
 
 // firstBytes cuts an ASCII name.

@@ -17,7 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
-	"github.com/nodeagent-io/nodeagent/pkg/evidence"
+	"github.com/nodeagent-io/nodeagent/pkg/verdict"
 )
 
 // What two readings have proved needs no second look.
@@ -162,11 +162,11 @@ func TestEventForbidden(t *testing.T) {
 func TestEventNames(t *testing.T) {
 	long := strings.Repeat("a", 236) + "." + strings.Repeat("b", 16)
 	seen := map[string]bool{}
-	for _, p := range []*corev1.Pod{
-		{ObjectMeta: metav1.ObjectMeta{Name: "web-0", UID: "u1"}},
-		{ObjectMeta: metav1.ObjectMeta{Name: "web-0", UID: "u2"}},
-		{ObjectMeta: metav1.ObjectMeta{Name: long, UID: "u3"}},
-		{ObjectMeta: metav1.ObjectMeta{Name: strings.Repeat("a", 235) + "-" + strings.Repeat("b", 16), UID: "u4"}},
+	for _, p := range []verdict.Subject{
+		{Name: "web-0", UID: "u1"},
+		{Name: "web-0", UID: "u2"},
+		{Name: long, UID: "u3"},
+		{Name: strings.Repeat("a", 235) + "-" + strings.Repeat("b", 16), UID: "u4"},
 	} {
 		for _, cause := range []string{"ShimHung", "Unknown"} {
 			n := eventName(p, cause)
@@ -202,21 +202,23 @@ func TestGonePodIsToldOf(t *testing.T) {
 	g := newRig(t)
 	d := blocked("SlowShutdown")
 	d.Gone = true
+	g.judged(nothing)
 	gone := func() []request {
-		g.r.ReportGone(t.Context(), g.pod, &evidence.Pod{Time: g.now, UID: "u1", Gone: true}, d)
+		g.r.ReportGone(t.Context(), g.cases.Open("u1"), g.now, d)
 		return g.api.took()
 	}
 	ev := eventOf(t, g.one("gone", gone()), "shop")
 	if ev.Reason != "SlowShutdown" || !strings.HasPrefix(ev.Note, "Was probably blocked in phase Kill: thread 812") {
 		t.Errorf("Event %s: %s", ev.Reason, ev.Note)
 	}
-	g.r.ReportGone(t.Context(), g.pod, &evidence.Pod{Time: g.now, UID: "u1", Gone: true}, nothing)
+	g.r.ReportGone(t.Context(), g.cases.Open("u1"), g.now, nothing)
 	g.quiet("nothing found", g.api.took())
 
 	g.look(0, blocked("SlowShutdown"))
 	g.look(3*seconds, blocked("SlowShutdown"))
 	g.quiet("told while it was there", gone())
-	g.r.Forget("u1")
+	g.forget()
+	g.judged(nothing)
 	g.one("forgotten", gone())
 	if n := testutil.ToFloat64(g.metrics.told.WithLabelValues("SlowShutdown")); n != 3 {
 		t.Errorf("%v Events counted, want 3", n)

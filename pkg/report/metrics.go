@@ -11,8 +11,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
-	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
+	"github.com/nodeagent-io/nodeagent/pkg/diagnose/fact"
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
+	"github.com/nodeagent-io/nodeagent/pkg/verdict"
 )
 
 // The kinds of writes, a label of nodeagent_writes_total.
@@ -31,29 +32,17 @@ type Probes struct {
 	Abandoned       int
 }
 
-// A series names one time series of stuck_terminating_seconds.
-type series struct {
-	namespace, pod, uid, reason string
-	phase                       diagnose.Phase
-}
-
 // A blockedTasks names one time series of nodeagent_blocked_tasks.
 type blockedTasks struct{ owner, family string }
-
-// A stuckPod is a pod with a verdict.
-type stuckPod struct {
-	series
-	deadline time.Time
-}
 
 // Metrics counts what the agent finds and does. It is one collector, and holds
 // no state that a restart loses for good.
 type Metrics struct {
 	now    func() time.Time
 	probes func() Probes
+	cases  *verdict.Cases
 
 	mu      sync.Mutex
-	pods    map[string]stuckPod // by UID; Reporter bounds it
 	blocked map[blockedTasks]int
 
 	terminating atomic.Int64
@@ -61,26 +50,26 @@ type Metrics struct {
 
 	missing *prometheus.CounterVec
 	writes  *prometheus.CounterVec
-	dropped prometheus.Counter
 	told    *prometheus.CounterVec
+	lost    prometheus.Counter
 	gather  prometheus.Histogram
 	build   prometheus.Gauge
 
 	stuckDesc, terminatingDesc, lastLoopDesc      *prometheus.Desc
-	blockedDesc                                   *prometheus.Desc
+	blockedDesc, droppedDesc                      *prometheus.Desc
 	hangsDesc, restartsDesc, abandonedHelpersDesc *prometheus.Desc
 }
 
-// NewMetrics makes the metrics. now is the clock at a scrape; probes is asked
-// at a scrape and may be nil.
-func NewMetrics(version string, now func() time.Time, probes func() Probes) *Metrics {
+// NewMetrics makes the metrics. now is the clock at a scrape; cases holds the
+// verdicts that stand, and probes is asked, at a scrape; probes may be nil.
+func NewMetrics(version string, now func() time.Time, cases *verdict.Cases, probes func() Probes) *Metrics {
 	if probes == nil {
 		probes = func() Probes { return Probes{} }
 	}
 	m := &Metrics{
 		now:    now,
 		probes: probes,
-		pods:   make(map[string]stuckPod),
+		cases:  cases,
 
 		missing: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "nodeagent_evidence_missing_total",
@@ -94,9 +83,9 @@ func NewMetrics(version string, now func() time.Time, probes func() Probes) *Met
 			Name: "nodeagent_verdicts_told_total",
 			Help: "New Events about a terminating pod, by cause (reason). Events about a pod that had been deleted by then count too.",
 		}, []string{"reason"}),
-		dropped: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "nodeagent_verdicts_dropped_total",
-			Help: "Diagnoses not reported because too many pods were terminating.",
+		lost: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "nodeagent_looks_lost_total",
+			Help: "Looks at a terminating pod, or at the node, that did not return in time. Until one does there is no other.",
 		}),
 		gather: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name:    "nodeagent_gather_duration_seconds",
@@ -117,6 +106,8 @@ func NewMetrics(version string, now func() time.Time, probes func() Probes) *Met
 		blockedDesc: prometheus.NewDesc("nodeagent_blocked_tasks",
 			"Tasks of the node in uninterruptible sleep, by owner (pod, kubelet, containerd, shim, kernel, other) and by what they wait for (family). The series exist only while a pod is past its grace period.",
 			[]string{"owner", "family"}, nil),
+		droppedDesc: prometheus.NewDesc("nodeagent_verdicts_dropped_total",
+			"Looks at a terminating pod that were left out because too many pods terminate at once.", nil, nil),
 		lastLoopDesc: prometheus.NewDesc("nodeagent_last_loop_timestamp_seconds",
 			"When the last round over the node's terminating pods ended, in Unix time.", nil, nil),
 		hangsDesc: prometheus.NewDesc("nodeagent_probe_hangs_total",
@@ -159,6 +150,9 @@ func (m *Metrics) Ticked(now time.Time, terminating int) {
 	}
 }
 
+// Lost takes note of a look that has not returned in time.
+func (m *Metrics) Lost() { m.lost.Inc() }
+
 // Gathered takes note of how long the gathering about one pod took.
 func (m *Metrics) Gathered(d time.Duration) { m.gather.Observe(d.Seconds()) }
 
@@ -168,7 +162,7 @@ func (m *Metrics) Gathered(d time.Duration) { m.gather.Observe(d.Seconds()) }
 func (m *Metrics) Blocked(tasks []evidence.Task) {
 	count := make(map[blockedTasks]int)
 	for i := range tasks {
-		count[blockedTasks{ownerKind(tasks[i].Owner), diagnose.FamilyOf(&tasks[i])}]++
+		count[blockedTasks{ownerKind(tasks[i].Owner), fact.FamilyOf(&tasks[i])}]++
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -195,25 +189,10 @@ func (m *Metrics) looked(e *evidence.Pod) {
 
 func (m *Metrics) wrote(kind, result string) { m.writes.WithLabelValues(kind, result).Inc() }
 
-func (m *Metrics) overflowed() { m.dropped.Inc() }
-
-// stuck gives a pod its one series, in place of the one it had.
-func (m *Metrics) stuck(s series, deadline time.Time) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.pods[s.uid] = stuckPod{s, deadline}
-}
-
-func (m *Metrics) ended(uid string) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	delete(m.pods, uid)
-}
-
 // Describe is part of prometheus.Collector.
 func (m *Metrics) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
-		m.stuckDesc, m.terminatingDesc, m.blockedDesc, m.lastLoopDesc, m.hangsDesc, m.restartsDesc, m.abandonedHelpersDesc,
+		m.stuckDesc, m.terminatingDesc, m.blockedDesc, m.droppedDesc, m.lastLoopDesc, m.hangsDesc, m.restartsDesc, m.abandonedHelpersDesc,
 	} {
 		ch <- d
 	}
@@ -231,18 +210,15 @@ func (m *Metrics) Collect(ch chan<- prometheus.Metric) {
 	}
 	now := m.now()
 	m.mu.Lock()
-	pods := make([]stuckPod, 0, len(m.pods))
-	for _, p := range m.pods {
-		pods = append(pods, p)
-	}
 	blocked := maps.Clone(m.blocked)
 	m.mu.Unlock()
 	for b, n := range blocked {
 		gauge(m.blockedDesc, float64(n), b.owner, b.family)
 	}
-	for _, p := range pods {
-		gauge(m.stuckDesc, max(0, now.Sub(p.deadline).Seconds()), p.namespace, p.pod, p.uid, p.reason, string(p.phase))
+	for _, s := range m.cases.Standing() {
+		gauge(m.stuckDesc, max(0, now.Sub(s.Deadline).Seconds()), s.Namespace, s.Name, s.UID, s.Cause, string(s.Phase))
 	}
+	ch <- prometheus.MustNewConstMetric(m.droppedDesc, prometheus.CounterValue, float64(m.cases.Refused()))
 
 	gauge(m.terminatingDesc, float64(m.terminating.Load()))
 	// Before the first loop there is no time to give; 0 would say 1970.
@@ -259,5 +235,5 @@ func (m *Metrics) Collect(ch chan<- prometheus.Metric) {
 }
 
 func (m *Metrics) counted() []prometheus.Collector {
-	return []prometheus.Collector{m.missing, m.writes, m.told, m.dropped, m.gather, m.build}
+	return []prometheus.Collector{m.missing, m.writes, m.told, m.lost, m.gather, m.build}
 }

@@ -8,12 +8,10 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
-	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
+	"github.com/nodeagent-io/nodeagent/pkg/verdict"
 )
 
 const stuckHeader = `
@@ -43,7 +41,7 @@ func TestSeriesAppearsAndVanishes(t *testing.T) {
 	moved.Phase = diagnose.Volumes
 	g.look(0, moved)
 	g.stuckIs(`stuck_terminating_seconds{namespace="shop",phase="Volumes",pod="web-0",reason="UninterruptibleSleep",uid="u1"} 150`)
-	g.r.Forget("u1")
+	g.forget()
 	g.stuckIs("")
 }
 
@@ -51,7 +49,7 @@ func TestSeriesEndsWhenResolved(t *testing.T) {
 	g := newRig(t)
 	g.look(0, blocked("ShimHung"))
 	g.look(seconds, nothing)
-	if len(g.metrics.pods) != 1 {
+	if len(g.cases.Standing()) != 1 {
 		t.Error("the series is gone while the condition stands")
 	}
 	g.look(withdrawAfter, nothing)
@@ -61,36 +59,35 @@ func TestSeriesEndsWhenResolved(t *testing.T) {
 // Before the deadline a pod is not late by less than nothing.
 func TestSeriesIsNeverNegative(t *testing.T) {
 	g := newRig(t)
-	g.metrics.stuck(series{"shop", "web-0", "u1", "ShellPID1NoTrap", diagnose.StopSignal}, g.now.Add(20*time.Second))
+	d := blocked("ShellPID1NoTrap")
+	d.Phase = diagnose.StopSignal
+	g.cases.Open("u1").Judge(g.pod, &evidence.Pod{Time: g.now, UID: "u1", Deadline: g.now.Add(20 * time.Second)}, d)
 	g.stuckIs(`stuck_terminating_seconds{namespace="shop",phase="StopSignal",pod="web-0",reason="ShellPID1NoTrap",uid="u1"} 0`)
 }
 
-func TestSeriesAreBounded(t *testing.T) {
+// What there was no room for is counted.
+func TestDroppedLooksAreCounted(t *testing.T) {
 	g := newRig(t)
-	report := func(uid string) {
-		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: uid, UID: types.UID(uid)}}
-		g.r.Report(t.Context(), p, &evidence.Pod{Time: g.now, UID: uid}, nothing)
+	for i := 0; g.cases.Open(fmt.Sprint(i)) != nil; i++ {
 	}
-	for i := range maxPods {
-		report(fmt.Sprint(i))
+	want := `
+# HELP nodeagent_verdicts_dropped_total Looks at a terminating pod that were left out because too many pods terminate at once.
+# TYPE nodeagent_verdicts_dropped_total counter
+nodeagent_verdicts_dropped_total 1
+`
+	if err := testutil.CollectAndCompare(g.metrics, strings.NewReader(want), "nodeagent_verdicts_dropped_total"); err != nil {
+		t.Error(err)
 	}
-	g.pod.UID = "one-too-many"
-	g.quiet("over the bound", g.look(0, blocked("ShimHung")))
-	g.stuckIs("")
-	if n := testutil.ToFloat64(g.metrics.dropped); n != 1 {
-		t.Errorf("%v verdicts counted as dropped", n)
-	}
-	g.r.Forget("0")
-	g.one("room again", g.look(0, blocked("ShimHung")))
 }
 
 func TestSelfMetrics(t *testing.T) {
-	m := NewMetrics("v1", func() time.Time { return start }, func() Probes { return Probes{Hangs: 3, Restarts: 2, Abandoned: 1} })
+	m := NewMetrics("v1", func() time.Time { return start }, new(verdict.Cases), func() Probes { return Probes{Hangs: 3, Restarts: 2, Abandoned: 1} })
 	m.Ticked(time.UnixMilli(1_772_000_000_500), 7)
 	m.Gathered(40 * time.Millisecond)
 	m.Gathered(2 * time.Second)
 	m.looked(&evidence.Pod{Missing: map[evidence.Source]string{evidence.Kubelet: "refused"}})
 	m.wrote(kindCondition, resultRefused)
+	m.Lost()
 	want := `
 # HELP nodeagent_build_info Always 1; the label is the agent's version.
 # TYPE nodeagent_build_info gauge
@@ -119,6 +116,9 @@ nodeagent_gather_duration_seconds_count 2
 # HELP nodeagent_last_loop_timestamp_seconds When the last round over the node's terminating pods ended, in Unix time.
 # TYPE nodeagent_last_loop_timestamp_seconds gauge
 nodeagent_last_loop_timestamp_seconds 1.7720000005e+09
+# HELP nodeagent_looks_lost_total Looks at a terminating pod, or at the node, that did not return in time. Until one does there is no other.
+# TYPE nodeagent_looks_lost_total counter
+nodeagent_looks_lost_total 1
 # HELP nodeagent_probe_abandoned_helpers Helper processes that were killed and have not exited.
 # TYPE nodeagent_probe_abandoned_helpers gauge
 nodeagent_probe_abandoned_helpers 1
@@ -131,7 +131,7 @@ nodeagent_probe_restarts_total 2
 # HELP nodeagent_terminating_pods Terminating pods of the node in the last round, stuck or not.
 # TYPE nodeagent_terminating_pods gauge
 nodeagent_terminating_pods 7
-# HELP nodeagent_verdicts_dropped_total Diagnoses not reported because too many pods were terminating.
+# HELP nodeagent_verdicts_dropped_total Looks at a terminating pod that were left out because too many pods terminate at once.
 # TYPE nodeagent_verdicts_dropped_total counter
 nodeagent_verdicts_dropped_total 0
 # HELP nodeagent_writes_total Writes to the API server by kind and result: done, gone (the object is gone), refused, failed.
@@ -152,7 +152,7 @@ nodeagent_verdicts_dropped_total 0
 }
 
 func TestBlockedTasks(t *testing.T) {
-	m := NewMetrics("v1", time.Now, nil)
+	m := NewMetrics("v1", time.Now, new(verdict.Cases), nil)
 	compare := func(want string) {
 		t.Helper()
 		if err := testutil.CollectAndCompare(m, strings.NewReader(want), "nodeagent_blocked_tasks"); err != nil {

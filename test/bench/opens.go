@@ -165,7 +165,7 @@ func gather(uid string) error {
 	p := &evidence.Pod{Time: time.Now(), UID: uid, RuntimeUID: uid}
 	h := &proc.Host{Proc: "/proc", Cgroup: "/sys/fs/cgroup", KubeletDir: "/var/lib/kubelet", Prober: new(proc.Prober)}
 	defer h.Prober.Close()
-	h.ReadPod(context.Background(), p)
+	h.Round().ReadPod(context.Background(), p)
 	return json.NewEncoder(os.Stdout).Encode(p)
 }
 

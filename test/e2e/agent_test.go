@@ -33,6 +33,7 @@ func agentJobs(c *scenario.Cluster) []job {
 		}}
 	}
 	return []job{
+		check("stolen-token", n, orderUsual, stolenToken),
 		check("same-name-again", n, orderUsual, sameNameAgain),
 		check("agent-killed", n, orderAlone, agentKilled),
 		check("agent-ends-in-time", n, orderAlone, agentEnds),

@@ -7,6 +7,7 @@ package e2e
 import (
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -71,11 +72,21 @@ func TestCluster(t *testing.T) {
 		fmt.Println(n)
 	}
 	scenarios := append(scenario.All(), scenario.ContainerdStopped())
-	pattern := os.Getenv(namesVariable)
-	if pattern != "" {
-		if scenarios, err = scenario.Named(pattern); err != nil {
+	checks := agentJobs(c)
+	if pattern := os.Getenv(namesVariable); pattern != "" {
+		var names []string
+		for _, s := range scenarios {
+			names = append(names, s.Name)
+		}
+		for _, j := range checks {
+			names = append(names, j.name)
+		}
+		wanted, err := scenario.Matching(pattern, names)
+		if err != nil {
 			t.Fatal(err)
 		}
+		scenarios = slices.DeleteFunc(scenarios, func(s scenario.Scenario) bool { return !wanted[s.Name] })
+		checks = slices.DeleteFunc(checks, func(j job) bool { return !wanted[j.name] })
 	}
 	var jobs []job
 	for _, s := range scenarios {
@@ -89,9 +100,7 @@ func TestCluster(t *testing.T) {
 			}})
 		}
 	}
-	if pattern == "" {
-		jobs = append(jobs, agentJobs(c)...)
-	}
+	jobs = append(jobs, checks...)
 	if os.Getenv(failedVariable) != "" {
 		jobs = failedJobs(jobs)
 		if len(jobs) == 0 {
@@ -100,7 +109,11 @@ func TestCluster(t *testing.T) {
 		}
 	}
 	table.cluster, table.planned = c, len(jobs)
-	if err := scenario.Images(t.Context(), c, scenarios); err != nil {
+	withImages := scenarios
+	if len(checks) > 0 {
+		withImages = append(slices.Clone(scenarios), scenario.SameName())
+	}
+	if err := scenario.Images(t.Context(), c, withImages); err != nil {
 		t.Fatal(err)
 	}
 	if err := scenario.Install(t.Context(), c); err != nil {

@@ -5,6 +5,7 @@ package e2e
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -17,7 +18,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
-	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
+	"github.com/nodeagent-io/nodeagent/pkg/diagnose/cause"
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
 	"github.com/nodeagent-io/nodeagent/test/scenario"
 )
@@ -37,11 +38,23 @@ func start(x *trial, n *scenario.Node, s scenario.Scenario, turn *scenario.Turn)
 			}
 		}
 	})
-	if err := r.Start(x.Context()); err != nil {
-		x.Fatal(err)
-	}
-	if err := r.Delete(x.Context()); err != nil {
-		x.Fatal(err)
+	for {
+		if err := r.Start(x.Context()); err != nil {
+			x.Fatal(err)
+		}
+		err := r.Delete(x.Context())
+		if errors.Is(err, scenario.ErrNoFault) && x.row.Again == 0 {
+			x.row.Again++
+			x.Log(err, "and is begun anew")
+			if err := r.Mend(x.Context()); err != nil {
+				x.Fatal(err)
+			}
+			continue
+		}
+		if err != nil {
+			x.Fatal(err)
+		}
+		break
 	}
 	x.row.Grace = *r.Pod.Spec.TerminationGracePeriodSeconds
 	return r
@@ -215,7 +228,7 @@ func captured(x *trial, r *scenario.Run) {
 		return
 	}
 	// What needs more than a capture's two readings is not in it.
-	d := diagnose.Run(&p, diagnose.Rules())
+	d := cause.Diagnose(&p)
 	if v, ok := d.Verdict(); ok && v.Cause == r.Cause && r.Family != "" && v.Family != r.Family {
 		x.Errorf("the captured evidence shows family %q, want %q", v.Family, r.Family)
 	}

@@ -83,6 +83,9 @@ func (r *results) print() {
 		if len(row.Wrong) > 0 {
 			wrong = strings.Join(row.Wrong, "; ")
 		}
+		if row.Again > 0 {
+			wrong += " (the first pod went without the fault)"
+		}
 		fmt.Fprintf(&b, "%-24s %-8s %-29s %-8s %9s %9s  %-44s %s\n", row.Name, row.Node, row.Want, row.Verdict, deletion, deadline, steps(row.Took), wrong)
 	}
 	fmt.Fprintln(&b)

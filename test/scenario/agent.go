@@ -13,8 +13,11 @@ import (
 	"strings"
 	"time"
 
+	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 )
 
 // The agent's names in deploy/daemonset.yaml.
@@ -159,6 +162,22 @@ func (n *Node) AgentPod(ctx context.Context) (*corev1.Pod, error) {
 	return nil, fmt.Errorf("no agent runs on node %s", n.Name)
 }
 
+// Token returns a client with a new token of the agent's account, such as the
+// agent of a pod has, or bound to no pod when that is nil.
+func (c *Cluster) Token(ctx context.Context, p *corev1.Pod) (kubernetes.Interface, error) {
+	request := &authenticationv1.TokenRequest{}
+	if p != nil {
+		request.Spec.BoundObjectRef = &authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: "Pod", Name: p.Name, UID: p.UID}
+	}
+	answer, err := c.API.CoreV1().ServiceAccounts(AgentNamespace).CreateToken(ctx, "nodeagent", request, metav1.CreateOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("make a token of the agent: %w", err)
+	}
+	config := rest.AnonymousClientConfig(c.config)
+	config.BearerToken = answer.Status.Token
+	return kubernetes.NewForConfig(config)
+}
+
 // Metrics reads the agent's metrics through the API server.
 func (n *Node) Metrics(ctx context.Context) (string, error) {
 	p, err := n.AgentPod(ctx)
@@ -199,11 +218,20 @@ func (n *Node) Capture(ctx context.Context, pod string, flags ...string) (string
 	return n.Kubectl(ctx, args...)
 }
 
-// CaptureOnNode does the same from a shell on the node, for when containerd
-// cannot execute anything in a container, and where it costs much.
+// CaptureOnNode does the same from a shell on the node, as the README has it, for
+// when containerd cannot execute anything in a container, and where it costs much.
 func (n *Node) CaptureOnNode(ctx context.Context, pod string, flags ...string) (string, error) {
-	return n.Exec(ctx, `agent=$(pgrep -o -x nodeagent)
-env -i $(tr '\0' ' ' </proc/$agent/environ) nsenter -t $agent -m -n /nodeagent capture `+n.Namespace()+"/"+pod+" "+strings.Join(flags, " "))
+	a, err := n.AgentPod(ctx)
+	if err != nil {
+		return "", err
+	}
+	api, err := n.API.CoreV1().Services(metav1.NamespaceDefault).Get(ctx, "kubernetes", metav1.GetOptions{})
+	if err != nil {
+		return "", err
+	}
+	return n.Exec(ctx, fmt.Sprintf(`bash -c 'uid=%s; agent=$(grep -ls "pod${uid//-/.}" /proc/[0-9]*/cgroup | head -1 | cut -d/ -f3)
+env -i NODE_NAME=%s NODE_IP=%s KUBERNETES_SERVICE_HOST=%s KUBERNETES_SERVICE_PORT=%d nsenter -t "$agent" -m -n -- /nodeagent capture %s/%s %s'`,
+		a.UID, n.Name, a.Status.HostIP, api.Spec.ClusterIP, api.Spec.Ports[0].Port, n.Namespace(), pod, strings.Join(flags, " ")))
 }
 
 // A Write is one request of the agent that changes something, as the API

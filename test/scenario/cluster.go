@@ -21,6 +21,7 @@ import (
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	listers "k8s.io/client-go/listers/core/v1"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/clientcmd"
 )
@@ -30,6 +31,8 @@ type Cluster struct {
 	API kubernetes.Interface
 	// Nodes are the cluster's, those that cost least first.
 	Nodes []*Node
+	// config is the administrator's.
+	config *rest.Config
 	// command is the cluster program.
 	command string
 	// pods are those of the incidents, as the API server last told of them.
@@ -48,12 +51,11 @@ func Find(ctx context.Context) (*Cluster, error) {
 	if err != nil {
 		return nil, err
 	}
-	rest, err := clientcmd.BuildConfigFromFlags("", strings.TrimSpace(config))
-	if err != nil {
+	if c.config, err = clientcmd.BuildConfigFromFlags("", strings.TrimSpace(config)); err != nil {
 		return nil, fmt.Errorf("read kubeconfig of the cluster: %w", err)
 	}
-	rest.QPS, rest.Burst = 100, 200
-	if c.API, err = kubernetes.NewForConfig(rest); err != nil {
+	c.config.QPS, c.config.Burst = 100, 200
+	if c.API, err = kubernetes.NewForConfig(c.config); err != nil {
 		return nil, err
 	}
 	if c.Nodes, err = c.nodes(ctx); err != nil {

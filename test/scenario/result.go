@@ -27,6 +27,9 @@ type Result struct {
 	Took  map[string]time.Duration `json:"took,omitempty"`
 	Whole time.Duration            `json:"whole"`
 	Wrong []string                 `json:"wrong,omitempty"`
+	// Again is how often the incident was begun anew, because its pod went
+	// without the fault.
+	Again int `json:"again,omitempty"`
 	// Failures are what the test had to say, the first one first.
 	Failures []string `json:"failures,omitempty"`
 }

@@ -18,6 +18,10 @@ import (
 // condition is the type of the condition that the agent writes.
 const condition corev1.PodConditionType = "nodeagent.io/TerminationBlocked"
 
+// ErrNoFault is a pod that went before its fault was there: nothing was broken,
+// and nothing can be said of the agent.
+var ErrNoFault = errors.New("the pod has gone without the fault")
+
 // A Run is one scenario on a node.
 type Run struct {
 	Scenario
@@ -104,7 +108,8 @@ func (r *Run) create(ctx context.Context, p *corev1.Pod) (err error) {
 	})
 }
 
-// Delete asks for the pod's deletion and proves that the fault is there.
+// Delete asks for the pod's deletion and proves that the fault is there. The
+// error is ErrNoFault when the pod goes without it.
 func (r *Run) Delete(ctx context.Context) error {
 	r.Deleted = time.Now()
 	if err := r.Node.API.CoreV1().Pods(r.Pod.Namespace).Delete(ctx, r.Name, metav1.DeleteOptions{}); err != nil {
@@ -122,10 +127,16 @@ func (r *Run) Delete(ctx context.Context) error {
 	// node more than the question.
 	proof := r.Node.script("set +e\nfor i in 1 2 3 4 5 6 7 8 9 10; do\n(\nset -e\n"+r.Proof+"\n)\n[ $? != 0 ] || exit 0\nsleep 1\ndone\nexit 1", r.Pod)
 	return r.Step("fault", func() error {
-		return r.Node.Await(ctx, r.Name+": the fault to be there", func() (bool, string) {
+		var gone error
+		err := r.Node.Await(ctx, r.Name+": the fault to be there", func() (bool, string) {
+			_, missing := r.Current() // before the fault is looked for
 			_, err := r.Node.Exec(ctx, proof)
-			return err == nil, fmt.Sprint(err)
+			if err != nil && apierrors.IsNotFound(missing) {
+				gone = fmt.Errorf("%s: %w", r.Name, ErrNoFault)
+			}
+			return err == nil || gone != nil, fmt.Sprint(err)
 		})
+		return errors.Join(err, gone)
 	})
 }
 

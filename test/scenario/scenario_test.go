@@ -3,7 +3,7 @@ package scenario
 import (
 	"testing"
 
-	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
+	"github.com/nodeagent-io/nodeagent/pkg/diagnose/cause"
 )
 
 // Every cause that can be reported has a scenario that breaks a real pod that
@@ -16,8 +16,8 @@ func TestEveryCauseHasAScenario(t *testing.T) {
 		}
 		causes[s.Cause] = true
 	}
-	for _, r := range diagnose.Causes() {
-		if !r.Silent && !causes[r.Cause] {
+	for _, r := range cause.All() {
+		if !causes[r.Cause] {
 			t.Errorf("no scenario shows %s", r.Cause)
 		}
 	}

@@ -19,22 +19,34 @@ func All() []Scenario {
 	}, signals(), kernel())
 }
 
-// Named lists those incidents whose names match one of the patterns, which are as
-// of a shell and separated by spaces.
+// Named returns the incidents whose names match one of the patterns.
 func Named(patterns string) ([]Scenario, error) {
-	var out []Scenario
 	all := append(All(), ContainerdStopped())
+	var names []string
+	for _, s := range all {
+		names = append(names, s.Name)
+	}
+	wanted, err := Matching(patterns, names)
+	if err != nil {
+		return nil, err
+	}
+	return slices.DeleteFunc(all, func(s Scenario) bool { return !wanted[s.Name] }), nil
+}
+
+// Matching returns those of the names that match one of the patterns, which are
+// as of a shell and separated by spaces.
+func Matching(patterns string, names []string) (map[string]bool, error) {
+	out := map[string]bool{}
 	for pattern := range strings.FieldsSeq(patterns) {
 		found := false
-		for _, s := range all {
-			match, err := path.Match(pattern, s.Name)
+		for _, name := range names {
+			match, err := path.Match(pattern, name)
 			if err != nil {
 				return nil, fmt.Errorf("name %q: %w", pattern, err)
 			}
-			if match && !slices.ContainsFunc(out, func(o Scenario) bool { return o.Name == s.Name }) {
-				out = append(out, s)
+			if match {
+				out[name], found = true, true
 			}
-			found = found || match
 		}
 		if !found {
 			return nil, fmt.Errorf("no scenario is called %q; the names stand in test/scenario, and in the table of verdicts", pattern)

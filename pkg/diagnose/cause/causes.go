@@ -1,0 +1,67 @@
+// Package cause holds the causes that are recognised, one file for each in the
+// package of its layer, and the one table of their order and of what explains
+// what.
+package cause
+
+import (
+	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
+	"github.com/nodeagent-io/nodeagent/pkg/diagnose/cause/api"
+	"github.com/nodeagent-io/nodeagent/pkg/diagnose/cause/kernel"
+	"github.com/nodeagent-io/nodeagent/pkg/diagnose/cause/runtime"
+	"github.com/nodeagent-io/nodeagent/pkg/diagnose/cause/signal"
+	"github.com/nodeagent-io/nodeagent/pkg/diagnose/cause/storage"
+	"github.com/nodeagent-io/nodeagent/pkg/evidence"
+)
+
+// table holds every cause that is recognised, in order of precedence: of two
+// findings that do not explain each other, the one further up is the verdict.
+// What holds up the whole node comes before what holds up one pod, the kernel
+// before the runtime, and signals, which end by themselves at the deadline,
+// last. Unknown is not in it: it is what remains when none of these speaks.
+//
+// PIDNamespaceReapWait is a symptom of whatever keeps a member of the namespace
+// from ending: its init waits for the last one.
+var table = diagnose.Table{
+	{Rule: runtime.ContainerdHung},
+	{Rule: kernel.ContainerFrozen},
+	{Rule: storage.NetworkFilesystemUnreachable},
+	{Rule: kernel.ThreadStuckBehindZombieLeader, Explains: []*diagnose.Rule{kernel.PIDNamespaceReapWait}},
+	// The runtime reads /proc/PID/stat of such a process, which can block as well.
+	{Rule: kernel.StuckInExec, Explains: []*diagnose.Rule{runtime.ShimHung, kernel.PIDNamespaceReapWait}},
+	{Rule: kernel.UninterruptibleSleep, Explains: []*diagnose.Rule{kernel.PIDNamespaceReapWait}},
+	{Rule: kernel.StuckInExit, Explains: []*diagnose.Rule{kernel.PIDNamespaceReapWait}},
+	{Rule: kernel.ZombieHeldByTracer, Explains: []*diagnose.Rule{kernel.PIDNamespaceReapWait}},
+	{Rule: kernel.PIDNamespaceReapWait},
+	{Rule: runtime.ShimHung},
+	{Rule: runtime.ZombieLeaderNotKilled},
+	{Rule: runtime.HostPIDLeftover},
+	{Rule: api.FinalizersPending},
+	{Rule: signal.ProcessTraced, Explains: []*diagnose.Rule{kernel.PIDNamespaceReapWait}},
+	{Rule: signal.ProcessStopped},
+	{Rule: signal.StopSignalMismatch},
+	{Rule: signal.ShellPID1NoTrap},
+	{Rule: signal.SignalDroppedByPID1},
+	{Rule: signal.StopSignalIgnored},
+	{Rule: signal.StopSignalBlocked},
+	{Rule: signal.ShellPID1TrapDeferred},
+	{Rule: signal.ChildIgnoresForwardedSignal},
+	{Rule: kernel.CoreDumpInProgress},
+	{Rule: signal.ShutdownThrottled},
+	{Rule: signal.SlowShutdown},
+}
+
+// Diagnose looks for every cause.
+func Diagnose(p *evidence.Pod) diagnose.Diagnosis { return diagnose.Run(p, table) }
+
+// Table returns the causes in order of precedence and what they explain.
+func Table() diagnose.Table { return table }
+
+// All returns the rules in order of precedence and, last, Unrecognised:
+// everything that `nodeagent explain` knows and that has a runbook page.
+func All() []*diagnose.Rule {
+	var all []*diagnose.Rule
+	for _, row := range table {
+		all = append(all, row.Rule)
+	}
+	return append(all, diagnose.Unrecognised)
+}

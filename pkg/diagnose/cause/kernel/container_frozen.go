@@ -1,0 +1,129 @@
+package kernel
+
+import (
+	"cmp"
+
+	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
+	"github.com/nodeagent-io/nodeagent/pkg/diagnose/fact"
+	"github.com/nodeagent-io/nodeagent/pkg/evidence"
+)
+
+// The families of ContainerFrozen: the versions of cgroups differ in what
+// SIGKILL does.
+const (
+	familyFreezerV1 = "CgroupV1"
+	familyFreezerV2 = "CgroupV2"
+)
+
+// The other variants of ContainerFrozen: that it was paused through containerd,
+// and whose group it is.
+const (
+	paused     = "Paused"
+	groupPod   = "PodGroup"
+	groupAbove = "GroupAbove"
+)
+
+// ContainerFrozen is a container whose control group is frozen.
+var ContainerFrozen = &diagnose.Rule{
+	Cause:  "ContainerFrozen",
+	When:   diagnose.InGraceAndAfter,
+	Phases: diagnose.WhileProcessesLive,
+	Needs:  []evidence.Source{evidence.Processes, evidence.Cgroups, evidence.Containers},
+	Doc: diagnose.Doc{
+		Layer:   "kernel",
+		Title:   "the container's control group is frozen",
+		Message: "container {container}: its processes are frozen, through {group}{paused}, so they cannot react to {sent}. {until}",
+		Phrases: map[string][]diagnose.Choice{
+			"group": {
+				{Variant: groupPod, Text: "the pod's control group"},
+				{Variant: groupAbove, Text: "a control group above the pod's"},
+				{Text: "its own control group"},
+			},
+			"paused": {{Variant: paused, Text: ", which was paused through containerd"}, {Text: ""}},
+			"sent":   {{Text: "{signal}"}, {Text: "its stop signal"}},
+			"until": {
+				{Variant: familyFreezerV1, Text: "SIGKILL does not end them either: the pod stays until it is thawed"},
+				{Text: "Unless it is thawed, the pod waits for SIGKILL at {deadline}"},
+			},
+			"thaw": {
+				{Variant: paused, Text: "Resume it on the node: ctr -n k8s.io task resume {containerid}"},
+				{Variant: familyFreezerV1, Text: "Thaw it on the node: echo THAWED > /sys/fs/cgroup/freezer/{cgroup}/freezer.state"},
+				{Text: "Thaw it on the node: echo 0 > /sys/fs/cgroup/{cgroup}/cgroup.freeze"},
+			},
+		},
+		Meaning: "The kernel's freezer has stopped all processes of the control group, or of one above it. Somebody has paused the container (ctr task pause, a checkpoint, a snapshot) or written to the freezer, and it was not thawed.",
+		Evidence: "cgroup.events of the group says frozen 1 (freezer.state FROZEN or FREEZING on version 1), and no process of the container has run between two readings three seconds or more apart. " +
+			"Frozen processes show S on version 2 and D on version 1, with misleading places in the kernel.",
+		Remedy: "{thaw}; the processes go on at once and take the stop signal.",
+		Danger: "Find out first who froze it: a checkpoint or a copy of its data may be at work.",
+		Families: []diagnose.Family{
+			{
+				Name:    familyFreezerV2,
+				Meaning: "On cgroup v2, SIGKILL ends frozen processes: the pod goes at the end of its grace period.",
+			},
+			{
+				Name:    familyFreezerV1,
+				Meaning: "On cgroup v1 not even SIGKILL ends a frozen process. The runtime thaws the container's own group before it kills, but neither those above nor those below it.",
+				Danger:  "Find out first who froze it. Do not force-delete: the processes stay on the node, frozen, and go on when somebody thaws them, perhaps after their volume has been given to another pod.",
+			},
+			{
+				Name:    paused,
+				Meaning: "The container was paused through containerd, which can resume it.",
+			},
+		},
+	},
+	Check: func(p *evidence.Pod) []diagnose.Finding {
+		var out []diagnose.Finding
+		for _, fp := range fact.FirstProcesses(p) {
+			g := fact.FrozenGroup(p, fp.Leader)
+			if g == nil || g.Version == 2 && p.Overdue() >= fact.KillLatency || !motionlessContainer(p, fp.Container.ID) {
+				continue
+			}
+			f := diagnose.About(p, fp, diagnose.Proved)
+			f.Family = familyFreezerV2
+			if g.Version == 1 {
+				f.Family = familyFreezerV1
+			}
+			f.Objects.Cgroup = cmp.Or(g.FrozenBy, g.Path)
+			f.Objects.ContainerID = fp.Container.ID
+			if v := groupOf(p, fp.Container, f.Objects.Cgroup); v != "" {
+				f.Variants = append(f.Variants, v)
+			}
+			if fp.Container.Task.Status == "paused" {
+				f.Variants = append(f.Variants, paused)
+			}
+			out = append(out, f)
+		}
+		return out
+	},
+}
+
+// groupOf tells whose control group has the given path, "" for the container's
+// own.
+func groupOf(p *evidence.Pod, c *evidence.Container, path string) string {
+	for _, g := range p.Cgroups {
+		switch {
+		case g.Path != path:
+		case g.Container == c.ID:
+			return ""
+		case g.Container == "":
+			return groupPod
+		}
+	}
+	return groupAbove
+}
+
+// motionlessContainer reports whether no thread of a container has run between
+// two readings.
+func motionlessContainer(p *evidence.Pod, id string) bool {
+	any := false
+	for i := range p.Tasks {
+		if t := &p.Tasks[i]; t.Container == id && t.State != evidence.Zombie {
+			any = true
+			if t.State == evidence.Runnable || t.Unchanged(p.Time) < fact.Stuck {
+				return false
+			}
+		}
+	}
+	return any
+}

@@ -1,0 +1,42 @@
+package kernel
+
+import (
+	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
+	"github.com/nodeagent-io/nodeagent/pkg/diagnose/fact"
+	"github.com/nodeagent-io/nodeagent/pkg/evidence"
+)
+
+// StuckInExec is a process that hangs on its way from one program to the next.
+var StuckInExec = &diagnose.Rule{
+	Cause: "StuckInExec",
+	Needs: []evidence.Source{evidence.Processes, evidence.Suspects, evidence.Cgroups},
+	Doc: diagnose.Doc{
+		Layer:   "kernel",
+		Title:   "a process stuck inside execve",
+		Message: "{where}process {pid} ({comm}) hangs inside execve, past the point of no return: it waits in the kernel in {function}{on}{more}",
+		Meaning: "The process was executing another program. The old one is gone already, and the kernel closes the files that were marked close-on-exec before the new one starts; one of them cannot be closed, because what is behind it does not answer. " +
+			"On many kernels whoever reads /proc/PID/stat, wchan, stack or the links of such a process waits too: ps, top and runc hang on it.",
+		Evidence: "The kernel stack goes through begin_new_exec, or the read of stat, wchan, stack or syscall did not return while status did (then it is inferred); the task sleeps, it does not move in two readings three seconds or more apart (ten where the wait could be slow I/O, sixty where the kernel waits for its own processors), " +
+			"and SIGKILL is pending or ten seconds overdue.",
+		Remedy:   "Repair what the call waits for; the process dies of its SIGKILL then. To look at it, read only status and comm below /proc/{pid}: ps and lsof may hang.",
+		Danger:   "Do not force-delete: the process is alive and holds its files. Do not run ps, top, pidof or lsof in loops on this node: each one may hang until it is killed.",
+		Phrases:  unkillablePhrases,
+		Families: unkillableFamilies,
+	},
+	Check: func(p *evidence.Pod) []diagnose.Finding {
+		found := stuckIn(p, execStuck)
+		for i := range found {
+			if found[i].Objects.Thread.Function == "" {
+				// No family: its remedy would have somebody read the same files.
+				found[i].Family, found[i].Confidence = "", diagnose.Inferred
+			}
+		}
+		return found
+	},
+}
+
+// execStuck reports whether a task sleeps inside execve where no signal ends it.
+func execStuck(p *evidence.Pod, t *evidence.Task) bool {
+	return fact.InExec(t) && (t.State == evidence.Sleeping || t.State == evidence.Uninterruptible) &&
+		(t.Killed() || p.Overdue() >= fact.KillLatency) && t.Unchanged(p.Time) >= fact.Motionless(t)
+}

@@ -1,0 +1,32 @@
+package kernel
+
+import (
+	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
+	"github.com/nodeagent-io/nodeagent/pkg/diagnose/fact"
+	"github.com/nodeagent-io/nodeagent/pkg/evidence"
+)
+
+// ThreadStuckBehindZombieLeader is an unkillable thread of a process whose
+// first thread is a zombie, where a look at the process shows only the zombie.
+var ThreadStuckBehindZombieLeader = &diagnose.Rule{
+	Cause: "ThreadStuckBehindZombieLeader",
+	Needs: []evidence.Source{evidence.Processes, evidence.Suspects, evidence.Cgroups},
+	Doc: diagnose.Doc{
+		Layer:   "kernel",
+		Title:   "an unkillable thread behind a leader that looks like a zombie",
+		Message: "{where}process {pid} looks like a zombie, but its thread {thread} ({comm}) has been killed and cannot die: it hangs in the kernel in {function}{on}{more}",
+		Meaning: "The first thread of the process has ended and shows as a zombie; another thread sleeps inside the kernel in a wait that no signal ends. " +
+			"The process cannot be reaped before its last thread has ended, so the shim waits for ever. ps shows only the zombie, without the thread that holds it.",
+		Evidence: "The leader's state is Z with more than one thread left, and one of these has SIGKILL pending, is in state D and does not move in two readings three seconds or more apart (sixty where the kernel waits for its own processors). " +
+			"A zombie with one thread is something else: its parent or its tracer does not reap it.",
+		Remedy:   "Repair what the thread waits for; it ends by itself then, and the zombie is reaped.",
+		Danger:   "Do not restart the shim or containerd for the zombie's sake: they are not at fault. Do not force-delete: the thread is alive and may hold volumes and devices.",
+		Phrases:  unkillablePhrases,
+		Families: unkillableFamilies,
+	},
+	Check: func(p *evidence.Pod) []diagnose.Finding {
+		return stuckIn(p, func(p *evidence.Pod, t *evidence.Task) bool {
+			return fact.Unkillable(p, t) && fact.BehindZombieLeader(p, t)
+		})
+	},
+}

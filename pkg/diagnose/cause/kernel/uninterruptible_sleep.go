@@ -1,0 +1,31 @@
+package kernel
+
+import (
+	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
+	"github.com/nodeagent-io/nodeagent/pkg/diagnose/fact"
+	"github.com/nodeagent-io/nodeagent/pkg/evidence"
+)
+
+// UninterruptibleSleep is a killed task that the kernel cannot end.
+var UninterruptibleSleep = &diagnose.Rule{
+	Cause: "UninterruptibleSleep",
+	Needs: []evidence.Source{evidence.Processes, evidence.Suspects, evidence.Cgroups},
+	Doc: diagnose.Doc{
+		Layer:   "kernel",
+		Title:   "a killed thread that the kernel cannot end",
+		Message: "{where}thread {thread} ({comm}) has been killed but cannot die: it hangs in the kernel in {function}{on}{more}",
+		Meaning: "The thread sleeps inside the kernel in a wait that no signal ends, not even SIGKILL. The container's processes are not gone until it returns, so the kubelet repeats the kill for ever.",
+		Evidence: "SIGKILL is pending in the thread (SigPnd, bit 0x100), its state is D, and two readings three seconds or more apart (ten where a device, a daemon or a server that can be reached may just be slow, sixty where the kernel waits for its own processors) show the same state and the same number of context switches. " +
+			"State D alone proves nothing: many such waits end at SIGKILL, and I/O that progresses switches context. " +
+			"The file system is found from the blocked system call: its file descriptor's mount ID in fdinfo, or its path, in the task's mountinfo.",
+		Remedy:   "Repair what the thread waits for; it ends by itself then.",
+		Danger:   "Do not force-delete: the process is alive and may hold volumes and devices.",
+		Phrases:  unkillablePhrases,
+		Families: unkillableFamilies,
+	},
+	Check: func(p *evidence.Pod) []diagnose.Finding {
+		return stuckIn(p, func(p *evidence.Pod, t *evidence.Task) bool {
+			return fact.Unkillable(p, t) && !fact.BehindZombieLeader(p, t)
+		})
+	},
+}

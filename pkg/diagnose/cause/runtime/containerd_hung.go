@@ -1,0 +1,66 @@
+package runtime
+
+import (
+	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
+	"github.com/nodeagent-io/nodeagent/pkg/diagnose/fact"
+	"github.com/nodeagent-io/nodeagent/pkg/evidence"
+)
+
+// ContainerdHung is a containerd that accepts questions and does not answer.
+var ContainerdHung = &diagnose.Rule{
+	Cause:  "ContainerdHung",
+	Phases: []diagnose.Phase{diagnose.Runtime},
+	Doc: diagnose.Doc{
+		Layer:   "runtime",
+		Title:   "containerd accepts questions and does not answer",
+		Message: "containerd{which} does not answer: repeated questions have got no answer since {since}. The kubelet cannot stop any container of this node",
+		Phrases: map[string][]diagnose.Choice{"which": {
+			{Variant: diagnose.Stopped, Text: " (PID {pid}, stopped by a signal)"},
+			{Text: " (PID {pid})"},
+			{Text: ""},
+		}},
+		Meaning: "The kubelet stops containers through containerd. While containerd hangs, no pod of the node can end, and after three minutes the node turns NotReady because its pod lifecycle event generator (PLEG) is blocked.",
+		Evidence: "Questions for its version and for a record that does not exist were not answered within two seconds, though the socket accepts connections: " +
+			"two of them, three seconds or more apart, when its process is stopped or for ten seconds in uninterruptible sleep, else three over a minute, or over five minutes on a node short of processors, memory or I/O (/proc/pressure). " +
+			"A containerd that is not running refuses the connection and is a different cause; a single shim that hangs leaves containerd itself answering (ShimHung).",
+		Remedy: "On the node: save a goroutine dump with kill -USR1 {pid} (it goes to containerd's log), then systemctl restart containerd. Containers keep running through the restart.",
+		Danger: "Do not kill containerd-shim processes and do not reboot before the dump is saved. Check that containerd's unit has KillMode=process: without it a restart kills every container. " +
+			"A force delete leaves the containers running, unseen.",
+		Families: []diagnose.Family{
+			{
+				Name:    diagnose.Stopped,
+				Meaning: "containerd's process is stopped: somebody or something sent it SIGSTOP.",
+				Remedy:  "On the node: kill -CONT {pid} lets containerd go on at once; then find who stopped it.",
+			},
+			{
+				Name:    "Blocked",
+				Meaning: "containerd's main thread is in uninterruptible sleep: its own storage does not answer.",
+				Remedy:  "On the node: repair the storage below containerd's root directory; the thread sleeps in {function}. A restart cannot end a process in this state.",
+			},
+		},
+	},
+	Check: func(p *evidence.Pod) []diagnose.Finding {
+		c := p.Node.Containerd
+		if c.Refused || c.UnansweredSince.IsZero() || c.Attempts < 2 || p.Time.Sub(c.UnansweredSince) < fact.Stuck {
+			return nil
+		}
+		halted := c.Process != nil &&
+			(c.Process.State == evidence.Stopped && c.Process.Unchanged(p.Time) >= fact.Stuck ||
+				c.Process.State == evidence.Uninterruptible && c.Process.Unchanged(p.Time) >= fact.SlowDevice)
+		if !halted && (c.Attempts < 3 || p.Time.Sub(c.UnansweredSince) < fact.PatienceWithRuntime(&p.Node)) {
+			return nil // a busy node
+		}
+		f := diagnose.Finding{Confidence: diagnose.Proved, Objects: diagnose.Objects{Since: c.UnansweredSince}}
+		if c.Process != nil {
+			f.Objects.Process = diagnose.ProcessOf(p, c.Process)
+			switch c.Process.State {
+			case evidence.Stopped:
+				f.Family = diagnose.Stopped
+			case evidence.Uninterruptible:
+				f.Family = "Blocked"
+				f.Objects.Thread = diagnose.ThreadOf(c.Process)
+			}
+		}
+		return []diagnose.Finding{f}
+	},
+}

@@ -1,0 +1,67 @@
+package runtime
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
+	"github.com/nodeagent-io/nodeagent/pkg/diagnose/fact"
+	"github.com/nodeagent-io/nodeagent/pkg/evidence"
+)
+
+// HostPIDLeftover is a process that outlives its container, because the
+// container shares its PIDs, and keeps the container's output open.
+var HostPIDLeftover = &diagnose.Rule{
+	Cause:  "HostPIDLeftover",
+	Phases: []diagnose.Phase{diagnose.Runtime},
+	Needs:  []evidence.Source{evidence.Processes, evidence.Containers},
+	Doc: diagnose.Doc{
+		Layer:   "runtime",
+		Title:   "a process of a container with shared PIDs lives on outside the pod and holds its output",
+		Message: "container {which} has ended, but {process} lives on outside the pod, in the control group {cgroup}, and holds its output open{more}, so the shim does not finish",
+		Phrases: map[string][]diagnose.Choice{
+			"which": {{Text: "{container}"}, {Text: "of the pod"}},
+			"more":  {{Text: " (and {alike} more like it)"}, {Text: ""}},
+		},
+		Meaning: "With hostPID or shareProcessNamespace the end of a container's first process does not end the others. The runtime kills what is left in the container's control group; " +
+			"a process that has moved to another group (systemd-run, a container engine inside the container, a session of sudo or ssh) is not among them. " +
+			"As long as it keeps the container's standard output or error open, the shim waits for more output.",
+		Evidence: "The pod shares PIDs, containerd says that the container runs, no task of it is left in the pod's control groups, and a process outside of them has a pipe of the container's output as its standard input, output or error, " +
+			"in two readings three seconds or more apart.",
+		Remedy: "Ask the program to end that process when it stops. On the node, after a look at what it is: kill {pid}; the pod goes on at once.",
+		Danger: "The process may be at work that outlives the container on purpose. A force delete leaves it running, unseen.",
+	},
+	Check: func(p *evidence.Pod) []diagnose.Finding {
+		var left []*evidence.Task
+		for i := range p.Leftovers {
+			if t := &p.Leftovers[i]; t.State != evidence.Zombie && fact.Settled(p, t) {
+				left = append(left, t)
+			}
+		}
+		if len(left) == 0 {
+			return nil
+		}
+		return []diagnose.Finding{{Container: survived(p), Confidence: diagnose.Proved, Objects: diagnose.Objects{
+			Process: diagnose.ProcessOf(p, left[0]), Alike: len(left) - 1,
+			// Seen from the agent's cgroup namespace, the path begins with /.. elements.
+			Cgroup: strings.TrimLeft(left[0].Cgroup, "/."),
+		}}}
+	},
+}
+
+// survived names the container that containerd calls running although no task
+// of it is left, "" when there are several: one shim holds the output of all.
+func survived(p *evidence.Pod) string {
+	name := ""
+	for _, c := range p.Containers {
+		if c.Kind == evidence.Sandbox || c.State != evidence.StateRunning ||
+			slices.ContainsFunc(p.Tasks, func(t evidence.Task) bool { return t.Container == c.ID }) {
+			continue
+		}
+		if name != "" {
+			return ""
+		}
+		name = c.Name
+	}
+	return name
+}

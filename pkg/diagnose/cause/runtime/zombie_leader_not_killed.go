@@ -1,0 +1,56 @@
+package runtime
+
+import (
+	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
+	"github.com/nodeagent-io/nodeagent/pkg/diagnose/fact"
+	"github.com/nodeagent-io/nodeagent/pkg/evidence"
+)
+
+// ZombieLeaderNotKilled is a container that runc takes for stopped because its
+// first thread has ended, while other threads live.
+var ZombieLeaderNotKilled = &diagnose.Rule{
+	Cause:  "ZombieLeaderNotKilled",
+	Phases: []diagnose.Phase{diagnose.StopSignal, diagnose.Kill, diagnose.Runtime, diagnose.Sandbox},
+	Needs:  []evidence.Source{evidence.Processes, evidence.Suspects, evidence.Containers, evidence.Shims, evidence.Kubelet},
+	Doc: diagnose.Doc{
+		Layer: "runtime",
+		Title: "runc never kills a container of which the first thread has ended by itself",
+		Message: "container {container}: the first thread of its process {pid} ({program}) has ended by itself and is a zombie, while other threads of it live. " +
+			"runc takes such a container for stopped, so SIGKILL has never been sent to them",
+		Meaning: "The program's first thread has ended with pthread_exit or exit(2) and its other threads live on, which is allowed. The process then shows as a zombie until the last thread has ended. " +
+			"runc decides by that state alone that the container has stopped, and sends it no signal any more, not even SIGKILL at the end of the grace period; the shim waits for an end that nobody brings about.",
+		Evidence: "The container's first process is in state Z with more than one thread left, no thread has SIGKILL pending although the deadline is ten seconds past, and two readings show the same. " +
+			"The kubelet runs and the shim answers that the container runs, so the signal is not late for another reason. " +
+			"runc list on the node shows the container as stopped. When SIGKILL is pending in a thread that hangs, it is ThreadStuckBehindZombieLeader.",
+		Remedy: "On the node: kill -KILL {pid} sends the signal that the runtime did not; the pod goes at once. Then let the program's first thread wait for the others instead of ending.",
+		Danger: "Threads that live may be at work: like at the end of any grace period, they lose what they have not written. A force delete leaves them running, unseen.",
+	},
+	Check: func(p *evidence.Pod) []diagnose.Finding {
+		if k := p.Node.Kubelet.Process; p.Overdue() < fact.KillLatency || k == nil || k.State == evidence.Stopped || k.State == evidence.Uninterruptible {
+			return nil
+		}
+		var out []diagnose.Finding
+		for i := range p.Tasks {
+			t := &p.Tasks[i]
+			c, ok := p.Container(t.Container)
+			if !ok || c.Kind == evidence.Sandbox || c.Task.Status != "running" || !t.Leader() || t.State != evidence.Zombie || t.Threads < 2 ||
+				!t.NamespaceInit() || fact.Foreign(p, t) || t.TracerPID != 0 || t.Unchanged(p.Time) < fact.Stuck || anyKilled(p, t.PID) {
+				continue
+			}
+			out = append(out, diagnose.Finding{Container: c.Name, Confidence: diagnose.Inferred, Objects: diagnose.Objects{Process: diagnose.ProcessOf(p, t)}})
+		}
+		return out
+	},
+}
+
+// anyKilled reports whether SIGKILL is pending in a thread of the process, or
+// that a thread besides the first is inside do_exit, where SIGKILL leaves no
+// trace.
+func anyKilled(p *evidence.Pod, pid int) bool {
+	for i := range p.Tasks {
+		if t := &p.Tasks[i]; t.PID == pid && (t.Killed() || !t.Leader() && t.Exiting()) {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,58 @@
+package signal
+
+import (
+	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
+	"github.com/nodeagent-io/nodeagent/pkg/diagnose/fact"
+	"github.com/nodeagent-io/nodeagent/pkg/evidence"
+)
+
+// The variants of ChildIgnoresForwardedSignal besides ignoring it.
+const (
+	blocks = "Blocks"
+	defers = "Defers"
+)
+
+// ChildIgnoresForwardedSignal is a program that does not end by the signal that
+// the init before it passes on.
+var ChildIgnoresForwardedSignal = &diagnose.Rule{
+	Cause: "ChildIgnoresForwardedSignal",
+	When:  diagnose.InGrace,
+	Needs: fact.SignalSources,
+	Doc: diagnose.Doc{
+		Layer: "signal",
+		Title: "the program under tini or dumb-init does not take the signal that is passed on",
+		Message: "container {container}: {comm} passes {signal} on to {child} (PID {childpid} on the node), which {how}. " +
+			"Unless it ends by itself, the pod waits for SIGKILL at {deadline}",
+		Phrases: map[string][]diagnose.Choice{"how": {
+			{Variant: blocks, Text: "blocks it in every thread and has not taken it"},
+			{Variant: defers, Text: "has a trap for it, but as a shell puts that off until {foreground} (PID {foregroundpid}) in its foreground has ended"},
+			{Text: "ignores it"},
+		}},
+		Meaning: "The container has a small init as its first process, which does its part: it hands the stop signal to the program that it runs. The program does not act on it, and the init waits for it.",
+		Evidence: "The first process is tini, docker-init, dumb-init or catatonit and sleeps in sigwait. Its oldest child ignores the stop signal, or blocks it and leaves it pending, " +
+			"or is a shell with a trap that waits for a program in its foreground; in two readings.",
+		Remedy: "Nothing is broken on the node: the pod goes at {deadline}. Let the program handle {signal}: remove a trap '' or nohup before it, or start it with exec in the script. " +
+			"For a shell with a trap, tini -g and dumb-init without -c send the signal to the whole process group, so that the program in the foreground ends too.",
+		Danger: "The program is ended by SIGKILL without having acted on the signal: it may lose what it has not written. A force delete does not speed this up.",
+	},
+	Check: func(p *evidence.Pod) []diagnose.Finding {
+		var out []diagnose.Finding
+		for _, fp := range fact.Signalled(p) {
+			deaf := fp.DeafChild(p)
+			if deaf == nil {
+				continue
+			}
+			f := diagnose.About(p, fp, diagnose.Proved)
+			f.Objects.Child = diagnose.ProcessOf(p, deaf.Child)
+			switch deaf.Why {
+			case fact.Blocked:
+				f.Variants = []string{blocks}
+			case fact.Caught:
+				f.Variants = []string{defers}
+				f.Objects.Foreground = diagnose.ProcessOf(p, deaf.Foreground)
+			}
+			out = append(out, f)
+		}
+		return out
+	},
+}

@@ -1,0 +1,45 @@
+package signal
+
+import (
+	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
+	"github.com/nodeagent-io/nodeagent/pkg/diagnose/fact"
+	"github.com/nodeagent-io/nodeagent/pkg/evidence"
+)
+
+// ProcessStopped is a container of which the process that has to react to the
+// stop signal is stopped by another one.
+var ProcessStopped = &diagnose.Rule{
+	Cause: "ProcessStopped",
+	When:  diagnose.InGrace,
+	Needs: []evidence.Source{evidence.Processes, evidence.Containers},
+	Doc: diagnose.Doc{
+		Layer: "signal",
+		Title: "the first process is stopped by SIGSTOP",
+		Message: "container {container}: its process {program} (PID {pid} on the node) is stopped by a signal such as SIGSTOP and runs nothing, so it cannot react to {signal}. " +
+			"Unless somebody continues it, the pod waits for SIGKILL at {deadline}",
+		Meaning: "Somebody has sent SIGSTOP to the process (a person, a debugger, a checkpoint or backup job), or it was stopped by its terminal (SIGTSTP, SIGTTIN, SIGTTOU). " +
+			"A stopped process keeps all other signals pending, except SIGKILL and SIGCONT.",
+		Evidence: "The process is the container's first one, or the one that a small init such as tini runs. Its state is T with no tracer, and two readings three seconds or more apart show that it has not run. " +
+			"With a tracer it is ProcessTraced; frozen cgroups show other states.",
+		Remedy: "On the node: kill -CONT {pid} lets it go on; it then takes the {signal} that waits for it and ends properly. Else the pod goes at {deadline}.",
+		Danger: "Find out first who stopped it: a job that takes a consistent copy of its data may still be at work. A force delete does not speed this up.",
+	},
+	Check: func(p *evidence.Pod) []diagnose.Finding {
+		var out []diagnose.Finding
+		for _, fp := range fact.FirstProcesses(p) {
+			t := fp.Leader
+			if child := fp.ForwardsTo(); child != nil && t.State != evidence.Stopped {
+				t = child
+			}
+			if t.State != evidence.Stopped || t.TracerPID != 0 || t.Killed() || t.Unchanged(p.Time) < fact.Stuck {
+				continue
+			}
+			f := diagnose.About(p, fp, diagnose.Proved)
+			if t != fp.Leader {
+				f.Objects.Process = diagnose.ProcessOf(p, t)
+			}
+			out = append(out, f)
+		}
+		return out
+	},
+}

@@ -1,0 +1,49 @@
+package signal
+
+import (
+	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
+	"github.com/nodeagent-io/nodeagent/pkg/diagnose/fact"
+	"github.com/nodeagent-io/nodeagent/pkg/evidence"
+)
+
+// ShellPID1TrapDeferred is a shell as first process whose trap waits for the
+// program that it runs in the foreground.
+var ShellPID1TrapDeferred = &diagnose.Rule{
+	Cause: "ShellPID1TrapDeferred",
+	When:  diagnose.InGrace,
+	Needs: fact.SignalSources,
+	Doc: diagnose.Doc{
+		Layer: "signal",
+		Title: "a shell as PID 1 puts its trap off until the program it runs has ended",
+		Message: "container {container}: the shell {program} (PID {pid} on the node) has a trap for {signal}, but it runs traps only when the program in its foreground has ended, and " +
+			"{child} (PID {childpid}), which nobody has told to stop, still runs. Unless that ends by itself, the pod waits for SIGKILL at {deadline}",
+		Meaning: "A shell takes a signal while it waits for a program in its foreground, and runs the trap only after that program has ended (POSIX, Shell Command Language, Signals and Error Handling). " +
+			"The program itself does not get the signal, because the runtime signals the first process of a container only. So the script that looks as if it handled the signal does not.",
+		Evidence: "PID 1 is a shell, the stop signal is in its SigCgt, it sleeps in wait4, and it has a child in its own process group that was there before the deletion and neither ignores nor catches SIGINT and SIGQUIT: " +
+			"a child in the background is started with both ignored. A child that was started since then may be the trap at work, and a child that has run for a shorter time than is left of the grace period may end in time: " +
+			"in both cases nothing is said.",
+		Remedy: "Nothing is broken: the pod goes at {deadline}. To make the next deletion fast and clean, run the program in the background and wait for it: program & pid=$!; trap 'kill -TERM $pid' TERM; wait $pid; wait $pid. " +
+			"If the trap is not needed, start the program with exec.",
+		Danger: "The program is ended by SIGKILL without having been asked to stop, and the trap never runs: what either should have written is lost. A force delete does not speed this up.",
+	},
+	Check: func(p *evidence.Pod) []diagnose.Finding {
+		var out []diagnose.Finding
+		for _, fp := range fact.Signalled(p) {
+			if fp.Receives(fp.Container.StopSignal) != fact.Caught {
+				continue
+			}
+			child, proved := fp.Foreground(p)
+			if child == nil {
+				continue
+			}
+			confidence := diagnose.Inferred
+			if proved {
+				confidence = diagnose.Proved
+			}
+			f := diagnose.About(p, fp, confidence)
+			f.Objects.Child = diagnose.ProcessOf(p, child)
+			out = append(out, f)
+		}
+		return out
+	},
+}

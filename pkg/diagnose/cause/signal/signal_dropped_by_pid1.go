@@ -1,0 +1,31 @@
+package signal
+
+import (
+	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
+	"github.com/nodeagent-io/nodeagent/pkg/diagnose/fact"
+	"github.com/nodeagent-io/nodeagent/pkg/evidence"
+)
+
+// SignalDroppedByPID1 is a first process without a handler for its stop signal.
+var SignalDroppedByPID1 = &diagnose.Rule{
+	Cause: "SignalDroppedByPID1",
+	When:  diagnose.InGrace,
+	Needs: fact.SignalSources,
+	Doc: diagnose.Doc{
+		Layer: "signal",
+		Title: "PID 1 has no handler for the stop signal",
+		Message: "container {container}: its first process {program} (PID {pid} on the node) has no handler for {signal}, and the kernel drops such a signal to the PID 1 of a container. " +
+			"Unless it ends by itself, the pod waits for SIGKILL at {deadline}",
+		Meaning: "The first process of a container is PID 1 of its PID namespace. The kernel delivers to PID 1 only those signals for which it has installed a handler; " +
+			"the default action, which would end any other process, does not apply to it. The stop signal leaves no trace, and the pod uses up its whole grace period every time it is deleted.",
+		Evidence: "The last number of NSpid in /proc/PID/status is 1, and the stop signal's bit is in none of SigCgt, SigIgn and SigBlk, in two readings. " +
+			"The stop signal is the container's own, else the image's STOPSIGNAL, else SIGTERM. A program that sleeps in sigwait, as tini does, shows no bit either: " +
+			"the system call that PID 1 sleeps in tells it apart. Containers with a preStop hook are not judged, nor pods that share a PID namespace.",
+		Remedy: "Nothing is broken: the pod goes at {deadline}. To make the next deletion fast, let the program handle {signal}, run it under an init such as tini or dumb-init, " +
+			"or set shareProcessNamespace: true.",
+		Danger: "A force delete does not speed this up: the kubelet still waits the pod's own grace period, and nobody sees it any more.",
+	},
+	Check: func(p *evidence.Pod) []diagnose.Finding {
+		return unheard(p, fact.Dropped, func(fp fact.FirstProcess) bool { return !fp.ShellOverChild() })
+	},
+}

@@ -1,0 +1,32 @@
+package signal
+
+import (
+	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
+	"github.com/nodeagent-io/nodeagent/pkg/diagnose/fact"
+	"github.com/nodeagent-io/nodeagent/pkg/evidence"
+)
+
+// StopSignalBlocked is a first process that blocks its stop signal and never
+// takes it.
+var StopSignalBlocked = &diagnose.Rule{
+	Cause: "StopSignalBlocked",
+	When:  diagnose.InGrace,
+	Needs: fact.SignalSources,
+	Doc: diagnose.Doc{
+		Layer: "signal",
+		Title: "the first process blocks the stop signal and does not take it",
+		Message: "container {container}: its first process {program} (PID {pid} on the node) blocks {signal} in every thread and has not taken it since it was sent; it is still pending. " +
+			"Unless that changes, the pod waits for SIGKILL at {deadline}",
+		Meaning: "All threads of the process have the signal in their mask of blocked signals, so the kernel keeps it pending until one of them unblocks it or asks for it with sigwait or signalfd. " +
+			"None does: the thread that should is missing, has ended, or is busy with something else. A mask is inherited by every program that the process executes.",
+		Evidence: "The stop signal's bit is in SigBlk of every thread and stays in ShdPnd in readings three seconds or more apart. Blocked without pending is healthy: " +
+			"programs that take signals with sigwait or signalfd block them.",
+		Remedy: "Nothing is broken on the node: the pod goes at {deadline}. In the program, let one thread take {signal} at all times, or reset the mask (pthread_sigmask) before the program is executed.",
+		Danger: "The program is ended by SIGKILL without having taken the signal: it may lose what it has not written. A force delete does not speed this up.",
+	},
+	Check: func(p *evidence.Pod) []diagnose.Finding {
+		return unheard(p, fact.Blocked, func(fp fact.FirstProcess) bool {
+			return fact.Pending(p, fp.Leader, fp.Container.StopSignal)
+		})
+	},
+}

@@ -1,0 +1,3 @@
+// Package storage holds the causes of the layer of that name: volumes that the
+// kubelet cannot unmount.
+package storage

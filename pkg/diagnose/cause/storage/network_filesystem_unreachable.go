@@ -1,0 +1,88 @@
+package storage
+
+import (
+	"strings"
+
+	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
+	"github.com/nodeagent-io/nodeagent/pkg/diagnose/fact"
+	"github.com/nodeagent-io/nodeagent/pkg/evidence"
+)
+
+// NetworkFilesystemUnreachable is a kubelet that hangs on a volume whose server
+// is gone, when nothing of the pod itself is left.
+var NetworkFilesystemUnreachable = &diagnose.Rule{
+	Cause:  "NetworkFilesystemUnreachable",
+	Phases: []diagnose.Phase{diagnose.Volumes},
+	Needs:  []evidence.Source{evidence.Mounts, evidence.Kubelet},
+	Doc: diagnose.Doc{
+		Layer: "storage",
+		Title: "the kubelet hangs on a volume whose server is gone",
+		Message: "volume {which}: the {protocol} server {server} does not answer. The kubelet's thread {thread} hangs in {function} on the mount {mountpoint} (source {from}), " +
+			"so it cannot unmount the volume; no process of the pod is left",
+		Phrases: map[string][]diagnose.Choice{
+			"which": {{Text: "{volume}"}, {Text: "of the pod"}},
+			"from":  {{Text: "{source}, {silence}"}, {Text: "{source}"}, {Text: "{silence}"}},
+		},
+		Meaning: "The containers have ended, and the kubelet has to unmount the pod's volume. To do so it asks the file system about the mount point, the server does not answer, " +
+			"and the kubelet's thread waits in the kernel for as long as it takes. The kubelet logs nothing and reports itself healthy.",
+		Evidence: "A thread of the kubelet is in state D without moving in two readings ten seconds or more apart, or three where the list of TCP connections shows that nothing comes back from the server; the path of its blocked system call is a volume of this pod, " +
+			"and the mount table shows a network file system there. Without the path, the kernel stack of a network file system and a single such mount of the pod make it inferred.",
+		Remedy: "Bring the server {server} back under the same address; the kubelet goes on by itself within a minute and no data is lost.",
+		Danger: "umount -f {mountpoint} throws away the writes that have not reached the server. umount -l only hides the mount. Restarting the kubelet leaves the thread and can hang the new one. " +
+			"A force delete may freeze the kubelet for all pods of the node when it next restarts.",
+	},
+	Check: func(p *evidence.Pod) []diagnose.Finding {
+		t, m := fact.KubeletBusyWithVolume(p), (*evidence.Mount)(nil)
+		confidence := diagnose.Proved
+		if t != nil {
+			m = volumeMount(p, t.Probe.VolumePath)
+		} else {
+			t, m = inferBusyWithVolume(p)
+			confidence = diagnose.Inferred
+		}
+		if t == nil || m == nil || fact.NetworkFamily(m.Type) == "" || t.Unchanged(p.Time) < fact.Patience(m) {
+			return nil
+		}
+		return []diagnose.Finding{{Confidence: confidence, Objects: diagnose.Objects{Thread: diagnose.ThreadOf(t), Mount: diagnose.MountOf(p, m)}}}
+	},
+}
+
+// inferBusyWithVolume is for a blocked thread of the kubelet whose path could
+// not be read: its kernel stack tells the kind of file system, and the pod has
+// one such mount only. The thread may be busy with another pod, so this one has
+// had the time that an unmount takes.
+func inferBusyWithVolume(p *evidence.Pod) (*evidence.Task, *evidence.Mount) {
+	if p.Overdue() < fact.UnknownAfter {
+		return nil, nil
+	}
+	for i := range p.Node.Kubelet.Blocked {
+		t := &p.Node.Kubelet.Blocked[i]
+		if t.Probe == nil || t.Probe.VolumePath != "" || t.Unchanged(p.Time) < fact.Stuck {
+			continue
+		}
+		var only *evidence.Mount
+		n := 0
+		for j := range p.Mounts {
+			if f := fact.NetworkFamily(p.Mounts[j].Type); f != "" && f == fact.FamilyOf(t) {
+				only = &p.Mounts[j]
+				n++
+			}
+		}
+		if n == 1 {
+			return t, only
+		}
+	}
+	return nil, nil
+}
+
+// volumeMount is the mount that a path of a volume lies on.
+func volumeMount(p *evidence.Pod, path string) *evidence.Mount {
+	var best *evidence.Mount
+	for i := range p.Mounts {
+		m := &p.Mounts[i]
+		if (path == m.Point || strings.HasPrefix(path, m.Point+"/")) && (best == nil || len(m.Point) > len(best.Point)) {
+			best = m
+		}
+	}
+	return best
+}

@@ -1,0 +1,72 @@
+package fact
+
+import (
+	"strings"
+
+	"github.com/nodeagent-io/nodeagent/pkg/evidence"
+)
+
+// Delivered reports whether nothing is seen that stands between the deletion of
+// the pod and the stop signal of its containers. The signal itself leaves no trace
+// in a process that drops, ignores or handles it, and the time that has passed
+// proves nothing: the kubelet begins to stop a pod when it has got to know of the
+// deletion and its worker for the pod is free. It is not while a container is
+// being created or its image pulled, nor while a postStart hook runs
+// (podWorkerLoop, pkg/kubelet/pod_workers.go). Then containerd and the shim have
+// to do their part.
+func Delivered(p *evidence.Pod) bool {
+	kubelet := &p.Node.Kubelet
+	if t := kubelet.Process; t != nil && (Halted(t) || t.State == evidence.Uninterruptible && t.Unchanged(p.Time) >= Stuck) {
+		return false
+	}
+	if !kubelet.Started.IsZero() && kubelet.Started.After(p.DeletionRequested) {
+		return false // it begins anew
+	}
+	if kubelet.Health != "" && kubelet.Health != kubeletHealthy {
+		return false
+	}
+	if t := p.Node.Containerd.Process; t != nil && Halted(t) {
+		return false
+	}
+	if s := Shim(p); s != nil && Halted(s) {
+		return false
+	}
+	return !startsUp(p)
+}
+
+// kubeletHealthy is what /healthz of the kubelet says when all is well.
+const kubeletHealthy = "ok"
+
+// Halted reports whether somebody has stopped a task, by a signal or as its tracer.
+func Halted(t *evidence.Task) bool { return t.State == evidence.Stopped || t.State == evidence.Traced }
+
+// startsUp reports whether a container of the pod is still to be started, or the
+// kubelet has not got over its start: it writes that a container runs when the
+// postStart hook has ended.
+func startsUp(p *evidence.Pod) bool {
+	for i := range p.Containers {
+		c := &p.Containers[i]
+		if c.Kind == evidence.Init && c.State == evidence.StateRunning {
+			return false // what comes after it is not started any more
+		}
+	}
+	for i := range p.Containers {
+		c := &p.Containers[i]
+		switch {
+		case c.Kind != evidence.App && c.Kind != evidence.Sidecar, c.Exit != nil:
+		case c.ID == "", c.State == evidence.StateCreated, c.State == evidence.StateRunning && c.Waiting:
+			return true
+		}
+	}
+	return false
+}
+
+// Shim is the process that containerd runs for the pod, if it was found.
+func Shim(p *evidence.Pod) *evidence.Task {
+	for i := range p.Parents {
+		if strings.HasPrefix(p.Parents[i].Comm, "containerd-shim") {
+			return &p.Parents[i]
+		}
+	}
+	return nil
+}

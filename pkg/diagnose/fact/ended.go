@@ -1,0 +1,32 @@
+package fact
+
+import (
+	"time"
+
+	"github.com/nodeagent-io/nodeagent/pkg/evidence"
+)
+
+// lastSeen is how long before the deadline the last reading of a container may
+// be, to tell what it was at. Anywhere in the second half of a long grace period
+// will do.
+const lastSeen = 20 * time.Second
+
+// clockSkew is how far the node's clock, by which a container ends, may be behind
+// the API server's, by which the deadline is set. Both count whole seconds.
+const clockSkew = 3 * time.Second
+
+// EndedAtDeadline reports whether the container was seen shortly before the
+// deadline and has ended after it, soon enough for SIGKILL to be the reason: the
+// end of a large or throttled process takes a while.
+func EndedAtDeadline(p *evidence.Pod, c *evidence.Container) bool {
+	if c.Exit == nil || c.Exit.OutOfMemory {
+		return false
+	}
+	late := c.Exit.At.Sub(p.Deadline)
+	return late >= -clockSkew && late <= UnknownAfter && p.Deadline.Sub(p.Time) <= max(lastSeen, Grace(p)/2)
+}
+
+// Grace returns the grace period that the deletion gave the pod.
+func Grace(p *evidence.Pod) time.Duration {
+	return p.Deadline.Sub(p.DeletionRequested).Round(time.Second)
+}

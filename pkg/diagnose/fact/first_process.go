@@ -1,0 +1,143 @@
+package fact
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/nodeagent-io/nodeagent/pkg/evidence"
+)
+
+// A FirstProcess is the process of a container that gets the stop signal, as
+// far as it matters whether the signal reaches it.
+type FirstProcess struct {
+	Container *evidence.Container
+	Leader    *evidence.Task
+	Threads   []*evidence.Task // all of them, the leader too
+	Children  []*evidence.Task // leaders in the same container
+}
+
+// FirstProcesses returns the first processes of the running containers whose turn
+// to end has come. Left out are sidecars while an app container lives, because
+// they are stopped after it, and sandboxes, because their stop signal is not
+// what they wait for.
+func FirstProcesses(p *evidence.Pod) []FirstProcess {
+	appLives := false
+	for _, c := range p.Containers {
+		appLives = appLives || c.Kind == evidence.App && c.State == evidence.StateRunning
+	}
+	var out []FirstProcess
+	for i := range p.Containers {
+		c := &p.Containers[i]
+		if c.State != evidence.StateRunning || c.Kind == evidence.Sandbox || c.Kind == evidence.Sidecar && appLives {
+			continue
+		}
+		leader := firstLeader(p, c)
+		if leader == nil {
+			continue
+		}
+		out = append(out, ProcessOf(p, c, leader))
+	}
+	return out
+}
+
+// firstLeader returns the leader of a container's first process: the shim knows
+// its number, else it is the init of the container's own PID namespace.
+func firstLeader(p *evidence.Pod, c *evidence.Container) *evidence.Task {
+	var init *evidence.Task
+	for i := range p.Tasks {
+		t := &p.Tasks[i]
+		switch {
+		case t.Container != c.ID || !t.Leader():
+		case t.PID == c.Task.PID:
+			return t
+		case t.NamespaceInit() && !Foreign(p, t):
+			init = t
+		}
+	}
+	return init
+}
+
+// ProcessOf returns a process with its threads and children.
+func ProcessOf(p *evidence.Pod, c *evidence.Container, leader *evidence.Task) FirstProcess {
+	fp := FirstProcess{Container: c, Leader: leader}
+	for i := range p.Tasks {
+		t := &p.Tasks[i]
+		switch {
+		case t.PID == leader.PID:
+			fp.Threads = append(fp.Threads, t)
+		case t.Leader() && t.PPID == leader.PID && t.State != evidence.Zombie:
+			fp.Children = append(fp.Children, t)
+		}
+	}
+	return fp
+}
+
+// Signalled returns the first processes that have been sent their stop signal, as
+// far as can be seen (Delivered), and whose dispositions of signals are known. Left
+// out are containers whose
+// specification has a preStop hook, because the hook may run until the end of
+// the grace period and end the program itself; and processes whose dispositions
+// have not been the same for two readings, because a program that starts
+// installs its handlers first.
+func Signalled(p *evidence.Pod) []FirstProcess {
+	if !Delivered(p) {
+		return nil
+	}
+	return slices.DeleteFunc(FirstProcesses(p), func(fp FirstProcess) bool {
+		return fp.Container.PreStop || fp.Container.StopSignal == 0 || !Settled(p, fp.Leader)
+	})
+}
+
+// Settled reports whether the dispositions of a process for signals are known and
+// were the same in two readings, Stuck or more apart.
+func Settled(p *evidence.Pod, t *evidence.Task) bool {
+	return !t.SignalsSince.IsZero() && p.Time.Sub(t.SignalsSince) >= Stuck
+}
+
+// Foreign reports whether a process, though the init of some PID namespace, is
+// not the one that the runtime signals: a container in the container has an init
+// of its own, whose parent is in the pod.
+func Foreign(p *evidence.Pod, t *evidence.Task) bool {
+	for i := range p.Tasks {
+		if o := &p.Tasks[i]; o.Leader() && o.PID == t.PPID {
+			return true
+		}
+	}
+	return false
+}
+
+// forwarders are the small inits that pass their signals on to one child and
+// end when that ends.
+var forwarders = map[string]bool{"tini": true, "tini-static": true, "docker-init": true, "dumb-init": true, "catatonit": true, "podman-init": true}
+
+// ForwardsTo returns the process that the first process hands its signals to, nil
+// when it is no such init.
+func (fp FirstProcess) ForwardsTo() *evidence.Task {
+	if !forwarders[fp.Leader.Comm] && (fp.Leader.Probe == nil || !forwarders[fp.Leader.Probe.Exe]) {
+		return nil
+	}
+	// Orphans of the container become children of its init, too. The program
+	// was there before them.
+	var oldest *evidence.Task
+	for _, c := range fp.Children {
+		if c.Probe == nil || c.Probe.Start == 0 {
+			return nil
+		}
+		if oldest == nil || c.Probe.Start < oldest.Probe.Start {
+			oldest = c
+		}
+	}
+	return oldest
+}
+
+// Program returns the name of what the process runs. The container's own name
+// for it says most, unless the process has executed another program since.
+func (fp FirstProcess) Program() string {
+	name, t := fp.Container.Program, fp.Leader
+	const maxComm = 15 // TASK_COMM_LEN less the NUL (include/linux/sched.h)
+	if name != "" && (strings.HasPrefix(name, t.Comm) && (len(name) == len(t.Comm) || len(t.Comm) == maxComm) ||
+		t.Probe != nil && t.Probe.Exe == name) {
+		return name
+	}
+	return t.Comm
+}

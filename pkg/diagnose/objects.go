@@ -1,0 +1,194 @@
+package diagnose
+
+import (
+	"time"
+
+	"github.com/nodeagent-io/nodeagent/pkg/diagnose/fact"
+	"github.com/nodeagent-io/nodeagent/pkg/evidence"
+)
+
+// Objects are what a finding is about, as data: its words are made of nothing
+// else. What does not apply is left out. Names and paths are as the kernel, the
+// runtime and the API server gave them: any text may stand there.
+type Objects struct {
+	// Process is the one that the finding is about, and Thread a thread of it.
+	// Of a container it is the first process, or the one that this hands its
+	// signals to; of the runtime, containerd or the shim.
+	Process *Process `json:"process,omitempty"`
+	Thread  *Thread  `json:"thread,omitempty"`
+	// Alike counts further threads, or processes, of which the same is true.
+	Alike int `json:"alike,omitempty"`
+	// Child is the program that Process runs; Foreground the one that Child waits
+	// for.
+	Child      *Process `json:"child,omitempty"`
+	Foreground *Process `json:"foreground,omitempty"`
+	// Tracer is the process that traces Process.
+	Tracer *Process `json:"tracer,omitempty"`
+	// Member is the process that keeps a PID namespace from being empty, and
+	// Parent its parent outside of the namespace.
+	Member *Process `json:"member,omitempty"`
+	Parent *Process `json:"parent,omitempty"`
+
+	// Containers are names of the pod's containers, where it is about several.
+	Containers []string `json:"containers,omitempty"`
+	// ContainerID is containerd's ID of the finding's container.
+	ContainerID string `json:"containerID,omitempty"`
+	// Cgroup is the path of a control group below the mount point of its hierarchy.
+	Cgroup string `json:"cgroup,omitempty"`
+	// Mount is what is waited for; Device the block device, by name or as
+	// major:minor, where only that is known.
+	Mount  *Mount `json:"mount,omitempty"`
+	Device string `json:"device,omitempty"`
+	// CorePattern is where core dumps go: the first word of core_pattern (core(5)).
+	CorePattern string `json:"corePattern,omitempty"`
+
+	// Signal is the container's stop signal, as in SIGTERM; Handled another one
+	// that its program has a handler for.
+	Signal  string `json:"signal,omitempty"`
+	Handled string `json:"handled,omitempty"`
+	// Deadline is when the grace period ends, by the API server's clock, and
+	// GraceSeconds how long it is.
+	Deadline     time.Time `json:"deadline,omitzero"`
+	GraceSeconds int64     `json:"graceSeconds,omitempty"`
+	// Since is when a silence began; Ended when the container ended.
+	Since time.Time `json:"since,omitzero"`
+	Ended time.Time `json:"ended,omitzero"`
+
+	// CPULimitMillis and CPUUsedMillis are the container's quota and last use in
+	// thousandths of a processor, MemoryHigh its memory.high in bytes.
+	CPULimitMillis int64 `json:"cpuLimitMillis,omitempty"`
+	CPUUsedMillis  int64 `json:"cpuUsedMillis,omitempty"`
+	MemoryHigh     int64 `json:"memoryHigh,omitempty"`
+
+	// Finalizers are those that are left.
+	Finalizers []string `json:"finalizers,omitempty"`
+
+	// Pod is namespace/name. Left is what is left of the pod on the node. RuledOut
+	// are the layers of which every cause was looked for that can hold the pod up,
+	// PartlyRuledOut those of which some were, and Unread the sources that were
+	// missing for the others.
+	Pod            string            `json:"pod,omitempty"`
+	Left           []string          `json:"left,omitempty"`
+	RuledOut       []string          `json:"ruledOut,omitempty"`
+	PartlyRuledOut []string          `json:"partlyRuledOut,omitempty"`
+	Unread         []evidence.Source `json:"unread,omitempty"`
+}
+
+// What can be left of a pod on its node.
+const (
+	LeftProcesses = "processes"
+	LeftMounts    = "mounts"
+	LeftCgroup    = "cgroup"
+)
+
+// A Process is a process of the node.
+type Process struct {
+	PID int `json:"pid"`
+	// Comm is the name that the kernel shows, "" when only the PID is known;
+	// Program what the container was started with, where that is another name.
+	Comm    string             `json:"comm,omitempty"`
+	Program string             `json:"program,omitempty"`
+	State   evidence.TaskState `json:"state,omitempty"`
+	// Container is set for a process of this pod; Pod, as namespace/name, or
+	// PodUID for one of another.
+	Container string `json:"container,omitempty"`
+	Pod       string `json:"pod,omitempty"`
+	PodUID    string `json:"podUID,omitempty"`
+}
+
+// A Thread is a thread of the node.
+type Thread struct {
+	TID   int                `json:"tid"`
+	Comm  string             `json:"comm,omitempty"`
+	State evidence.TaskState `json:"state,omitempty"`
+	// Function is the kernel function that it sleeps in, Syscall its system call;
+	// "" when not known.
+	Function string `json:"function,omitempty"`
+	Syscall  string `json:"syscall,omitempty"`
+}
+
+// A Mount is a mounted file system; of an overlay the one that holds its data.
+type Mount struct {
+	// Type is that of the mount table, Family what stands behind it (NFS, CIFS,
+	// Ceph, FUSE; "" for others).
+	Type   string `json:"type"`
+	Family string `json:"family,omitempty"`
+	Device string `json:"device,omitempty"` // major:minor
+	Source string `json:"source,omitempty"`
+	Server string `json:"server,omitempty"`
+	Volume string `json:"volume,omitempty"`
+	// Point is where the process sees it, HostPoint where the node does.
+	Point     string `json:"point"`
+	HostPoint string `json:"hostPoint,omitempty"`
+	// Unanswered says that requests to the server have no answer; OutOfReach that
+	// nothing at all comes back from it, over a connection in the state Connection
+	// (ESTABLISHED, SYN_SENT, none).
+	Unanswered bool   `json:"unanswered,omitempty"`
+	OutOfReach bool   `json:"outOfReach,omitempty"`
+	Connection string `json:"connection,omitempty"`
+	// KernelThread is a thread of the kernel that waits for the same device.
+	KernelThread string `json:"kernelThread,omitempty"`
+}
+
+// ProcessOf describes the process of a task.
+func ProcessOf(p *evidence.Pod, t *evidence.Task) *Process {
+	o := &Process{PID: t.PID, Comm: t.Comm, State: t.State, Container: p.ContainerName(t), Pod: t.OwnerName}
+	const uid = 32 // the least length of a pod's UID
+	if o.Pod == "" && len(t.Owner) >= uid {
+		o.PodUID = t.Owner
+	}
+	return o
+}
+
+// ProcessByID describes the process of which a thread has the given number, as
+// TracerPid names it.
+func ProcessByID(p *evidence.Pod, tid int) *Process {
+	if t, _ := fact.ByID(p, tid); t != nil {
+		return ProcessOf(p, t)
+	}
+	return &Process{PID: tid}
+}
+
+// ThreadOf describes a task.
+func ThreadOf(t *evidence.Task) *Thread {
+	o := &Thread{TID: t.TID, Comm: t.Comm, State: t.State, Function: fact.SleepsIn(t)}
+	if t.Probe != nil {
+		o.Syscall = t.Probe.Syscall
+	}
+	return o
+}
+
+// MountOf describes a mount.
+func MountOf(p *evidence.Pod, m *evidence.Mount) *Mount {
+	b := fact.Backing(m)
+	o := &Mount{
+		Type: b.Type, Family: fact.FamilyOfType(b.Type), Device: b.Device, Source: b.Source, Server: b.Server,
+		Volume: m.Volume, Point: b.Point, HostPoint: b.HostPoint, Unanswered: b.Unanswered != nil && *b.Unanswered > 0,
+	}
+	if o.Volume == "" {
+		o.Volume = b.Volume
+	}
+	if fact.OutOfReach(b) {
+		o.OutOfReach, o.Connection = true, b.Connection
+	}
+	if t := fact.DeviceThread(p, b); t != nil {
+		o.KernelThread = t.Comm
+	}
+	return o
+}
+
+// About starts a finding about the first process of a container.
+func About(p *evidence.Pod, fp fact.FirstProcess, c Confidence) Finding {
+	first := ProcessOf(p, fp.Leader)
+	if name := fp.Program(); name != first.Comm {
+		first.Program = name
+	}
+	f := Finding{Container: fp.Container.Name, Confidence: c, Objects: Objects{Process: first, Deadline: p.Deadline}}
+	if fp.Container.StopSignal != 0 {
+		f.Objects.Signal = fp.Container.StopSignal.String()
+	}
+	if n := len(fp.Children); n > 0 {
+		f.Objects.Child = ProcessOf(p, fp.Children[n-1])
+	}
+	return f
+}

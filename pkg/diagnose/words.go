@@ -1,0 +1,367 @@
+package diagnose
+
+import (
+	"cmp"
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/nodeagent-io/nodeagent/pkg/evidence"
+)
+
+// This file makes words of a finding's objects. Whatever was not written by us is
+// bounded and quoted here.
+
+var placeholder = regexp.MustCompile(`\{[a-zA-Z]+\}`)
+
+// values are the placeholders that a Doc may use besides its own phrases; ""
+// means that the finding has no such object.
+var values = map[string]func(*Finding) string{
+	"container":   func(f *Finding) string { return foreign(f.Container, 63) },
+	"containers":  func(f *Finding) string { return list(f.Objects.Containers, 150) },
+	"containerid": func(f *Finding) string { return foreign(f.Objects.ContainerID, 100) },
+
+	// The process, and what of it a reader can act on.
+	"program": func(f *Finding) string { return of(f.Objects.Process, (*Process).program) },
+	"process": func(f *Finding) string { return of(f.Objects.Process, (*Process).whose) },
+	"pid":     func(f *Finding) string { return of(f.Objects.Process, (*Process).number) },
+	"comm": func(f *Finding) string {
+		return cmp.Or(of(f.Objects.Thread, (*Thread).name), of(f.Objects.Process, (*Process).name))
+	},
+	"thread": func(f *Finding) string {
+		return of(f.Objects.Thread, func(t *Thread) string { return number(int64(t.TID)) })
+	},
+	"function": func(f *Finding) string { return of(f.Objects.Thread, (*Thread).function) },
+	"syscall": func(f *Finding) string {
+		return of(f.Objects.Thread, func(t *Thread) string { return foreign(t.Syscall, 40) })
+	},
+	"state": func(f *Finding) string {
+		return of(f.Objects.Thread, func(t *Thread) string { return foreign(string(t.State), 20) })
+	},
+	"alike":   func(f *Finding) string { return number(int64(f.Objects.Alike)) },
+	"threads": func(f *Finding) string { return count(f.Objects.Alike, "thread") },
+
+	// The others.
+	"child":         func(f *Finding) string { return of(f.Objects.Child, (*Process).name) },
+	"childpid":      func(f *Finding) string { return of(f.Objects.Child, (*Process).number) },
+	"foreground":    func(f *Finding) string { return of(f.Objects.Foreground, (*Process).name) },
+	"foregroundpid": func(f *Finding) string { return of(f.Objects.Foreground, (*Process).number) },
+	"tracer":        func(f *Finding) string { return of(f.Objects.Tracer, (*Process).whose) },
+	"tracerpid":     func(f *Finding) string { return of(f.Objects.Tracer, (*Process).number) },
+	"member":        func(f *Finding) string { return of(f.Objects.Member, (*Process).name) },
+	"memberpid":     func(f *Finding) string { return of(f.Objects.Member, (*Process).number) },
+	"memberstate": func(f *Finding) string {
+		return of(f.Objects.Member, func(p *Process) string { return string(p.State) })
+	},
+	"parent":    func(f *Finding) string { return of(f.Objects.Parent, (*Process).whose) },
+	"parentpid": func(f *Finding) string { return of(f.Objects.Parent, (*Process).number) },
+
+	// What is waited for.
+	"mountpoint": func(f *Finding) string {
+		return of(f.Objects.Mount, func(m *Mount) string { return foreign(cmp.Or(m.HostPoint, m.Point), 200) })
+	},
+	"point": func(f *Finding) string {
+		return of(f.Objects.Mount, func(m *Mount) string { return foreign(m.Point, 180) })
+	},
+	"fstype": func(f *Finding) string {
+		return of(f.Objects.Mount, func(m *Mount) string { return foreign(m.Type, 40) })
+	},
+	"protocol": func(f *Finding) string { return of(f.Objects.Mount, func(m *Mount) string { return m.Family }) },
+	"source": func(f *Finding) string {
+		return of(f.Objects.Mount, func(m *Mount) string { return foreign(m.Source, 120) })
+	},
+	"server": func(f *Finding) string {
+		return of(f.Objects.Mount, func(m *Mount) string { return foreign(cmp.Or(m.Server, m.Source), 120) })
+	},
+	"volume": func(f *Finding) string {
+		return of(f.Objects.Mount, func(m *Mount) string { return foreign(m.Volume, 80) })
+	},
+	"connection": func(f *Finding) string { return of(f.Objects.Mount, (*Mount).connection) },
+	"silence":    func(f *Finding) string { return of(f.Objects.Mount, (*Mount).silence) },
+	"details":    func(f *Finding) string { return of(f.Objects.Mount, (*Mount).details) },
+	"device":     func(f *Finding) string { return foreign(f.Objects.Device, 40) },
+	"cgroup":     func(f *Finding) string { return foreign(strings.TrimPrefix(f.Objects.Cgroup, "/"), 300) },
+	"target":     func(f *Finding) string { return foreign(f.Objects.CorePattern, 120) },
+
+	"signal":     func(f *Finding) string { return f.Objects.Signal },
+	"handled":    func(f *Finding) string { return f.Objects.Handled },
+	"deadline":   func(f *Finding) string { return clock(f.Objects.Deadline) },
+	"since":      func(f *Finding) string { return clock(f.Objects.Since) },
+	"ended":      func(f *Finding) string { return clock(f.Objects.Ended) },
+	"grace":      func(f *Finding) string { return seconds(f.Objects.GraceSeconds) },
+	"cpulimit":   func(f *Finding) string { return processors(f.Objects.CPULimitMillis) },
+	"cpuused":    func(f *Finding) string { return processors(f.Objects.CPUUsedMillis) },
+	"memoryhigh": func(f *Finding) string { return mebibytes(f.Objects.MemoryHigh) },
+
+	"finalizers": func(f *Finding) string { return finalizers(f.Objects.Finalizers) },
+	"domain":     func(f *Finding) string { return domain(f.Objects.Finalizers) },
+
+	"pod": func(f *Finding) string { return f.Objects.Pod },
+	"left": func(f *Finding) string {
+		return strings.Replace(list(f.Objects.Left, 200), LeftCgroup, "its "+LeftCgroup, 1)
+	},
+	"layers": func(f *Finding) string { return list(f.Objects.RuledOut, 200) },
+	"partly": func(f *Finding) string { return list(f.Objects.PartlyRuledOut, 200) },
+	"unread": func(f *Finding) string { return list(f.Objects.Unread, 200) },
+}
+
+// common are the phrases that every Doc may use.
+var common = map[string][]Choice{
+	"where": {{Text: "container {container}: "}, {Text: ""}},
+}
+
+// words are the Doc's message, remedy and danger of a finding.
+func (d *Doc) words(f *Finding) (message, remedy, danger string) {
+	remedy, danger = d.remedy(f)
+	return d.fill(d.Message, f), d.fill(remedy, f), d.fill(danger, f)
+}
+
+// remedy returns the texts of the finding's family, else the Doc's own.
+func (d *Doc) remedy(f *Finding) (remedy, danger string) {
+	for _, v := range d.Families {
+		if f.is(v.Name) {
+			remedy, danger = cmp.Or(remedy, v.Remedy), cmp.Or(danger, v.Danger)
+		}
+	}
+	return cmp.Or(remedy, d.Remedy), cmp.Or(danger, d.Danger)
+}
+
+// is reports whether the finding shows a variant of its cause, as every finding
+// does the variant "".
+func (f *Finding) is(variant string) bool {
+	return variant == "" || variant == f.Family || slices.Contains(f.Variants, variant)
+}
+
+// fill puts what a finding says into a text. A placeholder without a value is
+// shown as on a page, so that the reader sees what to look up.
+func (d *Doc) fill(text string, f *Finding) string {
+	return placeholder.ReplaceAllStringFunc(text, func(m string) string {
+		name := m[1 : len(m)-1]
+		if v, ok := d.value(name, f); ok {
+			return v
+		}
+		return strings.ToUpper(name)
+	})
+}
+
+// value returns what a placeholder stands for in a finding, and whether the
+// finding has it. Of a phrase that is the first of its choices that applies and
+// is complete.
+func (d *Doc) value(name string, f *Finding) (string, bool) {
+	choices, ok := d.phrase(name)
+	if !ok {
+		get, known := values[name]
+		if !known {
+			return "", false
+		}
+		v := get(f)
+		return v, v != ""
+	}
+	for _, c := range choices {
+		if f.is(c.Variant) && d.complete(c.Text, f) {
+			return d.fill(c.Text, f), true
+		}
+	}
+	return "", false
+}
+
+func (d *Doc) complete(text string, f *Finding) bool {
+	for _, m := range placeholder.FindAllString(text, -1) {
+		if _, ok := d.value(m[1:len(m)-1], f); !ok {
+			return false
+		}
+	}
+	return true
+}
+
+func (d *Doc) phrase(name string) ([]Choice, bool) {
+	if choices, ok := d.Phrases[name]; ok {
+		return choices, true
+	}
+	choices, ok := common[name]
+	return choices, ok
+}
+
+// of applies words to an object, "" when there is none.
+func of[T any](o *T, words func(*T) string) string {
+	if o == nil {
+		return ""
+	}
+	return words(o)
+}
+
+const commLength = 40
+
+func (p *Process) name() string   { return foreign(p.Comm, commLength) }
+func (p *Process) number() string { return number(int64(p.PID)) }
+
+// program is the name of what the process was started as.
+func (p *Process) program() string { return foreign(cmp.Or(p.Program, p.Comm), 80) }
+
+// whose names a process by its comm and PID, and by whose it is.
+func (p *Process) whose() string {
+	switch pid := "PID " + p.number(); {
+	case p.Comm == "":
+		return pid
+	case p.Pod != "":
+		return p.name() + " (" + pid + ", of pod " + foreign(p.Pod, 120) + ")"
+	case p.PodUID != "":
+		return p.name() + " (" + pid + ", of the pod with UID " + p.PodUID + ")"
+	case p.Container != "":
+		return p.name() + " (" + pid + ", of container " + foreign(p.Container, 63) + ")"
+	default:
+		return p.name() + " (" + pid + ")"
+	}
+}
+
+func (t *Thread) name() string { return foreign(t.Comm, commLength) }
+
+func (t *Thread) function() string { return cmp.Or(foreign(t.Function, 80), "an unknown function") }
+
+// connection is the number of a FUSE mount's connection: the second part of its
+// device number (Documentation/filesystems/fuse.rst).
+func (m *Mount) connection() string {
+	_, minor, _ := strings.Cut(m.Device, ":")
+	return minor
+}
+
+// silence says what supports that the server does not answer. Numbers are left
+// out, because they change while a pod is stuck.
+func (m *Mount) silence() string {
+	var s []string
+	if m.Unanswered {
+		s = append(s, "requests without an answer")
+	}
+	switch {
+	case m.OutOfReach && m.Connection == evidence.Established:
+		s = append(s, "the server acknowledges nothing")
+	case m.OutOfReach:
+		s = append(s, "no TCP connection")
+	}
+	return strings.Join(s, ", ")
+}
+
+// details are what helps to find a mount, and to believe that it hangs.
+func (m *Mount) details() string {
+	var s []string
+	if m.HostPoint != "" && m.HostPoint != m.Point {
+		s = append(s, "on the node "+foreign(m.HostPoint, 150))
+	}
+	if m.Source != "" && m.Source != "none" {
+		s = append(s, "source "+foreign(m.Source, 120))
+	}
+	if m.Volume != "" {
+		s = append(s, "volume "+foreign(m.Volume, 80))
+	}
+	if silence := m.silence(); silence != "" {
+		s = append(s, silence)
+	}
+	if m.KernelThread != "" {
+		s = append(s, "for which the kernel's thread "+foreign(m.KernelThread, commLength)+" waits too")
+	}
+	return strings.Join(s, ", ")
+}
+
+// finalizers names finalizers.
+func finalizers(all []string) string {
+	switch len(all) {
+	case 0:
+		return ""
+	case 1:
+		return bound("finalizer "+all[0], 200)
+	}
+	return bound("finalizers "+strings.Join(all, ", "), 200)
+}
+
+// domain is that of the first finalizer, which by convention names its
+// controller.
+func domain(all []string) string {
+	if len(all) == 0 {
+		return ""
+	}
+	d, _, _ := strings.Cut(all[0], "/")
+	return foreign(d, 100)
+}
+
+// clock is how messages tell a moment: it does not grow while a pod is stuck.
+func clock(t time.Time) string {
+	if t.IsZero() {
+		return ""
+	}
+	return t.UTC().Format("15:04:05 UTC")
+}
+
+func seconds(n int64) string {
+	if n == 0 {
+		return ""
+	}
+	return (time.Duration(n) * time.Second).String()
+}
+
+// processors says thousandths of a processor in words.
+func processors(millis int64) string {
+	if millis == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%d.%02d processors", millis/1000, millis%1000/10)
+}
+
+func mebibytes(n int64) string {
+	if n == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%d MiB", n>>20)
+}
+
+func number(n int64) string {
+	if n == 0 {
+		return ""
+	}
+	return strconv.FormatInt(n, 10)
+}
+
+// count says a number of things in words, as in 1 thread or 2 threads.
+func count(n int, thing string) string {
+	switch n {
+	case 0:
+		return ""
+	case 1:
+		return "1 " + thing
+	}
+	return strconv.Itoa(n) + " " + thing + "s"
+}
+
+func list[S ~string](all []S, n int) string {
+	names := make([]string, len(all))
+	for i, s := range all {
+		names[i] = foreign(string(s), n)
+	}
+	return bound(strings.Join(names, ", "), n)
+}
+
+// foreign is how a text that others chose stands in ours: at most n bytes of it,
+// and quoted where it holds what cannot be printed, or could be taken for the end
+// of our sentence.
+func foreign(s string, n int) string {
+	if !utf8.ValidString(s) || strings.Contains(s, ". ") || strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) }) {
+		s = strconv.Quote(s)
+	}
+	return bound(s, n)
+}
+
+// bound cuts a text to at most n bytes at the boundary of a rune.
+func bound(s string, n int) string {
+	if len(s) <= n {
+		return s
+	}
+	n -= len("…")
+	for n > 0 && s[n]&0xC0 == 0x80 {
+		n--
+	}
+	return s[:n] + "…"
+}

@@ -1,0 +1,321 @@
+package diagnose_test
+
+import (
+	"encoding/json"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
+	"github.com/nodeagent-io/nodeagent/pkg/diagnose/cause"
+	"github.com/nodeagent-io/nodeagent/pkg/evidence"
+)
+
+var placeholder = regexp.MustCompile(`\{([^{}]*)\}`)
+
+// placeholders are the names in braces in some texts.
+func placeholders(texts ...string) map[string]bool {
+	names := map[string]bool{}
+	for _, text := range texts {
+		for _, m := range placeholder.FindAllStringSubmatch(text, -1) {
+			names[m[1]] = true
+		}
+	}
+	return names
+}
+
+// containerdBlocked is the one variant with values of its own of which no fixture
+// is captured: containerd's process in state D.
+func containerdBlocked() *evidence.Pod {
+	now := requested.Add(2 * time.Minute)
+	return &evidence.Pod{
+		Time: now, UnchangedSince: requested, Phase: "Running", DeletionRequested: requested, Deadline: requested.Add(30 * time.Second),
+		Node: evidence.Node{Containerd: evidence.ContainerdService{
+			UnansweredSince: now.Add(-time.Minute), Attempts: 3,
+			Process: &evidence.Task{
+				PID: 7, TID: 7, Comm: "containerd", State: evidence.Uninterruptible, UnchangedSince: now.Add(-time.Minute),
+				Probe: &evidence.Probe{Wchan: "io_schedule"},
+			},
+		}},
+	}
+}
+
+// findings are those of every fixture, by its name, and of what is made here.
+func findings(t *testing.T) map[string][]diagnose.Finding {
+	t.Helper()
+	all := map[string][]diagnose.Finding{"containerd blocked": cause.Diagnose(containerdBlocked()).Findings}
+	for _, f := range fixtures(t) {
+		all[f.name] = cause.Diagnose(f.evidence).Findings
+	}
+	return all
+}
+
+// Each placeholder of a Doc is a phrase of it or one of the values; one that always
+// stands is given in some finding. A misspelt one would stand on pods in capitals.
+func TestPlaceholdersExist(t *testing.T) {
+	byCause := map[string][]diagnose.Finding{}
+	for _, found := range findings(t) {
+		for _, f := range found {
+			byCause[f.Cause] = append(byCause[f.Cause], f)
+		}
+	}
+	for _, r := range cause.All() {
+		d := &r.Doc
+		var check func(text string, within []string)
+		check = func(text string, within []string) {
+			for name := range placeholders(text) {
+				if slices.Contains(within, name) {
+					t.Fatalf("%s: the phrases %v, {%s} are made of each other", r.Cause, within, name)
+				}
+				choices, phrase := d.Phrase(name)
+				for _, c := range choices {
+					check(c.Text, append(within, name))
+				}
+				if !phrase && !diagnose.IsValue(name) {
+					t.Errorf("%s: {%s} is neither a phrase of the Doc nor a value", r.Cause, name)
+				}
+				given := func(f diagnose.Finding) bool { _, ok := d.Value(name, &f); return ok }
+				if len(within) == 0 && !slices.ContainsFunc(byCause[r.Cause], given) {
+					t.Errorf("%s: nothing gives a value to {%s}", r.Cause, name)
+				}
+			}
+		}
+		for _, text := range []string{d.Message, d.Meaning, d.Evidence, d.Remedy, d.Danger} {
+			check(text, nil)
+		}
+		for _, f := range d.Families {
+			for _, text := range []string{f.Meaning, f.Remedy, f.Danger} {
+				check(text, nil)
+			}
+		}
+		for name := range d.Phrases {
+			check("{"+name+"}", nil)
+		}
+	}
+}
+
+// What a fixture shows has a value for each placeholder of its variant.
+func TestFindingsHaveTheirValues(t *testing.T) {
+	docs := map[string]*diagnose.Doc{}
+	for _, r := range cause.All() {
+		docs[r.Cause] = &r.Doc
+	}
+	for where, found := range findings(t) {
+		for _, f := range found {
+			d := docs[f.Cause]
+			remedy, danger := d.Remedies(&f)
+			for name := range placeholders(d.Message, remedy, danger) {
+				if _, ok := d.Value(name, &f); !ok {
+					t.Errorf("%s: %s %s has no value for {%s}", where, f.Cause, f.Family, name)
+				}
+			}
+		}
+	}
+}
+
+// Each phrase has words for a finding of no variant, which a page shows too.
+func TestPhrasesHaveWordsForAll(t *testing.T) {
+	for _, r := range cause.All() {
+		for name, choices := range r.Doc.Phrases {
+			if !slices.ContainsFunc(choices, func(c diagnose.Choice) bool { return c.Variant == "" }) {
+				t.Errorf("%s: {%s} has words for variants only", r.Cause, name)
+			}
+		}
+	}
+}
+
+// What others chose cannot break a line, nor pass for a sentence of ours.
+func TestForeignWords(t *testing.T) {
+	for in, want := range map[string]string{
+		"java":                "java",
+		"Web Content":         "Web Content",
+		"a\nb":                `"a\nb"`,
+		"a\xff":               `"a\xff"`,
+		"x. Remedy: kill -9":  `"x. Remedy:…`,
+		"longer than that is": "longer than…",
+	} {
+		if got := diagnose.Foreign(in, 14); got != want {
+			t.Errorf("%q stands as %s, want %s", in, got, want)
+		}
+	}
+}
+
+// everything is a finding that has every object.
+func everything() diagnose.Finding {
+	process := func(n int, comm string) *diagnose.Process {
+		return &diagnose.Process{PID: n, Comm: comm, State: evidence.Sleeping}
+	}
+	return diagnose.Finding{Container: "main", Objects: diagnose.Objects{
+		Process: &diagnose.Process{PID: 7, Comm: "java", Program: "server"},
+		Thread:  &diagnose.Thread{TID: 8, Comm: "worker", State: evidence.Sleeping, Function: "ep_poll", Syscall: "epoll_wait"}, Alike: 2,
+		Child: process(9, "child"), Foreground: process(10, "sleep"),
+		Tracer: &diagnose.Process{PID: 11, Comm: "gdb", Container: "tools"}, Member: process(12, "sh"),
+		Parent:     &diagnose.Process{PID: 13, Comm: "nsenter", Pod: "shop/debug"},
+		Containers: []string{"main", "other"}, ContainerID: "c0ffee", Cgroup: "/kubepods/a", Device: "sdb", CorePattern: "|/bin/dump",
+		Mount: &diagnose.Mount{
+			Type: "nfs4", Family: "NFS", Device: "0:50", Source: "192.0.2.1:/export", Server: "192.0.2.1", Volume: "data",
+			Point: "/data", HostPoint: "/var/data", Unanswered: true, OutOfReach: true, Connection: evidence.Established, KernelThread: "kworker/1",
+		},
+		Signal: "SIGTERM", Handled: "SIGINT", Deadline: requested, GraceSeconds: 90, Since: requested.Add(time.Second), Ended: requested.Add(time.Minute),
+		CPULimitMillis: 10, CPUUsedMillis: 1250, MemoryHigh: 60 << 20, Finalizers: []string{"example.org/a", "example.org/b"},
+		Pod: "shop/web-0", Left: []string{diagnose.LeftMounts, diagnose.LeftCgroup}, RuledOut: []string{"kernel", "signal"}, PartlyRuledOut: []string{"runtime"}, Unread: []evidence.Source{evidence.Shims},
+	}}
+}
+
+// Every value says what it should of a finding that has everything, and nothing of
+// one that has nothing.
+func TestValues(t *testing.T) {
+	full := everything()
+	want := map[string]string{
+		"container": "main", "containers": "main, other", "containerid": "c0ffee", "cgroup": "kubepods/a", "device": "sdb", "target": "|/bin/dump",
+		"program": "server", "process": "java (PID 7)", "pid": "7", "comm": "worker",
+		"thread": "8", "function": "ep_poll", "syscall": "epoll_wait", "state": "S", "alike": "2", "threads": "2 threads",
+		"child": "child", "childpid": "9", "foreground": "sleep", "foregroundpid": "10",
+		"tracer": "gdb (PID 11, of container tools)", "tracerpid": "11", "member": "sh", "memberpid": "12", "memberstate": "S",
+		"parent": "nsenter (PID 13, of pod shop/debug)", "parentpid": "13",
+		"mountpoint": "/var/data", "point": "/data", "fstype": "nfs4", "protocol": "NFS", "source": "192.0.2.1:/export", "server": "192.0.2.1",
+		"volume": "data", "connection": "50", "silence": "requests without an answer, the server acknowledges nothing",
+		"details": "on the node /var/data, source 192.0.2.1:/export, volume data, requests without an answer, " +
+			"the server acknowledges nothing, for which the kernel's thread kworker/1 waits too",
+		"signal": "SIGTERM", "handled": "SIGINT", "deadline": "03:00:00 UTC", "since": "03:00:01 UTC", "ended": "03:01:00 UTC", "grace": "1m30s",
+		"cpulimit": "0.01 processors", "cpuused": "1.25 processors", "memoryhigh": "60 MiB",
+		"finalizers": "finalizers example.org/a, example.org/b", "domain": "example.org",
+		"pod": "shop/web-0", "left": "mounts, its cgroup", "layers": "kernel, signal", "partly": "runtime", "unread": "shims",
+	}
+	got := map[string]string{}
+	var d diagnose.Doc
+	for _, name := range diagnose.ValueNames() {
+		got[name], _ = d.Value(name, &full)
+		if v, ok := d.Value(name, &diagnose.Finding{}); ok {
+			t.Errorf("{%s} of a finding without objects is %q", name, v)
+		}
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("values differ (-want +got):\n%s", diff)
+	}
+}
+
+// A finding is data: it is the same when it has been written as JSON and read, and
+// each field has a name of its own there.
+func TestFindingsAreData(t *testing.T) {
+	want := everything()
+	objects := reflect.ValueOf(want.Objects)
+	for i := range objects.NumField() {
+		if objects.Field(i).IsZero() {
+			t.Errorf("everything has no %s", objects.Type().Field(i).Name)
+		}
+	}
+	text, err := json.Marshal(want)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got diagnose.Finding
+	if err := json.Unmarshal(text, &got); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("a finding differs after JSON (-written +read):\n%s", diff)
+	}
+}
+
+// The wordings that no fixture shows.
+func TestWordings(t *testing.T) {
+	type objects = diagnose.Objects
+	shim := &diagnose.Process{PID: 7, Comm: "containerd-shim"}
+	thread := &diagnose.Thread{TID: 8, Comm: "dd", Function: "ep_poll", State: evidence.Sleeping}
+	for name, tc := range map[string]struct {
+		cause string
+		f     diagnose.Finding
+		says  []string // in the message, then in the remedy
+	}{
+		"frozen on v1, above the pod": {
+			"ContainerFrozen", diagnose.Finding{Family: "CgroupV1", Variants: []string{"GroupAbove"}, Objects: objects{Cgroup: "/kubepods"}},
+			[]string{"through a control group above the pod's, so they cannot react to its stop signal. SIGKILL does not end them either", "echo THAWED > /sys/fs/cgroup/freezer/kubepods/freezer.state;"},
+		},
+		"frozen with the pod": {
+			"ContainerFrozen", diagnose.Finding{Family: "CgroupV2", Variants: []string{"PodGroup"}, Objects: objects{Cgroup: "/kubepods/a", Deadline: requested, Signal: "SIGINT"}},
+			[]string{"through the pod's control group, so they cannot react to SIGINT. Unless it is thawed, the pod waits for SIGKILL at 03:00:00 UTC", "echo 0 > /sys/fs/cgroup/kubepods/a/cgroup.freeze;"},
+		},
+		"volume without a name, source unknown": {
+			"NetworkFilesystemUnreachable", diagnose.Finding{Objects: objects{Thread: thread, Mount: &diagnose.Mount{Family: "NFS", Server: "s", Point: "/p", Unanswered: true}}},
+			[]string{"volume of the pod: the NFS server s does not answer", "server s back"},
+		},
+		"no mount": {
+			"UninterruptibleSleep", diagnose.Finding{Family: "Other", Objects: objects{Thread: thread, Alike: 1}},
+			[]string{"thread 8 (dd) has been killed but cannot die: it hangs in the kernel in ep_poll (and 1 thread more like it)", "/proc/8/stack"},
+		},
+		"no function": {
+			"StuckInExec", diagnose.Finding{Container: "main", Objects: objects{Process: shim, Thread: &diagnose.Thread{TID: 8, Comm: "dd"}, Alike: 3}},
+			[]string{"container main: process 7 (dd) hangs inside execve, past the point of no return: it waits in the kernel in an unknown function (and 3 threads more like it)", "below /proc/7:"},
+		},
+		"device only": {
+			"StuckInExit", diagnose.Finding{Family: "Block", Objects: objects{Process: shim, Thread: thread, Device: "8:16"}},
+			[]string{"in ep_poll, and threads of the kernel hang on the device 8:16", "Bring the device 8:16 back"},
+		},
+		"no device": {
+			"UninterruptibleSleep", diagnose.Finding{Family: "Block", Objects: objects{Thread: thread}},
+			[]string{"hangs in the kernel in ep_poll", "Bring the device below the file system back"},
+		},
+		"silent shim, nothing known of its containers": {
+			"ShimHung", diagnose.Finding{Objects: objects{Process: shim}},
+			[]string{"this pod (containerd-shim, PID 7) does not answer containerd about its containers,", "ps --ppid 7"},
+		},
+		"leftovers of several containers": {
+			"HostPIDLeftover", diagnose.Finding{Objects: objects{Process: &diagnose.Process{PID: 9, Comm: "sleep", PodUID: "u"}, Alike: 2, Cgroup: "system.slice/a"}},
+			[]string{"container of the pod has ended, but sleep (PID 9, of the pod with UID u) lives on outside the pod, in the control group system.slice/a, and holds its output open (and 2 more like it), so", "kill 9;"},
+		},
+		"finalizer of the Job controller": {
+			"FinalizersPending", diagnose.Finding{Family: "JobTracking", Objects: objects{Finalizers: []string{"batch.kubernetes.io/job-tracking"}}},
+			[]string{"because of finalizer batch.kubernetes.io/job-tracking, which the Job controller has to remove", "removes finalizer batch.kubernetes.io/job-tracking when"},
+		},
+		"finalizer of the garbage collector": {
+			"FinalizersPending", diagnose.Finding{Family: "ForegroundDeletion", Objects: objects{Finalizers: []string{"orphan"}}},
+			[]string{"which the garbage collector has to remove", "blockOwnerDeletion"},
+		},
+		"several finalizers": {
+			"FinalizersPending", diagnose.Finding{Variants: []string{"Several"}, Objects: objects{Finalizers: []string{"a.org/x", "b.org/y"}}},
+			[]string{"because of finalizers a.org/x, b.org/y, which their controllers have to remove", "Find why their controllers do not remove finalizers a.org/x, b.org/y: are they running"},
+		},
+		"child that blocks its signal": {
+			"ChildIgnoresForwardedSignal", diagnose.Finding{Variants: []string{"Blocks"}, Objects: objects{Process: &diagnose.Process{PID: 1, Comm: "tini"}, Child: shim, Signal: "SIGTERM"}},
+			[]string{"tini passes SIGTERM on to containerd-shim (PID 7 on the node), which blocks it in every thread and has not taken it. Unless", "Nothing is broken"},
+		},
+		"core dump under way": {
+			"CoreDumpInProgress", diagnose.Finding{Objects: objects{Process: shim}},
+			[]string{"(PID 7 on the node) has crashed and is writing its core dump to where core_pattern says past the end of the grace period", "Nothing on the node is broken"},
+		},
+		"slow, waited for a disk": {
+			"SlowShutdown", diagnose.Finding{Variants: []string{"Waited"}, Objects: objects{Process: shim, Thread: thread, CPUUsedMillis: 250, GraceSeconds: 30}},
+			[]string{"period of 30s (when last seen it waited for I/O in ep_poll and the container used 0.25 processors), so", "Nothing on the node is broken"},
+		},
+		"slow, ran": {
+			"SlowShutdown", diagnose.Finding{Variants: []string{"Ran"}, Objects: objects{Process: shim, Thread: thread}},
+			[]string{"(when last seen it ran), so", "Nothing on the node is broken"},
+		},
+		"slow, in another state": {
+			"SlowShutdown", diagnose.Finding{Objects: objects{Process: shim, Thread: thread}},
+			[]string{"(when last seen it was in state S), so", "Nothing on the node is broken"},
+		},
+		"unknown, and blind": {
+			"Unknown", diagnose.Finding{Objects: objects{Pod: "a/b", RuledOut: []string{"kernel"}, PartlyRuledOut: []string{"runtime"}, Unread: []evidence.Source{evidence.Shims}}},
+			[]string{"is stuck, and no known cause matches. Ruled out: the known causes of kernel; some of runtime. Could not be read in full: shims", "capture a/b"},
+		},
+		"unknown, and nothing seen": {
+			"Unknown", diagnose.Finding{Objects: objects{Pod: "a/b"}},
+			[]string{"Ruled out: nothing", "capture a/b"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			i := slices.IndexFunc(cause.All(), func(r *diagnose.Rule) bool { return r.Cause == tc.cause })
+			message, remedy := cause.All()[i].Doc.Words(&tc.f)
+			if !strings.Contains(message, tc.says[0]) || !strings.Contains(remedy, tc.says[1]) {
+				t.Errorf("message: %s\nremedy: %s\nwant: %q", message, remedy, tc.says)
+			}
+		})
+	}
+}

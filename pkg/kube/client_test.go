@@ -1,0 +1,52 @@
+package kube
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"k8s.io/client-go/rest"
+)
+
+// Only an API server that does not know the node ends the program.
+func TestCheckNode(t *testing.T) {
+	var answer, asked atomic.Int32
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		asked.Add(1)
+		if r.URL.Path != "/api/v1/nodes/n" {
+			t.Errorf("asked for %s", r.URL.Path)
+		}
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(int(answer.Load()))
+		if answer.Load() == http.StatusOK {
+			_, _ = w.Write([]byte(`{"kind":"Node","apiVersion":"v1","metadata":{"name":"n"}}`))
+			return
+		}
+	}))
+	defer server.Close()
+	c, err := New(&rest.Config{Host: server.URL, QPS: -1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	check := func(status int, within time.Duration) error {
+		answer.Store(int32(status))
+		asked.Store(0)
+		ctx, cancel := context.WithTimeout(t.Context(), within)
+		defer cancel()
+		return c.CheckNode(ctx, "n", slog.New(slog.DiscardHandler))
+	}
+	if err := check(http.StatusOK, time.Minute); err != nil || asked.Load() != 1 {
+		t.Errorf("a node that is there: %v, asked %d times", err, asked.Load())
+	}
+	if err := check(http.StatusNotFound, time.Minute); err == nil || !strings.Contains(err.Error(), `"n"`) {
+		t.Errorf("a node that is not there: %v", err)
+	}
+	if err := check(http.StatusForbidden, 1500*time.Millisecond); err != nil || asked.Load() != 2 {
+		t.Errorf("a request that is refused: %v, asked %d times, want again after a second", err, asked.Load())
+	}
+}

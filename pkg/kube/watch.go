@@ -1,0 +1,106 @@
+package kube
+
+import (
+	"context"
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/cache"
+)
+
+// maxGone is how many pods that are gone are kept until somebody asks for them.
+const maxGone = 512
+
+// A Watch knows the pods that are bound to a node. It is one watch of the API
+// server.
+type Watch struct {
+	informer cache.Controller
+
+	mu   sync.Mutex
+	pods map[types.UID]*corev1.Pod
+	gone []*corev1.Pod
+}
+
+// WatchPods makes the Watch of a node's pods; it begins with Run. trim takes from
+// a pod what is not to be kept.
+func (c *Client) WatchPods(node string, trim cache.TransformFunc) *Watch {
+	return newWatch(c.PodsOfNode(node), trim)
+}
+
+func newWatch(source cache.ListerWatcher, trim cache.TransformFunc) *Watch {
+	w := &Watch{pods: make(map[types.UID]*corev1.Pod)}
+	_, w.informer = cache.NewInformerWithOptions(cache.InformerOptions{
+		ListerWatcher: source,
+		ObjectType:    &corev1.Pod{},
+		Handler: cache.ResourceEventHandlerFuncs{
+			AddFunc:    func(obj any) { w.changed(nil, obj) },
+			UpdateFunc: w.changed,
+			DeleteFunc: func(obj any) {
+				if last, ok := obj.(cache.DeletedFinalStateUnknown); ok {
+					obj = last.Obj
+				}
+				w.changed(obj, nil)
+			},
+		},
+		Transform: trim,
+	})
+	return w
+}
+
+// changed takes note of a pod that was before and of one that is now. They are
+// two pods when the watch was broken while one of the same name took the other's
+// place.
+func (w *Watch) changed(before, now any) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	old, _ := before.(*corev1.Pod)
+	p, _ := now.(*corev1.Pod)
+	if old != nil && (p == nil || p.UID != old.UID) {
+		delete(w.pods, old.UID)
+		if old.DeletionTimestamp != nil && len(w.gone) < maxGone {
+			w.gone = append(w.gone, old)
+		}
+	}
+	if p != nil {
+		w.pods[p.UID] = p
+	}
+}
+
+// Run keeps the Watch up to date until the context ends.
+func (w *Watch) Run(ctx context.Context) { w.informer.RunWithContext(ctx) }
+
+// Synced reports whether the pods of the node are known.
+func (w *Watch) Synced() bool { return w.informer.HasSynced() }
+
+// All returns the pods of the node; none before they are known.
+func (w *Watch) All() []*corev1.Pod {
+	if !w.Synced() {
+		return nil
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	all := make([]*corev1.Pod, 0, len(w.pods))
+	for _, p := range w.pods {
+		all = append(all, p)
+	}
+	return all
+}
+
+// Round returns the pods that terminate, and the last states of those that did
+// and that have gone since the call before: how a pod's containers ended tells
+// whether its grace period was enough.
+func (w *Watch) Round() (terminating, gone []*corev1.Pod) {
+	if !w.Synced() {
+		return nil, nil
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, p := range w.pods {
+		if p.DeletionTimestamp != nil {
+			terminating = append(terminating, p)
+		}
+	}
+	gone, w.gone = w.gone, nil
+	return terminating, gone
+}

@@ -1,0 +1,120 @@
+package kube
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	fcache "k8s.io/client-go/tools/cache/testing"
+)
+
+func pod(name, uid string, terminating bool) *corev1.Pod {
+	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, UID: types.UID(uid)}}
+	if terminating {
+		p.DeletionTimestamp = &metav1.Time{Time: time.Unix(1000, 0)}
+	}
+	return p
+}
+
+func uids(pods []*corev1.Pod) []string {
+	var out []string
+	for _, p := range pods {
+		out = append(out, string(p.UID))
+	}
+	slices.Sort(out)
+	return out
+}
+
+// trim marks what went through it.
+func trim(obj any) (any, error) {
+	if p, ok := obj.(*corev1.Pod); ok {
+		p.Labels = map[string]string{"trimmed": ""}
+	}
+	return obj, nil
+}
+
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+		if ok() {
+			return
+		}
+	}
+	t.Fatalf("never: %s", what)
+}
+
+func TestWatch(t *testing.T) {
+	source := fcache.NewFakeControllerSource()
+	source.Add(pod("runs", "u1", false))
+	source.Add(pod("ends", "u2", true))
+	w := newWatch(source, trim)
+	if all := w.All(); len(all) != 0 || w.Synced() {
+		t.Errorf("%d pods are known before there is a watch", len(all))
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() { w.Run(ctx); close(done) }()
+	eventually(t, "synced", w.Synced)
+
+	if diff := cmp.Diff([]string{"u1", "u2"}, uids(w.All())); diff != "" {
+		t.Error(diff)
+	}
+	terminating, gone := w.Round()
+	if diff := cmp.Diff([]string{"u2"}, uids(terminating)); diff != "" || len(gone) != 0 {
+		t.Errorf("%d gone; terminating:\n%s", len(gone), diff)
+	}
+	if _, trimmed := terminating[0].Labels["trimmed"]; !trimmed {
+		t.Error("a pod is kept whole")
+	}
+
+	// A pod that has gone is told of once, in its last state.
+	source.Modify(pod("runs", "u1", true))
+	last := pod("ends", "u2", true)
+	last.Status.Phase = corev1.PodFailed
+	source.Delete(last)
+	eventually(t, "the pod that ends is gone", func() bool { return slices.Equal(uids(w.All()), []string{"u1"}) })
+	terminating, gone = w.Round()
+	if !slices.Equal(uids(terminating), []string{"u1"}) || !slices.Equal(uids(gone), []string{"u2"}) || gone[0].Status.Phase != corev1.PodFailed {
+		t.Errorf("terminating %v, gone %v in phase %v", uids(terminating), uids(gone), gone)
+	}
+	if _, gone = w.Round(); len(gone) != 0 {
+		t.Errorf("gone again: %v", uids(gone))
+	}
+	cancel()
+	<-done
+}
+
+// While the watch is broken a pod may go unseen, and another one of its name
+// come.
+func TestWatchMissesADeletion(t *testing.T) {
+	w := newWatch(fcache.NewFakeControllerSource(), trim)
+	w.changed(nil, pod("web", "u1", true))
+	w.changed(pod("web", "u1", true), pod("web", "u2", false))
+	if len(w.pods) != 1 || w.pods["u2"] == nil || !slices.Equal(uids(w.gone), []string{"u1"}) {
+		t.Errorf("known %v, gone %v", w.pods, uids(w.gone))
+	}
+	// The pod that comes next does not terminate, so nobody asks how it ended.
+	w.changed(pod("web", "u2", false), nil)
+	if len(w.pods) != 0 || len(w.gone) != 1 {
+		t.Errorf("known %v, gone %v", w.pods, uids(w.gone))
+	}
+}
+
+// Nobody need ever ask for what is gone.
+func TestGoneIsBounded(t *testing.T) {
+	w := newWatch(fcache.NewFakeControllerSource(), trim)
+	for i := range 2 * maxGone {
+		p := pod("web", fmt.Sprint(i), true)
+		w.changed(nil, p)
+		w.changed(p, nil)
+	}
+	if len(w.gone) != maxGone || len(w.pods) != 0 {
+		t.Errorf("%d gone and %d known are kept", len(w.gone), len(w.pods))
+	}
+}

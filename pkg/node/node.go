@@ -1,0 +1,134 @@
+// Package node reads the evidence about the terminating pods of one node, a round
+// at a time. A round reads once what its pods share, and then each pod, and says
+// of each source when it was read. The loop and `nodeagent capture` read with it
+// alike.
+//
+// What goes in and out is plain data (Ask, evidence), and a Reader keeps nothing
+// of a pod: the earlier reading is handed to it. So it can run apart from what
+// holds the API server's token; only Reader.Kubelet needs that, and the network.
+package node
+
+import (
+	"context"
+	"sync/atomic"
+	"time"
+
+	"github.com/nodeagent-io/nodeagent/pkg/evidence"
+	"github.com/nodeagent-io/nodeagent/pkg/proc"
+)
+
+// A Source begins rounds of reading.
+type Source interface {
+	// Round reads what the pods of a round share.
+	Round(ctx context.Context, ask Ask) Round
+}
+
+// A Round reads pods, side by side if need be. It is as old as what its pods
+// share and is meant for a few seconds.
+type Round interface {
+	// Node returns what the pods of the round share.
+	Node() evidence.Node
+	// Pod returns a reading of the pod that seed, what its API object says, starts.
+	// earlier is the reading before; nil if there was none. It returns when the
+	// context ends, with what has been read until then.
+	Pod(ctx context.Context, seed, earlier *evidence.Pod) *evidence.Pod
+}
+
+// An Ask is what a round is asked for.
+type Ask struct {
+	// Overdue says that a pod is past its deadline, whether or not it is read in
+	// this round, so that the node's own processes are worth a look.
+	Overdue bool `json:"overdue,omitempty"`
+	// Names are the node's pods as namespace/name, by the UID in their control
+	// groups (evidence.Pod.RuntimeUID).
+	Names map[string]string `json:"names,omitempty"`
+	// Earlier is what the round before returned as Node; nil if there was none.
+	Earlier *evidence.Node `json:"earlier,omitempty"`
+}
+
+// A Runtime tells of containerd and its containers; *cri.Runtime is one.
+type Runtime interface {
+	Health(ctx context.Context) evidence.ContainerdService
+	ReadPod(ctx context.Context, p *evidence.Pod)
+	Close() error
+}
+
+// A Kubelet tells of the kubelet's health; *kubelet.Client is one.
+type Kubelet interface {
+	Health(ctx context.Context) string
+}
+
+// A Reader is the Source on the node itself.
+type Reader struct {
+	Name    string // of the node
+	Proc    *proc.Host
+	Runtime Runtime
+	// Kubelet may be nil: the kubelet's health is then not known.
+	Kubelet Kubelet
+	// Lost is called when the reading of what the pods share has not returned in
+	// time; nil is allowed.
+	Lost func()
+
+	out atomic.Bool // such a reading is under way
+}
+
+// Close ends the helper process and the connections. It does not wait for what
+// hangs.
+func (r *Reader) Close() {
+	if r.Proc.Prober != nil {
+		r.Proc.Prober.Close()
+	}
+	_ = r.Runtime.Close() // the program ends; nobody is left to tell
+}
+
+// returnsWithin is how long after the end of its context a reading may return.
+const returnsWithin = time.Second
+
+// Round implements Source. It returns soon after the context's end, even when
+// something hangs: what was to be read is then missing, and is not read again
+// until the one that hangs has returned.
+func (r *Reader) Round(ctx context.Context, ask Ask) Round {
+	out := &round{reader: r, names: ask.Names, proc: r.Proc.Round()}
+	began := time.Now()
+	out.node = r.unread()
+	if r.out.CompareAndSwap(false, true) {
+		read := make(chan evidence.Node, 1)
+		go func() {
+			defer r.out.Store(false)
+			read <- out.readNode(ctx, ask.Overdue)
+		}()
+		if n, ok := await(ctx, read); ok {
+			out.node = n
+		} else if r.Lost != nil {
+			r.Lost()
+		}
+	}
+	out.node.Time, out.node.Read = began, time.Now()
+	out.node.Since(ask.Earlier)
+	return out
+}
+
+// unread is the node of which nothing could be read.
+func (r *Reader) unread() evidence.Node {
+	const why = "the reading of the node has not returned"
+	return evidence.Node{
+		Name:       r.Name,
+		Containerd: evidence.ContainerdService{Error: why},
+		Kubelet:    evidence.KubeletService{Error: why},
+	}
+}
+
+// await waits for a reading, and no longer than it may take to return.
+func await(ctx context.Context, read <-chan evidence.Node) (evidence.Node, bool) {
+	select {
+	case n := <-read:
+		return n, true
+	case <-ctx.Done():
+	}
+	select {
+	case n := <-read:
+		return n, true
+	case <-time.After(returnsWithin):
+		return evidence.Node{}, false
+	}
+}

@@ -1,0 +1,209 @@
+package node
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/nodeagent-io/nodeagent/pkg/evidence"
+	"github.com/nodeagent-io/nodeagent/pkg/proc"
+)
+
+const uid = "0b4ddc3e-1111-4222-8333-444455556666"
+
+// A runtime is a containerd that takes its time.
+type runtime struct {
+	healthTakes, podTakes time.Duration
+	hangs                 chan struct{} // Health returns when it is closed
+	asked                 int
+}
+
+func (r *runtime) Health(context.Context) evidence.ContainerdService {
+	r.asked++
+	time.Sleep(r.healthTakes)
+	if r.hangs != nil {
+		<-r.hangs
+	}
+	return evidence.ContainerdService{}
+}
+
+func (r *runtime) ReadPod(ctx context.Context, p *evidence.Pod) {
+	select {
+	case <-time.After(r.podTakes):
+	case <-ctx.Done():
+		p.Lack(evidence.Containers, "no time was left")
+	}
+}
+
+func (r *runtime) Close() error { return nil }
+
+// newReader returns the reader of a node with a kubelet, process 9, and a pod of
+// one process, 7, both in state D.
+func newReader(t *testing.T, r *runtime) *Reader {
+	t.Helper()
+	dir := t.TempDir()
+	write := func(name, text string) {
+		t.Helper()
+		name = filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	process := func(pid int, comm string) {
+		status := fmt.Sprintf("Name:\t%s\nState:\tD (disk sleep)\nTgid:\t%d\nPid:\t%d\nPPid:\t1\nTracerPid:\t0\nNSpid:\t%d\nThreads:\t1\n", comm, pid, pid, pid)
+		status += "VmSize:\t1 kB\nSigPnd:\t0\nShdPnd:\t0\nSigBlk:\t0\nSigIgn:\t0\nSigCgt:\t0\nvoluntary_ctxt_switches:\t3\nnonvoluntary_ctxt_switches:\t0\n"
+		for _, at := range []string{"", fmt.Sprintf("task/%d/", pid)} {
+			write(fmt.Sprintf("proc/%d/%sstatus", pid, at), status)
+			write(fmt.Sprintf("proc/%d/%scomm", pid, at), comm+"\n")
+		}
+	}
+	write("proc/1/mountinfo", "1 0 8:1 / / rw - ext4 /dev/sda1 rw\n")
+	process(7, "stuck")
+	process(9, "kubelet")
+	write("cgroup/pids/tasks", "9\n")
+	write("cgroup/pids/kubepods/tasks", "")
+	write("cgroup/pids/kubepods/besteffort/tasks", "")
+	write("cgroup/pids/kubepods/besteffort/pod"+uid+"/tasks", "")
+	write("cgroup/pids/kubepods/besteffort/pod"+uid+"/"+strings.Repeat("c0ffee00", 8)+"/tasks", "7\n")
+	return &Reader{Name: "n", Proc: &proc.Host{Proc: dir + "/proc", Cgroup: dir + "/cgroup", KubeletDir: "/var/lib/kubelet"}, Runtime: r}
+}
+
+func seed(start time.Time) *evidence.Pod {
+	return &evidence.Pod{UID: uid, RuntimeUID: uid, DeletionRequested: start, Deadline: start}
+}
+
+// A source that is slow once makes no proof of immobility: what a task is said
+// not to have changed for is no longer than the time between the two readings of
+// it.
+func TestSlowContainersAreNoProof(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		slow := &runtime{podTakes: 3 * time.Second}
+		r := newReader(t, slow)
+		start := time.Now()
+		first := r.Round(t.Context(), Ask{}).Pod(t.Context(), seed(start), nil)
+		slow.podTakes = 0
+		second := r.Round(t.Context(), Ask{}).Pod(t.Context(), seed(start), first)
+		if len(second.Tasks) != 1 || second.Missing[evidence.Processes] != "" {
+			t.Fatalf("tasks %+v, missing %v", second.Tasks, second.Missing)
+		}
+		if got := second.Tasks[0].Unchanged(second.Time); got != 0 {
+			t.Errorf("two readings at the same moment prove that the task has not changed for %s", got)
+		}
+		if !second.UnchangedSince.Equal(second.Time) {
+			t.Errorf("the pod is said to be unchanged for %s", second.Time.Sub(second.UnchangedSince))
+		}
+		time.Sleep(4 * time.Second)
+		slow.podTakes = 3 * time.Second
+		third := r.Round(t.Context(), Ask{}).Pod(t.Context(), seed(start), second)
+		if got := third.Tasks[0].Unchanged(third.Time); got != 4*time.Second {
+			t.Errorf("unchanged for %s, want 4 s", got)
+		}
+		if want := start.Add(10 * time.Second); !third.ContainersRead.Equal(want) || !third.CgroupsRead.Equal(want) || !third.TasksRead.Equal(want) {
+			t.Errorf("containers, cgroups and tasks were read at %s, %s, %s, want %s", third.ContainersRead, third.CgroupsRead, third.TasksRead, want)
+		}
+	})
+}
+
+// The same holds for the tasks of the node, which are read before the pods that
+// share them, and for a pod whose turn comes late.
+func TestSlowNodeIsNoProof(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		slow := &runtime{healthTakes: 4 * time.Second}
+		r := newReader(t, slow)
+		ask := Ask{Overdue: true}
+		read := func() *evidence.Pod {
+			round := r.Round(t.Context(), ask)
+			time.Sleep(5 * time.Second) // its turn comes late
+			p := round.Pod(t.Context(), seed(time.Now()), nil)
+			n := round.Node()
+			ask.Earlier = &n
+			return p
+		}
+		unchanged := func(p *evidence.Pod, want time.Duration) {
+			t.Helper()
+			if len(p.Node.Blocked) != 2 || len(p.Node.Kubelet.Blocked) != 1 || p.Node.Kubelet.Process == nil {
+				t.Fatalf("node %+v", p.Node)
+			}
+			for _, task := range []evidence.Task{p.Node.Blocked[0], p.Node.Kubelet.Blocked[0], *p.Node.Kubelet.Process} {
+				if got := task.Unchanged(p.Time); got != want {
+					t.Errorf("%s is proved not to have changed for %s, want %s", task.Comm, got, want)
+				}
+			}
+		}
+		unchanged(read(), 0) // at 0 s, until 4 s
+		slow.healthTakes = 0
+		unchanged(read(), 5*time.Second)  // at 9 s
+		unchanged(read(), 10*time.Second) // at 14 s
+	})
+}
+
+// The reading of the node that never returns holds up nobody: pods are read
+// without it, and there is one of its kind.
+func TestNodeThatNeverReturns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		hung := &runtime{hangs: make(chan struct{})}
+		r := newReader(t, hung)
+		lost := 0
+		r.Lost = func() { lost++ }
+		start := time.Now()
+		for i := range 3 {
+			ctx, cancel := context.WithTimeout(t.Context(), 8*time.Second)
+			round := r.Round(ctx, Ask{Overdue: true})
+			cancel()
+			if got := time.Since(start); got != 8*time.Second+returnsWithin {
+				t.Fatalf("round %d begins to read pods after %s", i, got)
+			}
+			p := round.Pod(t.Context(), seed(start), nil)
+			if len(p.Tasks) != 1 || p.Node.Containerd.Error == "" || p.Missing[evidence.Kubelet] == "" {
+				t.Errorf("round %d: tasks %+v, containerd %+v, missing %v", i, p.Tasks, p.Node.Containerd, p.Missing)
+			}
+		}
+		synctest.Wait()
+		if hung.asked != 1 || lost != 1 {
+			t.Errorf("containerd was asked %d times and %d readings were lost, want one", hung.asked, lost)
+		}
+		close(hung.hangs)
+		synctest.Wait()
+		hung.hangs = nil
+		if n := r.Round(t.Context(), Ask{Overdue: true}).Node(); n.Containerd.Error != "" || n.Kubelet.Process == nil {
+			t.Errorf("after it has returned: %+v", n)
+		}
+	})
+}
+
+// What containerd does not tell in half the time does not cost the pod the
+// evidence of the kernel.
+func TestContainersGetHalfTheTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newReader(t, &runtime{podTakes: time.Hour})
+		ctx, cancel := context.WithTimeout(t.Context(), 8*time.Second)
+		defer cancel()
+		p := r.Round(ctx, Ask{}).Pod(ctx, seed(time.Now()), nil)
+		if got := p.TasksRead.Sub(p.Time); got != 4*time.Second || len(p.Tasks) != 1 || p.Missing[evidence.Containers] == "" {
+			t.Errorf("after %s: tasks %+v, missing %v", got, p.Tasks, p.Missing)
+		}
+	})
+}
+
+func TestOwnersAreNamed(t *testing.T) {
+	r := &round{names: map[string]string{uid: "ns/web"}}
+	tasks := []evidence.Task{{Owner: uid}, {Owner: "kubelet"}, {Owner: ""}, {Owner: "another-pod"}}
+	r.nameOwners(tasks)
+	var got []string
+	for _, k := range tasks {
+		got = append(got, k.OwnerName)
+	}
+	if diff := cmp.Diff([]string{"ns/web", "", "", ""}, got); diff != "" {
+		t.Error(diff)
+	}
+}

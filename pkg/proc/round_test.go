@@ -1,0 +1,168 @@
+package proc
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nodeagent-io/nodeagent/pkg/evidence"
+	"golang.org/x/sys/unix"
+)
+
+// opened counts how often files and directories have been opened for reading
+// since watchOpens.
+type opened struct {
+	fd    int
+	names map[int32]string
+}
+
+func watchOpens(t *testing.T, names ...string) *opened {
+	t.Helper()
+	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { unix.Close(fd) })
+	o := &opened{fd, make(map[int32]string)}
+	for _, name := range names {
+		wd, err := unix.InotifyAddWatch(fd, name, unix.IN_OPEN)
+		if err != nil {
+			t.Fatalf("watch %s: %v", name, err)
+		}
+		o.names[int32(wd)] = name
+	}
+	return o
+}
+
+func (o *opened) counts(t *testing.T) map[string]int {
+	t.Helper()
+	out := make(map[string]int)
+	buf := make([]byte, 64<<10)
+	for {
+		n, err := unix.Read(o.fd, buf)
+		if err == unix.EAGAIN {
+			return out
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		for b := buf[:n]; len(b) >= unix.SizeofInotifyEvent; {
+			wd, size := int32(binary.NativeEndian.Uint32(b)), binary.NativeEndian.Uint32(b[12:])
+			// What is opened inside of a directory has a name; it has a watch of
+			// its own if it counts.
+			if size == 0 {
+				out[o.names[wd]]++
+			}
+			b = b[unix.SizeofInotifyEvent+size:]
+		}
+	}
+}
+
+// A node with two services, a shim and a few pods, of which nothing is left but
+// their sandbox and a volume.
+func roundNode(t *testing.T, pods int) (h *Host, procs []string, read func(r *Round)) {
+	t.Helper()
+	root := t.TempDir()
+	files := map[string]string{"cgroup/cgroup.controllers": "", "cgroup/kubepods/cgroup.threads": ""}
+	var mountinfo bytes.Buffer
+	fmt.Fprintln(&mountinfo, "21 1 8:1 / / rw - ext4 /dev/sda1 rw")
+	for i := range pods {
+		fmt.Fprintf(&mountinfo, "%d 21 0:%d / /var/lib/kubelet/pods/%s/volumes/kubernetes.io~empty-dir/v rw - tmpfs tmpfs rw\n", 100+i, 100+i, podUID(i))
+	}
+	files["proc/1/mountinfo"] = mountinfo.String()
+	for i, comm := range []string{"systemd", "kubelet", "containerd", "containerd-shim"} {
+		pid := i + 1
+		dir := "proc/" + strconv.Itoa(pid) + "/"
+		procs = append(procs, filepath.Join(root, dir, "comm"))
+		status := fmt.Sprintf("Name:\t%s\nState:\tS (sleeping)\nTgid:\t%d\nPid:\t%d\nPPid:\t%d\nNSpid:\t%d\nThreads:\t1\nVmSize:\t1 kB\n", comm, pid, pid, min(i, 1), pid)
+		files[dir+"comm"] = comm + "\n"
+		files[dir+"status"] = status
+		files[dir+"cgroup"] = "0::/system.slice\n"
+		files[fmt.Sprintf("%stask/%d/cmdline", dir, pid)] = "shim\x00-id\x00sandbox\x00"
+		files[fmt.Sprintf("%stask/%d/wchan", dir, pid)] = "do_epoll_wait"
+	}
+	write(t, root, files)
+	h = newHost(t)
+	h.Proc, h.Cgroup = filepath.Join(root, "proc"), filepath.Join(root, "cgroup")
+	return h, procs, func(r *Round) {
+		var wg sync.WaitGroup
+		for _, comm := range []string{"kubelet", "containerd"} {
+			wg.Go(func() {
+				if p, _, err := r.ReadProcess(t.Context(), comm); err != nil || p == nil || p.Comm != comm {
+					t.Errorf("%s: %+v, %v", comm, p, err)
+				}
+			})
+		}
+		wg.Go(func() {
+			if _, err := r.ReadBlocked(t.Context()); err != nil {
+				t.Error(err)
+			}
+		})
+		for i := range pods {
+			wg.Go(func() {
+				p := &evidence.Pod{
+					Time: time.Now(), UID: podUID(i), RuntimeUID: podUID(i),
+					Containers: []evidence.Container{{Kind: evidence.Sandbox, ID: "sandbox"}},
+				}
+				r.ReadPod(t.Context(), p)
+				if len(p.Mounts) != 1 || len(p.Parents) != 1 || len(p.Missing) > 0 {
+					t.Errorf("pod %d: mounts %+v, parents %+v, missing %v", i, p.Mounts, p.Parents, p.Missing)
+				}
+				if p.TasksRead.Before(p.Time) {
+					t.Errorf("pod %d: begun at %v, tasks read at %v", i, p.Time, p.TasksRead)
+				}
+			})
+		}
+		wg.Wait()
+	}
+}
+
+func podUID(i int) string { return fmt.Sprintf("00000000-0000-4000-8000-%012d", i) }
+
+// However many pods are read in a round, side by side: the mount table is read
+// once, /proc is listed once, and each process is asked for its name once.
+func TestRoundReadsOnce(t *testing.T) {
+	h, procs, read := roundNode(t, 12)
+	table := filepath.Join(h.Proc, "1", "mountinfo")
+	o := watchOpens(t, append(procs, table, h.Proc)...)
+	for n := 1; n <= 2; n++ {
+		read(h.Round())
+		counts := o.counts(t)
+		for _, name := range append(procs, table, h.Proc) {
+			if counts[name] != 1 {
+				t.Errorf("round %d: %s was opened %d times", n, name, counts[name])
+			}
+		}
+	}
+	if h.Round(); len(o.counts(t)) != 0 {
+		t.Error("a round in which nothing is asked for reads something")
+	}
+}
+
+// What a round cannot read is missing of each of its pods, and is tried again in
+// the next one.
+func TestRoundUnreadable(t *testing.T) {
+	h, _, read := roundNode(t, 2)
+	table := filepath.Join(h.Proc, "1", "mountinfo")
+	if err := os.Rename(table, table+".away"); err != nil {
+		t.Fatal(err)
+	}
+	r := h.Round()
+	for i := range 2 {
+		p := &evidence.Pod{Time: time.Now(), RuntimeUID: podUID(i)}
+		r.ReadPod(t.Context(), p)
+		if p.Missing[evidence.Mounts] == "" || len(p.Mounts) > 0 {
+			t.Errorf("pod %d: mounts %+v, missing %v", i, p.Mounts, p.Missing)
+		}
+	}
+	if err := os.Rename(table+".away", table); err != nil {
+		t.Fatal(err)
+	}
+	read(h.Round())
+}

@@ -1,0 +1,110 @@
+package verdict
+
+import (
+	"cmp"
+	"sync"
+	"time"
+
+	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
+	"github.com/nodeagent-io/nodeagent/pkg/evidence"
+)
+
+// A pod whose verdict has stood for settled, and which the last look found
+// again, is looked at only once in slow.
+const (
+	slow    = 10 * time.Second
+	settled = time.Minute
+)
+
+// A Case is what is known of one pod from look to look. Except for Standing its
+// methods must not be called side by side.
+type Case struct {
+	// Subject is the pod, Last the last reading and Diagnosis what was found in
+	// it. Judge sets them.
+	Subject   Subject
+	Last      *evidence.Pod
+	Diagnosis diagnose.Diagnosis
+	// Alive is the last reading in which the pod's processes lived and had not been
+	// killed; nil when there was none.
+	Alive *evidence.Pod
+
+	absence   absence
+	outcome   Outcome
+	finding   diagnose.Finding
+	looks     int // how many looks in a row have found the cause that stands
+	condition condition
+	event     eventState
+	told      bool // whether there has been an Event
+
+	mu       sync.Mutex
+	standing Standing
+}
+
+// A Standing is the verdict that stands about a pod.
+type Standing struct {
+	Namespace, Name, UID string
+	// Cause is "" when no verdict stands.
+	Cause string
+	// Phase is the one in which the cause was last found.
+	Phase diagnose.Phase
+	// Since is the time of the look with which the cause came to stand, or of the
+	// first look after a restart of the agent.
+	Since time.Time
+	// Deadline is the end of the pod's grace period.
+	Deadline time.Time
+}
+
+// Judge weighs the diagnosis of a reading against what stands about the pod, and
+// keeps both. What an agent before this one has told stands in the subject's
+// condition.
+func (c *Case) Judge(s Subject, e *evidence.Pod, d diagnose.Diagnosis) {
+	c.Subject, c.Last, c.Diagnosis = s, e, d
+	before := c.Standing()
+	stood := cmp.Or(before.Cause, c.condition.cause(s, e.Time))
+	c.outcome, c.finding = c.absence.judge(e.Time, stood, &d)
+
+	now := Standing{Namespace: s.Namespace, Name: s.Name, UID: s.UID, Deadline: e.Deadline}
+	switch c.outcome {
+	case Found:
+		now.Cause, now.Phase = c.finding.Cause, d.Phase
+	case Held:
+		now.Cause, now.Phase = stood, cmp.Or(before.Phase, d.Phase)
+	case Nothing, Withdrawn:
+		c.looks, c.event = 0, eventState{}
+	}
+	now.Since = before.Since
+	if now.Cause != before.Cause {
+		now.Since = e.Time
+	}
+	if c.outcome == Found {
+		if c.event.cause != now.Cause {
+			c.looks, c.event = 0, eventState{cause: now.Cause}
+		}
+		c.looks++
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.standing = now
+}
+
+// Outcome returns what the last look means for what stands.
+func (c *Case) Outcome() Outcome { return c.outcome }
+
+// Finding returns what the last look found; it stands if Outcome is Found.
+func (c *Case) Finding() diagnose.Finding { return c.finding }
+
+// Standing returns the verdict that stands. It may be called at any time.
+func (c *Case) Standing() Standing {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.standing
+}
+
+// Due reports whether the pod is to be looked at: at every call, and more rarely
+// once its verdict has settled. A look that did not find what stands is followed
+// by another one soon.
+func (c *Case) Due(now time.Time) bool {
+	s := c.Standing()
+	return c.Last == nil || s.Cause == "" || c.outcome != Found ||
+		now.Sub(s.Since) < settled || now.Sub(c.Last.Time) >= slow
+}

@@ -1,0 +1,61 @@
+package verdict
+
+import "time"
+
+const (
+	// cacheLag is how long after a write the object from the cache may still be
+	// the old one. Later the cache is believed again, so that a condition which
+	// somebody removed comes back.
+	cacheLag = 30 * time.Second
+	// rewordAfter is the least time between two writes that change nothing but
+	// words. Each write goes to everybody who watches the pod.
+	rewordAfter = time.Minute
+)
+
+// A condition is what is known of the condition on the object, and of the
+// attempts to write it.
+type condition struct {
+	written *Condition // what was written last; nil for nothing
+	at      time.Time  // when
+	retry   backoff
+}
+
+// current returns the condition as it stands on the object, nil for none.
+func (c *condition) current(s Subject, t time.Time) *Condition {
+	if c.written != nil && t.Sub(c.at) < cacheLag {
+		return c.written
+	}
+	return s.Condition
+}
+
+// cause returns the cause that stands on the object, "" for none.
+func (c *condition) cause(s Subject, t time.Time) string {
+	if have := c.current(s, t); have != nil && have.Blocked {
+		return have.Reason
+	}
+	return ""
+}
+
+// ConditionDue returns the condition to write, and reports whether it is to be
+// written now: not when the one that stands will do, and not soon after a write
+// that failed.
+func (c *Case) ConditionDue(blocked bool, reason, message string) (Condition, bool) {
+	t := c.Last.Time
+	want := Condition{Blocked: blocked, Reason: reason, Message: message, Generation: c.Subject.Generation, Since: t}
+	have := c.condition.current(c.Subject, t)
+	if have != nil && have.Blocked == want.Blocked && !have.Since.IsZero() {
+		want.Since = have.Since
+	}
+	reworded := c.condition.at.IsZero() || t.Sub(c.condition.at) >= rewordAfter
+	differs := have == nil || have.Blocked != want.Blocked || have.Reason != want.Reason || have.Message != want.Message && reworded
+	return want, differs && !c.condition.retry.waits(t)
+}
+
+// ConditionWritten takes note of a condition that has been written.
+func (c *Case) ConditionWritten(written Condition) {
+	c.condition = condition{written: &written, at: c.Last.Time}
+}
+
+// ConditionFailed takes note of a write that has failed and returns how many
+// have in a row.
+func (c *Case) ConditionFailed() int { return c.condition.retry.failed(c.Last.Time) }

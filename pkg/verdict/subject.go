@@ -1,0 +1,40 @@
+package verdict
+
+import "time"
+
+// ConditionType is the type of the condition that carries the verdict.
+const ConditionType = "nodeagent.io/TerminationBlocked"
+
+// A Kind is the kind of object that a verdict is about.
+type Kind string
+
+// The kinds, as the API server calls them.
+const (
+	Pod  Kind = "Pod"
+	Node Kind = "Node"
+)
+
+// A Subject is what a verdict is about, and what an Event is told on. The object
+// itself need not exist any more.
+type Subject struct {
+	Kind       Kind
+	Namespace  string // "" for a node
+	Name       string
+	UID        string
+	Generation int64
+	// Condition is the object's condition of type ConditionType as the cache
+	// last showed it; nil for none. The cache may lag behind.
+	Condition *Condition
+}
+
+// A Condition is the state of one condition of an object. Its type is
+// ConditionType.
+type Condition struct {
+	Blocked    bool // status True or False
+	Reason     string
+	Message    string
+	Generation int64 // observedGeneration
+	// Since is when Blocked last changed (lastTransitionTime), in whole seconds
+	// where it comes from the API server.
+	Since time.Time
+}

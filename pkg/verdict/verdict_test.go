@@ -1,0 +1,189 @@
+package verdict
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
+	"github.com/nodeagent-io/nodeagent/pkg/evidence"
+)
+
+var start = time.Date(2026, 3, 1, 3, 0, 0, 0, time.UTC)
+
+var web = Subject{Kind: Pod, Namespace: "shop", Name: "web-0", UID: "u1"}
+
+func found(cause string) diagnose.Diagnosis {
+	return diagnose.Diagnosis{Phase: diagnose.Kill, Findings: []diagnose.Finding{{Cause: cause, Confidence: diagnose.Inferred}}}
+}
+
+// blind is a look that could not look for a cause.
+func blind(cause string, d diagnose.Diagnosis) diagnose.Diagnosis {
+	d.Unknown = []diagnose.Unknown{{Source: evidence.Containers, Causes: []string{cause}}}
+	return d
+}
+
+var (
+	nothing = diagnose.Diagnosis{Phase: diagnose.Volumes}
+	unknown = found(diagnose.Unrecognised.Cause)
+)
+
+// What each look in a row means for what stands.
+func TestJudge(t *testing.T) {
+	type look struct {
+		at      time.Duration
+		d       diagnose.Diagnosis
+		want    Outcome
+		stands  string
+		sinceAt time.Duration
+	}
+	const s, m = time.Second, time.Minute
+	told := &Condition{Blocked: true, Reason: "A"}
+	for name, tc := range map[string]struct {
+		condition *Condition
+		looks     []look
+	}{
+		"nothing ever":      {nil, []look{{0, nothing, Nothing, "", 0}, {m, nothing, Nothing, "", 0}}},
+		"a cause, and gone": {nil, []look{{0, found("A"), Found, "A", 0}, {s, nothing, Held, "A", 0}, {15 * s, nothing, Held, "A", 0}, {16 * s, nothing, Withdrawn, "", 16 * s}, {17 * s, nothing, Nothing, "", 16 * s}}},
+		"now and then":      {nil, []look{{0, found("A"), Found, "A", 0}, {10 * s, nothing, Held, "A", 0}, {20 * s, found("A"), Found, "A", 0}, {30 * s, nothing, Held, "A", 0}, {40 * s, found("A"), Found, "A", 0}}},
+		"another cause":     {nil, []look{{0, found("A"), Found, "A", 0}, {10 * s, found("B"), Found, "B", 10 * s}}},
+		"Unknown waits":     {nil, []look{{0, unknown, Nothing, "", 0}, {14 * s, unknown, Nothing, "", 0}, {15 * s, unknown, Found, "Unknown", 15 * s}, {16 * s, unknown, Found, "Unknown", 15 * s}}},
+		"A gives way":       {nil, []look{{0, found("A"), Found, "A", 0}, {s, unknown, Held, "A", 0}, {16 * s, unknown, Found, "Unknown", 16 * s}}},
+		"not looked for":    {nil, []look{{0, found("A"), Found, "A", 0}, {s, blind("A", nothing), Held, "A", 0}, {10 * m, blind("A", nothing), Held, "A", 0}, {11 * m, blind("A", unknown), Found, "Unknown", 11 * m}}},
+		"after a restart":   {told, []look{{0, nothing, Held, "A", 0}, {3 * s, found("A"), Found, "A", 0}}},
+		"gone in a restart": {told, []look{{0, nothing, Held, "A", 0}, {15 * s, nothing, Withdrawn, "", 15 * s}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var c Case
+			subject := web
+			subject.Condition = tc.condition
+			for _, l := range tc.looks {
+				e := &evidence.Pod{Time: start.Add(l.at), Deadline: start}
+				c.Judge(subject, e, l.d)
+				got := c.Standing()
+				if c.Outcome() != l.want || got.Cause != l.stands || l.stands != "" && !got.Since.Equal(start.Add(l.sinceAt)) {
+					t.Errorf("after %s: outcome %d, %q stands since %s; want %d, %q since %s",
+						l.at, c.Outcome(), got.Cause, got.Since.Sub(start), l.want, l.stands, l.sinceAt)
+				}
+			}
+		})
+	}
+}
+
+// What stands keeps the phase in which it was found.
+func TestStanding(t *testing.T) {
+	var c Case
+	deadline := start.Add(-time.Minute)
+	c.Judge(web, &evidence.Pod{Time: start, Deadline: deadline}, found("A"))
+	c.Judge(web, &evidence.Pod{Time: start.Add(time.Second), Deadline: deadline}, nothing)
+	want := Standing{Namespace: "shop", Name: "web-0", UID: "u1", Cause: "A", Phase: diagnose.Kill, Since: start, Deadline: deadline}
+	if diff := cmp.Diff(want, c.Standing()); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestDue(t *testing.T) {
+	var c Case
+	due := func(want bool, after time.Duration) {
+		t.Helper()
+		if got := c.Due(start.Add(after)); got != want {
+			t.Errorf("due after %s: %v", after, got)
+		}
+	}
+	look := func(after time.Duration, d diagnose.Diagnosis) {
+		c.Judge(web, &evidence.Pod{Time: start.Add(after)}, d)
+	}
+	due(true, 0)
+	look(0, nothing)
+	due(true, 0)
+	look(0, found("A"))
+	due(true, settled-time.Second)
+	look(settled, found("A"))
+	due(false, settled+slow-time.Second)
+	due(true, settled+slow)
+	look(settled+slow, nothing) // held: a second look soon
+	due(true, settled+slow)
+}
+
+// An Event that is not proved waits for two looks in a row.
+func TestEventDue(t *testing.T) {
+	var c Case
+	at := start
+	look := func(d diagnose.Diagnosis) bool {
+		at = at.Add(time.Second)
+		c.Judge(web, &evidence.Pod{Time: at}, d)
+		known, due := c.EventDue()
+		if known != nil {
+			t.Fatalf("known: %+v", known)
+		}
+		return c.Outcome() == Found && due
+	}
+	for i, l := range []struct {
+		d    diagnose.Diagnosis
+		want bool
+	}{{found("A"), false}, {found("B"), false}, {found("A"), false}, {nothing, false}, {found("A"), true}} {
+		if got := look(l.d); got != l.want {
+			t.Errorf("look %d: due %v", i, got)
+		}
+	}
+	c.EventWritten(&Event{Namespace: "shop", Count: 1, Observed: at})
+	if _, due := c.EventDue(); due || !c.Told() {
+		t.Errorf("written: due %v, told %v", due, c.Told())
+	}
+	at = at.Add(confirmAfter)
+	c.Judge(web, &evidence.Pod{Time: at}, found("A"))
+	if known, due := c.EventDue(); known == nil || !due {
+		t.Errorf("after %s: %+v is due: %v", confirmAfter, known, due)
+	}
+}
+
+func TestBackoff(t *testing.T) {
+	var b backoff
+	at, tries := start, 0
+	for ; at.Before(start.Add(time.Hour)); at = at.Add(time.Second) {
+		if b.waits(at) {
+			continue
+		}
+		if tries++; b.failed(at) != tries {
+			t.Fatalf("not failure %d", tries)
+		}
+	}
+	// 3, 6, 12, … 192 s, and then every five minutes.
+	if tries < 15 || tries > 19 {
+		t.Errorf("%d attempts in an hour", tries)
+	}
+}
+
+// There is one bound on the number of pods remembered.
+func TestCasesAreBounded(t *testing.T) {
+	var cases Cases
+	for i := range maxCases {
+		cases.Open(fmt.Sprint(i)).Judge(web, &evidence.Pod{Time: start}, nothing)
+	}
+	if cases.Open("one too many") != nil || cases.Refused() != 1 {
+		t.Errorf("no bound; %d refused", cases.Refused())
+	}
+	if again := cases.Open("7"); again == nil || again.Last == nil {
+		t.Error("a pod that is known is refused, or forgotten")
+	}
+	here := make(map[string]bool)
+	for i := range maxCases - 1 {
+		here[fmt.Sprint(i)] = true
+	}
+	if closed := cases.CloseOthers(here); len(closed) != 1 || closed[fmt.Sprint(maxCases-1)] == nil {
+		t.Errorf("%d closed, want the last one", len(closed))
+	}
+	c := cases.Open("one too many")
+	if c == nil {
+		t.Fatal("no room again")
+	}
+	if n := len(cases.Standing()); n != 0 {
+		t.Errorf("%d verdicts stand", n)
+	}
+	c.Judge(web, &evidence.Pod{Time: start}, found("A"))
+	if all := cases.Standing(); len(all) != 1 || all[0].Cause != "A" {
+		t.Errorf("what stands: %+v", all)
+	}
+}
