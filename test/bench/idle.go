@@ -165,7 +165,7 @@ func countRunning(ctx context.Context, node *scenario.Node, namespace string) (i
 	return len(list.Items), nil
 }
 
-// sleeper is a pod that does nothing. The network of the node saves the CNI
+// sleeper returns a pod that does nothing. The network of the node saves the CNI
 // plugins' runs, which cost an emulated node the most, and is nothing to the
 // agent.
 func sleeper(node string, i int) *corev1.Pod {
@@ -356,7 +356,7 @@ func watchIdle(ctx context.Context, node *scenario.Node) ([]row, error) {
 	return append(rows, r), nil
 }
 
-// value is the value of a metric without labels.
+// value returns the value of a metric without labels.
 func value(metrics, name string) (float64, error) {
 	for line := range strings.Lines(metrics) {
 		if v, ok := strings.CutPrefix(line, name+" "); ok {
@@ -366,7 +366,7 @@ func value(metrics, name string) (float64, error) {
 	return 0, fmt.Errorf("the agent has no metric %s", name)
 }
 
-// emulation is how many times the CPU the agent's program takes on the node for
+// emulation returns how many times the CPU the agent's program takes on the node for
 // what it takes here: `nodeagent explain`, which is mostly its start.
 func emulation(ctx context.Context, node *scenario.Node) (float64, error) {
 	const times = 10

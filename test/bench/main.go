@@ -111,12 +111,12 @@ func bench(ctx context.Context, names []string) error {
 	return errors.Join(errs...)
 }
 
-// progress tells on standard error, beside the table, what takes so long.
+// progress prints on standard error, apart from the table, what takes so long.
 func progress(format string, args ...any) {
 	fmt.Fprintf(os.Stderr, format+"\n", args...)
 }
 
-// file is a file of the checkout.
+// file returns a file of the checkout.
 func file(elements ...string) string {
 	return filepath.Join(append([]string{scenario.Root()}, elements...)...)
 }

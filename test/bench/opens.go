@@ -23,7 +23,7 @@ import (
 	"github.com/nodeagent-io/nodeagent/pkg/proc/probe"
 )
 
-// podSize is how many processes the pod has of which the opens are counted.
+// podSize is how many processes the pod has whose opens are counted.
 const podSize = 20
 
 // opens counts under strace which processes one gathering looks at: once of a
@@ -141,7 +141,7 @@ func traceGathering(ctx context.Context, pod *pod) (*trace, error) {
 // call matches a system call with a path, and with what its descriptor is.
 var call = regexp.MustCompile(`^\d+ +\w+\((?:(?:AT_FDCWD|\d+)<([^>]*)>, )?"([^"]*)"`)
 
-// opened gives the paths below /proc in the output of strace -f -y, whether
+// opened returns the paths below /proc in the output of strace -f -y, whether
 // they could be opened or not.
 func opened(text string) []string {
 	var out []string

@@ -94,7 +94,7 @@ func reading(ctx context.Context) ([]row, error) {
 	return rows, nil
 }
 
-// parseBenchmarks gives the least value in a unit of each benchmark by its name
+// parseBenchmarks returns the least value in a unit of each benchmark by its name
 // without the number of processors. A line is a name, the iterations, and pairs
 // of value and unit.
 func parseBenchmarks(text, unit string) (map[string]float64, error) {

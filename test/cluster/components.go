@@ -62,7 +62,7 @@ func statusCommand() *cobra.Command {
 	}
 }
 
-// tunnelCommand is this program in the background; `up` starts it.
+// tunnelCommand returns the command of this program in the background; `up` starts it.
 func tunnelCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:    "tunnel STATE-FOLDER",

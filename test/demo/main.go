@@ -27,7 +27,7 @@ func main() {
 	}
 }
 
-// shown are the incidents of the demo, one of each layer.
+// shown returns the incidents of the demo, one of each layer.
 func shown() []scenario.Scenario {
 	var out []scenario.Scenario
 	for _, s := range scenario.All() {

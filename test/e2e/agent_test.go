@@ -18,7 +18,7 @@ import (
 	"github.com/nodeagent-io/nodeagent/test/scenario"
 )
 
-// agentJobs are the checks of how the agent itself behaves, on the node where an
+// agentJobs returns the checks of how the agent itself behaves, on the node where an
 // incident costs least. Those that stop the agent have that node to themselves,
 // and the one that stops the API server has the whole cluster.
 func agentJobs(c *scenario.Cluster) []job {
@@ -171,7 +171,7 @@ while [ -e /proc/$pid ] && ! grep -q "^State:.Z" /proc/$pid/status 2>/dev/null; 
 	}
 }
 
-// standing is the condition and the Events of the agent on a pod.
+// standing returns the condition and the Events of the agent on a pod.
 func standing(x *trial, r *scenario.Run) (corev1.PodCondition, []eventsv1.Event) {
 	x.Helper()
 	p, err := r.Node.Pod(x.Context(), r.Pod.Namespace, r.Name)

@@ -151,7 +151,7 @@ func needs(s scenario.Scenario) string {
 	return strings.Join(all, " and ")
 }
 
-// order is a scenario's place in the queue of its node.
+// order returns a scenario's place in the queue of its node.
 func order(s scenario.Scenario, n *scenario.Node) int {
 	order := orderUsual
 	last, ok := table.earlier.Of(s.Name, n.Name)
@@ -169,7 +169,7 @@ func order(s scenario.Scenario, n *scenario.Node) int {
 	return order
 }
 
-// failedJobs are those of the last run that failed, or were not reached.
+// failedJobs returns those of the last run that failed, or were not reached.
 func failedJobs(jobs []job) []job {
 	var out []job
 	for _, j := range jobs {

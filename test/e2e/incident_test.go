@@ -162,7 +162,7 @@ func described(x *trial, r *scenario.Run) {
 	}
 }
 
-// series are the labels of the pod's time series.
+// series returns the labels of the pod's time series.
 func series(ctx context.Context, r *scenario.Run) (labels []string, metrics string, err error) {
 	metrics, err = r.Node.Metrics(ctx)
 	if err != nil {
@@ -234,8 +234,9 @@ func captured(x *trial, r *scenario.Run) {
 	}
 }
 
-// capture is made in the agent's container where that is possible and cheap. Its
-// two readings are as far apart as a user's when the pod is stuck for as long.
+// capture returns the evidence about the pod, from the agent's container where that
+// is possible and cheap. Its two readings are as far apart as a user's when the pod
+// is stuck for as long.
 func capture(ctx context.Context, r *scenario.Run) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
 	defer cancel()

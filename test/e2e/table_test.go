@@ -55,7 +55,7 @@ func (r *results) add(row scenario.Result) {
 // not repeat.
 func (r *results) keep() error { return r.rows.With(r.earlier).Write(artifacts()) }
 
-// artifacts is the folder that the run's files go to.
+// artifacts returns the folder that the run's files go to.
 func artifacts() string { return os.Getenv("NODEAGENT_ARTIFACTS") }
 
 // print writes the table of scenarios and verdicts, and at the end what failed.

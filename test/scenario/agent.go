@@ -27,7 +27,7 @@ const (
 	agentUser      = "system:serviceaccount:nodeagent-system:nodeagent"
 )
 
-// Root is the checkout, found from this file.
+// Root returns the checkout, found from this file.
 func Root() string {
 	_, file, _, _ := runtime.Caller(0)
 	return filepath.Dir(filepath.Dir(filepath.Dir(file)))
@@ -147,7 +147,7 @@ func Images(ctx context.Context, c *Cluster, scenarios []Scenario) error {
 	return nil
 }
 
-// AgentPod is the agent that runs on the node.
+// AgentPod returns the agent that runs on the node.
 func (n *Node) AgentPod(ctx context.Context) (*corev1.Pod, error) {
 	list, err := n.API.CoreV1().Pods(AgentNamespace).List(ctx, metav1.ListOptions{LabelSelector: agentSelector})
 	if err != nil {
@@ -192,7 +192,7 @@ func (n *Node) MetricsOnNode(ctx context.Context, podIP string) (string, error) 
 	return n.Exec(ctx, fmt.Sprintf(`bash -c 'exec 3<>/dev/tcp/%s/9732; printf "GET /metrics HTTP/1.0\r\n\r\n" >&3; timeout 10 cat <&3'`, podIP))
 }
 
-// Series are the lines of a metric about a pod.
+// Series returns the lines of a metric about a pod.
 func Series(metrics, name, uid string) []string {
 	var out []string
 	for line := range strings.Lines(metrics) {
@@ -242,7 +242,7 @@ type Write struct {
 	Name, Body                             string
 }
 
-// Writes are all requests of the agent, of the kinds that change something,
+// Writes returns all requests of the agent, of the kinds that change something,
 // since a moment.
 func Writes(ctx context.Context, c *Cluster, since time.Time) ([]Write, error) {
 	path, err := c.AuditLog(ctx)

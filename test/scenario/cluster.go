@@ -147,7 +147,7 @@ func (c *Cluster) Component(ctx context.Context, args ...string) error {
 	return err
 }
 
-// AuditLog is the path of the API server's audit log.
+// AuditLog returns the path of the API server's audit log.
 func (c *Cluster) AuditLog(ctx context.Context) (string, error) {
 	path, err := c.run(ctx, "", "audit")
 	return strings.TrimSpace(path), err

@@ -46,7 +46,7 @@ func inTurn(steps ...step) step {
 	}
 }
 
-// directory is where a scenario's file system is mounted on the node.
+// directory returns where a scenario's file system is mounted on the node.
 func directory(name string) string { return "/var/lib/scenario-" + name }
 
 // onDisk is a pod that works with a directory of the node, at /data.
@@ -101,7 +101,7 @@ func frozenXFS() Scenario {
 }
 
 // mmapLock is a process whose command line and maps cannot be read for as long
-// as it has not been killed: its reader would wait for ever.
+// as it has not been killed: its reader would wait without end.
 func mmapLock() Scenario {
 	const name = "mmap-lock"
 	dir := directory(name)
@@ -226,8 +226,8 @@ umount -l ` + dir + ` 2>/dev/null || true
 systemctl stop scenario-` + name + ` 2>/dev/null || true`
 }
 
-// onFUSE is an incident of a program that works on the file of test/fusehang
-// of which the daemon does not answer that operation.
+// onFUSE is an incident of a program that works on a file of test/fusehang: the
+// daemon does not answer the operation that the file is named after.
 func onFUSE(name, story, program, file string) Scenario {
 	return Scenario{
 		Name:    name,
@@ -415,19 +415,19 @@ mount -t overlay overlay -o lowerdir=` + dir + `.lower,upperdir=` + disk + `/upp
 	}
 }
 
-// nfsVolume is the node's export, from one of its addresses.
+// nfsVolume returns the node's export, from one of its addresses.
 func nfsVolume(server string) corev1.VolumeSource {
 	return corev1.VolumeSource{NFS: &corev1.NFSVolumeSource{Server: server, Path: "/export"}}
 }
 
-// cutOff is a script that adds (-I) or deletes (-D) the rules that drop what
+// cutOff returns a script that adds (-I) or deletes (-D) the rules that drop what
 // goes to and from a server's ports of NFS and SMB.
 func cutOff(what, server string) string {
 	return `iptables ` + what + ` INPUT -d ` + server + ` -p tcp -m multiport --dports 2049,445 -j DROP
 iptables ` + what + ` OUTPUT -s ` + server + ` -p tcp -m multiport --sports 2049,445 -j DROP`
 }
 
-// addServer is a script that gives the node one more address, for a server of
+// addServer returns a script that gives the node one more address, for a server of
 // its own, which nothing is cut off from.
 func addServer(server string) string {
 	return `ip address replace ` + server + `/32 dev lo

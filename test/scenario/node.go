@@ -102,16 +102,16 @@ func software(out string) (cgroup, runc string) {
 // String names the node and what it is.
 func (n *Node) String() string { return fmt.Sprintf("%s: %s, %s", n.Name, n.Kind, n.Software()) }
 
-// Software is what runs on the node, as fixtures name it.
+// Software returns what runs on the node, as fixtures name it.
 func (n *Node) Software() string {
 	return fmt.Sprintf("kernel %s, cgroup %s, containerd %s, runc %s", n.Kernel, n.Cgroup, n.Containerd, n.Runc)
 }
 
-// Namespace is where the pods of the incidents on this node live: the same
+// Namespace returns where the pods of the incidents on this node live: the same
 // incident may run on several nodes at once.
 func (n *Node) Namespace() string { return "scenarios-" + n.Name }
 
-// Offers says whether the node has something that an incident may need.
+// Offers reports whether the node has something that an incident may need.
 func (n *Node) Offers(need Need) bool {
 	switch need {
 	case CgroupV1:
@@ -122,11 +122,11 @@ func (n *Node) Offers(need Need) bool {
 	return n.Kind == kindVM
 }
 
-// Emulated says that the node's processors may be emulated, so that what is
+// Emulated reports whether the node's processors may be emulated, so that what is
 // started there costs much.
 func (n *Node) Emulated() bool { return n.Kind == kindVM }
 
-// Lacks is what a scenario needs and the node does not offer.
+// Lacks returns what a scenario needs and the node does not offer.
 func (n *Node) Lacks(s Scenario) []Need {
 	var out []Need
 	for _, need := range s.Needs {
@@ -157,7 +157,7 @@ func (n *Node) Exec(ctx context.Context, script string) (string, error) {
 	return n.run(ctx, "", "exec", n.Name, script)
 }
 
-// Health is a line about each of those that a termination depends on, for the
+// Health returns a line about each of those that a termination depends on, for the
 // error of a wait that was in vain.
 func (n *Node) Health(ctx context.Context) string {
 	out, err := n.Exec(ctx, `

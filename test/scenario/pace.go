@@ -89,14 +89,14 @@ func (n *Node) Wait(ctx context.Context, order int, alone bool) (*Turn, error) {
 	}
 }
 
-// starts tells that the node has been prepared and the pod is made now.
+// starts notes that the node has been prepared and the pod is made now.
 func (t *Turn) starts() {
 	t.pace.mu.Lock()
 	defer t.pace.mu.Unlock()
 	t.pace.starting[t] = time.Now()
 }
 
-// started tells how long the incident's pod took to start.
+// started notes how long the incident's pod took to start.
 func (t *Turn) started(took time.Duration) {
 	p := t.pace
 	p.mu.Lock()
@@ -127,14 +127,14 @@ func (t *Turn) Done() {
 	}
 }
 
-// SideBySide is how many incidents ran on the node at once, at most.
+// SideBySide returns how many incidents ran on the node at once, at most.
 func (n *Node) SideBySide() int {
 	n.pace.mu.Lock()
 	defer n.pace.mu.Unlock()
 	return n.pace.most
 }
 
-// Slowness is how slow the node is now, compared to the one that the scenarios'
+// Slowness returns how slow the node is now, compared to the one that the scenarios'
 // grace periods are made for: from 0.5, where they can be shorter, to 8.
 func (n *Node) Slowness() float64 {
 	p := n.pace
@@ -150,7 +150,7 @@ func (n *Node) Slowness() float64 {
 	return min(8, max(0.5, took.Seconds()/startOf.Seconds()))
 }
 
-// grace is a grace period in seconds on this node. Short ones, of incidents in
+// grace returns a grace period in seconds on this node. Short ones, of incidents in
 // which not even SIGKILL helps, become no shorter.
 func (n *Node) grace(seconds int64) int64 {
 	slowness := n.Slowness()
@@ -206,7 +206,7 @@ func (p *pace) decide(ctx context.Context) {
 	}
 }
 
-// bound is how many incidents may run at once.
+// bound returns how many incidents may run at once.
 func (p *pace) bound() int {
 	if p.node.Emulated() {
 		return sideBySideEmulated
@@ -214,7 +214,7 @@ func (p *pace) bound() int {
 	return sideBySide
 }
 
-// late says that pods take much longer to start than they could.
+// late reports whether pods take much longer to start than they could.
 func (p *pace) late() bool {
 	// A second more or less means nothing.
 	limit := late*p.quickest + 5*time.Second
@@ -229,8 +229,8 @@ func (p *pace) late() bool {
 	return len(p.starting) > 0 && p.recent > limit
 }
 
-// watch tells, every two seconds, for how long so far some task of the node has
-// waited for a processor.
+// watch returns a channel that gets, every two seconds, for how long so far some
+// task of the node has waited for a processor.
 func (p *pace) watch(ctx context.Context) <-chan time.Duration {
 	lines := make(chan time.Duration)
 	go func() {

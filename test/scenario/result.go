@@ -55,7 +55,7 @@ func ReadResults(dir string) (Results, error) {
 	return out, nil
 }
 
-// Of is the result of a scenario on a node.
+// Of returns the result of a scenario on a node.
 func (r Results) Of(name, node string) (Result, bool) {
 	i := slices.IndexFunc(r, func(e Result) bool { return e.Name == name && e.Node == node })
 	if i < 0 {
@@ -64,7 +64,7 @@ func (r Results) Of(name, node string) (Result, bool) {
 	return r[i], true
 }
 
-// With is these results in place of older ones, and the older ones of what is
+// With returns these results in place of older ones, and the older ones of what is
 // not among these.
 func (r Results) With(older Results) Results {
 	all := slices.Clone(r)

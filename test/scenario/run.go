@@ -180,7 +180,7 @@ func (r *Run) verdict(ctx context.Context) (told bool, seen string) {
 	return false, "no Event with the verdict"
 }
 
-// Current is the run's own pod, NotFound when it has gone, even if another one
+// Current returns the run's own pod, NotFound when it has gone, even if another one
 // has its name.
 func (r *Run) Current() (*corev1.Pod, error) {
 	p, err := r.Node.pods.Pods(r.Pod.Namespace).Get(r.Name)
@@ -190,7 +190,7 @@ func (r *Run) Current() (*corev1.Pod, error) {
 	return p, err
 }
 
-// Sayings are what the words of the verdict have to hold.
+// Sayings returns what the words of the verdict have to hold.
 func (r *Run) Sayings() []string {
 	out := []string{"Remedy:", "Danger:"}
 	for _, s := range r.Says {
@@ -205,7 +205,7 @@ func (r *Run) wrong(c *corev1.PodCondition) {
 	}
 }
 
-// Condition is the agent's condition on a pod, nil when it has none.
+// Condition returns the agent's condition on a pod, nil when it has none.
 func Condition(p *corev1.Pod) *corev1.PodCondition {
 	for i := range p.Status.Conditions {
 		if p.Status.Conditions[i].Type == condition {
@@ -215,7 +215,7 @@ func Condition(p *corev1.Pod) *corev1.PodCondition {
 	return nil
 }
 
-// Events are those that the agent wrote about the pod.
+// Events returns those that the agent wrote about the pod.
 func (r *Run) Events(ctx context.Context) ([]eventsv1.Event, error) {
 	list, err := r.Node.API.EventsV1().Events(r.Pod.Namespace).List(ctx, metav1.ListOptions{
 		FieldSelector: fields.OneTermEqualSelector("regarding.uid", string(r.Pod.UID)).String(),

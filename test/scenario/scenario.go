@@ -21,10 +21,10 @@ const (
 // A Scenario is one incident.
 type Scenario struct {
 	Name string
-	// Story says in a line what is broken.
+	// Story is what is broken, in a line.
 	Story string
-	// Needs is what it needs of its node, and Everywhere says that it runs on
-	// every node that offers that, not only on the cheapest one.
+	// Needs is what it needs of its node, and Everywhere reports whether it runs
+	// on every node that offers that, not only on the cheapest one.
 	Needs      []Need
 	Everywhere bool
 	// Pod is the manifest, without name, namespace and node. Its grace period is
@@ -44,24 +44,24 @@ type Scenario struct {
 	// pod's namespace and the node's address.
 	Cause, Family string
 	Says          []string
-	// Early says that the verdict must come inside the grace period.
+	// Early reports whether the verdict must come inside the grace period.
 	Early bool
-	// Posthumous says that the verdict may come as an Event when the pod has
-	// gone already.
+	// Posthumous reports whether the verdict may come as an Event when the pod has
+	// been deleted already.
 	Posthumous bool
-	// Alone says that nothing else can run on the node meanwhile.
+	// Alone reports whether nothing else can run on the node meanwhile.
 	Alone bool
-	// NoExec says that nothing can be executed in containers meanwhile.
+	// NoExec reports whether nothing can be executed in containers meanwhile.
 	NoExec bool
-	// Heal ends the fault; the pod must go away then. nil means that it goes
-	// by itself.
+	// Heal ends the fault; the pod must be deleted then. nil means that it is
+	// deleted without that.
 	Heal step
 }
 
 // A step is something that is done on the node for a pod.
 type step = func(context.Context, *Node, *corev1.Pod) error
 
-// Manifest is the scenario's pod on a node.
+// Manifest returns the scenario's pod on a node.
 func (s *Scenario) Manifest(n *Node) *corev1.Pod {
 	spec := *s.Pod.DeepCopy()
 	spec.NodeName = n.Name

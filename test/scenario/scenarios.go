@@ -149,8 +149,8 @@ func Another(name string) Scenario {
 	return s
 }
 
-// Finished is a pod of which nothing but a finalizer is left, under another name:
-// all that there is to say of it shows at any moment.
+// Finished is a pod of which only a finalizer is left, under another name: one
+// reading shows all about it.
 func Finished(name string) Scenario {
 	s := finalizer()
 	s.Name = name

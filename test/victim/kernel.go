@@ -37,19 +37,19 @@ var kernelVictims = map[string]func(string) error{
 }
 
 const kernelUsage = `
-victim read PATH             reads the file for ever
-victim close PATH            opens and closes the file for ever
-victim stat PATH             asks for the open file's size for ever
-victim sync PATH             writes to the file and waits for the disk, for ever
-victim lock PATH             locks and unlocks the file for ever
+victim read PATH             reads the file again and again
+victim close PATH            opens and closes the file again and again
+victim stat PATH             asks for the open file's size again and again
+victim sync PATH             writes to the file and waits for the disk, again and again
+victim lock PATH             locks and unlocks the file again and again
 victim hold PATH             has the file open until SIGTERM
 victim finish PATH           writes to the file and ends on SIGTERM, without waiting for the write
 victim exec PATH             has the file open until it executes another program
 victim fault PATH            faults in pages of the file while it changes its memory map
-victim vfork SECONDS         is vfork's parent for ever, and ends that long after SIGTERM
+victim vfork SECONDS         is vfork's parent, and ends that long after SIGTERM
 victim seize PID             traces a process, lets it run and never asks what became of it`
 
-// repeat opens the file and does the same to it for ever.
+// repeat opens the file and does the same to it without end.
 func repeat(path string, do func(fd int) error) error {
 	fd, err := syscall.Open(path, syscall.O_CREAT|syscall.O_RDWR|syscall.O_CLOEXEC, 0o644)
 	if err != nil {
@@ -100,7 +100,7 @@ func hold(path string) error {
 }
 
 // finish ends the program on SIGTERM while another thread writes. The kernel
-// kills that thread, which goes when its write has been answered.
+// kills that thread, which exits when its write has been answered.
 func finish(path string) error {
 	stop := catchTERM()
 	fd, err := syscall.Open(path, syscall.O_WRONLY|syscall.O_CLOEXEC, 0)

@@ -16,7 +16,7 @@ import (
 // can end while others live.
 func init() { runtime.LockOSThread() }
 
-const usage = `victim write PATH            writes to the file for ever
+const usage = `victim write PATH            writes to the file again and again
 victim dirty PATH            keeps dirty pages of the file, which it has closed
 victim leader-exits SECONDS  its first thread ends after that time, others live on
 victim drain SECONDS         ends that long after SIGTERM` + signalsUsage + kernelUsage + `

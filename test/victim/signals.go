@@ -81,7 +81,7 @@ func burn(need time.Duration) error {
 	}
 }
 
-// used is the processor time that the process has had.
+// used returns the processor time that the process has had.
 func used() (time.Duration, error) {
 	var t unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_PROCESS_CPUTIME_ID, &t); err != nil {
