@@ -90,7 +90,7 @@ func (m *Memory) since(e *Memory, now, before time.Time) {
 	}
 }
 
-// firstOf gives the time of the first of some readings in a row.
+// firstOf returns the time of the first of some readings in a row.
 func firstOf(earlier, t time.Time) time.Time {
 	if earlier.IsZero() {
 		return t
