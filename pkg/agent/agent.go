@@ -38,7 +38,7 @@ type Monitor interface {
 	Blocked(tasks []evidence.Task)
 	// Gathered is told how long the reading of one pod took.
 	Gathered(d time.Duration)
-	// Lost is told that a look at a pod has not returned in time.
+	// Lost is told that the reading of a pod has not returned in time.
 	Lost()
 	// Ticked is told the end of a round and the number of terminating pods.
 	Ticked(now time.Time, terminating int)
@@ -112,8 +112,8 @@ func (a *Agent) Run(ctx context.Context) {
 	}
 }
 
-// Health is nil while the loop moves: the last round or look ended not longer ago
-// than the next one may take.
+// Health returns an error when the loop does not move: the last round or look
+// ended longer ago than the next one may take.
 func (a *Agent) Health() error {
 	moved := a.moved.Load()
 	if moved == 0 {
@@ -121,7 +121,7 @@ func (a *Agent) Health() error {
 	}
 	limit := 3*a.Period + 3*a.Timeout
 	if age := time.Since(time.Unix(0, moved)); age > limit {
-		return fmt.Errorf("the loop has not moved for %s, more than %s", age.Round(time.Second), limit)
+		return fmt.Errorf("the last round or reading ended %s ago, more than %s", age.Round(time.Second), limit)
 	}
 	return nil
 }
@@ -198,7 +198,7 @@ func (a *Agent) watch(ctx context.Context, l look, reading node.Round) {
 	case <-done:
 	case <-time.After(a.Timeout + lateAfter):
 		a.Monitor.Lost()
-		a.Log.Error("a look at a pod does not return; the pod is not looked at until it does",
+		a.Log.Error("the reading of a pod does not return; the pod is not read again until it does",
 			"namespace", l.pod.Namespace, "pod", l.pod.Name, "uid", uid)
 	}
 }
@@ -265,16 +265,16 @@ func (a *Agent) lookBack(ctx context.Context, l look) {
 	stood := l.known.Standing().Cause
 	switch f, found := d.Verdict(); {
 	case found && f.Cause != stood:
-		log.Info("verdict on a pod that is gone", "phase", d.Phase, "cause", f.Cause, "message", f.Message)
+		log.Info("verdict about a pod that is gone", "phase", d.Phase, "cause", f.Cause, "message", f.Message)
 	case !found && stood == "" && killed(e.Containers):
 		// Why is worth knowing: the log is all that is left of it.
-		log.Info("a container was ended by SIGKILL, and no cause is known",
+		log.Info("SIGKILL ended a container, and no cause was found",
 			"lastSeen", e.Time, "deadline", e.Deadline, "missing", e.Missing, "unknown", d.Unknown)
 	}
 	a.ReportGone(ctx, l.known, e.Time, d)
 }
 
-// killed says that SIGKILL has ended one of the containers.
+// killed reports whether SIGKILL has ended one of the containers.
 func killed(containers []evidence.Container) bool {
 	return slices.ContainsFunc(containers, func(c evidence.Container) bool { return c.Exit != nil && c.Exit.Code == 128+int(evidence.SIGKILL) })
 }
@@ -310,7 +310,7 @@ func (a *Agent) look(ctx context.Context, l look, reading node.Round) {
 	a.Report(ctx, c)
 }
 
-// lives says that processes of the pod's containers live and have not been
+// lives reports whether processes of the pod's containers live and have not been
 // killed. A process that dumps its core counts: its other threads look killed.
 func lives(e *evidence.Pod) bool {
 	live, killed := false, false
@@ -375,7 +375,7 @@ func (a *Agent) logChange(c *verdict.Case, stood string) {
 	case verdict.Found:
 		log.Info("verdict", "cause", s.Cause, "message", c.Finding().Message)
 	case verdict.Held:
-		log.Info("a verdict stands from before the agent was started", "cause", s.Cause)
+		log.Info("a verdict stands that an earlier run of the agent has told", "cause", s.Cause)
 	case verdict.Withdrawn, verdict.Nothing:
 		log.Info("verdict withdrawn", "cause", stood)
 	}

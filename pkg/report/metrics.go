@@ -84,8 +84,8 @@ func NewMetrics(version string, now func() time.Time, cases *verdict.Cases, prob
 			Help: "New Events about a terminating pod, by cause (reason). Events about a pod that had been deleted by then count too.",
 		}, []string{"reason"}),
 		lost: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "nodeagent_looks_lost_total",
-			Help: "Looks at a terminating pod, or at the node, that did not return in time. Until one does there is no other.",
+			Name: "nodeagent_readings_lost_total",
+			Help: "Readings of a terminating pod, or of the node, that did not return in time. The next one begins when they do.",
 		}),
 		gather: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name:    "nodeagent_gather_duration_seconds",
@@ -107,7 +107,7 @@ func NewMetrics(version string, now func() time.Time, cases *verdict.Cases, prob
 			"Tasks of the node in uninterruptible sleep, by owner (pod, kubelet, containerd, shim, kernel, other) and by what they wait for (family). The series exist only while a pod is past its grace period.",
 			[]string{"owner", "family"}, nil),
 		droppedDesc: prometheus.NewDesc("nodeagent_verdicts_dropped_total",
-			"Looks at a terminating pod that were left out because too many pods terminate at once.", nil, nil),
+			"Readings left out because too many pods were terminating.", nil, nil),
 		lastLoopDesc: prometheus.NewDesc("nodeagent_last_loop_timestamp_seconds",
 			"When the last round over the node's terminating pods ended, in Unix time.", nil, nil),
 		hangsDesc: prometheus.NewDesc("nodeagent_probe_hangs_total",
@@ -150,7 +150,7 @@ func (m *Metrics) Ticked(now time.Time, terminating int) {
 	}
 }
 
-// Lost takes note of a look that has not returned in time.
+// Lost counts a reading that has not returned in time.
 func (m *Metrics) Lost() { m.lost.Inc() }
 
 // Gathered takes note of how long the gathering about one pod took.

@@ -66,12 +66,12 @@ func TestSeriesIsNeverNegative(t *testing.T) {
 }
 
 // What there was no room for is counted.
-func TestDroppedLooksAreCounted(t *testing.T) {
+func TestDroppedReadingsAreCounted(t *testing.T) {
 	g := newRig(t)
 	for i := 0; g.cases.Open(fmt.Sprint(i)) != nil; i++ {
 	}
 	want := `
-# HELP nodeagent_verdicts_dropped_total Looks at a terminating pod that were left out because too many pods terminate at once.
+# HELP nodeagent_verdicts_dropped_total Readings left out because too many pods were terminating.
 # TYPE nodeagent_verdicts_dropped_total counter
 nodeagent_verdicts_dropped_total 1
 `
@@ -116,9 +116,9 @@ nodeagent_gather_duration_seconds_count 2
 # HELP nodeagent_last_loop_timestamp_seconds When the last round over the node's terminating pods ended, in Unix time.
 # TYPE nodeagent_last_loop_timestamp_seconds gauge
 nodeagent_last_loop_timestamp_seconds 1.7720000005e+09
-# HELP nodeagent_looks_lost_total Looks at a terminating pod, or at the node, that did not return in time. Until one does there is no other.
-# TYPE nodeagent_looks_lost_total counter
-nodeagent_looks_lost_total 1
+# HELP nodeagent_readings_lost_total Readings of a terminating pod, or of the node, that did not return in time. The next one begins when they do.
+# TYPE nodeagent_readings_lost_total counter
+nodeagent_readings_lost_total 1
 # HELP nodeagent_probe_abandoned_helpers Helper processes that were killed and have not exited.
 # TYPE nodeagent_probe_abandoned_helpers gauge
 nodeagent_probe_abandoned_helpers 1
@@ -131,7 +131,7 @@ nodeagent_probe_restarts_total 2
 # HELP nodeagent_terminating_pods Terminating pods of the node in the last round, stuck or not.
 # TYPE nodeagent_terminating_pods gauge
 nodeagent_terminating_pods 7
-# HELP nodeagent_verdicts_dropped_total Looks at a terminating pod that were left out because too many pods terminate at once.
+# HELP nodeagent_verdicts_dropped_total Readings left out because too many pods were terminating.
 # TYPE nodeagent_verdicts_dropped_total counter
 nodeagent_verdicts_dropped_total 0
 # HELP nodeagent_writes_total Writes to the API server by kind and result: done, gone (the object is gone), refused, failed.

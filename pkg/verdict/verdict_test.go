@@ -19,7 +19,8 @@ func found(cause string) diagnose.Diagnosis {
 	return diagnose.Diagnosis{Phase: diagnose.Kill, Findings: []diagnose.Finding{{Cause: cause, Confidence: diagnose.Inferred}}}
 }
 
-// blind is a look that could not look for a cause.
+// blind returns the diagnosis of a reading in which the cause could not be looked
+// for.
 func blind(cause string, d diagnose.Diagnosis) diagnose.Diagnosis {
 	d.Unknown = []diagnose.Unknown{{Source: evidence.Containers, Causes: []string{cause}}}
 	return d
