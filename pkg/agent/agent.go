@@ -92,7 +92,7 @@ const whole = 10 * time.Second
 // up: what it reads may return late, and the report has a deadline of its own.
 const lateAfter = 7 * time.Second
 
-// Run goes on until the context ends.
+// Run returns when the context ends.
 func (a *Agent) Run(ctx context.Context) {
 	a.backSlots = make(chan struct{}, max(a.Workers, 1))
 	defer a.lookingBack.Wait() // the end of the context ends what it waits for
@@ -274,7 +274,7 @@ func (a *Agent) lookBack(ctx context.Context, l look) {
 	a.ReportGone(ctx, l.known, e.Time, d)
 }
 
-// killed says that SIGKILL has ended one of the containers.
+// killed reports whether SIGKILL has ended one of the containers.
 func killed(containers []evidence.Container) bool {
 	return slices.ContainsFunc(containers, func(c evidence.Container) bool { return c.Exit != nil && c.Exit.Code == 128+int(evidence.SIGKILL) })
 }
@@ -310,7 +310,7 @@ func (a *Agent) look(ctx context.Context, l look, reading node.Round) {
 	a.Report(ctx, c)
 }
 
-// lives says that processes of the pod's containers live and have not been
+// lives reports whether processes of the pod's containers live and have not been
 // killed. A process that dumps its core counts: its other threads look killed.
 func lives(e *evidence.Pod) bool {
 	live, killed := false, false
@@ -352,7 +352,8 @@ func (a *Agent) logLack(e *evidence.Pod) {
 	}
 }
 
-// forgetLack makes room for the next pod of which a source is missing.
+// forgetLack forgets what is missing of a pod, so that the same is logged about
+// the next one.
 func (a *Agent) forgetLack(uid string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
