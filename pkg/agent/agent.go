@@ -92,7 +92,7 @@ const whole = 10 * time.Second
 // up: what it reads may return late, and the report has a deadline of its own.
 const lateAfter = 7 * time.Second
 
-// Run goes on until the context ends.
+// Run returns when the context ends.
 func (a *Agent) Run(ctx context.Context) {
 	a.backSlots = make(chan struct{}, max(a.Workers, 1))
 	defer a.lookingBack.Wait() // the end of the context ends what it waits for
@@ -352,7 +352,8 @@ func (a *Agent) logLack(e *evidence.Pod) {
 	}
 }
 
-// forgetLack makes room for the next pod of which a source is missing.
+// forgetLack forgets what is missing of a pod, so that the same is logged about
+// the next one.
 func (a *Agent) forgetLack(uid string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -101,11 +101,11 @@ func trimStatuses(all []corev1.ContainerStatus) []corev1.ContainerStatus {
 	return out
 }
 
-// oomKilled is containerd's reason for the end of a container of which the kernel
-// has killed a process for want of memory (internal/cri/server/helpers.go).
+// oomKilled is containerd's reason for the end of a container in which the kernel
+// has killed a process because memory ran out (internal/cri/server/helpers.go).
 const oomKilled = "OOMKilled"
 
-// exit tells how a container ended, nil while it has not.
+// exit returns how a container ended, nil while it has not.
 func exit(statuses []corev1.ContainerStatus, name string) *evidence.Exit {
 	for i := range statuses {
 		if t := statuses[i].State.Terminated; t != nil && statuses[i].Name == name {

@@ -193,9 +193,9 @@ type Container struct {
 	// StopSignal is the effective stop signal: the container's, else the
 	// image's STOPSIGNAL, else SIGTERM. 0 when it could not be read.
 	StopSignal Signal `json:"stopSignal,omitempty"`
-	// Waiting says that the kubelet has written into the pod's status that the
-	// container is yet to run: it has not been created, or its postStart hook has
-	// not ended, or it waits to be started again.
+	// Waiting reports whether the container is yet to run, by the pod's status:
+	// it has not been created, its postStart hook has not ended, or it waits to
+	// be started again.
 	Waiting bool `json:"waiting,omitempty"`
 	// Exit is how the container ended, as the kubelet has written it into the
 	// pod's status; nil while it has not.

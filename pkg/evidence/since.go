@@ -113,7 +113,7 @@ func (p *Pod) sameStage(o *Pod) bool {
 
 // Since does for the node's part, which the pods of one round share, what
 // Pod.Since does for a pod's own. The pods are read some time after it, so their
-// Time tells nothing of it: the tasks keep until when they were unchanged.
+// Time does not date it: each task has the time until which it was unchanged.
 func (n *Node) Since(earlier *Node) {
 	var e Node
 	if earlier != nil {

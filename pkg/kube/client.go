@@ -66,7 +66,7 @@ func (c *Client) PodsOfNode(node string) cache.ListerWatcher {
 }
 
 // CheckNode returns an error when the cluster has no node of that name: whoever
-// watches its pods would wait for them in vain. Any other trouble with the API
+// watches its pods would wait for them without end. Any other trouble with the API
 // server passes: it is logged, and the server asked again until the context ends.
 func (c *Client) CheckNode(ctx context.Context, name string, log *slog.Logger) error {
 	for wait := time.Second; ; wait = min(2*wait, time.Minute) {

@@ -36,8 +36,8 @@ type Round interface {
 
 // An Ask is what a round is asked for.
 type Ask struct {
-	// Overdue says that a pod is past its deadline, whether or not it is read in
-	// this round, so that the node's own processes are worth a look.
+	// Overdue reports whether a pod is past its deadline, read in this round or
+	// not: the node's own processes are read then.
 	Overdue bool `json:"overdue,omitempty"`
 	// Names are the node's pods as namespace/name, by the UID in their control
 	// groups (evidence.Pod.RuntimeUID).

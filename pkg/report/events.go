@@ -33,7 +33,8 @@ const (
 	maxReason            = 128
 )
 
-// reportEvent tells the cause once, and confirms it from time to time.
+// reportEvent writes an Event about the cause once, and confirms it from time to
+// time.
 func (r *Reporter) reportEvent(ctx context.Context, c *verdict.Case, cause, text string) {
 	known, due := c.EventDue()
 	if !due {
@@ -87,7 +88,7 @@ func (r *Reporter) create(ctx context.Context, ev *eventsv1.Event, kind string) 
 	return err
 }
 
-// adopt goes on with an Event that is already there.
+// adopt returns the state of an Event that is there already, to go on with it.
 func (r *Reporter) adopt(ctx context.Context, ev *eventsv1.Event) (*verdict.Event, error) {
 	have, err := r.client.Event(ctx, ev.Namespace, ev.Name)
 	if err != nil {

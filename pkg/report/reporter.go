@@ -46,10 +46,10 @@ func (r *Reporter) Report(ctx context.Context, c *verdict.Case) {
 	}
 }
 
-// ReportGone tells in an Event what kept a pod until it was killed, when the pod
-// has gone already: its condition has gone with it. d is about the last reading
-// of it, made at the time t. Where a cause was told while the pod was there, that
-// was why it stayed.
+// ReportGone writes an Event about what kept a pod until it was killed, when the
+// pod has been deleted, and its condition with it. d is about the last reading of
+// it, made at the time t. When a cause was reported while the pod was there, that
+// was the reason, and ReportGone does nothing.
 func (r *Reporter) ReportGone(ctx context.Context, c *verdict.Case, t time.Time, d diagnose.Diagnosis) {
 	f, ok := d.Verdict()
 	if !ok || c.Told() {

@@ -8,7 +8,7 @@ const (
 	// somebody removed comes back.
 	cacheLag = 30 * time.Second
 	// rewordAfter is the least time between two writes that change nothing but
-	// words. Each write goes to everybody who watches the pod.
+	// words. Each write is sent to everybody who watches the pod.
 	rewordAfter = time.Minute
 )
 

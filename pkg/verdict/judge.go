@@ -23,7 +23,7 @@ type Outcome int
 const (
 	Nothing   Outcome = iota // nothing stands, nothing is to be told
 	Found                    // what this look has found stands, and is to be told
-	Held                     // what stood before goes on standing
+	Held                     // what stood before still stands
 	Withdrawn                // what stood before is not true any more
 )
 
