@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"path"
+	"path/filepath"
 	"strconv"
 	"testing"
 	"time"
@@ -37,13 +39,14 @@ func floor(b *testing.B, files []string) {
 // suspicious and the place of the kubepods groups is known.
 func filesOf(b *testing.B, h *Host, e *evidence.Pod) []string {
 	b.Helper()
-	hs, err := hierarchies(h.Cgroup)
-	if err != nil {
-		b.Fatal(err)
+	tree, threads, frozen, told := h.Cgroup, "cgroup.threads", "cgroup.events", "cgroup.freeze"
+	version := 2
+	if _, err := os.Stat(filepath.Join(tree, "cgroup.controllers")); err != nil {
+		tree, threads, version = filepath.Join(tree, "pids"), "tasks", 1
 	}
-	tree, pids, freezer, frozen, told := hs[0].dir, hs[0].dir, hs[0].dir, "cgroup.events", "cgroup.freeze"
+	pids, freezer := tree, tree
 	limits := []string{"cpu.stat", "cpu.max", "memory.current", "memory.high", "memory.max", "memory.events"}
-	if hs[0].version == 1 {
+	if version == 1 {
 		pids, freezer, frozen, told = h.Cgroup+"/pids", h.Cgroup+"/freezer", "freezer.state", "freezer.self_freezing"
 		limits = nil
 	}
@@ -53,8 +56,8 @@ func filesOf(b *testing.B, h *Host, e *evidence.Pod) []string {
 	}
 	files = append(files, tree)
 	for _, g := range e.Cgroups {
-		files = append(files, tree+g.Path, tree+g.Path+"/"+hs[0].tasksFile().String(), pids+g.Path+"/pids.current", freezer+g.Path+"/"+frozen, freezer+g.Path+"/"+told)
-		if hs[0].version == 1 { // there are none, which takes an open too
+		files = append(files, tree+g.Path, tree+g.Path+"/"+threads, pids+g.Path+"/pids.current", freezer+g.Path+"/"+frozen, freezer+g.Path+"/"+told)
+		if version == 1 { // there are none, which takes an open too
 			files = append(files, h.Cgroup+"/cpu"+g.Path+"/cpu.stat", h.Cgroup+"/memory"+g.Path+"/memory.usage_in_bytes")
 		}
 		for _, name := range limits {

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
+	"github.com/nodeagent-io/nodeagent/pkg/proc/internal/cgroup"
 	"github.com/nodeagent-io/nodeagent/pkg/proc/internal/kernfile"
 	"github.com/nodeagent-io/nodeagent/pkg/proc/probe"
 )
@@ -29,9 +30,14 @@ type Host struct {
 	// Prober reads what can hang. Without one the source Suspects is missing.
 	Prober *probe.Prober
 
-	mu          sync.Mutex
-	kubepods    map[string]kubepods // by directory of the hierarchy
-	controllers map[string]string   // directories of version 1's controllers by name
+	once   sync.Once
+	groups cgroup.Tree
+}
+
+// tree returns the host's control groups.
+func (h *Host) tree() *cgroup.Tree {
+	h.once.Do(func() { h.groups.Root = h.Cgroup })
+	return &h.groups
 }
 
 // ReadPod fills in the pod's Cgroups, Tasks, Parents, Leftovers and Mounts, and in
@@ -40,7 +46,7 @@ type Host struct {
 // sandbox whose shim to look for. It returns when the context ends.
 func (r *Round) ReadPod(ctx context.Context, p *evidence.Pod) {
 	uid := cmp.Or(p.RuntimeUID, p.UID)
-	groups, err := r.readPodGroups(uid, p.Time)
+	groups, err := r.tree().Pod(uid, p.Time)
 	if err != nil {
 		p.Lack(evidence.Cgroups, err.Error())
 		p.Lack(evidence.Processes, err.Error())
@@ -136,17 +142,17 @@ func (h *Host) podMounts(host *mountTable, uid string) []evidence.Mount {
 
 // readTasks reads the status of each thread in the groups, and of those leaders
 // that are in no group because they are zombies while threads of theirs live.
-func readTasks(ctx context.Context, r *kernfile.Reader, groups []group) ([]kernfile.TaskStatus, error) {
+func readTasks(ctx context.Context, r *kernfile.Reader, groups []cgroup.Group) ([]kernfile.TaskStatus, error) {
 	n := 0
 	for _, g := range groups {
-		n += len(g.tids)
+		n += len(g.TIDs)
 	}
 	tasks := make([]kernfile.TaskStatus, 0, n)
 	leaders := make(map[int]string) // of threads, with their container
 	hidden, unseen := 0, 0
 	for _, g := range groups {
-		hidden += g.hidden
-		for i, tid := range g.tids {
+		hidden += g.Hidden
+		for i, tid := range g.TIDs {
 			if i%64 == 0 && ctx.Err() != nil {
 				return tasks, fmt.Errorf("read the tasks of a pod: %w after %d of %d", ctx.Err(), len(tasks), n)
 			}
@@ -208,7 +214,7 @@ func readFirst(r *kernfile.Reader, p *evidence.Pod, tasks []kernfile.TaskStatus,
 		if err != nil || s.HasMemory || s.Kernel || !s.Leader() {
 			continue
 		}
-		if owner, _ := podOfPath(readCgroup(r, pid)); owner != "" && owner != uid {
+		if owner, _ := cgroup.PodOfPath(readCgroup(r, pid)); owner != "" && owner != uid {
 			continue
 		}
 		s.Container = c.ID
@@ -333,7 +339,7 @@ func readCgroup(r *kernfile.Reader, pid int) string {
 	if err != nil {
 		return ""
 	}
-	return parseCgroup(b)
+	return cgroup.ParsePath(b)
 }
 
 // Words for owners other than pods.
@@ -348,7 +354,7 @@ const (
 // owner says whose a task is: the UID of a pod, a word, or "". The group
 // decides before the name, which a process can choose.
 func owner(t *evidence.Task) (who, container string) {
-	if uid, container := podOfPath(t.Cgroup); uid != "" {
+	if uid, container := cgroup.PodOfPath(t.Cgroup); uid != "" {
 		return uid, container
 	}
 	switch {

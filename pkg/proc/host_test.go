@@ -270,43 +270,6 @@ func TestReadPodFrozen(t *testing.T) {
 	}
 }
 
-// The limits of a pod's own group as this machine's kernel tells them.
-func TestReadPodLimits(t *testing.T) {
-	pod, h := newTestPod(t), newHost(t)
-	if _, err := os.Stat("/sys/fs/cgroup/cgroup.controllers"); err == nil {
-		t.Skip("needs cgroup version 1: in version 2 the controllers of a group are its parent's to give")
-	}
-	limits := map[string]string{"cpu.cfs_period_us": "100000", "cpu.cfs_quota_us": "5000", "memory.limit_in_bytes": "67108864"}
-	for _, c := range []string{"cpu", "cpuacct", "memory"} {
-		root := h.controller(c)
-		if root == "" {
-			t.Skipf("no controller %s here", c)
-		}
-		dir := filepath.Join(root, "kubepods", "besteffort", "pod"+pod.uid)
-		if err := os.MkdirAll(dir, 0o755); err != nil {
-			t.Skipf("no control group can be made here: %v", err)
-		}
-		t.Cleanup(func() {
-			for d := dir; d != root; d = filepath.Dir(d) {
-				if err := os.Remove(d); err != nil && d == dir {
-					t.Errorf("control group is left: %v", err)
-				}
-			}
-		})
-		for name, text := range limits {
-			if strings.HasPrefix(name, c+".") {
-				if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0); err != nil {
-					t.Skipf("no limit can be set here: %v", err)
-				}
-			}
-		}
-	}
-	c := pod.read(t, h).Cgroups[0]
-	if c.CPU == nil || c.CPU.Millis != 50 || c.Memory == nil || c.Memory.Max != 64<<20 || c.Memory.High != 0 {
-		t.Errorf("CPU %+v, memory %+v", c.CPU, c.Memory)
-	}
-}
-
 func TestReadPodZombieLeader(t *testing.T) {
 	pod, h := newTestPod(t), newHost(t)
 	v := start(t, 0, "leader-exits")
@@ -447,7 +410,7 @@ func TestReadPodVanishing(t *testing.T) {
 			_ = c.Process.Signal(syscall.SIGSTOP) // a suspect
 		}
 	}
-	groups, err := h.readPodGroups(pod.uid, time.Now())
+	groups, err := h.tree().Pod(pod.uid, time.Now())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -654,4 +617,91 @@ func threadsOf(pid int) ([]int, error) {
 	}
 	defer r.Close()
 	return r.TIDs(pid, nil)
+}
+
+// The limits of a pod's own group as this machine's kernel tells them.
+func TestReadPodLimits(t *testing.T) {
+	pod, h := newTestPod(t), newHost(t)
+	if _, err := os.Stat("/sys/fs/cgroup/cgroup.controllers"); err == nil {
+		t.Skip("needs cgroup version 1: in version 2 the controllers of a group are its parent's to give")
+	}
+	limits := map[string]string{"cpu.cfs_period_us": "100000", "cpu.cfs_quota_us": "5000", "memory.limit_in_bytes": "67108864"}
+	for _, c := range []string{"cpu", "cpuacct", "memory"} {
+		root := controller(t, h.Cgroup, c)
+		if root == "" {
+			t.Skipf("no controller %s here", c)
+		}
+		dir := filepath.Join(root, "kubepods", "besteffort", "pod"+pod.uid)
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			t.Skipf("no control group can be made here: %v", err)
+		}
+		t.Cleanup(func() {
+			for d := dir; d != root; d = filepath.Dir(d) {
+				if err := os.Remove(d); err != nil && d == dir {
+					t.Errorf("control group is left: %v", err)
+				}
+			}
+		})
+		for name, text := range limits {
+			if strings.HasPrefix(name, c+".") {
+				if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0); err != nil {
+					t.Skipf("no limit can be set here: %v", err)
+				}
+			}
+		}
+	}
+	c := pod.read(t, h).Cgroups[0]
+	if c.CPU == nil || c.CPU.Millis != 50 || c.Memory == nil || c.Memory.Max != 64<<20 || c.Memory.High != 0 {
+		t.Errorf("CPU %+v, memory %+v", c.CPU, c.Memory)
+	}
+}
+
+// controller is the directory of a controller of version 1, "" for none.
+func controller(t *testing.T, root, name string) string {
+	t.Helper()
+	entries, err := os.ReadDir(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		if slices.Contains(strings.Split(e.Name(), ","), name) {
+			return filepath.Join(root, e.Name())
+		}
+	}
+	return ""
+}
+
+// The agent has no hostPID: there is a task without a number.
+func TestReadPodWithoutHostPID(t *testing.T) {
+	for version, files := range map[int]map[string]string{
+		1: {"pids/tasks": "", "pids/kubepods/pod" + uid1 + "/tasks": "0\n"},
+		2: {"cgroup.controllers": "", "kubepods/pod" + uid1 + "/cgroup.threads": "0\n"},
+	} {
+		root := t.TempDir()
+		kerneltest.Tree(t, root, files)
+		p := &evidence.Pod{Time: time.Now(), RuntimeUID: uid1}
+		(&Host{Proc: "/proc", Cgroup: root}).Round().ReadPod(t.Context(), p)
+		if !strings.Contains(p.Missing[evidence.Processes], "hostPID") {
+			t.Errorf("version %d: missing %v", version, p.Missing)
+		}
+	}
+}
+
+func TestOwner(t *testing.T) {
+	for _, tt := range []struct {
+		task evidence.Task
+		want string
+	}{
+		{evidence.Task{Comm: "kubelet", Cgroup: "/kubepods/pod" + uid1 + "/" + id1}, uid1},
+		{evidence.Task{Comm: "kubelet", Cgroup: "/system.slice/kubelet.service"}, "kubelet"},
+		{evidence.Task{Comm: "umount", Cgroup: "/system.slice/kubelet.service"}, "kubelet"},
+		{evidence.Task{Comm: "containerd-shim"}, "shim"},
+		{evidence.Task{Comm: "runc", Cgroup: "/system.slice/containerd.service"}, "containerd"},
+		{evidence.Task{Comm: "jbd2/vda-8", Kernel: true}, "kernel"},
+		{evidence.Task{Comm: "sshd", Cgroup: "/system.slice/ssh.service"}, ""},
+	} {
+		if got, _ := owner(&tt.task); got != tt.want {
+			t.Errorf("%+v is %q's", tt.task, got)
+		}
+	}
 }

@@ -62,6 +62,7 @@ func TestSeenFunctions(t *testing.T) {
 
 // mounts of a host and of a container on it.
 const hostMounts = `27 1 254:0 / / rw,relatime shared:1 - ext4 /dev/vda rw,discard
+
 40 27 0:50 / /var/lib/kubelet/pods/u-1/volumes/kubernetes.io~nfs/vol\0401 rw,relatime shared:7 - nfs4 10.0.0.9:/export rw,vers=4.2,clientaddr=10.0.0.1,addr=10.0.0.9
 41 27 0:50 / /var/lib/kubelet/pods/u-2/volumes/kubernetes.io~nfs/vol rw,relatime - nfs4 10.0.0.9:/export rw,addr=10.0.0.9
 42 27 0:51 / /var/lib/kubelet/pods/u-1/volumes/kubernetes.io~csi/pvc-7/mount rw,relatime - fuse.s3 https://key:secret@s3.example/bucket rw,user_id=0
@@ -76,6 +77,7 @@ this line is bad
 `
 
 const containerMounts = `100 90 0:52 / / rw,relatime - overlay overlay rw,lowerdir=/l,upperdir=/var/lib/containerd/7/fs,workdir=/w
+
 101 100 0:50 /sub /data rw,relatime - nfs4 10.0.0.9:/export/sub rw,addr=10.0.0.9
 102 100 254:0 /data/x /cfg ro,relatime - ext4 /dev/vda rw
 103 100 254:0 /var/lib/kubelet/pods/u-1/etc-hosts /etc/hosts rw - ext4 /dev/vda rw
@@ -191,67 +193,6 @@ func TestServer(t *testing.T) {
 	}
 }
 
-func TestCulpritDoubts(t *testing.T) {
-	own := scan(t, containerMounts)
-	paths := func(name string, p ...string) *probe.Seen {
-		s := &probe.Seen{Call: probe.Call{Name: name}}
-		for _, x := range p {
-			s.Paths = append(s.Paths, probe.CallPath{Path: []byte(x), Via: "path"})
-		}
-		return s
-	}
-	for _, tt := range []struct {
-		saw  *probe.Seen
-		want string
-	}{
-		{paths("stat", "/data/x"), "/data"},
-		{paths("stat", "/data/../s3"), ""},
-		{paths("rename", "/data/x", "/data/y"), "/data"},
-		{paths("rename", "/data/x", "/s3/y"), ""},
-		{paths("rename", "/data/x"), ""},
-		{paths("mount", "/data"), ""},
-		{paths("umount2", "/data"), "/data"},
-		{paths("umount2", "/gone"), ""},
-	} {
-		got := ""
-		if m, _ := byPaths(own, tt.saw); m != nil {
-			got = m.point
-		}
-		if got != tt.want {
-			t.Errorf("%s %q: %q", tt.saw.Call.Name, tt.saw.Paths, got)
-		}
-	}
-	for _, tt := range []struct {
-		stack []string
-		mount evidence.Mount
-		want  bool
-	}{
-		{nil, evidence.Mount{Type: "ext4"}, false},
-		{[]string{"percpu_rwsem_wait", "vfs_write"}, evidence.Mount{Type: "xfs"}, false},
-		{[]string{"request_wait_answer", "fuse_lookup_name"}, evidence.Mount{Type: "overlay", Backing: &evidence.Mount{Type: "ext4"}}, true},
-		{[]string{"request_wait_answer", "fuse_lookup_name"}, evidence.Mount{Type: "fuse.s3"}, false},
-		{[]string{"rpc_wait_bit_killable", "nfs4_proc_getattr"}, evidence.Mount{Type: "ext4"}, true},
-		{[]string{"xfs_file_write_iter", "ovl_write_iter"}, evidence.Mount{Type: "overlay", Backing: &evidence.Mount{Type: "xfs"}}, false},
-		{[]string{"fuse_file_read_iter", "ovl_read_iter"}, evidence.Mount{Type: "overlay", Backing: &evidence.Mount{Type: "xfs"}}, false},
-	} {
-		if got := refutes(&probe.Seen{Stack: tt.stack}, &tt.mount); got != tt.want {
-			t.Errorf("%v, %s: %v", tt.stack, tt.mount.Type, got)
-		}
-	}
-	fault := &probe.Seen{Stack: []string{"ext4_page_mkwrite", "asm_exc_page_fault"}, Maps: []probe.Mapping{{Device: "254:0", Shared: false}, {Device: "0:51", Shared: true}}}
-	if m := mapped(own, fault); m != nil {
-		t.Errorf("mapped %+v", m)
-	}
-	fault.Maps[0].Shared = true // two directories of the device are mounted
-	if m := mapped(own, fault); m != nil {
-		t.Errorf("mapped %+v", m)
-	}
-	fault = &probe.Seen{Stack: []string{"filemap_fault", "asm_exc_page_fault"}, Maps: []probe.Mapping{{Device: "0:50", Shared: false}, {Device: "8:1", Shared: false}}}
-	if m := mapped(own, fault); m == nil || m.point != "/data" {
-		t.Errorf("mapped %+v", m)
-	}
-}
-
 func FuzzMountinfo(f *testing.F) {
 	kerneltest.Fuzz(f, []string{hostMounts, containerMounts, `1 2 3: / \0 r - t \777 `}, func(b []byte) {
 		table, err := scanMountinfo(bytes.NewReader(b))
@@ -270,16 +211,9 @@ func FuzzMountinfo(f *testing.F) {
 	})
 }
 
-func FuzzCgroupFiles(f *testing.F) {
-	kerneltest.Fuzz(f, []string{"0::/kubepods/pod1/x\n", "frozen 1\n", "12\n0\n", "50000 100000\n", "max 100000\n",
-		"usage_usec 19\nnr_periods 3\nnr_throttled 2\n", "9223372036854771712\n", "max\n"}, func(b []byte) {
-		podOfPath(parseCgroup(b))
-		parseTasks(b)
-		parseKeys(b)
+func FuzzSmallFiles(f *testing.F) {
+	kerneltest.Fuzz(f, []string{"12\n0\n", "|/bin/x %p\n"}, func(b []byte) {
 		parseCorePattern(b)
-		_, _ = parseNumber(b)
-		_, _ = parseCPUMax(b)
-		parseFreezerState(b)
 		parseChildren(b)
 		_, _ = parseFUSEWaiting(b)
 	})

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
+	"github.com/nodeagent-io/nodeagent/pkg/proc/internal/cgroup"
 	"github.com/nodeagent-io/nodeagent/pkg/proc/internal/kernfile"
 	"github.com/nodeagent-io/nodeagent/pkg/proc/probe"
 )
@@ -70,7 +71,7 @@ func (r *Round) membersOutside(ctx context.Context, files *kernfile.Reader, init
 		if asked++; asked > maxHeld {
 			return out, fmt.Errorf("more than %d processes to look at: %w", maxHeld, kernfile.ErrTooMany)
 		}
-		s.Owner, _ = podOfPath(readCgroup(files, pid))
+		s.Owner, _ = cgroup.PodOfPath(readCgroup(files, pid))
 		member, err := r.pidNamespace(ctx, &s.Task)
 		if err != nil {
 			return out, err

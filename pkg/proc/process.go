@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
+	"github.com/nodeagent-io/nodeagent/pkg/proc/internal/cgroup"
 	"github.com/nodeagent-io/nodeagent/pkg/proc/internal/kernfile"
 	"github.com/nodeagent-io/nodeagent/pkg/proc/probe"
 )
@@ -38,7 +39,7 @@ func (r *Round) ReadProcess(ctx context.Context, comm string) (process *evidence
 		s.Cgroup = readCgroup(files, s.PID)
 		var container string
 		s.Owner, container = owner(&s.Task)
-		if uid, _ := podOfPath(s.Cgroup); uid != "" || container != "" {
+		if uid, _ := cgroup.PodOfPath(s.Cgroup); uid != "" || container != "" {
 			continue
 		}
 		if found == nil || s.PPID == 1 && found.PPID != 1 {

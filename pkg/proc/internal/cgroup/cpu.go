@@ -1,4 +1,4 @@
-package proc
+package cgroup
 
 import (
 	"bytes"
@@ -45,7 +45,7 @@ func (w *walk) readCPU(dir string) *evidence.CPU {
 }
 
 func (w *walk) readCPU1(dir string) *evidence.CPU {
-	cpu, acct := w.h.controller("cpu"), w.h.controller("cpuacct")
+	cpu, acct := w.t.controller("cpu"), w.t.controller("cpuacct")
 	if cpu == "" || acct == "" {
 		return nil
 	}

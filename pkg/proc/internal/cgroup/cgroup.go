@@ -1,4 +1,7 @@
-package proc
+// Package cgroup reads the control groups of a pod, of version 1 or 2: the threads
+// in them, who froze them, and what their limits do; and it tells whose a group is
+// by its path.
+package cgroup
 
 import (
 	"bytes"
@@ -8,11 +11,21 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
 	"github.com/nodeagent-io/nodeagent/pkg/proc/internal/kernfile"
 )
+
+// A Tree is the host's control groups. It is safe for use by several goroutines.
+type Tree struct {
+	Root string // where the host's /sys/fs/cgroup is mounted
+
+	mu          sync.Mutex
+	kubepods    map[string]kubepods // by directory of the hierarchy
+	controllers map[string]string   // directories of version 1's controllers by name
+}
 
 // Bounds of the search for a pod's control groups.
 const (
@@ -136,11 +149,11 @@ func containerOfElement(element string) string {
 	return name
 }
 
-// parseCgroup gives the path of a task's group out of /proc/PID/cgroup: that of
+// ParsePath returns the path of a task's group out of /proc/PID/cgroup: that of
 // version 2 where it is not the root, else that of the pids, systemd or any
 // other hierarchy. A zombie shows / in version 1. The suffix " (deleted)" of a
 // removed group is cut off.
-func parseCgroup(b []byte) string {
+func ParsePath(b []byte) string {
 	best, rank := "", 0
 	for line := range bytes.Lines(b) {
 		f := bytes.SplitN(bytes.TrimSuffix(line, []byte("\n")), []byte(":"), 3)
@@ -154,9 +167,9 @@ func parseCgroup(b []byte) string {
 			r = 0
 		case len(f[1]) == 0:
 			r = 4
-		case hasOption(string(f[1]), "pids"):
+		case listed(string(f[1]), "pids"):
 			r = 3
-		case hasOption(string(f[1]), "name=systemd"):
+		case listed(string(f[1]), "name=systemd"):
 			r = 2
 		}
 		if best == "" || r > rank {
@@ -166,9 +179,9 @@ func parseCgroup(b []byte) string {
 	return best
 }
 
-// podOfPath gives the pod's UID and the container's ID that a group's path
+// PodOfPath returns the pod's UID and the container's ID that a group's path
 // names.
-func podOfPath(p string) (uid, container string) {
+func PodOfPath(p string) (uid, container string) {
 	elements := strings.Split(p, "/")
 	for i, e := range elements {
 		u, ok := podOfElement(e)
@@ -195,10 +208,10 @@ func podOfPath(p string) (uid, container string) {
 // to find them every group of the host must be listed, and it does not change
 // while a kubelet runs; to know that a pod has none, it is looked up again
 // after a minute.
-func (h *Host) findPod(c hierarchy, uid string, now time.Time) ([]string, error) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	known := h.kubepods[c.dir]
+func (t *Tree) findPod(c hierarchy, uid string, now time.Time) ([]string, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	known := t.kubepods[c.dir]
 	found, err := searchKubepods(c.dir, known.dirs, uid)
 	if err != nil || len(found) > 0 {
 		return found, err
@@ -210,10 +223,10 @@ func (h *Host) findPod(c hierarchy, uid string, now time.Time) ([]string, error)
 	if err != nil {
 		return nil, err
 	}
-	if h.kubepods == nil {
-		h.kubepods = make(map[string]kubepods)
+	if t.kubepods == nil {
+		t.kubepods = make(map[string]kubepods)
 	}
-	h.kubepods[c.dir] = kubepods{dirs: dirs, found: now}
+	t.kubepods[c.dir] = kubepods{dirs: dirs, found: now}
 	return searchKubepods(c.dir, dirs, uid)
 }
 
@@ -297,35 +310,35 @@ func searchKubepods(root string, dirs []string, uid string) ([]string, error) {
 	return out, nil
 }
 
-// A group is a control group of a pod and the live threads in it.
-type group struct {
+// A Group is a control group of a pod and the live threads in it.
+type Group struct {
 	evidence.Cgroup
-	tids []int
-	// hidden counts threads without a number in the agent's PID namespace.
-	hidden int
+	TIDs []int
+	// Hidden counts threads without a number in the agent's PID namespace.
+	Hidden int
 }
 
-// readPodGroups reads all groups of a pod. None and no error means that the pod
+// Pod reads all groups of a pod. Now tells how old what is remembered is. None and no error means that the pod
 // has none.
-func (h *Host) readPodGroups(uid string, now time.Time) ([]group, error) {
+func (t *Tree) Pod(uid string, now time.Time) ([]Group, error) {
 	if uid == "" || strings.ContainsAny(uid, "/\x00") {
 		return nil, fmt.Errorf("the pod's UID %q names no control group", uid)
 	}
-	hs, err := hierarchies(h.Cgroup)
+	hs, err := hierarchies(t.Root)
 	if err != nil {
 		return nil, err
 	}
 	for _, c := range hs {
-		dirs, err := h.findPod(c, uid, now)
+		dirs, err := t.findPod(c, uid, now)
 		if err != nil {
 			return nil, err
 		}
 		if len(dirs) == 0 {
 			continue
 		}
-		var out []group
+		var out []Group
 		for _, dir := range dirs {
-			w := walk{h: h, c: c, r: kernfile.New(), groups: out}
+			w := walk{t: t, c: c, r: kernfile.New(), groups: out}
 			if strings.Contains(path.Base(dir), ":") {
 				w.container = containerOfElement(path.Base(dir))
 			}
@@ -342,13 +355,13 @@ func (h *Host) readPodGroups(uid string, now time.Time) ([]group, error) {
 
 // A walk goes through the groups of one pod.
 type walk struct {
-	h *Host
+	t *Tree
 	c hierarchy
 	r *kernfile.Reader
 	// container is the one whose group the walk begins at, "" when that is the
 	// pod's.
 	container string
-	groups    []group
+	groups    []Group
 	tasks     int
 }
 
@@ -365,7 +378,7 @@ func (w *walk) group(dir, container string, above freezer, depth int) (populated
 	if err != nil {
 		return false, fmt.Errorf("read tasks of control group %s: %w", dir, err)
 	}
-	g := group{Cgroup: evidence.Cgroup{Path: "/" + dir, Version: w.c.version, Container: container, Threads: len(tids), PIDs: w.readPIDs(dir)}, tids: tids, hidden: hidden}
+	g := Group{Cgroup: evidence.Cgroup{Path: "/" + dir, Version: w.c.version, Container: container, Threads: len(tids), PIDs: w.readPIDs(dir)}, TIDs: tids, Hidden: hidden}
 	freezer := w.readFreezer(dir, above)
 	g.Frozen, g.FrozenBy = freezer.frozen, freezer.by
 	// The limits are the pod's and the containers', not those of groups that a
@@ -439,7 +452,7 @@ func parseTasks(b []byte) (tids []int, hidden int) {
 func (w *walk) readPIDs(dir string) int64 {
 	base := w.c.dir
 	if w.c.version == 1 {
-		base = filepath.Join(w.h.Cgroup, "pids")
+		base = filepath.Join(w.t.Root, "pids")
 	}
 	b, err := w.r.Read(filepath.Join(base, dir), kernfile.PIDsCurrent)
 	if err != nil {
@@ -468,7 +481,7 @@ func (w *walk) readFreezer(dir string, above freezer) freezer {
 	f := above
 	base, told := filepath.Join(w.c.dir, dir), kernfile.CgroupFreeze
 	if w.c.version == 1 {
-		base, told = filepath.Join(w.h.Cgroup, "freezer", dir), kernfile.FreezerSelf
+		base, told = filepath.Join(w.t.Root, "freezer", dir), kernfile.FreezerSelf
 		b, err := w.r.Read(base, kernfile.FreezerState)
 		f.frozen = f.frozen || err == nil && parseFreezerState(b)
 	} else {
@@ -494,26 +507,26 @@ func (w *walk) freezerAbove(dir string) freezer {
 // none. Controllers that are mounted together stand in one directory, cpu,cpuacct,
 // mostly with a link for each name, which is looked at first. The answer is remembered:
 // what is mounted at the start of the node stays.
-func (h *Host) controller(name string) string {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if dir, ok := h.controllers[name]; ok {
+func (t *Tree) controller(name string) string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if dir, ok := t.controllers[name]; ok {
 		return dir
 	}
-	dir := filepath.Join(h.Cgroup, name)
+	dir := filepath.Join(t.Root, name)
 	if !kernfile.Exists(dir, kernfile.CgroupProcs) {
 		dir = ""
-		entries, _, _ := kernfile.List(h.Cgroup, 256) // what cannot be listed has none
+		entries, _, _ := kernfile.List(t.Root, 256) // what cannot be listed has none
 		for _, e := range entries {
-			if hasOption(e.Name(), name) && e.Name() != name {
-				dir = filepath.Join(h.Cgroup, e.Name())
+			if listed(e.Name(), name) && e.Name() != name {
+				dir = filepath.Join(t.Root, e.Name())
 			}
 		}
 	}
-	if h.controllers == nil {
-		h.controllers = make(map[string]string, 3)
+	if t.controllers == nil {
+		t.controllers = make(map[string]string, 3)
 	}
-	h.controllers[name] = dir
+	t.controllers[name] = dir
 	return dir
 }
 
@@ -521,4 +534,14 @@ func (h *Host) controller(name string) string {
 func parseFreezerState(b []byte) bool {
 	s := string(bytes.TrimSpace(b))
 	return s == "FROZEN" || s == "FREEZING"
+}
+
+// listed reports whether a name is in a list that commas separate.
+func listed(list, name string) bool {
+	for e := range strings.SplitSeq(list, ",") {
+		if e == name {
+			return true
+		}
+	}
+	return false
 }

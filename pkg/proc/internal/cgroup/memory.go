@@ -1,4 +1,4 @@
-package proc
+package cgroup
 
 import (
 	"bytes"
@@ -24,7 +24,7 @@ const noLimit1 = 1<<63 - 64<<10
 // max.
 func (w *walk) readMemory(dir string) *evidence.Memory {
 	if w.c.version == 1 {
-		base := w.h.controller("memory")
+		base := w.t.controller("memory")
 		if base == "" {
 			return nil
 		}

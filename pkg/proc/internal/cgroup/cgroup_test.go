@@ -1,11 +1,9 @@
-package proc
+package cgroup
 
 import (
-	"context"
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -13,8 +11,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
 	"github.com/nodeagent-io/nodeagent/pkg/proc/internal/kerneltest"
-	"github.com/nodeagent-io/nodeagent/pkg/proc/internal/kernfile"
-	"github.com/nodeagent-io/nodeagent/pkg/proc/probe"
 )
 
 const (
@@ -71,10 +67,10 @@ func TestFindPod(t *testing.T) {
 				write(filepath.Join(leaf, "cgroup.events"), "populated 1\nfrozen 1\n")
 				write(filepath.Join(root, "freezer", tt.pod, tt.leaf, "freezer.state"), "FREEZING\n")
 
-				h := &Host{Cgroup: root}
+				h := &Tree{Root: root}
 				now := time.Now()
 				for range 2 { // the second time from memory
-					groups, err := h.readPodGroups(uid1, now)
+					groups, err := h.Pod(uid1, now)
 					if err != nil {
 						t.Fatal(err)
 					}
@@ -82,7 +78,7 @@ func TestFindPod(t *testing.T) {
 					hidden := 0
 					for _, g := range groups {
 						all = append(all, g.Cgroup)
-						hidden += g.hidden
+						hidden += g.Hidden
 					}
 					path := "/" + filepath.Join(tt.pod, tt.leaf)
 					pids := int64(5)
@@ -100,19 +96,12 @@ func TestFindPod(t *testing.T) {
 						t.Errorf("%d hidden", hidden)
 					}
 				}
-				if groups, err := h.readPodGroups("0b4ddc3e-9999-4222-8333-444455556666", now); err != nil || groups != nil {
+				if groups, err := h.Pod("0b4ddc3e-9999-4222-8333-444455556666", now); err != nil || groups != nil {
 					t.Errorf("another pod has groups: %v, %v", groups, err)
 				}
-				uid, container := podOfPath("/" + filepath.Join(tt.pod, tt.leaf, "init.scope"))
+				uid, container := PodOfPath("/" + filepath.Join(tt.pod, tt.leaf, "init.scope"))
 				if uid != uid1 || container != tt.container {
 					t.Errorf("path is of %q, %q", uid, container)
-				}
-
-				// The agent has no hostPID: there is a task without a number.
-				p := &evidence.Pod{Time: now, RuntimeUID: uid1}
-				(&Host{Proc: "/proc", Cgroup: root}).Round().ReadPod(context.Background(), p)
-				if !strings.Contains(p.Missing[evidence.Processes], "hostPID") {
-					t.Errorf("missing %v", p.Missing)
 				}
 			})
 		}
@@ -129,158 +118,9 @@ func TestParseCgroup(t *testing.T) {
 		"2:pids:/\n0::/\n":                                  "/",
 		"":                                                  "",
 	} {
-		if got := parseCgroup([]byte(text)); got != want {
+		if got := ParsePath([]byte(text)); got != want {
 			t.Errorf("%q: %q", text, got)
 		}
-	}
-}
-
-func TestOwner(t *testing.T) {
-	for _, tt := range []struct {
-		task evidence.Task
-		want string
-	}{
-		{evidence.Task{Comm: "kubelet", Cgroup: "/kubepods/pod" + uid1 + "/" + id1}, uid1},
-		{evidence.Task{Comm: "kubelet", Cgroup: "/system.slice/kubelet.service"}, "kubelet"},
-		{evidence.Task{Comm: "umount", Cgroup: "/system.slice/kubelet.service"}, "kubelet"},
-		{evidence.Task{Comm: "containerd-shim"}, "shim"},
-		{evidence.Task{Comm: "runc", Cgroup: "/system.slice/containerd.service"}, "containerd"},
-		{evidence.Task{Comm: "jbd2/vda-8", Kernel: true}, "kernel"},
-		{evidence.Task{Comm: "sshd", Cgroup: "/system.slice/ssh.service"}, ""},
-	} {
-		if got, _ := owner(&tt.task); got != tt.want {
-			t.Errorf("%+v is %q's", tt.task, got)
-		}
-	}
-}
-
-func TestSuspects(t *testing.T) {
-	var tasks []kernfile.TaskStatus
-	for i := range 300 {
-		tasks = append(tasks, kernfile.TaskStatus{HasMemory: true, Task: evidence.Task{PID: 100, TID: 100 + i, Threads: 300, State: "D", Container: "a", NSpid: []int{100 + i, 1 + i}}})
-	}
-	tasks = append(tasks,
-		kernfile.TaskStatus{Task: evidence.Task{PID: 900, TID: 900, State: "S", Container: "b"}},                  // exiting
-		kernfile.TaskStatus{HasMemory: true, Task: evidence.Task{PID: 901, TID: 901, State: "S", Container: "b"}}, // healthy
-		kernfile.TaskStatus{Task: evidence.Task{PID: 902, TID: 902, State: "Z", Threads: 1, Container: "b"}},
-		kernfile.TaskStatus{HasMemory: true, Task: evidence.Task{PID: 903, TID: 903, State: "R", Container: "c"}},
-	)
-	chosen, left := suspects(&evidence.Pod{}, tasks)
-	if len(chosen) != maxSuspects || left != 301-maxSuspects {
-		t.Errorf("%d chosen, %d left", len(chosen), left)
-	}
-	if chosen[0].TID != 100 || chosen[1].TID != 900 {
-		t.Errorf("the first are %d and %d", chosen[0].TID, chosen[1].TID)
-	}
-	for _, s := range chosen {
-		if s.TID > 900 {
-			t.Errorf("task %d is a suspect", s.TID)
-		}
-	}
-	// Threads of an init without a handler may be in sigwait.
-	tasks = []kernfile.TaskStatus{
-		{HasMemory: true, Task: evidence.Task{PID: 5, TID: 5, Threads: 3, State: "S", NSpid: []int{5, 1}}},
-		{HasMemory: true, Task: evidence.Task{PID: 5, TID: 6, Threads: 3, State: "S", NSpid: []int{6, 2}}},
-	}
-	if chosen, _ := suspects(&evidence.Pod{}, tasks); len(chosen) != 2 {
-		t.Errorf("%d chosen of an init with a thread", len(chosen))
-	}
-	tasks[0].Caught = 1 << (evidence.SIGTERM - 1)
-	if chosen, _ := suspects(&evidence.Pod{}, tasks); len(chosen) != 1 {
-		t.Errorf("%d chosen of an init with a handler", len(chosen))
-	}
-	// Behind a leader that is a zombie, a thread may be inside exit.
-	tasks[0].State = evidence.Zombie
-	if chosen, _ := suspects(&evidence.Pod{}, tasks); len(chosen) != 2 {
-		t.Errorf("%d chosen of a zombie with a thread", len(chosen))
-	}
-}
-
-// Of several FUSE connections with requests waiting, a task waits for one that
-// is mounted where it is.
-func TestOnlyWaitingFUSE(t *testing.T) {
-	dir := t.TempDir()
-	for minor, waiting := range map[string]string{"41": "1\n", "42": "3\n", "43": "0\n"} {
-		if err := os.MkdirAll(filepath.Join(dir, minor), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(filepath.Join(dir, minor, "waiting"), []byte(waiting), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	h := &Host{FUSE: dir}
-	table := func(devices ...string) *mountTable {
-		out := new(mountTable)
-		for _, d := range devices {
-			out.lines = append(out.lines, mountLine{device: d, fstype: "fuse.x", point: "/" + d})
-		}
-		return out
-	}
-	saw := &probe.Seen{Wchan: "request_wait_answer"}
-	for _, tt := range []struct {
-		name      string
-		own, host *mountTable
-		want      string
-	}{
-		{"one of them is mounted here", table("0:42", "0:43"), table("0:41", "0:42", "0:43"), "0:42"},
-		{"one of them is mounted here, twice", table("0:42", "0:42"), nil, "0:42"},
-		{"both are mounted here", table("0:41", "0:42"), nil, ""},
-		{"none is mounted here", table("0:43"), table("0:41"), ""},
-		{"the task has no mounts any more, both are on the node", table(), table("0:41", "0:42"), ""},
-	} {
-		got := ""
-		if m := h.onlyWaitingFUSE(tt.own, tt.host, saw); m != nil {
-			got = m.device
-		}
-		if got != tt.want {
-			t.Errorf("%s: %q, want %q", tt.name, got, tt.want)
-		}
-	}
-	if m := h.onlyWaitingFUSE(table("0:42"), nil, &probe.Seen{Wchan: "do_wait"}); m != nil {
-		t.Errorf("a task that does not wait for FUSE waits for %s", m.device)
-	}
-}
-
-// A shell waits for its child: that is probed too, and its children, but of
-// hundreds only a few, and they take nobody else's place.
-func TestSuspectsChildren(t *testing.T) {
-	process := func(pid, ppid int, container string) kernfile.TaskStatus {
-		return kernfile.TaskStatus{HasMemory: true, Task: evidence.Task{PID: pid, TID: pid, PPID: ppid, Threads: 1, State: "S", Container: container, NSpid: []int{pid}}}
-	}
-	// PIDs are shared: only the shim knows which processes are first.
-	p := &evidence.Pod{Containers: []evidence.Container{{ID: "a", Task: evidence.ShimTask{PID: 10}}, {ID: "b", Task: evidence.ShimTask{PID: 20}}}}
-	dead := process(13, 10, "a")
-	dead.State, dead.HasMemory = "Z", false
-	thread := process(12, 10, "a")
-	thread.TID = 14
-	tasks := []kernfile.TaskStatus{
-		process(10, 1, "a"), process(11, 10, "a"), process(12, 10, "a"), dead, thread,
-		process(15, 11, "a"), process(16, 15, "a"), process(17, 1, "a"),
-		process(20, 1, "b"),
-	}
-	for i := range 40 {
-		tasks = append(tasks, process(100+i, 20, "b"))
-	}
-	chosen, left := suspects(p, tasks)
-	var got []int
-	for _, s := range chosen {
-		got = append(got, s.TID)
-	}
-	slices.Sort(got)
-	want := []int{10, 11, 12, 15, 20}
-	for i := range maxChildren {
-		want = append(want, 100+i)
-	}
-	if d := cmp.Diff(want, got); d != "" || left != 0 {
-		t.Errorf("%d left, %s", left, d)
-	}
-	// A blocked process of the same container comes before them.
-	blocked := process(99, 1, "b")
-	blocked.State = "D"
-	chosen, _ = suspects(p, append(tasks, blocked))
-	rest := slices.DeleteFunc(chosen, func(s *kernfile.TaskStatus) bool { return s.Container != "b" })
-	if rest[0].TID != 20 || rest[1].TID != 99 {
-		t.Errorf("the first are %d and %d", rest[0].TID, rest[1].TID)
 	}
 }
 
@@ -353,7 +193,7 @@ func TestReadLimits(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			groups, err := (&Host{Cgroup: root}).readPodGroups(uid1, time.Now())
+			groups, err := (&Tree{Root: root}).Pod(uid1, time.Now())
 			if err != nil || len(groups) != 3 {
 				t.Fatalf("%d groups, %v", len(groups), err)
 			}
@@ -398,7 +238,7 @@ func TestFrozenBy(t *testing.T) {
 				kerneltest.Tree(t, root, map[string]string{"pids/tasks": "", "pids/" + pod1 + "/tasks": "", "pids/" + leaf1 + "/tasks": ""})
 			}
 			kerneltest.Tree(t, root, tt.files)
-			groups, err := (&Host{Cgroup: root}).readPodGroups(uid1, time.Now())
+			groups, err := (&Tree{Root: root}).Pod(uid1, time.Now())
 			if err != nil || len(groups) != 2 {
 				t.Fatalf("%d groups, %v", len(groups), err)
 			}
@@ -421,4 +261,16 @@ func TestParseCPUMax(t *testing.T) {
 			t.Errorf("%q is a cpu.max", bad)
 		}
 	}
+}
+
+func FuzzCgroupFiles(f *testing.F) {
+	kerneltest.Fuzz(f, []string{"0::/kubepods/pod1/x\n", "frozen 1\n", "12\n0\n", "50000 100000\n", "max 100000\n",
+		"usage_usec 19\nnr_periods 3\nnr_throttled 2\n", "9223372036854771712\n", "max\n"}, func(b []byte) {
+		PodOfPath(ParsePath(b))
+		parseTasks(b)
+		parseKeys(b)
+		_, _ = parseNumber(b)
+		_, _ = parseCPUMax(b)
+		parseFreezerState(b)
+	})
 }

@@ -1,0 +1,116 @@
+package proc
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/nodeagent-io/nodeagent/pkg/evidence"
+	"github.com/nodeagent-io/nodeagent/pkg/proc/probe"
+)
+
+func TestCulpritDoubts(t *testing.T) {
+	own := scan(t, containerMounts)
+	paths := func(name string, p ...string) *probe.Seen {
+		s := &probe.Seen{Call: probe.Call{Name: name}}
+		for _, x := range p {
+			s.Paths = append(s.Paths, probe.CallPath{Path: []byte(x), Via: "path"})
+		}
+		return s
+	}
+	for _, tt := range []struct {
+		saw  *probe.Seen
+		want string
+	}{
+		{paths("stat", "/data/x"), "/data"},
+		{paths("stat", "/data/../s3"), ""},
+		{paths("rename", "/data/x", "/data/y"), "/data"},
+		{paths("rename", "/data/x", "/s3/y"), ""},
+		{paths("rename", "/data/x"), ""},
+		{paths("mount", "/data"), ""},
+		{paths("umount2", "/data"), "/data"},
+		{paths("umount2", "/gone"), ""},
+	} {
+		got := ""
+		if m, _ := byPaths(own, tt.saw); m != nil {
+			got = m.point
+		}
+		if got != tt.want {
+			t.Errorf("%s %q: %q", tt.saw.Call.Name, tt.saw.Paths, got)
+		}
+	}
+	for _, tt := range []struct {
+		stack []string
+		mount evidence.Mount
+		want  bool
+	}{
+		{nil, evidence.Mount{Type: "ext4"}, false},
+		{[]string{"percpu_rwsem_wait", "vfs_write"}, evidence.Mount{Type: "xfs"}, false},
+		{[]string{"request_wait_answer", "fuse_lookup_name"}, evidence.Mount{Type: "overlay", Backing: &evidence.Mount{Type: "ext4"}}, true},
+		{[]string{"request_wait_answer", "fuse_lookup_name"}, evidence.Mount{Type: "fuse.s3"}, false},
+		{[]string{"rpc_wait_bit_killable", "nfs4_proc_getattr"}, evidence.Mount{Type: "ext4"}, true},
+		{[]string{"xfs_file_write_iter", "ovl_write_iter"}, evidence.Mount{Type: "overlay", Backing: &evidence.Mount{Type: "xfs"}}, false},
+		{[]string{"fuse_file_read_iter", "ovl_read_iter"}, evidence.Mount{Type: "overlay", Backing: &evidence.Mount{Type: "xfs"}}, false},
+	} {
+		if got := refutes(&probe.Seen{Stack: tt.stack}, &tt.mount); got != tt.want {
+			t.Errorf("%v, %s: %v", tt.stack, tt.mount.Type, got)
+		}
+	}
+	fault := &probe.Seen{Stack: []string{"ext4_page_mkwrite", "asm_exc_page_fault"}, Maps: []probe.Mapping{{Device: "254:0", Shared: false}, {Device: "0:51", Shared: true}}}
+	if m := mapped(own, fault); m != nil {
+		t.Errorf("mapped %+v", m)
+	}
+	fault.Maps[0].Shared = true // two directories of the device are mounted
+	if m := mapped(own, fault); m != nil {
+		t.Errorf("mapped %+v", m)
+	}
+	fault = &probe.Seen{Stack: []string{"filemap_fault", "asm_exc_page_fault"}, Maps: []probe.Mapping{{Device: "0:50", Shared: false}, {Device: "8:1", Shared: false}}}
+	if m := mapped(own, fault); m == nil || m.point != "/data" {
+		t.Errorf("mapped %+v", m)
+	}
+}
+
+// Of several FUSE connections with requests waiting, a task waits for one that
+// is mounted where it is.
+func TestOnlyWaitingFUSE(t *testing.T) {
+	dir := t.TempDir()
+	for minor, waiting := range map[string]string{"41": "1\n", "42": "3\n", "43": "0\n"} {
+		if err := os.MkdirAll(filepath.Join(dir, minor), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, minor, "waiting"), []byte(waiting), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	h := &Host{FUSE: dir}
+	table := func(devices ...string) *mountTable {
+		out := new(mountTable)
+		for _, d := range devices {
+			out.lines = append(out.lines, mountLine{device: d, fstype: "fuse.x", point: "/" + d})
+		}
+		return out
+	}
+	saw := &probe.Seen{Wchan: "request_wait_answer"}
+	for _, tt := range []struct {
+		name      string
+		own, host *mountTable
+		want      string
+	}{
+		{"one of them is mounted here", table("0:42", "0:43"), table("0:41", "0:42", "0:43"), "0:42"},
+		{"one of them is mounted here, twice", table("0:42", "0:42"), nil, "0:42"},
+		{"both are mounted here", table("0:41", "0:42"), nil, ""},
+		{"none is mounted here", table("0:43"), table("0:41"), ""},
+		{"the task has no mounts any more, both are on the node", table(), table("0:41", "0:42"), ""},
+	} {
+		got := ""
+		if m := h.onlyWaitingFUSE(tt.own, tt.host, saw); m != nil {
+			got = m.device
+		}
+		if got != tt.want {
+			t.Errorf("%s: %q, want %q", tt.name, got, tt.want)
+		}
+	}
+	if m := h.onlyWaitingFUSE(table("0:42"), nil, &probe.Seen{Wchan: "do_wait"}); m != nil {
+		t.Errorf("a task that does not wait for FUSE waits for %s", m.device)
+	}
+}
