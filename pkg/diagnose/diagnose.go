@@ -43,8 +43,9 @@ const (
 	// Overdue is past the deadline.
 	Overdue When = iota
 	// InGrace is for causes that prove that the pod will use up its grace period:
-	// from StopSettles after the request for deletion until SIGKILL, which ends
-	// such a pod, should have come.
+	// from StopSettles after the request for deletion until the deadline. What is
+	// told is that the pod waits for SIGKILL; when that is late, it is not what the
+	// pod waits for, and a time that has passed is no news.
 	InGrace
 	// InGraceAndAfter is the same for causes that SIGKILL need not end.
 	InGraceAndAfter
@@ -122,12 +123,16 @@ type Diagnosis struct {
 	Findings []Finding `json:"findings,omitempty"`
 	// Unknown is sorted by the names of the sources.
 	Unknown []Unknown `json:"unknown,omitempty"`
+	// expired are the causes that are looked for in the grace period only, when
+	// that is over and SIGKILL may still be on its way.
+	expired []string
 }
 
 // NotLookedFor reports whether a cause could not be looked for, because a source
-// was missing.
+// was missing, or because it is told in the grace period only and that is over: a
+// verdict of that time is neither confirmed nor refuted then.
 func (d *Diagnosis) NotLookedFor(cause string) bool {
-	return slices.ContainsFunc(d.Unknown, func(u Unknown) bool { return slices.Contains(u.Causes, cause) })
+	return slices.Contains(d.expired, cause) || slices.ContainsFunc(d.Unknown, func(u Unknown) bool { return slices.Contains(u.Causes, cause) })
 }
 
 // Verdict is the root cause, if there is one to report.
@@ -151,6 +156,9 @@ func Run(p *evidence.Pod, table Table) Diagnosis {
 	explained := make(map[string][]Finding)
 	for _, row := range table {
 		r := row.Rule
+		if r.When == InGrace && !p.Gone && p.Overdue() >= 0 && p.Overdue() < fact.UnknownAfter {
+			d.expired = append(d.expired, r.Cause)
+		}
 		if !r.due(p) || len(r.Phases) > 0 && !slices.Contains(r.Phases, d.Phase) {
 			continue
 		}
@@ -215,9 +223,7 @@ func (r *Rule) due(p *evidence.Pod) bool {
 	}
 	switch settled := p.Time.Sub(p.DeletionRequested) >= StopSettles; r.When {
 	case InGrace:
-		// What is told early is that the pod waits for SIGKILL; when that is late,
-		// it is not what the pod waits for.
-		return settled && p.Overdue() < fact.KillLatency
+		return settled && p.Overdue() < 0
 	case InGraceAndAfter:
 		return settled
 	}

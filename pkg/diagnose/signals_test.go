@@ -166,6 +166,9 @@ func TestStopSignals(t *testing.T) {
 			t.State, t.Pending = evidence.Uninterruptible, bitKILL
 			p.Time = p.Deadline.Add(5 * time.Minute)
 		}, "ContainerFrozen", diagnose.Proved},
+		"the grace period is over, SIGKILL is late": {func(p *evidence.Pod, _ *evidence.Task) {
+			p.Time = p.Deadline.Add(4 * time.Second)
+		}, "", ""},
 		"kubelet stopped": {func(p *evidence.Pod, _ *evidence.Task) {
 			p.Node.Kubelet.Process = &evidence.Task{PID: 7, TID: 7, Comm: "kubelet", State: evidence.Stopped}
 		}, "", ""},
@@ -290,5 +293,22 @@ func tini(change func(child *evidence.Task)) func(*evidence.Pod, *evidence.Task)
 		child := task(101, 100, "server", evidence.Sleeping, "epoll_wait")
 		change(&child)
 		p.Tasks = append(p.Tasks, child)
+	}
+}
+
+// A verdict of the grace period stands on while SIGKILL is late, and is not told
+// anew: what it says comes at the deadline has not come.
+func TestGracePeriodOver(t *testing.T) {
+	for after, want := range map[time.Duration]bool{
+		-time.Second: false, 0: true, 30 * time.Second: true, fact.UnknownAfter: false,
+	} {
+		p := stopping(func(p *evidence.Pod, _ *evidence.Task) { p.Time = p.Deadline.Add(after) })
+		d := cause.Diagnose(p)
+		if got := d.NotLookedFor("SignalDroppedByPID1"); got != want {
+			t.Errorf("%s after the deadline: not looked for is %t, want %t", after, got, want)
+		}
+		if d.NotLookedFor("UninterruptibleSleep") {
+			t.Errorf("%s after the deadline UninterruptibleSleep is not looked for", after)
+		}
 	}
 }
