@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/net/netutil"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/klog/v2"
@@ -58,7 +59,9 @@ of the node are known).`,
 const endsWithin = 800 * time.Millisecond
 
 func (o *runOptions) run(ctx context.Context) error {
-	log, err := newLogger(o.logFormat, o.logLevel)
+	lines := newLossyWriter(os.Stderr)
+	defer lines.close()
+	log, err := newLogger(lines, o.logFormat, o.logLevel)
 	if err != nil {
 		return err
 	}
@@ -95,9 +98,12 @@ func (o *runOptions) run(ctx context.Context) error {
 	}()
 
 	cases := new(verdict.Cases)
-	metrics := report.NewMetrics(version, time.Now, cases, func() report.Probes {
+	metrics := report.NewMetrics(version, time.Now, cases, func() report.Counts {
 		prober := reader.Proc.Prober
-		return report.Probes{Hangs: uint64(prober.Hangs()), Restarts: uint64(prober.Restarts()), Abandoned: prober.Abandoned()}
+		return report.Counts{
+			Hangs: uint64(prober.Hangs()), Restarts: uint64(prober.Restarts()), Abandoned: prober.Abandoned(),
+			LinesDropped: lines.dropped.Load(),
+		}
 	})
 	reporter := report.New(client, o.host.nodeName, metrics, log)
 	reader.Lost = func() {
@@ -119,9 +125,9 @@ func (o *runOptions) run(ctx context.Context) error {
 		Log:        log,
 	}
 
-	server := &http.Server{Handler: routes(a, watch, metrics), ReadHeaderTimeout: 5 * time.Second}
+	server := newServer(routes(a, watch, metrics))
 	go func() {
-		if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+		if err := server.Serve(netutil.LimitListener(listener, maxConnections)); !errors.Is(err, http.ErrServerClosed) {
 			fail(fmt.Errorf("serve metrics: %w", err))
 		}
 	}()
@@ -138,23 +144,15 @@ func (o *runOptions) run(ctx context.Context) error {
 	return nil
 }
 
-func newLogger(format string, level slog.Level) (*slog.Logger, error) {
-	options := &slog.HandlerOptions{Level: level}
-	switch format {
-	case "text":
-		return slog.New(slog.NewTextHandler(os.Stderr, options)), nil
-	case "json":
-		return slog.New(slog.NewJSONHandler(os.Stderr, options)), nil
-	}
-	return nil, fmt.Errorf("--log-format %q is neither text nor json", format)
-}
-
 func newClient(kubeconfig string) (*kube.Client, error) {
 	config, err := restConfig(kubeconfig)
 	if err != nil {
 		return nil, err
 	}
 	config.UserAgent = "nodeagent/" + version
+	// A drain gives many pods a verdict at once; client-go's own limits are for
+	// five writes a second.
+	config.QPS, config.Burst = 20, 50
 	return kube.New(config)
 }
 
@@ -171,6 +169,25 @@ func restConfig(kubeconfig string) (*rest.Config, error) {
 		return nil, fmt.Errorf("%w; in a pod, mount the service account's token; elsewhere, name a file with --kubeconfig", err)
 	}
 	return config, nil
+}
+
+// maxConnections bounds what strangers on the pod network can have open at once,
+// and with it the memory that they cost.
+const maxConnections = 256
+
+// newServer returns a server of which no client holds a connection for long. A
+// connection serves one request: idle ones would take the room from the kubelet's
+// probes.
+func newServer(handler http.Handler) *http.Server {
+	s := &http.Server{
+		Handler:           handler,
+		ReadHeaderTimeout: 5 * time.Second,
+		ReadTimeout:       5 * time.Second,
+		WriteTimeout:      15 * time.Second,
+		MaxHeaderBytes:    8 << 10,
+	}
+	s.SetKeepAlivesEnabled(false)
+	return s
 }
 
 func routes(a *agent.Agent, watch *kube.Watch, metrics *report.Metrics) http.Handler {

@@ -24,12 +24,14 @@ const (
 	kindEventSeries = "event_series"
 )
 
-// Probes is what the helper process, which reads files that may hang, tells of
-// itself. Hangs and Restarts only grow; Abandoned are the helpers that could
-// not be killed and are still there.
-type Probes struct {
+// Counts are what other parts of the program count by themselves.
+type Counts struct {
+	// Of the helper process, which reads files that may hang: how many reads hung,
+	// how often it was started again, and how many were killed and have not exited.
 	Hangs, Restarts uint64
 	Abandoned       int
+	// LinesDropped are the lines of the log that nobody read in time.
+	LinesDropped uint64
 }
 
 // A blockedTasks names one time series of nodeagent_blocked_tasks.
@@ -39,7 +41,7 @@ type blockedTasks struct{ owner, family string }
 // no state that a restart loses for good.
 type Metrics struct {
 	now    func() time.Time
-	probes func() Probes
+	counts func() Counts
 	cases  *verdict.Cases
 
 	mu      sync.Mutex
@@ -58,17 +60,18 @@ type Metrics struct {
 	stuckDesc, terminatingDesc, lastLoopDesc      *prometheus.Desc
 	blockedDesc, droppedDesc                      *prometheus.Desc
 	hangsDesc, restartsDesc, abandonedHelpersDesc *prometheus.Desc
+	linesDroppedDesc                              *prometheus.Desc
 }
 
 // NewMetrics makes the metrics. now is the clock at a scrape; cases holds the
-// verdicts that stand, and probes is asked, at a scrape; probes may be nil.
-func NewMetrics(version string, now func() time.Time, cases *verdict.Cases, probes func() Probes) *Metrics {
-	if probes == nil {
-		probes = func() Probes { return Probes{} }
+// verdicts that stand, and counts is asked, at a scrape; counts may be nil.
+func NewMetrics(version string, now func() time.Time, cases *verdict.Cases, counts func() Counts) *Metrics {
+	if counts == nil {
+		counts = func() Counts { return Counts{} }
 	}
 	m := &Metrics{
 		now:    now,
-		probes: probes,
+		counts: counts,
 		cases:  cases,
 
 		missing: prometheus.NewCounterVec(prometheus.CounterOpts{
@@ -110,6 +113,8 @@ func NewMetrics(version string, now func() time.Time, cases *verdict.Cases, prob
 			"Readings left out because too many pods were terminating.", nil, nil),
 		lastLoopDesc: prometheus.NewDesc("nodeagent_last_loop_timestamp_seconds",
 			"When the last round over the node's terminating pods ended, in Unix time.", nil, nil),
+		linesDroppedDesc: prometheus.NewDesc("nodeagent_log_lines_dropped_total",
+			"Lines of the log that were dropped because nobody read it, as when containerd hangs.", nil, nil),
 		hangsDesc: prometheus.NewDesc("nodeagent_probe_hangs_total",
 			"Reads of a suspect task's files that hung; the helper process was killed each time.", nil, nil),
 		restartsDesc: prometheus.NewDesc("nodeagent_probe_restarts_total",
@@ -192,7 +197,7 @@ func (m *Metrics) wrote(kind, result string) { m.writes.WithLabelValues(kind, re
 // Describe is part of prometheus.Collector.
 func (m *Metrics) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
-		m.stuckDesc, m.terminatingDesc, m.blockedDesc, m.droppedDesc, m.lastLoopDesc, m.hangsDesc, m.restartsDesc, m.abandonedHelpersDesc,
+		m.stuckDesc, m.terminatingDesc, m.blockedDesc, m.droppedDesc, m.lastLoopDesc, m.hangsDesc, m.restartsDesc, m.abandonedHelpersDesc, m.linesDroppedDesc,
 	} {
 		ch <- d
 	}
@@ -225,10 +230,11 @@ func (m *Metrics) Collect(ch chan<- prometheus.Metric) {
 	if last := m.lastLoop.Load(); last != 0 {
 		gauge(m.lastLoopDesc, float64(last)/1000)
 	}
-	p := m.probes()
-	ch <- prometheus.MustNewConstMetric(m.hangsDesc, prometheus.CounterValue, float64(p.Hangs))
-	ch <- prometheus.MustNewConstMetric(m.restartsDesc, prometheus.CounterValue, float64(p.Restarts))
-	gauge(m.abandonedHelpersDesc, float64(p.Abandoned))
+	c := m.counts()
+	ch <- prometheus.MustNewConstMetric(m.linesDroppedDesc, prometheus.CounterValue, float64(c.LinesDropped))
+	ch <- prometheus.MustNewConstMetric(m.hangsDesc, prometheus.CounterValue, float64(c.Hangs))
+	ch <- prometheus.MustNewConstMetric(m.restartsDesc, prometheus.CounterValue, float64(c.Restarts))
+	gauge(m.abandonedHelpersDesc, float64(c.Abandoned))
 	for _, c := range m.counted() {
 		c.Collect(ch)
 	}

@@ -81,7 +81,7 @@ nodeagent_verdicts_dropped_total 1
 }
 
 func TestSelfMetrics(t *testing.T) {
-	m := NewMetrics("v1", func() time.Time { return start }, new(verdict.Cases), func() Probes { return Probes{Hangs: 3, Restarts: 2, Abandoned: 1} })
+	m := NewMetrics("v1", func() time.Time { return start }, new(verdict.Cases), func() Counts { return Counts{Hangs: 3, Restarts: 2, Abandoned: 1, LinesDropped: 4} })
 	m.Ticked(time.UnixMilli(1_772_000_000_500), 7)
 	m.Gathered(40 * time.Millisecond)
 	m.Gathered(2 * time.Second)
@@ -119,6 +119,9 @@ nodeagent_last_loop_timestamp_seconds 1.7720000005e+09
 # HELP nodeagent_readings_lost_total Readings of a terminating pod, or of the node, that did not return in time. The next one begins when they do.
 # TYPE nodeagent_readings_lost_total counter
 nodeagent_readings_lost_total 1
+# HELP nodeagent_log_lines_dropped_total Lines of the log that were dropped because nobody read it, as when containerd hangs.
+# TYPE nodeagent_log_lines_dropped_total counter
+nodeagent_log_lines_dropped_total 4
 # HELP nodeagent_probe_abandoned_helpers Helper processes that were killed and have not exited.
 # TYPE nodeagent_probe_abandoned_helpers gauge
 nodeagent_probe_abandoned_helpers 1

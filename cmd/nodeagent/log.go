@@ -1,0 +1,80 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"log/slog"
+	"sync/atomic"
+	"time"
+)
+
+// The bounds of what waits to be logged.
+const (
+	maxLines = 512
+	maxLine  = 4 << 10 // bytes
+)
+
+// A lossyWriter hands lines on to a writer without ever waiting for it. Standard
+// error of a container ends in containerd: while that hangs, which is what the
+// agent has to tell of, nobody reads it, and when the pipe is full a write waits
+// for ever. Lines that find no room are dropped and counted, and the next one
+// that is written says so.
+type lossyWriter struct {
+	lines   chan []byte
+	dropped atomic.Uint64
+	done    chan struct{}
+}
+
+func newLossyWriter(w io.Writer) *lossyWriter {
+	l := &lossyWriter{lines: make(chan []byte, maxLines), done: make(chan struct{})}
+	go l.run(w)
+	return l
+}
+
+// Write never fails and never waits. A line that is too long is cut.
+func (l *lossyWriter) Write(line []byte) (int, error) {
+	n := len(line)
+	if n > maxLine {
+		line = append(bytes.ToValidUTF8(line[:maxLine-4], nil), "…\n"...)
+	}
+	select {
+	case l.lines <- bytes.Clone(line):
+	default:
+		l.dropped.Add(1)
+	}
+	return n, nil
+}
+
+func (l *lossyWriter) run(w io.Writer) {
+	defer close(l.done)
+	var told uint64
+	for line := range l.lines {
+		if dropped := l.dropped.Load(); dropped != told {
+			fmt.Fprintf(w, "level=WARN msg=\"lines of the log were dropped because nobody read it\" dropped=%d\n", dropped-told)
+			told = dropped
+		}
+		_, _ = w.Write(line) // nobody is left to tell
+	}
+}
+
+// close gives what is left a moment to be written. Nothing is to be written
+// after it.
+func (l *lossyWriter) close() {
+	close(l.lines)
+	select {
+	case <-l.done:
+	case <-time.After(200 * time.Millisecond):
+	}
+}
+
+func newLogger(w io.Writer, format string, level slog.Level) (*slog.Logger, error) {
+	options := &slog.HandlerOptions{Level: level}
+	switch format {
+	case "text":
+		return slog.New(slog.NewTextHandler(w, options)), nil
+	case "json":
+		return slog.New(slog.NewJSONHandler(w, options)), nil
+	}
+	return nil, fmt.Errorf("--log-format %q is neither text nor json", format)
+}

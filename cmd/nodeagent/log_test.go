@@ -1,0 +1,51 @@
+package main
+
+import (
+	"bytes"
+	"io"
+	"log/slog"
+	"strings"
+	"testing"
+)
+
+// With nobody at the other end of the pipe the log loses lines, and holds nobody
+// up. What it lost is counted and told when somebody reads again.
+func TestLogNeverWaits(t *testing.T) {
+	r, w := io.Pipe() // without a buffer
+	out := newLossyWriter(w)
+	log := slog.New(slog.NewTextHandler(out, nil))
+	const lines = 3 * maxLines
+	for range lines {
+		log.Info("verdict", "pod", strings.Repeat("x", 100))
+	}
+	dropped := out.dropped.Load()
+	if dropped < lines-maxLines-1 || dropped >= lines {
+		t.Errorf("%d of %d lines dropped", dropped, lines)
+	}
+	read := make(chan string)
+	go func() {
+		b, _ := io.ReadAll(r) // ends with the pipe
+		read <- string(b)
+	}()
+	out.close()
+	_ = w.Close()
+	text := <-read
+	if !strings.Contains(text, "were dropped because nobody read it") {
+		t.Errorf("the loss is not told:\n%.500s", text)
+	}
+	if got := uint64(strings.Count(text, "msg=verdict")); got != lines-dropped {
+		t.Errorf("%d lines written, want %d", got, lines-dropped)
+	}
+}
+
+func TestLogCutsLongLines(t *testing.T) {
+	var b bytes.Buffer
+	out := newLossyWriter(&b)
+	if n, err := out.Write([]byte(strings.Repeat("ö", maxLine) + "\n")); n != 2*maxLine+1 || err != nil {
+		t.Errorf("Write returned %d, %v", n, err)
+	}
+	out.close()
+	if text := b.String(); len(text) > maxLine || !strings.HasSuffix(text, "ö…\n") {
+		t.Errorf("%d bytes, ending in %q", len(text), text[max(0, len(text)-10):])
+	}
+}
