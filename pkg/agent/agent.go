@@ -84,9 +84,10 @@ type Agent struct {
 	backSlots   chan struct{}
 }
 
-// whole is for how long a reading in full is kept rather than a later one of
-// which sources are missing.
-const whole = 10 * time.Second
+// keepWhole is for how long a reading in full is kept rather than a later one of
+// which sources are missing, or in which only sidecars live: they are stopped
+// last, and have two seconds when the app has used up the grace period.
+const keepWhole = 10 * time.Second
 
 // lateAfter is how much longer than Timeout a look may take before it is given
 // up: what it reads may return late, and the report has a deadline of its own.
@@ -300,7 +301,8 @@ func (a *Agent) look(ctx context.Context, l look, reading node.Round) {
 		return // the agent ends, or the look was given up
 	}
 	a.Monitor.Gathered(time.Since(began))
-	if lives(e) && (len(e.Missing) == 0 || c.Alive == nil || e.Time.Sub(c.Alive.Time) >= whole) {
+	if whole := len(e.Missing) == 0 && (appLives(e) || c.Alive == nil || !appLives(c.Alive)); lives(e) &&
+		(whole || c.Alive == nil || e.Time.Sub(c.Alive.Time) >= keepWhole) {
 		c.Alive = e
 	}
 	a.logLack(e)
@@ -327,6 +329,14 @@ func lives(e *evidence.Pod) bool {
 		killed = killed || t.Killed()
 	}
 	return live && !killed
+}
+
+// appLives reports whether a process of an app container lives.
+func appLives(e *evidence.Pod) bool {
+	return slices.ContainsFunc(e.Tasks, func(t evidence.Task) bool {
+		c, ok := e.Container(t.Container)
+		return ok && c.Kind == evidence.App && t.State != evidence.Zombie
+	})
 }
 
 // logLack logs once that a source cannot be read, and once that it can again.

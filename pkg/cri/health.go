@@ -34,6 +34,11 @@ func (r *Runtime) Health(ctx context.Context) evidence.ContainerdService {
 	defer r.asking.Unlock()
 
 	now := r.now()
+	if now.Sub(r.asked) > 2*healthPause {
+		// Nobody has asked for a while, as when no pod terminates: whether what was
+		// silent then has answered since is not known.
+		r.service = evidence.ContainerdService{}
+	}
 	if s := r.service; s.Attempts > 0 {
 		pause := healthRetry
 		if s.Attempts > 1 {
@@ -63,7 +68,7 @@ func (r *Runtime) Health(ctx context.Context) evidence.ContainerdService {
 	case refused:
 		s.Refused = true
 	case unanswered:
-		s.UnansweredSince, s.Attempts = r.service.UnansweredSince, r.service.Attempts+1
+		s.Asked, s.UnansweredSince, s.Attempts = now, r.service.UnansweredSince, r.service.Attempts+1
 		if s.UnansweredSince.IsZero() {
 			s.UnansweredSince = now
 		}

@@ -283,3 +283,19 @@ func settle(t *testing.T, most int, when string) {
 		}
 	}
 }
+
+// Two silences, an hour apart, with nobody asking in between.
+func TestSilencesAreNotGlued(t *testing.T) {
+	s := newServer()
+	socket, _ := s.serve(t, nil)
+	r, clock := open(t, socket, short)
+	s.set(func() { s.hangs["version"] = true })
+	r.Health(context.Background())
+	clock.move(healthRetry)
+	r.Health(context.Background())
+	clock.move(time.Hour)
+	got := r.Health(context.Background())
+	if got.Attempts != 1 || clock.now().Sub(got.UnansweredSince) > time.Minute {
+		t.Errorf("one question of a new silence: %d attempts, for %s", got.Attempts, clock.now().Sub(got.UnansweredSince))
+	}
+}

@@ -149,9 +149,15 @@ func (d *Diagnosis) Verdict() (Finding, bool) {
 // signal has been sent and a program has had its chance to react.
 const StopSettles = 5 * time.Second
 
+// layerRuntime is the layer of the causes that a silent containerd leaves open.
+const layerRuntime = "runtime"
+
 // Run looks for the causes of a table.
 func Run(p *evidence.Pod, table Table) Diagnosis {
 	d := Diagnosis{Phase: locate(p), Gone: p.Gone}
+	// While containerd is silent, so that the pod seems to wait for it, the causes
+	// of other phases are neither there nor ruled out.
+	silent := !p.Node.Containerd.UnansweredSince.IsZero()
 	var looked search
 	explained := make(map[string][]Finding)
 	for _, row := range table {
@@ -159,7 +165,14 @@ func Run(p *evidence.Pod, table Table) Diagnosis {
 		if r.When == InGrace && !p.Gone && p.Overdue() >= 0 && p.Overdue() < fact.UnknownAfter {
 			d.expired = append(d.expired, r.Cause)
 		}
-		if !r.due(p) || len(r.Phases) > 0 && !slices.Contains(r.Phases, d.Phase) {
+		if !r.due(p) {
+			continue
+		}
+		if len(r.Phases) > 0 && !slices.Contains(r.Phases, d.Phase) {
+			if silent {
+				d.unlooked(evidence.Containerd, p.Node.Containerd.Error, r)
+				looked.part = append(looked.part, r.Doc.Layer)
+			}
 			continue
 		}
 		if d.lacks(p, r) {
@@ -167,6 +180,9 @@ func Run(p *evidence.Pod, table Table) Diagnosis {
 			continue
 		}
 		looked.whole = append(looked.whole, r.Doc.Layer)
+		if silent && r.Doc.Layer == layerRuntime {
+			looked.part = append(looked.part, layerRuntime) // it has not hung for long enough, or a shim behind it does
+		}
 		found := r.Check(p)
 		for _, f := range found {
 			f.Cause = r.Cause
@@ -198,14 +214,19 @@ func (d *Diagnosis) lacks(p *evidence.Pod, r *Rule) bool {
 			continue
 		}
 		blind = true
-		i := slices.IndexFunc(d.Unknown, func(u Unknown) bool { return u.Source == s })
-		if i < 0 {
-			i = len(d.Unknown)
-			d.Unknown = append(d.Unknown, Unknown{Source: s, Why: why})
-		}
-		d.Unknown[i].Causes = append(d.Unknown[i].Causes, r.Cause)
+		d.unlooked(s, why, r)
 	}
 	return blind
+}
+
+// unlooked notes that a rule's cause was not looked for, for want of a source.
+func (d *Diagnosis) unlooked(s evidence.Source, why string, r *Rule) {
+	i := slices.IndexFunc(d.Unknown, func(u Unknown) bool { return u.Source == s })
+	if i < 0 {
+		i = len(d.Unknown)
+		d.Unknown = append(d.Unknown, Unknown{Source: s, Why: why})
+	}
+	d.Unknown[i].Causes = append(d.Unknown[i].Causes, r.Cause)
 }
 
 // reaches reports whether the finding can be the reason of another one: what

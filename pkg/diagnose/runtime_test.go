@@ -1,6 +1,7 @@
 package diagnose_test
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -15,11 +16,12 @@ func silent(shim bool, attempts int, seconds time.Duration, change func(p *evide
 		p.Time = p.Deadline.Add(10 * time.Minute)
 		first.Caught = bitTERM
 		since := p.Time.Add(-seconds * time.Second)
+		p.Node.Pressure = &evidence.Pressure{}
 		if shim {
 			p.Containers[0].Task = evidence.ShimTask{Asked: p.Time, UnansweredSince: since, Attempts: attempts}
 			p.Parents = append(p.Parents, evidence.Task{PID: 90, TID: 90, Comm: "containerd-shim", State: evidence.Sleeping, UnchangedSince: since})
 		} else {
-			p.Node.Containerd = evidence.ContainerdService{Error: "no answer", UnansweredSince: since, Attempts: attempts,
+			p.Node.Containerd = evidence.ContainerdService{Error: "no answer", Asked: p.Time, UnansweredSince: since, Attempts: attempts,
 				Process: &evidence.Task{PID: 80, TID: 80, Comm: "containerd", State: evidence.Sleeping, UnchangedSince: since}}
 		}
 		change(p)
@@ -29,9 +31,11 @@ func silent(shim bool, attempts int, seconds time.Duration, change func(p *evide
 // TestSilence checks when a silence of the container runtime is a hang.
 func TestSilence(t *testing.T) {
 	nothing := func(*evidence.Pod) {}
-	pressure := func(x evidence.Pressure) func(*evidence.Pod) {
-		return func(p *evidence.Pod) { p.Node.Pressure = &x }
+	// starved is a node that was short of something until so long ago.
+	starved := func(ago time.Duration) func(*evidence.Pod) {
+		return func(p *evidence.Pod) { p.Node.Pressure.StarvedUntil = p.Time.Add(-ago) }
 	}
+	unknown := func(p *evidence.Pod) { p.Node.Pressure = nil }
 	containerdIn := func(state evidence.TaskState) func(*evidence.Pod) {
 		return func(p *evidence.Pod) { p.Node.Containerd.Process.State = state }
 	}
@@ -39,19 +43,32 @@ func TestSilence(t *testing.T) {
 		pod  *evidence.Pod
 		want string
 	}{
-		"containerd, for a minute":                                {silent(false, 3, 61, nothing), "ContainerdHung"},
-		"containerd, for less":                                    {silent(false, 3, 59, nothing), ""},
-		"containerd, for a minute, pressure low":                  {silent(false, 3, 61, pressure(evidence.Pressure{CPU: 20, IO: 3})), "ContainerdHung"},
-		"containerd, for four minutes, no processor to spare":     {silent(false, 16, 240, pressure(evidence.Pressure{CPU: 97})), ""},
-		"containerd, for four minutes, memory is reclaimed":       {silent(false, 16, 240, pressure(evidence.Pressure{Memory: 60})), ""},
-		"containerd, for four minutes, the disk is busy":          {silent(false, 16, 240, pressure(evidence.Pressure{IO: 80})), ""},
-		"containerd, for five minutes, no processor to spare":     {silent(false, 20, 301, pressure(evidence.Pressure{CPU: 97})), "ContainerdHung"},
-		"containerd, stopped for five seconds":                    {silent(false, 2, 5, containerdIn(evidence.Stopped)), "ContainerdHung"},
-		"containerd, in uninterruptible sleep for five seconds":   {silent(false, 2, 5, containerdIn(evidence.Uninterruptible)), ""},
-		"containerd, in uninterruptible sleep for eleven seconds": {silent(false, 2, 11, containerdIn(evidence.Uninterruptible)), "ContainerdHung"},
-		"shim, over three minutes":                                {silent(true, 3, 183, nothing), "ShimHung"},
-		"shim, over three minutes, no processor to spare":         {silent(true, 3, 183, pressure(evidence.Pressure{CPU: 97})), ""},
-		"shim, over six minutes, no processor to spare":           {silent(true, 4, 363, pressure(evidence.Pressure{CPU: 97})), "ShimHung"},
+		"containerd, for a minute":                                 {silent(false, 3, 61, nothing), "ContainerdHung"},
+		"containerd, for less":                                     {silent(false, 3, 59, nothing), ""},
+		"containerd, for a minute, pressure not known":             {silent(false, 3, 61, unknown), ""},
+		"containerd, for five minutes, pressure not known":         {silent(false, 20, 301, unknown), "ContainerdHung"},
+		"containerd, for four minutes, the node is starved":        {silent(false, 16, 240, starved(0)), ""},
+		"containerd, for four minutes, starved until a moment ago": {silent(false, 16, 240, starved(30*time.Second)), ""},
+		"containerd, for four minutes, starved in the first two":   {silent(false, 16, 240, starved(2*time.Minute)), "ContainerdHung"},
+		"containerd, for five minutes, the node is starved":        {silent(false, 20, 301, starved(0)), "ContainerdHung"},
+		"containerd, stopped for five seconds":                     {silent(false, 2, 5, containerdIn(evidence.Stopped)), "ContainerdHung"},
+		"containerd, in uninterruptible sleep for five seconds":    {silent(false, 2, 5, containerdIn(evidence.Uninterruptible)), ""},
+		"containerd, in uninterruptible sleep for eleven seconds":  {silent(false, 2, 11, containerdIn(evidence.Uninterruptible)), "ContainerdHung"},
+		"containerd, the same while the disk is busy": {silent(false, 2, 11, func(p *evidence.Pod) {
+			starved(0)(p)
+			containerdIn(evidence.Uninterruptible)(p)
+		}), ""},
+		"containerd, eleven seconds in synchronize_rcu": {silent(false, 2, 11, func(p *evidence.Pod) {
+			containerdIn(evidence.Uninterruptible)(p)
+			p.Node.Containerd.Process.Probe = &evidence.Probe{Wchan: "__wait_rcu_gp", Stack: []string{"__wait_rcu_gp", "synchronize_rcu", "namespace_unlock"}}
+		}), ""},
+		"shim, over three minutes":                      {silent(true, 3, 183, nothing), "ShimHung"},
+		"shim, over three minutes, the node is starved": {silent(true, 3, 183, starved(0)), ""},
+		"shim, over six minutes, the node is starved":   {silent(true, 4, 363, starved(0)), "ShimHung"},
+		"shim, the node was starved until its last question": {silent(true, 3, 240, func(p *evidence.Pod) {
+			p.Containers[0].Task.Asked = p.Containers[0].Task.UnansweredSince.Add(183 * time.Second)
+			starved(time.Minute)(p)
+		}), ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := cause.Diagnose(test.pod)
@@ -65,5 +82,39 @@ func TestSilence(t *testing.T) {
 				t.Errorf("found %q, want %q", got, test.want)
 			}
 		})
+	}
+}
+
+// One reading in state D does not tell why containerd is silent.
+func TestBlockedContainerd(t *testing.T) {
+	p := silent(false, 3, 61, func(p *evidence.Pod) {
+		p.Node.Containerd.Process.State, p.Node.Containerd.Process.UnchangedSince = evidence.Uninterruptible, p.Time
+	})
+	d := cause.Diagnose(p)
+	if v, _ := d.Verdict(); v.Cause != "ContainerdHung" || v.Family != "" {
+		t.Errorf("%s, family %q after one reading: %s", v.Cause, v.Family, v.Remedy)
+	}
+}
+
+// While containerd is silent the phase is not known, and what was found before is
+// neither confirmed nor refuted.
+func TestPhaseHidesNoCause(t *testing.T) {
+	d := cause.Diagnose(silent(false, 2, 16, func(p *evidence.Pod) {
+		p.Cgroups[0].Frozen, p.Cgroups[0].Version = true, 1
+		p.Tasks[0].State, p.Tasks[0].Pending = evidence.Uninterruptible, bitKILL
+		p.Lack(evidence.Containers, "no answer")
+		p.Lack(evidence.Shims, "no answer")
+	}))
+	if !d.NotLookedFor("ContainerFrozen") {
+		t.Error("ContainerFrozen counts as looked for, and would be taken back")
+	}
+}
+
+// A runtime that is silent, and not yet for long enough, is not ruled out.
+func TestPatienceIsNotUnknown(t *testing.T) {
+	d := cause.Diagnose(silent(false, 16, 240, func(p *evidence.Pod) { p.Node.Pressure.StarvedUntil = p.Time }))
+	v, _ := d.Verdict()
+	if v.Cause != "Unknown" || strings.Contains(v.Message, "the known causes of kernel, runtime") || !strings.Contains(v.Message, "Could not be read in full: containerd") {
+		t.Errorf("containerd is silent, and %s: %s", v.Cause, v.Message)
 	}
 }

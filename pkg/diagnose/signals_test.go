@@ -214,6 +214,67 @@ func TestStopSignals(t *testing.T) {
 			t.Caught, t.TracerPID = bitTERM, 7
 			gone(p, 137, 0)
 		}, "", ""},
+		"a sidecar is stopped when the app has used up the grace period": {func(p *evidence.Pod, t *evidence.Task) {
+			p.Containers[0].Kind, t.Caught = evidence.Sidecar, bitTERM
+			gone(p, 137, 2*time.Second) // the kubelet gives it its least, two seconds
+			p.Time = p.Deadline.Add(time.Second)
+			p.Containers = append(p.Containers, evidence.Container{
+				Name: "app", Kind: evidence.App, ID: "a", State: evidence.StateExited, Exit: &evidence.Exit{Code: 137, At: p.Deadline},
+			})
+		}, "", ""},
+		"a sidecar that had the grace period, the app had ended at once": {func(p *evidence.Pod, t *evidence.Task) {
+			p.Containers[0].Kind, t.Caught = evidence.Sidecar, bitTERM
+			gone(p, 137, 0)
+			p.Containers = append(p.Containers, evidence.Container{
+				Name: "app", Kind: evidence.App, ID: "a", State: evidence.StateExited, Exit: &evidence.Exit{At: requested.Add(time.Second)},
+			})
+		}, "SlowShutdown", diagnose.Proved},
+		"a sidecar waits for the one behind it": {func(p *evidence.Pod, t *evidence.Task) {
+			p.Containers[0].Kind, t.Caught = evidence.Sidecar, bitTERM
+			gone(p, 137, 2*time.Second)
+			p.Containers = append(p.Containers, evidence.Container{
+				Name: "logs", Kind: evidence.Sidecar, ID: "l", State: evidence.StateRunning, StopSignal: evidence.SIGTERM,
+				PreStop: true, Exit: &evidence.Exit{Code: 137, At: p.Deadline},
+			})
+		}, "", ""},
+		"a sidecar that drops the signal waits for the one behind it": {func(p *evidence.Pod, _ *evidence.Task) {
+			p.Containers[0].Kind = evidence.Sidecar
+			p.Containers = append(p.Containers, evidence.Container{Name: "logs", Kind: evidence.Sidecar, ID: "l", State: evidence.StateRunning})
+		}, "", ""},
+		"trap, python in the foreground, gone": {func(p *evidence.Pod, t *evidence.Task) {
+			trap("dash", func(_ *evidence.Pod, c *evidence.Task) { c.Comm, c.Caught = "python3", bitINT })(p, t)
+			gone(p, 137, 0)
+		}, "", ""},
+		"force delete with a finalizer": {func(p *evidence.Pod, t *evidence.Task) {
+			t.Caught = bitTERM
+			p.Deadline = p.DeletionRequested
+			gone(p, 137, 0)
+		}, "", ""},
+		"killed by a person, long after the deadline": {func(p *evidence.Pod, t *evidence.Task) {
+			t.Caught = bitTERM
+			gone(p, 137, 20*time.Second)
+			p.Time = p.Deadline.Add(19 * time.Second)
+		}, "", ""},
+		"throttled for four seconds, then asleep until the deadline": {func(p *evidence.Pod, t *evidence.Task) {
+			t.Caught = bitTERM
+			var last *evidence.Pod
+			for s, n := 0, uint64(0); s <= 28; s += 2 { // a period of 100 ms counts only while something runs
+				busy := min(uint64(s), 4) * 10
+				now := &evidence.Pod{UID: "u", Time: requested.Add(time.Duration(s) * time.Second), Cgroups: []evidence.Cgroup{{Path: p.Cgroups[0].Path}}}
+				now.Cgroups[0].CPU = &evidence.CPU{Millis: 100, Periods: busy + n, Throttled: busy, UsedMicros: busy*10_000 + n*1000}
+				now.Since(last)
+				if last = now; s >= 4 {
+					n++
+				}
+			}
+			p.Cgroups[0].CPU = last.Cgroups[0].CPU
+			gone(p, 137, 0)
+		}, "SlowShutdown", diagnose.Proved},
+		"the pod's group is throttled by another container": {func(p *evidence.Pod, t *evidence.Task) {
+			t.Caught = bitTERM
+			p.Cgroups = append(p.Cgroups, evidence.Cgroup{Path: "/kubepods/podu", Version: 2, CPU: &evidence.CPU{Millis: 2000, RecentMillis: 2000, ThrottledSince: requested}})
+			gone(p, 137, 0)
+		}, "SlowShutdown", diagnose.Proved},
 		"killed at the deadline, takes signals with signalfd": {func(p *evidence.Pod, t *evidence.Task) {
 			t.Blocked = bitTERM
 			gone(p, 137, 0)

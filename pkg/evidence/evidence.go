@@ -256,14 +256,21 @@ type Node struct {
 	Blocked []Task `json:"blocked,omitempty"`
 }
 
-// Pressure is for which share of the last minute, in percent, some task of the
-// node waited for a processor, for memory or for I/O ("some avg60" of
-// /proc/pressure). What is slow to answer under pressure need not hang.
+// Pressure is for which share of the time, in percent, some task of the node
+// waited for a processor, for memory or for I/O: the larger one of the last ten
+// seconds and the last minute ("some avg10" and "some avg60" of /proc/pressure).
+// What is slow to answer under pressure need not hang.
 type Pressure struct {
 	CPU    float64 `json:"cpu"`
 	Memory float64 `json:"memory"`
 	IO     float64 `json:"io"`
+	// StarvedUntil is the time of the last reading that showed one of them at
+	// starved or more; zero when none of the readings in a row did.
+	StarvedUntil time.Time `json:"starvedUntil,omitzero"`
 }
+
+// starved is the share, in percent, from which on the node is short of something.
+const starved = 40
 
 // A ContainerdService is containerd's health as one question to it shows.
 type ContainerdService struct {
@@ -274,7 +281,8 @@ type ContainerdService struct {
 	// reports whether nobody listened on the socket.
 	Error   string `json:"error,omitempty"`
 	Refused bool   `json:"refused,omitempty"`
-	// UnansweredSince and Attempts are as for ShimTask.
+	// Asked, UnansweredSince and Attempts are as for ShimTask.
+	Asked           time.Time `json:"asked,omitzero"`
 	UnansweredSince time.Time `json:"unansweredSince,omitzero"`
 	Attempts        int       `json:"attempts,omitempty"`
 }

@@ -63,14 +63,16 @@ func (c *CPU) since(e *CPU, now, before time.Time) {
 		return
 	}
 	c.RecentMillis = int64(float64(c.UsedMicros-e.UsedMicros) / 1000 / now.Sub(before).Seconds())
-	throttled := func(periods, throttled uint64) bool {
-		return c.Periods > periods && (c.Throttled-throttled)*4 >= (c.Periods-periods)*3
+	throttled := func(at time.Time, periods, throttled, used uint64) bool {
+		quota := float64(c.Millis) / 1000 * now.Sub(at).Seconds() * 1e6 // microseconds
+		return c.Periods > periods && (c.Throttled-throttled)*4 >= (c.Periods-periods)*3 &&
+			c.UsedMicros >= used && float64(c.UsedMicros-used) >= quota/2
 	}
 	switch {
-	case !e.ThrottledSince.IsZero() && throttled(e.SincePeriods, e.SinceThrottled):
-		c.ThrottledSince, c.SincePeriods, c.SinceThrottled = e.ThrottledSince, e.SincePeriods, e.SinceThrottled
-	case throttled(e.Periods, e.Throttled):
-		c.ThrottledSince, c.SincePeriods, c.SinceThrottled = before, e.Periods, e.Throttled
+	case !e.ThrottledSince.IsZero() && throttled(e.ThrottledSince, e.SincePeriods, e.SinceThrottled, e.SinceUsedMicros):
+		c.ThrottledSince, c.SincePeriods, c.SinceThrottled, c.SinceUsedMicros = e.ThrottledSince, e.SincePeriods, e.SinceThrottled, e.SinceUsedMicros
+	case throttled(before, e.Periods, e.Throttled, e.UsedMicros):
+		c.ThrottledSince, c.SincePeriods, c.SinceThrottled, c.SinceUsedMicros = before, e.Periods, e.Throttled, e.UsedMicros
 	}
 }
 
@@ -119,6 +121,7 @@ func (n *Node) Since(earlier *Node) {
 	if earlier != nil {
 		e = *earlier
 	}
+	n.Pressure.since(e.Pressure, n.Read)
 	since(n.Blocked, e.Blocked, n.Read)
 	since(n.Kubelet.Blocked, e.Kubelet.Blocked, n.Read)
 	sinceOne(n.Kubelet.Process, e.Kubelet.Process, n.Read)
@@ -132,6 +135,16 @@ func (n *Node) Since(earlier *Node) {
 		if t != nil {
 			t.UnchangedUntil = n.Time
 		}
+	}
+}
+
+func (p *Pressure) since(e *Pressure, read time.Time) {
+	switch {
+	case p == nil:
+	case max(p.CPU, p.Memory, p.IO) >= starved:
+		p.StarvedUntil = read
+	case e != nil:
+		p.StarvedUntil = e.StarvedUntil
 	}
 }
 

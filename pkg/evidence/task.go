@@ -234,13 +234,15 @@ type CPU struct {
 	// Millis is the quota in thousandths of a processor; 0 means none.
 	Millis int64 `json:"millis,omitempty"`
 	// ThrottledSince is the time of the reading since which at least three of
-	// four periods have been throttled, on the whole. RecentMillis is the use
+	// four periods have been throttled and half of the quota has been used, on the
+	// whole: periods in which nothing runs are not counted. RecentMillis is the use
 	// between the last two readings, in thousandths of a processor.
 	ThrottledSince time.Time `json:"throttledSince,omitzero"`
 	RecentMillis   int64     `json:"recentMillis,omitempty"`
-	// What Periods and Throttled were at ThrottledSince.
-	SincePeriods   uint64 `json:"sincePeriods,omitempty"`
-	SinceThrottled uint64 `json:"sinceThrottled,omitempty"`
+	// What Periods, Throttled and UsedMicros were at ThrottledSince.
+	SincePeriods    uint64 `json:"sincePeriods,omitempty"`
+	SinceThrottled  uint64 `json:"sinceThrottled,omitempty"`
+	SinceUsedMicros uint64 `json:"sinceUsedMicros,omitempty"`
 }
 
 // Memory is a group's memory and what its limits do, in bytes

@@ -8,7 +8,7 @@ import (
 	"github.com/nodeagent-io/nodeagent/pkg/proc/internal/kernfile"
 )
 
-// ReadPressure returns how much of the last minute the node's tasks lost to
+// ReadPressure returns how much of their time the node's tasks have just lost to
 // waiting (Documentation/accounting/psi.rst of the kernel). It returns nil where
 // the kernel does not count that: CONFIG_PSI is not set, or psi=0 was given at
 // boot.
@@ -34,8 +34,8 @@ func (h *Host) ReadPressure() *evidence.Pressure {
 	return &p
 }
 
-// parsePressure returns avg60 of the line "some": the share of the last minute, in
-// percent, in which at least one task waited.
+// parsePressure returns the larger of avg10 and avg60 of the line "some": the share
+// of that time, in percent, in which at least one task waited.
 func parsePressure(b []byte) (percent float64, ok bool) {
 	for line := range bytes.Lines(b) {
 		fields := bytes.Fields(line)
@@ -43,11 +43,16 @@ func parsePressure(b []byte) (percent float64, ok bool) {
 			continue
 		}
 		for _, f := range fields[1:] {
-			if value, is := bytes.CutPrefix(f, []byte("avg60=")); is {
-				percent, err := strconv.ParseFloat(string(value), 64)
-				return percent, err == nil
+			name, value, _ := bytes.Cut(f, []byte("="))
+			if string(name) != "avg10" && string(name) != "avg60" {
+				continue
 			}
+			share, err := strconv.ParseFloat(string(value), 64)
+			if err != nil {
+				return 0, false
+			}
+			percent, ok = max(percent, share), true
 		}
 	}
-	return 0, false
+	return percent, ok
 }

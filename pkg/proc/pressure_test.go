@@ -19,12 +19,12 @@ func TestPressure(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, some := range map[string]string{"cpu": "96.75", "memory": "0.00", "io": "1.50"} {
-		text := "some avg10=12.00 avg60=" + some + " avg300=69.67 total=7002080882\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=0\n"
+		text := "some avg10=1.00 avg60=" + some + " avg300=69.67 total=7002080882\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=0\n"
 		if err := os.WriteFile(filepath.Join(h.Proc, "pressure", name), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
-	want := &evidence.Pressure{CPU: 96.75, IO: 1.5}
+	want := &evidence.Pressure{CPU: 96.75, IO: 1.5, Memory: 1}
 	if diff := cmp.Diff(want, h.ReadPressure()); diff != "" {
 		t.Errorf("pressure differs (-want +got):\n%s", diff)
 	}

@@ -17,18 +17,15 @@ type FirstProcess struct {
 }
 
 // FirstProcesses returns the first processes of the running containers whose turn
-// to end has come. Left out are sidecars while an app container lives, because
-// they are stopped after it, and sandboxes, because their stop signal is not
-// what they wait for.
+// to end has come. Left out are sidecars while a container of the app lives, or a
+// sidecar that stands behind them in the specification, because they are stopped
+// after these (terminationOrdering, pkg/kubelet/kuberuntime), and sandboxes,
+// because their stop signal is not what they wait for.
 func FirstProcesses(p *evidence.Pod) []FirstProcess {
-	appLives := false
-	for _, c := range p.Containers {
-		appLives = appLives || c.Kind == evidence.App && c.State == evidence.StateRunning
-	}
 	var out []FirstProcess
 	for i := range p.Containers {
 		c := &p.Containers[i]
-		if c.State != evidence.StateRunning || c.Kind == evidence.Sandbox || c.Kind == evidence.Sidecar && appLives {
+		if c.State != evidence.StateRunning || c.Kind == evidence.Sandbox || c.Kind == evidence.Sidecar && waitsForTurn(p, i) {
 			continue
 		}
 		leader := firstLeader(p, c)
@@ -38,6 +35,17 @@ func FirstProcesses(p *evidence.Pod) []FirstProcess {
 		out = append(out, Assemble(p, c, leader))
 	}
 	return out
+}
+
+// waitsForTurn reports whether a container lives that is stopped before the sidecar
+// with that index.
+func waitsForTurn(p *evidence.Pod, sidecar int) bool {
+	for i, o := range p.Containers {
+		if o.State == evidence.StateRunning && (o.Kind == evidence.App || o.Kind == evidence.Sidecar && i > sidecar) {
+			return true
+		}
+	}
+	return false
 }
 
 // firstLeader returns the leader of a container's first process: the shim knows

@@ -16,16 +16,27 @@ const (
 	runtimePatienceStarved = 5 * time.Minute
 )
 
-// starved is the share of the last minute, in percent, from which on a node has
-// too little of something: what does not answer there may only wait for its turn.
-const starved = 40
-
-// PatienceWithRuntime returns how long a silence of the container runtime must
-// have lasted on this node to be a hang. Where the kernel does not tell the
-// pressure, the node is taken for one that has none.
-func PatienceWithRuntime(n *evidence.Node) time.Duration {
-	if p := n.Pressure; p != nil && max(p.CPU, p.Memory, p.IO) >= starved {
-		return runtimePatienceStarved
+// SilentForLong reports whether a silence of the container runtime, from its first
+// question without an answer to its last, has lasted long enough to be a hang. What
+// was asked while the node was short of something may only wait for its turn, so
+// the shorter patience counts from when that was over. Where the kernel does not
+// tell the pressure, the node may have been short of anything.
+func SilentForLong(n *evidence.Node, since, asked time.Time) bool {
+	if asked.Sub(since) >= runtimePatienceStarved {
+		return true
 	}
-	return runtimePatience
+	if n.Pressure == nil {
+		return false
+	}
+	if until := n.Pressure.StarvedUntil; until.After(since) {
+		since = until
+	}
+	return asked.Sub(since) >= runtimePatience
+}
+
+// Starved reports whether the node is short of processors, memory or I/O, or was a
+// moment ago.
+func Starved(p *evidence.Pod) bool {
+	pressure := p.Node.Pressure
+	return pressure != nil && !pressure.StarvedUntil.IsZero() && p.Time.Sub(pressure.StarvedUntil) < runtimePatience
 }

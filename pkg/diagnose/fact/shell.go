@@ -55,3 +55,14 @@ func (fp FirstProcess) Foreground(p *evidence.Pod) (child *evidence.Task, proved
 	// second proof; bash waits for both in wait4.
 	return found, found != nil && slices.Contains([]string{"dash", "busybox"}, sh.Probe.Exe)
 }
+
+// WaitsForOldChild reports whether the process is a shell that waits for a child
+// which was there before the deletion: in the foreground, where its trap is put
+// off until the child has ended, or in the background. Programs that have
+// dispositions of their own, such as python, java and node, do not show which.
+func (fp FirstProcess) WaitsForOldChild(p *evidence.Pod) bool {
+	sh := fp.Leader
+	return Shell(sh) && sh.Probe != nil && sh.Probe.Syscall == "wait4" && slices.ContainsFunc(fp.Children, func(c *evidence.Task) bool {
+		return c.Probe == nil || c.Probe.Started.IsZero() || c.Probe.Started.Before(p.DeletionRequested)
+	})
+}

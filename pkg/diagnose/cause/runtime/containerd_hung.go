@@ -21,7 +21,7 @@ var ContainerdHung = &diagnose.Rule{
 		}},
 		Meaning: "The kubelet stops containers through containerd. While containerd hangs, no pod of the node can end, and after three minutes the node turns NotReady because its pod lifecycle event generator (PLEG) is blocked.",
 		Evidence: "Questions for its version and for a record that does not exist were not answered within two seconds, though the socket accepts connections: " +
-			"two of them, three seconds or more apart, when its process is stopped or for ten seconds in uninterruptible sleep, else three over a minute, or over five minutes on a node short of processors, memory or I/O (/proc/pressure). " +
+			"two of them, three seconds or more apart, when its process is stopped or for ten seconds in uninterruptible sleep, else three over a minute in which the node was not short of processors, memory or I/O (/proc/pressure), or over five minutes. " +
 			"A containerd that is not running refuses the connection and is a different cause; a single shim that hangs leaves containerd itself answering (ShimHung).",
 		Remedy: "On the node: save a goroutine dump with kill -USR1 {pid} (it goes to containerd's log), then systemctl restart containerd. Containers keep running through the restart.",
 		Danger: "Do not kill containerd-shim processes and do not reboot before the dump is saved. Check that containerd's unit has KillMode=process: without it a restart kills every container. " +
@@ -44,22 +44,23 @@ var ContainerdHung = &diagnose.Rule{
 		if c.Refused || c.UnansweredSince.IsZero() || c.Attempts < 2 || p.Time.Sub(c.UnansweredSince) < fact.Stuck {
 			return nil
 		}
-		halted := c.Process != nil &&
-			(c.Process.State == evidence.Stopped && c.Process.Unchanged(p.Time) >= fact.Stuck ||
-				c.Process.State == evidence.Uninterruptible && c.Process.Unchanged(p.Time) >= fact.SlowDevice)
-		if !halted && (c.Attempts < 3 || p.Time.Sub(c.UnansweredSince) < fact.PatienceWithRuntime(&p.Node)) {
+		stopped := c.Process != nil && c.Process.State == evidence.Stopped && c.Process.Unchanged(p.Time) >= fact.Stuck
+		// A slow disk keeps a thread for longer than that, too.
+		blocked := c.Process != nil && c.Process.State == evidence.Uninterruptible && !fact.Starved(p) &&
+			c.Process.Unchanged(p.Time) >= max(fact.Motionless(c.Process), fact.SlowDevice)
+		if !stopped && !blocked && (c.Attempts < 3 || !fact.SilentForLong(&p.Node, c.UnansweredSince, c.Asked)) {
 			return nil // a busy node
 		}
 		f := diagnose.Finding{Confidence: diagnose.Proved, Objects: diagnose.Objects{Since: c.UnansweredSince}}
 		if c.Process != nil {
 			f.Objects.Process = diagnose.ProcessOf(p, c.Process)
-			switch c.Process.State {
-			case evidence.Stopped:
-				f.Family = diagnose.Stopped
-			case evidence.Uninterruptible:
-				f.Family = "Blocked"
-				f.Objects.Thread = diagnose.ThreadOf(c.Process)
-			}
+		}
+		switch {
+		case stopped:
+			f.Family = diagnose.Stopped
+		case blocked:
+			f.Family = "Blocked"
+			f.Objects.Thread = diagnose.ThreadOf(c.Process)
 		}
 		return []diagnose.Finding{f}
 	},

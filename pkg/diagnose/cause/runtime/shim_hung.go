@@ -52,7 +52,7 @@ var ShimHung = &diagnose.Rule{
 				c.Name = "its sandbox"
 			}
 			silent = append(silent, c.Name)
-			proven = proven || t.Attempts >= 3 && t.Asked.Sub(t.UnansweredSince) >= fact.PatienceWithRuntime(&p.Node)
+			proven = proven || t.Attempts >= 3 && fact.SilentForLong(&p.Node, t.UnansweredSince, t.Asked)
 		}
 		s := fact.Shim(p)
 		stopped := s != nil && s.State == evidence.Stopped && s.TracerPID == 0 && s.Unchanged(p.Time) >= fact.Stuck

@@ -12,21 +12,24 @@ import (
 // slow are the first processes that have taken their stop signal, as far as can
 // be told, and have not ended within the grace period.
 func slow(p *evidence.Pod) []fact.FirstProcess {
-	if !p.Gone {
+	// A grace period of nothing is a force delete's; and a process that was seen to
+	// live long after the deadline was not ended by what comes at the deadline.
+	if !p.Gone || fact.Grace(p) < fact.Stuck || p.Overdue() >= fact.KillLatency {
 		return nil
 	}
 	var out []fact.FirstProcess
 	for _, fp := range fact.Signalled(p) {
 		t := fp.Leader
 		switch {
+		case !hadItsTurn(p, fp.Container):
 		case !took(fp, fp.Container.StopSignal), t.CoreDumping:
 		case t.State == evidence.Stopped, t.TracerPID != 0, fact.FrozenGroup(p, t) != nil:
 			// A tracer is told of each signal first and may keep it, or be late.
 		case hangs(p, fp): // SIGKILL shows whether that can end
 		case !fact.EndedAtDeadline(p, fp.Container), fp.Container.Exit.Code != killedExit:
 		default:
-			if c, _ := fp.Foreground(p); c != nil {
-				continue // its trap has not run
+			if fp.WaitsForOldChild(p) {
+				continue // its trap may not have run
 			}
 			if fp.DeafChild(p) != nil {
 				continue
@@ -82,7 +85,7 @@ func squeezed(p *evidence.Pod, fp fact.FirstProcess) (*evidence.CPU, *evidence.M
 		if g.Container != fp.Container.ID && g.Container != "" {
 			continue
 		}
-		if c := g.CPU; c != nil && c.Millis > 0 && long(c.ThrottledSince) {
+		if c := g.CPU; c != nil && c.Millis > 0 && long(c.ThrottledSince) && (g.Container != "" || usesMost(p, fp, c)) {
 			return c, nil
 		}
 		if m := g.Memory; m != nil && m.High > 0 && m.Current > m.High && long(m.StalledSince) {
@@ -91,3 +94,44 @@ func squeezed(p *evidence.Pod, fp fact.FirstProcess) (*evidence.CPU, *evidence.M
 	}
 	return nil, nil
 }
+
+// usesMost reports whether the program's container is what uses up the limit of
+// the whole pod.
+func usesMost(p *evidence.Pod, fp fact.FirstProcess, pod *evidence.CPU) bool {
+	for i := range p.Cgroups {
+		if g := &p.Cgroups[i]; g.Container == fp.Container.ID && g.CPU != nil {
+			return g.CPU.RecentMillis*2 > pod.RecentMillis
+		}
+	}
+	return false
+}
+
+// hadItsTurn reports whether a container was asked to stop when the deletion began.
+// A sidecar is stopped after the containers of the app and the sidecars that the
+// specification has behind it, and has two seconds left when these have used up
+// the grace period (minimumGracePeriodInSeconds and terminationOrdering,
+// pkg/kubelet/kuberuntime).
+func hadItsTurn(p *evidence.Pod, c *evidence.Container) bool {
+	if c.Kind != evidence.Sidecar {
+		return true
+	}
+	behind := false
+	for i := range p.Containers {
+		o := &p.Containers[i]
+		if o == c {
+			behind = true
+			continue
+		}
+		if o.Kind != evidence.App && !(o.Kind == evidence.Sidecar && behind) {
+			continue
+		}
+		if o.Exit == nil || o.Exit.At.Sub(p.DeletionRequested) > turnTakes {
+			return false
+		}
+	}
+	return true
+}
+
+// turnTakes is the time after the request for deletion within which what a sidecar
+// waits for must have ended for the sidecar to have had the grace period.
+const turnTakes = 5 * time.Second
