@@ -4,6 +4,7 @@
 package mount
 
 import (
+	"bufio"
 	"bytes"
 	"errors"
 	"io"
@@ -55,47 +56,39 @@ func ReadTable(dir string) (*Table, error) {
 	return Parse(f)
 }
 
-// Parse reads lines of any length in a buffer that grows, up to a
-// bound, with the longest line and not with the file.
+// Parse reads a mountinfo file. A line that is not understood is counted and takes
+// no other with it. Lines may be long: an overlay of many layers has one that is
+// longer than a bufio.Scanner takes, and a pod that mounts for the node
+// (Bidirectional mount propagation) chooses what its lines look like.
 func Parse(r io.Reader) (*Table, error) {
 	var t Table
-	buf := make([]byte, 0, 64<<10)
+	in := bufio.NewReaderSize(r, 64<<10)
+	var begun []byte // a line that the buffer does not hold
 	skipping := false
 	for {
-		if len(buf) == cap(buf) {
-			if len(buf) >= maxMountLine {
-				buf, skipping = buf[:0], true
-			} else {
-				buf = append(buf, 0)[:len(buf)]
+		line, err := in.ReadSlice('\n')
+		if errors.Is(err, bufio.ErrBufferFull) {
+			if begun = append(begun, line...); skipping || len(begun) > maxMountLine {
+				begun, skipping = begun[:0], true
 			}
+			continue
 		}
-		n, err := r.Read(buf[len(buf):cap(buf)])
-		buf = buf[:len(buf)+n]
-		for {
-			i := bytes.IndexByte(buf, '\n')
-			if i < 0 {
-				break
-			}
-			if skipping {
-				t.Bad++
-				skipping = false
-			} else {
-				t.add(buf[:i])
-			}
-			buf = buf[:copy(buf, buf[i+1:])]
+		if err != nil && !errors.Is(err, io.EOF) {
+			return nil, err
 		}
-		if errors.Is(err, io.EOF) {
-			if len(buf) > 0 || skipping {
-				if skipping {
-					t.Bad++
-				} else {
-					t.add(buf)
-				}
-			}
-			return &t, nil
+		if len(begun) > 0 {
+			begun = append(begun, line...)
+			line, begun = begun, begun[:0]
+		}
+		switch {
+		case skipping:
+			t.Bad++
+			skipping = false
+		case len(line) > 0:
+			t.add(bytes.TrimSuffix(line, []byte("\n")))
 		}
 		if err != nil {
-			return nil, err
+			return &t, nil
 		}
 	}
 }
@@ -118,26 +111,26 @@ var errMountLine = errors.New("a mountinfo line of unknown form")
 // The fields are separated by one space each, so that an empty source is one.
 // There can be any number of tags before the lone dash.
 func parseMountLine(line []byte) (Line, error) {
-	before, after, ok := bytes.Cut(line, []byte(" - "))
+	before, after, ok := strings.Cut(string(line), " - ")
 	if !ok {
 		return Line{}, errMountLine
 	}
-	f := bytes.SplitN(before, []byte(" "), 7)
-	g := bytes.SplitN(after, []byte(" "), 3)
+	f := strings.SplitN(before, " ", 7)
+	g := strings.SplitN(after, " ", 3)
 	if len(f) < 6 || len(g) < 2 {
 		return Line{}, errMountLine
 	}
 	var m Line
 	var err1, err2 error
-	m.ID, err1 = strconv.Atoi(string(f[0]))
-	m.Parent, err2 = strconv.Atoi(string(f[1]))
-	if err1 != nil || err2 != nil || bytes.IndexByte(f[2], ':') < 0 || len(f[4]) == 0 || len(g[0]) == 0 {
+	m.ID, err1 = strconv.Atoi(f[0])
+	m.Parent, err2 = strconv.Atoi(f[1])
+	if err1 != nil || err2 != nil || !strings.Contains(f[2], ":") || f[4] == "" || g[0] == "" {
 		return Line{}, errMountLine
 	}
-	m.Device = string(f[2])
+	m.Device = f[2]
 	m.Root = unescape(f[3])
 	m.Point = unescape(f[4])
-	m.Options = string(f[5])
+	m.Options = f[5]
 	m.Type = unescape(g[0])
 	m.Source = unescape(g[1])
 	if len(g) == 3 {
@@ -148,20 +141,20 @@ func parseMountLine(line []byte) (Line, error) {
 
 // unescape undoes the octal escapes \040 (blank), \011 (tab), \012 (newline),
 // \134 (backslash) and \043 (#) of fs/proc_namespace.c (mangle).
-func unescape(b []byte) string {
-	if bytes.IndexByte(b, '\\') < 0 {
-		return string(b)
+func unescape(s string) string {
+	if !strings.Contains(s, `\`) {
+		return s
 	}
-	out := make([]byte, 0, len(b))
-	for i := 0; i < len(b); i++ {
-		if b[i] == '\\' && i+3 < len(b) {
-			if n, err := strconv.ParseUint(string(b[i+1:i+4]), 8, 8); err == nil {
+	out := make([]byte, 0, len(s))
+	for i := 0; i < len(s); i++ {
+		if s[i] == '\\' && i+3 < len(s) {
+			if n, err := strconv.ParseUint(s[i+1:i+4], 8, 8); err == nil {
 				out = append(out, byte(n))
 				i += 3
 				continue
 			}
 		}
-		out = append(out, b[i])
+		out = append(out, s[i])
 	}
 	return string(out)
 }

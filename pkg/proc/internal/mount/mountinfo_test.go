@@ -2,6 +2,7 @@ package mount
 
 import (
 	"bytes"
+	"fmt"
 	"strings"
 	"testing"
 	"testing/iotest"
@@ -137,4 +138,19 @@ func FuzzMountinfo(f *testing.F) {
 			table.Holding(table.Lines[i].Point)
 		}
 	})
+}
+
+// BenchmarkParse measures the mount table of a node with 5,000 mounts.
+func BenchmarkParse(b *testing.B) {
+	var text bytes.Buffer
+	for i := range 5000 {
+		fmt.Fprintf(&text, "%d 27 0:%d / /var/lib/kubelet/pods/0b4ddc3e-1111-4222-8333-4444555566%02d/volumes/kubernetes.io~csi/pvc-%d/mount rw,relatime shared:%d"+
+			" - nfs4 10.0.0.9:/export rw,vers=4.2,proto=tcp,timeo=600,clientaddr=10.0.0.1,addr=10.0.0.9\n", 100+i, 50+i, i%100, i, i)
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		if t, err := Parse(bytes.NewReader(text.Bytes())); err != nil || len(t.Lines) != 5000 {
+			b.Fatal(err)
+		}
+	}
 }
