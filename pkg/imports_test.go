@@ -30,9 +30,10 @@ var table = map[string]struct {
 	"diagnose/cause/*": {ours: []string{"evidence", "diagnose", "diagnose/fact"}, never: impure},
 	// Who opens no file cannot open one that hangs: in proc only kernfile, whose
 	// list is closed, and probe, in a process that can be thrown away, do.
-	"proc":                     {ours: []string{"evidence", "proc/probe", "proc/internal/cgroup", "proc/internal/kernfile"}, never: opens},
+	"proc":                     {ours: []string{"evidence", "proc/probe", "proc/internal/cgroup", "proc/internal/kernfile", "proc/internal/mount"}, never: opens},
 	"proc/probe":               {ours: []string{"evidence", "proc/internal/kernfile"}, outside: []string{"golang.org/x/sys"}},
 	"proc/internal/cgroup":     {ours: []string{"evidence", "proc/internal/kernfile"}, never: opens},
+	"proc/internal/mount":      {ours: []string{"evidence", "proc/internal/kernfile"}, never: opens},
 	"proc/internal/kernfile":   {ours: []string{"evidence"}, outside: []string{"golang.org/x/sys"}},
 	"proc/internal/kerneltest": {},
 	"cri": {

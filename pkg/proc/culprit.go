@@ -9,6 +9,7 @@ import (
 
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
 	"github.com/nodeagent-io/nodeagent/pkg/proc/internal/kernfile"
+	"github.com/nodeagent-io/nodeagent/pkg/proc/internal/mount"
 	"github.com/nodeagent-io/nodeagent/pkg/proc/probe"
 )
 
@@ -26,25 +27,25 @@ import (
 func (h *Host) culprit(s *kernfile.TaskStatus, saw *probe.Seen, t *tables, uid string) error {
 	e := s.Probe
 	for _, p := range saw.Paths {
-		if v, ok := parseVolumePath(h.KubeletDir, path.Clean(string(p.Path))); ok && !climbs(string(p.Path)) {
-			e.VolumePath = kernfile.Printable([]byte(v.point))
+		if point, ok := t.mounts.Volume(path.Clean(string(p.Path))); ok && !climbs(string(p.Path)) {
+			e.VolumePath = kernfile.Printable([]byte(point))
 		}
 	}
 	if s.State == evidence.Zombie || s.State == evidence.Runnable || saw.Flags&evidence.PFExiting != 0 && len(saw.Stack) == 0 {
 		return nil
 	}
 	// A host table that cannot be read is told of as missing Mounts.
-	host, _ := t.mountTable()
+	host, _ := t.mounts.Host()
 	own, err := t.of(&s.Task)
 	switch {
 	case err == nil:
 	case kernfile.Gone(err) || kernfile.NoNamespaces(err):
 		// A task that has left its namespaces has none, and may yet wait.
-		own = &mountTable{}
+		own = &mount.Table{}
 	default:
 		return fmt.Errorf("read mountinfo of task %d: %w%s", s.TID, err, grant("mountinfo", err))
 	}
-	var m *mountLine
+	var m *mount.Line
 	via := ""
 	inFault := pageFault(saw.Stack)
 	switch {
@@ -59,14 +60,14 @@ func (h *Host) culprit(s *kernfile.TaskStatus, saw *probe.Seen, t *tables, uid s
 		m, via = byDescriptors(own, saw)
 	}
 	if m != nil {
-		mount := h.mountOfTask(m, host, uid)
-		if !refutes(saw, mount) {
-			e.Mount, e.Via = mount, via
+		on := t.mounts.MountOfTask(m, host, uid)
+		if !refutes(saw, on) {
+			e.Mount, e.Via = on, via
 			return nil
 		}
 	}
 	if m := h.onlyWaitingFUSE(own, host, saw); m != nil {
-		e.Mount, e.Via = h.mountOfTask(m, host, uid), "only FUSE connection here with requests waiting"
+		e.Mount, e.Via = t.mounts.MountOfTask(m, host, uid), "only FUSE connection here with requests waiting"
 	}
 	return nil
 }
@@ -77,8 +78,8 @@ func climbs(p string) bool { return slices.Contains(strings.Split(p, "/"), "..")
 
 // byPaths finds the mount of the paths of a call. The two of a rename must lie
 // on one.
-func byPaths(own *mountTable, saw *probe.Seen) (*mountLine, string) {
-	var found *mountLine
+func byPaths(own *mount.Table, saw *probe.Seen) (*mount.Line, string) {
+	var found *mount.Line
 	n := 0
 	for _, o := range probe.Operands(saw.Call.Name) {
 		if o.Path >= 0 {
@@ -93,14 +94,14 @@ func byPaths(own *mountTable, saw *probe.Seen) (*mountLine, string) {
 			return nil, ""
 		}
 		clean := path.Clean(string(p.Path))
-		m := own.holding(clean)
+		m := own.Holding(clean)
 		switch {
-		case m == nil || found != nil && m.id != found.id:
+		case m == nil || found != nil && m.ID != found.ID:
 			return nil, ""
 		case saw.Call.Name == "mount":
 			// What is being mounted is not in the table yet.
 			return nil, ""
-		case saw.Call.Name == "umount2" && m.point != clean:
+		case saw.Call.Name == "umount2" && m.Point != clean:
 			// It is not in the table any more.
 			return nil, ""
 		}
@@ -114,15 +115,15 @@ func byPaths(own *mountTable, saw *probe.Seen) (*mountLine, string) {
 
 // byDescriptors finds the mount of the descriptors of a call. Those of pipes
 // and sockets are on none; two on different mounts are a doubt.
-func byDescriptors(own *mountTable, saw *probe.Seen) (*mountLine, string) {
-	var found *mountLine
+func byDescriptors(own *mount.Table, saw *probe.Seen) (*mount.Line, string) {
+	var found *mount.Line
 	via := ""
 	for _, f := range saw.Files {
-		m := own.byID(f.MountID)
+		m := own.ByID(f.MountID)
 		if m == nil {
 			continue
 		}
-		if found != nil && found.id != m.id {
+		if found != nil && found.ID != m.ID {
 			return nil, ""
 		}
 		found, via = m, fmt.Sprintf("fd %d", f.FD)
@@ -158,26 +159,26 @@ func pageFault(stack []string) bool {
 
 // mapped finds the mount whose device is the only one, among the mapped files,
 // that can be what the fault waits for.
-func mapped(own *mountTable, saw *probe.Seen) *mountLine {
+func mapped(own *mount.Table, saw *probe.Seen) *mount.Line {
 	store := slices.ContainsFunc(saw.Stack, func(fn string) bool {
 		return strings.HasSuffix(fn, "page_mkwrite") || strings.HasSuffix(fn, "write_fault") || fn == "do_shared_fault"
 	})
 	types := stackTypes(saw)
 	device := ""
-	var found *mountLine
+	var found *mount.Line
 	for _, f := range saw.Maps {
 		if store && !f.Shared {
 			continue
 		}
-		for i := range own.lines {
-			m := &own.lines[i]
-			if m.device != f.Device || len(types) > 0 && !types[m.fstype] {
+		for i := range own.Lines {
+			m := &own.Lines[i]
+			if m.Device != f.Device || len(types) > 0 && !types[m.Type] {
 				continue
 			}
 			switch {
 			case device != "" && device != f.Device:
 				return nil // two devices fit
-			case found != nil && (found.root != m.root || found.fstype != m.fstype):
+			case found != nil && (found.Root != m.Root || found.Type != m.Type):
 				return nil // two directories of the device are mounted
 			case found == nil:
 				found, device = m, f.Device
@@ -191,41 +192,21 @@ func mapped(own *mountTable, saw *probe.Seen) *mountLine {
 // does not name a file any more: of the connections that have requests waiting,
 // the only one that is mounted where the task is. Of a task that has left its
 // mount namespace it must be the only one on the node.
-func (h *Host) onlyWaitingFUSE(own, host *mountTable, saw *probe.Seen) *mountLine {
+func (h *Host) onlyWaitingFUSE(own, host *mount.Table, saw *probe.Seen) *mount.Line {
 	if h.FUSE == "" || !stackTypes(saw)["fuse"] && saw.Wchan != "request_wait_answer" {
 		return nil
 	}
-	minors, err := waitingConnections(h.FUSE)
+	minors, err := mount.WaitingConnections(h.FUSE)
 	if err != nil {
 		return nil
 	}
-	if own != nil && len(own.lines) > 0 {
-		return own.onlyFUSE(minors)
+	if own != nil && len(own.Lines) > 0 {
+		return own.OnlyFUSE(minors)
 	}
 	if host == nil || len(minors) != 1 {
 		return nil
 	}
-	return host.onlyFUSE(minors)
-}
-
-// onlyFUSE gives the mount of one of the connections, nil when none or several
-// of them are mounted.
-func (t *mountTable) onlyFUSE(minors []string) *mountLine {
-	var found *mountLine
-	for i := range t.lines {
-		m := &t.lines[i]
-		major, minor, _ := strings.Cut(m.device, ":")
-		if major != "0" || !strings.HasPrefix(m.fstype, "fuse") || !slices.Contains(minors, minor) {
-			continue
-		}
-		if found != nil && found.device != m.device {
-			return nil
-		}
-		if found == nil {
-			found = m
-		}
-	}
-	return found
+	return host.OnlyFUSE(minors)
 }
 
 // stackTypes are the types of the file systems whose functions a task's stack

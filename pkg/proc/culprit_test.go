@@ -3,14 +3,20 @@ package proc
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
+	"github.com/nodeagent-io/nodeagent/pkg/proc/internal/kerneltest"
+	"github.com/nodeagent-io/nodeagent/pkg/proc/internal/mount"
 	"github.com/nodeagent-io/nodeagent/pkg/proc/probe"
 )
 
 func TestCulpritDoubts(t *testing.T) {
-	own := scan(t, containerMounts)
+	own, err := mount.Parse(strings.NewReader(kerneltest.ContainerMounts))
+	if err != nil {
+		t.Fatal(err)
+	}
 	paths := func(name string, p ...string) *probe.Seen {
 		s := &probe.Seen{Call: probe.Call{Name: name}}
 		for _, x := range p {
@@ -33,7 +39,7 @@ func TestCulpritDoubts(t *testing.T) {
 	} {
 		got := ""
 		if m, _ := byPaths(own, tt.saw); m != nil {
-			got = m.point
+			got = m.Point
 		}
 		if got != tt.want {
 			t.Errorf("%s %q: %q", tt.saw.Call.Name, tt.saw.Paths, got)
@@ -65,7 +71,7 @@ func TestCulpritDoubts(t *testing.T) {
 		t.Errorf("mapped %+v", m)
 	}
 	fault = &probe.Seen{Stack: []string{"filemap_fault", "asm_exc_page_fault"}, Maps: []probe.Mapping{{Device: "0:50", Shared: false}, {Device: "8:1", Shared: false}}}
-	if m := mapped(own, fault); m == nil || m.point != "/data" {
+	if m := mapped(own, fault); m == nil || m.Point != "/data" {
 		t.Errorf("mapped %+v", m)
 	}
 }
@@ -83,17 +89,17 @@ func TestOnlyWaitingFUSE(t *testing.T) {
 		}
 	}
 	h := &Host{FUSE: dir}
-	table := func(devices ...string) *mountTable {
-		out := new(mountTable)
+	table := func(devices ...string) *mount.Table {
+		out := new(mount.Table)
 		for _, d := range devices {
-			out.lines = append(out.lines, mountLine{device: d, fstype: "fuse.x", point: "/" + d})
+			out.Lines = append(out.Lines, mount.Line{Device: d, Type: "fuse.x", Point: "/" + d})
 		}
 		return out
 	}
 	saw := &probe.Seen{Wchan: "request_wait_answer"}
 	for _, tt := range []struct {
 		name      string
-		own, host *mountTable
+		own, host *mount.Table
 		want      string
 	}{
 		{"one of them is mounted here", table("0:42", "0:43"), table("0:41", "0:42", "0:43"), "0:42"},
@@ -104,13 +110,13 @@ func TestOnlyWaitingFUSE(t *testing.T) {
 	} {
 		got := ""
 		if m := h.onlyWaitingFUSE(tt.own, tt.host, saw); m != nil {
-			got = m.device
+			got = m.Device
 		}
 		if got != tt.want {
 			t.Errorf("%s: %q, want %q", tt.name, got, tt.want)
 		}
 	}
 	if m := h.onlyWaitingFUSE(table("0:42"), nil, &probe.Seen{Wchan: "do_wait"}); m != nil {
-		t.Errorf("a task that does not wait for FUSE waits for %s", m.device)
+		t.Errorf("a task that does not wait for FUSE waits for %s", m.Device)
 	}
 }

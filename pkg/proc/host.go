@@ -15,6 +15,7 @@ import (
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
 	"github.com/nodeagent-io/nodeagent/pkg/proc/internal/cgroup"
 	"github.com/nodeagent-io/nodeagent/pkg/proc/internal/kernfile"
+	"github.com/nodeagent-io/nodeagent/pkg/proc/internal/mount"
 	"github.com/nodeagent-io/nodeagent/pkg/proc/probe"
 )
 
@@ -63,16 +64,16 @@ func (r *Round) ReadPod(ctx context.Context, p *evidence.Pod) {
 	}
 	defer files.Close()
 	t := &tables{Round: r}
-	if host, err := r.mountTable(); err != nil {
+	if host, err := r.mounts.Host(); err != nil {
 		p.Lack(evidence.Mounts, fmt.Sprintf("read the host's mounts: %v%s", err, grant("mountinfo", err)))
 	} else {
-		if host.bad > 0 {
-			p.Lack(evidence.Mounts, fmt.Sprintf("%d lines of the host's mountinfo were not understood", host.bad))
+		if host.Bad > 0 {
+			p.Lack(evidence.Mounts, fmt.Sprintf("%d lines of the host's mountinfo were not understood", host.Bad))
 		}
-		p.Mounts = r.podMounts(host, uid)
+		p.Mounts = r.mounts.PodMounts(host, uid)
 		for i := range p.Mounts {
 			if p.Overdue() > 0 {
-				r.askServer(&p.Mounts[i])
+				r.mounts.AskServer(&p.Mounts[i])
 			}
 		}
 	}
@@ -122,20 +123,6 @@ func toTasks(s []kernfile.TaskStatus) []evidence.Task {
 	out := make([]evidence.Task, len(s))
 	for i := range s {
 		out[i] = s[i].Task
-	}
-	return out
-}
-
-// podMounts are the mounts at or below the pod's directory of the kubelet.
-func (h *Host) podMounts(host *mountTable, uid string) []evidence.Mount {
-	dir := filepath.Join(h.KubeletDir, "pods", uid)
-	var out []evidence.Mount
-	for i := range host.lines {
-		if m := &host.lines[i]; within(m.point, dir) {
-			e := h.mount(m)
-			e.HostPoint = e.Point
-			out = append(out, e)
-		}
 	}
 	return out
 }
@@ -379,22 +366,22 @@ func owner(t *evidence.Task) (who, container string) {
 // tables keeps the mount tables of tasks that one reading has looked at.
 type tables struct {
 	*Round
-	own map[int]*mountTable // by PID
+	own map[int]*mount.Table // by PID
 }
 
 // of gives the table of a task's mount namespace. The threads of a process
 // share it, unless one has called unshare, which cannot be told cheaply and is
 // taken care of by comparing mounts by ID and by name.
-func (t *tables) of(task *evidence.Task) (*mountTable, error) {
+func (t *tables) of(task *evidence.Task) (*mount.Table, error) {
 	if m, ok := t.own[task.PID]; ok {
 		return m, nil
 	}
-	m, err := readMountinfo(filepath.Join(t.Proc, kernfile.Thread(task.PID, task.TID)))
+	m, err := mount.ReadTable(filepath.Join(t.Proc, kernfile.Thread(task.PID, task.TID)))
 	if err != nil {
 		return nil, err
 	}
 	if t.own == nil {
-		t.own = make(map[int]*mountTable)
+		t.own = make(map[int]*mount.Table)
 	}
 	t.own[task.PID] = m
 	return m, nil

@@ -20,6 +20,7 @@ import (
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
 	"github.com/nodeagent-io/nodeagent/pkg/proc/internal/kerneltest"
 	"github.com/nodeagent-io/nodeagent/pkg/proc/internal/kernfile"
+	"github.com/nodeagent-io/nodeagent/pkg/proc/internal/mount"
 	"github.com/nodeagent-io/nodeagent/pkg/proc/probe"
 	"golang.org/x/sys/unix"
 )
@@ -578,16 +579,16 @@ func TestReadMountinfoMany(t *testing.T) {
 	const n = 5000
 	v := start(t, unix.CLONE_NEWNS, "scene-mounts", strconv.Itoa(n))
 	began := time.Now()
-	table, err := readMountinfo(fmt.Sprintf("/proc/%d", v.pid()))
+	table, err := mount.ReadTable(fmt.Sprintf("/proc/%d", v.pid()))
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Logf("%d mounts in %v", len(table.lines), time.Since(began))
-	if table.bad != 0 || len(table.lines) <= n {
-		t.Errorf("%d lines, %d bad", len(table.lines), table.bad)
+	t.Logf("%d mounts in %v", len(table.Lines), time.Since(began))
+	if table.Bad != 0 || len(table.Lines) <= n {
+		t.Errorf("%d lines, %d bad", len(table.Lines), table.Bad)
 	}
-	m := table.holding(v.said["dir"] + "/a blank\\and\ttab 4999/some file")
-	if m == nil || !strings.HasSuffix(m.point, "/a blank\\and\ttab 4999") {
+	m := table.Holding(v.said["dir"] + "/a blank\\and\ttab 4999/some file")
+	if m == nil || !strings.HasSuffix(m.Point, "/a blank\\and\ttab 4999") {
 		t.Errorf("mount %+v", m)
 	}
 }

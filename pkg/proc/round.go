@@ -2,12 +2,11 @@ package proc
 
 import (
 	"context"
-	"net/netip"
-	"path/filepath"
 	"slices"
 	"sync"
 
 	"github.com/nodeagent-io/nodeagent/pkg/proc/internal/kernfile"
+	"github.com/nodeagent-io/nodeagent/pkg/proc/internal/mount"
 )
 
 // A Round is one look at the host: its methods read one pod, one service of the
@@ -21,26 +20,19 @@ import (
 type Round struct {
 	*Host
 
-	// mountTable returns the host's mount table, that of its first process.
-	mountTable func() (*mountTable, error)
+	mounts mount.View
 	// pids returns the processes that /proc lists, in ascending order.
 	pids func() ([]int, error)
-	// mountstats returns what the host's mountstats says; nothing when it cannot
-	// be read.
-	mountstats func() []nfsStats
 
-	mu          sync.Mutex
-	byComm      map[string]*[]int // nil until it is asked for
-	connections map[netip.AddrPort]connection
+	mu     sync.Mutex
+	byComm map[string]*[]int // nil until it is asked for
 }
 
 // Round returns a new round. It reads nothing yet.
 func (h *Host) Round() *Round {
 	return &Round{
-		Host: h,
-		mountTable: sync.OnceValues(func() (*mountTable, error) {
-			return readMountinfo(filepath.Join(h.Proc, "1"))
-		}),
+		Host:   h,
+		mounts: mount.View{Proc: h.Proc, FUSE: h.FUSE, KubeletDir: h.KubeletDir},
 		pids: sync.OnceValues(func() ([]int, error) {
 			r, err := kernfile.Open(h.Proc)
 			if err != nil {
@@ -48,10 +40,6 @@ func (h *Host) Round() *Round {
 			}
 			defer r.Close()
 			return r.PIDs()
-		}),
-		mountstats: sync.OnceValue(func() []nfsStats {
-			stats, _ := readMountstats(filepath.Join(h.Proc, "1")) // unknown then
-			return stats
 		}),
 	}
 }
@@ -117,20 +105,4 @@ func (r *Round) processes(ctx context.Context, files *kernfile.Reader, want func
 		}
 	}
 	return out, nil
-}
-
-// connection returns the connection of the host's first process to a server.
-// Its state is "" when it cannot be told.
-func (r *Round) connection(to netip.AddrPort) connection {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	c, known := r.connections[to]
-	if !known {
-		c, _ = readConnection(filepath.Join(r.Proc, "1"), to) // unknown then
-		if r.connections == nil {
-			r.connections = make(map[netip.AddrPort]connection)
-		}
-		r.connections[to] = c
-	}
-	return c
 }

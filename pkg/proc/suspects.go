@@ -239,7 +239,7 @@ func (h *Host) probe(ctx context.Context, s *kernfile.TaskStatus, t *tables, uid
 		}
 	}
 	if e.Mount != nil {
-		t.askServer(e.Mount)
+		t.mounts.AskServer(e.Mount)
 	}
 	var why []string
 	for _, name := range saw.Denied {

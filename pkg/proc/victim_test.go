@@ -2,6 +2,7 @@ package proc
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -10,6 +11,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"runtime/debug"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -19,7 +21,9 @@ import (
 	"unsafe"
 
 	"github.com/hanwen/go-fuse/v2/fuse"
+	"github.com/nodeagent-io/nodeagent/pkg/evidence"
 	"github.com/nodeagent-io/nodeagent/pkg/proc/internal/kernfile"
+	"github.com/nodeagent-io/nodeagent/pkg/proc/internal/mount"
 	"golang.org/x/sys/unix"
 )
 
@@ -487,19 +491,19 @@ func sceneFUSE(victims []string) error {
 	if err := server.WaitMount(); err != nil {
 		return err
 	}
-	table, err := readMountinfo("/proc/thread-self")
+	table, err := mount.ReadTable("/proc/thread-self")
 	if err != nil {
 		return err
 	}
-	m := table.holding(dir)
-	_, minor, _ := strings.Cut(m.device, ":")
+	m := table.Holding(dir)
+	_, minor, _ := strings.Cut(m.Device, ":")
 	heal := func() {
 		_ = os.WriteFile(filepath.Join(conns, minor, "abort"), []byte("1"), 0)
 	}
 	watchdog := time.AfterFunc(healAfter, heal)
 	defer watchdog.Stop()
 	fmt.Println("dir", dir)
-	fmt.Println("device", m.device)
+	fmt.Println("device", m.Device)
 	// The test reads the connections through the root of this namespace.
 	fmt.Println("connections", conns)
 	var cmds []*exec.Cmd
@@ -573,7 +577,10 @@ func sceneEpoll(args []string) error {
 		}
 		fmt.Println("epoll"+strconv.Itoa(i), outer)
 	}
-	_ = daemon.Process.Signal(syscall.SIGSTOP)
+	if err := stop(daemon); err != nil {
+		heal()
+		return err
+	}
 	if err := os.WriteFile(stopped, nil, 0o600); err != nil {
 		heal()
 		return err
@@ -586,6 +593,36 @@ func sceneEpoll(args []string) error {
 		_ = c.Wait()
 	}
 	return unix.Unmount(dir, unix.MNT_DETACH)
+}
+
+// stop stops a child of this process, and waits until each of its threads has.
+func stop(c *exec.Cmd) error {
+	pid, err := outerPID(c.Process.Pid)
+	if err != nil {
+		return err
+	}
+	if err := c.Process.Signal(syscall.SIGSTOP); err != nil {
+		return err
+	}
+	r, err := kernfile.Open("/proc")
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	for range 1000 {
+		tids, err := r.TIDs(pid, nil)
+		if err != nil {
+			return err
+		}
+		if !slices.ContainsFunc(tids, func(tid int) bool {
+			s, err := r.TaskStatus(tid)
+			return err != nil || s.State != evidence.Stopped
+		}) {
+			return nil
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	return errors.New("the daemon does not stop")
 }
 
 // sceneFrozen mounts an ext4 image in a mount namespace of its own, freezes it

@@ -6,6 +6,8 @@ import (
 	"strconv"
 )
 
+//go:generate go run gensyscalls.go
+
 // A Call is what /proc/PID/task/TID/syscall says: the system call that a task
 // is blocked in, with its arguments as they were when it began.
 type Call struct {

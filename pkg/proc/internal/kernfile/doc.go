@@ -3,8 +3,9 @@
 // list of them is closed (File). All others are opened by package probe, in a
 // process that can be thrown away.
 //
-// A status, comm, cgroup, children, mountinfo, mountstats or net/tcp file takes no
-// lock that a task holds while it waits for a file system or for memory. A test of
-// package proc reads them of tasks that are stuck in execve, in exit, in a read and
-// in an epoll instance.
+// None of them takes a lock that a task holds while it waits for a file system or
+// for memory: a test of package proc reads those of tasks that are stuck in execve,
+// in exit, in a read and in an epoll instance. Some wait for a lock of the whole
+// kernel, cgroup before Linux 6.8 (cgroup_mutex), mountinfo and mountstats
+// (namespace_sem). Who keeps one of these has stopped the kubelet and containerd too.
 package kernfile

@@ -1,4 +1,4 @@
-package proc
+package mount
 
 import (
 	"net/netip"
@@ -14,32 +14,32 @@ const (
 	smbPort = 445
 )
 
-// askServer fills in whether the server of an NFS or SMB mount answers, from what
+// AskServer fills in whether the server of an NFS or SMB mount answers, from what
 // the client counts and from the list of connections; nothing is sent. What
 // cannot be told stays unknown. The client's files are those of the host's first
 // process: the socket belongs to the network namespace of whoever mounted, which
 // for the kubelet is the host's.
-func (r *Round) askServer(e *evidence.Mount) {
+func (v *View) AskServer(e *evidence.Mount) {
 	switch e.Type {
 	case "nfs", "nfs4", "cifs", "smb3":
 	default:
 		return
 	}
-	host, err := r.mountTable()
+	host, err := v.Host()
 	if err != nil {
 		return
 	}
-	var line *mountLine
+	var line *Line
 	points := make(map[string]bool)
-	for i := range host.lines {
-		if l := &host.lines[i]; l.device == e.Device {
-			line, points[l.point] = l, true
+	for i := range host.Lines {
+		if l := &host.Lines[i]; l.Device == e.Device {
+			line, points[l.Point] = l, true
 		}
 	}
 	if line == nil {
 		return
 	}
-	stats := r.mountstats()
+	stats := v.mountstats()
 	for i := range stats {
 		if points[stats[i].point] {
 			if n, ok := unanswered(stats, &stats[i]); ok {
@@ -48,7 +48,7 @@ func (r *Round) askServer(e *evidence.Mount) {
 			break
 		}
 	}
-	c := r.connectionOf(line)
+	c := v.connectionOf(line)
 	if c.state == tcpNone && e.Plugin == "kubernetes.io~csi" {
 		return // a driver may have mounted from a network of its own
 	}
@@ -57,12 +57,12 @@ func (r *Round) askServer(e *evidence.Mount) {
 
 // connectionOf gives a mount's connection to its server; its state is "" when it
 // cannot be told.
-func (r *Round) connectionOf(l *mountLine) connection {
+func (v *View) connectionOf(l *Line) connection {
 	to, fixed, ok := l.serverAddress()
 	if !ok {
 		return connection{}
 	}
-	c := r.connection(to)
+	c := v.connection(to)
 	if c.state == tcpNone && !fixed {
 		return connection{}
 	}
@@ -73,19 +73,19 @@ func (r *Round) connectionOf(l *mountLine) connection {
 // TCP. The port is not fixed where the client asks the server's rpcbind for it,
 // as NFS did before version 4, and where the options do not show it, as with SMB;
 // it then is the usual one nearly always.
-func (m *mountLine) serverAddress() (to netip.AddrPort, fixed, ok bool) {
+func (m *Line) serverAddress() (to netip.AddrPort, fixed, ok bool) {
 	port := uint64(smbPort)
-	if m.fstype == "nfs" || m.fstype == "nfs4" {
-		if p := option(m.super, "proto"); p != "tcp" && p != "tcp6" {
+	if m.Type == "nfs" || m.Type == "nfs4" {
+		if p := option(m.Super, "proto"); p != "tcp" && p != "tcp6" {
 			return netip.AddrPort{}, false, false
 		}
-		port, fixed = nfsPort, strings.HasPrefix(option(m.super, "vers"), "4")
+		port, fixed = nfsPort, strings.HasPrefix(option(m.Super, "vers"), "4")
 	}
-	addr, err := netip.ParseAddr(option(m.super, "addr"))
+	addr, err := netip.ParseAddr(option(m.Super, "addr"))
 	if err != nil {
 		return netip.AddrPort{}, false, false
 	}
-	if p := option(m.super, "port"); p != "" && p != "0" {
+	if p := option(m.Super, "port"); p != "" && p != "0" {
 		if port, err = strconv.ParseUint(p, 10, 16); err != nil {
 			return netip.AddrPort{}, false, false
 		}

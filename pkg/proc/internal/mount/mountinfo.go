@@ -1,6 +1,10 @@
-package proc
+// Package mount reads mount tables and makes evidence of them: which volume of which
+// pod a mount is, how many requests wait for a FUSE daemon, and whether a file server
+// answers.
+package mount
 
 import (
+	"bufio"
 	"bytes"
 	"errors"
 	"io"
@@ -21,89 +25,81 @@ const (
 	maxMountLine = 1 << 20
 )
 
-// A mountLine is one line of a mountinfo file (proc(5)) with its escapes undone.
-type mountLine struct {
-	id, parent int
-	device     string // major:minor
-	root       string // the directory of the file system that is mounted
-	point      string // relative to the root of the task whose file it is
-	options    string // of the mount
-	fstype     string
-	source     string
-	super      string // options of the file system, which can hold secrets
+// A Line is one line of a mountinfo file (proc(5)) with its escapes undone.
+type Line struct {
+	ID, Parent int
+	Device     string // major:minor
+	Root       string // the directory of the file system that is mounted
+	Point      string // relative to the root of the task whose file it is
+	Options    string // of the mount
+	Type       string // of the file system
+	Source     string
+	Super      string // options of the file system, which can hold secrets
 }
 
-// A mountTable is a mountinfo file.
-type mountTable struct {
-	lines []mountLine
-	// bad counts lines that were not understood, or of which there were too
+// A Table is a mountinfo file.
+type Table struct {
+	Lines []Line
+	// Bad counts lines that were not understood, or of which there were too
 	// many. They say nothing about the others.
-	bad int
+	Bad int
 }
 
-// readMountinfo reads the mounts that a task sees, whose directory is given. A task that has left its
+// ReadTable reads the mounts that a task sees, whose directory is given. A task that has left its
 // namespaces gives EINVAL.
-func readMountinfo(dir string) (*mountTable, error) {
+func ReadTable(dir string) (*Table, error) {
 	f, err := kernfile.Stream(dir, kernfile.Mountinfo)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
-	return scanMountinfo(f)
+	return Parse(f)
 }
 
-// scanMountinfo reads lines of any length in a buffer that grows, up to a
-// bound, with the longest line and not with the file.
-func scanMountinfo(r io.Reader) (*mountTable, error) {
-	var t mountTable
-	buf := make([]byte, 0, 64<<10)
+// Parse reads a mountinfo file. A line that is not understood is counted and takes
+// no other with it. Lines may be long: an overlay of many layers has one that is
+// longer than a bufio.Scanner takes, and a pod that mounts for the node
+// (Bidirectional mount propagation) chooses what its lines look like.
+func Parse(r io.Reader) (*Table, error) {
+	var t Table
+	in := bufio.NewReaderSize(r, 64<<10)
+	var begun []byte // a line that the buffer does not hold
 	skipping := false
 	for {
-		if len(buf) == cap(buf) {
-			if len(buf) >= maxMountLine {
-				buf, skipping = buf[:0], true
-			} else {
-				buf = append(buf, 0)[:len(buf)]
+		line, err := in.ReadSlice('\n')
+		if errors.Is(err, bufio.ErrBufferFull) {
+			if begun = append(begun, line...); skipping || len(begun) > maxMountLine {
+				begun, skipping = begun[:0], true
 			}
+			continue
 		}
-		n, err := r.Read(buf[len(buf):cap(buf)])
-		buf = buf[:len(buf)+n]
-		for {
-			i := bytes.IndexByte(buf, '\n')
-			if i < 0 {
-				break
-			}
-			if skipping {
-				t.bad++
-				skipping = false
-			} else {
-				t.add(buf[:i])
-			}
-			buf = buf[:copy(buf, buf[i+1:])]
+		if err != nil && !errors.Is(err, io.EOF) {
+			return nil, err
 		}
-		if errors.Is(err, io.EOF) {
-			if len(buf) > 0 || skipping {
-				if skipping {
-					t.bad++
-				} else {
-					t.add(buf)
-				}
-			}
-			return &t, nil
+		if len(begun) > 0 {
+			begun = append(begun, line...)
+			line, begun = begun, begun[:0]
+		}
+		switch {
+		case skipping:
+			t.Bad++
+			skipping = false
+		case len(line) > 0:
+			t.add(bytes.TrimSuffix(line, []byte("\n")))
 		}
 		if err != nil {
-			return nil, err
+			return &t, nil
 		}
 	}
 }
 
-func (t *mountTable) add(line []byte) {
+func (t *Table) add(line []byte) {
 	m, err := parseMountLine(line)
-	if err != nil || len(t.lines) >= maxMounts {
-		t.bad++
+	if err != nil || len(t.Lines) >= maxMounts {
+		t.Bad++
 		return
 	}
-	t.lines = append(t.lines, m)
+	t.Lines = append(t.Lines, m)
 }
 
 var errMountLine = errors.New("a mountinfo line of unknown form")
@@ -114,73 +110,73 @@ var errMountLine = errors.New("a mountinfo line of unknown form")
 //
 // The fields are separated by one space each, so that an empty source is one.
 // There can be any number of tags before the lone dash.
-func parseMountLine(line []byte) (mountLine, error) {
-	before, after, ok := bytes.Cut(line, []byte(" - "))
+func parseMountLine(line []byte) (Line, error) {
+	before, after, ok := strings.Cut(string(line), " - ")
 	if !ok {
-		return mountLine{}, errMountLine
+		return Line{}, errMountLine
 	}
-	f := bytes.SplitN(before, []byte(" "), 7)
-	g := bytes.SplitN(after, []byte(" "), 3)
+	f := strings.SplitN(before, " ", 7)
+	g := strings.SplitN(after, " ", 3)
 	if len(f) < 6 || len(g) < 2 {
-		return mountLine{}, errMountLine
+		return Line{}, errMountLine
 	}
-	var m mountLine
+	var m Line
 	var err1, err2 error
-	m.id, err1 = strconv.Atoi(string(f[0]))
-	m.parent, err2 = strconv.Atoi(string(f[1]))
-	if err1 != nil || err2 != nil || bytes.IndexByte(f[2], ':') < 0 || len(f[4]) == 0 || len(g[0]) == 0 {
-		return mountLine{}, errMountLine
+	m.ID, err1 = strconv.Atoi(f[0])
+	m.Parent, err2 = strconv.Atoi(f[1])
+	if err1 != nil || err2 != nil || !strings.Contains(f[2], ":") || f[4] == "" || g[0] == "" {
+		return Line{}, errMountLine
 	}
-	m.device = string(f[2])
-	m.root = unescape(f[3])
-	m.point = unescape(f[4])
-	m.options = string(f[5])
-	m.fstype = unescape(g[0])
-	m.source = unescape(g[1])
+	m.Device = f[2]
+	m.Root = unescape(f[3])
+	m.Point = unescape(f[4])
+	m.Options = f[5]
+	m.Type = unescape(g[0])
+	m.Source = unescape(g[1])
 	if len(g) == 3 {
-		m.super = unescape(g[2])
+		m.Super = unescape(g[2])
 	}
 	return m, nil
 }
 
 // unescape undoes the octal escapes \040 (blank), \011 (tab), \012 (newline),
 // \134 (backslash) and \043 (#) of fs/proc_namespace.c (mangle).
-func unescape(b []byte) string {
-	if bytes.IndexByte(b, '\\') < 0 {
-		return string(b)
+func unescape(s string) string {
+	if !strings.Contains(s, `\`) {
+		return s
 	}
-	out := make([]byte, 0, len(b))
-	for i := 0; i < len(b); i++ {
-		if b[i] == '\\' && i+3 < len(b) {
-			if n, err := strconv.ParseUint(string(b[i+1:i+4]), 8, 8); err == nil {
+	out := make([]byte, 0, len(s))
+	for i := 0; i < len(s); i++ {
+		if s[i] == '\\' && i+3 < len(s) {
+			if n, err := strconv.ParseUint(s[i+1:i+4], 8, 8); err == nil {
 				out = append(out, byte(n))
 				i += 3
 				continue
 			}
 		}
-		out = append(out, b[i])
+		out = append(out, s[i])
 	}
 	return string(out)
 }
 
-// byID finds a mount by its ID.
-func (t *mountTable) byID(id int) *mountLine {
-	for i := range t.lines {
-		if t.lines[i].id == id {
-			return &t.lines[i]
+// ByID finds a mount by its ID.
+func (t *Table) ByID(id int) *Line {
+	for i := range t.Lines {
+		if t.Lines[i].ID == id {
+			return &t.Lines[i]
 		}
 	}
 	return nil
 }
 
-// holding finds the mount that an absolute path lies on, going by names only:
+// Holding finds the mount that an absolute path lies on, going by names only:
 // the longest mount point that is the path or a directory above it, and of
 // those stacked on each other the last, which hides the ones below.
-func (t *mountTable) holding(p string) *mountLine {
-	var best *mountLine
-	for i := range t.lines {
-		m := &t.lines[i]
-		if within(p, m.point) && (best == nil || len(m.point) >= len(best.point)) {
+func (t *Table) Holding(p string) *Line {
+	var best *Line
+	for i := range t.Lines {
+		m := &t.Lines[i]
+		if within(p, m.Point) && (best == nil || len(m.Point) >= len(best.Point)) {
 			best = m
 		}
 	}
@@ -195,7 +191,7 @@ func within(p, dir string) bool {
 	return strings.HasPrefix(p, dir) && (len(p) == len(dir) || p[len(dir)] == '/')
 }
 
-func (m *mountLine) readOnly() bool { return hasOption(m.options, "ro") || hasOption(m.super, "ro") }
+func (m *Line) readOnly() bool { return hasOption(m.Options, "ro") || hasOption(m.Super, "ro") }
 
 func hasOption(options, name string) bool {
 	for o := range strings.SplitSeq(options, ",") {
@@ -217,32 +213,32 @@ func option(options, name string) string {
 
 // server is the address behind a network file system: what the kernel resolved
 // it to, else the name in the source; "" for others.
-func (m *mountLine) server() string {
-	switch m.fstype {
+func (m *Line) server() string {
+	switch m.Type {
 	case "nfs", "nfs4":
-		if a := option(m.super, "addr"); a != "" {
+		if a := option(m.Super, "addr"); a != "" {
 			return a
 		}
-		return hostOfExport(m.source)
+		return hostOfExport(m.Source)
 	case "cifs", "smb3":
-		if a := option(m.super, "addr"); a != "" {
+		if a := option(m.Super, "addr"); a != "" {
 			return a
 		}
-		host, _, _ := strings.Cut(strings.TrimLeft(m.source, `/\`), "/")
+		host, _, _ := strings.Cut(strings.TrimLeft(m.Source, `/\`), "/")
 		if _, h, ok := strings.Cut(host, "@"); ok {
 			host = h
 		}
 		return host
 	case "ceph":
-		if a := option(m.super, "mon_addr"); a != "" {
+		if a := option(m.Super, "mon_addr"); a != "" {
 			return a
 		}
 		// Before version 2 of the syntax: mon1:6789,mon2:6789:/path.
-		if mons, _, ok := strings.Cut(m.source, ":/"); ok {
+		if mons, _, ok := strings.Cut(m.Source, ":/"); ok {
 			return mons
 		}
 	case "fuse.glusterfs":
-		return hostOfExport(m.source)
+		return hostOfExport(m.Source)
 	}
 	return ""
 }
@@ -314,51 +310,51 @@ func parseVolumePath(kubeletDir, p string) (volumeName, bool) {
 	return volumeName{}, false
 }
 
-// mount makes evidence of a line.
-func (h *Host) mount(m *mountLine) evidence.Mount {
+// Mount makes evidence of a line.
+func (v *View) Mount(m *Line) evidence.Mount {
 	e := evidence.Mount{
-		ID:       m.id,
-		ParentID: m.parent,
-		Device:   m.device,
-		Root:     kernfile.Printable([]byte(m.root)),
-		Point:    kernfile.Printable([]byte(m.point)),
-		Type:     kernfile.Printable([]byte(m.fstype)),
-		Source:   kernfile.Printable([]byte(publicSource(m.source))),
+		ID:       m.ID,
+		ParentID: m.Parent,
+		Device:   m.Device,
+		Root:     kernfile.Printable([]byte(m.Root)),
+		Point:    kernfile.Printable([]byte(m.Point)),
+		Type:     kernfile.Printable([]byte(m.Type)),
+		Source:   kernfile.Printable([]byte(publicSource(m.Source))),
 		Server:   kernfile.Printable([]byte(m.server())),
 		ReadOnly: m.readOnly(),
 	}
-	if v, ok := parseVolumePath(h.KubeletDir, m.point); ok {
-		e.Volume, e.Plugin = kernfile.Printable([]byte(v.volume)), kernfile.Printable([]byte(v.plugin))
+	if name, ok := parseVolumePath(v.KubeletDir, m.Point); ok {
+		e.Volume, e.Plugin = kernfile.Printable([]byte(name.volume)), kernfile.Printable([]byte(name.plugin))
 	}
-	if h.FUSE != "" && (m.fstype == "fuse" || m.fstype == "fuseblk" || strings.HasPrefix(m.fstype, "fuse.")) {
-		if n, err := readFUSEWaiting(h.FUSE, m.device); err == nil {
+	if v.FUSE != "" && (m.Type == "fuse" || m.Type == "fuseblk" || strings.HasPrefix(m.Type, "fuse.")) {
+		if n, err := readFUSEWaiting(v.FUSE, m.Device); err == nil {
 			e.FUSEWaiting = &n
 		}
 	}
 	return e
 }
 
-// mountOfTask makes evidence of a line of a task's own table, and says where
+// MountOfTask makes evidence of a line of a task's own table, and says where
 // the same file system stands in the host's: which volume of which pod it is,
 // and what an operator on the node calls it.
-func (h *Host) mountOfTask(m *mountLine, host *mountTable, podUID string) *evidence.Mount {
-	e := h.mount(m)
+func (v *View) MountOfTask(m *Line, host *Table, podUID string) *evidence.Mount {
+	e := v.Mount(m)
 	if host == nil {
 		return &e
 	}
-	if v := host.volumeOf(h.KubeletDir, m, podUID); v != nil {
-		e.HostPoint = kernfile.Printable([]byte(v.point))
-		if name, ok := parseVolumePath(h.KubeletDir, v.point); ok && e.Volume == "" {
+	if l := host.volumeOf(v.KubeletDir, m, podUID); l != nil {
+		e.HostPoint = kernfile.Printable([]byte(l.Point))
+		if name, ok := parseVolumePath(v.KubeletDir, l.Point); ok && e.Volume == "" {
 			e.Volume, e.Plugin = kernfile.Printable([]byte(name.volume)), kernfile.Printable([]byte(name.plugin))
 		}
 	} else if l := host.sameDevice(m); l != nil {
-		e.HostPoint = kernfile.Printable([]byte(l.point))
+		e.HostPoint = kernfile.Printable([]byte(l.Point))
 	}
-	if m.fstype == "overlay" {
-		if upper := option(m.super, "upperdir"); path.IsAbs(upper) {
+	if m.Type == "overlay" {
+		if upper := option(m.Super, "upperdir"); path.IsAbs(upper) {
 			// Upperdir is a path of whoever mounted it, which is the runtime.
-			if b := host.holding(path.Clean(upper)); b != nil && b.fstype != "overlay" {
-				backing := h.mount(b)
+			if b := host.Holding(path.Clean(upper)); b != nil && b.Type != "overlay" {
+				backing := v.Mount(b)
 				backing.HostPoint = backing.Point
 				e.Backing = &backing
 			}
@@ -371,23 +367,23 @@ func (h *Host) mountOfTask(m *mountLine, host *mountTable, podUID string) *evide
 // Exports of one NFS server, and directories of one disk, share a device, so
 // that the volume's root must be the line's or above it; when two volumes fit
 // equally well there is no answer.
-func (t *mountTable) volumeOf(kubeletDir string, m *mountLine, podUID string) *mountLine {
-	var best *mountLine
+func (t *Table) volumeOf(kubeletDir string, m *Line, podUID string) *Line {
+	var best *Line
 	ambiguous := false
-	for i := range t.lines {
-		l := &t.lines[i]
-		if l.device != m.device || !within(m.root, l.root) {
+	for i := range t.Lines {
+		l := &t.Lines[i]
+		if l.Device != m.Device || !within(m.Root, l.Root) {
 			continue
 		}
-		v, ok := parseVolumePath(kubeletDir, l.point)
+		v, ok := parseVolumePath(kubeletDir, l.Point)
 		if !ok || podUID != "" && v.pod != podUID {
 			continue
 		}
 		switch {
-		case best == nil || len(l.root) > len(best.root):
+		case best == nil || len(l.Root) > len(best.Root):
 			best, ambiguous = l, false
-		case len(l.root) == len(best.root):
-			b, _ := parseVolumePath(kubeletDir, best.point)
+		case len(l.Root) == len(best.Root):
+			b, _ := parseVolumePath(kubeletDir, best.Point)
 			switch {
 			case b.volume != v.volume || b.pod != v.pod:
 				ambiguous = true
@@ -404,14 +400,14 @@ func (t *mountTable) volumeOf(kubeletDir string, m *mountLine, podUID string) *m
 
 // sameDevice finds where the host has mounted the file system of a line: with
 // the same root if it can be, else the mount with the shortest root above.
-func (t *mountTable) sameDevice(m *mountLine) *mountLine {
-	var best *mountLine
-	for i := range t.lines {
-		l := &t.lines[i]
-		if l.device != m.device || !within(m.root, l.root) {
+func (t *Table) sameDevice(m *Line) *Line {
+	var best *Line
+	for i := range t.Lines {
+		l := &t.Lines[i]
+		if l.Device != m.Device || !within(m.Root, l.Root) {
 			continue
 		}
-		if best == nil || len(l.root) > len(best.root) || len(l.root) == len(best.root) && len(l.point) < len(best.point) {
+		if best == nil || len(l.Root) > len(best.Root) || len(l.Root) == len(best.Root) && len(l.Point) < len(best.Point) {
 			best = l
 		}
 	}

@@ -1,4 +1,4 @@
-package proc
+package mount
 
 import (
 	"bufio"
@@ -117,7 +117,7 @@ func nfsDevice(line []byte) (server, point string, ok bool) {
 	if i > j {
 		return "", "", false
 	}
-	return hostOfExport(unescape(source)), unescape(line[i:j]), true
+	return hostOfExport(unescape(string(source))), unescape(string(line[i:j])), true
 }
 
 // parseTransport parses what comes after xprt:, the protocol and its numbers.

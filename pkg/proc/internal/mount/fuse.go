@@ -1,9 +1,10 @@
-package proc
+package mount
 
 import (
 	"bytes"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -34,10 +35,10 @@ func parseFUSEWaiting(b []byte) (int, error) {
 	return n, nil
 }
 
-// waitingConnections gives the minor numbers of the FUSE connections of the
+// WaitingConnections gives the minor numbers of the FUSE connections of the
 // whole kernel that have requests waiting. The directory lists those of all
 // mount namespaces.
-func waitingConnections(dir string) ([]string, error) {
+func WaitingConnections(dir string) ([]string, error) {
 	entries, truncated, err := kernfile.List(dir, 4096)
 	if err != nil {
 		return nil, err
@@ -59,4 +60,24 @@ func waitingConnections(dir string) ([]string, error) {
 		}
 	}
 	return out, nil
+}
+
+// OnlyFUSE returns the mount of one of the connections, nil when none or several
+// of them are mounted.
+func (t *Table) OnlyFUSE(minors []string) *Line {
+	var found *Line
+	for i := range t.Lines {
+		m := &t.Lines[i]
+		major, minor, _ := strings.Cut(m.Device, ":")
+		if major != "0" || !strings.HasPrefix(m.Type, "fuse") || !slices.Contains(minors, minor) {
+			continue
+		}
+		if found != nil && found.Device != m.Device {
+			return nil
+		}
+		if found == nil {
+			found = m
+		}
+	}
+	return found
 }

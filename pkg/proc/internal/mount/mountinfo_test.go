@@ -1,0 +1,156 @@
+package mount
+
+import (
+	"bytes"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/iotest"
+	"unicode/utf8"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/nodeagent-io/nodeagent/pkg/evidence"
+	"github.com/nodeagent-io/nodeagent/pkg/proc/internal/kerneltest"
+)
+
+func scan(t testing.TB, text string) *Table {
+	t.Helper()
+	m, err := Parse(iotest.OneByteReader(strings.NewReader(text)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+func TestMountinfo(t *testing.T) {
+	host := scan(t, kerneltest.HostMounts)
+	if host.Bad != 2 {
+		t.Errorf("%d bad lines", host.Bad)
+	}
+	v := &View{KubeletDir: "/var/lib/kubelet"}
+	var got []evidence.Mount
+	for i := range host.Lines {
+		got = append(got, v.Mount(&host.Lines[i]))
+	}
+	want := []evidence.Mount{
+		{ID: 27, ParentID: 1, Device: "254:0", Root: "/", Point: "/", Type: "ext4", Source: "/dev/vda"},
+		{ID: 40, ParentID: 27, Device: "0:50", Root: "/", Point: "/var/lib/kubelet/pods/u-1/volumes/kubernetes.io~nfs/vol 1", Type: "nfs4", Source: "10.0.0.9:/export", Server: "10.0.0.9", Volume: "vol 1", Plugin: "kubernetes.io~nfs"},
+		{ID: 41, ParentID: 27, Device: "0:50", Root: "/", Point: "/var/lib/kubelet/pods/u-2/volumes/kubernetes.io~nfs/vol", Type: "nfs4", Source: "10.0.0.9:/export", Server: "10.0.0.9", Volume: "vol", Plugin: "kubernetes.io~nfs"},
+		{ID: 42, ParentID: 27, Device: "0:51", Root: "/", Point: "/var/lib/kubelet/pods/u-1/volumes/kubernetes.io~csi/pvc-7/mount", Type: "fuse.s3", Source: "https://s3.example/bucket", Volume: "pvc-7", Plugin: "kubernetes.io~csi"},
+		{ID: 43, ParentID: 27, Device: "254:0", Root: "/data/x", Point: "/var/lib/kubelet/pods/u-1/volume-subpaths/cfg/app/0", Type: "ext4", Source: "/dev/vda", ReadOnly: true, Volume: "cfg"},
+		{ID: 44, ParentID: 27, Device: "0:52", Root: "/", Point: "/run/containerd/o/rootfs", Type: "overlay", Source: "overlay"},
+		{ID: 45, ParentID: 27, Device: "254:16", Root: "/", Point: "/var/lib/containerd", Type: "xfs", Source: "/dev/vdb"},
+		{ID: 46, ParentID: 27, Device: "0:53", Root: "/", Point: "/mnt/share", Type: "cifs", Source: "//user@files.example/share", Server: "files.example"},
+		{ID: 47, ParentID: 27, Device: "0:54", Root: "/", Point: "/mnt/ceph", Type: "ceph", Source: "10.0.0.1:6789,10.0.0.2:6789:/dir", Server: "10.0.0.1:6789,10.0.0.2:6789"},
+		{ID: 49, ParentID: 27, Device: "0:56", Root: "/", Point: "/mnt/nosource", Type: "tmpfs"},
+	}
+	if d := cmp.Diff(want, got); d != "" {
+		t.Error(d)
+	}
+	if n := len(v.PodMounts(host, "u-1")); n != 3 {
+		t.Errorf("%d mounts of the pod", n)
+	}
+
+	own := scan(t, kerneltest.ContainerMounts)
+	for _, tt := range []struct{ path, hostPoint, volume, backing string }{
+		{"/data/file", "/var/lib/kubelet/pods/u-1/volumes/kubernetes.io~nfs/vol 1", "vol 1", ""},
+		{"/cfg", "/var/lib/kubelet/pods/u-1/volume-subpaths/cfg/app/0", "cfg", ""},
+		{"/etc/hosts", "/", "", ""},
+		{"/s3/x", "/var/lib/kubelet/pods/u-1/volumes/kubernetes.io~csi/pvc-7/mount", "pvc-7", ""},
+		{"/database", "/run/containerd/o/rootfs", "", "xfs"},
+	} {
+		m := v.MountOfTask(own.Holding(tt.path), host, "u-1")
+		backing := ""
+		if m.Backing != nil {
+			backing = m.Backing.Type
+		}
+		if m.HostPoint != tt.hostPoint || m.Volume != tt.volume || backing != tt.backing {
+			t.Errorf("%s: host's %q, volume %q, backing %q", tt.path, m.HostPoint, m.Volume, backing)
+		}
+	}
+	// Without a pod, the volume of either pod would do: no guess.
+	if m := v.MountOfTask(own.Holding("/data"), host, ""); m.Volume != "" {
+		t.Errorf("volume %q of a device that two pods have", m.Volume)
+	}
+
+	long := "50 27 0:60 / /m rw - overlay overlay rw,lowerdir=" + strings.Repeat("/l:", 100_000) + "\n"
+	if table := scan(t, long); len(table.Lines) != 1 {
+		t.Errorf("a long line: %d, bad %d", len(table.Lines), table.Bad)
+	}
+	huge := "50 27 0:60 / /m rw - overlay overlay " + strings.Repeat("x", 3*maxMountLine) + "\n51 27 0:61 / /n rw - tmpfs t rw\n"
+	if table, err := Parse(strings.NewReader(huge)); err != nil || len(table.Lines) != 1 || table.Bad != 1 || table.Lines[0].Point != "/n" {
+		t.Errorf("a line without end: %+v, %v", table, err)
+	}
+}
+
+func TestParseVolumePath(t *testing.T) {
+	const dir = "/var/lib/kubelet"
+	for p, want := range map[string]string{
+		dir + "/pods/u/volumes/kubernetes.io~nfs/v":               dir + "/pods/u/volumes/kubernetes.io~nfs/v",
+		dir + "/pods/u/volumes/kubernetes.io~nfs/v/private/file":  dir + "/pods/u/volumes/kubernetes.io~nfs/v",
+		dir + "/pods/u/volumes/kubernetes.io~csi/v/mount/private": dir + "/pods/u/volumes/kubernetes.io~csi/v/mount",
+		dir + "/pods/u/volumes/kubernetes.io~csi/v/vol_data.json": dir + "/pods/u/volumes/kubernetes.io~csi/v",
+		dir + "/pods/u/volumes/kubernetes.io~nfs/v/mount":         dir + "/pods/u/volumes/kubernetes.io~nfs/v",
+		dir + "/pods/u/volume-subpaths/v/app/0/private":           dir + "/pods/u/volume-subpaths/v/app/0",
+		dir + "/pods/u/volumes":                                   "",
+		dir + "/pods/u/etc-hosts":                                 "",
+		dir + "/plugins/kubernetes.io/csi/x/globalmount":          "",
+		"/data/file": "",
+	} {
+		v, ok := parseVolumePath(dir, p)
+		if v.point != want || ok != (want != "") {
+			t.Errorf("%s: %+v", p, v)
+		}
+	}
+}
+
+func TestServer(t *testing.T) {
+	for _, tt := range []struct{ fstype, source, super, want string }{
+		{"nfs", "filer:/vol", "rw", "filer"},
+		{"nfs4", "[fd00::1]:/vol", "rw", "fd00::1"},
+		{"nfs4", "fd00::1:/vol", "rw", "fd00::1"},
+		{"nfs", "filer:/vol", "rw,mountaddr=10.0.0.2,addr=10.0.0.1", "10.0.0.1"},
+		{"cifs", `//files/share`, "rw,addr=10.0.0.3", "10.0.0.3"},
+		{"ceph", "user@fsid.fs=/", "rw,mon_addr=10.0.0.1:6789/10.0.0.2:6789", "10.0.0.1:6789/10.0.0.2:6789"},
+		{"fuse.glusterfs", "gluster:/vol", "rw", "gluster"},
+		{"ext4", "/dev/vda", "rw", ""},
+	} {
+		m := Line{Type: tt.fstype, Source: tt.source, Super: tt.super}
+		if got := m.server(); got != tt.want {
+			t.Errorf("%+v: %q", tt, got)
+		}
+	}
+}
+
+func FuzzMountinfo(f *testing.F) {
+	kerneltest.Fuzz(f, []string{kerneltest.HostMounts, kerneltest.ContainerMounts, `1 2 3: / \0 r - t \777 `}, func(b []byte) {
+		_, _ = parseFUSEWaiting(b)
+		table, err := Parse(bytes.NewReader(b))
+		if err != nil {
+			panic(err)
+		}
+		v := &View{KubeletDir: "/var/lib/kubelet"}
+		for i := range table.Lines {
+			m := v.MountOfTask(&table.Lines[i], table, "u-1")
+			if !utf8.ValidString(m.Point) {
+				panic(m.Point)
+			}
+			table.Holding(table.Lines[i].Point)
+		}
+	})
+}
+
+// BenchmarkParse measures the mount table of a node with 5,000 mounts.
+func BenchmarkParse(b *testing.B) {
+	var text bytes.Buffer
+	for i := range 5000 {
+		fmt.Fprintf(&text, "%d 27 0:%d / /var/lib/kubelet/pods/0b4ddc3e-1111-4222-8333-4444555566%02d/volumes/kubernetes.io~csi/pvc-%d/mount rw,relatime shared:%d"+
+			" - nfs4 10.0.0.9:/export rw,vers=4.2,proto=tcp,timeo=600,clientaddr=10.0.0.1,addr=10.0.0.9\n", 100+i, 50+i, i%100, i, i)
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		if t, err := Parse(bytes.NewReader(text.Bytes())); err != nil || len(t.Lines) != 5000 {
+			b.Fatal(err)
+		}
+	}
+}

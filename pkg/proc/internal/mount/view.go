@@ -1,0 +1,82 @@
+package mount
+
+import (
+	"net/netip"
+	"path/filepath"
+	"sync"
+
+	"github.com/nodeagent-io/nodeagent/pkg/evidence"
+)
+
+// A View is the host's mounts in one round: its mount table, and what it tells of
+// its connections to file servers. Each is read when it is first asked for, and
+// once. It is safe for use by several goroutines.
+type View struct {
+	Proc       string // the host's /proc
+	FUSE       string // the host's /sys/fs/fuse/connections; "" when there is none
+	KubeletDir string // the kubelet's root directory, as the host names it
+
+	table struct {
+		once sync.Once
+		*Table
+		err error
+	}
+	stats struct {
+		once sync.Once
+		nfs  []nfsStats
+	}
+	mu          sync.Mutex
+	connections map[netip.AddrPort]connection
+}
+
+// Host returns the host's mount table, that of its first process.
+func (v *View) Host() (*Table, error) {
+	v.table.once.Do(func() { v.table.Table, v.table.err = ReadTable(filepath.Join(v.Proc, "1")) })
+	return v.table.Table, v.table.err
+}
+
+// mountstats returns what the host's mountstats says; nothing when it cannot be
+// read.
+func (v *View) mountstats() []nfsStats {
+	v.stats.once.Do(func() {
+		v.stats.nfs, _ = readMountstats(filepath.Join(v.Proc, "1")) // unknown then
+	})
+	return v.stats.nfs
+}
+
+// connection returns the connection of the host's first process to a server.
+// Its state is "" when it cannot be told.
+func (v *View) connection(to netip.AddrPort) connection {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	c, known := v.connections[to]
+	if !known {
+		c, _ = readConnection(filepath.Join(v.Proc, "1"), to) // unknown then
+		if v.connections == nil {
+			v.connections = make(map[netip.AddrPort]connection)
+		}
+		v.connections[to] = c
+	}
+	return c
+}
+
+// PodMounts returns the mounts at or below the pod's directory of the kubelet.
+func (v *View) PodMounts(host *Table, uid string) []evidence.Mount {
+	dir := filepath.Join(v.KubeletDir, "pods", uid)
+	var out []evidence.Mount
+	for i := range host.Lines {
+		if m := &host.Lines[i]; within(m.Point, dir) {
+			e := v.Mount(m)
+			e.HostPoint = e.Point
+			out = append(out, e)
+		}
+	}
+	return out
+}
+
+// Volume returns the path of the volume, of any pod, that a path is at or below,
+// without what is inside of the volume; not ok when it is in none.
+func (v *View) Volume(p string) (point string, ok bool) {
+	name, ok := parseVolumePath(v.KubeletDir, p)
+	return name.point, ok
+}
