@@ -34,7 +34,7 @@ var table = map[string]struct {
 	"proc/probe":               {ours: []string{"evidence", "proc/internal/kernfile"}, outside: []string{"golang.org/x/sys"}},
 	"proc/internal/cgroup":     {ours: []string{"evidence", "proc/internal/kernfile"}, never: opens},
 	"proc/internal/mount":      {ours: []string{"evidence", "proc/internal/kernfile"}, never: opens},
-	"proc/internal/kernfile":   {ours: []string{"evidence"}, outside: []string{"golang.org/x/sys"}},
+	"proc/internal/kernfile":   {ours: []string{"evidence"}, outside: []string{"golang.org/x/sys", "github.com/prometheus/procfs"}},
 	"proc/internal/kerneltest": {},
 	"cri": {
 		ours:    []string{"evidence"},

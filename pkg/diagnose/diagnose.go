@@ -198,7 +198,7 @@ func Run(p *evidence.Pod, table Table) Diagnosis {
 		f := &d.Findings[i]
 		f.Symptom = slices.ContainsFunc(explained[f.Cause], func(by Finding) bool { return by.reaches(f) })
 	}
-	if len(d.Findings) == 0 && !p.Gone && p.Overdue() >= fact.UnknownAfter && p.Time.Sub(p.UnchangedSince) >= fact.UnknownAfter {
+	if patience := fact.PatienceWithUnknown(p); len(d.Findings) == 0 && !p.Gone && p.Overdue() >= patience && p.Time.Sub(p.UnchangedSince) >= patience {
 		d.Findings = []Finding{unknown(p, looked, d.Unknown)}
 	}
 	return d

@@ -118,3 +118,20 @@ func TestPatienceIsNotUnknown(t *testing.T) {
 		t.Errorf("containerd is silent, and %s: %s", v.Cause, v.Message)
 	}
 }
+
+// On a node that is short of something a step of the kubelet may take longer than a
+// minute.
+func TestUnknownOnAStarvedNode(t *testing.T) {
+	for after, want := range map[time.Duration]bool{100 * time.Second: false, 200 * time.Second: true} {
+		p := stopping(func(p *evidence.Pod, first *evidence.Task) {
+			first.Caught = bitTERM
+			p.Time = p.Deadline.Add(after)
+			p.UnchangedSince = p.Deadline
+			p.Node.Pressure = &evidence.Pressure{CPU: 97, StarvedUntil: p.Time}
+		})
+		d := cause.Diagnose(p)
+		if v, found := d.Verdict(); found != want {
+			t.Errorf("%s after the deadline: %q", after, v.Cause)
+		}
+	}
+}

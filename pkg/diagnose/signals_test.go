@@ -176,14 +176,14 @@ func TestStopSignals(t *testing.T) {
 			p.Node.Kubelet.Process = &evidence.Task{PID: 7, TID: 7, Comm: "kubelet", State: evidence.Uninterruptible, UnchangedSince: requested}
 		}, "", ""},
 		"kubelet started anew since the deletion": {func(p *evidence.Pod, _ *evidence.Task) {
-			p.Node.Kubelet.Started = requested.Add(time.Second)
+			p.Node.Kubelet.Process = &evidence.Task{PID: 7, TID: 7, Comm: "kubelet", State: evidence.Sleeping, Probe: &evidence.Probe{Started: requested.Add(time.Second)}}
 		}, "", ""},
 		"kubelet unwell": {func(p *evidence.Pod, _ *evidence.Task) {
 			p.Node.Kubelet.Health = "[-]syncloop failed: sync Loop took longer than expected"
 		}, "", ""},
 		"kubelet well": {func(p *evidence.Pod, _ *evidence.Task) {
-			p.Node.Kubelet.Process = &evidence.Task{PID: 7, TID: 7, Comm: "kubelet", State: evidence.Sleeping}
-			p.Node.Kubelet.Started, p.Node.Kubelet.Health = requested.Add(-time.Hour), "ok"
+			p.Node.Kubelet.Process = &evidence.Task{PID: 7, TID: 7, Comm: "kubelet", State: evidence.Sleeping, Probe: &evidence.Probe{Started: requested.Add(-time.Hour)}}
+			p.Node.Kubelet.Health = "ok"
 		}, "SignalDroppedByPID1", diagnose.Proved},
 		"shim stopped, in the grace period": {func(p *evidence.Pod, _ *evidence.Task) {
 			p.Parents = append(p.Parents, evidence.Task{PID: 50, TID: 50, Comm: "containerd-shim", State: evidence.Stopped})
@@ -194,7 +194,7 @@ func TestStopSignals(t *testing.T) {
 		"its postStart hook runs": {func(p *evidence.Pod, _ *evidence.Task) { p.Containers[0].Waiting = true }, "", ""},
 		"killed at the deadline of a kubelet that was started anew": {func(p *evidence.Pod, t *evidence.Task) {
 			t.Caught = bitTERM
-			p.Node.Kubelet.Started = requested.Add(time.Second)
+			p.Node.Kubelet.Process = &evidence.Task{PID: 7, TID: 7, Comm: "kubelet", State: evidence.Sleeping, Probe: &evidence.Probe{Started: requested.Add(time.Second)}}
 			gone(p, 137, 0)
 		}, "", ""},
 		"an init container drops the signal, the others are not there yet": {func(p *evidence.Pod, _ *evidence.Task) {

@@ -291,8 +291,6 @@ type ContainerdService struct {
 type KubeletService struct {
 	// Process is the kubelet's main thread; nil when there is no such process.
 	Process *Task `json:"process,omitempty"`
-	// Started is when that process was started; zero when not known.
-	Started time.Time `json:"started,omitzero"`
 	// Health is the body or the error of its /healthz: "ok" when healthy, ""
 	// when it was not asked.
 	Health string `json:"health,omitempty"`

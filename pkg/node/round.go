@@ -53,7 +53,12 @@ func (r *round) readNode(ctx context.Context, overdue bool) evidence.Node {
 	}
 	wg.Go(func() {
 		var err error
-		if n.Kubelet.Process, n.Kubelet.Blocked, err = r.proc.ReadProcess(ctx, "kubelet"); err != nil {
+		if overdue {
+			n.Kubelet.Process, n.Kubelet.Blocked, err = r.proc.ReadProcess(ctx, "kubelet")
+		} else {
+			n.Kubelet.Process, err = r.proc.ReadMain(ctx, "kubelet")
+		}
+		if err != nil {
 			n.Kubelet.Error = err.Error()
 		}
 	})

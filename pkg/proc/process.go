@@ -14,24 +14,39 @@ import (
 // maxBlocked bounds the tasks that are probed outside of pods in one reading.
 const maxBlocked = 32
 
-// ReadProcess finds a service of the node, such as kubelet or containerd, by its
-// comm, and gives its main thread and those of its threads that are blocked: in
-// state D, or asleep until a FUSE daemon answers, which shows as S. Both nil and
-// no error means that there is no such process. An error can come with results:
-// something could not be read.
+// ReadMain finds a service of the node, such as kubelet or containerd, by its comm,
+// and returns its main thread with its probe, which tells when the process was
+// started. nil and no error means that there is no such process.
 //
 // Processes in pods are passed over, whatever they call themselves. Of several
 // the child of the first process is taken, because a service that is about to
 // execute a program shows up twice for a moment.
-func (r *Round) ReadProcess(ctx context.Context, comm string) (process *evidence.Task, blocked []evidence.Task, err error) {
+func (r *Round) ReadMain(ctx context.Context, comm string) (*evidence.Task, error) {
 	files, err := kernfile.Open(r.Proc)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	defer files.Close()
+	found, err := r.service(ctx, files, comm)
+	if found == nil {
+		return nil, err
+	}
+	return &found.Task, r.probeMain(ctx, found, &tables{Round: r})
+}
+
+// probeMain probes the main thread of a service, if that can be done at all.
+func (r *Round) probeMain(ctx context.Context, main *kernfile.TaskStatus, t *tables) error {
+	if r.Prober == nil || main.Probe != nil {
+		return nil
+	}
+	return r.probe(ctx, main, t, "")
+}
+
+// service finds the main thread of a service.
+func (r *Round) service(ctx context.Context, files *kernfile.Reader, comm string) (*kernfile.TaskStatus, error) {
 	candidates, err := r.processes(ctx, files, func(c string) bool { return c == comm })
 	if err != nil {
-		return nil, nil, fmt.Errorf("look for process %s: %w", comm, err)
+		return nil, fmt.Errorf("look for process %s: %w", comm, err)
 	}
 	var found *kernfile.TaskStatus
 	for i := range candidates {
@@ -46,8 +61,21 @@ func (r *Round) ReadProcess(ctx context.Context, comm string) (process *evidence
 			found = s
 		}
 	}
+	return found, nil
+}
+
+// ReadProcess is ReadMain, and returns those of the service's threads that are
+// blocked as well: in state D, or asleep until a FUSE daemon answers, which shows as
+// S. An error can come with results: something could not be read.
+func (r *Round) ReadProcess(ctx context.Context, comm string) (process *evidence.Task, blocked []evidence.Task, err error) {
+	files, err := kernfile.Open(r.Proc)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer files.Close()
+	found, err := r.service(ctx, files, comm)
 	if found == nil {
-		return nil, nil, nil
+		return nil, nil, err
 	}
 	threads, err := files.TIDs(found.PID, nil)
 	if err != nil && !kernfile.Gone(err) {
@@ -82,10 +110,8 @@ func (r *Round) ReadProcess(ctx context.Context, comm string) (process *evidence
 			break
 		}
 	}
-	if found.Probe == nil && r.Prober != nil && rank(found, false) != rankNone {
-		if err := r.probe(ctx, found, t, ""); err != nil && firstErr == nil {
-			firstErr = err
-		}
+	if err := r.probeMain(ctx, found, t); err != nil && firstErr == nil {
+		firstErr = err
 	}
 	return &found.Task, blocked, firstErr
 }

@@ -1,42 +1,37 @@
 package proc
 
 import (
-	"bytes"
+	"strings"
 
+	"github.com/nodeagent-io/nodeagent/pkg/evidence"
 	"github.com/nodeagent-io/nodeagent/pkg/proc/internal/kernfile"
 )
 
-// ReadKernel gives the release of the kernel, as uname -r does; "" when it
+// ReadKernel returns the release of the kernel, as uname -r does; "" when it
 // cannot be read.
 func (h *Host) ReadKernel() string {
-	b, err := kernfile.Read(h.Proc, kernfile.OSRelease)
-	if err != nil {
-		return ""
-	}
-	return kernfile.Printable(bytes.TrimSpace(b))
+	return strings.Join(kernfile.Sysctl(h.Proc, "kernel.osrelease"), " ")
 }
 
-// ReadCorePattern gives where core dumps go (core(5)): the program that they are
+// ReadCorePattern returns where core dumps go (core(5)): the program that they are
 // piped to with its | but without its arguments, or the pattern of a file's
 // name; "" when there is none or it cannot be read.
 func (h *Host) ReadCorePattern() string {
-	b, err := kernfile.Read(h.Proc, kernfile.CorePattern)
-	if err != nil {
-		return ""
-	}
-	return parseCorePattern(b)
+	return corePattern(kernfile.Sysctl(h.Proc, "kernel.core_pattern"))
 }
 
-// parseCorePattern gives the first word of core_pattern. Blanks may stand
-// between the | and the program.
-func parseCorePattern(b []byte) string {
-	pipe := ""
-	if rest, ok := bytes.CutPrefix(bytes.TrimSpace(b), []byte("|")); ok {
-		b, pipe = rest, "|"
-	}
-	f := bytes.Fields(b)
-	if len(f) == 0 {
+// corePattern returns the first word of core_pattern. Blanks may stand between
+// the | and the program.
+func corePattern(words []string) string {
+	switch {
+	case len(words) == 0 || words[0] == "|" && len(words) == 1:
 		return ""
+	case words[0] == "|":
+		return "|" + words[1]
 	}
-	return pipe + kernfile.Printable(f[0])
+	return words[0]
 }
+
+// ReadPressure returns how much of their time the node's tasks have just lost to
+// waiting; nil where the kernel does not count that.
+func (h *Host) ReadPressure() *evidence.Pressure { return kernfile.Pressure(h.Proc) }

@@ -16,11 +16,9 @@ import (
 // to do their part.
 func Delivered(p *evidence.Pod) bool {
 	kubelet := &p.Node.Kubelet
-	if t := kubelet.Process; t != nil && (Halted(t) || t.State == evidence.Uninterruptible && t.Unchanged(p.Time) >= Stuck) {
+	if t := kubelet.Process; t != nil && (Halted(t) || t.State == evidence.Uninterruptible && t.Unchanged(p.Time) >= Stuck ||
+		t.Probe != nil && t.Probe.Started.After(p.DeletionRequested)) { // it begins anew
 		return false
-	}
-	if !kubelet.Started.IsZero() && kubelet.Started.After(p.DeletionRequested) {
-		return false // it begins anew
 	}
 	if kubelet.Health != "" && kubelet.Health != kubeletHealthy {
 		return false

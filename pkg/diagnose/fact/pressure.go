@@ -34,6 +34,16 @@ func SilentForLong(n *evidence.Node, since, asked time.Time) bool {
 	return asked.Sub(since) >= runtimePatience
 }
 
+// PatienceWithUnknown returns how far past its deadline, and without any progress,
+// a pod must be to be reported as stuck without a cause that is known: on a node
+// that is short of something each step of the kubelet takes longer.
+func PatienceWithUnknown(p *evidence.Pod) time.Duration {
+	if Starved(p) {
+		return 3 * UnknownAfter
+	}
+	return UnknownAfter
+}
+
 // Starved reports whether the node is short of processors, memory or I/O, or was a
 // moment ago.
 func Starved(p *evidence.Pod) bool {

@@ -31,16 +31,8 @@ func OfTasks() []File {
 	return []File{Status, Comm, Cgroup, Children, Mountinfo, Mountstats, NetTCP, NetTCP6}
 }
 
-// The files of a FUSE connection, of the kernel's parameters and of the node's
-// pressure (Documentation/accounting/psi.rst).
-var (
-	FUSEWaiting        = File{"waiting", false}
-	OSRelease          = File{"sys/kernel/osrelease", false}
-	CorePattern        = File{"sys/kernel/core_pattern", false}
-	NodeCPUPressure    = File{"pressure/cpu", true}
-	NodeMemoryPressure = File{"pressure/memory", true}
-	NodeIOPressure     = File{"pressure/io", true}
-)
+// FUSEWaiting is of a FUSE connection.
+var FUSEWaiting = File{"waiting", false}
 
 // The files of a control group, of either version (Documentation/admin-guide/
 // cgroup-v2.rst, cgroup-v1).
