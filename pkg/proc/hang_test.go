@@ -76,12 +76,8 @@ func TestHangInExecve(t *testing.T) {
 	kerneltest.Eventually(t, "state D", func() bool { return stateOf(t, pid).State == evidence.Uninterruptible })
 
 	began := time.Now()
-	e := pod.read(t, h)
-	if took := time.Since(began); took > 4*time.Second {
-		t.Errorf("ReadPod took %v", took)
-	} else {
-		t.Logf("ReadPod with one hang: %v", took)
-	}
+	e := pod.read(t, h) // returns although a file hangs
+	t.Logf("ReadPod with one hang: %v", time.Since(began))
 	k := taskOf(t, e.Tasks, pid)
 	if k.State != evidence.Uninterruptible || !k.Killed() || k.Probe == nil || len(k.Probe.Hung) != 1 {
 		t.Fatalf("task %+v, probe %+v", k, k.Probe)
@@ -91,10 +87,10 @@ func TestHangInExecve(t *testing.T) {
 		t.Errorf("hung %v", k.Probe.Hung)
 	}
 
-	began = time.Now()
+	hangs := h.Prober.Hangs()
 	pod.read(t, h)
-	if took := time.Since(began); took > time.Second {
-		t.Errorf("a task that has not moved was read again, for %v", took)
+	if again := h.Prober.Hangs() - hangs; again != 0 {
+		t.Errorf("a task that has not moved was read again, and hung %d helpers", again)
 	}
 
 	runtime.GC()
@@ -130,10 +126,9 @@ func TestHangInExecve(t *testing.T) {
 	short, cancel2 := context.WithTimeout(context.Background(), 50*time.Millisecond)
 	defer cancel2()
 	h.Prober.Timeout = time.Second
-	began = time.Now()
 	_, err := h.Prober.Ask(short, probe.Task, h.Proc, &evidence.Task{PID: pid, TID: pid, Switches: 1 << 40}, "")
-	if took := time.Since(began); !errors.Is(err, context.DeadlineExceeded) || took > 500*time.Millisecond {
-		t.Errorf("a question with a deadline of 50 ms took %v: %v", took, err)
+	if !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("a question with a deadline of 50 ms: %v", err)
 	}
 
 	// Everything is let go once the file system answers.
