@@ -77,7 +77,7 @@ func (r *Reporter) patchCondition(ctx context.Context, s verdict.Subject, c verd
 	if err != nil {
 		return err
 	}
-	return r.client.PatchPodStatus(ctx, s.Namespace, s.Name, body, metav1.PatchOptions{FieldManager: fieldManager})
+	return r.client.PatchPodStatus(ctx, s.Namespace, s.Name, body, metav1.PatchOptions{FieldManager: FieldManager})
 }
 
 // The results of a write, a label of nodeagent_writes_total.

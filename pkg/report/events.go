@@ -20,9 +20,12 @@ import (
 	"github.com/nodeagent-io/nodeagent/pkg/verdict"
 )
 
+// FieldManager is the field manager of each write, which the admission policies
+// insist on.
+const FieldManager = "nodeagent"
+
 const (
-	controller   = "nodeagent.io/nodeagent"
-	fieldManager = "nodeagent"
+	controller = "nodeagent.io/nodeagent"
 	// actionTerminating is the Event's action: what was being done to the pod.
 	actionTerminating = "Terminating"
 	// nodeNamespace is where Events about objects without a namespace live.
@@ -76,7 +79,7 @@ func (r *Reporter) tell(ctx context.Context, s verdict.Subject, t time.Time, cau
 }
 
 func (r *Reporter) create(ctx context.Context, ev *eventsv1.Event, kind string) error {
-	err := r.client.CreateEvent(ctx, ev, metav1.CreateOptions{FieldManager: fieldManager})
+	err := r.client.CreateEvent(ctx, ev, metav1.CreateOptions{FieldManager: FieldManager})
 	switch {
 	case apierrors.IsAlreadyExists(err):
 		r.metrics.wrote(kind, resultDone)
@@ -114,7 +117,7 @@ func (r *Reporter) confirm(ctx context.Context, s verdict.Subject, t time.Time, 
 	if err != nil {
 		return nil, fmt.Errorf("encode Event series: %w", err)
 	}
-	err = r.client.PatchEvent(ctx, known.Namespace, name, body, metav1.PatchOptions{FieldManager: fieldManager})
+	err = r.client.PatchEvent(ctx, known.Namespace, name, body, metav1.PatchOptions{FieldManager: FieldManager})
 	r.metrics.wrote(kindEventSeries, resultOf(err))
 	if apierrors.IsNotFound(err) {
 		return nil, nil

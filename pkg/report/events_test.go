@@ -93,6 +93,17 @@ func TestEventIsConfirmed(t *testing.T) {
 	eventOf(t, g.one("told anew", g.look(3*seconds, blocked("ShimHung"))), "shop")
 }
 
+// The admission policies refuse a write of any other field manager.
+func TestWritesHaveTheFieldManager(t *testing.T) {
+	g := newRig(t)
+	g.look(0, blocked("ShimHung"))
+	g.look(3*seconds, blocked("ShimHung"))
+	g.look(confirmAfter, blocked("ShimHung"))
+	if diff := cmp.Diff([]string{"nodeagent", "nodeagent", "nodeagent", "nodeagent"}, g.api.managers); diff != "" {
+		t.Errorf("field managers of the writes differ (-want +got):\n%s", diff)
+	}
+}
+
 // An Event of an agent before this one is gone on with where that one stopped.
 func TestEventIsAdopted(t *testing.T) {
 	g := newRig(t)
