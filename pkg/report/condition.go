@@ -84,7 +84,7 @@ func (r *Reporter) patchCondition(ctx context.Context, s verdict.Subject, c verd
 const (
 	resultDone    = "done"
 	resultGone    = "gone"    // the object is gone or another one: nothing is left to do
-	resultRefused = "refused" // forbidden, by RBAC or by an admission policy
+	resultRefused = "refused" // forbidden, by RBAC or by an admission policy, or its names are taken
 	resultFailed  = "failed"
 )
 
