@@ -271,17 +271,76 @@ func TestStatusIsHeld(t *testing.T) {
 		t.Errorf("the policy does not know %s", verdict.ConditionType)
 	}
 	held(t, pinned, fullStatus(), "status.", "conditions")
+	heldMetadata(t, pinned, "managedFields")
 }
 
 // It may change the series of its Events, and nothing else of them.
 func TestEventsAreHeld(t *testing.T) {
 	pinned := daemonset(t).events.expressions()
 	held(t, pinned, fullEvent(), "", "metadata", "series")
-	for _, field := range []string{"labels", "annotations", "finalizers", "ownerReferences"} {
-		if !strings.Contains(pinned, "object.metadata.?"+field+" == oldObject.metadata.?"+field) {
+	heldMetadata(t, pinned, "generateName", "managedFields")
+	for _, whole := range []string{"!has(object.metadata.generateName)", "variables.managed.all(m,"} {
+		if !strings.Contains(pinned, whole) {
+			t.Errorf("the policy lacks %s", whole)
+		}
+	}
+}
+
+// No field of a new Event can be long: the API server itself bounds reason and
+// note, and wants the deprecated fields empty
+// (pkg/apis/core/validation/events.go, ValidateEventCreate).
+func TestNewEventsAreSmall(t *testing.T) {
+	pinned := daemonset(t).events.expressions()
+	for _, field := range jsonNames(corev1.ObjectReference{}) {
+		equal := regexp.MustCompile(`object\.regarding\.\??` + field + `(\.orValue\(""\))? == `)
+		bounded := regexp.MustCompile(`object\.regarding\.\??` + field + `(\.orValue\(""\))?\.size\(\) <= `)
+		if !equal.MatchString(pinned) && !bounded.MatchString(pinned) && !strings.Contains(pinned, "!has(object.regarding."+field+")") {
+			t.Errorf("regarding.%s has no bound", field)
+		}
+	}
+	for _, without := range []string{"related", "series", "metadata.annotations", "metadata.finalizers", "metadata.ownerReferences"} {
+		if !strings.Contains(pinned, "!has(object."+without+")") {
+			t.Errorf("a new Event may have %s", without)
+		}
+	}
+}
+
+// Each new field manager adds an entry to an object's managedFields.
+func TestFieldManagerIsHeld(t *testing.T) {
+	m := daemonset(t)
+	for _, p := range []policy{m.pods, m.events} {
+		if !strings.Contains(p.expressions(), `request.options.?fieldManager.orValue("") == "`+report.FieldManager+`"`) {
+			t.Errorf("policy %s does not hold the field manager", p.Name)
+		}
+	}
+}
+
+// heldMetadata checks that a policy compares each field of an object's metadata
+// with what it was before, but for some, and for those that no update changes.
+func heldMetadata(t *testing.T, pinned string, but ...string) {
+	t.Helper()
+	// k8s.io/apiserver/pkg/registry/rest/update.go, BeforeUpdate, and for selfLink
+	// k8s.io/apiserver/pkg/storage/api_object_versioner.go, PrepareObjectForStorage.
+	kept := []string{
+		"name", "namespace", "selfLink", "uid", "resourceVersion", "generation",
+		"creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds",
+	}
+	for _, field := range jsonNames(metav1.ObjectMeta{}) {
+		if !slices.Contains(kept, field) && !slices.Contains(but, field) &&
+			!strings.Contains(pinned, "object.metadata.?"+field+" == oldObject.metadata.?"+field) {
 			t.Errorf("metadata.%s is not held", field)
 		}
 	}
+}
+
+// jsonNames returns the names that a struct's fields have in JSON.
+func jsonNames(of any) []string {
+	var out []string
+	for i := range reflect.TypeOf(of).NumField() {
+		name, _, _ := strings.Cut(reflect.TypeOf(of).Field(i).Tag.Get("json"), ",")
+		out = append(out, name)
+	}
+	return out
 }
 
 // held checks that a policy compares each field of an object, which has all of

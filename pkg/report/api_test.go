@@ -36,6 +36,7 @@ type request struct {
 type api struct {
 	mu       sync.Mutex
 	requests []request
+	managers []string // the field manager of each write
 	answer   func(request) *metav1.Status
 	objects  map[string]any // what a GET of a path finds
 }
@@ -45,6 +46,9 @@ func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	req := request{r.Method, r.URL.Path, r.Header.Get("Content-Type"), string(body)}
 	a.mu.Lock()
 	a.requests = append(a.requests, req)
+	if r.Method != http.MethodGet {
+		a.managers = append(a.managers, r.URL.Query().Get("fieldManager"))
+	}
 	answer := a.answer
 	a.mu.Unlock()
 	w.Header().Set("Content-Type", "application/json")

@@ -77,14 +77,14 @@ func (r *Reporter) patchCondition(ctx context.Context, s verdict.Subject, c verd
 	if err != nil {
 		return err
 	}
-	return r.client.PatchPodStatus(ctx, s.Namespace, s.Name, body, metav1.PatchOptions{FieldManager: fieldManager})
+	return r.client.PatchPodStatus(ctx, s.Namespace, s.Name, body, metav1.PatchOptions{FieldManager: FieldManager})
 }
 
 // The results of a write, a label of nodeagent_writes_total.
 const (
 	resultDone    = "done"
 	resultGone    = "gone"    // the object is gone or another one: nothing is left to do
-	resultRefused = "refused" // forbidden, by RBAC or by an admission policy
+	resultRefused = "refused" // forbidden, by RBAC or by an admission policy, or its names are taken
 	resultFailed  = "failed"
 )
 

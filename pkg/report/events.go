@@ -20,9 +20,12 @@ import (
 	"github.com/nodeagent-io/nodeagent/pkg/verdict"
 )
 
+// FieldManager is the field manager of each write, which the admission policies
+// insist on.
+const FieldManager = "nodeagent"
+
 const (
-	controller   = "nodeagent.io/nodeagent"
-	fieldManager = "nodeagent"
+	controller = "nodeagent.io/nodeagent"
 	// actionTerminating is the Event's action: what was being done to the pod.
 	actionTerminating = "Terminating"
 	// nodeNamespace is where Events about objects without a namespace live.
@@ -31,6 +34,8 @@ const (
 	maxEventName         = 253 // a DNS subdomain
 	maxReportingInstance = 128 // pkg/apis/core/validation/events.go
 	maxReason            = 128
+
+	mostEventNames = 4 // of an Event, all but one for when others have taken the ones before
 )
 
 // reportEvent writes an Event about the cause once, and confirms it from time to
@@ -44,7 +49,7 @@ func (r *Reporter) reportEvent(ctx context.Context, c *verdict.Case, cause, text
 	if known == nil {
 		known, err = r.tell(ctx, c.Subject, c.Last.Time, cause, text)
 	} else {
-		known, err = r.confirm(ctx, c.Subject, c.Last.Time, cause, *known)
+		known, err = r.confirm(ctx, c.Last.Time, *known)
 	}
 	if err == nil {
 		c.EventWritten(known)
@@ -59,53 +64,68 @@ func (r *Reporter) reportEvent(ctx context.Context, c *verdict.Case, cause, text
 // created. A namespace that is being deleted takes no new Events: then it is
 // told on the node.
 func (r *Reporter) tell(ctx context.Context, s verdict.Subject, t time.Time, cause, text string) (*verdict.Event, error) {
-	ev, kind := r.event(s, s, t, cause, text), kindEvent
-	err := r.create(ctx, ev, kind)
+	names := eventNames(s, cause, r.node)
+	known, err := r.createOrAdopt(ctx, r.event(s, t, cause, text), names, kindEvent)
 	if inTerminatingNamespace(err) {
-		ev, kind = r.nodeEvent(s, t, cause, text), kindNodeEvent
-		err = r.create(ctx, ev, kind)
+		known, err = r.createOrAdopt(ctx, r.nodeEvent(s, t, cause, text), names, kindNodeEvent)
 	}
-	if apierrors.IsAlreadyExists(err) {
-		return r.adopt(ctx, ev)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("create Event %s/%s: %w", ev.Namespace, ev.Name, err)
-	}
-	r.metrics.told.WithLabelValues(cause).Inc()
-	return &verdict.Event{Namespace: ev.Namespace, Count: 1, Observed: t}, nil
+	return known, err
 }
 
-func (r *Reporter) create(ctx context.Context, ev *eventsv1.Event, kind string) error {
-	err := r.client.CreateEvent(ctx, ev, metav1.CreateOptions{FieldManager: fieldManager})
-	switch {
-	case apierrors.IsAlreadyExists(err):
-		r.metrics.wrote(kind, resultDone)
-	case inTerminatingNamespace(err):
-		r.metrics.wrote(kind, resultGone)
-	default:
-		r.metrics.wrote(kind, resultOf(err))
+// createOrAdopt creates the Event under the first of the names that is free, or
+// returns the state of the agent's own that is there under a name before it. An
+// Event of somebody else's is left alone: whoever may create Events in the
+// namespace can work out the names.
+func (r *Reporter) createOrAdopt(ctx context.Context, ev *eventsv1.Event, names []string, kind string) (*verdict.Event, error) {
+	for _, ev.Name = range names {
+		err := r.client.CreateEvent(ctx, ev, metav1.CreateOptions{FieldManager: FieldManager})
+		switch {
+		case err == nil:
+			r.metrics.wrote(kind, resultDone)
+			r.metrics.told.WithLabelValues(ev.Reason).Inc()
+			return stateOf(ev), nil
+		case inTerminatingNamespace(err):
+			r.metrics.wrote(kind, resultGone)
+			return nil, err
+		case !apierrors.IsAlreadyExists(err):
+			r.metrics.wrote(kind, resultOf(err))
+			return nil, fmt.Errorf("create Event %s/%s: %w", ev.Namespace, ev.Name, err)
+		}
+		have, err := r.client.Event(ctx, ev.Namespace, ev.Name)
+		if err != nil {
+			r.metrics.wrote(kind, resultOf(err))
+			return nil, fmt.Errorf("get Event %s/%s: %w", ev.Namespace, ev.Name, err)
+		}
+		if isSame(have, ev) {
+			r.metrics.wrote(kind, resultDone)
+			return stateOf(have), nil
+		}
 	}
-	return err
+	r.metrics.wrote(kind, resultRefused)
+	return nil, fmt.Errorf("create Event %s/%s: somebody else's Events have this name and the %d before it", ev.Namespace, ev.Name, len(names)-1)
 }
 
-// adopt returns the state of an Event that is there already, to go on with it.
-func (r *Reporter) adopt(ctx context.Context, ev *eventsv1.Event) (*verdict.Event, error) {
-	have, err := r.client.Event(ctx, ev.Namespace, ev.Name)
-	if err != nil {
-		return nil, fmt.Errorf("get Event %s/%s: %w", ev.Namespace, ev.Name, err)
+// isSame reports whether an Event is from this node's agent and about the same
+// object and cause as another one. Its note may have other words: an earlier
+// version of the agent wrote it.
+func isSame(have, as *eventsv1.Event) bool {
+	return have.ReportingController == as.ReportingController && have.ReportingInstance == as.ReportingInstance &&
+		have.Regarding.UID == as.Regarding.UID && have.Reason == as.Reason
+}
+
+// stateOf returns what is to be known of an Event to confirm it.
+func stateOf(e *eventsv1.Event) *verdict.Event {
+	known := &verdict.Event{Namespace: e.Namespace, Name: e.Name, Count: 1, Observed: e.EventTime.Time}
+	if e.Series != nil {
+		known.Count, known.Observed = e.Series.Count, e.Series.LastObservedTime.Time
 	}
-	known := &verdict.Event{Namespace: ev.Namespace, Count: 1, Observed: have.EventTime.Time}
-	if have.Series != nil {
-		known.Count, known.Observed = have.Series.Count, have.Series.LastObservedTime.Time
-	}
-	return known, nil
+	return known
 }
 
 // confirm writes that the cause still stands. It returns nil for an Event that
 // is gone, expired or deleted with its namespace: it is created anew at the next
 // look.
-func (r *Reporter) confirm(ctx context.Context, s verdict.Subject, t time.Time, cause string, known verdict.Event) (*verdict.Event, error) {
-	name := eventName(s, cause)
+func (r *Reporter) confirm(ctx context.Context, t time.Time, known verdict.Event) (*verdict.Event, error) {
 	known.Count, known.Observed = max(known.Count, 1)+1, t
 	body, err := json.Marshal(map[string]any{"series": eventsv1.EventSeries{
 		Count:            known.Count,
@@ -114,13 +134,13 @@ func (r *Reporter) confirm(ctx context.Context, s verdict.Subject, t time.Time, 
 	if err != nil {
 		return nil, fmt.Errorf("encode Event series: %w", err)
 	}
-	err = r.client.PatchEvent(ctx, known.Namespace, name, body, metav1.PatchOptions{FieldManager: fieldManager})
+	err = r.client.PatchEvent(ctx, known.Namespace, known.Name, body, metav1.PatchOptions{FieldManager: FieldManager})
 	r.metrics.wrote(kindEventSeries, resultOf(err))
 	if apierrors.IsNotFound(err) {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("confirm Event %s/%s: %w", known.Namespace, name, err)
+		return nil, fmt.Errorf("confirm Event %s/%s: %w", known.Namespace, known.Name, err)
 	}
 	return &known, nil
 }
@@ -128,15 +148,14 @@ func (r *Reporter) confirm(ctx context.Context, s verdict.Subject, t time.Time, 
 // nodeEvent returns the Event on the node, for a pod whose namespace takes none.
 func (r *Reporter) nodeEvent(s verdict.Subject, t time.Time, cause, text string) *eventsv1.Event {
 	text = cut("Pod "+s.Namespace+"/"+s.Name+": "+text, maxNote)
-	return r.event(s, verdict.Subject{Kind: verdict.Node, Name: r.node}, t, cause, text)
+	return r.event(verdict.Subject{Kind: verdict.Node, Name: r.node}, t, cause, text)
 }
 
-// event returns an Event about s that is told on the object on.
-func (r *Reporter) event(s, on verdict.Subject, t time.Time, cause, text string) *eventsv1.Event {
+// event returns an Event that is told on an object. It has no name yet.
+func (r *Reporter) event(on verdict.Subject, t time.Time, cause, text string) *eventsv1.Event {
 	return &eventsv1.Event{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: cmp.Or(on.Namespace, nodeNamespace),
-			Name:      eventName(s, cause),
 			Labels:    map[string]string{"app.kubernetes.io/managed-by": "nodeagent"},
 		},
 		EventTime:           metav1.NewMicroTime(t),
@@ -162,10 +181,20 @@ func reference(s verdict.Subject) corev1.ObjectReference {
 	return corev1.ObjectReference{APIVersion: "v1", Kind: string(s.Kind), Namespace: s.Namespace, Name: s.Name, UID: types.UID(uid)}
 }
 
-// eventName follows from the UID and the cause alone, so that a second agent,
-// or this one after a restart, creates no second Event.
-func eventName(s verdict.Subject, cause string) string {
-	sum := sha256.Sum256([]byte(s.UID + "/" + cause))
+// eventNames returns the names that an Event about the cause may have, in the
+// order in which they are tried. They follow from the pod, the cause and the node
+// alone, so that an agent after a restart finds its Event and creates no second one.
+func eventNames(s verdict.Subject, cause, node string) []string {
+	names := []string{eventName(s, cause)}
+	for n := 1; n < mostEventNames; n++ {
+		names = append(names, eventName(s, fmt.Sprintf("%s/%s/%d", cause, node, n)))
+	}
+	return names
+}
+
+// eventName returns a name that begins with the pod's, and that tells keys apart.
+func eventName(s verdict.Subject, key string) string {
+	sum := sha256.Sum256([]byte(s.UID + "/" + key))
 	hash := "." + hex.EncodeToString(sum[:8])
 	// A cut may leave a dot or a dash at the end, which must not stand before the dot.
 	return strings.TrimRight(firstBytes(s.Name, maxEventName-len(hash)), ".-") + hash

@@ -93,12 +93,26 @@ func TestEventIsConfirmed(t *testing.T) {
 	eventOf(t, g.one("told anew", g.look(3*seconds, blocked("ShimHung"))), "shop")
 }
 
+// The admission policies refuse a write of any other field manager.
+func TestWritesHaveTheFieldManager(t *testing.T) {
+	g := newRig(t)
+	g.look(0, blocked("ShimHung"))
+	g.look(3*seconds, blocked("ShimHung"))
+	g.look(confirmAfter, blocked("ShimHung"))
+	if diff := cmp.Diff([]string{"nodeagent", "nodeagent", "nodeagent", "nodeagent"}, g.api.managers); diff != "" {
+		t.Errorf("field managers of the writes differ (-want +got):\n%s", diff)
+	}
+}
+
 // An Event of an agent before this one is gone on with where that one stopped.
 func TestEventIsAdopted(t *testing.T) {
 	g := newRig(t)
 	name := eventName(g.pod, "ShimHung")
 	g.api.answer = eventExists
 	g.api.objects["/apis/events.k8s.io/v1/namespaces/shop/events/"+name] = eventsv1.Event{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name},
+		Reason:     "ShimHung", Note: "the words of an earlier version", Regarding: reference(g.pod),
+		ReportingController: "nodeagent.io/nodeagent", ReportingInstance: "node-a",
 		EventTime: metav1.NewMicroTime(start.Add(-time.Hour)),
 		Series:    &eventsv1.EventSeries{Count: 6, LastObservedTime: metav1.NewMicroTime(start.Add(-confirmAfter))},
 	}
@@ -109,6 +123,92 @@ func TestEventIsAdopted(t *testing.T) {
 	if req.Method != http.MethodPatch || !strings.Contains(req.Body, `"count":7`) {
 		t.Errorf("confirmation: %+v", req)
 	}
+}
+
+// takenBy puts somebody else's Event under a name that the agent's would have.
+func (g *rig) takenBy(name string, e eventsv1.Event) {
+	e.Namespace, e.Name, e.EventTime = "shop", name, metav1.NewMicroTime(g.now)
+	g.api.objects["/apis/events.k8s.io/v1/namespaces/shop/events/"+name] = e
+	g.api.answer = func(r request) *metav1.Status {
+		var e eventsv1.Event
+		if r.Method != http.MethodPost || json.Unmarshal([]byte(r.Body), &e) != nil {
+			return nil
+		}
+		if _, taken := g.api.objects[r.Path+"/"+e.Name]; taken {
+			return status(apierrors.NewAlreadyExists(events, e.Name))
+		}
+		return nil
+	}
+}
+
+// Whoever may create Events in the pod's namespace can take the name of the
+// agent's first. The agent tells its own words under another name, confirms that
+// Event, and finds it again after a restart.
+func TestForeignEventIsNotAdopted(t *testing.T) {
+	ours := eventsv1.Event{
+		Reason: "ShimHung", Note: "Delete the node.", Regarding: corev1.ObjectReference{UID: "u1"},
+		ReportingController: "nodeagent.io/nodeagent", ReportingInstance: "node-a",
+	}
+	for name, change := range map[string]func(*eventsv1.Event){
+		"of another controller":   func(e *eventsv1.Event) { e.ReportingController = "example.com/x" },
+		"of another node's agent": func(e *eventsv1.Event) { e.ReportingInstance = "node-b" },
+		"about another pod":       func(e *eventsv1.Event) { e.Regarding.UID = "u2" },
+		"about another cause":     func(e *eventsv1.Event) { e.Reason = "Evicted" },
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := newRig(t)
+			foreign := ours
+			change(&foreign)
+			names := eventNames(g.pod, "ShimHung", "node-a")
+			g.takenBy(names[0], foreign)
+			_, c := conditionOf(t, g.one("first look", g.look(0, blocked("ShimHung"))))
+			g.cached(c)
+
+			got := g.look(3*seconds, blocked("ShimHung"))
+			if len(got) != 3 {
+				t.Fatalf("%d requests, want the name that is taken, who has it, and the next name: %+v", len(got), got)
+			}
+			own := eventOf(t, got[2], "shop")
+			if own.Name != names[1] || own.Note != text || own.Reason != "ShimHung" {
+				t.Errorf("Event %s: %s: %s", own.Name, own.Reason, own.Note)
+			}
+			confirmed := "/apis/events.k8s.io/v1/namespaces/shop/events/" + names[1]
+			if req := g.one("confirm", g.look(confirmAfter, blocked("ShimHung"))); req.Method != http.MethodPatch || req.Path != confirmed {
+				t.Errorf("confirmation: %+v", req)
+			}
+
+			own.Series = &eventsv1.EventSeries{Count: 2, LastObservedTime: metav1.NewMicroTime(g.now)}
+			g.api.objects[confirmed] = own
+			g.restart()
+			g.look(3*seconds, blocked("ShimHung"))
+			for _, req := range g.look(3*seconds, blocked("ShimHung")) {
+				if req.Method == http.MethodPost && strings.Contains(req.Body, names[2]) {
+					t.Errorf("told again: %+v", req)
+				}
+			}
+			req := g.one("confirm after a restart", g.look(confirmAfter, blocked("ShimHung")))
+			if req.Method != http.MethodPatch || req.Path != confirmed || !strings.Contains(req.Body, `"count":3`) {
+				t.Errorf("confirmation after a restart: %+v", req)
+			}
+		})
+	}
+}
+
+// Where all names are taken, the agent counts that it could not tell, and backs off.
+func TestAllEventNamesTaken(t *testing.T) {
+	g := newRig(t)
+	names := eventNames(g.pod, "ShimHung", "node-a")
+	for _, name := range names {
+		g.takenBy(name, eventsv1.Event{Reason: "ShimHung"})
+	}
+	g.look(0, blocked("ShimHung"))
+	if got := g.look(3*seconds, blocked("ShimHung")); len(got) != 2*len(names) {
+		t.Errorf("%d requests for %d names: %+v", len(got), len(names), got)
+	}
+	if n := testutil.ToFloat64(g.metrics.writes.WithLabelValues(kindEvent, resultRefused)); n != 1 {
+		t.Errorf("%v refused Events counted, want 1", n)
+	}
+	g.quiet("backs off", g.look(seconds, blocked("ShimHung")))
 }
 
 func TestEventInATerminatingNamespace(t *testing.T) {
@@ -169,16 +269,18 @@ func TestEventNames(t *testing.T) {
 		{Name: strings.Repeat("a", 235) + "-" + strings.Repeat("b", 16), UID: "u4"},
 	} {
 		for _, cause := range []string{"ShimHung", "Unknown"} {
-			n := eventName(p, cause)
-			if seen[n] {
-				t.Errorf("%s is not unique", n)
+			names := eventNames(p, cause, "node-a")
+			for _, n := range names {
+				if seen[n] {
+					t.Errorf("%s is not unique", n)
+				}
+				seen[n] = true
+				if errs := validation.IsDNS1123Subdomain(n); len(errs) > 0 {
+					t.Errorf("%s: %v", n, errs)
+				}
 			}
-			seen[n] = true
-			if errs := validation.IsDNS1123Subdomain(n); len(errs) > 0 {
-				t.Errorf("%s: %v", n, errs)
-			}
-			if n != eventName(p, cause) {
-				t.Errorf("%s changes", n)
+			if diff := cmp.Diff(names, eventNames(p, cause, "node-a")); diff != "" {
+				t.Errorf("the names change:\n%s", diff)
 			}
 		}
 	}

@@ -12,9 +12,9 @@ const confirmAfter = 10 * time.Minute
 
 // An Event is one that is known to exist.
 type Event struct {
-	Namespace string
-	Count     int32
-	Observed  time.Time // when it was last written
+	Namespace, Name string
+	Count           int32
+	Observed        time.Time // when it was last written
 }
 
 // An eventState is what is known of the Event about the cause that stands.

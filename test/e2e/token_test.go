@@ -23,6 +23,9 @@ import (
 const (
 	ownCondition = "nodeagent.io/TerminationBlocked"
 	finalizer    = "scenario.nodeagent.io/held"
+	// agentManager is the agent's field manager. Each deed has it but one, so that
+	// the policies refuse none for another one.
+	agentManager = "nodeagent"
 )
 
 // stolenToken is a thief with the token of a node's agent. RBAC and the admission
@@ -55,7 +58,7 @@ func stolenToken(x *trial, n *scenario.Node, _ *scenario.Turn) {
 		if err != nil {
 			return err
 		}
-		_, err = c.CoreV1().Pods(p.Namespace).Patch(ctx, p.Name, types.StrategicMergePatchType, body, metav1.PatchOptions{}, "status")
+		_, err = c.CoreV1().Pods(p.Namespace).Patch(ctx, p.Name, types.StrategicMergePatchType, body, metav1.PatchOptions{FieldManager: agentManager}, "status")
 		return err
 	}
 	condition := func(kind, status, message string) object {
@@ -64,11 +67,22 @@ func stolenToken(x *trial, n *scenario.Node, _ *scenario.Turn) {
 	conditions := func(c ...object) object { return object{"status": object{"conditions": c}} }
 	metadata := func(o object) object { return object{"metadata": o} }
 	raw := func(p *corev1.Pod, patch string) error {
-		_, err := thief.CoreV1().Pods(p.Namespace).Patch(ctx, p.Name, types.JSONPatchType, []byte(patch), metav1.PatchOptions{}, "status")
+		_, err := thief.CoreV1().Pods(p.Namespace).Patch(ctx, p.Name, types.JSONPatchType, []byte(patch), metav1.PatchOptions{FieldManager: agentManager}, "status")
+		return err
+	}
+	apply := func(p *corev1.Pod, manager string, patch object) error {
+		patch["apiVersion"], patch["kind"] = "v1", "Pod"
+		patch["metadata"] = object{"namespace": p.Namespace, "name": p.Name}
+		body, err := json.Marshal(patch)
+		if err != nil {
+			return err
+		}
+		force := true // else the answer is a conflict with the condition's other manager
+		_, err = thief.CoreV1().Pods(p.Namespace).Patch(ctx, p.Name, types.ApplyPatchType, body, metav1.PatchOptions{FieldManager: manager, Force: &force}, "status")
 		return err
 	}
 	create := func(e *eventsv1.Event) error {
-		_, err := thief.EventsV1().Events(e.Namespace).Create(ctx, e, metav1.CreateOptions{})
+		_, err := thief.EventsV1().Events(e.Namespace).Create(ctx, e, metav1.CreateOptions{FieldManager: agentManager})
 		return err
 	}
 	patchEvent := func(name string, patch object) error {
@@ -76,7 +90,7 @@ func stolenToken(x *trial, n *scenario.Node, _ *scenario.Turn) {
 		if err != nil {
 			return err
 		}
-		_, err = thief.EventsV1().Events(own.Namespace).Patch(ctx, name, types.StrategicMergePatchType, body, metav1.PatchOptions{})
+		_, err = thief.EventsV1().Events(own.Namespace).Patch(ctx, name, types.StrategicMergePatchType, body, metav1.PatchOptions{FieldManager: agentManager})
 		return err
 	}
 
@@ -107,6 +121,23 @@ func stolenToken(x *trial, n *scenario.Node, _ *scenario.Turn) {
 	aboutOther.Regarding = corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: "elsewhere"}
 	elsewhere := event(own, "instance", "nodeagent.io/nodeagent", "elsewhere")
 	long := strings.Repeat("x", 1025)
+	megabyte := strings.Repeat("x", 1<<20)
+	big := event(own, "big", "nodeagent.io/nodeagent", n.Name)
+	big.Regarding.FieldPath = megabyte
+	nameless := event(own, "", "nodeagent.io/nodeagent", n.Name)
+	nameless.Name, nameless.GenerateName = "", own.Name+"."
+	misnamed := event(own, "misnamed", "nodeagent.io/nodeagent", n.Name)
+	misnamed.Name = "coredns.misnamed"
+	// Fields that a manager says it owns, and which no Event has.
+	owned := fmt.Sprintf(`{"f:%s":{}}`, megabyte)
+	managed := func(manager string) metav1.ManagedFieldsEntry {
+		return metav1.ManagedFieldsEntry{
+			Manager: manager, Operation: metav1.ManagedFieldsOperationUpdate, APIVersion: "events.k8s.io/v1",
+			FieldsType: "FieldsV1", FieldsV1: metav1.NewFieldsV1(owned),
+		}
+	}
+	claimed := event(own, "claimed", "nodeagent.io/nodeagent", n.Name)
+	claimed.ManagedFields = []metav1.ManagedFieldsEntry{managed(agentManager)}
 	abuses := []deed{
 		{"a condition with a token of no node", status(unbound, own, conditions(condition(ownCondition, "True", "words")))},
 		{"a condition on a pod of another node", status(thief, other, conditions(condition(ownCondition, "True", "words")))},
@@ -120,13 +151,22 @@ func stolenToken(x *trial, n *scenario.Node, _ *scenario.Turn) {
 		{"another address", raw(own, `[{"op":"add","path":"/status/podIP","value":"192.0.2.66"},{"op":"add","path":"/status/podIPs","value":[{"ip":"192.0.2.66"}]}]`)},
 		{"another label", status(thief, own, metadata(object{"labels": object{"app": "shop"}}))},
 		{"another annotation", status(thief, own, metadata(object{"annotations": object{"example.com/x": "y"}}))},
+		{"another generateName", status(thief, own, metadata(object{"generateName": "coredns-"}))},
+		{"a generateName of a megabyte", status(thief, own, metadata(object{"generateName": megabyte}))},
+		{"its condition by another field manager's apply", apply(own, "thief", conditions(condition(ownCondition, "True", "words")))},
 		{"the finalizer taken away", status(thief, own, metadata(object{"$deleteFromPrimitiveList/finalizers": []string{finalizer}}))},
 		{"the pod deleted", thief.CoreV1().Pods(own.Namespace).Delete(ctx, own.Name, metav1.DeleteOptions{})},
 		{"an Event in the kubelet's name", create(event(own, "forged", "kubelet", n.Name))},
 		{"an Event of another node's agent", create(elsewhere)},
 		{"an Event about another node", create(aboutOther)},
+		{"an Event of a megabyte", create(big)},
+		{"an Event without a name", create(nameless)},
+		{"an Event under another pod's name", create(misnamed)},
+		{"an Event with a megabyte of managedFields", create(claimed)},
 		{"the kubelet's Event confirmed", patchEvent(foreign.Name, series)},
 		{"its own Event given another label", patchEvent(told.Name, metadata(object{"labels": object{"app": "shop"}}))},
+		{"its own Event given a generateName of a megabyte", patchEvent(told.Name, metadata(object{"generateName": megabyte}))},
+		{"its own Event given managedFields of another manager", patchEvent(told.Name, metadata(object{"managedFields": []any{managed("thief")}}))},
 		{"an Event deleted", thief.EventsV1().Events(own.Namespace).Delete(ctx, foreign.Name, metav1.DeleteOptions{})},
 		{"a secret", second(thief.CoreV1().Secrets(own.Namespace).List(ctx, metav1.ListOptions{}))},
 		{"a shell by way of the kubelet", thief.CoreV1().RESTClient().Get().AbsPath("/api/v1/nodes/" + n.Name + "/proxy/pods").Do(ctx).Error()},
