@@ -40,10 +40,10 @@ var table = map[string]struct {
 		ours:    []string{"evidence"},
 		outside: []string{"github.com/containerd", "google.golang.org", "k8s.io/cri-api", "github.com/opencontainers"},
 	},
-	"kubelet": {ours: []string{"evidence", "proc"}},
+	"kubelet": {},
 	"kube":    {outside: []string{"k8s.io/api", "k8s.io/apimachinery", "k8s.io/client-go"}},
 	"node":    {ours: []string{"evidence", "proc"}},
-	"verdict": {ours: []string{"diagnose", "evidence"}, never: []string{"os", "net", "os/exec", "log/slog"}},
+	"verdict": {ours: []string{"diagnose", "evidence"}, never: impure},
 	"report": {
 		ours:    []string{"diagnose", "diagnose/fact", "evidence", "kube", "verdict"},
 		outside: []string{"k8s.io/api", "k8s.io/apimachinery", "github.com/prometheus"},

@@ -47,6 +47,13 @@ attached to an issue. In a cluster:
 			}
 			ctx, cancel := context.WithTimeout(cmd.Context(), time.Minute)
 			defer cancel()
+			// A reading that hangs does not end with its context.
+			stop := context.AfterFunc(ctx, func() {
+				time.Sleep(2 * time.Second)
+				fmt.Fprintln(os.Stderr, "nodeagent: a reading does not return; the log of the agent on this node says more")
+				os.Exit(1)
+			})
+			defer stop()
 			p, err := capture(ctx, &o, kubeconfig, namespace, name, wait)
 			if err != nil {
 				return err

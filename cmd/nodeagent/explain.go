@@ -37,7 +37,7 @@ func explainCommand() *cobra.Command {
 					return nil
 				}
 			}
-			return fmt.Errorf("no cause is called %q; nodeagent explain lists them", args[0])
+			return fmt.Errorf("no cause or family is called %q; nodeagent explain lists the causes, and the page of each its families", args[0])
 		},
 	}
 }

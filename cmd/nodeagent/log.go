@@ -23,16 +23,18 @@ const (
 type lossyWriter struct {
 	lines   chan []byte
 	dropped atomic.Uint64
+	stop    chan struct{} // closed: write what is there, and end
 	done    chan struct{}
 }
 
 func newLossyWriter(w io.Writer) *lossyWriter {
-	l := &lossyWriter{lines: make(chan []byte, maxLines), done: make(chan struct{})}
+	l := &lossyWriter{lines: make(chan []byte, maxLines), stop: make(chan struct{}), done: make(chan struct{})}
 	go l.run(w)
 	return l
 }
 
-// Write never fails and never waits. A line that is too long is cut.
+// Write never fails and never waits. A line that is too long is cut, which json
+// does not survive.
 func (l *lossyWriter) Write(line []byte) (int, error) {
 	n := len(line)
 	if n > maxLine {
@@ -49,19 +51,43 @@ func (l *lossyWriter) Write(line []byte) (int, error) {
 func (l *lossyWriter) run(w io.Writer) {
 	defer close(l.done)
 	var told uint64
-	for line := range l.lines {
+	for line := l.next(); line != nil; line = l.next() {
 		if dropped := l.dropped.Load(); dropped != told {
-			fmt.Fprintf(w, "level=WARN msg=\"lines of the log were dropped because nobody read it\" dropped=%d\n", dropped-told)
+			fmt.Fprintf(w, lossLine(line), dropped-told)
 			told = dropped
 		}
 		_, _ = w.Write(line) // nobody is left to tell
 	}
 }
 
-// close gives what is left a moment to be written. Nothing is to be written
-// after it.
+// next returns the next line, nil when there is none and no more are waited for.
+func (l *lossyWriter) next() []byte {
+	select {
+	case line := <-l.lines:
+		return line
+	default:
+	}
+	select {
+	case line := <-l.lines:
+		return line
+	case <-l.stop:
+		return nil
+	}
+}
+
+// lossLine is the line about lost lines, in the format of another one.
+func lossLine(like []byte) string {
+	const words = "lines of the log were dropped because nobody read it"
+	if bytes.HasPrefix(like, []byte("{")) {
+		return `{"level":"WARN","msg":"` + words + `","dropped":%d}` + "\n"
+	}
+	return `level=WARN msg="` + words + `" dropped=%d` + "\n"
+}
+
+// close gives what is left a moment to be written. What is written after it is
+// lost.
 func (l *lossyWriter) close() {
-	close(l.lines)
+	close(l.stop)
 	select {
 	case <-l.done:
 	case <-time.After(200 * time.Millisecond):

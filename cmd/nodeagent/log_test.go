@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"fmt"
 	"io"
 	"log/slog"
 	"strings"
@@ -47,5 +48,28 @@ func TestLogCutsLongLines(t *testing.T) {
 	out.close()
 	if text := b.String(); len(text) > maxLine || !strings.HasSuffix(text, "ö…\n") {
 		t.Errorf("%d bytes, ending in %q", len(text), text[max(0, len(text)-10):])
+	}
+}
+
+// What is logged while the program ends is lost, and does no harm.
+func TestLogAfterClose(t *testing.T) {
+	out := newLossyWriter(io.Discard)
+	out.close()
+	for range 2 * maxLines {
+		if _, err := out.Write([]byte("late\n")); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// The line about the loss is of the log's own format.
+func TestLogTellsLossInItsFormat(t *testing.T) {
+	for like, want := range map[string]string{
+		`{"level":"INFO"}`: `{"level":"WARN","msg":"lines of the log were dropped because nobody read it","dropped":7}`,
+		"time=x":           `level=WARN msg="lines of the log were dropped because nobody read it" dropped=7`,
+	} {
+		if got := strings.TrimSpace(fmt.Sprintf(lossLine([]byte(like)), 7)); got != want {
+			t.Errorf("%s\nwant %s", got, want)
+		}
 	}
 }

@@ -43,7 +43,7 @@ never kills, unmounts or deletes anything.`,
 	return cmd
 }
 
-// probeCommand is the helper process that package proc starts for the reads
+// probeCommand is the helper process that package probe starts for the reads
 // that can hang. It is not for people.
 func probeCommand() *cobra.Command {
 	return &cobra.Command{

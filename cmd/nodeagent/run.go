@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/net/netutil"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/klog/v2"
@@ -127,7 +126,7 @@ func (o *runOptions) run(ctx context.Context) error {
 
 	server := newServer(routes(a, watch, metrics))
 	go func() {
-		if err := server.Serve(netutil.LimitListener(listener, maxConnections)); !errors.Is(err, http.ErrServerClosed) {
+		if err := server.Serve(newLimited(listener)); !errors.Is(err, http.ErrServerClosed) {
 			fail(fmt.Errorf("serve metrics: %w", err))
 		}
 	}()
@@ -171,13 +170,8 @@ func restConfig(kubeconfig string) (*rest.Config, error) {
 	return config, nil
 }
 
-// maxConnections bounds what strangers on the pod network can have open at once,
-// and with it the memory that they cost.
-const maxConnections = 256
-
 // newServer returns a server of which no client holds a connection for long. A
-// connection serves one request: idle ones would take the room from the kubelet's
-// probes.
+// connection serves one request.
 func newServer(handler http.Handler) *http.Server {
 	s := &http.Server{
 		Handler:           handler,

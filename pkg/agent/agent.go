@@ -250,6 +250,7 @@ func (a *Agent) bury(ctx context.Context, here map[string]bool, gone []*corev1.P
 // and how its containers ended.
 func (a *Agent) lookBack(ctx context.Context, l look) {
 	defer a.recovered(l.pod)
+	l.known.Subject = subject(l.pod) // a look that panicked has not set it
 	e := *l.known.Alive
 	e.Gone = true
 	e.Containers = slices.Clone(e.Containers)

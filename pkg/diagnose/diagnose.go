@@ -51,6 +51,8 @@ const (
 	InGraceAndAfter
 	// AtTheEnd is past the deadline, and once more when the pod is gone.
 	AtTheEnd
+	// WhenGone is when the pod is gone: how its containers ended is the proof.
+	WhenGone
 )
 
 // A Table holds the rules in order of precedence, and which of them explain
@@ -158,11 +160,13 @@ func Run(p *evidence.Pod, table Table) Diagnosis {
 	// While containerd is silent, so that the pod seems to wait for it, the causes
 	// of other phases are neither there nor ruled out.
 	silent := !p.Node.Containerd.UnansweredSince.IsZero()
+	// waits says that the pod may still wait for SIGKILL.
+	waits := !p.Gone && (silent || d.Phase == PreStop || d.Phase == StopSignal || d.Phase == PhaseUnknown)
 	var looked search
 	explained := make(map[string][]Finding)
 	for _, row := range table {
 		r := row.Rule
-		if r.When == InGrace && !p.Gone && p.Overdue() >= 0 && p.Overdue() < fact.UnknownAfter {
+		if waits && (r.When == InGrace || r.When == InGraceAndAfter) && p.Overdue() >= 0 && p.Overdue() < fact.UnknownAfter {
 			d.expired = append(d.expired, r.Cause)
 		}
 		if !r.due(p) {
@@ -240,13 +244,15 @@ func (f *Finding) reaches(symptom *Finding) bool {
 // due reports whether it is time to look for the cause.
 func (r *Rule) due(p *evidence.Pod) bool {
 	if p.Gone {
-		return r.When == AtTheEnd
+		return r.When == AtTheEnd || r.When == WhenGone
 	}
 	switch settled := p.Time.Sub(p.DeletionRequested) >= StopSettles; r.When {
 	case InGrace:
 		return settled && p.Overdue() < 0
 	case InGraceAndAfter:
 		return settled
+	case WhenGone:
+		return false
 	}
 	return p.Overdue() > 0
 }

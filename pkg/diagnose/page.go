@@ -104,6 +104,8 @@ func (r *Rule) told() string {
 		return early + "."
 	case InGraceAndAfter:
 		return early + ", and as long as it holds the pod up."
+	case WhenGone:
+		return "Reported when the pod has gone, in an Event only."
 	case AtTheEnd:
 		return "Reported only when the grace period is over; when the pod has gone by then, in an Event only."
 	}

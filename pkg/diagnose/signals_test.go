@@ -372,4 +372,11 @@ func TestGracePeriodOver(t *testing.T) {
 			t.Errorf("%s after the deadline UninterruptibleSleep is not looked for", after)
 		}
 	}
+	killed := stopping(func(p *evidence.Pod, _ *evidence.Task) {
+		p.Time, p.Phase, p.Tasks = p.Deadline.Add(10*time.Second), "Failed", nil
+		p.Mounts = []evidence.Mount{{Point: "/var/lib/kubelet/pods/u/volumes/x/y", Type: "ext4"}}
+	})
+	if d := cause.Diagnose(killed); d.NotLookedFor("SignalDroppedByPID1") {
+		t.Errorf("the pod was killed in time and is in phase %s, and its verdict stands on", d.Phase)
+	}
 }

@@ -8,7 +8,7 @@ import (
 )
 
 // Unrecognised is what is said of an overdue pod when no rule speaks. It is not
-// in Rules: it looks for nothing.
+// in the table of causes: it looks for nothing.
 var Unrecognised = &Rule{
 	Cause: "Unknown",
 	Doc: Doc{

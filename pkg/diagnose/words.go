@@ -349,7 +349,10 @@ func list[S ~string](all []S, n int) string {
 // of our sentence.
 func foreign(s string, n int) string {
 	if !utf8.ValidString(s) || strings.Contains(s, ". ") || strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) }) {
-		s = strconv.Quote(s)
+		if s = strconv.Quote(s); len(s) > n {
+			s = bound(s, n-1) + `"`
+		}
+		return s
 	}
 	return bound(s, n)
 }

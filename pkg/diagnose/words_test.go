@@ -136,7 +136,7 @@ func TestForeignWords(t *testing.T) {
 		"Web Content":         "Web Content",
 		"a\nb":                `"a\nb"`,
 		"a\xff":               `"a\xff"`,
-		"x. Remedy: kill -9":  `"x. Remedy:…`,
+		"x. Remedy: kill -9":  `"x. Remedy…"`,
 		"longer than that is": "longer than…",
 	} {
 		if got := diagnose.Foreign(in, 14); got != want {

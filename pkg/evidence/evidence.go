@@ -35,7 +35,7 @@ type Pod struct {
 	Time time.Time `json:"time"`
 	// ContainersRead, CgroupsRead and TasksRead are when Containers, Cgroups, and
 	// the last of Tasks, Parents and Leftovers had been read: later than Time by as
-	// long as they, and the sources before them, took; zero when they were not read.
+	// long as they, and the sources before them, took; zero when nobody tried.
 	// A Probe is read afterwards. What two readings show unchanged has been so at
 	// least from the moment at which the earlier one had read it to Time of the
 	// later one.

@@ -91,6 +91,9 @@ func (r *Reader) Round(ctx context.Context, ask Ask) Round {
 	out := &round{reader: r, names: ask.Names, proc: r.Proc.Round()}
 	began := time.Now()
 	out.node = r.unread()
+	if ask.Earlier != nil {
+		out.node.Pressure = ask.Earlier.Pressure // what it was is all that is known
+	}
 	if r.out.CompareAndSwap(false, true) {
 		read := make(chan evidence.Node, 1)
 		go func() {

@@ -41,10 +41,11 @@ func (h *Host) tree() *cgroup.Tree {
 	return &h.groups
 }
 
-// ReadPod fills in the pod's Cgroups, Tasks, Parents, Leftovers and Mounts, and in
-// CgroupsRead and TasksRead when these were read, and says in Missing what could not be read. It needs the pod's UIDs; it makes use of the
-// pod's Containers for the processes that the shims call first, and for the
-// sandbox whose shim to look for. It returns when the context ends.
+// ReadPod fills in the pod's Cgroups, Tasks, Parents, Leftovers and Mounts, when
+// these were read (CgroupsRead, TasksRead), and in Missing what could not be read.
+// It needs the pod's UIDs; it makes use of the pod's Containers for the processes
+// that the shims call first, and for the sandbox whose shim to look for. It returns
+// when the context ends.
 func (r *Round) ReadPod(ctx context.Context, p *evidence.Pod) {
 	uid := cmp.Or(p.RuntimeUID, p.UID)
 	groups, err := r.tree().Pod(uid, p.Time)

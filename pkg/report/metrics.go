@@ -162,7 +162,7 @@ func (m *Metrics) Lost() { m.lost.Inc() }
 func (m *Metrics) Gathered(d time.Duration) { m.gather.Observe(d.Seconds()) }
 
 // Blocked takes note of the tasks of the node in state D, in place of those
-// before. It is to be called in each loop with a terminating pod; without one
+// before. It is to be called in each round in which a pod is read; without one
 // Ticked takes the series away.
 func (m *Metrics) Blocked(tasks []evidence.Task) {
 	count := make(map[blockedTasks]int)
@@ -230,11 +230,11 @@ func (m *Metrics) Collect(ch chan<- prometheus.Metric) {
 	if last := m.lastLoop.Load(); last != 0 {
 		gauge(m.lastLoopDesc, float64(last)/1000)
 	}
-	c := m.counts()
-	ch <- prometheus.MustNewConstMetric(m.linesDroppedDesc, prometheus.CounterValue, float64(c.LinesDropped))
-	ch <- prometheus.MustNewConstMetric(m.hangsDesc, prometheus.CounterValue, float64(c.Hangs))
-	ch <- prometheus.MustNewConstMetric(m.restartsDesc, prometheus.CounterValue, float64(c.Restarts))
-	gauge(m.abandonedHelpersDesc, float64(c.Abandoned))
+	n := m.counts()
+	ch <- prometheus.MustNewConstMetric(m.linesDroppedDesc, prometheus.CounterValue, float64(n.LinesDropped))
+	ch <- prometheus.MustNewConstMetric(m.hangsDesc, prometheus.CounterValue, float64(n.Hangs))
+	ch <- prometheus.MustNewConstMetric(m.restartsDesc, prometheus.CounterValue, float64(n.Restarts))
+	gauge(m.abandonedHelpersDesc, float64(n.Abandoned))
 	for _, c := range m.counted() {
 		c.Collect(ch)
 	}

@@ -82,11 +82,10 @@ func Assemble(p *evidence.Pod, c *evidence.Container, leader *evidence.Task) Fir
 
 // Signalled returns the first processes that have been sent their stop signal, as
 // far as can be seen (Delivered), and whose dispositions of signals are known. Left
-// out are containers whose
-// specification has a preStop hook, because the hook may run until the end of
-// the grace period and end the program itself; and processes whose dispositions
-// have not been the same for two readings, because a program that starts
-// installs its handlers first.
+// out are containers whose specification has a preStop hook, because the hook may
+// run until the end of the grace period and end the program itself; and processes
+// whose dispositions have not been the same for two readings, because a program
+// that starts installs its handlers first.
 func Signalled(p *evidence.Pod) []FirstProcess {
 	if !Delivered(p) {
 		return nil

@@ -62,7 +62,7 @@ var ProcessTraced = &diagnose.Rule{
 				add(diagnose.Finding{Container: p.ContainerName(t), Family: familyHeldAtExit, Confidence: diagnose.Proved}, t)
 			}
 		}
-		if p.Overdue() >= fact.KillLatency {
+		if p.Overdue() >= 0 {
 			return out // SIGKILL ends the other kind
 		}
 		for _, fp := range fact.FirstProcesses(p) {

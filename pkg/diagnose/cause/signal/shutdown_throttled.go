@@ -15,7 +15,7 @@ const (
 // it do next to nothing.
 var ShutdownThrottled = &diagnose.Rule{
 	Cause:  "ShutdownThrottled",
-	When:   diagnose.AtTheEnd,
+	When:   diagnose.WhenGone,
 	Phases: diagnose.WhileProcessesLive,
 	Needs:  []evidence.Source{evidence.Processes, evidence.Containers, evidence.Suspects, evidence.Cgroups},
 	Doc: diagnose.Doc{

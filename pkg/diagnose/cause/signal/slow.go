@@ -122,7 +122,7 @@ func hadItsTurn(p *evidence.Pod, c *evidence.Container) bool {
 			behind = true
 			continue
 		}
-		if o.Kind != evidence.App && !(o.Kind == evidence.Sidecar && behind) {
+		if o.Kind != evidence.App && (o.Kind != evidence.Sidecar || !behind) {
 			continue
 		}
 		if o.Exit == nil || o.Exit.At.Sub(p.DeletionRequested) > turnTakes {

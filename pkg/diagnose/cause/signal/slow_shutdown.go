@@ -20,7 +20,7 @@ const (
 // the stop signal (StopContainer of the CRI).
 var SlowShutdown = &diagnose.Rule{
 	Cause:  "SlowShutdown",
-	When:   diagnose.AtTheEnd,
+	When:   diagnose.WhenGone,
 	Phases: diagnose.WhileProcessesLive,
 	Needs:  fact.SignalSources,
 	Doc: diagnose.Doc{
