@@ -586,7 +586,7 @@ func TestTrimKeepsWhatIsLookedAt(t *testing.T) {
 		NodeName: "n", HostPID: true, ShareProcessNamespace: &share,
 		Containers: []corev1.Container{{
 			Name: "app", Image: "i", Env: []corev1.EnvVar{{Name: "PASSWORD", Value: "p"}}, Args: []string{"--token=x"},
-			Lifecycle: &corev1.Lifecycle{PreStop: &corev1.LifecycleHandler{Exec: &corev1.ExecAction{Command: []string{"secret"}}}},
+			Lifecycle: &corev1.Lifecycle{PreStop: &corev1.LifecycleHandler{Exec: &corev1.ExecAction{Command: []string{"/opt/drain", "secret"}}}},
 		}},
 		InitContainers:      []corev1.Container{{Name: "side", RestartPolicy: &always}, {Name: "init"}},
 		EphemeralContainers: []corev1.EphemeralContainer{{EphemeralContainerCommon: corev1.EphemeralContainerCommon{Name: "debug"}}},
@@ -619,7 +619,7 @@ func TestTrimKeepsWhatIsLookedAt(t *testing.T) {
 	}
 	if diff := cmp.Diff([]evidence.Container{
 		{Name: "side", Kind: evidence.Sidecar}, {Name: "init", Kind: evidence.Init},
-		{Name: "app", Kind: evidence.App, PreStop: true, Exit: &evidence.Exit{Code: 3, At: time.Unix(1005, 0), OutOfMemory: true}}, {Name: "debug", Kind: evidence.Ephemeral},
+		{Name: "app", Kind: evidence.App, PreStop: true, PreStopProgram: "drain", Exit: &evidence.Exit{Code: 3, At: time.Unix(1005, 0), OutOfMemory: true}}, {Name: "debug", Kind: evidence.Ephemeral},
 	}, got.Containers); diff != "" {
 		t.Error(diff)
 	}

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"cmp"
+	"path"
 	"slices"
 	"time"
 
@@ -79,6 +80,9 @@ func trimContainer(c *corev1.Container) corev1.Container {
 	out := corev1.Container{Name: c.Name, RestartPolicy: c.RestartPolicy}
 	if c.Lifecycle != nil && c.Lifecycle.PreStop != nil {
 		out.Lifecycle = &corev1.Lifecycle{PreStop: &corev1.LifecycleHandler{}}
+		if name := preStopProgram(c); name != "" {
+			out.Lifecycle.PreStop.Exec = &corev1.ExecAction{Command: []string{name}}
+		}
 	}
 	return out
 }
@@ -187,12 +191,12 @@ func Seed(p *corev1.Pod) *evidence.Pod {
 		if c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways {
 			kind = evidence.Sidecar
 		}
-		e.Containers = append(e.Containers, evidence.Container{Name: c.Name, Kind: kind, PreStop: hasPreStop(c),
+		e.Containers = append(e.Containers, evidence.Container{Name: c.Name, Kind: kind, PreStop: hasPreStop(c), PreStopProgram: preStopProgram(c),
 			Waiting: waits(p.Status.InitContainerStatuses, c.Name), Exit: exit(p.Status.InitContainerStatuses, c.Name)})
 	}
 	for i := range p.Spec.Containers {
 		c := &p.Spec.Containers[i]
-		e.Containers = append(e.Containers, evidence.Container{Name: c.Name, Kind: evidence.App, PreStop: hasPreStop(c),
+		e.Containers = append(e.Containers, evidence.Container{Name: c.Name, Kind: evidence.App, PreStop: hasPreStop(c), PreStopProgram: preStopProgram(c),
 			Waiting: waits(p.Status.ContainerStatuses, c.Name), Exit: exit(p.Status.ContainerStatuses, c.Name)})
 	}
 	for i := range p.Spec.EphemeralContainers {
@@ -203,3 +207,12 @@ func Seed(p *corev1.Pod) *evidence.Pod {
 }
 
 func hasPreStop(c *corev1.Container) bool { return c.Lifecycle != nil && c.Lifecycle.PreStop != nil }
+
+// preStopProgram returns the base name of what the container's preStop hook
+// executes: what it is called with is nobody's business.
+func preStopProgram(c *corev1.Container) string {
+	if !hasPreStop(c) || c.Lifecycle.PreStop.Exec == nil || len(c.Lifecycle.PreStop.Exec.Command) == 0 {
+		return ""
+	}
+	return path.Base(c.Lifecycle.PreStop.Exec.Command[0])
+}

@@ -62,6 +62,7 @@ func TestRunbookPages(t *testing.T) {
 // layers are the groups of the README's table, with their titles.
 var layers = []struct{ name, title string }{
 	{"signal", "The program does not react to its stop signal, or takes longer than its grace period"},
+	{"kubelet", "The kubelet waits before it stops the container"},
 	{"kernel", "A process cannot exit"},
 	{"runtime", "containerd, a shim or runc does not do its part"},
 	{"storage", "A volume cannot be unmounted"},

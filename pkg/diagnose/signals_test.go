@@ -56,6 +56,16 @@ func gone(p *evidence.Pod, code int, after time.Duration) {
 	p.Containers[0].Exit = &evidence.Exit{Code: code, At: p.Deadline.Add(after)}
 }
 
+// hooked gives the container a preStop hook, which a shell has executed sleep for.
+func hooked(p *evidence.Pod, started time.Time) {
+	c := &p.Containers[0]
+	c.PreStop, c.PreStopProgram = true, "sh"
+	p.Parents = append(p.Parents, evidence.Task{PID: 50, TID: 50, Comm: "containerd-shim", State: evidence.Sleeping})
+	hook := task(120, 50, "sleep", evidence.Sleeping, "clock_nanosleep")
+	hook.Probe.Started = started
+	p.Tasks = append(p.Tasks, hook)
+}
+
 func TestStopSignals(t *testing.T) {
 	// trap makes the first process a shell with a trap and a child.
 	trap := func(exe string, change func(p *evidence.Pod, child *evidence.Task)) func(*evidence.Pod, *evidence.Task) {
@@ -308,6 +318,32 @@ func TestStopSignals(t *testing.T) {
 			t.Caught = bitTERM
 			gone(p, 137, -2*time.Second)
 		}, "SlowShutdown", diagnose.Proved},
+		"its preStop hook used up the grace period": {func(p *evidence.Pod, _ *evidence.Task) {
+			hooked(p, requested.Add(time.Second))
+			gone(p, 137, 2*time.Second)
+		}, "PreStopHookRunning", diagnose.Proved},
+		"its preStop hook began late": {func(p *evidence.Pod, _ *evidence.Task) {
+			hooked(p, requested.Add(20*time.Second))
+			gone(p, 137, 2*time.Second)
+		}, "", ""},
+		"its preStop hook, and the program ended by itself": {func(p *evidence.Pod, _ *evidence.Task) {
+			hooked(p, requested.Add(time.Second))
+			gone(p, 0, 2*time.Second)
+		}, "", ""},
+		"its preStop hook was last seen long before the end": {func(p *evidence.Pod, _ *evidence.Task) {
+			hooked(p, requested.Add(time.Second))
+			gone(p, 137, 2*time.Second)
+			p.Time = p.Deadline.Add(-10 * time.Second)
+		}, "", ""},
+		"somebody's kubectl exec from before the deletion": {func(p *evidence.Pod, _ *evidence.Task) {
+			hooked(p, requested.Add(-time.Minute))
+			gone(p, 137, 2*time.Second)
+		}, "", ""},
+		"another program than the hook's": {func(p *evidence.Pod, _ *evidence.Task) {
+			hooked(p, requested.Add(time.Second))
+			p.Containers[0].PreStopProgram = "drain"
+			gone(p, 137, 2*time.Second)
+		}, "", ""},
 		"killed for want of memory": {func(p *evidence.Pod, t *evidence.Task) {
 			t.Caught = bitTERM
 			gone(p, 137, 0)

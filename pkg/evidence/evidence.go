@@ -182,6 +182,9 @@ type Container struct {
 	// PreStop reports whether the specification has a preStop hook: the stop
 	// signal is sent only after it.
 	PreStop bool `json:"preStop,omitempty"`
+	// PreStopProgram is the base name of the program that the hook executes in the
+	// container; "" for a hook of another kind, or a program without a name.
+	PreStopProgram string `json:"preStopProgram,omitempty"`
 
 	// ID is containerd's, "" when containerd knows no such container.
 	ID    string         `json:"id,omitempty"`

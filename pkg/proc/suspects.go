@@ -23,11 +23,12 @@ const (
 
 // The ranks of suspects, the most telling first.
 const (
-	rankInit    = iota // a first process: whether a signal gets through to it
-	rankDying          // killed, exiting, blocked in the kernel, or a leader that has gone before its threads
-	rankStopped        // stopped, traced, dumping core
-	rankThread         // a thread of an init that may wait for signals in its stead, or one behind a zombie leader
-	rankChild          // a child or grandchild of a first process, which may wait for it
+	rankInit     = iota // a first process: whether a signal gets through to it
+	rankDying           // killed, exiting, blocked in the kernel, or a leader that has gone before its threads
+	rankStopped         // stopped, traced, dumping core
+	rankThread          // a thread of an init that may wait for signals in its stead, or one behind a zombie leader
+	rankChild           // a child or grandchild of a first process, which may wait for it
+	rankExecuted        // executed in a container that has a preStop hook: it may be the hook
 	rankNone
 )
 
@@ -83,6 +84,7 @@ func suspects(p *evidence.Pod, tasks []kernfile.TaskStatus) (chosen []*kernfile.
 		}
 	}
 	children := childrenOfFirst(tasks, first)
+	executed := executedIn(p, tasks, first)
 	type suspect struct {
 		*kernfile.TaskStatus
 		rank, order int
@@ -99,6 +101,9 @@ func suspects(p *evidence.Pod, tasks []kernfile.TaskStatus) (chosen []*kernfile.
 		}
 		if k == rankNone && children[s.TID] {
 			k = rankChild
+		}
+		if k == rankNone && executed[s.TID] {
+			k = rankExecuted
 		}
 		if k == rankNone {
 			continue
@@ -168,6 +173,26 @@ func childrenOfFirst(tasks []kernfile.TaskStatus, first map[int]bool) map[int]bo
 				out[pid] = true
 				room--
 			}
+		}
+	}
+	return out
+}
+
+// executedIn returns the leaders of the processes that a shim has executed in
+// containers that have a preStop hook.
+func executedIn(p *evidence.Pod, tasks []kernfile.TaskStatus, first map[int]bool) map[int]bool {
+	hook := make(map[string]bool)
+	for _, c := range p.Containers {
+		hook[c.ID] = c.ID != "" && c.PreStopProgram != ""
+	}
+	inside := make(map[int]bool)
+	for i := range tasks {
+		inside[tasks[i].PID] = true
+	}
+	out := make(map[int]bool)
+	for i := range tasks {
+		if s := &tasks[i]; hook[s.Container] && s.Leader() && !first[s.PID] && !s.NamespaceInit() && !inside[s.PPID] {
+			out[s.PID] = true
 		}
 	}
 	return out

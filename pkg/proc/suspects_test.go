@@ -98,3 +98,20 @@ func TestSuspectsChildren(t *testing.T) {
 		t.Errorf("the first are %d and %d", rest[0].TID, rest[1].TID)
 	}
 }
+
+// What a shim has executed in a container with a preStop hook may be the hook. In
+// other containers it is nobody's business, nor is what the program itself runs.
+func TestSuspectsHook(t *testing.T) {
+	tasks := []kernfile.TaskStatus{
+		{HasMemory: true, Task: evidence.Task{PID: 5, TID: 5, PPID: 2, Threads: 1, State: "S", Container: id1, NSpid: []int{5, 1}}},
+		{HasMemory: true, Task: evidence.Task{PID: 7, TID: 7, PPID: 2, Threads: 1, State: "S", Container: id1, NSpid: []int{7, 9}}},
+		{HasMemory: true, Task: evidence.Task{PID: 8, TID: 8, PPID: 7, Threads: 1, State: "S", Container: id1, NSpid: []int{8, 10}}},
+	}
+	for program, want := range map[string]int{"": 1, "sh": 2} {
+		p := &evidence.Pod{Containers: []evidence.Container{{ID: id1, PreStop: program != "", PreStopProgram: program}}}
+		chosen, left := suspects(p, tasks)
+		if len(chosen) != want || left != 0 {
+			t.Errorf("hook %q: %d chosen, %d left, want %d", program, len(chosen), left, want)
+		}
+	}
+}

@@ -51,7 +51,7 @@ func signals() []Scenario {
 		frozenContainer(), frozenPod(), frozenPodV1(), pausedContainer(),
 
 		// The program is not done in time.
-		slowShutdown(), throttledCPU(), throttledMemory(), coreDump(),
+		slowShutdown(), preStopHangs(), preStopEnds(), throttledCPU(), throttledMemory(), coreDump(),
 
 		// The program is done, what it has started is not.
 		leftover("hostpid-leftover", "", "HostPIDLeftover"),
@@ -574,6 +574,34 @@ func slowShutdown() Scenario {
 		Cause:      "SlowShutdown",
 		Says:       []string{"container main", "victim", "SIGTERM"},
 		Posthumous: true,
+	}
+}
+
+// withPreStop gives the pod's container a preStop hook.
+func withPreStop(spec corev1.PodSpec, command ...string) corev1.PodSpec {
+	spec.Containers[0].Lifecycle = &corev1.Lifecycle{PreStop: &corev1.LifecycleHandler{Exec: &corev1.ExecAction{Command: command}}}
+	return spec
+}
+
+func preStopHangs() Scenario {
+	return Scenario{
+		Name:       "pre-stop-hangs",
+		Story:      "the preStop hook does not end, and leaves the program two seconds",
+		Pod:        withPreStop(pod(30, BusyboxImage, "sleep", "100000"), "sh", "-c", "sleep 100000"),
+		Proof:      signalFunctions + `for t in $(tasks); do [ $t != $p ] && tr '\0' ' ' </proc/$t/cmdline | grep -q sleep && exit 0; done; exit 1`,
+		Cause:      "PreStopHookRunning",
+		Says:       []string{"container main", "preStop hook", "SIGTERM"},
+		Posthumous: true,
+	}
+}
+
+// preStopEnds is innocent: its hook takes a while, and the program ends when it is
+// asked to.
+func preStopEnds() Scenario {
+	return Scenario{
+		Name:  "pre-stop-ends",
+		Story: "innocent: a preStop hook takes twelve seconds, and then the program ends by SIGTERM",
+		Pod:   withPreStop(pod(60, BusyboxImage, "sh", "-c", "trap 'exit 0' TERM; while :; do sleep 1; done"), "sh", "-c", "sleep 12"),
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose/cause/api"
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose/cause/kernel"
+	"github.com/nodeagent-io/nodeagent/pkg/diagnose/cause/kubelet"
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose/cause/runtime"
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose/cause/signal"
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose/cause/storage"
@@ -46,6 +47,7 @@ var table = diagnose.Table{
 	{Rule: signal.ShellPID1TrapDeferred},
 	{Rule: signal.ChildIgnoresForwardedSignal},
 	{Rule: kernel.CoreDumpInProgress},
+	{Rule: kubelet.PreStopHookRunning},
 	{Rule: signal.ShutdownThrottled},
 	{Rule: signal.SlowShutdown},
 }

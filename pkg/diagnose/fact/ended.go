@@ -31,3 +31,12 @@ func EndedAtDeadline(p *evidence.Pod, c *evidence.Container) bool {
 func Grace(p *evidence.Pod) time.Duration {
 	return p.Deadline.Sub(p.DeletionRequested).Round(time.Second)
 }
+
+// killedExit is the exit code of a container that SIGKILL has ended.
+const killedExit = 128 + int(evidence.SIGKILL)
+
+// KilledAtDeadline reports whether the container was seen shortly before the
+// deadline and has been ended by SIGKILL after it.
+func KilledAtDeadline(p *evidence.Pod, c *evidence.Container) bool {
+	return EndedAtDeadline(p, c) && c.Exit.Code == killedExit
+}

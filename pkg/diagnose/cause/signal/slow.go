@@ -26,7 +26,7 @@ func slow(p *evidence.Pod) []fact.FirstProcess {
 		case t.State == evidence.Stopped, t.TracerPID != 0, fact.FrozenGroup(p, t) != nil:
 			// A tracer is told of each signal first and may keep it, or be late.
 		case hangs(p, fp): // SIGKILL shows whether that can end
-		case !fact.EndedAtDeadline(p, fp.Container), fp.Container.Exit.Code != killedExit:
+		case !fact.KilledAtDeadline(p, fp.Container):
 		default:
 			if fp.WaitsForOldChild(p) {
 				continue // its trap may not have run
@@ -58,9 +58,6 @@ func hangs(p *evidence.Pod, fp fact.FirstProcess) bool {
 		return (t.State == evidence.Uninterruptible || fact.Through(t, "request_wait_answer")) && t.Unchanged(p.Time) >= fact.Stuck
 	})
 }
-
-// killedExit is the exit code of a container that SIGKILL has ended.
-const killedExit = 128 + int(evidence.SIGKILL)
 
 // slowFinding is what both causes say of a program that was not done in time.
 func slowFinding(p *evidence.Pod, fp fact.FirstProcess) diagnose.Finding {

@@ -1,0 +1,3 @@
+// Package kubelet holds the causes of the layer of that name: what the kubelet
+// itself waits for before it stops a container.
+package kubelet

@@ -1,0 +1,57 @@
+package kubelet
+
+import (
+	"time"
+
+	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
+	"github.com/nodeagent-io/nodeagent/pkg/diagnose/fact"
+	"github.com/nodeagent-io/nodeagent/pkg/evidence"
+)
+
+// seenAtEnd is how long before the container's end the hook must have been seen to
+// run, to have run until then.
+const seenAtEnd = 8 * time.Second
+
+// PreStopHookRunning is a preStop hook that has used up the grace period, so that
+// the program had two seconds for its stop signal (executePreStopHook and
+// minimumGracePeriodInSeconds, pkg/kubelet/kuberuntime/kuberuntime_container.go).
+// Hooks of other kinds than exec leave no trace on the node.
+var PreStopHookRunning = &diagnose.Rule{
+	Cause: "PreStopHookRunning",
+	When:  diagnose.WhenGone,
+	Needs: fact.SignalSources,
+	Doc: diagnose.Doc{
+		Layer: "kubelet",
+		Title: "a preStop hook has used up the grace period",
+		Message: "container {container}: its preStop hook {program} (PID {pid} on the node) ran from {since} on and used up the grace period of {grace}. " +
+			"{signal} is sent when the hook has ended, so the container's own program had two seconds for it before SIGKILL ended it at {ended}",
+		Meaning: "The kubelet runs the preStop hook of a container before it sends the stop signal, and both share the grace period. " +
+			"When the hook has not ended by then, the kubelet goes on without it and leaves the program two seconds.",
+		Evidence: "The container's specification has a preStop hook that executes a program. " +
+			"A process of that name, or any after a shell, was started in the container after the deletion was asked for, by its shim and not by another process of the container. " +
+			"It was seen within eight seconds of the container's end, which came a grace period or more after the hook had started, by SIGKILL (exit code 137).",
+		Remedy: "Nothing on the node is broken. " +
+			"Find out what the hook waits for, and let it give up in time; or raise terminationGracePeriodSeconds, so that it is enough for the hook and the program.",
+		Danger: "The program is ended by SIGKILL and may lose what it has not written. A shorter grace period or a force delete makes that worse.",
+	},
+	Check: func(p *evidence.Pod) []diagnose.Finding {
+		var out []diagnose.Finding
+		for i := range p.Containers {
+			c := &p.Containers[i]
+			hook := fact.PreStopHook(p, c)
+			if hook == nil || !fact.KilledAtDeadline(p, c) {
+				continue
+			}
+			// The kubelet counts from when it starts the hook.
+			if end := c.Exit.At; end.Sub(p.Time) > seenAtEnd || end.Sub(hook.Probe.Started) < fact.Grace(p) {
+				continue
+			}
+			f := diagnose.Finding{Container: c.Name, Confidence: diagnose.Proved, Objects: diagnose.Objects{
+				Process: diagnose.ProcessOf(p, hook), Since: hook.Probe.Started, Ended: c.Exit.At,
+				Signal: c.StopSignal.String(), GraceSeconds: int64(fact.Grace(p).Seconds()),
+			}}
+			out = append(out, f)
+		}
+		return out
+	},
+}

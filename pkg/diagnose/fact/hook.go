@@ -1,0 +1,34 @@
+package fact
+
+import (
+	"strings"
+
+	"github.com/nodeagent-io/nodeagent/pkg/evidence"
+)
+
+// PreStopHook returns the process of a container's preStop hook, nil when none is
+// known to run: what the shim has executed in the container since the deletion was
+// asked for, under the hook's name. A shell may have executed another program in
+// its place by now, so there any name will do; somebody's kubectl exec of the same
+// moment would be taken for it.
+func PreStopHook(p *evidence.Pod, c *evidence.Container) *evidence.Task {
+	shim := Shim(p)
+	if shim == nil || c.ID == "" || c.PreStopProgram == "" || c.StopSignal == 0 {
+		return nil
+	}
+	for i := range p.Tasks {
+		t := &p.Tasks[i]
+		if t.Container == c.ID && t.Leader() && t.PPID == shim.PID && t.PID != c.Task.PID && !t.NamespaceInit() && t.State != evidence.Zombie &&
+			t.Probe != nil && !t.Probe.Started.IsZero() && !t.Probe.Started.Before(p.DeletionRequested.Add(-clockSkew)) && runs(t, c.PreStopProgram) {
+			return t
+		}
+	}
+	return nil
+}
+
+// runs reports whether a process may be what the program of that name has become: by
+// its file, by the script that its comm is cut from, or anything after a shell.
+func runs(t *evidence.Task, program string) bool {
+	const maxComm = 15 // TASK_COMM_LEN less the NUL (include/linux/sched.h)
+	return shells[program] || t.Probe.Exe == program || t.Comm == program || len(t.Comm) == maxComm && strings.HasPrefix(program, t.Comm)
+}
