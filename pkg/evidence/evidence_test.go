@@ -257,3 +257,29 @@ func TestLimitsSince(t *testing.T) {
 		}
 	}
 }
+
+// A look for which containerd was too busy knows the containers of the one before,
+// and no more of them than that.
+func TestSinceKeepsIDs(t *testing.T) {
+	seen := &Pod{UID: "u", Containers: []Container{
+		{Name: "main", Kind: App, ID: "a", State: StateRunning, Task: ShimTask{PID: 7}}, {Name: "POD", Kind: Sandbox, ID: "p", State: StateRunning},
+	}}
+	busy := &Pod{UID: "u", Containers: []Container{{Name: "main", Kind: App}}}
+	busy.Lack(Containers, "no answer")
+	busy.Since(seen)
+	want := []Container{{Name: "main", Kind: App, ID: "a"}, {Name: "POD", Kind: Sandbox, ID: "p"}}
+	if diff := cmp.Diff(want, busy.Containers); diff != "" {
+		t.Errorf("containers differ (-want +got):\n%s", diff)
+	}
+	other := &Pod{UID: "v", Containers: []Container{{Name: "main", Kind: App}}}
+	other.Lack(Containers, "no answer")
+	other.Since(seen)
+	if other.Containers[0].ID != "" {
+		t.Error("another pod's container was taken")
+	}
+	told := &Pod{UID: "u", Containers: []Container{{Name: "main", Kind: App}}}
+	told.Since(seen)
+	if told.Containers[0].ID != "" {
+		t.Error("containerd has told that it knows no such container")
+	}
+}

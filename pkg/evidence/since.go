@@ -16,6 +16,7 @@ func (p *Pod) Since(earlier *Pod) {
 	if earlier != nil && earlier.UID == p.UID {
 		e = *earlier
 	}
+	p.keepIDs(&e)
 	p.UnchangedSince = latest(p.Time, p.ContainersRead, p.CgroupsRead, p.TasksRead)
 	if !e.UnchangedSince.IsZero() && p.sameStage(&e) {
 		p.UnchangedSince = e.UnchangedSince
@@ -31,6 +32,25 @@ func (p *Pod) Since(earlier *Pod) {
 				p.Cgroups[i].CPU.since(e.Cgroups[j].CPU, now, before)
 				p.Cgroups[i].Memory.since(e.Cgroups[j].Memory, now, before)
 			}
+		}
+	}
+}
+
+// keepIDs gives the containers of which containerd did not tell, as on a busy node,
+// the IDs that an earlier reading saw, by which tasks are of a container. A pod that
+// terminates starts none anew. What else was seen of them then is not known now.
+func (p *Pod) keepIDs(e *Pod) {
+	if _, missing := p.Missing[Containers]; !missing {
+		return
+	}
+	for _, c := range e.Containers {
+		i := slices.IndexFunc(p.Containers, func(o Container) bool { return o.Kind == c.Kind && o.Name == c.Name })
+		switch {
+		case c.ID == "":
+		case i < 0 && c.Kind == Sandbox:
+			p.Containers = append(p.Containers, Container{Name: c.Name, Kind: c.Kind, ID: c.ID})
+		case i >= 0 && p.Containers[i].ID == "":
+			p.Containers[i].ID = c.ID
 		}
 	}
 }
