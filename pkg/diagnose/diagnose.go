@@ -71,9 +71,11 @@ type Row struct {
 // The variants that more than one cause has.
 const (
 	// Gone is for a pod that is gone, Stopped for a process that should act and
-	// is stopped by a signal itself.
-	Gone    = "Gone"
-	Stopped = "Stopped"
+	// is stopped by a signal itself, Essential for one that holds another process
+	// and that nobody may be told to end (fact.Essential).
+	Gone      = "Gone"
+	Stopped   = "Stopped"
+	Essential = "Essential"
 )
 
 // Confidence says how far the evidence goes.

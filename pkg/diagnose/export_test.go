@@ -24,8 +24,5 @@ func Foreign(s string, n int) string { return foreign(s, n) }
 // ValueNames returns the placeholders of words.go.
 func ValueNames() []string { return slices.Sorted(maps.Keys(values)) }
 
-// Words returns the message and the remedy of a finding.
-func (d *Doc) Words(f *Finding) (message, remedy string) {
-	message, remedy, _ = d.words(f)
-	return message, remedy
-}
+// Words returns the message, the remedy and the danger of a finding.
+func (d *Doc) Words(f *Finding) (message, remedy, danger string) { return d.words(f) }

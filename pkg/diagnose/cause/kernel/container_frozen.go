@@ -49,6 +49,7 @@ var ContainerFrozen = &diagnose.Rule{
 				{Variant: paused, Text: "Resume it on the node: ctr -n k8s.io task resume {containerid}"},
 				{Variant: familyFreezerV1, Text: "Thaw it on the node: echo THAWED > /sys/fs/cgroup/freezer/{cgroup}/freezer.state"},
 				{Text: "Thaw it on the node: echo 0 > /sys/fs/cgroup/{cgroup}/cgroup.freeze"},
+				{Text: "Thaw it on the node: /proc/{pid}/cgroup names its control group; it, or one above it, is frozen, as its cgroup.freeze or freezer.state shows"},
 			},
 		},
 		Meaning: "The kernel's freezer has stopped all processes of the control group, or of one above it. " +

@@ -30,6 +30,10 @@ var PIDNamespaceReapWait = &diagnose.Rule{
 				{Text: "another process is still there"},
 			},
 			"stopped": {{Variant: diagnose.Stopped, Text: ", which is stopped,"}, {Text: ""}},
+			"end": {
+				{Variant: diagnose.Essential, Text: "Do not end it: it serves other pods, or the whole node. Find out why it does not reap its child"},
+				{Text: "Else kill {parentpid}: another process reaps the child of a parent that has ended, and the pod terminates immediately"},
+			},
 		},
 		Meaning: "When the first process of a PID namespace ends, the kernel kills all others in it, and the first one is gone only after the last of them has been reaped. " +
 			"One that entered the namespace from outside (nsenter, a debugger, an exec) is reaped by its parent out there.",
@@ -45,9 +49,8 @@ var PIDNamespaceReapWait = &diagnose.Rule{
 				Name:    familyOutsideParent,
 				Meaning: "The other process is a zombie, and its parent outside of the namespace does not reap it, because it is stopped, hangs or has a bug.",
 				Remedy: "On the node: kill -CONT {parentpid} if the parent is stopped, so that it reaps its child. " +
-					"Else kill {parentpid}: another process reaps the child of a parent that has ended, and the pod goes at once.",
-				Danger: "Do not kill the parent if it is a containerd-shim: restart nothing, look why it hangs. " +
-					"A force delete leaves both processes, and the shim waits for ever.",
+					"{end}.",
+				Danger: "What else the parent does ends with it. A force delete leaves both processes, and the shim waits permanently.",
 			},
 			{
 				Name:    familyMember,
@@ -85,7 +88,10 @@ func heldNamespace(p *evidence.Pod, init *evidence.Task) (diagnose.Finding, bool
 			f.Family = familyOutsideParent
 			f.Objects.Member, f.Objects.Parent = diagnose.ProcessOf(p, t), diagnose.ProcessOf(p, parent)
 			if parent.State == evidence.Stopped {
-				f.Variants = []string{diagnose.Stopped}
+				f.Variants = append(f.Variants, diagnose.Stopped)
+			}
+			if fact.Essential(parent) {
+				f.Variants = append(f.Variants, diagnose.Essential)
 			}
 			return f, true
 		}

@@ -16,8 +16,8 @@ var unkillableFamilies = []diagnose.Family{
 		Shared: true,
 		Meaning: "The file system is frozen (fsfreeze, or a snapshot of a volume or of the machine that never thawed it). " +
 			"Every writer waits until it is thawed.",
-		Remedy: "Thaw it on the node: fsfreeze -u {mountpoint}; the thread ends at once. " +
-			"Then find the backup or snapshot job that left it frozen.",
+		Remedy: "Find out first who froze it: a snapshot or a backup takes up to a minute, and a thaw in the middle spoils it. " +
+			"When nobody is at work any more, on the node: {unfreeze}; the thread ends immediately.",
 		Danger: "Do not force-delete: the writer is alive and goes on writing when the file system is thawed, perhaps after the volume has been given to another pod.",
 	},
 	{

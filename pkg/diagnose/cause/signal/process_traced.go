@@ -25,12 +25,16 @@ var ProcessTraced = &diagnose.Rule{
 		Phrases: map[string][]diagnose.Choice{"held": {
 			{Variant: familyHeldAtExit, Text: ": it has ended or been killed, and the tracer, which has asked to be told of its exit, does not let it go. SIGKILL does not help"},
 			{Text: " in a stop, so it cannot react to {sent}. Unless the tracer lets it go on, the pod waits for SIGKILL at {deadline}"},
-		}, "sent": {{Text: "{signal}"}, {Text: "its stop signal"}}},
+		}, "sent": {{Text: "{signal}"}, {Text: "its stop signal"}}, "release": {
+			{Variant: diagnose.Essential, Text: "Do not end {tracer}: it serves other pods, or the whole node. " +
+				"A program can make its parent its tracer by itself (PTRACE_TRACEME): let it not do that"},
+			{Text: "Let the tracer detach, or end it: {tracer}. The process goes on immediately"},
+		}},
 		Meaning: "A debugger or tracer (gdb, strace, delve, a profiler) has attached to the process with ptrace(2) and stopped it. " +
 			"Signals wait until the tracer lets it go on.",
 		Evidence: "A thread of the process is in state t, with the tracer's PID in TracerPid, and two readings three seconds or more apart show that it has not run. " +
 			"A process that is traced and runs is not held up: strace and the like pass signals on.",
-		Remedy: "Let the tracer detach, or end it: {tracer}. The process goes on at once.",
+		Remedy: "{release}.",
 		Danger: "A force delete leaves the process and its tracer on the node, unseen. " +
 			"Restarting containerd or the kubelet does not help.",
 		Families: []diagnose.Family{
@@ -55,6 +59,9 @@ var ProcessTraced = &diagnose.Rule{
 			}
 			seen[t.PID] = true
 			f.Objects.Process, f.Objects.Tracer = diagnose.ProcessOf(p, t), diagnose.ProcessByID(p, t.TracerPID)
+			if diagnose.EssentialByID(p, t.TracerPID) {
+				f.Variants = append(f.Variants, diagnose.Essential)
+			}
 			out = append(out, f)
 		}
 		for i := range p.Tasks {

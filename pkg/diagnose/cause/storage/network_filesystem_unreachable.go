@@ -31,7 +31,7 @@ var NetworkFilesystemUnreachable = &diagnose.Rule{
 			"and the mount table shows a network file system there. " +
 			"Without the path, the kernel stack of a network file system and a single such mount of the pod make it inferred.",
 		Remedy: "Bring the server {server} back under the same address; the kubelet goes on by itself within a minute and no data is lost.",
-		Danger: "umount -f {mountpoint} throws away the writes that have not reached the server. umount -l only hides the mount. " +
+		Danger: "{forced} throws away the writes that have not reached the server. umount -l only hides the mount. " +
 			"Restarting the kubelet leaves the thread and can hang the new one. " +
 			"A force delete may freeze the kubelet for all pods of the node when it next restarts.",
 	},
