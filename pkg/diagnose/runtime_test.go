@@ -122,7 +122,7 @@ func TestPatienceIsNotUnknown(t *testing.T) {
 // On a node that is short of something a step of the kubelet may take longer than a
 // minute.
 func TestUnknownOnAStarvedNode(t *testing.T) {
-	for after, want := range map[time.Duration]bool{100 * time.Second: false, 200 * time.Second: true} {
+	for after, want := range map[time.Duration]bool{100 * time.Second: false, 130 * time.Second: true} {
 		p := stopping(func(p *evidence.Pod, first *evidence.Task) {
 			first.Caught = bitTERM
 			p.Time = p.Deadline.Add(after)

@@ -39,7 +39,7 @@ func SilentForLong(n *evidence.Node, since, asked time.Time) bool {
 // that is short of something each step of the kubelet takes longer.
 func PatienceWithUnknown(p *evidence.Pod) time.Duration {
 	if Starved(p) {
-		return 3 * UnknownAfter
+		return 2 * UnknownAfter
 	}
 	return UnknownAfter
 }
