@@ -163,13 +163,17 @@ func Run(p *evidence.Pod, table Table) Diagnosis {
 	// of other phases are neither there nor ruled out.
 	silent := !p.Node.Containerd.UnansweredSince.IsZero()
 	// waits says that the pod may still wait for SIGKILL.
+	vetoed := !p.Gone && !fact.Delivered(p)
 	waits := !p.Gone && (silent || d.Phase == PreStop || d.Phase == StopSignal || d.Phase == PhaseUnknown)
 	var looked search
 	explained := make(map[string][]Finding)
 	for _, row := range table {
 		r := row.Rule
-		if waits && (r.When == InGrace || r.When == InGraceAndAfter) && p.Overdue() >= 0 && p.Overdue() < fact.UnknownAfter {
+		if waits && (r.When == InGrace || r.When == InGraceAndAfter && !r.due(p)) && p.Overdue() >= 0 && p.Overdue() < fact.UnknownAfter {
 			d.expired = append(d.expired, r.Cause)
+		}
+		if vetoed && r.When == InGrace && p.Overdue() < 0 && slices.Contains(r.Needs, evidence.Suspects) {
+			d.expired = append(d.expired, r.Cause) // see fact.Delivered
 		}
 		if !r.due(p) {
 			continue

@@ -66,6 +66,20 @@ func hooked(p *evidence.Pod, started time.Time) {
 	p.Tasks = append(p.Tasks, hook)
 }
 
+// proxied makes the container a proxy whose preStop hook waits for a second one,
+// which catches the given signals.
+func proxied(p *evidence.Pod, caught evidence.SignalSet) {
+	hooked(p, requested.Add(500*time.Millisecond))
+	app := task(300, 50, "server", evidence.Sleeping, "epoll_wait")
+	app.Container, app.NSpid, app.Caught = "a", []int{300, 1}, caught
+	p.Tasks = append(p.Tasks, app)
+	gone(p, 137, 2*time.Second)
+	p.Containers = append(p.Containers, evidence.Container{
+		Name: "app", Kind: evidence.App, ID: "a", State: evidence.StateRunning, StopSignal: evidence.SIGTERM,
+		Task: evidence.ShimTask{Status: "running", PID: 300}, Exit: &evidence.Exit{Code: 137, At: p.Deadline},
+	})
+}
+
 func TestStopSignals(t *testing.T) {
 	// trap makes the first process a shell with a trap and a child.
 	trap := func(exe string, change func(p *evidence.Pod, child *evidence.Task)) func(*evidence.Pod, *evidence.Task) {
@@ -343,6 +357,58 @@ func TestStopSignals(t *testing.T) {
 			hooked(p, requested.Add(time.Second))
 			p.Containers[0].PreStopProgram = "drain"
 			gone(p, 137, 2*time.Second)
+		}, "", ""},
+		// adversary
+		"force delete with a finalizer, in its preStop hook": {func(p *evidence.Pod, _ *evidence.Task) {
+			hooked(p, requested.Add(time.Second))
+			p.Deadline, p.GracePeriodSeconds = requested, 0
+			gone(p, 137, 13*time.Second)
+			p.Time = requested.Add(12 * time.Second)
+		}, "", ""},
+		"its preStop hook took most of the grace period, the program had seven seconds": {func(p *evidence.Pod, t *evidence.Task) {
+			t.Caught = bitTERM
+			hooked(p, requested.Add(500*time.Millisecond))
+			gone(p, 137, time.Second)
+			p.Time = requested.Add(23400 * time.Millisecond)
+		}, "", ""},
+		"host PIDs, a daemon that the preStop hook has left to the shim": {func(p *evidence.Pod, t *evidence.Task) {
+			p.HostPID, t.NSpid, t.Caught = true, []int{100}, bitTERM
+			hooked(p, requested.Add(300*time.Millisecond))
+			p.Tasks[1].Comm, p.Tasks[1].NSpid = "drain", []int{120}
+			gone(p, 137, time.Second)
+			p.Time = p.Deadline
+		}, "", ""},
+		"a proxy's preStop hook waits for the app, which is slow": {func(p *evidence.Pod, _ *evidence.Task) {
+			proxied(p, bitTERM)
+		}, "SlowShutdown", diagnose.Proved},
+		"a proxy's preStop hook waits for the app, which drops the signal": {func(p *evidence.Pod, _ *evidence.Task) {
+			proxied(p, 0)
+		}, "", ""},
+		"its preStop hook hangs in the kernel, and the container with it": {func(p *evidence.Pod, _ *evidence.Task) {
+			hooked(p, requested.Add(time.Second))
+			p.Tasks[1].State = evidence.Uninterruptible
+			gone(p, 137, 50*time.Second)
+			p.Time = requested.Add(78 * time.Second)
+		}, "", ""},
+		"kubelet's first thread hangs on a disk, and the kubelet is well": {func(p *evidence.Pod, _ *evidence.Task) {
+			p.Node.Kubelet.Process = &evidence.Task{PID: 7, TID: 7, Comm: "kubelet", State: evidence.Uninterruptible, UnchangedSince: requested}
+			p.Node.Kubelet.Health = "ok"
+		}, "SignalDroppedByPID1", diagnose.Proved},
+		"kubelet started just before the deletion, by a clock that is behind": {func(p *evidence.Pod, _ *evidence.Task) {
+			p.Node.Kubelet.Process = &evidence.Task{PID: 7, TID: 7, Comm: "kubelet", State: evidence.Sleeping, Probe: &evidence.Probe{Started: requested.Add(-2 * time.Second)}}
+		}, "", ""},
+		"shim does not answer, in the grace period": {func(p *evidence.Pod, _ *evidence.Task) {
+			p.Containers[0].Task = evidence.ShimTask{UnansweredSince: requested.Add(-5 * time.Second), Attempts: 2}
+		}, "", ""},
+		"mirror pod: its deletion signals nobody": {func(p *evidence.Pod, _ *evidence.Task) { p.Mirror = true }, "", ""},
+		"short grace period, the app used it up before the sidecar": {func(p *evidence.Pod, t *evidence.Task) {
+			p.Containers[0].Kind, t.Caught = evidence.Sidecar, bitTERM
+			p.Deadline, p.GracePeriodSeconds = requested.Add(5*time.Second), 5
+			gone(p, 137, 2*time.Second)
+			p.Time = p.Deadline.Add(time.Second)
+			p.Containers = append(p.Containers, evidence.Container{
+				Name: "app", Kind: evidence.App, ID: "a", State: evidence.StateExited, Exit: &evidence.Exit{Code: 137, At: p.Deadline},
+			})
 		}, "", ""},
 		"killed for want of memory": {func(p *evidence.Pod, t *evidence.Task) {
 			t.Caught = bitTERM

@@ -14,7 +14,7 @@ import (
 const signalsUsage = `
 victim term-only SECONDS     drain, with the default action for SIGQUIT
 victim burn SECONDS          ends after that much computing after SIGTERM
-victim allocate MEGABYTES    holds so much memory, and takes as much again after SIGTERM, then ends
+victim allocate MEGABYTES    holds so much memory, and takes eight times as much after SIGTERM, then ends
 victim dump MEGABYTES        holds so much memory and crashes after SIGTERM
 victim trace-stop PID        attaches to a process, which stops it, and leaves it so
 victim trace-follow PID      attaches and lets the process run, as strace does
@@ -37,7 +37,7 @@ func signals(command, arg string) error {
 	case "allocate":
 		held := dirtyMemory(n << 20)
 		<-catchTERM()
-		more := dirtyMemory(n << 20)
+		more := dirtyMemory(8 * n << 20)
 		fmt.Println(held[0] + more[0])
 		return nil
 	case "dump":

@@ -16,8 +16,8 @@ import (
 // to do their part.
 func Delivered(p *evidence.Pod) bool {
 	kubelet := &p.Node.Kubelet
-	if t := kubelet.Process; t != nil && (Halted(t) || t.State == evidence.Uninterruptible && t.Unchanged(p.Time) >= Stuck ||
-		t.Probe != nil && t.Probe.Started.After(p.DeletionRequested)) { // it begins anew
+	if t := kubelet.Process; t != nil && (Halted(t) || kubelet.Health != kubeletHealthy && t.State == evidence.Uninterruptible && t.Unchanged(p.Time) >= Stuck ||
+		t.Probe != nil && t.Probe.Started.After(p.DeletionRequested.Add(-clockSkew-KillLatency))) { // it begins anew
 		return false
 	}
 	if kubelet.Health != "" && kubelet.Health != kubeletHealthy {
@@ -29,7 +29,12 @@ func Delivered(p *evidence.Pod) bool {
 	if s := Shim(p); s != nil && Halted(s) {
 		return false
 	}
-	return !startsUp(p)
+	for i := range p.Containers {
+		if !p.Containers[i].Task.UnansweredSince.IsZero() {
+			return false
+		}
+	}
+	return !p.Mirror && !startsUp(p)
 }
 
 // kubeletHealthy is what /healthz of the kubelet says when all is well.

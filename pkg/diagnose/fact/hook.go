@@ -13,7 +13,7 @@ import (
 // moment would be taken for it.
 func PreStopHook(p *evidence.Pod, c *evidence.Container) *evidence.Task {
 	shim := Shim(p)
-	if shim == nil || c.ID == "" || c.PreStopProgram == "" || c.StopSignal == 0 {
+	if shim == nil || c.Task.PID == 0 && (p.HostPID || p.ShareProcessNamespace) || c.ID == "" || c.PreStopProgram == "" || c.StopSignal == 0 {
 		return nil
 	}
 	for i := range p.Tasks {

@@ -10,7 +10,9 @@ import (
 
 // seenAtEnd is how long before the container's end the hook must have been seen to
 // run, to have run until then.
-const seenAtEnd = 8 * time.Second
+const seenAtEnd = 4 * time.Second
+
+const leastStop = time.Second
 
 // PreStopHookRunning is a preStop hook that has used up the grace period, so that
 // the program had two seconds for its stop signal (executePreStopHook and
@@ -39,11 +41,15 @@ var PreStopHookRunning = &diagnose.Rule{
 		for i := range p.Containers {
 			c := &p.Containers[i]
 			hook := fact.PreStopHook(p, c)
-			if hook == nil || !fact.KilledAtDeadline(p, c) {
+			if hook == nil || !fact.KilledAtDeadline(p, c) || fact.Grace(p) < fact.Stuck {
 				continue
 			}
 			// The kubelet counts from when it starts the hook.
-			if end := c.Exit.At; end.Sub(p.Time) > seenAtEnd || end.Sub(hook.Probe.Started) < fact.Grace(p) {
+			if end := c.Exit.At; end.Sub(p.Time) > seenAtEnd || end.Sub(hook.Probe.Started) < fact.Grace(p)+leastStop ||
+				end.Sub(hook.Probe.Started) > fact.Grace(p)+leastStop+fact.KillLatency {
+				continue
+			}
+			if othersTook(p, c) {
 				continue
 			}
 			f := diagnose.Finding{Container: c.Name, Confidence: diagnose.Proved, Objects: diagnose.Objects{
@@ -54,4 +60,15 @@ var PreStopHookRunning = &diagnose.Rule{
 		}
 		return out
 	},
+}
+
+// othersTook reports whether a container without a hook was there until the deadline
+// too: the hook may be one that waits for it, as those of proxies do.
+func othersTook(p *evidence.Pod, c *evidence.Container) bool {
+	for i := range p.Containers {
+		if o := &p.Containers[i]; o != c && o.Kind == evidence.App && !o.PreStop && fact.EndedAtDeadline(p, o) {
+			return true
+		}
+	}
+	return false
 }

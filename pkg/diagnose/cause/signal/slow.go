@@ -122,7 +122,7 @@ func hadItsTurn(p *evidence.Pod, c *evidence.Container) bool {
 		if o.Kind != evidence.App && (o.Kind != evidence.Sidecar || !behind) {
 			continue
 		}
-		if o.Exit == nil || o.Exit.At.Sub(p.DeletionRequested) > turnTakes {
+		if o.Exit == nil || o.Exit.At.Sub(p.DeletionRequested) > min(turnTakes, fact.Grace(p)/4) {
 			return false
 		}
 	}
