@@ -128,7 +128,8 @@ type Diagnosis struct {
 	// Unknown is sorted by the names of the sources.
 	Unknown []Unknown `json:"unknown,omitempty"`
 	// expired are the causes that are looked for in the grace period only, when
-	// that is over and SIGKILL may still be on its way.
+	// that is over and SIGKILL may still be on its way, or the stop signal may not
+	// have been sent.
 	expired []string
 }
 
@@ -162,18 +163,21 @@ func Run(p *evidence.Pod, table Table) Diagnosis {
 	// While containerd is silent, so that the pod seems to wait for it, the causes
 	// of other phases are neither there nor ruled out.
 	silent := !p.Node.Containerd.UnansweredSince.IsZero()
-	// waits says that the pod may still wait for SIGKILL.
-	vetoed := !p.Gone && !fact.Delivered(p)
+	// undelivered says that the stop signal may not have been sent, by what this
+	// reading shows: a verdict of an earlier one is not refuted by it. waits says that
+	// the pod may still wait for SIGKILL.
+	undelivered := !p.Gone && !fact.Delivered(p)
 	waits := !p.Gone && (silent || d.Phase == PreStop || d.Phase == StopSignal || d.Phase == PhaseUnknown)
 	var looked search
 	explained := make(map[string][]Finding)
 	for _, row := range table {
 		r := row.Rule
-		if waits && (r.When == InGrace || r.When == InGraceAndAfter && !r.due(p)) && p.Overdue() >= 0 && p.Overdue() < fact.UnknownAfter {
+		if waits && (r.When == InGrace || r.When == InGraceAndAfter) && p.Overdue() >= 0 && p.Overdue() < fact.UnknownAfter {
 			d.expired = append(d.expired, r.Cause)
 		}
-		if vetoed && r.When == InGrace && p.Overdue() < 0 && slices.Contains(r.Needs, evidence.Suspects) {
-			d.expired = append(d.expired, r.Cause) // see fact.Delivered
+		// Those that look at what becomes of the signal need the suspects.
+		if undelivered && r.When == InGrace && p.Overdue() < 0 && slices.Contains(r.Needs, evidence.Suspects) {
+			d.expired = append(d.expired, r.Cause)
 		}
 		if !r.due(p) {
 			continue

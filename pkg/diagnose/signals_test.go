@@ -335,7 +335,7 @@ func TestStopSignals(t *testing.T) {
 		"its preStop hook used up the grace period": {func(p *evidence.Pod, _ *evidence.Task) {
 			hooked(p, requested.Add(time.Second))
 			gone(p, 137, 2*time.Second)
-		}, "PreStopHookRunning", diagnose.Proved},
+		}, "PreStopHookRunning", diagnose.Inferred},
 		"its preStop hook began late": {func(p *evidence.Pod, _ *evidence.Task) {
 			hooked(p, requested.Add(20*time.Second))
 			gone(p, 137, 2*time.Second)
