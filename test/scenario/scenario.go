@@ -155,5 +155,5 @@ some() {
     $1=="SigPnd:" && is && (pending=="" || $2~pending"$"){found=1; exit}
     END{exit !found}' $files 2>/dev/null
 }
-wchan() { read -r function </proc/$1/wchan || true; echo "${function%%.*}"; }
+wchan() { function=; read -r function </proc/$1/wchan || [ -n "$function" ] && echo "${function%%.*}"; }
 `
