@@ -5,6 +5,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/signal"
@@ -39,7 +40,7 @@ func shown() []scenario.Scenario {
 	return out
 }
 
-func demo(ctx context.Context) error {
+func demo(ctx context.Context) (err error) {
 	c, err := scenario.Find(ctx)
 	if err != nil {
 		return err
@@ -63,17 +64,27 @@ func demo(ctx context.Context) error {
 	for _, r := range runs {
 		fmt.Printf("    %-20s on %-8s %s\n", r.Name, r.Node.Name, r.Story)
 	}
-	// Whatever happens, what was broken is healed: the next demo finds a sound
-	// cluster.
+	// A demo that fails heals what it has broken: the next one finds a sound cluster.
+	// What has been healed is not healed again: some of it waits for its pod.
 	defer func() {
+		if err == nil {
+			return
+		}
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Minute)
 		defer cancel()
-		_ = each(runs, func(r *scenario.Run) error { return r.Discard(ctx) }) // most of it is healed already
+		_ = each(runs, func(r *scenario.Run) error { return r.Discard(ctx) }) // the demo has failed already
 	}()
 	if err := each(runs, func(r *scenario.Run) error { return r.Start(ctx) }); err != nil {
 		return err
 	}
-	if err := each(runs, func(r *scenario.Run) error { return r.Delete(ctx) }); err != nil {
+	if err := each(runs, func(r *scenario.Run) error {
+		err := r.Delete(ctx)
+		if errors.Is(err, scenario.ErrNoFault) {
+			fmt.Printf("    %v; it is begun anew\n", err)
+			err = r.Again(ctx)
+		}
+		return err
+	}); err != nil {
 		return err
 	}
 	say("kubectl get pods, right after kubectl delete pod: nothing says why")

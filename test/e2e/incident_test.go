@@ -38,23 +38,17 @@ func start(x *trial, n *scenario.Node, s scenario.Scenario, turn *scenario.Turn)
 			}
 		}
 	})
-	for {
-		if err := r.Start(x.Context()); err != nil {
-			x.Fatal(err)
-		}
-		err := r.Delete(x.Context())
-		if errors.Is(err, scenario.ErrNoFault) && x.row.Again == 0 {
-			x.row.Again++
-			x.Log(err, "and is begun anew")
-			if err := r.Mend(x.Context()); err != nil {
-				x.Fatal(err)
-			}
-			continue
-		}
-		if err != nil {
-			x.Fatal(err)
-		}
-		break
+	if err := r.Start(x.Context()); err != nil {
+		x.Fatal(err)
+	}
+	err := r.Delete(x.Context())
+	if errors.Is(err, scenario.ErrNoFault) {
+		x.row.Again++
+		x.Log(err, "and is begun anew")
+		err = r.Again(x.Context())
+	}
+	if err != nil {
+		x.Fatal(err)
 	}
 	x.row.Grace = *r.Pod.Spec.TerminationGracePeriodSeconds
 	return r

@@ -140,6 +140,17 @@ func (r *Run) Delete(ctx context.Context) error {
 	})
 }
 
+// Again begins anew after ErrNoFault: the pod has gone, and nothing was broken.
+func (r *Run) Again(ctx context.Context) error {
+	if err := r.Mend(ctx); err != nil {
+		return err
+	}
+	if err := r.Start(ctx); err != nil {
+		return err
+	}
+	return r.Delete(ctx)
+}
+
 // AwaitVerdict waits until the right verdict has been told in an Event. Until
 // the pod has gone it has to stand in the condition, too; only of a Posthumous
 // one may the Event come later. Other verdicts that it sees are remembered.
