@@ -30,9 +30,13 @@ var PIDNamespaceReapWait = &diagnose.Rule{
 				{Text: "another process is still there"},
 			},
 			"stopped": {{Variant: diagnose.Stopped, Text: ", which is stopped,"}, {Text: ""}},
+			"letreap": {
+				{Variant: diagnose.Stopped, Text: "Let the parent go on, so that it reaps its child, on the node: {continueparent}"},
+				{Text: "Find out why the parent does not reap its child"},
+			},
 			"end": {
 				{Variant: diagnose.Essential, Text: "Do not end it: it serves other pods, or the whole node. Find out why it does not reap its child"},
-				{Text: "Else kill {parentpid}: another process reaps the child of a parent that has ended, and the pod terminates immediately"},
+				{Text: "Else, on the node: {terminateparent}; another process reaps the child of a parent that has exited, and the pod terminates immediately"},
 			},
 		},
 		Meaning: "When the first process of a PID namespace ends, the kernel kills all others in it, and the first one is gone only after the last of them has been reaped. " +
@@ -48,9 +52,8 @@ var PIDNamespaceReapWait = &diagnose.Rule{
 			{
 				Name:    familyOutsideParent,
 				Meaning: "The other process is a zombie, and its parent outside of the namespace does not reap it, because it is stopped, hangs or has a bug.",
-				Remedy: "On the node: kill -CONT {parentpid} if the parent is stopped, so that it reaps its child. " +
-					"{end}.",
-				Danger: "What else the parent does ends with it. A force delete leaves both processes, and the shim waits permanently.",
+				Remedy:  "{letreap}. {end}.",
+				Danger:  "What else the parent does ends with it. A force delete leaves both processes, and the shim waits permanently.",
 			},
 			{
 				Name:    familyMember,

@@ -23,14 +23,14 @@ var ContainerdHung = &diagnose.Rule{
 		Evidence: "Questions for its version and for a record that does not exist were not answered within two seconds, though the socket accepts connections: " +
 			"two of them, three seconds or more apart, when its process is stopped or for ten seconds in uninterruptible sleep, else three over a minute in which the node was not short of processors, memory or I/O (/proc/pressure), or over five minutes. " +
 			"A containerd that is not running refuses the connection and is a different cause; a single shim that hangs leaves containerd itself answering (ShimHung).",
-		Remedy: "On the node: save a goroutine dump with kill -USR1 {pid} (it goes to containerd's log), then systemctl restart containerd. Containers keep running through the restart.",
+		Remedy: "On the node: save a goroutine dump, which goes to containerd's log: {dump}; then systemctl restart containerd. Containers keep running through the restart.",
 		Danger: "Do not kill containerd-shim processes and do not reboot before the dump is saved. Check that containerd's unit has KillMode=process: without it a restart kills every container. " +
 			"A force delete leaves the containers running, unseen.",
 		Families: []diagnose.Family{
 			{
 				Name:    diagnose.Stopped,
 				Meaning: "containerd's process is stopped: somebody or something sent it SIGSTOP.",
-				Remedy:  "On the node: kill -CONT {pid} lets containerd go on at once; then find who stopped it.",
+				Remedy:  "On the node: {continue}; containerd goes on immediately. Then find who stopped it.",
 			},
 			{
 				Name:    "Blocked",

@@ -24,7 +24,7 @@ var ZombieLeaderNotKilled = &diagnose.Rule{
 			"and two readings show the same. " +
 			"The kubelet runs and the shim answers that the container runs, so the signal is not late for another reason. runc list on the node shows the container as stopped. " +
 			"When SIGKILL is pending in a thread that hangs, it is ThreadStuckBehindZombieLeader.",
-		Remedy: "On the node: kill -KILL {pid} sends the signal that the runtime did not; the pod goes at once. " +
+		Remedy: "On the node, send the signal that the runtime did not: {kill}; the pod terminates immediately. " +
 			"Then let the program's first thread wait for the others instead of ending.",
 		Danger: "Threads that live may be at work: like at the end of any grace period, they lose what they have not written. " +
 			"A force delete leaves them running, unseen.",
