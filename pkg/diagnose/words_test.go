@@ -125,6 +125,29 @@ func TestFindingsHaveTheirValues(t *testing.T) {
 	}
 }
 
+// docs/style.md has other words for these.
+var avoided = regexp.MustCompile(`(?i)\bfor ever\b|\bat once\b|\bquestions?\b|\bthe pod (goes|has gone)\b|\bis silent\b|\bculprit\b`)
+
+func TestWordsAreThoseOfTheStyle(t *testing.T) {
+	for _, r := range cause.All() {
+		if page := r.Page(); avoided.MatchString(page) {
+			t.Errorf("%s says %q", r.Cause, avoided.FindAllString(page, -1))
+		}
+		for _, f := range r.Doc.Families {
+			if words := f.Meaning + f.Remedy + f.Danger; avoided.MatchString(words) {
+				t.Errorf("%s %s says %q", r.Cause, f.Name, avoided.FindAllString(words, -1))
+			}
+		}
+		for name, choices := range r.Doc.Phrases {
+			for _, c := range choices {
+				if avoided.MatchString(c.Text) {
+					t.Errorf("{%s} of %s says %q", name, r.Cause, avoided.FindAllString(c.Text, -1))
+				}
+			}
+		}
+	}
+}
+
 // Each phrase has words for a finding of no variant, which a page shows too.
 func TestPhrasesHaveWordsForAll(t *testing.T) {
 	for _, r := range cause.All() {
@@ -275,15 +298,15 @@ func TestWordings(t *testing.T) {
 		},
 		"leftovers of several containers": {
 			"HostPIDLeftover", diagnose.Finding{Objects: objects{Process: &diagnose.Process{PID: 9, Start: 90, Comm: "sleep", PodUID: "u"}, Alike: 2, Cgroup: "system.slice/a"}},
-			[]string{"container of the pod has ended, but sleep (PID 9, of the pod with UID u) lives on outside the pod, in the control group system.slice/a, and holds its output open (and 2 more like it), so", "grep -qx 90 && kill -TERM 9 || echo not sent;"},
+			[]string{"container of the pod has ended, but sleep (PID 9, of the pod with UID u) still runs outside the pod, in the control group system.slice/a, and holds its output open (and 2 more like it), so", "grep -qx 90 && kill -TERM 9 || echo not sent;"},
 		},
 		"leftover that the node needs": {
 			"HostPIDLeftover", diagnose.Finding{Variants: []string{diagnose.Essential}, Objects: objects{Process: &diagnose.Process{PID: 9, Start: 90, Comm: "kubelet"}}},
-			[]string{"kubelet (PID 9) lives on", "when it stops. Do not end it"},
+			[]string{"kubelet (PID 9) still runs", "when it stops. Do not end it"},
 		},
 		"leftover of which the start time is not known": {
 			"HostPIDLeftover", diagnose.Finding{Objects: objects{Process: &diagnose.Process{PID: 9, Comm: "sleep"}}},
-			[]string{"sleep (PID 9) lives on", "send SIGTERM to sleep (PID 9), if that is still the same process;"},
+			[]string{"sleep (PID 9) still runs", "send SIGTERM to sleep (PID 9), if that is still the same process;"},
 		},
 		"tracer that is stopped": {
 			"ZombieHeldByTracer", diagnose.Finding{Variants: []string{diagnose.Stopped}, Objects: objects{Process: shim, Tracer: &diagnose.Process{PID: 9, Start: 90, Comm: "gdb"}}},

@@ -47,7 +47,7 @@ var PIDNamespaceReapWait = &diagnose.Rule{
 			"Of a member that hangs in the kernel, the member's own cause is the verdict.",
 		Remedy: "Find out what the other process waits for.",
 		Danger: "Another SIGKILL does nothing: the first process has ended already. " +
-			"A force delete leaves both, and the shim waits for ever.",
+			"A force delete leaves both, and the shim waits permanently.",
 		Families: []diagnose.Family{
 			{
 				Name:    familyOutsideParent,

@@ -35,7 +35,7 @@ var ZombieHeldByTracer = &diagnose.Rule{
 		Remedy: "{letgo}. " +
 			"{end}.",
 		Danger: "A second SIGKILL to the zombie does nothing. " +
-			"A force delete leaves the zombie, and the shim waits for it for ever. " +
+			"A force delete leaves the zombie, and the shim waits for it permanently. " +
 			"When the tracer is a profiler or a security agent, it may trace other processes too, which its end stops or frees.",
 	},
 	Check: func(p *evidence.Pod) []diagnose.Finding {

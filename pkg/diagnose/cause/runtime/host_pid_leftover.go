@@ -17,8 +17,8 @@ var HostPIDLeftover = &diagnose.Rule{
 	Needs:  []evidence.Source{evidence.Processes, evidence.Containers},
 	Doc: diagnose.Doc{
 		Layer:   "runtime",
-		Title:   "a process of a container with shared PIDs lives on outside the pod and holds its output",
-		Message: "container {which} has ended, but {process} lives on outside the pod, in the control group {cgroup}, and holds its output open{more}, so the shim does not finish",
+		Title:   "a process of a container with shared PIDs outlives it outside the pod and holds its output",
+		Message: "container {which} has ended, but {process} still runs outside the pod, in the control group {cgroup}, and holds its output open{more}, so the shim does not finish",
 		Phrases: map[string][]diagnose.Choice{
 			"which": {{Text: "{container}"}, {Text: "of the pod"}},
 			"more":  {{Text: " (and {alike} more like it)"}, {Text: ""}},

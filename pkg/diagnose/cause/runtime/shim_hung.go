@@ -25,16 +25,16 @@ var ShimHung = &diagnose.Rule{
 		Meaning: "Each pod has a shim, a small process that starts, signals and reaps its containers for containerd. When it hangs, the stop request never reaches the container or its end is never seen. " +
 			"containerd does not end a hung shim by itself.",
 		Evidence: "A shim in state T, in two readings, has been stopped by a signal and can answer nobody: that is proof by itself. " +
-			"Of any other shim, three questions for a task's state, spread over minutes, were each not answered within two seconds, while containerd answers others and the shim's process exists. " +
+			"Of any other shim, three requests for a task's state, spread over minutes, were each not answered within two seconds, while containerd answers others and the shim's process exists. " +
 			"On a node short of processors, memory or I/O (/proc/pressure) they must span five minutes. Fewer prove nothing: a shim holds its lock while runc kills or deletes a container, which takes seconds on a busy node.",
-		Remedy: "On the node: look for a child of the shim that hangs (/proc/{pid}/task/*/children): a stuck runc is the real culprit, and the shim goes on when it does. " +
+		Remedy: "On the node: look for a child of the shim that hangs (/proc/{pid}/task/*/children): a stuck runc is the real cause, and the shim continues when that returns. " +
 			"Else save a goroutine dump, which goes to containerd's log: {dump}; then drain the node and reboot it.",
 		Danger: "Killing a shim loses the exit codes and the standard output of all containers of the pod, and does not end their processes by itself. Do not remove its directory below /run/containerd. " +
 			"A force delete leaves the containers running, unseen.",
 		Families: []diagnose.Family{{
 			Name:    diagnose.Stopped,
 			Meaning: "The shim's process is stopped: somebody or something sent it SIGSTOP.",
-			Remedy:  "On the node: {continue}; the shim goes on immediately, and the pod terminates. Then find who stopped it.",
+			Remedy:  "On the node: {continue}; the shim continues immediately, and the pod terminates. Then find who stopped it.",
 		}},
 	},
 	Check: func(p *evidence.Pod) []diagnose.Finding {

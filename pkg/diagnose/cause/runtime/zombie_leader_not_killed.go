@@ -17,7 +17,7 @@ var ZombieLeaderNotKilled = &diagnose.Rule{
 		Title: "runc never kills a container of which the first thread has ended by itself",
 		Message: "container {container}: the first thread of its process {pid} ({program}) has ended by itself and is a zombie, " +
 			"while other threads of it live. runc takes such a container for stopped, so SIGKILL has never been sent to them",
-		Meaning: "The program's first thread has ended with pthread_exit or exit(2) and its other threads live on, which is allowed. " +
+		Meaning: "The program's first thread has ended with pthread_exit or exit(2) and its other threads still run, which is allowed. " +
 			"The process then shows as a zombie until the last thread has ended. runc decides by that state alone that the container has stopped, " +
 			"and sends it no signal any more, not even SIGKILL at the end of the grace period; the shim waits for an end that nobody brings about.",
 		Evidence: "The container's first process is in state Z with more than one thread left, no thread has SIGKILL pending although the deadline is ten seconds past, " +
