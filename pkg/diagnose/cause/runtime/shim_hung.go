@@ -6,6 +6,10 @@ import (
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
 )
 
+// silentSandbox is the variant of ShimHung of which the shim does not answer about the
+// pod's sandbox.
+const silentSandbox = "Sandbox"
+
 // ShimHung is a shim that lives and does not answer containerd.
 var ShimHung = &diagnose.Rule{
 	Cause:  "ShimHung",
@@ -20,7 +24,12 @@ var ShimHung = &diagnose.Rule{
 				{Variant: diagnose.Stopped, Text: " ({comm}, PID {pid}, stopped by a signal)"},
 				{Text: " ({comm}, PID {pid})"},
 			},
-			"silent": {{Text: "{containers}"}, {Text: "its containers"}},
+			"silent": {
+				{Variant: silentSandbox, Text: "{containers}, its sandbox"},
+				{Variant: silentSandbox, Text: "its sandbox"},
+				{Text: "{containers}"},
+				{Text: "its containers"},
+			},
 		},
 		Meaning: "Each pod has a shim, a small process that starts, signals and reaps its containers for containerd. When it hangs, the stop request never reaches the container or its end is never seen. " +
 			"containerd does not end a hung shim by itself.",
@@ -42,16 +51,17 @@ var ShimHung = &diagnose.Rule{
 			return nil // no answer of a shim comes through a containerd that gives none
 		}
 		var silent []string
-		proven := false
+		sandbox, proven := false, false
 		for _, c := range p.Containers {
 			t := c.Task
 			if t.UnansweredSince.IsZero() {
 				continue
 			}
 			if c.Kind == evidence.Sandbox {
-				c.Name = "its sandbox"
+				sandbox = true
+			} else {
+				silent = append(silent, c.Name)
 			}
-			silent = append(silent, c.Name)
 			proven = proven || t.Attempts >= 3 && fact.SilentForLong(&p.Node, t.UnansweredSince, t.Asked)
 		}
 		s := fact.Shim(p)
@@ -60,6 +70,9 @@ var ShimHung = &diagnose.Rule{
 			return nil // without its process it is a dead shim, or one of another kind
 		}
 		f := diagnose.Finding{Confidence: diagnose.Inferred, Objects: diagnose.Objects{Process: diagnose.ProcessOf(p, s), Containers: silent}}
+		if sandbox {
+			f.Variants = []string{silentSandbox}
+		}
 		if stopped {
 			f.Family, f.Confidence = diagnose.Stopped, diagnose.Proved
 		}
