@@ -114,11 +114,6 @@ func (r *Round) ReadPod(ctx context.Context, p *evidence.Pod) {
 	if len(left) > 0 {
 		p.TasksRead = time.Now()
 	}
-	for i := range left {
-		// When they were started tells them from others that get their PIDs. No rule
-		// needs it.
-		_ = r.probe(ctx, &left[i], t, uid)
-	}
 	p.Leftovers = toTasks(left)
 }
 
