@@ -97,11 +97,16 @@ func (o *runOptions) run(ctx context.Context) error {
 	}()
 
 	cases := new(verdict.Cases)
+	var a *agent.Agent
 	metrics := report.NewMetrics(version, time.Now, cases, func() report.Counts {
 		prober := reader.Proc.Prober
+		hanging := a.Hanging()
+		if reader.Hanging() {
+			hanging++
+		}
 		return report.Counts{
-			Hangs: uint64(prober.Hangs()), Restarts: uint64(prober.Restarts()), Abandoned: prober.Abandoned(),
-			LinesDropped: lines.dropped.Load(),
+			Hangs: uint64(prober.Hangs()), Restarts: uint64(prober.Restarts()), Refused: uint64(prober.Refused()), Abandoned: prober.Abandoned(),
+			ReadingsHanging: hanging, LinesDropped: lines.dropped.Load(),
 		}
 	})
 	reporter := report.New(client, o.host.nodeName, metrics, log)
@@ -110,7 +115,7 @@ func (o *runOptions) run(ctx context.Context) error {
 		log.Error("the reading of what the pods share does not return; pods are read without it until it does")
 	}
 	watch := client.WatchPods(o.host.nodeName, agent.Trim)
-	a := &agent.Agent{
+	a = &agent.Agent{
 		Watch:      watch,
 		Reader:     reader,
 		Diagnose:   cause.Diagnose,

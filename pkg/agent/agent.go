@@ -77,7 +77,7 @@ type Agent struct {
 	node  *evidence.Node
 
 	mu       sync.Mutex
-	underWay map[string]bool            // the pods, by UID, at which there is a look
+	underWay map[string]bool            // the pods, by UID, at which there is a look: true when it was given up
 	lacked   map[evidence.Source]string // the pod's UID that a source is missing of
 
 	lookingBack sync.WaitGroup
@@ -186,41 +186,67 @@ func (a *Agent) round(ctx context.Context) int {
 // does there is no other look at the pod, so that no more than one is lost.
 func (a *Agent) watch(ctx context.Context, l look, reading node.Round) {
 	uid := string(l.pod.UID)
-	a.setLooking(uid, true)
+	a.begin(uid)
 	ctx, giveUp := context.WithCancel(ctx)
 	defer giveUp()
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		defer a.setLooking(uid, false)
+		defer a.end(uid)
 		a.look(ctx, l, reading)
 	}()
 	select {
 	case <-done:
 	case <-time.After(a.Timeout + lateAfter):
+		a.lose(uid)
 		a.Monitor.Lost()
 		a.Log.Error("the reading of a pod does not return; the pod is not read again until it does",
 			"namespace", l.pod.Namespace, "pod", l.pod.Name, "uid", uid)
 	}
 }
 
-func (a *Agent) setLooking(uid string, is bool) {
+func (a *Agent) begin(uid string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.underWay == nil {
 		a.underWay = make(map[string]bool)
 	}
-	if is {
+	a.underWay[uid] = false
+}
+
+func (a *Agent) end(uid string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	delete(a.underWay, uid)
+}
+
+// lose notes that a look was given up, unless it has just returned.
+func (a *Agent) lose(uid string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if _, is := a.underWay[uid]; is {
 		a.underWay[uid] = true
-	} else {
-		delete(a.underWay, uid)
 	}
 }
 
 func (a *Agent) looking(uid string) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return a.underWay[uid]
+	_, is := a.underWay[uid]
+	return is
+}
+
+// Hanging returns how many readings of pods were given up and have not returned.
+func (a *Agent) Hanging() int {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	n := 0
+	for _, lost := range a.underWay {
+		if lost {
+			n++
+		}
+	}
+	return n
 }
 
 // bury forgets the pods that are not here any more, after a last look at what is

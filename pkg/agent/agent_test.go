@@ -486,6 +486,9 @@ func TestReaderThatNeverReturns(t *testing.T) {
 			t.Errorf("%v looks begun, %d lost, want one of each", begun, b.lost)
 		}
 		b.mu.Unlock()
+		if n := b.Hanging(); n != 2 {
+			t.Errorf("%d readings hang, want 2", n)
+		}
 		if n := read("well"); n < 30 {
 			t.Errorf("the other pod was looked at %d times in 100 s", n)
 		}
@@ -493,6 +496,9 @@ func TestReaderThatNeverReturns(t *testing.T) {
 		time.Sleep(30 * time.Second)
 		close(release)
 		time.Sleep(9 * time.Second) // not at a tick, which may come first or second
+		if n := b.Hanging(); n != 0 {
+			t.Errorf("%d readings hang that have returned", n)
+		}
 		if n := read("hung"); n < 4 || n > 5 {
 			t.Errorf("after it has returned the pod was looked at %d times in 9 s", n)
 		}

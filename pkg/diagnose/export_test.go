@@ -3,6 +3,8 @@ package diagnose
 import (
 	"maps"
 	"slices"
+
+	"github.com/nodeagent-io/nodeagent/pkg/evidence"
 )
 
 // Value returns what a placeholder of a Doc stands for in a finding, and whether the
@@ -23,6 +25,12 @@ func Foreign(s string, n int) string { return foreign(s, n) }
 
 // ValueNames returns the placeholders of words.go.
 func ValueNames() []string { return slices.Sorted(maps.Keys(values)) }
+
+// Tried reports whether the rule's Check is run on a pod: it is time for it, the pod
+// is in one of its phases, and no source that it needs is missing.
+func (r *Rule) Tried(p *evidence.Pod) bool {
+	return r.due(p) && (len(r.Phases) == 0 || slices.Contains(r.Phases, locate(p))) && !new(Diagnosis).lacks(p, r)
+}
 
 // Words returns the message, the remedy and the danger of a finding.
 func (d *Doc) Words(f *Finding) (message, remedy, danger string) { return d.words(f) }

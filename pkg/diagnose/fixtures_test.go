@@ -115,12 +115,14 @@ func TestFixtures(t *testing.T) {
 	}
 }
 
-// A cause that no fixture shows, or that has no healthy twin, is not proven.
+// A cause that no fixture shows, or that has no healthy twin, is not proven. Twins of
+// which the rule's Check never sees the evidence, because it is too early or the pod is
+// in another phase, say nothing about the rule.
 func TestEveryCauseHasAFixtureAndATwin(t *testing.T) {
 	shown, twins := map[string]bool{}, map[string]bool{}
-	known := map[string]bool{}
+	rules := map[string]*diagnose.Rule{}
 	for _, r := range cause.All() {
-		known[r.Cause] = true
+		rules[r.Cause] = r
 	}
 	for _, f := range fixtures(t) {
 		d := cause.Diagnose(f.evidence)
@@ -128,10 +130,11 @@ func TestEveryCauseHasAFixtureAndATwin(t *testing.T) {
 			shown[v.Cause] = true
 		}
 		for _, c := range f.twinOf {
-			if !known[c] {
+			if rules[c] == nil {
 				t.Errorf("fixture %s is the twin of %q, which is no cause", f.name, c)
+				continue
 			}
-			twins[c] = true
+			twins[c] = twins[c] || rules[c].Tried(f.evidence)
 		}
 	}
 	for _, r := range cause.All() {
@@ -139,7 +142,7 @@ func TestEveryCauseHasAFixtureAndATwin(t *testing.T) {
 			t.Errorf("no fixture shows %s", r.Cause)
 		}
 		if !twins[r.Cause] {
-			t.Errorf("%s has no healthy twin", r.Cause)
+			t.Errorf("%s has no healthy twin that its Check is run on", r.Cause)
 		}
 	}
 }

@@ -47,7 +47,7 @@ func member(p *evidence.Pod, parent int) evidence.Task {
 }
 
 func outside(p *evidence.Pod, pid int, comm string, state evidence.TaskState) {
-	p.Parents = append(p.Parents, evidence.Task{PID: pid, TID: pid, Comm: comm, State: state, OwnerName: "tools/debugger"})
+	p.Parents = append(p.Parents, evidence.Task{PID: pid, TID: pid, Comm: comm, State: state, OwnerName: "tools/debugger", Probe: &evidence.Probe{Start: uint64(10 * pid)}})
 }
 
 func TestKernelCauses(t *testing.T) {
@@ -182,7 +182,7 @@ func TestKernelCauses(t *testing.T) {
 		"tracer does not ask": {func(p *evidence.Pod, t *evidence.Task) {
 			t.State, t.TracerPID, t.Probe = evidence.Zombie, 70, nil
 			outside(p, 70, "gdb", evidence.Stopped)
-		}, "ZombieHeldByTracer", []string{"gdb (PID 70, of pod tools/debugger), which is stopped, traces it", "kill -CONT 70"}},
+		}, "ZombieHeldByTracer", []string{"gdb (PID 70, of pod tools/debugger), which is stopped, traces it", "grep -qx 700 && kill -CONT 70 || echo not sent;"}},
 		"zombie without a tracer": {func(_ *evidence.Pod, t *evidence.Task) { t.State, t.Probe = evidence.Zombie, nil }, "", nil},
 		"tracer is the parent": {func(p *evidence.Pod, t *evidence.Task) {
 			t.State, t.TracerPID, t.PPID, t.Probe = evidence.Zombie, 70, 70, nil
@@ -256,7 +256,7 @@ func TestEssentialHolders(t *testing.T) {
 	} {
 		d := cause.Diagnose(p)
 		v, _ := d.Verdict()
-		if v.Cause != name || !strings.Contains(v.Remedy, "Do not end") || strings.Contains(v.Remedy, "kill 50") || strings.Contains(v.Remedy, "or end it") {
+		if v.Cause != name || !strings.Contains(v.Remedy, "Do not end") || strings.Contains(v.Remedy, "kill ") || strings.Contains(v.Remedy, "or end it") {
 			t.Errorf("%s: %s: %s", name, v.Cause, v.Remedy)
 		}
 	}

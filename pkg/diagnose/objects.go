@@ -84,6 +84,9 @@ const (
 // A Process is a process of the node.
 type Process struct {
 	PID int `json:"pid"`
+	// Start is its start time in clock ticks since boot, 0 when not known: a PID is
+	// used again, both together are not.
+	Start uint64 `json:"start,omitempty"`
 	// Comm is the name that the kernel shows, "" when only the PID is known;
 	// Program what the container was started with, where that is another name.
 	Comm    string             `json:"comm,omitempty"`
@@ -133,6 +136,9 @@ type Mount struct {
 // ProcessOf describes the process of a task.
 func ProcessOf(p *evidence.Pod, t *evidence.Task) *Process {
 	o := &Process{PID: t.PID, Comm: t.Comm, State: t.State, Container: p.ContainerName(t), Pod: t.OwnerName}
+	if t.Leader() && t.Probe != nil {
+		o.Start = t.Probe.Start // other threads have start times of their own
+	}
 	const uid = 32 // the least length of a pod's UID
 	if o.Pod == "" && len(t.Owner) >= uid {
 		o.PodUID = t.Owner

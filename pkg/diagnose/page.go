@@ -105,9 +105,9 @@ func (r *Rule) told() string {
 	case InGraceAndAfter:
 		return early + ", and as long as it holds the pod up."
 	case WhenGone:
-		return "Reported when the pod has gone, in an Event only."
+		return "Reported when the pod is gone from the API, in an Event only."
 	case AtTheEnd:
-		return "Reported only when the grace period is over; when the pod has gone by then, in an Event only."
+		return "Reported only when the grace period is over; when the pod is gone from the API by then, in an Event only."
 	}
 	if r == Unrecognised {
 		return fmt.Sprintf("Reported when the grace period is over and the pod has been at the same stage for %d seconds, or twice as long on a node short of processors, memory or I/O.", int(fact.UnknownAfter.Seconds()))

@@ -27,9 +27,10 @@ var values = map[string]func(*Finding) string{
 	"containerid": func(f *Finding) string { return inCommand(f.Objects.ContainerID, "") },
 
 	// The process, and what of it a reader can act on.
-	"program": func(f *Finding) string { return of(f.Objects.Process, (*Process).program) },
-	"process": func(f *Finding) string { return of(f.Objects.Process, (*Process).whose) },
-	"pid":     func(f *Finding) string { return of(f.Objects.Process, (*Process).number) },
+	"program":   func(f *Finding) string { return of(f.Objects.Process, (*Process).program) },
+	"process":   func(f *Finding) string { return of(f.Objects.Process, (*Process).whose) },
+	"pid":       func(f *Finding) string { return of(f.Objects.Process, (*Process).number) },
+	"starttime": func(f *Finding) string { return of(f.Objects.Process, (*Process).start) },
 	"comm": func(f *Finding) string {
 		return cmp.Or(of(f.Objects.Thread, (*Thread).name), of(f.Objects.Process, (*Process).name))
 	},
@@ -47,19 +48,21 @@ var values = map[string]func(*Finding) string{
 	"threads": func(f *Finding) string { return count(f.Objects.Alike, "thread") },
 
 	// The others.
-	"child":         func(f *Finding) string { return of(f.Objects.Child, (*Process).name) },
-	"childpid":      func(f *Finding) string { return of(f.Objects.Child, (*Process).number) },
-	"foreground":    func(f *Finding) string { return of(f.Objects.Foreground, (*Process).name) },
-	"foregroundpid": func(f *Finding) string { return of(f.Objects.Foreground, (*Process).number) },
-	"tracer":        func(f *Finding) string { return of(f.Objects.Tracer, (*Process).whose) },
-	"tracerpid":     func(f *Finding) string { return of(f.Objects.Tracer, (*Process).number) },
-	"member":        func(f *Finding) string { return of(f.Objects.Member, (*Process).name) },
-	"memberpid":     func(f *Finding) string { return of(f.Objects.Member, (*Process).number) },
+	"child":           func(f *Finding) string { return of(f.Objects.Child, (*Process).name) },
+	"childpid":        func(f *Finding) string { return of(f.Objects.Child, (*Process).number) },
+	"foreground":      func(f *Finding) string { return of(f.Objects.Foreground, (*Process).name) },
+	"foregroundpid":   func(f *Finding) string { return of(f.Objects.Foreground, (*Process).number) },
+	"tracer":          func(f *Finding) string { return of(f.Objects.Tracer, (*Process).whose) },
+	"tracerpid":       func(f *Finding) string { return of(f.Objects.Tracer, (*Process).number) },
+	"tracerstarttime": func(f *Finding) string { return of(f.Objects.Tracer, (*Process).start) },
+	"member":          func(f *Finding) string { return of(f.Objects.Member, (*Process).name) },
+	"memberpid":       func(f *Finding) string { return of(f.Objects.Member, (*Process).number) },
 	"memberstate": func(f *Finding) string {
 		return of(f.Objects.Member, func(p *Process) string { return string(p.State) })
 	},
-	"parent":    func(f *Finding) string { return of(f.Objects.Parent, (*Process).whose) },
-	"parentpid": func(f *Finding) string { return of(f.Objects.Parent, (*Process).number) },
+	"parent":          func(f *Finding) string { return of(f.Objects.Parent, (*Process).whose) },
+	"parentpid":       func(f *Finding) string { return of(f.Objects.Parent, (*Process).number) },
+	"parentstarttime": func(f *Finding) string { return of(f.Objects.Parent, (*Process).start) },
 
 	// What is waited for.
 	"mountpoint": func(f *Finding) string {
@@ -127,6 +130,29 @@ var common = map[string][]Choice{
 		{Text: "find where it is mounted and run fsfreeze -u with that directory"},
 	},
 	"forced": {{Text: "umount -f {hostmount}"}, {Text: "umount -f"}},
+
+	"continue":        send("CONT", "process", ""),
+	"continuetracer":  send("CONT", "tracer", "tracer"),
+	"continueparent":  send("CONT", "parent", "parent"),
+	"dump":            send("USR1", "process", ""),
+	"terminate":       send("TERM", "process", ""),
+	"terminatetracer": send("TERM", "tracer", "tracer"),
+	"terminateparent": send("TERM", "parent", "parent"),
+	"kill":            send("KILL", "process", ""),
+}
+
+// send returns the words for sending a signal to the process of a finding whose
+// placeholders begin with the given prefix; {who} names it. An Event is read an hour
+// later, and PIDs are used again: the command does nothing when the PID has gone to
+// another process, which has another start time (proc(5), field 22 of
+// /proc/PID/stat, counted here from behind the name, in which anything may stand).
+// There is no command for a process whose start time is not known.
+func send(signal, who, prefix string) []Choice {
+	pid, start := "{"+prefix+"pid}", "{"+prefix+"starttime}"
+	return []Choice{
+		{Text: "sed 's/.*) //' /proc/" + pid + "/stat | cut -d' ' -f20 | grep -qx " + start + " && kill -" + signal + " " + pid + " || echo not sent"},
+		{Text: "send SIG" + signal + " to {" + who + "}, if that is still the same process"},
+	}
 }
 
 // words are the Doc's message, remedy and danger of a finding.
@@ -213,6 +239,14 @@ const commLength = 40
 
 func (p *Process) name() string   { return foreign(p.Comm, commLength) }
 func (p *Process) number() string { return number(int64(p.PID)) }
+
+// start is for a command: nobody sends a signal to the node's first process.
+func (p *Process) start() string {
+	if p.PID <= 1 || p.Start == 0 {
+		return ""
+	}
+	return strconv.FormatUint(p.Start, 10)
+}
 
 // program is the name of what the process was started as.
 func (p *Process) program() string { return foreign(cmp.Or(p.Program, p.Comm), 80) }

@@ -1,10 +1,15 @@
 package diagnose_test
 
 import (
+	"bytes"
 	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"reflect"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -14,6 +19,7 @@ import (
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose/cause"
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose/cause/kernel"
+	"github.com/nodeagent-io/nodeagent/pkg/diagnose/cause/runtime"
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
 )
 
@@ -119,6 +125,29 @@ func TestFindingsHaveTheirValues(t *testing.T) {
 	}
 }
 
+// docs/style.md has other words for these.
+var avoided = regexp.MustCompile(`(?i)\bfor ever\b|\bat once\b|\bquestions?\b|\bthe pod (goes|has gone)\b|\bis silent\b|\bculprit\b`)
+
+func TestWordsAreThoseOfTheStyle(t *testing.T) {
+	for _, r := range cause.All() {
+		if page := r.Page(); avoided.MatchString(page) {
+			t.Errorf("%s says %q", r.Cause, avoided.FindAllString(page, -1))
+		}
+		for _, f := range r.Doc.Families {
+			if words := f.Meaning + f.Remedy + f.Danger; avoided.MatchString(words) {
+				t.Errorf("%s %s says %q", r.Cause, f.Name, avoided.FindAllString(words, -1))
+			}
+		}
+		for name, choices := range r.Doc.Phrases {
+			for _, c := range choices {
+				if avoided.MatchString(c.Text) {
+					t.Errorf("{%s} of %s says %q", name, r.Cause, avoided.FindAllString(c.Text, -1))
+				}
+			}
+		}
+	}
+}
+
 // Each phrase has words for a finding of no variant, which a page shows too.
 func TestPhrasesHaveWordsForAll(t *testing.T) {
 	for _, r := range cause.All() {
@@ -152,11 +181,11 @@ func everything() diagnose.Finding {
 		return &diagnose.Process{PID: n, Comm: comm, State: evidence.Sleeping}
 	}
 	return diagnose.Finding{Container: "main", Objects: diagnose.Objects{
-		Process: &diagnose.Process{PID: 7, Comm: "java", Program: "server"},
+		Process: &diagnose.Process{PID: 7, Start: 70, Comm: "java", Program: "server"},
 		Thread:  &diagnose.Thread{TID: 8, Comm: "worker", State: evidence.Sleeping, Function: "ep_poll", Syscall: "epoll_wait"}, Alike: 2,
 		Child: process(9, "child"), Foreground: process(10, "sleep"),
-		Tracer: &diagnose.Process{PID: 11, Comm: "gdb", Container: "tools"}, Member: process(12, "sh"),
-		Parent:     &diagnose.Process{PID: 13, Comm: "nsenter", Pod: "shop/debug"},
+		Tracer: &diagnose.Process{PID: 11, Start: 110, Comm: "gdb", Container: "tools"}, Member: process(12, "sh"),
+		Parent:     &diagnose.Process{PID: 13, Start: 130, Comm: "nsenter", Pod: "shop/debug"},
 		Containers: []string{"main", "other"}, ContainerID: "c0ffee", Cgroup: "/kubepods/a", Device: "sdb", CorePattern: "|/bin/dump",
 		Mount: &diagnose.Mount{
 			Type: "nfs4", Family: "NFS", Device: "0:50", Source: "192.0.2.1:/export", Server: "192.0.2.1", Volume: "data",
@@ -174,11 +203,11 @@ func TestValues(t *testing.T) {
 	full := everything()
 	want := map[string]string{
 		"container": "main", "containers": "main, other", "containerid": "c0ffee", "cgroup": "kubepods/a", "device": "sdb", "target": "|/bin/dump",
-		"program": "server", "process": "java (PID 7)", "pid": "7", "comm": "worker",
+		"program": "server", "process": "java (PID 7)", "pid": "7", "starttime": "70", "comm": "worker",
 		"thread": "8", "function": "ep_poll", "syscall": "epoll_wait", "state": "S", "alike": "2", "threads": "2 threads",
 		"child": "child", "childpid": "9", "foreground": "sleep", "foregroundpid": "10",
-		"tracer": "gdb (PID 11, of container tools)", "tracerpid": "11", "member": "sh", "memberpid": "12", "memberstate": "S",
-		"parent": "nsenter (PID 13, of pod shop/debug)", "parentpid": "13",
+		"tracer": "gdb (PID 11, of container tools)", "tracerpid": "11", "tracerstarttime": "110", "member": "sh", "memberpid": "12", "memberstate": "S",
+		"parent": "nsenter (PID 13, of pod shop/debug)", "parentpid": "13", "parentstarttime": "130",
 		"hostmount": "/var/data", "mountnumber": "0:50",
 		"mountpoint": "/var/data", "point": "/data", "fstype": "nfs4", "protocol": "NFS", "source": "192.0.2.1:/export", "server": "192.0.2.1",
 		"volume": "data", "connection": "50", "silence": "requests without an answer, the server acknowledges nothing",
@@ -265,11 +294,23 @@ func TestWordings(t *testing.T) {
 		},
 		"silent shim, nothing known of its containers": {
 			"ShimHung", diagnose.Finding{Objects: objects{Process: shim}},
-			[]string{"this pod (containerd-shim, PID 7) does not answer containerd about its containers,", "ps --ppid 7"},
+			[]string{"this pod (containerd-shim, PID 7) does not answer containerd about its containers,", "(/proc/7/task/*/children)"},
 		},
 		"leftovers of several containers": {
-			"HostPIDLeftover", diagnose.Finding{Objects: objects{Process: &diagnose.Process{PID: 9, Comm: "sleep", PodUID: "u"}, Alike: 2, Cgroup: "system.slice/a"}},
-			[]string{"container of the pod has ended, but sleep (PID 9, of the pod with UID u) lives on outside the pod, in the control group system.slice/a, and holds its output open (and 2 more like it), so", "kill 9;"},
+			"HostPIDLeftover", diagnose.Finding{Objects: objects{Process: &diagnose.Process{PID: 9, Start: 90, Comm: "sleep", PodUID: "u"}, Alike: 2, Cgroup: "system.slice/a"}},
+			[]string{"container of the pod has ended, but sleep (PID 9, of the pod with UID u) still runs outside the pod, in the control group system.slice/a, and holds its output open (and 2 more like it), so", "grep -qx 90 && kill -TERM 9 || echo not sent;"},
+		},
+		"leftover that the node needs": {
+			"HostPIDLeftover", diagnose.Finding{Variants: []string{diagnose.Essential}, Objects: objects{Process: &diagnose.Process{PID: 9, Start: 90, Comm: "kubelet"}}},
+			[]string{"kubelet (PID 9) still runs", "when it stops. Do not end it"},
+		},
+		"leftover of which the start time is not known": {
+			"HostPIDLeftover", diagnose.Finding{Objects: objects{Process: &diagnose.Process{PID: 9, Comm: "sleep"}}},
+			[]string{"sleep (PID 9) still runs", "send SIGTERM to sleep (PID 9), if that is still the same process;"},
+		},
+		"tracer that is stopped": {
+			"ZombieHeldByTracer", diagnose.Finding{Variants: []string{diagnose.Stopped}, Objects: objects{Process: shim, Tracer: &diagnose.Process{PID: 9, Start: 90, Comm: "gdb"}}},
+			[]string{"gdb (PID 9), which is stopped, traces it", "grep -qx 90 && kill -CONT 9 || echo not sent; or detach"},
 		},
 		"finalizer of the Job controller": {
 			"FinalizersPending", diagnose.Finding{Family: "JobTracking", Objects: objects{Finalizers: []string{"batch.kubernetes.io/job-tracking"}}},
@@ -351,6 +392,118 @@ func TestNothingForeignInCommands(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// guard is how a command begins that sends a signal: it compares the start time.
+const guard = `sed 's/\.\*\) //' /proc/(\d+)/stat \| cut -d' ' -f20 \| grep -qx (\d+) && `
+
+var (
+	signals = regexp.MustCompile(guard + `kill -(CONT|USR1|TERM|KILL) (\d+) \|\| echo not sent`)
+	// byNumber is whatever else would work on a process by its PID.
+	byNumber = regexp.MustCompile(`\b(kill|pkill|ps|pgrep|renice|nsenter|strace|gdb|gcore|prlimit)( -\S+)* \d+|\b(ps|nsenter) -[^.;]*\d+`)
+)
+
+// PIDs are used again: each command that names one does nothing when the PID has gone
+// to another process. Nobody is told to end what the node needs.
+func TestCommandsFindTheirProcess(t *testing.T) {
+	seen := map[string]bool{}
+	check := func(where string, f *diagnose.Finding, text string) {
+		for _, m := range signals.FindAllStringSubmatch(text, -1) {
+			seen[f.Cause+" "+m[3]] = true
+			if m[1] != m[4] {
+				t.Errorf("%s: %s looks at process %s and signals %s", where, f.Cause, m[1], m[4])
+			}
+			o := &f.Objects
+			i := slices.IndexFunc([]*diagnose.Process{o.Process, o.Tracer, o.Parent}, func(p *diagnose.Process) bool {
+				return p != nil && p.PID > 1 && strconv.Itoa(p.PID) == m[4] && strconv.FormatUint(p.Start, 10) == m[2] &&
+					(m[3] == "CONT" || m[3] == "USR1" || !slices.Contains([]string{"containerd", "containerd-shim", "kubelet", "systemd"}, p.Comm))
+			})
+			if i < 0 {
+				t.Errorf("%s: %s: %s", where, f.Cause, m[0])
+			}
+			if out, err := exec.Command("bash", "-n", "-c", m[0]).CombinedOutput(); err != nil {
+				t.Errorf("%s: %s: %q is no command: %v: %s", where, f.Cause, m[0], err, out)
+			}
+		}
+		if rest := signals.ReplaceAllString(text, ""); byNumber.MatchString(rest) {
+			t.Errorf("%s: %s says %q", where, f.Cause, byNumber.FindString(rest))
+		}
+	}
+	for where, found := range findings(t) {
+		for _, f := range found {
+			check(where, &f, f.Message+". "+f.Remedy+". "+f.Danger)
+		}
+	}
+	for _, r := range cause.All() {
+		for _, family := range append(r.Doc.Families, diagnose.Family{}) {
+			for _, variants := range [][]string{nil, {diagnose.Stopped}, {diagnose.Essential}, {diagnose.Stopped, diagnose.Essential}} {
+				f := everything()
+				f.Cause, f.Family, f.Variants = r.Cause, family.Name, variants
+				message, remedy, danger := r.Doc.Words(&f)
+				check("everything", &f, message+". "+remedy+". "+danger)
+				if slices.Contains(variants, diagnose.Essential) && regexp.MustCompile(`kill -(TERM|KILL) 1[13]\b`).MatchString(remedy) {
+					t.Errorf("%s tells to end what the node needs: %s", r.Cause, remedy)
+				}
+				if len(remedy) > 700 {
+					t.Errorf("%s: the remedy has %d bytes, and the command may be cut off", r.Cause, len(remedy))
+				}
+			}
+		}
+	}
+	for _, want := range []string{"ContainerdHung CONT", "ContainerdHung USR1", "ShimHung CONT", "ProcessStopped CONT", "ZombieLeaderNotKilled KILL", "HostPIDLeftover TERM"} {
+		if !seen[want] {
+			t.Errorf("no command of %s was looked at", want)
+		}
+	}
+}
+
+// The guard tells a process from the one that had its PID before, whatever it is called.
+func TestGuardComparesStartTimes(t *testing.T) {
+	dir := t.TempDir()
+	for _, comm := range []string{"sleep", "a) S 1 (b", "x .*) //"} {
+		program := filepath.Join(dir, comm[:1], strings.ReplaceAll(comm, "/", "_"))
+		if err := os.MkdirAll(filepath.Dir(program), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		sleep, err := exec.LookPath("sleep")
+		if err != nil {
+			t.Skip("no sleep")
+		}
+		if err := os.Symlink(sleep, program); err != nil {
+			t.Fatal(err)
+		}
+		c := exec.Command(program, "1000")
+		if err := c.Start(); err != nil {
+			t.Fatal(err)
+		}
+		stat, err := os.ReadFile("/proc/" + strconv.Itoa(c.Process.Pid) + "/stat")
+		if err != nil {
+			t.Fatal(err)
+		}
+		start, err := strconv.ParseUint(strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))[22-3], 10, 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		run := func(start uint64) string {
+			f := diagnose.Finding{Objects: diagnose.Objects{Process: &diagnose.Process{PID: c.Process.Pid, Start: start, Comm: comm}}}
+			_, remedy, _ := runtime.HostPIDLeftover.Doc.Words(&f)
+			out, err := exec.Command("bash", "-c", signals.FindString(remedy)).CombinedOutput()
+			if err != nil {
+				t.Errorf("%s: %v: %s", comm, err, out)
+			}
+			return string(out)
+		}
+		for _, other := range []uint64{start + 1, start * 10, start / 10} {
+			if out := run(other); out != "not sent\n" {
+				t.Errorf("%s: the command for another process: %q", comm, out)
+			}
+		}
+		if out := run(start); out != "" {
+			t.Errorf("%s: the command for this process: %q", comm, out)
+			_ = c.Process.Kill()
+		}
+		_ = c.Wait()
 	}
 }
 

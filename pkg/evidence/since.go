@@ -64,8 +64,9 @@ func latest(moments ...time.Time) time.Time {
 // reading of it saw. The deletionTimestamp moves: the kubelet's final delete,
 // with a grace period of 0, sets it to the present while finalizers are left
 // (k8s.io/apiserver/pkg/registry/rest/delete.go), and a later delete may shorten
-// the grace period, which the kubelet does not heed once it has begun to kill
-// (pkg/kubelet/kubelet.go, syncTerminatingPod).
+// the grace period, which the kubelet does not heed once it has begun to kill:
+// UpdatePod cancels the worker's context then, but SyncTerminatingPod kills with
+// another one (pkg/kubelet/kubelet.go of 1.36, kubernetes#113606).
 func (p *Pod) KeepDeadline(earlier *Pod) {
 	if earlier == nil || earlier.UID != p.UID {
 		return

@@ -69,8 +69,19 @@ type Reader struct {
 	// time; nil is allowed.
 	Lost func()
 
-	out atomic.Bool // such a reading is under way
+	state atomic.Int32 // of such a reading
 }
+
+// The states of the reading of what the pods share.
+const (
+	idle int32 = iota
+	underWay
+	givenUp
+)
+
+// Hanging reports whether the reading of what the pods share was given up and has
+// not returned.
+func (r *Reader) Hanging() bool { return r.state.Load() == givenUp }
 
 // Close ends the helper process and the connections. It does not wait for what
 // hangs.
@@ -94,17 +105,20 @@ func (r *Reader) Round(ctx context.Context, ask Ask) Round {
 	if ask.Earlier != nil {
 		out.node.Pressure = ask.Earlier.Pressure // what it was is all that is known
 	}
-	if r.out.CompareAndSwap(false, true) {
+	if r.state.CompareAndSwap(idle, underWay) {
 		read := make(chan evidence.Node, 1)
 		go func() {
 			n := out.readNode(ctx, ask.Overdue)
-			r.out.Store(false) // before the next round can begin
+			r.state.Store(idle) // before the next round can begin
 			read <- n
 		}()
 		if n, ok := await(ctx, read); ok {
 			out.node = n
-		} else if r.Lost != nil {
-			r.Lost()
+		} else {
+			r.state.CompareAndSwap(underWay, givenUp)
+			if r.Lost != nil {
+				r.Lost()
+			}
 		}
 	}
 	out.node.Time, out.node.Read = began, time.Now()

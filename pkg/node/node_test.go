@@ -169,11 +169,14 @@ func TestNodeThatNeverReturns(t *testing.T) {
 			}
 		}
 		synctest.Wait()
-		if hung.asked != 1 || lost != 1 {
-			t.Errorf("containerd was asked %d times and %d readings were lost, want one", hung.asked, lost)
+		if hung.asked != 1 || lost != 1 || !r.Hanging() {
+			t.Errorf("containerd was asked %d times and %d readings were lost, want one; hanging: %t", hung.asked, lost, r.Hanging())
 		}
 		close(hung.hangs)
 		synctest.Wait()
+		if r.Hanging() {
+			t.Error("what has returned hangs")
+		}
 		hung.hangs = nil
 		if n := r.Round(t.Context(), Ask{Overdue: true}).Node(); n.Containerd.Error != "" || n.Kubelet.Process == nil {
 			t.Errorf("after it has returned: %+v", n)

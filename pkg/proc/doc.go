@@ -14,7 +14,4 @@
 // Nothing here opens, stats or follows a path below a pod's volume or root, not
 // through /proc/PID/{root,cwd,fd} either: that would make the agent the next
 // task that hangs on the dead file system.
-//
-// In all of these packages there is one file for each kernel file, named as the
-// kernel names it.
 package proc

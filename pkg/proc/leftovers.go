@@ -55,6 +55,7 @@ func (r *Round) readLeftovers(ctx context.Context, files *kernfile.Reader, p *ev
 		return nil, err
 	}
 	uid := cmp.Or(p.RuntimeUID, p.UID)
+	t := &tables{Round: r}
 	var out []kernfile.TaskStatus
 	var hidden error
 	for i, pid := range pids {
@@ -84,6 +85,9 @@ func (r *Round) readLeftovers(ctx context.Context, files *kernfile.Reader, p *ev
 		if held, _ := r.holdsPipe(ctx, &s, pipes); !held {
 			continue
 		}
+		// When it was started tells it from another one that gets its PID. No rule
+		// needs that.
+		_ = r.probe(ctx, &s, t, uid)
 		if out = append(out, s); len(out) == maxLeftovers {
 			break
 		}

@@ -64,7 +64,7 @@ func TestReadLeftovers(t *testing.T) {
 		var pids []int
 		for _, s := range out {
 			pids = append(pids, s.PID)
-			if s.Cgroup == "" || s.Comm != "sleep" {
+			if s.Cgroup == "" || s.Comm != "sleep" || s.Probe == nil || s.Probe.Start == 0 {
 				t.Errorf("leftover %+v", s.Task)
 			}
 		}

@@ -24,14 +24,15 @@ type Round struct {
 	// pids returns the processes that /proc lists, in ascending order.
 	pids func() ([]int, error)
 
-	mu     sync.Mutex
-	byComm map[string]*[]int // nil until it is asked for
+	turn   chan struct{}     // holds one token; who has it may use byComm
+	byComm map[string]*[]int // nil until it has been read
 }
 
 // Round returns a new round. It reads nothing yet.
 func (h *Host) Round() *Round {
-	return &Round{
+	r := &Round{
 		Host:   h,
+		turn:   make(chan struct{}, 1),
 		mounts: mount.View{Proc: h.Proc, FUSE: h.FUSE, KubeletDir: h.KubeletDir},
 		pids: sync.OnceValues(func() ([]int, error) {
 			r, err := kernfile.Open(h.Proc)
@@ -42,6 +43,8 @@ func (h *Host) Round() *Round {
 			return r.PIDs()
 		}),
 	}
+	r.turn <- struct{}{}
+	return r
 }
 
 // pidsByComm returns the processes by comm. The comms are read once in a round;
@@ -51,8 +54,13 @@ func (r *Round) pidsByComm(ctx context.Context, files *kernfile.Reader) (map[str
 	if err != nil {
 		return nil, err
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
+	// One reads for all, and nobody waits for that one beyond their own time.
+	select {
+	case <-r.turn:
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	defer func() { r.turn <- struct{}{} }()
 	if r.byComm != nil {
 		return r.byComm, nil
 	}

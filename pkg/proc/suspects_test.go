@@ -115,3 +115,22 @@ func TestSuspectsHook(t *testing.T) {
 		}
 	}
 }
+
+// Who traces a task, or has not reaped it, is probed: a command is to find that
+// process and no other.
+func TestHolders(t *testing.T) {
+	parent := kernfile.TaskStatus{Task: evidence.Task{PID: 7, TID: 7, State: evidence.Sleeping}}
+	for name, tc := range map[string]struct {
+		task evidence.Task
+		want bool
+	}{
+		"parent":              {evidence.Task{PPID: 7, State: evidence.Sleeping}, false},
+		"parent of a zombie":  {evidence.Task{PPID: 7, State: evidence.Zombie}, true},
+		"tracer":              {evidence.Task{PPID: 1, TracerPID: 7, State: evidence.Zombie}, true},
+		"another one's child": {evidence.Task{PPID: 1, State: evidence.Zombie}, false},
+	} {
+		if got := holds(&parent, []kernfile.TaskStatus{{Task: tc.task}}); got != tc.want {
+			t.Errorf("%s: %t", name, got)
+		}
+	}
+}

@@ -28,8 +28,12 @@ const (
 type Counts struct {
 	// Of the helper process, which reads files that may hang: how many reads hung,
 	// how often it was started again, and how many were killed and have not exited.
-	Hangs, Restarts uint64
-	Abandoned       int
+	// Refused are the reads that were not tried because too many of them had not.
+	Hangs, Restarts, Refused uint64
+	Abandoned                int
+	// ReadingsHanging are the readings, of pods and of the node, that were given up
+	// and have not returned.
+	ReadingsHanging int
 	// LinesDropped are the lines of the log that nobody read in time.
 	LinesDropped uint64
 }
@@ -60,7 +64,7 @@ type Metrics struct {
 	stuckDesc, terminatingDesc, lastLoopDesc      *prometheus.Desc
 	blockedDesc, droppedDesc                      *prometheus.Desc
 	hangsDesc, restartsDesc, abandonedHelpersDesc *prometheus.Desc
-	linesDroppedDesc                              *prometheus.Desc
+	linesDroppedDesc, refusedDesc, hangingDesc    *prometheus.Desc
 }
 
 // NewMetrics makes the metrics. now is the clock at a scrape; cases holds the
@@ -119,6 +123,10 @@ func NewMetrics(version string, now func() time.Time, cases *verdict.Cases, coun
 			"Reads of a suspect task's files that hung; the helper process was killed each time.", nil, nil),
 		restartsDesc: prometheus.NewDesc("nodeagent_probe_restarts_total",
 			"Restarts of the helper process.", nil, nil),
+		refusedDesc: prometheus.NewDesc("nodeagent_probe_refused_total",
+			"Reads of a suspect task's files that were not tried because too many helper processes had been killed and had not exited.", nil, nil),
+		hangingDesc: prometheus.NewDesc("nodeagent_readings_hanging",
+			"Readings of a terminating pod, or of the node, that did not return in time and have not returned yet.", nil, nil),
 		abandonedHelpersDesc: prometheus.NewDesc("nodeagent_probe_abandoned_helpers",
 			"Helper processes that were killed and have not exited.", nil, nil),
 	}
@@ -197,7 +205,7 @@ func (m *Metrics) wrote(kind, result string) { m.writes.WithLabelValues(kind, re
 // Describe is part of prometheus.Collector.
 func (m *Metrics) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
-		m.stuckDesc, m.terminatingDesc, m.blockedDesc, m.droppedDesc, m.lastLoopDesc, m.hangsDesc, m.restartsDesc, m.abandonedHelpersDesc, m.linesDroppedDesc,
+		m.stuckDesc, m.terminatingDesc, m.blockedDesc, m.droppedDesc, m.lastLoopDesc, m.hangsDesc, m.restartsDesc, m.abandonedHelpersDesc, m.linesDroppedDesc, m.refusedDesc, m.hangingDesc,
 	} {
 		ch <- d
 	}
@@ -234,7 +242,9 @@ func (m *Metrics) Collect(ch chan<- prometheus.Metric) {
 	ch <- prometheus.MustNewConstMetric(m.linesDroppedDesc, prometheus.CounterValue, float64(n.LinesDropped))
 	ch <- prometheus.MustNewConstMetric(m.hangsDesc, prometheus.CounterValue, float64(n.Hangs))
 	ch <- prometheus.MustNewConstMetric(m.restartsDesc, prometheus.CounterValue, float64(n.Restarts))
+	ch <- prometheus.MustNewConstMetric(m.refusedDesc, prometheus.CounterValue, float64(n.Refused))
 	gauge(m.abandonedHelpersDesc, float64(n.Abandoned))
+	gauge(m.hangingDesc, float64(n.ReadingsHanging))
 	for _, c := range m.counted() {
 		c.Collect(ch)
 	}

@@ -81,7 +81,9 @@ nodeagent_verdicts_dropped_total 1
 }
 
 func TestSelfMetrics(t *testing.T) {
-	m := NewMetrics("v1", func() time.Time { return start }, new(verdict.Cases), func() Counts { return Counts{Hangs: 3, Restarts: 2, Abandoned: 1, LinesDropped: 4} })
+	m := NewMetrics("v1", func() time.Time { return start }, new(verdict.Cases), func() Counts {
+		return Counts{Hangs: 3, Restarts: 2, Refused: 5, Abandoned: 1, ReadingsHanging: 6, LinesDropped: 4}
+	})
 	m.Ticked(time.UnixMilli(1_772_000_000_500), 7)
 	m.Gathered(40 * time.Millisecond)
 	m.Gathered(2 * time.Second)
@@ -116,6 +118,12 @@ nodeagent_gather_duration_seconds_count 2
 # HELP nodeagent_last_loop_timestamp_seconds When the last round over the node's terminating pods ended, in Unix time.
 # TYPE nodeagent_last_loop_timestamp_seconds gauge
 nodeagent_last_loop_timestamp_seconds 1.7720000005e+09
+# HELP nodeagent_readings_hanging Readings of a terminating pod, or of the node, that did not return in time and have not returned yet.
+# TYPE nodeagent_readings_hanging gauge
+nodeagent_readings_hanging 6
+# HELP nodeagent_probe_refused_total Reads of a suspect task's files that were not tried because too many helper processes had been killed and had not exited.
+# TYPE nodeagent_probe_refused_total counter
+nodeagent_probe_refused_total 5
 # HELP nodeagent_readings_lost_total Readings of a terminating pod, or of the node, that did not return in time. The next one begins when they do.
 # TYPE nodeagent_readings_lost_total counter
 nodeagent_readings_lost_total 1

@@ -161,7 +161,7 @@ func order(s scenario.Scenario, n *scenario.Node) int {
 	switch {
 	case s.Alone:
 		return orderAlone
-	case s.Posthumous:
+	case s.WhenGone:
 		return orderCalm + order
 	case ok && len(last.Failures) > 0:
 		return orderFailed

@@ -67,7 +67,7 @@ func incident(t *testing.T, n *scenario.Node, s scenario.Scenario, turn *scenari
 		return
 	}
 	r := start(x, n, s, turn)
-	if s.Posthumous {
+	if s.WhenGone {
 		captured(x, r) // while there is something
 	}
 	if err := r.AwaitVerdict(x.Context()); err != nil {
@@ -76,7 +76,7 @@ func incident(t *testing.T, n *scenario.Node, s scenario.Scenario, turn *scenari
 	}
 	x.row.Verdict, x.row.Deletion, x.row.Deadline = verdictTrue, r.Evented.Sub(r.Deleted), r.Evented.Sub(r.Deadline)
 	// Both by the API server's clock, in whole seconds.
-	if told := r.Event.CreationTimestamp.Time; s.Early && told.After(r.Deadline) {
+	if told := r.Event.CreationTimestamp.Time; s.InGrace && told.After(r.Deadline) {
 		x.Errorf("told %s after the deadline, want inside the grace period of %d s", told.Sub(r.Deadline), x.row.Grace)
 	}
 	if err := r.Step("check", func() error { checked(x, r); return nil }); err != nil {
@@ -108,7 +108,7 @@ func checked(x *trial, r *scenario.Run) {
 			x.Errorf("the Event does not say %q:\n%s", want, r.Event.Note)
 		}
 	}
-	if r.Posthumous {
+	if r.WhenGone {
 		artifact(x, r, "describe.txt", r.Event.Note)
 		return
 	}
@@ -235,7 +235,7 @@ func capture(ctx context.Context, r *scenario.Run) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
 	defer cancel()
 	flags := []string{scenario.ShortWait}
-	if byName() && r.Cause != "" && !r.Early && !r.Posthumous {
+	if byName() && r.Cause != "" && !r.InGrace && !r.WhenGone {
 		flags = nil
 	}
 	if r.NoExec || r.Node.Emulated() {

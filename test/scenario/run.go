@@ -152,8 +152,8 @@ func (r *Run) Again(ctx context.Context) error {
 }
 
 // AwaitVerdict waits until the right verdict has been told in an Event. Until
-// the pod has gone it has to stand in the condition, too; only of a Posthumous
-// one may the Event come later. Other verdicts that it sees are remembered.
+// the pod has gone it has to stand in the condition, too, unless the scenario tells
+// it WhenGone. Other verdicts that it sees are remembered.
 func (r *Run) AwaitVerdict(ctx context.Context) error {
 	return r.Step("verdict", func() error {
 		return r.Node.Await(ctx, r.Name+": verdict "+r.Cause, func() (bool, string) { return r.verdict(ctx) })
@@ -166,7 +166,7 @@ func (r *Run) verdict(ctx context.Context) (told bool, seen string) {
 	if err != nil && !gone {
 		return false, err.Error()
 	}
-	if !gone && !r.Posthumous {
+	if !gone && !r.WhenGone {
 		switch c := Condition(p); {
 		case c == nil || c.Status != corev1.ConditionTrue:
 			return false, "no verdict"

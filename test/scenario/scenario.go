@@ -44,11 +44,11 @@ type Scenario struct {
 	// pod's namespace and the node's address.
 	Cause, Family string
 	Says          []string
-	// Early reports whether the verdict must come inside the grace period.
-	Early bool
-	// Posthumous reports whether the verdict may come as an Event when the pod has
+	// InGrace reports whether the verdict must come inside the grace period.
+	InGrace bool
+	// WhenGone reports whether the verdict may come as an Event when the pod has
 	// been deleted already.
-	Posthumous bool
+	WhenGone bool
 	// Alone reports whether nothing else can run on the node meanwhile.
 	Alone bool
 	// NoExec reports whether nothing can be executed in containers meanwhile.

@@ -104,50 +104,50 @@ func shellPID1() Scenario { return noTrap("shell-pid1", BusyboxImage, "sh") }
 
 func noTrap(name, image, shell string) Scenario {
 	return Scenario{
-		Name:  name,
-		Story: "a shell is PID 1 and keeps SIGTERM from the program it runs",
-		Pod:   pod(40, image, shell, "-c", "sleep 100000; true"),
-		Proof: noHandler + `[ "$(cat /proc/$(child $p)/comm)" = sleep ]`,
-		Cause: "ShellPID1NoTrap",
-		Says:  []string{"container main", "shell " + shell, "SIGTERM", "sleep"},
-		Early: true,
+		Name:    name,
+		Story:   "a shell is PID 1 and keeps SIGTERM from the program it runs",
+		Pod:     pod(40, image, shell, "-c", "sleep 100000; true"),
+		Proof:   noHandler + `[ "$(cat /proc/$(child $p)/comm)" = sleep ]`,
+		Cause:   "ShellPID1NoTrap",
+		Says:    []string{"container main", "shell " + shell, "SIGTERM", "sleep"},
+		InGrace: true,
 	}
 }
 
 func sleepPID1() Scenario {
 	return Scenario{
-		Name:  "sleep-pid1",
-		Story: "PID 1 has no handler for SIGTERM",
-		Pod:   pod(40, BusyboxImage, "sleep", "100000"),
-		Proof: noHandler,
-		Cause: "SignalDroppedByPID1",
-		Says:  []string{"container main", "sleep", "SIGTERM"},
-		Early: true,
+		Name:    "sleep-pid1",
+		Story:   "PID 1 has no handler for SIGTERM",
+		Pod:     pod(40, BusyboxImage, "sleep", "100000"),
+		Proof:   noHandler,
+		Cause:   "SignalDroppedByPID1",
+		Says:    []string{"container main", "sleep", "SIGTERM"},
+		InGrace: true,
 	}
 }
 
 func shellExecutes() Scenario {
 	return Scenario{
-		Name:  "shell-executes",
-		Story: "a shell has replaced itself with a program that has no handler for SIGTERM: no shell is left",
-		Pod:   pod(40, ProgramsImage, "dash", "-c", "exec sleep 100000"),
-		Proof: noHandler + `[ "$(cat /proc/$p/comm)" = sleep ]`,
-		Cause: "SignalDroppedByPID1",
-		Says:  []string{"container main", "sleep", "SIGTERM"},
-		Early: true,
+		Name:    "shell-executes",
+		Story:   "a shell has replaced itself with a program that has no handler for SIGTERM: no shell is left",
+		Pod:     pod(40, ProgramsImage, "dash", "-c", "exec sleep 100000"),
+		Proof:   noHandler + `[ "$(cat /proc/$p/comm)" = sleep ]`,
+		Cause:   "SignalDroppedByPID1",
+		Says:    []string{"container main", "sleep", "SIGTERM"},
+		InGrace: true,
 	}
 }
 
 func pythonNoHandler() Scenario {
 	return Scenario{
-		Name:  "python-no-handler",
-		Story: "a Python program without a handler for SIGTERM is PID 1",
-		Pod:   python(40, "import time; time.sleep(1e5)"),
-		Break: onFirst("until has SigCgt 2 $p; do sleep 1; done"), // it has started
-		Proof: noHandler,
-		Cause: "SignalDroppedByPID1",
-		Says:  []string{"container main", "python3", "SIGTERM"},
-		Early: true,
+		Name:    "python-no-handler",
+		Story:   "a Python program without a handler for SIGTERM is PID 1",
+		Pod:     python(40, "import time; time.sleep(1e5)"),
+		Break:   onFirst("until has SigCgt 2 $p; do sleep 1; done"), // it has started
+		Proof:   noHandler,
+		Cause:   "SignalDroppedByPID1",
+		Says:    []string{"container main", "python3", "SIGTERM"},
+		InGrace: true,
 	}
 }
 
@@ -156,14 +156,14 @@ func pythonNoHandler() Scenario {
 // kernel drops.
 func nodeNoHandler() Scenario {
 	return Scenario{
-		Name:  "node-no-handler",
-		Story: "a Node.js program without a listener for SIGTERM is PID 1",
-		Pod:   pod(60, ProgramsImage, "node", "-e", "setInterval(() => {}, 1000)"),
-		Break: onFirst(handles),
-		Proof: noHandler,
-		Cause: "SignalDroppedByPID1",
-		Says:  []string{"container main", "node", "SIGTERM"},
-		Early: true,
+		Name:    "node-no-handler",
+		Story:   "a Node.js program without a listener for SIGTERM is PID 1",
+		Pod:     pod(60, ProgramsImage, "node", "-e", "setInterval(() => {}, 1000)"),
+		Break:   onFirst(handles),
+		Proof:   noHandler,
+		Cause:   "SignalDroppedByPID1",
+		Says:    []string{"container main", "node", "SIGTERM"},
+		InGrace: true,
 	}
 }
 
@@ -206,14 +206,14 @@ func handlesTERMInJava() Scenario {
 // expected to end in time.
 func trapDeferred(name, image, shell string) Scenario {
 	return Scenario{
-		Name:  name,
-		Story: "a shell is PID 1 and puts its trap for SIGTERM off until the program in its foreground has ended",
-		Pod:   pod(40, image, shell, "-c", "trap 'exit 0' TERM; sleep 100000; true"),
-		Break: onFirst(handles + outlive),
-		Proof: signalFunctions + `c=$(child $p); has SigCgt 15 $p && [ "$(cat /proc/$c/comm)" = sleep ] && lacks SigIgn 2 $c && wchan $p | grep -q do_wait`,
-		Cause: "ShellPID1TrapDeferred",
-		Says:  []string{"container main", "shell " + shell, "SIGTERM", "sleep"},
-		Early: true,
+		Name:    name,
+		Story:   "a shell is PID 1 and puts its trap for SIGTERM off until the program in its foreground has ended",
+		Pod:     pod(40, image, shell, "-c", "trap 'exit 0' TERM; sleep 100000; true"),
+		Break:   onFirst(handles + outlive),
+		Proof:   signalFunctions + `c=$(child $p); has SigCgt 15 $p && [ "$(cat /proc/$c/comm)" = sleep ] && lacks SigIgn 2 $c && wchan $p | grep -q do_wait`,
+		Cause:   "ShellPID1TrapDeferred",
+		Says:    []string{"container main", "shell " + shell, "SIGTERM", "sleep"},
+		InGrace: true,
 	}
 }
 
@@ -228,13 +228,13 @@ func trapAndWait(name, image, shell string) Scenario {
 
 func ignoresTERM(name, image, shell string) Scenario {
 	return Scenario{
-		Name:  name,
-		Story: "a shell ignores SIGTERM, and so does the program it runs",
-		Pod:   pod(40, image, shell, "-c", "trap '' TERM; sleep 100000; true"),
-		Proof: signalFunctions + "has SigIgn 15 $p && has SigIgn 15 $(child $p)",
-		Cause: "StopSignalIgnored",
-		Says:  []string{"container main", shell, "SIGTERM"},
-		Early: true,
+		Name:    name,
+		Story:   "a shell ignores SIGTERM, and so does the program it runs",
+		Pod:     pod(40, image, shell, "-c", "trap '' TERM; sleep 100000; true"),
+		Proof:   signalFunctions + "has SigIgn 15 $p && has SigIgn 15 $(child $p)",
+		Cause:   "StopSignalIgnored",
+		Says:    []string{"container main", shell, "SIGTERM"},
+		InGrace: true,
 	}
 }
 
@@ -242,26 +242,26 @@ func interactive(name, image, shell string) Scenario {
 	spec := pod(40, image, shell)
 	spec.Containers[0].Stdin, spec.Containers[0].TTY = true, true
 	return Scenario{
-		Name:  name,
-		Story: "a shell with a terminal ignores SIGTERM",
-		Pod:   spec,
-		Proof: signalFunctions + "has SigIgn 15 $p",
-		Cause: "StopSignalIgnored",
-		Says:  []string{"container main", shell, "SIGTERM"},
-		Early: true,
+		Name:    name,
+		Story:   "a shell with a terminal ignores SIGTERM",
+		Pod:     spec,
+		Proof:   signalFunctions + "has SigIgn 15 $p",
+		Cause:   "StopSignalIgnored",
+		Says:    []string{"container main", shell, "SIGTERM"},
+		InGrace: true,
 	}
 }
 
 func blocksTERM() Scenario {
 	return Scenario{
-		Name:  "blocks-term",
-		Story: "a program blocks SIGTERM in its only thread and never takes it",
-		Pod:   python(40, "import signal, time; signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM]); time.sleep(1e5)"),
-		Break: onFirst("until has SigBlk 15 $p; do sleep 1; done"),
-		Proof: signalFunctions + "has SigBlk 15 $p && has ShdPnd 15 $p",
-		Cause: "StopSignalBlocked",
-		Says:  []string{"container main", "python3", "SIGTERM"},
-		Early: true,
+		Name:    "blocks-term",
+		Story:   "a program blocks SIGTERM in its only thread and never takes it",
+		Pod:     python(40, "import signal, time; signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM]); time.sleep(1e5)"),
+		Break:   onFirst("until has SigBlk 15 $p; do sleep 1; done"),
+		Proof:   signalFunctions + "has SigBlk 15 $p && has ShdPnd 15 $p",
+		Cause:   "StopSignalBlocked",
+		Says:    []string{"container main", "python3", "SIGTERM"},
+		InGrace: true,
 	}
 }
 
@@ -286,14 +286,14 @@ func readsSignalfd() Scenario {
 
 func stopSignalMismatch() Scenario {
 	return Scenario{
-		Name:  "stop-signal-mismatch",
-		Story: "the image asks for SIGQUIT, and the program handles SIGTERM only",
-		Pod:   pod(40, QuitImage, "/victim", "term-only", "0"),
-		Break: onFirst(ready + "until lacks SigCgt 3 $p; do sleep 1; done"),
-		Proof: signalFunctions + "has SigCgt 15 $p && lacks SigCgt 3 $p && lacks SigIgn 3 $p",
-		Cause: "StopSignalMismatch",
-		Says:  []string{"container main", "SIGQUIT", "victim", "SIGTERM"},
-		Early: true,
+		Name:    "stop-signal-mismatch",
+		Story:   "the image asks for SIGQUIT, and the program handles SIGTERM only",
+		Pod:     pod(40, QuitImage, "/victim", "term-only", "0"),
+		Break:   onFirst(ready + "until lacks SigCgt 3 $p; do sleep 1; done"),
+		Proof:   signalFunctions + "has SigCgt 15 $p && lacks SigCgt 3 $p && lacks SigIgn 3 $p",
+		Cause:   "StopSignalMismatch",
+		Says:    []string{"container main", "SIGQUIT", "victim", "SIGTERM"},
+		InGrace: true,
 	}
 }
 
@@ -337,41 +337,41 @@ func dumbInitOverTrap() Scenario {
 
 func initOverTrap(name, image string, init ...string) Scenario {
 	return Scenario{
-		Name:  name,
-		Story: "a small init forwards SIGTERM to a shell, which puts its trap off until the program in its foreground has ended",
-		Pod:   pod(40, image, append(init, "-c", "trap 'exit 0' TERM; sleep 100000; true")...),
-		Break: onFirst(underInit + outlive),
-		Proof: signalFunctions + `c=$(child $p); g=$(child $c); has SigCgt 15 $c && [ "$(cat /proc/$g/comm)" = sleep ] && lacks SigIgn 2 $g`,
-		Cause: "ChildIgnoresForwardedSignal",
-		Says:  []string{"container main", strings.TrimPrefix(init[0], "/bin/"), init[len(init)-1], "SIGTERM", "sleep"},
-		Early: true,
+		Name:    name,
+		Story:   "a small init forwards SIGTERM to a shell, which puts its trap off until the program in its foreground has ended",
+		Pod:     pod(40, image, append(init, "-c", "trap 'exit 0' TERM; sleep 100000; true")...),
+		Break:   onFirst(underInit + outlive),
+		Proof:   signalFunctions + `c=$(child $p); g=$(child $c); has SigCgt 15 $c && [ "$(cat /proc/$g/comm)" = sleep ] && lacks SigIgn 2 $g`,
+		Cause:   "ChildIgnoresForwardedSignal",
+		Says:    []string{"container main", strings.TrimPrefix(init[0], "/bin/"), init[len(init)-1], "SIGTERM", "sleep"},
+		InGrace: true,
 	}
 }
 
 func tiniOverIgnoring() Scenario {
 	return Scenario{
-		Name:  "tini-over-ignoring",
-		Story: "tini forwards SIGTERM to a program that ignores it",
-		Pod:   pod(40, BusyboxImage, "/bin/tini", "--", "sh", "-c", "trap '' TERM; exec sleep 100000"),
-		Break: onFirst("until has SigIgn 15 $(child $p); do sleep 1; done"),
-		Proof: signalFunctions + `c=$(child $p); has SigIgn 15 $c && [ "$(cat /proc/$c/comm)" = sleep ]`,
-		Cause: "ChildIgnoresForwardedSignal",
-		Says:  []string{"container main", "tini", "SIGTERM", "sleep", "ignores"},
-		Early: true,
+		Name:    "tini-over-ignoring",
+		Story:   "tini forwards SIGTERM to a program that ignores it",
+		Pod:     pod(40, BusyboxImage, "/bin/tini", "--", "sh", "-c", "trap '' TERM; exec sleep 100000"),
+		Break:   onFirst("until has SigIgn 15 $(child $p); do sleep 1; done"),
+		Proof:   signalFunctions + `c=$(child $p); has SigIgn 15 $c && [ "$(cat /proc/$c/comm)" = sleep ]`,
+		Cause:   "ChildIgnoresForwardedSignal",
+		Says:    []string{"container main", "tini", "SIGTERM", "sleep", "ignores"},
+		InGrace: true,
 	}
 }
 
 func stopped() Scenario {
 	return Scenario{
-		Name:  "stopped",
-		Story: "somebody has stopped the first process with SIGSTOP",
-		Pod:   python(120, endsOnTERM),
-		Break: onFirst(handles + "kill -STOP $p"),
-		Proof: signalFunctions + "state T $p && has ShdPnd 15 $p",
-		Cause: "ProcessStopped",
-		Says:  []string{"container main", "python3", "SIGTERM", "kill -CONT"},
-		Early: true,
-		Heal:  onNode(signalFunctions + `[ -z "$p" ] || kill -CONT $p`),
+		Name:    "stopped",
+		Story:   "somebody has stopped the first process with SIGSTOP",
+		Pod:     python(120, endsOnTERM),
+		Break:   onFirst(handles + "kill -STOP $p"),
+		Proof:   signalFunctions + "state T $p && has ShdPnd 15 $p",
+		Cause:   "ProcessStopped",
+		Says:    []string{"container main", "python3", "SIGTERM", "kill -CONT"},
+		InGrace: true,
+		Heal:    onNode(signalFunctions + `[ -z "$p" ] || kill -CONT $p`),
 	}
 }
 
@@ -386,16 +386,16 @@ func stoppedAndContinued() Scenario {
 
 func traced() Scenario {
 	return Scenario{
-		Name:   "traced",
-		Story:  "a debugger in another pod has stopped the first process",
-		Pod:    python(120, endsOnTERM),
-		Break:  trace("trace-stop"),
-		Proof:  signalFunctions + "state t $p && has ShdPnd 15 $p",
-		Cause:  "ProcessTraced",
-		Family: "Held",
-		Says:   []string{"container main", "python3", "victim", "NAMESPACE/traced-tracer", "SIGTERM"},
-		Early:  true,
-		Heal:   endTracer,
+		Name:    "traced",
+		Story:   "a debugger in another pod has stopped the first process",
+		Pod:     python(120, endsOnTERM),
+		Break:   trace("trace-stop"),
+		Proof:   signalFunctions + "state t $p && has ShdPnd 15 $p",
+		Cause:   "ProcessTraced",
+		Family:  "Held",
+		Says:    []string{"container main", "python3", "victim", "NAMESPACE/traced-tracer", "SIGTERM"},
+		InGrace: true,
+		Heal:    endTracer,
 	}
 }
 
@@ -498,33 +498,33 @@ frozen() {
 
 func frozenContainer() Scenario {
 	return Scenario{
-		Name:   "frozen-container",
-		Needs:  []Need{CgroupV2, Systemd},
-		Story:  "the container's control group is frozen",
-		Pod:    victim(120, "drain", "0"),
-		Break:  onFirst(freezer + ready + "freeze $(group $p)"),
-		Proof:  signalFunctions + freezer + "frozen $(group $p) && has ShdPnd 15 $p",
-		Cause:  "ContainerFrozen",
-		Family: "CgroupV2",
-		Says:   []string{"container main", "cri-containerd-", ".scope", "SIGTERM"},
-		Early:  true,
-		Heal:   onNode(signalFunctions + freezer + `[ -z "$p" ] || thaw $(group $p)`),
+		Name:    "frozen-container",
+		Needs:   []Need{CgroupV2, Systemd},
+		Story:   "the container's control group is frozen",
+		Pod:     victim(120, "drain", "0"),
+		Break:   onFirst(freezer + ready + "freeze $(group $p)"),
+		Proof:   signalFunctions + freezer + "frozen $(group $p) && has ShdPnd 15 $p",
+		Cause:   "ContainerFrozen",
+		Family:  "CgroupV2",
+		Says:    []string{"container main", "cri-containerd-", ".scope", "SIGTERM"},
+		InGrace: true,
+		Heal:    onNode(signalFunctions + freezer + `[ -z "$p" ] || thaw $(group $p)`),
 	}
 }
 
 func frozenPod() Scenario {
 	return Scenario{
-		Name:   "frozen-pod",
-		Needs:  []Need{CgroupV2, Systemd},
-		Story:  "the pod's control group is frozen",
-		Pod:    victim(120, "drain", "0"),
-		Break:  onFirst(freezer + ready + "freeze $(dirname $(group $p))"),
-		Proof:  signalFunctions + freezer + "frozen $(dirname $(group $p)) && has ShdPnd 15 $p",
-		Cause:  "ContainerFrozen",
-		Family: "CgroupV2",
-		Says:   []string{"container main", ".slice", "SIGTERM"},
-		Early:  true,
-		Heal:   onNode(signalFunctions + freezer + `[ -z "$p" ] || thaw $(dirname $(group $p))`),
+		Name:    "frozen-pod",
+		Needs:   []Need{CgroupV2, Systemd},
+		Story:   "the pod's control group is frozen",
+		Pod:     victim(120, "drain", "0"),
+		Break:   onFirst(freezer + ready + "freeze $(dirname $(group $p))"),
+		Proof:   signalFunctions + freezer + "frozen $(dirname $(group $p)) && has ShdPnd 15 $p",
+		Cause:   "ContainerFrozen",
+		Family:  "CgroupV2",
+		Says:    []string{"container main", ".slice", "SIGTERM"},
+		InGrace: true,
+		Heal:    onNode(signalFunctions + freezer + `[ -z "$p" ] || thaw $(dirname $(group $p))`),
 	}
 }
 
@@ -538,7 +538,7 @@ func frozenPodV1() Scenario {
 	s.Proof = signalFunctions + freezer + "frozen $(dirname $(group $p)) && some D"
 	s.Family = "CgroupV1"
 	s.Says = append(s.Says, "SIGKILL does not end")
-	s.Early, s.Needs = false, []Need{CgroupV1, Hang}
+	s.InGrace, s.Needs = false, []Need{CgroupV1, Hang}
 	return s
 }
 
@@ -548,16 +548,16 @@ const container = `container() { group $p | sed 's/.*cri-containerd-//; s/\.scop
 
 func pausedContainer() Scenario {
 	return Scenario{
-		Name:   "paused-container",
-		Needs:  []Need{CgroupV2, Systemd},
-		Story:  "somebody has paused the container through containerd",
-		Pod:    victim(120, "drain", "0"),
-		Break:  onFirst(freezer + container + ready + "ctr -n k8s.io task pause $(container)"),
-		Proof:  signalFunctions + freezer + "frozen $(group $p) && has ShdPnd 15 $p",
-		Cause:  "ContainerFrozen",
-		Family: "CgroupV2",
-		Says:   []string{"container main", "SIGTERM", "ctr -n k8s.io task resume"},
-		Early:  true,
+		Name:    "paused-container",
+		Needs:   []Need{CgroupV2, Systemd},
+		Story:   "somebody has paused the container through containerd",
+		Pod:     victim(120, "drain", "0"),
+		Break:   onFirst(freezer + container + ready + "ctr -n k8s.io task pause $(container)"),
+		Proof:   signalFunctions + freezer + "frozen $(group $p) && has ShdPnd 15 $p",
+		Cause:   "ContainerFrozen",
+		Family:  "CgroupV2",
+		Says:    []string{"container main", "SIGTERM", "ctr -n k8s.io task resume"},
+		InGrace: true,
 		Heal: onNode(signalFunctions + freezer + container + `
 # The program ends at once, and runc may find no group to look at any more.
 [ -z "$p" ] || ctr -n k8s.io task resume $(container) || [ ! -d /sys/fs/cgroup$(group $p) ] || ! frozen $(group $p)`),
@@ -566,14 +566,14 @@ func pausedContainer() Scenario {
 
 func slowShutdown() Scenario {
 	return Scenario{
-		Name:       "slow-shutdown",
-		Story:      "the program handles SIGTERM and needs longer than its grace period",
-		Pod:        victim(60, "drain", "100000"),
-		Break:      onFirst(ready),
-		Proof:      signalFunctions + "has SigCgt 15 $p",
-		Cause:      "SlowShutdown",
-		Says:       []string{"container main", "victim", "SIGTERM"},
-		Posthumous: true,
+		Name:     "slow-shutdown",
+		Story:    "the program handles SIGTERM and needs longer than its grace period",
+		Pod:      victim(60, "drain", "100000"),
+		Break:    onFirst(ready),
+		Proof:    signalFunctions + "has SigCgt 15 $p",
+		Cause:    "SlowShutdown",
+		Says:     []string{"container main", "victim", "SIGTERM"},
+		WhenGone: true,
 	}
 }
 
@@ -585,13 +585,13 @@ func withPreStop(spec corev1.PodSpec, command ...string) corev1.PodSpec {
 
 func preStopHangs() Scenario {
 	return Scenario{
-		Name:       "pre-stop-hangs",
-		Story:      "the preStop hook does not end, and leaves the program two seconds",
-		Pod:        withPreStop(pod(30, BusyboxImage, "sleep", "100000"), "sh", "-c", "sleep 100000"),
-		Proof:      signalFunctions + `for t in $(tasks); do [ $t != $p ] && tr '\0' ' ' </proc/$t/cmdline | grep -q sleep && exit 0; done; exit 1`,
-		Cause:      "PreStopHookRunning",
-		Says:       []string{"container main", "preStop hook", "SIGTERM"},
-		Posthumous: true,
+		Name:     "pre-stop-hangs",
+		Story:    "the preStop hook does not end, and leaves the program two seconds",
+		Pod:      withPreStop(pod(30, BusyboxImage, "sleep", "100000"), "sh", "-c", "sleep 100000"),
+		Proof:    signalFunctions + `for t in $(tasks); do [ $t != $p ] && tr '\0' ' ' </proc/$t/cmdline | grep -q sleep && exit 0; done; exit 1`,
+		Cause:    "PreStopHookRunning",
+		Says:     []string{"container main", "preStop hook", "SIGTERM"},
+		WhenGone: true,
 	}
 }
 
@@ -613,12 +613,12 @@ func throttledCPU() Scenario {
 		Pod:   victim(60, "burn", "60"),
 		// Not from the start: throttled so, the program would take a minute to
 		// ask for SIGTERM.
-		Break:      onFirst(ready + "echo '1000 100000' >/sys/fs/cgroup$(sed -n 's/^0:://p' /proc/$p/cgroup)/cpu.max"),
-		Proof:      signalFunctions + `[ $(awk '$1=="nr_throttled"{print $2}' /sys/fs/cgroup$(sed -n 's/^0:://p' /proc/$p/cgroup)/cpu.stat) -gt 20 ]`,
-		Cause:      "ShutdownThrottled",
-		Family:     "CPU",
-		Says:       []string{"container main", "victim", "SIGTERM", "0.01 processors"},
-		Posthumous: true,
+		Break:    onFirst(ready + "echo '1000 100000' >/sys/fs/cgroup$(sed -n 's/^0:://p' /proc/$p/cgroup)/cpu.max"),
+		Proof:    signalFunctions + `[ $(awk '$1=="nr_throttled"{print $2}' /sys/fs/cgroup$(sed -n 's/^0:://p' /proc/$p/cgroup)/cpu.stat) -gt 20 ]`,
+		Cause:    "ShutdownThrottled",
+		Family:   "CPU",
+		Says:     []string{"container main", "victim", "SIGTERM", "0.01 processors"},
+		WhenGone: true,
 	}
 }
 
@@ -631,10 +631,10 @@ func throttledMemory() Scenario {
 		Break: onFirst(ready + "echo 16M >/sys/fs/cgroup$(sed -n 's/^0:://p' /proc/$p/cgroup)/memory.high"),
 		Proof: signalFunctions + `g=/sys/fs/cgroup$(sed -n 's/^0:://p' /proc/$p/cgroup)
 [ $(cat $g/memory.current) -gt $(cat $g/memory.high) ] && [ $(awk '$1=="high"{print $2}' $g/memory.events) -gt 1 ] && grep -q mem_cgroup_handle_over_high /proc/$p/task/*/stack`,
-		Cause:      "ShutdownThrottled",
-		Family:     "Memory",
-		Says:       []string{"container main", "victim", "SIGTERM", "memory.high"},
-		Posthumous: true,
+		Cause:    "ShutdownThrottled",
+		Family:   "Memory",
+		Says:     []string{"container main", "victim", "SIGTERM", "memory.high"},
+		WhenGone: true,
 	}
 }
 
@@ -657,11 +657,11 @@ exec sleep 100000
 END
 chmod +x ` + dir + `/take
 echo "|` + dir + `/take %e" >/proc/sys/kernel/core_pattern`),
-		Break:      onFirst(ready),
-		Proof:      signalFunctions + "grep -q '^CoreDumping:.1' /proc/$p/status",
-		Cause:      "CoreDumpInProgress",
-		Says:       []string{"container main", "crashed", dir + "/take"},
-		Posthumous: true,
+		Break:    onFirst(ready),
+		Proof:    signalFunctions + "grep -q '^CoreDumping:.1' /proc/$p/status",
+		Cause:    "CoreDumpInProgress",
+		Says:     []string{"container main", "crashed", dir + "/take"},
+		WhenGone: true,
 		Heal: onNode(`[ ! -e ` + dir + `/before ] || cat ` + dir + `/before >/proc/sys/kernel/core_pattern
 [ ! -e ` + dir + `/pid ] || kill $(cat ` + dir + `/pid) || true
 rm -rf ` + dir),

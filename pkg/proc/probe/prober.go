@@ -298,6 +298,30 @@ func (p *Prober) noteHanger(owner string) {
 		}
 	}
 	p.hangers[owner] = time.Now()
+	time.AfterFunc(hungMemory, p.retire)
+}
+
+// retire ends the helper for owners that hang helpers when there are none any more
+// and nobody is using it.
+func (p *Prober) retire() {
+	p.mu.Lock()
+	for _, t := range p.hangers {
+		if time.Since(t) < hungMemory {
+			p.mu.Unlock()
+			return
+		}
+	}
+	p.mu.Unlock()
+	select {
+	case <-p.hanging.turn:
+	default:
+		return // in use, or closed
+	}
+	defer func() { p.hanging.turn <- struct{}{} }()
+	if h := p.hanging.helper; h != nil {
+		p.hanging.helper = nil
+		p.abandon(h, "")
+	}
 }
 
 // abandonedOf counts the abandoned helpers of an owner.

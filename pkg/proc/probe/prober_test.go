@@ -145,3 +145,32 @@ func TestProberCannotStart(t *testing.T) {
 		p.Close()
 	}
 }
+
+// The helper of owners that hang helpers is ended when there are none any more.
+func TestRetire(t *testing.T) {
+	p := newProber(t)
+	q := ownTask()
+	q.Owner = "a pod"
+	p.noteHanger(q.Owner)
+	if _, err := p.ask(t.Context(), q); err != nil || p.hanging.helper == nil {
+		t.Fatalf("asked %v of %v", err, p.hanging.helper)
+	}
+	if p.retire(); p.hanging.helper == nil {
+		t.Error("ended while its owner may hang it")
+	}
+	p.mu.Lock()
+	p.hangers[q.Owner] = time.Now().Add(-hungMemory)
+	p.mu.Unlock()
+	<-p.hanging.turn
+	if p.retire(); p.hanging.helper == nil {
+		t.Error("ended while it was used")
+	}
+	p.hanging.turn <- struct{}{}
+	if p.retire(); p.hanging.helper != nil {
+		t.Error("still there")
+	}
+	kerneltest.Eventually(t, "the helper reaped", func() bool { return p.Abandoned() == 0 })
+	if _, err := p.ask(t.Context(), q); err != nil {
+		t.Error(err)
+	}
+}

@@ -46,10 +46,10 @@ var ContainerFrozen = &diagnose.Rule{
 				{Text: "Unless it is thawed, the pod waits for SIGKILL at {deadline}"},
 			},
 			"thaw": {
-				{Variant: paused, Text: "Resume it on the node: ctr -n k8s.io task resume {containerid}"},
-				{Variant: familyFreezerV1, Text: "Thaw it on the node: echo THAWED > /sys/fs/cgroup/freezer/{cgroup}/freezer.state"},
-				{Text: "Thaw it on the node: echo 0 > /sys/fs/cgroup/{cgroup}/cgroup.freeze"},
-				{Text: "Thaw it on the node: /proc/{pid}/cgroup names its control group; it, or one above it, is frozen, as its cgroup.freeze or freezer.state shows"},
+				{Variant: paused, Text: "resume it on the node: ctr -n k8s.io task resume {containerid}"},
+				{Variant: familyFreezerV1, Text: "thaw it on the node: echo THAWED > /sys/fs/cgroup/freezer/{cgroup}/freezer.state"},
+				{Text: "thaw it on the node: echo 0 > /sys/fs/cgroup/{cgroup}/cgroup.freeze"},
+				{Text: "thaw it on the node: /proc/{pid}/cgroup names its control group; it, or one above it, is frozen, as its cgroup.freeze or freezer.state shows"},
 			},
 		},
 		Meaning: "The kernel's freezer has stopped all processes of the control group, or of one above it. " +
@@ -57,19 +57,19 @@ var ContainerFrozen = &diagnose.Rule{
 		Evidence: "cgroup.events of the group says frozen 1 (freezer.state FROZEN or FREEZING on version 1), " +
 			"and no process of the container has run between two readings three seconds or more apart. " +
 			"Frozen processes show S on version 2 and D on version 1, with misleading places in the kernel.",
-		Remedy: "{thaw}; the processes go on at once and take the stop signal.",
-		Danger: "Find out first who froze it: a checkpoint or a copy of its data may be at work.",
+		Remedy: "Find out who froze it. When nobody is at work any more, {thaw}; the processes continue immediately and take the stop signal.",
+		Danger: "A checkpoint or a copy of its data may be at work.",
 		Families: []diagnose.Family{
 			{
 				Name:    familyFreezerV2,
-				Meaning: "On cgroup v2, SIGKILL ends frozen processes: the pod goes at the end of its grace period.",
+				Meaning: "On cgroup v2, SIGKILL ends frozen processes: the pod terminates at the end of its grace period.",
 			},
 			{
 				Name: familyFreezerV1,
 				Meaning: "On cgroup v1 not even SIGKILL ends a frozen process. " +
 					"The runtime thaws the container's own group before it kills, but neither those above nor those below it.",
-				Danger: "Find out first who froze it. " +
-					"Do not force-delete: the processes stay on the node, frozen, and go on when somebody thaws them, perhaps after their volume has been given to another pod.",
+				Danger: "A checkpoint or a copy of its data may be at work. " +
+					"Do not force-delete: the processes stay on the node, frozen, and continue when somebody thaws them, perhaps after their volume has been given to another pod.",
 			},
 			{
 				Name:    paused,

@@ -30,9 +30,13 @@ var PIDNamespaceReapWait = &diagnose.Rule{
 				{Text: "another process is still there"},
 			},
 			"stopped": {{Variant: diagnose.Stopped, Text: ", which is stopped,"}, {Text: ""}},
+			"letreap": {
+				{Variant: diagnose.Stopped, Text: "Let the parent go on, so that it reaps its child, on the node: {continueparent}"},
+				{Text: "Find out why the parent does not reap its child"},
+			},
 			"end": {
 				{Variant: diagnose.Essential, Text: "Do not end it: it serves other pods, or the whole node. Find out why it does not reap its child"},
-				{Text: "Else kill {parentpid}: another process reaps the child of a parent that has ended, and the pod terminates immediately"},
+				{Text: "Else, on the node: {terminateparent}; another process reaps the child of a parent that has exited, and the pod terminates immediately"},
 			},
 		},
 		Meaning: "When the first process of a PID namespace ends, the kernel kills all others in it, and the first one is gone only after the last of them has been reaped. " +
@@ -43,14 +47,13 @@ var PIDNamespaceReapWait = &diagnose.Rule{
 			"Of a member that hangs in the kernel, the member's own cause is the verdict.",
 		Remedy: "Find out what the other process waits for.",
 		Danger: "Another SIGKILL does nothing: the first process has ended already. " +
-			"A force delete leaves both, and the shim waits for ever.",
+			"A force delete leaves both, and the shim waits permanently.",
 		Families: []diagnose.Family{
 			{
 				Name:    familyOutsideParent,
 				Meaning: "The other process is a zombie, and its parent outside of the namespace does not reap it, because it is stopped, hangs or has a bug.",
-				Remedy: "On the node: kill -CONT {parentpid} if the parent is stopped, so that it reaps its child. " +
-					"{end}.",
-				Danger: "What else the parent does ends with it. A force delete leaves both processes, and the shim waits permanently.",
+				Remedy:  "{letreap}. {end}.",
+				Danger:  "What else the parent does ends with it. A force delete leaves both processes, and the shim waits permanently.",
 			},
 			{
 				Name:    familyMember,

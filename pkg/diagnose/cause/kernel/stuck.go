@@ -23,7 +23,7 @@ var unkillableFamilies = []diagnose.Family{
 	{
 		Name:    fact.FamilyNFS,
 		Shared:  true,
-		Meaning: "The NFS server does not answer, and the mount is hard (the default): the kernel asks again for ever.",
+		Meaning: "The NFS server does not answer, and the mount is hard (the default): the kernel repeats its requests without end.",
 		Remedy:  "Bring the NFS server {server} back under the same address; the thread goes on by itself and no data is lost.",
 		Danger: "umount -f throws away the writes that wait. umount -l hides the mount and leaves the thread. " +
 			"A force delete lets a second pod write to the same files.",
@@ -32,7 +32,7 @@ var unkillableFamilies = []diagnose.Family{
 		Name:   fact.FamilyCIFS,
 		Shared: true,
 		Meaning: "The SMB server does not answer. Only what waits for data to be written cannot be killed. " +
-			"With the mount option soft, which is the default, that wait ends with an error when the server has been silent for three times the echo_interval, " +
+			"With the mount option soft, which is the default, that wait ends with an error when the server has not answered for three times the echo_interval, " +
 			"three minutes by default; with hard it goes on.",
 		Remedy: "Bring the SMB server {server} back under the same address; the thread goes on by itself.",
 		Danger: "umount -f throws away the writes that wait. A force delete lets a second pod write to the same files.",
@@ -50,7 +50,7 @@ var unkillableFamilies = []diagnose.Family{
 		Meaning: "A FUSE file system's daemon has taken a request and does not answer it. " +
 			"Until the task is killed such a wait shows as S, and only then as D.",
 		Remedy: "Restart or repair the FUSE daemon of {filesystem}. " +
-			"Else, on the node: echo 1 > /sys/fs/fuse/connections/{fuse}/abort, which ends all waits on this mount at once; writes that wait are lost.",
+			"Else, on the node: echo 1 > /sys/fs/fuse/connections/{fuse}/abort, which ends all waits on this mount immediately; writes that wait are lost.",
 		Danger: "umount -l hides the mount and leaves the thread. Aborting a connection affects every user of that mount.",
 	},
 	{

@@ -18,9 +18,13 @@ var ZombieHeldByTracer = &diagnose.Rule{
 		Message: "{where}process {pid} ({comm}) has ended and is a zombie, but {tracer}{stopped} traces it and does not collect it, so that its parent cannot",
 		Phrases: map[string][]diagnose.Choice{
 			"stopped": {{Variant: diagnose.Stopped, Text: ", which is stopped,"}, {Text: ""}},
+			"letgo": {
+				{Variant: diagnose.Stopped, Text: "Let the tracer go on, on the node: {continuetracer}; or detach or quit it"},
+				{Text: "Detach the tracer, or quit it"},
+			},
 			"end": {
 				{Variant: diagnose.Essential, Text: "Do not end it: it serves other pods, or the whole node"},
-				{Text: "Else kill {tracerpid}: when the tracer ends, the shim gets its zombie immediately"},
+				{Text: "Else, on the node: {terminatetracer}; when the tracer has exited, the shim gets its zombie immediately"},
 			},
 		},
 		Meaning: "A process that is traced (strace, gdb, a profiler, a security agent) is reported to its tracer first when it ends, " +
@@ -28,10 +32,10 @@ var ZombieHeldByTracer = &diagnose.Rule{
 			"The shim is the parent of the container's first process and never learns that it has ended.",
 		Evidence: "The process is in state Z without a live thread, TracerPid in its status is not 0 and not its parent, and two readings three seconds or more apart show the same. " +
 			"Without a tracer, a zombie is the business of its parent; with live threads it is ThreadStuckBehindZombieLeader or StuckInExit.",
-		Remedy: "Let the debugger go on: kill -CONT {tracerpid} on the node if it is stopped, or detach or quit it. " +
+		Remedy: "{letgo}. " +
 			"{end}.",
 		Danger: "A second SIGKILL to the zombie does nothing. " +
-			"A force delete leaves the zombie, and the shim waits for it for ever. " +
+			"A force delete leaves the zombie, and the shim waits for it permanently. " +
 			"When the tracer is a profiler or a security agent, it may trace other processes too, which its end stops or frees.",
 	},
 	Check: func(p *evidence.Pod) []diagnose.Finding {

@@ -12,25 +12,25 @@ var ContainerdHung = &diagnose.Rule{
 	Phases: []diagnose.Phase{diagnose.Runtime},
 	Doc: diagnose.Doc{
 		Layer:   "runtime",
-		Title:   "containerd accepts questions and does not answer",
-		Message: "containerd{which} does not answer: repeated questions have got no answer since {since}. The kubelet cannot stop any container of this node",
+		Title:   "containerd accepts requests and does not answer",
+		Message: "containerd{which} does not answer: repeated requests have got no answer since {since}. The kubelet cannot stop any container of this node",
 		Phrases: map[string][]diagnose.Choice{"which": {
 			{Variant: diagnose.Stopped, Text: " (PID {pid}, stopped by a signal)"},
 			{Text: " (PID {pid})"},
 			{Text: ""},
 		}},
 		Meaning: "The kubelet stops containers through containerd. While containerd hangs, no pod of the node can end, and after three minutes the node turns NotReady because its pod lifecycle event generator (PLEG) is blocked.",
-		Evidence: "Questions for its version and for a record that does not exist were not answered within two seconds, though the socket accepts connections: " +
+		Evidence: "Requests for its version and for a record that does not exist were not answered within two seconds, though the socket accepts connections: " +
 			"two of them, three seconds or more apart, when its process is stopped or for ten seconds in uninterruptible sleep, else three over a minute in which the node was not short of processors, memory or I/O (/proc/pressure), or over five minutes. " +
 			"A containerd that is not running refuses the connection and is a different cause; a single shim that hangs leaves containerd itself answering (ShimHung).",
-		Remedy: "On the node: save a goroutine dump with kill -USR1 {pid} (it goes to containerd's log), then systemctl restart containerd. Containers keep running through the restart.",
-		Danger: "Do not kill containerd-shim processes and do not reboot before the dump is saved. Check that containerd's unit has KillMode=process: without it a restart kills every container. " +
+		Remedy: "On the node: save a goroutine dump, which goes to containerd's log: {dump}; then, if its unit has KillMode=process, systemctl restart containerd. Containers keep running through the restart.",
+		Danger: "Do not kill containerd-shim processes and do not reboot before the dump is saved. Without KillMode=process in containerd's unit, a restart kills every container. " +
 			"A force delete leaves the containers running, unseen.",
 		Families: []diagnose.Family{
 			{
 				Name:    diagnose.Stopped,
 				Meaning: "containerd's process is stopped: somebody or something sent it SIGSTOP.",
-				Remedy:  "On the node: kill -CONT {pid} lets containerd go on at once; then find who stopped it.",
+				Remedy:  "On the node: {continue}; containerd continues immediately. Then find who stopped it.",
 			},
 			{
 				Name:    "Blocked",

@@ -17,11 +17,15 @@ var HostPIDLeftover = &diagnose.Rule{
 	Needs:  []evidence.Source{evidence.Processes, evidence.Containers},
 	Doc: diagnose.Doc{
 		Layer:   "runtime",
-		Title:   "a process of a container with shared PIDs lives on outside the pod and holds its output",
-		Message: "container {which} has ended, but {process} lives on outside the pod, in the control group {cgroup}, and holds its output open{more}, so the shim does not finish",
+		Title:   "a process of a container with shared PIDs outlives it outside the pod and holds its output",
+		Message: "container {which} has ended, but {process} still runs outside the pod, in the control group {cgroup}, and holds its output open{more}, so the shim does not finish",
 		Phrases: map[string][]diagnose.Choice{
 			"which": {{Text: "{container}"}, {Text: "of the pod"}},
 			"more":  {{Text: " (and {alike} more like it)"}, {Text: ""}},
+			"end": {
+				{Variant: diagnose.Essential, Text: "Do not end it: it serves other pods, or the whole node. Find out how it got the container's output"},
+				{Text: "On the node, after a look at what it is: {terminate}; the pod then terminates immediately"},
+			},
 		},
 		Meaning: "With hostPID or shareProcessNamespace the end of a container's first process does not end the others. " +
 			"The runtime kills what is left in the container's control group; a process that has moved to another group (systemd-run, a container engine inside the container, " +
@@ -30,7 +34,7 @@ var HostPIDLeftover = &diagnose.Rule{
 		Evidence: "The pod shares PIDs, containerd says that the container runs, no task of it is left in the pod's control groups, " +
 			"and a process outside of them has a pipe of the container's output as its standard input, output or error, in two readings three seconds or more apart.",
 		Remedy: "Ask the program to end that process when it stops. " +
-			"On the node, after a look at what it is: kill {pid}; the pod goes on at once.",
+			"{end}.",
 		Danger: "The process may be at work that outlives the container on purpose. A force delete leaves it running, unseen.",
 	},
 	Check: func(p *evidence.Pod) []diagnose.Finding {
@@ -43,11 +47,15 @@ var HostPIDLeftover = &diagnose.Rule{
 		if len(left) == 0 {
 			return nil
 		}
-		return []diagnose.Finding{{Container: survived(p), Confidence: diagnose.Proved, Objects: diagnose.Objects{
+		f := diagnose.Finding{Container: survived(p), Confidence: diagnose.Proved, Objects: diagnose.Objects{
 			Process: diagnose.ProcessOf(p, left[0]), Alike: len(left) - 1,
 			// Seen from the agent's cgroup namespace, the path begins with /.. elements.
 			Cgroup: strings.TrimLeft(left[0].Cgroup, "/."),
-		}}}
+		}}
+		if fact.Essential(left[0]) {
+			f.Variants = []string{diagnose.Essential}
+		}
+		return []diagnose.Finding{f}
 	},
 }
 

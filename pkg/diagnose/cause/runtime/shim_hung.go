@@ -6,6 +6,10 @@ import (
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
 )
 
+// silentSandbox is the variant of ShimHung of which the shim does not answer about the
+// pod's sandbox.
+const silentSandbox = "Sandbox"
+
 // ShimHung is a shim that lives and does not answer containerd.
 var ShimHung = &diagnose.Rule{
 	Cause:  "ShimHung",
@@ -20,21 +24,26 @@ var ShimHung = &diagnose.Rule{
 				{Variant: diagnose.Stopped, Text: " ({comm}, PID {pid}, stopped by a signal)"},
 				{Text: " ({comm}, PID {pid})"},
 			},
-			"silent": {{Text: "{containers}"}, {Text: "its containers"}},
+			"silent": {
+				{Variant: silentSandbox, Text: "{containers}, its sandbox"},
+				{Variant: silentSandbox, Text: "its sandbox"},
+				{Text: "{containers}"},
+				{Text: "its containers"},
+			},
 		},
 		Meaning: "Each pod has a shim, a small process that starts, signals and reaps its containers for containerd. When it hangs, the stop request never reaches the container or its end is never seen. " +
 			"containerd does not end a hung shim by itself.",
 		Evidence: "A shim in state T, in two readings, has been stopped by a signal and can answer nobody: that is proof by itself. " +
-			"Of any other shim, three questions for a task's state, spread over minutes, were each not answered within two seconds, while containerd answers others and the shim's process exists. " +
+			"Of any other shim, three requests for a task's state, spread over minutes, were each not answered within two seconds, while containerd answers others and the shim's process exists. " +
 			"On a node short of processors, memory or I/O (/proc/pressure) they must span five minutes. Fewer prove nothing: a shim holds its lock while runc kills or deletes a container, which takes seconds on a busy node.",
-		Remedy: "On the node: look for a child of the shim that hangs (ps --ppid {pid}): a stuck runc is the real culprit, and the shim goes on when it does. " +
-			"Else save a goroutine dump with kill -USR1 {pid}, then kill the shim: containerd cleans up after it.",
+		Remedy: "On the node: look for a child of the shim that hangs (/proc/{pid}/task/*/children): a stuck runc is the real cause, and the shim continues when that returns. " +
+			"Else save a goroutine dump, which goes to containerd's log: {dump}; then drain the node and reboot it.",
 		Danger: "Killing a shim loses the exit codes and the standard output of all containers of the pod, and does not end their processes by itself. Do not remove its directory below /run/containerd. " +
 			"A force delete leaves the containers running, unseen.",
 		Families: []diagnose.Family{{
 			Name:    diagnose.Stopped,
 			Meaning: "The shim's process is stopped: somebody or something sent it SIGSTOP.",
-			Remedy:  "On the node: kill -CONT {pid} lets the shim go on at once, and the pod ends; then find who stopped it.",
+			Remedy:  "On the node: {continue}; the shim continues immediately, and the pod terminates. Then find who stopped it.",
 		}},
 	},
 	Check: func(p *evidence.Pod) []diagnose.Finding {
@@ -42,16 +51,17 @@ var ShimHung = &diagnose.Rule{
 			return nil // no answer of a shim comes through a containerd that gives none
 		}
 		var silent []string
-		proven := false
+		sandbox, proven := false, false
 		for _, c := range p.Containers {
 			t := c.Task
 			if t.UnansweredSince.IsZero() {
 				continue
 			}
 			if c.Kind == evidence.Sandbox {
-				c.Name = "its sandbox"
+				sandbox = true
+			} else {
+				silent = append(silent, c.Name)
 			}
-			silent = append(silent, c.Name)
 			proven = proven || t.Attempts >= 3 && fact.SilentForLong(&p.Node, t.UnansweredSince, t.Asked)
 		}
 		s := fact.Shim(p)
@@ -60,6 +70,9 @@ var ShimHung = &diagnose.Rule{
 			return nil // without its process it is a dead shim, or one of another kind
 		}
 		f := diagnose.Finding{Confidence: diagnose.Inferred, Objects: diagnose.Objects{Process: diagnose.ProcessOf(p, s), Containers: silent}}
+		if sandbox {
+			f.Variants = []string{silentSandbox}
+		}
 		if stopped {
 			f.Family, f.Confidence = diagnose.Stopped, diagnose.Proved
 		}

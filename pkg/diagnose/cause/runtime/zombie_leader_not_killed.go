@@ -17,14 +17,14 @@ var ZombieLeaderNotKilled = &diagnose.Rule{
 		Title: "runc never kills a container of which the first thread has ended by itself",
 		Message: "container {container}: the first thread of its process {pid} ({program}) has ended by itself and is a zombie, " +
 			"while other threads of it live. runc takes such a container for stopped, so SIGKILL has never been sent to them",
-		Meaning: "The program's first thread has ended with pthread_exit or exit(2) and its other threads live on, which is allowed. " +
+		Meaning: "The program's first thread has ended with pthread_exit or exit(2) and its other threads still run, which is allowed. " +
 			"The process then shows as a zombie until the last thread has ended. runc decides by that state alone that the container has stopped, " +
 			"and sends it no signal any more, not even SIGKILL at the end of the grace period; the shim waits for an end that nobody brings about.",
 		Evidence: "The container's first process is in state Z with more than one thread left, no thread has SIGKILL pending although the deadline is ten seconds past, " +
 			"and two readings show the same. " +
 			"The kubelet runs and the shim answers that the container runs, so the signal is not late for another reason. runc list on the node shows the container as stopped. " +
 			"When SIGKILL is pending in a thread that hangs, it is ThreadStuckBehindZombieLeader.",
-		Remedy: "On the node: kill -KILL {pid} sends the signal that the runtime did not; the pod goes at once. " +
+		Remedy: "On the node, send the signal that the runtime did not: {kill}; the pod terminates immediately. " +
 			"Then let the program's first thread wait for the others instead of ending.",
 		Danger: "Threads that live may be at work: like at the end of any grace period, they lose what they have not written. " +
 			"A force delete leaves them running, unseen.",

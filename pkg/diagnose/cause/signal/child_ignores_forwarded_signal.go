@@ -32,7 +32,7 @@ var ChildIgnoresForwardedSignal = &diagnose.Rule{
 			"The program does not act on it, and the init waits for it.",
 		Evidence: "The first process is tini, docker-init, dumb-init or catatonit and sleeps in sigwait. " +
 			"Its oldest child ignores the stop signal, or blocks it and leaves it pending, or is a shell with a trap that waits for a program in its foreground; in two readings.",
-		Remedy: "Nothing is broken on the node: the pod goes at {deadline}. " +
+		Remedy: "Nothing is broken on the node: the pod terminates at {deadline}. " +
 			"Let the program handle {signal}: remove a trap '' or nohup before it, or start it with exec in the script. " +
 			"For a shell with a trap, tini -g and dumb-init without -c send the signal to the whole process group, so that the program in the foreground ends too.",
 		Danger: "The program is ended by SIGKILL without having acted on the signal: it may lose what it has not written. " +

@@ -22,9 +22,9 @@ var ProcessStopped = &diagnose.Rule{
 		Evidence: "The process is the container's first one, or the one that a small init such as tini runs. " +
 			"Its state is T with no tracer, and two readings three seconds or more apart show that it has not run. " +
 			"With a tracer it is ProcessTraced; frozen cgroups show other states.",
-		Remedy: "On the node: kill -CONT {pid} lets it go on; it then takes the {signal} that waits for it and ends properly. " +
-			"Else the pod goes at {deadline}.",
-		Danger: "Find out first who stopped it: a job that takes a consistent copy of its data may still be at work. " +
+		Remedy: "Find out who stopped it. When nobody is at work any more, on the node: {continue}; the process then takes the {signal} that waits for it and exits properly. " +
+			"Else the pod terminates at {deadline}.",
+		Danger: "A job that takes a consistent copy of its data may have stopped it, and still be at work. " +
 			"A force delete does not speed this up.",
 	},
 	Check: func(p *evidence.Pod) []diagnose.Finding {

@@ -28,7 +28,7 @@ var ProcessTraced = &diagnose.Rule{
 		}, "sent": {{Text: "{signal}"}, {Text: "its stop signal"}}, "release": {
 			{Variant: diagnose.Essential, Text: "Do not end {tracer}: it serves other pods, or the whole node. " +
 				"A program can make its parent its tracer by itself (PTRACE_TRACEME): let it not do that"},
-			{Text: "Let the tracer detach, or end it: {tracer}. The process goes on immediately"},
+			{Text: "Let the tracer detach, else end it: {tracer}. The process continues immediately"},
 		}},
 		Meaning: "A debugger or tracer (gdb, strace, delve, a profiler) has attached to the process with ptrace(2) and stopped it. " +
 			"Signals wait until the tracer lets it go on.",

@@ -24,7 +24,7 @@ var ShellPID1NoTrap = &diagnose.Rule{
 			"The program is killed in the middle of its work when the grace period is over.",
 		Evidence: "As SignalDroppedByPID1, and PID 1 is a shell with a live child. " +
 			"A shell that has replaced itself with its program (exec, or bash -c with one command) is not a shell any more and is judged as that program.",
-		Remedy: "Nothing is broken: the pod goes at {deadline}. " +
+		Remedy: "Nothing is broken: the pod terminates at {deadline}. " +
 			"To make the next deletion fast and clean, start the program with exec in the script, use the exec form of ENTRYPOINT, or put tini or dumb-init before the program.",
 		Danger: "The program is ended by SIGKILL without having been asked to stop: it may lose what it has not written. " +
 			"A force delete does not help: the kubelet still waits the pod's own grace period.",

@@ -27,7 +27,7 @@ var ShellPID1TrapDeferred = &diagnose.Rule{
 			"a child in the background is started with both ignored. " +
 			"A child that was started since then may be the trap at work, and a child that has run for a shorter time than is left of the grace period may end in time: " +
 			"in both cases nothing is said.",
-		Remedy: "Nothing is broken: the pod goes at {deadline}. " +
+		Remedy: "Nothing is broken: the pod terminates at {deadline}. " +
 			"To make the next deletion fast and clean, run the program in the background and wait for it: program & pid=$!; trap 'kill -TERM $pid' TERM; wait $pid; wait $pid. " +
 			"If the trap is not needed, start the program with exec.",
 		Danger: "The program is ended by SIGKILL without having been asked to stop, and the trap never runs: what either should have written is lost. " +

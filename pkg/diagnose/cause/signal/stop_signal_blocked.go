@@ -23,7 +23,7 @@ var StopSignalBlocked = &diagnose.Rule{
 			"A mask is inherited by every program that the process executes.",
 		Evidence: "The stop signal's bit is in SigBlk of every thread and stays in ShdPnd in readings three seconds or more apart. " +
 			"Blocked without pending is healthy: programs that take signals with sigwait or signalfd block them.",
-		Remedy: "Nothing is broken on the node: the pod goes at {deadline}. " +
+		Remedy: "Nothing is broken on the node: the pod terminates at {deadline}. " +
 			"In the program, let one thread take {signal} at all times, or reset the mask (pthread_sigmask) before the program is executed.",
 		Danger: "The program is ended by SIGKILL without having taken the signal: it may lose what it has not written. " +
 			"A force delete does not speed this up.",

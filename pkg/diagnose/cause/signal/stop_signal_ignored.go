@@ -20,7 +20,7 @@ var StopSignalIgnored = &diagnose.Rule{
 			"is ignored by every program that it starts. " +
 			"An interactive shell ignores SIGTERM by itself, so a container with a shell on a terminal always uses up its grace period.",
 		Evidence: "The stop signal's bit is in SigIgn of the first process in two readings, and no thread of it waits for the signal with sigwait.",
-		Remedy: "Nothing is broken: the pod goes at {deadline}. " +
+		Remedy: "Nothing is broken: the pod terminates at {deadline}. " +
 			"To make the next deletion fast, remove the trap '' or nohup before the program, or let it handle {signal}; for a shell on a terminal, end the shell, " +
 			"or delete the pod with a short --grace-period.",
 		Danger: "The program is ended by SIGKILL without having been asked to stop: it may lose what it has not written. " +

@@ -22,7 +22,7 @@ var StopSignalMismatch = &diagnose.Rule{
 			"It happens when a pod overrides the command of an image that was made for another program, or when the image inherits STOPSIGNAL from its base.",
 		Evidence: "The stop signal is not SIGTERM: it is the container's own (lifecycle.stopSignal), else the image's STOPSIGNAL. " +
 			"Its bit is not in the SigCgt of the first process, nor is it waited for with sigwait or signalfd, and SIGTERM, SIGINT or SIGQUIT is in SigCgt.",
-		Remedy: "Nothing is broken: the pod goes at {deadline}. " +
+		Remedy: "Nothing is broken: the pod terminates at {deadline}. " +
 			"To make the next deletion fast, set the stop signal to {handled} (STOPSIGNAL in the image, or lifecycle.stopSignal in the pod where the cluster allows it), " +
 			"or let the program handle {signal}.",
 		Danger: "The program is ended by SIGKILL without having been asked to stop: it may lose what it has not written. " +

@@ -16,7 +16,7 @@ var NetworkFilesystemUnreachable = &diagnose.Rule{
 	Needs:  []evidence.Source{evidence.Mounts, evidence.Kubelet},
 	Doc: diagnose.Doc{
 		Layer: "storage",
-		Title: "the kubelet hangs on a volume whose server is gone",
+		Title: "the kubelet hangs on a volume whose server does not answer",
 		Message: "volume {which}: the {protocol} server {server} does not answer. " +
 			"The kubelet's thread {thread} hangs in {function} on the mount {mountpoint} (source {from}), so it cannot unmount the volume; no process of the pod is left",
 		Phrases: map[string][]diagnose.Choice{

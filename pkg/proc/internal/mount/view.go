@@ -48,15 +48,18 @@ func (v *View) mountstats() []nfsStats {
 // Its state is "" when it cannot be told.
 func (v *View) connection(to netip.AddrPort) connection {
 	v.mu.Lock()
-	defer v.mu.Unlock()
 	c, known := v.connections[to]
-	if !known {
-		c, _ = readConnection(filepath.Join(v.Proc, "1"), to) // unknown then
-		if v.connections == nil {
-			v.connections = make(map[netip.AddrPort]connection)
-		}
-		v.connections[to] = c
+	v.mu.Unlock()
+	if known {
+		return c
 	}
+	c, _ = readConnection(filepath.Join(v.Proc, "1"), to) // unknown then
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.connections == nil {
+		v.connections = make(map[netip.AddrPort]connection)
+	}
+	v.connections[to] = c
 	return c
 }
 
