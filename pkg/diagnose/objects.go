@@ -66,12 +66,13 @@ type Objects struct {
 	// Pod is namespace/name. Left is what is left of the pod on the node. RuledOut
 	// are the layers of which every cause was looked for that can hold the pod up,
 	// PartlyRuledOut those of which some were, and Unread the sources that were
-	// missing for the others.
+	// missing for the others. Scarce is what the node is short of.
 	Pod            string            `json:"pod,omitempty"`
 	Left           []string          `json:"left,omitempty"`
 	RuledOut       []string          `json:"ruledOut,omitempty"`
 	PartlyRuledOut []string          `json:"partlyRuledOut,omitempty"`
 	Unread         []evidence.Source `json:"unread,omitempty"`
+	Scarce         []string          `json:"scarce,omitempty"`
 }
 
 // What can be left of a pod on its node.

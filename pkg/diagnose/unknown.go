@@ -14,14 +14,15 @@ var Unrecognised = &Rule{
 	Doc: Doc{
 		Layer:   "unknown",
 		Title:   "stuck, and no known cause matches",
-		Message: "the termination is stuck{leftovers}, and no known cause matches. Ruled out: {ruledout}{unseen}",
+		Message: "the termination is stuck{leftovers}, and no known cause matches. Ruled out: {ruledout}{unseen}{starved}",
 		Phrases: map[string][]Choice{
 			"leftovers": {{Text: " (left on the node: {left})"}, {Text: ""}},
 			"ruledout": {
 				{Text: "the known causes of {layers}; some of {partly}"}, {Text: "the known causes of {layers}"},
 				{Text: "some of {partly}"}, {Text: "nothing"},
 			},
-			"unseen": {{Text: ". Could not be read in full: {unread}"}, {Text: ""}},
+			"unseen":  {{Text: ". Could not be read in full: {unread}"}, {Text: ""}},
+			"starved": {{Text: ". The node is short of {scarce}: what holds the pod may only be slow"}, {Text: ""}},
 		},
 		Meaning: "The pod is well past its deadline, has made no progress for a minute, nodeagent has looked at everything it can read, and none of the causes it knows is there. " +
 			"It says so instead of guessing.",
@@ -69,6 +70,7 @@ func unknown(p *evidence.Pod, looked search, notRead []Unknown) Finding {
 	for _, u := range notRead {
 		o.Unread = append(o.Unread, u.Source)
 	}
+	o.Scarce = p.Node.Pressure.Scarce()
 	f.Message, f.Remedy, f.Danger = Unrecognised.Doc.words(&f)
 	return f
 }

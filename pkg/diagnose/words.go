@@ -119,6 +119,7 @@ var values = map[string]func(*Finding) string{
 	"layers": func(f *Finding) string { return list(f.Objects.RuledOut, 200) },
 	"partly": func(f *Finding) string { return list(f.Objects.PartlyRuledOut, 200) },
 	"unread": func(f *Finding) string { return list(f.Objects.Unread, 200) },
+	"scarce": func(f *Finding) string { return list(f.Objects.Scarce, 40) },
 }
 
 // common are the phrases that every Doc may use.

@@ -193,7 +193,7 @@ func everything() diagnose.Finding {
 		},
 		Signal: "SIGTERM", Handled: "SIGINT", Deadline: requested, GraceSeconds: 90, Since: requested.Add(time.Second), Ended: requested.Add(time.Minute),
 		CPULimitMillis: 10, CPUUsedMillis: 1250, MemoryHigh: 60 << 20, Finalizers: []string{"example.org/a", "example.org/b"},
-		Pod: "shop/web-0", Left: []string{diagnose.LeftMounts, diagnose.LeftCgroup}, RuledOut: []string{"kernel", "signal"}, PartlyRuledOut: []string{"runtime"}, Unread: []evidence.Source{evidence.Shims},
+		Pod: "shop/web-0", Left: []string{diagnose.LeftMounts, diagnose.LeftCgroup}, RuledOut: []string{"kernel", "signal"}, PartlyRuledOut: []string{"runtime"}, Unread: []evidence.Source{evidence.Shims}, Scarce: []string{"processors"},
 	}}
 }
 
@@ -216,7 +216,7 @@ func TestValues(t *testing.T) {
 		"signal": "SIGTERM", "handled": "SIGINT", "deadline": "03:00:00 UTC", "since": "03:00:01 UTC", "ended": "03:01:00 UTC", "grace": "1m30s",
 		"cpulimit": "0.01 processors", "cpuused": "1.25 processors", "memoryhigh": "60 MiB",
 		"finalizers": "finalizers example.org/a, example.org/b", "domain": "example.org",
-		"pod": "shop/web-0", "left": "mounts, its cgroup", "layers": "kernel, signal", "partly": "runtime", "unread": "shims",
+		"pod": "shop/web-0", "left": "mounts, its cgroup", "layers": "kernel, signal", "partly": "runtime", "unread": "shims", "scarce": "processors",
 	}
 	got := map[string]string{}
 	var d diagnose.Doc
@@ -347,6 +347,10 @@ func TestWordings(t *testing.T) {
 		"unknown, and blind": {
 			"Unknown", diagnose.Finding{Objects: objects{Pod: "a/b", RuledOut: []string{"kernel"}, PartlyRuledOut: []string{"runtime"}, Unread: []evidence.Source{evidence.Shims}}},
 			[]string{"is stuck, and no known cause matches. Ruled out: the known causes of kernel; some of runtime. Could not be read in full: shims", "capture a/b"},
+		},
+		"unknown, on a node short of something": {
+			"Unknown", diagnose.Finding{Objects: objects{Pod: "a/b", Scarce: []string{"processors", "I/O"}}},
+			[]string{"Ruled out: nothing. The node is short of processors, I/O: what holds the pod may only be slow", "capture a/b"},
 		},
 		"unknown, and nothing seen": {
 			"Unknown", diagnose.Finding{Objects: objects{Pod: "a/b"}},

@@ -275,6 +275,24 @@ type Pressure struct {
 // starved is the share, in percent, from which on the node is short of something.
 const starved = 40
 
+// Scarce names what the node is short of: processors, memory, I/O. It is empty when
+// that is not known.
+func (p *Pressure) Scarce() []string {
+	if p == nil {
+		return nil
+	}
+	var out []string
+	for _, r := range []struct {
+		name  string
+		share float64
+	}{{"processors", p.CPU}, {"memory", p.Memory}, {"I/O", p.IO}} {
+		if r.share >= starved {
+			out = append(out, r.name)
+		}
+	}
+	return out
+}
+
 // A ContainerdService is containerd's health as one question to it shows.
 type ContainerdService struct {
 	// Process is containerd's own process; nil when it was not read or not

@@ -2,6 +2,7 @@ package evidence
 
 import (
 	"encoding/json"
+	"slices"
 	"testing"
 	"time"
 
@@ -281,5 +282,21 @@ func TestSinceKeepsIDs(t *testing.T) {
 	told.Since(seen)
 	if told.Containers[0].ID != "" {
 		t.Error("containerd has told that it knows no such container")
+	}
+}
+
+func TestScarce(t *testing.T) {
+	for name, tc := range map[string]struct {
+		pressure *Pressure
+		want     []string
+	}{
+		"not known": {nil, nil},
+		"at ease":   {&Pressure{CPU: starved - 0.1, Memory: 1, IO: 1}, nil},
+		"one":       {&Pressure{CPU: starved}, []string{"processors"}},
+		"all":       {&Pressure{CPU: 99, Memory: 50, IO: 60}, []string{"processors", "memory", "I/O"}},
+	} {
+		if got := tc.pressure.Scarce(); !slices.Equal(got, tc.want) {
+			t.Errorf("%s: %v, want %v", name, got, tc.want)
+		}
 	}
 }

@@ -162,7 +162,7 @@ func (n *Node) Since(earlier *Node) {
 func (p *Pressure) since(e *Pressure, read time.Time) {
 	switch {
 	case p == nil:
-	case max(p.CPU, p.Memory, p.IO) >= starved:
+	case len(p.Scarce()) > 0:
 		p.StarvedUntil = read
 	case e != nil:
 		p.StarvedUntil = e.StarvedUntil
