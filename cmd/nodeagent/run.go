@@ -27,6 +27,7 @@ type runOptions struct {
 	kubeconfig string
 	listen     string
 	period     time.Duration
+	budget     int
 	logFormat  string
 	logLevel   slog.Level
 }
@@ -48,6 +49,7 @@ of the node are known).`,
 	f.StringVar(&o.kubeconfig, "kubeconfig", os.Getenv("KUBECONFIG"), "kubeconfig file; default: the pod's service account (environment: KUBECONFIG)")
 	f.StringVar(&o.listen, "listen", ":9732", "address for /metrics, /healthz and /readyz")
 	f.DurationVar(&o.period, "period", 2*time.Second, "time between two rounds over the terminating pods")
+	f.IntVar(&o.budget, "verdicts-per-minute", 20, "most verdicts in a minute about pods that are not late; beyond that each workload is told of once an hour")
 	f.StringVar(&o.logFormat, "log-format", "text", "format of the log on standard error: text or json")
 	f.TextVar(&o.logLevel, "log-level", slog.LevelInfo, "lowest level that is logged: debug, info, warn or error")
 	return cmd
@@ -115,6 +117,7 @@ func (o *runOptions) run(ctx context.Context) error {
 		Reader:     reader,
 		Diagnose:   cause.Diagnose,
 		Cases:      cases,
+		Budget:     &verdict.Budget{PerMinute: o.budget},
 		Report:     reporter.Report,
 		ReportGone: reporter.ReportGone,
 		Monitor:    metrics,

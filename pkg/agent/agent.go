@@ -38,6 +38,9 @@ type Monitor interface {
 	Blocked(tasks []evidence.Task)
 	// Gathered is told how long the reading of one pod took.
 	Gathered(d time.Duration)
+	// HeldBack is told the cause of a verdict that is not told on the pod, for want of
+	// budget.
+	HeldBack(cause string)
 	// Lost is told that the reading of a pod has not returned in time.
 	Lost()
 	// Ticked is told the end of a round and the number of terminating pods.
@@ -54,6 +57,8 @@ type Agent struct {
 	Diagnose func(*evidence.Pod) diagnose.Diagnosis
 	// Cases holds what stands about each pod that is looked at.
 	Cases *verdict.Cases
+	// Budget bounds what is told about pods that are not late.
+	Budget *verdict.Budget
 	// Report publishes what the last look at a pod has changed. It has a deadline
 	// of its own.
 	Report func(context.Context, *verdict.Case)
@@ -265,15 +270,23 @@ func (a *Agent) lookBack(ctx context.Context, l look) {
 	d := a.Diagnose(&e)
 	log := a.Log.With("namespace", e.Namespace, "pod", e.Name, "uid", e.UID)
 	stood := l.known.Standing().Cause
-	switch f, found := d.Verdict(); {
+	f, found := d.Verdict()
+	heldBack := l.known.HeldBack() // what was not told has kept the pod
+	if found && !heldBack && !l.known.Told() && !a.Budget.Allow(l.known.Subject, &f, e.Time) {
+		heldBack = true
+		a.Monitor.HeldBack(f.Cause)
+	}
+	switch {
 	case found && f.Cause != stood:
-		log.Info("verdict about a pod that is gone", "phase", d.Phase, "cause", f.Cause, "message", f.Message)
+		log.Info("verdict about a pod that is gone", "phase", d.Phase, "cause", f.Cause, "message", f.Message, "heldBack", heldBack)
 	case !found && stood == "" && killed(e.Containers):
 		// Why is worth knowing: the log is all that is left of it.
 		log.Info("SIGKILL ended a container, and no cause was found",
 			"lastSeen", e.Time, "deadline", e.Deadline, "missing", e.Missing, "unknown", d.Unknown)
 	}
-	a.ReportGone(ctx, l.known, e.Time, d)
+	if !heldBack {
+		a.ReportGone(ctx, l.known, e.Time, d)
+	}
 }
 
 // killed reports whether SIGKILL has ended one of the containers.
@@ -309,6 +322,9 @@ func (a *Agent) look(ctx context.Context, l look, reading node.Round) {
 	a.logLack(e)
 	stood := c.Standing().Cause
 	c.Judge(subject(l.pod), e, a.Diagnose(e))
+	if c.Weigh(a.Budget) {
+		a.Monitor.HeldBack(c.Finding().Cause)
+	}
 	a.logChange(c, stood)
 	a.Report(ctx, c)
 }
@@ -385,7 +401,7 @@ func (a *Agent) logChange(c *verdict.Case, stood string) {
 	log := a.Log.With("namespace", s.Namespace, "pod", s.Name, "uid", s.UID, "phase", c.Diagnosis.Phase)
 	switch c.Outcome() {
 	case verdict.Found:
-		log.Info("verdict", "cause", s.Cause, "message", c.Finding().Message)
+		log.Info("verdict", "cause", s.Cause, "message", c.Finding().Message, "heldBack", c.HeldBack())
 	case verdict.Held:
 		log.Info("a verdict stands that an earlier run of the agent has told", "cause", s.Cause)
 	case verdict.Withdrawn, verdict.Nothing:

@@ -53,6 +53,7 @@ type Metrics struct {
 	missing *prometheus.CounterVec
 	writes  *prometheus.CounterVec
 	told    *prometheus.CounterVec
+	held    *prometheus.CounterVec
 	lost    prometheus.Counter
 	gather  prometheus.Histogram
 	build   prometheus.Gauge
@@ -85,6 +86,10 @@ func NewMetrics(version string, now func() time.Time, cases *verdict.Cases, coun
 		told: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "nodeagent_verdicts_told_total",
 			Help: "New Events about a terminating pod, by cause (reason). Events about a pod that had been deleted by then count too.",
+		}, []string{"reason"}),
+		held: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "nodeagent_verdicts_held_back_total",
+			Help: "Verdicts that are not told on the pod, by cause (reason): the pod is not late, and the budget of the node is used up. One that stands when the pod is late is told then.",
 		}, []string{"reason"}),
 		lost: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "nodeagent_readings_lost_total",
@@ -154,6 +159,9 @@ func (m *Metrics) Ticked(now time.Time, terminating int) {
 		m.Blocked(nil)
 	}
 }
+
+// HeldBack counts a verdict that is not told on the pod.
+func (m *Metrics) HeldBack(cause string) { m.held.WithLabelValues(cause).Inc() }
 
 // Lost counts a reading that has not returned in time.
 func (m *Metrics) Lost() { m.lost.Inc() }
@@ -241,5 +249,5 @@ func (m *Metrics) Collect(ch chan<- prometheus.Metric) {
 }
 
 func (m *Metrics) counted() []prometheus.Collector {
-	return []prometheus.Collector{m.missing, m.writes, m.told, m.lost, m.gather, m.build}
+	return []prometheus.Collector{m.missing, m.writes, m.told, m.held, m.lost, m.gather, m.build}
 }
