@@ -43,8 +43,9 @@ type Monitor interface {
 	HeldBack(cause string)
 	// Lost is told that the reading of a pod has not returned in time.
 	Lost()
-	// Ticked is told the end of a round and the number of terminating pods.
-	Ticked(now time.Time, terminating int)
+	// Ticked is told the end of a round, the number of terminating pods, and the time
+	// between two rounds.
+	Ticked(now time.Time, terminating int, period time.Duration)
 }
 
 // An Agent diagnoses the terminating pods of one node.
@@ -69,8 +70,13 @@ type Agent struct {
 	// Monitor is told what the loop does.
 	Monitor Monitor
 
-	// Period is the time between the starts of two rounds.
-	Period time.Duration
+	// Period is the least time between the starts of two rounds, and Longest the most,
+	// to which it grows while the node is short of processors, or rounds take much of
+	// one. Pods whose deadline comes are read in between.
+	Period, Longest time.Duration
+	// Spent returns the CPU time that reading has taken so far; nil when it is not
+	// known.
+	Spent func() time.Duration
 	// Timeout is how long the reading of one pod, and of what all of them share, may
 	// take.
 	Timeout time.Duration
@@ -78,6 +84,7 @@ type Agent struct {
 	Workers int
 	Log     *slog.Logger
 
+	pace  pace
 	moved atomic.Int64 // Unix nanoseconds of the end of the last round or look
 	node  *evidence.Node
 
@@ -91,7 +98,8 @@ type Agent struct {
 
 // keepWhole is for how long a reading in full is kept rather than a later one of
 // which sources are missing, or in which only sidecars live: they are stopped
-// last, and have two seconds when the app has used up the grace period.
+// last, and have two seconds when the app has used up the grace period. With rounds
+// further apart than that it is kept rather than the next one.
 const keepWhole = 10 * time.Second
 
 // lateAfter is how much longer than Timeout a look may take before it is given
@@ -109,7 +117,7 @@ func (a *Agent) Run(ctx context.Context) {
 		n := a.round(ctx)
 		now := time.Now()
 		a.moved.Store(now.UnixNano())
-		a.Monitor.Ticked(now, n)
+		a.Monitor.Ticked(now, n, max(a.pace.period, a.Period))
 		select {
 		case <-ctx.Done():
 			return
@@ -125,7 +133,7 @@ func (a *Agent) Health() error {
 	if moved == 0 {
 		return nil // Run has not begun; readiness tells that
 	}
-	limit := 3*a.Period + 3*a.Timeout
+	limit := 3*max(a.Period, a.Longest) + 3*a.Timeout
 	if age := time.Since(time.Unix(0, moved)); age > limit {
 		return fmt.Errorf("the last round or reading ended %s ago, more than %s", age.Round(time.Second), limit)
 	}
@@ -138,10 +146,12 @@ type look struct {
 	known *verdict.Case
 }
 
-// round looks at every terminating pod once and returns how many there are.
+// round looks at every terminating pod once, or while the pace does not allow that yet
+// at those whose deadline comes, and returns how many there are.
 func (a *Agent) round(ctx context.Context) int {
 	now := time.Now()
 	terminating, gone := a.Watch.Round()
+	full := !now.Before(a.pace.next)
 	var due []look
 	here := make(map[string]bool)
 	overdue := false
@@ -149,18 +159,29 @@ func (a *Agent) round(ctx context.Context) int {
 		uid := string(p.UID)
 		here[uid] = true
 		overdue = overdue || p.DeletionTimestamp.Time.Before(now)
-		if c := a.Cases.Open(uid); c != nil && !a.looking(uid) && c.Due(now) {
-			due = append(due, look{p, c})
+		c := a.Cases.Open(uid)
+		if c == nil || a.looking(uid) || !c.Due(now) {
+			continue
+		}
+		if l := (look{p, c}); full || closes(l, now, a.Period) {
+			due = append(due, l)
 		}
 	}
 	a.bury(ctx, here, gone)
 	if len(due) == 0 {
 		if len(here) == 0 {
-			a.node = nil
+			a.node, a.pace = nil, pace{period: a.Period}
 		}
 		return len(here)
 	}
 
+	before := a.spent()
+	defer func() {
+		a.pace.cost += a.spent() - before
+		if full {
+			a.pace.full(now, a.Period, a.Longest, a.node.Pressure)
+		}
+	}()
 	shared, cancel := context.WithTimeout(ctx, a.Timeout)
 	reading := a.Reader.Round(shared, node.Ask{Overdue: overdue, Names: Names(a.Watch.All()), Earlier: a.node})
 	cancel()
@@ -185,6 +206,14 @@ func (a *Agent) round(ctx context.Context) int {
 	}
 	wg.Wait()
 	return len(here)
+}
+
+// spent returns the CPU time that reading has taken so far.
+func (a *Agent) spent() time.Duration {
+	if a.Spent == nil {
+		return 0
+	}
+	return a.Spent()
 }
 
 // watch has a look at a pod and gives it up when it does not return. Until it
@@ -316,7 +345,7 @@ func (a *Agent) look(ctx context.Context, l look, reading node.Round) {
 	}
 	a.Monitor.Gathered(time.Since(began))
 	if whole := len(e.Missing) == 0 && (appLives(e) || c.Alive == nil || !appLives(c.Alive)); lives(e) &&
-		(whole || c.Alive == nil || e.Time.Sub(c.Alive.Time) >= keepWhole) {
+		(whole || c.Alive == nil || c.Alive != c.Last && e.Time.Sub(c.Alive.Time) >= keepWhole) {
 		c.Alive = e
 	}
 	a.logLack(e)

@@ -43,6 +43,8 @@ type bench struct {
 	nodeReads int
 	lost      int
 	reports   map[string][]evidence.Pod
+	pressure  *evidence.Pressure
+	periods   []time.Duration
 	heldBack  map[string]int
 	overdue   func(bool)
 	verdict   map[string]string
@@ -119,7 +121,11 @@ func (b *benchMonitor) HeldBack(cause string) {
 }
 func (b *benchMonitor) Blocked([]evidence.Task) {}
 func (b *benchMonitor) Gathered(time.Duration)  {}
-func (b *benchMonitor) Ticked(time.Time, int)   {}
+func (b *benchMonitor) Ticked(_ time.Time, _ int, period time.Duration) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.periods = append(b.periods, period)
+}
 
 type benchReader bench
 
@@ -134,7 +140,9 @@ func (b *benchReader) Round(_ context.Context, ask node.Ask) node.Round {
 
 type benchRound bench
 
-func (b *benchRound) Node() evidence.Node { return viaJSON(evidence.Node{Name: "n"}) }
+func (b *benchRound) Node() evidence.Node {
+	return viaJSON(evidence.Node{Name: "n", Pressure: b.pressure})
+}
 
 func (b *benchRound) Pod(ctx context.Context, seed, earlier *evidence.Pod) *evidence.Pod {
 	p, earlier := viaJSON(seed), viaJSON(earlier)

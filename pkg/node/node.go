@@ -11,6 +11,7 @@ package node
 import (
 	"context"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
@@ -79,6 +80,19 @@ func (r *Reader) Close() {
 		r.Proc.Prober.Close()
 	}
 	_ = r.Runtime.Close() // the program ends; nobody is left to tell
+}
+
+// Spent returns the CPU time of this process and of its helpers.
+func (r *Reader) Spent() time.Duration {
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		return 0
+	}
+	spent := time.Duration(u.Utime.Nano() + u.Stime.Nano())
+	if r.Proc.Prober != nil {
+		spent += r.Proc.Prober.Spent()
+	}
+	return spent
 }
 
 // returnsWithin is how long after the end of its context a reading may return.

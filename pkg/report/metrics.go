@@ -49,6 +49,7 @@ type Metrics struct {
 
 	terminating atomic.Int64
 	lastLoop    atomic.Int64 // Unix milliseconds, 0 before the first
+	period      atomic.Int64 // nanoseconds
 
 	missing *prometheus.CounterVec
 	writes  *prometheus.CounterVec
@@ -59,6 +60,7 @@ type Metrics struct {
 	build   prometheus.Gauge
 
 	stuckDesc, terminatingDesc, lastLoopDesc      *prometheus.Desc
+	periodDesc                                    *prometheus.Desc
 	blockedDesc, droppedDesc                      *prometheus.Desc
 	hangsDesc, restartsDesc, abandonedHelpersDesc *prometheus.Desc
 	linesDroppedDesc                              *prometheus.Desc
@@ -118,6 +120,8 @@ func NewMetrics(version string, now func() time.Time, cases *verdict.Cases, coun
 			"Readings left out because too many pods were terminating.", nil, nil),
 		lastLoopDesc: prometheus.NewDesc("nodeagent_last_loop_timestamp_seconds",
 			"When the last round over the node's terminating pods ended, in Unix time.", nil, nil),
+		periodDesc: prometheus.NewDesc("nodeagent_round_period_seconds",
+			"Time between two rounds over the terminating pods. It grows while the node is short of processors, or rounds take much of one.", nil, nil),
 		linesDroppedDesc: prometheus.NewDesc("nodeagent_log_lines_dropped_total",
 			"Lines of the log that were dropped because nobody read it, as when containerd hangs.", nil, nil),
 		hangsDesc: prometheus.NewDesc("nodeagent_probe_hangs_total",
@@ -152,7 +156,8 @@ func (m *Metrics) Handler() http.Handler {
 }
 
 // Ticked takes note of the end of a loop.
-func (m *Metrics) Ticked(now time.Time, terminating int) {
+func (m *Metrics) Ticked(now time.Time, terminating int, period time.Duration) {
+	m.period.Store(int64(period))
 	m.lastLoop.Store(now.UnixMilli())
 	m.terminating.Store(int64(terminating))
 	if terminating == 0 {
@@ -205,7 +210,7 @@ func (m *Metrics) wrote(kind, result string) { m.writes.WithLabelValues(kind, re
 // Describe is part of prometheus.Collector.
 func (m *Metrics) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
-		m.stuckDesc, m.terminatingDesc, m.blockedDesc, m.droppedDesc, m.lastLoopDesc, m.hangsDesc, m.restartsDesc, m.abandonedHelpersDesc, m.linesDroppedDesc,
+		m.stuckDesc, m.terminatingDesc, m.blockedDesc, m.droppedDesc, m.lastLoopDesc, m.periodDesc, m.hangsDesc, m.restartsDesc, m.abandonedHelpersDesc, m.linesDroppedDesc,
 	} {
 		ch <- d
 	}
@@ -237,6 +242,7 @@ func (m *Metrics) Collect(ch chan<- prometheus.Metric) {
 	// Before the first loop there is no time to give; 0 would say 1970.
 	if last := m.lastLoop.Load(); last != 0 {
 		gauge(m.lastLoopDesc, float64(last)/1000)
+		gauge(m.periodDesc, time.Duration(m.period.Load()).Seconds())
 	}
 	n := m.counts()
 	ch <- prometheus.MustNewConstMetric(m.linesDroppedDesc, prometheus.CounterValue, float64(n.LinesDropped))
