@@ -71,6 +71,10 @@ type Reader struct {
 	Lost func()
 
 	out atomic.Bool // such a reading is under way
+
+	// The last look at all threads of the node: when it began, and how long the search took.
+	blockedAt   time.Time
+	blockedTook time.Duration
 }
 
 // Close ends the helper process and the connections. It does not wait for what
@@ -111,7 +115,7 @@ func (r *Reader) Round(ctx context.Context, ask Ask) Round {
 	if r.out.CompareAndSwap(false, true) {
 		read := make(chan evidence.Node, 1)
 		go func() {
-			n := out.readNode(ctx, ask.Overdue)
+			n := out.readNode(ctx, ask)
 			r.out.Store(false) // before the next round can begin
 			read <- n
 		}()

@@ -1,6 +1,7 @@
 package verdict
 
 import (
+	"cmp"
 	"sync"
 	"time"
 
@@ -36,14 +37,14 @@ type Budget struct {
 	workloads map[workload]time.Time
 }
 
-// A workload is what is told of once: the pods of a controller, or those of a
-// namespace without one, that have the same cause in the same container.
-type workload struct{ namespace, owner, container, cause string }
+// A workload is what is told of once: the pods of a controller, or one that has none,
+// with the same cause in the same container.
+type workload struct{ owner, container, cause string }
 
 // Allow reports whether a finding about the pod is to be told at the time t, and
 // takes note of it then.
 func (b *Budget) Allow(s Subject, f *diagnose.Finding, t time.Time) bool {
-	w := workload{namespace: s.Namespace, owner: s.Owner, container: f.Container, cause: f.Cause}
+	w := workload{owner: cmp.Or(s.Owner, s.UID), container: f.Container, cause: f.Cause}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for len(b.told) > 0 && t.Sub(b.told[0]) >= budgetTime {

@@ -48,9 +48,10 @@ func TestBudget(t *testing.T) {
 		{one, f, 59 * time.Minute, false},
 		{one, diagnose.Finding{Cause: "A", Container: "side"}, 0, true},
 		{one, diagnose.Finding{Cause: "B", Container: "main"}, 0, true},
-		{Subject{Namespace: "shop"}, f, 0, true},
-		{Subject{Namespace: "shop", Name: "another"}, f, 0, false}, // without a controller as well
-		{Subject{Namespace: "bank"}, f, 0, true},
+		{Subject{Namespace: "shop", UID: "u1"}, f, 0, true}, // without a controller
+		{Subject{Namespace: "shop", UID: "u1"}, f, 0, false},
+		{Subject{Namespace: "shop", UID: "u2"}, f, 0, true},
+		{Subject{Namespace: "shop", Owner: "web", UID: "u2"}, f, 0, false},
 		{one, f, time.Hour, true},
 	} {
 		if got := c.Allow(tc.s, &tc.f, start.Add(tc.at)); got != tc.want {
