@@ -40,18 +40,22 @@ func agentJobs(c *scenario.Cluster) []job {
 		check("agent-ends-in-time", n, orderAlone, agentEnds),
 		check("api-server-stopped", nil, orderAlone, apiServerStopped),
 	}
-	for _, emulated := range c.For(scenario.Frozen()) {
-		jobs = append(jobs, check("starved-node", emulated, orderAlone, starvedNode))
+	for _, on := range c.Nodes {
+		jobs = append(jobs, check("starved-node", on, orderAlone, starvedNode))
 	}
 	return jobs
 }
 
-// starvedNode lets programs compute on all processors of the node while pods end in
-// time, and one does not: that one is told right, nobody else is accused, and the
-// agent does less than before.
+// starvedNode lets programs compute on all processors of the node, if it is not short
+// of them as it is, while pods end in time, and one does not: that one is told right,
+// nobody else is accused, and the agent does less than before.
 func starvedNode(x *trial, n *scenario.Node, turn *scenario.Turn) {
 	const innocents, spinners = 10, 16
-	stuck := start(x, n, scenario.Frozen(), turn)
+	is := scenario.Frozen()
+	if len(n.Lacks(is)) > 0 {
+		is = scenario.Another("starved-stuck")
+	}
+	stuck := start(x, n, is, turn)
 	var others []*scenario.Run
 	for i := range innocents {
 		r := &scenario.Run{Scenario: scenario.Innocent(fmt.Sprintf("starved-%d", i)), Node: n}
@@ -66,8 +70,19 @@ func starvedNode(x *trial, n *scenario.Node, turn *scenario.Turn) {
 		others = append(others, r)
 	}
 	const group = "/run/scenario-spinners"
-	stop := fmt.Sprintf("kill $(cat %s) 2>/dev/null; rm -f %[1]s", group)
-	if _, err := n.Exec(x.Context(), fmt.Sprintf(`for i in $(seq %d); do setsid sh -c 'while :; do :; done' </dev/null >/dev/null 2>&1 & echo $! >>%s; done`, spinners, group)); err != nil {
+	stop := fmt.Sprintf("[ ! -e %s ] || kill $(cat %[1]s); rm -f %[1]s", group)
+	pressed := func() (bool, string) {
+		out, err := n.Exec(x.Context(), `sed -n 's/some avg10=\([0-9]*\).*/\1/p' /proc/pressure/cpu`)
+		if err != nil {
+			return false, err.Error()
+		}
+		var percent int
+		_, err = fmt.Sscan(out, &percent)
+		return err == nil && percent >= 60, out
+	}
+	if is, _ := pressed(); is {
+		x.Log("the node has no processor to spare as it is")
+	} else if _, err := n.Exec(x.Context(), fmt.Sprintf(`for i in $(seq %d); do setsid sh -c 'while :; do :; done' </dev/null >/dev/null 2>&1 & echo $! >>%s; done`, spinners, group)); err != nil {
 		x.Fatal(err)
 	}
 	defer func() {
@@ -75,15 +90,7 @@ func starvedNode(x *trial, n *scenario.Node, turn *scenario.Turn) {
 			x.Error(err)
 		}
 	}()
-	if err := n.Await(x.Context(), "the pressure on the node", func() (bool, string) {
-		out, err := n.Exec(x.Context(), "sed -n 's/some avg10=\\([0-9]*\\).*/\\1/p' /proc/pressure/cpu")
-		if err != nil {
-			return false, err.Error()
-		}
-		var percent int
-		_, err = fmt.Sscan(out, &percent)
-		return err == nil && percent >= 60, out
-	}); err != nil {
+	if err := n.Await(x.Context(), "the pressure on the node", pressed); err != nil {
 		x.Fatal(err)
 	}
 	for _, r := range others {
