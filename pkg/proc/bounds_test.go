@@ -95,3 +95,32 @@ func TestCutTableAccusesNoMount(t *testing.T) {
 		t.Error("a descriptor tells its mount by its number, and it is in the table")
 	}
 }
+
+// However many suspects there are with large tables, few of them are read.
+func TestTablesOfAReadingAreBounded(t *testing.T) {
+	root := t.TempDir()
+	files := make(map[string]string)
+	var large strings.Builder
+	for i := range 20_000 {
+		fmt.Fprintf(&large, "%d 27 0:60 / /%d/%s rw - tmpfs t rw\n", i, i, strings.Repeat("x", 200))
+	}
+	const tasks = 20
+	for pid := range tasks {
+		files[fmt.Sprintf("%d/task/%d/mountinfo", pid, pid)] = large.String()
+	}
+	kerneltest.Tree(t, root, files)
+	tb := &tables{Round: (&Host{Proc: root}).Round()}
+	read := 0
+	for pid := range tasks {
+		m, err := tb.of(&evidence.Task{PID: pid, TID: pid})
+		if err != nil || m.Whole() {
+			t.Fatalf("task %d: the whole table, or %v", pid, err)
+		}
+		if len(m.Lines) > 0 {
+			read++
+		}
+	}
+	if read != maxUnkept || tb.size > maxKept {
+		t.Errorf("%d large tables were read, and %d bytes are kept", read, tb.size)
+	}
+}

@@ -384,13 +384,18 @@ func owner(t *evidence.Task) (who, container string) {
 // tables keeps the mount tables of tasks that one reading has looked at.
 type tables struct {
 	*Round
-	own  map[int]*mount.Table // by PID
-	size int                  // of those that are kept
+	own    map[int]*mount.Table // by PID
+	size   int                  // of those that are kept
+	unkept int                  // tables that were read and found no room
 }
 
-// maxKept bounds the memory of the tables that one reading keeps, in bytes. A task of
-// which the table finds no room costs another reading of it.
-const maxKept = 512 << 10
+// Bounds of what one reading spends on the tables of tasks: the memory of those that it
+// keeps, in bytes, which is enough for 64 tasks in a container of 70 mounts each; and how
+// many more it reads.
+const (
+	maxKept   = 2 << 20
+	maxUnkept = 4
+)
 
 // of gives the table of a task's mount namespace. The threads of a process
 // share it, unless one has called unshare, which cannot be told cheaply and is
@@ -399,11 +404,15 @@ func (t *tables) of(task *evidence.Task) (*mount.Table, error) {
 	if m, ok := t.own[task.PID]; ok {
 		return m, nil
 	}
+	if t.unkept >= maxUnkept {
+		return &mount.Table{Cut: true}, nil
+	}
 	m, err := mount.ReadTable(filepath.Join(t.Proc, kernfile.Thread(task.PID, task.TID)))
 	if err != nil {
 		return nil, err
 	}
 	if t.size+m.Size > maxKept {
+		t.unkept++
 		return m, nil
 	}
 	if t.own == nil {

@@ -138,6 +138,7 @@ func drain(seconds string) error {
 // processes that see all of that and are stopped, as many as an agent looks at.
 func mounts(arg string) error {
 	const stopped = 63
+	catchTERM() // and never heed it
 	var count, size int
 	if _, err := fmt.Sscanf(arg, "%dx%d", &count, &size); err != nil {
 		return fmt.Errorf("COUNTxBYTES: %w", err)
@@ -173,7 +174,6 @@ func mounts(arg string) error {
 			return err
 		}
 	}
-	catchTERM()
 	select {}
 }
 
