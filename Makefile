@@ -22,7 +22,7 @@ need = command -v $(1) >/dev/null || { echo "installing $(2)"; apt-get update -q
 	DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $(2) >/dev/null; }
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test unit race e2e e2e-v1 scenario fixture named lint bench image cluster-up cluster-down build
+.PHONY: help demo test unit race e2e e2e-v1 scenario fixture named lint bench soak image cluster-up cluster-down build
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -68,6 +68,9 @@ lint: $(LINTER) ## vet and linters
 	cd test/cluster && go vet ./...
 	$(LINTER) run ./...
 	cd test/cluster && $(LINTER) run -c $(CURDIR)/.golangci.yml ./...
+
+soak: image bin/victim bin/fusehang cluster-up ## incidents at random, with restarts of the agent, containerd and the kubelet: FOR=1h
+	go run ./test/soak -for $(or $(FOR),1h)
 
 bench: image bin/victim bin/fusehang cluster-up ## speed and size, as a table
 	@$(call need,strace,strace)

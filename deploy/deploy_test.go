@@ -173,6 +173,9 @@ func TestMounts(t *testing.T) {
 	pod := daemonset(t).set.Spec.Template.Spec
 	paths := map[string]string{}
 	for _, v := range pod.Volumes {
+		if v.Name == "token" {
+			continue
+		}
 		if v.HostPath == nil {
 			t.Errorf("volume %s is no host path", v.Name)
 			continue
@@ -186,6 +189,9 @@ func TestMounts(t *testing.T) {
 		if !m.ReadOnly {
 			t.Errorf("mount %s is writable", m.Name)
 		}
+		if m.Name == "token" {
+			continue
+		}
 		if m.MountPath != paths[m.Name] {
 			t.Errorf("%s is mounted on %s: the agent's defaults are the host's paths", m.Name, m.MountPath)
 		}
@@ -197,6 +203,40 @@ func TestMounts(t *testing.T) {
 		if follows && m.RecursiveReadOnly != nil && *m.RecursiveReadOnly != corev1.RecursiveReadOnlyDisabled {
 			t.Errorf("mount %s is both recursively read-only and propagated", m.Name)
 		}
+	}
+}
+
+// A token that the kubelet mounts by itself asks for 3,607 seconds, by which the API
+// server knows it, and lengthens it to a year
+// (pkg/serviceaccount/claims.go, WarnOnlyBoundTokenExpirationPeriod).
+func TestTokenExpires(t *testing.T) {
+	pod := daemonset(t).set.Spec.Template.Spec
+	if a := pod.AutomountServiceAccountToken; a == nil || *a {
+		t.Error("the kubelet mounts a token by itself")
+	}
+	i := slices.IndexFunc(pod.Volumes, func(v corev1.Volume) bool { return v.Name == "token" })
+	if i < 0 || pod.Volumes[i].Projected == nil {
+		t.Fatal("there is no volume for the token")
+	}
+	var got time.Duration
+	var files []string
+	for _, s := range pod.Volumes[i].Projected.Sources {
+		switch {
+		case s.ServiceAccountToken != nil:
+			files = append(files, s.ServiceAccountToken.Path)
+			got = time.Duration(*s.ServiceAccountToken.ExpirationSeconds) * time.Second
+		case s.ConfigMap != nil:
+			files = append(files, s.ConfigMap.Items[0].Path)
+		case s.DownwardAPI != nil:
+			files = append(files, s.DownwardAPI.Items[0].Path)
+		}
+	}
+	if diff := cmp.Diff([]string{"token", "ca.crt", "namespace"}, files); diff != "" || got != 8*time.Hour {
+		t.Errorf("the token is good for %s, and the files differ (-want +got):\n%s", got, diff)
+	}
+	m := pod.Containers[0].VolumeMounts
+	if i := slices.IndexFunc(m, func(m corev1.VolumeMount) bool { return m.Name == "token" }); i < 0 || m[i].MountPath != "/var/run/secrets/kubernetes.io/serviceaccount" {
+		t.Errorf("the token is not where client-go looks for it: %+v", m)
 	}
 }
 

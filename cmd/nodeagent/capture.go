@@ -108,15 +108,30 @@ func read(ctx context.Context, from node.Source, ask node.Ask, pod *corev1.Pod, 
 	return round.Pod(own, agent.Seed(pod), earlier)
 }
 
+// fewPods is how many pods are asked for at a time. One can have 1.5 MiB, and this
+// process shares the agent's memory.
+const fewPods = 10
+
 // podsOfNode returns the pods of the node as they are now. Without them the
 // owners of tasks in other pods have no names, which is no reason to fail.
 func podsOfNode(ctx context.Context, client *kube.Client, node string) []*corev1.Pod {
 	var pods []*corev1.Pod
-	list, err := cache.ToListerWatcherWithContext(client.PodsOfNode(node)).ListWithContext(ctx, metav1.ListOptions{})
-	if l, ok := list.(*corev1.PodList); ok && err == nil {
+	from := cache.ToListerWatcherWithContext(client.PodsOfNode(node))
+	for page := (metav1.ListOptions{Limit: fewPods}); ; {
+		list, err := from.ListWithContext(ctx, page)
+		l, ok := list.(*corev1.PodList)
+		if err != nil || !ok {
+			return pods
+		}
 		for i := range l.Items {
-			pods = append(pods, &l.Items[i])
+			if trimmed, err := agent.Trim(&l.Items[i]); err == nil {
+				if p, ok := trimmed.(*corev1.Pod); ok {
+					pods = append(pods, p)
+				}
+			}
+		}
+		if page.Continue = l.Continue; page.Continue == "" {
+			return pods
 		}
 	}
-	return pods
 }

@@ -27,6 +27,7 @@ type runOptions struct {
 	kubeconfig string
 	listen     string
 	period     time.Duration
+	budget     int
 	logFormat  string
 	logLevel   slog.Level
 }
@@ -47,11 +48,15 @@ of the node are known).`,
 	o.host.addFlags(f)
 	f.StringVar(&o.kubeconfig, "kubeconfig", os.Getenv("KUBECONFIG"), "kubeconfig file; default: the pod's service account (environment: KUBECONFIG)")
 	f.StringVar(&o.listen, "listen", ":9732", "address for /metrics, /healthz and /readyz")
-	f.DurationVar(&o.period, "period", 2*time.Second, "time between two rounds over the terminating pods")
+	f.DurationVar(&o.period, "period", 2*time.Second, "least time between two rounds over the terminating pods; it grows to 10 s while the node is short of processors")
+	f.IntVar(&o.budget, "verdicts-per-minute", 20, "most verdicts in a minute about pods that are not late; beyond that each workload is told of once an hour")
 	f.StringVar(&o.logFormat, "log-format", "text", "format of the log on standard error: text or json")
 	f.TextVar(&o.logLevel, "log-level", slog.LevelInfo, "lowest level that is logged: debug, info, warn or error")
 	return cmd
 }
+
+// longestPeriod is what the time between two rounds grows to.
+const longestPeriod = 10 * time.Second
 
 // endsWithin is how long the program may take to end when it is asked to.
 // Nothing that it does has to be finished, and something may hang.
@@ -120,10 +125,13 @@ func (o *runOptions) run(ctx context.Context) error {
 		Reader:     reader,
 		Diagnose:   cause.Diagnose,
 		Cases:      cases,
+		Budget:     &verdict.Budget{PerMinute: o.budget},
 		Report:     reporter.Report,
 		ReportGone: reporter.ReportGone,
 		Monitor:    metrics,
 		Period:     o.period,
+		Longest:    max(longestPeriod, o.period),
+		Spent:      reader.Spent,
 		Timeout:    readWithin,
 		Workers:    8,
 		Log:        log,

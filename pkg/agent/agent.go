@@ -38,10 +38,14 @@ type Monitor interface {
 	Blocked(tasks []evidence.Task)
 	// Gathered is told how long the reading of one pod took.
 	Gathered(d time.Duration)
+	// HeldBack is told the cause of a verdict that is not told on the pod, for want of
+	// budget.
+	HeldBack(cause string)
 	// Lost is told that the reading of a pod has not returned in time.
 	Lost()
-	// Ticked is told the end of a round and the number of terminating pods.
-	Ticked(now time.Time, terminating int)
+	// Ticked is told the end of a round, the number of terminating pods, and the time
+	// between two rounds.
+	Ticked(now time.Time, terminating int, period time.Duration)
 }
 
 // An Agent diagnoses the terminating pods of one node.
@@ -54,6 +58,8 @@ type Agent struct {
 	Diagnose func(*evidence.Pod) diagnose.Diagnosis
 	// Cases holds what stands about each pod that is looked at.
 	Cases *verdict.Cases
+	// Budget bounds what is told about pods that are not late.
+	Budget *verdict.Budget
 	// Report publishes what the last look at a pod has changed. It has a deadline
 	// of its own.
 	Report func(context.Context, *verdict.Case)
@@ -64,8 +70,13 @@ type Agent struct {
 	// Monitor is told what the loop does.
 	Monitor Monitor
 
-	// Period is the time between the starts of two rounds.
-	Period time.Duration
+	// Period is the least time between the starts of two rounds, and Longest the most,
+	// to which it grows while the node is short of processors, or rounds take much of
+	// one. Pods whose deadline comes are read in between.
+	Period, Longest time.Duration
+	// Spent returns the CPU time that reading has taken so far; nil when it is not
+	// known.
+	Spent func() time.Duration
 	// Timeout is how long the reading of one pod, and of what all of them share, may
 	// take.
 	Timeout time.Duration
@@ -73,6 +84,7 @@ type Agent struct {
 	Workers int
 	Log     *slog.Logger
 
+	pace  pace
 	moved atomic.Int64 // Unix nanoseconds of the end of the last round or look
 	node  *evidence.Node
 
@@ -86,7 +98,8 @@ type Agent struct {
 
 // keepWhole is for how long a reading in full is kept rather than a later one of
 // which sources are missing, or in which only sidecars live: they are stopped
-// last, and have two seconds when the app has used up the grace period.
+// last, and have two seconds when the app has used up the grace period. With rounds
+// further apart than that it is kept rather than the next one.
 const keepWhole = 10 * time.Second
 
 // lateAfter is how much longer than Timeout a look may take before it is given
@@ -104,7 +117,7 @@ func (a *Agent) Run(ctx context.Context) {
 		n := a.round(ctx)
 		now := time.Now()
 		a.moved.Store(now.UnixNano())
-		a.Monitor.Ticked(now, n)
+		a.Monitor.Ticked(now, n, max(a.pace.period, a.Period))
 		select {
 		case <-ctx.Done():
 			return
@@ -120,7 +133,7 @@ func (a *Agent) Health() error {
 	if moved == 0 {
 		return nil // Run has not begun; readiness tells that
 	}
-	limit := 3*a.Period + 3*a.Timeout
+	limit := 3*max(a.Period, a.Longest) + 3*a.Timeout
 	if age := time.Since(time.Unix(0, moved)); age > limit {
 		return fmt.Errorf("the last round or reading ended %s ago, more than %s", age.Round(time.Second), limit)
 	}
@@ -133,10 +146,12 @@ type look struct {
 	known *verdict.Case
 }
 
-// round looks at every terminating pod once and returns how many there are.
+// round looks at every terminating pod once, or while the pace does not allow that yet
+// at those whose deadline comes, and returns how many there are.
 func (a *Agent) round(ctx context.Context) int {
 	now := time.Now()
 	terminating, gone := a.Watch.Round()
+	full := !now.Before(a.pace.next)
 	var due []look
 	here := make(map[string]bool)
 	overdue := false
@@ -144,18 +159,29 @@ func (a *Agent) round(ctx context.Context) int {
 		uid := string(p.UID)
 		here[uid] = true
 		overdue = overdue || p.DeletionTimestamp.Time.Before(now)
-		if c := a.Cases.Open(uid); c != nil && !a.looking(uid) && c.Due(now) {
-			due = append(due, look{p, c})
+		c := a.Cases.Open(uid)
+		if c == nil || a.looking(uid) || !c.Due(now) {
+			continue
+		}
+		if l := (look{p, c}); full || closes(l, now, a.Period) {
+			due = append(due, l)
 		}
 	}
 	a.bury(ctx, here, gone)
 	if len(due) == 0 {
 		if len(here) == 0 {
-			a.node = nil
+			a.node, a.pace = nil, pace{period: a.Period}
 		}
 		return len(here)
 	}
 
+	before := a.spent()
+	defer func() {
+		a.pace.cost += a.spent() - before
+		if full {
+			a.pace.full(now, a.Period, a.Longest, a.node.Pressure)
+		}
+	}()
 	shared, cancel := context.WithTimeout(ctx, a.Timeout)
 	reading := a.Reader.Round(shared, node.Ask{Overdue: overdue, Names: Names(a.Watch.All()), Earlier: a.node})
 	cancel()
@@ -180,6 +206,14 @@ func (a *Agent) round(ctx context.Context) int {
 	}
 	wg.Wait()
 	return len(here)
+}
+
+// spent returns the CPU time that reading has taken so far.
+func (a *Agent) spent() time.Duration {
+	if a.Spent == nil {
+		return 0
+	}
+	return a.Spent()
 }
 
 // watch has a look at a pod and gives it up when it does not return. Until it
@@ -291,15 +325,23 @@ func (a *Agent) lookBack(ctx context.Context, l look) {
 	d := a.Diagnose(&e)
 	log := a.Log.With("namespace", e.Namespace, "pod", e.Name, "uid", e.UID)
 	stood := l.known.Standing().Cause
-	switch f, found := d.Verdict(); {
+	f, found := d.Verdict()
+	heldBack := l.known.HeldBack() // what was not told has kept the pod
+	if found && !heldBack && !l.known.Told() && !a.Budget.Allow(l.known.Subject, &f, e.Time) {
+		heldBack = true
+		a.Monitor.HeldBack(f.Cause)
+	}
+	switch {
 	case found && f.Cause != stood:
-		log.Info("verdict about a pod that is gone", "phase", d.Phase, "cause", f.Cause, "message", f.Message)
+		log.Info("verdict about a pod that is gone", "phase", d.Phase, "cause", f.Cause, "message", f.Message, "heldBack", heldBack)
 	case !found && stood == "" && killed(e.Containers):
 		// Why is worth knowing: the log is all that is left of it.
 		log.Info("SIGKILL ended a container, and no cause was found",
 			"lastSeen", e.Time, "deadline", e.Deadline, "missing", e.Missing, "unknown", d.Unknown)
 	}
-	a.ReportGone(ctx, l.known, e.Time, d)
+	if !heldBack {
+		a.ReportGone(ctx, l.known, e.Time, d)
+	}
 }
 
 // killed reports whether SIGKILL has ended one of the containers.
@@ -329,12 +371,15 @@ func (a *Agent) look(ctx context.Context, l look, reading node.Round) {
 	}
 	a.Monitor.Gathered(time.Since(began))
 	if whole := len(e.Missing) == 0 && (appLives(e) || c.Alive == nil || !appLives(c.Alive)); lives(e) &&
-		(whole || c.Alive == nil || e.Time.Sub(c.Alive.Time) >= keepWhole) {
+		(whole || c.Alive == nil || c.Alive != c.Last && e.Time.Sub(c.Alive.Time) >= keepWhole) {
 		c.Alive = e
 	}
 	a.logLack(e)
 	stood := c.Standing().Cause
 	c.Judge(subject(l.pod), e, a.Diagnose(e))
+	if c.Weigh(a.Budget) {
+		a.Monitor.HeldBack(c.Finding().Cause)
+	}
 	a.logChange(c, stood)
 	a.Report(ctx, c)
 }
@@ -411,7 +456,7 @@ func (a *Agent) logChange(c *verdict.Case, stood string) {
 	log := a.Log.With("namespace", s.Namespace, "pod", s.Name, "uid", s.UID, "phase", c.Diagnosis.Phase)
 	switch c.Outcome() {
 	case verdict.Found:
-		log.Info("verdict", "cause", s.Cause, "message", c.Finding().Message)
+		log.Info("verdict", "cause", s.Cause, "message", c.Finding().Message, "heldBack", c.HeldBack())
 	case verdict.Held:
 		log.Info("a verdict stands that an earlier run of the agent has told", "cause", s.Cause)
 	case verdict.Withdrawn, verdict.Nothing:

@@ -43,16 +43,20 @@ type bench struct {
 	nodeReads int
 	lost      int
 	reports   map[string][]evidence.Pod
+	pressure  *evidence.Pressure
+	periods   []time.Duration
+	heldBack  map[string]int
 	overdue   func(bool)
 	verdict   map[string]string
 	gather    func(context.Context, *evidence.Pod)
 }
 
 func newBench() *bench {
-	b := &bench{reports: map[string][]evidence.Pod{}, verdict: map[string]string{}}
+	b := &bench{reports: map[string][]evidence.Pod{}, verdict: map[string]string{}, heldBack: map[string]int{}}
 	b.Agent = Agent{
 		Reader: (*benchReader)(b),
 		Cases:  new(verdict.Cases),
+		Budget: &verdict.Budget{PerMinute: 20},
 		Watch:  (*benchWatch)(b),
 		Diagnose: func(p *evidence.Pod) diagnose.Diagnosis {
 			b.mu.Lock()
@@ -110,9 +114,18 @@ func (b *benchMonitor) Lost() {
 	defer b.mu.Unlock()
 	b.lost++
 }
+func (b *benchMonitor) HeldBack(cause string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.heldBack[cause]++
+}
 func (b *benchMonitor) Blocked([]evidence.Task) {}
 func (b *benchMonitor) Gathered(time.Duration)  {}
-func (b *benchMonitor) Ticked(time.Time, int)   {}
+func (b *benchMonitor) Ticked(_ time.Time, _ int, period time.Duration) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.periods = append(b.periods, period)
+}
 
 type benchReader bench
 
@@ -127,7 +140,9 @@ func (b *benchReader) Round(_ context.Context, ask node.Ask) node.Round {
 
 type benchRound bench
 
-func (b *benchRound) Node() evidence.Node { return viaJSON(evidence.Node{Name: "n"}) }
+func (b *benchRound) Node() evidence.Node {
+	return viaJSON(evidence.Node{Name: "n", Pressure: b.pressure})
+}
 
 func (b *benchRound) Pod(ctx context.Context, seed, earlier *evidence.Pod) *evidence.Pod {
 	p, earlier := viaJSON(seed), viaJSON(earlier)
@@ -207,6 +222,72 @@ func TestSettledVerdictIsReadMoreRarely(t *testing.T) {
 		if n := len(b.reports["a"]); n < 40 || n > 44 {
 			t.Errorf("%d readings in three minutes", n)
 		}
+	})
+}
+
+// A drain: of a hundred pods that all wait for SIGKILL some are told, and those that
+// are not are counted, logged, in the metrics, and told when they do not end.
+func TestWhatIsToldIsBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench()
+		var log strings.Builder
+		b.Log = slog.New(slog.NewTextHandler(&log, nil))
+		told, gone := map[string]bool{}, 0
+		b.Report = func(_ context.Context, c *verdict.Case) {
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			if c.Outcome() == verdict.Found && !c.HeldBack() {
+				told[c.Subject.UID] = true
+			}
+		}
+		b.ReportGone = func(context.Context, *verdict.Case, time.Time, diagnose.Diagnosis) {
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			gone++
+		}
+		b.gather = func(_ context.Context, p *evidence.Pod) {
+			p.Containers = []evidence.Container{{Name: "main", ID: "c"}}
+			p.Tasks = []evidence.Task{{PID: 7, TID: 7, Container: "c", State: evidence.Sleeping}}
+		}
+		isController := true
+		var pods []*corev1.Pod
+		for i := range 100 {
+			uid := fmt.Sprint(i)
+			p := terminating(types.UID(uid), time.Now(), 30)
+			p.OwnerReferences = []metav1.OwnerReference{{UID: types.UID(fmt.Sprintf("set-%d", i/20)), Controller: &isController}}
+			pods = append(pods, p)
+			b.verdict[uid] = "Some"
+		}
+		b.set(pods)
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+		defer cancel()
+		done := make(chan struct{})
+		go func() { b.Run(ctx); close(done) }()
+		time.Sleep(29 * time.Second)
+		b.mu.Lock()
+		// The budget, and each of the workloads once that are not among them.
+		if len(told) < 20 || len(told) > 25 || len(told)+b.heldBack["Some"] != 100 {
+			t.Errorf("%d are told and %d held back of a hundred", len(told), b.heldBack["Some"])
+		}
+		b.mu.Unlock()
+		if n, lines := len(b.Cases.Standing()), strings.Count(log.String(), "msg=verdict "); n != 100 || lines != 100 {
+			t.Errorf("%d stand in the metrics and %d in the log, want all", n, lines)
+		}
+		// All but ten have ended when they were killed; what has kept those is told.
+		b.set(pods[90:], pods[:90]...)
+		time.Sleep(15 * time.Second)
+		b.mu.Lock()
+		for _, p := range pods[90:] {
+			if !told[string(p.UID)] {
+				t.Errorf("pod %s is late, and it is not told", p.UID)
+			}
+		}
+		if gone > 25 {
+			t.Errorf("%d told of those that have gone", gone)
+		}
+		b.mu.Unlock()
+		cancel()
+		<-done
 	})
 }
 
@@ -588,6 +669,7 @@ func TestTrimKeepsWhatIsLookedAt(t *testing.T) {
 	p.Labels = map[string]string{"secret": "label"}
 	p.Annotations = map[string]string{mirrorAnnotation: "h", hashAnnotation: "h", "token": "x"}
 	p.Finalizers = []string{"example.com/f"}
+	p.OwnerReferences = []metav1.OwnerReference{{UID: "other"}, {UID: "set", Controller: &share}}
 	p.Spec = corev1.PodSpec{
 		NodeName: "n", HostPID: true, ShareProcessNamespace: &share,
 		Containers: []corev1.Container{{
@@ -619,6 +701,9 @@ func TestTrimKeepsWhatIsLookedAt(t *testing.T) {
 		if strings.Contains(text, secret) {
 			t.Errorf("the cache would hold %q", secret)
 		}
+	}
+	if got := subject(obj.(*corev1.Pod)).Owner; got != "set" {
+		t.Errorf("the controller is %q", got)
 	}
 	if n := len(obj.(*corev1.Pod).Status.Conditions); n != 1 {
 		t.Errorf("%d conditions kept, want our own only", n)

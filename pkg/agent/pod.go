@@ -56,6 +56,9 @@ func Trim(obj any) (any, error) {
 		// Nothing else of a pod that is not asked to go is looked at.
 		return out, nil
 	}
+	if i := controller(p); i >= 0 {
+		out.OwnerReferences = slices.Clone(p.OwnerReferences[i : i+1])
+	}
 	for i := range p.Spec.Containers {
 		out.Spec.Containers = append(out.Spec.Containers, trimContainer(&p.Spec.Containers[i]))
 	}
@@ -127,6 +130,9 @@ func waits(statuses []corev1.ContainerStatus, name string) bool {
 // subject is the pod as a verdict needs it.
 func subject(p *corev1.Pod) verdict.Subject {
 	s := verdict.Subject{Kind: verdict.Pod, Namespace: p.Namespace, Name: p.Name, UID: string(p.UID), Generation: p.Generation}
+	if i := controller(p); i >= 0 {
+		s.Owner = string(p.OwnerReferences[i].UID)
+	}
 	for i := range p.Status.Conditions {
 		if c := &p.Status.Conditions[i]; c.Type == verdict.ConditionType {
 			s.Condition = &verdict.Condition{
@@ -136,6 +142,16 @@ func subject(p *corev1.Pod) verdict.Subject {
 		}
 	}
 	return s
+}
+
+// controller returns which owner of the pod is its controller; -1 for none.
+func controller(p *corev1.Pod) int {
+	for i := range p.OwnerReferences {
+		if is := p.OwnerReferences[i].Controller; is != nil && *is {
+			return i
+		}
+	}
+	return -1
 }
 
 // Names names the pods by the UID in their control groups.

@@ -255,8 +255,11 @@ type Node struct {
 	Kubelet    KubeletService    `json:"kubelet"`
 	// Blocked are the tasks of the whole node that are in state D, with their
 	// owners. It is read at most once per period and only while a pod is
-	// overdue.
+	// overdue. Of those that are no threads of the kernel there are at most 512.
 	Blocked []Task `json:"blocked,omitempty"`
+	// BlockedRead is when the reading of Blocked began, where that is an earlier one:
+	// on a node of many threads not each reading has one. Zero means at Time.
+	BlockedRead time.Time `json:"blockedRead,omitzero"`
 }
 
 // Pressure is for which share of the time, in percent, some task of the node

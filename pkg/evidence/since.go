@@ -143,15 +143,14 @@ func (n *Node) Since(earlier *Node) {
 		e = *earlier
 	}
 	n.Pressure.since(e.Pressure, n.Read)
-	since(n.Blocked, e.Blocked, n.Read)
+	if n.BlockedRead.IsZero() {
+		since(n.Blocked, e.Blocked, n.Read)
+		until(n.Blocked, n.Time)
+	}
+	until(n.Kubelet.Blocked, n.Time)
 	since(n.Kubelet.Blocked, e.Kubelet.Blocked, n.Read)
 	sinceOne(n.Kubelet.Process, e.Kubelet.Process, n.Read)
 	sinceOne(n.Containerd.Process, e.Containerd.Process, n.Read)
-	for _, tasks := range [][]Task{n.Blocked, n.Kubelet.Blocked} {
-		for i := range tasks {
-			tasks[i].UnchangedUntil = n.Time
-		}
-	}
 	for _, t := range []*Task{n.Kubelet.Process, n.Containerd.Process} {
 		if t != nil {
 			t.UnchangedUntil = n.Time
@@ -166,6 +165,12 @@ func (p *Pressure) since(e *Pressure, read time.Time) {
 		p.StarvedUntil = read
 	case e != nil:
 		p.StarvedUntil = e.StarvedUntil
+	}
+}
+
+func until(tasks []Task, t time.Time) {
+	for i := range tasks {
+		tasks[i].UnchangedUntil = t
 	}
 }
 

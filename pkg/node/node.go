@@ -11,6 +11,7 @@ package node
 import (
 	"context"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
@@ -70,6 +71,10 @@ type Reader struct {
 	Lost func()
 
 	state atomic.Int32 // of such a reading
+
+	// The last look at all threads of the node: when it began, and how long the search took.
+	blockedAt   time.Time
+	blockedTook time.Duration
 }
 
 // The states of the reading of what the pods share.
@@ -92,6 +97,19 @@ func (r *Reader) Close() {
 	_ = r.Runtime.Close() // the program ends; nobody is left to tell
 }
 
+// Spent returns the CPU time of this process and of its helpers.
+func (r *Reader) Spent() time.Duration {
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		return 0
+	}
+	spent := time.Duration(u.Utime.Nano() + u.Stime.Nano())
+	if r.Proc.Prober != nil {
+		spent += r.Proc.Prober.Spent()
+	}
+	return spent
+}
+
 // returnsWithin is how long after the end of its context a reading may return.
 const returnsWithin = time.Second
 
@@ -108,7 +126,7 @@ func (r *Reader) Round(ctx context.Context, ask Ask) Round {
 	if r.state.CompareAndSwap(idle, underWay) {
 		read := make(chan evidence.Node, 1)
 		go func() {
-			n := out.readNode(ctx, ask.Overdue)
+			n := out.readNode(ctx, ask)
 			r.state.Store(idle) // before the next round can begin
 			read <- n
 		}()

@@ -147,6 +147,36 @@ func TestSlowNodeIsNoProof(t *testing.T) {
 	})
 }
 
+// On a node of very many threads the look at all of them is had rarely. What it saw
+// then is kept, and proves no more than it did.
+func TestManyThreadsAreReadRarely(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newReader(t, &runtime{})
+		ask := Ask{Overdue: true}
+		start := time.Now()
+		read := func(after time.Duration) evidence.Node {
+			time.Sleep(time.Until(start.Add(after)))
+			n := r.Round(t.Context(), ask).Node()
+			ask.Earlier = &n
+			r.blockedTook = time.Second // on a node that takes so long for it
+			if len(n.Blocked) != 2 {
+				t.Fatalf("blocked after %s: %+v", after, n.Blocked)
+			}
+			return n
+		}
+		read(0)
+		for _, after := range []time.Duration{2 * time.Second, 19 * time.Second} {
+			n := read(after)
+			if task := n.Blocked[0]; !n.BlockedRead.Equal(start) || task.Unchanged(start.Add(after)) != 0 {
+				t.Errorf("after %s: blocked as read at %s, and said not to have changed for %s", after, n.BlockedRead.Sub(start), task.Unchanged(start.Add(after)))
+			}
+		}
+		if n := read(20 * time.Second); !n.BlockedRead.IsZero() || n.Blocked[0].Unchanged(start.Add(20*time.Second)) != 20*time.Second {
+			t.Errorf("after 20 s: read at %s, unchanged for %s", n.BlockedRead, n.Blocked[0].Unchanged(start.Add(20*time.Second)))
+		}
+	})
+}
+
 // The reading of the node that never returns holds up nobody: pods are read
 // without it, and there is one of its kind.
 func TestNodeThatNeverReturns(t *testing.T) {

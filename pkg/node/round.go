@@ -24,36 +24,58 @@ func (r *round) Node() evidence.Node { return r.node }
 // the time of what is read of the kubelet and of the pods.
 const blockedWithin = 2 * time.Second
 
+// On a node of many threads that look is had more rarely: it takes no more than one
+// blockedShare'th of the time, as far as blockedRarest allows.
+const (
+	blockedShare  = 20
+	blockedRarest = 30 * time.Second
+)
+
+// readBlocked reads the blocked tasks of the node, or keeps those of the last reading
+// while it is too soon.
+func (r *round) readBlocked(ctx context.Context, n *evidence.Node, earlier *evidence.Node) {
+	from, now := r.reader, time.Now()
+	if earlier != nil && !earlier.Time.IsZero() && now.Sub(from.blockedAt) < min(from.blockedTook*blockedShare, blockedRarest) {
+		n.Blocked, n.BlockedRead = slices.Clone(earlier.Blocked), earlier.BlockedRead
+		if n.BlockedRead.IsZero() {
+			n.BlockedRead = earlier.Time
+		}
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, blockedWithin)
+	defer cancel()
+	// What could not be read says nothing about a pod: each is read again
+	// with what belongs to it.
+	n.Blocked, from.blockedTook, _ = r.proc.ReadBlocked(ctx)
+	from.blockedAt = now
+	r.nameOwners(n.Blocked)
+}
+
 // readNode reads what all pods of the node share. Whatever is blocked on the node,
 // and why containerd does not answer, is looked at only when something is
 // overdue; the kubelet always, since without it no pod is sent its stop signal.
-func (r *round) readNode(ctx context.Context, overdue bool) evidence.Node {
+func (r *round) readNode(ctx context.Context, ask Ask) evidence.Node {
 	from := r.reader
 	n := evidence.Node{Name: from.Name, Kernel: r.proc.ReadKernel(), CorePattern: r.proc.ReadCorePattern(), Pressure: from.Proc.ReadPressure()}
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		n.Containerd = from.Runtime.Health(ctx)
-		if overdue && n.Containerd.Error != "" {
+		if ask.Overdue && n.Containerd.Error != "" {
 			// Its state tells why; that it was not found is told by Error.
 			n.Containerd.Process, _, _ = r.proc.ReadProcess(ctx, "containerd")
 		}
 	})
-	if overdue {
-		wg.Go(func() {
-			ctx, cancel := context.WithTimeout(ctx, blockedWithin)
-			defer cancel()
-			// What could not be read says nothing about a pod: each is read again
-			// with what belongs to it.
-			n.Blocked, _ = r.proc.ReadBlocked(ctx)
-			r.nameOwners(n.Blocked)
-		})
+	if ask.Overdue {
+		wg.Go(func() { r.readBlocked(ctx, &n, ask.Earlier) })
+	} else {
+		from.blockedAt = time.Time{}
 	}
 	if from.Kubelet != nil {
 		wg.Go(func() { n.Kubelet.Health = from.Kubelet.Health(ctx) })
 	}
 	wg.Go(func() {
 		var err error
-		if overdue {
+		if ask.Overdue {
 			n.Kubelet.Process, n.Kubelet.Blocked, err = r.proc.ReadProcess(ctx, "kubelet")
 		} else {
 			n.Kubelet.Process, err = r.proc.ReadMain(ctx, "kubelet")

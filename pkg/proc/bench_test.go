@@ -170,7 +170,7 @@ func BenchmarkReadBlocked(b *testing.B) {
 				return nil
 			})
 			measure(b, "ReadBlocked", func() error {
-				_, err := h.Round().ReadBlocked(context.Background())
+				_, _, err := h.Round().ReadBlocked(context.Background())
 				return err
 			})
 			measure(b, "ReadProcess", func() error {

@@ -3,27 +3,35 @@ package proc
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
 	"github.com/nodeagent-io/nodeagent/pkg/proc/internal/kernfile"
 )
 
+// maxBlockedKept bounds the tasks in state D that are kept in one reading, those of
+// the kernel apart, which nobody can make many of. Each parent of a vfork is one.
+const maxBlockedKept = 512
+
 // ReadBlocked gives the tasks of the whole node that are in state D, with their
 // owners: threads of pods, of the kubelet and its children, of the kernel. The
-// first of them are probed. It reads the status of every thread of the node and
+// first of them are probed. Those that are no threads of the kernel are at most 512.
+// took is how long the search for them took. It reads the status of every thread of the node and
 // is meant for once per period, while there is a pod to explain. Results that
 // come with an error are good but not all.
-func (r *Round) ReadBlocked(ctx context.Context) ([]evidence.Task, error) {
+func (r *Round) ReadBlocked(ctx context.Context) (tasks []evidence.Task, took time.Duration, err error) {
+	began := time.Now()
 	files, err := kernfile.Open(r.Proc)
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	defer files.Close()
 	pids, err := r.pids()
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	found, err := readBlocked(ctx, files, pids)
+	took = time.Since(began)
 	var firstErr error
 	if err != nil {
 		firstErr = fmt.Errorf("look for blocked tasks: %w", err)
@@ -45,11 +53,12 @@ func (r *Round) ReadBlocked(ctx context.Context) ([]evidence.Task, error) {
 			break
 		}
 	}
-	return toTasks(found), firstErr
+	return toTasks(found), took, firstErr
 }
 
 func readBlocked(ctx context.Context, r *kernfile.Reader, pids []int) ([]kernfile.TaskStatus, error) {
 	var out []kernfile.TaskStatus
+	kept := 0
 	look := func(tid int) (threads int) {
 		b, err := r.Task(tid, kernfile.Status)
 		if err != nil {
@@ -57,8 +66,11 @@ func readBlocked(ctx context.Context, r *kernfile.Reader, pids []int) ([]kernfil
 		}
 		state, threads := kernfile.QuickStatus(b)
 		if state == 'D' {
-			if s, err := kernfile.ParseStatus(b); err == nil {
+			if s, err := kernfile.ParseStatus(b); err == nil && (s.Kernel || kept < maxBlockedKept) {
 				out = append(out, s)
+				if !s.Kernel {
+					kept++
+				}
 			}
 		}
 		return threads

@@ -36,6 +36,9 @@ func (h *Host) culprit(s *kernfile.TaskStatus, saw *probe.Seen, t *tables, uid s
 	}
 	// A host table that cannot be read is told of as missing Mounts.
 	host, _ := t.mounts.Host()
+	if host != nil && !host.Whole() {
+		host = nil // another mount could be the better answer
+	}
 	own, err := t.of(&s.Task)
 	switch {
 	case err == nil:
@@ -79,6 +82,9 @@ func climbs(p string) bool { return slices.Contains(strings.Split(p, "/"), "..")
 // byPaths finds the mount of the paths of a call. The two of a rename must lie
 // on one.
 func byPaths(own *mount.Table, saw *probe.Seen) (*mount.Line, string) {
+	if !own.Whole() {
+		return nil, "" // a mount further down may be in the table's rest
+	}
 	var found *mount.Line
 	n := 0
 	for _, o := range probe.Operands(saw.Call.Name) {
@@ -160,6 +166,9 @@ func pageFault(stack []string) bool {
 // mapped finds the mount whose device is the only one, among the mapped files,
 // that can be what the fault waits for.
 func mapped(own *mount.Table, saw *probe.Seen) *mount.Line {
+	if !own.Whole() {
+		return nil // another one that fits may be in its rest
+	}
 	store := slices.ContainsFunc(saw.Stack, func(fn string) bool {
 		return strings.HasSuffix(fn, "page_mkwrite") || strings.HasSuffix(fn, "write_fault") || fn == "do_shared_fault"
 	})
@@ -193,7 +202,7 @@ func mapped(own *mount.Table, saw *probe.Seen) *mount.Line {
 // the only one that is mounted where the task is. Of a task that has left its
 // mount namespace it must be the only one on the node.
 func (h *Host) onlyWaitingFUSE(own, host *mount.Table, saw *probe.Seen) *mount.Line {
-	if h.FUSE == "" || !stackTypes(saw)["fuse"] && saw.Wchan != "request_wait_answer" {
+	if h.FUSE == "" || own != nil && !own.Whole() || !stackTypes(saw)["fuse"] && saw.Wchan != "request_wait_answer" {
 		return nil
 	}
 	minors, err := mount.WaitingConnections(h.FUSE)

@@ -366,7 +366,7 @@ func TestCulpritFUSE(t *testing.T) {
 	if err != nil || !is {
 		t.Errorf("a task in request_wait_answer is not blocked: %v", err)
 	}
-	all, err := h.Round().ReadBlocked(ctx)
+	all, _, err := h.Round().ReadBlocked(ctx)
 	if err != nil {
 		t.Error(err)
 	}

@@ -53,6 +53,16 @@ func (r *Round) ReadPod(ctx context.Context, p *evidence.Pod) {
 		p.Lack(evidence.Cgroups, err.Error())
 		p.Lack(evidence.Processes, err.Error())
 	}
+	n := 0
+	for _, g := range groups {
+		n += len(g.TIDs)
+	}
+	if !r.admits(n) {
+		p.Lack(evidence.Processes, fmt.Sprintf("the pod has %d threads, and the terminating pods of the node more than are read at a time", n))
+		for i := range groups {
+			groups[i].TIDs = nil
+		}
+	}
 	p.CgroupsRead = time.Now()
 	p.Cgroups, p.Tasks, p.Parents, p.Leftovers, p.Mounts, p.Unprobed, p.TasksRead = nil, nil, nil, nil, nil, 0, time.Time{}
 	for _, g := range groups {
@@ -70,6 +80,9 @@ func (r *Round) ReadPod(ctx context.Context, p *evidence.Pod) {
 	} else {
 		if host.Bad > 0 {
 			p.Lack(evidence.Mounts, fmt.Sprintf("%d lines of the host's mountinfo were not understood", host.Bad))
+		}
+		if host.Cut {
+			p.Lack(evidence.Mounts, fmt.Sprintf("the host's mountinfo was read as far as its first %d mounts: it is too long", len(host.Lines)))
 		}
 		p.Mounts = r.mounts.PodMounts(host, uid)
 		for i := range p.Mounts {
@@ -237,6 +250,10 @@ func readThreads(r *kernfile.Reader, leader *kernfile.TaskStatus) []kernfile.Tas
 // zombies too.
 func readEnded(r *kernfile.Reader, parents, tasks []kernfile.TaskStatus) []kernfile.TaskStatus {
 	var out []kernfile.TaskStatus
+	known := make(map[int]bool, len(tasks))
+	for i := range tasks {
+		known[tasks[i].TID] = true
+	}
 	for i := range parents {
 		if parents[i].Owner != ownerShim {
 			continue
@@ -252,10 +269,10 @@ func readEnded(r *kernfile.Reader, parents, tasks []kernfile.TaskStatus) []kernf
 				continue
 			}
 			for _, child := range parseChildren(b) {
-				known := func(s kernfile.TaskStatus) bool { return s.TID == child }
-				if slices.ContainsFunc(tasks, known) || slices.ContainsFunc(out, known) {
+				if known[child] {
 					continue
 				}
+				known[child] = true
 				if s, err := r.TaskStatus(child); err == nil && !s.HasMemory && !s.Kernel {
 					out = append(out, s)
 					out = append(out, readThreads(r, &s)...)
@@ -367,8 +384,18 @@ func owner(t *evidence.Task) (who, container string) {
 // tables keeps the mount tables of tasks that one reading has looked at.
 type tables struct {
 	*Round
-	own map[int]*mount.Table // by PID
+	own    map[int]*mount.Table // by PID
+	size   int                  // of those that are kept
+	unkept int                  // tables that were read and found no room
 }
+
+// Bounds of what one reading spends on the tables of tasks: the memory of those that it
+// keeps, in bytes, which is enough for 64 tasks in a container of 70 mounts each; and how
+// many more it reads.
+const (
+	maxKept   = 2 << 20
+	maxUnkept = 4
+)
 
 // of gives the table of a task's mount namespace. The threads of a process
 // share it, unless one has called unshare, which cannot be told cheaply and is
@@ -377,14 +404,22 @@ func (t *tables) of(task *evidence.Task) (*mount.Table, error) {
 	if m, ok := t.own[task.PID]; ok {
 		return m, nil
 	}
+	if t.unkept >= maxUnkept {
+		return &mount.Table{Cut: true}, nil
+	}
 	m, err := mount.ReadTable(filepath.Join(t.Proc, kernfile.Thread(task.PID, task.TID)))
 	if err != nil {
 		return nil, err
+	}
+	if t.size+m.Size > maxKept {
+		t.unkept++
+		return m, nil
 	}
 	if t.own == nil {
 		t.own = make(map[int]*mount.Table)
 	}
 	t.own[task.PID] = m
+	t.size += m.Size
 	return m, nil
 }
 

@@ -545,7 +545,7 @@ func TestReadProcessAndBlocked(t *testing.T) {
 	if p != nil || blocked != nil || err != nil {
 		t.Errorf("found %+v, %v, %v", p, blocked, err)
 	}
-	if _, err := h.Round().ReadBlocked(ctx); err != nil {
+	if _, _, err := h.Round().ReadBlocked(ctx); err != nil {
 		t.Error(err)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"github.com/nodeagent-io/nodeagent/pkg/proc/internal/kernfile"
 	"github.com/nodeagent-io/nodeagent/pkg/proc/internal/mount"
@@ -21,11 +22,24 @@ type Round struct {
 	*Host
 
 	mounts mount.View
+	crowd  atomic.Int64 // tasks of the pods that have more than fewTasks
 	// pids returns the processes that /proc lists, in ascending order.
 	pids func() ([]int, error)
 
 	turn   chan struct{}     // holds one token; who has it may use byComm
 	byComm map[string]*[]int // nil until it has been read
+}
+
+// Bounds of the tasks that are read in a round, which are kept until the next one. A
+// pod of up to fewTasks is always read; all others together have room for maxCrowd.
+const (
+	fewTasks = 512
+	maxCrowd = 32_768
+)
+
+// admits reports whether there is room in the round for a pod of so many tasks.
+func (r *Round) admits(tasks int) bool {
+	return tasks <= fewTasks || r.crowd.Add(int64(tasks)) <= maxCrowd
 }
 
 // Round returns a new round. It reads nothing yet.

@@ -101,7 +101,7 @@ func roundNode(t *testing.T, pods int) (h *Host, procs []string, read func(r *Ro
 			})
 		}
 		wg.Go(func() {
-			if _, err := r.ReadBlocked(t.Context()); err != nil {
+			if _, _, err := r.ReadBlocked(t.Context()); err != nil {
 				t.Error(err)
 			}
 		})

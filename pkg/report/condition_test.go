@@ -243,3 +243,30 @@ func TestUnreachableAPI(t *testing.T) {
 		t.Error("no back-off")
 	}
 }
+
+// Nothing is written about a verdict that is held back, nor about its end.
+func TestHeldBackIsNotWritten(t *testing.T) {
+	g := newRig(t)
+	var b verdict.Budget
+	d := blocked("ShellPID1NoTrap")
+	b.Allow(g.pod, &d.Findings[0], g.now)
+	c := g.cases.Open("u1")
+	look := func(after time.Duration, d diagnose.Diagnosis) {
+		g.now = g.now.Add(after)
+		c.Judge(g.pod, &evidence.Pod{Time: g.now, UID: "u1", Deadline: start.Add(time.Hour)}, d)
+		c.Weigh(&b)
+		g.r.Report(t.Context(), c)
+	}
+	for range 5 {
+		look(2*time.Second, d)
+	}
+	look(2*time.Second, nothing)
+	look(withdrawAfter, nothing)
+	if c.Outcome() != verdict.Withdrawn {
+		t.Errorf("outcome %d, want that it is withdrawn", c.Outcome())
+	}
+	look(2*time.Second, nothing)
+	if took := g.api.took(); len(took) != 0 {
+		t.Errorf("requests about a verdict that is held back: %+v", took)
+	}
+}

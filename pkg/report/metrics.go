@@ -53,15 +53,18 @@ type Metrics struct {
 
 	terminating atomic.Int64
 	lastLoop    atomic.Int64 // Unix milliseconds, 0 before the first
+	period      atomic.Int64 // nanoseconds
 
 	missing *prometheus.CounterVec
 	writes  *prometheus.CounterVec
 	told    *prometheus.CounterVec
+	held    *prometheus.CounterVec
 	lost    prometheus.Counter
 	gather  prometheus.Histogram
 	build   prometheus.Gauge
 
 	stuckDesc, terminatingDesc, lastLoopDesc      *prometheus.Desc
+	periodDesc                                    *prometheus.Desc
 	blockedDesc, droppedDesc                      *prometheus.Desc
 	hangsDesc, restartsDesc, abandonedHelpersDesc *prometheus.Desc
 	linesDroppedDesc, refusedDesc, hangingDesc    *prometheus.Desc
@@ -90,6 +93,10 @@ func NewMetrics(version string, now func() time.Time, cases *verdict.Cases, coun
 			Name: "nodeagent_verdicts_told_total",
 			Help: "New Events about a terminating pod, by cause (reason). Events about a pod that had been deleted by then count too.",
 		}, []string{"reason"}),
+		held: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "nodeagent_verdicts_held_back_total",
+			Help: "Verdicts that are not told on the pod, by cause (reason): the pod is not late, and the budget of the node is used up. One that stands when the pod is late is told then.",
+		}, []string{"reason"}),
 		lost: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "nodeagent_readings_lost_total",
 			Help: "Readings of a terminating pod, or of the node, that did not return in time. The next one begins when they do.",
@@ -117,6 +124,8 @@ func NewMetrics(version string, now func() time.Time, cases *verdict.Cases, coun
 			"Readings left out because too many pods were terminating.", nil, nil),
 		lastLoopDesc: prometheus.NewDesc("nodeagent_last_loop_timestamp_seconds",
 			"When the last round over the node's terminating pods ended, in Unix time.", nil, nil),
+		periodDesc: prometheus.NewDesc("nodeagent_round_period_seconds",
+			"Time between two rounds over the terminating pods. It grows while the node is short of processors, or rounds take much of one.", nil, nil),
 		linesDroppedDesc: prometheus.NewDesc("nodeagent_log_lines_dropped_total",
 			"Lines of the log that were dropped because nobody read it, as when containerd hangs.", nil, nil),
 		hangsDesc: prometheus.NewDesc("nodeagent_probe_hangs_total",
@@ -155,13 +164,17 @@ func (m *Metrics) Handler() http.Handler {
 }
 
 // Ticked takes note of the end of a loop.
-func (m *Metrics) Ticked(now time.Time, terminating int) {
+func (m *Metrics) Ticked(now time.Time, terminating int, period time.Duration) {
+	m.period.Store(int64(period))
 	m.lastLoop.Store(now.UnixMilli())
 	m.terminating.Store(int64(terminating))
 	if terminating == 0 {
 		m.Blocked(nil)
 	}
 }
+
+// HeldBack counts a verdict that is not told on the pod.
+func (m *Metrics) HeldBack(cause string) { m.held.WithLabelValues(cause).Inc() }
 
 // Lost counts a reading that has not returned in time.
 func (m *Metrics) Lost() { m.lost.Inc() }
@@ -205,7 +218,7 @@ func (m *Metrics) wrote(kind, result string) { m.writes.WithLabelValues(kind, re
 // Describe is part of prometheus.Collector.
 func (m *Metrics) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
-		m.stuckDesc, m.terminatingDesc, m.blockedDesc, m.droppedDesc, m.lastLoopDesc, m.hangsDesc, m.restartsDesc, m.abandonedHelpersDesc, m.linesDroppedDesc, m.refusedDesc, m.hangingDesc,
+		m.stuckDesc, m.terminatingDesc, m.blockedDesc, m.droppedDesc, m.lastLoopDesc, m.periodDesc, m.hangsDesc, m.restartsDesc, m.abandonedHelpersDesc, m.linesDroppedDesc, m.refusedDesc, m.hangingDesc,
 	} {
 		ch <- d
 	}
@@ -237,6 +250,7 @@ func (m *Metrics) Collect(ch chan<- prometheus.Metric) {
 	// Before the first loop there is no time to give; 0 would say 1970.
 	if last := m.lastLoop.Load(); last != 0 {
 		gauge(m.lastLoopDesc, float64(last)/1000)
+		gauge(m.periodDesc, time.Duration(m.period.Load()).Seconds())
 	}
 	n := m.counts()
 	ch <- prometheus.MustNewConstMetric(m.linesDroppedDesc, prometheus.CounterValue, float64(n.LinesDropped))
@@ -251,5 +265,5 @@ func (m *Metrics) Collect(ch chan<- prometheus.Metric) {
 }
 
 func (m *Metrics) counted() []prometheus.Collector {
-	return []prometheus.Collector{m.missing, m.writes, m.told, m.lost, m.gather, m.build}
+	return []prometheus.Collector{m.missing, m.writes, m.told, m.held, m.lost, m.gather, m.build}
 }

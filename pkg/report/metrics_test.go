@@ -84,7 +84,7 @@ func TestSelfMetrics(t *testing.T) {
 	m := NewMetrics("v1", func() time.Time { return start }, new(verdict.Cases), func() Counts {
 		return Counts{Hangs: 3, Restarts: 2, Refused: 5, Abandoned: 1, ReadingsHanging: 6, LinesDropped: 4}
 	})
-	m.Ticked(time.UnixMilli(1_772_000_000_500), 7)
+	m.Ticked(time.UnixMilli(1_772_000_000_500), 7, 2*time.Second)
 	m.Gathered(40 * time.Millisecond)
 	m.Gathered(2 * time.Second)
 	m.looked(&evidence.Pod{Missing: map[evidence.Source]string{evidence.Kubelet: "refused"}})
@@ -127,6 +127,9 @@ nodeagent_probe_refused_total 5
 # HELP nodeagent_readings_lost_total Readings of a terminating pod, or of the node, that did not return in time. The next one begins when they do.
 # TYPE nodeagent_readings_lost_total counter
 nodeagent_readings_lost_total 1
+# HELP nodeagent_round_period_seconds Time between two rounds over the terminating pods. It grows while the node is short of processors, or rounds take much of one.
+# TYPE nodeagent_round_period_seconds gauge
+nodeagent_round_period_seconds 2
 # HELP nodeagent_log_lines_dropped_total Lines of the log that were dropped because nobody read it, as when containerd hangs.
 # TYPE nodeagent_log_lines_dropped_total counter
 nodeagent_log_lines_dropped_total 4
@@ -179,7 +182,7 @@ func TestBlockedTasks(t *testing.T) {
 		{Owner: "kernel"},
 		{Owner: ""},
 	})
-	m.Ticked(time.Now(), 1)
+	m.Ticked(time.Now(), 1, time.Second)
 	compare(`
 # HELP nodeagent_blocked_tasks Tasks of the node in uninterruptible sleep, by owner (pod, kubelet, containerd, shim, kernel, other) and by what they wait for (family). The series exist only while a pod is past its grace period.
 # TYPE nodeagent_blocked_tasks gauge
@@ -191,7 +194,7 @@ nodeagent_blocked_tasks{family="Other",owner="other"} 1
 	m.Blocked(nil) // a pod terminates, but none is overdue
 	compare("")
 	m.Blocked([]evidence.Task{{Owner: "shim"}})
-	m.Ticked(time.Now(), 0)
+	m.Ticked(time.Now(), 0, time.Second)
 	compare("")
 }
 
@@ -225,7 +228,7 @@ func TestWritesAreCounted(t *testing.T) {
 func TestMetricsLint(t *testing.T) {
 	g := newRig(t)
 	g.look(0, blocked("ShimHung"))
-	g.metrics.Ticked(g.now, 1)
+	g.metrics.Ticked(g.now, 1, time.Second)
 	problems, err := testutil.CollectAndLint(g.metrics)
 	if err != nil {
 		t.Fatal(err)

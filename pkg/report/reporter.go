@@ -32,6 +32,9 @@ func New(client *kube.Client, node string, m *Metrics, log *slog.Logger) *Report
 // later call. Different Cases may be reported side by side.
 func (r *Reporter) Report(ctx context.Context, c *verdict.Case) {
 	r.metrics.looked(c.Last)
+	if c.HeldBack() {
+		return
+	}
 	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
 	defer cancel()
 	switch c.Outcome() {

@@ -35,6 +35,7 @@ type Case struct {
 	condition condition
 	event     eventState
 	told      bool // whether there has been an Event
+	weighed   weighed
 
 	mu       sync.Mutex
 	standing Standing

@@ -22,6 +22,8 @@ type Subject struct {
 	Name       string
 	UID        string
 	Generation int64
+	// Owner is the UID of the controller that made it, "" for none.
+	Owner string
 	// Condition is the object's condition of type ConditionType as the cache
 	// last showed it; nil for none. The cache may lag behind.
 	Condition *Condition

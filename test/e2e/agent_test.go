@@ -3,6 +3,7 @@
 package e2e
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -29,16 +30,108 @@ func agentJobs(c *scenario.Cluster) []job {
 			row.Node = node.Name
 		}
 		return job{name: name, node: node, order: order, alone: order == orderAlone, do: func(t *testing.T, turn *scenario.Turn) {
-			do(try(t, table, row), n, turn)
+			do(try(t, table, row), cmp.Or(node, n), turn)
 		}}
 	}
-	return []job{
+	jobs := []job{
 		check("stolen-token", n, orderUsual, stolenToken),
 		check("same-name-again", n, orderUsual, sameNameAgain),
 		check("agent-killed", n, orderAlone, agentKilled),
 		check("agent-ends-in-time", n, orderAlone, agentEnds),
 		check("api-server-stopped", nil, orderAlone, apiServerStopped),
 	}
+	for _, on := range c.Nodes {
+		jobs = append(jobs, check("starved-node", on, orderAlone, starvedNode))
+	}
+	return jobs
+}
+
+// starvedNode lets programs compute on all processors of the node, if it is not short
+// of them as it is, while pods end in time, and one does not: that one is told right,
+// nobody else is accused, and the agent does less than before.
+func starvedNode(x *trial, n *scenario.Node, turn *scenario.Turn) {
+	const innocents, spinners = 10, 16
+	is := scenario.Frozen()
+	if len(n.Lacks(is)) > 0 {
+		is = scenario.Another("starved-stuck")
+	}
+	stuck := start(x, n, is, turn)
+	var others []*scenario.Run
+	for i := range innocents {
+		r := &scenario.Run{Scenario: scenario.Innocent(fmt.Sprintf("starved-%d", i)), Node: n}
+		if err := r.Start(x.Context()); err != nil {
+			x.Fatal(err)
+		}
+		x.Cleanup(func() {
+			if x.Failed() {
+				_ = r.Discard(context.Background())
+			}
+		})
+		others = append(others, r)
+	}
+	const group = "/run/scenario-spinners"
+	stop := fmt.Sprintf("[ ! -e %s ] || kill $(cat %[1]s); rm -f %[1]s", group)
+	pressed := func() (bool, string) {
+		out, err := n.Exec(x.Context(), `sed -n 's/some avg10=\([0-9]*\).*/\1/p' /proc/pressure/cpu`)
+		if err != nil {
+			return false, err.Error()
+		}
+		var percent int
+		_, err = fmt.Sscan(out, &percent)
+		return err == nil && percent >= 60, out
+	}
+	if is, _ := pressed(); is {
+		x.Log("the node has no processor to spare as it is")
+	} else if _, err := n.Exec(x.Context(), fmt.Sprintf(`for i in $(seq %d); do setsid sh -c 'while :; do :; done' </dev/null >/dev/null 2>&1 & echo $! >>%s; done`, spinners, group)); err != nil {
+		x.Fatal(err)
+	}
+	defer func() {
+		if _, err := n.Exec(context.Background(), stop); err != nil {
+			x.Error(err)
+		}
+	}()
+	if err := n.Await(x.Context(), "the pressure on the node", pressed); err != nil {
+		x.Fatal(err)
+	}
+	for _, r := range others {
+		if err := r.Delete(x.Context()); err != nil {
+			x.Fatal(err)
+		}
+	}
+	if err := stuck.AwaitVerdict(x.Context()); err != nil {
+		x.Fatal(err)
+	}
+	x.row.Deletion = stuck.Evented.Sub(stuck.Deleted)
+	metrics, err := n.Metrics(x.Context())
+	if err != nil {
+		x.Fatal(err)
+	}
+	if !strings.Contains(metrics, "\nnodeagent_round_period_seconds 10\n") {
+		x.Errorf("the agent does not give way on a starved node; its period and processor time:\n%s", lines(metrics, "nodeagent_round_period_seconds", "process_cpu_seconds_total"))
+	}
+	for _, r := range others {
+		innocent(x, r)
+	}
+	if _, err := n.Exec(x.Context(), stop); err != nil {
+		x.Error(err)
+	}
+	if err := stuck.Mend(x.Context()); err != nil {
+		x.Error(err)
+	}
+	x.row.Verdict = verdictCheck
+}
+
+// lines returns the lines of some metrics.
+func lines(metrics string, names ...string) string {
+	var out strings.Builder
+	for line := range strings.Lines(metrics) {
+		for _, name := range names {
+			if strings.HasPrefix(line, name+" ") {
+				out.WriteString(line)
+			}
+		}
+	}
+	return out.String()
 }
 
 // sameNameAgain deletes a stuck pod by force and makes a new one of the same

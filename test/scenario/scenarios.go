@@ -157,12 +157,19 @@ func Finished(name string) Scenario {
 	return s
 }
 
+// Innocent is a pod that ends in time, under another name.
+func Innocent(name string) Scenario {
+	s := handlesTERM()
+	s.Name = name
+	return s
+}
+
+// Frozen is the pod on a frozen file system, for tests that need a cause that two
+// readings prove. Its node needs Hang.
+func Frozen() Scenario { return frozenFilesystem() }
+
 // SameName is a stuck pod, and Again an innocent one of the same name.
 func SameName() Scenario { return Another("same-name") }
 
 // Again is the innocent pod that takes the name of SameName.
-func Again() Scenario {
-	s := handlesTERM()
-	s.Name = "same-name"
-	return s
-}
+func Again() Scenario { return Innocent("same-name") }

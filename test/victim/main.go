@@ -5,6 +5,7 @@ package main
 import (
 	"fmt"
 	"os"
+	"os/exec"
 	"os/signal"
 	"runtime"
 	"strings"
@@ -19,7 +20,8 @@ func init() { runtime.LockOSThread() }
 const usage = `victim write PATH            writes to the file again and again
 victim dirty PATH            keeps dirty pages of the file, which it has closed
 victim leader-exits SECONDS  its first thread ends after that time, others live on
-victim drain SECONDS         ends that long after SIGTERM` + signalsUsage + kernelUsage + `
+victim drain SECONDS         ends that long after SIGTERM
+victim mounts COUNTxBYTES    makes mounts with names of that length, and processes that are stopped among them` + signalsUsage + kernelUsage + `
 victim MODE-in-thread ARG    does any of these in a second thread`
 
 func main() {
@@ -58,6 +60,8 @@ func run(mode, arg string) error {
 		return kernelVictims[mode](arg)
 	case "term-only", "burn", "allocate", "dump", "trace-stop", "trace-exit", "trace-follow":
 		return signals(mode, arg)
+	case "mounts":
+		return mounts(arg)
 	case "drain":
 		return drain(arg)
 	}
@@ -128,6 +132,49 @@ func drain(seconds string) error {
 	<-catchTERM()
 	time.Sleep(d)
 	return nil
+}
+
+// mounts mounts a directory on others, in a mount namespace of its own, and stays with
+// processes that see all of that and are stopped, as many as an agent looks at.
+func mounts(arg string) error {
+	const stopped = 63
+	catchTERM() // and never heed it
+	var count, size int
+	if _, err := fmt.Sscanf(arg, "%dx%d", &count, &size); err != nil {
+		return fmt.Errorf("COUNTxBYTES: %w", err)
+	}
+	if err := syscall.Unshare(syscall.CLONE_NEWNS); err != nil {
+		return fmt.Errorf("make a mount namespace: %w", err)
+	}
+	if err := syscall.Mount("", "/", "", syscall.MS_REC|syscall.MS_PRIVATE, ""); err != nil {
+		return fmt.Errorf("make the mounts private: %w", err)
+	}
+	dir := "/m"
+	for len(dir)+10 < size {
+		dir += "/" + strings.Repeat("x", min(size-len(dir)-10, 250))
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	for i := range count {
+		point := fmt.Sprintf("%s/%d", dir, i)
+		if err := os.Mkdir(point, 0o755); err != nil {
+			return err
+		}
+		if err := syscall.Mount("/proc", point, "", syscall.MS_BIND, ""); err != nil {
+			return fmt.Errorf("mount %s: %w", point, err)
+		}
+	}
+	for range stopped {
+		c := exec.Command("/proc/self/exe", "drain", "3600")
+		if err := c.Start(); err != nil {
+			return err
+		}
+		if err := c.Process.Signal(syscall.SIGSTOP); err != nil {
+			return err
+		}
+	}
+	select {}
 }
 
 // catchTERM asks for SIGTERM from now on, and says so with a file: Go's runtime

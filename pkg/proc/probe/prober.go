@@ -72,6 +72,7 @@ type Prober struct {
 	hangers   map[string]time.Time // when a task of an owner has hung a helper last
 
 	hangs, restarts, refused atomic.Int64
+	spent                    atomic.Int64 // nanoseconds
 }
 
 // A lane is one helper and the right to use it.
@@ -137,6 +138,9 @@ func (p *Prober) Restarts() int64 { return max(p.restarts.Load()-1, 0) }
 // Refused counts the questions that were not asked because too many helpers
 // could not be ended.
 func (p *Prober) Refused() int64 { return p.refused.Load() }
+
+// Spent returns the CPU time that helpers have taken to answer.
+func (p *Prober) Spent() time.Duration { return time.Duration(p.spent.Load()) }
 
 // Abandoned is the number of helpers that were killed and have not ended yet.
 func (p *Prober) Abandoned() int {
@@ -400,6 +404,8 @@ func (h *helper) bound(ctx context.Context, t time.Time) (stop func()) {
 
 // talk sends a question and receives the answer.
 func (p *Prober) talk(ctx context.Context, h *helper, q request) (Seen, error) {
+	before := h.spent()
+	defer func() { p.spent.Add(int64(max(h.spent()-before, 0))) }()
 	stop := h.bound(ctx, time.Now().Add(p.Timeout))
 	defer func() { stop() }()
 	if err := writeFrame(h.in, q); err != nil {
@@ -429,6 +435,16 @@ func (p *Prober) talk(ctx context.Context, h *helper, q request) (Seen, error) {
 			stop = h.bound(ctx, time.Now().Add(p.Timeout))
 		}
 	}
+}
+
+// spent returns the helper's CPU time, 0 when it cannot be told. The clock of another
+// process is made from its ID (CPUCLOCK_SCHED, include/linux/posix-timers_types.h).
+func (h *helper) spent() time.Duration {
+	var t unix.Timespec
+	if err := unix.ClockGettime(int32(^h.process.Pid<<3|2), &t); err != nil {
+		return 0
+	}
+	return time.Duration(t.Nano())
 }
 
 // asleep reports whether a thread of the helper sleeps in state D and stays

@@ -174,3 +174,16 @@ func TestRetire(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// What helpers answer costs CPU time, and no more than they have had.
+func TestProberSpent(t *testing.T) {
+	p := newProber(t)
+	for range 20 {
+		if _, err := p.ask(t.Context(), ownTask()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if has := p.usual.helper.spent(); p.Spent() <= 0 || p.Spent() > has {
+		t.Errorf("%s were spent on answers by a helper that has had %s", p.Spent(), has)
+	}
+}

@@ -390,6 +390,8 @@ func (w *walk) group(dir, container string, above freezer, depth int) (populated
 	w.groups = append(w.groups, g)
 	populated = len(tids)+hidden > 0
 	if w.tasks += len(tids); w.tasks > maxTasks {
+		w.groups[i].TIDs = tids[:max(len(tids)-(w.tasks-maxTasks), 0)]
+		w.groups[i].Populated = true
 		return populated, fmt.Errorf("threads of a pod: %w", kernfile.ErrTooMany)
 	}
 	entries, _, err := kernfile.List(filepath.Join(w.c.dir, dir), maxGroups+64)

@@ -1,6 +1,7 @@
 package cgroup
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -11,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
 	"github.com/nodeagent-io/nodeagent/pkg/proc/internal/kerneltest"
+	"github.com/nodeagent-io/nodeagent/pkg/proc/internal/kernfile"
 )
 
 const (
@@ -273,4 +275,26 @@ func FuzzCgroupFiles(f *testing.F) {
 		_, _ = parseCPUMax(b)
 		parseFreezerState(b)
 	})
+}
+
+// Of a group of very many threads no more are told than are read of a pod.
+func TestThreadsAreBounded(t *testing.T) {
+	root := t.TempDir()
+	var tids strings.Builder
+	for i := range 100_000 {
+		fmt.Fprintln(&tids, 1000+i)
+	}
+	kerneltest.Tree(t, root, map[string]string{
+		"cgroup.controllers":                                  "pids",
+		"kubepods/pod" + uid1 + "/cgroup.threads":             "",
+		"kubepods/pod" + uid1 + "/" + id1 + "/cgroup.threads": tids.String(),
+	})
+	h := &Tree{Root: root}
+	groups, err := h.Pod(uid1, time.Now())
+	if !errors.Is(err, kernfile.ErrTooMany) || len(groups) != 2 {
+		t.Fatalf("%d groups, %v", len(groups), err)
+	}
+	if g := groups[1]; len(g.TIDs) != maxTasks || g.Threads != 100_000 || !g.Populated {
+		t.Errorf("%d threads of %d, populated %v", len(g.TIDs), g.Threads, g.Populated)
+	}
 }

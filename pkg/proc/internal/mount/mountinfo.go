@@ -10,18 +10,22 @@ import (
 	"io"
 	"net/netip"
 	"path"
+	"slices"
 	"strconv"
 	"strings"
+	"unsafe"
 
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
 	"github.com/nodeagent-io/nodeagent/pkg/proc/internal/kernfile"
 )
 
-// Bounds of what is kept of one mountinfo file: mounts, and bytes of a line.
-// Linux allows 100,000 mounts in a namespace (fs.mount-max); an overlay with
-// 128 lower directories has a line of some 20 KiB.
+// Bounds of what is kept of one mountinfo file, and of a line of it, in bytes. Linux
+// allows 100,000 mounts in a namespace (fs.mount-max), each with a mount point of 4 KiB,
+// and anybody who may make a user namespace can make them. A node with 500 pods of ten
+// mounts has 2 MiB. An overlay with 128 lower directories has a line of some 20 KiB, of
+// which little is kept.
 const (
-	maxMounts    = 100_000
+	maxTable     = 4 << 20
 	maxMountLine = 1 << 20
 )
 
@@ -34,16 +38,23 @@ type Line struct {
 	Options    string // of the mount
 	Type       string // of the file system
 	Source     string
-	Super      string // options of the file system, which can hold secrets
+	Super      string // those options of the file system that are asked for; others can hold secrets
 }
 
 // A Table is a mountinfo file.
 type Table struct {
 	Lines []Line
-	// Bad counts lines that were not understood, or of which there were too
-	// many. They say nothing about the others.
+	// Bad counts lines that were not understood. They say nothing about the others.
 	Bad int
+	// Cut reports whether the file was read in part only, because it is too long.
+	Cut bool
+	// Size is about the memory that the table takes, in bytes.
+	Size int
 }
+
+// Whole reports whether each mount is in the table, so that what is not there is not
+// mounted.
+func (t *Table) Whole() bool { return t.Bad == 0 && !t.Cut }
 
 // ReadTable reads the mounts that a task sees, whose directory is given. A task that has left its
 // namespaces gives EINVAL.
@@ -87,7 +98,7 @@ func Parse(r io.Reader) (*Table, error) {
 		case len(line) > 0:
 			t.add(bytes.TrimSuffix(line, []byte("\n")))
 		}
-		if err != nil {
+		if err != nil || t.Cut {
 			return &t, nil
 		}
 	}
@@ -95,10 +106,15 @@ func Parse(r io.Reader) (*Table, error) {
 
 func (t *Table) add(line []byte) {
 	m, err := parseMountLine(line)
-	if err != nil || len(t.Lines) >= maxMounts {
+	if err != nil {
 		t.Bad++
 		return
 	}
+	size := int(unsafe.Sizeof(m)) + len(m.Device) + len(m.Root) + len(m.Point) + len(m.Options) + len(m.Type) + len(m.Source) + len(m.Super)
+	if t.Cut = t.Size+size > maxTable; t.Cut {
+		return
+	}
+	t.Size += size
 	t.Lines = append(t.Lines, m)
 }
 
@@ -111,12 +127,19 @@ var errMountLine = errors.New("a mountinfo line of unknown form")
 // The fields are separated by one space each, so that an empty source is one.
 // There can be any number of tags before the lone dash.
 func parseMountLine(line []byte) (Line, error) {
-	before, after, ok := strings.Cut(string(line), " - ")
+	mounted, fileSystem, ok := bytes.Cut(line, []byte(" - "))
 	if !ok {
 		return Line{}, errMountLine
 	}
-	f := strings.SplitN(before, " ", 7)
-	g := strings.SplitN(after, " ", 3)
+	// The options of the file system are the last field; of those of an overlay the
+	// lower directories are the most.
+	super := ""
+	if words := bytes.SplitN(fileSystem, []byte(" "), 3); len(words) == 3 {
+		super = wanted(words[2])
+		fileSystem = fileSystem[:len(fileSystem)-len(words[2])-1]
+	}
+	f := strings.SplitN(string(mounted), " ", 7)
+	g := strings.SplitN(string(fileSystem), " ", 2)
 	if len(f) < 6 || len(g) < 2 {
 		return Line{}, errMountLine
 	}
@@ -133,10 +156,25 @@ func parseMountLine(line []byte) (Line, error) {
 	m.Options = f[5]
 	m.Type = unescape(g[0])
 	m.Source = unescape(g[1])
-	if len(g) == 3 {
-		m.Super = unescape(g[2])
-	}
+	m.Super = unescape(super)
 	return m, nil
+}
+
+// superOptions are the options of file systems that are asked for.
+var superOptions = []string{"ro", "addr", "mon_addr", "upperdir", "proto", "vers", "port"}
+
+// wanted returns those of the options of a file system that are asked for.
+func wanted(super []byte) string {
+	var out []byte
+	for o := range bytes.SplitSeq(super, []byte(",")) {
+		if name, _, _ := bytes.Cut(o, []byte("=")); slices.Contains(superOptions, string(name)) {
+			if len(out) > 0 {
+				out = append(out, ',')
+			}
+			out = append(out, o...)
+		}
+	}
+	return string(out)
 }
 
 // unescape undoes the octal escapes \040 (blank), \011 (tab), \012 (newline),

@@ -3,6 +3,7 @@ package mount
 import (
 	"bytes"
 	"fmt"
+	"runtime"
 	"strings"
 	"testing"
 	"testing/iotest"
@@ -80,6 +81,46 @@ func TestMountinfo(t *testing.T) {
 	huge := "50 27 0:60 / /m rw - overlay overlay " + strings.Repeat("x", 3*maxMountLine) + "\n51 27 0:61 / /n rw - tmpfs t rw\n"
 	if table, err := Parse(strings.NewReader(huge)); err != nil || len(table.Lines) != 1 || table.Bad != 1 || table.Lines[0].Point != "/n" {
 		t.Errorf("a line without end: %+v, %v", table, err)
+	}
+}
+
+// However many mounts there are and however long their names: the table is bounded, and
+// says that it is cut.
+func TestTableIsBounded(t *testing.T) {
+	for _, point := range []int{1, 200, 4000} {
+		var text strings.Builder
+		for i := range 30_000 {
+			fmt.Fprintf(&text, "%d 27 0:60 / /%d/%s rw - tmpfs t rw,size=%s\n", i, i, strings.Repeat("x", point), strings.Repeat("9", 100))
+		}
+		table, err := Parse(strings.NewReader(text.String()))
+		if err != nil || table.Size > maxTable {
+			t.Fatalf("%d bytes in the table, %v", table.Size, err)
+		}
+		if table.Cut == (len(table.Lines) == 30_000) || table.Whole() == table.Cut {
+			t.Errorf("points of %d: %d lines, cut %v, whole %v", point, len(table.Lines), table.Cut, table.Whole())
+		}
+		var before, after runtime.MemStats
+		runtime.GC()
+		runtime.ReadMemStats(&before)
+		table.Lines = nil
+		runtime.GC()
+		runtime.ReadMemStats(&after)
+		if held := int64(before.HeapAlloc) - int64(after.HeapAlloc); held > 2*maxTable {
+			t.Errorf("points of %d: the table holds %d bytes", point, held)
+		}
+	}
+}
+
+// The options of a file system that nobody asks for are not kept.
+func TestOnlyWantedOptionsAreKept(t *testing.T) {
+	table := scan(t, "50 27 0:60 / /m rw - overlay overlay ro,lowerdir=/a:/b,upperdir=/u,workdir=/w\n"+
+		"51 27 0:61 / /n rw - cifs //s/x rw,username=me,password=secret,addr=10.0.0.1\n52 27 0:62 / /o rw - tmpfs t\n")
+	var got []string
+	for _, l := range table.Lines {
+		got = append(got, l.Super)
+	}
+	if diff := cmp.Diff([]string{"ro,upperdir=/u", "addr=10.0.0.1", ""}, got); diff != "" {
+		t.Error(diff)
 	}
 }
 

@@ -1,0 +1,52 @@
+package agent
+
+import (
+	"time"
+
+	"github.com/nodeagent-io/nodeagent/pkg/evidence"
+)
+
+// The agent must not take from a node that is short of processors. Between
+// pressedFrom and pressedFully, in percent of the time in which a task waits for one
+// (evidence.Pressure), the time between two rounds grows from Period to Longest; and
+// rounds are at least so far apart that they take no more than one share'th of a
+// processor.
+const (
+	pressedFrom  = 20
+	pressedFully = 60
+	share        = 20
+)
+
+// A pace is the time between two rounds.
+type pace struct {
+	period time.Duration
+	next   time.Time     // when the next round over all pods may begin; zero for now
+	cost   time.Duration // CPU time since the last one began
+}
+
+// full takes note of a round over all pods that began at the time t. Its cost stands
+// in p.
+func (p *pace) full(t time.Time, shortest, longest time.Duration, pressure *evidence.Pressure) {
+	p.period = nextPeriod(p.period, shortest, longest, pressure, p.cost)
+	p.next, p.cost = t.Add(p.period-shortest/2), 0 // the ticker is not exact
+}
+
+// nextPeriod returns the time between the start of a round, which cost so much CPU time,
+// and the next one. It at most doubles from round to round, so that one expensive round
+// is not taken for a habit.
+func nextPeriod(before, shortest, longest time.Duration, pressure *evidence.Pressure, cost time.Duration) time.Duration {
+	want := cost * share
+	if pressure != nil {
+		pressed := min(max((pressure.CPU-pressedFrom)/(pressedFully-pressedFrom), 0), 1)
+		want = max(want, shortest+time.Duration(pressed*float64(longest-shortest)))
+	}
+	return max(min(want, longest, 2*before), shortest)
+}
+
+// closes reports whether the pod's deadline comes soon, and the last reading of it
+// would be too old then: what ends at its deadline has to be seen shortly before.
+func closes(l look, now time.Time, shortest time.Duration) bool {
+	deadline := l.pod.DeletionTimestamp.Time
+	left := deadline.Sub(now)
+	return left > 0 && left <= 2*shortest && (l.known.Last == nil || deadline.Sub(l.known.Last.Time) > 2*shortest)
+}

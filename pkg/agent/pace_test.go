@@ -1,0 +1,109 @@
+package agent
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/nodeagent-io/nodeagent/pkg/evidence"
+)
+
+func TestNextPeriod(t *testing.T) {
+	const s, ms = time.Second, time.Millisecond
+	pressure := func(cpu float64) *evidence.Pressure { return &evidence.Pressure{CPU: cpu, Memory: 100, IO: 100} }
+	for _, tc := range []struct {
+		name     string
+		before   time.Duration
+		pressure *evidence.Pressure
+		cost     time.Duration
+		want     time.Duration
+	}{
+		{"a node with room", 2 * s, pressure(0), 20 * ms, 2 * s},
+		{"the kernel does not tell the pressure", 2 * s, nil, 20 * ms, 2 * s},
+		{"a busy node", 2 * s, pressure(pressedFrom), 20 * ms, 2 * s},
+		{"a pressed one", 4 * s, pressure(40), 20 * ms, 6 * s},
+		{"a starved one", 8 * s, pressure(100), 20 * ms, 10 * s},
+		{"it grows step by step", 2 * s, pressure(100), 20 * ms, 4 * s},
+		{"and shrinks without", 10 * s, pressure(0), 20 * ms, 2 * s},
+		{"rounds that cost", 4 * s, pressure(0), 300 * ms, 6 * s},
+		{"rounds that cost, on a pressed node", 10 * s, pressure(60), 300 * ms, 10 * s},
+		{"rounds that cost more than there is", 10 * s, nil, 10 * s, 10 * s},
+		{"at first", 0, pressure(100), 10 * s, 2 * s},
+	} {
+		if got := nextPeriod(tc.before, 2*s, 10*s, tc.pressure, tc.cost); got != tc.want {
+			t.Errorf("%s: %s after %s, want %s", tc.name, got, tc.before, tc.want)
+		}
+	}
+}
+
+// A node of which the processors are pressed is read more rarely, and each pod once
+// more shortly before its deadline.
+func TestRoundsGiveWay(t *testing.T) {
+	readings := func(cpu float64, cost time.Duration) (periods []time.Duration, last []evidence.Pod, n int) {
+		synctest.Test(t, func(t *testing.T) {
+			b := newBench()
+			b.Longest = 10 * time.Second
+			b.pressure = &evidence.Pressure{CPU: cpu}
+			var spent time.Duration
+			b.Spent = func() time.Duration { return spent }
+			b.gather = func(context.Context, *evidence.Pod) { spent += cost }
+			b.set([]*corev1.Pod{terminating("a", time.Now(), 31)})
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			b.Run(ctx)
+			periods, last, n = b.periods, b.reports["a"], b.nodeReads
+		})
+		return periods, last, n
+	}
+	_, _, calm := readings(0, 10*time.Millisecond)
+	for name, tc := range map[string]struct {
+		cpu  float64
+		cost time.Duration
+	}{
+		"pressure": {90, time.Millisecond},
+		"cost":     {0, time.Second},
+	} {
+		periods, pods, n := readings(tc.cpu, tc.cost)
+		if n > calm/3 {
+			t.Errorf("%s: %d rounds in a minute, of %d without", name, n, calm)
+		}
+		if got := periods[len(periods)-1]; got != 10*time.Second {
+			t.Errorf("%s: the period is %s", name, got)
+		}
+		shortly := 0
+		for _, p := range pods {
+			if left := p.Deadline.Sub(p.Time); left > 0 && left <= 4*time.Second {
+				shortly++
+			}
+		}
+		if shortly != 1 {
+			t.Errorf("%s: %d readings in the last seconds before the deadline", name, shortly)
+		}
+	}
+}
+
+// What a round on a pressed node was is forgotten with its last pod.
+func TestPaceEndsWithTheLastPod(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench()
+		b.Longest = 10 * time.Second
+		b.pressure = &evidence.Pressure{CPU: 100}
+		b.set([]*corev1.Pod{terminating("a", time.Now(), 0)})
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() { b.Run(ctx); close(done) }()
+		time.Sleep(31 * time.Second)
+		b.set(nil)
+		time.Sleep(3 * time.Second)
+		b.set([]*corev1.Pod{terminating("b", time.Now(), 30)})
+		time.Sleep(3 * time.Second)
+		cancel()
+		<-done
+		if len(b.reports["b"]) == 0 {
+			t.Error("a pod waits for its first reading after the node was idle")
+		}
+	})
+}

@@ -1,0 +1,260 @@
+// Soak runs incidents at random on the test cluster, several side by side, and
+// restarts the agent, containerd and the kubelet meanwhile. `make soak FOR=1h` boots
+// the cluster and runs it. In the end it tells how many verdicts were right, wrong and
+// lost, and what the agent took.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/signal"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/nodeagent-io/nodeagent/test/scenario"
+)
+
+const (
+	// sideBySide is how many incidents run at a time.
+	sideBySide = 8
+	// Disturbances come between calm/2 and 3*calm/2 apart.
+	calm = 45 * time.Second
+	// ends is how long the last incidents may take to end.
+	ends = 15 * time.Minute
+)
+
+// disturbances are commands for a node. What they end is started again by the node.
+var disturbances = map[string]string{
+	"the agent":   "pkill -9 -x nodeagent",
+	"containerd":  "pkill -x containerd",
+	"the kubelet": "pkill -x kubelet",
+}
+
+// leftOut are scenarios that a restart breaks: a containerd that is started waits for the
+// stopped shim, and a kubelet that is started unmounts the volume in another way.
+var leftOut = []string{"shim-stopped", "volume-busy"}
+
+func main() {
+	length := flag.Duration("for", time.Hour, "how long incidents begin")
+	seed := flag.Uint64("seed", uint64(time.Now().UnixNano()), "of the choices")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := soak(ctx, *length, *seed); err != nil {
+		fmt.Fprintln(os.Stderr, "soak:", err)
+		os.Exit(1)
+	}
+}
+
+// A tally counts what has become of the incidents.
+type tally struct {
+	mu                                 sync.Mutex
+	right, silent, wrong, lost, failed int
+	disturbed                          map[string]int
+	peak                               int64 // bytes, of the agent's resident memory
+	restarts                           int   // of the agent that nobody has asked for
+}
+
+func (t *tally) count(n *int, format string, args ...any) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	*n++
+	if format != "" {
+		say(format, args...)
+	}
+}
+
+func say(format string, args ...any) {
+	fmt.Printf(time.Now().Format(time.TimeOnly)+" "+format+"\n", args...)
+}
+
+func soak(ctx context.Context, length time.Duration, seed uint64) error {
+	c, err := scenario.Find(ctx)
+	if err != nil {
+		return err
+	}
+	all := slices.DeleteFunc(scenario.All(), func(s scenario.Scenario) bool {
+		return s.Alone || slices.Contains(leftOut, s.Name) || len(c.For(s)) == 0
+	})
+	if err := scenario.Images(ctx, c, all); err != nil {
+		return err
+	}
+	if err := scenario.Install(ctx, c); err != nil {
+		return err
+	}
+	say("%d scenarios for %s, seed %d", len(all), length, seed)
+	begun := time.Now()
+	t := &tally{disturbed: map[string]int{}}
+	begins, done := context.WithTimeout(ctx, length)
+	defer done()
+	runs, cancel := context.WithTimeout(ctx, length+ends)
+	defer cancel()
+
+	var wg sync.WaitGroup
+	for _, n := range c.Nodes {
+		wg.Go(func() { t.disturb(begins, n, rand.New(rand.NewPCG(seed, 0))) }) //nolint:gosec // no secret
+		wg.Go(func() { t.watch(begins, n) })
+	}
+	// A scenario's pod and files have its name, so it runs once at a time.
+	var mu sync.Mutex
+	running := map[string]bool{}
+	dice := rand.New(rand.NewPCG(seed, 1)) //nolint:gosec // no secret
+	next := func() scenario.Scenario {
+		mu.Lock()
+		defer mu.Unlock()
+		for {
+			if s := all[dice.IntN(len(all))]; !running[s.Name] {
+				running[s.Name] = true
+				return s
+			}
+		}
+	}
+	for range min(sideBySide, len(all)) {
+		wg.Go(func() {
+			for begins.Err() == nil {
+				s := next()
+				t.incident(runs, c.For(s)[0], s)
+				mu.Lock()
+				delete(running, s.Name)
+				mu.Unlock()
+			}
+		})
+	}
+	wg.Wait()
+	fmt.Printf(`
+%s of incidents: %d verdicts right, %d innocent and silent; %d wrong, %d lost; %d could not be run
+disturbed: %v; restarts of the agent that nobody asked for: %d; its resident memory at most %d MiB
+`, time.Since(begun).Round(time.Second), t.right, t.silent, t.wrong, t.lost, t.failed, t.disturbed, t.restarts, t.peak>>20)
+	if t.wrong > 0 || t.restarts > 0 {
+		return errors.New("there were wrong verdicts, or the agent has ended by itself")
+	}
+	return ctx.Err()
+}
+
+// incident runs a scenario and counts what was said of it. A verdict that never came is
+// lost; a restart may have taken what two readings had to show before the pod had gone.
+func (t *tally) incident(ctx context.Context, n *scenario.Node, s scenario.Scenario) {
+	r := &scenario.Run{Scenario: s, Node: n}
+	err := r.Start(ctx)
+	if err == nil {
+		err = r.Delete(ctx)
+	}
+	if err != nil {
+		t.count(&t.failed, "%s could not be run: %s", s.Name, firstLine(err))
+		t.discard(ctx, r)
+		return
+	}
+	told := s.Cause == ""
+	if !told {
+		verdict := r.AwaitVerdict(ctx)
+		if told = verdict == nil; !told {
+			t.count(&t.lost, "%s: %s", s.Name, firstLine(verdict))
+		}
+	}
+	if err := r.Mend(ctx); err != nil {
+		t.count(&t.failed, "%s does not end: %s", s.Name, firstLine(err))
+		t.discard(ctx, r)
+		return
+	}
+	events, err := r.Events(ctx)
+	if err != nil {
+		t.count(&t.failed, "%s: %s", s.Name, firstLine(err))
+		return
+	}
+	wrong := slices.Clone(r.Wrong)
+	for _, e := range events {
+		if e.Reason != s.Cause {
+			wrong = append(wrong, e.Reason+": "+e.Note)
+		}
+	}
+	switch {
+	case len(wrong) > 0:
+		t.count(&t.wrong, "%s: WRONG, want %q: %s", s.Name, s.Cause, strings.Join(wrong, "\n  "))
+	case s.Cause == "":
+		t.count(&t.silent, "")
+	case told:
+		t.count(&t.right, "")
+	}
+}
+
+// discard heals what is left of a run, so that it harms no other.
+func (t *tally) discard(ctx context.Context, r *scenario.Run) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
+	defer cancel()
+	if err := r.Discard(ctx); err != nil {
+		say("%s: clean up: %s", r.Name, firstLine(err))
+	}
+	if r.Pod == nil {
+		return
+	}
+	_ = scenario.Until(ctx, r.Name+" to go", func() (bool, string) { // the next run of it fails then
+		_, err := r.Current()
+		return apierrors.IsNotFound(err), "still there"
+	})
+}
+
+func firstLine(err error) string {
+	line, _, _ := strings.Cut(err.Error(), "\n")
+	return line
+}
+
+// disturb restarts parts of the node at random.
+func (t *tally) disturb(ctx context.Context, n *scenario.Node, dice *rand.Rand) {
+	var names []string
+	for name := range disturbances {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(calm/2 + time.Duration(dice.Int64N(int64(calm)))):
+		}
+		name := names[dice.IntN(len(names))]
+		if _, err := n.Exec(ctx, disturbances[name]); err == nil {
+			t.mu.Lock()
+			t.disturbed[name]++
+			t.mu.Unlock()
+		}
+	}
+}
+
+// watch notes the agent's memory, and how often it was started beyond what was asked
+// for.
+func (t *tally) watch(ctx context.Context, n *scenario.Node) {
+	first := -1
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(5 * time.Second):
+		}
+		out, err := n.Exec(ctx, `p=$(pgrep -o -x nodeagent) && awk '/^VmHWM/{print $2}' /proc/$p/status`)
+		var kib int64
+		if _, scanErr := fmt.Sscan(out, &kib); err != nil || scanErr != nil {
+			continue // it is being started
+		}
+		p, err := n.AgentPod(ctx)
+		if err != nil || len(p.Status.ContainerStatuses) == 0 {
+			continue
+		}
+		now := int(p.Status.ContainerStatuses[0].RestartCount)
+		if first < 0 {
+			first = now
+		}
+		t.mu.Lock()
+		t.peak = max(t.peak, kib<<10)
+		t.restarts = max(t.restarts, now-first-t.disturbed["the agent"])
+		t.mu.Unlock()
+	}
+}
