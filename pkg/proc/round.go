@@ -32,7 +32,7 @@ type Round struct {
 func (h *Host) Round() *Round {
 	return &Round{
 		Host:   h,
-		mounts: mount.View{Proc: h.Proc, FUSE: h.FUSE, KubeletDir: h.KubeletDir},
+		mounts: mount.View{Proc: h.Proc, FUSE: h.FUSE, KubeletDir: h.KubeletDir, Blocks: h.Blocks},
 		pids: sync.OnceValues(func() ([]int, error) {
 			r, err := kernfile.Open(h.Proc)
 			if err != nil {

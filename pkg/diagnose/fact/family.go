@@ -14,9 +14,15 @@ const (
 	FamilyCeph     = "Ceph"
 	FamilyFUSE     = "FUSE"
 	FamilyFsFrozen = "FsFrozen"
-	FamilyGPU      = "GPU"
-	FamilyBlock    = "Block"
-	FamilyOther    = "Other"
+	// FamilySuspended is a file system of which the device mapper has suspended the
+	// device, with or without freezing it.
+	FamilySuspended = "Suspended"
+	FamilyGPU       = "GPU"
+	FamilyBlock     = "Block"
+	// FamilySlowBlock is a block device that completes requests. It takes readings to
+	// tell from Block, so FamilyOf does not return it.
+	FamilySlowBlock = "SlowBlock"
+	FamilyOther     = "Other"
 )
 
 // stackFamilies tell a family by the start of a kernel function's name. The
@@ -39,7 +45,7 @@ var networkTypes = map[string]string{
 }
 
 // FamilyOf returns what kind of backend a task in state D waits for, one of a few
-// words: NFS, CIFS, Ceph, FUSE, FsFrozen, GPU, Block or Other. The kernel stack
+// words: NFS, CIFS, Ceph, FUSE, FsFrozen, Suspended, GPU, Block or Other. The kernel stack
 // comes first, because it shows where the task is, and its mount second. It is
 // Other for a task that was not probed: threads of the kernel are not, and only
 // the first of many others.
@@ -47,6 +53,14 @@ func FamilyOf(t *evidence.Task) string {
 	if t.Probe == nil {
 		return FamilyOther
 	}
+	family := familyOfProbe(t)
+	if d := diskOf(t.Probe.Mount); d != nil && d.Suspended && (family == FamilyFsFrozen || family == FamilyBlock) {
+		return FamilySuspended
+	}
+	return family
+}
+
+func familyOfProbe(t *evidence.Task) string {
 	if frozenFilesystem(t.Probe) {
 		return FamilyFsFrozen
 	}

@@ -10,6 +10,9 @@ const (
 	// SlowDevice is the same where a device or a daemon is waited for: one that
 	// works may take seconds for a request.
 	SlowDevice = 10 * time.Second
+	// SlowDisk is the same where the block device is known to work: what waits for a
+	// place in its queue is told of as slow, and only when that takes long.
+	SlowDisk = 30 * time.Second
 	// SlowRCU is the same where the kernel waits for its own processors.
 	SlowRCU = 60 * time.Second
 	// KillLatency is how long after the deadline SIGKILL may come: the kubelet
