@@ -113,6 +113,7 @@ func (o *runOptions) run(ctx context.Context) error {
 	a := &agent.Agent{
 		Watch:      watch,
 		Reader:     reader,
+		Skew:       client.Skew,
 		Diagnose:   cause.Diagnose,
 		Cases:      cases,
 		Report:     reporter.Report,

@@ -172,7 +172,7 @@ func Run(p *evidence.Pod, table Table) Diagnosis {
 	explained := make(map[string][]Finding)
 	for _, row := range table {
 		r := row.Rule
-		if waits && (r.When == InGrace || r.When == InGraceAndAfter) && p.Overdue() >= 0 && p.Overdue() < fact.UnknownAfter {
+		if waits && (r.When == InGrace || r.When == InGraceAndAfter) && p.Overdue() >= -p.ClockDoubt() && p.Overdue() < fact.UnknownAfter {
 			d.expired = append(d.expired, r.Cause)
 		}
 		// Those that look at what becomes of the signal need the suspects.
@@ -256,13 +256,16 @@ func (r *Rule) due(p *evidence.Pod) bool {
 	if p.Gone {
 		return r.When == AtTheEnd || r.When == WhenGone
 	}
+	// Of clocks that were not compared, or that differ by a part of a second that is
+	// not known, it is neither before nor after the deadline for certain.
+	doubt := p.ClockDoubt()
 	switch settled := p.Time.Sub(p.DeletionRequested) >= StopSettles; r.When {
 	case InGrace:
-		return settled && p.Overdue() < 0
+		return settled && p.Overdue() < -doubt
 	case InGraceAndAfter:
 		return settled
 	case WhenGone:
 		return false
 	}
-	return p.Overdue() > 0
+	return p.Overdue() > doubt
 }

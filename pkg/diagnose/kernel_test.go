@@ -441,6 +441,71 @@ func TestFinalizerAfterTheNode(t *testing.T) {
 	}
 }
 
+// A deadline is told while it is to come, and when the kubelet goes by it.
+func TestFrozenDeadline(t *testing.T) {
+	frozen := func(p *evidence.Pod) {
+		p.Cgroups[0].Frozen, p.Tasks[0].Caught = true, bitTERM
+	}
+	kubelet := func(p *evidence.Pod, started time.Time) {
+		p.Node.Kubelet = evidence.KubeletService{Health: "ok", Process: &evidence.Task{PID: 5, TID: 5, State: evidence.Sleeping, Probe: &evidence.Probe{Started: started}}}
+	}
+	for name, tc := range map[string]struct {
+		change func(p *evidence.Pod)
+		tells  bool
+	}{
+		"in the grace period":            {func(*evidence.Pod) {}, true},
+		"the kubelet was there before":   {func(p *evidence.Pod) { kubelet(p, requested.Add(-time.Hour)) }, true},
+		"the kubelet was started since":  {func(p *evidence.Pod) { kubelet(p, requested.Add(5*time.Second)) }, false},
+		"another deadline may have been": {func(p *evidence.Pod) { p.DeadlineUnsure = true }, false},
+		"it has passed":                  {func(p *evidence.Pod) { p.Time = p.Deadline.Add(2 * time.Second) }, false},
+	} {
+		d := cause.Diagnose(stopping(func(p *evidence.Pod, _ *evidence.Task) { frozen(p); tc.change(p) }))
+		v, _ := d.Verdict()
+		if v.Cause != "ContainerFrozen" || strings.Contains(v.Message, "SIGKILL at ") != tc.tells || strings.Contains(v.Message, "DEADLINE") {
+			t.Errorf("%s: %s: %s", name, v.Cause, v.Message)
+		}
+	}
+}
+
+// Nobody is accused by a deadline that the kubelet does not go by, or for the seconds
+// by which clocks differ.
+func TestDeadlineInDoubt(t *testing.T) {
+	dropped := func(change func(p *evidence.Pod)) *evidence.Pod {
+		return stopping(func(p *evidence.Pod, _ *evidence.Task) {
+			p.Time = p.Deadline.Add(-4 * time.Second)
+			change(p)
+		})
+	}
+	for name, tc := range map[string]struct {
+		change func(p *evidence.Pod)
+		want   string
+	}{
+		"known":                        {func(*evidence.Pod) {}, "SignalDroppedByPID1"},
+		"a second deletion":            {func(p *evidence.Pod) { p.DeadlineUnsure = true }, ""},
+		"clocks that were compared":    {func(p *evidence.Pod) { p.Time = p.Deadline.Add(-2 * time.Second); p.SetSkew(0, 0) }, "SignalDroppedByPID1"},
+		"clocks that may differ":       {func(p *evidence.Pod) { p.Time = p.Deadline.Add(-2 * time.Second) }, ""},
+		"clocks that differ by 5 s":    {func(p *evidence.Pod) { p.SetSkew(5*time.Second, 5*time.Second) }, ""}, // it is over by now
+		"clocks that differ by -100 s": {func(p *evidence.Pod) { p.SetSkew(-100*time.Second, -100*time.Second) }, ""},
+	} {
+		d := cause.Diagnose(dropped(tc.change))
+		if v, _ := d.Verdict(); v.Cause != tc.want {
+			t.Errorf("%s: verdict %q, want %q: %s", name, v.Cause, tc.want, v.Message)
+		}
+	}
+	late := stopping(func(p *evidence.Pod, _ *evidence.Task) {
+		p.Phase, p.Time = "Succeeded", p.Deadline.Add(90*time.Second)
+		p.UnchangedSince = p.Deadline
+		p.Node.Kubelet.Process = &evidence.Task{PID: 5, TID: 5, State: evidence.Sleeping, Probe: &evidence.Probe{Started: requested.Add(time.Minute)}}
+	})
+	if d := cause.Diagnose(late); len(d.Findings) > 0 {
+		t.Errorf("a kubelet that was started anew waits for the whole grace period again: %+v", d.Findings)
+	}
+	late.Node.Kubelet.Process = nil
+	if d := cause.Diagnose(late); len(d.Findings) != 1 {
+		t.Errorf("stuck for 90 s: %+v", d.Findings)
+	}
+}
+
 // Nobody is told to end a shim, however a program got it to be its tracer or the
 // parent of what it waits for.
 func TestEssentialHolders(t *testing.T) {

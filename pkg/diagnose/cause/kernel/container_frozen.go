@@ -2,6 +2,7 @@ package kernel
 
 import (
 	"cmp"
+	"time"
 
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose/fact"
@@ -46,6 +47,7 @@ var ContainerFrozen = &diagnose.Rule{
 			"until": {
 				{Variant: familyFreezerV1, Text: "SIGKILL does not end them either: the pod stays until it is thawed"},
 				{Text: "Unless it is thawed, the pod waits for SIGKILL at {deadline}"},
+				{Text: "Unless it is thawed, the pod waits for SIGKILL"},
 			},
 			"thaw": {
 				{Variant: paused, Text: "Resume it on the node: ctr -n k8s.io task resume {containerid}"},
@@ -95,6 +97,9 @@ var ContainerFrozen = &diagnose.Rule{
 			f.Objects.ContainerID = fp.Container.ID
 			if v := groupOf(p, fp.Container, f.Objects.Cgroup); v != "" {
 				f.Variants = append(f.Variants, v)
+			}
+			if p.Overdue() >= 0 || !fact.DeadlineKnown(p) {
+				f.Objects.Deadline = time.Time{} // it has passed, or is another one
 			}
 			if fp.Container.Task.Status == "paused" {
 				f.Variants = append(f.Variants, paused)
