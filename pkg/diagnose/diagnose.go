@@ -154,6 +154,10 @@ func (d *Diagnosis) Verdict() (Finding, bool) {
 // signal has been sent and a program has had its chance to react.
 const StopSettles = 5 * time.Second
 
+// deletesFiles is for how long the kubelet may be busy with the files of a volume, of
+// which nothing is seen: millions of them take minutes.
+const deletesFiles = 4 * time.Minute
+
 // layerRuntime is the layer of the causes that a silent containerd leaves open.
 const layerRuntime = "runtime"
 
@@ -212,7 +216,11 @@ func Run(p *evidence.Pod, table Table) Diagnosis {
 		f := &d.Findings[i]
 		f.Symptom = slices.ContainsFunc(explained[f.Cause], func(by Finding) bool { return by.reaches(f) })
 	}
-	if patience := fact.PatienceWithUnknown(p); len(d.Findings) == 0 && !p.Gone && p.Overdue() >= patience && p.Time.Sub(p.UnchangedSince) >= patience {
+	patience := fact.PatienceWithUnknown(p)
+	if d.Phase == Cleanup {
+		patience += deletesFiles
+	}
+	if len(d.Findings) == 0 && !p.Gone && p.Overdue() >= patience && p.Time.Sub(p.UnchangedSince) >= patience {
 		d.Findings = []Finding{unknown(p, looked, d.Unknown)}
 	}
 	return d

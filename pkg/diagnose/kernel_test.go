@@ -493,8 +493,8 @@ func TestDeadlineInDoubt(t *testing.T) {
 		}
 	}
 	late := stopping(func(p *evidence.Pod, _ *evidence.Task) {
-		p.Phase, p.Time = "Succeeded", p.Deadline.Add(90*time.Second)
-		p.UnchangedSince = p.Deadline
+		p.Phase, p.Time, p.UnchangedSince = "Succeeded", p.Deadline.Add(90*time.Second), p.Deadline
+		p.Cgroups = nil
 		p.Node.Kubelet.Process = &evidence.Task{PID: 5, TID: 5, State: evidence.Sleeping, Probe: &evidence.Probe{Started: requested.Add(time.Minute)}}
 	})
 	if d := cause.Diagnose(late); len(d.Findings) > 0 {
