@@ -340,6 +340,27 @@ func TestCulprits(t *testing.T) {
 			frozenWriter(&other, data)
 			p.Node.Blocked = append(p.Node.Blocked, other)
 		}, "FsFrozen", diagnose.Proved, nil, []string{"fsfreeze -u /"}},
+		"frozen, for what the file system does for itself": {func(_ *evidence.Pod, t *evidence.Task) {
+			hangs(t, "percpu_rwsem_wait", "percpu_rwsem_wait", "__percpu_down_read", "ext4_evict_inode", "evict", "do_unlinkat")
+			t.Probe.Mount = &data
+		}, "FsFrozen", diagnose.Proved, []string{"fsfreeze -u /mnt/data"}, nil},
+		"another semaphore of ext4": {func(_ *evidence.Pod, t *evidence.Task) {
+			hangs(t, "percpu_rwsem_wait", "percpu_rwsem_wait", "__percpu_down_read", "ext4_writepages", "do_writepages", "ext4_evict_inode")
+			t.Probe.Mount = &data
+		}, "Block", diagnose.Inferred, nil, []string{"fsfreeze"}},
+		"a freeze is under way": {func(p *evidence.Pod, t *evidence.Task) {
+			frozenWriter(t, data)
+			other := task(500, 1, "fsfreeze", evidence.Uninterruptible, "ioctl")
+			hangs(&other, "percpu_down_write", "percpu_down_write", "freeze_super", "do_vfs_ioctl")
+			p.Node.Blocked = append(p.Node.Blocked, other)
+		}, "FsFrozen", diagnose.Inferred, nil, nil},
+		"the end of asynchronous I/O, and one device is stuck": {func(p *evidence.Pod, t *evidence.Task) {
+			exits(t, "exit_aio", "mmput")
+			p.Node.Blocked = append(p.Node.Blocked, evidence.Task{PID: 9, TID: 9, Comm: "jbd2/sdb1-8", Kernel: true, State: evidence.Uninterruptible, UnchangedSince: p.Deadline})
+		}, "Block", diagnose.Inferred, []string{"the device sdb1"}, []string{"reboot"}},
+		"the end of asynchronous I/O": {func(_ *evidence.Pod, t *evidence.Task) {
+			exits(t, "exit_aio", "mmput")
+		}, "Other", diagnose.Proved, nil, []string{"the device"}},
 		"frozen, because its device is suspended": {func(p *evidence.Pod, t *evidence.Task) {
 			frozenWriter(t, disk(p, evidence.Disk{Suspended: true, Mapper: "vg-data", UnchangedSince: p.Deadline}))
 		}, "Suspended", diagnose.Proved, []string{"dmsetup resume vg-data", "Do not run fsfreeze -u"}, []string{"fsfreeze -u /"}},

@@ -1,6 +1,7 @@
 package fact
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
@@ -107,6 +108,14 @@ func frozenFilesystem(p *evidence.Probe) bool {
 	if p.Wchan != "percpu_rwsem_wait" {
 		return false
 	}
+	// What the file system does for itself waits in sb_start_intwrite; deeper in these
+	// functions other semaphores of the kind are waited for.
+	if i := slices.IndexFunc(p.Stack, func(fn string) bool { return !strings.Contains(fn, "percpu_") }); i >= 0 {
+		switch p.Stack[i] {
+		case "ext4_evict_inode", "xfs_trans_alloc", "sb_start_intwrite":
+			return true
+		}
+	}
 	for _, fn := range p.Stack {
 		switch fn {
 		case "vfs_write", "mnt_want_write", "vfs_iter_write", "sb_start_write", "__sb_start_write",
@@ -119,4 +128,11 @@ func frozenFilesystem(p *evidence.Probe) bool {
 		}
 	}
 	return false
+}
+
+// FreezeUnderWay reports whether a task of the node is about to freeze a file system
+// and waits for those that write to it (freeze_super, fs/super.c): what they wait for
+// then holds up the others, and there is nothing to thaw.
+func FreezeUnderWay(p *evidence.Pod) bool {
+	return slices.ContainsFunc(p.Node.Blocked, func(t evidence.Task) bool { return Through(&t, "freeze_super") })
 }

@@ -176,6 +176,9 @@ func stuckFinding(p *evidence.Pod, tasks []*evidence.Task) diagnose.Finding {
 		Container: p.ContainerName(t), Family: fact.FamilyOf(t), Confidence: diagnose.Proved,
 		Objects: diagnose.Objects{Process: diagnose.ProcessOf(p, leaderOf(p, t)), Thread: diagnose.ThreadOf(t), Alike: len(tasks) - 1},
 	}
+	if f.Family == fact.FamilyOther && fact.Through(t, "exit_aio") && fact.OnlyDevice(p) != "" {
+		f.Family = fact.FamilyBlock // its asynchronous I/O, which has no file any more
+	}
 	m, certain := fact.Culprit(p, t)
 	if m != nil {
 		f.Objects.Mount = diagnose.MountOf(p, m)
@@ -194,7 +197,7 @@ func stuckFinding(p *evidence.Pod, tasks []*evidence.Task) diagnose.Finding {
 		}
 	case fact.FamilyNFS, fact.FamilyCIFS, fact.FamilyCeph, fact.FamilyFUSE, fact.FamilySuspended:
 	case fact.FamilyFsFrozen:
-		certain = certain || m == nil
+		certain = (certain || m == nil) && !fact.FreezeUnderWay(p)
 	default:
 		certain = true
 	}
