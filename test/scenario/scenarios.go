@@ -83,6 +83,7 @@ func finalizerRemoved() Scenario {
 		Story:      "innocent: a controller removes its finalizer some seconds after nothing else is left",
 		Pod:        victim(1, "drain", "0"),
 		Finalizers: []string{"example.com/later"},
+		Proof:      `[ -z "$(tasks)" ]`,
 	}
 	s.Break = func(ctx context.Context, n *Node, p *corev1.Pod) error {
 		ctx = context.WithoutCancel(ctx)
@@ -97,7 +98,7 @@ func finalizerRemoved() Scenario {
 				return now.UID != p.UID || g != nil && *g == 0, "not yet"
 			})
 			if err == nil {
-				time.Sleep(6 * time.Second)
+				time.Sleep(10 * time.Second)
 			}
 			_ = removeFinalizers(ctx, n, p) // else the test says that the pod stays
 		}()
