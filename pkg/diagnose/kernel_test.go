@@ -378,6 +378,13 @@ func TestCulprits(t *testing.T) {
 		"a disk that completes requests, for 20 seconds": {func(p *evidence.Pod, t *evidence.Task) {
 			sync(t, disk(p, evidence.Disk{Completed: 7, InFlight: 9, Moved: p.Time}))
 		}, "", "", nil, nil},
+		"behind a thread that waits for a disk that completes requests": {func(p *evidence.Pod, t *evidence.Task) {
+			hangs(t, "rwsem_down_write_slowpath", "rwsem_down_write_slowpath", "down_write")
+			writer := task(100, 50, "app", evidence.Uninterruptible, "fsync")
+			writer.TID, writer.Pending, writer.UnchangedSince = 102, bitKILL, t.UnchangedSince
+			sync(&writer, disk(p, evidence.Disk{Completed: 7, InFlight: 9, Moved: p.Time}))
+			p.Tasks = append(p.Tasks, writer)
+		}, "", "", nil, nil},
 		"a disk that completes requests, for 31 seconds": {func(p *evidence.Pod, t *evidence.Task) {
 			p.Time = p.Time.Add(11 * time.Second)
 			sync(t, disk(p, evidence.Disk{Completed: 7, InFlight: 9, Moved: p.Time}))
@@ -524,6 +531,49 @@ func TestDeadlineInDoubt(t *testing.T) {
 	late.Node.Kubelet.Process = nil
 	if d := cause.Diagnose(late); len(d.Findings) != 1 {
 		t.Errorf("stuck for 90 s: %+v", d.Findings)
+	}
+}
+
+// A tracer and a parent outside are given time: a node without a processor to spare
+// lets them wait for their turn.
+func TestSlowHolders(t *testing.T) {
+	for name, tc := range map[string]struct {
+		since   time.Duration
+		state   evidence.TaskState
+		starved bool
+		told    bool
+	}{
+		"for 5 s":                      {5 * time.Second, evidence.Sleeping, false, false},
+		"for 11 s":                     {11 * time.Second, evidence.Sleeping, false, true},
+		"for 20 s, on a starved node":  {20 * time.Second, evidence.Runnable, true, false},
+		"stopped for 11 s, on one too": {11 * time.Second, evidence.Stopped, true, true},
+	} {
+		pod := func(change func(p *evidence.Pod, first *evidence.Task)) *evidence.Pod {
+			return killed(func(p *evidence.Pod, first *evidence.Task) {
+				p.Node.Pressure = &evidence.Pressure{}
+				if tc.starved {
+					p.Node.Pressure.StarvedUntil = p.Time
+				}
+				outside(p, 70, "gdb", tc.state)
+				change(p, first)
+			})
+		}
+		for want, p := range map[string]*evidence.Pod{
+			"ZombieHeldByTracer": pod(func(p *evidence.Pod, first *evidence.Task) {
+				first.State, first.TracerPID, first.Probe, first.UnchangedSince = evidence.Zombie, 70, nil, p.Time.Add(-tc.since)
+			}),
+			"PIDNamespaceReapWait": pod(func(p *evidence.Pod, first *evidence.Task) {
+				ends(first)
+				z := member(p, 70)
+				z.UnchangedSince = p.Time.Add(-tc.since)
+				p.Tasks = append(p.Tasks, z)
+			}),
+		} {
+			d := cause.Diagnose(p)
+			if v, _ := d.Verdict(); (v.Cause == want) != tc.told {
+				t.Errorf("%s %s: verdict %q: %s", want, name, v.Cause, v.Message)
+			}
+		}
 	}
 }
 

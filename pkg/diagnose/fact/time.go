@@ -1,6 +1,10 @@
 package fact
 
-import "time"
+import (
+	"time"
+
+	"github.com/nodeagent-io/nodeagent/pkg/evidence"
+)
 
 // How long things take before anything is concluded from them.
 const (
@@ -23,3 +27,16 @@ const (
 	// itself needs some seconds for each of its steps, and more on a busy node.
 	UnknownAfter = 60 * time.Second
 )
+
+// SlowProcess is for how long another process, its parent or its tracer, must not have
+// done its part for a task, to be said not to do it: one that runs is given time, and
+// more of it on a node that is short of something. A stopped one does nothing.
+func SlowProcess(p *evidence.Pod, other *evidence.Task) time.Duration {
+	switch {
+	case other != nil && Halted(other):
+		return Stuck
+	case Starved(p):
+		return UnknownAfter
+	}
+	return SlowDevice
+}

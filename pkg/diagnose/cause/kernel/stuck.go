@@ -134,7 +134,7 @@ const variantDead = "Dead"
 func stuckIn(p *evidence.Pod, sticks func(*evidence.Pod, *evidence.Task) bool) []diagnose.Finding {
 	stuck := make(map[string][]*evidence.Task)
 	for i := range p.Tasks {
-		if t := &p.Tasks[i]; sticks(p, t) && fact.FrozenGroup(p, t) == nil {
+		if t := &p.Tasks[i]; sticks(p, t) && fact.FrozenGroup(p, t) == nil && !behindSlowDisk(p, t) {
 			stuck[t.Container] = append(stuck[t.Container], t)
 		}
 	}
@@ -152,6 +152,14 @@ func stuckIn(p *evidence.Pod, sticks func(*evidence.Pod, *evidence.Task) bool) [
 		out = append(out, stuckFinding(p, tasks))
 	}
 	return out
+}
+
+// behindSlowDisk reports whether a task of which only a lock is seen may wait for
+// another one of its container, which a disk that works holds up.
+func behindSlowDisk(p *evidence.Pod, t *evidence.Task) bool {
+	return fact.FamilyOf(t) == fact.FamilyOther && t.Unchanged(p.Time) < fact.SlowDisk && slices.ContainsFunc(p.Tasks, func(o evidence.Task) bool {
+		return o.Container == t.Container && o.State == evidence.Uninterruptible && fact.FamilyOf(&o) == fact.FamilyBlock && fact.WorkingDisk(o.Probe.Mount)
+	})
 }
 
 // telling orders tasks by how much they say about the culprit: one with a mount
