@@ -312,6 +312,11 @@ func TestCulprits(t *testing.T) {
 			well := nfs("192.0.2.1", 0, evidence.Established)
 			p.Mounts, t.Probe.Candidates = []evidence.Mount{well}, []evidence.Mount{well}
 		}, "NFS", diagnose.Inferred, []string{"Find the NFS server", "on an NFS mount"}, []string{"192.0.2.1"}},
+		"a proxy of the node is gone": {func(_ *evidence.Pod, t *evidence.Task) {
+			onNFS(t)
+			m := nfs("127.0.0.1", 3, "SYN_SENT")
+			t.Probe.Mount = &m
+		}, "NFS", diagnose.Proved, []string{"Bring the program that listens on 127.0.0.1 of this node"}, []string{"Bring the NFS server"}},
 		"two servers are gone": {func(_ *evidence.Pod, t *evidence.Task) {
 			onNFS(t)
 			t.Probe.Candidates = []evidence.Mount{nfs("192.0.2.1", 1, "SYN_SENT"), nfs("192.0.2.2", 3, "SYN_SENT")}

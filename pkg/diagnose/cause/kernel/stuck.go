@@ -2,6 +2,7 @@ package kernel
 
 import (
 	"cmp"
+	"net/netip"
 	"slices"
 
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
@@ -117,7 +118,12 @@ var unkillablePhrases = map[string][]diagnose.Choice{
 		{Variant: variantDead, Text: "If it never can: drain the node and reboot it"},
 		{Text: "See first whether it is merely slow: the numbers in its file in /sys/block/*/stat move then"},
 	},
-	"nfs": {{Text: "Bring the NFS server {server}"}, {Text: "Find the NFS server that does not answer (/proc/PID/mountstats and ss -t show requests that are sent again) and bring it"}},
+	"nfs": {
+		// A mount that is encrypted by a program of the node, as Amazon's EFS is.
+		{Variant: variantProxy, Text: "Bring the program that listens on {server} of this node, and the NFS server that it speaks to,"},
+		{Text: "Bring the NFS server {server}"},
+		{Text: "Find the NFS server that does not answer (/proc/PID/mountstats and ss -t show requests that are sent again) and bring it"},
+	},
 	"smb": {{Text: "Bring the SMB server {server}"}, {Text: "Find the SMB server that does not answer (/proc/fs/cifs/DebugData) and bring it"}},
 	"resume": {
 		{Text: "dmsetup resume {mapper}"},
@@ -125,8 +131,12 @@ var unkillablePhrases = map[string][]diagnose.Choice{
 	},
 }
 
-// variantDead is a block device that has requests under way and completes none.
-const variantDead = "Dead"
+// variantDead is a block device that has requests under way and completes none;
+// variantProxy a server whose address is one of the node itself.
+const (
+	variantDead  = "Dead"
+	variantProxy = "Proxy"
+)
 
 // stuckIn gives one finding for each container with tasks that stick, as the
 // rule that asks understands it, and whose cgroup is not frozen. The one that
@@ -203,7 +213,11 @@ func stuckFinding(p *evidence.Pod, tasks []*evidence.Task) diagnose.Finding {
 		default:
 			f.Variants = append(f.Variants, variantDead)
 		}
-	case fact.FamilyNFS, fact.FamilyCIFS, fact.FamilyCeph, fact.FamilyFUSE, fact.FamilySuspended:
+	case fact.FamilyNFS:
+		if a, err := netip.ParseAddr(serverOf(m)); err == nil && a.IsLoopback() {
+			f.Variants = append(f.Variants, variantProxy)
+		}
+	case fact.FamilyCIFS, fact.FamilyCeph, fact.FamilyFUSE, fact.FamilySuspended:
 	case fact.FamilyFsFrozen:
 		certain = (certain || m == nil) && !fact.FreezeUnderWay(p)
 	default:
@@ -213,6 +227,14 @@ func stuckFinding(p *evidence.Pod, tasks []*evidence.Task) diagnose.Finding {
 		f.Confidence = diagnose.Inferred
 	}
 	return f
+}
+
+// serverOf is the address of a mount's server, "" when there is none.
+func serverOf(m *evidence.Mount) string {
+	if m == nil {
+		return ""
+	}
+	return fact.Backing(m).Server
 }
 
 // leaderOf is the leader of a task's process, or the task itself when the leader
