@@ -308,4 +308,7 @@ func TestSinceOfDisks(t *testing.T) {
 		}
 		last = p
 	}
+	if d := (&Disk{Read: begin}); d.Still() != 0 {
+		t.Errorf("read once, and still for %s", d.Still())
+	}
 }

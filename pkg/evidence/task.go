@@ -227,12 +227,17 @@ type Disk struct {
 	// row was that showed the same Completed; and Moved when the last one was that
 	// showed another Completed than the one before, zero when none did.
 	Read           time.Time `json:"read"`
-	UnchangedSince time.Time `json:"unchangedSince"`
+	UnchangedSince time.Time `json:"unchangedSince,omitzero"`
 	Moved          time.Time `json:"moved,omitzero"`
 }
 
 // Still returns for how long readings prove that no request has ended.
-func (d *Disk) Still() time.Duration { return max(0, d.Read.Sub(d.UnchangedSince)) }
+func (d *Disk) Still() time.Duration {
+	if d.UnchangedSince.IsZero() {
+		return 0
+	}
+	return max(0, d.Read.Sub(d.UnchangedSince))
+}
 
 // Established is the state of a TCP connection whose handshake is complete.
 const Established = "ESTABLISHED"
