@@ -19,6 +19,7 @@ import (
 type hostOptions struct {
 	nodeName, nodeIP   string
 	proc, cgroup, fuse string
+	blocks             string
 	kubeletDir         string
 	containerd         string
 }
@@ -29,6 +30,7 @@ func (o *hostOptions) addFlags(f *pflag.FlagSet) {
 	f.StringVar(&o.proc, "proc", "/proc", "the host's proc file system")
 	f.StringVar(&o.cgroup, "cgroup", "/sys/fs/cgroup", "the host's cgroup file system, version 1 or 2")
 	f.StringVar(&o.fuse, "fuse-connections", "/sys/fs/fuse/connections", "the host's FUSE control file system")
+	f.StringVar(&o.blocks, "block-devices", "/sys/dev/block", "the block devices by number in a sysfs, the container's own or the host's")
 	f.StringVar(&o.kubeletDir, "kubelet-dir", "/var/lib/kubelet", "the kubelet's root directory on the host; it is not opened")
 	f.StringVar(&o.containerd, "containerd-socket", "/run/containerd/containerd.sock", "containerd's socket")
 }
@@ -67,7 +69,7 @@ func (o *hostOptions) open() (*node.Reader, error) {
 	health.NodeName = o.nodeName // a kubelet that signs its own certificate puts its name there
 	return &node.Reader{
 		Name:    o.nodeName,
-		Proc:    &proc.Host{Proc: o.proc, Cgroup: o.cgroup, FUSE: o.fuse, KubeletDir: o.kubeletDir, Prober: prober},
+		Proc:    &proc.Host{Proc: o.proc, Cgroup: o.cgroup, FUSE: o.fuse, Blocks: o.blocks, KubeletDir: o.kubeletDir, Prober: prober},
 		Runtime: runtime,
 		Kubelet: health,
 	}, nil

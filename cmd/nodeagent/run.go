@@ -123,6 +123,7 @@ func (o *runOptions) run(ctx context.Context) error {
 	a = &agent.Agent{
 		Watch:      watch,
 		Reader:     reader,
+		Skew:       client.Skew,
 		Diagnose:   cause.Diagnose,
 		Cases:      cases,
 		Budget:     &verdict.Budget{PerMinute: o.budget},

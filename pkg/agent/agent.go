@@ -54,6 +54,9 @@ type Agent struct {
 	// Reader reads the evidence. A reading that does not return costs its own pod
 	// the verdict and no other one.
 	Reader node.Source
+	// Skew returns the least and the most by which the API server's clock is ahead of
+	// the node's, if that is known; nil is allowed.
+	Skew func() (least, most time.Duration, ok bool)
 	// Diagnose looks for causes in the evidence.
 	Diagnose func(*evidence.Pod) diagnose.Diagnosis
 	// Cases holds what stands about each pod that is looked at.
@@ -87,6 +90,9 @@ type Agent struct {
 	pace  pace
 	moved atomic.Int64 // Unix nanoseconds of the end of the last round or look
 	node  *evidence.Node
+	// late are the pods, by UID, that were being deleted when the loop began: it has
+	// not seen their first deadline. nil before the first round.
+	late map[string]bool
 
 	mu       sync.Mutex
 	underWay map[string]bool            // the pods, by UID, at which there is a look: true when it was given up
@@ -154,17 +160,27 @@ func (a *Agent) round(ctx context.Context) int {
 	full := !now.Before(a.pace.next)
 	var due []look
 	here := make(map[string]bool)
-	overdue := false
+	overdue, ahead := false, time.Duration(0)
+	if a.Skew != nil {
+		_, ahead, _ = a.Skew()
+	}
+	if a.late == nil {
+		a.late = make(map[string]bool, len(terminating))
+		for _, p := range terminating {
+			a.late[string(p.UID)] = true
+		}
+	}
 	for _, p := range terminating {
 		uid := string(p.UID)
 		here[uid] = true
-		overdue = overdue || p.DeletionTimestamp.Time.Before(now)
+		deadline := p.DeletionTimestamp.Add(-ahead)
+		overdue = overdue || deadline.Before(now)
 		c := a.Cases.Open(uid)
 		if c == nil || a.looking(uid) || !c.Due(now) {
 			continue
 		}
-		if l := (look{p, c}); full || closes(l, now, a.Period) {
-			due = append(due, l)
+		if full || closes(deadline, now, c.Last, a.Period) {
+			due = append(due, look{p, c})
 		}
 	}
 	a.bury(ctx, here, gone)
@@ -358,6 +374,21 @@ func (a *Agent) recovered(p *corev1.Pod) {
 	}
 }
 
+// seed is Seed with what the loop knows of the API server's clock, and of the pod's
+// time before.
+func (a *Agent) seed(p *corev1.Pod) *evidence.Pod {
+	e := Seed(p)
+	if a.late[e.UID] {
+		doubtDeadline(e, p)
+	}
+	if a.Skew != nil {
+		if least, most, ok := a.Skew(); ok {
+			e.SetSkew(least, most)
+		}
+	}
+	return e
+}
+
 // look reads, diagnoses and reports one pod.
 func (a *Agent) look(ctx context.Context, l look, reading node.Round) {
 	defer a.recovered(l.pod)
@@ -365,7 +396,7 @@ func (a *Agent) look(ctx context.Context, l look, reading node.Round) {
 	timed, cancel := context.WithTimeout(ctx, a.Timeout)
 	defer cancel()
 	began := time.Now()
-	e := reading.Pod(timed, Seed(l.pod), c.Last)
+	e := reading.Pod(timed, a.seed(l.pod), c.Last)
 	if ctx.Err() != nil {
 		return // the agent ends, or the look was given up
 	}

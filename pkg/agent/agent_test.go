@@ -793,3 +793,38 @@ func TestGonePodIsLookedBackAt(t *testing.T) {
 		}
 	})
 }
+
+// The first deadline of a pod that was being deleted before is not known when its
+// grace period is not that of its specification.
+func TestDoubtDeadline(t *testing.T) {
+	long := int64(600)
+	for name, tt := range map[string]struct {
+		grace  int64
+		phase  corev1.PodPhase
+		unsure bool
+	}{
+		"the specification's": {600, corev1.PodRunning, false},
+		"a shorter one":       {20, corev1.PodRunning, true},
+		"a forced deletion":   {0, corev1.PodRunning, true},
+		"the final deletion":  {0, corev1.PodSucceeded, false},
+	} {
+		p := &corev1.Pod{Spec: corev1.PodSpec{TerminationGracePeriodSeconds: &long}, Status: corev1.PodStatus{Phase: tt.phase}}
+		p.UID = "u"
+		now := metav1.Now()
+		p.DeletionTimestamp, p.DeletionGracePeriodSeconds = &now, &tt.grace
+		obj, err := Trim(p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, late := range []bool{true, false} {
+			a := &Agent{late: map[string]bool{"u": late}, Skew: func() (time.Duration, time.Duration, bool) { return 0, 0, true }}
+			e := a.seed(obj.(*corev1.Pod))
+			if e.DeadlineUnsure != (late && tt.unsure) || e.Skew == nil {
+				t.Errorf("%s, late %v: unsure %v, skew %v", name, late, e.DeadlineUnsure, e.Skew)
+			}
+			if want := e.DeletionRequested.Add(600 * time.Second); e.DeadlineUnsure && !e.Deadline.Equal(want) {
+				t.Errorf("%s: deadline %s, want %s", name, e.Deadline, want)
+			}
+		}
+	}
+}

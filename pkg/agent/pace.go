@@ -43,10 +43,10 @@ func nextPeriod(before, shortest, longest time.Duration, pressure *evidence.Pres
 	return max(min(want, longest, 2*before), shortest)
 }
 
-// closes reports whether the pod's deadline comes soon, and the last reading of it
-// would be too old then: what ends at its deadline has to be seen shortly before.
-func closes(l look, now time.Time, shortest time.Duration) bool {
-	deadline := l.pod.DeletionTimestamp.Time
+// closes reports whether a pod's deadline comes soon, and the last reading of it, nil
+// for none, would be too old then: what ends at its deadline has to be seen shortly
+// before. All times are by the node's clock.
+func closes(deadline, now time.Time, last *evidence.Pod, shortest time.Duration) bool {
 	left := deadline.Sub(now)
-	return left > 0 && left <= 2*shortest && (l.known.Last == nil || deadline.Sub(l.known.Last.Time) > 2*shortest)
+	return left > 0 && left <= 2*shortest && (last == nil || deadline.Sub(last.Time) > 2*shortest)
 }

@@ -29,6 +29,8 @@ func Trim(obj any) (any, error) {
 	}
 	out := &corev1.Pod{
 		Spec: corev1.PodSpec{
+			TerminationGracePeriodSeconds: p.Spec.TerminationGracePeriodSeconds,
+
 			NodeName:              p.Spec.NodeName,
 			HostPID:               p.Spec.HostPID,
 			ShareProcessNamespace: p.Spec.ShareProcessNamespace,
@@ -231,4 +233,19 @@ func preStopProgram(c *corev1.Container) string {
 		return ""
 	}
 	return path.Base(c.Lifecycle.PreStop.Exec.Command[0])
+}
+
+// doubtDeadline is for a pod that was being deleted already when it was first seen. A
+// grace period other than its specification's may have come with a second deletion,
+// and the kubelet keeps to the first one's (syncTerminatingPod, pkg/kubelet/kubelet.go).
+// With containers that have ended there is nothing to wait for.
+func doubtDeadline(e *evidence.Pod, p *corev1.Pod) {
+	g := p.Spec.TerminationGracePeriodSeconds
+	if g == nil || *g == e.GracePeriodSeconds || e.Phase == string(corev1.PodSucceeded) || e.Phase == string(corev1.PodFailed) {
+		return
+	}
+	e.DeadlineUnsure = true
+	if first := e.DeletionRequested.Add(time.Duration(*g) * time.Second); first.After(e.Deadline) {
+		e.Deadline = first
+	}
 }

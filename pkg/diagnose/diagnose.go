@@ -154,6 +154,10 @@ func (d *Diagnosis) Verdict() (Finding, bool) {
 // signal has been sent and a program has had its chance to react.
 const StopSettles = 5 * time.Second
 
+// deletesFiles is for how long the kubelet may be busy with the files of a volume, of
+// which nothing is seen: millions of them take minutes.
+const deletesFiles = 4 * time.Minute
+
 // layerRuntime is the layer of the causes that a silent containerd leaves open.
 const layerRuntime = "runtime"
 
@@ -172,7 +176,7 @@ func Run(p *evidence.Pod, table Table) Diagnosis {
 	explained := make(map[string][]Finding)
 	for _, row := range table {
 		r := row.Rule
-		if waits && (r.When == InGrace || r.When == InGraceAndAfter) && p.Overdue() >= 0 && p.Overdue() < fact.UnknownAfter {
+		if waits && (r.When == InGrace || r.When == InGraceAndAfter) && p.Overdue() >= -p.ClockDoubt() && p.Overdue() < fact.UnknownAfter {
 			d.expired = append(d.expired, r.Cause)
 		}
 		// Those that look at what becomes of the signal need the suspects.
@@ -212,7 +216,11 @@ func Run(p *evidence.Pod, table Table) Diagnosis {
 		f := &d.Findings[i]
 		f.Symptom = slices.ContainsFunc(explained[f.Cause], func(by Finding) bool { return by.reaches(f) })
 	}
-	if patience := fact.PatienceWithUnknown(p); len(d.Findings) == 0 && !p.Gone && p.Overdue() >= patience && p.Time.Sub(p.UnchangedSince) >= patience {
+	patience := fact.PatienceWithUnknown(p)
+	if d.Phase == Cleanup {
+		patience += deletesFiles
+	}
+	if len(d.Findings) == 0 && !p.Gone && p.Overdue() >= patience && p.Time.Sub(p.UnchangedSince) >= patience {
 		d.Findings = []Finding{unknown(p, looked, d.Unknown)}
 	}
 	return d
@@ -256,13 +264,16 @@ func (r *Rule) due(p *evidence.Pod) bool {
 	if p.Gone {
 		return r.When == AtTheEnd || r.When == WhenGone
 	}
+	// Of clocks that were not compared, or that differ by a part of a second that is
+	// not known, it is neither before nor after the deadline for certain.
+	doubt := p.ClockDoubt()
 	switch settled := p.Time.Sub(p.DeletionRequested) >= StopSettles; r.When {
 	case InGrace:
-		return settled && p.Overdue() < 0
+		return settled && p.Overdue() < -doubt
 	case InGraceAndAfter:
 		return settled
 	case WhenGone:
 		return false
 	}
-	return p.Overdue() > 0
+	return p.Overdue() > doubt
 }

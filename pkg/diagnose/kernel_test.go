@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose/cause"
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
 )
@@ -236,6 +237,348 @@ func TestKernelCauses(t *testing.T) {
 				t.Errorf("does not say %q: %s", tc.says[i], text)
 			}
 		})
+	}
+}
+
+// A mount, a server or a connection is named for what is seen of itself, and else not.
+func TestCulprits(t *testing.T) {
+	number := func(n int) *int { return &n }
+	onPath := func(t *evidence.Task, m evidence.Mount, wchan string, stack ...string) {
+		hangs(t, wchan, append([]string{wchan}, stack...)...)
+		t.Probe.Mount, t.Probe.Indirect = &m, true
+	}
+	onNFS := func(t *evidence.Task) {
+		hangs(t, "folio_wait_bit_common", "folio_wait_bit_common", "nfs_wb_all", "nfs4_file_flush", "filp_close")
+	}
+	nfs := func(server string, unanswered int, connection string) evidence.Mount {
+		return evidence.Mount{Device: "0:5" + server[len(server)-1:], Point: "/" + server, HostPoint: "/mnt/" + server, Type: "nfs4",
+			Source: server + ":/export", Server: server, Unanswered: number(unanswered), Connection: connection}
+	}
+	fuse := func(waiting int, only bool) evidence.Mount {
+		return evidence.Mount{Device: "0:77", Point: "/s3", HostPoint: "/mnt/s3", Type: "fuse.s3", Source: "s3", FUSEWaiting: number(waiting), OnlyWaiting: only}
+	}
+	root := evidence.Mount{Device: "0:40", Point: "/", Type: "overlay", Source: "overlay",
+		Backing: &evidence.Mount{Device: "8:1", Point: "/", HostPoint: "/", Type: "ext4", Source: "/dev/vda1"}}
+	data := evidence.Mount{Device: "254:3", Point: "/data", HostPoint: "/mnt/data", Type: "ext4", Source: "/dev/mapper/vg-data"}
+	disk := func(p *evidence.Pod, d evidence.Disk) evidence.Mount {
+		m := data
+		d.Read = p.Time
+		if d.UnchangedSince.IsZero() {
+			d.UnchangedSince = p.Time
+		}
+		m.Disk = &d
+		return m
+	}
+	sync := func(t *evidence.Task, m evidence.Mount) {
+		hangs(t, "folio_wait_bit_common", "folio_wait_bit_common", "folio_wait_writeback", "ext4_sync_file")
+		t.Probe.Mount = &m
+	}
+	frozenWriter := func(t *evidence.Task, m evidence.Mount) {
+		hangs(t, "percpu_rwsem_wait", "percpu_rwsem_wait", "vfs_write", "ksys_write")
+		t.Probe.Mount = &m
+	}
+	for name, tc := range map[string]struct {
+		change     func(p *evidence.Pod, first *evidence.Task)
+		family     string // "" for silence
+		confidence diagnose.Confidence
+		says, not  []string
+	}{
+		"FUSE by an open file": {func(_ *evidence.Pod, t *evidence.Task) {
+			m := fuse(1, false)
+			t.Probe.Mount = &m
+		}, "FUSE", diagnose.Proved, []string{"/s3", "connections/77/abort"}, nil},
+		"FUSE by an open file, but its daemon has answered everything": {func(_ *evidence.Pod, t *evidence.Task) {
+			m := fuse(0, false)
+			t.Probe.Mount = &m
+		}, "FUSE", diagnose.Inferred, []string{"connections/N/abort"}, []string{"/s3", "77"}},
+		"FUSE by a path, requests waiting there only": {func(_ *evidence.Pod, t *evidence.Task) {
+			onPath(t, fuse(2, true), "request_wait_answer", "fuse_do_getattr")
+		}, "FUSE", diagnose.Proved, []string{"/s3"}, nil},
+		"FUSE by a path, requests waiting elsewhere too": {func(_ *evidence.Pod, t *evidence.Task) {
+			onPath(t, fuse(2, false), "request_wait_answer", "fuse_do_getattr")
+		}, "FUSE", diagnose.Inferred, []string{"/s3"}, nil},
+		"FUSE by a path, no request waiting": {func(_ *evidence.Pod, t *evidence.Task) {
+			onPath(t, fuse(0, false), "request_wait_answer", "fuse_do_getattr")
+		}, "FUSE", diagnose.Inferred, nil, []string{"/s3", "77"}},
+
+		"a hostPath's server is gone, the pod's own volume is well": {func(p *evidence.Pod, t *evidence.Task) {
+			onNFS(t)
+			well := nfs("192.0.2.1", 0, evidence.Established)
+			p.Mounts = []evidence.Mount{well}
+			t.Probe.Candidates = []evidence.Mount{well, nfs("192.0.2.2", 3, "SYN_SENT")}
+		}, "NFS", diagnose.Inferred, []string{"Bring the NFS server 192.0.2.2 back"}, []string{"192.0.2.1"}},
+		"the pod's only NFS volume is well": {func(p *evidence.Pod, t *evidence.Task) {
+			onNFS(t)
+			well := nfs("192.0.2.1", 0, evidence.Established)
+			p.Mounts, t.Probe.Candidates = []evidence.Mount{well}, []evidence.Mount{well}
+		}, "NFS", diagnose.Inferred, []string{"Find the NFS server", "on an NFS mount"}, []string{"192.0.2.1"}},
+		"a proxy of the node is gone": {func(_ *evidence.Pod, t *evidence.Task) {
+			onNFS(t)
+			m := nfs("127.0.0.1", 3, "SYN_SENT")
+			t.Probe.Mount = &m
+		}, "NFS", diagnose.Proved, []string{"Bring the program that listens on 127.0.0.1 of this node"}, []string{"Bring the NFS server"}},
+		"two servers are gone": {func(_ *evidence.Pod, t *evidence.Task) {
+			onNFS(t)
+			t.Probe.Candidates = []evidence.Mount{nfs("192.0.2.1", 1, "SYN_SENT"), nfs("192.0.2.2", 3, "SYN_SENT")}
+		}, "NFS", diagnose.Inferred, []string{"Find the NFS server"}, []string{"192.0.2.1", "192.0.2.2"}},
+		"NFS by a path, its server is well": {func(_ *evidence.Pod, t *evidence.Task) {
+			onPath(t, nfs("192.0.2.1", 0, evidence.Established), "rpc_wait_bit_killable", "nfs4_proc_getattr")
+		}, "NFS", diagnose.Inferred, nil, []string{"192.0.2.1"}},
+		"NFS by an open file, its server has answered everything": {func(_ *evidence.Pod, t *evidence.Task) {
+			onNFS(t)
+			m := nfs("192.0.2.1", 0, evidence.Established)
+			t.Probe.Mount = &m
+		}, "NFS", diagnose.Inferred, []string{"192.0.2.1"}, nil},
+
+		"frozen, through a link in the container's root": {func(_ *evidence.Pod, t *evidence.Task) {
+			onPath(t, root, "percpu_rwsem_wait", "mnt_want_write", "path_openat")
+		}, "FsFrozen", diagnose.Proved, []string{"find out which file system is frozen"}, []string{"mounted at /", "fsfreeze -u /", "vda1"}},
+		"frozen, and a task of the node that has it open agrees": {func(p *evidence.Pod, t *evidence.Task) {
+			onPath(t, data, "percpu_rwsem_wait", "mnt_want_write", "path_openat")
+			other := task(500, 1, "backup", evidence.Uninterruptible, "write")
+			frozenWriter(&other, data)
+			p.Node.Blocked = append(p.Node.Blocked, other)
+		}, "FsFrozen", diagnose.Inferred, []string{"fsfreeze -u /mnt/data"}, nil},
+		"frozen, and a task of the node waits for another one": {func(p *evidence.Pod, t *evidence.Task) {
+			onPath(t, root, "percpu_rwsem_wait", "mnt_want_write", "path_openat")
+			other := task(500, 1, "backup", evidence.Uninterruptible, "write")
+			frozenWriter(&other, data)
+			p.Node.Blocked = append(p.Node.Blocked, other)
+		}, "FsFrozen", diagnose.Proved, nil, []string{"fsfreeze -u /"}},
+		"frozen, for what the file system does for itself": {func(_ *evidence.Pod, t *evidence.Task) {
+			hangs(t, "percpu_rwsem_wait", "percpu_rwsem_wait", "__percpu_down_read", "ext4_evict_inode", "evict", "do_unlinkat")
+			t.Probe.Mount = &data
+		}, "FsFrozen", diagnose.Proved, []string{"fsfreeze -u /mnt/data"}, nil},
+		"another semaphore of ext4": {func(_ *evidence.Pod, t *evidence.Task) {
+			hangs(t, "percpu_rwsem_wait", "percpu_rwsem_wait", "__percpu_down_read", "ext4_writepages", "do_writepages", "ext4_evict_inode")
+			t.Probe.Mount = &data
+		}, "Block", diagnose.Inferred, nil, []string{"fsfreeze"}},
+		"a freeze is under way": {func(p *evidence.Pod, t *evidence.Task) {
+			frozenWriter(t, data)
+			other := task(500, 1, "fsfreeze", evidence.Uninterruptible, "ioctl")
+			hangs(&other, "percpu_down_write", "percpu_down_write", "freeze_super", "do_vfs_ioctl")
+			p.Node.Blocked = append(p.Node.Blocked, other)
+		}, "FsFrozen", diagnose.Inferred, nil, nil},
+		"the end of asynchronous I/O, and one device is stuck": {func(p *evidence.Pod, t *evidence.Task) {
+			exits(t, "exit_aio", "mmput")
+			p.Node.Blocked = append(p.Node.Blocked, evidence.Task{PID: 9, TID: 9, Comm: "jbd2/sdb1-8", Kernel: true, State: evidence.Uninterruptible, UnchangedSince: p.Deadline})
+		}, "Block", diagnose.Inferred, []string{"the device sdb1"}, []string{"reboot"}},
+		"the end of asynchronous I/O": {func(_ *evidence.Pod, t *evidence.Task) {
+			exits(t, "exit_aio", "mmput")
+		}, "Other", diagnose.Proved, nil, []string{"the device"}},
+		"frozen, because its device is suspended": {func(p *evidence.Pod, t *evidence.Task) {
+			frozenWriter(t, disk(p, evidence.Disk{Suspended: true, Mapper: "vg-data", UnchangedSince: p.Deadline}))
+		}, "Suspended", diagnose.Proved, []string{"dmsetup resume vg-data", "Do not run fsfreeze -u"}, []string{"fsfreeze -u /"}},
+		"suspended without being frozen": {func(p *evidence.Pod, t *evidence.Task) {
+			sync(t, disk(p, evidence.Disk{Suspended: true, Mapper: "a;b", UnchangedSince: p.Deadline}))
+		}, "Suspended", diagnose.Proved, []string{"dmsetup info"}, []string{"a;b", "reboot"}},
+
+		"a disk with requests under way that completes none": {func(p *evidence.Pod, t *evidence.Task) {
+			sync(t, disk(p, evidence.Disk{Completed: 7, InFlight: 1, UnchangedSince: p.Deadline}))
+		}, "Block", diagnose.Proved, []string{"reboot"}, nil},
+		"a disk with nothing under way": {func(p *evidence.Pod, t *evidence.Task) {
+			sync(t, disk(p, evidence.Disk{Completed: 7, UnchangedSince: p.Deadline}))
+		}, "Block", diagnose.Inferred, nil, []string{"reboot"}},
+		"a disk that nothing is known of": {func(_ *evidence.Pod, t *evidence.Task) { sync(t, data) }, "Block", diagnose.Inferred, nil, []string{"reboot"}},
+		"a disk that completes requests, for 20 seconds": {func(p *evidence.Pod, t *evidence.Task) {
+			sync(t, disk(p, evidence.Disk{Completed: 7, InFlight: 9, Moved: p.Time}))
+		}, "", "", nil, nil},
+		"behind a thread that waits for a disk that completes requests": {func(p *evidence.Pod, t *evidence.Task) {
+			hangs(t, "rwsem_down_write_slowpath", "rwsem_down_write_slowpath", "down_write")
+			writer := task(100, 50, "app", evidence.Uninterruptible, "fsync")
+			writer.TID, writer.Pending, writer.UnchangedSince = 102, bitKILL, t.UnchangedSince
+			sync(&writer, disk(p, evidence.Disk{Completed: 7, InFlight: 9, Moved: p.Time}))
+			p.Tasks = append(p.Tasks, writer)
+		}, "", "", nil, nil},
+		"a disk that completes requests, for 31 seconds": {func(p *evidence.Pod, t *evidence.Task) {
+			p.Time = p.Time.Add(11 * time.Second)
+			sync(t, disk(p, evidence.Disk{Completed: 7, InFlight: 9, Moved: p.Time}))
+		}, "SlowBlock", diagnose.Inferred, []string{"Wait", "/dev/mapper/vg-data"}, []string{"drain the node"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := cause.Diagnose(killed(tc.change))
+			v, _ := d.Verdict()
+			text := v.Message + ". " + v.Remedy + " " + v.Danger
+			if v.Family != tc.family || v.Confidence != tc.confidence {
+				t.Fatalf("%s %s, want %s %s: %s", v.Confidence, v.Family, tc.confidence, tc.family, text)
+			}
+			for _, s := range tc.says {
+				if !strings.Contains(text, s) {
+					t.Errorf("does not say %q: %s", s, text)
+				}
+			}
+			for _, s := range tc.not {
+				if strings.Contains(text, s) {
+					t.Errorf("says %q: %s", s, text)
+				}
+			}
+		})
+	}
+}
+
+// What is frozen in a group that a container has made holds only the tasks in it.
+func TestNestedFrozenGroup(t *testing.T) {
+	inner := evidence.Cgroup{Path: "/kubepods/podu/c/inner", Version: 2, Container: "c", Frozen: true, FrozenBy: "/kubepods/podu/c/inner"}
+	for name, tc := range map[string]struct {
+		pod  *evidence.Pod
+		want string
+	}{
+		"the first process is outside": {stopping(func(p *evidence.Pod, first *evidence.Task) {
+			first.Caught = bitTERM
+			p.Cgroups = append(p.Cgroups, inner)
+			child := task(101, 100, "job", evidence.Sleeping, "")
+			child.Cgroup = inner.Path
+			p.Tasks = append(p.Tasks, child)
+		}), ""},
+		"the first process is inside": {stopping(func(p *evidence.Pod, first *evidence.Task) {
+			first.Caught, first.Cgroup = bitTERM, inner.Path
+			p.Cgroups = append(p.Cgroups, inner)
+		}), "ContainerFrozen"},
+		"a group of a similar name": {stopping(func(p *evidence.Pod, first *evidence.Task) {
+			first.Caught, first.Cgroup = bitTERM, inner.Path+"2"
+			p.Cgroups = append(p.Cgroups, inner)
+		}), ""},
+		"an unkillable task beside a frozen group": {killed(func(p *evidence.Pod, _ *evidence.Task) {
+			p.Cgroups = []evidence.Cgroup{{Path: "/kubepods/podu/c", Version: 2, Container: "c"}, inner}
+		}), "UninterruptibleSleep"},
+	} {
+		d := cause.Diagnose(tc.pod)
+		if v, _ := d.Verdict(); v.Cause != tc.want {
+			t.Errorf("%s: verdict %q, want %q: %s", name, v.Cause, tc.want, v.Message)
+		}
+	}
+}
+
+// A finalizer is what the pod waits for when nothing else has been left for long
+// enough, whatever the deadline was.
+func TestFinalizerAfterTheNode(t *testing.T) {
+	for name, tc := range map[string]struct {
+		overdue, alone time.Duration
+		want           string
+	}{
+		"the node's work ended late":                    {time.Minute, 5 * time.Second, ""},
+		"the controller has had time":                   {time.Minute, 20 * time.Second, "FinalizersPending"},
+		"the first reading":                             {time.Minute, 0, ""},
+		"the node's clock is behind, and the pod ended": {-2 * time.Second, 20 * time.Second, ""},
+	} {
+		p := stopping(func(p *evidence.Pod, _ *evidence.Task) {
+			p.Time = p.Deadline.Add(tc.overdue)
+			p.UnchangedSince = p.Time.Add(-tc.alone)
+			p.Phase, p.GracePeriodSeconds, p.Finalizers = "Succeeded", 0, []string{"example.com/block"}
+			p.Cgroups, p.Tasks, p.Containers[0].State = nil, nil, evidence.StateExited
+		})
+		d := cause.Diagnose(p)
+		if v, _ := d.Verdict(); d.Phase != diagnose.Finalizers || v.Cause != tc.want {
+			t.Errorf("%s: %s, verdict %q, want %q", name, d.Phase, v.Cause, tc.want)
+		}
+	}
+}
+
+// A deadline is told while it is to come, and when the kubelet goes by it.
+func TestFrozenDeadline(t *testing.T) {
+	frozen := func(p *evidence.Pod) {
+		p.Cgroups[0].Frozen, p.Tasks[0].Caught = true, bitTERM
+	}
+	kubelet := func(p *evidence.Pod, started time.Time) {
+		p.Node.Kubelet = evidence.KubeletService{Health: "ok", Process: &evidence.Task{PID: 5, TID: 5, State: evidence.Sleeping, Probe: &evidence.Probe{Started: started}}}
+	}
+	for name, tc := range map[string]struct {
+		change func(p *evidence.Pod)
+		tells  bool
+	}{
+		"in the grace period":            {func(*evidence.Pod) {}, true},
+		"the kubelet was there before":   {func(p *evidence.Pod) { kubelet(p, requested.Add(-time.Hour)) }, true},
+		"the kubelet was started since":  {func(p *evidence.Pod) { kubelet(p, requested.Add(5*time.Second)) }, false},
+		"another deadline may have been": {func(p *evidence.Pod) { p.DeadlineUnsure = true }, false},
+		"it has passed":                  {func(p *evidence.Pod) { p.Time = p.Deadline.Add(2 * time.Second) }, false},
+	} {
+		d := cause.Diagnose(stopping(func(p *evidence.Pod, _ *evidence.Task) { frozen(p); tc.change(p) }))
+		v, _ := d.Verdict()
+		if v.Cause != "ContainerFrozen" || strings.Contains(v.Message, "SIGKILL at ") != tc.tells || strings.Contains(v.Message, "DEADLINE") {
+			t.Errorf("%s: %s: %s", name, v.Cause, v.Message)
+		}
+	}
+}
+
+// Nobody is accused by a deadline that the kubelet does not go by, or for the seconds
+// by which clocks differ.
+func TestDeadlineInDoubt(t *testing.T) {
+	dropped := func(change func(p *evidence.Pod)) *evidence.Pod {
+		return stopping(func(p *evidence.Pod, _ *evidence.Task) {
+			p.Time = p.Deadline.Add(-4 * time.Second)
+			change(p)
+		})
+	}
+	for name, tc := range map[string]struct {
+		change func(p *evidence.Pod)
+		want   string
+	}{
+		"known":                        {func(*evidence.Pod) {}, "SignalDroppedByPID1"},
+		"a second deletion":            {func(p *evidence.Pod) { p.DeadlineUnsure = true }, ""},
+		"clocks that were compared":    {func(p *evidence.Pod) { p.Time = p.Deadline.Add(-2 * time.Second); p.SetSkew(0, 0) }, "SignalDroppedByPID1"},
+		"clocks that may differ":       {func(p *evidence.Pod) { p.Time = p.Deadline.Add(-2 * time.Second) }, ""},
+		"clocks that differ by 5 s":    {func(p *evidence.Pod) { p.SetSkew(5*time.Second, 5*time.Second) }, ""}, // it is over by now
+		"clocks that differ by -100 s": {func(p *evidence.Pod) { p.SetSkew(-100*time.Second, -100*time.Second) }, ""},
+	} {
+		d := cause.Diagnose(dropped(tc.change))
+		if v, _ := d.Verdict(); v.Cause != tc.want {
+			t.Errorf("%s: verdict %q, want %q: %s", name, v.Cause, tc.want, v.Message)
+		}
+	}
+	late := stopping(func(p *evidence.Pod, _ *evidence.Task) {
+		p.Phase, p.Time, p.UnchangedSince = "Succeeded", p.Deadline.Add(90*time.Second), p.Deadline
+		p.Cgroups = nil
+		p.Node.Kubelet.Process = &evidence.Task{PID: 5, TID: 5, State: evidence.Sleeping, Probe: &evidence.Probe{Started: requested.Add(time.Minute)}}
+	})
+	if d := cause.Diagnose(late); len(d.Findings) > 0 {
+		t.Errorf("a kubelet that was started anew waits for the whole grace period again: %+v", d.Findings)
+	}
+	late.Node.Kubelet.Process = nil
+	if d := cause.Diagnose(late); len(d.Findings) != 1 {
+		t.Errorf("stuck for 90 s: %+v", d.Findings)
+	}
+}
+
+// A tracer and a parent outside are given time: a node without a processor to spare
+// lets them wait for their turn.
+func TestSlowHolders(t *testing.T) {
+	for name, tc := range map[string]struct {
+		since   time.Duration
+		state   evidence.TaskState
+		starved bool
+		told    bool
+	}{
+		"for 5 s":                      {5 * time.Second, evidence.Sleeping, false, false},
+		"for 11 s":                     {11 * time.Second, evidence.Sleeping, false, true},
+		"for 20 s, on a starved node":  {20 * time.Second, evidence.Runnable, true, false},
+		"stopped for 11 s, on one too": {11 * time.Second, evidence.Stopped, true, true},
+	} {
+		pod := func(change func(p *evidence.Pod, first *evidence.Task)) *evidence.Pod {
+			return killed(func(p *evidence.Pod, first *evidence.Task) {
+				p.Node.Pressure = &evidence.Pressure{}
+				if tc.starved {
+					p.Node.Pressure.StarvedUntil = p.Time
+				}
+				outside(p, 70, "gdb", tc.state)
+				change(p, first)
+			})
+		}
+		for want, p := range map[string]*evidence.Pod{
+			"ZombieHeldByTracer": pod(func(p *evidence.Pod, first *evidence.Task) {
+				first.State, first.TracerPID, first.Probe, first.UnchangedSince = evidence.Zombie, 70, nil, p.Time.Add(-tc.since)
+			}),
+			"PIDNamespaceReapWait": pod(func(p *evidence.Pod, first *evidence.Task) {
+				ends(first)
+				z := member(p, 70)
+				z.UnchangedSince = p.Time.Add(-tc.since)
+				p.Tasks = append(p.Tasks, z)
+			}),
+		} {
+			d := cause.Diagnose(p)
+			if v, _ := d.Verdict(); (v.Cause == want) != tc.told {
+				t.Errorf("%s %s: verdict %q: %s", want, name, v.Cause, v.Message)
+			}
+		}
 	}
 }
 

@@ -130,6 +130,9 @@ type Mount struct {
 	Unanswered bool   `json:"unanswered,omitempty"`
 	OutOfReach bool   `json:"outOfReach,omitempty"`
 	Connection string `json:"connection,omitempty"`
+	// Mapper is the name of its device with the device mapper, where that has
+	// suspended it.
+	Mapper string `json:"mapper,omitempty"`
 	// KernelThread is a thread of the kernel that waits for the same device.
 	KernelThread string `json:"kernelThread,omitempty"`
 }
@@ -187,6 +190,9 @@ func MountOf(p *evidence.Pod, m *evidence.Mount) *Mount {
 	}
 	if fact.OutOfReach(b) {
 		o.OutOfReach, o.Connection = true, b.Connection
+	}
+	if b.Disk != nil && b.Disk.Suspended {
+		o.Mapper = b.Disk.Mapper
 	}
 	if t := fact.DeviceThread(p, b); t != nil {
 		o.KernelThread = t.Comm

@@ -19,7 +19,7 @@ const (
 	Sandbox          Phase = "Sandbox"          // the sandbox and its network are taken down
 	DynamicResources Phase = "DynamicResources" // a driver has to unprepare a resource claim
 	Volumes          Phase = "Volumes"          // volumes are unmounted
-	PodCgroup        Phase = "PodCgroup"        // the pod's cgroup is removed
+	Cleanup          Phase = "Cleanup"          // what volumes without a mount hold is deleted, or the pod's cgroup removed
 	FinalDelete      Phase = "FinalDelete"      // the kubelet asks the API server for the final delete
 	Finalizers       Phase = "Finalizers"       // nothing is left on the node, a finalizer is
 	PhaseUnknown     Phase = "Unknown"          // the evidence does not tell
@@ -73,12 +73,16 @@ func locateAmongTasks(p *evidence.Pod, live []*evidence.Task) Phase {
 // locateInRuntime is for a pod without a live process of its containers, of
 // which the kubelet has not said yet that they have ended.
 func locateInRuntime(p *evidence.Pod) Phase {
-	known, sandbox := false, false
+	known, sandbox, starts := false, false, false
 	for _, c := range p.Containers {
 		if c.ID == "" {
+			starts = starts || c.Waiting && c.Exit == nil
 			continue
 		}
 		known = true
+		if c.State == evidence.StateCreated {
+			return Startup
+		}
 		if c.Kind == evidence.Sandbox {
 			sandbox = sandbox || c.State == evidence.StateRunning
 			continue
@@ -88,6 +92,10 @@ func locateInRuntime(p *evidence.Pod) Phase {
 		}
 	}
 	switch {
+	case sandbox && starts:
+		// An image is pulled for a container, or a sandbox in which none was ever
+		// created is taken down: both look the same.
+		return PhaseUnknown
 	case sandbox && known:
 		return Sandbox
 	case p.ResourceClaims > 0 && known:
@@ -110,7 +118,9 @@ func locateAfterContainers(p *evidence.Pod) Phase {
 	case fact.Missing(p, evidence.Cgroups):
 		return PhaseUnknown
 	case len(p.Cgroups) > 0:
-		return PodCgroup
+		// The kubelet removes the group when it is done with the volumes, and those
+		// without a mount, such as an emptyDir, show nowhere that the agent may look.
+		return Cleanup
 	case len(p.Finalizers) > 0 && p.GracePeriodSeconds == 0:
 		return Finalizers
 	}

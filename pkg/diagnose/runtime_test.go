@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose/cause"
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
 )
@@ -132,6 +133,47 @@ func TestUnknownOnAStarvedNode(t *testing.T) {
 		d := cause.Diagnose(p)
 		if v, found := d.Verdict(); found != want || found && !strings.Contains(v.Message, "The node is short of processors:") {
 			t.Errorf("%s after the deadline: %q: %s", after, v.Cause, v.Message)
+		}
+	}
+}
+
+// A phase says what is seen, and no more.
+func TestPhases(t *testing.T) {
+	sandbox := evidence.Container{Name: "POD", Kind: evidence.Sandbox, ID: "s", State: evidence.StateRunning}
+	for name, tc := range map[string]struct {
+		change func(p *evidence.Pod)
+		want   diagnose.Phase
+	}{
+		"a container is being created": {func(p *evidence.Pod) {
+			p.Containers = []evidence.Container{sandbox, {Name: "main", Kind: evidence.App, ID: "c", State: evidence.StateCreated, Waiting: true}}
+		}, diagnose.Startup},
+		"an image is pulled, or a sandbox without containers is taken down": {func(p *evidence.Pod) {
+			p.Containers = []evidence.Container{sandbox, {Name: "main", Kind: evidence.App, Waiting: true}}
+		}, diagnose.PhaseUnknown},
+		"the sandbox is taken down": {func(p *evidence.Pod) {
+			p.Containers = []evidence.Container{sandbox, {Name: "main", Kind: evidence.App, ID: "c", State: evidence.StateExited}}
+		}, diagnose.Sandbox},
+		"the sandbox of a pod whose init container failed is taken down": {func(p *evidence.Pod) {
+			p.Containers = []evidence.Container{sandbox,
+				{Name: "init", Kind: evidence.Init, ID: "i", State: evidence.StateExited}, {Name: "main", Kind: evidence.App, Exit: &evidence.Exit{}}}
+		}, diagnose.Sandbox},
+		"files are deleted, or the group removed": {func(p *evidence.Pod) { p.Phase = "Succeeded" }, diagnose.Cleanup},
+		"a volume is mounted": {func(p *evidence.Pod) {
+			p.Phase, p.Mounts = "Succeeded", []evidence.Mount{{Point: "/var/lib/kubelet/pods/u/volumes/x/y", Type: "ext4"}}
+		}, diagnose.Volumes},
+		"nothing is left": {func(p *evidence.Pod) { p.Phase, p.Cgroups = "Succeeded", nil }, diagnose.FinalDelete},
+	} {
+		p := stopping(func(p *evidence.Pod, _ *evidence.Task) {
+			p.Tasks = nil
+			p.Time, p.UnchangedSince = p.Deadline.Add(2*time.Minute), p.Deadline
+			tc.change(p)
+		})
+		d := cause.Diagnose(p)
+		if d.Phase != tc.want {
+			t.Errorf("%s: %s, want %s", name, d.Phase, tc.want)
+		}
+		if v, _ := d.Verdict(); v.Cause == "Unknown" && d.Phase == diagnose.Cleanup {
+			t.Errorf("%s is told as stuck after two minutes", name)
 		}
 	}
 }

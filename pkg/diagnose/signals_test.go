@@ -465,7 +465,10 @@ func TestGracePeriodOver(t *testing.T) {
 	for after, want := range map[time.Duration]bool{
 		-time.Second: false, 0: true, 30 * time.Second: true, fact.UnknownAfter: false,
 	} {
-		p := stopping(func(p *evidence.Pod, _ *evidence.Task) { p.Time = p.Deadline.Add(after) })
+		p := stopping(func(p *evidence.Pod, _ *evidence.Task) {
+			p.Time = p.Deadline.Add(after)
+			p.SetSkew(0, 0)
+		})
 		d := cause.Diagnose(p)
 		if got := d.NotLookedFor("SignalDroppedByPID1"); got != want {
 			t.Errorf("%s after the deadline: not looked for is %t, want %t", after, got, want)

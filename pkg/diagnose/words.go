@@ -94,10 +94,13 @@ var values = map[string]func(*Finding) string{
 	},
 	"connection": func(f *Finding) string { return of(f.Objects.Mount, (*Mount).connection) },
 	"silence":    func(f *Finding) string { return of(f.Objects.Mount, (*Mount).silence) },
-	"details":    func(f *Finding) string { return of(f.Objects.Mount, (*Mount).details) },
-	"device":     func(f *Finding) string { return foreign(f.Objects.Device, 40) },
-	"cgroup":     func(f *Finding) string { return inCommand(strings.TrimPrefix(f.Objects.Cgroup, "/"), "") },
-	"target":     func(f *Finding) string { return foreign(f.Objects.CorePattern, 120) },
+	"mapper": func(f *Finding) string {
+		return of(f.Objects.Mount, func(m *Mount) string { return inCommand(m.Mapper, "") })
+	},
+	"details": func(f *Finding) string { return of(f.Objects.Mount, (*Mount).details) },
+	"device":  func(f *Finding) string { return foreign(f.Objects.Device, 40) },
+	"cgroup":  func(f *Finding) string { return inCommand(strings.TrimPrefix(f.Objects.Cgroup, "/"), "") },
+	"target":  func(f *Finding) string { return foreign(f.Objects.CorePattern, 120) },
 
 	"signal":     func(f *Finding) string { return f.Objects.Signal },
 	"handled":    func(f *Finding) string { return f.Objects.Handled },
@@ -128,7 +131,7 @@ var common = map[string][]Choice{
 	"unfreeze": {
 		{Text: "fsfreeze -u {hostmount}"},
 		{Text: "find where the file system with the number {mountnumber} is mounted (findmnt -o TARGET,MAJ:MIN) and run fsfreeze -u with that directory"},
-		{Text: "find where it is mounted and run fsfreeze -u with that directory"},
+		{Text: "find out which file system is frozen, and run fsfreeze -u with the directory that it is mounted on"},
 	},
 	"forced": {{Text: "umount -f {hostmount}"}, {Text: "umount -f"}},
 

@@ -189,7 +189,7 @@ func everything() diagnose.Finding {
 		Containers: []string{"main", "other"}, ContainerID: "c0ffee", Cgroup: "/kubepods/a", Device: "sdb", CorePattern: "|/bin/dump",
 		Mount: &diagnose.Mount{
 			Type: "nfs4", Family: "NFS", Device: "0:50", Source: "192.0.2.1:/export", Server: "192.0.2.1", Volume: "data",
-			Point: "/data", HostPoint: "/var/data", Unanswered: true, OutOfReach: true, Connection: evidence.Established, KernelThread: "kworker/1",
+			Point: "/data", HostPoint: "/var/data", Unanswered: true, OutOfReach: true, Connection: evidence.Established, Mapper: "vg-data", KernelThread: "kworker/1",
 		},
 		Signal: "SIGTERM", Handled: "SIGINT", Deadline: requested, GraceSeconds: 90, Since: requested.Add(time.Second), Ended: requested.Add(time.Minute),
 		CPULimitMillis: 10, CPUUsedMillis: 1250, MemoryHigh: 60 << 20, Finalizers: []string{"example.org/a", "example.org/b"},
@@ -208,7 +208,7 @@ func TestValues(t *testing.T) {
 		"child": "child", "childpid": "9", "foreground": "sleep", "foregroundpid": "10",
 		"tracer": "gdb (PID 11, of container tools)", "tracerpid": "11", "tracerstarttime": "110", "member": "sh", "memberpid": "12", "memberstate": "S",
 		"parent": "nsenter (PID 13, of pod shop/debug)", "parentpid": "13", "parentstarttime": "130",
-		"hostmount": "/var/data", "mountnumber": "0:50",
+		"hostmount": "/var/data", "mountnumber": "0:50", "mapper": "vg-data",
 		"mountpoint": "/var/data", "point": "/data", "fstype": "nfs4", "protocol": "NFS", "source": "192.0.2.1:/export", "server": "192.0.2.1",
 		"volume": "data", "connection": "50", "silence": "requests without an answer, the server acknowledges nothing",
 		"details": "on the node /var/data, source 192.0.2.1:/export, volume data, requests without an answer, " +

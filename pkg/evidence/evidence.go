@@ -70,9 +70,17 @@ type Pod struct {
 	Gone bool `json:"gone,omitempty"`
 	// DeletionRequested is when the deletion was requested, as far as it was
 	// seen; Deadline is metadata.deletionTimestamp, which already includes the
-	// grace period.
+	// grace period. The API server writes them by its own clock, in whole seconds;
+	// here they are by the node's, like all other moments, as far as Skew tells.
 	DeletionRequested time.Time `json:"deletionRequested"`
 	Deadline          time.Time `json:"deadline"`
+	// Skew is by how much the clocks differ; nil when that was not measured.
+	Skew *Skew `json:"skew,omitempty"`
+	// DeadlineUnsure reports whether the kubelet may go by another deadline: the pod
+	// was being deleted already when it was first seen, with another grace period than
+	// its specification's, which a second deletion may have brought. Deadline is then
+	// the later one.
+	DeadlineUnsure bool `json:"deadlineUnsure,omitempty"`
 	// GracePeriodSeconds is metadata.deletionGracePeriodSeconds. 0 means a
 	// force delete, or that the kubelet has requested the final delete.
 	GracePeriodSeconds int64    `json:"gracePeriodSeconds"`

@@ -300,3 +300,32 @@ func TestScarce(t *testing.T) {
 		}
 	}
 }
+
+// A disk is still for as long as readings show the same number of requests that have
+// ended, and works while that number moves.
+func TestSinceOfDisks(t *testing.T) {
+	begin := time.Date(2026, 1, 2, 3, 0, 0, 0, time.UTC)
+	var last *Pod
+	for i, tt := range []struct {
+		completed uint64
+		still     time.Duration
+		moved     bool
+	}{
+		{7, 0, false}, {7, 10 * time.Second, false}, {8, 0, true}, {8, 10 * time.Second, true}, {9, 0, true},
+		{1, 0, false}, // another device under the same number
+	} {
+		read := begin.Add(time.Duration(i) * 10 * time.Second)
+		p := &Pod{UID: "u", Time: read, Tasks: []Task{{PID: 1, TID: 1, Probe: &Probe{Mount: &Mount{
+			Device: "0:40", Backing: &Mount{Device: "8:1", Disk: &Disk{Completed: tt.completed, Read: read}},
+		}}}}}
+		p.Since(last)
+		d := p.Tasks[0].Probe.Mount.Backing.Disk
+		if d.Still() != tt.still || d.Moved.IsZero() == tt.moved {
+			t.Errorf("reading %d: still for %s, moved %s", i, d.Still(), d.Moved)
+		}
+		last = p
+	}
+	if d := (&Disk{Read: begin}); d.Still() != 0 {
+		t.Errorf("read once, and still for %s", d.Still())
+	}
+}

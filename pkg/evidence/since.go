@@ -25,6 +25,7 @@ func (p *Pod) Since(earlier *Pod) {
 	since(p.Tasks, e.Tasks, tasks)
 	since(p.Parents, e.Parents, tasks)
 	since(p.Leftovers, e.Leftovers, tasks)
+	p.sinceDisks(&e)
 	now, before := latest(p.Time, p.CgroupsRead), latest(e.Time, e.CgroupsRead)
 	for i := range p.Cgroups {
 		for j := range e.Cgroups {
@@ -111,6 +112,39 @@ func (m *Memory) since(e *Memory, now, before time.Time) {
 	case stalled(before, e.StalledMicros):
 		m.StalledSince, m.SinceStalled = before, e.StalledMicros
 	}
+}
+
+// disks calls do with the block device below the mount of each task, and with its
+// number.
+func (p *Pod) disks(do func(device string, d *Disk)) {
+	for _, tasks := range [][]Task{p.Tasks, p.Parents} {
+		for i := range tasks {
+			if tasks[i].Probe == nil {
+				continue
+			}
+			for m := tasks[i].Probe.Mount; m != nil; m = m.Backing {
+				if m.Disk != nil {
+					do(m.Device, m.Disk)
+				}
+			}
+		}
+	}
+}
+
+// sinceDisks carries over since when no request of a block device has ended.
+func (p *Pod) sinceDisks(e *Pod) {
+	before := make(map[string]*Disk)
+	e.disks(func(device string, d *Disk) { before[device] = d })
+	p.disks(func(device string, d *Disk) {
+		b := before[device]
+		switch d.UnchangedSince, d.Moved = d.Read, (time.Time{}); {
+		case b == nil || d.Completed < b.Completed || b.Mapper != d.Mapper:
+		case d.Completed == b.Completed:
+			d.UnchangedSince, d.Moved = b.UnchangedSince, b.Moved
+		default:
+			d.Moved = d.Read
+		}
+	})
 }
 
 // firstOf returns the time of the first of some readings in a row.

@@ -65,7 +65,7 @@ type Task struct {
 
 	// Container is the ID of the container whose cgroup the task is in.
 	// Cgroup is its path below the cgroup mount, kept for tasks outside the
-	// pod. Owner is whose it is in one word: a pod's UID, kubelet, containerd,
+	// pod, and for those in a group that was made inside a container's. Owner is whose it is in one word: a pod's UID, kubelet, containerd,
 	// shim or kernel. OwnerName is that pod as namespace/name.
 	Container string `json:"container,omitempty"`
 	Cgroup    string `json:"cgroup,omitempty"`
@@ -154,6 +154,16 @@ type Probe struct {
 	// found: "fd 3", "path", "working directory".
 	Mount *Mount `json:"mount,omitempty"`
 	Via   string `json:"via,omitempty"`
+	// Indirect reports whether Mount was found through no open or mapped file: it is
+	// the one that the text of a path names, which is another one where a symbolic
+	// link stands in the path, or the only FUSE connection where the task is that has
+	// requests waiting.
+	Indirect bool `json:"indirect,omitempty"`
+	// Candidates are, where no Mount was found, the mounts that the task sees of
+	// the kind of network file system that its stack shows, each device once; of a
+	// task that has left its namespaces, those of the node. None when there are too
+	// many.
+	Candidates []Mount `json:"candidates,omitempty"`
 	// VolumePath is set when the path argument of the blocked call lies below
 	// a pod's directory of the kubelet; it ends with the volume's name.
 	VolumePath string `json:"volumePath,omitempty"`
@@ -184,6 +194,9 @@ type Mount struct {
 	// FUSEWaiting is the number of requests that wait for the daemon of a FUSE
 	// connection; nil when it could not be read or for other types.
 	FUSEWaiting *int `json:"fuseWaiting,omitempty"`
+	// OnlyWaiting reports whether no other FUSE connection of the node has requests
+	// waiting.
+	OnlyWaiting bool `json:"onlyWaiting,omitempty"`
 	// Unanswered is the number of requests that the client of an NFS mount has
 	// sent without an answer (mountstats); nil when not known. Connection is the
 	// state of the TCP connection to the server of an NFS or SMB mount
@@ -193,6 +206,37 @@ type Mount struct {
 	Unanswered *int   `json:"unanswered,omitempty"`
 	Connection string `json:"connection,omitempty"`
 	Resent     int    `json:"resent,omitempty"`
+	// Disk is what the kernel counts of the block device below the file system; nil
+	// when it is on none, or it could not be read.
+	Disk *Disk `json:"disk,omitempty"`
+}
+
+// A Disk is a block device's /sys/dev/block/MAJOR:MINOR/stat
+// (Documentation/block/stat.rst), and what the device mapper says of it.
+type Disk struct {
+	// Completed counts the requests that have ended, well or not, and InFlight
+	// those under way.
+	Completed uint64 `json:"completed"`
+	InFlight  uint64 `json:"inFlight,omitempty"`
+	// Suspended reports whether the device mapper holds back what is sent to the
+	// device, until dmsetup resume (dm/suspended), and Mapper is its name there
+	// (dm/name); "" for other devices.
+	Suspended bool   `json:"suspended,omitempty"`
+	Mapper    string `json:"mapper,omitempty"`
+	// Read is when this was read; UnchangedSince when the first of the readings in a
+	// row was that showed the same Completed; and Moved when the last one was that
+	// showed another Completed than the one before, zero when none did.
+	Read           time.Time `json:"read"`
+	UnchangedSince time.Time `json:"unchangedSince,omitzero"`
+	Moved          time.Time `json:"moved,omitzero"`
+}
+
+// Still returns for how long readings prove that no request has ended.
+func (d *Disk) Still() time.Duration {
+	if d.UnchangedSince.IsZero() {
+		return 0
+	}
+	return max(0, d.Read.Sub(d.UnchangedSince))
 }
 
 // Established is the state of a TCP connection whose handshake is complete.

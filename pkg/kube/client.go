@@ -9,6 +9,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"net/http"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -29,6 +30,7 @@ import (
 type Client struct {
 	core, events *rest.RESTClient
 	parameters   runtime.ParameterCodec
+	clock        *clock
 }
 
 // New returns a client; it connects when it is first used.
@@ -40,7 +42,13 @@ func New(config *rest.Config) (*Client, error) {
 		}
 	}
 	metav1.AddToGroupVersion(scheme, schema.GroupVersion{Version: "v1"})
-	http, err := rest.HTTPClientFor(config)
+	measured := &clock{now: time.Now}
+	config = rest.CopyConfig(config)
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper {
+		measured.next = next
+		return measured
+	})
+	client, err := rest.HTTPClientFor(config)
 	if err != nil {
 		return nil, fmt.Errorf("prepare to talk to the API server: %w", err)
 	}
@@ -48,9 +56,9 @@ func New(config *rest.Config) (*Client, error) {
 		c := rest.CopyConfig(config)
 		c.GroupVersion, c.APIPath = &gv, path
 		c.NegotiatedSerializer = serializer.NewCodecFactory(scheme).WithoutConversion()
-		return rest.RESTClientForConfigAndClient(c, http)
+		return rest.RESTClientForConfigAndClient(c, client)
 	}
-	c := &Client{parameters: runtime.NewParameterCodec(scheme)}
+	c := &Client{parameters: runtime.NewParameterCodec(scheme), clock: measured}
 	if c.core, err = group(corev1.SchemeGroupVersion, "/api"); err != nil {
 		return nil, err
 	}

@@ -23,7 +23,9 @@ import (
 //     and a path with .. in it is not used at all;
 //   - a page fault: the device of the mapped files, when only one fits;
 //   - else, close and exit among them, for a task that waits for a FUSE daemon:
-//     the only connection mounted where the task is that has requests waiting.
+//     the only connection mounted where the task is that has requests waiting;
+//   - else, for one that waits for a file server: nothing, but the mounts that it
+//     can be are listed, with what is seen of each one's server.
 func (h *Host) culprit(s *kernfile.TaskStatus, saw *probe.Seen, t *tables, uid string) error {
 	e := s.Probe
 	for _, p := range saw.Paths {
@@ -65,14 +67,50 @@ func (h *Host) culprit(s *kernfile.TaskStatus, saw *probe.Seen, t *tables, uid s
 	if m != nil {
 		on := t.mounts.MountOfTask(m, host, uid)
 		if !refutes(saw, on) {
-			e.Mount, e.Via = on, via
+			e.Mount, e.Via, e.Indirect = on, via, len(saw.Paths) > 0 && !e.Fault
 			return nil
 		}
 	}
 	if m := h.onlyWaitingFUSE(own, host, saw); m != nil {
-		e.Mount, e.Via = t.mounts.MountOfTask(m, host, uid), "only FUSE connection here with requests waiting"
+		e.Mount, e.Via, e.Indirect = t.mounts.MountOfTask(m, host, uid), "only FUSE connection here with requests waiting", true
+		return nil
 	}
+	e.Candidates = t.candidates(own, host, saw, uid)
 	return nil
+}
+
+// maxCandidates bounds the mounts that a task's wait can be about.
+const maxCandidates = 64
+
+// candidates lists the mounts of the kind of network file system that a task's
+// stack shows.
+func (t *tables) candidates(own, host *mount.Table, saw *probe.Seen, uid string) []evidence.Mount {
+	if len(own.Lines) == 0 {
+		own = host
+	}
+	types := stackTypes(saw)
+	if own == nil || len(types) == 0 {
+		return nil
+	}
+	var out []evidence.Mount
+	for i := range own.Lines {
+		l := &own.Lines[i]
+		switch l.Type {
+		case "nfs", "nfs4", "cifs", "smb3":
+		default:
+			continue
+		}
+		if !types[l.Type] || slices.ContainsFunc(out, func(m evidence.Mount) bool { return m.Device == l.Device }) {
+			continue
+		}
+		if len(out) == maxCandidates {
+			return nil
+		}
+		m := t.mounts.MountOfTask(l, host, uid)
+		t.mounts.AskServer(m)
+		out = append(out, *m)
+	}
+	return out
 }
 
 // climbs reports whether a path has an element "..", which means another
@@ -227,7 +265,7 @@ func stackTypes(saw *probe.Seen) map[string]bool {
 			prefixes, types []string
 		}{
 			{[]string{"fuse_", "request_wait_answer"}, []string{"fuse", "fuseblk", "virtiofs"}},
-			{[]string{"nfs_", "nfs3_", "nfs4_"}, []string{"nfs", "nfs4"}},
+			{[]string{"nfs_", "nfs3_", "nfs4_", "__nfs_", "rpc_", "nlmclnt_"}, []string{"nfs", "nfs4"}},
 			{[]string{"cifs_", "smb2_", "SMB2_", "smb3_"}, []string{"cifs", "smb3"}},
 			{[]string{"ceph_"}, []string{"ceph"}},
 			{[]string{"v9fs_", "p9_"}, []string{"9p"}},

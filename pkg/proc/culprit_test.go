@@ -1,6 +1,7 @@
 package proc
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -118,5 +119,47 @@ func TestOnlyWaitingFUSE(t *testing.T) {
 	}
 	if m := h.onlyWaitingFUSE(table("0:42"), nil, &probe.Seen{Wchan: "do_wait"}); m != nil {
 		t.Errorf("a task that does not wait for FUSE waits for %s", m.Device)
+	}
+}
+
+// What a call does not name is one of the mounts of its kind that the task sees.
+func TestCandidates(t *testing.T) {
+	round := (&Host{Proc: t.TempDir()}).Round()
+	own := &mount.Table{Lines: []mount.Line{
+		{Device: "0:50", Type: "nfs4", Point: "/data", Source: "192.0.2.1:/a"},
+		{Device: "0:50", Type: "nfs4", Point: "/again", Source: "192.0.2.1:/a"},
+		{Device: "0:51", Type: "nfs4", Point: "/host", Source: "192.0.2.2:/b"},
+		{Device: "0:52", Type: "cifs", Point: "/share"}, {Device: "254:0", Type: "ext4", Point: "/"},
+	}}
+	saw := func(stack ...string) *probe.Seen { return &probe.Seen{Stack: stack} }
+	points := func(own, host *mount.Table, saw *probe.Seen) (out []string) {
+		for _, m := range (&tables{Round: round}).candidates(own, host, saw, "u") {
+			out = append(out, m.Point)
+		}
+		return out
+	}
+	for _, tt := range []struct {
+		own, host *mount.Table
+		saw       *probe.Seen
+		want      string
+	}{
+		{own, nil, saw("folio_wait_bit_common", "nfs_wb_all", "filp_close"), "/data /host"},
+		{own, nil, saw("rpc_wait_bit_killable"), "/data /host"},
+		{own, nil, saw("cifs_flush"), "/share"},
+		{own, nil, saw("ext4_sync_file"), ""},
+		{own, nil, saw("do_wait"), ""},
+		{&mount.Table{}, own, saw("nfs4_file_flush", "do_exit"), "/data /host"},
+		{&mount.Table{}, nil, saw("nfs4_file_flush", "do_exit"), ""},
+	} {
+		if got := strings.Join(points(tt.own, tt.host, tt.saw), " "); got != tt.want {
+			t.Errorf("%v: %q, want %q", tt.saw.Stack, got, tt.want)
+		}
+	}
+	many := new(mount.Table)
+	for i := range maxCandidates + 1 {
+		many.Lines = append(many.Lines, mount.Line{Device: fmt.Sprintf("0:%d", i), Type: "nfs4", Point: "/x"})
+	}
+	if got := points(many, nil, saw("nfs_wb_all")); len(got) > 0 {
+		t.Errorf("%d of too many", len(got))
 	}
 }

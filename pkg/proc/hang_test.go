@@ -382,12 +382,13 @@ func TestCulpritFrozen(t *testing.T) {
 		t.Skipf("needs loop devices: %v", err)
 	}
 	pod, h := newTestPod(t), newHost(t)
-	s := start(t, unix.CLONE_NEWNS, "scene-frozen", "write file", "create new")
-	writer, creator := s.number(t, "write"), s.number(t, "create")
-	pod.add(t, writer)
-	pod.add(t, creator)
-	waitFor(t, writer, "percpu_rwsem_wait")
-	waitFor(t, creator, "percpu_rwsem_wait")
+	h.Blocks = "/sys/dev/block"
+	s := start(t, unix.CLONE_NEWNS, "scene-frozen", "write file", "create new", "link other")
+	writer, creator, linked := s.number(t, "write"), s.number(t, "create"), s.number(t, "link")
+	for _, pid := range []int{writer, creator, linked} {
+		pod.add(t, pid)
+		waitFor(t, pid, "percpu_rwsem_wait")
+	}
 	e := pod.read(t, h)
 	for tid, via := range map[int]string{writer: "fd ", creator: "path"} {
 		k := taskOf(t, e.Tasks, tid)
@@ -398,6 +399,18 @@ func TestCulpritFrozen(t *testing.T) {
 		if m == nil || m.Type != "ext4" || m.Point != s.said["dir"] || !strings.HasPrefix(m.Source, "/dev/loop") || !strings.HasPrefix(k.Probe.Via, via) {
 			t.Errorf("%s: mount %+v, via %q", k.Probe.Syscall, m, k.Probe.Via)
 		}
+		if k.Probe.Indirect != (tid == creator) {
+			t.Errorf("%s: indirect %v", k.Probe.Syscall, k.Probe.Indirect)
+		}
+		if m != nil && (m.Disk == nil || m.Disk.Completed == 0 || m.Disk.Suspended || m.Disk.Read.IsZero()) {
+			t.Errorf("%s: disk %+v", k.Probe.Syscall, m.Disk)
+		}
+	}
+	// The text of a path names the mount that its link is on, which is not frozen.
+	if k := taskOf(t, e.Tasks, linked); k.Probe == nil || k.Probe.Mount != nil && (k.Probe.Mount.Point == s.said["dir"] || !k.Probe.Indirect) {
+		t.Errorf("by a link: %+v, mount %+v", k.Probe, k.Probe.Mount)
+	} else if m := k.Probe.Mount; m != nil {
+		t.Logf("by a link the path is on %s, mounted at %s", m.Type, m.Point)
 	}
 	if err := syscall.Kill(writer, syscall.SIGKILL); err != nil {
 		t.Fatal(err)

@@ -25,6 +25,7 @@ type Host struct {
 	Proc   string // the host's /proc; PIDs in it must be the agent's too (hostPID)
 	Cgroup string // the host's /sys/fs/cgroup
 	FUSE   string // the host's /sys/fs/fuse/connections; "" when there is none
+	Blocks string // the host's /sys/dev/block; "" when there is none
 	// KubeletDir is the kubelet's root directory, /var/lib/kubelet, as it is
 	// called in the host's mountinfo, which shows it without links.
 	KubeletDir string
@@ -151,8 +152,15 @@ func readTasks(ctx context.Context, r *kernfile.Reader, groups []cgroup.Group) (
 	tasks := make([]kernfile.TaskStatus, 0, n)
 	leaders := make(map[int]string) // of threads, with their container
 	hidden, unseen := 0, 0
+	above := make(map[string]string) // the first group of a container, which the others are in
 	for _, g := range groups {
 		hidden += g.Hidden
+		nested := ""
+		if _, ok := above[g.Container]; !ok {
+			above[g.Container] = g.Path
+		} else if g.Container != "" && strings.HasPrefix(g.Path, above[g.Container]+"/") {
+			nested = g.Path
+		}
 		for i, tid := range g.TIDs {
 			if i%64 == 0 && ctx.Err() != nil {
 				return tasks, fmt.Errorf("read the tasks of a pod: %w after %d of %d", ctx.Err(), len(tasks), n)
@@ -165,7 +173,7 @@ func readTasks(ctx context.Context, r *kernfile.Reader, groups []cgroup.Group) (
 			if err != nil {
 				return tasks, fmt.Errorf("read status of task %d: %w", tid, err)
 			}
-			s.Container = g.Container
+			s.Container, s.Cgroup = g.Container, nested
 			tasks = append(tasks, s)
 			if _, ok := leaders[s.PID]; !ok {
 				leaders[s.PID] = g.Container

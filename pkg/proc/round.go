@@ -47,7 +47,7 @@ func (h *Host) Round() *Round {
 	r := &Round{
 		Host:   h,
 		turn:   make(chan struct{}, 1),
-		mounts: mount.View{Proc: h.Proc, FUSE: h.FUSE, KubeletDir: h.KubeletDir},
+		mounts: mount.View{Proc: h.Proc, FUSE: h.FUSE, KubeletDir: h.KubeletDir, Blocks: h.Blocks},
 		pids: sync.OnceValues(func() ([]int, error) {
 			r, err := kernfile.Open(h.Proc)
 			if err != nil {

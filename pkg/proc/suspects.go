@@ -264,15 +264,17 @@ func (h *Host) probe(ctx context.Context, s *kernfile.TaskStatus, t *tables, uid
 		return nil
 	}
 	err = h.culprit(s, &saw, t, uid)
-	if e.Mount != nil || e.VolumePath != "" {
+	if e.Mount != nil || e.VolumePath != "" || e.Candidates != nil {
 		// The files were read one after the other. Only of a task that has not
 		// run meanwhile do they tell of one and the same wait.
 		if !h.unmoved(s) {
-			e.Mount, e.Via, e.VolumePath = nil, "", ""
+			e.Mount, e.Via, e.Indirect, e.VolumePath, e.Candidates = nil, "", false, "", nil
 		}
 	}
 	if e.Mount != nil {
 		t.mounts.AskServer(e.Mount)
+		t.mounts.AskDisk(e.Mount)
+		t.mounts.AskDaemon(e.Mount)
 	}
 	var why []string
 	for _, name := range saw.Denied {

@@ -131,7 +131,7 @@ func victim(what string, args []string) error {
 		ready()
 		_, err = f.Write([]byte("more\n"))
 		return err
-	case "create":
+	case "create", "link":
 		onLeader()
 		ready()
 		_, err := os.OpenFile(args[0], os.O_WRONLY|os.O_CREATE, 0o600)
@@ -671,7 +671,15 @@ func sceneFrozen(victims []string) error {
 	var cmds []*exec.Cmd
 	for _, v := range victims {
 		op, file, _ := strings.Cut(v, " ")
-		c, err := spawn(op, filepath.Join(dir, file))
+		at := dir
+		if op == "link" { // by a path that leads through a link outside
+			at = filepath.Join(work, "link")
+			if err := os.Symlink(dir, at); err != nil {
+				heal()
+				return err
+			}
+		}
+		c, err := spawn(op, filepath.Join(at, file))
 		if err != nil {
 			heal()
 			return err

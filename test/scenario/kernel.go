@@ -22,7 +22,7 @@ func kernel() []Scenario {
 	hang := append(everywhere,
 		frozenXFS(), mmapLock(), twoContainers(), fuseZombieLeader(),
 		fuseWrite(), fuseGetattr(), fuseFsync(), fuseClose(), fuseStopped(),
-		blockDevice(), blockOverlay(), blockZombieLeader(),
+		frozenThroughLink(), suspendedDevice(), blockDevice(), blockOverlay(), blockZombieLeader(), slowDisk(), busyDisk(),
 		nfsWrite(), nfsZombieLeader(), nfsLock(), cifsSync(),
 		exitFlush(), pidnsExec(),
 		slowIO(),
@@ -360,11 +360,20 @@ func removeDevice(name, dir string) string {
 fi`
 }
 
+// delayDevice returns a script that has a device of mapDevice delay reads and writes,
+// each by milliseconds; without a delay it completes what waits immediately.
+func delayDevice(name, dir, reads, writes string) string {
+	return `loop=$(losetup -j ` + dir + `.img | cut -d: -f1)
+modprobe dm-delay
+dmsetup load ` + name + ` --table "0 $(blockdev --getsz $loop) delay $loop 0 ` + reads + ` $loop 0 ` + writes + `"
+dmsetup resume --nolockfs ` + name + "\n"
+}
+
 // waitingForDisk succeeds when a killed thread of the pod waits for a disk.
 const waitingForDisk = `some D 100 && cat $(stacks) | grep -q 'ext4_\|jbd2_\|folio_wait_writeback\|submit_bio'`
 
 // onDevice is an incident of a program that writes to an ext4 on a device that
-// is suspended.
+// is suspended, below the file system, which is not frozen.
 func onDevice(name, story, program string) Scenario {
 	device, dir := "scenario-"+name, directory(name)
 	return Scenario{
@@ -376,18 +385,84 @@ func onDevice(name, story, program string) Scenario {
 		Break:   onNode("dmsetup suspend --noflush --nolockfs " + device),
 		Proof:   waitingForDisk,
 		Cause:   "UninterruptibleSleep",
-		Family:  "Block",
-		Says:    []string{"ext4", "/data", "/dev/mapper/" + device, dir},
+		Family:  "Suspended",
+		Says:    []string{"ext4", "/data", "/dev/mapper/" + device, dir, "dmsetup resume " + device},
 		Heal:    onNode("dmsetup resume " + device),
 	}
 }
 
+// onDelay is one of a program that writes to an ext4 on a device that takes requests
+// and completes them much later.
+func onDelay(name, story, reads, writes string) Scenario {
+	s := onDevice(name, story, "sync")
+	device, dir := "scenario-"+name, directory(name)
+	s.Break = onNode(delayDevice(device, dir, reads, writes))
+	s.Family = "Block"
+	s.Says = []string{"ext4", "/data", "/dev/mapper/" + device, dir}
+	s.Heal = onNode(delayDevice(device, dir, "0", "0"))
+	return s
+}
+
+const anHour = "3600000" // milliseconds
+
 func blockDevice() Scenario {
-	return onDevice("block-ext4", "the device below an ext4 completes no I/O any more", "sync")
+	s := onDelay("block-ext4", "the device below an ext4 completes no I/O any more", anHour, anHour)
+	s.Says = append(s.Says, "Bring the device", "reboot")
+	return s
+}
+
+// slowDisk has a queue of writes that takes minutes, while reads complete.
+func slowDisk() Scenario {
+	const name = "slow-disk"
+	s := onDelay(name, "the disk below an ext4 is so slow that a write takes minutes, while other requests complete", "0", "200000")
+	read := s.Break
+	s.Break = inTurn(read, onNode(`systemd-run -q --collect --unit=scenario-`+name+` sh -c 'while dd if=/dev/mapper/scenario-`+name+` of=/dev/null bs=4096 count=1 iflag=direct 2>/dev/null; do sleep 1; done'`))
+	s.Family = "SlowBlock"
+	s.Says = append(s.Says, "Wait: ", "iostat")
+	s.Heal = inTurn(onNode(`systemctl stop scenario-`+name+` 2>/dev/null || true`), s.Heal)
+	return s
+}
+
+// busyDisk is innocent: it takes more than ten seconds for what a killed program waits
+// for, and completes it.
+func busyDisk() Scenario {
+	s := onDelay("busy-disk", "innocent: a throttled disk lets a killed program wait for a quarter of a minute", "0", "7000")
+	s.Cause, s.Family, s.Says, s.Heal = "", "", nil, nil
+	return s
+}
+
+// suspendedDevice is a file system that is frozen because its device is suspended: a
+// thaw would hang too.
+func suspendedDevice() Scenario {
+	const name = "suspended-ext4"
+	s := onDevice(name, "a snapshot has suspended the device below an ext4, and frozen it, and never resumed it", "write")
+	s.Break = onNode("dmsetup suspend scenario-" + name)
+	s.Proof = "some D 100 && cat $(stacks) | grep -q percpu_rwsem_wait"
+	return s
+}
+
+// frozenThroughLink is frozen behind a symbolic link in the container's root, whose
+// own file system is well. The kernel does not tell which one the program waits for.
+func frozenThroughLink() Scenario {
+	const name = "frozen-through-link"
+	dir := directory(name)
+	return Scenario{
+		Name:  name,
+		Story: "the container creates files in a frozen file system, by a path that leads through a symbolic link",
+		Pod: withVolume(pod(3, BusyboxImage, "sh", "-c", "ln -s /data /logs; while :; do : >/logs/file; done"),
+			"data", hostPath(dir)),
+		Prepare: onNode(makeFilesystem(dir)),
+		Break:   onNode("fsfreeze -f " + dir),
+		Proof:   "some D 100 && cat $(stacks) | grep -q mnt_want_write",
+		Cause:   "UninterruptibleSleep",
+		Family:  "FsFrozen",
+		Says:    []string{"percpu_rwsem_wait", "find out which file system is frozen"},
+		Heal:    onNode("fsfreeze -u " + dir),
+	}
 }
 
 func blockZombieLeader() Scenario {
-	s := onDevice("block-zombie-leader", "the first thread has died, another one waits for a device that completes no I/O any more", "sync-in-thread")
+	s := onDevice("block-zombie-leader", "the first thread has died, another one waits for a device that is suspended", "sync-in-thread")
 	s.Proof = behindZombie + s.Proof + " && behind_zombie D"
 	s.Cause = "ThreadStuckBehindZombieLeader"
 	s.Says = append(s.Says, "looks like a zombie")
@@ -401,7 +476,7 @@ func blockOverlay() Scenario {
 	return Scenario{
 		Name:  name,
 		Needs: []Need{DeviceMapper},
-		Story: "the device below the upper directory of an overlay completes no I/O any more",
+		Story: "the device below the upper directory of an overlay is suspended",
 		Pod:   onDisk(name, 3, "sync", "/data/f"),
 		Prepare: onNode("umount " + dir + " 2>/dev/null || true\n" + mapDevice(device, disk) + `
 mkdir -p ` + disk + `/upper ` + disk + `/work ` + dir + ` ` + dir + `.lower
@@ -409,8 +484,8 @@ mount -t overlay overlay -o lowerdir=` + dir + `.lower,upperdir=` + disk + `/upp
 		Break:  onNode("dmsetup suspend --noflush --nolockfs " + device),
 		Proof:  waitingForDisk,
 		Cause:  "UninterruptibleSleep",
-		Family: "Block",
-		Says:   []string{"ext4", "/dev/mapper/" + device, disk},
+		Family: "Suspended",
+		Says:   []string{"ext4", "/dev/mapper/" + device, disk, "dmsetup resume " + device},
 		Heal:   onNode("dmsetup resume " + device),
 	}
 }

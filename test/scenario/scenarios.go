@@ -6,8 +6,10 @@ import (
 	"path"
 	"slices"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 )
@@ -15,7 +17,7 @@ import (
 // All lists the incidents that can run side by side on one node.
 func All() []Scenario {
 	return slices.Concat([]Scenario{
-		leaderExited(), finalizer(), shimStopped(), volumeBusy(),
+		leaderExited(), finalizer(), finalizerRemoved(), shimStopped(), volumeBusy(),
 	}, signals(), kernel())
 }
 
@@ -63,12 +65,46 @@ func finalizer() Scenario {
 		Finalizers: []string{"example.com/block"},
 		Cause:      "FinalizersPending",
 		Says:       []string{"example.com/block", "nothing of the pod is left"},
-		Heal: func(ctx context.Context, n *Node, p *corev1.Pod) error {
-			_, err := n.API.CoreV1().Pods(p.Namespace).Patch(ctx, p.Name, types.JSONPatchType,
-				[]byte(`[{"op":"remove","path":"/metadata/finalizers"}]`), metav1.PatchOptions{})
-			return err
-		},
+		Heal:       removeFinalizers,
 	}
+}
+
+func removeFinalizers(ctx context.Context, n *Node, p *corev1.Pod) error {
+	_, err := n.API.CoreV1().Pods(p.Namespace).Patch(ctx, p.Name, types.JSONPatchType,
+		[]byte(`[{"op":"remove","path":"/metadata/finalizers"}]`), metav1.PatchOptions{})
+	return err
+}
+
+// finalizerRemoved is innocent: the kubelet's work ends about when the deadline is
+// over, and the controller takes some seconds after that, as it may.
+func finalizerRemoved() Scenario {
+	s := Scenario{
+		Name:       "finalizer-removed",
+		Story:      "innocent: a controller removes its finalizer some seconds after nothing else is left",
+		Pod:        victim(1, "drain", "0"),
+		Finalizers: []string{"example.com/later"},
+		Proof:      `[ -z "$(tasks)" ]`,
+	}
+	s.Break = func(ctx context.Context, n *Node, p *corev1.Pod) error {
+		ctx = context.WithoutCancel(ctx)
+		go func() {
+			// The kubelet asks for the final delete with a grace period of 0.
+			err := n.Await(ctx, "the final delete of "+p.Name, func() (bool, string) {
+				now, err := n.pods.Pods(p.Namespace).Get(p.Name)
+				if err != nil {
+					return apierrors.IsNotFound(err), err.Error()
+				}
+				g := now.DeletionGracePeriodSeconds
+				return now.UID != p.UID || g != nil && *g == 0, "not yet"
+			})
+			if err == nil {
+				time.Sleep(10 * time.Second)
+			}
+			_ = removeFinalizers(ctx, n, p) // else the test says that the pod stays
+		}()
+		return nil
+	}
+	return s
 }
 
 func leaderExited() Scenario {

@@ -48,7 +48,7 @@ func signals() []Scenario {
 		// The program cannot run.
 		stopped(), stoppedAndContinued(),
 		traced(), tracedAtExit(), tracedAndRuns(),
-		frozenContainer(), frozenPod(), frozenPodV1(), pausedContainer(),
+		frozenContainer(), frozenPod(), frozenPodV1(), frozenInside(), pausedContainer(),
 
 		// The program is not done in time.
 		slowShutdown(), preStopHangs(), preStopEnds(), throttledCPU(), throttledMemory(), coreDump(),
@@ -509,6 +509,22 @@ func frozenContainer() Scenario {
 		Says:    []string{"container main", "cri-containerd-", ".scope", "SIGTERM"},
 		InGrace: true,
 		Heal:    onNode(signalFunctions + freezer + `[ -z "$p" ] || thaw $(group $p)`),
+	}
+}
+
+// frozenInside is innocent: docker pause in a container that runs docker, and systemctl
+// freeze in one that runs systemd, freeze a group that is made inside the container's.
+func frozenInside() Scenario {
+	const inner = "/sys/fs/cgroup$(group $p)/inner"
+	return Scenario{
+		Name:  "frozen-inside",
+		Needs: []Need{CgroupV2, Systemd},
+		Story: "innocent: a container drains, in which a group of its own that holds another program is frozen",
+		Pod:   pod(90, BusyboxImage, "sh", "-c", "sleep 100000 & trap 'sleep 25; exit 0' TERM; wait"),
+		Break: onFirst(freezer + handles + `mkdir ` + inner + `
+for child in $(cat /proc/$p/task/$p/children); do echo $child >` + inner + `/cgroup.procs; done
+freeze $(group $p)/inner`),
+		Proof: signalFunctions + freezer + "frozen $(group $p)/inner && ! frozen $(group $p)",
 	}
 }
 

@@ -15,6 +15,9 @@ import (
 // (podWorkerLoop, pkg/kubelet/pod_workers.go). Then containerd and the shim have
 // to do their part.
 func Delivered(p *evidence.Pod) bool {
+	if p.DeadlineUnsure {
+		return false // when SIGKILL comes is not known
+	}
 	kubelet := &p.Node.Kubelet
 	if t := kubelet.Process; t != nil && (Halted(t) || kubelet.Health != kubeletHealthy && t.State == evidence.Uninterruptible && t.Unchanged(p.Time) >= Stuck ||
 		t.Probe != nil && t.Probe.Started.After(p.DeletionRequested.Add(-clockSkew-KillLatency))) { // it begins anew

@@ -20,11 +20,11 @@ const clockSkew = 3 * time.Second
 // deadline and has ended after it, soon enough for SIGKILL to be the reason: the
 // end of a large or throttled process takes a while.
 func EndedAtDeadline(p *evidence.Pod, c *evidence.Container) bool {
-	if c.Exit == nil || c.Exit.OutOfMemory {
+	if c.Exit == nil || c.Exit.OutOfMemory || !DeadlineKnown(p) {
 		return false
 	}
 	late := c.Exit.At.Sub(p.Deadline)
-	return late >= -clockSkew && late <= UnknownAfter && p.Deadline.Sub(p.Time) <= max(lastSeen, Grace(p)/2)
+	return late >= -p.ClockDoubt() && late <= UnknownAfter && p.Deadline.Sub(p.Time) <= max(lastSeen, Grace(p)/2)
 }
 
 // Grace returns the grace period that the deletion gave the pod.

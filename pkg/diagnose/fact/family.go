@@ -1,6 +1,7 @@
 package fact
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
@@ -14,9 +15,15 @@ const (
 	FamilyCeph     = "Ceph"
 	FamilyFUSE     = "FUSE"
 	FamilyFsFrozen = "FsFrozen"
-	FamilyGPU      = "GPU"
-	FamilyBlock    = "Block"
-	FamilyOther    = "Other"
+	// FamilySuspended is a file system of which the device mapper has suspended the
+	// device, with or without freezing it.
+	FamilySuspended = "Suspended"
+	FamilyGPU       = "GPU"
+	FamilyBlock     = "Block"
+	// FamilySlowBlock is a block device that completes requests. It takes readings to
+	// tell from Block, so FamilyOf does not return it.
+	FamilySlowBlock = "SlowBlock"
+	FamilyOther     = "Other"
 )
 
 // stackFamilies tell a family by the start of a kernel function's name. The
@@ -39,7 +46,7 @@ var networkTypes = map[string]string{
 }
 
 // FamilyOf returns what kind of backend a task in state D waits for, one of a few
-// words: NFS, CIFS, Ceph, FUSE, FsFrozen, GPU, Block or Other. The kernel stack
+// words: NFS, CIFS, Ceph, FUSE, FsFrozen, Suspended, GPU, Block or Other. The kernel stack
 // comes first, because it shows where the task is, and its mount second. It is
 // Other for a task that was not probed: threads of the kernel are not, and only
 // the first of many others.
@@ -47,6 +54,14 @@ func FamilyOf(t *evidence.Task) string {
 	if t.Probe == nil {
 		return FamilyOther
 	}
+	family := familyOfProbe(t)
+	if d := diskOf(t.Probe.Mount); d != nil && d.Suspended && (family == FamilyFsFrozen || family == FamilyBlock) {
+		return FamilySuspended
+	}
+	return family
+}
+
+func familyOfProbe(t *evidence.Task) string {
 	if frozenFilesystem(t.Probe) {
 		return FamilyFsFrozen
 	}
@@ -93,6 +108,14 @@ func frozenFilesystem(p *evidence.Probe) bool {
 	if p.Wchan != "percpu_rwsem_wait" {
 		return false
 	}
+	// What the file system does for itself waits in sb_start_intwrite; deeper in these
+	// functions other semaphores of the kind are waited for.
+	if i := slices.IndexFunc(p.Stack, func(fn string) bool { return !strings.Contains(fn, "percpu_") }); i >= 0 {
+		switch p.Stack[i] {
+		case "ext4_evict_inode", "xfs_trans_alloc", "sb_start_intwrite":
+			return true
+		}
+	}
 	for _, fn := range p.Stack {
 		switch fn {
 		case "vfs_write", "mnt_want_write", "vfs_iter_write", "sb_start_write", "__sb_start_write",
@@ -105,4 +128,11 @@ func frozenFilesystem(p *evidence.Probe) bool {
 		}
 	}
 	return false
+}
+
+// FreezeUnderWay reports whether a task of the node is about to freeze a file system
+// and waits for those that write to it (freeze_super, fs/super.c): what they wait for
+// then holds up the others, and there is nothing to thaw.
+func FreezeUnderWay(p *evidence.Pod) bool {
+	return slices.ContainsFunc(p.Node.Blocked, func(t evidence.Task) bool { return Through(&t, "freeze_super") })
 }

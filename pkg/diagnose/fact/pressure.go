@@ -36,12 +36,14 @@ func SilentForLong(n *evidence.Node, since, asked time.Time) bool {
 
 // PatienceWithUnknown returns how far past its deadline, and without any progress,
 // a pod must be to be reported as stuck without a cause that is known: on a node
-// that is short of something each step of the kubelet takes longer.
+// that is short of something each step of the kubelet takes longer, and a kubelet that
+// was started anew waits for the whole grace period again.
 func PatienceWithUnknown(p *evidence.Pod) time.Duration {
+	patience := UnknownAfter + beganAnew(p)
 	if Starved(p) {
-		return 2 * UnknownAfter
+		patience += UnknownAfter
 	}
-	return UnknownAfter
+	return patience
 }
 
 // Starved reports whether the node is short of processors, memory or I/O, or was a

@@ -17,6 +17,8 @@ func Motionless(t *evidence.Task) time.Duration {
 		return SlowRCU
 	case FamilyOf(t) == FamilyFsFrozen:
 		return Stuck
+	case FamilyOf(t) == FamilyBlock && WorkingDisk(t.Probe.Mount):
+		return SlowDisk
 	}
 	return Patience(t.Probe.Mount)
 }

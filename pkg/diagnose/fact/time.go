@@ -1,6 +1,10 @@
 package fact
 
-import "time"
+import (
+	"time"
+
+	"github.com/nodeagent-io/nodeagent/pkg/evidence"
+)
 
 // How long things take before anything is concluded from them.
 const (
@@ -10,6 +14,9 @@ const (
 	// SlowDevice is the same where a device or a daemon is waited for: one that
 	// works may take seconds for a request.
 	SlowDevice = 10 * time.Second
+	// SlowDisk is the same where the block device is known to work: what waits for a
+	// place in its queue is told of as slow, and only when that takes long.
+	SlowDisk = 30 * time.Second
 	// SlowRCU is the same where the kernel waits for its own processors.
 	SlowRCU = 60 * time.Second
 	// KillLatency is how long after the deadline SIGKILL may come: the kubelet
@@ -20,3 +27,16 @@ const (
 	// itself needs some seconds for each of its steps, and more on a busy node.
 	UnknownAfter = 60 * time.Second
 )
+
+// SlowProcess is for how long another process, its parent or its tracer, must not have
+// done its part for a task, to be said not to do it: one that runs is given time, and
+// more of it on a node that is short of something. A stopped one does nothing.
+func SlowProcess(p *evidence.Pod, other *evidence.Task) time.Duration {
+	switch {
+	case other != nil && Halted(other):
+		return Stuck
+	case Starved(p):
+		return UnknownAfter
+	}
+	return SlowDevice
+}

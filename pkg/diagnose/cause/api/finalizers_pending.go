@@ -7,9 +7,10 @@ import (
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
 )
 
-// controllerLatency is how long a controller may take to remove its finalizer
-// before the pod is said to wait for it.
-const controllerLatency = 5 * time.Second
+// controllerLatency is how long a controller may take to remove its finalizer, once
+// nothing else is left of the pod, before the pod is said to wait for it. Controllers
+// collect what is to be done for a second or some, and try again later what failed.
+const controllerLatency = 15 * time.Second
 
 // The variants of FinalizersPending: whose finalizer it is, or that there are
 // several.
@@ -42,7 +43,7 @@ var FinalizersPending = &diagnose.Rule{
 		},
 		Meaning: "The kubelet has finished its work. " +
 			"The API server keeps the object until every finalizer has been removed by the controller that put it there, and one has not been.",
-		Evidence: "metadata.finalizers is not empty, status.phase is terminal, deletionGracePeriodSeconds is 0, and the node has no mount, no cgroup and no running container of the pod. " +
+		Evidence: "metadata.finalizers is not empty, status.phase is terminal, deletionGracePeriodSeconds is 0, and the node has had no mount, no cgroup and no running container of the pod for fifteen seconds. " +
 			"With anything left on the node a finalizer is not what the pod waits for: finalizers never delay the kubelet.",
 		Remedy: "Find why {owner} {does} not remove {finalizers}: {look}, does an admission webhook refuse {whose} update?",
 		Danger: "Removing a finalizer by hand skips the clean-up it stands for: leaked addresses, load balancer targets or counts.",
@@ -62,7 +63,8 @@ var FinalizersPending = &diagnose.Rule{
 		},
 	},
 	Check: func(p *evidence.Pod) []diagnose.Finding {
-		if p.Overdue() < controllerLatency || len(p.Tasks) > 0 {
+		// Until the first reading that showed only the finalizer, the node was at work.
+		if p.UnchangedSince.IsZero() || p.Time.Sub(p.UnchangedSince) < controllerLatency || len(p.Tasks) > 0 {
 			return nil
 		}
 		for _, c := range p.Containers {

@@ -2,6 +2,7 @@ package kernel
 
 import (
 	"cmp"
+	"time"
 
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose/fact"
@@ -18,9 +19,10 @@ const (
 // The other variants of ContainerFrozen: that it was paused through containerd,
 // and whose group it is.
 const (
-	paused     = "Paused"
-	groupPod   = "PodGroup"
-	groupAbove = "GroupAbove"
+	paused      = "Paused"
+	groupPod    = "PodGroup"
+	groupAbove  = "GroupAbove"
+	groupInside = "GroupInside"
 )
 
 // ContainerFrozen is a container whose control group is frozen.
@@ -37,6 +39,7 @@ var ContainerFrozen = &diagnose.Rule{
 			"group": {
 				{Variant: groupPod, Text: "the pod's control group"},
 				{Variant: groupAbove, Text: "a control group above the pod's"},
+				{Variant: groupInside, Text: "a control group that was made inside its own"},
 				{Text: "its own control group"},
 			},
 			"paused": {{Variant: paused, Text: ", which was paused through containerd"}, {Text: ""}},
@@ -44,6 +47,7 @@ var ContainerFrozen = &diagnose.Rule{
 			"until": {
 				{Variant: familyFreezerV1, Text: "SIGKILL does not end them either: the pod stays until it is thawed"},
 				{Text: "Unless it is thawed, the pod waits for SIGKILL at {deadline}"},
+				{Text: "Unless it is thawed, the pod waits for SIGKILL"},
 			},
 			"thaw": {
 				{Variant: paused, Text: "resume it on the node: ctr -n k8s.io task resume {containerid}"},
@@ -55,7 +59,7 @@ var ContainerFrozen = &diagnose.Rule{
 		Meaning: "The kernel's freezer has stopped all processes of the control group, or of one above it. " +
 			"Somebody has paused the container (ctr task pause, a checkpoint, a snapshot) or written to the freezer, and it was not thawed.",
 		Evidence: "cgroup.events of the group says frozen 1 (freezer.state FROZEN or FREEZING on version 1), " +
-			"and no process of the container has run between two readings three seconds or more apart. " +
+			"and no process of the group has run between two readings three seconds or more apart. " +
 			"Frozen processes show S on version 2 and D on version 1, with misleading places in the kernel.",
 		Remedy: "Find out who froze it. When nobody is at work any more, {thaw}; the processes continue immediately and take the stop signal.",
 		Danger: "A checkpoint or a copy of its data may be at work.",
@@ -94,6 +98,9 @@ var ContainerFrozen = &diagnose.Rule{
 			if v := groupOf(p, fp.Container, f.Objects.Cgroup); v != "" {
 				f.Variants = append(f.Variants, v)
 			}
+			if p.Overdue() >= 0 || !fact.DeadlineKnown(p) {
+				f.Objects.Deadline = time.Time{} // it has passed, or is another one
+			}
 			if fp.Container.Task.Status == "paused" {
 				f.Variants = append(f.Variants, paused)
 			}
@@ -109,6 +116,8 @@ func groupOf(p *evidence.Pod, c *evidence.Container, path string) string {
 	for _, g := range p.Cgroups {
 		switch {
 		case g.Path != path:
+		case g.Container == c.ID && fact.Nested(p, &g):
+			return groupInside
 		case g.Container == c.ID:
 			return ""
 		case g.Container == "":
@@ -118,12 +127,12 @@ func groupOf(p *evidence.Pod, c *evidence.Container, path string) string {
 	return groupAbove
 }
 
-// motionlessContainer reports whether no thread of a container has run between
-// two readings.
+// motionlessContainer reports whether no thread of a container that is in a frozen
+// group has run between two readings.
 func motionlessContainer(p *evidence.Pod, id string) bool {
 	any := false
 	for i := range p.Tasks {
-		if t := &p.Tasks[i]; t.Container == id && t.State != evidence.Zombie {
+		if t := &p.Tasks[i]; t.Container == id && t.State != evidence.Zombie && fact.FrozenGroup(p, t) != nil {
 			any = true
 			if t.State == evidence.Runnable || t.Unchanged(p.Time) < fact.Stuck {
 				return false

@@ -38,7 +38,7 @@ var CoreDumpInProgress = &diagnose.Rule{
 		Danger: "The core dump that was cut off is not whole. A force delete does not speed this up.",
 	},
 	Check: func(p *evidence.Pod) []diagnose.Finding {
-		if !p.Gone && (p.Overdue() < dumpOverdue || p.Overdue() > fact.UnknownAfter) {
+		if !p.Gone && (!fact.DeadlineKnown(p) || p.Overdue() < dumpOverdue || p.Overdue() > fact.UnknownAfter) {
 			return nil
 		}
 		seen := make(map[int]bool)

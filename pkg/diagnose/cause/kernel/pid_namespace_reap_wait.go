@@ -88,6 +88,9 @@ func heldNamespace(p *evidence.Pod, init *evidence.Task) (diagnose.Finding, bool
 		}
 		parent, inside := fact.ByID(p, t.PPID)
 		if fact.Ended(p, t.PID) && !inside && parent != nil {
+			if t.Unchanged(p.Time) < fact.SlowProcess(p, parent) {
+				continue
+			}
 			f.Family = familyOutsideParent
 			f.Objects.Member, f.Objects.Parent = diagnose.ProcessOf(p, t), diagnose.ProcessOf(p, parent)
 			if parent.State == evidence.Stopped {

@@ -2,6 +2,7 @@ package kernel
 
 import (
 	"cmp"
+	"net/netip"
 	"slices"
 
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
@@ -21,10 +22,21 @@ var unkillableFamilies = []diagnose.Family{
 		Danger: "Do not force-delete: the writer is alive and goes on writing when the file system is thawed, perhaps after the volume has been given to another pod.",
 	},
 	{
+		Name:   fact.FamilySuspended,
+		Shared: true,
+		Meaning: "The device mapper has suspended the block device below the file system, and holds back whatever is sent to it: " +
+			"somebody has run dmsetup suspend, or a snapshot, a resize or a change of paths (LVM, multipath, LUKS) has stopped halfway. " +
+			"The file system is frozen with it as a rule; thawing it with fsfreeze -u would hang as well.",
+		Remedy: "Find out first who suspended it: a snapshot takes seconds, and is spoiled when the device is resumed in the middle. " +
+			"When nobody is at work any more, on the node: {resume}; the thread goes on immediately.",
+		Danger: "Do not run fsfreeze -u: it hangs on the suspended device and cannot be killed. " +
+			"Do not force-delete: the writer is alive and goes on writing when the device is resumed, perhaps after the volume has been given to another pod.",
+	},
+	{
 		Name:    fact.FamilyNFS,
 		Shared:  true,
 		Meaning: "The NFS server does not answer, and the mount is hard (the default): the kernel repeats its requests without end.",
-		Remedy:  "Bring the NFS server {server} back under the same address; the thread goes on by itself and no data is lost.",
+		Remedy:  "{nfs} back under the same address; the thread goes on by itself, and on a hard mount no data is lost.",
 		Danger: "umount -f throws away the writes that wait. umount -l hides the mount and leaves the thread. " +
 			"A force delete lets a second pod write to the same files.",
 	},
@@ -34,7 +46,7 @@ var unkillableFamilies = []diagnose.Family{
 		Meaning: "The SMB server does not answer. Only what waits for data to be written cannot be killed. " +
 			"With the mount option soft, which is the default, that wait ends with an error when the server has not answered for three times the echo_interval, " +
 			"three minutes by default; with hard it goes on.",
-		Remedy: "Bring the SMB server {server} back under the same address; the thread goes on by itself.",
+		Remedy: "{smb} back under the same address; the thread goes on by itself.",
 		Danger: "umount -f throws away the writes that wait. A force delete lets a second pod write to the same files.",
 	},
 	{
@@ -54,13 +66,21 @@ var unkillableFamilies = []diagnose.Family{
 		Danger: "umount -l hides the mount and leaves the thread. Aborting a connection affects every user of that mount.",
 	},
 	{
-		Name:    fact.FamilyBlock,
-		Shared:  true,
-		Meaning: "The block device below the file system does not complete its I/O.",
-		Remedy: "Bring the device {which} back (path, array, cloud disk, nbd server); the thread ends when its I/O completes or fails. " +
-			"If it never can: drain the node and reboot it.",
+		Name:   fact.FamilyBlock,
+		Shared: true,
+		Meaning: "The block device below the file system does not complete its I/O. " +
+			"That is proved where the device has requests under way and has completed none for ten seconds or more (/sys/dev/block/MAJOR:MINOR/stat), and inferred where that is not known.",
+		Remedy: "Bring the device {which} back (path, array, cloud disk, nbd server); the thread ends when its I/O completes or fails. {never}.",
 		Danger: "Do not force-delete or detach: the write may still reach the disk, and a second writer corrupts it. " +
 			"Restarting containerd or the kubelet does not help.",
+	},
+	{
+		Name:    fact.FamilySlowBlock,
+		Shared:  true,
+		Meaning: "The block device below the file system works: requests complete, but so slowly, or behind so many others, that the thread has waited for half a minute or more.",
+		Remedy: "Wait: the thread ends when its turn has come. Find out what keeps the device {which} busy, or what limits it " +
+			"(iostat -x on the node, the throughput and the burst credit of a cloud disk, io.max of control groups).",
+		Danger: "Do not force-delete, detach or reboot: data that has not been written yet would be lost, and the device is not broken.",
 	},
 	{
 		Name:    fact.FamilyGPU,
@@ -85,6 +105,8 @@ var unkillablePhrases = map[string][]diagnose.Choice{
 		{Variant: fact.FamilyBlock, Text: ", and threads of the kernel hang on the device {device}"},
 		// The one to look for has requests that wait.
 		{Variant: fact.FamilyFUSE, Text: " on a FUSE file system (one for which /sys/fs/fuse/connections/N/waiting is not 0; N is the second part of its device number in mountinfo)"},
+		{Variant: fact.FamilyNFS, Text: " on an NFS mount"},
+		{Variant: fact.FamilyCIFS, Text: " on an SMB mount"},
 		{Text: ""},
 	},
 	"about":      {{Text: " ({details})"}, {Text: ""}},
@@ -92,7 +114,29 @@ var unkillablePhrases = map[string][]diagnose.Choice{
 	"filesystem": {{Text: "{mountpoint}"}, {Text: "the file system"}},
 	"fuse":       {{Text: "{connection}"}, {Text: "N"}},
 	"which":      {{Text: "{source}"}, {Text: "{device}"}, {Text: "below the file system"}},
+	"never": {
+		{Variant: variantDead, Text: "If it never can: drain the node and reboot it"},
+		{Text: "See first whether it is merely slow: the numbers in its file in /sys/block/*/stat move then"},
+	},
+	"nfs": {
+		// A mount that is encrypted by a program of the node, as Amazon's EFS is.
+		{Variant: variantProxy, Text: "Bring the program that listens on {server} of this node, and the NFS server that it speaks to,"},
+		{Text: "Bring the NFS server {server}"},
+		{Text: "Find the NFS server that does not answer (/proc/PID/mountstats and ss -t show requests that are sent again) and bring it"},
+	},
+	"smb": {{Text: "Bring the SMB server {server}"}, {Text: "Find the SMB server that does not answer (/proc/fs/cifs/DebugData) and bring it"}},
+	"resume": {
+		{Text: "dmsetup resume {mapper}"},
+		{Text: "dmsetup resume with the name of the device (dmsetup info shows those that are SUSPENDED)"},
+	},
 }
+
+// variantDead is a block device that has requests under way and completes none;
+// variantProxy a server whose address is one of the node itself.
+const (
+	variantDead  = "Dead"
+	variantProxy = "Proxy"
+)
 
 // stuckIn gives one finding for each container with tasks that stick, as the
 // rule that asks understands it, and whose cgroup is not frozen. The one that
@@ -100,7 +144,7 @@ var unkillablePhrases = map[string][]diagnose.Choice{
 func stuckIn(p *evidence.Pod, sticks func(*evidence.Pod, *evidence.Task) bool) []diagnose.Finding {
 	stuck := make(map[string][]*evidence.Task)
 	for i := range p.Tasks {
-		if t := &p.Tasks[i]; sticks(p, t) && fact.FrozenGroup(p, t) == nil {
+		if t := &p.Tasks[i]; sticks(p, t) && fact.FrozenGroup(p, t) == nil && !behindSlowDisk(p, t) {
 			stuck[t.Container] = append(stuck[t.Container], t)
 		}
 	}
@@ -118,6 +162,14 @@ func stuckIn(p *evidence.Pod, sticks func(*evidence.Pod, *evidence.Task) bool) [
 		out = append(out, stuckFinding(p, tasks))
 	}
 	return out
+}
+
+// behindSlowDisk reports whether a task of which only a lock is seen may wait for
+// another one of its container, which a disk that works holds up.
+func behindSlowDisk(p *evidence.Pod, t *evidence.Task) bool {
+	return fact.FamilyOf(t) == fact.FamilyOther && t.Unchanged(p.Time) < fact.SlowDisk && slices.ContainsFunc(p.Tasks, func(o evidence.Task) bool {
+		return o.Container == t.Container && o.State == evidence.Uninterruptible && fact.FamilyOf(&o) == fact.FamilyBlock && fact.WorkingDisk(o.Probe.Mount)
+	})
 }
 
 // telling orders tasks by how much they say about the culprit: one with a mount
@@ -142,12 +194,47 @@ func stuckFinding(p *evidence.Pod, tasks []*evidence.Task) diagnose.Finding {
 		Container: p.ContainerName(t), Family: fact.FamilyOf(t), Confidence: diagnose.Proved,
 		Objects: diagnose.Objects{Process: diagnose.ProcessOf(p, leaderOf(p, t)), Thread: diagnose.ThreadOf(t), Alike: len(tasks) - 1},
 	}
-	if m := fact.Culprit(p, t); m != nil {
+	if f.Family == fact.FamilyOther && fact.Through(t, "exit_aio") && fact.OnlyDevice(p) != "" {
+		f.Family = fact.FamilyBlock // its asynchronous I/O, which has no file any more
+	}
+	m, certain := fact.Culprit(p, t)
+	if m != nil {
 		f.Objects.Mount = diagnose.MountOf(p, m)
 	} else if f.Family == fact.FamilyBlock {
 		f.Objects.Device = fact.OnlyDevice(p)
 	}
+	switch f.Family {
+	case fact.FamilyBlock:
+		switch {
+		case fact.WorkingDisk(t.Probe.Mount):
+			f.Family, certain = fact.FamilySlowBlock, false // its request may be the one that is lost
+		case m == nil || !fact.DeadDisk(m):
+			certain = false
+		default:
+			f.Variants = append(f.Variants, variantDead)
+		}
+	case fact.FamilyNFS:
+		if a, err := netip.ParseAddr(serverOf(m)); err == nil && a.IsLoopback() {
+			f.Variants = append(f.Variants, variantProxy)
+		}
+	case fact.FamilyCIFS, fact.FamilyCeph, fact.FamilyFUSE, fact.FamilySuspended:
+	case fact.FamilyFsFrozen:
+		certain = (certain || m == nil) && !fact.FreezeUnderWay(p)
+	default:
+		certain = true
+	}
+	if !certain {
+		f.Confidence = diagnose.Inferred
+	}
 	return f
+}
+
+// serverOf is the address of a mount's server, "" when there is none.
+func serverOf(m *evidence.Mount) string {
+	if m == nil {
+		return ""
+	}
+	return fact.Backing(m).Server
 }
 
 // leaderOf is the leader of a task's process, or the task itself when the leader

@@ -20,7 +20,8 @@ var UninterruptibleSleep = &diagnose.Rule{
 			"a daemon or a server that can be reached may just be slow, sixty where the kernel waits for its own processors) show the same state and the same number of " +
 			"context switches. " +
 			"State D alone proves nothing: many such waits end at SIGKILL, and I/O that progresses switches context. " +
-			"The file system is found from the blocked system call: its file descriptor's mount ID in fdinfo, or its path, in the task's mountinfo.",
+			"The file system is found from the blocked system call: its file descriptor's mount ID in fdinfo, in the task's mountinfo. " +
+			"One that only a path or the kernel stack suggests is named when it shows a reason of its own: requests without an answer, a device that completes nothing, another task that waits for it.",
 		Remedy:   "Repair what the thread waits for; it ends by itself then.",
 		Danger:   "Do not force-delete: the process is alive and may hold volumes and devices.",
 		Phrases:  unkillablePhrases,

@@ -30,7 +30,8 @@ var ZombieHeldByTracer = &diagnose.Rule{
 		Meaning: "A process that is traced (strace, gdb, a profiler, a security agent) is reported to its tracer first when it ends, " +
 			"and to its parent only after the tracer has waited for it or has ended itself. " +
 			"The shim is the parent of the container's first process and never learns that it has ended.",
-		Evidence: "The process is in state Z without a live thread, TracerPid in its status is not 0 and not its parent, and two readings three seconds or more apart show the same. " +
+		Evidence: "The process is in state Z without a live thread, TracerPid in its status is not 0 and not its parent, and two readings ten seconds or more apart show the same, " +
+			"three where the tracer is stopped, sixty on a node short of processors, memory or I/O. " +
 			"Without a tracer, a zombie is the business of its parent; with live threads it is ThreadStuckBehindZombieLeader or StuckInExit.",
 		Remedy: "{letgo}. " +
 			"{end}.",
@@ -42,7 +43,8 @@ var ZombieHeldByTracer = &diagnose.Rule{
 		var out []diagnose.Finding
 		for i := range p.Tasks {
 			t := &p.Tasks[i]
-			if t.State != evidence.Zombie || t.TracerPID == 0 || t.TracerPID == t.PPID || t.Unchanged(p.Time) < fact.Stuck ||
+			tracer, _ := fact.ByID(p, t.TracerPID)
+			if t.State != evidence.Zombie || t.TracerPID == 0 || t.TracerPID == t.PPID || t.Unchanged(p.Time) < fact.SlowProcess(p, tracer) ||
 				!fact.Ended(p, t.PID) || !awaited(p, t) || fact.NameIsLate(p, t) {
 				continue
 			}

@@ -34,6 +34,15 @@ func OfTasks() []File {
 // FUSEWaiting is of a FUSE connection.
 var FUSEWaiting = File{"waiting", false}
 
+// The files of a block device (Documentation/block/stat.rst,
+// Documentation/ABI/testing/sysfs-block-dm). The kernel answers them from memory and
+// takes no lock that an I/O holds (part_stat_show, dm_attr_suspended_show).
+var (
+	BlockStat   = File{"stat", true}
+	DMSuspended = File{"dm/suspended", true}
+	DMName      = File{"dm/name", true}
+)
+
 // The files of a control group, of either version (Documentation/admin-guide/
 // cgroup-v2.rst, cgroup-v1).
 var (

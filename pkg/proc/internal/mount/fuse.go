@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/nodeagent-io/nodeagent/pkg/evidence"
 	"github.com/nodeagent-io/nodeagent/pkg/proc/internal/kernfile"
 )
 
@@ -60,6 +61,17 @@ func WaitingConnections(dir string) ([]string, error) {
 		}
 	}
 	return out, nil
+}
+
+// AskDaemon fills in whether a FUSE mount is the only one of the node whose daemon
+// has requests to answer.
+func (v *View) AskDaemon(e *evidence.Mount) {
+	if e.FUSEWaiting == nil || *e.FUSEWaiting == 0 {
+		return
+	}
+	waiting, err := WaitingConnections(v.FUSE)
+	_, minor, _ := strings.Cut(e.Device, ":")
+	e.OnlyWaiting = err == nil && len(waiting) == 1 && waiting[0] == minor
 }
 
 // OnlyFUSE returns the mount of one of the connections, nil when none or several

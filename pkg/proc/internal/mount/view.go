@@ -15,6 +15,7 @@ type View struct {
 	Proc       string // the host's /proc
 	FUSE       string // the host's /sys/fs/fuse/connections; "" when there is none
 	KubeletDir string // the kubelet's root directory, as the host names it
+	Blocks     string // the host's /sys/dev/block; "" when there is none
 
 	table struct {
 		once sync.Once

@@ -1,0 +1,22 @@
+package fact
+
+import (
+	"time"
+
+	"github.com/nodeagent-io/nodeagent/pkg/evidence"
+)
+
+// DeadlineKnown reports whether the kubelet goes by the pod's deadline, as far as is
+// seen. One that was started anew since the deletion gives the whole grace period once
+// more, and keeps to the first of two deletions.
+func DeadlineKnown(p *evidence.Pod) bool { return !p.DeadlineUnsure && beganAnew(p) == 0 }
+
+// beganAnew returns how long after the request for deletion the kubelet was started; 0
+// when it was there before, or that is not known.
+func beganAnew(p *evidence.Pod) time.Duration {
+	t := p.Node.Kubelet.Process
+	if t == nil || t.Probe == nil || t.Probe.Started.IsZero() {
+		return 0
+	}
+	return max(0, t.Probe.Started.Sub(p.DeletionRequested))
+}
