@@ -88,24 +88,26 @@ func capture(ctx context.Context, o *hostOptions, kubeconfig, namespace, name st
 	}
 	defer reader.Close()
 	ask := node.Ask{Overdue: true, Names: agent.Names(podsOfNode(ctx, client, o.nodeName))}
-	first := read(ctx, reader, ask, pod, nil)
+	seed := agent.Seed(pod)
+	seed.Before = askBaseline(ctx, baselineSocket, seed)
+	first := read(ctx, reader, ask, seed, nil)
 	select {
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	case <-time.After(wait):
 	}
 	ask.Earlier = &first.Node
-	return read(ctx, reader, ask, pod, first), nil
+	return read(ctx, reader, ask, seed, first), nil
 }
 
 // read takes one reading, with the deadlines of the loop.
-func read(ctx context.Context, from node.Source, ask node.Ask, pod *corev1.Pod, earlier *evidence.Pod) *evidence.Pod {
+func read(ctx context.Context, from node.Source, ask node.Ask, seed, earlier *evidence.Pod) *evidence.Pod {
 	shared, cancel := context.WithTimeout(ctx, readWithin)
 	defer cancel()
 	round := from.Round(shared, ask)
 	own, cancel := context.WithTimeout(ctx, readWithin)
 	defer cancel()
-	return round.Pod(own, agent.Seed(pod), earlier)
+	return round.Pod(own, seed, earlier)
 }
 
 // podsOfNode returns the pods of the node as they are now. Without them the

@@ -76,6 +76,9 @@ type Agent struct {
 	moved atomic.Int64 // Unix nanoseconds of the end of the last round or look
 	node  *evidence.Node
 
+	// Before keeps what the first processes did with signals before the deletion.
+	Before Baselines
+
 	mu       sync.Mutex
 	underWay map[string]bool            // the pods, by UID, at which there is a look
 	lacked   map[evidence.Source]string // the pod's UID that a source is missing of
@@ -136,6 +139,7 @@ type look struct {
 // round looks at every terminating pod once and returns how many there are.
 func (a *Agent) round(ctx context.Context) int {
 	now := time.Now()
+	a.Before.Refresh(ctx, a.Reader, a.Watch.All(), now)
 	terminating, gone := a.Watch.Round()
 	var due []look
 	here := make(map[string]bool)
@@ -297,7 +301,11 @@ func (a *Agent) look(ctx context.Context, l look, reading node.Round) {
 	timed, cancel := context.WithTimeout(ctx, a.Timeout)
 	defer cancel()
 	began := time.Now()
-	e := reading.Pod(timed, Seed(l.pod), c.Last)
+	seed := Seed(l.pod)
+	if seed.Before = a.Before.Of(seed.RuntimeUID, seed.DeletionRequested); c.Last != nil {
+		seed.Before = c.Last.Before // the deletionTimestamp moves
+	}
+	e := reading.Pod(timed, seed, c.Last)
 	if ctx.Err() != nil {
 		return // the agent ends, or the look was given up
 	}

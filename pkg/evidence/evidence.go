@@ -78,6 +78,11 @@ type Pod struct {
 	GracePeriodSeconds int64    `json:"gracePeriodSeconds"`
 	Finalizers         []string `json:"finalizers,omitempty"`
 
+	// Before is what the first processes did with signals before the deletion; nil
+	// when that was not read in time, as with a pod that is deleted as soon as it runs
+	// or an agent that was started since.
+	Before *Baseline `json:"before,omitempty"`
+
 	// Containers has one entry for each container of the pod's specification,
 	// and for each one that containerd knows, its sandbox included.
 	Containers []Container `json:"containers,omitempty"`
