@@ -205,6 +205,10 @@ type Container struct {
 	// it has not been created, its postStart hook has not ended, or it waits to
 	// be started again.
 	Waiting bool `json:"waiting,omitempty"`
+	// BackedOff reports whether it waits for the kubelet to try again later, because its
+	// image could not be pulled or it has ended too often (ImagePullBackOff,
+	// CrashLoopBackOff): nothing is done about it meanwhile.
+	BackedOff bool `json:"backedOff,omitempty"`
 	// Exit is how the container ended, as the kubelet has written it into the
 	// pod's status; nil while it has not.
 	Exit *Exit `json:"exit,omitempty"`
