@@ -229,6 +229,10 @@ func TestStopSignals(t *testing.T) {
 		"has not run since, and was read once": {func(p *evidence.Pod, _ *evidence.Task) {
 			wasKnown(p, func(b *evidence.Baseline, t *evidence.Task) { t.SignalsSince = b.Read })
 		}, "SignalDroppedByPID1", diagnose.Proved},
+		"has woken up, and its handler is at work": {func(p *evidence.Pod, t *evidence.Task) {
+			wasKnown(p, func(b *evidence.Baseline, t *evidence.Task) { t.SignalsSince = b.Read })
+			t.State = evidence.Runnable
+		}, "", ""},
 		"its first thread has not run since, others may have": {func(p *evidence.Pod, t *evidence.Task) {
 			t.Threads = 2
 			wasKnown(p, func(b *evidence.Baseline, t *evidence.Task) { t.SignalsSince = b.Read })

@@ -43,8 +43,8 @@ func whatMet(p *evidence.Pod, t *evidence.Task, sig evidence.Signal) met {
 		return metHandler
 	case b.Caught.Has(sig) != t.Caught.Has(sig), b.Ignored.Has(sig) != t.Ignored.Has(sig), b.Blocked.Has(sig) != t.Blocked.Has(sig):
 		return metUnknown
-	case b.Threads == 1 && t.Threads == 1 && b.Switches == t.Switches:
-		return metSame
+	case b.Threads == 1 && t.Threads == 1 && b.State == evidence.Sleeping && t.State == evidence.Sleeping && b.Switches == t.Switches:
+		return metSame // it has slept all the time: one that runs is not counted before it is switched
 	case lasting && age <= min(lasted, unrefreshed):
 		return metSame
 	}
@@ -76,7 +76,7 @@ func Doubted(p *evidence.Pod) bool {
 			continue
 		}
 		for _, t := range []*evidence.Task{fp.Leader, fp.ForwardsTo()} {
-			if t == nil {
+			if t == nil || t != fp.Leader && fp.mayHandleAnother(t) {
 				continue
 			}
 			one := Assemble(p, fp.Container, t)

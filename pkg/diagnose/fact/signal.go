@@ -105,11 +105,12 @@ func (fp FirstProcess) LeavesPending(p *evidence.Pod, sig evidence.Signal) bool 
 const asking = evidence.SignalSet(1<<(evidence.SIGHUP-1) | 1<<(evidence.SIGINT-1) | 1<<(evidence.SIGQUIT-1) |
 	1<<(evidence.SIGUSR1-1) | 1<<(evidence.SIGUSR2-1) | 1<<(evidence.SIGWINCH-1))
 
-// mayRewrite reports whether the process is an init that can be told to pass on
-// another signal than it gets (dumb-init --rewrite).
-func (fp FirstProcess) mayRewrite() bool {
+// mayHandleAnother reports whether the process is an init that can be told to pass on
+// another signal than it gets (dumb-init --rewrite), and its child handles one of those
+// that come into question.
+func (fp FirstProcess) mayHandleAnother(child *evidence.Task) bool {
 	const rewrites = "dumb-init"
-	return fp.Leader.Comm == rewrites || fp.Leader.Probe != nil && fp.Leader.Probe.Exe == rewrites
+	return (fp.Leader.Comm == rewrites || fp.Runs(rewrites)) && child.Caught&asking != 0
 }
 
 // Mismatched reports whether the stop signal is not SIGTERM and reaches nothing,
@@ -165,8 +166,8 @@ func (fp FirstProcess) DeafChild(p *evidence.Pod) *Deaf {
 	d := &Deaf{Child: t, Why: child.Receives(sig)}
 	switch d.Why {
 	case Ignored:
-		if fp.mayRewrite() && t.Caught&asking != 0 {
-			return nil // it may have been sent a signal that it handles
+		if fp.mayHandleAnother(t) {
+			return nil
 		}
 		return d
 	case Blocked:
