@@ -92,6 +92,7 @@ func capture(ctx context.Context, o *hostOptions, kubeconfig, namespace, name st
 	if least, most, ok := client.Skew(); ok {
 		seed.SetSkew(least, most)
 	}
+	seed.Before = askBaseline(ctx, baselineSocket, seed)
 	first := read(ctx, reader, ask, seed, nil)
 	select {
 	case <-ctx.Done():

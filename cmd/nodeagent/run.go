@@ -144,6 +144,9 @@ func (o *runOptions) run(ctx context.Context) error {
 			fail(fmt.Errorf("serve metrics: %w", err))
 		}
 	}()
+	if err := serveBaselines(ctx, baselineSocket, baselines(&a.Before)); err != nil {
+		log.Warn("captures will not hold what processes did with signals before the deletion", "error", err)
+	}
 	go watch.Run(ctx)
 
 	log.Info("watching the pods of the node", "node", o.host.nodeName, "version", version, "listen", listener.Addr().String())

@@ -94,6 +94,9 @@ type Agent struct {
 	// not seen their first deadline. nil before the first round.
 	late map[string]bool
 
+	// Before keeps what the first processes did with signals before the deletion.
+	Before Baselines
+
 	mu       sync.Mutex
 	underWay map[string]bool            // the pods, by UID, at which there is a look: true when it was given up
 	lacked   map[evidence.Source]string // the pod's UID that a source is missing of
@@ -156,6 +159,7 @@ type look struct {
 // at those whose deadline comes, and returns how many there are.
 func (a *Agent) round(ctx context.Context) int {
 	now := time.Now()
+	a.Before.Refresh(ctx, a.Reader, a.Watch.All(), now)
 	terminating, gone := a.Watch.Round()
 	full := !now.Before(a.pace.next)
 	var due []look
@@ -396,7 +400,11 @@ func (a *Agent) look(ctx context.Context, l look, reading node.Round) {
 	timed, cancel := context.WithTimeout(ctx, a.Timeout)
 	defer cancel()
 	began := time.Now()
-	e := reading.Pod(timed, a.seed(l.pod), c.Last)
+	seed := a.seed(l.pod)
+	if seed.Before = a.Before.Of(seed.RuntimeUID, seed.DeletionRequested); c.Last != nil {
+		seed.Before = c.Last.Before // the deletionTimestamp moves
+	}
+	e := reading.Pod(timed, seed, c.Last)
 	if ctx.Err() != nil {
 		return // the agent ends, or the look was given up
 	}

@@ -46,13 +46,14 @@ type bench struct {
 	pressure  *evidence.Pressure
 	periods   []time.Duration
 	heldBack  map[string]int
+	baselines map[string]int
 	overdue   func(bool)
 	verdict   map[string]string
 	gather    func(context.Context, *evidence.Pod)
 }
 
 func newBench() *bench {
-	b := &bench{reports: map[string][]evidence.Pod{}, verdict: map[string]string{}, heldBack: map[string]int{}}
+	b := &bench{reports: map[string][]evidence.Pod{}, verdict: map[string]string{}, heldBack: map[string]int{}, baselines: map[string]int{}}
 	b.Agent = Agent{
 		Reader: (*benchReader)(b),
 		Cases:  new(verdict.Cases),
@@ -136,6 +137,17 @@ func (b *benchReader) Round(_ context.Context, ask node.Ask) node.Round {
 		b.overdue(ask.Overdue)
 	}
 	return (*benchRound)(b)
+}
+
+func (b *benchReader) Baselines(_ context.Context, uids []string) map[string]*evidence.Baseline {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	out := map[string]*evidence.Baseline{}
+	for _, uid := range uids {
+		b.baselines[uid]++
+		out[uid] = &evidence.Baseline{Read: time.Now(), Tasks: []evidence.Task{{PID: 7, TID: 7, Comm: "app", Switches: uint64(b.baselines[uid])}}}
+	}
+	return viaJSON(out)
 }
 
 type benchRound bench

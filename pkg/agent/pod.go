@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"path"
 	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -101,7 +102,10 @@ func trimStatuses(all []corev1.ContainerStatus) []corev1.ContainerStatus {
 		case t != nil:
 			s.State.Terminated = &corev1.ContainerStateTerminated{ExitCode: t.ExitCode, Reason: t.Reason, FinishedAt: t.FinishedAt}
 		case all[i].State.Waiting != nil:
-			s.State.Waiting = &corev1.ContainerStateWaiting{}
+			s.State.Waiting = new(corev1.ContainerStateWaiting)
+			if w := all[i].State.Waiting; backedOff(w) {
+				s.State.Waiting.Reason = w.Reason
+			}
 		default:
 			continue
 		}
@@ -127,6 +131,17 @@ func exit(statuses []corev1.ContainerStatus, name string) *evidence.Exit {
 // waits reports whether the kubelet says of a container that it is yet to run.
 func waits(statuses []corev1.ContainerStatus, name string) bool {
 	return slices.ContainsFunc(statuses, func(s corev1.ContainerStatus) bool { return s.Name == name && s.State.Waiting != nil })
+}
+
+// backedOff reports whether the kubelet waits before it tries again, by the ending of
+// its reasons for that (pkg/kubelet/container, pkg/kubelet/images).
+func backedOff(w *corev1.ContainerStateWaiting) bool {
+	return w != nil && strings.HasSuffix(w.Reason, "BackOff")
+}
+
+// isBackedOff reports whether the kubelet says so of a container.
+func isBackedOff(statuses []corev1.ContainerStatus, name string) bool {
+	return slices.ContainsFunc(statuses, func(s corev1.ContainerStatus) bool { return s.Name == name && backedOff(s.State.Waiting) })
 }
 
 // subject is the pod as a verdict needs it.
@@ -210,12 +225,12 @@ func Seed(p *corev1.Pod) *evidence.Pod {
 			kind = evidence.Sidecar
 		}
 		e.Containers = append(e.Containers, evidence.Container{Name: c.Name, Kind: kind, PreStop: hasPreStop(c), PreStopProgram: preStopProgram(c),
-			Waiting: waits(p.Status.InitContainerStatuses, c.Name), Exit: exit(p.Status.InitContainerStatuses, c.Name)})
+			Waiting: waits(p.Status.InitContainerStatuses, c.Name), BackedOff: isBackedOff(p.Status.InitContainerStatuses, c.Name), Exit: exit(p.Status.InitContainerStatuses, c.Name)})
 	}
 	for i := range p.Spec.Containers {
 		c := &p.Spec.Containers[i]
 		e.Containers = append(e.Containers, evidence.Container{Name: c.Name, Kind: evidence.App, PreStop: hasPreStop(c), PreStopProgram: preStopProgram(c),
-			Waiting: waits(p.Status.ContainerStatuses, c.Name), Exit: exit(p.Status.ContainerStatuses, c.Name)})
+			Waiting: waits(p.Status.ContainerStatuses, c.Name), BackedOff: isBackedOff(p.Status.ContainerStatuses, c.Name), Exit: exit(p.Status.ContainerStatuses, c.Name)})
 	}
 	for i := range p.Spec.EphemeralContainers {
 		name := p.Spec.EphemeralContainers[i].Name

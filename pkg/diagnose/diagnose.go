@@ -168,9 +168,9 @@ func Run(p *evidence.Pod, table Table) Diagnosis {
 	// of other phases are neither there nor ruled out.
 	silent := !p.Node.Containerd.UnansweredSince.IsZero()
 	// undelivered says that the stop signal may not have been sent, by what this
-	// reading shows: a verdict of an earlier one is not refuted by it. waits says that
-	// the pod may still wait for SIGKILL.
-	undelivered := !p.Gone && !fact.Delivered(p)
+	// reading shows, or that nobody knows what it met: a verdict of an earlier reading is
+	// not refuted by this one. waits says that the pod may still wait for SIGKILL.
+	undelivered := !p.Gone && (!fact.Delivered(p) || fact.Doubted(p))
 	waits := !p.Gone && (silent || d.Phase == PreStop || d.Phase == StopSignal || d.Phase == PhaseUnknown)
 	var looked search
 	explained := make(map[string][]Finding)

@@ -210,8 +210,8 @@ func About(p *evidence.Pod, fp fact.FirstProcess, c Confidence) Finding {
 	if fp.Container.StopSignal != 0 {
 		f.Objects.Signal = fp.Container.StopSignal.String()
 	}
-	if n := len(fp.Children); n > 0 {
-		f.Objects.Child = ProcessOf(p, fp.Children[n-1])
+	if child := fp.MainChild(); child != nil {
+		f.Objects.Child = ProcessOf(p, child)
 	}
 	return f
 }

@@ -1,6 +1,7 @@
 package diagnose_test
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -35,7 +36,28 @@ func stopping(change func(p *evidence.Pod, first *evidence.Task)) *evidence.Pod 
 	}
 	p.Tasks[0].NSpid = []int{100, 1}
 	change(p, &p.Tasks[0])
+	if p.Before == nil {
+		p.Before = known(p)
+	}
 	return p
+}
+
+// known is a reading from before the deletion that showed the same processes.
+func known(p *evidence.Pod) *evidence.Baseline {
+	b := &evidence.Baseline{Read: requested.Add(-time.Minute)}
+	for _, t := range p.Tasks {
+		if t.Leader() {
+			t.Probe, t.SignalsSince = nil, requested.Add(-time.Hour)
+			b.Tasks = append(b.Tasks, t)
+		}
+	}
+	return b
+}
+
+// wasKnown has the reading from before the deletion differ from what is there now.
+func wasKnown(p *evidence.Pod, change func(b *evidence.Baseline, first *evidence.Task)) {
+	p.Before = known(p)
+	change(p.Before, &p.Before.Tasks[0])
 }
 
 // task is a process of one thread that was there before the deletion and has
@@ -100,8 +122,9 @@ func TestStopSignals(t *testing.T) {
 		"handler":                {func(_ *evidence.Pod, t *evidence.Task) { t.Caught = bitTERM }, "", ""},
 		"ignored":                {func(_ *evidence.Pod, t *evidence.Task) { t.Ignored = bitTERM }, "StopSignalIgnored", diagnose.Proved},
 		"blocked, nothing waits": {func(_ *evidence.Pod, t *evidence.Task) { t.Blocked = bitTERM }, "", ""},
-		"blocked and pending": {func(_ *evidence.Pod, t *evidence.Task) {
+		"blocked and pending": {func(p *evidence.Pod, t *evidence.Task) {
 			t.Blocked, t.SharedPending, t.PendingSince = bitTERM, bitTERM, requested
+			p.Time = requested.Add(16 * time.Second)
 		}, "StopSignalBlocked", diagnose.Proved},
 		"blocked and pending in one reading": {func(p *evidence.Pod, t *evidence.Task) {
 			t.Blocked, t.SharedPending, t.PendingSince = bitTERM, bitTERM, p.Time
@@ -155,6 +178,171 @@ func TestStopSignals(t *testing.T) {
 		"trap at work, by a clock that is behind": {trap("bash", func(p *evidence.Pod, c *evidence.Task) {
 			p.Time, c.Probe.Started = requested.Add(20*time.Second), requested.Add(-2500*time.Millisecond)
 		}), "", ""},
+
+		// What was known before the deletion.
+		"no handler now, one before": {func(p *evidence.Pod, _ *evidence.Task) {
+			wasKnown(p, func(_ *evidence.Baseline, t *evidence.Task) { t.Caught = bitTERM })
+		}, "", ""},
+		"no handler now, one before, killed at the deadline": {func(p *evidence.Pod, _ *evidence.Task) {
+			wasKnown(p, func(_ *evidence.Baseline, t *evidence.Task) { t.Caught = bitTERM })
+			gone(p, 137, 0)
+		}, "SlowShutdown", diagnose.Proved},
+		"no handler now, sigwait before, killed at the deadline": {func(p *evidence.Pod, _ *evidence.Task) {
+			wasKnown(p, func(_ *evidence.Baseline, t *evidence.Task) { t.Blocked = bitTERM })
+			gone(p, 137, 0)
+		}, "SlowShutdown", diagnose.Proved},
+		"no handler now, blocked for a moment before, killed at the deadline": {func(p *evidence.Pod, _ *evidence.Task) {
+			wasKnown(p, func(b *evidence.Baseline, t *evidence.Task) { t.Blocked, t.SignalsSince = bitTERM, b.Read })
+			gone(p, 137, 0)
+		}, "", ""},
+		"ignored now, a handler before": {func(p *evidence.Pod, t *evidence.Task) {
+			wasKnown(p, func(_ *evidence.Baseline, t *evidence.Task) { t.Caught = bitTERM })
+			t.Ignored = bitTERM
+		}, "", ""},
+		"ignored now, not before": {func(p *evidence.Pod, t *evidence.Task) {
+			p.Before, t.Ignored = known(p), bitTERM
+		}, "", ""},
+		"ignored before, and now not": {func(p *evidence.Pod, _ *evidence.Task) {
+			wasKnown(p, func(_ *evidence.Baseline, t *evidence.Task) { t.Ignored = bitTERM })
+		}, "", ""},
+		"nothing known from before": {func(p *evidence.Pod, _ *evidence.Task) {
+			p.Before = &evidence.Baseline{Read: requested.Add(-time.Minute)}
+		}, "", ""},
+		"nothing known from before, killed at the deadline": {func(p *evidence.Pod, _ *evidence.Task) {
+			p.Before = &evidence.Baseline{Read: requested.Add(-time.Minute)}
+			gone(p, 137, 0)
+		}, "", ""},
+		"read too late to be from before": {func(p *evidence.Pod, _ *evidence.Task) {
+			wasKnown(p, func(b *evidence.Baseline, _ *evidence.Task) { b.Read = requested.Add(-2 * time.Second) })
+		}, "", ""},
+		"has run since, and was the same for an hour": {func(p *evidence.Pod, t *evidence.Task) {
+			p.Before, t.Switches = known(p), 7
+		}, "SignalDroppedByPID1", diagnose.Proved},
+		"has run since, and was the same for ten seconds": {func(p *evidence.Pod, t *evidence.Task) {
+			wasKnown(p, func(b *evidence.Baseline, t *evidence.Task) { t.SignalsSince = b.Read.Add(-10 * time.Second) })
+			t.Switches = 7
+		}, "", ""},
+		"has run since, and was the same for half a minute, a minute ago": {func(p *evidence.Pod, t *evidence.Task) {
+			wasKnown(p, func(b *evidence.Baseline, t *evidence.Task) { t.SignalsSince = b.Read.Add(-30 * time.Second) })
+			t.Switches = 7
+		}, "", ""},
+		"has not run since, and was read once": {func(p *evidence.Pod, _ *evidence.Task) {
+			wasKnown(p, func(b *evidence.Baseline, t *evidence.Task) { t.SignalsSince = b.Read })
+		}, "SignalDroppedByPID1", diagnose.Proved},
+		"has woken up, and its handler is at work": {func(p *evidence.Pod, t *evidence.Task) {
+			wasKnown(p, func(b *evidence.Baseline, t *evidence.Task) { t.SignalsSince = b.Read })
+			t.State = evidence.Runnable
+		}, "", ""},
+		"its first thread has not run since, others may have": {func(p *evidence.Pod, t *evidence.Task) {
+			t.Threads = 2
+			wasKnown(p, func(b *evidence.Baseline, t *evidence.Task) { t.SignalsSince = b.Read })
+		}, "", ""},
+		"has executed another program since": {func(p *evidence.Pod, _ *evidence.Task) {
+			wasKnown(p, func(_ *evidence.Baseline, t *evidence.Task) { t.Comm = "sh" })
+		}, "", ""},
+		"another process had the number in another container": {func(p *evidence.Pod, _ *evidence.Task) {
+			wasKnown(p, func(_ *evidence.Baseline, t *evidence.Task) { t.Container = "d" })
+		}, "", ""},
+		"tini over a program that ignores, which it did not before": {func(p *evidence.Pod, t *evidence.Task) {
+			tini(func(c *evidence.Task) { c.Ignored = bitTERM })(p, t)
+			p.Before = known(p)
+			p.Before.Tasks[1].Ignored, p.Before.Tasks[1].Caught = 0, bitTERM
+		}, "", ""},
+		"a trap that has removed itself and waits, killed at the deadline": {func(p *evidence.Pod, t *evidence.Task) {
+			trap("bash", func(_ *evidence.Pod, c *evidence.Task) { c.Ignored = bitINT | bitQUIT })(p, t)
+			p.Before, p.Tasks[0].Caught = known(p), 0
+			gone(p, 137, 0)
+		}, "SlowShutdown", diagnose.Proved},
+
+		// Shells and what they run.
+		"trap, dash, python in the foreground": {trap("dash", func(_ *evidence.Pod, c *evidence.Task) { c.Caught, c.Probe.Exe = bitINT, "python3.11" }), "ShellPID1TrapDeferred", diagnose.Proved},
+		"trap, bash, python in the foreground": {trap("bash", func(_ *evidence.Pod, c *evidence.Task) { c.Caught, c.Probe.Exe = bitINT, "python3.11" }), "ShellPID1TrapDeferred", diagnose.Inferred},
+		"trap, bash, node, wherever it runs":   {trap("bash", func(_ *evidence.Pod, c *evidence.Task) { c.Caught, c.Probe.Exe = bitINT, "node" }), "", ""},
+		"trap, dash, node in the foreground":   {trap("dash", func(_ *evidence.Pod, c *evidence.Task) { c.Caught, c.Probe.Exe = bitINT, "node" }), "ShellPID1TrapDeferred", diagnose.Proved},
+		"trap, dash, node in the background, short sleeps": {func(p *evidence.Pod, t *evidence.Task) {
+			trap("dash", func(_ *evidence.Pod, c *evidence.Task) { c.Caught, c.Probe.Exe = bitINT, "node" })(p, t)
+			loop := task(102, 100, "sleep", evidence.Sleeping, "clock_nanosleep")
+			loop.Probe.Started = requested.Add(-4 * time.Second)
+			p.Tasks = append(p.Tasks, loop)
+		}, "", ""},
+		"trap, dash, long sleeps in a loop": {trap("dash", func(p *evidence.Pod, c *evidence.Task) {
+			p.Time, c.Probe.Started = requested.Add(20*time.Second), requested.Add(-8*time.Second)
+		}), "", ""},
+		"trap, dash, a server after a migration": {trap("dash", func(_ *evidence.Pod, c *evidence.Task) {
+			c.Probe.Started = c.Probe.Started.Add(10 * time.Minute)
+		}), "ShellPID1TrapDeferred", diagnose.Proved},
+		"stop signal QUIT, a shell over a program": {func(p *evidence.Pod, t *evidence.Task) {
+			t.Comm, t.Probe.Exe, t.Probe.Syscall, t.Caught, t.Ignored = "sh", "bash", "wait4", bitINT, bitQUIT
+			p.Containers[0].StopSignal = evidence.SIGQUIT
+			p.Tasks = append(p.Tasks, task(101, 100, "php-fpm", evidence.Sleeping, "epoll_wait"))
+		}, "ShellPID1NoTrap", diagnose.Proved},
+		"stop signal INT, a shell with its own handler over a program": {func(p *evidence.Pod, t *evidence.Task) {
+			t.Comm, t.Probe.Exe, t.Probe.Syscall, t.Caught = "sh", "dash", "wait4", bitINT
+			p.Containers[0].StopSignal = evidence.SIGINT
+			p.Tasks = append(p.Tasks, task(101, 100, "postgres", evidence.Sleeping, "epoll_wait"))
+		}, "", ""},
+		"stop signal INT, a shell with its own handler, killed": {func(p *evidence.Pod, t *evidence.Task) {
+			t.Comm, t.Probe.Exe, t.Probe.Syscall, t.Caught = "sh", "dash", "wait4", bitINT
+			p.Containers[0].StopSignal = evidence.SIGINT
+			gone(p, 137, 0)
+		}, "", ""},
+		"stop signal QUIT, a shell with a trap for TERM alone": {func(p *evidence.Pod, t *evidence.Task) {
+			t.Comm, t.Probe.Exe, t.Probe.Syscall, t.Caught = "sh", "dash", "rt_sigsuspend", bitINT|bitTERM
+			p.Containers[0].StopSignal = evidence.SIGQUIT
+		}, "StopSignalMismatch", diagnose.Proved},
+		"a script that busybox runs": {func(p *evidence.Pod, t *evidence.Task) {
+			t.Comm, t.Probe.Exe, t.Probe.Syscall = "docker-entrypoi", "busybox", "wait4"
+			p.Tasks = append(p.Tasks, task(101, 100, "nginx", evidence.Sleeping, "epoll_wait"))
+		}, "ShellPID1NoTrap", diagnose.Proved},
+		"busybox's httpd": {func(p *evidence.Pod, t *evidence.Task) {
+			t.Comm, t.Probe.Exe = "httpd", "busybox"
+			p.Tasks = append(p.Tasks, task(101, 100, "httpd", evidence.Sleeping, "epoll_wait"))
+		}, "SignalDroppedByPID1", diagnose.Proved},
+		"tini over a trap, the program in its foreground handles the signal": {func(p *evidence.Pod, t *evidence.Task) {
+			tini(func(c *evidence.Task) {
+				c.Comm, c.Probe.Exe, c.Probe.Syscall, c.Caught = "sh", "dash", "wait4", bitTERM
+			})(p, t)
+			server := task(102, 101, "server", evidence.Sleeping, "epoll_wait")
+			server.Caught = bitTERM
+			p.Tasks = append(p.Tasks, server)
+		}, "", ""},
+		"tini over a trap, the program in its foreground does not": {func(p *evidence.Pod, t *evidence.Task) {
+			tini(func(c *evidence.Task) {
+				c.Comm, c.Probe.Exe, c.Probe.Syscall, c.Caught = "sh", "dash", "wait4", bitTERM
+			})(p, t)
+			p.Tasks = append(p.Tasks, task(102, 101, "server", evidence.Sleeping, "epoll_wait"))
+		}, "ChildIgnoresForwardedSignal", diagnose.Proved},
+		"dumb-init over a program that ignores TERM and handles QUIT": {func(p *evidence.Pod, t *evidence.Task) {
+			tini(func(c *evidence.Task) { c.Ignored, c.Caught = bitTERM, bitQUIT })(p, t)
+			t.Comm, t.Probe.Exe = "dumb-init", "dumb-init"
+		}, "", ""},
+		"a program that blocks the signal and works": {func(p *evidence.Pod, t *evidence.Task) {
+			t.Blocked, t.SharedPending, t.PendingSince = bitTERM, bitTERM, requested
+			p.Time = requested.Add(20 * time.Second)
+			t.UnchangedSince = requested.Add(19 * time.Second)
+		}, "", ""},
+		"a program that blocks the signal, in the first half of the grace period": {func(_ *evidence.Pod, t *evidence.Task) {
+			t.Blocked, t.SharedPending, t.PendingSince = bitTERM, bitTERM, requested
+		}, "", ""},
+		"a debugging shell in the PID namespace of another container": {func(p *evidence.Pod, t *evidence.Task) {
+			p.Containers[0].Kind, t.NSpid, t.Ignored = evidence.Ephemeral, []int{100, 12}, bitTERM
+		}, "", ""},
+		"computes": {func(_ *evidence.Pod, t *evidence.Task) {
+			t.State, t.Probe.Syscall = evidence.Runnable, ""
+		}, "SignalDroppedByPID1", diagnose.Proved},
+		"asleep, its system call is not known": {func(_ *evidence.Pod, t *evidence.Task) { t.Probe.Syscall = "" }, "", ""},
+		"another thread waits for signals that the first one does not block": {func(p *evidence.Pod, _ *evidence.Task) {
+			helper := task(100, 50, "timer", evidence.Sleeping, "rt_sigtimedwait")
+			helper.TID = 101
+			p.Tasks = append(p.Tasks, helper)
+		}, "SignalDroppedByPID1", diagnose.Proved},
+		"another thread waits for signals that all of them block": {func(p *evidence.Pod, t *evidence.Task) {
+			helper := task(100, 50, "signals", evidence.Sleeping, "rt_sigtimedwait")
+			helper.TID = 101
+			t.Blocked = bitTERM
+			p.Tasks = append(p.Tasks, helper)
+			p.Tasks[0].Blocked = bitTERM
+		}, "", ""},
 
 		"tini over a program that ignores": {tini(func(c *evidence.Task) { c.Ignored = bitTERM }), "ChildIgnoresForwardedSignal", diagnose.Proved},
 		"tini over a program that handles": {tini(func(c *evidence.Task) { c.Caught = bitTERM }), "", ""},
@@ -212,6 +400,18 @@ func TestStopSignals(t *testing.T) {
 		"shim stopped, in the grace period": {func(p *evidence.Pod, _ *evidence.Task) {
 			p.Parents = append(p.Parents, evidence.Task{PID: 50, TID: 50, Comm: "containerd-shim", State: evidence.Stopped})
 		}, "", ""},
+		"kubelet is gone and was never asked for its health": {func(p *evidence.Pod, _ *evidence.Task) {
+			p.Node.Read = p.Time
+		}, "", ""},
+		"kubelet is part of another program": {func(p *evidence.Pod, _ *evidence.Task) {
+			p.Node.Read, p.Node.Kubelet.Health = p.Time, "ok"
+		}, "SignalDroppedByPID1", diagnose.Proved},
+		"kubelet could not be looked for": {func(p *evidence.Pod, _ *evidence.Task) {
+			p.Node.Read, p.Node.Kubelet.Error = p.Time, "list of processes: permission denied"
+		}, "SignalDroppedByPID1", diagnose.Proved},
+		"another container's image could not be pulled, and will be tried again": {func(p *evidence.Pod, _ *evidence.Task) {
+			p.Containers = append(p.Containers, evidence.Container{Name: "second", Kind: evidence.App, Waiting: true, BackedOff: true})
+		}, "SignalDroppedByPID1", diagnose.Proved},
 		"another container's image is being pulled": {func(p *evidence.Pod, _ *evidence.Task) {
 			p.Containers = append(p.Containers, evidence.Container{Name: "second", Kind: evidence.App, Waiting: true})
 		}, "", ""},
@@ -353,6 +553,27 @@ func TestStopSignals(t *testing.T) {
 			hooked(p, requested.Add(-time.Minute))
 			gone(p, 137, 2*time.Second)
 		}, "", ""},
+		"somebody's kubectl exec beside the preStop hook": {func(p *evidence.Pod, _ *evidence.Task) {
+			hooked(p, requested.Add(time.Second))
+			other := task(121, 50, "sh", evidence.Sleeping, "wait4")
+			other.Probe.Started = requested.Add(3 * time.Second)
+			p.Tasks = append(p.Tasks, other)
+			gone(p, 137, 2*time.Second)
+		}, "", ""},
+		"somebody's kubectl exec with a terminal, in the moment of the deletion": {func(p *evidence.Pod, _ *evidence.Task) {
+			hooked(p, requested.Add(time.Second))
+			p.Tasks[1].Comm, p.Tasks[1].Probe.Exe, p.Tasks[1].Probe.Terminal = "sh", "dash", true
+			gone(p, 137, 2*time.Second)
+		}, "", ""},
+		"somebody's kubectl exec, a second before the deletion": {func(p *evidence.Pod, _ *evidence.Task) {
+			hooked(p, requested.Add(-time.Second))
+			gone(p, 137, 0)
+		}, "", ""},
+		"its preStop hook is a shell, and still one": {func(p *evidence.Pod, _ *evidence.Task) {
+			hooked(p, requested.Add(time.Second))
+			p.Tasks[1].Comm, p.Tasks[1].Probe.Exe = "sh", "dash"
+			gone(p, 137, 2*time.Second)
+		}, "PreStopHookRunning", diagnose.Inferred},
 		"another program than the hook's": {func(p *evidence.Pod, _ *evidence.Task) {
 			hooked(p, requested.Add(time.Second))
 			p.Containers[0].PreStopProgram = "drain"
@@ -449,6 +670,23 @@ func TestStopSignals(t *testing.T) {
 	}
 }
 
+// What to do about a program that does not end by the signal is to change that, and
+// not to give it more time.
+func TestSlowShutdownRemedy(t *testing.T) {
+	for exe, want := range map[string]string{"uwsgi": "die-on-term", "systemd": "SIGRTMIN+3", "node": "without a listener"} {
+		d := cause.Diagnose(stopping(func(p *evidence.Pod, first *evidence.Task) {
+			first.Comm, first.Probe.Exe, first.Caught = exe, exe, bitTERM
+			if exe == "node" {
+				p.Before, first.Caught = known(p), 0
+			}
+			gone(p, 137, 0)
+		}))
+		if v, _ := d.Verdict(); v.Cause != "SlowShutdown" || !strings.Contains(v.Remedy, want) {
+			t.Errorf("%s: the remedy of %q does not say %q: %s", exe, v.Cause, want, v.Remedy)
+		}
+	}
+}
+
 // tini makes the first process one that hands its signals to a child.
 func tini(change func(child *evidence.Task)) func(*evidence.Pod, *evidence.Task) {
 	return func(p *evidence.Pod, first *evidence.Task) {
@@ -476,6 +714,10 @@ func TestGracePeriodOver(t *testing.T) {
 		if d.NotLookedFor("UninterruptibleSleep") {
 			t.Errorf("%s after the deadline UninterruptibleSleep is not looked for", after)
 		}
+	}
+	unknown := stopping(func(p *evidence.Pod, _ *evidence.Task) { p.Before = new(evidence.Baseline) })
+	if d := cause.Diagnose(unknown); !d.NotLookedFor("SignalDroppedByPID1") {
+		t.Error("what an earlier run of the agent has told is taken back by one that does not know what was before")
 	}
 	killed := stopping(func(p *evidence.Pod, _ *evidence.Task) {
 		p.Time, p.Phase, p.Tasks = p.Deadline.Add(10*time.Second), "Failed", nil

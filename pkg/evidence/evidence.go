@@ -86,6 +86,11 @@ type Pod struct {
 	GracePeriodSeconds int64    `json:"gracePeriodSeconds"`
 	Finalizers         []string `json:"finalizers,omitempty"`
 
+	// Before is what the first processes did with signals before the deletion; nil
+	// when that was not read in time, as with a pod that is deleted as soon as it runs
+	// or an agent that was started since.
+	Before *Baseline `json:"before,omitempty"`
+
 	// Containers has one entry for each container of the pod's specification,
 	// and for each one that containerd knows, its sandbox included.
 	Containers []Container `json:"containers,omitempty"`
@@ -208,6 +213,10 @@ type Container struct {
 	// it has not been created, its postStart hook has not ended, or it waits to
 	// be started again.
 	Waiting bool `json:"waiting,omitempty"`
+	// BackedOff reports whether it waits for the kubelet to try again later, because its
+	// image could not be pulled or it has ended too often (ImagePullBackOff,
+	// CrashLoopBackOff): nothing is done about it meanwhile.
+	BackedOff bool `json:"backedOff,omitempty"`
 	// Exit is how the container ended, as the kubelet has written it into the
 	// pod's status; nil while it has not.
 	Exit *Exit `json:"exit,omitempty"`

@@ -11,14 +11,17 @@ type Signal int
 
 // The signals that rules name.
 const (
-	SIGHUP  Signal = 1
-	SIGINT  Signal = 2
-	SIGQUIT Signal = 3
-	SIGKILL Signal = 9
-	SIGTERM Signal = 15
-	SIGCHLD Signal = 17
-	SIGCONT Signal = 18
-	SIGSTOP Signal = 19
+	SIGHUP   Signal = 1
+	SIGINT   Signal = 2
+	SIGQUIT  Signal = 3
+	SIGKILL  Signal = 9
+	SIGUSR1  Signal = 10
+	SIGUSR2  Signal = 12
+	SIGTERM  Signal = 15
+	SIGCHLD  Signal = 17
+	SIGCONT  Signal = 18
+	SIGSTOP  Signal = 19
+	SIGWINCH Signal = 28
 )
 
 // Linux numbers signals alike on all machines that Kubernetes runs on.

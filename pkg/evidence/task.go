@@ -136,6 +136,8 @@ type Probe struct {
 	// (stat, field 5).
 	Started time.Time `json:"started,omitzero"`
 	Group   int       `json:"group,omitempty"`
+	// Terminal reports whether the process has a controlling terminal (stat, field 7).
+	Terminal bool `json:"terminal,omitempty"`
 	// Flags are the PF_ bits (stat, field 9).
 	Flags uint64 `json:"flags,omitempty"`
 	// Exe is the base name of the program file (readlink of exe), "" when it

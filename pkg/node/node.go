@@ -22,6 +22,10 @@ import (
 type Source interface {
 	// Round reads what the pods of a round share.
 	Round(ctx context.Context, ask Ask) Round
+	// Baselines reads what the first processes of pods do with signals while the pods
+	// run, by the UIDs in their control groups (evidence.Pod.RuntimeUID). Pods that
+	// could not be read are not in it.
+	Baselines(ctx context.Context, uids []string) map[string]*evidence.Baseline
 }
 
 // A Round reads pods, side by side if need be. It is as old as what its pods

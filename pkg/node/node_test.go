@@ -75,6 +75,7 @@ func newReader(t *testing.T, r *runtime) *Reader {
 	write("cgroup/pids/kubepods/besteffort/tasks", "")
 	write("cgroup/pids/kubepods/besteffort/pod"+uid+"/tasks", "")
 	write("cgroup/pids/kubepods/besteffort/pod"+uid+"/"+strings.Repeat("c0ffee00", 8)+"/tasks", "7\n")
+	write("cgroup/pids/kubepods/besteffort/pod"+uid+"/"+strings.Repeat("c0ffee00", 8)+"/cgroup.procs", "7\n8\n")
 	return &Reader{Name: "n", Proc: &proc.Host{Proc: dir + "/proc", Cgroup: dir + "/cgroup", KubeletDir: "/var/lib/kubelet"}, Runtime: r}
 }
 
@@ -238,5 +239,22 @@ func TestOwnersAreNamed(t *testing.T) {
 	}
 	if diff := cmp.Diff([]string{"ns/web", "", "", ""}, got); diff != "" {
 		t.Error(diff)
+	}
+}
+
+// A pod that runs is read without a question to containerd; a process of it that has
+// ended meanwhile, and a pod that has, are passed over.
+func TestBaselines(t *testing.T) {
+	containerd := &runtime{}
+	r := newReader(t, containerd)
+	got := r.Baselines(t.Context(), []string{uid, strings.Replace(uid, "0b4", "0b5", 1)})
+	if len(got) != 1 || len(got[uid].Tasks) != 1 {
+		t.Fatalf("baselines %+v", got)
+	}
+	if one := got[uid].Tasks[0]; one.Comm != "stuck" || one.Container != strings.Repeat("c0ffee00", 8) || got[uid].Read.IsZero() {
+		t.Errorf("process %+v, read at %s", one, got[uid].Read)
+	}
+	if containerd.asked != 0 {
+		t.Error("containerd was asked")
 	}
 }

@@ -248,14 +248,15 @@ func (h *Host) probe(ctx context.Context, s *kernfile.TaskStatus, t *tables, uid
 		return nil
 	}
 	e := &evidence.Probe{
-		Start:   saw.Start,
-		Group:   saw.Group,
-		Flags:   saw.Flags,
-		Exe:     kernfile.Printable([]byte(saw.Exe)),
-		Wchan:   saw.Wchan,
-		Stack:   saw.Stack,
-		Syscall: saw.Call.Name,
-		Fault:   saw.Call.Outside && faulting(&s.Task, saw.Stack),
+		Start:    saw.Start,
+		Group:    saw.Group,
+		Terminal: saw.Terminal,
+		Flags:    saw.Flags,
+		Exe:      kernfile.Printable([]byte(saw.Exe)),
+		Wchan:    saw.Wchan,
+		Stack:    saw.Stack,
+		Syscall:  saw.Call.Name,
+		Fault:    saw.Call.Outside && faulting(&s.Task, saw.Stack),
 	}
 	e.Started = probe.Started(saw.Start)
 	s.Probe = e

@@ -53,6 +53,12 @@ func main() {
 		switch os.Args[1] {
 		case "probe": // the helper process of a gathering
 			os.Exit(probe.Main(os.Stdin, os.Stdout))
+		case "baseline":
+			if err := baselines(os.Args[2:]); err != nil {
+				fmt.Fprintln(os.Stderr, "bench baseline:", err)
+				os.Exit(1)
+			}
+			return
 		case "gather":
 			if err := gather(os.Args[2]); err != nil {
 				fmt.Fprintln(os.Stderr, "bench gather:", err)

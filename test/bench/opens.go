@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -73,7 +74,93 @@ func opens(ctx context.Context) ([]row, error) {
 			measured: fmt.Sprintf("%d; %d (/proc/1/mountinfo)", t.own, t.mounts),
 		})
 	}
-	return rows, nil
+	r, err := traceBaseline(ctx, pod)
+	if err != nil {
+		return nil, err
+	}
+	return append(rows, r), nil
+}
+
+// anHour is how often a pod that has run for a while is read beside its neighbours
+// while nothing terminates (pkg/agent, Baselines).
+const anHour = 6
+
+// traceBaseline counts what the agent opens of a pod that runs, each time, to know what
+// its first processes do with signals. Where pods are found is remembered, so the first
+// time is not counted.
+func traceBaseline(ctx context.Context, pod *pod) (row, error) {
+	status, groups := 0, 0
+	for times, sign := range map[string]int{"1": -1, "2": +1} {
+		text, _, err := strace(ctx, "baseline", pod.uid, times)
+		if err != nil {
+			return row{}, err
+		}
+		for _, m := range call.FindAllStringSubmatch(text, -1) {
+			name := m[2]
+			if !path.IsAbs(name) {
+				name = path.Join(m[1], name)
+			}
+			switch {
+			case strings.HasPrefix(name, "/proc/") && strings.HasSuffix(name, "/status"):
+				status += sign
+			case strings.HasPrefix(name, "/sys/fs/cgroup"):
+				groups += sign
+			}
+		}
+	}
+	if status <= 0 {
+		return row{}, errors.New("strace shows no opens of the pod's files: its output is not understood")
+	}
+	return row{
+		what:     "Opened of a running pod of one container, each time",
+		measured: fmt.Sprintf("%d status files, %d files and directories of control groups; %d an hour", status, groups, anHour*(status+groups)),
+	}, nil
+}
+
+// baselines reads so many times what the first processes of a pod of this machine do
+// with signals.
+func baselines(args []string) error {
+	times, err := strconv.Atoi(args[1])
+	if err != nil {
+		return err
+	}
+	h := &proc.Host{Proc: "/proc", Cgroup: "/sys/fs/cgroup"}
+	for range times {
+		b, err := h.ReadBaseline(context.Background(), args[0])
+		if err != nil {
+			return err
+		}
+		if len(b.Tasks) == 0 {
+			return fmt.Errorf("no process of pod %s was read", args[0])
+		}
+	}
+	return nil
+}
+
+// strace runs this program under strace and returns what that wrote, and what the
+// program printed.
+func strace(ctx context.Context, args ...string) (opens string, out []byte, err error) {
+	dir, err := os.MkdirTemp("", "bench-*")
+	if err != nil {
+		return "", nil, err
+	}
+	defer os.RemoveAll(dir)
+	log := filepath.Join(dir, "strace")
+	self, err := os.Executable()
+	if err != nil {
+		return "", nil, err
+	}
+	// -y adds to each descriptor what it is, so that a path relative to one can
+	// be put together.
+	cmd := exec.CommandContext(ctx, "strace", append([]string{"-f", "-y", "-qq", "-s", "4096", "-o", log,
+		"-e", "trace=open,openat,openat2,readlink,readlinkat", self}, args...)...)
+	var printed, errs bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &printed, &errs
+	if err := cmd.Run(); err != nil {
+		return "", nil, fmt.Errorf("%s under strace: %w\n%s", args[0], err, indent(errs.String()))
+	}
+	text, err := os.ReadFile(log)
+	return string(text), printed.Bytes(), err
 }
 
 // A trace is what a gathering opened below /proc/PID: of the pod and its
@@ -84,35 +171,16 @@ type trace struct {
 }
 
 func traceGathering(ctx context.Context, pod *pod) (*trace, error) {
-	dir, err := os.MkdirTemp("", "bench-*")
+	text, out, err := strace(ctx, "gather", pod.uid)
 	if err != nil {
 		return nil, err
-	}
-	defer os.RemoveAll(dir)
-	log := filepath.Join(dir, "strace")
-	self, err := os.Executable()
-	if err != nil {
-		return nil, err
-	}
-	// -y adds to each descriptor what it is, so that a path relative to one can
-	// be put together.
-	cmd := exec.CommandContext(ctx, "strace", "-f", "-y", "-qq", "-s", "4096", "-o", log,
-		"-e", "trace=open,openat,openat2,readlink,readlinkat", self, "gather", pod.uid)
-	var out, errs bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &errs
-	if err := cmd.Run(); err != nil {
-		return nil, fmt.Errorf("gathering under strace: %w\n%s", err, indent(errs.String()))
 	}
 	var e evidence.Pod
-	if err := json.Unmarshal(out.Bytes(), &e); err != nil {
+	if err := json.Unmarshal(out, &e); err != nil {
 		return nil, fmt.Errorf("result of the gathering: %w", err)
 	}
 	if len(e.Tasks) != podSize || len(e.Missing) > 0 {
 		return nil, fmt.Errorf("the gathering found %d tasks and not %d, and misses %v", len(e.Tasks), podSize, e.Missing)
-	}
-	text, err := os.ReadFile(log)
-	if err != nil {
-		return nil, err
 	}
 	// This process has started the pod's.
 	known := map[int]bool{os.Getpid(): true}
@@ -120,7 +188,7 @@ func traceGathering(ctx context.Context, pod *pod) (*trace, error) {
 		known[p.Process.Pid] = true
 	}
 	t := &trace{foreign: make(map[string]bool)}
-	for _, name := range opened(string(text)) {
+	for _, name := range opened(text) {
 		pid, err := strconv.Atoi(strings.Split(name, "/")[2])
 		switch {
 		case err != nil: // no process: /proc/sys and the like, /proc/self
@@ -133,13 +201,13 @@ func traceGathering(ctx context.Context, pod *pod) (*trace, error) {
 		}
 	}
 	if t.own < podSize {
-		return nil, fmt.Errorf("strace shows %d opens of the pod's files, fewer than it has processes: its output is not understood\n%s", t.own, indent(string(text)))
+		return nil, fmt.Errorf("strace shows %d opens of the pod's files, fewer than it has processes: its output is not understood\n%s", t.own, indent(text))
 	}
 	return t, nil
 }
 
 // call matches a system call with a path, and with what its descriptor is.
-var call = regexp.MustCompile(`^\d+ +\w+\((?:(?:AT_FDCWD|\d+)<([^>]*)>, )?"([^"]*)"`)
+var call = regexp.MustCompile(`(?m)^\d+ +\w+\((?:(?:AT_FDCWD|\d+)<([^>]*)>, )?"([^"]*)"`)
 
 // opened returns the paths below /proc in the output of strace -f -y, whether
 // they could be opened or not.

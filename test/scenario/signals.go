@@ -8,6 +8,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
@@ -19,13 +20,28 @@ func signals() []Scenario {
 		shellPID1(), sleepPID1(),
 		noTrap("bash-no-trap", ProgramsImage, "bash"),
 		noTrap("dash-no-trap", ProgramsImage, "dash"),
-		shellExecutes(), pythonNoHandler(), nodeNoHandler(),
+		entrypoint(), shellExecutes(), pythonNoHandler(), nodeNoHandler(),
 		handlesTERM(), handlesTERMInPython(), handlesTERMInNode(), handlesTERMInJava(),
+
+		// A handler that removes itself, which then looks like none.
+		resets("node-once-drains", known, "node", "-e", "process.once('SIGTERM', () => setTimeout(() => process.exit(0), 20000)); setInterval(() => {}, 1000)"),
+		resets("node-once-drains-at-once", "", "node", "-e", "process.once('SIGTERM', () => setTimeout(() => process.exit(0), 20000)); setInterval(() => {}, 1000)"),
+		resets("python-handler-resets", known, "python3", "-c", resetsTERM("SIG_DFL")),
+		resets("python-handler-resets-at-once", "", "python3", "-c", resetsTERM("SIG_DFL")),
+		resets("python-handler-ignores", known, "python3", "-c", resetsTERM("SIG_IGN")),
+		resets("bash-trap-resets", known, "bash", "-c", trapOverDrain("trap - TERM; kill $!; wait $!")),
+		resets("bash-trap-resets-at-once", "", "bash", "-c", trapOverDrain("trap - TERM; kill $!; wait $!")),
+		resets("bash-trap-ignores", known, "bash", "-c", trapOverDrain("trap \"\" TERM; kill 0; wait")),
+		resets("dash-trap-ignores", known, "dash", "-c", trapOverDrain("trap \"\" TERM; kill 0; wait")),
+		tiniOverReset(),
 
 		// A handler that does not run.
 		trapDeferred("bash-trap-deferred", ProgramsImage, "bash"),
 		trapDeferred("dash-trap-deferred", ProgramsImage, "dash"),
 		trapDeferred("ash-trap-deferred", BusyboxImage, "sh"),
+		trapOverPython("bash-trap-over-python", "bash"),
+		trapOverPython("dash-trap-over-python", "dash"),
+		dashTrapOverNode(), sleepsInLoop("dash-sleeps-in-loop", "dash"), sleepsInLoop("bash-sleeps-in-loop", "bash"),
 		trapAndWait("bash-trap-and-wait", ProgramsImage, "bash"),
 		trapAndWait("dash-trap-and-wait", ProgramsImage, "dash"),
 		trapAndWait("ash-trap-and-wait", BusyboxImage, "sh"),
@@ -37,13 +53,14 @@ func signals() []Scenario {
 		interactive("bash-interactive", ProgramsImage, "bash"),
 		interactive("dash-interactive", ProgramsImage, "dash"),
 		interactive("ash-interactive", BusyboxImage, "sh"),
-		blocksTERM(), waitsInSigwait(), readsSignalfd(), stopSignalMismatch(),
+		blocksTERM(), blocksForAWhile(), computes(), waitsInSigwait(), readsSignalfd(), stopSignalMismatch(),
 
 		// A small init before the program.
 		tiniOverShell(), tiniGroup(), dumbInit(), dumbInitOverTrap(),
 		initOverTrap("tini-over-trap", BusyboxImage, "/bin/tini", "--", "sh"),
 		initOverTrap("dumb-init-over-trap", ProgramsImage, "dumb-init", "-c", "bash"),
-		tiniOverIgnoring(),
+		tiniOverIgnoring(), dumbInitRewrites(),
+		groupDrains("dumb-init-group-drains", "dumb-init"), groupDrains("tini-group-drains", "tini", "-g", "--"),
 
 		// The program cannot run.
 		stopped(), stoppedAndContinued(),
@@ -96,6 +113,15 @@ const ready = "until p=$(first) && [ -e /proc/$p/root/ready ]; do sleep 1; done\
 // foreground cannot be expected to end within it.
 const outlive = "sleep $((GRACE+5))\n"
 
+// known waits until the agent has read what the program does with signals, a while
+// before the deletion: it reads a pod when it is seen to run, and again when it has run
+// for half as long again. knownLong does for a program that runs all the time: it must
+// have been the same for a while.
+const (
+	known     = "sleep $((GRACE/2+5))\n"
+	knownLong = "sleep 45\n"
+)
+
 // noHandler is the proof that the first process neither catches nor ignores nor
 // blocks SIGTERM.
 const noHandler = signalFunctions + "lacks SigCgt 15 $p && lacks SigIgn 15 $p && lacks SigBlk 15 $p\n"
@@ -107,6 +133,7 @@ func noTrap(name, image, shell string) Scenario {
 		Name:    name,
 		Story:   "a shell is PID 1 and keeps SIGTERM from the program it runs",
 		Pod:     pod(40, image, shell, "-c", "sleep 100000; true"),
+		Break:   onNode(known),
 		Proof:   noHandler + `[ "$(cat /proc/$(child $p)/comm)" = sleep ]`,
 		Cause:   "ShellPID1NoTrap",
 		Says:    []string{"container main", "shell " + shell, "SIGTERM", "sleep"},
@@ -119,6 +146,7 @@ func sleepPID1() Scenario {
 		Name:    "sleep-pid1",
 		Story:   "PID 1 has no handler for SIGTERM",
 		Pod:     pod(40, BusyboxImage, "sleep", "100000"),
+		Break:   onNode(known),
 		Proof:   noHandler,
 		Cause:   "SignalDroppedByPID1",
 		Says:    []string{"container main", "sleep", "SIGTERM"},
@@ -131,6 +159,7 @@ func shellExecutes() Scenario {
 		Name:    "shell-executes",
 		Story:   "a shell has replaced itself with a program that has no handler for SIGTERM: no shell is left",
 		Pod:     pod(40, ProgramsImage, "dash", "-c", "exec sleep 100000"),
+		Break:   onNode(known),
 		Proof:   noHandler + `[ "$(cat /proc/$p/comm)" = sleep ]`,
 		Cause:   "SignalDroppedByPID1",
 		Says:    []string{"container main", "sleep", "SIGTERM"},
@@ -143,7 +172,7 @@ func pythonNoHandler() Scenario {
 		Name:    "python-no-handler",
 		Story:   "a Python program without a handler for SIGTERM is PID 1",
 		Pod:     python(40, "import time; time.sleep(1e5)"),
-		Break:   onFirst("until has SigCgt 2 $p; do sleep 1; done"), // it has started
+		Break:   onFirst("until has SigCgt 2 $p; do sleep 1; done\n" + known), // it has started
 		Proof:   noHandler,
 		Cause:   "SignalDroppedByPID1",
 		Says:    []string{"container main", "python3", "SIGTERM"},
@@ -153,16 +182,95 @@ func pythonNoHandler() Scenario {
 
 // nodeNoHandler catches SIGTERM, like every Node.js program. Without a listener
 // its handler restores the default action and sends the signal again, which the
-// kernel drops.
+// kernel drops. One whose listener removes itself and drains looks the same to the
+// last bit, so nothing is said before SIGKILL has ended the program.
 func nodeNoHandler() Scenario {
 	return Scenario{
-		Name:    "node-no-handler",
-		Story:   "a Node.js program without a listener for SIGTERM is PID 1",
-		Pod:     pod(60, ProgramsImage, "node", "-e", "setInterval(() => {}, 1000)"),
-		Break:   onFirst(handles),
-		Proof:   noHandler,
+		Name:     "node-no-handler",
+		Story:    "a Node.js program without a listener for SIGTERM is PID 1",
+		Pod:      pod(60, ProgramsImage, "node", "-e", "setInterval(() => {}, 1000)"),
+		Break:    onFirst(handles + known),
+		Proof:    noHandler,
+		Cause:    "SlowShutdown",
+		Says:     []string{"container main", "node", "SIGTERM", "without a listener"},
+		WhenGone: true,
+	}
+}
+
+// resets is a program of which the handler for SIGTERM changes what the process does
+// with the signal, and that ends twenty seconds later.
+func resets(name, wait string, command ...string) Scenario {
+	return Scenario{
+		Name:  name,
+		Story: "innocent: the program's handler for SIGTERM removes itself, and the program drains and ends in time",
+		Pod:   pod(60, ProgramsImage, command...),
+		Break: onFirst(handles + wait),
+	}
+}
+
+// resetsTERM is a Python program whose handler gives SIGTERM another action.
+func resetsTERM(action string) string {
+	return `import signal, sys, time
+def stop(*_):
+    signal.signal(signal.SIGTERM, signal.` + action + `)
+    time.sleep(20)
+    sys.exit(0)
+signal.signal(signal.SIGTERM, stop)
+while True: time.sleep(1000)`
+}
+
+// drains is a Python program that takes twenty seconds to end.
+const drains = `import signal, sys, time
+def stop(*_):
+    time.sleep(20)
+    sys.exit(0)
+signal.signal(signal.SIGTERM, stop)
+while True: time.sleep(1000)`
+
+// trapOverDrain is a shell script with a trap, over a program in its background that
+// takes twenty seconds to end.
+func trapOverDrain(trap string) string {
+	return "trap '" + trap + "' TERM; python3 -c \"" + drains + "\" & wait"
+}
+
+func tiniOverReset() Scenario {
+	return Scenario{
+		Name:  "tini-over-trap-ignores",
+		Story: "innocent: tini forwards SIGTERM to a shell whose trap ignores further ones and waits for a program that drains",
+		Pod:   pod(60, ProgramsImage, "tini", "--", "bash", "-c", trapOverDrain("trap \"\" TERM; kill 0; wait")),
+		Break: onFirst(underInit + known),
+	}
+}
+
+// entrypoint is a script that the kernel shows as docker-entrypoi, run by busybox.
+func entrypoint() Scenario {
+	const script = "/tmp/docker-entrypoint.sh"
+	return Scenario{
+		Name:  "ash-entrypoint",
+		Story: "a shell script that busybox runs is PID 1 and keeps SIGTERM from the program it runs",
+		Pod: pod(40, BusyboxImage, "sh", "-c",
+			"mkdir -p /tmp; printf '#!/bin/sh\\nsleep 100000; true\\n' >"+script+"; chmod +x "+script+"; exec "+script),
+		Break: onFirst(`until [ "$(cat /proc/$p/comm)" = docker-entrypoi ]; do sleep 1; done
+` + known),
+		Proof:   noHandler + `[ "$(cat /proc/$(child $p)/comm)" = sleep ]`,
+		Cause:   "ShellPID1NoTrap",
+		Says:    []string{"container main", "shell docker-entrypoi", "SIGTERM", "sleep"},
+		InGrace: true,
+	}
+}
+
+// computes is a program that never sleeps, so that no system call of it is ever seen.
+func computes() Scenario {
+	spec := pod(40, BusyboxImage, "sh", "-c", "while :; do :; done")
+	spec.Containers[0].Resources.Limits = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("50m")}
+	return Scenario{
+		Name:    "computes",
+		Story:   "PID 1 computes all the time and has no handler for SIGTERM",
+		Pod:     spec,
+		Break:   onNode(knownLong),
+		Proof:   noHandler + "state R $p",
 		Cause:   "SignalDroppedByPID1",
-		Says:    []string{"container main", "node", "SIGTERM"},
+		Says:    []string{"container main", "SIGTERM"},
 		InGrace: true,
 	}
 }
@@ -217,6 +325,47 @@ func trapDeferred(name, image, shell string) Scenario {
 	}
 }
 
+// trapOverPython has a child that catches SIGINT, which one in the background would
+// ignore.
+func trapOverPython(name, shell string) Scenario {
+	return Scenario{
+		Name:    name,
+		Story:   "a shell is PID 1 and puts its trap for SIGTERM off until the Python program in its foreground has ended",
+		Pod:     pod(40, ProgramsImage, shell, "-c", "trap 'exit 0' TERM; python3 -c 'import time; time.sleep(1e5)'; true"),
+		Break:   onFirst(handles + "until has SigCgt 2 $(child $p); do sleep 1; done\n" + outlive),
+		Proof:   signalFunctions + `c=$(child $p); has SigCgt 15 $p && has SigCgt 2 $c && wchan $p | grep -q do_wait`,
+		Cause:   "ShellPID1TrapDeferred",
+		Says:    []string{"container main", "shell " + shell, "SIGTERM", "python3"},
+		InGrace: true,
+	}
+}
+
+// dashTrapOverNode has a child that catches SIGINT wherever it runs. dash waits for
+// its background in another system call.
+func dashTrapOverNode() Scenario {
+	return Scenario{
+		Name:    "dash-trap-over-node",
+		Story:   "a shell is PID 1 and puts its trap for SIGTERM off until the Node.js program in its foreground has ended",
+		Pod:     pod(40, ProgramsImage, "dash", "-c", "trap 'exit 0' TERM; node -e 'setInterval(() => {}, 1000)'; true"),
+		Break:   onFirst(handles + "until has SigCgt 2 $(child $p); do sleep 1; done\n" + outlive),
+		Proof:   signalFunctions + `c=$(child $p); has SigCgt 15 $p && has SigCgt 2 $c && wchan $p | grep -q do_wait`,
+		Cause:   "ShellPID1TrapDeferred",
+		Says:    []string{"container main", "shell dash", "SIGTERM", "node"},
+		InGrace: true,
+	}
+}
+
+// sleepsInLoop is deleted when its second sleep has run for so long that it will have
+// run for what is left of the grace period before it ends.
+func sleepsInLoop(name, shell string) Scenario {
+	return Scenario{
+		Name:  name,
+		Story: "innocent: a shell with a trap for SIGTERM sleeps in a loop and comes to its trap between two sleeps",
+		Pod:   pod(40, ProgramsImage, shell, "-c", "trap 'exit 0' TERM; while :; do sleep 28; done"),
+		Break: onFirst(handles + "first=$(child $p); while [ \"$(child $p)\" = $first ]; do sleep 1; done; sleep 7"),
+	}
+}
+
 func trapAndWait(name, image, shell string) Scenario {
 	return Scenario{
 		Name:  name,
@@ -231,6 +380,7 @@ func ignoresTERM(name, image, shell string) Scenario {
 		Name:    name,
 		Story:   "a shell ignores SIGTERM, and so does the program it runs",
 		Pod:     pod(40, image, shell, "-c", "trap '' TERM; sleep 100000; true"),
+		Break:   onNode(known),
 		Proof:   signalFunctions + "has SigIgn 15 $p && has SigIgn 15 $(child $p)",
 		Cause:   "StopSignalIgnored",
 		Says:    []string{"container main", shell, "SIGTERM"},
@@ -245,6 +395,7 @@ func interactive(name, image, shell string) Scenario {
 		Name:    name,
 		Story:   "a shell with a terminal ignores SIGTERM",
 		Pod:     spec,
+		Break:   onNode(known),
 		Proof:   signalFunctions + "has SigIgn 15 $p",
 		Cause:   "StopSignalIgnored",
 		Says:    []string{"container main", shell, "SIGTERM"},
@@ -262,6 +413,21 @@ func blocksTERM() Scenario {
 		Cause:   "StopSignalBlocked",
 		Says:    []string{"container main", "python3", "SIGTERM"},
 		InGrace: true,
+	}
+}
+
+// blocksForAWhile leaves the signal pending until its work is done.
+func blocksForAWhile() Scenario {
+	return Scenario{
+		Name:  "blocks-term-for-a-while",
+		Story: "innocent: a program blocks SIGTERM while it must not be interrupted, and takes it afterwards",
+		Pod: python(60, `import signal, sys, time
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+while True:
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
+    time.sleep(20)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM])`),
+		Break: onFirst("until has SigBlk 15 $p; do sleep 1; done"),
 	}
 }
 
@@ -289,7 +455,7 @@ func stopSignalMismatch() Scenario {
 		Name:    "stop-signal-mismatch",
 		Story:   "the image asks for SIGQUIT, and the program handles SIGTERM only",
 		Pod:     pod(40, QuitImage, "/victim", "term-only", "0"),
-		Break:   onFirst(ready + "until lacks SigCgt 3 $p; do sleep 1; done"),
+		Break:   onFirst(ready + "until lacks SigCgt 3 $p; do sleep 1; done\n" + knownLong),
 		Proof:   signalFunctions + "has SigCgt 15 $p && lacks SigCgt 3 $p && lacks SigIgn 3 $p",
 		Cause:   "StopSignalMismatch",
 		Says:    []string{"container main", "SIGQUIT", "victim", "SIGTERM"},
@@ -353,11 +519,37 @@ func tiniOverIgnoring() Scenario {
 		Name:    "tini-over-ignoring",
 		Story:   "tini forwards SIGTERM to a program that ignores it",
 		Pod:     pod(40, BusyboxImage, "/bin/tini", "--", "sh", "-c", "trap '' TERM; exec sleep 100000"),
-		Break:   onFirst("until has SigIgn 15 $(child $p); do sleep 1; done"),
+		Break:   onFirst("until has SigIgn 15 $(child $p); do sleep 1; done\n" + known),
 		Proof:   signalFunctions + `c=$(child $p); has SigIgn 15 $c && [ "$(cat /proc/$c/comm)" = sleep ]`,
 		Cause:   "ChildIgnoresForwardedSignal",
 		Says:    []string{"container main", "tini", "SIGTERM", "sleep", "ignores"},
 		InGrace: true,
+	}
+}
+
+// dumbInitRewrites passes SIGQUIT on in place of SIGTERM.
+func dumbInitRewrites() Scenario {
+	return Scenario{
+		Name:  "dumb-init-rewrites",
+		Story: "innocent: dumb-init passes SIGQUIT on in place of SIGTERM, to a program that ignores SIGTERM and drains by SIGQUIT",
+		Pod: pod(60, ProgramsImage, "dumb-init", "--rewrite", "15:3", "python3", "-c", `import signal, sys, time
+def stop(*_):
+    time.sleep(20)
+    sys.exit(0)
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+signal.signal(signal.SIGQUIT, stop)
+while True: time.sleep(1000)`),
+		Break: onFirst("until c=$(child $p) && has SigCgt 3 $c; do sleep 1; done\n" + known),
+	}
+}
+
+// groupDrains has the program in the shell's foreground signalled as well.
+func groupDrains(name string, init ...string) Scenario {
+	return Scenario{
+		Name:  name,
+		Story: "innocent: a small init forwards SIGTERM to the whole process group, and the program in the shell's foreground drains",
+		Pod:   pod(60, ProgramsImage, append(init, "bash", "-c", "trap 'exit 0' TERM; python3 -c \""+drains+"\"; true")...),
+		Break: onFirst(underInit + "until g=$(child $c) && has SigCgt 15 $g; do sleep 1; done\n" + outlive),
 	}
 }
 

@@ -26,6 +26,10 @@ func Delivered(p *evidence.Pod) bool {
 	if kubelet.Health != "" && kubelet.Health != kubeletHealthy {
 		return false
 	}
+	// Where the kubelet is part of another program, as in k3s, only its health tells.
+	if gone := kubelet.Process == nil && kubelet.Error == "" && !p.Node.Read.IsZero(); gone && kubelet.Health != kubeletHealthy {
+		return false
+	}
 	if t := p.Node.Containerd.Process; t != nil && Halted(t) {
 		return false
 	}
@@ -59,7 +63,7 @@ func startsUp(p *evidence.Pod) bool {
 	for i := range p.Containers {
 		c := &p.Containers[i]
 		switch {
-		case c.Kind != evidence.App && c.Kind != evidence.Sidecar, c.Exit != nil:
+		case c.Kind != evidence.App && c.Kind != evidence.Sidecar, c.Exit != nil, c.BackedOff:
 		case c.ID == "", c.State == evidence.StateCreated, c.State == evidence.StateRunning && c.Waiting:
 			return true
 		}

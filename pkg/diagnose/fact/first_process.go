@@ -14,13 +14,16 @@ type FirstProcess struct {
 	Leader    *evidence.Task
 	Threads   []*evidence.Task // all of them, the leader too
 	Children  []*evidence.Task // leaders in the same container
+
+	pod *evidence.Pod
 }
 
 // FirstProcesses returns the first processes of the running containers whose turn
 // to end has come. Left out are sidecars while a container of the app lives, or a
 // sidecar that stands behind them in the specification, because they are stopped
 // after these (terminationOrdering, pkg/kubelet/kuberuntime), and sandboxes,
-// because their stop signal is not what they wait for.
+// because their stop signal is not what they wait for; and what was put into the PID
+// namespace of another container to debug it, because it ends with that one.
 func FirstProcesses(p *evidence.Pod) []FirstProcess {
 	var out []FirstProcess
 	for i := range p.Containers {
@@ -29,7 +32,7 @@ func FirstProcesses(p *evidence.Pod) []FirstProcess {
 			continue
 		}
 		leader := firstLeader(p, c)
-		if leader == nil {
+		if leader == nil || c.Kind == evidence.Ephemeral && !leader.NamespaceInit() && !p.HostPID && !p.ShareProcessNamespace {
 			continue
 		}
 		out = append(out, Assemble(p, c, leader))
@@ -67,7 +70,7 @@ func firstLeader(p *evidence.Pod, c *evidence.Container) *evidence.Task {
 
 // Assemble returns a process with its threads and children.
 func Assemble(p *evidence.Pod, c *evidence.Container, leader *evidence.Task) FirstProcess {
-	fp := FirstProcess{Container: c, Leader: leader}
+	fp := FirstProcess{Container: c, Leader: leader, pod: p}
 	for i := range p.Tasks {
 		t := &p.Tasks[i]
 		switch {
@@ -135,6 +138,36 @@ func (fp FirstProcess) ForwardsTo() *evidence.Task {
 		}
 	}
 	return oldest
+}
+
+// Runs reports whether the process runs the program file of that name.
+func (fp FirstProcess) Runs(exe string) bool {
+	return fp.Leader.Probe != nil && fp.Leader.Probe.Exe == exe
+}
+
+// sideshows are programs that serve nobody, which scripts run beside the one that
+// does.
+var sideshows = map[string]bool{"sleep": true, "tail": true, "cat": true, "tee": true, "logger": true}
+
+// MainChild returns the child that can be expected to be what the container is there
+// for: the oldest one that is no sideshow, else the oldest; nil when there is none.
+func (fp FirstProcess) MainChild() *evidence.Task {
+	var main *evidence.Task
+	for _, c := range fp.Children {
+		if main == nil || sideshows[main.Comm] && !sideshows[c.Comm] || sideshows[main.Comm] == sideshows[c.Comm] && older(c, main) {
+			main = c
+		}
+	}
+	return main
+}
+
+// older reports whether a process was started before another one; where that is not
+// known, by their numbers.
+func older(a, b *evidence.Task) bool {
+	if a.Probe == nil || b.Probe == nil || a.Probe.Start == b.Probe.Start {
+		return a.PID < b.PID
+	}
+	return a.Probe.Start < b.Probe.Start
 }
 
 // Program returns the name of what the process runs. The container's own name

@@ -7,10 +7,11 @@ import (
 )
 
 // PreStopHook returns the process of a container's preStop hook, nil when none is
-// known to run: the first that the shim has executed in the container since the
-// deletion was asked for, under the hook's name. A shell may have executed another
-// program in its place by now, so there any name will do, and byName is false;
-// somebody's kubectl exec of the same moment would be taken for it.
+// known to run: the only one that the shim has executed in the container since the
+// deletion was asked for, under the hook's name. With two of them nobody can tell
+// which is somebody's kubectl exec, and one that has a terminal is. A shell may have
+// executed another program in its place by now, and people execute shells, so there
+// any name will do, and byName is false.
 func PreStopHook(p *evidence.Pod, c *evidence.Container) (hook *evidence.Task, byName bool) {
 	shim := Shim(p)
 	if shim == nil || c.Task.PID == 0 && (p.HostPID || p.ShareProcessNamespace) || c.ID == "" || c.PreStopProgram == "" || c.StopSignal == 0 {
@@ -22,12 +23,21 @@ func PreStopHook(p *evidence.Pod, c *evidence.Container) (hook *evidence.Task, b
 			t.Probe == nil || t.Probe.Started.IsZero() || t.Probe.Started.Before(p.DeletionRequested.Add(-clockSkew)) {
 			continue
 		}
-		named := runs(t, c.PreStopProgram)
-		if (named || shells[c.PreStopProgram]) && (hook == nil || t.Probe.Started.Before(hook.Probe.Started)) {
-			hook, byName = t, named
+		if hook != nil {
+			return nil, false
 		}
+		hook = t
 	}
-	return hook, byName
+	if hook == nil || hook.Probe.Terminal || hook.Probe.Started.Before(p.DeletionRequested) {
+		return nil, false
+	}
+	if shells[c.PreStopProgram] {
+		return hook, false
+	}
+	if !runs(hook, c.PreStopProgram) {
+		return nil, false
+	}
+	return hook, true
 }
 
 // runs reports whether a process runs the program of that name: as its file, or as

@@ -15,11 +15,16 @@ var shells = map[string]bool{
 
 // Shell reports whether the process is a command interpreter. Of a script, comm
 // is the script's name, so the program file decides where it is known; busybox
-// is any of its applets, so there the name decides.
+// is any of its applets, so there the name decides. No applet but one has a name
+// that fills comm, so such a name is a script's, cut off: docker-entrypoint.sh.
 func Shell(t *evidence.Task) bool {
+	const maxComm = 15 // TASK_COMM_LEN less the NUL (include/linux/sched.h)
 	comm := strings.TrimPrefix(t.Comm, "-")
 	if t.Probe != nil && t.Probe.Exe != "" && t.Probe.Exe != "busybox" {
 		return shells[t.Probe.Exe]
+	}
+	if t.Probe != nil && t.Probe.Exe == "busybox" && len(comm) == maxComm {
+		return !strings.HasPrefix("start-stop-daemon", comm)
 	}
 	return comm != "busybox" && shells[comm] || path.Ext(comm) == ".sh"
 }
@@ -31,11 +36,17 @@ func (fp FirstProcess) ShellOverChild() bool { return Shell(fp.Leader) && len(fp
 // that can be expected to outlive the grace period; nil when there is none, or
 // when the evidence leaves a doubt. It is proved where the kind of shell leaves
 // no other reason for the wait, else inferred.
+//
+// A program in the background is started with SIGINT and SIGQUIT ignored (POSIX,
+// Asynchronous Lists), which programs keep unless they set up handlers of their own.
 func (fp FirstProcess) Foreground(p *evidence.Pod) (child *evidence.Task, proved bool) {
 	sh := fp.Leader
-	if !Shell(sh) || sh.Probe == nil || sh.Probe.Syscall != "wait4" || sh.Probe.Group == 0 {
+	if !Shell(sh) || sh.Probe == nil || sh.Probe.Syscall != "wait4" || sh.Probe.Group == 0 || sh.Probe.Started.IsZero() {
 		return nil, false
 	}
+	// dash and busybox wait for the background in sigsuspend, so wait4 is a
+	// second proof; bash waits for both in wait4.
+	proved = slices.Contains([]string{"dash", "busybox"}, sh.Probe.Exe)
 	var found *evidence.Task
 	for _, c := range fp.Children {
 		switch {
@@ -45,15 +56,31 @@ func (fp FirstProcess) Foreground(p *evidence.Pod) (child *evidence.Task, proved
 			return nil, false // the trap may be at work
 		case c.Probe.Group != sh.Probe.Group:
 			// Job control: the masks tell nothing.
-		case (c.Ignored | c.Caught).Has(evidence.SIGINT), (c.Ignored | c.Caught).Has(evidence.SIGQUIT):
-			// In the background, or a program with dispositions of its own.
-		case p.Time.Sub(c.Probe.Started) >= p.Deadline.Sub(p.Time):
-			found = c
+		case c.Ignored.Has(evidence.SIGINT):
+			// In the background.
+		case !proved && c.Caught.Has(evidence.SIGINT) && !respectsIgnored(c), !proved && (c.Ignored | c.Caught).Has(evidence.SIGQUIT) && !respectsIgnored(c):
+			// A program that sets up its handlers wherever it runs.
+		case !outlasts(p, sh, c):
+			return nil, false // a loop, which comes to its trap between two programs
+		case found == nil || older(found, c):
+			found = c // what is in the foreground was started last
 		}
 	}
-	// dash and busybox wait for the background in sigsuspend, so wait4 is a
-	// second proof; bash waits for both in wait4.
-	return found, found != nil && slices.Contains([]string{"dash", "busybox"}, sh.Probe.Exe)
+	return found, found != nil && proved
+}
+
+// respectsIgnored reports whether the program is one that sets up no handler for
+// SIGINT when it was started with the signal ignored: Python and Java.
+func respectsIgnored(t *evidence.Task) bool {
+	return t.Probe.Exe == "java" || strings.HasPrefix(t.Probe.Exe, "python")
+}
+
+// outlasts reports whether the child of a shell has run for as long as is left of
+// the grace period, and for twice as long as all that the shell did before: else the
+// shell may go through short programs in a loop.
+func outlasts(p *evidence.Pod, shell, child *evidence.Task) bool {
+	age := p.Time.Sub(child.Probe.Started)
+	return age >= p.Deadline.Sub(p.Time) && age >= 2*child.Probe.Started.Sub(shell.Probe.Started)
 }
 
 // WaitsForOldChild reports whether the process is a shell that waits for a child

@@ -1,6 +1,10 @@
 package fact
 
-import "github.com/nodeagent-io/nodeagent/pkg/evidence"
+import (
+	"slices"
+
+	"github.com/nodeagent-io/nodeagent/pkg/evidence"
+)
 
 // A Reception is what becomes of a signal that is sent to a process.
 type Reception int
@@ -13,41 +17,66 @@ const (
 	Blocked                    // every thread blocks it
 	Dropped                    // the kernel drops it, because the process is the init of a PID namespace
 	Fatal                      // its default action ends the process
+	Took                       // a handler took it that is not there any more
 )
 
-// Receives returns what becomes of the container's stop signal. The kernel drops
+// Receives returns what becomes of the container's stop signal. That the signal is
+// ignored or dropped is said only where the dispositions are known to be those that
+// it met (whatMet).
+func (fp FirstProcess) Receives(sig evidence.Signal) Reception {
+	r := fp.shows(sig)
+	if r != Ignored && r != Dropped {
+		return r
+	}
+	switch whatMet(fp.pod, fp.Leader, sig) {
+	case metSame:
+		return r
+	case metHandler:
+		return Took
+	}
+	return ReceptionUnknown
+}
+
+// shows returns what would become of a signal that is sent now. The kernel drops
 // a signal to the init of a PID namespace that has no handler for it
-// (SIGNAL_UNKILLABLE, kernel/signal.c), unless the leader, which it is sent to,
-// blocks it (sig_ignored); the masks of other threads do not matter. A thread in
+// (SIGNAL_UNKILLABLE, kernel/signal.c), and to any process that ignores it, unless
+// the leader, which it is sent to, blocks it or waits for it (sig_ignored); the
+// masks of other threads do not matter, and what they wait for neither. A thread in
 // sigwait shows no trace of the signals it waits for, neither caught nor
 // blocked, so the system call that the leader sleeps in must be known.
-func (fp FirstProcess) Receives(sig evidence.Signal) Reception {
+func (fp FirstProcess) shows(sig evidence.Signal) Reception {
 	t := fp.Leader
 	if sig == evidence.SIGKILL || sig == evidence.SIGSTOP || t.State == evidence.Zombie || Dying(t) {
 		return ReceptionUnknown
 	}
-	allBlock := true
-	for _, th := range fp.Threads {
-		if waitsForSignals(th) {
-			return Caught
-		}
-		allBlock = allBlock && th.Blocked.Has(sig)
-	}
+	// dash has a handler for SIGINT of its own, and bash for SIGINT, and ignores
+	// SIGQUIT: neither ends the shell as PID 1, and a trap looks the same.
+	own := Shell(t) && (sig == evidence.SIGINT || sig == evidence.SIGQUIT)
 	switch {
+	case waitsForSignals(t):
+		return Caught
+	case t.Caught.Has(sig) && own:
+		return ReceptionUnknown
 	case t.Caught.Has(sig):
 		return Caught
-	case t.Ignored.Has(sig):
-		return Ignored
-	case allBlock:
-		return Blocked
 	case t.Blocked.Has(sig):
-		// It stays pending for the other threads, and one may be about to wait
-		// for it.
-		return ReceptionUnknown
-	case t.Probe == nil || t.Probe.Syscall == "":
-		return ReceptionUnknown
+		for _, th := range fp.Threads {
+			switch {
+			case waitsForSignals(th):
+				return Caught
+			case !th.Blocked.Has(sig):
+				return ReceptionUnknown // it stays pending, and this thread may be about to wait for it
+			}
+		}
+		return Blocked
+	case t.Ignored.Has(sig) && !own:
+		return Ignored
+	case t.State != evidence.Runnable && (t.Probe == nil || t.Probe.Syscall == ""):
+		return ReceptionUnknown // one that runs is not in sigwait
 	case t.NamespaceInit():
 		return Dropped
+	case t.Ignored.Has(sig):
+		return Ignored
 	}
 	return Fatal
 }
@@ -62,6 +91,28 @@ func Pending(p *evidence.Pod, t *evidence.Task, sig evidence.Signal) bool {
 	return t.SharedPending.Has(sig) && !t.PendingSince.IsZero() && p.Time.Sub(t.PendingSince) >= Stuck
 }
 
+// LeavesPending reports whether a process has not run at all since the signal began to
+// wait, for half of the grace period: one that works on something that must not be
+// interrupted blocks the signal meanwhile, and takes it afterwards.
+func (fp FirstProcess) LeavesPending(p *evidence.Pod, sig evidence.Signal) bool {
+	return Pending(p, fp.Leader, sig) && p.Time.Sub(p.DeletionRequested) >= Grace(p)/2 &&
+		!slices.ContainsFunc(fp.Threads, func(t *evidence.Task) bool {
+			return t.UnchangedSince.After(p.DeletionRequested.Add(max(Grace(p)/4, 2*Stuck)))
+		})
+}
+
+// asking are signals that ask programs to do something, often to end.
+const asking = evidence.SignalSet(1<<(evidence.SIGHUP-1) | 1<<(evidence.SIGINT-1) | 1<<(evidence.SIGQUIT-1) |
+	1<<(evidence.SIGUSR1-1) | 1<<(evidence.SIGUSR2-1) | 1<<(evidence.SIGWINCH-1))
+
+// mayHandleAnother reports whether the process is an init that can be told to pass on
+// another signal than it gets (dumb-init --rewrite), and its child handles one of those
+// that come into question.
+func (fp FirstProcess) mayHandleAnother(child *evidence.Task) bool {
+	const rewrites = "dumb-init"
+	return (fp.Leader.Comm == rewrites || fp.Runs(rewrites)) && child.Caught&asking != 0
+}
+
 // Mismatched reports whether the stop signal is not SIGTERM and reaches nothing,
 // while the process has a handler for another signal that asks programs to end.
 func (fp FirstProcess) Mismatched() bool {
@@ -74,9 +125,18 @@ func (fp FirstProcess) Mismatched() bool {
 }
 
 // HandledInstead returns the signal that asks programs to end and that the
-// process has a handler for, 0 for none.
+// process has a handler for, 0 for none. Of a shell only a trap for SIGTERM counts,
+// because it has handlers for the others that end nothing; and not while it runs a
+// program, which would get none of them.
 func (fp FirstProcess) HandledInstead() evidence.Signal {
-	for _, s := range []evidence.Signal{evidence.SIGTERM, evidence.SIGINT, evidence.SIGQUIT} {
+	signals := []evidence.Signal{evidence.SIGTERM, evidence.SIGINT, evidence.SIGQUIT}
+	if Shell(fp.Leader) {
+		if len(fp.Children) > 0 {
+			return 0
+		}
+		signals = signals[:1]
+	}
+	for _, s := range signals {
 		if s != fp.Container.StopSignal && fp.Leader.Caught.Has(s) {
 			return s
 		}
@@ -106,13 +166,18 @@ func (fp FirstProcess) DeafChild(p *evidence.Pod) *Deaf {
 	d := &Deaf{Child: t, Why: child.Receives(sig)}
 	switch d.Why {
 	case Ignored:
+		if fp.mayHandleAnother(t) {
+			return nil
+		}
 		return d
 	case Blocked:
-		if Pending(p, t, sig) {
+		if child.LeavesPending(p, sig) {
 			return d
 		}
 	case Caught:
-		if d.Foreground, _ = child.Foreground(p); d.Foreground != nil {
+		// One that handles the signal may have been sent it with its group, as by
+		// dumb-init, and tini -g, and need some time.
+		if d.Foreground, _ = child.Foreground(p); d.Foreground != nil && !d.Foreground.Caught.Has(sig) {
 			return d
 		}
 	}

@@ -45,11 +45,12 @@ type reply struct {
 // A Seen is what a helper has read of one task. Text is bytes as the kernel
 // gave them.
 type Seen struct {
-	Gone  bool   `json:"gone,omitempty"` // there is no such task any more
-	Start uint64 `json:"start,omitempty"`
-	Group int    `json:"group,omitempty"`
-	Flags uint64 `json:"flags,omitempty"`
-	Exe   string `json:"exe,omitempty"` // base name
+	Gone     bool   `json:"gone,omitempty"` // there is no such task any more
+	Start    uint64 `json:"start,omitempty"`
+	Group    int    `json:"group,omitempty"`
+	Terminal bool   `json:"terminal,omitempty"`
+	Flags    uint64 `json:"flags,omitempty"`
+	Exe      string `json:"exe,omitempty"` // base name
 
 	Wchan string   `json:"wchan,omitempty"`
 	Stack []string `json:"stack,omitempty"`

@@ -97,7 +97,7 @@ func (p *probe) task() {
 		if err != nil {
 			p.note("stat", err)
 		}
-		p.seen.Start, p.seen.Group, p.seen.Flags = s.Start, s.Group, s.Flags
+		p.seen.Start, p.seen.Group, p.seen.Terminal, p.seen.Flags = s.Start, s.Group, s.Terminal, s.Flags
 	}
 	if p.seen.Gone {
 		return

@@ -15,9 +15,10 @@ import (
 // "proc: protect ptrace_may_access() with exec_update_lock" the file waits for
 // a task that is inside execve.
 type stat struct {
-	Group int    // field 5, the process group; 0 for a task that has been reaped meanwhile
-	Flags uint64 // field 9, the PF_ bits
-	Start uint64 // field 22, clock ticks since boot
+	Group    int    // field 5, the process group; 0 for a task that has been reaped meanwhile
+	Terminal bool   // field 7, whether it has a controlling terminal
+	Flags    uint64 // field 9, the PF_ bits
+	Start    uint64 // field 22, clock ticks since boot
 }
 
 var errStat = errors.New("a stat file of unknown form")
@@ -47,7 +48,7 @@ func parseStat(b []byte) (stat, error) {
 	if err != nil {
 		return stat{}, fmt.Errorf("start time in stat: %w", err)
 	}
-	return stat{Group: max(group, 0), Flags: flags, Start: start}, nil
+	return stat{Group: max(group, 0), Terminal: string(f[7-3]) != "0", Flags: flags, Start: start}, nil
 }
 
 // tick is the unit of times in stat, USER_HZ of them in a second. It is 100 on

@@ -33,7 +33,8 @@ var PreStopHookRunning = &diagnose.Rule{
 		Meaning: "The kubelet runs the preStop hook of a container before it sends the stop signal, and both share the grace period. " +
 			"When the hook has not ended by then, the kubelet goes on without it and leaves the program two seconds.",
 		Evidence: "The container's specification has a preStop hook that executes a program. " +
-			"A process of that name, or any after a shell, was started in the container after the deletion was asked for, by its shim and not by another process of the container. " +
+			"A process of that name, or any after a shell, was started in the container after the deletion was asked for, by its shim and not by another process of the container; " +
+			"it was the only such process, and had no terminal, as kubectl exec -t gives one. " +
 			"It was seen within six seconds of the container's end, which came by SIGKILL (exit code 137), a second or more after the hook had run for the grace period. " +
 			"Of a shell that may have executed another program in its place, that is inferred. " +
 			"Nothing is said when a container of the app without a hook took as long, because a hook may wait for that.",

@@ -31,7 +31,9 @@ var ChildIgnoresForwardedSignal = &diagnose.Rule{
 		Meaning: "The container has a small init as its first process, which does its part: it hands the stop signal to the program that it runs. " +
 			"The program does not act on it, and the init waits for it.",
 		Evidence: "The first process is tini, docker-init, dumb-init or catatonit and sleeps in sigwait. " +
-			"Its oldest child ignores the stop signal, or blocks it and leaves it pending, or is a shell with a trap that waits for a program in its foreground; in two readings.",
+			"Its oldest child ignores the stop signal and did before the deletion, or blocks it and leaves it pending as with StopSignalBlocked, " +
+			"or is a shell with a trap that waits for a program in its foreground, which does not handle the signal; in two readings. " +
+			"Under dumb-init, which can pass on another signal (--rewrite), nothing is said of a program that handles one of those.",
 		Remedy: "Nothing is broken on the node: the pod terminates at {deadline}. " +
 			"Let the program handle {signal}: remove a trap '' or nohup before it, or start it with exec in the script. " +
 			"For a shell with a trap, tini -g and dumb-init without -c send the signal to the whole process group, so that the program in the foreground ends too.",

@@ -23,10 +23,13 @@ var ShellPID1TrapDeferred = &diagnose.Rule{
 			"The program itself does not get the signal, because the runtime signals the first process of a container only. " +
 			"So the script that looks as if it handled the signal does not.",
 		Evidence: "PID 1 is a shell, the stop signal is in its SigCgt, it sleeps in wait4, " +
-			"and it has a child in its own process group that was there before the deletion and neither ignores nor catches SIGINT and SIGQUIT: " +
-			"a child in the background is started with both ignored. " +
-			"A child that was started since then may be the trap at work, and a child that has run for a shorter time than is left of the grace period may end in time: " +
-			"in both cases nothing is said.",
+			"and it has a child in its own process group that was there before the deletion and does not ignore SIGINT: " +
+			"a child in the background is started with that ignored. " +
+			"dash and busybox wait for the background in another system call. bash does not, so under it a child that catches SIGINT or SIGQUIT counts only if it is Python or Java, " +
+			"which keep SIGINT ignored when they were started so. " +
+			"Nothing is said when a child was started since the deletion, which may be the trap at work; " +
+			"nor when a child in the foreground has run for a shorter time than is left of the grace period, or for less than twice the time that the shell had run before it: " +
+			"the shell may be in a loop and run its trap soon.",
 		Remedy: "Nothing is broken: the pod terminates at {deadline}. " +
 			"To make the next deletion fast and clean, run the program in the background and wait for it: program & pid=$!; trap 'kill -TERM $pid' TERM; wait $pid; wait $pid. " +
 			"If the trap is not needed, start the program with exec.",

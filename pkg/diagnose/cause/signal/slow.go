@@ -28,7 +28,7 @@ func slow(p *evidence.Pod) []fact.FirstProcess {
 		case hangs(p, fp): // SIGKILL shows whether that can end
 		case !fact.KilledAtDeadline(p, fp.Container):
 		default:
-			if fp.WaitsForOldChild(p) {
+			if fp.WaitsForOldChild(p) && fp.Receives(fp.Container.StopSignal) != fact.Took {
 				continue // its trap may not have run
 			}
 			if fp.DeafChild(p) != nil {
@@ -44,7 +44,7 @@ func slow(p *evidence.Pod) []fact.FirstProcess {
 // taken. A program that takes signals with sigwait or signalfd blocks them.
 func took(fp fact.FirstProcess, sig evidence.Signal) bool {
 	switch fp.Receives(sig) {
-	case fact.Caught, fact.Blocked:
+	case fact.Caught, fact.Blocked, fact.Took:
 		// A thread that hangs in the kernel leaves it pending.
 		return !fp.Leader.SharedPending.Has(sig)
 	}

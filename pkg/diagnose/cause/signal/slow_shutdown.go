@@ -13,6 +13,14 @@ const (
 	ran    = "Ran"
 )
 
+// The variants of what to do about it: a program whose handler is not there any more,
+// and two programs that do not end by SIGTERM.
+const (
+	removed = "Removed"
+	uwsgi   = "Uwsgi"
+	systemd = "Systemd"
+)
+
 // SlowShutdown is a program that handles its stop signal and is not done when
 // the grace period ends. Nothing shows that a program that still runs has been
 // signalled, since all that comes before that may be late on a slow node; that
@@ -35,16 +43,23 @@ var SlowShutdown = &diagnose.Rule{
 				{Variant: ran, Text: "when last seen it ran{used}"},
 				{Text: "when last seen it was in state {state}{used}"},
 			},
+			"look": {
+				{Variant: removed, Text: "The program has no handler for {signal} any more: it has removed it, or it is a Node.js program without a listener for {signal}, which needs one. " +
+					"Else look at what the program does when it is asked to stop"},
+				{Variant: uwsgi, Text: "uwsgi loads its program anew by SIGTERM, unless die-on-term is set: set it. Else look at what the program does when it is asked to stop"},
+				{Variant: systemd, Text: "systemd executes itself anew by SIGTERM and goes on: set the stop signal to SIGRTMIN+3"},
+				{Text: "Look at what the program does when it is asked to stop"},
+			},
 			"used": {{Text: " and the container used {cpuused}"}, {Text: ""}},
 		},
 		Meaning: "The program has taken the stop signal and works on its shutdown: it drains connections, writes what it has in memory, waits for others. " +
 			"The grace period is over before it is done, and the kernel ends it in the middle of that. " +
 			"A program whose handler does nothing looks the same.",
-		Evidence: "The stop signal is in SigCgt of the first process, or it is blocked and not pending any more, as with sigwait and signalfd; it is not stopped, traced or frozen; " +
+		Evidence: "The stop signal is in SigCgt of the first process, or was before the deletion, or it is blocked and not pending any more, as with sigwait and signalfd; the process is not stopped, traced or frozen; " +
 			"and the container was ended by SIGKILL (exit code 137) not before the deadline, but for three seconds by which clocks may differ. " +
 			"What it did is how the last readings showed it.",
 		Remedy: "Nothing on the node is broken. " +
-			"Look at what the program does when it is asked to stop; give it more time with terminationGracePeriodSeconds, or let it do less.",
+			"{look}; give it more time with terminationGracePeriodSeconds, or let it do less.",
 		Danger: "What it had not finished is lost. A shorter grace period or a force delete makes that worse.",
 	},
 	Check: func(p *evidence.Pod) []diagnose.Finding {
@@ -66,6 +81,15 @@ var SlowShutdown = &diagnose.Rule{
 				f.Variants = []string{slept}
 			case t.State == evidence.Runnable:
 				f.Variants = []string{ran}
+			}
+			switch {
+			case fp.Receives(fp.Container.StopSignal) == fact.Took:
+				f.Variants = append(f.Variants, removed)
+			case fp.Container.StopSignal != evidence.SIGTERM:
+			case fp.Runs("uwsgi"):
+				f.Variants = append(f.Variants, uwsgi)
+			case fp.Runs("systemd"):
+				f.Variants = append(f.Variants, systemd)
 			}
 			if g := containerGroup(p, fp.Container.ID); g != nil && g.CPU != nil {
 				f.Objects.CPUUsedMillis = g.CPU.RecentMillis

@@ -21,7 +21,8 @@ var StopSignalBlocked = &diagnose.Rule{
 			"so the kernel keeps it pending until one of them unblocks it or asks for it with sigwait or signalfd. " +
 			"None does: the thread that should is missing, has ended, or is busy with something else. " +
 			"A mask is inherited by every program that the process executes.",
-		Evidence: "The stop signal's bit is in SigBlk of every thread and stays in ShdPnd in readings three seconds or more apart. " +
+		Evidence: "The stop signal's bit is in SigBlk of every thread and stays in ShdPnd, until half of the grace period is over; and no thread has run since soon after the deletion was asked for. " +
+			"A program that must not be interrupted for a while blocks the signal as well, and takes it afterwards. " +
 			"Blocked without pending is healthy: programs that take signals with sigwait or signalfd block them.",
 		Remedy: "Nothing is broken on the node: the pod terminates at {deadline}. " +
 			"In the program, let one thread take {signal} at all times, or reset the mask (pthread_sigmask) before the program is executed.",
@@ -30,7 +31,7 @@ var StopSignalBlocked = &diagnose.Rule{
 	},
 	Check: func(p *evidence.Pod) []diagnose.Finding {
 		return unheard(p, fact.Blocked, func(fp fact.FirstProcess) bool {
-			return fact.Pending(p, fp.Leader, fp.Container.StopSignal)
+			return fp.LeavesPending(p, fp.Container.StopSignal)
 		})
 	},
 }

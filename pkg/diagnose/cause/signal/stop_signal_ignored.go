@@ -19,7 +19,8 @@ var StopSignalIgnored = &diagnose.Rule{
 		Meaning: "The process has set the signal's action to ignore, or has inherited that: what a shell ignores with trap '' TERM, and what nohup ignores, " +
 			"is ignored by every program that it starts. " +
 			"An interactive shell ignores SIGTERM by itself, so a container with a shell on a terminal always uses up its grace period.",
-		Evidence: "The stop signal's bit is in SigIgn of the first process in two readings, and no thread of it waits for the signal with sigwait.",
+		Evidence: "The stop signal's bit is in SigIgn of the first process in two readings, and was before the deletion, as with SignalDroppedByPID1; " +
+			"and its first thread neither blocks the signal nor waits for signals with sigwait.",
 		Remedy: "Nothing is broken: the pod terminates at {deadline}. " +
 			"To make the next deletion fast, remove the trap '' or nohup before the program, or let it handle {signal}; for a shell on a terminal, end the shell, " +
 			"or delete the pod with a short --grace-period.",

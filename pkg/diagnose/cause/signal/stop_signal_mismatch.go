@@ -21,7 +21,8 @@ var StopSignalMismatch = &diagnose.Rule{
 			"The program that runs in the container handles SIGTERM or another signal, but not that one, so nothing asks it to end. " +
 			"It happens when a pod overrides the command of an image that was made for another program, or when the image inherits STOPSIGNAL from its base.",
 		Evidence: "The stop signal is not SIGTERM: it is the container's own (lifecycle.stopSignal), else the image's STOPSIGNAL. " +
-			"Its bit is not in the SigCgt of the first process, nor is it waited for with sigwait or signalfd, and SIGTERM, SIGINT or SIGQUIT is in SigCgt.",
+			"Its bit is not in the SigCgt of the first process, nor is it waited for with sigwait or signalfd, also before the deletion, as with SignalDroppedByPID1; and SIGTERM, SIGINT or SIGQUIT is in SigCgt. " +
+			"Of a shell only SIGTERM counts, and only while it runs no program.",
 		Remedy: "Nothing is broken: the pod terminates at {deadline}. " +
 			"To make the next deletion fast, set the stop signal to {handled} (STOPSIGNAL in the image, or lifecycle.stopSignal in the pod where the cluster allows it), " +
 			"or let the program handle {signal}.",

@@ -353,6 +353,80 @@ func (t *Tree) Pod(uid string, now time.Time) ([]Group, error) {
 	return nil, nil
 }
 
+// Leaders are the processes of one container of a pod, as its own control group
+// lists them: in the order in which they came into it in version 2, in that of
+// their numbers in version 1.
+type Leaders struct {
+	Container string
+	PIDs      []int
+}
+
+// Leaders reads the processes of a pod's containers, without those in groups that
+// a container has made inside its own. It opens one file for each container. Now
+// tells how old what is remembered is. None and no error means that the pod has no
+// control group.
+func (t *Tree) Leaders(uid string, now time.Time) ([]Leaders, error) {
+	if uid == "" || strings.ContainsAny(uid, "/\x00") {
+		return nil, fmt.Errorf("the pod's UID %q names no control group", uid)
+	}
+	hs, err := hierarchies(t.Root)
+	if err != nil {
+		return nil, err
+	}
+	for _, c := range hs {
+		dirs, err := t.findPod(c, uid, now)
+		if err != nil {
+			return nil, err
+		}
+		if len(dirs) > 0 {
+			return leaders(c, dirs)
+		}
+	}
+	return nil, nil
+}
+
+// leaders reads the containers' groups in or at the directories of a pod.
+func leaders(c hierarchy, dirs []string) ([]Leaders, error) {
+	r := kernfile.New()
+	var out []Leaders
+	add := func(dir, container string) error {
+		if container == "" {
+			return nil
+		}
+		b, err := r.Read(filepath.Join(c.dir, dir), kernfile.CgroupProcs)
+		if kernfile.Gone(err) {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("read the processes of control group %s: %w", dir, err)
+		}
+		pids, _ := parseTasks(b)
+		out = append(out, Leaders{Container: container, PIDs: pids})
+		return nil
+	}
+	for _, dir := range dirs {
+		if strings.Contains(path.Base(dir), ":") {
+			if err := add(dir, containerOfElement(path.Base(dir))); err != nil {
+				return out, err
+			}
+			continue
+		}
+		entries, _, err := kernfile.List(filepath.Join(c.dir, dir), maxGroups+64)
+		if err != nil && !kernfile.Gone(err) {
+			return out, err
+		}
+		for _, e := range entries {
+			if !e.IsDir() {
+				continue
+			}
+			if err := add(path.Join(dir, e.Name()), containerOfElement(e.Name())); err != nil {
+				return out, err
+			}
+		}
+	}
+	return out, nil
+}
+
 // A walk goes through the groups of one pod.
 type walk struct {
 	t *Tree

@@ -298,3 +298,44 @@ func TestThreadsAreBounded(t *testing.T) {
 		t.Errorf("%d threads of %d, populated %v", len(g.TIDs), g.Threads, g.Populated)
 	}
 }
+
+// Leaders lists the processes of the containers, and not those of groups that a
+// container has made.
+func TestLeaders(t *testing.T) {
+	for _, version := range []int{1, 2} {
+		t.Run(fmt.Sprintf("v%d", version), func(t *testing.T) {
+			root := t.TempDir()
+			write := func(name, text string) {
+				t.Helper()
+				if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
+					t.Fatal(err)
+				}
+				if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			base := root
+			if version == 1 {
+				base = filepath.Join(root, "pids")
+				write(filepath.Join(base, "tasks"), "")
+			} else {
+				write(filepath.Join(root, "cgroup.controllers"), "pids")
+			}
+			pod := filepath.Join(base, "kubepods/burstable/pod"+uid1)
+			write(filepath.Join(pod, "cgroup.procs"), "")
+			write(filepath.Join(pod, id1, "cgroup.procs"), "7\n9\n")
+			write(filepath.Join(pod, id1, "init.scope", "cgroup.procs"), "11\n")
+			tree := &Tree{Root: root}
+			got, err := tree.Leaders(uid1, time.Now())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff([]Leaders{{Container: id1, PIDs: []int{7, 9}}}, got); diff != "" {
+				t.Errorf("leaders differ (-want +got):\n%s", diff)
+			}
+			if got, err := tree.Leaders(strings.ReplaceAll(uid1, "0b4", "0b5"), time.Now()); err != nil || got != nil {
+				t.Errorf("of a pod without groups: %v, %v", got, err)
+			}
+		})
+	}
+}

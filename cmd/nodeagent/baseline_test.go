@@ -1,0 +1,58 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/nodeagent-io/nodeagent/pkg/agent"
+	"github.com/nodeagent-io/nodeagent/pkg/evidence"
+	"github.com/nodeagent-io/nodeagent/pkg/node"
+)
+
+// A source reads one process of each pod.
+type source struct{ node.Source }
+
+func (source) Baselines(_ context.Context, uids []string) map[string]*evidence.Baseline {
+	out := map[string]*evidence.Baseline{}
+	for _, uid := range uids {
+		out[uid] = &evidence.Baseline{Read: time.Now(), Tasks: []evidence.Task{{PID: 7, TID: 7, Comm: "app", Caught: 0x4000}}}
+	}
+	return out
+}
+
+// A capture learns from the agent what was before the deletion, and goes on without it
+// where no agent runs or the pod is not known.
+func TestCaptureAsksForBaseline(t *testing.T) {
+	socket := fmt.Sprintf("@nodeagent-test-%d", os.Getpid())
+	requested := time.Now().Add(time.Minute).Truncate(time.Second)
+	pod := &evidence.Pod{UID: "a", RuntimeUID: "a", DeletionRequested: requested}
+	if b := askBaseline(t.Context(), socket, pod); b != nil {
+		t.Fatalf("without an agent: %+v", b)
+	}
+	known := new(agent.Baselines)
+	if err := serveBaselines(t.Context(), socket, baselines(known)); err != nil {
+		t.Fatal(err)
+	}
+	if b := askBaseline(t.Context(), socket, pod); b != nil {
+		t.Fatalf("of a pod that is not known: %+v", b)
+	}
+	running := &corev1.Pod{}
+	running.UID, running.Status.Phase = "a", corev1.PodRunning
+	known.Refresh(t.Context(), source{}, []*corev1.Pod{running}, time.Now())
+	var b *evidence.Baseline
+	for end := time.Now().Add(time.Minute); b == nil && time.Now().Before(end); time.Sleep(time.Millisecond) {
+		b = askBaseline(t.Context(), socket, pod)
+	}
+	if b == nil || len(b.Tasks) != 1 || !b.Tasks[0].Caught.Has(evidence.SIGTERM) {
+		t.Errorf("of a pod that is known: %+v", b)
+	}
+	pod.DeletionRequested = time.Now().Add(-time.Minute)
+	if b := askBaseline(t.Context(), socket, pod); b != nil {
+		t.Errorf("of a deletion before it was read: %+v", b)
+	}
+}

@@ -1,0 +1,79 @@
+package agent
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+func running(uid types.UID) *corev1.Pod {
+	p := &corev1.Pod{}
+	p.Namespace, p.Name, p.UID = "ns", string(uid), uid
+	p.Status.Phase = corev1.PodRunning
+	return p
+}
+
+// What first processes do with signals is read while the pod is young, rarely when it
+// is old, and not any more once it terminates; its evidence then has the last reading
+// that is from before the deletion.
+func TestBaselines(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench()
+		pending := running("pending")
+		pending.Status.Phase = corev1.PodPending
+		b.set([]*corev1.Pod{running("a"), pending})
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		go b.Run(ctx)
+		begin := time.Now()
+		time.Sleep(15 * time.Second)
+		synctest.Wait()
+		if n := b.baselines["a"]; n != 4 { // after 0, 4, 8 and 12 seconds
+			t.Errorf("read %d times in the first 15 seconds", n)
+		}
+		time.Sleep(2*time.Hour - 15*time.Second)
+		synctest.Wait()
+		if n := b.baselines["a"]; n < 20 || n > 26 { // 15 in the first 20 minutes, then 6 in an hour
+			t.Errorf("read %d times in two hours", n)
+		}
+		if n := b.baselines["pending"]; n != 0 {
+			t.Errorf("a pod that does not run was read %d times", n)
+		}
+
+		last := b.Before.Of("a", time.Now().Add(time.Hour))
+		before := b.Before.Of("a", last.Read.Add(2*time.Second)) // within the margin of clocks
+		if before == nil || !before.Read.Before(last.Read) {
+			t.Errorf("a reading that may be from after the deletion is taken for one from before: %v", before)
+		}
+		if got := last.Tasks[0].SignalsSince; got.After(begin.Add(time.Second)) {
+			t.Errorf("the same dispositions are known since %s only", got.Sub(begin))
+		}
+		if got := b.Before.Of("a", begin); got != nil {
+			t.Errorf("before it was read the pod was known by %v", got)
+		}
+
+		n := b.baselines["a"]
+		gone := terminating("a", time.Now(), 30)
+		gone.Status.Phase = corev1.PodRunning
+		b.set([]*corev1.Pod{gone})
+		time.Sleep(25 * time.Minute)
+		synctest.Wait()
+		if b.baselines["a"] != n {
+			t.Error("a pod that terminates was read")
+		}
+		reports := b.reports["a"]
+		if len(reports) == 0 || reports[0].Before == nil || !reports[0].Before.Read.Equal(last.Read) {
+			t.Fatal("the evidence lacks what was known before the deletion")
+		}
+		b.set(nil)
+		time.Sleep(5 * time.Second)
+		synctest.Wait()
+		if len(b.Before.pods) != 0 {
+			t.Error("a pod that has gone is kept")
+		}
+	})
+}

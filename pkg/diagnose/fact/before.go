@@ -1,0 +1,89 @@
+package fact
+
+import (
+	"time"
+
+	"github.com/nodeagent-io/nodeagent/pkg/evidence"
+)
+
+// steady is for how long a program must have had the same dispositions before the
+// deletion, to have set up all handlers that it ever has.
+const steady = 20 * time.Second
+
+// unrefreshed is how old the last reading from before the deletion may be for that.
+const unrefreshed = 15 * time.Minute
+
+// A met is what is known of the disposition that a signal met, sent after the
+// request for deletion, where the process does not catch the signal now.
+type met int
+
+const (
+	metUnknown met = iota
+	metSame        // the one that is read now
+	metHandler     // one that took it: a handler, or a mask for sigwait or signalfd, which is not there any more
+)
+
+// whatMet compares what a process does with a signal now with a reading from before
+// the deletion. A handler may change dispositions: Node.js removes that of
+// process.once, and a shell's trap that ends its job begins with trap - TERM. After
+// the signal such a program, which drains, looks like one that never had a handler.
+// So the present is the past only of a process that has not run since then, or that
+// has had the same dispositions for so long that it is not about to set up others.
+func whatMet(p *evidence.Pod, t *evidence.Task, sig evidence.Signal) met {
+	b := before(p, t)
+	if b == nil {
+		return metUnknown
+	}
+	lasted, age := p.Before.Read.Sub(b.SignalsSince), p.DeletionRequested.Sub(p.Before.Read)
+	lasting := !b.SignalsSince.IsZero() && lasted >= steady
+	// All signals are blocked for a moment while a program is started.
+	handled := b.Caught.Has(sig) || b.Blocked.Has(sig) && lasting
+	switch {
+	case handled && !(t.Caught | t.Blocked).Has(sig):
+		return metHandler
+	case b.Caught.Has(sig) != t.Caught.Has(sig), b.Ignored.Has(sig) != t.Ignored.Has(sig), b.Blocked.Has(sig) != t.Blocked.Has(sig):
+		return metUnknown
+	case b.Threads == 1 && t.Threads == 1 && b.State == evidence.Sleeping && t.State == evidence.Sleeping && b.Switches == t.Switches:
+		return metSame // it has slept all the time: one that runs is not counted before it is switched
+	case lasting && age <= min(lasted, unrefreshed):
+		return metSame
+	}
+	return metUnknown
+}
+
+// before returns the process as it was before the deletion, nil when that is not
+// known or it ran another program.
+func before(p *evidence.Pod, t *evidence.Task) *evidence.Task {
+	if !p.Before.Precedes(p.DeletionRequested) {
+		return nil
+	}
+	for i := range p.Before.Tasks {
+		b := &p.Before.Tasks[i]
+		if b.PID == t.PID && b.TID == t.TID && b.Container == t.Container && b.Comm == t.Comm {
+			return b
+		}
+	}
+	return nil
+}
+
+// Doubted reports whether a first process, or the program under a small init, does
+// not take its stop signal now, and nothing shows whether it did before: a verdict
+// that an earlier run of the agent has told is not refuted then.
+func Doubted(p *evidence.Pod) bool {
+	for _, fp := range FirstProcesses(p) {
+		sig := fp.Container.StopSignal
+		if sig == 0 {
+			continue
+		}
+		for _, t := range []*evidence.Task{fp.Leader, fp.ForwardsTo()} {
+			if t == nil || t != fp.Leader && fp.mayHandleAnother(t) {
+				continue
+			}
+			one := Assemble(p, fp.Container, t)
+			if r := one.shows(sig); (r == Ignored || r == Dropped) && whatMet(p, t, sig) == metUnknown {
+				return true
+			}
+		}
+	}
+	return false
+}
