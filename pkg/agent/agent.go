@@ -27,7 +27,7 @@ type Watch interface {
 	// Round returns the pods that terminate, and the last states of those that did
 	// and that have gone since the call before.
 	Round() (terminating, gone []*corev1.Pod)
-	// All returns the pods of the node.
+	// All returns the pods of the node; nil before they are known.
 	All() []*corev1.Pod
 }
 
@@ -79,7 +79,7 @@ type Agent struct {
 	moved atomic.Int64 // Unix nanoseconds of the end of the last round or look
 	node  *evidence.Node
 	// late are the pods, by UID, that were being deleted when the loop began: it has
-	// not seen their first deadline. nil before the first round.
+	// not seen their first deadline. nil before the pods are known.
 	late map[string]bool
 
 	mu       sync.Mutex
@@ -142,6 +142,7 @@ type look struct {
 // round looks at every terminating pod once and returns how many there are.
 func (a *Agent) round(ctx context.Context) int {
 	now := time.Now()
+	known := a.Watch.All() != nil // before Round, which returns none until then
 	terminating, gone := a.Watch.Round()
 	var due []look
 	here := make(map[string]bool)
@@ -149,7 +150,7 @@ func (a *Agent) round(ctx context.Context) int {
 	if a.Skew != nil {
 		_, ahead, _ = a.Skew()
 	}
-	if a.late == nil {
+	if a.late == nil && known {
 		a.late = make(map[string]bool, len(terminating))
 		for _, p := range terminating {
 			a.late[string(p.UID)] = true
