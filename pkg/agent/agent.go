@@ -27,7 +27,7 @@ type Watch interface {
 	// Round returns the pods that terminate, and the last states of those that did
 	// and that have gone since the call before.
 	Round() (terminating, gone []*corev1.Pod)
-	// All returns the pods of the node.
+	// All returns the pods of the node; nil before they are known.
 	All() []*corev1.Pod
 }
 
@@ -91,7 +91,7 @@ type Agent struct {
 	moved atomic.Int64 // Unix nanoseconds of the end of the last round or look
 	node  *evidence.Node
 	// late are the pods, by UID, that were being deleted when the loop began: it has
-	// not seen their first deadline. nil before the first round.
+	// not seen their first deadline. nil before the pods are known.
 	late map[string]bool
 
 	// Before keeps what the first processes did with signals before the deletion.
@@ -159,7 +159,8 @@ type look struct {
 // at those whose deadline comes, and returns how many there are.
 func (a *Agent) round(ctx context.Context) int {
 	now := time.Now()
-	a.Before.Refresh(ctx, a.Reader, a.Watch.All(), now)
+	all := a.Watch.All() // before Round, which returns none until the pods are known
+	a.Before.Refresh(ctx, a.Reader, all, now)
 	terminating, gone := a.Watch.Round()
 	full := !now.Before(a.pace.next)
 	var due []look
@@ -168,7 +169,7 @@ func (a *Agent) round(ctx context.Context) int {
 	if a.Skew != nil {
 		_, ahead, _ = a.Skew()
 	}
-	if a.late == nil {
+	if a.late == nil && all != nil {
 		a.late = make(map[string]bool, len(terminating))
 		for _, p := range terminating {
 			a.late[string(p.UID)] = true

@@ -840,3 +840,28 @@ func TestDoubtDeadline(t *testing.T) {
 		}
 	}
 }
+
+// Those that are being deleted when the pods become known are late, and not those whose
+// deletion is seen.
+func TestLatePods(t *testing.T) {
+	b := newBench()
+	pod := func(uid types.UID, deleted bool) *corev1.Pod {
+		p := &corev1.Pod{}
+		p.UID = uid
+		if deleted {
+			p.DeletionTimestamp = new(metav1.Now())
+		}
+		return p
+	}
+	b.round(t.Context()) // nothing is known yet
+	if b.late != nil {
+		t.Errorf("before the pods are known: %v", b.late)
+	}
+	b.set([]*corev1.Pod{pod("old", true), pod("new", false)})
+	b.round(t.Context())
+	b.set([]*corev1.Pod{pod("old", true), pod("new", true)})
+	b.round(t.Context())
+	if !b.late["old"] || b.late["new"] {
+		t.Errorf("late: %v", b.late)
+	}
+}

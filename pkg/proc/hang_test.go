@@ -420,3 +420,34 @@ func TestCulpritFrozen(t *testing.T) {
 		t.Errorf("killed writer %+v", k)
 	}
 }
+
+// A disk that completes nothing has requests under way, and the same number of
+// completed ones in each reading.
+func TestDeadDisk(t *testing.T) {
+	requireRoot(t)
+	if _, err := os.Stat("/dev/loop-control"); err != nil {
+		t.Skipf("needs loop devices: %v", err)
+	}
+	pod, h := newTestPod(t), newHost(t)
+	h.Blocks = "/sys/dev/block"
+	s := start(t, unix.CLONE_NEWNS, "scene-dead-disk")
+	writer := s.number(t, "sync")
+	pod.add(t, writer)
+	kerneltest.Eventually(t, "state D", func() bool { return stateOf(t, writer).State == evidence.Uninterruptible })
+	disk := func(e *evidence.Pod) *evidence.Disk {
+		t.Helper()
+		k := taskOf(t, e.Tasks, writer)
+		if k.Probe == nil || k.Probe.Mount == nil || k.Probe.Mount.Disk == nil || k.Probe.Mount.Point != s.said["dir"] {
+			t.Fatalf("task %+v, probe %+v", k, k.Probe)
+		}
+		return k.Probe.Mount.Disk
+	}
+	first := pod.read(t, h)
+	first.Since(nil)
+	time.Sleep(time.Second)
+	second := pod.read(t, h)
+	second.Since(first)
+	if a, b := disk(first), disk(second); a.InFlight == 0 || b.InFlight == 0 || b.Completed != a.Completed || b.Still() < time.Second || !b.Moved.IsZero() {
+		t.Errorf("a disk that completes nothing: %+v, then %+v", a, b)
+	}
+}

@@ -136,6 +136,17 @@ func victim(what string, args []string) error {
 		ready()
 		_, err := os.OpenFile(args[0], os.O_WRONLY|os.O_CREATE, 0o600)
 		return err
+	case "sync":
+		onLeader()
+		f, err := os.OpenFile(args[0], os.O_WRONLY|os.O_CREATE, 0o600)
+		if err != nil {
+			return err
+		}
+		if _, err := f.WriteString("text\n"); err != nil {
+			return err
+		}
+		ready()
+		return f.Sync()
 	case "read":
 		onLeader()
 		fd, err := unix.Open(args[0], unix.O_RDONLY, 0)
@@ -244,6 +255,8 @@ func victim(what string, args []string) error {
 		return sceneEpoll(args)
 	case "scene-frozen":
 		return sceneFrozen(args)
+	case "scene-dead-disk":
+		return sceneDeadDisk()
 	case "scene-mounts":
 		return sceneMounts(args)
 	default:
@@ -636,37 +649,19 @@ func sceneFrozen(victims []string) error {
 		return err
 	}
 	defer os.RemoveAll(work)
-	img, dir := filepath.Join(work, "img"), filepath.Join(work, "mnt")
-	if err := os.Mkdir(dir, 0o755); err != nil {
+	dir, err := mountExt4(work, 32<<20)
+	if err != nil {
 		return err
-	}
-	if err := os.WriteFile(img, nil, 0o600); err != nil {
-		return err
-	}
-	if err := os.Truncate(img, 32<<20); err != nil {
-		return err
-	}
-	for _, c := range [][]string{{"mkfs.ext4", "-q", img}, {"mount", "-o", "loop", img, dir}} {
-		if out, err := exec.Command(c[0], c[1:]...).CombinedOutput(); err != nil {
-			return fmt.Errorf("%v: %w: %s", c, err, out)
-		}
 	}
 	defer unix.Unmount(dir, 0)
 	if err := os.WriteFile(filepath.Join(dir, "file"), []byte("text\n"), 0o600); err != nil {
 		return err
 	}
 	unix.Sync()
-	root, err := os.Open(dir)
+	heal, err := freeze(dir)
 	if err != nil {
 		return err
 	}
-	const fifreeze, fithaw = 0xc0045877, 0xc0045878
-	if err := unix.IoctlSetInt(int(root.Fd()), fifreeze, 0); err != nil {
-		return fmt.Errorf("freeze: %w", err)
-	}
-	heal := func() { _ = unix.IoctlSetInt(int(root.Fd()), fithaw, 0) }
-	watchdog := time.AfterFunc(healAfter, heal)
-	defer watchdog.Stop()
 	fmt.Println("dir", dir)
 	var cmds []*exec.Cmd
 	for _, v := range victims {
@@ -693,7 +688,84 @@ func sceneFrozen(victims []string) error {
 	for _, c := range cmds {
 		_ = c.Wait()
 	}
-	return root.Close()
+	return nil
+}
+
+// mountExt4 makes a file system in a file of a directory, and mounts it there.
+func mountExt4(work string, size int64) (dir string, err error) {
+	img, dir := filepath.Join(work, "img"), filepath.Join(work, "mnt")
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		return "", err
+	}
+	if err := os.WriteFile(img, nil, 0o600); err != nil {
+		return "", err
+	}
+	if err := os.Truncate(img, size); err != nil {
+		return "", err
+	}
+	for _, c := range [][]string{{"mkfs.ext4", "-q", img}, {"mount", "-o", "loop", img, dir}} {
+		if out, err := exec.Command(c[0], c[1:]...).CombinedOutput(); err != nil {
+			return "", fmt.Errorf("%v: %w: %s", c, err, out)
+		}
+	}
+	return dir, nil
+}
+
+// freeze freezes a file system until heal is called, or for healAfter.
+func freeze(dir string) (heal func(), err error) {
+	root, err := os.Open(dir)
+	if err != nil {
+		return nil, err
+	}
+	const fifreeze, fithaw = 0xc0045877, 0xc0045878
+	if err := unix.IoctlSetInt(int(root.Fd()), fifreeze, 0); err != nil {
+		return nil, errors.Join(fmt.Errorf("freeze: %w", err), root.Close())
+	}
+	heal = sync.OnceFunc(func() {
+		_ = unix.IoctlSetInt(int(root.Fd()), fithaw, 0)
+		_ = root.Close()
+	})
+	time.AfterFunc(healAfter, heal)
+	return heal, nil
+}
+
+// sceneDeadDisk has a file system on a disk that takes requests and completes none: the
+// file behind it lies in another one, which is frozen.
+func sceneDeadDisk() error {
+	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
+		return err
+	}
+	work, err := os.MkdirTemp("", "disk-*")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(work)
+	below, err := mountExt4(work, 64<<20)
+	if err != nil {
+		return err
+	}
+	defer unix.Unmount(below, 0)
+	dir, err := mountExt4(below, 16<<20)
+	if err != nil {
+		return err
+	}
+	defer unix.Unmount(dir, 0)
+	unix.Sync()
+	heal, err := freeze(below)
+	if err != nil {
+		return err
+	}
+	defer heal()
+	c, err := spawn("sync", filepath.Join(dir, "file"))
+	if err != nil {
+		return err
+	}
+	fmt.Println("dir", dir)
+	fmt.Println("sync", c.Process.Pid)
+	ready()
+	endOfInput()
+	heal()
+	return c.Wait()
 }
 
 // sceneMounts makes many mounts in a mount namespace of its own.

@@ -426,7 +426,7 @@ func slowDisk() Scenario {
 // busyDisk is innocent: it takes more than ten seconds for what a killed program waits
 // for, and completes it.
 func busyDisk() Scenario {
-	s := onDelay("busy-disk", "innocent: a throttled disk lets a killed program wait for a quarter of a minute", "0", "7000")
+	s := onDelay("busy-disk", "innocent: a throttled disk lets a killed program wait for a quarter of a minute", "0", "5000")
 	s.Cause, s.Family, s.Says, s.Heal = "", "", nil, nil
 	return s
 }
@@ -449,7 +449,7 @@ func frozenThroughLink() Scenario {
 	return Scenario{
 		Name:  name,
 		Story: "the container creates files in a frozen file system, by a path that leads through a symbolic link",
-		Pod: withVolume(pod(3, BusyboxImage, "sh", "-c", "ln -s /data /logs; while :; do : >/logs/file; done"),
+		Pod: withVolume(pod(3, BusyboxImage, "sh", "-c", "ln -s /data /logs; while :; do : >/logs/file; sleep 1; done"),
 			"data", hostPath(dir)),
 		Prepare: onNode(makeFilesystem(dir)),
 		Break:   onNode("fsfreeze -f " + dir),
