@@ -43,10 +43,10 @@ func nextPeriod(before, shortest, longest time.Duration, pressure *evidence.Pres
 	return max(min(want, longest, 2*before), shortest)
 }
 
-// closes reports whether the pod's deadline comes soon, and the last reading of it
-// would be too old then: what ends at its deadline has to be seen shortly before.
+// closes reports whether the pod is at its deadline, within two of the shortest periods,
+// and the last reading of it is nearly as old: what ends then, a second or a few after
+// the deadline, has to be seen shortly before.
 func closes(l look, now time.Time, shortest time.Duration) bool {
-	deadline := l.pod.DeletionTimestamp.Time
-	left := deadline.Sub(now)
-	return left > 0 && left <= 2*shortest && (l.known.Last == nil || deadline.Sub(l.known.Last.Time) > 2*shortest)
+	left := l.pod.DeletionTimestamp.Sub(now)
+	return left.Abs() <= 2*shortest && (l.known.Last == nil || now.Sub(l.known.Last.Time) > 3*shortest/2)
 }
