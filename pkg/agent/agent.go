@@ -75,7 +75,7 @@ type Agent struct {
 
 	// Period is the least time between the starts of two rounds, and Longest the most,
 	// to which it grows while the node is short of processors, or rounds take much of
-	// one. Pods whose deadline comes are read in between.
+	// one. Pods at their deadline are read in between.
 	Period, Longest time.Duration
 	// Spent returns the CPU time that reading has taken so far; nil when it is not
 	// known.
@@ -156,7 +156,7 @@ type look struct {
 }
 
 // round looks at every terminating pod once, or while the pace does not allow that yet
-// at those whose deadline comes, and returns how many there are.
+// at those that are at their deadline, and returns how many there are.
 func (a *Agent) round(ctx context.Context) int {
 	now := time.Now()
 	all := a.Watch.All() // before Round, which returns none until the pods are known

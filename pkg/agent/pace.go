@@ -43,10 +43,10 @@ func nextPeriod(before, shortest, longest time.Duration, pressure *evidence.Pres
 	return max(min(want, longest, 2*before), shortest)
 }
 
-// closes reports whether a pod's deadline comes soon, and the last reading of it, nil
-// for none, would be too old then: what ends at its deadline has to be seen shortly
-// before. All times are by the node's clock.
+// closes reports whether the pod is at its deadline, within two of the shortest periods,
+// and the last reading of it, nil for none, is nearly as old: what ends then, a second
+// or a few after the deadline, has to be seen shortly before. All times are by the
+// node's clock.
 func closes(deadline, now time.Time, last *evidence.Pod, shortest time.Duration) bool {
-	left := deadline.Sub(now)
-	return left > 0 && left <= 2*shortest && (last == nil || deadline.Sub(last.Time) > 2*shortest)
+	return deadline.Sub(now).Abs() <= 2*shortest && (last == nil || now.Sub(last.Time) > 3*shortest/2)
 }
