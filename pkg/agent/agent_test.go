@@ -628,18 +628,29 @@ func TestTrimKeepsWhatIsLookedAt(t *testing.T) {
 	}
 }
 
-func TestNames(t *testing.T) {
-	pod := func(name, uid string, annotations map[string]string) *corev1.Pod {
-		return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, UID: types.UID(uid), Annotations: annotations}}
+func TestAsk(t *testing.T) {
+	now := time.Now()
+	pod := func(name, uid string, phase corev1.PodPhase, deleted time.Duration, annotations map[string]string) *corev1.Pod {
+		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, UID: types.UID(uid), Annotations: annotations}}
+		p.Status.Phase = phase
+		if deleted != 0 {
+			p.DeletionTimestamp = &metav1.Time{Time: now.Add(-deleted)}
+		}
+		return p
 	}
 	hash := "0123456789abcdef0123456789abcdef"
-	got := Names([]*corev1.Pod{
-		pod("web", "8f1c3b52-0c7e-4f0e-9d55-2f6f0f9b6a01", map[string]string{hashAnnotation: "not a mirror pod's"}),
-		pod("etcd", "u-2", map[string]string{mirrorAnnotation: hash, hashAnnotation: hash}),
-	})
-	want := map[string]string{"8f1c3b52-0c7e-4f0e-9d55-2f6f0f9b6a01": "ns/web", hash: "ns/etcd"}
-	if diff := cmp.Diff(want, got); diff != "" {
+	web := pod("web", "8f1c3b52-0c7e-4f0e-9d55-2f6f0f9b6a01", corev1.PodRunning, time.Minute, map[string]string{hashAnnotation: "not a mirror pod's"})
+	etcd := pod("etcd", "u-2", corev1.PodRunning, 0, map[string]string{mirrorAnnotation: hash, hashAnnotation: hash})
+	want := node.Ask{Names: map[string]string{"8f1c3b52-0c7e-4f0e-9d55-2f6f0f9b6a01": "ns/web", hash: "ns/etcd"}}
+	if diff := cmp.Diff(want, Ask([]*corev1.Pod{web, etcd}, now)); diff != "" {
 		t.Error(diff)
+	}
+	done, early, late := pod("done", "u-3", corev1.PodSucceeded, 0, nil), pod("early", "u-4", corev1.PodFailed, -time.Minute, nil), pod("late", "u-5", corev1.PodFailed, time.Minute, nil)
+	if got := Ask([]*corev1.Pod{web, done, early}, now); got.Unmounting != 2 || got.Unmounts {
+		t.Errorf("before the deadline: %+v", got)
+	}
+	if got := Ask([]*corev1.Pod{web, done, late}, now); got.Unmounting != 2 || !got.Unmounts {
+		t.Errorf("past the deadline: %+v", got)
 	}
 }
 

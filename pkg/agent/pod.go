@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
+	"github.com/nodeagent-io/nodeagent/pkg/node"
 	"github.com/nodeagent-io/nodeagent/pkg/verdict"
 )
 
@@ -138,14 +139,19 @@ func subject(p *corev1.Pod) verdict.Subject {
 	return s
 }
 
-// Names names the pods by the UID in their control groups.
-func Names(pods []*corev1.Pod) map[string]string {
-	out := make(map[string]string, len(pods))
+// Ask starts what a round is asked for with what the pods of the node tell: their
+// names by the UID in their control groups, and whose volumes the kubelet takes down.
+func Ask(pods []*corev1.Pod, now time.Time) node.Ask {
+	ask := node.Ask{Names: make(map[string]string, len(pods))}
 	for _, p := range pods {
 		uid, _ := runtimeUID(p)
-		out[uid] = p.Namespace + "/" + p.Name
+		ask.Names[uid] = p.Namespace + "/" + p.Name
+		if p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed {
+			ask.Unmounting++
+			ask.Unmounts = ask.Unmounts || p.DeletionTimestamp != nil && p.DeletionTimestamp.Time.Before(now)
+		}
 	}
-	return out
+	return ask
 }
 
 // runtimeUID returns the UID under which the node knows a pod: its own, or for

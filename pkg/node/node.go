@@ -39,6 +39,12 @@ type Ask struct {
 	// Overdue reports whether a pod is past its deadline, read in this round or
 	// not: the node's own processes are read then.
 	Overdue bool `json:"overdue,omitempty"`
+	// Unmounting counts the pods of the node whose containers have all ended,
+	// terminating or not; the kubelet takes their volumes down. Unmounts reports
+	// whether one of them terminates and is past its deadline: the kubelet is asked
+	// for what fails then.
+	Unmounting int  `json:"unmounting,omitempty"`
+	Unmounts   bool `json:"unmounts,omitempty"`
 	// Names are the node's pods as namespace/name, by the UID in their control
 	// groups (evidence.Pod.RuntimeUID).
 	Names map[string]string `json:"names,omitempty"`
@@ -53,9 +59,10 @@ type Runtime interface {
 	Close() error
 }
 
-// A Kubelet tells of the kubelet's health; *kubelet.Client is one.
+// A Kubelet tells of the kubelet's health and of its work on volumes; *kubelet.Client is one.
 type Kubelet interface {
 	Health(ctx context.Context) string
+	VolumeCalls(ctx context.Context) ([]evidence.VolumeCall, time.Time, error)
 }
 
 // A Reader is the Source on the node itself.
@@ -97,7 +104,7 @@ func (r *Reader) Round(ctx context.Context, ask Ask) Round {
 	if r.out.CompareAndSwap(false, true) {
 		read := make(chan evidence.Node, 1)
 		go func() {
-			n := out.readNode(ctx, ask.Overdue)
+			n := out.readNode(ctx, &ask)
 			r.out.Store(false) // before the next round can begin
 			read <- n
 		}()
