@@ -212,7 +212,7 @@ func Run(p *evidence.Pod, table Table) Diagnosis {
 		f := &d.Findings[i]
 		f.Symptom = slices.ContainsFunc(explained[f.Cause], func(by Finding) bool { return by.reaches(f) })
 	}
-	if patience := fact.PatienceWithUnknown(p); len(d.Findings) == 0 && !p.Gone && p.Overdue() >= patience && p.Time.Sub(p.UnchangedSince) >= patience {
+	if patience := fact.PatienceWithUnknown(p); len(d.Findings) == 0 && !p.Gone && p.Overdue() >= patience && p.Time.Sub(p.UnchangedSince) >= max(patience, fact.PatienceWithVolumes(p)) {
 		d.Findings = []Finding{unknown(p, looked, d.Unknown)}
 	}
 	return d

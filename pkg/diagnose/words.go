@@ -89,6 +89,17 @@ var values = map[string]func(*Finding) string{
 	"volume": func(f *Finding) string {
 		return of(f.Objects.Mount, func(m *Mount) string { return foreign(m.Volume, 80) })
 	},
+	"innertype": func(f *Finding) string {
+		return of(f.Objects.Inner, func(m *Mount) string { return foreign(m.Type, 40) })
+	},
+	"innersource": func(f *Finding) string {
+		return of(f.Objects.Inner, func(m *Mount) string { return foreign(m.Source, 120) })
+	},
+	"via":        func(f *Finding) string { return f.Objects.Via },
+	"volumes":    func(f *Finding) string { return list(f.Objects.Volumes, 150) },
+	"plugin":     func(f *Finding) string { return foreign(f.Objects.Plugin, 80) },
+	"driver":     func(f *Finding) string { return foreign(f.Objects.Driver, 80) },
+	"code":       func(f *Finding) string { return foreign(f.Objects.Code, 40) },
 	"connection": func(f *Finding) string { return of(f.Objects.Mount, (*Mount).connection) },
 	"silence":    func(f *Finding) string { return of(f.Objects.Mount, (*Mount).silence) },
 	"details":    func(f *Finding) string { return of(f.Objects.Mount, (*Mount).details) },
@@ -226,6 +237,8 @@ func (p *Process) whose() string {
 		return p.name() + " (" + pid + ", of pod " + foreign(p.Pod, 120) + ")"
 	case p.PodUID != "":
 		return p.name() + " (" + pid + ", of the pod with UID " + p.PodUID + ")"
+	case p.Unit != "":
+		return p.name() + " (" + pid + ", of " + foreign(p.Unit, 80) + ")"
 	case p.Container != "":
 		return p.name() + " (" + pid + ", of container " + foreign(p.Container, 63) + ")"
 	default:
