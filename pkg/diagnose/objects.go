@@ -48,7 +48,11 @@ type Objects struct {
 	Volumes []string `json:"volumes,omitempty"`
 	Plugin  string   `json:"plugin,omitempty"`
 	Driver  string   `json:"driver,omitempty"`
-	Code    string   `json:"code,omitempty"`
+	// DriverPod is the driver's pod on this node, as namespace/name, and DriverState
+	// how it is, as evidence.Volume has it.
+	DriverPod   string `json:"driverPod,omitempty"`
+	DriverState string `json:"driverState,omitempty"`
+	Code        string `json:"code,omitempty"`
 	// CorePattern is where core dumps go: the first word of core_pattern (core(5)).
 	CorePattern string `json:"corePattern,omitempty"`
 

@@ -115,7 +115,7 @@ func TestStorageCauses(t *testing.T) {
 		"nobody answers at the driver's socket": {90 * time.Second, func(p *evidence.Pod) {
 			called(p, "Unavailable", 20*time.Second)
 			tried(p, "kubernetes.io/csi", csiDriver, 20*time.Second)
-		}, "CSINodeUnpublishFailing", true, []string{"Unavailable", "its container does not run"}},
+		}, "CSINodeUnpublishFailing", true, []string{"Unavailable", "pod of driver disk.example.org on this node", "a container that does not run"}},
 		"the driver does not answer": {150 * time.Second, func(p *evidence.Pod) { called(p, "DeadlineExceeded", 20*time.Second) },
 			"CSINodeUnpublishHanging", true, []string{csiDriver}},
 		"the driver does not answer, and refuses a second call meanwhile": {150 * time.Second, func(p *evidence.Pod) {
@@ -126,6 +126,14 @@ func TestStorageCauses(t *testing.T) {
 			p.Volumes[0].Unregistered = true
 			tried(p, "kubernetes.io/csi", csiDriver, 20*time.Second)
 		}, "CSIDriverNotRegistered", true, []string{csiDriver}},
+		"the driver fails, and its pod is known": {90 * time.Second, func(p *evidence.Pod) {
+			called(p, "Internal", 20*time.Second)
+			p.Volumes[0].DriverPod, p.Volumes[0].DriverPodState = "kube-system/disk-x", evidence.DriverRunning
+		}, "CSINodeUnpublishFailing", true, []string{"the log of the pod kube-system/disk-x of this node, which is running,"}},
+		"no driver of that name, though its pod is there": {90 * time.Second, func(p *evidence.Pod) {
+			p.Volumes[0].Unregistered, p.Volumes[0].DriverPod, p.Volumes[0].DriverPodState = true, "kube-system/disk-x", evidence.DriverNotReady
+			tried(p, "kubernetes.io/csi", csiDriver, 20*time.Second)
+		}, "CSIDriverNotRegistered", true, []string{"its pod here, kube-system/disk-x, is not ready"}},
 		"no driver of that name, and no attempt": {90 * time.Second, func(p *evidence.Pod) { p.Volumes[0].Unregistered = true }, "", false, nil},
 		"a driver with a socket of another name": {90 * time.Second, func(p *evidence.Pod) {
 			p.Volumes[0].Unregistered = true

@@ -95,17 +95,19 @@ var values = map[string]func(*Finding) string{
 	"innersource": func(f *Finding) string {
 		return of(f.Objects.Inner, func(m *Mount) string { return foreign(m.Source, 120) })
 	},
-	"via":        func(f *Finding) string { return f.Objects.Via },
-	"volumes":    func(f *Finding) string { return list(f.Objects.Volumes, 150) },
-	"plugin":     func(f *Finding) string { return foreign(f.Objects.Plugin, 80) },
-	"driver":     func(f *Finding) string { return foreign(f.Objects.Driver, 80) },
-	"code":       func(f *Finding) string { return foreign(f.Objects.Code, 40) },
-	"connection": func(f *Finding) string { return of(f.Objects.Mount, (*Mount).connection) },
-	"silence":    func(f *Finding) string { return of(f.Objects.Mount, (*Mount).silence) },
-	"details":    func(f *Finding) string { return of(f.Objects.Mount, (*Mount).details) },
-	"device":     func(f *Finding) string { return foreign(f.Objects.Device, 40) },
-	"cgroup":     func(f *Finding) string { return inCommand(strings.TrimPrefix(f.Objects.Cgroup, "/"), "") },
-	"target":     func(f *Finding) string { return foreign(f.Objects.CorePattern, 120) },
+	"via":         func(f *Finding) string { return f.Objects.Via },
+	"volumes":     func(f *Finding) string { return list(f.Objects.Volumes, 150) },
+	"plugin":      func(f *Finding) string { return foreign(f.Objects.Plugin, 80) },
+	"driver":      func(f *Finding) string { return foreign(f.Objects.Driver, 80) },
+	"driverpod":   func(f *Finding) string { return foreign(f.Objects.DriverPod, 120) },
+	"driverstate": func(f *Finding) string { return f.Objects.DriverState },
+	"code":        func(f *Finding) string { return foreign(f.Objects.Code, 40) },
+	"connection":  func(f *Finding) string { return of(f.Objects.Mount, (*Mount).connection) },
+	"silence":     func(f *Finding) string { return of(f.Objects.Mount, (*Mount).silence) },
+	"details":     func(f *Finding) string { return of(f.Objects.Mount, (*Mount).details) },
+	"device":      func(f *Finding) string { return foreign(f.Objects.Device, 40) },
+	"cgroup":      func(f *Finding) string { return inCommand(strings.TrimPrefix(f.Objects.Cgroup, "/"), "") },
+	"target":      func(f *Finding) string { return foreign(f.Objects.CorePattern, 120) },
 
 	"signal":     func(f *Finding) string { return f.Objects.Signal },
 	"handled":    func(f *Finding) string { return f.Objects.Handled },
@@ -138,6 +140,7 @@ var common = map[string][]Choice{
 		{Text: "find where it is mounted and run fsfreeze -u with that directory"},
 	},
 	"forced": {{Text: "umount -f {hostmount}"}, {Text: "umount -f"}},
+	"itspod": {{Text: "pod {driverpod} of this node, which is {driverstate},"}, {Text: "pod of driver {driver} on this node"}},
 }
 
 // words are the Doc's message, remedy and danger of a finding.

@@ -129,7 +129,7 @@ func firstOf(earlier, t time.Time) time.Time {
 func (p *Pod) sameStage(o *Pod) bool {
 	return p.Phase == o.Phase && p.GracePeriodSeconds == o.GracePeriodSeconds &&
 		len(p.Tasks) > 0 == (len(o.Tasks) > 0) && len(p.Mounts) == len(o.Mounts) &&
-		len(p.Holders) > 0 == (len(o.Holders) > 0) && slices.Equal(p.Volumes, o.Volumes) &&
+		len(p.Holders) > 0 == (len(o.Holders) > 0) && sameVolumes(p.Volumes, o.Volumes) &&
 		slices.Equal(p.Finalizers, o.Finalizers) &&
 		slices.EqualFunc(p.Cgroups, o.Cgroups, func(a, b Cgroup) bool { return a.Path == b.Path }) &&
 		(p.ContainersEnded() || slices.EqualFunc(p.Containers, o.Containers, func(a, b Container) bool {

@@ -1,6 +1,9 @@
 package evidence
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // A Volume is a directory of the kubelet for a volume of the pod:
 // pods/UID/volumes/PLUGIN/NAME, volumeDevices/PLUGIN/NAME for one that is a block
@@ -19,8 +22,29 @@ type Volume struct {
 	// node-driver-registrar does.
 	Driver       string `json:"driver,omitempty"`
 	Unregistered bool   `json:"unregistered,omitempty"`
+	// DriverPod is the pod of this node, as namespace/name, that mounts the directory
+	// of the driver's socket, plugins/DRIVER below the kubelet's, and DriverPodState
+	// what its status says: running, terminating, or not ready. "" when no pod mounts
+	// a directory of that name.
+	DriverPod      string `json:"driverPod,omitempty"`
+	DriverPodState string `json:"driverPodState,omitempty"`
 	// Subpaths counts what is left below volume-subpaths.
 	Subpaths int `json:"subpaths,omitempty"`
+}
+
+// The states of a DriverPod.
+const (
+	DriverRunning     = "running"
+	DriverTerminating = "terminating"
+	DriverNotReady    = "not ready"
+)
+
+// sameVolumes reports whether two readings show the same of the volumes' directories,
+// and no driver that has come back.
+func sameVolumes(now, before []Volume) bool {
+	return slices.EqualFunc(now, before, func(a, b Volume) bool {
+		return a.Name == b.Name && a.Plugin == b.Plugin && a.Block == b.Block && a.Subpaths == b.Subpaths && (a.Unregistered || !b.Unregistered)
+	})
 }
 
 // A Holder is a process in the host's mount namespace that uses a mount of the

@@ -58,3 +58,22 @@ func TestHoldersStay(t *testing.T) {
 		}
 	}
 }
+
+func TestVolumesAreAStage(t *testing.T) {
+	before := []Volume{{Name: "a", Plugin: "kubernetes.io~csi", Driver: "d", DriverPodState: DriverRunning}, {Name: "b", Unregistered: true}}
+	for name, tc := range map[string]struct {
+		now  []Volume
+		want bool
+	}{
+		"the same":                     {before, true},
+		"the driver's pod has ended":   {[]Volume{{Name: "a", Plugin: "kubernetes.io~csi", Driver: "d"}, before[1]}, true},
+		"the driver is gone":           {[]Volume{{Name: "a", Plugin: "kubernetes.io~csi", Unregistered: true}, before[1]}, true},
+		"the driver has come back":     {[]Volume{before[0], {Name: "b"}}, false},
+		"a volume has been taken down": {before[:1], false},
+		"a subpath has been removed":   {[]Volume{before[0], {Name: "b", Unregistered: true, Subpaths: 1}}, false},
+	} {
+		if got := sameVolumes(tc.now, before); got != tc.want {
+			t.Errorf("%s: the same stage %t", name, got)
+		}
+	}
+}

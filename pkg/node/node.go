@@ -48,8 +48,17 @@ type Ask struct {
 	// Names are the node's pods as namespace/name, by the UID in their control
 	// groups (evidence.Pod.RuntimeUID).
 	Names map[string]string `json:"names,omitempty"`
+	// Drivers are the pods of CSI drivers, by the name of the driver's directory.
+	Drivers map[string]Driver `json:"drivers,omitempty"`
 	// Earlier is what the round before returned as Node; nil if there was none.
 	Earlier *evidence.Node `json:"earlier,omitempty"`
+}
+
+// A Driver is a pod that mounts the directory of a CSI driver's socket.
+type Driver struct {
+	// Pod is namespace/name, and State one of those of evidence.Volume.
+	Pod   string `json:"pod"`
+	State string `json:"state"`
 }
 
 // A Runtime tells of containerd and its containers; *cri.Runtime is one.
@@ -95,7 +104,7 @@ const returnsWithin = time.Second
 // something hangs: what was to be read is then missing, and is not read again
 // until the one that hangs has returned.
 func (r *Reader) Round(ctx context.Context, ask Ask) Round {
-	out := &round{reader: r, names: ask.Names, proc: r.Proc.Round()}
+	out := &round{reader: r, names: ask.Names, drivers: ask.Drivers, proc: r.Proc.Round()}
 	began := time.Now()
 	out.node = r.unread()
 	if ask.Earlier != nil {

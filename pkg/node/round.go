@@ -14,8 +14,10 @@ import (
 type round struct {
 	reader *Reader
 	names  map[string]string
-	proc   *proc.Round
-	node   evidence.Node
+	// drivers are the pods of CSI drivers by the driver's name.
+	drivers map[string]Driver
+	proc    *proc.Round
+	node    evidence.Node
 }
 
 func (r *round) Node() evidence.Node { return r.node }
@@ -122,6 +124,10 @@ func (r *round) Pod(ctx context.Context, seed, earlier *evidence.Pod) *evidence.
 	r.nameOwners(p.Parents)
 	r.nameOwners(p.Leftovers)
 	r.nameHolders(p.Holders)
+	for i := range p.Volumes {
+		d := r.drivers[p.Volumes[i].Driver]
+		p.Volumes[i].DriverPod, p.Volumes[i].DriverPodState = d.Pod, d.State
+	}
 	if why := p.Node.Kubelet.VolumeCallsError; why != "" && p.ContainersEnded() {
 		p.Lack(evidence.VolumeCalls, why)
 	}

@@ -20,13 +20,13 @@ var CSINodeUnpublishFailing = &diagnose.Rule{
 		Evidence: "The volume's directory is there a minute after the deadline, and vol_data.json beside it names the driver. " +
 			"The number of calls to that driver that failed has grown since then (csi_operations_seconds of the kubelet). " +
 			"It is proved when no other pod's volumes are taken down on the node: the kubelet counts by driver, not by volume.",
-		Remedy: "Read the log of the pod of driver {driver} on this node: it says why. Repair what it names or restart that pod; the kubelet tries again within two minutes.",
+		Remedy: "Read the log of the {itspod} for the error. Repair what it names or restart that pod; the kubelet tries again within two minutes.",
 		Danger: "A force delete hides the pod and leaves the volume published on this node. Another node may then mount it at the same time, which can destroy its data. " +
 			"Do not delete anything below the pod's directory: what is mounted there is the volume's data.",
 		Families: []diagnose.Family{{
 			Name:    evidence.CallUnanswered,
 			Meaning: "Nobody answers at the driver's socket: its process has ended without taking the socket away, and nothing has started it again.",
-			Remedy:  "Look at the pod of driver {driver} on this node: its container does not run, or restarts again and again. Bring the driver back; the kubelet tries again within two minutes.",
+			Remedy:  "Look at the {itspod} for a container that does not run or restarts again and again. Bring the driver back; the kubelet tries again within two minutes.",
 		}},
 	},
 	Check: func(p *evidence.Pod) []diagnose.Finding {
@@ -40,7 +40,8 @@ var CSINodeUnpublishFailing = &diagnose.Rule{
 			if last == nil || timedOut {
 				continue
 			}
-			f := diagnose.Finding{Confidence: confidence(p), Objects: diagnose.Objects{Volumes: volumes[d], Driver: d, Code: last.Status}}
+			f := diagnose.Finding{Confidence: confidence(p), Objects: ofDriver(p, d, volumes[d])}
+			f.Objects.Code = last.Status
 			if last.Status == evidence.CallUnanswered {
 				f.Family = evidence.CallUnanswered
 			}

@@ -44,6 +44,17 @@ func drivers(p *evidence.Pod) (names []string, volumes map[string][]string) {
 	return names, volumes
 }
 
+// ofDriver describes the volumes of a driver, and the driver.
+func ofDriver(p *evidence.Pod, driver string, volumes []string) diagnose.Objects {
+	o := diagnose.Objects{Volumes: volumes, Driver: driver}
+	for i := range p.Volumes {
+		if v := &p.Volumes[i]; v.Driver == driver {
+			o.DriverPod, o.DriverState = v.DriverPod, v.DriverPodState
+		}
+	}
+	return o
+}
+
 // unpublish returns the last result of the kubelet's calls to a driver that is no
 // success, and whether a call was not answered in time, both since the pod is at its
 // present stage. It is nil when there is none, and when calls succeed as well and
