@@ -119,6 +119,7 @@ func TestRoleIsMinimal(t *testing.T) {
 		{APIGroups: []string{"events.k8s.io"}, Resources: []string{"events"}, Verbs: []string{"create", "get", "patch"}},
 		{APIGroups: []string{""}, Resources: []string{"nodes"}, Verbs: []string{"get"}},
 		{APIGroups: []string{""}, Resources: []string{"nodes/healthz"}, Verbs: []string{"get"}},
+		{APIGroups: []string{""}, Resources: []string{"nodes/metrics"}, Verbs: []string{"get"}},
 	}
 	if diff := cmp.Diff(want, m.role.Rules); diff != "" {
 		t.Errorf("role differs (-want +got):\n%s", diff)

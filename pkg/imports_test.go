@@ -40,7 +40,7 @@ var table = map[string]struct {
 		ours:    []string{"evidence"},
 		outside: []string{"github.com/containerd", "google.golang.org", "k8s.io/cri-api", "github.com/opencontainers"},
 	},
-	"kubelet": {},
+	"kubelet": {ours: []string{"evidence"}},
 	"kube":    {outside: []string{"k8s.io/api", "k8s.io/apimachinery", "k8s.io/client-go"}},
 	"node":    {ours: []string{"evidence", "proc"}},
 	"verdict": {ours: []string{"diagnose", "evidence"}, never: impure},

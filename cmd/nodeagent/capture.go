@@ -87,7 +87,8 @@ func capture(ctx context.Context, o *hostOptions, kubeconfig, namespace, name st
 		return nil, err
 	}
 	defer reader.Close()
-	ask := node.Ask{Overdue: true, Names: agent.Names(podsOfNode(ctx, client, o.nodeName))}
+	ask := agent.Ask(podsOfNode(ctx, client, o.nodeName), time.Now())
+	ask.Overdue = true
 	seed := agent.Seed(pod)
 	if least, most, ok := client.Skew(); ok {
 		seed.SetSkew(least, most)

@@ -204,7 +204,9 @@ func (a *Agent) round(ctx context.Context) int {
 		}
 	}()
 	shared, cancel := context.WithTimeout(ctx, a.Timeout)
-	reading := a.Reader.Round(shared, node.Ask{Overdue: overdue, Names: Names(a.Watch.All()), Earlier: a.node})
+	ask := Ask(a.Watch.All(), now)
+	ask.Overdue, ask.Earlier = overdue, a.node
+	reading := a.Reader.Round(shared, ask)
 	cancel()
 	n := reading.Node()
 	a.node = &n

@@ -731,18 +731,58 @@ func TestTrimKeepsWhatIsLookedAt(t *testing.T) {
 	}
 }
 
-func TestNames(t *testing.T) {
-	pod := func(name, uid string, annotations map[string]string) *corev1.Pod {
-		return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, UID: types.UID(uid), Annotations: annotations}}
+func TestAsk(t *testing.T) {
+	now := time.Now()
+	pod := func(name, uid string, phase corev1.PodPhase, deleted time.Duration, annotations map[string]string) *corev1.Pod {
+		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, UID: types.UID(uid), Annotations: annotations}}
+		p.Status.Phase = phase
+		if deleted != 0 {
+			p.DeletionTimestamp = &metav1.Time{Time: now.Add(-deleted)}
+		}
+		return p
 	}
 	hash := "0123456789abcdef0123456789abcdef"
-	got := Names([]*corev1.Pod{
-		pod("web", "8f1c3b52-0c7e-4f0e-9d55-2f6f0f9b6a01", map[string]string{hashAnnotation: "not a mirror pod's"}),
-		pod("etcd", "u-2", map[string]string{mirrorAnnotation: hash, hashAnnotation: hash}),
-	})
-	want := map[string]string{"8f1c3b52-0c7e-4f0e-9d55-2f6f0f9b6a01": "ns/web", hash: "ns/etcd"}
-	if diff := cmp.Diff(want, got); diff != "" {
+	web := pod("web", "8f1c3b52-0c7e-4f0e-9d55-2f6f0f9b6a01", corev1.PodRunning, time.Minute, map[string]string{hashAnnotation: "not a mirror pod's"})
+	etcd := pod("etcd", "u-2", corev1.PodRunning, 0, map[string]string{mirrorAnnotation: hash, hashAnnotation: hash})
+	want := node.Ask{Names: map[string]string{"8f1c3b52-0c7e-4f0e-9d55-2f6f0f9b6a01": "ns/web", hash: "ns/etcd"}}
+	if diff := cmp.Diff(want, Ask([]*corev1.Pod{web, etcd}, now)); diff != "" {
 		t.Error(diff)
+	}
+	driver := func(dir string, ready corev1.ConditionStatus) *corev1.Pod {
+		p := pod("driver-x", "u-9", corev1.PodRunning, 0, nil)
+		p.Spec.Volumes = []corev1.Volume{{Name: "other"}, {Name: "dir", VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: dir}}}}
+		p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: ready}}
+		trimmed, err := Trim(p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return trimmed.(*corev1.Pod)
+	}
+	for _, tc := range []struct {
+		dir   string
+		ready corev1.ConditionStatus
+		want  map[string]node.Driver
+	}{
+		{"/var/lib/kubelet/plugins/disk.test/", corev1.ConditionTrue, map[string]node.Driver{"disk.test": {Pod: "ns/driver-x", State: evidence.DriverRunning}}},
+		{"/var/lib/kubelet/plugins/disk.test", corev1.ConditionFalse, map[string]node.Driver{"disk.test": {Pod: "ns/driver-x", State: evidence.DriverNotReady}}},
+		{"/var/lib/kubelet/plugins", corev1.ConditionTrue, nil},
+		{"/var/lib/kubelet/plugins_registry/disk.test", corev1.ConditionTrue, nil},
+	} {
+		if diff := cmp.Diff(tc.want, Ask([]*corev1.Pod{driver(tc.dir, tc.ready)}, now).Drivers); diff != "" {
+			t.Errorf("%s: %s", tc.dir, diff)
+		}
+	}
+	gone := driver("/var/lib/kubelet/plugins/disk.test", corev1.ConditionTrue)
+	gone.DeletionTimestamp = &metav1.Time{Time: now}
+	if got := Ask([]*corev1.Pod{gone}, now).Drivers["disk.test"].State; got != evidence.DriverTerminating {
+		t.Errorf("a driver that is deleted is %s", got)
+	}
+	done, early, late := pod("done", "u-3", corev1.PodSucceeded, 0, nil), pod("early", "u-4", corev1.PodFailed, -time.Minute, nil), pod("late", "u-5", corev1.PodFailed, time.Minute, nil)
+	if got := Ask([]*corev1.Pod{web, done, early}, now); got.Unmounting != 2 || got.Unmounts {
+		t.Errorf("before the deadline: %+v", got)
+	}
+	if got := Ask([]*corev1.Pod{web, done, late}, now); got.Unmounting != 2 || !got.Unmounts {
+		t.Errorf("past the deadline: %+v", got)
 	}
 }
 

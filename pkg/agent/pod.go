@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
+	"github.com/nodeagent-io/nodeagent/pkg/node"
 	"github.com/nodeagent-io/nodeagent/pkg/verdict"
 )
 
@@ -42,6 +43,17 @@ func Trim(obj any) (any, error) {
 	out.ResourceVersion, out.Generation = p.ResourceVersion, p.Generation
 	out.DeletionTimestamp, out.DeletionGracePeriodSeconds = p.DeletionTimestamp, p.DeletionGracePeriodSeconds
 	out.Finalizers = p.Finalizers
+	for i := range p.Spec.Volumes {
+		if name := driverDir(&p.Spec.Volumes[i]); name != "" {
+			out.Spec.Volumes = append(out.Spec.Volumes, corev1.Volume{VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: p.Spec.Volumes[i].HostPath.Path}}})
+			for _, c := range p.Status.Conditions {
+				if c.Type == corev1.PodReady {
+					out.Status.Conditions = append(out.Status.Conditions, corev1.PodCondition{Type: c.Type, Status: c.Status})
+				}
+			}
+			break
+		}
+	}
 	for _, a := range []string{mirrorAnnotation, hashAnnotation} {
 		if v, ok := p.Annotations[a]; ok {
 			if out.Annotations == nil {
@@ -171,14 +183,52 @@ func controller(p *corev1.Pod) int {
 	return -1
 }
 
-// Names names the pods by the UID in their control groups.
-func Names(pods []*corev1.Pod) map[string]string {
-	out := make(map[string]string, len(pods))
+// Ask starts what a round is asked for with what the pods of the node tell: their
+// names by the UID in their control groups, and whose volumes the kubelet takes down.
+func Ask(pods []*corev1.Pod, now time.Time) node.Ask {
+	ask := node.Ask{Names: make(map[string]string, len(pods))}
 	for _, p := range pods {
 		uid, _ := runtimeUID(p)
-		out[uid] = p.Namespace + "/" + p.Name
+		ask.Names[uid] = p.Namespace + "/" + p.Name
+		for i := range p.Spec.Volumes {
+			if dir := driverDir(&p.Spec.Volumes[i]); dir != "" {
+				if ask.Drivers == nil {
+					ask.Drivers = make(map[string]node.Driver)
+				}
+				ask.Drivers[dir] = node.Driver{Pod: p.Namespace + "/" + p.Name, State: driverState(p)}
+			}
+		}
+		if p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed {
+			ask.Unmounting++
+			ask.Unmounts = ask.Unmounts || p.DeletionTimestamp != nil && p.DeletionTimestamp.Time.Before(now)
+		}
 	}
-	return out
+	return ask
+}
+
+// driverDir returns the name of the directory below the kubelet's plugins that a volume
+// of a CSI driver's pod is, "" for other volumes. By convention it is the driver's name.
+func driverDir(v *corev1.Volume) string {
+	if v.HostPath == nil {
+		return ""
+	}
+	if dir, name := path.Split(path.Clean(v.HostPath.Path)); path.Base(dir) == "plugins" {
+		return name
+	}
+	return ""
+}
+
+// driverState says in a word how a driver's pod is.
+func driverState(p *corev1.Pod) string {
+	if p.DeletionTimestamp != nil {
+		return evidence.DriverTerminating
+	}
+	for _, c := range p.Status.Conditions {
+		if c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue && p.Status.Phase == corev1.PodRunning {
+			return evidence.DriverRunning
+		}
+	}
+	return evidence.DriverNotReady
 }
 
 // runtimeUID returns the UID under which the node knows a pod: its own, or for

@@ -39,6 +39,20 @@ type Objects struct {
 	// major:minor, where only that is known.
 	Mount  *Mount `json:"mount,omitempty"`
 	Device string `json:"device,omitempty"`
+	// Inner is a mount inside of Mount, and Via what Process has there.
+	Inner *Mount `json:"inner,omitempty"`
+	Via   string `json:"via,omitempty"`
+	// Volumes are names of the pod's volumes, or of their PersistentVolumes; Plugin
+	// is their volume plugin, Driver their CSI driver, and Code the gRPC code that the
+	// driver's calls end with.
+	Volumes []string `json:"volumes,omitempty"`
+	Plugin  string   `json:"plugin,omitempty"`
+	Driver  string   `json:"driver,omitempty"`
+	// DriverPod is the driver's pod on this node, as namespace/name, and DriverState
+	// how it is, as evidence.Volume has it.
+	DriverPod   string `json:"driverPod,omitempty"`
+	DriverState string `json:"driverState,omitempty"`
+	Code        string `json:"code,omitempty"`
 	// CorePattern is where core dumps go: the first word of core_pattern (core(5)).
 	CorePattern string `json:"corePattern,omitempty"`
 
@@ -98,6 +112,8 @@ type Process struct {
 	Container string `json:"container,omitempty"`
 	Pod       string `json:"pod,omitempty"`
 	PodUID    string `json:"podUID,omitempty"`
+	// Unit is the unit of systemd that runs a process outside of pods.
+	Unit string `json:"unit,omitempty"`
 }
 
 // A Thread is a thread of the node.

@@ -113,7 +113,7 @@ func locateAfterContainers(p *evidence.Pod) Phase {
 	switch {
 	case fact.Missing(p, evidence.Mounts):
 		return PhaseUnknown
-	case len(p.Mounts) > 0 || fact.KubeletBusyWithVolume(p) != nil:
+	case len(p.Mounts) > 0 || fact.Unmounter(p) != nil || fact.VolumesLeft(p):
 		return Volumes
 	case fact.Missing(p, evidence.Cgroups):
 		return PhaseUnknown

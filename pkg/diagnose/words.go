@@ -92,8 +92,21 @@ var values = map[string]func(*Finding) string{
 	"volume": func(f *Finding) string {
 		return of(f.Objects.Mount, func(m *Mount) string { return foreign(m.Volume, 80) })
 	},
-	"connection": func(f *Finding) string { return of(f.Objects.Mount, (*Mount).connection) },
-	"silence":    func(f *Finding) string { return of(f.Objects.Mount, (*Mount).silence) },
+	"innertype": func(f *Finding) string {
+		return of(f.Objects.Inner, func(m *Mount) string { return foreign(m.Type, 40) })
+	},
+	"innersource": func(f *Finding) string {
+		return of(f.Objects.Inner, func(m *Mount) string { return foreign(m.Source, 120) })
+	},
+	"via":         func(f *Finding) string { return f.Objects.Via },
+	"volumes":     func(f *Finding) string { return list(f.Objects.Volumes, 150) },
+	"plugin":      func(f *Finding) string { return foreign(f.Objects.Plugin, 80) },
+	"driver":      func(f *Finding) string { return foreign(f.Objects.Driver, 80) },
+	"driverpod":   func(f *Finding) string { return foreign(f.Objects.DriverPod, 120) },
+	"driverstate": func(f *Finding) string { return f.Objects.DriverState },
+	"code":        func(f *Finding) string { return foreign(f.Objects.Code, 40) },
+	"connection":  func(f *Finding) string { return of(f.Objects.Mount, (*Mount).connection) },
+	"silence":     func(f *Finding) string { return of(f.Objects.Mount, (*Mount).silence) },
 	"mapper": func(f *Finding) string {
 		return of(f.Objects.Mount, func(m *Mount) string { return inCommand(m.Mapper, "") })
 	},
@@ -143,6 +156,8 @@ var common = map[string][]Choice{
 	"terminatetracer": send("TERM", "tracer", "tracer"),
 	"terminateparent": send("TERM", "parent", "parent"),
 	"kill":            send("KILL", "process", ""),
+
+	"itspod": {{Text: "pod {driverpod} of this node, which is {driverstate},"}, {Text: "pod of driver {driver} on this node"}},
 }
 
 // send returns the words for sending a signal to the process of a finding whose
@@ -264,6 +279,8 @@ func (p *Process) whose() string {
 		return p.name() + " (" + pid + ", of pod " + foreign(p.Pod, 120) + ")"
 	case p.PodUID != "":
 		return p.name() + " (" + pid + ", of the pod with UID " + p.PodUID + ")"
+	case p.Unit != "":
+		return p.name() + " (" + pid + ", of " + foreign(p.Unit, 80) + ")"
 	case p.Container != "":
 		return p.name() + " (" + pid + ", of container " + foreign(p.Container, 63) + ")"
 	default:

@@ -191,6 +191,8 @@ func everything() diagnose.Finding {
 			Type: "nfs4", Family: "NFS", Device: "0:50", Source: "192.0.2.1:/export", Server: "192.0.2.1", Volume: "data",
 			Point: "/data", HostPoint: "/var/data", Unanswered: true, OutOfReach: true, Connection: evidence.Established, Mapper: "vg-data", KernelThread: "kworker/1",
 		},
+		Inner: &diagnose.Mount{Type: "tmpfs", Source: "scratch", Point: "/data/inner"}, Via: "an open file",
+		Volumes: []string{"data", "logs"}, Plugin: "kubernetes.io/csi", Driver: "disk.example.org", DriverPod: "kube-system/disk-x", DriverState: evidence.DriverRunning, Code: "Internal",
 		Signal: "SIGTERM", Handled: "SIGINT", Deadline: requested, GraceSeconds: 90, Since: requested.Add(time.Second), Ended: requested.Add(time.Minute),
 		CPULimitMillis: 10, CPUUsedMillis: 1250, MemoryHigh: 60 << 20, Finalizers: []string{"example.org/a", "example.org/b"},
 		Pod: "shop/web-0", Left: []string{diagnose.LeftMounts, diagnose.LeftCgroup}, RuledOut: []string{"kernel", "signal"}, PartlyRuledOut: []string{"runtime"}, Unread: []evidence.Source{evidence.Shims}, Scarce: []string{"processors"},
@@ -213,6 +215,8 @@ func TestValues(t *testing.T) {
 		"volume": "data", "connection": "50", "silence": "requests without an answer, the server acknowledges nothing",
 		"details": "on the node /var/data, source 192.0.2.1:/export, volume data, requests without an answer, " +
 			"the server acknowledges nothing, for which the kernel's thread kworker/1 waits too",
+		"innertype": "tmpfs", "innersource": "scratch", "via": "an open file",
+		"volumes": "data, logs", "plugin": "kubernetes.io/csi", "driver": "disk.example.org", "driverpod": "kube-system/disk-x", "driverstate": "running", "code": "Internal",
 		"signal": "SIGTERM", "handled": "SIGINT", "deadline": "03:00:00 UTC", "since": "03:00:01 UTC", "ended": "03:01:00 UTC", "grace": "1m30s",
 		"cpulimit": "0.01 processors", "cpuused": "1.25 processors", "memoryhigh": "60 MiB",
 		"finalizers": "finalizers example.org/a, example.org/b", "domain": "example.org",
@@ -275,6 +279,27 @@ func TestWordings(t *testing.T) {
 		"volume without a name, source unknown": {
 			"NetworkFilesystemUnreachable", diagnose.Finding{Objects: objects{Thread: thread, Mount: &diagnose.Mount{Family: "NFS", Server: "s", Point: "/p", Unanswered: true}}},
 			[]string{"volume of the pod: the NFS server s does not answer", "server s back"},
+		},
+		"volume behind a proxy of the node, mounted soft": {
+			"NetworkFilesystemUnreachable", diagnose.Finding{Variants: []string{"Local", "Soft"}, Objects: objects{Thread: thread, Mount: &diagnose.Mount{Family: "NFS", Server: "127.0.0.1", Source: "127.0.0.1:/", Point: "/p"}}},
+			[]string{"the NFS server behind this node's own address 127.0.0.1 does not answer", "The mount is soft: writes that have timed out are lost"},
+		},
+		"volume in use by a service, and by others": {
+			"VolumeUnmountBusy", diagnose.Finding{Objects: objects{
+				Process: &diagnose.Process{PID: 7, Comm: "rsync", Unit: "backup.service"}, Via: "an open file", Alike: 2, Volumes: []string{"data"},
+				Mount: &diagnose.Mount{Type: "ext4", Point: "/p", HostPoint: "/p"},
+			}},
+			[]string{"rsync (PID 7, of backup.service) uses it (an open file), and so do 2 other processes", "rsync (PID 7, of backup.service)"},
+		},
+		"volume in use by a process of the node that must live": {
+			"VolumeUnmountBusy", diagnose.Finding{Family: diagnose.Essential, Variants: []string{"OneMore"}, Objects: objects{
+				Process: shim, Via: "its working directory", Alike: 1, Volumes: []string{"data"}, Mount: &diagnose.Mount{Type: "ext4", Point: "/p"},
+			}},
+			[]string{"containerd-shim (PID 7) uses it (its working directory), and so does 1 other process", "must not be killed"},
+		},
+		"volume that umount2 has detached": {
+			"VolumeUnmountHanging", diagnose.Finding{Variants: []string{"Detached"}, Objects: objects{Process: &diagnose.Process{PID: 9, Comm: "umount"}, Thread: thread, Volumes: []string{"data"}}},
+			[]string{"volume data: umount (PID 9) hangs in the kernel while it unmounts the volume (thread 8, in ep_poll, with the mount detached already)", "Repair what is behind the volume"},
 		},
 		"no mount": {
 			"UninterruptibleSleep", diagnose.Finding{Family: "Other", Objects: objects{Thread: thread, Alike: 1}},
@@ -405,7 +430,7 @@ const guard = `sed 's/\.\*\) //' /proc/(\d+)/stat \| cut -d' ' -f20 \| grep -qx 
 var (
 	signals = regexp.MustCompile(guard + `kill -(CONT|USR1|TERM|KILL) (\d+) \|\| echo not sent`)
 	// byNumber is whatever else would work on a process by its PID.
-	byNumber = regexp.MustCompile(`\b(kill|pkill|ps|pgrep|renice|nsenter|strace|gdb|gcore|prlimit)( -\S+)* \d+|\b(ps|nsenter) -[^.;]*\d+`)
+	byNumber = regexp.MustCompile(`\b(kill|pkill|ps|pgrep|renice|nsenter|strace|gdb|gcore|prlimit)( -\S+)* \d+|\b(ps|nsenter) -[^.;]*[ =]\d+`)
 )
 
 // PIDs are used again: each command that names one does nothing when the PID has gone

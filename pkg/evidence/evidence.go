@@ -26,6 +26,10 @@ const (
 	Shims      Source = "shims"      // what the shims answer about their tasks
 	Containerd Source = "containerd" // whether containerd answers, and its process
 	Kubelet    Source = "kubelet"    // the kubelet's process and health
+	Volumes    Source = "volumes"    // the directories of the pod's volumes
+	Holders    Source = "holders"    // the processes of the node that use the pod's mounts
+	// VolumeCalls is what the kubelet counts of its work on volumes.
+	VolumeCalls Source = "volume-calls"
 )
 
 // A Pod is what is known of one terminating pod at one moment.
@@ -116,7 +120,13 @@ type Pod struct {
 	// Mounts are the host's mounts that belong to the pod: its volumes below
 	// the kubelet's pod directory.
 	Mounts []Mount `json:"mounts,omitempty"`
-	Node   Node    `json:"node"`
+	// Volumes are the directories that the kubelet keeps for the pod's volumes, and
+	// removes when it has taken a volume down; Holders the processes of the node that
+	// use one of Mounts. Both are read when the pod is past its deadline and its
+	// containers have ended.
+	Volumes []Volume `json:"volumes,omitempty"`
+	Holders []Holder `json:"holders,omitempty"`
+	Node    Node     `json:"node"`
 
 	// Missing has the reason for each source that could not be read in full.
 	Missing map[Source]string `json:"missing,omitempty"`
@@ -155,6 +165,10 @@ func (p *Pod) ContainerName(t *Task) string {
 	}
 	return c.Name
 }
+
+// ContainersEnded reports whether the kubelet has said that all containers have
+// ended, by the pod's phase.
+func (p *Pod) ContainersEnded() bool { return p.Phase == "Succeeded" || p.Phase == "Failed" }
 
 // Overdue returns how far the pod is past its deadline; negative inside its
 // grace period.
@@ -270,6 +284,11 @@ type Node struct {
 	Pressure   *Pressure         `json:"pressure,omitempty"`
 	Containerd ContainerdService `json:"containerd"`
 	Kubelet    KubeletService    `json:"kubelet"`
+	// Unmounting counts the pods of the node whose volumes the kubelet takes down by
+	// now: those whose containers have all ended, and directories of pods that the API
+	// server does not know any more. 0 when not known. When it is 1, what fails is
+	// this pod's.
+	Unmounting int `json:"unmounting,omitempty"`
 	// Blocked are the tasks of the whole node that are in state D, with their
 	// owners. It is read at most once per period and only while a pod is
 	// overdue. Of those that are no threads of the kernel there are at most 512.
@@ -340,4 +359,11 @@ type KubeletService struct {
 	// Blocked are the kubelet's threads in state D, and those that wait for a
 	// FUSE daemon, which are in state S.
 	Blocked []Task `json:"blocked,omitempty"`
+	// VolumeCalls are what the kubelet counts of its attempts to take volumes down.
+	// They are read while a pod is past its deadline whose containers have ended.
+	// VolumeCallsRead is when they were; zero when they were not, and
+	// VolumeCallsError is why.
+	VolumeCalls      []VolumeCall `json:"volumeCalls,omitempty"`
+	VolumeCallsRead  time.Time    `json:"volumeCallsRead,omitzero"`
+	VolumeCallsError string       `json:"volumeCallsError,omitempty"`
 }

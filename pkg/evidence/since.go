@@ -26,6 +26,7 @@ func (p *Pod) Since(earlier *Pod) {
 	since(p.Parents, e.Parents, tasks)
 	since(p.Leftovers, e.Leftovers, tasks)
 	p.sinceDisks(&e)
+	sinceHolders(p.Holders, e.Holders, tasks)
 	now, before := latest(p.Time, p.CgroupsRead), latest(e.Time, e.CgroupsRead)
 	for i := range p.Cgroups {
 		for j := range e.Cgroups {
@@ -157,15 +158,18 @@ func firstOf(earlier, t time.Time) time.Time {
 
 // sameStage reports whether two readings show the pod at the same stage of its
 // termination. Its threads are not compared: a program may start and end threads
-// without end and get nowhere.
+// without end and get nowhere. Nor are containers that have all ended, which the
+// kubelet has containerd forget a minute later. That what was in the way of a volume is
+// there no more is a new stage: the kubelet tries again within two minutes.
 func (p *Pod) sameStage(o *Pod) bool {
 	return p.Phase == o.Phase && p.GracePeriodSeconds == o.GracePeriodSeconds &&
 		len(p.Tasks) > 0 == (len(o.Tasks) > 0) && len(p.Mounts) == len(o.Mounts) &&
+		len(p.Holders) > 0 == (len(o.Holders) > 0) && sameVolumes(p.Volumes, o.Volumes) &&
 		slices.Equal(p.Finalizers, o.Finalizers) &&
 		slices.EqualFunc(p.Cgroups, o.Cgroups, func(a, b Cgroup) bool { return a.Path == b.Path }) &&
-		slices.EqualFunc(p.Containers, o.Containers, func(a, b Container) bool {
+		(p.ContainersEnded() || slices.EqualFunc(p.Containers, o.Containers, func(a, b Container) bool {
 			return a.ID == b.ID && a.State == b.State && a.Task.Status == b.Task.Status
-		})
+		}))
 }
 
 // Since does for the node's part, which the pods of one round share, what
@@ -177,6 +181,7 @@ func (n *Node) Since(earlier *Node) {
 		e = *earlier
 	}
 	n.Pressure.since(e.Pressure, n.Read)
+	n.Kubelet.sinceCalls(&e.Kubelet)
 	if n.BlockedRead.IsZero() {
 		since(n.Blocked, e.Blocked, n.Read)
 		until(n.Blocked, n.Time)

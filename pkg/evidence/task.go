@@ -187,6 +187,10 @@ type Mount struct {
 	// Server is the address that a network file system's options name.
 	Server   string `json:"server,omitempty"`
 	ReadOnly bool   `json:"readOnly,omitempty"`
+	// Soft reports whether the requests of a network file system end with an error
+	// when they have timed out (options soft and softerr of nfs(5), soft of
+	// mount.cifs(8)).
+	Soft bool `json:"soft,omitempty"`
 	// Volume and Plugin are set for a mount below a pod's directory of the
 	// kubelet: pods/UID/volumes/PLUGIN/VOLUME.
 	Volume string `json:"volume,omitempty"`

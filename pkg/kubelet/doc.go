@@ -1,4 +1,4 @@
-// Package kubelet asks the node's kubelet for its health. Package proc reads what
+// Package kubelet asks the node's kubelet for its health, and what of its work on volumes fails. Package proc reads what
 // the kubelet's process does; this package makes only the one request that the
 // kubelet answers about itself.
 //
@@ -24,9 +24,13 @@
 // (Kubernetes 1.33 and later: KubeletFineGrainedAuthz). It does not need
 // nodes/proxy, which allows running commands in every pod.
 //
-// # Directories of volumes
+// # What fails with volumes
 //
-// The package does not read which volume directories of a pod are left. To see
-// the kubelet's directory, the agent would have to mount it, and would then hold
-// the pods' volumes itself.
+// The kubelet sends no Event when a volume cannot be taken down. It counts its
+// attempts, by plugin and driver, and the calls to each CSI driver, by gRPC code, in
+// its metrics. They are read only while a pod is past its deadline whose containers
+// have ended, at most once in ten seconds, and need the permission to get
+// nodes/metrics, which Prometheus has too. They do not tell which volume: the
+// directories that are left do, which package proc lists. The kubelet's log would tell
+// both, but holds what is private, and its place and form differ from node to node.
 package kubelet

@@ -47,6 +47,8 @@ type Client struct {
 
 	limit   time.Duration
 	reached atomic.Bool // has answered at least once
+	// called is when it was last asked for its metrics, in nanoseconds since 1970.
+	called atomic.Int64
 }
 
 // New returns a client of the kubelet at the node's address (status.hostIP of
@@ -94,7 +96,7 @@ func (c *Client) Check(ctx context.Context) (string, error) {
 	}
 	qctx, cancel := context.WithTimeout(ctx, c.limit)
 	defer cancel()
-	a, err := c.ask(qctx, u)
+	a, err := c.ask(qctx, u, (*answer).readBody)
 	switch {
 	case err == nil:
 		c.reached.Store(true)
@@ -120,8 +122,9 @@ type answer struct {
 }
 
 // ask makes the request on a connection of its own: one that was established
-// before the kubelet hung could hide that it hangs.
-func (c *Client) ask(ctx context.Context, u *url.URL) (answer, error) {
+// before the kubelet hung could hide that it hangs. read takes what is wanted of an
+// answer's body.
+func (c *Client) ask(ctx context.Context, u *url.URL, read func(*answer, io.Reader) error) (answer, error) {
 	conn, err := new(net.Dialer).DialContext(ctx, "tcp", u.Host)
 	if err != nil {
 		return answer{}, err
@@ -160,12 +163,18 @@ func (c *Client) ask(ctx context.Context, u *url.URL) (answer, error) {
 		return answer{}, err
 	}
 	defer func() { _ = resp.Body.Close() }()
-	body, err := io.ReadAll(io.LimitReader(resp.Body, maxBody))
-	if err != nil {
+	a.code = resp.StatusCode
+	if err := read(&a, resp.Body); err != nil {
 		return answer{}, fmt.Errorf("read the answer of %s: %w", u.Host, err)
 	}
-	a.code, a.body = resp.StatusCode, string(body)
 	return a, nil
+}
+
+// readBody keeps the beginning of a body.
+func (a *answer) readBody(r io.Reader) error {
+	body, err := io.ReadAll(io.LimitReader(r, maxBody))
+	a.body = string(body)
+	return err
 }
 
 // verify checks that a known authority has signed the certificate for the node.

@@ -44,11 +44,26 @@ type Ask struct {
 	// Overdue reports whether a pod is past its deadline, read in this round or
 	// not: the node's own processes are read then.
 	Overdue bool `json:"overdue,omitempty"`
+	// Unmounting counts the pods of the node whose containers have all ended,
+	// terminating or not; the kubelet takes their volumes down. Unmounts reports
+	// whether one of them terminates and is past its deadline: the kubelet is asked
+	// for what fails then.
+	Unmounting int  `json:"unmounting,omitempty"`
+	Unmounts   bool `json:"unmounts,omitempty"`
 	// Names are the node's pods as namespace/name, by the UID in their control
 	// groups (evidence.Pod.RuntimeUID).
 	Names map[string]string `json:"names,omitempty"`
+	// Drivers are the pods of CSI drivers, by the name of the driver's directory.
+	Drivers map[string]Driver `json:"drivers,omitempty"`
 	// Earlier is what the round before returned as Node; nil if there was none.
 	Earlier *evidence.Node `json:"earlier,omitempty"`
+}
+
+// A Driver is a pod that mounts the directory of a CSI driver's socket.
+type Driver struct {
+	// Pod is namespace/name, and State one of those of evidence.Volume.
+	Pod   string `json:"pod"`
+	State string `json:"state"`
 }
 
 // A Runtime tells of containerd and its containers; *cri.Runtime is one.
@@ -58,9 +73,10 @@ type Runtime interface {
 	Close() error
 }
 
-// A Kubelet tells of the kubelet's health; *kubelet.Client is one.
+// A Kubelet tells of the kubelet's health and of its work on volumes; *kubelet.Client is one.
 type Kubelet interface {
 	Health(ctx context.Context) string
+	VolumeCalls(ctx context.Context) ([]evidence.VolumeCall, time.Time, error)
 }
 
 // A Reader is the Source on the node itself.
@@ -121,7 +137,7 @@ const returnsWithin = time.Second
 // something hangs: what was to be read is then missing, and is not read again
 // until the one that hangs has returned.
 func (r *Reader) Round(ctx context.Context, ask Ask) Round {
-	out := &round{reader: r, names: ask.Names, proc: r.Proc.Round()}
+	out := &round{reader: r, names: ask.Names, drivers: ask.Drivers, proc: r.Proc.Round()}
 	began := time.Now()
 	out.node = r.unread()
 	if ask.Earlier != nil {
@@ -130,7 +146,7 @@ func (r *Reader) Round(ctx context.Context, ask Ask) Round {
 	if r.state.CompareAndSwap(idle, underWay) {
 		read := make(chan evidence.Node, 1)
 		go func() {
-			n := out.readNode(ctx, ask)
+			n := out.readNode(ctx, &ask)
 			r.state.Store(idle) // before the next round can begin
 			read <- n
 		}()

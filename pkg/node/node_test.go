@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -257,4 +258,50 @@ func TestBaselines(t *testing.T) {
 	if containerd.asked != 0 {
 		t.Error("containerd was asked")
 	}
+}
+
+// A kubelet tells its counts, or why not.
+type kubelet struct {
+	calls []evidence.VolumeCall
+	err   error
+	asked int
+}
+
+func (k *kubelet) Health(context.Context) string { return "ok" }
+
+func (k *kubelet) VolumeCalls(context.Context) ([]evidence.VolumeCall, time.Time, error) {
+	k.asked++
+	if k.err != nil {
+		return nil, time.Time{}, k.err
+	}
+	return k.calls, time.Now(), nil
+}
+
+// The kubelet is asked for its counts while volumes of an overdue pod are taken down,
+// and that they are missing is said of such pods only.
+func TestVolumeCallsAreAskedFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := &kubelet{calls: []evidence.VolumeCall{{Method: evidence.VolumeUnmount, Count: 1}}}
+		r := newReader(t, &runtime{})
+		r.Kubelet = k
+		ended := seed(time.Now().Add(-time.Minute))
+		ended.Phase = "Succeeded"
+		if p := r.Round(t.Context(), Ask{Overdue: true}).Pod(t.Context(), ended, nil); k.asked != 0 || p.Missing[evidence.VolumeCalls] != "" {
+			t.Errorf("asked %d times for nothing, missing %v", k.asked, p.Missing)
+		}
+		ask := Ask{Overdue: true, Unmounts: true, Unmounting: 1, Drivers: map[string]Driver{"": {Pod: "none"}}}
+		if p := r.Round(t.Context(), ask).Pod(t.Context(), ended, nil); len(p.Node.Kubelet.VolumeCalls) != 1 || p.Missing[evidence.VolumeCalls] != "" {
+			t.Errorf("kubelet %+v, missing %v", p.Node.Kubelet, p.Missing)
+		} else if p.Node.Unmounting != 0 {
+			t.Errorf("without a helper process the directories of pods cannot be listed, and %d are", p.Node.Unmounting)
+		}
+		k.err = errors.New("refused")
+		round := r.Round(t.Context(), ask)
+		if p := round.Pod(t.Context(), ended, nil); p.Missing[evidence.VolumeCalls] != "refused" {
+			t.Errorf("missing %v", p.Missing)
+		}
+		if p := round.Pod(t.Context(), seed(time.Now()), nil); p.Missing[evidence.VolumeCalls] != "" {
+			t.Errorf("of a pod whose containers run: missing %v", p.Missing)
+		}
+	})
 }

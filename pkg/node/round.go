@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"sync"
 	"time"
@@ -13,8 +14,10 @@ import (
 type round struct {
 	reader *Reader
 	names  map[string]string
-	proc   *proc.Round
-	node   evidence.Node
+	// drivers are the pods of CSI drivers by the driver's name.
+	drivers map[string]Driver
+	proc    *proc.Round
+	node    evidence.Node
 }
 
 func (r *round) Node() evidence.Node { return r.node }
@@ -54,7 +57,7 @@ func (r *round) readBlocked(ctx context.Context, n *evidence.Node, earlier *evid
 // readNode reads what all pods of the node share. Whatever is blocked on the node,
 // and why containerd does not answer, is looked at only when something is
 // overdue; the kubelet always, since without it no pod is sent its stop signal.
-func (r *round) readNode(ctx context.Context, ask Ask) evidence.Node {
+func (r *round) readNode(ctx context.Context, ask *Ask) evidence.Node {
 	from := r.reader
 	n := evidence.Node{Name: from.Name, Kernel: r.proc.ReadKernel(), CorePattern: r.proc.ReadCorePattern(), Pressure: from.Proc.ReadPressure()}
 	var wg sync.WaitGroup
@@ -73,18 +76,48 @@ func (r *round) readNode(ctx context.Context, ask Ask) evidence.Node {
 	if from.Kubelet != nil {
 		wg.Go(func() { n.Kubelet.Health = from.Kubelet.Health(ctx) })
 	}
+	if ask.Unmounts {
+		wg.Go(func() { n.Unmounting = r.unmounting(ctx, ask) })
+		wg.Go(func() {
+			k, err := &n.Kubelet, errNoKubelet
+			if from.Kubelet != nil {
+				k.VolumeCalls, k.VolumeCallsRead, err = from.Kubelet.VolumeCalls(ctx)
+			}
+			if err != nil {
+				k.VolumeCallsError = err.Error()
+			}
+		})
+	}
 	wg.Go(func() {
 		var err error
 		if ask.Overdue {
-			n.Kubelet.Process, n.Kubelet.Blocked, err = r.proc.ReadProcess(ctx, "kubelet")
+			n.Kubelet.Process, n.Kubelet.Blocked, err = r.proc.ReadProcess(ctx, proc.KubeletNames...)
 		} else {
-			n.Kubelet.Process, err = r.proc.ReadMain(ctx, "kubelet")
+			n.Kubelet.Process, err = r.proc.ReadMain(ctx, proc.KubeletNames...)
 		}
 		if err != nil {
 			n.Kubelet.Error = err.Error()
 		}
 	})
 	wg.Wait()
+	return n
+}
+
+var errNoKubelet = errors.New("the kubelet is not asked")
+
+// unmounting counts the pods whose volumes the kubelet takes down, those that are
+// gone from the API included; 0 when that cannot be told.
+func (r *round) unmounting(ctx context.Context, ask *Ask) int {
+	uids, err := r.proc.PodDirs(ctx)
+	if err != nil {
+		return 0
+	}
+	n := ask.Unmounting
+	for _, uid := range uids {
+		if _, known := ask.Names[uid]; !known {
+			n++
+		}
+	}
 	return n
 }
 
@@ -112,6 +145,14 @@ func (r *round) Pod(ctx context.Context, seed, earlier *evidence.Pod) *evidence.
 	r.proc.ReadPod(ctx, &p)
 	r.nameOwners(p.Parents)
 	r.nameOwners(p.Leftovers)
+	r.nameHolders(p.Holders)
+	for i := range p.Volumes {
+		d := r.drivers[p.Volumes[i].Driver]
+		p.Volumes[i].DriverPod, p.Volumes[i].DriverPodState = d.Pod, d.State
+	}
+	if why := p.Node.Kubelet.VolumeCallsError; why != "" && p.ContainersEnded() {
+		p.Lack(evidence.VolumeCalls, why)
+	}
 	p.Since(earlier)
 	return &p
 }
@@ -121,5 +162,11 @@ func (r *round) Pod(ctx context.Context, seed, earlier *evidence.Pod) *evidence.
 func (r *round) nameOwners(tasks []evidence.Task) {
 	for i := range tasks {
 		tasks[i].OwnerName = r.names[tasks[i].Owner]
+	}
+}
+
+func (r *round) nameHolders(holders []evidence.Holder) {
+	for i := range holders {
+		holders[i].OwnerName = r.names[holders[i].Owner]
 	}
 }

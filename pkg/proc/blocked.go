@@ -1,8 +1,11 @@
 package proc
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
@@ -37,11 +40,17 @@ func (r *Round) ReadBlocked(ctx context.Context) (tasks []evidence.Task, took ti
 		firstErr = fmt.Errorf("look for blocked tasks: %w", err)
 	}
 	t := &tables{Round: r}
-	probed := 0
+	// Those first that unmount something: a volume's pod waits for them. The kubelet's
+	// own threads, of which there may be many, come last: ReadProcess has them too.
 	for i := range found {
 		s := &found[i]
 		s.Cgroup = readCgroup(files, s.TID)
 		s.Owner, s.Container = owner(&s.Task)
+	}
+	slices.SortStableFunc(found, func(a, b kernfile.TaskStatus) int { return cmp.Compare(probeOrder(&a), probeOrder(&b)) })
+	probed := 0
+	for i := range found {
+		s := &found[i]
 		if r.Prober == nil || s.Kernel || probed >= maxBlocked {
 			continue
 		}
@@ -54,6 +63,17 @@ func (r *Round) ReadBlocked(ctx context.Context) (tasks []evidence.Task, took ti
 		}
 	}
 	return toTasks(found), took, firstErr
+}
+
+// probeOrder says which blocked tasks are probed first.
+func probeOrder(s *kernfile.TaskStatus) int {
+	switch {
+	case strings.HasPrefix(s.Comm, "umount"), strings.HasPrefix(s.Comm, "fusermount"):
+		return 0
+	case slices.Contains(KubeletNames, s.Comm) && s.Owner == ownerKubelet:
+		return 2
+	}
+	return 1
 }
 
 func readBlocked(ctx context.Context, r *kernfile.Reader, pids []int) ([]kernfile.TaskStatus, error) {

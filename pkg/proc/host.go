@@ -42,8 +42,8 @@ func (h *Host) tree() *cgroup.Tree {
 	return &h.groups
 }
 
-// ReadPod fills in the pod's Cgroups, Tasks, Parents, Leftovers and Mounts, when
-// these were read (CgroupsRead, TasksRead), and in Missing what could not be read.
+// ReadPod fills in the pod's Cgroups, Tasks, Parents, Leftovers, Mounts, Volumes and
+// Holders, when these were read (CgroupsRead, TasksRead), and in Missing what could not be read.
 // It needs the pod's UIDs; it makes use of the pod's Containers for the processes
 // that the shims call first, and for the sandbox whose shim to look for. It returns
 // when the context ends.
@@ -66,6 +66,7 @@ func (r *Round) ReadPod(ctx context.Context, p *evidence.Pod) {
 	}
 	p.CgroupsRead = time.Now()
 	p.Cgroups, p.Tasks, p.Parents, p.Leftovers, p.Mounts, p.Unprobed, p.TasksRead = nil, nil, nil, nil, nil, 0, time.Time{}
+	p.Volumes, p.Holders = nil, nil
 	for _, g := range groups {
 		p.Cgroups = append(p.Cgroups, g.Cgroup)
 	}
@@ -129,6 +130,9 @@ func (r *Round) ReadPod(ctx context.Context, p *evidence.Pod) {
 		p.TasksRead = time.Now()
 	}
 	p.Leftovers = toTasks(left)
+	if p.ContainersEnded() && p.Overdue() > 0 {
+		r.readVolumes(ctx, files, p, uid)
+	}
 }
 
 func toTasks(s []kernfile.TaskStatus) []evidence.Task {
@@ -375,7 +379,9 @@ func owner(t *evidence.Task) (who, container string) {
 		return ownerKernel, ""
 	case strings.HasPrefix(t.Comm, shimComm):
 		return ownerShim, ""
-	case t.Comm == ownerKubelet, t.Comm == ownerContainerd:
+	case slices.Contains(KubeletNames, t.Comm):
+		return ownerKubelet, ""
+	case t.Comm == ownerContainerd:
 		return t.Comm, ""
 	}
 	for e := range strings.SplitSeq(t.Cgroup, "/") {

@@ -3,6 +3,7 @@ package proc
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
@@ -11,23 +12,32 @@ import (
 	"github.com/nodeagent-io/nodeagent/pkg/proc/probe"
 )
 
-// maxBlocked bounds the tasks that are probed outside of pods in one reading.
-const maxBlocked = 32
+// Bounds of the tasks that are probed in one reading: those that are blocked on the
+// node, and the threads of one service. A file server that is gone blocks a thread
+// of the kubelet for each pod that uses it.
+const (
+	maxBlocked = 32
+	maxThreads = 256
+)
 
-// ReadMain finds a service of the node, such as kubelet or containerd, by its comm,
-// and returns its main thread with its probe, which tells when the process was
+// KubeletNames are the comms of programs that are, or contain, a kubelet: its own,
+// that of MicroK8s, and those of K3s (RKE2 and k0s run one of the first name).
+var KubeletNames = []string{ownerKubelet, "kubelite", "k3s-server", "k3s-agent"}
+
+// ReadMain finds a service of the node, such as kubelet or containerd, by one of the
+// comms that it may have, and returns its main thread with its probe, which tells when the process was
 // started. nil and no error means that there is no such process.
 //
 // Processes in pods are passed over, whatever they call themselves. Of several
 // the child of the first process is taken, because a service that is about to
 // execute a program shows up twice for a moment.
-func (r *Round) ReadMain(ctx context.Context, comm string) (*evidence.Task, error) {
+func (r *Round) ReadMain(ctx context.Context, comms ...string) (*evidence.Task, error) {
 	files, err := kernfile.Open(r.Proc)
 	if err != nil {
 		return nil, err
 	}
 	defer files.Close()
-	found, err := r.service(ctx, files, comm)
+	found, err := r.service(ctx, files, comms)
 	if found == nil {
 		return nil, err
 	}
@@ -43,10 +53,10 @@ func (r *Round) probeMain(ctx context.Context, main *kernfile.TaskStatus, t *tab
 }
 
 // service finds the main thread of a service.
-func (r *Round) service(ctx context.Context, files *kernfile.Reader, comm string) (*kernfile.TaskStatus, error) {
-	candidates, err := r.processes(ctx, files, func(c string) bool { return c == comm })
+func (r *Round) service(ctx context.Context, files *kernfile.Reader, comms []string) (*kernfile.TaskStatus, error) {
+	candidates, err := r.processes(ctx, files, func(c string) bool { return slices.Contains(comms, c) })
 	if err != nil {
-		return nil, fmt.Errorf("look for process %s: %w", comm, err)
+		return nil, fmt.Errorf("look for process %s: %w", comms[0], err)
 	}
 	var found *kernfile.TaskStatus
 	for i := range candidates {
@@ -67,13 +77,13 @@ func (r *Round) service(ctx context.Context, files *kernfile.Reader, comm string
 // ReadProcess is ReadMain, and returns those of the service's threads that are
 // blocked as well: in state D, or asleep until a FUSE daemon answers, which shows as
 // S. An error can come with results: something could not be read.
-func (r *Round) ReadProcess(ctx context.Context, comm string) (process *evidence.Task, blocked []evidence.Task, err error) {
+func (r *Round) ReadProcess(ctx context.Context, comms ...string) (process *evidence.Task, blocked []evidence.Task, err error) {
 	files, err := kernfile.Open(r.Proc)
 	if err != nil {
 		return nil, nil, err
 	}
 	defer files.Close()
-	found, err := r.service(ctx, files, comm)
+	found, err := r.service(ctx, files, comms)
 	if found == nil {
 		return nil, nil, err
 	}
@@ -93,7 +103,7 @@ func (r *Round) ReadProcess(ctx context.Context, comm string) (process *evidence
 			s.Cgroup, s.Owner = found.Cgroup, found.Owner
 		}
 		is, err := r.blocked(ctx, &s)
-		if is && probed < maxBlocked {
+		if is && probed < maxThreads {
 			probed++
 			err = r.probe(ctx, &s, t, "")
 		}

@@ -204,7 +204,7 @@ func (h *Host) probeSuspects(ctx context.Context, p *evidence.Pod, tasks, parent
 	chosen, left := suspects(p, tasks)
 	p.Unprobed = left
 	for i := range parents {
-		if k := rank(&parents[i], false); k == rankDying || k == rankStopped || holds(&parents[i], tasks) {
+		if k := rank(&parents[i], false); k == rankDying || k == rankStopped || holdsTask(&parents[i], tasks) {
 			chosen = append(chosen, &parents[i])
 		}
 	}
@@ -225,9 +225,9 @@ func (h *Host) probeSuspects(ctx context.Context, p *evidence.Pod, tasks, parent
 	}
 }
 
-// holds reports whether a process outside the pod traces a task, or has not reaped
+// holdsTask reports whether a process outside the pod traces a task, or has not reaped
 // one: what is said about it names it by when it was started.
-func holds(parent *kernfile.TaskStatus, tasks []kernfile.TaskStatus) bool {
+func holdsTask(parent *kernfile.TaskStatus, tasks []kernfile.TaskStatus) bool {
 	return slices.ContainsFunc(tasks, func(s kernfile.TaskStatus) bool {
 		return s.TracerPID == parent.PID || s.State == evidence.Zombie && s.PPID == parent.PID
 	})

@@ -129,7 +129,7 @@ func TestHolders(t *testing.T) {
 		"tracer":              {evidence.Task{PPID: 1, TracerPID: 7, State: evidence.Zombie}, true},
 		"another one's child": {evidence.Task{PPID: 1, State: evidence.Zombie}, false},
 	} {
-		if got := holds(&parent, []kernfile.TaskStatus{{Task: tc.task}}); got != tc.want {
+		if got := holdsTask(&parent, []kernfile.TaskStatus{{Task: tc.task}}); got != tc.want {
 			t.Errorf("%s: %t", name, got)
 		}
 	}

@@ -17,8 +17,8 @@ import (
 // All lists the incidents that can run side by side on one node.
 func All() []Scenario {
 	return slices.Concat([]Scenario{
-		leaderExited(), finalizer(), finalizerRemoved(), shimStopped(), volumeBusy(),
-	}, signals(), kernel())
+		leaderExited(), finalizer(), finalizerRemoved(), shimStopped(),
+	}, storage(), signals(), kernel())
 }
 
 // Named returns the incidents whose names match one of the patterns.
@@ -141,22 +141,6 @@ done)
 		Cause: "ShimHung",
 		Says:  []string{"shim", "stopped by a signal", "kill -CONT"},
 		Heal:  onNode(find + "kill -CONT $shim"),
-	}
-}
-
-func volumeBusy() Scenario {
-	return Scenario{
-		Name:  "volume-busy",
-		Story: "a process of the node sits in the pod's volume: a cause that is not known yet",
-		Pod: withVolume(victim(3, "drain", "0"), "scratch",
-			corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{Medium: corev1.StorageMediumMemory}}),
-		Break: onNode(`cd /var/lib/kubelet/pods/$UID_/volumes/kubernetes.io~empty-dir/scratch
-setsid sleep 100000 </dev/null >/dev/null 2>&1 &
-echo $! >/run/scenario-$NAME.pid`),
-		Proof: "grep -q /var/lib/kubelet/pods/$UID_/volumes/kubernetes.io~empty-dir/scratch /proc/self/mountinfo && [ -z \"$(tasks)\" ]",
-		Cause: "Unknown",
-		Says:  []string{"Blocked in phase Volumes", "no known cause matches", "Ruled out: ", "mounts"},
-		Heal:  onNode("kill $(cat /run/scenario-$NAME.pid)"),
 	}
 }
 

@@ -25,7 +25,15 @@ import (
 var table = diagnose.Table{
 	{Rule: runtime.ContainerdHung},
 	{Rule: kernel.ContainerFrozen},
-	{Rule: storage.NetworkFilesystemUnreachable},
+	// A driver that unmounts by itself fails, or hangs, with the same mount.
+	{Rule: storage.NetworkFilesystemUnreachable, Explains: []*diagnose.Rule{storage.CSINodeUnpublishHanging}},
+	{Rule: storage.VolumeUnmountHanging, Explains: []*diagnose.Rule{storage.CSINodeUnpublishHanging}},
+	{Rule: storage.VolumeUnmountBusy, Explains: []*diagnose.Rule{storage.CSINodeUnpublishFailing, storage.SubPathCleanupFailed}},
+	{Rule: storage.SubPathCleanupFailed},
+	{Rule: storage.VolumeDirTeardownFailed},
+	{Rule: storage.CSIDriverNotRegistered},
+	{Rule: storage.CSINodeUnpublishHanging},
+	{Rule: storage.CSINodeUnpublishFailing},
 	{Rule: kernel.ThreadStuckBehindZombieLeader, Explains: []*diagnose.Rule{kernel.PIDNamespaceReapWait}},
 	// The runtime reads /proc/PID/stat of such a process, which can block as well.
 	{Rule: kernel.StuckInExec, Explains: []*diagnose.Rule{runtime.ShimHung, kernel.PIDNamespaceReapWait}},

@@ -18,6 +18,10 @@ type request struct {
 	TID  int    `json:"tid"`
 	// Owner is whose the task is: the UID of a pod, or a word. It stays here.
 	Owner string `json:"-"`
+	// Dir is the kubelet's directory as the host names it, and Pod the UID of the pod
+	// whose volumes are asked for, where no task is.
+	Dir string `json:"dir,omitempty"`
+	Pod string `json:"pod,omitempty"`
 }
 
 // A What is what a helper can be asked for.
@@ -31,6 +35,9 @@ const (
 	PIDNS   What = "pidns"   // its PID namespace
 	Pipes   What = "pipes"   // the pipes that a shim reads from
 	Streams What = "streams" // the pipes that its standard streams write to
+	Holds   What = "holds"   // the mounts that it uses, when it is in the host's mount namespace
+	volumes What = "volumes" // the directories of a pod's volumes
+	pods    What = "pods"    // the directories of all pods
 )
 
 // A reply is one message of the helper. It says what it has read so far, and
@@ -66,6 +73,19 @@ type Seen struct {
 	PIDNS  uint64 `json:"pidns,omitempty"`
 	// Pipes are the inodes of pipes.
 	Pipes []uint64 `json:"pipes,omitempty"`
+
+	// InHost reports whether the task is in the mount namespace of the first process.
+	// Mounts are the IDs of the mounts that its open files are on; Dirs the texts of its
+	// links cwd, root and exe, by these names. They never leave the agent.
+	InHost bool              `json:"inHost,omitempty"`
+	Mounts []int             `json:"mounts,omitempty"`
+	Dirs   map[string]string `json:"dirs,omitempty"`
+
+	// Volumes are the directories of a pod's volumes, Sockets the names in the
+	// kubelet's plugins_registry, Pods those of the directories of all pods.
+	Volumes []VolumeDir `json:"volumes,omitempty"`
+	Sockets []string    `json:"sockets,omitempty"`
+	Pods    []string    `json:"pods,omitempty"`
 
 	// Denied names the files that may not be read; Errors tells of those that
 	// could not be read for a reason other than that the task is gone.

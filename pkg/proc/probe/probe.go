@@ -59,6 +59,14 @@ type probe struct {
 }
 
 func (p *probe) run() {
+	switch p.What {
+	case volumes:
+		p.volumes()
+		return
+	case pods:
+		p.pods()
+		return
+	}
 	d, err := openDir(filepath.Join(p.Proc, strconv.Itoa(p.PID), "task", strconv.Itoa(p.TID)))
 	if err != nil {
 		p.note("task", err)
@@ -83,6 +91,8 @@ func (p *probe) run() {
 		p.pipes()
 	case Streams:
 		p.streams()
+	case Holds:
+		p.holds()
 	default:
 		p.seen.Errors = append(p.seen.Errors, fmt.Sprintf("unknown request %q", p.What))
 	}

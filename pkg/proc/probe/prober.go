@@ -111,6 +111,7 @@ type hungKey struct {
 	pid, tid int
 	state    evidence.TaskState
 	switches uint64
+	pod      string // where no task was asked about
 }
 
 type hungTask struct {
@@ -580,14 +581,19 @@ func (p *Prober) reap() {
 // hung wait for the same lock, or come after it in order, so that they are not
 // tried.
 func (p *Prober) Ask(ctx context.Context, what What, proc string, t *evidence.Task, owner string) (Seen, error) {
-	key := hungKey{what, t.PID, t.TID, t.State, t.Switches}
+	key := hungKey{what: what, pid: t.PID, tid: t.TID, state: t.State, switches: t.Switches}
+	return p.remember(ctx, request{What: what, Proc: proc, PID: t.PID, TID: t.TID, Owner: owner}, key)
+}
+
+// remember asks, unless the same has hung a helper a short time ago.
+func (p *Prober) remember(ctx context.Context, q request, key hungKey) (Seen, error) {
 	p.mu.Lock()
 	before, known := p.hung[key]
 	p.mu.Unlock()
 	if known && time.Since(before.when) < hungMemory {
 		return before.seen, &HungError{before.file}
 	}
-	s, err := p.ask(ctx, request{What: what, Proc: proc, PID: t.PID, TID: t.TID, Owner: owner})
+	s, err := p.ask(ctx, q)
 	if hung := (*HungError)(nil); errors.As(err, &hung) {
 		p.mu.Lock()
 		defer p.mu.Unlock()

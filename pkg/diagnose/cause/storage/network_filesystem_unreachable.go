@@ -1,6 +1,7 @@
 package storage
 
 import (
+	"path"
 	"strings"
 
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
@@ -17,11 +18,22 @@ var NetworkFilesystemUnreachable = &diagnose.Rule{
 	Doc: diagnose.Doc{
 		Layer: "storage",
 		Title: "the kubelet hangs on a volume whose server does not answer",
-		Message: "volume {which}: the {protocol} server {server} does not answer. " +
+		Message: "volume {which}: the {protocol} server {who} does not answer. " +
 			"The kubelet's thread {thread} hangs in {function} on the mount {mountpoint} (source {from}), so it cannot unmount the volume; no process of the pod is left",
 		Phrases: map[string][]diagnose.Choice{
 			"which": {{Text: "{volume}"}, {Text: "of the pod"}},
-			"from":  {{Text: "{source}, {silence}"}, {Text: "{source}"}, {Text: "{silence}"}},
+			"who":   {{Variant: local, Text: "behind this node's own address {server}"}, {Text: "{server}"}},
+			"back": {
+				{Variant: local, Text: "The mount goes to this node itself, where a proxy (stunnel or efs-proxy of the EFS CSI driver) or the server listens. " +
+					"Look whether it runs and reaches the server behind it, and bring both back under the same address"},
+				{Text: "Bring the server {server} back under the same address"},
+			},
+			"lost": {
+				{Variant: soft, Text: " The mount is soft: writes that have timed out are lost."},
+				{Variant: hard, Text: " No data is lost."},
+				{Text: ""},
+			},
+			"from": {{Text: "{source}, {silence}"}, {Text: "{source}"}, {Text: "{silence}"}},
 		},
 		Meaning: "The containers have ended, and the kubelet has to unmount the pod's volume. " +
 			"To do so it asks the file system about the mount point, the server does not answer, and the kubelet's thread waits in the kernel for as long as it takes. " +
@@ -30,7 +42,7 @@ var NetworkFilesystemUnreachable = &diagnose.Rule{
 			"or three where the list of TCP connections shows that nothing comes back from the server; the path of its blocked system call is a volume of this pod, " +
 			"and the mount table shows a network file system there. " +
 			"Without the path, the kernel stack of a network file system and a single such mount of the pod make it inferred.",
-		Remedy: "Bring the server {server} back under the same address; the kubelet goes on by itself within a minute and no data is lost.",
+		Remedy: "{back}; the kubelet goes on by itself within a minute.{lost}",
 		Danger: "{forced} throws away the writes that have not reached the server. umount -l only hides the mount. " +
 			"Restarting the kubelet leaves the thread and can hang the new one. " +
 			"A force delete may freeze the kubelet for all pods of the node when it next restarts.",
@@ -47,8 +59,32 @@ var NetworkFilesystemUnreachable = &diagnose.Rule{
 		if t == nil || m == nil || fact.NetworkFamily(m.Type) == "" || t.Unchanged(p.Time) < fact.Patience(m) {
 			return nil
 		}
-		return []diagnose.Finding{{Confidence: confidence, Objects: diagnose.Objects{Thread: diagnose.ThreadOf(t), Mount: diagnose.MountOf(p, m)}}}
+		f := diagnose.Finding{Confidence: confidence, Objects: diagnose.Objects{Thread: diagnose.ThreadOf(t), Mount: diagnose.MountOf(p, m)}}
+		if isLocal(m.Server) {
+			f.Variants = append(f.Variants, local)
+		}
+		switch {
+		case m.Soft:
+			f.Variants = append(f.Variants, soft)
+		case m.Type == "nfs" || m.Type == "nfs4": // which shows the option always
+			f.Variants = append(f.Variants, hard)
+		}
+		return []diagnose.Finding{f}
 	},
+}
+
+// local is the variant of a server that has an address of the node itself, soft that of
+// a mount whose requests end with an error when they have timed out, and hard that of
+// one whose requests never do (nfs(5)).
+const (
+	local = "Local"
+	soft  = "Soft"
+	hard  = "Hard"
+)
+
+// isLocal reports whether a server's address is the loopback of the node.
+func isLocal(server string) bool {
+	return server == "localhost" || server == "::1" || server == "0:0:0:0:0:0:0:1" || strings.HasPrefix(server, "127.")
 }
 
 // inferBusyWithVolume is for a blocked thread of the kubelet whose path could
@@ -80,13 +116,22 @@ func inferBusyWithVolume(p *evidence.Pod) (*evidence.Task, *evidence.Mount) {
 }
 
 // volumeMount is the mount that a path of a volume lies on.
-func volumeMount(p *evidence.Pod, path string) *evidence.Mount {
+func volumeMount(p *evidence.Pod, at string) *evidence.Mount {
 	var best *evidence.Mount
 	for i := range p.Mounts {
 		m := &p.Mounts[i]
-		if (path == m.Point || strings.HasPrefix(path, m.Point+"/")) && (best == nil || len(m.Point) > len(best.Point)) {
+		if (at == m.Point || strings.HasPrefix(at, m.Point+"/")) && (best == nil || len(m.Point) > len(best.Point)) {
 			best = m
 		}
 	}
 	return best
+}
+
+// volumeOf returns the name of the volume in a path that ends with it, or with the
+// directory that a CSI driver mounts.
+func volumeOf(dir string) string {
+	if path.Base(dir) == "mount" {
+		dir = path.Dir(dir)
+	}
+	return path.Base(dir)
 }

@@ -221,6 +221,17 @@ func (t *Table) Holding(p string) *Line {
 	return best
 }
 
+// Stacked reports whether another mount is at the same place, so that a path does
+// not tell which one is meant.
+func (t *Table) Stacked(m *Line) bool {
+	for i := range t.Lines {
+		if t.Lines[i].Point == m.Point && t.Lines[i].ID != m.ID {
+			return true
+		}
+	}
+	return false
+}
+
 // within reports whether a path is the directory or lies below it.
 func within(p, dir string) bool {
 	if dir == "/" {
@@ -230,6 +241,15 @@ func within(p, dir string) bool {
 }
 
 func (m *Line) readOnly() bool { return hasOption(m.Options, "ro") || hasOption(m.Super, "ro") }
+
+// soft reports whether requests of a network file system time out.
+func (m *Line) soft() bool {
+	switch m.Type {
+	case "nfs", "nfs4", "cifs", "smb3":
+		return hasOption(m.Super, "soft") || hasOption(m.Super, "softerr")
+	}
+	return false
+}
 
 func hasOption(options, name string) bool {
 	for o := range strings.SplitSeq(options, ",") {
@@ -360,6 +380,7 @@ func (v *View) Mount(m *Line) evidence.Mount {
 		Source:   kernfile.Printable([]byte(publicSource(m.Source))),
 		Server:   kernfile.Printable([]byte(m.server())),
 		ReadOnly: m.readOnly(),
+		Soft:     m.soft(),
 	}
 	if name, ok := parseVolumePath(v.KubeletDir, m.Point); ok {
 		e.Volume, e.Plugin = kernfile.Printable([]byte(name.volume)), kernfile.Printable([]byte(name.plugin))

@@ -1,0 +1,57 @@
+package storage
+
+import (
+	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
+	"github.com/nodeagent-io/nodeagent/pkg/diagnose/fact"
+	"github.com/nodeagent-io/nodeagent/pkg/evidence"
+)
+
+// CSIDriverNotRegistered is a CSI driver that has been removed from the node before
+// the pods that use its volumes.
+var CSIDriverNotRegistered = &diagnose.Rule{
+	Cause:  "CSIDriverNotRegistered",
+	Phases: []diagnose.Phase{diagnose.Volumes},
+	Needs:  []evidence.Source{evidence.Mounts, evidence.Volumes, evidence.VolumeCalls},
+	Doc: diagnose.Doc{
+		Layer:   "storage",
+		Title:   "the CSI driver of a volume is not registered on the node",
+		Message: "volume {volumes}: the CSI driver {driver} is not registered with the kubelet of this node, so nobody can unpublish the volume; no process of the pod is left",
+		Phrases: map[string][]diagnose.Choice{"present": {
+			{Text: "its pod here, {driverpod}, is {driverstate}; look why it does not register (container node-driver-registrar)"},
+			{Text: "look whether its DaemonSet exists, tolerates the node's taints and has a pod here"},
+		}},
+		Meaning: "The containers have ended, and the kubelet has to ask the CSI driver on this node to unpublish the volume. The driver is not there: " +
+			"its DaemonSet was deleted, or drained from the node before the pods that use it. The kubelet tries again without end and tells it in its log only.",
+		Evidence: "The volume's directory is there a minute after the deadline, and vol_data.json beside it names the driver. The kubelet's plugins_registry has no socket of that name. " +
+			"The number of failed attempts at volumes of that driver has grown since (storage_operation_duration_seconds of the kubelet), and the driver was called in none of them (csi_operations_seconds). " +
+			"A driver that is away while its pod is replaced comes back within a minute.",
+		Remedy: "Bring the driver {driver} back on this node: {present}. The kubelet unpublishes the volume within two minutes. " +
+			"Delete a driver only when no pod uses it any more.",
+		Danger: "A force delete hides the pod and leaves the volume published on this node. Another node may then mount it at the same time, which can destroy its data. " +
+			"Do not delete anything below the pod's directory: what is mounted there is the volume's data.",
+	},
+	Check: func(p *evidence.Pod) []diagnose.Finding {
+		if !settled(p) {
+			return nil
+		}
+		var out []diagnose.Finding
+		names, volumes := drivers(p)
+		for _, d := range names {
+			if last, _ := unpublish(p, d); last == nil && unregistered(p, d) {
+				out = append(out, diagnose.Finding{Confidence: diagnose.Proved, Objects: ofDriver(p, d, volumes[d])})
+			}
+		}
+		return out
+	},
+}
+
+// unregistered reports whether the kubelet knows no such driver: it has no socket of
+// that name, and attempts at the driver's volumes fail without any call to it.
+func unregistered(p *evidence.Pod, driver string) bool {
+	for i := range p.Volumes {
+		if v := &p.Volumes[i]; v.Driver == driver {
+			return v.Unregistered && fact.FailedUnmount(p, v) != nil
+		}
+	}
+	return false
+}

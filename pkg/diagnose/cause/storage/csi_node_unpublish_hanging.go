@@ -1,0 +1,41 @@
+package storage
+
+import (
+	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
+	"github.com/nodeagent-io/nodeagent/pkg/evidence"
+)
+
+// CSINodeUnpublishHanging is a CSI driver that takes the call to unpublish a volume and
+// does not answer.
+var CSINodeUnpublishHanging = &diagnose.Rule{
+	Cause:  "CSINodeUnpublishHanging",
+	Phases: []diagnose.Phase{diagnose.Volumes},
+	Needs:  []evidence.Source{evidence.Mounts, evidence.Volumes, evidence.VolumeCalls},
+	Doc: diagnose.Doc{
+		Layer:   "storage",
+		Title:   "a CSI driver does not answer when it is to unpublish a volume",
+		Message: "volume {volumes}: the CSI driver {driver} does not answer when it is to unpublish the volume. The kubelet's calls of NodeUnpublishVolume end after two minutes without an answer; no process of the pod is left",
+		Meaning: "The containers have ended, and the kubelet asks the CSI driver on this node to unpublish the volume (NodeUnpublishVolume). " +
+			"The driver takes the call and does not answer: it waits for its backend, for a lock, or in the kernel for an unmount. The kubelet gives up after two minutes and asks again, without end.",
+		Evidence: "The volume's directory is there, vol_data.json beside it names the driver, and the number of calls to that driver that ended with DeadlineExceeded has grown since the containers ended " +
+			"(csi_operations_seconds of the kubelet). The first one ends two minutes after the containers. " +
+			"It is proved when no other pod's volumes are taken down on the node: the kubelet counts by driver, not by volume.",
+		Remedy: "Read the log of the {itspod} and look for its processes in state D (ps -eLo pid,stat,wchan:30,comm). Repair the backend that it waits for. " +
+			"A restart of the driver's pod ends locks and requests that hang, not a thread in state D.",
+		Danger: "A force delete hides the pod and leaves the volume published on this node. Another node may then mount it at the same time, which can destroy its data. " +
+			"Do not delete anything below the pod's directory: what is mounted there is the volume's data.",
+	},
+	Check: func(p *evidence.Pod) []diagnose.Finding {
+		if !settled(p) {
+			return nil
+		}
+		var out []diagnose.Finding
+		names, volumes := drivers(p)
+		for _, d := range names {
+			if last, timedOut := unpublish(p, d); last != nil && timedOut {
+				out = append(out, diagnose.Finding{Confidence: confidence(p), Objects: ofDriver(p, d, volumes[d])})
+			}
+		}
+		return out
+	},
+}

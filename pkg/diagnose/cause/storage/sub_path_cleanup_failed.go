@@ -1,0 +1,43 @@
+package storage
+
+import (
+	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
+	"github.com/nodeagent-io/nodeagent/pkg/diagnose/fact"
+	"github.com/nodeagent-io/nodeagent/pkg/evidence"
+)
+
+// SubPathCleanupFailed is a volume whose subpaths the kubelet fails to remove, which it
+// does before it takes the volume itself down.
+var SubPathCleanupFailed = &diagnose.Rule{
+	Cause:  "SubPathCleanupFailed",
+	Phases: []diagnose.Phase{diagnose.Volumes},
+	Needs:  []evidence.Source{evidence.Mounts, evidence.Volumes, evidence.VolumeCalls},
+	Doc: diagnose.Doc{
+		Layer:   "storage",
+		Title:   "the kubelet cannot remove a subPath of a volume",
+		Message: "volume {volumes}: the kubelet fails to remove what it made for the volume's subPath mounts; no process of the pod is left",
+		Meaning: "For each volumeMount with a subPath the kubelet makes a bind mount below the pod's directory volume-subpaths. " +
+			"It has to remove all of them before it takes the volume down. That fails again and again: the mount points to a FUSE or NFS file that is gone, " +
+			"or its directory is not empty. The kubelet tells it in its log only.",
+		Evidence: "Directories are left below the pod's volume-subpaths a minute after the deadline, and the number of failed attempts at volumes has grown since " +
+			"(storage_operation_duration_seconds of the kubelet, operation volume_unmount). It is proved when no other pod's volumes are taken down on the node.",
+		Remedy: "Read the kubelet's log on the node (journalctl -u kubelet, line \"error cleaning subPath mounts\"): it names the path. " +
+			"Unmount what is mounted below volume-subpaths (findmnt lists it; files are mounted there too), then remove the empty directories with rmdir. The kubelet goes on within two minutes.",
+		Danger: "Never run rm -rf on volume-subpaths: while a subPath is mounted there, it deletes the volume's data. rmdir is safe.",
+	},
+	Check: func(p *evidence.Pod) []diagnose.Finding {
+		if !settled(p) {
+			return nil
+		}
+		var volumes []string
+		for i := range p.Volumes {
+			if v := &p.Volumes[i]; v.Subpaths > 0 && fact.FailedUnmount(p, v) != nil {
+				volumes = append(volumes, v.Name)
+			}
+		}
+		if volumes == nil {
+			return nil
+		}
+		return []diagnose.Finding{{Confidence: confidence(p), Objects: diagnose.Objects{Volumes: volumes}}}
+	},
+}

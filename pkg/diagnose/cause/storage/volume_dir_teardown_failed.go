@@ -1,0 +1,93 @@
+package storage
+
+import (
+	"strings"
+
+	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
+	"github.com/nodeagent-io/nodeagent/pkg/diagnose/fact"
+	"github.com/nodeagent-io/nodeagent/pkg/evidence"
+)
+
+// VolumeDirTeardownFailed is a volume that is a directory of the node's own disk,
+// which the kubelet fails to remove.
+var VolumeDirTeardownFailed = &diagnose.Rule{
+	Cause:  "VolumeDirTeardownFailed",
+	Phases: []diagnose.Phase{diagnose.Volumes},
+	Needs:  []evidence.Source{evidence.Mounts, evidence.Volumes, evidence.VolumeCalls},
+	Doc: diagnose.Doc{
+		Layer:   "storage",
+		Title:   "the kubelet cannot remove the directory of a volume",
+		Message: "volume {volumes}: {why}; no process of the pod is left",
+		Phrases: map[string][]diagnose.Choice{
+			"why": {
+				{Variant: inside, Text: "a file system of type {innertype} is mounted inside its directory, so the kubelet cannot remove the directory (EBUSY)"},
+				{Text: "the kubelet fails to remove its directory (plugin {plugin}), though nothing is mounted there"},
+			},
+			"mount": {{Text: "grep {hostmount}/ /proc/self/mountinfo"}, {Text: "findmnt"}},
+		},
+		Meaning: "The volume is a plain directory below the kubelet's, as an emptyDir is. When the containers have ended the kubelet deletes what is inside and then the directory. " +
+			"That fails again and again: something is mounted inside, a file is immutable (chattr +i), or the node's file system is read-only. " +
+			"The kubelet tells it in its log only.",
+		Evidence: "The directory is there a minute after the deadline, and the number of failed attempts at volumes of its plugin has grown since " +
+			"(storage_operation_duration_seconds of the kubelet, operation volume_unmount). " +
+			"It is proved when no other pod's volumes are taken down on the node, or when the mount table shows a mount inside.",
+		Remedy: "Read the kubelet's log on the node (journalctl -u kubelet) for the volume's name: the error names the file. " +
+			"Repair that, for example with chattr -i; the kubelet removes the directory within two minutes.",
+		Danger: "Make sure that nothing is mounted inside before you delete anything by hand: what is inside a mount is somebody's data. " +
+			"A force delete leaves the directory on the node.",
+		Families: []diagnose.Family{{
+			Name: inside,
+			Meaning: "Something is mounted inside of the directory: by a container with mountPropagation Bidirectional, by docker or a FUSE daemon in the pod, or by hand. " +
+				"The kubelet deletes what is inside that mount too, at each attempt.",
+			Remedy: "On the node, without delay: {mount} lists what is mounted there. Unmount it; the kubelet removes the directory within two minutes.",
+			Danger: "The kubelet deletes the files inside that mount at each attempt, unless it is read-only. Do not run rm -rf there yourself.",
+		}},
+	},
+	Check: func(p *evidence.Pod) []diagnose.Finding {
+		if !settled(p) {
+			return nil
+		}
+		for i := range p.Volumes {
+			v := &p.Volumes[i]
+			if v.Block || v.Plugin == "" || v.Driver != "" || v.Plugin == "kubernetes.io~csi" || v.Subpaths > 0 {
+				continue
+			}
+			call := fact.FailedUnmount(p, v)
+			mounted, in := mountsOf(p, v)
+			if call == nil || mounted != nil {
+				continue
+			}
+			f := diagnose.Finding{Confidence: confidence(p), Objects: diagnose.Objects{Volumes: []string{v.Name}, Plugin: strings.ReplaceAll(v.Plugin, "~", "/")}}
+			if in != nil {
+				f.Family, f.Confidence = inside, diagnose.Proved
+				f.Objects.Inner, f.Objects.Mount = diagnose.MountOf(p, in), directory(in)
+			}
+			return []diagnose.Finding{f}
+		}
+		return nil
+	},
+}
+
+// directory describes the volume's directory, which is no mount itself; what it is
+// called inside of the volume is the pod's business.
+func directory(in *evidence.Mount) *diagnose.Mount {
+	dir := "/volumes/" + in.Plugin + "/" + in.Volume
+	before, _, _ := strings.Cut(in.Point, dir+"/")
+	return &diagnose.Mount{Volume: in.Volume, Point: before + dir, HostPoint: before + dir}
+}
+
+// mountsOf returns the mount of a volume, and one that is inside of it.
+func mountsOf(p *evidence.Pod, v *evidence.Volume) (own, in *evidence.Mount) {
+	for i := range p.Mounts {
+		m := &p.Mounts[i]
+		if m.Volume != v.Name || m.Plugin != v.Plugin {
+			continue
+		}
+		if isVolumePoint(m) {
+			own = m
+		} else {
+			in = m
+		}
+	}
+	return own, in
+}

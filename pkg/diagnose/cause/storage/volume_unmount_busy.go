@@ -1,0 +1,124 @@
+package storage
+
+import (
+	"strings"
+
+	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
+	"github.com/nodeagent-io/nodeagent/pkg/diagnose/fact"
+	"github.com/nodeagent-io/nodeagent/pkg/evidence"
+)
+
+// VolumeUnmountBusy is a mount that the kernel does not let go of because somebody
+// uses it.
+var VolumeUnmountBusy = &diagnose.Rule{
+	Cause:  "VolumeUnmountBusy",
+	Phases: []diagnose.Phase{diagnose.Volumes},
+	Needs:  []evidence.Source{evidence.Mounts, evidence.Holders},
+	Doc: diagnose.Doc{
+		Layer: "storage",
+		Title: "a volume cannot be unmounted because it is in use",
+		Message: "volume {volumes}: {user}, so it cannot be unmounted (EBUSY). " +
+			"It is mounted at {mountpoint}; no process of the pod is left",
+		Phrases: map[string][]diagnose.Choice{
+			"user": {
+				{Variant: inside, Text: "another file system is mounted inside it (type {innertype}, source {innersource})"},
+				{Variant: inside, Text: "another file system is mounted inside it (type {innertype})"},
+				{Text: "{process} uses it ({via}){more}"},
+			},
+			"more":  {{Variant: one, Text: ", and so does 1 other process"}, {Text: ", and so do {alike} other processes"}, {Text: ""}},
+			"mount": {{Text: "findmnt -R {hostmount}"}, {Text: "findmnt"}},
+		},
+		Meaning: "The containers have ended, and the kubelet has to unmount the pod's volume. A process outside of the pod uses it, or something else is mounted inside, " +
+			"so the kernel answers EBUSY. The kubelet tries again without end, at most every two minutes, and tells it in its log only.",
+		Evidence: "Two readings ten seconds or more apart show a process in the host's mount namespace with a file open on this very mount (mnt_id in /proc/PID/fdinfo), " +
+			"or with its working directory, its root directory or its program there; or the mount table shows a mount inside of the volume's. " +
+			"A process in a mount namespace of its own does not keep the host's mount busy and is not looked at.",
+		Remedy: "Find out what {process} does there, and stop it or let it leave the volume; the kubelet unmounts within two minutes.",
+		Danger: "umount -l hides the mount while the file system stays in use: attached to another node meanwhile, it is damaged. " +
+			"Do not delete files below the mount: they are the volume's data.",
+		Families: []diagnose.Family{
+			{
+				Name:    inside,
+				Meaning: "Something is mounted inside of the volume: by a container with mountPropagation Bidirectional, by docker or a FUSE daemon in the pod, or by hand.",
+				Remedy:  "On the node: {mount} lists what is mounted inside. Unmount that, innermost first; the kubelet unmounts the volume within two minutes.",
+			},
+			{
+				Name:    diagnose.Essential,
+				Meaning: "The process serves other pods or the whole node.",
+				Remedy:  "{process} serves the node and must not be killed. Find out what it does there; restart its service when the other pods allow it.",
+			},
+		},
+	},
+	Check: func(p *evidence.Pod) []diagnose.Finding {
+		if p.Overdue() < fact.KillLatency || p.Time.Sub(p.UnchangedSince) < fact.SlowDevice {
+			return nil
+		}
+		for i := range p.Mounts {
+			in := &p.Mounts[i]
+			if !isInner(in) {
+				continue
+			}
+			if m := root(p, in); m != nil {
+				o := diagnose.Objects{Mount: diagnose.MountOf(p, m), Inner: diagnose.MountOf(p, in), Volumes: []string{m.Volume}}
+				return []diagnose.Finding{{Family: inside, Confidence: diagnose.Proved, Objects: o}}
+			}
+		}
+		return heldBy(p)
+	},
+}
+
+const (
+	// inside is the family of a volume with another mount in it.
+	inside = "MountInside"
+	// one is the variant of a mount that one more process uses.
+	one = "OneMore"
+)
+
+// heldBy finds the process that has used one of the pod's mounts for the longest time.
+func heldBy(p *evidence.Pod) []diagnose.Finding {
+	var first *evidence.Holder
+	n := 0
+	for i := range p.Holders {
+		h := &p.Holders[i]
+		if h.Since.IsZero() || p.Time.Sub(h.Since) < fact.SlowDevice {
+			continue
+		}
+		n++
+		if first == nil || h.Since.Before(first.Since) {
+			first = h
+		}
+	}
+	if first == nil {
+		return nil
+	}
+	for i := range p.Mounts {
+		m := &p.Mounts[i]
+		if m.ID != first.MountID {
+			continue
+		}
+		f := diagnose.Finding{Confidence: diagnose.Proved, Objects: diagnose.Objects{
+			Mount: diagnose.MountOf(p, m), Process: diagnose.ProcessOf(p, &first.Task), Via: first.Via, Alike: n - 1, Volumes: []string{m.Volume},
+		}}
+		if first.Owner == "" {
+			f.Objects.Process.Unit = unitOf(first.Cgroup)
+		}
+		if n == 2 {
+			f.Variants = []string{one}
+		}
+		if fact.Essential(&first.Task) {
+			f.Family = diagnose.Essential
+		}
+		return []diagnose.Finding{f}
+	}
+	return nil
+}
+
+// unitOf returns the unit of systemd that a control group is named after, "" when there
+// is none.
+func unitOf(cgroup string) string {
+	name := cgroup[strings.LastIndexByte(cgroup, '/')+1:]
+	if strings.HasSuffix(name, ".service") || strings.HasSuffix(name, ".scope") {
+		return name
+	}
+	return ""
+}

@@ -1,0 +1,75 @@
+package storage
+
+import (
+	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
+	"github.com/nodeagent-io/nodeagent/pkg/diagnose/fact"
+	"github.com/nodeagent-io/nodeagent/pkg/evidence"
+)
+
+// detached is the variant of a volume that is in the mount table no more.
+const detached = "Detached"
+
+// VolumeUnmountHanging is a thread that hangs in the kernel while it takes a volume
+// down, when what it waits for is no network file system.
+var VolumeUnmountHanging = &diagnose.Rule{
+	Cause:  "VolumeUnmountHanging",
+	Phases: []diagnose.Phase{diagnose.Volumes},
+	Needs:  []evidence.Source{evidence.Mounts, evidence.Kubelet},
+	Doc: diagnose.Doc{
+		Layer: "storage",
+		Title: "unmounting a volume hangs in the kernel",
+		Message: "volume {volumes}: {process} hangs in the kernel while it unmounts the volume (thread {thread}, in {function}, {on}). " +
+			"It does so for as long as the file system does not answer; no process of the pod is left",
+		Phrases: map[string][]diagnose.Choice{
+			"on": {
+				{Variant: detached, Text: "with the mount detached already"},
+				{Text: "on the mount {mountpoint} of type {fstype}, source {source}"},
+				{Text: "on the mount {mountpoint} of type {fstype}"},
+			},
+			"fuse":       {{Text: "{connection}"}, {Text: "N"}},
+			"filesystem": {{Text: "{mountpoint}"}, {Text: "the volume"}},
+		},
+		Meaning: "The containers have ended, and the pod's volume has to be unmounted. " +
+			"The kubelet, or the program that unmounts for it, asks the file system something, gets no answer, and waits in the kernel without a time limit. " +
+			"The kubelet logs nothing about it and reports itself healthy.",
+		Evidence: "A thread of the kubelet, or a thread of any process that is inside umount2, has not moved in two readings ten seconds or more apart. " +
+			"The path of its blocked system call is a volume of this pod. It is in state D, or waits for a FUSE daemon, which shows as S. " +
+			"Where the file system is NFS, SMB or Ceph, and the thread is the kubelet's, the cause is NetworkFilesystemUnreachable.",
+		Remedy: "Repair what is behind {filesystem} (a disk, a server, a daemon); the thread goes on by itself. If that can never answer again: drain the node and reboot it.",
+		Danger: "umount -l hides the mount and leaves the thread. Restarting the kubelet leaves the thread and can hang the new one. " +
+			"A force delete leaves the volume attached to this node, and another node may mount it too.",
+		Families: []diagnose.Family{{
+			Name: fact.FamilyFUSE,
+			Meaning: "The daemon of a FUSE file system, such as gcsfuse, s3fs, rclone or JuiceFS, does not answer. " +
+				"Often its process is stopped, or waits for its own backend, or a CSI driver's pod that ran it is being replaced.",
+			Remedy: "Restart or repair the FUSE daemon of {filesystem}; look at the pod of its CSI driver on this node first. " +
+				"Else, on the node: echo 1 > /sys/fs/fuse/connections/{fuse}/abort, which ends all waits on this mount immediately; writes that the daemon has not stored are lost.",
+			Danger: "Aborting a connection affects every user of that mount. umount -l hides the mount and leaves the thread. " +
+				"Restarting the kubelet leaves the thread and can hang the new one.",
+		}},
+	},
+	Check: func(p *evidence.Pod) []diagnose.Finding {
+		t := fact.Unmounter(p)
+		if t == nil || t.Unchanged(p.Time) < fact.SlowDevice {
+			return nil
+		}
+		f := diagnose.Finding{Confidence: diagnose.Proved, Objects: diagnose.Objects{Thread: diagnose.ThreadOf(t), Process: diagnose.ProcessOf(p, t)}}
+		m := volumeMount(p, t.Probe.VolumePath)
+		switch {
+		case m != nil && fact.NetworkFamily(m.Type) != "" && t.Owner == "kubelet":
+			return nil // NetworkFilesystemUnreachable
+		case m != nil:
+			f.Objects.Mount = diagnose.MountOf(p, m)
+			f.Objects.Volumes = []string{m.Volume}
+			if fact.FamilyOfType(m.Type) == fact.FamilyFUSE {
+				f.Family = fact.FamilyFUSE
+			}
+		case t.Probe.Syscall == "umount2":
+			f.Variants = []string{detached}
+			f.Objects.Volumes = []string{volumeOf(t.Probe.VolumePath)}
+		default:
+			return nil // it may wait for the kubelet's own disk
+		}
+		return []diagnose.Finding{f}
+	},
+}

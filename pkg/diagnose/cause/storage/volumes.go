@@ -1,0 +1,106 @@
+package storage
+
+import (
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
+	"github.com/nodeagent-io/nodeagent/pkg/diagnose/fact"
+	"github.com/nodeagent-io/nodeagent/pkg/evidence"
+)
+
+// settled reports whether the kubelet has had the time for several attempts at the
+// pod's volumes: it waits half a second after the first one that fails, twice as long
+// after each further one, and two minutes at most.
+func settled(p *evidence.Pod) bool {
+	return p.Overdue() >= fact.UnknownAfter && p.Time.Sub(p.UnchangedSince) >= fact.UnknownAfter
+}
+
+// confidence is that of a finding that rests on what the kubelet counts of all
+// volumes of a driver or plugin: whose they are is certain only when no other pod's
+// volumes are taken down.
+func confidence(p *evidence.Pod) diagnose.Confidence {
+	if p.Node.Unmounting == 1 {
+		return diagnose.Proved
+	}
+	return diagnose.Inferred
+}
+
+// drivers returns the CSI drivers of the pod's volumes that are left, and the names of
+// the volumes of each.
+func drivers(p *evidence.Pod) (names []string, volumes map[string][]string) {
+	volumes = make(map[string][]string)
+	for i := range p.Volumes {
+		v := &p.Volumes[i]
+		if v.Driver == "" {
+			continue
+		}
+		if !slices.Contains(names, v.Driver) {
+			names = append(names, v.Driver)
+		}
+		volumes[v.Driver] = append(volumes[v.Driver], v.Name)
+	}
+	return names, volumes
+}
+
+// ofDriver describes the volumes of a driver, and the driver.
+func ofDriver(p *evidence.Pod, driver string, volumes []string) diagnose.Objects {
+	o := diagnose.Objects{Volumes: volumes, Driver: driver}
+	for i := range p.Volumes {
+		if v := &p.Volumes[i]; v.Driver == driver {
+			o.DriverPod, o.DriverState = v.DriverPod, v.DriverPodState
+		}
+	}
+	return o
+}
+
+// unpublish returns the last result of the kubelet's calls to a driver that is no
+// success, and whether a call was not answered in time, both since the pod is at its
+// present stage. It is nil when there is none, and when calls succeed as well and
+// another pod's volume may be the one that fails.
+func unpublish(p *evidence.Pod, driver string) (last *evidence.VolumeCall, timedOut bool) {
+	var ok *evidence.VolumeCall
+	for i := range p.Node.Kubelet.VolumeCalls {
+		c := &p.Node.Kubelet.VolumeCalls[i]
+		if c.Method != evidence.NodeUnpublish || c.Driver != driver || !fact.RoseAtStage(p, c) {
+			continue
+		}
+		if !c.Failed() {
+			ok = c
+			continue
+		}
+		timedOut = timedOut || c.Status == evidence.CallTimedOut
+		if last == nil || c.Rose.After(last.Rose) {
+			last = c
+		}
+	}
+	if last != nil && ok != nil && !last.Rose.After(ok.Rose) && p.Node.Unmounting != 1 {
+		return nil, false
+	}
+	return last, timedOut
+}
+
+// root returns the mount of a volume itself, nil when nothing is mounted at its
+// directory; inner reports whether a mount is inside a volume and not the volume's own.
+func root(p *evidence.Pod, m *evidence.Mount) *evidence.Mount {
+	var top *evidence.Mount
+	for i := range p.Mounts {
+		o := &p.Mounts[i]
+		if o.Volume == m.Volume && o.Plugin == m.Plugin && isVolumePoint(o) {
+			top = o
+		}
+	}
+	return top
+}
+
+// isVolumePoint reports whether a mount is at the directory of a volume, or where a
+// CSI driver publishes it, and not inside.
+func isVolumePoint(m *evidence.Mount) bool {
+	dir := path.Join(m.Plugin, m.Volume)
+	return m.Plugin != "" && (strings.HasSuffix(m.Point, "/volumes/"+dir) || strings.HasSuffix(m.Point, "/volumes/"+dir+"/mount"))
+}
+
+// isInner reports whether a mount is inside of a volume. Below volume-subpaths, whose
+// mounts the kubelet makes itself, the plugin is not known.
+func isInner(m *evidence.Mount) bool { return m.Plugin != "" && m.Volume != "" && !isVolumePoint(m) }

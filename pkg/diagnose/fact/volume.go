@@ -1,0 +1,77 @@
+package fact
+
+import (
+	"strings"
+	"time"
+
+	"github.com/nodeagent-io/nodeagent/pkg/evidence"
+)
+
+// csiPlugin is the kubelet's name of the plugin for CSI drivers.
+const csiPlugin = "kubernetes.io/csi"
+
+// FailedUnmount returns what the kubelet counts of its failed attempts to take a
+// volume down, when one of them has ended since the pod is at its present stage; nil
+// when none has, or when it is not known.
+func FailedUnmount(p *evidence.Pod, v *evidence.Volume) *evidence.VolumeCall {
+	plugin := strings.ReplaceAll(v.Plugin, "~", "/")
+	for i := range p.Node.Kubelet.VolumeCalls {
+		c := &p.Node.Kubelet.VolumeCalls[i]
+		// A volume of which only subpaths are left has no directory that names its plugin.
+		if c.Method == evidence.VolumeUnmount && c.Failed() && RoseAtStage(p, c) &&
+			(v.Plugin == "" || c.Plugin == plugin && (plugin != csiPlugin || c.Driver == v.Driver)) {
+			return c
+		}
+	}
+	return nil
+}
+
+// RoseAtStage reports whether more calls were counted since the pod is at its present
+// stage: its containers have ended, and the same of its volumes is left.
+func RoseAtStage(p *evidence.Pod, c *evidence.VolumeCall) bool {
+	return c.Rose.After(p.UnchangedSince)
+}
+
+// volumeRetry is how long the kubelet waits at most between two attempts at a volume
+// (2 minutes and 2 seconds, pkg/util/goroutinemap/exponentialbackoff), with the time
+// that an attempt takes.
+const volumeRetry = 135 * time.Second
+
+// PatienceWithVolumes returns for how long a pod must have made no progress to be stuck
+// without a known cause: what was in the way of its volumes may have ended since the
+// kubelet's last attempt. It is 0 when nothing is left of its volumes.
+func PatienceWithVolumes(p *evidence.Pod) time.Duration {
+	if p.ContainersEnded() && (len(p.Mounts) > 0 || len(p.Volumes) > 0) {
+		return volumeRetry
+	}
+	return 0
+}
+
+// VolumesLeft reports whether the kubelet fails to take a volume of the pod down, of
+// which nothing may be mounted any more. A directory alone does not tell: one that a
+// kubelet has forgotten holds nothing up.
+func VolumesLeft(p *evidence.Pod) bool {
+	for i := range p.Volumes {
+		if FailedUnmount(p, &p.Volumes[i]) != nil {
+			return true
+		}
+	}
+	return false
+}
+
+// Unmounter returns a thread that is in state D, or waits for a FUSE daemon, without
+// moving, on its way to unmount one of the pod's volumes: the kubelet's, or that of any
+// program, such as a CSI driver, that is inside umount2 there.
+func Unmounter(p *evidence.Pod) *evidence.Task {
+	if t := KubeletBusyWithVolume(p); t != nil {
+		return t
+	}
+	for i := range p.Node.Blocked {
+		t := &p.Node.Blocked[i]
+		if t.Probe != nil && t.Probe.Syscall == "umount2" && p.RuntimeUID != "" && t.Owner != p.RuntimeUID &&
+			strings.Contains(t.Probe.VolumePath, "/pods/"+p.RuntimeUID+"/") && t.Unchanged(p.Time) >= Stuck {
+			return t
+		}
+	}
+	return nil
+}

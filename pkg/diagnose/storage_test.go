@@ -1,0 +1,249 @@
+package diagnose_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
+	"github.com/nodeagent-io/nodeagent/pkg/diagnose/cause"
+	"github.com/nodeagent-io/nodeagent/pkg/evidence"
+)
+
+const (
+	podUID     = "0b4ddc3e-1111-4222-8333-444455556666"
+	csiDriver  = "disk.example.org"
+	volumesDir = "/var/lib/kubelet/pods/" + podUID + "/volumes/"
+)
+
+// unmounting is a pod whose containers have ended, and which has been at the same
+// stage for the time past its deadline. A CSI volume and an emptyDir are left.
+func unmounting(past time.Duration, change func(p *evidence.Pod)) *evidence.Pod {
+	deadline := requested.Add(30 * time.Second)
+	p := &evidence.Pod{
+		Time: deadline.Add(past), UnchangedSince: deadline, Namespace: "shop", Name: "web-0", UID: podUID, RuntimeUID: podUID,
+		Phase: "Succeeded", DeletionRequested: requested, Deadline: deadline, GracePeriodSeconds: 30,
+		Mounts: []evidence.Mount{{
+			ID: 7, Device: "8:16", Point: volumesDir + "kubernetes.io~csi/data/mount", HostPoint: volumesDir + "kubernetes.io~csi/data/mount",
+			Type: "ext4", Source: "/dev/sdb", Volume: "data", Plugin: "kubernetes.io~csi",
+		}},
+		Volumes: []evidence.Volume{
+			{Name: "data", Plugin: "kubernetes.io~csi", Driver: csiDriver},
+			{Name: "scratch", Plugin: "kubernetes.io~empty-dir"},
+		},
+	}
+	p.Node.Unmounting = 1
+	p.Node.Kubelet.VolumeCallsRead = p.Time
+	p.Node.Kubelet.Process = &evidence.Task{PID: 9, TID: 9, Comm: "kubelet", State: evidence.Sleeping, Owner: "kubelet"}
+	change(p)
+	return p
+}
+
+// called adds calls to the driver, and attempts at a volume, that the kubelet counts
+// for the last time so long before the reading.
+func called(p *evidence.Pod, status string, before time.Duration) {
+	p.Node.Kubelet.VolumeCalls = append(p.Node.Kubelet.VolumeCalls, evidence.VolumeCall{
+		Plugin: "kubernetes.io/csi", Driver: csiDriver, Method: evidence.NodeUnpublish, Status: status, Count: 3, Rose: p.Time.Add(-before),
+	})
+}
+
+func tried(p *evidence.Pod, plugin, driver string, before time.Duration) {
+	p.Node.Kubelet.VolumeCalls = append(p.Node.Kubelet.VolumeCalls, evidence.VolumeCall{
+		Plugin: plugin, Driver: driver, Method: evidence.VolumeUnmount, Status: "fail-unknown", Count: 3, Rose: p.Time.Add(-before),
+	})
+}
+
+func holder(p *evidence.Pod, comm, owner string, mount int, held time.Duration) {
+	p.Holders = append(p.Holders, evidence.Holder{
+		Task: evidence.Task{PID: 70, TID: 70, Comm: comm, Owner: owner, Cgroup: "/system.slice/backup.service"}, MountID: mount, Via: "an open file", Since: p.Time.Add(-held),
+	})
+}
+
+// kubeletHangs blocks a thread of the kubelet in a call on one of the pod's volumes.
+func kubeletHangs(p *evidence.Pod, state evidence.TaskState, path string, since time.Duration) {
+	p.Node.Kubelet.Blocked = append(p.Node.Kubelet.Blocked, evidence.Task{
+		PID: 9, TID: 11, Comm: "kubelet", Owner: "kubelet", State: state, UnchangedSince: p.Time.Add(-since),
+		Probe: &evidence.Probe{Syscall: "newfstatat", VolumePath: path, Wchan: "request_wait_answer"},
+	})
+}
+
+func TestStorageCauses(t *testing.T) {
+	const csiMount = volumesDir + "kubernetes.io~csi/data/mount"
+	fuse := func(p *evidence.Pod) {
+		p.Mounts[0].Type, p.Mounts[0].Device, p.Mounts[0].Source = "fuse.gcsfuse", "0:77", "bucket"
+	}
+	inner := func(p *evidence.Pod, point string) {
+		p.Mounts = append(p.Mounts, evidence.Mount{ID: 8, ParentID: 7, Device: "0:60", Point: point, Type: "tmpfs", Source: "tmpfs", Volume: "data", Plugin: "kubernetes.io~csi"})
+	}
+	for name, tc := range map[string]struct {
+		past   time.Duration
+		change func(p *evidence.Pod)
+		want   string // "" for silence
+		proved bool
+		says   []string
+	}{
+		"the driver fails": {90 * time.Second, func(p *evidence.Pod) { called(p, "Internal", 20*time.Second) },
+			"CSINodeUnpublishFailing", true, []string{"volume data", csiDriver, "Internal"}},
+		"the driver fails, and other pods' volumes are taken down too": {90 * time.Second, func(p *evidence.Pod) {
+			p.Node.Unmounting = 2
+			called(p, "Internal", 20*time.Second)
+		}, "CSINodeUnpublishFailing", false, nil},
+		"the driver fails, and nobody knows for whom": {90 * time.Second, func(p *evidence.Pod) {
+			p.Node.Unmounting = 0
+			called(p, "Internal", 20*time.Second)
+		}, "CSINodeUnpublishFailing", false, nil},
+		"the driver has failed for less than a minute": {59 * time.Second, func(p *evidence.Pod) { called(p, "Internal", 20*time.Second) }, "", false, nil},
+		"the driver failed before this stage":          {90 * time.Second, func(p *evidence.Pod) { called(p, "Internal", 91*time.Second) }, "", false, nil},
+		"the driver failed before anybody looked": {90 * time.Second, func(p *evidence.Pod) {
+			called(p, "Internal", 0)
+			p.Node.Kubelet.VolumeCalls[0].Rose = time.Time{}
+		}, "", false, nil},
+		"another driver fails": {90 * time.Second, func(p *evidence.Pod) {
+			called(p, "Internal", 20*time.Second)
+			p.Node.Kubelet.VolumeCalls[0].Driver = "nfs.example.org"
+		}, "", false, nil},
+		"the driver's last call succeeds, perhaps for another pod": {90 * time.Second, func(p *evidence.Pod) {
+			p.Node.Unmounting = 2
+			called(p, "Internal", 20*time.Second)
+			called(p, "OK", 10*time.Second)
+		}, "", false, nil},
+		"the driver's name is not known": {90 * time.Second, func(p *evidence.Pod) {
+			p.Volumes[0].Driver = ""
+			called(p, "Internal", 20*time.Second)
+		}, "", false, nil},
+		"nobody answers at the driver's socket": {90 * time.Second, func(p *evidence.Pod) {
+			called(p, "Unavailable", 20*time.Second)
+			tried(p, "kubernetes.io/csi", csiDriver, 20*time.Second)
+		}, "CSINodeUnpublishFailing", true, []string{"Unavailable", "pod of driver disk.example.org on this node", "a container that does not run"}},
+		"the driver does not answer": {150 * time.Second, func(p *evidence.Pod) { called(p, "DeadlineExceeded", 20*time.Second) },
+			"CSINodeUnpublishHanging", true, []string{csiDriver}},
+		"the driver does not answer, and refuses a second call meanwhile": {150 * time.Second, func(p *evidence.Pod) {
+			called(p, "DeadlineExceeded", 60*time.Second)
+			called(p, "Aborted", 20*time.Second)
+		}, "CSINodeUnpublishHanging", true, nil},
+		"no driver of that name": {90 * time.Second, func(p *evidence.Pod) {
+			p.Volumes[0].Unregistered = true
+			tried(p, "kubernetes.io/csi", csiDriver, 20*time.Second)
+		}, "CSIDriverNotRegistered", true, []string{csiDriver}},
+		"the driver fails, and its pod is known": {90 * time.Second, func(p *evidence.Pod) {
+			called(p, "Internal", 20*time.Second)
+			p.Volumes[0].DriverPod, p.Volumes[0].DriverPodState = "kube-system/disk-x", evidence.DriverRunning
+		}, "CSINodeUnpublishFailing", true, []string{"the log of the pod kube-system/disk-x of this node, which is running,"}},
+		"no driver of that name, though its pod is there": {90 * time.Second, func(p *evidence.Pod) {
+			p.Volumes[0].Unregistered, p.Volumes[0].DriverPod, p.Volumes[0].DriverPodState = true, "kube-system/disk-x", evidence.DriverNotReady
+			tried(p, "kubernetes.io/csi", csiDriver, 20*time.Second)
+		}, "CSIDriverNotRegistered", true, []string{"its pod here, kube-system/disk-x, is not ready"}},
+		"no driver of that name, and no attempt": {90 * time.Second, func(p *evidence.Pod) { p.Volumes[0].Unregistered = true }, "", false, nil},
+		"a driver with a socket of another name": {90 * time.Second, func(p *evidence.Pod) {
+			p.Volumes[0].Unregistered = true
+			tried(p, "kubernetes.io/csi", csiDriver, 20*time.Second)
+			called(p, "Internal", 20*time.Second)
+		}, "CSINodeUnpublishFailing", true, nil},
+		"a driver that is there, and is not asked": {90 * time.Second, func(p *evidence.Pod) { tried(p, "kubernetes.io/csi", csiDriver, 20*time.Second) }, "", false, nil},
+		"only the directory of the CSI volume is left": {90 * time.Second, func(p *evidence.Pod) {
+			p.Mounts = nil
+			called(p, "Internal", 20*time.Second)
+			tried(p, "kubernetes.io/csi", csiDriver, 20*time.Second)
+		}, "CSINodeUnpublishFailing", true, nil},
+
+		"a process holds the mount": {30 * time.Second, func(p *evidence.Pod) { holder(p, "rsync", "", 7, 12*time.Second) },
+			"VolumeUnmountBusy", true, []string{"rsync (PID 70, of backup.service)", "an open file"}},
+		"a process has held the mount for 9 seconds": {30 * time.Second, func(p *evidence.Pod) { holder(p, "rsync", "", 7, 9*time.Second) }, "", false, nil},
+		"a process holds another mount":              {30 * time.Second, func(p *evidence.Pod) { holder(p, "rsync", "", 99, 12*time.Second) }, "", false, nil},
+		"a shim holds the mount": {30 * time.Second, func(p *evidence.Pod) { holder(p, "containerd-shim", "shim", 7, 12*time.Second) },
+			"VolumeUnmountBusy", true, []string{"must not be killed"}},
+		"the driver fails because a process holds the mount": {90 * time.Second, func(p *evidence.Pod) {
+			holder(p, "rsync", "", 7, 80*time.Second)
+			called(p, "Internal", 20*time.Second)
+		}, "VolumeUnmountBusy", true, nil},
+		"a mount inside of the mount": {30 * time.Second, func(p *evidence.Pod) { inner(p, csiMount+"/private") },
+			"VolumeUnmountBusy", true, []string{"another file system is mounted inside", "findmnt -R " + csiMount}},
+		"a mount that has just come": {30 * time.Second, func(p *evidence.Pod) {
+			inner(p, csiMount+"/private")
+			p.UnchangedSince = p.Time.Add(-9 * time.Second)
+		}, "", false, nil},
+
+		"the kubelet waits for a FUSE daemon": {30 * time.Second, func(p *evidence.Pod) {
+			fuse(p)
+			kubeletHangs(p, evidence.Sleeping, csiMount, 12*time.Second)
+		}, "VolumeUnmountHanging", true, []string{"volume data", "kubelet (PID 9)", "thread 11", "fuse.gcsfuse", "/sys/fs/fuse/connections/77/abort"}},
+		"the kubelet has waited for a FUSE daemon for 9 seconds": {30 * time.Second, func(p *evidence.Pod) {
+			fuse(p)
+			kubeletHangs(p, evidence.Sleeping, csiMount, 9*time.Second)
+		}, "", false, nil},
+		"the kubelet waits in another pod's volume": {30 * time.Second, func(p *evidence.Pod) {
+			fuse(p)
+			kubeletHangs(p, evidence.Uninterruptible, strings.ReplaceAll(csiMount, podUID, "another"), 12*time.Second)
+		}, "", false, nil},
+		"the kubelet waits for its own disk": {30 * time.Second, func(p *evidence.Pod) {
+			kubeletHangs(p, evidence.Uninterruptible, volumesDir+"kubernetes.io~empty-dir/scratch", 12*time.Second)
+		}, "", false, nil},
+		"umount hangs, and has detached the mount": {30 * time.Second, func(p *evidence.Pod) {
+			p.Mounts = nil
+			p.Node.Blocked = []evidence.Task{{
+				PID: 60, TID: 60, PPID: 9, Comm: "umount", State: evidence.Uninterruptible, UnchangedSince: p.Time.Add(-12 * time.Second),
+				Probe: &evidence.Probe{Syscall: "umount2", VolumePath: csiMount, Wchan: "jbd2_log_wait_commit"},
+			}}
+		}, "VolumeUnmountHanging", true, []string{"volume data: umount (PID 60)", "with the mount detached already"}},
+		"somebody else hangs in a stat of the volume": {30 * time.Second, func(p *evidence.Pod) {
+			p.Node.Blocked = []evidence.Task{{
+				PID: 60, TID: 60, Comm: "node_exporter", State: evidence.Uninterruptible, UnchangedSince: p.Time.Add(-12 * time.Second),
+				Probe: &evidence.Probe{Syscall: "statfs", VolumePath: csiMount, Wchan: "jbd2_log_wait_commit"},
+			}}
+		}, "", false, nil},
+
+		"an emptyDir cannot be removed": {90 * time.Second, func(p *evidence.Pod) { tried(p, "kubernetes.io/empty-dir", "", 20*time.Second) },
+			"VolumeDirTeardownFailed", true, []string{"volume scratch", "kubernetes.io/empty-dir"}},
+		"an emptyDir of somebody may not be removable": {90 * time.Second, func(p *evidence.Pod) {
+			p.Node.Unmounting = 3
+			tried(p, "kubernetes.io/empty-dir", "", 20*time.Second)
+		}, "VolumeDirTeardownFailed", false, nil},
+		"a subpath of an emptyDir is left": {90 * time.Second, func(p *evidence.Pod) {
+			p.Volumes[1].Subpaths = 1
+			tried(p, "kubernetes.io/empty-dir", "", 20*time.Second)
+		}, "SubPathCleanupFailed", true, []string{"volume scratch"}},
+		"only a subpath of a hostPath is left": {90 * time.Second, func(p *evidence.Pod) {
+			p.Mounts, p.Volumes = nil, []evidence.Volume{{Name: "host", Subpaths: 1}}
+			tried(p, "kubernetes.io/host-path", "", 20*time.Second)
+		}, "SubPathCleanupFailed", true, []string{"volume host"}},
+		"a subpath of which no attempt has failed": {90 * time.Second, func(p *evidence.Pod) { p.Volumes[1].Subpaths = 1 }, "", false, nil},
+		"nothing is known of the attempts": {90 * time.Second, func(p *evidence.Pod) {
+			called(p, "Internal", 20*time.Second)
+			p.Lack(evidence.VolumeCalls, "the kubelet refuses")
+		}, "", false, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := cause.Diagnose(unmounting(tc.past, tc.change))
+			v, found := d.Verdict()
+			if v.Cause != tc.want {
+				t.Fatalf("verdict %q in phase %s, want %q: %s", v.Cause, d.Phase, tc.want, v.Message)
+			}
+			if !found {
+				return
+			}
+			if proved := v.Confidence == diagnose.Proved; proved != tc.proved || d.Phase != diagnose.Volumes {
+				t.Errorf("%s in phase %s", v.Confidence, d.Phase)
+			}
+			for _, s := range tc.says {
+				if !strings.Contains(v.Message+v.Remedy, s) {
+					t.Errorf("does not say %q: %s %s", s, v.Message, v.Remedy)
+				}
+			}
+			if strings.Contains(v.Message+v.Remedy+v.Danger, "private") {
+				t.Errorf("tells the name of a file in the volume: %s %s", v.Message, v.Remedy)
+			}
+		})
+	}
+}
+
+// What was in the way of a volume may have ended since the kubelet's last attempt: a
+// pod is not called stuck without a cause before the next one.
+func TestUnknownWaitsForTheNextAttempt(t *testing.T) {
+	for past, want := range map[time.Duration]bool{134 * time.Second: false, 136 * time.Second: true} {
+		d := cause.Diagnose(unmounting(past, func(*evidence.Pod) {}))
+		if found := slices.ContainsFunc(d.Findings, func(f diagnose.Finding) bool { return f.Cause == "Unknown" }); found != want {
+			t.Errorf("%s past the deadline: %v", past, d.Findings)
+		}
+	}
+}

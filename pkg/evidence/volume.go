@@ -1,0 +1,131 @@
+package evidence
+
+import (
+	"slices"
+	"time"
+)
+
+// A Volume is a directory of the kubelet for a volume of the pod:
+// pods/UID/volumes/PLUGIN/NAME, volumeDevices/PLUGIN/NAME for one that is a block
+// device, or volume-subpaths/NAME (pkg/kubelet/kubelet_getters.go). Only names are
+// read, and never what is mounted there.
+type Volume struct {
+	// Name is that of the pod's volume, or of its PersistentVolume.
+	Name string `json:"name"`
+	// Plugin is the directory's name, as in kubernetes.io~csi; "" where only
+	// subpaths are left.
+	Plugin string `json:"plugin,omitempty"`
+	Block  bool   `json:"block,omitempty"`
+	// Driver is the CSI driver that vol_data.json names, "" when it could not be read
+	// and for other plugins. Unregistered reports whether the kubelet's directory
+	// plugins_registry has no socket that begins with the driver's name, as that of
+	// node-driver-registrar does.
+	Driver       string `json:"driver,omitempty"`
+	Unregistered bool   `json:"unregistered,omitempty"`
+	// DriverPod is the pod of this node, as namespace/name, that mounts the directory
+	// of the driver's socket, plugins/DRIVER below the kubelet's, and DriverPodState
+	// what its status says: running, terminating, or not ready. "" when no pod mounts
+	// a directory of that name.
+	DriverPod      string `json:"driverPod,omitempty"`
+	DriverPodState string `json:"driverPodState,omitempty"`
+	// Subpaths counts what is left below volume-subpaths.
+	Subpaths int `json:"subpaths,omitempty"`
+}
+
+// The states of a DriverPod.
+const (
+	DriverRunning     = "running"
+	DriverTerminating = "terminating"
+	DriverNotReady    = "not ready"
+)
+
+// sameVolumes reports whether two readings show the same of the volumes' directories,
+// and no driver that has come back.
+func sameVolumes(now, before []Volume) bool {
+	return slices.EqualFunc(now, before, func(a, b Volume) bool {
+		return a.Name == b.Name && a.Plugin == b.Plugin && a.Block == b.Block && a.Subpaths == b.Subpaths && (a.Unregistered || !b.Unregistered)
+	})
+}
+
+// A Holder is a process in the host's mount namespace that uses a mount of the
+// pod. The kernel refuses to unmount it meanwhile (EBUSY, umount(2)).
+type Holder struct {
+	Task
+	// MountID is that of the Mount, and Via what the process has there: an open file,
+	// its working directory, its root directory, its program.
+	MountID int    `json:"mountID"`
+	Via     string `json:"via"`
+	// Since is when the first of the readings in a row had ended that showed it.
+	Since time.Time `json:"since,omitzero"`
+}
+
+// A VolumeCall is how often the kubelet has tried something with volumes and how
+// that ended, since the kubelet was started.
+type VolumeCall struct {
+	// Plugin is that of the volumes, as in kubernetes.io/csi, and Driver the CSI
+	// driver.
+	Plugin string `json:"plugin,omitempty"`
+	Driver string `json:"driver,omitempty"`
+	// Method is the call of CSI, as in NodeUnpublishVolume, and Status its gRPC code
+	// (csi_operations_seconds); or Method is VolumeUnmount, the kubelet's whole
+	// attempt, and Status success or fail-unknown
+	// (storage_operation_duration_seconds).
+	Method string `json:"method"`
+	Status string `json:"status"`
+	Count  uint64 `json:"count"`
+	// Rose is when the last reading had ended that showed more of them than the one
+	// before; zero when none did.
+	Rose time.Time `json:"rose,omitzero"`
+}
+
+// The methods and states of a VolumeCall that rules know.
+const (
+	VolumeUnmount  = "volume_unmount"
+	NodeUnpublish  = "NodeUnpublishVolume"
+	CallSucceeded  = "success"
+	CallOK         = "OK"
+	CallTimedOut   = "DeadlineExceeded"
+	CallAborted    = "Aborted"
+	CallUnanswered = "Unavailable"
+)
+
+// Failed reports whether the calls failed.
+func (c *VolumeCall) Failed() bool { return c.Status != CallSucceeded && c.Status != CallOK }
+
+func sinceHolders(now, before []Holder, t time.Time) {
+	for i := range now {
+		h := &now[i]
+		h.Since = t
+		for j := range before {
+			if b := &before[j]; b.PID == h.PID && b.Comm == h.Comm && b.MountID == h.MountID && b.Via == h.Via {
+				h.Since = b.Since
+			}
+		}
+	}
+}
+
+// sinceCalls carries over when the counts rose. One that is smaller than before is
+// of a kubelet that was started anew.
+func (k *KubeletService) sinceCalls(e *KubeletService) {
+	if k.VolumeCallsRead.IsZero() {
+		// They were not asked for, or could not be read: what was known is known still.
+		k.VolumeCalls, k.VolumeCallsRead = e.VolumeCalls, e.VolumeCallsRead
+		return
+	}
+	if e.VolumeCallsRead.IsZero() {
+		return
+	}
+	for i := range k.VolumeCalls {
+		now := &k.VolumeCalls[i]
+		var before VolumeCall
+		for j := range e.VolumeCalls {
+			if b := &e.VolumeCalls[j]; b.Plugin == now.Plugin && b.Driver == now.Driver && b.Method == now.Method && b.Status == now.Status {
+				before = *b
+			}
+		}
+		now.Rose = before.Rose
+		if now.Count != before.Count {
+			now.Rose = k.VolumeCallsRead
+		}
+	}
+}

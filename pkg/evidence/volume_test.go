@@ -1,0 +1,79 @@
+package evidence
+
+import (
+	"testing"
+	"time"
+)
+
+func TestCallsRise(t *testing.T) {
+	start := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	reading := func(after time.Duration, earlier *Node, calls ...VolumeCall) *Node {
+		n := &Node{Kubelet: KubeletService{VolumeCalls: calls}}
+		if calls != nil {
+			n.Kubelet.VolumeCallsRead = start.Add(after)
+		}
+		n.Since(earlier)
+		return n
+	}
+	fails := func(n uint64) VolumeCall {
+		return VolumeCall{Driver: "a", Method: NodeUnpublish, Status: "Internal", Count: n}
+	}
+	want := func(what string, n *Node, after time.Duration) {
+		t.Helper()
+		var at time.Time
+		if after > 0 {
+			at = start.Add(after)
+		}
+		if got := n.Kubelet.VolumeCalls[0].Rose; !got.Equal(at) {
+			t.Errorf("%s: rose at %v, want %v", what, got, at)
+		}
+	}
+	first := reading(1, nil, fails(7))
+	want("the first reading", first, 0)
+	second := reading(2, first, fails(7))
+	want("the same", second, 0)
+	third := reading(3, second, fails(8))
+	want("one more", third, 3)
+	fourth := reading(4, third)
+	want("not read", fourth, 3)
+	fifth := reading(5, fourth, fails(8))
+	want("the same again", fifth, 3)
+	want("a kubelet that was started anew", reading(6, fifth, fails(1)), 6)
+	other := VolumeCall{Driver: "b", Method: NodeUnpublish, Status: "Internal", Count: 1}
+	want("the first of its kind", reading(6, fifth, other, fails(8)), 6)
+}
+
+func TestHoldersStay(t *testing.T) {
+	start := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	held := func(pid, id int, comm, via string) Holder {
+		return Holder{Task: Task{PID: pid, Comm: comm}, MountID: id, Via: via}
+	}
+	before := []Holder{held(1, 5, "a", "x"), held(2, 5, "b", "x")}
+	sinceHolders(before, nil, start)
+	now := []Holder{held(1, 5, "a", "x"), held(2, 6, "b", "x"), held(3, 5, "c", "x"), held(2, 5, "another", "x")}
+	sinceHolders(now, before, start.Add(time.Second))
+	for i, h := range now {
+		if stayed := h.Since.Equal(start); stayed != (i == 0) {
+			t.Errorf("%+v has stayed: %t", h, stayed)
+		}
+	}
+}
+
+func TestVolumesAreAStage(t *testing.T) {
+	before := []Volume{{Name: "a", Plugin: "kubernetes.io~csi", Driver: "d", DriverPodState: DriverRunning}, {Name: "b", Unregistered: true}}
+	for name, tc := range map[string]struct {
+		now  []Volume
+		want bool
+	}{
+		"the same":                     {before, true},
+		"the driver's pod has ended":   {[]Volume{{Name: "a", Plugin: "kubernetes.io~csi", Driver: "d"}, before[1]}, true},
+		"the driver is gone":           {[]Volume{{Name: "a", Plugin: "kubernetes.io~csi", Unregistered: true}, before[1]}, true},
+		"the driver has come back":     {[]Volume{before[0], {Name: "b"}}, false},
+		"a volume has been taken down": {before[:1], false},
+		"a subpath has been removed":   {[]Volume{before[0], {Name: "b", Unregistered: true, Subpaths: 1}}, false},
+	} {
+		if got := sameVolumes(tc.now, before); got != tc.want {
+			t.Errorf("%s: the same stage %t", name, got)
+		}
+	}
+}

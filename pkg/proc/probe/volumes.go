@@ -1,0 +1,195 @@
+package probe
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/nodeagent-io/nodeagent/pkg/proc/internal/kernfile"
+	"golang.org/x/sys/unix"
+)
+
+// A VolumeDir is a directory of the kubelet for a volume of a pod (evidence.Volume).
+type VolumeDir struct {
+	Name     string `json:"name"`
+	Plugin   string `json:"plugin,omitempty"`
+	Block    bool   `json:"block,omitempty"`
+	Driver   string `json:"driver,omitempty"`
+	Subpaths int    `json:"subpaths,omitempty"`
+}
+
+// Bounds of what is listed, in names.
+const (
+	maxVolumes = 512
+	maxSockets = 512
+	maxPods    = 4096
+	// largestData bounds a vol_data.json, in bytes.
+	largestData = 64 << 10
+)
+
+// Volumes asks for the directories of a pod's volumes, and for the names of the
+// sockets in plugins_registry. dir is the kubelet's directory as the host names it.
+func (p *Prober) Volumes(ctx context.Context, proc, dir, pod string) ([]VolumeDir, []string, error) {
+	saw, err := p.askDir(ctx, request{What: volumes, Proc: proc, PID: 1, TID: 1, Owner: "kubelet", Dir: dir, Pod: pod})
+	return saw.Volumes, saw.Sockets, err
+}
+
+// Pods asks for the names of the directories of all pods.
+func (p *Prober) Pods(ctx context.Context, proc, dir string) ([]string, error) {
+	saw, err := p.askDir(ctx, request{What: pods, Proc: proc, PID: 1, TID: 1, Owner: "kubelet", Dir: dir})
+	return saw.Pods, err
+}
+
+func (p *Prober) askDir(ctx context.Context, q request) (Seen, error) {
+	saw, err := p.remember(ctx, q, hungKey{what: q.What, pod: q.Pod})
+	switch {
+	case err != nil:
+		return Seen{}, err
+	case len(saw.Denied) > 0:
+		return Seen{}, fmt.Errorf("read %s: permission denied", saw.Denied[0])
+	case len(saw.Errors) > 0:
+		return Seen{}, errors.New(saw.Errors[0])
+	}
+	return saw, nil
+}
+
+// The helper never crosses a mount below the kubelet's directory and follows no
+// link there: names are listed of directories of the kubelet's own file system, and
+// what is mounted on one of them is not touched (openat2(2)).
+const within = unix.RESOLVE_NO_XDEV | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS | unix.RESOLVE_BENEATH
+
+// kubelet opens the kubelet's directory in the mount namespace of the first
+// process. Nothing of it is held open behind the request.
+func (p *probe) kubelet() *dir {
+	if !p.announce(p.Dir) {
+		return nil
+	}
+	// The one link that is followed is that of the kernel to the host's root.
+	root, err := unix.Open(filepath.Join(p.Proc, "1", "root"), unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		p.note("root", err)
+		return nil
+	}
+	defer unix.Close(root)
+	fd, err := unix.Openat2(root, strings.TrimPrefix(p.Dir, "/"), &unix.OpenHow{
+		Flags: unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS | unix.RESOLVE_BENEATH,
+	})
+	if err != nil {
+		p.problem(p.Dir, err)
+		return nil
+	}
+	return &dir{fd: fd}
+}
+
+func (p *probe) problem(name string, err error) {
+	p.seen.Errors = append(p.seen.Errors, fmt.Sprintf("open %s: %v", name, err))
+}
+
+// names lists a directory below the kubelet's; nothing when there is none.
+func (p *probe) names(kubelet *dir, name string, limit int) []string {
+	if !p.announce(path.Join(p.Dir, name)) {
+		return nil
+	}
+	fd, err := unix.Openat2(kubelet.fd, name, &unix.OpenHow{Flags: unix.O_RDONLY | unix.O_DIRECTORY | unix.O_CLOEXEC, Resolve: within})
+	if err != nil {
+		if !errors.Is(err, unix.ENOENT) && !errors.Is(err, unix.ENOTDIR) {
+			p.problem(path.Join(p.Dir, name), err)
+		}
+		return nil
+	}
+	f := os.NewFile(uintptr(fd), name)
+	defer f.Close()
+	all, err := f.Readdirnames(limit + 1)
+	switch {
+	case err != nil && !errors.Is(err, io.EOF):
+		p.problem(path.Join(p.Dir, name), err)
+	case len(all) > limit:
+		p.problem(path.Join(p.Dir, name), fmt.Errorf("more than %d names: %w", limit, kernfile.ErrTooMany))
+	}
+	slices.Sort(all)
+	return all
+}
+
+func (p *probe) pods() {
+	if kubelet := p.kubelet(); kubelet != nil {
+		defer kubelet.close()
+		p.seen.Pods = p.names(kubelet, "pods", maxPods)
+	}
+}
+
+// volumes lists the directories of the pod's volumes.
+func (p *probe) volumes() {
+	kubelet := p.kubelet()
+	if kubelet == nil {
+		return
+	}
+	defer kubelet.close()
+	if p.Pod == "" || p.Pod != filepath.Base(p.Pod) || p.Pod == ".." {
+		p.problem("the pod's directory", unix.EINVAL)
+		return
+	}
+	pod := path.Join("pods", p.Pod)
+	csi := false
+	for _, kind := range []string{"volumes", "volumeDevices"} {
+		for _, plugin := range p.names(kubelet, path.Join(pod, kind), maxVolumes) {
+			for _, name := range p.names(kubelet, path.Join(pod, kind, plugin), maxVolumes) {
+				v := VolumeDir{Name: name, Plugin: plugin, Block: kind == "volumeDevices"}
+				if plugin == "kubernetes.io~csi" {
+					data := path.Join(pod, kind, plugin, name, "vol_data.json")
+					if v.Block {
+						data = path.Join("plugins/kubernetes.io/csi/volumeDevices", name, "data/vol_data.json")
+					}
+					v.Driver, csi = p.driver(kubelet, data), true
+				}
+				p.seen.Volumes = append(p.seen.Volumes, v)
+			}
+		}
+	}
+	for _, name := range p.names(kubelet, path.Join(pod, "volume-subpaths"), maxVolumes) {
+		n := 0
+		for _, container := range p.names(kubelet, path.Join(pod, "volume-subpaths", name), maxVolumes) {
+			n += len(p.names(kubelet, path.Join(pod, "volume-subpaths", name, container), maxVolumes))
+		}
+		if i := slices.IndexFunc(p.seen.Volumes, func(v VolumeDir) bool { return v.Name == name }); i >= 0 {
+			p.seen.Volumes[i].Subpaths = n
+		} else if n > 0 {
+			p.seen.Volumes = append(p.seen.Volumes, VolumeDir{Name: name, Subpaths: n})
+		}
+	}
+	if csi {
+		p.seen.Sockets = p.names(kubelet, "plugins_registry", maxSockets)
+	}
+}
+
+// driver reads the name of the CSI driver out of a vol_data.json, which the kubelet
+// writes beside the volume's mount (pkg/volume/csi/csi_util.go); "" when there is
+// none.
+func (p *probe) driver(kubelet *dir, name string) string {
+	if !p.announce(path.Join(p.Dir, name)) {
+		return ""
+	}
+	fd, err := unix.Openat2(kubelet.fd, name, &unix.OpenHow{Flags: unix.O_RDONLY | unix.O_NONBLOCK | unix.O_CLOEXEC, Resolve: within})
+	if err != nil {
+		return ""
+	}
+	f := os.NewFile(uintptr(fd), name)
+	defer f.Close()
+	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
+		return ""
+	}
+	var data struct {
+		DriverName string `json:"driverName"`
+	}
+	b, err := io.ReadAll(io.LimitReader(f, largestData))
+	if err != nil || json.Unmarshal(b, &data) != nil {
+		return ""
+	}
+	return data.DriverName
+}

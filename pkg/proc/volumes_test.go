@@ -1,0 +1,57 @@
+package proc
+
+import (
+	"testing"
+
+	"github.com/nodeagent-io/nodeagent/pkg/evidence"
+	"github.com/nodeagent-io/nodeagent/pkg/proc/internal/kernfile"
+	"github.com/nodeagent-io/nodeagent/pkg/proc/internal/mount"
+	"github.com/nodeagent-io/nodeagent/pkg/proc/probe"
+)
+
+func TestHolds(t *testing.T) {
+	const dir = "/var/lib/kubelet/pods/u/volumes/p/v"
+	line := func(id int, point string) mount.Line { return mount.Line{ID: id, Point: point} }
+	host := &mount.Table{Lines: []mount.Line{line(1, "/"), line(7, dir), line(8, dir+"/inner"), line(9, dir+"2")}}
+	p := &evidence.Pod{Mounts: []evidence.Mount{{ID: 7, Point: dir}, {ID: 8, Point: dir + "/inner"}}}
+	for _, tc := range []struct {
+		name string
+		saw  probe.Seen
+		id   int
+		via  string
+	}{
+		{"a file", probe.Seen{InHost: true, Mounts: []int{3, 8}}, 8, "an open file"},
+		{"a file of another namespace", probe.Seen{Mounts: []int{7}}, 0, ""},
+		{"a directory", probe.Seen{InHost: true, Dirs: map[string]string{"cwd": dir + "/a", "root": "/"}}, 7, "its working directory"},
+		{"a directory inside", probe.Seen{InHost: true, Dirs: map[string]string{"root": dir + "/inner/a"}}, 8, "its root directory"},
+		{"a program that was removed", probe.Seen{InHost: true, Dirs: map[string]string{"exe": dir + "/a (deleted)"}}, 7, "its program"},
+		{"a volume of a like name", probe.Seen{InHost: true, Dirs: map[string]string{"cwd": dir + "2/a"}}, 0, ""},
+		{"nothing", probe.Seen{InHost: true, Mounts: []int{1}, Dirs: map[string]string{"cwd": "/", "exe": "/bin/x"}}, 0, ""},
+	} {
+		if id, via := holds(p, host, &tc.saw); id != tc.id || via != tc.via {
+			t.Errorf("%s: mount %d by %q, want %d by %q", tc.name, id, via, tc.id, tc.via)
+		}
+	}
+	host.Lines = append(host.Lines, line(10, dir))
+	if id, via := holds(p, host, &probe.Seen{InHost: true, Dirs: map[string]string{"cwd": dir}}); via != "" {
+		t.Errorf("with two mounts at one place: mount %d by %q", id, via)
+	}
+}
+
+func TestKubeletsByOtherNames(t *testing.T) {
+	for comm, want := range map[string]string{"kubelet": "kubelet", "kubelite": "kubelet", "k3s-server": "kubelet", "k3s-agent": "kubelet", "k3s": "", "kubelet2": ""} {
+		if got, _ := owner(&evidence.Task{Comm: comm}); got != want {
+			t.Errorf("%s is of %q, want %q", comm, got, want)
+		}
+	}
+}
+
+func TestWhoUnmountsIsProbedFirst(t *testing.T) {
+	order := func(comm, owner string) int {
+		s := kernfile.TaskStatus{Task: evidence.Task{Comm: comm, Owner: owner}}
+		return probeOrder(&s)
+	}
+	if u, other, k := order("umount.nfs4", "kubelet"), order("kworker", "kernel"), order("kubelet", "kubelet"); u >= other || other >= k {
+		t.Errorf("umount %d, another %d, the kubelet %d", u, other, k)
+	}
+}

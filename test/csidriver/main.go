@@ -1,0 +1,172 @@
+// Csidriver is a CSI driver that can be told to break. It publishes directories of
+// the node by bind mounts and registers with the kubelet by itself, as a driver and
+// its node-driver-registrar do together.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/container-storage-interface/spec/lib/go/csi"
+	"golang.org/x/sys/unix"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	registration "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
+)
+
+const usage = `csidriver NAME NODE  serves the CSI driver NAME on the node NODE until SIGTERM
+The file /run/csidriver/NAME says what becomes of NodeUnpublishVolume:
+       fail: it returns an error; hang: it does not return; slow: it takes 20 seconds;
+       lie: it does nothing and succeeds`
+
+// slowness is how long a slow call takes. The kubelet waits for two minutes.
+const slowness = 20 * time.Second
+
+func main() {
+	if len(os.Args) != 3 {
+		fmt.Fprintln(os.Stderr, usage)
+		os.Exit(2)
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), unix.SIGTERM)
+	defer stop()
+	if err := run(ctx, os.Args[1], os.Args[2]); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+const (
+	plugins  = "/var/lib/kubelet/plugins"
+	registry = "/var/lib/kubelet/plugins_registry"
+)
+
+// run serves the driver's socket and then the one by which the kubelet finds it.
+// Both are removed at the end, from which the kubelet sees that the driver is gone.
+func run(ctx context.Context, name, node string) error {
+	d := &driver{name: name, node: node}
+	dir := filepath.Join(plugins, name)
+	if err := os.MkdirAll(dir, 0o750); err != nil {
+		return err
+	}
+	endpoint := filepath.Join(dir, "csi.sock")
+	service := grpc.NewServer()
+	csi.RegisterIdentityServer(service, d)
+	csi.RegisterNodeServer(service, d)
+	registrar := grpc.NewServer()
+	registration.RegisterRegistrationServer(registrar, &registrant{name: name, endpoint: endpoint})
+
+	failed := make(chan error, 2)
+	for _, s := range []struct {
+		*grpc.Server
+		path string
+	}{{service, endpoint}, {registrar, filepath.Join(registry, name+"-reg.sock")}} {
+		if err := os.Remove(s.path); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return err
+		}
+		l, err := (&net.ListenConfig{}).Listen(ctx, "unix", s.path)
+		if err != nil {
+			return err
+		}
+		defer s.Stop() // closes the socket, which removes it
+		go func() { failed <- s.Serve(l) }()
+	}
+	select {
+	case <-ctx.Done():
+		return nil
+	case err := <-failed:
+		return err
+	}
+}
+
+// A driver is the CSI driver.
+type driver struct {
+	csi.UnimplementedIdentityServer
+	csi.UnimplementedNodeServer
+	name, node string
+}
+
+func (d *driver) GetPluginInfo(context.Context, *csi.GetPluginInfoRequest) (*csi.GetPluginInfoResponse, error) {
+	return &csi.GetPluginInfoResponse{Name: d.name, VendorVersion: "1"}, nil
+}
+
+func (*driver) GetPluginCapabilities(context.Context, *csi.GetPluginCapabilitiesRequest) (*csi.GetPluginCapabilitiesResponse, error) {
+	return &csi.GetPluginCapabilitiesResponse{}, nil
+}
+
+func (*driver) Probe(context.Context, *csi.ProbeRequest) (*csi.ProbeResponse, error) {
+	return &csi.ProbeResponse{}, nil
+}
+
+func (d *driver) NodeGetInfo(context.Context, *csi.NodeGetInfoRequest) (*csi.NodeGetInfoResponse, error) {
+	return &csi.NodeGetInfoResponse{NodeId: d.node}, nil
+}
+
+func (*driver) NodeGetCapabilities(context.Context, *csi.NodeGetCapabilitiesRequest) (*csi.NodeGetCapabilitiesResponse, error) {
+	return &csi.NodeGetCapabilitiesResponse{}, nil
+}
+
+// NodePublishVolume mounts the directory that the volume's attribute source names.
+func (*driver) NodePublishVolume(_ context.Context, q *csi.NodePublishVolumeRequest) (*csi.NodePublishVolumeResponse, error) {
+	source := q.GetVolumeContext()["source"]
+	for _, dir := range []string{source, q.GetTargetPath()} {
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			return nil, status.Errorf(codes.Internal, "make a directory: %v", err)
+		}
+	}
+	if err := unix.Mount(source, q.GetTargetPath(), "", unix.MS_BIND, ""); err != nil {
+		return nil, status.Errorf(codes.Internal, "mount: %v", err)
+	}
+	return &csi.NodePublishVolumeResponse{}, nil
+}
+
+// NodeUnpublishVolume unmounts the directory, or does what the driver is told.
+func (d *driver) NodeUnpublishVolume(ctx context.Context, q *csi.NodeUnpublishVolumeRequest) (*csi.NodeUnpublishVolumeResponse, error) {
+	mode, err := os.ReadFile(filepath.Join("/run/csidriver", d.name))
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, status.Error(codes.Internal, err.Error())
+	}
+	switch strings.TrimSpace(string(mode)) {
+	case "fail":
+		return nil, status.Error(codes.Internal, "told to fail")
+	case "hang":
+		<-ctx.Done()
+		return nil, status.FromContextError(ctx.Err()).Err()
+	case "lie":
+		return &csi.NodeUnpublishVolumeResponse{}, nil
+	case "slow":
+		time.Sleep(slowness)
+	}
+	target := q.GetTargetPath()
+	if err := unix.Unmount(target, unix.UMOUNT_NOFOLLOW); err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) {
+		return nil, status.Errorf(codes.Internal, "unmount: %v", err)
+	}
+	if err := os.Remove(target); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, status.Errorf(codes.Internal, "remove: %v", err)
+	}
+	return &csi.NodeUnpublishVolumeResponse{}, nil
+}
+
+// A registrant tells the kubelet where the driver is.
+type registrant struct {
+	registration.UnimplementedRegistrationServer
+	name, endpoint string
+}
+
+func (r *registrant) GetInfo(context.Context, *registration.InfoRequest) (*registration.PluginInfo, error) {
+	return &registration.PluginInfo{Type: registration.CSIPlugin, Name: r.name, Endpoint: r.endpoint, SupportedVersions: []string{"1.0.0"}}, nil
+}
+
+func (*registrant) NotifyRegistrationStatus(_ context.Context, s *registration.RegistrationStatus) (*registration.RegistrationStatusResponse, error) {
+	if !s.GetPluginRegistered() {
+		fmt.Fprintln(os.Stderr, "the kubelet has refused the registration:", s.GetError())
+	}
+	return &registration.RegistrationStatusResponse{}, nil
+}

@@ -1,0 +1,311 @@
+package scenario
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// storage lists the incidents in which a volume is not unmounted, and innocent ones
+// that look like them.
+func storage() []Scenario {
+	return []Scenario{
+		volumeBusy(), volumeBusyByFile(), volumeBusyByMount(), volumeDirMount(), volumeDirImmutable(), subPathLeft(),
+		csiUnpublishFails(), csiUnpublishHangs(), csiDriverGone(), csiDriverDead(), csiUnpublishLies(), csiUnpublishSlow(), csiDriverRestarted(),
+		kubeletOnFUSE(), kubeletOnSlowFUSE(),
+	}
+}
+
+// scratch is the directory of the pod's volume on the node.
+const scratch = "/var/lib/kubelet/pods/$UID_/volumes/kubernetes.io~empty-dir/scratch"
+
+// onTmpfs is a pod with a volume of its own in memory, which the kubelet mounts.
+func onTmpfs() corev1.PodSpec {
+	return withVolume(victim(3, "drain", "0"), "scratch",
+		corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{Medium: corev1.StorageMediumMemory}})
+}
+
+// background starts a command on the node that outlives the step, and keeps its
+// number.
+func background(command string) string {
+	return "setsid " + command + ` </dev/null >/dev/null 2>&1 &
+echo $! >/run/scenario-$NAME.pid`
+}
+
+const (
+	endBackground = "kill $(cat /run/scenario-$NAME.pid)"
+	// stillMounted succeeds when the pod's processes are gone and its volume is
+	// mounted.
+	stillMounted = "grep -q " + scratch + ` /proc/self/mountinfo && [ -z "$(tasks)" ]`
+)
+
+func volumeBusy() Scenario {
+	return Scenario{
+		Name:  "volume-busy",
+		Story: "a process of the node has its working directory in the pod's volume",
+		Pod:   onTmpfs(),
+		Break: onNode("cd " + scratch + "\n" + background("sleep 100000")),
+		Proof: stillMounted,
+		Cause: "VolumeUnmountBusy",
+		Says:  []string{"locked in phase Volumes", "volume scratch", "sleep (PID ", "working directory"},
+		Heal:  onNode(endBackground),
+	}
+}
+
+func volumeBusyByFile() Scenario {
+	return Scenario{
+		Name:  "volume-busy-file",
+		Story: "a process of the node has a file of the pod's volume open",
+		Pod:   onTmpfs(),
+		Break: onNode("exec 9>" + scratch + "/log\n" + background("sleep 100000") + "\nexec 9>&-"),
+		Proof: stillMounted,
+		Cause: "VolumeUnmountBusy",
+		Says:  []string{"volume scratch", "sleep (PID ", "an open file"},
+		Heal:  onNode(endBackground),
+	}
+}
+
+func volumeBusyByMount() Scenario {
+	return Scenario{
+		Name:  "volume-busy-mount",
+		Story: "something else is mounted inside the pod's volume",
+		Pod:   onTmpfs(),
+		Break: onNode("mkdir " + scratch + "/inner\nmount -t tmpfs inner " + scratch + "/inner"),
+		Proof: stillMounted,
+		Cause: "VolumeUnmountBusy",
+		Says:  []string{"volume scratch", "another file system is mounted inside", "tmpfs"},
+		Heal:  onNode("umount " + scratch + "/inner"),
+	}
+}
+
+// volumeDirMount is a volume that is a directory of the disk: the kubelet removes
+// it, and what is mounted inside cannot be removed.
+func volumeDirMount() Scenario {
+	return Scenario{
+		Name:  "volume-dir-mount",
+		Story: "something is mounted inside a volume that is a plain directory",
+		Pod:   withVolume(victim(3, "drain", "0"), "scratch", corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}),
+		Break: onNode("mkdir " + scratch + "/inner\nmount -t tmpfs inner " + scratch + "/inner"),
+		Proof: stillMounted,
+		Cause: "VolumeDirTeardownFailed",
+		Says:  []string{"volume scratch", "tmpfs", "is mounted inside"},
+		Heal:  onNode("umount " + scratch + "/inner"),
+	}
+}
+
+func volumeDirImmutable() Scenario {
+	return Scenario{
+		Name:  "volume-dir-immutable",
+		Story: "a file in a volume that is a plain directory is immutable",
+		Pod:   withVolume(victim(3, "drain", "0"), "scratch", corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}),
+		Break: onNode("touch " + scratch + "/fixed\nchattr +i " + scratch + "/fixed"),
+		Proof: "[ -e " + scratch + `/fixed ] && [ -z "$(tasks)" ]`,
+		Cause: "VolumeDirTeardownFailed",
+		Says:  []string{"locked in phase Volumes", "volume scratch", "kubernetes.io/empty-dir", "nothing is mounted there"},
+		Heal:  onNode("chattr -i " + scratch + "/fixed"),
+	}
+}
+
+// subPathLeft is a directory that is not empty where the kubelet expects a mount of
+// its own, as after a program has written there when the mount was lost.
+func subPathLeft() Scenario {
+	const left = "/var/lib/kubelet/pods/$UID_/volume-subpaths/scratch/main/9"
+	spec := withVolume(victim(3, "drain", "0"), "scratch", corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}})
+	spec.Containers[0].VolumeMounts[0].SubPath = "inner"
+	return Scenario{
+		Name:  "sub-path-left",
+		Story: "the kubelet cannot remove what is below the pod's volume-subpaths",
+		Pod:   spec,
+		Break: onNode("mkdir -p " + left + "/written"),
+		Proof: "[ -e " + left + ` ] && [ -z "$(tasks)" ]`,
+		Cause: "SubPathCleanupFailed",
+		Says:  []string{"locked in phase Volumes", "volume scratch", "subPath"},
+		Heal:  onNode("rmdir " + left + "/written"),
+	}
+}
+
+// csiSource is where test/csidriver finds a volume's data on the node.
+func csiSource(name string) string { return directory(name) + ".source" }
+
+// onCSI is a pod with a volume of the scenario's own driver.
+func onCSI(name string) corev1.PodSpec {
+	return withVolume(victim(3, "drain", "0"), "data", corev1.VolumeSource{CSI: &corev1.CSIVolumeSource{
+		Driver: csiName(name), VolumeAttributes: map[string]string{"source": csiSource(name)},
+	}})
+}
+
+func csiName(name string) string { return name + ".test" }
+
+// startCSI is a step that starts test/csidriver on the node, as the scenario's own
+// driver, and waits until the kubelet has registered it.
+func startCSI(name string) step {
+	driver := csiName(name)
+	return inTurn(nodeTool("csidriver"), func(ctx context.Context, n *Node, _ *corev1.Pod) error {
+		no := false
+		_, err := n.API.StorageV1().CSIDrivers().Create(ctx, &storagev1.CSIDriver{
+			ObjectMeta: metav1.ObjectMeta{Name: driver},
+			Spec: storagev1.CSIDriverSpec{
+				AttachRequired: &no, PodInfoOnMount: &no,
+				VolumeLifecycleModes: []storagev1.VolumeLifecycleMode{storagev1.VolumeLifecycleEphemeral},
+			},
+		}, metav1.CreateOptions{})
+		if err != nil && !apierrors.IsAlreadyExists(err) {
+			return fmt.Errorf("create CSIDriver %s: %w", driver, err)
+		}
+		return nil
+	}, onNode("mkdir -p /run/csidriver\n"+runCSI(name)), func(ctx context.Context, n *Node, _ *corev1.Pod) error {
+		return n.Await(ctx, "the kubelet to register "+driver, func() (bool, string) {
+			of, err := n.API.StorageV1().CSINodes().Get(ctx, n.Name, metav1.GetOptions{})
+			if err != nil {
+				return false, err.Error()
+			}
+			for _, d := range of.Spec.Drivers {
+				if d.Name == driver {
+					return true, ""
+				}
+			}
+			return false, "not among the drivers of the CSINode"
+		})
+	})
+}
+
+// runCSI returns a script that starts the driver anew, so that it works.
+func runCSI(name string) string {
+	driver := csiName(name)
+	return endCSI(name, "TERM") + `
+rm -f /run/csidriver/` + driver + `
+setsid /usr/local/bin/csidriver ` + driver + ` $(hostname) </dev/null >/run/csidriver/` + driver + `.log 2>&1 &
+echo $! >/run/csidriver/` + driver + `.pid
+for i in $(seq 60); do [ -S /var/lib/kubelet/plugins_registry/` + driver + `-reg.sock ] && break; sleep 0.5; done`
+}
+
+// endCSI returns a script that ends the driver by a signal.
+func endCSI(name, signal string) string {
+	file := "/run/csidriver/" + csiName(name) + ".pid"
+	return `if [ -e ` + file + ` ]; then
+  pid=$(cat ` + file + `)
+  kill -` + signal + ` $pid 2>/dev/null || true
+  while grep -qs csidriver /proc/$pid/comm; do sleep 0.1; done
+fi`
+}
+
+// tellCSI returns a script that tells the driver what to do from now on.
+func tellCSI(name, mode string) string { return "echo " + mode + " >/run/csidriver/" + csiName(name) }
+
+// published succeeds when the pod's processes are gone and its CSI volume is there.
+const published = `[ -e /var/lib/kubelet/pods/$UID_/volumes/kubernetes.io~csi/data/vol_data.json ] && [ -z "$(tasks)" ]`
+
+// ofCSI is an incident of a driver.
+func ofCSI(name, story, broken, cause string, says ...string) Scenario {
+	return Scenario{
+		Name:    name,
+		Story:   story,
+		Pod:     onCSI(name),
+		Prepare: startCSI(name),
+		Break:   onNode(broken),
+		Proof:   published,
+		Cause:   cause,
+		Says:    append([]string{"locked in phase Volumes", "volume data", "CSI driver " + csiName(name)}, says...),
+		Heal:    onNode(runCSI(name)),
+	}
+}
+
+func csiUnpublishFails() Scenario {
+	const name = "csi-unpublish-fails"
+	return ofCSI(name, "a CSI driver fails to unpublish the pod's volume", tellCSI(name, "fail"), "CSINodeUnpublishFailing", "NodeUnpublishVolume", "Internal")
+}
+
+func csiUnpublishHangs() Scenario {
+	const name = "csi-unpublish-hangs"
+	return ofCSI(name, "a CSI driver does not answer when it is to unpublish the pod's volume", tellCSI(name, "hang"), "CSINodeUnpublishHanging", "NodeUnpublishVolume", "two minutes")
+}
+
+func csiDriverGone() Scenario {
+	const name = "csi-driver-gone"
+	return ofCSI(name, "the CSI driver has been removed from the node before the pod", endCSI(name, "TERM"), "CSIDriverNotRegistered", "not registered")
+}
+
+// csiDriverDead leaves the sockets behind, so that the kubelet takes the driver for
+// registered.
+func csiDriverDead() Scenario {
+	const name = "csi-driver-dead"
+	return ofCSI(name, "the CSI driver has been killed, and its sockets are left", endCSI(name, "KILL"), "CSINodeUnpublishFailing", "Unavailable")
+}
+
+// csiUnpublishLies is a driver of which the kubelet's calls succeed: none of the causes.
+func csiUnpublishLies() Scenario {
+	const name = "csi-unpublish-lies"
+	s := ofCSI(name, "the CSI driver says that it has unpublished the volume and has not: a cause that is not known yet", tellCSI(name, "lie"), "Unknown")
+	s.Says = []string{"Blocked in phase Volumes", "no known cause matches", "Ruled out: ", "mounts"}
+	s.Heal = onNode("umount /var/lib/kubelet/pods/$UID_/volumes/kubernetes.io~csi/data/mount\n" + runCSI(name))
+	return s
+}
+
+func csiUnpublishSlow() Scenario {
+	const name = "csi-unpublish-slow"
+	return Scenario{
+		Name:    name,
+		Story:   "innocent: the CSI driver takes 20 seconds to unpublish the pod's volume",
+		Pod:     onCSI(name),
+		Prepare: startCSI(name),
+		Break:   onNode(tellCSI(name, "slow")),
+		Proof:   published,
+	}
+}
+
+func csiDriverRestarted() Scenario {
+	const name = "csi-driver-restarted"
+	return Scenario{
+		Name:    name,
+		Story:   "innocent: the CSI driver is away when the pod is deleted, and comes back 20 seconds later",
+		Pod:     onCSI(name),
+		Prepare: startCSI(name),
+		Break:   onNode(endCSI(name, "TERM") + "\n(sleep 25\n" + runCSI(name) + ") </dev/null >/dev/null 2>&1 &"),
+		Proof:   published,
+	}
+}
+
+// onSubPath is a pod that mounts a directory of a FUSE file system as a subpath, so
+// that the kubelet has a mount of its own to take down.
+func onSubPath(name string) corev1.PodSpec {
+	spec := onDisk(name, 3, "drain", "0")
+	spec.Containers[0].VolumeMounts[0].SubPath = "getattr"
+	return spec
+}
+
+// kubeletInFUSE succeeds when a thread of the kubelet waits for a FUSE daemon.
+const kubeletInFUSE = `for task in /proc/$(pidof kubelet)/task/*; do
+  grep -q request_wait_answer $task/wchan && exit 0
+done
+exit 1`
+
+func kubeletOnFUSE() Scenario {
+	const name = "kubelet-fuse-stopped"
+	return Scenario{
+		Name:    name,
+		Needs:   []Need{Hang},
+		Story:   "a FUSE daemon has been stopped, and the kubelet asks it about the pod's volume",
+		Pod:     onSubPath(name),
+		Prepare: mountFUSE(name),
+		Break:   onNode("systemctl kill -s STOP scenario-" + name),
+		Proof:   kubeletInFUSE,
+		Cause:   "VolumeUnmountHanging",
+		Says:    []string{"volume data", "kubelet", "request_wait_answer", "fuse.hang"},
+		Heal:    onNode("systemctl kill -s CONT scenario-" + name),
+	}
+}
+
+func kubeletOnSlowFUSE() Scenario {
+	const name = "kubelet-fuse-slow"
+	s := kubeletOnFUSE()
+	s.Name = name
+	s.Story = "innocent: a FUSE daemon answers the kubelet only after some seconds"
+	s.Pod, s.Prepare = onSubPath(name), mountFUSE(name)
+	s.Break = onNode("systemctl kill -s STOP scenario-" + name + "\n(sleep 12; systemctl kill -s CONT scenario-" + name + ") </dev/null >/dev/null 2>&1 &")
+	s.Cause, s.Says, s.Heal, s.Proof = "", nil, nil, ""
+	return s
+}
