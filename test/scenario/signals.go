@@ -53,6 +53,7 @@ func signals() []Scenario {
 		interactive("bash-interactive", ProgramsImage, "bash"),
 		interactive("dash-interactive", ProgramsImage, "dash"),
 		interactive("ash-interactive", BusyboxImage, "sh"),
+		debugged(),
 		blocksTERM(), blocksForAWhile(), computes(), waitsInSigwait(), readsSignalfd(), stopSignalMismatch(),
 
 		// A small init before the program.
@@ -400,6 +401,44 @@ func interactive(name, image, shell string) Scenario {
 		Cause:   "StopSignalIgnored",
 		Says:    []string{"container main", shell, "SIGTERM"},
 		InGrace: true,
+	}
+}
+
+// debugged has an interactive shell, which ignores SIGTERM, in the PID namespace of
+// its container, as of kubectl debug --target. The kernel kills it when the container's
+// first process ends.
+func debugged() Scenario {
+	return Scenario{
+		Name:  "debugged",
+		Story: "innocent: somebody debugs the program with a shell in its PID namespace, and the program drains and ends in time",
+		Pod:   python(60, drains),
+		Break: func(ctx context.Context, n *Node, p *corev1.Pod) error {
+			if err := onFirst(handles)(ctx, n, p); err != nil {
+				return err
+			}
+			pods := n.API.CoreV1().Pods(p.Namespace)
+			with := p.DeepCopy()
+			with.Spec.EphemeralContainers = []corev1.EphemeralContainer{{
+				EphemeralContainerCommon: corev1.EphemeralContainerCommon{
+					Name: "debugger", Image: ProgramsImage, ImagePullPolicy: corev1.PullNever, Command: []string{"bash"}, Stdin: true, TTY: true,
+				},
+				TargetContainerName: "main",
+			}}
+			if _, err := pods.UpdateEphemeralContainers(ctx, p.Name, with, metav1.UpdateOptions{}); err != nil {
+				return fmt.Errorf("debug pod %s: %w", p.Name, err)
+			}
+			if err := n.Await(ctx, "the debugger to run", func() (bool, string) {
+				now, err := pods.Get(ctx, p.Name, metav1.GetOptions{})
+				if err != nil {
+					return false, err.Error()
+				}
+				s := now.Status.EphemeralContainerStatuses
+				return len(s) == 1 && s[0].State.Running != nil, fmt.Sprintf("%+v", s)
+			}); err != nil {
+				return err
+			}
+			return onNode("until grep -l '^Name:.bash' $(statuses) >/dev/null; do sleep 1; done\n"+known)(ctx, n, p)
+		},
 	}
 }
 
