@@ -185,8 +185,12 @@ func Innocent(name string) Scenario {
 }
 
 // Frozen is the pod on a frozen file system, for tests that need a cause that two
-// readings prove. Its node needs Hang.
-func Frozen() Scenario { return frozenFilesystem() }
+// readings prove.
+func Frozen() Scenario {
+	s := frozenFilesystem()
+	s.Needs = []Need{Hang}
+	return s
+}
 
 // SameName is a stuck pod, and Again an innocent one of the same name.
 func SameName() Scenario { return Another("same-name") }
