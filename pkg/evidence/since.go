@@ -25,6 +25,7 @@ func (p *Pod) Since(earlier *Pod) {
 	since(p.Tasks, e.Tasks, tasks)
 	since(p.Parents, e.Parents, tasks)
 	since(p.Leftovers, e.Leftovers, tasks)
+	since(p.Plugins, e.Plugins, tasks)
 	now, before := latest(p.Time, p.CgroupsRead), latest(e.Time, e.CgroupsRead)
 	for i := range p.Cgroups {
 		for j := range e.Cgroups {
@@ -146,6 +147,15 @@ func (n *Node) Since(earlier *Node) {
 	since(n.Kubelet.Blocked, e.Kubelet.Blocked, n.Read)
 	sinceOne(n.Kubelet.Process, e.Kubelet.Process, n.Read)
 	sinceOne(n.Containerd.Process, e.Containerd.Process, n.Read)
+	if !n.Kubelet.AbsentSince.IsZero() {
+		n.Kubelet.AbsentSince = firstOf(e.Kubelet.AbsentSince, n.Read)
+	}
+	if !n.Containerd.AbsentSince.IsZero() {
+		n.Containerd.AbsentSince = firstOf(e.Containerd.AbsentSince, n.Read)
+	}
+	if n.Kubelet.HealthSince = n.Read; n.Kubelet.Health == e.Kubelet.Health {
+		n.Kubelet.HealthSince = firstOf(e.Kubelet.HealthSince, n.Read)
+	}
 	for _, tasks := range [][]Task{n.Blocked, n.Kubelet.Blocked} {
 		for i := range tasks {
 			tasks[i].UnchangedUntil = n.Time

@@ -49,13 +49,17 @@ type Ask struct {
 // A Runtime tells of containerd and its containers; *cri.Runtime is one.
 type Runtime interface {
 	Health(ctx context.Context) evidence.ContainerdService
+	// Network returns whether the network plugins are ready
+	// (evidence.ContainerdService).
+	Network(ctx context.Context) string
 	ReadPod(ctx context.Context, p *evidence.Pod)
 	Close() error
 }
 
-// A Kubelet tells of the kubelet's health; *kubelet.Client is one.
+// A Kubelet tells of the kubelet's health, and whether nobody listened on its
+// port; *kubelet.Client is one.
 type Kubelet interface {
-	Health(ctx context.Context) string
+	Health(ctx context.Context) (health string, refused bool)
 }
 
 // A Reader is the Source on the node itself.
@@ -69,7 +73,8 @@ type Reader struct {
 	// time; nil is allowed.
 	Lost func()
 
-	out atomic.Bool // such a reading is under way
+	out atomic.Bool  // such a reading is under way
+	saw atomic.Int64 // Unix nanoseconds of when the kubelet's process was seen last; 0 for never
 }
 
 // Close ends the helper process and the connections. It does not wait for what

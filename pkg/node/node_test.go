@@ -42,6 +42,8 @@ func (r *runtime) ReadPod(ctx context.Context, p *evidence.Pod) {
 	}
 }
 
+func (r *runtime) Network(context.Context) string { return evidence.NetworkReady }
+
 func (r *runtime) Close() error { return nil }
 
 // newReader returns the reader of a node with a kubelet, process 9, and a pod of
@@ -205,5 +207,26 @@ func TestOwnersAreNamed(t *testing.T) {
 	}
 	if diff := cmp.Diff([]string{"ns/web", "", "", ""}, got); diff != "" {
 		t.Error(diff)
+	}
+}
+
+// A kubelet is missed when there was one, whatever happens between two rounds.
+func TestKubeletThatIsAway(t *testing.T) {
+	r := newReader(t, &runtime{})
+	before := time.Now()
+	here := r.Round(t.Context(), Ask{}).Node().Kubelet
+	if !here.AbsentSince.IsZero() || here.LastSeen.Before(before) {
+		t.Errorf("while it runs: %+v", here)
+	}
+	if err := os.RemoveAll(filepath.Join(r.Proc.Proc, "9")); err != nil {
+		t.Fatal(err)
+	}
+	away := r.Round(t.Context(), Ask{Overdue: true}).Node()
+	if away.Kubelet.Process != nil || away.Kubelet.AbsentSince.IsZero() || !away.Kubelet.LastSeen.Equal(here.LastSeen) {
+		t.Errorf("after its end: %+v", away.Kubelet)
+	}
+	again := r.Round(t.Context(), Ask{Overdue: true, Earlier: &away}).Node().Kubelet
+	if !again.AbsentSince.Equal(away.Kubelet.AbsentSince) {
+		t.Errorf("away since %s, and later since %s", away.Kubelet.AbsentSince, again.AbsentSince)
 	}
 }

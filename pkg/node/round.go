@@ -24,6 +24,11 @@ func (r *round) Node() evidence.Node { return r.node }
 // the time of what is read of the kubelet and of the pods.
 const blockedWithin = 2 * time.Second
 
+// kubelets are the names of the process that the kubelet is part of: its own, and
+// those of MicroK8s and K3s, which have it in one program with others. RKE2 and k0s
+// start it under its own.
+var kubelets = []string{"kubelet", "kubelite", "k3s-server", "k3s-agent"}
+
 // readNode reads what all pods of the node share. Whatever is blocked on the node,
 // and why containerd does not answer, is looked at only when something is
 // overdue; the kubelet always, since without it no pod is sent its stop signal.
@@ -31,11 +36,19 @@ func (r *round) readNode(ctx context.Context, overdue bool) evidence.Node {
 	from := r.reader
 	n := evidence.Node{Name: from.Name, Kernel: r.proc.ReadKernel(), CorePattern: r.proc.ReadCorePattern(), Pressure: from.Proc.ReadPressure()}
 	var wg sync.WaitGroup
+	var health string
+	var refused bool
 	wg.Go(func() {
 		n.Containerd = from.Runtime.Health(ctx)
+		if overdue && n.Containerd.Error == "" {
+			n.Containerd.Network = from.Runtime.Network(ctx)
+		}
 		if overdue && n.Containerd.Error != "" {
-			// Its state tells why; that it was not found is told by Error.
-			n.Containerd.Process, _, _ = r.proc.ReadProcess(ctx, "containerd")
+			// Its state tells why; what could not be read of it is not known.
+			var err error
+			if n.Containerd.Process, _, err = r.proc.ReadProcess(ctx, "containerd"); n.Containerd.Process == nil && err == nil {
+				n.Containerd.AbsentSince = time.Now()
+			}
 		}
 	})
 	if overdue {
@@ -49,20 +62,30 @@ func (r *round) readNode(ctx context.Context, overdue bool) evidence.Node {
 		})
 	}
 	if from.Kubelet != nil {
-		wg.Go(func() { n.Kubelet.Health = from.Kubelet.Health(ctx) })
+		wg.Go(func() { health, refused = from.Kubelet.Health(ctx) })
 	}
 	wg.Go(func() {
 		var err error
 		if overdue {
-			n.Kubelet.Process, n.Kubelet.Blocked, err = r.proc.ReadProcess(ctx, "kubelet")
+			n.Kubelet.Process, n.Kubelet.Blocked, err = r.proc.ReadProcess(ctx, kubelets...)
 		} else {
-			n.Kubelet.Process, err = r.proc.ReadMain(ctx, "kubelet")
+			n.Kubelet.Process, err = r.proc.ReadMain(ctx, kubelets...)
+		}
+		switch now := time.Now(); {
+		case n.Kubelet.Process != nil:
+			from.saw.Store(now.UnixNano())
+		case err == nil:
+			n.Kubelet.AbsentSince = now
+		}
+		if saw := from.saw.Load(); saw != 0 {
+			n.Kubelet.LastSeen = time.Unix(0, saw)
 		}
 		if err != nil {
 			n.Kubelet.Error = err.Error()
 		}
 	})
 	wg.Wait()
+	n.Kubelet.Health, n.Kubelet.Refused = health, refused
 	return n
 }
 

@@ -41,7 +41,7 @@ func (h *Host) tree() *cgroup.Tree {
 	return &h.groups
 }
 
-// ReadPod fills in the pod's Cgroups, Tasks, Parents, Leftovers and Mounts, when
+// ReadPod fills in the pod's Cgroups, Tasks, Parents, Leftovers, Plugins and Mounts, when
 // these were read (CgroupsRead, TasksRead), and in Missing what could not be read.
 // It needs the pod's UIDs; it makes use of the pod's Containers for the processes
 // that the shims call first, and for the sandbox whose shim to look for. It returns
@@ -54,7 +54,7 @@ func (r *Round) ReadPod(ctx context.Context, p *evidence.Pod) {
 		p.Lack(evidence.Processes, err.Error())
 	}
 	p.CgroupsRead = time.Now()
-	p.Cgroups, p.Tasks, p.Parents, p.Leftovers, p.Mounts, p.Unprobed, p.TasksRead = nil, nil, nil, nil, nil, 0, time.Time{}
+	p.Cgroups, p.Tasks, p.Parents, p.Leftovers, p.Plugins, p.Mounts, p.Unprobed, p.TasksRead = nil, nil, nil, nil, nil, nil, 0, time.Time{}
 	for _, g := range groups {
 		p.Cgroups = append(p.Cgroups, g.Cgroup)
 	}
@@ -115,6 +115,14 @@ func (r *Round) ReadPod(ctx context.Context, p *evidence.Pod) {
 		p.TasksRead = time.Now()
 	}
 	p.Leftovers = toTasks(left)
+	plugins, err := r.readPlugins(ctx, files, p, tasks)
+	if err != nil {
+		p.Lack(evidence.Plugins, fmt.Sprintf("look for CNI plugins: %v", err))
+	}
+	if len(plugins) > 0 {
+		p.TasksRead = time.Now()
+	}
+	p.Plugins = toTasks(plugins)
 }
 
 func toTasks(s []kernfile.TaskStatus) []evidence.Task {

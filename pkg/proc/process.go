@@ -3,6 +3,7 @@ package proc
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
@@ -15,19 +16,20 @@ import (
 const maxBlocked = 32
 
 // ReadMain finds a service of the node, such as kubelet or containerd, by its comm,
-// and returns its main thread with its probe, which tells when the process was
-// started. nil and no error means that there is no such process.
+// of which it may have several, and returns its main thread with its probe, which
+// tells when the process was started. nil and no error means that there is no such
+// process.
 //
 // Processes in pods are passed over, whatever they call themselves. Of several
 // the child of the first process is taken, because a service that is about to
 // execute a program shows up twice for a moment.
-func (r *Round) ReadMain(ctx context.Context, comm string) (*evidence.Task, error) {
+func (r *Round) ReadMain(ctx context.Context, comm ...string) (*evidence.Task, error) {
 	files, err := kernfile.Open(r.Proc)
 	if err != nil {
 		return nil, err
 	}
 	defer files.Close()
-	found, err := r.service(ctx, files, comm)
+	found, err := r.service(ctx, files, comm...)
 	if found == nil {
 		return nil, err
 	}
@@ -43,10 +45,10 @@ func (r *Round) probeMain(ctx context.Context, main *kernfile.TaskStatus, t *tab
 }
 
 // service finds the main thread of a service.
-func (r *Round) service(ctx context.Context, files *kernfile.Reader, comm string) (*kernfile.TaskStatus, error) {
-	candidates, err := r.processes(ctx, files, func(c string) bool { return c == comm })
+func (r *Round) service(ctx context.Context, files *kernfile.Reader, comm ...string) (*kernfile.TaskStatus, error) {
+	candidates, err := r.processes(ctx, files, func(c string) bool { return slices.Contains(comm, c) })
 	if err != nil {
-		return nil, fmt.Errorf("look for process %s: %w", comm, err)
+		return nil, fmt.Errorf("look for process %s: %w", strings.Join(comm, ", "), err)
 	}
 	var found *kernfile.TaskStatus
 	for i := range candidates {
@@ -56,6 +58,9 @@ func (r *Round) service(ctx context.Context, files *kernfile.Reader, comm string
 		s.Owner, container = owner(&s.Task)
 		if uid, _ := cgroup.PodOfPath(s.Cgroup); uid != "" || container != "" {
 			continue
+		}
+		if s.State == evidence.Zombie && s.Threads <= 1 {
+			continue // it has ended, and whoever started it has not taken note
 		}
 		if found == nil || s.PPID == 1 && found.PPID != 1 {
 			found = s
@@ -67,13 +72,13 @@ func (r *Round) service(ctx context.Context, files *kernfile.Reader, comm string
 // ReadProcess is ReadMain, and returns those of the service's threads that are
 // blocked as well: in state D, or asleep until a FUSE daemon answers, which shows as
 // S. An error can come with results: something could not be read.
-func (r *Round) ReadProcess(ctx context.Context, comm string) (process *evidence.Task, blocked []evidence.Task, err error) {
+func (r *Round) ReadProcess(ctx context.Context, comm ...string) (process *evidence.Task, blocked []evidence.Task, err error) {
 	files, err := kernfile.Open(r.Proc)
 	if err != nil {
 		return nil, nil, err
 	}
 	defer files.Close()
-	found, err := r.service(ctx, files, comm)
+	found, err := r.service(ctx, files, comm...)
 	if found == nil {
 		return nil, nil, err
 	}

@@ -31,6 +31,7 @@ const (
 	PIDNS   What = "pidns"   // its PID namespace
 	Pipes   What = "pipes"   // the pipes that a shim reads from
 	Streams What = "streams" // the pipes that its standard streams write to
+	Plugin  What = "plugin"  // what a CNI plugin was asked for, in its environment
 )
 
 // A reply is one message of the helper. It says what it has read so far, and
@@ -62,6 +63,7 @@ type Seen struct {
 	Files []OpenFile `json:"files,omitempty"`
 
 	ShimID string `json:"shimID,omitempty"`
+	CNI    CNI    `json:"cni,omitzero"`
 	PIDNS  uint64 `json:"pidns,omitempty"`
 	// Pipes are the inodes of pipes.
 	Pipes []uint64 `json:"pipes,omitempty"`
@@ -70,6 +72,14 @@ type Seen struct {
 	// could not be read for a reason other than that the task is gone.
 	Denied []string `json:"denied,omitempty"`
 	Errors []string `json:"errors,omitempty"`
+}
+
+// A CNI is what a CNI plugin was asked for (CNI specification, section 2): the
+// variables CNI_COMMAND and CNI_CONTAINERID of its environment. No others leave the
+// helper.
+type CNI struct {
+	Command     string `json:"command,omitempty"`
+	ContainerID string `json:"containerID,omitempty"`
 }
 
 // A CallPath is a path argument, and how it was completed to an absolute one.
