@@ -50,6 +50,9 @@ type Agent struct {
 	// Reader reads the evidence. A reading that does not return costs its own pod
 	// the verdict and no other one.
 	Reader node.Source
+	// Failures knows what the kubelet has said of why it could not stop a pod; nil is
+	// allowed.
+	Failures *Failures
 	// Diagnose looks for causes in the evidence.
 	Diagnose func(*evidence.Pod) diagnose.Diagnosis
 	// Cases holds what stands about each pod that is looked at.
@@ -149,6 +152,9 @@ func (a *Agent) round(ctx context.Context) int {
 		}
 	}
 	a.bury(ctx, here, gone)
+	if a.Failures != nil {
+		a.Failures.forget(here)
+	}
 	if len(due) == 0 {
 		if len(here) == 0 {
 			a.node = nil
@@ -297,10 +303,19 @@ func (a *Agent) look(ctx context.Context, l look, reading node.Round) {
 	timed, cancel := context.WithTimeout(ctx, a.Timeout)
 	defer cancel()
 	began := time.Now()
+	// The API server is asked meanwhile.
+	var failures []evidence.KillFailure
+	var unheard error
+	var asking sync.WaitGroup
+	if a.Failures != nil {
+		asking.Go(func() { failures, unheard = a.Failures.Of(timed, l.pod) })
+	}
 	e := reading.Pod(timed, Seed(l.pod), c.Last)
+	asking.Wait()
 	if ctx.Err() != nil {
 		return // the agent ends, or the look was given up
 	}
+	e.Heard(failures, unheard)
 	a.Monitor.Gathered(time.Since(began))
 	if whole := len(e.Missing) == 0 && (appLives(e) || c.Alive == nil || !appLives(c.Alive)); lives(e) &&
 		(whole || c.Alive == nil || e.Time.Sub(c.Alive.Time) >= keepWhole) {
