@@ -87,7 +87,8 @@ func capture(ctx context.Context, o *hostOptions, kubeconfig, namespace, name st
 		return nil, err
 	}
 	defer reader.Close()
-	ask := node.Ask{Overdue: true, Names: agent.Names(podsOfNode(ctx, client, o.nodeName))}
+	pods := podsOfNode(ctx, client, o.nodeName)
+	ask := node.Ask{Overdue: true, Names: agent.Names(pods)}
 	first := read(ctx, reader, ask, pod, nil)
 	last, rest := first, wait
 	// What is down may be started again by itself: rules wait for that.
@@ -105,7 +106,11 @@ func capture(ctx context.Context, o *hostOptions, kubeconfig, namespace, name st
 		rest = fact.Restart + 500*time.Millisecond - time.Since(first.Node.Read)
 	}
 	failures := agent.Failures{Ask: client.KillFailures, Node: o.nodeName}
-	last.Heard(failures.Of(ctx, pod))
+	heard, err := failures.Of(ctx, pod)
+	last.Heard(heard, err)
+	if len(heard) > 0 {
+		last.Daemons = agent.Daemons(pods)
+	}
 	return last, nil
 }
 

@@ -316,6 +316,9 @@ func (a *Agent) look(ctx context.Context, l look, reading node.Round) {
 		return // the agent ends, or the look was given up
 	}
 	e.Heard(failures, unheard)
+	if len(failures) > 0 {
+		e.Daemons = Daemons(a.Watch.All())
+	}
 	a.Monitor.Gathered(time.Since(began))
 	if whole := len(e.Missing) == 0 && (appLives(e) || c.Alive == nil || !appLives(c.Alive)); lives(e) &&
 		(whole || c.Alive == nil || e.Time.Sub(c.Alive.Time) >= keepWhole) {

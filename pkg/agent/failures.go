@@ -16,8 +16,8 @@ import (
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
 )
 
-// An Ask for the Events in which the kubelet says why it could not stop a pod;
-// (*kube.Client).KillFailures is one.
+// AskFailures asks for the Events in which the kubelet says why it could not stop a
+// pod; (*kube.Client).KillFailures is one.
 type AskFailures func(ctx context.Context, namespace string, uid types.UID) ([]eventsv1.Event, error)
 
 // When the Events about a pod are asked for: the kubelet's first failure is not there

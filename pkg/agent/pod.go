@@ -31,6 +31,7 @@ func Trim(obj any) (any, error) {
 		Spec: corev1.PodSpec{
 			NodeName:              p.Spec.NodeName,
 			HostPID:               p.Spec.HostPID,
+			HostNetwork:           p.Spec.HostNetwork,
 			ShareProcessNamespace: p.Spec.ShareProcessNamespace,
 		},
 		Status: corev1.PodStatus{Phase: p.Status.Phase},
@@ -48,7 +49,7 @@ func Trim(obj any) (any, error) {
 		}
 	}
 	for i := range p.Status.Conditions {
-		if c := &p.Status.Conditions[i]; c.Type == verdict.ConditionType {
+		if c := &p.Status.Conditions[i]; c.Type == verdict.ConditionType || c.Type == corev1.PodReady && p.Spec.HostNetwork {
 			out.Status.Conditions = append(out.Status.Conditions, *c)
 		}
 	}

@@ -42,6 +42,12 @@ type Objects struct {
 	// CorePattern is where core dumps go: the first word of core_pattern (core(5)).
 	CorePattern string `json:"corePattern,omitempty"`
 
+	// Plugin is the type of a CNI plugin, and Error what it, or containerd, answered.
+	// Daemon is the pod, as namespace/name, of the daemon that the plugin talks to.
+	Plugin string `json:"plugin,omitempty"`
+	Daemon string `json:"daemon,omitempty"`
+	Error  string `json:"error,omitempty"`
+
 	// Signal is the container's stop signal, as in SIGTERM; Handled another one
 	// that its program has a handler for.
 	Signal  string `json:"signal,omitempty"`

@@ -88,7 +88,7 @@ func locateInRuntime(p *evidence.Pod) Phase {
 		}
 	}
 	switch {
-	case sandbox && known:
+	case known && (sandbox || len(p.Plugins) > 0 || fact.SandboxStop(p) != nil):
 		return Sandbox
 	case p.ResourceClaims > 0 && known:
 		return DynamicResources

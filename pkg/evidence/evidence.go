@@ -109,6 +109,9 @@ type Pod struct {
 	// KillFailures are what the kubelet has said, in Events, of why it could not
 	// stop the pod, the last first. They are asked for only once the pod is overdue.
 	KillFailures []KillFailure `json:"killFailures,omitempty"`
+	// Daemons are the pods of the node that network plugins talk to, by their names.
+	// They are listed only with KillFailures.
+	Daemons []Daemon `json:"daemons,omitempty"`
 	// Mounts are the host's mounts that belong to the pod: its volumes below
 	// the kubelet's pod directory.
 	Mounts []Mount `json:"mounts,omitempty"`
@@ -167,6 +170,13 @@ type KillFailure struct {
 	// Text is its message, without what looks like a secret. The API server takes
 	// 1,024 bytes of it at most, so that its end may be missing.
 	Text string `json:"text"`
+}
+
+// A Daemon is another pod of the node, on which something depends.
+type Daemon struct {
+	Pod         string `json:"pod"` // namespace/name
+	Terminating bool   `json:"terminating,omitempty"`
+	Ready       bool   `json:"ready,omitempty"` // its condition Ready
 }
 
 // Heard adds what the kubelet has said of why it could not stop the pod, or why that

@@ -20,10 +20,10 @@ func Delivered(p *evidence.Pod) bool {
 		t.Probe != nil && t.Probe.Started.After(p.DeletionRequested.Add(-clockSkew-KillLatency))) { // it begins anew
 		return false
 	}
-	if kubelet.Health != "" && kubelet.Health != kubeletHealthy {
+	if kubelet.Health != "" && kubelet.Health != kubeletHealthy || KubeletGone(p) {
 		return false
 	}
-	if t := p.Node.Containerd.Process; t != nil && Halted(t) {
+	if t := p.Node.Containerd.Process; t != nil && Halted(t) || p.Node.Containerd.Refused {
 		return false
 	}
 	if s := Shim(p); s != nil && Halted(s) {
