@@ -28,6 +28,7 @@ var CNIDelFailing = &diagnose.Rule{
 			{Text: "the CNI plugin {plugin} fails"},
 			{Text: "a CNI plugin fails"},
 		}, "its": {
+			{Variant: missing, Text: ""},
 			{Variant: terminating, Text: " Its pod on this node, {daemon}, terminates itself."},
 			{Text: " Its pod on this node, {daemon}, is not ready."},
 			{Text: ""},
