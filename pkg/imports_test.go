@@ -48,7 +48,7 @@ var table = map[string]struct {
 		ours:    []string{"diagnose", "diagnose/fact", "evidence", "kube", "verdict"},
 		outside: []string{"k8s.io/api", "k8s.io/apimachinery", "github.com/prometheus"},
 	},
-	"agent": {ours: []string{"diagnose", "evidence", "node", "verdict"}, outside: []string{"k8s.io/api"}},
+	"agent": {ours: []string{"diagnose", "evidence", "node", "verdict"}, outside: []string{"k8s.io/api", "k8s.io/apimachinery"}},
 }
 
 // opens are the packages by which a file can be opened.

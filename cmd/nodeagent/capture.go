@@ -30,8 +30,8 @@ func captureCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "capture NAMESPACE/POD",
 		Short: "Print the evidence about a terminating pod of this node as JSON",
-		Long: `Capture reads twice all that nodeagent looks at for a pod, and prints the second
-reading as JSON, with one line for each container, control group, thread and mount.
+		Long: `Capture reads twice all that nodeagent looks at for a pod, a third time when the
+kubelet or containerd is down, and prints the last reading as JSON, with one line for each container, control group, thread and mount.
 It holds no environment, arguments, annotations or file names, so it can be
 attached to an issue. In a cluster:
 
@@ -87,7 +87,8 @@ func capture(ctx context.Context, o *hostOptions, kubeconfig, namespace, name st
 		return nil, err
 	}
 	defer reader.Close()
-	ask := agent.Ask(podsOfNode(ctx, client, o.nodeName), time.Now())
+	pods := podsOfNode(ctx, client, o.nodeName)
+	ask := agent.Ask(pods, time.Now())
 	ask.Overdue = true
 	seed := agent.Seed(pod)
 	if least, most, ok := client.Skew(); ok {
@@ -95,13 +96,28 @@ func capture(ctx context.Context, o *hostOptions, kubeconfig, namespace, name st
 	}
 	seed.Before = askBaseline(ctx, baselineSocket, seed)
 	first := read(ctx, reader, ask, seed, nil)
-	select {
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	case <-time.After(wait):
+	last, rest := first, wait
+	// What is down may be started again by itself: rules wait for that.
+	for down := false; ; down = true {
+		select {
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-time.After(rest):
+		}
+		ask.Earlier = &last.Node
+		last = read(ctx, reader, ask, seed, last)
+		if n := &last.Node; down || n.Kubelet.AbsentSince.IsZero() && !n.Containerd.Refused {
+			break
+		}
+		rest = fact.Restart + 500*time.Millisecond - time.Since(first.Node.Read)
 	}
-	ask.Earlier = &first.Node
-	return read(ctx, reader, ask, seed, first), nil
+	failures := agent.Failures{Ask: client.KillFailures, Node: o.nodeName}
+	heard, err := failures.Of(ctx, pod)
+	last.Heard(heard, err)
+	if len(heard) > 0 {
+		last.Daemons = agent.Daemons(pods)
+	}
+	return last, nil
 }
 
 // read takes one reading, with the deadlines of the loop.

@@ -18,6 +18,7 @@ import (
 	"github.com/nodeagent-io/nodeagent/pkg/agent"
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose/cause"
 	"github.com/nodeagent-io/nodeagent/pkg/kube"
+	"github.com/nodeagent-io/nodeagent/pkg/node"
 	"github.com/nodeagent-io/nodeagent/pkg/report"
 	"github.com/nodeagent-io/nodeagent/pkg/verdict"
 )
@@ -124,6 +125,7 @@ func (o *runOptions) run(ctx context.Context) error {
 		Watch:      watch,
 		Reader:     reader,
 		Skew:       client.Skew,
+		Failures:   &agent.Failures{Ask: client.KillFailures, Node: o.host.nodeName},
 		Diagnose:   cause.Diagnose,
 		Cases:      cases,
 		Budget:     &verdict.Budget{PerMinute: o.budget},
@@ -149,6 +151,10 @@ func (o *runOptions) run(ctx context.Context) error {
 	}
 	go watch.Run(ctx)
 
+	// Once, so that what was there when the agent started is missed when it is not.
+	first, cancel := context.WithTimeout(ctx, readWithin)
+	reader.Round(first, node.Ask{})
+	cancel()
 	log.Info("watching the pods of the node", "node", o.host.nodeName, "version", version, "listen", listener.Addr().String())
 	a.Run(ctx)
 	reader.Close()

@@ -57,6 +57,9 @@ type Agent struct {
 	// Skew returns the least and the most by which the API server's clock is ahead of
 	// the node's, if that is known; nil is allowed.
 	Skew func() (least, most time.Duration, ok bool)
+	// Failures knows what the kubelet has said of why it could not stop a pod; nil is
+	// allowed.
+	Failures *Failures
 	// Diagnose looks for causes in the evidence.
 	Diagnose func(*evidence.Pod) diagnose.Diagnosis
 	// Cases holds what stands about each pod that is looked at.
@@ -189,6 +192,9 @@ func (a *Agent) round(ctx context.Context) int {
 		}
 	}
 	a.bury(ctx, here, gone)
+	if a.Failures != nil {
+		a.Failures.forget(here)
+	}
 	if len(due) == 0 {
 		if len(here) == 0 {
 			a.node, a.pace = nil, pace{period: a.Period}
@@ -407,9 +413,21 @@ func (a *Agent) look(ctx context.Context, l look, reading node.Round) {
 	if seed.Before = a.Before.Of(seed.RuntimeUID, seed.DeletionRequested); c.Last != nil {
 		seed.Before = c.Last.Before // the deletionTimestamp moves
 	}
+	// The API server is asked meanwhile.
+	var failures []evidence.KillFailure
+	var unheard error
+	var asking sync.WaitGroup
+	if a.Failures != nil {
+		asking.Go(func() { failures, unheard = a.Failures.Of(timed, l.pod) })
+	}
 	e := reading.Pod(timed, seed, c.Last)
+	asking.Wait()
 	if ctx.Err() != nil {
 		return // the agent ends, or the look was given up
+	}
+	e.Heard(failures, unheard)
+	if len(failures) > 0 {
+		e.Daemons = Daemons(a.Watch.All())
 	}
 	a.Monitor.Gathered(time.Since(began))
 	if whole := len(e.Missing) == 0 && (appLives(e) || c.Alive == nil || !appLives(c.Alive)); lives(e) &&

@@ -35,6 +35,7 @@ func Trim(obj any) (any, error) {
 
 			NodeName:              p.Spec.NodeName,
 			HostPID:               p.Spec.HostPID,
+			HostNetwork:           p.Spec.HostNetwork,
 			ShareProcessNamespace: p.Spec.ShareProcessNamespace,
 		},
 		Status: corev1.PodStatus{Phase: p.Status.Phase},
@@ -63,7 +64,7 @@ func Trim(obj any) (any, error) {
 		}
 	}
 	for i := range p.Status.Conditions {
-		if c := &p.Status.Conditions[i]; c.Type == verdict.ConditionType {
+		if c := &p.Status.Conditions[i]; c.Type == verdict.ConditionType || c.Type == corev1.PodReady && p.Spec.HostNetwork {
 			out.Status.Conditions = append(out.Status.Conditions, *c)
 		}
 	}

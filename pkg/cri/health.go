@@ -66,7 +66,10 @@ func (r *Runtime) Health(ctx context.Context) evidence.ContainerdService {
 	case answered:
 		r.answered = true
 	case refused:
-		s.Refused = true
+		s.Refused, s.Asked, s.RefusedSince = true, now, r.service.RefusedSince
+		if s.RefusedSince.IsZero() {
+			s.RefusedSince = now
+		}
 	case unanswered:
 		s.Asked, s.UnansweredSince, s.Attempts = now, r.service.UnansweredSince, r.service.Attempts+1
 		if s.UnansweredSince.IsZero() {

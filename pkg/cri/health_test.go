@@ -116,15 +116,17 @@ func TestHealthOfAStuckDatabase(t *testing.T) {
 func TestHealthRefused(t *testing.T) {
 	s := newServer()
 	socket, stop := s.serve(t, nil)
-	r, _ := open(t, socket, long)
+	r, clock := open(t, socket, long)
 	if got := r.Health(context.Background()); got.Error != "" {
 		t.Fatalf("%+v", got)
 	}
 	stop()
 	for range 3 { // no back-off of gRPC's hides a later state
-		if got := r.Health(context.Background()); !got.Refused || got.Attempts != 0 || !strings.Contains(got.Error, socket) {
+		if got := r.Health(context.Background()); !got.Refused || got.Attempts != 0 || !strings.Contains(got.Error, socket) ||
+			!got.RefusedSince.Equal(noon) || !got.Asked.Equal(clock.now()) {
 			t.Errorf("%+v", got)
 		}
+		clock.move(time.Second)
 	}
 	s.serveAt(t, socket, nil)
 	if diff := cmp.Diff(evidence.ContainerdService{}, r.Health(context.Background())); diff != "" {

@@ -30,6 +30,7 @@ type server struct {
 	mu         sync.Mutex
 	hangs      map[string]bool // by question, or question and container
 	fails      map[string]error
+	network    string // why the network is not ready, "" when it is
 	asked      map[string]int
 	containers map[string]*runtimeapi.Container
 	sandboxes  map[string]*runtimeapi.PodSandbox
@@ -199,6 +200,18 @@ type criServer struct {
 
 func (s criServer) Version(context.Context, *runtimeapi.VersionRequest) (*runtimeapi.VersionResponse, error) {
 	return &runtimeapi.VersionResponse{RuntimeName: "cri-o"}, nil
+}
+
+func (s criServer) Status(context.Context, *runtimeapi.StatusRequest) (*runtimeapi.StatusResponse, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	network := &runtimeapi.RuntimeCondition{Type: runtimeapi.NetworkReady, Status: s.network == ""}
+	if s.network != "" {
+		network.Reason, network.Message = "NetworkPluginNotReady", s.network
+	}
+	return &runtimeapi.StatusResponse{Status: &runtimeapi.RuntimeStatus{
+		Conditions: []*runtimeapi.RuntimeCondition{{Type: runtimeapi.RuntimeReady, Status: true}, network},
+	}}, nil
 }
 
 func (s criServer) ListContainers(ctx context.Context, q *runtimeapi.ListContainersRequest) (*runtimeapi.ListContainersResponse, error) {

@@ -164,9 +164,9 @@ const layerRuntime = "runtime"
 // Run looks for the causes of a table.
 func Run(p *evidence.Pod, table Table) Diagnosis {
 	d := Diagnosis{Phase: locate(p), Gone: p.Gone}
-	// While containerd is silent, so that the pod seems to wait for it, the causes
+	// While containerd is silent or down, so that the pod seems to wait for it, the causes
 	// of other phases are neither there nor ruled out.
-	silent := !p.Node.Containerd.UnansweredSince.IsZero()
+	silent := !p.Node.Containerd.UnansweredSince.IsZero() || p.Node.Containerd.Refused
 	// undelivered says that the stop signal may not have been sent, by what this
 	// reading shows, or that nobody knows what it met: a verdict of an earlier reading is
 	// not refuted by this one. waits says that the pod may still wait for SIGKILL.

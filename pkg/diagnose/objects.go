@@ -43,8 +43,8 @@ type Objects struct {
 	Inner *Mount `json:"inner,omitempty"`
 	Via   string `json:"via,omitempty"`
 	// Volumes are names of the pod's volumes, or of their PersistentVolumes; Plugin
-	// is their volume plugin, Driver their CSI driver, and Code the gRPC code that the
-	// driver's calls end with.
+	// is their volume plugin, or the type of a CNI plugin, Driver their CSI driver, and
+	// Code the gRPC code that the driver's calls end with.
 	Volumes []string `json:"volumes,omitempty"`
 	Plugin  string   `json:"plugin,omitempty"`
 	Driver  string   `json:"driver,omitempty"`
@@ -55,6 +55,11 @@ type Objects struct {
 	Code        string `json:"code,omitempty"`
 	// CorePattern is where core dumps go: the first word of core_pattern (core(5)).
 	CorePattern string `json:"corePattern,omitempty"`
+
+	// Error is what a CNI plugin, or containerd, answered, and Daemon the pod, as
+	// namespace/name, of the daemon that the plugin talks to.
+	Daemon string `json:"daemon,omitempty"`
+	Error  string `json:"error,omitempty"`
 
 	// Signal is the container's stop signal, as in SIGTERM; Handled another one
 	// that its program has a handler for.

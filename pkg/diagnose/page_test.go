@@ -65,6 +65,7 @@ var layers = []struct{ name, title string }{
 	{"kubelet", "The kubelet waits before it stops the container"},
 	{"kernel", "A process cannot exit"},
 	{"runtime", "containerd, a shim or runc does not do its part"},
+	{"network", "The pod's network is not taken down"},
 	{"storage", "A volume cannot be unmounted"},
 	{"api", "The node is done"},
 	{"unknown", "Anything else"},

@@ -115,6 +115,9 @@ var values = map[string]func(*Finding) string{
 	"cgroup":  func(f *Finding) string { return inCommand(strings.TrimPrefix(f.Objects.Cgroup, "/"), "") },
 	"target":  func(f *Finding) string { return foreign(f.Objects.CorePattern, 120) },
 
+	"daemon": func(f *Finding) string { return foreign(f.Objects.Daemon, 120) },
+	"error":  func(f *Finding) string { return quoted(f.Objects.Error, 300) },
+
 	"signal":     func(f *Finding) string { return f.Objects.Signal },
 	"handled":    func(f *Finding) string { return f.Objects.Handled },
 	"deadline":   func(f *Finding) string { return clock(f.Objects.Deadline) },
@@ -418,12 +421,21 @@ func list[S ~string](all []S, n int) string {
 // of our sentence.
 func foreign(s string, n int) string {
 	if !utf8.ValidString(s) || strings.Contains(s, ". ") || strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) }) {
-		if s = strconv.Quote(s); len(s) > n {
-			s = bound(s, n-1) + `"`
-		}
-		return s
+		return quoted(s, n)
 	}
 	return bound(s, n)
+}
+
+// quoted is how a sentence that others wrote stands in ours: at most n bytes of it, in
+// quotation marks; "" when there is none.
+func quoted(s string, n int) string {
+	if s == "" {
+		return ""
+	}
+	if s = strconv.Quote(s); len(s) > n {
+		s = bound(s, n-1) + `"`
+	}
+	return s
 }
 
 // inCommand returns a text that others chose for use in a command that a person may

@@ -195,6 +195,7 @@ func everything() diagnose.Finding {
 		Volumes: []string{"data", "logs"}, Plugin: "kubernetes.io/csi", Driver: "disk.example.org", DriverPod: "kube-system/disk-x", DriverState: evidence.DriverRunning, Code: "Internal",
 		Signal: "SIGTERM", Handled: "SIGINT", Deadline: requested, GraceSeconds: 90, Since: requested.Add(time.Second), Ended: requested.Add(time.Minute),
 		CPULimitMillis: 10, CPUUsedMillis: 1250, MemoryHigh: 60 << 20, Finalizers: []string{"example.org/a", "example.org/b"},
+		Daemon: "kube-system/calico-node-x", Error: `dial "a": refused`,
 		Pod: "shop/web-0", Left: []string{diagnose.LeftMounts, diagnose.LeftCgroup}, RuledOut: []string{"kernel", "signal"}, PartlyRuledOut: []string{"runtime"}, Unread: []evidence.Source{evidence.Shims}, Scarce: []string{"processors"},
 	}}
 }
@@ -220,6 +221,7 @@ func TestValues(t *testing.T) {
 		"signal": "SIGTERM", "handled": "SIGINT", "deadline": "03:00:00 UTC", "since": "03:00:01 UTC", "ended": "03:01:00 UTC", "grace": "1m30s",
 		"cpulimit": "0.01 processors", "cpuused": "1.25 processors", "memoryhigh": "60 MiB",
 		"finalizers": "finalizers example.org/a, example.org/b", "domain": "example.org",
+		"daemon": "kube-system/calico-node-x", "error": `"dial \"a\": refused"`,
 		"pod": "shop/web-0", "left": "mounts, its cgroup", "layers": "kernel, signal", "partly": "runtime", "unread": "shims", "scarce": "processors",
 	}
 	got := map[string]string{}
@@ -404,7 +406,7 @@ func TestNothingForeignInCommands(t *testing.T) {
 		f := diagnose.Finding{Container: name, Objects: diagnose.Objects{
 			Process: process, Child: process, Foreground: process, Tracer: process, Member: process, Parent: process,
 			Thread: &diagnose.Thread{TID: 7, Comm: name, Function: name}, Mount: m, Device: name, Cgroup: name, ContainerID: name, CorePattern: name,
-			Deadline: requested, Since: requested, Ended: requested, GraceSeconds: 30, Signal: "SIGTERM", Handled: "SIGINT", Finalizers: []string{name},
+			Deadline: requested, Since: requested, Ended: requested, GraceSeconds: 30, Signal: "SIGTERM", Handled: "SIGINT", Finalizers: []string{name}, Plugin: name, Daemon: name, Error: name,
 		}}
 		for _, r := range cause.All() {
 			for _, family := range append(r.Doc.Families, diagnose.Family{}) {

@@ -30,6 +30,8 @@ const (
 	Holders    Source = "holders"    // the processes of the node that use the pod's mounts
 	// VolumeCalls is what the kubelet counts of its work on volumes.
 	VolumeCalls Source = "volume-calls"
+	Events      Source = "events"  // the kubelet's Events about the pod
+	Plugins     Source = "plugins" // the CNI plugins that containerd runs for the pod
 )
 
 // A Pod is what is known of one terminating pod at one moment.
@@ -117,6 +119,16 @@ type Pod struct {
 	// where PIDs are shared (HostPID, ShareProcessNamespace): elsewhere the
 	// kernel kills a container's processes when the first one exits.
 	Leftovers []Task `json:"leftovers,omitempty"`
+	// Plugins are the CNI plugins that containerd runs to take down the network of
+	// the pod's sandbox: each a child of containerd, followed by its descendants.
+	// They are read only when no process of the pod's containers lives.
+	Plugins []Task `json:"plugins,omitempty"`
+	// KillFailures are what the kubelet has said, in Events, of why it could not
+	// stop the pod, the last first. They are asked for only once the pod is overdue.
+	KillFailures []KillFailure `json:"killFailures,omitempty"`
+	// Daemons are the pods of the node that network plugins talk to, by their names.
+	// They are listed only with KillFailures.
+	Daemons []Daemon `json:"daemons,omitempty"`
 	// Mounts are the host's mounts that belong to the pod: its volumes below
 	// the kubelet's pod directory.
 	Mounts []Mount `json:"mounts,omitempty"`
@@ -173,6 +185,35 @@ func (p *Pod) ContainersEnded() bool { return p.Phase == "Succeeded" || p.Phase 
 // Overdue returns how far the pod is past its deadline; negative inside its
 // grace period.
 func (p *Pod) Overdue() time.Duration { return p.Time.Sub(p.Deadline) }
+
+// A KillFailure is an Event of the kubelet with reason FailedKillPod. Whoever may
+// create Events in the pod's namespace can have written it.
+type KillFailure struct {
+	// First and Last are when it was told first and last, by the node's clock, and
+	// Count how often.
+	First time.Time `json:"first,omitzero"`
+	Last  time.Time `json:"last,omitzero"`
+	Count int       `json:"count"`
+	// Text is its message, without what looks like a secret. The API server takes
+	// 1,024 bytes of it at most, so that its end may be missing.
+	Text string `json:"text"`
+}
+
+// A Daemon is another pod of the node, on which something depends.
+type Daemon struct {
+	Pod         string `json:"pod"` // namespace/name
+	Terminating bool   `json:"terminating,omitempty"`
+	Ready       bool   `json:"ready,omitempty"` // its condition Ready
+}
+
+// Heard adds what the kubelet has said of why it could not stop the pod, or why that
+// is not known.
+func (p *Pod) Heard(failures []KillFailure, err error) {
+	p.KillFailures = failures
+	if err != nil {
+		p.Lack(Events, "list the kubelet's Events about the pod: "+err.Error())
+	}
+}
 
 // A ContainerKind is a container's role in its pod.
 type ContainerKind string
@@ -335,25 +376,47 @@ func (p *Pressure) Scarce() []string {
 // A ContainerdService is containerd's health as one question to it shows.
 type ContainerdService struct {
 	// Process is containerd's own process; nil when it was not read or not
-	// found.
-	Process *Task `json:"process,omitempty"`
+	// found. AbsentSince is as for KubeletService; the process is looked for only
+	// while containerd does not answer.
+	Process     *Task     `json:"process,omitempty"`
+	AbsentSince time.Time `json:"absentSince,omitzero"`
 	// Error is why the last request failed, "" when it was answered. Refused
-	// reports whether nobody listened on the socket.
-	Error   string `json:"error,omitempty"`
-	Refused bool   `json:"refused,omitempty"`
+	// reports whether nobody listened on the socket, and RefusedSince is the time
+	// of the first of the requests in a row that found nobody.
+	Error        string    `json:"error,omitempty"`
+	Refused      bool      `json:"refused,omitempty"`
+	RefusedSince time.Time `json:"refusedSince,omitzero"`
 	// Asked, UnansweredSince and Attempts are as for ShimTask.
 	Asked           time.Time `json:"asked,omitzero"`
 	UnansweredSince time.Time `json:"unansweredSince,omitzero"`
 	Attempts        int       `json:"attempts,omitempty"`
+	// Network is what the CRI plugin says of its network plugins: NetworkReady, or
+	// why they are not; "" when it was not asked or gave no answer.
+	Network string `json:"network,omitempty"`
 }
+
+// NetworkReady is the name of a runtime's condition (CRI, RuntimeCondition), and
+// what ContainerdService.Network is when it holds.
+const NetworkReady = "NetworkReady"
 
 // A KubeletService is the kubelet as seen from outside.
 type KubeletService struct {
 	// Process is the kubelet's main thread; nil when there is no such process.
 	Process *Task `json:"process,omitempty"`
+	// AbsentSince is when the first of the readings in a row had ended that found
+	// no such process, under any of the names it is known by; zero while there is
+	// one, or it could not be looked for.
+	AbsentSince time.Time `json:"absentSince,omitzero"`
+	// LastSeen is when a reading found the process last; zero if none has since
+	// the agent started. One that was never seen may have a name of its own.
+	LastSeen time.Time `json:"lastSeen,omitzero"`
 	// Health is the body or the error of its /healthz: "ok" when healthy, ""
-	// when it was not asked.
-	Health string `json:"health,omitempty"`
+	// when it was not asked, or cannot be known. HealthSince is when the first of
+	// the readings in a row had ended that showed the same. Refused reports
+	// whether nobody listened on the kubelet's port.
+	Health      string    `json:"health,omitempty"`
+	HealthSince time.Time `json:"healthSince,omitzero"`
+	Refused     bool      `json:"refused,omitempty"`
 	// Error is why its process could not be read in full, "" when it was.
 	Error string `json:"error,omitempty"`
 	// Blocked are the kubelet's threads in state D, and those that wait for a

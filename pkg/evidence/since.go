@@ -27,6 +27,7 @@ func (p *Pod) Since(earlier *Pod) {
 	since(p.Leftovers, e.Leftovers, tasks)
 	p.sinceDisks(&e)
 	sinceHolders(p.Holders, e.Holders, tasks)
+	since(p.Plugins, e.Plugins, tasks)
 	now, before := latest(p.Time, p.CgroupsRead), latest(e.Time, e.CgroupsRead)
 	for i := range p.Cgroups {
 		for j := range e.Cgroups {
@@ -190,6 +191,15 @@ func (n *Node) Since(earlier *Node) {
 	since(n.Kubelet.Blocked, e.Kubelet.Blocked, n.Read)
 	sinceOne(n.Kubelet.Process, e.Kubelet.Process, n.Read)
 	sinceOne(n.Containerd.Process, e.Containerd.Process, n.Read)
+	if !n.Kubelet.AbsentSince.IsZero() {
+		n.Kubelet.AbsentSince = firstOf(e.Kubelet.AbsentSince, n.Read)
+	}
+	if !n.Containerd.AbsentSince.IsZero() {
+		n.Containerd.AbsentSince = firstOf(e.Containerd.AbsentSince, n.Read)
+	}
+	if n.Kubelet.HealthSince = n.Read; n.Kubelet.Health == e.Kubelet.Health {
+		n.Kubelet.HealthSince = firstOf(e.Kubelet.HealthSince, n.Read)
+	}
 	for _, t := range []*Task{n.Kubelet.Process, n.Containerd.Process} {
 		if t != nil {
 			t.UnchangedUntil = n.Time

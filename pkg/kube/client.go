@@ -112,6 +112,21 @@ func (c *Client) Event(ctx context.Context, namespace, name string) (*eventsv1.E
 	return out, c.events.Get().Namespace(namespace).Resource("events").Name(name).Do(ctx).Into(out)
 }
 
+// maxFailures is how many Events about a pod are asked for.
+const maxFailures = 50
+
+// KillFailures returns the Events in which the kubelet says why it could not stop a
+// pod. It is a list and not a watch: the API server keeps no cache of Events, so
+// that a watch on each node would have etcd tell each of them all Events of the
+// cluster.
+func (c *Client) KillFailures(ctx context.Context, namespace string, uid types.UID) ([]eventsv1.Event, error) {
+	about := fields.Set{"regarding.uid": string(uid), "reason": "FailedKillPod", "reportingController": "kubelet"}
+	out := new(eventsv1.EventList)
+	err := c.events.Get().Namespace(namespace).Resource("events").
+		VersionedParams(&metav1.ListOptions{FieldSelector: about.String(), Limit: maxFailures}, c.parameters).Do(ctx).Into(out)
+	return out.Items, err
+}
+
 // CreateEvent creates an Event in its namespace.
 func (c *Client) CreateEvent(ctx context.Context, event *eventsv1.Event, options metav1.CreateOptions) error {
 	return c.events.Post().Namespace(event.Namespace).Resource("events").

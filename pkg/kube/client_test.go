@@ -50,3 +50,25 @@ func TestCheckNode(t *testing.T) {
 		t.Errorf("a request that is refused: %v, asked %d times, want again after a second", err, asked.Load())
 	}
 }
+
+// Only the kubelet's Events about one pod are asked for, and not many.
+func TestKillFailures(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		q := r.URL.Query()
+		if r.URL.Path != "/apis/events.k8s.io/v1/namespaces/ns/events" || q.Get("limit") == "" || q.Has("watch") ||
+			q.Get("fieldSelector") != "reason=FailedKillPod,regarding.uid=u,reportingController=kubelet" {
+			t.Errorf("asked for %s", r.URL)
+		}
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = w.Write([]byte(`{"kind":"EventList","apiVersion":"events.k8s.io/v1","metadata":{},"items":[{"note":"error killing pod","deprecatedCount":2}]}`))
+	}))
+	defer server.Close()
+	c, err := New(&rest.Config{Host: server.URL, QPS: -1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	events, err := c.KillFailures(t.Context(), "ns", "u")
+	if err != nil || len(events) != 1 || events[0].Note != "error killing pod" || events[0].DeprecatedCount != 2 {
+		t.Errorf("%+v, %v", events, err)
+	}
+}

@@ -14,6 +14,7 @@ import (
 	"os"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"time"
 )
 
@@ -73,13 +74,15 @@ func New(nodeIP string) (*Client, error) {
 	return c, nil
 }
 
-// Health returns what Check does, "" when that is an error.
-func (c *Client) Health(ctx context.Context) string {
-	health, err := c.Check(ctx)
+// Health returns what Check does, "" when that is an error, and whether nobody
+// listened on the kubelet's port: the node refused the connection (ECONNREFUSED).
+// A network policy can refuse it too.
+func (c *Client) Health(ctx context.Context) (health string, refused bool) {
+	health, refused, err := c.check(ctx)
 	if err != nil {
-		return ""
+		health = ""
 	}
-	return health
+	return health, refused
 }
 
 // Check returns the kubelet's health in at most 200 bytes: "ok", which of its
@@ -90,25 +93,33 @@ func (c *Client) Health(ctx context.Context) string {
 // before, because a network policy may keep the agent from it. One is likely:
 // the agent's container does not start without a kubelet that works.
 func (c *Client) Check(ctx context.Context) (string, error) {
+	health, _, err := c.check(ctx)
+	return health, err
+}
+
+func (c *Client) check(ctx context.Context) (health string, refused bool, err error) {
 	u, err := url.Parse(c.URL)
 	if err != nil {
-		return "", fmt.Errorf("the kubelet's address: %w", err)
+		return "", false, fmt.Errorf("the kubelet's address: %w", err)
 	}
 	qctx, cancel := context.WithTimeout(ctx, c.limit)
 	defer cancel()
 	a, err := c.ask(qctx, u, (*answer).readBody)
+	refused = errors.Is(err, syscall.ECONNREFUSED)
 	switch {
 	case err == nil:
 		c.reached.Store(true)
-		return a.health(u.Host)
+		health, err = a.health(u.Host)
 	case ctx.Err() != nil: // the caller's time, not the kubelet's
-		return "", fmt.Errorf("the request to the kubelet was cancelled: %w", context.Cause(ctx))
+		err = fmt.Errorf("the request to the kubelet was cancelled: %w", context.Cause(ctx))
 	case !c.reached.Load():
-		return "", fmt.Errorf("the kubelet at %s has never answered; it may be out of reach: %w", u.Host, err)
+		err = fmt.Errorf("the kubelet at %s has never answered; it may be out of reach: %w", u.Host, err)
 	case qctx.Err() != nil:
-		return bound(fmt.Sprintf("no answer from %s within %s", u.Host, c.limit)), nil
+		health, err = bound(fmt.Sprintf("no answer from %s within %s", u.Host, c.limit)), nil
+	default:
+		health, err = bound(err.Error()), nil
 	}
-	return bound(err.Error()), nil
+	return health, refused, err
 }
 
 // An answer is what the kubelet said.

@@ -131,7 +131,7 @@ func TestCheckVerified(t *testing.T) {
 	k.set(500, sick, false)
 	check(t, c, "failing checks: log, syncloop", "")
 	k.set(500, strings.Repeat("[-]a-check-with-a-long-name failed\n", 100), false)
-	if got := c.Health(context.Background()); len(got) != maxTold {
+	if got, _ := c.Health(context.Background()); len(got) != maxTold {
 		t.Errorf("%q", got)
 	}
 	k.set(500, "Authorization error (user=x, verb=get)", false)
@@ -213,8 +213,12 @@ func TestCheckUnanswered(t *testing.T) {
 	c.limit = long
 	k.CloseClientConnections()
 	k.Close()
-	if got := c.Health(context.Background()); !strings.Contains(got, "refused") {
-		t.Errorf("%q", got)
+	if got, refused := c.Health(context.Background()); !strings.Contains(got, "refused") || !refused {
+		t.Errorf("%q, refused %v", got, refused)
+	}
+	// A refusal is told even of a kubelet that has never answered, its health is not.
+	if got, refused := (&Client{URL: c.URL, limit: long}).Health(context.Background()); got != "" || !refused {
+		t.Errorf("%q, refused %v", got, refused)
 	}
 }
 

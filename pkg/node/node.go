@@ -69,13 +69,17 @@ type Driver struct {
 // A Runtime tells of containerd and its containers; *cri.Runtime is one.
 type Runtime interface {
 	Health(ctx context.Context) evidence.ContainerdService
+	// Network returns whether the network plugins are ready
+	// (evidence.ContainerdService).
+	Network(ctx context.Context) string
 	ReadPod(ctx context.Context, p *evidence.Pod)
 	Close() error
 }
 
-// A Kubelet tells of the kubelet's health and of its work on volumes; *kubelet.Client is one.
+// A Kubelet tells of the kubelet's health, and whether nobody listened on its port, and
+// of its work on volumes; *kubelet.Client is one.
 type Kubelet interface {
-	Health(ctx context.Context) string
+	Health(ctx context.Context) (health string, refused bool)
 	VolumeCalls(ctx context.Context) ([]evidence.VolumeCall, time.Time, error)
 }
 
@@ -95,6 +99,7 @@ type Reader struct {
 	// The last look at all threads of the node: when it began, and how long the search took.
 	blockedAt   time.Time
 	blockedTook time.Duration
+	saw         atomic.Int64 // Unix nanoseconds of when the kubelet's process was seen last; 0 for never
 }
 
 // The states of the reading of what the pods share.

@@ -43,6 +43,8 @@ func (r *runtime) ReadPod(ctx context.Context, p *evidence.Pod) {
 	}
 }
 
+func (r *runtime) Network(context.Context) string { return evidence.NetworkReady }
+
 func (r *runtime) Close() error { return nil }
 
 // newReader returns the reader of a node with a kubelet, process 9, and a pod of
@@ -267,7 +269,7 @@ type kubelet struct {
 	asked int
 }
 
-func (k *kubelet) Health(context.Context) string { return "ok" }
+func (k *kubelet) Health(context.Context) (string, bool) { return "ok", false }
 
 func (k *kubelet) VolumeCalls(context.Context) ([]evidence.VolumeCall, time.Time, error) {
 	k.asked++
@@ -304,4 +306,25 @@ func TestVolumeCallsAreAskedFor(t *testing.T) {
 			t.Errorf("of a pod whose containers run: missing %v", p.Missing)
 		}
 	})
+}
+
+// A kubelet is missed when there was one, whatever happens between two rounds.
+func TestKubeletThatIsAway(t *testing.T) {
+	r := newReader(t, &runtime{})
+	before := time.Now()
+	here := r.Round(t.Context(), Ask{}).Node().Kubelet
+	if !here.AbsentSince.IsZero() || here.LastSeen.Before(before) {
+		t.Errorf("while it runs: %+v", here)
+	}
+	if err := os.RemoveAll(filepath.Join(r.Proc.Proc, "9")); err != nil {
+		t.Fatal(err)
+	}
+	away := r.Round(t.Context(), Ask{Overdue: true}).Node()
+	if away.Kubelet.Process != nil || away.Kubelet.AbsentSince.IsZero() || !away.Kubelet.LastSeen.Equal(here.LastSeen) {
+		t.Errorf("after its end: %+v", away.Kubelet)
+	}
+	again := r.Round(t.Context(), Ask{Overdue: true, Earlier: &away}).Node().Kubelet
+	if !again.AbsentSince.Equal(away.Kubelet.AbsentSince) {
+		t.Errorf("away since %s, and later since %s", away.Kubelet.AbsentSince, again.AbsentSince)
+	}
 }

@@ -61,11 +61,19 @@ func (r *round) readNode(ctx context.Context, ask *Ask) evidence.Node {
 	from := r.reader
 	n := evidence.Node{Name: from.Name, Kernel: r.proc.ReadKernel(), CorePattern: r.proc.ReadCorePattern(), Pressure: from.Proc.ReadPressure()}
 	var wg sync.WaitGroup
+	var health string
+	var refused bool
 	wg.Go(func() {
 		n.Containerd = from.Runtime.Health(ctx)
+		if ask.Overdue && n.Containerd.Error == "" {
+			n.Containerd.Network = from.Runtime.Network(ctx)
+		}
 		if ask.Overdue && n.Containerd.Error != "" {
-			// Its state tells why; that it was not found is told by Error.
-			n.Containerd.Process, _, _ = r.proc.ReadProcess(ctx, "containerd")
+			// Its state tells why; what could not be read of it is not known.
+			var err error
+			if n.Containerd.Process, _, err = r.proc.ReadProcess(ctx, "containerd"); n.Containerd.Process == nil && err == nil {
+				n.Containerd.AbsentSince = time.Now()
+			}
 		}
 	})
 	if ask.Overdue {
@@ -74,7 +82,7 @@ func (r *round) readNode(ctx context.Context, ask *Ask) evidence.Node {
 		from.blockedAt = time.Time{}
 	}
 	if from.Kubelet != nil {
-		wg.Go(func() { n.Kubelet.Health = from.Kubelet.Health(ctx) })
+		wg.Go(func() { health, refused = from.Kubelet.Health(ctx) })
 	}
 	if ask.Unmounts {
 		wg.Go(func() { n.Unmounting = r.unmounting(ctx, ask) })
@@ -95,11 +103,21 @@ func (r *round) readNode(ctx context.Context, ask *Ask) evidence.Node {
 		} else {
 			n.Kubelet.Process, err = r.proc.ReadMain(ctx, proc.KubeletNames...)
 		}
+		switch now := time.Now(); {
+		case n.Kubelet.Process != nil:
+			from.saw.Store(now.UnixNano())
+		case err == nil:
+			n.Kubelet.AbsentSince = now
+		}
+		if saw := from.saw.Load(); saw != 0 {
+			n.Kubelet.LastSeen = time.Unix(0, saw)
+		}
 		if err != nil {
 			n.Kubelet.Error = err.Error()
 		}
 	})
 	wg.Wait()
+	n.Kubelet.Health, n.Kubelet.Refused = health, refused
 	return n
 }
 

@@ -42,7 +42,7 @@ func (h *Host) tree() *cgroup.Tree {
 	return &h.groups
 }
 
-// ReadPod fills in the pod's Cgroups, Tasks, Parents, Leftovers, Mounts, Volumes and
+// ReadPod fills in the pod's Cgroups, Tasks, Parents, Leftovers, Plugins, Mounts, Volumes and
 // Holders, when these were read (CgroupsRead, TasksRead), and in Missing what could not be read.
 // It needs the pod's UIDs; it makes use of the pod's Containers for the processes
 // that the shims call first, and for the sandbox whose shim to look for. It returns
@@ -65,7 +65,7 @@ func (r *Round) ReadPod(ctx context.Context, p *evidence.Pod) {
 		}
 	}
 	p.CgroupsRead = time.Now()
-	p.Cgroups, p.Tasks, p.Parents, p.Leftovers, p.Mounts, p.Unprobed, p.TasksRead = nil, nil, nil, nil, nil, 0, time.Time{}
+	p.Cgroups, p.Tasks, p.Parents, p.Leftovers, p.Plugins, p.Mounts, p.Unprobed, p.TasksRead = nil, nil, nil, nil, nil, nil, 0, time.Time{}
 	p.Volumes, p.Holders = nil, nil
 	for _, g := range groups {
 		p.Cgroups = append(p.Cgroups, g.Cgroup)
@@ -130,6 +130,14 @@ func (r *Round) ReadPod(ctx context.Context, p *evidence.Pod) {
 		p.TasksRead = time.Now()
 	}
 	p.Leftovers = toTasks(left)
+	plugins, err := r.readPlugins(ctx, files, p, tasks)
+	if err != nil {
+		p.Lack(evidence.Plugins, fmt.Sprintf("look for CNI plugins: %v", err))
+	}
+	if len(plugins) > 0 {
+		p.TasksRead = time.Now()
+	}
+	p.Plugins = toTasks(plugins)
 	if p.ContainersEnded() && p.Overdue() > 0 {
 		r.readVolumes(ctx, files, p, uid)
 	}

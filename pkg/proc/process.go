@@ -67,6 +67,9 @@ func (r *Round) service(ctx context.Context, files *kernfile.Reader, comms []str
 		if uid, _ := cgroup.PodOfPath(s.Cgroup); uid != "" || container != "" {
 			continue
 		}
+		if s.State == evidence.Zombie && s.Threads <= 1 {
+			continue // it has ended, and whoever started it has not taken note
+		}
 		if found == nil || s.PPID == 1 && found.PPID != 1 {
 			found = s
 		}

@@ -71,7 +71,7 @@ func TestCluster(t *testing.T) {
 	for _, n := range c.Nodes {
 		fmt.Println(n)
 	}
-	scenarios := append(scenario.All(), scenario.ContainerdStopped())
+	scenarios := append(scenario.All(), scenario.Alone()...)
 	checks := agentJobs(c)
 	if pattern := os.Getenv(namesVariable); pattern != "" {
 		var names []string

@@ -118,6 +118,8 @@ func (n *Node) Offers(need Need) bool {
 		return n.Cgroup == "v1"
 	case CgroupV2:
 		return n.Cgroup == "v2"
+	case PodNetwork:
+		return true
 	}
 	return n.Kind == kindVM
 }

@@ -3,6 +3,7 @@ package scenario
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -68,7 +69,7 @@ func (s *Scenario) Manifest(n *Node) *corev1.Pod {
 	grace := n.grace(*spec.TerminationGracePeriodSeconds)
 	spec.TerminationGracePeriodSeconds = &grace
 	// A network of its own costs an emulated node more than the rest of a pod.
-	spec.HostNetwork = n.Kind == kindVM
+	spec.HostNetwork = n.Kind == kindVM && !slices.Contains(s.Needs, PodNetwork)
 	spec.RestartPolicy = corev1.RestartPolicyNever
 	no := false
 	spec.AutomountServiceAccountToken = &no

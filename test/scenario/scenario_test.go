@@ -10,7 +10,7 @@ import (
 // way, and there are innocent pods among them.
 func TestEveryCauseHasAScenario(t *testing.T) {
 	causes, innocents := map[string]bool{}, 0
-	for _, s := range append(All(), ContainerdStopped()) {
+	for _, s := range append(All(), Alone()...) {
 		if s.Cause == "" {
 			innocents++
 		}

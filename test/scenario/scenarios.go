@@ -18,12 +18,12 @@ import (
 func All() []Scenario {
 	return slices.Concat([]Scenario{
 		leaderExited(), finalizer(), finalizerRemoved(), shimStopped(),
-	}, storage(), signals(), kernel())
+	}, storage(), signals(), kernel(), network())
 }
 
 // Named returns the incidents whose names match one of the patterns.
 func Named(patterns string) ([]Scenario, error) {
-	all := append(All(), ContainerdStopped())
+	all := append(All(), Alone()...)
 	var names []string
 	for _, s := range all {
 		names = append(names, s.Name)
@@ -144,19 +144,17 @@ done)
 	}
 }
 
-// ContainerdStopped stops the containerd of the whole node, so it runs alone.
+// ContainerdStopped stops the containerd of the whole node.
 func ContainerdStopped() Scenario {
 	return Scenario{
-		Name:   "containerd-stopped",
-		Story:  "containerd is stopped and answers nobody",
-		Pod:    victim(3, "drain", "0"),
-		Break:  onNode("kill -STOP $(pidof containerd)"),
-		Proof:  `grep -q "^State:.T" /proc/$(pidof containerd)/status`,
-		Cause:  "ContainerdHung",
-		Says:   []string{"containerd (PID", "stopped by a signal", "kill -CONT"},
-		Alone:  true,
-		NoExec: true,
-		Heal:   onNode("kill -CONT $(pidof containerd)"),
+		Name:  "containerd-stopped",
+		Story: "containerd is stopped and answers nobody",
+		Pod:   victim(3, "drain", "0"),
+		Break: onNode("kill -STOP $(pidof containerd)"),
+		Proof: `grep -q "^State:.T" /proc/$(pidof containerd)/status`,
+		Cause: "ContainerdHung",
+		Says:  []string{"containerd (PID", "stopped by a signal", "kill -CONT"},
+		Heal:  onNode("kill -CONT $(pidof containerd)"),
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose/cause/api"
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose/cause/kernel"
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose/cause/kubelet"
+	"github.com/nodeagent-io/nodeagent/pkg/diagnose/cause/network"
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose/cause/runtime"
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose/cause/signal"
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose/cause/storage"
@@ -23,6 +24,8 @@ import (
 // PIDNamespaceReapWait is a symptom of whatever keeps a member of the namespace
 // from ending: its init waits for the last one.
 var table = diagnose.Table{
+	{Rule: kubelet.KubeletDown},
+	{Rule: runtime.ContainerdDown},
 	{Rule: runtime.ContainerdHung},
 	{Rule: kernel.ContainerFrozen},
 	// A driver that unmounts by itself fails, or hangs, with the same mount.
@@ -44,6 +47,9 @@ var table = diagnose.Table{
 	{Rule: runtime.ShimHung},
 	{Rule: runtime.ZombieLeaderNotKilled},
 	{Rule: runtime.HostPIDLeftover},
+	{Rule: network.CNIDelHanging},
+	{Rule: network.CNINotInitialized},
+	{Rule: network.CNIDelFailing},
 	{Rule: api.FinalizersPending},
 	{Rule: signal.ProcessTraced, Explains: []*diagnose.Rule{kernel.PIDNamespaceReapWait}},
 	{Rule: signal.ProcessStopped},

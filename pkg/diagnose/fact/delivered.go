@@ -23,14 +23,14 @@ func Delivered(p *evidence.Pod) bool {
 		t.Probe != nil && t.Probe.Started.After(p.DeletionRequested.Add(-clockSkew-KillLatency))) { // it begins anew
 		return false
 	}
-	if kubelet.Health != "" && kubelet.Health != kubeletHealthy {
+	if kubelet.Health != "" && kubelet.Health != kubeletHealthy || KubeletGone(p) {
 		return false
 	}
 	// Where the kubelet is part of another program, as in k3s, only its health tells.
 	if gone := kubelet.Process == nil && kubelet.Error == "" && !p.Node.Read.IsZero(); gone && kubelet.Health != kubeletHealthy {
 		return false
 	}
-	if t := p.Node.Containerd.Process; t != nil && Halted(t) {
+	if t := p.Node.Containerd.Process; t != nil && Halted(t) || p.Node.Containerd.Refused {
 		return false
 	}
 	if s := Shim(p); s != nil && Halted(s) {

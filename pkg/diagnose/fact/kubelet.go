@@ -2,6 +2,7 @@ package fact
 
 import (
 	"strings"
+	"time"
 
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
 )
@@ -20,4 +21,21 @@ func KubeletBusyWithVolume(p *evidence.Pod) *evidence.Task {
 		}
 	}
 	return first
+}
+
+// KubeletGone reports whether the last reading found no process of the kubelet, where
+// one is known to have a name that is looked for, or nobody listens on its port: it
+// may be part of a program with another name.
+func KubeletGone(p *evidence.Pod) bool {
+	k := &p.Node.Kubelet
+	return !k.AbsentSince.IsZero() && (!k.LastSeen.IsZero() || k.Refused)
+}
+
+// OfNode returns for how long readings of the node prove what they have shown since
+// then; 0 when they do not.
+func OfNode(p *evidence.Pod, since time.Time) time.Duration {
+	if since.IsZero() {
+		return 0
+	}
+	return max(0, p.Node.Time.Sub(since))
 }

@@ -22,6 +22,9 @@ const (
 	// KillLatency is how long after the deadline SIGKILL may come: the kubelet
 	// counts the grace period from when it was told of the deletion.
 	KillLatency = 10 * time.Second
+	// Restart is longer than a service of the node that has ended waits to be started
+	// again: units have five or ten seconds (RestartSec).
+	Restart = 20 * time.Second
 	// UnknownAfter is the time past the deadline, and without any progress,
 	// after which a pod without a recognised cause is reported as such. Kubelet
 	// itself needs some seconds for each of its steps, and more on a busy node.

@@ -36,6 +36,7 @@ const (
 	Pipes   What = "pipes"   // the pipes that a shim reads from
 	Streams What = "streams" // the pipes that its standard streams write to
 	Holds   What = "holds"   // the mounts that it uses, when it is in the host's mount namespace
+	Plugin  What = "plugin"  // what a CNI plugin was asked for, in its environment
 	volumes What = "volumes" // the directories of a pod's volumes
 	pods    What = "pods"    // the directories of all pods
 )
@@ -70,6 +71,7 @@ type Seen struct {
 	Files []OpenFile `json:"files,omitempty"`
 
 	ShimID string `json:"shimID,omitempty"`
+	CNI    CNI    `json:"cni,omitzero"`
 	PIDNS  uint64 `json:"pidns,omitempty"`
 	// Pipes are the inodes of pipes.
 	Pipes []uint64 `json:"pipes,omitempty"`
@@ -91,6 +93,14 @@ type Seen struct {
 	// could not be read for a reason other than that the task is gone.
 	Denied []string `json:"denied,omitempty"`
 	Errors []string `json:"errors,omitempty"`
+}
+
+// A CNI is what a CNI plugin was asked for (CNI specification, section 2): the
+// variables CNI_COMMAND and CNI_CONTAINERID of its environment. No others leave the
+// helper.
+type CNI struct {
+	Command     string `json:"command,omitempty"`
+	ContainerID string `json:"containerID,omitempty"`
 }
 
 // A CallPath is a path argument, and how it was completed to an absolute one.

@@ -85,6 +85,10 @@ func (p *probe) run() {
 		if b := p.file("cmdline"); b != nil {
 			p.seen.ShimID = parseShimCmdline(b)
 		}
+	case Plugin:
+		if b := p.file("environ"); b != nil {
+			p.seen.CNI = parsePlugin(b)
+		}
 	case PIDNS:
 		p.seen.PIDNS, _ = pidOfLink(p.link("ns/pid"))
 	case Pipes:
@@ -342,6 +346,27 @@ func parseShimCmdline(b []byte) string {
 	}
 	return ""
 }
+
+// parsePlugin gives what a CNI plugin was asked for. Everything else in the
+// environment is dropped here, and so is what is longer than it can be.
+func parsePlugin(b []byte) CNI {
+	var c CNI
+	for v := range strings.SplitSeq(string(b), "\x00") {
+		name, value, _ := strings.Cut(v, "=")
+		switch {
+		case len(value) > maxCNI:
+		case name == "CNI_COMMAND":
+			c.Command = value
+		case name == "CNI_CONTAINERID":
+			c.ContainerID = value
+		}
+	}
+	return c
+}
+
+// maxCNI bounds what is kept of a plugin's environment, in bytes: a container ID has
+// 64.
+const maxCNI = 128
 
 // pidOfLink gives the number in the text of a namespace link, pid:[4026531836].
 func pidOfLink(text string) (uint64, bool) {

@@ -3,6 +3,7 @@ package probe
 import (
 	"os"
 	"os/exec"
+	"strings"
 	"syscall"
 	"testing"
 
@@ -24,10 +25,26 @@ func TestParseShimCmdline(t *testing.T) {
 	}
 }
 
+// Of a plugin's environment only what it was asked for is kept.
+func TestParsePlugin(t *testing.T) {
+	for text, want := range map[string]CNI{
+		"PATH=/bin\x00CNI_COMMAND=DEL\x00CNI_ARGS=K8S_POD_NAME=p\x00CNI_CONTAINERID=c0ffee\x00": {Command: "DEL", ContainerID: "c0ffee"},
+		"CNI_COMMAND=":                    {},
+		"XCNI_COMMAND=DEL\x00CNI_COMMAND": {},
+		"CNI_COMMAND=DEL\x00CNI_CONTAINERID=" + strings.Repeat("c", maxCNI+1): {Command: "DEL"},
+		"": {},
+	} {
+		if got := parsePlugin([]byte(text)); got != want {
+			t.Errorf("%q: %+v", text, got)
+		}
+	}
+}
+
 func FuzzMapsAndCmdline(f *testing.F) {
 	kerneltest.Fuzz(f, []string{"1-2 rw-s 0 07:01 12 /x\n", "shim\x00-id\x00x"}, func(b []byte) {
 		parseMaps(b)
 		parseShimCmdline(b)
+		parsePlugin(b)
 		pidOfLink(string(b))
 	})
 }

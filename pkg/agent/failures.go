@@ -1,0 +1,141 @@
+package agent
+
+import (
+	"cmp"
+	"context"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nodeagent-io/nodeagent/pkg/evidence"
+)
+
+// AskFailures asks for the Events in which the kubelet says why it could not stop a
+// pod; (*kube.Client).KillFailures is one.
+type AskFailures func(ctx context.Context, namespace string, uid types.UID) ([]eventsv1.Event, error)
+
+// When the Events about a pod are asked for: the kubelet's first failure is not there
+// before askAfter, and one that goes on is asked about less often.
+const (
+	askAfter     = 10 * time.Second // past the deadline
+	askEach      = 15 * time.Second
+	askEachLate  = time.Minute
+	askLate      = 3 * time.Minute // past the deadline
+	failuresTime = 3 * time.Second // for one answer
+)
+
+// Failures knows what the kubelet has said of why it could not stop a pod.
+type Failures struct {
+	Ask AskFailures
+	// Node is whose kubelet is listened to.
+	Node string
+
+	mu    sync.Mutex
+	known map[types.UID]answer
+}
+
+// An answer is what the API server had about a pod, and when it was asked.
+type answer struct {
+	asked    time.Time
+	failures []evidence.KillFailure
+	err      error
+}
+
+// Of returns the failures to stop a pod that the kubelet has told of since the
+// deletion was requested, the last first: none before the pod is well overdue, or when
+// its containers have ended by what the kubelet says. It asks the API server at most
+// every quarter of a minute about a pod.
+func (f *Failures) Of(ctx context.Context, p *corev1.Pod) ([]evidence.KillFailure, error) {
+	now := time.Now()
+	if p.DeletionTimestamp == nil || now.Sub(p.DeletionTimestamp.Time) < askAfter ||
+		p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed {
+		return nil, nil
+	}
+	each := askEach
+	if now.Sub(p.DeletionTimestamp.Time) > askLate {
+		each = askEachLate
+	}
+	f.mu.Lock()
+	a, ok := f.known[p.UID]
+	f.mu.Unlock()
+	if ok && now.Sub(a.asked) < each {
+		return a.failures, a.err
+	}
+	ctx, cancel := context.WithTimeout(ctx, failuresTime)
+	defer cancel()
+	events, err := f.Ask(ctx, p.Namespace, p.UID)
+	a = answer{now, killFailures(events, f.Node, Seed(p).DeletionRequested), err}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.known == nil {
+		f.known = make(map[types.UID]answer)
+	}
+	f.known[p.UID] = a
+	return a.failures, a.err
+}
+
+// forget forgets the pods that are not here any more.
+func (f *Failures) forget(here map[string]bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for uid := range f.known {
+		if !here[string(uid)] {
+			delete(f.known, uid)
+		}
+	}
+}
+
+// maxKept is how many failures of a pod are kept: the kubelet tells the same one
+// again and again, in one Event.
+const maxKept = 4
+
+// killFailures returns the failures that a node's kubelet has told of since a moment.
+func killFailures(events []eventsv1.Event, node string, since time.Time) []evidence.KillFailure {
+	var out []evidence.KillFailure
+	for i := range events {
+		e := &events[i]
+		if e.DeprecatedSource.Host != node && e.ReportingInstance != node {
+			continue
+		}
+		f := evidence.KillFailure{First: e.DeprecatedFirstTimestamp.Time, Last: e.DeprecatedLastTimestamp.Time,
+			Count: max(1, int(e.DeprecatedCount)), Text: withoutSecrets(e.Note)}
+		if e.Series != nil {
+			f.Count, f.Last = max(f.Count, int(e.Series.Count)), e.Series.LastObservedTime.Time
+		}
+		if f.First.IsZero() {
+			f.First = e.EventTime.Time
+		}
+		if f.Last.IsZero() {
+			f.Last = f.First
+		}
+		if f.Last.Before(since) {
+			continue
+		}
+		out = append(out, f)
+	}
+	slices.SortFunc(out, func(a, b evidence.KillFailure) int {
+		return cmp.Or(b.Last.Compare(a.Last), cmp.Compare(a.Text, b.Text))
+	})
+	return out[:min(len(out), maxKept)]
+}
+
+// maxNote is how much the API server takes of an Event's note, in bytes.
+const maxNote = 1024
+
+// secret is what an error text may hold and must not be passed on: credentials in
+// an address, behind a name of one, and tokens (RFC 7519).
+var secret = regexp.MustCompile(`(://)[^/@\s"]+(@)|((?i:bearer|token|password|passwd|secret|apikey|api_key|authorization)\\?["']?\s*[:=]?\s*\\?["']?)[A-Za-z0-9+/_.~=-]{8,}|eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_.-]*`)
+
+// withoutSecrets returns a text without what looks like a secret.
+func withoutSecrets(text string) string {
+	if len(text) > maxNote {
+		text = strings.ToValidUTF8(text[:maxNote], "")
+	}
+	return secret.ReplaceAllString(text, "${1}${3}REDACTED${2}")
+}

@@ -1,0 +1,64 @@
+package kubelet
+
+import (
+	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
+	"github.com/nodeagent-io/nodeagent/pkg/diagnose/fact"
+	"github.com/nodeagent-io/nodeagent/pkg/evidence"
+)
+
+// KubeletDown is a node whose kubelet does not run, or has been stopped by a signal.
+var KubeletDown = &diagnose.Rule{
+	Cause: "KubeletDown",
+	Phases: []diagnose.Phase{
+		diagnose.Delivery, diagnose.Startup, diagnose.PreStop, diagnose.StopSignal, diagnose.Kill, diagnose.Runtime, diagnose.Sandbox,
+		diagnose.DynamicResources, diagnose.Volumes, diagnose.Cleanup, diagnose.FinalDelete, diagnose.PhaseUnknown,
+	},
+	Needs: []evidence.Source{evidence.Kubelet},
+	Doc: diagnose.Doc{
+		Layer:   "kubelet",
+		Title:   "the node's kubelet does not run",
+		Message: "the kubelet of this node {how}. No pod of this node can be stopped, unmounted or removed until it runs again",
+		Phrases: map[string][]diagnose.Choice{"how": {
+			{Variant: diagnose.Stopped, Text: "({comm}, PID {pid}) has been stopped by a signal"},
+			{Variant: refused, Text: "does not run: it has had no process since {since}, and nothing listens on its port"},
+			{Text: "does not run: it has had no process since {since}"},
+		}},
+		Meaning: "Every step of a pod's termination is the kubelet's: it stops the containers, unmounts the volumes and asks the API server for the final delete. " +
+			"Containers keep running without a kubelet. After some 40 seconds the node turns NotReady.",
+		Evidence: "No process has one of the kubelet's names (kubelet; kubelite of MicroK8s; k3s-server and k3s-agent of K3s), in readings over twenty seconds. " +
+			"One was seen before, or the node refuses connections to the kubelet's port: else it may be part of a program with another name, and nothing is said. " +
+			"Without a process that was seen before it is inferred. " +
+			"A kubelet in state T, in two readings three seconds or more apart, has been stopped by a signal. A kubelet that is restarted is back sooner.",
+		Remedy: "On the node: systemctl status kubelet and journalctl -u kubelet -n 100 say why it ended; then systemctl start kubelet. Containers keep running through its start. " +
+			"The unit is k3s or k3s-agent with K3s, rke2-server or rke2-agent with RKE2, k0scontroller or k0sworker with k0s.",
+		Danger: "Do not force-delete the pods: their containers go on, with their volumes, and a StatefulSet starts the same pod twice. A reboot ends all pods of the node.",
+		Families: []diagnose.Family{{
+			Name:    diagnose.Stopped,
+			Meaning: "The kubelet's process is stopped: somebody or something sent it SIGSTOP.",
+			Remedy:  "Find out who or what stopped it, which may be somebody at work on the node; then, on the node: {continue}. The kubelet goes on where it was.",
+		}},
+	},
+	Check: func(p *evidence.Pod) []diagnose.Finding {
+		k := &p.Node.Kubelet
+		if t := k.Process; t != nil {
+			if t.State != evidence.Stopped || t.Unchanged(p.Time) < fact.Stuck {
+				return nil
+			}
+			return []diagnose.Finding{{Family: diagnose.Stopped, Confidence: diagnose.Proved, Objects: diagnose.Objects{Process: diagnose.ProcessOf(p, t)}}}
+		}
+		if !fact.KubeletGone(p) || fact.OfNode(p, k.AbsentSince) < fact.Restart {
+			return nil
+		}
+		f := diagnose.Finding{Confidence: diagnose.Proved, Objects: diagnose.Objects{Since: k.AbsentSince}}
+		if k.LastSeen.IsZero() {
+			f.Confidence = diagnose.Inferred
+		}
+		if k.Refused {
+			f.Variants = []string{refused}
+		}
+		return []diagnose.Finding{f}
+	},
+}
+
+// refused is the variant in which nobody listens on the kubelet's port.
+const refused = "Refused"

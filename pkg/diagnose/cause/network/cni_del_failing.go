@@ -1,0 +1,67 @@
+package network
+
+import (
+	"strings"
+
+	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
+	"github.com/nodeagent-io/nodeagent/pkg/evidence"
+)
+
+// missing is the family of a plugin without a program, terminating the variant of one
+// whose daemon's pod is being deleted.
+const (
+	missing     = "PluginMissing"
+	terminating = "DaemonTerminating"
+)
+
+// CNIDelFailing is a CNI plugin that answers DEL with an error, again and again.
+var CNIDelFailing = &diagnose.Rule{
+	Cause:  "CNIDelFailing",
+	Phases: phases,
+	Needs:  needs,
+	Doc: diagnose.Doc{
+		Layer:   "network",
+		Title:   "a CNI plugin fails to take down the pod's network",
+		Message: "the containers have ended, but the pod's network cannot be taken down: {who} (CNI DEL): {error}.{its} The kubelet tries again every few seconds",
+		Phrases: map[string][]diagnose.Choice{"who": {
+			{Variant: missing, Text: "the program of the CNI plugin {plugin} is not there"},
+			{Text: "the CNI plugin {plugin} fails"},
+			{Text: "a CNI plugin fails"},
+		}, "its": {
+			{Variant: missing, Text: ""},
+			{Variant: terminating, Text: " Its pod on this node, {daemon}, terminates itself."},
+			{Text: " Its pod on this node, {daemon}, is not ready."},
+			{Text: ""},
+		}},
+		Meaning: "Before the pod's sandbox is gone, containerd has each CNI plugin of the network undo what it did. " +
+			"Most plugins ask a daemon of theirs on the node (calico-node, cilium, aws-node, multus), and fail when it is down, or no longer allowed to talk to the API server. " +
+			"The pod stays until every plugin has succeeded.",
+		Evidence: "The kubelet has said at least twice since the deletion, over eight seconds or more and not longer ago than six minutes, in an Event of reason FailedKillPod about this pod, " +
+			"that the network of this sandbox could not be destroyed; the number of the sandbox is compared with containerd's. " +
+			"No process of the pod's containers lives and containerd calls all of them exited. A failure that does not come back is not told.",
+		Remedy: "Find what the plugin's error is about: usually its daemon's pod on this node is not ready (kubectl get pods -A -o wide --field-selector spec.nodeName=NODE). " +
+			"Bring that back. The kubelet's next try then succeeds, and nothing else has to be done.",
+		Danger: "Do not force-delete the pod, and do not delete its network namespace or files below /var/lib/cni by hand: its address stays taken, or is given to another pod while routes still lead here.",
+		Families: []diagnose.Family{{
+			Name:    missing,
+			Meaning: "The network's configuration names a plugin of which the program is not in containerd's directory for plugins: it was removed or renamed, as by an upgrade of the network or of the node.",
+			Remedy:  "On the node: put the plugin's program back into that directory; the plugin's DaemonSet, or a package, installs it. The kubelet's next try then succeeds.",
+		}},
+	},
+	Check: func(p *evidence.Pod) []diagnose.Finding {
+		f := failure(p)
+		if f == nil || uninitialized(f) || f.TimedOut() {
+			return nil
+		}
+		out := diagnose.Finding{Confidence: diagnose.Proved, Objects: diagnose.Objects{Plugin: f.Plugin, Error: f.Error}}
+		if strings.HasPrefix(f.Error, "failed to find plugin ") && f.Plugin != "" {
+			out.Family = missing
+		} else if d := daemon(p, f); d != nil {
+			out.Objects.Daemon = d.Pod
+			if d.Terminating {
+				out.Variants = []string{terminating}
+			}
+		}
+		return []diagnose.Finding{out}
+	},
+}

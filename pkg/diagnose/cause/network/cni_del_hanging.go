@@ -1,0 +1,85 @@
+package network
+
+import (
+	"slices"
+	"time"
+
+	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
+	"github.com/nodeagent-io/nodeagent/pkg/diagnose/fact"
+	"github.com/nodeagent-io/nodeagent/pkg/evidence"
+)
+
+// How long a CNI plugin may take before it is said to hang, on a node that is short
+// of something too. Plugins that work have been seen to wait half a minute for their
+// daemon; after two minutes the kubelet gives up, and begins anew.
+const (
+	patience        = time.Minute
+	patienceStarved = 100 * time.Second
+)
+
+// CNIDelHanging is a CNI plugin that does not return from DEL.
+var CNIDelHanging = &diagnose.Rule{
+	Cause:  "CNIDelHanging",
+	Phases: phases,
+	Needs:  []evidence.Source{evidence.Processes, evidence.Containers, evidence.Plugins},
+	Doc: diagnose.Doc{
+		Layer:   "network",
+		Title:   "a CNI plugin does not return while it takes down the pod's network",
+		Message: "the containers have ended, but the CNI plugin {process} does not return, which containerd runs since {since} to take down the pod's network (CNI DEL){waits}",
+		Phrases: map[string][]diagnose.Choice{"waits": {
+			{Text: ". It waits for its child {child} (PID {childpid}), which sleeps in {syscall} ({function})"},
+			{Text: ". It waits for its child {child} (PID {childpid})"},
+			{Text: ". It sleeps in {syscall} ({function})"},
+			{Text: ""},
+		}},
+		Meaning: "Before the pod's sandbox is gone, containerd has each CNI plugin of the network undo what it did. " +
+			"Most plugins ask a daemon of theirs on the node, or take a lock that all of them share. " +
+			"After two minutes the kubelet gives up and tries again, so that the plugin is started anew.",
+		Evidence: "A child of containerd has CNI_COMMAND=DEL and CNI_CONTAINERID of this pod's sandbox in its environment, and was started more than a minute ago, " +
+			"or on a node short of processors, memory or I/O (/proc/pressure) 100 seconds; or the kubelet has said before, in an Event, that stopping the sandbox has timed out. " +
+			"No process of the pod's containers lives. What the plugin waits for is what the last of its descendants sleeps in.",
+		Remedy: "On the node: look at what the plugin waits for (ps -ef --forest shows its children). Usually its daemon's pod on this node hangs: restart that pod. " +
+			"If it waits for a lock (flock), lslocks names who holds it. The plugin, or the kubelet's next try, then succeeds.",
+		Danger: "Killing the plugin only brings the next try. " +
+			"Do not force-delete the pod, and do not delete its network namespace or files below /var/lib/cni by hand: its address stays taken, or is given to another pod while routes still lead here.",
+	},
+	Check: func(p *evidence.Pod) []diagnose.Finding {
+		limit := patience
+		if fact.Starved(p) {
+			limit = patienceStarved
+		}
+		if f := fact.SandboxStop(p); f != nil && f.TimedOut() && f.Step == fact.StepUnknown {
+			limit = 0
+		}
+		for i := range p.Plugins {
+			plugin := &p.Plugins[i]
+			if isChild(p, plugin) || plugin.State == evidence.Zombie || plugin.Probe == nil || plugin.Probe.Started.IsZero() || p.Time.Sub(plugin.Probe.Started) < limit {
+				continue
+			}
+			last := lastOf(p, plugin)
+			o := diagnose.Objects{Process: diagnose.ProcessOf(p, plugin), Since: plugin.Probe.Started, Thread: diagnose.ThreadOf(last)}
+			if last != plugin {
+				o.Child = diagnose.ProcessOf(p, last)
+			}
+			return []diagnose.Finding{{Confidence: diagnose.Proved, Objects: o}}
+		}
+		return nil
+	},
+}
+
+// isChild reports whether a process was started by another one of the plugins.
+func isChild(p *evidence.Pod, t *evidence.Task) bool {
+	return slices.ContainsFunc(p.Plugins, func(of evidence.Task) bool { return of.PID == t.PPID })
+}
+
+// lastOf returns the last of the living descendants of a plugin, itself when it has
+// none. Parents stand before their children.
+func lastOf(p *evidence.Pod, plugin *evidence.Task) *evidence.Task {
+	last := plugin
+	for i := range p.Plugins {
+		if t := &p.Plugins[i]; t.PPID == last.PID && t.State != evidence.Zombie {
+			last = t
+		}
+	}
+	return last
+}

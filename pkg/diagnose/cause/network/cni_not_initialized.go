@@ -1,0 +1,33 @@
+package network
+
+import (
+	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
+	"github.com/nodeagent-io/nodeagent/pkg/evidence"
+)
+
+// CNINotInitialized is a node without a network configuration.
+var CNINotInitialized = &diagnose.Rule{
+	Cause:  "CNINotInitialized",
+	Phases: phases,
+	Needs:  needs,
+	Doc: diagnose.Doc{
+		Layer:   "network",
+		Title:   "containerd has no network configuration to take down the pod's network with",
+		Message: "the containers have ended, but the pod's network cannot be taken down: containerd has no CNI configuration ({error}). The kubelet tries again every few seconds",
+		Meaning: "containerd takes down a pod's network by the configuration that is there then, in /etc/cni/net.d. " +
+			"When that is gone, no pod that has a network of its own can end on this node, and none can start. " +
+			"The usual reason: the network's DaemonSet was removed before the pods, or its pod takes the configuration away as it ends.",
+		Evidence: "The kubelet has said at least twice since the deletion, over eight seconds or more, in an Event of reason FailedKillPod about this pod and this sandbox, that CNI is not initialized. " +
+			"containerd itself says now that its network is not ready (the condition NetworkReady of the CRI), and no process of the pod's containers lives.",
+		Remedy: "On the node: ls /etc/cni/net.d. Bring the network's DaemonSet back to this node, which writes its configuration there. The kubelet's next try then succeeds. " +
+			"containerd heeds a file that is written or renamed in that directory, not one that is moved there from another: copy it instead, or restart containerd.",
+		Danger: "Do not force-delete the pod, and do not put a configuration of another network there: its plugins do not free what the old ones gave, and the pod's address stays taken.",
+	},
+	Check: func(p *evidence.Pod) []diagnose.Finding {
+		f := failure(p)
+		if f == nil || !uninitialized(f) || p.Node.Containerd.Network == "" || p.Node.Containerd.Network == evidence.NetworkReady {
+			return nil
+		}
+		return []diagnose.Finding{{Confidence: diagnose.Proved, Objects: diagnose.Objects{Error: f.Error}}}
+	},
+}

@@ -1,0 +1,42 @@
+package network
+
+import (
+	"strings"
+	"time"
+
+	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
+	"github.com/nodeagent-io/nodeagent/pkg/diagnose/fact"
+	"github.com/nodeagent-io/nodeagent/pkg/evidence"
+)
+
+// phases are those in which the containers have ended and the sandbox is known.
+var phases = []diagnose.Phase{diagnose.Sandbox}
+
+// needs are what shows that nothing of the pod runs any more, and what the kubelet
+// says.
+var needs = []evidence.Source{evidence.Processes, evidence.Containers, evidence.Events}
+
+// freshWithClaims is how old the kubelet's last failure may be for a pod with resource
+// claims: they are what comes next, and a driver that hangs looks the same.
+const freshWithClaims = 45 * time.Second
+
+// failure returns the failure to take down the pod's network that goes on, nil when
+// there is none.
+func failure(p *evidence.Pod) *fact.SandboxFailure {
+	f := fact.SandboxStop(p)
+	if f == nil || f.Step != fact.StepNetwork || !f.Persists(p) || p.ResourceClaims > 0 && p.Time.Sub(f.Last) > freshWithClaims {
+		return nil
+	}
+	return f
+}
+
+// uninitialized reports whether containerd had no network configuration
+// (go-cni, ErrCNINotInitialized; internal/cri/server/sandbox_stop.go).
+func uninitialized(f *fact.SandboxFailure) bool {
+	for _, words := range []string{"cni plugin not initialized", "cni config not initialized", "cni config uninitialized"} {
+		if strings.Contains(f.Error, words) {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,111 @@
+package diagnose_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/nodeagent-io/nodeagent/pkg/diagnose/cause"
+	"github.com/nodeagent-io/nodeagent/pkg/evidence"
+)
+
+// onNode is an overdue pod that handles its stop signal, on a node that a reading shows
+// as it is changed to.
+func onNode(change func(n *evidence.Node)) *evidence.Pod {
+	return stopping(func(p *evidence.Pod, first *evidence.Task) {
+		first.Caught = bitTERM
+		p.Time = p.Deadline.Add(30 * time.Second)
+		p.Node.Time, p.Node.Read, p.Node.Pressure = p.Time, p.Time, &evidence.Pressure{}
+		change(&p.Node)
+	})
+}
+
+// TestDown checks when the kubelet and containerd are said to be down.
+func TestDown(t *testing.T) {
+	away := func(seconds int, refused bool, seen time.Duration) *evidence.Pod {
+		return onNode(func(n *evidence.Node) {
+			n.Kubelet.AbsentSince, n.Kubelet.Refused = n.Time.Add(-time.Duration(seconds)*time.Second), refused
+			if seen != 0 {
+				n.Kubelet.LastSeen = n.Time.Add(-seen)
+			}
+		})
+	}
+	stopped := func(state evidence.TaskState, seconds int) *evidence.Pod {
+		return onNode(func(n *evidence.Node) {
+			n.Kubelet.Process = &evidence.Task{PID: 7, TID: 7, Comm: "kubelet", State: state, UnchangedSince: n.Time.Add(-time.Duration(seconds) * time.Second), UnchangedUntil: n.Time}
+		})
+	}
+	containerd := func(refused, absent int, process bool, change func(n *evidence.Node)) *evidence.Pod {
+		p := onNode(func(n *evidence.Node) {
+			n.Containerd = evidence.ContainerdService{Error: "refused", Refused: true, RefusedSince: n.Time.Add(-time.Duration(refused) * time.Second), Asked: n.Time}
+			if absent > 0 {
+				n.Containerd.AbsentSince = n.Time.Add(-time.Duration(absent) * time.Second)
+			}
+			if process {
+				n.Containerd.Process = &evidence.Task{PID: 80, TID: 80, Comm: "containerd", State: evidence.Sleeping}
+			}
+			change(n)
+		})
+		p.Lack(evidence.Containers, "refused")
+		p.Lack(evidence.Shims, "refused")
+		return p
+	}
+	nothing := func(*evidence.Node) {}
+	for name, test := range map[string]struct {
+		pod    *evidence.Pod
+		want   string
+		family string
+	}{
+		"kubelet, seen before":                        {away(21, false, time.Hour), "KubeletDown", ""},
+		"kubelet, its port refuses":                   {away(21, true, 0), "KubeletDown", ""},
+		"kubelet, that may have another name":         {away(600, false, 0), "", ""},
+		"kubelet, about to be started again":          {away(19, true, time.Minute), "", ""},
+		"kubelet, stopped":                            {stopped(evidence.Stopped, 4), "KubeletDown", "Stopped"},
+		"kubelet, stopped a moment ago":               {stopped(evidence.Stopped, 2), "", ""},
+		"kubelet, traced":                             {stopped(evidence.Traced, 60), "", ""},
+		"kubelet, asleep":                             {stopped(evidence.Sleeping, 60), "", ""},
+		"containerd, without a process":               {containerd(30, 21, false, nothing), "ContainerdDown", ""},
+		"containerd, about to be started again":       {containerd(30, 19, false, nothing), "", ""},
+		"containerd, refused a moment ago":            {containerd(19, 60, false, nothing), "", ""},
+		"containerd, process not read":                {containerd(600, 0, false, nothing), "", ""},
+		"containerd, starts":                          {containerd(59, 0, true, nothing), "", ""},
+		"containerd, does not listen":                 {containerd(61, 0, true, nothing), "ContainerdDown", "NotListening"},
+		"containerd, starts on a starved node":        {containerd(240, 0, true, func(n *evidence.Node) { n.Pressure.StarvedUntil = n.Time }), "", ""},
+		"containerd, ends and is started again there": {containerd(301, 5, true, func(n *evidence.Node) { n.Pressure.StarvedUntil = n.Time }), "ContainerdDown", "NotListening"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := cause.Diagnose(test.pod)
+			v, _ := d.Verdict()
+			if v.Cause != test.want || v.Family != test.family {
+				t.Errorf("found %q, family %q, want %q, family %q", v.Cause, v.Family, test.want, test.family)
+			}
+		})
+	}
+}
+
+// While containerd refuses, as when it is restarted, what was found before is neither
+// confirmed nor refuted.
+func TestRestartRefutesNothing(t *testing.T) {
+	p := onNode(func(n *evidence.Node) {
+		n.Containerd = evidence.ContainerdService{Error: "refused", Refused: true, RefusedSince: n.Time}
+	})
+	p.Lack(evidence.Containers, "refused")
+	if d := cause.Diagnose(p); !d.NotLookedFor("ContainerFrozen") {
+		t.Error("ContainerFrozen counts as looked for, and would be taken back")
+	}
+}
+
+// Of a kubelet that is away nothing says that it has sent a signal.
+func TestNoSignalWithoutAKubelet(t *testing.T) {
+	p := stopping(func(_ *evidence.Pod, first *evidence.Task) {
+		first.Ignored = bitTERM
+	})
+	if v, _ := ptr(cause.Diagnose(p)).Verdict(); v.Cause != "StopSignalIgnored" {
+		t.Fatalf("with a kubelet: %q", v.Cause)
+	}
+	p.Node.Kubelet.AbsentSince, p.Node.Kubelet.LastSeen = p.Time, p.DeletionRequested
+	if v, found := ptr(cause.Diagnose(p)).Verdict(); found {
+		t.Errorf("without one: %q", v.Cause)
+	}
+}
+
+func ptr[T any](v T) *T { return &v }

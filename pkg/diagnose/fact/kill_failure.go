@@ -1,0 +1,147 @@
+package fact
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/nodeagent-io/nodeagent/pkg/evidence"
+)
+
+// A SandboxFailure is why the kubelet could not have the pod's sandbox stopped, by
+// what it said in its Events, and how often the same has come back.
+type SandboxFailure struct {
+	// Error is what containerd answered, without what says which sandbox it is
+	// about.
+	Error string
+	// Step is what of stopping the sandbox failed; StepUnknown where the request
+	// did not get an answer that says it.
+	Step Step
+	// Plugin is the type of the CNI plugin that failed, as the network's
+	// configuration names it; "" when the error names none.
+	Plugin string
+	// First and Last are when it was told first and last, and Count how often.
+	First, Last time.Time
+	Count       int
+}
+
+// A Step is one of those that containerd takes to stop a sandbox
+// (internal/cri/server/sandbox_stop.go, stopPodSandbox).
+type Step string
+
+// The steps, by the words that containerd begins an error of each with.
+const (
+	StepUnknown     Step = ""
+	StepContainer   Step = "failed to stop container "
+	StepSandbox     Step = "failed to stop sandbox "
+	StepNetwork     Step = "failed to destroy network for sandbox "
+	StepNamespace   Step = "failed to remove network namespace for sandbox "
+	StepImageMounts Step = "failed to cleanup image mounts for sandbox "
+)
+
+var steps = []Step{StepContainer, StepSandbox, StepNetwork, StepNamespace, StepImageMounts}
+
+// TimedOut reports whether the kubelet's request ended without an answer from
+// containerd, or a plugin was killed when its time was over.
+func (f *SandboxFailure) TimedOut() bool {
+	return strings.Contains(f.Error, "context deadline exceeded") || strings.Contains(f.Error, "DeadlineExceeded") ||
+		strings.Contains(f.Error, "signal: killed")
+}
+
+// How long the kubelet may be silent about a failure that goes on: it tells each at
+// first, and one in five minutes when it has told 25
+// (k8s.io/client-go/tools/record/events_cache.go). And how long the same must come
+// back for: the kubelet tries again after ten seconds or a little more (backOffPeriod,
+// pkg/kubelet/kubelet.go).
+const (
+	failureSilence = 6 * time.Minute
+	failurePersist = 8 * time.Second
+	failureRepeat  = 2
+)
+
+// Persists reports whether the failure has come back, and by what the Events show has
+// not ended.
+func (f *SandboxFailure) Persists(p *evidence.Pod) bool {
+	return f.Count >= failureRepeat && f.Last.Sub(f.First) >= failurePersist && p.Time.Sub(f.Last) <= failureSilence
+}
+
+// SandboxStop returns the last failure of the kubelet to have the pod's sandbox
+// stopped that it has told of since the deletion; nil when there is none. An Event
+// may be forged: only one that names the pod, and the sandbox where an error has its
+// number, which is not in the pod's API object, is looked at.
+func SandboxStop(p *evidence.Pod) *SandboxFailure {
+	for i := range p.KillFailures {
+		f := &p.KillFailures[i]
+		text, ok := sandboxError(f.Text, p.RuntimeUID)
+		if !ok || f.First.Before(p.DeletionRequested.Add(-clockSkew)) {
+			continue
+		}
+		out := &SandboxFailure{Error: text, First: f.First, Last: f.Last, Count: f.Count}
+		for _, s := range steps {
+			rest, ok := strings.CutPrefix(text, string(s)+`"`)
+			if !ok {
+				continue
+			}
+			id, rest, _ := strings.Cut(rest, `"`)
+			if !slices.ContainsFunc(p.Containers, func(c evidence.Container) bool {
+				return c.ID == id && (c.Kind == evidence.Sandbox) == (s != StepContainer)
+			}) {
+				return nil // another pod's, or an invention
+			}
+			out.Step, out.Error = s, strings.TrimPrefix(rest, ": ")
+		}
+		if rest, ok := strings.CutPrefix(out.Error, `plugin type="`); ok && out.Step == StepNetwork {
+			out.Plugin, rest, _ = strings.Cut(rest, `"`)
+			if _, text, ok := strings.Cut(rest, "failed (delete): "); ok {
+				out.Error = text
+			}
+		}
+		// What it told in other words before is the same failure when it is of the
+		// same kind, as where an error holds a number that changes.
+		for j := range p.KillFailures {
+			other := &p.KillFailures[j]
+			t, ok := sandboxError(other.Text, p.RuntimeUID)
+			if j == i || !ok || out.Step == StepUnknown || !strings.HasPrefix(t, string(out.Step)) || other.First.Before(p.DeletionRequested.Add(-clockSkew)) {
+				continue
+			}
+			out.Count += other.Count
+			if other.First.Before(out.First) {
+				out.First = other.First
+			}
+		}
+		return out
+	}
+	return nil
+}
+
+// sandboxError returns containerd's answer out of what the kubelet says of a pod that
+// it could not stop: failed to "KillPodSandbox" for "UID" with KillPodSandboxError:
+// "rpc error: code = Unknown desc = …" (pkg/kubelet/container/sync_result.go). The
+// end may be missing.
+func sandboxError(text, uid string) (string, bool) {
+	_, rest, ok := strings.Cut(text, `failed to "KillPodSandbox" for "`+uid+`" with KillPodSandboxError: "`)
+	if !ok || uid == "" {
+		return "", false
+	}
+	text = unquote(rest)
+	if rest, ok := strings.CutPrefix(text, "rpc error: code = Unknown desc = "); ok {
+		return rest, true
+	}
+	return strings.TrimPrefix(text, "rpc error: "), true
+}
+
+// unquote undoes what %q does to a text, up to the quotation mark that ends it or to
+// the end. Escapes other than of quotation marks and backslashes stay.
+func unquote(s string) string {
+	var out strings.Builder
+	for i := 0; i < len(s); i++ {
+		switch {
+		case s[i] == '"':
+			return out.String()
+		case s[i] == '\\' && i+1 < len(s) && (s[i+1] == '"' || s[i+1] == '\\'):
+			i++
+		}
+		out.WriteByte(s[i])
+	}
+	return out.String()
+}

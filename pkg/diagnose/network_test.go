@@ -1,0 +1,139 @@
+package diagnose_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nodeagent-io/nodeagent/pkg/diagnose/cause"
+	"github.com/nodeagent-io/nodeagent/pkg/evidence"
+)
+
+const (
+	sandboxID = "5a4db0c0ffee"
+	refused   = `plugin type=\"calico\" name=\"k8s-pod-network\" failed (delete): dial unix /run/x.sock: connect: connection refused`
+	noConfig  = `cni plugin not initialized`
+)
+
+// tornDown is a pod of which only the sandbox's network is left, half a minute after
+// its deadline, and of which the kubelet has said twice why it could not be taken down.
+func tornDown(answer string, change func(p *evidence.Pod)) *evidence.Pod {
+	return stopping(func(p *evidence.Pod, _ *evidence.Task) {
+		p.Time = p.Deadline.Add(30 * time.Second)
+		p.Tasks, p.Cgroups = nil, nil
+		p.Containers[0].State, p.Containers[0].Task = evidence.StateExited, evidence.ShimTask{}
+		p.Containers = append(p.Containers, evidence.Container{Name: "POD", Kind: evidence.Sandbox, ID: sandboxID, State: evidence.StateExited})
+		p.Node.Pressure = &evidence.Pressure{}
+		p.Node.Containerd.Network = evidence.NetworkReady
+		p.KillFailures = []evidence.KillFailure{kubeletSays(p, `rpc error: code = Unknown desc = failed to destroy network for sandbox \"`+sandboxID+`\": `+answer)}
+		change(p)
+	})
+}
+
+// kubeletSays is an Event of the kubelet with containerd's answer, quoted once.
+func kubeletSays(p *evidence.Pod, answer string) evidence.KillFailure {
+	return evidence.KillFailure{
+		First: p.Time.Add(-25 * time.Second), Last: p.Time.Add(-5 * time.Second), Count: 2,
+		Text: `error killing pod: failed to "KillPodSandbox" for "` + p.RuntimeUID + `" with KillPodSandboxError: "` + answer + `"`,
+	}
+}
+
+// plugin adds a CNI plugin that was started so long ago, and a child of it.
+func plugin(p *evidence.Pod, ago time.Duration) {
+	for _, t := range []evidence.Task{task(300, 80, "calico", evidence.Sleeping, "wait4"), task(301, 300, "sleep", evidence.Sleeping, "clock_nanosleep")} {
+		t.Container = ""
+		t.Probe.Started = p.Time.Add(-ago)
+		p.Plugins = append(p.Plugins, t)
+	}
+}
+
+func TestNetwork(t *testing.T) {
+	nothing := func(*evidence.Pod) {}
+	says := func(answer string) func(*evidence.Pod) {
+		return func(p *evidence.Pod) { p.KillFailures = []evidence.KillFailure{kubeletSays(p, answer)} }
+	}
+	failure := func(change func(f *evidence.KillFailure)) func(*evidence.Pod) {
+		return func(p *evidence.Pod) { change(&p.KillFailures[0]) }
+	}
+	down := func(p *evidence.Pod) { p.Node.Containerd.Network = "NetworkPluginNotReady: " + noConfig }
+	for name, test := range map[string]struct {
+		pod  *evidence.Pod
+		want string
+	}{
+		"a plugin fails":           {tornDown(refused, nothing), "CNIDelFailing: the CNI plugin calico fails (CNI DEL): \"dial unix /run/x.sock: connect: connection refused\""},
+		"its program is not there": {tornDown(`plugin type=\"portmap\" failed (delete): failed to find plugin \"portmap\" in path [/opt/cni/bin]`, nothing), "CNIDelFailing: the program of the CNI plugin portmap is not there"},
+		"its daemon's pod is not ready": {tornDown(refused, func(p *evidence.Pod) {
+			p.Daemons = []evidence.Daemon{{Pod: "kube-system/calico-node-x"}, {Pod: "kube-system/cilium-y"}}
+		}), "CNIDelFailing: Its pod on this node, kube-system/calico-node-x, is not ready. The"},
+		"its daemon's pod terminates": {tornDown(refused, func(p *evidence.Pod) {
+			p.Daemons = []evidence.Daemon{{Pod: "kube-system/calico-node-x", Terminating: true, Ready: true}}
+		}), "CNIDelFailing: Its pod on this node, kube-system/calico-node-x, terminates itself. The"},
+		"its daemon's pod is well": {tornDown(refused, func(p *evidence.Pod) { p.Daemons = []evidence.Daemon{{Pod: "kube-system/calico-node-x", Ready: true}} }), "CNIDelFailing: refused\". The"},
+		"a plugin without a name":  {tornDown(`failed to read netns`, nothing), "CNIDelFailing: a CNI plugin fails"},
+		"the end is missing":       {tornDown(refused, failure(func(f *evidence.KillFailure) { f.Text = strings.TrimSuffix(f.Text, `refused"`) })), "CNIDelFailing: the CNI plugin calico"},
+		"a container failed, too": {tornDown(refused, failure(func(f *evidence.KillFailure) {
+			f.Text = `error killing pod: [failed to "KillContainer" for "main" with KillContainerError: "x", ` + strings.TrimPrefix(f.Text, "error killing pod: ") + "]"
+		})), "CNIDelFailing: the CNI plugin calico"},
+		"told in different words": {tornDown(refused, func(p *evidence.Pod) {
+			p.KillFailures = append(p.KillFailures, p.KillFailures[0])
+			p.KillFailures[0].Count, p.KillFailures[0].First = 1, p.KillFailures[0].Last
+		}), "CNIDelFailing: the CNI plugin calico"},
+		"once":                       {tornDown(refused, failure(func(f *evidence.KillFailure) { f.Count = 1 })), ""},
+		"twice at one moment":        {tornDown(refused, failure(func(f *evidence.KillFailure) { f.First = f.Last })), ""},
+		"long ago":                   {tornDown(refused, failure(func(f *evidence.KillFailure) { f.First, f.Last = f.First.Add(-20*time.Second), f.Last.Add(-time.Hour) })), ""},
+		"before the deletion":        {tornDown(refused, failure(func(f *evidence.KillFailure) { f.First = f.First.Add(-time.Hour) })), ""},
+		"of another sandbox":         {tornDown(refused, failure(func(f *evidence.KillFailure) { f.Text = strings.ReplaceAll(f.Text, sandboxID, "0ther") })), ""},
+		"of another pod":             {tornDown(refused, failure(func(f *evidence.KillFailure) { f.Text = strings.ReplaceAll(f.Text, `"u"`, `"v"`) })), ""},
+		"no answer":                  {tornDown(refused, says(`rpc error: code = DeadlineExceeded desc = context deadline exceeded`)), ""},
+		"Events could not be listed": {tornDown(refused, func(p *evidence.Pod) { p.Heard(nil, errors.New("forbidden")) }), ""},
+		"a container lives": {tornDown(refused, func(p *evidence.Pod) {
+			p.Tasks = []evidence.Task{task(100, 50, "app", evidence.Sleeping, "epoll_wait")}
+		}), ""},
+		"a container is not over": {tornDown(refused, func(p *evidence.Pod) { p.Containers[0].State = evidence.StateRunning }), ""},
+		"a claim comes next":      {tornDown(refused, func(p *evidence.Pod) { p.ResourceClaims = 1; p.KillFailures[0].Last = p.Time.Add(-time.Minute) }), ""},
+		"inside the grace period": {tornDown(refused, func(p *evidence.Pod) { p.Deadline = p.Time.Add(time.Second) }), ""},
+
+		"no configuration":                             {tornDown(noConfig, down), "CNINotInitialized: containerd has no CNI configuration (\"cni plugin not initialized\")"},
+		"it is back":                                   {tornDown(noConfig, nothing), ""},
+		"no configuration, containerd is quiet":        {tornDown(noConfig, func(p *evidence.Pod) { p.Node.Containerd.Network = "" }), ""},
+		"the network is not ready, and a plugin fails": {tornDown(refused, down), "CNIDelFailing: the CNI plugin calico"},
+
+		"a plugin hangs":         {tornDown("", func(p *evidence.Pod) { p.KillFailures = nil; plugin(p, 61*time.Second) }), "CNIDelHanging: the CNI plugin calico (PID 300) does not return"},
+		"it waits for its child": {tornDown("", func(p *evidence.Pod) { p.KillFailures = nil; plugin(p, 61*time.Second) }), "CNIDelHanging: It waits for its child sleep (PID 301), which sleeps in clock_nanosleep"},
+		"a plugin takes a while": {tornDown("", func(p *evidence.Pod) { p.KillFailures = nil; plugin(p, 59*time.Second) }), ""},
+		"a plugin on a starved node": {tornDown("", func(p *evidence.Pod) {
+			p.KillFailures = nil
+			plugin(p, 61*time.Second)
+			p.Node.Pressure.StarvedUntil = p.Time
+		}), ""},
+		"a plugin after the kubelet gave up": {tornDown("", func(p *evidence.Pod) {
+			says(`rpc error: code = DeadlineExceeded desc = context deadline exceeded`)(p)
+			plugin(p, time.Second)
+		}), "CNIDelHanging: the CNI plugin calico"},
+		"a plugin of unknown age": {tornDown("", func(p *evidence.Pod) {
+			p.KillFailures = nil
+			plugin(p, time.Hour)
+			p.Plugins[0].Probe.Started = time.Time{}
+		}), ""},
+		"a plugin that nobody has waited for": {tornDown("", func(p *evidence.Pod) {
+			p.KillFailures = nil
+			plugin(p, time.Hour)
+			p.Plugins[0].State = evidence.Zombie
+		}), ""},
+		"the plugins could not be read in full": {tornDown("", func(p *evidence.Pod) { p.KillFailures = nil; plugin(p, time.Hour); p.Lack(evidence.Plugins, "denied") }), ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := ""
+			for _, f := range cause.Diagnose(test.pod).Findings {
+				if strings.HasPrefix(f.Cause, "CNI") {
+					got += f.Cause + ": " + f.Message
+				}
+			}
+			wantCause, wantText, _ := strings.Cut(test.want, ": ")
+			if test.want == "" && got != "" || !strings.HasPrefix(got, wantCause) || !strings.Contains(got, wantText) {
+				t.Errorf("found %q, want %q", got, test.want)
+			}
+		})
+	}
+}

@@ -1,0 +1,141 @@
+package proc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/nodeagent-io/nodeagent/pkg/evidence"
+	"github.com/nodeagent-io/nodeagent/pkg/proc/internal/cgroup"
+	"github.com/nodeagent-io/nodeagent/pkg/proc/internal/kernfile"
+	"github.com/nodeagent-io/nodeagent/pkg/proc/probe"
+)
+
+// Bounds of the search for CNI plugins: children of containerd that are asked what
+// they are, and processes of one plugin that are told of.
+const (
+	maxPlugins    = 256
+	maxOfAPlugin  = 16
+	commandDelete = "DEL"
+)
+
+// readPlugins finds the CNI plugins that containerd runs to take down the network of
+// the pod's sandbox, each followed by its descendants. containerd starts a plugin as
+// its child, with the command and the sandbox in its environment (CNI specification,
+// section 2).
+//
+// All of /proc is looked at, so only for a pod of which nothing else lives. Results
+// that come with an error are good but not all.
+func (r *Round) readPlugins(ctx context.Context, files *kernfile.Reader, p *evidence.Pod, tasks []kernfile.TaskStatus) ([]kernfile.TaskStatus, error) {
+	sandboxes := sandboxesAlone(p, tasks)
+	if len(sandboxes) == 0 {
+		return nil, nil
+	}
+	if r.Prober == nil {
+		return nil, errNoProber
+	}
+	services, err := r.processes(ctx, files, func(c string) bool { return c == ownerContainerd })
+	if err != nil {
+		return nil, err
+	}
+	children, err := r.children(ctx, files)
+	if err != nil {
+		return nil, err
+	}
+	var out []kernfile.TaskStatus
+	var hidden error
+	asked := 0
+	for i := range services {
+		if uid, _ := cgroup.PodOfPath(readCgroup(files, services[i].PID)); uid != "" {
+			continue // whatever it calls itself
+		}
+		for _, pid := range children[services[i].PID] {
+			s, err := files.TaskStatus(pid)
+			if err != nil || s.PPID != services[i].PID || s.Comm == ownerContainerd {
+				continue // it has ended, or is about to become something else
+			}
+			if asked++; asked > maxPlugins {
+				return out, fmt.Errorf("containerd has more than %d children", maxPlugins)
+			}
+			s.Cgroup, s.Owner = readCgroup(files, pid), ownerContainerd
+			saw, err := r.Prober.Ask(ctx, probe.Plugin, r.Proc, &s.Task, ownerContainerd)
+			if err == nil && len(saw.Denied)+len(saw.Errors) > 0 {
+				err = errors.New("permission denied" + grant("environ", nil))
+			}
+			if err != nil {
+				if hidden == nil {
+					hidden = fmt.Errorf("read environ of process %d: %w", pid, err)
+				}
+				continue
+			}
+			if saw.CNI.Command == commandDelete && slices.Contains(sandboxes, saw.CNI.ContainerID) {
+				out = append(out, family(files, s, children)...)
+			}
+		}
+	}
+	t := &tables{Round: r}
+	for i := range out {
+		if err := r.probe(ctx, &out[i], t, ""); err != nil && hidden == nil {
+			hidden = err
+		}
+	}
+	return out, hidden
+}
+
+// sandboxesAlone returns the pod's sandboxes when no process of its other containers
+// lives: their network is taken down after the containers have ended.
+func sandboxesAlone(p *evidence.Pod, tasks []kernfile.TaskStatus) []string {
+	var ids []string
+	if p.Overdue() <= 0 {
+		return nil
+	}
+	for _, c := range p.Containers {
+		if c.Kind == evidence.Sandbox && c.ID != "" {
+			ids = append(ids, c.ID)
+		}
+	}
+	for i := range tasks {
+		if !slices.Contains(ids, tasks[i].Container) && tasks[i].Container != "" && tasks[i].State != evidence.Zombie {
+			return nil
+		}
+	}
+	return ids
+}
+
+// children returns the processes of the node by their parents.
+func (r *Round) children(ctx context.Context, files *kernfile.Reader) (map[int][]int, error) {
+	pids, err := r.pids()
+	if err != nil {
+		return nil, err
+	}
+	out := make(map[int][]int)
+	for i, pid := range pids {
+		switch {
+		case i%64 == 0 && ctx.Err() != nil:
+			return nil, ctx.Err()
+		case i == maxSearched:
+			return nil, fmt.Errorf("more than %d processes: %w", maxSearched, kernfile.ErrTooMany)
+		}
+		if s, err := files.TaskStatus(pid); err == nil && !s.Kernel {
+			out[s.PPID] = append(out[s.PPID], pid)
+		}
+	}
+	return out, nil
+}
+
+// family returns a process and its descendants, parents before children.
+func family(files *kernfile.Reader, first kernfile.TaskStatus, children map[int][]int) []kernfile.TaskStatus {
+	out := []kernfile.TaskStatus{first}
+	for i := 0; i < len(out) && len(out) < maxOfAPlugin; i++ {
+		for _, pid := range children[out[i].PID] {
+			s, err := files.TaskStatus(pid)
+			if err != nil || s.PPID != out[i].PID || len(out) == maxOfAPlugin {
+				continue
+			}
+			s.Cgroup, s.Owner = readCgroup(files, pid), first.Owner
+			out = append(out, s)
+		}
+	}
+	return out
+}

@@ -1,0 +1,73 @@
+package proc
+
+import (
+	"os/exec"
+	"slices"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/nodeagent-io/nodeagent/pkg/evidence"
+	"github.com/nodeagent-io/nodeagent/pkg/proc/internal/kerneltest"
+	"github.com/nodeagent-io/nodeagent/pkg/proc/internal/kernfile"
+)
+
+// A shell that calls itself containerd runs plugins; one of them is of the pod's
+// sandbox, and waits for a child.
+func TestReadPlugins(t *testing.T) {
+	requireRoot(t)
+	r, err := kernfile.Open("/proc")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	const sandbox = "5a4db0"
+	service := exec.Command("sh", "-c", `printf containerd >/proc/$$/comm
+plugin() { env CNI_COMMAND=$1 CNI_CONTAINERID=$2 sh -c 'sleep 600; true' & }
+plugin ADD `+sandbox+`
+plugin DEL another
+plugin DEL `+sandbox+`
+sleep 600 &
+wait`)
+	service.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if err := service.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _, _ = syscall.Kill(-service.Process.Pid, syscall.SIGKILL), service.Wait() })
+	pod := func(edit func(*evidence.Pod)) *evidence.Pod {
+		p := &evidence.Pod{Time: time.Now(), UID: uid1, Containers: []evidence.Container{
+			{Kind: evidence.App, ID: "c1", State: evidence.StateExited}, {Kind: evidence.Sandbox, ID: sandbox, State: evidence.StateExited},
+		}}
+		edit(p)
+		return p
+	}
+	h := newHost(t)
+	find := func(p *evidence.Pod, tasks []kernfile.TaskStatus) []kernfile.TaskStatus {
+		t.Helper()
+		out, err := h.Round().readPlugins(t.Context(), r, p, tasks)
+		if err != nil {
+			t.Error(err)
+		}
+		return out
+	}
+	var found []kernfile.TaskStatus
+	kerneltest.Eventually(t, "a plugin and its child", func() bool {
+		found = find(pod(func(*evidence.Pod) {}), nil)
+		return len(found) == 2 && found[1].Comm == "sleep"
+	})
+	plugin, child := found[0], found[1]
+	if plugin.PPID != service.Process.Pid || child.PPID != plugin.PID || plugin.Probe == nil || plugin.Probe.Started.IsZero() || child.Probe.Syscall == "" {
+		t.Errorf("plugin %+v, child %+v", plugin.Task, child.Task)
+	}
+	lives := []kernfile.TaskStatus{{Task: evidence.Task{PID: 1 << 22, TID: 1 << 22, Container: "c1"}}}
+	for name, got := range map[string][]kernfile.TaskStatus{
+		"a process of the container lives": find(pod(func(*evidence.Pod) {}), lives),
+		"inside the grace period":          find(pod(func(p *evidence.Pod) { p.Deadline = p.Time.Add(time.Minute) }), nil),
+		"another sandbox":                  find(pod(func(p *evidence.Pod) { p.Containers[1].ID = "c0ffee" }), nil),
+		"no sandbox":                       find(pod(func(p *evidence.Pod) { p.Containers = slices.Delete(p.Containers, 1, 2) }), nil),
+	} {
+		if got != nil {
+			t.Errorf("%s: %+v", name, got)
+		}
+	}
+}

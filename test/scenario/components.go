@@ -1,0 +1,97 @@
+package scenario
+
+// Alone lists the incidents that break what the whole node depends on, so that
+// nothing else can run on it meanwhile.
+func Alone() []Scenario {
+	all := []Scenario{
+		ContainerdStopped(), containerdDown(), kubeletStopped(), kubeletDown(),
+		containerdRestarts(), kubeletRestarts(),
+	}
+	for i := range all {
+		all[i].NoExec = true
+	}
+	all = append(all, networkOfNode()...)
+	for i := range all {
+		all[i].Alone = true
+	}
+	return all
+}
+
+// services are shell functions. stop_service NAME [SIGNAL] ends a service of the node
+// and keeps what starts services from starting it again; start_service NAME [SECONDS]
+// undoes that, then or later.
+const services = `
+stop_service() {
+  if [ -d /run/systemd/system ]; then systemctl kill -s ${2:-TERM} $1; systemctl stop $1; return; fi
+  service=$(pgrep -o -x $1)
+  loop=$(awk '/^PPid/{print $2}' /proc/$service/status)
+  echo $loop >/run/scenario-$1.pid
+  kill -${2:-TERM} $service
+  while [ -e /proc/$service ]; do sleep 0.1; done
+  kill -STOP $loop
+}
+start_service() {
+  if [ -d /run/systemd/system ]; then set -- "systemctl start $1" $2; else set -- "kill -CONT $(cat /run/scenario-$1.pid)" $2; fi
+  setsid sh -c "sleep ${2:-0}; $1" </dev/null >/dev/null 2>&1 &
+}
+`
+
+func containerdDown() Scenario {
+	return Scenario{
+		Name:  "containerd-down",
+		Story: "containerd has been killed and is not started again",
+		Pod:   victim(3, "drain", "0"),
+		Break: onNode(services + "stop_service containerd KILL"),
+		Proof: "! pgrep -x containerd && ! timeout 5 ctr version",
+		Cause: "ContainerdDown",
+		Says:  []string{"nothing has listened on its socket since", "it has no process", "systemctl start containerd"},
+		Heal:  onNode(services + "start_service containerd"),
+	}
+}
+
+func kubeletDown() Scenario {
+	return Scenario{
+		Name:  "kubelet-down",
+		Story: "the kubelet has ended and is not started again",
+		Pod:   victim(3, "drain", "0"),
+		Break: onNode(services + "stop_service kubelet"),
+		Proof: "! pgrep -x kubelet",
+		Cause: "KubeletDown",
+		Says:  []string{"it has had no process since", "nothing listens on its port", "systemctl start kubelet"},
+		Heal:  onNode(services + "start_service kubelet"),
+	}
+}
+
+func kubeletStopped() Scenario {
+	return Scenario{
+		Name:   "kubelet-stopped",
+		Story:  "the kubelet is stopped by a signal",
+		Pod:    victim(3, "drain", "0"),
+		Break:  onNode("kill -STOP $(pgrep -o -x kubelet)"),
+		Proof:  `grep -q "^State:.T" /proc/$(pgrep -o -x kubelet)/status`,
+		Cause:  "KubeletDown",
+		Family: "Stopped",
+		Says:   []string{"(kubelet, PID", "stopped by a signal", "kill -CONT"},
+		Heal:   onNode("kill -CONT $(pgrep -o -x kubelet)"),
+	}
+}
+
+// containerdRestarts and kubeletRestarts are innocent: what was away comes back
+// before anybody has to do something.
+func containerdRestarts() Scenario {
+	return Scenario{
+		Name:  "containerd-restarts",
+		Story: "innocent: containerd ends as the pod is deleted, and is back after twelve seconds",
+		Pod:   victim(3, "drain", "0"),
+		Break: onNode(services + "stop_service containerd\nstart_service containerd 12"),
+	}
+}
+
+func kubeletRestarts() Scenario {
+	return Scenario{
+		Name:  "kubelet-restarts",
+		Story: "innocent: the kubelet ends as the pod is deleted, and is back after twelve seconds",
+		Pod:   victim(3, "drain", "0"),
+		Break: onNode(services + "stop_service kubelet\nstart_service kubelet 12"),
+	}
+}

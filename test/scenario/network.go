@@ -1,0 +1,159 @@
+package scenario
+
+// PodNetwork is a network of the pod's own, which costs an emulated node more than the
+// rest of a pod.
+const PodNetwork Need = "a network of the pod's own"
+
+// network lists the incidents in which the pod's network is not taken down, and innocent
+// ones that look like them.
+func network() []Scenario {
+	all := []Scenario{cniFails(), cniHangs(), cniSlow(), cniFailsOnce()}
+	for i := range all {
+		all[i] = withPlugin(all[i])
+	}
+	return all
+}
+
+// networkOfNode lists those that break the network of the whole node.
+func networkOfNode() []Scenario {
+	return []Scenario{cniMissing(), cniUninitialized()}
+}
+
+// The plugin of the incidents is the last one of the node's network. It passes on what
+// the others did, and does for a pod's deletion what a file in this directory says that
+// has the pod's name.
+const (
+	pluginName      = "scenario-plugin"
+	pluginDirectory = "/run/scenario-cni"
+)
+
+const pluginScript = `#!/bin/sh
+name=${CNI_ARGS##*K8S_POD_NAME=}
+name=${name%%;*}
+case $CNI_COMMAND in
+VERSION) echo '{"cniVersion":"1.0.0","supportedVersions":["0.4.0","1.0.0"]}' ;;
+ADD) sed 's/.*"prevResult"://; s/,"type":"` + pluginName + `"}$//' ;;
+DEL) [ ! -e ` + pluginDirectory + `/$name ] || . ` + pluginDirectory + `/$name ;;
+esac
+`
+
+// pluginFails is what a plugin prints of which the daemon is down.
+const pluginFails = `echo '{"cniVersion":"1.0.0","code":11,"msg":"cannot reach the daemon of the network: dial unix /run/scenario-network.sock: connect: connection refused"}'; exit 1`
+
+// installPlugin puts the plugin on the node, once: it stays, and does nothing for other
+// pods.
+var installPlugin = onNode(`mkdir -p ` + pluginDirectory + `
+exec 9>` + pluginDirectory + `.lock
+flock 9
+[ -e /opt/cni/bin/` + pluginName + ` ] || {
+  cat >/opt/cni/bin/` + pluginName + `.new <<'END'
+` + pluginScript + `END
+  chmod 755 /opt/cni/bin/` + pluginName + `.new
+  mv /opt/cni/bin/` + pluginName + `.new /opt/cni/bin/` + pluginName + `
+}
+config=/etc/cni/net.d/10-bridge.conflist
+grep -q ` + pluginName + ` $config || {
+  sed 's/^    {"type": "portmap".*}$/&,\n    {"type": "` + pluginName + `"}/' $config >/run/scenario-cni.conflist
+  grep -q ` + pluginName + ` /run/scenario-cni.conflist
+  cat /run/scenario-cni.conflist >$config
+  sleep 2 # until containerd has read it
+}`)
+
+// withPlugin makes an incident of the node's network.
+func withPlugin(s Scenario) Scenario {
+	s.Needs = append(s.Needs, PodNetwork)
+	s.Prepare = installPlugin
+	return s
+}
+
+// onDelete is a step that lets the plugin do something when the pod is deleted.
+func onDelete(script string) step {
+	return onNode("cat >" + pluginDirectory + "/$NAME <<'END'\n" + script + "\nEND")
+}
+
+// asBefore is a step that undoes onDelete.
+var asBefore = onNode(`file=` + pluginDirectory + `/$NAME
+rm -f $file
+[ ! -e $file.pids ] || kill $(cat $file.pids) || true
+rm -f $file.pids`)
+
+func cniFails() Scenario {
+	return Scenario{
+		Name:  "cni-del-fails",
+		Story: "a CNI plugin of which the daemon is down fails to take down the pod's network",
+		Pod:   victim(3, "drain", "0"),
+		Break: onDelete(pluginFails),
+		Proof: `[ -z "$(tasks)" ]
+{ cat /var/log/kubelet.log || journalctl -u kubelet; } | grep -q "` + pluginName + `.*connection refused.*/$NAME"`,
+		Cause: "CNIDelFailing",
+		Says:  []string{"Blocked in phase Sandbox", "the CNI plugin " + pluginName + " fails", "connect: connection refused", "kubectl get pods"},
+		Heal:  asBefore,
+	}
+}
+
+func cniHangs() Scenario {
+	return Scenario{
+		Name:  "cni-del-hangs",
+		Story: "a CNI plugin does not return while it takes down the pod's network",
+		Pod:   victim(3, "drain", "0"),
+		Break: onDelete("sleep 100000 &\necho $! >>" + pluginDirectory + "/$name.pids\nwait"),
+		Proof: "[ -z \"$(tasks)\" ] && kill -0 $(cat " + pluginDirectory + "/$NAME.pids)",
+		Cause: "CNIDelHanging",
+		Says:  []string{"Blocked in phase Sandbox", "the CNI plugin " + pluginName + " (PID", "It waits for its child sleep (PID", "clock_nanosleep"},
+		Heal:  asBefore,
+	}
+}
+
+func cniSlow() Scenario {
+	return Scenario{
+		Name:  "cni-del-slow",
+		Story: "innocent: a CNI plugin takes twenty seconds to take down the pod's network",
+		Pod:   victim(3, "drain", "0"),
+		Break: onDelete("sleep 20"),
+		Heal:  asBefore,
+	}
+}
+
+func cniFailsOnce() Scenario {
+	return Scenario{
+		Name:  "cni-del-fails-once",
+		Story: "innocent: a CNI plugin fails to take down the pod's network, and the next try succeeds",
+		Pod:   victim(3, "drain", "0"),
+		Break: onDelete("rm " + pluginDirectory + "/$name\n" + pluginFails),
+		Heal:  asBefore,
+	}
+}
+
+// cniMissing takes away the program of one of the node's plugins.
+func cniMissing() Scenario {
+	const program = "/opt/cni/bin/portmap"
+	return Scenario{
+		Name:   "cni-binary-missing",
+		Needs:  []Need{PodNetwork},
+		Story:  "the program of a CNI plugin has been removed",
+		Pod:    victim(3, "drain", "0"),
+		Break:  onNode("mv " + program + " " + program + ".away"),
+		Proof:  `[ -z "$(tasks)" ] && [ ! -e ` + program + ` ]`,
+		Cause:  "CNIDelFailing",
+		Family: "PluginMissing",
+		Says:   []string{"the program of the CNI plugin portmap is not there", "failed to find plugin"},
+		Heal:   onNode("[ ! -e " + program + ".away ] || mv " + program + ".away " + program),
+	}
+}
+
+// cniUninitialized takes away the configuration of the node's network. containerd heeds
+// one that is written there, and not one that is moved there.
+func cniUninitialized() Scenario {
+	const config = "/etc/cni/net.d"
+	return Scenario{
+		Name:  "cni-config-removed",
+		Needs: []Need{PodNetwork},
+		Story: "the configuration of the node's network has been removed",
+		Pod:   victim(3, "drain", "0"),
+		Break: onNode("mkdir -p " + config + ".away; mv " + config + "/*.conflist " + config + ".away"),
+		Proof: `[ -z "$(tasks)" ] && ! ls ` + config + `/*.conflist`,
+		Cause: "CNINotInitialized",
+		Says:  []string{"containerd has no CNI configuration", config},
+		Heal:  onNode("[ ! -e " + config + ".away ] || { cp " + config + ".away/* " + config + "/; rm -r " + config + ".away; }"),
+	}
+}
