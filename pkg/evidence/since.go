@@ -153,9 +153,6 @@ func (n *Node) Since(earlier *Node) {
 	if !n.Containerd.AbsentSince.IsZero() {
 		n.Containerd.AbsentSince = firstOf(e.Containerd.AbsentSince, n.Read)
 	}
-	if n.Kubelet.HealthSince = n.Read; n.Kubelet.Health == e.Kubelet.Health {
-		n.Kubelet.HealthSince = firstOf(e.Kubelet.HealthSince, n.Read)
-	}
 	for _, tasks := range [][]Task{n.Blocked, n.Kubelet.Blocked} {
 		for i := range tasks {
 			tasks[i].UnchangedUntil = n.Time
