@@ -411,12 +411,10 @@ type KubeletService struct {
 	// the agent started. One that was never seen may have a name of its own.
 	LastSeen time.Time `json:"lastSeen,omitzero"`
 	// Health is the body or the error of its /healthz: "ok" when healthy, ""
-	// when it was not asked, or cannot be known. HealthSince is when the first of
-	// the readings in a row had ended that showed the same. Refused reports
-	// whether nobody listened on the kubelet's port.
-	Health      string    `json:"health,omitempty"`
-	HealthSince time.Time `json:"healthSince,omitzero"`
-	Refused     bool      `json:"refused,omitempty"`
+	// when it was not asked, or cannot be known. Refused reports whether nobody
+	// listened on the kubelet's port.
+	Health  string `json:"health,omitempty"`
+	Refused bool   `json:"refused,omitempty"`
 	// Error is why its process could not be read in full, "" when it was.
 	Error string `json:"error,omitempty"`
 	// Blocked are the kubelet's threads in state D, and those that wait for a

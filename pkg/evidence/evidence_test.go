@@ -330,31 +330,30 @@ func TestSinceOfDisks(t *testing.T) {
 	}
 }
 
-// That a service is away, and what the kubelet says of its health, counts from the
-// first of the readings in a row.
+// That a service is away counts from the first of the readings in a row.
 func TestSinceOfTheNode(t *testing.T) {
 	t0 := time.Unix(1000, 0)
-	read := func(s int, absent bool, health string, earlier *Node) *Node {
+	read := func(s int, absent bool, earlier *Node) *Node {
 		n := &Node{Time: t0.Add(time.Duration(s) * time.Second), Read: t0.Add(time.Duration(s+1) * time.Second)}
-		if n.Kubelet.Health = health; absent {
+		if absent {
 			n.Kubelet.AbsentSince, n.Containerd.AbsentSince = n.Time, n.Time
 		}
 		n.Since(earlier)
 		return n
 	}
-	first := read(0, true, "ok", nil)
-	second := read(4, true, "ok", first)
-	third := read(8, false, "failing", second)
-	fourth := read(12, true, "failing", third)
+	first := read(0, true, nil)
+	second := read(4, true, first)
+	third := read(8, false, second)
+	fourth := read(12, true, third)
 	for i, tc := range []struct {
-		n              *Node
-		absent, health int // seconds, 0 for not
-	}{{first, 1, 1}, {second, 1, 1}, {third, 0, 9}, {fourth, 13, 9}} {
+		n      *Node
+		absent int // seconds, 0 for not
+	}{{first, 1}, {second, 1}, {third, 0}, {fourth, 13}} {
 		want := time.Time{}
 		if tc.absent > 0 {
 			want = t0.Add(time.Duration(tc.absent) * time.Second)
 		}
-		if !tc.n.Kubelet.AbsentSince.Equal(want) || !tc.n.Containerd.AbsentSince.Equal(want) || !tc.n.Kubelet.HealthSince.Equal(t0.Add(time.Duration(tc.health)*time.Second)) {
+		if !tc.n.Kubelet.AbsentSince.Equal(want) || !tc.n.Containerd.AbsentSince.Equal(want) {
 			t.Errorf("reading %d: %+v, %+v", i, tc.n.Kubelet, tc.n.Containerd)
 		}
 	}

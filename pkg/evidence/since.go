@@ -197,9 +197,6 @@ func (n *Node) Since(earlier *Node) {
 	if !n.Containerd.AbsentSince.IsZero() {
 		n.Containerd.AbsentSince = firstOf(e.Containerd.AbsentSince, n.Read)
 	}
-	if n.Kubelet.HealthSince = n.Read; n.Kubelet.Health == e.Kubelet.Health {
-		n.Kubelet.HealthSince = firstOf(e.Kubelet.HealthSince, n.Read)
-	}
 	for _, t := range []*Task{n.Kubelet.Process, n.Containerd.Process} {
 		if t != nil {
 			t.UnchangedUntil = n.Time
