@@ -28,6 +28,8 @@ const (
 	sideBySide = 8
 	// Disturbances come between calm/2 and 3*calm/2 apart.
 	calm = 45 * time.Second
+	// goneFor is how many seconds after its pod a verdict is waited for.
+	goneFor = 40
 	// ends is how long the last incidents may take to end.
 	ends = 15 * time.Minute
 )
@@ -155,7 +157,7 @@ func (t *tally) incident(ctx context.Context, n *scenario.Node, s scenario.Scena
 	}
 	told := s.Cause == ""
 	if !told {
-		verdict := r.AwaitVerdict(ctx)
+		verdict := awaitVerdict(ctx, r)
 		if told = verdict == nil; !told {
 			t.count(&t.lost, "%s: %s", s.Name, firstLine(verdict))
 		}
@@ -184,6 +186,21 @@ func (t *tally) incident(ctx context.Context, n *scenario.Node, s scenario.Scena
 	case told:
 		t.count(&t.right, "")
 	}
+}
+
+// awaitVerdict waits for the verdict, and not long after the pod has gone.
+func awaitVerdict(ctx context.Context, r *scenario.Run) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	go func() {
+		for gone := 0; gone < goneFor && ctx.Err() == nil; time.Sleep(time.Second) {
+			if _, err := r.Current(); apierrors.IsNotFound(err) {
+				gone++
+			}
+		}
+		cancel(errors.New("the pod has gone"))
+	}()
+	return r.AwaitVerdict(ctx)
 }
 
 // discard heals what is left of a run, so that it harms no other.
