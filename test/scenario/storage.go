@@ -269,11 +269,11 @@ func csiDriverRestarted() Scenario {
 	}
 }
 
-// onSubPath is a pod that mounts a directory of a FUSE file system as a subpath, so
-// that the kubelet has a mount of its own to take down.
+// onSubPath is a pod that mounts a file of a FUSE file system as a subpath, so that the
+// kubelet has a mount of its own to take down, and asks about it when it does.
 func onSubPath(name string) corev1.PodSpec {
 	spec := onDisk(name, 3, "drain", "0")
-	spec.Containers[0].VolumeMounts[0].SubPath = "getattr"
+	spec.Containers[0].VolumeMounts[0].SubPath = "fresh"
 	return spec
 }
 
