@@ -114,13 +114,17 @@ func TestTableIsBounded(t *testing.T) {
 // The options of a file system that nobody asks for are not kept.
 func TestOnlyWantedOptionsAreKept(t *testing.T) {
 	table := scan(t, "50 27 0:60 / /m rw - overlay overlay ro,lowerdir=/a:/b,upperdir=/u,workdir=/w\n"+
-		"51 27 0:61 / /n rw - cifs //s/x rw,username=me,password=secret,addr=10.0.0.1\n52 27 0:62 / /o rw - tmpfs t\n")
+		"51 27 0:61 / /n rw - cifs //s/x rw,username=me,password=secret,addr=10.0.0.1\n52 27 0:62 / /o rw - tmpfs t\n"+
+		"53 27 0:63 / /p rw - nfs4 s:/x rw,vers=4.2,soft,timeo=600,addr=10.0.0.1\n")
 	var got []string
 	for _, l := range table.Lines {
 		got = append(got, l.Super)
 	}
-	if diff := cmp.Diff([]string{"ro,upperdir=/u", "addr=10.0.0.1", ""}, got); diff != "" {
+	if diff := cmp.Diff([]string{"ro,upperdir=/u", "addr=10.0.0.1", "", "vers=4.2,soft,addr=10.0.0.1"}, got); diff != "" {
 		t.Error(diff)
+	}
+	if v := new(View); !v.Mount(&table.Lines[3]).Soft || v.Mount(&table.Lines[1]).Soft {
+		t.Error("a soft mount is not known, or another one is called soft")
 	}
 }
 
