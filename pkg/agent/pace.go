@@ -6,15 +6,16 @@ import (
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
 )
 
-// The agent must not take from a node that is short of processors. Between
-// pressedFrom and pressedFully, in percent of the time in which a task waits for one
-// (evidence.Pressure), the time between two rounds grows from Period to Longest; and
-// rounds are at least so far apart that they take no more than one share'th of a
-// processor.
+// The agent must not take from a node that is short of processors. Rounds are so far
+// apart that they take no more than a tenth of a processor, and of a node on which tasks
+// wait for one less: from pressedFrom on (evidence.Pressure, in percent of the time),
+// down to a thirtieth from pressedFully on. What costs next to nothing goes on at the
+// usual pace, so that what is to be seen within a grace period is.
 const (
 	pressedFrom  = 20
 	pressedFully = 60
-	share        = 20
+	ease         = 10
+	pressed      = 30
 )
 
 // A pace is the time between two rounds.
@@ -35,11 +36,11 @@ func (p *pace) full(t time.Time, shortest, longest time.Duration, pressure *evid
 // and the next one. It at most doubles from round to round, so that one expensive round
 // is not taken for a habit.
 func nextPeriod(before, shortest, longest time.Duration, pressure *evidence.Pressure, cost time.Duration) time.Duration {
-	want := cost * share
+	share := float64(ease)
 	if pressure != nil {
-		pressed := min(max((pressure.CPU-pressedFrom)/(pressedFully-pressedFrom), 0), 1)
-		want = max(want, shortest+time.Duration(pressed*float64(longest-shortest)))
+		share += min(max((pressure.CPU-pressedFrom)/(pressedFully-pressedFrom), 0), 1) * (pressed - ease)
 	}
+	want := time.Duration(float64(cost) * share)
 	return max(min(want, longest, 2*before), shortest)
 }
 

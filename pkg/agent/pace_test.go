@@ -25,12 +25,12 @@ func TestNextPeriod(t *testing.T) {
 		{"a node with room", 2 * s, pressure(0), 20 * ms, 2 * s},
 		{"the kernel does not tell the pressure", 2 * s, nil, 20 * ms, 2 * s},
 		{"a busy node", 2 * s, pressure(pressedFrom), 20 * ms, 2 * s},
-		{"a pressed one", 4 * s, pressure(40), 20 * ms, 6 * s},
-		{"a starved one", 8 * s, pressure(100), 20 * ms, 10 * s},
-		{"it grows step by step", 2 * s, pressure(100), 20 * ms, 4 * s},
-		{"and shrinks without", 10 * s, pressure(0), 20 * ms, 2 * s},
-		{"rounds that cost", 4 * s, pressure(0), 300 * ms, 6 * s},
-		{"rounds that cost, on a pressed node", 10 * s, pressure(60), 300 * ms, 10 * s},
+		{"a starved one, where rounds cost next to nothing", 8 * s, pressure(100), 20 * ms, 2 * s},
+		{"a pressed one", 4 * s, pressure(40), 300 * ms, 6 * s},
+		{"a starved one", 8 * s, pressure(100), 400 * ms, 10 * s},
+		{"it grows step by step", 2 * s, pressure(100), 400 * ms, 4 * s},
+		{"and shrinks without", 10 * s, pressure(0), 100 * ms, 2 * s},
+		{"rounds that cost", 4 * s, pressure(0), 600 * ms, 6 * s},
 		{"rounds that cost more than there is", 10 * s, nil, 10 * s, 10 * s},
 		{"at first", 0, pressure(100), 10 * s, 2 * s},
 	} {
@@ -59,12 +59,12 @@ func TestRoundsGiveWay(t *testing.T) {
 		})
 		return periods, last, n
 	}
-	_, _, calm := readings(0, 10*time.Millisecond)
+	_, _, calm := readings(90, 10*time.Millisecond)
 	for name, tc := range map[string]struct {
 		cpu  float64
 		cost time.Duration
 	}{
-		"pressure": {90, time.Millisecond},
+		"pressure": {90, 400 * time.Millisecond},
 		"cost":     {0, time.Second},
 	} {
 		periods, pods, n := readings(tc.cpu, tc.cost)
@@ -93,6 +93,9 @@ func TestPaceEndsWithTheLastPod(t *testing.T) {
 		b := newBench()
 		b.Longest = 10 * time.Second
 		b.pressure = &evidence.Pressure{CPU: 100}
+		var spent time.Duration
+		b.Spent = func() time.Duration { return spent }
+		b.gather = func(context.Context, *evidence.Pod) { spent += time.Second }
 		b.set([]*corev1.Pod{terminating("a", time.Now(), 0)})
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan struct{})

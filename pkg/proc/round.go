@@ -28,6 +28,7 @@ type Round struct {
 
 	turn   chan struct{}     // holds one token; who has it may use byComm
 	byComm map[string]*[]int // nil until it has been read
+	search search
 }
 
 // Bounds of the tasks that are read in a round, which are kept until the next one. A
@@ -47,6 +48,7 @@ func (h *Host) Round() *Round {
 	r := &Round{
 		Host:   h,
 		turn:   make(chan struct{}, 1),
+		search: search{turn: make(chan struct{}, 1)},
 		mounts: mount.View{Proc: h.Proc, FUSE: h.FUSE, KubeletDir: h.KubeletDir, Blocks: h.Blocks},
 		pids: sync.OnceValues(func() ([]int, error) {
 			r, err := kernfile.Open(h.Proc)
@@ -58,6 +60,7 @@ func (h *Host) Round() *Round {
 		}),
 	}
 	r.turn <- struct{}{}
+	r.search.turn <- struct{}{}
 	return r
 }
 

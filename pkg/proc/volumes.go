@@ -64,38 +64,72 @@ const (
 // the path is known, so that nothing is said where two mounts are at one place.
 // Results that come with an error are good but not all.
 func (r *Round) readHolders(ctx context.Context, files *kernfile.Reader, p *evidence.Pod, host *mount.Table) ([]evidence.Holder, error) {
+	users, err := r.users(ctx, files)
+	var out []evidence.Holder
+	for i := range users {
+		u := &users[i]
+		id, via := holds(p, host, &u.saw)
+		if via == "" {
+			continue
+		}
+		if out = append(out, evidence.Holder{Task: u.task, MountID: id, Via: via}); len(out) == maxHolders {
+			break
+		}
+	}
+	return out, err
+}
+
+// A user is a process in the host's mount namespace and what it uses of it.
+type user struct {
+	task evidence.Task
+	saw  probe.Seen
+}
+
+// search is the look of a round at what the processes of the node use: for one pod it
+// costs as much as for all. Who has no time left leaves the rest to the next pod.
+type search struct {
+	turn   chan struct{} // holds one token; who has it may use the rest
+	next   int           // of the round's processes
+	users  []user
+	hidden error // the first one, of a process that could not be read
+}
+
+// users returns the processes in the host's mount namespace. Those that come with an
+// error are not all of them.
+func (r *Round) users(ctx context.Context, files *kernfile.Reader) ([]user, error) {
 	pids, err := r.pids()
 	if err != nil {
 		return nil, err
 	}
-	var out []evidence.Holder
-	var hidden error
-	for i, pid := range pids {
-		switch {
-		case i%64 == 0 && ctx.Err() != nil:
-			return out, ctx.Err()
-		case i == maxSearched:
-			return out, fmt.Errorf("more than %d processes: %w", maxSearched, kernfile.ErrTooMany)
-		}
-		s, err := files.TaskStatus(pid)
+	f := &r.search
+	select {
+	case <-f.turn:
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	defer func() { f.turn <- struct{}{} }()
+	for ; f.next < min(len(pids), maxSearched); f.next++ {
+		s, err := files.TaskStatus(pids[f.next])
 		if err != nil || s.Kernel || s.State == evidence.Zombie {
 			continue
 		}
-		s.Cgroup = readCgroup(files, pid)
+		s.Cgroup = readCgroup(files, s.PID)
 		s.Owner, s.Container = owner(&s.Task)
 		saw, err := r.askFiles(ctx, probe.Holds, &s)
-		if err != nil && hidden == nil {
-			hidden = err
+		if ctx.Err() != nil {
+			return f.users, ctx.Err()
 		}
-		id, via := holds(p, host, &saw)
-		if via == "" {
-			continue
+		if err != nil && f.hidden == nil {
+			f.hidden = err
 		}
-		if out = append(out, evidence.Holder{Task: s.Task, MountID: id, Via: via}); len(out) == maxHolders {
-			break
+		if saw.InHost {
+			f.users = append(f.users, user{s.Task, saw})
 		}
 	}
-	return out, hidden
+	if len(pids) > maxSearched {
+		return f.users, fmt.Errorf("more than %d processes: %w", maxSearched, kernfile.ErrTooMany)
+	}
+	return f.users, f.hidden
 }
 
 // holds returns the mount of the pod that a process uses, and by what; "" when it

@@ -1,6 +1,8 @@
 package proc
 
 import (
+	"context"
+	"os"
 	"testing"
 
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
@@ -35,6 +37,36 @@ func TestHolds(t *testing.T) {
 	host.Lines = append(host.Lines, line(10, dir))
 	if id, via := holds(p, host, &probe.Seen{InHost: true, Dirs: map[string]string{"cwd": dir}}); via != "" {
 		t.Errorf("with two mounts at one place: mount %d by %q", id, via)
+	}
+}
+
+// What the processes of the node use is read once in a round: who has no time left
+// leaves the rest to the next one.
+func TestUsersAreReadOnce(t *testing.T) {
+	h := newHost(t)
+	files, err := kernfile.Open(h.Proc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer files.Close()
+	r := h.Round()
+	late, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := r.users(late, files); err == nil {
+		t.Error("all were read in no time")
+	}
+	first, hidden := r.users(t.Context(), files) // some machines hide what the first process uses
+	pids, err := r.pids()
+	if err != nil || r.search.next != len(pids) {
+		t.Fatalf("%d of %d processes read, %v", r.search.next, len(pids), err)
+	}
+	if _, err := os.Readlink("/proc/1/ns/mnt"); err == nil && len(first) == 0 {
+		t.Errorf("no process is in the host's namespace, not even this one: %v", hidden)
+	}
+	spent := h.Prober.Spent()
+	again, err := r.users(t.Context(), files)
+	if len(again) != len(first) || (err == nil) != (hidden == nil) || h.Prober.Spent() != spent {
+		t.Errorf("%d processes with %v, and %d with %v when asked again, for which a helper worked", len(first), hidden, len(again), err)
 	}
 }
 

@@ -125,7 +125,7 @@ func NewMetrics(version string, now func() time.Time, cases *verdict.Cases, coun
 		lastLoopDesc: prometheus.NewDesc("nodeagent_last_loop_timestamp_seconds",
 			"When the last round over the node's terminating pods ended, in Unix time.", nil, nil),
 		periodDesc: prometheus.NewDesc("nodeagent_round_period_seconds",
-			"Time between two rounds over the terminating pods. It grows while the node is short of processors, or rounds take much of one.", nil, nil),
+			"Time between two rounds over the terminating pods. It grows with what rounds cost, and more so while the node is short of processors.", nil, nil),
 		linesDroppedDesc: prometheus.NewDesc("nodeagent_log_lines_dropped_total",
 			"Lines of the log that were dropped because nobody read it, as when containerd hangs.", nil, nil),
 		hangsDesc: prometheus.NewDesc("nodeagent_probe_hangs_total",

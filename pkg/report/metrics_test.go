@@ -127,7 +127,7 @@ nodeagent_probe_refused_total 5
 # HELP nodeagent_readings_lost_total Readings of a terminating pod, or of the node, that did not return in time. The next one begins when they do.
 # TYPE nodeagent_readings_lost_total counter
 nodeagent_readings_lost_total 1
-# HELP nodeagent_round_period_seconds Time between two rounds over the terminating pods. It grows while the node is short of processors, or rounds take much of one.
+# HELP nodeagent_round_period_seconds Time between two rounds over the terminating pods. It grows with what rounds cost, and more so while the node is short of processors.
 # TYPE nodeagent_round_period_seconds gauge
 nodeagent_round_period_seconds 2
 # HELP nodeagent_log_lines_dropped_total Lines of the log that were dropped because nobody read it, as when containerd hangs.
