@@ -31,6 +31,7 @@ const (
 	PIDNS   What = "pidns"   // its PID namespace
 	Pipes   What = "pipes"   // the pipes that a shim reads from
 	Streams What = "streams" // the pipes that its standard streams write to
+	Outputs What = "outputs" // the containers whose output a shim has open
 )
 
 // A reply is one message of the helper. It says what it has read so far, and
@@ -65,6 +66,8 @@ type Seen struct {
 	PIDNS  uint64 `json:"pidns,omitempty"`
 	// Pipes are the inodes of pipes.
 	Pipes []uint64 `json:"pipes,omitempty"`
+	// Outputs are the IDs of containers.
+	Outputs []string `json:"outputs,omitempty"`
 
 	// Denied names the files that may not be read; Errors tells of those that
 	// could not be read for a reason other than that the task is gone.
