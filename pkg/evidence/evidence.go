@@ -210,8 +210,9 @@ type Container struct {
 
 	Task ShimTask `json:"task"`
 	// VacantSince is when the first of the readings in a row had ended in which no task
-	// of the container was left, the CRI said that it runs, and the shim gave the same
-	// answer; zero while it is not so, or not known.
+	// of the container was left, the CRI said that it runs, and the shim had closed its
+	// output and gave the same answer, or containerd had no task; zero while it is not so,
+	// or not known.
 	VacantSince time.Time `json:"vacantSince,omitzero"`
 }
 
@@ -241,6 +242,10 @@ type ShimTask struct {
 	// when everybody who could write to it has exited; false as well when that is not
 	// known.
 	Drained bool `json:"drained,omitempty"`
+	// HeldUntil is when the last reading had ended that showed, like the one before, that no
+	// process had the number PID any more and the shim had not closed the output: somebody
+	// held it open. Zero when none did.
+	HeldUntil time.Time `json:"heldUntil,omitzero"`
 	// Asked is when the shim was last asked. One that did not answer is not
 	// asked in every reading.
 	Asked time.Time `json:"asked,omitzero"`

@@ -289,7 +289,7 @@ func TestSinceKeepsIDs(t *testing.T) {
 // first of the readings in a row that showed it, with the same answer of the shim.
 func TestSinceOfAVacantContainer(t *testing.T) {
 	t0 := time.Unix(1000, 0)
-	stopped := ShimTask{Status: "stopped", PID: 7}
+	stopped := ShimTask{Status: "stopped", PID: 7, Drained: true}
 	var earlier *Pod
 	for i, step := range []struct {
 		change func(p *Pod, c *Container)
@@ -311,6 +311,11 @@ func TestSinceOfAVacantContainer(t *testing.T) {
 		{func(p *Pod, _ *Container) { p.Lack(Processes, "no") }, -1},
 		{func(p *Pod, _ *Container) { p.Lack(Cgroups, "no") }, -1},
 		{func(p *Pod, _ *Container) { p.TasksRead = time.Time{} }, -1},
+		{func(*Pod, *Container) {}, 16},
+		{func(_ *Pod, c *Container) { c.Task.Drained = false }, -1},
+		{func(_ *Pod, c *Container) { c.Task.Drained, c.Task.PIDGone = false, true }, -1},
+		{func(_ *Pod, c *Container) { c.Task.Drained, c.Task.PIDGone = false, true }, -1},
+		{func(*Pod, *Container) {}, 20},
 	} {
 		at := t0.Add(time.Duration(i) * time.Minute)
 		p := &Pod{Time: at, ContainersRead: at.Add(time.Second), TasksRead: at.Add(2 * time.Second), UID: "u", NoShimSince: at,
@@ -323,6 +328,9 @@ func TestSinceOfAVacantContainer(t *testing.T) {
 		}
 		if got := p.Containers[0].VacantSince; !got.Equal(want) {
 			t.Errorf("reading %d: since %s, want %s", i, got, want)
+		}
+		if held := p.Containers[0].Task.HeldUntil; !held.Equal(map[bool]time.Time{true: t0.Add(19*time.Minute + 2*time.Second)}[i >= 19]) {
+			t.Errorf("reading %d: held until %s", i, held)
 		}
 		if !p.NoShimSince.Equal(t0.Add(2 * time.Second)) {
 			t.Errorf("reading %d: no shim since %s", i, p.NoShimSince)
