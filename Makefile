@@ -27,7 +27,7 @@ need = command -v $(1) >/dev/null || { echo "installing $(2)"; apt-get update -q
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-demo: image bin/victim bin/fusehang cluster-up ## a real cluster with stuck pods, and why they are stuck
+demo: image bin/victim bin/fusehang bin/lossyshim cluster-up ## a real cluster with stuck pods, and why they are stuck
 	go run ./test/demo
 
 test: race e2e e2e-v1 ## everything: unit, race, real /proc, alert rules, real cluster. FAILED=1: of the incidents those that failed last
@@ -40,7 +40,7 @@ race: $(PROMTOOL) ## unit tests and those on this machine's own /proc, with the 
 	PATH=$(CACHE)/tools:$$PATH CGO_ENABLED=1 go test -race ./...
 	cd test/cluster && CGO_ENABLED=1 go test -race ./...
 
-e2e: image bin/victim bin/fusehang cluster-up ## real incidents on a real cluster
+e2e: image bin/victim bin/fusehang bin/lossyshim cluster-up ## real incidents on a real cluster
 	@mkdir -p $(NODEAGENT_ARTIFACTS)
 	cd test/e2e && NODEAGENT_SCENARIO='$(NAME)' NODEAGENT_FAILED='$(FAILED)' go test -count=1 -timeout 85m -parallel 1000 -tags e2e
 
@@ -48,7 +48,7 @@ e2e: image bin/victim bin/fusehang cluster-up ## real incidents on a real cluste
 # are slower than one after the other.
 V1 := frozen-pod-v1 frozen-filesystem zombie-leader fuse-read
 
-e2e-v1: image bin/victim bin/fusehang bin/cluster ## those that differ, on a node with cgroup v1; ends the cluster that runs
+e2e-v1: image bin/victim bin/fusehang bin/lossyshim bin/cluster ## those that differ, on a node with cgroup v1; ends the cluster that runs
 	@mkdir -p $(NODEAGENT_ARTIFACTS)-v1
 	$(CLUSTER) down
 	$(CLUSTER) up --node vm,cgroup=v1
@@ -69,7 +69,7 @@ lint: $(LINTER) ## vet and linters
 	$(LINTER) run ./...
 	cd test/cluster && $(LINTER) run -c $(CURDIR)/.golangci.yml ./...
 
-bench: image bin/victim bin/fusehang cluster-up ## speed and size, as a table
+bench: image bin/victim bin/fusehang bin/lossyshim cluster-up ## speed and size, as a table
 	@$(call need,strace,strace)
 	go run ./test/bench
 
@@ -90,6 +90,9 @@ bin/victim: $(wildcard test/victim/*.go) go.mod
 
 bin/fusehang: $(wildcard test/fusehang/*.go) go.mod
 	CGO_ENABLED=0 go build -trimpath -o $@ ./test/fusehang
+
+bin/lossyshim: $(wildcard test/lossyshim/*.go) go.mod
+	CGO_ENABLED=0 go build -trimpath -o $@ ./test/lossyshim
 
 bin/cluster: $(shell find test/cluster -name '*.go') test/cluster/go.mod
 	cd test/cluster && CGO_ENABLED=0 go build -trimpath -o $(CURDIR)/$@ .
