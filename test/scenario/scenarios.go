@@ -16,7 +16,7 @@ import (
 func All() []Scenario {
 	return slices.Concat([]Scenario{
 		leaderExited(), finalizer(), shimStopped(), volumeBusy(),
-	}, signals(), kernel())
+	}, signals(), kernel(), runtimes())
 }
 
 // Named returns the incidents whose names match one of the patterns.
