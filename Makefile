@@ -27,7 +27,7 @@ need = command -v $(1) >/dev/null || { echo "installing $(2)"; apt-get update -q
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-demo: image bin/victim bin/fusehang bin/csidriver cluster-up ## a real cluster with stuck pods, and why they are stuck
+demo: image bin/victim bin/fusehang bin/csidriver bin/lossyshim cluster-up ## a real cluster with stuck pods, and why they are stuck
 	go run ./test/demo
 
 test: race e2e e2e-v1 ## everything: unit, race, real /proc, alert rules, real cluster. FAILED=1: of the incidents those that failed last
@@ -40,7 +40,7 @@ race: $(PROMTOOL) ## unit tests and those on this machine's own /proc, with the 
 	PATH=$(CACHE)/tools:$$PATH CGO_ENABLED=1 go test -race ./...
 	cd test/cluster && CGO_ENABLED=1 go test -race ./...
 
-e2e: image bin/victim bin/fusehang bin/csidriver cluster-up ## real incidents on a real cluster
+e2e: image bin/victim bin/fusehang bin/csidriver bin/lossyshim cluster-up ## real incidents on a real cluster
 	@mkdir -p $(NODEAGENT_ARTIFACTS)
 	cd test/e2e && NODEAGENT_SCENARIO='$(NAME)' NODEAGENT_FAILED='$(FAILED)' go test -count=1 -timeout 85m -parallel 1000 -tags e2e
 
@@ -48,7 +48,7 @@ e2e: image bin/victim bin/fusehang bin/csidriver cluster-up ## real incidents on
 # are slower than one after the other.
 V1 := frozen-pod-v1 frozen-filesystem zombie-leader fuse-read
 
-e2e-v1: image bin/victim bin/fusehang bin/csidriver bin/cluster ## those that differ, on a node with cgroup v1; ends the cluster that runs
+e2e-v1: image bin/victim bin/fusehang bin/csidriver bin/lossyshim bin/cluster ## those that differ, on a node with cgroup v1; ends the cluster that runs
 	@mkdir -p $(NODEAGENT_ARTIFACTS)-v1
 	$(CLUSTER) down
 	$(CLUSTER) up --node vm,cgroup=v1
@@ -71,10 +71,10 @@ lint: $(LINTER) ## vet and linters
 	cd test/cluster && $(LINTER) run -c $(CURDIR)/.golangci.yml ./...
 	cd test/csidriver && $(LINTER) run -c $(CURDIR)/.golangci.yml ./...
 
-soak: image bin/victim bin/fusehang bin/csidriver cluster-up ## incidents at random, with restarts of the agent, containerd and the kubelet: FOR=1h
+soak: image bin/victim bin/fusehang bin/csidriver bin/lossyshim cluster-up ## incidents at random, with restarts of the agent, containerd and the kubelet: FOR=1h
 	go run ./test/soak -for $(or $(FOR),1h)
 
-bench: image bin/victim bin/fusehang bin/csidriver cluster-up ## speed and size, as a table
+bench: image bin/victim bin/fusehang bin/csidriver bin/lossyshim cluster-up ## speed and size, as a table
 	@$(call need,strace,strace)
 	go run ./test/bench
 
@@ -98,6 +98,9 @@ bin/fusehang: $(wildcard test/fusehang/*.go) go.mod
 
 bin/csidriver: $(wildcard test/csidriver/*.go) test/csidriver/go.mod
 	cd test/csidriver && CGO_ENABLED=0 go build -trimpath -o $(CURDIR)/$@ .
+
+bin/lossyshim: $(wildcard test/lossyshim/*.go) go.mod
+	CGO_ENABLED=0 go build -trimpath -o $@ ./test/lossyshim
 
 bin/cluster: $(shell find test/cluster -name '*.go') test/cluster/go.mod
 	cd test/cluster && CGO_ENABLED=0 go build -trimpath -o $(CURDIR)/$@ .

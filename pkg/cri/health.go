@@ -55,7 +55,7 @@ func (r *Runtime) Health(ctx context.Context) evidence.ContainerdService {
 		}
 		return s
 	}
-	verdict, err := r.ask(ctx)
+	verdict, err := r.ask(ctx, &s)
 	if ctx.Err() != nil && verdict != answered {
 		if s = r.service; s.Error == "" {
 			s.Error = "the request to containerd was cancelled: " + context.Cause(ctx).Error()
@@ -93,8 +93,9 @@ const (
 	failed             // everything else: an error is an answer
 )
 
-// ask makes the two requests. The error is worded for an operator.
-func (r *Runtime) ask(ctx context.Context) (outcome, error) {
+// ask makes the two requests, and notes in s what they tell of containerd. The error is
+// worded for an operator.
+func (r *Runtime) ask(ctx context.Context, s *evidence.ContainerdService) (outcome, error) {
 	c, err := r.usable()
 	if err != nil {
 		return failed, err
@@ -102,18 +103,19 @@ func (r *Runtime) ask(ctx context.Context) (outcome, error) {
 	ctx, cancel := question(ctx, r.health)
 	defer cancel()
 
-	err = c.version(ctx)
+	version, err := c.version(ctx)
 	if errdefs.IsUnavailable(err) && c.dialError() == nil {
 		// The connection was to a containerd that has exited: ask the one that
 		// runs now.
 		if c, err = r.renew(); err != nil {
 			return failed, err
 		}
-		err = c.version(ctx)
+		version, err = c.version(ctx)
 	}
 	if err != nil {
 		return r.explain(ctx, c, err)
 	}
+	s.Version, s.ConnectedSince = version, time.Unix(0, c.made.Load())
 	_, err = c.containerd.ContainerService().Get(ctx, noRecord)
 	switch {
 	case err == nil || errdefs.IsNotFound(err):
@@ -124,9 +126,10 @@ func (r *Runtime) ask(ctx context.Context) (outcome, error) {
 	return failed, fmt.Errorf("containerd at %s cannot read its metadata database: %w", r.socket, err)
 }
 
-func (c *connection) version(ctx context.Context) error {
-	_, err := c.containerd.VersionService().Version(ctx, &emptypb.Empty{})
-	return native(err)
+// version returns containerd's version, as in v2.4.2.
+func (c *connection) version(ctx context.Context) (string, error) {
+	answer, err := c.containerd.VersionService().Version(ctx, &emptypb.Empty{})
+	return bound(answer.GetVersion()), native(err)
 }
 
 // explain returns what the failure of the first request means.

@@ -38,13 +38,19 @@ func TestOpenDoesNotConnect(t *testing.T) {
 	}
 }
 
+// well is a containerd that answers over a connection that was made then.
+func well(connected time.Time) evidence.ContainerdService {
+	return evidence.ContainerdService{Version: "v2.4.2", ConnectedSince: connected.Local()}
+}
+
 func TestHealthAnswered(t *testing.T) {
 	socket, _ := newServer().serve(t, nil)
-	r, _ := open(t, socket, long)
+	r, clock := open(t, socket, long)
 	for range 2 {
-		if diff := cmp.Diff(evidence.ContainerdService{}, r.Health(context.Background())); diff != "" {
+		if diff := cmp.Diff(well(noon), r.Health(context.Background())); diff != "" {
 			t.Error(diff)
 		}
+		clock.move(time.Minute)
 	}
 }
 
@@ -78,7 +84,7 @@ func TestHealthUnanswered(t *testing.T) {
 	s.set(func() { s.hangs["version"] = false })
 	r.health = long
 	clock.move(healthPause)
-	if diff := cmp.Diff(evidence.ContainerdService{}, r.Health(context.Background())); diff != "" {
+	if diff := cmp.Diff(well(noon), r.Health(context.Background())); diff != "" {
 		t.Errorf("an answer does not end the silence: %s", diff)
 	}
 }
@@ -129,7 +135,8 @@ func TestHealthRefused(t *testing.T) {
 		clock.move(time.Second)
 	}
 	s.serveAt(t, socket, nil)
-	if diff := cmp.Diff(evidence.ContainerdService{}, r.Health(context.Background())); diff != "" {
+	r.now = func() time.Time { return noon.Add(time.Minute) }
+	if diff := cmp.Diff(well(noon.Add(time.Minute)), r.Health(context.Background())); diff != "" {
 		t.Errorf("it listens again: %s", diff)
 	}
 }

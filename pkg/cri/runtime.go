@@ -63,6 +63,9 @@ type connection struct {
 	// dialed is the error of the last attempt to connect to the socket; gRPC
 	// passes on only its text.
 	dialed atomic.Pointer[error]
+	// made is when that was, in nanoseconds since 1970: a containerd that has been
+	// started anew has to be connected to anew.
+	made atomic.Int64
 }
 
 // errClosed is the error of every request after Close.
@@ -76,14 +79,16 @@ func Open(socket string) (*Runtime, error) {
 	if !filepath.IsAbs(path) {
 		return nil, fmt.Errorf("containerd's socket %q is not an absolute path; it is usually /run/containerd/containerd.sock", socket)
 	}
-	c, err := dial(path)
+	r := &Runtime{
+		socket: path, now: time.Now,
+		health: healthDeadline, read: readDeadline, task: taskDeadline,
+	}
+	c, err := dial(path, func() time.Time { return r.now() })
 	if err != nil {
 		return nil, err
 	}
-	return &Runtime{
-		socket: path, now: time.Now, conn: c,
-		health: healthDeadline, read: readDeadline, task: taskDeadline,
-	}, nil
+	r.conn = c
+	return r, nil
 }
 
 // Close ends the connection. Requests that wait for an answer return.
@@ -130,7 +135,7 @@ func (r *Runtime) renew() (*connection, error) {
 	if r.conn == nil {
 		return nil, errClosed
 	}
-	c, err := dial(r.socket)
+	c, err := dial(r.socket, r.now)
 	if err != nil {
 		return nil, err
 	}
@@ -140,13 +145,14 @@ func (r *Runtime) renew() (*connection, error) {
 }
 
 // dial makes a connection that connects when it is first used.
-func dial(path string) (*connection, error) {
+func dial(path string, now func() time.Time) (*connection, error) {
 	c := new(connection)
 	conn, err := grpc.NewClient("unix://"+path,
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
 			conn, err := new(net.Dialer).DialContext(ctx, "unix", path)
 			c.dialed.Store(&err)
+			c.made.Store(now().UnixNano())
 			return conn, err
 		}),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(defaults.DefaultMaxRecvMsgSize)),

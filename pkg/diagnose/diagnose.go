@@ -198,8 +198,8 @@ func Run(p *evidence.Pod, table Table) Diagnosis {
 			continue
 		}
 		looked.whole = append(looked.whole, r.Doc.Layer)
-		if silent && r.Doc.Layer == layerRuntime {
-			looked.part = append(looked.part, layerRuntime) // it has not hung for long enough, or a shim behind it does
+		if (silent || len(views(p)) > 0) && r.Doc.Layer == layerRuntime {
+			looked.part = append(looked.part, layerRuntime) // it has not hung for long enough, a shim behind it does, or it is wrong
 		}
 		found := r.Check(p)
 		for _, f := range found {

@@ -79,6 +79,12 @@ type Objects struct {
 	CPUUsedMillis  int64 `json:"cpuUsedMillis,omitempty"`
 	MemoryHigh     int64 `json:"memoryHigh,omitempty"`
 
+	// Containerd is containerd's version. Issue is one of its issues, as in #10589, by which
+	// that version is known, and FixedIn the version without it.
+	Containerd string `json:"containerd,omitempty"`
+	Issue      string `json:"issue,omitempty"`
+	FixedIn    string `json:"fixedIn,omitempty"`
+
 	// Finalizers are those that are left.
 	Finalizers []string `json:"finalizers,omitempty"`
 
@@ -92,6 +98,18 @@ type Objects struct {
 	PartlyRuledOut []string          `json:"partlyRuledOut,omitempty"`
 	Unread         []evidence.Source `json:"unread,omitempty"`
 	Scarce         []string          `json:"scarce,omitempty"`
+	// Views are the containers of which containerd, the shim and the kernel disagree.
+	Views []View `json:"views,omitempty"`
+}
+
+// A View is what containerd's record, the shim and the kernel say of one container.
+type View struct {
+	Container string                  `json:"container"`
+	Record    evidence.ContainerState `json:"record"`
+	// Shim is what the shim answers: a status, or no task.
+	Shim string `json:"shim"`
+	// Tasks counts the container's live threads.
+	Tasks int `json:"tasks"`
 }
 
 // What can be left of a pod on its node.

@@ -14,15 +14,16 @@ var Unrecognised = &Rule{
 	Doc: Doc{
 		Layer:   "unknown",
 		Title:   "stuck, and no known cause matches",
-		Message: "the termination is stuck{leftovers}, and no known cause matches. Ruled out: {ruledout}{unseen}{starved}",
+		Message: "the termination is stuck{leftovers}, and no known cause matches. Ruled out: {ruledout}{unseen}{disagree}{starved}",
 		Phrases: map[string][]Choice{
 			"leftovers": {{Text: " (left on the node: {left})"}, {Text: ""}},
 			"ruledout": {
 				{Text: "the known causes of {layers}; some of {partly}"}, {Text: "the known causes of {layers}"},
 				{Text: "some of {partly}"}, {Text: "nothing"},
 			},
-			"unseen":  {{Text: ". Could not be read in full: {unread}"}, {Text: ""}},
-			"starved": {{Text: ". The node is short of {scarce}: what holds the pod may only be slow"}, {Text: ""}},
+			"unseen":   {{Text: ". Could not be read in full: {unread}"}, {Text: ""}},
+			"disagree": {{Text: ". The views differ of {views}"}, {Text: ""}},
+			"starved":  {{Text: ". The node is short of {scarce}: what holds the pod may only be slow"}, {Text: ""}},
 		},
 		Meaning: "The pod is well past its deadline, has made no progress for a minute, nodeagent has looked at everything it can read, and none of the causes it knows is there. " +
 			"It says so instead of guessing.",
@@ -71,6 +72,35 @@ func unknown(p *evidence.Pod, looked search, notRead []Unknown) Finding {
 		o.Unread = append(o.Unread, u.Source)
 	}
 	o.Scarce = p.Node.Pressure.Scarce()
+	o.Views = views(p)
 	f.Message, f.Remedy, f.Danger = Unrecognised.Doc.words(&f)
 	return f
+}
+
+// views returns the containers of which containerd's record, the shim and the kernel do not
+// say the same, as far as all three are known.
+func views(p *evidence.Pod) []View {
+	if fact.Missing(p, evidence.Containers, evidence.Processes) {
+		return nil
+	}
+	var out []View
+	for i := range p.Containers {
+		c := &p.Containers[i]
+		v := View{Container: c.Name, Record: c.State, Shim: c.Task.Status}
+		if c.Task.Absent {
+			v.Shim = "no task"
+		}
+		for j := range p.Tasks {
+			if t := &p.Tasks[j]; t.Container == c.ID && t.State != evidence.Zombie && t.State != evidence.Dead {
+				v.Tasks++
+			}
+		}
+		lives := c.State == evidence.StateRunning
+		if c.Kind == evidence.Sandbox || c.ID == "" || c.State == evidence.StateCreated || c.State == evidence.StateExited && v.Tasks == 0 ||
+			lives && (v.Shim == "" || v.Shim == "running" && v.Tasks > 0) {
+			continue
+		}
+		out = append(out, v)
+	}
+	return out
 }

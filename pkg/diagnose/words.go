@@ -128,6 +128,10 @@ var values = map[string]func(*Finding) string{
 	"cpuused":    func(f *Finding) string { return processors(f.Objects.CPUUsedMillis) },
 	"memoryhigh": func(f *Finding) string { return mebibytes(f.Objects.MemoryHigh) },
 
+	"containerd": func(f *Finding) string { return foreign(f.Objects.Containerd, 40) },
+	"issue":      func(f *Finding) string { return f.Objects.Issue },
+	"fixed":      func(f *Finding) string { return f.Objects.FixedIn },
+
 	"finalizers": func(f *Finding) string { return finalizers(f.Objects.Finalizers) },
 	"domain":     func(f *Finding) string { return domain(f.Objects.Finalizers) },
 
@@ -139,6 +143,13 @@ var values = map[string]func(*Finding) string{
 	"partly": func(f *Finding) string { return list(f.Objects.PartlyRuledOut, 200) },
 	"unread": func(f *Finding) string { return list(f.Objects.Unread, 200) },
 	"scarce": func(f *Finding) string { return list(f.Objects.Scarce, 40) },
+	"views": func(f *Finding) string {
+		said := make([]string, len(f.Objects.Views))
+		for i := range f.Objects.Views {
+			said[i] = f.Objects.Views[i].said()
+		}
+		return bound(strings.Join(said, "; "), 240)
+	},
 }
 
 // common are the phrases that every Doc may use.
@@ -337,6 +348,20 @@ func (m *Mount) details() string {
 		s = append(s, "for which the kernel's thread "+foreign(m.KernelThread, commLength)+" waits too")
 	}
 	return strings.Join(s, ", ")
+}
+
+// said is what is said of a container. The number of its threads is left out: it may change
+// while a pod is stuck.
+func (v *View) said() string {
+	processes := "processes"
+	if v.Tasks == 0 {
+		processes = "no process"
+	}
+	shim := ""
+	if v.Shim != "" {
+		shim = "the shim: " + v.Shim + ", "
+	}
+	return foreign(v.Container, 63) + " (containerd's record: " + string(v.Record) + ", " + shim + "the kernel: " + processes + ")"
 }
 
 // finalizers names finalizers.

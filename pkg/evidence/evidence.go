@@ -114,6 +114,10 @@ type Pod struct {
 	// Parents are the processes outside the pod's cgroups that are parent or
 	// tracer of one of its tasks, and the shims of its containers.
 	Parents []Task `json:"parents,omitempty"`
+	// NoShimSince is when the first of the readings in a row had ended that looked for
+	// the shim of the pod's sandbox and found no such process; zero while there is one,
+	// or it could not be looked for.
+	NoShimSince time.Time `json:"noShimSince,omitzero"`
 	// Leftovers are processes outside the pod's cgroups that hold the standard
 	// streams of a container whose first process has exited. They are read only
 	// where PIDs are shared (HostPID, ShareProcessNamespace): elsewhere the
@@ -277,6 +281,11 @@ type Container struct {
 	Exit *Exit `json:"exit,omitempty"`
 
 	Task ShimTask `json:"task"`
+	// VacantSince is when the first of the readings in a row had ended in which no task
+	// of the container was left, the CRI said that it runs, and the shim had closed its
+	// output and gave the same answer, or containerd had no task; zero while it is not so,
+	// or not known.
+	VacantSince time.Time `json:"vacantSince,omitzero"`
 }
 
 // An Exit is the end of a container.
@@ -299,6 +308,16 @@ type ShimTask struct {
 	PID int `json:"pid,omitempty"`
 	// Absent reports whether containerd answered that it has no such task.
 	Absent bool `json:"absent,omitempty"`
+	// PIDGone reports whether no process has the number PID any more.
+	PIDGone bool `json:"pidGone,omitempty"`
+	// Drained reports whether the shim has closed the container's output, as it does
+	// when everybody who could write to it has exited; false as well when that is not
+	// known.
+	Drained bool `json:"drained,omitempty"`
+	// HeldUntil is when the last reading had ended that showed, like the one before, that no
+	// process had the number PID any more and the shim had not closed the output: somebody
+	// held it open. Zero when none did.
+	HeldUntil time.Time `json:"heldUntil,omitzero"`
 	// Asked is when the shim was last asked. One that did not answer is not
 	// asked in every reading.
 	Asked time.Time `json:"asked,omitzero"`
@@ -386,6 +405,11 @@ type ContainerdService struct {
 	Error        string    `json:"error,omitempty"`
 	Refused      bool      `json:"refused,omitempty"`
 	RefusedSince time.Time `json:"refusedSince,omitzero"`
+	// Version is its version, as in v2.4.2; "" when it did not answer. ConnectedSince
+	// is when the connection was made over which it answers: it has run for at least as
+	// long.
+	Version        string    `json:"version,omitempty"`
+	ConnectedSince time.Time `json:"connectedSince,omitzero"`
 	// Asked, UnansweredSince and Attempts are as for ShimTask.
 	Asked           time.Time `json:"asked,omitzero"`
 	UnansweredSince time.Time `json:"unansweredSince,omitzero"`

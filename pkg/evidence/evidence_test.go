@@ -285,6 +285,60 @@ func TestSinceKeepsIDs(t *testing.T) {
 	}
 }
 
+// That no task of a container is left while its record says that it runs counts from the
+// first of the readings in a row that showed it, with the same answer of the shim.
+func TestSinceOfAVacantContainer(t *testing.T) {
+	t0 := time.Unix(1000, 0)
+	stopped := ShimTask{Status: "stopped", PID: 7, Drained: true}
+	var earlier *Pod
+	for i, step := range []struct {
+		change func(p *Pod, c *Container)
+		want   int // the number of the reading since which it is so, -1 for not
+	}{
+		{func(*Pod, *Container) {}, 0},
+		{func(*Pod, *Container) {}, 0},
+		{func(_ *Pod, c *Container) { c.Task.Status = "running" }, -1}, // it may have left its cgroup
+		{func(_ *Pod, c *Container) { c.Task.Status, c.Task.PIDGone = "running", true }, 3},
+		{func(_ *Pod, c *Container) { c.Task = ShimTask{Absent: true} }, 4},
+		{func(_ *Pod, c *Container) { c.Task = ShimTask{Absent: true} }, 4},
+		{func(_ *Pod, c *Container) { c.Task = ShimTask{UnansweredSince: t0, Attempts: 1} }, -1},
+		{func(*Pod, *Container) {}, 7},
+		{func(p *Pod, _ *Container) { p.Tasks = []Task{{PID: 9, TID: 9, Container: "c"}} }, -1},
+		{func(*Pod, *Container) {}, 9},
+		{func(p *Pod, _ *Container) { p.Tasks = []Task{{PID: 7, TID: 7}} }, -1}, // a zombie
+		{func(_ *Pod, c *Container) { c.State = StateExited }, -1},
+		{func(*Pod, *Container) {}, 12},
+		{func(p *Pod, _ *Container) { p.Lack(Processes, "no") }, -1},
+		{func(p *Pod, _ *Container) { p.Lack(Cgroups, "no") }, -1},
+		{func(p *Pod, _ *Container) { p.TasksRead = time.Time{} }, -1},
+		{func(*Pod, *Container) {}, 16},
+		{func(_ *Pod, c *Container) { c.Task.Drained = false }, -1},
+		{func(_ *Pod, c *Container) { c.Task.Drained, c.Task.PIDGone = false, true }, -1},
+		{func(_ *Pod, c *Container) { c.Task.Drained, c.Task.PIDGone = false, true }, -1},
+		{func(*Pod, *Container) {}, 20},
+	} {
+		at := t0.Add(time.Duration(i) * time.Minute)
+		p := &Pod{Time: at, ContainersRead: at.Add(time.Second), TasksRead: at.Add(2 * time.Second), UID: "u", NoShimSince: at,
+			Containers: []Container{{ID: "c", State: StateRunning, Task: stopped}}}
+		step.change(p, &p.Containers[0])
+		p.Since(earlier)
+		want := time.Time{}
+		if step.want >= 0 {
+			want = t0.Add(time.Duration(step.want)*time.Minute + 2*time.Second)
+		}
+		if got := p.Containers[0].VacantSince; !got.Equal(want) {
+			t.Errorf("reading %d: since %s, want %s", i, got, want)
+		}
+		if held := p.Containers[0].Task.HeldUntil; !held.Equal(map[bool]time.Time{true: t0.Add(19*time.Minute + 2*time.Second)}[i >= 19]) {
+			t.Errorf("reading %d: held until %s", i, held)
+		}
+		if !p.NoShimSince.Equal(t0.Add(2 * time.Second)) {
+			t.Errorf("reading %d: no shim since %s", i, p.NoShimSince)
+		}
+		earlier = p
+	}
+}
+
 func TestScarce(t *testing.T) {
 	for name, tc := range map[string]struct {
 		pressure *Pressure

@@ -28,6 +28,10 @@ func (p *Pod) Since(earlier *Pod) {
 	p.sinceDisks(&e)
 	sinceHolders(p.Holders, e.Holders, tasks)
 	since(p.Plugins, e.Plugins, tasks)
+	p.vacantSince(&e, latest(p.ContainersRead, tasks))
+	if !p.NoShimSince.IsZero() {
+		p.NoShimSince = firstOf(e.NoShimSince, tasks)
+	}
 	now, before := latest(p.Time, p.CgroupsRead), latest(e.Time, e.CgroupsRead)
 	for i := range p.Cgroups {
 		for j := range e.Cgroups {
@@ -56,6 +60,50 @@ func (p *Pod) keepIDs(e *Pod) {
 			p.Containers[i].ID = c.ID
 		}
 	}
+}
+
+// vacantSince sets VacantSince of the containers. read is when all that it rests on
+// had been read.
+func (p *Pod) vacantSince(e *Pod, read time.Time) {
+	for i := range p.Containers {
+		c := &p.Containers[i]
+		o, ok := e.Container(c.ID)
+		if !ok {
+			o = &Container{}
+		}
+		c.VacantSince, c.Task.HeldUntil = time.Time{}, o.Task.HeldUntil
+		if c.Task.held() && o.Task.held() {
+			c.Task.HeldUntil = read
+		}
+		if !p.vacant(c) {
+			continue
+		}
+		c.VacantSince = read
+		if !o.VacantSince.IsZero() && o.Task.Status == c.Task.Status && o.Task.Absent == c.Task.Absent {
+			c.VacantSince = o.VacantSince
+		}
+	}
+}
+
+// held reports whether the output of a container that has ended is open. The shim needs a
+// moment to close it, so that one reading does not show that somebody else holds it.
+func (t *ShimTask) held() bool { return t.PIDGone && !t.Drained }
+
+// vacant reports whether this reading shows that no task of a container is left, of which
+// the CRI says that it runs, and that the shim has copied all of its output, which it does
+// before it deletes the task. A shim that answers that it runs has not reaped its first
+// process, unless no process has that number: it may have left the container's cgroup.
+func (p *Pod) vacant(c *Container) bool {
+	_, noTasks := p.Missing[Processes]
+	_, noGroups := p.Missing[Cgroups]
+	switch {
+	case noTasks, noGroups, c.ID == "", c.State != StateRunning, p.TasksRead.IsZero():
+		return false
+	case c.Task.Absent, c.Task.Drained && (c.Task.Status == "stopped" || c.Task.Status == "running" && c.Task.PIDGone):
+	default:
+		return false
+	}
+	return !slices.ContainsFunc(p.Tasks, func(t Task) bool { return t.Container == c.ID || t.PID == c.Task.PID })
 }
 
 // latest returns the last of some moments.

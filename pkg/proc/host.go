@@ -64,7 +64,7 @@ func (r *Round) ReadPod(ctx context.Context, p *evidence.Pod) {
 			groups[i].TIDs = nil
 		}
 	}
-	p.CgroupsRead = time.Now()
+	p.CgroupsRead, p.NoShimSince = time.Now(), time.Time{}
 	p.Cgroups, p.Tasks, p.Parents, p.Leftovers, p.Plugins, p.Mounts, p.Unprobed, p.TasksRead = nil, nil, nil, nil, nil, nil, 0, time.Time{}
 	p.Volumes, p.Holders = nil, nil
 	for _, g := range groups {
@@ -119,6 +119,9 @@ func (r *Round) ReadPod(ctx context.Context, p *evidence.Pod) {
 	if held := r.readHeld(ctx, files, p, tasks); len(held) > 0 {
 		more(held)
 		p.TasksRead = time.Now()
+	}
+	if err := r.readDrained(ctx, p, tasks, parents, t); err != nil {
+		p.Lack(evidence.Suspects, fmt.Sprintf("look at the output of the pod's containers: %v", err))
 	}
 	p.Tasks = toTasks(tasks)
 	p.Parents = toTasks(parents)
@@ -226,12 +229,14 @@ func readTasks(ctx context.Context, r *kernfile.Reader, groups []cgroup.Group) (
 // another process since then is told by its group.
 func readFirst(r *kernfile.Reader, p *evidence.Pod, tasks []kernfile.TaskStatus, uid string) []kernfile.TaskStatus {
 	var out []kernfile.TaskStatus
-	for _, c := range p.Containers {
+	for i := range p.Containers {
+		c := &p.Containers[i]
 		pid := c.Task.PID
 		if pid <= 0 || slices.ContainsFunc(tasks, func(s kernfile.TaskStatus) bool { return s.TID == pid }) {
 			continue
 		}
 		s, err := r.TaskStatus(pid)
+		c.Task.PIDGone = kernfile.Gone(err)
 		if err != nil || s.HasMemory || s.Kernel || !s.Leader() {
 			continue
 		}
@@ -316,7 +321,7 @@ func parseChildren(b []byte) []int {
 
 // readParents reads the processes outside the pod that are parent or tracer of
 // one of its tasks, and the shim of its sandbox when it is none of them because
-// no task is left.
+// no task is left. It notes when there is none.
 func (r *Round) readParents(ctx context.Context, files *kernfile.Reader, p *evidence.Pod, tasks []kernfile.TaskStatus) []kernfile.TaskStatus {
 	inside := make(map[int]bool, len(tasks))
 	for i := range tasks {
@@ -324,7 +329,7 @@ func (r *Round) readParents(ctx context.Context, files *kernfile.Reader, p *evid
 		inside[tasks[i].TID] = true
 	}
 	var out []kernfile.TaskStatus
-	shim := false
+	shim, absent := false, false
 	for i := range tasks {
 		for _, pid := range []int{tasks[i].PPID, tasks[i].TracerPID} {
 			if pid == 0 || inside[pid] {
@@ -354,7 +359,13 @@ func (r *Round) readParents(ctx context.Context, files *kernfile.Reader, p *evid
 			p.Lack(evidence.Suspects, fmt.Sprintf("look for the shim of sandbox %s: %v", c.ID, err))
 		case s != nil:
 			out = append(out, *s)
+			shim = true
+		default:
+			absent = true
 		}
+	}
+	if p.NoShimSince = (time.Time{}); absent && !shim {
+		p.NoShimSince = time.Now()
 	}
 	return out
 }

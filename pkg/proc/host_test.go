@@ -571,11 +571,18 @@ func TestShim(t *testing.T) {
 	}
 	h.Round().ReadPod(ctx, e)
 	taskOf(t, e.Parents, v.pid())
+	if !e.NoShimSince.IsZero() {
+		t.Error("the shim was found, and is said to be gone")
+	}
 	if k := taskOf(t, e.Tasks, child); k.PPID != v.pid() {
 		t.Errorf("unreaped child %+v", k)
 	}
 	if s, err := h.Round().Shim(ctx, "5a4"); s != nil || err != nil {
 		t.Errorf("shim of another sandbox: %+v, %v", s, err)
+	}
+	e.Containers[0].ID = "5a4"
+	if h.Round().ReadPod(ctx, e); e.NoShimSince.IsZero() {
+		t.Errorf("no shim has this sandbox; missing %v", e.Missing)
 	}
 }
 

@@ -114,6 +114,33 @@ func ended(c *evidence.Container, tasks []kernfile.TaskStatus) bool {
 		!slices.ContainsFunc(tasks, func(s kernfile.TaskStatus) bool { return s.Container == c.ID || s.TID == c.Task.PID })
 }
 
+// readDrained notes of the containers that have ended whether the shim has closed their
+// output, and probes it: when it was started tells it from another process that gets its
+// PID. No rule needs that.
+func (r *Round) readDrained(ctx context.Context, p *evidence.Pod, tasks, parents []kernfile.TaskStatus, t *tables) error {
+	var over []*evidence.Container
+	for i := range p.Containers {
+		if c := &p.Containers[i]; ended(c, tasks) {
+			over = append(over, c)
+		}
+	}
+	i := slices.IndexFunc(parents, func(s kernfile.TaskStatus) bool { return s.Owner == ownerShim })
+	if len(over) == 0 || i < 0 {
+		return nil
+	}
+	saw, err := r.askFiles(ctx, probe.Outputs, &parents[i])
+	if err != nil {
+		return err
+	}
+	if parents[i].Probe == nil {
+		_ = r.probe(ctx, &parents[i], t, "")
+	}
+	for _, c := range over {
+		c.Task.Drained = !saw.Gone && !slices.Contains(saw.Outputs, c.ID)
+	}
+	return nil
+}
+
 // readPipes adds the inodes of the pipes that a shim reads from.
 func (r *Round) readPipes(ctx context.Context, shim *kernfile.TaskStatus, pipes map[uint64]bool) error {
 	saw, err := r.askFiles(ctx, probe.Pipes, shim)

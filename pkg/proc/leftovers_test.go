@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"testing"
 	"time"
@@ -98,5 +99,50 @@ func TestReadLeftovers(t *testing.T) {
 	_ = left.Wait()
 	if got := find(pod(func(*evidence.Pod) {}), nil, shim); got != nil {
 		t.Errorf("after its end: %d", got)
+	}
+}
+
+// A program is the shim: it has the output of one of two containers that have ended open.
+func TestReadDrained(t *testing.T) {
+	requireRoot(t)
+	output, err := os.Create(filepath.Join(t.TempDir(), "c1-stderr"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := exec.Command("sleep", "600")
+	c.Stderr = output
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	output.Close()
+	t.Cleanup(func() { _, _ = c.Process.Kill(), c.Wait() })
+	dead := exec.Command("true")
+	if err := dead.Run(); err != nil {
+		t.Fatal(err)
+	}
+	task := evidence.ShimTask{Status: "stopped", PID: dead.Process.Pid}
+	p := &evidence.Pod{Containers: []evidence.Container{
+		{Kind: evidence.App, ID: "c1", State: evidence.StateRunning, Task: task},
+		{Kind: evidence.App, ID: "c2", State: evidence.StateRunning, Task: task},
+		{Kind: evidence.App, ID: "c3", State: evidence.StateRunning, Task: task},
+	}}
+	lives := []kernfile.TaskStatus{{Task: evidence.Task{PID: 1 << 22, TID: 1 << 22, Container: "c3"}}}
+	shim := []kernfile.TaskStatus{{Task: evidence.Task{PID: c.Process.Pid, TID: c.Process.Pid, Owner: ownerShim}}}
+	r := newHost(t).Round()
+	if err := r.readDrained(t.Context(), p, lives, shim, &tables{Round: r}); err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range []bool{false, true, false} {
+		if c := p.Containers[i]; c.Task.Drained != want {
+			t.Errorf("%s: drained %v, want %v", c.ID, c.Task.Drained, want)
+		}
+	}
+	if shim[0].Probe == nil || shim[0].Probe.Start == 0 {
+		t.Errorf("the shim was not probed: %+v", shim[0].Task)
+	}
+	p.Containers[1].Task.Drained = false
+	gone := []kernfile.TaskStatus{{Task: evidence.Task{PID: dead.Process.Pid, TID: dead.Process.Pid, Owner: ownerShim}}}
+	if err := r.readDrained(t.Context(), p, nil, gone, &tables{Round: r}); err != nil || p.Containers[1].Task.Drained {
+		t.Errorf("of a shim that is gone: %v, %v", p.Containers[1].Task.Drained, err)
 	}
 }

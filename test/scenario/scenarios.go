@@ -18,7 +18,7 @@ import (
 func All() []Scenario {
 	return slices.Concat([]Scenario{
 		leaderExited(), finalizer(), finalizerRemoved(), shimStopped(),
-	}, storage(), signals(), kernel(), network())
+	}, storage(), signals(), kernel(), network(), runtimes())
 }
 
 // Named returns the incidents whose names match one of the patterns.

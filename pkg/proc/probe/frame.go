@@ -37,6 +37,7 @@ const (
 	Streams What = "streams" // the pipes that its standard streams write to
 	Holds   What = "holds"   // the mounts that it uses, when it is in the host's mount namespace
 	Plugin  What = "plugin"  // what a CNI plugin was asked for, in its environment
+	Outputs What = "outputs" // the containers whose output a shim has open
 	volumes What = "volumes" // the directories of a pod's volumes
 	pods    What = "pods"    // the directories of all pods
 )
@@ -75,6 +76,8 @@ type Seen struct {
 	PIDNS  uint64 `json:"pidns,omitempty"`
 	// Pipes are the inodes of pipes.
 	Pipes []uint64 `json:"pipes,omitempty"`
+	// Outputs are the IDs of containers.
+	Outputs []string `json:"outputs,omitempty"`
 
 	// InHost reports whether the task is in the mount namespace of the first process.
 	// Mounts are the IDs of the mounts that its open files are on; Dirs the texts of its

@@ -97,6 +97,8 @@ func (p *probe) run() {
 		p.streams()
 	case Holds:
 		p.holds()
+	case Outputs:
+		p.outputs()
 	default:
 		p.seen.Errors = append(p.seen.Errors, fmt.Sprintf("unknown request %q", p.What))
 	}
@@ -209,6 +211,36 @@ func (p *probe) streams() {
 			p.seen.Pipes = append(p.seen.Pipes, f.Inode)
 		}
 	}
+}
+
+// outputs reads of which containers the shim has the output open: the FIFOs into which
+// it copies what their processes print (pkg/cio/io_unix.go in containerd, NewFIFOSetInDir).
+func (p *probe) outputs() {
+	if !p.announce("fd") {
+		return
+	}
+	fds, err := p.dir.numbers("fd", maxFiles)
+	if err != nil {
+		p.note("fd", err)
+		return
+	}
+	for _, fd := range fds {
+		if id := parseOutput(p.link("fd/" + strconv.Itoa(fd))); id != "" && !slices.Contains(p.seen.Outputs, id) {
+			p.seen.Outputs = append(p.seen.Outputs, id)
+		}
+	}
+}
+
+// parseOutput returns the ID in the path of a container's FIFO, ID-stdout or ID-stderr; ""
+// for other paths.
+func parseOutput(file string) string {
+	name := path.Base(file)
+	for _, stream := range []string{"-stdout", "-stderr"} {
+		if id, ok := strings.CutSuffix(strings.TrimSuffix(name, " (deleted)"), stream); ok {
+			return id
+		}
+	}
+	return ""
 }
 
 // paths reads the path arguments of the blocked call out of the task's memory.

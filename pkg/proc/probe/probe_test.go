@@ -40,12 +40,25 @@ func TestParsePlugin(t *testing.T) {
 	}
 }
 
+func TestParseOutput(t *testing.T) {
+	const dir = "/run/containerd/io.containerd.grpc.v1.cri/containers/c1/io/3011/"
+	for text, want := range map[string]string{
+		dir + "c1-stdout": "c1", dir + "c1-stderr": "c1", dir + "c1-stderr (deleted)": "c1",
+		dir + "c1-stdin": "", dir + "-stdout": "", "/stdout": "", "pipe:[5973618]": "", "": "",
+	} {
+		if got := parseOutput(text); got != want {
+			t.Errorf("%q: %q, want %q", text, got, want)
+		}
+	}
+}
+
 func FuzzMapsAndCmdline(f *testing.F) {
 	kerneltest.Fuzz(f, []string{"1-2 rw-s 0 07:01 12 /x\n", "shim\x00-id\x00x"}, func(b []byte) {
 		parseMaps(b)
 		parseShimCmdline(b)
 		parsePlugin(b)
 		pidOfLink(string(b))
+		parseOutput(string(b))
 	})
 }
 

@@ -1,0 +1,151 @@
+package runtime
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
+	"github.com/nodeagent-io/nodeagent/pkg/diagnose/fact"
+	"github.com/nodeagent-io/nodeagent/pkg/evidence"
+)
+
+// What a shim can answer about a task.
+const (
+	running = "running"
+	stopped = "stopped"
+)
+
+// The families of ExitEventLost, by what there is in the shim's place.
+const (
+	shimDenies = "ShimDenies" // the shim says that the container runs
+	taskGone   = "TaskGone"   // containerd has no task of the container any more
+)
+
+// ExitEventLost is a container that has ended and that containerd takes for running.
+var ExitEventLost = &diagnose.Rule{
+	Cause:  "ExitEventLost",
+	Phases: []diagnose.Phase{diagnose.StopSignal, diagnose.Kill, diagnose.Runtime},
+	Needs:  []evidence.Source{evidence.Processes, evidence.Suspects, evidence.Cgroups, evidence.Containers, evidence.Containerd},
+	Doc: diagnose.Doc{
+		Layer: "runtime",
+		Title: "a container has ended, and containerd takes it for running",
+		Message: "container {container} has ended, and containerd has not noted it: the kernel shows no process of it, {shim}, " +
+			"and the record of containerd{version} says that it runs{known}",
+		Phrases: map[string][]diagnose.Choice{
+			"shim": {
+				{Variant: shimDenies, Text: "the shim (PID {pid}) answers that it runs"},
+				{Variant: taskGone, Text: "containerd has no task of it"},
+				{Text: "the shim (PID {pid}) answers that it has stopped"},
+			},
+			"version": {{Text: " ({containerd})"}, {Text: ""}},
+			"known": {
+				{Text: ". This version is known to lose the end of a container: containerd {issue}, fixed in {fixed}"},
+				{Text: ". This version is known to lose the end of a container: containerd {issue}"},
+				{Text: ""},
+			},
+		},
+		Meaning: "When a container ends, its shim tells containerd, which deletes the task and notes the end in the record that the kubelet reads. " +
+			"Here that has not happened. The kubelet asks containerd again and again to stop the container, and waits each time until its request runs out of time.",
+		Evidence: "Three views of the container disagree for 30 seconds, or 90 where the node is short of processors, memory or I/O (/proc/pressure), while containerd answers and has run for a minute or more. " +
+			"The record of containerd's CRI plugin says that it runs. The kernel shows no task of it. " +
+			"Its shim answers that it has stopped; or that it runs, though no process has its number any more; or containerd has no such task. " +
+			"The shim has closed the container's output, so that it does not wait for a process that holds it open; if one was seen to, five minutes ago or more. " +
+			"The container's control group is still there, unless systemd manages it: runc would have removed it if containerd had begun to delete the task. " +
+			"That runc itself cannot be started is not ruled out; containerd's log tells.",
+		Remedy: "On the node: if containerd's log says \"failed to handle container TaskExit event\", it knows of the end, and the reason stands there. " +
+			"Else, if systemctl show -p KillMode containerd says process, run systemctl restart containerd: " +
+			"it asks the shim as it starts, and the pod terminates. Containers keep running through the restart.",
+		Danger: "With another KillMode a restart of containerd kills every container of the node. Do not remove anything below /run/containerd. " +
+			"A force delete leaves the pod's sandbox, addresses and volumes on the node, unseen.",
+		Families: []diagnose.Family{
+			{
+				Name:    shimDenies,
+				Meaning: "The shim itself has not dealt with the end of the container. It may wait for a runc that it has started, or for a lock.",
+				Remedy: "On the node: look for a child of the shim that hangs (/proc/{pid}/task/*/children): a stuck runc is the real cause. " +
+					"Else save a goroutine dump, which goes to containerd's log: {dump}; then drain the node and reboot it. A restart of containerd alone asks the same shim.",
+				Danger: "Killing the shim ends the other containers of the pod, and loses their exit codes and output. A force delete leaves the pod's sandbox, addresses and volumes on the node, unseen.",
+			},
+			{
+				Name:    taskGone,
+				Meaning: "containerd has deleted the task and has not changed the record: it could not write it, as on a full or read-only disk, or it was interrupted.",
+				Remedy: "On the node: look in containerd's log for \"failed to update container state\", and at the disk of /var/lib/containerd (df, dmesg). containerd tries again within five minutes. " +
+					"If the disk is well and systemctl show -p KillMode containerd says process, run systemctl restart containerd.",
+			},
+		},
+	},
+	Check: func(p *evidence.Pod) []diagnose.Finding {
+		var out []diagnose.Finding
+		shim := fact.Shim(p)
+		for i := range p.Containers {
+			c := &p.Containers[i]
+			if c.Kind == evidence.Sandbox || c.State != evidence.StateRunning || !disagree(p, c.VacantSince) {
+				continue
+			}
+			group := groupOf(p, c)
+			if group != nil && group.Populated {
+				continue
+			}
+			f := diagnose.Finding{Container: c.Name, Confidence: diagnose.Inferred, Objects: diagnose.Objects{Containerd: p.Node.Containerd.Version}}
+			switch {
+			case c.Task.Absent:
+				f.Family = taskGone // it may be about to try again
+			case shim == nil || fact.Halted(shim) || group == nil && !bySystemd(p), p.Time.Sub(c.Task.HeldUntil) < retries:
+				continue // something else keeps the end from containerd, or may do so
+			case c.Task.Status == running:
+				f.Family = shimDenies
+				fallthrough
+			default:
+				f.Objects.Process = diagnose.ProcessOf(p, shim)
+				if b := knownBug(p.Node.Containerd.Version, c.Task.Status, group); b != nil {
+					f.Objects.Issue, f.Objects.FixedIn = b.issue, b.fixed.String()
+				}
+			}
+			out = append(out, f)
+		}
+		return out
+	},
+}
+
+// How long views of a container must have disagreed for neither to be merely late, and how
+// long containerd must have run: it reads all its containers as it starts, with ten seconds
+// for each (internal/cri/server/restart.go, loadContainerTimeout). Nobody is silent here:
+// containerd and the shim answer in time, so that less patience is needed than with a
+// silence (fact.SilentForLong).
+const (
+	patience        = 30 * time.Second
+	patienceStarved = 90 * time.Second
+	settles         = time.Minute
+	// retries is the longest time after which containerd tries again to delete a task, and
+	// what that takes (internal/cri/server/events/events.go, backOffMaxDuration).
+	retries = 5*time.Minute + 10*time.Second
+)
+
+// disagree reports whether views of a container have disagreed for long enough, since the
+// time given. containerd must answer. A node of which the pressure is not known may be short
+// of anything.
+func disagree(p *evidence.Pod, since time.Time) bool {
+	c := &p.Node.Containerd
+	if since.IsZero() || c.Error != "" || c.ConnectedSince.IsZero() || p.Node.Time.Sub(c.ConnectedSince) < settles {
+		return false
+	}
+	if p.Node.Pressure == nil || fact.Starved(p) {
+		return p.Time.Sub(since) >= patienceStarved
+	}
+	return p.Time.Sub(since) >= patience
+}
+
+// bySystemd reports whether systemd manages the pod's control groups: it removes that of a
+// container, a scope, as soon as it is empty.
+func bySystemd(p *evidence.Pod) bool {
+	return slices.ContainsFunc(p.Cgroups, func(g evidence.Cgroup) bool { return strings.HasSuffix(g.Path, ".slice") })
+}
+
+// groupOf returns the control group of a container, nil when there is none.
+func groupOf(p *evidence.Pod, c *evidence.Container) *evidence.Cgroup {
+	i := slices.IndexFunc(p.Cgroups, func(g evidence.Cgroup) bool { return g.Container == c.ID })
+	if i < 0 {
+		return nil
+	}
+	return &p.Cgroups[i]
+}

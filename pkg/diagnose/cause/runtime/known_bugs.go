@@ -1,0 +1,77 @@
+package runtime
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/nodeagent-io/nodeagent/pkg/evidence"
+)
+
+// A bug is one of containerd's by which the end of a container gets lost.
+type bug struct {
+	issue string // of github.com/containerd/containerd
+	// from is the first version that has it. fixed is the first one of the same minor
+	// version that has not; last the last one that is known to have it, where none is fixed.
+	from, fixed, last version
+	// shim is what the shim answers about the container then, and cgroup the version of
+	// control groups that it needs, 0 for any.
+	shim   string
+	cgroup int
+}
+
+type version [3]int
+
+// bugs holds those of which the versions are known from release notes and the source.
+var bugs = []bug{
+	// The shim drops the end of a first process while a process is being executed in the
+	// container: since "runc-shim: process exec exits before init" (#9928), until #10675.
+	{issue: "#10589", from: version{1, 7, 14}, fixed: version{1, 7, 22}, shim: running},
+	// Of an end that comes while containerd starts, before it knows the container: #11634.
+	{issue: "#11634", from: version{1, 7, 0}, fixed: version{1, 7, 34}, shim: stopped},
+	// The shim waits without end for its watch of the control group's memory.events before
+	// it goes on to the next end (internal/oom/watcher.go, stop).
+	{issue: "#13814", from: version{2, 3, 0}, last: version{2, 4, 2}, shim: running, cgroup: 2},
+}
+
+// knownBug returns the bug of a version of containerd that explains a container of which
+// the shim gives that answer; nil when none is known to. The versions of distributions, such as
+// 1.7.12-0ubuntu4, may have the fix of a later one.
+func knownBug(of string, shim string, g *evidence.Cgroup) *bug {
+	v, ok := parseVersion(of)
+	if !ok {
+		return nil
+	}
+	i := slices.IndexFunc(bugs, func(b bug) bool {
+		below := b.fixed != version{} && slices.Compare(v[:], b.fixed[:]) < 0 || slices.Compare(v[:], b.last[:]) <= 0
+		return b.shim == shim && (b.cgroup == 0 || g != nil && g.Version == b.cgroup) && slices.Compare(v[:], b.from[:]) >= 0 && below
+	})
+	if i < 0 {
+		return nil
+	}
+	return &bugs[i]
+}
+
+// parseVersion parses the version of a release, as in v2.4.2.
+func parseVersion(s string) (v version, ok bool) {
+	parts := strings.Split(strings.TrimPrefix(s, "v"), ".")
+	if len(parts) != len(v) {
+		return v, false
+	}
+	for i, part := range parts {
+		n, err := strconv.ParseUint(part, 10, 16)
+		if err != nil {
+			return v, false
+		}
+		v[i] = int(n)
+	}
+	return v, true
+}
+
+// String returns a version as in 2.4.2, "" for none.
+func (v version) String() string {
+	if v == (version{}) {
+		return ""
+	}
+	return strconv.Itoa(v[0]) + "." + strconv.Itoa(v[1]) + "." + strconv.Itoa(v[2])
+}

@@ -1,0 +1,155 @@
+package diagnose_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nodeagent-io/nodeagent/pkg/diagnose/cause"
+	"github.com/nodeagent-io/nodeagent/pkg/evidence"
+)
+
+// ended is a pod whose container has ended by what the shim and the kernel show, and runs
+// by containerd's record, for 31 seconds.
+func ended(change func(p *evidence.Pod, c *evidence.Container)) *evidence.Pod {
+	return stopping(func(p *evidence.Pod, _ *evidence.Task) {
+		p.Time = p.Deadline.Add(2 * time.Minute)
+		p.Tasks = nil
+		p.UnchangedSince = p.Deadline
+		p.Cgroups[0].Threads, p.Cgroups[0].Populated = 0, false
+		p.Parents = []evidence.Task{{PID: 50, TID: 50, Comm: "containerd-shim", State: evidence.Sleeping, Owner: "shim"}}
+		p.Node.Pressure = &evidence.Pressure{}
+		p.Node.Time = p.Time
+		p.Node.Containerd = evidence.ContainerdService{Version: "v1.7.20", ConnectedSince: p.Time.Add(-61 * time.Second)}
+		c := &p.Containers[0]
+		c.Task = evidence.ShimTask{Status: "stopped", PID: 100, PIDGone: true, Drained: true}
+		c.VacantSince = p.Time.Add(-31 * time.Second)
+		change(p, c)
+	})
+}
+
+// TestExitEventLost checks when the end of a container is lost, and not only late, or
+// held up by something else.
+func TestExitEventLost(t *testing.T) {
+	runs := func(_ *evidence.Pod, c *evidence.Container) { c.Task.Status = "running" }
+	absent := func(_ *evidence.Pod, c *evidence.Container) { c.Task = evidence.ShimTask{Absent: true} }
+	const lost = "ExitEventLost"
+	for name, test := range map[string]struct {
+		change func(p *evidence.Pod, c *evidence.Container)
+		want   string // what the message says besides that it is lost; "" when it is not
+	}{
+		"the shim says that it has stopped": {func(*evidence.Pod, *evidence.Container) {}, "the shim (PID 50) answers that it has stopped, and the record of containerd (v1.7.20) says that it runs. This version is known to lose the end of a container: containerd #11634, fixed in 1.7.34"},
+		"the shim says that it runs":        {runs, "answers that it runs, and the record of containerd (v1.7.20) says that it runs. This version is known to lose the end of a container: containerd #10589, fixed in 1.7.22"},
+		"there is no task":                  {absent, "containerd has no task of it, and the record of containerd (v1.7.20) says that it runs"},
+		"a version without the bug": {func(p *evidence.Pod, c *evidence.Container) {
+			runs(p, c)
+			p.Node.Containerd.Version = "v1.7.22"
+		}, "the record of containerd (v1.7.22) says that it runs"},
+		"a version of a distribution": {func(p *evidence.Pod, _ *evidence.Container) { p.Node.Containerd.Version = "1.7.12-0ubuntu4" }, "(1.7.12-0ubuntu4) says that it runs"},
+		"a bug that is not fixed": {func(p *evidence.Pod, c *evidence.Container) {
+			runs(p, c)
+			p.Node.Containerd.Version = "v2.4.2"
+		}, "is known to lose the end of a container: containerd #13814"},
+		"the same on cgroup v1": {func(p *evidence.Pod, c *evidence.Container) {
+			runs(p, c)
+			p.Node.Containerd.Version, p.Cgroups[0].Version = "v2.4.2", 1
+		}, "(v2.4.2) says that it runs"},
+		"systemd has removed the control group": {func(p *evidence.Pod, _ *evidence.Container) {
+			p.Cgroups = []evidence.Cgroup{{Path: "/kubepods.slice/kubepods-podu.slice", Version: 2}}
+		}, "fixed in 1.7.34"},
+		"for 29 seconds":        {func(p *evidence.Pod, c *evidence.Container) { c.VacantSince = p.Time.Add(-29 * time.Second) }, ""},
+		"it was only just seen": {func(_ *evidence.Pod, c *evidence.Container) { c.VacantSince = time.Time{} }, ""},
+		"the node is starved":   {func(p *evidence.Pod, _ *evidence.Container) { p.Node.Pressure.StarvedUntil = p.Time }, ""},
+		"the node is starved, for 91 seconds": {func(p *evidence.Pod, c *evidence.Container) {
+			p.Node.Pressure.StarvedUntil, c.VacantSince = p.Time, p.Time.Add(-91*time.Second)
+		}, "fixed in 1.7.34"},
+		"pressure is not known": {func(p *evidence.Pod, _ *evidence.Container) { p.Node.Pressure = nil }, ""},
+		"containerd is new": {func(p *evidence.Pod, _ *evidence.Container) {
+			p.Node.Containerd.ConnectedSince = p.Time.Add(-59 * time.Second)
+		}, ""},
+		"containerd is not known":                         {func(p *evidence.Pod, _ *evidence.Container) { p.Node.Containerd.ConnectedSince = time.Time{} }, ""},
+		"containerd has failed":                           {func(p *evidence.Pod, _ *evidence.Container) { p.Node.Containerd.Error = "no" }, ""},
+		"the record says that it has exited":              {func(_ *evidence.Pod, c *evidence.Container) { c.State = evidence.StateExited }, ""},
+		"somebody held its output until five minutes ago": {func(p *evidence.Pod, c *evidence.Container) { c.Task.HeldUntil = p.Time.Add(-5 * time.Minute) }, ""},
+		"somebody held its output until six minutes ago":  {func(p *evidence.Pod, c *evidence.Container) { c.Task.HeldUntil = p.Time.Add(-6 * time.Minute) }, "fixed in 1.7.34"},
+		"runc has removed its control group":              {func(p *evidence.Pod, _ *evidence.Container) { p.Cgroups = nil }, ""},
+		"a group below its own has tasks":                 {func(p *evidence.Pod, _ *evidence.Container) { p.Cgroups[0].Populated = true }, ""},
+		"the shim is stopped":                             {func(p *evidence.Pod, _ *evidence.Container) { p.Parents[0].State = evidence.Stopped }, ""},
+		"there is no shim":                                {func(p *evidence.Pod, _ *evidence.Container) { p.Parents = nil }, ""},
+		"it is the sandbox":                               {func(_ *evidence.Pod, c *evidence.Container) { c.Kind = evidence.Sandbox }, ""},
+		"its processes could not be read":                 {func(p *evidence.Pod, _ *evidence.Container) { p.Lack(evidence.Processes, "no") }, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := ""
+			for _, f := range cause.Diagnose(ended(test.change)).Findings {
+				if f.Cause == lost {
+					got = f.Message
+				}
+			}
+			if test.want == "" && got != "" || test.want != "" && !strings.HasSuffix(got, test.want) {
+				t.Errorf("%q does not end with %q", got, test.want)
+			}
+		})
+	}
+}
+
+// What disagrees is said when no cause is known.
+func TestUnknownTellsTheViews(t *testing.T) {
+	p := ended(func(_ *evidence.Pod, c *evidence.Container) { c.VacantSince = time.Time{} })
+	d := cause.Diagnose(p)
+	v, _ := d.Verdict()
+	if v.Cause != "Unknown" || !strings.Contains(v.Message, ". The views differ of main (containerd's record: running, the shim: stopped, the kernel: no process)") {
+		t.Errorf("%s: %s", v.Cause, v.Message)
+	}
+	p.Lack(evidence.Processes, "no")
+	d = cause.Diagnose(p)
+	if v, _ := d.Verdict(); strings.Contains(v.Message, "The views differ") {
+		t.Errorf("what was not read is told: %s", v.Message)
+	}
+}
+
+// orphaned is a pod whose container lives on without a shim, for 31 seconds.
+func orphaned(change func(p *evidence.Pod, c *evidence.Container)) *evidence.Pod {
+	return ended(func(p *evidence.Pod, c *evidence.Container) {
+		first := task(100, 1, "app", evidence.Sleeping, "epoll_wait")
+		first.NSpid = []int{100, 1}
+		p.Tasks, p.Parents = []evidence.Task{first}, []evidence.Task{{PID: 1, TID: 1, Comm: "systemd", State: evidence.Sleeping}}
+		c.VacantSince, c.Task, c.Runtime = time.Time{}, evidence.ShimTask{Absent: true}, "io.containerd.runc.v2"
+		p.NoShimSince = p.Time.Add(-31 * time.Second)
+		change(p, c)
+	})
+}
+
+// TestShimDead checks when a container has no shim, and nobody can be about to end it.
+func TestShimDead(t *testing.T) {
+	for name, test := range map[string]struct {
+		change func(p *evidence.Pod, c *evidence.Container)
+		want   bool
+	}{
+		"a process lives":         {func(*evidence.Pod, *evidence.Container) {}, true},
+		"for 29 seconds":          {func(p *evidence.Pod, _ *evidence.Container) { p.NoShimSince = p.Time.Add(-29 * time.Second) }, false},
+		"there is a shim":         {func(p *evidence.Pod, _ *evidence.Container) { p.NoShimSince = time.Time{} }, false},
+		"the node is starved":     {func(p *evidence.Pod, _ *evidence.Container) { p.Node.Pressure.StarvedUntil = p.Time }, false},
+		"containerd is new":       {func(p *evidence.Pod, _ *evidence.Container) { p.Node.Containerd.ConnectedSince = p.NoShimSince }, false},
+		"there is a task":         {func(_ *evidence.Pod, c *evidence.Container) { c.Task = evidence.ShimTask{Status: "running", PID: 100} }, false},
+		"containerd was silent":   {func(_ *evidence.Pod, c *evidence.Container) { c.Task = evidence.ShimTask{} }, false},
+		"the record is right":     {func(_ *evidence.Pod, c *evidence.Container) { c.State = evidence.StateExited }, false},
+		"it is another runtime":   {func(_ *evidence.Pod, c *evidence.Container) { c.Runtime = "io.containerd.kata.v2" }, false},
+		"it shares its PIDs":      {func(p *evidence.Pod, _ *evidence.Container) { p.Tasks[0].NSpid = []int{100} }, false},
+		"a zombie is left":        {func(p *evidence.Pod, _ *evidence.Container) { p.Tasks[0].State = evidence.Zombie }, false},
+		"nobody could look":       {func(p *evidence.Pod, _ *evidence.Container) { p.Lack(evidence.Suspects, "no") }, false},
+		"it is of the sandbox":    {func(_ *evidence.Pod, c *evidence.Container) { c.Kind = evidence.Sandbox }, false},
+		"the task is of no group": {func(p *evidence.Pod, _ *evidence.Container) { p.Tasks[0].Container = "" }, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := cause.Diagnose(orphaned(test.change))
+			v, _ := d.Verdict()
+			if found := v.Cause == "ShimDead"; found != test.want {
+				t.Errorf("%q: %s", v.Cause, v.Message)
+			}
+			if test.want && !strings.Contains(v.Message, "app (PID 100, of container main) lives") {
+				t.Error(v.Message)
+			}
+		})
+	}
+}
