@@ -690,6 +690,15 @@ func TestStopSignals(t *testing.T) {
 		"shim does not answer, in the grace period": {func(p *evidence.Pod, _ *evidence.Task) {
 			p.Containers[0].Task = evidence.ShimTask{UnansweredSince: requested.Add(-5 * time.Second), Attempts: 2}
 		}, "", ""},
+		"mirror pod: its deletion waits for no process that somebody has stopped": {func(p *evidence.Pod, t *evidence.Task) {
+			p.Mirror, t.State = true, evidence.Stopped
+		}, "", ""},
+		"killed well before the deadline, by clocks that are in doubt": {func(p *evidence.Pod, t *evidence.Task) {
+			t.Caught = bitTERM
+			p.SetSkew(-9*time.Second, 9*time.Second)
+			gone(p, 137, -8*time.Second)
+			p.Time = p.Deadline.Add(-9 * time.Second)
+		}, "", ""},
 		"mirror pod: its deletion signals nobody": {func(p *evidence.Pod, _ *evidence.Task) { p.Mirror = true }, "", ""},
 		"short grace period, the app used it up before the sidecar": {func(p *evidence.Pod, t *evidence.Task) {
 			p.Containers[0].Kind, t.Caught = evidence.Sidecar, bitTERM

@@ -24,8 +24,12 @@ type FirstProcess struct {
 // after these (terminationOrdering, pkg/kubelet/kuberuntime), and sandboxes,
 // because their stop signal is not what they wait for; containers in a kernel of their
 // own; and what was put into the PID
-// namespace of another container to debug it, because it ends with that one.
+// namespace of another container to debug it, because it ends with that one. A static pod has none: the deletion of its mirror ends
+// nothing.
 func FirstProcesses(p *evidence.Pod) []FirstProcess {
+	if p.Mirror {
+		return nil
+	}
 	var out []FirstProcess
 	for i := range p.Containers {
 		c := &p.Containers[i]
