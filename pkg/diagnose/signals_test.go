@@ -582,20 +582,18 @@ func TestStopSignals(t *testing.T) {
 		"trap, bash, a Python server in the background with handlers of its own": {trap("bash", func(_ *evidence.Pod, c *evidence.Task) {
 			c.Comm, c.Probe.Exe, c.Caught = "uvicorn", "python3.11", bitINT|bitTERM
 		}), "", ""},
-		"dumb-init over a script that ignores, and outlives the server that handles": {func(p *evidence.Pod, t *evidence.Task) {
+		"tini -g over a script that ignores, and outlives the server that handles": {func(p *evidence.Pod, t *evidence.Task) {
 			tini(func(c *evidence.Task) {
 				c.Comm, c.Probe.Exe, c.Probe.Syscall, c.Ignored = "sh", "dash", "wait4", bitTERM
 			})(p, t)
-			p.Tasks[0].Comm, p.Tasks[0].Probe.Exe = "dumb-init", "dumb-init"
 			server := task(102, 101, "node", evidence.Sleeping, "epoll_wait")
 			server.Caught = bitTERM
 			p.Tasks = append(p.Tasks, server)
 		}, "", ""},
-		"dumb-init over a script that ignores, and a server that does": {func(p *evidence.Pod, t *evidence.Task) {
+		"tini -g over a script that ignores, and a server that does": {func(p *evidence.Pod, t *evidence.Task) {
 			tini(func(c *evidence.Task) {
 				c.Comm, c.Probe.Exe, c.Probe.Syscall, c.Ignored = "sh", "dash", "wait4", bitTERM
 			})(p, t)
-			p.Tasks[0].Comm, p.Tasks[0].Probe.Exe = "dumb-init", "dumb-init"
 			server := task(102, 101, "server", evidence.Sleeping, "epoll_wait")
 			server.Ignored = bitTERM
 			p.Tasks = append(p.Tasks, server)
