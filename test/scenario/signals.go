@@ -609,9 +609,9 @@ func groupDrains(name string, init ...string) Scenario {
 // groupOutlived is a script that ignores what its program handles.
 func groupOutlived() Scenario {
 	return Scenario{
-		Name:  "dumb-init-group-outlived",
-		Story: "innocent: dumb-init forwards SIGTERM to the whole process group, of which the script ignores it and its program drains",
-		Pod:   pod(60, ProgramsImage, "dumb-init", "bash", "-c", "trap '' TERM; python3 -c \""+drains+"\"; true"),
+		Name:  "tini-group-outlived",
+		Story: "innocent: tini forwards SIGTERM to the whole process group, of which the script ignores it and its program drains",
+		Pod:   pod(60, ProgramsImage, "tini", "-g", "--", "bash", "-c", "trap '' TERM; python3 -c \""+drains+"\"; true"),
 		Break: onFirst("until c=$(child $p) && has SigIgn 15 $c && g=$(child $c) && has SigCgt 15 $g; do sleep 1; done\n" + known),
 	}
 }
