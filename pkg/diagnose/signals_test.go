@@ -579,6 +579,73 @@ func TestStopSignals(t *testing.T) {
 			p.Containers[0].PreStopProgram = "drain"
 			gone(p, 137, 2*time.Second)
 		}, "", ""},
+		"trap, bash, a Python server in the background with handlers of its own": {trap("bash", func(_ *evidence.Pod, c *evidence.Task) {
+			c.Comm, c.Probe.Exe, c.Caught = "uvicorn", "python3.11", bitINT|bitTERM
+		}), "", ""},
+		"tini -g over a script that ignores, and outlives the server that handles": {func(p *evidence.Pod, t *evidence.Task) {
+			tini(func(c *evidence.Task) {
+				c.Comm, c.Probe.Exe, c.Probe.Syscall, c.Ignored = "sh", "dash", "wait4", bitTERM
+			})(p, t)
+			server := task(102, 101, "node", evidence.Sleeping, "epoll_wait")
+			server.Caught = bitTERM
+			p.Tasks = append(p.Tasks, server)
+		}, "", ""},
+		"tini -g over a script that ignores, and a server that does": {func(p *evidence.Pod, t *evidence.Task) {
+			tini(func(c *evidence.Task) {
+				c.Comm, c.Probe.Exe, c.Probe.Syscall, c.Ignored = "sh", "dash", "wait4", bitTERM
+			})(p, t)
+			server := task(102, 101, "server", evidence.Sleeping, "epoll_wait")
+			server.Ignored = bitTERM
+			p.Tasks = append(p.Tasks, server)
+		}, "ChildIgnoresForwardedSignal", diagnose.Proved},
+		"sigwait for a signal that it has not blocked, which is dropped, killed at the deadline": {func(p *evidence.Pod, t *evidence.Task) {
+			t.Comm, t.Probe.Exe, t.Probe.Syscall, t.Caught = "python3", "python3.11", "rt_sigtimedwait", bitINT
+			gone(p, 137, 0)
+		}, "", ""},
+		"tini over a program that handles, killed at the deadline": {func(p *evidence.Pod, t *evidence.Task) {
+			tini(func(c *evidence.Task) { c.Caught = bitTERM })(p, t)
+			gone(p, 137, 0)
+		}, "SlowShutdown", diagnose.Proved},
+		"tini over a program that has removed its handler, killed at the deadline": {func(p *evidence.Pod, t *evidence.Task) {
+			tini(func(*evidence.Task) {})(p, t)
+			p.Before = known(p)
+			p.Before.Tasks[1].Caught = bitTERM
+			gone(p, 137, 0)
+		}, "SlowShutdown", diagnose.Proved},
+		"tini over a program that ignores, not known from before, killed at the deadline": {func(p *evidence.Pod, t *evidence.Task) {
+			tini(func(c *evidence.Task) { c.Ignored = bitTERM })(p, t)
+			p.Before = new(evidence.Baseline)
+			gone(p, 137, 0)
+		}, "", ""},
+		"tini over a program that leaves the signal pending, killed at the deadline": {func(p *evidence.Pod, t *evidence.Task) {
+			tini(func(c *evidence.Task) { c.Blocked, c.SharedPending, c.PendingSince = bitTERM, bitTERM, requested })(p, t)
+			p.Tasks[1].UnchangedSince = p.Deadline.Add(-2 * time.Second)
+			gone(p, 137, 0)
+		}, "", ""},
+		"tini over a trap that waits for an old child, killed at the deadline": {func(p *evidence.Pod, t *evidence.Task) {
+			tini(func(c *evidence.Task) {
+				c.Comm, c.Probe.Exe, c.Probe.Syscall, c.Caught = "bash", "bash", "wait4", bitTERM
+			})(p, t)
+			child := task(102, 101, "node", evidence.Sleeping, "epoll_wait")
+			child.Caught = bitINT | bitTERM
+			p.Tasks = append(p.Tasks, child)
+			gone(p, 137, 0)
+		}, "", ""},
+		"no handler now, one in the only reading before, killed at the deadline": {func(p *evidence.Pod, _ *evidence.Task) {
+			wasKnown(p, func(b *evidence.Baseline, t *evidence.Task) { t.Caught, t.SignalsSince = bitTERM, b.Read })
+			gone(p, 137, 0)
+		}, "", ""},
+		"read before a deletion of which the time is in doubt": {func(p *evidence.Pod, _ *evidence.Task) {
+			p.SetSkew(-9*time.Second, 9*time.Second)
+			wasKnown(p, func(b *evidence.Baseline, _ *evidence.Task) { b.Read = requested.Add(-5 * time.Second) })
+		}, "", ""},
+		"gVisor, the process that serves its files": {func(p *evidence.Pod, _ *evidence.Task) {
+			p.Containers[0].Runtime = "io.containerd.runsc.v1"
+		}, "", ""},
+		"gVisor, the process that serves its files, killed at the deadline": {func(p *evidence.Pod, t *evidence.Task) {
+			p.Containers[0].Runtime, t.Caught = "io.containerd.runsc.v1", bitTERM
+			gone(p, 137, 0)
+		}, "", ""},
 		// adversary
 		"force delete with a finalizer, in its preStop hook": {func(p *evidence.Pod, _ *evidence.Task) {
 			hooked(p, requested.Add(time.Second))
@@ -620,6 +687,15 @@ func TestStopSignals(t *testing.T) {
 		}, "", ""},
 		"shim does not answer, in the grace period": {func(p *evidence.Pod, _ *evidence.Task) {
 			p.Containers[0].Task = evidence.ShimTask{UnansweredSince: requested.Add(-5 * time.Second), Attempts: 2}
+		}, "", ""},
+		"mirror pod: its deletion waits for no process that somebody has stopped": {func(p *evidence.Pod, t *evidence.Task) {
+			p.Mirror, t.State = true, evidence.Stopped
+		}, "", ""},
+		"killed well before the deadline, by clocks that are in doubt": {func(p *evidence.Pod, t *evidence.Task) {
+			t.Caught = bitTERM
+			p.SetSkew(-9*time.Second, 9*time.Second)
+			gone(p, 137, -8*time.Second)
+			p.Time = p.Deadline.Add(-9 * time.Second)
 		}, "", ""},
 		"mirror pod: its deletion signals nobody": {func(p *evidence.Pod, _ *evidence.Task) { p.Mirror = true }, "", ""},
 		"short grace period, the app used it up before the sidecar": {func(p *evidence.Pod, t *evidence.Task) {
@@ -718,6 +794,10 @@ func TestGracePeriodOver(t *testing.T) {
 	unknown := stopping(func(p *evidence.Pod, _ *evidence.Task) { p.Before = new(evidence.Baseline) })
 	if d := cause.Diagnose(unknown); !d.NotLookedFor("SignalDroppedByPID1") {
 		t.Error("what an earlier run of the agent has told is taken back by one that does not know what was before")
+	}
+	unseen := stopping(func(_ *evidence.Pod, first *evidence.Task) { first.Probe = nil })
+	if d := cause.Diagnose(unseen); !d.NotLookedFor("SignalDroppedByPID1") {
+		t.Error("what was told is taken back by a reading that does not show what the process sleeps in")
 	}
 	killed := stopping(func(p *evidence.Pod, _ *evidence.Task) {
 		p.Time, p.Phase, p.Tasks = p.Deadline.Add(10*time.Second), "Failed", nil

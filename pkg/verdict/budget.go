@@ -105,7 +105,7 @@ func (c *Case) Weigh(b *Budget) (heldBack bool) {
 		known := w.finding.Cause == c.finding.Cause
 		w.finding, w.late = c.finding, false
 		switch {
-		case isLate, c.condition.cause(c.Subject, c.Last.Time) != "": // what stands on the pod is kept true
+		case isLate, c.condition.current(c.Subject, c.Last.Time) != nil: // what stands on the pod, Resolved too, is kept true
 			w.heldBack = false
 		case !known:
 			w.heldBack = !b.Allow(c.Subject, &c.finding, c.Last.Time)

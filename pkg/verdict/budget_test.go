@@ -78,11 +78,12 @@ func TestWeigh(t *testing.T) {
 		condition *Condition
 		looks     []look
 	}{
-		"room":         {2, nil, []look{{-9 * s, a, Found, false, false, true}, {s, expired("A"), Held, false, false, false}}},
-		"none":         {0, nil, []look{{-9 * s, a, Found, true, true, true}, {-7 * s, a, Found, true, false, true}}},
-		"told before":  {0, &Condition{Blocked: true, Reason: "A"}, []look{{-9 * s, a, Found, false, false, true}}},
-		"another told": {0, &Condition{Blocked: true, Reason: "B"}, []look{{-9 * s, a, Found, false, false, true}}},
-		"another one":  {0, nil, []look{{-9 * s, a, Found, true, true, true}, {-7 * s, found("B"), Found, true, true, false}}},
+		"room":                        {2, nil, []look{{-9 * s, a, Found, false, false, true}, {s, expired("A"), Held, false, false, false}}},
+		"none":                        {0, nil, []look{{-9 * s, a, Found, true, true, true}, {-7 * s, a, Found, true, false, true}}},
+		"told before":                 {0, &Condition{Blocked: true, Reason: "A"}, []look{{-9 * s, a, Found, false, false, true}}},
+		"another told":                {0, &Condition{Blocked: true, Reason: "B"}, []look{{-9 * s, a, Found, false, false, true}}},
+		"told before, and taken back": {0, &Condition{Reason: "Resolved"}, []look{{-9 * s, a, Found, false, false, true}}},
+		"another one":                 {0, nil, []look{{-9 * s, a, Found, true, true, true}, {-7 * s, found("B"), Found, true, true, false}}},
 		"withdrawn": {0, nil, []look{{-30 * s, a, Found, true, true, true}, {-28 * s, nothing, Held, true, false, false},
 			{-12 * s, nothing, Withdrawn, true, false, false}, {-10 * s, nothing, Nothing, false, false, false}}},
 		"late": {0, nil, []look{{-9 * s, a, Found, true, true, true}, {lateBy - s, a, Found, true, false, true}, {lateBy, a, Found, false, false, true}}},

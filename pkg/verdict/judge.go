@@ -27,9 +27,14 @@ const (
 	Withdrawn                // what stood before is not true any more
 )
 
-// An absence is the time for which looks have found nothing better than
-// Unknown.
-type absence struct{ since time.Time }
+// An absence is the time for which looks have found nothing better than Unknown, and
+// that for which those have that could look for what stands. They differ after a source
+// could not be read for a while: the first reading then cannot show that something does
+// not move.
+type absence struct {
+	since, refuted time.Time
+	blind          time.Time // the first of the looks in a row that could not
+}
 
 // judge weighs the verdict of a look against the cause that stood before it, ""
 // for none. Unknown is not absent: a cause whose rule could not run for want
@@ -37,19 +42,30 @@ type absence struct{ since time.Time }
 func (a *absence) judge(now time.Time, stood string, d *diagnose.Diagnosis) (Outcome, diagnose.Finding) {
 	f, found := d.Verdict()
 	if found && f.Cause != diagnose.Unrecognised.Cause {
-		a.since = time.Time{}
+		*a = absence{}
 		return Found, f
 	}
+	blind := stood != "" && d.NotLookedFor(stood)
 	if a.since.IsZero() {
 		a.since = now
+	}
+	switch {
+	case blind && a.blind.IsZero():
+		a.blind = now
+	case blind:
+	default:
+		if a.refuted.IsZero() || !a.blind.IsZero() && now.Sub(a.blind) >= withdrawAfter {
+			a.refuted = now
+		}
+		a.blind = time.Time{}
 	}
 	away := now.Sub(a.since)
 	switch {
 	case found && f.Cause == stood:
 		return Found, f
-	case stood != "" && d.NotLookedFor(stood) && (!found || away < blindAfter):
+	case blind && (!found || away < blindAfter):
 		return Held, diagnose.Finding{}
-	case away < withdrawAfter && stood != "":
+	case stood != "" && !blind && now.Sub(a.refuted) < withdrawAfter:
 		return Held, diagnose.Finding{}
 	case away < withdrawAfter:
 		return Nothing, diagnose.Finding{}

@@ -53,6 +53,10 @@ func TestJudge(t *testing.T) {
 		"Unknown waits":     {nil, []look{{0, unknown, Nothing, "", 0}, {14 * s, unknown, Nothing, "", 0}, {15 * s, unknown, Found, "Unknown", 15 * s}, {16 * s, unknown, Found, "Unknown", 15 * s}}},
 		"A gives way":       {nil, []look{{0, found("A"), Found, "A", 0}, {s, unknown, Held, "A", 0}, {16 * s, unknown, Found, "Unknown", 16 * s}}},
 		"not looked for":    {nil, []look{{0, found("A"), Found, "A", 0}, {s, blind("A", nothing), Held, "A", 0}, {10 * m, blind("A", nothing), Held, "A", 0}, {11 * m, blind("A", unknown), Found, "Unknown", 11 * m}}},
+		"looked for again": {nil, []look{{0, found("A"), Found, "A", 0}, {s, blind("A", nothing), Held, "A", 0}, {20 * s, nothing, Held, "A", 0}, {22 * s, found("A"), Found, "A", 0},
+			{m, blind("A", nothing), Held, "A", 0}, {2 * m, nothing, Held, "A", 0}, {2*m + 15*s, nothing, Withdrawn, "", 2*m + 15*s}}},
+		"looked for now and then": {nil, []look{{0, found("A"), Found, "A", 0}, {2 * s, nothing, Held, "A", 0}, {8 * s, blind("A", nothing), Held, "A", 0},
+			{12 * s, nothing, Held, "A", 0}, {16 * s, blind("A", nothing), Held, "A", 0}, {18 * s, nothing, Withdrawn, "", 18 * s}}},
 		"after a restart":   {told, []look{{0, nothing, Held, "A", 0}, {3 * s, found("A"), Found, "A", 0}}},
 		"gone in a restart": {told, []look{{0, nothing, Held, "A", 0}, {15 * s, nothing, Withdrawn, "", 15 * s}}},
 	} {

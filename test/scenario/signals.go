@@ -45,6 +45,7 @@ func signals() []Scenario {
 		trapAndWait("bash-trap-and-wait", ProgramsImage, "bash"),
 		trapAndWait("dash-trap-and-wait", ProgramsImage, "dash"),
 		trapAndWait("ash-trap-and-wait", BusyboxImage, "sh"),
+		trapPassesOn(),
 
 		// Ignored, blocked, another signal.
 		ignoresTERM("bash-ignores-term", ProgramsImage, "bash"),
@@ -62,6 +63,7 @@ func signals() []Scenario {
 		initOverTrap("dumb-init-over-trap", ProgramsImage, "dumb-init", "-c", "bash"),
 		tiniOverIgnoring(), dumbInitRewrites(),
 		groupDrains("dumb-init-group-drains", "dumb-init"), groupDrains("tini-group-drains", "tini", "-g", "--"),
+		groupOutlived(),
 
 		// The program cannot run.
 		stopped(), stoppedAndContinued(),
@@ -376,6 +378,18 @@ func trapAndWait(name, image, shell string) Scenario {
 	}
 }
 
+// trapPassesOn has a server in its background that handles SIGINT too, as uvicorn and
+// gunicorn do, although it was started with SIGINT ignored.
+func trapPassesOn() Scenario {
+	return Scenario{
+		Name:  "bash-trap-passes-on",
+		Story: "innocent: a shell passes SIGTERM on to a Python server in its background, which handles SIGINT as well and drains",
+		Pod: pod(60, ProgramsImage, "bash", "-c",
+			"python3 -c \"import signal; signal.signal(signal.SIGINT, lambda *_: None)\n"+drains+"\" & trap 'kill -TERM $!; wait $!' TERM; wait $!"),
+		Break: onFirst(handles + "until c=$(child $p) && has SigCgt 15 $c && has SigCgt 2 $c; do sleep 1; done\n" + outlive),
+	}
+}
+
 func ignoresTERM(name, image, shell string) Scenario {
 	return Scenario{
 		Name:    name,
@@ -589,6 +603,16 @@ func groupDrains(name string, init ...string) Scenario {
 		Story: "innocent: a small init forwards SIGTERM to the whole process group, and the program in the shell's foreground drains",
 		Pod:   pod(60, ProgramsImage, append(init, "bash", "-c", "trap 'exit 0' TERM; python3 -c \""+drains+"\"; true")...),
 		Break: onFirst(underInit + "until g=$(child $c) && has SigCgt 15 $g; do sleep 1; done\n" + outlive),
+	}
+}
+
+// groupOutlived is a script that ignores what its program handles.
+func groupOutlived() Scenario {
+	return Scenario{
+		Name:  "tini-group-outlived",
+		Story: "innocent: tini forwards SIGTERM to the whole process group, of which the script ignores it and its program drains",
+		Pod:   pod(60, ProgramsImage, "tini", "-g", "--", "bash", "-c", "trap '' TERM; python3 -c \""+drains+"\"; true"),
+		Break: onFirst("until c=$(child $p) && has SigIgn 15 $c && g=$(child $c) && has SigCgt 15 $g; do sleep 1; done\n" + known),
 	}
 }
 

@@ -21,6 +21,7 @@ const (
 	metUnknown met = iota
 	metSame        // the one that is read now
 	metHandler     // one that took it: a handler, or a mask for sigwait or signalfd, which is not there any more
+	metPerhaps     // the same, if it was there until then
 )
 
 // whatMet compares what a process does with a signal now with a reading from before
@@ -36,25 +37,37 @@ func whatMet(p *evidence.Pod, t *evidence.Task, sig evidence.Signal) met {
 	}
 	lasted, age := p.Before.Read.Sub(b.SignalsSince), p.DeletionRequested.Sub(p.Before.Read)
 	lasting := !b.SignalsSince.IsZero() && lasted >= steady
-	// All signals are blocked for a moment while a program is started.
+	// A program may have a handler for a part of its start only, as a script has that
+	// prepares something, and all signals are blocked for a moment while one is started.
+	kept := !b.SignalsSince.IsZero() && lasted >= Stuck && age <= min(lasted, unrefreshed)
 	handled := b.Caught.Has(sig) || b.Blocked.Has(sig) && lasting
 	switch {
-	case handled && !(t.Caught | t.Blocked).Has(sig):
+	case handled && !(t.Caught | t.Blocked).Has(sig) && kept:
 		return metHandler
+	case handled && !(t.Caught | t.Blocked).Has(sig):
+		return metPerhaps
 	case b.Caught.Has(sig) != t.Caught.Has(sig), b.Ignored.Has(sig) != t.Ignored.Has(sig), b.Blocked.Has(sig) != t.Blocked.Has(sig):
 		return metUnknown
 	case b.Threads == 1 && t.Threads == 1 && b.State == evidence.Sleeping && t.State == evidence.Sleeping && b.Switches == t.Switches:
 		return metSame // it has slept all the time: one that runs is not counted before it is switched
-	case lasting && age <= min(lasted, unrefreshed):
+	case lasting && kept:
 		return metSame
 	}
 	return metUnknown
 }
 
+// HadHandler reports whether the process had a handler for the signal that it has
+// removed since the deletion.
+func (fp FirstProcess) HadHandler(sig evidence.Signal) bool {
+	return whatMet(fp.pod, fp.Leader, sig) == metHandler
+}
+
 // before returns the process as it was before the deletion, nil when that is not
 // known or it ran another program.
 func before(p *evidence.Pod, t *evidence.Task) *evidence.Task {
-	if !p.Before.Precedes(p.DeletionRequested) {
+	// An API server that is slow to answer leaves the clocks in doubt, and is slow to
+	// tell of deletions.
+	if !p.Before.Precedes(p.DeletionRequested.Add(-max(0, p.ClockDoubt()-evidence.BaselineMargin))) {
 		return nil
 	}
 	for i := range p.Before.Tasks {
@@ -67,8 +80,9 @@ func before(p *evidence.Pod, t *evidence.Task) *evidence.Task {
 }
 
 // Doubted reports whether a first process, or the program under a small init, does
-// not take its stop signal now, and nothing shows whether it did before: a verdict
-// that an earlier run of the agent has told is not refuted then.
+// not take its stop signal now, and nothing shows whether it did before, or what it
+// sleeps in could not be read: a verdict of an earlier reading, or of an earlier run of
+// the agent, is not refuted then.
 func Doubted(p *evidence.Pod) bool {
 	for _, fp := range FirstProcesses(p) {
 		sig := fp.Container.StopSignal
@@ -80,7 +94,8 @@ func Doubted(p *evidence.Pod) bool {
 				continue
 			}
 			one := Assemble(p, fp.Container, t)
-			if r := one.shows(sig); (r == Ignored || r == Dropped) && whatMet(p, t, sig) == metUnknown {
+			r := one.shows(sig)
+			if (r == Ignored || r == Dropped) && whatMet(p, t, sig) == metUnknown || r == ReceptionUnknown && unseen(t) && !Dying(t) {
 				return true
 			}
 		}

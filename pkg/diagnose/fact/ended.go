@@ -24,7 +24,7 @@ func EndedAtDeadline(p *evidence.Pod, c *evidence.Container) bool {
 		return false
 	}
 	late := c.Exit.At.Sub(p.Deadline)
-	return late >= -p.ClockDoubt() && late <= UnknownAfter && p.Deadline.Sub(p.Time) <= max(lastSeen, Grace(p)/2)
+	return late >= -min(p.ClockDoubt(), clockSkew) && late <= UnknownAfter && p.Deadline.Sub(p.Time) <= max(lastSeen, Grace(p)/2)
 }
 
 // Grace returns the grace period that the deletion gave the pod.

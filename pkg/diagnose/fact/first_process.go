@@ -22,13 +22,18 @@ type FirstProcess struct {
 // to end has come. Left out are sidecars while a container of the app lives, or a
 // sidecar that stands behind them in the specification, because they are stopped
 // after these (terminationOrdering, pkg/kubelet/kuberuntime), and sandboxes,
-// because their stop signal is not what they wait for; and what was put into the PID
-// namespace of another container to debug it, because it ends with that one.
+// because their stop signal is not what they wait for; containers in a kernel of their
+// own; and what was put into the PID
+// namespace of another container to debug it, because it ends with that one. A static pod has none: the deletion of its mirror ends
+// nothing.
 func FirstProcesses(p *evidence.Pod) []FirstProcess {
+	if p.Mirror {
+		return nil
+	}
 	var out []FirstProcess
 	for i := range p.Containers {
 		c := &p.Containers[i]
-		if c.State != evidence.StateRunning || c.Kind == evidence.Sandbox || c.Kind == evidence.Sidecar && waitsForTurn(p, i) {
+		if c.State != evidence.StateRunning || c.Kind == evidence.Sandbox || sandboxed(c) || c.Kind == evidence.Sidecar && waitsForTurn(p, i) {
 			continue
 		}
 		leader := firstLeader(p, c)
@@ -38,6 +43,13 @@ func FirstProcesses(p *evidence.Pod) []FirstProcess {
 		out = append(out, Assemble(p, c, leader))
 	}
 	return out
+}
+
+// sandboxed reports whether a runtime that is not runc's shim has started the
+// container. What gVisor and Kata run on the node for it is no program of the container,
+// and takes no stop signal for it.
+func sandboxed(c *evidence.Container) bool {
+	return c.Runtime != "" && !strings.HasPrefix(c.Runtime, "io.containerd.runc.") && c.Runtime != "io.containerd.runtime.v1.linux"
 }
 
 // waitsForTurn reports whether a container lives that is stopped before the sidecar

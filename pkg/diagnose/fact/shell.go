@@ -70,9 +70,11 @@ func (fp FirstProcess) Foreground(p *evidence.Pod) (child *evidence.Task, proved
 }
 
 // respectsIgnored reports whether the program is one that sets up no handler for
-// SIGINT when it was started with the signal ignored: Python and Java.
+// SIGINT when it was started with the signal ignored: Java, and Python as far as it has
+// no handlers but the interpreter's own. A server in Python, such as uvicorn and
+// gunicorn, sets up its own for all that ask it to end, wherever it runs.
 func respectsIgnored(t *evidence.Task) bool {
-	return t.Probe.Exe == "java" || strings.HasPrefix(t.Probe.Exe, "python")
+	return t.Probe.Exe == "java" || strings.HasPrefix(t.Probe.Exe, "python") && !t.Caught.Has(evidence.SIGTERM) && !t.Caught.Has(evidence.SIGQUIT)
 }
 
 // outlasts reports whether the child of a shell has run for as long as is left of

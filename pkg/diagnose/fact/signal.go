@@ -18,6 +18,7 @@ const (
 	Dropped                    // the kernel drops it, because the process is the init of a PID namespace
 	Fatal                      // its default action ends the process
 	Took                       // a handler took it that is not there any more
+	MayHaveTaken               // the same, if the handler was not removed before
 )
 
 // Receives returns what becomes of the container's stop signal. That the signal is
@@ -33,6 +34,8 @@ func (fp FirstProcess) Receives(sig evidence.Signal) Reception {
 		return r
 	case metHandler:
 		return Took
+	case metPerhaps:
+		return MayHaveTaken
 	}
 	return ReceptionUnknown
 }
@@ -71,8 +74,8 @@ func (fp FirstProcess) shows(sig evidence.Signal) Reception {
 		return Blocked
 	case t.Ignored.Has(sig) && !own:
 		return Ignored
-	case t.State != evidence.Runnable && (t.Probe == nil || t.Probe.Syscall == ""):
-		return ReceptionUnknown // one that runs is not in sigwait
+	case unseen(t):
+		return ReceptionUnknown // it may be in sigwait
 	case t.NamespaceInit():
 		return Dropped
 	case t.Ignored.Has(sig):
@@ -81,8 +84,22 @@ func (fp FirstProcess) shows(sig evidence.Signal) Reception {
 	return Fatal
 }
 
+// unseen reports whether it is not known what the task sleeps in. One that runs is not
+// in sigwait.
+func unseen(t *evidence.Task) bool {
+	return t.State != evidence.Runnable && t.State != evidence.Zombie && (t.Probe == nil || t.Probe.Syscall == "")
+}
+
 func waitsForSignals(t *evidence.Task) bool {
 	return t.Probe != nil && (t.Probe.Syscall == "rt_sigtimedwait" || t.Probe.Syscall == "rt_sigtimedwait_time64")
+}
+
+// Expects reports whether the process waits for signals in sigwait and shows neither a
+// handler for this one nor that it blocks it. It may wait for others: those that it
+// waits for without having blocked them the kernel drops to PID 1 (sig_ignored looks at
+// real_blocked).
+func (fp FirstProcess) Expects(sig evidence.Signal) bool {
+	return waitsForSignals(fp.Leader) && !(fp.Leader.Caught | fp.Leader.Blocked).Has(sig)
 }
 
 // Pending reports whether a signal to the process has been waiting to be taken
@@ -144,6 +161,27 @@ func (fp FirstProcess) HandledInstead() evidence.Signal {
 	return 0
 }
 
+// heardBelow reports whether a descendant of the process in the same container may take
+// the signal: dumb-init, and tini -g, send it to the whole process group, and a script
+// may ignore it to outlive the program that it has started.
+func heardBelow(p *evidence.Pod, t *evidence.Task, sig evidence.Signal) bool {
+	below := map[int]bool{t.PID: true}
+	for grown := true; grown; {
+		grown = false
+		for i := range p.Tasks {
+			c := &p.Tasks[i]
+			if !c.Leader() || below[c.PID] || !below[c.PPID] || c.Container != t.Container || c.State == evidence.Zombie {
+				continue
+			}
+			if !c.Ignored.Has(sig) || c.Caught&asking != 0 {
+				return true
+			}
+			below[c.PID], grown = true, true
+		}
+	}
+	return false
+}
+
 // A Deaf is a process that a small init hands its signals to and that does not
 // act on them.
 type Deaf struct {
@@ -166,7 +204,7 @@ func (fp FirstProcess) DeafChild(p *evidence.Pod) *Deaf {
 	d := &Deaf{Child: t, Why: child.Receives(sig)}
 	switch d.Why {
 	case Ignored:
-		if fp.mayHandleAnother(t) {
+		if fp.mayHandleAnother(t) || heardBelow(p, t, sig) {
 			return nil
 		}
 		return d

@@ -33,6 +33,7 @@ var ChildIgnoresForwardedSignal = &diagnose.Rule{
 		Evidence: "The first process is tini, docker-init, dumb-init or catatonit and sleeps in sigwait. " +
 			"Its oldest child ignores the stop signal and did before the deletion, or blocks it and leaves it pending as with StopSignalBlocked, " +
 			"or is a shell with a trap that waits for a program in its foreground, which does not handle the signal; in two readings. " +
+			"Of one that ignores the signal nothing is said while a process below it does not: the init may send the signal to the whole group, and a script ignores it to outlive its program. " +
 			"Under dumb-init, which can pass on another signal (--rewrite), nothing is said of a program that handles one of those.",
 		Remedy: "Nothing is broken on the node: the pod terminates at {deadline}. " +
 			"Let the program handle {signal}: remove a trap '' or nohup before it, or start it with exec in the script. " +

@@ -31,8 +31,12 @@ func slow(p *evidence.Pod) []fact.FirstProcess {
 			if fp.WaitsForOldChild(p) && fp.Receives(fp.Container.StopSignal) != fact.Took {
 				continue // its trap may not have run
 			}
-			if fp.DeafChild(p) != nil {
-				continue
+			if child := fp.ForwardsTo(); child != nil {
+				under, sig := fact.Assemble(p, fp.Container, child), fp.Container.StopSignal
+				removed := under.HadHandler(sig)
+				if !removed && (!took(under, sig) || under.WaitsForOldChild(p)) {
+					continue
+				}
 			}
 			out = append(out, fp)
 		}
@@ -41,8 +45,12 @@ func slow(p *evidence.Pod) []fact.FirstProcess {
 }
 
 // took reports whether the signal reaches the process and does not wait to be
-// taken. A program that takes signals with sigwait or signalfd blocks them.
+// taken. A program that takes signals with sigwait or signalfd blocks them. One that
+// waits for signals in sigwait has not shown that this one is among them.
 func took(fp fact.FirstProcess, sig evidence.Signal) bool {
+	if fp.Expects(sig) && fp.ForwardsTo() == nil {
+		return false
+	}
 	switch fp.Receives(sig) {
 	case fact.Caught, fact.Blocked, fact.Took:
 		// A thread that hangs in the kernel leaves it pending.

@@ -55,7 +55,9 @@ var SlowShutdown = &diagnose.Rule{
 		Meaning: "The program has taken the stop signal and works on its shutdown: it drains connections, writes what it has in memory, waits for others. " +
 			"The grace period is over before it is done, and the kernel ends it in the middle of that. " +
 			"A program whose handler does nothing looks the same.",
-		Evidence: "The stop signal is in SigCgt of the first process, or was before the deletion, or it is blocked and not pending any more, as with sigwait and signalfd; the process is not stopped, traced or frozen; " +
+		Evidence: "The stop signal is in SigCgt of the first process, or was in two readings shortly before the deletion, or it is blocked and not pending any more, as with sigwait and signalfd; " +
+			"under a small init such as tini that holds for the program that it runs. " +
+			"Nothing is said of a program that sleeps in sigwait and shows no bit: the kernel drops what PID 1 waits for without having blocked it. The process is not stopped, traced or frozen; " +
 			"and the container was ended by SIGKILL (exit code 137) not before the deadline, but for three seconds by which clocks may differ. " +
 			"What it did is how the last readings showed it.",
 		Remedy: "Nothing on the node is broken. " +
