@@ -777,6 +777,14 @@ func TestAsk(t *testing.T) {
 	if got := Ask([]*corev1.Pod{gone}, now).Drivers["disk.test"].State; got != evidence.DriverTerminating {
 		t.Errorf("a driver that is deleted is %s", got)
 	}
+	// A second pod with that directory, as a hostile one or a driver's helper: nobody is told to restart either.
+	second := driver("/etc/plugins/disk.test", corev1.ConditionFalse)
+	second.Name = "another"
+	for _, pods := range [][]*corev1.Pod{{gone, second}, {second, gone}, {gone, second, second}} {
+		if got := Ask(pods, now).Drivers["disk.test"]; got != (node.Driver{}) {
+			t.Errorf("of two pods with the driver's directory %+v is named", got)
+		}
+	}
 	done, early, late := pod("done", "u-3", corev1.PodSucceeded, 0, nil), pod("early", "u-4", corev1.PodFailed, -time.Minute, nil), pod("late", "u-5", corev1.PodFailed, time.Minute, nil)
 	if got := Ask([]*corev1.Pod{web, done, early}, now); got.Unmounting != 2 || got.Unmounts {
 		t.Errorf("before the deadline: %+v", got)

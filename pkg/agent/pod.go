@@ -196,7 +196,12 @@ func Ask(pods []*corev1.Pod, now time.Time) node.Ask {
 				if ask.Drivers == nil {
 					ask.Drivers = make(map[string]node.Driver)
 				}
-				ask.Drivers[dir] = node.Driver{Pod: p.Namespace + "/" + p.Name, State: driverState(p)}
+				d := node.Driver{Pod: p.Namespace + "/" + p.Name, State: driverState(p)}
+				if _, other := ask.Drivers[dir]; other {
+					d = node.Driver{} // a helper of the driver, or anybody with a hostPath of that name
+				}
+				ask.Drivers[dir] = d
+				break // as Trim does
 			}
 		}
 		if p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed {
