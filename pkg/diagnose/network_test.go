@@ -67,14 +67,19 @@ func TestNetwork(t *testing.T) {
 		"a plugin fails":           {tornDown(refused, nothing), "CNIDelFailing: the CNI plugin calico fails (CNI DEL): \"dial unix /run/x.sock: connect: connection refused\""},
 		"its program is not there": {tornDown(`plugin type=\"portmap\" failed (delete): failed to find plugin \"portmap\" in path [/opt/cni/bin]`, nothing), "CNIDelFailing: the program of the CNI plugin portmap is not there"},
 		"its daemon's pod is not ready": {tornDown(refused, func(p *evidence.Pod) {
-			p.Daemons = []evidence.Daemon{{Pod: "kube-system/calico-node-x"}, {Pod: "kube-system/cilium-y"}}
-		}), "CNIDelFailing: Its pod on this node, kube-system/calico-node-x, is not ready. The"},
+			p.Daemons = []evidence.Daemon{{Pod: "kube-system/calico-node-x7k2p"}, {Pod: "kube-system/cilium-y"}}
+		}), "CNIDelFailing: Its pod on this node, kube-system/calico-node-x7k2p, is not ready. The"},
 		"its daemon's pod terminates": {tornDown(refused, func(p *evidence.Pod) {
-			p.Daemons = []evidence.Daemon{{Pod: "kube-system/calico-node-x", Terminating: true, Ready: true}}
-		}), "CNIDelFailing: Its pod on this node, kube-system/calico-node-x, terminates itself. The"},
-		"its daemon's pod is well": {tornDown(refused, func(p *evidence.Pod) { p.Daemons = []evidence.Daemon{{Pod: "kube-system/calico-node-x", Ready: true}} }), "CNIDelFailing: refused\". The"},
-		"a plugin without a name":  {tornDown(`failed to read netns`, nothing), "CNIDelFailing: a CNI plugin fails"},
-		"the end is missing":       {tornDown(refused, failure(func(f *evidence.KillFailure) { f.Text = strings.TrimSuffix(f.Text, `refused"`) })), "CNIDelFailing: the CNI plugin calico"},
+			p.Daemons = []evidence.Daemon{{Pod: "kube-system/calico-node-x7k2p", Terminating: true, Ready: true}}
+		}), "CNIDelFailing: Its pod on this node, kube-system/calico-node-x7k2p, terminates itself. The"},
+		"its daemon's pod is well": {tornDown(refused, func(p *evidence.Pod) {
+			p.Daemons = []evidence.Daemon{{Pod: "kube-system/calico-node-x7k2p", Ready: true}}
+		}), "CNIDelFailing: refused\". The"},
+		"another pod of the network is not ready": {tornDown(strings.ReplaceAll(refused, "calico", "cilium-cni"), func(p *evidence.Pod) {
+			p.Daemons = []evidence.Daemon{{Pod: "kube-system/cilium-operator-7d9c-x7k2p"}, {Pod: "kube-system/cilium-envoy-x7k2p"}}
+		}), "CNIDelFailing: refused\". The"},
+		"a plugin without a name": {tornDown(`failed to read netns`, nothing), "CNIDelFailing: a CNI plugin fails"},
+		"the end is missing":      {tornDown(refused, failure(func(f *evidence.KillFailure) { f.Text = strings.TrimSuffix(f.Text, `refused"`) })), "CNIDelFailing: the CNI plugin calico"},
 		"a container failed, too": {tornDown(refused, failure(func(f *evidence.KillFailure) {
 			f.Text = `error killing pod: [failed to "KillContainer" for "main" with KillContainerError: "x", ` + strings.TrimPrefix(f.Text, "error killing pod: ") + "]"
 		})), "CNIDelFailing: the CNI plugin calico"},
