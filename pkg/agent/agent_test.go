@@ -679,7 +679,8 @@ func TestTrimKeepsWhatIsLookedAt(t *testing.T) {
 	always, share := corev1.ContainerRestartPolicyAlways, true
 	p := terminating("a", time.Unix(1000, 0), 30)
 	p.Labels = map[string]string{"secret": "label"}
-	p.Annotations = map[string]string{mirrorAnnotation: "h", hashAnnotation: "h", "token": "x"}
+	hash := "0123456789abcdef0123456789abcdef"
+	p.Annotations = map[string]string{mirrorAnnotation: "h", hashAnnotation: hash, "token": "x"}
 	p.Finalizers = []string{"example.com/f"}
 	p.OwnerReferences = []metav1.OwnerReference{{UID: "other"}, {UID: "set", Controller: &share}}
 	p.Spec = corev1.PodSpec{
@@ -726,7 +727,7 @@ func TestTrimKeepsWhatIsLookedAt(t *testing.T) {
 	}, got.Containers); diff != "" {
 		t.Error(diff)
 	}
-	if got.RuntimeUID != "h" || !got.Mirror || !got.HostPID || !got.ShareProcessNamespace || got.ResourceClaims != 1 {
+	if got.RuntimeUID != hash || !got.Mirror || !got.HostPID || !got.ShareProcessNamespace || got.ResourceClaims != 1 {
 		t.Errorf("got %+v", got)
 	}
 }
@@ -744,9 +745,14 @@ func TestAsk(t *testing.T) {
 	hash := "0123456789abcdef0123456789abcdef"
 	web := pod("web", "8f1c3b52-0c7e-4f0e-9d55-2f6f0f9b6a01", corev1.PodRunning, time.Minute, map[string]string{hashAnnotation: "not a mirror pod's"})
 	etcd := pod("etcd", "u-2", corev1.PodRunning, 0, map[string]string{mirrorAnnotation: hash, hashAnnotation: hash})
-	want := node.Ask{Names: map[string]string{"8f1c3b52-0c7e-4f0e-9d55-2f6f0f9b6a01": "ns/web", hash: "ns/etcd"}}
-	if diff := cmp.Diff(want, Ask([]*corev1.Pod{web, etcd}, now)); diff != "" {
+	want := node.Ask{Names: map[string]string{"8f1c3b52-0c7e-4f0e-9d55-2f6f0f9b6a01": "ns/web", hash: "ns/etcd", "u-6": "ns/liar"}}
+	// Whoever may create pods may call one a mirror pod, of somebody else's pod.
+	liar := pod("liar", "u-6", corev1.PodRunning, 0, map[string]string{mirrorAnnotation: "x", hashAnnotation: string(web.UID)})
+	if diff := cmp.Diff(want, Ask([]*corev1.Pod{web, etcd, liar}, now)); diff != "" {
 		t.Error(diff)
+	}
+	if e := Seed(liar); e.RuntimeUID != "u-6" {
+		t.Errorf("the processes of %s are read for another pod", e.RuntimeUID)
 	}
 	driver := func(dir string, ready corev1.ConditionStatus) *corev1.Pod {
 		p := pod("driver-x", "u-9", corev1.PodRunning, 0, nil)
@@ -776,6 +782,22 @@ func TestAsk(t *testing.T) {
 	gone.DeletionTimestamp = &metav1.Time{Time: now}
 	if got := Ask([]*corev1.Pod{gone}, now).Drivers["disk.test"].State; got != evidence.DriverTerminating {
 		t.Errorf("a driver that is deleted is %s", got)
+	}
+	// A long path is not kept, and a long name is no driver's.
+	long := driver("/"+strings.Repeat("x/", 1<<16)+"plugins/disk.test", corev1.ConditionTrue)
+	if Ask([]*corev1.Pod{long}, now).Drivers["disk.test"].Pod == "" || long.Size() > 1024 {
+		t.Errorf("%d bytes are kept of a driver's pod", long.Size())
+	}
+	if got := Ask([]*corev1.Pod{driver("/plugins/"+strings.Repeat("x", maxDriver+1), corev1.ConditionTrue)}, now).Drivers; got != nil {
+		t.Errorf("drivers %v", got)
+	}
+	// A second pod with that directory, as a hostile one or a driver's helper: nobody is told to restart either.
+	second := driver("/etc/plugins/disk.test", corev1.ConditionFalse)
+	second.Name = "another"
+	for _, pods := range [][]*corev1.Pod{{gone, second}, {second, gone}, {gone, second, second}} {
+		if got := Ask(pods, now).Drivers["disk.test"]; got != (node.Driver{}) {
+			t.Errorf("of two pods with the driver's directory %+v is named", got)
+		}
 	}
 	done, early, late := pod("done", "u-3", corev1.PodSucceeded, 0, nil), pod("early", "u-4", corev1.PodFailed, -time.Minute, nil), pod("late", "u-5", corev1.PodFailed, time.Minute, nil)
 	if got := Ask([]*corev1.Pod{web, done, early}, now); got.Unmounting != 2 || got.Unmounts {

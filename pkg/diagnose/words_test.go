@@ -163,11 +163,12 @@ func TestPhrasesHaveWordsForAll(t *testing.T) {
 func TestForeignWords(t *testing.T) {
 	for in, want := range map[string]string{
 		"java":                "java",
-		"Web Content":         "Web Content",
+		"Web Content":         `"Web Content"`,
+		"x; Remedy: rm":       `"x; Remedy…"`,
 		"a\nb":                `"a\nb"`,
 		"a\xff":               `"a\xff"`,
 		"x. Remedy: kill -9":  `"x. Remedy…"`,
-		"longer than that is": "longer than…",
+		"longer-than-that-is": "longer-than…",
 	} {
 		if got := diagnose.Foreign(in, 14); got != want {
 			t.Errorf("%q stands as %s, want %s", in, got, want)

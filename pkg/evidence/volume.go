@@ -24,8 +24,8 @@ type Volume struct {
 	Unregistered bool   `json:"unregistered,omitempty"`
 	// DriverPod is the pod of this node, as namespace/name, that mounts the directory
 	// of the driver's socket, plugins/DRIVER below the kubelet's, and DriverPodState
-	// what its status says: running, terminating, or not ready. "" when no pod mounts
-	// a directory of that name.
+	// what its status says: running, terminating, or not ready. "" when not
+	// exactly one pod mounts a directory of that name.
 	DriverPod      string `json:"driverPod,omitempty"`
 	DriverPodState string `json:"driverPodState,omitempty"`
 	// Subpaths counts what is left below volume-subpaths.

@@ -7,7 +7,9 @@ package kube
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
+	"io"
 	"log/slog"
 	"net/http"
 	"time"
@@ -112,19 +114,37 @@ func (c *Client) Event(ctx context.Context, namespace, name string) (*eventsv1.E
 	return out, c.events.Get().Namespace(namespace).Resource("events").Name(name).Do(ctx).Into(out)
 }
 
-// maxFailures is how many Events about a pod are asked for.
-const maxFailures = 50
+// How many Events about a pod are asked for, and how much is read of them, in bytes:
+// those of a kubelet have two kilobytes, and somebody else's may have a megabyte.
+const (
+	maxFailures      = 50
+	maxFailuresBytes = 512 << 10
+)
 
 // KillFailures returns the Events in which the kubelet says why it could not stop a
 // pod. It is a list and not a watch: the API server keeps no cache of Events, so
 // that a watch on each node would have etcd tell each of them all Events of the
-// cluster.
+// cluster. Large Events, which anybody may create, are an error.
 func (c *Client) KillFailures(ctx context.Context, namespace string, uid types.UID) ([]eventsv1.Event, error) {
 	about := fields.Set{"regarding.uid": string(uid), "reason": "FailedKillPod", "reportingController": "kubelet"}
+	body, err := c.events.Get().Namespace(namespace).Resource("events").SetHeader("Accept", runtime.ContentTypeJSON).
+		VersionedParams(&metav1.ListOptions{FieldSelector: about.String(), Limit: maxFailures}, c.parameters).Stream(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer body.Close()
+	text, err := io.ReadAll(io.LimitReader(body, maxFailuresBytes+1))
+	if err != nil {
+		return nil, err
+	}
+	if len(text) > maxFailuresBytes {
+		return nil, fmt.Errorf("the Events about the pod have more than %d bytes", maxFailuresBytes)
+	}
 	out := new(eventsv1.EventList)
-	err := c.events.Get().Namespace(namespace).Resource("events").
-		VersionedParams(&metav1.ListOptions{FieldSelector: about.String(), Limit: maxFailures}, c.parameters).Do(ctx).Into(out)
-	return out.Items, err
+	if err := json.Unmarshal(text, out); err != nil {
+		return nil, fmt.Errorf("the Events about the pod: %w", err)
+	}
+	return out.Items, nil
 }
 
 // CreateEvent creates an Event in its namespace.

@@ -53,6 +53,7 @@ func TestCheckNode(t *testing.T) {
 
 // Only the kubelet's Events about one pod are asked for, and not many.
 func TestKillFailures(t *testing.T) {
+	annotation := ""
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		q := r.URL.Query()
 		if r.URL.Path != "/apis/events.k8s.io/v1/namespaces/ns/events" || q.Get("limit") == "" || q.Has("watch") ||
@@ -60,7 +61,7 @@ func TestKillFailures(t *testing.T) {
 			t.Errorf("asked for %s", r.URL)
 		}
 		w.Header().Set("Content-Type", "application/json")
-		_, _ = w.Write([]byte(`{"kind":"EventList","apiVersion":"events.k8s.io/v1","metadata":{},"items":[{"note":"error killing pod","deprecatedCount":2}]}`))
+		_, _ = w.Write([]byte(`{"kind":"EventList","apiVersion":"events.k8s.io/v1","metadata":{},"items":[{"metadata":{"annotations":{"a":"` + annotation + `"}},"note":"error killing pod","deprecatedCount":2}]}`))
 	}))
 	defer server.Close()
 	c, err := New(&rest.Config{Host: server.URL, QPS: -1})
@@ -70,5 +71,14 @@ func TestKillFailures(t *testing.T) {
 	events, err := c.KillFailures(t.Context(), "ns", "u")
 	if err != nil || len(events) != 1 || events[0].Note != "error killing pod" || events[0].DeprecatedCount != 2 {
 		t.Errorf("%+v, %v", events, err)
+	}
+	// Somebody else's Event that would cost the agent its memory is not read.
+	annotation = strings.Repeat("x", maxFailuresBytes)
+	if events, err := c.KillFailures(t.Context(), "ns", "u"); err == nil || !strings.Contains(err.Error(), "bytes") {
+		t.Errorf("%d Events, %v", len(events), err)
+	}
+	server.Config.Handler = http.NotFoundHandler()
+	if events, err := c.KillFailures(t.Context(), "ns", "u"); err == nil {
+		t.Errorf("%d Events", len(events))
 	}
 }

@@ -217,12 +217,13 @@ func (c *Client) verify(chain []*x509.Certificate, host string) error {
 // from the kubelet's authentication, and is about the API server.
 func (a answer) health(host string) (string, error) {
 	switch failing := failingChecks(a.body); {
+	// Whoever takes the kubelet's port, as a pod with a hostPort may, can answer.
+	case a.unverified != nil:
+		return "", fmt.Errorf("the kubelet at %s answers, but does not prove that it is this node's, so it is not sent the token and not believed: %w", host, a.unverified)
 	case a.code == http.StatusOK:
 		return "ok", nil
 	case a.code == http.StatusInternalServerError && failing != "":
 		return bound("failing checks: " + failing), nil
-	case a.unverified != nil:
-		return "", fmt.Errorf("the kubelet at %s answers, but does not prove that it is this node's, so it is not sent the token: %w", host, a.unverified)
 	case a.code == http.StatusUnauthorized && !a.token:
 		return "", fmt.Errorf("the kubelet at %s answers, but there is no token to ask for its health with", host)
 	case a.code == http.StatusUnauthorized, a.code == http.StatusForbidden:

@@ -48,15 +48,20 @@ func (c *Client) VolumeCalls(ctx context.Context) ([]evidence.VolumeCall, time.T
 	defer cancel()
 	var calls []evidence.VolumeCall
 	a, err := c.ask(ctx, u, func(a *answer, r io.Reader) (err error) {
-		if a.code == http.StatusOK {
-			calls, err = parseVolumeCalls(io.LimitReader(r, maxMetrics))
+		// Whoever takes the kubelet's port, as a pod with a hostPort may, can answer.
+		if a.code != http.StatusOK || a.unverified != nil {
+			return nil
+		}
+		body := &io.LimitedReader{R: r, N: maxMetrics}
+		if calls, err = parseVolumeCalls(body); err == nil && body.N == 0 {
+			err = fmt.Errorf("more than %d bytes", maxMetrics)
 		}
 		return err
 	})
 	switch {
 	case err != nil:
 		return nil, time.Time{}, fmt.Errorf("ask the kubelet for its metrics: %w", err)
-	case a.code == http.StatusOK:
+	case a.code == http.StatusOK && a.unverified == nil:
 		return calls, time.Now(), nil
 	case a.unverified != nil:
 		return nil, time.Time{}, fmt.Errorf("the kubelet at %s does not prove that it is this node's, so it is not sent the token and not asked for its metrics: %w", u.Host, a.unverified)

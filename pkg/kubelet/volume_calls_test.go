@@ -74,11 +74,17 @@ func TestVolumeCalls(t *testing.T) {
 	if _, _, err := ask(); err == nil || !strings.Contains(err.Error(), "nodes/metrics") {
 		t.Errorf("without the permission: %v", err)
 	}
-	// One that cannot be verified gets no token.
+	// What is cut may lack the calls that it is about.
+	k.set(200, metrics+strings.Repeat("#\n", maxMetrics/2), false)
+	if got, _, err := ask(); got != nil || err == nil || !strings.Contains(err.Error(), "bytes") {
+		t.Errorf("cut: %v, %v", got, err)
+	}
+	// One that cannot be verified gets no token, and is not believed.
+	k.set(200, metrics, false)
 	c.CAFile += "-none"
 	k.heard = nil
-	if _, _, err := ask(); err == nil || !strings.Contains(err.Error(), "not sent the token") {
-		t.Errorf("unverified: %v", err)
+	if got, _, err := ask(); got != nil || err == nil || !strings.Contains(err.Error(), "not sent the token") {
+		t.Errorf("unverified: %v, %v", got, err)
 	}
 	if strings.Join(k.heard, "") != "" {
 		t.Errorf("an unverified kubelet was sent %q", k.heard)

@@ -53,7 +53,8 @@ type Ask struct {
 	// Names are the node's pods as namespace/name, by the UID in their control
 	// groups (evidence.Pod.RuntimeUID).
 	Names map[string]string `json:"names,omitempty"`
-	// Drivers are the pods of CSI drivers, by the name of the driver's directory.
+	// Drivers are the pods of CSI drivers, by the name of the driver's directory; one
+	// without a name where several pods mount it.
 	Drivers map[string]Driver `json:"drivers,omitempty"`
 	// Earlier is what the round before returned as Node; nil if there was none.
 	Earlier *evidence.Node `json:"earlier,omitempty"`

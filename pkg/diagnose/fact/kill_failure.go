@@ -1,6 +1,7 @@
 package fact
 
 import (
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -67,13 +68,16 @@ func (f *SandboxFailure) Persists(p *evidence.Pod) bool {
 
 // SandboxStop returns the last failure of the kubelet to have the pod's sandbox
 // stopped that it has told of since the deletion; nil when there is none. An Event
-// may be forged: only one that names the pod, and the sandbox where an error has its
-// number, which is not in the pod's API object, is looked at.
+// may be forged, by somebody who may create Events in the pod's namespace. Only one
+// that fits what the node shows is looked at: it names the pod, is not from the future,
+// and where it names a sandbox, that is the pod's, and has ended where that comes before
+// the step that fails. The pod's own program can see the number of its sandbox, in
+// mountinfo, so it makes another pod's Event useless and proves no more.
 func SandboxStop(p *evidence.Pod) *SandboxFailure {
 	for i := range p.KillFailures {
 		f := &p.KillFailures[i]
 		text, ok := sandboxError(f.Text, p.RuntimeUID)
-		if !ok || f.First.Before(p.DeletionRequested.Add(-clockSkew)) {
+		if !ok || !during(p, f) {
 			continue
 		}
 		out := &SandboxFailure{Error: text, First: f.First, Last: f.Last, Count: f.Count}
@@ -84,14 +88,16 @@ func SandboxStop(p *evidence.Pod) *SandboxFailure {
 			}
 			id, rest, _ := strings.Cut(rest, `"`)
 			if !slices.ContainsFunc(p.Containers, func(c evidence.Container) bool {
-				return c.ID == id && (c.Kind == evidence.Sandbox) == (s != StepContainer)
+				return c.ID == id && (c.Kind == evidence.Sandbox) == (s != StepContainer) && (s == StepContainer || s == StepSandbox || c.State != evidence.StateRunning)
 			}) {
 				return nil // another pod's, or an invention
 			}
 			out.Step, out.Error = s, strings.TrimPrefix(rest, ": ")
 		}
 		if rest, ok := strings.CutPrefix(out.Error, `plugin type="`); ok && out.Step == StepNetwork {
-			out.Plugin, rest, _ = strings.Cut(rest, `"`)
+			if out.Plugin, rest, _ = strings.Cut(rest, `"`); !pluginName.MatchString(out.Plugin) {
+				out.Plugin = ""
+			}
 			if _, text, ok := strings.Cut(rest, "failed (delete): "); ok {
 				out.Error = text
 			}
@@ -101,7 +107,7 @@ func SandboxStop(p *evidence.Pod) *SandboxFailure {
 		for j := range p.KillFailures {
 			other := &p.KillFailures[j]
 			t, ok := sandboxError(other.Text, p.RuntimeUID)
-			if j == i || !ok || out.Step == StepUnknown || !strings.HasPrefix(t, string(out.Step)) || other.First.Before(p.DeletionRequested.Add(-clockSkew)) {
+			if j == i || !ok || out.Step == StepUnknown || !strings.HasPrefix(t, string(out.Step)) || !during(p, other) {
 				continue
 			}
 			out.Count += other.Count
@@ -112,6 +118,16 @@ func SandboxStop(p *evidence.Pod) *SandboxFailure {
 		return out
 	}
 	return nil
+}
+
+// pluginName is what the type of a CNI plugin can be, which is the name of its program:
+// no words.
+var pluginName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`)
+
+// during reports whether a failure was told of since the deletion, and not in the
+// future. The kubelet's clock is the node's.
+func during(p *evidence.Pod, f *evidence.KillFailure) bool {
+	return !f.First.Before(p.DeletionRequested.Add(-clockSkew)) && !f.Last.After(p.Time.Add(clockSkew))
 }
 
 // sandboxError returns containerd's answer out of what the kubelet says of a pod that

@@ -37,7 +37,7 @@ var CNIDelFailing = &diagnose.Rule{
 			"Most plugins ask a daemon of theirs on the node (calico-node, cilium, aws-node, multus), and fail when it is down, or no longer allowed to talk to the API server. " +
 			"The pod stays until every plugin has succeeded.",
 		Evidence: "The kubelet has said at least twice since the deletion, over eight seconds or more and not longer ago than six minutes, in an Event of reason FailedKillPod about this pod, " +
-			"that the network of this sandbox could not be destroyed; the number of the sandbox is compared with containerd's. " +
+			"that the network of this sandbox could not be destroyed; the number of the sandbox is compared with containerd's, and the sandbox has ended. " +
 			"No process of the pod's containers lives and containerd calls all of them exited. A failure that does not come back is not told.",
 		Remedy: "Find what the plugin's error is about: usually its daemon's pod on this node is not ready (kubectl get pods -A -o wide --field-selector spec.nodeName=NODE). " +
 			"Bring that back. The kubelet's next try then succeeds, and nothing else has to be done.",

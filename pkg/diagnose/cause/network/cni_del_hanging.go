@@ -12,9 +12,14 @@ import (
 // How long a CNI plugin may take before it is said to hang, on a node that is short
 // of something too. Plugins that work have been seen to wait half a minute for their
 // daemon; after two minutes the kubelet gives up, and begins anew.
+//
+// When the kubelet has given up once, the next run of the plugin has to last only so
+// long that it is no ordinary one: the first try may have failed for another reason.
 const (
 	patience        = time.Minute
 	patienceStarved = 100 * time.Second
+	anew            = fact.Stuck
+	anewStarved     = fact.SlowDevice
 )
 
 // CNIDelHanging is a CNI plugin that does not return from DEL.
@@ -36,20 +41,20 @@ var CNIDelHanging = &diagnose.Rule{
 			"Most plugins ask a daemon of theirs on the node, or take a lock that all of them share. " +
 			"After two minutes the kubelet gives up and tries again, so that the plugin is started anew.",
 		Evidence: "A child of containerd has CNI_COMMAND=DEL and CNI_CONTAINERID of this pod's sandbox in its environment, and was started more than a minute ago, " +
-			"or on a node short of processors, memory or I/O (/proc/pressure) 100 seconds; or the kubelet has said before, in an Event, that stopping the sandbox has timed out. " +
+			"or on a node short of processors, memory or I/O (/proc/pressure) 100 seconds; or three (ten) seconds ago when the kubelet has said before, in an Event, that stopping the sandbox has timed out. " +
 			"No process of the pod's containers lives. What the plugin waits for is what the last of its descendants sleeps in.",
-		Remedy: "On the node: look at what the plugin waits for (ps -ef --forest shows its children). Usually its daemon's pod on this node hangs: restart that pod. " +
+		Remedy: "On the node: look at what the plugin waits for (ps -eo pid,ppid,stat,wchan:30,comm --forest shows its children). Usually the pod of the plugin's daemon on this node hangs: restart that pod. " +
 			"If it waits for a lock (flock), lslocks names who holds it. The plugin, or the kubelet's next try, then succeeds.",
 		Danger: "Killing the plugin only brings the next try. " +
 			"Do not force-delete the pod, and do not delete its network namespace or files below /var/lib/cni by hand: its address stays taken, or is given to another pod while routes still lead here.",
 	},
 	Check: func(p *evidence.Pod) []diagnose.Finding {
-		limit := patience
+		limit, again := patience, anew
 		if fact.Starved(p) {
-			limit = patienceStarved
+			limit, again = patienceStarved, anewStarved
 		}
 		if f := fact.SandboxStop(p); f != nil && f.TimedOut() && f.Step == fact.StepUnknown {
-			limit = 0
+			limit = again
 		}
 		for i := range p.Plugins {
 			plugin := &p.Plugins[i]

@@ -17,13 +17,15 @@ var daemonOf = map[string]string{
 
 // daemon returns the pod of a plugin's daemon on this node when there is one such pod,
 // and it terminates or is not ready; nil when it is well, or not known. A network has
-// other pods whose names begin alike: of those that are ready one can be the daemon.
+// other pods whose names begin alike, as cilium-operator and cilium-envoy: behind the
+// name of its DaemonSet a pod has five letters or digits and no more.
 func daemon(p *evidence.Pod, f *fact.SandboxFailure) *evidence.Daemon {
 	begin, ok := daemonOf[f.Plugin]
 	var found *evidence.Daemon
 	for i := range p.Daemons {
 		d := &p.Daemons[i]
-		if _, name, _ := strings.Cut(d.Pod, "/"); !ok || !strings.HasPrefix(name, begin) {
+		_, name, _ := strings.Cut(d.Pod, "/")
+		if rest, has := strings.CutPrefix(name, begin); !ok || !has || len(rest) != suffix || strings.Contains(rest, "-") {
 			continue
 		}
 		if found != nil || d.Ready && !d.Terminating {
@@ -33,3 +35,6 @@ func daemon(p *evidence.Pod, f *fact.SandboxFailure) *evidence.Daemon {
 	}
 	return found
 }
+
+// suffix is how many characters the API server adds to a name (k8s.io/apiserver/pkg/storage/names).
+const suffix = 5

@@ -29,7 +29,7 @@ var ContainerdDown = &diagnose.Rule{
 			Name:    notListening,
 			Meaning: "containerd has a process that does not listen: it ends and is started again and again, or it waits for something at its start, such as the lock of its metadata database.",
 			Remedy: "On the node: journalctl -u containerd -n 100 says whether containerd ends again and again, and why, or what it waits for at its start. " +
-				"A second containerd with the same root directory (pgrep -a containerd) holds the lock of the metadata database.",
+				"A second containerd with the same root directory (ps -C containerd -o pid,ppid,lstart lists both, and no shims) holds the lock of the metadata database.",
 		}},
 	},
 	Check: func(p *evidence.Pod) []diagnose.Finding {

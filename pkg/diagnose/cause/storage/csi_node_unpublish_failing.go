@@ -21,7 +21,8 @@ var CSINodeUnpublishFailing = &diagnose.Rule{
 			"The number of calls to that driver that failed has grown since then (csi_operations_seconds of the kubelet). " +
 			"It is proved when no other pod's volumes are taken down on the node: the kubelet counts by driver, not by volume.",
 		Remedy: "Read the log of the {itspod} for the error. Repair what it names or restart that pod; the kubelet tries again within two minutes.",
-		Danger: "A force delete hides the pod and leaves the volume published on this node. Another node may then mount it at the same time, which can destroy its data. " +
+		Danger: "A restart of a driver that runs FUSE daemons or rbd-nbd in its own pod breaks the volumes that other pods of the node use. " +
+			"A force delete hides the pod and leaves the volume published on this node. Another node may then mount it at the same time, which can destroy its data. " +
 			"Do not delete anything below the pod's directory: what is mounted there is the volume's data.",
 		Families: []diagnose.Family{{
 			Name:    evidence.CallUnanswered,

@@ -22,7 +22,8 @@ var CSINodeUnpublishHanging = &diagnose.Rule{
 			"It is proved when no other pod's volumes are taken down on the node: the kubelet counts by driver, not by volume.",
 		Remedy: "Read the log of the {itspod} and look for its processes in state D (ps -eLo pid,stat,wchan:30,comm). Repair the backend that it waits for. " +
 			"A restart of the driver's pod ends locks and requests that hang, not a thread in state D.",
-		Danger: "A force delete hides the pod and leaves the volume published on this node. Another node may then mount it at the same time, which can destroy its data. " +
+		Danger: "A restart of a driver that runs FUSE daemons or rbd-nbd in its own pod breaks the volumes that other pods of the node use. " +
+			"A force delete hides the pod and leaves the volume published on this node. Another node may then mount it at the same time, which can destroy its data. " +
 			"Do not delete anything below the pod's directory: what is mounted there is the volume's data.",
 	},
 	Check: func(p *evidence.Pod) []diagnose.Finding {

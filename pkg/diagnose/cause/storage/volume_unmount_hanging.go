@@ -26,7 +26,11 @@ var VolumeUnmountHanging = &diagnose.Rule{
 				{Text: "on the mount {mountpoint} of type {fstype}, source {source}"},
 				{Text: "on the mount {mountpoint} of type {fstype}"},
 			},
-			"fuse":       {{Text: "{connection}"}, {Text: "N"}},
+			// Numbers of connections are used again, as PIDs are.
+			"abort": {
+				{Text: "grep -q ' 0:{connection} [^ ]* {hostmount} ' /proc/1/mountinfo && echo 1 > /sys/fs/fuse/connections/{connection}/abort || echo not sent"},
+				{Text: "find the number of the connection (findmnt -o TARGET,MAJ:MIN shows it behind 0:) and write 1 to abort in its directory below /sys/fs/fuse/connections"},
+			},
 			"filesystem": {{Text: "{mountpoint}"}, {Text: "the volume"}},
 		},
 		Meaning: "The containers have ended, and the pod's volume has to be unmounted. " +
@@ -42,8 +46,8 @@ var VolumeUnmountHanging = &diagnose.Rule{
 			Name: fact.FamilyFUSE,
 			Meaning: "The daemon of a FUSE file system, such as gcsfuse, s3fs, rclone or JuiceFS, does not answer. " +
 				"Often its process is stopped, or waits for its own backend, or a CSI driver's pod that ran it is being replaced.",
-			Remedy: "Restart or repair the FUSE daemon of {filesystem}; look at the pod of its CSI driver on this node first. " +
-				"Else, on the node: echo 1 > /sys/fs/fuse/connections/{fuse}/abort, which ends all waits on this mount immediately; writes that the daemon has not stored are lost.",
+			Remedy: "Restart or repair the FUSE daemon of the volume; look at the pod of its CSI driver on this node first. " +
+				"Else, on the node: {abort}. This ends all waits on this mount immediately; writes that the daemon has not stored are lost.",
 			Danger: "Aborting a connection affects every user of that mount. umount -l hides the mount and leaves the thread. " +
 				"Restarting the kubelet leaves the thread and can hang the new one.",
 		}},
