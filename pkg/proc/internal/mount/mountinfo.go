@@ -161,7 +161,7 @@ func parseMountLine(line []byte) (Line, error) {
 }
 
 // superOptions are the options of file systems that are asked for.
-var superOptions = []string{"ro", "addr", "mon_addr", "upperdir", "proto", "vers", "port"}
+var superOptions = []string{"ro", "addr", "mon_addr", "upperdir", "proto", "vers", "port", "soft", "softerr"}
 
 // wanted returns those of the options of a file system that are asked for.
 func wanted(super []byte) string {
