@@ -77,3 +77,22 @@ func TestVolumesAreAStage(t *testing.T) {
 		}
 	}
 }
+
+// What was counted while nobody looked, as in the hours between two pods that were
+// stuck, tells nothing about the pod that is looked at now.
+func TestCallsOfAnEarlierTime(t *testing.T) {
+	start := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	reading := func(after time.Duration, earlier *Node, count uint64) *Node {
+		n := &Node{Kubelet: KubeletService{VolumeCallsRead: start.Add(after), VolumeCalls: []VolumeCall{{Driver: "a", Method: NodeUnpublish, Status: "Internal", Count: count}}}}
+		n.Since(earlier)
+		return n
+	}
+	first := reading(0, nil, 3)
+	late := reading(CallsApart+time.Second, first, 8)
+	if rose := late.Kubelet.VolumeCalls[0].Rose; !rose.IsZero() {
+		t.Errorf("rose at %v, when only a reading of long ago showed less", rose)
+	}
+	if next := reading(CallsApart+11*time.Second, late, 9).Kubelet; !next.VolumeCalls[0].Rose.Equal(next.VolumeCallsRead) {
+		t.Errorf("rose at %v, want %v", next.VolumeCalls[0].Rose, next.VolumeCallsRead)
+	}
+}
