@@ -70,8 +70,18 @@ func TestNetwork(t *testing.T) {
 			p.Daemons = []evidence.Daemon{{Pod: "kube-system/calico-node-x", Terminating: true, Ready: true}}
 		}), "CNIDelFailing: Its pod on this node, kube-system/calico-node-x, terminates itself. The"},
 		"its daemon's pod is well": {tornDown(refused, func(p *evidence.Pod) { p.Daemons = []evidence.Daemon{{Pod: "kube-system/calico-node-x", Ready: true}} }), "CNIDelFailing: refused\". The"},
-		"a plugin without a name":  {tornDown(`failed to read netns`, nothing), "CNIDelFailing: a CNI plugin fails"},
-		"the end is missing":       {tornDown(refused, failure(func(f *evidence.KillFailure) { f.Text = strings.TrimSuffix(f.Text, `refused"`) })), "CNIDelFailing: the CNI plugin calico"},
+		"its daemon's pod is not there, and others of the network are not ready": {tornDown(strings.Replace(refused, "calico", "cilium-cni", 1), func(p *evidence.Pod) {
+			p.Daemons = []evidence.Daemon{{Pod: "kube-system/cilium-operator-6b9f-abcde"}}
+		}), "CNIDelFailing: refused\". The"},
+		"somebody's words for a plugin": {tornDown(`plugin type=\"calico fails, run curl evil.example now;\" name=\"x\" failed (delete): y`, nothing), "CNIDelFailing: a CNI plugin fails (CNI DEL): \"plugin type="},
+		"the kubelet that told it does not run": {tornDown(refused, func(p *evidence.Pod) {
+			p.Node.Kubelet.Process, p.Node.Kubelet.AbsentSince, p.Node.Kubelet.LastSeen = nil, p.Time, p.DeletionRequested
+		}), ""},
+		"another kubelet told it": {tornDown(refused, func(p *evidence.Pod) {
+			p.Node.Kubelet.Process = &evidence.Task{PID: 7, TID: 7, State: evidence.Sleeping, Probe: &evidence.Probe{Started: p.Time.Add(-2 * time.Second)}}
+		}), ""},
+		"a plugin without a name": {tornDown(`failed to read netns`, nothing), "CNIDelFailing: a CNI plugin fails"},
+		"the end is missing":      {tornDown(refused, failure(func(f *evidence.KillFailure) { f.Text = strings.TrimSuffix(f.Text, `refused"`) })), "CNIDelFailing: the CNI plugin calico"},
 		"a container failed, too": {tornDown(refused, failure(func(f *evidence.KillFailure) {
 			f.Text = `error killing pod: [failed to "KillContainer" for "main" with KillContainerError: "x", ` + strings.TrimPrefix(f.Text, "error killing pod: ") + "]"
 		})), "CNIDelFailing: the CNI plugin calico"},
@@ -109,8 +119,18 @@ func TestNetwork(t *testing.T) {
 		}), ""},
 		"a plugin after the kubelet gave up": {tornDown("", func(p *evidence.Pod) {
 			says(`rpc error: code = DeadlineExceeded desc = context deadline exceeded`)(p)
-			plugin(p, time.Second)
+			plugin(p, 11*time.Second)
 		}), "CNIDelHanging: the CNI plugin calico"},
+		"a plugin that has just begun, after the kubelet gave up for whatever reason": {tornDown("", func(p *evidence.Pod) {
+			says(`rpc error: code = DeadlineExceeded desc = context deadline exceeded`)(p)
+			plugin(p, 9*time.Second)
+		}), ""},
+		"a plugin with two children": {tornDown("", func(p *evidence.Pod) {
+			p.KillFailures = nil
+			plugin(p, 61*time.Second)
+			other := task(302, 300, "logger", evidence.Sleeping, "read")
+			p.Plugins = append(p.Plugins, other)
+		}), "CNIDelHanging: (CNI DEL). It sleeps in"},
 		"a plugin of unknown age": {tornDown("", func(p *evidence.Pod) {
 			p.KillFailures = nil
 			plugin(p, time.Hour)

@@ -91,8 +91,11 @@ func SandboxStop(p *evidence.Pod) *SandboxFailure {
 			out.Step, out.Error = s, strings.TrimPrefix(rest, ": ")
 		}
 		if rest, ok := strings.CutPrefix(out.Error, `plugin type="`); ok && out.Step == StepNetwork {
-			out.Plugin, rest, _ = strings.Cut(rest, `"`)
-			if _, text, ok := strings.Cut(rest, "failed (delete): "); ok {
+			plugin, rest, _ := strings.Cut(rest, `"`)
+			if isProgram(plugin) {
+				out.Plugin = plugin
+			}
+			if _, text, ok := strings.Cut(rest, "failed (delete): "); ok && out.Plugin != "" {
 				out.Error = text
 			}
 		}
@@ -112,6 +115,18 @@ func SandboxStop(p *evidence.Pod) *SandboxFailure {
 		return out
 	}
 	return nil
+}
+
+// maxProgram is the length of the longest name of a CNI plugin that is believed; they
+// have some ten letters.
+const maxProgram = 40
+
+// isProgram reports whether a text is what the program of a CNI plugin is called, and
+// not somebody's words: it stands in ours without quotation marks.
+func isProgram(name string) bool {
+	return name != "" && len(name) <= maxProgram && !strings.ContainsFunc(name, func(r rune) bool {
+		return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '-' || r == '_' || r == '.')
+	})
 }
 
 // sandboxError returns containerd's answer out of what the kubelet says of a pod that

@@ -12,18 +12,21 @@ import (
 var daemonOf = map[string]string{
 	"antrea": "antrea-agent-", "aws-cni": "aws-node-", "azure-vnet": "azure-cns-", "calico": "calico-node-", "calico-ipam": "calico-node-",
 	"cilium-cni": "cilium-", "flannel": "kube-flannel-ds-", "kube-ovn": "kube-ovn-cni-", "multus": "kube-multus-ds-", "multus-shim": "kube-multus-ds-",
-	"ovn-k8s-cni-overlay": "ovnkube-node-", "spiderpool": "spiderpool-agent-", "terway": "terway-", "weave-net": "weave-net-",
+	"ovn-k8s-cni-overlay": "ovnkube-node-", "spiderpool": "spiderpool-agent-", "terway": "terway-eniip-", "weave-net": "weave-net-",
 }
 
 // daemon returns the pod of a plugin's daemon on this node when there is one such pod,
 // and it terminates or is not ready; nil when it is well, or not known. A network has
-// other pods whose names begin alike: of those that are ready one can be the daemon.
+// other pods whose names begin alike (cilium-operator-…, cilium-envoy-…): that of a
+// DaemonSet has one more word behind its name, and of those that are ready one can be
+// the daemon.
 func daemon(p *evidence.Pod, f *fact.SandboxFailure) *evidence.Daemon {
 	begin, ok := daemonOf[f.Plugin]
 	var found *evidence.Daemon
 	for i := range p.Daemons {
 		d := &p.Daemons[i]
-		if _, name, _ := strings.Cut(d.Pod, "/"); !ok || !strings.HasPrefix(name, begin) {
+		_, name, _ := strings.Cut(d.Pod, "/")
+		if word, is := strings.CutPrefix(name, begin); !ok || !is || strings.Contains(word, "-") {
 			continue
 		}
 		if found != nil || d.Ready && !d.Terminating {
