@@ -200,6 +200,31 @@ func TestStorageCauses(t *testing.T) {
 			p.Node.Unmounting = 3
 			tried(p, "kubernetes.io/empty-dir", "", 20*time.Second)
 		}, "VolumeDirTeardownFailed", false, nil},
+		"one of two emptyDirs cannot be removed": {90 * time.Second, func(p *evidence.Pod) {
+			p.Volumes = append(p.Volumes, evidence.Volume{Name: "spool", Plugin: "kubernetes.io~empty-dir"})
+			tried(p, "kubernetes.io/empty-dir", "", 20*time.Second)
+		}, "VolumeDirTeardownFailed", false, []string{"volume scratch, spool: the kubelet fails to remove the directory of one of them"}},
+		"one of two emptyDirs has a mount inside": {90 * time.Second, func(p *evidence.Pod) {
+			p.Volumes = append(p.Volumes, evidence.Volume{Name: "spool", Plugin: "kubernetes.io~empty-dir"})
+			p.Mounts = append(p.Mounts, evidence.Mount{ID: 9, Point: volumesDir + "kubernetes.io~empty-dir/spool/private", Type: "tmpfs", Volume: "spool", Plugin: "kubernetes.io~empty-dir"})
+			tried(p, "kubernetes.io/empty-dir", "", 20*time.Second)
+		}, "VolumeDirTeardownFailed", true, []string{"volume spool: a file system of type tmpfs"}},
+		"a subpath is left by a kubelet of before, and the driver fails": {90 * time.Second, func(p *evidence.Pod) {
+			p.Volumes = append(p.Volumes, evidence.Volume{Name: "host", Subpaths: 1})
+			called(p, "Internal", 20*time.Second)
+			tried(p, "kubernetes.io/csi", csiDriver, 20*time.Second)
+		}, "CSINodeUnpublishFailing", true, nil},
+		"the driver fails at a volume, of another a subpath is left": {90 * time.Second, func(p *evidence.Pod) {
+			p.Volumes[0].Subpaths = 1
+			called(p, "Internal", 20*time.Second)
+			tried(p, "kubernetes.io/csi", csiDriver, 20*time.Second)
+		}, "CSINodeUnpublishFailing", true, nil},
+		"a subpath cannot be removed, and the driver has a socket of another name": {90 * time.Second, func(p *evidence.Pod) {
+			p.Volumes[0].Subpaths, p.Volumes[0].Unregistered = 1, true
+			tried(p, "kubernetes.io/csi", csiDriver, 20*time.Second)
+		}, "SubPathCleanupFailed", true, []string{"volume data"}},
+		"the driver gives up by itself after seconds": {90 * time.Second, func(p *evidence.Pod) { called(p, "DeadlineExceeded", 20*time.Second) },
+			"CSINodeUnpublishHanging", true, []string{"does not unpublish the volume in time", "end with DeadlineExceeded"}},
 		"a subpath of an emptyDir is left": {90 * time.Second, func(p *evidence.Pod) {
 			p.Volumes[1].Subpaths = 1
 			tried(p, "kubernetes.io/empty-dir", "", 20*time.Second)
