@@ -273,3 +273,25 @@ func TestUnknownWaitsForTheNextAttempt(t *testing.T) {
 		}
 	}
 }
+
+// Of a pod with a finalizer it is not said that nothing is left on the node while the
+// kubelet keeps a directory of a volume, or while that is not known: without a cgroup
+// for each pod (cgroupsPerQOS: false) nothing else shows that it is at work.
+func TestFinalizerIsNotAlone(t *testing.T) {
+	for name, tc := range map[string]struct {
+		change func(p *evidence.Pod)
+		want   bool
+	}{
+		"nothing is left":               {func(p *evidence.Pod) { p.Volumes = nil }, true},
+		"the directory of a volume is":  {func(*evidence.Pod) {}, false},
+		"the directories are not known": {func(p *evidence.Pod) { p.Volumes = nil; p.Lack(evidence.Volumes, "denied") }, false},
+	} {
+		d := cause.Diagnose(unmounting(30*time.Second, func(p *evidence.Pod) {
+			p.Mounts, p.Finalizers, p.GracePeriodSeconds = nil, []string{"example.org/a"}, 0
+			tc.change(p)
+		}))
+		if got := slices.ContainsFunc(d.Findings, func(f diagnose.Finding) bool { return f.Cause == "FinalizersPending" }); got != tc.want || d.Phase != diagnose.Finalizers {
+			t.Errorf("%s: told %t in phase %s", name, got, d.Phase)
+		}
+	}
+}
