@@ -68,6 +68,16 @@ func kubeletHangs(p *evidence.Pod, state evidence.TaskState, path string, since 
 	})
 }
 
+// umounts blocks a process of another pod in umount2, at a path by which the pod's
+// volume is called.
+func umounts(p *evidence.Pod, pod string) {
+	p.Node.Blocked = []evidence.Task{{
+		PID: 60, TID: 60, Comm: "driver", State: evidence.Uninterruptible, UnchangedSince: p.Time.Add(-12 * time.Second),
+		Owner: "1c4ddc3e-1111-4222-8333-444455556666", OwnerName: pod,
+		Probe: &evidence.Probe{Syscall: "umount2", VolumePath: volumesDir + "kubernetes.io~csi/data/mount", Wchan: "request_wait_answer"},
+	}}
+}
+
 func TestStorageCauses(t *testing.T) {
 	const csiMount = volumesDir + "kubernetes.io~csi/data/mount"
 	fuse := func(p *evidence.Pod) {
@@ -187,6 +197,22 @@ func TestStorageCauses(t *testing.T) {
 				Probe: &evidence.Probe{Syscall: "umount2", VolumePath: csiMount, Wchan: "jbd2_log_wait_commit"},
 			}}
 		}, "VolumeUnmountHanging", true, []string{"volume data: umount (PID 60)", "with the mount detached already"}},
+		"the kubelet only asks how full the volume is": {30 * time.Second, func(p *evidence.Pod) {
+			fuse(p)
+			kubeletHangs(p, evidence.Sleeping, csiMount, 12*time.Second)
+			p.Node.Kubelet.Blocked[0].Probe.Syscall = "statfs"
+		}, "VolumeUnmountHanging", false, []string{"hangs in the kernel in a call on the volume"}},
+		"the kubelet asks how full it is, and unmounts it": {30 * time.Second, func(p *evidence.Pod) {
+			fuse(p)
+			kubeletHangs(p, evidence.Sleeping, csiMount, 12*time.Second)
+			p.Node.Kubelet.Blocked[0].Probe.Syscall = "statfs"
+			kubeletHangs(p, evidence.Sleeping, csiMount, 11*time.Second)
+		}, "VolumeUnmountHanging", true, nil},
+		"another pod has a path of that name": {30 * time.Second, func(p *evidence.Pod) { umounts(p, "evil/pod") }, "", false, nil},
+		"the driver's pod hangs in umount": {30 * time.Second, func(p *evidence.Pod) {
+			umounts(p, "kube-system/disk-x")
+			p.Volumes[0].DriverPod = "kube-system/disk-x"
+		}, "VolumeUnmountHanging", true, []string{"driver (PID 60, of pod kube-system/disk-x) hangs in the kernel while it unmounts the volume"}},
 		"somebody else hangs in a stat of the volume": {30 * time.Second, func(p *evidence.Pod) {
 			p.Node.Blocked = []evidence.Task{{
 				PID: 60, TID: 60, Comm: "node_exporter", State: evidence.Uninterruptible, UnchangedSince: p.Time.Add(-12 * time.Second),
