@@ -777,6 +777,13 @@ func TestAsk(t *testing.T) {
 	if got := Ask([]*corev1.Pod{gone}, now).Drivers["disk.test"].State; got != evidence.DriverTerminating {
 		t.Errorf("a driver that is deleted is %s", got)
 	}
+	monitor := gone.DeepCopy()
+	monitor.Name, monitor.DeletionTimestamp = "monitor-y", nil
+	for _, all := range [][]*corev1.Pod{{gone, monitor}, {monitor, gone}, {gone, monitor, gone}} {
+		if got := Ask(all, now).Drivers["disk.test"]; got != (node.Driver{}) {
+			t.Errorf("of several pods with a driver's directory %s is taken", got.Pod)
+		}
+	}
 	done, early, late := pod("done", "u-3", corev1.PodSucceeded, 0, nil), pod("early", "u-4", corev1.PodFailed, -time.Minute, nil), pod("late", "u-5", corev1.PodFailed, time.Minute, nil)
 	if got := Ask([]*corev1.Pod{web, done, early}, now); got.Unmounting != 2 || got.Unmounts {
 		t.Errorf("before the deadline: %+v", got)

@@ -196,7 +196,11 @@ func Ask(pods []*corev1.Pod, now time.Time) node.Ask {
 				if ask.Drivers == nil {
 					ask.Drivers = make(map[string]node.Driver)
 				}
-				ask.Drivers[dir] = node.Driver{Pod: p.Namespace + "/" + p.Name, State: driverState(p)}
+				d := node.Driver{Pod: p.Namespace + "/" + p.Name, State: driverState(p)}
+				if other, known := ask.Drivers[dir]; known && other.Pod != d.Pod {
+					d = node.Driver{} // which of them is the driver is not known
+				}
+				ask.Drivers[dir] = d
 			}
 		}
 		if p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed {
