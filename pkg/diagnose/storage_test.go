@@ -74,7 +74,7 @@ func umounts(p *evidence.Pod, pod string) {
 	p.Node.Blocked = []evidence.Task{{
 		PID: 60, TID: 60, Comm: "driver", State: evidence.Uninterruptible, UnchangedSince: p.Time.Add(-12 * time.Second),
 		Owner: "1c4ddc3e-1111-4222-8333-444455556666", OwnerName: pod,
-		Probe: &evidence.Probe{Syscall: "umount2", VolumePath: volumesDir + "kubernetes.io~csi/data/mount", Wchan: "request_wait_answer"},
+		Probe: &evidence.Probe{Syscall: "umount2", VolumePath: volumesDir + "kubernetes.io~csi/data/mount", Wchan: "jbd2_log_wait_commit"},
 	}}
 }
 
@@ -99,6 +99,10 @@ func TestStorageCauses(t *testing.T) {
 			p.Node.Unmounting = 2
 			called(p, "Internal", 20*time.Second)
 		}, "CSINodeUnpublishFailing", false, nil},
+		"the driver fails, and two of its volumes are left": {90 * time.Second, func(p *evidence.Pod) {
+			p.Volumes = append(p.Volumes, evidence.Volume{Name: "more", Plugin: "kubernetes.io~csi", Driver: csiDriver})
+			called(p, "Internal", 20*time.Second)
+		}, "CSINodeUnpublishFailing", false, []string{"volume data, more"}},
 		"the driver fails, and nobody knows for whom": {90 * time.Second, func(p *evidence.Pod) {
 			p.Node.Unmounting = 0
 			called(p, "Internal", 20*time.Second)
@@ -182,6 +186,9 @@ func TestStorageCauses(t *testing.T) {
 		"the kubelet has waited for a FUSE daemon for 9 seconds": {30 * time.Second, func(p *evidence.Pod) {
 			fuse(p)
 			kubeletHangs(p, evidence.Sleeping, csiMount, 9*time.Second)
+		}, "", false, nil},
+		"the kubelet waits for a FUSE daemon whose mount is inside the volume's": {30 * time.Second, func(p *evidence.Pod) {
+			kubeletHangs(p, evidence.Sleeping, csiMount, 12*time.Second)
 		}, "", false, nil},
 		"the kubelet waits in another pod's volume": {30 * time.Second, func(p *evidence.Pod) {
 			fuse(p)

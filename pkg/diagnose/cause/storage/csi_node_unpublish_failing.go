@@ -19,7 +19,7 @@ var CSINodeUnpublishFailing = &diagnose.Rule{
 			"The kubelet tries again without end, at most every two minutes, and tells it in its log only.",
 		Evidence: "The volume's directory is there a minute after the deadline, and vol_data.json beside it names the driver. " +
 			"The number of calls to that driver that failed has grown since then (csi_operations_seconds of the kubelet). " +
-			"It is proved when no other pod's volumes are taken down on the node: the kubelet counts by driver, not by volume.",
+			"It is proved when one volume of the driver is left and no other pod's volumes are taken down on the node: the kubelet counts by driver, not by volume.",
 		Remedy: "Read the log of the {itspod} for the error. Repair what it names or restart that pod; the kubelet tries again within two minutes.",
 		Danger: "A force delete hides the pod and leaves the volume published on this node. Another node may then mount it at the same time, which can destroy its data. " +
 			"Do not delete anything below the pod's directory: what is mounted there is the volume's data.",
@@ -40,7 +40,7 @@ var CSINodeUnpublishFailing = &diagnose.Rule{
 			if last == nil || timedOut {
 				continue
 			}
-			f := diagnose.Finding{Confidence: confidence(p), Objects: ofDriver(p, d, volumes[d])}
+			f := diagnose.Finding{Confidence: confidence(p, volumes[d]), Objects: ofDriver(p, d, volumes[d])}
 			f.Objects.Code = last.Status
 			if last.Status == evidence.CallUnanswered {
 				f.Family = evidence.CallUnanswered

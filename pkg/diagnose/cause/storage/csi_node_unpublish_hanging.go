@@ -20,7 +20,7 @@ var CSINodeUnpublishHanging = &diagnose.Rule{
 			"A driver that gives up itself answers the same, sooner.",
 		Evidence: "The volume's directory is there, vol_data.json beside it names the driver, and the number of calls to that driver that ended with DeadlineExceeded has grown since the containers ended " +
 			"(csi_operations_seconds of the kubelet). Where the driver does not answer at all, the first one ends two minutes after the containers. " +
-			"It is proved when no other pod's volumes are taken down on the node: the kubelet counts by driver, not by volume.",
+			"It is proved when one volume of the driver is left and no other pod's volumes are taken down on the node: the kubelet counts by driver, not by volume.",
 		Remedy: "Read the log of the {itspod} and look for its processes in state D (ps -eLo pid,stat,wchan:30,comm). Repair the backend that it waits for. " +
 			"A restart of the driver's pod ends locks and requests that hang, not a thread in state D.",
 		Danger: "A force delete hides the pod and leaves the volume published on this node. Another node may then mount it at the same time, which can destroy its data. " +
@@ -34,7 +34,7 @@ var CSINodeUnpublishHanging = &diagnose.Rule{
 		names, volumes := drivers(p)
 		for _, d := range names {
 			if last, timedOut := unpublish(p, d); last != nil && timedOut {
-				out = append(out, diagnose.Finding{Confidence: confidence(p), Objects: ofDriver(p, d, volumes[d])})
+				out = append(out, diagnose.Finding{Confidence: confidence(p, volumes[d]), Objects: ofDriver(p, d, volumes[d])})
 			}
 		}
 		return out

@@ -59,7 +59,7 @@ var NetworkFilesystemUnreachable = &diagnose.Rule{
 			t, m = inferBusyWithVolume(p)
 			confidence = diagnose.Inferred
 		}
-		if t == nil || m == nil || fact.NetworkFamily(m.Type) == "" || t.Unchanged(p.Time) < fact.Patience(m) {
+		if t == nil || m == nil || fact.NetworkFamily(m.Type) == "" || !agrees(t, m) || t.Unchanged(p.Time) < fact.Patience(m) {
 			return nil
 		}
 		f := diagnose.Finding{Confidence: confidence, Objects: diagnose.Objects{Thread: diagnose.ThreadOf(t), Mount: diagnose.MountOf(p, m)}}
@@ -137,4 +137,15 @@ func volumeOf(dir string) string {
 		dir = path.Dir(dir)
 	}
 	return path.Base(dir)
+}
+
+// agrees reports whether what a thread waits for can be the mount that its path lies on.
+// Of the path only the volume is known, and another file system may be mounted inside.
+func agrees(t *evidence.Task, m *evidence.Mount) bool {
+	switch f := fact.FamilyOf(t); f {
+	case fact.FamilyFUSE, fact.FamilyNFS, fact.FamilyCIFS, fact.FamilyCeph:
+		return fact.FamilyOfType(m.Type) == f
+	}
+	on := t.Probe.Mount
+	return on == nil || on.Device == m.Device
 }

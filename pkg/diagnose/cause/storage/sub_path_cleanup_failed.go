@@ -41,7 +41,7 @@ var SubPathCleanupFailed = &diagnose.Rule{
 		if volumes == nil {
 			return nil
 		}
-		return []diagnose.Finding{{Confidence: confidence(p), Objects: diagnose.Objects{Volumes: volumes}}}
+		return []diagnose.Finding{{Confidence: confidence(p, volumes[:1]), Objects: diagnose.Objects{Volumes: volumes}}}
 	},
 }
 

@@ -67,7 +67,7 @@ var VolumeDirTeardownFailed = &diagnose.Rule{
 		if len(failing) == 0 {
 			return nil
 		}
-		f := diagnose.Finding{Confidence: confidence(p), Objects: diagnose.Objects{Plugin: strings.ReplaceAll(failing[0].Plugin, "~", "/")}}
+		f := diagnose.Finding{Objects: diagnose.Objects{Plugin: strings.ReplaceAll(failing[0].Plugin, "~", "/")}}
 		for _, v := range failing {
 			if v.Plugin == failing[0].Plugin {
 				f.Objects.Volumes = append(f.Objects.Volumes, v.Name)
@@ -75,8 +75,9 @@ var VolumeDirTeardownFailed = &diagnose.Rule{
 		}
 		if len(f.Objects.Volumes) > 1 {
 			// The kubelet may only be at work in the others: it counts by plugin.
-			f.Confidence, f.Variants = diagnose.Inferred, []string{oneOf}
+			f.Variants = []string{oneOf}
 		}
+		f.Confidence = confidence(p, f.Objects.Volumes)
 		return []diagnose.Finding{f}
 	},
 }

@@ -67,6 +67,8 @@ var VolumeUnmountHanging = &diagnose.Rule{
 		}
 		m := volumeMount(p, t.Probe.VolumePath)
 		switch {
+		case m != nil && !agrees(t, m):
+			return nil // it waits for something that is mounted inside
 		case m != nil && fact.NetworkFamily(m.Type) != "" && t.Owner == "kubelet":
 			return nil // NetworkFilesystemUnreachable
 		case m != nil:

@@ -19,9 +19,9 @@ func settled(p *evidence.Pod) bool {
 
 // confidence is that of a finding that rests on what the kubelet counts of all
 // volumes of a driver or plugin: whose they are is certain only when no other pod's
-// volumes are taken down.
-func confidence(p *evidence.Pod) diagnose.Confidence {
-	if p.Node.Unmounting == 1 {
+// volumes are taken down, and which only of a single one.
+func confidence(p *evidence.Pod, volumes []string) diagnose.Confidence {
+	if p.Node.Unmounting == 1 && len(volumes) == 1 {
 		return diagnose.Proved
 	}
 	return diagnose.Inferred
