@@ -98,7 +98,7 @@ func TestStorageCauses(t *testing.T) {
 		"the driver fails, and other pods' volumes are taken down too": {90 * time.Second, func(p *evidence.Pod) {
 			p.Node.Unmounting = 2
 			called(p, "Internal", 20*time.Second)
-		}, "CSINodeUnpublishFailing", false, nil},
+		}, "CSINodeUnpublishFailing", false, []string{"fails to unpublish the volume or another one of this node."}},
 		"the driver fails, and two of its volumes are left": {90 * time.Second, func(p *evidence.Pod) {
 			p.Volumes = append(p.Volumes, evidence.Volume{Name: "more", Plugin: "kubernetes.io~csi", Driver: csiDriver})
 			called(p, "Internal", 20*time.Second)
@@ -232,7 +232,7 @@ func TestStorageCauses(t *testing.T) {
 		"an emptyDir of somebody may not be removable": {90 * time.Second, func(p *evidence.Pod) {
 			p.Node.Unmounting = 3
 			tried(p, "kubernetes.io/empty-dir", "", 20*time.Second)
-		}, "VolumeDirTeardownFailed", false, nil},
+		}, "VolumeDirTeardownFailed", false, []string{"fails to remove its directory or another one of this node (plugin"}},
 		"one of two emptyDirs cannot be removed": {90 * time.Second, func(p *evidence.Pod) {
 			p.Volumes = append(p.Volumes, evidence.Volume{Name: "spool", Plugin: "kubernetes.io~empty-dir"})
 			tried(p, "kubernetes.io/empty-dir", "", 20*time.Second)

@@ -65,12 +65,13 @@ func TestVolumesAreAStage(t *testing.T) {
 		now  []Volume
 		want bool
 	}{
-		"the same":                     {before, true},
-		"the driver's pod has ended":   {[]Volume{{Name: "a", Plugin: "kubernetes.io~csi", Driver: "d"}, before[1]}, true},
-		"the driver is gone":           {[]Volume{{Name: "a", Plugin: "kubernetes.io~csi", Unregistered: true}, before[1]}, true},
-		"the driver has come back":     {[]Volume{before[0], {Name: "b"}}, false},
-		"a volume has been taken down": {before[:1], false},
-		"a subpath has been removed":   {[]Volume{before[0], {Name: "b", Unregistered: true, Subpaths: 1}}, false},
+		"the same":                        {before, true},
+		"the driver's pod has ended":      {[]Volume{{Name: "a", Plugin: "kubernetes.io~csi", Driver: "d"}, before[1]}, true},
+		"the driver is gone":              {[]Volume{{Name: "a", Plugin: "kubernetes.io~csi", Unregistered: true}, before[1]}, true},
+		"the driver's pod is ready again": {[]Volume{before[0], {Name: "b", Unregistered: true, DriverPodState: DriverRunning}}, false},
+		"the driver has come back":        {[]Volume{before[0], {Name: "b"}}, false},
+		"a volume has been taken down":    {before[:1], false},
+		"a subpath has been removed":      {[]Volume{before[0], {Name: "b", Unregistered: true, Subpaths: 1}}, false},
 	} {
 		if got := sameVolumes(tc.now, before); got != tc.want {
 			t.Errorf("%s: the same stage %t", name, got)

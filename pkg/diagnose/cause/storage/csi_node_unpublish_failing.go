@@ -14,7 +14,8 @@ var CSINodeUnpublishFailing = &diagnose.Rule{
 	Doc: diagnose.Doc{
 		Layer:   "storage",
 		Title:   "a CSI driver fails to unpublish a volume",
-		Message: "volume {volumes}: the CSI driver {driver} fails to unpublish the volume. The kubelet's calls of NodeUnpublishVolume return {code}; no process of the pod is left",
+		Message: "volume {volumes}: the CSI driver {driver} fails to unpublish the volume{others}. The kubelet's calls of NodeUnpublishVolume return {code}; no process of the pod is left",
+		Phrases: map[string][]diagnose.Choice{"others": orOthers},
 		Meaning: "The containers have ended, and the kubelet asks the CSI driver on this node to unpublish the volume (NodeUnpublishVolume). The driver answers with an error, or nobody answers at its socket. " +
 			"The kubelet tries again without end, at most every two minutes, and tells it in its log only.",
 		Evidence: "The volume's directory is there a minute after the deadline, and vol_data.json beside it names the driver. " +
@@ -40,7 +41,7 @@ var CSINodeUnpublishFailing = &diagnose.Rule{
 			if last == nil || timedOut {
 				continue
 			}
-			f := diagnose.Finding{Confidence: confidence(p, volumes[d]), Objects: ofDriver(p, d, volumes[d])}
+			f := diagnose.Finding{Variants: whose(p), Confidence: confidence(p, volumes[d]), Objects: ofDriver(p, d, volumes[d])}
 			f.Objects.Code = last.Status
 			if last.Status == evidence.CallUnanswered {
 				f.Family = evidence.CallUnanswered

@@ -14,7 +14,8 @@ var CSINodeUnpublishHanging = &diagnose.Rule{
 	Doc: diagnose.Doc{
 		Layer:   "storage",
 		Title:   "a CSI driver does not answer when it is to unpublish a volume",
-		Message: "volume {volumes}: the CSI driver {driver} does not unpublish the volume in time. The kubelet's calls of NodeUnpublishVolume end with DeadlineExceeded; no process of the pod is left",
+		Message: "volume {volumes}: the CSI driver {driver} does not unpublish the volume{others} in time. The kubelet's calls of NodeUnpublishVolume end with DeadlineExceeded; no process of the pod is left",
+		Phrases: map[string][]diagnose.Choice{"others": orOthers},
 		Meaning: "The containers have ended, and the kubelet asks the CSI driver on this node to unpublish the volume (NodeUnpublishVolume). " +
 			"The driver takes the call and does not answer: it waits for its backend, for a lock, or in the kernel for an unmount. The kubelet gives up after two minutes and asks again, without end. " +
 			"A driver that gives up itself answers the same, sooner.",
@@ -34,7 +35,7 @@ var CSINodeUnpublishHanging = &diagnose.Rule{
 		names, volumes := drivers(p)
 		for _, d := range names {
 			if last, timedOut := unpublish(p, d); last != nil && timedOut {
-				out = append(out, diagnose.Finding{Confidence: confidence(p, volumes[d]), Objects: ofDriver(p, d, volumes[d])})
+				out = append(out, diagnose.Finding{Variants: whose(p), Confidence: confidence(p, volumes[d]), Objects: ofDriver(p, d, volumes[d])})
 			}
 		}
 		return out

@@ -22,9 +22,10 @@ var VolumeDirTeardownFailed = &diagnose.Rule{
 			"why": {
 				{Variant: inside, Text: "a file system of type {innertype} is mounted inside its directory, so the kubelet cannot remove the directory (EBUSY)"},
 				{Variant: oneOf, Text: "the kubelet fails to remove the directory of one of them, or of several (plugin {plugin}), though nothing is mounted there"},
-				{Text: "the kubelet fails to remove its directory (plugin {plugin}), though nothing is mounted there"},
+				{Text: "the kubelet fails to remove its directory{others} (plugin {plugin}), though nothing is mounted there"},
 			},
-			"mount": {{Text: "grep {hostmount}/ /proc/self/mountinfo"}, {Text: "findmnt"}},
+			"others": orOthers,
+			"mount":  {{Text: "grep {hostmount}/ /proc/self/mountinfo"}, {Text: "findmnt"}},
 		},
 		Meaning: "The volume is a plain directory below the kubelet's, as an emptyDir is. When the containers have ended the kubelet deletes what is inside and then the directory. " +
 			"That fails again and again: something is mounted inside, a file is immutable (chattr +i), or the node's file system is read-only. " +
@@ -67,7 +68,7 @@ var VolumeDirTeardownFailed = &diagnose.Rule{
 		if len(failing) == 0 {
 			return nil
 		}
-		f := diagnose.Finding{Objects: diagnose.Objects{Plugin: strings.ReplaceAll(failing[0].Plugin, "~", "/")}}
+		f := diagnose.Finding{Variants: whose(p), Objects: diagnose.Objects{Plugin: strings.ReplaceAll(failing[0].Plugin, "~", "/")}}
 		for _, v := range failing {
 			if v.Plugin == failing[0].Plugin {
 				f.Objects.Volumes = append(f.Objects.Volumes, v.Name)
@@ -75,7 +76,7 @@ var VolumeDirTeardownFailed = &diagnose.Rule{
 		}
 		if len(f.Objects.Volumes) > 1 {
 			// The kubelet may only be at work in the others: it counts by plugin.
-			f.Variants = []string{oneOf}
+			f.Variants = append(f.Variants, oneOf)
 		}
 		f.Confidence = confidence(p, f.Objects.Volumes)
 		return []diagnose.Finding{f}

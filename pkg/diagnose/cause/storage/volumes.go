@@ -27,6 +27,20 @@ func confidence(p *evidence.Pod, volumes []string) diagnose.Confidence {
 	return diagnose.Inferred
 }
 
+// others is the variant of a pod that is not known to be the only one whose volumes are
+// taken down, and orOthers the words for it.
+const others = "Others"
+
+var orOthers = []diagnose.Choice{{Variant: others, Text: " or another one of this node"}, {Text: ""}}
+
+// whose returns that variant where it applies.
+func whose(p *evidence.Pod) []string {
+	if p.Node.Unmounting == 1 {
+		return nil
+	}
+	return []string{others}
+}
+
 // drivers returns the CSI drivers of the pod's volumes that are left, and the names of
 // the volumes of each.
 func drivers(p *evidence.Pod) (names []string, volumes map[string][]string) {
