@@ -172,6 +172,16 @@ func TestStorageCauses(t *testing.T) {
 			holder(p, "rsync", "", 7, 80*time.Second)
 			called(p, "Internal", 20*time.Second)
 		}, "VolumeUnmountBusy", true, nil},
+		"a process holds the mount, and nobody answers at the driver's socket": {90 * time.Second, func(p *evidence.Pod) {
+			holder(p, "rsync", "", 7, 80*time.Second)
+			called(p, "Unavailable", 20*time.Second)
+		}, "CSINodeUnpublishFailing", true, nil},
+		"a mount inside of the mount, and no driver of that name": {90 * time.Second, func(p *evidence.Pod) {
+			inner(p, csiMount+"/private")
+			p.Volumes[0].Unregistered = true
+			tried(p, "kubernetes.io/csi", csiDriver, 20*time.Second)
+		}, "CSIDriverNotRegistered", true, nil},
+		"the process that unmounts has the mount open": {30 * time.Second, func(p *evidence.Pod) { holder(p, "umount", "", 7, 12*time.Second) }, "", false, nil},
 		"a mount inside of the mount": {30 * time.Second, func(p *evidence.Pod) { inner(p, csiMount+"/private") },
 			"VolumeUnmountBusy", true, []string{"another file system is mounted inside", "findmnt -R " + csiMount}},
 		"a mount that has just come": {30 * time.Second, func(p *evidence.Pod) {
