@@ -19,11 +19,19 @@ func onNode(change func(n *evidence.Node)) *evidence.Pod {
 	})
 }
 
+func changed(p *evidence.Pod, change func(n *evidence.Node)) *evidence.Pod {
+	change(&p.Node)
+	return p
+}
+
 // TestDown checks when the kubelet and containerd are said to be down.
 func TestDown(t *testing.T) {
 	away := func(seconds int, refused bool, seen time.Duration) *evidence.Pod {
 		return onNode(func(n *evidence.Node) {
 			n.Kubelet.AbsentSince, n.Kubelet.Refused = n.Time.Add(-time.Duration(seconds)*time.Second), refused
+			if refused {
+				n.Kubelet.Health = "dial tcp 192.0.2.1:10250: connect: connection refused" // it has answered before
+			}
 			if seen != 0 {
 				n.Kubelet.LastSeen = n.Time.Add(-seen)
 			}
@@ -55,22 +63,25 @@ func TestDown(t *testing.T) {
 		want   string
 		family string
 	}{
-		"kubelet, seen before":                        {away(21, false, time.Hour), "KubeletDown", ""},
-		"kubelet, its port refuses":                   {away(21, true, 0), "KubeletDown", ""},
-		"kubelet, that may have another name":         {away(600, false, 0), "", ""},
-		"kubelet, about to be started again":          {away(19, true, time.Minute), "", ""},
-		"kubelet, stopped":                            {stopped(evidence.Stopped, 4), "KubeletDown", "Stopped"},
-		"kubelet, stopped a moment ago":               {stopped(evidence.Stopped, 2), "", ""},
-		"kubelet, traced":                             {stopped(evidence.Traced, 60), "", ""},
-		"kubelet, asleep":                             {stopped(evidence.Sleeping, 60), "", ""},
-		"containerd, without a process":               {containerd(30, 21, false, nothing), "ContainerdDown", ""},
-		"containerd, about to be started again":       {containerd(30, 19, false, nothing), "", ""},
-		"containerd, refused a moment ago":            {containerd(19, 60, false, nothing), "", ""},
-		"containerd, process not read":                {containerd(600, 0, false, nothing), "", ""},
-		"containerd, starts":                          {containerd(59, 0, true, nothing), "", ""},
-		"containerd, does not listen":                 {containerd(61, 0, true, nothing), "ContainerdDown", "NotListening"},
-		"containerd, starts on a starved node":        {containerd(240, 0, true, func(n *evidence.Node) { n.Pressure.StarvedUntil = n.Time }), "", ""},
-		"containerd, ends and is started again there": {containerd(301, 5, true, func(n *evidence.Node) { n.Pressure.StarvedUntil = n.Time }), "ContainerdDown", "NotListening"},
+		"kubelet, seen before":                               {away(21, false, time.Hour), "KubeletDown", ""},
+		"kubelet, its port refuses":                          {away(21, true, 0), "KubeletDown", ""},
+		"kubelet, whose port has refused from the beginning": {changed(away(600, true, 0), func(n *evidence.Node) { n.Kubelet.Health = "" }), "", ""},
+		"kubelet, that answers under another name":           {changed(away(600, false, time.Hour), func(n *evidence.Node) { n.Kubelet.Health = "ok" }), "", ""},
+		"kubelet, that answers and is not well":              {changed(away(600, false, time.Hour), func(n *evidence.Node) { n.Kubelet.Health = "failing checks: syncloop" }), "", ""},
+		"kubelet, that may have another name":                {away(600, false, 0), "", ""},
+		"kubelet, about to be started again":                 {away(19, true, time.Minute), "", ""},
+		"kubelet, stopped":                                   {stopped(evidence.Stopped, 4), "KubeletDown", "Stopped"},
+		"kubelet, stopped a moment ago":                      {stopped(evidence.Stopped, 2), "", ""},
+		"kubelet, traced":                                    {stopped(evidence.Traced, 60), "", ""},
+		"kubelet, asleep":                                    {stopped(evidence.Sleeping, 60), "", ""},
+		"containerd, without a process":                      {containerd(30, 21, false, nothing), "ContainerdDown", ""},
+		"containerd, about to be started again":              {containerd(30, 19, false, nothing), "", ""},
+		"containerd, refused a moment ago":                   {containerd(19, 60, false, nothing), "", ""},
+		"containerd, process not read":                       {containerd(600, 0, false, nothing), "", ""},
+		"containerd, starts":                                 {containerd(59, 0, true, nothing), "", ""},
+		"containerd, does not listen":                        {containerd(61, 0, true, nothing), "ContainerdDown", "NotListening"},
+		"containerd, starts on a starved node":               {containerd(240, 0, true, func(n *evidence.Node) { n.Pressure.StarvedUntil = n.Time }), "", ""},
+		"containerd, ends and is started again there":        {containerd(301, 5, true, func(n *evidence.Node) { n.Pressure.StarvedUntil = n.Time }), "ContainerdDown", "NotListening"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := cause.Diagnose(test.pod)

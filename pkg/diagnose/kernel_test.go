@@ -312,6 +312,13 @@ func TestCulprits(t *testing.T) {
 			well := nfs("192.0.2.1", 0, evidence.Established)
 			p.Mounts, t.Probe.Candidates = []evidence.Mount{well}, []evidence.Mount{well}
 		}, "NFS", diagnose.Inferred, []string{"Find the NFS server", "on an NFS mount"}, []string{"192.0.2.1"}},
+		"a server that is not mounted any more is gone, another one is busy": {func(_ *evidence.Pod, t *evidence.Task) {
+			onNFS(t)
+			t.Probe.Candidates = []evidence.Mount{nfs("192.0.2.1", 1, evidence.Established)}
+		}, "NFS", diagnose.Inferred, []string{"Find the NFS server"}, []string{"192.0.2.1"}},
+		"NFS by a path, its server is busy": {func(_ *evidence.Pod, t *evidence.Task) {
+			onPath(t, nfs("192.0.2.1", 1, evidence.Established), "rpc_wait_bit_killable", "nfs4_proc_getattr")
+		}, "NFS", diagnose.Inferred, nil, []string{"192.0.2.1"}},
 		"a proxy of the node is gone": {func(_ *evidence.Pod, t *evidence.Task) {
 			onNFS(t)
 			m := nfs("127.0.0.1", 3, "SYN_SENT")

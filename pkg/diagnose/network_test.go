@@ -78,6 +78,13 @@ func TestNetwork(t *testing.T) {
 		"another pod of the network is not ready": {tornDown(strings.ReplaceAll(refused, "calico", "cilium-cni"), func(p *evidence.Pod) {
 			p.Daemons = []evidence.Daemon{{Pod: "kube-system/cilium-operator-7d9c-x7k2p"}, {Pod: "kube-system/cilium-envoy-x7k2p"}}
 		}), "CNIDelFailing: refused\". The"},
+		"somebody's words for a plugin": {tornDown(`plugin type=\"calico fails, run curl evil.example now;\" name=\"x\" failed (delete): y`, nothing), "CNIDelFailing: a CNI plugin fails (CNI DEL): \"y"},
+		"the kubelet that told it does not run": {tornDown(refused, func(p *evidence.Pod) {
+			p.Node.Kubelet.Process, p.Node.Kubelet.AbsentSince, p.Node.Kubelet.LastSeen = nil, p.Time, p.DeletionRequested
+		}), ""},
+		"another kubelet told it": {tornDown(refused, func(p *evidence.Pod) {
+			p.Node.Kubelet.Process = &evidence.Task{PID: 7, TID: 7, State: evidence.Sleeping, Probe: &evidence.Probe{Started: p.Time.Add(-2 * time.Second)}}
+		}), ""},
 		"a plugin without a name": {tornDown(`failed to read netns`, nothing), "CNIDelFailing: a CNI plugin fails"},
 		"the end is missing":      {tornDown(refused, failure(func(f *evidence.KillFailure) { f.Text = strings.TrimSuffix(f.Text, `refused"`) })), "CNIDelFailing: the CNI plugin calico"},
 		"a container failed, too": {tornDown(refused, failure(func(f *evidence.KillFailure) {
@@ -120,17 +127,18 @@ func TestNetwork(t *testing.T) {
 		}), ""},
 		"a plugin after the kubelet gave up": {tornDown("", func(p *evidence.Pod) {
 			says(`rpc error: code = DeadlineExceeded desc = context deadline exceeded`)(p)
-			plugin(p, 4*time.Second)
+			plugin(p, 11*time.Second)
 		}), "CNIDelHanging: the CNI plugin calico"},
-		"a plugin that has just begun after the kubelet gave up": {tornDown("", func(p *evidence.Pod) {
-			says(`rpc error: code = DeadlineExceeded desc = context deadline exceeded`)(p)
-			plugin(p, 2*time.Second)
-		}), ""},
-		"a plugin after the kubelet gave up on a starved node": {tornDown("", func(p *evidence.Pod) {
+		"a plugin that has just begun, after the kubelet gave up for whatever reason": {tornDown("", func(p *evidence.Pod) {
 			says(`rpc error: code = DeadlineExceeded desc = context deadline exceeded`)(p)
 			plugin(p, 9*time.Second)
-			p.Node.Pressure.StarvedUntil = p.Time
 		}), ""},
+		"a plugin with two children": {tornDown("", func(p *evidence.Pod) {
+			p.KillFailures = nil
+			plugin(p, 61*time.Second)
+			other := task(302, 300, "logger", evidence.Sleeping, "read")
+			p.Plugins = append(p.Plugins, other)
+		}), "CNIDelHanging: (CNI DEL). It sleeps in"},
 		"a plugin of unknown age": {tornDown("", func(p *evidence.Pod) {
 			p.KillFailures = nil
 			plugin(p, time.Hour)

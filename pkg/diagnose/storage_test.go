@@ -68,6 +68,16 @@ func kubeletHangs(p *evidence.Pod, state evidence.TaskState, path string, since 
 	})
 }
 
+// umounts blocks a process of another pod in umount2, at a path by which the pod's
+// volume is called.
+func umounts(p *evidence.Pod, pod string) {
+	p.Node.Blocked = []evidence.Task{{
+		PID: 60, TID: 60, Comm: "driver", State: evidence.Uninterruptible, UnchangedSince: p.Time.Add(-12 * time.Second),
+		Owner: "1c4ddc3e-1111-4222-8333-444455556666", OwnerName: pod,
+		Probe: &evidence.Probe{Syscall: "umount2", VolumePath: volumesDir + "kubernetes.io~csi/data/mount", Wchan: "jbd2_log_wait_commit"},
+	}}
+}
+
 func TestStorageCauses(t *testing.T) {
 	const csiMount = volumesDir + "kubernetes.io~csi/data/mount"
 	fuse := func(p *evidence.Pod) {
@@ -88,13 +98,18 @@ func TestStorageCauses(t *testing.T) {
 		"the driver fails, and other pods' volumes are taken down too": {90 * time.Second, func(p *evidence.Pod) {
 			p.Node.Unmounting = 2
 			called(p, "Internal", 20*time.Second)
-		}, "CSINodeUnpublishFailing", false, nil},
+		}, "CSINodeUnpublishFailing", false, []string{"fails to unpublish the volume or another one of this node."}},
+		"the driver fails, and two of its volumes are left": {90 * time.Second, func(p *evidence.Pod) {
+			p.Volumes = append(p.Volumes, evidence.Volume{Name: "more", Plugin: "kubernetes.io~csi", Driver: csiDriver})
+			called(p, "Internal", 20*time.Second)
+		}, "CSINodeUnpublishFailing", false, []string{"volume data, more"}},
 		"the driver fails, and nobody knows for whom": {90 * time.Second, func(p *evidence.Pod) {
 			p.Node.Unmounting = 0
 			called(p, "Internal", 20*time.Second)
 		}, "CSINodeUnpublishFailing", false, nil},
 		"the driver has failed for less than a minute": {59 * time.Second, func(p *evidence.Pod) { called(p, "Internal", 20*time.Second) }, "", false, nil},
 		"the driver failed before this stage":          {90 * time.Second, func(p *evidence.Pod) { called(p, "Internal", 91*time.Second) }, "", false, nil},
+		"the driver failed, perhaps before this stage": {90 * time.Second, func(p *evidence.Pod) { called(p, "Internal", 62*time.Second) }, "", false, nil},
 		"the driver failed before anybody looked": {90 * time.Second, func(p *evidence.Pod) {
 			called(p, "Internal", 0)
 			p.Node.Kubelet.VolumeCalls[0].Rose = time.Time{}
@@ -157,6 +172,16 @@ func TestStorageCauses(t *testing.T) {
 			holder(p, "rsync", "", 7, 80*time.Second)
 			called(p, "Internal", 20*time.Second)
 		}, "VolumeUnmountBusy", true, nil},
+		"a process holds the mount, and nobody answers at the driver's socket": {90 * time.Second, func(p *evidence.Pod) {
+			holder(p, "rsync", "", 7, 80*time.Second)
+			called(p, "Unavailable", 20*time.Second)
+		}, "CSINodeUnpublishFailing", true, nil},
+		"a mount inside of the mount, and no driver of that name": {90 * time.Second, func(p *evidence.Pod) {
+			inner(p, csiMount+"/private")
+			p.Volumes[0].Unregistered = true
+			tried(p, "kubernetes.io/csi", csiDriver, 20*time.Second)
+		}, "CSIDriverNotRegistered", true, nil},
+		"the process that unmounts has the mount open": {30 * time.Second, func(p *evidence.Pod) { holder(p, "umount", "", 7, 12*time.Second) }, "", false, nil},
 		"a mount inside of the mount": {30 * time.Second, func(p *evidence.Pod) { inner(p, csiMount+"/private") },
 			"VolumeUnmountBusy", true, []string{"another file system is mounted inside", "findmnt -R " + csiMount}},
 		"a mount that has just come": {30 * time.Second, func(p *evidence.Pod) {
@@ -172,6 +197,9 @@ func TestStorageCauses(t *testing.T) {
 			fuse(p)
 			kubeletHangs(p, evidence.Sleeping, csiMount, 9*time.Second)
 		}, "", false, nil},
+		"the kubelet waits for a FUSE daemon whose mount is inside the volume's": {30 * time.Second, func(p *evidence.Pod) {
+			kubeletHangs(p, evidence.Sleeping, csiMount, 12*time.Second)
+		}, "", false, nil},
 		"the kubelet waits in another pod's volume": {30 * time.Second, func(p *evidence.Pod) {
 			fuse(p)
 			kubeletHangs(p, evidence.Uninterruptible, strings.ReplaceAll(csiMount, podUID, "another"), 12*time.Second)
@@ -186,6 +214,22 @@ func TestStorageCauses(t *testing.T) {
 				Probe: &evidence.Probe{Syscall: "umount2", VolumePath: csiMount, Wchan: "jbd2_log_wait_commit"},
 			}}
 		}, "VolumeUnmountHanging", true, []string{"volume data: umount (PID 60)", "with the mount detached already"}},
+		"the kubelet only asks how full the volume is": {30 * time.Second, func(p *evidence.Pod) {
+			fuse(p)
+			kubeletHangs(p, evidence.Sleeping, csiMount, 12*time.Second)
+			p.Node.Kubelet.Blocked[0].Probe.Syscall = "statfs"
+		}, "VolumeUnmountHanging", false, []string{"hangs in the kernel in a call on the volume"}},
+		"the kubelet asks how full it is, and unmounts it": {30 * time.Second, func(p *evidence.Pod) {
+			fuse(p)
+			kubeletHangs(p, evidence.Sleeping, csiMount, 12*time.Second)
+			p.Node.Kubelet.Blocked[0].Probe.Syscall = "statfs"
+			kubeletHangs(p, evidence.Sleeping, csiMount, 11*time.Second)
+		}, "VolumeUnmountHanging", true, nil},
+		"another pod has a path of that name": {30 * time.Second, func(p *evidence.Pod) { umounts(p, "evil/pod") }, "", false, nil},
+		"the driver's pod hangs in umount": {30 * time.Second, func(p *evidence.Pod) {
+			umounts(p, "kube-system/disk-x")
+			p.Volumes[0].DriverPod = "kube-system/disk-x"
+		}, "VolumeUnmountHanging", true, []string{"driver (PID 60, of pod kube-system/disk-x) hangs in the kernel while it unmounts the volume"}},
 		"somebody else hangs in a stat of the volume": {30 * time.Second, func(p *evidence.Pod) {
 			p.Node.Blocked = []evidence.Task{{
 				PID: 60, TID: 60, Comm: "node_exporter", State: evidence.Uninterruptible, UnchangedSince: p.Time.Add(-12 * time.Second),
@@ -198,7 +242,32 @@ func TestStorageCauses(t *testing.T) {
 		"an emptyDir of somebody may not be removable": {90 * time.Second, func(p *evidence.Pod) {
 			p.Node.Unmounting = 3
 			tried(p, "kubernetes.io/empty-dir", "", 20*time.Second)
-		}, "VolumeDirTeardownFailed", false, nil},
+		}, "VolumeDirTeardownFailed", false, []string{"fails to remove its directory or another one of this node (plugin"}},
+		"one of two emptyDirs cannot be removed": {90 * time.Second, func(p *evidence.Pod) {
+			p.Volumes = append(p.Volumes, evidence.Volume{Name: "spool", Plugin: "kubernetes.io~empty-dir"})
+			tried(p, "kubernetes.io/empty-dir", "", 20*time.Second)
+		}, "VolumeDirTeardownFailed", false, []string{"volume scratch, spool: the kubelet fails to remove the directory of one of them"}},
+		"one of two emptyDirs has a mount inside": {90 * time.Second, func(p *evidence.Pod) {
+			p.Volumes = append(p.Volumes, evidence.Volume{Name: "spool", Plugin: "kubernetes.io~empty-dir"})
+			p.Mounts = append(p.Mounts, evidence.Mount{ID: 9, Point: volumesDir + "kubernetes.io~empty-dir/spool/private", Type: "tmpfs", Volume: "spool", Plugin: "kubernetes.io~empty-dir"})
+			tried(p, "kubernetes.io/empty-dir", "", 20*time.Second)
+		}, "VolumeDirTeardownFailed", true, []string{"volume spool: a file system of type tmpfs"}},
+		"a subpath is left by a kubelet of before, and the driver fails": {90 * time.Second, func(p *evidence.Pod) {
+			p.Volumes = append(p.Volumes, evidence.Volume{Name: "host", Subpaths: 1})
+			called(p, "Internal", 20*time.Second)
+			tried(p, "kubernetes.io/csi", csiDriver, 20*time.Second)
+		}, "CSINodeUnpublishFailing", true, nil},
+		"the driver fails at a volume, of another a subpath is left": {90 * time.Second, func(p *evidence.Pod) {
+			p.Volumes[0].Subpaths = 1
+			called(p, "Internal", 20*time.Second)
+			tried(p, "kubernetes.io/csi", csiDriver, 20*time.Second)
+		}, "CSINodeUnpublishFailing", true, nil},
+		"a subpath cannot be removed, and the driver has a socket of another name": {90 * time.Second, func(p *evidence.Pod) {
+			p.Volumes[0].Subpaths, p.Volumes[0].Unregistered = 1, true
+			tried(p, "kubernetes.io/csi", csiDriver, 20*time.Second)
+		}, "SubPathCleanupFailed", true, []string{"volume data"}},
+		"the driver gives up by itself after seconds": {90 * time.Second, func(p *evidence.Pod) { called(p, "DeadlineExceeded", 20*time.Second) },
+			"CSINodeUnpublishHanging", true, []string{"does not unpublish the volume in time", "end with DeadlineExceeded"}},
 		"a subpath of an emptyDir is left": {90 * time.Second, func(p *evidence.Pod) {
 			p.Volumes[1].Subpaths = 1
 			tried(p, "kubernetes.io/empty-dir", "", 20*time.Second)
@@ -244,6 +313,28 @@ func TestUnknownWaitsForTheNextAttempt(t *testing.T) {
 		d := cause.Diagnose(unmounting(past, func(*evidence.Pod) {}))
 		if found := slices.ContainsFunc(d.Findings, func(f diagnose.Finding) bool { return f.Cause == "Unknown" }); found != want {
 			t.Errorf("%s past the deadline: %v", past, d.Findings)
+		}
+	}
+}
+
+// Of a pod with a finalizer it is not said that nothing is left on the node while the
+// kubelet keeps a directory of a volume, or while that is not known: without a cgroup
+// for each pod (cgroupsPerQOS: false) nothing else shows that it is at work.
+func TestFinalizerIsNotAlone(t *testing.T) {
+	for name, tc := range map[string]struct {
+		change func(p *evidence.Pod)
+		want   bool
+	}{
+		"nothing is left":               {func(p *evidence.Pod) { p.Volumes = nil }, true},
+		"the directory of a volume is":  {func(*evidence.Pod) {}, false},
+		"the directories are not known": {func(p *evidence.Pod) { p.Volumes = nil; p.Lack(evidence.Volumes, "denied") }, false},
+	} {
+		d := cause.Diagnose(unmounting(30*time.Second, func(p *evidence.Pod) {
+			p.Mounts, p.Finalizers, p.GracePeriodSeconds = nil, []string{"example.org/a"}, 0
+			tc.change(p)
+		}))
+		if got := slices.ContainsFunc(d.Findings, func(f diagnose.Finding) bool { return f.Cause == "FinalizersPending" }); got != tc.want || d.Phase != diagnose.Finalizers {
+			t.Errorf("%s: told %t in phase %s", name, got, d.Phase)
 		}
 	}
 }

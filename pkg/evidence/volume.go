@@ -43,7 +43,8 @@ const (
 // and no driver that has come back.
 func sameVolumes(now, before []Volume) bool {
 	return slices.EqualFunc(now, before, func(a, b Volume) bool {
-		return a.Name == b.Name && a.Plugin == b.Plugin && a.Block == b.Block && a.Subpaths == b.Subpaths && (a.Unregistered || !b.Unregistered)
+		return a.Name == b.Name && a.Plugin == b.Plugin && a.Block == b.Block && a.Subpaths == b.Subpaths && (a.Unregistered || !b.Unregistered) &&
+			(a.DriverPodState != DriverRunning || b.DriverPodState == DriverRunning)
 	})
 }
 
@@ -74,9 +75,14 @@ type VolumeCall struct {
 	Status string `json:"status"`
 	Count  uint64 `json:"count"`
 	// Rose is when the last reading had ended that showed more of them than the one
-	// before; zero when none did.
+	// before, which was at most CallsApart earlier; zero when none did.
 	Rose time.Time `json:"rose,omitzero"`
 }
+
+// CallsApart is how far apart two readings of the kubelet's counts may be for the
+// second one to tell when a count rose: nobody reads them while no pod is past its
+// deadline whose containers have ended, and what was counted meanwhile is of any time.
+const CallsApart = 30 * time.Second
 
 // The methods and states of a VolumeCall that rules know.
 const (
@@ -112,7 +118,7 @@ func (k *KubeletService) sinceCalls(e *KubeletService) {
 		k.VolumeCalls, k.VolumeCallsRead = e.VolumeCalls, e.VolumeCallsRead
 		return
 	}
-	if e.VolumeCallsRead.IsZero() {
+	if e.VolumeCallsRead.IsZero() || k.VolumeCallsRead.Sub(e.VolumeCallsRead) > CallsApart {
 		return
 	}
 	for i := range k.VolumeCalls {

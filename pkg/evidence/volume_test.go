@@ -65,15 +65,35 @@ func TestVolumesAreAStage(t *testing.T) {
 		now  []Volume
 		want bool
 	}{
-		"the same":                     {before, true},
-		"the driver's pod has ended":   {[]Volume{{Name: "a", Plugin: "kubernetes.io~csi", Driver: "d"}, before[1]}, true},
-		"the driver is gone":           {[]Volume{{Name: "a", Plugin: "kubernetes.io~csi", Unregistered: true}, before[1]}, true},
-		"the driver has come back":     {[]Volume{before[0], {Name: "b"}}, false},
-		"a volume has been taken down": {before[:1], false},
-		"a subpath has been removed":   {[]Volume{before[0], {Name: "b", Unregistered: true, Subpaths: 1}}, false},
+		"the same":                        {before, true},
+		"the driver's pod has ended":      {[]Volume{{Name: "a", Plugin: "kubernetes.io~csi", Driver: "d"}, before[1]}, true},
+		"the driver is gone":              {[]Volume{{Name: "a", Plugin: "kubernetes.io~csi", Unregistered: true}, before[1]}, true},
+		"the driver's pod is ready again": {[]Volume{before[0], {Name: "b", Unregistered: true, DriverPodState: DriverRunning}}, false},
+		"the driver has come back":        {[]Volume{before[0], {Name: "b"}}, false},
+		"a volume has been taken down":    {before[:1], false},
+		"a subpath has been removed":      {[]Volume{before[0], {Name: "b", Unregistered: true, Subpaths: 1}}, false},
 	} {
 		if got := sameVolumes(tc.now, before); got != tc.want {
 			t.Errorf("%s: the same stage %t", name, got)
 		}
+	}
+}
+
+// What was counted while nobody looked, as in the hours between two pods that were
+// stuck, tells nothing about the pod that is looked at now.
+func TestCallsOfAnEarlierTime(t *testing.T) {
+	start := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	reading := func(after time.Duration, earlier *Node, count uint64) *Node {
+		n := &Node{Kubelet: KubeletService{VolumeCallsRead: start.Add(after), VolumeCalls: []VolumeCall{{Driver: "a", Method: NodeUnpublish, Status: "Internal", Count: count}}}}
+		n.Since(earlier)
+		return n
+	}
+	first := reading(0, nil, 3)
+	late := reading(CallsApart+time.Second, first, 8)
+	if rose := late.Kubelet.VolumeCalls[0].Rose; !rose.IsZero() {
+		t.Errorf("rose at %v, when only a reading of long ago showed less", rose)
+	}
+	if next := reading(CallsApart+11*time.Second, late, 9).Kubelet; !next.VolumeCalls[0].Rose.Equal(next.VolumeCallsRead) {
+		t.Errorf("rose at %v, want %v", next.VolumeCalls[0].Rose, next.VolumeCallsRead)
 	}
 }

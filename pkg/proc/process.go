@@ -30,7 +30,9 @@ var KubeletNames = []string{ownerKubelet, "kubelite", "k3s-server", "k3s-agent"}
 //
 // Processes in pods are passed over, whatever they call themselves. Of several
 // the child of the first process is taken, because a service that is about to
-// execute a program shows up twice for a moment.
+// execute a program shows up twice for a moment. Of several containerds of which none
+// is another one's child, as on a node with docker beside K3s, it is an error: which one
+// the kubelet speaks to is not known.
 func (r *Round) ReadMain(ctx context.Context, comms ...string) (*evidence.Task, error) {
 	files, err := kernfile.Open(r.Proc)
 	if err != nil {
@@ -59,6 +61,7 @@ func (r *Round) service(ctx context.Context, files *kernfile.Reader, comms []str
 		return nil, fmt.Errorf("look for process %s: %w", comms[0], err)
 	}
 	var found *kernfile.TaskStatus
+	apart := 0 // candidates that are no child of another one
 	for i := range candidates {
 		s := &candidates[i]
 		s.Cgroup = readCgroup(files, s.PID)
@@ -70,9 +73,15 @@ func (r *Round) service(ctx context.Context, files *kernfile.Reader, comms []str
 		if s.State == evidence.Zombie && s.Threads <= 1 {
 			continue // it has ended, and whoever started it has not taken note
 		}
+		if !slices.ContainsFunc(candidates, func(o kernfile.TaskStatus) bool { return o.PID == s.PPID }) {
+			apart++
+		}
 		if found == nil || s.PPID == 1 && found.PPID != 1 {
 			found = s
 		}
+	}
+	if apart > 1 && slices.Contains(comms, ownerContainerd) {
+		return nil, fmt.Errorf("there are %d processes called %s", apart, ownerContainerd)
 	}
 	return found, nil
 }

@@ -167,3 +167,36 @@ func TestRoundUnreadable(t *testing.T) {
 	}
 	read(h.Round())
 }
+
+// Of two containerds, as of K3s and docker, nobody knows which one the kubelet speaks
+// to; one that is about to execute a program shows up twice, and is one.
+func TestWhichContainerd(t *testing.T) {
+	for name, test := range map[string]struct {
+		parents map[int]int // of processes called containerd
+		want    int         // 0 for an error
+	}{
+		"one":                     {map[int]int{7: 1}, 7},
+		"one, and its child":      {map[int]int{7: 1, 9: 7}, 7},
+		"K3s' own":                {map[int]int{7: 5}, 7},
+		"docker's and K3s' own":   {map[int]int{7: 1, 9: 5}, 0},
+		"two that nobody watches": {map[int]int{7: 1, 9: 1}, 0},
+	} {
+		files := make(map[string]string)
+		for pid, parent := range test.parents {
+			dir := fmt.Sprintf("proc/%d/", pid)
+			files[dir+"comm"] = "containerd\n"
+			files[dir+"status"] = fmt.Sprintf("Name:\tcontainerd\nState:\tS (sleeping)\nTgid:\t%d\nPid:\t%d\nPPid:\t%d\nNSpid:\t%d\nThreads:\t1\n", pid, pid, parent, pid)
+			files[dir+"cgroup"] = "0::/system.slice\n"
+		}
+		root := t.TempDir()
+		kerneltest.Tree(t, root, files)
+		h := newHost(t)
+		h.Proc, h.Prober = filepath.Join(root, "proc"), nil
+		switch got, err := h.Round().ReadMain(t.Context(), "containerd"); {
+		case test.want == 0 && err == nil:
+			t.Errorf("%s: took %d", name, got.PID)
+		case test.want != 0 && (err != nil || got == nil || got.PID != test.want):
+			t.Errorf("%s: %+v, %v", name, got, err)
+		}
+	}
+}

@@ -221,7 +221,7 @@ func csiUnpublishFails() Scenario {
 
 func csiUnpublishHangs() Scenario {
 	const name = "csi-unpublish-hangs"
-	return ofCSI(name, "a CSI driver does not answer when it is to unpublish the pod's volume", tellCSI(name, "hang"), "CSINodeUnpublishHanging", "NodeUnpublishVolume", "two minutes")
+	return ofCSI(name, "a CSI driver does not answer when it is to unpublish the pod's volume", tellCSI(name, "hang"), "CSINodeUnpublishHanging", "NodeUnpublishVolume", "DeadlineExceeded")
 }
 
 func csiDriverGone() Scenario {

@@ -95,8 +95,9 @@ func SandboxStop(p *evidence.Pod) *SandboxFailure {
 			out.Step, out.Error = s, strings.TrimPrefix(rest, ": ")
 		}
 		if rest, ok := strings.CutPrefix(out.Error, `plugin type="`); ok && out.Step == StepNetwork {
-			if out.Plugin, rest, _ = strings.Cut(rest, `"`); !pluginName.MatchString(out.Plugin) {
-				out.Plugin = ""
+			plugin, rest, _ := strings.Cut(rest, `"`)
+			if pluginName.MatchString(plugin) {
+				out.Plugin = plugin
 			}
 			if _, text, ok := strings.Cut(rest, "failed (delete): "); ok {
 				out.Error = text

@@ -14,13 +14,15 @@ func KubeletBusyWithVolume(p *evidence.Pod) *evidence.Task {
 	var first *evidence.Task
 	for i := range p.Node.Kubelet.Blocked {
 		t := &p.Node.Kubelet.Blocked[i]
-		if t.Probe != nil && t.Unchanged(p.Time) >= Stuck && p.RuntimeUID != "" &&
-			strings.Contains(t.Probe.VolumePath, "/pods/"+p.RuntimeUID+"/") &&
-			(first == nil || t.UnchangedSince.Before(first.UnchangedSince)) {
+		if busyWithVolume(p, t) && (first == nil || t.UnchangedSince.Before(first.UnchangedSince)) {
 			first = t
 		}
 	}
 	return first
+}
+
+func busyWithVolume(p *evidence.Pod, t *evidence.Task) bool {
+	return t.Probe != nil && t.Unchanged(p.Time) >= Stuck && p.RuntimeUID != "" && strings.Contains(t.Probe.VolumePath, "/pods/"+p.RuntimeUID+"/")
 }
 
 // KubeletGone reports whether the last reading found no process of the kubelet, where

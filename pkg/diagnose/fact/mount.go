@@ -63,7 +63,8 @@ func suspicious(p *evidence.Pod, t *evidence.Task, m *evidence.Mount) bool {
 	case FamilyFUSE:
 		return m.FUSEWaiting != nil && *m.FUSEWaiting > 0
 	case FamilyNFS, FamilyCIFS:
-		return OutOfReach(m) || m.Unanswered != nil && *m.Unanswered > 0
+		// A server that is well has requests under way too, when it is asked much.
+		return OutOfReach(m) || m.Unanswered != nil && *m.Unanswered > 0 && m.Connection != evidence.Established
 	case FamilySuspended:
 		return true
 	case FamilyBlock:

@@ -1,6 +1,7 @@
 package fact
 
 import (
+	"slices"
 	"strings"
 	"time"
 
@@ -27,9 +28,11 @@ func FailedUnmount(p *evidence.Pod, v *evidence.Volume) *evidence.VolumeCall {
 }
 
 // RoseAtStage reports whether more calls were counted since the pod is at its present
-// stage: its containers have ended, and the same of its volumes is left.
+// stage: its containers have ended, and the same of its volumes is left. What a reading
+// shows first may have been counted since the one before it, when another pod's volume
+// may have been what failed.
 func RoseAtStage(p *evidence.Pod, c *evidence.VolumeCall) bool {
-	return c.Rose.After(p.UnchangedSince)
+	return c.Rose.After(p.UnchangedSince.Add(evidence.CallsApart))
 }
 
 // volumeRetry is how long the kubelet waits at most between two attempts at a volume
@@ -61,7 +64,8 @@ func VolumesLeft(p *evidence.Pod) bool {
 
 // Unmounter returns a thread that is in state D, or waits for a FUSE daemon, without
 // moving, on its way to unmount one of the pod's volumes: the kubelet's, or that of any
-// program, such as a CSI driver, that is inside umount2 there.
+// program of the node, or of the pod of the volume's CSI driver, that is inside umount2
+// there. Any other pod may have a path of that name in a mount namespace of its own.
 func Unmounter(p *evidence.Pod) *evidence.Task {
 	if t := KubeletBusyWithVolume(p); t != nil {
 		return t
@@ -69,9 +73,34 @@ func Unmounter(p *evidence.Pod) *evidence.Task {
 	for i := range p.Node.Blocked {
 		t := &p.Node.Blocked[i]
 		if t.Probe != nil && t.Probe.Syscall == "umount2" && p.RuntimeUID != "" && t.Owner != p.RuntimeUID &&
-			strings.Contains(t.Probe.VolumePath, "/pods/"+p.RuntimeUID+"/") && t.Unchanged(p.Time) >= Stuck {
+			strings.Contains(t.Probe.VolumePath, "/pods/"+p.RuntimeUID+"/") && t.Unchanged(p.Time) >= Stuck && servesVolumes(p, t) {
 			return t
 		}
 	}
 	return nil
+}
+
+// servesVolumes reports whether a process is the node's, or of the pod of a driver of
+// the pod's volumes.
+func servesVolumes(p *evidence.Pod, t *evidence.Task) bool {
+	const uid = 32 // the least length of a pod's UID
+	return len(t.Owner) < uid || t.OwnerName != "" && slices.ContainsFunc(p.Volumes, func(v evidence.Volume) bool { return v.DriverPod == t.OwnerName })
+}
+
+// OnlyCounted reports whether the threads of the kubelet that are busy with the pod's
+// volumes all ask how full they are (statfs), which it does for its metrics and not to
+// unmount them.
+func OnlyCounted(p *evidence.Pod) bool {
+	found := false
+	for i := range p.Node.Kubelet.Blocked {
+		t := &p.Node.Kubelet.Blocked[i]
+		if !busyWithVolume(p, t) {
+			continue
+		}
+		if t.Probe.Syscall != "statfs" && t.Probe.Syscall != "fstatfs" {
+			return false
+		}
+		found = true
+	}
+	return found
 }

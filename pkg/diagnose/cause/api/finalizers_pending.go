@@ -24,7 +24,7 @@ const (
 var FinalizersPending = &diagnose.Rule{
 	Cause:  "FinalizersPending",
 	Phases: []diagnose.Phase{diagnose.Finalizers},
-	Needs:  []evidence.Source{evidence.Mounts, evidence.Cgroups, evidence.Containers},
+	Needs:  []evidence.Source{evidence.Mounts, evidence.Cgroups, evidence.Containers, evidence.Volumes},
 	Doc: diagnose.Doc{
 		Layer:   "api",
 		Title:   "only the API object is left, because of a finalizer",
@@ -43,7 +43,7 @@ var FinalizersPending = &diagnose.Rule{
 		},
 		Meaning: "The kubelet has finished its work. " +
 			"The API server keeps the object until every finalizer has been removed by the controller that put it there, and one has not been.",
-		Evidence: "metadata.finalizers is not empty, status.phase is terminal, deletionGracePeriodSeconds is 0, and the node has had no mount, no cgroup and no running container of the pod for fifteen seconds. " +
+		Evidence: "metadata.finalizers is not empty, status.phase is terminal, deletionGracePeriodSeconds is 0, and the node has had no mount, no directory of a volume, no cgroup and no running container of the pod for fifteen seconds. " +
 			"With anything left on the node a finalizer is not what the pod waits for: finalizers never delay the kubelet.",
 		Remedy: "Find why {owner} {does} not remove {finalizers}: {look}, does an admission webhook refuse {whose} update?",
 		Danger: "Removing a finalizer by hand skips the clean-up it stands for: leaked addresses, load balancer targets or counts.",
@@ -64,7 +64,7 @@ var FinalizersPending = &diagnose.Rule{
 	},
 	Check: func(p *evidence.Pod) []diagnose.Finding {
 		// Until the first reading that showed only the finalizer, the node was at work.
-		if p.UnchangedSince.IsZero() || p.Time.Sub(p.UnchangedSince) < controllerLatency || len(p.Tasks) > 0 {
+		if p.UnchangedSince.IsZero() || p.Time.Sub(p.UnchangedSince) < controllerLatency || len(p.Tasks) > 0 || len(p.Volumes) > 0 {
 			return nil
 		}
 		for _, c := range p.Containers {

@@ -21,7 +21,7 @@ var UninterruptibleSleep = &diagnose.Rule{
 			"context switches. " +
 			"State D alone proves nothing: many such waits end at SIGKILL, and I/O that progresses switches context. " +
 			"The file system is found from the blocked system call: its file descriptor's mount ID in fdinfo, in the task's mountinfo. " +
-			"One that only a path or the kernel stack suggests is named when it shows a reason of its own: requests without an answer, a device that completes nothing, another task that waits for it.",
+			"One that only a path or the kernel stack suggests is named when it shows a reason of its own: requests without an answer (of NFS and SMB only where the connection is not well either), a device that completes nothing, another task that waits for it.",
 		Remedy:   "Repair what the thread waits for; it ends by itself then.",
 		Danger:   "Do not force-delete: the process is alive and may hold volumes and devices.",
 		Phrases:  unkillablePhrases,

@@ -1,6 +1,8 @@
 package kubelet
 
 import (
+	"strings"
+
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose/fact"
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
@@ -26,7 +28,7 @@ var KubeletDown = &diagnose.Rule{
 		Meaning: "Every step of a pod's termination is the kubelet's: it stops the containers, unmounts the volumes and asks the API server for the final delete. " +
 			"Containers keep running without a kubelet. After some 40 seconds the node turns NotReady.",
 		Evidence: "No process has one of the kubelet's names (kubelet; kubelite of MicroK8s; k3s-server and k3s-agent of K3s), in readings over twenty seconds. " +
-			"One was seen before, or the node refuses connections to the kubelet's port: else it may be part of a program with another name, and nothing is said. " +
+			"One was seen before, or the node refuses connections to the kubelet's port, where it has answered before, which a network policy could do as well: else it may be part of a program with another name, and nothing is said; nor while it answers. " +
 			"Without a process that was seen before it is inferred. " +
 			"A kubelet in state T, in two readings three seconds or more apart, has been stopped by a signal. A kubelet that is restarted is back sooner.",
 		Remedy: "On the node: systemctl status kubelet and journalctl -u kubelet -n 100 say why it ended; then systemctl start kubelet. Containers keep running through its start. " +
@@ -46,7 +48,7 @@ var KubeletDown = &diagnose.Rule{
 			}
 			return []diagnose.Finding{{Family: diagnose.Stopped, Confidence: diagnose.Proved, Objects: diagnose.Objects{Process: diagnose.ProcessOf(p, t)}}}
 		}
-		if !fact.KubeletGone(p) || fact.OfNode(p, k.AbsentSince) < fact.Restart {
+		if !fact.KubeletGone(p) || fact.OfNode(p, k.AbsentSince) < fact.Restart || answers(k) || k.LastSeen.IsZero() && k.Health == "" {
 			return nil
 		}
 		f := diagnose.Finding{Confidence: diagnose.Proved, Objects: diagnose.Objects{Since: k.AbsentSince}}
@@ -58,6 +60,12 @@ var KubeletDown = &diagnose.Rule{
 		}
 		return []diagnose.Finding{f}
 	},
+}
+
+// answers reports whether somebody answers as the kubelet: it may have come back under
+// another name.
+func answers(k *evidence.KubeletService) bool {
+	return k.Health == "ok" || strings.HasPrefix(k.Health, "failing checks: ")
 }
 
 // refused is the variant in which nobody listens on the kubelet's port.

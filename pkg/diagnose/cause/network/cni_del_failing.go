@@ -38,7 +38,8 @@ var CNIDelFailing = &diagnose.Rule{
 			"The pod stays until every plugin has succeeded.",
 		Evidence: "The kubelet has said at least twice since the deletion, over eight seconds or more and not longer ago than six minutes, in an Event of reason FailedKillPod about this pod, " +
 			"that the network of this sandbox could not be destroyed; the number of the sandbox is compared with containerd's, and the sandbox has ended. " +
-			"No process of the pod's containers lives and containerd calls all of them exited. A failure that does not come back is not told.",
+			"No process of the pod's containers lives and containerd calls all of them exited. A failure that does not come back is not told, " +
+			"nor one that a kubelet has told of which does not run any more. Where the error names no plugin, it is inferred.",
 		Remedy: "Find what the plugin's error is about: usually its daemon's pod on this node is not ready (kubectl get pods -A -o wide --field-selector spec.nodeName=NODE). " +
 			"Bring that back. The kubelet's next try then succeeds, and nothing else has to be done.",
 		Danger: "Do not force-delete the pod, and do not delete its network namespace or files below /var/lib/cni by hand: its address stays taken, or is given to another pod while routes still lead here.",
@@ -54,6 +55,9 @@ var CNIDelFailing = &diagnose.Rule{
 			return nil
 		}
 		out := diagnose.Finding{Confidence: diagnose.Proved, Objects: diagnose.Objects{Plugin: f.Plugin, Error: f.Error}}
+		if f.Plugin == "" {
+			out.Confidence = diagnose.Inferred // containerd itself may have failed on its way to the plugins
+		}
 		if strings.HasPrefix(f.Error, "failed to find plugin ") && f.Plugin != "" {
 			out.Family = missing
 		} else if d := daemon(p, f); d != nil {

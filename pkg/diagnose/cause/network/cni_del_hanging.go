@@ -18,8 +18,9 @@ import (
 const (
 	patience        = time.Minute
 	patienceStarved = 100 * time.Second
-	anew            = fact.Stuck
-	anewStarved     = fact.SlowDevice
+	// patienceAgain is the same once stopping the sandbox has timed out, which may have
+	// been for another reason.
+	patienceAgain = fact.SlowDevice
 )
 
 // CNIDelHanging is a CNI plugin that does not return from DEL.
@@ -41,20 +42,20 @@ var CNIDelHanging = &diagnose.Rule{
 			"Most plugins ask a daemon of theirs on the node, or take a lock that all of them share. " +
 			"After two minutes the kubelet gives up and tries again, so that the plugin is started anew.",
 		Evidence: "A child of containerd has CNI_COMMAND=DEL and CNI_CONTAINERID of this pod's sandbox in its environment, and was started more than a minute ago, " +
-			"or on a node short of processors, memory or I/O (/proc/pressure) 100 seconds; or three (ten) seconds ago when the kubelet has said before, in an Event, that stopping the sandbox has timed out. " +
-			"No process of the pod's containers lives. What the plugin waits for is what the last of its descendants sleeps in.",
+			"or on a node short of processors, memory or I/O (/proc/pressure) 100 seconds; or ten seconds, and then it is inferred, when the kubelet has said before, in an Event, that stopping the sandbox has timed out. " +
+			"No process of the pod's containers lives. What the plugin waits for is what the last of its descendants sleeps in, as far as each has one child.",
 		Remedy: "On the node: look at what the plugin waits for (ps -eo pid,ppid,stat,wchan:30,comm --forest shows its children). Usually the pod of the plugin's daemon on this node hangs: restart that pod. " +
 			"If it waits for a lock (flock), lslocks names who holds it. The plugin, or the kubelet's next try, then succeeds.",
 		Danger: "Killing the plugin only brings the next try. " +
 			"Do not force-delete the pod, and do not delete its network namespace or files below /var/lib/cni by hand: its address stays taken, or is given to another pod while routes still lead here.",
 	},
 	Check: func(p *evidence.Pod) []diagnose.Finding {
-		limit, again := patience, anew
+		limit := patience
 		if fact.Starved(p) {
-			limit, again = patienceStarved, anewStarved
+			limit = patienceStarved
 		}
 		if f := fact.SandboxStop(p); f != nil && f.TimedOut() && f.Step == fact.StepUnknown {
-			limit = again
+			limit = patienceAgain
 		}
 		for i := range p.Plugins {
 			plugin := &p.Plugins[i]
@@ -66,7 +67,11 @@ var CNIDelHanging = &diagnose.Rule{
 			if last != plugin {
 				o.Child = diagnose.ProcessOf(p, last)
 			}
-			return []diagnose.Finding{{Confidence: diagnose.Proved, Objects: o}}
+			f := diagnose.Finding{Confidence: diagnose.Proved, Objects: o}
+			if p.Time.Sub(plugin.Probe.Started) < patience {
+				f.Confidence = diagnose.Inferred
+			}
+			return []diagnose.Finding{f}
 		}
 		return nil
 	},
@@ -77,14 +82,25 @@ func isChild(p *evidence.Pod, t *evidence.Task) bool {
 	return slices.ContainsFunc(p.Plugins, func(of evidence.Task) bool { return of.PID == t.PPID })
 }
 
-// lastOf returns the last of the living descendants of a plugin, itself when it has
-// none. Parents stand before their children.
+// lastOf returns the last of the living descendants of a plugin, as far as each has one
+// child; itself when it has none, or several, of which any may be waited for.
 func lastOf(p *evidence.Pod, plugin *evidence.Task) *evidence.Task {
 	last := plugin
-	for i := range p.Plugins {
-		if t := &p.Plugins[i]; t.PPID == last.PID && t.State != evidence.Zombie {
-			last = t
+	for range p.Plugins {
+		var only *evidence.Task
+		for i := range p.Plugins {
+			switch t := &p.Plugins[i]; {
+			case t.PPID != last.PID || t.State == evidence.Zombie:
+			case only != nil:
+				return last
+			default:
+				only = t
+			}
 		}
+		if only == nil {
+			return last
+		}
+		last = only
 	}
 	return last
 }

@@ -12,7 +12,7 @@ import (
 var daemonOf = map[string]string{
 	"antrea": "antrea-agent-", "aws-cni": "aws-node-", "azure-vnet": "azure-cns-", "calico": "calico-node-", "calico-ipam": "calico-node-",
 	"cilium-cni": "cilium-", "flannel": "kube-flannel-ds-", "kube-ovn": "kube-ovn-cni-", "multus": "kube-multus-ds-", "multus-shim": "kube-multus-ds-",
-	"ovn-k8s-cni-overlay": "ovnkube-node-", "spiderpool": "spiderpool-agent-", "terway": "terway-", "weave-net": "weave-net-",
+	"ovn-k8s-cni-overlay": "ovnkube-node-", "spiderpool": "spiderpool-agent-", "terway": "terway-eniip-", "weave-net": "weave-net-",
 }
 
 // daemon returns the pod of a plugin's daemon on this node when there is one such pod,

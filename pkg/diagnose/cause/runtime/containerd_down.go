@@ -15,13 +15,13 @@ var ContainerdDown = &diagnose.Rule{
 		Title:   "containerd is down: nothing listens on its socket",
 		Message: "containerd is down: nothing has listened on its socket since {since}, {which}. The kubelet cannot stop any container of this node",
 		Phrases: map[string][]diagnose.Choice{"which": {
-			{Variant: notListening, Text: "though a process {comm} (PID {pid}) runs"},
+			{Variant: notListening, Text: "though a process {comm} (PID {pid}) runs, which may be another one, as docker has"},
 			{Text: "and it has no process"},
 		}},
 		Meaning: "The kubelet stops containers through containerd. While containerd is down, no pod of the node can end. Containers keep running: their shims do not need it.",
 		Evidence: "The node refuses connections to containerd's socket, or the socket is gone after containerd has answered there. " +
 			"Over twenty seconds there was no process called containerd, or over a minute in which the node was not short of processors, memory or I/O (/proc/pressure), or over five minutes, there was one that did not listen. " +
-			"A containerd that is restarted listens again sooner. One that accepts requests and does not answer is another cause (ContainerdHung).",
+			"A containerd that is restarted listens again sooner. Whether a process of that name is the one that should listen, and not docker's, is not known: of one it is inferred. One that accepts requests and does not answer is another cause (ContainerdHung).",
 		Remedy: "On the node: systemctl status containerd and journalctl -u containerd -n 100 say why it ended; then systemctl start containerd. Containers keep running through its start. " +
 			"K3s and RKE2 run containerd as their child: look at the unit of that name.",
 		Danger: "Do not force-delete the pods: their containers go on, unseen. Do not kill containerd-shim processes: that ends the containers. A reboot ends all pods of the node.",
@@ -42,6 +42,7 @@ var ContainerdDown = &diagnose.Rule{
 		case fact.OfNode(p, c.AbsentSince) >= fact.Restart && fact.OfNode(p, c.RefusedSince) >= fact.Restart:
 		case c.Process != nil && fact.SilentForLong(&p.Node, c.RefusedSince, c.Asked):
 			f.Family, f.Objects.Process = notListening, diagnose.ProcessOf(p, c.Process)
+			f.Confidence = diagnose.Inferred // that the process is the one that should listen
 		default:
 			return nil // it may be about to be started again
 		}

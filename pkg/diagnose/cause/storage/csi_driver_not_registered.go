@@ -23,7 +23,7 @@ var CSIDriverNotRegistered = &diagnose.Rule{
 		Meaning: "The containers have ended, and the kubelet has to ask the CSI driver on this node to unpublish the volume. The driver is not there: " +
 			"its DaemonSet was deleted, or drained from the node before the pods that use it. The kubelet tries again without end and tells it in its log only.",
 		Evidence: "The volume's directory is there a minute after the deadline, and vol_data.json beside it names the driver. The kubelet's plugins_registry has no socket of that name. " +
-			"The number of failed attempts at volumes of that driver has grown since (storage_operation_duration_seconds of the kubelet), and the driver was called in none of them (csi_operations_seconds). " +
+			"The number of failed attempts at volumes of that driver has grown since (storage_operation_duration_seconds of the kubelet), and the driver was called in none of them (csi_operations_seconds), and no subpath of its volumes is left, which could be what fails. " +
 			"A driver that is away while its pod is replaced comes back within a minute.",
 		Remedy: "Bring the driver {driver} back on this node: {present}. The kubelet unpublishes the volume within two minutes. " +
 			"Delete a driver only when no pod uses it any more.",
@@ -46,12 +46,19 @@ var CSIDriverNotRegistered = &diagnose.Rule{
 }
 
 // unregistered reports whether the kubelet knows no such driver: it has no socket of
-// that name, and attempts at the driver's volumes fail without any call to it.
+// that name, and attempts at the driver's volumes fail without any call to it. Where
+// subpaths are left, they may be what fails before the driver is looked for.
 func unregistered(p *evidence.Pod, driver string) bool {
+	found := false
 	for i := range p.Volumes {
-		if v := &p.Volumes[i]; v.Driver == driver {
-			return v.Unregistered && fact.FailedUnmount(p, v) != nil
+		v := &p.Volumes[i]
+		if v.Driver != driver {
+			continue
 		}
+		if v.Subpaths > 0 || !v.Unregistered || fact.FailedUnmount(p, v) == nil {
+			return false
+		}
+		found = true
 	}
-	return false
+	return found
 }

@@ -14,12 +14,14 @@ var CSINodeUnpublishHanging = &diagnose.Rule{
 	Doc: diagnose.Doc{
 		Layer:   "storage",
 		Title:   "a CSI driver does not answer when it is to unpublish a volume",
-		Message: "volume {volumes}: the CSI driver {driver} does not answer when it is to unpublish the volume. The kubelet's calls of NodeUnpublishVolume end after two minutes without an answer; no process of the pod is left",
+		Message: "volume {volumes}: the CSI driver {driver} does not unpublish the volume{others} in time. The kubelet's calls of NodeUnpublishVolume end with DeadlineExceeded; no process of the pod is left",
+		Phrases: map[string][]diagnose.Choice{"others": orOthers},
 		Meaning: "The containers have ended, and the kubelet asks the CSI driver on this node to unpublish the volume (NodeUnpublishVolume). " +
-			"The driver takes the call and does not answer: it waits for its backend, for a lock, or in the kernel for an unmount. The kubelet gives up after two minutes and asks again, without end.",
+			"The driver takes the call and does not answer: it waits for its backend, for a lock, or in the kernel for an unmount. The kubelet gives up after two minutes and asks again, without end. " +
+			"A driver that gives up itself answers the same, sooner.",
 		Evidence: "The volume's directory is there, vol_data.json beside it names the driver, and the number of calls to that driver that ended with DeadlineExceeded has grown since the containers ended " +
-			"(csi_operations_seconds of the kubelet). The first one ends two minutes after the containers. " +
-			"It is proved when no other pod's volumes are taken down on the node: the kubelet counts by driver, not by volume.",
+			"(csi_operations_seconds of the kubelet). Where the driver does not answer at all, the first one ends two minutes after the containers. " +
+			"It is proved when one volume of the driver is left and no other pod's volumes are taken down on the node: the kubelet counts by driver, not by volume.",
 		Remedy: "Read the log of the {itspod} and look for its processes in state D (ps -eLo pid,stat,wchan:30,comm). Repair the backend that it waits for. " +
 			"A restart of the driver's pod ends locks and requests that hang, not a thread in state D.",
 		Danger: "A restart of a driver that runs FUSE daemons or rbd-nbd in its own pod breaks the volumes that other pods of the node use. " +
@@ -34,7 +36,7 @@ var CSINodeUnpublishHanging = &diagnose.Rule{
 		names, volumes := drivers(p)
 		for _, d := range names {
 			if last, timedOut := unpublish(p, d); last != nil && timedOut {
-				out = append(out, diagnose.Finding{Confidence: confidence(p), Objects: ofDriver(p, d, volumes[d])})
+				out = append(out, diagnose.Finding{Variants: whose(p), Confidence: confidence(p, volumes[d]), Objects: ofDriver(p, d, volumes[d])})
 			}
 		}
 		return out

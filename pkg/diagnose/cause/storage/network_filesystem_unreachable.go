@@ -41,7 +41,7 @@ var NetworkFilesystemUnreachable = &diagnose.Rule{
 		Evidence: "A thread of the kubelet is in state D without moving in two readings ten seconds or more apart, " +
 			"or three where the list of TCP connections shows that nothing comes back from the server; the path of its blocked system call is a volume of this pod, " +
 			"and the mount table shows a network file system there. " +
-			"Without the path, the kernel stack of a network file system and a single such mount of the pod make it inferred.",
+			"Without the path, the kernel stack of a network file system and a single such mount of the pod make it inferred, and so does a kubelet that only asks how full the volume is (statfs), of a server that can be reached.",
 		Remedy: "{back}; the kubelet goes on by itself within a minute.{lost}",
 		Danger: "{forced} throws away the writes that have not reached the server. umount -l only hides the mount. " +
 			"Restarting the kubelet leaves the thread and can hang the new one. " +
@@ -52,11 +52,14 @@ var NetworkFilesystemUnreachable = &diagnose.Rule{
 		confidence := diagnose.Proved
 		if t != nil {
 			m = volumeMount(p, t.Probe.VolumePath)
+			if fact.OnlyCounted(p) && !fact.OutOfReach(m) {
+				confidence = diagnose.Inferred
+			}
 		} else {
 			t, m = inferBusyWithVolume(p)
 			confidence = diagnose.Inferred
 		}
-		if t == nil || m == nil || fact.NetworkFamily(m.Type) == "" || t.Unchanged(p.Time) < fact.Patience(m) {
+		if t == nil || m == nil || fact.NetworkFamily(m.Type) == "" || !agrees(t, m) || t.Unchanged(p.Time) < fact.Patience(m) {
 			return nil
 		}
 		f := diagnose.Finding{Confidence: confidence, Objects: diagnose.Objects{Thread: diagnose.ThreadOf(t), Mount: diagnose.MountOf(p, m)}}
@@ -134,4 +137,15 @@ func volumeOf(dir string) string {
 		dir = path.Dir(dir)
 	}
 	return path.Base(dir)
+}
+
+// agrees reports whether what a thread waits for can be the mount that its path lies on.
+// Of the path only the volume is known, and another file system may be mounted inside.
+func agrees(t *evidence.Task, m *evidence.Mount) bool {
+	switch f := fact.FamilyOf(t); f {
+	case fact.FamilyFUSE, fact.FamilyNFS, fact.FamilyCIFS, fact.FamilyCeph:
+		return fact.FamilyOfType(m.Type) == f
+	}
+	on := t.Probe.Mount
+	return on == nil || on.Device == m.Device
 }

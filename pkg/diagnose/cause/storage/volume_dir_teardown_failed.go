@@ -21,16 +21,18 @@ var VolumeDirTeardownFailed = &diagnose.Rule{
 		Phrases: map[string][]diagnose.Choice{
 			"why": {
 				{Variant: inside, Text: "a file system of type {innertype} is mounted inside its directory, so the kubelet cannot remove the directory (EBUSY)"},
-				{Text: "the kubelet fails to remove its directory (plugin {plugin}), though nothing is mounted there"},
+				{Variant: oneOf, Text: "the kubelet fails to remove the directory of one of them, or of several (plugin {plugin}), though nothing is mounted there"},
+				{Text: "the kubelet fails to remove its directory{others} (plugin {plugin}), though nothing is mounted there"},
 			},
-			"mount": {{Text: "grep {hostmount}/ /proc/self/mountinfo"}, {Text: "findmnt"}},
+			"others": orOthers,
+			"mount":  {{Text: "grep {hostmount}/ /proc/self/mountinfo"}, {Text: "findmnt"}},
 		},
 		Meaning: "The volume is a plain directory below the kubelet's, as an emptyDir is. When the containers have ended the kubelet deletes what is inside and then the directory. " +
 			"That fails again and again: something is mounted inside, a file is immutable (chattr +i), or the node's file system is read-only. " +
 			"The kubelet tells it in its log only.",
 		Evidence: "The directory is there a minute after the deadline, and the number of failed attempts at volumes of its plugin has grown since " +
 			"(storage_operation_duration_seconds of the kubelet, operation volume_unmount). " +
-			"It is proved when no other pod's volumes are taken down on the node, or when the mount table shows a mount inside.",
+			"It is proved when no other volume of the plugin is left and no other pod's volumes are taken down on the node, or when the mount table shows a mount inside.",
 		Remedy: "Read the kubelet's log on the node (journalctl -u kubelet) for the volume's name: the error names the file. " +
 			"Repair that, for example with chattr -i; the kubelet removes the directory within two minutes.",
 		Danger: "Make sure that nothing is mounted inside before you delete anything by hand: what is inside a mount is somebody's data. " +
@@ -47,26 +49,42 @@ var VolumeDirTeardownFailed = &diagnose.Rule{
 		if !settled(p) {
 			return nil
 		}
+		var failing []*evidence.Volume
 		for i := range p.Volumes {
 			v := &p.Volumes[i]
-			if v.Block || v.Plugin == "" || v.Driver != "" || v.Plugin == "kubernetes.io~csi" || v.Subpaths > 0 {
+			if v.Block || v.Plugin == "" || v.Driver != "" || v.Plugin == "kubernetes.io~csi" || v.Subpaths > 0 || fact.FailedUnmount(p, v) == nil {
 				continue
 			}
-			call := fact.FailedUnmount(p, v)
 			mounted, in := mountsOf(p, v)
-			if call == nil || mounted != nil {
+			if mounted != nil {
 				continue
 			}
-			f := diagnose.Finding{Confidence: confidence(p), Objects: diagnose.Objects{Volumes: []string{v.Name}, Plugin: strings.ReplaceAll(v.Plugin, "~", "/")}}
 			if in != nil {
-				f.Family, f.Confidence = inside, diagnose.Proved
-				f.Objects.Inner, f.Objects.Mount = diagnose.MountOf(p, in), directory(in)
+				o := diagnose.Objects{Volumes: []string{v.Name}, Plugin: strings.ReplaceAll(v.Plugin, "~", "/"), Inner: diagnose.MountOf(p, in), Mount: directory(in)}
+				return []diagnose.Finding{{Family: inside, Confidence: diagnose.Proved, Objects: o}}
 			}
-			return []diagnose.Finding{f}
+			failing = append(failing, v)
 		}
-		return nil
+		if len(failing) == 0 {
+			return nil
+		}
+		f := diagnose.Finding{Variants: whose(p), Objects: diagnose.Objects{Plugin: strings.ReplaceAll(failing[0].Plugin, "~", "/")}}
+		for _, v := range failing {
+			if v.Plugin == failing[0].Plugin {
+				f.Objects.Volumes = append(f.Objects.Volumes, v.Name)
+			}
+		}
+		if len(f.Objects.Volumes) > 1 {
+			// The kubelet may only be at work in the others: it counts by plugin.
+			f.Variants = append(f.Variants, oneOf)
+		}
+		f.Confidence = confidence(p, f.Objects.Volumes)
+		return []diagnose.Finding{f}
 	},
 }
+
+// oneOf is the variant of several volumes of which at least one fails.
+const oneOf = "OneOf"
 
 // directory describes the volume's directory, which is no mount itself; what it is
 // called inside of the volume is the pod's business.

@@ -32,6 +32,7 @@ var VolumeUnmountBusy = &diagnose.Rule{
 			"so the kernel answers EBUSY. The kubelet tries again without end, at most every two minutes, and tells it in its log only.",
 		Evidence: "Two readings ten seconds or more apart show a process in the host's mount namespace with a file open on this very mount (mnt_id in /proc/PID/fdinfo), " +
 			"or with its working directory, its root directory or its program there; or the mount table shows a mount inside of the volume's. " +
+			"Where the volume's CSI driver is not registered, or nobody answers at its socket, nobody has tried to unmount it, and nothing is said. " +
 			"A process in a mount namespace of its own does not keep the host's mount busy and is not looked at.",
 		Remedy: "Find out what {process} does there, and stop it or let it leave the volume; the kubelet unmounts within two minutes.",
 		Danger: "umount -l hides the mount while the file system stays in use: attached to another node meanwhile, it is damaged. " +
@@ -58,7 +59,7 @@ var VolumeUnmountBusy = &diagnose.Rule{
 			if !isInner(in) {
 				continue
 			}
-			if m := root(p, in); m != nil {
+			if m := root(p, in); m != nil && !driverAway(p, m) {
 				o := diagnose.Objects{Mount: diagnose.MountOf(p, m), Inner: diagnose.MountOf(p, in), Volumes: []string{m.Volume}}
 				return []diagnose.Finding{{Family: inside, Confidence: diagnose.Proved, Objects: o}}
 			}
@@ -80,7 +81,7 @@ func heldBy(p *evidence.Pod) []diagnose.Finding {
 	n := 0
 	for i := range p.Holders {
 		h := &p.Holders[i]
-		if h.Since.IsZero() || p.Time.Sub(h.Since) < fact.SlowDevice {
+		if h.Since.IsZero() || p.Time.Sub(h.Since) < fact.SlowDevice || unmounts(&h.Task) {
 			continue
 		}
 		n++
@@ -95,6 +96,9 @@ func heldBy(p *evidence.Pod) []diagnose.Finding {
 		m := &p.Mounts[i]
 		if m.ID != first.MountID {
 			continue
+		}
+		if driverAway(p, m) {
+			return nil
 		}
 		f := diagnose.Finding{Confidence: diagnose.Proved, Objects: diagnose.Objects{
 			Mount: diagnose.MountOf(p, m), Process: diagnose.ProcessOf(p, &first.Task), Via: first.Via, Alike: n - 1, Volumes: []string{m.Volume},
@@ -111,6 +115,26 @@ func heldBy(p *evidence.Pod) []diagnose.Finding {
 		return []diagnose.Finding{f}
 	}
 	return nil
+}
+
+// driverAway reports whether nobody is there who would unmount a volume: its CSI driver
+// is not registered or does not answer at its socket, so that what is in the way has not
+// been in anybody's way yet.
+func driverAway(p *evidence.Pod, m *evidence.Mount) bool {
+	for i := range p.Volumes {
+		v := &p.Volumes[i]
+		if v.Driver == "" || v.Name != m.Volume || v.Plugin != m.Plugin {
+			continue
+		}
+		last, _ := unpublish(p, v.Driver)
+		return last == nil && v.Unregistered || last != nil && last.Status == evidence.CallUnanswered
+	}
+	return false
+}
+
+// unmounts reports whether a process is one of those that unmount.
+func unmounts(t *evidence.Task) bool {
+	return t.Comm == "umount" || strings.HasPrefix(t.Comm, "umount.") || strings.HasPrefix(t.Comm, "fusermount")
 }
 
 // unitOf returns the unit of systemd that a control group is named after, "" when there

@@ -9,6 +9,9 @@ import (
 // detached is the variant of a volume that is in the mount table no more.
 const detached = "Detached"
 
+// asking is the variant of a thread that is in another system call than umount2.
+const asking = "Asking"
+
 // VolumeUnmountHanging is a thread that hangs in the kernel while it takes a volume
 // down, when what it waits for is no network file system.
 var VolumeUnmountHanging = &diagnose.Rule{
@@ -18,9 +21,10 @@ var VolumeUnmountHanging = &diagnose.Rule{
 	Doc: diagnose.Doc{
 		Layer: "storage",
 		Title: "unmounting a volume hangs in the kernel",
-		Message: "volume {volumes}: {process} hangs in the kernel while it unmounts the volume (thread {thread}, in {function}, {on}). " +
+		Message: "volume {volumes}: {process} hangs in the kernel {where} (thread {thread}, in {function}, {on}). " +
 			"It does so for as long as the file system does not answer; no process of the pod is left",
 		Phrases: map[string][]diagnose.Choice{
+			"where": {{Variant: asking, Text: "in a call on the volume, which has to be unmounted"}, {Text: "while it unmounts the volume"}},
 			"on": {
 				{Variant: detached, Text: "with the mount detached already"},
 				{Text: "on the mount {mountpoint} of type {fstype}, source {source}"},
@@ -37,7 +41,8 @@ var VolumeUnmountHanging = &diagnose.Rule{
 			"The kubelet, or the program that unmounts for it, asks the file system something, gets no answer, and waits in the kernel without a time limit. " +
 			"The kubelet logs nothing about it and reports itself healthy.",
 		Evidence: "A thread of the kubelet, or a thread of any process that is inside umount2, has not moved in two readings ten seconds or more apart. " +
-			"The path of its blocked system call is a volume of this pod. It is in state D, or waits for a FUSE daemon, which shows as S. " +
+			"The path of its blocked system call is a volume of this pod. A process of another pod counts only when it is that of the volume's CSI driver. " +
+			"Where the kubelet only asks how full the volume is (statfs), it is inferred. The thread is in state D, or waits for a FUSE daemon, which shows as S. " +
 			"Where the file system is NFS, SMB or Ceph, and the thread is the kubelet's, the cause is NetworkFilesystemUnreachable.",
 		Remedy: "Repair what is behind {filesystem} (a disk, a server, a daemon); the thread goes on by itself. If that can never answer again: drain the node and reboot it.",
 		Danger: "umount -l hides the mount and leaves the thread. Restarting the kubelet leaves the thread and can hang the new one. " +
@@ -58,8 +63,16 @@ var VolumeUnmountHanging = &diagnose.Rule{
 			return nil
 		}
 		f := diagnose.Finding{Confidence: diagnose.Proved, Objects: diagnose.Objects{Thread: diagnose.ThreadOf(t), Process: diagnose.ProcessOf(p, t)}}
+		if fact.OnlyCounted(p) {
+			f.Confidence = diagnose.Inferred
+		}
+		if t.Probe.Syscall != "umount2" {
+			f.Variants = []string{asking}
+		}
 		m := volumeMount(p, t.Probe.VolumePath)
 		switch {
+		case m != nil && !agrees(t, m):
+			return nil // it waits for something that is mounted inside
 		case m != nil && fact.NetworkFamily(m.Type) != "" && t.Owner == "kubelet":
 			return nil // NetworkFilesystemUnreachable
 		case m != nil:
@@ -69,7 +82,7 @@ var VolumeUnmountHanging = &diagnose.Rule{
 				f.Family = fact.FamilyFUSE
 			}
 		case t.Probe.Syscall == "umount2":
-			f.Variants = []string{detached}
+			f.Variants = append(f.Variants, detached)
 			f.Objects.Volumes = []string{volumeOf(t.Probe.VolumePath)}
 		default:
 			return nil // it may wait for the kubelet's own disk

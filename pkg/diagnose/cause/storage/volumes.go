@@ -19,12 +19,26 @@ func settled(p *evidence.Pod) bool {
 
 // confidence is that of a finding that rests on what the kubelet counts of all
 // volumes of a driver or plugin: whose they are is certain only when no other pod's
-// volumes are taken down.
-func confidence(p *evidence.Pod) diagnose.Confidence {
-	if p.Node.Unmounting == 1 {
+// volumes are taken down, and which only of a single one.
+func confidence(p *evidence.Pod, volumes []string) diagnose.Confidence {
+	if p.Node.Unmounting == 1 && len(volumes) == 1 {
 		return diagnose.Proved
 	}
 	return diagnose.Inferred
+}
+
+// others is the variant of a pod that is not known to be the only one whose volumes are
+// taken down, and orOthers the words for it.
+const others = "Others"
+
+var orOthers = []diagnose.Choice{{Variant: others, Text: " or another one of this node"}, {Text: ""}}
+
+// whose returns that variant where it applies.
+func whose(p *evidence.Pod) []string {
+	if p.Node.Unmounting == 1 {
+		return nil
+	}
+	return []string{others}
 }
 
 // drivers returns the CSI drivers of the pod's volumes that are left, and the names of

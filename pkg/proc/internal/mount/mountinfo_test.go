@@ -199,3 +199,18 @@ func BenchmarkParse(b *testing.B) {
 		}
 	}
 }
+
+// That requests end with an error when they have timed out is among the options that
+// are kept: of another mount it is said that no data is lost.
+func TestSoftIsKept(t *testing.T) {
+	const line = "36 35 0:40 / /mnt rw shared:1 - nfs4 10.0.0.1:/a rw,vers=4.2,%s,proto=tcp,addr=10.0.0.1\n"
+	for option, want := range map[string]bool{"soft": true, "softerr": true, "hard": false} {
+		table, err := Parse(strings.NewReader(strings.Replace(line, "%s", option, 1)))
+		if err != nil || len(table.Lines) != 1 {
+			t.Fatal(table, err)
+		}
+		if m := (&View{}).Mount(&table.Lines[0]); m.Soft != want {
+			t.Errorf("%s: soft %t", option, m.Soft)
+		}
+	}
+}
