@@ -124,9 +124,8 @@ const maxProgram = 40
 // isProgram reports whether a text is what the program of a CNI plugin is called, and
 // not somebody's words: it stands in ours without quotation marks.
 func isProgram(name string) bool {
-	return name != "" && len(name) <= maxProgram && !strings.ContainsFunc(name, func(r rune) bool {
-		return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '-' || r == '_' || r == '.')
-	})
+	const letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_."
+	return name != "" && len(name) <= maxProgram && strings.Trim(name, letters) == ""
 }
 
 // sandboxError returns containerd's answer out of what the kubelet says of a pod that
