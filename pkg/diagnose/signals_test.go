@@ -217,7 +217,7 @@ func TestStopSignals(t *testing.T) {
 		}, "", ""},
 		"has run since, and was the same for an hour": {func(p *evidence.Pod, t *evidence.Task) {
 			p.Before, t.Switches = known(p), 7
-		}, "SignalDroppedByPID1", diagnose.Proved},
+		}, "SignalDroppedByPID1", diagnose.Inferred},
 		"has run since, and was the same for ten seconds": {func(p *evidence.Pod, t *evidence.Task) {
 			wasKnown(p, func(b *evidence.Baseline, t *evidence.Task) { t.SignalsSince = b.Read.Add(-10 * time.Second) })
 			t.Switches = 7
@@ -329,7 +329,7 @@ func TestStopSignals(t *testing.T) {
 		}, "", ""},
 		"computes": {func(_ *evidence.Pod, t *evidence.Task) {
 			t.State, t.Probe.Syscall = evidence.Runnable, ""
-		}, "SignalDroppedByPID1", diagnose.Proved},
+		}, "SignalDroppedByPID1", diagnose.Inferred},
 		"asleep, its system call is not known": {func(_ *evidence.Pod, t *evidence.Task) { t.Probe.Syscall = "" }, "", ""},
 		"another thread waits for signals that the first one does not block": {func(p *evidence.Pod, _ *evidence.Task) {
 			helper := task(100, 50, "timer", evidence.Sleeping, "rt_sigtimedwait")

@@ -86,7 +86,7 @@ func cniFails() Scenario {
 		Proof: `[ -z "$(tasks)" ]
 { cat /var/log/kubelet.log || journalctl -u kubelet; } | grep -q "` + pluginName + `.*connection refused.*/$NAME"`,
 		Cause: "CNIDelFailing",
-		Says:  []string{"Blocked in phase Sandbox", "the CNI plugin " + pluginName + " fails", "connect: connection refused", "kubectl get pods"},
+		Says:  []string{"locked in phase Sandbox", "the CNI plugin " + pluginName + " fails", "connect: connection refused", "kubectl get pods"},
 		Heal:  asBefore,
 	}
 }
@@ -99,7 +99,7 @@ func cniHangs() Scenario {
 		Break: onDelete("sleep 100000 &\necho $! >>" + pluginDirectory + "/$name.pids\nwait"),
 		Proof: "[ -z \"$(tasks)\" ] && kill -0 $(cat " + pluginDirectory + "/$NAME.pids)",
 		Cause: "CNIDelHanging",
-		Says:  []string{"Blocked in phase Sandbox", "the CNI plugin " + pluginName + " (PID", "It waits for its child sleep (PID", "clock_nanosleep"},
+		Says:  []string{"locked in phase Sandbox", "the CNI plugin " + pluginName + " (PID", "It waits for its child sleep (PID", "clock_nanosleep"},
 		Heal:  asBefore,
 	}
 }

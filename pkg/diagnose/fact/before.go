@@ -48,12 +48,26 @@ func whatMet(p *evidence.Pod, t *evidence.Task, sig evidence.Signal) met {
 		return metPerhaps
 	case b.Caught.Has(sig) != t.Caught.Has(sig), b.Ignored.Has(sig) != t.Ignored.Has(sig), b.Blocked.Has(sig) != t.Blocked.Has(sig):
 		return metUnknown
-	case b.Threads == 1 && t.Threads == 1 && b.State == evidence.Sleeping && t.State == evidence.Sleeping && b.Switches == t.Switches:
-		return metSame // it has slept all the time: one that runs is not counted before it is switched
+	case sleptThrough(b, t):
+		return metSame
 	case lasting && kept:
 		return metSame
 	}
 	return metUnknown
+}
+
+// sleptThrough reports whether a process has not run between two readings. A task that
+// runs is not counted before it is switched, so it has to sleep in both.
+func sleptThrough(before, now *evidence.Task) bool {
+	return before.Threads == 1 && now.Threads == 1 && before.State == evidence.Sleeping && now.State == evidence.Sleeping && before.Switches == now.Switches
+}
+
+// SleptThrough reports whether a process of the pod has not run since a reading from
+// before the deletion. What it does with signals has not changed then for certain; what
+// has been the same for long most likely has not.
+func SleptThrough(p *evidence.Pod, t *evidence.Task) bool {
+	b := before(p, t)
+	return b != nil && sleptThrough(b, t)
 }
 
 // HadHandler reports whether the process had a handler for the signal that it has

@@ -51,6 +51,8 @@ var ChildIgnoresForwardedSignal = &diagnose.Rule{
 			f := diagnose.About(p, fp, diagnose.Proved)
 			f.Objects.Child = diagnose.ProcessOf(p, deaf.Child)
 			switch deaf.Why {
+			case fact.Ignored:
+				f.Confidence = confidence(p, deaf.Child, deaf.Why)
 			case fact.Blocked:
 				f.Variants = []string{blocks}
 			case fact.Caught:

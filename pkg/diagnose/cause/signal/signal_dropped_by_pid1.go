@@ -21,7 +21,7 @@ var SignalDroppedByPID1 = &diagnose.Rule{
 			"The stop signal leaves no trace, and the pod uses up its whole grace period every time it is deleted.",
 		Evidence: "The last number of NSpid in /proc/PID/status is 1, and the stop signal's bit is in none of SigCgt, SigIgn and SigBlk, in two readings. " +
 			"It was so before the deletion, too: a handler can remove itself, and the program that it asked to stop then shows no bit either. " +
-			"So the process has not run since a reading from before the deletion, or showed the same from then back for at least 20 seconds, and as long as the reading is old. " +
+			"So the process has not run since a reading from before the deletion, or showed the same from then back for at least 20 seconds, and as long as the reading is old: then it is inferred. " +
 			"Without such a reading nothing is said. " +
 			"The stop signal is the container's own, else the image's STOPSIGNAL, else SIGTERM. " +
 			"A program that sleeps in sigwait, as tini does, shows no bit either: the system call that PID 1 sleeps in tells it apart. " +

@@ -35,7 +35,7 @@ var StopSignalMismatch = &diagnose.Rule{
 			if !fp.Mismatched() {
 				continue
 			}
-			f := diagnose.About(p, fp, diagnose.Proved)
+			f := diagnose.About(p, fp, confidence(p, fp.Leader, fact.Dropped))
 			f.Objects.Handled = fp.HandledInstead().String()
 			out = append(out, f)
 		}

@@ -12,8 +12,18 @@ func unheard(p *evidence.Pod, why fact.Reception, matches func(fact.FirstProcess
 	var out []diagnose.Finding
 	for _, fp := range fact.Signalled(p) {
 		if fp.Receives(fp.Container.StopSignal) == why && !fp.Mismatched() && matches(fp) {
-			out = append(out, diagnose.About(p, fp, diagnose.Proved))
+			out = append(out, diagnose.About(p, fp, confidence(p, fp.Leader, why)))
 		}
 	}
 	return out
+}
+
+// confidence tells how sure it is what the stop signal has met in a process. A blocked
+// signal is seen to be pending. That another one was dropped or ignored leaves no trace:
+// it is certain of a process that has not run since before the deletion.
+func confidence(p *evidence.Pod, t *evidence.Task, why fact.Reception) diagnose.Confidence {
+	if why == fact.Blocked || fact.SleptThrough(p, t) {
+		return diagnose.Proved
+	}
+	return diagnose.Inferred
 }
