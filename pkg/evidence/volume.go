@@ -73,8 +73,9 @@ type VolumeCall struct {
 	Method string `json:"method"`
 	Status string `json:"status"`
 	Count  uint64 `json:"count"`
-	// Rose is when the last reading had ended that showed more of them than the one
-	// before; zero when none did.
+	// Rose is the time of the reading before the last one that showed more of them: no
+	// sooner were they counted. It is zero when none did. The reading before may be an
+	// hour old, because the kubelet is asked only while volumes are taken down.
 	Rose time.Time `json:"rose,omitzero"`
 }
 
@@ -125,7 +126,7 @@ func (k *KubeletService) sinceCalls(e *KubeletService) {
 		}
 		now.Rose = before.Rose
 		if now.Count != before.Count {
-			now.Rose = k.VolumeCallsRead
+			now.Rose = e.VolumeCallsRead
 		}
 	}
 }
