@@ -109,7 +109,6 @@ func TestStorageCauses(t *testing.T) {
 		}, "CSINodeUnpublishFailing", false, nil},
 		"the driver has failed for less than a minute": {59 * time.Second, func(p *evidence.Pod) { called(p, "Internal", 20*time.Second) }, "", false, nil},
 		"the driver failed before this stage":          {90 * time.Second, func(p *evidence.Pod) { called(p, "Internal", 91*time.Second) }, "", false, nil},
-		"the driver failed, perhaps before this stage": {90 * time.Second, func(p *evidence.Pod) { called(p, "Internal", 62*time.Second) }, "", false, nil},
 		"the driver failed before anybody looked": {90 * time.Second, func(p *evidence.Pod) {
 			called(p, "Internal", 0)
 			p.Node.Kubelet.VolumeCalls[0].Rose = time.Time{}

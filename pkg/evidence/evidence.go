@@ -446,7 +446,7 @@ type KubeletService struct {
 	Blocked []Task `json:"blocked,omitempty"`
 	// VolumeCalls are what the kubelet counts of its attempts to take volumes down.
 	// They are read while a pod is past its deadline whose containers have ended.
-	// VolumeCallsRead is when they were; zero when they were not, and
+	// VolumeCallsRead is when they were asked for; zero when they were not read, and
 	// VolumeCallsError is why.
 	VolumeCalls      []VolumeCall `json:"volumeCalls,omitempty"`
 	VolumeCallsRead  time.Time    `json:"volumeCallsRead,omitzero"`

@@ -74,15 +74,11 @@ type VolumeCall struct {
 	Method string `json:"method"`
 	Status string `json:"status"`
 	Count  uint64 `json:"count"`
-	// Rose is when the last reading had ended that showed more of them than the one
-	// before, which was at most CallsApart earlier; zero when none did.
+	// Rose is the time of the reading before the last one that showed more of them: no
+	// sooner were they counted. It is zero when none did. The reading before may be an
+	// hour old, because the kubelet is asked only while volumes are taken down.
 	Rose time.Time `json:"rose,omitzero"`
 }
-
-// CallsApart is how far apart two readings of the kubelet's counts may be for the
-// second one to tell when a count rose: nobody reads them while no pod is past its
-// deadline whose containers have ended, and what was counted meanwhile is of any time.
-const CallsApart = 30 * time.Second
 
 // The methods and states of a VolumeCall that rules know.
 const (
@@ -118,7 +114,7 @@ func (k *KubeletService) sinceCalls(e *KubeletService) {
 		k.VolumeCalls, k.VolumeCallsRead = e.VolumeCalls, e.VolumeCallsRead
 		return
 	}
-	if e.VolumeCallsRead.IsZero() || k.VolumeCallsRead.Sub(e.VolumeCallsRead) > CallsApart {
+	if e.VolumeCallsRead.IsZero() {
 		return
 	}
 	for i := range k.VolumeCalls {
@@ -131,7 +127,7 @@ func (k *KubeletService) sinceCalls(e *KubeletService) {
 		}
 		now.Rose = before.Rose
 		if now.Count != before.Count {
-			now.Rose = k.VolumeCallsRead
+			now.Rose = e.VolumeCallsRead
 		}
 	}
 }

@@ -25,7 +25,7 @@ const (
 )
 
 // VolumeCalls returns what the kubelet counts of its attempts to take volumes down,
-// and when it was read; a zero time when it was not asked because the answer before
+// and when it was asked for; a zero time when it was not asked because the answer before
 // is too recent. It takes at most three seconds. The error is why it is not known.
 //
 // The kubelet tells these counts on /metrics only, which needs the permission to get
@@ -62,7 +62,7 @@ func (c *Client) VolumeCalls(ctx context.Context) ([]evidence.VolumeCall, time.T
 	case err != nil:
 		return nil, time.Time{}, fmt.Errorf("ask the kubelet for its metrics: %w", err)
 	case a.code == http.StatusOK && a.unverified == nil:
-		return calls, time.Now(), nil
+		return calls, now, nil
 	case a.unverified != nil:
 		return nil, time.Time{}, fmt.Errorf("the kubelet at %s does not prove that it is this node's, so it is not sent the token and not asked for its metrics: %w", u.Host, a.unverified)
 	}

@@ -28,11 +28,9 @@ func FailedUnmount(p *evidence.Pod, v *evidence.Volume) *evidence.VolumeCall {
 }
 
 // RoseAtStage reports whether more calls were counted since the pod is at its present
-// stage: its containers have ended, and the same of its volumes is left. What a reading
-// shows first may have been counted since the one before it, when another pod's volume
-// may have been what failed.
+// stage: its containers have ended, and the same of its volumes is left.
 func RoseAtStage(p *evidence.Pod, c *evidence.VolumeCall) bool {
-	return c.Rose.After(p.UnchangedSince.Add(evidence.CallsApart))
+	return c.Rose.After(p.UnchangedSince)
 }
 
 // volumeRetry is how long the kubelet waits at most between two attempts at a volume
