@@ -290,7 +290,7 @@ func TestCulprits(t *testing.T) {
 		"FUSE by an open file, but its daemon has answered everything": {func(_ *evidence.Pod, t *evidence.Task) {
 			m := fuse(0, false)
 			t.Probe.Mount = &m
-		}, "FUSE", diagnose.Inferred, []string{"connections/N/abort"}, []string{"/s3", "77"}},
+		}, "FUSE", diagnose.Inferred, []string{"behind 0:) and write 1 to abort"}, []string{"/s3", "77"}},
 		"FUSE by a path, requests waiting there only": {func(_ *evidence.Pod, t *evidence.Task) {
 			onPath(t, fuse(2, true), "request_wait_answer", "fuse_do_getattr")
 		}, "FUSE", diagnose.Proved, []string{"/s3"}, nil},

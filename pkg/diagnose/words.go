@@ -161,6 +161,11 @@ var common = map[string][]Choice{
 		{Text: "find out which file system is frozen, and run fsfreeze -u with the directory that it is mounted on"},
 	},
 	"forced": {{Text: "umount -f {hostmount}"}, {Text: "umount -f"}},
+	// Numbers of FUSE connections are used again, as PIDs are.
+	"abort": {
+		{Text: "grep -q ' 0:{connection} [^ ]* {hostmount} ' /proc/1/mountinfo && echo 1 > /sys/fs/fuse/connections/{connection}/abort || echo not sent"},
+		{Text: "find the number of the connection (findmnt -o TARGET,MAJ:MIN shows it behind 0:) and write 1 to abort in its directory below /sys/fs/fuse/connections"},
+	},
 
 	"continue":        send("CONT", "process", ""),
 	"continuetracer":  send("CONT", "tracer", "tracer"),

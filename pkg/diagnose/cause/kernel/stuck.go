@@ -62,7 +62,7 @@ var unkillableFamilies = []diagnose.Family{
 		Meaning: "A FUSE file system's daemon has taken a request and does not answer it. " +
 			"Until the task is killed such a wait shows as S, and only then as D.",
 		Remedy: "Restart or repair the FUSE daemon of {filesystem}. " +
-			"Else, on the node: echo 1 > /sys/fs/fuse/connections/{fuse}/abort, which ends all waits on this mount immediately; writes that wait are lost.",
+			"Else, on the node: {abort}. This ends all waits on this mount immediately; writes that wait are lost.",
 		Danger: "umount -l hides the mount and leaves the thread. Aborting a connection affects every user of that mount.",
 	},
 	{
@@ -112,7 +112,6 @@ var unkillablePhrases = map[string][]diagnose.Choice{
 	"about":      {{Text: " ({details})"}, {Text: ""}},
 	"more":       {{Text: " (and {threads} more like it)"}, {Text: ""}},
 	"filesystem": {{Text: "{mountpoint}"}, {Text: "the file system"}},
-	"fuse":       {{Text: "{connection}"}, {Text: "N"}},
 	"which":      {{Text: "{source}"}, {Text: "{device}"}, {Text: "below the file system"}},
 	"never": {
 		{Variant: variantDead, Text: "If it never can: drain the node and reboot it"},

@@ -30,11 +30,6 @@ var VolumeUnmountHanging = &diagnose.Rule{
 				{Text: "on the mount {mountpoint} of type {fstype}, source {source}"},
 				{Text: "on the mount {mountpoint} of type {fstype}"},
 			},
-			// Numbers of connections are used again, as PIDs are.
-			"abort": {
-				{Text: "grep -q ' 0:{connection} [^ ]* {hostmount} ' /proc/1/mountinfo && echo 1 > /sys/fs/fuse/connections/{connection}/abort || echo not sent"},
-				{Text: "find the number of the connection (findmnt -o TARGET,MAJ:MIN shows it behind 0:) and write 1 to abort in its directory below /sys/fs/fuse/connections"},
-			},
 			"filesystem": {{Text: "{mountpoint}"}, {Text: "the volume"}},
 		},
 		Meaning: "The containers have ended, and the pod's volume has to be unmounted. " +
