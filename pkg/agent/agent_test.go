@@ -150,6 +150,13 @@ func (b *benchReader) Baselines(_ context.Context, uids []string) map[string]*ev
 	return viaJSON(out)
 }
 
+// baselinesOf returns how often a pod that runs was read.
+func (b *bench) baselinesOf(uid string) int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.baselines[uid]
+}
+
 type benchRound bench
 
 func (b *benchRound) Node() evidence.Node {

@@ -32,15 +32,15 @@ func TestBaselines(t *testing.T) {
 		begin := time.Now()
 		time.Sleep(15 * time.Second)
 		synctest.Wait()
-		if n := b.baselines["a"]; n != 4 { // after 0, 4, 8 and 12 seconds
+		if n := b.baselinesOf("a"); n != 4 { // after 0, 4, 8 and 12 seconds
 			t.Errorf("read %d times in the first 15 seconds", n)
 		}
 		time.Sleep(2*time.Hour - 15*time.Second)
 		synctest.Wait()
-		if n := b.baselines["a"]; n < 20 || n > 26 { // 15 in the first 20 minutes, then 6 in an hour
+		if n := b.baselinesOf("a"); n < 20 || n > 26 { // 15 in the first 20 minutes, then 6 in an hour
 			t.Errorf("read %d times in two hours", n)
 		}
-		if n := b.baselines["pending"]; n != 0 {
+		if n := b.baselinesOf("pending"); n != 0 {
 			t.Errorf("a pod that does not run was read %d times", n)
 		}
 
@@ -56,13 +56,13 @@ func TestBaselines(t *testing.T) {
 			t.Errorf("before it was read the pod was known by %v", got)
 		}
 
-		n := b.baselines["a"]
+		n := b.baselinesOf("a")
 		gone := terminating("a", time.Now(), 30)
 		gone.Status.Phase = corev1.PodRunning
 		b.set([]*corev1.Pod{gone})
 		time.Sleep(25 * time.Minute)
 		synctest.Wait()
-		if b.baselines["a"] != n {
+		if b.baselinesOf("a") != n {
 			t.Error("a pod that terminates was read")
 		}
 		reports := b.reports["a"]

@@ -367,7 +367,7 @@ func TestCulpritFUSE(t *testing.T) {
 		t.Errorf("a task in request_wait_answer is not blocked: %v", err)
 	}
 	all, _, err := h.Round().ReadBlocked(ctx)
-	if err != nil {
+	if err != nil && !errors.Is(err, errDenied) { // of what else is in state D on this machine
 		t.Error(err)
 	}
 	b := taskOf(t, all, reader)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -547,10 +548,9 @@ func TestReadProcessAndBlocked(t *testing.T) {
 	}
 	// What of this machine is in state D just now may be of a kind that not even
 	// root may read.
-	kerneltest.Eventually(t, "a reading in full", func() bool {
-		_, _, err := h.Round().ReadBlocked(ctx)
-		return err == nil
-	})
+	if _, _, err := h.Round().ReadBlocked(ctx); err != nil && !errors.Is(err, errDenied) {
+		t.Error(err)
+	}
 }
 
 func TestShim(t *testing.T) {

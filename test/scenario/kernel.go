@@ -22,7 +22,7 @@ func kernel() []Scenario {
 	hang := append(everywhere,
 		frozenXFS(), mmapLock(), twoContainers(), fuseZombieLeader(),
 		fuseWrite(), fuseGetattr(), fuseFsync(), fuseClose(), fuseStopped(),
-		frozenThroughLink(), suspendedDevice(), blockDevice(), blockOverlay(), blockZombieLeader(), slowDisk(), busyDisk(),
+		frozenThroughLink(), suspendedDevice(), blockDevice(), blockOverlay(), blockZombieLeader(), slowDisk(),
 		nfsWrite(), nfsZombieLeader(), nfsLock(), cifsSync(),
 		exitFlush(), pidnsExec(),
 		slowIO(),
@@ -420,14 +420,6 @@ func slowDisk() Scenario {
 	s.Family = "SlowBlock"
 	s.Says = append(s.Says, "Wait: ", "iostat")
 	s.Heal = inTurn(onNode(`systemctl stop scenario-`+name+` 2>/dev/null || true`), s.Heal)
-	return s
-}
-
-// busyDisk is innocent: it takes more than ten seconds for what a killed program waits
-// for, and completes it.
-func busyDisk() Scenario {
-	s := onDelay("busy-disk", "innocent: a throttled disk lets a killed program wait for a quarter of a minute", "0", "5000")
-	s.Cause, s.Family, s.Says, s.Heal = "", "", nil, nil
 	return s
 }
 
