@@ -96,6 +96,9 @@ func views(p *evidence.Pod) []View {
 			}
 		}
 		lives := c.State == evidence.StateRunning
+		if lives && c.Runtime != fact.RuncV2 {
+			continue // the kernel need not know its processes
+		}
 		if c.Kind == evidence.Sandbox || c.ID == "" || c.State == evidence.StateCreated || c.State == evidence.StateExited && v.Tasks == 0 ||
 			lives && (v.Shim == "" || v.Shim == "running" && v.Tasks > 0) {
 			continue

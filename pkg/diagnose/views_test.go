@@ -23,7 +23,7 @@ func ended(change func(p *evidence.Pod, c *evidence.Container)) *evidence.Pod {
 		p.Node.Containerd = evidence.ContainerdService{Version: "v1.7.20", ConnectedSince: p.Time.Add(-61 * time.Second)}
 		c := &p.Containers[0]
 		c.Task = evidence.ShimTask{Status: "stopped", PID: 100, PIDGone: true, Drained: true}
-		c.VacantSince = p.Time.Add(-31 * time.Second)
+		c.VacantSince, c.Runtime = p.Time.Add(-31*time.Second), "io.containerd.runc.v2"
 		change(p, c)
 	})
 }
@@ -74,10 +74,26 @@ func TestExitEventLost(t *testing.T) {
 		"somebody held its output until six minutes ago":  {func(p *evidence.Pod, c *evidence.Container) { c.Task.HeldUntil = p.Time.Add(-6 * time.Minute) }, "fixed in 1.7.34"},
 		"runc has removed its control group":              {func(p *evidence.Pod, _ *evidence.Container) { p.Cgroups = nil }, ""},
 		"a group below its own has tasks":                 {func(p *evidence.Pod, _ *evidence.Container) { p.Cgroups[0].Populated = true }, ""},
-		"the shim is stopped":                             {func(p *evidence.Pod, _ *evidence.Container) { p.Parents[0].State = evidence.Stopped }, ""},
-		"there is no shim":                                {func(p *evidence.Pod, _ *evidence.Container) { p.Parents = nil }, ""},
-		"it is the sandbox":                               {func(_ *evidence.Pod, c *evidence.Container) { c.Kind = evidence.Sandbox }, ""},
-		"its processes could not be read":                 {func(p *evidence.Pod, _ *evidence.Container) { p.Lack(evidence.Processes, "no") }, ""},
+		"it is of a virtual machine":                      {func(_ *evidence.Pod, c *evidence.Container) { c.Runtime = "io.containerd.kata.v2" }, ""},
+		"its runtime is not known":                        {func(_ *evidence.Pod, c *evidence.Container) { c.Runtime = "" }, ""},
+		"there are two shims": {func(p *evidence.Pod, _ *evidence.Container) {
+			p.Parents = append(p.Parents, evidence.Task{PID: 51, TID: 51, Comm: "containerd-shim", Owner: "shim"})
+		}, ""},
+		"a process of another pod is called like a shim": {func(p *evidence.Pod, _ *evidence.Container) { p.Parents[0].Owner = "other" }, ""},
+		"a container has made a slice": {func(p *evidence.Pod, _ *evidence.Container) {
+			p.Cgroups = []evidence.Cgroup{{Path: "/kubepods/podu/other/x.slice", Container: "other"}}
+		}, ""},
+		"containerd has run since before the deletion": {func(p *evidence.Pod, _ *evidence.Container) {
+			p.Node.Containerd.ConnectedSince = p.DeletionRequested.Add(-time.Second)
+		}, "the record of containerd (v1.7.20) says that it runs"},
+		"a version that is not known to have the bug": {func(p *evidence.Pod, c *evidence.Container) {
+			runs(p, c)
+			p.Node.Containerd.Version = "v2.3.3"
+		}, "the record of containerd (v2.3.3) says that it runs"},
+		"the shim is stopped":             {func(p *evidence.Pod, _ *evidence.Container) { p.Parents[0].State = evidence.Stopped }, ""},
+		"there is no shim":                {func(p *evidence.Pod, _ *evidence.Container) { p.Parents = nil }, ""},
+		"it is the sandbox":               {func(_ *evidence.Pod, c *evidence.Container) { c.Kind = evidence.Sandbox }, ""},
+		"its processes could not be read": {func(p *evidence.Pod, _ *evidence.Container) { p.Lack(evidence.Processes, "no") }, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := ""
@@ -101,6 +117,12 @@ func TestUnknownTellsTheViews(t *testing.T) {
 	if v.Cause != "Unknown" || !strings.Contains(v.Message, ". The views differ of main (containerd's record: running, the shim: stopped, the kernel: no process)") {
 		t.Errorf("%s: %s", v.Cause, v.Message)
 	}
+	p.Containers[0].Runtime = "io.containerd.kata.v2"
+	d = cause.Diagnose(p)
+	if v, _ := d.Verdict(); strings.Contains(v.Message, "The views differ") {
+		t.Errorf("a virtual machine's processes are missed: %s", v.Message)
+	}
+	p.Containers[0].Runtime = "io.containerd.runc.v2"
 	p.Lack(evidence.Processes, "no")
 	d = cause.Diagnose(p)
 	if v, _ := d.Verdict(); strings.Contains(v.Message, "The views differ") {
@@ -136,6 +158,10 @@ func TestShimDead(t *testing.T) {
 		"the record is right":     {func(_ *evidence.Pod, c *evidence.Container) { c.State = evidence.StateExited }, false},
 		"it is another runtime":   {func(_ *evidence.Pod, c *evidence.Container) { c.Runtime = "io.containerd.kata.v2" }, false},
 		"it shares its PIDs":      {func(p *evidence.Pod, _ *evidence.Container) { p.Tasks[0].NSpid = []int{100} }, false},
+		"another process's init":  {func(p *evidence.Pod, _ *evidence.Container) { p.Tasks[0].NSpid = []int{100, 7, 1} }, false},
+		"pods share the node's":   {func(p *evidence.Pod, _ *evidence.Container) { p.HostPID = true }, false},
+		"containers share PIDs":   {func(p *evidence.Pod, _ *evidence.Container) { p.ShareProcessNamespace = true }, false},
+		"it has been killed":      {func(p *evidence.Pod, _ *evidence.Container) { p.Tasks[0].SharedPending = bitKILL }, false},
 		"a zombie is left":        {func(p *evidence.Pod, _ *evidence.Container) { p.Tasks[0].State = evidence.Zombie }, false},
 		"nobody could look":       {func(p *evidence.Pod, _ *evidence.Container) { p.Lack(evidence.Suspects, "no") }, false},
 		"it is of the sandbox":    {func(_ *evidence.Pod, c *evidence.Container) { c.Kind = evidence.Sandbox }, false},

@@ -316,7 +316,8 @@ type ShimTask struct {
 	Drained bool `json:"drained,omitempty"`
 	// HeldUntil is when the last reading had ended that showed, like the one before, that no
 	// process had the number PID any more and the shim had not closed the output: somebody
-	// held it open. Zero when none did.
+	// held it open. Or when the first reading of the container had ended, if that was long
+	// after the deletion: somebody may have until then. Zero when nobody did.
 	HeldUntil time.Time `json:"heldUntil,omitzero"`
 	// Asked is when the shim was last asked. One that did not answer is not
 	// asked in every reading.

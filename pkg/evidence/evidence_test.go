@@ -318,7 +318,7 @@ func TestSinceOfAVacantContainer(t *testing.T) {
 		{func(*Pod, *Container) {}, 20},
 	} {
 		at := t0.Add(time.Duration(i) * time.Minute)
-		p := &Pod{Time: at, ContainersRead: at.Add(time.Second), TasksRead: at.Add(2 * time.Second), UID: "u", NoShimSince: at,
+		p := &Pod{Time: at, ContainersRead: at.Add(time.Second), TasksRead: at.Add(2 * time.Second), UID: "u", NoShimSince: at, DeletionRequested: t0,
 			Containers: []Container{{ID: "c", State: StateRunning, Task: stopped}}}
 		step.change(p, &p.Containers[0])
 		p.Since(earlier)
@@ -336,6 +336,33 @@ func TestSinceOfAVacantContainer(t *testing.T) {
 			t.Errorf("reading %d: no shim since %s", i, p.NoShimSince)
 		}
 		earlier = p
+	}
+}
+
+// Who held the output of a container that was first seen long after the deletion, and had
+// ended by then, is not known.
+func TestSinceOfAContainerSeenLate(t *testing.T) {
+	t0 := time.Unix(1000, 0)
+	for name, tc := range map[string]struct {
+		after time.Duration
+		tasks []Task
+		held  bool
+	}{
+		"at once": {10 * time.Second, nil, false},
+		"late":    {11 * time.Second, nil, true},
+		"alive":   {11 * time.Second, []Task{{PID: 7, TID: 7, Container: "c"}}, false},
+	} {
+		at := t0.Add(tc.after)
+		var last *Pod
+		for range 2 {
+			p := &Pod{Time: at, TasksRead: at, UID: "u", DeletionRequested: t0, Tasks: tc.tasks,
+				Containers: []Container{{ID: "c", State: StateRunning, Task: ShimTask{Status: "stopped", PID: 7, Drained: true}}}}
+			p.Since(last)
+			at, last = at.Add(time.Minute), p
+		}
+		if got := last.Containers[0].Task.HeldUntil; !got.Equal(map[bool]time.Time{true: t0.Add(tc.after)}[tc.held]) {
+			t.Errorf("%s: held until %s", name, got)
+		}
 	}
 }
 

@@ -62,6 +62,12 @@ func (p *Pod) keepIDs(e *Pod) {
 	}
 }
 
+// soonSeen is how long after the deletion a container may be seen first for it to be no
+// matter who held its output before: containerd, which doubles the time after which it tries
+// again from one second on (internal/cri/server/events/events.go), tries again within 30
+// seconds then.
+const soonSeen = 10 * time.Second
+
 // vacantSince sets VacantSince of the containers. read is when all that it rests on
 // had been read.
 func (p *Pod) vacantSince(e *Pod, read time.Time) {
@@ -72,7 +78,9 @@ func (p *Pod) vacantSince(e *Pod, read time.Time) {
 			o = &Container{}
 		}
 		c.VacantSince, c.Task.HeldUntil = time.Time{}, o.Task.HeldUntil
-		if c.Task.held() && o.Task.held() {
+		unseen := !ok && c.State == StateRunning && read.Sub(p.DeletionRequested) > soonSeen &&
+			!slices.ContainsFunc(p.Tasks, func(t Task) bool { return t.Container == c.ID })
+		if unseen || c.Task.held() && o.Task.held() {
 			c.Task.HeldUntil = read
 		}
 		if !p.vacant(c) {

@@ -128,6 +128,9 @@ func (r *Round) readDrained(ctx context.Context, p *evidence.Pod, tasks, parents
 	if len(over) == 0 || i < 0 {
 		return nil
 	}
+	if slices.ContainsFunc(parents[i+1:], func(s kernfile.TaskStatus) bool { return s.Owner == ownerShim }) {
+		return nil // which of them had the output is not known
+	}
 	saw, err := r.askFiles(ctx, probe.Outputs, &parents[i])
 	if err != nil {
 		return err

@@ -141,6 +141,10 @@ func TestReadDrained(t *testing.T) {
 		t.Errorf("the shim was not probed: %+v", shim[0].Task)
 	}
 	p.Containers[1].Task.Drained = false
+	other := kernfile.TaskStatus{Task: evidence.Task{PID: 1, TID: 1, Owner: ownerShim}}
+	if err := r.readDrained(t.Context(), p, nil, append(shim, other), &tables{Round: r}); err != nil || p.Containers[1].Task.Drained {
+		t.Errorf("of two shims: %v, %v", p.Containers[1].Task.Drained, err)
+	}
 	gone := []kernfile.TaskStatus{{Task: evidence.Task{PID: dead.Process.Pid, TID: dead.Process.Pid, Owner: ownerShim}}}
 	if err := r.readDrained(t.Context(), p, nil, gone, &tables{Round: r}); err != nil || p.Containers[1].Task.Drained {
 		t.Errorf("of a shim that is gone: %v, %v", p.Containers[1].Task.Drained, err)

@@ -71,6 +71,10 @@ func startsUp(p *evidence.Pod) bool {
 	return false
 }
 
+// RuncV2 is the runtime whose shim names its sandbox in its command line, and whose
+// containers have processes of the node's kernel: others may run a kernel of their own.
+const RuncV2 = "io.containerd.runc.v2"
+
 // Shim is the process that containerd runs for the pod, if it was found.
 func Shim(p *evidence.Pod) *evidence.Task {
 	for i := range p.Parents {

@@ -50,11 +50,13 @@ var ExitEventLost = &diagnose.Rule{
 		Evidence: "Three views of the container disagree for 30 seconds, or 90 where the node is short of processors, memory or I/O (/proc/pressure), while containerd answers and has run for a minute or more. " +
 			"The record of containerd's CRI plugin says that it runs. The kernel shows no task of it. " +
 			"Its shim answers that it has stopped; or that it runs, though no process has its number any more; or containerd has no such task. " +
-			"The shim has closed the container's output, so that it does not wait for a process that holds it open; if one was seen to, five minutes ago or more. " +
+			"The shim has closed the container's output, so that it does not wait for a process that holds it open; if one was seen to, or may have before the pod was first looked at, five minutes ago or more. " +
+			"A container of another runtime than io.containerd.runc.v2 is not judged: its processes need not be the kernel's. " +
 			"The container's control group is still there, unless systemd manages it: runc would have removed it if containerd had begun to delete the task. " +
-			"That runc itself cannot be started is not ruled out; containerd's log tells.",
+			"That runc itself cannot be started is not ruled out; containerd's log tells. " +
+			"Nor is that containerd has not got rid of the last output, for a slow disk below /var/log/pods or a kubectl attach that does not read.",
 		Remedy: "On the node: if containerd's log says \"failed to handle container TaskExit event\", it knows of the end, and the reason stands there. " +
-			"Else, if systemctl show -p KillMode containerd says process, run systemctl restart containerd: " +
+			"End every kubectl attach to the container. Else, if systemctl show -p KillMode containerd says process, run systemctl restart containerd: " +
 			"it asks the shim as it starts, and the pod terminates. Containers keep running through the restart.",
 		Danger: "With another KillMode a restart of containerd kills every container of the node. Do not remove anything below /run/containerd. " +
 			"A force delete leaves the pod's sandbox, addresses and volumes on the node, unseen.",
@@ -62,7 +64,7 @@ var ExitEventLost = &diagnose.Rule{
 			{
 				Name:    shimDenies,
 				Meaning: "The shim itself has not dealt with the end of the container. It may wait for a runc that it has started, or for a lock.",
-				Remedy: "On the node: look for a child of the shim that hangs (/proc/{pid}/task/*/children): a stuck runc is the real cause. " +
+				Remedy: "On the node: look for a child of the shim that hangs (/proc/{pid}/task/*/children): a stuck runc, or a process that was executed in the container and has left its control group, is the real cause. " +
 					"Else save a goroutine dump, which goes to containerd's log: {dump}; then drain the node and reboot it. A restart of containerd alone asks the same shim.",
 				Danger: "Killing the shim ends the other containers of the pod, and loses their exit codes and output. A force delete leaves the pod's sandbox, addresses and volumes on the node, unseen.",
 			},
@@ -76,10 +78,10 @@ var ExitEventLost = &diagnose.Rule{
 	},
 	Check: func(p *evidence.Pod) []diagnose.Finding {
 		var out []diagnose.Finding
-		shim := fact.Shim(p)
+		shim := ownShim(p)
 		for i := range p.Containers {
 			c := &p.Containers[i]
-			if c.Kind == evidence.Sandbox || c.State != evidence.StateRunning || !disagree(p, c.VacantSince) {
+			if c.Kind == evidence.Sandbox || c.Runtime != fact.RuncV2 || c.State != evidence.StateRunning || !disagree(p, c.VacantSince) {
 				continue
 			}
 			group := groupOf(p, c)
@@ -97,7 +99,7 @@ var ExitEventLost = &diagnose.Rule{
 				fallthrough
 			default:
 				f.Objects.Process = diagnose.ProcessOf(p, shim)
-				if b := knownBug(p.Node.Containerd.Version, c.Task.Status, group); b != nil {
+				if b := knownBug(p, c.Task.Status, group); b != nil {
 					f.Objects.Issue, f.Objects.FixedIn = b.issue, b.fixed.String()
 				}
 			}
@@ -135,10 +137,26 @@ func disagree(p *evidence.Pod, since time.Time) bool {
 	return p.Time.Sub(since) >= patience
 }
 
+// ownShim returns the pod's shim; nil when there is none, or several seem to be it, as
+// with a process that came from another pod, or an older sandbox: which of them answers for
+// the container is not known then.
+func ownShim(p *evidence.Pod) *evidence.Task {
+	shim := fact.Shim(p)
+	for i := range p.Parents {
+		if t := &p.Parents[i]; shim != t && t.Owner == "shim" {
+			return nil
+		}
+	}
+	if shim == nil || shim.Owner != "shim" {
+		return nil // its name is what it has of a shim
+	}
+	return shim
+}
+
 // bySystemd reports whether systemd manages the pod's control groups: it removes that of a
 // container, a scope, as soon as it is empty.
 func bySystemd(p *evidence.Pod) bool {
-	return slices.ContainsFunc(p.Cgroups, func(g evidence.Cgroup) bool { return strings.HasSuffix(g.Path, ".slice") })
+	return slices.ContainsFunc(p.Cgroups, func(g evidence.Cgroup) bool { return g.Container == "" && strings.HasSuffix(g.Path, ".slice") })
 }
 
 // groupOf returns the control group of a container, nil when there is none.

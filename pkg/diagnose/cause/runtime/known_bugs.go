@@ -12,12 +12,15 @@ import (
 type bug struct {
 	issue string // of github.com/containerd/containerd
 	// from is the first version that has it. fixed is the first one of the same minor
-	// version that has not; last the last one that is known to have it, where none is fixed.
+	// version that has not; last the last one of it that is known to have it, where none is
+	// known to be fixed.
 	from, fixed, last version
 	// shim is what the shim answers about the container then, and cgroup the version of
 	// control groups that it needs, 0 for any.
 	shim   string
 	cgroup int
+	// starting reports whether containerd must have been started in the meantime.
+	starting bool
 }
 
 type version [3]int
@@ -28,22 +31,27 @@ var bugs = []bug{
 	// container: since "runc-shim: process exec exits before init" (#9928), until #10675.
 	{issue: "#10589", from: version{1, 7, 14}, fixed: version{1, 7, 22}, shim: running},
 	// Of an end that comes while containerd starts, before it knows the container: #11634.
-	{issue: "#11634", from: version{1, 7, 0}, fixed: version{1, 7, 34}, shim: stopped},
+	{issue: "#11634", from: version{1, 7, 0}, fixed: version{1, 7, 34}, shim: stopped, starting: true},
 	// The shim waits without end for its watch of the control group's memory.events before
 	// it goes on to the next end (internal/oom/watcher.go, stop).
-	{issue: "#13814", from: version{2, 3, 0}, last: version{2, 4, 2}, shim: running, cgroup: 2},
+	{issue: "#13814", from: version{2, 3, 0}, last: version{2, 3, 2}, shim: running, cgroup: 2},
+	{issue: "#13814", from: version{2, 4, 0}, last: version{2, 4, 2}, shim: running, cgroup: 2},
 }
 
-// knownBug returns the bug of a version of containerd that explains a container of which
-// the shim gives that answer; nil when none is known to. The versions of distributions, such as
+// knownBug returns the bug of the node's containerd that explains a container of which
+// the shim gives that answer; nil when none is known to. A containerd that has been connected
+// to since before the pod was deleted has not been started since. The versions of distributions, such as
 // 1.7.12-0ubuntu4, may have the fix of a later one.
-func knownBug(of string, shim string, g *evidence.Cgroup) *bug {
-	v, ok := parseVersion(of)
+func knownBug(p *evidence.Pod, shim string, g *evidence.Cgroup) *bug {
+	v, ok := parseVersion(p.Node.Containerd.Version)
 	if !ok {
 		return nil
 	}
 	i := slices.IndexFunc(bugs, func(b bug) bool {
 		below := b.fixed != version{} && slices.Compare(v[:], b.fixed[:]) < 0 || slices.Compare(v[:], b.last[:]) <= 0
+		if b.starting && !p.Node.Containerd.ConnectedSince.After(p.DeletionRequested) {
+			return false
+		}
 		return b.shim == shim && (b.cgroup == 0 || g != nil && g.Version == b.cgroup) && slices.Compare(v[:], b.from[:]) >= 0 && below
 	})
 	if i < 0 {

@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
+	"github.com/nodeagent-io/nodeagent/pkg/diagnose/fact"
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
 )
 
@@ -22,27 +23,28 @@ var ShimDead = &diagnose.Rule{
 			"To stop a container of which it has no task it does nothing and reports success, so the kubelet asks again without end.",
 		Evidence: "For 30 seconds, or 90 where the node is short of processors, memory or I/O (/proc/pressure), no process on the node was the shim of the pod's sandbox, " +
 			"while containerd answers and has run for a minute or more. " +
-			"containerd says that it has no task of the container, its record says that the container runs, and a process of it lives whose parent is no shim.",
+			"containerd says that it has no task of the container, its record says that the container runs, and its first process lives and has not been killed. " +
+			"Where containers share their PIDs, which process is the first is not known, and nothing is said.",
 		Remedy: "On the node: look in containerd's log for \"cleaning up after shim disconnected\" and what follows: runc, or the disk of /var/lib/containerd, may have failed. " +
 			"Then end the container's first process: {kill}. If systemctl show -p KillMode containerd says process, run systemctl restart containerd, which writes the record anew.",
 		Danger: "The processes may be at work; SIGKILL loses what they have not written. With another KillMode a restart of containerd kills every container of the node. " +
 			"A force delete leaves the processes running, unseen.",
 	},
 	Check: func(p *evidence.Pod) []diagnose.Finding {
-		if !disagree(p, p.NoShimSince) {
+		if !disagree(p, p.NoShimSince) || p.HostPID || p.ShareProcessNamespace {
 			return nil
 		}
 		var out []diagnose.Finding
 		for i := range p.Containers {
 			c := &p.Containers[i]
-			if c.Kind == evidence.Sandbox || c.State != evidence.StateRunning || !c.Task.Absent || c.Runtime != runcV2 {
+			if c.Kind == evidence.Sandbox || c.State != evidence.StateRunning || !c.Task.Absent || c.Runtime != fact.RuncV2 {
 				continue
 			}
 			first := slices.IndexFunc(p.Tasks, func(t evidence.Task) bool {
-				return t.Container == c.ID && t.Leader() && t.State != evidence.Zombie && t.NamespaceInit()
+				return t.Container == c.ID && t.Leader() && len(t.NSpid) == 2 && t.NamespaceInit()
 			})
-			if first < 0 {
-				continue // it shares its PIDs, or it has ended
+			if first < 0 || p.Tasks[first].State == evidence.Zombie || fact.Dying(&p.Tasks[first]) {
+				continue // it has ended, or it has been killed: what keeps it is something else
 			}
 			out = append(out, diagnose.Finding{Container: c.Name, Confidence: diagnose.Proved, Objects: diagnose.Objects{
 				Process: diagnose.ProcessOf(p, &p.Tasks[first]), Containerd: p.Node.Containerd.Version,
@@ -51,6 +53,3 @@ var ShimDead = &diagnose.Rule{
 		return out
 	},
 }
-
-// runcV2 is the runtime whose shim names its sandbox in its command line.
-const runcV2 = "io.containerd.runc.v2"
