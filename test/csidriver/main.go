@@ -113,15 +113,21 @@ func (*driver) NodeGetCapabilities(context.Context, *csi.NodeGetCapabilitiesRequ
 	return &csi.NodeGetCapabilitiesResponse{}, nil
 }
 
-// NodePublishVolume mounts the directory that the volume's attribute source names.
+// NodePublishVolume mounts the ext4 on the block device that the volume's attribute
+// device names, or the directory that the attribute source names.
 func (*driver) NodePublishVolume(_ context.Context, q *csi.NodePublishVolumeRequest) (*csi.NodePublishVolumeResponse, error) {
-	source := q.GetVolumeContext()["source"]
-	for _, dir := range []string{source, q.GetTargetPath()} {
+	source, fstype, flags := q.GetVolumeContext()["device"], "ext4", uintptr(0)
+	dirs := []string{q.GetTargetPath()}
+	if source == "" {
+		source, fstype, flags = q.GetVolumeContext()["source"], "", unix.MS_BIND
+		dirs = append(dirs, source)
+	}
+	for _, dir := range dirs {
 		if err := os.MkdirAll(dir, 0o755); err != nil {
 			return nil, status.Errorf(codes.Internal, "make a directory: %v", err)
 		}
 	}
-	if err := unix.Mount(source, q.GetTargetPath(), "", unix.MS_BIND, ""); err != nil {
+	if err := unix.Mount(source, q.GetTargetPath(), fstype, flags, ""); err != nil {
 		return nil, status.Errorf(codes.Internal, "mount: %v", err)
 	}
 	return &csi.NodePublishVolumeResponse{}, nil

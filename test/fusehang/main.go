@@ -15,15 +15,14 @@ import (
 
 const usage = `fusehang DIRECTORY  mounts itself there and serves until it is unmounted
 files: read, write, getattr, flush, fsync: that operation is never answered
-       slow: each write is answered after six seconds
-       fresh: its attributes are asked for each time`
+       slow: each write is answered after six seconds`
 
 // slowness is how long a write to the file slow takes.
 const slowness = 6 * time.Second
 
 // files are the names of the files. The node ID of a file is its place here
 // and 2, because 1 is the root.
-var files = []string{"read", "write", "getattr", "flush", "fsync", "slow", "fresh"}
+var files = []string{"read", "write", "getattr", "flush", "fsync", "slow"}
 
 func main() {
 	if len(os.Args) != 2 {
@@ -82,7 +81,7 @@ func (fileSystem) Lookup(_ <-chan struct{}, _ *fuse.InHeader, file string, out *
 	out.NodeId = uint64(i + 2)
 	out.Attr = attr(out.NodeId)
 	out.SetEntryTimeout(time.Hour)
-	if file != "getattr" && file != "fresh" {
+	if file != "getattr" {
 		out.SetAttrTimeout(time.Hour)
 	}
 	return fuse.OK
@@ -91,9 +90,7 @@ func (fileSystem) Lookup(_ <-chan struct{}, _ *fuse.InHeader, file string, out *
 func (fileSystem) GetAttr(_ <-chan struct{}, in *fuse.GetAttrIn, out *fuse.AttrOut) fuse.Status {
 	answer(in.NodeId, "getattr")
 	out.Attr = attr(in.NodeId)
-	if name(in.NodeId) != "fresh" {
-		out.SetTimeout(time.Hour)
-	}
+	out.SetTimeout(time.Hour)
 	return fuse.OK
 }
 

@@ -361,12 +361,13 @@ fi`
 }
 
 // delayDevice returns a script that has a device of mapDevice delay reads and writes,
-// each by milliseconds; without a delay it completes what waits immediately.
+// each by milliseconds; without a delay it completes what waits immediately. It does not
+// wait for udev, which reads the device.
 func delayDevice(name, dir, reads, writes string) string {
 	return `loop=$(losetup -j ` + dir + `.img | cut -d: -f1)
 modprobe dm-delay
 dmsetup load ` + name + ` --table "0 $(blockdev --getsz $loop) delay $loop 0 ` + reads + ` $loop 0 ` + writes + `"
-dmsetup resume --nolockfs ` + name + "\n"
+dmsetup resume --noudevsync --nolockfs ` + name + "\n"
 }
 
 // waitingForDisk succeeds when a killed thread of the pod waits for a disk.

@@ -16,7 +16,7 @@ func storage() []Scenario {
 	return []Scenario{
 		volumeBusy(), volumeBusyByFile(), volumeBusyByMount(), volumeDirMount(), volumeDirImmutable(), subPathLeft(),
 		csiUnpublishFails(), csiUnpublishHangs(), csiDriverGone(), csiDriverDead(), csiUnpublishLies(), csiUnpublishSlow(), csiDriverRestarted(),
-		kubeletOnFUSE(), kubeletOnSlowFUSE(),
+		csiUnmountHangs(),
 	}
 }
 
@@ -269,43 +269,18 @@ func csiDriverRestarted() Scenario {
 	}
 }
 
-// onSubPath is a pod that mounts a file of a FUSE file system as a subpath, so that the
-// kubelet has a mount of its own to take down, and asks about it when it does.
-func onSubPath(name string) corev1.PodSpec {
-	spec := onDisk(name, 3, "drain", "0")
-	spec.Containers[0].VolumeMounts[0].SubPath = "fresh"
-	return spec
-}
-
-// kubeletInFUSE succeeds when a thread of the kubelet waits for a FUSE daemon.
-const kubeletInFUSE = `for task in /proc/$(pidof kubelet)/task/*; do
-  grep -q request_wait_answer $task/wchan && exit 0
-done
-exit 1`
-
-func kubeletOnFUSE() Scenario {
-	const name = "kubelet-fuse-stopped"
-	return Scenario{
-		Name:    name,
-		Needs:   []Need{Hang},
-		Story:   "a FUSE daemon has been stopped, and the kubelet asks it about the pod's volume",
-		Pod:     onSubPath(name),
-		Prepare: mountFUSE(name),
-		Break:   onNode("systemctl kill -s STOP scenario-" + name),
-		Proof:   kubeletInFUSE,
-		Cause:   "VolumeUnmountHanging",
-		Says:    []string{"volume data", "kubelet", "request_wait_answer", "fuse.hang"},
-		Heal:    onNode("systemctl kill -s CONT scenario-" + name),
-	}
-}
-
-func kubeletOnSlowFUSE() Scenario {
-	const name = "kubelet-fuse-slow"
-	s := kubeletOnFUSE()
-	s.Name = name
-	s.Story = "innocent: a FUSE daemon answers the kubelet only after some seconds"
-	s.Pod, s.Prepare = onSubPath(name), mountFUSE(name)
-	s.Break = onNode("systemctl kill -s STOP scenario-" + name + "\n(sleep 12; systemctl kill -s CONT scenario-" + name + ") </dev/null >/dev/null 2>&1 &")
-	s.Cause, s.Says, s.Heal, s.Proof = "", nil, nil, ""
+// csiUnmountHangs is a driver that has mounted a file system of its own, and that hangs
+// in the kernel when it unmounts it.
+func csiUnmountHangs() Scenario {
+	const name = "csi-unmount-hangs"
+	device, dir := "scenario-"+name, directory(name)
+	s := ofCSI(name, "the device below a CSI volume completes no I/O any more, so that the driver hangs while it unmounts the volume",
+		"dmsetup suspend --noflush --nolockfs "+device, "VolumeUnmountHanging")
+	s.Needs = []Need{DeviceMapper}
+	s.Pod.Volumes[0].CSI.VolumeAttributes = map[string]string{"device": "/dev/mapper/" + device}
+	s.Prepare = inTurn(onNode(mapDevice(device, dir)+"\numount "+dir), startCSI(name))
+	s.Proof = `[ -z "$(tasks)" ] && grep -qs "^State:.D" /proc/$(cat /run/csidriver/` + csiName(name) + `.pid)/task/*/status`
+	s.Says = []string{"locked in phase Volumes", "volume data", "csidriver (PID ", "while it unmounts the volume"}
+	s.Heal = onNode("dmsetup resume " + device)
 	return s
 }
