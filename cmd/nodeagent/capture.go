@@ -89,6 +89,7 @@ func capture(ctx context.Context, o *hostOptions, kubeconfig, namespace, name st
 	defer reader.Close()
 	ask := node.Ask{Overdue: true, Names: agent.Names(podsOfNode(ctx, client, o.nodeName))}
 	seed := agent.Seed(pod)
+	agent.DoubtDeadline(seed, pod)
 	if least, most, ok := client.Skew(); ok {
 		seed.SetSkew(least, most)
 	}
