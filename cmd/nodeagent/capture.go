@@ -91,6 +91,7 @@ func capture(ctx context.Context, o *hostOptions, kubeconfig, namespace, name st
 	ask := agent.Ask(pods, time.Now())
 	ask.Overdue = true
 	seed := agent.Seed(pod)
+	agent.DoubtDeadline(seed, pod)
 	if least, most, ok := client.Skew(); ok {
 		seed.SetSkew(least, most)
 	}

@@ -392,7 +392,7 @@ func (a *Agent) recovered(p *corev1.Pod) {
 func (a *Agent) seed(p *corev1.Pod) *evidence.Pod {
 	e := Seed(p)
 	if a.late[e.UID] {
-		doubtDeadline(e, p)
+		DoubtDeadline(e, p)
 	}
 	if a.Skew != nil {
 		if least, most, ok := a.Skew(); ok {

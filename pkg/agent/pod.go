@@ -314,11 +314,11 @@ func preStopProgram(c *corev1.Container) string {
 	return path.Base(c.Lifecycle.PreStop.Exec.Command[0])
 }
 
-// doubtDeadline is for a pod that was being deleted already when it was first seen. A
+// DoubtDeadline is for a pod that was being deleted already when it was first seen. A
 // grace period other than its specification's may have come with a second deletion,
 // and the kubelet keeps to the first one's (syncTerminatingPod, pkg/kubelet/kubelet.go).
 // With containers that have ended there is nothing to wait for.
-func doubtDeadline(e *evidence.Pod, p *corev1.Pod) {
+func DoubtDeadline(e *evidence.Pod, p *corev1.Pod) {
 	g := p.Spec.TerminationGracePeriodSeconds
 	if g == nil || *g == e.GracePeriodSeconds || e.Phase == string(corev1.PodSucceeded) || e.Phase == string(corev1.PodFailed) {
 		return
