@@ -22,7 +22,7 @@ func kernel() []Scenario {
 	hang := append(everywhere,
 		frozenXFS(), mmapLock(), twoContainers(), fuseZombieLeader(),
 		fuseWrite(), fuseGetattr(), fuseFsync(), fuseClose(), fuseStopped(),
-		frozenThroughLink(), suspendedDevice(), blockDevice(), blockOverlay(), blockZombieLeader(), slowDisk(),
+		frozenThroughLink(), suspendedDevice(), blockDevice(), blockOverlay(), blockZombieLeader(),
 		nfsWrite(), nfsZombieLeader(), nfsLock(), cifsSync(),
 		exitFlush(), pidnsExec(),
 		slowIO(),
@@ -408,19 +408,7 @@ const anHour = "3600000" // milliseconds
 
 func blockDevice() Scenario {
 	s := onDelay("block-ext4", "the device below an ext4 completes no I/O any more", anHour, anHour)
-	s.Says = append(s.Says, "Bring the device", "reboot")
-	return s
-}
-
-// slowDisk has a queue of writes that takes minutes, while reads complete.
-func slowDisk() Scenario {
-	const name = "slow-disk"
-	s := onDelay(name, "the disk below an ext4 is so slow that a write takes minutes, while other requests complete", "0", "200000")
-	read := s.Break
-	s.Break = inTurn(read, onNode(`systemd-run -q --collect --unit=scenario-`+name+` sh -c 'while dd if=/dev/mapper/scenario-`+name+` of=/dev/null bs=4096 count=1 iflag=direct 2>/dev/null; do sleep 1; done'`))
-	s.Family = "SlowBlock"
-	s.Says = append(s.Says, "Wait: ", "iostat")
-	s.Heal = inTurn(onNode(`systemctl stop scenario-`+name+` 2>/dev/null || true`), s.Heal)
+	s.Says = append(s.Says, "Bring the device")
 	return s
 }
 
