@@ -38,7 +38,7 @@ func (c *condition) cause(s Subject, t time.Time) string {
 
 // ConditionDue returns the condition to write, and reports whether it is to be
 // written now: not when the one that stands will do, and not soon after a write
-// that failed.
+// that failed. A condition and an Event that is created with it have the same words.
 func (c *Case) ConditionDue(blocked bool, reason, message string) (Condition, bool) {
 	t := c.Last.Time
 	want := Condition{Blocked: blocked, Reason: reason, Message: message, Generation: c.Subject.Generation, Since: t}
@@ -46,7 +46,7 @@ func (c *Case) ConditionDue(blocked bool, reason, message string) (Condition, bo
 	if have != nil && have.Blocked == want.Blocked && !have.Since.IsZero() {
 		want.Since = have.Since
 	}
-	reworded := c.condition.at.IsZero() || t.Sub(c.condition.at) >= rewordAfter
+	reworded := c.condition.at.IsZero() || t.Sub(c.condition.at) >= rewordAfter || c.tells()
 	differs := have == nil || have.Blocked != want.Blocked || have.Reason != want.Reason || have.Message != want.Message && reworded
 	return want, differs && !c.condition.retry.waits(t)
 }

@@ -40,6 +40,12 @@ func (c *Case) EventDue() (*Event, bool) {
 	}
 }
 
+// tells reports whether an Event is to be created now.
+func (c *Case) tells() bool {
+	known, due := c.EventDue()
+	return due && known == nil
+}
+
 // EventWritten takes note of the Event as it is now; nil means that there is none
 // any more.
 func (c *Case) EventWritten(e *Event) {

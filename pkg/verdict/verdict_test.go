@@ -144,6 +144,23 @@ func TestEventDue(t *testing.T) {
 	}
 }
 
+// The condition gets the words of an Event that is created after it, and no new ones for
+// a minute after that.
+func TestConditionGetsTheEventsWords(t *testing.T) {
+	var c Case
+	for i, words := range []string{"one", "two", "three"} {
+		c.Judge(web, &evidence.Pod{Time: start.Add(time.Duration(i) * time.Second)}, found("A"))
+		if want, due := c.ConditionDue(true, "A", words); due != (i < 2) {
+			t.Errorf("%s: due %v", words, due)
+		} else if due {
+			c.ConditionWritten(want)
+		}
+		if _, due := c.EventDue(); due {
+			c.EventWritten(&Event{Namespace: "shop", Count: 1, Observed: c.Last.Time})
+		}
+	}
+}
+
 func TestBackoff(t *testing.T) {
 	var b backoff
 	at, tries := start, 0
