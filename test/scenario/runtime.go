@@ -39,7 +39,8 @@ func lose(what string) step {
 }
 
 // endShim is a step that ends the shim of a pod, after which containerd cleans up.
-var endShim = onNode(`kill -KILL $(cat /run/scenario-$NAME.pid) || true`)
+var endShim = onNode(`shim=$(cat /run/scenario-$NAME.pid)
+! grep -qs containerd-shim /proc/$shim/comm || kill -KILL $shim`)
 
 func exitUntold() Scenario {
 	return Scenario{
@@ -86,7 +87,7 @@ mount -o remount,bind,ro $directory`),
 		Cause:  "ExitEventLost",
 		Family: "TaskGone",
 		Says:   []string{"container main has ended", "containerd has no task of it", "failed to update container state"},
-		Heal:   onNode("umount $(cat /run/scenario-$NAME.directory) || true"),
+		Heal:   onNode("directory=$(cat /run/scenario-$NAME.directory)\n! mountpoint -q $directory || umount $directory"),
 	}
 }
 
