@@ -182,8 +182,7 @@ func ProcessOf(p *evidence.Pod, t *evidence.Task) *Process {
 	if t.Leader() && t.Probe != nil {
 		o.Start = t.Probe.Start // other threads have start times of their own
 	}
-	const uid = 32 // the least length of a pod's UID
-	if o.Pod == "" && len(t.Owner) >= uid {
+	if o.Pod == "" && t.InPod() {
 		o.PodUID = t.Owner
 	}
 	return o

@@ -315,3 +315,10 @@ type Memory struct {
 	StalledSince  time.Time `json:"stalledSince,omitzero"`
 	SinceStalled  uint64    `json:"sinceStalled,omitempty"`
 }
+
+// leastUID is the length of the shortest UID of a pod, the one of a static pod: an MD5
+// sum. The other owners have names.
+const leastUID = 32
+
+// InPod reports whether the task belongs to a pod.
+func (t *Task) InPod() bool { return len(t.Owner) >= leastUID }

@@ -81,8 +81,7 @@ func Unmounter(p *evidence.Pod) *evidence.Task {
 // servesVolumes reports whether a process is the node's, or of the pod of a driver of
 // the pod's volumes.
 func servesVolumes(p *evidence.Pod, t *evidence.Task) bool {
-	const uid = 32 // the least length of a pod's UID
-	return len(t.Owner) < uid || t.OwnerName != "" && slices.ContainsFunc(p.Volumes, func(v evidence.Volume) bool { return v.DriverPod == t.OwnerName })
+	return !t.InPod() || t.OwnerName != "" && slices.ContainsFunc(p.Volumes, func(v evidence.Volume) bool { return v.DriverPod == t.OwnerName })
 }
 
 // OnlyCounted reports whether the threads of the kubelet that are busy with the pod's
