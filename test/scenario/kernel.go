@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
@@ -15,23 +16,20 @@ import (
 // so that some run on every kernel that there is; make e2e NODES=vm,kernel=VERSION
 // runs all of them on one.
 func kernel() []Scenario {
-	everywhere := []Scenario{frozenFilesystem(), zombieLeader(), fuseRead(), nfsServerGone(), execStuck()}
+	everywhere := []Scenario{frozenFilesystem(), zombieLeader(), nfsServerGone(), execStuck()}
 	for i := range everywhere {
 		everywhere[i].Everywhere = true
 	}
 	hang := append(everywhere,
-		frozenXFS(), mmapLock(), twoContainers(), fuseZombieLeader(),
-		fuseWrite(), fuseGetattr(), fuseFsync(), fuseClose(), fuseStopped(),
+		frozenXFS(), mmapLock(), twoContainers(),
 		frozenThroughLink(), suspendedDevice(), blockDevice(), blockOverlay(), blockZombieLeader(),
-		nfsWrite(), nfsZombieLeader(), nfsLock(), cifsSync(),
-		exitFlush(), pidnsExec(),
-		slowIO(),
+		nfsWrite(), nfsZombieLeader(), nfsLock(), cifsSync(), pidnsExec(),
 	)
 	for i := range hang {
 		hang[i].Needs = append(hang[i].Needs, Hang)
 	}
 	// What these wait for ends with a signal to somebody.
-	return append(hang, pidnsParent(), zombieTracer(), vforkParent())
+	return slices.Concat(hang, fuse(), []Scenario{pidnsParent(), zombieTracer(), vforkParent()})
 }
 
 // inTurn does several steps.
@@ -205,108 +203,8 @@ func nodeTool(name string) step {
 	}
 }
 
-// mountFUSE is a step that starts test/fusehang on the node, as a service of
-// its own with the scenario's name.
-func mountFUSE(name string) step {
-	dir := directory(name)
-	return inTurn(nodeTool("fusehang"), onNode(unmountFUSE(name)+`
-mkdir -p `+dir+`
-systemd-run -q --collect --unit=scenario-`+name+` /usr/local/bin/fusehang `+dir+`
-for i in $(seq 60); do grep -q " `+dir+` .* fuse.hang " /proc/self/mountinfo && exit 0; sleep 0.5; done
-exit 1`))
-}
-
-// unmountFUSE aborts the connection, which frees everything that waits for it,
-// and removes the mount and its daemon.
-func unmountFUSE(name string) string {
-	dir := directory(name)
-	return `connection=$(awk '$5 == "` + dir + `" {sub(".*:", "", $3); print $3}' /proc/self/mountinfo)
-[ -z "$connection" ] || echo 1 >/sys/fs/fuse/connections/$connection/abort
-umount -l ` + dir + ` 2>/dev/null || true
-systemctl stop scenario-` + name + ` 2>/dev/null || true`
-}
-
-// onFUSE is an incident of a program that works on a file of test/fusehang: the
-// daemon does not answer the operation that the file is named after.
-func onFUSE(name, story, program, file string) Scenario {
-	return Scenario{
-		Name:    name,
-		Story:   story,
-		Pod:     onDisk(name, 3, program, "/data/"+file),
-		Prepare: mountFUSE(name),
-		Proof:   "some D 100",
-		Cause:   "UninterruptibleSleep",
-		Family:  "FUSE",
-		Says:    []string{"request_wait_answer", "fuse.hang", "/data", directory(name), "/sys/fs/fuse/connections/"},
-		Heal:    onNode(unmountFUSE(name)),
-	}
-}
-
-func fuseRead() Scenario {
-	return onFUSE("fuse-read", "a FUSE daemon does not answer a read", "read", "read")
-}
-
-// fuseWrite is healed by the daemon's death, which ends all requests too.
-func fuseWrite() Scenario {
-	const name = "fuse-write"
-	s := onFUSE(name, "a FUSE daemon does not answer a write", "write", "write")
-	s.Heal = onNode("systemctl kill -s KILL scenario-" + name)
-	return s
-}
-
-func fuseGetattr() Scenario {
-	return onFUSE("fuse-getattr", "a FUSE daemon does not tell a file's size", "stat", "getattr")
-}
-
-func fuseFsync() Scenario {
-	return onFUSE("fuse-fsync", "a FUSE daemon does not answer an fsync", "sync", "fsync")
-}
-
-// fuseClose is found by the connection's requests: a close has no descriptor any
-// more.
-func fuseClose() Scenario {
-	return onFUSE("fuse-close", "a FUSE daemon does not answer when a file is closed", "close", "flush")
-}
-
-func fuseZombieLeader() Scenario {
-	s := onFUSE("fuse-zombie-leader", "the first thread has died, another one waits for a FUSE daemon", "write-in-thread", "write")
-	s.Proof = behindZombie + s.Proof + " && behind_zombie D"
-	s.Cause = "ThreadStuckBehindZombieLeader"
-	s.Says = append(s.Says, "looks like a zombie")
-	return s
-}
-
-// exiting succeeds when a thread of the pod sleeps inside do_exit in the
-// function.
-const exiting = `exiting() {
-  for t in $(tasks); do
-    grep -q do_exit /proc/$t/stack && grep -q $1 /proc/$t/stack && grep -q "^State:.[SD]" /proc/$t/status && return 0
-  done
-  return 1
-}
-`
-
-func exitFlush() Scenario {
-	s := onFUSE("exit-fuse-flush", "a process ends, and a FUSE daemon does not answer the close that is part of it", "hold", "flush")
-	s.Proof = exiting + "exiting fuse_flush"
-	s.Cause = "StuckInExit"
-	s.Says = append(s.Says, "victim")
-	return s
-}
-
-// fuseStopped is a daemon that does not even take the requests. A read of it
-// ends with SIGKILL, but not the close that follows.
-func fuseStopped() Scenario {
-	const name = "fuse-stopped"
-	s := onFUSE(name, "a FUSE daemon has been stopped", "read", "slow")
-	s.Break = onNode("systemctl kill -s STOP scenario-" + name)
-	s.Proof = exiting + "exiting fuse_flush"
-	s.Cause = "StuckInExit"
-	s.Says = append(s.Says, "victim")
-	s.Heal = onNode("systemctl kill -s CONT scenario-" + name)
-	return s
-}
-
+// execStuck needs a kernel that tells the stack of a thread that executes a program:
+// later ones do not (exec_update_lock).
 func execStuck() Scenario {
 	s := onFUSE("exec-stuck", "a process executes a program, and a FUSE daemon does not answer the close that is part of it", "exec", "flush")
 	s.Proof = `for t in $(tasks); do timeout -s KILL 2 cat /proc/$t/stack | grep -q begin_new_exec && exit 0; done
@@ -314,18 +212,6 @@ exit 1`
 	s.Cause = "StuckInExec"
 	s.Says = append(s.Says, "victim", "execve")
 	return s
-}
-
-// slowIO is innocent: each write takes six seconds, but it ends.
-func slowIO() Scenario {
-	const name = "slow-io"
-	return Scenario{
-		Name:    name,
-		Story:   "innocent: a slow FUSE daemon lets a killed program wait, but not for ever",
-		Pod:     onDisk(name, 3, "finish", "/data/slow"),
-		Prepare: mountFUSE(name),
-		Heal:    nil,
-	}
 }
 
 // vforkParent is innocent: its first thread is in state D all the time, in a

@@ -89,10 +89,15 @@ func do(ctx context.Context, s step, n *Node, p *corev1.Pod) error {
 	return s(ctx, n, p)
 }
 
-func (r *Run) create(ctx context.Context, p *corev1.Pod) (err error) {
-	if r.Pod, err = r.Node.API.CoreV1().Pods(p.Namespace).Create(ctx, p, metav1.CreateOptions{}); err != nil {
+func (r *Run) create(ctx context.Context, p *corev1.Pod) error {
+	made, err := r.Node.API.CoreV1().Pods(p.Namespace).Create(ctx, p, metav1.CreateOptions{})
+	if apierrors.IsAlreadyExists(err) {
+		return fmt.Errorf("%w: an earlier run has left it; bin/cluster kubectl -n %s describe pod %s shows it, and make cluster-down ends all of it", err, p.Namespace, p.Name)
+	}
+	if err != nil {
 		return fmt.Errorf("create pod: %w", err)
 	}
+	r.Pod = made // on an error it is a pod without names
 	return r.Node.Await(ctx, "pod "+r.Name+" to run", func() (bool, string) {
 		seen, err := r.Node.pods.Pods(p.Namespace).Get(p.Name)
 		if err != nil || seen.UID != r.Pod.UID {

@@ -16,6 +16,8 @@ import (
 	"syscall"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/nodeagent-io/nodeagent/test/cluster/internal/pki"
 	"github.com/nodeagent-io/nodeagent/test/cluster/internal/state"
 )
@@ -62,11 +64,31 @@ func PreflightNative() error {
 	if len(missing) > 0 {
 		return fmt.Errorf("a native node needs what this machine lacks: %s\n  next: %s", strings.Join(missing, ", "), leaveOut)
 	}
+	if err := inotify(nodeWatches); err != nil {
+		return fmt.Errorf("a native node needs %d more instances of inotify, for its kubelet, containerd and agent, and this machine has not as many left for this user (%w)\n"+
+			"  next: sysctl -w fs.inotify.max_user_instances=1024, or %s", nodeWatches, err, leaveOut)
+	}
 	probe := exec.Command("/usr/bin/unshare", "--cgroup", "/bin/true")
 	probe.SysProcAttr = &syscall.SysProcAttr{Cloneflags: nativeNamespace}
 	if err := probe.Run(); err != nil {
 		return fmt.Errorf("a native node needs namespaces of mounts, processes, network, names and cgroups, and this machine gives none (%w); "+
 			"it takes root with CAP_SYS_ADMIN and CAP_NET_ADMIN, as no ordinary container has it\n  next: %s", err, leaveOut)
+	}
+	return nil
+}
+
+// nodeWatches is how many instances of inotify a native node uses. All nodes, and what
+// else the same user runs, share those of the machine.
+const nodeWatches = 16
+
+// inotify makes as many instances of inotify as are asked for, and gives them back.
+func inotify(instances int) error {
+	for range instances {
+		fd, err := unix.InotifyInit1(unix.IN_CLOEXEC)
+		if err != nil {
+			return fmt.Errorf("inotify_init1: %w", err)
+		}
+		defer unix.Close(fd)
 	}
 	return nil
 }
