@@ -8,6 +8,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
 	"runtime/debug"
 	"slices"
 	"sync"
@@ -352,11 +353,18 @@ func (a *Agent) lookBack(ctx context.Context, l look) {
 		}
 	}
 	d := a.Diagnose(&e)
+	if _, found := d.Verdict(); found && a.Failures != nil {
+		// What the kubelet could not have done is no fault of the program's.
+		e.Missing = maps.Clone(e.Missing)
+		delete(e.Missing, evidence.Events)
+		e.Heard(a.Failures.Last(ctx, l.pod, e.DeletionRequested))
+		d = a.Diagnose(&e)
+	}
 	log := a.Log.With("namespace", e.Namespace, "pod", e.Name, "uid", e.UID)
 	stood := l.known.Standing().Cause
 	f, found := d.Verdict()
 	heldBack := l.known.HeldBack() // what was not told has kept the pod
-	if found && !heldBack && !l.known.Told() && !a.Budget.Allow(l.known.Subject, &f, e.Time) {
+	if found && !heldBack && !l.known.Told() && !l.known.Allowed(f.Cause) && !a.Budget.Allow(l.known.Subject, &f, e.Time) {
 		heldBack = true
 		a.Monitor.HeldBack(f.Cause)
 	}

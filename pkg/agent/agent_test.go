@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -16,6 +17,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -873,6 +875,53 @@ func TestGonePodIsLookedBackAt(t *testing.T) {
 			t.Errorf("still remembered: %v", open)
 		}
 	})
+}
+
+// What the kubelet could not do is asked for before anything is told of a pod that is gone.
+func TestGonePodIsAskedAbout(t *testing.T) {
+	refused := errors.New("forbidden")
+	for name, answer := range map[string]struct {
+		events []eventsv1.Event
+		err    error
+		told   bool
+	}{
+		"nothing failed":  {told: true},
+		"a stop failed":   {events: []eventsv1.Event{{DeprecatedSource: corev1.EventSource{Host: "n"}, EventTime: metav1.NewMicroTime(time.Now().Add(time.Hour)), Note: "error killing pod"}}},
+		"nobody answered": {err: refused},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := newBench()
+				b.Failures = &Failures{Node: "n", Ask: func(context.Context, string, types.UID) ([]eventsv1.Event, error) { return answer.events, answer.err }}
+				b.Diagnose = func(p *evidence.Pod) (d diagnose.Diagnosis) {
+					if p.Gone && len(p.KillFailures) == 0 && p.Missing[evidence.Events] == "" {
+						d.Findings = []diagnose.Finding{{Cause: "A"}}
+					}
+					return d
+				}
+				told := false
+				b.ReportGone = func(_ context.Context, _ *verdict.Case, _ time.Time, d diagnose.Diagnosis) { _, told = d.Verdict() }
+				start := time.Now()
+				pod := terminating("a", start, 5)
+				b.gather = func(_ context.Context, p *evidence.Pod) {
+					p.Containers = []evidence.Container{{Name: "main", ID: "c"}}
+					p.Tasks = []evidence.Task{{PID: 7, TID: 7, Container: "c", State: evidence.Sleeping}}
+				}
+				b.set([]*corev1.Pod{pod})
+				ctx, cancel := context.WithCancel(t.Context())
+				done := make(chan struct{})
+				go func() { b.Run(ctx); close(done) }()
+				time.Sleep(4 * time.Second)
+				b.set(nil, pod)
+				time.Sleep(3 * time.Second)
+				cancel()
+				<-done
+				if told != answer.told {
+					t.Errorf("told is %t, want %t", told, answer.told)
+				}
+			})
+		})
+	}
 }
 
 // The first deadline of a pod that was being deleted before is not known when its

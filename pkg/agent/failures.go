@@ -67,10 +67,7 @@ func (f *Failures) Of(ctx context.Context, p *corev1.Pod) ([]evidence.KillFailur
 	if ok && now.Sub(a.asked) < each {
 		return a.failures, a.err
 	}
-	ctx, cancel := context.WithTimeout(ctx, failuresTime)
-	defer cancel()
-	events, err := f.Ask(ctx, p.Namespace, p.UID)
-	a = answer{now, killFailures(events, f.Node, Seed(p).DeletionRequested), err}
+	a = f.ask(ctx, p, Seed(p).DeletionRequested)
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.known == nil {
@@ -78,6 +75,21 @@ func (f *Failures) Of(ctx context.Context, p *corev1.Pod) ([]evidence.KillFailur
 	}
 	f.known[p.UID] = a
 	return a.failures, a.err
+}
+
+// Last returns the failures to stop a pod that is gone that the kubelet has told of since
+// its deletion was requested. It asks the API server.
+func (f *Failures) Last(ctx context.Context, p *corev1.Pod, requested time.Time) ([]evidence.KillFailure, error) {
+	a := f.ask(ctx, p, requested)
+	return a.failures, a.err
+}
+
+func (f *Failures) ask(ctx context.Context, p *corev1.Pod, requested time.Time) answer {
+	now := time.Now()
+	ctx, cancel := context.WithTimeout(ctx, failuresTime)
+	defer cancel()
+	events, err := f.Ask(ctx, p.Namespace, p.UID)
+	return answer{now, killFailures(events, f.Node, requested), err}
 }
 
 // forget forgets the pods that are not here any more.

@@ -220,7 +220,7 @@ func Run(p *evidence.Pod, table Table) Diagnosis {
 	if d.Phase == Cleanup {
 		patience += deletesFiles
 	}
-	if len(d.Findings) == 0 && !p.Gone && p.Overdue() >= patience && p.Time.Sub(p.UnchangedSince) >= max(patience, fact.PatienceWithVolumes(p)) {
+	if len(d.Findings) == 0 && !p.Gone && p.Overdue() >= patience && p.Time.Sub(p.UnchangedSince) >= max(patience, fact.PatienceWithVolumes(p), fact.NextTry(p, p.UnchangedSince)) {
 		d.Findings = []Finding{unknown(p, looked, d.Unknown)}
 	}
 	return d

@@ -434,6 +434,29 @@ func TestStopSignals(t *testing.T) {
 			t.Caught = bitTERM
 			gone(p, 137, 0)
 		}, "SlowShutdown", diagnose.Proved},
+		"killed at the deadline while it drained, of which nothing is known from before": {func(p *evidence.Pod, t *evidence.Task) {
+			t.Caught, p.Before = bitTERM, new(evidence.Baseline)
+			gone(p, 137, 0)
+		}, "SlowShutdown", diagnose.Proved},
+		"killed at the deadline, its handler came after the deletion": {func(p *evidence.Pod, t *evidence.Task) {
+			p.Before, t.Caught = known(p), bitTERM
+			gone(p, 137, 0)
+		}, "", ""},
+		"killed at the deadline, had just been started": {func(p *evidence.Pod, t *evidence.Task) {
+			t.Caught, t.Probe.Started, p.Before = bitTERM, requested.Add(-10*time.Second), new(evidence.Baseline)
+			gone(p, 137, 0)
+		}, "", ""},
+		"tini over a program whose handler came after the deletion, killed at the deadline": {func(p *evidence.Pod, t *evidence.Task) {
+			tini(func(*evidence.Task) {})(p, t)
+			p.Before = known(p)
+			p.Tasks[1].Caught = bitTERM
+			gone(p, 137, 0)
+		}, "", ""},
+		"killed at the deadline, the runtime could not send the stop signal": {func(p *evidence.Pod, t *evidence.Task) {
+			t.Caught = bitTERM
+			p.KillFailures = []evidence.KillFailure{{Text: "error killing pod: failed to \"KillContainer\"", First: requested, Last: requested, Count: 1}}
+			gone(p, 137, 0)
+		}, "", ""},
 		"killed at the deadline, with a tracer that lets it run": {func(p *evidence.Pod, t *evidence.Task) {
 			t.Caught, t.TracerPID = bitTERM, 7
 			gone(p, 137, 0)

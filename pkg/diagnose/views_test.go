@@ -13,7 +13,7 @@ import (
 // by containerd's record, for 31 seconds.
 func ended(change func(p *evidence.Pod, c *evidence.Container)) *evidence.Pod {
 	return stopping(func(p *evidence.Pod, _ *evidence.Task) {
-		p.Time = p.Deadline.Add(2 * time.Minute)
+		p.Time = p.Deadline.Add(35 * time.Second)
 		p.Tasks = nil
 		p.UnchangedSince = p.Deadline
 		p.Cgroups[0].Threads, p.Cgroups[0].Populated = 0, false
@@ -57,7 +57,17 @@ func TestExitEventLost(t *testing.T) {
 		"systemd has removed the control group": {func(p *evidence.Pod, _ *evidence.Container) {
 			p.Cgroups = []evidence.Cgroup{{Path: "/kubepods.slice/kubepods-podu.slice", Version: 2}}
 		}, "fixed in 1.7.34"},
-		"for 29 seconds":        {func(p *evidence.Pod, c *evidence.Container) { c.VacantSince = p.Time.Add(-29 * time.Second) }, ""},
+		"for 29 seconds": {func(p *evidence.Pod, c *evidence.Container) { c.VacantSince = p.Time.Add(-29 * time.Second) }, ""},
+		"it came so late that containerd's next try is yet to come": {func(p *evidence.Pod, c *evidence.Container) {
+			c.VacantSince = p.Deadline.Add(2 * time.Minute)
+			p.Time = c.VacantSince.Add(2 * time.Minute)
+			p.Node.Time, p.Node.Containerd.ConnectedSince = p.Time, p.Time.Add(-time.Hour)
+		}, ""},
+		"it came late, and containerd's next try has failed": {func(p *evidence.Pod, c *evidence.Container) {
+			c.VacantSince = p.Deadline.Add(2 * time.Minute)
+			p.Time = c.VacantSince.Add(130 * time.Second)
+			p.Node.Time, p.Node.Containerd.ConnectedSince = p.Time, p.Time.Add(-time.Hour)
+		}, "(v1.7.20) says that it runs"},
 		"it was only just seen": {func(_ *evidence.Pod, c *evidence.Container) { c.VacantSince = time.Time{} }, ""},
 		"the node is starved":   {func(p *evidence.Pod, _ *evidence.Container) { p.Node.Pressure.StarvedUntil = p.Time }, ""},
 		"the node is starved, for 91 seconds": {func(p *evidence.Pod, c *evidence.Container) {
@@ -111,7 +121,10 @@ func TestExitEventLost(t *testing.T) {
 
 // What disagrees is said when no cause is known.
 func TestUnknownTellsTheViews(t *testing.T) {
-	p := ended(func(_ *evidence.Pod, c *evidence.Container) { c.VacantSince = time.Time{} })
+	p := ended(func(p *evidence.Pod, c *evidence.Container) {
+		p.Time = p.Deadline.Add(2 * time.Minute)
+		c.VacantSince = time.Time{}
+	})
 	d := cause.Diagnose(p)
 	v, _ := d.Verdict()
 	if v.Cause != "Unknown" || !strings.Contains(v.Message, ". The views differ of main (containerd's record: running, the shim: stopped, the kernel: no process)") {

@@ -106,6 +106,15 @@ func TestSince(t *testing.T) {
 		t.Errorf("a reused PID counts as unchanged for %s", got)
 	}
 
+	// SIGKILL sends it into another wait after its status was read.
+	waits, elsewhere := pod(12, stuck), pod(16, stuck)
+	waits.Tasks[0].Probe, elsewhere.Tasks[0].Probe = &Probe{Start: 1, Wchan: "ep_poll"}, &Probe{Start: 1, Wchan: "zap_pid_ns_processes"}
+	waits.Tasks[0].UnchangedSince = t0
+	elsewhere.Since(waits)
+	if got := elsewhere.Tasks[0].Unchanged(elsewhere.Time); got != 0 {
+		t.Errorf("one that waits for something else counts as unchanged for %s", got)
+	}
+
 	other := pod(20, stuck)
 	other.UID = "v"
 	other.Since(third)

@@ -112,7 +112,14 @@ func (t *Task) Unchanged(now time.Time) time.Duration {
 // between.
 func (t *Task) same(o *Task) bool {
 	return t.PID == o.PID && t.TID == o.TID && t.Comm == o.Comm && t.State == o.State &&
-		t.Switches == o.Switches && (t.Probe == nil || o.Probe == nil || t.Probe.Start == o.Probe.Start)
+		t.Switches == o.Switches && (t.Probe == nil || o.Probe == nil || t.Probe.same(o.Probe))
+}
+
+// same reports whether two probes show the same thread in the same wait, as far as they
+// tell. A probe is read after the status: one that a signal has reached in between waits
+// for something else now than when its switches were counted.
+func (p *Probe) same(o *Probe) bool {
+	return p.Start == o.Start && (p.Wchan == o.Wchan || p.Wchan == "" || o.Wchan == "")
 }
 
 // sameSignals reports whether two readings show the same program with the same

@@ -116,6 +116,11 @@ func (c *Case) Weigh(b *Budget) (heldBack bool) {
 	return false
 }
 
+// Allowed reports whether a cause has had its share of the budget already.
+func (c *Case) Allowed(cause string) bool {
+	return c.weighed.finding.Cause == cause && !c.weighed.heldBack
+}
+
 // HeldBack reports whether nothing is to be written about what stands, or about its
 // end.
 func (c *Case) HeldBack() bool { return c.weighed.heldBack }

@@ -103,6 +103,9 @@ func TestWeigh(t *testing.T) {
 			for _, l := range tc.looks {
 				c.Judge(subject, &evidence.Pod{Time: start.Add(time.Minute + l.at), Deadline: start.Add(time.Minute)}, l.d)
 				got := c.Weigh(&b)
+				if c.Allowed("A") && (l.heldBack || c.Finding().Cause == "B") {
+					t.Errorf("%s after the deadline: what was held back counts as allowed", l.at)
+				}
 				if got != l.justThen || c.HeldBack() != l.heldBack || c.Outcome() != l.outcome || (c.Finding().Message != "") != l.confirmed {
 					t.Errorf("%s after the deadline: outcome %d, held back just then %v, held back %v, finding %+v",
 						l.at, c.Outcome(), got, c.HeldBack(), c.Finding())

@@ -120,7 +120,7 @@ func TestCluster(t *testing.T) {
 		t.Fatal(err)
 	}
 	fmt.Printf("%s the agent runs; %d incidents and checks\n", time.Now().Format(time.TimeOnly), len(jobs))
-	// What stops the API server, for all nodes, comes when all the rest has ended.
+	// What all nodes suffer from comes when all the rest has ended.
 	t.Run("side by side", func(t *testing.T) {
 		for _, j := range jobs {
 			if j.node != nil {

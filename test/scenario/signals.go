@@ -119,10 +119,12 @@ const outlive = "sleep $((GRACE+5))\n"
 // known waits until the agent has read what the program does with signals, a while
 // before the deletion: it reads a pod when it is seen to run, and again when it has run
 // for half as long again. knownLong does for a program that runs all the time: it must
-// have been the same for a while.
+// have been the same for a while. lived waits until a program has lived for so long that its
+// handlers count as from before the deletion, whenever the agent reads it.
 const (
 	known     = "sleep $((GRACE/2+5))\n"
 	knownLong = "sleep 45\n"
+	lived     = "sleep 25\n"
 )
 
 // noHandler is the proof that the first process neither catches nor ignores nor
@@ -840,7 +842,7 @@ func slowShutdown() Scenario {
 		Name:     "slow-shutdown",
 		Story:    "the program handles SIGTERM and needs longer than its grace period",
 		Pod:      victim(60, "drain", "100000"),
-		Break:    onFirst(ready),
+		Break:    onFirst(ready + lived),
 		Proof:    signalFunctions + "has SigCgt 15 $p",
 		Cause:    "SlowShutdown",
 		Says:     []string{"container main", "victim", "SIGTERM"},
@@ -863,6 +865,7 @@ func preStopHangs() Scenario {
 		Cause:    "PreStopHookRunning",
 		Says:     []string{"container main", "preStop hook", "SIGTERM"},
 		WhenGone: true,
+		Alone:    true, // it must be seen shortly before its end
 	}
 }
 
@@ -884,7 +887,7 @@ func throttledCPU() Scenario {
 		Pod:   victim(60, "burn", "60"),
 		// Not from the start: throttled so, the program would take a minute to
 		// ask for SIGTERM.
-		Break:    onFirst(ready + "echo '1000 100000' >/sys/fs/cgroup$(sed -n 's/^0:://p' /proc/$p/cgroup)/cpu.max"),
+		Break:    onFirst(ready + lived + "echo '1000 100000' >/sys/fs/cgroup$(sed -n 's/^0:://p' /proc/$p/cgroup)/cpu.max"),
 		Proof:    signalFunctions + `[ $(awk '$1=="nr_throttled"{print $2}' /sys/fs/cgroup$(sed -n 's/^0:://p' /proc/$p/cgroup)/cpu.stat) -gt 20 ]`,
 		Cause:    "ShutdownThrottled",
 		Family:   "CPU",
@@ -899,7 +902,7 @@ func throttledMemory() Scenario {
 		Needs: []Need{CgroupV2},
 		Story: "the program needs memory to end, and memory.high is below what it has",
 		Pod:   victim(60, "allocate", "64"),
-		Break: onFirst(ready + "echo 16M >/sys/fs/cgroup$(sed -n 's/^0:://p' /proc/$p/cgroup)/memory.high"),
+		Break: onFirst(ready + lived + "echo 16M >/sys/fs/cgroup$(sed -n 's/^0:://p' /proc/$p/cgroup)/memory.high"),
 		Proof: signalFunctions + `g=/sys/fs/cgroup$(sed -n 's/^0:://p' /proc/$p/cgroup)
 [ $(cat $g/memory.current) -gt $(cat $g/memory.high) ] && [ $(awk '$1=="high"{print $2}' $g/memory.events) -gt 1 ] && grep -q mem_cgroup_handle_over_high /proc/$p/task/*/stack`,
 		Cause:    "ShutdownThrottled",

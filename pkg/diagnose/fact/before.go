@@ -76,6 +76,19 @@ func (fp FirstProcess) HadHandler(sig evidence.Signal) bool {
 	return whatMet(fp.pod, fp.Leader, sig) == metHandler
 }
 
+// HandledBefore reports whether the process took the signal before the deletion was
+// requested, by a reading from before that, or has lived for so long by then that its
+// handlers were there: a program that starts has none yet, and as the first process of its
+// container it never gets the signal that came too early.
+func (fp FirstProcess) HandledBefore(sig evidence.Signal) bool {
+	// What a process waits for in sigwait is in none of its masks meanwhile.
+	if b := before(fp.pod, fp.Leader); b != nil && (b.Caught.Has(sig) || b.Blocked.Has(sig) || !waitsForSignals(fp.Leader)) {
+		return b.Caught.Has(sig) || b.Blocked.Has(sig)
+	}
+	pr := fp.Leader.Probe
+	return pr != nil && !pr.Started.IsZero() && fp.pod.DeletionRequested.Sub(pr.Started) >= steady
+}
+
 // before returns the process as it was before the deletion, nil when that is not
 // known or it ran another program.
 func before(p *evidence.Pod, t *evidence.Task) *evidence.Task {

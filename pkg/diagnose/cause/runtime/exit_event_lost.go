@@ -47,7 +47,8 @@ var ExitEventLost = &diagnose.Rule{
 		},
 		Meaning: "When a container ends, its shim tells containerd, which deletes the task and notes the end in the record that the kubelet reads. " +
 			"Here that has not happened. The kubelet asks containerd again and again to stop the container, and waits each time until its request runs out of time.",
-		Evidence: "Three views of the container disagree for 30 seconds, or 90 where the node is short of processors, memory or I/O (/proc/pressure), while containerd answers and has run for a minute or more. " +
+		Evidence: "Three views of the container disagree for 30 seconds, or 90 where the node is short of processors, memory or I/O (/proc/pressure), while containerd answers and has run for a minute or more; " +
+			"and for as long again as the pod was past its deadline before, up to five minutes, because containerd tries again after pauses that double. " +
 			"The record of containerd's CRI plugin says that it runs. The kernel shows no task of it. " +
 			"Its shim answers that it has stopped; or that it runs, though no process has its number any more; or containerd has no such task. " +
 			"The shim has closed the container's output, so that it does not wait for a process that holds it open; if one was seen to, or may have before the pod was first looked at, five minutes ago or more. " +
@@ -81,7 +82,8 @@ var ExitEventLost = &diagnose.Rule{
 		shim := ownShim(p)
 		for i := range p.Containers {
 			c := &p.Containers[i]
-			if c.Kind == evidence.Sandbox || c.Runtime != fact.RuncV2 || c.State != evidence.StateRunning || !disagree(p, c.VacantSince) {
+			if c.Kind == evidence.Sandbox || c.Runtime != fact.RuncV2 || c.State != evidence.StateRunning || !disagree(p, c.VacantSince) ||
+				p.Time.Sub(c.VacantSince) < fact.NextTry(p, c.VacantSince) {
 				continue
 			}
 			group := groupOf(p, c)
@@ -92,7 +94,7 @@ var ExitEventLost = &diagnose.Rule{
 			switch {
 			case c.Task.Absent:
 				f.Family = taskGone // it may be about to try again
-			case shim == nil || fact.Halted(shim) || group == nil && !bySystemd(p), p.Time.Sub(c.Task.HeldUntil) < retries:
+			case shim == nil || fact.Halted(shim) || group == nil && !bySystemd(p), p.Time.Sub(c.Task.HeldUntil) < fact.Retries:
 				continue // something else keeps the end from containerd, or may do so
 			case c.Task.Status == running:
 				f.Family = shimDenies
@@ -118,9 +120,6 @@ const (
 	patience        = 30 * time.Second
 	patienceStarved = 90 * time.Second
 	settles         = time.Minute
-	// retries is the longest time after which containerd tries again to delete a task, and
-	// what that takes (internal/cri/server/events/events.go, backOffMaxDuration).
-	retries = 5*time.Minute + 10*time.Second
 )
 
 // disagree reports whether views of a container have disagreed for long enough, since the

@@ -1,6 +1,8 @@
 package signal
 
 import (
+	"slices"
+
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
 )
@@ -17,7 +19,7 @@ var ShutdownThrottled = &diagnose.Rule{
 	Cause:  "ShutdownThrottled",
 	When:   diagnose.WhenGone,
 	Phases: diagnose.WhileProcessesLive,
-	Needs:  []evidence.Source{evidence.Processes, evidence.Containers, evidence.Suspects, evidence.Cgroups},
+	Needs:  append(slices.Clone(slowSources), evidence.Cgroups),
 	Doc: diagnose.Doc{
 		Layer: "signal",
 		Title: "a limit on processors or memory slows the shutdown down",

@@ -9,6 +9,9 @@ import (
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
 )
 
+// slowSources are those of the signal's fate, and what the kubelet has said of the end.
+var slowSources = append(slices.Clone(fact.SignalSources), evidence.Events)
+
 // slow are the first processes that have taken their stop signal, as far as can
 // be told, and have not ended within the grace period.
 func slow(p *evidence.Pod) []fact.FirstProcess {
@@ -17,12 +20,17 @@ func slow(p *evidence.Pod) []fact.FirstProcess {
 	if !p.Gone || fact.Grace(p) < fact.Stuck || p.Overdue() >= fact.KillLatency {
 		return nil
 	}
+	// A runtime that could not send the stop signal says so to the kubelet, and nothing
+	// in the process shows it.
+	if len(p.KillFailures) > 0 {
+		return nil
+	}
 	var out []fact.FirstProcess
 	for _, fp := range fact.Signalled(p) {
 		t := fp.Leader
 		switch {
 		case !hadItsTurn(p, fp.Container):
-		case !took(fp, fp.Container.StopSignal), t.CoreDumping:
+		case !took(fp, fp.Container.StopSignal), t.CoreDumping, !tookBefore(fp, fp.Container.StopSignal):
 		case t.State == evidence.Stopped, t.TracerPID != 0, fact.FrozenGroup(p, t) != nil:
 			// A tracer is told of each signal first and may keep it, or be late.
 		case hangs(p, fp): // SIGKILL shows whether that can end
@@ -34,7 +42,7 @@ func slow(p *evidence.Pod) []fact.FirstProcess {
 			if child := fp.ForwardsTo(); child != nil {
 				under, sig := fact.Assemble(p, fp.Container, child), fp.Container.StopSignal
 				removed := under.HadHandler(sig)
-				if !removed && (!took(under, sig) || under.WaitsForOldChild(p)) {
+				if !removed && (!took(under, sig) || !tookBefore(under, sig) || under.WaitsForOldChild(p)) {
 					continue
 				}
 			}
@@ -57,6 +65,11 @@ func took(fp fact.FirstProcess, sig evidence.Signal) bool {
 		return !fp.Leader.SharedPending.Has(sig)
 	}
 	return false
+}
+
+// tookBefore reports whether a process that takes the signal did so when it came.
+func tookBefore(fp fact.FirstProcess, sig evidence.Signal) bool {
+	return fp.Receives(sig) == fact.Took || fp.HandledBefore(sig)
 }
 
 // hangs reports whether a thread waits for a disk, a server or a FUSE daemon and
