@@ -22,7 +22,7 @@ need = command -v $(1) >/dev/null || { echo "installing $(2)"; apt-get update -q
 	DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $(2) >/dev/null; }
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test unit race e2e e2e-v1 scenario fixture named lint bench soak image cluster-up cluster-down build
+.PHONY: help tools demo test unit race e2e e2e-v1 scenario fixture named lint bench soak image cluster-up cluster-down build
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -104,6 +104,11 @@ bin/lossyshim: $(wildcard test/lossyshim/*.go) go.mod
 
 bin/cluster: $(shell find test/cluster -name '*.go') test/cluster/go.mod
 	cd test/cluster && CGO_ENABLED=0 go build -trimpath -o $(CURDIR)/$@ .
+
+tools: $(LINTER) $(PROMTOOL) ## fetch what lint and unit tests need besides Go
+	go mod download
+	cd test/cluster && go mod download
+	cd test/csidriver && go mod download
 
 # Debian's package would start a Prometheus; only its tool is wanted.
 $(PROMTOOL):
