@@ -21,12 +21,8 @@ const (
 )
 
 // readPlugins finds the CNI plugins that containerd runs to take down the network of
-// the pod's sandbox, each followed by its descendants. containerd starts a plugin as
-// its child, with the command and the sandbox in its environment (CNI specification,
-// section 2).
-//
-// All of /proc is looked at, so only for a pod of which nothing else lives. Results
-// that come with an error are good but not all.
+// the pod's sandbox, each followed by its descendants, if nothing else of the pod lives.
+// Results that come with an error are good but not all.
 func (r *Round) readPlugins(ctx context.Context, files *kernfile.Reader, p *evidence.Pod, tasks []kernfile.TaskStatus) ([]kernfile.TaskStatus, error) {
 	sandboxes := sandboxesAlone(p, tasks)
 	if len(sandboxes) == 0 {
@@ -35,16 +31,44 @@ func (r *Round) readPlugins(ctx context.Context, files *kernfile.Reader, p *evid
 	if r.Prober == nil {
 		return nil, errNoProber
 	}
-	services, err := r.processes(ctx, files, func(c string) bool { return c == ownerContainerd })
-	if err != nil {
-		return nil, err
-	}
-	children, err := r.children(ctx, files)
+	running, err := r.deletes.get(ctx, func() (deletes, error) { return r.readDeletes(ctx, files) })
 	if err != nil {
 		return nil, err
 	}
 	var out []kernfile.TaskStatus
-	var hidden error
+	for _, id := range sandboxes {
+		out = append(out, running.bySandbox[id]...)
+	}
+	hidden := running.hidden
+	t := &tables{Round: r}
+	for i := range out {
+		if err := r.probe(ctx, &out[i], t, ""); err != nil && hidden == nil {
+			hidden = err
+		}
+	}
+	return out, hidden
+}
+
+// deletes are the CNI plugins that take down the network of a sandbox, each followed by its
+// descendants, by the sandbox's ID. hidden is why they may not be all.
+type deletes struct {
+	bySandbox map[string][]kernfile.TaskStatus
+	hidden    error
+}
+
+// readDeletes finds those of all sandboxes. containerd starts a plugin as its child, with
+// the command and the sandbox in its environment (CNI specification, section 2). All of
+// /proc is looked at.
+func (r *Round) readDeletes(ctx context.Context, files *kernfile.Reader) (deletes, error) {
+	services, err := r.processes(ctx, files, func(c string) bool { return c == ownerContainerd })
+	if err != nil {
+		return deletes{}, err
+	}
+	children, err := r.children(ctx, files)
+	if err != nil {
+		return deletes{}, err
+	}
+	out := deletes{bySandbox: make(map[string][]kernfile.TaskStatus)}
 	asked := 0
 	for i := range services {
 		if uid, _ := cgroup.PodOfPath(readCgroup(files, services[i].PID)); uid != "" {
@@ -56,31 +80,29 @@ func (r *Round) readPlugins(ctx context.Context, files *kernfile.Reader, p *evid
 				continue // it has ended, or is about to become something else
 			}
 			if asked++; asked > maxPlugins {
-				return out, fmt.Errorf("containerd has more than %d children", maxPlugins)
+				out.hidden = fmt.Errorf("containerd has more than %d children", maxPlugins)
+				return out, nil
 			}
 			s.Cgroup, s.Owner = readCgroup(files, pid), ownerContainerd
 			saw, err := r.Prober.Ask(ctx, probe.Plugin, r.Proc, &s.Task, ownerContainerd)
+			if ctx.Err() != nil {
+				return deletes{}, ctx.Err()
+			}
 			if err == nil && len(saw.Denied)+len(saw.Errors) > 0 {
 				err = errors.New("permission denied" + grant("environ", nil))
 			}
 			if err != nil {
-				if hidden == nil {
-					hidden = fmt.Errorf("read environ of process %d: %w", pid, err)
+				if out.hidden == nil {
+					out.hidden = fmt.Errorf("read environ of process %d: %w", pid, err)
 				}
 				continue
 			}
-			if saw.CNI.Command == commandDelete && slices.Contains(sandboxes, saw.CNI.ContainerID) {
-				out = append(out, family(files, s, children)...)
+			if id := saw.CNI.ContainerID; saw.CNI.Command == commandDelete {
+				out.bySandbox[id] = append(out.bySandbox[id], family(files, s, children)...)
 			}
 		}
 	}
-	t := &tables{Round: r}
-	for i := range out {
-		if err := r.probe(ctx, &out[i], t, ""); err != nil && hidden == nil {
-			hidden = err
-		}
-	}
-	return out, hidden
+	return out, nil
 }
 
 // sandboxesAlone returns the pod's sandboxes when no process of its other containers

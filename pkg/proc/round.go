@@ -26,9 +26,10 @@ type Round struct {
 	// pids returns the processes that /proc lists, in ascending order.
 	pids func() ([]int, error)
 
-	turn   chan struct{}     // holds one token; who has it may use byComm
-	byComm map[string]*[]int // nil until it has been read
-	search search
+	byComm *shared[map[string]*[]int]
+	// deletes are the CNI plugins that take down networks, by sandbox.
+	deletes *shared[deletes]
+	search  search
 }
 
 // Bounds of the tasks that are read in a round, which are kept until the next one. A
@@ -46,10 +47,11 @@ func (r *Round) admits(tasks int) bool {
 // Round returns a new round. It reads nothing yet.
 func (h *Host) Round() *Round {
 	r := &Round{
-		Host:   h,
-		turn:   make(chan struct{}, 1),
-		search: search{turn: make(chan struct{}, 1)},
-		mounts: mount.View{Proc: h.Proc, FUSE: h.FUSE, KubeletDir: h.KubeletDir, Blocks: h.Blocks},
+		Host:    h,
+		byComm:  newShared[map[string]*[]int](),
+		deletes: newShared[deletes](),
+		search:  search{turn: make(chan struct{}, 1)},
+		mounts:  mount.View{Proc: h.Proc, FUSE: h.FUSE, KubeletDir: h.KubeletDir, Blocks: h.Blocks},
 		pids: sync.OnceValues(func() ([]int, error) {
 			r, err := kernfile.Open(h.Proc)
 			if err != nil {
@@ -59,7 +61,6 @@ func (h *Host) Round() *Round {
 			return r.PIDs()
 		}),
 	}
-	r.turn <- struct{}{}
 	r.search.turn <- struct{}{}
 	return r
 }
@@ -67,40 +68,31 @@ func (h *Host) Round() *Round {
 // pidsByComm returns the processes by comm. The comms are read once in a round;
 // a process may have changed its own since then, or have ended.
 func (r *Round) pidsByComm(ctx context.Context, files *kernfile.Reader) (map[string]*[]int, error) {
-	pids, err := r.pids()
-	if err != nil {
-		return nil, err
-	}
-	// One reads for all, and nobody waits for that one beyond their own time.
-	select {
-	case <-r.turn:
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
-	defer func() { r.turn <- struct{}{} }()
-	if r.byComm != nil {
-		return r.byComm, nil
-	}
-	byComm := make(map[string]*[]int)
-	for i, pid := range pids {
-		if i%64 == 0 && ctx.Err() != nil {
-			return nil, ctx.Err() // whoever has more time begins again
-		}
-		b, err := files.Task(pid, kernfile.Comm)
+	return r.byComm.get(ctx, func() (map[string]*[]int, error) {
+		pids, err := r.pids()
 		if err != nil {
-			continue // it has ended
+			return nil, err
 		}
-		if n := len(b); n > 0 && b[n-1] == '\n' {
-			b = b[:n-1]
+		byComm := make(map[string]*[]int)
+		for i, pid := range pids {
+			if i%64 == 0 && ctx.Err() != nil {
+				return nil, ctx.Err()
+			}
+			b, err := files.Task(pid, kernfile.Comm)
+			if err != nil {
+				continue // it has ended
+			}
+			if n := len(b); n > 0 && b[n-1] == '\n' {
+				b = b[:n-1]
+			}
+			if of, ok := byComm[string(b)]; ok {
+				*of = append(*of, pid)
+			} else {
+				byComm[string(b)] = &[]int{pid}
+			}
 		}
-		if of, ok := byComm[string(b)]; ok {
-			*of = append(*of, pid)
-		} else {
-			byComm[string(b)] = &[]int{pid}
-		}
-	}
-	r.byComm = byComm
-	return byComm, nil
+		return byComm, nil
+	})
 }
 
 // processes returns the processes whose comm is wanted, in order of their IDs.
