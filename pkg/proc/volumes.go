@@ -64,11 +64,10 @@ const (
 // the path is known, so that nothing is said where two mounts are at one place.
 // Results that come with an error are good but not all.
 func (r *Round) readHolders(ctx context.Context, files *kernfile.Reader, p *evidence.Pod, host *mount.Table) ([]evidence.Holder, error) {
-	users, err := r.users(ctx, files)
+	users, err := r.users(ctx, files, host)
 	var out []evidence.Holder
-	for i := range users {
-		u := &users[i]
-		id, via := holds(p, host, &u.saw)
+	for _, u := range users {
+		id, via := holds(p, u.uses)
 		if via == "" {
 			continue
 		}
@@ -82,7 +81,13 @@ func (r *Round) readHolders(ctx context.Context, files *kernfile.Reader, p *evid
 // A user is a process in the host's mount namespace and what it uses of it.
 type user struct {
 	task evidence.Task
-	saw  probe.Seen
+	uses []use
+}
+
+// A use is of a mount, by its ID, and by what.
+type use struct {
+	mount int
+	via   string
 }
 
 // search is the look of a round at what the processes of the node use: for one pod it
@@ -96,7 +101,7 @@ type search struct {
 
 // users returns the processes in the host's mount namespace. Those that come with an
 // error are not all of them.
-func (r *Round) users(ctx context.Context, files *kernfile.Reader) ([]user, error) {
+func (r *Round) users(ctx context.Context, files *kernfile.Reader, host *mount.Table) ([]user, error) {
 	pids, err := r.pids()
 	if err != nil {
 		return nil, err
@@ -123,7 +128,7 @@ func (r *Round) users(ctx context.Context, files *kernfile.Reader) ([]user, erro
 			f.hidden = err
 		}
 		if saw.InHost {
-			f.users = append(f.users, user{s.Task, saw})
+			f.users = append(f.users, user{s.Task, uses(host, &saw)})
 		}
 	}
 	if len(pids) > maxSearched {
@@ -132,16 +137,24 @@ func (r *Round) users(ctx context.Context, files *kernfile.Reader) ([]user, erro
 	return f.users, f.hidden
 }
 
-// holds returns the mount of the pod that a process uses, and by what; "" when it
-// uses none.
-func holds(p *evidence.Pod, host *mount.Table, saw *probe.Seen) (id int, via string) {
-	if !saw.InHost {
-		return 0, ""
-	}
-	for _, id := range saw.Mounts {
-		if slices.ContainsFunc(p.Mounts, func(m evidence.Mount) bool { return m.ID == id }) {
-			return id, "an open file"
+// holds returns the first of the pod's mounts that is used, and by what; "" when none is.
+func holds(p *evidence.Pod, uses []use) (id int, via string) {
+	for _, u := range uses {
+		if slices.ContainsFunc(p.Mounts, func(m evidence.Mount) bool { return m.ID == u.mount }) {
+			return u.mount, u.via
 		}
+	}
+	return 0, ""
+}
+
+// uses returns what a process uses of the host's mounts: none in another namespace.
+func uses(host *mount.Table, saw *probe.Seen) []use {
+	if !saw.InHost {
+		return nil
+	}
+	var out []use
+	for _, id := range saw.Mounts {
+		out = append(out, use{id, "an open file"})
 	}
 	for _, link := range []struct{ name, via string }{
 		{"cwd", "its working directory"}, {"root", "its root directory"}, {"exe", "its program"},
@@ -150,11 +163,9 @@ func holds(p *evidence.Pod, host *mount.Table, saw *probe.Seen) (id int, via str
 		if text == "" {
 			continue
 		}
-		m := host.Holding(text)
-		if m == nil || host.Stacked(m) || !slices.ContainsFunc(p.Mounts, func(e evidence.Mount) bool { return e.ID == m.ID }) {
-			continue
+		if m := host.Holding(text); m != nil && !host.Stacked(m) {
+			out = append(out, use{m.ID, link.via})
 		}
-		return m.ID, link.via
 	}
-	return 0, ""
+	return out
 }

@@ -30,12 +30,12 @@ func TestHolds(t *testing.T) {
 		{"a volume of a like name", probe.Seen{InHost: true, Dirs: map[string]string{"cwd": dir + "2/a"}}, 0, ""},
 		{"nothing", probe.Seen{InHost: true, Mounts: []int{1}, Dirs: map[string]string{"cwd": "/", "exe": "/bin/x"}}, 0, ""},
 	} {
-		if id, via := holds(p, host, &tc.saw); id != tc.id || via != tc.via {
+		if id, via := holds(p, uses(host, &tc.saw)); id != tc.id || via != tc.via {
 			t.Errorf("%s: mount %d by %q, want %d by %q", tc.name, id, via, tc.id, tc.via)
 		}
 	}
 	host.Lines = append(host.Lines, line(10, dir))
-	if id, via := holds(p, host, &probe.Seen{InHost: true, Dirs: map[string]string{"cwd": dir}}); via != "" {
+	if id, via := holds(p, uses(host, &probe.Seen{InHost: true, Dirs: map[string]string{"cwd": dir}})); via != "" {
 		t.Errorf("with two mounts at one place: mount %d by %q", id, via)
 	}
 }
@@ -50,12 +50,16 @@ func TestUsersAreReadOnce(t *testing.T) {
 	}
 	defer files.Close()
 	r := h.Round()
+	host, err := r.mounts.Host()
+	if err != nil {
+		t.Fatal(err)
+	}
 	late, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := r.users(late, files); err == nil {
+	if _, err := r.users(late, files, host); err == nil {
 		t.Error("all were read in no time")
 	}
-	first, hidden := r.users(t.Context(), files) // some machines hide what the first process uses
+	first, hidden := r.users(t.Context(), files, host) // some machines hide what the first process uses
 	pids, err := r.pids()
 	if err != nil || r.search.next != len(pids) {
 		t.Fatalf("%d of %d processes read, %v", r.search.next, len(pids), err)
@@ -64,7 +68,7 @@ func TestUsersAreReadOnce(t *testing.T) {
 		t.Errorf("no process is in the host's namespace, not even this one: %v", hidden)
 	}
 	spent := h.Prober.Spent()
-	again, err := r.users(t.Context(), files)
+	again, err := r.users(t.Context(), files, host)
 	if len(again) != len(first) || (err == nil) != (hidden == nil) || h.Prober.Spent() != spent {
 		t.Errorf("%d processes with %v, and %d with %v when asked again, for which a helper worked", len(first), hidden, len(again), err)
 	}

@@ -1,7 +1,7 @@
 // Bench prints one table: how fast, how small and how quiet the agent is,
 // against the targets that it was built for. `make bench` builds what is
-// measured and runs it; arguments choose parts: reading, opens, idle, size,
-// verdicts, attack.
+// measured and runs it; arguments choose parts: reading, opens, round,
+// idle, size, verdicts, attack.
 //
 // A missed target is no failure: the machines that this runs on are shared and
 // the cluster's node may be emulated, so a number is a count, a ratio within
@@ -42,6 +42,7 @@ type part struct {
 var parts = []part{
 	{"reading", reading},
 	{"opens", opens},
+	{"round", round},
 	{"size", size},
 	{"verdicts", verdicts},
 	{"idle", idle},
@@ -56,6 +57,12 @@ func main() {
 		case "baseline":
 			if err := baselines(os.Args[2:]); err != nil {
 				fmt.Fprintln(os.Stderr, "bench baseline:", err)
+				os.Exit(1)
+			}
+			return
+		case "rounds":
+			if err := readRounds(os.Args[2:]); err != nil {
+				fmt.Fprintln(os.Stderr, "bench rounds:", err)
 				os.Exit(1)
 			}
 			return
@@ -80,7 +87,7 @@ func main() {
 func bench(ctx context.Context, names []string) error {
 	for _, n := range names {
 		if !slices.ContainsFunc(parts, func(p part) bool { return p.name == n }) {
-			return fmt.Errorf("no part is called %q; there are reading, opens, size, verdicts, idle and attack", n)
+			return fmt.Errorf("no part is called %q; there are reading, opens, round, size, verdicts, idle and attack", n)
 		}
 	}
 	w := tabwriter.NewWriter(os.Stdout, 0, 0, 3, ' ', 0)

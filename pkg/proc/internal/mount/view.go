@@ -3,6 +3,7 @@ package mount
 import (
 	"net/netip"
 	"path/filepath"
+	"strings"
 	"sync"
 
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
@@ -21,6 +22,12 @@ type View struct {
 		once sync.Once
 		*Table
 		err error
+	}
+	pods struct {
+		once sync.Once
+		// lines are the indices in the host's table of the mounts at or below each
+		// directory of the kubelet's pods, by its name.
+		lines map[string][]int
 	}
 	stats struct {
 		once sync.Once
@@ -64,16 +71,24 @@ func (v *View) connection(to netip.AddrPort) connection {
 	return c
 }
 
-// PodMounts returns the mounts at or below the pod's directory of the kubelet.
+// PodMounts returns the mounts of the host's table at or below the pod's directory of the
+// kubelet.
 func (v *View) PodMounts(host *Table, uid string) []evidence.Mount {
-	dir := filepath.Join(v.KubeletDir, "pods", uid)
-	var out []evidence.Mount
-	for i := range host.Lines {
-		if m := &host.Lines[i]; within(m.Point, dir) {
-			e := v.Mount(m)
-			e.HostPoint = e.Point
-			out = append(out, e)
+	v.pods.once.Do(func() {
+		v.pods.lines = make(map[string][]int)
+		dir := filepath.Join(v.KubeletDir, "pods") + "/"
+		for i := range host.Lines {
+			if below, ok := strings.CutPrefix(host.Lines[i].Point, dir); ok {
+				pod, _, _ := strings.Cut(below, "/")
+				v.pods.lines[pod] = append(v.pods.lines[pod], i)
+			}
 		}
+	})
+	var out []evidence.Mount
+	for _, i := range v.pods.lines[uid] {
+		e := v.Mount(&host.Lines[i])
+		e.HostPoint = e.Point
+		out = append(out, e)
 	}
 	return out
 }
