@@ -20,11 +20,11 @@ import (
 	"github.com/nodeagent-io/nodeagent/test/scenario"
 )
 
-// agentJobs returns the checks of how the agent itself behaves, on the node where an
-// incident costs least. Those that stop the agent have that node to themselves,
-// and the one that stops the API server has the whole cluster.
+// agentJobs returns the checks of how the agent itself behaves, on a node where an
+// incident costs least. Those that stop the agent have their node to themselves,
+// and those that all nodes suffer from the whole cluster.
 func agentJobs(c *scenario.Cluster) []job {
-	n := c.Nodes[0]
+	n, calm := c.Nodes[0], c.Calm()
 	check := func(name string, node *scenario.Node, order int, do func(*trial, *scenario.Node, *scenario.Turn)) job {
 		row := scenario.Result{Name: name, Verdict: verdictCheck}
 		if node != nil {
@@ -37,8 +37,8 @@ func agentJobs(c *scenario.Cluster) []job {
 	return []job{
 		check("stolen-token", n, orderUsual, stolenToken),
 		check("same-name-again", n, orderUsual, sameNameAgain),
-		check("agent-killed", n, orderAlone, agentKilled),
-		check("agent-ends-in-time", n, orderAlone, agentEnds),
+		check("agent-killed", calm, orderAlone, agentKilled),
+		check("agent-ends-in-time", calm, orderAlone, agentEnds),
 		check("api-server-stopped", nil, orderAlone, apiServerStopped),
 		// It takes the processors of all nodes. An emulated one takes five minutes for it:
 		// NODES=vm.

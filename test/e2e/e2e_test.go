@@ -159,6 +159,8 @@ func order(s scenario.Scenario, n *scenario.Node) int {
 		order = int(last.Whole.Seconds())
 	}
 	switch {
+	case s.Alone && s.WhenGone:
+		return orderAlone + orderCalm
 	case s.Alone:
 		return orderAlone
 	case s.WhenGone:

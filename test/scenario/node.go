@@ -140,12 +140,20 @@ func (n *Node) Lacks(s Scenario) []Need {
 }
 
 // For lists the nodes that a scenario runs on: the cheapest that offers what it
-// needs, or all of these.
+// needs, or one of each software of these. Of several that are alike what wants a node to
+// itself gets the last one, where the others do not have to end first.
 func (c *Cluster) For(s Scenario) []*Node {
 	var out []*Node
 	for _, n := range c.Nodes {
-		if len(n.Lacks(s)) == 0 {
+		if len(n.Lacks(s)) > 0 {
+			continue
+		}
+		i := slices.IndexFunc(out, func(o *Node) bool { return o.Software() == n.Software() })
+		switch {
+		case i < 0:
 			out = append(out, n)
+		case s.Alone:
+			out[i] = n
 		}
 	}
 	if !s.Everywhere && len(out) > 1 {
@@ -153,6 +161,10 @@ func (c *Cluster) For(s Scenario) []*Node {
 	}
 	return out
 }
+
+// Calm is the node for what stops the agent and the like: the last of those that are as
+// cheap as the first.
+func (c *Cluster) Calm() *Node { return c.For(Scenario{Alone: true})[0] }
 
 // Exec runs a shell script as root on the node and returns its output.
 func (n *Node) Exec(ctx context.Context, script string) (string, error) {

@@ -1,6 +1,36 @@
 package scenario
 
-import "testing"
+import (
+	"slices"
+	"testing"
+)
+
+// Nodes that are alike share the work: what wants a node to itself is apart.
+func TestFor(t *testing.T) {
+	node := func(name, kind, kernel string) *Node { return &Node{Name: name, Kind: kind, Kernel: kernel} }
+	c := &Cluster{Nodes: []*Node{node("native1", "native", "6.18"), node("native2", "native", "6.18"), node("vm1", kindVM, "6.1")}}
+	for name, tc := range map[string]struct {
+		s    Scenario
+		want []string
+	}{
+		"usual":             {Scenario{}, []string{"native1"}},
+		"alone":             {Scenario{Alone: true}, []string{"native2"}},
+		"everywhere":        {Scenario{Everywhere: true}, []string{"native1", "vm1"}},
+		"alone, everywhere": {Scenario{Alone: true, Everywhere: true}, []string{"native2", "vm1"}},
+		"needs a kernel":    {Scenario{Alone: true, Needs: []Need{Hang}}, []string{"vm1"}},
+	} {
+		var got []string
+		for _, n := range c.For(tc.s) {
+			got = append(got, n.Name)
+		}
+		if !slices.Equal(got, tc.want) {
+			t.Errorf("%s: runs on %v, want %v", name, got, tc.want)
+		}
+	}
+	if n := c.Calm(); n.Name != "native2" {
+		t.Errorf("the calm node is %s", n.Name)
+	}
+}
 
 func TestSoftware(t *testing.T) {
 	for _, tc := range []struct{ out, cgroup, runc string }{
