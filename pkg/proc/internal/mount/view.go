@@ -93,6 +93,22 @@ func (v *View) PodMounts(host *Table, uid string) []evidence.Mount {
 	return out
 }
 
+// PodDevices returns the host's mounts by which a pod is given block devices. Their
+// names end with the PersistentVolume's name and the pod's UID.
+func (v *View) PodDevices(host *Table, uid string) []evidence.Mount {
+	dir := filepath.Join(v.KubeletDir, "plugins")
+	var out []evidence.Mount
+	for i := range host.Lines {
+		if m := &host.Lines[i]; filepath.Base(m.Point) == uid && within(m.Point, dir) {
+			e := v.Mount(m)
+			e.HostPoint = e.Point
+			e.Volume = filepath.Base(filepath.Dir(e.Point))
+			out = append(out, e)
+		}
+	}
+	return out
+}
+
 // Volume returns the path of the volume, of any pod, that a path is at or below,
 // without what is inside of the volume; not ok when it is in none.
 func (v *View) Volume(p string) (point string, ok bool) {
