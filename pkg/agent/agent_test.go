@@ -49,6 +49,7 @@ type bench struct {
 	periods   []time.Duration
 	heldBack  map[string]int
 	baselines map[string]int
+	deletions []string
 	overdue   func(bool)
 	verdict   map[string]string
 	gather    func(context.Context, *evidence.Pod)
@@ -121,6 +122,11 @@ func (b *benchMonitor) HeldBack(cause string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.heldBack[cause]++
+}
+func (b *benchMonitor) Deleted(cause, ending string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.deletions = append(b.deletions, cause+" "+ending)
 }
 func (b *benchMonitor) Blocked([]evidence.Task) {}
 func (b *benchMonitor) Gathered(time.Duration)  {}

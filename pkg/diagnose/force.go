@@ -115,6 +115,21 @@ func force(p *evidence.Pod, d *Diagnosis, layer func(cause string) string) *Forc
 	return (&Force{Answer: ForceYes, Why: ReasonNothing}).said(p)
 }
 
+// DeletedPodRemains is the reason of the Event, on the node, about a pod that is deleted
+// and of which something is left there.
+const DeletedPodRemains = "DeletedPodRemains"
+
+// Remains says what is left on its node of a pod whose object is deleted, "" when nothing
+// was found. known reports whether all was read that could show it.
+func Remains(p *evidence.Pod) (left string, known bool) {
+	for _, look := range []func(*evidence.Pod) *Force{forceAlive, forceVolumes, forceNetwork} {
+		if f := look(p); f != nil {
+			return f.why(p), true
+		}
+	}
+	return "", !fact.Missing(p, evidence.Processes, evidence.Cgroups, evidence.Mounts, evidence.Containers, evidence.Volumes)
+}
+
 func forceMirror(p *evidence.Pod) *Force {
 	if !p.Mirror {
 		return nil
@@ -126,6 +141,10 @@ func forceMirror(p *evidence.Pod) *Force {
 func forceAlive(p *evidence.Pod) *Force {
 	if live := fact.AppTasks(p); len(live) > 0 {
 		// The one of the lowest number: which one is named must not change.
+		// One without a container may be the sandbox's.
+		if i := slices.IndexFunc(live, func(t *evidence.Task) bool { return p.ContainerName(t) != "" }); i > 0 {
+			live = slices.DeleteFunc(live, func(t *evidence.Task) bool { return p.ContainerName(t) == "" })
+		}
 		t := slices.MinFunc(live, func(a, b *evidence.Task) int { return cmp.Or(cmp.Compare(a.PID, b.PID), cmp.Compare(a.TID, b.TID)) })
 		return &Force{Answer: ForceNo, Why: ReasonProcess, Process: ProcessOf(p, t)}
 	}

@@ -141,7 +141,7 @@ func (r *Round) ReadPod(ctx context.Context, p *evidence.Pod) {
 		p.TasksRead = time.Now()
 	}
 	p.Plugins = toTasks(plugins)
-	if p.ContainersEnded() && p.Overdue() > 0 {
+	if (p.ContainersEnded() || p.Gone) && p.Overdue() > 0 {
 		r.readVolumes(ctx, files, p, uid)
 	}
 }

@@ -59,6 +59,7 @@ type Metrics struct {
 	writes  *prometheus.CounterVec
 	told    *prometheus.CounterVec
 	held    *prometheus.CounterVec
+	deleted *prometheus.CounterVec
 	lost    prometheus.Counter
 	gather  prometheus.Histogram
 	build   prometheus.Gauge
@@ -97,6 +98,10 @@ func NewMetrics(version string, now func() time.Time, cases *verdict.Cases, coun
 			Name: "nodeagent_verdicts_held_back_total",
 			Help: "Verdicts that are not told on the pod, by cause (reason): the pod is not late, and the budget of the node is used up. One that stands when the pod is late is told then.",
 		}, []string{"reason"}),
+		deleted: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "nodeagent_deleted_with_verdict_total",
+			Help: "Pods that were deleted while a verdict stood, by cause (reason) and by what was on the node 15 seconds later (ending): clean (nothing of the pod), left (something), unread (not known).",
+		}, []string{"reason", "ending"}),
 		lost: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "nodeagent_readings_lost_total",
 			Help: "Readings of a terminating pod, or of the node, that did not return in time. The next one begins when they do.",
@@ -175,6 +180,9 @@ func (m *Metrics) Ticked(now time.Time, terminating int, period time.Duration) {
 
 // HeldBack counts a verdict that is not told on the pod.
 func (m *Metrics) HeldBack(cause string) { m.held.WithLabelValues(cause).Inc() }
+
+// Deleted counts a pod that was deleted while a verdict stood.
+func (m *Metrics) Deleted(cause, ending string) { m.deleted.WithLabelValues(cause, ending).Inc() }
 
 // Lost counts a reading that has not returned in time.
 func (m *Metrics) Lost() { m.lost.Inc() }
@@ -265,5 +273,5 @@ func (m *Metrics) Collect(ch chan<- prometheus.Metric) {
 }
 
 func (m *Metrics) counted() []prometheus.Collector {
-	return []prometheus.Collector{m.missing, m.writes, m.told, m.held, m.lost, m.gather, m.build}
+	return []prometheus.Collector{m.missing, m.writes, m.told, m.held, m.deleted, m.lost, m.gather, m.build}
 }

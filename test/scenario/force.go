@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
+	"time"
 
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -13,7 +15,72 @@ import (
 
 // forced lists what a force delete is asked about.
 func forced() []Scenario {
-	return []Scenario{objectLeft()}
+	return []Scenario{objectLeft(), forcedAndStuck(), forcedAndGone()}
+}
+
+// forcedAndStuck is a pod that nobody can stop, and whose object is deleted in spite of
+// what its Event says.
+func forcedAndStuck() Scenario {
+	s := shimStopped()
+	s.Name = "forced-and-stuck"
+	s.Story = "a pod whose shim is stopped is deleted by force, and goes on running"
+	s.Says = append(s.Says, "Force delete: no, a process still runs: victim of container main")
+	s.Force = "no"
+	goOn := s.Heal
+	s.Heal = func(ctx context.Context, n *Node, p *corev1.Pod) error {
+		err := forceDelete(ctx, n, p)
+		if err == nil {
+			err = n.Await(ctx, "the Event about what "+p.Name+" has left", func() (bool, string) {
+				note, err := remains(ctx, n, p)
+				return strings.Contains(note, "a process still runs: victim"), fmt.Sprint(note, err)
+			})
+		}
+		return errors.Join(err, goOn(ctx, n, p))
+	}
+	return s
+}
+
+// forcedAndGone is the twin of that: the kubelet kills the pod, though its grace period
+// is long.
+func forcedAndGone() Scenario {
+	s := ignoresTERM("forced-and-gone", BusyboxImage, "sh")
+	s.Story = "a pod that ignores its stop signal is deleted by force, and is killed"
+	s.Heal = func(ctx context.Context, n *Node, p *corev1.Pod) error {
+		if err := forceDelete(ctx, n, p); err != nil {
+			return err
+		}
+		// As long as the agent waits, and its rounds are apart.
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(25 * time.Second):
+		}
+		if note, err := remains(ctx, n, p); note != "" || err != nil {
+			return fmt.Errorf("the agent says of a pod that was killed: %q (%w)", note, err)
+		}
+		return nil
+	}
+	return s
+}
+
+// forceDelete does what kubectl delete --force --grace-period=0 does.
+func forceDelete(ctx context.Context, n *Node, p *corev1.Pod) error {
+	uid, none := p.UID, int64(0)
+	return n.API.CoreV1().Pods(p.Namespace).Delete(ctx, p.Name, metav1.DeleteOptions{GracePeriodSeconds: &none, Preconditions: &metav1.Preconditions{UID: &uid}})
+}
+
+// remains returns what the agent says on the node of what a deleted pod has left there.
+func remains(ctx context.Context, n *Node, p *corev1.Pod) (string, error) {
+	list, err := n.API.EventsV1().Events(metav1.NamespaceDefault).List(ctx, metav1.ListOptions{FieldSelector: "regarding.kind=Node,reason=DeletedPodRemains"})
+	if err != nil {
+		return "", err
+	}
+	for i := range list.Items {
+		if e := &list.Items[i]; e.Regarding.Name == n.Name && strings.Contains(e.Note, string(p.UID)) {
+			return e.Note, nil
+		}
+	}
+	return "", nil
 }
 
 // objectLeft is innocent: it is about how long the kubelet may take for its next try.
