@@ -561,6 +561,9 @@ func (a *Agent) logChange(c *verdict.Case, stood string) {
 	log := a.Log.With("namespace", s.Namespace, "pod", s.Name, "uid", s.UID, "phase", c.Diagnosis.Phase)
 	switch c.Outcome() {
 	case verdict.Found:
+		if f := c.Diagnosis.Force; f != nil {
+			log = log.With("forceDelete", f.Answer)
+		}
 		log.Info("verdict", "cause", s.Cause, "message", c.Finding().Message, "heldBack", c.HeldBack())
 	case verdict.Held:
 		log.Info("a verdict stands that an earlier run of the agent has told", "cause", s.Cause)
