@@ -80,6 +80,8 @@ type Agent struct {
 	// ReportRemains publishes what is left on the node of a pod that was deleted while a
 	// verdict, of the given cause, stood about it; nil is allowed.
 	ReportRemains func(ctx context.Context, s verdict.Subject, t time.Time, cause, left string)
+	// Orphans looks for pods that are on the node and not in the API; nil is allowed.
+	Orphans *Orphans
 	// Monitor is told what the loop does.
 	Monitor Monitor
 
@@ -211,10 +213,11 @@ func (a *Agent) round(ctx context.Context) int {
 	}
 	a.bury(ctx, here, gone)
 	after := a.remainsDue(now)
+	orphans := a.Orphans.search(ctx, a.Reader, all, now)
 	if a.Failures != nil {
 		a.Failures.forget(here)
 	}
-	if len(due) == 0 && len(after) == 0 {
+	if len(due) == 0 && len(after) == 0 && len(orphans) == 0 {
 		if len(here) == 0 {
 			a.node, a.pace = nil, pace{period: a.Period}
 		}
@@ -239,32 +242,30 @@ func (a *Agent) round(ctx context.Context) int {
 
 	var wg sync.WaitGroup
 	slots := make(chan struct{}, max(a.Workers, 1))
-	for _, l := range due {
+	watch := func(pod *corev1.Pod, look func(context.Context)) {
 		select {
 		case slots <- struct{}{}:
 		case <-ctx.Done():
-			wg.Wait()
-			return len(here)
+			return
 		}
 		wg.Go(func() {
 			defer func() { <-slots }()
-			a.watch(ctx, l.pod, func(ctx context.Context) { a.look(ctx, l, reading) })
+			a.watch(ctx, pod, look)
 			a.moved.Store(time.Now().UnixNano())
 		})
 	}
+	for _, l := range due {
+		watch(l.pod, func(ctx context.Context) { a.look(ctx, l, reading) })
+	}
 	for i := range after {
-		select {
-		case slots <- struct{}{}:
-		case <-ctx.Done():
-			wg.Wait()
-			return len(here)
+		watch(named(after[i].subject), func(ctx context.Context) { a.lookAfter(ctx, &after[i], reading) })
+	}
+	for _, o := range orphans {
+		s := verdict.Subject{Namespace: o.Namespace, Name: o.Name, UID: o.UID}
+		if a.looking(o.UID) {
+			continue // a look at it was given up, and has not returned
 		}
-		wg.Go(func() {
-			defer func() { <-slots }()
-			d := &after[i]
-			a.watch(ctx, d.object(), func(ctx context.Context) { a.lookAfter(ctx, d, reading) })
-			a.moved.Store(time.Now().UnixNano())
-		})
+		watch(named(s), func(ctx context.Context) { a.lookAtOrphan(ctx, o, reading) })
 	}
 	wg.Wait()
 	return len(here)

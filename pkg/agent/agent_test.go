@@ -50,9 +50,12 @@ type bench struct {
 	heldBack  map[string]int
 	baselines map[string]int
 	deletions []string
-	overdue   func(bool)
-	verdict   map[string]string
-	gather    func(context.Context, *evidence.Pod)
+
+	directories []string
+	unlisted    error
+	overdue     func(bool)
+	verdict     map[string]string
+	gather      func(context.Context, *evidence.Pod)
 }
 
 func newBench() *bench {
@@ -156,6 +159,12 @@ func (b *benchReader) Baselines(_ context.Context, uids []string) map[string]*ev
 		out[uid] = &evidence.Baseline{Read: time.Now(), Tasks: []evidence.Task{{PID: 7, TID: 7, Comm: "app", Switches: uint64(b.baselines[uid])}}}
 	}
 	return viaJSON(out)
+}
+
+func (b *benchReader) PodDirs(context.Context) ([]string, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.directories, b.unlisted
 }
 
 // baselinesOf returns how often a pod that runs was read.

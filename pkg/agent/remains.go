@@ -73,10 +73,10 @@ func (a *Agent) remainsDue(now time.Time) []deleted {
 	return due
 }
 
-// object returns what names the pod.
-func (d *deleted) object() *corev1.Pod {
+// named returns a pod of which nothing but its names is known.
+func named(s verdict.Subject) *corev1.Pod {
 	p := new(corev1.Pod)
-	p.Namespace, p.Name, p.UID = d.subject.Namespace, d.subject.Name, types.UID(d.subject.UID)
+	p.Namespace, p.Name, p.UID = s.Namespace, s.Name, types.UID(s.UID)
 	return p
 }
 
@@ -107,7 +107,7 @@ func (a *Agent) lookAfter(ctx context.Context, d *deleted, reading node.Round) {
 	if ctx.Err() != nil {
 		return // the agent ends, or the look was given up
 	}
-	left, known := diagnose.Remains(e)
+	_, left, known := diagnose.Remains(e)
 	ending := EndedUnread
 	switch {
 	case left != "":

@@ -115,19 +115,24 @@ func force(p *evidence.Pod, d *Diagnosis, layer func(cause string) string) *Forc
 	return (&Force{Answer: ForceYes, Why: ReasonNothing}).said(p)
 }
 
-// DeletedPodRemains is the reason of the Event, on the node, about a pod that is deleted
-// and of which something is left there.
-const DeletedPodRemains = "DeletedPodRemains"
+// The reasons of Events on the node: DeletedPodRemains about a pod that was deleted while
+// a verdict stood and of which something is left there, OrphanedPod about one of which
+// something has been left for minutes, whatever was known of it.
+const (
+	DeletedPodRemains = "DeletedPodRemains"
+	OrphanedPod       = "OrphanedPod"
+)
 
-// Remains says what is left on its node of a pod whose object is deleted, "" when nothing
-// was found. known reports whether all was read that could show it.
-func Remains(p *evidence.Pod) (left string, known bool) {
+// Remains says what is left on its node of a pod whose object is deleted, in a word and
+// in words; "" when nothing was found. known reports whether all was read that could
+// show it.
+func Remains(p *evidence.Pod) (kind Reason, left string, known bool) {
 	for _, look := range []func(*evidence.Pod) *Force{forceAlive, forceVolumes, forceNetwork} {
 		if f := look(p); f != nil {
-			return f.why(p), true
+			return f.Why, f.why(p), true
 		}
 	}
-	return "", !fact.Missing(p, evidence.Processes, evidence.Cgroups, evidence.Mounts, evidence.Containers, evidence.Volumes)
+	return "", "", !fact.Missing(p, evidence.Processes, evidence.Cgroups, evidence.Mounts, evidence.Containers, evidence.Volumes)
 }
 
 func forceMirror(p *evidence.Pod) *Force {

@@ -36,6 +36,8 @@ type Counts struct {
 	ReadingsHanging int
 	// LinesDropped are the lines of the log that nobody read in time.
 	LinesDropped uint64
+	// Orphans are the pods that are on the node and not in the API, by what is left.
+	Orphans map[string]int
 }
 
 // A blockedTasks names one time series of nodeagent_blocked_tasks.
@@ -69,6 +71,7 @@ type Metrics struct {
 	blockedDesc, droppedDesc                      *prometheus.Desc
 	hangsDesc, restartsDesc, abandonedHelpersDesc *prometheus.Desc
 	linesDroppedDesc, refusedDesc, hangingDesc    *prometheus.Desc
+	orphanedDesc                                  *prometheus.Desc
 }
 
 // NewMetrics makes the metrics. now is the clock at a scrape; cases holds the
@@ -139,6 +142,9 @@ func NewMetrics(version string, now func() time.Time, cases *verdict.Cases, coun
 			"Restarts of the helper process.", nil, nil),
 		refusedDesc: prometheus.NewDesc("nodeagent_probe_refused_total",
 			"Reads of a suspect task's files that were not tried because too many helper processes had been killed and had not exited.", nil, nil),
+		orphanedDesc: prometheus.NewDesc("nodeagent_orphaned",
+			"Pods that are on the node and have not been in the API for five minutes or more, by what is left of them (kind): process, volume, sandbox, directory (an empty one of the kubelet's).",
+			[]string{"kind"}, nil),
 		hangingDesc: prometheus.NewDesc("nodeagent_readings_hanging",
 			"Readings of a terminating pod, or of the node, that did not return in time and have not returned yet.", nil, nil),
 		abandonedHelpersDesc: prometheus.NewDesc("nodeagent_probe_abandoned_helpers",
@@ -226,7 +232,7 @@ func (m *Metrics) wrote(kind, result string) { m.writes.WithLabelValues(kind, re
 // Describe is part of prometheus.Collector.
 func (m *Metrics) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
-		m.stuckDesc, m.terminatingDesc, m.blockedDesc, m.droppedDesc, m.lastLoopDesc, m.periodDesc, m.hangsDesc, m.restartsDesc, m.abandonedHelpersDesc, m.linesDroppedDesc, m.refusedDesc, m.hangingDesc,
+		m.stuckDesc, m.terminatingDesc, m.blockedDesc, m.droppedDesc, m.lastLoopDesc, m.periodDesc, m.hangsDesc, m.restartsDesc, m.abandonedHelpersDesc, m.linesDroppedDesc, m.refusedDesc, m.hangingDesc, m.orphanedDesc,
 	} {
 		ch <- d
 	}
@@ -265,6 +271,9 @@ func (m *Metrics) Collect(ch chan<- prometheus.Metric) {
 	ch <- prometheus.MustNewConstMetric(m.hangsDesc, prometheus.CounterValue, float64(n.Hangs))
 	ch <- prometheus.MustNewConstMetric(m.restartsDesc, prometheus.CounterValue, float64(n.Restarts))
 	ch <- prometheus.MustNewConstMetric(m.refusedDesc, prometheus.CounterValue, float64(n.Refused))
+	for kind, count := range n.Orphans {
+		gauge(m.orphanedDesc, float64(count), kind)
+	}
 	gauge(m.abandonedHelpersDesc, float64(n.Abandoned))
 	gauge(m.hangingDesc, float64(n.ReadingsHanging))
 	for _, c := range m.counted() {

@@ -90,7 +90,10 @@ func objectLeft() Scenario {
 		Story:   "innocent: the kubelet's first final delete is refused, when nothing but the object is left",
 		Pod:     onTmpfs(),
 		Prepare: refuseFinalDelete,
-		Proof: `[ -z "$(tasks)" ]
+		// The agent has to have seen the pod before, and the deadline to be over.
+		Break: onNode(known),
+		Proof: `sleep $((GRACE + 2))
+[ -z "$(tasks)" ]
 ! grep -q $UID_ /proc/self/mountinfo
 ! find /sys/fs/cgroup -maxdepth 5 -type d \( -name "*pod$UID_*" -o -name "*pod$CGROUP*" \) | grep -q .`,
 		Force: "yes",
