@@ -32,10 +32,12 @@ type Pod struct {
 }
 
 const (
-	// again is how long after a reading of an orphan it is read again, and tellAgain
-	// after how long it is told of again: an Event lives for an hour by default.
-	again     = 5 * time.Minute
-	tellAgain = time.Hour
+	// again is how long after a reading of an orphan it is read again, or of an empty
+	// directory or one that could not be read, againEmpty; and tellAgain after how long it is
+	// told of again: an Event lives for an hour by default.
+	again      = time.Minute
+	againEmpty = 5 * time.Minute
+	tellAgain  = time.Hour
 	// most is how many are read after one search. Others have their turn later.
 	most = 4
 )
@@ -92,7 +94,7 @@ func (t *Tracker) Search(now time.Time, directories []string, pods []Pod) []stri
 		if s.missing.IsZero() {
 			s.missing = now
 		}
-		if now.Sub(s.missing) >= t.patience(s) && (s.read.IsZero() || now.Sub(s.read) >= again) {
+		if now.Sub(s.missing) >= t.patience(s) && (s.read.IsZero() || now.Sub(s.read) >= t.rest(s)) {
 			due = append(due, s)
 		}
 	}
@@ -111,6 +113,14 @@ func (t *Tracker) Search(now time.Time, directories []string, pods []Pod) []stri
 // than the grace period to give up on a container (pkg/kubelet/kuberuntime).
 func (t *Tracker) patience(s *state) time.Duration {
 	return max(t.After, s.Grace+t.After*4/5)
+}
+
+// rest returns how long after a reading there is another one.
+func (t *Tracker) rest(s *state) time.Duration {
+	if s.kind == "" || s.kind == Directory {
+		return againEmpty
+	}
+	return min(again, t.After)
 }
 
 // Confirm takes note of a fresh list of the API, and returns those of the UIDs that are

@@ -90,7 +90,7 @@ func TestRead(t *testing.T) {
 		{5 * time.Minute, "", false, ""},
 		{10 * time.Minute, Directory, false, Directory},
 		{15 * time.Minute, Volume, true, Volume},
-		{20 * time.Minute, Volume, false, Volume},
+		{16 * time.Minute, Volume, false, Volume},
 		{25 * time.Minute, "", false, Volume},
 		{75 * time.Minute, Volume, true, Volume},
 		{80 * time.Minute, Directory, false, Directory},
@@ -104,7 +104,7 @@ func TestRead(t *testing.T) {
 		if told := tr.Read(uid, at(step.after), step.kind); told != step.told {
 			t.Errorf("%d: told %t", i, told)
 		}
-		if due := tr.Search(at(step.after+time.Minute), []string{uid}, nil); due != nil {
+		if due := tr.Search(at(step.after+59*time.Second), []string{uid}, nil); due != nil {
 			t.Errorf("%d: due again", i)
 		}
 		if step.count != "" && tr.Count()[step.count] != 1 {

@@ -29,11 +29,13 @@ func forcedAndStuck() Scenario {
 	goOn := s.Heal
 	s.Heal = func(ctx context.Context, n *Node, p *corev1.Pod) error {
 		err := forceDelete(ctx, n, p)
-		if err == nil {
-			err = n.Await(ctx, "the Event about what "+p.Name+" has left", func() (bool, string) {
-				note, err := remains(ctx, n, p)
-				return strings.Contains(note, "a process still runs: victim"), fmt.Sprint(note, err)
-			})
+		for _, reason := range []string{"DeletedPodRemains", "OrphanedPod"} {
+			if err == nil {
+				err = n.Await(ctx, "the Event "+reason+" about "+p.Name, func() (bool, string) {
+					note, err := remains(ctx, n, p, reason)
+					return strings.Contains(note, "a process still runs: victim"), fmt.Sprint(note, err)
+				})
+			}
 		}
 		return errors.Join(err, goOn(ctx, n, p))
 	}
@@ -55,10 +57,39 @@ func forcedAndGone() Scenario {
 			return ctx.Err()
 		case <-time.After(25 * time.Second):
 		}
-		if note, err := remains(ctx, n, p); note != "" || err != nil {
-			return fmt.Errorf("the agent says of a pod that was killed: %q (%w)", note, err)
+		for _, reason := range []string{"DeletedPodRemains", "OrphanedPod"} {
+			if note, err := remains(ctx, n, p, reason); note != "" || err != nil {
+				return errors.Join(fmt.Errorf("the agent says of a pod that was killed: %q", note), err)
+			}
 		}
 		return nil
+	}
+	return s
+}
+
+// forcedWithoutKubelet is a pod that is deleted by force while the kubelet is stopped by a
+// signal. The kubelet that is started in its place does not know the pod, and ends it.
+func forcedWithoutKubelet() Scenario {
+	s := kubeletStopped()
+	s.Name = "forced-without-kubelet"
+	s.Story = "a pod is deleted by force while the kubelet is stopped, and the kubelet is then started anew"
+	s.Says = append(s.Says, "Force delete: no, a process still runs: victim of container main")
+	s.Heal = func(ctx context.Context, n *Node, p *corev1.Pod) error {
+		err := forceDelete(ctx, n, p)
+		if err == nil {
+			err = n.Await(ctx, "the Event OrphanedPod about "+p.Name, func() (bool, string) {
+				note, err := remains(ctx, n, p, "OrphanedPod")
+				return strings.Contains(note, "a process still runs: victim"), fmt.Sprint(note, err)
+			})
+		}
+		_, killed := n.Exec(ctx, n.script("kill -KILL $(pgrep -o -x kubelet)", p))
+		if err = errors.Join(err, killed); err != nil {
+			return err
+		}
+		return n.Await(ctx, "no orphan with a process on "+n.Name, func() (bool, string) {
+			metrics, err := n.Metrics(ctx)
+			return strings.Contains(metrics, `nodeagent_orphaned{kind="process"} 0`), fmt.Sprint(err)
+		})
 	}
 	return s
 }
@@ -69,9 +100,10 @@ func forceDelete(ctx context.Context, n *Node, p *corev1.Pod) error {
 	return n.API.CoreV1().Pods(p.Namespace).Delete(ctx, p.Name, metav1.DeleteOptions{GracePeriodSeconds: &none, Preconditions: &metav1.Preconditions{UID: &uid}})
 }
 
-// remains returns what the agent says on the node of what a deleted pod has left there.
-func remains(ctx context.Context, n *Node, p *corev1.Pod) (string, error) {
-	list, err := n.API.EventsV1().Events(metav1.NamespaceDefault).List(ctx, metav1.ListOptions{FieldSelector: "regarding.kind=Node,reason=DeletedPodRemains"})
+// remains returns what the agent's Event of a reason says, on the node, of what a
+// deleted pod has left there.
+func remains(ctx context.Context, n *Node, p *corev1.Pod, reason string) (string, error) {
+	list, err := n.API.EventsV1().Events(metav1.NamespaceDefault).List(ctx, metav1.ListOptions{FieldSelector: "regarding.kind=Node,reason=" + reason})
 	if err != nil {
 		return "", err
 	}
