@@ -38,7 +38,7 @@ const (
 type deleted struct {
 	subject verdict.Subject
 	cause   string
-	last    *evidence.Pod // the last reading
+	seed    *evidence.Pod // for a reading; the last one itself may be large
 	at      time.Time     // when it was seen to be deleted
 }
 
@@ -50,7 +50,7 @@ func (a *Agent) outlives(c *verdict.Case, now time.Time) {
 	if stood.Cause == "" || c.Last == nil {
 		return
 	}
-	d := deleted{subject: c.Subject, cause: stood.Cause, last: c.Last, at: now}
+	d := deleted{subject: c.Subject, cause: stood.Cause, seed: afterwards(c.Last, now), at: now}
 	log := a.Log.With("namespace", stood.Namespace, "pod", stood.Name, "uid", stood.UID, "cause", stood.Cause)
 	if c.Last.Overdue() >= lateBy && a.records.Allow(d.subject, &diagnose.Finding{Cause: d.cause}, now) {
 		log.Info("a pod with a verdict is deleted; evidence is its last reading, as capture prints it", "evidence", evidence.Line(c.Last, maxRecord))
@@ -80,16 +80,15 @@ func named(s verdict.Subject) *corev1.Pod {
 	return p
 }
 
-// seed starts the evidence about a pod whose object is deleted. It is overdue, whenever
-// its deadline was.
-func (d *deleted) seed() *evidence.Pod {
-	l := d.last
+// afterwards starts the evidence about a pod whose object is deleted, by the last reading of
+// it. It is overdue, whenever its deadline was.
+func afterwards(l *evidence.Pod, now time.Time) *evidence.Pod {
 	e := &evidence.Pod{
 		Namespace: l.Namespace, Name: l.Name, UID: l.UID, RuntimeUID: l.RuntimeUID, HostPID: l.HostPID, ShareProcessNamespace: l.ShareProcessNamespace,
-		StatefulSet: l.StatefulSet, Phase: l.Phase, Gone: true, DeletionRequested: l.DeletionRequested, Deadline: l.Deadline, Skew: l.Skew,
+		StatefulSet: l.StatefulSet, Phase: l.Phase, Gone: true, DeletionRequested: l.DeletionRequested, Deadline: l.Deadline, Skew: l.Skew, Seen: l.Seen,
 	}
-	if d.at.Before(e.Deadline) {
-		e.Deadline = d.at
+	if now.Before(e.Deadline) {
+		e.Deadline = now
 	}
 	for i := range l.Containers {
 		if c := &l.Containers[i]; c.Kind != evidence.Sandbox {
@@ -103,7 +102,7 @@ func (d *deleted) seed() *evidence.Pod {
 func (a *Agent) lookAfter(ctx context.Context, d *deleted, reading node.Round) {
 	timed, cancel := context.WithTimeout(ctx, a.Timeout)
 	defer cancel()
-	e := reading.Pod(timed, d.seed(), nil)
+	e := reading.Pod(timed, d.seed, nil)
 	if ctx.Err() != nil {
 		return // the agent ends, or the look was given up
 	}
@@ -112,7 +111,7 @@ func (a *Agent) lookAfter(ctx context.Context, d *deleted, reading node.Round) {
 	switch {
 	case left != "":
 		ending = EndedLeft
-	case known:
+	case known && diagnose.Visible(e):
 		ending = EndedClean
 	}
 	a.Monitor.Deleted(d.cause, ending)

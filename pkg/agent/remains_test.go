@@ -28,21 +28,25 @@ func TestRemainsOfDeletedPods(t *testing.T) {
 		mirror  bool
 		want    []string
 		told    string
+		before  func(p *evidence.Pod)
 	}{
-		"nothing": {func(*evidence.Pod) {}, "ShimHung", false, []string{"ShimHung clean"}, ""},
+		"nothing": {func(*evidence.Pod) {}, "ShimHung", false, []string{"ShimHung clean"}, "", nil},
 		"a process": {func(p *evidence.Pod) {
 			p.Tasks = []evidence.Task{{PID: 7, TID: 7, Comm: "app", State: evidence.Sleeping}}
-		}, "ShimHung", false, []string{"ShimHung left"}, "a process still runs: app"},
+		}, "ShimHung", false, []string{"ShimHung left"}, "a process still runs: app", nil},
 		"a mount": {func(p *evidence.Pod) {
 			p.Mounts = []evidence.Mount{{ID: 1, Volume: "data", Type: "ext4"}}
-		}, "VolumeUnmountBusy", false, []string{"VolumeUnmountBusy left"}, "volume data is still mounted (ext4)"},
+		}, "VolumeUnmountBusy", false, []string{"VolumeUnmountBusy left"}, "volume data is still mounted (ext4)", nil},
 		"a mount beside what was not read": {func(p *evidence.Pod) {
 			p.Mounts = []evidence.Mount{{ID: 1, Volume: "data", Type: "ext4"}}
 			p.Lack(evidence.Containers, "containerd is silent")
-		}, "ContainerdHung", false, []string{"ContainerdHung left"}, "volume data"},
-		"what was not read":       {func(p *evidence.Pod) { p.Lack(evidence.Mounts, "too long") }, "ShimHung", false, []string{"ShimHung unread"}, ""},
-		"a pod without a verdict": {func(p *evidence.Pod) { p.Tasks = []evidence.Task{{PID: 7, TID: 7}} }, "", false, nil, ""},
-		"a mirror pod goes on":    {func(p *evidence.Pod) { p.Tasks = []evidence.Task{{PID: 7, TID: 7}} }, "KubeletDown", true, []string{"KubeletDown unread"}, ""},
+		}, "ContainerdHung", false, []string{"ContainerdHung left"}, "volume data", nil},
+		"what was not read":            {func(p *evidence.Pod) { p.Lack(evidence.Mounts, "too long") }, "ShimHung", false, []string{"ShimHung unread"}, "", nil},
+		"a pod without a verdict":      {func(p *evidence.Pod) { p.Tasks = []evidence.Task{{PID: 7, TID: 7}} }, "", false, nil, "", nil},
+		"another runtime":              {func(*evidence.Pod) {}, "ShimHung", false, []string{"ShimHung unread"}, "", func(p *evidence.Pod) { p.Containers[0].Runtime = "io.containerd.kata.v2" }},
+		"hostPID":                      {func(*evidence.Pod) {}, "ShimHung", false, []string{"ShimHung unread"}, "", func(p *evidence.Pod) { p.HostPID = true }},
+		"groups that were never found": {func(*evidence.Pod) {}, "ShimHung", false, []string{"ShimHung unread"}, "", func(p *evidence.Pod) { p.Cgroups = nil }},
+		"a mirror pod goes on":         {func(p *evidence.Pod) { p.Tasks = []evidence.Task{{PID: 7, TID: 7}} }, "KubeletDown", true, []string{"KubeletDown unread"}, "", nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -57,7 +61,13 @@ func TestRemainsOfDeletedPods(t *testing.T) {
 				after := 0
 				b.gather = func(_ context.Context, p *evidence.Pod) {
 					p.Mirror = tc.mirror
-					if p.Gone {
+					if !p.Gone {
+						p.Cgroups = []evidence.Cgroup{{Path: "/kubepods/a"}}
+						p.Containers = []evidence.Container{{Name: "main", Runtime: "io.containerd.runc.v2"}}
+						if tc.before != nil {
+							tc.before(p)
+						}
+					} else {
 						after++
 						tc.remains(p)
 					}
@@ -96,8 +106,8 @@ func TestRemainsOfDeletedPods(t *testing.T) {
 // A pod that was deleted by force inside its grace period is overdue afterwards.
 func TestRemainsInsideTheGracePeriod(t *testing.T) {
 	now := time.Now()
-	d := deleted{last: &evidence.Pod{Deadline: now.Add(time.Hour), Containers: []evidence.Container{{Name: "main", Kind: evidence.App, ID: "c"}, {Name: "POD", Kind: evidence.Sandbox}}}, at: now}
-	e := d.seed()
+	last := &evidence.Pod{Deadline: now.Add(time.Hour), Containers: []evidence.Container{{Name: "main", Kind: evidence.App, ID: "c"}, {Name: "POD", Kind: evidence.Sandbox}}}
+	e := afterwards(last, now)
 	if e.Time = now.Add(remainsAfter); e.Overdue() != remainsAfter || !e.Gone || len(e.Containers) != 1 || e.Containers[0].ID != "" {
 		t.Errorf("%+v", e)
 	}

@@ -247,12 +247,23 @@ func forceUnseen(p *evidence.Pod) *Force {
 	switch {
 	case p.HostPID:
 		return unknown(ReasonHostPID)
-	case slices.ContainsFunc(p.Seen.Runtimes, func(r string) bool { return r != fact.RuncV2 }):
+	case foreignRuntime(p):
 		return unknown(ReasonRuntime)
 	case p.ResourceClaims > 0:
 		return unknown(ReasonClaims)
 	}
 	return nil
+}
+
+// foreignRuntime reports whether a container of the pod has another runtime than runc.
+func foreignRuntime(p *evidence.Pod) bool {
+	return slices.ContainsFunc(p.Seen.Runtimes, func(r string) bool { return r != fact.RuncV2 })
+}
+
+// Visible reports whether a process of the pod would be seen: its containers are runc's,
+// a control group of the pod was found before, and none of its processes can have left it.
+func Visible(p *evidence.Pod) bool {
+	return !p.HostPID && p.Seen.Group && len(p.Seen.Runtimes) > 0 && !foreignRuntime(p)
 }
 
 // forceUndone looks for work of the kubelet's that is not done, and for its word. A

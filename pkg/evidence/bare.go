@@ -24,13 +24,15 @@ const maxRuntimes = 4
 func (s *Seen) since(e *Seen, p *Pod) {
 	s.Group = s.Group || e.Group || len(p.Cgroups) > 0 || p.Before != nil && len(p.Before.Tasks) > 0
 	s.Directory = s.Directory || e.Directory
-	s.Runtimes = slices.Clone(e.Runtimes)
+	all := slices.Concat(s.Runtimes, e.Runtimes)
 	for i := range p.Containers {
-		if r := p.Containers[i].Runtime; r != "" && len(s.Runtimes) < maxRuntimes && !slices.Contains(s.Runtimes, r) {
-			s.Runtimes = append(s.Runtimes, r)
+		if r := p.Containers[i].Runtime; r != "" {
+			all = append(all, r)
 		}
 	}
-	slices.Sort(s.Runtimes)
+	slices.Sort(all)
+	all = slices.Compact(all)
+	s.Runtimes = all[:min(len(all), maxRuntimes)]
 }
 
 // bare reports whether this reading could read all sources and shows nothing of the

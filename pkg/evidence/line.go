@@ -3,7 +3,6 @@ package evidence
 import (
 	"bytes"
 	"encoding/json"
-	"slices"
 	"strconv"
 )
 
@@ -38,9 +37,15 @@ func Line(p *Pod, limit int) string {
 		}
 	}
 	// Those of which most is known come first, and stay in their order.
-	tasks := slices.Clone(p.Tasks)
-	slices.SortStableFunc(tasks, func(a, b Task) int { return rank(&a) - rank(&b) })
-	for n := min(len(tasks)/2, mostTasks); n >= leastTasks; n /= 2 {
+	var tasks []Task
+	for r := range ranks {
+		for i := range p.Tasks {
+			if len(tasks) < mostTasks && rank(&p.Tasks[i]) == r {
+				tasks = append(tasks, p.Tasks[i])
+			}
+		}
+	}
+	for n := min(len(p.Tasks)/2, len(tasks)); n >= leastTasks; n /= 2 {
 		short.Lack(Processes, why)
 		short.Tasks = tasks[:n]
 		if text, ok := line(&short, limit); ok {
@@ -62,8 +67,10 @@ func Line(p *Pod, limit int) string {
 	return text
 }
 
-// rank is 0 for a task of which files were read that suspects have only, 1 for another
+// ranks is how many ranks there are. The rank is 0 for a task of which files were read that suspects have only, 1 for another
 // leader, and 2 for the rest.
+const ranks = 3
+
 func rank(t *Task) int {
 	switch {
 	case t.Probe != nil:
