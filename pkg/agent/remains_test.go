@@ -120,7 +120,11 @@ func TestManyDeletedPods(t *testing.T) {
 		var log bytes.Buffer
 		b.Log = slog.New(slog.NewTextHandler(&log, nil))
 		told := 0
-		b.ReportRemains = func(context.Context, verdict.Subject, time.Time, string, string) { told++ }
+		b.ReportRemains = func(context.Context, verdict.Subject, time.Time, string, string) {
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			told++
+		}
 		b.gather = func(_ context.Context, p *evidence.Pod) {
 			if p.Gone {
 				p.Tasks = []evidence.Task{{PID: 7, TID: 7, Comm: "app"}}
@@ -155,4 +159,29 @@ func TestManyDeletedPods(t *testing.T) {
 			t.Errorf("%d records in the log", n)
 		}
 	})
+}
+
+// Whoever may create pods may name any owner: only what the API server calls a
+// StatefulSet is one.
+func TestSeedKnowsStatefulSets(t *testing.T) {
+	is, not := true, false
+	for name, tc := range map[string]struct {
+		owner metav1.OwnerReference
+		want  bool
+	}{
+		"a StatefulSet":          {metav1.OwnerReference{Kind: "StatefulSet", APIVersion: "apps/v1", Controller: &is}, true},
+		"another group's":        {metav1.OwnerReference{Kind: "StatefulSet", APIVersion: "apps.kruise.io/v1", Controller: &is}, false},
+		"one that controls none": {metav1.OwnerReference{Kind: "StatefulSet", APIVersion: "apps/v1", Controller: &not}, false},
+		"a ReplicaSet":           {metav1.OwnerReference{Kind: "ReplicaSet", APIVersion: "apps/v1", Controller: &is}, false},
+	} {
+		p := terminating("a", time.Now(), 1)
+		p.OwnerReferences = []metav1.OwnerReference{tc.owner}
+		trimmed, err := Trim(p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := Seed(trimmed.(*corev1.Pod)).StatefulSet; got != tc.want {
+			t.Errorf("%s: %t", name, got)
+		}
+	}
 }
