@@ -105,7 +105,7 @@ func capture(ctx context.Context, o *hostOptions, kubeconfig, namespace, name st
 	if least, most, ok := client.Skew(); ok {
 		seed.SetSkew(least, most)
 	}
-	seed.Before = askBaseline(ctx, baselineSocket, seed)
+	seed.Before, seed.Seen = askBaseline(ctx, baselineSocket, seed), askSeen(ctx, baselineSocket, seed)
 	first := read(ctx, reader, ask, seed, nil)
 	last, rest := first, wait
 	// What is down may be started again by itself: rules wait for that.

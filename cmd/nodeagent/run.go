@@ -158,7 +158,7 @@ func (o *runOptions) run(ctx context.Context) error {
 			fail(fmt.Errorf("serve metrics: %w", err))
 		}
 	}()
-	if err := serveBaselines(ctx, baselineSocket, baselines(&a.Before)); err != nil {
+	if err := serveBaselines(ctx, baselineSocket, known(&a.Before, cases)); err != nil {
 		log.Warn("captures will not hold what processes did with signals before the deletion", "error", err)
 	}
 	go watch.Run(ctx)
