@@ -43,12 +43,13 @@ var table = map[string]struct {
 	"kubelet": {ours: []string{"evidence"}},
 	"kube":    {outside: []string{"k8s.io/api", "k8s.io/apimachinery", "k8s.io/client-go"}},
 	"node":    {ours: []string{"evidence", "proc"}},
+	"orphan":  {never: impure},
 	"verdict": {ours: []string{"diagnose", "evidence"}, never: impure},
 	"report": {
 		ours:    []string{"diagnose", "diagnose/fact", "evidence", "kube", "verdict"},
 		outside: []string{"k8s.io/api", "k8s.io/apimachinery", "github.com/prometheus"},
 	},
-	"agent": {ours: []string{"diagnose", "evidence", "node", "verdict"}, outside: []string{"k8s.io/api", "k8s.io/apimachinery"}},
+	"agent": {ours: []string{"diagnose", "evidence", "node", "orphan", "verdict"}, outside: []string{"k8s.io/api", "k8s.io/apimachinery"}},
 }
 
 // opens are the packages by which a file can be opened.

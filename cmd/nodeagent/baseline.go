@@ -11,6 +11,7 @@ import (
 
 	"github.com/nodeagent-io/nodeagent/pkg/agent"
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
+	"github.com/nodeagent-io/nodeagent/pkg/verdict"
 )
 
 // baselineSocket is where a running agent tells `nodeagent capture`, which is
@@ -30,6 +31,17 @@ func serveBaselines(ctx context.Context, socket string, known http.Handler) erro
 	return nil
 }
 
+// known answers captures: with a pod's Baseline, and below /seen with what the agent's
+// readings have found of the pod on the node.
+func known(before *agent.Baselines, cases *verdict.Cases) http.Handler {
+	mux := http.NewServeMux()
+	mux.Handle("GET /", baselines(before))
+	mux.HandleFunc("GET /seen", func(w http.ResponseWriter, r *http.Request) {
+		_ = json.NewEncoder(w).Encode(cases.Seen(r.URL.Query().Get("uid")))
+	})
+	return mux
+}
+
 // baselines answers with what is known of a pod.
 func baselines(known *agent.Baselines) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -46,6 +58,27 @@ func baselines(known *agent.Baselines) http.Handler {
 // askBaseline returns what the agent beside this process knows of the pod, nil when
 // it knows nothing or none runs.
 func askBaseline(ctx context.Context, socket string, p *evidence.Pod) *evidence.Baseline {
+	var b *evidence.Baseline
+	query := url.Values{"uid": {p.RuntimeUID}, "requested": {p.DeletionRequested.UTC().Format(time.RFC3339)}}
+	if !ask(ctx, socket, "/?"+query.Encode(), &b) {
+		return nil
+	}
+	return b
+}
+
+// askSeen returns what the readings of the agent beside this process have found of the
+// pod; nothing when none runs. containerd forgets a pod soon after it has ended.
+func askSeen(ctx context.Context, socket string, p *evidence.Pod) evidence.Seen {
+	var s evidence.Seen
+	if !ask(ctx, socket, "/seen?"+url.Values{"uid": {p.UID}}.Encode(), &s) {
+		return evidence.Seen{}
+	}
+	return s
+}
+
+// ask decodes the answer of the agent beside this process, and reports whether there was
+// one.
+func ask(ctx context.Context, socket, path string, into any) bool {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
 	client := http.Client{Transport: &http.Transport{
@@ -54,19 +87,14 @@ func askBaseline(ctx context.Context, socket string, p *evidence.Pod) *evidence.
 		},
 		DisableKeepAlives: true,
 	}}
-	query := url.Values{"uid": {p.RuntimeUID}, "requested": {p.DeletionRequested.UTC().Format(time.RFC3339)}}
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://nodeagent/?"+query.Encode(), nil)
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://nodeagent"+path, nil)
 	if err != nil {
-		return nil
+		return false
 	}
 	answer, err := client.Do(request)
 	if err != nil {
-		return nil
+		return false
 	}
 	defer answer.Body.Close()
-	var b *evidence.Baseline
-	if answer.StatusCode != http.StatusOK || json.NewDecoder(answer.Body).Decode(&b) != nil {
-		return nil
-	}
-	return b
+	return answer.StatusCode == http.StatusOK && json.NewDecoder(answer.Body).Decode(into) == nil
 }

@@ -10,8 +10,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/nodeagent-io/nodeagent/pkg/agent"
+	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
 	"github.com/nodeagent-io/nodeagent/pkg/node"
+	"github.com/nodeagent-io/nodeagent/pkg/verdict"
 )
 
 // A source reads one process of each pod.
@@ -54,5 +56,25 @@ func TestCaptureAsksForBaseline(t *testing.T) {
 	pod.DeletionRequested = time.Now().Add(-time.Minute)
 	if b := askBaseline(t.Context(), socket, pod); b != nil {
 		t.Errorf("of a deletion before it was read: %+v", b)
+	}
+}
+
+// A capture that comes late learns from the agent what there was of the pod.
+func TestCaptureAsksWhatWasSeen(t *testing.T) {
+	socket := fmt.Sprintf("@nodeagent-test-seen-%d", os.Getpid())
+	cases := new(verdict.Cases)
+	if err := serveBaselines(t.Context(), socket, known(new(agent.Baselines), cases)); err != nil {
+		t.Fatal(err)
+	}
+	pod := &evidence.Pod{UID: "a", RuntimeUID: "a", Seen: evidence.Seen{Group: true, Runtimes: []string{"runc"}}}
+	if s := askSeen(t.Context(), socket, pod); s.Group || s.Runtimes != nil {
+		t.Errorf("of a pod that is not known: %+v", s)
+	}
+	cases.Open("a").Judge(verdict.Subject{UID: "a"}, pod, diagnose.Diagnosis{})
+	if s := askSeen(t.Context(), socket, pod); !s.Group || len(s.Runtimes) != 1 {
+		t.Errorf("of a pod that is known: %+v", s)
+	}
+	if b := askBaseline(t.Context(), socket, pod); b != nil {
+		t.Errorf("before the deletion: %+v", b)
 	}
 }

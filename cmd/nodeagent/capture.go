@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"os"
 	"strings"
@@ -13,6 +14,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/nodeagent-io/nodeagent/pkg/agent"
+	"github.com/nodeagent-io/nodeagent/pkg/diagnose/cause"
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose/fact"
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
 	"github.com/nodeagent-io/nodeagent/pkg/kube"
@@ -27,13 +29,14 @@ func captureCommand() *cobra.Command {
 	var o hostOptions
 	var kubeconfig string
 	var wait time.Duration
+	var diagnosis bool
 	cmd := &cobra.Command{
 		Use:   "capture NAMESPACE/POD",
 		Short: "Print the evidence about a terminating pod of this node as JSON",
 		Long: `Capture reads twice all that nodeagent looks at for a pod, a third time when the
 kubelet or containerd is down, and prints the last reading as JSON, with one line for each container, control group, thread and mount.
 It holds no environment, arguments, annotations or file names, so it can be
-attached to an issue. In a cluster:
+attached to an issue. With --diagnosis it prints what follows from it. In a cluster:
 
   kubectl -n nodeagent-system exec POD-OF-NODEAGENT -- /nodeagent capture NAMESPACE/POD`,
 		Args: cobra.ExactArgs(1),
@@ -58,11 +61,18 @@ attached to an issue. In a cluster:
 			if err != nil {
 				return err
 			}
-			return evidence.Encode(cmd.OutOrStdout(), p)
+			if !diagnosis {
+				return evidence.Encode(cmd.OutOrStdout(), p)
+			}
+			e := json.NewEncoder(cmd.OutOrStdout())
+			e.SetEscapeHTML(false)
+			e.SetIndent("", "  ")
+			return e.Encode(cause.Diagnose(p))
 		},
 	}
 	o.addFlags(cmd.Flags())
 	cmd.Flags().DurationVar(&wait, "wait", defaultWait, "time between the two readings; with less than the default, some stuck pods look healthy")
+	cmd.Flags().BoolVar(&diagnosis, "diagnosis", false, "print what follows from the evidence instead: the phase, the causes that were found, and whether a force delete is safe")
 	cmd.Flags().StringVar(&kubeconfig, "kubeconfig", os.Getenv("KUBECONFIG"), "kubeconfig file; default: the pod's service account (environment: KUBECONFIG)")
 	return cmd
 }
@@ -95,7 +105,7 @@ func capture(ctx context.Context, o *hostOptions, kubeconfig, namespace, name st
 	if least, most, ok := client.Skew(); ok {
 		seed.SetSkew(least, most)
 	}
-	seed.Before = askBaseline(ctx, baselineSocket, seed)
+	seed.Before, seed.Seen = askBaseline(ctx, baselineSocket, seed), askSeen(ctx, baselineSocket, seed)
 	first := read(ctx, reader, ask, seed, nil)
 	last, rest := first, wait
 	// What is down may be started again by itself: rules wait for that.

@@ -12,7 +12,7 @@ import (
 // The bounds of what waits to be logged.
 const (
 	maxLines = 512
-	maxLine  = 4 << 10 // bytes
+	maxLine  = 16 << 10 // bytes; as much as containerd keeps in one piece
 )
 
 // A lossyWriter hands lines on to a writer without ever waiting for it. Standard

@@ -19,6 +19,7 @@ import (
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose/cause"
 	"github.com/nodeagent-io/nodeagent/pkg/kube"
 	"github.com/nodeagent-io/nodeagent/pkg/node"
+	"github.com/nodeagent-io/nodeagent/pkg/orphan"
 	"github.com/nodeagent-io/nodeagent/pkg/report"
 	"github.com/nodeagent-io/nodeagent/pkg/verdict"
 )
@@ -29,6 +30,7 @@ type runOptions struct {
 	listen     string
 	period     time.Duration
 	budget     int
+	orphans    time.Duration
 	logFormat  string
 	logLevel   slog.Level
 }
@@ -51,6 +53,7 @@ of the node are known).`,
 	f.StringVar(&o.listen, "listen", ":9732", "address for /metrics, /healthz and /readyz")
 	f.DurationVar(&o.period, "period", 2*time.Second, "least time between two rounds over the terminating pods; it grows to 10 s while the node is short of processors")
 	f.IntVar(&o.budget, "verdicts-per-minute", 20, "most verdicts in a minute about pods that are not late; beyond that each workload is told of once an hour")
+	f.DurationVar(&o.orphans, "orphans-after", 5*time.Minute, "time for which a pod of the node must be missing in the API to be an orphan; 0 looks for none")
 	f.StringVar(&o.logFormat, "log-format", "text", "format of the log on standard error: text or json")
 	f.TextVar(&o.logLevel, "log-level", slog.LevelInfo, "lowest level that is logged: debug, info, warn or error")
 	return cmd
@@ -102,7 +105,7 @@ func (o *runOptions) run(ctx context.Context) error {
 		}
 	}()
 
-	cases := new(verdict.Cases)
+	cases, orphans := new(verdict.Cases), &orphan.Tracker{After: o.orphans}
 	var a *agent.Agent
 	metrics := report.NewMetrics(version, time.Now, cases, func() report.Counts {
 		prober := reader.Proc.Prober
@@ -112,7 +115,7 @@ func (o *runOptions) run(ctx context.Context) error {
 		}
 		return report.Counts{
 			Hangs: uint64(prober.Hangs()), Restarts: uint64(prober.Restarts()), Refused: uint64(prober.Refused()), Abandoned: prober.Abandoned(),
-			ReadingsHanging: hanging, LinesDropped: lines.dropped.Load(),
+			ReadingsHanging: hanging, LinesDropped: lines.dropped.Load(), Orphans: orphanCounts(orphans),
 		}
 	})
 	reporter := report.New(client, o.host.nodeName, metrics, log)
@@ -122,22 +125,31 @@ func (o *runOptions) run(ctx context.Context) error {
 	}
 	watch := client.WatchPods(o.host.nodeName, agent.Trim)
 	a = &agent.Agent{
-		Watch:      watch,
-		Reader:     reader,
-		Skew:       client.Skew,
-		Failures:   &agent.Failures{Ask: client.KillFailures, Node: o.host.nodeName},
-		Diagnose:   cause.Diagnose,
-		Cases:      cases,
-		Budget:     &verdict.Budget{PerMinute: o.budget},
-		Report:     reporter.Report,
-		ReportGone: reporter.ReportGone,
-		Monitor:    metrics,
-		Period:     o.period,
-		Longest:    max(longestPeriod, o.period),
-		Spent:      reader.Spent,
-		Timeout:    readWithin,
-		Workers:    8,
-		Log:        log,
+		Watch:         watch,
+		Reader:        reader,
+		Skew:          client.Skew,
+		Failures:      &agent.Failures{Ask: client.KillFailures, Node: o.host.nodeName},
+		Diagnose:      cause.Diagnose,
+		Cases:         cases,
+		Budget:        &verdict.Budget{PerMinute: o.budget},
+		Report:        reporter.Report,
+		ReportGone:    reporter.ReportGone,
+		ReportRemains: reporter.ReportRemains,
+		Monitor:       metrics,
+		Period:        o.period,
+		Longest:       max(longestPeriod, o.period),
+		Spent:         reader.Spent,
+		Timeout:       readWithin,
+		Workers:       8,
+		Log:           log,
+	}
+
+	if o.orphans > 0 {
+		a.Orphans = &agent.Orphans{
+			Tracker: orphans,
+			List:    func(ctx context.Context) (map[string]bool, error) { return client.UIDs(ctx, o.host.nodeName) },
+			Report:  reporter.ReportOrphan,
+		}
 	}
 
 	server := newServer(routes(a, watch, metrics))
@@ -146,7 +158,7 @@ func (o *runOptions) run(ctx context.Context) error {
 			fail(fmt.Errorf("serve metrics: %w", err))
 		}
 	}()
-	if err := serveBaselines(ctx, baselineSocket, baselines(&a.Before)); err != nil {
+	if err := serveBaselines(ctx, baselineSocket, known(&a.Before, cases)); err != nil {
 		log.Warn("captures will not hold what processes did with signals before the deletion", "error", err)
 	}
 	go watch.Run(ctx)
@@ -164,6 +176,15 @@ func (o *runOptions) run(ctx context.Context) error {
 	}
 	log.Info("stopped")
 	return nil
+}
+
+// orphanCounts returns how many orphans there are, by kind.
+func orphanCounts(t *orphan.Tracker) map[string]int {
+	out := make(map[string]int)
+	for kind, n := range t.Count() {
+		out[string(kind)] = n
+	}
+	return out
 }
 
 func newClient(kubeconfig string) (*kube.Client, error) {

@@ -39,6 +39,9 @@ type Monitor interface {
 	Blocked(tasks []evidence.Task)
 	// Gathered is told how long the reading of one pod took.
 	Gathered(d time.Duration)
+	// Deleted is told the cause of the verdict that stood about a pod when it was
+	// deleted, and how it has ended (EndedClean and others).
+	Deleted(cause, ending string)
 	// HeldBack is told the cause of a verdict that is not told on the pod, for want of
 	// budget.
 	HeldBack(cause string)
@@ -74,6 +77,11 @@ type Agent struct {
 	// and the time of that; nil is allowed. It may be called side by side with
 	// everything else.
 	ReportGone func(context.Context, *verdict.Case, time.Time, diagnose.Diagnosis)
+	// ReportRemains publishes what is left on the node of a pod that was deleted while a
+	// verdict, of the given cause, stood about it; nil is allowed.
+	ReportRemains func(ctx context.Context, s verdict.Subject, t time.Time, cause, left string)
+	// Orphans looks for pods that are on the node and not in the API; nil is allowed.
+	Orphans *Orphans
 	// Monitor is told what the loop does.
 	Monitor Monitor
 
@@ -98,6 +106,12 @@ type Agent struct {
 	// not seen their first deadline. nil before the pods are known.
 	late map[string]bool
 
+	// deleted are the pods that were deleted with a verdict and are to be looked at once
+	// more, the first one first. records and remains bound what is kept of them in the
+	// log, and told on the node.
+	deleted          []deleted
+	records, remains verdict.Budget
+
 	// Before keeps what the first processes did with signals before the deletion.
 	Before Baselines
 
@@ -119,9 +133,14 @@ const keepWhole = 10 * time.Second
 // up: what it reads may return late, and the report has a deadline of its own.
 const lateAfter = 7 * time.Second
 
+// perMinute is how many records of deleted pods are logged in any minute, and how many
+// of them are told on the node. Beyond that each workload has one in an hour.
+const perMinute = 5
+
 // Run returns when the context ends.
 func (a *Agent) Run(ctx context.Context) {
 	a.backSlots = make(chan struct{}, max(a.Workers, 1))
+	a.records.PerMinute, a.remains.PerMinute = perMinute, perMinute
 	defer a.lookingBack.Wait() // the end of the context ends what it waits for
 	a.moved.Store(time.Now().UnixNano())
 	ticker := time.NewTicker(a.Period)
@@ -193,10 +212,12 @@ func (a *Agent) round(ctx context.Context) int {
 		}
 	}
 	a.bury(ctx, here, gone)
+	after := a.remainsDue(now)
+	orphans := a.Orphans.search(ctx, a.Reader, all, now)
 	if a.Failures != nil {
 		a.Failures.forget(here)
 	}
-	if len(due) == 0 {
+	if len(due) == 0 && len(after) == 0 && len(orphans) == 0 {
 		if len(here) == 0 {
 			a.node, a.pace = nil, pace{period: a.Period}
 		}
@@ -221,18 +242,30 @@ func (a *Agent) round(ctx context.Context) int {
 
 	var wg sync.WaitGroup
 	slots := make(chan struct{}, max(a.Workers, 1))
-	for _, l := range due {
+	watch := func(pod *corev1.Pod, look func(context.Context)) {
 		select {
 		case slots <- struct{}{}:
 		case <-ctx.Done():
-			wg.Wait()
-			return len(here)
+			return
 		}
 		wg.Go(func() {
 			defer func() { <-slots }()
-			a.watch(ctx, l, reading)
+			a.watch(ctx, pod, look)
 			a.moved.Store(time.Now().UnixNano())
 		})
+	}
+	for _, l := range due {
+		watch(l.pod, func(ctx context.Context) { a.look(ctx, l, reading) })
+	}
+	for i := range after {
+		watch(named(after[i].subject), func(ctx context.Context) { a.lookAfter(ctx, &after[i], reading) })
+	}
+	for _, o := range orphans {
+		s := verdict.Subject{Namespace: o.Namespace, Name: o.Name, UID: o.UID}
+		if a.looking(o.UID) {
+			continue // a look at it was given up, and has not returned
+		}
+		watch(named(s), func(ctx context.Context) { a.lookAtOrphan(ctx, o, reading) })
 	}
 	wg.Wait()
 	return len(here)
@@ -248,8 +281,8 @@ func (a *Agent) spent() time.Duration {
 
 // watch has a look at a pod and gives it up when it does not return. Until it
 // does there is no other look at the pod, so that no more than one is lost.
-func (a *Agent) watch(ctx context.Context, l look, reading node.Round) {
-	uid := string(l.pod.UID)
+func (a *Agent) watch(ctx context.Context, pod *corev1.Pod, look func(context.Context)) {
+	uid := string(pod.UID)
 	a.begin(uid)
 	ctx, giveUp := context.WithCancel(ctx)
 	defer giveUp()
@@ -257,7 +290,8 @@ func (a *Agent) watch(ctx context.Context, l look, reading node.Round) {
 	go func() {
 		defer close(done)
 		defer a.end(uid)
-		a.look(ctx, l, reading)
+		defer a.recovered(pod)
+		look(ctx)
 	}()
 	select {
 	case <-done:
@@ -265,7 +299,7 @@ func (a *Agent) watch(ctx context.Context, l look, reading node.Round) {
 		a.lose(uid)
 		a.Monitor.Lost()
 		a.Log.Error("the reading of a pod does not return; the pod is not read again until it does",
-			"namespace", l.pod.Namespace, "pod", l.pod.Name, "uid", uid)
+			"namespace", pod.Namespace, "pod", pod.Name, "uid", uid)
 	}
 }
 
@@ -323,6 +357,11 @@ func (a *Agent) bury(ctx context.Context, here map[string]bool, gone []*corev1.P
 	for uid, c := range a.Cases.CloseOthers(here) {
 		a.forgetLack(uid)
 		p := last[uid]
+		if !a.looking(uid) {
+			a.outlives(c, time.Now())
+		} else if cause := c.Standing().Cause; cause != "" {
+			a.Monitor.Deleted(cause, EndedUnread)
+		}
 		if p == nil || a.looking(uid) || c.Alive == nil || a.ReportGone == nil {
 			continue
 		}
@@ -412,7 +451,6 @@ func (a *Agent) seed(p *corev1.Pod) *evidence.Pod {
 
 // look reads, diagnoses and reports one pod.
 func (a *Agent) look(ctx context.Context, l look, reading node.Round) {
-	defer a.recovered(l.pod)
 	c := l.known
 	timed, cancel := context.WithTimeout(ctx, a.Timeout)
 	defer cancel()
@@ -524,6 +562,9 @@ func (a *Agent) logChange(c *verdict.Case, stood string) {
 	log := a.Log.With("namespace", s.Namespace, "pod", s.Name, "uid", s.UID, "phase", c.Diagnosis.Phase)
 	switch c.Outcome() {
 	case verdict.Found:
+		if f := c.Diagnosis.Force; f != nil {
+			log = log.With("forceDelete", f.Answer)
+		}
 		log.Info("verdict", "cause", s.Cause, "message", c.Finding().Message, "heldBack", c.HeldBack())
 	case verdict.Held:
 		log.Info("a verdict stands that an earlier run of the agent has told", "cause", s.Cause)

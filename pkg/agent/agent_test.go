@@ -49,9 +49,13 @@ type bench struct {
 	periods   []time.Duration
 	heldBack  map[string]int
 	baselines map[string]int
-	overdue   func(bool)
-	verdict   map[string]string
-	gather    func(context.Context, *evidence.Pod)
+	deletions []string
+
+	directories []string
+	unlisted    error
+	overdue     func(bool)
+	verdict     map[string]string
+	gather      func(context.Context, *evidence.Pod)
 }
 
 func newBench() *bench {
@@ -122,6 +126,11 @@ func (b *benchMonitor) HeldBack(cause string) {
 	defer b.mu.Unlock()
 	b.heldBack[cause]++
 }
+func (b *benchMonitor) Deleted(cause, ending string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.deletions = append(b.deletions, cause+" "+ending)
+}
 func (b *benchMonitor) Blocked([]evidence.Task) {}
 func (b *benchMonitor) Gathered(time.Duration)  {}
 func (b *benchMonitor) Ticked(_ time.Time, _ int, period time.Duration) {
@@ -150,6 +159,12 @@ func (b *benchReader) Baselines(_ context.Context, uids []string) map[string]*ev
 		out[uid] = &evidence.Baseline{Read: time.Now(), Tasks: []evidence.Task{{PID: 7, TID: 7, Comm: "app", Switches: uint64(b.baselines[uid])}}}
 	}
 	return viaJSON(out)
+}
+
+func (b *benchReader) PodDirs(context.Context) ([]string, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.directories, b.unlisted
 }
 
 // baselinesOf returns how often a pod that runs was read.

@@ -272,6 +272,10 @@ func Seed(p *corev1.Pod) *evidence.Pod {
 		e.ShareProcessNamespace = *s
 	}
 	e.RuntimeUID, e.Mirror = runtimeUID(p)
+	if i := controller(p); i >= 0 {
+		// Whoever may create pods may name any owner.
+		e.StatefulSet = p.OwnerReferences[i].Kind == "StatefulSet" && strings.HasPrefix(p.OwnerReferences[i].APIVersion, "apps/")
+	}
 	if t := p.DeletionTimestamp; t != nil {
 		e.Deadline, e.DeletionRequested = t.Time, t.Time
 		if g := p.DeletionGracePeriodSeconds; g != nil {

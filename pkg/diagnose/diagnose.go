@@ -127,6 +127,9 @@ type Diagnosis struct {
 	Findings []Finding `json:"findings,omitempty"`
 	// Unknown is sorted by the names of the sources.
 	Unknown []Unknown `json:"unknown,omitempty"`
+	// Force says whether a force delete is safe; nil for a pod that is gone or not past
+	// its deadline.
+	Force *Force `json:"force,omitempty"`
 	// expired are the causes that are looked for in the grace period only, when
 	// that is over and SIGKILL may still be on its way, or the stop signal may not
 	// have been sent.
@@ -216,14 +219,25 @@ func Run(p *evidence.Pod, table Table) Diagnosis {
 		f := &d.Findings[i]
 		f.Symptom = slices.ContainsFunc(explained[f.Cause], func(by Finding) bool { return by.reaches(f) })
 	}
+	d.Force = force(p, &d, table.layer)
 	patience := fact.PatienceWithUnknown(p)
 	if d.Phase == Cleanup {
 		patience += deletesFiles
 	}
 	if len(d.Findings) == 0 && !p.Gone && p.Overdue() >= patience && p.Time.Sub(p.UnchangedSince) >= max(patience, fact.PatienceWithVolumes(p), fact.NextTry(p, p.UnchangedSince)) {
-		d.Findings = []Finding{unknown(p, looked, d.Unknown)}
+		d.Findings = []Finding{unknown(p, looked, d.Unknown, d.Force)}
 	}
 	return d
+}
+
+// layer returns the layer of a cause.
+func (t Table) layer(cause string) string {
+	for _, row := range t {
+		if row.Rule.Cause == cause {
+			return row.Rule.Doc.Layer
+		}
+	}
+	return Unrecognised.Doc.Layer
 }
 
 // lacks notes the sources that a rule needs and that could not be read, and

@@ -32,9 +32,17 @@ var Unrecognised = &Rule{
 		Remedy: "Look at the kubelet's log on the node for this pod (journalctl -u kubelet, line \"Error syncing pod, skipping\"). " +
 			"Save what is known with nodeagent capture {pod} and attach it to an issue of nodeagent.",
 		Danger: "Do not force-delete before you know what holds it: the processes, volumes and addresses may still be in use.",
+		Families: []Family{{
+			Name:    bare,
+			Meaning: "All containers have ended, and nothing of the pod is left on its node.",
+			Danger:  "A force delete does not tell why the object has stayed, and the next pod may stay too: save first what is known.",
+		}},
 	},
 	Check: func(*evidence.Pod) []Finding { return nil },
 }
+
+// bare is the variant of Unknown for a pod of which only the object is left.
+const bare = "ObjectOnly"
 
 // A search is the layers of the causes that were looked for: in whole where
 // nothing was missing, in part where a cause of the layer could not be looked
@@ -55,7 +63,7 @@ func (s search) ruledOut() (whole, part []string) {
 	return whole, part
 }
 
-func unknown(p *evidence.Pod, looked search, notRead []Unknown) Finding {
+func unknown(p *evidence.Pod, looked search, notRead []Unknown, force *Force) Finding {
 	f := Finding{Cause: Unrecognised.Cause, Confidence: Inferred, Objects: Objects{Pod: p.Namespace + "/" + p.Name}}
 	o := &f.Objects
 	o.RuledOut, o.PartlyRuledOut = looked.ruledOut()
@@ -73,6 +81,9 @@ func unknown(p *evidence.Pod, looked search, notRead []Unknown) Finding {
 	}
 	o.Scarce = p.Node.Pressure.Scarce()
 	o.Views = views(p)
+	if force != nil && force.Answer == ForceYes {
+		f.Variants = []string{bare}
+	}
 	f.Message, f.Remedy, f.Danger = Unrecognised.Doc.words(&f)
 	return f
 }

@@ -52,6 +52,11 @@ type Pod struct {
 	// showed the pod at the same stage: the same phase, containers, mounts and
 	// cgroups. A slow termination moves on; a stuck one does not.
 	UnchangedSince time.Time `json:"unchangedSince,omitzero"`
+	// BareSince is when the first of the readings in a row had ended that could read
+	// all sources and showed nothing of the pod on its node; zero when this one did not.
+	// Seen is what was found there before.
+	BareSince time.Time `json:"bareSince,omitzero"`
+	Seen      Seen      `json:"seen,omitzero"`
 
 	Namespace string `json:"namespace"`
 	Name      string `json:"name"`
@@ -61,6 +66,9 @@ type Pod struct {
 	// static pod only (annotation kubernetes.io/config.hash).
 	RuntimeUID string `json:"runtimeUID"`
 	Mirror     bool   `json:"mirror,omitempty"`
+	// StatefulSet reports whether a StatefulSet is the pod's controller: it creates a
+	// pod of the same name as soon as the object of this one is deleted.
+	StatefulSet bool `json:"statefulSet,omitempty"`
 	// HostPID and ShareProcessNamespace report whether a container's first
 	// process is not the init of a PID namespace of its own.
 	HostPID               bool `json:"hostPID,omitempty"`
@@ -136,6 +144,10 @@ type Pod struct {
 	// Mounts are the host's mounts that belong to the pod: its volumes below
 	// the kubelet's pod directory.
 	Mounts []Mount `json:"mounts,omitempty"`
+	// Devices are the host's mounts by which the kubelet, or a CSI driver, gives the pod
+	// block devices: below the kubelet's directory plugins, with the pod's UID as the
+	// last name (pkg/volume/util/volumepathhandler, pkg/volume/csi/csi_block.go).
+	Devices []Mount `json:"devices,omitempty"`
 	// Volumes are the directories that the kubelet keeps for the pod's volumes, and
 	// removes when it has taken a volume down; Holders the processes of the node that
 	// use one of Mounts. Both are read when the pod is past its deadline and its

@@ -25,6 +25,8 @@ func (p *Pod) Since(earlier *Pod) {
 	since(p.Tasks, e.Tasks, tasks)
 	since(p.Parents, e.Parents, tasks)
 	since(p.Leftovers, e.Leftovers, tasks)
+	p.Seen.since(&e.Seen, p)
+	p.bareSince(&e, tasks)
 	p.sinceDisks(&e)
 	sinceHolders(p.Holders, e.Holders, tasks)
 	since(p.Plugins, e.Plugins, tasks)

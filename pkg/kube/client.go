@@ -75,6 +75,35 @@ func (c *Client) PodsOfNode(node string) cache.ListerWatcher {
 	return cache.NewListWatchFromClient(c.core, "pods", corev1.NamespaceAll, fields.OneTermEqualSelector("spec.nodeName", node))
 }
 
+// fewPods is how many pods are asked for at a time: one can have 1.5 MiB.
+const fewPods = 10
+
+// hashAnnotation of a static pod's mirror pod is the UID by which the kubelet knows it
+// (pkg/kubelet/types/pod_update.go).
+const hashAnnotation = "kubernetes.io/config.hash"
+
+// UIDs returns the UIDs of the pods of a node as the API server has them now, and those
+// by which the kubelet knows static pods.
+func (c *Client) UIDs(ctx context.Context, node string) (map[string]bool, error) {
+	out := make(map[string]bool)
+	page := metav1.ListOptions{Limit: fewPods, FieldSelector: fields.OneTermEqualSelector("spec.nodeName", node).String()}
+	for {
+		list := new(corev1.PodList)
+		if err := c.core.Get().Resource("pods").VersionedParams(&page, c.parameters).Do(ctx).Into(list); err != nil {
+			return nil, fmt.Errorf("list the pods of node %s: %w", node, err)
+		}
+		for i := range list.Items {
+			out[string(list.Items[i].UID)] = true
+			if hash := list.Items[i].Annotations[hashAnnotation]; hash != "" {
+				out[hash] = true
+			}
+		}
+		if page.Continue = list.Continue; page.Continue == "" {
+			return out, nil
+		}
+	}
+}
+
 // CheckNode returns an error when the cluster has no node of that name: whoever
 // watches its pods would wait for them without end. Any other trouble with the API
 // server passes: it is logged, and the server asked again until the context ends.

@@ -26,6 +26,8 @@ type Source interface {
 	// run, by the UIDs in their control groups (evidence.Pod.RuntimeUID). Pods that
 	// could not be read are not in it.
 	Baselines(ctx context.Context, uids []string) map[string]*evidence.Baseline
+	// PodDirs returns the UIDs of the pods that the kubelet has directories of.
+	PodDirs(ctx context.Context) ([]string, error)
 }
 
 // A Round reads pods, side by side if need be. It is as old as what its pods
@@ -169,6 +171,9 @@ func (r *Reader) Round(ctx context.Context, ask Ask) Round {
 	out.node.Since(ask.Earlier)
 	return out
 }
+
+// PodDirs implements Source.
+func (r *Reader) PodDirs(ctx context.Context) ([]string, error) { return r.Proc.Round().PodDirs(ctx) }
 
 // unread is the node of which nothing could be read.
 func (r *Reader) unread() evidence.Node {

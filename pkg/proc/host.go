@@ -42,8 +42,8 @@ func (h *Host) tree() *cgroup.Tree {
 	return &h.groups
 }
 
-// ReadPod fills in the pod's Cgroups, Tasks, Parents, Leftovers, Plugins, Mounts, Volumes and
-// Holders, when these were read (CgroupsRead, TasksRead), and in Missing what could not be read.
+// ReadPod fills in the pod's Cgroups, Tasks, Parents, Leftovers, Plugins, Mounts, Devices,
+// Volumes and Holders, whether the kubelet's directory was found (Seen), when these were read (CgroupsRead, TasksRead), and in Missing what could not be read.
 // It needs the pod's UIDs; it makes use of the pod's Containers for the processes
 // that the shims call first, and for the sandbox whose shim to look for. It returns
 // when the context ends.
@@ -66,7 +66,7 @@ func (r *Round) ReadPod(ctx context.Context, p *evidence.Pod) {
 	}
 	p.CgroupsRead, p.NoShimSince = time.Now(), time.Time{}
 	p.Cgroups, p.Tasks, p.Parents, p.Leftovers, p.Plugins, p.Mounts, p.Unprobed, p.TasksRead = nil, nil, nil, nil, nil, nil, 0, time.Time{}
-	p.Volumes, p.Holders = nil, nil
+	p.Volumes, p.Holders, p.Devices = nil, nil, nil
 	for _, g := range groups {
 		p.Cgroups = append(p.Cgroups, g.Cgroup)
 	}
@@ -86,7 +86,7 @@ func (r *Round) ReadPod(ctx context.Context, p *evidence.Pod) {
 		if host.Cut {
 			p.Lack(evidence.Mounts, fmt.Sprintf("the host's mountinfo was read as far as its first %d mounts: it is too long", len(host.Lines)))
 		}
-		p.Mounts = r.mounts.PodMounts(host, uid)
+		p.Mounts, p.Devices = r.mounts.PodMounts(host, uid), r.mounts.PodDevices(host, uid)
 		for i := range p.Mounts {
 			if p.Overdue() > 0 {
 				r.mounts.AskServer(&p.Mounts[i])
@@ -141,7 +141,7 @@ func (r *Round) ReadPod(ctx context.Context, p *evidence.Pod) {
 		p.TasksRead = time.Now()
 	}
 	p.Plugins = toTasks(plugins)
-	if p.ContainersEnded() && p.Overdue() > 0 {
+	if (p.ContainersEnded() || p.Gone) && p.Overdue() > 0 {
 		r.readVolumes(ctx, files, p, uid)
 	}
 }

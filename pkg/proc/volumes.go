@@ -28,10 +28,11 @@ func (r *Round) readVolumes(ctx context.Context, files *kernfile.Reader, p *evid
 		p.Lack(evidence.Holders, errNoProber.Error())
 		return
 	}
-	dirs, sockets, err := r.Prober.Volumes(ctx, r.Proc, r.KubeletDir, uid)
+	dirs, sockets, found, err := r.Prober.Volumes(ctx, r.Proc, r.KubeletDir, uid)
 	if err != nil {
 		p.Lack(evidence.Volumes, fmt.Sprintf("list the directories of the pod's volumes: %v", err))
 	}
+	p.Seen.Directory = p.Seen.Directory || found
 	for _, d := range dirs {
 		v := evidence.Volume{Name: printable(d.Name), Plugin: printable(d.Plugin), Block: d.Block, Driver: printable(d.Driver), Subpaths: d.Subpaths}
 		v.Unregistered = d.Driver != "" && !slices.ContainsFunc(sockets, func(s string) bool { return strings.HasPrefix(s, d.Driver) })

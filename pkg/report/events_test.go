@@ -326,3 +326,32 @@ func TestGonePodIsToldOf(t *testing.T) {
 		t.Errorf("%v Events counted, want 3", n)
 	}
 }
+
+// What a deleted pod has left is told on the node, once, in words that no pod has
+// written.
+func TestRemainsAreToldOnTheNode(t *testing.T) {
+	g := newRig(t)
+	s := verdict.Subject{Kind: verdict.Pod, Namespace: "shop", Name: "web-0", UID: "u1"}
+	const left = "a process still runs: \"x\\n\" of container main"
+	for name, tc := range map[string]struct {
+		tell      func()
+		reason    string
+		saying    string
+		eventName string
+	}{
+		"deleted": {func() { g.r.ReportRemains(t.Context(), s, g.now, "ShimHung", left) }, "DeletedPodRemains", "Pod shop/web-0 (UID u1) is deleted, and not gone from this node: " + left + ". The verdict was ShimHung. Remedy: ", "web-0."},
+		"orphan":  {func() { g.r.ReportOrphan(t.Context(), s, g.now, left) }, "OrphanedPod", "Pod shop/web-0 (UID u1) is on this node and not in the API: " + left + ". Remedy: ", "web-0."},
+		"unknown": {func() { g.r.ReportOrphan(t.Context(), verdict.Subject{UID: "u2"}, g.now, left) }, "OrphanedPod", "The pod with UID u2 is on this node", "orphan."},
+		"long":    {func() { g.r.ReportOrphan(t.Context(), s, g.now, strings.Repeat("é", 1000)) }, "OrphanedPod", "Pod shop/web-0", "web-0."},
+	} {
+		g.api.took()
+		tc.tell()
+		ev := eventOf(t, g.one(name, g.api.took()), "default")
+		if want := (corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: "node-a", UID: "node-a"}); ev.Regarding != want {
+			t.Errorf("%s: regarding %+v", name, ev.Regarding)
+		}
+		if ev.Reason != tc.reason || !strings.HasPrefix(ev.Note, tc.saying) || len(ev.Note) > maxNote || !strings.HasPrefix(ev.Name, tc.eventName) {
+			t.Errorf("%s: Event %s, %s: %s", name, ev.Name, ev.Reason, ev.Note)
+		}
+	}
+}

@@ -36,6 +36,8 @@ type Counts struct {
 	ReadingsHanging int
 	// LinesDropped are the lines of the log that nobody read in time.
 	LinesDropped uint64
+	// Orphans are the pods that are on the node and not in the API, by what is left.
+	Orphans map[string]int
 }
 
 // A blockedTasks names one time series of nodeagent_blocked_tasks.
@@ -59,6 +61,7 @@ type Metrics struct {
 	writes  *prometheus.CounterVec
 	told    *prometheus.CounterVec
 	held    *prometheus.CounterVec
+	deleted *prometheus.CounterVec
 	lost    prometheus.Counter
 	gather  prometheus.Histogram
 	build   prometheus.Gauge
@@ -68,6 +71,7 @@ type Metrics struct {
 	blockedDesc, droppedDesc                      *prometheus.Desc
 	hangsDesc, restartsDesc, abandonedHelpersDesc *prometheus.Desc
 	linesDroppedDesc, refusedDesc, hangingDesc    *prometheus.Desc
+	orphanedDesc                                  *prometheus.Desc
 }
 
 // NewMetrics makes the metrics. now is the clock at a scrape; cases holds the
@@ -97,6 +101,10 @@ func NewMetrics(version string, now func() time.Time, cases *verdict.Cases, coun
 			Name: "nodeagent_verdicts_held_back_total",
 			Help: "Verdicts that are not told on the pod, by cause (reason): the pod is not late, and the budget of the node is used up. One that stands when the pod is late is told then.",
 		}, []string{"reason"}),
+		deleted: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "nodeagent_deleted_with_verdict_total",
+			Help: "Pods that were deleted while a verdict stood, by cause (reason) and by what was on the node 15 seconds later (ending): clean (nothing of the pod), left (something), unread (not known).",
+		}, []string{"reason", "ending"}),
 		lost: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "nodeagent_readings_lost_total",
 			Help: "Readings of a terminating pod, or of the node, that did not return in time. The next one begins when they do.",
@@ -134,6 +142,9 @@ func NewMetrics(version string, now func() time.Time, cases *verdict.Cases, coun
 			"Restarts of the helper process.", nil, nil),
 		refusedDesc: prometheus.NewDesc("nodeagent_probe_refused_total",
 			"Reads of a suspect task's files that were not tried because too many helper processes had been killed and had not exited.", nil, nil),
+		orphanedDesc: prometheus.NewDesc("nodeagent_orphaned",
+			"Pods that are on the node and have not been in the API for five minutes or more, by what is left of them (kind): process, volume, sandbox, directory (an empty one of the kubelet's).",
+			[]string{"kind"}, nil),
 		hangingDesc: prometheus.NewDesc("nodeagent_readings_hanging",
 			"Readings of a terminating pod, or of the node, that did not return in time and have not returned yet.", nil, nil),
 		abandonedHelpersDesc: prometheus.NewDesc("nodeagent_probe_abandoned_helpers",
@@ -175,6 +186,9 @@ func (m *Metrics) Ticked(now time.Time, terminating int, period time.Duration) {
 
 // HeldBack counts a verdict that is not told on the pod.
 func (m *Metrics) HeldBack(cause string) { m.held.WithLabelValues(cause).Inc() }
+
+// Deleted counts a pod that was deleted while a verdict stood.
+func (m *Metrics) Deleted(cause, ending string) { m.deleted.WithLabelValues(cause, ending).Inc() }
 
 // Lost counts a reading that has not returned in time.
 func (m *Metrics) Lost() { m.lost.Inc() }
@@ -218,7 +232,7 @@ func (m *Metrics) wrote(kind, result string) { m.writes.WithLabelValues(kind, re
 // Describe is part of prometheus.Collector.
 func (m *Metrics) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
-		m.stuckDesc, m.terminatingDesc, m.blockedDesc, m.droppedDesc, m.lastLoopDesc, m.periodDesc, m.hangsDesc, m.restartsDesc, m.abandonedHelpersDesc, m.linesDroppedDesc, m.refusedDesc, m.hangingDesc,
+		m.stuckDesc, m.terminatingDesc, m.blockedDesc, m.droppedDesc, m.lastLoopDesc, m.periodDesc, m.hangsDesc, m.restartsDesc, m.abandonedHelpersDesc, m.linesDroppedDesc, m.refusedDesc, m.hangingDesc, m.orphanedDesc,
 	} {
 		ch <- d
 	}
@@ -257,6 +271,9 @@ func (m *Metrics) Collect(ch chan<- prometheus.Metric) {
 	ch <- prometheus.MustNewConstMetric(m.hangsDesc, prometheus.CounterValue, float64(n.Hangs))
 	ch <- prometheus.MustNewConstMetric(m.restartsDesc, prometheus.CounterValue, float64(n.Restarts))
 	ch <- prometheus.MustNewConstMetric(m.refusedDesc, prometheus.CounterValue, float64(n.Refused))
+	for kind, count := range n.Orphans {
+		gauge(m.orphanedDesc, float64(count), kind)
+	}
 	gauge(m.abandonedHelpersDesc, float64(n.Abandoned))
 	gauge(m.hangingDesc, float64(n.ReadingsHanging))
 	for _, c := range m.counted() {
@@ -265,5 +282,5 @@ func (m *Metrics) Collect(ch chan<- prometheus.Metric) {
 }
 
 func (m *Metrics) counted() []prometheus.Collector {
-	return []prometheus.Collector{m.missing, m.writes, m.told, m.held, m.lost, m.gather, m.build}
+	return []prometheus.Collector{m.missing, m.writes, m.told, m.held, m.deleted, m.lost, m.gather, m.build}
 }

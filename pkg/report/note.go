@@ -23,8 +23,12 @@ const (
 
 const ellipsis = " …"
 
+// mostForce is how long the sentence about a force delete may be.
+const mostForce = 260
+
 // note composes the text that stands on the pod, in the condition and in the
-// Event alike: whose turn it is, what is stuck, what to do, what to avoid.
+// Event alike: whose turn it is, what is stuck, what to do, what to avoid, and
+// whether a force delete is safe.
 func note(d *diagnose.Diagnosis, f *diagnose.Finding) string {
 	message := sentence(lead(d, f) + clean(f.Message))
 	if also := alsoFound(d, f); also != "" {
@@ -32,14 +36,19 @@ func note(d *diagnose.Diagnosis, f *diagnose.Finding) string {
 	}
 	remedy, danger := labelled("Remedy", f.Remedy), labelled("Danger", f.Danger)
 
-	room := maxNote - len(message) - len(remedy) - len(danger)
-	if room < 0 {
-		// Each part gives up only what it has above its least, the message first.
-		message = cut(message, maxNote-min(len(remedy), leastRemedy)-min(len(danger), leastDanger))
-		danger = cut(danger, max(leastDanger, maxNote-len(message)-len(remedy)))
-		remedy = cut(remedy, maxNote-len(message)-len(danger))
+	force := ""
+	if d.Force != nil {
+		force = cut(labelled("Force delete", d.Force.Text), mostForce)
 	}
-	return message + remedy + danger
+
+	room := maxNote - len(force)
+	if len(message)+len(remedy)+len(danger) > room {
+		// Each part gives up only what it has above its least, the message first.
+		message = cut(message, room-min(len(remedy), leastRemedy)-min(len(danger), leastDanger))
+		danger = cut(danger, max(leastDanger, room-len(message)-len(remedy)))
+		remedy = cut(remedy, room-len(message)-len(danger))
+	}
+	return message + remedy + danger + force
 }
 
 // lead begins the sentence with the phase.

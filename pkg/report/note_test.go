@@ -26,6 +26,7 @@ func TestNote(t *testing.T) {
 		{"inferred", diagnose.Diagnosis{Phase: diagnose.Volumes, Findings: []diagnose.Finding{inferred}}, "Probably blocked in phase Volumes: m. Remedy: r. Danger: d."},
 		{"unknown", diagnose.Diagnosis{Phase: diagnose.PhaseUnknown, Findings: []diagnose.Finding{unknown}}, "Blocked in an unknown phase: m. Remedy: r. Danger: d."},
 		{"others", diagnose.Diagnosis{Phase: diagnose.Kill, Findings: []diagnose.Finding{f, symptom, other}}, "Blocked in phase Kill: m. Also found: B (container app). Remedy: r. Danger: d."},
+		{"force", diagnose.Diagnosis{Phase: diagnose.Kill, Findings: []diagnose.Finding{f}, Force: &diagnose.Force{Text: "no, why"}}, "Blocked in phase Kill: m. Remedy: r. Danger: d. Force delete: no, why."},
 		{"dirty", diagnose.Diagnosis{Phase: diagnose.Kill, Findings: []diagnose.Finding{dirty}}, "Blocked in phase Kill: thread 7 (a b ?)."},
 	} {
 		verdict, _ := c.d.Verdict()
@@ -43,8 +44,13 @@ func TestNoteIsBounded(t *testing.T) {
 		for _, r := range long {
 			for _, d := range long {
 				f := diagnose.Finding{Cause: "A", Message: m, Remedy: r, Danger: d}
-				got := note(&diagnose.Diagnosis{Phase: diagnose.DynamicResources, Findings: []diagnose.Finding{f}}, &f)
-				if len(got) > maxNote {
+				answer := &diagnose.Force{Text: strings.Repeat("no, é ", 40)}
+				got := note(&diagnose.Diagnosis{Phase: diagnose.DynamicResources, Findings: []diagnose.Finding{f}, Force: answer}, &f)
+				got, last, _ := strings.Cut(got, " Force delete: ")
+				if len(last) < mostForce/2 {
+					t.Errorf("%d bytes of the answer about a force delete are left: %q", len(last), last)
+				}
+				if len(got)+len(" Force delete: ")+len(last) > maxNote {
 					t.Errorf("%d bytes", len(got))
 				}
 				if !utf8.ValidString(got) {

@@ -65,6 +65,39 @@ func (r *Reporter) ReportGone(ctx context.Context, c *verdict.Case, t time.Time,
 	}
 }
 
+// ReportRemains writes an Event on the node about what is left there of a pod that is
+// deleted. cause is that of the verdict that stood about it.
+func (r *Reporter) ReportRemains(ctx context.Context, s verdict.Subject, t time.Time, cause, left string) {
+	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
+	defer cancel()
+	text := cut("Pod "+s.Namespace+"/"+s.Name+" (UID "+s.UID+") is deleted, and not gone from this node: "+clean(left)+". The verdict was "+cause+
+		". Remedy: end first what holds it: nodeagent explain "+cause+" says how. Danger: its volumes and its address may be given to another pod meanwhile.", maxNote)
+	ev := r.event(verdict.Subject{Kind: verdict.Node, Name: r.node}, t, diagnose.DeletedPodRemains, text)
+	if _, err := r.createOrAdopt(ctx, ev, eventNames(s, diagnose.DeletedPodRemains, r.node), kindNodeEvent); err != nil {
+		r.logFailure("write Event about what a deleted pod has left", s, 1, err)
+	}
+}
+
+// ReportOrphan writes an Event on the node about a pod that is there and not in the API.
+// Its names are empty when the agent has not seen it there.
+func (r *Reporter) ReportOrphan(ctx context.Context, s verdict.Subject, t time.Time, left string) {
+	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
+	defer cancel()
+	who := "The pod with UID " + s.UID
+	if s.Name != "" {
+		who = "Pod " + s.Namespace + "/" + s.Name + " (UID " + s.UID + ")"
+	}
+	text := cut(who+" is on this node and not in the API: "+clean(left)+". Remedy: find out what holds it: the kubelet's log names the UID (journalctl -u kubelet). "+
+		"Danger: nothing in the cluster knows of it, so its volumes and its address may be given to another pod.", maxNote)
+	if s.Name == "" {
+		s.Name = "orphan"
+	}
+	ev := r.event(verdict.Subject{Kind: verdict.Node, Name: r.node}, t, diagnose.OrphanedPod, text)
+	if _, err := r.createOrAdopt(ctx, ev, eventNames(s, diagnose.OrphanedPod, r.node), kindNodeEvent); err != nil {
+		r.logFailure("write Event about an orphaned pod", s, 1, err)
+	}
+}
+
 // logFailure logs the first failure of a row; the metric counts the others.
 func (r *Reporter) logFailure(what string, s verdict.Subject, failures int, err error) {
 	level := slog.LevelDebug

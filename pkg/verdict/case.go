@@ -53,6 +53,8 @@ type Standing struct {
 	Since time.Time
 	// Deadline is the end of the pod's grace period.
 	Deadline time.Time
+	// Seen is what readings have found of the pod on its node.
+	Seen evidence.Seen
 }
 
 // Judge weighs the diagnosis of a reading against what stands about the pod, and
@@ -64,7 +66,7 @@ func (c *Case) Judge(s Subject, e *evidence.Pod, d diagnose.Diagnosis) {
 	stood := cmp.Or(before.Cause, c.condition.cause(s, e.Time))
 	c.outcome, c.finding = c.absence.judge(e.Time, stood, &d)
 
-	now := Standing{Namespace: s.Namespace, Name: s.Name, UID: s.UID, Deadline: e.Deadline}
+	now := Standing{Namespace: s.Namespace, Name: s.Name, UID: s.UID, Deadline: e.Deadline, Seen: e.Seen}
 	switch c.outcome {
 	case Found:
 		now.Cause, now.Phase = c.finding.Cause, d.Phase

@@ -3,6 +3,8 @@ package verdict
 import (
 	"sync"
 	"sync/atomic"
+
+	"github.com/nodeagent-io/nodeagent/pkg/evidence"
 )
 
 // maxCases is how many terminating pods are remembered at a time, many times
@@ -63,6 +65,17 @@ func (c *Cases) Standing() []Standing {
 		}
 	}
 	return out
+}
+
+// Seen returns what readings of a pod have found of it on its node.
+func (c *Cases) Seen(uid string) evidence.Seen {
+	c.mu.Lock()
+	one := c.byUID[uid]
+	c.mu.Unlock()
+	if one == nil {
+		return evidence.Seen{}
+	}
+	return one.Standing().Seen
 }
 
 // Refused returns how often Open has found no room.

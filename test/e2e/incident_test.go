@@ -223,6 +223,9 @@ func captured(x *trial, r *scenario.Run) {
 	}
 	// What needs more than a capture's two readings is not in it.
 	d := cause.Diagnose(&p)
+	if r.Force != "" && (d.Force == nil || string(d.Force.Answer) != r.Force) {
+		x.Errorf("the captured evidence says of a force delete %+v, want %q", d.Force, r.Force)
+	}
 	if v, ok := d.Verdict(); ok && v.Cause == r.Cause && r.Family != "" && v.Family != r.Family {
 		x.Errorf("the captured evidence shows family %q, want %q", v.Family, r.Family)
 	}

@@ -33,8 +33,11 @@ func Root() string {
 	return filepath.Dir(filepath.Dir(filepath.Dir(file)))
 }
 
+// orphansAfter is a flag of the agent's for tests, which do not wait for five minutes.
+const orphansAfter = "--orphans-after=20s"
+
 // Install puts the agent's image on the nodes, applies deploy/daemonset.yaml as
-// a user would and waits until every agent is ready.
+// a user would, but for orphansAfter, and waits until every agent is ready.
 func Install(ctx context.Context, c *Cluster) error {
 	archive := filepath.Join(Root(), "bin", "nodeagent-image.tar")
 	if _, err := os.Stat(archive); err != nil {
@@ -44,7 +47,12 @@ func Install(ctx context.Context, c *Cluster) error {
 	if err != nil {
 		return err
 	}
-	if _, err := c.Kubectl(ctx, "apply", "-f", filepath.Join(Root(), "deploy", "daemonset.yaml")); err != nil {
+	manifest, err := os.ReadFile(filepath.Join(Root(), "deploy", "daemonset.yaml"))
+	if err != nil {
+		return err
+	}
+	text := strings.Replace(string(manifest), "args: [run]", "args: [run, "+orphansAfter+"]", 1)
+	if _, err := c.run(ctx, text, "kubectl", "apply", "-f", "-"); err != nil {
 		return err
 	}
 	if loaded {

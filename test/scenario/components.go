@@ -5,7 +5,7 @@ package scenario
 func Alone() []Scenario {
 	all := []Scenario{
 		ContainerdStopped(), containerdDown(), kubeletStopped(), kubeletDown(),
-		containerdRestarts(), kubeletRestarts(),
+		containerdRestarts(), kubeletRestarts(), forcedWithoutKubelet(),
 	}
 	for i := range all {
 		all[i].NoExec = true

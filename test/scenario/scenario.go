@@ -45,6 +45,9 @@ type Scenario struct {
 	// pod's namespace and the node's address.
 	Cause, Family string
 	Says          []string
+	// Force is what the captured evidence must answer about a force delete; "" means
+	// that nobody asks.
+	Force string
 	// InGrace reports whether the verdict must come inside the grace period.
 	InGrace bool
 	// WhenGone reports whether the verdict may come as an Event when the pod has

@@ -87,10 +87,12 @@ type Seen struct {
 	Dirs   map[string]string `json:"dirs,omitempty"`
 
 	// Volumes are the directories of a pod's volumes, Sockets the names in the
-	// kubelet's plugins_registry, Pods those of the directories of all pods.
+	// kubelet's plugins_registry, Pods those of the directories of all pods, and Found
+	// reports whether the pod has a directory.
 	Volumes []VolumeDir `json:"volumes,omitempty"`
 	Sockets []string    `json:"sockets,omitempty"`
 	Pods    []string    `json:"pods,omitempty"`
+	Found   bool        `json:"found,omitempty"`
 
 	// Denied names the files that may not be read; Errors tells of those that
 	// could not be read for a reason other than that the task is gone.

@@ -35,10 +35,11 @@ const (
 )
 
 // Volumes asks for the directories of a pod's volumes, and for the names of the
-// sockets in plugins_registry. dir is the kubelet's directory as the host names it.
-func (p *Prober) Volumes(ctx context.Context, proc, dir, pod string) ([]VolumeDir, []string, error) {
+// sockets in plugins_registry; found reports whether there is a directory of the pod.
+// dir is the kubelet's directory as the host names it.
+func (p *Prober) Volumes(ctx context.Context, proc, dir, pod string) (dirs []VolumeDir, sockets []string, found bool, err error) {
 	saw, err := p.askDir(ctx, request{What: volumes, Proc: proc, PID: 1, TID: 1, Owner: "kubelet", Dir: dir, Pod: pod})
-	return saw.Volumes, saw.Sockets, err
+	return saw.Volumes, saw.Sockets, saw.Found, err
 }
 
 // Pods asks for the names of the directories of all pods.
@@ -117,6 +118,19 @@ func (p *probe) names(kubelet *dir, name string, limit int) []string {
 	return all
 }
 
+// exists reports whether a directory below the kubelet's can be opened.
+func (p *probe) exists(kubelet *dir, name string) bool {
+	if !p.announce(path.Join(p.Dir, name)) {
+		return false
+	}
+	fd, err := unix.Openat2(kubelet.fd, name, &unix.OpenHow{Flags: unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC, Resolve: within})
+	if err != nil {
+		return false // names tells why, if it is not because there is none
+	}
+	_ = unix.Close(fd) // nothing was written
+	return true
+}
+
 func (p *probe) pods() {
 	if kubelet := p.kubelet(); kubelet != nil {
 		defer kubelet.close()
@@ -136,6 +150,7 @@ func (p *probe) volumes() {
 		return
 	}
 	pod := path.Join("pods", p.Pod)
+	p.seen.Found = p.exists(kubelet, pod)
 	csi := false
 	for _, kind := range []string{"volumes", "volumeDevices"} {
 		for _, plugin := range p.names(kubelet, path.Join(pod, kind), maxVolumes) {

@@ -53,16 +53,16 @@ func TestVolumes(t *testing.T) {
 		t.Fatal(err)
 	}
 	p := newProber(t)
-	got, _, err := p.Volumes(t.Context(), proc, "/var/lib/kubelet", pod)
+	got, _, _, err := p.Volumes(t.Context(), proc, "/var/lib/kubelet", pod)
 	if err == nil || !strings.Contains(err.Error(), "linked") {
 		t.Errorf("a link among the plugins: %v, %v", got, err)
 	}
 	if err := os.Remove(filepath.Join(root, "var/lib/kubelet/pods", pod, "volumes/linked")); err != nil {
 		t.Fatal(err)
 	}
-	got, sockets, err := p.Volumes(t.Context(), proc, "/var/lib/kubelet", pod)
-	if err != nil {
-		t.Fatal(err)
+	got, sockets, found, err := p.Volumes(t.Context(), proc, "/var/lib/kubelet", pod)
+	if err != nil || !found {
+		t.Fatal(found, err)
 	}
 	const csi = "kubernetes.io~csi"
 	want := []VolumeDir{
@@ -77,15 +77,15 @@ func TestVolumes(t *testing.T) {
 	if diff := cmp.Diff([]string{"a.test-reg.sock"}, sockets); diff != "" {
 		t.Error(diff)
 	}
-	if got, _, err := p.Volumes(t.Context(), proc, "/var/lib/kubelet", "no-such-pod"); err != nil || got != nil {
+	if got, _, found, err := p.Volumes(t.Context(), proc, "/var/lib/kubelet", "no-such-pod"); err != nil || got != nil || found {
 		t.Errorf("a pod without directories: %v, %v", got, err)
 	}
 	for _, uid := range []string{"", "..", "../../x", "a/b"} {
-		if got, _, err := p.Volumes(t.Context(), proc, "/var/lib/kubelet", uid); err == nil {
+		if got, _, _, err := p.Volumes(t.Context(), proc, "/var/lib/kubelet", uid); err == nil {
 			t.Errorf("the pod %q has %v", uid, got)
 		}
 	}
-	if _, _, err := p.Volumes(t.Context(), proc, "/no/such/directory", pod); err == nil {
+	if _, _, _, err := p.Volumes(t.Context(), proc, "/no/such/directory", pod); err == nil {
 		t.Error("a kubelet's directory that is not there has no volumes, and that is known")
 	}
 	pods, err := p.Pods(t.Context(), proc, "/var/lib/kubelet")
@@ -108,7 +108,7 @@ func TestVolumesCrossNoMount(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(at, "vol_data.json"), []byte(`{"driverName":"forged"}`), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	got, _, err := newProber(t).Volumes(t.Context(), proc, "/var/lib/kubelet", pod)
+	got, _, _, err := newProber(t).Volumes(t.Context(), proc, "/var/lib/kubelet", pod)
 	if diff := cmp.Diff([]VolumeDir{{Name: "pv", Plugin: "kubernetes.io~csi"}}, got); diff != "" || err != nil {
 		t.Errorf("%v %s", err, diff)
 	}

@@ -52,6 +52,17 @@ func TestMountinfo(t *testing.T) {
 		t.Errorf("%d mounts of the pod", n)
 	}
 
+	const published = "/var/lib/kubelet/plugins/kubernetes.io/csi/volumeDevices/publish/pvc-9/u-1"
+	host.Lines = append(host.Lines, Line{ID: 60, Point: published}, Line{ID: 61, Point: published + "/inner"}, Line{ID: 62, Point: "/mnt/u-1"})
+	v = &View{KubeletDir: v.KubeletDir}
+	if d := v.PodDevices(host, "u-1"); len(d) != 1 || d[0].ID != 60 || d[0].Volume != "pvc-9" {
+		t.Errorf("the pod's block devices: %+v", d)
+	}
+	if d := v.PodDevices(host, "u-2"); len(d) != 0 {
+		t.Errorf("another pod's block devices: %+v", d)
+	}
+	v, host.Lines = &View{KubeletDir: v.KubeletDir}, host.Lines[:len(host.Lines)-3]
+
 	own := scan(t, kerneltest.ContainerMounts)
 	for _, tt := range []struct{ path, hostPoint, volume, backing string }{
 		{"/data/file", "/var/lib/kubelet/pods/u-1/volumes/kubernetes.io~nfs/vol 1", "vol 1", ""},

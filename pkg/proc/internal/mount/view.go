@@ -26,8 +26,9 @@ type View struct {
 	pods struct {
 		once sync.Once
 		// lines are the indices in the host's table of the mounts at or below each
-		// directory of the kubelet's pods, by its name.
-		lines map[string][]int
+		// directory of the kubelet's pods, by its name, and devices those of the mounts
+		// below its directory plugins, by the last element of the mount point.
+		lines, devices map[string][]int
 	}
 	stats struct {
 		once sync.Once
@@ -71,21 +72,43 @@ func (v *View) connection(to netip.AddrPort) connection {
 	return c
 }
 
+// index notes whose the mounts of the host's table are.
+func (v *View) index(host *Table) {
+	v.pods.lines, v.pods.devices = make(map[string][]int), make(map[string][]int)
+	pods, plugins := filepath.Join(v.KubeletDir, "pods")+"/", filepath.Join(v.KubeletDir, "plugins")+"/"
+	for i := range host.Lines {
+		point := host.Lines[i].Point
+		if below, ok := strings.CutPrefix(point, pods); ok {
+			pod, _, _ := strings.Cut(below, "/")
+			v.pods.lines[pod] = append(v.pods.lines[pod], i)
+		} else if strings.HasPrefix(point, plugins) {
+			name := point[strings.LastIndexByte(point, '/')+1:]
+			v.pods.devices[name] = append(v.pods.devices[name], i)
+		}
+	}
+}
+
 // PodMounts returns the mounts of the host's table at or below the pod's directory of the
 // kubelet.
 func (v *View) PodMounts(host *Table, uid string) []evidence.Mount {
-	v.pods.once.Do(func() {
-		v.pods.lines = make(map[string][]int)
-		dir := filepath.Join(v.KubeletDir, "pods") + "/"
-		for i := range host.Lines {
-			if below, ok := strings.CutPrefix(host.Lines[i].Point, dir); ok {
-				pod, _, _ := strings.Cut(below, "/")
-				v.pods.lines[pod] = append(v.pods.lines[pod], i)
-			}
-		}
-	})
+	v.pods.once.Do(func() { v.index(host) })
+	return v.mountsAt(host, v.pods.lines[uid])
+}
+
+// PodDevices returns the host's mounts by which a pod is given block devices. Their
+// names end with the PersistentVolume's name and the pod's UID.
+func (v *View) PodDevices(host *Table, uid string) []evidence.Mount {
+	v.pods.once.Do(func() { v.index(host) })
+	out := v.mountsAt(host, v.pods.devices[uid])
+	for i := range out {
+		out[i].Volume = filepath.Base(filepath.Dir(out[i].Point))
+	}
+	return out
+}
+
+func (v *View) mountsAt(host *Table, lines []int) []evidence.Mount {
 	var out []evidence.Mount
-	for _, i := range v.pods.lines[uid] {
+	for _, i := range lines {
 		e := v.Mount(&host.Lines[i])
 		e.HostPoint = e.Point
 		out = append(out, e)

@@ -1,0 +1,124 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/nodeagent-io/nodeagent/pkg/evidence"
+	"github.com/nodeagent-io/nodeagent/pkg/orphan"
+	"github.com/nodeagent-io/nodeagent/pkg/verdict"
+)
+
+const lostUID = "0b4ddc3e-1111-4222-8333-444455556666"
+
+// A pod is an orphan when the kubelet has a directory of it and neither the watch nor a
+// fresh list has known it for long. What cannot be asked accuses nobody.
+func TestOrphans(t *testing.T) {
+	runs := &corev1.Pod{}
+	runs.Namespace, runs.Name, runs.UID = "ns", "lost", lostUID
+	process := func(p *evidence.Pod) {
+		p.Tasks = []evidence.Task{{PID: 7, TID: 7, Comm: "app", State: evidence.Sleeping}}
+	}
+	for name, tc := range map[string]struct {
+		pods     []*corev1.Pod
+		listed   map[string]bool
+		unlisted error // of the API
+		unread   error // of the directories
+		remains  func(p *evidence.Pod)
+		told     []string
+		kind     orphan.Kind
+	}{
+		"an orphan":              {remains: process, told: []string{"a process still runs: app"}, kind: orphan.Process},
+		"a directory":            {remains: func(*evidence.Pod) {}, kind: orphan.Directory},
+		"what could not be read": {remains: func(p *evidence.Pod) { p.Lack(evidence.Mounts, "too long") }},
+		"a pod of the API":       {pods: []*corev1.Pod{runs}, remains: process},
+		"a watch that is behind": {listed: map[string]bool{lostUID: true}, remains: process},
+		"no answer of the API":   {unlisted: errors.New("away"), remains: process},
+		"no directories":         {unread: errors.New("denied"), remains: process},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := newBench()
+				b.directories, b.unlisted = []string{lostUID}, tc.unread
+				if b.pods = tc.pods; b.pods == nil {
+					b.pods = []*corev1.Pod{}
+				}
+				began := time.Now()
+				b.gather = func(_ context.Context, p *evidence.Pod) {
+					if since := time.Since(began); since < 5*time.Minute {
+						t.Errorf("read after %s", since)
+					}
+					if !p.Gone || p.RuntimeUID != lostUID || p.Overdue() <= 0 {
+						t.Errorf("read %+v", p)
+					}
+					tc.remains(p)
+				}
+				var told []string
+				b.Orphans = &Orphans{
+					Tracker: &orphan.Tracker{After: 5 * time.Minute},
+					List:    func(context.Context) (map[string]bool, error) { return tc.listed, tc.unlisted },
+					Report: func(_ context.Context, s verdict.Subject, _ time.Time, left string) {
+						if s.UID != lostUID {
+							t.Errorf("told of %+v", s)
+						}
+						told = append(told, left)
+					},
+				}
+				ctx, cancel := context.WithCancel(t.Context())
+				go b.Run(ctx)
+				time.Sleep(20 * time.Minute)
+				cancel()
+				synctest.Wait()
+				if !slices.Equal(told, tc.told) {
+					t.Errorf("told %q, want %q", told, tc.told)
+				}
+				for kind, n := range b.Orphans.Count() {
+					if want := kind == tc.kind; n == 1 != want {
+						t.Errorf("%d of kind %s", n, kind)
+					}
+				}
+			})
+		})
+	}
+}
+
+// An API server that does not answer holds up neither the loop nor a second search.
+func TestOrphansDoNotWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench()
+		b.pods, b.directories = []*corev1.Pod{}, []string{lostUID}
+		asked := 0
+		b.Orphans = &Orphans{
+			Tracker: &orphan.Tracker{After: 5 * time.Minute},
+			List: func(ctx context.Context) (map[string]bool, error) {
+				asked++
+				<-ctx.Done()
+				return nil, ctx.Err()
+			},
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		go b.Run(ctx)
+		time.Sleep(5*time.Minute + 30*time.Second)
+		rounds := func() int {
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			return len(b.periods)
+		}
+		before := rounds()
+		time.Sleep(10 * time.Second)
+		if n := rounds() - before; n < 4 {
+			t.Errorf("%d rounds in ten seconds", n)
+		}
+		cancel()
+		synctest.Wait()
+		if asked != 1 {
+			t.Errorf("asked %d times", asked)
+		}
+	})
+}

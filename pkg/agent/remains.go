@@ -1,0 +1,126 @@
+package agent
+
+import (
+	"context"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
+	"github.com/nodeagent-io/nodeagent/pkg/evidence"
+	"github.com/nodeagent-io/nodeagent/pkg/node"
+	"github.com/nodeagent-io/nodeagent/pkg/verdict"
+)
+
+const (
+	// remainsAfter is how long after a pod's object is deleted nothing of the pod is left
+	// on the node any more. The kubelet kills a pod that was deleted by force within two
+	// seconds, and takes down its volumes and its group in some more.
+	remainsAfter = 15 * time.Second
+	// maxDeleted is how many pods are waited for at a time, and maxRecord how long the
+	// record of one may be in the log, in bytes.
+	maxDeleted = 64
+	maxRecord  = 15 << 10
+	// lateBy is how far past its deadline a pod was whose last reading is kept in the log.
+	// Of those that SIGKILL ends there may be thousands.
+	lateBy = 10 * time.Second
+)
+
+// How a pod with a verdict has ended, as its node shows it.
+const (
+	EndedClean  = "clean"  // nothing was left on the node
+	EndedLeft   = "left"   // something was
+	EndedUnread = "unread" // that could not be read, or does not follow from the object
+)
+
+// A deleted is a pod on which a verdict stood when its object was deleted.
+type deleted struct {
+	subject verdict.Subject
+	cause   string
+	seed    *evidence.Pod // for a reading; the last one itself may be large
+	at      time.Time     // when it was seen to be deleted
+}
+
+// outlives takes note of a pod that is gone and on which a verdict stood, and has its
+// last reading logged: it is all that will be known of it. A look at it is not under
+// way.
+func (a *Agent) outlives(c *verdict.Case, now time.Time) {
+	stood := c.Standing()
+	if stood.Cause == "" || c.Last == nil {
+		return
+	}
+	d := deleted{subject: c.Subject, cause: stood.Cause, seed: afterwards(c.Last, now), at: now}
+	log := a.Log.With("namespace", stood.Namespace, "pod", stood.Name, "uid", stood.UID, "cause", stood.Cause)
+	if c.Last.Overdue() >= lateBy && a.records.Allow(d.subject, &diagnose.Finding{Cause: d.cause}, now) {
+		log.Info("a pod with a verdict is deleted; evidence is its last reading, as capture prints it", "evidence", evidence.Line(c.Last, maxRecord))
+	}
+	if len(a.deleted) >= maxDeleted || c.Last.Mirror {
+		a.Monitor.Deleted(d.cause, EndedUnread)
+		return
+	}
+	a.deleted = append(a.deleted, d)
+}
+
+// remainsDue returns the deleted pods that are to be read once more, and forgets them.
+func (a *Agent) remainsDue(now time.Time) []deleted {
+	n := 0
+	for n < len(a.deleted) && now.Sub(a.deleted[n].at) >= remainsAfter {
+		n++
+	}
+	due := a.deleted[:n:n]
+	a.deleted = a.deleted[n:]
+	return due
+}
+
+// named returns a pod of which nothing but its names is known.
+func named(s verdict.Subject) *corev1.Pod {
+	p := new(corev1.Pod)
+	p.Namespace, p.Name, p.UID = s.Namespace, s.Name, types.UID(s.UID)
+	return p
+}
+
+// afterwards starts the evidence about a pod whose object is deleted, by the last reading of
+// it. It is overdue, whenever its deadline was.
+func afterwards(l *evidence.Pod, now time.Time) *evidence.Pod {
+	e := &evidence.Pod{
+		Namespace: l.Namespace, Name: l.Name, UID: l.UID, RuntimeUID: l.RuntimeUID, HostPID: l.HostPID, ShareProcessNamespace: l.ShareProcessNamespace,
+		StatefulSet: l.StatefulSet, Phase: l.Phase, Gone: true, DeletionRequested: l.DeletionRequested, Deadline: l.Deadline, Skew: l.Skew, Seen: l.Seen,
+	}
+	if now.Before(e.Deadline) {
+		e.Deadline = now
+	}
+	for i := range l.Containers {
+		if c := &l.Containers[i]; c.Kind != evidence.Sandbox {
+			e.Containers = append(e.Containers, evidence.Container{Name: c.Name, Kind: c.Kind})
+		}
+	}
+	return e
+}
+
+// lookAfter reads what is left of a deleted pod, and tells of it.
+func (a *Agent) lookAfter(ctx context.Context, d *deleted, reading node.Round) {
+	timed, cancel := context.WithTimeout(ctx, a.Timeout)
+	defer cancel()
+	e := reading.Pod(timed, d.seed, nil)
+	if ctx.Err() != nil {
+		return // the agent ends, or the look was given up
+	}
+	_, left, known := diagnose.Remains(e)
+	ending := EndedUnread
+	switch {
+	case left != "":
+		ending = EndedLeft
+	case known && diagnose.Visible(e):
+		ending = EndedClean
+	}
+	a.Monitor.Deleted(d.cause, ending)
+	if left == "" {
+		return
+	}
+	told := a.remains.Allow(d.subject, &diagnose.Finding{Cause: diagnose.DeletedPodRemains}, e.Time)
+	a.Log.Warn("a deleted pod has left something on the node", "namespace", e.Namespace, "pod", e.Name, "uid", e.UID, "cause", d.cause, "left", left, "heldBack", !told)
+	if told && a.ReportRemains != nil {
+		a.ReportRemains(ctx, d.subject, e.Time, d.cause, left)
+	}
+}

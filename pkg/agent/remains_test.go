@@ -1,0 +1,187 @@
+package agent
+
+import (
+	"bytes"
+	"context"
+	"log/slog"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nodeagent-io/nodeagent/pkg/evidence"
+	"github.com/nodeagent-io/nodeagent/pkg/verdict"
+)
+
+// What is left of a pod that was deleted with a verdict is looked at once, a while
+// after that, and told on the node.
+func TestRemainsOfDeletedPods(t *testing.T) {
+	for name, tc := range map[string]struct {
+		remains func(p *evidence.Pod)
+		verdict string
+		mirror  bool
+		want    []string
+		told    string
+		before  func(p *evidence.Pod)
+	}{
+		"nothing": {func(*evidence.Pod) {}, "ShimHung", false, []string{"ShimHung clean"}, "", nil},
+		"a process": {func(p *evidence.Pod) {
+			p.Tasks = []evidence.Task{{PID: 7, TID: 7, Comm: "app", State: evidence.Sleeping}}
+		}, "ShimHung", false, []string{"ShimHung left"}, "a process still runs: app", nil},
+		"a mount": {func(p *evidence.Pod) {
+			p.Mounts = []evidence.Mount{{ID: 1, Volume: "data", Type: "ext4"}}
+		}, "VolumeUnmountBusy", false, []string{"VolumeUnmountBusy left"}, "volume data is still mounted (ext4)", nil},
+		"a mount beside what was not read": {func(p *evidence.Pod) {
+			p.Mounts = []evidence.Mount{{ID: 1, Volume: "data", Type: "ext4"}}
+			p.Lack(evidence.Containers, "containerd is silent")
+		}, "ContainerdHung", false, []string{"ContainerdHung left"}, "volume data", nil},
+		"what was not read":            {func(p *evidence.Pod) { p.Lack(evidence.Mounts, "too long") }, "ShimHung", false, []string{"ShimHung unread"}, "", nil},
+		"a pod without a verdict":      {func(p *evidence.Pod) { p.Tasks = []evidence.Task{{PID: 7, TID: 7}} }, "", false, nil, "", nil},
+		"another runtime":              {func(*evidence.Pod) {}, "ShimHung", false, []string{"ShimHung unread"}, "", func(p *evidence.Pod) { p.Containers[0].Runtime = "io.containerd.kata.v2" }},
+		"hostPID":                      {func(*evidence.Pod) {}, "ShimHung", false, []string{"ShimHung unread"}, "", func(p *evidence.Pod) { p.HostPID = true }},
+		"groups that were never found": {func(*evidence.Pod) {}, "ShimHung", false, []string{"ShimHung unread"}, "", func(p *evidence.Pod) { p.Cgroups = nil }},
+		"a mirror pod goes on":         {func(p *evidence.Pod) { p.Tasks = []evidence.Task{{PID: 7, TID: 7}} }, "KubeletDown", true, []string{"KubeletDown unread"}, "", nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := newBench()
+				var log bytes.Buffer
+				b.Log = slog.New(slog.NewTextHandler(&log, nil))
+				var told []string
+				var at time.Time
+				b.ReportRemains = func(_ context.Context, s verdict.Subject, now time.Time, cause, left string) {
+					told, at = append(told, s.UID+" "+cause+" "+left), now
+				}
+				after := 0
+				b.gather = func(_ context.Context, p *evidence.Pod) {
+					p.Mirror = tc.mirror
+					if !p.Gone {
+						p.Cgroups = []evidence.Cgroup{{Path: "/kubepods/a"}}
+						p.Containers = []evidence.Container{{Name: "main", Runtime: "io.containerd.runc.v2"}}
+						if tc.before != nil {
+							tc.before(p)
+						}
+					} else {
+						after++
+						tc.remains(p)
+					}
+				}
+				b.verdict["a"] = tc.verdict
+				pod := terminating("a", time.Now(), 5)
+				b.set([]*corev1.Pod{pod})
+				ctx, cancel := context.WithCancel(t.Context())
+				go b.Run(ctx)
+				time.Sleep(20 * time.Second)
+				gone := time.Now()
+				b.set(nil, pod)
+				time.Sleep(40 * time.Second)
+				cancel()
+				synctest.Wait()
+				if !slices.Equal(b.deletions, tc.want) {
+					t.Errorf("counted %q, want %q", b.deletions, tc.want)
+				}
+				if tc.told == "" && told != nil || tc.told != "" && (len(told) != 1 || !strings.Contains(told[0], tc.told)) {
+					t.Errorf("told %q, want %q", told, tc.told)
+				}
+				if wait := at.Sub(gone); tc.told != "" && (wait < remainsAfter || wait > remainsAfter+3*b.Period) {
+					t.Errorf("told after %s", wait)
+				}
+				if want := len(tc.want); after != want && !tc.mirror {
+					t.Errorf("%d readings afterwards, want %d", after, want)
+				}
+				if logged := strings.Contains(log.String(), "evidence="); logged != (tc.verdict != "") {
+					t.Errorf("the last reading is in the log: %t\n%s", logged, &log)
+				}
+			})
+		})
+	}
+}
+
+// A pod that was deleted by force inside its grace period is overdue afterwards.
+func TestRemainsInsideTheGracePeriod(t *testing.T) {
+	now := time.Now()
+	last := &evidence.Pod{Deadline: now.Add(time.Hour), Containers: []evidence.Container{{Name: "main", Kind: evidence.App, ID: "c"}, {Name: "POD", Kind: evidence.Sandbox}}}
+	e := afterwards(last, now)
+	if e.Time = now.Add(remainsAfter); e.Overdue() != remainsAfter || !e.Gone || len(e.Containers) != 1 || e.Containers[0].ID != "" {
+		t.Errorf("%+v", e)
+	}
+}
+
+// Many pods that are deleted at once are counted, and not all waited for or logged.
+func TestManyDeletedPods(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench()
+		var log bytes.Buffer
+		b.Log = slog.New(slog.NewTextHandler(&log, nil))
+		told := 0
+		b.ReportRemains = func(context.Context, verdict.Subject, time.Time, string, string) {
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			told++
+		}
+		b.gather = func(_ context.Context, p *evidence.Pod) {
+			if p.Gone {
+				p.Tasks = []evidence.Task{{PID: 7, TID: 7, Comm: "app"}}
+			}
+		}
+		var pods []*corev1.Pod
+		controlled := true
+		for i := range 200 {
+			p := terminating(types.UID("pod-"+strconv.Itoa(i)), time.Now(), 1)
+			p.OwnerReferences = []metav1.OwnerReference{{UID: "set", Controller: &controlled}}
+			b.verdict[string(p.UID)] = "ShimHung"
+			pods = append(pods, p)
+		}
+		b.set(pods)
+		ctx, cancel := context.WithCancel(t.Context())
+		go b.Run(ctx)
+		time.Sleep(30 * time.Second)
+		b.set(nil, pods...)
+		time.Sleep(60 * time.Second)
+		cancel()
+		synctest.Wait()
+		left := 0
+		for _, d := range b.deletions {
+			if d == "ShimHung left" {
+				left++
+			}
+		}
+		if len(b.deletions) != 200 || left != maxDeleted || told != perMinute {
+			t.Errorf("%d counted, %d of them read, %d told", len(b.deletions), left, told)
+		}
+		if n := strings.Count(log.String(), "evidence="); n != perMinute {
+			t.Errorf("%d records in the log", n)
+		}
+	})
+}
+
+// Whoever may create pods may name any owner: only what the API server calls a
+// StatefulSet is one.
+func TestSeedKnowsStatefulSets(t *testing.T) {
+	is, not := true, false
+	for name, tc := range map[string]struct {
+		owner metav1.OwnerReference
+		want  bool
+	}{
+		"a StatefulSet":          {metav1.OwnerReference{Kind: "StatefulSet", APIVersion: "apps/v1", Controller: &is}, true},
+		"another group's":        {metav1.OwnerReference{Kind: "StatefulSet", APIVersion: "apps.kruise.io/v1", Controller: &is}, false},
+		"one that controls none": {metav1.OwnerReference{Kind: "StatefulSet", APIVersion: "apps/v1", Controller: &not}, false},
+		"a ReplicaSet":           {metav1.OwnerReference{Kind: "ReplicaSet", APIVersion: "apps/v1", Controller: &is}, false},
+	} {
+		p := terminating("a", time.Now(), 1)
+		p.OwnerReferences = []metav1.OwnerReference{tc.owner}
+		trimmed, err := Trim(p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := Seed(trimmed.(*corev1.Pod)).StatefulSet; got != tc.want {
+			t.Errorf("%s: %t", name, got)
+		}
+	}
+}

@@ -1,0 +1,391 @@
+package diagnose
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+
+	"github.com/nodeagent-io/nodeagent/pkg/diagnose/fact"
+	"github.com/nodeagent-io/nodeagent/pkg/evidence"
+)
+
+// A Force says of an overdue pod whether a force delete (kubectl delete --force
+// --grace-period=0) is safe now. It takes nothing from the node: the API server deletes
+// the object, and everybody but the kubelet takes the pod for gone
+// (k8s.io/apiserver/pkg/registry/rest/delete.go, BeforeDelete). It is safe when the
+// object is all that is left.
+type Force struct {
+	Answer Answer `json:"answer"`
+	// Why is what the answer rests on, and Text says both in words.
+	Why  Reason `json:"why"`
+	Text string `json:"text"`
+	// What the reason is about, as far as it is about any of these: the process that runs, with
+	// its container; the container; the volume; the mount of it.
+	Process   *Process `json:"process,omitempty"`
+	Container string   `json:"container,omitempty"`
+	Volume    string   `json:"volume,omitempty"`
+	Mount     *Mount   `json:"mount,omitempty"`
+	// Sources are those that could not be read, Finalizers those that are left, and
+	// Cause is the one that takes a yes away.
+	Sources    []evidence.Source `json:"sources,omitempty"`
+	Finalizers []string          `json:"finalizers,omitempty"`
+	Cause      string            `json:"cause,omitempty"`
+	// Twin reports whether a StatefulSet would create a pod of the same name at once.
+	Twin bool `json:"twin,omitempty"`
+}
+
+// An Answer is whether a force delete is safe.
+type Answer string
+
+// The answers. ForceNo is for what does not end by itself, or would be used by two;
+// ForceNotYet for work of the kubelet that is still to be done; ForceUnknown for what
+// cannot be seen.
+const (
+	ForceNo      Answer = "no"
+	ForceNotYet  Answer = "not yet"
+	ForceYes     Answer = "yes"
+	ForceUnknown Answer = "unknown"
+)
+
+// A Reason is what an answer rests on.
+type Reason string
+
+// The reasons, in the order in which they are looked for.
+const (
+	ReasonMirror     Reason = "Mirror"     // the kubelet runs a static pod whatever becomes of the object
+	ReasonProcess    Reason = "Process"    // a process runs
+	ReasonLeftover   Reason = "Leftover"   // a process runs outside of the pod's control groups
+	ReasonGroup      Reason = "Group"      // a control group has tasks that could not be read
+	ReasonContainer  Reason = "Container"  // containerd says that a container runs
+	ReasonHolder     Reason = "Holder"     // a process of the node uses a volume
+	ReasonVolume     Reason = "Volume"     // a volume that others can use too is mounted
+	ReasonDevice     Reason = "Device"     // a block device is in use
+	ReasonUnmount    Reason = "Unmount"    // an unmount hangs
+	ReasonStarting   Reason = "Starting"   // a container may still be started
+	ReasonLocal      Reason = "Local"      // a volume of the pod's own is to be taken down
+	ReasonNetwork    Reason = "Network"    // the sandbox, with its address, is to be taken down
+	ReasonFinalizers Reason = "Finalizers" // the object would stay
+	ReasonSources    Reason = "Sources"    // sources could not be read
+	ReasonHostPID    Reason = "HostPID"    // a process may have left the pod
+	ReasonRuntime    Reason = "Runtime"    // another kernel than the node's may run the pod's processes
+	ReasonClaims     Reason = "Claims"     // nothing tells whether the devices of claims are released
+	ReasonEmptyGroup Reason = "EmptyGroup" // the kubelet has not removed the control group
+	ReasonNotEnded   Reason = "NotEnded"   // the kubelet has not said that the containers have ended
+	ReasonNotItsWord Reason = "NotItsWord" // somebody else may have said so
+	ReasonUnseen     Reason = "Unseen"     // the pod was never seen where it is missed
+	ReasonCause      Reason = "Cause"      // something holds the pod up that is not the object
+	ReasonOnce       Reason = "Once"       // one reading alone shows nothing of the pod
+	ReasonNothing    Reason = "Nothing"    // nothing is left
+)
+
+// ownVolumes are the kubelet's plugins of volumes that are the pod's own and on no disk
+// or server that another pod could write to.
+var ownVolumes = []string{
+	"kubernetes.io~projected", "kubernetes.io~secret", "kubernetes.io~configmap", "kubernetes.io~downward-api", "kubernetes.io~empty-dir",
+}
+
+// layerAPI is the layer of the causes that have the object stay when nothing else does.
+const layerAPI = "api"
+
+// doubled are the reasons for which a second pod of the same name would use what the
+// first one does.
+var doubled = []Reason{ReasonProcess, ReasonLeftover, ReasonGroup, ReasonContainer, ReasonVolume, ReasonDevice}
+
+// force answers for an overdue pod, nil for any other one. What is seen to be left
+// goes before what could not be seen, and a yes is what remains when nothing else
+// does: a cause that was found can take it away, and none can give it.
+func force(p *evidence.Pod, d *Diagnosis, layer func(cause string) string) *Force {
+	if p.Gone || p.Overdue() <= p.ClockDoubt() {
+		return nil
+	}
+	for _, look := range []func(*evidence.Pod) *Force{forceMirror, forceAlive, forceVolumes, forceNetwork, forceFinalizers, forceUnseen, forceUndone} {
+		if f := look(p); f != nil {
+			return f.said(p)
+		}
+	}
+	for i := range d.Findings {
+		// Only what the API server does, and what is not known, is not about the node.
+		if l := layer(d.Findings[i].Cause); l != layerAPI && l != Unrecognised.Doc.Layer {
+			return (&Force{Answer: ForceUnknown, Why: ReasonCause, Cause: d.Findings[i].Cause}).said(p)
+		}
+	}
+	if p.BareSince.IsZero() || p.Time.Sub(p.BareSince) < fact.Stuck || d.Phase != FinalDelete {
+		return (&Force{Answer: ForceNotYet, Why: ReasonOnce}).said(p)
+	}
+	return (&Force{Answer: ForceYes, Why: ReasonNothing}).said(p)
+}
+
+// The reasons of Events on the node: DeletedPodRemains about a pod that was deleted while
+// a verdict stood and of which something is left there, OrphanedPod about one of which
+// something has been left for minutes, whatever was known of it.
+const (
+	DeletedPodRemains = "DeletedPodRemains"
+	OrphanedPod       = "OrphanedPod"
+)
+
+// Remains says what is left on its node of a pod whose object is deleted, in a word and
+// in words; "" when nothing was found. known reports whether all was read that could
+// show it.
+func Remains(p *evidence.Pod) (kind Reason, left string, known bool) {
+	for _, look := range []func(*evidence.Pod) *Force{forceAlive, forceVolumes, forceNetwork} {
+		if f := look(p); f != nil {
+			return f.Why, f.why(p), true
+		}
+	}
+	return "", "", !fact.Missing(p, evidence.Processes, evidence.Cgroups, evidence.Mounts, evidence.Containers, evidence.Volumes)
+}
+
+func forceMirror(p *evidence.Pod) *Force {
+	if !p.Mirror {
+		return nil
+	}
+	return &Force{Answer: ForceNo, Why: ReasonMirror}
+}
+
+// forceAlive looks for processes, and for containers that containerd takes for alive.
+func forceAlive(p *evidence.Pod) *Force {
+	if live := fact.AppTasks(p); len(live) > 0 {
+		// The one of the lowest number: which one is named must not change.
+		// One without a container may be the sandbox's.
+		if i := slices.IndexFunc(live, func(t *evidence.Task) bool { return p.ContainerName(t) != "" }); i > 0 {
+			live = slices.DeleteFunc(live, func(t *evidence.Task) bool { return p.ContainerName(t) == "" })
+		}
+		t := slices.MinFunc(live, func(a, b *evidence.Task) int { return cmp.Or(cmp.Compare(a.PID, b.PID), cmp.Compare(a.TID, b.TID)) })
+		return &Force{Answer: ForceNo, Why: ReasonProcess, Process: ProcessOf(p, t)}
+	}
+	if len(p.Leftovers) > 0 {
+		return &Force{Answer: ForceNo, Why: ReasonLeftover, Process: ProcessOf(p, &p.Leftovers[0])}
+	}
+	if fact.Missing(p, evidence.Processes) {
+		for i := range p.Cgroups {
+			g := &p.Cgroups[i]
+			if c, ok := p.Container(g.Container); g.Populated && ok && c.Kind != evidence.Sandbox {
+				return &Force{Answer: ForceNo, Why: ReasonGroup, Container: c.Name}
+			}
+		}
+	}
+	if fact.Missing(p, evidence.Containers) {
+		return nil
+	}
+	for i := range p.Containers {
+		if c := &p.Containers[i]; c.Kind != evidence.Sandbox && c.State == evidence.StateRunning {
+			return &Force{Answer: ForceNo, Why: ReasonContainer, Container: c.Name}
+		}
+	}
+	for i := range p.Containers {
+		if c := &p.Containers[i]; c.Kind != evidence.Sandbox && c.State == evidence.StateCreated {
+			return &Force{Answer: ForceNotYet, Why: ReasonStarting, Container: c.Name}
+		}
+	}
+	return nil
+}
+
+// forceVolumes looks for what is left of volumes: first what others can use too.
+func forceVolumes(p *evidence.Pod) *Force {
+	if len(p.Holders) > 0 {
+		h := &p.Holders[0]
+		f := &Force{Answer: ForceNo, Why: ReasonHolder, Process: ProcessOf(p, &h.Task)}
+		if i := slices.IndexFunc(p.Mounts, func(m evidence.Mount) bool { return m.ID == h.MountID }); i >= 0 {
+			f.Volume = p.Mounts[i].Volume
+		}
+		return f
+	}
+	for i := range p.Mounts {
+		if m := &p.Mounts[i]; !slices.Contains(ownVolumes, m.Plugin) {
+			return &Force{Answer: ForceNo, Why: ReasonVolume, Volume: m.Volume, Mount: MountOf(p, m)}
+		}
+	}
+	if len(p.Devices) > 0 {
+		return &Force{Answer: ForceNo, Why: ReasonDevice, Volume: p.Devices[0].Volume}
+	}
+	for i := range p.Volumes {
+		if p.Volumes[i].Block {
+			return &Force{Answer: ForceNo, Why: ReasonDevice, Volume: p.Volumes[i].Name}
+		}
+	}
+	if t := fact.Unmounter(p); t != nil {
+		return &Force{Answer: ForceNo, Why: ReasonUnmount, Process: ProcessOf(p, t)}
+	}
+	if len(p.Mounts) > 0 {
+		return &Force{Answer: ForceNotYet, Why: ReasonLocal, Volume: p.Mounts[0].Volume}
+	}
+	if len(p.Volumes) > 0 {
+		return &Force{Answer: ForceNotYet, Why: ReasonLocal, Volume: p.Volumes[0].Name}
+	}
+	return nil
+}
+
+// forceNetwork looks for the pod's sandbox, which holds its network.
+func forceNetwork(p *evidence.Pod) *Force {
+	up := slices.ContainsFunc(p.Containers, func(c evidence.Container) bool {
+		return c.Kind == evidence.Sandbox && c.State == evidence.StateRunning
+	})
+	if !up && len(p.Plugins) == 0 && len(p.Tasks) == 0 && fact.SandboxStop(p) == nil {
+		return nil
+	}
+	return &Force{Answer: ForceNotYet, Why: ReasonNetwork}
+}
+
+func forceFinalizers(p *evidence.Pod) *Force {
+	if len(p.Finalizers) == 0 {
+		return nil
+	}
+	return &Force{Answer: ForceNo, Why: ReasonFinalizers, Finalizers: p.Finalizers}
+}
+
+// forceUnseen looks for what the agent cannot see.
+func forceUnseen(p *evidence.Pod) *Force {
+	unknown := func(why Reason) *Force { return &Force{Answer: ForceUnknown, Why: why} }
+	if len(p.Missing) > 0 {
+		f := unknown(ReasonSources)
+		for s := range p.Missing {
+			f.Sources = append(f.Sources, s)
+		}
+		slices.Sort(f.Sources)
+		return f
+	}
+	switch {
+	case p.HostPID:
+		return unknown(ReasonHostPID)
+	case foreignRuntime(p):
+		return unknown(ReasonRuntime)
+	case p.ResourceClaims > 0:
+		return unknown(ReasonClaims)
+	}
+	return nil
+}
+
+// foreignRuntime reports whether a container of the pod has another runtime than runc.
+func foreignRuntime(p *evidence.Pod) bool {
+	return slices.ContainsFunc(p.Seen.Runtimes, func(r string) bool { return r != fact.RuncV2 })
+}
+
+// Visible reports whether a process of the pod would be seen: its containers are runc's,
+// a control group of the pod was found before, and none of its processes can have left it.
+func Visible(p *evidence.Pod) bool {
+	return !p.HostPID && p.Seen.Group && len(p.Seen.Runtimes) > 0 && !foreignRuntime(p)
+}
+
+// forceUndone looks for work of the kubelet's that is not done, and for its word. A
+// phase alone is not that: the garbage collector of pods writes Failed too
+// (pkg/controller/podgc/gc_controller.go), and not how each container has ended, which
+// the kubelet does (TerminatePod, pkg/kubelet/status/status_manager.go).
+func forceUndone(p *evidence.Pod) *Force {
+	if !p.ContainersEnded() {
+		return &Force{Answer: ForceNotYet, Why: ReasonNotEnded}
+	}
+	if len(p.Cgroups) > 0 {
+		return &Force{Answer: ForceNotYet, Why: ReasonEmptyGroup}
+	}
+	ended := 0
+	for i := range p.Containers {
+		switch c := &p.Containers[i]; {
+		case c.Kind == evidence.Sandbox:
+		case c.Exit != nil:
+			ended++
+		case c.Kind == evidence.App && !c.Waiting, c.ID != "" && c.State != evidence.StateExited:
+			return &Force{Answer: ForceUnknown, Why: ReasonNotItsWord, Container: c.Name}
+		}
+	}
+	if ended == 0 {
+		return &Force{Answer: ForceUnknown, Why: ReasonNotItsWord}
+	}
+	if !p.Seen.Group || !p.Seen.Directory || len(p.Seen.Runtimes) == 0 {
+		return &Force{Answer: ForceUnknown, Why: ReasonUnseen}
+	}
+	return nil
+}
+
+// most is how long a text that others chose may be in an answer, in bytes.
+const most = 60
+
+// said completes an answer with its words.
+func (f *Force) said(p *evidence.Pod) *Force {
+	text := f.why(p)
+	if p.StatefulSet && slices.Contains(doubled, f.Why) {
+		f.Twin = true
+		text += ". Its StatefulSet would start a second pod of this name beside it: two writers"
+	}
+	f.Text = string(f.Answer) + ", " + text
+	return f
+}
+
+func (f *Force) why(p *evidence.Pod) string {
+	volume := "volume " + cmp.Or(foreign(f.Volume, most), "of the pod")
+	container := "container " + foreign(f.Container, most)
+	switch f.Why {
+	case ReasonMirror:
+		return "it is a static pod: the kubelet runs it and makes the object anew. Remove its manifest on the node"
+	case ReasonProcess:
+		return "a process still runs: " + f.Process.place()
+	case ReasonLeftover:
+		return "a process has left its container and still runs: " + f.Process.place()
+	case ReasonGroup:
+		return "processes still run in " + container
+	case ReasonContainer:
+		return "containerd says that " + container + " runs"
+	case ReasonHolder:
+		return volume + " is still in use: by " + f.Process.place()
+	case ReasonVolume:
+		return volume + " is still mounted (" + foreign(f.Mount.Type, 20) + ")"
+	case ReasonDevice:
+		return "the block device of " + volume + " is still in use"
+	case ReasonUnmount:
+		return "an unmount of its volumes hangs"
+	case ReasonStarting:
+		return container + " may still be started"
+	case ReasonLocal:
+		return "the kubelet has not taken down " + volume
+	case ReasonNetwork:
+		return "its sandbox is not taken down, and its address may be in use"
+	case ReasonFinalizers:
+		return "it removes no finalizers, and the object stays until its controllers have removed " + bound(strings.Join(names(f.Finalizers), ", "), 2*most)
+	case ReasonSources:
+		return "not all could be read: " + list(f.Sources, most)
+	case ReasonHostPID:
+		return "with hostPID a process can leave the pod and outlive it"
+	case ReasonRuntime:
+		return "its containers have another runtime than runc, into which nodeagent cannot look"
+	case ReasonClaims:
+		return "nothing tells whether the devices of its resource claims are released"
+	case ReasonEmptyGroup:
+		return "the kubelet has not removed its control group"
+	case ReasonNotEnded:
+		return "the kubelet has not said that all containers have ended"
+	case ReasonNotItsWord:
+		return "its phase is " + p.Phase + ", and the kubelet has not written how its containers have ended"
+	case ReasonUnseen:
+		return "nodeagent did not see the pod on the node before, and so cannot tell that nothing is left"
+	case ReasonCause:
+		return f.Cause + " holds the pod up"
+	case ReasonOnce:
+		return "nothing is left of it on the node, but that has to last for some seconds"
+	case ReasonNothing:
+		return "all containers have ended, and nothing has been left of it on the node since " + clock(p.BareSince)
+	}
+	return ""
+}
+
+// names are texts that others chose.
+func names(all []string) []string {
+	out := make([]string, len(all))
+	for i := range all {
+		out[i] = foreign(all[i], most)
+	}
+	return out
+}
+
+// place names a process and where it runs. Numbers are left out: it is not about what
+// to do with the process.
+func (p *Process) place() string {
+	name := cmp.Or(foreign(p.Comm, commLength), "PID "+p.number())
+	switch {
+	case p.Container != "":
+		return name + " of container " + foreign(p.Container, most)
+	case p.Pod != "":
+		return name + " of pod " + foreign(p.Pod, most)
+	case p.PodUID != "":
+		return name + " of another pod"
+	}
+	return name
+}

@@ -1,0 +1,178 @@
+package diagnose_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
+	"github.com/nodeagent-io/nodeagent/pkg/diagnose/cause"
+	"github.com/nodeagent-io/nodeagent/pkg/diagnose/fact"
+	"github.com/nodeagent-io/nodeagent/pkg/evidence"
+)
+
+// objectOnly is a pod of which only the object is left, as two readings have shown, the
+// first one of them so long ago.
+func objectOnly(change func(p *evidence.Pod)) *evidence.Pod {
+	deadline := requested.Add(30 * time.Second)
+	p := &evidence.Pod{
+		Time: deadline.Add(20 * time.Second), Namespace: "shop", Name: "web-0", UID: podUID, RuntimeUID: podUID,
+		Phase: "Failed", DeletionRequested: requested, Deadline: deadline, GracePeriodSeconds: 30, TasksRead: deadline.Add(20 * time.Second),
+		Seen: evidence.Seen{Group: true, Directory: true, Runtimes: []string{fact.RuncV2}},
+		Containers: []evidence.Container{
+			{Name: "main", Kind: evidence.App, ID: "c1", State: evidence.StateExited, Exit: &evidence.Exit{Code: 137, At: deadline}},
+			{Name: "POD", Kind: evidence.Sandbox, ID: "s1", State: evidence.StateExited, Runtime: fact.RuncV2},
+		},
+	}
+	p.UnchangedSince, p.BareSince = deadline.Add(5*time.Second), deadline.Add(5*time.Second)
+	p.Node.Kubelet.Process = &evidence.Task{PID: 9, TID: 9, Comm: "kubelet", State: evidence.Sleeping, Owner: "kubelet"}
+	p.Skew = &evidence.Skew{}
+	change(p)
+	return p
+}
+
+// A yes is what remains when nothing else does. Each row takes one thing of it away.
+func TestForce(t *testing.T) {
+	at := func(id int, plugin string) evidence.Mount {
+		return evidence.Mount{ID: id, Device: "8:16", Point: volumesDir + plugin + "/data/mount", Type: "ext4", Volume: "data", Plugin: plugin}
+	}
+	for name, tc := range map[string]struct {
+		change func(p *evidence.Pod)
+		answer diagnose.Answer
+		says   string
+	}{
+		"only the object": {func(*evidence.Pod) {}, diagnose.ForceYes, "nothing has been left of it on the node since"},
+		"as long as it lasts": {func(p *evidence.Pod) {
+			p.Time = p.Time.Add(time.Hour)
+		}, diagnose.ForceYes, "since"},
+		"records that containerd has forgotten": {func(p *evidence.Pod) {
+			p.Containers = p.Containers[:1]
+			p.Containers[0].ID, p.Containers[0].State = "", ""
+		}, diagnose.ForceYes, ""},
+		"a container that never ran": {func(p *evidence.Pod) {
+			p.Containers = append(p.Containers, evidence.Container{Name: "late", Kind: evidence.App, Waiting: true})
+		}, diagnose.ForceYes, ""},
+
+		"one reading":   {func(p *evidence.Pod) { p.BareSince = p.Time }, diagnose.ForceNotYet, "has to last"},
+		"no reading":    {func(p *evidence.Pod) { p.BareSince = time.Time{} }, diagnose.ForceNotYet, "has to last"},
+		"a process":     {func(p *evidence.Pod) { live(p, "sh") }, diagnose.ForceNo, "a process still runs: sh of container main"},
+		"a hostile one": {func(p *evidence.Pod) { live(p, "yes, safe") }, diagnose.ForceNo, `a process still runs: "yes, safe" of container main`},
+		"of a StatefulSet": {func(p *evidence.Pod) {
+			live(p, "sh")
+			p.StatefulSet = true
+		}, diagnose.ForceNo, "sh of container main. Its StatefulSet would start a second pod of this name beside it: two writers"},
+		"a leftover": {func(p *evidence.Pod) {
+			p.Leftovers = []evidence.Task{{PID: 70, TID: 70, Comm: "sleep", State: evidence.Sleeping}}
+		}, diagnose.ForceNo, "has left its container and still runs: sleep"},
+		"tasks that could not be read": {func(p *evidence.Pod) {
+			p.Lack(evidence.Processes, "denied")
+			p.Cgroups = []evidence.Cgroup{{Path: "/kubepods/pod/c1", Container: "c1", Populated: true}}
+		}, diagnose.ForceNo, "processes still run in container main"},
+		"containerd says that it runs": {func(p *evidence.Pod) {
+			p.Containers[0].State = evidence.StateRunning
+		}, diagnose.ForceNo, "containerd says that container main runs"},
+		"a shared volume": {func(p *evidence.Pod) {
+			p.Mounts = []evidence.Mount{at(7, "kubernetes.io~csi")}
+		}, diagnose.ForceNo, "volume data is still mounted (ext4)"},
+		"a subPath": {func(p *evidence.Pod) {
+			p.Mounts = []evidence.Mount{at(7, "")}
+		}, diagnose.ForceNo, "volume data is still mounted"},
+		"a volume of its own": {func(p *evidence.Pod) {
+			p.Mounts = []evidence.Mount{at(7, "kubernetes.io~projected")}
+		}, diagnose.ForceNotYet, "has not taken down volume data"},
+		"a process of the node in a volume of its own": {func(p *evidence.Pod) {
+			p.Mounts = []evidence.Mount{at(7, "kubernetes.io~empty-dir")}
+			holder(p, "tar", "", 7, time.Minute)
+		}, diagnose.ForceNo, "volume data is still in use: by tar"},
+		"a raw block volume": {func(p *evidence.Pod) {
+			p.Devices = []evidence.Mount{{ID: 9, Point: "/var/lib/kubelet/plugins/kubernetes.io/csi/volumeDevices/publish/pv-1/" + podUID, Type: "devtmpfs", Volume: "pv-1"}}
+		}, diagnose.ForceNo, "the block device of volume pv-1 is still in use"},
+		"the directory of one": {func(p *evidence.Pod) {
+			p.Volumes = []evidence.Volume{{Name: "pv-1", Plugin: "kubernetes.io~csi", Block: true}}
+		}, diagnose.ForceNo, "the block device of volume pv-1"},
+		"a directory": {func(p *evidence.Pod) {
+			p.Volumes = []evidence.Volume{{Name: "cache", Plugin: "kubernetes.io~empty-dir"}}
+		}, diagnose.ForceNotYet, "has not taken down volume cache"},
+		"the sandbox": {func(p *evidence.Pod) {
+			p.Containers[1].State = evidence.StateRunning
+		}, diagnose.ForceNotYet, "its address may be in use"},
+		"a CNI plugin": {func(p *evidence.Pod) {
+			p.Plugins = []evidence.Task{{PID: 80, TID: 80, Comm: "calico"}}
+		}, diagnose.ForceNotYet, "its address may be in use"},
+		"a finalizer": {func(p *evidence.Pod) {
+			p.Finalizers, p.GracePeriodSeconds = []string{"example.com/x"}, 0
+		}, diagnose.ForceNo, "it removes no finalizers, and the object stays until its controllers have removed example.com/x"},
+		"a finalizer of a StatefulSet": {func(p *evidence.Pod) {
+			p.Finalizers, p.GracePeriodSeconds, p.StatefulSet = []string{"example.com/x"}, 0, true
+		}, diagnose.ForceNo, "have removed example.com/x"},
+		"a mirror pod": {func(p *evidence.Pod) { p.Mirror = true }, diagnose.ForceNo, "static pod"},
+
+		"a mount table that was cut": {func(p *evidence.Pod) { p.Lack(evidence.Mounts, "too long") }, diagnose.ForceUnknown, "not all could be read: mounts"},
+		"Events that were not read":  {func(p *evidence.Pod) { p.Lack(evidence.Events, "denied") }, diagnose.ForceUnknown, "not all could be read: events"},
+		"hostPID":                    {func(p *evidence.Pod) { p.HostPID = true }, diagnose.ForceUnknown, "hostPID"},
+		"kata": {func(p *evidence.Pod) {
+			p.Seen.Runtimes = []string{"io.containerd.kata.v2"}
+		}, diagnose.ForceUnknown, "another runtime than runc"},
+		"claims":                            {func(p *evidence.Pod) { p.ResourceClaims = 1 }, diagnose.ForceUnknown, "resource claims"},
+		"a group that was never found":      {func(p *evidence.Pod) { p.Seen.Group = false }, diagnose.ForceUnknown, "did not see the pod on the node before"},
+		"another directory of the kubelet":  {func(p *evidence.Pod) { p.Seen.Directory = false }, diagnose.ForceUnknown, "did not see the pod"},
+		"another runtime's socket":          {func(p *evidence.Pod) { p.Seen.Runtimes = nil }, diagnose.ForceUnknown, "did not see the pod"},
+		"Failed by the garbage collector":   {func(p *evidence.Pod) { p.Containers[0].Exit = nil }, diagnose.ForceUnknown, "has not written how"},
+		"Failed, and no container ever ran": {func(p *evidence.Pod) { p.Containers[0].Exit, p.Containers[0].Waiting = nil, true }, diagnose.ForceUnknown, "has not written how"},
+		"the kubelet has not said it":       {func(p *evidence.Pod) { p.Phase = "Running" }, diagnose.ForceNotYet, "has not said that all containers have ended"},
+		"an empty group":                    {func(p *evidence.Pod) { p.Cgroups = []evidence.Cgroup{{Path: "/kubepods/pod"}} }, diagnose.ForceNotYet, "has not removed its control group"},
+		"a kubelet that is stopped by a signal": {func(p *evidence.Pod) {
+			k := p.Node.Kubelet.Process
+			k.State, k.UnchangedSince = evidence.Stopped, p.Time.Add(-time.Minute)
+		}, diagnose.ForceUnknown, "KubeletDown holds the pod up"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := cause.Diagnose(objectOnly(tc.change)).Force
+			if f == nil || f.Answer != tc.answer || !strings.HasPrefix(f.Text, string(tc.answer)+", ") || !strings.Contains(f.Text, tc.says) {
+				t.Errorf("%+v, want %s: %s", f, tc.answer, tc.says)
+			}
+		})
+	}
+}
+
+// live gives the pod's container a process.
+func live(p *evidence.Pod, comm string) {
+	t := task(40, 20, comm, evidence.Sleeping, "poll_schedule_timeout")
+	t.Container = "c1"
+	p.Tasks = append(p.Tasks, t)
+}
+
+// Nothing is said of a pod that is gone, or that may be in its grace period.
+func TestForceIsForPodsThatAreOverdue(t *testing.T) {
+	for name, change := range map[string]func(p *evidence.Pod){
+		"gone":     func(p *evidence.Pod) { p.Gone = true },
+		"in grace": func(p *evidence.Pod) { p.Deadline = p.Time.Add(time.Second) },
+		"in doubt": func(p *evidence.Pod) { p.Deadline, p.Skew = p.Time.Add(-time.Second), nil },
+	} {
+		if f := cause.Diagnose(objectOnly(change)).Force; f != nil {
+			t.Errorf("%s: %+v", name, f)
+		}
+	}
+}
+
+// However long the names of a pod are, the answer fits beside a remedy.
+func TestForceIsShort(t *testing.T) {
+	long := strings.Repeat("x ", 200)
+	for name, change := range map[string]func(p *evidence.Pod){
+		"process": func(p *evidence.Pod) {
+			live(p, long)
+			p.Containers[0].Name, p.StatefulSet = strings.Repeat("y", 200), true
+		},
+		"volume":     func(p *evidence.Pod) { p.Mounts = []evidence.Mount{{Volume: long, Type: long}} },
+		"finalizers": func(p *evidence.Pod) { p.Finalizers = []string{long, long, long} },
+		"sources": func(p *evidence.Pod) {
+			for _, s := range []evidence.Source{evidence.Containers, evidence.Shims, evidence.Suspects, evidence.Mounts, evidence.VolumeCalls} {
+				p.Lack(s, long)
+			}
+		},
+	} {
+		if f := cause.Diagnose(objectOnly(change)).Force; f == nil || len(f.Text) > 245 {
+			t.Errorf("%s: %+v", name, f)
+		}
+	}
+}

@@ -1,0 +1,182 @@
+package scenario
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// forced lists what a force delete is asked about.
+func forced() []Scenario {
+	return []Scenario{objectLeft(), forcedAndStuck(), forcedAndGone()}
+}
+
+// forcedAndStuck is a pod that nobody can stop, and whose object is deleted in spite of
+// what its Event says.
+func forcedAndStuck() Scenario {
+	s := shimStopped()
+	s.Name = "forced-and-stuck"
+	s.Story = "a pod whose shim is stopped is deleted by force, and goes on running"
+	s.Says = append(s.Says, "Force delete: no, a process still runs: victim of container main")
+	s.Force = "no"
+	goOn := s.Heal
+	s.Heal = func(ctx context.Context, n *Node, p *corev1.Pod) error {
+		err := forceDelete(ctx, n, p)
+		for _, reason := range []string{"DeletedPodRemains", "OrphanedPod"} {
+			if err == nil {
+				err = n.Await(ctx, "the Event "+reason+" about "+p.Name, func() (bool, string) {
+					note, err := remains(ctx, n, p, reason)
+					return strings.Contains(note, "a process still runs: victim"), fmt.Sprint(note, err)
+				})
+			}
+		}
+		return errors.Join(err, goOn(ctx, n, p))
+	}
+	return s
+}
+
+// forcedAndGone is the twin of that: the kubelet kills the pod, though its grace period
+// is long.
+func forcedAndGone() Scenario {
+	s := ignoresTERM("forced-and-gone", BusyboxImage, "sh")
+	s.Story = "a pod that ignores its stop signal is deleted by force, and is killed"
+	s.Heal = func(ctx context.Context, n *Node, p *corev1.Pod) error {
+		// On a busy node it may be over before that.
+		if err := forceDelete(ctx, n, p); err != nil && !apierrors.IsNotFound(err) {
+			return err
+		}
+		// As long as the agent waits, and its rounds are apart.
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(25 * time.Second):
+		}
+		for _, reason := range []string{"DeletedPodRemains", "OrphanedPod"} {
+			if note, err := remains(ctx, n, p, reason); note != "" || err != nil {
+				return errors.Join(fmt.Errorf("the agent says of a pod that was killed: %q", note), err)
+			}
+		}
+		return nil
+	}
+	return s
+}
+
+// forcedWithoutKubelet is a pod that is deleted by force while the kubelet is stopped by a
+// signal. The kubelet that is started in its place does not know the pod, and ends it.
+func forcedWithoutKubelet() Scenario {
+	s := kubeletStopped()
+	s.Name = "forced-without-kubelet"
+	s.Story = "a pod is deleted by force while the kubelet is stopped, and the kubelet is then started anew"
+	s.Says = append(s.Says, "Force delete: no, a process still runs: victim of container main")
+	s.Heal = func(ctx context.Context, n *Node, p *corev1.Pod) error {
+		err := forceDelete(ctx, n, p)
+		if err == nil {
+			err = n.Await(ctx, "the Event OrphanedPod about "+p.Name, func() (bool, string) {
+				note, err := remains(ctx, n, p, "OrphanedPod")
+				return strings.Contains(note, "a process still runs: victim"), fmt.Sprint(note, err)
+			})
+		}
+		_, killed := n.Exec(ctx, n.script("kill -KILL $(pgrep -o -x kubelet)", p))
+		if err = errors.Join(err, killed); err != nil {
+			return err
+		}
+		return n.Await(ctx, "no orphan with a process on "+n.Name, func() (bool, string) {
+			metrics, err := n.Metrics(ctx)
+			return strings.Contains(metrics, `nodeagent_orphaned{kind="process"} 0`), fmt.Sprint(err)
+		})
+	}
+	return s
+}
+
+// forceDelete does what kubectl delete --force --grace-period=0 does.
+func forceDelete(ctx context.Context, n *Node, p *corev1.Pod) error {
+	uid, none := p.UID, int64(0)
+	return n.API.CoreV1().Pods(p.Namespace).Delete(ctx, p.Name, metav1.DeleteOptions{GracePeriodSeconds: &none, Preconditions: &metav1.Preconditions{UID: &uid}})
+}
+
+// remains returns what the agent's Event of a reason says, on the node, of what a
+// deleted pod has left there.
+func remains(ctx context.Context, n *Node, p *corev1.Pod, reason string) (string, error) {
+	list, err := n.API.EventsV1().Events(metav1.NamespaceDefault).List(ctx, metav1.ListOptions{FieldSelector: "regarding.kind=Node,reason=" + reason})
+	if err != nil {
+		return "", err
+	}
+	for i := range list.Items {
+		if e := &list.Items[i]; e.Regarding.Name == n.Name && strings.Contains(e.Note, string(p.UID)) {
+			return e.Note, nil
+		}
+	}
+	return "", nil
+}
+
+// objectLeft is innocent: it is about how long the kubelet may take for its next try.
+func objectLeft() Scenario {
+	s := Scenario{
+		Name:    "object-left",
+		Story:   "innocent: the kubelet's first final delete is refused, when nothing but the object is left",
+		Pod:     onTmpfs(),
+		Prepare: refuseFinalDelete,
+		// The agent has to have seen the pod before, and the deadline to be over.
+		Break: onNode(known),
+		Proof: `sleep $((GRACE + 2))
+[ -z "$(tasks)" ]
+! grep -q $UID_ /proc/self/mountinfo
+! find /sys/fs/cgroup -maxdepth 5 -type d \( -name "*pod$UID_*" -o -name "*pod$CGROUP*" \) | grep -q .`,
+		Force: "yes",
+		Heal:  allowFinalDelete,
+	}
+	return s
+}
+
+// refuseFinalDelete has the API server refuse what a kubelet deletes, of one pod.
+func refuseFinalDelete(ctx context.Context, n *Node, p *corev1.Pod) error {
+	fail, deny := admissionv1.Fail, admissionv1.Deny
+	name := refusal(n, p)
+	of := fmt.Sprintf("request.namespace == %q && request.name == %q && request.userInfo.username.startsWith('system:node:')", p.Namespace, p.Name)
+	_, err := n.API.AdmissionregistrationV1().ValidatingAdmissionPolicies().Create(ctx, &admissionv1.ValidatingAdmissionPolicy{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: admissionv1.ValidatingAdmissionPolicySpec{
+			FailurePolicy: &fail,
+			MatchConstraints: &admissionv1.MatchResources{ResourceRules: []admissionv1.NamedRuleWithOperations{{
+				RuleWithOperations: admissionv1.RuleWithOperations{
+					Operations: []admissionv1.OperationType{admissionv1.Delete},
+					Rule:       admissionv1.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"pods"}},
+				},
+			}}},
+			Validations: []admissionv1.Validation{{Expression: "!(" + of + ")", Message: "the pod is kept by a scenario"}},
+		},
+	}, metav1.CreateOptions{})
+	if err != nil && !apierrors.IsAlreadyExists(err) {
+		return err
+	}
+	_, err = n.API.AdmissionregistrationV1().ValidatingAdmissionPolicyBindings().Create(ctx, &admissionv1.ValidatingAdmissionPolicyBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec:       admissionv1.ValidatingAdmissionPolicyBindingSpec{PolicyName: name, ValidationActions: []admissionv1.ValidationAction{deny}},
+	}, metav1.CreateOptions{})
+	if apierrors.IsAlreadyExists(err) {
+		return nil
+	}
+	return err
+}
+
+func refusal(n *Node, p *corev1.Pod) string { return p.Name + "." + n.Namespace() }
+
+func allowFinalDelete(ctx context.Context, n *Node, p *corev1.Pod) error {
+	name := refusal(n, p)
+	one := n.API.AdmissionregistrationV1().ValidatingAdmissionPolicyBindings().Delete(ctx, name, metav1.DeleteOptions{})
+	two := n.API.AdmissionregistrationV1().ValidatingAdmissionPolicies().Delete(ctx, name, metav1.DeleteOptions{})
+	gone := func(err error) error {
+		if apierrors.IsNotFound(err) {
+			return nil
+		}
+		return err
+	}
+	return errors.Join(gone(one), gone(two))
+}
