@@ -28,6 +28,7 @@ func (p *Pod) Since(earlier *Pod) {
 	p.sinceDisks(&e)
 	sinceHolders(p.Holders, e.Holders, tasks)
 	since(p.Plugins, e.Plugins, tasks)
+	p.sinceCommands(&e, tasks)
 	p.vacantSince(&e, latest(p.ContainersRead, tasks))
 	if !p.NoShimSince.IsZero() {
 		p.NoShimSince = firstOf(e.NoShimSince, tasks)
@@ -112,6 +113,19 @@ func (p *Pod) vacant(c *Container) bool {
 		return false
 	}
 	return !slices.ContainsFunc(p.Tasks, func(t Task) bool { return t.Container == c.ID || t.PID == c.Task.PID })
+}
+
+// sinceCommands carries over since when the shim's commands are the same.
+func (p *Pod) sinceCommands(e *Pod, read time.Time) {
+	for i := range p.RuntimeCommands {
+		c := &p.RuntimeCommands[i]
+		c.Since = read
+		var before []Task
+		if j := slices.IndexFunc(e.RuntimeCommands, func(o RuntimeCommand) bool { return c.same(&o) }); j >= 0 {
+			c.Since, before = firstOf(e.RuntimeCommands[j].Since, read), e.RuntimeCommands[j].Tasks
+		}
+		since(c.Tasks, before, read)
+	}
 }
 
 // latest returns the last of some moments.
