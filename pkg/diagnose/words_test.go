@@ -449,7 +449,7 @@ func TestCommandsFindTheirProcess(t *testing.T) {
 				t.Errorf("%s: %s looks at process %s and signals %s", where, f.Cause, m[1], m[4])
 			}
 			o := &f.Objects
-			i := slices.IndexFunc([]*diagnose.Process{o.Process, o.Tracer, o.Parent}, func(p *diagnose.Process) bool {
+			i := slices.IndexFunc([]*diagnose.Process{o.Process, o.Child, o.Tracer, o.Parent}, func(p *diagnose.Process) bool {
 				return p != nil && p.PID > 1 && strconv.Itoa(p.PID) == m[4] && strconv.FormatUint(p.Start, 10) == m[2] &&
 					(m[3] == "CONT" || m[3] == "USR1" || !slices.Contains([]string{"containerd", "containerd-shim", "kubelet", "systemd"}, p.Comm))
 			})
