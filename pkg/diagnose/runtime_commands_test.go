@@ -44,6 +44,9 @@ func TestRuntimeCommandHanging(t *testing.T) {
 			}
 		}
 	}
+	gaveUp := func(p *evidence.Pod, _ *evidence.RuntimeCommand) {
+		p.KillFailures = []evidence.KillFailure{kubeletSays(p, `rpc error: code = DeadlineExceeded desc = context deadline exceeded`)}
+	}
 	moves := func(p *evidence.Pod, c *evidence.RuntimeCommand) {
 		c.Tasks[1].UnchangedSince = p.Time.Add(-time.Second)
 	}
@@ -65,16 +68,25 @@ func TestRuntimeCommandHanging(t *testing.T) {
 		change change
 		want   string // "" when it is not told
 	}{
-		"runc kill":                     {61 * time.Second, nothing, "the shim cannot go on with the pod's sandbox: runc kill (PID 200), which it started at "},
-		"its child":                     {61 * time.Second, nothing, "does not return. runc waits for its child sleep (PID 201), which sleeps in clock_nanosleep (hrtimer_nanosleep)"},
-		"for less than a minute":        {59 * time.Second, nothing, ""},
-		"for a minute, and moves":       {61 * time.Second, moves, "runc kill (PID 200)"},
-		"on a starved node":             {99 * time.Second, starved, ""},
-		"longer, on a starved node":     {101 * time.Second, starved, "runc kill (PID 200)"},
-		"slow, on a starved node":       {290 * time.Second, both(starved, moves), ""},
-		"for long, on a starved node":   {301 * time.Second, both(starved, moves), "runc kill (PID 200)"},
-		"runs, on a starved node":       {290 * time.Second, both(starved, func(_ *evidence.Pod, c *evidence.RuntimeCommand) { c.Tasks[1].State = evidence.Runnable }), ""},
-		"slow disk, on a starved node":  {290 * time.Second, both(starved, func(_ *evidence.Pod, c *evidence.RuntimeCommand) { c.Tasks[1].State = evidence.Uninterruptible }), ""},
+		"runc kill":                                    {61 * time.Second, nothing, "the shim cannot go on with the pod's sandbox: runc kill (PID 200), which it started at "},
+		"its child":                                    {61 * time.Second, nothing, "does not return. runc waits for its child sleep (PID 201), which sleeps in clock_nanosleep (hrtimer_nanosleep)"},
+		"for less than a minute":                       {59 * time.Second, nothing, ""},
+		"for a minute, and moves":                      {61 * time.Second, moves, "runc kill (PID 200)"},
+		"on a starved node":                            {99 * time.Second, starved, ""},
+		"longer, on a starved node":                    {101 * time.Second, starved, "runc kill (PID 200)"},
+		"slow, on a starved node":                      {290 * time.Second, both(starved, moves), ""},
+		"for long, on a starved node":                  {301 * time.Second, both(starved, moves), "runc kill (PID 200)"},
+		"runs, on a starved node":                      {290 * time.Second, both(starved, func(_ *evidence.Pod, c *evidence.RuntimeCommand) { c.Tasks[1].State = evidence.Runnable }), ""},
+		"slow disk, on a starved node":                 {290 * time.Second, both(starved, func(_ *evidence.Pod, c *evidence.RuntimeCommand) { c.Tasks[1].State = evidence.Uninterruptible }), ""},
+		"after the kubelet gave up":                    {12 * time.Second, gaveUp, "runc kill (PID 200)"},
+		"after the kubelet gave up, on a starved node": {12 * time.Second, both(starved, gaveUp), "runc kill (PID 200)"},
+		"after the kubelet gave up, and moves":         {20 * time.Second, both(gaveUp, moves), ""},
+		"after the kubelet gave up, only just started": {9 * time.Second, gaveUp, ""},
+		"after the kubelet gave up, and a thread runs": {20 * time.Second, both(gaveUp, func(_ *evidence.Pod, c *evidence.RuntimeCommand) {
+			thread := c.Tasks[1]
+			thread.TID, thread.State = 203, evidence.Runnable
+			c.Tasks = append(c.Tasks, thread)
+		}), ""},
 		"pressure is not known":         {99 * time.Second, func(p *evidence.Pod, _ *evidence.RuntimeCommand) { p.Node.Pressure = nil }, ""},
 		"about to execute something":    {61 * time.Second, func(p *evidence.Pod, c *evidence.RuntimeCommand) { c.Since = p.Time.Add(-time.Second) }, ""},
 		"when it was started is hidden": {time.Hour, func(_ *evidence.Pod, c *evidence.RuntimeCommand) { c.Tasks[0].Probe.Started = time.Time{} }, ""},

@@ -1,6 +1,7 @@
 package proc
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -44,7 +45,7 @@ func (r *Round) readCommands(ctx context.Context, files *kernfile.Reader, p *evi
 	children, hidden := shimsOwn(files, shim, tasks)
 	var out []evidence.RuntimeCommand
 	for i := range children {
-		c, err := r.command(ctx, files, shim, &children[i], t)
+		c, err := r.command(ctx, files, shim, &children[i], t, cmp.Or(p.RuntimeUID, p.UID))
 		if ctx.Err() != nil {
 			return out, ctx.Err()
 		}
@@ -133,7 +134,6 @@ func shimsOwn(files *kernfile.Reader, shim *kernfile.TaskStatus, tasks []kernfil
 		if len(out) == maxCommands {
 			return out, fmt.Errorf("shim %d has more than %d children outside of pods", shim.PID, maxCommands)
 		}
-		s.Owner = ownerShim
 		out = append(out, s)
 	}
 	return out, nil
@@ -141,8 +141,11 @@ func shimsOwn(files *kernfile.Reader, shim *kernfile.TaskStatus, tasks []kernfil
 
 // command returns what a child of a shim does for it; nil when it does nothing that the
 // shim waits for.
-func (r *Round) command(ctx context.Context, files *kernfile.Reader, shim, s *kernfile.TaskStatus, t *tables) (*evidence.RuntimeCommand, error) {
-	saw, err := r.Prober.Ask(ctx, probe.Command, r.Proc, &s.Task, s.Owner)
+//
+// Those of one pod that hang their readers do not keep the shims of others from being read:
+// they are asked about in the name of the pod.
+func (r *Round) command(ctx context.Context, files *kernfile.Reader, shim, s *kernfile.TaskStatus, t *tables, uid string) (*evidence.RuntimeCommand, error) {
+	saw, err := r.Prober.Ask(ctx, probe.Command, r.Proc, &s.Task, uid)
 	if err == nil && len(saw.Denied)+len(saw.Errors) > 0 {
 		err = errors.New("permission denied" + grant("cmdline", nil))
 	}
@@ -152,7 +155,7 @@ func (r *Round) command(ctx context.Context, files *kernfile.Reader, shim, s *ke
 	if saw.Gone || saw.Command.Shim {
 		return nil, nil // about to execute something
 	}
-	err = r.probe(ctx, s, t, "")
+	err = r.probe(ctx, s, t, uid)
 	if s.Probe == nil {
 		return nil, err // it has exited
 	}
@@ -172,7 +175,7 @@ func (r *Round) command(ctx context.Context, files *kernfile.Reader, shim, s *ke
 	case c.Command == "":
 		return nil, fmt.Errorf("what process %d was told to do is not known", s.PID)
 	}
-	c.Tasks = toTasks(r.withDescendants(ctx, files, *s, t))
+	c.Tasks = toTasks(r.withDescendants(ctx, files, *s, t, uid))
 	return c, nil
 }
 
@@ -191,7 +194,7 @@ func (r *Round) holdsOutput(ctx context.Context, shim, s *kernfile.TaskStatus) (
 // withDescendants returns a process and its descendants with their probes, parents before
 // children, each followed by those of its threads that say more of what it waits for. What
 // cannot be read of them is left out: it only says more.
-func (r *Round) withDescendants(ctx context.Context, files *kernfile.Reader, first kernfile.TaskStatus, t *tables) []kernfile.TaskStatus {
+func (r *Round) withDescendants(ctx context.Context, files *kernfile.Reader, first kernfile.TaskStatus, t *tables, uid string) []kernfile.TaskStatus {
 	line := []kernfile.TaskStatus{first}
 	for i := 0; i < len(line) && len(line) < maxOfACommand; i++ {
 		for _, pid := range childrenOf(files, line[i].PID) {
@@ -200,27 +203,27 @@ func (r *Round) withDescendants(ctx context.Context, files *kernfile.Reader, fir
 				continue
 			}
 			s.Cgroup = readCgroup(files, pid)
-			if s.Owner, s.Container = owner(&s.Task); s.Owner == "" {
-				s.Owner = first.Owner
+			if in, container := cgroup.PodOfPath(s.Cgroup); in != "" {
+				s.Owner, s.Container = in, container
 			}
-			_ = r.probe(ctx, &s, t, "")
+			_ = r.probe(ctx, &s, t, uid)
 			line = append(line, s)
 		}
 	}
 	var out []kernfile.TaskStatus
 	for i := range line {
 		out = append(out, line[i])
-		if thread := r.telling(ctx, files, &line[i], t); thread != nil {
+		if thread := r.telling(ctx, files, &line[i], t, uid); thread != nil {
 			out = append(out, *thread)
 		}
 	}
 	return out
 }
 
-// telling returns the thread of a process that is in state D; else, where the first one only
-// waits for the others, one that waits for something else. nil when there is none: the first
-// threads of Go programs sleep in futex most of the time.
-func (r *Round) telling(ctx context.Context, files *kernfile.Reader, s *kernfile.TaskStatus, t *tables) *kernfile.TaskStatus {
+// telling returns, where the first thread of a process only waits for the others, as those of Go
+// programs do most of the time, one that runs; else one that is in state D, or waits for
+// something else. nil when there is none.
+func (r *Round) telling(ctx context.Context, files *kernfile.Reader, s *kernfile.TaskStatus, t *tables, uid string) *kernfile.TaskStatus {
 	if s.Threads < 2 || s.State != evidence.Sleeping || s.Probe == nil || !idle(s) {
 		return nil
 	}
@@ -236,11 +239,13 @@ func (r *Round) telling(ctx context.Context, files *kernfile.Reader, s *kernfile
 		}
 		thread.Cgroup, thread.Owner, thread.Container = s.Cgroup, s.Owner, s.Container
 		switch {
-		case thread.State == evidence.Uninterruptible:
-			_ = r.probe(ctx, &thread, t, "")
+		case thread.State == evidence.Runnable:
 			return &thread
+		case thread.State == evidence.Uninterruptible && (found == nil || found.State != evidence.Uninterruptible):
+			_ = r.probe(ctx, &thread, t, uid)
+			found = &thread
 		case found == nil && thread.State == evidence.Sleeping:
-			if _ = r.probe(ctx, &thread, t, ""); thread.Probe != nil && !idle(&thread) {
+			if _ = r.probe(ctx, &thread, t, uid); thread.Probe != nil && !idle(&thread) {
 				found = &thread
 			}
 		}

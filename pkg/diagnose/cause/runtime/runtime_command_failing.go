@@ -49,7 +49,10 @@ var RuntimeCommandFailing = &diagnose.Rule{
 		if first == nil {
 			return nil
 		}
-		out := diagnose.Finding{Container: c.Name, Confidence: diagnose.Inferred, Objects: diagnose.Objects{Process: diagnose.ProcessOf(p, first), Error: text}}
+		out := diagnose.Finding{Container: c.Name, Confidence: diagnose.Inferred, Objects: diagnose.Objects{
+			// The end of the line that the runtime has printed stands there as \n.
+			Process: diagnose.ProcessOf(p, first), Error: strings.TrimSuffix(text, `\n`),
+		}}
 		if c.Kind == evidence.Sandbox {
 			out.Container, out.Variants = "", []string{aboutSandbox}
 		}

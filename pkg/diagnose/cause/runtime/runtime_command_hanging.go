@@ -25,6 +25,9 @@ const (
 	commandPatience        = time.Minute
 	commandPatienceAsleep  = 100 * time.Second
 	commandPatienceStarved = 5 * time.Minute
+	// commandPatienceAgain is for one that sleeps, and does not move, when the kubelet has said
+	// that stopping the sandbox took too long: the command before has been killed then.
+	commandPatienceAgain = fact.SlowDevice
 )
 
 // RuntimeCommandHanging is a shim that waits for a command of the runtime, such as runc kill.
@@ -58,7 +61,8 @@ var RuntimeCommandHanging = &diagnose.Rule{
 		Meaning: "The shim does not signal, start or delete a container itself. It runs a program for that, usually runc, and waits until that has exited and closed its output. " +
 			"Meanwhile it does nothing else about this container, and its answers to containerd about the container have to wait too.",
 		Evidence: "A child of the pod's shim has the arguments that the shim starts a runtime with, and was started more than a minute ago. " +
-			"On a node short of processors, memory or I/O (/proc/pressure) it is five minutes, or 100 seconds of a command that sleeps and has not moved for ten. Two readings show the same. " +
+			"On a node short of processors, memory or I/O (/proc/pressure) it is five minutes, or 100 seconds of a command that sleeps and has not moved for ten. " +
+			"Ten seconds of such a sleep are enough, and then it is inferred, when the kubelet has said before, in an Event, that stopping the sandbox has timed out: it has the command killed then and begins anew. Two readings show the same. " +
 			"The child is in the shim's process group and in no pod's control group, where nothing that comes out of a container can be. Only shims for runc (io.containerd.runc.v2) are looked at. " +
 			"A command that executes something in a container (runc exec) counts only when the container's processes have ended: the shim tells of the end when that command has returned. " +
 			"What the command waits for is what the last of its descendants sleeps in, as far as each has one child.",
@@ -144,7 +148,7 @@ func hanging(p *evidence.Pod, c *evidence.RuntimeCommand) (f diagnose.Finding, o
 		f.Family, f.Confidence = leftBehind, diagnose.Inferred
 		return f, p.Time.Sub(c.Since) >= fact.SlowDevice
 	}
-	if fact.Starved(p) && age < commandPatienceStarved {
+	if age < commandPatience || (p.Node.Pressure == nil || fact.Starved(p)) && age < commandPatienceStarved {
 		f.Confidence = diagnose.Inferred
 	}
 	if thread.State == evidence.Uninterruptible && thread.Unchanged(p.Time) >= fact.SlowDevice {
@@ -178,11 +182,15 @@ func counts(p *evidence.Pod, c *evidence.RuntimeCommand, container *evidence.Con
 
 // overlong reports whether a command of that age hangs and is not only slow.
 func overlong(p *evidence.Pod, age time.Duration, thread *evidence.Task) bool {
+	asleep, patience := commandPatienceAsleep, commandPatienceStarved
 	if p.Node.Pressure != nil && !fact.Starved(p) {
-		return age >= commandPatience
+		patience = commandPatience
 	}
-	still := thread.State != evidence.Runnable && thread.State != evidence.Uninterruptible && thread.Unchanged(p.Time) >= fact.SlowDevice
-	return age >= commandPatienceStarved || age >= commandPatienceAsleep && still
+	if f := fact.SandboxStop(p); f != nil && f.TimedOut() {
+		asleep = commandPatienceAgain
+	}
+	still := thread.State == evidence.Sleeping && thread.Unchanged(p.Time) >= fact.SlowDevice
+	return age >= patience || age >= asleep && still
 }
 
 // telling returns the thread of a command's process that says most of what it waits for.
