@@ -59,7 +59,7 @@ func TestRuntimeCommandHanging(t *testing.T) {
 		}
 	}
 	vacant := func(p *evidence.Pod, _ *evidence.RuntimeCommand) { p.Tasks = nil }
-	left := func(p *evidence.Pod, c *evidence.RuntimeCommand) {
+	left := func(_ *evidence.Pod, c *evidence.RuntimeCommand) {
 		*c = evidence.RuntimeCommand{Left: true, Since: c.Since, Tasks: c.Tasks[1:]}
 		c.Tasks[0].PPID = 50
 	}
