@@ -481,3 +481,29 @@ func TestSinceOfRuntimeCommands(t *testing.T) {
 		}
 	}
 }
+
+// That the shim does not wait any more is progress: containerd tries again later.
+func TestStageOfRuntimeCommands(t *testing.T) {
+	at := func(second int) time.Time { return time.Date(2026, 1, 2, 3, 4, second, 0, time.UTC) }
+	read := func(second int, commands ...RuntimeCommand) *Pod {
+		return &Pod{UID: "u", Time: at(second), TasksRead: at(second), RuntimeCommands: commands}
+	}
+	left := RuntimeCommand{Left: true, Tasks: []Task{{PID: 7, TID: 7, Probe: &Probe{Start: 70}}}}
+	short := RuntimeCommand{Command: "delete", Tasks: []Task{{PID: 7, TID: 7, Probe: &Probe{Start: 70, Started: at(0)}}}}
+	for name, test := range map[string]struct {
+		first, second *Pod
+		want          time.Time
+	}{
+		"it has gone":                {read(2, left), read(5), at(5)},
+		"it is there":                {read(2, left), read(5, left), at(2)},
+		"a command begins":           {read(2), read(5, short), at(2)},
+		"a command takes long":       {read(2, short), read(31, short), at(31)},
+		"one that took long is over": {read(31, short), read(33), at(33)},
+	} {
+		test.first.Since(nil)
+		test.second.Since(test.first)
+		if got := test.second.UnchangedSince; !got.Equal(test.want) {
+			t.Errorf("%s: since %s, want %s", name, got, test.want)
+		}
+	}
+}

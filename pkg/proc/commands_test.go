@@ -1,6 +1,7 @@
 package proc
 
 import (
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -43,6 +44,7 @@ func TestReadCommands(t *testing.T) {
 	var p *evidence.Pod
 	kerneltest.Eventually(t, "a command with its child", func() bool {
 		p = read(func(*evidence.Pod) {})
+		lastLeft(p)
 		return len(p.RuntimeCommands) == 2 && len(p.RuntimeCommands[0].Tasks) == 2
 	})
 	if why := p.Missing[evidence.RuntimeCommands]; why != "" {
@@ -57,6 +59,7 @@ func TestReadCommands(t *testing.T) {
 		t.Errorf("left behind %+v", second)
 	}
 	later := read(func(*evidence.Pod) {})
+	lastLeft(later)
 	p.Since(nil)
 	later.Since(p)
 	if later.RuntimeCommands[0].Since != p.RuntimeCommands[0].Since || later.RuntimeCommands[0].Since.IsZero() {
@@ -86,4 +89,9 @@ func TestReadCommandsBound(t *testing.T) {
 	if len(p.RuntimeCommands) > maxCommands || !strings.Contains(p.Missing[evidence.RuntimeCommands], "children") {
 		t.Errorf("%d commands of shim %d; %v", len(p.RuntimeCommands), v.pid(), p.Missing)
 	}
+}
+
+// lastLeft puts what has been left behind last.
+func lastLeft(p *evidence.Pod) {
+	slices.SortFunc(p.RuntimeCommands, func(a, b evidence.RuntimeCommand) int { return len(b.Command) - len(a.Command) })
 }

@@ -304,7 +304,7 @@ func readEnded(r *kernfile.Reader, parents, tasks []kernfile.TaskStatus) []kernf
 }
 
 // childrenOf returns the processes that the threads of a process have as children, zombies
-// too; none when it has exited.
+// too, in ascending order; none when it has exited.
 func childrenOf(r *kernfile.Reader, pid int) []int {
 	tids, err := r.TIDs(pid, nil)
 	if err != nil {
@@ -316,6 +316,7 @@ func childrenOf(r *kernfile.Reader, pid int) []int {
 			out = append(out, parseChildren(b)...)
 		}
 	}
+	slices.Sort(out)
 	return out
 }
 
