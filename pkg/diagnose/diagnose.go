@@ -30,6 +30,9 @@ type Rule struct {
 	// Needs are the sources without which the rule cannot tell. When one is
 	// missing the rule is reported as unknown instead of being run.
 	Needs []evidence.Source
+	// Partly are sources of which the rule can use what was read. When one is missing, what
+	// the rule does not find is unknown, and what it finds is there.
+	Partly []evidence.Source
 	// When is the part of the termination in which the cause is looked for.
 	When When
 	// Check looks for the cause. It may return one finding for each container.
@@ -196,11 +199,14 @@ func Run(p *evidence.Pod, table Table) Diagnosis {
 			}
 			continue
 		}
-		if d.lacks(p, r) {
+		if d.lacks(p, r, r.Needs) {
 			looked.part = append(looked.part, r.Doc.Layer)
 			continue
 		}
 		looked.whole = append(looked.whole, r.Doc.Layer)
+		if d.lacks(p, r, r.Partly) {
+			looked.part = append(looked.part, r.Doc.Layer)
+		}
 		if (silent || len(views(p)) > 0) && r.Doc.Layer == layerRuntime {
 			looked.part = append(looked.part, layerRuntime) // it has not hung for long enough, a shim behind it does, or it is wrong
 		}
@@ -240,11 +246,11 @@ func (t Table) layer(cause string) string {
 	return Unrecognised.Doc.Layer
 }
 
-// lacks notes the sources that a rule needs and that could not be read, and
-// reports whether there are any.
-func (d *Diagnosis) lacks(p *evidence.Pod, r *Rule) bool {
+// lacks notes those of the sources of a rule that could not be read, and reports whether
+// there are any.
+func (d *Diagnosis) lacks(p *evidence.Pod, r *Rule, sources []evidence.Source) bool {
 	blind := false
-	for _, s := range r.Needs {
+	for _, s := range sources {
 		why, ok := p.Missing[s]
 		if !ok {
 			continue

@@ -79,6 +79,9 @@ type Objects struct {
 	CPUUsedMillis  int64 `json:"cpuUsedMillis,omitempty"`
 	MemoryHigh     int64 `json:"memoryHigh,omitempty"`
 
+	// Command is what Process was told to do, as in kill, which runc is.
+	Command string `json:"command,omitempty"`
+
 	// Containerd is containerd's version. Issue is one of its issues, as in #10589, by which
 	// that version is known, and FixedIn the version without it.
 	Containerd string `json:"containerd,omitempty"`

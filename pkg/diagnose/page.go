@@ -45,7 +45,11 @@ func (r *Rule) Page() string {
 		for _, s := range r.Needs {
 			names = append(names, string(s))
 		}
-		section("Sources", "If one of these cannot be read, the cause is not looked for and the source is listed as unknown: "+strings.Join(names, ", ")+".")
+		text := "If one of these cannot be read, the cause is not looked for and the source is listed as unknown: " + strings.Join(names, ", ") + "."
+		for _, s := range r.Partly {
+			text += " If " + string(s) + " cannot be read in full, what was read is looked at."
+		}
+		section("Sources", text)
 	}
 	return b.String()
 }

@@ -50,6 +50,7 @@ var values = map[string]func(*Finding) string{
 	// The others.
 	"child":           func(f *Finding) string { return of(f.Objects.Child, (*Process).name) },
 	"childpid":        func(f *Finding) string { return of(f.Objects.Child, (*Process).number) },
+	"childstarttime":  func(f *Finding) string { return of(f.Objects.Child, (*Process).start) },
 	"foreground":      func(f *Finding) string { return of(f.Objects.Foreground, (*Process).name) },
 	"foregroundpid":   func(f *Finding) string { return of(f.Objects.Foreground, (*Process).number) },
 	"tracer":          func(f *Finding) string { return of(f.Objects.Tracer, (*Process).whose) },
@@ -128,6 +129,8 @@ var values = map[string]func(*Finding) string{
 	"cpuused":    func(f *Finding) string { return processors(f.Objects.CPUUsedMillis) },
 	"memoryhigh": func(f *Finding) string { return mebibytes(f.Objects.MemoryHigh) },
 
+	"command": func(f *Finding) string { return foreign(f.Objects.Command, 60) },
+
 	"containerd": func(f *Finding) string { return foreign(f.Objects.Containerd, 40) },
 	"issue":      func(f *Finding) string { return f.Objects.Issue },
 	"fixed":      func(f *Finding) string { return f.Objects.FixedIn },
@@ -173,6 +176,7 @@ var common = map[string][]Choice{
 	"dump":            send("USR1", "process", ""),
 	"terminate":       send("TERM", "process", ""),
 	"terminatetracer": send("TERM", "tracer", "tracer"),
+	"terminatechild":  send("TERM", "child", "child"),
 	"terminateparent": send("TERM", "parent", "parent"),
 	"kill":            send("KILL", "process", ""),
 

@@ -184,7 +184,7 @@ func everything() diagnose.Finding {
 	return diagnose.Finding{Container: "main", Objects: diagnose.Objects{
 		Process: &diagnose.Process{PID: 7, Start: 70, Comm: "java", Program: "server"},
 		Thread:  &diagnose.Thread{TID: 8, Comm: "worker", State: evidence.Sleeping, Function: "ep_poll", Syscall: "epoll_wait"}, Alike: 2,
-		Child: process(9, "child"), Foreground: process(10, "sleep"),
+		Child: &diagnose.Process{PID: 9, Start: 90, Comm: "child", State: evidence.Sleeping}, Command: "kill", Foreground: process(10, "sleep"),
 		Tracer: &diagnose.Process{PID: 11, Start: 110, Comm: "gdb", Container: "tools"}, Member: process(12, "sh"),
 		Parent:     &diagnose.Process{PID: 13, Start: 130, Comm: "nsenter", Pod: "shop/debug"},
 		Containers: []string{"main", "other"}, ContainerID: "c0ffee", Cgroup: "/kubepods/a", Device: "sdb", CorePattern: "|/bin/dump",
@@ -210,7 +210,7 @@ func TestValues(t *testing.T) {
 		"container": "main", "containers": "main, other", "containerid": "c0ffee", "cgroup": "kubepods/a", "device": "sdb", "target": "|/bin/dump",
 		"program": "server", "process": "java (PID 7)", "pid": "7", "starttime": "70", "comm": "worker",
 		"thread": "8", "function": "ep_poll", "syscall": "epoll_wait", "state": "S", "alike": "2", "threads": "2 threads",
-		"child": "child", "childpid": "9", "foreground": "sleep", "foregroundpid": "10",
+		"child": "child", "childpid": "9", "childstarttime": "90", "command": "kill", "foreground": "sleep", "foregroundpid": "10",
 		"tracer": "gdb (PID 11, of container tools)", "tracerpid": "11", "tracerstarttime": "110", "member": "sh", "memberpid": "12", "memberstate": "S",
 		"parent": "nsenter (PID 13, of pod shop/debug)", "parentpid": "13", "parentstarttime": "130",
 		"hostmount": "/var/data", "mountnumber": "0:50", "mapper": "vg-data",
@@ -449,7 +449,7 @@ func TestCommandsFindTheirProcess(t *testing.T) {
 				t.Errorf("%s: %s looks at process %s and signals %s", where, f.Cause, m[1], m[4])
 			}
 			o := &f.Objects
-			i := slices.IndexFunc([]*diagnose.Process{o.Process, o.Tracer, o.Parent}, func(p *diagnose.Process) bool {
+			i := slices.IndexFunc([]*diagnose.Process{o.Process, o.Child, o.Tracer, o.Parent}, func(p *diagnose.Process) bool {
 				return p != nil && p.PID > 1 && strconv.Itoa(p.PID) == m[4] && strconv.FormatUint(p.Start, 10) == m[2] &&
 					(m[3] == "CONT" || m[3] == "USR1" || !slices.Contains([]string{"containerd", "containerd-shim", "kubelet", "systemd"}, p.Comm))
 			})

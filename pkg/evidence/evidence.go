@@ -32,6 +32,8 @@ const (
 	VolumeCalls Source = "volume-calls"
 	Events      Source = "events"  // the kubelet's Events about the pod
 	Plugins     Source = "plugins" // the CNI plugins that containerd runs for the pod
+	// RuntimeCommands is what the pod's shim has started, such as runc.
+	RuntimeCommands Source = "runtime-commands"
 )
 
 // A Pod is what is known of one terminating pod at one moment.
@@ -135,6 +137,9 @@ type Pod struct {
 	// the pod's sandbox: each a child of containerd, followed by its descendants.
 	// They are read only when no process of the pod's containers lives.
 	Plugins []Task `json:"plugins,omitempty"`
+	// RuntimeCommands are those that the pod's shim has started and that have not
+	// returned. They are read only of a pod past its deadline, of shims for runc.
+	RuntimeCommands []RuntimeCommand `json:"runtimeCommands,omitempty"`
 	// KillFailures are what the kubelet has said, in Events, of why it could not
 	// stop the pod, the last first. They are asked for only once the pod is overdue.
 	KillFailures []KillFailure `json:"killFailures,omitempty"`
@@ -213,6 +218,37 @@ type KillFailure struct {
 	// Text is its message, without what looks like a secret. The API server takes
 	// 1,024 bytes of it at most, so that its end may be missing.
 	Text string `json:"text"`
+}
+
+// A RuntimeCommand is a program such as runc that the pod's shim has started about one of
+// the pod's containers, or a process that such a program has left behind.
+type RuntimeCommand struct {
+	// Runtime is the name of the program, such as runc, "" for one that is not among those
+	// that are known. Command is what it was told to do, as in kill. No other argument is kept.
+	Runtime string `json:"runtime,omitempty"`
+	Command string `json:"command,omitempty"`
+	// Container is the ID of the pod's container that it is about.
+	Container string `json:"container,omitempty"`
+	// Left reports whether the program itself has exited: Tasks begin with a process that is
+	// the shim's child now and holds open the program's output, which the shim reads to its
+	// end before it goes on. Runtime, Command and Container are not known then.
+	Left bool `json:"left,omitempty"`
+	// Since is when the first of the readings in a row had ended that showed the same.
+	Since time.Time `json:"since,omitzero"`
+	// Tasks are the program's process and its descendants, parents before children, each with
+	// those of its other threads that say more of what it waits for.
+	Tasks []Task `json:"tasks"`
+}
+
+// same reports whether two readings show the same command of the same process: one that is
+// about to execute a program has the arguments of another.
+func (c *RuntimeCommand) same(o *RuntimeCommand) bool {
+	if len(c.Tasks) == 0 || len(o.Tasks) == 0 {
+		return false
+	}
+	a, b := &c.Tasks[0], &o.Tasks[0]
+	return c.Runtime == o.Runtime && c.Command == o.Command && c.Container == o.Container && c.Left == o.Left &&
+		a.PID == b.PID && a.Probe != nil && b.Probe != nil && a.Probe.Start == b.Probe.Start
 }
 
 // A Daemon is another pod of the node, on which something depends.

@@ -448,3 +448,62 @@ func TestSinceOfTheNode(t *testing.T) {
 		}
 	}
 }
+
+// A child of the shim that has not executed its program yet has the arguments of another, and
+// a PID is used again.
+func TestSinceOfRuntimeCommands(t *testing.T) {
+	at := func(second int) time.Time { return time.Date(2026, 1, 2, 3, 4, second, 0, time.UTC) }
+	read := func(second int, change func(c *RuntimeCommand)) *Pod {
+		c := RuntimeCommand{Runtime: "runc", Command: "kill", Container: "c", Tasks: []Task{{PID: 7, TID: 7, Probe: &Probe{Start: 70}}, {PID: 8, TID: 8, PPID: 7}}}
+		change(&c)
+		return &Pod{UID: "u", Time: at(second), TasksRead: at(second + 1), RuntimeCommands: []RuntimeCommand{c}}
+	}
+	same := func(*RuntimeCommand) {}
+	for name, test := range map[string]struct {
+		change func(c *RuntimeCommand)
+		want   time.Time
+	}{
+		"the same":               {same, at(1)},
+		"another command":        {func(c *RuntimeCommand) { c.Command = "delete" }, at(5)},
+		"of another container":   {func(c *RuntimeCommand) { c.Container = "d" }, at(5)},
+		"another process":        {func(c *RuntimeCommand) { c.Tasks[0].Probe = &Probe{Start: 71} }, at(5)},
+		"left behind":            {func(c *RuntimeCommand) { c.Left = true }, at(5)},
+		"its start is not known": {func(c *RuntimeCommand) { c.Tasks[0].Probe = nil }, at(5)},
+	} {
+		first, second := read(0, same), read(4, test.change)
+		first.Since(nil)
+		second.Since(first)
+		if got := second.RuntimeCommands[0].Since; !got.Equal(test.want) {
+			t.Errorf("%s: since %s, want %s", name, got, test.want)
+		}
+		if got := second.RuntimeCommands[0].Tasks[1].UnchangedSince; test.want.Equal(at(1)) && !got.Equal(at(1)) {
+			t.Errorf("%s: its child unchanged since %s", name, got)
+		}
+	}
+}
+
+// That the shim does not wait any more is progress: containerd tries again later.
+func TestStageOfRuntimeCommands(t *testing.T) {
+	at := func(second int) time.Time { return time.Date(2026, 1, 2, 3, 4, second, 0, time.UTC) }
+	read := func(second int, commands ...RuntimeCommand) *Pod {
+		return &Pod{UID: "u", Time: at(second), TasksRead: at(second), RuntimeCommands: commands}
+	}
+	left := RuntimeCommand{Left: true, Tasks: []Task{{PID: 7, TID: 7, Probe: &Probe{Start: 70}}}}
+	short := RuntimeCommand{Command: "delete", Tasks: []Task{{PID: 7, TID: 7, Probe: &Probe{Start: 70, Started: at(0)}}}}
+	for name, test := range map[string]struct {
+		first, second *Pod
+		want          time.Time
+	}{
+		"it has gone":                {read(2, left), read(5), at(5)},
+		"it is there":                {read(2, left), read(5, left), at(2)},
+		"a command begins":           {read(2), read(5, short), at(2)},
+		"a command takes long":       {read(2, short), read(31, short), at(31)},
+		"one that took long is over": {read(31, short), read(33), at(33)},
+	} {
+		test.first.Since(nil)
+		test.second.Since(test.first)
+		if got := test.second.UnchangedSince; !got.Equal(test.want) {
+			t.Errorf("%s: since %s, want %s", name, got, test.want)
+		}
+	}
+}

@@ -30,6 +30,7 @@ func (p *Pod) Since(earlier *Pod) {
 	p.sinceDisks(&e)
 	sinceHolders(p.Holders, e.Holders, tasks)
 	since(p.Plugins, e.Plugins, tasks)
+	p.sinceCommands(&e, tasks)
 	p.vacantSince(&e, latest(p.ContainersRead, tasks))
 	if !p.NoShimSince.IsZero() {
 		p.NoShimSince = firstOf(e.NoShimSince, tasks)
@@ -114,6 +115,31 @@ func (p *Pod) vacant(c *Container) bool {
 		return false
 	}
 	return !slices.ContainsFunc(p.Tasks, func(t Task) bool { return t.Container == c.ID || t.PID == c.Task.PID })
+}
+
+// longCommand is from which age on a command of the runtime is seen to hold the shim up: one
+// that deletes a container is killed after ten seconds and started again.
+const longCommand = 30 * time.Second
+
+// shimHeld reports whether the shim has waited for a command of the runtime for long, or waits
+// for what one has left behind.
+func (p *Pod) shimHeld() bool {
+	return slices.ContainsFunc(p.RuntimeCommands, func(c RuntimeCommand) bool {
+		return c.Left || len(c.Tasks) > 0 && c.Tasks[0].Probe != nil && !c.Tasks[0].Probe.Started.IsZero() && p.Time.Sub(c.Tasks[0].Probe.Started) >= longCommand
+	})
+}
+
+// sinceCommands carries over since when the shim's commands are the same.
+func (p *Pod) sinceCommands(e *Pod, read time.Time) {
+	for i := range p.RuntimeCommands {
+		c := &p.RuntimeCommands[i]
+		c.Since = read
+		var before []Task
+		if j := slices.IndexFunc(e.RuntimeCommands, func(o RuntimeCommand) bool { return c.same(&o) }); j >= 0 {
+			c.Since, before = firstOf(e.RuntimeCommands[j].Since, read), e.RuntimeCommands[j].Tasks
+		}
+		since(c.Tasks, before, read)
+	}
 }
 
 // latest returns the last of some moments.
@@ -219,11 +245,12 @@ func firstOf(earlier, t time.Time) time.Time {
 // termination. Its threads are not compared: a program may start and end threads
 // without end and get nowhere. Nor are containers that have all ended, which the
 // kubelet has containerd forget a minute later. That what was in the way of a volume is
-// there no more is a new stage: the kubelet tries again within two minutes.
+// there no more is a new stage: the kubelet tries again within two minutes. So is that a command
+// of the runtime has returned: containerd tries again later what could not be done meanwhile.
 func (p *Pod) sameStage(o *Pod) bool {
 	return p.Phase == o.Phase && p.GracePeriodSeconds == o.GracePeriodSeconds &&
 		len(p.Tasks) > 0 == (len(o.Tasks) > 0) && len(p.Mounts) == len(o.Mounts) &&
-		len(p.Holders) > 0 == (len(o.Holders) > 0) && sameVolumes(p.Volumes, o.Volumes) &&
+		len(p.Holders) > 0 == (len(o.Holders) > 0) && sameVolumes(p.Volumes, o.Volumes) && p.shimHeld() == o.shimHeld() &&
 		slices.Equal(p.Finalizers, o.Finalizers) &&
 		slices.EqualFunc(p.Cgroups, o.Cgroups, func(a, b Cgroup) bool { return a.Path == b.Path }) &&
 		(p.ContainersEnded() || slices.EqualFunc(p.Containers, o.Containers, func(a, b Container) bool {

@@ -42,8 +42,9 @@ func (h *Host) tree() *cgroup.Tree {
 	return &h.groups
 }
 
-// ReadPod fills in the pod's Cgroups, Tasks, Parents, Leftovers, Plugins, Mounts, Devices,
-// Volumes and Holders, whether the kubelet's directory was found (Seen), when these were read (CgroupsRead, TasksRead), and in Missing what could not be read.
+// ReadPod fills in the pod's Cgroups, Tasks, Parents, Leftovers, Plugins, RuntimeCommands,
+// Mounts, Devices, Volumes and Holders, whether the kubelet's directory was found (Seen), when
+// these were read (CgroupsRead, TasksRead), and in Missing what could not be read.
 // It needs the pod's UIDs; it makes use of the pod's Containers for the processes
 // that the shims call first, and for the sandbox whose shim to look for. It returns
 // when the context ends.
@@ -66,7 +67,7 @@ func (r *Round) ReadPod(ctx context.Context, p *evidence.Pod) {
 	}
 	p.CgroupsRead, p.NoShimSince = time.Now(), time.Time{}
 	p.Cgroups, p.Tasks, p.Parents, p.Leftovers, p.Plugins, p.Mounts, p.Unprobed, p.TasksRead = nil, nil, nil, nil, nil, nil, 0, time.Time{}
-	p.Volumes, p.Holders, p.Devices = nil, nil, nil
+	p.Volumes, p.Holders, p.Devices, p.RuntimeCommands = nil, nil, nil, nil
 	for _, g := range groups {
 		p.Cgroups = append(p.Cgroups, g.Cgroup)
 	}
@@ -141,6 +142,12 @@ func (r *Round) ReadPod(ctx context.Context, p *evidence.Pod) {
 		p.TasksRead = time.Now()
 	}
 	p.Plugins = toTasks(plugins)
+	if p.RuntimeCommands, err = r.readCommands(ctx, files, p, tasks, parents, t); err != nil {
+		p.Lack(evidence.RuntimeCommands, fmt.Sprintf("look for commands of the runtime: %v", err))
+	}
+	if len(p.RuntimeCommands) > 0 {
+		p.TasksRead = time.Now()
+	}
 	if (p.ContainersEnded() || p.Gone) && p.Overdue() > 0 {
 		r.readVolumes(ctx, files, p, uid)
 	}
@@ -283,28 +290,34 @@ func readEnded(r *kernfile.Reader, parents, tasks []kernfile.TaskStatus) []kernf
 		if parents[i].Owner != ownerShim {
 			continue
 		}
-		pid := parents[i].PID
-		tids, err := r.TIDs(pid, nil)
-		if err != nil {
-			continue
-		}
-		for _, tid := range tids {
-			b, err := r.Thread(pid, tid, kernfile.Children)
-			if err != nil {
+		for _, child := range childrenOf(r, parents[i].PID) {
+			if known[child] {
 				continue
 			}
-			for _, child := range parseChildren(b) {
-				if known[child] {
-					continue
-				}
-				known[child] = true
-				if s, err := r.TaskStatus(child); err == nil && !s.HasMemory && !s.Kernel {
-					out = append(out, s)
-					out = append(out, readThreads(r, &s)...)
-				}
+			known[child] = true
+			if s, err := r.TaskStatus(child); err == nil && !s.HasMemory && !s.Kernel {
+				out = append(out, s)
+				out = append(out, readThreads(r, &s)...)
 			}
 		}
 	}
+	return out
+}
+
+// childrenOf returns the processes that the threads of a process have as children, zombies
+// too, in ascending order; none when it has exited.
+func childrenOf(r *kernfile.Reader, pid int) []int {
+	tids, err := r.TIDs(pid, nil)
+	if err != nil {
+		return nil
+	}
+	var out []int
+	for _, tid := range tids {
+		if b, err := r.Thread(pid, tid, kernfile.Children); err == nil {
+			out = append(out, parseChildren(b)...)
+		}
+	}
+	slices.Sort(out)
 	return out
 }
 

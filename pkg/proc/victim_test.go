@@ -232,6 +232,23 @@ func victim(what string, args []string) error {
 		fmt.Println("child", c.Process.Pid)
 		ready()
 		time.Sleep(time.Hour)
+	case "shim-children":
+		if err := os.WriteFile("/proc/self/comm", []byte("containerd-shim-runc-v2"), 0); err != nil {
+			return err
+		}
+		for range maxCommands + 1 {
+			c := exec.Command("/bin/sleep", "600")
+			c.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+			if err := c.Start(); err != nil {
+				return err
+			}
+		}
+		ready()
+		time.Sleep(time.Hour)
+	case "shim-commands":
+		// Runs a runtime about two containers, once more in a session of its own, a process
+		// that is none, and one that leaves a child behind with its output.
+		return shimCommands(args[0], args[1])
 	case "enter":
 		// Starts a process in another PID namespace and never waits for it.
 		runtime.LockOSThread()
@@ -798,5 +815,48 @@ func sceneMounts(args []string) error {
 	fmt.Println("dir", dir)
 	ready()
 	endOfInput()
+	return nil
+}
+
+func shimCommands(directory, id string) error {
+	if err := os.WriteFile("/proc/self/comm", []byte("containerd-shim-runc-v2"), 0); err != nil {
+		return err
+	}
+	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
+		return err
+	}
+	runc := filepath.Join(directory, "runc")
+	if err := os.WriteFile(runc, []byte("#!/bin/sh\nsleep 600\ntrue\n"), 0o755); err != nil {
+		return err
+	}
+	about := func(id string) []string { return []string{"--root", "/run/x", "--log", "/run/log", "kill", id, "9"} }
+	another := exec.Command(runc, about(strings.Repeat("e", len(id)))...)
+	apart := exec.Command(runc, about(id)...)
+	apart.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	command := exec.Command(runc, about(id)...)
+	for _, c := range []*exec.Cmd{another, apart, command, exec.Command("/bin/sleep", "600")} {
+		if err := c.Start(); err != nil {
+			return err
+		}
+	}
+	leaves := exec.Command("/bin/sh", "-c", "sleep 600 </dev/null & echo $!")
+	output, err := leaves.StdoutPipe()
+	if err != nil {
+		return err
+	}
+	if err := leaves.Start(); err != nil {
+		return err
+	}
+	line, err := bufio.NewReader(output).ReadString('\n')
+	if err != nil {
+		return err
+	}
+	if _, err := leaves.Process.Wait(); err != nil { // which does not close the pipe
+		return err
+	}
+	fmt.Println("command", command.Process.Pid)
+	fmt.Println("left", strings.TrimSpace(line))
+	ready()
+	time.Sleep(time.Hour)
 	return nil
 }

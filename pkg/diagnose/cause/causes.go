@@ -44,8 +44,11 @@ var table = diagnose.Table{
 	{Rule: kernel.StuckInExit, Explains: []*diagnose.Rule{kernel.PIDNamespaceReapWait}},
 	{Rule: kernel.ZombieHeldByTracer, Explains: []*diagnose.Rule{kernel.PIDNamespaceReapWait}},
 	{Rule: kernel.PIDNamespaceReapWait},
+	// The shim holds its lock meanwhile, and takes no note of the end of a container.
+	{Rule: runtime.RuntimeCommandHanging, Explains: []*diagnose.Rule{runtime.ShimHung, runtime.ExitEventLost}},
 	{Rule: runtime.ShimHung},
 	{Rule: runtime.ShimDead},
+	{Rule: runtime.RuntimeCommandFailing},
 	{Rule: runtime.ZombieLeaderNotKilled},
 	{Rule: runtime.HostPIDLeftover},
 	{Rule: runtime.ExitEventLost},

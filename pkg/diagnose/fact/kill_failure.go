@@ -18,6 +18,9 @@ type SandboxFailure struct {
 	// Step is what of stopping the sandbox failed; StepUnknown where the request
 	// did not get an answer that says it.
 	Step Step
+	// ID is that of the container, or of the sandbox, that the step is about; "" where the
+	// step is not known.
+	ID string
 	// Plugin is the type of the CNI plugin that failed, as the network's
 	// configuration names it; "" when the error names none.
 	Plugin string
@@ -66,6 +69,13 @@ func (f *SandboxFailure) Persists(p *evidence.Pod) bool {
 	return f.Count >= failureRepeat && f.Last.Sub(f.First) >= failurePersist && p.Time.Sub(f.Last) <= failureSilence
 }
 
+// StillTries reports whether the kubelet that has told of a failure still runs, as far
+// as is seen: what another one, or none, makes of it has not been told yet.
+func (f *SandboxFailure) StillTries(p *evidence.Pod) bool {
+	t := p.Node.Kubelet.Process
+	return !KubeletGone(p) && (t == nil || !Halted(t) && (t.Probe == nil || !t.Probe.Started.After(f.Last)))
+}
+
 // SandboxStop returns the last failure of the kubelet to have the pod's sandbox
 // stopped that it has told of since the deletion; nil when there is none. An Event
 // may be forged, by somebody who may create Events in the pod's namespace. Only one
@@ -92,7 +102,7 @@ func SandboxStop(p *evidence.Pod) *SandboxFailure {
 			}) {
 				return nil // another pod's, or an invention
 			}
-			out.Step, out.Error = s, strings.TrimPrefix(rest, ": ")
+			out.Step, out.ID, out.Error = s, id, strings.TrimPrefix(rest, ": ")
 		}
 		if rest, ok := strings.CutPrefix(out.Error, `plugin type="`); ok && out.Step == StepNetwork {
 			plugin, rest, _ := strings.Cut(rest, `"`)

@@ -38,6 +38,7 @@ const (
 	Holds   What = "holds"   // the mounts that it uses, when it is in the host's mount namespace
 	Plugin  What = "plugin"  // what a CNI plugin was asked for, in its environment
 	Outputs What = "outputs" // the containers whose output a shim has open
+	Command What = "command" // what a runtime such as runc was told to do, in its arguments
 	volumes What = "volumes" // the directories of a pod's volumes
 	pods    What = "pods"    // the directories of all pods
 )
@@ -74,6 +75,8 @@ type Seen struct {
 	ShimID string `json:"shimID,omitempty"`
 	CNI    CNI    `json:"cni,omitzero"`
 	PIDNS  uint64 `json:"pidns,omitempty"`
+
+	Command CommandLine `json:"command,omitzero"`
 	// Pipes are the inodes of pipes.
 	Pipes []uint64 `json:"pipes,omitempty"`
 	// Outputs are the IDs of containers.
@@ -98,6 +101,21 @@ type Seen struct {
 	// could not be read for a reason other than that the task is gone.
 	Denied []string `json:"denied,omitempty"`
 	Errors []string `json:"errors,omitempty"`
+}
+
+// A CommandLine is what a program was told to do if it is a runtime such as runc. No other
+// arguments leave the helper.
+type CommandLine struct {
+	// Shim reports whether these are still a shim's own arguments: its child has not
+	// executed a program yet.
+	Shim bool `json:"shim,omitempty"`
+	// Is reports whether it has the arguments that a shim starts a runtime with.
+	Is bool `json:"is,omitempty"`
+	// Runtime is the program's name and Command what it was told to do, "" where that is not
+	// among those that are known; ContainerID the container that it is about.
+	Runtime     string `json:"runtime,omitempty"`
+	Command     string `json:"command,omitempty"`
+	ContainerID string `json:"containerID,omitempty"`
 }
 
 // A CNI is what a CNI plugin was asked for (CNI specification, section 2): the

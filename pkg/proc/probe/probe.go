@@ -89,6 +89,10 @@ func (p *probe) run() {
 		if b := p.file("environ"); b != nil {
 			p.seen.CNI = parsePlugin(b)
 		}
+	case Command:
+		if b := p.file("cmdline"); b != nil {
+			p.seen.Command = parseCommand(b)
+		}
 	case PIDNS:
 		p.seen.PIDNS, _ = pidOfLink(p.link("ns/pid"))
 	case Pipes:

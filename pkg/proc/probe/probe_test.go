@@ -74,3 +74,28 @@ func TestPIDReuse(t *testing.T) {
 		t.Errorf("a probe looks at another task with the same number: %q, %v", out, err)
 	}
 }
+
+// Of a runtime's arguments only what it was told to do, and about which container, is kept.
+func TestParseCommand(t *testing.T) {
+	id := strings.Repeat("0f", 32)
+	options := "--root /run/containerd/runc/k8s.io --log /run/x/log.json --log-format json --systemd-cgroup "
+	for text, want := range map[string]CommandLine{
+		"runc " + options + "kill " + id + " 9":                                            {Is: true, Runtime: "runc", Command: "kill", ContainerID: id},
+		"/usr/sbin/crun " + options + "delete --force " + id:                               {Is: true, Runtime: "crun", Command: "delete", ContainerID: id},
+		"/bin/sh /usr/local/sbin/runc " + options + "kill --all " + id + " 15":             {Is: true, Runtime: "runc", Command: "kill", ContainerID: id},
+		"/usr/bin/env bash /opt/mine " + options + "start " + id:                           {Is: true, Command: "start", ContainerID: id},
+		"runc --root kill --log x --rootless=true state " + id:                             {Is: true, Runtime: "runc", Command: "state", ContainerID: id},
+		"runc " + options + "exec --process /tmp/runc-process1 --detach " + id + " secret": {Is: true, Runtime: "runc", Command: "exec", ContainerID: id},
+		"runc " + options + "poweroff " + id:                                               {Is: true, Runtime: "runc"},
+		"runc " + options + "kill " + strings.ToUpper(id):                                  {Is: true, Runtime: "runc", Command: "kill"},
+		"runc kill " + id: {},
+		"runc --root":     {Is: true, Runtime: "runc"},
+		"--root /x kill":  {},
+		"/usr/local/bin/containerd-shim-runc-v2 -namespace k8s.io -id " + id: {Shim: true},
+		"": {},
+	} {
+		if got := parseCommand([]byte(strings.ReplaceAll(text, " ", "\x00") + "\x00")); got != want {
+			t.Errorf("%s: %+v", text, got)
+		}
+	}
+}

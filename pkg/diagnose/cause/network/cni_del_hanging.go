@@ -62,7 +62,7 @@ var CNIDelHanging = &diagnose.Rule{
 			if isChild(p, plugin) || plugin.State == evidence.Zombie || plugin.Probe == nil || plugin.Probe.Started.IsZero() || p.Time.Sub(plugin.Probe.Started) < limit {
 				continue
 			}
-			last := lastOf(p, plugin)
+			last := fact.LastOf(p.Plugins, plugin)
 			o := diagnose.Objects{Process: diagnose.ProcessOf(p, plugin), Since: plugin.Probe.Started, Thread: diagnose.ThreadOf(last)}
 			if last != plugin {
 				o.Child = diagnose.ProcessOf(p, last)
@@ -80,27 +80,4 @@ var CNIDelHanging = &diagnose.Rule{
 // isChild reports whether a process was started by another one of the plugins.
 func isChild(p *evidence.Pod, t *evidence.Task) bool {
 	return slices.ContainsFunc(p.Plugins, func(of evidence.Task) bool { return of.PID == t.PPID })
-}
-
-// lastOf returns the last of the living descendants of a plugin, as far as each has one
-// child; itself when it has none, or several, of which any may be waited for.
-func lastOf(p *evidence.Pod, plugin *evidence.Task) *evidence.Task {
-	last := plugin
-	for range p.Plugins {
-		var only *evidence.Task
-		for i := range p.Plugins {
-			switch t := &p.Plugins[i]; {
-			case t.PPID != last.PID || t.State == evidence.Zombie:
-			case only != nil:
-				return last
-			default:
-				only = t
-			}
-		}
-		if only == nil {
-			return last
-		}
-		last = only
-	}
-	return last
 }

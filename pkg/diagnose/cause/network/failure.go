@@ -24,17 +24,10 @@ const freshWithClaims = 45 * time.Second
 // there is none.
 func failure(p *evidence.Pod) *fact.SandboxFailure {
 	f := fact.SandboxStop(p)
-	if f == nil || f.Step != fact.StepNetwork || !f.Persists(p) || p.ResourceClaims > 0 && p.Time.Sub(f.Last) > freshWithClaims || !stillTries(p, f) {
+	if f == nil || f.Step != fact.StepNetwork || !f.Persists(p) || p.ResourceClaims > 0 && p.Time.Sub(f.Last) > freshWithClaims || !f.StillTries(p) {
 		return nil
 	}
 	return f
-}
-
-// stillTries reports whether the kubelet that has told of a failure still runs, as far
-// as is seen: what another one, or none, makes of it has not been told yet.
-func stillTries(p *evidence.Pod, f *fact.SandboxFailure) bool {
-	t := p.Node.Kubelet.Process
-	return !fact.KubeletGone(p) && (t == nil || !fact.Halted(t) && (t.Probe == nil || !t.Probe.Started.After(f.Last)))
 }
 
 // uninitialized reports whether containerd had no network configuration

@@ -1,0 +1,94 @@
+package runtime
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
+	"github.com/nodeagent-io/nodeagent/pkg/diagnose/fact"
+	"github.com/nodeagent-io/nodeagent/pkg/evidence"
+)
+
+// RuntimeCommandFailing is a runtime, such as runc, that cannot signal a container.
+var RuntimeCommandFailing = &diagnose.Rule{
+	Cause:  "RuntimeCommandFailing",
+	Phases: []diagnose.Phase{diagnose.StopSignal, diagnose.Runtime, diagnose.Sandbox},
+	Needs:  []evidence.Source{evidence.Processes, evidence.Suspects, evidence.Containers, evidence.Shims, evidence.Events},
+	Doc: diagnose.Doc{
+		Layer:   "runtime",
+		Title:   "the runtime, such as runc, fails to signal a container",
+		Message: "{what} cannot be killed, and lives: the runtime fails each time: {error}. The kubelet tries again",
+		Phrases: map[string][]diagnose.Choice{"what": {
+			{Variant: aboutSandbox, Text: "the pod's sandbox"},
+			{Text: "container {container}"},
+		}},
+		Meaning: "The shim does not signal a container itself. It runs a program for that, usually runc, and this program ends with an error. " +
+			"The stop signal that fails is not sent again; SIGKILL is, each time that the kubelet tries to stop the pod.",
+		Evidence: "The kubelet has said at least twice since the deletion, over eight seconds or more, in an Event of reason FailedKillPod about this pod, that signalling this container failed in the runtime; " +
+			"the number of the container is compared with containerd's. It has said so of late: a kubelet that tries to stop the container again waits for the grace period first. " +
+			"The container's first process lives, SIGKILL is not pending in any of its threads, and the shim answers that it runs. " +
+			"Whoever may create Events in the pod's namespace can have made the Event, so it is inferred.",
+		Remedy: "On the node: see what the error is about: journalctl -u containerd shows all of it. Usual reasons are that the program is missing or was replaced, that /run is full, " +
+			"a limit on processes (TasksMax of containerd's unit), or a profile of AppArmor or SELinux. The kubelet's next try then succeeds. If the program cannot be repaired, end the container's first process: {kill}.",
+		Danger: "SIGKILL loses what the container's processes have not written. Do not kill the shim: that loses the exit codes and the output of all containers of the pod. " +
+			"A force delete leaves the container running, unseen.",
+	},
+	Check: func(p *evidence.Pod) []diagnose.Finding {
+		f := fact.SandboxStop(p)
+		if f == nil || f.Step != fact.StepContainer && f.Step != fact.StepSandbox || f.TimedOut() || !f.Persists(p) || !f.StillTries(p) || !ofLate(p, f) {
+			return nil
+		}
+		// checkKillError in cmd/containerd-shim-runc-v2/process/utils.go
+		_, text, ok := strings.Cut(f.Error, "unknown error after kill: ")
+		c, known := p.Container(f.ID)
+		if !ok || !known {
+			return nil
+		}
+		first := alive(p, c)
+		if first == nil {
+			return nil
+		}
+		out := diagnose.Finding{Container: c.Name, Confidence: diagnose.Inferred, Objects: diagnose.Objects{
+			// The end of the line that the runtime has printed stands there as \n.
+			Process: diagnose.ProcessOf(p, first), Error: strings.TrimSuffix(text, `\n`),
+		}}
+		if c.Kind == evidence.Sandbox {
+			out.Container, out.Variants = "", []string{aboutSandbox}
+		}
+		return []diagnose.Finding{out}
+	},
+}
+
+// How long after its last words about it the kubelet must speak of a failure again, on top of
+// the grace period: it tries again after ten seconds or a little more, and then waits for the
+// grace period before it has SIGKILL sent. Once it has told 25 times, it tells one in five
+// minutes (k8s.io/client-go/tools/record/events_cache.go).
+const (
+	nextTry  = 45 * time.Second
+	toldBusy = 25
+)
+
+// ofLate reports whether a failure has been told of so lately that the kubelet can have had
+// no better luck since.
+func ofLate(p *evidence.Pod, f *fact.SandboxFailure) bool {
+	return f.Count >= toldBusy || p.Time.Sub(f.Last) <= fact.Grace(p)+nextTry
+}
+
+// alive returns the first process of a container that the shim says runs, and that nobody has
+// killed; nil when there is none, or it is not known.
+func alive(p *evidence.Pod, c *evidence.Container) *evidence.Task {
+	if c.Runtime != fact.RuncV2 || c.State != evidence.StateRunning || c.Task.Status != running || c.Task.PID == 0 {
+		return nil
+	}
+	if slices.ContainsFunc(p.Tasks, func(t evidence.Task) bool { return t.Container == c.ID && fact.Dying(&t) }) {
+		return nil
+	}
+	i := slices.IndexFunc(p.Tasks, func(t evidence.Task) bool {
+		return t.Leader() && t.PID == c.Task.PID && t.Container == c.ID && t.State != evidence.Zombie
+	})
+	if i < 0 {
+		return nil
+	}
+	return &p.Tasks[i]
+}

@@ -1,0 +1,204 @@
+package runtime
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
+	"github.com/nodeagent-io/nodeagent/pkg/diagnose/fact"
+	"github.com/nodeagent-io/nodeagent/pkg/evidence"
+)
+
+// The families of RuntimeCommandHanging, and its variant that is about the pod's sandbox.
+const (
+	leftBehind   = "LeftBehind" // the command has exited, and its child holds its output
+	blocked      = "Blocked"    // a thread of it is in state D
+	aboutSandbox = "Sandbox"
+)
+
+// For how long a command of the runtime must not have returned to be said to hang. Where the
+// node is short of something it needs five minutes, or so long as the second one says if it
+// sleeps, and does not move, for a reason that is no device's and no processor's. The kubelet
+// gives up after two minutes and the grace period, and most commands are killed then.
+const (
+	commandPatience        = time.Minute
+	commandPatienceAsleep  = 100 * time.Second
+	commandPatienceStarved = 5 * time.Minute
+	// commandPatienceAgain is for one that sleeps, and does not move, when the kubelet has said
+	// that stopping the sandbox took too long: the command before has been killed then.
+	commandPatienceAgain = fact.SlowDevice
+)
+
+// RuntimeCommandHanging is a shim that waits for a command of the runtime, such as runc kill.
+var RuntimeCommandHanging = &diagnose.Rule{
+	Cause:  "RuntimeCommandHanging",
+	Phases: []diagnose.Phase{diagnose.Startup, diagnose.StopSignal, diagnose.Kill, diagnose.Runtime, diagnose.Sandbox, diagnose.PhaseUnknown},
+	Needs:  []evidence.Source{evidence.Processes, evidence.Suspects, evidence.Containers},
+	Partly: []evidence.Source{evidence.RuntimeCommands},
+	Doc: diagnose.Doc{
+		Layer:   "runtime",
+		Title:   "a command of the runtime, such as runc kill, does not return",
+		Message: "the shim cannot go on with {what}: {held}{waits}",
+		Phrases: map[string][]diagnose.Choice{
+			"what": {
+				{Variant: aboutSandbox, Text: "the pod's sandbox"},
+				{Text: "container {container}"},
+				{Text: "the pod"},
+			},
+			"held": {
+				{Variant: leftBehind, Text: "a command of the runtime has exited and left {process} behind, started at {since}, which holds the command's output open"},
+				{Text: "{program} {command} (PID {pid}), which it started at {since}, does not return"},
+			},
+			"waits": {
+				{Text: ". {program} waits for its child {child} (PID {childpid}), which sleeps in {syscall} ({function})"},
+				{Text: ". {program} waits for its child {child} (PID {childpid})"},
+				{Text: ". It sleeps in {syscall} ({function})"},
+				{Text: ""},
+			},
+			"end": {{Text: "{terminatechild}"}, {Text: "{terminate}"}},
+		},
+		Meaning: "The shim does not signal, start or delete a container itself. It runs a program for that, usually runc, and waits until that has exited and closed its output. " +
+			"Meanwhile it does nothing else about this container, and its answers to containerd about the container have to wait too.",
+		Evidence: "A child of the pod's shim has the arguments that the shim starts a runtime with, and was started more than a minute ago. " +
+			"On a node short of processors, memory or I/O (/proc/pressure) it is five minutes, or 100 seconds of a command that sleeps and has not moved for ten. " +
+			"Ten seconds of such a sleep are enough, and then it is inferred, when the kubelet has said before, in an Event, that stopping the sandbox has timed out: it has the command killed then and begins anew. Two readings show the same. " +
+			"The child is in the shim's process group and in no pod's control group, where nothing that comes out of a container can be. Only shims for runc (io.containerd.runc.v2) are looked at. " +
+			"A command that executes something in a container (runc exec) counts only when the container's processes have ended: the shim tells of the end when that command has returned. " +
+			"What the command waits for is what the last of its descendants sleeps in, as far as each has one child.",
+		Remedy: "On the node: find out what the command waits for (ps -eo pid,ppid,stat,wchan:30,comm --forest shows its children, lslocks who holds a lock), and repair that. " +
+			"The pod then terminates. When it can only be ended: {end}; the kubelet tries again.",
+		Danger: "Do not kill the shim: that loses the exit codes and the output of all containers of the pod. Do not remove anything below /run/containerd. " +
+			"A force delete leaves what still runs of the pod on the node, unseen.",
+		Families: []diagnose.Family{
+			{
+				Name: leftBehind,
+				Meaning: "The command has exited, and a process that it started has not: a hook of the runtime, or a program in the runtime's place, has put something into the background. " +
+					"The shim reads the command's output until nobody can write to it any more, and holds its lock until then.",
+				Remedy: "On the node: find out who starts such a process: a hook in the runtime's configuration, or a script in the place of runc. Then end it: {terminate}. The shim goes on immediately.",
+			},
+			{
+				Name:    blocked,
+				Meaning: "A thread of the command, or of the last process that it waits for, is in uninterruptible sleep: no signal ends it.",
+				Remedy:  "On the node: repair what the thread waits for. It sleeps in {function}, and ps -eo pid,stat,wchan:30,comm shows who waits there too. The shim goes on when the command returns.",
+			},
+		},
+	},
+	Check: func(p *evidence.Pod) []diagnose.Finding {
+		var out []diagnose.Finding
+		for i := range p.RuntimeCommands {
+			if f, ok := hanging(p, &p.RuntimeCommands[i]); ok {
+				out = append(out, f)
+			}
+		}
+		// One for each container: what its lock is held for before what only keeps its end.
+		slices.SortStableFunc(out, func(a, b diagnose.Finding) int { return cmp.Compare(rank(&a), rank(&b)) })
+		var told []diagnose.Finding
+		for _, f := range out {
+			if !slices.ContainsFunc(told, func(o diagnose.Finding) bool {
+				return o.Container == f.Container && slices.Equal(o.Variants, f.Variants) && (o.Family == leftBehind) == (f.Family == leftBehind)
+			}) {
+				told = append(told, f)
+			}
+		}
+		return told
+	},
+}
+
+// execCommand is the command that does not hold the container's lock.
+const execCommand = "exec"
+
+// lockCommands are those during which the shim holds a container's lock (Init.mu in
+// cmd/containerd-shim-runc-v2/process/init.go), or without which it has no container.
+var lockCommands = []string{"kill", "delete", "create", "start", "run", "pause", "resume", "update", "checkpoint", "restore"}
+
+func rank(f *diagnose.Finding) int {
+	switch {
+	case f.Family == leftBehind:
+		return 2
+	case f.Objects.Command == execCommand:
+		return 1
+	}
+	return 0
+}
+
+// hanging returns the finding of a command that does not return.
+func hanging(p *evidence.Pod, c *evidence.RuntimeCommand) (f diagnose.Finding, ok bool) {
+	if len(c.Tasks) == 0 {
+		return f, false
+	}
+	first := &c.Tasks[0]
+	if first.Probe == nil || first.Probe.Started.IsZero() || first.State == evidence.Zombie || c.Since.IsZero() || p.Time.Sub(c.Since) < fact.Stuck {
+		return f, false
+	}
+	last := fact.LastOf(c.Tasks, first)
+	thread := telling(c, last)
+	age := p.Time.Sub(first.Probe.Started)
+	if !overlong(p, age, thread) {
+		return f, false
+	}
+	f = diagnose.Finding{Confidence: diagnose.Proved, Objects: diagnose.Objects{
+		Process: diagnose.ProcessOf(p, first), Since: first.Probe.Started, Thread: diagnose.ThreadOf(thread),
+	}}
+	if last != first {
+		f.Objects.Child = diagnose.ProcessOf(p, last)
+	}
+	if c.Left {
+		// That the shim waits for this pipe is what nothing else shows.
+		f.Family, f.Confidence = leftBehind, diagnose.Inferred
+		return f, p.Time.Sub(c.Since) >= fact.SlowDevice
+	}
+	if age < commandPatience || (p.Node.Pressure == nil || fact.Starved(p)) && age < commandPatienceStarved {
+		f.Confidence = diagnose.Inferred
+	}
+	if thread.State == evidence.Uninterruptible && thread.Unchanged(p.Time) >= fact.SlowDevice {
+		f.Family = blocked
+	}
+	container, ok := p.Container(c.Container)
+	if !ok || !counts(p, c, container) {
+		return f, false
+	}
+	f.Objects.Process.Program = c.Runtime
+	f.Objects.Command = c.Command
+	if f.Container = container.Name; container.Kind == evidence.Sandbox {
+		f.Container, f.Variants = "", []string{aboutSandbox}
+	}
+	return f, true
+}
+
+// counts reports whether the shim cannot go on with the container while it waits for the
+// command. It publishes the end of a container when all that is being executed there has
+// ended (handleInitExit in cmd/containerd-shim-runc-v2/task/service.go).
+func counts(p *evidence.Pod, c *evidence.RuntimeCommand, container *evidence.Container) bool {
+	if container.Runtime != fact.RuncV2 || container.State == evidence.StateExited && container.Kind != evidence.Sandbox {
+		return false
+	}
+	if c.Command == execCommand {
+		return container.State == evidence.StateRunning && container.Kind != evidence.Sandbox && container.Task.PID != 0 &&
+			!slices.ContainsFunc(p.Tasks, func(t evidence.Task) bool { return t.Container == container.ID || t.PID == container.Task.PID })
+	}
+	return slices.Contains(lockCommands, c.Command)
+}
+
+// overlong reports whether a command of that age hangs and is not only slow.
+func overlong(p *evidence.Pod, age time.Duration, thread *evidence.Task) bool {
+	asleep, patience := commandPatienceAsleep, commandPatienceStarved
+	if p.Node.Pressure != nil && !fact.Starved(p) {
+		patience = commandPatience
+	}
+	if f := fact.SandboxStop(p); f != nil && f.TimedOut() {
+		asleep = commandPatienceAgain
+	}
+	still := thread.State == evidence.Sleeping && thread.Unchanged(p.Time) >= fact.SlowDevice
+	return age >= patience || age >= asleep && still
+}
+
+// telling returns the thread of a command's process that says most of what it waits for.
+func telling(c *evidence.RuntimeCommand, process *evidence.Task) *evidence.Task {
+	for i := range c.Tasks {
+		if t := &c.Tasks[i]; t.PID == process.PID && !t.Leader() {
+			return t
+		}
+	}
+	return process
+}

@@ -1,0 +1,238 @@
+package diagnose_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nodeagent-io/nodeagent/pkg/diagnose/cause"
+	"github.com/nodeagent-io/nodeagent/pkg/evidence"
+)
+
+// commanded is a pod whose containers have ended and whose shim has waited for so long for
+// runc to kill the sandbox; runc waits for its child.
+func commanded(ago time.Duration, change func(p *evidence.Pod, c *evidence.RuntimeCommand)) *evidence.Pod {
+	return tornDown("", func(p *evidence.Pod) {
+		p.KillFailures = nil
+		p.Time = p.Deadline.Add(10 * time.Minute)
+		for i := range p.Containers {
+			p.Containers[i].Runtime = "io.containerd.runc.v2"
+		}
+		p.Containers[1].State = evidence.StateRunning
+		p.Parents = []evidence.Task{{PID: 50, TID: 50, Comm: "containerd-shim", State: evidence.Sleeping, Owner: "shim"}}
+		runc, child := task(200, 50, "runc", evidence.Sleeping, "wait4"), task(201, 200, "sleep", evidence.Sleeping, "clock_nanosleep")
+		for _, t := range []*evidence.Task{&runc, &child} {
+			t.Container, t.Owner, t.UnchangedSince = "", "shim", p.Time.Add(-ago)
+			t.Probe.Started = p.Time.Add(-ago)
+		}
+		child.Probe.Wchan = "hrtimer_nanosleep"
+		p.RuntimeCommands = []evidence.RuntimeCommand{{
+			Runtime: "runc", Command: "kill", Container: sandboxID, Since: p.Time.Add(-min(ago, 15*time.Second)), Tasks: []evidence.Task{runc, child},
+		}}
+		change(p, &p.RuntimeCommands[0])
+	})
+}
+
+func TestRuntimeCommandHanging(t *testing.T) {
+	type change = func(p *evidence.Pod, c *evidence.RuntimeCommand)
+	nothing := func(*evidence.Pod, *evidence.RuntimeCommand) {}
+	starved := func(p *evidence.Pod, _ *evidence.RuntimeCommand) { p.Node.Pressure.StarvedUntil = p.Time }
+	both := func(all ...change) change {
+		return func(p *evidence.Pod, c *evidence.RuntimeCommand) {
+			for _, do := range all {
+				do(p, c)
+			}
+		}
+	}
+	gaveUp := func(p *evidence.Pod, _ *evidence.RuntimeCommand) {
+		p.KillFailures = []evidence.KillFailure{kubeletSays(p, `rpc error: code = DeadlineExceeded desc = context deadline exceeded`)}
+	}
+	moves := func(p *evidence.Pod, c *evidence.RuntimeCommand) {
+		c.Tasks[1].UnchangedSince = p.Time.Add(-time.Second)
+	}
+	// inContainer has the command be about the container, which runs.
+	inContainer := func(command string) change {
+		return func(p *evidence.Pod, c *evidence.RuntimeCommand) {
+			c.Container, c.Command = "c", command
+			p.Containers[0].State, p.Containers[0].Task = evidence.StateRunning, evidence.ShimTask{PID: 100}
+			p.Tasks = []evidence.Task{task(100, 50, "app", evidence.Sleeping, "epoll_wait")}
+		}
+	}
+	vacant := func(p *evidence.Pod, _ *evidence.RuntimeCommand) { p.Tasks = nil }
+	left := func(_ *evidence.Pod, c *evidence.RuntimeCommand) {
+		*c = evidence.RuntimeCommand{Left: true, Since: c.Since, Tasks: c.Tasks[1:]}
+		c.Tasks[0].PPID = 50
+	}
+	for name, test := range map[string]struct {
+		ago    time.Duration
+		change change
+		want   string // "" when it is not told
+	}{
+		"runc kill":                                    {61 * time.Second, nothing, "the shim cannot go on with the pod's sandbox: runc kill (PID 200), which it started at "},
+		"its child":                                    {61 * time.Second, nothing, "does not return. runc waits for its child sleep (PID 201), which sleeps in clock_nanosleep (hrtimer_nanosleep)"},
+		"for less than a minute":                       {59 * time.Second, nothing, ""},
+		"for a minute, and moves":                      {61 * time.Second, moves, "runc kill (PID 200)"},
+		"on a starved node":                            {99 * time.Second, starved, ""},
+		"longer, on a starved node":                    {101 * time.Second, starved, "runc kill (PID 200)"},
+		"slow, on a starved node":                      {290 * time.Second, both(starved, moves), ""},
+		"for long, on a starved node":                  {301 * time.Second, both(starved, moves), "runc kill (PID 200)"},
+		"runs, on a starved node":                      {290 * time.Second, both(starved, func(_ *evidence.Pod, c *evidence.RuntimeCommand) { c.Tasks[1].State = evidence.Runnable }), ""},
+		"slow disk, on a starved node":                 {290 * time.Second, both(starved, func(_ *evidence.Pod, c *evidence.RuntimeCommand) { c.Tasks[1].State = evidence.Uninterruptible }), ""},
+		"after the kubelet gave up":                    {12 * time.Second, gaveUp, "runc kill (PID 200)"},
+		"after the kubelet gave up, on a starved node": {12 * time.Second, both(starved, gaveUp), "runc kill (PID 200)"},
+		"after the kubelet gave up, and moves":         {20 * time.Second, both(gaveUp, moves), ""},
+		"after the kubelet gave up, only just started": {9 * time.Second, gaveUp, ""},
+		"after the kubelet gave up, and a thread runs": {20 * time.Second, both(gaveUp, func(_ *evidence.Pod, c *evidence.RuntimeCommand) {
+			thread := c.Tasks[1]
+			thread.TID, thread.State = 203, evidence.Runnable
+			c.Tasks = append(c.Tasks, thread)
+		}), ""},
+		"pressure is not known":         {99 * time.Second, func(p *evidence.Pod, _ *evidence.RuntimeCommand) { p.Node.Pressure = nil }, ""},
+		"about to execute something":    {61 * time.Second, func(p *evidence.Pod, c *evidence.RuntimeCommand) { c.Since = p.Time.Add(-time.Second) }, ""},
+		"when it was started is hidden": {time.Hour, func(_ *evidence.Pod, c *evidence.RuntimeCommand) { c.Tasks[0].Probe.Started = time.Time{} }, ""},
+		"nobody has waited for it yet":  {time.Hour, func(_ *evidence.Pod, c *evidence.RuntimeCommand) { c.Tasks[0].State = evidence.Zombie }, ""},
+		"of another runtime":            {time.Hour, func(p *evidence.Pod, _ *evidence.RuntimeCommand) { p.Containers[1].Runtime = "io.containerd.kata.v2" }, ""},
+		"about no container of the pod": {time.Hour, func(_ *evidence.Pod, c *evidence.RuntimeCommand) { c.Container = "other" }, ""},
+		"a program without a known name": {time.Hour, func(_ *evidence.Pod, c *evidence.RuntimeCommand) { c.Runtime, c.Tasks[0].Comm = "", "my runtime" },
+			`"my runtime" kill (PID 200)`},
+		"two children, of which any may be waited for": {time.Hour, func(_ *evidence.Pod, c *evidence.RuntimeCommand) {
+			c.Tasks = append(c.Tasks, task(202, 200, "logger", evidence.Sleeping, "read"))
+		}, "does not return. It sleeps in wait4"},
+		"a thread that hangs in the kernel": {time.Hour, func(_ *evidence.Pod, c *evidence.RuntimeCommand) {
+			thread := c.Tasks[1]
+			thread.PID, thread.TID, thread.State, thread.Probe = 200, 203, evidence.Uninterruptible, &evidence.Probe{Syscall: "openat", Wchan: "cgroup_lock"}
+			c.Tasks = append(c.Tasks[:1], thread)
+		}, "It sleeps in openat (cgroup_lock)"},
+
+		"kills a container that lives":         {61 * time.Second, inContainer("kill"), "the shim cannot go on with container main: runc kill"},
+		"deletes a container":                  {61 * time.Second, both(inContainer("delete"), vacant), "the shim cannot go on with container main: runc delete"},
+		"has deleted a container":              {61 * time.Second, both(inContainer("delete"), vacant, func(p *evidence.Pod, _ *evidence.RuntimeCommand) { p.Containers[0].State = evidence.StateExited }), ""},
+		"a probe, in a container that is well": {time.Hour, inContainer("exec"), ""},
+		"a probe, and the container has ended": {61 * time.Second, both(inContainer("exec"), vacant), "the shim cannot go on with container main: runc exec"},
+		"lists processes":                      {time.Hour, inContainer("ps"), ""},
+		"a probe that hangs with a kill": {61 * time.Second, both(inContainer("exec"), vacant, func(p *evidence.Pod, c *evidence.RuntimeCommand) {
+			kill := *c
+			kill.Command = "kill"
+			p.RuntimeCommands = append(p.RuntimeCommands, kill)
+		}), "with container main: runc kill"},
+		"others could not be read": {61 * time.Second, func(p *evidence.Pod, _ *evidence.RuntimeCommand) { p.Lack(evidence.RuntimeCommands, "denied") }, "runc kill"},
+		"inside the grace period":  {61 * time.Second, func(p *evidence.Pod, _ *evidence.RuntimeCommand) { p.Deadline = p.Time.Add(time.Minute) }, ""},
+
+		"a process is left behind":          {61 * time.Second, left, "with the pod: a command of the runtime has exited and left sleep (PID 201) behind"},
+		"left behind only just now":         {61 * time.Second, both(left, func(p *evidence.Pod, c *evidence.RuntimeCommand) { c.Since = p.Time.Add(-9 * time.Second) }), ""},
+		"left behind for less than that":    {59 * time.Second, left, ""},
+		"left behind, beside a hung delete": {61 * time.Second, both(func(p *evidence.Pod, c *evidence.RuntimeCommand) { p.RuntimeCommands = append(p.RuntimeCommands, *c) }, left), "runc kill"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := ""
+			for _, f := range cause.Diagnose(commanded(test.ago, test.change)).Findings {
+				if f.Cause == "RuntimeCommandHanging" && got == "" {
+					got = f.Message
+				}
+			}
+			if (got == "") != (test.want == "") || !strings.Contains(got, test.want) {
+				t.Errorf("found %q, want %q", got, test.want)
+			}
+		})
+	}
+}
+
+// What could not be read is not taken for absent.
+func TestUnreadCommands(t *testing.T) {
+	d := cause.Diagnose(commanded(time.Hour, func(p *evidence.Pod, _ *evidence.RuntimeCommand) {
+		p.RuntimeCommands = nil
+		p.Lack(evidence.RuntimeCommands, "more than 32")
+	}))
+	if !d.NotLookedFor("RuntimeCommandHanging") {
+		t.Error("commands that were not read are taken for none")
+	}
+}
+
+// A shim that waits for runc has nothing to answer meanwhile.
+func TestRuntimeCommandExplainsTheSilence(t *testing.T) {
+	d := cause.Diagnose(commanded(10*time.Minute, func(p *evidence.Pod, _ *evidence.RuntimeCommand) {
+		p.Containers[1].Task = evidence.ShimTask{Asked: p.Time, UnansweredSince: p.Time.Add(-5 * time.Minute), Attempts: 4}
+	}))
+	v, _ := d.Verdict()
+	if v.Cause != "RuntimeCommandHanging" || len(d.Findings) != 2 || !d.Findings[1].Symptom {
+		t.Errorf("%s, %+v", v.Cause, d.Findings)
+	}
+}
+
+// unsignalled is a pod whose container runc fails to signal.
+func unsignalled(change func(p *evidence.Pod, first *evidence.Task)) *evidence.Pod {
+	return stopping(func(p *evidence.Pod, first *evidence.Task) {
+		p.Time = p.Deadline.Add(40 * time.Second)
+		first.Caught = bitTERM
+		p.Containers[0].Runtime = "io.containerd.runc.v2"
+		p.Containers = append(p.Containers, evidence.Container{Name: "POD", Kind: evidence.Sandbox, ID: sandboxID, State: evidence.StateRunning, Runtime: "io.containerd.runc.v2"})
+		p.Node.Pressure = &evidence.Pressure{}
+		p.KillFailures = []evidence.KillFailure{kubeletSays(p, unsignalledAnswer)}
+		change(p, first)
+	})
+}
+
+const unsignalledAnswer = `rpc error: code = Unknown desc = failed to stop container \"c\": failed to kill container \"c\": ` +
+	`unknown error after kill: runc did not terminate successfully: exit status 1: unable to signal init: permission denied`
+
+func TestRuntimeCommandFailing(t *testing.T) {
+	type change = func(p *evidence.Pod, first *evidence.Task)
+	says := func(old, text string) change {
+		return func(p *evidence.Pod, _ *evidence.Task) {
+			p.KillFailures[0].Text = strings.ReplaceAll(p.KillFailures[0].Text, old, text)
+		}
+	}
+	told := func(change func(p *evidence.Pod, f *evidence.KillFailure)) change {
+		return func(p *evidence.Pod, _ *evidence.Task) { change(p, &p.KillFailures[0]) }
+	}
+	for name, test := range map[string]struct {
+		change change
+		want   bool
+	}{
+		"it fails":                       {func(*evidence.Pod, *evidence.Task) {}, true},
+		"once":                           {told(func(_ *evidence.Pod, f *evidence.KillFailure) { f.Count = 1 }), false},
+		"before the deletion":            {told(func(p *evidence.Pod, f *evidence.KillFailure) { f.First = p.DeletionRequested.Add(-time.Minute) }), false},
+		"about another container":        {says(`container \"c\"`, `container \"d\"`), false},
+		"another container of the pod":   {says(`container \"c\"`, `container \"`+sandboxID+`\"`), false},
+		"of another pod":                 {says(`for "u"`, `for "v"`), false},
+		"no answer":                      {says("exit status 1", "context deadline exceeded"), false},
+		"it was killed with its request": {says("exit status 1", "signal: killed"), false},
+		"something else failed":          {says("unknown error after kill: ", ""), false},
+		"long ago": {told(func(p *evidence.Pod, f *evidence.KillFailure) {
+			f.First, f.Last = p.DeletionRequested, p.Time.Add(-76*time.Second)
+			p.Time = p.Time.Add(10 * time.Second)
+		}), false},
+		"as long ago as the next try takes": {told(func(p *evidence.Pod, f *evidence.KillFailure) {
+			f.First, f.Last = p.DeletionRequested, p.Deadline
+			p.Time = p.Deadline.Add(74 * time.Second)
+		}), true},
+		"long ago, for the kubelet has told it often": {told(func(p *evidence.Pod, f *evidence.KillFailure) {
+			f.Count, f.First = 30, p.DeletionRequested
+			p.Time = p.Time.Add(4 * time.Minute)
+		}), true},
+		"by a kubelet that is gone": {func(p *evidence.Pod, _ *evidence.Task) {
+			p.Node.Kubelet.AbsentSince, p.Node.Kubelet.LastSeen = p.Time, p.DeletionRequested
+		}, false},
+		"SIGKILL has come":               {func(_ *evidence.Pod, first *evidence.Task) { first.SharedPending = bitKILL }, false},
+		"it has ended":                   {func(_ *evidence.Pod, first *evidence.Task) { first.State = evidence.Zombie }, false},
+		"the record says that it exited": {func(p *evidence.Pod, _ *evidence.Task) { p.Containers[0].State = evidence.StateExited }, false},
+		"the shim says that it stopped":  {func(p *evidence.Pod, _ *evidence.Task) { p.Containers[0].Task.Status = "stopped" }, false},
+		"the shim was not asked":         {func(p *evidence.Pod, _ *evidence.Task) { p.Lack(evidence.Shims, "no answer") }, false},
+		"another process has its number": {func(_ *evidence.Pod, first *evidence.Task) { first.Container = "d" }, false},
+		"of another runtime":             {func(p *evidence.Pod, _ *evidence.Task) { p.Containers[0].Runtime = "io.containerd.kata.v2" }, false},
+		"Events could not be listed":     {func(p *evidence.Pod, _ *evidence.Task) { p.Lack(evidence.Events, "forbidden") }, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			message := ""
+			for _, f := range cause.Diagnose(unsignalled(test.change)).Findings {
+				if f.Cause == "RuntimeCommandFailing" {
+					message = f.Message
+				}
+			}
+			if (message != "") != test.want || test.want && !strings.Contains(message,
+				`container main cannot be killed, and lives: the runtime fails each time: "runc did not terminate successfully: exit status 1: unable to signal init: permission denied". The`) {
+				t.Errorf("found %q", message)
+			}
+		})
+	}
+}

@@ -1,0 +1,129 @@
+package scenario
+
+// commands lists the incidents in which a command of the runtime, such as runc kill, hangs or
+// fails, and innocent ones that look like them.
+func commands() []Scenario {
+	all := []Scenario{runcHangs(), runcLeaves(), runcFails(), runcSlow(), runcFailsOnce()}
+	for i := range all {
+		all[i].Prepare = installRunc
+	}
+	return all
+}
+
+// The wrapper stands in the place of the node's runc, once and for all. It does as that does,
+// but for the containers and commands of which there is a file ID-COMMAND in this directory: it
+// does first what the file says.
+const runcDirectory = "/run/scenario-runc"
+
+const runcScript = `#!/bin/sh
+case " $* " in
+*" kill "*) command=kill ;;
+*" delete "*) command=delete ;;
+*) exec REAL "$@" ;;
+esac
+for argument; do [ ${#argument} != 64 ] || file=` + runcDirectory + `/$argument-$command; done
+[ ! -e "$file" ] || . "$file"
+exec REAL "$@"
+`
+
+// installRunc puts the wrapper into the directory that shims look into first. A new runc there
+// is a link.
+var installRunc = onNode(`mkdir -p ` + runcDirectory + `
+exec 9>` + runcDirectory + `.lock
+flock 9
+place=/usr/local/sbin/runc
+grep -qs ` + runcDirectory + ` $place || {
+  real=$(readlink -f $(command -v runc))
+  sed "s,REAL,$real,g" >$place.new <<'END'
+` + runcScript + `END
+  chmod 755 $place.new
+  mv $place.new $place
+}`)
+
+// onRunc is a step that lets the runtime do something when a container of the pod is told to
+// end: the one that runs a victim, or the pod's sandbox.
+func onRunc(which, script string) step {
+	return onNode(findShim + `sandbox=$(tr '\0' '\n' </proc/$shim/cmdline | awk 'found{print; exit} $0=="-id"{found=1}')
+file=` + runcDirectory + `/$` + which + `-kill
+echo $file >/run/scenario-$NAME.file
+cat >$file.new <<'END'
+` + script + `
+END
+mv $file.new $file`)
+}
+
+// runcAsBefore is a step that undoes onRunc.
+var runcAsBefore = onNode(`read -r file </run/scenario-$NAME.file
+rm -f $file
+[ ! -e $file.pids ] || kill $(cat $file.pids) || true
+rm -f $file.pids`)
+
+// runcHangs has a program in the place of runc wait for a child. The shim ends the program
+// when the kubelet's request has run out of time, and is asked again.
+func runcHangs() Scenario {
+	return Scenario{
+		Name:  "runc-kill-hangs",
+		Story: "runc does not return while it kills the pod's sandbox",
+		Pod:   victim(3, "drain", "0"),
+		Break: onRunc("sandbox", "sleep 100000 </dev/null >/dev/null 2>&1 &\necho $! >>$file.pids\nwait"),
+		Proof: "! grep -q '^Name:.victim' $(statuses)\nread -r file </run/scenario-$NAME.file\ngrep -q sleep /proc/$(tail -n 1 $file.pids)/comm",
+		Cause: "RuntimeCommandHanging",
+		Says: []string{"locked in phase Sandbox", "the shim cannot go on with the pod's sandbox: runc kill (PID", "does not return",
+			"runc waits for its child sleep (PID", "clock_nanosleep"},
+		Heal: runcAsBefore,
+	}
+}
+
+// runcLeaves has a command leave a process behind that holds its output open.
+func runcLeaves() Scenario {
+	return Scenario{
+		Name:   "runc-leaves-child",
+		Story:  "runc has killed the pod's sandbox, and a process that it has started holds its output open",
+		Pod:    victim(3, "drain", "0"),
+		Break:  onRunc("sandbox", "sleep 100000 </dev/null &\necho $! >>$file.pids"),
+		Proof:  "read -r file </run/scenario-$NAME.file\ngrep -q sleep /proc/$(tail -n 1 $file.pids)/comm\ngrep -q \"^PPid:.$(cat /run/scenario-$NAME.pid)$\" /proc/$(tail -n 1 $file.pids)/status",
+		Cause:  "RuntimeCommandHanging",
+		Family: "LeftBehind",
+		Says:   []string{"a command of the runtime has exited and left sleep (PID", "holds the command's output open", "kill -TERM"},
+		Heal:   runcAsBefore,
+	}
+}
+
+// runcSlow is innocent: the node's runc takes a while.
+func runcSlow() Scenario {
+	return Scenario{
+		Name:  "runc-kill-slow",
+		Story: "innocent: runc takes twenty seconds to kill the pod's sandbox",
+		Pod:   victim(3, "drain", "0"),
+		Break: onRunc("sandbox", "sleep 20"),
+		Heal:  runcAsBefore,
+	}
+}
+
+// runcFailure is what a runtime prints that is not allowed to signal.
+const runcFailure = "echo 'unable to signal init: permission denied' >&2; exit 1"
+
+func runcFails() Scenario {
+	return Scenario{
+		Name:  "runc-kill-fails",
+		Story: "runc fails each time that it is to signal the container",
+		Pod:   victim(3, "drain", "0"),
+		Break: onRunc("id", runcFailure),
+		Proof: "some S\n{ cat /var/log/kubelet.log || journalctl -u kubelet; } | grep -q \"unable to signal init: permission denied.*/$NAME\"",
+		Cause: "RuntimeCommandFailing",
+		Says: []string{"locked in phase StopSignal", "container main cannot be killed, and lives: the runtime fails each time",
+			"did not terminate successfully: exit status 1", "unable to signal init: permission denied", "kill -KILL"},
+		Heal: runcAsBefore,
+	}
+}
+
+// runcFailsOnce is innocent: the first try to stop the pod fails, after its deadline.
+func runcFailsOnce() Scenario {
+	return Scenario{
+		Name:  "runc-kill-fails-once",
+		Story: "innocent: runc fails to signal the container for as long as the first try takes, and the next one succeeds",
+		Pod:   victim(1, "drain", "0"),
+		Break: onRunc("id", "tries=$(cat $file.tries || echo 0)\necho $((tries + 1)) >$file.tries\n[ $tries -ge 2 ] || { "+runcFailure+"; }"),
+		Heal:  runcAsBefore,
+	}
+}
