@@ -89,7 +89,7 @@ func capture(ctx context.Context, o *hostOptions, kubeconfig, namespace, name st
 	defer reader.Close()
 	pods := podsOfNode(ctx, client, o.nodeName)
 	ask := agent.Ask(pods, time.Now())
-	ask.Overdue = true
+	ask.Overdue, ask.Finished = true, true
 	seed := agent.Seed(pod)
 	agent.DoubtDeadline(seed, pod)
 	if least, most, ok := client.Skew(); ok {

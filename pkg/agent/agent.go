@@ -169,7 +169,7 @@ func (a *Agent) round(ctx context.Context) int {
 	full := !now.Before(a.pace.next)
 	var due []look
 	here := make(map[string]bool)
-	overdue, ahead := false, time.Duration(0)
+	overdue, finished, ahead := false, false, time.Duration(0)
 	if a.Skew != nil {
 		_, ahead, _ = a.Skew()
 	}
@@ -185,6 +185,7 @@ func (a *Agent) round(ctx context.Context) int {
 		deadline := p.DeletionTimestamp.Add(-ahead)
 		overdue = overdue || deadline.Before(now)
 		c := a.Cases.Open(uid)
+		finished = finished || c != nil && c.Last != nil && deadline.Before(now) && c.Last.NothingLeft()
 		if c == nil || a.looking(uid) || !c.Due(now) {
 			continue
 		}
@@ -212,7 +213,7 @@ func (a *Agent) round(ctx context.Context) int {
 	}()
 	shared, cancel := context.WithTimeout(ctx, a.Timeout)
 	ask := Ask(a.Watch.All(), now)
-	ask.Overdue, ask.Earlier = overdue, a.node
+	ask.Overdue, ask.Finished, ask.Earlier = overdue, finished, a.node
 	reading := a.Reader.Round(shared, ask)
 	cancel()
 	n := reading.Node()
