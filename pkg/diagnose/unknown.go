@@ -14,8 +14,12 @@ var Unrecognised = &Rule{
 	Doc: Doc{
 		Layer:   "unknown",
 		Title:   "stuck, and no known cause matches",
-		Message: "the termination is stuck{leftovers}, and no known cause matches. Ruled out: {ruledout}{unseen}{disagree}{starved}",
+		Message: "{state}, and no known cause matches. Ruled out: {ruledout}{unseen}{disagree}{starved}",
 		Phrases: map[string][]Choice{
+			"state": {
+				{Variant: onlyObject, Text: "nothing of the pod is left on the node, only its API object remains"},
+				{Text: "the termination is stuck{leftovers}"},
+			},
 			"leftovers": {{Text: " (left on the node: {left})"}, {Text: ""}},
 			"ruledout": {
 				{Text: "the known causes of {layers}; some of {partly}"}, {Text: "the known causes of {layers}"},
@@ -35,6 +39,9 @@ var Unrecognised = &Rule{
 	},
 	Check: func(*evidence.Pod) []Finding { return nil },
 }
+
+// onlyObject is the variant of a pod that is done on its node, as far as is seen.
+const onlyObject = "OnlyObject"
 
 // A search is the layers of the causes that were looked for: in whole where
 // nothing was missing, in part where a cause of the layer could not be looked
@@ -71,10 +78,20 @@ func unknown(p *evidence.Pod, looked search, notRead []Unknown) Finding {
 	for _, u := range notRead {
 		o.Unread = append(o.Unread, u.Source)
 	}
+	if done(p) {
+		f.Variants = []string{onlyObject}
+	}
 	o.Scarce = p.Node.Pressure.Scarce()
 	o.Views = views(p)
 	f.Message, f.Remedy, f.Danger = Unrecognised.Doc.words(&f)
 	return f
+}
+
+// done reports whether all that the kubelet does on the node is done: a process that
+// shares the node's PIDs may have left the pod's control groups, and a static pod is not what
+// its object says.
+func done(p *evidence.Pod) bool {
+	return p.NothingLeft() && !p.HostPID && !p.Mirror && (p.ContainersEnded() || fact.SaidToRun(p))
 }
 
 // views returns the containers of which containerd's record, the shim and the kernel do not

@@ -136,6 +136,15 @@ var values = map[string]func(*Finding) string{
 	"domain":     func(f *Finding) string { return domain(f.Objects.Finalizers) },
 
 	"pod": func(f *Finding) string { return f.Objects.Pod },
+	"podnamespace": func(f *Finding) string {
+		namespace, _, _ := strings.Cut(f.Objects.Pod, "/")
+		return argument(namespace)
+	},
+	"podname": func(f *Finding) string {
+		_, name, _ := strings.Cut(f.Objects.Pod, "/")
+		return argument(name)
+	},
+	"node": func(f *Finding) string { return argument(f.Objects.Node) },
 	"left": func(f *Finding) string {
 		return strings.Replace(list(f.Objects.Left, 200), LeftCgroup, "its "+LeftCgroup, 1)
 	},
@@ -477,6 +486,14 @@ func inCommand(s, prefix string) string {
 		return ""
 	}
 	return s
+}
+
+// argument is inCommand for the name of an object, which is no option.
+func argument(name string) string {
+	if strings.Contains(name, "/") {
+		return ""
+	}
+	return inCommand(name, "")
 }
 
 // maxInCommand leaves room for the rest of a message.

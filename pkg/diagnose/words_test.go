@@ -198,7 +198,7 @@ func everything() diagnose.Finding {
 		CPULimitMillis: 10, CPUUsedMillis: 1250, MemoryHigh: 60 << 20, Finalizers: []string{"example.org/a", "example.org/b"},
 		Daemon: "kube-system/calico-node-x", Error: `dial "a": refused`,
 		Containerd: "v1.7.20", Issue: "#10589", FixedIn: "1.7.22", Views: []diagnose.View{{Container: "main", Record: evidence.StateRunning, Shim: "stopped", Tasks: 1}},
-		Pod: "shop/web-0", Left: []string{diagnose.LeftMounts, diagnose.LeftCgroup}, RuledOut: []string{"kernel", "signal"}, PartlyRuledOut: []string{"runtime"}, Unread: []evidence.Source{evidence.Shims}, Scarce: []string{"processors"},
+		Pod: "shop/web-0", Node: "node1", Left: []string{diagnose.LeftMounts, diagnose.LeftCgroup}, RuledOut: []string{"kernel", "signal"}, PartlyRuledOut: []string{"runtime"}, Unread: []evidence.Source{evidence.Shims}, Scarce: []string{"processors"},
 	}}
 }
 
@@ -225,7 +225,7 @@ func TestValues(t *testing.T) {
 		"finalizers": "finalizers example.org/a, example.org/b", "domain": "example.org",
 		"daemon": "kube-system/calico-node-x", "error": `"dial \"a\": refused"`,
 		"containerd": "v1.7.20", "issue": "#10589", "fixed": "1.7.22", "views": "main (containerd's record: running, the shim: stopped, the kernel: processes)",
-		"pod": "shop/web-0", "left": "mounts, its cgroup", "layers": "kernel, signal", "partly": "runtime", "unread": "shims", "scarce": "processors",
+		"pod": "shop/web-0", "podnamespace": "shop", "podname": "web-0", "node": "node1", "left": "mounts, its cgroup", "layers": "kernel, signal", "partly": "runtime", "unread": "shims", "scarce": "processors",
 	}
 	got := map[string]string{}
 	var d diagnose.Doc
@@ -410,6 +410,7 @@ func TestNothingForeignInCommands(t *testing.T) {
 			Process: process, Child: process, Foreground: process, Tracer: process, Member: process, Parent: process,
 			Thread: &diagnose.Thread{TID: 7, Comm: name, Function: name}, Mount: m, Device: name, Cgroup: name, ContainerID: name, CorePattern: name, Containerd: name,
 			Deadline: requested, Since: requested, Ended: requested, GraceSeconds: 30, Signal: "SIGTERM", Handled: "SIGINT", Finalizers: []string{name}, Plugin: name, Daemon: name, Error: name,
+			Node: name,
 		}}
 		for _, r := range cause.All() {
 			for _, family := range append(r.Doc.Families, diagnose.Family{}) {
