@@ -115,6 +115,8 @@ func capture(ctx context.Context, o *hostOptions, kubeconfig, namespace, name st
 	failures := agent.Failures{Ask: client.KillFailures, Node: o.nodeName}
 	heard, err := failures.Of(ctx, pod)
 	last.Heard(heard, err)
+	setters := agent.Setters{Ask: client.PodMetadata}
+	last.FinalizerSetters = setters.Of(ctx, pod, last)
 	if len(heard) > 0 {
 		last.Daemons = agent.Daemons(pods)
 	}

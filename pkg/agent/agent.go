@@ -61,6 +61,8 @@ type Agent struct {
 	// Failures knows what the kubelet has said of why it could not stop a pod; nil is
 	// allowed.
 	Failures *Failures
+	// Setters knows who has put finalizers on pods; nil is allowed.
+	Setters *Setters
 	// Diagnose looks for causes in the evidence.
 	Diagnose func(*evidence.Pod) diagnose.Diagnosis
 	// Cases holds what stands about each pod that is looked at.
@@ -196,6 +198,9 @@ func (a *Agent) round(ctx context.Context) int {
 	a.bury(ctx, here, gone)
 	if a.Failures != nil {
 		a.Failures.forget(here)
+	}
+	if a.Setters != nil {
+		a.Setters.forget(here)
 	}
 	if len(due) == 0 {
 		if len(here) == 0 {
@@ -435,6 +440,9 @@ func (a *Agent) look(ctx context.Context, l look, reading node.Round) {
 		return // the agent ends, or the look was given up
 	}
 	e.Heard(failures, unheard)
+	if a.Setters != nil {
+		e.FinalizerSetters = a.Setters.Of(timed, l.pod, e)
+	}
 	if len(failures) > 0 {
 		e.Daemons = Daemons(a.Watch.All())
 	}

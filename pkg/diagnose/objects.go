@@ -86,8 +86,11 @@ type Objects struct {
 	Issue      string `json:"issue,omitempty"`
 	FixedIn    string `json:"fixedIn,omitempty"`
 
-	// Finalizers are those that are left.
-	Finalizers []string `json:"finalizers,omitempty"`
+	// Finalizers are those that are left. Manager is what the client calls itself that
+	// put a single one there, and Changed when it last changed the pod.
+	Finalizers []string  `json:"finalizers,omitempty"`
+	Manager    string    `json:"manager,omitempty"`
+	Changed    time.Time `json:"changed,omitzero"`
 
 	// Node is the name of the pod's node.
 	Node string `json:"node,omitempty"`

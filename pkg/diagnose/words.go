@@ -134,6 +134,8 @@ var values = map[string]func(*Finding) string{
 
 	"finalizers": func(f *Finding) string { return finalizers(f.Objects.Finalizers) },
 	"domain":     func(f *Finding) string { return domain(f.Objects.Finalizers) },
+	"manager":    func(f *Finding) string { return quoted(f.Objects.Manager, 80) },
+	"changed":    func(f *Finding) string { return day(f.Objects.Changed) },
 
 	"pod": func(f *Finding) string { return f.Objects.Pod },
 	"podnamespace": func(f *Finding) string {
@@ -405,6 +407,14 @@ func clock(t time.Time) string {
 		return ""
 	}
 	return t.UTC().Format("15:04:05 UTC")
+}
+
+// day is clock of a moment that may be days ago.
+func day(t time.Time) string {
+	if t.IsZero() {
+		return ""
+	}
+	return t.UTC().Format("2006-01-02 15:04:05 UTC")
 }
 
 func seconds(n int64) string {

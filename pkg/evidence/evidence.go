@@ -96,6 +96,9 @@ type Pod struct {
 	// force delete, or that the kubelet has requested the final delete.
 	GracePeriodSeconds int64    `json:"gracePeriodSeconds"`
 	Finalizers         []string `json:"finalizers,omitempty"`
+	// FinalizerSetters are who has put Finalizers there, as far as it is known; it is
+	// asked for only when nothing else is left.
+	FinalizerSetters []FinalizerSetter `json:"finalizerSetters,omitempty"`
 
 	// Before is what the first processes did with signals before the deletion; nil
 	// when that was not read in time, as with a pod that is deleted as soon as it runs

@@ -47,8 +47,12 @@ var FinalizersPending = &diagnose.Rule{
 	Doc: diagnose.Doc{
 		Layer:   "api",
 		Title:   "only the API object is left, because of a finalizer",
-		Message: "nothing of the pod is left on the node; the API object stays because of {finalizers}, which {owner} {has} to remove",
+		Message: "nothing of the pod is left on the node; the API object stays because of {finalizers}, which {owner} {has} to remove{setter}",
 		Phrases: map[string][]diagnose.Choice{
+			"setter": {
+				{Text: ". The client that put it there calls itself {manager} (its last change of the pod: {changed})"},
+				{Text: ". The client that put it there calls itself {manager}"}, {Text: ""},
+			},
 			"owner": {
 				{Variant: jobTracking, Text: "the Job controller"},
 				{Variant: foregroundDeletion, Text: "the garbage collector"},
@@ -67,7 +71,8 @@ var FinalizersPending = &diagnose.Rule{
 		Meaning: "The kubelet has finished its work. " +
 			"The API server keeps the object until every finalizer has been removed by the controller that put it there, and one has not been.",
 		Evidence: "metadata.finalizers is not empty, status.phase is terminal, deletionGracePeriodSeconds is 0, and the node has had no mount, no directory of a volume, no cgroup and no running container of the pod for fifteen seconds. " +
-			"With anything left on the node a finalizer is not what the pod waits for: finalizers never delay the kubelet.",
+			"With anything left on the node a finalizer is not what the pod waits for: finalizers never delay the kubelet. " +
+			"Who put a single finalizer there is what metadata.managedFields says: a name that any client may give itself.",
 		Remedy: "Find why {owner} {does} not remove {finalizers}: {look}, does an admission webhook refuse {whose} update?",
 		Danger: "Removing a finalizer by hand skips the clean-up it stands for: leaked addresses, load balancer targets or counts.",
 		Families: []diagnose.Family{
@@ -125,6 +130,11 @@ var FinalizersPending = &diagnose.Rule{
 			f.Variants = []string{several}
 		} else {
 			f.Family = knownFinalizers[p.Finalizers[0]]
+			for _, s := range p.FinalizerSetters {
+				if s.Finalizer == p.Finalizers[0] {
+					f.Objects.Manager, f.Objects.Changed = s.Manager, s.Changed
+				}
+			}
 		}
 		return []diagnose.Finding{f}
 	},
