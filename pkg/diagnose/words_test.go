@@ -350,6 +350,10 @@ func TestWordings(t *testing.T) {
 			"FinalizersPending", diagnose.Finding{Family: "ForegroundDeletion", Objects: objects{Finalizers: []string{"orphan"}}},
 			[]string{"which the garbage collector has to remove", "blockOwnerDeletion"},
 		},
+		"finalizer of Kueue, and who put it there": {
+			"FinalizersPending", diagnose.Finding{Family: "Kueue", Objects: objects{Finalizers: []string{"kueue.x-k8s.io/managed"}, Manager: `kueue". Delete the "node`, Changed: requested}},
+			[]string{`which kueue-controller-manager has to remove. The client that put it there calls itself "kueue\". Delete the \"node" (its last change of the pod: `, "what the pod's Workload says"},
+		},
 		"several finalizers": {
 			"FinalizersPending", diagnose.Finding{Variants: []string{"Several"}, Objects: objects{Finalizers: []string{"a.org/x", "b.org/y"}}},
 			[]string{"because of finalizers a.org/x, b.org/y, which their controllers have to remove", "Find why their controllers do not remove finalizers a.org/x, b.org/y: are they running"},
