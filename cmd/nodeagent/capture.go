@@ -99,7 +99,7 @@ func capture(ctx context.Context, o *hostOptions, kubeconfig, namespace, name st
 	defer reader.Close()
 	pods := podsOfNode(ctx, client, o.nodeName)
 	ask := agent.Ask(pods, time.Now())
-	ask.Overdue = true
+	ask.Overdue, ask.Finished = true, true
 	seed := agent.Seed(pod)
 	agent.DoubtDeadline(seed, pod)
 	if least, most, ok := client.Skew(); ok {
@@ -125,6 +125,8 @@ func capture(ctx context.Context, o *hostOptions, kubeconfig, namespace, name st
 	failures := agent.Failures{Ask: client.KillFailures, Node: o.nodeName}
 	heard, err := failures.Of(ctx, pod)
 	last.Heard(heard, err)
+	setters := agent.Setters{Ask: client.PodMetadata}
+	last.FinalizerSetters = setters.Of(ctx, pod, last)
 	if len(heard) > 0 {
 		last.Daemons = agent.Daemons(pods)
 	}

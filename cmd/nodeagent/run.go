@@ -128,6 +128,7 @@ func (o *runOptions) run(ctx context.Context) error {
 		Watch:         watch,
 		Reader:        reader,
 		Skew:          client.Skew,
+		Setters:       &agent.Setters{Ask: client.PodMetadata},
 		Failures:      &agent.Failures{Ask: client.KillFailures, Node: o.host.nodeName},
 		Diagnose:      cause.Diagnose,
 		Cases:         cases,

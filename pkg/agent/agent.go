@@ -64,6 +64,8 @@ type Agent struct {
 	// Failures knows what the kubelet has said of why it could not stop a pod; nil is
 	// allowed.
 	Failures *Failures
+	// Setters knows who has put finalizers on pods; nil is allowed.
+	Setters *Setters
 	// Diagnose looks for causes in the evidence.
 	Diagnose func(*evidence.Pod) diagnose.Diagnosis
 	// Cases holds what stands about each pod that is looked at.
@@ -188,7 +190,7 @@ func (a *Agent) round(ctx context.Context) int {
 	full := !now.Before(a.pace.next)
 	var due []look
 	here := make(map[string]bool)
-	overdue, ahead := false, time.Duration(0)
+	overdue, finished, ahead := false, false, time.Duration(0)
 	if a.Skew != nil {
 		_, ahead, _ = a.Skew()
 	}
@@ -204,6 +206,7 @@ func (a *Agent) round(ctx context.Context) int {
 		deadline := p.DeletionTimestamp.Add(-ahead)
 		overdue = overdue || deadline.Before(now)
 		c := a.Cases.Open(uid)
+		finished = finished || c != nil && c.Last != nil && deadline.Before(now) && c.Last.NothingLeft()
 		if c == nil || a.looking(uid) || !c.Due(now) {
 			continue
 		}
@@ -216,6 +219,9 @@ func (a *Agent) round(ctx context.Context) int {
 	orphans := a.Orphans.search(ctx, a.Reader, all, now)
 	if a.Failures != nil {
 		a.Failures.forget(here)
+	}
+	if a.Setters != nil {
+		a.Setters.forget(here)
 	}
 	if len(due) == 0 && len(after) == 0 && len(orphans) == 0 {
 		if len(here) == 0 {
@@ -233,7 +239,7 @@ func (a *Agent) round(ctx context.Context) int {
 	}()
 	shared, cancel := context.WithTimeout(ctx, a.Timeout)
 	ask := Ask(a.Watch.All(), now)
-	ask.Overdue, ask.Earlier = overdue, a.node
+	ask.Overdue, ask.Finished, ask.Earlier = overdue, finished, a.node
 	reading := a.Reader.Round(shared, ask)
 	cancel()
 	n := reading.Node()
@@ -472,6 +478,9 @@ func (a *Agent) look(ctx context.Context, l look, reading node.Round) {
 		return // the agent ends, or the look was given up
 	}
 	e.Heard(failures, unheard)
+	if a.Setters != nil {
+		e.FinalizerSetters = a.Setters.Of(timed, l.pod, e)
+	}
 	if len(failures) > 0 {
 		e.Daemons = Daemons(a.Watch.All())
 	}

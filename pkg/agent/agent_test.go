@@ -739,8 +739,8 @@ func TestTrimKeepsWhatIsLookedAt(t *testing.T) {
 			t.Errorf("the cache would hold %q", secret)
 		}
 	}
-	if got := subject(obj.(*corev1.Pod)).Owner; got != "set" {
-		t.Errorf("the controller is %q", got)
+	if got := subject(obj.(*corev1.Pod)); got.Owner != "set" || got.EventUID != hash {
+		t.Errorf("the controller is %q, Events are about UID %q", got.Owner, got.EventUID)
 	}
 	if n := len(obj.(*corev1.Pod).Status.Conditions); n != 1 {
 		t.Errorf("%d conditions kept, want our own only", n)
@@ -769,7 +769,7 @@ func TestAsk(t *testing.T) {
 	hash := "0123456789abcdef0123456789abcdef"
 	web := pod("web", "8f1c3b52-0c7e-4f0e-9d55-2f6f0f9b6a01", corev1.PodRunning, time.Minute, map[string]string{hashAnnotation: "not a mirror pod's"})
 	etcd := pod("etcd", "u-2", corev1.PodRunning, 0, map[string]string{mirrorAnnotation: hash, hashAnnotation: hash})
-	want := node.Ask{Names: map[string]string{"8f1c3b52-0c7e-4f0e-9d55-2f6f0f9b6a01": "ns/web", hash: "ns/etcd", "u-6": "ns/liar"}}
+	want := node.Ask{Deletable: 2, Names: map[string]string{"8f1c3b52-0c7e-4f0e-9d55-2f6f0f9b6a01": "ns/web", hash: "ns/etcd", "u-6": "ns/liar"}}
 	// Whoever may create pods may call one a mirror pod, of somebody else's pod.
 	liar := pod("liar", "u-6", corev1.PodRunning, 0, map[string]string{mirrorAnnotation: "x", hashAnnotation: string(web.UID)})
 	if diff := cmp.Diff(want, Ask([]*corev1.Pod{web, etcd, liar}, now)); diff != "" {

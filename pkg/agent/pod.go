@@ -101,7 +101,7 @@ func trimContainer(c *corev1.Container) corev1.Container {
 	return out
 }
 
-// trimStatuses keeps how containers ended, and which wait to run.
+// trimStatuses keeps how containers ended, and which run or wait to run.
 func trimStatuses(all []corev1.ContainerStatus) []corev1.ContainerStatus {
 	var out []corev1.ContainerStatus
 	for i := range all {
@@ -109,6 +109,8 @@ func trimStatuses(all []corev1.ContainerStatus) []corev1.ContainerStatus {
 		switch t := all[i].State.Terminated; {
 		case t != nil:
 			s.State.Terminated = &corev1.ContainerStateTerminated{ExitCode: t.ExitCode, Reason: t.Reason, FinishedAt: t.FinishedAt}
+		case all[i].State.Running != nil:
+			s.State.Running = new(corev1.ContainerStateRunning)
 		case all[i].State.Waiting != nil:
 			s.State.Waiting = new(corev1.ContainerStateWaiting)
 			if w := all[i].State.Waiting; backedOff(w) {
@@ -141,6 +143,11 @@ func waits(statuses []corev1.ContainerStatus, name string) bool {
 	return slices.ContainsFunc(statuses, func(s corev1.ContainerStatus) bool { return s.Name == name && s.State.Waiting != nil })
 }
 
+// runs reports whether the kubelet says of a container that it runs.
+func runs(statuses []corev1.ContainerStatus, name string) bool {
+	return slices.ContainsFunc(statuses, func(s corev1.ContainerStatus) bool { return s.Name == name && s.State.Running != nil })
+}
+
 // backedOff reports whether the kubelet waits before it tries again, by the ending of
 // its reasons for that (pkg/kubelet/container, pkg/kubelet/images).
 func backedOff(w *corev1.ContainerStateWaiting) bool {
@@ -155,6 +162,9 @@ func isBackedOff(statuses []corev1.ContainerStatus, name string) bool {
 // subject is the pod as a verdict needs it.
 func subject(p *corev1.Pod) verdict.Subject {
 	s := verdict.Subject{Kind: verdict.Pod, Namespace: p.Namespace, Name: p.Name, UID: string(p.UID), Generation: p.Generation}
+	if uid, mirror := runtimeUID(p); mirror && uid != s.UID {
+		s.EventUID = uid
+	}
 	if i := controller(p); i >= 0 {
 		s.Owner = string(p.OwnerReferences[i].UID)
 	}
@@ -203,8 +213,20 @@ func Ask(pods []*corev1.Pod, now time.Time) node.Ask {
 			ask.Unmounting++
 			ask.Unmounts = ask.Unmounts || p.DeletionTimestamp != nil && p.DeletionTimestamp.Time.Before(now)
 		}
+		if mayBeDeleted(p) {
+			ask.Deletable++
+		}
 	}
 	return ask
+}
+
+// mayBeDeleted reports whether the kubelet may ask the API server to delete a pod:
+// one that terminates and has ended (canBeDeleted, pkg/kubelet/status/status_manager.go), or
+// a mirror pod that terminates, or differs from its manifest, which is not seen
+// (tryReconcileMirrorPods, pkg/kubelet/kubelet.go).
+func mayBeDeleted(p *corev1.Pod) bool {
+	_, mirror := p.Annotations[mirrorAnnotation]
+	return mirror || p.DeletionTimestamp != nil && (p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed)
 }
 
 // driverDir returns the name of the directory below the kubelet's plugins that a volume
@@ -276,6 +298,9 @@ func Seed(p *corev1.Pod) *evidence.Pod {
 		// Whoever may create pods may name any owner.
 		e.StatefulSet = p.OwnerReferences[i].Kind == "StatefulSet" && strings.HasPrefix(p.OwnerReferences[i].APIVersion, "apps/")
 	}
+	if g := p.Spec.TerminationGracePeriodSeconds; e.Mirror && g != nil {
+		e.ManifestGraceSeconds = *g
+	}
 	if t := p.DeletionTimestamp; t != nil {
 		e.Deadline, e.DeletionRequested = t.Time, t.Time
 		if g := p.DeletionGracePeriodSeconds; g != nil {
@@ -293,12 +318,12 @@ func Seed(p *corev1.Pod) *evidence.Pod {
 			kind = evidence.Sidecar
 		}
 		e.Containers = append(e.Containers, evidence.Container{Name: c.Name, Kind: kind, PreStop: hasPreStop(c), PreStopProgram: preStopProgram(c),
-			Waiting: waits(p.Status.InitContainerStatuses, c.Name), BackedOff: isBackedOff(p.Status.InitContainerStatuses, c.Name), Exit: exit(p.Status.InitContainerStatuses, c.Name)})
+			Running: runs(p.Status.InitContainerStatuses, c.Name), Waiting: waits(p.Status.InitContainerStatuses, c.Name), BackedOff: isBackedOff(p.Status.InitContainerStatuses, c.Name), Exit: exit(p.Status.InitContainerStatuses, c.Name)})
 	}
 	for i := range p.Spec.Containers {
 		c := &p.Spec.Containers[i]
 		e.Containers = append(e.Containers, evidence.Container{Name: c.Name, Kind: evidence.App, PreStop: hasPreStop(c), PreStopProgram: preStopProgram(c),
-			Waiting: waits(p.Status.ContainerStatuses, c.Name), BackedOff: isBackedOff(p.Status.ContainerStatuses, c.Name), Exit: exit(p.Status.ContainerStatuses, c.Name)})
+			Running: runs(p.Status.ContainerStatuses, c.Name), Waiting: waits(p.Status.ContainerStatuses, c.Name), BackedOff: isBackedOff(p.Status.ContainerStatuses, c.Name), Exit: exit(p.Status.ContainerStatuses, c.Name)})
 	}
 	for i := range p.Spec.EphemeralContainers {
 		name := p.Spec.EphemeralContainers[i].Name

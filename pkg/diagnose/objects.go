@@ -44,7 +44,8 @@ type Objects struct {
 	Via   string `json:"via,omitempty"`
 	// Volumes are names of the pod's volumes, or of their PersistentVolumes; Plugin
 	// is their volume plugin, or the type of a CNI plugin, Driver their CSI driver, and
-	// Code the gRPC code that the driver's calls end with.
+	// Code the gRPC code that the driver's calls end with, or the HTTP status of the API
+	// server's answers.
 	Volumes []string `json:"volumes,omitempty"`
 	Plugin  string   `json:"plugin,omitempty"`
 	Driver  string   `json:"driver,omitempty"`
@@ -88,8 +89,14 @@ type Objects struct {
 	Issue      string `json:"issue,omitempty"`
 	FixedIn    string `json:"fixedIn,omitempty"`
 
-	// Finalizers are those that are left.
-	Finalizers []string `json:"finalizers,omitempty"`
+	// Finalizers are those that are left. Manager is what the client calls itself that
+	// put a single one there, and Changed when it last changed the pod.
+	Finalizers []string  `json:"finalizers,omitempty"`
+	Manager    string    `json:"manager,omitempty"`
+	Changed    time.Time `json:"changed,omitzero"`
+
+	// Node is the name of the pod's node.
+	Node string `json:"node,omitempty"`
 
 	// Pod is namespace/name. Left is what is left of the pod on the node. RuledOut
 	// are the layers of which every cause was looked for that can hold the pod up,

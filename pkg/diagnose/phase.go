@@ -20,7 +20,7 @@ const (
 	DynamicResources Phase = "DynamicResources" // a driver has to unprepare a resource claim
 	Volumes          Phase = "Volumes"          // volumes are unmounted
 	Cleanup          Phase = "Cleanup"          // what volumes without a mount hold is deleted, or the pod's cgroup removed
-	FinalDelete      Phase = "FinalDelete"      // the kubelet asks the API server for the final delete
+	FinalDelete      Phase = "FinalDelete"      // the kubelet writes the last status and asks the API server for the final delete
 	Finalizers       Phase = "Finalizers"       // nothing is left on the node, a finalizer is
 	PhaseUnknown     Phase = "Unknown"          // the evidence does not tell
 )
@@ -73,6 +73,11 @@ func locateAmongTasks(p *evidence.Pod, live []*evidence.Task) Phase {
 // locateInRuntime is for a pod without a live process of its containers, of
 // which the kubelet has not said yet that they have ended.
 func locateInRuntime(p *evidence.Pod) Phase {
+	if p.NothingLeft() && fact.SaidToRun(p) && p.ResourceClaims == 0 && !p.Mirror {
+		// The kubelet has removed the pod's control group, the last thing of it on the
+		// node (SyncTerminatedPod, pkg/kubelet/kubelet.go). Its status is older.
+		return FinalDelete
+	}
 	known, sandbox, starts := false, false, false
 	for _, c := range p.Containers {
 		if c.ID == "" {

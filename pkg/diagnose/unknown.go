@@ -14,8 +14,12 @@ var Unrecognised = &Rule{
 	Doc: Doc{
 		Layer:   "unknown",
 		Title:   "stuck, and no known cause matches",
-		Message: "the termination is stuck{leftovers}, and no known cause matches. Ruled out: {ruledout}{unseen}{disagree}{starved}",
+		Message: "{state}, and no known cause matches. Ruled out: {ruledout}{unseen}{disagree}{starved}",
 		Phrases: map[string][]Choice{
+			"state": {
+				{Variant: doneOnNode, Text: "nothing of the pod is left on the node, only its API object remains"},
+				{Text: "the termination is stuck{leftovers}"},
+			},
 			"leftovers": {{Text: " (left on the node: {left})"}, {Text: ""}},
 			"ruledout": {
 				{Text: "the known causes of {layers}; some of {partly}"}, {Text: "the known causes of {layers}"},
@@ -33,7 +37,7 @@ var Unrecognised = &Rule{
 			"Save what is known with nodeagent capture {pod} and attach it to an issue of nodeagent.",
 		Danger: "Do not force-delete before you know what holds it: the processes, volumes and addresses may still be in use.",
 		Families: []Family{{
-			Name:    bare,
+			Name:    onlyObject,
 			Meaning: "All containers have ended, and nothing of the pod is left on its node.",
 			Danger:  "A force delete does not tell why the object has stayed, and the next pod may stay too: save first what is known.",
 		}},
@@ -41,8 +45,12 @@ var Unrecognised = &Rule{
 	Check: func(*evidence.Pod) []Finding { return nil },
 }
 
-// bare is the variant of Unknown for a pod of which only the object is left.
-const bare = "ObjectOnly"
+// doneOnNode is the variant of Unknown for a pod that is done on its node, as far as is seen,
+// and onlyObject the family of those of which nothing but the object can be left.
+const (
+	doneOnNode = "Done"
+	onlyObject = "OnlyObject"
+)
 
 // A search is the layers of the causes that were looked for: in whole where
 // nothing was missing, in part where a cause of the layer could not be looked
@@ -79,13 +87,23 @@ func unknown(p *evidence.Pod, looked search, notRead []Unknown, force *Force) Fi
 	for _, u := range notRead {
 		o.Unread = append(o.Unread, u.Source)
 	}
+	if done(p) {
+		f.Variants = append(f.Variants, doneOnNode)
+	}
 	o.Scarce = p.Node.Pressure.Scarce()
 	o.Views = views(p)
 	if force != nil && force.Answer == ForceYes {
-		f.Variants = []string{bare}
+		f.Variants = append(f.Variants, onlyObject)
 	}
 	f.Message, f.Remedy, f.Danger = Unrecognised.Doc.words(&f)
 	return f
+}
+
+// done reports whether all that the kubelet does on the node is done: a process that
+// shares the node's PIDs may have left the pod's control groups, and a static pod is not what
+// its object says.
+func done(p *evidence.Pod) bool {
+	return p.NothingLeft() && !p.HostPID && !p.Mirror && (p.ContainersEnded() || fact.SaidToRun(p))
 }
 
 // views returns the containers of which containerd's record, the shim and the kernel do not

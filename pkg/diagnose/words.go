@@ -137,8 +137,19 @@ var values = map[string]func(*Finding) string{
 
 	"finalizers": func(f *Finding) string { return finalizers(f.Objects.Finalizers) },
 	"domain":     func(f *Finding) string { return domain(f.Objects.Finalizers) },
+	"manager":    func(f *Finding) string { return quoted(f.Objects.Manager, 80) },
+	"changed":    func(f *Finding) string { return day(f.Objects.Changed) },
 
 	"pod": func(f *Finding) string { return f.Objects.Pod },
+	"podnamespace": func(f *Finding) string {
+		namespace, _, _ := strings.Cut(f.Objects.Pod, "/")
+		return argument(namespace)
+	},
+	"podname": func(f *Finding) string {
+		_, name, _ := strings.Cut(f.Objects.Pod, "/")
+		return argument(name)
+	},
+	"node": func(f *Finding) string { return argument(f.Objects.Node) },
 	"left": func(f *Finding) string {
 		return strings.Replace(list(f.Objects.Left, 200), LeftCgroup, "its "+LeftCgroup, 1)
 	},
@@ -402,6 +413,14 @@ func clock(t time.Time) string {
 	return t.UTC().Format("15:04:05 UTC")
 }
 
+// day is clock of a moment that may be days ago.
+func day(t time.Time) string {
+	if t.IsZero() {
+		return ""
+	}
+	return t.UTC().Format("2006-01-02 15:04:05 UTC")
+}
+
 func seconds(n int64) string {
 	if n == 0 {
 		return ""
@@ -481,6 +500,14 @@ func inCommand(s, prefix string) string {
 		return ""
 	}
 	return s
+}
+
+// argument is inCommand for the name of an object, which is no option.
+func argument(name string) string {
+	if strings.Contains(name, "/") {
+		return ""
+	}
+	return inCommand(name, "")
 }
 
 // maxInCommand leaves room for the rest of a message.

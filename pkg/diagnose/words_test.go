@@ -195,10 +195,10 @@ func everything() diagnose.Finding {
 		Inner: &diagnose.Mount{Type: "tmpfs", Source: "scratch", Point: "/data/inner"}, Via: "an open file",
 		Volumes: []string{"data", "logs"}, Plugin: "kubernetes.io/csi", Driver: "disk.example.org", DriverPod: "kube-system/disk-x", DriverState: evidence.DriverRunning, Code: "Internal",
 		Signal: "SIGTERM", Handled: "SIGINT", Deadline: requested, GraceSeconds: 90, Since: requested.Add(time.Second), Ended: requested.Add(time.Minute),
-		CPULimitMillis: 10, CPUUsedMillis: 1250, MemoryHigh: 60 << 20, Finalizers: []string{"example.org/a", "example.org/b"},
+		CPULimitMillis: 10, CPUUsedMillis: 1250, MemoryHigh: 60 << 20, Finalizers: []string{"example.org/a", "example.org/b"}, Manager: "kueue", Changed: requested,
 		Daemon: "kube-system/calico-node-x", Error: `dial "a": refused`,
 		Containerd: "v1.7.20", Issue: "#10589", FixedIn: "1.7.22", Views: []diagnose.View{{Container: "main", Record: evidence.StateRunning, Shim: "stopped", Tasks: 1}},
-		Pod: "shop/web-0", Left: []string{diagnose.LeftMounts, diagnose.LeftCgroup}, RuledOut: []string{"kernel", "signal"}, PartlyRuledOut: []string{"runtime"}, Unread: []evidence.Source{evidence.Shims}, Scarce: []string{"processors"},
+		Pod: "shop/web-0", Node: "node1", Left: []string{diagnose.LeftMounts, diagnose.LeftCgroup}, RuledOut: []string{"kernel", "signal"}, PartlyRuledOut: []string{"runtime"}, Unread: []evidence.Source{evidence.Shims}, Scarce: []string{"processors"},
 	}}
 }
 
@@ -222,10 +222,10 @@ func TestValues(t *testing.T) {
 		"volumes": "data, logs", "plugin": "kubernetes.io/csi", "driver": "disk.example.org", "driverpod": "kube-system/disk-x", "driverstate": "running", "code": "Internal",
 		"signal": "SIGTERM", "handled": "SIGINT", "deadline": "03:00:00 UTC", "since": "03:00:01 UTC", "ended": "03:01:00 UTC", "grace": "1m30s",
 		"cpulimit": "0.01 processors", "cpuused": "1.25 processors", "memoryhigh": "60 MiB",
-		"finalizers": "finalizers example.org/a, example.org/b", "domain": "example.org",
+		"finalizers": "finalizers example.org/a, example.org/b", "domain": "example.org", "manager": `"kueue"`, "changed": requested.UTC().Format("2006-01-02 15:04:05 UTC"),
 		"daemon": "kube-system/calico-node-x", "error": `"dial \"a\": refused"`,
 		"containerd": "v1.7.20", "issue": "#10589", "fixed": "1.7.22", "views": "main (containerd's record: running, the shim: stopped, the kernel: processes)",
-		"pod": "shop/web-0", "left": "mounts, its cgroup", "layers": "kernel, signal", "partly": "runtime", "unread": "shims", "scarce": "processors",
+		"pod": "shop/web-0", "podnamespace": "shop", "podname": "web-0", "node": "node1", "left": "mounts, its cgroup", "layers": "kernel, signal", "partly": "runtime", "unread": "shims", "scarce": "processors",
 	}
 	got := map[string]string{}
 	var d diagnose.Doc
@@ -350,6 +350,10 @@ func TestWordings(t *testing.T) {
 			"FinalizersPending", diagnose.Finding{Family: "ForegroundDeletion", Objects: objects{Finalizers: []string{"orphan"}}},
 			[]string{"which the garbage collector has to remove", "blockOwnerDeletion"},
 		},
+		"finalizer of Kueue, and who put it there": {
+			"FinalizersPending", diagnose.Finding{Family: "Kueue", Objects: objects{Finalizers: []string{"kueue.x-k8s.io/managed"}, Manager: `kueue". Delete the "node`, Changed: requested}},
+			[]string{`which kueue-controller-manager has to remove. The client that put it there calls itself "kueue\". Delete the \"node" (its last change of the pod: `, "what the pod's Workload says"},
+		},
 		"several finalizers": {
 			"FinalizersPending", diagnose.Finding{Variants: []string{"Several"}, Objects: objects{Finalizers: []string{"a.org/x", "b.org/y"}}},
 			[]string{"because of finalizers a.org/x, b.org/y, which their controllers have to remove", "Find why their controllers do not remove finalizers a.org/x, b.org/y: are they running"},
@@ -409,7 +413,8 @@ func TestNothingForeignInCommands(t *testing.T) {
 		f := diagnose.Finding{Container: name, Objects: diagnose.Objects{
 			Process: process, Child: process, Foreground: process, Tracer: process, Member: process, Parent: process,
 			Thread: &diagnose.Thread{TID: 7, Comm: name, Function: name}, Mount: m, Device: name, Cgroup: name, ContainerID: name, CorePattern: name, Containerd: name,
-			Deadline: requested, Since: requested, Ended: requested, GraceSeconds: 30, Signal: "SIGTERM", Handled: "SIGINT", Finalizers: []string{name}, Plugin: name, Daemon: name, Error: name,
+			Deadline: requested, Since: requested, Ended: requested, GraceSeconds: 30, Signal: "SIGTERM", Handled: "SIGINT", Finalizers: []string{name}, Manager: name, Changed: requested, Plugin: name, Daemon: name, Error: name,
+			Node: name,
 		}}
 		for _, r := range cause.All() {
 			for _, family := range append(r.Doc.Families, diagnose.Family{}) {

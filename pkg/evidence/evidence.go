@@ -30,8 +30,10 @@ const (
 	Holders    Source = "holders"    // the processes of the node that use the pod's mounts
 	// VolumeCalls is what the kubelet counts of its work on volumes.
 	VolumeCalls Source = "volume-calls"
-	Events      Source = "events"  // the kubelet's Events about the pod
-	Plugins     Source = "plugins" // the CNI plugins that containerd runs for the pod
+	// APICalls is what the kubelet counts of its requests to the API server.
+	APICalls Source = "api-calls"
+	Events   Source = "events"  // the kubelet's Events about the pod
+	Plugins  Source = "plugins" // the CNI plugins that containerd runs for the pod
 	// RuntimeCommands is what the pod's shim has started, such as runc.
 	RuntimeCommands Source = "runtime-commands"
 )
@@ -71,6 +73,9 @@ type Pod struct {
 	// StatefulSet reports whether a StatefulSet is the pod's controller: it creates a
 	// pod of the same name as soon as the object of this one is deleted.
 	StatefulSet bool `json:"statefulSet,omitempty"`
+	// ManifestGraceSeconds is the grace period in the specification of a mirror pod: the
+	// static pod gets it when its manifest is removed.
+	ManifestGraceSeconds int64 `json:"manifestGraceSeconds,omitempty"`
 	// HostPID and ShareProcessNamespace report whether a container's first
 	// process is not the init of a PID namespace of its own.
 	HostPID               bool `json:"hostPID,omitempty"`
@@ -101,6 +106,9 @@ type Pod struct {
 	// force delete, or that the kubelet has requested the final delete.
 	GracePeriodSeconds int64    `json:"gracePeriodSeconds"`
 	Finalizers         []string `json:"finalizers,omitempty"`
+	// FinalizerSetters are who has put Finalizers there, as far as it is known; it is
+	// asked for only when nothing else is left.
+	FinalizerSetters []FinalizerSetter `json:"finalizerSetters,omitempty"`
 
 	// Before is what the first processes did with signals before the deletion; nil
 	// when that was not read in time, as with a pod that is deleted as soon as it runs
@@ -202,6 +210,24 @@ func (p *Pod) ContainerName(t *Task) string {
 // ContainersEnded reports whether the kubelet has said that all containers have
 // ended, by the pod's phase.
 func (p *Pod) ContainersEnded() bool { return p.Phase == "Succeeded" || p.Phase == "Failed" }
+
+// NothingLeft reports whether the reading shows nothing of the pod on its node: no
+// task, control group, mount or volume, and no container or sandbox that runs. What was
+// not read is not absent. A process that has left the pod's control groups, as one of a
+// pod with HostPID can, is not seen.
+func (p *Pod) NothingLeft() bool {
+	for _, s := range []Source{Processes, Cgroups, Mounts, Containers, Volumes} {
+		if _, missing := p.Missing[s]; missing {
+			return false
+		}
+	}
+	for i := range p.Containers {
+		if s := p.Containers[i].State; s != "" && s != StateExited {
+			return false
+		}
+	}
+	return len(p.Tasks)+len(p.Leftovers)+len(p.Plugins)+len(p.Cgroups)+len(p.Mounts)+len(p.Volumes)+len(p.Holders) == 0
+}
 
 // Overdue returns how far the pod is past its deadline; negative inside its
 // grace period.
@@ -324,6 +350,9 @@ type Container struct {
 	// image could not be pulled or it has ended too often (ImagePullBackOff,
 	// CrashLoopBackOff): nothing is done about it meanwhile.
 	BackedOff bool `json:"backedOff,omitempty"`
+	// Running reports whether the container runs by the pod's status, as the kubelet has
+	// written it last.
+	Running bool `json:"running,omitempty"`
 	// Exit is how the container ended, as the kubelet has written it into the
 	// pod's status; nil while it has not.
 	Exit *Exit `json:"exit,omitempty"`
@@ -398,6 +427,10 @@ type Node struct {
 	// server does not know any more. 0 when not known. When it is 1, what fails is
 	// this pod's.
 	Unmounting int `json:"unmounting,omitempty"`
+	// Deletable counts the pods of the node whose deletion the kubelet may be asking the
+	// API server for by now: those that terminate in a terminal phase, and all mirror
+	// pods, which it makes anew when they differ from their manifests. 0 when not known.
+	Deletable int `json:"deletable,omitempty"`
 	// Blocked are the tasks of the whole node that are in state D, with their
 	// owners. It is read at most once per period and only while a pod is
 	// overdue. Of those that are no threads of the kernel there are at most 512.
@@ -494,10 +527,12 @@ type KubeletService struct {
 	// FUSE daemon, which are in state S.
 	Blocked []Task `json:"blocked,omitempty"`
 	// VolumeCalls are what the kubelet counts of its attempts to take volumes down.
-	// They are read while a pod is past its deadline whose containers have ended.
-	// VolumeCallsRead is when they were asked for; zero when they were not read, and
+	// They are read while a pod is past its deadline whose containers have ended, and so
+	// are APICalls, what it counts of its requests to the API server with DELETE and PATCH.
+	// VolumeCallsRead is when both were asked for; zero when they were not read, and
 	// VolumeCallsError is why.
 	VolumeCalls      []VolumeCall `json:"volumeCalls,omitempty"`
+	APICalls         []APICall    `json:"apiCalls,omitempty"`
 	VolumeCallsRead  time.Time    `json:"volumeCallsRead,omitzero"`
 	VolumeCallsError string       `json:"volumeCallsError,omitempty"`
 }

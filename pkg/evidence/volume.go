@@ -111,12 +111,13 @@ func sinceHolders(now, before []Holder, t time.Time) {
 func (k *KubeletService) sinceCalls(e *KubeletService) {
 	if k.VolumeCallsRead.IsZero() {
 		// They were not asked for, or could not be read: what was known is known still.
-		k.VolumeCalls, k.VolumeCallsRead = e.VolumeCalls, e.VolumeCallsRead
+		k.VolumeCalls, k.APICalls, k.VolumeCallsRead = e.VolumeCalls, e.APICalls, e.VolumeCallsRead
 		return
 	}
 	if e.VolumeCallsRead.IsZero() {
 		return
 	}
+	k.sinceAPICalls(e)
 	for i := range k.VolumeCalls {
 		now := &k.VolumeCalls[i]
 		var before VolumeCall

@@ -131,6 +131,32 @@ func (c *Client) Pod(ctx context.Context, namespace, name string) (*corev1.Pod, 
 	return out, c.core.Get().Namespace(namespace).Resource("pods").Name(name).Do(ctx).Into(out)
 }
 
+// maxMetadata is how much is read of a pod's metadata, in bytes; an object has 1.5 MiB at
+// most, and this process not much more to spare.
+const maxMetadata = 512 << 10
+
+// PodMetadata returns a pod's metadata and nothing else of it. Large ones are an error.
+func (c *Client) PodMetadata(ctx context.Context, namespace, name string) (*metav1.PartialObjectMetadata, error) {
+	body, err := c.core.Get().Namespace(namespace).Resource("pods").Name(name).
+		SetHeader("Accept", "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1").Stream(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer body.Close()
+	text, err := io.ReadAll(io.LimitReader(body, maxMetadata+1))
+	if err != nil {
+		return nil, err
+	}
+	if len(text) > maxMetadata {
+		return nil, fmt.Errorf("the pod's metadata has more than %d bytes", maxMetadata)
+	}
+	out := new(metav1.PartialObjectMetadata)
+	if err := json.Unmarshal(text, out); err != nil {
+		return nil, fmt.Errorf("the pod's metadata: %w", err)
+	}
+	return out, nil
+}
+
 // PatchPodStatus applies a strategic merge patch to a pod's status.
 func (c *Client) PatchPodStatus(ctx context.Context, namespace, name string, patch []byte, options metav1.PatchOptions) error {
 	return c.core.Patch(types.StrategicMergePatchType).Namespace(namespace).Resource("pods").Name(name).SubResource("status").

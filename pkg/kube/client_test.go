@@ -116,3 +116,31 @@ func TestUIDs(t *testing.T) {
 		t.Errorf("a list that broke off: %v", got)
 	}
 }
+
+// Of a pod the metadata is asked for, and not much of that.
+func TestPodMetadata(t *testing.T) {
+	manager := "kueue"
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/api/v1/namespaces/ns/pods/p" || !strings.Contains(r.Header.Get("Accept"), "as=PartialObjectMetadata") {
+			t.Errorf("asked for %s as %s", r.URL, r.Header.Get("Accept"))
+		}
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = w.Write([]byte(`{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1","metadata":{"uid":"u","managedFields":[{"manager":"` + manager + `"}]}}`))
+	}))
+	defer server.Close()
+	c, err := New(&rest.Config{Host: server.URL, QPS: -1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if m, err := c.PodMetadata(t.Context(), "ns", "p"); err != nil || m.UID != "u" || len(m.ManagedFields) != 1 || m.ManagedFields[0].Manager != "kueue" {
+		t.Errorf("%+v, %v", m, err)
+	}
+	manager = strings.Repeat("x", maxMetadata)
+	if _, err := c.PodMetadata(t.Context(), "ns", "p"); err == nil || !strings.Contains(err.Error(), "bytes") {
+		t.Errorf("a large one: %v", err)
+	}
+	server.Config.Handler = http.NotFoundHandler()
+	if _, err := c.PodMetadata(t.Context(), "ns", "p"); err == nil {
+		t.Error("no error where there is no pod")
+	}
+}

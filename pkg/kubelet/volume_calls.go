@@ -19,93 +19,131 @@ const (
 	// callsEvery is how often the kubelet is asked for its metrics, which are some
 	// hundred kilobytes and cost it some milliseconds.
 	callsEvery = 10 * time.Second
-	// The most that is read of them, in bytes, and kept, in series.
-	maxMetrics = 32 << 20
-	maxCalls   = 256
+	// The most that is read of them, in bytes, and kept, in series about volumes and
+	// about the API server.
+	maxMetrics  = 32 << 20
+	maxCalls    = 256
+	maxAPICalls = 64
 )
 
-// VolumeCalls returns what the kubelet counts of its attempts to take volumes down,
-// and when it was asked for; a zero time when it was not asked because the answer before
-// is too recent. It takes at most three seconds. The error is why it is not known.
+// Counts returns what the kubelet counts of its attempts to take volumes down, and of
+// its requests to the API server with DELETE and PATCH, and when it was asked for; a zero
+// time when it was not asked because the answer before is too recent. It takes at most
+// three seconds. The error is why it is not known.
 //
 // The kubelet tells these counts on /metrics only, which needs the permission to get
 // nodes/metrics, and which port 10248 does not serve.
-func (c *Client) VolumeCalls(ctx context.Context) ([]evidence.VolumeCall, time.Time, error) {
+func (c *Client) Counts(ctx context.Context) (evidence.Counts, time.Time, error) {
+	var none evidence.Counts
 	u, err := url.Parse(c.URL)
 	if err != nil {
-		return nil, time.Time{}, fmt.Errorf("the kubelet's address: %w", err)
+		return none, time.Time{}, fmt.Errorf("the kubelet's address: %w", err)
 	}
 	if u.Scheme != "https" {
-		return nil, time.Time{}, errors.New("the kubelet tells its metrics on port 10250 only; set NODE_IP")
+		return none, time.Time{}, errors.New("the kubelet tells its metrics on port 10250 only; set NODE_IP")
 	}
 	now := time.Now()
 	if last := c.called.Load(); now.UnixNano()-last < int64(callsEvery) {
-		return nil, time.Time{}, nil
+		return none, time.Time{}, nil
 	}
 	c.called.Store(now.UnixNano())
 	u.Path = "/metrics"
 	ctx, cancel := context.WithTimeout(ctx, c.limit)
 	defer cancel()
-	var calls []evidence.VolumeCall
+	var counts evidence.Counts
 	a, err := c.ask(ctx, u, func(a *answer, r io.Reader) (err error) {
 		// Whoever takes the kubelet's port, as a pod with a hostPort may, can answer.
 		if a.code != http.StatusOK || a.unverified != nil {
 			return nil
 		}
 		body := &io.LimitedReader{R: r, N: maxMetrics}
-		if calls, err = parseVolumeCalls(body); err == nil && body.N == 0 {
+		if counts, err = parseCounts(body); err == nil && body.N == 0 {
 			err = fmt.Errorf("more than %d bytes", maxMetrics)
 		}
 		return err
 	})
 	switch {
 	case err != nil:
-		return nil, time.Time{}, fmt.Errorf("ask the kubelet for its metrics: %w", err)
+		return none, time.Time{}, fmt.Errorf("ask the kubelet for its metrics: %w", err)
 	case a.code == http.StatusOK && a.unverified == nil:
-		return calls, now, nil
+		return counts, now, nil
 	case a.unverified != nil:
-		return nil, time.Time{}, fmt.Errorf("the kubelet at %s does not prove that it is this node's, so it is not sent the token and not asked for its metrics: %w", u.Host, a.unverified)
+		return none, time.Time{}, fmt.Errorf("the kubelet at %s does not prove that it is this node's, so it is not sent the token and not asked for its metrics: %w", u.Host, a.unverified)
 	}
-	return nil, time.Time{}, fmt.Errorf("the kubelet at %s refuses to tell its metrics (%d); give the service account get on nodes/metrics", u.Host, a.code)
+	return none, time.Time{}, fmt.Errorf("the kubelet at %s refuses to tell its metrics (%d); give the service account get on nodes/metrics", u.Host, a.code)
 }
 
-// The metrics (pkg/volume/util/metrics.go, pkg/volume/csi/csi_metrics.go).
+// The metrics (pkg/volume/util/metrics.go, pkg/volume/csi/csi_metrics.go, and
+// k8s.io/component-base/metrics/prometheus/restclient/metrics.go).
 const (
-	csiCalls   = "csi_operations_seconds_count{"
-	operations = "storage_operation_duration_seconds_count{"
+	csiCalls    = "csi_operations_seconds_count{"
+	operations  = "storage_operation_duration_seconds_count{"
+	apiRequests = "rest_client_requests_total{"
 )
 
-// parseVolumeCalls takes from the text of /metrics the attempts to unmount volumes.
-func parseVolumeCalls(r io.Reader) ([]evidence.VolumeCall, error) {
+// parseCounts takes from the text of /metrics the attempts to unmount volumes, and the
+// requests to the API server.
+func parseCounts(r io.Reader) (evidence.Counts, error) {
 	lines := bufio.NewScanner(r)
 	lines.Buffer(nil, 1<<20)
-	var out []evidence.VolumeCall
+	var out evidence.Counts
 	for lines.Scan() {
 		line := lines.Text()
-		var labels map[string]string
-		var count uint64
-		var ok bool
-		var call evidence.VolumeCall
-		if rest, found := strings.CutPrefix(line, csiCalls); found {
-			labels, count, ok = parseSeries(rest)
-			call = evidence.VolumeCall{Plugin: csiPlugin, Driver: labels["driver_name"], Status: labels["grpc_status_code"], Count: count}
-			_, call.Method, _ = strings.Cut(strings.TrimPrefix(labels["method_name"], "/"), "/")
-			ok = ok && call.Method == evidence.NodeUnpublish
-		} else if rest, found := strings.CutPrefix(line, operations); found {
-			labels, count, ok = parseSeries(rest)
-			call = evidence.VolumeCall{Method: labels["operation_name"], Status: labels["status"], Count: count}
-			call.Plugin, call.Driver, _ = strings.Cut(labels["volume_plugin"], ":")
-			ok = ok && call.Method == evidence.VolumeUnmount
+		if call, ok := parseVolumeCall(line); ok {
+			if len(out.Volumes) == maxCalls {
+				return evidence.Counts{}, fmt.Errorf("more than %d series about volumes", maxCalls)
+			}
+			out.Volumes = append(out.Volumes, call)
 		}
-		if !ok {
-			continue
+		if call, ok := parseAPICall(line); ok && !addCall(out.API, &call) {
+			if len(out.API) == maxAPICalls {
+				return evidence.Counts{}, fmt.Errorf("more than %d series about the API server", maxAPICalls)
+			}
+			out.API = append(out.API, call)
 		}
-		if len(out) == maxCalls {
-			return nil, fmt.Errorf("more than %d series about volumes", maxCalls)
-		}
-		out = append(out, call)
 	}
 	return out, lines.Err()
+}
+
+// addCall adds a count to the one of the same method and code, which another address of
+// the API server has, and reports whether there is one.
+func addCall(all []evidence.APICall, call *evidence.APICall) bool {
+	for i := range all {
+		if all[i].Method == call.Method && all[i].Code == call.Code {
+			all[i].Count += call.Count
+			return true
+		}
+	}
+	return false
+}
+
+// parseAPICall parses a line about requests of a method that rules know.
+func parseAPICall(line string) (evidence.APICall, bool) {
+	rest, found := strings.CutPrefix(line, apiRequests)
+	if !found {
+		return evidence.APICall{}, false
+	}
+	labels, count, ok := parseSeries(rest)
+	call := evidence.APICall{Method: labels["method"], Code: labels["code"], Count: count}
+	return call, ok && (call.Method == evidence.MethodDelete || call.Method == evidence.MethodPatch)
+}
+
+// parseVolumeCall parses a line about attempts to unmount a volume.
+func parseVolumeCall(line string) (call evidence.VolumeCall, ok bool) {
+	if rest, found := strings.CutPrefix(line, csiCalls); found {
+		labels, count, whole := parseSeries(rest)
+		call = evidence.VolumeCall{Plugin: csiPlugin, Driver: labels["driver_name"], Status: labels["grpc_status_code"], Count: count}
+		_, call.Method, _ = strings.Cut(strings.TrimPrefix(labels["method_name"], "/"), "/")
+		return call, whole && call.Method == evidence.NodeUnpublish
+	}
+	rest, found := strings.CutPrefix(line, operations)
+	if !found {
+		return call, false
+	}
+	labels, count, whole := parseSeries(rest)
+	call = evidence.VolumeCall{Method: labels["operation_name"], Status: labels["status"], Count: count}
+	call.Plugin, call.Driver, _ = strings.Cut(labels["volume_plugin"], ":")
+	return call, whole && call.Method == evidence.VolumeUnmount
 }
 
 const csiPlugin = "kubernetes.io/csi"

@@ -2,6 +2,7 @@ package kubelet
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -20,6 +21,12 @@ csi_operations_seconds_count{driver_name="fails.test",grpc_status_code="OK",meth
 storage_operation_duration_seconds_count{migrated="false",operation_name="volume_mount",status="success",volume_plugin="kubernetes.io/host-path"} 6
 storage_operation_duration_seconds_count{migrated="false",operation_name="volume_unmount",status="fail-unknown",volume_plugin="kubernetes.io/csi:gone.test"} 6
 storage_operation_duration_seconds_count{migrated="false",operation_name="volume_unmount",status="success",volume_plugin="kubernetes.io/host-path"} 3
+# TYPE rest_client_requests_total counter
+rest_client_requests_total{code="200",host="172.20.0.1:6443",method="DELETE"} 4
+rest_client_requests_total{code="200",host="172.20.0.1:6443",method="GET"} 1022
+rest_client_requests_total{code="422",host="172.20.0.1:6443",method="DELETE"} 7
+rest_client_requests_total{code="422",host="172.20.0.2:6443",method="DELETE"} 2
+rest_client_requests_total{code="<error>",host="172.20.0.1:6443",method="PATCH"} 3
 `
 
 var wantCalls = []evidence.VolumeCall{
@@ -28,12 +35,18 @@ var wantCalls = []evidence.VolumeCall{
 	{Plugin: "kubernetes.io/host-path", Method: evidence.VolumeUnmount, Status: "success", Count: 3},
 }
 
-func TestParseVolumeCalls(t *testing.T) {
-	got, err := parseVolumeCalls(strings.NewReader(metrics))
+var wantCounts = evidence.Counts{Volumes: wantCalls, API: []evidence.APICall{
+	{Method: evidence.MethodDelete, Code: "200", Count: 4},
+	{Method: evidence.MethodDelete, Code: "422", Count: 9},
+	{Method: evidence.MethodPatch, Code: evidence.NoAnswer, Count: 3},
+}}
+
+func TestParseCounts(t *testing.T) {
+	got, err := parseCounts(strings.NewReader(metrics))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(wantCalls, got); diff != "" {
+	if diff := cmp.Diff(wantCounts, got); diff != "" {
 		t.Error(diff)
 	}
 	for _, bad := range []string{
@@ -44,30 +57,39 @@ func TestParseVolumeCalls(t *testing.T) {
 		`csi_operations_seconds_count{method_name="/csi.v1.Node/NodeUnpublishVolume"} -1`,
 		`csi_operations_seconds_count{method_name="/csi.v1.Node/NodeUnpublishVolume"}`,
 		`csi_operations_seconds_count{`,
+		`rest_client_requests_total{method="DELETE",code="403"} x`,
+		`rest_client_requests_total{method="DELETE`,
 	} {
-		if got, err := parseVolumeCalls(strings.NewReader(bad)); len(got) > 0 || err != nil {
+		if got, err := parseCounts(strings.NewReader(bad)); len(got.Volumes)+len(got.API) > 0 || err != nil {
 			t.Errorf("%s: %v, %v", bad, got, err)
 		}
 	}
+	var many strings.Builder
+	for i := range maxAPICalls + 1 {
+		fmt.Fprintf(&many, "rest_client_requests_total{code=\"%d\",method=\"PATCH\"} 1\n", i)
+	}
+	if _, err := parseCounts(strings.NewReader(many.String())); err == nil {
+		t.Error("no end of series about the API server")
+	}
 }
 
-func TestVolumeCalls(t *testing.T) {
+func TestCounts(t *testing.T) {
 	k, c := start(t, true)
 	k.trust(t, c)
 	k.set(200, metrics, false)
-	ask := func() ([]evidence.VolumeCall, time.Time, error) {
+	ask := func() (evidence.Counts, time.Time, error) {
 		t.Helper()
 		c.called.Store(0)
-		return c.VolumeCalls(context.Background())
+		return c.Counts(context.Background())
 	}
 	got, read, err := ask()
 	if err != nil || read.IsZero() {
 		t.Fatalf("read at %v, %v", read, err)
 	}
-	if diff := cmp.Diff(wantCalls, got); diff != "" {
+	if diff := cmp.Diff(wantCounts, got); diff != "" {
 		t.Error(diff)
 	}
-	if got, read, err := c.VolumeCalls(context.Background()); got != nil || !read.IsZero() || err != nil {
+	if got, read, err := c.Counts(context.Background()); got.Volumes != nil || !read.IsZero() || err != nil {
 		t.Errorf("asked again immediately: %v, %v, %v", got, read, err)
 	}
 	k.set(403, "Forbidden", false)
@@ -76,14 +98,14 @@ func TestVolumeCalls(t *testing.T) {
 	}
 	// What is cut may lack the calls that it is about.
 	k.set(200, metrics+strings.Repeat("#\n", maxMetrics/2), false)
-	if got, _, err := ask(); got != nil || err == nil || !strings.Contains(err.Error(), "bytes") {
+	if got, _, err := ask(); got.Volumes != nil || err == nil || !strings.Contains(err.Error(), "bytes") {
 		t.Errorf("cut: %v, %v", got, err)
 	}
 	// One that cannot be verified gets no token, and is not believed.
 	k.set(200, metrics, false)
 	c.CAFile += "-none"
 	k.heard = nil
-	if got, _, err := ask(); got != nil || err == nil || !strings.Contains(err.Error(), "not sent the token") {
+	if got, _, err := ask(); got.Volumes != nil || err == nil || !strings.Contains(err.Error(), "not sent the token") {
 		t.Errorf("unverified: %v, %v", got, err)
 	}
 	if strings.Join(k.heard, "") != "" {
@@ -95,12 +117,17 @@ func TestVolumeCalls(t *testing.T) {
 	}
 }
 
-func FuzzParseVolumeCalls(f *testing.F) {
+func FuzzParseCounts(f *testing.F) {
 	f.Add(metrics)
 	f.Fuzz(func(t *testing.T, text string) {
-		calls, _ := parseVolumeCalls(strings.NewReader(text))
-		for _, c := range calls {
+		counts, _ := parseCounts(strings.NewReader(text))
+		for _, c := range counts.Volumes {
 			if c.Method != evidence.NodeUnpublish && c.Method != evidence.VolumeUnmount {
+				t.Errorf("%+v", c)
+			}
+		}
+		for _, c := range counts.API {
+			if c.Method != evidence.MethodDelete && c.Method != evidence.MethodPatch {
 				t.Errorf("%+v", c)
 			}
 		}

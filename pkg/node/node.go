@@ -52,6 +52,11 @@ type Ask struct {
 	// for what fails then.
 	Unmounting int  `json:"unmounting,omitempty"`
 	Unmounts   bool `json:"unmounts,omitempty"`
+	// Deletable is as in evidence.Node, and Finished reports whether a pod is past its
+	// deadline of which the reading before has shown nothing but the API object: the
+	// kubelet is asked for its counts then, too.
+	Deletable int  `json:"deletable,omitempty"`
+	Finished  bool `json:"finished,omitempty"`
 	// Names are the node's pods as namespace/name, by the UID in their control
 	// groups (evidence.Pod.RuntimeUID).
 	Names map[string]string `json:"names,omitempty"`
@@ -80,10 +85,10 @@ type Runtime interface {
 }
 
 // A Kubelet tells of the kubelet's health, and whether nobody listened on its port, and
-// of its work on volumes; *kubelet.Client is one.
+// of its work on volumes and with the API server; *kubelet.Client is one.
 type Kubelet interface {
 	Health(ctx context.Context) (health string, refused bool)
-	VolumeCalls(ctx context.Context) ([]evidence.VolumeCall, time.Time, error)
+	Counts(ctx context.Context) (evidence.Counts, time.Time, error)
 }
 
 // A Reader is the Source on the node itself.

@@ -271,12 +271,12 @@ type kubelet struct {
 
 func (k *kubelet) Health(context.Context) (string, bool) { return "ok", false }
 
-func (k *kubelet) VolumeCalls(context.Context) ([]evidence.VolumeCall, time.Time, error) {
+func (k *kubelet) Counts(context.Context) (evidence.Counts, time.Time, error) {
 	k.asked++
 	if k.err != nil {
-		return nil, time.Time{}, k.err
+		return evidence.Counts{}, time.Time{}, k.err
 	}
-	return k.calls, time.Now(), nil
+	return evidence.Counts{Volumes: k.calls, API: []evidence.APICall{{Method: evidence.MethodDelete, Code: "403", Count: 1}}}, time.Now(), nil
 }
 
 // The kubelet is asked for its counts while volumes of an overdue pod are taken down,
@@ -304,6 +304,11 @@ func TestVolumeCallsAreAskedFor(t *testing.T) {
 		}
 		if p := round.Pod(t.Context(), seed(time.Now()), nil); p.Missing[evidence.VolumeCalls] != "" {
 			t.Errorf("of a pod whose containers run: missing %v", p.Missing)
+		}
+		k.err = nil
+		finished := r.Round(t.Context(), Ask{Overdue: true, Finished: true, Deletable: 2}).Node()
+		if len(finished.Kubelet.APICalls) != 1 || finished.Deletable != 2 || finished.Unmounting != 0 {
+			t.Errorf("with a pod of which only the object is left: %+v", finished)
 		}
 	})
 }

@@ -86,10 +86,15 @@ func (r *round) readNode(ctx context.Context, ask *Ask) evidence.Node {
 	}
 	if ask.Unmounts {
 		wg.Go(func() { n.Unmounting = r.unmounting(ctx, ask) })
+	}
+	if ask.Unmounts || ask.Finished {
+		n.Deletable = ask.Deletable
 		wg.Go(func() {
 			k, err := &n.Kubelet, errNoKubelet
 			if from.Kubelet != nil {
-				k.VolumeCalls, k.VolumeCallsRead, err = from.Kubelet.VolumeCalls(ctx)
+				var counts evidence.Counts
+				counts, k.VolumeCallsRead, err = from.Kubelet.Counts(ctx)
+				k.VolumeCalls, k.APICalls = counts.Volumes, counts.API
 			}
 			if err != nil {
 				k.VolumeCallsError = err.Error()
@@ -168,8 +173,13 @@ func (r *round) Pod(ctx context.Context, seed, earlier *evidence.Pod) *evidence.
 		d := r.drivers[p.Volumes[i].Driver]
 		p.Volumes[i].DriverPod, p.Volumes[i].DriverPodState = d.Pod, d.State
 	}
-	if why := p.Node.Kubelet.VolumeCallsError; why != "" && p.ContainersEnded() {
-		p.Lack(evidence.VolumeCalls, why)
+	if why := p.Node.Kubelet.VolumeCallsError; why != "" {
+		if p.ContainersEnded() {
+			p.Lack(evidence.VolumeCalls, why)
+		}
+		if p.ContainersEnded() || p.NothingLeft() {
+			p.Lack(evidence.APICalls, why)
+		}
 	}
 	p.Since(earlier)
 	return &p

@@ -170,11 +170,12 @@ func (r *Reporter) event(on verdict.Subject, t time.Time, cause, text string) *e
 }
 
 // reference returns how an Event refers to its object. With apiVersion in it,
-// `kubectl describe` and `kubectl events --for` find the Event. The kubelet's own
+// `kubectl describe` and `kubectl events --for` find the Event; that of a mirror pod by the
+// UID of its static pod (k8s.io/kubectl/pkg/describe). The kubelet's own
 // Events refer to a node by its name as UID, and `kubectl describe node` looks
 // for them so.
 func reference(s verdict.Subject) corev1.ObjectReference {
-	uid := s.UID
+	uid := cmp.Or(s.EventUID, s.UID)
 	if s.Kind == verdict.Node {
 		uid = s.Name
 	}

@@ -233,6 +233,9 @@ func TestEventInATerminatingNamespace(t *testing.T) {
 				t.Fatalf("second look: %+v", got)
 			}
 			ev := eventOf(t, got[1], "default")
+			if as := reference(verdict.Subject{Kind: verdict.Pod, Name: "etcd", UID: "u1", EventUID: "hash"}); as.UID != "hash" {
+				t.Errorf("the Event of a mirror pod is about UID %q", as.UID)
+			}
 			if want := (corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: "node-a", UID: "node-a"}); ev.Regarding != want {
 				t.Errorf("regarding %+v", ev.Regarding)
 			}

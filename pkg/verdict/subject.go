@@ -17,10 +17,13 @@ const (
 // A Subject is what a verdict is about, and what an Event is told on. The object
 // itself need not exist any more.
 type Subject struct {
-	Kind       Kind
-	Namespace  string // "" for a node
-	Name       string
-	UID        string
+	Kind      Kind
+	Namespace string // "" for a node
+	Name      string
+	UID       string
+	// EventUID is the UID by which `kubectl describe` looks for the Events of a mirror
+	// pod, that of its static pod; "" for UID.
+	EventUID   string
 	Generation int64
 	// Owner is the UID of the controller that made it, "" for none.
 	Owner string

@@ -298,7 +298,7 @@ func innocent(x *trial, r *scenario.Run) {
 
 // artifact keeps a file of the run where NODEAGENT_ARTIFACTS says.
 func artifact(x *trial, r *scenario.Run, suffix, text string) {
-	path := filepath.Join(artifacts(), r.Name+"."+r.Node.Name+"."+suffix)
+	path := filepath.Join(artifacts(), x.row.Name+"."+r.Node.Name+"."+suffix)
 	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
 		x.Error(err)
 	}

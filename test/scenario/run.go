@@ -90,6 +90,9 @@ func do(ctx context.Context, s step, n *Node, p *corev1.Pod) error {
 }
 
 func (r *Run) create(ctx context.Context, p *corev1.Pod) error {
+	if r.Static {
+		return r.createStatic(ctx, p)
+	}
 	made, err := r.Node.API.CoreV1().Pods(p.Namespace).Create(ctx, p, metav1.CreateOptions{})
 	if apierrors.IsAlreadyExists(err) {
 		return fmt.Errorf("%w: an earlier run has left it; bin/cluster kubectl -n %s describe pod %s shows it, and make cluster-down ends all of it", err, p.Namespace, p.Name)
@@ -98,8 +101,13 @@ func (r *Run) create(ctx context.Context, p *corev1.Pod) error {
 		return fmt.Errorf("create pod: %w", err)
 	}
 	r.Pod = made // on an error it is a pod without names
+	return r.awaitRunning(ctx)
+}
+
+// awaitRunning waits until the pod runs.
+func (r *Run) awaitRunning(ctx context.Context) error {
 	return r.Node.Await(ctx, "pod "+r.Name+" to run", func() (bool, string) {
-		seen, err := r.Node.pods.Pods(p.Namespace).Get(p.Name)
+		seen, err := r.Node.pods.Pods(r.Pod.Namespace).Get(r.Pod.Name)
 		if err != nil || seen.UID != r.Pod.UID {
 			return false, "nothing yet"
 		}
@@ -234,7 +242,7 @@ func Condition(p *corev1.Pod) *corev1.PodCondition {
 // Events returns those that the agent wrote about the pod.
 func (r *Run) Events(ctx context.Context) ([]eventsv1.Event, error) {
 	list, err := r.Node.API.EventsV1().Events(r.Pod.Namespace).List(ctx, metav1.ListOptions{
-		FieldSelector: fields.OneTermEqualSelector("regarding.uid", string(r.Pod.UID)).String(),
+		FieldSelector: fields.OneTermEqualSelector("regarding.uid", runtimeUID(r.Pod)).String(),
 	})
 	if err != nil {
 		return nil, err

@@ -31,6 +31,9 @@ type Scenario struct {
 	// Pod is the manifest, without name, namespace and node. Its grace period is
 	// for a node of ordinary speed.
 	Pod corev1.PodSpec
+	// Static reports whether it is a static pod: its manifest is put on the node, and
+	// what is deleted is its mirror pod.
+	Static bool
 	// Finalizers are put on the pod.
 	Finalizers []string
 	// Prepare sets up on the node what the pod needs; Break breaks it when the
@@ -128,7 +131,7 @@ func onNode(script string) step {
 
 // script fills the pod's names into a script for the node.
 func (n *Node) script(text string, p *corev1.Pod) string {
-	uid := string(p.UID)
+	uid := runtimeUID(p)
 	return fmt.Sprintf("UID_=%s; CGROUP=%s; NAME=%s; GRACE=%d; NODE=%s\nset -e\n%s\n%s",
 		uid, strings.ReplaceAll(uid, "-", "_"), p.Name, *p.Spec.TerminationGracePeriodSeconds, n.Address, functions, text)
 }

@@ -17,8 +17,27 @@ const controllerLatency = 15 * time.Second
 const (
 	jobTracking        = "JobTracking"
 	foregroundDeletion = "ForegroundDeletion"
+	argoWorkflows      = "ArgoWorkflows"
+	kueue              = "Kueue"
+	actionsRunner      = "ActionsRunner"
+	juiceFS            = "JuiceFS"
 	several            = "Several"
 )
+
+// knownFinalizers are the families by the finalizer, where that is known to be of one
+// controller: in Kubernetes JobTrackingFinalizer (k8s.io/api/batch/v1) and
+// FinalizerDeleteDependents, FinalizerOrphanDependents (apimachinery), FinalizerPodStatus of
+// Argo Workflows, PodFinalizer of Kueue, runnerPodFinalizerName of
+// actions-runner-controller, Finalizer of the CSI driver of JuiceFS.
+var knownFinalizers = map[string]string{
+	"batch.kubernetes.io/job-tracking":  jobTracking,
+	"foregroundDeletion":                foregroundDeletion,
+	"orphan":                            foregroundDeletion,
+	"workflows.argoproj.io/status":      argoWorkflows,
+	"kueue.x-k8s.io/managed":            kueue,
+	"actions.summerwind.dev/runner-pod": actionsRunner,
+	"juicefs.com/finalizer":             juiceFS,
+}
 
 // FinalizersPending is a pod of which only the API object is left.
 var FinalizersPending = &diagnose.Rule{
@@ -28,11 +47,19 @@ var FinalizersPending = &diagnose.Rule{
 	Doc: diagnose.Doc{
 		Layer:   "api",
 		Title:   "only the API object is left, because of a finalizer",
-		Message: "nothing of the pod is left on the node; the API object stays because of {finalizers}, which {owner} {has} to remove",
+		Message: "nothing of the pod is left on the node; the API object stays because of {finalizers}, which {owner} {has} to remove{setter}",
 		Phrases: map[string][]diagnose.Choice{
+			"setter": {
+				{Text: ". The client that put it there calls itself {manager} (its last change of the pod: {changed})"},
+				{Text: ". The client that put it there calls itself {manager}"}, {Text: ""},
+			},
 			"owner": {
 				{Variant: jobTracking, Text: "the Job controller"},
 				{Variant: foregroundDeletion, Text: "the garbage collector"},
+				{Variant: argoWorkflows, Text: "the workflow-controller of Argo Workflows"},
+				{Variant: kueue, Text: "kueue-controller-manager"},
+				{Variant: actionsRunner, Text: "actions-runner-controller"},
+				{Variant: juiceFS, Text: "the JuiceFS CSI driver"},
 				{Variant: several, Text: "their controllers"},
 				{Text: "the controller that owns {domain}"},
 			},
@@ -44,21 +71,47 @@ var FinalizersPending = &diagnose.Rule{
 		Meaning: "The kubelet has finished its work. " +
 			"The API server keeps the object until every finalizer has been removed by the controller that put it there, and one has not been.",
 		Evidence: "metadata.finalizers is not empty, status.phase is terminal, deletionGracePeriodSeconds is 0, and the node has had no mount, no directory of a volume, no cgroup and no running container of the pod for fifteen seconds. " +
-			"With anything left on the node a finalizer is not what the pod waits for: finalizers never delay the kubelet.",
+			"With anything left on the node a finalizer is not what the pod waits for: finalizers never delay the kubelet. " +
+			"Who put a single finalizer there is what metadata.managedFields says: a name that any client may give itself.",
 		Remedy: "Find why {owner} {does} not remove {finalizers}: {look}, does an admission webhook refuse {whose} update?",
 		Danger: "Removing a finalizer by hand skips the clean-up it stands for: leaked addresses, load balancer targets or counts.",
 		Families: []diagnose.Family{
 			{
 				Name:    jobTracking,
 				Meaning: "batch.kubernetes.io/job-tracking: the Job controller has not counted the pod yet.",
-				Remedy:  "See whether kube-controller-manager runs and whether the pod's Job still exists; the Job controller removes {finalizers} when it has counted the pod.",
-				Danger:  "Removing the finalizer by hand makes the Job lose count of the pod, and run it again.",
+				Remedy: "See whether kube-controller-manager runs and whether the pod's Job still exists; the Job controller removes {finalizers} when it has counted the pod. " +
+					"Some versions give up after an error (kubernetes#141329, of 1.36 and 1.37): one that is started anew looks at all pods again.",
+				Danger: "Removing the finalizer by hand makes the Job lose count of the pod, and run it again.",
 			},
 			{
 				Name:    foregroundDeletion,
 				Meaning: "foregroundDeletion or orphan: the garbage collector waits for the pod's dependents.",
 				Remedy:  "See whether kube-controller-manager runs, and which objects name this pod as an owner with blockOwnerDeletion: the garbage collector deletes them first.",
 				Danger:  "Removing the finalizer by hand leaves the dependents behind.",
+			},
+			{
+				Name:    argoWorkflows,
+				Meaning: "workflows.argoproj.io/status: the workflow-controller of Argo Workflows has not captured how the pod ended. It sets this finalizer with ARGO_POD_STATUS_CAPTURE_FINALIZER.",
+				Remedy:  "See whether the workflow-controller runs, whether its log names this pod, and whether the pod's Workflow still exists: of one that is gone nobody captures the status.",
+				Danger:  "Removing the finalizer by hand makes the Workflow lose the result of this step.",
+			},
+			{
+				Name:    kueue,
+				Meaning: "kueue.x-k8s.io/managed: Kueue has not taken note of the pod's end. It keeps the pods of a group until the group has ended or is replaced.",
+				Remedy:  "See whether kueue-controller-manager runs, and what the pod's Workload says (kubectl get workloads in its namespace). A group that waits for a replacement pod keeps its failed ones.",
+				Danger:  "Removing the finalizer by hand makes Kueue lose count of the pod and of the quota that it used.",
+			},
+			{
+				Name:    actionsRunner,
+				Meaning: "actions.summerwind.dev/runner-pod: actions-runner-controller has not removed the runner's registration from GitHub.",
+				Remedy:  "Read the log of actions-runner-controller for this pod: most often GitHub refuses its token, limits its requests, or still takes the runner for busy.",
+				Danger:  "Removing the finalizer by hand leaves the runner registered with GitHub, which may still give it a job.",
+			},
+			{
+				Name:    juiceFS,
+				Meaning: "juicefs.com/finalizer: the node plugin of the JuiceFS CSI driver has not cleaned up after this mount pod.",
+				Remedy:  "See whether the driver's pod on this node (juicefs-csi-node) runs, and whether its log names this pod: it removes {finalizers}, and makes the mount anew while volumes use it.",
+				Danger:  "Removing the finalizer by hand leaves a dead mount on the node for the pods that use the volume.",
 			},
 		},
 	},
@@ -73,13 +126,15 @@ var FinalizersPending = &diagnose.Rule{
 			}
 		}
 		f := diagnose.Finding{Confidence: diagnose.Proved, Objects: diagnose.Objects{Finalizers: p.Finalizers}}
-		switch {
-		case len(p.Finalizers) > 1:
+		if len(p.Finalizers) > 1 {
 			f.Variants = []string{several}
-		case p.Finalizers[0] == "batch.kubernetes.io/job-tracking":
-			f.Family = jobTracking
-		case p.Finalizers[0] == "foregroundDeletion", p.Finalizers[0] == "orphan":
-			f.Family = foregroundDeletion
+		} else {
+			f.Family = knownFinalizers[p.Finalizers[0]]
+			for _, s := range p.FinalizerSetters {
+				if s.Finalizer == p.Finalizers[0] {
+					f.Objects.Manager, f.Objects.Changed = s.Manager, s.Changed
+				}
+			}
 		}
 		return []diagnose.Finding{f}
 	},

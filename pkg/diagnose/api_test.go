@@ -1,0 +1,213 @@
+package diagnose_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
+	"github.com/nodeagent-io/nodeagent/pkg/diagnose/cause"
+	"github.com/nodeagent-io/nodeagent/pkg/evidence"
+)
+
+// finished is a pod of which nothing is left on the node for the time past its deadline,
+// and which the kubelet wants to delete.
+func finished(past time.Duration, change func(p *evidence.Pod)) *evidence.Pod {
+	deadline := requested.Add(30 * time.Second)
+	p := &evidence.Pod{
+		Time: deadline.Add(past), UnchangedSince: deadline, Namespace: "shop", Name: "web-0", UID: podUID, RuntimeUID: podUID,
+		Phase: "Succeeded", DeletionRequested: requested, Deadline: deadline, GracePeriodSeconds: 30,
+		Containers: []evidence.Container{{Name: "main", Kind: evidence.App, Exit: &evidence.Exit{At: deadline}}},
+	}
+	p.Node.Time, p.Node.Name, p.Node.Deletable = p.Time, "node1", 1
+	p.Node.Kubelet.Process = &evidence.Task{PID: 9, TID: 9, Comm: "kubelet", State: evidence.Sleeping, Owner: "kubelet"}
+	p.Node.Kubelet.VolumeCallsRead = p.Time
+	change(p)
+	return p
+}
+
+// answered adds requests of the kubelet that were counted twice, the last time so long
+// before the reading.
+func answered(p *evidence.Pod, method, code string, before time.Duration) {
+	last := p.Time.Add(-before)
+	p.Node.Kubelet.APICalls = append(p.Node.Kubelet.APICalls, evidence.APICall{Method: method, Code: code, Count: 7, Rose: last, RoseBefore: last.Add(-10 * time.Second)})
+}
+
+// unsaid makes it a pod of which the kubelet has not written that it has ended.
+func unsaid(p *evidence.Pod) {
+	p.Phase = "Running"
+	p.Containers[0] = evidence.Container{Name: "main", Kind: evidence.App, ID: "c0ffee", State: evidence.StateExited, Running: true}
+}
+
+func TestAPICauses(t *testing.T) {
+	const del, patch = evidence.MethodDelete, evidence.MethodPatch
+	refused := func(code string) func(p *evidence.Pod) {
+		return func(p *evidence.Pod) { answered(p, del, code, 10*time.Second) }
+	}
+	with := func(do ...func(p *evidence.Pod)) func(p *evidence.Pod) {
+		return func(p *evidence.Pod) {
+			for _, f := range do {
+				f(p)
+			}
+		}
+	}
+	unwritten := func(p *evidence.Pod) { unsaid(p); answered(p, patch, "422", 10*time.Second) }
+	for name, tc := range map[string]struct {
+		past   time.Duration
+		change func(p *evidence.Pod)
+		want   string // "" for silence
+		proved bool
+		says   []string
+	}{
+		"a policy refuses the final delete": {40 * time.Second, refused("422"), "FinalDeleteRejected", true,
+			[]string{"refuses the kubelet's request to delete its object (HTTP 422)", "kubectl -n shop delete pod web-0 --grace-period=0 --dry-run=server --as=system:node:node1 --as-group=system:nodes."}},
+		"a webhook or RBAC does": {40 * time.Second, refused("403"), "FinalDeleteRejected", true, []string{"(HTTP 403)"}},
+		"also for a pod with a finalizer, which is not what it waits for": {40 * time.Second, with(refused("403"), func(p *evidence.Pod) {
+			p.Finalizers = []string{"example.com/block"}
+		}), "FinalDeleteRejected", true, nil},
+		"the node has another pod that waits for its final delete": {40 * time.Second, with(refused("403"), func(p *evidence.Pod) { p.Node.Deletable = 2 }),
+			"FinalDeleteRejected", false, []string{"delete this pod or another one of this node (HTTP 403)"}},
+		"nobody knows which other pods there are": {40 * time.Second, with(refused("403"), func(p *evidence.Pod) { p.Node.Deletable = 0 }), "FinalDeleteRejected", false, nil},
+		"the node's name is no argument": {40 * time.Second, with(refused("403"), func(p *evidence.Pod) { p.Node.Name = "-x" }),
+			"FinalDeleteRejected", true, []string{"--as=system:node:NODE"}},
+		"refused once":              {40 * time.Second, with(refused("403"), func(p *evidence.Pod) { p.Node.Kubelet.APICalls[0].RoseBefore = time.Time{} }), "", false, nil},
+		"the first time too early":  {25 * time.Second, func(p *evidence.Pod) { answered(p, del, "403", 20*time.Second) }, "", false, nil},
+		"refused before this stage": {3 * time.Minute, func(p *evidence.Pod) { answered(p, del, "403", 4*time.Minute) }, "Unknown", false, nil},
+		"refused, but not lately":   {3 * time.Minute, func(p *evidence.Pod) { answered(p, del, "403", 61*time.Second) }, "Unknown", false, nil},
+		"another method is refused": {40 * time.Second, func(p *evidence.Pod) { answered(p, patch, "403", 10*time.Second) }, "", false, nil},
+		"the delete succeeds":       {40 * time.Second, refused("200"), "", false, nil},
+		"the pod is not known":      {40 * time.Second, refused("404"), "", false, nil},
+		"another pod has its name":  {40 * time.Second, refused("409"), "", false, nil},
+		"too many requests":         {40 * time.Second, refused("429"), "", false, nil},
+		"the kubelet is not known":  {40 * time.Second, refused("401"), "", false, nil},
+		"a webhook is down":         {40 * time.Second, refused("500"), "", false, nil},
+		"no answer":                 {40 * time.Second, refused(evidence.NoAnswer), "", false, nil},
+		"the API server is in trouble besides": {40 * time.Second, with(refused("403"), func(p *evidence.Pod) {
+			answered(p, patch, "503", 10*time.Second)
+		}), "", false, nil},
+		"the API server was in trouble before": {2 * time.Hour, with(refused("403"), func(p *evidence.Pod) {
+			answered(p, patch, "503", 2*time.Minute)
+		}), "FinalDeleteRejected", true, nil},
+		"the volume's directory is left": {40 * time.Second, with(refused("403"), func(p *evidence.Pod) {
+			p.Volumes = []evidence.Volume{{Name: "scratch", Plugin: "kubernetes.io~empty-dir"}}
+		}), "", false, nil},
+		"a force delete":     {40 * time.Second, with(refused("403"), func(p *evidence.Pod) { p.GracePeriodSeconds = 0 }), "", false, nil},
+		"a mirror pod":       {40 * time.Second, with(refused("403"), func(p *evidence.Pod) { p.Mirror = true }), "", false, nil},
+		"k3s":                {40 * time.Second, with(refused("403"), func(p *evidence.Pod) { p.Node.Kubelet.Process.Comm = "k3s-server" }), "", false, nil},
+		"no kubelet is seen": {40 * time.Second, with(refused("403"), func(p *evidence.Pod) { p.Node.Kubelet.Process = nil }), "", false, nil},
+		"the volumes could not be listed": {40 * time.Second, with(refused("403"), func(p *evidence.Pod) {
+			p.Lack(evidence.Volumes, "a helper hung")
+		}), "", false, nil},
+
+		"the status cannot be written": {40 * time.Second, unwritten, "StatusUpdateRejected", false, []string{"its status still says that a container runs", "(HTTP 422)"}},
+		"and containerd has forgotten the container": {40 * time.Second, with(unwritten, func(p *evidence.Pod) {
+			p.Containers[0].ID, p.Containers[0].State = "", ""
+		}), "StatusUpdateRejected", false, nil},
+		"the status of another pod cannot be written, and this one runs": {40 * time.Second, with(unwritten, func(p *evidence.Pod) {
+			p.Containers[0].State = evidence.StateRunning
+		}), "", false, nil},
+		"the pod has never run": {40 * time.Second, with(unwritten, func(p *evidence.Pod) {
+			p.Phase, p.Containers[0] = "Pending", evidence.Container{Name: "main", Kind: evidence.App, Waiting: true}
+		}), "", false, nil},
+		"its control group is there": {40 * time.Second, with(unwritten, func(p *evidence.Pod) { p.Cgroups = []evidence.Cgroup{{Path: "/kubepods/a"}} }), "", false, nil},
+		"its claims are there":       {40 * time.Second, with(unwritten, func(p *evidence.Pod) { p.ResourceClaims = 1 }), "", false, nil},
+		"only deletes are refused":   {40 * time.Second, with(unsaid, refused("403")), "", false, nil},
+		"the API server is in trouble, and the status is not written": {40 * time.Second, with(unwritten, func(p *evidence.Pod) {
+			answered(p, patch, "500", 10*time.Second)
+		}), "", false, nil},
+
+		"only the object is left": {2 * time.Minute, func(*evidence.Pod) {}, "Unknown", false, []string{"nothing of the pod is left on the node, only its API object remains, and no known cause matches"}},
+		"its processes may be elsewhere": {2 * time.Minute, func(p *evidence.Pod) { p.HostPID = true }, "Unknown", false,
+			[]string{"the termination is stuck, and no known cause matches"}},
+		"not all was read": {2 * time.Minute, func(p *evidence.Pod) { p.Lack(evidence.Containers, "containerd is silent") }, "Unknown", false,
+			[]string{"the termination is stuck, and no known cause matches"}},
+		"it may never have run": {2 * time.Minute, func(p *evidence.Pod) { p.Phase, p.Containers[0].Exit = "Pending", nil }, "Unknown", false,
+			[]string{"the termination is stuck, and no known cause matches"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f, _ := new(diagnose.Diagnosis).Verdict()
+			d := cause.Diagnose(finished(tc.past, tc.change))
+			if v, ok := d.Verdict(); ok {
+				f = v
+			}
+			if f.Cause != tc.want || tc.want != "" && (f.Confidence == diagnose.Proved) != tc.proved {
+				t.Fatalf("phase %s, verdict %q (%s), want %q, proved %t: %s", d.Phase, f.Cause, f.Confidence, tc.want, tc.proved, f.Message)
+			}
+			for _, want := range tc.says {
+				if !strings.Contains(f.Message+" "+f.Remedy, want) {
+					t.Errorf("does not say %q: %s %s", want, f.Message, f.Remedy)
+				}
+			}
+		})
+	}
+}
+
+// Whose finalizer it is follows from its whole name only.
+func TestKnownFinalizers(t *testing.T) {
+	for finalizer, want := range map[string]struct{ family, says string }{
+		"batch.kubernetes.io/job-tracking":  {"JobTracking", "the Job controller"},
+		"foregroundDeletion":                {"ForegroundDeletion", "the garbage collector"},
+		"orphan":                            {"ForegroundDeletion", "the garbage collector"},
+		"workflows.argoproj.io/status":      {"ArgoWorkflows", "the workflow-controller of Argo Workflows"},
+		"kueue.x-k8s.io/managed":            {"Kueue", "kueue-controller-manager"},
+		"actions.summerwind.dev/runner-pod": {"ActionsRunner", "actions-runner-controller"},
+		"juicefs.com/finalizer":             {"JuiceFS", "the JuiceFS CSI driver"},
+		"kueue.x-k8s.io/other":              {"", "the controller that owns kueue.x-k8s.io"},
+		"example.com/managed":               {"", "the controller that owns example.com"},
+	} {
+		p := finished(time.Minute, func(p *evidence.Pod) { p.GracePeriodSeconds, p.Finalizers = 0, []string{finalizer} })
+		d := cause.Diagnose(p)
+		if v, _ := d.Verdict(); v.Cause != "FinalizersPending" || v.Family != want.family || !strings.Contains(v.Message, "which "+want.says+" has to remove") {
+			t.Errorf("%s: %s %q: %s", finalizer, v.Cause, v.Family, v.Message)
+		}
+	}
+}
+
+// mirror is the object of a static pod with a grace period of ten seconds, which has been
+// deleted for so long, and runs on.
+func mirror(past time.Duration, change func(p *evidence.Pod)) *evidence.Pod {
+	return finished(past, func(p *evidence.Pod) {
+		p.Mirror, p.RuntimeUID, p.ManifestGraceSeconds, p.Phase = true, "0123456789abcdef0123456789abcdef", 10, "Running"
+		p.Containers[0] = evidence.Container{Name: "main", Kind: evidence.App, ID: "c0ffee", State: evidence.StateRunning, Running: true}
+		p.Tasks = []evidence.Task{{PID: 7, TID: 7, Comm: "etcd", State: evidence.Sleeping, Container: "c0ffee"}}
+		p.Cgroups = []evidence.Cgroup{{Path: "/kubepods/a", Populated: true}}
+		change(p)
+	})
+}
+
+func TestMirrorPodDeleted(t *testing.T) {
+	for name, tc := range map[string]struct {
+		past   time.Duration
+		change func(p *evidence.Pod)
+		want   string // "" for silence
+		says   string
+	}{
+		"a finalizer keeps it": {30 * time.Second, func(p *evidence.Pod) { p.Finalizers = []string{"example.com/block"} },
+			"MirrorPodDeleted", "makes it anew. The old object stays because of finalizer example.com/block"},
+		"something else keeps it":                            {30 * time.Second, func(*evidence.Pod) {}, "MirrorPodDeleted", "makes it anew Remedy"},
+		"the kubelet may still end it, without its manifest": {24 * time.Second, func(*evidence.Pod) {}, "", ""},
+		"its grace period is long":                           {50 * time.Second, func(p *evidence.Pod) { p.ManifestGraceSeconds = 60 }, "", ""},
+		"it runs anew":                                       {time.Minute, func(p *evidence.Pod) { p.UnchangedSince = p.Time.Add(-20 * time.Second) }, "", ""},
+		"a container has ended": {30 * time.Second, func(p *evidence.Pod) {
+			p.Containers = append(p.Containers, evidence.Container{Name: "other", Kind: evidence.App, ID: "decaf", State: evidence.StateExited})
+		}, "", ""},
+		"it has been killed":      {30 * time.Second, func(p *evidence.Pod) { p.Tasks[0].Pending = 1 << (evidence.SIGKILL - 1) }, "", ""},
+		"it has ended":            {30 * time.Second, func(p *evidence.Pod) { p.Phase = "Succeeded" }, "", ""},
+		"nothing of it runs":      {30 * time.Second, func(p *evidence.Pod) { p.Tasks = nil }, "", ""},
+		"it is no mirror pod":     {30 * time.Second, func(p *evidence.Pod) { p.Mirror = false }, "", ""},
+		"the kubelet is stopped":  {30 * time.Second, func(p *evidence.Pod) { p.Node.Kubelet.Process.State = evidence.Stopped }, "", ""},
+		"the kubelet is not seen": {30 * time.Second, func(p *evidence.Pod) { p.Node.Kubelet.Process = nil }, "", ""},
+		"the kubelet has just come": {30 * time.Second, func(p *evidence.Pod) {
+			p.Node.Kubelet.Process.Probe = &evidence.Probe{Started: p.Time.Add(-50 * time.Second)}
+		}, "", ""},
+		"the kubelet came a while ago": {30 * time.Second, func(p *evidence.Pod) {
+			p.Node.Kubelet.Process.Probe = &evidence.Probe{Started: p.Time.Add(-time.Hour)}
+		}, "MirrorPodDeleted", ""},
+	} {
+		d := cause.Diagnose(mirror(tc.past, tc.change))
+		v, _ := d.Verdict()
+		if v.Cause != tc.want || !strings.Contains(v.Message+" Remedy", tc.says) {
+			t.Errorf("%s: phase %s, verdict %q, want %q: %s", name, d.Phase, v.Cause, tc.want, v.Message)
+		}
+	}
+}

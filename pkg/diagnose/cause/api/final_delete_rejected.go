@@ -1,0 +1,60 @@
+package api
+
+import (
+	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
+	"github.com/nodeagent-io/nodeagent/pkg/diagnose/fact"
+	"github.com/nodeagent-io/nodeagent/pkg/evidence"
+)
+
+// FinalDeleteRejected is a pod that is done on its node, and whose object the kubelet is
+// not allowed to delete.
+var FinalDeleteRejected = &diagnose.Rule{
+	Cause:  "FinalDeleteRejected",
+	Phases: []diagnose.Phase{diagnose.FinalDelete},
+	Needs:  []evidence.Source{evidence.Processes, evidence.Mounts, evidence.Cgroups, evidence.Containers, evidence.Volumes, evidence.APICalls},
+	Doc: diagnose.Doc{
+		Layer:   "api",
+		Title:   "the API server refuses the kubelet's final delete of the pod",
+		Message: "nothing of the pod is left on the node, but the API server refuses the kubelet's request to delete {whose} (HTTP {code}): an admission policy, a webhook or RBAC forbids it",
+		Phrases: map[string][]diagnose.Choice{"whose": {
+			{Variant: others, Text: "this pod or another one of this node"}, {Text: "its object"},
+		}, "try": {
+			{Text: "kubectl -n {podnamespace} delete pod {podname} --grace-period=0 --dry-run=server --as=system:node:{node} --as-group=system:nodes"},
+			{Text: "a kubectl delete with --grace-period=0 --dry-run=server --as=system:node:NODE --as-group=system:nodes"},
+		}},
+		Meaning: "A pod's object stays until the kubelet has finished and deletes it with a grace period of 0 (system:node:NODE of the group system:nodes asks for that). " +
+			"Something in the API server does not allow this request: a ValidatingAdmissionPolicy, a validating webhook, or RBAC. The kubelet asks again every ten seconds, and tells it in its log only.",
+		Evidence: "status.phase is terminal, deletionGracePeriodSeconds is not 0, and the node has no process, mount, volume directory, cgroup or running container of the pod. " +
+			"Since then the kubelet's DELETE requests were refused at least twice, and lately (rest_client_requests_total of the kubelet, code 4xx). " +
+			"Codes of a request that comes at the wrong time do not count (404, 409, 429). While the API server or a webhook does not answer (5xx) or does not know the kubelet (401), nothing is said. " +
+			"The kubelet counts by method, not by pod: it is proved when no other pod of the node waits for its final delete and the node has no static pods. " +
+			"A kubelet that is part of another program, as in K3s and MicroK8s, is not judged.",
+		Remedy: "Read the text of the refusal, which names the policy or webhook: on the node, journalctl -u kubelet, line \"Failed to delete status for pod\". Or ask for it without effect: {try}. " +
+			"Then let the group system:nodes pass there for DELETE of pods. The kubelet tries again within ten seconds.",
+		Danger: "A force delete by an administrator removes this object only. Every other pod that the rule is about stays too. " +
+			"Do not delete a whole webhook or policy that guards something else.",
+	},
+	Check: func(p *evidence.Pod) []diagnose.Finding {
+		if !p.ContainersEnded() || p.GracePeriodSeconds == 0 || p.Mirror || !p.NothingLeft() {
+			return nil
+		}
+		c := fact.RefusedByAPI(p, evidence.MethodDelete)
+		if c == nil {
+			return nil
+		}
+		f := diagnose.Finding{Confidence: diagnose.Proved, Objects: ofRequest(p, c)}
+		if p.Node.Deletable != 1 {
+			f.Confidence, f.Variants = diagnose.Inferred, []string{others}
+		}
+		return []diagnose.Finding{f}
+	},
+}
+
+// others is the variant of a pod that is not known to be the only one whose final delete
+// the kubelet may ask for.
+const others = "Others"
+
+// ofRequest describes a request of the kubelet about a pod.
+func ofRequest(p *evidence.Pod, c *evidence.APICall) diagnose.Objects {
+	return diagnose.Objects{Pod: p.Namespace + "/" + p.Name, Node: p.Node.Name, Code: c.Code}
+}

@@ -1,0 +1,77 @@
+package api
+
+import (
+	"time"
+
+	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
+	"github.com/nodeagent-io/nodeagent/pkg/diagnose/fact"
+	"github.com/nodeagent-io/nodeagent/pkg/evidence"
+)
+
+// kubeletSettles is how long a kubelet that was started has to look at its static pods.
+const kubeletSettles = time.Minute
+
+// MirrorPodDeleted is the object of a static pod, which was deleted while the pod runs on.
+var MirrorPodDeleted = &diagnose.Rule{
+	Cause: "MirrorPodDeleted",
+	// Of one that has ended the mirror pod does not say so, and the phase is not known.
+	Phases: []diagnose.Phase{diagnose.StopSignal, diagnose.PhaseUnknown},
+	Needs:  []evidence.Source{evidence.Processes, evidence.Cgroups, evidence.Containers, evidence.Kubelet},
+	Doc: diagnose.Doc{
+		Layer:   "api",
+		Title:   "the pod is a static pod, which the deletion of its object does not stop",
+		Message: "this is the mirror pod of a static pod, which runs on: deleting the object stops nothing. The kubelet deletes the object and makes it anew{held}",
+		Phrases: map[string][]diagnose.Choice{"held": {
+			{Text: ". The old object stays because of {finalizers}"}, {Text: ""},
+		}, "keeps": {
+			{Text: "find why {finalizers} is not removed"}, {Text: "the kubelet's log on the node says why it fails (journalctl -u kubelet, line \"Failed deleting mirror pod\")"},
+		}},
+		Meaning: "A static pod comes from a manifest on the node. Its object in the API, the mirror pod, only shows it. " +
+			"The kubelet answers a deletion of the mirror pod with a force delete, and makes a new one (tryReconcileMirrorPods). " +
+			"Something keeps the old one here: a finalizer, or an admission policy that refuses the delete.",
+		Evidence: "The pod has the annotation kubernetes.io/config.mirror. All its containers run, and have done so since the deletion for longer than the grace period of the manifest: " +
+			"the kubelet would have ended them by now if the manifest had been removed. It is inferred, because nodeagent does not look for the manifest. " +
+			"Nothing is said while the kubelet is away or was started in the last minute.",
+		Remedy: "To stop the static pod, remove its manifest on the node, from the kubelet's staticPodPath (/etc/kubernetes/manifests on most nodes). " +
+			"To keep it, only see to what holds up the old object: {keeps}.",
+		Danger: "Static pods are often the control plane itself: etcd, kube-apiserver. Do not kill its processes: the kubelet starts them again. " +
+			"A force delete removes the object only.",
+	},
+	Check: func(p *evidence.Pod) []diagnose.Finding {
+		if !p.Mirror || p.ContainersEnded() || !runsOn(p) || fact.KubeletGone(p) {
+			return nil
+		}
+		t := p.Node.Kubelet.Process
+		if t == nil || fact.Halted(t) || t.Probe != nil && p.Time.Sub(t.Probe.Started) < kubeletSettles {
+			return nil
+		}
+		// A kubelet that ends it needs no longer.
+		ends := time.Duration(p.ManifestGraceSeconds)*time.Second + fact.KillLatency + diagnose.StopSettles
+		if p.UnchangedSince.IsZero() || p.Time.Sub(p.UnchangedSince) < ends {
+			return nil
+		}
+		return []diagnose.Finding{{Confidence: diagnose.Inferred, Objects: diagnose.Objects{Finalizers: p.Finalizers}}}
+	},
+}
+
+// runsOn reports whether all containers of the app run, and nothing of them has been
+// killed.
+func runsOn(p *evidence.Pod) bool {
+	live := 0
+	for i := range p.Containers {
+		c := &p.Containers[i]
+		if c.Kind != evidence.App {
+			continue
+		}
+		if c.State != evidence.StateRunning {
+			return false
+		}
+		live++
+	}
+	for _, t := range fact.AppTasks(p) {
+		if fact.Dying(t) {
+			return false
+		}
+	}
+	return live > 0 && len(fact.AppTasks(p)) > 0
+}

@@ -1,0 +1,41 @@
+package api
+
+import (
+	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
+	"github.com/nodeagent-io/nodeagent/pkg/diagnose/fact"
+	"github.com/nodeagent-io/nodeagent/pkg/evidence"
+)
+
+// StatusUpdateRejected is a pod that is done on its node, of which the kubelet is not
+// allowed to say so: it asks for the final delete only of a pod in a terminal phase.
+var StatusUpdateRejected = &diagnose.Rule{
+	Cause:  "StatusUpdateRejected",
+	Phases: []diagnose.Phase{diagnose.FinalDelete},
+	Needs:  []evidence.Source{evidence.Processes, evidence.Mounts, evidence.Cgroups, evidence.Containers, evidence.APICalls},
+	Doc: diagnose.Doc{
+		Layer: "api",
+		Title: "the API server refuses the kubelet's update of the pod's status",
+		Message: "nothing of the pod is left on the node, but its status still says that a container runs: the API server refuses updates of status by the kubelet (HTTP {code}), " +
+			"which asks for the final delete only when the status is written",
+		Meaning: "The kubelet writes into the pod's status that all containers have ended, and deletes the object after that. " +
+			"Something in the API server does not allow the update of pods/status: a ValidatingAdmissionPolicy, a webhook (also one that changes what may not be changed), RBAC, or the API's own validation. " +
+			"The kubelet tries again every ten seconds, and tells it in its log only.",
+		Evidence: "The status says that a container runs, while the node has no process, mount, cgroup or running container of the pod. " +
+			"Since then the kubelet's PATCH requests were refused at least twice, and lately (rest_client_requests_total of the kubelet, code 4xx but 401, 404, 408, 409 and 429), and nothing shows trouble of the API server itself. " +
+			"It is inferred: the kubelet counts by method, not by object. A kubelet that is part of another program, as in K3s and MicroK8s, is not judged.",
+		Remedy: "Read the text of the refusal, which names the policy or webhook: on the node, journalctl -u kubelet, line \"Failed to update status for pod\". " +
+			"Then let the group system:nodes pass there for UPDATE of pods/status. The kubelet tries again within ten seconds.",
+		Danger: "A force delete by an administrator removes this object only. The status of every other pod that the rule is about is wrong too, and with that Services and controllers. " +
+			"Do not delete a whole webhook or policy that guards something else.",
+	},
+	Check: func(p *evidence.Pod) []diagnose.Finding {
+		if p.ContainersEnded() || p.Mirror || !p.NothingLeft() || !fact.SaidToRun(p) {
+			return nil
+		}
+		c := fact.RefusedByAPI(p, evidence.MethodPatch)
+		if c == nil {
+			return nil
+		}
+		return []diagnose.Finding{{Confidence: diagnose.Inferred, Objects: ofRequest(p, c)}}
+	},
+}

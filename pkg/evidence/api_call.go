@@ -1,0 +1,78 @@
+package evidence
+
+import "time"
+
+// An APICall is how often the kubelet has made a request of the API server and how that
+// was answered, since the kubelet was started (rest_client_requests_total,
+// k8s.io/component-base/metrics/prometheus/restclient). It tells no object. Of pods the
+// kubelet asks for the final delete with DELETE, and writes their status with PATCH
+// (syncPod, pkg/kubelet/status/status_manager.go), both again after ten seconds when
+// it was refused.
+type APICall struct {
+	// Method is that of HTTP, and Code the status of the answer, as in 403, or
+	// NoAnswer.
+	Method string `json:"method"`
+	Code   string `json:"code"`
+	Count  uint64 `json:"count"`
+	// Rose is the time of the reading before the last one that showed more of them: no
+	// sooner were they counted. RoseBefore is the same of the rise before that one. They
+	// are zero when there was none.
+	Rose       time.Time `json:"rose,omitzero"`
+	RoseBefore time.Time `json:"roseBefore,omitzero"`
+}
+
+// Counts are what the kubelet counts of its work.
+type Counts struct {
+	Volumes []VolumeCall
+	API     []APICall
+}
+
+// The methods of an APICall, and its code when there was no answer.
+const (
+	MethodDelete = "DELETE"
+	MethodPatch  = "PATCH"
+	NoAnswer     = "<error>"
+)
+
+// Refused reports whether the API server answered that it does not do what it was asked
+// for: an admission policy or webhook, RBAC and the API's own validation answer so. It
+// is not for what a request meets that is right and comes at the wrong time (404, 409, 408,
+// 429), nor for one of somebody who is not known (401).
+func (c *APICall) Refused() bool {
+	switch c.Code {
+	case "401", "404", "408", "409", "429":
+		return false
+	}
+	return len(c.Code) == 3 && c.Code[0] == '4'
+}
+
+// Trouble reports whether the API server, or the way to it, is what failed: a webhook
+// that does not answer counts too (500).
+func (c *APICall) Trouble() bool {
+	switch c.Code {
+	case NoAnswer, "401", "408", "429":
+		return true
+	}
+	return len(c.Code) == 3 && c.Code[0] == '5'
+}
+
+// sinceAPICalls carries over when the counts rose. earlier was read at that time; a count
+// that is smaller than before is of a kubelet that was started anew.
+func (k *KubeletService) sinceAPICalls(e *KubeletService) {
+	for i := range k.APICalls {
+		now := &k.APICalls[i]
+		var before APICall
+		for j := range e.APICalls {
+			if b := &e.APICalls[j]; b.Method == now.Method && b.Code == now.Code {
+				before = *b
+			}
+		}
+		switch {
+		case now.Count < before.Count:
+		case now.Count == before.Count:
+			now.Rose, now.RoseBefore = before.Rose, before.RoseBefore
+		default:
+			now.Rose, now.RoseBefore = e.VolumeCallsRead, before.Rose
+		}
+	}
+}

@@ -1,0 +1,171 @@
+package scenario
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+)
+
+// api lists the incidents in which the API server does not let the kubelet finish, and
+// innocent ones that look like them.
+func api() []Scenario {
+	return []Scenario{finalDeleteRefused(), finalDeleteLate(), statusRefused(), statusLate(), mirrorDeleted(), manifestRemoved()}
+}
+
+// A refusal is an admission policy that refuses what the kubelet of the pod's node
+// asks for about the pod, and nobody else.
+type refusal struct {
+	resource  string
+	operation admissionv1.OperationType
+}
+
+var (
+	refuseDelete = refusal{"pods", admissionv1.Delete}
+	refuseStatus = refusal{"pods/status", admissionv1.Update}
+)
+
+// name is that of the policy and of its binding, for a pod.
+func (r refusal) name(p *corev1.Pod) string {
+	return strings.ToLower("scenario-" + string(r.operation) + "-" + p.Namespace + "-" + p.Name)
+}
+
+// impose is a step that makes the policy, and waits until it is obeyed.
+func (r refusal) impose(ctx context.Context, n *Node, p *corev1.Pod) error {
+	name, about := metav1.ObjectMeta{Name: r.name(p)}, n.API.AdmissionregistrationV1()
+	_, err := about.ValidatingAdmissionPolicies().Create(ctx, &admissionv1.ValidatingAdmissionPolicy{ObjectMeta: name, Spec: admissionv1.ValidatingAdmissionPolicySpec{
+		MatchConstraints: &admissionv1.MatchResources{ResourceRules: []admissionv1.NamedRuleWithOperations{{
+			RuleWithOperations: admissionv1.RuleWithOperations{
+				Operations: []admissionv1.OperationType{r.operation},
+				Rule:       admissionv1.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{r.resource}},
+			},
+		}}},
+		MatchConditions: []admissionv1.MatchCondition{{Name: "kubelet-about-the-pod", Expression: fmt.Sprintf(
+			"request.userInfo.username.startsWith('system:node:') && request.namespace == '%s' && request.name == '%s'", p.Namespace, p.Name)}},
+		Validations: []admissionv1.Validation{{Expression: "false", Message: "pods with billing records are kept"}},
+	}}, metav1.CreateOptions{})
+	if err != nil && !apierrors.IsAlreadyExists(err) {
+		return err
+	}
+	_, err = about.ValidatingAdmissionPolicyBindings().Create(ctx, &admissionv1.ValidatingAdmissionPolicyBinding{ObjectMeta: name, Spec: admissionv1.ValidatingAdmissionPolicyBindingSpec{
+		PolicyName: name.Name, ValidationActions: []admissionv1.ValidationAction{admissionv1.Deny},
+	}}, metav1.CreateOptions{})
+	if err != nil && !apierrors.IsAlreadyExists(err) {
+		return err
+	}
+	kubelet, err := n.asKubelet()
+	if err != nil {
+		return err
+	}
+	return n.Await(ctx, "the policy "+name.Name, func() (bool, string) {
+		err := r.try(ctx, kubelet, p)
+		return apierrors.IsInvalid(err), fmt.Sprint(err)
+	})
+}
+
+// try asks for what is to be refused, without effect.
+func (r refusal) try(ctx context.Context, as kubernetes.Interface, p *corev1.Pod) error {
+	pods, dry := as.CoreV1().Pods(p.Namespace), []string{metav1.DryRunAll}
+	if r.operation == admissionv1.Delete {
+		return pods.Delete(ctx, p.Name, metav1.DeleteOptions{GracePeriodSeconds: new(int64), DryRun: dry})
+	}
+	_, err := pods.Patch(ctx, p.Name, types.StrategicMergePatchType, []byte(`{"status":{"message":"try"}}`), metav1.PatchOptions{DryRun: dry}, "status")
+	return err
+}
+
+// lift is a step that takes the policy away.
+func (r refusal) lift(ctx context.Context, n *Node, p *corev1.Pod) error {
+	about := n.API.AdmissionregistrationV1()
+	if err := about.ValidatingAdmissionPolicyBindings().Delete(ctx, r.name(p), metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
+		return err
+	}
+	if err := about.ValidatingAdmissionPolicies().Delete(ctx, r.name(p), metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
+		return err
+	}
+	return nil
+}
+
+// forAWhile is a step that imposes the policy, and lifts it some time after the pod's
+// deadline.
+func (r refusal) forAWhile(after time.Duration) step {
+	return func(ctx context.Context, n *Node, p *corev1.Pod) error {
+		if err := r.impose(ctx, n, p); err != nil {
+			return err
+		}
+		ctx = context.WithoutCancel(ctx)
+		go func() {
+			_ = n.Await(ctx, "the deadline of "+p.Name, func() (bool, string) {
+				now, err := n.pods.Pods(p.Namespace).Get(p.Name)
+				return err != nil || now.DeletionTimestamp != nil && time.Since(now.DeletionTimestamp.Time) > after, "not yet"
+			})
+			_ = r.lift(ctx, n, p) // else the test says that the pod stays
+		}()
+		return nil
+	}
+}
+
+// asKubelet returns a client of the API server that speaks as the node's kubelet.
+func (n *Node) asKubelet() (kubernetes.Interface, error) {
+	config := rest.CopyConfig(n.config)
+	config.Impersonate = rest.ImpersonationConfig{UserName: "system:node:" + n.Name, Groups: []string{"system:nodes"}}
+	return kubernetes.NewForConfig(config)
+}
+
+// nothingLeft is a proof that no task and no control group of the pod is left.
+const nothingLeft = `[ -z "$(tasks)" ] && [ -z "$(find /sys/fs/cgroup -maxdepth 4 -type d -name "*pod$CGROUP*")" ] && [ -z "$(find /sys/fs/cgroup -maxdepth 4 -type d -name "*pod$UID_*")" ]`
+
+func finalDeleteRefused() Scenario {
+	return Scenario{
+		Name:  "final-delete-refused",
+		Story: "an admission policy refuses the kubelet's final delete",
+		Pod:   victim(3, "drain", "0"),
+		Break: refuseDelete.impose,
+		Proof: nothingLeft,
+		Cause: "FinalDeleteRejected",
+		Says:  []string{"locked in phase FinalDelete", "nothing of the pod is left on the node", "(HTTP 422)", "--dry-run=server --as=system:node:"},
+		Heal:  refuseDelete.lift,
+	}
+}
+
+func finalDeleteLate() Scenario {
+	return Scenario{
+		Name:  "final-delete-late",
+		Story: "innocent: an admission policy refuses the kubelet's final delete, and is lifted some seconds later",
+		Pod:   victim(3, "drain", "0"),
+		Break: refuseDelete.forAWhile(18 * time.Second),
+		Proof: nothingLeft,
+		Heal:  refuseDelete.lift,
+	}
+}
+
+func statusRefused() Scenario {
+	return Scenario{
+		Name:  "status-refused",
+		Story: "an admission policy refuses the kubelet's update of the pod's status",
+		Pod:   victim(3, "drain", "0"),
+		Break: refuseStatus.impose,
+		Proof: nothingLeft,
+		Cause: "StatusUpdateRejected",
+		Says:  []string{"locked in phase FinalDelete", "nothing of the pod is left on the node", "(HTTP 422)", "Failed to update status for pod"},
+		Heal:  refuseStatus.lift,
+	}
+}
+
+func statusLate() Scenario {
+	return Scenario{
+		Name:  "status-late",
+		Story: "innocent: an admission policy refuses the kubelet's update of the pod's status, and is lifted some seconds later",
+		Pod:   victim(3, "drain", "0"),
+		Break: refuseStatus.forAWhile(18 * time.Second),
+		Proof: nothingLeft,
+		Heal:  refuseStatus.lift,
+	}
+}
