@@ -27,7 +27,7 @@ const (
 	Containerd Source = "containerd" // whether containerd answers, and its process
 	Kubelet    Source = "kubelet"    // the kubelet's process and health
 	Volumes    Source = "volumes"    // the directories of the pod's volumes
-	Holders    Source = "holders"    // the processes of the node that use the pod's mounts
+	Holders    Source = "holders"    // the processes of the node that use the pod's mounts, or the output of its containers
 	// VolumeCalls is what the kubelet counts of its work on volumes.
 	VolumeCalls Source = "volume-calls"
 	// APICalls is what the kubelet counts of its requests to the API server.
@@ -141,6 +141,17 @@ type Pod struct {
 	// where PIDs are shared (HostPID, ShareProcessNamespace): elsewhere the
 	// kernel kills a container's processes when the first one exits.
 	Leftovers []Task `json:"leftovers,omitempty"`
+	// OutputHolders are the processes besides the pod's shim and its sandbox that can write
+	// to a pipe from which the shim copies the output of the pod's containers. They are
+	// read when the pod is past its deadline, each container that runs by containerd's
+	// record has ended, and the shim has the output of one of them open, and of no process
+	// that was executed in one: which pipe is whose is not known.
+	OutputHolders []OutputHolder `json:"outputHolders,omitempty"`
+	// ShimChildren are the living children of the pod's shim that are not in the pod's
+	// control groups: processes that were executed in a container and have left its
+	// group, or the runtime that the shim runs. They are read when a container has ended
+	// of which the shim says that it runs, and that has Executed.
+	ShimChildren []ShimChild `json:"shimChildren,omitempty"`
 	// Plugins are the CNI plugins that containerd runs to take down the network of
 	// the pod's sandbox: each a child of containerd, followed by its descendants.
 	// They are read only when no process of the pod's containers lives.
@@ -163,8 +174,8 @@ type Pod struct {
 	Devices []Mount `json:"devices,omitempty"`
 	// Volumes are the directories that the kubelet keeps for the pod's volumes, and
 	// removes when it has taken a volume down; Holders the processes of the node that
-	// use one of Mounts. Both are read when the pod is past its deadline and its
-	// containers have ended.
+	// use one of Mounts, or the Rootfs of a container. Both are read when the pod is past
+	// its deadline and its containers have ended; before that only Holders of a Rootfs.
 	Volumes []Volume `json:"volumes,omitempty"`
 	Holders []Holder `json:"holders,omitempty"`
 	Node    Node     `json:"node"`
@@ -293,6 +304,22 @@ func (p *Pod) Heard(failures []KillFailure, err error) {
 	}
 }
 
+// An OutputHolder is a process that keeps the output of a container open.
+type OutputHolder struct {
+	Task
+	// Since is when the first of the readings in a row had ended that showed it.
+	Since time.Time `json:"since,omitzero"`
+}
+
+// A ShimChild is a child of a shim.
+type ShimChild struct {
+	Task
+	// Output reports whether it can write to a pipe that the shim copies output from.
+	Output bool `json:"output,omitempty"`
+	// Since is when the first of the readings in a row had ended that showed it.
+	Since time.Time `json:"since,omitzero"`
+}
+
 // A ContainerKind is a container's role in its pod.
 type ContainerKind string
 
@@ -358,6 +385,10 @@ type Container struct {
 	Exit *Exit `json:"exit,omitempty"`
 
 	Task ShimTask `json:"task"`
+	// Rootfs is the mount of its root file system in the host's mount table, which the
+	// shim unmounts when it deletes the task; nil when there is none, and while the
+	// container has not ended or the pod is not past its deadline.
+	Rootfs *Mount `json:"rootfs,omitempty"`
 	// VacantSince is when the first of the readings in a row had ended in which no task
 	// of the container was left, the CRI said that it runs, and the shim had closed its
 	// output and gave the same answer, or containerd had no task; zero while it is not so,
@@ -391,6 +422,9 @@ type ShimTask struct {
 	// when everybody who could write to it has exited; false as well when that is not
 	// known.
 	Drained bool `json:"drained,omitempty"`
+	// Executed reports whether the shim has the output of a process open that was
+	// executed in the container; false as well when that is not known.
+	Executed bool `json:"executed,omitempty"`
 	// HeldUntil is when the last reading had ended that showed, like the one before, that no
 	// process had the number PID any more and the shim had not closed the output: somebody
 	// held it open. Or when the first reading of the container had ended, if that was long

@@ -507,3 +507,29 @@ func TestStageOfRuntimeCommands(t *testing.T) {
 		}
 	}
 }
+
+// Who holds what is left of a container has held it since the first of the readings in a row
+// that showed the same process.
+func TestSinceOfHolders(t *testing.T) {
+	t0 := time.Unix(1000, 0)
+	read := func(s int, start uint64, exe string) *Pod {
+		k := Task{PID: 7, TID: 7, Comm: "sleep", Probe: &Probe{Start: start, Exe: exe}}
+		return &Pod{UID: "u", Time: t0.Add(time.Duration(s) * time.Second), OutputHolders: []OutputHolder{{Task: k}}, ShimChildren: []ShimChild{{Task: k}}}
+	}
+	first := read(0, 1, "sleep")
+	first.Since(nil)
+	for name, test := range map[string]struct {
+		now  *Pod
+		want time.Time
+	}{
+		"the same":                            {read(5, 1, "sleep"), t0},
+		"its PID is another process's":        {read(5, 2, "sleep"), t0.Add(5 * time.Second)},
+		"it has executed another program":     {read(5, 1, "cat"), t0.Add(5 * time.Second)},
+		"whether it is the same is not known": {&Pod{UID: "u", Time: t0.Add(5 * time.Second), OutputHolders: []OutputHolder{{Task: Task{PID: 7, Comm: "sleep"}}}, ShimChildren: []ShimChild{{}}}, t0.Add(5 * time.Second)},
+	} {
+		test.now.Since(first)
+		if h, c := test.now.OutputHolders[0].Since, test.now.ShimChildren[0].Since; !h.Equal(test.want) || !c.Equal(test.want) {
+			t.Errorf("%s: since %s and %s, want %s", name, h, c, test.want)
+		}
+	}
+}

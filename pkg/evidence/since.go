@@ -29,6 +29,8 @@ func (p *Pod) Since(earlier *Pod) {
 	p.bareSince(&e, tasks)
 	p.sinceDisks(&e)
 	sinceHolders(p.Holders, e.Holders, tasks)
+	sinceOutputHolders(p.OutputHolders, e.OutputHolders, tasks)
+	sinceShimChildren(p.ShimChildren, e.ShimChildren, tasks)
 	since(p.Plugins, e.Plugins, tasks)
 	p.sinceCommands(&e, tasks)
 	p.vacantSince(&e, latest(p.ContainersRead, tasks))
@@ -61,6 +63,32 @@ func (p *Pod) keepIDs(e *Pod) {
 			p.Containers = append(p.Containers, Container{Name: c.Name, Kind: c.Kind, ID: c.ID})
 		case i >= 0 && p.Containers[i].ID == "":
 			p.Containers[i].ID = c.ID
+		}
+	}
+}
+
+// sinceOutputHolders carries over since when the same processes have kept output open.
+func sinceOutputHolders(now, before []OutputHolder, t time.Time) {
+	for i := range now {
+		h := &now[i]
+		h.Since = t
+		for j := range before {
+			if before[j].sameProgram(&h.Task) {
+				h.Since = before[j].Since
+			}
+		}
+	}
+}
+
+// sinceShimChildren carries over since when a shim has had the same children.
+func sinceShimChildren(now, before []ShimChild, t time.Time) {
+	for i := range now {
+		c := &now[i]
+		c.Since = t
+		for j := range before {
+			if before[j].sameProgram(&c.Task) && before[j].Output == c.Output {
+				c.Since = before[j].Since
+			}
 		}
 	}
 }

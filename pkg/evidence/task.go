@@ -122,6 +122,12 @@ func (p *Probe) same(o *Probe) bool {
 	return p.Start == o.Start && (p.Wchan == o.Wchan || p.Wchan == "" || o.Wchan == "")
 }
 
+// sameProgram reports whether two readings show the same process, which runs the same
+// program.
+func (t *Task) sameProgram(o *Task) bool {
+	return t.PID == o.PID && t.Comm == o.Comm && t.Probe != nil && o.Probe != nil && t.Probe.Start == o.Probe.Start && t.Probe.Exe == o.Probe.Exe
+}
+
 // sameSignals reports whether two readings show the same program with the same
 // dispositions. Comm is compared because it changes with the program that a
 // process executes.

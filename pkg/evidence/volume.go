@@ -99,7 +99,8 @@ func sinceHolders(now, before []Holder, t time.Time) {
 		h := &now[i]
 		h.Since = t
 		for j := range before {
-			if b := &before[j]; b.PID == h.PID && b.Comm == h.Comm && b.MountID == h.MountID && b.Via == h.Via {
+			if b := &before[j]; b.PID == h.PID && b.Comm == h.Comm && b.MountID == h.MountID && b.Via == h.Via &&
+				(b.Probe == nil || h.Probe == nil || b.Probe.Start == h.Probe.Start) {
 				h.Since = b.Since
 			}
 		}

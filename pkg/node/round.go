@@ -169,6 +169,9 @@ func (r *round) Pod(ctx context.Context, seed, earlier *evidence.Pod) *evidence.
 	r.nameOwners(p.Parents)
 	r.nameOwners(p.Leftovers)
 	r.nameHolders(p.Holders)
+	for i := range p.OutputHolders {
+		p.OutputHolders[i].OwnerName = r.names[p.OutputHolders[i].Owner]
+	}
 	for i := range p.Volumes {
 		d := r.drivers[p.Volumes[i].Driver]
 		p.Volumes[i].DriverPod, p.Volumes[i].DriverPodState = d.Pod, d.State

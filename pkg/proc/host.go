@@ -42,9 +42,9 @@ func (h *Host) tree() *cgroup.Tree {
 	return &h.groups
 }
 
-// ReadPod fills in the pod's Cgroups, Tasks, Parents, Leftovers, Plugins, RuntimeCommands,
-// Mounts, Devices, Volumes and Holders, whether the kubelet's directory was found (Seen), when
-// these were read (CgroupsRead, TasksRead), and in Missing what could not be read.
+// ReadPod fills in the pod's Cgroups, Tasks, Parents, Leftovers, OutputHolders, ShimChildren,
+// Plugins, RuntimeCommands, Mounts, Devices, Volumes and Holders, whether the kubelet's directory was
+// found (Seen), when these were read (CgroupsRead, TasksRead), and in Missing what could not be read.
 // It needs the pod's UIDs; it makes use of the pod's Containers for the processes
 // that the shims call first, and for the sandbox whose shim to look for. It returns
 // when the context ends.
@@ -68,6 +68,7 @@ func (r *Round) ReadPod(ctx context.Context, p *evidence.Pod) {
 	p.CgroupsRead, p.NoShimSince = time.Now(), time.Time{}
 	p.Cgroups, p.Tasks, p.Parents, p.Leftovers, p.Plugins, p.Mounts, p.Unprobed, p.TasksRead = nil, nil, nil, nil, nil, nil, 0, time.Time{}
 	p.Volumes, p.Holders, p.Devices, p.RuntimeCommands = nil, nil, nil, nil
+	p.OutputHolders, p.ShimChildren = nil, nil
 	for _, g := range groups {
 		p.Cgroups = append(p.Cgroups, g.Cgroup)
 	}
@@ -121,7 +122,8 @@ func (r *Round) ReadPod(ctx context.Context, p *evidence.Pod) {
 		more(held)
 		p.TasksRead = time.Now()
 	}
-	if err := r.readDrained(ctx, p, tasks, parents, t); err != nil {
+	shim, err := r.readDrained(ctx, p, tasks, parents, t)
+	if err != nil {
 		p.Lack(evidence.Suspects, fmt.Sprintf("look at the output of the pod's containers: %v", err))
 	}
 	p.Tasks = toTasks(tasks)
@@ -134,6 +136,7 @@ func (r *Round) ReadPod(ctx context.Context, p *evidence.Pod) {
 		p.TasksRead = time.Now()
 	}
 	p.Leftovers = toTasks(left)
+	r.readKept(ctx, files, p, tasks, parents, &shim)
 	plugins, err := r.readPlugins(ctx, files, p, tasks)
 	if err != nil {
 		p.Lack(evidence.Plugins, fmt.Sprintf("look for CNI plugins: %v", err))

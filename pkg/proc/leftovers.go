@@ -116,8 +116,8 @@ func ended(c *evidence.Container, tasks []kernfile.TaskStatus) bool {
 
 // readDrained notes of the containers that have ended whether the shim has closed their
 // output, and probes it: when it was started tells it from another process that gets its
-// PID. No rule needs that.
-func (r *Round) readDrained(ctx context.Context, p *evidence.Pod, tasks, parents []kernfile.TaskStatus, t *tables) error {
+// PID. No rule needs that. It returns what it has read of the shim.
+func (r *Round) readDrained(ctx context.Context, p *evidence.Pod, tasks, parents []kernfile.TaskStatus, t *tables) (saw probe.Seen, err error) {
 	var over []*evidence.Container
 	for i := range p.Containers {
 		if c := &p.Containers[i]; ended(c, tasks) {
@@ -126,22 +126,22 @@ func (r *Round) readDrained(ctx context.Context, p *evidence.Pod, tasks, parents
 	}
 	i := slices.IndexFunc(parents, func(s kernfile.TaskStatus) bool { return s.Owner == ownerShim })
 	if len(over) == 0 || i < 0 {
-		return nil
+		return saw, nil
 	}
 	if slices.ContainsFunc(parents[i+1:], func(s kernfile.TaskStatus) bool { return s.Owner == ownerShim }) {
-		return nil // which of them had the output is not known
+		return saw, nil // which of them had the output is not known
 	}
-	saw, err := r.askFiles(ctx, probe.Outputs, &parents[i])
-	if err != nil {
-		return err
+	if saw, err = r.askFiles(ctx, probe.Outputs, &parents[i]); err != nil {
+		return probe.Seen{}, err
 	}
 	if parents[i].Probe == nil {
 		_ = r.probe(ctx, &parents[i], t, "")
 	}
 	for _, c := range over {
+		c.Task.Executed = slices.Contains(saw.Executed, c.ID)
 		c.Task.Drained = !saw.Gone && !slices.Contains(saw.Outputs, c.ID)
 	}
-	return nil
+	return saw, nil
 }
 
 // readPipes adds the inodes of the pipes that a shim reads from.
@@ -166,13 +166,18 @@ func (r *Round) askFiles(ctx context.Context, what probe.What, s *kernfile.TaskS
 		return probe.Seen{}, errNoProber
 	}
 	saw, err := r.Prober.Ask(ctx, what, r.Proc, &s.Task, s.Owner)
+	return saw, complaint(&saw, err, s, "fdinfo")
+}
+
+// complaint returns why the open files of a process could not be read in full.
+func complaint(saw *probe.Seen, err error, s *kernfile.TaskStatus, file string) error {
 	switch {
 	case err != nil:
-		return saw, fmt.Errorf("files of process %d: %w", s.PID, err)
+		return fmt.Errorf("files of process %d: %w", s.PID, err)
 	case len(saw.Denied) > 0:
-		return saw, fmt.Errorf("read fdinfo of process %d: %w%s", s.PID, errDenied, grant("fdinfo", nil))
+		return fmt.Errorf("read %s of process %d: %w%s", file, s.PID, errDenied, grant(file, nil))
 	case len(saw.Errors) > 0:
-		return saw, errors.New(saw.Errors[0])
+		return errors.New(saw.Errors[0])
 	}
-	return saw, nil
+	return nil
 }

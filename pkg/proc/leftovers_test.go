@@ -129,7 +129,7 @@ func TestReadDrained(t *testing.T) {
 	lives := []kernfile.TaskStatus{{Task: evidence.Task{PID: 1 << 22, TID: 1 << 22, Container: "c3"}}}
 	shim := []kernfile.TaskStatus{{Task: evidence.Task{PID: c.Process.Pid, TID: c.Process.Pid, Owner: ownerShim}}}
 	r := newHost(t).Round()
-	if err := r.readDrained(t.Context(), p, lives, shim, &tables{Round: r}); err != nil {
+	if _, err := r.readDrained(t.Context(), p, lives, shim, &tables{Round: r}); err != nil {
 		t.Fatal(err)
 	}
 	for i, want := range []bool{false, true, false} {
@@ -142,11 +142,11 @@ func TestReadDrained(t *testing.T) {
 	}
 	p.Containers[1].Task.Drained = false
 	other := kernfile.TaskStatus{Task: evidence.Task{PID: 1, TID: 1, Owner: ownerShim}}
-	if err := r.readDrained(t.Context(), p, nil, append(shim, other), &tables{Round: r}); err != nil || p.Containers[1].Task.Drained {
+	if _, err := r.readDrained(t.Context(), p, nil, append(shim, other), &tables{Round: r}); err != nil || p.Containers[1].Task.Drained {
 		t.Errorf("of two shims: %v, %v", p.Containers[1].Task.Drained, err)
 	}
 	gone := []kernfile.TaskStatus{{Task: evidence.Task{PID: dead.Process.Pid, TID: dead.Process.Pid, Owner: ownerShim}}}
-	if err := r.readDrained(t.Context(), p, nil, gone, &tables{Round: r}); err != nil || p.Containers[1].Task.Drained {
+	if _, err := r.readDrained(t.Context(), p, nil, gone, &tables{Round: r}); err != nil || p.Containers[1].Task.Drained {
 		t.Errorf("of a shim that is gone: %v, %v", p.Containers[1].Task.Drained, err)
 	}
 }

@@ -45,7 +45,7 @@ func (r *Round) readVolumes(ctx context.Context, files *kernfile.Reader, p *evid
 	if err != nil {
 		return // Mounts is missing
 	}
-	if p.Holders, err = r.readHolders(ctx, files, p, host); err != nil {
+	if p.Holders, err = r.readHolders(ctx, files, p.Mounts, host); err != nil {
 		p.Lack(evidence.Holders, fmt.Sprintf("look for processes that use the pod's mounts: %v", err))
 	}
 }
@@ -60,15 +60,15 @@ const (
 	holdersAfter = 10 * time.Second
 )
 
-// readHolders finds the processes in the host's mount namespace that use a mount of
-// the pod. An open file names its mount by its ID. Of a directory or a program only
+// readHolders finds the processes in the host's mount namespace that use one of some
+// mounts. An open file names its mount by its ID. Of a directory or a program only
 // the path is known, so that nothing is said where two mounts are at one place.
 // Results that come with an error are good but not all.
-func (r *Round) readHolders(ctx context.Context, files *kernfile.Reader, p *evidence.Pod, host *mount.Table) ([]evidence.Holder, error) {
+func (r *Round) readHolders(ctx context.Context, files *kernfile.Reader, mounts []evidence.Mount, host *mount.Table) ([]evidence.Holder, error) {
 	users, err := r.users(ctx, files, host)
 	var out []evidence.Holder
 	for _, u := range users {
-		id, via := holds(p, u.uses)
+		id, via := holds(mounts, u.uses)
 		if via == "" {
 			continue
 		}
@@ -138,10 +138,10 @@ func (r *Round) users(ctx context.Context, files *kernfile.Reader, host *mount.T
 	return f.users, f.hidden
 }
 
-// holds returns the first of the pod's mounts that is used, and by what; "" when none is.
-func holds(p *evidence.Pod, uses []use) (id int, via string) {
+// holds returns the first of the mounts that is used, and by what; "" when none is.
+func holds(mounts []evidence.Mount, uses []use) (id int, via string) {
 	for _, u := range uses {
-		if slices.ContainsFunc(p.Mounts, func(m evidence.Mount) bool { return m.ID == u.mount }) {
+		if slices.ContainsFunc(mounts, func(m evidence.Mount) bool { return m.ID == u.mount }) {
 			return u.mount, u.via
 		}
 	}

@@ -18,7 +18,7 @@ import (
 func All() []Scenario {
 	return slices.Concat([]Scenario{
 		leaderExited(), finalizer(), finalizerRemoved(), shimStopped(),
-	}, storage(), signals(), kernel(), network(), runtimes(), forced(), commands(), api())
+	}, storage(), signals(), kernel(), network(), runtimes(), held(), forced(), commands(), api())
 }
 
 // Named returns the incidents whose names match one of the patterns.

@@ -50,7 +50,11 @@ var table = diagnose.Table{
 	{Rule: runtime.ShimDead},
 	{Rule: runtime.RuntimeCommandFailing},
 	{Rule: runtime.ZombieLeaderNotKilled},
-	{Rule: runtime.HostPIDLeftover},
+	{Rule: runtime.ExecHoldsInitExit},
+	// Of a process of a container with shared PIDs it is known where it comes from.
+	{Rule: runtime.HostPIDLeftover, Explains: []*diagnose.Rule{runtime.StdioHeldOpen}},
+	{Rule: runtime.StdioHeldOpen},
+	{Rule: runtime.RootfsUnmountBusy, Explains: []*diagnose.Rule{runtime.ExitEventLost}},
 	{Rule: runtime.ExitEventLost},
 	{Rule: network.CNIDelHanging},
 	{Rule: network.CNINotInitialized},

@@ -22,6 +22,8 @@ type request struct {
 	// whose volumes are asked for, where no task is.
 	Dir string `json:"dir,omitempty"`
 	Pod string `json:"pod,omitempty"`
+	// Pipes are the inodes of the pipes that a writer is looked for of.
+	Pipes []uint64 `json:"pipes,omitempty"`
 }
 
 // A What is what a helper can be asked for.
@@ -37,8 +39,9 @@ const (
 	Streams What = "streams" // the pipes that its standard streams write to
 	Holds   What = "holds"   // the mounts that it uses, when it is in the host's mount namespace
 	Plugin  What = "plugin"  // what a CNI plugin was asked for, in its environment
-	Outputs What = "outputs" // the containers whose output a shim has open
+	Outputs What = "outputs" // the containers whose output a shim has open, and the pipes that it reads
 	Command What = "command" // what a runtime such as runc was told to do, in its arguments
+	writes  What = "writes"  // which of some pipes it can write to
 	volumes What = "volumes" // the directories of a pod's volumes
 	pods    What = "pods"    // the directories of all pods
 )
@@ -79,8 +82,10 @@ type Seen struct {
 	Command CommandLine `json:"command,omitzero"`
 	// Pipes are the inodes of pipes.
 	Pipes []uint64 `json:"pipes,omitempty"`
-	// Outputs are the IDs of containers.
-	Outputs []string `json:"outputs,omitempty"`
+	// Outputs are the IDs of containers, and Executed those of containers in which a
+	// process was executed of which the shim has the output open.
+	Outputs  []string `json:"outputs,omitempty"`
+	Executed []string `json:"executed,omitempty"`
 
 	// InHost reports whether the task is in the mount namespace of the first process.
 	// Mounts are the IDs of the mounts that its open files are on; Dirs the texts of its

@@ -94,7 +94,7 @@ func (p *probe) run() {
 			p.seen.Command = parseCommand(b)
 		}
 	case PIDNS:
-		p.seen.PIDNS, _ = pidOfLink(p.link("ns/pid"))
+		p.seen.PIDNS, _ = inodeOfLink(p.link("ns/pid"), "pid")
 	case Pipes:
 		p.pipes()
 	case Streams:
@@ -103,6 +103,8 @@ func (p *probe) run() {
 		p.holds()
 	case Outputs:
 		p.outputs()
+	case writes:
+		p.writes()
 	default:
 		p.seen.Errors = append(p.seen.Errors, fmt.Sprintf("unknown request %q", p.What))
 	}
@@ -219,6 +221,7 @@ func (p *probe) streams() {
 
 // outputs reads of which containers the shim has the output open: the FIFOs into which
 // it copies what their processes print (pkg/cio/io_unix.go in containerd, NewFIFOSetInDir).
+// It copies from pipes: those that it reads and does not write to are among Pipes.
 func (p *probe) outputs() {
 	if !p.announce("fd") {
 		return
@@ -228,23 +231,80 @@ func (p *probe) outputs() {
 		p.note("fd", err)
 		return
 	}
+	var written []uint64
 	for _, fd := range fds {
-		if id := parseOutput(p.link("fd/" + strconv.Itoa(fd))); id != "" && !slices.Contains(p.seen.Outputs, id) {
-			p.seen.Outputs = append(p.seen.Outputs, id)
+		text := p.link("fd/" + strconv.Itoa(fd))
+		if inode, ok := inodeOfLink(text, "pipe"); ok {
+			if f, ok := p.descriptor(fd); ok && f.writable() {
+				written = append(written, inode)
+			} else if ok {
+				add(&p.seen.Pipes, inode)
+			}
+			continue
+		}
+		switch id, executed := parseOutput(text); {
+		case executed != "":
+			add(&p.seen.Executed, executed)
+		case id != "":
+			add(&p.seen.Outputs, id)
+		}
+	}
+	p.seen.Pipes = slices.DeleteFunc(p.seen.Pipes, func(n uint64) bool { return slices.Contains(written, n) })
+}
+
+// writes reads which of the pipes the task can write to. The links are read first: they
+// never wait, unlike the fdinfo of other kinds of files.
+func (p *probe) writes() {
+	if !p.announce("fd") {
+		return
+	}
+	fds, err := p.dir.numbers("fd", maxFiles)
+	if err != nil {
+		p.note("fd", err)
+		return
+	}
+	for _, fd := range fds {
+		text, err := p.dir.link("fd/" + strconv.Itoa(fd))
+		if err != nil {
+			if !kernfile.Gone(err) {
+				p.note("fd", err)
+			}
+			continue
+		}
+		inode, ok := inodeOfLink(text, "pipe")
+		if !ok || !slices.Contains(p.Pipes, inode) {
+			continue
+		}
+		if f, ok := p.descriptor(fd); ok && f.writable() && (f.Inode == 0 || f.Inode == inode) {
+			add(&p.seen.Pipes, inode)
 		}
 	}
 }
 
+// add adds what is not there yet.
+func add[T comparable](to *[]T, v T) {
+	if !slices.Contains(*to, v) {
+		*to = append(*to, v)
+	}
+}
+
 // parseOutput returns the ID in the path of a container's FIFO, ID-stdout or ID-stderr; ""
-// for other paths.
-func parseOutput(file string) string {
+// for other paths. executed is the ID of the container when the FIFO is that of a process
+// which was executed in it, which has an ID of its own: the CRI plugin keeps both kinds in
+// directories below CONTAINER/io (internal/cri/io/helpers.go, newFifos).
+func parseOutput(file string) (id, executed string) {
 	name := path.Base(file)
 	for _, stream := range []string{"-stdout", "-stderr"} {
-		if id, ok := strings.CutSuffix(strings.TrimSuffix(name, " (deleted)"), stream); ok {
-			return id
+		id, ok := strings.CutSuffix(strings.TrimSuffix(name, " (deleted)"), stream)
+		if !ok {
+			continue
 		}
+		if dir := path.Dir(path.Dir(file)); path.Base(dir) == "io" && path.Base(path.Dir(dir)) != id {
+			return "", path.Base(path.Dir(dir))
+		}
+		return id, ""
 	}
-	return ""
+	return "", ""
 }
 
 // paths reads the path arguments of the blocked call out of the task's memory.
@@ -404,9 +464,10 @@ func parsePlugin(b []byte) CNI {
 // 64.
 const maxCNI = 128
 
-// pidOfLink gives the number in the text of a namespace link, pid:[4026531836].
-func pidOfLink(text string) (uint64, bool) {
-	s, ok := strings.CutPrefix(text, "pid:[")
+// inodeOfLink gives the number in the text of a link to what has no path, as in
+// pid:[4026531836] or pipe:[12345].
+func inodeOfLink(text, kind string) (uint64, bool) {
+	s, ok := strings.CutPrefix(text, kind+":[")
 	if !ok {
 		return 0, false
 	}

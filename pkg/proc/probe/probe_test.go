@@ -42,12 +42,13 @@ func TestParsePlugin(t *testing.T) {
 
 func TestParseOutput(t *testing.T) {
 	const dir = "/run/containerd/io.containerd.grpc.v1.cri/containers/c1/io/3011/"
-	for text, want := range map[string]string{
-		dir + "c1-stdout": "c1", dir + "c1-stderr": "c1", dir + "c1-stderr (deleted)": "c1",
-		dir + "c1-stdin": "", dir + "-stdout": "", "/stdout": "", "pipe:[5973618]": "", "": "",
+	for text, want := range map[string][2]string{
+		dir + "c1-stdout": {"c1"}, dir + "c1-stderr": {"c1"}, dir + "c1-stderr (deleted)": {"c1"},
+		dir + "e1-stdout": {"", "c1"}, dir + "e1-stderr (deleted)": {"", "c1"}, "/x/c1-stdout": {"c1"},
+		dir + "c1-stdin": {}, dir + "stdout": {}, "/stdout": {}, "pipe:[5973618]": {}, "": {},
 	} {
-		if got := parseOutput(text); got != want {
-			t.Errorf("%q: %q, want %q", text, got, want)
+		if id, executed := parseOutput(text); [2]string{id, executed} != want {
+			t.Errorf("%q: %q and %q, want %q", text, id, executed, want)
 		}
 	}
 }
@@ -57,7 +58,7 @@ func FuzzMapsAndCmdline(f *testing.F) {
 		parseMaps(b)
 		parseShimCmdline(b)
 		parsePlugin(b)
-		pidOfLink(string(b))
+		inodeOfLink(string(b), "pid")
 		parseOutput(string(b))
 	})
 }

@@ -585,6 +585,12 @@ func (p *Prober) Ask(ctx context.Context, what What, proc string, t *evidence.Ta
 	return p.remember(ctx, request{What: what, Proc: proc, PID: t.PID, TID: t.TID, Owner: owner}, key)
 }
 
+// Writes asks which of some pipes a task can write to, by their inodes.
+func (p *Prober) Writes(ctx context.Context, proc string, t *evidence.Task, owner string, pipes []uint64) (Seen, error) {
+	key := hungKey{what: writes, pid: t.PID, tid: t.TID, state: t.State, switches: t.Switches}
+	return p.remember(ctx, request{What: writes, Proc: proc, PID: t.PID, TID: t.TID, Owner: owner, Pipes: pipes}, key)
+}
+
 // remember asks, unless the same has hung a helper a short time ago.
 func (p *Prober) remember(ctx context.Context, q request, key hungKey) (Seen, error) {
 	p.mu.Lock()

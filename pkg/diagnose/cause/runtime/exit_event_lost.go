@@ -96,6 +96,8 @@ var ExitEventLost = &diagnose.Rule{
 				f.Family = taskGone // it may be about to try again
 			case shim == nil || fact.Halted(shim) || group == nil && !bySystemd(p), p.Time.Sub(c.Task.HeldUntil) < fact.Retries:
 				continue // something else keeps the end from containerd, or may do so
+			case c.Task.Status == running && c.Task.Executed && len(p.ShimChildren) > 0:
+				continue // the shim may wait for what was executed in it, or for runc
 			case c.Task.Status == running:
 				f.Family = shimDenies
 				fallthrough

@@ -38,6 +38,9 @@ var HostPIDLeftover = &diagnose.Rule{
 		Danger: "The process may be at work that outlives the container on purpose. A force delete leaves it running, unseen.",
 	},
 	Check: func(p *evidence.Pod) []diagnose.Finding {
+		if executing(p) {
+			return nil // it may hold the output of a process that was executed
+		}
 		var left []*evidence.Task
 		for i := range p.Leftovers {
 			if t := &p.Leftovers[i]; t.State != evidence.Zombie && fact.Settled(p, t) {
@@ -49,14 +52,25 @@ var HostPIDLeftover = &diagnose.Rule{
 		}
 		f := diagnose.Finding{Container: survived(p), Confidence: diagnose.Proved, Objects: diagnose.Objects{
 			Process: diagnose.ProcessOf(p, left[0]), Alike: len(left) - 1,
-			// Seen from the agent's cgroup namespace, the path begins with /.. elements.
-			Cgroup: strings.TrimLeft(left[0].Cgroup, "/."),
+			Cgroup: trimGroup(left[0].Cgroup),
 		}}
 		if fact.Essential(left[0]) {
 			f.Variants = []string{diagnose.Essential}
 		}
 		return []diagnose.Finding{f}
 	},
+}
+
+// trimGroup returns the path of a control group below the mount point. Seen from the
+// agent's cgroup namespace, it begins with /.. elements.
+func trimGroup(path string) string { return strings.TrimLeft(path, "/.") }
+
+// executing reports whether the shim says that a container runs of which the first process
+// has exited, as it does while a process that was executed in it runs.
+func executing(p *evidence.Pod) bool {
+	return slices.ContainsFunc(p.Containers, func(c evidence.Container) bool {
+		return c.Task.Status == running && c.Task.PIDGone && c.Task.Executed
+	})
 }
 
 // survived names the container that containerd calls running although no task

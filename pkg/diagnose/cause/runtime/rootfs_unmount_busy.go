@@ -1,0 +1,91 @@
+package runtime
+
+import (
+	"time"
+
+	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
+	"github.com/nodeagent-io/nodeagent/pkg/diagnose/fact"
+	"github.com/nodeagent-io/nodeagent/pkg/evidence"
+)
+
+// usedFor is for how long a process must have used the root file system of a container:
+// one that walks through all files of the node takes less.
+const usedFor = 30 * time.Second
+
+// RootfsUnmountBusy is a container that cannot be deleted because somebody uses its root
+// file system.
+//
+// The shim unmounts it without MNT_DETACH when runc has deleted the container
+// (cmd/containerd-shim-runc-v2/process/init.go, delete), and containerd, which gets the
+// error, tries again after up to five minutes (internal/cri/server/events/events.go).
+var RootfsUnmountBusy = &diagnose.Rule{
+	Cause:  "RootfsUnmountBusy",
+	Phases: []diagnose.Phase{diagnose.Runtime},
+	Needs:  []evidence.Source{evidence.Processes, evidence.Suspects, evidence.Cgroups, evidence.Containers, evidence.Mounts, evidence.Holders},
+	Doc: diagnose.Doc{
+		Layer:   "runtime",
+		Title:   "the root file system of a container cannot be unmounted because it is in use",
+		Message: "container {container} has ended, but {process} uses its root file system ({via}){more}, so the shim cannot unmount it (EBUSY)",
+		Phrases: map[string][]diagnose.Choice{
+			"more": {{Text: " (and {alike} more like it)"}, {Text: ""}},
+			"end": {
+				{Variant: diagnose.Essential, Text: "It serves other pods, or the whole node: do not end it. Find out what it does there, and restart its service when the other pods allow it"},
+				{Text: "Let it leave the root file system, or, on the node, after a look at what it is, end it: {terminate}. containerd then tries again within five minutes"},
+			},
+		},
+		Meaning: "When a container has ended, its shim has runc delete it, and unmounts its root file system. A process of the node uses that: a shell that has changed into the directory, a security scanner, a backup. " +
+			"The kernel answers EBUSY, containerd does not note that the container has ended, and tries again after up to five minutes.",
+		Evidence: "The pod is past its deadline. By containerd's record the container runs; its shim says that it has stopped and has closed its output, no process of it is left, and runc has removed its control group. " +
+			"The root file system is still in the host's mount table, below /run/containerd. " +
+			"A process in the host's mount namespace has had a file open on this very mount (mnt_id in /proc/PID/fdinfo), or its working directory, its root directory or its program there, for 30 seconds or more. " +
+			"Where systemd manages control groups it is inferred: systemd may have removed the group. " +
+			"A process in a mount namespace of its own is not looked at.",
+		Remedy: "{end}.",
+		Danger: "umount -l hides the mount while its files stay in use, and containerd cannot remove the container's files then. " +
+			"Do not kill the shim. A force delete leaves the pod's sandbox, addresses and volumes on the node, unseen.",
+	},
+	Check: func(p *evidence.Pod) []diagnose.Finding {
+		if p.Overdue() < 0 || ownShim(p) == nil {
+			return nil
+		}
+		var out []diagnose.Finding
+		for i := range p.Containers {
+			c := &p.Containers[i]
+			if c.Kind == evidence.Sandbox || c.Runtime != fact.RuncV2 || c.State != evidence.StateRunning || c.Rootfs == nil ||
+				c.Task.Status != stopped || !c.Task.PIDGone || !c.Task.Drained || groupOf(p, c) != nil {
+				continue
+			}
+			first, n := usesRootfs(p, c)
+			if first == nil {
+				continue
+			}
+			f := diagnose.Finding{Container: c.Name, Confidence: diagnose.Proved, Objects: diagnose.Objects{
+				Process: diagnose.ProcessOf(p, &first.Task), Via: first.Via, Alike: n - 1,
+			}}
+			if bySystemd(p) {
+				f.Confidence = diagnose.Inferred
+			}
+			if fact.Essential(&first.Task) {
+				f.Variants = []string{diagnose.Essential}
+			}
+			out = append(out, f)
+		}
+		return out
+	},
+}
+
+// usesRootfs returns the process that has used a container's root file system for the
+// longest time, and how many do.
+func usesRootfs(p *evidence.Pod, c *evidence.Container) (first *evidence.Holder, n int) {
+	for i := range p.Holders {
+		h := &p.Holders[i]
+		if h.MountID != c.Rootfs.ID || h.Since.IsZero() || p.Time.Sub(h.Since) < usedFor {
+			continue
+		}
+		n++
+		if first == nil || h.Since.Before(first.Since) {
+			first = h
+		}
+	}
+	return first, n
+}

@@ -1,0 +1,206 @@
+package proc
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/nodeagent-io/nodeagent/pkg/evidence"
+	"github.com/nodeagent-io/nodeagent/pkg/proc/internal/kernfile"
+	"github.com/nodeagent-io/nodeagent/pkg/proc/internal/mount"
+	"github.com/nodeagent-io/nodeagent/pkg/proc/probe"
+)
+
+// rootfsAfter is how far past its deadline a pod is when those are looked for that use the
+// root file system of a container: most are unmounted within a second.
+const rootfsAfter = 3 * time.Second
+
+// Bounds of the processes that are told of.
+const (
+	maxOutputHolders = 16
+	maxKeptChildren  = 64
+)
+
+// readKept finds what keeps containers that have ended from being deleted: processes that
+// hold their output open, and processes that use their root file systems. All of /proc is
+// looked at for it, and so only when the pod is past its deadline and none of its
+// containers, by the word of the kernel, has a process. Of a container that the shim says to
+// run it finds the children of the shim that may have been executed in it.
+func (r *Round) readKept(ctx context.Context, files *kernfile.Reader, p *evidence.Pod, tasks, parents []kernfile.TaskStatus, shim *probe.Seen) {
+	if p.Overdue() < 0 || p.ContainersEnded() || r.Prober == nil {
+		return
+	}
+	defer func() {
+		if len(p.OutputHolders)+len(p.Holders)+len(p.ShimChildren) > 0 {
+			p.TasksRead = time.Now()
+		}
+	}()
+	if slices.ContainsFunc(p.Containers, func(c evidence.Container) bool { return c.Task.Executed && c.Task.Status == "running" }) {
+		r.readShimChildren(ctx, files, p, tasks, parents, shim.Pipes)
+	}
+	open, closed := false, false
+	for i := range p.Containers {
+		c := &p.Containers[i]
+		switch {
+		case c.Kind == evidence.Sandbox || c.State != evidence.StateRunning:
+		case !ended(c, tasks):
+			return
+		case slices.Contains(shim.Outputs, c.ID):
+			open = true
+		case c.Task.Drained:
+			closed = true
+		}
+	}
+	var err error
+	if open && len(shim.Executed) == 0 && len(shim.Pipes) > 0 {
+		p.OutputHolders, err = r.readOutputHolders(ctx, files, p, shim.Pipes)
+		if err != nil && len(p.OutputHolders) == 0 {
+			p.Lack(evidence.Holders, fmt.Sprintf("look for processes that hold output open: %v", err))
+		}
+	}
+	if !closed {
+		return
+	}
+	host, err := r.mounts.Host()
+	if err != nil {
+		return // Mounts is missing
+	}
+	mounts := r.readRootfs(p, host)
+	if len(mounts) == 0 || p.Overdue() < rootfsAfter {
+		return
+	}
+	if p.Holders, err = r.readHolders(ctx, files, mounts, host); err != nil && len(p.Holders) == 0 {
+		p.Lack(evidence.Holders, fmt.Sprintf("look for processes that use the root file systems of containers: %v", err))
+	}
+	t := &tables{Round: r}
+	for i := range p.Holders {
+		s := kernfile.TaskStatus{Task: p.Holders[i].Task}
+		_ = r.probe(ctx, &s, t, cmp.Or(p.RuntimeUID, p.UID)) // for when it was started
+		p.Holders[i].Probe = s.Probe
+	}
+}
+
+// readOutputHolders finds the processes that can write to one of the pipes that the pod's
+// shim reads. Nobody but the shim and those that it starts gets such a pipe by
+// itself: who has one was started by a process of a container, has opened it through
+// /proc/PID/fd, or was sent it over a socket. Of the node, containerd and shims are not
+// looked at: they start processes, which have their files for a moment.
+//
+// Results that come with an error are good but not all.
+func (r *Round) readOutputHolders(ctx context.Context, files *kernfile.Reader, p *evidence.Pod, pipes []uint64) ([]evidence.OutputHolder, error) {
+	pids, err := r.pids()
+	if err != nil {
+		return nil, err
+	}
+	uid := cmp.Or(p.RuntimeUID, p.UID)
+	t := &tables{Round: r}
+	var out []evidence.OutputHolder
+	var hidden error
+	for i, pid := range pids {
+		switch {
+		case i%64 == 0 && ctx.Err() != nil:
+			return out, ctx.Err()
+		case i == maxSearched:
+			return out, fmt.Errorf("more than %d processes: %w", maxSearched, kernfile.ErrTooMany)
+		}
+		s, ok := mayHold(files, p, pid)
+		if !ok {
+			continue
+		}
+		saw, err := r.writes(ctx, &s, pipes)
+		if err != nil && hidden == nil {
+			hidden = err // the others are looked at all the same
+		}
+		if len(saw.Pipes) == 0 {
+			continue
+		}
+		// When it was started tells it from another one that gets its PID.
+		_ = r.probe(ctx, &s, t, uid)
+		if out = append(out, evidence.OutputHolder{Task: s.Task}); len(out) == maxOutputHolders {
+			break
+		}
+	}
+	return out, hidden
+}
+
+// readShimChildren fills in the children of the pod's shim that are not in its control
+// groups.
+func (r *Round) readShimChildren(ctx context.Context, files *kernfile.Reader, p *evidence.Pod, tasks, parents []kernfile.TaskStatus, pipes []uint64) {
+	i := slices.IndexFunc(parents, func(s kernfile.TaskStatus) bool { return s.Owner == ownerShim })
+	if i < 0 {
+		return
+	}
+	known := make(map[int]bool, len(tasks))
+	for j := range tasks {
+		known[tasks[j].PID] = true
+	}
+	t := &tables{Round: r}
+	for _, pid := range childrenOf(files, parents[i].PID) {
+		s, err := files.TaskStatus(pid)
+		if known[pid] || err != nil || !s.HasMemory || s.PPID != parents[i].PID {
+			continue
+		}
+		if len(p.ShimChildren) == maxKeptChildren {
+			p.Lack(evidence.Suspects, fmt.Sprintf("shim %d has more than %d children", parents[i].PID, maxKeptChildren))
+			return
+		}
+		s.Cgroup = readCgroup(files, pid)
+		s.Owner, s.Container = owner(&s.Task)
+		if err := r.probe(ctx, &s, t, cmp.Or(p.RuntimeUID, p.UID)); err != nil {
+			p.Lack(evidence.Suspects, err.Error())
+		}
+		saw, err := r.writes(ctx, &s, pipes)
+		if err != nil {
+			p.Lack(evidence.Suspects, err.Error())
+		}
+		p.ShimChildren = append(p.ShimChildren, evidence.ShimChild{Task: s.Task, Output: len(saw.Pipes) > 0})
+	}
+}
+
+// mayHold reads a process; not ok when it has ended, is of the pod's sandbox, or has the
+// containers' pipes by office.
+func mayHold(files *kernfile.Reader, p *evidence.Pod, pid int) (s kernfile.TaskStatus, ok bool) {
+	s, err := files.TaskStatus(pid)
+	if err != nil || s.Kernel || s.State == evidence.Zombie {
+		return kernfile.TaskStatus{}, false
+	}
+	s.Cgroup = readCgroup(files, pid)
+	s.Owner, s.Container = owner(&s.Task)
+	c, _ := p.Container(s.Container)
+	return s, (c == nil || c.Kind != evidence.Sandbox) && s.Owner != ownerShim && (s.Owner != ownerContainerd || s.Comm != ownerContainerd)
+}
+
+// writes asks which of the pipes a process can write to. One that has ended has none.
+func (r *Round) writes(ctx context.Context, s *kernfile.TaskStatus, pipes []uint64) (probe.Seen, error) {
+	saw, err := r.Prober.Writes(ctx, r.Proc, &s.Task, s.Owner, pipes)
+	return saw, complaint(&saw, err, s, "fd")
+}
+
+// readRootfs notes which of the containers that have ended have their root file system
+// mounted still, and returns these mounts and those inside of them, which the shim
+// unmounts first.
+func (r *Round) readRootfs(p *evidence.Pod, host *mount.Table) []evidence.Mount {
+	var out []evidence.Mount
+	for i := range p.Containers {
+		c := &p.Containers[i]
+		if c.Kind == evidence.Sandbox || c.ID == "" || c.State != evidence.StateRunning {
+			continue
+		}
+		point := ""
+		for j := range host.Lines {
+			m := &host.Lines[j]
+			switch {
+			case strings.HasSuffix(m.Point, "/io.containerd.runtime.v2.task/k8s.io/"+c.ID+"/rootfs"):
+				e := r.mounts.Mount(m)
+				c.Rootfs, point = &e, m.Point
+				out = append(out, e)
+			case point != "" && strings.HasPrefix(m.Point, point+"/"):
+				out = append(out, r.mounts.Mount(m))
+			}
+		}
+	}
+	return out
+}

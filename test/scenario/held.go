@@ -1,0 +1,127 @@
+package scenario
+
+import (
+	"context"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// held lists the incidents in which somebody on the node holds what is left of a container
+// that has ended, and innocent ones that look like them.
+func held() []Scenario {
+	return []Scenario{stdioHeldOpen(), rootfsBusy(), rootfsUsed(), execOutlives(), execEnds()}
+}
+
+// hold is a shell script that starts a program on the node, with its PID in a file.
+func hold(redirect string) string {
+	return `setsid sh -c 'echo $$ >/run/scenario-'$NAME'.holder; exec sleep 100000' </dev/null ` + redirect + ` &
+until [ -s /run/scenario-$NAME.holder ]; do sleep 1; done
+`
+}
+
+// letGo is a step that ends the program.
+var letGo = onNode(`holder=$(cat /run/scenario-$NAME.holder)
+[ ! -e /proc/$holder ] || kill -KILL $holder`)
+
+func stdioHeldOpen() Scenario {
+	return Scenario{
+		Name:  "stdio-held-open",
+		Story: "a process of the node holds the container's output open, as its third file, and containerd waits for more of it",
+		Pod:   victim(3, "drain", "0"),
+		Break: onNode(findShim + hold("3>/proc/$victim/fd/1 >/dev/null 2>&1")),
+		Proof: noVictim + "[ -e /proc/$(cat /run/scenario-$NAME.holder)/fd/3 ]\nctr -n k8s.io task ls | grep -q STOPPED",
+		Cause: "StdioHeldOpen",
+		Says:  []string{"container main has ended", "sleep (PID", "which is not part of the pod", "kill -TERM"},
+		Heal:  letGo,
+	}
+}
+
+// rootfs is the directory of the container's root file system, which the shim unmounts.
+const rootfs = "/run/containerd/io.containerd.runtime.v2.task/k8s.io/$id/rootfs"
+
+func rootfsBusy() Scenario {
+	return Scenario{
+		Name:  "rootfs-busy",
+		Story: "a shell of the node has changed into the container's root file system, which the shim cannot unmount",
+		Pod:   victim(3, "drain", "0"),
+		Break: onNode(findShim + "cd " + rootfs + "\n" + hold(">/dev/null 2>&1")),
+		Proof: noVictim + "grep -q /rootfs /proc/self/mountinfo\nctr -n k8s.io task ls | grep -q STOPPED",
+		Cause: "RootfsUnmountBusy",
+		Says:  []string{"container main has ended", "sleep (PID", "its working directory", "EBUSY", "kill -TERM"},
+		Heal:  letGo,
+	}
+}
+
+// rootfsUsed is innocent: what uses the root file system has exited before containerd tries
+// again for the last time.
+func rootfsUsed() Scenario {
+	return Scenario{
+		Name:  "rootfs-used",
+		Story: "innocent: a shell of the node uses the container's root file system for a while",
+		Pod:   victim(1, "drain", "0"),
+		Break: onNode(findShim + "cd " + rootfs + "\nsetsid sh -c 'exec sleep 25' </dev/null >/dev/null 2>&1 &"),
+	}
+}
+
+// groups is a shell script that lists the roots of the node's control groups, each
+// hierarchy's of version 1.
+const groups = `roots=/sys/fs/cgroup
+[ -e $roots/cgroup.procs ] || roots=$(ls -d /sys/fs/cgroup/*)
+`
+
+// execute is a step that executes a program in the pod, as kubectl exec does, and does not
+// wait for it.
+func execute(command ...string) step {
+	return func(ctx context.Context, n *Node, p *corev1.Pod) error {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Minute)
+		go func() {
+			defer cancel()
+			// It fails when the program is killed.
+			_, _ = n.Kubectl(ctx, append([]string{"-n", p.Namespace, "exec", p.Name, "--"}, command...)...)
+		}()
+		return nil
+	}
+}
+
+// execOutlives is a pod that shares the node's PIDs. A process was executed in its container
+// and has left the pod's control groups, as one does that systemd-run or a session has
+// started.
+func execOutlives() Scenario {
+	spec := pod(5, BusyboxImage, "sh", "-c", "trap 'exit 0' TERM; while :; do sleep 1; done")
+	spec.HostPID = true
+	return Scenario{
+		Name:  "exec-outlives",
+		Story: "with hostPID, a process that was executed in the container has left the pod's control groups and outlives the container",
+		Pod:   spec,
+		Break: inTurn(execute("sleep", "100000"), onNode(`until [ -n "$c" ]; do
+  for t in $(tasks); do tr '\0' ' ' </proc/$t/cmdline | grep -qx 'sleep 100000 ' && c=$t || true; done
+  sleep 1
+done
+echo $c >/run/scenario-$NAME.holder
+`+groups+`for root in $roots; do
+  [ -e $root/cgroup.procs ] || continue
+  mkdir -p $root/$NAME
+  for limit in cpuset.cpus cpuset.mems; do [ ! -e $root/tasks ] || [ ! -e $root/$limit ] || cat $root/$limit >$root/$NAME/$limit; done
+  echo $c >$root/$NAME/cgroup.procs
+done`)),
+		Proof: `[ "$(cat /proc/$(cat /run/scenario-$NAME.holder)/comm)" = sleep ]
+for t in $(tasks); do [ "$(cat /proc/$t/comm)" != sh ]; done
+ctr -n k8s.io task ls | grep -q RUNNING`,
+		Cause: "ExecHoldsInitExit",
+		Says:  []string{"container main has ended", "sleep (PID", "which was executed in it", "kill -TERM"},
+		Heal: inTurn(letGo, onNode(groups+`for root in $roots; do
+  [ ! -e $root/$NAME ] || until rmdir $root/$NAME; do sleep 1; done
+done`)),
+	}
+}
+
+// execEnds is innocent: what was executed ends by itself.
+func execEnds() Scenario {
+	s := execOutlives()
+	s.Name = "exec-ends"
+	s.Story = "innocent: with hostPID, a process that was executed in the container outlives it for a while"
+	s.Break = inTurn(s.Break, onNode(`setsid sh -c "sleep 25; kill -KILL $(cat /run/scenario-$NAME.holder)" </dev/null >/dev/null 2>&1 &`))
+	s.Cause, s.Says, s.Proof = "", nil, ""
+	return s
+}
