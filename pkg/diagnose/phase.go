@@ -60,6 +60,11 @@ func locateAmongTasks(p *evidence.Pod, live []*evidence.Task) Phase {
 			return Kill
 		}
 	}
+	for i := range p.Containers {
+		if hook, _ := fact.PostStartHook(p, &p.Containers[i]); hook != nil {
+			return Startup
+		}
+	}
 	if p.Overdue() < 0 {
 		for _, c := range p.Containers {
 			if c.PreStop && c.State == evidence.StateRunning {

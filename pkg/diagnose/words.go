@@ -122,7 +122,7 @@ var values = map[string]func(*Finding) string{
 	"signal":     func(f *Finding) string { return f.Objects.Signal },
 	"handled":    func(f *Finding) string { return f.Objects.Handled },
 	"deadline":   func(f *Finding) string { return clock(f.Objects.Deadline) },
-	"since":      func(f *Finding) string { return clock(f.Objects.Since) },
+	"since":      func(f *Finding) string { return dated(f.Objects.Since, f.Objects.Deadline) },
 	"ended":      func(f *Finding) string { return clock(f.Objects.Ended) },
 	"grace":      func(f *Finding) string { return seconds(f.Objects.GraceSeconds) },
 	"cpulimit":   func(f *Finding) string { return processors(f.Objects.CPULimitMillis) },
@@ -400,6 +400,14 @@ func clock(t time.Time) string {
 		return ""
 	}
 	return t.UTC().Format("15:04:05 UTC")
+}
+
+// dated is the same of a moment that may be of another day than what the reader knows.
+func dated(t, known time.Time) string {
+	if t.IsZero() || known.IsZero() || t.UTC().Format(time.DateOnly) == known.UTC().Format(time.DateOnly) {
+		return clock(t)
+	}
+	return t.UTC().Format("2006-01-02 15:04:05 UTC")
 }
 
 func seconds(n int64) string {
