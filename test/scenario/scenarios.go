@@ -18,7 +18,7 @@ import (
 func All() []Scenario {
 	return slices.Concat([]Scenario{
 		leaderExited(), finalizer(), finalizerRemoved(), shimStopped(),
-	}, storage(), signals(), kernel(), network(), runtimes(), forced(), commands())
+	}, storage(), signals(), kernel(), network(), runtimes(), order(), forced(), commands())
 }
 
 // Named returns the incidents whose names match one of the patterns.
@@ -139,7 +139,7 @@ done)
 		Break: onNode(find + "kill -STOP $shim"),
 		Proof: find + `grep -q "^State:.T" /proc/$shim/status`,
 		Cause: "ShimHung",
-		Says:  []string{"shim", "stopped by a signal", "kill -CONT"},
+		Says:  []string{"shim", "stopped by a signal", "kill -CONT", "Timeline (UTC): deleted 20", "grace period over"},
 		Heal:  onNode(find + "kill -CONT $shim"),
 	}
 }
