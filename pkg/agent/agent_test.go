@@ -42,6 +42,7 @@ type bench struct {
 	mu        sync.Mutex
 	pods      []*corev1.Pod
 	gone      []*corev1.Pod
+	passed    []verdict.Passage
 	nodeReads int
 	lost      int
 	reports   map[string][]evidence.Pod
@@ -130,6 +131,11 @@ func (b *benchMonitor) Deleted(cause, ending string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.deletions = append(b.deletions, cause+" "+ending)
+}
+func (b *benchMonitor) Passed(p verdict.Passage) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.passed = append(b.passed, p)
 }
 func (b *benchMonitor) Blocked([]evidence.Task) {}
 func (b *benchMonitor) Gathered(time.Duration)  {}
@@ -711,7 +717,7 @@ func TestTrimKeepsWhatIsLookedAt(t *testing.T) {
 		NodeName: "n", HostPID: true, ShareProcessNamespace: &share,
 		Containers: []corev1.Container{{
 			Name: "app", Image: "i", Env: []corev1.EnvVar{{Name: "PASSWORD", Value: "p"}}, Args: []string{"--token=x"},
-			Lifecycle: &corev1.Lifecycle{PreStop: &corev1.LifecycleHandler{Exec: &corev1.ExecAction{Command: []string{"/opt/drain", "secret"}}}},
+			Lifecycle: &corev1.Lifecycle{PreStop: &corev1.LifecycleHandler{Exec: &corev1.ExecAction{Command: []string{"/opt/drain", "secret"}}}, PostStart: &corev1.LifecycleHandler{Exec: &corev1.ExecAction{Command: []string{"/opt/register", "secret"}}}},
 		}},
 		InitContainers:      []corev1.Container{{Name: "side", RestartPolicy: &always}, {Name: "init"}},
 		EphemeralContainers: []corev1.EphemeralContainer{{EphemeralContainerCommon: corev1.EphemeralContainerCommon{Name: "debug"}}},
@@ -747,7 +753,7 @@ func TestTrimKeepsWhatIsLookedAt(t *testing.T) {
 	}
 	if diff := cmp.Diff([]evidence.Container{
 		{Name: "side", Kind: evidence.Sidecar}, {Name: "init", Kind: evidence.Init},
-		{Name: "app", Kind: evidence.App, PreStop: true, PreStopProgram: "drain", Exit: &evidence.Exit{Code: 3, At: time.Unix(1005, 0), OutOfMemory: true}}, {Name: "debug", Kind: evidence.Ephemeral},
+		{Name: "app", Kind: evidence.App, PreStop: true, PreStopProgram: "drain", PostStartProgram: "register", Exit: &evidence.Exit{Code: 3, At: time.Unix(1005, 0), OutOfMemory: true}}, {Name: "debug", Kind: evidence.Ephemeral},
 	}, got.Containers); diff != "" {
 		t.Error(diff)
 	}
