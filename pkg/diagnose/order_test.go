@@ -1,6 +1,7 @@
 package diagnose_test
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -56,6 +57,7 @@ func TestPostStartHook(t *testing.T) {
 		o.Probe.Started, o.Probe.Group = started, 130
 		p.Tasks = append(p.Tasks, o)
 	}
+	left := func(_ *evidence.Pod, hook *evidence.Task) { hook.PPID, hook.Probe.Group = 100, 119 }
 	for name, tc := range map[string]struct {
 		change func(p *evidence.Pod, hook *evidence.Task)
 		want   diagnose.Confidence // "" for silence
@@ -106,7 +108,13 @@ func TestPostStartHook(t *testing.T) {
 		"the kubelet was started anew": {func(p *evidence.Pod, _ *evidence.Task) {
 			p.Node.Kubelet.Process.Probe.Started = requested.Add(-time.Second)
 		}, ""},
-		"a kubelet under another name": {func(p *evidence.Pod, _ *evidence.Task) { p.Node.Kubelet.Process = nil }, diagnose.Inferred},
+		"a kubelet under another name":                  {func(p *evidence.Pod, _ *evidence.Task) { p.Node.Kubelet.Process = nil }, diagnose.Inferred},
+		"what it has left":                              {left, diagnose.Inferred},
+		"what it has left, another to come":             {func(p *evidence.Pod, h *evidence.Task) { left(p, h); second(p, "", time.Time{}) }, ""},
+		"what it has left, and the kubelet has gone on": {func(p *evidence.Pod, h *evidence.Task) { left(p, h); p.Containers[0].Waiting = false }, ""},
+		"a job of the program":                          {func(p *evidence.Pod, h *evidence.Task) { left(p, h); h.Probe.Group = 100 }, ""},
+		"a daemon of the program":                       {func(p *evidence.Pod, h *evidence.Task) { left(p, h); h.Probe.Group = h.PID }, ""},
+		"what it has left, beside kubectl exec":         {func(p *evidence.Pod, h *evidence.Task) { left(p, h); executed(p, "sh", requested) }, ""},
 		"there is no kubelet": {func(p *evidence.Pod, _ *evidence.Task) {
 			p.Node.Kubelet.AbsentSince, p.Node.Kubelet.LastSeen = p.Time, requested
 		}, ""},
@@ -139,6 +147,12 @@ func TestPostStartHookOfAnotherDay(t *testing.T) {
 	const want = "container main: its postStart hook register (PID 120 on the node) has run since 2026-02-27 03:00:01 UTC and has not ended. " +
 		"The kubelet completes the start of a container before it stops a pod, without a time limit: no container of the pod has been sent its stop signal"
 	if f, _ := d.Verdict(); f.Message != want {
+		t.Errorf("%s", f.Message)
+	}
+	p := starting(func(p *evidence.Pod, h *evidence.Task) { h.PPID, h.Probe.Group = 100, 119 })
+	const left = "container main: its postStart hook has ended, and register (PID 120 on the node), which it has left running since 02:59:50 UTC, holds its output. "
+	d = cause.Diagnose(p)
+	if f, _ := d.Verdict(); !strings.HasPrefix(f.Message, left) {
 		t.Errorf("%s", f.Message)
 	}
 }

@@ -61,7 +61,8 @@ func locateAmongTasks(p *evidence.Pod, live []*evidence.Task) Phase {
 		}
 	}
 	for i := range p.Containers {
-		if hook, _ := fact.PostStartHook(p, &p.Containers[i]); hook != nil {
+		c := &p.Containers[i]
+		if hook, _ := fact.PostStartHook(p, c); hook != nil || fact.PostStartLeft(p, c) != nil {
 			return Startup
 		}
 	}

@@ -175,6 +175,7 @@ var common = map[string][]Choice{
 	"continueparent":  send("CONT", "parent", "parent"),
 	"dump":            send("USR1", "process", ""),
 	"terminate":       send("TERM", "process", ""),
+	"terminategroup":  sendGroup("TERM"),
 	"terminatetracer": send("TERM", "tracer", "tracer"),
 	"terminatechild":  send("TERM", "child", "child"),
 	"terminateparent": send("TERM", "parent", "parent"),
@@ -195,6 +196,13 @@ func send(signal, who, prefix string) []Choice {
 		{Text: "sed 's/.*) //' /proc/" + pid + "/stat | cut -d' ' -f20 | grep -qx " + start + " && kill -" + signal + " " + pid + " || echo not sent"},
 		{Text: "send SIG" + signal + " to {" + who + "}, if that is still the same process"},
 	}
+}
+
+// sendGroup is send to all of the process group that the process leads.
+func sendGroup(signal string) []Choice {
+	choices := send(signal, "process", "")
+	choices[0].Text = strings.Replace(choices[0].Text, " {pid} ||", " -- -{pid} ||", 1)
+	return choices
 }
 
 // words are the Doc's message, remedy and danger of a finding.

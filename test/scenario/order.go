@@ -4,7 +4,7 @@ import corev1 "k8s.io/api/core/v1"
 
 // order lists the incidents in which the kubelet waits before it stops a container.
 func order() []Scenario {
-	return []Scenario{postStartHangs(), postStartEnds()}
+	return []Scenario{postStartHangs(), postStartEnds(), sidecarWaits()}
 }
 
 // withPostStart gives the pod's container a postStart hook.
@@ -54,4 +54,17 @@ func postStartEnds() Scenario {
 setsid sh -c "cd /proc/$p/root; sleep $((GRACE/2)); : >go; sleep $((GRACE/2+2)); : >late; sleep 10; : >done" </dev/null >/dev/null 2>&1 &`),
 		Proof: signalFunctions + hook + "[ -e /proc/$p/root/late ] && ! hook sh",
 	}
+}
+
+// sidecarWaits has a sidecar without a handler, too: it has not been sent the signal, so
+// nothing is said against it.
+func sidecarWaits() Scenario {
+	s := sleepPID1()
+	s.Name = "sidecar-waits"
+	s.Story = "PID 1 has no handler for SIGTERM, and a native sidecar waits until its container has ended"
+	always, proxy := corev1.ContainerRestartPolicyAlways, s.Pod.Containers[0]
+	proxy.Name, proxy.RestartPolicy, proxy.ImagePullPolicy = "proxy", &always, corev1.PullNever
+	s.Pod.InitContainers = []corev1.Container{proxy}
+	s.Says = append(s.Says, "Sidecar proxy waits: it is stopped after container main, or at the deadline.")
+	return s
 }

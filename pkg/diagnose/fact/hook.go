@@ -99,6 +99,40 @@ func PostStartHook(p *evidence.Pod, c *evidence.Container) (hook *evidence.Task,
 	return hook, !p.HostPID && last && sinceBefore(p)
 }
 
+// PostStartLeft returns the oldest process that a container's postStart hook, which has ended,
+// seems to have left running; nil for none. containerd waits until nobody holds the hook's
+// output (drain_exec_sync_io_timeout of its CRI plugin is without end by default), and the
+// kubelet waits for containerd. It is an orphan, of which the first process of the PID
+// namespace has become the parent, in a group of which the leader is gone. Some of what the
+// program itself has left may look so; that the kubelet is at something, with nothing left to
+// start, tells that there is a hook.
+func PostStartLeft(p *evidence.Pod, c *evidence.Container) *evidence.Task {
+	first := firstLeader(p, c)
+	if c.ID == "" || c.PostStartProgram == "" || !starts(p, c) || p.HostPID || p.ShareProcessNamespace || first == nil || !nothingLeftToStart(p, c) || !sinceBefore(p) {
+		return nil
+	}
+	leads := make(map[int]bool)
+	for i := range p.Tasks {
+		t := &p.Tasks[i]
+		leads[t.PID] = true
+		if shim := Shim(p); t.Container == c.ID && t.Leader() && t.PID != first.PID && (shim == nil || t.PPID == shim.PID) {
+			return nil // it may be the hook
+		}
+	}
+	var oldest *evidence.Task
+	for i := range p.Tasks {
+		t := &p.Tasks[i]
+		if t.Container != c.ID || !t.Leader() || t.PPID != first.PID || t.State == evidence.Zombie || t.Probe == nil || t.Probe.Started.IsZero() ||
+			t.Probe.Group == 0 || leads[t.Probe.Group] || !t.Probe.Started.Before(p.DeletionRequested) || !kubeletWaitsFor(p, c, t) {
+			continue
+		}
+		if oldest == nil || older(t, oldest) {
+			oldest = t
+		}
+	}
+	return oldest
+}
+
 // kubeletWaitsFor reports whether nothing shows that the kubelet has gone on since it
 // executed a hook: it starts one container after the other (SyncPod,
 // pkg/kubelet/kuberuntime/kuberuntime_manager.go), one that was started anew knows nothing

@@ -19,9 +19,16 @@ var PostStartHookRunning = &diagnose.Rule{
 	Doc: diagnose.Doc{
 		Layer: "kubelet",
 		Title: "a postStart hook does not end",
-		Message: "container {container}: its postStart hook {program} (PID {pid} on the node) has run since {since} and has not ended. " +
+		Message: "container {container}: its postStart hook {what}. " +
 			"The kubelet completes the start of a container before it stops a pod, without a time limit: " +
 			"no container of the pod has been sent its stop signal",
+		Phrases: map[string][]diagnose.Choice{
+			"what": {
+				{Variant: left, Text: "has ended, and {program} (PID {pid} on the node), which it has left running since {since}, holds its output"},
+				{Text: "{program} (PID {pid} on the node) has run since {since} and has not ended"},
+			},
+			"end": {{Variant: left, Text: "{terminate}"}, {Text: "{terminategroup}"}},
+		},
 		Meaning: "The kubelet runs the postStart hook of a container right after its start, and waits for the hook's end. " +
 			"Nothing else is done about the pod meanwhile, and its deletion neither. " +
 			"The grace period begins when the hook has ended.",
@@ -31,9 +38,10 @@ var PostStartHookRunning = &diagnose.Rule{
 			"Its shim has started it, not another process of the container; it was the only such process, and had no terminal, as kubectl exec -t gives one. " +
 			"The kubelet and containerd have not been started anew since, and the kubelet has started no other container. " +
 			"It is proved when all other containers run, and otherwise inferred, because the kubelet may be at their start. " +
-			"With hostPID it is inferred, and shells are left out.",
-		Remedy: "Find out what the hook waits for. To go on without it, end it on the node: {terminate}. " +
-			"End what it has started too: containerd waits for all that hold the hook's output. " +
+			"With hostPID it is inferred, and shells are left out. " +
+			"Of a hook that has ended, an orphan in a process group without a leader is taken for what it has left running, where all other containers run.",
+		Remedy: "Find out what the hook waits for. To go on without it, end it on the node: {end}. " +
+			"containerd waits for whatever the hook has started and holds its output, too. " +
 			"The kubelet then stops the container as after a failed hook. Give the hook a time limit of its own, as with timeout(1).",
 		Danger: "Do not force-delete: the kubelet still waits for the hook, and the containers run on with their volumes. " +
 			"What the hook was to set up, or to register elsewhere, may be left half done.",
@@ -43,10 +51,14 @@ var PostStartHookRunning = &diagnose.Rule{
 		for i := range p.Containers {
 			c := &p.Containers[i]
 			hook, sure := fact.PostStartHook(p, c)
+			var variants []string
 			if hook == nil {
-				continue
+				if hook = fact.PostStartLeft(p, c); hook == nil {
+					continue
+				}
+				variants = []string{left}
 			}
-			f := diagnose.Finding{Container: c.Name, Confidence: diagnose.Proved, Objects: diagnose.Objects{
+			f := diagnose.Finding{Container: c.Name, Confidence: diagnose.Proved, Variants: variants, Objects: diagnose.Objects{
 				Process: diagnose.ProcessOf(p, hook), Since: hook.Probe.Started, Deadline: p.Deadline,
 			}}
 			if !sure {
@@ -57,3 +69,7 @@ var PostStartHookRunning = &diagnose.Rule{
 		return out
 	},
 }
+
+// left is the variant in which the hook has ended and something that it has started holds
+// its output.
+const left = "Left"
