@@ -198,10 +198,11 @@ func send(signal, who, prefix string) []Choice {
 	}
 }
 
-// sendGroup is send to all of the process group that the process leads.
+// sendGroup is send to all of the process group that the process leads. dash takes no -- before
+// its number.
 func sendGroup(signal string) []Choice {
 	choices := send(signal, "process", "")
-	choices[0].Text = strings.Replace(choices[0].Text, " {pid} ||", " -- -{pid} ||", 1)
+	choices[0].Text = strings.Replace(choices[0].Text, " {pid} ||", " -{pid} ||", 1)
 	return choices
 }
 

@@ -30,7 +30,8 @@ var PostStartHookRunning = &diagnose.Rule{
 			"end": {{Variant: left, Text: "{terminate}"}, {Text: "{terminategroup}"}},
 		},
 		Meaning: "The kubelet runs the postStart hook of a container right after its start, and waits for the hook's end. " +
-			"Nothing else is done about the pod meanwhile, and its deletion neither. " +
+			"Nothing else is done about the pod meanwhile. " +
+			"containerd reports the end of a hook when everything that holds its output has ended, too. " +
 			"The grace period begins when the hook has ended.",
 		Evidence: "The container's specification has a postStart hook that executes a program. " +
 			"Containerd runs the container, and the kubelet has not written into the pod's status that it does. " +
@@ -41,8 +42,7 @@ var PostStartHookRunning = &diagnose.Rule{
 			"With hostPID it is inferred, and shells are left out. " +
 			"Of a hook that has ended, an orphan in a process group without a leader is taken for what it has left running, where all other containers run.",
 		Remedy: "Find out what the hook waits for. To go on without it, end it on the node: {end}. " +
-			"containerd waits for whatever the hook has started and holds its output, too. " +
-			"The kubelet then stops the container as after a failed hook. Give the hook a time limit of its own, as with timeout(1).",
+			"The kubelet then stops the pod. Give the hook a time limit of its own, as with timeout(1).",
 		Danger: "Do not force-delete: the kubelet still waits for the hook, and the containers run on with their volumes. " +
 			"What the hook was to set up, or to register elsewhere, may be left half done.",
 	},
