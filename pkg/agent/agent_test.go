@@ -478,6 +478,44 @@ func TestShortenedGraceChangesNothing(t *testing.T) {
 	})
 }
 
+// Of a pod that was being deleted before the agent began nothing is counted that it has not
+// seen begin; of one that comes and goes between two rounds all is.
+func TestPartsOfTerminationsAreCounted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench()
+		ended := func(p *corev1.Pod) *corev1.Pod {
+			p = p.DeepCopy()
+			p.Status.Phase = corev1.PodSucceeded
+			return p
+		}
+		late := terminating("late", time.Now().Add(-10*time.Second), 30)
+		b.set([]*corev1.Pod{late})
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		done := make(chan struct{})
+		go func() { b.Run(ctx); close(done) }()
+		time.Sleep(5 * time.Second)
+		quick := terminating("quick", time.Now(), 30)
+		forced := terminating("forced", time.Now(), 30)
+		time.Sleep(2 * time.Second)
+		b.set(nil, ended(late), ended(quick), forced)
+		time.Sleep(5 * time.Second)
+		cancel()
+		<-done
+		var parts []verdict.Part
+		for _, p := range b.passed {
+			parts = append(parts, p.Part)
+			if p.Took < 0 || p.Took > 10*time.Second {
+				t.Errorf("%s took %s", p.Part, p.Took)
+			}
+		}
+		slices.Sort(parts)
+		if diff := cmp.Diff([]verdict.Part{verdict.GracePeriod, verdict.Sandbox, verdict.Volumes}, parts); diff != "" {
+			t.Error(diff)
+		}
+	})
+}
+
 // Telling of pods that are gone takes as long as the API server does; the loop
 // goes on meanwhile.
 func TestLookingBackDoesNotHoldUpTheLoop(t *testing.T) {

@@ -149,7 +149,7 @@ func TestPostStartHookOfAnotherDay(t *testing.T) {
 	if f, _ := d.Verdict(); f.Message != want {
 		t.Errorf("%s", f.Message)
 	}
-	p := starting(func(p *evidence.Pod, h *evidence.Task) { h.PPID, h.Probe.Group = 100, 119 })
+	p := starting(func(_ *evidence.Pod, h *evidence.Task) { h.PPID, h.Probe.Group = 100, 119 })
 	const left = "container main: its postStart hook has ended, and register (PID 120 on the node), which it has left running since 02:59:50 UTC, holds its output. "
 	d = cause.Diagnose(p)
 	if f, _ := d.Verdict(); !strings.HasPrefix(f.Message, left) {
