@@ -36,7 +36,7 @@ func postStartHangs() Scenario {
 		Break:    onFirst(hook + "until p=$(first) && hook victim; do sleep 1; done"),
 		Proof:    signalFunctions + hook + "h=$(hook victim) && ! grep -q '^ShdPnd:.*[1-9a-f]' /proc/$h/status",
 		Cause:    "PostStartHookRunning",
-		Says:     []string{"Blocked in phase Startup", "container main", "postStart hook victim", "no container of the pod has been sent its stop signal", "kill -TERM", "Timeline (UTC): deleted 20"},
+		Says:     []string{"Blocked in phase Startup", "container main", "postStart hook victim", "no container of the pod has been sent its stop signal", "kill -TERM"},
 		Heal:     onNode(signalFunctions + hook + "[ -z \"$p\" ] || ! h=$(hook victim) || kill -TERM $h"),
 	}
 }

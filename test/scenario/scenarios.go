@@ -64,7 +64,7 @@ func finalizer() Scenario {
 		Pod:        victim(5, "drain", "0"),
 		Finalizers: []string{"example.com/block"},
 		Cause:      "FinalizersPending",
-		Says:       []string{"example.com/block", "nothing of the pod is left"},
+		Says:       []string{"example.com/block", "nothing of the pod is left", "Timeline (UTC): "},
 		Heal:       removeFinalizers,
 	}
 }
@@ -139,7 +139,7 @@ done)
 		Break: onNode(find + "kill -STOP $shim"),
 		Proof: find + `grep -q "^State:.T" /proc/$shim/status`,
 		Cause: "ShimHung",
-		Says:  []string{"shim", "stopped by a signal", "kill -CONT", "Timeline (UTC): deleted 20", "grace period over"},
+		Says:  []string{"shim", "stopped by a signal", "kill -CONT"},
 		Heal:  onNode(find + "kill -CONT $shim"),
 	}
 }
