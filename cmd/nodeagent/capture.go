@@ -14,6 +14,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/nodeagent-io/nodeagent/pkg/agent"
+	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose/cause"
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose/fact"
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
@@ -36,7 +37,8 @@ func captureCommand() *cobra.Command {
 		Long: `Capture reads twice all that nodeagent looks at for a pod, a third time when the
 kubelet or containerd is down, and prints the last reading as JSON, with one line for each container, control group, thread and mount.
 It holds no environment, arguments, annotations or file names, so it can be
-attached to an issue. With --diagnosis it prints what follows from it. In a cluster:
+attached to an issue. With --diagnosis it prints what follows from it. Of a pod that
+is not late it says so on the standard error. In a cluster:
 
   kubectl -n nodeagent-system exec POD-OF-NODEAGENT -- /nodeagent capture NAMESPACE/POD`,
 		Args: cobra.ExactArgs(1),
@@ -61,13 +63,20 @@ attached to an issue. With --diagnosis it prints what follows from it. In a clus
 			if err != nil {
 				return err
 			}
-			if !diagnosis {
-				return evidence.Encode(cmd.OutOrStdout(), p)
+			d := cause.Diagnose(p)
+			if diagnosis {
+				e := json.NewEncoder(cmd.OutOrStdout())
+				e.SetEscapeHTML(false)
+				e.SetIndent("", "  ")
+				err = e.Encode(d)
+			} else {
+				err = evidence.Encode(cmd.OutOrStdout(), p)
 			}
-			e := json.NewEncoder(cmd.OutOrStdout())
-			e.SetEscapeHTML(false)
-			e.SetIndent("", "  ")
-			return e.Encode(cause.Diagnose(p))
+			// Not among what may be attached to an issue.
+			if says := diagnose.Outlook(p, &d); says != "" && err == nil {
+				_, err = fmt.Fprintf(cmd.ErrOrStderr(), "%s is %s\n", args[0], says)
+			}
+			return err
 		},
 	}
 	o.addFlags(cmd.Flags())

@@ -45,6 +45,8 @@ type Monitor interface {
 	// HeldBack is told the cause of a verdict that is not told on the pod, for want of
 	// budget.
 	HeldBack(cause string)
+	// Passed is told that a part of a pod's termination is over, and how long it took.
+	Passed(verdict.Passage)
 	// Lost is told that the reading of a pod has not returned in time.
 	Lost()
 	// Ticked is told the end of a round, the number of terminating pods, and the time
@@ -207,7 +209,10 @@ func (a *Agent) round(ctx context.Context) int {
 		overdue = overdue || deadline.Before(now)
 		c := a.Cases.Open(uid)
 		finished = finished || c != nil && c.Last != nil && deadline.Before(now) && c.Last.NothingLeft()
-		if c == nil || a.looking(uid) || !c.Due(now) {
+		if c == nil || a.looking(uid) {
+			continue
+		}
+		if c.Late = a.late[uid]; !c.Due(now) {
 			continue
 		}
 		if full || closes(deadline, now, c.Last, a.Period) {
@@ -360,7 +365,19 @@ func (a *Agent) bury(ctx context.Context, here map[string]bool, gone []*corev1.P
 	for _, p := range gone {
 		last[string(p.UID)] = p
 	}
-	for uid, c := range a.Cases.CloseOthers(here) {
+	closed := a.Cases.CloseOthers(here)
+	for uid, p := range last {
+		c := closed[uid]
+		if c == nil {
+			c = &verdict.Case{Late: a.late[uid]} // it came and went between two rounds
+		}
+		if !a.looking(uid) {
+			e := a.seed(p)
+			e.Time = time.Now()
+			a.passed(c.End(e))
+		}
+	}
+	for uid, c := range closed {
 		a.forgetLack(uid)
 		p := last[uid]
 		if !a.looking(uid) {
@@ -423,6 +440,13 @@ func (a *Agent) lookBack(ctx context.Context, l look) {
 	}
 	if !heldBack {
 		a.ReportGone(ctx, l.known, e.Time, d)
+	}
+}
+
+// passed tells the monitor what is over of a pod's termination.
+func (a *Agent) passed(parts []verdict.Passage) {
+	for _, p := range parts {
+		a.Monitor.Passed(p)
 	}
 }
 
@@ -492,6 +516,7 @@ func (a *Agent) look(ctx context.Context, l look, reading node.Round) {
 	a.logLack(e)
 	stood := c.Standing().Cause
 	c.Judge(subject(l.pod), e, a.Diagnose(e))
+	a.passed(c.Passed())
 	if c.Weigh(a.Budget) {
 		a.Monitor.HeldBack(c.Finding().Cause)
 	}

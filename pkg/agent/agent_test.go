@@ -42,6 +42,7 @@ type bench struct {
 	mu        sync.Mutex
 	pods      []*corev1.Pod
 	gone      []*corev1.Pod
+	passed    []verdict.Passage
 	nodeReads int
 	lost      int
 	reports   map[string][]evidence.Pod
@@ -130,6 +131,11 @@ func (b *benchMonitor) Deleted(cause, ending string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.deletions = append(b.deletions, cause+" "+ending)
+}
+func (b *benchMonitor) Passed(p verdict.Passage) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.passed = append(b.passed, p)
 }
 func (b *benchMonitor) Blocked([]evidence.Task) {}
 func (b *benchMonitor) Gathered(time.Duration)  {}
@@ -472,6 +478,44 @@ func TestShortenedGraceChangesNothing(t *testing.T) {
 	})
 }
 
+// Of a pod that was being deleted before the agent began nothing is counted that it has not
+// seen begin; of one that comes and goes between two rounds all is.
+func TestPartsOfTerminationsAreCounted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench()
+		ended := func(p *corev1.Pod) *corev1.Pod {
+			p = p.DeepCopy()
+			p.Status.Phase = corev1.PodSucceeded
+			return p
+		}
+		late := terminating("late", time.Now().Add(-10*time.Second), 30)
+		b.set([]*corev1.Pod{late})
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		done := make(chan struct{})
+		go func() { b.Run(ctx); close(done) }()
+		time.Sleep(5 * time.Second)
+		quick := terminating("quick", time.Now(), 30)
+		forced := terminating("forced", time.Now(), 30)
+		time.Sleep(2 * time.Second)
+		b.set(nil, ended(late), ended(quick), forced)
+		time.Sleep(5 * time.Second)
+		cancel()
+		<-done
+		var parts []verdict.Part
+		for _, p := range b.passed {
+			parts = append(parts, p.Part)
+			if p.Took < 0 || p.Took > 10*time.Second {
+				t.Errorf("%s took %s", p.Part, p.Took)
+			}
+		}
+		slices.Sort(parts)
+		if diff := cmp.Diff([]verdict.Part{verdict.GracePeriod, verdict.Sandbox, verdict.Volumes}, parts); diff != "" {
+			t.Error(diff)
+		}
+	})
+}
+
 // Telling of pods that are gone takes as long as the API server does; the loop
 // goes on meanwhile.
 func TestLookingBackDoesNotHoldUpTheLoop(t *testing.T) {
@@ -711,7 +755,7 @@ func TestTrimKeepsWhatIsLookedAt(t *testing.T) {
 		NodeName: "n", HostPID: true, ShareProcessNamespace: &share,
 		Containers: []corev1.Container{{
 			Name: "app", Image: "i", Env: []corev1.EnvVar{{Name: "PASSWORD", Value: "p"}}, Args: []string{"--token=x"},
-			Lifecycle: &corev1.Lifecycle{PreStop: &corev1.LifecycleHandler{Exec: &corev1.ExecAction{Command: []string{"/opt/drain", "secret"}}}},
+			Lifecycle: &corev1.Lifecycle{PreStop: &corev1.LifecycleHandler{Exec: &corev1.ExecAction{Command: []string{"/opt/drain", "secret"}}}, PostStart: &corev1.LifecycleHandler{Exec: &corev1.ExecAction{Command: []string{"/opt/register", "secret"}}}},
 		}},
 		InitContainers:      []corev1.Container{{Name: "side", RestartPolicy: &always}, {Name: "init"}},
 		EphemeralContainers: []corev1.EphemeralContainer{{EphemeralContainerCommon: corev1.EphemeralContainerCommon{Name: "debug"}}},
@@ -747,7 +791,7 @@ func TestTrimKeepsWhatIsLookedAt(t *testing.T) {
 	}
 	if diff := cmp.Diff([]evidence.Container{
 		{Name: "side", Kind: evidence.Sidecar}, {Name: "init", Kind: evidence.Init},
-		{Name: "app", Kind: evidence.App, PreStop: true, PreStopProgram: "drain", Exit: &evidence.Exit{Code: 3, At: time.Unix(1005, 0), OutOfMemory: true}}, {Name: "debug", Kind: evidence.Ephemeral},
+		{Name: "app", Kind: evidence.App, PreStop: true, PreStopProgram: "drain", PostStartProgram: "register", Exit: &evidence.Exit{Code: 3, At: time.Unix(1005, 0), OutOfMemory: true}}, {Name: "debug", Kind: evidence.Ephemeral},
 	}, got.Containers); diff != "" {
 		t.Error(diff)
 	}

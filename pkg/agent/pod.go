@@ -92,11 +92,20 @@ func Trim(obj any) (any, error) {
 
 func trimContainer(c *corev1.Container) corev1.Container {
 	out := corev1.Container{Name: c.Name, RestartPolicy: c.RestartPolicy}
-	if c.Lifecycle != nil && c.Lifecycle.PreStop != nil {
-		out.Lifecycle = &corev1.Lifecycle{PreStop: &corev1.LifecycleHandler{}}
-		if name := preStopProgram(c); name != "" {
-			out.Lifecycle.PreStop.Exec = &corev1.ExecAction{Command: []string{name}}
-		}
+	if l := c.Lifecycle; l != nil && (l.PreStop != nil || l.PostStart != nil) {
+		out.Lifecycle = &corev1.Lifecycle{PreStop: trimHook(l.PreStop), PostStart: trimHook(l.PostStart)}
+	}
+	return out
+}
+
+// trimHook keeps that there is a hook, and the program that it executes.
+func trimHook(h *corev1.LifecycleHandler) *corev1.LifecycleHandler {
+	if h == nil {
+		return nil
+	}
+	out := &corev1.LifecycleHandler{}
+	if name := hookProgram(h); name != "" {
+		out.Exec = &corev1.ExecAction{Command: []string{name}}
 	}
 	return out
 }
@@ -317,13 +326,10 @@ func Seed(p *corev1.Pod) *evidence.Pod {
 		if c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways {
 			kind = evidence.Sidecar
 		}
-		e.Containers = append(e.Containers, evidence.Container{Name: c.Name, Kind: kind, PreStop: hasPreStop(c), PreStopProgram: preStopProgram(c),
-			Running: runs(p.Status.InitContainerStatuses, c.Name), Waiting: waits(p.Status.InitContainerStatuses, c.Name), BackedOff: isBackedOff(p.Status.InitContainerStatuses, c.Name), Exit: exit(p.Status.InitContainerStatuses, c.Name)})
+		e.Containers = append(e.Containers, specified(c, kind, p.Status.InitContainerStatuses))
 	}
 	for i := range p.Spec.Containers {
-		c := &p.Spec.Containers[i]
-		e.Containers = append(e.Containers, evidence.Container{Name: c.Name, Kind: evidence.App, PreStop: hasPreStop(c), PreStopProgram: preStopProgram(c),
-			Running: runs(p.Status.ContainerStatuses, c.Name), Waiting: waits(p.Status.ContainerStatuses, c.Name), BackedOff: isBackedOff(p.Status.ContainerStatuses, c.Name), Exit: exit(p.Status.ContainerStatuses, c.Name)})
+		e.Containers = append(e.Containers, specified(&p.Spec.Containers[i], evidence.App, p.Status.ContainerStatuses))
 	}
 	for i := range p.Spec.EphemeralContainers {
 		name := p.Spec.EphemeralContainers[i].Name
@@ -332,15 +338,38 @@ func Seed(p *corev1.Pod) *evidence.Pod {
 	return e
 }
 
+// specified is a container as the specification has it, and what the kubelet says of it.
+func specified(c *corev1.Container, kind evidence.ContainerKind, statuses []corev1.ContainerStatus) evidence.Container {
+	return evidence.Container{
+		Name: c.Name, Kind: kind,
+		PreStop: hasPreStop(c), PreStopProgram: preStopProgram(c), PostStartProgram: postStartProgram(c),
+		Running: runs(statuses, c.Name), Waiting: waits(statuses, c.Name), BackedOff: isBackedOff(statuses, c.Name), Exit: exit(statuses, c.Name),
+	}
+}
+
 func hasPreStop(c *corev1.Container) bool { return c.Lifecycle != nil && c.Lifecycle.PreStop != nil }
 
-// preStopProgram returns the base name of what the container's preStop hook
-// executes: what it is called with is nobody's business.
 func preStopProgram(c *corev1.Container) string {
-	if !hasPreStop(c) || c.Lifecycle.PreStop.Exec == nil || len(c.Lifecycle.PreStop.Exec.Command) == 0 {
+	if c.Lifecycle == nil {
 		return ""
 	}
-	return path.Base(c.Lifecycle.PreStop.Exec.Command[0])
+	return hookProgram(c.Lifecycle.PreStop)
+}
+
+func postStartProgram(c *corev1.Container) string {
+	if c.Lifecycle == nil {
+		return ""
+	}
+	return hookProgram(c.Lifecycle.PostStart)
+}
+
+// hookProgram returns the base name of what a hook executes in the container: what it
+// is called with is nobody's business.
+func hookProgram(h *corev1.LifecycleHandler) string {
+	if h == nil || h.Exec == nil || len(h.Exec.Command) == 0 {
+		return ""
+	}
+	return path.Base(h.Exec.Command[0])
 }
 
 // DoubtDeadline is for a pod that was being deleted already when it was first seen. A

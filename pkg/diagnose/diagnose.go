@@ -133,6 +133,9 @@ type Diagnosis struct {
 	// Force says whether a force delete is safe; nil for a pod that is gone or not past
 	// its deadline.
 	Force *Force `json:"force,omitempty"`
+	// Sidecars are those that wait for the container of the verdict to end, or for the
+	// deadline, before they are sent their stop signal: nothing is wrong with them.
+	Sidecars []string `json:"sidecars,omitempty"`
 	// expired are the causes that are looked for in the grace period only, when
 	// that is over and SIGKILL may still be on its way, or the stop signal may not
 	// have been sent.
@@ -232,6 +235,9 @@ func Run(p *evidence.Pod, table Table) Diagnosis {
 	}
 	if len(d.Findings) == 0 && !p.Gone && p.Overdue() >= patience && p.Time.Sub(p.UnchangedSince) >= max(patience, fact.PatienceWithVolumes(p), fact.NextTry(p, p.UnchangedSince)) {
 		d.Findings = []Finding{unknown(p, looked, d.Unknown, d.Force)}
+	}
+	if f, ok := d.Verdict(); ok && d.Phase != Startup && slices.ContainsFunc(p.Containers, func(c evidence.Container) bool { return c.Kind == evidence.App && c.Name == f.Container }) {
+		d.Sidecars = fact.WaitingSidecars(p)
 	}
 	return d
 }

@@ -60,6 +60,12 @@ func locateAmongTasks(p *evidence.Pod, live []*evidence.Task) Phase {
 			return Kill
 		}
 	}
+	for i := range p.Containers {
+		c := &p.Containers[i]
+		if hook, _ := fact.PostStartHook(p, c); hook != nil || fact.PostStartLeft(p, c) != nil {
+			return Startup
+		}
+	}
 	if p.Overdue() < 0 {
 		for _, c := range p.Containers {
 			if c.PreStop && c.State == evidence.StateRunning {

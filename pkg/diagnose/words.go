@@ -122,7 +122,7 @@ var values = map[string]func(*Finding) string{
 	"signal":     func(f *Finding) string { return f.Objects.Signal },
 	"handled":    func(f *Finding) string { return f.Objects.Handled },
 	"deadline":   func(f *Finding) string { return clock(f.Objects.Deadline) },
-	"since":      func(f *Finding) string { return clock(f.Objects.Since) },
+	"since":      func(f *Finding) string { return dated(f.Objects.Since, f.Objects.Deadline) },
 	"ended":      func(f *Finding) string { return clock(f.Objects.Ended) },
 	"grace":      func(f *Finding) string { return seconds(f.Objects.GraceSeconds) },
 	"cpulimit":   func(f *Finding) string { return processors(f.Objects.CPULimitMillis) },
@@ -186,6 +186,7 @@ var common = map[string][]Choice{
 	"continueparent":  send("CONT", "parent", "parent"),
 	"dump":            send("USR1", "process", ""),
 	"terminate":       send("TERM", "process", ""),
+	"terminategroup":  sendGroup("TERM"),
 	"terminatetracer": send("TERM", "tracer", "tracer"),
 	"terminatechild":  send("TERM", "child", "child"),
 	"terminateparent": send("TERM", "parent", "parent"),
@@ -206,6 +207,14 @@ func send(signal, who, prefix string) []Choice {
 		{Text: "sed 's/.*) //' /proc/" + pid + "/stat | cut -d' ' -f20 | grep -qx " + start + " && kill -" + signal + " " + pid + " || echo not sent"},
 		{Text: "send SIG" + signal + " to {" + who + "}, if that is still the same process"},
 	}
+}
+
+// sendGroup is send to all of the process group that the process leads. dash takes no -- before
+// its number.
+func sendGroup(signal string) []Choice {
+	choices := send(signal, "process", "")
+	choices[0].Text = strings.Replace(choices[0].Text, " {pid} ||", " -{pid} ||", 1)
+	return choices
 }
 
 // words are the Doc's message, remedy and danger of a finding.
@@ -419,6 +428,14 @@ func day(t time.Time) string {
 		return ""
 	}
 	return t.UTC().Format("2006-01-02 15:04:05 UTC")
+}
+
+// dated is the same of a moment that may be of another day than what the reader knows.
+func dated(t, known time.Time) string {
+	if t.IsZero() || known.IsZero() || t.UTC().Format(time.DateOnly) == known.UTC().Format(time.DateOnly) {
+		return clock(t)
+	}
+	return day(t)
 }
 
 func seconds(n int64) string {

@@ -358,6 +358,9 @@ type Container struct {
 	// PreStopProgram is the base name of the program that the hook executes in the
 	// container; "" for a hook of another kind, or a program without a name.
 	PreStopProgram string `json:"preStopProgram,omitempty"`
+	// PostStartProgram is the same of its postStart hook, which the kubelet runs when
+	// the container has been started.
+	PostStartProgram string `json:"postStartProgram,omitempty"`
 
 	// ID is containerd's, "" when containerd knows no such container.
 	ID    string         `json:"id,omitempty"`

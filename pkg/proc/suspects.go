@@ -28,7 +28,7 @@ const (
 	rankStopped         // stopped, traced, dumping core
 	rankThread          // a thread of an init that may wait for signals in its stead, or one behind a zombie leader
 	rankChild           // a child or grandchild of a first process, which may wait for it
-	rankExecuted        // executed in a container that has a preStop hook: it may be the hook
+	rankExecuted        // executed in a container that has a hook: it may be the hook
 	rankNone
 )
 
@@ -179,11 +179,11 @@ func childrenOfFirst(tasks []kernfile.TaskStatus, first map[int]bool) map[int]bo
 }
 
 // executedIn returns the leaders of the processes that a shim has executed in
-// containers that have a preStop hook.
+// containers that have a preStop or a postStart hook.
 func executedIn(p *evidence.Pod, tasks []kernfile.TaskStatus, first map[int]bool) map[int]bool {
 	hook := make(map[string]bool)
 	for _, c := range p.Containers {
-		hook[c.ID] = c.ID != "" && c.PreStopProgram != ""
+		hook[c.ID] = c.ID != "" && (c.PreStopProgram != "" || c.PostStartProgram != "")
 	}
 	inside := make(map[int]bool)
 	for i := range tasks {

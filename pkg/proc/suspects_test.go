@@ -108,10 +108,11 @@ func TestSuspectsHook(t *testing.T) {
 		{HasMemory: true, Task: evidence.Task{PID: 8, TID: 8, PPID: 7, Threads: 1, State: "S", Container: id1, NSpid: []int{8, 10}}},
 	}
 	for program, want := range map[string]int{"": 1, "sh": 2} {
-		p := &evidence.Pod{Containers: []evidence.Container{{ID: id1, PreStop: program != "", PreStopProgram: program}}}
-		chosen, left := suspects(p, tasks)
-		if len(chosen) != want || left != 0 {
-			t.Errorf("hook %q: %d chosen, %d left, want %d", program, len(chosen), left, want)
+		for _, c := range []evidence.Container{{ID: id1, PreStop: program != "", PreStopProgram: program}, {ID: id1, PostStartProgram: program}} {
+			chosen, left := suspects(&evidence.Pod{Containers: []evidence.Container{c}}, tasks)
+			if len(chosen) != want || left != 0 {
+				t.Errorf("hook %q: %d chosen, %d left, want %d", program, len(chosen), left, want)
+			}
 		}
 	}
 }

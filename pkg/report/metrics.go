@@ -64,6 +64,7 @@ type Metrics struct {
 	deleted *prometheus.CounterVec
 	lost    prometheus.Counter
 	gather  prometheus.Histogram
+	passed  *prometheus.HistogramVec
 	build   prometheus.Gauge
 
 	stuckDesc, terminatingDesc, lastLoopDesc      *prometheus.Desc
@@ -114,6 +115,12 @@ func NewMetrics(version string, now func() time.Time, cases *verdict.Cases, coun
 			Help:    "Time it took to gather the evidence about one pod.",
 			Buckets: []float64{0.01, 0.1, 0.5, 1, 3, 10},
 		}),
+		passed: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "nodeagent_termination_phase_seconds",
+			Help: "Time that parts of the terminations took, stuck or not, by part (phase): GracePeriod, Overdue, Sandbox, Volumes, Finalizers. " +
+				"Each is counted when it is over, to within a round; a part that began before the agent did is not.",
+			Buckets: []float64{1, 2, 5, 10, 30, 60, 120, 300, 900},
+		}, []string{"phase"}),
 		build: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name:        "nodeagent_build_info",
 			Help:        "Always 1; the label is the agent's version.",
@@ -157,6 +164,9 @@ func NewMetrics(version string, now func() time.Time, cases *verdict.Cases, coun
 			m.writes.WithLabelValues(kind, result)
 		}
 	}
+	for _, p := range verdict.Parts {
+		m.passed.WithLabelValues(string(p))
+	}
 	for _, s := range []evidence.Source{
 		evidence.Processes, evidence.Suspects, evidence.Cgroups, evidence.Mounts,
 		evidence.Containers, evidence.Shims, evidence.Containerd, evidence.Kubelet,
@@ -195,6 +205,11 @@ func (m *Metrics) Lost() { m.lost.Inc() }
 
 // Gathered takes note of how long the gathering about one pod took.
 func (m *Metrics) Gathered(d time.Duration) { m.gather.Observe(d.Seconds()) }
+
+// Passed takes note of a part of a termination that is over.
+func (m *Metrics) Passed(p verdict.Passage) {
+	m.passed.WithLabelValues(string(p.Part)).Observe(p.Took.Seconds())
+}
 
 // Blocked takes note of the tasks of the node in state D, in place of those
 // before. It is to be called in each round in which a pod is read; without one
@@ -282,5 +297,5 @@ func (m *Metrics) Collect(ch chan<- prometheus.Metric) {
 }
 
 func (m *Metrics) counted() []prometheus.Collector {
-	return []prometheus.Collector{m.missing, m.writes, m.told, m.held, m.deleted, m.lost, m.gather, m.build}
+	return []prometheus.Collector{m.missing, m.writes, m.told, m.held, m.deleted, m.lost, m.gather, m.passed, m.build}
 }

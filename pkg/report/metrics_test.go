@@ -90,6 +90,7 @@ func TestSelfMetrics(t *testing.T) {
 	m.looked(&evidence.Pod{Missing: map[evidence.Source]string{evidence.Kubelet: "refused"}})
 	m.wrote(kindCondition, resultRefused)
 	m.Lost()
+	m.Passed(verdict.Passage{Part: verdict.Volumes, Took: 40 * time.Second})
 	want := `
 # HELP nodeagent_build_info Always 1; the label is the agent's version.
 # TYPE nodeagent_build_info gauge
@@ -159,6 +160,19 @@ nodeagent_verdicts_dropped_total 0
 			}
 			want += fmt.Sprintf("nodeagent_writes_total{kind=%q,result=%q} %d\n", kind, result, n)
 		}
+	}
+	want += "# HELP nodeagent_termination_phase_seconds Time that parts of the terminations took, stuck or not, by part (phase): GracePeriod, Overdue, Sandbox, Volumes, Finalizers. " +
+		"Each is counted when it is over, to within a round; a part that began before the agent did is not.\n" +
+		"# TYPE nodeagent_termination_phase_seconds histogram\n"
+	for _, part := range verdict.Parts {
+		n := 0
+		for _, le := range []string{"1", "2", "5", "10", "30", "60", "120", "300", "900", "+Inf"} {
+			if part == verdict.Volumes && le == "60" {
+				n = 1
+			}
+			want += fmt.Sprintf("nodeagent_termination_phase_seconds_bucket{phase=%q,le=%q} %d\n", part, le, n)
+		}
+		want += fmt.Sprintf("nodeagent_termination_phase_seconds_sum{phase=%q} %d\nnodeagent_termination_phase_seconds_count{phase=%q} %d\n", part, 40*n, part, n)
 	}
 	if err := testutil.CollectAndCompare(m, strings.NewReader(want)); err != nil {
 		t.Error(err)

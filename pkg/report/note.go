@@ -34,6 +34,7 @@ func note(d *diagnose.Diagnosis, f *diagnose.Finding) string {
 	if also := alsoFound(d, f); also != "" {
 		message += " Also found: " + cut(also, mostAlso) + "."
 	}
+	message += sidecars(d, f)
 	remedy, danger := labelled("Remedy", f.Remedy), labelled("Danger", f.Danger)
 
 	force := ""
@@ -49,6 +50,14 @@ func note(d *diagnose.Diagnosis, f *diagnose.Finding) string {
 		remedy = cut(remedy, room-len(message)-len(danger))
 	}
 	return message + remedy + danger + force
+}
+
+// withTimeline adds the timeline to a note that has room for all of it.
+func withTimeline(note, timeline string) string {
+	if len(note)+len(timeline) > maxNote {
+		return note
+	}
+	return note + timeline
 }
 
 // lead begins the sentence with the phase.
@@ -83,6 +92,20 @@ func alsoFound(d *diagnose.Diagnosis, verdict *diagnose.Finding) string {
 		names = append(names, name)
 	}
 	return strings.Join(names, ", ")
+}
+
+// sidecars says of those that wait for the container of the verdict that they do.
+func sidecars(d *diagnose.Diagnosis, f *diagnose.Finding) string {
+	const mostNames = 80
+	after := " stopped after container " + clean(f.Container) + ", or at the deadline."
+	switch names := clean(strings.Join(d.Sidecars, ", ")); len(d.Sidecars) {
+	case 0:
+		return ""
+	case 1:
+		return " Sidecar " + cut(names, mostNames) + " waits: it is" + after
+	default:
+		return " Sidecars " + cut(names, mostNames) + " wait: they are" + after
+	}
 }
 
 func labelled(label, text string) string {

@@ -27,6 +27,8 @@ func TestNote(t *testing.T) {
 		{"unknown", diagnose.Diagnosis{Phase: diagnose.PhaseUnknown, Findings: []diagnose.Finding{unknown}}, "Blocked in an unknown phase: m. Remedy: r. Danger: d."},
 		{"others", diagnose.Diagnosis{Phase: diagnose.Kill, Findings: []diagnose.Finding{f, symptom, other}}, "Blocked in phase Kill: m. Also found: B (container app). Remedy: r. Danger: d."},
 		{"force", diagnose.Diagnosis{Phase: diagnose.Kill, Findings: []diagnose.Finding{f}, Force: &diagnose.Force{Text: "no, why"}}, "Blocked in phase Kill: m. Remedy: r. Danger: d. Force delete: no, why."},
+		{"a sidecar", diagnose.Diagnosis{Phase: diagnose.StopSignal, Findings: []diagnose.Finding{other}, Sidecars: []string{"proxy"}}, "Blocked in phase StopSignal: . Sidecar proxy waits: it is stopped after container app, or at the deadline."},
+		{"sidecars", diagnose.Diagnosis{Phase: diagnose.StopSignal, Findings: []diagnose.Finding{other}, Sidecars: []string{"proxy", "logs"}}, "Blocked in phase StopSignal: . Sidecars proxy, logs wait: they are stopped after container app, or at the deadline."},
 		{"dirty", diagnose.Diagnosis{Phase: diagnose.Kill, Findings: []diagnose.Finding{dirty}}, "Blocked in phase Kill: thread 7 (a b ?)."},
 	} {
 		verdict, _ := c.d.Verdict()

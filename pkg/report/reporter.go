@@ -40,7 +40,7 @@ func (r *Reporter) Report(ctx context.Context, c *verdict.Case) {
 	switch c.Outcome() {
 	case verdict.Found:
 		f := c.Finding()
-		text := note(&c.Diagnosis, &f)
+		text := withTimeline(note(&c.Diagnosis, &f), c.Timeline())
 		r.reportCondition(ctx, c, true, f.Cause, text)
 		r.reportEvent(ctx, c, f.Cause, text)
 	case verdict.Withdrawn:

@@ -27,6 +27,9 @@ type Case struct {
 	// Alive is the last reading in which the pod's processes lived and had not been
 	// killed; nil when there was none.
 	Alive *evidence.Pod
+	// Late reports whether the pod was being deleted when the agent began. It is set
+	// before the first look.
+	Late bool
 
 	absence   absence
 	outcome   Outcome
@@ -36,6 +39,8 @@ type Case struct {
 	event     eventState
 	told      bool // whether there has been an Event
 	weighed   weighed
+	timeline  timeline
+	passed    []Passage
 
 	mu       sync.Mutex
 	standing Standing
@@ -61,7 +66,11 @@ type Standing struct {
 // keeps both. What an agent before this one has told stands in the subject's
 // condition.
 func (c *Case) Judge(s Subject, e *evidence.Pod, d diagnose.Diagnosis) {
+	if c.Last == nil && c.Late {
+		c.timeline.told = recall(s)
+	}
 	c.Subject, c.Last, c.Diagnosis = s, e, d
+	c.passed = append(c.passed, c.timeline.see(e, d.Phase, c.Late)...)
 	before := c.Standing()
 	stood := cmp.Or(before.Cause, c.condition.cause(s, e.Time))
 	c.outcome, c.finding = c.absence.judge(e.Time, stood, &d)

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"strconv"
 	"strings"
 	"sync"
@@ -37,6 +38,7 @@ func agentJobs(c *scenario.Cluster) []job {
 	return []job{
 		check("stolen-token", n, orderUsual, stolenToken),
 		check("same-name-again", n, orderUsual, sameNameAgain),
+		check("termination-phases", n, orderUsual, terminationPhases),
 		check("agent-killed", calm, orderAlone, agentKilled),
 		check("agent-ends-in-time", calm, orderAlone, agentEnds),
 		check("api-server-stopped", nil, orderAlone, apiServerStopped),
@@ -158,6 +160,46 @@ func sameNameAgain(x *trial, n *scenario.Node, turn *scenario.Turn) {
 	if err := old.Heal(x.Context(), n, old.Pod); err != nil {
 		x.Error(err)
 	}
+}
+
+// terminationPhases ends a healthy pod, whose parts are counted. Other pods end meanwhile,
+// unless nothing else was asked for.
+func terminationPhases(x *trial, n *scenario.Node, turn *scenario.Turn) {
+	read := func() map[string]float64 {
+		metrics, err := n.Metrics(x.Context())
+		if err != nil {
+			x.Fatal(err)
+		}
+		out := map[string]float64{}
+		for line := range strings.Lines(metrics) {
+			if name, value, ok := strings.Cut(strings.TrimSpace(line), " "); ok && strings.HasPrefix(name, "nodeagent_termination_phase_seconds_") {
+				if out[strings.TrimPrefix(name, "nodeagent_termination_phase_seconds_")], err = strconv.ParseFloat(value, 64); err != nil {
+					x.Fatal(err)
+				}
+			}
+		}
+		return out
+	}
+	alone := os.Getenv(namesVariable) == "termination-phases"
+	before := read()
+	r := start(x, n, scenario.Innocent("termination-phases"), turn)
+	innocent(x, r)
+	after := read()
+	since := func(series, phase string) float64 {
+		name := fmt.Sprintf("%s{phase=%q}", series, phase)
+		return after[name] - before[name]
+	}
+	for phase, want := range map[string]float64{"GracePeriod": 1, "Overdue": 0, "Sandbox": 1, "Volumes": 1, "Finalizers": 0} {
+		got, took := since("count", phase), since("sum", phase)
+		x.Logf("%s: %v pods in %v s", phase, got, took)
+		if got < want || alone && got != want {
+			x.Errorf("%v terminations are counted in %s, want %v", got, phase, want)
+		}
+		if phase == "GracePeriod" && (took < 15 || alone && took > 30) {
+			x.Errorf("the pod took %v s of its grace period, want about 20", took)
+		}
+	}
+	x.row.Verdict = verdictCheck
 }
 
 // agentKilled kills the agent in the middle of an incident. The next one says

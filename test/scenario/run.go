@@ -73,11 +73,14 @@ func (r *Run) Start(ctx context.Context) error {
 	if err := r.Step("start", func() error { return r.create(ctx, p) }); err != nil {
 		return err
 	}
-	if r.Turn != nil {
+	if r.Turn != nil && !r.Starting {
 		r.Turn.started(r.Took["start"])
 	}
 	if err := r.Step("break", func() error { return do(ctx, r.Break, r.Node, r.Pod) }); err != nil {
 		return fmt.Errorf("break %s: %w", r.Name, err)
+	}
+	if r.Turn != nil && r.Starting {
+		r.Turn.started(r.Took["start"] + r.Took["break"])
 	}
 	return nil
 }
@@ -112,6 +115,9 @@ func (r *Run) awaitRunning(ctx context.Context) error {
 			return false, "nothing yet"
 		}
 		r.Pod = seen
+		if r.Starting {
+			return seen.Status.StartTime != nil, "the kubelet has not seen it"
+		}
 		for _, s := range seen.Status.ContainerStatuses {
 			if s.State.Running == nil {
 				return false, fmt.Sprintf("container %s: %+v", s.Name, s.State)

@@ -36,6 +36,9 @@ type Scenario struct {
 	Static bool
 	// Finalizers are put on the pod.
 	Finalizers []string
+	// Starting reports whether the pod does not get over its start: Break waits for
+	// what is wanted of it then.
+	Starting bool
 	// Prepare sets up on the node what the pod needs; Break breaks it when the
 	// pod runs, before it is deleted.
 	Prepare, Break step

@@ -18,7 +18,7 @@ import (
 func All() []Scenario {
 	return slices.Concat([]Scenario{
 		leaderExited(), finalizer(), finalizerRemoved(), shimStopped(),
-	}, storage(), signals(), kernel(), network(), runtimes(), held(), forced(), commands(), api())
+	}, storage(), signals(), kernel(), network(), runtimes(), held(), commands(), order(), forced(), api())
 }
 
 // Named returns the incidents whose names match one of the patterns.
@@ -64,7 +64,7 @@ func finalizer() Scenario {
 		Pod:        victim(5, "drain", "0"),
 		Finalizers: []string{"example.com/block"},
 		Cause:      "FinalizersPending",
-		Says:       []string{"example.com/block", "nothing of the pod is left", "The client that put it there calls itself \""},
+		Says:       []string{"example.com/block", "nothing of the pod is left", "The client that put it there calls itself \"", "Timeline (UTC): "},
 		Heal:       removeFinalizers,
 	}
 }

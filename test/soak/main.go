@@ -42,8 +42,9 @@ var disturbances = map[string]string{
 }
 
 // leftOut are scenarios that a restart breaks: a containerd that is started waits for the
-// stopped shim, and a kubelet that is started unmounts the volume in another way.
-var leftOut = []string{"shim-stopped", "volume-busy"}
+// stopped shim, a kubelet that is started unmounts the volume in another way, and neither waits for
+// a postStart hook any more.
+var leftOut = []string{"shim-stopped", "volume-busy", "post-start-hangs"}
 
 func main() {
 	length := flag.Duration("for", time.Hour, "how long incidents begin")

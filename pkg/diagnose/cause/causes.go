@@ -73,6 +73,7 @@ var table = diagnose.Table{
 	{Rule: signal.ShellPID1TrapDeferred},
 	{Rule: signal.ChildIgnoresForwardedSignal},
 	{Rule: kernel.CoreDumpInProgress},
+	{Rule: kubelet.PostStartHookRunning},
 	{Rule: kubelet.PreStopHookRunning},
 	{Rule: signal.ShutdownThrottled},
 	{Rule: signal.SlowShutdown},

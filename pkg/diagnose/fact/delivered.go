@@ -63,12 +63,23 @@ func startsUp(p *evidence.Pod) bool {
 	for i := range p.Containers {
 		c := &p.Containers[i]
 		switch {
-		case c.Kind != evidence.App && c.Kind != evidence.Sidecar, c.Exit != nil, c.BackedOff:
-		case c.ID == "", c.State == evidence.StateCreated, c.State == evidence.StateRunning && c.Waiting:
+		case c.Kind != evidence.App && c.Kind != evidence.Sidecar:
+		case starts(p, c):
+			return true
+		case c.Exit != nil, c.BackedOff:
+		case c.ID == "", c.State == evidence.StateCreated:
 			return true
 		}
 	}
 	return false
+}
+
+// starts reports whether containerd runs a container of which the kubelet has not written
+// that it runs: it does when it has completed the start, and before that the status is
+// that of before, as of a container that is yet to run, or has ended and is started again
+// (SyncPod, pkg/kubelet/kubelet.go).
+func starts(p *evidence.Pod, c *evidence.Container) bool {
+	return !p.Gone && c.State == evidence.StateRunning && (c.Waiting || c.Exit != nil)
 }
 
 // RuncV2 is the runtime whose shim names its sandbox in its command line, and whose

@@ -63,6 +63,29 @@ func waitsForTurn(p *evidence.Pod, sidecar int) bool {
 	return false
 }
 
+// WaitingSidecars returns the names of the sidecars that have not been sent their stop
+// signal, because a container of the app lives and the deadline has not come: the kubelet
+// stops them after it, or at the deadline (waitForTurn,
+// pkg/kubelet/kuberuntime/kuberuntime_termination_order.go). One with a preStop hook is left
+// out, which runs before that and may ask it to stop, and so is one that ends by itself.
+func WaitingSidecars(p *evidence.Pod) []string {
+	if p.Gone || p.Mirror || p.Overdue() >= -p.ClockDoubt() || !DeadlineKnown(p) || Missing(p, evidence.Processes, evidence.Containers) {
+		return nil
+	}
+	appLives := slices.ContainsFunc(p.Containers, func(c evidence.Container) bool { return c.Kind == evidence.App && c.State == evidence.StateRunning })
+	var out []string
+	for i := range p.Containers {
+		c := &p.Containers[i]
+		if !appLives || c.Kind != evidence.Sidecar || c.State != evidence.StateRunning || c.PreStop {
+			continue
+		}
+		if first := firstLeader(p, c); first != nil && !Dying(first) && first.State != evidence.Zombie && !first.SharedPending.Has(c.StopSignal) {
+			out = append(out, c.Name)
+		}
+	}
+	return out
+}
+
 // firstLeader returns the leader of a container's first process: the shim knows
 // its number, else it is the init of the container's own PID namespace.
 func firstLeader(p *evidence.Pod, c *evidence.Container) *evidence.Task {

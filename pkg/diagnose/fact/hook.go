@@ -2,6 +2,7 @@ package fact
 
 import (
 	"strings"
+	"time"
 
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
 )
@@ -38,6 +39,142 @@ func PreStopHook(p *evidence.Pod, c *evidence.Container) (hook *evidence.Task, b
 		return nil, false
 	}
 	return hook, true
+}
+
+// hookBegins is how long after a container's first process its postStart hook is started at
+// the latest, and hookBeginsStarved the same on a node that is short of something. What
+// people execute there comes later.
+const (
+	hookBegins        = 10 * time.Second
+	hookBeginsStarved = time.Minute
+)
+
+// PostStartHook returns the process of a container's postStart hook, nil when none is
+// known to run: the only one that the shim has executed in the container soon after its
+// first process was started, under the hook's name, before the deletion was asked for. The
+// kubelet must still be at it: it has not written that the container runs, and has started
+// nothing since. sure reports whether it can be nothing else: no container is left whose
+// start the kubelet may be at instead, while somebody has executed the hook's program, and
+// the kubelet and containerd are known to run since before. With hostPID what a hook has
+// left in the background becomes the shim's child as well (find_new_reaper, kernel/exit.c),
+// so it never is sure, and nothing is known to run when a container is left or the hook is a
+// shell. What runc executes leads a session, and so a group, of its own (setsid,
+// libcontainer/nsenter/nsexec.c), and what a shell runs in the background does not.
+func PostStartHook(p *evidence.Pod, c *evidence.Container) (hook *evidence.Task, sure bool) {
+	shim := Shim(p)
+	if shim == nil || c.ID == "" || c.PostStartProgram == "" || !starts(p, c) || c.Task.PID == 0 && (p.HostPID || p.ShareProcessNamespace) {
+		return nil, false
+	}
+	first := firstLeader(p, c)
+	if first == nil || first.Probe == nil || first.Probe.Started.IsZero() {
+		return nil, false
+	}
+	until := first.Probe.Started.Add(hookBegins)
+	if Starved(p) {
+		until = first.Probe.Started.Add(hookBeginsStarved)
+	}
+	for i := range p.Tasks {
+		t := &p.Tasks[i]
+		if t.Container != c.ID || !t.Leader() || t.PPID != shim.PID || t.PID == first.PID || t.NamespaceInit() || t.State == evidence.Zombie || t.State == evidence.Dead {
+			continue
+		}
+		switch {
+		case t.Probe == nil || t.Probe.Started.IsZero():
+			return nil, false // it may be the hook
+		case t.Probe.Terminal, t.Probe.Group != t.PID, t.Probe.Started.Before(first.Probe.Started), t.Probe.Started.After(until):
+		case hook != nil:
+			return nil, false
+		default:
+			hook = t
+		}
+	}
+	if hook == nil || !hook.Probe.Started.Before(p.DeletionRequested.Add(clockSkew)) || !kubeletWaitsFor(p, c, hook) {
+		return nil, false
+	}
+	shell, named, last := shells[c.PostStartProgram], runs(hook, c.PostStartProgram), nothingLeftToStart(p, c)
+	switch {
+	case p.HostPID && (shell || !named || !last), !shell && !named:
+		return nil, false
+	}
+	return hook, !p.HostPID && last && sinceBefore(p)
+}
+
+// PostStartLeft returns the oldest process that a container's postStart hook, which has ended,
+// seems to have left running; nil for none. containerd waits until nobody holds the hook's
+// output (drain_exec_sync_io_timeout of its CRI plugin is without end by default), and the
+// kubelet waits for containerd. It is an orphan, of which the first process of the PID
+// namespace has become the parent, in a group of which the leader is gone. Some of what the
+// program itself has left may look so; that the kubelet is at something, with nothing left to
+// start, tells that there is a hook.
+func PostStartLeft(p *evidence.Pod, c *evidence.Container) *evidence.Task {
+	first := firstLeader(p, c)
+	if c.ID == "" || c.PostStartProgram == "" || !starts(p, c) || p.HostPID || p.ShareProcessNamespace || first == nil || !nothingLeftToStart(p, c) || !sinceBefore(p) {
+		return nil
+	}
+	leads := make(map[int]bool)
+	for i := range p.Tasks {
+		t := &p.Tasks[i]
+		leads[t.PID] = true
+		if shim := Shim(p); t.Container == c.ID && t.Leader() && t.PID != first.PID && (shim == nil || t.PPID == shim.PID) {
+			return nil // it may be the hook
+		}
+	}
+	var oldest *evidence.Task
+	for i := range p.Tasks {
+		t := &p.Tasks[i]
+		if t.Container != c.ID || !t.Leader() || t.PPID != first.PID || t.State == evidence.Zombie || t.Probe == nil || t.Probe.Started.IsZero() ||
+			t.Probe.Group == 0 || leads[t.Probe.Group] || !t.Probe.Started.Before(p.DeletionRequested) || !kubeletWaitsFor(p, c, t) {
+			continue
+		}
+		if oldest == nil || older(t, oldest) {
+			oldest = t
+		}
+	}
+	return oldest
+}
+
+// kubeletWaitsFor reports whether nothing shows that the kubelet has gone on since it
+// executed a hook: it starts one container after the other (SyncPod,
+// pkg/kubelet/kuberuntime/kuberuntime_manager.go), one that was started anew knows nothing
+// of the hook, and the end of containerd ends the request, after which the kubelet gives the
+// container a grace period.
+func kubeletWaitsFor(p *evidence.Pod, c *evidence.Container, hook *evidence.Task) bool {
+	k := &p.Node.Kubelet
+	if KubeletGone(p) || k.Process != nil && k.Process.Probe != nil && k.Process.Probe.Started.After(hook.Probe.Started) {
+		return false
+	}
+	if since := p.Node.Containerd.ConnectedSince; since.After(hook.Probe.Started) && p.Time.Sub(since) < Grace(p)+UnknownAfter {
+		return false
+	}
+	for i := range p.Containers {
+		o := &p.Containers[i]
+		if o.ID == c.ID || o.Kind == evidence.Sandbox || o.State != evidence.StateRunning {
+			continue
+		}
+		if first := firstLeader(p, o); first == nil || first.Probe == nil || first.Probe.Started.After(hook.Probe.Started) {
+			return false
+		}
+	}
+	return true
+}
+
+// sinceBefore reports whether it is known since when the kubelet and containerd run, so that
+// kubeletWaitsFor would have noticed a start of them.
+func sinceBefore(p *evidence.Pod) bool {
+	t := p.Node.Kubelet.Process
+	return t != nil && t.Probe != nil && !t.Probe.Started.IsZero() && !p.Node.Containerd.ConnectedSince.IsZero()
+}
+
+// nothingLeftToStart reports whether all containers of the pod but this one run, so that
+// the kubelet cannot be busy with the start of another one.
+func nothingLeftToStart(p *evidence.Pod, c *evidence.Container) bool {
+	for i := range p.Containers {
+		o := &p.Containers[i]
+		if o.ID != c.ID && (o.Kind == evidence.App || o.Kind == evidence.Sidecar) && o.State != evidence.StateRunning {
+			return false
+		}
+	}
+	return true
 }
 
 // runs reports whether a process runs the program of that name: as its file, or as

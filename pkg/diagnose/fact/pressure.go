@@ -1,6 +1,7 @@
 package fact
 
 import (
+	"slices"
 	"time"
 
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
@@ -37,9 +38,13 @@ func SilentForLong(n *evidence.Node, since, asked time.Time) bool {
 // PatienceWithUnknown returns how far past its deadline, and without any progress,
 // a pod must be to be reported as stuck without a cause that is known: on a node
 // that is short of something each step of the kubelet takes longer, and a kubelet that
-// was started anew waits for the whole grace period again.
+// was started anew waits for the whole grace period again, as it does after a postStart
+// hook.
 func PatienceWithUnknown(p *evidence.Pod) time.Duration {
 	patience := UnknownAfter + beganAnew(p)
+	if slices.ContainsFunc(p.Containers, func(c evidence.Container) bool { return c.PostStartProgram != "" }) {
+		patience += Grace(p)
+	}
 	if Starved(p) {
 		patience += UnknownAfter
 	}

@@ -1,0 +1,37 @@
+package diagnose
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/nodeagent-io/nodeagent/pkg/evidence"
+)
+
+// Outlook says in a sentence that a pod is not stuck, as far as a reading shows: that it is
+// inside its grace period, and what may hold it beyond; "" for a pod that is past its
+// deadline, or of which a cause was found.
+func Outlook(p *evidence.Pod, d *Diagnosis) string {
+	if _, found := d.Verdict(); found || p.Overdue() >= -p.ClockDoubt() || p.GracePeriodSeconds == 0 && len(p.Finalizers) > 0 {
+		return ""
+	}
+	left := p.Deadline.Sub(p.Time).Round(time.Second)
+	ends := fmt.Sprintf("the grace period ends in %s, at %s", left, dated(p.Deadline, p.Time))
+	if p.DeadlineUnsure {
+		ends = fmt.Sprintf("the grace period ends in %s at the latest, at %s", left, dated(p.Deadline, p.Time))
+	}
+	var beyond []string
+	if len(p.Finalizers) > 0 {
+		beyond = append(beyond, finalizers(p.Finalizers))
+	}
+	switch {
+	case p.ContainersEnded() && (len(p.Mounts) > 0 || len(p.Volumes) > 0):
+		beyond = append(beyond, "volumes that are not unmounted yet")
+	case p.ContainersEnded() && len(beyond) == 0:
+		return "not late yet: all containers have ended, and the kubelet has yet to finish; " + ends
+	}
+	if len(beyond) > 0 {
+		return "not late yet, but held by " + strings.Join(beyond, " and ") + " beyond its containers; " + ends
+	}
+	return "not stuck: " + ends
+}
