@@ -14,7 +14,7 @@ import (
 
 // forced lists what a force delete is asked about.
 func forced() []Scenario {
-	return []Scenario{objectLeft(), forcedAndStuck(), forcedAndGone()}
+	return []Scenario{forcedAndStuck(), forcedAndGone()}
 }
 
 // forcedAndStuck is a pod that nobody can stop, and whose object is deleted in spite of
@@ -115,20 +115,17 @@ func remains(ctx context.Context, n *Node, p *corev1.Pod, reason string) (string
 	return "", nil
 }
 
-// objectLeft is innocent: it is about how long the kubelet may take for its next try.
-func objectLeft() Scenario {
-	s := Scenario{
-		Name:  "object-left",
-		Story: "innocent: the kubelet's first final delete is refused, when nothing but the object is left",
-		Pod:   onTmpfs(),
-		// The agent has to have seen the pod before, and the deadline to be over.
-		Break: inTurn(refuseDelete.impose, onNode(known)),
-		Proof: `sleep $((GRACE + 2))
-[ -z "$(tasks)" ]
-! grep -q $UID_ /proc/self/mountinfo
-! find /sys/fs/cgroup -maxdepth 5 -type d \( -name "*pod$UID_*" -o -name "*pod$CGROUP*" \) | grep -q .`,
-		Force: "yes",
-		Heal:  refuseDelete.lift,
+// answers is a step that waits until the pod's condition says of a force delete what it has to:
+// a source that could not be read in one reading is read in another.
+func answers(text string) step {
+	return func(ctx context.Context, n *Node, p *corev1.Pod) error {
+		return n.Await(ctx, "the condition of "+p.Name+" to say "+text, func() (bool, string) {
+			now, err := n.Pod(ctx, p.Namespace, p.Name)
+			if err != nil {
+				return false, err.Error()
+			}
+			c := Condition(now)
+			return c != nil && strings.Contains(c.Message, text), fmt.Sprintf("%+v", c)
+		})
 	}
-	return s
 }
