@@ -208,8 +208,30 @@ func TestRuntimeCommandFailing(t *testing.T) {
 		change change
 		want   bool
 	}{
-		"it fails":                       {func(*evidence.Pod, *evidence.Task) {}, true},
-		"once":                           {told(func(_ *evidence.Pod, f *evidence.KillFailure) { f.Count = 1 }), false},
+		"it fails": {func(*evidence.Pod, *evidence.Task) {}, true},
+		"once":     {told(func(_ *evidence.Pod, f *evidence.KillFailure) { f.Count = 1 }), false},
+		"once, and something else before": {func(p *evidence.Pod, _ *evidence.Task) {
+			p.KillFailures[0].Count, p.KillFailures[0].First = 1, p.KillFailures[0].Last
+			other := kubeletSays(p, `rpc error: code = Unknown desc = failed to stop container \"c\": context deadline exceeded`)
+			other.Last = other.First
+			p.KillFailures = append(p.KillFailures, other)
+		}, false},
+		"once each, of two containers": {func(p *evidence.Pod, _ *evidence.Task) {
+			p.Containers = append(p.Containers, evidence.Container{Name: "other", Kind: evidence.App, ID: "d", State: evidence.StateRunning})
+			p.KillFailures[0].Count, p.KillFailures[0].First = 1, p.KillFailures[0].Last
+			other := kubeletSays(p, strings.ReplaceAll(unsignalledAnswer, `\"c\"`, `\"d\"`))
+			other.Count, other.Last = 1, other.First
+			p.KillFailures = append(p.KillFailures, other)
+		}, false},
+		"twice, in other words": {func(p *evidence.Pod, _ *evidence.Task) {
+			p.KillFailures[0].Count, p.KillFailures[0].First = 1, p.KillFailures[0].Last
+			other := kubeletSays(p, strings.ReplaceAll(unsignalledAnswer, "permission denied", "too many open files"))
+			other.Count, other.Last = 1, other.First
+			p.KillFailures = append(p.KillFailures, other)
+		}, true},
+		"something else failed since": {func(p *evidence.Pod, _ *evidence.Task) {
+			p.KillFailures = append([]evidence.KillFailure{kubeletSays(p, `rpc error: code = Unknown desc = failed to stop container \"c\": no such file`)}, p.KillFailures...)
+		}, false},
 		"before the deletion":            {told(func(p *evidence.Pod, f *evidence.KillFailure) { f.First = p.DeletionRequested.Add(-time.Minute) }), false},
 		"about another container":        {says(`container \"c\"`, `container \"d\"`), false},
 		"another container of the pod":   {says(`container \"c\"`, `container \"`+sandboxID+`\"`), false},
@@ -249,7 +271,7 @@ func TestRuntimeCommandFailing(t *testing.T) {
 				}
 			}
 			if (message != "") != test.want || test.want && !strings.Contains(message,
-				`container main cannot be killed, and lives: the runtime fails each time: "runc did not terminate successfully: exit status 1: unable to signal init: permission denied". The`) {
+				`container main could not be killed, and lives: the runtime has failed each time: "runc did not terminate successfully: exit status 1: unable to signal init: permission denied". The`) {
 				t.Errorf("found %q", message)
 			}
 		})
