@@ -54,6 +54,22 @@ func TestStdioHeldOpen(t *testing.T) {
 		"one of another pod": {func(_ *evidence.Pod, _ *evidence.Container, h *evidence.OutputHolder) {
 			h.Owner, h.OwnerName = strings.Repeat("a", 36), "x/y"
 		}, "but sleep (PID 4436, of pod x/y), which is not part of the pod" + held, "kill -TERM 4436"},
+		"runc, which writes to its own output": {func(p *evidence.Pod, _ *evidence.Container, h *evidence.OutputHolder) {
+			h.Comm, h.PPID = "runc", p.Parents[0].PID
+			p.RuntimeCommands = []evidence.RuntimeCommand{{Runtime: "runc", Command: "update", Container: "c", Tasks: []evidence.Task{h.Task}}}
+		}, "", ""},
+		"what runc has started, and which has a shim's pipe": {func(p *evidence.Pod, _ *evidence.Container, h *evidence.OutputHolder) {
+			h.PPID = 4435
+			p.RuntimeCommands = []evidence.RuntimeCommand{{Runtime: "runc", Command: "update", Container: "c", Tasks: []evidence.Task{sleeper(4435), h.Task}}}
+		}, "", ""},
+		"what was started with the container, in the place of runc": {func(p *evidence.Pod, _ *evidence.Container, h *evidence.OutputHolder) {
+			h.PPID = p.Parents[0].PID
+			p.RuntimeCommands = []evidence.RuntimeCommand{{Left: true, Tasks: []evidence.Task{h.Task}}}
+		}, "sleep (PID 4436)", "kill -TERM 4436"},
+		"a child of the shim, of which is not known what it is": {func(p *evidence.Pod, _ *evidence.Container, h *evidence.OutputHolder) {
+			h.PPID = p.Parents[0].PID
+			p.Lack(evidence.RuntimeCommands, "no")
+		}, "", ""},
 		"one of the pod, in no container": {func(p *evidence.Pod, _ *evidence.Container, h *evidence.OutputHolder) { h.Owner = p.UID },
 			"but sleep (PID 4436), which is in no container that runs" + held, "kill -TERM 4436"},
 		"the kubelet": {func(_ *evidence.Pod, _ *evidence.Container, h *evidence.OutputHolder) {
