@@ -146,6 +146,30 @@ func TestLeftoverHoldsOutput(t *testing.T) {
 	}
 }
 
+// A runtime that takes its time, as one that kills what shares PIDs, is nothing that the pod has
+// left behind: the pipe of the shim that it writes to is its own.
+func TestCommandIsNoLeftover(t *testing.T) {
+	for name, change := range map[string]func(p *evidence.Pod, left *evidence.Task){
+		"a command": func(p *evidence.Pod, left *evidence.Task) {
+			p.RuntimeCommands = []evidence.RuntimeCommand{{Runtime: "runc", Command: "kill", Container: "c", Tasks: []evidence.Task{*left}}}
+		},
+		"it is not known what the shim's children are": func(p *evidence.Pod, _ *evidence.Task) { p.Lack(evidence.RuntimeCommands, "no") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := outputHeld(func(p *evidence.Pod, _ *evidence.Container, h *evidence.OutputHolder) {
+				p.HostPID, p.OutputHolders = true, nil
+				left := h.Task
+				left.Comm, left.PPID, left.SignalsSince = "runc", p.Parents[0].PID, h.Since
+				p.Leftovers = []evidence.Task{left}
+				change(p, &p.Leftovers[0])
+			})
+			if m, _, _ := found(p, "HostPIDLeftover"); m != "" {
+				t.Error(m)
+			}
+		})
+	}
+}
+
 // rootfsUsed is a pod whose container has ended and been deleted by runc, and of which a
 // process of the node has used the root file system for 31 seconds.
 func rootfsUsed(change func(p *evidence.Pod, c *evidence.Container, h *evidence.Holder)) *evidence.Pod {
