@@ -54,6 +54,22 @@ func TestStdioHeldOpen(t *testing.T) {
 		"one of another pod": {func(_ *evidence.Pod, _ *evidence.Container, h *evidence.OutputHolder) {
 			h.Owner, h.OwnerName = strings.Repeat("a", 36), "x/y"
 		}, "but sleep (PID 4436, of pod x/y), which is not part of the pod" + held, "kill -TERM 4436"},
+		"runc, which writes to its own output": {func(p *evidence.Pod, _ *evidence.Container, h *evidence.OutputHolder) {
+			h.Comm, h.PPID = "runc", p.Parents[0].PID
+			p.RuntimeCommands = []evidence.RuntimeCommand{{Runtime: "runc", Command: "update", Container: "c", Tasks: []evidence.Task{h.Task}}}
+		}, "", ""},
+		"what runc has started, and which has a shim's pipe": {func(p *evidence.Pod, _ *evidence.Container, h *evidence.OutputHolder) {
+			h.PPID = 4435
+			p.RuntimeCommands = []evidence.RuntimeCommand{{Runtime: "runc", Command: "update", Container: "c", Tasks: []evidence.Task{sleeper(4435), h.Task}}}
+		}, "", ""},
+		"what was started with the container, in the place of runc": {func(p *evidence.Pod, _ *evidence.Container, h *evidence.OutputHolder) {
+			h.PPID = p.Parents[0].PID
+			p.RuntimeCommands = []evidence.RuntimeCommand{{Left: true, Tasks: []evidence.Task{h.Task}}}
+		}, "sleep (PID 4436)", "kill -TERM 4436"},
+		"a child of the shim, of which is not known what it is": {func(p *evidence.Pod, _ *evidence.Container, h *evidence.OutputHolder) {
+			h.PPID = p.Parents[0].PID
+			p.Lack(evidence.RuntimeCommands, "no")
+		}, "", ""},
 		"one of the pod, in no container": {func(p *evidence.Pod, _ *evidence.Container, h *evidence.OutputHolder) { h.Owner = p.UID },
 			"but sleep (PID 4436), which is in no container that runs" + held, "kill -TERM 4436"},
 		"the kubelet": {func(_ *evidence.Pod, _ *evidence.Container, h *evidence.OutputHolder) {
@@ -127,6 +143,30 @@ func TestLeftoverHoldsOutput(t *testing.T) {
 	}
 	if m, _, _ := found(p, "StdioHeldOpen"); m != "" {
 		t.Error(m)
+	}
+}
+
+// A runtime that takes its time, as one that kills what shares PIDs, is nothing that the pod has
+// left behind: the pipe of the shim that it writes to is its own.
+func TestCommandIsNoLeftover(t *testing.T) {
+	for name, change := range map[string]func(p *evidence.Pod, left *evidence.Task){
+		"a command": func(p *evidence.Pod, left *evidence.Task) {
+			p.RuntimeCommands = []evidence.RuntimeCommand{{Runtime: "runc", Command: "kill", Container: "c", Tasks: []evidence.Task{*left}}}
+		},
+		"it is not known what the shim's children are": func(p *evidence.Pod, _ *evidence.Task) { p.Lack(evidence.RuntimeCommands, "no") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := outputHeld(func(p *evidence.Pod, _ *evidence.Container, h *evidence.OutputHolder) {
+				p.HostPID, p.OutputHolders = true, nil
+				left := h.Task
+				left.Comm, left.PPID, left.SignalsSince = "runc", p.Parents[0].PID, h.Since
+				p.Leftovers = []evidence.Task{left}
+				change(p, &p.Leftovers[0])
+			})
+			if m, _, _ := found(p, "HostPIDLeftover"); m != "" {
+				t.Error(m)
+			}
+		})
 	}
 }
 

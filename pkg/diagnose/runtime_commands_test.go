@@ -44,9 +44,16 @@ func TestRuntimeCommandHanging(t *testing.T) {
 			}
 		}
 	}
-	gaveUp := func(p *evidence.Pod, _ *evidence.RuntimeCommand) {
-		p.KillFailures = []evidence.KillFailure{kubeletSays(p, `rpc error: code = DeadlineExceeded desc = context deadline exceeded`)}
+	// gaveUpWith has the kubelet give up 35 seconds ago, with an answer of containerd.
+	gaveUpWith := func(answer string) change {
+		return func(p *evidence.Pod, _ *evidence.RuntimeCommand) {
+			f := kubeletSays(p, answer)
+			f.First, f.Last = f.First.Add(-30*time.Second), f.Last.Add(-30*time.Second)
+			p.KillFailures = []evidence.KillFailure{f}
+		}
 	}
+	const late = "context deadline exceeded"
+	gaveUp := gaveUpWith("rpc error: code = DeadlineExceeded desc = " + late)
 	moves := func(p *evidence.Pod, c *evidence.RuntimeCommand) {
 		c.Tasks[1].UnchangedSince = p.Time.Add(-time.Second)
 	}
@@ -59,29 +66,35 @@ func TestRuntimeCommandHanging(t *testing.T) {
 		}
 	}
 	vacant := func(p *evidence.Pod, _ *evidence.RuntimeCommand) { p.Tasks = nil }
-	left := func(_ *evidence.Pod, c *evidence.RuntimeCommand) {
+	left := func(p *evidence.Pod, c *evidence.RuntimeCommand) {
 		*c = evidence.RuntimeCommand{Left: true, Since: c.Since, Tasks: c.Tasks[1:]}
 		c.Tasks[0].PPID = 50
+		p.Containers[1].Task = evidence.ShimTask{Asked: p.Time, UnansweredSince: p.Time.Add(-30 * time.Second), Attempts: 2}
 	}
 	for name, test := range map[string]struct {
 		ago    time.Duration
 		change change
 		want   string // "" when it is not told
 	}{
-		"runc kill":                                    {61 * time.Second, nothing, "the shim cannot go on with the pod's sandbox: runc kill (PID 200), which it started at "},
-		"its child":                                    {61 * time.Second, nothing, "does not return. runc waits for its child sleep (PID 201), which sleeps in clock_nanosleep (hrtimer_nanosleep)"},
-		"for less than a minute":                       {59 * time.Second, nothing, ""},
-		"for a minute, and moves":                      {61 * time.Second, moves, "runc kill (PID 200)"},
-		"on a starved node":                            {99 * time.Second, starved, ""},
-		"longer, on a starved node":                    {101 * time.Second, starved, "runc kill (PID 200)"},
-		"slow, on a starved node":                      {290 * time.Second, both(starved, moves), ""},
-		"for long, on a starved node":                  {301 * time.Second, both(starved, moves), "runc kill (PID 200)"},
-		"runs, on a starved node":                      {290 * time.Second, both(starved, func(_ *evidence.Pod, c *evidence.RuntimeCommand) { c.Tasks[1].State = evidence.Runnable }), ""},
-		"slow disk, on a starved node":                 {290 * time.Second, both(starved, func(_ *evidence.Pod, c *evidence.RuntimeCommand) { c.Tasks[1].State = evidence.Uninterruptible }), ""},
-		"after the kubelet gave up":                    {12 * time.Second, gaveUp, "runc kill (PID 200)"},
-		"after the kubelet gave up, on a starved node": {12 * time.Second, both(starved, gaveUp), "runc kill (PID 200)"},
-		"after the kubelet gave up, and moves":         {20 * time.Second, both(gaveUp, moves), ""},
-		"after the kubelet gave up, only just started": {9 * time.Second, gaveUp, ""},
+		"runc kill":                                        {61 * time.Second, nothing, "the shim cannot go on with the pod's sandbox: runc kill (PID 200), which it started at "},
+		"its child":                                        {61 * time.Second, nothing, "does not return. runc waits for its child sleep (PID 201), which sleeps in clock_nanosleep (hrtimer_nanosleep)"},
+		"for less than a minute":                           {59 * time.Second, nothing, ""},
+		"for a minute, and moves":                          {61 * time.Second, moves, "runc kill (PID 200)"},
+		"on a starved node":                                {99 * time.Second, starved, ""},
+		"longer, on a starved node":                        {101 * time.Second, starved, "runc kill (PID 200)"},
+		"slow, on a starved node":                          {290 * time.Second, both(starved, moves), ""},
+		"for long, on a starved node":                      {301 * time.Second, both(starved, moves), "runc kill (PID 200)"},
+		"runs, on a starved node":                          {290 * time.Second, both(starved, func(_ *evidence.Pod, c *evidence.RuntimeCommand) { c.Tasks[1].State = evidence.Runnable }), ""},
+		"slow disk, on a starved node":                     {290 * time.Second, both(starved, func(_ *evidence.Pod, c *evidence.RuntimeCommand) { c.Tasks[1].State = evidence.Uninterruptible }), ""},
+		"after the kubelet gave up":                        {12 * time.Second, gaveUp, "runc kill (PID 200)"},
+		"after the kubelet gave up, on a starved node":     {12 * time.Second, both(starved, gaveUp), "runc kill (PID 200)"},
+		"after the kubelet gave up, and moves":             {20 * time.Second, both(gaveUp, moves), ""},
+		"after the kubelet gave up, only just started":     {9 * time.Second, gaveUp, ""},
+		"after the kubelet gave up on killing the sandbox": {12 * time.Second, gaveUpWith(`rpc error: code = Unknown desc = failed to stop sandbox \"` + sandboxID + `\": ` + late), "runc kill (PID 200)"},
+		"after the kubelet gave up on a container":         {20 * time.Second, gaveUpWith(`rpc error: code = Unknown desc = failed to stop container \"c\": ` + late), ""},
+		"after the kubelet gave up on the network": {20 * time.Second, both(gaveUpWith(`rpc error: code = Unknown desc = failed to destroy network for sandbox \"`+sandboxID+`\": `+late),
+			func(p *evidence.Pod, _ *evidence.RuntimeCommand) { p.Containers[1].State = evidence.StateExited }), ""},
+		"under way when the kubelet gave up": {36 * time.Second, gaveUp, ""},
 		"after the kubelet gave up, and a thread runs": {20 * time.Second, both(gaveUp, func(_ *evidence.Pod, c *evidence.RuntimeCommand) {
 			thread := c.Tasks[1]
 			thread.TID, thread.State = 203, evidence.Runnable
@@ -109,6 +122,7 @@ func TestRuntimeCommandHanging(t *testing.T) {
 		"has deleted a container":              {61 * time.Second, both(inContainer("delete"), vacant, func(p *evidence.Pod, _ *evidence.RuntimeCommand) { p.Containers[0].State = evidence.StateExited }), ""},
 		"a probe, in a container that is well": {time.Hour, inContainer("exec"), ""},
 		"a probe, and the container has ended": {61 * time.Second, both(inContainer("exec"), vacant), "the shim cannot go on with container main: runc exec"},
+		"writes down all memory":               {time.Hour, inContainer("checkpoint"), ""},
 		"lists processes":                      {time.Hour, inContainer("ps"), ""},
 		"a probe that hangs with a kill": {61 * time.Second, both(inContainer("exec"), vacant, func(p *evidence.Pod, c *evidence.RuntimeCommand) {
 			kill := *c
@@ -118,10 +132,15 @@ func TestRuntimeCommandHanging(t *testing.T) {
 		"others could not be read": {61 * time.Second, func(p *evidence.Pod, _ *evidence.RuntimeCommand) { p.Lack(evidence.RuntimeCommands, "denied") }, "runc kill"},
 		"inside the grace period":  {61 * time.Second, func(p *evidence.Pod, _ *evidence.RuntimeCommand) { p.Deadline = p.Time.Add(time.Minute) }, ""},
 
-		"a process is left behind":          {61 * time.Second, left, "with the pod: a command of the runtime has exited and left sleep (PID 201) behind"},
-		"left behind only just now":         {61 * time.Second, both(left, func(p *evidence.Pod, c *evidence.RuntimeCommand) { c.Since = p.Time.Add(-9 * time.Second) }), ""},
-		"left behind for less than that":    {59 * time.Second, left, ""},
-		"left behind, beside a hung delete": {61 * time.Second, both(func(p *evidence.Pod, c *evidence.RuntimeCommand) { p.RuntimeCommands = append(p.RuntimeCommands, *c) }, left), "runc kill"},
+		"a process is left behind":  {61 * time.Second, left, "with the pod: a command of the runtime has exited and left sleep (PID 201) behind"},
+		"left behind only just now": {61 * time.Second, both(left, func(p *evidence.Pod, c *evidence.RuntimeCommand) { c.Since = p.Time.Add(-9 * time.Second) }), ""},
+		"started with the container, and writes to its output": {61 * time.Second, both(left, func(p *evidence.Pod, c *evidence.RuntimeCommand) {
+			c.Tasks[0].Probe.Started = p.DeletionRequested.Add(-time.Hour)
+		}), ""},
+		"left behind, and the shim answers":    {61 * time.Second, both(left, func(p *evidence.Pod, _ *evidence.RuntimeCommand) { p.Containers[1].Task = evidence.ShimTask{} }), ""},
+		"left behind, and the shim is stopped": {61 * time.Second, both(left, func(p *evidence.Pod, _ *evidence.RuntimeCommand) { p.Parents[0].State = evidence.Stopped }), ""},
+		"left behind for less than that":       {59 * time.Second, left, ""},
+		"left behind, beside a hung delete":    {61 * time.Second, both(func(p *evidence.Pod, c *evidence.RuntimeCommand) { p.RuntimeCommands = append(p.RuntimeCommands, *c) }, left), "runc kill"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := ""
@@ -189,8 +208,30 @@ func TestRuntimeCommandFailing(t *testing.T) {
 		change change
 		want   bool
 	}{
-		"it fails":                       {func(*evidence.Pod, *evidence.Task) {}, true},
-		"once":                           {told(func(_ *evidence.Pod, f *evidence.KillFailure) { f.Count = 1 }), false},
+		"it fails": {func(*evidence.Pod, *evidence.Task) {}, true},
+		"once":     {told(func(_ *evidence.Pod, f *evidence.KillFailure) { f.Count = 1 }), false},
+		"once, and something else before": {func(p *evidence.Pod, _ *evidence.Task) {
+			p.KillFailures[0].Count, p.KillFailures[0].First = 1, p.KillFailures[0].Last
+			other := kubeletSays(p, `rpc error: code = Unknown desc = failed to stop container \"c\": context deadline exceeded`)
+			other.Last = other.First
+			p.KillFailures = append(p.KillFailures, other)
+		}, false},
+		"once each, of two containers": {func(p *evidence.Pod, _ *evidence.Task) {
+			p.Containers = append(p.Containers, evidence.Container{Name: "other", Kind: evidence.App, ID: "d", State: evidence.StateRunning})
+			p.KillFailures[0].Count, p.KillFailures[0].First = 1, p.KillFailures[0].Last
+			other := kubeletSays(p, strings.ReplaceAll(unsignalledAnswer, `\"c\"`, `\"d\"`))
+			other.Count, other.Last = 1, other.First
+			p.KillFailures = append(p.KillFailures, other)
+		}, false},
+		"twice, in other words": {func(p *evidence.Pod, _ *evidence.Task) {
+			p.KillFailures[0].Count, p.KillFailures[0].First = 1, p.KillFailures[0].Last
+			other := kubeletSays(p, strings.ReplaceAll(unsignalledAnswer, "permission denied", "too many open files"))
+			other.Count, other.Last = 1, other.First
+			p.KillFailures = append(p.KillFailures, other)
+		}, true},
+		"something else failed since": {func(p *evidence.Pod, _ *evidence.Task) {
+			p.KillFailures = append([]evidence.KillFailure{kubeletSays(p, `rpc error: code = Unknown desc = failed to stop container \"c\": no such file`)}, p.KillFailures...)
+		}, false},
 		"before the deletion":            {told(func(p *evidence.Pod, f *evidence.KillFailure) { f.First = p.DeletionRequested.Add(-time.Minute) }), false},
 		"about another container":        {says(`container \"c\"`, `container \"d\"`), false},
 		"another container of the pod":   {says(`container \"c\"`, `container \"`+sandboxID+`\"`), false},
@@ -230,7 +271,7 @@ func TestRuntimeCommandFailing(t *testing.T) {
 				}
 			}
 			if (message != "") != test.want || test.want && !strings.Contains(message,
-				`container main cannot be killed, and lives: the runtime fails each time: "runc did not terminate successfully: exit status 1: unable to signal init: permission denied". The`) {
+				`container main could not be killed, and lives: the runtime has failed each time: "runc did not terminate successfully: exit status 1: unable to signal init: permission denied". The`) {
 				t.Errorf("found %q", message)
 			}
 		})

@@ -438,6 +438,16 @@ func TestStopSignals(t *testing.T) {
 			t.Caught, p.Before = bitTERM, new(evidence.Baseline)
 			gone(p, 137, 0)
 		}, "SlowShutdown", diagnose.Proved},
+		"killed at the deadline, of which nothing is known from before, its handler was seen to come": {func(p *evidence.Pod, t *evidence.Task) {
+			t.Caught, p.Before = bitTERM, new(evidence.Baseline)
+			p.UnchangedSince, t.SignalsSince = requested.Add(2*time.Second), requested.Add(6*time.Second)
+			gone(p, 137, 0)
+		}, "", ""},
+		"killed at the deadline, of which nothing is known from before, its handler was there": {func(p *evidence.Pod, t *evidence.Task) {
+			t.Caught, p.Before = bitTERM, new(evidence.Baseline)
+			p.UnchangedSince, t.SignalsSince = requested.Add(2*time.Second), requested.Add(2*time.Second)
+			gone(p, 137, 0)
+		}, "SlowShutdown", diagnose.Proved},
 		"killed at the deadline, its handler came after the deletion": {func(p *evidence.Pod, t *evidence.Task) {
 			p.Before, t.Caught = known(p), bitTERM
 			gone(p, 137, 0)

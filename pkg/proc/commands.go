@@ -159,7 +159,7 @@ func (r *Round) command(ctx context.Context, files *kernfile.Reader, shim, s *ke
 	if s.Probe == nil {
 		return nil, err // it has exited
 	}
-	if len(s.Probe.Hung) == 0 && s.Probe.Group != shim.Probe.Group {
+	if s.Probe.Group != shim.Probe.Group && (s.Probe.Group != 0 || len(s.Probe.Hung) == 0) {
 		return nil, nil
 	}
 	c := &evidence.RuntimeCommand{Runtime: saw.Command.Runtime, Command: saw.Command.Command, Container: saw.Command.ContainerID}

@@ -111,7 +111,7 @@ func runcFails() Scenario {
 		Break: onRunc("id", runcFailure),
 		Proof: "some S\n{ cat /var/log/kubelet.log || journalctl -u kubelet; } | grep -q \"unable to signal init: permission denied.*/$NAME\"",
 		Cause: "RuntimeCommandFailing",
-		Says: []string{"locked in phase StopSignal", "container main cannot be killed, and lives: the runtime fails each time",
+		Says: []string{"locked in phase StopSignal", "container main could not be killed, and lives: the runtime has failed each time",
 			"did not terminate successfully: exit status 1", "unable to signal init: permission denied", "kill -KILL"},
 		Heal: runcAsBefore,
 	}

@@ -79,14 +79,16 @@ func (fp FirstProcess) HadHandler(sig evidence.Signal) bool {
 // HandledBefore reports whether the process took the signal before the deletion was
 // requested, by a reading from before that, or has lived for so long by then that its
 // handlers were there: a program that starts has none yet, and as the first process of its
-// container it never gets the signal that came too early.
+// container it never gets the signal that came too early. One that was seen to set up others
+// since the deletion may not have been done with its start, however long it has lived.
 func (fp FirstProcess) HandledBefore(sig evidence.Signal) bool {
 	// What a process waits for in sigwait is in none of its masks meanwhile.
 	if b := before(fp.pod, fp.Leader); b != nil && (b.Caught.Has(sig) || b.Blocked.Has(sig) || !waitsForSignals(fp.Leader)) {
 		return b.Caught.Has(sig) || b.Blocked.Has(sig)
 	}
+	changed := !fp.pod.UnchangedSince.IsZero() && fp.Leader.SignalsSince.After(fp.pod.UnchangedSince)
 	pr := fp.Leader.Probe
-	return pr != nil && !pr.Started.IsZero() && fp.pod.DeletionRequested.Sub(pr.Started) >= steady
+	return !changed && pr != nil && !pr.Started.IsZero() && fp.pod.DeletionRequested.Sub(pr.Started) >= steady
 }
 
 // before returns the process as it was before the deletion, nil when that is not

@@ -118,7 +118,7 @@ func SandboxStop(p *evidence.Pod) *SandboxFailure {
 		for j := range p.KillFailures {
 			other := &p.KillFailures[j]
 			t, ok := sandboxError(other.Text, p.RuntimeUID)
-			if j == i || !ok || out.Step == StepUnknown || !strings.HasPrefix(t, string(out.Step)) || !during(p, other) {
+			if j == i || !ok || out.Step == StepUnknown || !strings.HasPrefix(t, string(out.Step)+`"`+out.ID+`"`) || !during(p, other) {
 				continue
 			}
 			out.Count += other.Count

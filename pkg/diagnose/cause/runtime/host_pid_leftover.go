@@ -32,7 +32,8 @@ var HostPIDLeftover = &diagnose.Rule{
 			"a session of sudo or ssh) is not among them. " +
 			"As long as it keeps the container's standard output or error open, the shim waits for more output.",
 		Evidence: "The pod shares PIDs, containerd says that the container runs, no task of it is left in the pod's control groups, " +
-			"and a process outside of them has a pipe of the container's output as its standard input, output or error, in two readings three seconds or more apart.",
+			"and a process outside of them has a pipe of the container's output as its standard input, output or error, in two readings three seconds or more apart. " +
+			"A command of the runtime such as runc, which writes to a pipe of its own, is left out.",
 		Remedy: "Ask the program to end that process when it stops. " +
 			"{end}.",
 		Danger: "The process may be at work that outlives the container on purpose. A force delete leaves it running, unseen.",
@@ -43,7 +44,7 @@ var HostPIDLeftover = &diagnose.Rule{
 		}
 		var left []*evidence.Task
 		for i := range p.Leftovers {
-			if t := &p.Leftovers[i]; t.State != evidence.Zombie && fact.Settled(p, t) {
+			if t := &p.Leftovers[i]; t.State != evidence.Zombie && fact.Settled(p, t) && !ofCommand(p, t) {
 				left = append(left, t)
 			}
 		}

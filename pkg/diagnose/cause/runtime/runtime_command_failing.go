@@ -18,7 +18,7 @@ var RuntimeCommandFailing = &diagnose.Rule{
 	Doc: diagnose.Doc{
 		Layer:   "runtime",
 		Title:   "the runtime, such as runc, fails to signal a container",
-		Message: "{what} cannot be killed, and lives: the runtime fails each time: {error}. The kubelet tries again",
+		Message: "{what} could not be killed, and lives: the runtime has failed each time: {error}. The kubelet tries again",
 		Phrases: map[string][]diagnose.Choice{"what": {
 			{Variant: aboutSandbox, Text: "the pod's sandbox"},
 			{Text: "container {container}"},
@@ -35,12 +35,11 @@ var RuntimeCommandFailing = &diagnose.Rule{
 			"A force delete leaves the container running, unseen.",
 	},
 	Check: func(p *evidence.Pod) []diagnose.Finding {
-		f := fact.SandboxStop(p)
+		f := fact.SandboxStop(onlySignals(p))
 		if f == nil || f.Step != fact.StepContainer && f.Step != fact.StepSandbox || f.TimedOut() || !f.Persists(p) || !f.StillTries(p) || !ofLate(p, f) {
 			return nil
 		}
-		// checkKillError in cmd/containerd-shim-runc-v2/process/utils.go
-		_, text, ok := strings.Cut(f.Error, "unknown error after kill: ")
+		_, text, ok := strings.Cut(f.Error, afterKill)
 		c, known := p.Container(f.ID)
 		if !ok || !known {
 			return nil
@@ -58,6 +57,29 @@ var RuntimeCommandFailing = &diagnose.Rule{
 		}
 		return []diagnose.Finding{out}
 	},
+}
+
+// afterKill is what containerd's shim has before the error of a runtime that was to signal a
+// container (checkKillError in cmd/containerd-shim-runc-v2/process/utils.go).
+const afterKill = "unknown error after kill: "
+
+// onlySignals returns the pod with those of the kubelet's failures to stop the sandbox that are
+// of a runtime that could not signal; none if the last one is another: what else failed says
+// nothing of how often that was.
+func onlySignals(p *evidence.Pod) *evidence.Pod {
+	of := *p
+	of.KillFailures = nil
+	for _, f := range p.KillFailures {
+		_, text, ok := strings.Cut(f.Text, "KillPodSandboxError: ")
+		switch {
+		case !ok:
+		case strings.Contains(text, afterKill):
+			of.KillFailures = append(of.KillFailures, f)
+		case len(of.KillFailures) == 0:
+			return &of
+		}
+	}
+	return &of
 }
 
 // How long after its last words about it the kubelet must speak of a failure again, on top of

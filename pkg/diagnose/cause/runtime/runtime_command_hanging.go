@@ -62,9 +62,10 @@ var RuntimeCommandHanging = &diagnose.Rule{
 			"Meanwhile it does nothing else about this container, and its answers to containerd about the container have to wait too.",
 		Evidence: "A child of the pod's shim has the arguments that the shim starts a runtime with, and was started more than a minute ago. " +
 			"On a node short of processors, memory or I/O (/proc/pressure) it is five minutes, or 100 seconds of a command that sleeps and has not moved for ten. " +
-			"Ten seconds of such a sleep are enough, and then it is inferred, when the kubelet has said before, in an Event, that stopping the sandbox has timed out: it has the command killed then and begins anew. Two readings show the same. " +
+			"Ten seconds of such a sleep are enough, and then it is inferred, when the kubelet has said before, in an Event, that stopping the sandbox has timed out: it has the command killed then and begins anew, so that this one was started since. Two readings show the same. " +
 			"The child is in the shim's process group and in no pod's control group, where nothing that comes out of a container can be. Only shims for runc (io.containerd.runc.v2) are looked at. " +
 			"A command that executes something in a container (runc exec) counts only when the container's processes have ended: the shim tells of the end when that command has returned. " +
+			"A process that a command has left behind counts when it was started since the deletion, and the shim does not answer about a container of the pod: the output of a container is a pipe that the shim reads, too. " +
 			"What the command waits for is what the last of its descendants sleeps in, as far as each has one child.",
 		Remedy: "On the node: find out what the command waits for (ps -eo pid,ppid,stat,wchan:30,comm --forest shows its children, lslocks who holds a lock), and repair that. " +
 			"The pod then terminates. When it can only be ended: {end}; the kubelet tries again.",
@@ -109,8 +110,9 @@ var RuntimeCommandHanging = &diagnose.Rule{
 const execCommand = "exec"
 
 // lockCommands are those during which the shim holds a container's lock (Init.mu in
-// cmd/containerd-shim-runc-v2/process/init.go), or without which it has no container.
-var lockCommands = []string{"kill", "delete", "create", "start", "run", "pause", "resume", "update", "checkpoint", "restore"}
+// cmd/containerd-shim-runc-v2/process/init.go), or without which it has no container. Those
+// that write or read all of a container's memory, checkpoint and restore, take their time.
+var lockCommands = []string{"kill", "delete", "create", "start", "run", "pause", "resume", "update"}
 
 func rank(f *diagnose.Finding) int {
 	switch {
@@ -134,7 +136,7 @@ func hanging(p *evidence.Pod, c *evidence.RuntimeCommand) (f diagnose.Finding, o
 	last := fact.LastOf(c.Tasks, first)
 	thread := telling(c, last)
 	age := p.Time.Sub(first.Probe.Started)
-	if !overlong(p, age, thread) {
+	if !overlong(p, c, age, thread) {
 		return f, false
 	}
 	f = diagnose.Finding{Confidence: diagnose.Proved, Objects: diagnose.Objects{
@@ -146,7 +148,7 @@ func hanging(p *evidence.Pod, c *evidence.RuntimeCommand) (f diagnose.Finding, o
 	if c.Left {
 		// That the shim waits for this pipe is what nothing else shows.
 		f.Family, f.Confidence = leftBehind, diagnose.Inferred
-		return f, p.Time.Sub(c.Since) >= fact.SlowDevice
+		return f, p.Time.Sub(c.Since) >= fact.SlowDevice && holdsUp(p, first)
 	}
 	if age < commandPatience || (p.Node.Pressure == nil || fact.Starved(p)) && age < commandPatienceStarved {
 		f.Confidence = diagnose.Inferred
@@ -180,17 +182,42 @@ func counts(p *evidence.Pod, c *evidence.RuntimeCommand, container *evidence.Con
 	return slices.Contains(lockCommands, c.Command)
 }
 
+// holdsUp reports whether the shim may wait for what a command has left behind. The pipes of
+// the containers' own output look the same, and the shim does not wait for those: a process
+// that the runtime starts with a container, as some that stand in the place of runc do, is
+// older than the deletion, and the shim answers while it lives.
+func holdsUp(p *evidence.Pod, left *evidence.Task) bool {
+	shim := ownShim(p)
+	return shim != nil && !fact.Halted(shim) && left.Probe.Started.After(p.DeletionRequested.Add(-clocksDiffer)) &&
+		slices.ContainsFunc(p.Containers, func(c evidence.Container) bool { return !c.Task.UnansweredSince.IsZero() })
+}
+
+// clocksDiffer is how far the API server's clock, by which a pod is deleted, may be from the
+// node's, by which processes start.
+const clocksDiffer = 3 * time.Second
+
 // overlong reports whether a command of that age hangs and is not only slow.
-func overlong(p *evidence.Pod, age time.Duration, thread *evidence.Task) bool {
+func overlong(p *evidence.Pod, c *evidence.RuntimeCommand, age time.Duration, thread *evidence.Task) bool {
 	asleep, patience := commandPatienceAsleep, commandPatienceStarved
 	if p.Node.Pressure != nil && !fact.Starved(p) {
 		patience = commandPatience
 	}
-	if f := fact.SandboxStop(p); f != nil && f.TimedOut() {
+	if again(p, c) {
 		asleep = commandPatienceAgain
 	}
 	still := thread.State == evidence.Sleeping && thread.Unchanged(p.Time) >= fact.SlowDevice
 	return age >= patience || age >= asleep && still
+}
+
+// again reports whether a command is a new try after one that was killed because the kubelet's
+// request had run out of time: it was started since the kubelet told of that. What timed out
+// may also be a CNI plugin, or about another container.
+func again(p *evidence.Pod, c *evidence.RuntimeCommand) bool {
+	f := fact.SandboxStop(p)
+	if f == nil || !f.TimedOut() || c.Tasks[0].Probe.Started.Before(f.Last) {
+		return false
+	}
+	return f.Step == fact.StepUnknown || (f.Step == fact.StepContainer || f.Step == fact.StepSandbox) && f.ID == c.Container
 }
 
 // telling returns the thread of a command's process that says most of what it waits for.

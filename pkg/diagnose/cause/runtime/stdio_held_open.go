@@ -1,6 +1,7 @@
 package runtime
 
 import (
+	"slices"
 	"time"
 
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
@@ -49,7 +50,7 @@ var StdioHeldOpen = &diagnose.Rule{
 			"containerd waits for the end of the output before it notes that the container has ended, and the kubelet waits for that.",
 		Evidence: "The pod is past its deadline. By containerd's record the container runs; its shim says that it has stopped, and the kernel shows no process of it, nor of any other container of the pod. " +
 			"The shim still has the container's output open. " +
-			"A process has been able to write to a pipe that the shim reads (/proc/PID/fd) for 45 seconds or more; it is not the shim, containerd or the sandbox. " +
+			"A process has been able to write to a pipe that the shim reads (/proc/PID/fd) for 45 seconds or more; it is not the shim, containerd, the sandbox or a command of the runtime such as runc. " +
 			"While the shim has the output of a process open that was executed in a container, nothing is said: the pipe may be that one's. " +
 			"A container of another runtime than io.containerd.runc.v2 is not judged.",
 		Remedy: "{end}.",
@@ -65,7 +66,7 @@ var StdioHeldOpen = &diagnose.Rule{
 		held := 0
 		for i := range p.OutputHolders {
 			h := &p.OutputHolders[i]
-			if h.Since.IsZero() || p.Time.Sub(h.Since) < heldFor {
+			if h.Since.IsZero() || p.Time.Sub(h.Since) < heldFor || ofCommand(p, &h.Task) {
 				continue
 			}
 			held++
@@ -91,6 +92,17 @@ var StdioHeldOpen = &diagnose.Rule{
 		}
 		return []diagnose.Finding{f}
 	},
+}
+
+// ofCommand reports whether a task is, or may be, of a command of the runtime that has not
+// returned: the pipe that it writes to is that of its own output, which its shim reads.
+func ofCommand(p *evidence.Pod, t *evidence.Task) bool {
+	if fact.Missing(p, evidence.RuntimeCommands) && slices.ContainsFunc(p.Parents, func(s evidence.Task) bool { return s.PID == t.PPID }) {
+		return true
+	}
+	return slices.ContainsFunc(p.RuntimeCommands, func(c evidence.RuntimeCommand) bool {
+		return !c.Left && slices.ContainsFunc(c.Tasks, func(o evidence.Task) bool { return o.PID == t.PID })
+	})
 }
 
 // undrained returns the container of which the shim copies output although it has ended,

@@ -56,7 +56,7 @@ var SlowShutdown = &diagnose.Rule{
 			"The grace period is over before it is done, and the kernel ends it in the middle of that. " +
 			"A program whose handler does nothing looks the same.",
 		Evidence: "The stop signal is in SigCgt of the first process, or was in two readings shortly before the deletion, or it is blocked and not pending any more, as with sigwait and signalfd; " +
-			"that was so in a reading from before the deletion, or where there is none the process had lived for 20 seconds by then, because a program that starts has no handler yet; " +
+			"that was so in a reading from before the deletion, or where there is none the process had lived for 20 seconds by then and was not seen to change what it does with signals since, because a program that starts has no handler yet; " +
 			"under a small init such as tini that holds for the program that it runs. " +
 			"Nothing is said of a program that sleeps in sigwait and shows no bit: the kernel drops what PID 1 waits for without having blocked it. The process is not stopped, traced or frozen; " +
 			"the kubelet has told of no failure to stop the pod; " +
