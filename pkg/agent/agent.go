@@ -415,15 +415,16 @@ func (a *Agent) lookBack(ctx context.Context, l look) {
 		}
 	}
 	d := a.Diagnose(&e)
-	if _, found := d.Verdict(); found && a.Failures != nil {
-		// What the kubelet could not have done is no fault of the program's.
+	stood := l.known.Standing().Cause
+	if f, found := d.Verdict(); found && f.Cause != stood && a.Failures != nil {
+		// What the kubelet could not have done is no fault of the program's. What stood
+		// was found while the pod lived.
 		e.Missing = maps.Clone(e.Missing)
 		delete(e.Missing, evidence.Events)
 		e.Heard(a.Failures.Last(ctx, l.pod, e.DeletionRequested))
 		d = a.Diagnose(&e)
 	}
 	log := a.Log.With("namespace", e.Namespace, "pod", e.Name, "uid", e.UID)
-	stood := l.known.Standing().Cause
 	f, found := d.Verdict()
 	heldBack := l.known.HeldBack() // what was not told has kept the pod
 	if found && !heldBack && !l.known.Told() && !l.known.Allowed(f.Cause) && !a.Budget.Allow(l.known.Subject, &f, e.Time) {
