@@ -157,12 +157,13 @@ func (r *Round) ReadPod(ctx context.Context, p *evidence.Pod) {
 }
 
 // looksDone reports whether the kubelet may be at work on the pod's volumes, or be done with
-// them: the containers have ended, or the kubelet has said that one runs and there is no
-// control group of the pod. After a restart of the node there is none either, and all of the
+// them: the containers have ended, or the kubelet has said that one runs, of which neither
+// containerd nor a control group of the pod tells. After a restart of the node there is none either, and all of the
 // volumes' directories are there.
 func looksDone(p *evidence.Pod) bool {
 	return p.ContainersEnded() || p.Gone ||
-		len(p.Cgroups) == 0 && slices.ContainsFunc(p.Containers, func(c evidence.Container) bool { return c.Running })
+		len(p.Cgroups) == 0 && !slices.ContainsFunc(p.Containers, func(c evidence.Container) bool { return c.State == evidence.StateRunning }) &&
+			slices.ContainsFunc(p.Containers, func(c evidence.Container) bool { return c.Running })
 }
 
 func toTasks(s []kernfile.TaskStatus) []evidence.Task {

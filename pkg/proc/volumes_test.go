@@ -50,6 +50,7 @@ func TestLooksDone(t *testing.T) {
 		"ended":               {evidence.Pod{Phase: "Failed", Cgroups: []evidence.Cgroup{{}}}, true},
 		"deleted":             {evidence.Pod{Gone: true}, true},
 		"said to run":         {evidence.Pod{Containers: []evidence.Container{{}, {Running: true}}}, true},
+		"and runs":            {evidence.Pod{Containers: []evidence.Container{{Running: true, State: evidence.StateRunning}}}, false},
 		"with a group":        {evidence.Pod{Containers: []evidence.Container{{Running: true}}, Cgroups: []evidence.Cgroup{{}}}, false},
 		"it may not have run": {evidence.Pod{Containers: []evidence.Container{{Waiting: true}}}, false},
 	} {
