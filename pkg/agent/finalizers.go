@@ -79,10 +79,17 @@ func (s *Setters) forget(here map[string]bool) {
 	}
 }
 
+// The names under which the API server keeps what it does not know the client of any
+// more (capmanagers.go and skipnonapplied.go of apimachinery, pkg/util/managedfields/internal).
+var noManagers = []string{"ancient-changes", "before-first-apply"}
+
 // finalizerSetters returns which manager owns each of the finalizers: the one that was
-// there first, where several do. What no manager owns is left out.
+// there first, where several do. What no manager owns is left out, and what one has applied
+// and another one has updated: the former stand first, whenever that was.
 func finalizerSetters(managed []metav1.ManagedFieldsEntry, finalizers []string) []evidence.FinalizerSetter {
 	var out []evidence.FinalizerSetter
+	how := make(map[string]metav1.ManagedFieldsOperationType)
+	unsure := make(map[string]bool)
 	for i := range managed {
 		m := &managed[i]
 		if m.FieldsV1 == nil {
@@ -99,10 +106,15 @@ func finalizerSetters(managed []metav1.ManagedFieldsEntry, finalizers []string) 
 		for key := range fields.Metadata.Finalizers {
 			var name string
 			value, isValue := strings.CutPrefix(key, "v:") // a set's member (structured-merge-diff)
-			if !isValue || json.Unmarshal([]byte(value), &name) != nil || !slices.Contains(finalizers, name) ||
-				slices.ContainsFunc(out, func(o evidence.FinalizerSetter) bool { return o.Finalizer == name }) {
+			if !isValue || json.Unmarshal([]byte(value), &name) != nil || !slices.Contains(finalizers, name) {
 				continue
 			}
+			first, known := how[name]
+			unsure[name] = unsure[name] || known && first != m.Operation || slices.Contains(noManagers, m.Manager)
+			if known {
+				continue
+			}
+			how[name] = m.Operation
 			f := evidence.FinalizerSetter{Finalizer: name, Manager: strings.Clone(m.Manager)}
 			if m.Time != nil {
 				f.Changed = m.Time.UTC()
@@ -110,6 +122,7 @@ func finalizerSetters(managed []metav1.ManagedFieldsEntry, finalizers []string) 
 			out = append(out, f)
 		}
 	}
+	out = slices.DeleteFunc(out, func(s evidence.FinalizerSetter) bool { return unsure[s.Finalizer] })
 	slices.SortFunc(out, func(a, b evidence.FinalizerSetter) int { return strings.Compare(a.Finalizer, b.Finalizer) })
 	return out
 }

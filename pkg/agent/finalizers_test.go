@@ -35,6 +35,35 @@ func TestFinalizerSetters(t *testing.T) {
 	}
 }
 
+// The API server has names of its own for clients that it does not know any more, and of
+// several clients an order that is not that of time.
+func TestFinalizerSettersThatAreNotKnown(t *testing.T) {
+	const apply, update = metav1.ManagedFieldsOperationApply, metav1.ManagedFieldsOperationUpdate
+	entry := func(manager string, how metav1.ManagedFieldsOperationType) metav1.ManagedFieldsEntry {
+		e := metav1.ManagedFieldsEntry{Manager: manager, Operation: how, FieldsV1: new(metav1.FieldsV1)}
+		e.FieldsV1.SetRawBytes([]byte(`{"f:metadata":{"f:finalizers":{"v:\"example.com/a\"":{}}}}`))
+		return e
+	}
+	for name, tc := range map[string]struct {
+		managed []metav1.ManagedFieldsEntry
+		want    string
+	}{
+		"one":                         {[]metav1.ManagedFieldsEntry{entry("one", update)}, "one"},
+		"two that apply":              {[]metav1.ManagedFieldsEntry{entry("one", apply), entry("two", apply)}, "one"},
+		"applied, and updated before": {[]metav1.ManagedFieldsEntry{entry("late", apply), entry("early", update)}, ""},
+		"more than ten clients":       {[]metav1.ManagedFieldsEntry{entry("ancient-changes", update)}, ""},
+		"before it was known":         {[]metav1.ManagedFieldsEntry{entry("before-first-apply", update), entry("one", update)}, ""},
+	} {
+		got := ""
+		for _, s := range finalizerSetters(tc.managed, []string{"example.com/a"}) {
+			got = s.Manager
+		}
+		if got != tc.want {
+			t.Errorf("%s: %q, want %q", name, got, tc.want)
+		}
+	}
+}
+
 // Who set a finalizer is asked for when only that is left, and asked again when there was
 // no answer.
 func TestSettersAreAskedLate(t *testing.T) {

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -96,6 +97,16 @@ var remainsKinds = map[diagnose.Reason]orphan.Kind{
 	diagnose.ReasonNetwork: orphan.Sandbox,
 }
 
+// emptyDir is the kubelet's plugin of volumes that are only files.
+const emptyDir = "kubernetes.io~empty-dir"
+
+// onlyFiles reports whether all that is left of a pod's volumes is files of its own on the
+// node's disk. A kubelet that is well takes minutes to delete millions of them, and nobody
+// else can be given them.
+func onlyFiles(e *evidence.Pod) bool {
+	return len(e.Mounts) == 0 && !slices.ContainsFunc(e.Volumes, func(v evidence.Volume) bool { return v.Plugin != emptyDir || v.Subpaths > 0 })
+}
+
 // lookAtOrphan reads what is left of an orphan.
 func (a *Agent) lookAtOrphan(ctx context.Context, o orphan.Pod, reading node.Round) {
 	timed, cancel := context.WithTimeout(ctx, a.Timeout)
@@ -110,6 +121,8 @@ func (a *Agent) lookAtOrphan(ctx context.Context, o orphan.Pod, reading node.Rou
 	var kind orphan.Kind
 	reason, left, known := diagnose.Remains(e)
 	switch {
+	case reason == diagnose.ReasonLocal && onlyFiles(e):
+		kind = orphan.Directory
 	case reason != "":
 		kind = remainsKinds[reason]
 	case known:

@@ -67,6 +67,12 @@ func TestAPICauses(t *testing.T) {
 		}), "FinalDeleteRejected", true, nil},
 		"the node has another pod that waits for its final delete": {40 * time.Second, with(refused("403"), func(p *evidence.Pod) { p.Node.Deletable = 2 }),
 			"FinalDeleteRejected", false, []string{"delete this pod or another one of this node (HTTP 403)"}},
+		"the node had another one that waited for it": {40 * time.Second, with(refused("403"), func(p *evidence.Pod) {
+			p.Node.DeletablesUntil = p.Node.Kubelet.APICalls[0].RoseBefore
+		}), "FinalDeleteRejected", false, []string{"delete this pod or another one of this node (HTTP 403)"}},
+		"the node had another one long before": {40 * time.Second, with(refused("403"), func(p *evidence.Pod) {
+			p.Node.DeletablesUntil = p.Node.Kubelet.APICalls[0].RoseBefore.Add(-time.Second)
+		}), "FinalDeleteRejected", true, nil},
 		"nobody knows which other pods there are": {40 * time.Second, with(refused("403"), func(p *evidence.Pod) { p.Node.Deletable = 0 }), "FinalDeleteRejected", false, nil},
 		"the node's name is no argument": {40 * time.Second, with(refused("403"), func(p *evidence.Pod) { p.Node.Name = "-x" }),
 			"FinalDeleteRejected", true, []string{"--as=system:node:NODE"}},
@@ -91,6 +97,9 @@ func TestAPICauses(t *testing.T) {
 		"the volume's directory is left": {40 * time.Second, with(refused("403"), func(p *evidence.Pod) {
 			p.Volumes = []evidence.Volume{{Name: "scratch", Plugin: "kubernetes.io~empty-dir"}}
 		}), "", false, nil},
+		"a block device is left": {40 * time.Second, with(refused("403"), func(p *evidence.Pod) {
+			p.Devices = []evidence.Mount{{ID: 9, Volume: "pv-1"}}
+		}), "", false, nil},
 		"a force delete":     {40 * time.Second, with(refused("403"), func(p *evidence.Pod) { p.GracePeriodSeconds = 0 }), "", false, nil},
 		"a mirror pod":       {40 * time.Second, with(refused("403"), func(p *evidence.Pod) { p.Mirror = true }), "", false, nil},
 		"k3s":                {40 * time.Second, with(refused("403"), func(p *evidence.Pod) { p.Node.Kubelet.Process.Comm = "k3s-server" }), "", false, nil},
@@ -109,6 +118,9 @@ func TestAPICauses(t *testing.T) {
 		"the pod has never run": {40 * time.Second, with(unwritten, func(p *evidence.Pod) {
 			p.Phase, p.Containers[0] = "Pending", evidence.Container{Name: "main", Kind: evidence.App, Waiting: true}
 		}), "", false, nil},
+		"its volumes are there, and the node was started anew": {40 * time.Second, with(unwritten, func(p *evidence.Pod) {
+			p.Volumes = []evidence.Volume{{Name: "scratch", Plugin: "kubernetes.io~empty-dir"}}
+		}), "", false, nil},
 		"its control group is there": {40 * time.Second, with(unwritten, func(p *evidence.Pod) { p.Cgroups = []evidence.Cgroup{{Path: "/kubepods/a"}} }), "", false, nil},
 		"its claims are there":       {40 * time.Second, with(unwritten, func(p *evidence.Pod) { p.ResourceClaims = 1 }), "", false, nil},
 		"only deletes are refused":   {40 * time.Second, with(unsaid, refused("403")), "", false, nil},
@@ -120,6 +132,8 @@ func TestAPICauses(t *testing.T) {
 		"its processes may be elsewhere": {2 * time.Minute, func(p *evidence.Pod) { p.HostPID = true }, "Unknown", false,
 			[]string{"the termination is stuck, and no known cause matches"}},
 		"not all was read": {2 * time.Minute, func(p *evidence.Pod) { p.Lack(evidence.Containers, "containerd is silent") }, "Unknown", false,
+			[]string{"the termination is stuck, and no known cause matches"}},
+		"its block device is there": {2 * time.Minute, func(p *evidence.Pod) { p.Devices = []evidence.Mount{{ID: 9, Volume: "pv-1"}} }, "Unknown", false,
 			[]string{"the termination is stuck, and no known cause matches"}},
 		"it may never have run": {2 * time.Minute, func(p *evidence.Pod) { p.Phase, p.Containers[0].Exit = "Pending", nil }, "Unknown", false,
 			[]string{"the termination is stuck, and no known cause matches"}},
@@ -196,6 +210,8 @@ func TestMirrorPodDeleted(t *testing.T) {
 		"nothing of it runs":      {30 * time.Second, func(p *evidence.Pod) { p.Tasks = nil }, "", ""},
 		"it is no mirror pod":     {30 * time.Second, func(p *evidence.Pod) { p.Mirror = false }, "", ""},
 		"the kubelet is stopped":  {30 * time.Second, func(p *evidence.Pod) { p.Node.Kubelet.Process.State = evidence.Stopped }, "", ""},
+		"the kubelet is unwell":   {30 * time.Second, func(p *evidence.Pod) { p.Node.Kubelet.Health = "failing checks: syncloop" }, "", ""},
+		"the kubelet is well":     {30 * time.Second, func(p *evidence.Pod) { p.Node.Kubelet.Health = "ok" }, "MirrorPodDeleted", ""},
 		"the kubelet is not seen": {30 * time.Second, func(p *evidence.Pod) { p.Node.Kubelet.Process = nil }, "", ""},
 		"the kubelet has just come": {30 * time.Second, func(p *evidence.Pod) {
 			p.Node.Kubelet.Process.Probe = &evidence.Probe{Started: p.Time.Add(-50 * time.Second)}

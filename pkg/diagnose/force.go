@@ -359,7 +359,7 @@ func (f *Force) why(p *evidence.Pod) string {
 	case ReasonCause:
 		return f.Cause + " holds the pod up"
 	case ReasonOnce:
-		return "nothing is left of it on the node, but that has to last for some seconds"
+		return "readings have yet to show that nothing is left of it on the node, and that has to last for some seconds"
 	case ReasonNothing:
 		return "all containers have ended, and nothing has been left of it on the node since " + clock(p.BareSince)
 	}

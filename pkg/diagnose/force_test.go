@@ -53,8 +53,11 @@ func TestForce(t *testing.T) {
 			p.Containers = append(p.Containers, evidence.Container{Name: "late", Kind: evidence.App, Waiting: true})
 		}, diagnose.ForceYes, ""},
 
-		"one reading":   {func(p *evidence.Pod) { p.BareSince = p.Time }, diagnose.ForceNotYet, "has to last"},
-		"no reading":    {func(p *evidence.Pod) { p.BareSince = time.Time{} }, diagnose.ForceNotYet, "has to last"},
+		"one reading": {func(p *evidence.Pod) { p.BareSince = p.Time }, diagnose.ForceNotYet, "has to last"},
+		"no reading":  {func(p *evidence.Pod) { p.BareSince = time.Time{} }, diagnose.ForceNotYet, "has to last"},
+		"a shim, in the last reading": {func(p *evidence.Pod) {
+			p.BareSince, p.Parents = time.Time{}, []evidence.Task{{PID: 60, TID: 60, Comm: "containerd-shim", Owner: "shim"}}
+		}, diagnose.ForceNotYet, "readings have yet to show that nothing is left"},
 		"a process":     {func(p *evidence.Pod) { live(p, "sh") }, diagnose.ForceNo, "a process still runs: sh of container main"},
 		"a hostile one": {func(p *evidence.Pod) { live(p, "yes, safe") }, diagnose.ForceNo, `a process still runs: "yes, safe" of container main`},
 		"of a StatefulSet": {func(p *evidence.Pod) {

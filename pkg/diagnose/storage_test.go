@@ -324,8 +324,12 @@ func TestFinalizerIsNotAlone(t *testing.T) {
 		change func(p *evidence.Pod)
 		want   bool
 	}{
-		"nothing is left":               {func(p *evidence.Pod) { p.Volumes = nil }, true},
-		"the directory of a volume is":  {func(*evidence.Pod) {}, false},
+		"nothing is left":              {func(p *evidence.Pod) { p.Volumes = nil }, true},
+		"the directory of a volume is": {func(*evidence.Pod) {}, false},
+		"a process has left its container": {func(p *evidence.Pod) {
+			p.Volumes, p.Leftovers = nil, []evidence.Task{{PID: 70, TID: 70, Comm: "sleep", State: evidence.Sleeping}}
+		}, false},
+		"a block device is":             {func(p *evidence.Pod) { p.Volumes, p.Devices = nil, []evidence.Mount{{Volume: "pv-1"}} }, false},
 		"the directories are not known": {func(p *evidence.Pod) { p.Volumes = nil; p.Lack(evidence.Volumes, "denied") }, false},
 	} {
 		d := cause.Diagnose(unmounting(30*time.Second, func(p *evidence.Pod) {

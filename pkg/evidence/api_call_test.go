@@ -31,6 +31,20 @@ func TestAPICallsRise(t *testing.T) {
 	}
 }
 
+// That there was another pod to delete is remembered: what was refused may have been that.
+func TestDeletablesAreRemembered(t *testing.T) {
+	start := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	var earlier *Node
+	for i, step := range []struct{ pods, until int }{{1, -1}, {2, 1}, {1, 1}, {0, 1}, {3, 4}, {1, 4}} {
+		n := &Node{Deletable: step.pods, Read: start.Add(time.Duration(i) * time.Second)}
+		n.Since(earlier)
+		if want := start.Add(time.Duration(step.until) * time.Second); step.until < 0 && !n.DeletablesUntil.IsZero() || step.until >= 0 && !n.DeletablesUntil.Equal(want) {
+			t.Errorf("reading %d: until %s, want reading %d", i, n.DeletablesUntil, step.until)
+		}
+		earlier = n
+	}
+}
+
 func TestAPICodes(t *testing.T) {
 	for code, want := range map[string]struct{ refused, trouble bool }{
 		"200": {}, "404": {}, "409": {}, "403": {true, false}, "422": {true, false}, "400": {true, false}, "413": {true, false},
@@ -57,6 +71,7 @@ func TestNothingLeft(t *testing.T) {
 		"a plugin":          {func(p *Pod) { p.Plugins = []Task{{}} }, false},
 		"a group":           {func(p *Pod) { p.Cgroups = []Cgroup{{}} }, false},
 		"a mount":           {func(p *Pod) { p.Mounts = []Mount{{}} }, false},
+		"a block device":    {func(p *Pod) { p.Devices = []Mount{{}} }, false},
 		"a volume":          {func(p *Pod) { p.Volumes = []Volume{{}} }, false},
 		"a holder":          {func(p *Pod) { p.Holders = []Holder{{}} }, false},
 		"unread processes":  {func(p *Pod) { p.Lack(Processes, "x") }, false},

@@ -175,7 +175,8 @@ type Pod struct {
 	// Volumes are the directories that the kubelet keeps for the pod's volumes, and
 	// removes when it has taken a volume down; Holders the processes of the node that
 	// use one of Mounts, or the Rootfs of a container. Both are read when the pod is past
-	// its deadline and its containers have ended; before that only Holders of a Rootfs.
+	// its deadline and its containers have ended, or it has no control group and is said to
+	// run; before that only Holders of a Rootfs.
 	Volumes []Volume `json:"volumes,omitempty"`
 	Holders []Holder `json:"holders,omitempty"`
 	Node    Node     `json:"node"`
@@ -223,7 +224,7 @@ func (p *Pod) ContainerName(t *Task) string {
 func (p *Pod) ContainersEnded() bool { return p.Phase == "Succeeded" || p.Phase == "Failed" }
 
 // NothingLeft reports whether the reading shows nothing of the pod on its node: no
-// task, control group, mount or volume, and no container or sandbox that runs. What was
+// task, control group, mount, block device or volume, and no container or sandbox that runs. What was
 // not read is not absent. A process that has left the pod's control groups, as one of a
 // pod with HostPID can, is not seen.
 func (p *Pod) NothingLeft() bool {
@@ -237,7 +238,7 @@ func (p *Pod) NothingLeft() bool {
 			return false
 		}
 	}
-	return len(p.Tasks)+len(p.Leftovers)+len(p.Plugins)+len(p.Cgroups)+len(p.Mounts)+len(p.Volumes)+len(p.Holders) == 0
+	return len(p.Tasks)+len(p.Leftovers)+len(p.Plugins)+len(p.Cgroups)+len(p.Mounts)+len(p.Devices)+len(p.Volumes)+len(p.Holders) == 0
 }
 
 // Overdue returns how far the pod is past its deadline; negative inside its
@@ -468,6 +469,9 @@ type Node struct {
 	// API server for by now: those that terminate in a terminal phase, and all mirror
 	// pods, which it makes anew when they differ from their manifests. 0 when not known.
 	Deletable int `json:"deletable,omitempty"`
+	// DeletablesUntil is the time of the last reading that showed more than one of them;
+	// zero when none of the readings in a row did.
+	DeletablesUntil time.Time `json:"deletablesUntil,omitzero"`
 	// Blocked are the tasks of the whole node that are in state D, with their
 	// owners. It is read at most once per period and only while a pod is
 	// overdue. Of those that are no threads of the kernel there are at most 512.

@@ -296,6 +296,9 @@ func (n *Node) Since(earlier *Node) {
 	}
 	n.Pressure.since(e.Pressure, n.Read)
 	n.Kubelet.sinceCalls(&e.Kubelet)
+	if n.DeletablesUntil = e.DeletablesUntil; n.Deletable > 1 {
+		n.DeletablesUntil = n.Read
+	}
 	if n.BlockedRead.IsZero() {
 		since(n.Blocked, e.Blocked, n.Read)
 		until(n.Blocked, n.Time)

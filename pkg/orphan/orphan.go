@@ -14,7 +14,8 @@ import (
 // A Kind is what is left of a pod.
 type Kind string
 
-// The kinds, the worst one first. Of a Directory nothing is left but that.
+// The kinds, the worst one first. Of a Directory nothing is left but that, or files in it
+// that were the pod's own.
 const (
 	Process   Kind = "process"
 	Volume    Kind = "volume"

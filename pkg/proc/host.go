@@ -151,9 +151,19 @@ func (r *Round) ReadPod(ctx context.Context, p *evidence.Pod) {
 	if len(p.RuntimeCommands) > 0 {
 		p.TasksRead = time.Now()
 	}
-	if (p.ContainersEnded() || p.Gone) && p.Overdue() > 0 {
+	if looksDone(p) && p.Overdue() > 0 {
 		r.readVolumes(ctx, files, p, uid)
 	}
+}
+
+// looksDone reports whether the kubelet may be at work on the pod's volumes, or be done with
+// them: the containers have ended, or the kubelet has said that one runs, of which neither
+// containerd nor a control group of the pod tells. After a restart of the node there is none either, and all of the
+// volumes' directories are there.
+func looksDone(p *evidence.Pod) bool {
+	return p.ContainersEnded() || p.Gone ||
+		len(p.Cgroups) == 0 && !slices.ContainsFunc(p.Containers, func(c evidence.Container) bool { return c.State == evidence.StateRunning }) &&
+			slices.ContainsFunc(p.Containers, func(c evidence.Container) bool { return c.Running })
 }
 
 func toTasks(s []kernfile.TaskStatus) []evidence.Task {

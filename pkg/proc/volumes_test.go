@@ -40,6 +40,26 @@ func TestHolds(t *testing.T) {
 	}
 }
 
+// Without its control group a pod that is said to run may be done, or its node was started
+// anew: its volumes tell.
+func TestLooksDone(t *testing.T) {
+	for name, tc := range map[string]struct {
+		p    evidence.Pod
+		want bool
+	}{
+		"ended":               {evidence.Pod{Phase: "Failed", Cgroups: []evidence.Cgroup{{}}}, true},
+		"deleted":             {evidence.Pod{Gone: true}, true},
+		"said to run":         {evidence.Pod{Containers: []evidence.Container{{}, {Running: true}}}, true},
+		"and runs":            {evidence.Pod{Containers: []evidence.Container{{Running: true, State: evidence.StateRunning}}}, false},
+		"with a group":        {evidence.Pod{Containers: []evidence.Container{{Running: true}}, Cgroups: []evidence.Cgroup{{}}}, false},
+		"it may not have run": {evidence.Pod{Containers: []evidence.Container{{Waiting: true}}}, false},
+	} {
+		if looksDone(&tc.p) != tc.want {
+			t.Errorf("%s: %t", name, !tc.want)
+		}
+	}
+}
+
 // What the processes of the node use is read once in a round: who has no time left
 // leaves the rest to the next one.
 func TestUsersAreReadOnce(t *testing.T) {

@@ -150,7 +150,7 @@ func NewMetrics(version string, now func() time.Time, cases *verdict.Cases, coun
 		refusedDesc: prometheus.NewDesc("nodeagent_probe_refused_total",
 			"Reads of a suspect task's files that were not tried because too many helper processes had been killed and had not exited.", nil, nil),
 		orphanedDesc: prometheus.NewDesc("nodeagent_orphaned",
-			"Pods that are on the node and have not been in the API for five minutes or more, by what is left of them (kind): process, volume, sandbox, directory (an empty one of the kubelet's).",
+			"Pods that are on the node and have not been in the API for five minutes or more, by what is left of them (kind): process, volume, sandbox, directory (the kubelet's, empty or with files of emptyDir volumes).",
 			[]string{"kind"}, nil),
 		hangingDesc: prometheus.NewDesc("nodeagent_readings_hanging",
 			"Readings of a terminating pod, or of the node, that did not return in time and have not returned yet.", nil, nil),

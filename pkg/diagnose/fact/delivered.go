@@ -19,15 +19,15 @@ func Delivered(p *evidence.Pod) bool {
 		return false // when SIGKILL comes is not known
 	}
 	kubelet := &p.Node.Kubelet
-	if t := kubelet.Process; t != nil && (Halted(t) || kubelet.Health != kubeletHealthy && t.State == evidence.Uninterruptible && t.Unchanged(p.Time) >= Stuck ||
+	if t := kubelet.Process; t != nil && (Halted(t) || kubelet.Health != KubeletHealthy && t.State == evidence.Uninterruptible && t.Unchanged(p.Time) >= Stuck ||
 		t.Probe != nil && t.Probe.Started.After(p.DeletionRequested.Add(-clockSkew-KillLatency))) { // it begins anew
 		return false
 	}
-	if kubelet.Health != "" && kubelet.Health != kubeletHealthy || KubeletGone(p) {
+	if kubelet.Health != "" && kubelet.Health != KubeletHealthy || KubeletGone(p) {
 		return false
 	}
 	// Where the kubelet is part of another program, as in k3s, only its health tells.
-	if gone := kubelet.Process == nil && kubelet.Error == "" && !p.Node.Read.IsZero(); gone && kubelet.Health != kubeletHealthy {
+	if gone := kubelet.Process == nil && kubelet.Error == "" && !p.Node.Read.IsZero(); gone && kubelet.Health != KubeletHealthy {
 		return false
 	}
 	if t := p.Node.Containerd.Process; t != nil && Halted(t) || p.Node.Containerd.Refused {
@@ -44,8 +44,8 @@ func Delivered(p *evidence.Pod) bool {
 	return !p.Mirror && !startsUp(p)
 }
 
-// kubeletHealthy is what /healthz of the kubelet says when all is well.
-const kubeletHealthy = "ok"
+// KubeletHealthy is what /healthz of the kubelet says when all is well.
+const KubeletHealthy = "ok"
 
 // Halted reports whether somebody has stopped a task, by a signal or as its tracer.
 func Halted(t *evidence.Task) bool { return t.State == evidence.Stopped || t.State == evidence.Traced }

@@ -117,7 +117,8 @@ var FinalizersPending = &diagnose.Rule{
 	},
 	Check: func(p *evidence.Pod) []diagnose.Finding {
 		// Until the first reading that showed only the finalizer, the node was at work.
-		if p.UnchangedSince.IsZero() || p.Time.Sub(p.UnchangedSince) < controllerLatency || len(p.Tasks) > 0 || len(p.Volumes) > 0 {
+		if p.UnchangedSince.IsZero() || p.Time.Sub(p.UnchangedSince) < controllerLatency ||
+			len(p.Tasks)+len(p.Leftovers)+len(p.Plugins)+len(p.Volumes)+len(p.Devices) > 0 {
 			return nil
 		}
 		for _, c := range p.Containers {

@@ -31,7 +31,7 @@ var MirrorPodDeleted = &diagnose.Rule{
 			"Something keeps the old one here: a finalizer, or an admission policy that refuses the delete.",
 		Evidence: "The pod has the annotation kubernetes.io/config.mirror. All its containers run, and have done so since the deletion for longer than the grace period of the manifest: " +
 			"the kubelet would have ended them by now if the manifest had been removed. It is inferred, because nodeagent does not look for the manifest. " +
-			"Nothing is said while the kubelet is away or was started in the last minute.",
+			"Nothing is said while the kubelet is away, unwell, or was started in the last minute.",
 		Remedy: "To stop the static pod, remove its manifest on the node, from the kubelet's staticPodPath (/etc/kubernetes/manifests on most nodes). " +
 			"To keep it, only see to what holds up the old object: {keeps}.",
 		Danger: "Static pods are often the control plane itself: etcd, kube-apiserver. Do not kill its processes: the kubelet starts them again. " +
@@ -42,6 +42,9 @@ var MirrorPodDeleted = &diagnose.Rule{
 			return nil
 		}
 		t := p.Node.Kubelet.Process
+		if h := p.Node.Kubelet.Health; h != "" && h != fact.KubeletHealthy {
+			return nil
+		}
 		if t == nil || fact.Halted(t) || t.Probe != nil && p.Time.Sub(t.Probe.Started) < kubeletSettles {
 			return nil
 		}
