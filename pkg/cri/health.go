@@ -129,6 +129,9 @@ func (r *Runtime) ask(ctx context.Context, s *evidence.ContainerdService) (outco
 // version returns containerd's version, as in v2.4.2.
 func (c *connection) version(ctx context.Context) (string, error) {
 	answer, err := c.containerd.VersionService().Version(ctx, &emptypb.Empty{})
+	if err == nil {
+		c.answered.Store(true)
+	}
 	return bound(answer.GetVersion()), native(err)
 }
 

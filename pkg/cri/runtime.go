@@ -66,6 +66,9 @@ type connection struct {
 	// made is when that was, in nanoseconds since 1970: a containerd that has been
 	// started anew has to be connected to anew.
 	made atomic.Int64
+	// answered says that a request has been answered over it: gRPC lets requests go a
+	// moment before it says that it is connected.
+	answered atomic.Bool
 }
 
 // errClosed is the error of every request after Close.
@@ -122,7 +125,8 @@ func (r *Runtime) usable() (*connection, error) {
 	if err != nil {
 		return nil, err
 	}
-	if s := c.GetState(); s == connectivity.Ready || s == connectivity.Idle {
+	s := c.GetState()
+	if s == connectivity.Ready || s == connectivity.Idle || s == connectivity.Connecting && c.answered.Load() {
 		return c, nil
 	}
 	return r.renew()
