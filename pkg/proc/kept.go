@@ -91,37 +91,28 @@ func (r *Round) readKept(ctx context.Context, files *kernfile.Reader, p *evidenc
 //
 // Results that come with an error are good but not all.
 func (r *Round) readOutputHolders(ctx context.Context, files *kernfile.Reader, p *evidence.Pod, pipes []uint64) ([]evidence.OutputHolder, error) {
-	pids, err := r.pids()
-	if err != nil {
-		return nil, err
-	}
 	uid := cmp.Or(p.RuntimeUID, p.UID)
 	t := &tables{Round: r}
 	var out []evidence.OutputHolder
 	var hidden error
-	for i, pid := range pids {
-		switch {
-		case i%64 == 0 && ctx.Err() != nil:
-			return out, ctx.Err()
-		case i == maxSearched:
-			return out, fmt.Errorf("more than %d processes: %w", maxSearched, kernfile.ErrTooMany)
-		}
+	if err := r.each(ctx, func(pid int) bool {
 		s, ok := mayHold(files, p, pid)
 		if !ok {
-			continue
+			return true
 		}
 		saw, err := r.writes(ctx, &s, pipes)
 		if err != nil && hidden == nil {
 			hidden = err // the others are looked at all the same
 		}
 		if len(saw.Pipes) == 0 {
-			continue
+			return true
 		}
 		// When it was started tells it from another one that gets its PID.
 		_ = r.probe(ctx, &s, t, uid)
-		if out = append(out, evidence.OutputHolder{Task: s.Task}); len(out) == maxOutputHolders {
-			break
-		}
+		out = append(out, evidence.OutputHolder{Task: s.Task})
+		return len(out) < maxOutputHolders
+	}); err != nil {
+		return out, err
 	}
 	return out, hidden
 }
@@ -163,14 +154,9 @@ func (r *Round) readShimChildren(ctx context.Context, files *kernfile.Reader, p 
 // mayHold reads a process; not ok when it has ended, is of the pod's sandbox, or has the
 // containers' pipes by office.
 func mayHold(files *kernfile.Reader, p *evidence.Pod, pid int) (s kernfile.TaskStatus, ok bool) {
-	s, err := files.TaskStatus(pid)
-	if err != nil || s.Kernel || s.State == evidence.Zombie {
-		return kernfile.TaskStatus{}, false
-	}
-	s.Cgroup = readCgroup(files, pid)
-	s.Owner, s.Container = owner(&s.Task)
+	s, ok = notByOffice(files, pid)
 	c, _ := p.Container(s.Container)
-	return s, (c == nil || c.Kind != evidence.Sandbox) && s.Owner != ownerShim && (s.Owner != ownerContainerd || s.Comm != ownerContainerd)
+	return s, ok && (c == nil || c.Kind != evidence.Sandbox)
 }
 
 // writes asks which of the pipes a process can write to. One that has ended has none.

@@ -50,47 +50,39 @@ func (r *Round) readLeftovers(ctx context.Context, files *kernfile.Reader, p *ev
 	if len(pipes) == 0 {
 		return nil, nil
 	}
-	pids, err := r.pids()
-	if err != nil {
-		return nil, err
-	}
 	uid := cmp.Or(p.RuntimeUID, p.UID)
 	t := &tables{Round: r}
 	var out []kernfile.TaskStatus
 	var hidden error
-	for i, pid := range pids {
-		switch {
-		case i%64 == 0 && ctx.Err() != nil:
-			return out, ctx.Err()
-		case i == maxSearched:
-			return out, fmt.Errorf("more than %d processes: %w", maxSearched, kernfile.ErrTooMany)
-		case known[pid]:
-			continue
+	if err := r.each(ctx, func(pid int) bool {
+		if known[pid] {
+			return true
 		}
 		s, ok := outside(files, pid, uid)
 		if !ok {
-			continue
+			return true
 		}
 		held, err := r.holdsPipe(ctx, &s, pipes)
 		if err != nil && hidden == nil {
 			hidden = err // the others are looked at all the same
 		}
 		if !held {
-			continue
+			return true
 		}
 		// Its number may have gone to another process in between.
 		if s, ok = outside(files, pid, uid); !ok {
-			continue
+			return true
 		}
 		if held, _ := r.holdsPipe(ctx, &s, pipes); !held {
-			continue
+			return true
 		}
 		// When it was started tells it from another one that gets its PID. No rule
 		// needs that.
 		_ = r.probe(ctx, &s, t, uid)
-		if out = append(out, s); len(out) == maxLeftovers {
-			break
-		}
+		out = append(out, s)
+		return len(out) < maxLeftovers
+	}); err != nil {
+		return out, err
 	}
 	return out, hidden
 }
@@ -98,13 +90,20 @@ func (r *Round) readLeftovers(ctx context.Context, files *kernfile.Reader, p *ev
 // outside reads a process; not ok when it has ended, has no files, belongs to the
 // pod, or is one of those that hold the containers' pipes by office.
 func outside(files *kernfile.Reader, pid int, uid string) (s kernfile.TaskStatus, ok bool) {
+	s, ok = notByOffice(files, pid)
+	return s, ok && s.Owner != uid
+}
+
+// notByOffice reads a process; not ok when it has ended, has no files, or is a shim or
+// containerd, which hold the containers' pipes by office.
+func notByOffice(files *kernfile.Reader, pid int) (s kernfile.TaskStatus, ok bool) {
 	s, err := files.TaskStatus(pid)
 	if err != nil || s.Kernel || s.State == evidence.Zombie {
 		return kernfile.TaskStatus{}, false
 	}
 	s.Cgroup = readCgroup(files, pid)
 	s.Owner, s.Container = owner(&s.Task)
-	return s, s.Owner != uid && s.Owner != ownerShim && (s.Owner != ownerContainerd || s.Comm != ownerContainerd)
+	return s, s.Owner != ownerShim && (s.Owner != ownerContainerd || s.Comm != ownerContainerd)
 }
 
 // ended says that a container runs by the word of containerd, while its first

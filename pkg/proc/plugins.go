@@ -127,21 +127,14 @@ func sandboxesAlone(p *evidence.Pod, tasks []kernfile.TaskStatus) []string {
 
 // children returns the processes of the node by their parents.
 func (r *Round) children(ctx context.Context, files *kernfile.Reader) (map[int][]int, error) {
-	pids, err := r.pids()
-	if err != nil {
-		return nil, err
-	}
 	out := make(map[int][]int)
-	for i, pid := range pids {
-		switch {
-		case i%64 == 0 && ctx.Err() != nil:
-			return nil, ctx.Err()
-		case i == maxSearched:
-			return nil, fmt.Errorf("more than %d processes: %w", maxSearched, kernfile.ErrTooMany)
-		}
+	if err := r.each(ctx, func(pid int) bool {
 		if s, err := files.TaskStatus(pid); err == nil && !s.Kernel {
 			out[s.PPID] = append(out[s.PPID], pid)
 		}
+		return true
+	}); err != nil {
+		return nil, err
 	}
 	return out, nil
 }

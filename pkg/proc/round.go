@@ -2,6 +2,7 @@ package proc
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -63,6 +64,27 @@ func (h *Host) Round() *Round {
 	}
 	r.search.turn <- struct{}{}
 	return r
+}
+
+// each calls do with the processes of the node, in ascending order, until it returns
+// false. With an error it has not been called with all of them.
+func (r *Round) each(ctx context.Context, do func(pid int) bool) error {
+	pids, err := r.pids()
+	if err != nil {
+		return err
+	}
+	for i, pid := range pids {
+		switch {
+		case i%64 == 0 && ctx.Err() != nil:
+			return ctx.Err()
+		case i == maxSearched:
+			return fmt.Errorf("more than %d processes: %w", maxSearched, kernfile.ErrTooMany)
+		}
+		if !do(pid) {
+			break
+		}
+	}
+	return nil
 }
 
 // pidsByComm returns the processes by comm. The comms are read once in a round;
