@@ -95,7 +95,7 @@ func execOutlives() Scenario {
 		Story: "with hostPID, a process that was executed in the container has left the pod's control groups and outlives the container",
 		Pod:   spec,
 		Break: inTurn(execute("sleep", "100000"), onNode(`until [ -n "$c" ]; do
-  for t in $(tasks); do tr '\0' ' ' </proc/$t/cmdline | grep -qx 'sleep 100000 ' && c=$t || true; done
+  for t in $(tasks); do if tr '\0' ' ' </proc/$t/cmdline | grep -qx 'sleep 100000 '; then c=$t; fi; done
   sleep 1
 done
 echo $c >/run/scenario-$NAME.holder

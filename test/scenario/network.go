@@ -74,7 +74,7 @@ func onDelete(script string) step {
 // asBefore is a step that undoes onDelete.
 var asBefore = onNode(`file=` + pluginDirectory + `/$NAME
 rm -f $file
-[ ! -e $file.pids ] || kill $(cat $file.pids) || true
+end TERM $file.pids
 rm -f $file.pids`)
 
 func cniFails() Scenario {

@@ -55,7 +55,7 @@ mv $file.new $file`)
 // runcAsBefore is a step that undoes onRunc.
 var runcAsBefore = onNode(`read -r file </run/scenario-$NAME.file
 rm -f $file
-[ ! -e $file.pids ] || kill $(cat $file.pids) || true
+end TERM $file.pids
 rm -f $file.pids`)
 
 // runcHangs has a program in the place of runc wait for a child. The shim ends the program

@@ -144,8 +144,8 @@ func (n *Node) script(text string, p *corev1.Pod) string {
 // statuses and stacks the names of these files of theirs; some STATE [PENDING] succeeds when
 // one of them is in the state with the pending signals (hexadecimal, as the
 // kernel prints them); wchan PID prints the kernel function that a task sleeps
-// in, without what compilers append to names; end SIGNAL FILE signals the process whose
-// PID stands in the file, if it is there. They start as few programs as they
+// in, without what compilers append to names; end SIGNAL FILE signals the processes whose
+// PIDs stand in the file, if they are there. They start as few programs as they
 // can: on an emulated processor that is what costs.
 const functions = `
 tasks() {
@@ -168,8 +168,7 @@ some() {
 }
 end() {
   [ -e $2 ] || return 0
-  read -r pid <$2
-  kill -$1 $pid 2>/dev/null || [ ! -e /proc/$pid ]
+  for pid in $(cat $2); do kill -$1 $pid 2>/dev/null || [ ! -e /proc/$pid ]; done
 }
 wchan() { function=; read -r function </proc/$1/wchan || [ -n "$function" ] && echo "${function%%.*}"; }
 `
