@@ -52,90 +52,90 @@ func TestAPICauses(t *testing.T) {
 		}
 	}
 	unwritten := func(p *evidence.Pod) { unsaid(p); answered(p, patch, "422", 10*time.Second) }
+	const itsObject = "request to delete its object"
 	for name, tc := range map[string]struct {
 		past   time.Duration
 		change func(p *evidence.Pod)
 		want   string // "" for silence
-		proved bool
 		says   []string
 	}{
-		"a policy refuses the final delete": {40 * time.Second, refused("422"), "FinalDeleteRejected", true,
+		"a policy refuses the final delete": {40 * time.Second, refused("422"), "FinalDeleteRejected",
 			[]string{"refuses the kubelet's request to delete its object (HTTP 422)", "kubectl -n shop delete pod web-0 --grace-period=0 --dry-run=server --as=system:node:node1 --as-group=system:nodes."}},
-		"a webhook or RBAC does": {40 * time.Second, refused("403"), "FinalDeleteRejected", true, []string{"(HTTP 403)"}},
+		"a webhook or RBAC does": {40 * time.Second, refused("403"), "FinalDeleteRejected", []string{itsObject, "(HTTP 403)"}},
 		"also for a pod with a finalizer, which is not what it waits for": {40 * time.Second, with(refused("403"), func(p *evidence.Pod) {
 			p.Finalizers = []string{"example.com/block"}
-		}), "FinalDeleteRejected", true, nil},
+		}), "FinalDeleteRejected", []string{itsObject}},
 		"the node has another pod that waits for its final delete": {40 * time.Second, with(refused("403"), func(p *evidence.Pod) { p.Node.Deletable = 2 }),
-			"FinalDeleteRejected", false, []string{"delete this pod or another one of this node (HTTP 403)"}},
+			"FinalDeleteRejected", []string{"delete this pod or another one of this node (HTTP 403)"}},
 		"the node had another one that waited for it": {40 * time.Second, with(refused("403"), func(p *evidence.Pod) {
 			p.Node.DeletablesUntil = p.Node.Kubelet.APICalls[0].RoseBefore
-		}), "FinalDeleteRejected", false, []string{"delete this pod or another one of this node (HTTP 403)"}},
+		}), "FinalDeleteRejected", []string{"delete this pod or another one of this node (HTTP 403)"}},
 		"the node had another one long before": {40 * time.Second, with(refused("403"), func(p *evidence.Pod) {
 			p.Node.DeletablesUntil = p.Node.Kubelet.APICalls[0].RoseBefore.Add(-time.Second)
-		}), "FinalDeleteRejected", true, nil},
-		"nobody knows which other pods there are": {40 * time.Second, with(refused("403"), func(p *evidence.Pod) { p.Node.Deletable = 0 }), "FinalDeleteRejected", false, nil},
+		}), "FinalDeleteRejected", []string{itsObject}},
+		"nobody knows which other pods there are": {40 * time.Second, with(refused("403"), func(p *evidence.Pod) { p.Node.Deletable = 0 }), "FinalDeleteRejected", []string{"delete this pod or another one"}},
 		"the node's name is no argument": {40 * time.Second, with(refused("403"), func(p *evidence.Pod) { p.Node.Name = "-x" }),
-			"FinalDeleteRejected", true, []string{"--as=system:node:NODE"}},
-		"refused once":              {40 * time.Second, with(refused("403"), func(p *evidence.Pod) { p.Node.Kubelet.APICalls[0].RoseBefore = time.Time{} }), "", false, nil},
-		"the first time too early":  {25 * time.Second, func(p *evidence.Pod) { answered(p, del, "403", 20*time.Second) }, "", false, nil},
-		"refused before this stage": {3 * time.Minute, func(p *evidence.Pod) { answered(p, del, "403", 4*time.Minute) }, "Unknown", false, nil},
-		"refused, but not lately":   {3 * time.Minute, func(p *evidence.Pod) { answered(p, del, "403", 61*time.Second) }, "Unknown", false, nil},
-		"another method is refused": {40 * time.Second, func(p *evidence.Pod) { answered(p, patch, "403", 10*time.Second) }, "", false, nil},
-		"the delete succeeds":       {40 * time.Second, refused("200"), "", false, nil},
-		"the pod is not known":      {40 * time.Second, refused("404"), "", false, nil},
-		"another pod has its name":  {40 * time.Second, refused("409"), "", false, nil},
-		"too many requests":         {40 * time.Second, refused("429"), "", false, nil},
-		"the kubelet is not known":  {40 * time.Second, refused("401"), "", false, nil},
-		"a webhook is down":         {40 * time.Second, refused("500"), "", false, nil},
-		"no answer":                 {40 * time.Second, refused(evidence.NoAnswer), "", false, nil},
+			"FinalDeleteRejected", []string{itsObject, "--as=system:node:NODE"}},
+		"refused once":              {40 * time.Second, with(refused("403"), func(p *evidence.Pod) { p.Node.Kubelet.APICalls[0].RoseBefore = time.Time{} }), "", nil},
+		"the first time too early":  {25 * time.Second, func(p *evidence.Pod) { answered(p, del, "403", 20*time.Second) }, "", nil},
+		"refused before this stage": {3 * time.Minute, func(p *evidence.Pod) { answered(p, del, "403", 4*time.Minute) }, "Unknown", nil},
+		"refused, but not lately":   {3 * time.Minute, func(p *evidence.Pod) { answered(p, del, "403", 61*time.Second) }, "Unknown", nil},
+		"another method is refused": {40 * time.Second, func(p *evidence.Pod) { answered(p, patch, "403", 10*time.Second) }, "", nil},
+		"the delete succeeds":       {40 * time.Second, refused("200"), "", nil},
+		"the pod is not known":      {40 * time.Second, refused("404"), "", nil},
+		"another pod has its name":  {40 * time.Second, refused("409"), "", nil},
+		"too many requests":         {40 * time.Second, refused("429"), "", nil},
+		"the kubelet is not known":  {40 * time.Second, refused("401"), "", nil},
+		"a webhook is down":         {40 * time.Second, refused("500"), "", nil},
+		"no answer":                 {40 * time.Second, refused(evidence.NoAnswer), "", nil},
 		"the API server is in trouble besides": {40 * time.Second, with(refused("403"), func(p *evidence.Pod) {
 			answered(p, patch, "503", 10*time.Second)
-		}), "", false, nil},
+		}), "", nil},
 		"the API server was in trouble before": {2 * time.Hour, with(refused("403"), func(p *evidence.Pod) {
 			answered(p, patch, "503", 2*time.Minute)
-		}), "FinalDeleteRejected", true, nil},
+		}), "FinalDeleteRejected", []string{itsObject}},
 		"the volume's directory is left": {40 * time.Second, with(refused("403"), func(p *evidence.Pod) {
 			p.Volumes = []evidence.Volume{{Name: "scratch", Plugin: "kubernetes.io~empty-dir"}}
-		}), "", false, nil},
+		}), "", nil},
 		"a block device is left": {40 * time.Second, with(refused("403"), func(p *evidence.Pod) {
 			p.Devices = []evidence.Mount{{ID: 9, Volume: "pv-1"}}
-		}), "", false, nil},
-		"a force delete":     {40 * time.Second, with(refused("403"), func(p *evidence.Pod) { p.GracePeriodSeconds = 0 }), "", false, nil},
-		"a mirror pod":       {40 * time.Second, with(refused("403"), func(p *evidence.Pod) { p.Mirror = true }), "", false, nil},
-		"k3s":                {40 * time.Second, with(refused("403"), func(p *evidence.Pod) { p.Node.Kubelet.Process.Comm = "k3s-server" }), "", false, nil},
-		"no kubelet is seen": {40 * time.Second, with(refused("403"), func(p *evidence.Pod) { p.Node.Kubelet.Process = nil }), "", false, nil},
+		}), "", nil},
+		"a force delete":     {40 * time.Second, with(refused("403"), func(p *evidence.Pod) { p.GracePeriodSeconds = 0 }), "", nil},
+		"a mirror pod":       {40 * time.Second, with(refused("403"), func(p *evidence.Pod) { p.Mirror = true }), "", nil},
+		"k3s":                {40 * time.Second, with(refused("403"), func(p *evidence.Pod) { p.Node.Kubelet.Process.Comm = "k3s-server" }), "", nil},
+		"no kubelet is seen": {40 * time.Second, with(refused("403"), func(p *evidence.Pod) { p.Node.Kubelet.Process = nil }), "", nil},
 		"the volumes could not be listed": {40 * time.Second, with(refused("403"), func(p *evidence.Pod) {
 			p.Lack(evidence.Volumes, "a helper hung")
-		}), "", false, nil},
+		}), "", nil},
 
-		"the status cannot be written": {40 * time.Second, unwritten, "StatusUpdateRejected", false, []string{"its status still says that a container runs", "(HTTP 422)"}},
+		"the status cannot be written": {40 * time.Second, unwritten, "StatusUpdateRejected", []string{"its status still says that a container runs", "(HTTP 422)"}},
 		"and containerd has forgotten the container": {40 * time.Second, with(unwritten, func(p *evidence.Pod) {
 			p.Containers[0].ID, p.Containers[0].State = "", ""
-		}), "StatusUpdateRejected", false, nil},
+		}), "StatusUpdateRejected", nil},
 		"the status of another pod cannot be written, and this one runs": {40 * time.Second, with(unwritten, func(p *evidence.Pod) {
 			p.Containers[0].State = evidence.StateRunning
-		}), "", false, nil},
+		}), "", nil},
 		"the pod has never run": {40 * time.Second, with(unwritten, func(p *evidence.Pod) {
 			p.Phase, p.Containers[0] = "Pending", evidence.Container{Name: "main", Kind: evidence.App, Waiting: true}
-		}), "", false, nil},
+		}), "", nil},
 		"its volumes are there, and the node was started anew": {40 * time.Second, with(unwritten, func(p *evidence.Pod) {
 			p.Volumes = []evidence.Volume{{Name: "scratch", Plugin: "kubernetes.io~empty-dir"}}
-		}), "", false, nil},
-		"its control group is there": {40 * time.Second, with(unwritten, func(p *evidence.Pod) { p.Cgroups = []evidence.Cgroup{{Path: "/kubepods/a"}} }), "", false, nil},
-		"its claims are there":       {40 * time.Second, with(unwritten, func(p *evidence.Pod) { p.ResourceClaims = 1 }), "", false, nil},
-		"only deletes are refused":   {40 * time.Second, with(unsaid, refused("403")), "", false, nil},
+		}), "", nil},
+		"its control group is there": {40 * time.Second, with(unwritten, func(p *evidence.Pod) { p.Cgroups = []evidence.Cgroup{{Path: "/kubepods/a"}} }), "", nil},
+		"its claims are there":       {40 * time.Second, with(unwritten, func(p *evidence.Pod) { p.ResourceClaims = 1 }), "", nil},
+		"only deletes are refused":   {40 * time.Second, with(unsaid, refused("403")), "", nil},
 		"the API server is in trouble, and the status is not written": {40 * time.Second, with(unwritten, func(p *evidence.Pod) {
 			answered(p, patch, "500", 10*time.Second)
-		}), "", false, nil},
+		}), "", nil},
 
-		"only the object is left": {2 * time.Minute, func(*evidence.Pod) {}, "Unknown", false, []string{"nothing of the pod is left on the node, only its API object remains, and no known cause matches"}},
-		"its processes may be elsewhere": {2 * time.Minute, func(p *evidence.Pod) { p.HostPID = true }, "Unknown", false,
+		"only the object is left": {2 * time.Minute, func(*evidence.Pod) {}, "Unknown", []string{"nothing of the pod is left on the node, only its API object remains, and no known cause matches"}},
+		"its processes may be elsewhere": {2 * time.Minute, func(p *evidence.Pod) { p.HostPID = true }, "Unknown",
 			[]string{"the termination is stuck, and no known cause matches"}},
-		"not all was read": {2 * time.Minute, func(p *evidence.Pod) { p.Lack(evidence.Containers, "containerd is silent") }, "Unknown", false,
+		"not all was read": {2 * time.Minute, func(p *evidence.Pod) { p.Lack(evidence.Containers, "containerd is silent") }, "Unknown",
 			[]string{"the termination is stuck, and no known cause matches"}},
-		"its block device is there": {2 * time.Minute, func(p *evidence.Pod) { p.Devices = []evidence.Mount{{ID: 9, Volume: "pv-1"}} }, "Unknown", false,
+		"its block device is there": {2 * time.Minute, func(p *evidence.Pod) { p.Devices = []evidence.Mount{{ID: 9, Volume: "pv-1"}} }, "Unknown",
 			[]string{"the termination is stuck, and no known cause matches"}},
-		"it may never have run": {2 * time.Minute, func(p *evidence.Pod) { p.Phase, p.Containers[0].Exit = "Pending", nil }, "Unknown", false,
+		"it may never have run": {2 * time.Minute, func(p *evidence.Pod) { p.Phase, p.Containers[0].Exit = "Pending", nil }, "Unknown",
 			[]string{"the termination is stuck, and no known cause matches"}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -144,8 +144,8 @@ func TestAPICauses(t *testing.T) {
 			if v, ok := d.Verdict(); ok {
 				f = v
 			}
-			if f.Cause != tc.want || tc.want != "" && (f.Confidence == diagnose.Proved) != tc.proved {
-				t.Fatalf("phase %s, verdict %q (%s), want %q, proved %t: %s", d.Phase, f.Cause, f.Confidence, tc.want, tc.proved, f.Message)
+			if f.Cause != tc.want || tc.want != "" && f.Confidence != diagnose.Inferred {
+				t.Fatalf("phase %s, verdict %q (%s), want %q, inferred: %s", d.Phase, f.Cause, f.Confidence, tc.want, f.Message)
 			}
 			for _, want := range tc.says {
 				if !strings.Contains(f.Message+" "+f.Remedy, want) {

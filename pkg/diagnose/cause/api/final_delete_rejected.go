@@ -27,7 +27,7 @@ var FinalDeleteRejected = &diagnose.Rule{
 		Evidence: "status.phase is terminal, deletionGracePeriodSeconds is not 0, and the node has no process, mount, volume directory, cgroup or running container of the pod. " +
 			"Since then the kubelet's DELETE requests were refused at least twice, and lately (rest_client_requests_total of the kubelet, code 4xx). " +
 			"Codes of a request that comes at the wrong time do not count (404, 409, 429). While the API server or a webhook does not answer (5xx) or does not know the kubelet (401), nothing is said. " +
-			"The kubelet counts by method, not by pod: it is proved when no other pod of the node has waited for its final delete meanwhile and the node has no static pods. " +
+			"It is inferred: the kubelet counts by method, not by object, and deletes mirror pods, ResourceSlices and other pods too. When another pod of the node has waited for its final delete meanwhile, or the node has static pods, the message says so. " +
 			"A kubelet that is part of another program, as in K3s and MicroK8s, is not judged.",
 		Remedy: "Read the text of the refusal, which names the policy or webhook: on the node, journalctl -u kubelet, line \"Failed to delete status for pod\". Or ask for it without effect: {try}. " +
 			"Then let the group system:nodes pass there for DELETE of pods. The kubelet tries again within ten seconds.",
@@ -42,10 +42,10 @@ var FinalDeleteRejected = &diagnose.Rule{
 		if c == nil {
 			return nil
 		}
-		f := diagnose.Finding{Confidence: diagnose.Proved, Objects: ofRequest(p, c)}
+		f := diagnose.Finding{Confidence: diagnose.Inferred, Objects: ofRequest(p, c)}
 		// What was refused may have been another pod's that has gone since.
 		if p.Node.Deletable != 1 || !c.RoseBefore.After(p.Node.DeletablesUntil) {
-			f.Confidence, f.Variants = diagnose.Inferred, []string{others}
+			f.Variants = []string{others}
 		}
 		return []diagnose.Finding{f}
 	},
