@@ -19,6 +19,7 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/nodeagent-io/nodeagent/test/scenario"
 )
@@ -26,19 +27,35 @@ import (
 const (
 	// sideBySide is how many incidents run at a time.
 	sideBySide = 8
-	// Disturbances come between calm/2 and 3*calm/2 apart.
-	calm = 45 * time.Second
+	// Disturbances of a node come between calm/2 and 3*calm/2 apart, so that about half of
+	// the incidents see one.
+	calm = 3 * time.Minute
 	// goneFor is how many seconds after its pod a verdict is waited for.
 	goneFor = 40
 	// ends is how long the last incidents may take to end.
 	ends = 15 * time.Minute
 )
 
-// disturbances are commands for a node. What they end is started again by the node.
-var disturbances = map[string]string{
-	"the agent":   "pkill -9 -x nodeagent",
-	"containerd":  "pkill -x containerd",
-	"the kubelet": "pkill -x kubelet",
+// disturbances restart parts of a node. The agent's pod is deleted, as by an update of its
+// DaemonSet: a process that is killed again and again is started later each time.
+var disturbances = map[string]func(context.Context, *scenario.Node) error{
+	"the agent": func(ctx context.Context, n *scenario.Node) error {
+		p, err := n.AgentPod(ctx)
+		if err != nil {
+			return err
+		}
+		return n.API.CoreV1().Pods(p.Namespace).Delete(ctx, p.Name, metav1.DeleteOptions{})
+	},
+	"containerd":  restart("containerd"),
+	"the kubelet": restart("kubelet"),
+}
+
+// restart ends a program of the node, which starts it again.
+func restart(program string) func(context.Context, *scenario.Node) error {
+	return func(ctx context.Context, n *scenario.Node) error {
+		_, err := n.Exec(ctx, "pkill -x "+program)
+		return err
+	}
 }
 
 // leftOut are scenarios that a restart breaks: a containerd that is started waits for the
@@ -60,11 +77,13 @@ func main() {
 
 // A tally counts what has become of the incidents.
 type tally struct {
-	mu                                 sync.Mutex
-	right, silent, wrong, lost, failed int
-	disturbed                          map[string]int
-	peak                               int64 // bytes, of the agent's resident memory
-	restarts                           int   // of the agent that nobody has asked for
+	mu                          sync.Mutex
+	right, silent, wrong, taken int
+	lost, failed                int
+	disturbed                   map[string]int
+	last                        map[string]time.Time // when a node was disturbed last
+	peak                        int64                // bytes, of the agent's resident memory
+	restarts                    int                  // of the agent that nobody has asked for
 }
 
 func (t *tally) count(n *int, format string, args ...any) {
@@ -96,7 +115,7 @@ func soak(ctx context.Context, length time.Duration, seed uint64) error {
 	}
 	say("%d scenarios for %s, seed %d", len(all), length, seed)
 	begun := time.Now()
-	t := &tally{disturbed: map[string]int{}}
+	t := &tally{disturbed: map[string]int{}, last: map[string]time.Time{}}
 	begins, done := context.WithTimeout(ctx, length)
 	defer done()
 	runs, cancel := context.WithTimeout(ctx, length+ends)
@@ -134,18 +153,21 @@ func soak(ctx context.Context, length time.Duration, seed uint64) error {
 	}
 	wg.Wait()
 	fmt.Printf(`
-%s of incidents: %d verdicts right, %d innocent and silent; %d wrong, %d lost; %d could not be run
-disturbed: %v; restarts of the agent that nobody asked for: %d; its resident memory at most %d MiB
-`, time.Since(begun).Round(time.Second), t.right, t.silent, t.wrong, t.lost, t.failed, t.disturbed, t.restarts, t.peak>>20)
-	if t.wrong > 0 || t.restarts > 0 {
-		return errors.New("there were wrong verdicts, or the agent has ended by itself")
+%s of incidents: %d verdicts right, %d innocent and silent; %d wrong, %d lost
+beside a restart %d without a verdict; %d could not be run; restarted: %v
+restarts of the agent that nobody asked for: %d; its resident memory at most %d MiB
+`, time.Since(begun).Round(time.Second), t.right, t.silent, t.wrong, t.lost, t.taken, t.failed, t.disturbed, t.restarts, t.peak>>20)
+	if t.wrong > 0 || t.lost > 0 || t.restarts > 0 {
+		return errors.New("there were wrong or lost verdicts, or the agent has ended by itself")
 	}
 	return ctx.Err()
 }
 
 // incident runs a scenario and counts what was said of it. A verdict that never came is
-// lost; a restart may have taken what two readings had to show before the pod had gone.
+// lost, unless something was restarted meanwhile: that ends many a fault, and takes what
+// the agent had read before the deletion.
 func (t *tally) incident(ctx context.Context, n *scenario.Node, s scenario.Scenario) {
+	begun := time.Now()
 	r := &scenario.Run{Scenario: s, Node: n}
 	err := r.Start(ctx)
 	if err == nil {
@@ -160,7 +182,7 @@ func (t *tally) incident(ctx context.Context, n *scenario.Node, s scenario.Scena
 	if !told {
 		verdict := awaitVerdict(ctx, r)
 		if told = verdict == nil; !told {
-			t.count(&t.lost, "%s: %s", s.Name, firstLine(verdict))
+			t.count(t.either(&t.lost, n, begun), "%s: %s", s.Name, firstLine(verdict))
 		}
 	}
 	if err := r.Mend(ctx); err != nil {
@@ -187,6 +209,17 @@ func (t *tally) incident(ctx context.Context, n *scenario.Node, s scenario.Scena
 	case told:
 		t.count(&t.right, "")
 	}
+}
+
+// either returns the number that counts what did not come true: that of what a restart
+// explains, or else n.
+func (t *tally) either(n *int, node *scenario.Node, begun time.Time) *int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.last[node.Name].After(begun) {
+		return &t.taken
+	}
+	return n
 }
 
 // awaitVerdict waits for the verdict, and not long after the pod has gone.
@@ -239,18 +272,19 @@ func (t *tally) disturb(ctx context.Context, n *scenario.Node, dice *rand.Rand) 
 		case <-time.After(calm/2 + time.Duration(dice.Int64N(int64(calm)))):
 		}
 		name := names[dice.IntN(len(names))]
-		if _, err := n.Exec(ctx, disturbances[name]); err == nil {
+		if err := disturbances[name](ctx, n); err == nil {
+			say("%s of %s is restarted", name, n.Name)
 			t.mu.Lock()
 			t.disturbed[name]++
+			t.last[n.Name] = time.Now()
 			t.mu.Unlock()
 		}
 	}
 }
 
-// watch notes the agent's memory, and how often it was started beyond what was asked
-// for.
+// watch notes the agent's memory, and how often its container has ended: nobody ends it
+// but with its pod.
 func (t *tally) watch(ctx context.Context, n *scenario.Node) {
-	first := -1
 	for {
 		select {
 		case <-ctx.Done():
@@ -266,13 +300,9 @@ func (t *tally) watch(ctx context.Context, n *scenario.Node) {
 		if err != nil || len(p.Status.ContainerStatuses) == 0 {
 			continue
 		}
-		now := int(p.Status.ContainerStatuses[0].RestartCount)
-		if first < 0 {
-			first = now
-		}
 		t.mu.Lock()
 		t.peak = max(t.peak, kib<<10)
-		t.restarts = max(t.restarts, now-first-t.disturbed["the agent"])
+		t.restarts = max(t.restarts, int(p.Status.ContainerStatuses[0].RestartCount))
 		t.mu.Unlock()
 	}
 }
