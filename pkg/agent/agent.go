@@ -415,14 +415,14 @@ func (a *Agent) lookBack(ctx context.Context, l look) {
 		}
 	}
 	d := a.Diagnose(&e)
-	stood := l.known.Standing().Cause
+	stood, doubted := l.known.Standing().Cause, ""
 	if f, found := d.Verdict(); found && f.Cause != stood && a.Failures != nil {
 		// What the kubelet could not have done is no fault of the program's. What stood
 		// was found while the pod lived.
 		e.Missing = maps.Clone(e.Missing)
 		delete(e.Missing, evidence.Events)
 		e.Heard(a.Failures.Last(ctx, l.pod, e.DeletionRequested))
-		d = a.Diagnose(&e)
+		d, doubted = a.Diagnose(&e), f.Cause
 	}
 	log := a.Log.With("namespace", e.Namespace, "pod", e.Name, "uid", e.UID)
 	f, found := d.Verdict()
@@ -437,7 +437,7 @@ func (a *Agent) lookBack(ctx context.Context, l look) {
 	case !found && stood == "" && killed(e.Containers):
 		// Why is worth knowing: the log is all that is left of it.
 		log.Info("SIGKILL ended a container, and no cause was found",
-			"lastSeen", e.Time, "deadline", e.Deadline, "missing", e.Missing, "unknown", d.Unknown)
+			"lastSeen", e.Time, "deadline", e.Deadline, "missing", e.Missing, "unknown", d.Unknown, "doubted", doubted, "killFailures", len(e.KillFailures))
 	}
 	if !heldBack {
 		a.ReportGone(ctx, l.known, e.Time, d)
@@ -525,8 +525,10 @@ func (a *Agent) look(ctx context.Context, l look, reading node.Round) {
 	a.Report(ctx, c)
 }
 
-// lives reports whether processes of the pod's containers live and have not been
-// killed. A process that dumps its core counts: its other threads look killed.
+// lives reports whether processes of the pod's containers live, have not been killed and
+// do not exit: one that SIGKILL has ended takes a while to exit where it is throttled, and
+// its signal is not pending any more. A process that dumps its core counts: its other
+// threads look killed.
 func lives(e *evidence.Pod) bool {
 	live, killed := false, false
 	for i := range e.Tasks {
@@ -539,7 +541,7 @@ func lives(e *evidence.Pod) bool {
 			return true
 		}
 		live = true
-		killed = killed || t.Killed()
+		killed = killed || t.Killed() || t.Exiting()
 	}
 	return live && !killed
 }

@@ -316,6 +316,28 @@ func TestUnknownWaitsForTheNextAttempt(t *testing.T) {
 	}
 }
 
+// A kubelet that did not tell what it counts, as while a shim of the node hung, has tried
+// again before the pod is called stuck without a cause; one that never tells is not waited for.
+func TestUnknownWaitsForTheCounts(t *testing.T) {
+	for name, tc := range map[string]struct {
+		past   time.Duration
+		change func(k *evidence.KubeletService, now time.Time)
+		want   bool
+	}{
+		"told all the time":         {136 * time.Second, func(k *evidence.KubeletService, now time.Time) { k.VolumeCallsSince = now.Add(-time.Hour) }, true},
+		"tells again for a minute":  {3 * time.Minute, func(k *evidence.KubeletService, now time.Time) { k.VolumeCallsSince = now.Add(-time.Minute) }, false},
+		"tells for one more try":    {4 * time.Minute, func(k *evidence.KubeletService, now time.Time) { k.VolumeCallsSince = now.Add(-136 * time.Second) }, true},
+		"does not tell for a while": {4 * time.Minute, func(k *evidence.KubeletService, now time.Time) { k.VolumeCallsRead = now.Add(-2 * time.Minute) }, false},
+		"does not tell any more":    {6 * time.Minute, func(k *evidence.KubeletService, now time.Time) { k.VolumeCallsRead = now.Add(-5 * time.Minute) }, true},
+		"has never told":            {136 * time.Second, func(k *evidence.KubeletService, _ time.Time) { k.VolumeCallsRead = time.Time{} }, true},
+	} {
+		d := cause.Diagnose(unmounting(tc.past, func(p *evidence.Pod) { tc.change(&p.Node.Kubelet, p.Time) }))
+		if found := slices.ContainsFunc(d.Findings, func(f diagnose.Finding) bool { return f.Cause == "Unknown" }); found != tc.want {
+			t.Errorf("%s: %v", name, d.Findings)
+		}
+	}
+}
+
 // Of a pod with a finalizer it is not said that nothing is left on the node while the
 // kubelet keeps a directory of a volume, or while that is not known: without a cgroup
 // for each pod (cgroupsPerQOS: false) nothing else shows that it is at work.

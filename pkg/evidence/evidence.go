@@ -572,8 +572,12 @@ type KubeletService struct {
 	// are APICalls, what it counts of its requests to the API server with DELETE and PATCH.
 	// VolumeCallsRead is when both were asked for; zero when they were not read, and
 	// VolumeCallsError is why.
-	VolumeCalls      []VolumeCall `json:"volumeCalls,omitempty"`
-	APICalls         []APICall    `json:"apiCalls,omitempty"`
-	VolumeCallsRead  time.Time    `json:"volumeCallsRead,omitzero"`
-	VolumeCallsError string       `json:"volumeCallsError,omitempty"`
+	VolumeCalls     []VolumeCall `json:"volumeCalls,omitempty"`
+	APICalls        []APICall    `json:"apiCalls,omitempty"`
+	VolumeCallsRead time.Time    `json:"volumeCallsRead,omitzero"`
+	// VolumeCallsSince is since when they have been read without a longer pause than
+	// CallsPause: what a kubelet that does not answer counts meanwhile cannot be told
+	// from what it had counted before.
+	VolumeCallsSince time.Time `json:"volumeCallsSince,omitzero"`
+	VolumeCallsError string    `json:"volumeCallsError,omitempty"`
 }

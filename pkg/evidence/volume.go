@@ -107,16 +107,24 @@ func sinceHolders(now, before []Holder, t time.Time) {
 	}
 }
 
+// CallsPause is how far apart two readings of the kubelet's counts are at most, for those to
+// be called read all the time.
+const CallsPause = 30 * time.Second
+
 // sinceCalls carries over when the counts rose. One that is smaller than before is
 // of a kubelet that was started anew.
 func (k *KubeletService) sinceCalls(e *KubeletService) {
 	if k.VolumeCallsRead.IsZero() {
 		// They were not asked for, or could not be read: what was known is known still.
-		k.VolumeCalls, k.APICalls, k.VolumeCallsRead = e.VolumeCalls, e.APICalls, e.VolumeCallsRead
+		k.VolumeCalls, k.APICalls, k.VolumeCallsRead, k.VolumeCallsSince = e.VolumeCalls, e.APICalls, e.VolumeCallsRead, e.VolumeCallsSince
 		return
 	}
+	k.VolumeCallsSince = k.VolumeCallsRead
 	if e.VolumeCallsRead.IsZero() {
 		return
+	}
+	if k.VolumeCallsRead.Sub(e.VolumeCallsRead) <= CallsPause {
+		k.VolumeCallsSince = e.VolumeCallsSince
 	}
 	k.sinceAPICalls(e)
 	for i := range k.VolumeCalls {

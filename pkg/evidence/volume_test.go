@@ -95,7 +95,11 @@ func TestCallsOfAnEarlierTime(t *testing.T) {
 	if rose := late.Kubelet.VolumeCalls[0].Rose; !rose.Equal(start) {
 		t.Errorf("rose at %v, and only a reading of %v showed less", rose, start)
 	}
-	if next := reading(time.Hour+10*time.Second, late, 9).Kubelet.VolumeCalls[0]; !next.Rose.Equal(late.Kubelet.VolumeCallsRead) {
-		t.Errorf("rose at %v, want %v", next.Rose, late.Kubelet.VolumeCallsRead)
+	next := reading(time.Hour+10*time.Second, late, 9)
+	if rose := next.Kubelet.VolumeCalls[0].Rose; !rose.Equal(late.Kubelet.VolumeCallsRead) {
+		t.Errorf("rose at %v, want %v", rose, late.Kubelet.VolumeCallsRead)
+	}
+	if since := next.Kubelet.VolumeCallsSince; !since.Equal(late.Kubelet.VolumeCallsRead) {
+		t.Errorf("read all the time since %v, want %v", since, late.Kubelet.VolumeCallsRead)
 	}
 }

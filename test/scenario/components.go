@@ -11,6 +11,9 @@ func Alone() []Scenario {
 		all[i].NoExec = true
 	}
 	all = append(all, networkOfNode()...)
+	// While a shim does not answer, the kubelet does not tell what it counts: its metrics ask
+	// containerd for the statistics of all containers.
+	all = append(all, shimStopped(), forcedAndStuck())
 	for i := range all {
 		all[i].Alone = true
 	}

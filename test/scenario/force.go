@@ -14,7 +14,7 @@ import (
 
 // forced lists what a force delete is asked about.
 func forced() []Scenario {
-	return []Scenario{forcedAndStuck(), forcedAndGone()}
+	return []Scenario{forcedAndGone()}
 }
 
 // forcedAndStuck is a pod that nobody can stop, and whose object is deleted in spite of

@@ -17,7 +17,7 @@ import (
 // All lists the incidents that can run side by side on one node.
 func All() []Scenario {
 	return slices.Concat([]Scenario{
-		leaderExited(), finalizer(), finalizerRemoved(), shimStopped(),
+		leaderExited(), finalizer(), finalizerRemoved(),
 	}, storage(), signals(), kernel(), network(), runtimes(), held(), commands(), order(), forced(), api())
 }
 

@@ -40,10 +40,19 @@ const volumeRetry = 135 * time.Second
 
 // PatienceWithVolumes returns for how long a pod must have made no progress to be stuck
 // without a known cause: what was in the way of its volumes may have ended since the
-// kubelet's last attempt. It is 0 when nothing is left of its volumes.
+// kubelet's last attempt. A kubelet that has answered before and does not tell now what it
+// has tried, as while a shim of the node hangs, is waited for. It is 0 when nothing is left
+// of its volumes.
 func PatienceWithVolumes(p *evidence.Pod) time.Duration {
 	if p.ContainersEnded() && (len(p.Mounts) > 0 || len(p.Volumes) > 0) {
-		return volumeRetry
+		switch k := &p.Node.Kubelet; {
+		case k.VolumeCallsRead.IsZero(): // nobody may ask it
+			return volumeRetry
+		case p.Time.Sub(k.VolumeCallsRead) > evidence.CallsPause:
+			return Retries
+		default:
+			return volumeRetry + max(0, k.VolumeCallsSince.Sub(p.UnchangedSince))
+		}
 	}
 	return 0
 }
