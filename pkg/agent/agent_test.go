@@ -936,6 +936,25 @@ func TestGonePodIsLookedBackAt(t *testing.T) {
 	})
 }
 
+// Only a reading from before SIGKILL shows what the program was at.
+func TestLives(t *testing.T) {
+	for name, tc := range map[string]struct {
+		task evidence.Task
+		want bool
+	}{
+		"sleeps":                       {evidence.Task{State: evidence.Sleeping}, true},
+		"has been killed":              {evidence.Task{State: evidence.Sleeping, Pending: 1 << (evidence.SIGKILL - 1)}, false},
+		"exits, and has taken SIGKILL": {evidence.Task{State: evidence.Runnable, Probe: &evidence.Probe{Flags: evidence.PFExiting}}, false},
+		"dumps its core":               {evidence.Task{State: evidence.Sleeping, CoreDumping: true, Probe: &evidence.Probe{Flags: evidence.PFExiting}}, true},
+		"has ended":                    {evidence.Task{State: evidence.Zombie}, false},
+	} {
+		tc.task.PID, tc.task.TID, tc.task.Container = 7, 7, "c"
+		if got := lives(&evidence.Pod{Containers: []evidence.Container{{ID: "c", Kind: evidence.App}}, Tasks: []evidence.Task{tc.task}}); got != tc.want {
+			t.Errorf("%s: lives is %t", name, got)
+		}
+	}
+}
+
 // What the kubelet could not do is asked for before anything is told of a pod that is gone.
 func TestGonePodIsAskedAbout(t *testing.T) {
 	refused := errors.New("forbidden")
