@@ -18,6 +18,7 @@ import (
 	"syscall"
 	"time"
 
+	eventsv1 "k8s.io/api/events/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -79,7 +80,7 @@ func main() {
 type tally struct {
 	mu                          sync.Mutex
 	right, silent, wrong, taken int
-	lost, failed                int
+	lost, undecided, failed     int
 	disturbed                   map[string]int
 	last                        map[string]time.Time // when a node was disturbed last
 	peak                        int64                // bytes, of the agent's resident memory
@@ -153,10 +154,10 @@ func soak(ctx context.Context, length time.Duration, seed uint64) error {
 	}
 	wg.Wait()
 	fmt.Printf(`
-%s of incidents: %d verdicts right, %d innocent and silent; %d wrong, %d lost
+%s of incidents: %d verdicts right, %d innocent and silent; %d wrong, %d lost; Unknown before the cause: %d
 beside a restart %d without a verdict; %d could not be run; restarted: %v
 restarts of the agent that nobody asked for: %d; its resident memory at most %d MiB
-`, time.Since(begun).Round(time.Second), t.right, t.silent, t.wrong, t.lost, t.taken, t.failed, t.disturbed, t.restarts, t.peak>>20)
+`, time.Since(begun).Round(time.Second), t.right, t.silent, t.wrong, t.lost, t.undecided, t.taken, t.failed, t.disturbed, t.restarts, t.peak>>20)
 	if t.wrong > 0 || t.lost > 0 || t.restarts > 0 {
 		return errors.New("there were wrong or lost verdicts, or the agent has ended by itself")
 	}
@@ -195,11 +196,19 @@ func (t *tally) incident(ctx context.Context, n *scenario.Node, s scenario.Scena
 		t.count(&t.failed, "%s: %s", s.Name, firstLine(err))
 		return
 	}
-	wrong := slices.Clone(r.Wrong)
-	for _, e := range events {
-		if e.Reason != s.Cause {
-			wrong = append(wrong, e.Reason+": "+e.Note)
+	var wrong []string
+	undecided := false
+	for _, said := range append(slices.Clone(r.Wrong), notes(events)...) {
+		switch reason, _, _ := strings.Cut(said, ":"); {
+		case reason == s.Cause:
+		case reason == unknown && s.Cause != "": // nobody is accused
+			undecided = true
+		default:
+			wrong = append(wrong, said)
 		}
+	}
+	if undecided {
+		t.count(&t.undecided, "")
 	}
 	switch {
 	case len(wrong) > 0:
@@ -209,6 +218,18 @@ func (t *tally) incident(ctx context.Context, n *scenario.Node, s scenario.Scena
 	case told:
 		t.count(&t.right, "")
 	}
+}
+
+// unknown is the reason of a pod that is stuck without a known cause.
+const unknown = "Unknown"
+
+// notes are the reasons and words of Events.
+func notes(events []eventsv1.Event) []string {
+	var out []string
+	for i := range events {
+		out = append(out, events[i].Reason+": "+events[i].Note)
+	}
+	return out
 }
 
 // either returns the number that counts what did not come true: that of what a restart
