@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	"github.com/containerd/errdefs"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
 )
@@ -63,6 +64,9 @@ func (r *Runtime) ReadPod(ctx context.Context, p *evidence.Pod) {
 		wg.Go(func() {
 			defer func() { <-slots }()
 			errs[i] = r.readContainer(ctx, c, p.RuntimeUID, &p.Containers[a.at], a.listed)
+			if a.sandbox && a.state == evidence.StateExited && p.Overdue() > 0 {
+				p.Containers[a.at].StatusError = r.statusError(ctx, c, a.id)
+			}
 		})
 	}
 	wg.Wait()
@@ -72,6 +76,23 @@ func (r *Runtime) ReadPod(ctx context.Context, p *evidence.Pod) {
 			return
 		}
 	}
+}
+
+// statusError returns why containerd does not tell the status of a sandbox, in at most 300
+// bytes; "" when it does, has no such sandbox, or does not answer. containerd answers this
+// without the shim, and looks for the sandbox's network namespace, as it does for the kubelet
+// every second (internal/cri/server/sandbox_status.go).
+func (r *Runtime) statusError(ctx context.Context, c *connection, id string) string {
+	if !hasTime(ctx, r.read) {
+		return ""
+	}
+	ctx, cancel := question(ctx, r.read)
+	defer cancel()
+	_, err := c.cri.PodSandboxStatus(ctx, &runtimeapi.PodSandboxStatusRequest{PodSandboxId: id})
+	if err = native(err); err == nil || silent(err) || errdefs.IsNotFound(err) || errdefs.IsUnavailable(err) || errdefs.IsNotImplemented(err) {
+		return ""
+	}
+	return bound(err.Error())
 }
 
 // readContainer completes one container. It returns why the shim's view of it

@@ -122,6 +122,45 @@ func TestReadPod(t *testing.T) {
 	}
 }
 
+// containerd is asked for the status of a sandbox that has ended, once the pod is late, and only
+// an error that is about the sandbox is kept.
+func TestStatusOfASandbox(t *testing.T) {
+	for name, test := range map[string]struct {
+		state runtimeapi.PodSandboxState
+		late  bool
+		fails error
+		hangs bool
+		want  string
+		asked int
+	}{
+		"an error":         {runtimeapi.PodSandboxState_SANDBOX_NOTREADY, true, status.Error(codes.Unknown, "check network namespace closed: no"), false, "check network namespace closed: no", 1},
+		"all is well":      {runtimeapi.PodSandboxState_SANDBOX_NOTREADY, true, nil, false, "", 1},
+		"it is removed":    {runtimeapi.PodSandboxState_SANDBOX_NOTREADY, true, status.Error(codes.NotFound, "no"), false, "", 1},
+		"no answer":        {runtimeapi.PodSandboxState_SANDBOX_NOTREADY, true, nil, true, "", 1},
+		"it runs":          {runtimeapi.PodSandboxState_SANDBOX_READY, true, nil, false, "", 0},
+		"it is not late":   {runtimeapi.PodSandboxState_SANDBOX_NOTREADY, false, nil, false, "", 0},
+		"it is down, late": {runtimeapi.PodSandboxState_SANDBOX_NOTREADY, true, status.Error(codes.Unavailable, "no"), false, "", 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newServer()
+			socket, _ := s.serve(t, nil)
+			r, _ := open(t, socket, short)
+			s.set(func() {
+				s.sandboxes["pause-0"] = &runtimeapi.PodSandbox{Id: "pause-0", State: test.state, Labels: map[string]string{podUID: "uid"}}
+				s.fails["sandbox pause-0"], s.hangs["sandbox"] = test.fails, test.hangs
+			})
+			p := &evidence.Pod{RuntimeUID: "uid", Time: noon, Deadline: noon.Add(time.Second)}
+			if test.late {
+				p.Deadline = noon.Add(-time.Second)
+			}
+			r.ReadPod(context.Background(), p)
+			if len(p.Containers) != 1 || p.Containers[0].StatusError != test.want || s.count("sandbox pause-0") != test.asked {
+				t.Errorf("asked %d times: %+v", s.count("sandbox pause-0"), p.Containers)
+			}
+		})
+	}
+}
+
 func TestReadPodWithAHungShim(t *testing.T) {
 	s := newServer()
 	podOf(s, "uid", 2)

@@ -244,6 +244,13 @@ func (s criServer) ListPodSandbox(ctx context.Context, q *runtimeapi.ListPodSand
 	return out, nil
 }
 
+func (s criServer) PodSandboxStatus(ctx context.Context, q *runtimeapi.PodSandboxStatusRequest) (*runtimeapi.PodSandboxStatusResponse, error) {
+	if err := s.enter(ctx, "sandbox", q.PodSandboxId); err != nil {
+		return nil, err
+	}
+	return &runtimeapi.PodSandboxStatusResponse{}, nil
+}
+
 func (s criServer) ContainerStatus(ctx context.Context, q *runtimeapi.ContainerStatusRequest) (*runtimeapi.ContainerStatusResponse, error) {
 	if err := s.enter(ctx, "status", q.ContainerId); err != nil {
 		return nil, err

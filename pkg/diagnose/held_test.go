@@ -197,6 +197,14 @@ func TestRootfsUnmountBusy(t *testing.T) {
 		"systemd manages groups": {func(p *evidence.Pod, _ *evidence.Container, _ *evidence.Holder) {
 			p.Cgroups = []evidence.Cgroup{{Path: "/kubepods.slice/kubepods-podu.slice", Version: 2}}
 		}, "EBUSY", "kill -TERM"},
+		"of the sandbox": {func(_ *evidence.Pod, c *evidence.Container, _ *evidence.Holder) {
+			c.Kind, c.Name = evidence.Sandbox, "POD"
+		},
+			"the pod's sandbox has ended, but sleep (PID 4436) uses its root file system", "kill -TERM 4436"},
+		"of the sandbox, and a container is stopped yet": {func(p *evidence.Pod, c *evidence.Container, _ *evidence.Holder) {
+			c.Kind, c.Name = evidence.Sandbox, "POD"
+			p.Containers = append(p.Containers, evidence.Container{Name: "main", Kind: evidence.App, ID: "d", State: evidence.StateRunning})
+		}, "", ""},
 		"one that walks through it": {func(p *evidence.Pod, _ *evidence.Container, h *evidence.Holder) {
 			h.Since = p.Time.Add(-29 * time.Second)
 		}, "", ""},

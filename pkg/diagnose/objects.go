@@ -108,6 +108,9 @@ type Objects struct {
 	PartlyRuledOut []string          `json:"partlyRuledOut,omitempty"`
 	Unread         []evidence.Source `json:"unread,omitempty"`
 	Scarce         []string          `json:"scarce,omitempty"`
+	// Runtimes are those of the pod's containers into which nodeagent cannot look, by
+	// containerd's names of them.
+	Runtimes []string `json:"runtimes,omitempty"`
 	// Views are the containers of which containerd, the shim and the kernel disagree.
 	Views []View `json:"views,omitempty"`
 }

@@ -1,6 +1,8 @@
 package diagnose
 
 import (
+	"slices"
+
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose/fact"
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
 )
@@ -66,6 +68,12 @@ func locateAmongTasks(p *evidence.Pod, live []*evidence.Task) Phase {
 			return Startup
 		}
 	}
+	if !slices.ContainsFunc(live, func(t *evidence.Task) bool {
+		c, ok := p.Container(t.Container)
+		return !ok || c.State != evidence.StateCreated
+	}) {
+		return Startup // runc init waits to be told to execute the program
+	}
 	if p.Overdue() < 0 {
 		for _, c := range p.Containers {
 			if c.PreStop && c.State == evidence.StateRunning {
@@ -84,7 +92,7 @@ func locateInRuntime(p *evidence.Pod) Phase {
 		// node (SyncTerminatedPod, pkg/kubelet/kubelet.go). Its status is older.
 		return FinalDelete
 	}
-	known, sandbox, starts := false, false, false
+	known, sandbox, starts, fails := false, false, false, false
 	for _, c := range p.Containers {
 		if c.ID == "" {
 			starts = starts || c.Waiting && c.Exit == nil
@@ -96,6 +104,7 @@ func locateInRuntime(p *evidence.Pod) Phase {
 		}
 		if c.Kind == evidence.Sandbox {
 			sandbox = sandbox || c.State == evidence.StateRunning
+			fails = fails || c.StatusError != ""
 			continue
 		}
 		if c.State == evidence.StateRunning || c.State == evidence.StateUnknown {
@@ -103,7 +112,7 @@ func locateInRuntime(p *evidence.Pod) Phase {
 		}
 	}
 	switch {
-	case known && (len(p.Plugins) > 0 || fact.SandboxStop(p) != nil):
+	case known && (fails || len(p.Plugins) > 0 || len(p.ImageMounts) > 0 || fact.SandboxStop(p) != nil):
 		return Sandbox
 	case sandbox && starts:
 		// An image is pulled for a container, or a sandbox in which none was ever

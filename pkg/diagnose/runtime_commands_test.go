@@ -156,6 +156,53 @@ func TestRuntimeCommandHanging(t *testing.T) {
 	}
 }
 
+// TestUnfinishedDelete checks when a container is not deleted because the runtime does not return,
+// and is not only slow.
+func TestUnfinishedDelete(t *testing.T) {
+	type change = func(p *evidence.Pod, d *evidence.Delete)
+	for name, test := range map[string]struct {
+		change change
+		want   string // "" when it is not told
+	}{
+		"two tries": {func(*evidence.Pod, *evidence.Delete) {},
+			"the shim cannot go on with container main: runc delete does not return: containerd ends it after ten seconds, and has it started again later. It was last seen to wait for its child sleep, which slept in clock_nanosleep (hrtimer_nanosleep)"},
+		"without a child": {func(_ *evidence.Pod, d *evidence.Delete) { d.Last.Tasks = d.Last.Tasks[:1] }, "It was last seen to sleep in wait4"},
+		"of the sandbox": {func(p *evidence.Pod, d *evidence.Delete) {
+			d.Last.Container = sandboxID
+			p.Containers[0].State = evidence.StateExited
+		}, "with the pod's sandbox: runc delete does not return: containerd"},
+		"one of them runs now": {func(p *evidence.Pod, d *evidence.Delete) {
+			p.RuntimeCommands = []evidence.RuntimeCommand{d.Last}
+		}, "runc delete does not return: containerd ends it"},
+		"one try":                       {func(_ *evidence.Pod, d *evidence.Delete) { d.Tries = 1 }, ""},
+		"two tries, on a starved node":  {func(p *evidence.Pod, _ *evidence.Delete) { p.Node.Pressure.StarvedUntil = p.Time }, ""},
+		"two tries, and no pressure":    {func(p *evidence.Pod, _ *evidence.Delete) { p.Node.Pressure = nil }, ""},
+		"three tries on a starved node": {func(p *evidence.Pod, d *evidence.Delete) { d.Tries, p.Node.Pressure.StarvedUntil = 3, p.Time }, "runc delete does not return: containerd"},
+		"it moves": {func(_ *evidence.Pod, d *evidence.Delete) {
+			d.Last.Tasks[1].UnchangedSince = d.Seen.Add(-2 * time.Second)
+		}, ""},
+		"it runs":                    {func(_ *evidence.Pod, d *evidence.Delete) { d.Last.Tasks[1].State = evidence.Runnable }, ""},
+		"long ago":                   {func(p *evidence.Pod, d *evidence.Delete) { d.Seen = p.Time.Add(-6 * time.Minute) }, ""},
+		"it is deleted":              {func(p *evidence.Pod, _ *evidence.Delete) { p.Containers[0].State = evidence.StateExited }, ""},
+		"of another runtime":         {func(p *evidence.Pod, _ *evidence.Delete) { p.Containers[0].Runtime = "io.containerd.kata.v2" }, ""},
+		"of no container of the pod": {func(_ *evidence.Pod, d *evidence.Delete) { d.Last.Container = "other" }, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := commanded(9*time.Second, func(p *evidence.Pod, c *evidence.RuntimeCommand) {
+				p.Containers[0].State, p.Containers[0].Task = evidence.StateRunning, evidence.ShimTask{Status: "stopped", PID: 100, PIDGone: true}
+				c.Container, c.Command = "c", "delete"
+				p.Deletes = []evidence.Delete{{Last: *c, Seen: p.Time, Tries: 2}}
+				p.RuntimeCommands = nil
+				test.change(p, &p.Deletes[0])
+			})
+			message, _, c := found(p, "RuntimeCommandHanging")
+			if (message == "") != (test.want == "") || !strings.Contains(message, test.want) || message != "" && c != "Inferred" {
+				t.Errorf("found %q (%s), want %q", message, c, test.want)
+			}
+		})
+	}
+}
+
 // What could not be read is not taken for absent.
 func TestUnreadCommands(t *testing.T) {
 	d := cause.Diagnose(commanded(time.Hour, func(p *evidence.Pod, _ *evidence.RuntimeCommand) {

@@ -147,6 +147,14 @@ func TestPhases(t *testing.T) {
 		"a container is being created": {func(p *evidence.Pod) {
 			p.Containers = []evidence.Container{sandbox, {Name: "main", Kind: evidence.App, ID: "c", State: evidence.StateCreated, Waiting: true}}
 		}, diagnose.Startup},
+		"a container has been created and not been started": {func(p *evidence.Pod) {
+			p.Containers = []evidence.Container{sandbox, {Name: "main", Kind: evidence.App, ID: "c", State: evidence.StateCreated, Waiting: true}}
+			p.Tasks = []evidence.Task{task(100, 50, "runc:[2:INIT]", evidence.Sleeping, "openat")}
+		}, diagnose.Startup},
+		"a container has been created, and another one runs": {func(p *evidence.Pod) {
+			p.Containers = []evidence.Container{sandbox, {Name: "main", Kind: evidence.App, ID: "c", State: evidence.StateRunning}, {Name: "second", Kind: evidence.App, ID: "d", State: evidence.StateCreated, Waiting: true}}
+			p.Tasks = []evidence.Task{task(100, 50, "app", evidence.Sleeping, "epoll_wait")}
+		}, diagnose.StopSignal},
 		"an image is pulled, or a sandbox without containers is taken down": {func(p *evidence.Pod) {
 			p.Containers = []evidence.Container{sandbox, {Name: "main", Kind: evidence.App, Waiting: true}}
 		}, diagnose.PhaseUnknown},

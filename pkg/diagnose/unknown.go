@@ -14,7 +14,7 @@ var Unrecognised = &Rule{
 	Doc: Doc{
 		Layer:   "unknown",
 		Title:   "stuck, and no known cause matches",
-		Message: "{state}, and no known cause matches. Ruled out: {ruledout}{unseen}{disagree}{starved}",
+		Message: "{state}, and no known cause matches. Ruled out: {ruledout}{unseen}{inside}{disagree}{starved}",
 		Phrases: map[string][]Choice{
 			"state": {
 				{Variant: doneOnNode, Text: "nothing of the pod is left on the node, only its API object remains"},
@@ -26,6 +26,7 @@ var Unrecognised = &Rule{
 				{Text: "some of {partly}"}, {Text: "nothing"},
 			},
 			"unseen":   {{Text: ". Could not be read in full: {unread}"}, {Text: ""}},
+			"inside":   {{Text: ". Its containers run under {runtimes}, and what happens inside of that cannot be seen"}, {Text: ""}},
 			"disagree": {{Text: ". The views differ of {views}"}, {Text: ""}},
 			"starved":  {{Text: ". The node is short of {scarce}: what holds the pod may only be slow"}, {Text: ""}},
 		},
@@ -36,20 +37,33 @@ var Unrecognised = &Rule{
 		Remedy: "Look at the kubelet's log on the node for this pod (journalctl -u kubelet, line \"Error syncing pod, skipping\"). " +
 			"Save what is known with nodeagent capture {pod} and attach it to an issue of nodeagent.",
 		Danger: "Do not force-delete before you know what holds it: the processes, volumes and addresses may still be in use.",
-		Families: []Family{{
-			Name:    onlyObject,
-			Meaning: "All containers have ended, and nothing of the pod is left on its node.",
-			Danger:  "A force delete does not tell why the object has stayed, and the next pod may stay too: save first what is known.",
-		}},
+		Families: []Family{
+			{
+				Name:    onlyObject,
+				Meaning: "All containers have ended, and nothing of the pod is left on its node.",
+				Danger:  "A force delete does not tell why the object has stayed, and the next pod may stay too: save first what is known.",
+			},
+			{
+				Name: otherRuntime,
+				Meaning: "The containers run under another runtime than runc, by containerd's record: in a virtual machine (Kata, Firecracker) or on a kernel in a program of its own (gVisor). " +
+					"nodeagent sees the node's kernel only. Whether a process inside hangs, or the virtual machine does, it cannot tell.",
+				Remedy: "On the node: look at the kubelet's log for this pod (journalctl -u kubelet, line \"Error syncing pod, skipping\"), at containerd's log, " +
+					"and whether the runtime's own process runs (qemu-system, cloud-hypervisor, firecracker or runsc-sandbox in ps -eo pid,ppid,stat,comm). The runtime's own tools say what happens inside. " +
+					"Save what is known with nodeagent capture {pod} and attach it to an issue of nodeagent.",
+				Danger: "Do not force-delete before you know what holds it. Ending the virtual machine's process ends all of the pod's containers, and may leave devices bound to it.",
+			},
+		},
 	},
 	Check: func(*evidence.Pod) []Finding { return nil },
 }
 
 // doneOnNode is the variant of Unknown for a pod that is done on its node, as far as is seen,
 // and onlyObject the family of those of which nothing but the object can be left.
+// otherRuntime is the family of those of which the containers run under another runtime than runc.
 const (
-	doneOnNode = "Done"
-	onlyObject = "OnlyObject"
+	doneOnNode   = "Done"
+	onlyObject   = "OnlyObject"
+	otherRuntime = "OtherRuntime"
 )
 
 // A search is the layers of the causes that were looked for: in whole where
@@ -95,8 +109,23 @@ func unknown(p *evidence.Pod, looked search, notRead []Unknown, force *Force) Fi
 	if force != nil && force.Answer == ForceYes {
 		f.Variants = append(f.Variants, onlyObject)
 	}
+	if o.Runtimes = otherRuntimes(p); len(o.Runtimes) > 0 {
+		f.Variants = append(f.Variants, otherRuntime)
+	}
 	f.Message, f.Remedy, f.Danger = Unrecognised.Doc.words(&f)
 	return f
+}
+
+// otherRuntimes returns the names of the runtimes of the pod's containers into which nodeagent
+// cannot look, each once.
+func otherRuntimes(p *evidence.Pod) []string {
+	var out []string
+	for i := range p.Containers {
+		if c := &p.Containers[i]; fact.Sandboxed(c) && !slices.Contains(out, c.Runtime) {
+			out = append(out, c.Runtime)
+		}
+	}
+	return out
 }
 
 // done reports whether all that the kubelet does on the node is done: a process that

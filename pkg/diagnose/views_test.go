@@ -41,6 +41,18 @@ func TestExitEventLost(t *testing.T) {
 		"the shim says that it has stopped": {func(*evidence.Pod, *evidence.Container) {}, "the shim (PID 50) answers that it has stopped, and the record of containerd (v1.7.20) says that it runs. This version is known to lose the end of a container: containerd #11634, fixed in 1.7.34"},
 		"the shim says that it runs":        {runs, "answers that it runs, and the record of containerd (v1.7.20) says that it runs. This version is known to lose the end of a container: containerd #10589, fixed in 1.7.22"},
 		"there is no task":                  {absent, "containerd has no task of it, and the record of containerd (v1.7.20) says that it runs"},
+		"the shim says that it runs, and has runc execute something": {func(p *evidence.Pod, c *evidence.Container) {
+			runs(p, c)
+			p.RuntimeCommands = []evidence.RuntimeCommand{{Runtime: "runc", Command: "exec", Container: c.ID}}
+		}, ""},
+		"the shim says that it runs, and has runc do something elsewhere": {func(p *evidence.Pod, c *evidence.Container) {
+			runs(p, c)
+			p.RuntimeCommands = []evidence.RuntimeCommand{{Runtime: "runc", Command: "exec", Container: "other"}}
+		}, "fixed in 1.7.22"},
+		"the shim says that it runs, and what it has runc do is not known": {func(p *evidence.Pod, c *evidence.Container) {
+			runs(p, c)
+			p.Lack(evidence.RuntimeCommands, "no")
+		}, ""},
 		"a version without the bug": {func(p *evidence.Pod, c *evidence.Container) {
 			runs(p, c)
 			p.Node.Containerd.Version = "v1.7.22"
@@ -100,9 +112,17 @@ func TestExitEventLost(t *testing.T) {
 			runs(p, c)
 			p.Node.Containerd.Version = "v2.3.3"
 		}, "the record of containerd (v2.3.3) says that it runs"},
-		"the shim is stopped":             {func(p *evidence.Pod, _ *evidence.Container) { p.Parents[0].State = evidence.Stopped }, ""},
-		"there is no shim":                {func(p *evidence.Pod, _ *evidence.Container) { p.Parents = nil }, ""},
-		"it is the sandbox":               {func(_ *evidence.Pod, c *evidence.Container) { c.Kind = evidence.Sandbox }, ""},
+		"the shim is stopped": {func(p *evidence.Pod, _ *evidence.Container) { p.Parents[0].State = evidence.Stopped }, ""},
+		"there is no shim":    {func(p *evidence.Pod, _ *evidence.Container) { p.Parents = nil }, ""},
+		"it is the sandbox":   {func(_ *evidence.Pod, c *evidence.Container) { c.Kind, c.Name = evidence.Sandbox, "POD" }, "fixed in 1.7.34"},
+		"it is the sandbox, and a container is stopped yet": {func(p *evidence.Pod, c *evidence.Container) {
+			c.Kind, c.Name = evidence.Sandbox, "POD"
+			p.Containers = append(p.Containers, evidence.Container{Name: "main", Kind: evidence.App, ID: "d", State: evidence.StateRunning})
+		}, ""},
+		"it is the sandbox, of which there is no task": {func(p *evidence.Pod, c *evidence.Container) {
+			absent(p, c)
+			c.Kind, c.Name = evidence.Sandbox, "POD"
+		}, ""},
 		"its processes could not be read": {func(p *evidence.Pod, _ *evidence.Container) { p.Lack(evidence.Processes, "no") }, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -110,6 +130,9 @@ func TestExitEventLost(t *testing.T) {
 			for _, f := range cause.Diagnose(ended(test.change)).Findings {
 				if f.Cause == lost {
 					got = f.Message
+				}
+				if sandbox := strings.HasPrefix(f.Message, "the pod's sandbox has ended"); f.Cause == lost && sandbox != (name == "it is the sandbox") {
+					t.Error(f.Message)
 				}
 			}
 			if test.want == "" && got != "" || test.want != "" && !strings.HasSuffix(got, test.want) {

@@ -157,6 +157,13 @@ var values = map[string]func(*Finding) string{
 	"partly": func(f *Finding) string { return list(f.Objects.PartlyRuledOut, 200) },
 	"unread": func(f *Finding) string { return list(f.Objects.Unread, 200) },
 	"scarce": func(f *Finding) string { return list(f.Objects.Scarce, 40) },
+	"runtimes": func(f *Finding) string {
+		said := make([]string, len(f.Objects.Runtimes))
+		for i, r := range f.Objects.Runtimes {
+			said[i] = runtimeName(r)
+		}
+		return bound(strings.Join(said, ", "), 160)
+	},
 	"views": func(f *Finding) string {
 		said := make([]string, len(f.Objects.Views))
 		for i := range f.Objects.Views {
@@ -168,7 +175,7 @@ var values = map[string]func(*Finding) string{
 
 // common are the phrases that every Doc may use.
 var common = map[string][]Choice{
-	"where": {{Text: "container {container}: "}, {Text: ""}},
+	"where": {{Variant: aboutSandbox, Text: "the pod's sandbox: "}, {Text: "container {container}: "}, {Text: ""}},
 	"unfreeze": {
 		{Text: "fsfreeze -u {hostmount}"},
 		{Text: "find where the file system with the number {mountnumber} is mounted (findmnt -o TARGET,MAJ:MIN) and run fsfreeze -u with that directory"},
@@ -233,10 +240,17 @@ func (d *Doc) remedy(f *Finding) (remedy, danger string) {
 	return cmp.Or(remedy, d.Remedy), cmp.Or(danger, d.Danger)
 }
 
+// sandboxName is the name of a pod's sandbox among its containers (pkg/cri/list.go), and
+// aboutSandbox the variant of a finding that is about it.
+const (
+	sandboxName  = "POD"
+	aboutSandbox = "Sandbox"
+)
+
 // is reports whether the finding shows a variant of its cause, as every finding
 // does the variant "".
 func (f *Finding) is(variant string) bool {
-	return variant == "" || variant == f.Family || slices.Contains(f.Variants, variant)
+	return variant == "" || variant == f.Family || slices.Contains(f.Variants, variant) || variant == aboutSandbox && f.Container == sandboxName
 }
 
 // fill puts what a finding says into a text. A placeholder without a value is
@@ -324,6 +338,8 @@ func (p *Process) whose() string {
 		return p.name() + " (" + pid + ", of the pod with UID " + p.PodUID + ")"
 	case p.Unit != "":
 		return p.name() + " (" + pid + ", of " + foreign(p.Unit, 80) + ")"
+	case p.Container == sandboxName:
+		return p.name() + " (" + pid + ", of the pod's sandbox)"
 	case p.Container != "":
 		return p.name() + " (" + pid + ", of container " + foreign(p.Container, 63) + ")"
 	default:
@@ -377,6 +393,17 @@ func (m *Mount) details() string {
 		s = append(s, "for which the kernel's thread "+foreign(m.KernelThread, commLength)+" waits too")
 	}
 	return strings.Join(s, ", ")
+}
+
+// runtimeName is what is said of a runtime: containerd's name of it, and the project that it is
+// of, where the name is one that its documentation gives it.
+func runtimeName(name string) string {
+	for _, of := range []struct{ part, project string }{{"kata", "Kata Containers"}, {"runsc", "gVisor"}, {"firecracker", "Firecracker"}} {
+		if strings.Contains(name, of.part) {
+			return foreign(name, 80) + " (" + of.project + ")"
+		}
+	}
+	return foreign(name, 80)
 }
 
 // said is what is said of a container. The number of its threads is left out: it may change

@@ -199,6 +199,7 @@ func everything() diagnose.Finding {
 		Daemon: "kube-system/calico-node-x", Error: `dial "a": refused`,
 		Containerd: "v1.7.20", Issue: "#10589", FixedIn: "1.7.22", Views: []diagnose.View{{Container: "main", Record: evidence.StateRunning, Shim: "stopped", Tasks: 1}},
 		Pod: "shop/web-0", Node: "node1", Left: []string{diagnose.LeftMounts, diagnose.LeftCgroup}, RuledOut: []string{"kernel", "signal"}, PartlyRuledOut: []string{"runtime"}, Unread: []evidence.Source{evidence.Shims}, Scarce: []string{"processors"},
+		Runtimes: []string{"io.containerd.kata.v2"},
 	}}
 }
 
@@ -226,6 +227,7 @@ func TestValues(t *testing.T) {
 		"daemon": "kube-system/calico-node-x", "error": `"dial \"a\": refused"`,
 		"containerd": "v1.7.20", "issue": "#10589", "fixed": "1.7.22", "views": "main (containerd's record: running, the shim: stopped, the kernel: processes)",
 		"pod": "shop/web-0", "podnamespace": "shop", "podname": "web-0", "node": "node1", "left": "mounts, its cgroup", "layers": "kernel, signal", "partly": "runtime", "unread": "shims", "scarce": "processors",
+		"runtimes": "io.containerd.kata.v2 (Kata Containers)",
 	}
 	got := map[string]string{}
 	var d diagnose.Doc

@@ -40,7 +40,7 @@ func (s *Seen) since(e *Seen, p *Pod) {
 func (p *Pod) bare() bool {
 	if len(p.Missing) > 0 || !p.ContainersEnded() || p.Overdue() <= 0 || p.TasksRead.IsZero() ||
 		len(p.Tasks) > 0 || len(p.Cgroups) > 0 || len(p.Leftovers) > 0 || len(p.Plugins) > 0 ||
-		len(p.Mounts) > 0 || len(p.Devices) > 0 || len(p.Volumes) > 0 || len(p.Holders) > 0 {
+		len(p.Mounts) > 0 || len(p.ImageMounts) > 0 || len(p.Devices) > 0 || len(p.Volumes) > 0 || len(p.Holders) > 0 {
 		return false
 	}
 	// A shim may be on its way out, with what it holds.

@@ -159,6 +159,9 @@ type Pod struct {
 	// RuntimeCommands are those that the pod's shim has started and that have not
 	// returned. They are read only of a pod past its deadline, of shims for runc.
 	RuntimeCommands []RuntimeCommand `json:"runtimeCommands,omitempty"`
+	// Deletes are the containers that the runtime was seen to be deleting for long, and more than
+	// once.
+	Deletes []Delete `json:"deletes,omitempty"`
 	// KillFailures are what the kubelet has said, in Events, of why it could not
 	// stop the pod, the last first. They are asked for only once the pod is overdue.
 	KillFailures []KillFailure `json:"killFailures,omitempty"`
@@ -172,11 +175,16 @@ type Pod struct {
 	// block devices: below the kubelet's directory plugins, with the pod's UID as the
 	// last name (pkg/volume/util/volumepathhandler, pkg/volume/csi/csi_block.go).
 	Devices []Mount `json:"devices,omitempty"`
+	// ImageMounts are the host's mounts of the pod's image volumes, below containerd's
+	// directory image-volumes and the ID of the sandbox. containerd unmounts them when it has
+	// taken down the sandbox and its network (internal/cri/server/container_image_mount.go).
+	// They are read when the pod is past its deadline and its sandbox has ended.
+	ImageMounts []Mount `json:"imageMounts,omitempty"`
 	// Volumes are the directories that the kubelet keeps for the pod's volumes, and
 	// removes when it has taken a volume down; Holders the processes of the node that
-	// use one of Mounts, or the Rootfs of a container. Both are read when the pod is past
+	// use one of Mounts or ImageMounts, or the Rootfs of a container. Both are read when the pod is past
 	// its deadline and its containers have ended, or it has no control group and is said to
-	// run; before that only Holders of a Rootfs.
+	// run; before that only Holders of a Rootfs or of ImageMounts.
 	Volumes []Volume `json:"volumes,omitempty"`
 	Holders []Holder `json:"holders,omitempty"`
 	Node    Node     `json:"node"`
@@ -238,7 +246,7 @@ func (p *Pod) NothingLeft() bool {
 			return false
 		}
 	}
-	return len(p.Tasks)+len(p.Leftovers)+len(p.Plugins)+len(p.Cgroups)+len(p.Mounts)+len(p.Devices)+len(p.Volumes)+len(p.Holders) == 0
+	return len(p.Tasks)+len(p.Leftovers)+len(p.Plugins)+len(p.Cgroups)+len(p.Mounts)+len(p.ImageMounts)+len(p.Devices)+len(p.Volumes)+len(p.Holders) == 0
 }
 
 // Overdue returns how far the pod is past its deadline; negative inside its
@@ -287,6 +295,17 @@ func (c *RuntimeCommand) same(o *RuntimeCommand) bool {
 	a, b := &c.Tasks[0], &o.Tasks[0]
 	return c.Runtime == o.Runtime && c.Command == o.Command && c.Container == o.Container && c.Left == o.Left &&
 		a.PID == b.PID && a.Probe != nil && b.Probe != nil && a.Probe.Start == b.Probe.Start
+}
+
+// A Delete is a container that a runtime such as runc does not get deleted: containerd ends the
+// command after ten seconds (handleEventTimeout, internal/cri/server/events.go), and has it
+// started again after a pause that doubles.
+type Delete struct {
+	// Last is the last command that two readings showed and that had not returned for five
+	// seconds, as it was seen last, at Seen; Tries is how many of them there were, at most maxTries.
+	Last  RuntimeCommand `json:"last"`
+	Seen  time.Time      `json:"seen"`
+	Tries int            `json:"tries"`
 }
 
 // A Daemon is another pod of the node, on which something depends.
@@ -387,6 +406,12 @@ type Container struct {
 	// Exit is how the container ended, as the kubelet has written it into the
 	// pod's status; nil while it has not.
 	Exit *Exit `json:"exit,omitempty"`
+
+	// StatusError is why containerd does not tell the status of a sandbox that has ended, which
+	// the kubelet asks for before each of its steps; "" when it does, and when it was not asked.
+	// StatusErrorSince is when the first of the readings in a row had ended that showed one.
+	StatusError      string    `json:"statusError,omitempty"`
+	StatusErrorSince time.Time `json:"statusErrorSince,omitzero"`
 
 	Task ShimTask `json:"task"`
 	// Rootfs is the mount of its root file system in the host's mount table, which the

@@ -482,6 +482,53 @@ func TestSinceOfRuntimeCommands(t *testing.T) {
 	}
 }
 
+// Tries to delete a container that take long are counted, each once, until the container has
+// ended by containerd's record.
+func TestSinceOfDeletes(t *testing.T) {
+	at := func(second int) time.Time { return time.Date(2026, 1, 2, 3, 4, second, 0, time.UTC) }
+	read := func(second int, start uint64, started int) *Pod {
+		p := &Pod{UID: "u", Time: at(second), TasksRead: at(second), Containers: []Container{{ID: "c", State: StateRunning}}}
+		if start != 0 {
+			p.RuntimeCommands = []RuntimeCommand{{Command: "delete", Container: "c", Tasks: []Task{{PID: 7, TID: 7, Probe: &Probe{Start: start, Started: at(started)}}}}}
+		}
+		return p
+	}
+	changed := func(p *Pod, change func(p *Pod)) *Pod {
+		change(p)
+		return p
+	}
+	for name, test := range map[string]struct {
+		readings []*Pod
+		want     int
+	}{
+		"two tries":               {[]*Pod{read(2, 70, 0), read(6, 70, 0), read(9, 70, 0), read(11, 0, 0), read(13, 71, 12), read(18, 71, 12), read(24, 0, 0)}, 2},
+		"one try":                 {[]*Pod{read(2, 70, 0), read(6, 70, 0), read(9, 70, 0)}, 1},
+		"short ones":              {[]*Pod{read(2, 70, 0), read(4, 70, 0), read(6, 71, 5), read(9, 71, 5)}, 0},
+		"each seen once":          {[]*Pod{read(9, 70, 0), read(20, 71, 11), read(31, 72, 22)}, 0},
+		"no more than are needed": {[]*Pod{read(1, 70, 0), read(6, 70, 0), read(11, 71, 10), read(16, 71, 10), read(21, 72, 20), read(26, 72, 20), read(31, 73, 30), read(36, 73, 30)}, 3},
+		"it is deleted":           {[]*Pod{read(2, 70, 0), read(6, 70, 0), changed(read(11, 0, 0), func(p *Pod) { p.Containers[0].State = StateExited })}, 0},
+		"containerd does not answer": {[]*Pod{read(2, 70, 0), read(6, 70, 0), changed(read(11, 0, 0), func(p *Pod) {
+			p.Containers[0].State = ""
+			p.Lack(Containers, "no answer")
+		})}, 1},
+		"another command": {[]*Pod{changed(read(2, 70, 0), func(p *Pod) { p.RuntimeCommands[0].Command = "kill" }),
+			changed(read(6, 70, 0), func(p *Pod) { p.RuntimeCommands[0].Command = "kill" })}, 0},
+	} {
+		var before *Pod
+		for _, p := range test.readings {
+			p.Since(before)
+			before = p
+		}
+		tries := 0
+		for _, d := range before.Deletes {
+			tries += d.Tries
+		}
+		if tries != test.want {
+			t.Errorf("%s: %d tries, want %d", name, tries, test.want)
+		}
+	}
+}
+
 // That the shim does not wait any more is progress: containerd tries again later.
 func TestStageOfRuntimeCommands(t *testing.T) {
 	at := func(second int) time.Time { return time.Date(2026, 1, 2, 3, 4, second, 0, time.UTC) }

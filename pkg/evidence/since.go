@@ -33,6 +33,7 @@ func (p *Pod) Since(earlier *Pod) {
 	sinceShimChildren(p.ShimChildren, e.ShimChildren, tasks)
 	since(p.Plugins, e.Plugins, tasks)
 	p.sinceCommands(&e, tasks)
+	p.sinceDeletes(&e)
 	p.vacantSince(&e, latest(p.ContainersRead, tasks))
 	if !p.NoShimSince.IsZero() {
 		p.NoShimSince = firstOf(e.NoShimSince, tasks)
@@ -109,6 +110,9 @@ func (p *Pod) vacantSince(e *Pod, read time.Time) {
 			o = &Container{}
 		}
 		c.VacantSince, c.Task.HeldUntil = time.Time{}, o.Task.HeldUntil
+		if c.StatusErrorSince = (time.Time{}); c.StatusError != "" {
+			c.StatusErrorSince = firstOf(o.StatusErrorSince, latest(p.Time, p.ContainersRead))
+		}
 		unseen := !ok && c.State == StateRunning && read.Sub(p.DeletionRequested) > soonSeen &&
 			!slices.ContainsFunc(p.Tasks, func(t Task) bool { return t.Container == c.ID })
 		if unseen || c.Task.held() && o.Task.held() {
@@ -167,6 +171,40 @@ func (p *Pod) sinceCommands(e *Pod, read time.Time) {
 			c.Since, before = firstOf(e.RuntimeCommands[j].Since, read), e.RuntimeCommands[j].Tasks
 		}
 		since(c.Tasks, before, read)
+	}
+}
+
+// deleteCommand is what a runtime is told to delete a container with. One that does so takes less
+// than longDelete. maxTries is enough of them to say that it does not get done.
+const (
+	deleteCommand = "delete"
+	longDelete    = 5 * time.Second
+	maxTries      = 3
+)
+
+// sinceDeletes counts for how many of the tries to delete a container the command took long.
+func (p *Pod) sinceDeletes(e *Pod) {
+	p.Deletes = nil
+	_, unknown := p.Missing[Containers]
+	for _, d := range e.Deletes {
+		if c, ok := p.Container(d.Last.Container); ok && (unknown || c.State == StateRunning) {
+			p.Deletes = append(p.Deletes, d)
+		}
+	}
+	for _, c := range p.RuntimeCommands {
+		if c.Left || c.Command != deleteCommand || len(c.Tasks) == 0 || c.Tasks[0].Probe == nil || c.Tasks[0].Probe.Started.IsZero() ||
+			p.Time.Sub(c.Tasks[0].Probe.Started) < longDelete || !c.Since.Before(p.Time) {
+			continue
+		}
+		i := slices.IndexFunc(p.Deletes, func(d Delete) bool { return d.Last.Container == c.Container })
+		switch {
+		case i < 0:
+			p.Deletes = append(p.Deletes, Delete{Last: c, Seen: p.Time, Tries: 1})
+		case p.Deletes[i].Last.same(&c):
+			p.Deletes[i].Last, p.Deletes[i].Seen = c, p.Time
+		default:
+			p.Deletes[i] = Delete{Last: c, Seen: p.Time, Tries: min(p.Deletes[i].Tries+1, maxTries)}
+		}
 	}
 }
 
@@ -277,7 +315,7 @@ func firstOf(earlier, t time.Time) time.Time {
 // of the runtime has returned: containerd tries again later what could not be done meanwhile.
 func (p *Pod) sameStage(o *Pod) bool {
 	return p.Phase == o.Phase && p.GracePeriodSeconds == o.GracePeriodSeconds &&
-		len(p.Tasks) > 0 == (len(o.Tasks) > 0) && len(p.Mounts) == len(o.Mounts) &&
+		len(p.Tasks) > 0 == (len(o.Tasks) > 0) && len(p.Mounts) == len(o.Mounts) && len(p.ImageMounts) == len(o.ImageMounts) &&
 		len(p.Holders) > 0 == (len(o.Holders) > 0) && sameVolumes(p.Volumes, o.Volumes) && p.shimHeld() == o.shimHeld() &&
 		slices.Equal(p.Finalizers, o.Finalizers) &&
 		slices.EqualFunc(p.Cgroups, o.Cgroups, func(a, b Cgroup) bool { return a.Path == b.Path }) &&

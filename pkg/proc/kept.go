@@ -45,8 +45,8 @@ func (r *Round) readKept(ctx context.Context, files *kernfile.Reader, p *evidenc
 	for i := range p.Containers {
 		c := &p.Containers[i]
 		switch {
-		case c.Kind == evidence.Sandbox || c.State != evidence.StateRunning:
-		case !ended(c, tasks):
+		case c.State != evidence.StateRunning, c.Kind == evidence.Sandbox && !over(c, tasks):
+		case !over(c, tasks):
 			return
 		case slices.Contains(shim.Outputs, c.ID):
 			open = true
@@ -75,11 +75,59 @@ func (r *Round) readKept(ctx context.Context, files *kernfile.Reader, p *evidenc
 	if p.Holders, err = r.readHolders(ctx, files, mounts, host); err != nil && len(p.Holders) == 0 {
 		p.Lack(evidence.Holders, fmt.Sprintf("look for processes that use the root file systems of containers: %v", err))
 	}
+	r.probeHolders(ctx, p)
+}
+
+// readImageVolumes finds the image volumes of the pod that are still mounted when its sandbox
+// has ended, and who uses them.
+func (r *Round) readImageVolumes(ctx context.Context, files *kernfile.Reader, p *evidence.Pod) {
+	if p.Overdue() < 0 || p.ContainersEnded() || r.Prober == nil {
+		return
+	}
+	host, err := r.mounts.Host()
+	if err != nil {
+		return // Mounts is missing
+	}
+	p.ImageMounts = r.imageMounts(p, host)
+	if len(p.ImageMounts) == 0 || p.Overdue() < rootfsAfter {
+		return
+	}
+	if p.Holders, err = r.readHolders(ctx, files, p.ImageMounts, host); err != nil && len(p.Holders) == 0 {
+		p.Lack(evidence.Holders, fmt.Sprintf("look for processes that use image volumes of the pod: %v", err))
+	}
+	r.probeHolders(ctx, p)
+}
+
+// imageMounts returns the host's mounts of the image volumes of the pod's sandboxes that have
+// ended, and what is mounted inside of them.
+func (r *Round) imageMounts(p *evidence.Pod, host *mount.Table) []evidence.Mount {
+	var out []evidence.Mount
+	for i := range p.Containers {
+		c := &p.Containers[i]
+		if c.Kind != evidence.Sandbox || c.ID == "" || c.State != evidence.StateExited {
+			continue
+		}
+		for j := range host.Lines {
+			if m := &host.Lines[j]; strings.Contains(m.Point, "/io.containerd.grpc.v1.cri/image-volumes/"+c.ID+"/") {
+				e := r.mounts.Mount(m)
+				e.HostPoint = e.Point
+				out = append(out, e)
+			}
+		}
+	}
+	return out
+}
+
+// probeHolders probes the holders for when they were started.
+func (r *Round) probeHolders(ctx context.Context, p *evidence.Pod) {
 	t := &tables{Round: r}
 	for i := range p.Holders {
 		s := kernfile.TaskStatus{Task: p.Holders[i].Task}
-		_ = r.probe(ctx, &s, t, cmp.Or(p.RuntimeUID, p.UID)) // for when it was started
+		_ = r.probe(ctx, &s, t, cmp.Or(p.RuntimeUID, p.UID))
 		p.Holders[i].Probe = s.Probe
+	}
+	if len(p.Holders) > 0 {
+		p.TasksRead = time.Now()
 	}
 }
 
@@ -165,14 +213,14 @@ func (r *Round) writes(ctx context.Context, s *kernfile.TaskStatus, pipes []uint
 	return saw, complaint(&saw, err, s, "fd")
 }
 
-// readRootfs notes which of the containers that have ended have their root file system
-// mounted still, and returns these mounts and those inside of them, which the shim
-// unmounts first.
+// readRootfs notes which of the containers that have ended, and whether the sandbox that has,
+// have their root file system mounted still, and returns these mounts and those inside of
+// them, which the shim unmounts first.
 func (r *Round) readRootfs(p *evidence.Pod, host *mount.Table) []evidence.Mount {
 	var out []evidence.Mount
 	for i := range p.Containers {
 		c := &p.Containers[i]
-		if c.Kind == evidence.Sandbox || c.ID == "" || c.State != evidence.StateRunning {
+		if c.ID == "" || c.State != evidence.StateRunning || c.Kind == evidence.Sandbox && !c.Task.Drained {
 			continue
 		}
 		point := ""

@@ -172,11 +172,45 @@ func TestReadRootfs(t *testing.T) {
 		{Kind: evidence.App, ID: "c1", State: evidence.StateRunning}, {Kind: evidence.App, ID: "c2", State: evidence.StateExited},
 		{Kind: evidence.Sandbox, ID: "s1", State: evidence.StateRunning}, {Kind: evidence.App, State: evidence.StateRunning},
 	}}
-	var ids []int
-	for _, m := range newHost(t).Round().readRootfs(p, host) {
-		ids = append(ids, m.ID)
+	read := func() (ids []int) {
+		for _, m := range newHost(t).Round().readRootfs(p, host) {
+			ids = append(ids, m.ID)
+		}
+		return ids
 	}
-	if !slices.Equal(ids, []int{2, 3}) || p.Containers[0].Rootfs == nil || p.Containers[0].Rootfs.ID != 2 || p.Containers[1].Rootfs != nil {
+	if ids := read(); !slices.Equal(ids, []int{2, 3}) || p.Containers[0].Rootfs == nil || p.Containers[0].Rootfs.ID != 2 || p.Containers[1].Rootfs != nil {
 		t.Errorf("mounts %d of %+v", ids, p.Containers)
+	}
+	p.Containers[2].Task.Drained = true // the sandbox has ended, too
+	if ids := read(); !slices.Equal(ids, []int{2, 3, 6}) || p.Containers[2].Rootfs == nil || p.Containers[2].Rootfs.ID != 6 {
+		t.Errorf("mounts %d of %+v", ids, p.Containers)
+	}
+}
+
+// The image volumes of a pod are told by the ID of its sandbox, once that has ended.
+func TestImageMounts(t *testing.T) {
+	const dir = "/run/containerd/io.containerd.grpc.v1.cri/image-volumes/"
+	host := &mount.Table{Lines: []mount.Line{
+		{ID: 1, Point: "/"}, {ID: 2, Point: dir + "s1/abc", Type: "overlay"}, {ID: 3, Point: dir + "s1/abc/data"},
+		{ID: 4, Point: dir + "s11/abc"}, {ID: 5, Point: dir + "s2/abc"}, {ID: 6, Point: dir + "s1"},
+	}}
+	p := &evidence.Pod{Containers: []evidence.Container{
+		{Kind: evidence.App, ID: "s2", State: evidence.StateExited}, {Kind: evidence.Sandbox, State: evidence.StateExited},
+		{Kind: evidence.Sandbox, ID: "s1", State: evidence.StateRunning},
+	}}
+	r := newHost(t).Round()
+	if got := r.imageMounts(p, host); got != nil {
+		t.Errorf("of a sandbox that runs: %+v", got)
+	}
+	p.Containers[2].State = evidence.StateExited
+	var ids []int
+	for _, m := range r.imageMounts(p, host) {
+		ids = append(ids, m.ID)
+		if m.HostPoint != m.Point {
+			t.Errorf("it is mounted at %q", m.HostPoint)
+		}
+	}
+	if !slices.Equal(ids, []int{2, 3}) {
+		t.Errorf("mounts %d", ids)
 	}
 }

@@ -109,7 +109,13 @@ func notByOffice(files *kernfile.Reader, pid int) (s kernfile.TaskStatus, ok boo
 // ended says that a container runs by the word of containerd, while its first
 // process, which the shim knows, and all others in its group are gone.
 func ended(c *evidence.Container, tasks []kernfile.TaskStatus) bool {
-	return c.Kind != evidence.Sandbox && c.ID != "" && c.State == evidence.StateRunning && c.Task.PID > 0 &&
+	return c.Kind != evidence.Sandbox && over(c, tasks)
+}
+
+// over says the same of a container, or of the sandbox, which has no output and whose process is
+// there as long as all is well.
+func over(c *evidence.Container, tasks []kernfile.TaskStatus) bool {
+	return c.ID != "" && c.State == evidence.StateRunning && c.Task.PID > 0 && (c.Kind != evidence.Sandbox || c.Task.PIDGone) &&
 		!slices.ContainsFunc(tasks, func(s kernfile.TaskStatus) bool { return s.Container == c.ID || s.TID == c.Task.PID })
 }
 
@@ -117,14 +123,14 @@ func ended(c *evidence.Container, tasks []kernfile.TaskStatus) bool {
 // output, and probes it: when it was started tells it from another process that gets its
 // PID. No rule needs that. It returns what it has read of the shim.
 func (r *Round) readDrained(ctx context.Context, p *evidence.Pod, tasks, parents []kernfile.TaskStatus, t *tables) (saw probe.Seen, err error) {
-	var over []*evidence.Container
+	var found []*evidence.Container
 	for i := range p.Containers {
-		if c := &p.Containers[i]; ended(c, tasks) {
-			over = append(over, c)
+		if c := &p.Containers[i]; over(c, tasks) {
+			found = append(found, c)
 		}
 	}
 	i := slices.IndexFunc(parents, func(s kernfile.TaskStatus) bool { return s.Owner == ownerShim })
-	if len(over) == 0 || i < 0 {
+	if len(found) == 0 || i < 0 {
 		return saw, nil
 	}
 	if slices.ContainsFunc(parents[i+1:], func(s kernfile.TaskStatus) bool { return s.Owner == ownerShim }) {
@@ -136,7 +142,7 @@ func (r *Round) readDrained(ctx context.Context, p *evidence.Pod, tasks, parents
 	if parents[i].Probe == nil {
 		_ = r.probe(ctx, &parents[i], t, "")
 	}
-	for _, c := range over {
+	for _, c := range found {
 		c.Task.Executed = slices.Contains(saw.Executed, c.ID)
 		c.Task.Drained = !saw.Gone && !slices.Contains(saw.Outputs, c.ID)
 	}

@@ -3,7 +3,7 @@ package scenario
 // commands lists the incidents in which a command of the runtime, such as runc kill, hangs or
 // fails, and innocent ones that look like them.
 func commands() []Scenario {
-	all := []Scenario{runcHangs(), runcLeaves(), runcFails(), runcSlow(), runcFailsOnce()}
+	all := []Scenario{runcHangs(), runcDeleteHangs(), runcExecHangs(), runcLeaves(), runcFails(), runcFailsSandbox(), runcSlow(), runcFailsOnce()}
 	for i := range all {
 		all[i].Prepare = installRunc
 	}
@@ -19,6 +19,7 @@ const runcScript = `#!/bin/sh
 case " $* " in
 *" kill "*) command=kill ;;
 *" delete "*) command=delete ;;
+*" exec "*) command=exec ;;
 *) exec REAL "$@" ;;
 esac
 for argument; do [ ${#argument} != 64 ] || file=` + runcDirectory + `/$argument-$command; done
@@ -42,9 +43,11 @@ grep -qs ` + runcDirectory + ` $place || {
 
 // onRunc is a step that lets the runtime do something when a container of the pod is told to
 // end: the one that runs a victim, or the pod's sandbox.
-func onRunc(which, script string) step {
-	return onNode(findShim + `sandbox=$(tr '\0' '\n' </proc/$shim/cmdline | awk 'found{print; exit} $0=="-id"{found=1}')
-file=` + runcDirectory + `/$` + which + `-kill
+func onRunc(which, script string) step { return onCommand(which, "kill", script) }
+
+// onCommand is the same of any command: kill, delete or exec.
+func onCommand(which, command, script string) step {
+	return onNode(findShim + findSandbox + `file=` + runcDirectory + `/$` + which + `-` + command + `
 echo $file >/run/scenario-$NAME.file
 cat >$file.new <<'END'
 ` + script + `
@@ -71,6 +74,37 @@ func runcHangs() Scenario {
 		Says: []string{"locked in phase Sandbox", "the shim cannot go on with the pod's sandbox: runc kill (PID", "does not return",
 			"runc waits for its child sleep (PID", "clock_nanosleep"},
 		Heal: runcAsBefore,
+	}
+}
+
+// runcDeleteHangs has containerd end the program after ten seconds, and start it again.
+func runcDeleteHangs() Scenario {
+	return Scenario{
+		Name:  "runc-delete-hangs",
+		Story: "runc does not return while it deletes the container, each time that containerd tries it",
+		Pod:   victim(3, "drain", "0"),
+		Break: onCommand("id", "delete", "sleep 100000 </dev/null >/dev/null 2>&1 &\necho $! >>$file.pids\nwait"),
+		Proof: noVictim + "read -r file </run/scenario-$NAME.file\n[ $(wc -l <$file.pids) -ge 2 ]",
+		Cause: "RuntimeCommandHanging",
+		Says: []string{"locked in phase Runtime", "the shim cannot go on with container main: runc delete does not return: containerd ends it after ten seconds",
+			"wait for its child sleep, which slept in clock_nanosleep"},
+		Heal: runcAsBefore,
+	}
+}
+
+// runcExecHangs has kubectl exec into the container hang in runc, which nobody limits: the shim
+// does not tell that the container has ended before the exec has.
+func runcExecHangs() Scenario {
+	return Scenario{
+		Name:  "runc-exec-hangs",
+		Story: "runc does not return while it executes something in the container for kubectl exec, and the container has ended",
+		Pod:   victim(3, "drain", "0"),
+		Break: inTurn(onCommand("id", "exec", "sleep 100000 </dev/null >/dev/null 2>&1 &\necho $! >>$file.pids\nwait"),
+			execute("/victim", "drain", "0"), onNode("until [ -s $(cat /run/scenario-$NAME.file).pids ]; do sleep 1; done")),
+		Proof: noVictim + "read -r file </run/scenario-$NAME.file\ngrep -q sleep /proc/$(tail -n 1 $file.pids)/comm",
+		Cause: "RuntimeCommandHanging",
+		Says:  []string{"the shim cannot go on with container main: runc exec (PID", "does not return", "runc waits for its child sleep (PID", "clock_nanosleep"},
+		Heal:  runcAsBefore,
 	}
 }
 
@@ -114,6 +148,20 @@ func runcFails() Scenario {
 		Says: []string{"locked in phase StopSignal", "container main could not be killed, and lives: the runtime has failed each time",
 			"did not terminate successfully: exit status 1", "unable to signal init: permission denied", "kill -KILL"},
 		Heal: runcAsBefore,
+	}
+}
+
+// runcFailsSandbox is the same of the pod's sandbox, when the container has ended.
+func runcFailsSandbox() Scenario {
+	return Scenario{
+		Name:  "runc-kill-sandbox-fails",
+		Story: "runc fails each time that it is to signal the pod's sandbox",
+		Pod:   victim(3, "drain", "0"),
+		Break: onRunc("sandbox", runcFailure),
+		Proof: noVictim + logged("unable to signal init: permission denied"),
+		Cause: "RuntimeCommandFailing",
+		Says:  []string{"locked in phase Sandbox", "the pod's sandbox could not be killed, and lives", "unable to signal init: permission denied", "kill -KILL"},
+		Heal:  runcAsBefore,
 	}
 }
 

@@ -33,7 +33,7 @@ func FirstProcesses(p *evidence.Pod) []FirstProcess {
 	var out []FirstProcess
 	for i := range p.Containers {
 		c := &p.Containers[i]
-		if c.State != evidence.StateRunning || c.Kind == evidence.Sandbox || sandboxed(c) || c.Kind == evidence.Sidecar && waitsForTurn(p, i) {
+		if c.State != evidence.StateRunning || c.Kind == evidence.Sandbox || Sandboxed(c) || c.Kind == evidence.Sidecar && waitsForTurn(p, i) {
 			continue
 		}
 		leader := firstLeader(p, c)
@@ -45,10 +45,10 @@ func FirstProcesses(p *evidence.Pod) []FirstProcess {
 	return out
 }
 
-// sandboxed reports whether a runtime that is not runc's shim has started the
+// Sandboxed reports whether a runtime that is not runc's shim has started the
 // container. What gVisor and Kata run on the node for it is no program of the container,
 // and takes no stop signal for it.
-func sandboxed(c *evidence.Container) bool {
+func Sandboxed(c *evidence.Container) bool {
 	return c.Runtime != "" && !strings.HasPrefix(c.Runtime, "io.containerd.runc.") && c.Runtime != "io.containerd.runtime.v1.linux"
 }
 

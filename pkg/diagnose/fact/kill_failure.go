@@ -76,6 +76,16 @@ func (f *SandboxFailure) StillTries(p *evidence.Pod) bool {
 	return !KubeletGone(p) && (t == nil || !Halted(t) && (t.Probe == nil || !t.Probe.Started.After(f.Last)))
 }
 
+// freshWithClaims is how old the kubelet's last failure may be for a pod with resource
+// claims: they are what comes next, and a driver that hangs looks the same.
+const freshWithClaims = 45 * time.Second
+
+// GoesOn reports whether a failure that comes back is what the pod still waits for, as far
+// as is seen: the kubelet that has told of it tries again.
+func (f *SandboxFailure) GoesOn(p *evidence.Pod) bool {
+	return f.Persists(p) && f.StillTries(p) && (p.ResourceClaims == 0 || p.Time.Sub(f.Last) <= freshWithClaims)
+}
+
 // SandboxStop returns the last failure of the kubelet to have the pod's sandbox
 // stopped that it has told of since the deletion; nil when there is none. An Event
 // may be forged, by somebody who may create Events in the pod's namespace. Only one

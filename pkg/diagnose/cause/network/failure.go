@@ -2,7 +2,6 @@ package network
 
 import (
 	"strings"
-	"time"
 
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose/fact"
@@ -16,15 +15,11 @@ var phases = []diagnose.Phase{diagnose.Sandbox}
 // says.
 var needs = []evidence.Source{evidence.Processes, evidence.Containers, evidence.Events}
 
-// freshWithClaims is how old the kubelet's last failure may be for a pod with resource
-// claims: they are what comes next, and a driver that hangs looks the same.
-const freshWithClaims = 45 * time.Second
-
 // failure returns the failure to take down the pod's network that goes on, nil when
 // there is none.
 func failure(p *evidence.Pod) *fact.SandboxFailure {
 	f := fact.SandboxStop(p)
-	if f == nil || f.Step != fact.StepNetwork || !f.Persists(p) || p.ResourceClaims > 0 && p.Time.Sub(f.Last) > freshWithClaims || !f.StillTries(p) {
+	if f == nil || f.Step != fact.StepNetwork || !f.GoesOn(p) {
 		return nil
 	}
 	return f

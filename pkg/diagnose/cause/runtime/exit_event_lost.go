@@ -25,14 +25,20 @@ const (
 // ExitEventLost is a container that has ended and that containerd takes for running.
 var ExitEventLost = &diagnose.Rule{
 	Cause:  "ExitEventLost",
-	Phases: []diagnose.Phase{diagnose.StopSignal, diagnose.Kill, diagnose.Runtime},
+	Phases: []diagnose.Phase{diagnose.StopSignal, diagnose.Kill, diagnose.Runtime, diagnose.Sandbox},
 	Needs:  []evidence.Source{evidence.Processes, evidence.Suspects, evidence.Cgroups, evidence.Containers, evidence.Containerd},
 	Doc: diagnose.Doc{
 		Layer: "runtime",
 		Title: "a container has ended, and containerd takes it for running",
-		Message: "container {container} has ended, and containerd has not noted it: the kernel shows no process of it, {shim}, " +
+		Message: "{what} has ended, and containerd has not noted it: the kernel shows no process of it, {shim}, " +
 			"and the record of containerd{version} says that it runs{known}",
 		Phrases: map[string][]diagnose.Choice{
+			"what":   {{Variant: aboutSandbox, Text: "the pod's sandbox"}, {Text: "container {container}"}},
+			"attach": {{Variant: aboutSandbox, Text: ""}, {Text: "End every kubectl attach to the container. "}},
+			"log": {
+				{Variant: aboutSandbox, Text: "\"failed to handle sandbox exit event\" or \"failed to stop sandbox\""},
+				{Text: "\"failed to handle container TaskExit event\""},
+			},
 			"shim": {
 				{Variant: shimDenies, Text: "the shim (PID {pid}) answers that it runs"},
 				{Variant: taskGone, Text: "containerd has no task of it"},
@@ -46,7 +52,8 @@ var ExitEventLost = &diagnose.Rule{
 			},
 		},
 		Meaning: "When a container ends, its shim tells containerd, which deletes the task and notes the end in the record that the kubelet reads. " +
-			"Here that has not happened. The kubelet asks containerd again and again to stop the container, and waits each time until its request runs out of time.",
+			"Here that has not happened. The kubelet asks containerd again and again to stop the container, and waits each time until its request runs out of time. " +
+			"The same can happen to the pod's sandbox, a container in which the pause program runs and that ends last.",
 		Evidence: "Three views of the container disagree for 30 seconds, or 90 where the node is short of processors, memory or I/O (/proc/pressure), while containerd answers and has run for a minute or more; " +
 			"and for as long again as the pod was past its deadline before, up to five minutes, because containerd tries again after pauses that double. " +
 			"The record of containerd's CRI plugin says that it runs. The kernel shows no task of it. " +
@@ -54,10 +61,11 @@ var ExitEventLost = &diagnose.Rule{
 			"The shim has closed the container's output, so that it does not wait for a process that holds it open; if one was seen to, or may have before the pod was first looked at, five minutes ago or more. " +
 			"A container of another runtime than io.containerd.runc.v2 is not judged: its processes need not be the kernel's. " +
 			"The container's control group is still there, unless systemd manages it: runc would have removed it if containerd had begun to delete the task. " +
-			"That runc itself cannot be started is not ruled out; containerd's log tells. " +
+			"The pod's sandbox is looked at when all containers have exited by containerd's record. " +
+			"That runc itself cannot be started, or fails to delete the container, is not ruled out; containerd's log tells. " +
 			"Nor is that containerd has not got rid of the last output, for a slow disk below /var/log/pods or a kubectl attach that does not read.",
-		Remedy: "On the node: if containerd's log says \"failed to handle container TaskExit event\", it knows of the end, and the reason stands there. " +
-			"End every kubectl attach to the container. Else, if systemctl show -p KillMode containerd says process, run systemctl restart containerd: " +
+		Remedy: "On the node: if containerd's log says {log}, it knows of the end, and the reason stands there. " +
+			"{attach}Else, if systemctl show -p KillMode containerd says process, run systemctl restart containerd: " +
 			"it asks the shim as it starts, and the pod terminates. Containers keep running through the restart.",
 		Danger: "With another KillMode a restart of containerd kills every container of the node. Do not remove anything below /run/containerd. " +
 			"A force delete leaves the pod's sandbox, addresses and volumes on the node, unseen.",
@@ -82,21 +90,25 @@ var ExitEventLost = &diagnose.Rule{
 		shim := ownShim(p)
 		for i := range p.Containers {
 			c := &p.Containers[i]
-			if c.Kind == evidence.Sandbox || c.Runtime != fact.RuncV2 || c.State != evidence.StateRunning || !disagree(p, c.VacantSince) ||
+			if c.Runtime != fact.RuncV2 || c.State != evidence.StateRunning || !disagree(p, c.VacantSince) ||
 				p.Time.Sub(c.VacantSince) < fact.NextTry(p, c.VacantSince) {
 				continue
+			}
+			if c.Kind == evidence.Sandbox && (c.Task.Absent || containersLeft(p)) {
+				continue // nothing waits for a sandbox without a task, nor for it while a container is stopped
 			}
 			group := groupOf(p, c)
 			if group != nil && group.Populated {
 				continue
 			}
-			f := diagnose.Finding{Container: c.Name, Confidence: diagnose.Inferred, Objects: diagnose.Objects{Containerd: p.Node.Containerd.Version}}
+			f := about(c, diagnose.Inferred)
+			f.Objects.Containerd = p.Node.Containerd.Version
 			switch {
 			case c.Task.Absent:
 				f.Family = taskGone // it may be about to try again
 			case shim == nil || fact.Halted(shim) || group == nil && !bySystemd(p), p.Time.Sub(c.Task.HeldUntil) < fact.Retries:
 				continue // something else keeps the end from containerd, or may do so
-			case c.Task.Status == running && c.Task.Executed && len(p.ShimChildren) > 0:
+			case c.Task.Status == running && (c.Task.Executed && len(p.ShimChildren) > 0 || commanded(p, c)):
 				continue // the shim may wait for what was executed in it, or for runc
 			case c.Task.Status == running:
 				f.Family = shimDenies
@@ -136,6 +148,29 @@ func disagree(p *evidence.Pod, since time.Time) bool {
 		return p.Time.Sub(since) >= patienceStarved
 	}
 	return p.Time.Sub(since) >= patience
+}
+
+// about starts a finding about a container, or about the pod's sandbox.
+func about(c *evidence.Container, confidence diagnose.Confidence) diagnose.Finding {
+	if c.Kind == evidence.Sandbox {
+		return diagnose.Finding{Variants: []string{aboutSandbox}, Confidence: confidence}
+	}
+	return diagnose.Finding{Container: c.Name, Confidence: confidence}
+}
+
+// commanded reports whether the shim has a runtime at work about a container, or that is not
+// known: it tells of the end when what is being executed there has ended.
+func commanded(p *evidence.Pod, c *evidence.Container) bool {
+	return fact.Missing(p, evidence.RuntimeCommands) ||
+		slices.ContainsFunc(p.RuntimeCommands, func(r evidence.RuntimeCommand) bool { return r.Container == c.ID })
+}
+
+// containersLeft reports whether containerd says that a container of the pod has not ended: it
+// stops the sandbox when all have (internal/cri/server/sandbox_stop.go, stopPodSandbox).
+func containersLeft(p *evidence.Pod) bool {
+	return slices.ContainsFunc(p.Containers, func(c evidence.Container) bool {
+		return c.Kind != evidence.Sandbox && c.ID != "" && c.State != evidence.StateExited
+	})
 }
 
 // ownShim returns the pod's shim; nil when there is none, or several seem to be it, as

@@ -20,13 +20,14 @@ const usedFor = 30 * time.Second
 // error, tries again after up to five minutes (internal/cri/server/events/events.go).
 var RootfsUnmountBusy = &diagnose.Rule{
 	Cause:  "RootfsUnmountBusy",
-	Phases: []diagnose.Phase{diagnose.Runtime},
+	Phases: []diagnose.Phase{diagnose.Runtime, diagnose.Sandbox},
 	Needs:  []evidence.Source{evidence.Processes, evidence.Suspects, evidence.Cgroups, evidence.Containers, evidence.Mounts, evidence.Holders},
 	Doc: diagnose.Doc{
 		Layer:   "runtime",
 		Title:   "the root file system of a container cannot be unmounted because it is in use",
-		Message: "container {container} has ended, but {process} uses its root file system ({via}){more}, so the shim cannot unmount it (EBUSY)",
+		Message: "{what} has ended, but {process} uses its root file system ({via}){more}, so the shim cannot unmount it (EBUSY)",
 		Phrases: map[string][]diagnose.Choice{
+			"what": {{Variant: aboutSandbox, Text: "the pod's sandbox"}, {Text: "container {container}"}},
 			"more": {{Text: " (and {alike} more like it)"}, {Text: ""}},
 			"end": {
 				{Variant: diagnose.Essential, Text: "It serves other pods, or the whole node: do not end it. Find out what it does there, and restart its service when the other pods allow it"},
@@ -34,7 +35,8 @@ var RootfsUnmountBusy = &diagnose.Rule{
 			},
 		},
 		Meaning: "When a container has ended, its shim has runc delete it, and unmounts its root file system. A process of the node uses that: a shell that has changed into the directory, a security scanner, a backup. " +
-			"The kernel answers EBUSY, containerd does not note that the container has ended, and tries again after up to five minutes.",
+			"The kernel answers EBUSY, containerd does not note that the container has ended, and tries again after up to five minutes. " +
+			"The pod's sandbox, in which the pause program runs, has a root file system, too.",
 		Evidence: "The pod is past its deadline. By containerd's record the container runs; its shim says that it has stopped and has closed its output, no process of it is left, and runc has removed its control group. " +
 			"The root file system is still in the host's mount table, below /run/containerd. " +
 			"A process in the host's mount namespace has had a file open on this very mount (mnt_id in /proc/PID/fdinfo), or its working directory, its root directory or its program there, for 30 seconds or more. " +
@@ -51,7 +53,7 @@ var RootfsUnmountBusy = &diagnose.Rule{
 		var out []diagnose.Finding
 		for i := range p.Containers {
 			c := &p.Containers[i]
-			if c.Kind == evidence.Sandbox || c.Runtime != fact.RuncV2 || c.State != evidence.StateRunning || c.Rootfs == nil ||
+			if c.Kind == evidence.Sandbox && containersLeft(p) || c.Runtime != fact.RuncV2 || c.State != evidence.StateRunning || c.Rootfs == nil ||
 				c.Task.Status != stopped || !c.Task.PIDGone || !c.Task.Drained || groupOf(p, c) != nil {
 				continue
 			}
@@ -59,14 +61,13 @@ var RootfsUnmountBusy = &diagnose.Rule{
 			if first == nil {
 				continue
 			}
-			f := diagnose.Finding{Container: c.Name, Confidence: diagnose.Proved, Objects: diagnose.Objects{
-				Process: diagnose.ProcessOf(p, &first.Task), Via: first.Via, Alike: n - 1,
-			}}
+			f := about(c, diagnose.Proved)
+			f.Objects = diagnose.Objects{Process: diagnose.ProcessOf(p, &first.Task), Via: first.Via, Alike: n - 1}
 			if bySystemd(p) {
 				f.Confidence = diagnose.Inferred
 			}
 			if fact.Essential(&first.Task) {
-				f.Variants = []string{diagnose.Essential}
+				f.Variants = append(f.Variants, diagnose.Essential)
 			}
 			out = append(out, f)
 		}

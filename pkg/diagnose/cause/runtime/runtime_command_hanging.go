@@ -12,8 +12,9 @@ import (
 
 // The families of RuntimeCommandHanging, and its variant that is about the pod's sandbox.
 const (
-	leftBehind   = "LeftBehind" // the command has exited, and its child holds its output
-	blocked      = "Blocked"    // a thread of it is in state D
+	leftBehind   = "LeftBehind"  // the command has exited, and its child holds its output
+	blocked      = "Blocked"     // a thread of it is in state D
+	interrupted  = "Interrupted" // containerd ends the command, and begins anew
 	aboutSandbox = "Sandbox"
 )
 
@@ -48,9 +49,13 @@ var RuntimeCommandHanging = &diagnose.Rule{
 			},
 			"held": {
 				{Variant: leftBehind, Text: "a command of the runtime has exited and left {process} behind, started at {since}, which holds the command's output open"},
+				{Variant: interrupted, Text: "{program} {command} does not return: containerd ends it after ten seconds, and has it started again later"},
 				{Text: "{program} {command} (PID {pid}), which it started at {since}, does not return"},
 			},
 			"waits": {
+				{Variant: interrupted, Text: ". It was last seen to wait for its child {child}, which slept in {syscall} ({function})"},
+				{Variant: interrupted, Text: ". It was last seen to sleep in {syscall} ({function})"},
+				{Variant: interrupted, Text: ""},
 				{Text: ". {program} waits for its child {child} (PID {childpid}), which sleeps in {syscall} ({function})"},
 				{Text: ". {program} waits for its child {child} (PID {childpid})"},
 				{Text: ". It sleeps in {syscall} ({function})"},
@@ -59,12 +64,14 @@ var RuntimeCommandHanging = &diagnose.Rule{
 			"end": {{Text: "{terminatechild}"}, {Text: "{terminate}"}},
 		},
 		Meaning: "The shim does not signal, start or delete a container itself. It runs a program for that, usually runc, and waits until that has exited and closed its output. " +
-			"Meanwhile it does nothing else about this container, and its answers to containerd about the container have to wait too.",
+			"Meanwhile it does nothing else about this container, and its answers to containerd about the container have to wait too. " +
+			"While a container is created or started the kubelet does not turn to the deletion, until its request runs out of time after two minutes (runtimeRequestTimeout).",
 		Evidence: "A child of the pod's shim has the arguments that the shim starts a runtime with, and was started more than a minute ago. " +
 			"On a node short of processors, memory or I/O (/proc/pressure) it is five minutes, or 100 seconds of a command that sleeps and has not moved for ten. " +
 			"Ten seconds of such a sleep are enough, and then it is inferred, when the kubelet has said before, in an Event, that stopping the sandbox has timed out: it has the command killed then and begins anew, so that this one was started since. Two readings show the same. " +
 			"The child is in the shim's process group and in no pod's control group, where nothing that comes out of a container can be. Only shims for runc (io.containerd.runc.v2) are looked at. " +
 			"A command that executes something in a container (runc exec) counts only when the container's processes have ended: the shim tells of the end when that command has returned. " +
+			"Of a command that deletes a container, two of them that took five seconds or more and did not move are enough, or three on such a node, and then it is inferred: containerd ends them after ten seconds. " +
 			"A process that a command has left behind counts when it was started since the deletion, and the shim does not answer about a container of the pod: the output of a container is a pipe that the shim reads, too. " +
 			"What the command waits for is what the last of its descendants sleeps in, as far as each has one child.",
 		Remedy: "On the node: find out what the command waits for (ps -eo pid,ppid,stat,wchan:30,comm --forest shows its children, lslocks who holds a lock), and repair that. " +
@@ -79,6 +86,13 @@ var RuntimeCommandHanging = &diagnose.Rule{
 				Remedy: "On the node: find out who starts such a process: a hook in the runtime's configuration, or a script in the place of runc. Then end it: {terminate}. The shim goes on immediately.",
 			},
 			{
+				Name: interrupted,
+				Meaning: "containerd gives the shim ten seconds to delete a container that has ended, and has the command killed then. It tries again after pauses that double, up to five minutes. " +
+					"What the command waits for has been there each time.",
+				Remedy: "On the node: find out what the command waits for while it runs (ps -eo pid,ppid,stat,wchan:30,comm --forest shows it below the shim, lslocks who holds a lock), and repair that. " +
+					"containerd's next try then succeeds, within five minutes; systemctl restart containerd begins one immediately, and may be used if systemctl show -p KillMode containerd says process.",
+			},
+			{
 				Name:    blocked,
 				Meaning: "A thread of the command, or of the last process that it waits for, is in uninterruptible sleep: no signal ends it.",
 				Remedy:  "On the node: repair what the thread waits for. It sleeps in {function}, and ps -eo pid,stat,wchan:30,comm shows who waits there too. The shim goes on when the command returns.",
@@ -89,6 +103,11 @@ var RuntimeCommandHanging = &diagnose.Rule{
 		var out []diagnose.Finding
 		for i := range p.RuntimeCommands {
 			if f, ok := hanging(p, &p.RuntimeCommands[i]); ok {
+				out = append(out, f)
+			}
+		}
+		for i := range p.Deletes {
+			if f, ok := unfinished(p, &p.Deletes[i]); ok {
 				out = append(out, f)
 			}
 		}
@@ -116,6 +135,8 @@ var lockCommands = []string{"kill", "delete", "create", "start", "run", "pause",
 
 func rank(f *diagnose.Finding) int {
 	switch {
+	case f.Family == interrupted:
+		return -1 // also of the command that runs now
 	case f.Family == leftBehind:
 		return 2
 	case f.Objects.Command == execCommand:
@@ -164,6 +185,35 @@ func hanging(p *evidence.Pod, c *evidence.RuntimeCommand) (f diagnose.Finding, o
 	f.Objects.Command = c.Command
 	if f.Container = container.Name; container.Kind == evidence.Sandbox {
 		f.Container, f.Variants = "", []string{aboutSandbox}
+	}
+	return f, true
+}
+
+// unfinished returns the finding of a container that the runtime does not get deleted. PIDs and
+// times are left out: each try has others.
+func unfinished(p *evidence.Pod, d *evidence.Delete) (f diagnose.Finding, ok bool) {
+	tries := 2
+	if p.Node.Pressure == nil || fact.Starved(p) {
+		tries = 3
+	}
+	container, known := p.Container(d.Last.Container)
+	if d.Tries < tries || !known || !counts(p, &d.Last, container) || container.State != evidence.StateRunning || p.Time.Sub(d.Seen) > fact.Retries {
+		return f, false
+	}
+	first := &d.Last.Tasks[0]
+	last := fact.LastOf(d.Last.Tasks, first)
+	thread := telling(&d.Last, last)
+	if thread.State == evidence.Runnable || d.Seen.Sub(thread.UnchangedSince) < fact.Stuck {
+		return f, false
+	}
+	f = about(container, diagnose.Inferred)
+	f.Family = interrupted
+	f.Objects = diagnose.Objects{
+		Process: &diagnose.Process{Comm: first.Comm, Program: d.Last.Runtime}, Command: d.Last.Command,
+		Thread: &diagnose.Thread{Comm: thread.Comm, Function: fact.SleepsIn(thread), Syscall: diagnose.ThreadOf(thread).Syscall},
+	}
+	if last != first {
+		f.Objects.Child = &diagnose.Process{Comm: last.Comm}
 	}
 	return f, true
 }

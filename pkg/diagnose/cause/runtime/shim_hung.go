@@ -39,6 +39,7 @@ var ShimHung = &diagnose.Rule{
 		Remedy: "On the node: look for a child of the shim that hangs (/proc/{pid}/task/*/children): a stuck runc is the real cause, and the shim continues when that returns. " +
 			"Else save a goroutine dump, which goes to containerd's log: {dump}; then drain the node and reboot it.",
 		Danger: "Killing a shim loses the exit codes and the standard output of all containers of the pod, and does not end their processes by itself. Do not remove its directory below /run/containerd. " +
+			"A restart of containerd kills the pod's containers: one that starts gives each shim five seconds (containerd 2.4). " +
 			"A force delete leaves the containers running, unseen.",
 		Families: []diagnose.Family{{
 			Name:    diagnose.Stopped,

@@ -1,6 +1,8 @@
 package signal
 
 import (
+	"slices"
+
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose/fact"
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
@@ -14,9 +16,10 @@ const (
 
 // ProcessTraced is a process that its tracer has stopped and does not let go on.
 var ProcessTraced = &diagnose.Rule{
-	Cause:  "ProcessTraced",
-	When:   diagnose.InGraceAndAfter,
-	Phases: diagnose.WhileProcessesLive,
+	Cause: "ProcessTraced",
+	When:  diagnose.InGraceAndAfter,
+	// A tracer can hold the sandbox's process, too, when it has been killed.
+	Phases: append(slices.Clone(diagnose.WhileProcessesLive), diagnose.Sandbox),
 	Needs:  fact.SignalSources,
 	Doc: diagnose.Doc{
 		Layer:   "signal",

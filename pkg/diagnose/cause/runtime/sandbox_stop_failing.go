@@ -1,0 +1,116 @@
+package runtime
+
+import (
+	"strings"
+
+	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
+	"github.com/nodeagent-io/nodeagent/pkg/diagnose/fact"
+	"github.com/nodeagent-io/nodeagent/pkg/evidence"
+)
+
+// The families of SandboxStopFailing: the step of stopping a sandbox that fails, where that is
+// not its own process (internal/cri/server/sandbox_stop.go in containerd, stopPodSandbox).
+const (
+	networkNamespace = "NetworkNamespace"
+	imageVolume      = "ImageVolume"
+)
+
+// unmountFails is how an error begins that is about an image volume's mount
+// (internal/cri/server/container_image_mount.go, cleanupImageMounts).
+const unmountFails = "failed to unmount image volume component \""
+
+// SandboxStopFailing is a containerd that answers with an error when it is to stop the pod's
+// sandbox, again and again, and not because of the network's plugins or of runc.
+var SandboxStopFailing = &diagnose.Rule{
+	Cause:  "SandboxStopFailing",
+	Phases: []diagnose.Phase{diagnose.Sandbox},
+	Needs:  []evidence.Source{evidence.Processes, evidence.Containers},
+	Partly: []evidence.Source{evidence.Events},
+	Doc: diagnose.Doc{
+		Layer:   "runtime",
+		Title:   "containerd fails to stop the pod's sandbox",
+		Message: "the containers have ended, but containerd fails to {step}: {error}. The kubelet tries again every few seconds",
+		Phrases: map[string][]diagnose.Choice{"step": {
+			{Variant: networkNamespace, Text: "remove the pod's network namespace"},
+			{Variant: imageVolume, Text: "take down the pod's image volumes"},
+			{Text: "stop the pod's sandbox"},
+		}},
+		Meaning: "When the containers have ended, containerd ends the sandbox's process, has the network taken down, removes the network namespace, and unmounts image volumes. " +
+			"One of these steps fails each time, and the pod stays until all of them have succeeded.",
+		Evidence: "Either containerd itself has not told the status of the sandbox for ten seconds, because it cannot remove the file of its network namespace. Or the kubelet has said at least twice since the deletion, over eight seconds or more and not longer ago than six minutes, in an Event of reason FailedKillPod about this pod, and once since something of it has changed on the node, " +
+			"that this step of stopping this sandbox failed; the number of the sandbox is compared with containerd's. " +
+			"No process of the pod's containers lives, and containerd calls all of them exited. " +
+			"A request that ran out of time is not told, nor a runtime that fails to signal (RuntimeCommandFailing), nor a network that is not taken down (CNIDelFailing). " +
+			"Whoever may create Events in the pod's namespace can have made the Event, so that way it is inferred.",
+		Remedy: "On the node: see what the error is about; journalctl -u containerd shows all of it. Repair that. The kubelet's next try then succeeds, and nothing else has to be done.",
+		Danger: "Do not kill the shim, and do not remove anything below /run/containerd by hand: containerd would lose what it still has to take down. " +
+			"A force delete leaves the sandbox on the node, unseen.",
+		Families: []diagnose.Family{
+			{
+				Name: networkNamespace,
+				Meaning: "A network namespace is kept by a file in /run/netns that it is mounted on. The network's plugins have done their part; " +
+					"containerd unmounts the namespace then and removes the file, and one of the two fails: the file or its directory cannot be written (the attribute i, a mount that is read-only), " +
+					"or, on kernels before 3.18, the mount is kept by a container that has the node's / or /run mounted.",
+				Remedy: "On the node: the error names the file. lsattr shows whether it, or its directory, has the attribute i (chattr -i takes that away), findmnt -T whether its file system is read-only. " +
+					"Repair that. The kubelet's next try then succeeds.",
+				Danger: "Do not unmount or delete files of other pods in /run/netns: that takes their network away. A force delete leaves the namespace on the node, unseen.",
+			},
+			{
+				Name: imageVolume,
+				Meaning: "The pod has a volume of the type image. containerd mounts it below /run/containerd/io.containerd.grpc.v1.cri/image-volumes, and unmounts it when the sandbox has ended. " +
+					"A process of the node that keeps it busy is a cause of its own (ImageVolumeUnmountBusy).",
+				Remedy: "On the node: the error names the directory. If it says that the resource is busy, look for what uses it (fuser -vm with the directory), or for what is mounted inside (findmnt -R). " +
+					"The kubelet's next try then succeeds.",
+				Danger: "umount -l hides the mount while its files stay in use, and containerd cannot remove its snapshot then. A force delete leaves it on the node, unseen.",
+			},
+		},
+	},
+	Check: func(p *evidence.Pod) []diagnose.Finding {
+		if err := namespaceLeft(p); err != "" {
+			return []diagnose.Finding{{Family: networkNamespace, Confidence: diagnose.Proved, Objects: diagnose.Objects{Error: err}}}
+		}
+		f := fact.SandboxStop(p)
+		if f == nil || fact.Missing(p, evidence.Events) || f.TimedOut() || !f.GoesOn(p) || containersLeft(p) {
+			return nil
+		}
+		if !f.Last.After(p.UnchangedSince) {
+			return nil // what was in the way may have ended since
+		}
+		out := diagnose.Finding{Confidence: diagnose.Inferred, Objects: diagnose.Objects{Error: f.Error}}
+		switch f.Step {
+		case fact.StepNamespace:
+			out.Family = networkNamespace
+		case fact.StepImageMounts:
+			out.Family = imageVolume
+			if rest, ok := strings.CutPrefix(f.Error, unmountFails); ok {
+				// It names the directory once more.
+				if _, rest, ok := strings.Cut(rest, "\": "); ok {
+					out.Objects.Error = rest
+				}
+			}
+		case fact.StepSandbox:
+			if strings.Contains(f.Error, afterKill) {
+				return nil
+			}
+		default:
+			return nil
+		}
+		return []diagnose.Finding{out}
+	},
+}
+
+// namespaceLeft returns why containerd cannot remove the file of a network namespace that it has
+// unmounted, "" when that is not so. It tries that each time that it is asked for the sandbox's
+// status, and answers with the error (NetNS.Closed, pkg/netns/netns_linux.go).
+func namespaceLeft(p *evidence.Pod) string {
+	for i := range p.Containers {
+		c := &p.Containers[i]
+		if c.Kind != evidence.Sandbox || c.StatusErrorSince.IsZero() || p.Time.Sub(c.StatusErrorSince) < fact.SlowDevice {
+			continue
+		}
+		if _, err, ok := strings.Cut(c.StatusError, "check network namespace closed: "); ok && !containersLeft(p) {
+			return err
+		}
+	}
+	return ""
+}

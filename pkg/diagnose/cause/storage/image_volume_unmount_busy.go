@@ -1,0 +1,88 @@
+package storage
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
+	"github.com/nodeagent-io/nodeagent/pkg/diagnose/fact"
+	"github.com/nodeagent-io/nodeagent/pkg/evidence"
+)
+
+// ImageVolumeUnmountBusy is a volume of the type image that containerd cannot unmount because
+// somebody uses it.
+//
+// containerd mounts such a volume once for the pod, and unmounts it without MNT_DETACH as the
+// last step of stopping the sandbox (internal/cri/server/container_image_mount.go,
+// cleanupImageMounts).
+var ImageVolumeUnmountBusy = &diagnose.Rule{
+	Cause:  "ImageVolumeUnmountBusy",
+	Phases: []diagnose.Phase{diagnose.Sandbox},
+	Needs:  []evidence.Source{evidence.Processes, evidence.Containers, evidence.Mounts, evidence.Holders, evidence.Events},
+	Doc: diagnose.Doc{
+		Layer: "storage",
+		Title: "an image volume cannot be unmounted because it is in use",
+		Message: "the containers have ended, but {process} uses an image volume of the pod ({via}){more}, so containerd cannot unmount it (EBUSY). " +
+			"It is mounted at {mountpoint}",
+		Phrases: map[string][]diagnose.Choice{
+			"more": {{Text: " (and {alike} more like it)"}, {Text: ""}},
+			"end": {
+				{Variant: diagnose.Essential, Text: "It serves other pods, or the whole node: do not end it. Find out what it does there, and restart its service when the other pods allow it"},
+				{Text: "Let it leave the volume, or, on the node, after a look at what it is, end it: {terminate}. The kubelet's next try then succeeds"},
+			},
+		},
+		Meaning: "The pod has a volume of the type image, which containerd mounts on the node from the image's layers. When the sandbox has ended, containerd unmounts it. " +
+			"A process of the node uses it: a shell that has changed into the directory, a security scanner, a backup. The kernel answers EBUSY, and the pod stays.",
+		Evidence: "The kubelet has said at least twice since the deletion, over eight seconds or more, in an Event of reason FailedKillPod about this pod, that the image volumes of this sandbox could not be taken down, because one is busy. " +
+			"One is still in the host's mount table, below image-volumes and the number of the sandbox. " +
+			"A process in the host's mount namespace has had a file open on this very mount (mnt_id in /proc/PID/fdinfo), or its working directory, its root directory or its program there, for ten seconds or more. " +
+			"A process in a mount namespace of its own is not looked at.",
+		Remedy: "{end}.",
+		Danger: "umount -l hides the mount while its files stay in use, and containerd cannot remove its snapshot then. " +
+			"A force delete leaves the mount and the sandbox's record on the node, unseen.",
+	},
+	Check: func(p *evidence.Pod) []diagnose.Finding {
+		f := fact.SandboxStop(p)
+		if f == nil || f.Step != fact.StepImageMounts || !strings.Contains(f.Error, busy) || !f.GoesOn(p) {
+			return nil
+		}
+		var first *evidence.Holder
+		n := 0
+		for i := range p.Holders {
+			h := &p.Holders[i]
+			if h.Since.IsZero() || p.Time.Sub(h.Since) < fact.SlowDevice || imageMount(p, h.MountID) == nil || unmounts(&h.Task) {
+				continue
+			}
+			n++
+			if first == nil || h.Since.Before(first.Since) {
+				first = h
+			}
+		}
+		if first == nil {
+			return nil
+		}
+		out := diagnose.Finding{Confidence: diagnose.Proved, Objects: diagnose.Objects{
+			Process: diagnose.ProcessOf(p, &first.Task), Via: first.Via, Alike: n - 1, Mount: diagnose.MountOf(p, imageMount(p, first.MountID)),
+		}}
+		if first.Owner == "" {
+			out.Objects.Process.Unit = unitOf(first.Cgroup)
+		}
+		if fact.Essential(&first.Task) {
+			out.Variants = []string{diagnose.Essential}
+		}
+		return []diagnose.Finding{out}
+	},
+}
+
+// busy is how Go words EBUSY.
+const busy = "device or resource busy"
+
+// imageMount returns the image volume of the pod that is mounted under that number, nil when
+// there is none.
+func imageMount(p *evidence.Pod, id int) *evidence.Mount {
+	i := slices.IndexFunc(p.ImageMounts, func(m evidence.Mount) bool { return m.ID == id })
+	if i < 0 {
+		return nil
+	}
+	return &p.ImageMounts[i]
+}
