@@ -172,9 +172,11 @@ type Pod struct {
 	// block devices: below the kubelet's directory plugins, with the pod's UID as the
 	// last name (pkg/volume/util/volumepathhandler, pkg/volume/csi/csi_block.go).
 	Devices []Mount `json:"devices,omitempty"`
+	// Loops are the loop devices that lie on one of Devices, read when Volumes are.
+	Loops []Loop `json:"loops,omitempty"`
 	// Volumes are the directories that the kubelet keeps for the pod's volumes, and
 	// removes when it has taken a volume down; Holders the processes of the node that
-	// use one of Mounts, or the Rootfs of a container. Both are read when the pod is past
+	// use one of Mounts or Devices, or the Rootfs of a container. Both are read when the pod is past
 	// its deadline and its containers have ended, or it has no control group and is said to
 	// run; before that only Holders of a Rootfs.
 	Volumes []Volume `json:"volumes,omitempty"`
