@@ -42,7 +42,7 @@ var (
 	BlockStat   = File{"stat", true}
 	DMSuspended = File{"dm/suspended", true}
 	DMName      = File{"dm/name", true}
-	// Of a loop device, and of another one by its place among the holders of this one.
+	// LoopFile is of a loop device.
 	LoopFile = File{"loop/backing_file", true}
 )
 
