@@ -134,7 +134,7 @@ func TestAPICauses(t *testing.T) {
 		"not all was read": {2 * time.Minute, func(p *evidence.Pod) { p.Lack(evidence.Containers, "containerd is silent") }, "Unknown",
 			[]string{"the termination is stuck, and no known cause matches"}},
 		"its block device is there": {2 * time.Minute, func(p *evidence.Pod) { p.Devices = []evidence.Mount{{ID: 9, Volume: "pv-1"}} }, "Unknown",
-			[]string{"the termination is stuck, and no known cause matches"}},
+			[]string{"the termination is stuck (left on the node: mounts), and no known cause matches"}},
 		"it may never have run": {2 * time.Minute, func(p *evidence.Pod) { p.Phase, p.Containers[0].Exit = "Pending", nil }, "Unknown",
 			[]string{"the termination is stuck, and no known cause matches"}},
 	} {

@@ -187,6 +187,8 @@ func forceVolumes(p *evidence.Pod) *Force {
 		f := &Force{Answer: ForceNo, Why: ReasonHolder, Process: ProcessOf(p, &h.Task)}
 		if i := slices.IndexFunc(p.Mounts, func(m evidence.Mount) bool { return m.ID == h.MountID }); i >= 0 {
 			f.Volume = p.Mounts[i].Volume
+		} else if i := slices.IndexFunc(p.Devices, func(m evidence.Mount) bool { return m.ID == h.MountID }); i >= 0 {
+			f.Volume = p.Devices[i].Volume
 		}
 		return f
 	}

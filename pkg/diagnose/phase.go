@@ -135,7 +135,7 @@ func locateAfterContainers(p *evidence.Pod) Phase {
 	switch {
 	case fact.Missing(p, evidence.Mounts):
 		return PhaseUnknown
-	case len(p.Mounts) > 0 || fact.Unmounter(p) != nil || fact.VolumesLeft(p):
+	case len(p.Mounts) > 0 || fact.DevicesLeft(p) || fact.Unmounter(p) != nil || fact.VolumesLeft(p):
 		return Volumes
 	case fact.Missing(p, evidence.Cgroups):
 		return PhaseUnknown

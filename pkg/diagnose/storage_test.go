@@ -78,7 +78,35 @@ func umounts(p *evidence.Pod, pod string) {
 	}}
 }
 
+const (
+	devicesDir = "/var/lib/kubelet/plugins/kubernetes.io/csi/volumeDevices/"
+	ownDevice  = devicesDir + "pv-7/dev/" + podUID
+	published  = devicesDir + "publish/pv-7/" + podUID
+)
+
+// block makes the CSI volume a block device, of which these mounts are left.
+func block(p *evidence.Pod, points ...string) {
+	p.Cgroups = []evidence.Cgroup{{Path: "/kubepods/besteffort/pod" + podUID, Version: 2}}
+	p.Mounts, p.Volumes = nil, []evidence.Volume{{Name: "pv-7", Plugin: "kubernetes.io~csi", Block: true, Driver: csiDriver}}
+	for i, point := range points {
+		p.Devices = append(p.Devices, evidence.Mount{ID: 7 + i, Device: "0:6", Root: "/loop3", Point: point, HostPoint: point, Type: "devtmpfs", Source: "udev", Volume: "pv-7", Plugin: "kubernetes.io~csi"})
+	}
+}
+
+// unmapped adds attempts at a block device that have failed.
+func unmapped(p *evidence.Pod, before time.Duration) {
+	tried(p, "kubernetes.io/csi", csiDriver, before)
+	p.Node.Kubelet.VolumeCalls[len(p.Node.Kubelet.VolumeCalls)-1].Method = evidence.VolumeUnmap
+}
+
+// looped puts a loop device on the kubelet's mount of the block device.
+func looped(p *evidence.Pod, since time.Duration, change func(l *evidence.Loop)) {
+	p.Loops = []evidence.Loop{{Name: "loop9", MountID: 7, Since: p.Time.Add(-since)}}
+	change(&p.Loops[0])
+}
+
 func TestStorageCauses(t *testing.T) {
+	logicalVolume := func(l *evidence.Loop) { l.Mapper = []string{"guest-root"} }
 	const csiMount = volumesDir + "kubernetes.io~csi/data/mount"
 	fuse := func(p *evidence.Pod) {
 		p.Mounts[0].Type, p.Mounts[0].Device, p.Mounts[0].Source = "fuse.gcsfuse", "0:77", "bucket"
@@ -161,6 +189,25 @@ func TestStorageCauses(t *testing.T) {
 			tried(p, "kubernetes.io/csi", csiDriver, 20*time.Second)
 		}, "CSINodeUnpublishFailing", true, nil},
 
+		"the kubelet's record of a volume is lost": {90 * time.Second, func(p *evidence.Pod) { p.Volumes[0].Driver, p.Volumes[0].NoRecord = "", true },
+			"CSIVolumeRecordLost", true, []string{"volume data: vol_data.json", "umount " + csiMount}},
+		"it has been lost for less than a minute": {59 * time.Second, func(p *evidence.Pod) { p.Volumes[0].Driver, p.Volumes[0].NoRecord = "", true }, "", false, nil},
+		"it is lost, and the kubelet tries all the same": {90 * time.Second, func(p *evidence.Pod) {
+			p.Volumes[0].Driver, p.Volumes[0].NoRecord = "", true
+			tried(p, "kubernetes.io/csi", "", 20*time.Second)
+		}, "", false, nil},
+		"it is lost, and so is the mount": {90 * time.Second, func(p *evidence.Pod) {
+			p.Mounts, p.Volumes[0].Driver, p.Volumes[0].NoRecord = nil, "", true
+		}, "", false, nil},
+		"it could not be read": {90 * time.Second, func(p *evidence.Pod) { p.Volumes[0].Driver = "" }, "", false, nil},
+		"it is lost, and a process holds the mount": {90 * time.Second, func(p *evidence.Pod) {
+			p.Volumes[0].Driver, p.Volumes[0].NoRecord = "", true
+			holder(p, "rsync", "", 7, 80*time.Second)
+		}, "CSIVolumeRecordLost", true, nil},
+		"it has been lost for less than a minute, and a process holds the mount": {30 * time.Second, func(p *evidence.Pod) {
+			p.Volumes[0].Driver, p.Volumes[0].NoRecord = "", true
+			holder(p, "rsync", "", 7, 25*time.Second)
+		}, "", false, nil},
 		"a process holds the mount": {30 * time.Second, func(p *evidence.Pod) { holder(p, "rsync", "", 7, 12*time.Second) },
 			"VolumeUnmountBusy", true, []string{"rsync (PID 70, of backup.service)", "an open file"}},
 		"a process has held the mount for 9 seconds": {30 * time.Second, func(p *evidence.Pod) { holder(p, "rsync", "", 7, 9*time.Second) }, "", false, nil},
@@ -276,6 +323,92 @@ func TestStorageCauses(t *testing.T) {
 			tried(p, "kubernetes.io/host-path", "", 20*time.Second)
 		}, "SubPathCleanupFailed", true, []string{"volume host"}},
 		"a subpath of which no attempt has failed": {90 * time.Second, func(p *evidence.Pod) { p.Volumes[1].Subpaths = 1 }, "", false, nil},
+		"a process has the block device's loop device open": {30 * time.Second, func(p *evidence.Pod) {
+			block(p, ownDevice, published)
+			looped(p, 20*time.Second, func(*evidence.Loop) {})
+			holder(p, "qemu-nbd", "", 7, 12*time.Second)
+			p.Holders[0].Via = "the loop device /dev/loop9 on it"
+		}, "BlockVolumeUnmapFailed", true, []string{"block volume pv-7: qemu-nbd (PID 70, of backup.service) uses it (the loop device /dev/loop9 on it)"}},
+		"a process has had the block device open for 9 seconds": {30 * time.Second, func(p *evidence.Pod) {
+			block(p, ownDevice, published)
+			holder(p, "dd", "", 7, 9*time.Second)
+		}, "", false, nil},
+		"the kubelet has the block device open": {30 * time.Second, func(p *evidence.Pod) {
+			block(p, ownDevice)
+			holder(p, "kubelet", "kubelet", 7, 12*time.Second)
+		}, "BlockVolumeUnmapFailed", true, []string{"must not be killed"}},
+		"a logical volume on a block device": {30 * time.Second, func(p *evidence.Pod) {
+			block(p, ownDevice, published)
+			looped(p, 12*time.Second, logicalVolume)
+		}, "BlockVolumeUnmapFailed", true, []string{"has made guest-root on it", "dmsetup info guest-root"}},
+		"a logical volume with a name that is a command": {30 * time.Second, func(p *evidence.Pod) {
+			block(p, ownDevice)
+			looped(p, 12*time.Second, func(l *evidence.Loop) { l.Mapper = []string{"x;reboot"} })
+		}, "BlockVolumeUnmapFailed", true, []string{"dmsetup ls --tree"}},
+		"a logical volume on a block device for 9 seconds": {30 * time.Second, func(p *evidence.Pod) {
+			block(p, ownDevice, published)
+			looped(p, 9*time.Second, logicalVolume)
+		}, "", false, nil},
+		"a logical volume on a device that is not the pod's any more": {30 * time.Second, func(p *evidence.Pod) {
+			block(p, published)
+			p.Devices[0].ID = 8
+			looped(p, 12*time.Second, logicalVolume)
+		}, "", false, nil},
+		"the file system on a block device is mounted": {30 * time.Second, func(p *evidence.Pod) {
+			block(p, ownDevice, published)
+			looped(p, 12*time.Second, func(l *evidence.Loop) {
+				l.Mount = &evidence.Mount{ID: 90, Device: "7:9", Point: "/media/disk", HostPoint: "/media/disk", Type: "ext4", Source: "/dev/loop9"}
+			})
+		}, "BlockVolumeUnmapFailed", true, []string{"the file system on it (type ext4) is mounted on the node", "umount /media/disk"}},
+		"a process has a block device open that the kubelet has forgotten": {30 * time.Second, func(p *evidence.Pod) {
+			block(p, ownDevice, published)
+			holder(p, "dd", "", 7, 12*time.Second)
+			p.Cgroups = nil
+		}, "", false, nil},
+		"the kubelet's loop device alone": {90 * time.Second, func(p *evidence.Pod) {
+			block(p, ownDevice, published)
+			looped(p, 80*time.Second, func(*evidence.Loop) {})
+		}, "", false, nil},
+		"the kubelet fails to take a block device back": {90 * time.Second, func(p *evidence.Pod) {
+			block(p, ownDevice, published)
+			unmapped(p, 20*time.Second)
+		}, "BlockVolumeUnmapFailed", true, []string{"fails to take the device back (plugin kubernetes.io/csi)", "UnmapVolume.UnmapBlockVolume failed"}},
+		"the kubelet fails to take some block device back": {90 * time.Second, func(p *evidence.Pod) {
+			p.Node.Unmounting = 3
+			block(p, ownDevice, published)
+			unmapped(p, 20*time.Second)
+		}, "BlockVolumeUnmapFailed", false, []string{"take the device back or another one of this node (plugin"}},
+		"the kubelet fails at a mount, and a block device is left": {90 * time.Second, func(p *evidence.Pod) {
+			block(p, ownDevice, published)
+			tried(p, "kubernetes.io/csi", csiDriver, 20*time.Second)
+		}, "", false, nil},
+		"the driver fails to unpublish a block device": {90 * time.Second, func(p *evidence.Pod) {
+			block(p, published)
+			called(p, "Internal", 20*time.Second)
+			unmapped(p, 20*time.Second)
+		}, "CSINodeUnpublishFailing", true, []string{"volume pv-7"}},
+		"the driver fails to unpublish a block device that a process has open": {90 * time.Second, func(p *evidence.Pod) {
+			block(p, published)
+			holder(p, "dd", "", 7, 12*time.Second)
+			called(p, "Internal", 20*time.Second)
+			unmapped(p, 20*time.Second)
+		}, "BlockVolumeUnmapFailed", true, []string{"dd (PID 70"}},
+		"a process has a block device open, and nobody answers at the driver's socket": {90 * time.Second, func(p *evidence.Pod) {
+			block(p, published)
+			holder(p, "dd", "", 7, 12*time.Second)
+			called(p, "Unavailable", 20*time.Second)
+			unmapped(p, 20*time.Second)
+		}, "CSINodeUnpublishFailing", true, nil},
+		"no driver of the block device's name": {90 * time.Second, func(p *evidence.Pod) {
+			block(p, published)
+			p.Volumes[0].Unregistered = true
+			unmapped(p, 20*time.Second)
+		}, "CSIDriverNotRegistered", true, nil},
+		"no driver of the block device's name, and the kubelet does not get to it": {90 * time.Second, func(p *evidence.Pod) {
+			block(p, ownDevice, published)
+			p.Volumes[0].Unregistered = true
+			unmapped(p, 20*time.Second)
+		}, "BlockVolumeUnmapFailed", true, nil},
 		"nothing is known of the attempts": {90 * time.Second, func(p *evidence.Pod) {
 			called(p, "Internal", 20*time.Second)
 			p.Lack(evidence.VolumeCalls, "the kubelet refuses")

@@ -92,7 +92,7 @@ func unknown(p *evidence.Pod, looked search, notRead []Unknown, force *Force) Fi
 	if len(fact.AppTasks(p)) > 0 {
 		o.Left = append(o.Left, LeftProcesses)
 	}
-	if len(p.Mounts) > 0 {
+	if len(p.Mounts)+len(p.Devices) > 0 {
 		o.Left = append(o.Left, LeftMounts)
 	}
 	if len(p.Cgroups) > 0 {

@@ -99,6 +99,10 @@ var values = map[string]func(*Finding) string{
 	"innersource": func(f *Finding) string {
 		return of(f.Objects.Inner, func(m *Mount) string { return foreign(m.Source, 120) })
 	},
+	"innerpoint": func(f *Finding) string {
+		return of(f.Objects.Inner, func(m *Mount) string { return inCommand(m.HostPoint, "/") })
+	},
+	"mapped":      func(f *Finding) string { return argument(f.Objects.Device) },
 	"via":         func(f *Finding) string { return f.Objects.Via },
 	"volumes":     func(f *Finding) string { return list(f.Objects.Volumes, 150) },
 	"plugin":      func(f *Finding) string { return foreign(f.Objects.Plugin, 80) },

@@ -180,9 +180,11 @@ type Pod struct {
 	// taken down the sandbox and its network (internal/cri/server/container_image_mount.go).
 	// They are read when the pod is past its deadline and its sandbox has ended.
 	ImageMounts []Mount `json:"imageMounts,omitempty"`
+	// Loops are the loop devices that lie on one of Devices, read when Volumes are.
+	Loops []Loop `json:"loops,omitempty"`
 	// Volumes are the directories that the kubelet keeps for the pod's volumes, and
 	// removes when it has taken a volume down; Holders the processes of the node that
-	// use one of Mounts or ImageMounts, or the Rootfs of a container. Both are read when the pod is past
+	// use one of Mounts, ImageMounts or Devices, or the Rootfs of a container. Both are read when the pod is past
 	// its deadline and its containers have ended, or it has no control group and is said to
 	// run; before that only Holders of a Rootfs or of ImageMounts.
 	Volumes []Volume `json:"volumes,omitempty"`

@@ -29,6 +29,7 @@ func (p *Pod) Since(earlier *Pod) {
 	p.bareSince(&e, tasks)
 	p.sinceDisks(&e)
 	sinceHolders(p.Holders, e.Holders, tasks)
+	sinceLoops(p.Loops, e.Loops, tasks)
 	sinceOutputHolders(p.OutputHolders, e.OutputHolders, tasks)
 	sinceShimChildren(p.ShimChildren, e.ShimChildren, tasks)
 	since(p.Plugins, e.Plugins, tasks)
@@ -315,8 +316,8 @@ func firstOf(earlier, t time.Time) time.Time {
 // of the runtime has returned: containerd tries again later what could not be done meanwhile.
 func (p *Pod) sameStage(o *Pod) bool {
 	return p.Phase == o.Phase && p.GracePeriodSeconds == o.GracePeriodSeconds &&
-		len(p.Tasks) > 0 == (len(o.Tasks) > 0) && len(p.Mounts) == len(o.Mounts) && len(p.ImageMounts) == len(o.ImageMounts) &&
-		len(p.Holders) > 0 == (len(o.Holders) > 0) && sameVolumes(p.Volumes, o.Volumes) && p.shimHeld() == o.shimHeld() &&
+		len(p.Tasks) > 0 == (len(o.Tasks) > 0) && len(p.Mounts) == len(o.Mounts) && len(p.Devices) == len(o.Devices) && len(p.ImageMounts) == len(o.ImageMounts) &&
+		len(p.Holders) > 0 == (len(o.Holders) > 0) && len(p.Loops) > 0 == (len(o.Loops) > 0) && sameVolumes(p.Volumes, o.Volumes) && p.shimHeld() == o.shimHeld() &&
 		slices.Equal(p.Finalizers, o.Finalizers) &&
 		slices.EqualFunc(p.Cgroups, o.Cgroups, func(a, b Cgroup) bool { return a.Path == b.Path }) &&
 		(p.ContainersEnded() || slices.EqualFunc(p.Containers, o.Containers, func(a, b Container) bool {

@@ -9,6 +9,9 @@ import (
 // pods/UID/volumes/PLUGIN/NAME, volumeDevices/PLUGIN/NAME for one that is a block
 // device, or volume-subpaths/NAME (pkg/kubelet/kubelet_getters.go). Only names are
 // read, and never what is mounted there.
+//
+// The kubelet removes the name of a block device before it unmounts the device
+// (pkg/volume/util/util.go, UnmapBlockVolume): what Devices shows is a Volume too.
 type Volume struct {
 	// Name is that of the pod's volume, or of its PersistentVolume.
 	Name string `json:"name"`
@@ -22,6 +25,9 @@ type Volume struct {
 	// node-driver-registrar does.
 	Driver       string `json:"driver,omitempty"`
 	Unregistered bool   `json:"unregistered,omitempty"`
+	// NoRecord reports whether there is no vol_data.json, or it was read and is no JSON,
+	// of a volume of a CSI driver that is no block device.
+	NoRecord bool `json:"noRecord,omitempty"`
 	// DriverPod is the pod of this node, as namespace/name, that mounts the directory
 	// of the driver's socket, plugins/DRIVER below the kubelet's, and DriverPodState
 	// what its status says: running, terminating, or not ready. "" when not
@@ -43,9 +49,38 @@ const (
 // and no driver that has come back.
 func sameVolumes(now, before []Volume) bool {
 	return slices.EqualFunc(now, before, func(a, b Volume) bool {
-		return a.Name == b.Name && a.Plugin == b.Plugin && a.Block == b.Block && a.Subpaths == b.Subpaths && (a.Unregistered || !b.Unregistered) &&
+		return a.Name == b.Name && a.Plugin == b.Plugin && a.Block == b.Block && a.Subpaths == b.Subpaths && a.NoRecord == b.NoRecord && (a.Unregistered || !b.Unregistered) &&
 			(a.DriverPodState != DriverRunning || b.DriverPodState == DriverRunning)
 	})
+}
+
+// A Loop is a loop device on one of the pod's block devices. The kubelet makes one for
+// as long as the pod has the device, so that the device's number goes to no other
+// (pkg/volume/util/volumepathhandler, AttachFileDevice). It has the same content, and
+// while it is in use the device's mount is too.
+type Loop struct {
+	// Name is as in loop7, and MountID that of the Device.
+	Name    string `json:"name"`
+	MountID int    `json:"mountID"`
+	// Mapper are the names of the devices of the device mapper that are on it: logical
+	// volumes, for one, that the node has found there and activated.
+	Mapper []string `json:"mapper,omitempty"`
+	// Mount is where the host has mounted the file system that is on it.
+	Mount *Mount `json:"mount,omitempty"`
+	// Since is when the first of the readings in a row had ended that showed the same.
+	Since time.Time `json:"since,omitzero"`
+}
+
+func sinceLoops(now, before []Loop, t time.Time) {
+	for i := range now {
+		l := &now[i]
+		l.Since = t
+		for j := range before {
+			if b := &before[j]; b.Name == l.Name && b.MountID == l.MountID && slices.Equal(b.Mapper, l.Mapper) && (b.Mount == nil) == (l.Mount == nil) {
+				l.Since = b.Since
+			}
+		}
+	}
 }
 
 // A Holder is a process in the host's mount namespace that uses a mount of the
@@ -53,7 +88,7 @@ func sameVolumes(now, before []Volume) bool {
 type Holder struct {
 	Task
 	// MountID is that of the Mount, and Via what the process has there: an open file,
-	// its working directory, its root directory, its program.
+	// its working directory, its root directory, its program, or the loop device on it.
 	MountID int    `json:"mountID"`
 	Via     string `json:"via"`
 	// Since is when the first of the readings in a row had ended that showed it.
@@ -68,8 +103,8 @@ type VolumeCall struct {
 	Plugin string `json:"plugin,omitempty"`
 	Driver string `json:"driver,omitempty"`
 	// Method is the call of CSI, as in NodeUnpublishVolume, and Status its gRPC code
-	// (csi_operations_seconds); or Method is VolumeUnmount, the kubelet's whole
-	// attempt, and Status success or fail-unknown
+	// (csi_operations_seconds); or Method is VolumeUnmount or VolumeUnmap, the kubelet's
+	// whole attempt, and Status success or fail-unknown
 	// (storage_operation_duration_seconds).
 	Method string `json:"method"`
 	Status string `json:"status"`
@@ -83,6 +118,7 @@ type VolumeCall struct {
 // The methods and states of a VolumeCall that rules know.
 const (
 	VolumeUnmount  = "volume_unmount"
+	VolumeUnmap    = "unmap_volume" // of a block device
 	NodeUnpublish  = "NodeUnpublishVolume"
 	CallSucceeded  = "success"
 	CallOK         = "OK"

@@ -143,7 +143,7 @@ func parseVolumeCall(line string) (call evidence.VolumeCall, ok bool) {
 	labels, count, whole := parseSeries(rest)
 	call = evidence.VolumeCall{Method: labels["operation_name"], Status: labels["status"], Count: count}
 	call.Plugin, call.Driver, _ = strings.Cut(labels["volume_plugin"], ":")
-	return call, whole && call.Method == evidence.VolumeUnmount
+	return call, whole && (call.Method == evidence.VolumeUnmount || call.Method == evidence.VolumeUnmap)
 }
 
 const csiPlugin = "kubernetes.io/csi"

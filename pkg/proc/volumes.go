@@ -28,26 +28,45 @@ func (r *Round) readVolumes(ctx context.Context, files *kernfile.Reader, p *evid
 		p.Lack(evidence.Holders, errNoProber.Error())
 		return
 	}
-	dirs, sockets, found, err := r.Prober.Volumes(ctx, r.Proc, r.KubeletDir, uid)
+	dirs, sockets, found, err := r.Prober.Volumes(ctx, r.Proc, r.KubeletDir, uid, namesOfDevices(p)...)
 	if err != nil {
 		p.Lack(evidence.Volumes, fmt.Sprintf("list the directories of the pod's volumes: %v", err))
 	}
 	p.Seen.Directory = p.Seen.Directory || found
 	for _, d := range dirs {
-		v := evidence.Volume{Name: printable(d.Name), Plugin: printable(d.Plugin), Block: d.Block, Driver: printable(d.Driver), Subpaths: d.Subpaths}
+		v := evidence.Volume{Name: printable(d.Name), Plugin: printable(d.Plugin), Block: d.Block, Driver: printable(d.Driver), NoRecord: d.NoRecord, Subpaths: d.Subpaths}
 		v.Unregistered = d.Driver != "" && !slices.ContainsFunc(sockets, func(s string) bool { return strings.HasPrefix(s, d.Driver) })
 		p.Volumes = append(p.Volumes, v)
 	}
-	if len(p.Mounts) == 0 || p.Overdue() < holdersAfter {
+	for _, m := range p.Devices {
+		if !slices.ContainsFunc(p.Volumes, func(v evidence.Volume) bool { return v.Block && v.Name == m.Volume && v.Plugin == m.Plugin }) {
+			p.Volumes = append(p.Volumes, evidence.Volume{Name: m.Volume, Plugin: m.Plugin, Block: true})
+		}
+	}
+	if len(p.Mounts)+len(p.Devices) == 0 || p.Overdue() < holdersAfter {
 		return
 	}
 	host, err := r.mounts.Host()
 	if err != nil {
 		return // Mounts is missing
 	}
-	if p.Holders, err = r.readHolders(ctx, files, p.Mounts, host); err != nil {
+	if p.Loops, err = r.mounts.Loops(host, p.Devices); err != nil {
+		p.Lack(evidence.Holders, fmt.Sprintf("look for loop devices on the pod's block devices: %v", err))
+	}
+	if p.Holders, err = r.readHolders(ctx, files, slices.Concat(p.Mounts, p.Devices), host, p.Loops...); err != nil {
 		p.Lack(evidence.Holders, fmt.Sprintf("look for processes that use the pod's mounts: %v", err))
 	}
+}
+
+// namesOfDevices returns the names of the pod's block devices of CSI drivers.
+func namesOfDevices(p *evidence.Pod) []string {
+	var out []string
+	for _, m := range p.Devices {
+		if m.Plugin == "kubernetes.io~csi" && !slices.Contains(out, m.Volume) && len(out) < maxHolders {
+			out = append(out, m.Volume)
+		}
+	}
+	return out
 }
 
 func printable(s string) string { return kernfile.Printable([]byte(s)) }
@@ -61,14 +80,19 @@ const (
 )
 
 // readHolders finds the processes in the host's mount namespace that use one of some
-// mounts. An open file names its mount by its ID. Of a directory or a program only
+// mounts, or a loop device that lies on one. An open file names its mount by its ID. Of a directory or a program only
 // the path is known, so that nothing is said where two mounts are at one place.
 // Results that come with an error are good but not all.
-func (r *Round) readHolders(ctx context.Context, files *kernfile.Reader, mounts []evidence.Mount, host *mount.Table) ([]evidence.Holder, error) {
+func (r *Round) readHolders(ctx context.Context, files *kernfile.Reader, mounts []evidence.Mount, host *mount.Table, loops ...evidence.Loop) ([]evidence.Holder, error) {
 	users, err := r.users(ctx, files, host)
 	var out []evidence.Holder
 	for _, u := range users {
 		id, via := holds(mounts, u.uses)
+		for _, l := range loops {
+			if via == "" && slices.Contains(u.loops, l.Name) {
+				id, via = l.MountID, "the loop device /dev/"+l.Name+" on it"
+			}
+		}
 		if via == "" {
 			continue
 		}
@@ -81,8 +105,9 @@ func (r *Round) readHolders(ctx context.Context, files *kernfile.Reader, mounts 
 
 // A user is a process in the host's mount namespace and what it uses of it.
 type user struct {
-	task evidence.Task
-	uses []use
+	task  evidence.Task
+	uses  []use
+	loops []string // the names of the loop devices that it has open
 }
 
 // A use is of a mount, by its ID, and by what.
@@ -129,7 +154,7 @@ func (r *Round) users(ctx context.Context, files *kernfile.Reader, host *mount.T
 			f.hidden = err
 		}
 		if saw.InHost {
-			f.users = append(f.users, user{s.Task, uses(host, &saw)})
+			f.users = append(f.users, user{s.Task, uses(host, &saw), openLoops(host, &saw)})
 		}
 	}
 	if len(pids) > maxSearched {
@@ -166,6 +191,18 @@ func uses(host *mount.Table, saw *probe.Seen) []use {
 		}
 		if m := host.Holding(text); m != nil && !host.Stacked(m) {
 			out = append(out, use{m.ID, link.via})
+		}
+	}
+	return out
+}
+
+// openLoops returns the names of the loop devices that a process has open in the host's
+// /dev: elsewhere anything can have such a name.
+func openLoops(host *mount.Table, saw *probe.Seen) []string {
+	var out []string
+	for _, l := range saw.Loops {
+		if m := host.Holding(l.Path); saw.InHost && m != nil && m.ID == l.MountID && m.Point != l.Path {
+			out = append(out, strings.TrimPrefix(l.Path, "/dev/"))
 		}
 	}
 	return out

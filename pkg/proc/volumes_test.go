@@ -3,6 +3,7 @@ package proc
 import (
 	"context"
 	"os"
+	"slices"
 	"testing"
 
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
@@ -37,6 +38,21 @@ func TestHolds(t *testing.T) {
 	host.Lines = append(host.Lines, line(10, dir))
 	if id, via := holds(p.Mounts, uses(host, &probe.Seen{InHost: true, Dirs: map[string]string{"cwd": dir}})); via != "" {
 		t.Errorf("with two mounts at one place: mount %d by %q", id, via)
+	}
+}
+
+// What is called as a loop device counts on the host's /dev only.
+func TestOpenLoops(t *testing.T) {
+	line := func(id int, point string) mount.Line { return mount.Line{ID: id, Point: point} }
+	host := &mount.Table{Lines: []mount.Line{line(1, "/"), line(5, "/dev"), line(6, "/dev/loop6")}}
+	open := func(path string, mount int) probe.OpenLoop { return probe.OpenLoop{Path: path, MountID: mount} }
+	saw := probe.Seen{InHost: true, Loops: []probe.OpenLoop{open("/dev/loop3", 5), open("/dev/loop4", 1), open("/dev/loop6", 6)}}
+	if got := openLoops(host, &saw); !slices.Equal(got, []string{"loop3"}) {
+		t.Errorf("%v", got)
+	}
+	saw.InHost = false
+	if got := openLoops(host, &saw); got != nil {
+		t.Errorf("in another namespace: %v", got)
 	}
 }
 

@@ -1,5 +1,5 @@
-// Csidriver is a CSI driver that can be told to break. It publishes directories of
-// the node by bind mounts and registers with the kubelet by itself, as a driver and
+// Csidriver is a CSI driver that can be told to break. It publishes directories and
+// block devices of the node by bind mounts and registers with the kubelet by itself, as a driver and
 // its node-driver-registrar do together.
 package main
 
@@ -114,8 +114,12 @@ func (*driver) NodeGetCapabilities(context.Context, *csi.NodeGetCapabilitiesRequ
 }
 
 // NodePublishVolume mounts the ext4 on the block device that the volume's attribute
-// device names, or the directory that the attribute source names.
+// device names, or the directory that the attribute source names. A block volume is the
+// device itself.
 func (*driver) NodePublishVolume(_ context.Context, q *csi.NodePublishVolumeRequest) (*csi.NodePublishVolumeResponse, error) {
+	if q.GetVolumeCapability().GetBlock() != nil {
+		return publishDevice(q.GetVolumeContext()["device"], q.GetTargetPath())
+	}
 	source, fstype, flags := q.GetVolumeContext()["device"], "ext4", uintptr(0)
 	dirs := []string{q.GetTargetPath()}
 	if source == "" {
@@ -133,7 +137,21 @@ func (*driver) NodePublishVolume(_ context.Context, q *csi.NodePublishVolumeRequ
 	return &csi.NodePublishVolumeResponse{}, nil
 }
 
-// NodeUnpublishVolume unmounts the directory, or does what the driver is told.
+// publishDevice mounts a block device on a file.
+func publishDevice(device, target string) (*csi.NodePublishVolumeResponse, error) {
+	if err := os.MkdirAll(filepath.Dir(target), 0o755); err != nil {
+		return nil, status.Errorf(codes.Internal, "make a directory: %v", err)
+	}
+	if err := os.WriteFile(target, nil, 0o600); err != nil {
+		return nil, status.Errorf(codes.Internal, "make a file: %v", err)
+	}
+	if err := unix.Mount(device, target, "", unix.MS_BIND, ""); err != nil {
+		return nil, status.Errorf(codes.Internal, "mount: %v", err)
+	}
+	return &csi.NodePublishVolumeResponse{}, nil
+}
+
+// NodeUnpublishVolume unmounts the directory, or the file of a block volume, or does what the driver is told.
 func (d *driver) NodeUnpublishVolume(ctx context.Context, q *csi.NodeUnpublishVolumeRequest) (*csi.NodeUnpublishVolumeResponse, error) {
 	mode, err := os.ReadFile(filepath.Join("/run/csidriver", d.name))
 	if err != nil && !errors.Is(err, os.ErrNotExist) {

@@ -150,7 +150,7 @@ func startCSI(name string) step {
 			ObjectMeta: metav1.ObjectMeta{Name: driver},
 			Spec: storagev1.CSIDriverSpec{
 				AttachRequired: &no, PodInfoOnMount: &no,
-				VolumeLifecycleModes: []storagev1.VolumeLifecycleMode{storagev1.VolumeLifecycleEphemeral},
+				VolumeLifecycleModes: []storagev1.VolumeLifecycleMode{storagev1.VolumeLifecycleEphemeral, storagev1.VolumeLifecyclePersistent},
 			},
 		}, metav1.CreateOptions{})
 		if err != nil && !apierrors.IsAlreadyExists(err) {

@@ -31,8 +31,10 @@ var table = diagnose.Table{
 	// A driver that unmounts by itself fails, or hangs, with the same mount.
 	{Rule: storage.NetworkFilesystemUnreachable, Explains: []*diagnose.Rule{storage.CSINodeUnpublishHanging}},
 	{Rule: storage.VolumeUnmountHanging, Explains: []*diagnose.Rule{storage.CSINodeUnpublishHanging}},
+	{Rule: storage.CSIVolumeRecordLost},
 	{Rule: storage.VolumeUnmountBusy, Explains: []*diagnose.Rule{storage.CSINodeUnpublishFailing, storage.SubPathCleanupFailed}},
 	{Rule: storage.ImageVolumeUnmountBusy, Explains: []*diagnose.Rule{runtime.SandboxStopFailing}},
+	{Rule: storage.BlockVolumeUnmapFailed, Explains: []*diagnose.Rule{storage.CSINodeUnpublishFailing}},
 	{Rule: storage.SubPathCleanupFailed},
 	{Rule: storage.VolumeDirTeardownFailed},
 	{Rule: storage.CSIDriverNotRegistered},

@@ -50,3 +50,13 @@ func Essential(t *evidence.Task) bool {
 	}
 	return t.PID == 1 || strings.HasPrefix(t.Comm, "containerd-shim")
 }
+
+// UnitOf returns the unit of systemd that a control group is named after, "" when there
+// is none.
+func UnitOf(cgroup string) string {
+	name := cgroup[strings.LastIndexByte(cgroup, '/')+1:]
+	if strings.HasSuffix(name, ".service") || strings.HasSuffix(name, ".scope") {
+		return name
+	}
+	return ""
+}

@@ -15,11 +15,14 @@ const csiPlugin = "kubernetes.io/csi"
 // volume down, when one of them has ended since the pod is at its present stage; nil
 // when none has, or when it is not known.
 func FailedUnmount(p *evidence.Pod, v *evidence.Volume) *evidence.VolumeCall {
-	plugin := strings.ReplaceAll(v.Plugin, "~", "/")
+	plugin, method := strings.ReplaceAll(v.Plugin, "~", "/"), evidence.VolumeUnmount
+	if v.Block {
+		method = evidence.VolumeUnmap
+	}
 	for i := range p.Node.Kubelet.VolumeCalls {
 		c := &p.Node.Kubelet.VolumeCalls[i]
 		// A volume of which only subpaths are left has no directory that names its plugin.
-		if c.Method == evidence.VolumeUnmount && c.Failed() && RoseAtStage(p, c) &&
+		if c.Method == method && c.Failed() && RoseAtStage(p, c) &&
 			(v.Plugin == "" || c.Plugin == plugin && (plugin != csiPlugin || c.Driver == v.Driver)) {
 			return c
 		}
@@ -44,7 +47,7 @@ const volumeRetry = 135 * time.Second
 // has tried, as while a shim of the node hangs, is waited for. It is 0 when nothing is left
 // of its volumes.
 func PatienceWithVolumes(p *evidence.Pod) time.Duration {
-	if p.ContainersEnded() && (len(p.Mounts) > 0 || len(p.Volumes) > 0) {
+	if p.ContainersEnded() && (len(p.Mounts)+len(p.Volumes) > 0 || DevicesLeft(p)) {
 		switch k := &p.Node.Kubelet; {
 		case k.VolumeCallsRead.IsZero(): // nobody may ask it
 			return volumeRetry
@@ -67,6 +70,14 @@ func VolumesLeft(p *evidence.Pod) bool {
 		}
 	}
 	return false
+}
+
+// DevicesLeft reports whether the kubelet has yet to take a block device of the pod back.
+// What is left of one alone does not tell: a kubelet that was started anew knows nothing of
+// a device whose name it had removed from the pod's directory, and removes the pod's
+// control group, which it does when it is done with the volumes.
+func DevicesLeft(p *evidence.Pod) bool {
+	return len(p.Devices) > 0 && (len(p.Cgroups) > 0 || Missing(p, evidence.Cgroups))
 }
 
 // Unmounter returns a thread that is in state D, or waits for a FUSE daemon, without

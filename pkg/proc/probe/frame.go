@@ -22,6 +22,8 @@ type request struct {
 	// whose volumes are asked for, where no task is.
 	Dir string `json:"dir,omitempty"`
 	Pod string `json:"pod,omitempty"`
+	// Devices are the names of the block devices of CSI drivers that the pod has mounted.
+	Devices []string `json:"devices,omitempty"`
 	// Pipes are the inodes of the pipes that a writer is looked for of.
 	Pipes []uint64 `json:"pipes,omitempty"`
 }
@@ -89,10 +91,12 @@ type Seen struct {
 
 	// InHost reports whether the task is in the mount namespace of the first process.
 	// Mounts are the IDs of the mounts that its open files are on; Dirs the texts of its
-	// links cwd, root and exe, by these names. They never leave the agent.
+	// links cwd, root and exe, by these names; Loops what it has open that is called as
+	// loop devices are. They never leave the agent.
 	InHost bool              `json:"inHost,omitempty"`
 	Mounts []int             `json:"mounts,omitempty"`
 	Dirs   map[string]string `json:"dirs,omitempty"`
+	Loops  []OpenLoop        `json:"loops,omitempty"`
 
 	// Volumes are the directories of a pod's volumes, Sockets the names in the
 	// kubelet's plugins_registry, Pods those of the directories of all pods, and Found

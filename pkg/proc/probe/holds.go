@@ -2,7 +2,8 @@ package probe
 
 import (
 	"path/filepath"
-	"slices"
+	"strconv"
+	"strings"
 )
 
 // holds reads which mounts a task of the host's mount namespace uses. Of a task in
@@ -42,8 +43,35 @@ func (p *probe) holds() {
 		return
 	}
 	for _, fd := range fds {
-		if f, ok := p.descriptor(fd); ok && !slices.Contains(p.seen.Mounts, f.MountID) {
-			p.seen.Mounts = append(p.seen.Mounts, f.MountID)
+		f, ok := p.descriptor(fd)
+		if !ok {
+			continue
+		}
+		add(&p.seen.Mounts, f.MountID)
+		p.loop(f)
+	}
+}
+
+// An OpenLoop is an open file by the text of its link, which is that of a loop device, and
+// the mount that it is on: the text alone could be that of a file of any pod.
+type OpenLoop struct {
+	Path    string `json:"path"`
+	MountID int    `json:"mountID"`
+}
+
+// maxLoops bounds the loop devices that a process is told to have open.
+const maxLoops = 64
+
+// loop notes an open file that is called as a loop device is. A link is a text that the
+// kernel makes of its own records: no file system is asked.
+func (p *probe) loop(f OpenFile) {
+	text, err := p.dir.link("fd/" + strconv.Itoa(f.FD))
+	if err != nil || len(p.seen.Loops) == maxLoops {
+		return // closed meanwhile, or not to be read, of which the other files tell
+	}
+	if n, ok := strings.CutPrefix(text, "/dev/loop"); ok {
+		if _, err := strconv.ParseUint(n, 10, 20); err == nil {
+			add(&p.seen.Loops, OpenLoop{Path: text, MountID: f.MountID})
 		}
 	}
 }

@@ -22,6 +22,7 @@ type VolumeDir struct {
 	Plugin   string `json:"plugin,omitempty"`
 	Block    bool   `json:"block,omitempty"`
 	Driver   string `json:"driver,omitempty"`
+	NoRecord bool   `json:"noRecord,omitempty"`
 	Subpaths int    `json:"subpaths,omitempty"`
 }
 
@@ -36,9 +37,11 @@ const (
 
 // Volumes asks for the directories of a pod's volumes, and for the names of the
 // sockets in plugins_registry; found reports whether there is a directory of the pod.
-// dir is the kubelet's directory as the host names it.
-func (p *Prober) Volumes(ctx context.Context, proc, dir, pod string) (dirs []VolumeDir, sockets []string, found bool, err error) {
-	saw, err := p.askDir(ctx, request{What: volumes, Proc: proc, PID: 1, TID: 1, Owner: "kubelet", Dir: dir, Pod: pod})
+// dir is the kubelet's directory as the host names it. devices are the names of the block
+// devices of CSI drivers that are mounted: they are among the volumes, with their drivers,
+// although the kubelet removes the pod's names of them first.
+func (p *Prober) Volumes(ctx context.Context, proc, dir, pod string, devices ...string) (dirs []VolumeDir, sockets []string, found bool, err error) {
+	saw, err := p.askDir(ctx, request{What: volumes, Proc: proc, PID: 1, TID: 1, Owner: "kubelet", Dir: dir, Pod: pod, Devices: devices})
 	return saw.Volumes, saw.Sockets, saw.Found, err
 }
 
@@ -156,16 +159,24 @@ func (p *probe) volumes() {
 		for _, plugin := range p.names(kubelet, path.Join(pod, kind), maxVolumes) {
 			for _, name := range p.names(kubelet, path.Join(pod, kind, plugin), maxVolumes) {
 				v := VolumeDir{Name: name, Plugin: plugin, Block: kind == "volumeDevices"}
-				if plugin == "kubernetes.io~csi" {
-					data := path.Join(pod, kind, plugin, name, "vol_data.json")
-					if v.Block {
-						data = path.Join("plugins/kubernetes.io/csi/volumeDevices", name, "data/vol_data.json")
-					}
-					v.Driver, csi = p.driver(kubelet, data), true
+				switch {
+				case plugin != csiPlugin:
+				case v.Block:
+					v.Driver, csi = p.deviceDriver(kubelet, name), true
+				default:
+					v.Driver, v.NoRecord = p.driver(kubelet, path.Join(pod, kind, plugin, name, "vol_data.json"))
+					csi = true
 				}
 				p.seen.Volumes = append(p.seen.Volumes, v)
 			}
 		}
+	}
+	for _, name := range p.Devices {
+		if slices.ContainsFunc(p.seen.Volumes, func(v VolumeDir) bool { return v.Block && v.Name == name && v.Plugin == csiPlugin }) {
+			continue
+		}
+		csi = true
+		p.seen.Volumes = append(p.seen.Volumes, VolumeDir{Name: name, Plugin: csiPlugin, Block: true, Driver: p.deviceDriver(kubelet, name)})
 	}
 	for _, name := range p.names(kubelet, path.Join(pod, "volume-subpaths"), maxVolumes) {
 		n := 0
@@ -183,28 +194,42 @@ func (p *probe) volumes() {
 	}
 }
 
+// csiPlugin is the name of the directories of volumes of CSI drivers.
+const csiPlugin = "kubernetes.io~csi"
+
+// deviceDriver reads the name of the CSI driver of a block device (getVolumeDeviceDataDir,
+// pkg/volume/csi/csi_util.go).
+func (p *probe) deviceDriver(kubelet *dir, name string) string {
+	driver, _ := p.driver(kubelet, path.Join("plugins/kubernetes.io/csi/volumeDevices", name, "data/vol_data.json"))
+	return driver
+}
+
 // driver reads the name of the CSI driver out of a vol_data.json, which the kubelet
-// writes beside the volume's mount (pkg/volume/csi/csi_util.go); "" when there is
-// none.
-func (p *probe) driver(kubelet *dir, name string) string {
+// writes beside the volume's mount (pkg/volume/csi/csi_util.go); "" when it is not known.
+// none reports whether there is no such file, or none that the kubelet could use: one that
+// cannot be read here says nothing.
+func (p *probe) driver(kubelet *dir, name string) (driver string, none bool) {
 	if !p.announce(path.Join(p.Dir, name)) {
-		return ""
+		return "", false
 	}
 	fd, err := unix.Openat2(kubelet.fd, name, &unix.OpenHow{Flags: unix.O_RDONLY | unix.O_NONBLOCK | unix.O_CLOEXEC, Resolve: within})
 	if err != nil {
-		return ""
+		return "", errors.Is(err, unix.ENOENT)
 	}
 	f := os.NewFile(uintptr(fd), name)
 	defer f.Close()
 	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
-		return ""
+		return "", false
+	}
+	b, err := io.ReadAll(io.LimitReader(f, largestData))
+	if err != nil || len(b) == largestData {
+		return "", false
 	}
 	var data struct {
 		DriverName string `json:"driverName"`
 	}
-	b, err := io.ReadAll(io.LimitReader(f, largestData))
-	if err != nil || json.Unmarshal(b, &data) != nil {
-		return ""
+	if json.Unmarshal(b, &data) != nil {
+		return "", true
 	}
-	return data.DriverName
+	return data.DriverName, false
 }

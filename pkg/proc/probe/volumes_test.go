@@ -39,6 +39,7 @@ func TestVolumes(t *testing.T) {
 	proc, root := kubeletDir(t, map[string]string{
 		"pods/" + pod + "/volumes/kubernetes.io~csi/pv-1/vol_data.json":    `{"driverName":"a.test","volumeHandle":"secret"}`,
 		"pods/" + pod + "/volumes/kubernetes.io~csi/torn/vol_data.json":    `{"drive`,
+		"pods/" + pod + "/volumes/kubernetes.io~csi/none/mount/x":          "",
 		"pods/" + pod + "/volumes/kubernetes.io~csi/long/vol_data.json":    `{"driverName":"` + strings.Repeat("x", largestData) + `"}`,
 		"pods/" + pod + "/volumes/kubernetes.io~empty-dir/scratch/private": "",
 		"pods/" + pod + "/volumeDevices/kubernetes.io~csi/pv-2":            "",
@@ -66,7 +67,7 @@ func TestVolumes(t *testing.T) {
 	}
 	const csi = "kubernetes.io~csi"
 	want := []VolumeDir{
-		{Name: "long", Plugin: csi}, {Name: "pv-1", Plugin: csi, Driver: "a.test"}, {Name: "torn", Plugin: csi},
+		{Name: "long", Plugin: csi}, {Name: "none", Plugin: csi, NoRecord: true}, {Name: "pv-1", Plugin: csi, Driver: "a.test"}, {Name: "torn", Plugin: csi, NoRecord: true},
 		{Name: "scratch", Plugin: "kubernetes.io~empty-dir", Subpaths: 1},
 		{Name: "pv-2", Plugin: csi, Block: true, Driver: "b.test"},
 		{Name: "host", Subpaths: 1},
@@ -76,6 +77,11 @@ func TestVolumes(t *testing.T) {
 	}
 	if diff := cmp.Diff([]string{"a.test-reg.sock"}, sockets); diff != "" {
 		t.Error(diff)
+	}
+	// The kubelet removes the pod's name of a block device before it unmounts the device.
+	got, _, _, err = p.Volumes(t.Context(), proc, "/var/lib/kubelet", "no-such-pod", "pv-2", "../pv-1")
+	if diff := cmp.Diff([]VolumeDir{{Name: "pv-2", Plugin: csi, Block: true, Driver: "b.test"}, {Name: "../pv-1", Plugin: csi, Block: true}}, got); diff != "" || err != nil {
+		t.Errorf("%v %s", err, diff)
 	}
 	if got, _, found, err := p.Volumes(t.Context(), proc, "/var/lib/kubelet", "no-such-pod"); err != nil || got != nil || found {
 		t.Errorf("a pod without directories: %v, %v", got, err)

@@ -98,8 +98,17 @@ var unkillableFamilies = []diagnose.Family{
 	},
 }
 
+// wherePhrase are the words about whose a stuck thread is.
+var wherePhrase = []diagnose.Choice{
+	{Text: "container {container}: "},
+	{Variant: variantForeign, Text: "a process is in the pod's control group and in that of none of its containers, started by {parent}: "},
+	{Variant: variantForeign, Text: "a process is in the pod's control group and in that of none of its containers: "},
+	{Text: ""},
+}
+
 // unkillablePhrases are the words about where an unkillable task hangs.
 var unkillablePhrases = map[string][]diagnose.Choice{
+	"where": wherePhrase,
 	"on": {
 		{Text: " on {fstype}, mounted at {point}{about}"},
 		{Variant: fact.FamilyBlock, Text: ", and threads of the kernel hang on the device {device}"},
@@ -131,11 +140,30 @@ var unkillablePhrases = map[string][]diagnose.Choice{
 }
 
 // variantDead is a block device that has requests under way and completes none;
-// variantProxy a server whose address is one of the node itself.
+// variantProxy a server whose address is one of the node itself; variantForeign a process
+// that somebody has put into the pod's control group.
 const (
-	variantDead  = "Dead"
-	variantProxy = "Proxy"
+	variantDead    = "Dead"
+	variantProxy   = "Proxy"
+	variantForeign = "Foreign"
 )
+
+// ofNoContainer reports whether a task is in the pod's own control group, or in one below
+// that is no container's: neither the kubelet nor the runtime puts any there. One that has
+// left its group on its way out is in none.
+func ofNoContainer(p *evidence.Pod, t *evidence.Task) bool {
+	if _, known := p.Container(t.Container); known || len(t.Container) == containerID || t.Exiting() {
+		return false
+	}
+	if parent, inside := fact.ByID(p, t.PPID); parent != nil && !inside && fact.Essential(parent) && parent.PID != 1 {
+		return false // the runtime's own
+	}
+	return slices.ContainsFunc(p.Cgroups, func(c evidence.Cgroup) bool { return c.Container == t.Container && c.Threads > 0 })
+}
+
+// containerID is the length of containerd's IDs: a container that is deleted is not listed
+// any more.
+const containerID = 64
 
 // stuckIn gives one finding for each container with tasks that stick, as the
 // rule that asks understands it, and whose cgroup is not frozen. The one that
@@ -195,6 +223,15 @@ func stuckFinding(p *evidence.Pod, tasks []*evidence.Task) diagnose.Finding {
 	}
 	if f.Family == fact.FamilyOther && fact.Through(t, "exit_aio") && fact.OnlyDevice(p) != "" {
 		f.Family = fact.FamilyBlock // its asynchronous I/O, which has no file any more
+	}
+	if ofNoContainer(p, t) {
+		f.Variants = append(f.Variants, variantForeign)
+		if parent, inside := fact.ByID(p, t.PPID); parent != nil && !inside && parent.PID != 1 {
+			f.Objects.Parent = diagnose.ProcessOf(p, parent)
+			if parent.Owner == "" {
+				f.Objects.Parent.Unit = fact.UnitOf(parent.Cgroup)
+			}
+		}
 	}
 	m, certain := fact.Culprit(p, t)
 	if m != nil {

@@ -47,7 +47,8 @@ var CSIDriverNotRegistered = &diagnose.Rule{
 
 // unregistered reports whether the kubelet knows no such driver: it has no socket of
 // that name, and attempts at the driver's volumes fail without any call to it. Where
-// subpaths are left, they may be what fails before the driver is looked for.
+// subpaths are left, or the kubelet's own mount of a block device, they may be what fails
+// before the driver is looked for.
 func unregistered(p *evidence.Pod, driver string) bool {
 	found := false
 	for i := range p.Volumes {
@@ -55,7 +56,7 @@ func unregistered(p *evidence.Pod, driver string) bool {
 		if v.Driver != driver {
 			continue
 		}
-		if v.Subpaths > 0 || !v.Unregistered || fact.FailedUnmount(p, v) == nil {
+		if v.Subpaths > 0 || !v.Unregistered || notReached(p, v) || fact.FailedUnmount(p, v) == nil {
 			return false
 		}
 		found = true

@@ -65,7 +65,7 @@ var ImageVolumeUnmountBusy = &diagnose.Rule{
 			Process: diagnose.ProcessOf(p, &first.Task), Via: first.Via, Alike: n - 1, Mount: diagnose.MountOf(p, imageMount(p, first.MountID)),
 		}}
 		if first.Owner == "" {
-			out.Objects.Process.Unit = unitOf(first.Cgroup)
+			out.Objects.Process.Unit = fact.UnitOf(first.Cgroup)
 		}
 		if fact.Essential(&first.Task) {
 			out.Variants = []string{diagnose.Essential}

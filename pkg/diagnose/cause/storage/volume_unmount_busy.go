@@ -77,11 +77,23 @@ const (
 
 // heldBy finds the process that has used one of the pod's mounts for the longest time.
 func heldBy(p *evidence.Pod) []diagnose.Finding {
-	var first *evidence.Holder
-	n := 0
+	first, n := longestHolder(p, p.Mounts)
+	if first == nil {
+		return nil
+	}
+	m := byID(p.Mounts, first.MountID)
+	if driverAway(p, m) {
+		return nil
+	}
+	return []diagnose.Finding{heldFinding(p, m, first, n)}
+}
+
+// longestHolder returns the process that has used one of some mounts for the longest time,
+// and how many do.
+func longestHolder(p *evidence.Pod, mounts []evidence.Mount) (first *evidence.Holder, n int) {
 	for i := range p.Holders {
 		h := &p.Holders[i]
-		if h.Since.IsZero() || p.Time.Sub(h.Since) < fact.SlowDevice || unmounts(&h.Task) {
+		if h.Since.IsZero() || p.Time.Sub(h.Since) < fact.SlowDevice || unmounts(&h.Task) || byID(mounts, h.MountID) == nil {
 			continue
 		}
 		n++
@@ -89,42 +101,37 @@ func heldBy(p *evidence.Pod) []diagnose.Finding {
 			first = h
 		}
 	}
-	if first == nil {
-		return nil
+	return first, n
+}
+
+// heldFinding is about a mount, and the first of the processes that use it.
+func heldFinding(p *evidence.Pod, m *evidence.Mount, first *evidence.Holder, n int) diagnose.Finding {
+	f := diagnose.Finding{Confidence: diagnose.Proved, Objects: diagnose.Objects{
+		Mount: diagnose.MountOf(p, m), Process: diagnose.ProcessOf(p, &first.Task), Via: first.Via, Alike: n - 1, Volumes: []string{m.Volume},
+	}}
+	if first.Owner == "" {
+		f.Objects.Process.Unit = fact.UnitOf(first.Cgroup)
 	}
-	for i := range p.Mounts {
-		m := &p.Mounts[i]
-		if m.ID != first.MountID {
-			continue
-		}
-		if driverAway(p, m) {
-			return nil
-		}
-		f := diagnose.Finding{Confidence: diagnose.Proved, Objects: diagnose.Objects{
-			Mount: diagnose.MountOf(p, m), Process: diagnose.ProcessOf(p, &first.Task), Via: first.Via, Alike: n - 1, Volumes: []string{m.Volume},
-		}}
-		if first.Owner == "" {
-			f.Objects.Process.Unit = unitOf(first.Cgroup)
-		}
-		if n == 2 {
-			f.Variants = []string{one}
-		}
-		if fact.Essential(&first.Task) {
-			f.Family = diagnose.Essential
-		}
-		return []diagnose.Finding{f}
+	if n == 2 {
+		f.Variants = []string{one}
 	}
-	return nil
+	if fact.Essential(&first.Task) {
+		f.Family = diagnose.Essential
+	}
+	return f
 }
 
 // driverAway reports whether nobody is there who would unmount a volume: its CSI driver
-// is not registered or does not answer at its socket, so that what is in the way has not
+// is not registered, does not answer at its socket, or is not known to the kubelet, so that what is in the way has not
 // been in anybody's way yet.
 func driverAway(p *evidence.Pod, m *evidence.Mount) bool {
 	for i := range p.Volumes {
 		v := &p.Volumes[i]
-		if v.Driver == "" || v.Name != m.Volume || v.Plugin != m.Plugin {
+		if v.Name != m.Volume || v.Plugin != m.Plugin || v.Driver == "" && !v.NoRecord {
 			continue
+		}
+		if v.NoRecord {
+			return true
 		}
 		last, _ := unpublish(p, v.Driver)
 		return last == nil && v.Unregistered || last != nil && last.Status == evidence.CallUnanswered
@@ -135,14 +142,4 @@ func driverAway(p *evidence.Pod, m *evidence.Mount) bool {
 // unmounts reports whether a process is one of those that unmount.
 func unmounts(t *evidence.Task) bool {
 	return t.Comm == "umount" || strings.HasPrefix(t.Comm, "umount.") || strings.HasPrefix(t.Comm, "fusermount")
-}
-
-// unitOf returns the unit of systemd that a control group is named after, "" when there
-// is none.
-func unitOf(cgroup string) string {
-	name := cgroup[strings.LastIndexByte(cgroup, '/')+1:]
-	if strings.HasSuffix(name, ".service") || strings.HasSuffix(name, ".scope") {
-		return name
-	}
-	return ""
 }

@@ -55,8 +55,18 @@ func TestMountinfo(t *testing.T) {
 	const published = "/var/lib/kubelet/plugins/kubernetes.io/csi/volumeDevices/publish/pvc-9/u-1"
 	host.Lines = append(host.Lines, Line{ID: 60, Point: published}, Line{ID: 61, Point: published + "/inner"}, Line{ID: 62, Point: "/mnt/u-1"})
 	v = &View{KubeletDir: v.KubeletDir}
-	if d := v.PodDevices(host, "u-1"); len(d) != 1 || d[0].ID != 60 || d[0].Volume != "pvc-9" {
+	if d := v.PodDevices(host, "u-1"); len(d) != 1 || d[0].ID != 60 || d[0].Volume != "pvc-9" || d[0].Plugin != "kubernetes.io~csi" {
 		t.Errorf("the pod's block devices: %+v", d)
+	}
+	for path, want := range map[string][2]string{
+		"kubernetes.io/csi/volumeDevices/pvc-9/dev/u-1":             {"kubernetes.io~csi", "pvc-9"},
+		"kubernetes.io/csi/volumeDevices/publish/pvc-9/u-1":         {"kubernetes.io~csi", "pvc-9"},
+		"kubernetes.io~local-volume/volumeDevices/pv-1/u-1":         {"kubernetes.io~local-volume", "pv-1"},
+		"kubernetes.io/fc/volumeDevices/50060e801049cfd1-lun-0/u-1": {"kubernetes.io~fc", "50060e801049cfd1-lun-0"},
+	} {
+		if plugin, volume := deviceOf(path); plugin != want[0] || volume != want[1] {
+			t.Errorf("%s: volume %s of plugin %s", path, volume, plugin)
+		}
 	}
 	if d := v.PodDevices(host, "u-2"); len(d) != 0 {
 		t.Errorf("another pod's block devices: %+v", d)

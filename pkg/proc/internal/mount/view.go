@@ -96,14 +96,28 @@ func (v *View) PodMounts(host *Table, uid string) []evidence.Mount {
 }
 
 // PodDevices returns the host's mounts by which a pod is given block devices. Their
-// names end with the PersistentVolume's name and the pod's UID.
+// names end with the pod's UID.
 func (v *View) PodDevices(host *Table, uid string) []evidence.Mount {
 	v.pods.once.Do(func() { v.index(host) })
 	out := v.mountsAt(host, v.pods.devices[uid])
 	for i := range out {
-		out[i].Volume = filepath.Base(filepath.Dir(out[i].Point))
+		out[i].Plugin, out[i].Volume = deviceOf(strings.TrimPrefix(out[i].Point, filepath.Join(v.KubeletDir, "plugins")+"/"))
 	}
 	return out
+}
+
+// deviceOf returns the plugin, in the form of the directories of pods, and the name of the
+// PersistentVolume that are in the path of a pod's device below the directory plugins:
+// PLUGIN/volumeDevices/NAME/UID, and of CSI drivers NAME/dev/UID, which the kubelet makes,
+// or publish/NAME/UID, which the driver does (GetGlobalMapPath and getPublishPath of
+// pkg/volume/csi/csi_block.go).
+func deviceOf(path string) (plugin, volume string) {
+	dir := filepath.Dir(path)
+	if filepath.Base(dir) == "dev" {
+		dir = filepath.Dir(dir)
+	}
+	plugin, _, _ = strings.Cut(path, "/volumeDevices/")
+	return strings.ReplaceAll(plugin, "/", "~"), filepath.Base(dir)
 }
 
 func (v *View) mountsAt(host *Table, lines []int) []evidence.Mount {

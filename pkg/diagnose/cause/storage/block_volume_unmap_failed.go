@@ -1,0 +1,164 @@
+package storage
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
+	"github.com/nodeagent-io/nodeagent/pkg/diagnose/fact"
+	"github.com/nodeagent-io/nodeagent/pkg/evidence"
+)
+
+// BlockVolumeUnmapFailed is a block device of a pod (volumeMode: Block) that is not taken
+// back.
+//
+// The kubelet mounts the device on a file of its own, and puts a loop device on that. To
+// take it back it releases the loop device, which the kernel does when the last user closes
+// it (drivers/block/loop.c, loop_clr_fd), unmounts the file, and has the CSI driver
+// unpublish the volume (pkg/volume/util/util.go, UnmapBlockVolume; GenerateUnmapVolumeFunc,
+// pkg/volume/util/operationexecutor). It waits for neither NodeUnstageVolume nor the detach.
+var BlockVolumeUnmapFailed = &diagnose.Rule{
+	Cause:  "BlockVolumeUnmapFailed",
+	Phases: []diagnose.Phase{diagnose.Volumes},
+	Needs:  []evidence.Source{evidence.Mounts, evidence.Volumes, evidence.Holders, evidence.Cgroups},
+	Partly: []evidence.Source{evidence.VolumeCalls},
+	Doc: diagnose.Doc{
+		Layer:   "storage",
+		Title:   "the kubelet cannot take a raw block volume back, most often because it is in use",
+		Message: "block volume {volumes}: {why}; no process of the pod is left",
+		Phrases: map[string][]diagnose.Choice{
+			"why": {
+				{Variant: mapped, Text: "the device mapper has made {device} on it, so the device is in use and its mount cannot be unmounted (EBUSY)"},
+				{Variant: inside, Text: "the file system on it (type {innertype}) is mounted on the node, so the device is in use and its own mount cannot be unmounted (EBUSY)"},
+				{Variant: failing, Text: "the kubelet fails to take the device back{others} (plugin {plugin})"},
+				{Text: "{process} uses it ({via}){more}, so the device's mount cannot be unmounted (EBUSY)"},
+			},
+			"others": orOthers,
+			"more":   {{Variant: one, Text: ", and so does 1 other process"}, {Text: ", and so do {alike} other processes"}, {Text: ""}},
+			"list":   {{Text: "dmsetup info {mapped}"}, {Text: "dmsetup ls --tree"}},
+			"mount":  {{Text: "umount {innerpoint}"}, {Text: "findmnt shows where; unmount it"}},
+		},
+		Meaning: "The containers have ended, and the kubelet has to take back the block device that the pod had (volumeMode: Block). " +
+			"It keeps a mount and a loop device on it, and has to remove both. Somebody of the node uses one of them: a process, or something that was made of what is on the device. " +
+			"The kubelet tries again without end, at most every two minutes, and tells it in its log only.",
+		Evidence: "The mount of the device, below the kubelet's directory plugins and with the pod's UID as its name, is left when the containers have ended, and so is the pod's control group, which the kubelet removes later. " +
+			"Two readings ten seconds or more apart show who uses it: a process in the host's mount namespace with a file open on that mount (mnt_id in /proc/PID/fdinfo), or with the loop device open " +
+			"whose backing_file is that mount; a device of the device mapper among the holders of that loop device (/sys/dev/block); or its file system in the host's mount table. " +
+			"Where nothing of that is seen, the number of failed attempts at block volumes of its plugin has grown since " +
+			"(storage_operation_duration_seconds of the kubelet, operation unmap_volume), and the CSI driver has not been asked yet. " +
+			"A process in a mount namespace of its own is not looked at.",
+		Remedy: "Find out what {process} does with the device, and stop it or let it close the device; the kubelet takes the device back within two minutes.",
+		Danger: "Do not force-delete: the volume may be given to another pod or node while this one can still write to it, which destroys its data. " +
+			"Do not remove the loop device or the files below plugins by hand.",
+		Families: []diagnose.Family{
+			{
+				Name: mapped,
+				Meaning: "The node has looked at what is on the device, has found a physical volume of LVM there, or a LUKS, a RAID or a multipath, and has activated it. " +
+					"Where the pod is a virtual machine that is its guest's.",
+				Remedy: "On the node: {list} shows what it is. Deactivate it (vgchange -an with the volume group, or dmsetup remove) when nothing is mounted from it; " +
+					"the kubelet takes the device back within two minutes. Keep LVM from looking at loop devices (global_filter in lvm.conf).",
+			},
+			{
+				Name:    inside,
+				Meaning: "Somebody has mounted the file system that is on the device: by hand, or an automatic mounter that has found it on the loop device.",
+				Remedy:  "Find out who mounted it. On the node: {mount}; the kubelet takes the device back within two minutes.",
+			},
+			{
+				Name:    failing,
+				Meaning: "Nothing is seen that uses the device, and the kubelet fails all the same: losetup is missing or fails, the device has vanished under it, or a process in a mount namespace of its own uses it.",
+				Remedy: "Read the kubelet's log on the node (journalctl -u kubelet, line \"UnmapVolume.UnmapBlockVolume failed\"): it names the step and the path. " +
+					"Repair that; the kubelet takes the device back within two minutes.",
+			},
+			{
+				Name:    diagnose.Essential,
+				Meaning: "The process serves other pods or the whole node.",
+				Remedy:  "{process} serves the node and must not be killed. Find out what it does there; restart its service when the other pods allow it.",
+			},
+		},
+	},
+	Check: func(p *evidence.Pod) []diagnose.Finding {
+		if !fact.DevicesLeft(p) && !fact.VolumesLeft(p) || p.Overdue() < fact.KillLatency || p.Time.Sub(p.UnchangedSince) < fact.SlowDevice {
+			return nil
+		}
+		if f, ok := onDevice(p); ok {
+			return []diagnose.Finding{f}
+		}
+		if first, n := longestHolder(p, p.Devices); first != nil {
+			m := byID(p.Devices, first.MountID)
+			if published(m) && driverAway(p, m) {
+				return nil
+			}
+			return []diagnose.Finding{heldFinding(p, m, first, n)}
+		}
+		return notUnmapped(p)
+	},
+}
+
+// The families of a device that is in use by something that was made of its content, and of
+// one of which that is not seen. Where its file system is mounted the family is inside.
+const (
+	mapped  = "Mapped"
+	failing = "Failing"
+)
+
+// onDevice looks for what is on a loop device of the kubelet.
+func onDevice(p *evidence.Pod) (diagnose.Finding, bool) {
+	for i := range p.Loops {
+		l := &p.Loops[i]
+		m := byID(p.Devices, l.MountID)
+		if m == nil || l.Since.IsZero() || p.Time.Sub(l.Since) < fact.SlowDevice {
+			continue
+		}
+		f := diagnose.Finding{Confidence: diagnose.Proved, Objects: diagnose.Objects{Volumes: []string{m.Volume}, Mount: diagnose.MountOf(p, m)}}
+		switch {
+		case len(l.Mapper) > 0:
+			f.Family, f.Objects.Device = mapped, l.Mapper[0]
+		case l.Mount != nil:
+			f.Family, f.Objects.Inner = inside, diagnose.MountOf(p, l.Mount)
+		default:
+			continue
+		}
+		return f, true
+	}
+	return diagnose.Finding{}, false
+}
+
+// notUnmapped is about a device that the kubelet fails to take back before it asks a CSI
+// driver: its own mount of the device is left.
+func notUnmapped(p *evidence.Pod) []diagnose.Finding {
+	if !settled(p) {
+		return nil
+	}
+	for i := range p.Volumes {
+		v := &p.Volumes[i]
+		if !notReached(p, v) || fact.FailedUnmount(p, v) == nil {
+			continue
+		}
+		if last, _ := unpublish(p, v.Driver); v.Driver != "" && last != nil {
+			continue // of another volume of the driver, which is what the kubelet may count
+		}
+		return []diagnose.Finding{{
+			Family: failing, Variants: whose(p), Confidence: confidence(p, []string{v.Name}),
+			Objects: diagnose.Objects{Volumes: []string{v.Name}, Plugin: strings.ReplaceAll(v.Plugin, "~", "/")},
+		}}
+	}
+	return nil
+}
+
+// notReached reports whether a volume is a block device of which the kubelet's own mount is
+// left, so that the kubelet has not asked the driver yet.
+func notReached(p *evidence.Pod, v *evidence.Volume) bool {
+	return v.Block && slices.ContainsFunc(p.Devices, func(m evidence.Mount) bool { return m.Volume == v.Name && m.Plugin == v.Plugin && !published(&m) })
+}
+
+// published reports whether a mount of a block device is the one that its CSI driver has
+// made, which the driver has to unmount.
+func published(m *evidence.Mount) bool { return strings.Contains(m.Point, "/volumeDevices/publish/") }
+
+// byID returns the mount of the given number, nil when there is none.
+func byID(mounts []evidence.Mount, id int) *evidence.Mount {
+	if i := slices.IndexFunc(mounts, func(m evidence.Mount) bool { return m.ID == id }); i >= 0 {
+		return &mounts[i]
+	}
+	return nil
+}

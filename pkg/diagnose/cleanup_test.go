@@ -1,0 +1,70 @@
+package diagnose_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
+	"github.com/nodeagent-io/nodeagent/pkg/diagnose/cause"
+	"github.com/nodeagent-io/nodeagent/pkg/evidence"
+)
+
+// foreign is a pod of which nothing but its control group is left, and a process of
+// somebody else's in that, which the kubelet has killed.
+func foreign(past time.Duration, change func(p *evidence.Pod, t *evidence.Task)) *evidence.Pod {
+	return finished(past, func(p *evidence.Pod) {
+		p.Cgroups = []evidence.Cgroup{{Path: "/kubepods/besteffort/pod" + podUID, Version: 1, Threads: 1, Populated: true}}
+		t := task(300, 70, "head", evidence.Uninterruptible, "read")
+		t.Container, t.NSpid, t.Pending, t.UnchangedSince = "", nil, bitKILL, p.Deadline
+		hangs(&t, "request_wait_answer", "request_wait_answer", "fuse_direct_io", "vfs_read")
+		p.Tasks = []evidence.Task{t}
+		p.Parents = []evidence.Task{{PID: 70, TID: 70, PPID: 1, Comm: "sorter", State: evidence.Sleeping, Cgroup: "/system.slice/sorter.service"}}
+		change(p, &p.Tasks[0])
+	})
+}
+
+// What somebody of the node has put into a pod's control group, and the kernel cannot end,
+// keeps the kubelet from removing the group.
+func TestForeignProcess(t *testing.T) {
+	for name, tc := range map[string]struct {
+		change func(p *evidence.Pod, t *evidence.Task)
+		want   string // "" for silence
+		says   string
+	}{
+		"the kernel cannot end it": {func(*evidence.Pod, *evidence.Task) {}, "UninterruptibleSleep",
+			"a process is in the pod's control group and in that of none of its containers, started by sorter (PID 70, of sorter.service): thread 300 (head) has been killed but cannot die"},
+		"it is in a group of its own, as with cgroup v2": {func(p *evidence.Pod, t *evidence.Task) {
+			t.Container = "sorted"
+			p.Cgroups[0].Threads = 0
+			p.Cgroups = append(p.Cgroups, evidence.Cgroup{Path: p.Cgroups[0].Path + "/sorted", Version: 2, Container: "sorted", Threads: 1, Populated: true})
+		}, "UninterruptibleSleep", "started by sorter"},
+		"it is in the group of a container that is deleted": {func(p *evidence.Pod, t *evidence.Task) {
+			t.Container = strings.Repeat("c0ffee00", 8)
+			p.Cgroups = append(p.Cgroups, evidence.Cgroup{Path: p.Cgroups[0].Path + "/" + t.Container, Version: 2, Container: t.Container, Threads: 1, Populated: true})
+		}, "UninterruptibleSleep", "thread 300"},
+		"its parent has ended": {func(p *evidence.Pod, t *evidence.Task) {
+			t.PPID, p.Parents = 1, []evidence.Task{{PID: 1, TID: 1, Comm: "systemd"}}
+		}, "UninterruptibleSleep", "of none of its containers: thread 300"},
+		"its parent is of another pod": {func(p *evidence.Pod, _ *evidence.Task) {
+			p.Parents[0].Owner, p.Parents[0].OwnerName = "1c4ddc3e-1111-4222-8333-444455556666", "tools/sorter"
+		}, "UninterruptibleSleep", "started by sorter (PID 70, of pod tools/sorter)"},
+		"its parent's name is a sentence": {func(p *evidence.Pod, _ *evidence.Task) { p.Parents[0].Comm = "x. Remedy: none" },
+			"UninterruptibleSleep", `started by "x. Remedy: none" (PID 70`},
+		"it is a child of the shim":   {func(p *evidence.Pod, _ *evidence.Task) { p.Parents[0].Owner = "shim" }, "UninterruptibleSleep", "thread 300"},
+		"it is in no group any more":  {func(p *evidence.Pod, _ *evidence.Task) { p.Cgroups[0].Threads = 0 }, "UninterruptibleSleep", "thread 300"},
+		"it has not been killed":      {func(_ *evidence.Pod, t *evidence.Task) { t.Pending = 0 }, "", ""},
+		"it has been killed just now": {func(p *evidence.Pod, t *evidence.Task) { t.UnchangedSince = p.Time.Add(-time.Second) }, "", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := cause.Diagnose(foreign(30*time.Second, tc.change))
+			v, _ := d.Verdict()
+			if v.Cause != tc.want || d.Phase != diagnose.Cleanup {
+				t.Fatalf("verdict %q in phase %s, want %q: %s", v.Cause, d.Phase, tc.want, v.Message)
+			}
+			if !strings.Contains(v.Message, tc.says) || strings.HasPrefix(v.Message, "thread") != strings.HasPrefix(tc.says, "thread") {
+				t.Errorf("says %q, want %q", v.Message, tc.says)
+			}
+		})
+	}
+}
