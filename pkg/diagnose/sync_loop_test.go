@@ -55,13 +55,13 @@ func TestSyncLoopStalled(t *testing.T) {
 		"NFS": {70 * time.Second, func(p *evidence.Pod) {
 			m := p.Node.Kubelet.Blocked[0].Probe.Mount
 			m.Type, m.Source, m.Server = "nfs4", "192.0.2.1:/export", "192.0.2.1"
-		}, stalled, false, []string{"192.0.2.1", "Bring the server or daemon behind that mount back"}},
-		"for less than a minute": {70 * time.Second, func(p *evidence.Pod) {
-			p.Node.Kubelet.Blocked[0].UnchangedSince = p.Time.Add(-59 * time.Second)
+		}, stalled, false, []string{"192.0.2.1", "Bring the server behind that mount back"}},
+		"for less than 45 seconds": {70 * time.Second, func(p *evidence.Pod) {
+			p.Node.Kubelet.Blocked[0].UnchangedSince = p.Time.Add(-44 * time.Second)
 		}, "", false, nil},
-		"the deadline was less than a minute ago": {59 * time.Second, func(*evidence.Pod) {}, "", false, nil},
-		"the pod of the volume is in the API":     {70 * time.Second, func(p *evidence.Pod) { p.Node.Kubelet.Strangers = nil }, "", false, nil},
-		"its mount is not known":                  {70 * time.Second, func(p *evidence.Pod) { p.Node.Kubelet.Blocked[0].Probe.Mount = nil }, "", false, nil},
+		"the deadline was less than 45 seconds ago": {44 * time.Second, func(*evidence.Pod) {}, "", false, nil},
+		"the pod of the volume is in the API":       {70 * time.Second, func(p *evidence.Pod) { p.Node.Kubelet.Strangers = nil }, "", false, nil},
+		"its mount is not known":                    {70 * time.Second, func(p *evidence.Pod) { p.Node.Kubelet.Blocked[0].Probe.Mount = nil }, "", false, nil},
 		"SIGKILL is sent": {70 * time.Second, func(p *evidence.Pod) {
 			p.Tasks[0].Pending, p.Tasks[0].SharedPending = bitKILL, bitKILL
 		}, "", false, nil},

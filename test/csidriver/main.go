@@ -26,7 +26,8 @@ const usage = `csidriver NAME NODE  serves the CSI driver NAME on the node NODE 
 csidriver -dra NAME  serves the DRA driver NAME
 The file /run/csidriver/NAME says what becomes of NodeUnpublishVolume, or of NodeUnprepareResources:
        fail: it returns an error; hang: it does not return; slow: it takes 20 seconds;
-       lie: it does nothing and succeeds (CSI); error: it returns an error for each claim (DRA)`
+       lie: it does nothing and succeeds (CSI); error: it returns an error for each claim (DRA)
+The file /run/csidriver/NAME.registered is made when the kubelet has registered the driver.`
 
 // slowness is how long a slow call takes. The kubelet waits for two minutes.
 const slowness = 20 * time.Second
@@ -194,9 +195,12 @@ func (r *registrant) GetInfo(context.Context, *registration.InfoRequest) (*regis
 	return r.info, nil
 }
 
-func (*registrant) NotifyRegistrationStatus(_ context.Context, s *registration.RegistrationStatus) (*registration.RegistrationStatusResponse, error) {
+// NotifyRegistrationStatus leaves a file when the kubelet has registered the driver.
+func (r *registrant) NotifyRegistrationStatus(_ context.Context, s *registration.RegistrationStatus) (*registration.RegistrationStatusResponse, error) {
 	if !s.GetPluginRegistered() {
 		fmt.Fprintln(os.Stderr, "the kubelet has refused the registration:", s.GetError())
+	} else if err := os.WriteFile(filepath.Join("/run/csidriver", r.info.GetName()+".registered"), nil, 0o600); err != nil {
+		fmt.Fprintln(os.Stderr, err)
 	}
 	return &registration.RegistrationStatusResponse{}, nil
 }

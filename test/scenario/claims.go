@@ -49,14 +49,15 @@ func startDRA(name string) step {
 	})
 }
 
-// runDRA returns a script that starts the driver anew, so that it works.
+// runDRA returns a script that starts the driver anew, so that it works, and waits until the
+// kubelet has registered it: a pod that is there sooner waits for a minute.
 func runDRA(name string) string {
 	driver := csiName(name)
 	return endCSI(name, "TERM") + `
-rm -f /run/csidriver/` + driver + `
+rm -f /run/csidriver/` + driver + ` /run/csidriver/` + driver + `.registered
 setsid /usr/local/bin/csidriver -dra ` + driver + ` </dev/null >/run/csidriver/` + driver + `.log 2>&1 &
 echo $! >/run/csidriver/` + driver + `.pid
-for i in $(seq 60); do [ -S /var/lib/kubelet/plugins_registry/` + driver + `-reg.sock ] && break; sleep 0.5; done`
+for i in $(seq 60); do [ -e /run/csidriver/` + driver + `.registered ] && break; sleep 0.5; done`
 }
 
 // prepared succeeds when the pod's processes are gone and the kubelet has not had its claim

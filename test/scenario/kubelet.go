@@ -12,13 +12,14 @@ func orphan() string {
 const orphanDaemon = "/run/scenario-orphan.daemon"
 
 // mountOrphan returns a script that mounts there and stops the daemon, as of a driver that does
-// not answer any more. The kubelet finds the directory within seconds.
+// not answer any more, and waits until the kubelet has found the directory.
 func mountOrphan() string {
 	return unmountOrphan() + `
 mkdir -p ` + orphan() + `/mount
 setsid timeout -s KILL 1h sh -c 'echo $$ >` + orphanDaemon + `; exec /usr/local/bin/fusehang ` + orphan() + `/mount' </dev/null >/dev/null 2>&1 &
 for i in $(seq 60); do grep -q " ` + orphan() + `/mount .* fuse.hang " /proc/self/mountinfo && break; sleep 0.5; done
-kill -STOP $(cat ` + orphanDaemon + `)`
+kill -STOP $(cat ` + orphanDaemon + `)
+for i in $(seq 60); do (` + kubeletWaits + `) && break; sleep 0.5; done`
 }
 
 // unmountOrphan returns a script that aborts the connection and removes what is there.
@@ -43,7 +44,7 @@ func syncLoopStalled() Scenario {
 		Story:   "the kubelet's main loop hangs on the CSI volume of a pod that is gone, of which the FUSE daemon does not answer",
 		Pod:     victim(3, "drain", "0"),
 		Prepare: nodeTool("fusehang"),
-		Break:   onNode(mountOrphan() + "\nsleep 5"),
+		Break:   onNode(mountOrphan()),
 		Proof:   kubeletWaits,
 		Cause:   "KubeletSyncLoopStalled",
 		Family:  "FUSE",
@@ -52,14 +53,14 @@ func syncLoopStalled() Scenario {
 	}
 }
 
-// syncLoopBriefly is innocent: the daemon answers again half a minute later.
+// syncLoopBriefly is innocent: the requests fail half a minute later.
 func syncLoopBriefly() Scenario {
 	return Scenario{
 		Name:    "sync-loop-slow",
 		Story:   "innocent: the kubelet's main loop hangs for half a minute on the CSI volume of a pod that is gone",
 		Pod:     victim(3, "drain", "0"),
 		Prepare: nodeTool("fusehang"),
-		Break:   onNode(mountOrphan() + "\nsleep 5\n(sleep 30\n" + unmountOrphan() + ") </dev/null >/dev/null 2>&1 &"),
+		Break:   onNode(mountOrphan() + "\n(sleep 25\n" + unmountOrphan() + ") </dev/null >/dev/null 2>&1 &"),
 		Proof:   kubeletWaits,
 	}
 }

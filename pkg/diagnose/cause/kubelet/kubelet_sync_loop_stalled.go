@@ -3,6 +3,7 @@ package kubelet
 import (
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose/fact"
@@ -21,27 +22,28 @@ var KubeletSyncLoopStalled = &diagnose.Rule{
 	Doc: diagnose.Doc{
 		Layer: "kubelet",
 		Title: "the kubelet's main loop hangs on a volume of a pod that is gone",
-		Message: "the kubelet does nothing about this pod: its thread {thread} hangs in {function} on a volume of another pod that is not in the API any more ({details}). " +
+		Message: "the kubelet does nothing about this pod: its thread {thread} hangs in {function} on the {fstype} volume of a pod that is not in the API any more ({from}mounted at {mountpoint}). " +
 			"The kubelet's main loop looks for such leftovers; while it hangs, no deletion is acted upon on this node",
 		Meaning: "The kubelet hears of a deletion in its main loop. In between, the same loop looks at the directories of pods that are gone, to remove them. " +
 			"When something is mounted there of which the server or daemon does not answer, the loop hangs. " +
 			"Pods go on as they were: none is started, stopped or removed. The node stays Ready, and the kubelet's health check fails only after five minutes.",
-		Evidence: "A thread of the kubelet has been blocked for a minute or more, without moving, in a system call on a volume below the directory of a pod that the API server does not have. " +
-			"The pod is a minute past its deadline, its containers run, and SIGKILL has not been sent, though containerd and the shim answer. " +
+		Evidence: "A thread of the kubelet has been blocked for 45 seconds or more, without moving, in a system call on a volume below the directory of a pod that the API server does not have. " +
+			"The pod is 45 seconds past its deadline, its containers run, and SIGKILL has not been sent, though containerd and the shim answer. " +
 			"It is inferred until the kubelet itself says that its loop hangs (check syncloop of its /healthz), which it does after five minutes: another thread of it could hang there.",
-		Remedy: "{back}. The kubelet goes on by itself, and then stops the pods.",
+		Remedy: "Bring the server behind that mount back. The kubelet goes on by itself, and then stops the pods.",
 		Danger: "Do not force-delete the pods of this node: their containers go on, with their volumes, and a StatefulSet starts the same pod twice. " +
 			"Restarting the kubelet does not help while the mount is there: the new one hangs there too.",
-		Phrases: map[string][]diagnose.Choice{"back": {
-			{Variant: fact.FamilyFUSE, Text: "Start the daemon of that file system again, or let the requests fail, on the node: {abort}"},
-			{Text: "Bring the server or daemon behind that mount back"},
+		Phrases: map[string][]diagnose.Choice{"from": {{Text: "source {source}, "}, {Text: ""}}},
+		Families: []diagnose.Family{{
+			Name:    fact.FamilyFUSE,
+			Meaning: "A FUSE daemon, such as that of a CSI driver, does not answer. A daemon that has ended cannot be started again for a mount that is there.",
+			Remedy:  "Look why the daemon behind that mount does not answer. Or let its requests fail, on the node: {abort}. The kubelet goes on by itself, and then stops the pods.",
 		}},
-		Families: []diagnose.Family{{Name: fact.FamilyFUSE, Meaning: "A FUSE daemon, such as that of a CSI driver, does not answer.", Remedy: "{back}. The kubelet goes on by itself, and then stops the pods."}},
 	},
 	Check: func(p *evidence.Pod) []diagnose.Finding {
 		k := &p.Node.Kubelet
 		t := onStranger(p)
-		if t == nil || p.Overdue() < fact.UnknownAfter || p.DeadlineUnsure || k.Process == nil || fact.Halted(k.Process) || !untouched(p) {
+		if t == nil || p.Overdue() < stalls || p.DeadlineUnsure || k.Process == nil || fact.Halted(k.Process) || !untouched(p) {
 			return nil
 		}
 		f := diagnose.Finding{Confidence: diagnose.Inferred, Objects: diagnose.Objects{Thread: diagnose.ThreadOf(t), Mount: diagnose.MountOf(p, t.Probe.Mount)}}
@@ -55,6 +57,10 @@ var KubeletSyncLoopStalled = &diagnose.Rule{
 	},
 }
 
+// stalls is for how long a thread of the kubelet must have been blocked, and the pod be past
+// its deadline: such threads are looked at only while a pod is.
+const stalls = 45 * time.Second
+
 // onStranger returns a thread of the kubelet that has been blocked for long on a volume of a pod
 // that is not in the API; of several the one that has been so for the longest time.
 func onStranger(p *evidence.Pod) *evidence.Task {
@@ -62,7 +68,7 @@ func onStranger(p *evidence.Pod) *evidence.Task {
 	k := &p.Node.Kubelet
 	for i := range k.Blocked {
 		t := &k.Blocked[i]
-		if t.Probe == nil || t.Probe.Mount == nil || t.Unchanged(p.Time) < fact.UnknownAfter ||
+		if t.Probe == nil || t.Probe.Mount == nil || t.Unchanged(p.Time) < stalls ||
 			!slices.ContainsFunc(k.Strangers, func(uid string) bool { return strings.Contains(t.Probe.VolumePath, "/pods/"+uid+"/") }) {
 			continue
 		}
