@@ -16,7 +16,7 @@ const orphanDaemon = "/run/scenario-orphan.daemon"
 func mountOrphan() string {
 	return unmountOrphan() + `
 mkdir -p ` + orphan() + `/mount
-setsid timeout -s KILL 1h sh -c 'echo $$ >` + orphanDaemon + `; exec /usr/local/bin/fusehang ` + orphan() + `/mount' </dev/null >/dev/null 2>&1 &
+setsid timeout -s KILL 1h sh -c 'echo $$ >` + orphanDaemon + `; exec /usr/local/bin/fusehang -ask ` + orphan() + `/mount' </dev/null >/dev/null 2>&1 &
 for i in $(seq 60); do grep -q " ` + orphan() + `/mount .* fuse.hang " /proc/self/mountinfo && break; sleep 0.5; done
 kill -STOP $(cat ` + orphanDaemon + `)
 for i in $(seq 60); do (` + kubeletWaits + `) && break; sleep 0.5; done`

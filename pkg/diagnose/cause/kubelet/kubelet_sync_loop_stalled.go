@@ -31,13 +31,13 @@ var KubeletSyncLoopStalled = &diagnose.Rule{
 			"The pod is 45 seconds past its deadline, its containers run, and SIGKILL has not been sent, though containerd and the shim answer. " +
 			"It is inferred until the kubelet itself says that its loop hangs (check syncloop of its /healthz), which it does after five minutes: another thread of it could hang there.",
 		Remedy: "Bring the server behind that mount back. The kubelet goes on by itself, and then stops the pods.",
-		Danger: "Do not force-delete the pods of this node: their containers go on, with their volumes, and a StatefulSet starts the same pod twice. " +
-			"Restarting the kubelet does not help while the mount is there: the new one hangs there too.",
+		Danger: "Do not force-delete the pods of this node: their containers go on, and a StatefulSet starts the same pod twice. " +
+			"A kubelet that is restarted soon hangs there again.",
 		Phrases: map[string][]diagnose.Choice{"from": {{Text: "source {source}, "}, {Text: ""}}},
 		Families: []diagnose.Family{{
 			Name:    fact.FamilyFUSE,
 			Meaning: "A FUSE daemon, such as that of a CSI driver, does not answer. A daemon that has ended cannot be started again for a mount that is there.",
-			Remedy:  "Look why the daemon behind that mount does not answer. Or let its requests fail, on the node: {abort}. The kubelet goes on by itself, and then stops the pods.",
+			Remedy:  "Look why its daemon does not answer. Or let its requests fail, on the node: {abort}. The kubelet then goes on by itself.",
 		}},
 	},
 	Check: func(p *evidence.Pod) []diagnose.Finding {
