@@ -32,7 +32,7 @@ var KubeletSyncLoopStalled = &diagnose.Rule{
 			"It is inferred until the kubelet itself says that its loop hangs (check syncloop of its /healthz), which it does after five minutes: another thread of it could hang there.",
 		Remedy: "Bring the server behind that mount back. The kubelet goes on by itself, and then stops the pods.",
 		Danger: "Do not force-delete the pods of this node: their containers go on, and a StatefulSet starts the same pod twice. " +
-			"A kubelet that is restarted soon hangs there again.",
+			"A kubelet that is restarted stops what has been deleted by then, and soon hangs there again.",
 		Phrases: map[string][]diagnose.Choice{"from": {{Text: "source {source}, "}, {Text: ""}}},
 		Families: []diagnose.Family{{
 			Name:    fact.FamilyFUSE,
