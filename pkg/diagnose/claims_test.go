@@ -50,6 +50,29 @@ func released(p *evidence.Pod, driver, status string, before time.Duration) {
 	})
 }
 
+// The kubelet's next attempt, and what it counts of it, are waited for before the pod is called
+// stuck without a cause.
+func TestUnknownWaitsForClaims(t *testing.T) {
+	for name, tc := range map[string]struct {
+		past   time.Duration
+		change func(p *evidence.Pod)
+		want   bool
+	}{
+		"an attempt may be under way": {79 * time.Second, func(*evidence.Pod) {}, false},
+		"it has ended":                {81 * time.Second, func(*evidence.Pod) {}, true},
+		"the kubelet does not tell":   {4 * time.Minute, func(p *evidence.Pod) { p.Node.Kubelet.VolumeCallsRead = p.Time.Add(-time.Minute) }, false},
+		"it does not for minutes":     {6 * time.Minute, func(p *evidence.Pod) { p.Node.Kubelet.VolumeCallsRead = p.Time.Add(-time.Minute) }, true},
+	} {
+		f, found := func() (diagnose.Finding, bool) {
+			d := cause.Diagnose(unpreparing(tc.past, tc.change))
+			return d.Verdict()
+		}()
+		if found != tc.want || found && f.Cause != diagnose.Unrecognised.Cause {
+			t.Errorf("%s: %+v", name, f)
+		}
+	}
+}
+
 func TestClaimCauses(t *testing.T) {
 	const failing = "DRAUnprepareFailing"
 	lately := 10 * time.Second

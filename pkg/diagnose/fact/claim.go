@@ -19,6 +19,23 @@ func HoldsClaims(p *evidence.Pod) bool {
 	return p.ResourceClaims > 0 && (Missing(p, evidence.Claims) || len(p.Claims) > 0)
 }
 
+// claimRetry is how long the kubelet takes for an attempt at claims that a driver does not answer,
+// and for the wait until the next one, with the time that its counts may be old.
+const claimRetry = 80 * time.Second
+
+// PatienceWithClaims returns for how long a pod must have made no progress to be stuck without
+// a known cause when its claims are to be released, as PatienceWithVolumes does of volumes; 0
+// for other pods.
+func PatienceWithClaims(p *evidence.Pod) time.Duration {
+	if !HoldsClaims(p) || p.ContainersEnded() || len(AppTasks(p)) > 0 {
+		return 0
+	}
+	if k := &p.Node.Kubelet; !k.VolumeCallsRead.IsZero() && p.Time.Sub(k.VolumeCallsRead) > evidence.CallsPause {
+		return Retries
+	}
+	return claimRetry
+}
+
 // FailsToUnprepare reports whether the kubelet fails to have claims of a pod of this node
 // unprepared: attempts failed at least twice since the pod is at its present stage, or once
 // because a driver did not answer in time, and lately.
