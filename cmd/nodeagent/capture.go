@@ -110,6 +110,7 @@ func capture(ctx context.Context, o *hostOptions, kubeconfig, namespace, name st
 	ask := agent.Ask(pods, time.Now())
 	ask.Overdue, ask.Finished = true, true
 	seed := agent.Seed(pod)
+	ask.Unprepares = seed.ResourceClaims > 0 // the deadline may pass meanwhile
 	agent.DoubtDeadline(seed, pod)
 	if least, most, ok := client.Skew(); ok {
 		seed.SetSkew(least, most)

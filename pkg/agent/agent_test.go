@@ -765,6 +765,8 @@ func TestTrimKeepsWhatIsLookedAt(t *testing.T) {
 		ContainerStatuses: []corev1.ContainerStatus{{Name: "app", Image: "i", State: corev1.ContainerState{
 			Terminated: &corev1.ContainerStateTerminated{ExitCode: 3, Reason: "OOMKilled", FinishedAt: metav1.NewTime(time.Unix(1005, 0)), Message: "secret"},
 		}}},
+		ExtendedResourceClaimStatus: &corev1.PodExtendedResourceClaimStatus{ResourceClaimName: "secret"},
+
 		Phase:      corev1.PodRunning,
 		Conditions: []corev1.PodCondition{{Type: corev1.PodReady}, {Type: verdict.ConditionType, Reason: "X"}},
 	}
@@ -795,7 +797,7 @@ func TestTrimKeepsWhatIsLookedAt(t *testing.T) {
 	}, got.Containers); diff != "" {
 		t.Error(diff)
 	}
-	if got.RuntimeUID != hash || !got.Mirror || !got.HostPID || !got.ShareProcessNamespace || got.ResourceClaims != 1 {
+	if got.RuntimeUID != hash || !got.Mirror || !got.HostPID || !got.ShareProcessNamespace || got.ResourceClaims != 2 {
 		t.Errorf("got %+v", got)
 	}
 }
@@ -873,6 +875,51 @@ func TestAsk(t *testing.T) {
 	}
 	if got := Ask([]*corev1.Pod{web, done, late}, now); got.Unmounting != 2 || !got.Unmounts {
 		t.Errorf("past the deadline: %+v", got)
+	}
+}
+
+// The pods are counted of which the kubelet may be having claims released, and it is asked
+// when one of them is late.
+func TestAskAboutClaims(t *testing.T) {
+	now := time.Now()
+	pod := func(phase corev1.PodPhase, runs bool, deleted time.Duration) *corev1.Pod {
+		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "gpu", UID: "u-1"}}
+		p.Spec.ResourceClaims = []corev1.PodResourceClaim{{Name: "gpu"}}
+		p.Status.Phase = phase
+		p.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "main", State: corev1.ContainerState{Terminated: new(corev1.ContainerStateTerminated)}}}
+		if runs {
+			p.Status.ContainerStatuses[0].State = corev1.ContainerState{Running: new(corev1.ContainerStateRunning)}
+		}
+		if deleted != 0 {
+			p.DeletionTimestamp = &metav1.Time{Time: now.Add(-deleted)}
+		}
+		trimmed, err := Trim(p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return trimmed.(*corev1.Pod)
+	}
+	without := pod(corev1.PodRunning, true, time.Minute)
+	without.Spec.ResourceClaims = nil
+	extended := pod(corev1.PodRunning, true, time.Minute)
+	extended.Spec.ResourceClaims, extended.Status.ExtendedResourceClaimStatus = nil, new(corev1.PodExtendedResourceClaimStatus)
+	for name, tc := range map[string]struct {
+		pod   *corev1.Pod
+		count int
+		asks  bool
+	}{
+		"runs":                   {pod(corev1.PodRunning, true, 0), 0, false},
+		"has completed":          {pod(corev1.PodRunning, false, 0), 1, false},
+		"in its grace period":    {pod(corev1.PodRunning, true, -time.Minute), 1, false},
+		"late":                   {pod(corev1.PodRunning, true, time.Minute), 1, true},
+		"late, and has ended":    {pod(corev1.PodFailed, false, time.Minute), 0, true},
+		"has ended":              {pod(corev1.PodSucceeded, false, 0), 0, false},
+		"has no claims":          {without, 0, false},
+		"has extended resources": {extended, 1, true},
+	} {
+		if got := Ask([]*corev1.Pod{tc.pod}, now); got.Unpreparing != tc.count || got.Unprepares != tc.asks {
+			t.Errorf("a pod that %s: %+v", name, got)
+		}
 	}
 }
 

@@ -63,6 +63,15 @@ func Trim(obj any) (any, error) {
 			out.Status.Conditions = append(out.Status.Conditions, *c)
 		}
 	}
+	for i := range p.Spec.ResourceClaims {
+		out.Spec.ResourceClaims = append(out.Spec.ResourceClaims, corev1.PodResourceClaim{Name: p.Spec.ResourceClaims[i].Name})
+	}
+	if p.Status.ExtendedResourceClaimStatus != nil {
+		out.Status.ExtendedResourceClaimStatus = new(corev1.PodExtendedResourceClaimStatus)
+	}
+	if claims(p) > 0 {
+		out.Status.ContainerStatuses = trimStatuses(p.Status.ContainerStatuses)
+	}
 	if p.DeletionTimestamp == nil {
 		// Nothing else of a pod that is not asked to go is looked at.
 		return out, nil
@@ -84,9 +93,6 @@ func Trim(obj any) (any, error) {
 	out.Status.ContainerStatuses = trimStatuses(p.Status.ContainerStatuses)
 	out.Status.InitContainerStatuses = trimStatuses(p.Status.InitContainerStatuses)
 	out.Status.EphemeralContainerStatuses = trimStatuses(p.Status.EphemeralContainerStatuses)
-	for i := range p.Spec.ResourceClaims {
-		out.Spec.ResourceClaims = append(out.Spec.ResourceClaims, corev1.PodResourceClaim{Name: p.Spec.ResourceClaims[i].Name})
-	}
 	return out, nil
 }
 
@@ -222,11 +228,35 @@ func Ask(pods []*corev1.Pod, now time.Time) node.Ask {
 			ask.Unmounting++
 			ask.Unmounts = ask.Unmounts || p.DeletionTimestamp != nil && p.DeletionTimestamp.Time.Before(now)
 		}
+		if mayUnprepare(p) {
+			ask.Unpreparing++
+		}
+		ask.Unprepares = ask.Unprepares || claims(p) > 0 && p.DeletionTimestamp != nil && p.DeletionTimestamp.Time.Before(now)
 		if mayBeDeleted(p) {
 			ask.Deletable++
 		}
 	}
 	return ask
+}
+
+// claims counts the resource claims of a pod: those of its specification, and the one that the
+// scheduler makes for its extended resources.
+func claims(p *corev1.Pod) int {
+	n := len(p.Spec.ResourceClaims)
+	if p.Status.ExtendedResourceClaimStatus != nil {
+		n++
+	}
+	return n
+}
+
+// mayUnprepare reports whether the kubelet may be having the claims of a pod unprepared: it
+// terminates, or no container of it runs. When that is done the phase is a terminal one
+// (SyncTerminatingPod, pkg/kubelet/kubelet.go).
+func mayUnprepare(p *corev1.Pod) bool {
+	if claims(p) == 0 || p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed {
+		return false
+	}
+	return p.DeletionTimestamp != nil || !slices.ContainsFunc(p.Status.ContainerStatuses, func(s corev1.ContainerStatus) bool { return s.State.Running != nil })
 }
 
 // mayBeDeleted reports whether the kubelet may ask the API server to delete a pod:
@@ -239,7 +269,7 @@ func mayBeDeleted(p *corev1.Pod) bool {
 }
 
 // driverDir returns the name of the directory below the kubelet's plugins that a volume
-// of a CSI driver's pod is, "" for other volumes. By convention it is the driver's name.
+// of a CSI or DRA driver's pod is, "" for other volumes. By convention it is the driver's name.
 func driverDir(v *corev1.Volume) string {
 	if v.HostPath == nil {
 		return ""
@@ -295,7 +325,7 @@ func Seed(p *corev1.Pod) *evidence.Pod {
 		Name:           p.Name,
 		UID:            string(p.UID),
 		HostPID:        p.Spec.HostPID,
-		ResourceClaims: len(p.Spec.ResourceClaims),
+		ResourceClaims: claims(p),
 		Phase:          string(p.Status.Phase),
 		Finalizers:     p.Finalizers,
 	}

@@ -122,8 +122,15 @@ func TestAPICauses(t *testing.T) {
 			p.Volumes = []evidence.Volume{{Name: "scratch", Plugin: "kubernetes.io~empty-dir"}}
 		}), "", nil},
 		"its control group is there": {40 * time.Second, with(unwritten, func(p *evidence.Pod) { p.Cgroups = []evidence.Cgroup{{Path: "/kubepods/a"}} }), "", nil},
-		"its claims are there":       {40 * time.Second, with(unwritten, func(p *evidence.Pod) { p.ResourceClaims = 1 }), "", nil},
-		"only deletes are refused":   {40 * time.Second, with(unsaid, refused("403")), "", nil},
+		"its claims are there": {40 * time.Second, with(unwritten, func(p *evidence.Pod) {
+			p.ResourceClaims, p.Claims = 1, []evidence.Claim{{Name: "gpu"}}
+		}), "", nil},
+		"its claims may be there": {40 * time.Second, with(unwritten, func(p *evidence.Pod) {
+			p.ResourceClaims = 1
+			p.Lack(evidence.Claims, "a helper hung")
+		}), "", nil},
+		"its claims are released":  {40 * time.Second, with(unwritten, func(p *evidence.Pod) { p.ResourceClaims = 1 }), "StatusUpdateRejected", nil},
+		"only deletes are refused": {40 * time.Second, with(unsaid, refused("403")), "", nil},
 		"the API server is in trouble, and the status is not written": {40 * time.Second, with(unwritten, func(p *evidence.Pod) {
 			answered(p, patch, "500", 10*time.Second)
 		}), "", nil},

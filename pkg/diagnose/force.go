@@ -20,10 +20,11 @@ type Force struct {
 	Why  Reason `json:"why"`
 	Text string `json:"text"`
 	// What the reason is about, as far as it is about any of these: the process that runs, with
-	// its container; the container; the volume; the mount of it.
+	// its container; the container; the volume; the resource claim; the mount of the volume.
 	Process   *Process `json:"process,omitempty"`
 	Container string   `json:"container,omitempty"`
 	Volume    string   `json:"volume,omitempty"`
+	Claim     string   `json:"claim,omitempty"`
 	Mount     *Mount   `json:"mount,omitempty"`
 	// Sources are those that could not be read, Finalizers those that are left, and
 	// Cause is the one that takes a yes away.
@@ -68,7 +69,7 @@ const (
 	ReasonSources    Reason = "Sources"    // sources could not be read
 	ReasonHostPID    Reason = "HostPID"    // a process may have left the pod
 	ReasonRuntime    Reason = "Runtime"    // another kernel than the node's may run the pod's processes
-	ReasonClaims     Reason = "Claims"     // nothing tells whether the devices of claims are released
+	ReasonClaim      Reason = "Claim"      // a driver has not released the devices of a claim
 	ReasonEmptyGroup Reason = "EmptyGroup" // the kubelet has not removed the control group
 	ReasonNotEnded   Reason = "NotEnded"   // the kubelet has not said that the containers have ended
 	ReasonNotItsWord Reason = "NotItsWord" // somebody else may have said so
@@ -98,7 +99,7 @@ func force(p *evidence.Pod, d *Diagnosis, layer func(cause string) string) *Forc
 	if p.Gone || p.Overdue() <= p.ClockDoubt() {
 		return nil
 	}
-	for _, look := range []func(*evidence.Pod) *Force{forceMirror, forceAlive, forceVolumes, forceNetwork, forceFinalizers, forceUnseen, forceUndone} {
+	for _, look := range []func(*evidence.Pod) *Force{forceMirror, forceAlive, forceVolumes, forceClaims, forceNetwork, forceFinalizers, forceUnseen, forceUndone} {
 		if f := look(p); f != nil {
 			return f.said(p)
 		}
@@ -217,6 +218,15 @@ func forceVolumes(p *evidence.Pod) *Force {
 	return nil
 }
 
+// forceClaims looks for resource claims that the kubelet has not had released: without the
+// pod's object the scheduler gives their devices to other pods.
+func forceClaims(p *evidence.Pod) *Force {
+	if len(p.Claims) == 0 {
+		return nil
+	}
+	return &Force{Answer: ForceNo, Why: ReasonClaim, Claim: p.Claims[0].Name}
+}
+
 // forceNetwork looks for the pod's sandbox, which holds its network.
 func forceNetwork(p *evidence.Pod) *Force {
 	up := slices.ContainsFunc(p.Containers, func(c evidence.Container) bool {
@@ -251,8 +261,6 @@ func forceUnseen(p *evidence.Pod) *Force {
 		return unknown(ReasonHostPID)
 	case foreignRuntime(p):
 		return unknown(ReasonRuntime)
-	case p.ResourceClaims > 0:
-		return unknown(ReasonClaims)
 	}
 	return nil
 }
@@ -348,8 +356,8 @@ func (f *Force) why(p *evidence.Pod) string {
 		return "with hostPID a process can leave the pod and outlive it"
 	case ReasonRuntime:
 		return "its containers have another runtime than runc, into which nodeagent cannot look"
-	case ReasonClaims:
-		return "nothing tells whether the devices of its resource claims are released"
+	case ReasonClaim:
+		return "the devices of its resource claim " + foreign(f.Claim, most) + " are not released, and another pod could be given them"
 	case ReasonEmptyGroup:
 		return "the kubelet has not removed its control group"
 	case ReasonNotEnded:

@@ -116,7 +116,14 @@ func TestForce(t *testing.T) {
 		"kata": {func(p *evidence.Pod) {
 			p.Seen.Runtimes = []string{"io.containerd.kata.v2"}
 		}, diagnose.ForceUnknown, "another runtime than runc"},
-		"claims":                            {func(p *evidence.Pod) { p.ResourceClaims = 1 }, diagnose.ForceUnknown, "resource claims"},
+		"a claim": {func(p *evidence.Pod) {
+			p.ResourceClaims, p.Claims = 1, []evidence.Claim{{Name: "gpu"}}
+		}, diagnose.ForceNo, "the devices of its resource claim gpu are not released"},
+		"claims that could not be read": {func(p *evidence.Pod) {
+			p.ResourceClaims = 1
+			p.Lack(evidence.Claims, "a helper hung")
+		}, diagnose.ForceUnknown, "not all could be read: claims"},
+		"claims that are released":          {func(p *evidence.Pod) { p.ResourceClaims = 1 }, diagnose.ForceYes, "all containers have ended"},
 		"a group that was never found":      {func(p *evidence.Pod) { p.Seen.Group = false }, diagnose.ForceUnknown, "did not see the pod on the node before"},
 		"another directory of the kubelet":  {func(p *evidence.Pod) { p.Seen.Directory = false }, diagnose.ForceUnknown, "did not see the pod"},
 		"another runtime's socket":          {func(p *evidence.Pod) { p.Seen.Runtimes = nil }, diagnose.ForceUnknown, "did not see the pod"},
@@ -166,6 +173,7 @@ func TestForceIsShort(t *testing.T) {
 			live(p, long)
 			p.Containers[0].Name, p.StatefulSet = strings.Repeat("y", 200), true
 		},
+		"claim":      func(p *evidence.Pod) { p.Claims = []evidence.Claim{{Name: long}} },
 		"volume":     func(p *evidence.Pod) { p.Mounts = []evidence.Mount{{Volume: long, Type: long}} },
 		"finalizers": func(p *evidence.Pod) { p.Finalizers = []string{long, long, long} },
 		"sources": func(p *evidence.Pod) {

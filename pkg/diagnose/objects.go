@@ -49,6 +49,8 @@ type Objects struct {
 	Volumes []string `json:"volumes,omitempty"`
 	Plugin  string   `json:"plugin,omitempty"`
 	Driver  string   `json:"driver,omitempty"`
+	// Claims are names of the pod's resource claims, and Driver their DRA driver.
+	Claims []string `json:"claims,omitempty"`
 	// DriverPod is the driver's pod on this node, as namespace/name, and DriverState
 	// how it is, as evidence.Volume has it.
 	DriverPod   string `json:"driverPod,omitempty"`

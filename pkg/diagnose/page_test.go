@@ -62,7 +62,7 @@ func TestRunbookPages(t *testing.T) {
 // layers are the groups of the README's table, with their titles.
 var layers = []struct{ name, title string }{
 	{"signal", "The program does not react to its stop signal, or takes longer than its grace period"},
-	{"kubelet", "The kubelet waits before it stops the container"},
+	{"kubelet", "The kubelet waits, hangs or does not run"},
 	{"kernel", "A process cannot exit"},
 	{"runtime", "containerd, a shim or runc does not do its part"},
 	{"network", "The pod's network is not taken down"},

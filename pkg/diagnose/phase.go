@@ -87,7 +87,7 @@ func locateAmongTasks(p *evidence.Pod, live []*evidence.Task) Phase {
 // locateInRuntime is for a pod without a live process of its containers, of
 // which the kubelet has not said yet that they have ended.
 func locateInRuntime(p *evidence.Pod) Phase {
-	if p.NothingLeft() && fact.SaidToRun(p) && p.ResourceClaims == 0 && !p.Mirror {
+	if p.NothingLeft() && fact.SaidToRun(p) && !fact.HoldsClaims(p) && !p.Mirror {
 		// The kubelet has removed the pod's control group, the last thing of it on the
 		// node (SyncTerminatedPod, pkg/kubelet/kubelet.go). Its status is older.
 		return FinalDelete
@@ -120,7 +120,7 @@ func locateInRuntime(p *evidence.Pod) Phase {
 		return PhaseUnknown
 	case sandbox && known:
 		return Sandbox
-	case p.ResourceClaims > 0 && known:
+	case fact.HoldsClaims(p) && known:
 		return DynamicResources
 	}
 	// Either the kubelet never started the pod, or it cannot write the status:

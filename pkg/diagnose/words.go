@@ -105,6 +105,7 @@ var values = map[string]func(*Finding) string{
 	"mapped":      func(f *Finding) string { return argument(f.Objects.Device) },
 	"via":         func(f *Finding) string { return f.Objects.Via },
 	"volumes":     func(f *Finding) string { return list(f.Objects.Volumes, 150) },
+	"claims":      func(f *Finding) string { return list(f.Objects.Claims, 150) },
 	"plugin":      func(f *Finding) string { return foreign(f.Objects.Plugin, 80) },
 	"driver":      func(f *Finding) string { return foreign(f.Objects.Driver, 80) },
 	"driverpod":   func(f *Finding) string { return foreign(f.Objects.DriverPod, 120) },

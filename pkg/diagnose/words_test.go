@@ -193,6 +193,7 @@ func everything() diagnose.Finding {
 			Point: "/data", HostPoint: "/var/data", Unanswered: true, OutOfReach: true, Connection: evidence.Established, Mapper: "vg-data", KernelThread: "kworker/1",
 		},
 		Inner: &diagnose.Mount{Type: "tmpfs", Source: "scratch", Point: "/data/inner", HostPoint: "/scratch"}, Via: "an open file",
+		Claims:  []string{"gpu", "nic"},
 		Volumes: []string{"data", "logs"}, Plugin: "kubernetes.io/csi", Driver: "disk.example.org", DriverPod: "kube-system/disk-x", DriverState: evidence.DriverRunning, Code: "Internal",
 		Signal: "SIGTERM", Handled: "SIGINT", Deadline: requested, GraceSeconds: 90, Since: requested.Add(time.Second), Ended: requested.Add(time.Minute),
 		CPULimitMillis: 10, CPUUsedMillis: 1250, MemoryHigh: 60 << 20, Finalizers: []string{"example.org/a", "example.org/b"}, Manager: "kueue", Changed: requested,
@@ -220,7 +221,7 @@ func TestValues(t *testing.T) {
 		"details": "on the node /var/data, source 192.0.2.1:/export, volume data, requests without an answer, " +
 			"the server acknowledges nothing, for which the kernel's thread kworker/1 waits too",
 		"innertype": "tmpfs", "innersource": "scratch", "innerpoint": "/scratch", "mapped": "sdb", "via": "an open file",
-		"volumes": "data, logs", "plugin": "kubernetes.io/csi", "driver": "disk.example.org", "driverpod": "kube-system/disk-x", "driverstate": "running", "code": "Internal",
+		"claims": "gpu, nic", "volumes": "data, logs", "plugin": "kubernetes.io/csi", "driver": "disk.example.org", "driverpod": "kube-system/disk-x", "driverstate": "running", "code": "Internal",
 		"signal": "SIGTERM", "handled": "SIGINT", "deadline": "03:00:00 UTC", "since": "03:00:01 UTC", "ended": "03:01:00 UTC", "grace": "1m30s",
 		"cpulimit": "0.01 processors", "cpuused": "1.25 processors", "memoryhigh": "60 MiB",
 		"finalizers": "finalizers example.org/a, example.org/b", "domain": "example.org", "manager": `"kueue"`, "changed": requested.UTC().Format("2006-01-02 15:04:05 UTC"),

@@ -25,6 +25,7 @@ type APICall struct {
 type Counts struct {
 	Volumes []VolumeCall
 	API     []APICall
+	Claims  []ClaimCall
 }
 
 // The methods of an APICall, and its code when there was no answer.

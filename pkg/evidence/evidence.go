@@ -32,8 +32,12 @@ const (
 	VolumeCalls Source = "volume-calls"
 	// APICalls is what the kubelet counts of its requests to the API server.
 	APICalls Source = "api-calls"
-	Events   Source = "events"  // the kubelet's Events about the pod
-	Plugins  Source = "plugins" // the CNI plugins that containerd runs for the pod
+	// Claims are the resource claims that the kubelet has not had unprepared, and ClaimCalls
+	// is what it counts of its attempts.
+	Claims     Source = "claims"
+	ClaimCalls Source = "claim-calls"
+	Events     Source = "events"  // the kubelet's Events about the pod
+	Plugins    Source = "plugins" // the CNI plugins that containerd runs for the pod
 	// RuntimeCommands is what the pod's shim has started, such as runc.
 	RuntimeCommands Source = "runtime-commands"
 )
@@ -80,8 +84,11 @@ type Pod struct {
 	// process is not the init of a PID namespace of its own.
 	HostPID               bool `json:"hostPID,omitempty"`
 	ShareProcessNamespace bool `json:"shareProcessNamespace,omitempty"`
-	// ResourceClaims counts the pod's dynamic resource claims.
-	ResourceClaims int `json:"resourceClaims,omitempty"`
+	// ResourceClaims counts the pod's dynamic resource claims, with the one that stands for
+	// its extended resources. Claims are those that the kubelet has not had unprepared; they
+	// are read when the pod is past its deadline.
+	ResourceClaims int     `json:"resourceClaims,omitempty"`
+	Claims         []Claim `json:"claims,omitempty"`
 
 	// Phase is status.phase: Pending, Running, Succeeded, Failed. Kubelet sets
 	// the last two only when all containers have exited.
@@ -499,6 +506,13 @@ type Node struct {
 	// DeletablesUntil is the time of the last reading that showed more than one of them;
 	// zero when none of the readings in a row did.
 	DeletablesUntil time.Time `json:"deletablesUntil,omitzero"`
+	// Unpreparing counts the pods of the node of which the kubelet may be having resource
+	// claims unprepared by now: those with claims that terminate or of which no container
+	// runs, and those that have claims and are gone from the API. 0 when not known.
+	Unpreparing int `json:"unpreparing,omitempty"`
+	// UnpreparingUntil is the time of the last reading that showed more than one of them;
+	// zero when none of the readings in a row did.
+	UnpreparingUntil time.Time `json:"unpreparingUntil,omitzero"`
 	// Blocked are the tasks of the whole node that are in state D, with their
 	// owners. It is read at most once per period and only while a pod is
 	// overdue. Of those that are no threads of the kernel there are at most 512.
@@ -594,13 +608,19 @@ type KubeletService struct {
 	// Blocked are the kubelet's threads in state D, and those that wait for a
 	// FUSE daemon, which are in state S.
 	Blocked []Task `json:"blocked,omitempty"`
+	// Strangers are the UIDs of pods that are not in the API on whose volumes one of Blocked
+	// works.
+	Strangers []string `json:"strangers,omitempty"`
 	// VolumeCalls are what the kubelet counts of its attempts to take volumes down.
 	// They are read while a pod is past its deadline whose containers have ended, and so
 	// are APICalls, what it counts of its requests to the API server with DELETE and PATCH.
-	// VolumeCallsRead is when both were asked for; zero when they were not read, and
+	// ClaimCalls are what it counts of its attempts to have resource claims unprepared; all
+	// are read while a pod with claims is past its deadline, too.
+	// VolumeCallsRead is when they were asked for; zero when they were not read, and
 	// VolumeCallsError is why.
 	VolumeCalls     []VolumeCall `json:"volumeCalls,omitempty"`
 	APICalls        []APICall    `json:"apiCalls,omitempty"`
+	ClaimCalls      []ClaimCall  `json:"claimCalls,omitempty"`
 	VolumeCallsRead time.Time    `json:"volumeCallsRead,omitzero"`
 	// VolumeCallsSince is since when they have been read without a longer pause than
 	// CallsPause: what a kubelet that does not answer counts meanwhile cannot be told

@@ -317,7 +317,7 @@ func firstOf(earlier, t time.Time) time.Time {
 func (p *Pod) sameStage(o *Pod) bool {
 	return p.Phase == o.Phase && p.GracePeriodSeconds == o.GracePeriodSeconds &&
 		len(p.Tasks) > 0 == (len(o.Tasks) > 0) && len(p.Mounts) == len(o.Mounts) && len(p.Devices) == len(o.Devices) && len(p.ImageMounts) == len(o.ImageMounts) &&
-		len(p.Holders) > 0 == (len(o.Holders) > 0) && len(p.Loops) > 0 == (len(o.Loops) > 0) && sameVolumes(p.Volumes, o.Volumes) && p.shimHeld() == o.shimHeld() &&
+		len(p.Holders) > 0 == (len(o.Holders) > 0) && len(p.Loops) > 0 == (len(o.Loops) > 0) && sameVolumes(p.Volumes, o.Volumes) && sameClaims(p.Claims, o.Claims) && p.shimHeld() == o.shimHeld() &&
 		slices.Equal(p.Finalizers, o.Finalizers) &&
 		slices.EqualFunc(p.Cgroups, o.Cgroups, func(a, b Cgroup) bool { return a.Path == b.Path }) &&
 		(p.ContainersEnded() || slices.EqualFunc(p.Containers, o.Containers, func(a, b Container) bool {
@@ -337,6 +337,9 @@ func (n *Node) Since(earlier *Node) {
 	n.Kubelet.sinceCalls(&e.Kubelet)
 	if n.DeletablesUntil = e.DeletablesUntil; n.Deletable > 1 {
 		n.DeletablesUntil = n.Read
+	}
+	if n.UnpreparingUntil = e.UnpreparingUntil; n.Unpreparing > 1 {
+		n.UnpreparingUntil = n.Read
 	}
 	if n.BlockedRead.IsZero() {
 		since(n.Blocked, e.Blocked, n.Read)

@@ -152,7 +152,8 @@ const CallsPause = 30 * time.Second
 func (k *KubeletService) sinceCalls(e *KubeletService) {
 	if k.VolumeCallsRead.IsZero() {
 		// They were not asked for, or could not be read: what was known is known still.
-		k.VolumeCalls, k.APICalls, k.VolumeCallsRead, k.VolumeCallsSince = e.VolumeCalls, e.APICalls, e.VolumeCallsRead, e.VolumeCallsSince
+		k.VolumeCalls, k.APICalls, k.ClaimCalls = e.VolumeCalls, e.APICalls, e.ClaimCalls
+		k.VolumeCallsRead, k.VolumeCallsSince = e.VolumeCallsRead, e.VolumeCallsSince
 		return
 	}
 	k.VolumeCallsSince = k.VolumeCallsRead
@@ -163,6 +164,7 @@ func (k *KubeletService) sinceCalls(e *KubeletService) {
 		k.VolumeCallsSince = e.VolumeCallsSince
 	}
 	k.sinceAPICalls(e)
+	k.sinceClaimCalls(e)
 	for i := range k.VolumeCalls {
 		now := &k.VolumeCalls[i]
 		var before VolumeCall

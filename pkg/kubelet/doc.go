@@ -1,6 +1,6 @@
-// Package kubelet asks the node's kubelet for its health, and what of its work on volumes fails. Package proc reads what
-// the kubelet's process does; this package makes only the one request that the
-// kubelet answers about itself.
+// Package kubelet asks the node's kubelet for its health, and what of its work on volumes and
+// resource claims fails. Package proc reads what the kubelet's process does; this package makes
+// only the one request that the kubelet answers about itself.
 //
 // # Where it is asked
 //
@@ -29,10 +29,11 @@
 // The kubelet sends no Event when a volume cannot be taken down. It counts its
 // attempts, by plugin and driver, and the calls to each CSI driver, by gRPC code, in
 // its metrics. With them comes what it counts of its requests to the API server, of which
-// it sends no Event either (evidence.APICall). They are read only while a pod is past its
-// deadline whose containers have ended, or of which only the API object is left, at most
-// once in ten seconds, and need the permission to get nodes/metrics, which Prometheus has
-// too. They do not tell which volume: the directories that are left do, which package
-// proc lists. The kubelet's log would tell both, but holds what is private, and its place
-// and form differ from node to node.
+// it sends no Event either (evidence.APICall), and of its attempts to have resource claims
+// unprepared (evidence.ClaimCall). They are read only while a pod is past its deadline whose
+// containers have ended, that has resource claims, or of which only the API object is left, at
+// most once in ten seconds, and need the permission to get nodes/metrics, which Prometheus has
+// too. They do not tell which volume or claim: the directories that are left do, which package
+// proc lists, and the kubelet's checkpoint of claims. The kubelet's log would tell both, but
+// holds what is private, and its place and form differ from node to node.
 package kubelet

@@ -19,16 +19,17 @@ const (
 	// callsEvery is how often the kubelet is asked for its metrics, which are some
 	// hundred kilobytes and cost it some milliseconds.
 	callsEvery = 10 * time.Second
-	// The most that is read of them, in bytes, and kept, in series about volumes and
-	// about the API server.
-	maxMetrics  = 32 << 20
-	maxCalls    = 256
-	maxAPICalls = 64
+	// The most that is read of them, in bytes, and kept, in series about volumes, about
+	// the API server and about resource claims.
+	maxMetrics    = 32 << 20
+	maxCalls      = 256
+	maxAPICalls   = 64
+	maxClaimCalls = 128
 )
 
-// Counts returns what the kubelet counts of its attempts to take volumes down, and of
-// its requests to the API server with DELETE and PATCH, and when it was asked for; a zero
-// time when it was not asked because the answer before is too recent. It takes at most
+// Counts returns what the kubelet counts of its attempts to take volumes down and to have
+// resource claims unprepared, and of its requests to the API server with DELETE and PATCH, and
+// when it was asked for; a zero time when it was not asked because the answer before is too recent. It takes at most
 // three seconds. The error is why it is not known.
 //
 // The kubelet tells these counts on /metrics only, which needs the permission to get
@@ -81,8 +82,8 @@ const (
 	apiRequests = "rest_client_requests_total{"
 )
 
-// parseCounts takes from the text of /metrics the attempts to unmount volumes, and the
-// requests to the API server.
+// parseCounts takes from the text of /metrics the attempts to unmount volumes and to have
+// claims unprepared, and the requests to the API server.
 func parseCounts(r io.Reader) (evidence.Counts, error) {
 	lines := bufio.NewScanner(r)
 	lines.Buffer(nil, 1<<20)
@@ -94,6 +95,12 @@ func parseCounts(r io.Reader) (evidence.Counts, error) {
 				return evidence.Counts{}, fmt.Errorf("more than %d series about volumes", maxCalls)
 			}
 			out.Volumes = append(out.Volumes, call)
+		}
+		if call, ok := parseClaimCall(line); ok {
+			if len(out.Claims) == maxClaimCalls {
+				return evidence.Counts{}, fmt.Errorf("more than %d series about resource claims", maxClaimCalls)
+			}
+			out.Claims = append(out.Claims, call)
 		}
 		if call, ok := parseAPICall(line); ok && !addCall(out.API, &call) {
 			if len(out.API) == maxAPICalls {

@@ -29,6 +29,11 @@ rest_client_requests_total{code="200",host="172.20.0.1:6443",method="GET"} 1022
 rest_client_requests_total{code="422",host="172.20.0.1:6443",method="DELETE"} 7
 rest_client_requests_total{code="422",host="172.20.0.2:6443",method="DELETE"} 2
 rest_client_requests_total{code="<error>",host="172.20.0.1:6443",method="PATCH"} 3
+dra_operations_duration_seconds_count{is_error="false",operation_name="PrepareResources"} 3
+dra_operations_duration_seconds_count{is_error="false",operation_name="UnprepareResources"} 2
+dra_operations_duration_seconds_count{is_error="true",operation_name="UnprepareResources"} 6
+dra_grpc_operations_duration_seconds_count{driver_name="gpu.test",grpc_status_code="OK",method_name="/k8s.io.kubelet.pkg.apis.dra.v1.DRAPlugin/NodePrepareResources"} 3
+dra_grpc_operations_duration_seconds_count{driver_name="gpu.test",grpc_status_code="Internal",method_name="/k8s.io.kubelet.pkg.apis.dra.v1.DRAPlugin/NodeUnprepareResources"} 6
 `
 
 var wantCalls = []evidence.VolumeCall{
@@ -42,6 +47,10 @@ var wantCounts = evidence.Counts{Volumes: wantCalls, API: []evidence.APICall{
 	{Method: evidence.MethodDelete, Code: "200", Count: 4},
 	{Method: evidence.MethodDelete, Code: "422", Count: 9},
 	{Method: evidence.MethodPatch, Code: evidence.NoAnswer, Count: 3},
+}, Claims: []evidence.ClaimCall{
+	{Method: evidence.Unprepare, Status: evidence.ClaimsSucceeded, Count: 2},
+	{Method: evidence.Unprepare, Status: evidence.ClaimsFailed, Count: 6},
+	{Method: evidence.NodeUnprepare, Driver: "gpu.test", Status: "Internal", Count: 6},
 }}
 
 func TestParseCounts(t *testing.T) {
@@ -62,8 +71,11 @@ func TestParseCounts(t *testing.T) {
 		`csi_operations_seconds_count{`,
 		`rest_client_requests_total{method="DELETE",code="403"} x`,
 		`rest_client_requests_total{method="DELETE`,
+		`dra_operations_duration_seconds_count{operation_name="UnprepareResources"} x`,
+		`dra_operations_duration_seconds_count{operation_name="UnprepareResources`,
+		`dra_grpc_operations_duration_seconds_count{method_name="/v1.DRAPlugin/NodeUnprepareResources"} -1`,
 	} {
-		if got, err := parseCounts(strings.NewReader(bad)); len(got.Volumes)+len(got.API) > 0 || err != nil {
+		if got, err := parseCounts(strings.NewReader(bad)); len(got.Volumes)+len(got.API)+len(got.Claims) > 0 || err != nil {
 			t.Errorf("%s: %v, %v", bad, got, err)
 		}
 	}
@@ -73,6 +85,13 @@ func TestParseCounts(t *testing.T) {
 	}
 	if _, err := parseCounts(strings.NewReader(many.String())); err == nil {
 		t.Error("no end of series about the API server")
+	}
+	many.Reset()
+	for i := range maxClaimCalls + 1 {
+		fmt.Fprintf(&many, "dra_grpc_operations_duration_seconds_count{driver_name=\"d-%d\",method_name=\"x/NodeUnprepareResources\"} 1\n", i)
+	}
+	if _, err := parseCounts(strings.NewReader(many.String())); err == nil {
+		t.Error("no end of series about resource claims")
 	}
 }
 
@@ -131,6 +150,11 @@ func FuzzParseCounts(f *testing.F) {
 		}
 		for _, c := range counts.API {
 			if c.Method != evidence.MethodDelete && c.Method != evidence.MethodPatch {
+				t.Errorf("%+v", c)
+			}
+		}
+		for _, c := range counts.Claims {
+			if c.Method != evidence.Unprepare && c.Method != evidence.NodeUnprepare {
 				t.Errorf("%+v", c)
 			}
 		}

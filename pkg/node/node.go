@@ -57,17 +57,23 @@ type Ask struct {
 	// kubelet is asked for its counts then, too.
 	Deletable int  `json:"deletable,omitempty"`
 	Finished  bool `json:"finished,omitempty"`
+	// Unpreparing counts the pods of the node that have resource claims and terminate or have
+	// no container that runs: the kubelet may be having the claims unprepared. Unprepares
+	// reports whether a pod with claims terminates and is past its deadline: the kubelet's
+	// checkpoint of claims is read and the kubelet is asked for its counts then, too.
+	Unpreparing int  `json:"unpreparing,omitempty"`
+	Unprepares  bool `json:"unprepares,omitempty"`
 	// Names are the node's pods as namespace/name, by the UID in their control
 	// groups (evidence.Pod.RuntimeUID).
 	Names map[string]string `json:"names,omitempty"`
-	// Drivers are the pods of CSI drivers, by the name of the driver's directory; one
+	// Drivers are the pods of CSI and DRA drivers, by the name of the driver's directory; one
 	// without a name where several pods mount it.
 	Drivers map[string]Driver `json:"drivers,omitempty"`
 	// Earlier is what the round before returned as Node; nil if there was none.
 	Earlier *evidence.Node `json:"earlier,omitempty"`
 }
 
-// A Driver is a pod that mounts the directory of a CSI driver's socket.
+// A Driver is a pod that mounts the directory of a CSI or DRA driver's socket.
 type Driver struct {
 	// Pod is namespace/name, and State one of those of evidence.Volume.
 	Pod   string `json:"pod"`
@@ -85,7 +91,7 @@ type Runtime interface {
 }
 
 // A Kubelet tells of the kubelet's health, and whether nobody listened on its port, and
-// of its work on volumes and with the API server; *kubelet.Client is one.
+// of its work on volumes, on resource claims and with the API server; *kubelet.Client is one.
 type Kubelet interface {
 	Health(ctx context.Context) (health string, refused bool)
 	Counts(ctx context.Context) (evidence.Counts, time.Time, error)
@@ -157,14 +163,14 @@ func (r *Reader) Round(ctx context.Context, ask Ask) Round {
 		out.node.Pressure = ask.Earlier.Pressure // what it was is all that is known
 	}
 	if r.state.CompareAndSwap(idle, underWay) {
-		read := make(chan evidence.Node, 1)
+		read := make(chan *shared, 1)
 		go func() {
-			n := out.readNode(ctx, &ask)
+			got := out.readNode(ctx, &ask)
 			r.state.Store(idle) // before the next round can begin
-			read <- n
+			read <- got
 		}()
-		if n, ok := await(ctx, read); ok {
-			out.node = n
+		if got, ok := await(ctx, read); ok {
+			out.node, out.claims = got.node, got.claims
 		} else {
 			r.state.CompareAndSwap(underWay, givenUp)
 			if r.Lost != nil {
@@ -191,16 +197,16 @@ func (r *Reader) unread() evidence.Node {
 }
 
 // await waits for a reading, and no longer than it may take to return.
-func await(ctx context.Context, read <-chan evidence.Node) (evidence.Node, bool) {
+func await(ctx context.Context, read <-chan *shared) (*shared, bool) {
 	select {
-	case n := <-read:
-		return n, true
+	case got := <-read:
+		return got, true
 	case <-ctx.Done():
 	}
 	select {
-	case n := <-read:
-		return n, true
+	case got := <-read:
+		return got, true
 	case <-time.After(returnsWithin):
-		return evidence.Node{}, false
+		return nil, false
 	}
 }

@@ -313,6 +313,35 @@ func TestVolumeCallsAreAskedFor(t *testing.T) {
 	})
 }
 
+// What is not known of a pod's claims is said of late pods with claims only.
+func TestClaimsAreAskedFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := &kubelet{err: errors.New("refused")}
+		r := newReader(t, &runtime{}) // without a helper process
+		r.Kubelet = k
+		late, plain, early := seed(time.Now().Add(-time.Minute)), seed(time.Now().Add(-time.Minute)), seed(time.Now().Add(time.Minute))
+		late.ResourceClaims, early.ResourceClaims = 1, 1
+		for name, tc := range map[string]struct {
+			ask     Ask
+			pod     *evidence.Pod
+			missing bool
+		}{
+			"late":           {Ask{Overdue: true, Unprepares: true, Unpreparing: 1}, late, true},
+			"not asked for":  {Ask{Overdue: true, Unmounts: true}, late, true},
+			"without claims": {Ask{Overdue: true, Unprepares: true}, plain, false},
+			"in grace":       {Ask{Overdue: true, Unprepares: true}, early, false},
+		} {
+			p := r.Round(t.Context(), tc.ask).Pod(t.Context(), tc.pod, nil)
+			if got := p.Missing[evidence.Claims] != "" && p.Missing[evidence.ClaimCalls] != ""; got != tc.missing || p.Node.Unpreparing != 0 {
+				t.Errorf("%s: missing %v, %d pods", name, p.Missing, p.Node.Unpreparing)
+			}
+		}
+		if k.asked != 4 {
+			t.Errorf("the kubelet was asked %d times", k.asked)
+		}
+	})
+}
+
 // A kubelet is missed when there was one, whatever happens between two rounds.
 func TestKubeletThatIsAway(t *testing.T) {
 	r := newReader(t, &runtime{})

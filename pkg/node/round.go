@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -14,10 +15,17 @@ import (
 type round struct {
 	reader *Reader
 	names  map[string]string
-	// drivers are the pods of CSI drivers by the driver's name.
+	// drivers are the pods of CSI and DRA drivers by the driver's name.
 	drivers map[string]Driver
 	proc    *proc.Round
 	node    evidence.Node
+	claims  claims
+}
+
+// claims are the node's resource claims, nil when they were not read, and why they could not be.
+type claims struct {
+	all *proc.Claims
+	err error
 }
 
 func (r *round) Node() evidence.Node { return r.node }
@@ -54,12 +62,19 @@ func (r *round) readBlocked(ctx context.Context, n *evidence.Node, earlier *evid
 	r.nameOwners(n.Blocked)
 }
 
+// shared is what all pods of the node share.
+type shared struct {
+	node   evidence.Node
+	claims claims
+}
+
 // readNode reads what all pods of the node share. Whatever is blocked on the node,
 // and why containerd does not answer, is looked at only when something is
 // overdue; the kubelet always, since without it no pod is sent its stop signal.
-func (r *round) readNode(ctx context.Context, ask *Ask) evidence.Node {
-	from := r.reader
-	n := evidence.Node{Name: from.Name, Kernel: r.proc.ReadKernel(), CorePattern: r.proc.ReadCorePattern(), Pressure: from.Proc.ReadPressure()}
+func (r *round) readNode(ctx context.Context, ask *Ask) *shared {
+	from, got := r.reader, new(shared)
+	n := &got.node
+	*n = evidence.Node{Name: from.Name, Kernel: r.proc.ReadKernel(), CorePattern: r.proc.ReadCorePattern(), Pressure: from.Proc.ReadPressure()}
 	var wg sync.WaitGroup
 	var health string
 	var refused bool
@@ -77,7 +92,7 @@ func (r *round) readNode(ctx context.Context, ask *Ask) evidence.Node {
 		}
 	})
 	if ask.Overdue {
-		wg.Go(func() { r.readBlocked(ctx, &n, ask.Earlier) })
+		wg.Go(func() { r.readBlocked(ctx, n, ask.Earlier) })
 	} else {
 		from.blockedAt = time.Time{}
 	}
@@ -87,14 +102,19 @@ func (r *round) readNode(ctx context.Context, ask *Ask) evidence.Node {
 	if ask.Unmounts {
 		wg.Go(func() { n.Unmounting = r.unmounting(ctx, ask) })
 	}
+	if ask.Unprepares {
+		wg.Go(func() { got.claims.all, got.claims.err = r.proc.ReadClaims(ctx) })
+	}
 	if ask.Unmounts || ask.Finished {
 		n.Deletable = ask.Deletable
+	}
+	if ask.Unmounts || ask.Finished || ask.Unprepares {
 		wg.Go(func() {
 			k, err := &n.Kubelet, errNoKubelet
 			if from.Kubelet != nil {
 				var counts evidence.Counts
 				counts, k.VolumeCallsRead, err = from.Kubelet.Counts(ctx)
-				k.VolumeCalls, k.APICalls = counts.Volumes, counts.API
+				k.VolumeCalls, k.APICalls, k.ClaimCalls = counts.Volumes, counts.API, counts.Claims
 			}
 			if err != nil {
 				k.VolumeCallsError = err.Error()
@@ -123,7 +143,66 @@ func (r *round) readNode(ctx context.Context, ask *Ask) evidence.Node {
 	})
 	wg.Wait()
 	n.Kubelet.Health, n.Kubelet.Refused = health, refused
+	n.Kubelet.Strangers = strangers(n.Kubelet.Blocked, ask.Names)
+	n.Unpreparing = got.claims.unpreparing(ask)
+	return got
+}
+
+// strangers returns the UIDs of pods on whose volumes the kubelet's tasks work and that are not
+// in the API, as far as they have the form of the API server's. No names mean that the pods of the node are not known.
+func strangers(tasks []evidence.Task, names map[string]string) []string {
+	if len(names) == 0 {
+		return nil
+	}
+	var out []string
+	for i := range tasks {
+		if tasks[i].Probe == nil {
+			continue
+		}
+		_, rest, _ := strings.Cut(tasks[i].Probe.VolumePath, "/pods/")
+		uid, _, _ := strings.Cut(rest, "/")
+		// A static pod has a hash instead, and its mirror pod may be yet to come.
+		if _, known := names[uid]; !known && strings.Count(uid, "-") == 4 && !slices.Contains(out, uid) {
+			out = append(out, uid)
+		}
+	}
+	return out
+}
+
+// unpreparing counts the pods of which the kubelet may be having resource claims unprepared,
+// those that are gone from the API included; 0 when that cannot be told.
+func (c *claims) unpreparing(ask *Ask) int {
+	if c.all == nil {
+		return 0
+	}
+	n := ask.Unpreparing
+	for _, uid := range c.all.Pods() {
+		if _, known := ask.Names[uid]; !known {
+			n++
+		}
+	}
 	return n
+}
+
+// give fills in the pod's claims and the pods of their drivers.
+func (c *claims) give(p *evidence.Pod, drivers map[string]Driver) {
+	switch {
+	case p.ResourceClaims == 0 || p.Overdue() <= 0:
+		return
+	case c.err != nil:
+		p.Lack(evidence.Claims, "read the kubelet's checkpoint of resource claims: "+c.err.Error())
+		return
+	case c.all == nil:
+		p.Lack(evidence.Claims, "the kubelet's checkpoint of resource claims was not read")
+		return
+	}
+	p.Claims = c.all.Of(p.RuntimeUID)
+	for i := range p.Claims {
+		for j := range p.Claims[i].Drivers {
+			d := &p.Claims[i].Drivers[j]
+			d.Pod, d.PodState = drivers[d.Name].Pod, drivers[d.Name].State
+		}
+	}
 }
 
 var errNoKubelet = errors.New("the kubelet is not asked")
@@ -176,7 +255,11 @@ func (r *round) Pod(ctx context.Context, seed, earlier *evidence.Pod) *evidence.
 		d := r.drivers[p.Volumes[i].Driver]
 		p.Volumes[i].DriverPod, p.Volumes[i].DriverPodState = d.Pod, d.State
 	}
+	r.claims.give(&p, r.drivers)
 	if why := p.Node.Kubelet.VolumeCallsError; why != "" {
+		if p.ResourceClaims > 0 && p.Overdue() > 0 {
+			p.Lack(evidence.ClaimCalls, why)
+		}
 		if p.ContainersEnded() {
 			p.Lack(evidence.VolumeCalls, why)
 		}

@@ -1,6 +1,6 @@
-// Csidriver is a CSI driver that can be told to break. It publishes directories and
-// block devices of the node by bind mounts and registers with the kubelet by itself, as a driver and
-// its node-driver-registrar do together.
+// Csidriver is a CSI driver that can be told to break. It publishes directories and block
+// devices of the node by bind mounts and registers with the kubelet by itself, as a driver
+// and its node-driver-registrar do together. It can be a DRA driver, too.
 package main
 
 import (
@@ -23,9 +23,11 @@ import (
 )
 
 const usage = `csidriver NAME NODE  serves the CSI driver NAME on the node NODE until SIGTERM
-The file /run/csidriver/NAME says what becomes of NodeUnpublishVolume:
+csidriver -dra NAME  serves the DRA driver NAME
+The file /run/csidriver/NAME says what becomes of NodeUnpublishVolume, or of NodeUnprepareResources:
        fail: it returns an error; hang: it does not return; slow: it takes 20 seconds;
-       lie: it does nothing and succeeds`
+       lie: it does nothing and succeeds (CSI); error: it returns an error for each claim (DRA)
+The file /run/csidriver/NAME.registered is made when the kubelet has registered the driver.`
 
 // slowness is how long a slow call takes. The kubelet waits for two minutes.
 const slowness = 20 * time.Second
@@ -37,7 +39,13 @@ func main() {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), unix.SIGTERM)
 	defer stop()
-	if err := run(ctx, os.Args[1], os.Args[2]); err != nil {
+	err := error(nil)
+	if os.Args[1] == "-dra" {
+		err = runDRA(ctx, os.Args[2])
+	} else {
+		err = run(ctx, os.Args[1], os.Args[2])
+	}
+	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
@@ -48,20 +56,28 @@ const (
 	registry = "/var/lib/kubelet/plugins_registry"
 )
 
-// run serves the driver's socket and then the one by which the kubelet finds it.
-// Both are removed at the end, from which the kubelet sees that the driver is gone.
+// run serves the CSI driver.
 func run(ctx context.Context, name, node string) error {
 	d := &driver{name: name, node: node}
+	return serve(ctx, name, "csi.sock", &registration.PluginInfo{Type: registration.CSIPlugin, SupportedVersions: []string{"1.0.0"}}, func(s *grpc.Server) {
+		csi.RegisterIdentityServer(s, d)
+		csi.RegisterNodeServer(s, d)
+	})
+}
+
+// serve serves the driver's socket and then the one by which the kubelet finds it.
+// Both are removed at the end, from which the kubelet sees that the driver is gone.
+func serve(ctx context.Context, name, socket string, info *registration.PluginInfo, register func(*grpc.Server)) error {
 	dir := filepath.Join(plugins, name)
 	if err := os.MkdirAll(dir, 0o750); err != nil {
 		return err
 	}
-	endpoint := filepath.Join(dir, "csi.sock")
+	endpoint := filepath.Join(dir, socket)
+	info.Name, info.Endpoint = name, endpoint
 	service := grpc.NewServer()
-	csi.RegisterIdentityServer(service, d)
-	csi.RegisterNodeServer(service, d)
+	register(service)
 	registrar := grpc.NewServer()
-	registration.RegisterRegistrationServer(registrar, &registrant{name: name, endpoint: endpoint})
+	registration.RegisterRegistrationServer(registrar, &registrant{info: info})
 
 	failed := make(chan error, 2)
 	for _, s := range []struct {
@@ -151,13 +167,22 @@ func publishDevice(device, target string) (*csi.NodePublishVolumeResponse, error
 	return &csi.NodePublishVolumeResponse{}, nil
 }
 
+// mode returns what a driver is told to do, "" to work.
+func mode(name string) (string, error) {
+	text, err := os.ReadFile(filepath.Join("/run/csidriver", name))
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return "", status.Error(codes.Internal, err.Error())
+	}
+	return strings.TrimSpace(string(text)), nil
+}
+
 // NodeUnpublishVolume unmounts the directory, or the file of a block volume, or does what the driver is told.
 func (d *driver) NodeUnpublishVolume(ctx context.Context, q *csi.NodeUnpublishVolumeRequest) (*csi.NodeUnpublishVolumeResponse, error) {
-	mode, err := os.ReadFile(filepath.Join("/run/csidriver", d.name))
-	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		return nil, status.Error(codes.Internal, err.Error())
+	told, err := mode(d.name)
+	if err != nil {
+		return nil, err
 	}
-	switch strings.TrimSpace(string(mode)) {
+	switch told {
 	case "fail":
 		return nil, status.Error(codes.Internal, "told to fail")
 	case "hang":
@@ -181,16 +206,19 @@ func (d *driver) NodeUnpublishVolume(ctx context.Context, q *csi.NodeUnpublishVo
 // A registrant tells the kubelet where the driver is.
 type registrant struct {
 	registration.UnimplementedRegistrationServer
-	name, endpoint string
+	info *registration.PluginInfo
 }
 
 func (r *registrant) GetInfo(context.Context, *registration.InfoRequest) (*registration.PluginInfo, error) {
-	return &registration.PluginInfo{Type: registration.CSIPlugin, Name: r.name, Endpoint: r.endpoint, SupportedVersions: []string{"1.0.0"}}, nil
+	return r.info, nil
 }
 
-func (*registrant) NotifyRegistrationStatus(_ context.Context, s *registration.RegistrationStatus) (*registration.RegistrationStatusResponse, error) {
+// NotifyRegistrationStatus leaves a file when the kubelet has registered the driver.
+func (r *registrant) NotifyRegistrationStatus(_ context.Context, s *registration.RegistrationStatus) (*registration.RegistrationStatusResponse, error) {
 	if !s.GetPluginRegistered() {
 		fmt.Fprintln(os.Stderr, "the kubelet has refused the registration:", s.GetError())
+	} else if err := os.WriteFile(filepath.Join("/run/csidriver", r.info.GetName()+".registered"), nil, 0o600); err != nil {
+		fmt.Fprintln(os.Stderr, err)
 	}
 	return &registration.RegistrationStatusResponse{}, nil
 }

@@ -13,7 +13,8 @@ import (
 	"github.com/hanwen/go-fuse/v2/fuse"
 )
 
-const usage = `fusehang DIRECTORY  mounts itself there and serves until it is unmounted
+const usage = `fusehang [-ask] DIRECTORY  mounts itself there and serves until it is unmounted;
+       with -ask, the kernel asks anew each time that somebody looks at the directory
 files: read, write, getattr, flush, fsync: that operation is never answered
        slow: each write is answered after six seconds`
 
@@ -25,18 +26,23 @@ const slowness = 6 * time.Second
 var files = []string{"read", "write", "getattr", "flush", "fsync", "slow"}
 
 func main() {
-	if len(os.Args) != 2 {
+	args := os.Args[1:]
+	ask := len(args) > 0 && args[0] == "-ask"
+	if ask {
+		args = args[1:]
+	}
+	if len(args) != 1 {
 		fmt.Fprintln(os.Stderr, usage)
 		os.Exit(2)
 	}
-	if err := serve(os.Args[1]); err != nil {
+	if err := serve(args[0], ask); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
 }
 
-func serve(dir string) error {
-	s, err := fuse.NewServer(fileSystem{fuse.NewDefaultRawFileSystem()}, dir, &fuse.MountOptions{
+func serve(dir string, ask bool) error {
+	s, err := fuse.NewServer(fileSystem{fuse.NewDefaultRawFileSystem(), ask}, dir, &fuse.MountOptions{
 		Name: "hang", FsName: "fusehang", AllowOther: true, DirectMountStrict: true,
 	})
 	if err != nil {
@@ -49,7 +55,11 @@ func serve(dir string) error {
 // A fileSystem answers all operations but those that the files are named after.
 // go-fuse serves each request in a goroutine of its own, so that one that is
 // not answered holds up no other.
-type fileSystem struct{ fuse.RawFileSystem }
+type fileSystem struct {
+	fuse.RawFileSystem
+	// ask reports whether the kernel may not keep what it knows of the directory.
+	ask bool
+}
 
 func name(node uint64) string {
 	if i := int(node) - 2; i >= 0 && i < len(files) {
@@ -87,10 +97,12 @@ func (fileSystem) Lookup(_ <-chan struct{}, _ *fuse.InHeader, file string, out *
 	return fuse.OK
 }
 
-func (fileSystem) GetAttr(_ <-chan struct{}, in *fuse.GetAttrIn, out *fuse.AttrOut) fuse.Status {
+func (f fileSystem) GetAttr(_ <-chan struct{}, in *fuse.GetAttrIn, out *fuse.AttrOut) fuse.Status {
 	answer(in.NodeId, "getattr")
 	out.Attr = attr(in.NodeId)
-	out.SetTimeout(time.Hour)
+	if in.NodeId != fuse.FUSE_ROOT_ID || !f.ask {
+		out.SetTimeout(time.Hour)
+	}
 	return fuse.OK
 }
 

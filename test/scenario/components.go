@@ -5,7 +5,7 @@ package scenario
 func Alone() []Scenario {
 	all := []Scenario{
 		ContainerdStopped(), containerdDown(), kubeletStopped(), kubeletDown(),
-		containerdRestarts(), kubeletRestarts(), forcedWithoutKubelet(),
+		containerdRestarts(), kubeletRestarts(), forcedWithoutKubelet(), syncLoopStalled(), syncLoopBriefly(),
 	}
 	for i := range all {
 		all[i].NoExec = true

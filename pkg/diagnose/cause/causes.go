@@ -25,6 +25,7 @@ import (
 // from ending: its init waits for the last one.
 var table = diagnose.Table{
 	{Rule: kubelet.KubeletDown},
+	{Rule: kubelet.KubeletSyncLoopStalled},
 	{Rule: runtime.ContainerdDown},
 	{Rule: runtime.ContainerdHung},
 	{Rule: kernel.ContainerFrozen},
@@ -40,6 +41,7 @@ var table = diagnose.Table{
 	{Rule: storage.CSIDriverNotRegistered},
 	{Rule: storage.CSINodeUnpublishHanging},
 	{Rule: storage.CSINodeUnpublishFailing},
+	{Rule: kubelet.DRAUnprepareFailing},
 	{Rule: kernel.ThreadStuckBehindZombieLeader, Explains: []*diagnose.Rule{kernel.PIDNamespaceReapWait}},
 	// The runtime reads /proc/PID/stat of such a process, which can block as well.
 	{Rule: kernel.StuckInExec, Explains: []*diagnose.Rule{runtime.ShimHung, kernel.PIDNamespaceReapWait}},

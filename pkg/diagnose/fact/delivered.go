@@ -23,8 +23,8 @@ func Delivered(p *evidence.Pod) bool {
 		t.Probe != nil && t.Probe.Started.After(p.DeletionRequested.Add(-clockSkew-KillLatency))) { // it begins anew
 		return false
 	}
-	if kubelet.Health != "" && kubelet.Health != KubeletHealthy || KubeletGone(p) {
-		return false
+	if kubelet.Health != "" && kubelet.Health != KubeletHealthy || KubeletGone(p) || len(kubelet.Strangers) > 0 {
+		return false // its main loop may be what hangs on a volume of a pod that is gone
 	}
 	// Where the kubelet is part of another program, as in k3s, only its health tells.
 	if gone := kubelet.Process == nil && kubelet.Error == "" && !p.Node.Read.IsZero(); gone && kubelet.Health != KubeletHealthy {

@@ -46,6 +46,7 @@ const (
 	writes  What = "writes"  // which of some pipes it can write to
 	volumes What = "volumes" // the directories of a pod's volumes
 	pods    What = "pods"    // the directories of all pods
+	claims  What = "claims"  // the resource claims that the kubelet has had prepared
 )
 
 // A reply is one message of the helper. It says what it has read so far, and
@@ -105,6 +106,8 @@ type Seen struct {
 	Sockets []string    `json:"sockets,omitempty"`
 	Pods    []string    `json:"pods,omitempty"`
 	Found   bool        `json:"found,omitempty"`
+	// Claims are the resource claims that the kubelet has had prepared.
+	Claims []ClaimState `json:"claims,omitempty"`
 
 	// Denied names the files that may not be read; Errors tells of those that
 	// could not be read for a reason other than that the task is gone.

@@ -66,6 +66,9 @@ func (p *probe) run() {
 	case pods:
 		p.pods()
 		return
+	case claims:
+		p.claims()
+		return
 	}
 	d, err := openDir(filepath.Join(p.Proc, strconv.Itoa(p.PID), "task", strconv.Itoa(p.TID)))
 	if err != nil {

@@ -1,0 +1,145 @@
+package kubelet
+
+import (
+	"slices"
+
+	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
+	"github.com/nodeagent-io/nodeagent/pkg/diagnose/fact"
+	"github.com/nodeagent-io/nodeagent/pkg/evidence"
+)
+
+// DRAUnprepareFailing is a DRA driver that does not release what a resource claim of the pod
+// has. The kubelet asks for that when all containers have ended and before it says so
+// (SyncTerminatingPod, pkg/kubelet/kubelet.go; UnprepareResources, pkg/kubelet/cm/dra/manager.go),
+// and sends no Event when it fails.
+var DRAUnprepareFailing = &diagnose.Rule{
+	Cause:  "DRAUnprepareFailing",
+	Phases: []diagnose.Phase{diagnose.DynamicResources},
+	Needs:  []evidence.Source{evidence.Processes, evidence.Cgroups, evidence.Containers, evidence.Claims, evidence.ClaimCalls},
+	Doc: diagnose.Doc{
+		Layer:   "kubelet",
+		Title:   "a DRA driver does not release the pod's resource claim",
+		Message: "resource claim {claims}: the DRA driver {driver} {how}. All containers have ended, and the kubelet ends the pod only when the driver has released the claim",
+		Phrases: map[string][]diagnose.Choice{
+			"how": {
+				{Variant: unregistered, Text: "is not registered with the kubelet of this node, so nobody can release the claim"},
+				{Variant: evidence.CallUnanswered, Text: "does not run: nobody answers at its socket, and the kubelet's calls of NodeUnprepareResources return {code}"},
+				{Variant: evidence.CallTimedOut, Text: "does not answer in time: the kubelet's calls of NodeUnprepareResources end with {code}"},
+				{Variant: inAnswer, Text: "answers the kubelet's calls of NodeUnprepareResources with an error about the claim"},
+				{Variant: others, Text: "fails to release the claim or that of another pod of this node: the kubelet's calls of NodeUnprepareResources return {code}"},
+				{Text: "fails to release the claim: the kubelet's calls of NodeUnprepareResources return {code}"},
+			},
+			"present": {
+				{Text: "its pod here, {driverpod}, is {driverstate}; look why it does not register"},
+				{Text: "look whether its DaemonSet exists, tolerates the node's taints and has a pod here"},
+			},
+		},
+		Meaning: "The pod has a device, such as a GPU, by a resource claim (dynamic resource allocation). " +
+			"When its containers have ended, the kubelet has the claim's driver on this node release the device (NodeUnprepareResources). " +
+			"Until that succeeds the pod keeps its phase and its volumes. " +
+			"The kubelet tries again every 10 to 15 seconds without end, and tells it in its log only.",
+		Evidence: "All containers and the sandbox have ended, a minute ago or more, and the kubelet has not written that they have. " +
+			"Its checkpoint of prepared claims (dra_manager_state) still has the claim for this pod, and for no other one. " +
+			"The number of its failed attempts has grown at least twice since (dra_operations_duration_seconds). " +
+			"A driver is not registered when plugins_registry has no socket of its name and the kubelet has not called it since. " +
+			"What became of its calls is counted for each driver (dra_grpc_operations_duration_seconds). " +
+			"It is proved when no other pod of the node can be at this step: what the kubelet counts names no pod. " +
+			"A driver that is away while its pod is replaced comes back within a minute.",
+		Remedy: "Read the log of the {itspod} for the error, and repair what it names. The kubelet tries again within 15 seconds.",
+		Danger: "A force delete hides the pod, and the scheduler gives its device to another pod while the driver has it prepared for this one. " +
+			"Do not edit or remove dra_manager_state: the kubelet then never has the device released.",
+		Families: []diagnose.Family{
+			{
+				Name:    unregistered,
+				Meaning: "The driver is not there: its DaemonSet was deleted, or drained from the node before the pods that use it.",
+				Remedy: "Bring the driver {driver} back on this node: {present}. The kubelet tries again within 15 seconds. " +
+					"Delete a driver only when no pod uses it any more.",
+			},
+			{
+				Name:    evidence.CallUnanswered,
+				Meaning: "Nobody answers at the driver's socket: its process has ended without taking the socket away, and nothing has started it again.",
+				Remedy:  "Look at the {itspod} for a container that does not run or restarts again and again. Bring the driver back; the kubelet tries again within 15 seconds.",
+			},
+			{
+				Name:    evidence.CallTimedOut,
+				Meaning: "The driver takes the call and does not answer: it waits for its device, for a lock or for the API server. The kubelet gives up after 45 seconds and asks again.",
+				Remedy:  "Read the log of the {itspod}, and look for its processes in state D (ps -eLo pid,stat,wchan:30,comm). A restart of that pod ends locks and requests that hang.",
+			},
+		},
+	},
+	Check: func(p *evidence.Pod) []diagnose.Finding {
+		if p.Overdue() < fact.UnknownAfter || p.Time.Sub(p.UnchangedSince) < fact.UnknownAfter || !fact.FailsToUnprepare(p) {
+			return nil
+		}
+		var out []diagnose.Finding
+		all := claimDrivers(p)
+		for i := range all {
+			if f, ok := all[i].fails(p, len(all)); ok {
+				f.Objects.Claims, f.Objects.Driver = all[i].claims, all[i].Name
+				f.Objects.DriverPod, f.Objects.DriverState = all[i].Pod, all[i].PodState
+				out = append(out, f)
+			}
+		}
+		return out
+	},
+}
+
+// The variants: unregistered is a driver that the kubelet does not know, inAnswer one that
+// answers, and others stands for a pod that is not known to be the only one.
+const (
+	unregistered = "NotRegistered"
+	inAnswer     = "ErrorInAnswer"
+	others       = "Others"
+)
+
+// A claimDriver is a driver, and the pod's claims that nobody else has and that it has devices in.
+type claimDriver struct {
+	evidence.ClaimDriver
+	claims []string
+}
+
+// claimDrivers returns the drivers that the kubelet has to call for the pod.
+func claimDrivers(p *evidence.Pod) []claimDriver {
+	var all []claimDriver
+	for i := range p.Claims {
+		c := &p.Claims[i]
+		if c.Shared {
+			continue
+		}
+		for _, d := range c.Drivers {
+			at := slices.IndexFunc(all, func(o claimDriver) bool { return o.Name == d.Name })
+			if at < 0 {
+				at, all = len(all), append(all, claimDriver{ClaimDriver: d})
+			}
+			all[at].claims = append(all[at].claims, c.Name)
+		}
+	}
+	return all
+}
+
+// fails reports whether the driver, one of some, is what fails, and how. The kubelet calls
+// them in any order and stops at the first one that fails.
+func (d *claimDriver) fails(p *evidence.Pod, drivers int) (diagnose.Finding, bool) {
+	f, only := diagnose.Finding{Confidence: diagnose.Inferred}, fact.OnlyOneUnprepares(p)
+	if only {
+		f.Confidence = diagnose.Proved
+	}
+	last := fact.Claimed(p, evidence.NodeUnprepare, d.Name, func(*evidence.ClaimCall) bool { return true })
+	switch {
+	case last == nil && d.Unregistered:
+		f.Family = unregistered
+		return f, true
+	case last == nil:
+		return f, false // it is not called: another driver fails before it, or the kubelet hangs
+	case last.Status == evidence.CallOK:
+		// The kubelet counts the attempt as failed when the answer has an error about a claim.
+		f.Variants = []string{inAnswer}
+		return f, drivers == 1 && last.RoseBefore.After(p.UnchangedSince)
+	case last.Status == evidence.CallTimedOut, last.Status == evidence.CallUnanswered:
+		f.Family = last.Status
+	case !only:
+		f.Variants = []string{others}
+	}
+	f.Objects.Code = last.Status
+	return f, last.Status == evidence.CallTimedOut || last.RoseBefore.After(p.UnchangedSince)
+}

@@ -1,0 +1,104 @@
+package kubelet
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
+	"github.com/nodeagent-io/nodeagent/pkg/diagnose/fact"
+	"github.com/nodeagent-io/nodeagent/pkg/evidence"
+)
+
+// KubeletSyncLoopStalled is a kubelet whose main loop hangs on a volume of a pod that is gone:
+// every two seconds the loop itself looks for what such pods have left (HandlePodCleanups,
+// pkg/kubelet/kubelet_pods.go; cleanupOrphanedPodDirs, pkg/kubelet/kubelet_volumes.go), and of
+// CSI volumes it asks the file system itself (getPodVolumePathListFromDisk,
+// pkg/kubelet/kubelet_getters.go).
+var KubeletSyncLoopStalled = &diagnose.Rule{
+	Cause:  "KubeletSyncLoopStalled",
+	Phases: []diagnose.Phase{diagnose.Delivery, diagnose.StopSignal},
+	Needs:  []evidence.Source{evidence.Kubelet, evidence.Processes, evidence.Containers, evidence.Shims},
+	Doc: diagnose.Doc{
+		Layer: "kubelet",
+		Title: "the kubelet's main loop hangs on a volume of a pod that is gone",
+		Message: "the kubelet does nothing about this pod: its thread {thread} hangs in {function} on the {fstype} volume of a pod that is not in the API any more ({from}mounted at {mountpoint}). " +
+			"The kubelet's main loop looks for such leftovers; while it hangs, no deletion is acted upon on this node",
+		Meaning: "The kubelet hears of a deletion in its main loop. In between, the same loop looks at the directories of pods that are gone, to remove them. " +
+			"When something is mounted there of which the server or daemon does not answer, the loop hangs. " +
+			"Pods go on as they were: none is started, stopped or removed. The node stays Ready, and the kubelet's health check fails only after five minutes.",
+		Evidence: "A thread of the kubelet has been blocked for 45 seconds or more, without moving, in a system call on a volume below the directory of a pod that the API server does not have. " +
+			"The pod is 45 seconds past its deadline, its containers run, and SIGKILL has not been sent, though containerd and the shim answer. " +
+			"It is inferred until the kubelet itself says that its loop hangs (check syncloop of its /healthz), which it does after five minutes: another thread of it could hang there.",
+		Remedy: "Bring the server behind that mount back. The kubelet goes on by itself, and then stops the pods.",
+		Danger: "Do not force-delete the pods of this node: their containers go on, and a StatefulSet starts the same pod twice. " +
+			"A kubelet that is restarted stops what has been deleted by then, and soon hangs there again.",
+		Phrases: map[string][]diagnose.Choice{"from": {{Text: "source {source}, "}, {Text: ""}}},
+		Families: []diagnose.Family{{
+			Name:    fact.FamilyFUSE,
+			Meaning: "A FUSE daemon, such as that of a CSI driver, does not answer. A daemon that has ended cannot be started again for a mount that is there.",
+			Remedy:  "Look why its daemon does not answer. Or let its requests fail, on the node: {abort}. The kubelet then goes on by itself.",
+		}},
+	},
+	Check: func(p *evidence.Pod) []diagnose.Finding {
+		k := &p.Node.Kubelet
+		t := onStranger(p)
+		if t == nil || p.Overdue() < stalls || p.DeadlineUnsure || k.Process == nil || fact.Halted(k.Process) || !untouched(p) {
+			return nil
+		}
+		f := diagnose.Finding{Confidence: diagnose.Inferred, Objects: diagnose.Objects{Thread: diagnose.ThreadOf(t), Mount: diagnose.MountOf(p, t.Probe.Mount)}}
+		if f.Objects.Mount.Family == fact.FamilyFUSE {
+			f.Family = fact.FamilyFUSE
+		}
+		if strings.HasPrefix(k.Health, "failing checks: ") && strings.Contains(k.Health, "syncloop") {
+			f.Confidence = diagnose.Proved
+		}
+		return []diagnose.Finding{f}
+	},
+}
+
+// stalls is for how long a thread of the kubelet must have been blocked, and the pod be past
+// its deadline: such threads are looked at only while a pod is.
+const stalls = 45 * time.Second
+
+// onStranger returns a thread of the kubelet that has been blocked for long on a volume of a pod
+// that is not in the API; of several the one that has been so for the longest time.
+func onStranger(p *evidence.Pod) *evidence.Task {
+	var first *evidence.Task
+	k := &p.Node.Kubelet
+	for i := range k.Blocked {
+		t := &k.Blocked[i]
+		if t.Probe == nil || t.Probe.Mount == nil || t.Unchanged(p.Time) < stalls ||
+			!slices.ContainsFunc(k.Strangers, func(uid string) bool { return strings.Contains(t.Probe.VolumePath, "/pods/"+uid+"/") }) {
+			continue
+		}
+		if first == nil || t.UnchangedSince.Before(first.UnchangedSince) {
+			first = t
+		}
+	}
+	return first
+}
+
+// untouched reports whether the pod runs as if nobody had asked for its end, though the runtime
+// would do its part: every container runs and is said to, containerd and the shim answer, and no
+// command of the runtime is under way.
+func untouched(p *evidence.Pod) bool {
+	c := &p.Node.Containerd
+	if c.Error != "" || c.Refused || !c.UnansweredSince.IsZero() || len(p.RuntimeCommands) > 0 || len(p.KillFailures) > 0 {
+		return false
+	}
+	apps := 0
+	for i := range p.Containers {
+		c := &p.Containers[i]
+		if !c.Task.UnansweredSince.IsZero() {
+			return false
+		}
+		if c.Kind == evidence.App {
+			apps++
+			if c.State != evidence.StateRunning || !c.Running || c.Exit != nil {
+				return false
+			}
+		}
+	}
+	return apps > 0
+}

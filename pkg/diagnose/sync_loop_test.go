@@ -1,0 +1,98 @@
+package diagnose_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
+	"github.com/nodeagent-io/nodeagent/pkg/diagnose/cause"
+	"github.com/nodeagent-io/nodeagent/pkg/evidence"
+)
+
+// goesOn is a pod that runs as if it were not deleted, on a node whose kubelet has a thread
+// that hangs on a volume of a pod that is gone.
+func goesOn(past time.Duration, change func(p *evidence.Pod)) *evidence.Pod {
+	const stranger = "5ca1ab1e-0000-4000-8000-00000000dead"
+	const point = "/var/lib/kubelet/pods/" + stranger + "/volumes/kubernetes.io~csi/pv/mount"
+	deadline := requested.Add(30 * time.Second)
+	p := &evidence.Pod{
+		Time: deadline.Add(past), UnchangedSince: requested, Namespace: "shop", Name: "web-0", UID: podUID, RuntimeUID: podUID,
+		Phase: "Running", DeletionRequested: requested, Deadline: deadline, GracePeriodSeconds: 30,
+		Containers: []evidence.Container{
+			{Name: "main", Kind: evidence.App, ID: "c1", State: evidence.StateRunning, Running: true, StopSignal: evidence.SIGTERM, Task: evidence.ShimTask{Status: "running", PID: 40}},
+			{Name: "web-0", Kind: evidence.Sandbox, ID: "5a11d", State: evidence.StateRunning},
+		},
+	}
+	live(p, "sh")
+	p.Node.Time, p.Node.Read = p.Time, p.Time
+	k := &p.Node.Kubelet
+	k.Process = &evidence.Task{PID: 9, TID: 9, Comm: "kubelet", State: evidence.Sleeping, Owner: "kubelet"}
+	k.Health, k.Strangers = "ok", []string{stranger}
+	k.Blocked = []evidence.Task{{
+		PID: 9, TID: 11, Comm: "kubelet", Owner: "kubelet", State: evidence.Sleeping, UnchangedSince: p.Time.Add(-70 * time.Second), UnchangedUntil: p.Time,
+		Probe: &evidence.Probe{
+			Syscall: "newfstatat", VolumePath: point, Wchan: "request_wait_answer",
+			Mount: &evidence.Mount{ID: 90, Device: "0:77", Point: point, HostPoint: point, Type: "fuse.gcsfuse", Source: "bucket"},
+		},
+	}}
+	change(p)
+	return p
+}
+
+func TestSyncLoopStalled(t *testing.T) {
+	const stalled = "KubeletSyncLoopStalled"
+	for name, tc := range map[string]struct {
+		past   time.Duration
+		change func(p *evidence.Pod)
+		want   string // "" for anything else
+		proved bool
+		says   []string
+	}{
+		"the loop may hang": {70 * time.Second, func(*evidence.Pod) {}, stalled, false, []string{"request_wait_answer", "/sys/fs/fuse/connections/77/abort"}},
+		"the kubelet says so": {6 * time.Minute, func(p *evidence.Pod) { p.Node.Kubelet.Health = "failing checks: syncloop" },
+			stalled, true, nil},
+		"NFS": {70 * time.Second, func(p *evidence.Pod) {
+			m := p.Node.Kubelet.Blocked[0].Probe.Mount
+			m.Type, m.Source, m.Server = "nfs4", "192.0.2.1:/export", "192.0.2.1"
+		}, stalled, false, []string{"192.0.2.1", "Bring the server behind that mount back"}},
+		"for less than 45 seconds": {70 * time.Second, func(p *evidence.Pod) {
+			p.Node.Kubelet.Blocked[0].UnchangedSince = p.Time.Add(-44 * time.Second)
+		}, "", false, nil},
+		"the deadline was less than 45 seconds ago": {44 * time.Second, func(*evidence.Pod) {}, "", false, nil},
+		"the pod of the volume is in the API":       {70 * time.Second, func(p *evidence.Pod) { p.Node.Kubelet.Strangers = nil }, "", false, nil},
+		"its mount is not known":                    {70 * time.Second, func(p *evidence.Pod) { p.Node.Kubelet.Blocked[0].Probe.Mount = nil }, "", false, nil},
+		"SIGKILL is sent": {70 * time.Second, func(p *evidence.Pod) {
+			p.Tasks[0].Pending, p.Tasks[0].SharedPending = bitKILL, bitKILL
+		}, "", false, nil},
+		"the container has ended": {70 * time.Second, func(p *evidence.Pod) { p.Tasks, p.Containers[0].State = nil, evidence.StateExited }, "", false, nil},
+		"a container starts":      {70 * time.Second, func(p *evidence.Pod) { p.Containers[0].Running, p.Containers[0].Waiting = false, true }, "", false, nil},
+		"the shim is silent":      {70 * time.Second, func(p *evidence.Pod) { p.Containers[0].Task.UnansweredSince = p.Time.Add(-20 * time.Second) }, "", false, nil},
+		"containerd is silent":    {70 * time.Second, func(p *evidence.Pod) { p.Node.Containerd.Error = "no answer" }, "", false, nil},
+		"a command of runc runs": {70 * time.Second, func(p *evidence.Pod) {
+			p.RuntimeCommands = []evidence.RuntimeCommand{{Runtime: "runc", Command: "kill"}}
+		}, "", false, nil},
+		"the kubelet has tried":       {70 * time.Second, func(p *evidence.Pod) { p.KillFailures = []evidence.KillFailure{{Count: 1}} }, "", false, nil},
+		"the deadline is not certain": {70 * time.Second, func(p *evidence.Pod) { p.DeadlineUnsure = true }, "", false, nil},
+		"the kubelet is stopped": {70 * time.Second, func(p *evidence.Pod) {
+			k := p.Node.Kubelet.Process
+			k.State, k.UnchangedSince, k.UnchangedUntil = evidence.Stopped, p.Time.Add(-time.Minute), p.Time
+		}, "KubeletDown", true, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := cause.Diagnose(goesOn(tc.past, tc.change))
+			f, _ := d.Verdict()
+			if tc.want == "" && f.Cause != stalled {
+				return
+			}
+			if f.Cause != tc.want || (f.Confidence == diagnose.Proved) != tc.proved {
+				t.Fatalf("phase %s, verdict %s (%s), want %q: %s", d.Phase, f.Cause, f.Confidence, tc.want, f.Message)
+			}
+			for _, s := range tc.says {
+				if text := f.Message + " " + f.Remedy; !strings.Contains(text, s) {
+					t.Errorf("%q is not in: %s", s, text)
+				}
+			}
+		})
+	}
+}
