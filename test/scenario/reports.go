@@ -42,6 +42,8 @@ func Reports() []Report {
 		{Issue: "opencontainers/runc#3821", Told: "runc kill fails each time", Inferred: true, Scenario: "runc-kill-fails"},
 		{Issue: "kubernetes/kubernetes#116032", Told: "A pod whose postStart hook still runs is not stopped, not even after the grace period", Scenario: "post-start-hangs"},
 		{Issue: "kubernetes/kubernetes#93097", Told: "The preStop hook does not end", Inferred: true, Scenario: "pre-stop-hangs"},
+		{Issue: "kubernetes/kubernetes#129402", Told: "The DRA driver is gone, so the kubelet cannot release the pod's claims", Scenario: "dra-driver-gone"},
+		{Issue: "kubernetes/kubernetes#31272", Told: "The kubelet hangs on an NFS mount whose server is gone", Scenario: "sync-loop-stalled"},
 		// Volumes.
 		{Issue: "kubernetes/kubernetes#66387", Told: "The pod of the NFS server was deleted before the pods that use it", Scenario: "nfs-server-gone"},
 		{Issue: "kubernetes/kubernetes#51835", Told: "A chart was uninstalled, and its NFS server ended before the pods that use it", Scenario: "nfs-server-gone"},
@@ -58,6 +60,8 @@ func Reports() []Report {
 		{Issue: "kubernetes-sigs/aws-fsx-csi-driver#495", Told: "umount does not return in the CSI driver, which holds the volume's lock for weeks", Scenario: "csi-unmount-hangs"},
 		{Issue: "rook/rook#14893", Told: "umount processes hang on several nodes", Inferred: true, Scenario: "csi-unmount-hangs"},
 		{Issue: "kubevirt/project-infra#5070", Told: "Processes wait for days for a block device that does not answer", Scenario: "block-ext4"},
+		{Issue: "kubernetes/kubernetes#110163", Told: "A raw block device stays in use, because a logical volume was made on it", Scenario: "block-device-busy"},
+		{Issue: "kubernetes-sigs/vsphere-csi-driver#338", Told: "NodeUnpublishVolume of a raw block volume fails each time", Scenario: "block-unpublish-fails"},
 		// The API, and force deletes.
 		{Issue: "kubernetes/kubernetes#121828", Told: "A finalizer stays on the pod of a job", Scenario: "finalizer"},
 		{Issue: "kubernetes/kubernetes#65569", Told: "foregroundDeletion stays among the finalizers", Scenario: "finalizer"},
