@@ -203,6 +203,23 @@ func TestUnfinishedDelete(t *testing.T) {
 	}
 }
 
+// While containerd tries again to have a container deleted, a pod is not called stuck without
+// a cause: on a starved node only the third try tells.
+func TestUnknownWaitsForTheNextDelete(t *testing.T) {
+	for past, want := range map[time.Duration]bool{3 * time.Minute: false, 6 * time.Minute: true} {
+		p := commanded(past, func(p *evidence.Pod, c *evidence.RuntimeCommand) {
+			p.Containers[0].State, p.Containers[0].Task = evidence.StateRunning, evidence.ShimTask{Status: "stopped", PID: 100, PIDGone: true}
+			c.Container, c.Command = "c", "delete"
+			p.Time, p.UnchangedSince = p.Deadline.Add(past), p.Deadline
+			p.Deletes = []evidence.Delete{{Last: *c, Seen: p.Time, Tries: 1}}
+			p.RuntimeCommands = nil
+		})
+		if message, _, _ := found(p, "Unknown"); (message != "") != want {
+			t.Errorf("%s past the deadline: %q", past, message)
+		}
+	}
+}
+
 // What could not be read is not taken for absent.
 func TestUnreadCommands(t *testing.T) {
 	d := cause.Diagnose(commanded(time.Hour, func(p *evidence.Pod, _ *evidence.RuntimeCommand) {

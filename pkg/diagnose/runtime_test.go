@@ -185,3 +185,30 @@ func TestPhases(t *testing.T) {
 		}
 	}
 }
+
+// A thread that an earlier reading has shown killed exits, though nothing of SIGKILL is
+// pending any more: that its leader is a zombie keeps nobody from killing it.
+func TestZombieLeaderWasKilled(t *testing.T) {
+	for _, f := range fixtures(t) {
+		if f.name != "zombie_leader_not_killed" {
+			continue
+		}
+		told := func() bool {
+			d := cause.Diagnose(f.evidence)
+			v, _ := d.Verdict()
+			return v.Cause == "ZombieLeaderNotKilled"
+		}
+		if !told() {
+			t.Error("is not told where no thread was killed")
+		}
+		for i := range f.evidence.Tasks {
+			if o := &f.evidence.Tasks[i]; o.Comm == "victim" && !o.Leader() {
+				o.WasKilled = true
+				break
+			}
+		}
+		if told() {
+			t.Error("is told of threads that exit")
+		}
+	}
+}

@@ -95,6 +95,15 @@ func TestSince(t *testing.T) {
 		}
 	}
 
+	killed, exits := pod(12, stuck), pod(16, stuck)
+	killed.Tasks[0].Pending = 1 << (SIGKILL - 1)
+	exits.Since(killed)
+	last := pod(20, stuck)
+	last.Since(exits)
+	if exits.Tasks[0].Killed() || !exits.Tasks[0].WasKilled || !last.Tasks[0].WasKilled || third.Tasks[0].WasKilled {
+		t.Error("it is forgotten which task has taken SIGKILL")
+	}
+
 	reused := stuck
 	reused.Probe = &Probe{Start: 2}
 	before := pod(12, stuck)

@@ -409,4 +409,5 @@ func sinceOne(now, before *Task, t time.Time) {
 	if !before.SignalsSince.IsZero() && now.sameSignals(before) {
 		now.SignalsSince = before.SignalsSince
 	}
+	now.WasKilled = now.PID == before.PID && now.TID == before.TID && (before.WasKilled || before.Killed())
 }

@@ -62,6 +62,9 @@ type Task struct {
 	// PendingSince is the same for the readings in a row that showed the same
 	// signals in SharedPending; zero while there are none.
 	PendingSince time.Time `json:"pendingSince,omitzero"`
+	// WasKilled reports whether an earlier reading showed SIGKILL pending in the task: it has
+	// taken it since, and exits.
+	WasKilled bool `json:"wasKilled,omitempty"`
 
 	// Container is the ID of the container whose cgroup the task is in.
 	// Cgroup is its path below the cgroup mount, kept for tasks outside the

@@ -48,6 +48,10 @@ func PatienceWithUnknown(p *evidence.Pod) time.Duration {
 	if Starved(p) {
 		patience += UnknownAfter
 	}
+	if len(p.Deletes) > 0 {
+		// containerd tries again to have a container deleted: the next tries tell.
+		patience = max(patience, Retries)
+	}
 	return patience
 }
 

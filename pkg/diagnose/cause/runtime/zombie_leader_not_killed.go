@@ -47,12 +47,12 @@ var ZombieLeaderNotKilled = &diagnose.Rule{
 	},
 }
 
-// anyKilled reports whether SIGKILL is pending in a thread of the process, or
+// anyKilled reports whether SIGKILL is or was pending in a thread of the process, or
 // that a thread besides the first is inside do_exit, where SIGKILL leaves no
 // trace.
 func anyKilled(p *evidence.Pod, pid int) bool {
 	for i := range p.Tasks {
-		if t := &p.Tasks[i]; t.PID == pid && (t.Killed() || !t.Leader() && t.Exiting()) {
+		if t := &p.Tasks[i]; t.PID == pid && (t.Killed() || t.WasKilled || !t.Leader() && t.Exiting()) {
 			return true
 		}
 	}
