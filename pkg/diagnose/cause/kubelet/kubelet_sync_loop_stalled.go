@@ -42,7 +42,8 @@ var KubeletSyncLoopStalled = &diagnose.Rule{
 			Meaning: "A FUSE daemon, such as that of a CSI driver, does not answer. A daemon that has ended cannot be started again for a mount that is there.",
 			Remedy:  "Look why its daemon does not answer. Or let its requests fail, on the node: {abort}. The kubelet then goes on by itself.",
 			Danger: "Aborting a connection affects every user of that file system, pods that run included; writes that wait are lost. " +
-				"Do not force-delete the pods of this node: their containers go on, and a StatefulSet starts the same pod twice.",
+				"Do not force-delete the pods of this node: their containers go on, and a StatefulSet starts the same pod twice. " +
+				"A kubelet that is restarted stops what has been deleted by then, and soon hangs there again.",
 		}},
 	},
 	Check: func(p *evidence.Pod) []diagnose.Finding {
