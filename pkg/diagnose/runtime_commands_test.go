@@ -156,6 +156,14 @@ func TestRuntimeCommandHanging(t *testing.T) {
 	}
 }
 
+// rootfsBusy is a container that runc has deleted, and of which a process of the node has used the
+// root file system for a minute.
+func rootfsBusy(p *evidence.Pod, _ *evidence.Delete) {
+	c := &p.Containers[0]
+	c.Task.Drained, c.Rootfs = true, &evidence.Mount{ID: 500, Type: "overlay", Point: "/run/containerd/io.containerd.runtime.v2.task/k8s.io/c/rootfs"}
+	p.Holders = []evidence.Holder{{Task: sleeper(4436), MountID: 500, Via: "its working directory", Since: p.Time.Add(-time.Minute)}}
+}
+
 // TestUnfinishedDelete checks when a container is not deleted because the runtime does not return,
 // and is not only slow.
 func TestUnfinishedDelete(t *testing.T) {
@@ -181,6 +189,19 @@ func TestUnfinishedDelete(t *testing.T) {
 		"it moves": {func(_ *evidence.Pod, d *evidence.Delete) {
 			d.Last.Tasks[1].UnchangedSince = d.Seen.Add(-2 * time.Second)
 		}, ""},
+		"it has got through, and the root file system is busy": {rootfsBusy, ""},
+		"it has not got through, and the root file system is busy": {func(p *evidence.Pod, d *evidence.Delete) {
+			rootfsBusy(p, d)
+			p.Cgroups = []evidence.Cgroup{{Path: "/kubepods/podu/c", Container: "c"}}
+		}, "runc delete does not return: containerd"},
+		"its group was systemd's, and the root file system is busy": {func(p *evidence.Pod, d *evidence.Delete) {
+			rootfsBusy(p, d)
+			p.Cgroups = []evidence.Cgroup{{Path: "/kubepods.slice/kubepods-podu.slice", Version: 2}}
+		}, "runc delete does not return: containerd"},
+		"groups were not read, and the root file system is busy": {func(p *evidence.Pod, d *evidence.Delete) {
+			rootfsBusy(p, d)
+			p.Lack(evidence.Cgroups, "no")
+		}, "runc delete does not return: containerd"},
 		"it runs":                    {func(_ *evidence.Pod, d *evidence.Delete) { d.Last.Tasks[1].State = evidence.Runnable }, ""},
 		"long ago":                   {func(p *evidence.Pod, d *evidence.Delete) { d.Seen = p.Time.Add(-6 * time.Minute) }, ""},
 		"it is deleted":              {func(p *evidence.Pod, _ *evidence.Delete) { p.Containers[0].State = evidence.StateExited }, ""},

@@ -53,25 +53,30 @@ func TestSandboxStopFailing(t *testing.T) {
 		change func(*evidence.Pod)
 		want   string // the family and a part of the message; "" when it is not said
 	}{
-		"the network namespace":                                {says(netnsFails), "NetworkNamespace: containerd fails to remove the pod's network namespace: \"failed to remove netns: unlinkat /run/netns/cni-1: operation not permitted\""},
-		"containerd says so itself":                            {netns(11 * time.Second), "NetworkNamespace: containerd fails to remove the pod's network namespace: \"remove netns: unlinkat /var/run/netns/cni-1: operation not permitted\""},
-		"it says so for nine seconds":                          {netns(9 * time.Second), ""},
-		"it says so, and a container is left":                  {both(netns(time.Minute), func(p *evidence.Pod) { p.Containers[0].State = evidence.StateRunning }), ""},
-		"it says so, and Events were not listed":               {both(netns(time.Minute), func(p *evidence.Pod) { p.Lack(evidence.Events, "forbidden") }), "NetworkNamespace: fails to remove"},
-		"it says something else":                               {both(netns(time.Minute), func(p *evidence.Pod) { p.Containers[1].StatusError = "rpc error: no such file" }), ""},
-		"image volumes":                                        {says(imageBusy), "ImageVolume: containerd fails to take down the pod's image volumes: \"failed to unmount target /run/containerd"},
+		"the network namespace":                  {says(netnsFails), "NetworkNamespace: containerd fails to remove the pod's network namespace: \"failed to remove netns: unlinkat /run/netns/cni-1: operation not permitted\""},
+		"containerd says so itself":              {netns(11 * time.Second), "NetworkNamespace: containerd fails to remove the pod's network namespace: \"remove netns: unlinkat /var/run/netns/cni-1: operation not permitted\""},
+		"it says so for nine seconds":            {netns(9 * time.Second), ""},
+		"it says so, and a container is left":    {both(netns(time.Minute), func(p *evidence.Pod) { p.Containers[0].State = evidence.StateRunning }), ""},
+		"it says so, and Events were not listed": {both(netns(time.Minute), func(p *evidence.Pod) { p.Lack(evidence.Events, "forbidden") }), "NetworkNamespace: fails to remove"},
+		"it says something else":                 {both(netns(time.Minute), func(p *evidence.Pod) { p.Containers[1].StatusError = "rpc error: no such file" }), ""},
+		"it cannot open the file": {both(netns(time.Minute), func(p *evidence.Pod) {
+			p.Containers[1].StatusError = "failed to get sandbox ip: check network namespace closed: get netns fd: open /var/run/netns/cni-1: too many open files"
+		}), ""},
+		"a plugin runs":  {both(says(netnsFails), func(p *evidence.Pod) { plugin(p, 9*time.Second) }), "NetworkNamespace: fails to remove"},
+		"a plugin hangs": {both(says(netnsFails), func(p *evidence.Pod) { plugin(p, 11*time.Second) }), ""},
+		"image volumes":  {says(imageBusy), "ImageVolume: containerd fails to take down the pod's image volumes: \"failed to unmount target /run/containerd"},
 		"image volumes, and who was in the way has gone since": {both(says(imageBusy), func(p *evidence.Pod) { p.UnchangedSince = p.Time.Add(-2 * time.Second) }), ""},
-		"the sandbox's files":                                  {both(says(filesFail), func(p *evidence.Pod) { p.Containers[1].State = evidence.StateRunning }), ": containerd fails to stop the pod's sandbox: \"failed to cleanup sandbox files"},
-		"a runtime that fails to signal":                       {says(strings.ReplaceAll(filesFail, "failed to cleanup sandbox files", "unknown error after kill")), ""},
-		"no answer":                                            {says(`rpc error: code = DeadlineExceeded desc = context deadline exceeded`), ""},
-		"it ran out of time":                                   {says(strings.ReplaceAll(filesFail, "device or resource busy", "context deadline exceeded")), ""},
-		"a plugin":                                             {says(`rpc error: code = Unknown desc = failed to destroy network for sandbox \"` + sandboxID + `\": ` + refused), ""},
-		"of another sandbox":                                   {says(strings.ReplaceAll(netnsFails, sandboxID, "0ther")), ""},
-		"once":                                                 {both(says(netnsFails), told(0, 1, 5*time.Second, 5*time.Second)), ""},
-		"long ago":                                             {both(says(netnsFails), func(p *evidence.Pod) { p.Time = p.Time.Add(7 * time.Minute) }), ""},
-		"a claim comes next":                                   {both(says(netnsFails), told(0, 2, 50*time.Second, 70*time.Second), func(p *evidence.Pod) { p.ResourceClaims = 1 }), ""},
-		"a container is left":                                  {both(says(filesFail), func(p *evidence.Pod) { p.Containers[0].State = evidence.StateRunning }), ""},
-		"a container is yet to be started":                     {both(says(filesFail), func(p *evidence.Pod) { p.Containers[0].State = evidence.StateCreated }), ""},
+		"the sandbox's files":              {both(says(filesFail), func(p *evidence.Pod) { p.Containers[1].State = evidence.StateRunning }), ": containerd fails to stop the pod's sandbox: \"failed to cleanup sandbox files"},
+		"a runtime that fails to signal":   {says(strings.ReplaceAll(filesFail, "failed to cleanup sandbox files", "unknown error after kill")), ""},
+		"no answer":                        {says(`rpc error: code = DeadlineExceeded desc = context deadline exceeded`), ""},
+		"it ran out of time":               {says(strings.ReplaceAll(filesFail, "device or resource busy", "context deadline exceeded")), ""},
+		"a plugin":                         {says(`rpc error: code = Unknown desc = failed to destroy network for sandbox \"` + sandboxID + `\": ` + refused), ""},
+		"of another sandbox":               {says(strings.ReplaceAll(netnsFails, sandboxID, "0ther")), ""},
+		"once":                             {both(says(netnsFails), told(0, 1, 5*time.Second, 5*time.Second)), ""},
+		"long ago":                         {both(says(netnsFails), func(p *evidence.Pod) { p.Time = p.Time.Add(7 * time.Minute) }), ""},
+		"a claim comes next":               {both(says(netnsFails), told(0, 2, 50*time.Second, 70*time.Second), func(p *evidence.Pod) { p.ResourceClaims = 1 }), ""},
+		"a container is left":              {both(says(filesFail), func(p *evidence.Pod) { p.Containers[0].State = evidence.StateRunning }), ""},
+		"a container is yet to be started": {both(says(filesFail), func(p *evidence.Pod) { p.Containers[0].State = evidence.StateCreated }), ""},
 		"the kubelet that told it is gone": {both(says(netnsFails), func(p *evidence.Pod) {
 			p.Node.Kubelet.AbsentSince, p.Node.Kubelet.LastSeen = p.Time, p.DeletionRequested
 		}), ""},
@@ -122,6 +127,27 @@ func TestImageVolumeUnmountBusy(t *testing.T) {
 		"a service":  {func(_ *evidence.Pod, h *evidence.Holder) { h.Cgroup = "/system.slice/scan.service" }, "sleep (PID 4436, of scan.service)", "kill -TERM 4436"},
 		"for nine seconds": {func(p *evidence.Pod, h *evidence.Holder) {
 			h.Since = p.Time.Add(-9 * time.Second)
+		}, "", ""},
+		"a network plugin runs":  {func(p *evidence.Pod, _ *evidence.Holder) { plugin(p, 9*time.Second) }, "sleep (PID 4436)", "kill -TERM"},
+		"a network plugin hangs": {func(p *evidence.Pod, _ *evidence.Holder) { plugin(p, 11*time.Second) }, "", ""},
+		"it was started since the last try": {func(p *evidence.Pod, h *evidence.Holder) {
+			p.KillFailures[0].Last, h.Probe.Started = p.Time.Add(-15*time.Second), p.Time.Add(-12*time.Second)
+		}, "", ""},
+		"it was there at the last try": {func(p *evidence.Pod, h *evidence.Holder) {
+			p.KillFailures[0].Last, h.Probe.Started = p.Time.Add(-15*time.Second), p.Time.Add(-16*time.Second)
+		}, "sleep (PID 4436)", "kill -TERM"},
+		"containerd is told another path": {func(p *evidence.Pod, _ *evidence.Holder) {
+			p.KillFailures[0].Text = strings.ReplaceAll(p.KillFailures[0].Text, "/run/containerd/", "/var/run/containerd/")
+		}, "sleep (PID 4436)", "kill -TERM"},
+		"another volume of the pod is busy": {func(p *evidence.Pod, _ *evidence.Holder) {
+			p.ImageMounts[0].Point += "d"
+			p.ImageMounts[0].HostPoint += "d"
+		}, "", ""},
+		"what is mounted inside is used": {func(p *evidence.Pod, _ *evidence.Holder) {
+			p.ImageMounts[0].HostPoint += "/inside"
+		}, "", ""},
+		"a mount elsewhere that ends alike": {func(p *evidence.Pod, _ *evidence.Holder) {
+			p.ImageMounts[0].HostPoint = "/mnt" + p.ImageMounts[0].HostPoint
 		}, "", ""},
 		"one reading":           {func(_ *evidence.Pod, h *evidence.Holder) { h.Since = time.Time{} }, "", ""},
 		"another mount":         {func(_ *evidence.Pod, h *evidence.Holder) { h.MountID = 501 }, "", ""},

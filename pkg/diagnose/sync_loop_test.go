@@ -40,6 +40,16 @@ func goesOn(past time.Duration, change func(p *evidence.Pod)) *evidence.Pod {
 	return p
 }
 
+// ownVolume adds a thread of the kubelet that hangs on a volume of the pod itself.
+func ownVolume(p *evidence.Pod, syscall string) {
+	k := &p.Node.Kubelet
+	t := k.Blocked[0]
+	probe := *t.Probe
+	probe.Syscall, probe.VolumePath = syscall, "/var/lib/kubelet/pods/"+podUID+"/volumes/kubernetes.io~csi/pv/mount"
+	t.TID, t.Probe, t.UnchangedSince = 12, &probe, p.Time.Add(-60*time.Second)
+	k.Blocked = append(k.Blocked, t)
+}
+
 func TestSyncLoopStalled(t *testing.T) {
 	const stalled = "KubeletSyncLoopStalled"
 	for name, tc := range map[string]struct {
@@ -74,6 +84,32 @@ func TestSyncLoopStalled(t *testing.T) {
 		}, "", false, nil},
 		"the kubelet has tried":       {70 * time.Second, func(p *evidence.Pod) { p.KillFailures = []evidence.KillFailure{{Count: 1}} }, "", false, nil},
 		"the deadline is not certain": {70 * time.Second, func(p *evidence.Pod) { p.DeadlineUnsure = true }, "", false, nil},
+		"it asks whether something is mounted": {70 * time.Second, func(p *evidence.Pod) {
+			probe := p.Node.Kubelet.Blocked[0].Probe
+			probe.Syscall, probe.VolumePath = "statx", strings.ReplaceAll(probe.VolumePath, "kubernetes.io~csi", "kubernetes.io~nfs")
+		}, stalled, false, nil},
+		"a volume that is not CSI's is taken down": {70 * time.Second, func(p *evidence.Pod) {
+			probe := p.Node.Kubelet.Blocked[0].Probe
+			probe.VolumePath = strings.ReplaceAll(probe.VolumePath, "kubernetes.io~csi", "kubernetes.io~nfs")
+		}, "", false, nil},
+		"it unmounts":            {70 * time.Second, func(p *evidence.Pod) { p.Node.Kubelet.Blocked[0].Probe.Syscall = "umount2" }, "", false, nil},
+		"it asks how full it is": {70 * time.Second, func(p *evidence.Pod) { p.Node.Kubelet.Blocked[0].Probe.Syscall = "statfs" }, "", false, nil},
+		"another loop than that": {6 * time.Minute, func(p *evidence.Pod) {
+			p.Node.Kubelet.Blocked[0].Probe.Syscall, p.Node.Kubelet.Health = "umount2", "failing checks: syncloop"
+		}, "", false, nil},
+		"the kubelet began anew": {70 * time.Second, func(p *evidence.Pod) {
+			p.Node.Kubelet.Process.Probe = &evidence.Probe{Start: 1, Started: requested.Add(20 * time.Second)}
+		}, "", false, nil},
+		"it hangs on a volume of this pod too": {70 * time.Second, func(p *evidence.Pod) {
+			ownVolume(p, "newfstatat")
+		}, "", false, nil},
+		"it hangs there, and the kubelet says so": {6 * time.Minute, func(p *evidence.Pod) {
+			ownVolume(p, "newfstatat")
+			p.Node.Kubelet.Health = "failing checks: syncloop"
+		}, stalled, true, nil},
+		"it asks how full a volume of this pod is": {70 * time.Second, func(p *evidence.Pod) {
+			ownVolume(p, "statfs")
+		}, stalled, false, nil},
 		"the kubelet is stopped": {70 * time.Second, func(p *evidence.Pod) {
 			k := p.Node.Kubelet.Process
 			k.State, k.UnchangedSince, k.UnchangedUntil = evidence.Stopped, p.Time.Add(-time.Minute), p.Time

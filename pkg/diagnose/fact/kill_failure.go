@@ -86,6 +86,15 @@ func (f *SandboxFailure) GoesOn(p *evidence.Pod) bool {
 	return f.Persists(p) && f.StillTries(p) && (p.ResourceClaims == 0 || p.Time.Sub(f.Last) <= freshWithClaims)
 }
 
+// NetworkTornDown reports whether containerd is still having the pod's network taken down, as far
+// as is seen: a plugin has run for long. Each try to stop the sandbox begins with what comes before
+// the network namespace and the image volumes, so that what a try before failed at is not reached.
+func NetworkTornDown(p *evidence.Pod) bool {
+	return slices.ContainsFunc(p.Plugins, func(t evidence.Task) bool {
+		return t.Probe != nil && !t.Probe.Started.IsZero() && t.State != evidence.Zombie && p.Time.Sub(t.Probe.Started) >= SlowDevice
+	})
+}
+
 // SandboxStop returns the last failure of the kubelet to have the pod's sandbox
 // stopped that it has told of since the deletion; nil when there is none. An Event
 // may be forged, by somebody who may create Events in the pod's namespace. Only one

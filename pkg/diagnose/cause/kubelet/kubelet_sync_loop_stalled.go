@@ -14,7 +14,7 @@ import (
 // every two seconds the loop itself looks for what such pods have left (HandlePodCleanups,
 // pkg/kubelet/kubelet_pods.go; cleanupOrphanedPodDirs, pkg/kubelet/kubelet_volumes.go), and of
 // CSI volumes it asks the file system itself (getPodVolumePathListFromDisk,
-// pkg/kubelet/kubelet_getters.go).
+// pkg/kubelet/kubelet_getters.go); of others, whether something is mounted (statx).
 var KubeletSyncLoopStalled = &diagnose.Rule{
 	Cause:  "KubeletSyncLoopStalled",
 	Phases: []diagnose.Phase{diagnose.Delivery, diagnose.StopSignal},
@@ -28,8 +28,11 @@ var KubeletSyncLoopStalled = &diagnose.Rule{
 			"When something is mounted there of which the server or daemon does not answer, the loop hangs. " +
 			"Pods go on as they were: none is started, stopped or removed. The node stays Ready, and the kubelet's health check fails only after five minutes.",
 		Evidence: "A thread of the kubelet has been blocked for 45 seconds or more, without moving, in a system call on a volume below the directory of a pod that the API server does not have. " +
+			"A thread that unmounts, or asks how full a volume is, is another one than the loop's, and so is one that does other things than statx on a volume that is not CSI's. " +
 			"The pod is 45 seconds past its deadline, its containers run, and SIGKILL has not been sent, though containerd and the shim answer. " +
-			"It is inferred until the kubelet itself says that its loop hangs (check syncloop of its /healthz), which it does after five minutes: another thread of it could hang there.",
+			"The kubelet was there before the deletion: one that was started since gives the whole grace period again. " +
+			"It is inferred until the kubelet itself says that its loop hangs (check syncloop of its /healthz), which it does after five minutes: another thread of it could hang there. " +
+			"Until then it is not said of a pod on whose own volume a thread of the kubelet hangs too.",
 		Remedy: "Bring the server behind that mount back. The kubelet goes on by itself, and then stops the pods.",
 		Danger: "Do not force-delete the pods of this node: their containers go on, and a StatefulSet starts the same pod twice. " +
 			"A kubelet that is restarted stops what has been deleted by then, and soon hangs there again.",
@@ -38,12 +41,15 @@ var KubeletSyncLoopStalled = &diagnose.Rule{
 			Name:    fact.FamilyFUSE,
 			Meaning: "A FUSE daemon, such as that of a CSI driver, does not answer. A daemon that has ended cannot be started again for a mount that is there.",
 			Remedy:  "Look why its daemon does not answer. Or let its requests fail, on the node: {abort}. The kubelet then goes on by itself.",
+			Danger: "Aborting a connection affects every user of that file system, pods that run included; writes that wait are lost. " +
+				"Do not force-delete the pods of this node: their containers go on, and a StatefulSet starts the same pod twice. " +
+				"A kubelet that is restarted stops what has been deleted by then, and soon hangs there again.",
 		}},
 	},
 	Check: func(p *evidence.Pod) []diagnose.Finding {
 		k := &p.Node.Kubelet
 		t := onStranger(p)
-		if t == nil || p.Overdue() < stalls || p.DeadlineUnsure || k.Process == nil || fact.Halted(k.Process) || !untouched(p) {
+		if t == nil || p.Overdue() < stalls || !fact.DeadlineKnown(p) || k.Process == nil || fact.Halted(k.Process) || !untouched(p) {
 			return nil
 		}
 		f := diagnose.Finding{Confidence: diagnose.Inferred, Objects: diagnose.Objects{Thread: diagnose.ThreadOf(t), Mount: diagnose.MountOf(p, t.Probe.Mount)}}
@@ -52,6 +58,8 @@ var KubeletSyncLoopStalled = &diagnose.Rule{
 		}
 		if strings.HasPrefix(k.Health, "failing checks: ") && strings.Contains(k.Health, "syncloop") {
 			f.Confidence = diagnose.Proved
+		} else if fact.KubeletBusyWithVolume(p) != nil && !fact.OnlyCounted(p) {
+			return nil // the pod's own worker may hang, and the loop go on
 		}
 		return []diagnose.Finding{f}
 	},
@@ -68,7 +76,7 @@ func onStranger(p *evidence.Pod) *evidence.Task {
 	k := &p.Node.Kubelet
 	for i := range k.Blocked {
 		t := &k.Blocked[i]
-		if t.Probe == nil || t.Probe.Mount == nil || t.Unchanged(p.Time) < stalls ||
+		if t.Probe == nil || t.Probe.Mount == nil || t.Unchanged(p.Time) < stalls || !asks(t) ||
 			!slices.ContainsFunc(k.Strangers, func(uid string) bool { return strings.Contains(t.Probe.VolumePath, "/pods/"+uid+"/") }) {
 			continue
 		}
@@ -77,6 +85,20 @@ func onStranger(p *evidence.Pod) *evidence.Task {
 		}
 	}
 	return first
+}
+
+// asks reports whether a thread can be the main loop's, by what it asks of a volume: PathExists
+// and then IsLikelyNotMountPoint of one that is CSI's, and the latter alone, with statx, of others
+// (getMountedVolumePathListFromDisk, pkg/kubelet/kubelet_getters.go; k8s.io/mount-utils). Others
+// that take a volume down, or look how full it is, hang there without the loop.
+func asks(t *evidence.Task) bool {
+	switch t.Probe.Syscall {
+	case "statx":
+		return true
+	case "umount2", "mount", "statfs", "fstatfs":
+		return false
+	}
+	return strings.Contains(t.Probe.VolumePath, "/kubernetes.io~csi/")
 }
 
 // untouched reports whether the pod runs as if nobody had asked for its end, though the runtime

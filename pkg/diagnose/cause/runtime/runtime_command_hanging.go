@@ -72,6 +72,7 @@ var RuntimeCommandHanging = &diagnose.Rule{
 			"The child is in the shim's process group and in no pod's control group, where nothing that comes out of a container can be. Only shims for runc (io.containerd.runc.v2) are looked at. " +
 			"A command that executes something in a container (runc exec) counts only when the container's processes have ended: the shim tells of the end when that command has returned. " +
 			"Of a command that deletes a container, two of them that took five seconds or more and did not move are enough, or three on such a node, and then it is inferred: containerd ends them after ten seconds. " +
+			"They do not count when runc has removed the container's control group and a process uses its root file system (RootfsUnmountBusy). " +
 			"A process that a command has left behind counts when it was started since the deletion, and the shim does not answer about a container of the pod: the output of a container is a pipe that the shim reads, too. " +
 			"What the command waits for is what the last of its descendants sleeps in, as far as each has one child.",
 		Remedy: "On the node: find out what the command waits for (ps -eo pid,ppid,stat,wchan:30,comm --forest shows its children, lslocks who holds a lock), and repair that. " +
@@ -200,6 +201,9 @@ func unfinished(p *evidence.Pod, d *evidence.Delete) (f diagnose.Finding, ok boo
 	if d.Tries < tries || !known || !counts(p, &d.Last, container) || container.State != evidence.StateRunning || p.Time.Sub(d.Seen) > fact.Retries {
 		return f, false
 	}
+	if deleted(p, container) {
+		return f, false // the tries since fail at something else
+	}
 	first := &d.Last.Tasks[0]
 	last := fact.LastOf(d.Last.Tasks, first)
 	thread := telling(&d.Last, last)
@@ -216,6 +220,18 @@ func unfinished(p *evidence.Pod, d *evidence.Delete) (f diagnose.Finding, ok boo
 		f.Objects.Child = &diagnose.Process{Comm: last.Comm}
 	}
 	return f, true
+}
+
+// deleted reports whether the runtime has done its part in deleting a container, as far as is
+// seen, and the shim cannot unmount its root file system: runc removes the control group, and the
+// shim unmounts after that, even when runc was killed (Init.delete,
+// cmd/containerd-shim-runc-v2/process/init.go).
+func deleted(p *evidence.Pod, c *evidence.Container) bool {
+	if c.Rootfs == nil || !c.Task.Drained || fact.Missing(p, evidence.Cgroups) || groupOf(p, c) != nil || bySystemd(p) {
+		return false
+	}
+	first, _ := usesRootfs(p, c)
+	return first != nil
 }
 
 // counts reports whether the shim cannot go on with the container while it waits for the

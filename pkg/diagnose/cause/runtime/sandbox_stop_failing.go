@@ -40,7 +40,7 @@ var SandboxStopFailing = &diagnose.Rule{
 		Evidence: "Either containerd itself has not told the status of the sandbox for ten seconds, because it cannot remove the file of its network namespace. Or the kubelet has said at least twice since the deletion, over eight seconds or more and not longer ago than six minutes, in an Event of reason FailedKillPod about this pod, and once since something of it has changed on the node, " +
 			"that this step of stopping this sandbox failed; the number of the sandbox is compared with containerd's. " +
 			"No process of the pod's containers lives, and containerd calls all of them exited. " +
-			"A request that ran out of time is not told, nor a runtime that fails to signal (RuntimeCommandFailing), nor a network that is not taken down (CNIDelFailing). " +
+			"A request that ran out of time is not told, nor a runtime that fails to signal (RuntimeCommandFailing), nor a network that is not taken down (CNIDelFailing), nor anything while a CNI plugin of the pod has run for ten seconds. " +
 			"Whoever may create Events in the pod's namespace can have made the Event, so that way it is inferred.",
 		Remedy: "On the node: see what the error is about; journalctl -u containerd shows all of it. Repair that. The kubelet's next try then succeeds, and nothing else has to be done.",
 		Danger: "Do not kill the shim, and do not remove anything below /run/containerd by hand: containerd would lose what it still has to take down. " +
@@ -59,7 +59,7 @@ var SandboxStopFailing = &diagnose.Rule{
 				Name: imageVolume,
 				Meaning: "The pod has a volume of the type image. containerd mounts it below /run/containerd/io.containerd.grpc.v1.cri/image-volumes, and unmounts it when the sandbox has ended. " +
 					"A process of the node that keeps it busy is a cause of its own (ImageVolumeUnmountBusy).",
-				Remedy: "On the node: the error names the directory. If it says that the resource is busy, look for what uses it (fuser -vm with the directory), or for what is mounted inside (findmnt -R). " +
+				Remedy: "On the node: the error names the directory. If it says that the resource is busy, look for what uses it (fuser -vMm with the directory), or for what is mounted inside (findmnt -R). " +
 					"The kubelet's next try then succeeds.",
 				Danger: "umount -l hides the mount while its files stay in use, and containerd cannot remove its snapshot then. A force delete leaves it on the node, unseen.",
 			},
@@ -75,6 +75,9 @@ var SandboxStopFailing = &diagnose.Rule{
 		}
 		if !f.Last.After(p.UnchangedSince) {
 			return nil // what was in the way may have ended since
+		}
+		if fact.NetworkTornDown(p) {
+			return nil // this try is at another step
 		}
 		out := diagnose.Finding{Confidence: diagnose.Inferred, Objects: diagnose.Objects{Error: f.Error}}
 		switch f.Step {
@@ -101,15 +104,16 @@ var SandboxStopFailing = &diagnose.Rule{
 
 // namespaceLeft returns why containerd cannot remove the file of a network namespace that it has
 // unmounted, "" when that is not so. It tries that each time that it is asked for the sandbox's
-// status, and answers with the error (NetNS.Closed, pkg/netns/netns_linux.go).
+// status, and answers with the error (NetNS.Closed, pkg/netns/netns_linux.go). That it cannot even
+// open the file, as without descriptors, is another error.
 func namespaceLeft(p *evidence.Pod) string {
 	for i := range p.Containers {
 		c := &p.Containers[i]
 		if c.Kind != evidence.Sandbox || c.StatusErrorSince.IsZero() || p.Time.Sub(c.StatusErrorSince) < fact.SlowDevice {
 			continue
 		}
-		if _, err, ok := strings.Cut(c.StatusError, "check network namespace closed: "); ok && !containersLeft(p) {
-			return err
+		if _, err, ok := strings.Cut(c.StatusError, "check network namespace closed: remove netns: "); ok && !containersLeft(p) {
+			return "remove netns: " + err
 		}
 	}
 	return ""

@@ -33,9 +33,9 @@ var ImageVolumeUnmountBusy = &diagnose.Rule{
 		},
 		Meaning: "The pod has a volume of the type image, which containerd mounts on the node from the image's layers. When the sandbox has ended, containerd unmounts it. " +
 			"A process of the node uses it: a shell that has changed into the directory, a security scanner, a backup. The kernel answers EBUSY, and the pod stays.",
-		Evidence: "The kubelet has said at least twice since the deletion, over eight seconds or more, in an Event of reason FailedKillPod about this pod, that the image volumes of this sandbox could not be taken down, because one is busy. " +
-			"One is still in the host's mount table, below image-volumes and the number of the sandbox. " +
-			"A process in the host's mount namespace has had a file open on this very mount (mnt_id in /proc/PID/fdinfo), or its working directory, its root directory or its program there, for ten seconds or more. " +
+		Evidence: "The kubelet has said at least twice since the deletion, over eight seconds or more, in an Event of reason FailedKillPod about this pod, that the image volumes of this sandbox could not be taken down, because one is busy, which the error names. " +
+			"That one is still in the host's mount table, below image-volumes and the number of the sandbox. No CNI plugin of the pod has run for ten seconds: while one hangs, containerd has not come to the volumes. " +
+			"A process in the host's mount namespace has had a file open on this very mount (mnt_id in /proc/PID/fdinfo), or its working directory, its root directory or its program there, for ten seconds or more, and was started before the kubelet has said so last. " +
 			"A process in a mount namespace of its own is not looked at.",
 		Remedy: "{end}.",
 		Danger: "umount -l hides the mount while its files stay in use, and containerd cannot remove its snapshot then. " +
@@ -43,14 +43,14 @@ var ImageVolumeUnmountBusy = &diagnose.Rule{
 	},
 	Check: func(p *evidence.Pod) []diagnose.Finding {
 		f := fact.SandboxStop(p)
-		if f == nil || f.Step != fact.StepImageMounts || !strings.Contains(f.Error, busy) || !f.GoesOn(p) {
+		if f == nil || f.Step != fact.StepImageMounts || !strings.Contains(f.Error, busy) || !f.GoesOn(p) || fact.NetworkTornDown(p) {
 			return nil
 		}
 		var first *evidence.Holder
 		n := 0
 		for i := range p.Holders {
 			h := &p.Holders[i]
-			if h.Since.IsZero() || p.Time.Sub(h.Since) < fact.SlowDevice || imageMount(p, h.MountID) == nil || unmounts(&h.Task) {
+			if h.Since.IsZero() || p.Time.Sub(h.Since) < fact.SlowDevice || unmounts(&h.Task) || !inTheWay(p, f, h) {
 				continue
 			}
 			n++
@@ -72,6 +72,15 @@ var ImageVolumeUnmountBusy = &diagnose.Rule{
 		}
 		return []diagnose.Finding{out}
 	},
+}
+
+// inTheWay reports whether a process uses the very volume that could not be unmounted, which the
+// error names, and was there when the kubelet told of it last. What is mounted inside of the volume
+// keeps it busy whoever uses that. containerd may be told a path through /var/run, which is a link.
+func inTheWay(p *evidence.Pod, f *fact.SandboxFailure, h *evidence.Holder) bool {
+	m := imageMount(p, h.MountID)
+	return m != nil && strings.HasPrefix(strings.Replace(f.Error, `"/var/run/`, `"/run/`, 1), `failed to unmount image volume component "`+m.HostPoint+`"`) &&
+		(h.Probe == nil || !h.Probe.Started.After(f.Last))
 }
 
 // busy is how Go words EBUSY.
