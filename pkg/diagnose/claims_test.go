@@ -117,7 +117,13 @@ func TestClaimCauses(t *testing.T) {
 		"no driver of that name, and another pod of the node ended before": {90 * time.Second, with(gone, func(p *evidence.Pod) {
 			p.Node.UnpreparingUntil = p.UnchangedSince.Add(time.Second)
 		}), failing, false, nil},
-		"no driver of that name, and nobody knows of other pods":    {90 * time.Second, with(gone, func(p *evidence.Pod) { p.Node.Unpreparing = 0 }), failing, false, nil},
+		"no driver of that name, and nobody knows of other pods": {90 * time.Second, with(gone, func(p *evidence.Pod) { p.Node.Unpreparing = 0 }), failing, false, nil},
+		"no driver of that name, and the Events are not known": {90 * time.Second, with(gone, func(p *evidence.Pod) { p.Lack(evidence.Events, "refused") }),
+			failing, true, nil},
+		"no driver of that name, another pod of the node ends too, and the Events are not known": {90 * time.Second, with(gone, func(p *evidence.Pod) {
+			p.Node.Unpreparing = 2
+			p.Lack(evidence.Events, "refused")
+		}), "", false, nil},
 		"no driver of that name, for less than a minute":            {59 * time.Second, gone, "", false, nil},
 		"no driver of that name, and the containers ended just now": {90 * time.Second, with(gone, func(p *evidence.Pod) { p.UnchangedSince = p.Time.Add(-50 * time.Second) }), "", false, nil},
 		"no driver of that name, and no attempt":                    {90 * time.Second, with(gone, func(p *evidence.Pod) { p.Node.Kubelet.ClaimCalls = nil }), "", false, nil},

@@ -16,6 +16,7 @@ var DRAUnprepareFailing = &diagnose.Rule{
 	Cause:  "DRAUnprepareFailing",
 	Phases: []diagnose.Phase{diagnose.DynamicResources},
 	Needs:  []evidence.Source{evidence.Processes, evidence.Cgroups, evidence.Containers, evidence.Claims, evidence.ClaimCalls},
+	Partly: []evidence.Source{evidence.Events},
 	Doc: diagnose.Doc{
 		Layer:   "kubelet",
 		Title:   "a DRA driver does not release the pod's resource claim",
@@ -71,6 +72,9 @@ var DRAUnprepareFailing = &diagnose.Rule{
 	Check: func(p *evidence.Pod) []diagnose.Finding {
 		if p.Overdue() < fact.UnknownAfter || p.Time.Sub(p.UnchangedSince) < fact.UnknownAfter || !fact.FailsToUnprepare(p) {
 			return nil
+		}
+		if fact.Missing(p, evidence.Events) && !fact.OnlyOneUnprepares(p) {
+			return nil // the kubelet may fail to stop the sandbox, which comes first
 		}
 		var out []diagnose.Finding
 		all, alone := claimDrivers(p), calledFor(p) == 1
