@@ -397,6 +397,14 @@ func TestStorageCauses(t *testing.T) {
 			called(p, "Internal", 20*time.Second)
 			unmapped(p, 20*time.Second)
 		}, "CSINodeUnpublishFailing", true, []string{"volume pv-7"}},
+		"the driver fails, and the kubelet does not get to the block device": {90 * time.Second, func(p *evidence.Pod) {
+			block(p, ownDevice, published)
+			called(p, "Internal", 20*time.Second)
+		}, "", false, nil},
+		"the driver does not answer, and the kubelet does not get to the block device": {150 * time.Second, func(p *evidence.Pod) {
+			block(p, ownDevice, published)
+			called(p, "DeadlineExceeded", 20*time.Second)
+		}, "Unknown", false, nil},
 		"the driver fails to unpublish a block device that a process has open": {90 * time.Second, func(p *evidence.Pod) {
 			block(p, published)
 			holder(p, "dd", "", 7, 12*time.Second)
