@@ -117,7 +117,13 @@ func TestClaimCauses(t *testing.T) {
 		"no driver of that name, and another pod of the node ended before": {90 * time.Second, with(gone, func(p *evidence.Pod) {
 			p.Node.UnpreparingUntil = p.UnchangedSince.Add(time.Second)
 		}), failing, false, nil},
-		"no driver of that name, and nobody knows of other pods":    {90 * time.Second, with(gone, func(p *evidence.Pod) { p.Node.Unpreparing = 0 }), failing, false, nil},
+		"no driver of that name, and nobody knows of other pods": {90 * time.Second, with(gone, func(p *evidence.Pod) { p.Node.Unpreparing = 0 }), failing, false, nil},
+		"no driver of that name, and the Events are not known": {90 * time.Second, with(gone, func(p *evidence.Pod) { p.Lack(evidence.Events, "refused") }),
+			failing, true, nil},
+		"no driver of that name, another pod of the node ends too, and the Events are not known": {90 * time.Second, with(gone, func(p *evidence.Pod) {
+			p.Node.Unpreparing = 2
+			p.Lack(evidence.Events, "refused")
+		}), "", false, nil},
 		"no driver of that name, for less than a minute":            {59 * time.Second, gone, "", false, nil},
 		"no driver of that name, and the containers ended just now": {90 * time.Second, with(gone, func(p *evidence.Pod) { p.UnchangedSince = p.Time.Add(-50 * time.Second) }), "", false, nil},
 		"no driver of that name, and no attempt":                    {90 * time.Second, with(gone, func(p *evidence.Pod) { p.Node.Kubelet.ClaimCalls = nil }), "", false, nil},
@@ -135,6 +141,20 @@ func TestClaimCauses(t *testing.T) {
 		}), "Unknown", false, nil},
 		"a driver with a socket of another name": {90 * time.Second, with(gone, func(p *evidence.Pod) { released(p, draDriver, "Internal", lately) }),
 			failing, true, []string{"return Internal"}},
+		"no driver of that name, and another driver is called": {90 * time.Second, with(second("nic", "nic.example.org"), gone, func(p *evidence.Pod) {
+			released(p, "nic.example.org", evidence.CallOK, lately)
+		}), failing, false, []string{"resource claim gpu"}},
+		"a driver with a socket of another name, and another driver fails before it": {90 * time.Second, with(second("nic", "nic.example.org"), gone, func(p *evidence.Pod) {
+			released(p, "nic.example.org", "Internal", lately)
+		}), failing, true, []string{"resource claim nic", "return Internal"}},
+		"a driver with a socket of another name, and another driver has failed once": {90 * time.Second, with(second("nic", "nic.example.org"), gone, func(p *evidence.Pod) {
+			released(p, "nic.example.org", "Internal", lately)
+			p.Node.Kubelet.ClaimCalls[1].RoseBefore = time.Time{}
+		}), "", false, nil},
+		"a driver with a socket of another name, and another driver's socket is left": {90 * time.Second, with(second("nic", "nic.example.org"), gone), failing, false, nil},
+		"no driver of that name, and another claim is shared": {90 * time.Second, with(second("nic", "nic.example.org"), gone, func(p *evidence.Pod) {
+			p.Claims[1].Shared = true
+		}), failing, false, nil},
 		"a driver that is there, and is not called": {90 * time.Second, func(p *evidence.Pod) { attempted(p, lately) }, "", false, nil},
 
 		"the driver fails": {90 * time.Second, fails("Internal"), failing, true,
@@ -160,12 +180,22 @@ func TestClaimCauses(t *testing.T) {
 		"the driver answers, and no attempt fails":     {90 * time.Second, func(p *evidence.Pod) { released(p, draDriver, evidence.CallOK, lately) }, "", false, nil},
 		"the driver answers, and another one may fail": {90 * time.Second, with(second("nic", "nic.example.org"), fails(evidence.CallOK)), "", false, nil},
 		"the driver answers, and another one fails":    {90 * time.Second, with(second("nic", "nic.example.org"), fails(evidence.CallOK), func(p *evidence.Pod) { released(p, "nic.example.org", "Internal", lately) }), failing, true, []string{"resource claim nic"}},
-		"two claims of one driver":                     {90 * time.Second, with(second("nic", draDriver), fails("Internal")), failing, true, []string{"resource claim gpu, nic"}},
-		"nobody answers at the driver's socket":        {90 * time.Second, fails(evidence.CallUnanswered), failing, true, []string{"nobody answers at its socket", "Unavailable", "a container that does not run"}},
-		"the driver does not answer":                   {2 * time.Minute, fails(evidence.CallTimedOut), failing, true, []string{"does not answer in time", "DeadlineExceeded"}},
+		"the driver answers, and that of a shared claim may fail": {90 * time.Second, with(second("nic", "nic.example.org"), fails(evidence.CallOK), func(p *evidence.Pod) {
+			p.Claims[1].Shared = true
+		}), "", false, nil},
+		"two claims of one driver":              {90 * time.Second, with(second("nic", draDriver), fails("Internal")), failing, true, []string{"resource claim gpu, nic"}},
+		"nobody answers at the driver's socket": {90 * time.Second, fails(evidence.CallUnanswered), failing, true, []string{"nobody answers at its socket", "Unavailable", "a container that does not run"}},
+		"the driver does not answer":            {2 * time.Minute, fails(evidence.CallTimedOut), failing, true, []string{"does not answer in time", "DeadlineExceeded"}},
 		"the driver has not answered once": {90 * time.Second, with(fails(evidence.CallTimedOut), func(p *evidence.Pod) {
 			p.Node.Kubelet.ClaimCalls[0].RoseBefore, p.Node.Kubelet.ClaimCalls[1].RoseBefore = time.Time{}, time.Time{}
 		}), failing, true, nil},
+
+		"the driver has not answered once, perhaps for another pod": {90 * time.Second, with(fails(evidence.CallTimedOut), func(p *evidence.Pod) {
+			p.Node.Unpreparing = 2
+			p.Node.Kubelet.ClaimCalls[0].RoseBefore, p.Node.Kubelet.ClaimCalls[1].RoseBefore = time.Time{}, time.Time{}
+		}), "", false, nil},
+		"the driver has not answered twice, perhaps for another pod": {2 * time.Minute, with(fails(evidence.CallTimedOut), func(p *evidence.Pod) { p.Node.Unpreparing = 2 }),
+			failing, false, nil},
 
 		"another pod has the claim too": {90 * time.Second, with(gone, func(p *evidence.Pod) { p.Claims[0].Shared = true }), "", false, nil},
 		"the claim is released":         {90 * time.Second, with(gone, func(p *evidence.Pod) { p.Claims = nil }), "", false, nil},

@@ -68,3 +68,26 @@ func TestForeignProcess(t *testing.T) {
 		})
 	}
 }
+
+// While the kubelet waits for something else first, a process of the node in the pod's group
+// holds nothing up.
+func TestForeignProcessBeforeCleanup(t *testing.T) {
+	mount := evidence.Mount{ID: 7, Device: "0:50", Point: "/var/lib/kubelet/pods/" + podUID + "/volumes/kubernetes.io~csi/data/mount", Type: "ext4", Volume: "data", Plugin: "kubernetes.io~csi"}
+	for name, tc := range map[string]struct {
+		change func(p *evidence.Pod, t *evidence.Task)
+		want   bool
+	}{
+		"a volume is mounted":         {func(p *evidence.Pod, _ *evidence.Task) { p.Mounts = []evidence.Mount{mount} }, false},
+		"a block device is left":      {func(p *evidence.Pod, _ *evidence.Task) { p.Devices = []evidence.Mount{mount} }, false},
+		"the containers end":          {func(p *evidence.Pod, _ *evidence.Task) { p.Phase = "Running" }, false},
+		"it has left a container":     {func(p *evidence.Pod, t *evidence.Task) { p.Phase, t.NSpid = "Running", []int{300, 4} }, true},
+		"it is perhaps a hostPID one": {func(p *evidence.Pod, _ *evidence.Task) { p.Phase, p.HostPID = "Running", true }, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := cause.Diagnose(foreign(30*time.Second, tc.change))
+			if v, _ := d.Verdict(); (v.Cause == "UninterruptibleSleep") != tc.want {
+				t.Errorf("verdict %q in phase %s: %s", v.Cause, d.Phase, v.Message)
+			}
+		})
+	}
+}

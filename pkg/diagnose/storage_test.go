@@ -365,6 +365,16 @@ func TestStorageCauses(t *testing.T) {
 			holder(p, "dd", "", 7, 12*time.Second)
 			p.Cgroups = nil
 		}, "", false, nil},
+		"a logical volume on a block device, and nobody answers at the driver's socket": {90 * time.Second, func(p *evidence.Pod) {
+			block(p, published)
+			looped(p, 12*time.Second, logicalVolume)
+			called(p, "Unavailable", 20*time.Second)
+			unmapped(p, 20*time.Second)
+		}, "CSINodeUnpublishFailing", true, nil},
+		"what releases the loop device has it open": {30 * time.Second, func(p *evidence.Pod) {
+			block(p, ownDevice, published)
+			holder(p, "losetup", "kubelet", 7, 12*time.Second)
+		}, "", false, nil},
 		"the kubelet's loop device alone": {90 * time.Second, func(p *evidence.Pod) {
 			block(p, ownDevice, published)
 			looped(p, 80*time.Second, func(*evidence.Loop) {})
@@ -387,6 +397,14 @@ func TestStorageCauses(t *testing.T) {
 			called(p, "Internal", 20*time.Second)
 			unmapped(p, 20*time.Second)
 		}, "CSINodeUnpublishFailing", true, []string{"volume pv-7"}},
+		"the driver fails, and the kubelet does not get to the block device": {90 * time.Second, func(p *evidence.Pod) {
+			block(p, ownDevice, published)
+			called(p, "Internal", 20*time.Second)
+		}, "", false, nil},
+		"the driver does not answer, and the kubelet does not get to the block device": {150 * time.Second, func(p *evidence.Pod) {
+			block(p, ownDevice, published)
+			called(p, "DeadlineExceeded", 20*time.Second)
+		}, "Unknown", false, nil},
 		"the driver fails to unpublish a block device that a process has open": {90 * time.Second, func(p *evidence.Pod) {
 			block(p, published)
 			holder(p, "dd", "", 7, 12*time.Second)

@@ -28,6 +28,10 @@ type OpenFile struct {
 // writable reports whether the file was opened for writing.
 func (f OpenFile) writable() bool { return f.Flags&unix.O_ACCMODE != unix.O_RDONLY }
 
+// onlyPath reports whether the file was opened as a place only (O_PATH): that keeps its mount
+// busy, and opens no device.
+func (f OpenFile) onlyPath() bool { return f.Flags&unix.O_PATH != 0 }
+
 var errFDInfo = errors.New("an fdinfo file without flags and mnt_id")
 
 // parseFDInfo parses the fdinfo file of a descriptor. What a kind of file adds

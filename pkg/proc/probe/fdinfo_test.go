@@ -24,3 +24,11 @@ func TestParseFDInfo(t *testing.T) {
 		}
 	}
 }
+
+func TestOnlyPath(t *testing.T) {
+	for flags, want := range map[int]bool{0o2100000: false, 0o12100000: true} {
+		if got := (OpenFile{Flags: flags}).onlyPath(); got != want {
+			t.Errorf("%o: %v", flags, got)
+		}
+	}
+}

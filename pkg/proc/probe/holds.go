@@ -48,7 +48,9 @@ func (p *probe) holds() {
 			continue
 		}
 		add(&p.seen.Mounts, f.MountID)
-		p.loop(f)
+		if !f.onlyPath() {
+			p.loop(f)
+		}
 	}
 }
 

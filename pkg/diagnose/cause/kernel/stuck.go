@@ -161,6 +161,16 @@ func ofNoContainer(p *evidence.Pod, t *evidence.Task) bool {
 	return slices.ContainsFunc(p.Cgroups, func(c evidence.Cgroup) bool { return c.Container == t.Container && c.Threads > 0 })
 }
 
+// notYetInTheWay reports whether a task is of no container and came from the node, while the
+// kubelet waits for what comes before it empties the pod's control group: for the end of the
+// containers, or for the volumes. A task that has left a container is not meant.
+func notYetInTheWay(p *evidence.Pod, t *evidence.Task) bool {
+	if p.HostPID || len(t.NSpid) > 1 || !ofNoContainer(p, t) {
+		return false
+	}
+	return !p.ContainersEnded() || len(p.Mounts) > 0 || fact.DevicesLeft(p) || fact.VolumesLeft(p) || fact.Unmounter(p) != nil
+}
+
 // containerID is the length of containerd's IDs: a container that is deleted is not listed
 // any more.
 const containerID = 64

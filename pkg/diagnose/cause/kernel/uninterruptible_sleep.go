@@ -30,7 +30,7 @@ var UninterruptibleSleep = &diagnose.Rule{
 	},
 	Check: func(p *evidence.Pod) []diagnose.Finding {
 		return stuckIn(p, func(p *evidence.Pod, t *evidence.Task) bool {
-			return fact.Unkillable(p, t) && !fact.BehindZombieLeader(p, t)
+			return fact.Unkillable(p, t) && !fact.BehindZombieLeader(p, t) && !notYetInTheWay(p, t)
 		})
 	},
 }

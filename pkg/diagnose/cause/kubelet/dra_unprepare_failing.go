@@ -16,6 +16,7 @@ var DRAUnprepareFailing = &diagnose.Rule{
 	Cause:  "DRAUnprepareFailing",
 	Phases: []diagnose.Phase{diagnose.DynamicResources},
 	Needs:  []evidence.Source{evidence.Processes, evidence.Cgroups, evidence.Containers, evidence.Claims, evidence.ClaimCalls},
+	Partly: []evidence.Source{evidence.Events},
 	Doc: diagnose.Doc{
 		Layer:   "kubelet",
 		Title:   "a DRA driver does not release the pod's resource claim",
@@ -44,6 +45,7 @@ var DRAUnprepareFailing = &diagnose.Rule{
 			"A driver is not registered when plugins_registry has no socket of its name and the kubelet has not called it since. " +
 			"What became of its calls is counted for each driver (dra_grpc_operations_duration_seconds). " +
 			"It is proved when no other pod of the node can be at this step: what the kubelet counts names no pod. " +
+			"Of several drivers the kubelet calls none after the one that fails, so that one which it has not called is only inferred not to be registered, and not when another one fails. " +
 			"A driver that is away while its pod is replaced comes back within a minute.",
 		Remedy: "Read the log of the {itspod} for the error, and repair what it names. The kubelet tries again within 15 seconds.",
 		Danger: "A force delete hides the pod, and the scheduler gives its device to another pod while the driver has it prepared for this one. " +
@@ -71,10 +73,13 @@ var DRAUnprepareFailing = &diagnose.Rule{
 		if p.Overdue() < fact.UnknownAfter || p.Time.Sub(p.UnchangedSince) < fact.UnknownAfter || !fact.FailsToUnprepare(p) {
 			return nil
 		}
+		if fact.Missing(p, evidence.Events) && !fact.OnlyOneUnprepares(p) {
+			return nil // the kubelet may fail to stop the sandbox, which comes first
+		}
 		var out []diagnose.Finding
-		all := claimDrivers(p)
+		all, alone := claimDrivers(p), calledFor(p) == 1
 		for i := range all {
-			if f, ok := all[i].fails(p, len(all)); ok {
+			if f, ok := all[i].fails(p, alone); ok {
 				f.Objects.Claims, f.Objects.Driver = all[i].claims, all[i].Name
 				f.Objects.DriverPod, f.Objects.DriverState = all[i].Pod, all[i].PodState
 				out = append(out, f)
@@ -117,29 +122,66 @@ func claimDrivers(p *evidence.Pod) []claimDriver {
 	return all
 }
 
-// fails reports whether the driver, one of some, is what fails, and how. The kubelet calls
-// them in any order and stops at the first one that fails.
-func (d *claimDriver) fails(p *evidence.Pod, drivers int) (diagnose.Finding, bool) {
+// calledFor counts the drivers of all claims of the pod. A driver of a shared claim counts too:
+// the kubelet forgets the pod before it calls anybody, and when another driver has failed, it
+// calls that one when it tries again (unprepareResources, pkg/kubelet/cm/dra/manager.go).
+func calledFor(p *evidence.Pod) int {
+	var names []string
+	for i := range p.Claims {
+		for _, d := range p.Claims[i].Drivers {
+			if !slices.Contains(names, d.Name) {
+				names = append(names, d.Name)
+			}
+		}
+	}
+	return len(names)
+}
+
+// called returns the kubelet's last call of a driver to have claims released, nil when there
+// was none.
+func called(p *evidence.Pod, driver string) *evidence.ClaimCall {
+	return fact.Claimed(p, evidence.NodeUnprepare, driver, func(*evidence.ClaimCall) bool { return true })
+}
+
+// anotherFails reports whether calls of another driver of the pod's claims fail.
+func (d *claimDriver) anotherFails(p *evidence.Pod) bool {
+	for i := range p.Claims {
+		for _, o := range p.Claims[i].Drivers {
+			if last := called(p, o.Name); o.Name != d.Name && last != nil && last.Status != evidence.CallOK {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// fails reports whether the driver is what fails, and how; alone that the pod has no other one.
+// The kubelet calls them in any order and stops at the first one that fails: that it has not
+// called one of some proves nothing about that one.
+func (d *claimDriver) fails(p *evidence.Pod, alone bool) (diagnose.Finding, bool) {
 	f, only := diagnose.Finding{Confidence: diagnose.Inferred}, fact.OnlyOneUnprepares(p)
 	if only {
 		f.Confidence = diagnose.Proved
 	}
-	last := fact.Claimed(p, evidence.NodeUnprepare, d.Name, func(*evidence.ClaimCall) bool { return true })
+	last := called(p, d.Name)
 	switch {
 	case last == nil && d.Unregistered:
 		f.Family = unregistered
-		return f, true
+		if !alone {
+			f.Confidence = diagnose.Inferred
+		}
+		return f, !d.anotherFails(p)
 	case last == nil:
 		return f, false // it is not called: another driver fails before it, or the kubelet hangs
 	case last.Status == evidence.CallOK:
 		// The kubelet counts the attempt as failed when the answer has an error about a claim.
 		f.Variants = []string{inAnswer}
-		return f, drivers == 1 && last.RoseBefore.After(p.UnchangedSince)
+		return f, alone && last.RoseBefore.After(p.UnchangedSince)
 	case last.Status == evidence.CallTimedOut, last.Status == evidence.CallUnanswered:
 		f.Family = last.Status
 	case !only:
 		f.Variants = []string{others}
 	}
 	f.Objects.Code = last.Status
-	return f, last.Status == evidence.CallTimedOut || last.RoseBefore.After(p.UnchangedSince)
+	return f, only && last.Status == evidence.CallTimedOut || last.RoseBefore.After(p.UnchangedSince)
 }

@@ -106,7 +106,7 @@ func onDevice(p *evidence.Pod) (diagnose.Finding, bool) {
 	for i := range p.Loops {
 		l := &p.Loops[i]
 		m := byID(p.Devices, l.MountID)
-		if m == nil || l.Since.IsZero() || p.Time.Sub(l.Since) < fact.SlowDevice {
+		if m == nil || published(m) && driverAway(p, m) || l.Since.IsZero() || p.Time.Sub(l.Since) < fact.SlowDevice {
 			continue
 		}
 		f := diagnose.Finding{Confidence: diagnose.Proved, Objects: diagnose.Objects{Volumes: []string{m.Volume}, Mount: diagnose.MountOf(p, m)}}

@@ -139,7 +139,8 @@ func driverAway(p *evidence.Pod, m *evidence.Mount) bool {
 	return false
 }
 
-// unmounts reports whether a process is one of those that unmount.
+// unmounts reports whether a process is one of those that unmount, or release the kubelet's
+// loop device before that (losetup -d; removeLoopDevice, pkg/volume/util/volumepathhandler).
 func unmounts(t *evidence.Task) bool {
-	return t.Comm == "umount" || strings.HasPrefix(t.Comm, "umount.") || strings.HasPrefix(t.Comm, "fusermount")
+	return t.Comm == "umount" || t.Comm == "losetup" || strings.HasPrefix(t.Comm, "umount.") || strings.HasPrefix(t.Comm, "fusermount")
 }

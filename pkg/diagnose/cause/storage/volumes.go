@@ -42,7 +42,8 @@ func whose(p *evidence.Pod) []string {
 }
 
 // drivers returns the CSI drivers of the pod's volumes that are left, and the names of
-// the volumes of each.
+// the volumes of each. One that the kubelet has asked about no volume of the pod yet is left
+// out: what is counted of it is of another pod, perhaps of one that is gone.
 func drivers(p *evidence.Pod) (names []string, volumes map[string][]string) {
 	volumes = make(map[string][]string)
 	for i := range p.Volumes {
@@ -50,7 +51,7 @@ func drivers(p *evidence.Pod) (names []string, volumes map[string][]string) {
 		if v.Driver == "" {
 			continue
 		}
-		if !slices.Contains(names, v.Driver) {
+		if !slices.Contains(names, v.Driver) && !notReached(p, v) {
 			names = append(names, v.Driver)
 		}
 		volumes[v.Driver] = append(volumes[v.Driver], v.Name)
