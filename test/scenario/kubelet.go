@@ -22,14 +22,15 @@ kill -STOP $(cat ` + orphanDaemon + `)
 for i in $(seq 60); do (` + kubeletWaits + `) && break; sleep 0.5; done`
 }
 
-// unmountOrphan returns a script that aborts the connection and removes what is there.
+// unmountOrphan returns a script that aborts the connection and removes what is there, as the
+// kubelet may do meanwhile.
 func unmountOrphan() string {
 	return `connection=$(awk '$5 == "` + orphan() + `/mount" {sub(".*:", "", $3); print $3}' /proc/self/mountinfo)
 [ -z "$connection" ] || echo 1 >/sys/fs/fuse/connections/$connection/abort
 ! grep -q " ` + orphan() + `/mount " /proc/self/mountinfo || umount -l ` + orphan() + `/mount
 end KILL ` + orphanDaemon + `
 rm -f ` + orphanDaemon + `
-if [ -e ` + orphan() + ` ]; then rmdir ` + orphan() + `/mount ` + orphan() + ` 2>/dev/null || true; fi`
+rm -df ` + orphan() + `/mount ` + orphan()
 }
 
 // kubeletWaits succeeds when a thread of the kubelet waits for a FUSE daemon.
