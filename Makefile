@@ -8,6 +8,11 @@ CLUSTER := $(CURDIR)/bin/cluster
 LINTER  := $(CACHE)/tools/golangci-lint-v2.15.0
 PROMTOOL := $(CACHE)/tools/promtool
 
+# Each package is compiled once for linters, tests and images alike, so that a first run
+# does not take half an hour. Nobody debugs what is built here: it has no debug information.
+export CGO_ENABLED := 0
+export GOFLAGS := $(GOFLAGS) -trimpath -gcflags=all=-dwarf=false
+
 export NODEAGENT_CACHE := $(CACHE)
 export NODEAGENT_CLUSTER := $(CLUSTER)
 # The nodes of the test cluster; see test/cluster. What wants a node to itself has the
@@ -36,10 +41,11 @@ test: race e2e e2e-v1 ## everything: unit, race, real /proc, alert rules, real c
 unit: ## the tests that take seconds
 	go test -short ./...
 
-race: $(PROMTOOL) ## unit tests and those on this machine's own /proc, with the race detector
+race: $(PROMTOOL) ## unit tests and those on this machine's own /proc, the agent's with the race detector
 	@$(call need,gcc,gcc libc6-dev)
-	PATH=$(CACHE)/tools:$$PATH CGO_ENABLED=1 go test -race ./...
+	PATH=$(CACHE)/tools:$$PATH CGO_ENABLED=1 go test -race ./cmd/... ./pkg/... ./deploy/...
 	cd test/cluster && CGO_ENABLED=1 go test -race ./...
+	go test ./test/...
 
 e2e: image bin/victim bin/fusehang bin/csidriver bin/lossyshim cluster-up ## real incidents on a real cluster
 	@mkdir -p $(NODEAGENT_ARTIFACTS)
@@ -64,10 +70,7 @@ fixture: named ## a test of pkg/diagnose from what that incident left: NAME=fuse
 named:
 	@[ -n '$(NAME)' ] || { echo "give the name of an incident: make $(firstword $(MAKECMDGOALS)) NAME=fuse-read"; exit 2; }
 
-lint: $(LINTER) ## vet and linters
-	go vet -tags e2e ./...
-	cd test/cluster && go vet ./...
-	cd test/csidriver && go vet ./...
+lint: $(LINTER) ## linters, vet among them
 	$(LINTER) run ./...
 	cd test/cluster && $(LINTER) run -c $(CURDIR)/.golangci.yml ./...
 	cd test/csidriver && $(LINTER) run -c $(CURDIR)/.golangci.yml ./...
@@ -80,7 +83,7 @@ bench: image bin/victim bin/fusehang bin/csidriver bin/lossyshim cluster-up ## s
 	go run ./test/bench
 
 build: ## the agent's static binary, bin/nodeagent
-	CGO_ENABLED=0 go build -trimpath -tags grpcnotrace -ldflags "-s -w -X main.version=$(VERSION)" -o bin/nodeagent ./cmd/nodeagent
+	go build -tags grpcnotrace -ldflags "-s -w -X main.version=$(VERSION)" -o bin/nodeagent ./cmd/nodeagent
 
 image: build ## the agent's image, as bin/nodeagent-image.tar and in docker's or podman's store
 	@./deploy/image.sh $(IMAGE)
@@ -92,19 +95,19 @@ cluster-down: bin/cluster ## end it
 	$(CLUSTER) down
 
 bin/victim: $(wildcard test/victim/*.go) go.mod
-	CGO_ENABLED=0 go build -trimpath -o $@ ./test/victim
+	go build -o $@ ./test/victim
 
 bin/fusehang: $(wildcard test/fusehang/*.go) go.mod
-	CGO_ENABLED=0 go build -trimpath -o $@ ./test/fusehang
+	go build -o $@ ./test/fusehang
 
 bin/csidriver: $(wildcard test/csidriver/*.go) test/csidriver/go.mod
-	cd test/csidriver && CGO_ENABLED=0 go build -trimpath -o $(CURDIR)/$@ .
+	cd test/csidriver && go build -o $(CURDIR)/$@ .
 
 bin/lossyshim: $(wildcard test/lossyshim/*.go) go.mod
-	CGO_ENABLED=0 go build -trimpath -o $@ ./test/lossyshim
+	go build -o $@ ./test/lossyshim
 
 bin/cluster: $(shell find test/cluster -name '*.go') test/cluster/go.mod
-	cd test/cluster && CGO_ENABLED=0 go build -trimpath -o $(CURDIR)/$@ .
+	cd test/cluster && go build -o $(CURDIR)/$@ .
 
 tools: $(LINTER) $(PROMTOOL) ## fetch what lint and unit tests need besides Go
 	go mod download
@@ -119,5 +122,5 @@ $(PROMTOOL):
 
 $(LINTER):
 	@echo "building golangci-lint (about two minutes, once)"
-	@mkdir -p $(@D) && GOBIN=$(@D)/new GOFLAGS= go install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
+	@mkdir -p $(@D) && GOBIN=$(@D)/new GOFLAGS=-gcflags=all=-dwarf=false go install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 	@mv $(@D)/new/golangci-lint $@

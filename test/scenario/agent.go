@@ -8,7 +8,6 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strings"
 	"time"
@@ -27,10 +26,21 @@ const (
 	agentUser      = "system:serviceaccount:nodeagent-system:nodeagent"
 )
 
-// Root returns the checkout, found from this file.
+// Root returns the checkout: the nearest directory with a go.mod, from the one that
+// the program or the test was started in upwards; without one that one itself.
 func Root() string {
-	_, file, _, _ := runtime.Caller(0)
-	return filepath.Dir(filepath.Dir(filepath.Dir(file)))
+	cwd, err := os.Getwd()
+	if err != nil {
+		return "."
+	}
+	for dir := cwd; ; dir = filepath.Dir(dir) {
+		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
+			return dir
+		}
+		if dir == filepath.Dir(dir) {
+			return cwd
+		}
+	}
 }
 
 // orphansAfter is a flag of the agent's for tests, which do not wait for five minutes.

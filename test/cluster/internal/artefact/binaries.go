@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/nodeagent-io/nodeagent/test/cluster/internal/cache"
@@ -105,6 +107,24 @@ func pauseBinary() binaries {
 	}
 }
 
+// commands returns the last arguments of each go build: one for all programs that are
+// called as go calls them, so that one is linked while the next is compiled.
+func (b binaries) commands(dir string) [][]string {
+	together := []string{"-o", dir + "/"}
+	var alone [][]string
+	for _, p := range b.programs {
+		if path.Base(p.pkg) == p.name {
+			together = append(together, p.pkg)
+		} else {
+			alone = append(alone, []string{"-o", filepath.Join(dir, p.name), p.pkg})
+		}
+	}
+	if len(together) > 2 {
+		alone = append(alone, together)
+	}
+	return alone
+}
+
 func (b binaries) key(goVersion string) cache.Key {
 	inputs := []string{"binaries", goVersion, b.ldflags}
 	for _, file := range []string{"go.mod", "go.sum", "main.go"} {
@@ -165,16 +185,16 @@ func (m Maker) compile(ctx context.Context, b binaries) (string, error) {
 		if b.cgo != "" {
 			cgo = "CGO_ENABLED=1"
 		}
-		for _, p := range b.programs {
+		for _, c := range b.commands(dir) {
 			err := run(ctx, log, command{
 				dir: source,
 				env: []string{cgo, "GOWORK=off", "GOFLAGS=", "GOOS=linux", "GOARCH=amd64"},
-				argv: []string{"go", "build", "-mod=readonly", "-trimpath", "-buildvcs=false",
-					"-tags", b.cgo, "-ldflags", b.ldflags, "-o", filepath.Join(dir, p.name), p.pkg},
+				argv: slices.Concat([]string{"go", "build", "-mod=readonly", "-trimpath", "-buildvcs=false", "-gcflags=all=-dwarf=false",
+					"-tags", b.cgo, "-ldflags", b.ldflags}, c),
 			})
 			if err != nil {
 				return &StepError{
-					Step: fmt.Sprintf("%s: build %s", step, p.name), Log: log.Name(), Err: err,
+					Step: fmt.Sprintf("%s: go build %s", step, strings.Join(c, " ")), Log: log.Name(), Err: err,
 					Next: "see whether the Go module proxy answers (go env GOPROXY), then run the command again: it goes on where it stopped",
 				}
 			}
