@@ -7,7 +7,8 @@
 // something behind in it, so three things hold for all requests. Each has a
 // deadline and is about one container. One that was not answered is repeated
 // only after a pause, and the package remembers since when there has been no
-// answer. Nothing here starts, signals, executes or deletes anything.
+// answer. Nothing here starts, signals, executes or deletes anything: what is
+// not in the list of requests that read (reads.go) does not leave.
 //
 // CRI-O and other runtimes are recognised as not containerd, and are not read.
 package cri

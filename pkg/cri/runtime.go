@@ -151,7 +151,7 @@ func (r *Runtime) renew() (*connection, error) {
 // dial makes a connection that connects when it is first used.
 func dial(path string, now func() time.Time) (*connection, error) {
 	c := new(connection)
-	conn, err := grpc.NewClient("unix://"+path,
+	conn, err := grpc.NewClient("unix://"+path, append(onlyReads(),
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
 			conn, err := new(net.Dialer).DialContext(ctx, "unix", path)
@@ -160,7 +160,7 @@ func dial(path string, now func() time.Time) (*connection, error) {
 			return conn, err
 		}),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(defaults.DefaultMaxRecvMsgSize)),
-	)
+	)...)
 	if err != nil {
 		return nil, fmt.Errorf("containerd's socket %s: %w", path, err)
 	}

@@ -1,0 +1,54 @@
+package cri
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"google.golang.org/grpc"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// reads are the requests that this package makes, by their gRPC names. containerd's socket
+// has no right to read only: whoever can connect may start and delete containers. So each
+// request is compared with this list before it leaves, and a mistake in this program changes
+// nothing on the node. It does not hold somebody who executes code of their own here.
+var reads = []string{
+	runtimeapi.RuntimeService_Version_FullMethodName,
+	runtimeapi.RuntimeService_Status_FullMethodName,
+	runtimeapi.RuntimeService_ListContainers_FullMethodName,
+	runtimeapi.RuntimeService_ContainerStatus_FullMethodName,
+	runtimeapi.RuntimeService_ListPodSandbox_FullMethodName,
+	runtimeapi.RuntimeService_PodSandboxStatus_FullMethodName,
+	"/containerd.services.version.v1.Version/Version",
+	"/containerd.services.containers.v1.Containers/Get",
+	"/containerd.services.tasks.v1.Tasks/Get",
+	"/containerd.services.content.v1.Content/Info",
+	"/containerd.services.content.v1.Content/Read",
+}
+
+// checkRead returns an error for a request that is not in reads.
+func checkRead(method string) error {
+	if !slices.Contains(reads, method) {
+		return fmt.Errorf("nodeagent only reads, and does not ask containerd for %s", method)
+	}
+	return nil
+}
+
+// onlyReads makes a gRPC channel refuse what is not in reads.
+func onlyReads() []grpc.DialOption {
+	return []grpc.DialOption{
+		grpc.WithUnaryInterceptor(func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+			if err := checkRead(method); err != nil {
+				return err
+			}
+			return invoke(ctx, method, req, reply, cc, opts...)
+		}),
+		grpc.WithStreamInterceptor(func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, open grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+			if err := checkRead(method); err != nil {
+				return nil, err
+			}
+			return open(ctx, desc, cc, method, opts...)
+		}),
+	}
+}
