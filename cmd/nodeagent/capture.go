@@ -101,7 +101,7 @@ func capture(ctx context.Context, o *hostOptions, kubeconfig, namespace, name st
 	if pod.DeletionTimestamp == nil {
 		return nil, fmt.Errorf("pod %s/%s is not terminating", namespace, name)
 	}
-	reader, err := o.open()
+	reader, _, err := o.open()
 	if err != nil {
 		return nil, err
 	}

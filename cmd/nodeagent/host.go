@@ -51,8 +51,8 @@ func (o *hostOptions) check() error {
 // may take.
 const readWithin = 8 * time.Second
 
-// open makes the reader of the evidence.
-func (o *hostOptions) open() (*node.Reader, error) {
+// open makes the reader of the evidence, and the client that it asks the kubelet with.
+func (o *hostOptions) open() (*node.Reader, *kubelet.Client, error) {
 	prober := new(probe.Prober)
 	// By its own name, so that ps shows the helper as nodeagent.
 	if self, err := os.Executable(); err == nil {
@@ -60,17 +60,17 @@ func (o *hostOptions) open() (*node.Reader, error) {
 	}
 	runtime, err := cri.Open(o.containerd)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	health, err := kubelet.New(o.nodeIP)
+	client, err := kubelet.New(o.nodeIP)
 	if err != nil {
-		return nil, err
+		return nil, nil, fmt.Errorf("%w; set NODE_IP from the downward API (fieldRef: status.hostIP), or --node-ip", err)
 	}
-	health.NodeName = o.nodeName // a kubelet that signs its own certificate puts its name there
+	client.NodeName = o.nodeName // a kubelet that signs its own certificate puts its name there
 	return &node.Reader{
 		Name:    o.nodeName,
 		Proc:    &proc.Host{Proc: o.proc, Cgroup: o.cgroup, FUSE: o.fuse, Blocks: o.blocks, KubeletDir: o.kubeletDir, Prober: prober},
 		Runtime: runtime,
-		Kubelet: health,
-	}, nil
+		Kubelet: client,
+	}, client, nil
 }

@@ -2,6 +2,8 @@ package main
 
 import (
 	"bytes"
+	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -48,6 +50,17 @@ func TestLogCutsLongLines(t *testing.T) {
 	out.close()
 	if text := b.String(); len(text) > maxLine || !strings.HasSuffix(text, "ö…\n") {
 		t.Errorf("%d bytes, ending in %q", len(text), text[max(0, len(text)-10):])
+	}
+}
+
+// Why the kubelet's health is not known is told once, and nothing of one that is known.
+func TestLogHealth(t *testing.T) {
+	for want, err := range map[string]error{"": nil, "give the service account": errors.New("give the service account get on nodes/healthz")} {
+		var b bytes.Buffer
+		logHealth(t.Context(), func(context.Context) (string, error) { return "ok", err }, slog.New(slog.NewTextHandler(&b, nil)))
+		if text := b.String(); (text == "") != (want == "") || !strings.Contains(text, want) {
+			t.Errorf("%v is logged as %q", err, text)
+		}
 	}
 }
 

@@ -2,6 +2,8 @@ package main
 
 import (
 	"bytes"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -21,6 +23,7 @@ func TestBadInput(t *testing.T) {
 		"no cgroup":         {[]string{"run", "--node-name=n", "--cgroup=" + empty + "/none"}, []string{empty + "/none", "--cgroup"}},
 		"no kubeconfig":     {[]string{"run", "--node-name=n", "--cgroup=" + empty, "--kubeconfig=" + empty + "/none"}, []string{"kubeconfig", empty + "/none"}},
 		"outside a cluster": {[]string{"run", "--node-name=n", "--cgroup=" + empty}, []string{"service account", "--kubeconfig"}},
+		"no node address":   {[]string{"run", "--node-name=n", "--cgroup=" + empty, "--kubeconfig=" + kubeconfig(t), "--node-ip=node-1"}, []string{"node-1", "NODE_IP", "--node-ip"}},
 		"log format":        {[]string{"run", "--node-name=n", "--log-format=xml"}, []string{"--log-format", "xml", "json"}},
 		"log level":         {[]string{"run", "--log-level=loud"}, []string{"--log-level", "loud"}},
 		"short period":      {[]string{"run", "--node-name=n", "--cgroup=" + empty, "--period=1ms"}, []string{"--period", "1ms"}},
@@ -46,6 +49,17 @@ func TestBadInput(t *testing.T) {
 			}
 		})
 	}
+}
+
+// kubeconfig writes one that names a server and is not used.
+func kubeconfig(t *testing.T) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "kubeconfig")
+	const text = `{"clusters":[{"name":"c","cluster":{"server":"https://192.0.2.1"}}],"contexts":[{"name":"c","context":{"cluster":"c"}}],"current-context":"c"}`
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return file
 }
 
 func TestExplain(t *testing.T) {

@@ -84,7 +84,7 @@ func (o *runOptions) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	reader, err := o.host.open()
+	reader, kubelet, err := o.host.open()
 	if err != nil {
 		return err
 	}
@@ -168,6 +168,7 @@ func (o *runOptions) run(ctx context.Context) error {
 	first, cancel := context.WithTimeout(ctx, readWithin)
 	reader.Round(first, node.Ask{})
 	cancel()
+	go logHealth(ctx, kubelet.Check, log)
 	log.Info("watching the pods of the node", "node", o.host.nodeName, "version", version, "listen", listener.Addr().String())
 	a.Run(ctx)
 	reader.Close()
@@ -177,6 +178,14 @@ func (o *runOptions) run(ctx context.Context) error {
 	}
 	log.Info("stopped")
 	return nil
+}
+
+// logHealth says in the log when the kubelet's health is not known: nothing else shows it,
+// and on a cluster that kubeadm has set up it is so from the beginning.
+func logHealth(ctx context.Context, check func(context.Context) (string, error), log *slog.Logger) {
+	if _, err := check(ctx); err != nil && ctx.Err() == nil {
+		log.Warn("the kubelet's health is not known; what only its health check shows is not taken into account", "error", err)
+	}
 }
 
 // orphanCounts returns how many orphans there are, by kind.

@@ -31,6 +31,10 @@ const (
 // token.
 const serviceAccount = "/var/run/secrets/kubernetes.io/serviceaccount/"
 
+// getSigned is what to do about a kubelet that does not prove who it is, as most do not
+// that kubeadm has set up.
+const getSigned = "set serverTLSBootstrap in the kubelet's configuration and approve its certificate signing request"
+
 // A Client asks one kubelet. Its fields may be set before the first request;
 // its methods may be called side by side.
 type Client struct {
@@ -219,7 +223,7 @@ func (a answer) health(host string) (string, error) {
 	switch failing := failingChecks(a.body); {
 	// Whoever takes the kubelet's port, as a pod with a hostPort may, can answer.
 	case a.unverified != nil:
-		return "", fmt.Errorf("the kubelet at %s answers, but does not prove that it is this node's, so it is not sent the token and not believed: %w", host, a.unverified)
+		return "", fmt.Errorf("the kubelet at %s answers, but does not prove that it is this node's, so it is not sent the token and not believed; %s: %w", host, getSigned, a.unverified)
 	case a.code == http.StatusOK:
 		return "ok", nil
 	case a.code == http.StatusInternalServerError && failing != "":
@@ -227,7 +231,7 @@ func (a answer) health(host string) (string, error) {
 	case a.code == http.StatusUnauthorized && !a.token:
 		return "", fmt.Errorf("the kubelet at %s answers, but there is no token to ask for its health with", host)
 	case a.code == http.StatusUnauthorized, a.code == http.StatusForbidden:
-		return "", fmt.Errorf("the kubelet at %s refuses to tell its health (%d); give the service account get on nodes/healthz", host, a.code)
+		return "", fmt.Errorf("the kubelet at %s refuses to tell its health (%d); give the service account get on nodes/healthz, which Kubernetes knows since 1.33", host, a.code)
 	}
 	return "", fmt.Errorf("the kubelet at %s answers %d when asked for its health", host, a.code)
 }

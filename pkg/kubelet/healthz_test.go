@@ -159,6 +159,7 @@ func TestCheckByNodeName(t *testing.T) {
 func TestTokenStaysHere(t *testing.T) {
 	k, c := start(t, true)
 	check(t, c, "", "not sent the token") // no authority known
+	check(t, c, "", "set serverTLSBootstrap")
 	write(t, c.CAFile, "no certificate")
 	check(t, c, "", "not sent the token")
 

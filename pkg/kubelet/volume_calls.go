@@ -69,7 +69,7 @@ func (c *Client) Counts(ctx context.Context) (evidence.Counts, time.Time, error)
 	case a.code == http.StatusOK && a.unverified == nil:
 		return counts, now, nil
 	case a.unverified != nil:
-		return none, time.Time{}, fmt.Errorf("the kubelet at %s does not prove that it is this node's, so it is not sent the token and not asked for its metrics: %w", u.Host, a.unverified)
+		return none, time.Time{}, fmt.Errorf("the kubelet at %s does not prove that it is this node's, so it is not sent the token and not asked for its metrics; %s: %w", u.Host, getSigned, a.unverified)
 	}
 	return none, time.Time{}, fmt.Errorf("the kubelet at %s refuses to tell its metrics (%d); give the service account get on nodes/metrics", u.Host, a.code)
 }
