@@ -128,7 +128,7 @@ func NewMetrics(version string, now func() time.Time, cases *verdict.Cases, coun
 		}),
 
 		stuckDesc: prometheus.NewDesc("stuck_terminating_seconds",
-			"Seconds that a terminating pod with a known cause is past its grace period, by cause (reason) and phase. 0 inside the grace period.",
+			"Seconds that a terminating pod with a verdict is past its grace period, by cause (reason; Unknown too) and phase. 0 inside the grace period.",
 			[]string{"namespace", "pod", "uid", "reason", "phase"}, nil),
 		terminatingDesc: prometheus.NewDesc("nodeagent_terminating_pods",
 			"Terminating pods of the node in the last round, stuck or not.", nil, nil),
@@ -150,7 +150,7 @@ func NewMetrics(version string, now func() time.Time, cases *verdict.Cases, coun
 		refusedDesc: prometheus.NewDesc("nodeagent_probe_refused_total",
 			"Reads of a suspect task's files that were not tried because too many helper processes had been killed and had not exited.", nil, nil),
 		orphanedDesc: prometheus.NewDesc("nodeagent_orphaned",
-			"Pods that are on the node and have not been in the API for five minutes or more, by what is left of them (kind): process, volume, sandbox, directory (the kubelet's, empty or with files of emptyDir volumes).",
+			"Pods that are on the node and have not been in the API for five minutes or more (--orphans-after), by what is left of them (kind): process, volume, sandbox, directory (the kubelet's, empty or with files of emptyDir volumes).",
 			[]string{"kind"}, nil),
 		hangingDesc: prometheus.NewDesc("nodeagent_readings_hanging",
 			"Readings of a terminating pod, or of the node, that did not return in time and have not returned yet.", nil, nil),
@@ -168,8 +168,9 @@ func NewMetrics(version string, now func() time.Time, cases *verdict.Cases, coun
 		m.passed.WithLabelValues(string(p))
 	}
 	for _, s := range []evidence.Source{
-		evidence.Processes, evidence.Suspects, evidence.Cgroups, evidence.Mounts,
-		evidence.Containers, evidence.Shims, evidence.Containerd, evidence.Kubelet,
+		evidence.Processes, evidence.Suspects, evidence.Cgroups, evidence.Mounts, evidence.Volumes, evidence.Holders,
+		evidence.Containers, evidence.Shims, evidence.Containerd, evidence.Plugins, evidence.RuntimeCommands,
+		evidence.Kubelet, evidence.VolumeCalls, evidence.APICalls, evidence.Claims, evidence.ClaimCalls, evidence.Events,
 	} {
 		m.missing.WithLabelValues(string(s))
 	}

@@ -3,6 +3,7 @@ package report
 import (
 	"fmt"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -10,12 +11,13 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
+	"github.com/nodeagent-io/nodeagent/pkg/diagnose/cause"
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
 	"github.com/nodeagent-io/nodeagent/pkg/verdict"
 )
 
 const stuckHeader = `
-# HELP stuck_terminating_seconds Seconds that a terminating pod with a known cause is past its grace period, by cause (reason) and phase. 0 inside the grace period.
+# HELP stuck_terminating_seconds Seconds that a terminating pod with a verdict is past its grace period, by cause (reason; Unknown too) and phase. 0 inside the grace period.
 # TYPE stuck_terminating_seconds gauge
 `
 
@@ -97,14 +99,23 @@ func TestSelfMetrics(t *testing.T) {
 nodeagent_build_info{version="v1"} 1
 # HELP nodeagent_evidence_missing_total Readings of a terminating pod in which a source of evidence was incomplete.
 # TYPE nodeagent_evidence_missing_total counter
+nodeagent_evidence_missing_total{source="api-calls"} 0
 nodeagent_evidence_missing_total{source="cgroups"} 0
+nodeagent_evidence_missing_total{source="claim-calls"} 0
+nodeagent_evidence_missing_total{source="claims"} 0
 nodeagent_evidence_missing_total{source="containerd"} 0
 nodeagent_evidence_missing_total{source="containers"} 0
+nodeagent_evidence_missing_total{source="events"} 0
+nodeagent_evidence_missing_total{source="holders"} 0
 nodeagent_evidence_missing_total{source="kubelet"} 1
 nodeagent_evidence_missing_total{source="mounts"} 0
+nodeagent_evidence_missing_total{source="plugins"} 0
 nodeagent_evidence_missing_total{source="processes"} 0
+nodeagent_evidence_missing_total{source="runtime-commands"} 0
 nodeagent_evidence_missing_total{source="shims"} 0
 nodeagent_evidence_missing_total{source="suspects"} 0
+nodeagent_evidence_missing_total{source="volume-calls"} 0
+nodeagent_evidence_missing_total{source="volumes"} 0
 # HELP nodeagent_gather_duration_seconds Time it took to gather the evidence about one pod.
 # TYPE nodeagent_gather_duration_seconds histogram
 nodeagent_gather_duration_seconds_bucket{le="0.01"} 0
@@ -261,5 +272,20 @@ func TestHandler(t *testing.T) {
 		if !strings.Contains(w.Body.String(), want) {
 			t.Errorf("%s is not served", want)
 		}
+	}
+}
+
+// A series that begins with its first increment hides that from rate(): each source that a
+// rule needs has one from the start.
+func TestEachSourceHasItsSeries(t *testing.T) {
+	m := NewMetrics("v1", time.Now, new(verdict.Cases), nil)
+	have := testutil.CollectAndCount(m, "nodeagent_evidence_missing_total")
+	for _, r := range cause.All() {
+		for _, s := range slices.Concat(r.Needs, r.Partly) {
+			m.missing.WithLabelValues(string(s))
+		}
+	}
+	if all := testutil.CollectAndCount(m, "nodeagent_evidence_missing_total"); all != have {
+		t.Errorf("%d series at the start, and %d with the sources of all rules", have, all)
 	}
 }
