@@ -59,6 +59,23 @@ func TestRunbookPages(t *testing.T) {
 	}
 }
 
+// The page of Unknown, and the README, send the reader to docs/design.md for the phases.
+func TestDesignExplainsThePhases(t *testing.T) {
+	design, err := os.ReadFile("../../docs/design.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	phases := []diagnose.Phase{diagnose.Delivery, diagnose.Cleanup, diagnose.PhaseUnknown}
+	for _, r := range cause.All() {
+		phases = append(phases, r.Phases...)
+	}
+	for _, p := range phases {
+		if !strings.Contains(string(design), "\n| `"+string(p)+"` | ") {
+			t.Errorf("docs/design.md does not explain the phase %s", p)
+		}
+	}
+}
+
 // layers are the groups of the README's table, with their titles.
 var layers = []struct{ name, title string }{
 	{"signal", "The program does not react to its stop signal, or takes longer than its grace period"},
