@@ -35,12 +35,19 @@ func captureCommand() *cobra.Command {
 		Use:   "capture NAMESPACE/POD",
 		Short: "Print the evidence about a terminating pod of this node as JSON",
 		Long: `Capture reads twice all that nodeagent looks at for a pod, a third time when the
-kubelet or containerd is down, and prints the last reading as JSON, with one line for each container, control group, thread and mount.
-It holds no environment, arguments, annotations or file names, so it can be
-attached to an issue. With --diagnosis it prints what follows from it. Of a pod that
-is not late it says so on the standard error. In a cluster:
+kubelet or containerd is down. It prints the last reading as JSON, with one line for
+each container, control group, thread and mount. That takes 12 seconds, or half a
+minute. With --diagnosis it prints what follows from the reading instead. Of a pod that
+is not late it says on the standard error when the grace period ends, and what may hold
+the pod beyond it.
 
-  kubectl -n nodeagent-system exec POD-OF-NODEAGENT -- /nodeagent capture NAMESPACE/POD`,
+The JSON holds no environment, arguments, annotations or file names, so it can be
+attached to an issue. It does hold the names of pods, programs, volumes and servers.
+
+Capture runs where the agent of the pod's node runs:
+
+  kubectl get pods -n nodeagent-system -o wide --field-selector spec.nodeName=NODE
+  kubectl -n nodeagent-system exec AGENT-POD -- /nodeagent capture NAMESPACE/POD`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := o.check(); err != nil {
@@ -96,10 +103,10 @@ func capture(ctx context.Context, o *hostOptions, kubeconfig, namespace, name st
 		return nil, err
 	}
 	if pod.Spec.NodeName != o.nodeName {
-		return nil, fmt.Errorf("pod %s/%s is on node %q, this is %q; ask the nodeagent of that node", namespace, name, pod.Spec.NodeName, o.nodeName)
+		return nil, fmt.Errorf("pod %s/%s is on node %q, this is %q; run capture in the pod of nodeagent on that node", namespace, name, pod.Spec.NodeName, o.nodeName)
 	}
 	if pod.DeletionTimestamp == nil {
-		return nil, fmt.Errorf("pod %s/%s is not terminating", namespace, name)
+		return nil, fmt.Errorf("pod %s/%s is not terminating: it has no deletionTimestamp", namespace, name)
 	}
 	reader, _, err := o.open()
 	if err != nil {

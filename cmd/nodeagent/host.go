@@ -31,7 +31,7 @@ func (o *hostOptions) addFlags(f *pflag.FlagSet) {
 	f.StringVar(&o.cgroup, "cgroup", "/sys/fs/cgroup", "the host's cgroup file system, version 1 or 2")
 	f.StringVar(&o.fuse, "fuse-connections", "/sys/fs/fuse/connections", "the host's FUSE control file system")
 	f.StringVar(&o.blocks, "block-devices", "/sys/dev/block", "the block devices by number in a sysfs, the container's own or the host's")
-	f.StringVar(&o.kubeletDir, "kubelet-dir", "/var/lib/kubelet", "the kubelet's root directory on the host; names are listed there, and no volume is opened")
+	f.StringVar(&o.kubeletDir, "kubelet-dir", "/var/lib/kubelet", "the kubelet's root directory on the host; names and the kubelet's own records are read there, and no volume is opened")
 	f.StringVar(&o.containerd, "containerd-socket", "/run/containerd/containerd.sock", "containerd's socket")
 }
 

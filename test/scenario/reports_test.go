@@ -22,10 +22,11 @@ const (
 )
 
 const incidentsHead = "# Incidents from the field, rebuilt\n\n" +
-	"People have told for years of pods that stay Terminating. These reports are rebuilt: a scenario of test/scenario breaks a real pod\n" +
-	"on a real node the same way, and `make test` asks what nodeagent says of it. What is rebuilt is what holds the pod up, not the\n" +
-	"system of those who met it. Where nobody in the report has found the cause, it is read from what they show: \"(inferred)\".\n\n" +
-	"The words are those about a pod that was stuck on the test cluster; names, numbers and times are its own.\n" +
+	"Public reports of pods that stay Terminating, rebuilt: a scenario of test/scenario breaks a real pod on a real node the same way, and\n" +
+	"`make test` asks what nodeagent says of it. What is rebuilt is what holds the pod up, not the system on which it happened. Where a\n" +
+	"report does not name the cause, it is inferred from what the report shows: \"(inferred)\".\n\n" +
+	"The quotations are what nodeagent said about a pod that was stuck on the test cluster; names, numbers and times are that pod's. Where\n" +
+	"there is none, the page of the cause has the message.\n\n" +
 	"Written by `go test ./test/scenario -update` from test/scenario/reports.go.\n"
 
 // Each report that is rebuilt names a scenario that breaks a pod, and docs/incidents.md
