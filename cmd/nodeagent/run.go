@@ -78,7 +78,7 @@ func (o *runOptions) run(ctx context.Context) error {
 		return err
 	}
 	if o.period < time.Second {
-		return fmt.Errorf("--period %s is shorter than a second", o.period)
+		return fmt.Errorf("--period %s is shorter than a second; give 1s or more", o.period)
 	}
 	client, err := newClient(o.kubeconfig)
 	if err != nil {
@@ -105,52 +105,17 @@ func (o *runOptions) run(ctx context.Context) error {
 		}
 	}()
 
-	cases, orphans := new(verdict.Cases), &orphan.Tracker{After: o.orphans}
-	var a *agent.Agent
-	metrics := report.NewMetrics(version, time.Now, cases, func() report.Counts {
-		prober := reader.Proc.Prober
-		hanging := a.Hanging()
-		if reader.Hanging() {
-			hanging++
-		}
-		return report.Counts{
-			Hangs: uint64(prober.Hangs()), Restarts: uint64(prober.Restarts()), Refused: uint64(prober.Refused()), Abandoned: prober.Abandoned(),
-			ReadingsHanging: hanging, LinesDropped: lines.dropped.Load(), Orphans: orphanCounts(orphans),
-		}
-	})
+	watch := client.WatchPods(o.host.nodeName, agent.Trim)
+	a := o.newAgent(client, reader, watch, log)
+	metrics := report.NewMetrics(version, time.Now, a.Cases, func() report.Counts { return counts(a, reader, lines) })
 	reporter := report.New(client, o.host.nodeName, metrics, log)
+	a.Monitor, a.Report, a.ReportGone, a.ReportRemains = metrics, reporter.Report, reporter.ReportGone, reporter.ReportRemains
+	if a.Orphans != nil {
+		a.Orphans.Report = reporter.ReportOrphan
+	}
 	reader.Lost = func() {
 		metrics.Lost()
 		log.Error("the reading of what the pods share does not return; pods are read without it until it does")
-	}
-	watch := client.WatchPods(o.host.nodeName, agent.Trim)
-	a = &agent.Agent{
-		Watch:         watch,
-		Reader:        reader,
-		Skew:          client.Skew,
-		Setters:       &agent.Setters{Ask: client.PodMetadata},
-		Failures:      &agent.Failures{Ask: client.KillFailures, Node: o.host.nodeName},
-		Diagnose:      cause.Diagnose,
-		Cases:         cases,
-		Budget:        &verdict.Budget{PerMinute: o.budget},
-		Report:        reporter.Report,
-		ReportGone:    reporter.ReportGone,
-		ReportRemains: reporter.ReportRemains,
-		Monitor:       metrics,
-		Period:        o.period,
-		Longest:       max(longestPeriod, o.period),
-		Spent:         reader.Spent,
-		Timeout:       readWithin,
-		Workers:       8,
-		Log:           log,
-	}
-
-	if o.orphans > 0 {
-		a.Orphans = &agent.Orphans{
-			Tracker: orphans,
-			List:    func(ctx context.Context) (map[string]bool, error) { return client.UIDs(ctx, o.host.nodeName) },
-			Report:  reporter.ReportOrphan,
-		}
 	}
 
 	server := newServer(routes(a, watch, metrics))
@@ -159,7 +124,7 @@ func (o *runOptions) run(ctx context.Context) error {
 			fail(fmt.Errorf("serve metrics: %w", err))
 		}
 	}()
-	if err := serveBaselines(ctx, baselineSocket, known(&a.Before, cases)); err != nil {
+	if err := serveBaselines(ctx, baselineSocket, known(&a.Before, a.Cases)); err != nil {
 		log.Warn("captures will not hold what processes did with signals before the deletion", "error", err)
 	}
 	go watch.Run(ctx)
@@ -188,13 +153,51 @@ func logHealth(ctx context.Context, check func(context.Context) (string, error),
 	}
 }
 
-// orphanCounts returns how many orphans there are, by kind.
-func orphanCounts(t *orphan.Tracker) map[string]int {
-	out := make(map[string]int)
-	for kind, n := range t.Count() {
-		out[string(kind)] = n
+// newAgent returns the loop with all that it asks. To whom it reports is set later: who
+// counts asks the loop.
+func (o *runOptions) newAgent(client *kube.Client, reader *node.Reader, watch *kube.Watch, log *slog.Logger) *agent.Agent {
+	a := &agent.Agent{
+		Watch:    watch,
+		Reader:   reader,
+		Skew:     client.Skew,
+		Setters:  &agent.Setters{Ask: client.PodMetadata},
+		Failures: &agent.Failures{Ask: client.KillFailures, Node: o.host.nodeName},
+		Diagnose: cause.Diagnose,
+		Cases:    new(verdict.Cases),
+		Budget:   &verdict.Budget{PerMinute: o.budget},
+		Period:   o.period,
+		Longest:  max(longestPeriod, o.period),
+		Spent:    reader.Spent,
+		Timeout:  readWithin,
+		Workers:  8,
+		Log:      log,
 	}
-	return out
+	if o.orphans > 0 {
+		a.Orphans = &agent.Orphans{
+			Tracker: &orphan.Tracker{After: o.orphans},
+			List:    func(ctx context.Context) (map[string]bool, error) { return client.UIDs(ctx, o.host.nodeName) },
+		}
+	}
+	return a
+}
+
+// counts returns what the parts of the program count by themselves.
+func counts(a *agent.Agent, reader *node.Reader, lines *lossyWriter) report.Counts {
+	prober := reader.Proc.Prober
+	c := report.Counts{
+		Hangs: uint64(prober.Hangs()), Restarts: uint64(prober.Restarts()), Refused: uint64(prober.Refused()), Abandoned: prober.Abandoned(),
+		ReadingsHanging: a.Hanging(), LinesDropped: lines.dropped.Load(),
+	}
+	if reader.Hanging() {
+		c.ReadingsHanging++
+	}
+	if a.Orphans != nil {
+		c.Orphans = make(map[string]int)
+		for kind, n := range a.Orphans.Count() {
+			c.Orphans[string(kind)] = n
+		}
+	}
+	return c
 }
 
 func newClient(kubeconfig string) (*kube.Client, error) {

@@ -23,8 +23,8 @@ const (
 	Directory Kind = "directory"
 )
 
-// Kinds are all of them.
-var Kinds = []Kind{Process, Volume, Sandbox, Directory}
+// kinds are all of them.
+var kinds = []Kind{Process, Volume, Sandbox, Directory}
 
 // A Pod is one of the API's.
 type Pod struct {
@@ -170,8 +170,8 @@ func (t *Tracker) Read(uid string, now time.Time, kind Kind) (tell bool) {
 func (t *Tracker) Count() map[Kind]int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	out := make(map[Kind]int, len(Kinds))
-	for _, k := range Kinds {
+	out := make(map[Kind]int, len(kinds))
+	for _, k := range kinds {
 		out[k] = 0
 	}
 	for _, s := range t.pods {
