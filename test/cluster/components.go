@@ -19,13 +19,9 @@ func stopCommand() *cobra.Command {
 		Short: "Stop one part of the control plane and wait for its end",
 		Long:  "Stop one part of the control plane and wait for its end. " + componentNames,
 		Args:  cobra.ExactArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			h, err := cluster.Find()
-			if err != nil {
-				return err
-			}
+		RunE: onCluster(func(cmd *cobra.Command, h cluster.Handle, args []string) error {
 			return h.Stop(cmd.Context(), args[0], now)
-		},
+		}),
 	}
 	cmd.Flags().BoolVar(&now, "now", false, "kill it; kube-apiserver takes a minute to end in an orderly way")
 	return cmd
@@ -37,13 +33,9 @@ func startCommand() *cobra.Command {
 		Short: "Start one part of the control plane again and wait until it is ready",
 		Long:  "Start one part of the control plane again and wait until it is ready. " + componentNames,
 		Args:  cobra.ExactArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			h, err := cluster.Find()
-			if err != nil {
-				return err
-			}
+		RunE: onCluster(func(cmd *cobra.Command, h cluster.Handle, args []string) error {
 			return h.Start(cmd.Context(), args[0])
-		},
+		}),
 	}
 }
 
@@ -52,13 +44,9 @@ func statusCommand() *cobra.Command {
 		Use:   "status",
 		Short: "Tell what runs and where its log is",
 		Args:  cobra.NoArgs,
-		RunE: func(*cobra.Command, []string) error {
-			h, err := cluster.Find()
-			if err != nil {
-				return err
-			}
+		RunE: onCluster(func(_ *cobra.Command, h cluster.Handle, _ []string) error {
 			return h.Status(os.Stdout)
-		},
+		}),
 	}
 }
 

@@ -30,11 +30,7 @@ could not be reached, 128 and the signal's number when a signal ended the comman
 			}
 			return nil
 		},
-		RunE: func(cmd *cobra.Command, args []string) error {
-			h, err := cluster.Find()
-			if err != nil {
-				return err
-			}
+		RunE: onCluster(func(cmd *cobra.Command, h cluster.Handle, args []string) error {
 			c, err := h.Dir.Load()
 			if err != nil {
 				return err
@@ -58,7 +54,7 @@ could not be reached, 128 and the signal's number when a signal ended the comman
 				return exitCode(code)
 			}
 			return nil
-		},
+		}),
 	}
 	// Flags behind the node's name are the command's.
 	cmd.Flags().SetInterspersed(false)

@@ -16,11 +16,7 @@ func kubectlCommand() *cobra.Command {
 		Use:                "kubectl [ARGUMENT...]",
 		Short:              "Run kubectl as the cluster's administrator",
 		DisableFlagParsing: true,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			h, err := cluster.Find()
-			if err != nil {
-				return err
-			}
+		RunE: onCluster(func(cmd *cobra.Command, h cluster.Handle, args []string) error {
 			c, err := h.Dir.Load()
 			if err != nil {
 				return err
@@ -34,7 +30,7 @@ func kubectlCommand() *cobra.Command {
 				return exitCode(exit.ExitCode())
 			}
 			return err
-		},
+		}),
 	}
 }
 
@@ -54,16 +50,12 @@ func pathCommand(use, short string, path func(cluster.Handle) string) *cobra.Com
 		Use:   use,
 		Short: short,
 		Args:  cobra.NoArgs,
-		RunE: func(*cobra.Command, []string) error {
-			h, err := cluster.Find()
-			if err != nil {
-				return err
-			}
+		RunE: onCluster(func(_ *cobra.Command, h cluster.Handle, _ []string) error {
 			if _, err := h.Dir.Load(); err != nil {
 				return err
 			}
-			_, err = os.Stdout.WriteString(path(h) + "\n")
+			_, err := os.Stdout.WriteString(path(h) + "\n")
 			return err
-		},
+		}),
 	}
 }

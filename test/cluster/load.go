@@ -12,13 +12,9 @@ func loadCommand() *cobra.Command {
 		Use:   "load IMAGE.tar...",
 		Short: "Import OCI or docker image archives on the nodes",
 		Args:  cobra.MinimumNArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			h, err := cluster.Find()
-			if err != nil {
-				return err
-			}
+		RunE: onCluster(func(cmd *cobra.Command, h cluster.Handle, args []string) error {
 			return h.Load(cmd.Context(), args, nodes)
-		},
+		}),
 	}
 	cmd.Flags().StringSliceVar(&nodes, "node", nil, "names of the nodes, comma separated; all when there are none")
 	return cmd

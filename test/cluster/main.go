@@ -12,6 +12,8 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
+
+	"github.com/nodeagent-io/nodeagent/test/cluster/internal/cluster"
 )
 
 // exitCode ends this program with the status of the command that it ran for the user.
@@ -30,6 +32,17 @@ func main() {
 	case err != nil:
 		fmt.Fprintln(os.Stderr, "Error:", err)
 		os.Exit(1)
+	}
+}
+
+// onCluster makes a command's function of one that is about the cluster of this checkout.
+func onCluster(do func(*cobra.Command, cluster.Handle, []string) error) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, args []string) error {
+		h, err := cluster.Find()
+		if err != nil {
+			return err
+		}
+		return do(cmd, h, args)
 	}
 }
 

@@ -47,12 +47,8 @@ func downCommand() *cobra.Command {
 		Use:   "down",
 		Short: "End the cluster of this checkout; the cache stays",
 		Args:  cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			h, err := cluster.Find()
-			if err != nil {
-				return err
-			}
+		RunE: onCluster(func(cmd *cobra.Command, h cluster.Handle, _ []string) error {
 			return h.Down(cmd.Context())
-		},
+		}),
 	}
 }

@@ -62,7 +62,7 @@ func Install(ctx context.Context, c *Cluster) error {
 		return err
 	}
 	text := strings.Replace(string(manifest), "args: [run]", "args: [run, "+orphansAfter+"]", 1)
-	if _, err := c.run(ctx, text, "kubectl", "apply", "-f", "-"); err != nil {
+	if err := c.apply(ctx, text); err != nil {
 		return err
 	}
 	if loaded {
@@ -73,7 +73,7 @@ func Install(ctx context.Context, c *Cluster) error {
 	}
 	for _, n := range c.Nodes {
 		namespace := `{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"` + n.Namespace() + `"}}`
-		if _, err := c.run(ctx, namespace, "kubectl", "apply", "-f", "-"); err != nil {
+		if err := c.apply(ctx, namespace); err != nil {
 			return err
 		}
 	}

@@ -134,8 +134,8 @@ func (c *Cluster) Kubectl(ctx context.Context, args ...string) (string, error) {
 	return c.run(ctx, "", append([]string{"kubectl"}, args...)...)
 }
 
-// Apply applies a manifest.
-func (c *Cluster) Apply(ctx context.Context, manifest string) error {
+// apply applies a manifest.
+func (c *Cluster) apply(ctx context.Context, manifest string) error {
 	_, err := c.run(ctx, manifest, "kubectl", "apply", "-f", "-")
 	return err
 }

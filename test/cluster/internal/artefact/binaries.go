@@ -18,8 +18,6 @@ import (
 const (
 	KubernetesVersion = "v1.36.3"
 	ContainerdVersion = "v2.4.2"
-	// The newer runc of a node; the older one is Debian's.
-	RuncVersion = "v1.4.3"
 )
 
 // The module files are embedded as text: a folder with a go.mod of its own would
