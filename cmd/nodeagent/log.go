@@ -18,7 +18,7 @@ const (
 // A lossyWriter hands lines on to a writer without ever waiting for it. Standard
 // error of a container ends in containerd: while that hangs, which is what the
 // agent has to tell of, nobody reads it, and when the pipe is full a write waits
-// for ever. Lines that find no room are dropped and counted, and the next one
+// without end. Lines that find no room are dropped and counted, and the next one
 // that is written says so.
 type lossyWriter struct {
 	lines   chan []byte
