@@ -20,6 +20,13 @@ export NODEAGENT_CLUSTER := $(CLUSTER)
 # make e2e NODES=vm,kernel=6.12,runc=1.4
 NODES ?= vm native native
 
+# What breaks on purpose.
+PROGRAMS := bin/victim bin/fusehang bin/csidriver bin/lossyshim
+
+# $(call incidents,FOLDER,NAMES) runs incidents on the cluster; FOLDER is for what they leave.
+incidents = mkdir -p $(1) && cd test/e2e && NODEAGENT_ARTIFACTS=$(1) NODEAGENT_SCENARIO='$(2)' NODEAGENT_FAILED='$(FAILED)' \
+	go test -count=1 -timeout 85m -parallel 1000 -tags e2e
+
 # Where the incidents' evidence, descriptions and the table of verdicts go.
 export NODEAGENT_ARTIFACTS := $(CURDIR)/bin/e2e
 
@@ -33,7 +40,7 @@ need = command -v $(1) >/dev/null || { echo "installing $(2)"; apt-get update -q
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-demo: image bin/victim bin/fusehang bin/csidriver bin/lossyshim cluster-up ## a real cluster with stuck pods, and why they are stuck
+demo: image $(PROGRAMS) cluster-up ## a real cluster with stuck pods, and why they are stuck
 	go run ./test/demo
 
 test: race e2e e2e-v1 ## everything: unit, race, real /proc, alert rules, real cluster. FAILED=1: of the incidents those that failed last
@@ -47,19 +54,17 @@ race: $(PROMTOOL) ## unit tests and those on this machine's own /proc, the agent
 	cd test/cluster && CGO_ENABLED=1 go test -race ./...
 	go test ./test/...
 
-e2e: image bin/victim bin/fusehang bin/csidriver bin/lossyshim cluster-up ## real incidents on a real cluster
-	@mkdir -p $(NODEAGENT_ARTIFACTS)
-	cd test/e2e && NODEAGENT_SCENARIO='$(NAME)' NODEAGENT_FAILED='$(FAILED)' go test -count=1 -timeout 85m -parallel 1000 -tags e2e
+e2e: image $(PROGRAMS) cluster-up ## real incidents on a real cluster
+	$(call incidents,$(NODEAGENT_ARTIFACTS),$(NAME))
 
 # Those that differ with cgroup v1, on a node of their own: two emulated ones at once
 # are slower than one after the other.
 V1 := frozen-pod-v1 frozen-filesystem zombie-leader fuse-read
 
-e2e-v1: image bin/victim bin/fusehang bin/csidriver bin/lossyshim bin/cluster ## those that differ, on a node with cgroup v1; ends the cluster that runs
-	@mkdir -p $(NODEAGENT_ARTIFACTS)-v1
+e2e-v1: image $(PROGRAMS) bin/cluster ## those that differ, on a node with cgroup v1; ends the cluster that runs
 	$(CLUSTER) down
 	$(CLUSTER) up --node vm,cgroup=v1
-	cd test/e2e && NODEAGENT_ARTIFACTS=$(NODEAGENT_ARTIFACTS)-v1 NODEAGENT_SCENARIO='$(V1)' NODEAGENT_FAILED='$(FAILED)' go test -count=1 -timeout 85m -parallel 1000 -tags e2e
+	$(call incidents,$(NODEAGENT_ARTIFACTS)-v1,$(V1))
 	$(CLUSTER) down
 
 scenario: named e2e ## one incident from edit to verdict: NAME=fuse-read, or a pattern: NAME='fuse-*'
@@ -75,10 +80,10 @@ lint: $(LINTER) ## linters, vet among them
 	cd test/cluster && $(LINTER) run -c $(CURDIR)/.golangci.yml ./...
 	cd test/csidriver && $(LINTER) run -c $(CURDIR)/.golangci.yml ./...
 
-soak: image bin/victim bin/fusehang bin/csidriver bin/lossyshim cluster-up ## incidents at random, with restarts of the agent, containerd and the kubelet: FOR=1h
+soak: image $(PROGRAMS) cluster-up ## incidents at random, with restarts of the agent, containerd and the kubelet: FOR=1h
 	go run ./test/soak -for $(or $(FOR),1h)
 
-bench: image bin/victim bin/fusehang bin/csidriver bin/lossyshim cluster-up ## speed and size, as a table
+bench: image $(PROGRAMS) cluster-up ## speed and size, as a table
 	@$(call need,strace,strace)
 	go run ./test/bench
 
