@@ -20,6 +20,7 @@ import (
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
 	"github.com/nodeagent-io/nodeagent/pkg/node"
+	"github.com/nodeagent-io/nodeagent/pkg/orphan"
 	"github.com/nodeagent-io/nodeagent/pkg/verdict"
 )
 
@@ -189,50 +190,28 @@ func (a *Agent) round(ctx context.Context) int {
 	all := a.Watch.All() // before Round, which returns none until the pods are known
 	a.Before.Refresh(ctx, a.Reader, all, now)
 	terminating, gone := a.Watch.Round()
-	full := !now.Before(a.pace.next)
-	var due []look
-	here := make(map[string]bool)
-	overdue, finished, ahead := false, false, time.Duration(0)
-	if a.Skew != nil {
-		_, ahead, _ = a.Skew()
-	}
 	if a.late == nil && all != nil {
 		a.late = make(map[string]bool, len(terminating))
 		for _, p := range terminating {
 			a.late[string(p.UID)] = true
 		}
 	}
-	for _, p := range terminating {
-		uid := string(p.UID)
-		here[uid] = true
-		deadline := p.DeletionTimestamp.Add(-ahead)
-		overdue = overdue || deadline.Before(now)
-		c := a.Cases.Open(uid)
-		finished = finished || c != nil && c.Last != nil && deadline.Before(now) && c.Last.NothingLeft()
-		if c == nil || a.looking(uid) {
-			continue
-		}
-		if c.Late = a.late[uid]; !c.Due(now) {
-			continue
-		}
-		if full || closes(deadline, now, c.Last, a.Period) {
-			due = append(due, look{p, c})
-		}
-	}
-	a.bury(ctx, here, gone)
+	full := !now.Before(a.pace.next)
+	c := a.choose(terminating, now, full)
+	a.bury(ctx, c.here, gone)
 	after := a.remainsDue(now)
 	orphans := a.Orphans.search(ctx, a.Reader, all, now)
 	if a.Failures != nil {
-		a.Failures.forget(here)
+		a.Failures.forget(c.here)
 	}
 	if a.Setters != nil {
-		a.Setters.forget(here)
+		a.Setters.forget(c.here)
 	}
-	if len(due) == 0 && len(after) == 0 && len(orphans) == 0 {
-		if len(here) == 0 {
+	if len(c.due) == 0 && len(after) == 0 && len(orphans) == 0 {
+		if len(c.here) == 0 {
 			a.node, a.pace = nil, pace{period: a.Period}
 		}
-		return len(here)
+		return len(c.here)
 	}
 
 	before := a.spent()
@@ -244,13 +223,55 @@ func (a *Agent) round(ctx context.Context) int {
 	}()
 	shared, cancel := context.WithTimeout(ctx, a.Timeout)
 	ask := Ask(a.Watch.All(), now)
-	ask.Overdue, ask.Finished, ask.Earlier = overdue, finished, a.node
+	ask.Overdue, ask.Finished, ask.Earlier = c.overdue, c.finished, a.node
 	reading := a.Reader.Round(shared, ask)
 	cancel()
 	n := reading.Node()
 	a.node = &n
 	a.Monitor.Blocked(n.Blocked)
+	a.lookAtAll(ctx, reading, c.due, after, orphans)
+	return len(c.here)
+}
 
+// A choice is what a round finds among the terminating pods.
+type choice struct {
+	due  []look          // to be looked at now
+	here map[string]bool // all of them, by UID
+	// overdue reports whether one is past its deadline, and finished whether nothing but
+	// the object was left of one of these when it was read last.
+	overdue, finished bool
+}
+
+// choose opens the cases of the terminating pods and returns which are to be looked at: of a
+// full round all that are due, of another one those at their deadline.
+func (a *Agent) choose(terminating []*corev1.Pod, now time.Time, full bool) choice {
+	out := choice{here: make(map[string]bool, len(terminating))}
+	var ahead time.Duration
+	if a.Skew != nil {
+		_, ahead, _ = a.Skew()
+	}
+	for _, p := range terminating {
+		uid := string(p.UID)
+		out.here[uid] = true
+		deadline := p.DeletionTimestamp.Add(-ahead)
+		late := deadline.Before(now)
+		c := a.Cases.Open(uid)
+		out.overdue = out.overdue || late
+		out.finished = out.finished || late && c != nil && c.Last != nil && c.Last.NothingLeft()
+		if c == nil || a.looking(uid) {
+			continue
+		}
+		c.Late = a.late[uid]
+		if c.Due(now) && (full || closes(deadline, now, c.Last, a.Period)) {
+			out.due = append(out.due, look{p, c})
+		}
+	}
+	return out
+}
+
+// lookAtAll looks at pods side by side, as many as there are workers, and returns when each
+// look has returned or was given up.
+func (a *Agent) lookAtAll(ctx context.Context, reading node.Round, due []look, after []deleted, orphans []orphan.Pod) {
 	var wg sync.WaitGroup
 	slots := make(chan struct{}, max(a.Workers, 1))
 	watch := func(pod *corev1.Pod, look func(context.Context)) {
@@ -279,7 +300,6 @@ func (a *Agent) round(ctx context.Context) int {
 		watch(named(s), func(ctx context.Context) { a.lookAtOrphan(ctx, o, reading) })
 	}
 	wg.Wait()
-	return len(here)
 }
 
 // spent returns the CPU time that reading has taken so far.
