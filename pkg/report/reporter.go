@@ -71,7 +71,7 @@ func (r *Reporter) ReportRemains(ctx context.Context, s verdict.Subject, t time.
 	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
 	defer cancel()
 	text := cut("Pod "+s.Namespace+"/"+s.Name+" (UID "+s.UID+") is deleted, and not gone from this node: "+clean(left)+". The verdict was "+cause+
-		". Remedy: end first what holds it: nodeagent explain "+cause+" says how. Danger: its volumes and its address may be given to another pod meanwhile.", maxNote)
+		". Remedy: end first what holds it; kubectl -n nodeagent-system exec daemonset/nodeagent -- /nodeagent explain "+cause+" says how. Danger: its volumes and its address may be given to another pod meanwhile.", maxNote)
 	ev := r.event(verdict.Subject{Kind: verdict.Node, Name: r.node}, t, diagnose.DeletedPodRemains, text)
 	if _, err := r.createOrAdopt(ctx, ev, eventNames(s, diagnose.DeletedPodRemains, r.node), kindNodeEvent); err != nil {
 		r.logFailure("write Event about what a deleted pod has left", s, 1, err)
