@@ -10,8 +10,6 @@ import (
 
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/tools/cache"
 
 	"github.com/nodeagent-io/nodeagent/pkg/agent"
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
@@ -160,30 +158,16 @@ func read(ctx context.Context, from node.Source, ask node.Ask, seed, earlier *ev
 	return round.Pod(own, seed, earlier)
 }
 
-// fewPods is how many pods are asked for at a time. One can have 1.5 MiB, and this
-// process shares the agent's memory.
-const fewPods = 10
-
-// podsOfNode returns the pods of the node as they are now. Without them the
+// podsOfNode returns the pods of the node as they are now. Without all of them the
 // owners of tasks in other pods have no names, which is no reason to fail.
 func podsOfNode(ctx context.Context, client *kube.Client, node string) []*corev1.Pod {
 	var pods []*corev1.Pod
-	from := cache.ToListerWatcherWithContext(client.PodsOfNode(node))
-	for page := (metav1.ListOptions{Limit: fewPods}); ; {
-		list, err := from.ListWithContext(ctx, page)
-		l, ok := list.(*corev1.PodList)
-		if err != nil || !ok {
-			return pods
-		}
-		for i := range l.Items {
-			if trimmed, err := agent.Trim(&l.Items[i]); err == nil {
-				if p, ok := trimmed.(*corev1.Pod); ok {
-					pods = append(pods, p)
-				}
+	_ = client.EachPod(ctx, node, func(p *corev1.Pod) {
+		if trimmed, err := agent.Trim(p); err == nil {
+			if p, ok := trimmed.(*corev1.Pod); ok {
+				pods = append(pods, p)
 			}
 		}
-		if page.Continue = l.Continue; page.Continue == "" {
-			return pods
-		}
-	}
+	})
+	return pods
 }

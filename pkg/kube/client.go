@@ -75,33 +75,46 @@ func (c *Client) PodsOfNode(node string) cache.ListerWatcher {
 	return cache.NewListWatchFromClient(c.core, "pods", corev1.NamespaceAll, fields.OneTermEqualSelector("spec.nodeName", node))
 }
 
-// fewPods is how many pods are asked for at a time: one can have 1.5 MiB.
+// fewPods is how many pods are asked for at a time: one can have 1.5 MiB, and a capture
+// shares the agent's memory.
 const fewPods = 10
 
 // hashAnnotation of a static pod's mirror pod is the UID by which the kubelet knows it
 // (pkg/kubelet/types/pod_update.go).
 const hashAnnotation = "kubernetes.io/config.hash"
 
-// UIDs returns the UIDs of the pods of a node as the API server has them now, and those
-// by which the kubelet knows static pods.
-func (c *Client) UIDs(ctx context.Context, node string) (map[string]bool, error) {
-	out := make(map[string]bool)
+// EachPod hands on the pods of a node as the API server has them now, and returns an error
+// when these were not all of them.
+func (c *Client) EachPod(ctx context.Context, node string, each func(*corev1.Pod)) error {
 	page := metav1.ListOptions{Limit: fewPods, FieldSelector: fields.OneTermEqualSelector("spec.nodeName", node).String()}
 	for {
 		list := new(corev1.PodList)
 		if err := c.core.Get().Resource("pods").VersionedParams(&page, c.parameters).Do(ctx).Into(list); err != nil {
-			return nil, fmt.Errorf("list the pods of node %s: %w", node, err)
+			return fmt.Errorf("list the pods of node %s: %w", node, err)
 		}
 		for i := range list.Items {
-			out[string(list.Items[i].UID)] = true
-			if hash := list.Items[i].Annotations[hashAnnotation]; hash != "" {
-				out[hash] = true
-			}
+			each(&list.Items[i])
 		}
 		if page.Continue = list.Continue; page.Continue == "" {
-			return out, nil
+			return nil
 		}
 	}
+}
+
+// UIDs returns the UIDs of the pods of a node as the API server has them now, and those
+// by which the kubelet knows static pods.
+func (c *Client) UIDs(ctx context.Context, node string) (map[string]bool, error) {
+	out := make(map[string]bool)
+	err := c.EachPod(ctx, node, func(p *corev1.Pod) {
+		out[string(p.UID)] = true
+		if hash := p.Annotations[hashAnnotation]; hash != "" {
+			out[hash] = true
+		}
+	})
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
 }
 
 // CheckNode returns an error when the cluster has no node of that name: whoever
