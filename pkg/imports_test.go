@@ -4,8 +4,10 @@ package pkg_test
 import (
 	"encoding/json"
 	"io"
+	"os"
 	"os/exec"
 	"path"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -104,6 +106,26 @@ func TestImportTable(t *testing.T) {
 			case strings.Contains(imp, ".") && !underAny(imp, rule.outside):
 				t.Errorf("%s imports %s", name, imp)
 			}
+		}
+	}
+}
+
+// docs/design.md has the table for people: the same rows, though not in the same words.
+func TestDesignHasTheRows(t *testing.T) {
+	design, err := os.ReadFile("../docs/design.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	told := map[string]bool{}
+	for _, m := range regexp.MustCompile("(?m)^\\| `pkg/([^`]+)` \\|").FindAllStringSubmatch(string(design), -1) {
+		told[m[1]] = true
+		if _, ok := table[m[1]]; !ok {
+			t.Errorf("docs/design.md has a row about %s, which is not in the import table", m[1])
+		}
+	}
+	for name := range table {
+		if !told[name] {
+			t.Errorf("docs/design.md has no row about %s", name)
 		}
 	}
 }

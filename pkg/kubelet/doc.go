@@ -1,6 +1,6 @@
 // Package kubelet asks the node's kubelet for its health, and what of its work on volumes and
 // resource claims fails. Package proc reads what the kubelet's process does; this package makes
-// only the one request that the kubelet answers about itself.
+// the two requests that the kubelet answers about itself: /healthz and /metrics.
 //
 // # Where it is asked
 //

@@ -51,7 +51,7 @@ type Node struct {
 	tools *tools
 }
 
-// Nodes are the cluster's nodes, those that cost least first.
+// nodes returns the cluster's nodes, those that cost least first.
 func (c *Cluster) nodes(ctx context.Context) ([]*Node, error) {
 	list, err := c.API.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
 	if err != nil {
