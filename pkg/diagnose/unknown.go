@@ -35,7 +35,7 @@ var Unrecognised = &Rule{
 		Evidence: "The phase says whose turn it is: see the phases in docs/design.md. " +
 			"The layers of causes that were looked for and not found are named, and so are the sources that could not be read: nodeagent explain lists the causes of each layer.",
 		Remedy: "Look at the kubelet's log on the node for this pod (journalctl -u kubelet, line \"Error syncing pod, skipping\"). " +
-			"Save what is known, and attach it to an issue of nodeagent: kubectl -n nodeagent-system exec NODEAGENT -- /nodeagent capture {pod}, with NODEAGENT the pod of nodeagent on that node.",
+			"Save what is known for an issue: kubectl -n nodeagent-system exec NODEAGENT -- /nodeagent capture {pod} (NODEAGENT: its pod on that node).",
 		Danger: "Do not force-delete before you know what holds it: the processes, volumes and addresses may still be in use.",
 		Families: []Family{
 			{
@@ -49,7 +49,7 @@ var Unrecognised = &Rule{
 					"nodeagent sees the node's kernel only. Whether a process inside hangs, or the virtual machine does, it cannot tell.",
 				Remedy: "On the node: look at the kubelet's log for this pod (journalctl -u kubelet, line \"Error syncing pod, skipping\"), at containerd's log, " +
 					"and whether the runtime's own process runs (qemu-system, cloud-hypervisor, firecracker or runsc-sandbox in ps -eo pid,ppid,stat,comm). The runtime's own tools say what happens inside. " +
-					"Save what is known, and attach it to an issue of nodeagent: kubectl -n nodeagent-system exec NODEAGENT -- /nodeagent capture {pod}, with NODEAGENT the pod of nodeagent on that node.",
+					"Save what is known for an issue: kubectl -n nodeagent-system exec NODEAGENT -- /nodeagent capture {pod} (NODEAGENT: its pod on that node).",
 				Danger: "Do not force-delete before you know what holds it. Ending the virtual machine's process ends all of the pod's containers, and may leave devices bound to it.",
 			},
 		},
