@@ -4,7 +4,7 @@ package scenario
 // nothing else can run on it meanwhile.
 func Alone() []Scenario {
 	all := []Scenario{
-		ContainerdStopped(), containerdDown(), kubeletStopped(), kubeletDown(),
+		containerdStopped(), containerdDown(), kubeletStopped(), kubeletDown(),
 		containerdRestarts(), kubeletRestarts(), forcedWithoutKubelet(), syncLoopStalled(), syncLoopBriefly(),
 	}
 	for i := range all {

@@ -111,8 +111,8 @@ func (n *Node) Software() string {
 // incident may run on several nodes at once.
 func (n *Node) Namespace() string { return "scenarios-" + n.Name }
 
-// Offers reports whether the node has something that an incident may need.
-func (n *Node) Offers(need Need) bool {
+// offers reports whether the node has something that an incident may need.
+func (n *Node) offers(need Need) bool {
 	switch need {
 	case CgroupV1:
 		return n.Cgroup == "v1"
@@ -132,7 +132,7 @@ func (n *Node) Emulated() bool { return n.Kind == kindVM }
 func (n *Node) Lacks(s Scenario) []Need {
 	var out []Need
 	for _, need := range s.Needs {
-		if !n.Offers(need) {
+		if !n.offers(need) {
 			out = append(out, need)
 		}
 	}

@@ -144,8 +144,8 @@ done)
 	}
 }
 
-// ContainerdStopped stops the containerd of the whole node.
-func ContainerdStopped() Scenario {
+// containerdStopped stops the containerd of the whole node.
+func containerdStopped() Scenario {
 	return Scenario{
 		Name:  "containerd-stopped",
 		Story: "containerd is stopped and answers nobody",
