@@ -34,8 +34,10 @@ export NODEAGENT_ARTIFACTS := $(CURDIR)/bin/e2e
 need = command -v $(1) >/dev/null || { echo "installing $(2)"; apt-get update -qq && \
 	DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $(2) >/dev/null; }
 
+RACE_NEEDS = $(call need,gcc,gcc libc6-dev)
+
 .DEFAULT_GOAL := help
-.PHONY: help tools demo test unit race e2e e2e-v1 scenario fixture named lint bench soak image cluster-up cluster-down build
+.PHONY: help tools demo test unit race e2e e2e-v1 scenario fixture named lint bench soak image cluster-build cluster-up cluster-down build
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -49,7 +51,7 @@ unit: ## the tests that take seconds
 	go test -short ./...
 
 race: $(PROMTOOL) ## unit tests and those on this machine's own /proc, the agent's with the race detector
-	@$(call need,gcc,gcc libc6-dev)
+	@$(RACE_NEEDS)
 	PATH=$(CACHE)/tools:$$PATH CGO_ENABLED=1 go test -race ./cmd/... ./pkg/... ./deploy/...
 	cd test/cluster && CGO_ENABLED=1 go test -race ./...
 	go test ./test/...
@@ -93,6 +95,9 @@ build: ## the agent's static binary, bin/nodeagent
 image: build ## the agent's image, as bin/nodeagent-image.tar and in docker's or podman's store
 	@./deploy/image.sh $(IMAGE)
 
+cluster-build: bin/cluster ## make what the test cluster is built from, and start none
+	$(CLUSTER) build
+
 cluster-up: bin/cluster ## start the test cluster of this checkout, or the nodes that it lacks: NODES="vm native native"
 	$(CLUSTER) up $(NODES:%=--node %)
 
@@ -115,6 +120,7 @@ bin/cluster: $(shell find test/cluster -name '*.go') test/cluster/go.mod
 	cd test/cluster && go build -o $(CURDIR)/$@ .
 
 tools: $(LINTER) $(PROMTOOL) ## fetch what lint and unit tests need besides Go
+	@$(RACE_NEEDS)
 	go mod download
 	cd test/cluster && go mod download
 	cd test/csidriver && go mod download

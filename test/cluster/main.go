@@ -54,7 +54,7 @@ func root() *cobra.Command {
 		SilenceUsage:  true,
 	}
 	cmd.CompletionOptions.DisableDefaultCmd = true
-	cmd.AddCommand(upCommand(), downCommand(), statusCommand(), execCommand(), loadCommand(), imageCommand(),
+	cmd.AddCommand(buildCommand(), upCommand(), downCommand(), statusCommand(), execCommand(), loadCommand(), imageCommand(),
 		kubeconfigCommand(), kubectlCommand(), auditCommand(), stopCommand(), startCommand(), tunnelCommand())
 	return cmd
 }

@@ -42,6 +42,17 @@ or v1 (only with kernel 6.1), memory=MB.`,
 	return cmd
 }
 
+func buildCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "build",
+		Short: "Make what a cluster is built from, and start none",
+		Args:  cobra.NoArgs,
+		RunE: onCluster(func(cmd *cobra.Command, h cluster.Handle, _ []string) error {
+			return h.Build(cmd.Context())
+		}),
+	}
+}
+
 func downCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "down",

@@ -63,6 +63,15 @@ func (h Handle) Up(ctx context.Context, wanted []state.Spec) error {
 	return nil
 }
 
+// Build makes what a cluster is built from, and starts none. An `up` beside it waits for
+// what is being made.
+func (h Handle) Build(ctx context.Context) error {
+	if err := h.preflight(nil); err != nil {
+		return err
+	}
+	return h.artefacts(ctx, new(state.Cluster))
+}
+
 func describe(nodes []state.Node) string {
 	var all []string
 	for _, n := range nodes {
