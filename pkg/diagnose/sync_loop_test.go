@@ -92,8 +92,9 @@ func TestSyncLoopStalled(t *testing.T) {
 			probe := p.Node.Kubelet.Blocked[0].Probe
 			probe.VolumePath = strings.ReplaceAll(probe.VolumePath, "kubernetes.io~csi", "kubernetes.io~nfs")
 		}, "", false, nil},
-		"it unmounts":            {70 * time.Second, func(p *evidence.Pod) { p.Node.Kubelet.Blocked[0].Probe.Syscall = "umount2" }, "", false, nil},
-		"it asks how full it is": {70 * time.Second, func(p *evidence.Pod) { p.Node.Kubelet.Blocked[0].Probe.Syscall = "statfs" }, "", false, nil},
+		"it unmounts":             {70 * time.Second, func(p *evidence.Pod) { p.Node.Kubelet.Blocked[0].Probe.Syscall = "umount2" }, "", false, nil},
+		"it removes what is left": {70 * time.Second, func(p *evidence.Pod) { p.Node.Kubelet.Blocked[0].Probe.Syscall = "unlinkat" }, "", false, nil},
+		"it asks how full it is":  {70 * time.Second, func(p *evidence.Pod) { p.Node.Kubelet.Blocked[0].Probe.Syscall = "statfs" }, "", false, nil},
 		"another loop than that": {6 * time.Minute, func(p *evidence.Pod) {
 			p.Node.Kubelet.Blocked[0].Probe.Syscall, p.Node.Kubelet.Health = "umount2", "failing checks: syncloop"
 		}, "", false, nil},

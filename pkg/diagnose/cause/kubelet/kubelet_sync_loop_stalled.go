@@ -28,7 +28,7 @@ var KubeletSyncLoopStalled = &diagnose.Rule{
 			"When something is mounted there of which the server or daemon does not answer, the loop hangs. " +
 			"Pods go on as they were: none is started, stopped or removed. The node stays Ready, and the kubelet's health check fails only after five minutes.",
 		Evidence: "A thread of the kubelet has been blocked for 45 seconds or more, without moving, in a system call on a volume below the directory of a pod that the API server does not have. " +
-			"A thread that unmounts, or asks how full a volume is, is another one than the loop's, and so is one that does other things than statx on a volume that is not CSI's. " +
+			"A thread that does something else there than to ask whether the path exists (stat, statx) is another one than the loop's, and so is one that does other things than statx on a volume that is not CSI's. " +
 			"The pod is 45 seconds past its deadline, its containers run, and SIGKILL has not been sent, though containerd and the shim answer. " +
 			"The kubelet was there before the deletion: one that was started since gives the whole grace period again. " +
 			"It is inferred until the kubelet itself says that its loop hangs (check syncloop of its /healthz), which it does after five minutes: another thread of it could hang there. " +
@@ -90,15 +90,16 @@ func onStranger(p *evidence.Pod) *evidence.Task {
 // asks reports whether a thread can be the main loop's, by what it asks of a volume: PathExists
 // and then IsLikelyNotMountPoint of one that is CSI's, and the latter alone, with statx, of others
 // (getMountedVolumePathListFromDisk, pkg/kubelet/kubelet_getters.go; k8s.io/mount-utils). Others
-// that take a volume down, or look how full it is, hang there without the loop.
+// that take a volume down, remove what is left of it or look how full it is, hang there without
+// the loop.
 func asks(t *evidence.Task) bool {
 	switch t.Probe.Syscall {
 	case "statx":
 		return true
-	case "umount2", "mount", "statfs", "fstatfs":
-		return false
+	case "stat", "lstat", "newfstatat":
+		return strings.Contains(t.Probe.VolumePath, "/kubernetes.io~csi/")
 	}
-	return strings.Contains(t.Probe.VolumePath, "/kubernetes.io~csi/")
+	return false
 }
 
 // untouched reports whether the pod runs as if nobody had asked for its end, though the runtime
