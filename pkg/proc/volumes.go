@@ -53,9 +53,11 @@ func (r *Round) readVolumes(ctx context.Context, files *kernfile.Reader, p *evid
 	if p.Loops, err = r.mounts.Loops(host, p.Devices); err != nil {
 		p.Lack(evidence.Holders, fmt.Sprintf("look for loop devices on the pod's block devices: %v", err))
 	}
-	if p.Holders, err = r.readHolders(ctx, files, slices.Concat(p.Mounts, p.Devices), host, p.Loops...); err != nil {
+	users, err := r.readHolders(ctx, files, slices.Concat(p.Mounts, p.Devices), host, p.Loops...)
+	if err != nil {
 		p.Lack(evidence.Holders, fmt.Sprintf("look for processes that use the pod's mounts: %v", err))
 	}
+	p.Holders = append(p.Holders, users...)
 }
 
 // namesOfDevices returns the names of the pod's block devices of CSI drivers.
