@@ -135,6 +135,48 @@ func TestStorageCauses(t *testing.T) {
 			p.Node.Unmounting = 0
 			called(p, "Internal", 20*time.Second)
 		}, "CSINodeUnpublishFailing", false, nil},
+		"the driver failed, and another pod's volume was taken down until a moment ago": {90 * time.Second, func(p *evidence.Pod) {
+			p.Node.UnmountingUntil = p.Time.Add(-19 * time.Second)
+			called(p, "Internal", 20*time.Second)
+		}, "CSINodeUnpublishFailing", false, []string{"fails to unpublish the volume or another one of this node."}},
+		"the driver failed once more since the other pod is gone": {90 * time.Second, func(p *evidence.Pod) {
+			p.Node.UnmountingUntil = p.Time.Add(-21 * time.Second)
+			called(p, "Internal", 20*time.Second)
+		}, "CSINodeUnpublishFailing", true, nil},
+		"the driver did not answer for a pod that is gone, and fails for this one": {150 * time.Second, func(p *evidence.Pod) {
+			p.Node.UnmountingUntil = p.Time.Add(-50 * time.Second)
+			called(p, "DeadlineExceeded", 60*time.Second)
+			called(p, "Internal", 20*time.Second)
+		}, "CSINodeUnpublishFailing", true, []string{"Internal"}},
+		"the driver did not answer, for this pod or one that is gone": {150 * time.Second, func(p *evidence.Pod) {
+			p.Node.UnmountingUntil = p.Time.Add(-50 * time.Second)
+			called(p, "DeadlineExceeded", 60*time.Second)
+		}, "CSINodeUnpublishHanging", false, []string{"or another one of this node"}},
+		"the driver fails, and has succeeded since": {90 * time.Second, func(p *evidence.Pod) {
+			called(p, "Internal", 20*time.Second)
+			called(p, "OK", 10*time.Second)
+		}, "", false, nil},
+		"an emptyDir of a pod that is gone could not be removed": {90 * time.Second, func(p *evidence.Pod) {
+			p.Node.UnmountingUntil = p.Time.Add(-10 * time.Second)
+			tried(p, "kubernetes.io/empty-dir", "", 20*time.Second)
+		}, "VolumeDirTeardownFailed", false, []string{"or another one of this node"}},
+		"a subpath of a pod that is gone could not be removed": {90 * time.Second, func(p *evidence.Pod) {
+			p.Node.UnmountingUntil = p.Time.Add(-10 * time.Second)
+			p.Volumes[1].Subpaths = 1
+			tried(p, "kubernetes.io/empty-dir", "", 20*time.Second)
+		}, "SubPathCleanupFailed", false, nil},
+		"a block device of a pod that is gone could not be taken back": {90 * time.Second, func(p *evidence.Pod) {
+			p.Node.UnmountingUntil = p.Time.Add(-10 * time.Second)
+			block(p, ownDevice, published)
+			unmapped(p, 20*time.Second)
+		}, "BlockVolumeUnmapFailed", false, []string{"or another one of this node"}},
+		"a driver that is away for a moment, and answered another pod before": {90 * time.Second, func(p *evidence.Pod) {
+			p.Node.Unmounting = 2
+			p.Volumes[0].Unregistered = true
+			tried(p, "kubernetes.io/csi", csiDriver, 40*time.Second)
+			called(p, "Internal", 40*time.Second)
+			called(p, "OK", 20*time.Second)
+		}, "", false, nil},
 		"the driver has failed for less than a minute": {59 * time.Second, func(p *evidence.Pod) { called(p, "Internal", 20*time.Second) }, "", false, nil},
 		"the driver failed before this stage":          {90 * time.Second, func(p *evidence.Pod) { called(p, "Internal", 91*time.Second) }, "", false, nil},
 		"the driver failed before anybody looked": {90 * time.Second, func(p *evidence.Pod) {

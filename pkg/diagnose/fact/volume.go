@@ -36,6 +36,13 @@ func RoseAtStage(p *evidence.Pod, c *evidence.VolumeCall) bool {
 	return c.Rose.After(p.UnchangedSince)
 }
 
+// OnlyOneUnmounts reports whether this was the only pod of the node whose volumes the kubelet
+// took down when it counted what was counted last of these calls: what is counted of another
+// pod, which may be gone a moment later, was counted no later than the reading that showed it.
+func OnlyOneUnmounts(p *evidence.Pod, c *evidence.VolumeCall) bool {
+	return p.Node.Unmounting == 1 && c.Rose.After(p.Node.UnmountingUntil)
+}
+
 // volumeRetry is how long the kubelet waits at most between two attempts at a volume
 // (2 minutes and 2 seconds, pkg/util/goroutinemap/exponentialbackoff), with the time
 // that an attempt takes.

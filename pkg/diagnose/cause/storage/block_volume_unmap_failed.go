@@ -131,14 +131,15 @@ func notUnmapped(p *evidence.Pod) []diagnose.Finding {
 	}
 	for i := range p.Volumes {
 		v := &p.Volumes[i]
-		if !notReached(p, v) || fact.FailedUnmount(p, v) == nil {
+		c := fact.FailedUnmount(p, v)
+		if c == nil || !notReached(p, v) {
 			continue
 		}
 		if last, _ := unpublish(p, v.Driver); v.Driver != "" && last != nil {
 			continue // of another volume of the driver, which is what the kubelet may count
 		}
 		return []diagnose.Finding{{
-			Family: failing, Variants: whose(p), Confidence: confidence(p, []string{v.Name}),
+			Family: failing, Variants: whose(p, c), Confidence: confidence(p, c, []string{v.Name}),
 			Objects: diagnose.Objects{Volumes: []string{v.Name}, Plugin: strings.ReplaceAll(v.Plugin, "~", "/")},
 		}}
 	}
