@@ -156,6 +156,18 @@ func TestStorageCauses(t *testing.T) {
 			called(p, "Internal", 20*time.Second)
 			called(p, "OK", 10*time.Second)
 		}, "", false, nil},
+		"a subpath is left, and the driver failed and succeeded since": {90 * time.Second, func(p *evidence.Pod) {
+			p.Volumes[0].Subpaths = 1
+			called(p, "Internal", 20*time.Second)
+			called(p, "OK", 10*time.Second)
+			tried(p, "kubernetes.io/csi", csiDriver, 20*time.Second)
+		}, "", false, nil},
+		"a block device is left, and the driver failed at another one and succeeded since": {90 * time.Second, func(p *evidence.Pod) {
+			block(p, ownDevice, published)
+			called(p, "Internal", 20*time.Second)
+			called(p, "OK", 10*time.Second)
+			unmapped(p, 20*time.Second)
+		}, "", false, nil},
 		"an emptyDir of a pod that is gone could not be removed": {90 * time.Second, func(p *evidence.Pod) {
 			p.Node.UnmountingUntil = p.Time.Add(-10 * time.Second)
 			tried(p, "kubernetes.io/empty-dir", "", 20*time.Second)

@@ -135,7 +135,7 @@ func notUnmapped(p *evidence.Pod) []diagnose.Finding {
 		if c == nil || !notReached(p, v) {
 			continue
 		}
-		if last, _ := unpublish(p, v.Driver); v.Driver != "" && last != nil {
+		if v.Driver != "" && failedCall(p, v.Driver) != nil {
 			continue // of another volume of the driver, which is what the kubelet may count
 		}
 		return []diagnose.Finding{{

@@ -53,8 +53,7 @@ var SubPathCleanupFailed = &diagnose.Rule{
 // by plugin, and asks a CSI driver only when the subpaths are gone.
 func otherwise(p *evidence.Pod, v *evidence.Volume) bool {
 	if v.Driver != "" {
-		last, _ := unpublish(p, v.Driver)
-		return last != nil
+		return failedCall(p, v.Driver) != nil
 	}
 	return v.Plugin == "" && slices.ContainsFunc(p.Volumes, func(o evidence.Volume) bool {
 		return o.Plugin != "" && fact.FailedUnmount(p, &o) != nil

@@ -133,7 +133,7 @@ func driverAway(p *evidence.Pod, m *evidence.Mount) bool {
 		if v.NoRecord {
 			return true
 		}
-		last, _ := unpublish(p, v.Driver)
+		last := failedCall(p, v.Driver)
 		return last == nil && v.Unregistered || last != nil && last.Status == evidence.CallUnanswered
 	}
 	return false

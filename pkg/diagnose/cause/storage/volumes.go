@@ -100,6 +100,17 @@ func unpublish(p *evidence.Pod, driver string) (last, timedOut *evidence.VolumeC
 	return last, timedOut
 }
 
+// failedCall returns that result whether calls have succeeded since or not: what fails may
+// have failed in one of those.
+func failedCall(p *evidence.Pod, driver string) (last *evidence.VolumeCall) {
+	for _, c := range unpublishCalls(p, driver) {
+		if c.Failed() && (last == nil || c.Rose.After(last.Rose)) {
+			last = c
+		}
+	}
+	return last
+}
+
 // unpublishCalls returns what the kubelet counts of its calls to a driver to unpublish a
 // volume, as far as more were counted since the pod is at its present stage.
 func unpublishCalls(p *evidence.Pod, driver string) []*evidence.VolumeCall {
