@@ -105,6 +105,17 @@ func looped(p *evidence.Pod, since time.Duration, change func(l *evidence.Loop))
 	change(&p.Loops[0])
 }
 
+// unseenNFS makes the CSI volume one of NFS, of which so many requests have no answer, and
+// blocks a thread of the kubelet on a volume that is not known.
+func unseenNFS(p *evidence.Pod, unanswered *int) {
+	m := &p.Mounts[0]
+	m.Type, m.Source, m.Server, m.Connection, m.Unanswered = "nfs4", "192.0.2.1:/export", "192.0.2.1", evidence.Established, unanswered
+	kubeletHangs(p, evidence.Uninterruptible, "", 40*time.Second)
+	t := &p.Node.Kubelet.Blocked[0]
+	t.UnchangedUntil = p.Time
+	hangs(t, "rpc_wait_bit_killable", "rpc_wait_bit_killable", "nfs4_proc_getattr")
+}
+
 func TestStorageCauses(t *testing.T) {
 	logicalVolume := func(l *evidence.Loop) { l.Mapper = []string{"guest-root"} }
 	const csiMount = volumesDir + "kubernetes.io~csi/data/mount"
@@ -337,6 +348,9 @@ func TestStorageCauses(t *testing.T) {
 			}}
 		}, "", false, nil},
 
+		"the kubelet hangs on some NFS volume, and the pod has one": {70 * time.Second, func(p *evidence.Pod) { unseenNFS(p, new(3)) },
+			"NetworkFilesystemUnreachable", false, []string{"192.0.2.1"}},
+		"the kubelet hangs on some NFS volume, and the server of the pod's is well": {70 * time.Second, func(p *evidence.Pod) { unseenNFS(p, new(0)) }, "", false, nil},
 		"an emptyDir cannot be removed": {90 * time.Second, func(p *evidence.Pod) { tried(p, "kubernetes.io/empty-dir", "", 20*time.Second) },
 			"VolumeDirTeardownFailed", true, []string{"volume scratch", "kubernetes.io/empty-dir"}},
 		"an emptyDir of somebody may not be removable": {90 * time.Second, func(p *evidence.Pod) {

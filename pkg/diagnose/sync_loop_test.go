@@ -111,6 +111,9 @@ func TestSyncLoopStalled(t *testing.T) {
 		"it asks how full a volume of this pod is": {70 * time.Second, func(p *evidence.Pod) {
 			ownVolume(p, "statfs")
 		}, stalled, false, nil},
+		"it is a static pod": {6 * time.Minute, func(p *evidence.Pod) {
+			p.Mirror, p.Node.Kubelet.Health = true, "failing checks: syncloop"
+		}, "", false, nil},
 		"the kubelet is stopped": {70 * time.Second, func(p *evidence.Pod) {
 			k := p.Node.Kubelet.Process
 			k.State, k.UnchangedSince, k.UnchangedUntil = evidence.Stopped, p.Time.Add(-time.Minute), p.Time

@@ -32,7 +32,8 @@ var KubeletSyncLoopStalled = &diagnose.Rule{
 			"The pod is 45 seconds past its deadline, its containers run, and SIGKILL has not been sent, though containerd and the shim answer. " +
 			"The kubelet was there before the deletion: one that was started since gives the whole grace period again. " +
 			"It is inferred until the kubelet itself says that its loop hangs (check syncloop of its /healthz), which it does after five minutes: another thread of it could hang there. " +
-			"Until then it is not said of a pod on whose own volume a thread of the kubelet hangs too.",
+			"Until then it is not said of a pod on whose own volume a thread of the kubelet hangs too. " +
+			"Nor is it said of a static pod, which runs on whatever becomes of its object.",
 		Remedy: "Bring the server behind that mount back. The kubelet goes on by itself, and then stops the pods.",
 		Danger: "Do not force-delete the pods of this node: their containers go on, and a StatefulSet starts the same pod twice. " +
 			"A kubelet that is restarted stops what has been deleted by then, and soon hangs there again.",
@@ -49,7 +50,7 @@ var KubeletSyncLoopStalled = &diagnose.Rule{
 	Check: func(p *evidence.Pod) []diagnose.Finding {
 		k := &p.Node.Kubelet
 		t := onStranger(p)
-		if t == nil || p.Overdue() < stalls || !fact.DeadlineKnown(p) || k.Process == nil || fact.Halted(k.Process) || !untouched(p) {
+		if t == nil || p.Mirror || p.Overdue() < stalls || !fact.DeadlineKnown(p) || k.Process == nil || fact.Halted(k.Process) || !untouched(p) {
 			return nil
 		}
 		f := diagnose.Finding{Confidence: diagnose.Inferred, Objects: diagnose.Objects{Thread: diagnose.ThreadOf(t), Mount: diagnose.MountOf(p, t.Probe.Mount)}}
