@@ -91,8 +91,8 @@ func (r *Round) readHolders(ctx context.Context, files *kernfile.Reader, mounts 
 	for _, u := range users {
 		id, via := holds(mounts, u.uses)
 		for _, l := range loops {
-			if via == "" && slices.Contains(u.loops, l.Name) {
-				id, via = l.MountID, "the loop device /dev/"+l.Name+" on it"
+			if open := openOf(&l, u.loops); via == "" && open != "" {
+				id, via = l.MountID, "the loop device /dev/"+open+" on it"
 			}
 		}
 		if via == "" {
@@ -196,6 +196,16 @@ func uses(host *mount.Table, saw *probe.Seen) []use {
 		}
 	}
 	return out
+}
+
+// openOf returns which of the loop devices that a process has open is the given one, or a
+// partition of it, which keeps it busy as well (bdev_open, block/bdev.c); "" for none.
+func openOf(l *evidence.Loop, open []string) string {
+	i := slices.IndexFunc(open, func(name string) bool { return name == l.Name || strings.HasPrefix(name, l.Name+"p") })
+	if i < 0 {
+		return ""
+	}
+	return open[i]
 }
 
 // openLoops returns the names of the loop devices that a process has open in the host's
