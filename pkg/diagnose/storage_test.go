@@ -350,6 +350,14 @@ func TestStorageCauses(t *testing.T) {
 
 		"the kubelet hangs on some NFS volume, and the pod has one": {70 * time.Second, func(p *evidence.Pod) { unseenNFS(p, new(3)) },
 			"NetworkFilesystemUnreachable", false, []string{"192.0.2.1"}},
+		"the kubelet hangs on the pod's NFS volume": {30 * time.Second, func(p *evidence.Pod) {
+			unseenNFS(p, new(3))
+			p.Node.Kubelet.Blocked[0].Probe.VolumePath = csiMount
+		}, "NetworkFilesystemUnreachable", true, []string{"192.0.2.1"}},
+		"the kubelet hangs on the pod's NFS volume, and its server has answered everything": {30 * time.Second, func(p *evidence.Pod) {
+			unseenNFS(p, new(0))
+			p.Node.Kubelet.Blocked[0].Probe.VolumePath = csiMount
+		}, "", false, nil},
 		"the kubelet hangs on some NFS volume, and the server of the pod's is well": {70 * time.Second, func(p *evidence.Pod) { unseenNFS(p, new(0)) }, "", false, nil},
 		"an emptyDir cannot be removed": {90 * time.Second, func(p *evidence.Pod) { tried(p, "kubernetes.io/empty-dir", "", 20*time.Second) },
 			"VolumeDirTeardownFailed", true, []string{"volume scratch", "kubernetes.io/empty-dir"}},
