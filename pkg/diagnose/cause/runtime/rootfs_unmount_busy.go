@@ -81,12 +81,17 @@ func cameLater(c *evidence.Container, h *evidence.Holder) bool {
 	return !c.VacantSince.IsZero() && h.Probe != nil && h.Probe.Started.Sub(c.VacantSince) > usedFor
 }
 
+// uses reports whether a process has used a container's root file system for long.
+func uses(p *evidence.Pod, c *evidence.Container, h *evidence.Holder) bool {
+	return h.MountID == c.Rootfs.ID && !h.Since.IsZero() && p.Time.Sub(h.Since) >= usedFor
+}
+
 // usesRootfs returns the process that has used a container's root file system for the
-// longest time, and how many do.
+// longest time, and how many do, of those that were there when it ended.
 func usesRootfs(p *evidence.Pod, c *evidence.Container) (first *evidence.Holder, n int) {
 	for i := range p.Holders {
 		h := &p.Holders[i]
-		if h.MountID != c.Rootfs.ID || h.Since.IsZero() || p.Time.Sub(h.Since) < usedFor || cameLater(c, h) {
+		if !uses(p, c, h) || cameLater(c, h) {
 			continue
 		}
 		n++
