@@ -782,7 +782,7 @@ func TestStopSignals(t *testing.T) {
 			p.Tasks = append(p.Tasks, shell, dumps)
 			gone(p, 137, 0)
 		}, "SlowShutdown", diagnose.Proved},
-		"its worker dumps core until the deadline": {func(p *evidence.Pod, t *evidence.Task) {
+		"its worker dumps core until the deadline": {func(p *evidence.Pod, _ *evidence.Task) {
 			p.Parents = append(p.Parents, evidence.Task{PID: 50, TID: 50, Comm: "containerd-shim", State: evidence.Sleeping})
 			dumps := task(121, 100, "worker", evidence.Uninterruptible, "")
 			dumps.CoreDumping = true
