@@ -111,6 +111,15 @@ func TestSyncLoopStalled(t *testing.T) {
 		"it asks how full a volume of this pod is": {70 * time.Second, func(p *evidence.Pod) {
 			ownVolume(p, "statfs")
 		}, stalled, false, nil},
+		"the kubelet would say so by now": {6 * time.Minute, func(p *evidence.Pod) {
+			p.Node.Kubelet.Blocked[0].UnchangedSince = p.Time.Add(-331 * time.Second)
+		}, "", false, nil},
+		"the kubelet will say so in a moment": {6 * time.Minute, func(p *evidence.Pod) {
+			p.Node.Kubelet.Blocked[0].UnchangedSince = p.Time.Add(-329 * time.Second)
+		}, stalled, false, nil},
+		"the kubelet does not tell": {6 * time.Minute, func(p *evidence.Pod) {
+			p.Node.Kubelet.Blocked[0].UnchangedSince, p.Node.Kubelet.Health = p.Time.Add(-331*time.Second), ""
+		}, stalled, false, nil},
 		"it is a static pod": {6 * time.Minute, func(p *evidence.Pod) {
 			p.Mirror, p.Node.Kubelet.Health = true, "failing checks: syncloop"
 		}, "", false, nil},

@@ -33,6 +33,7 @@ var KubeletSyncLoopStalled = &diagnose.Rule{
 			"The kubelet was there before the deletion: one that was started since gives the whole grace period again. " +
 			"It is inferred until the kubelet itself says that its loop hangs (check syncloop of its /healthz), which it does after five minutes: another thread of it could hang there. " +
 			"Until then it is not said of a pod on whose own volume a thread of the kubelet hangs too. " +
+			"It is not said any more when that thread has hung for five and a half minutes and the kubelet still says ok. " +
 			"Nor is it said of a static pod, which runs on whatever becomes of its object.",
 		Remedy: "Bring the server behind that mount back. The kubelet goes on by itself, and then stops the pods.",
 		Danger: "Do not force-delete the pods of this node: their containers go on, and a StatefulSet starts the same pod twice. " +
@@ -61,6 +62,8 @@ var KubeletSyncLoopStalled = &diagnose.Rule{
 			f.Confidence = diagnose.Proved
 		} else if fact.KubeletBusyWithVolume(p) != nil && !fact.OnlyCounted(p) {
 			return nil // the pod's own worker may hang, and the loop go on
+		} else if k.Health == fact.KubeletHealthy && t.Unchanged(p.Time) >= loopTold {
+			return nil // the kubelet would say so by now
 		}
 		return []diagnose.Finding{f}
 	},
@@ -69,6 +72,10 @@ var KubeletSyncLoopStalled = &diagnose.Rule{
 // stalls is for how long a thread of the kubelet must have been blocked, and the pod be past
 // its deadline: such threads are looked at only while a pod is.
 const stalls = 45 * time.Second
+
+// loopTold is for how long the loop may hang until the kubelet's health check says so: five minutes
+// as a rule (SyncLoopHealthCheck, pkg/kubelet/kubelet.go), with the time of a reading.
+const loopTold = 330 * time.Second
 
 // onStranger returns a thread of the kubelet that has been blocked for long on a volume of a pod
 // that is not in the API; of several the one that has been so for the longest time.
