@@ -105,6 +105,14 @@ func looped(p *evidence.Pod, since time.Duration, change func(l *evidence.Loop))
 	change(&p.Loops[0])
 }
 
+// later has a process hold the CSI volume's mount that was started so long after the containers
+// had ended.
+func later(p *evidence.Pod, after time.Duration) {
+	p.Containers = []evidence.Container{{Name: "main", Kind: evidence.App, Exit: &evidence.Exit{At: p.Deadline}}}
+	holder(p, "rsync", "", 7, 12*time.Second)
+	p.Holders[0].Probe = &evidence.Probe{Start: 1, Started: p.Deadline.Add(after)}
+}
+
 // unseenNFS makes the CSI volume one of NFS, of which so many requests have no answer, and
 // blocks a thread of the kubelet on a volume that is not known.
 func unseenNFS(p *evidence.Pod, unanswered *int) {
@@ -276,7 +284,19 @@ func TestStorageCauses(t *testing.T) {
 		"a process holds the mount": {30 * time.Second, func(p *evidence.Pod) { holder(p, "rsync", "", 7, 12*time.Second) },
 			"VolumeUnmountBusy", true, []string{"rsync (PID 70, of backup.service)", "an open file"}},
 		"a process has held the mount for 9 seconds": {30 * time.Second, func(p *evidence.Pod) { holder(p, "rsync", "", 7, 9*time.Second) }, "", false, nil},
-		"a process holds another mount":              {30 * time.Second, func(p *evidence.Pod) { holder(p, "rsync", "", 99, 12*time.Second) }, "", false, nil},
+		"a process that was started when the containers had ended holds the mount": {60 * time.Second, func(p *evidence.Pod) { later(p, 20*time.Second) },
+			"VolumeUnmountBusy", false, []string{"rsync (PID 70, of backup.service)"}},
+		"a process that was started just before they had ended holds it": {60 * time.Second, func(p *evidence.Pod) { later(p, -time.Second) },
+			"VolumeUnmountBusy", true, nil},
+		"the driver fails, and a process that was started since holds the mount": {90 * time.Second, func(p *evidence.Pod) {
+			later(p, 20*time.Second)
+			called(p, "Internal", 20*time.Second)
+		}, "CSINodeUnpublishFailing", true, nil},
+		"the driver fails, and a process that was there before holds the mount": {90 * time.Second, func(p *evidence.Pod) {
+			later(p, -time.Second)
+			called(p, "Internal", 20*time.Second)
+		}, "VolumeUnmountBusy", true, nil},
+		"a process holds another mount": {30 * time.Second, func(p *evidence.Pod) { holder(p, "rsync", "", 99, 12*time.Second) }, "", false, nil},
 		"a shim holds the mount": {30 * time.Second, func(p *evidence.Pod) { holder(p, "containerd-shim", "shim", 7, 12*time.Second) },
 			"VolumeUnmountBusy", true, []string{"must not be killed"}},
 		"the driver fails because a process holds the mount": {90 * time.Second, func(p *evidence.Pod) {

@@ -92,8 +92,7 @@ func (r *Round) readImageVolumes(ctx context.Context, files *kernfile.Reader, p 
 	r.addHolders(ctx, files, p, p.ImageMounts, host, "image volumes of the pod")
 }
 
-// addHolders adds the processes that use some mounts, and probes them for when they were
-// started.
+// addHolders adds the processes that use some mounts.
 func (r *Round) addHolders(ctx context.Context, files *kernfile.Reader, p *evidence.Pod, mounts []evidence.Mount, host *mount.Table, what string) {
 	found, err := r.readHolders(ctx, files, mounts, host)
 	if err != nil && len(found) == 0 {
@@ -123,6 +122,7 @@ func (r *Round) imageMounts(p *evidence.Pod, host *mount.Table) []evidence.Mount
 	return out
 }
 
+// probeHolders probes processes for when they were started.
 func (r *Round) probeHolders(ctx context.Context, p *evidence.Pod, holders []evidence.Holder) {
 	t := &tables{Round: r}
 	for i := range holders {

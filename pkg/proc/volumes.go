@@ -57,6 +57,7 @@ func (r *Round) readVolumes(ctx context.Context, files *kernfile.Reader, p *evid
 	if err != nil {
 		p.Lack(evidence.Holders, fmt.Sprintf("look for processes that use the pod's mounts: %v", err))
 	}
+	r.probeHolders(ctx, p, users)
 	p.Holders = append(p.Holders, users...)
 }
 
