@@ -418,6 +418,11 @@ func TestStorageCauses(t *testing.T) {
 			p.Mounts, p.Volumes = nil, []evidence.Volume{{Name: "host", Subpaths: 1}}
 			tried(p, "kubernetes.io/host-path", "", 20*time.Second)
 		}, "SubPathCleanupFailed", true, []string{"volume host"}},
+		"only a subpath is left, and another pod's volume may be what fails": {90 * time.Second, func(p *evidence.Pod) {
+			p.Node.Unmounting = 2
+			p.Mounts, p.Volumes = nil, []evidence.Volume{{Name: "host", Subpaths: 1}}
+			tried(p, "kubernetes.io/host-path", "", 20*time.Second)
+		}, "", false, nil},
 		"a subpath of which no attempt has failed": {90 * time.Second, func(p *evidence.Pod) { p.Volumes[1].Subpaths = 1 }, "", false, nil},
 		"a process has the block device's loop device open": {30 * time.Second, func(p *evidence.Pod) {
 			block(p, ownDevice, published)

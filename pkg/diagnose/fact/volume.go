@@ -21,9 +21,10 @@ func FailedUnmount(p *evidence.Pod, v *evidence.Volume) *evidence.VolumeCall {
 	}
 	for i := range p.Node.Kubelet.VolumeCalls {
 		c := &p.Node.Kubelet.VolumeCalls[i]
-		// A volume of which only subpaths are left has no directory that names its plugin.
+		// A volume of which only subpaths are left has no directory that names its plugin:
+		// what fails at any volume is taken for its, where it can be no other pod's.
 		if c.Method == method && c.Failed() && RoseAtStage(p, c) &&
-			(v.Plugin == "" || c.Plugin == plugin && (plugin != csiPlugin || c.Driver == v.Driver)) {
+			(v.Plugin == "" && OnlyOneUnmounts(p, c) || c.Plugin == plugin && (plugin != csiPlugin || c.Driver == v.Driver)) {
 			return c
 		}
 	}
