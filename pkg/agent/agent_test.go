@@ -823,6 +823,15 @@ func TestAsk(t *testing.T) {
 	}
 	if e := Seed(liar); e.RuntimeUID != "u-6" {
 		t.Errorf("the processes of %s are read for another pod", e.RuntimeUID)
+	} else if e.Missing[evidence.Cgroups] == "" || e.Missing[evidence.Volumes] == "" {
+		t.Error("what the node has of a pod is taken for absent whose UID there is not known")
+	}
+	if e := Seed(etcd); e.Missing != nil {
+		t.Errorf("of a mirror pod is missing %v", e.Missing)
+	}
+	thief := pod("thief", "u-7", corev1.PodRunning, 0, map[string]string{mirrorAnnotation: hash, hashAnnotation: hash})
+	if got := Ask([]*corev1.Pod{etcd, thief}, now).Names[hash]; got != "" {
+		t.Errorf("of two pods that name one UID %s is believed", got)
 	}
 	driver := func(dir string, ready corev1.ConditionStatus) *corev1.Pod {
 		p := pod("driver-x", "u-9", corev1.PodRunning, 0, nil)

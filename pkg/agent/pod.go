@@ -210,7 +210,11 @@ func Ask(pods []*corev1.Pod, now time.Time) node.Ask {
 	ask := node.Ask{Names: make(map[string]string, len(pods))}
 	for _, p := range pods {
 		uid, _ := runtimeUID(p)
-		ask.Names[uid] = p.Namespace + "/" + p.Name
+		name := p.Namespace + "/" + p.Name
+		if _, other := ask.Names[uid]; other {
+			name = "" // one of them is not what its annotations say
+		}
+		ask.Names[uid] = name
 		for i := range p.Spec.Volumes {
 			if dir := driverDir(&p.Spec.Volumes[i]); dir != "" {
 				if ask.Drivers == nil {
@@ -332,7 +336,11 @@ func Seed(p *corev1.Pod) *evidence.Pod {
 	if s := p.Spec.ShareProcessNamespace; s != nil {
 		e.ShareProcessNamespace = *s
 	}
-	e.RuntimeUID, e.Mirror = runtimeUID(p)
+	if e.RuntimeUID, e.Mirror = runtimeUID(p); e.Mirror && e.RuntimeUID == e.UID {
+		for _, s := range []evidence.Source{evidence.Processes, evidence.Cgroups, evidence.Mounts, evidence.Volumes, evidence.Containers, evidence.Shims} {
+			e.Lack(s, "the annotations of this mirror pod do not tell by which UID the node knows its static pod")
+		}
+	}
 	if i := controller(p); i >= 0 {
 		// Whoever may create pods may name any owner.
 		e.StatefulSet = p.OwnerReferences[i].Kind == "StatefulSet" && strings.HasPrefix(p.OwnerReferences[i].APIVersion, "apps/")

@@ -26,6 +26,7 @@ const podUID = "io.kubernetes.pod.uid"
 type listed struct {
 	name    string
 	sandbox bool
+	pod     string // of a sandbox, whose it is, as namespace/name
 	id      string
 	state   evidence.ContainerState
 	image   string // the digest of the image's configuration
@@ -59,7 +60,8 @@ func (r *Runtime) list(ctx context.Context, c *connection, uid string) ([]listed
 	var all []listed
 	for _, s := range sandboxes.GetItems() {
 		l := listed{name: sandboxName, sandbox: true, id: s.GetId(), state: evidence.StateExited,
-			created: s.GetCreatedAt(), attempt: s.GetMetadata().GetAttempt()}
+			created: s.GetCreatedAt(), attempt: s.GetMetadata().GetAttempt(),
+			pod: s.GetMetadata().GetNamespace() + "/" + s.GetMetadata().GetName()}
 		if s.GetState() == runtimeapi.PodSandboxState_SANDBOX_READY {
 			l.state = evidence.StateRunning
 		}
@@ -97,6 +99,18 @@ func containerState(s runtimeapi.ContainerState) evidence.ContainerState {
 		return evidence.StateExited
 	}
 	return evidence.StateUnknown
+}
+
+// disown makes a mirror pod one of its own UID, of which the node knows nothing, when the UID that
+// it names is that of another pod's sandbox: whoever may create pods may call one the mirror pod
+// of any static pod. The kubelet calls both of them by one name
+// (GetPodByMirrorPod, pkg/kubelet/pod/pod_manager.go).
+func disown(p *evidence.Pod, found []listed) []listed {
+	if !p.Mirror || !slices.ContainsFunc(found, func(l listed) bool { return l.sandbox && l.pod != p.Namespace+"/"+p.Name }) {
+		return found
+	}
+	p.RuntimeUID = p.UID
+	return nil
 }
 
 // choose returns the list without older attempts that have exited. Of each name

@@ -18,7 +18,8 @@ const sideBySide = 4
 // ReadPod fills in p.Containers what containerd and its shims know. Entries of
 // the pod's specification are completed by name. A further attempt of a
 // container that still runs gets an entry of its own. So does each sandbox,
-// under the name POD, which no container can have.
+// under the name POD, which no container can have. A mirror pod that names the UID of a pod of
+// another name gets its own UID as RuntimeUID.
 //
 // When p.Node.Containerd has an error, or the lists cannot be read, nothing more
 // is asked, and both Containers and Shims are missing. When only a shim does not
@@ -47,7 +48,7 @@ func (r *Runtime) ReadPod(ctx context.Context, p *evidence.Pod) {
 		lack(bound(err.Error()))
 		return
 	}
-	found = choose(found)
+	found = choose(disown(p, found))
 	asked := place(p, found)
 
 	ids := make([]string, 0, len(found))

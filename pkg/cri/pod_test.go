@@ -122,6 +122,32 @@ func TestReadPod(t *testing.T) {
 	}
 }
 
+// Whoever may create pods may call one the mirror pod of a static pod; the kubelet calls both of
+// them by one name.
+func TestMirrorPodOfAnotherPod(t *testing.T) {
+	s := newServer()
+	podOf(s, "hash", 1)
+	s.sandboxes["pause-0"] = &runtimeapi.PodSandbox{
+		Id: "pause-0", Metadata: &runtimeapi.PodSandboxMetadata{Namespace: "kube-system", Name: "etcd-node"}, Labels: map[string]string{podUID: "hash"},
+	}
+	socket, _ := s.serve(t, nil)
+	r, _ := open(t, socket, long)
+	for name, test := range map[string]struct {
+		namespace, name string
+		want            string
+	}{
+		"its own":              {"kube-system", "etcd-node", "hash"},
+		"of another name":      {"kube-system", "web", "uid"},
+		"of another namespace": {"shop", "etcd-node", "uid"},
+	} {
+		p := &evidence.Pod{Namespace: test.namespace, Name: test.name, UID: "uid", RuntimeUID: "hash", Mirror: true}
+		r.ReadPod(t.Context(), p)
+		if p.RuntimeUID != test.want || len(p.Containers) > 0 != (test.want == "hash") {
+			t.Errorf("%s: UID %s, %d containers", name, p.RuntimeUID, len(p.Containers))
+		}
+	}
+}
+
 // containerd is asked for the status of a sandbox that has ended, once the pod is late, and only
 // an error that is about the sandbox is kept.
 func TestStatusOfASandbox(t *testing.T) {

@@ -121,6 +121,21 @@ func TestAPICauses(t *testing.T) {
 		"its volumes are there, and the node was started anew": {40 * time.Second, with(unwritten, func(p *evidence.Pod) {
 			p.Volumes = []evidence.Volume{{Name: "scratch", Plugin: "kubernetes.io~empty-dir"}}
 		}), "", nil},
+		"the node was started anew, and the pod has no volumes": {40 * time.Second, with(unwritten, func(p *evidence.Pod) {
+			p.Node.Kubelet.Process.Probe = &evidence.Probe{Started: requested.Add(10 * time.Second)}
+		}), "", nil},
+		"the kubelet was started anew, and has removed the control group": {40 * time.Second, with(unwritten, func(p *evidence.Pod) {
+			p.Node.Kubelet.Process.Probe, p.Seen.Group = &evidence.Probe{Started: requested.Add(10 * time.Second)}, true
+		}), "StatusUpdateRejected", nil},
+		"the kubelet says that the network cannot be taken down": {40 * time.Second, with(unwritten, func(p *evidence.Pod) {
+			p.Containers = append(p.Containers, evidence.Container{Name: "POD", Kind: evidence.Sandbox, ID: sandboxID, State: evidence.StateExited})
+			p.KillFailures = []evidence.KillFailure{kubeletSays(p, `rpc error: code = Unknown desc = failed to destroy network for sandbox \"`+sandboxID+`\": failed to read netns`)}
+		}), "CNIDelFailing", nil},
+		"the kubelet said so before it removed the control group": {40 * time.Second, with(unwritten, func(p *evidence.Pod) {
+			p.Containers = append(p.Containers, evidence.Container{Name: "POD", Kind: evidence.Sandbox, ID: sandboxID, State: evidence.StateExited})
+			p.KillFailures = []evidence.KillFailure{kubeletSays(p, `rpc error: code = Unknown desc = failed to destroy network for sandbox \"`+sandboxID+`\": failed to read netns`)}
+			p.KillFailures[0].First, p.KillFailures[0].Last = p.UnchangedSince.Add(-20*time.Second), p.UnchangedSince.Add(-2*time.Second)
+		}), "StatusUpdateRejected", nil},
 		"its control group is there": {40 * time.Second, with(unwritten, func(p *evidence.Pod) { p.Cgroups = []evidence.Cgroup{{Path: "/kubepods/a"}} }), "", nil},
 		"its claims are there": {40 * time.Second, with(unwritten, func(p *evidence.Pod) {
 			p.ResourceClaims, p.Claims = 1, []evidence.Claim{{Name: "gpu"}}

@@ -205,6 +205,12 @@ func TestRootfsUnmountBusy(t *testing.T) {
 			c.Kind, c.Name = evidence.Sandbox, "POD"
 			p.Containers = append(p.Containers, evidence.Container{Name: "main", Kind: evidence.App, ID: "d", State: evidence.StateRunning})
 		}, "", ""},
+		"one that was started long after the end": {func(p *evidence.Pod, c *evidence.Container, h *evidence.Holder) {
+			c.VacantSince, h.Probe = p.Time.Add(-80*time.Second), &evidence.Probe{Start: 1, Started: p.Time.Add(-45 * time.Second)}
+		}, "", ""},
+		"one that was started before the end": {func(p *evidence.Pod, c *evidence.Container, h *evidence.Holder) {
+			c.VacantSince, h.Probe = p.Time.Add(-80*time.Second), &evidence.Probe{Start: 1, Started: p.Time.Add(-90 * time.Second)}
+		}, "sleep (PID 4436)", "kill -TERM 4436"},
 		"one that walks through it": {func(p *evidence.Pod, _ *evidence.Container, h *evidence.Holder) {
 			h.Since = p.Time.Add(-29 * time.Second)
 		}, "", ""},

@@ -171,6 +171,10 @@ func TestKernelCauses(t *testing.T) {
 		"execve that cannot be read": {func(_ *evidence.Pod, t *evidence.Task) {
 			t.Probe = &evidence.Probe{Hung: []string{"stat"}}
 		}, "StuckInExec", []string{"read only status and comm"}},
+		"execve of a static pod, which nobody has killed": {func(p *evidence.Pod, t *evidence.Task) {
+			p.Mirror, t.State, t.Pending, t.SharedPending = true, evidence.Sleeping, 0, 0
+			hangs(t, "request_wait_answer", "fuse_flush", "do_close_on_exec", "begin_new_exec", "bprm_execve")
+		}, "", nil},
 		"execve that waits for its threads": {func(_ *evidence.Pod, t *evidence.Task) {
 			t.State, t.Pending, t.SharedPending = evidence.Sleeping, 0, 0
 			hangs(t, "de_thread", "de_thread", "begin_new_exec", "bprm_execve")

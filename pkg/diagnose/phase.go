@@ -87,9 +87,9 @@ func locateAmongTasks(p *evidence.Pod, live []*evidence.Task) Phase {
 // locateInRuntime is for a pod without a live process of its containers, of
 // which the kubelet has not said yet that they have ended.
 func locateInRuntime(p *evidence.Pod) Phase {
-	if p.NothingLeft() && fact.SaidToRun(p) && !fact.HoldsClaims(p) && !p.Mirror {
-		// The kubelet has removed the pod's control group, the last thing of it on the
-		// node (SyncTerminatedPod, pkg/kubelet/kubelet.go). Its status is older.
+	if p.NothingLeft() && fact.SaidToRun(p) && !fact.HoldsClaims(p) && !p.Mirror && groupRemoved(p) {
+		// The pod's control group is the last thing of it on the node
+		// (SyncTerminatedPod, pkg/kubelet/kubelet.go). Its status is older.
 		return FinalDelete
 	}
 	known, sandbox, starts, fails := false, false, false, false
@@ -126,6 +126,15 @@ func locateInRuntime(p *evidence.Pod) Phase {
 	// Either the kubelet never started the pod, or it cannot write the status:
 	// the evidence here does not tell the two apart.
 	return PhaseUnknown
+}
+
+// groupRemoved reports whether the kubelet has removed the control group of a pod that has
+// none: a reading has found it, or the kubelet that ran the pod is still there. A node that
+// was started anew has no group of a pod of before. Nor is the kubelet done with a pod of
+// which it has said since that its sandbox cannot be stopped.
+func groupRemoved(p *evidence.Pod) bool {
+	f := fact.SandboxStop(p)
+	return (p.Seen.Group || fact.KubeletStayed(p)) && (f == nil || !f.Last.After(p.UnchangedSince))
 }
 
 // locateAfterContainers is for a pod in a terminal phase. What is left on the

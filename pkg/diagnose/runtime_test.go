@@ -63,7 +63,12 @@ func TestSilence(t *testing.T) {
 			containerdIn(evidence.Uninterruptible)(p)
 			p.Node.Containerd.Process.Probe = &evidence.Probe{Wchan: "__wait_rcu_gp", Stack: []string{"__wait_rcu_gp", "synchronize_rcu", "namespace_unlock"}}
 		}), ""},
-		"shim, over three minutes":                      {silent(true, 3, 183, nothing), "ShimHung"},
+		"shim, over three minutes": {silent(true, 3, 183, nothing), "ShimHung"},
+		"shim, stopped":            {silent(true, 1, 5, func(p *evidence.Pod) { p.Parents[0].State = evidence.Stopped }), "ShimHung"},
+		"a tracer in another pod that is called a shim, stopped": {silent(true, 1, 5, func(p *evidence.Pod) {
+			p.Containers[0].Task = evidence.ShimTask{Status: "running", PID: 100}
+			p.Parents[0].State, p.Parents[0].Owner = evidence.Stopped, podUID
+		}), ""},
 		"shim, over three minutes, the node is starved": {silent(true, 3, 183, starved(0)), ""},
 		"shim, over six minutes, the node is starved":   {silent(true, 4, 363, starved(0)), "ShimHung"},
 		"shim, the node was starved until its last question": {silent(true, 3, 240, func(p *evidence.Pod) {
@@ -209,6 +214,30 @@ func TestZombieLeaderWasKilled(t *testing.T) {
 		}
 		if told() {
 			t.Error("is told of threads that exit")
+		}
+	}
+}
+
+// That nobody has sent SIGKILL is no fault of runc's while it may not be due.
+func TestZombieLeaderMayNotBeDue(t *testing.T) {
+	for name, change := range map[string]func(p *evidence.Pod){
+		"the kubelet was started since": func(p *evidence.Pod) {
+			p.Node.Kubelet.Process.Probe = &evidence.Probe{Started: p.DeletionRequested.Add(time.Second)}
+		},
+		"a second deletion may have moved the deadline": func(p *evidence.Pod) { p.DeadlineUnsure = true },
+		"a static pod runs on":                          func(p *evidence.Pod) { p.Mirror = true },
+		"somebody traces the kubelet":                   func(p *evidence.Pod) { p.Node.Kubelet.Process.State = evidence.Traced },
+		"the kubelet is unwell":                         func(p *evidence.Pod) { p.Node.Kubelet.Health = "failing checks: syncloop" },
+	} {
+		for _, f := range fixtures(t) {
+			if f.name != "zombie_leader_not_killed" {
+				continue
+			}
+			change(f.evidence)
+			d := cause.Diagnose(f.evidence)
+			if v, _ := d.Verdict(); v.Cause == "ZombieLeaderNotKilled" {
+				t.Errorf("%s: %s", name, v.Message)
+			}
 		}
 	}
 }

@@ -165,7 +165,7 @@ func TestImageVolumeUnmountBusy(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			p := imageUsed(test.change)
 			message, remedy, c := found(p, "ImageVolumeUnmountBusy")
-			if test.message == "" && message != "" || !strings.Contains(message, test.message) || !strings.Contains(remedy, test.remedy) || message != "" && c != diagnose.Proved {
+			if test.message == "" && message != "" || !strings.Contains(message, test.message) || !strings.Contains(remedy, test.remedy) || message != "" && c != diagnose.Inferred {
 				t.Errorf("%q, and %q (%s)", message, remedy, c)
 			}
 			if strings.Contains(test.remedy, "not end it") && strings.Contains(remedy, "kill -") {

@@ -761,6 +761,34 @@ func TestStopSignals(t *testing.T) {
 			p.Cgroups[0].Memory = &evidence.Memory{Current: 64 << 20, High: 60 << 20, StalledSince: requested}
 			gone(p, 137, 0)
 		}, "ShutdownThrottled", diagnose.Inferred},
+		"another container of the pod is held down by memory.high": {func(p *evidence.Pod, t *evidence.Task) {
+			t.Caught = bitTERM
+			p.Cgroups[0].Memory = &evidence.Memory{Current: 10 << 20}
+			p.Cgroups = append(p.Cgroups, evidence.Cgroup{Path: "/kubepods/podu", Version: 2, Memory: &evidence.Memory{Current: 64 << 20, High: 60 << 20, StalledSince: requested}})
+			gone(p, 137, 0)
+		}, "SlowShutdown", diagnose.Proved},
+		"the container is what the pod's memory.high holds down": {func(p *evidence.Pod, t *evidence.Task) {
+			t.Caught = bitTERM
+			p.Cgroups[0].Memory = &evidence.Memory{Current: 50 << 20}
+			p.Cgroups = append(p.Cgroups, evidence.Cgroup{Path: "/kubepods/podu", Version: 2, Memory: &evidence.Memory{Current: 64 << 20, High: 60 << 20, StalledSince: requested}})
+			gone(p, 137, 0)
+		}, "ShutdownThrottled", diagnose.Inferred},
+		"what somebody has executed there dumps core": {func(p *evidence.Pod, t *evidence.Task) {
+			t.Caught = bitTERM
+			p.Parents = append(p.Parents, evidence.Task{PID: 50, TID: 50, Comm: "containerd-shim", State: evidence.Sleeping})
+			shell := task(120, 50, "bash", evidence.Sleeping, "wait4")
+			dumps := task(121, 120, "tool", evidence.Uninterruptible, "")
+			dumps.CoreDumping = true
+			p.Tasks = append(p.Tasks, shell, dumps)
+			gone(p, 137, 0)
+		}, "SlowShutdown", diagnose.Proved},
+		"its worker dumps core until the deadline": {func(p *evidence.Pod, _ *evidence.Task) {
+			p.Parents = append(p.Parents, evidence.Task{PID: 50, TID: 50, Comm: "containerd-shim", State: evidence.Sleeping})
+			dumps := task(121, 100, "worker", evidence.Uninterruptible, "")
+			dumps.CoreDumping = true
+			p.Tasks = append(p.Tasks, dumps)
+			gone(p, 137, time.Second)
+		}, "CoreDumpInProgress", diagnose.Proved},
 		"dumps core until the deadline": {func(p *evidence.Pod, t *evidence.Task) {
 			t.CoreDumping = true
 			gone(p, 134, time.Second)

@@ -105,6 +105,25 @@ func looped(p *evidence.Pod, since time.Duration, change func(l *evidence.Loop))
 	change(&p.Loops[0])
 }
 
+// later has a process hold the CSI volume's mount that was started so long after the containers
+// had ended.
+func later(p *evidence.Pod, after time.Duration) {
+	p.Containers = []evidence.Container{{Name: "main", Kind: evidence.App, Exit: &evidence.Exit{At: p.Deadline}}}
+	holder(p, "rsync", "", 7, 12*time.Second)
+	p.Holders[0].Probe = &evidence.Probe{Start: 1, Started: p.Deadline.Add(after)}
+}
+
+// unseenNFS makes the CSI volume one of NFS, of which so many requests have no answer, and
+// blocks a thread of the kubelet on a volume that is not known.
+func unseenNFS(p *evidence.Pod, unanswered *int) {
+	m := &p.Mounts[0]
+	m.Type, m.Source, m.Server, m.Connection, m.Unanswered = "nfs4", "192.0.2.1:/export", "192.0.2.1", evidence.Established, unanswered
+	kubeletHangs(p, evidence.Uninterruptible, "", 40*time.Second)
+	t := &p.Node.Kubelet.Blocked[0]
+	t.UnchangedUntil = p.Time
+	hangs(t, "rpc_wait_bit_killable", "rpc_wait_bit_killable", "nfs4_proc_getattr")
+}
+
 func TestStorageCauses(t *testing.T) {
 	logicalVolume := func(l *evidence.Loop) { l.Mapper = []string{"guest-root"} }
 	const csiMount = volumesDir + "kubernetes.io~csi/data/mount"
@@ -135,6 +154,60 @@ func TestStorageCauses(t *testing.T) {
 			p.Node.Unmounting = 0
 			called(p, "Internal", 20*time.Second)
 		}, "CSINodeUnpublishFailing", false, nil},
+		"the driver failed, and another pod's volume was taken down until a moment ago": {90 * time.Second, func(p *evidence.Pod) {
+			p.Node.UnmountingUntil = p.Time.Add(-19 * time.Second)
+			called(p, "Internal", 20*time.Second)
+		}, "CSINodeUnpublishFailing", false, []string{"fails to unpublish the volume or another one of this node."}},
+		"the driver failed once more since the other pod is gone": {90 * time.Second, func(p *evidence.Pod) {
+			p.Node.UnmountingUntil = p.Time.Add(-21 * time.Second)
+			called(p, "Internal", 20*time.Second)
+		}, "CSINodeUnpublishFailing", true, nil},
+		"the driver did not answer for a pod that is gone, and fails for this one": {150 * time.Second, func(p *evidence.Pod) {
+			p.Node.UnmountingUntil = p.Time.Add(-50 * time.Second)
+			called(p, "DeadlineExceeded", 60*time.Second)
+			called(p, "Internal", 20*time.Second)
+		}, "CSINodeUnpublishFailing", true, []string{"Internal"}},
+		"the driver did not answer, for this pod or one that is gone": {150 * time.Second, func(p *evidence.Pod) {
+			p.Node.UnmountingUntil = p.Time.Add(-50 * time.Second)
+			called(p, "DeadlineExceeded", 60*time.Second)
+		}, "CSINodeUnpublishHanging", false, []string{"or another one of this node"}},
+		"the driver fails, and has succeeded since": {90 * time.Second, func(p *evidence.Pod) {
+			called(p, "Internal", 20*time.Second)
+			called(p, "OK", 10*time.Second)
+		}, "", false, nil},
+		"a subpath is left, and the driver failed and succeeded since": {90 * time.Second, func(p *evidence.Pod) {
+			p.Volumes[0].Subpaths = 1
+			called(p, "Internal", 20*time.Second)
+			called(p, "OK", 10*time.Second)
+			tried(p, "kubernetes.io/csi", csiDriver, 20*time.Second)
+		}, "", false, nil},
+		"a block device is left, and the driver failed at another one and succeeded since": {90 * time.Second, func(p *evidence.Pod) {
+			block(p, ownDevice, published)
+			called(p, "Internal", 20*time.Second)
+			called(p, "OK", 10*time.Second)
+			unmapped(p, 20*time.Second)
+		}, "", false, nil},
+		"an emptyDir of a pod that is gone could not be removed": {90 * time.Second, func(p *evidence.Pod) {
+			p.Node.UnmountingUntil = p.Time.Add(-10 * time.Second)
+			tried(p, "kubernetes.io/empty-dir", "", 20*time.Second)
+		}, "VolumeDirTeardownFailed", false, []string{"or another one of this node"}},
+		"a subpath of a pod that is gone could not be removed": {90 * time.Second, func(p *evidence.Pod) {
+			p.Node.UnmountingUntil = p.Time.Add(-10 * time.Second)
+			p.Volumes[1].Subpaths = 1
+			tried(p, "kubernetes.io/empty-dir", "", 20*time.Second)
+		}, "SubPathCleanupFailed", false, nil},
+		"a block device of a pod that is gone could not be taken back": {90 * time.Second, func(p *evidence.Pod) {
+			p.Node.UnmountingUntil = p.Time.Add(-10 * time.Second)
+			block(p, ownDevice, published)
+			unmapped(p, 20*time.Second)
+		}, "BlockVolumeUnmapFailed", false, []string{"or another one of this node"}},
+		"a driver that is away for a moment, and answered another pod before": {90 * time.Second, func(p *evidence.Pod) {
+			p.Node.Unmounting = 2
+			p.Volumes[0].Unregistered = true
+			tried(p, "kubernetes.io/csi", csiDriver, 40*time.Second)
+			called(p, "Internal", 40*time.Second)
+			called(p, "OK", 20*time.Second)
+		}, "", false, nil},
 		"the driver has failed for less than a minute": {59 * time.Second, func(p *evidence.Pod) { called(p, "Internal", 20*time.Second) }, "", false, nil},
 		"the driver failed before this stage":          {90 * time.Second, func(p *evidence.Pod) { called(p, "Internal", 91*time.Second) }, "", false, nil},
 		"the driver failed before anybody looked": {90 * time.Second, func(p *evidence.Pod) {
@@ -211,7 +284,19 @@ func TestStorageCauses(t *testing.T) {
 		"a process holds the mount": {30 * time.Second, func(p *evidence.Pod) { holder(p, "rsync", "", 7, 12*time.Second) },
 			"VolumeUnmountBusy", true, []string{"rsync (PID 70, of backup.service)", "an open file"}},
 		"a process has held the mount for 9 seconds": {30 * time.Second, func(p *evidence.Pod) { holder(p, "rsync", "", 7, 9*time.Second) }, "", false, nil},
-		"a process holds another mount":              {30 * time.Second, func(p *evidence.Pod) { holder(p, "rsync", "", 99, 12*time.Second) }, "", false, nil},
+		"a process that was started when the containers had ended holds the mount": {60 * time.Second, func(p *evidence.Pod) { later(p, 20*time.Second) },
+			"VolumeUnmountBusy", false, []string{"rsync (PID 70, of backup.service)"}},
+		"a process that was started just before they had ended holds it": {60 * time.Second, func(p *evidence.Pod) { later(p, -time.Second) },
+			"VolumeUnmountBusy", true, nil},
+		"the driver fails, and a process that was started since holds the mount": {90 * time.Second, func(p *evidence.Pod) {
+			later(p, 20*time.Second)
+			called(p, "Internal", 20*time.Second)
+		}, "CSINodeUnpublishFailing", true, nil},
+		"the driver fails, and a process that was there before holds the mount": {90 * time.Second, func(p *evidence.Pod) {
+			later(p, -time.Second)
+			called(p, "Internal", 20*time.Second)
+		}, "VolumeUnmountBusy", true, nil},
+		"a process holds another mount": {30 * time.Second, func(p *evidence.Pod) { holder(p, "rsync", "", 99, 12*time.Second) }, "", false, nil},
 		"a shim holds the mount": {30 * time.Second, func(p *evidence.Pod) { holder(p, "containerd-shim", "shim", 7, 12*time.Second) },
 			"VolumeUnmountBusy", true, []string{"must not be killed"}},
 		"the driver fails because a process holds the mount": {90 * time.Second, func(p *evidence.Pod) {
@@ -283,6 +368,17 @@ func TestStorageCauses(t *testing.T) {
 			}}
 		}, "", false, nil},
 
+		"the kubelet hangs on some NFS volume, and the pod has one": {70 * time.Second, func(p *evidence.Pod) { unseenNFS(p, new(3)) },
+			"NetworkFilesystemUnreachable", false, []string{"192.0.2.1"}},
+		"the kubelet hangs on the pod's NFS volume": {30 * time.Second, func(p *evidence.Pod) {
+			unseenNFS(p, new(3))
+			p.Node.Kubelet.Blocked[0].Probe.VolumePath = csiMount
+		}, "NetworkFilesystemUnreachable", true, []string{"192.0.2.1"}},
+		"the kubelet hangs on the pod's NFS volume, and its server has answered everything": {30 * time.Second, func(p *evidence.Pod) {
+			unseenNFS(p, new(0))
+			p.Node.Kubelet.Blocked[0].Probe.VolumePath = csiMount
+		}, "", false, nil},
+		"the kubelet hangs on some NFS volume, and the server of the pod's is well": {70 * time.Second, func(p *evidence.Pod) { unseenNFS(p, new(0)) }, "", false, nil},
 		"an emptyDir cannot be removed": {90 * time.Second, func(p *evidence.Pod) { tried(p, "kubernetes.io/empty-dir", "", 20*time.Second) },
 			"VolumeDirTeardownFailed", true, []string{"volume scratch", "kubernetes.io/empty-dir"}},
 		"an emptyDir of somebody may not be removable": {90 * time.Second, func(p *evidence.Pod) {
@@ -322,6 +418,11 @@ func TestStorageCauses(t *testing.T) {
 			p.Mounts, p.Volumes = nil, []evidence.Volume{{Name: "host", Subpaths: 1}}
 			tried(p, "kubernetes.io/host-path", "", 20*time.Second)
 		}, "SubPathCleanupFailed", true, []string{"volume host"}},
+		"only a subpath is left, and another pod's volume may be what fails": {90 * time.Second, func(p *evidence.Pod) {
+			p.Node.Unmounting = 2
+			p.Mounts, p.Volumes = nil, []evidence.Volume{{Name: "host", Subpaths: 1}}
+			tried(p, "kubernetes.io/host-path", "", 20*time.Second)
+		}, "", false, nil},
 		"a subpath of which no attempt has failed": {90 * time.Second, func(p *evidence.Pod) { p.Volumes[1].Subpaths = 1 }, "", false, nil},
 		"a process has the block device's loop device open": {30 * time.Second, func(p *evidence.Pod) {
 			block(p, ownDevice, published)

@@ -92,8 +92,9 @@ func TestSyncLoopStalled(t *testing.T) {
 			probe := p.Node.Kubelet.Blocked[0].Probe
 			probe.VolumePath = strings.ReplaceAll(probe.VolumePath, "kubernetes.io~csi", "kubernetes.io~nfs")
 		}, "", false, nil},
-		"it unmounts":            {70 * time.Second, func(p *evidence.Pod) { p.Node.Kubelet.Blocked[0].Probe.Syscall = "umount2" }, "", false, nil},
-		"it asks how full it is": {70 * time.Second, func(p *evidence.Pod) { p.Node.Kubelet.Blocked[0].Probe.Syscall = "statfs" }, "", false, nil},
+		"it unmounts":             {70 * time.Second, func(p *evidence.Pod) { p.Node.Kubelet.Blocked[0].Probe.Syscall = "umount2" }, "", false, nil},
+		"it removes what is left": {70 * time.Second, func(p *evidence.Pod) { p.Node.Kubelet.Blocked[0].Probe.Syscall = "unlinkat" }, "", false, nil},
+		"it asks how full it is":  {70 * time.Second, func(p *evidence.Pod) { p.Node.Kubelet.Blocked[0].Probe.Syscall = "statfs" }, "", false, nil},
 		"another loop than that": {6 * time.Minute, func(p *evidence.Pod) {
 			p.Node.Kubelet.Blocked[0].Probe.Syscall, p.Node.Kubelet.Health = "umount2", "failing checks: syncloop"
 		}, "", false, nil},
@@ -110,6 +111,18 @@ func TestSyncLoopStalled(t *testing.T) {
 		"it asks how full a volume of this pod is": {70 * time.Second, func(p *evidence.Pod) {
 			ownVolume(p, "statfs")
 		}, stalled, false, nil},
+		"the kubelet would say so by now": {6 * time.Minute, func(p *evidence.Pod) {
+			p.Node.Kubelet.Blocked[0].UnchangedSince = p.Time.Add(-331 * time.Second)
+		}, "", false, nil},
+		"the kubelet will say so in a moment": {6 * time.Minute, func(p *evidence.Pod) {
+			p.Node.Kubelet.Blocked[0].UnchangedSince = p.Time.Add(-329 * time.Second)
+		}, stalled, false, nil},
+		"the kubelet does not tell": {6 * time.Minute, func(p *evidence.Pod) {
+			p.Node.Kubelet.Blocked[0].UnchangedSince, p.Node.Kubelet.Health = p.Time.Add(-331*time.Second), ""
+		}, stalled, false, nil},
+		"it is a static pod": {6 * time.Minute, func(p *evidence.Pod) {
+			p.Mirror, p.Node.Kubelet.Health = true, "failing checks: syncloop"
+		}, "", false, nil},
 		"the kubelet is stopped": {70 * time.Second, func(p *evidence.Pod) {
 			k := p.Node.Kubelet.Process
 			k.State, k.UnchangedSince, k.UnchangedUntil = evidence.Stopped, p.Time.Add(-time.Minute), p.Time

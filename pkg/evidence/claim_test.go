@@ -50,6 +50,20 @@ func TestUnpreparingIsRemembered(t *testing.T) {
 	}
 }
 
+// That another pod's volumes were taken down, or that it was not known, is remembered.
+func TestUnmountingIsRemembered(t *testing.T) {
+	start := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	var earlier *Node
+	for i, step := range []struct{ pods, until int }{{1, -1}, {2, 1}, {1, 1}, {0, 3}, {1, 3}} {
+		n := &Node{Unmounting: step.pods, Read: start.Add(time.Duration(i) * time.Second)}
+		n.Since(earlier)
+		if want := start.Add(time.Duration(step.until) * time.Second); step.until < 0 && !n.UnmountingUntil.IsZero() || step.until >= 0 && !n.UnmountingUntil.Equal(want) {
+			t.Errorf("reading %d: until %s, want reading %d", i, n.UnmountingUntil, step.until)
+		}
+		earlier = n
+	}
+}
+
 // A claim that is released, or a driver that comes back, is a new stage.
 func TestStageOfClaims(t *testing.T) {
 	of := func(change func(c *Claim)) *Pod {

@@ -418,7 +418,7 @@ type Container struct {
 
 	// StatusError is why containerd does not tell the status of a sandbox that has ended, which
 	// the kubelet asks for before each of its steps; "" when it does, and when it was not asked.
-	// StatusErrorSince is when the first of the readings in a row had ended that showed one.
+	// StatusErrorSince is when the first of the readings in a row had ended that showed the same, but for numbers in it.
 	StatusError      string    `json:"statusError,omitempty"`
 	StatusErrorSince time.Time `json:"statusErrorSince,omitzero"`
 
@@ -499,6 +499,9 @@ type Node struct {
 	// server does not know any more. 0 when not known. When it is 1, what fails is
 	// this pod's.
 	Unmounting int `json:"unmounting,omitempty"`
+	// UnmountingUntil is the time of the last reading that did not show a single one of
+	// them; zero when each of the readings in a row did.
+	UnmountingUntil time.Time `json:"unmountingUntil,omitzero"`
 	// Deletable counts the pods of the node whose deletion the kubelet may be asking the
 	// API server for by now: those that terminate in a terminal phase, and all mirror
 	// pods, which it makes anew when they differ from their manifests. 0 when not known.

@@ -3,6 +3,7 @@ package evidence
 import (
 	"encoding/json"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -586,6 +587,56 @@ func TestSinceOfHolders(t *testing.T) {
 		test.now.Since(first)
 		if h, c := test.now.OutputHolders[0].Since, test.now.ShimChildren[0].Since; !h.Equal(test.want) || !c.Equal(test.want) {
 			t.Errorf("%s: since %s and %s, want %s", name, h, c, test.want)
+		}
+	}
+}
+
+// The error of a sandbox counts since the same has been answered, whatever numbers are in it.
+func TestSinceOfAStatusError(t *testing.T) {
+	const left, full = "check network namespace closed: remove netns: try 7", "check network namespace closed: too many open files"
+	t0 := time.Unix(1000, 0)
+	var earlier *Pod
+	for i, step := range []struct {
+		err  string
+		want int // the number of the reading since which it is so, -1 for not
+	}{{full, 0}, {full, 0}, {left, 2}, {strings.ReplaceAll(left, "7", "12"), 2}, {"", -1}, {left, 5}} {
+		at := func(reading int) time.Time { return t0.Add(time.Duration(reading) * time.Minute) }
+		p := &Pod{Time: at(i), UID: "u", Containers: []Container{{Kind: Sandbox, ID: "s", State: StateExited, StatusError: step.err}}}
+		p.Since(earlier)
+		want := at(step.want)
+		if step.want < 0 {
+			want = time.Time{}
+		}
+		if got := p.Containers[0].StatusErrorSince; !got.Equal(want) {
+			t.Errorf("reading %d, %q: since %s, want %s", i, step.err, got, want)
+		}
+		earlier = p
+	}
+}
+
+// What is on a loop device has been there since the same mount and the same devices are.
+func TestSinceOfLoops(t *testing.T) {
+	t0 := time.Unix(1000, 0)
+	at := func(id int, device, point string) *Mount { return &Mount{ID: id, Device: device, Point: point} }
+	read := func(s int, m *Mount, mapper ...string) *Pod {
+		return &Pod{UID: "u", Time: t0.Add(time.Duration(s) * time.Second), Loops: []Loop{{Name: "loop3", MountID: 7, Mount: m, Mapper: mapper}}}
+	}
+	for name, test := range map[string]struct {
+		before, now *Pod
+		same        bool
+	}{
+		"nothing":                     {read(0, nil), read(5, nil), true},
+		"the same mount":              {read(0, at(90, "7:3", "/a")), read(5, at(90, "7:3", "/a")), true},
+		"mounted now":                 {read(0, nil), read(5, at(90, "7:3", "/a")), false},
+		"mounted anew":                {read(0, at(90, "7:3", "/a")), read(5, at(91, "7:3", "/a")), false},
+		"mounted elsewhere, anew":     {read(0, at(90, "7:3", "/a")), read(5, at(90, "7:3", "/b")), false},
+		"a logical volume, as before": {read(0, nil, "vg-a"), read(5, nil, "vg-a"), true},
+		"another logical volume":      {read(0, nil, "vg-a"), read(5, nil, "vg-b"), false},
+	} {
+		test.before.Since(nil)
+		test.now.Since(test.before)
+		if got := test.now.Loops[0].Since.Equal(t0); got != test.same {
+			t.Errorf("%s: since %s", name, test.now.Loops[0].Since)
 		}
 	}
 }

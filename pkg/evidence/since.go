@@ -2,7 +2,9 @@ package evidence
 
 import (
 	"slices"
+	"strings"
 	"time"
+	"unicode"
 )
 
 // Since carries over from an earlier reading of the same pod since when what is
@@ -112,7 +114,10 @@ func (p *Pod) vacantSince(e *Pod, read time.Time) {
 		}
 		c.VacantSince, c.Task.HeldUntil = time.Time{}, o.Task.HeldUntil
 		if c.StatusErrorSince = (time.Time{}); c.StatusError != "" {
-			c.StatusErrorSince = firstOf(o.StatusErrorSince, latest(p.Time, p.ContainersRead))
+			c.StatusErrorSince = latest(p.Time, p.ContainersRead)
+			if sameWords(c.StatusError, o.StatusError) {
+				c.StatusErrorSince = firstOf(o.StatusErrorSince, c.StatusErrorSince)
+			}
 		}
 		unseen := !ok && c.State == StateRunning && read.Sub(p.DeletionRequested) > soonSeen &&
 			!slices.ContainsFunc(p.Tasks, func(t Task) bool { return t.Container == c.ID })
@@ -127,6 +132,20 @@ func (p *Pod) vacantSince(e *Pod, read time.Time) {
 			c.VacantSince = o.VacantSince
 		}
 	}
+}
+
+// sameWords reports whether two errors are the same but for the numbers in them, as those of
+// processes and ports.
+func sameWords(a, b string) bool {
+	wordsOf := func(s string) string {
+		return strings.Map(func(r rune) rune {
+			if unicode.IsDigit(r) {
+				return -1
+			}
+			return r
+		}, s)
+	}
+	return wordsOf(a) == wordsOf(b)
 }
 
 // held reports whether the output of a container that has ended is open. The shim needs a
@@ -335,6 +354,9 @@ func (n *Node) Since(earlier *Node) {
 	}
 	n.Pressure.since(e.Pressure, n.Read)
 	n.Kubelet.sinceCalls(&e.Kubelet)
+	if n.UnmountingUntil = e.UnmountingUntil; n.Unmounting != 1 {
+		n.UnmountingUntil = n.Read
+	}
 	if n.DeletablesUntil = e.DeletablesUntil; n.Deletable > 1 {
 		n.DeletablesUntil = n.Read
 	}

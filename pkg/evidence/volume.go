@@ -76,11 +76,19 @@ func sinceLoops(now, before []Loop, t time.Time) {
 		l := &now[i]
 		l.Since = t
 		for j := range before {
-			if b := &before[j]; b.Name == l.Name && b.MountID == l.MountID && slices.Equal(b.Mapper, l.Mapper) && (b.Mount == nil) == (l.Mount == nil) {
+			if b := &before[j]; b.Name == l.Name && b.MountID == l.MountID && slices.Equal(b.Mapper, l.Mapper) && sameMount(b.Mount, l.Mount) {
 				l.Since = b.Since
 			}
 		}
 	}
+}
+
+// sameMount reports whether two readings show the same mount, or none both.
+func sameMount(a, b *Mount) bool {
+	if a == nil || b == nil {
+		return a == b
+	}
+	return a.ID == b.ID && a.Device == b.Device && a.Point == b.Point
 }
 
 // A Holder is a process in the host's mount namespace that uses a mount of the

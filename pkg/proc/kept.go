@@ -72,10 +72,7 @@ func (r *Round) readKept(ctx context.Context, files *kernfile.Reader, p *evidenc
 	if len(mounts) == 0 || p.Overdue() < rootfsAfter {
 		return
 	}
-	if p.Holders, err = r.readHolders(ctx, files, mounts, host); err != nil && len(p.Holders) == 0 {
-		p.Lack(evidence.Holders, fmt.Sprintf("look for processes that use the root file systems of containers: %v", err))
-	}
-	r.probeHolders(ctx, p)
+	r.addHolders(ctx, files, p, mounts, host, "the root file systems of containers")
 }
 
 // readImageVolumes finds the image volumes of the pod that are still mounted when its sandbox
@@ -92,10 +89,17 @@ func (r *Round) readImageVolumes(ctx context.Context, files *kernfile.Reader, p 
 	if len(p.ImageMounts) == 0 || p.Overdue() < rootfsAfter {
 		return
 	}
-	if p.Holders, err = r.readHolders(ctx, files, p.ImageMounts, host); err != nil && len(p.Holders) == 0 {
-		p.Lack(evidence.Holders, fmt.Sprintf("look for processes that use image volumes of the pod: %v", err))
+	r.addHolders(ctx, files, p, p.ImageMounts, host, "image volumes of the pod")
+}
+
+// addHolders adds the processes that use some mounts.
+func (r *Round) addHolders(ctx context.Context, files *kernfile.Reader, p *evidence.Pod, mounts []evidence.Mount, host *mount.Table, what string) {
+	found, err := r.readHolders(ctx, files, mounts, host)
+	if err != nil && len(found) == 0 {
+		p.Lack(evidence.Holders, fmt.Sprintf("look for processes that use %s: %v", what, err))
 	}
-	r.probeHolders(ctx, p)
+	r.probeHolders(ctx, p, found)
+	p.Holders = append(p.Holders, found...)
 }
 
 // imageMounts returns the host's mounts of the image volumes of the pod's sandboxes that have
@@ -118,15 +122,15 @@ func (r *Round) imageMounts(p *evidence.Pod, host *mount.Table) []evidence.Mount
 	return out
 }
 
-// probeHolders probes the holders for when they were started.
-func (r *Round) probeHolders(ctx context.Context, p *evidence.Pod) {
+// probeHolders probes processes for when they were started.
+func (r *Round) probeHolders(ctx context.Context, p *evidence.Pod, holders []evidence.Holder) {
 	t := &tables{Round: r}
-	for i := range p.Holders {
-		s := kernfile.TaskStatus{Task: p.Holders[i].Task}
+	for i := range holders {
+		s := kernfile.TaskStatus{Task: holders[i].Task}
 		_ = r.probe(ctx, &s, t, cmp.Or(p.RuntimeUID, p.UID))
-		p.Holders[i].Probe = s.Probe
+		holders[i].Probe = s.Probe
 	}
-	if len(p.Holders) > 0 {
+	if len(holders) > 0 {
 		p.TasksRead = time.Now()
 	}
 }

@@ -187,6 +187,26 @@ func TestReadRootfs(t *testing.T) {
 	}
 }
 
+// Who uses a mount is told beside those who use another one of the pod's.
+func TestHoldersAreAdded(t *testing.T) {
+	requireRoot(t)
+	files, err := kernfile.Open("/proc")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer files.Close()
+	r := newHost(t).Round()
+	host, err := r.mounts.Host()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &evidence.Pod{UID: uid1, Holders: []evidence.Holder{{MountID: 7, Via: "an open file"}}}
+	r.addHolders(t.Context(), files, p, []evidence.Mount{{ID: -1}}, host, "a test")
+	if len(p.Holders) != 1 || p.Holders[0].MountID != 7 {
+		t.Errorf("%+v", p.Holders)
+	}
+}
+
 // The image volumes of a pod are told by the ID of its sandbox, once that has ended.
 func TestImageMounts(t *testing.T) {
 	const dir = "/run/containerd/io.containerd.grpc.v1.cri/image-volumes/"

@@ -53,9 +53,12 @@ func (r *Round) readVolumes(ctx context.Context, files *kernfile.Reader, p *evid
 	if p.Loops, err = r.mounts.Loops(host, p.Devices); err != nil {
 		p.Lack(evidence.Holders, fmt.Sprintf("look for loop devices on the pod's block devices: %v", err))
 	}
-	if p.Holders, err = r.readHolders(ctx, files, slices.Concat(p.Mounts, p.Devices), host, p.Loops...); err != nil {
+	users, err := r.readHolders(ctx, files, slices.Concat(p.Mounts, p.Devices), host, p.Loops...)
+	if err != nil {
 		p.Lack(evidence.Holders, fmt.Sprintf("look for processes that use the pod's mounts: %v", err))
 	}
+	r.probeHolders(ctx, p, users)
+	p.Holders = append(p.Holders, users...)
 }
 
 // namesOfDevices returns the names of the pod's block devices of CSI drivers.
@@ -89,8 +92,8 @@ func (r *Round) readHolders(ctx context.Context, files *kernfile.Reader, mounts 
 	for _, u := range users {
 		id, via := holds(mounts, u.uses)
 		for _, l := range loops {
-			if via == "" && slices.Contains(u.loops, l.Name) {
-				id, via = l.MountID, "the loop device /dev/"+l.Name+" on it"
+			if open := openOf(&l, u.loops); via == "" && open != "" {
+				id, via = l.MountID, "the loop device /dev/"+open+" on it"
 			}
 		}
 		if via == "" {
@@ -194,6 +197,16 @@ func uses(host *mount.Table, saw *probe.Seen) []use {
 		}
 	}
 	return out
+}
+
+// openOf returns which of the loop devices that a process has open is the given one, or a
+// partition of it, which keeps it busy as well (bdev_open, block/bdev.c); "" for none.
+func openOf(l *evidence.Loop, open []string) string {
+	i := slices.IndexFunc(open, func(name string) bool { return name == l.Name || strings.HasPrefix(name, l.Name+"p") })
+	if i < 0 {
+		return ""
+	}
+	return open[i]
 }
 
 // openLoops returns the names of the loop devices that a process has open in the host's

@@ -56,6 +56,15 @@ func TestOpenLoops(t *testing.T) {
 	}
 }
 
+// A partition keeps its loop device busy.
+func TestOpenOfALoop(t *testing.T) {
+	for open, want := range map[string]string{"loop4": "loop4", "loop4p1": "loop4p1", "loop41": "", "loop41p1": "", "loop3": ""} {
+		if got := openOf(&evidence.Loop{Name: "loop4"}, []string{"loop7", open}); got != want {
+			t.Errorf("%s: %q, want %q", open, got, want)
+		}
+	}
+}
+
 // Without its control group a pod that is said to run may be done, or its node was started
 // anew: its volumes tell.
 func TestLooksDone(t *testing.T) {

@@ -11,6 +11,10 @@ import (
 // more, and keeps to the first of two deletions.
 func DeadlineKnown(p *evidence.Pod) bool { return !p.DeadlineUnsure && beganAnew(p) == 0 }
 
+// KubeletStayed reports whether the kubelet was there when the deletion was requested, as far
+// as is seen.
+func KubeletStayed(p *evidence.Pod) bool { return beganAnew(p) == 0 }
+
 // beganAnew returns how long after the request for deletion the kubelet was started; 0
 // when it was there before, or that is not known.
 func beganAnew(p *evidence.Pod) time.Duration {

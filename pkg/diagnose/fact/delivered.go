@@ -86,10 +86,11 @@ func starts(p *evidence.Pod, c *evidence.Container) bool {
 // containers have processes of the node's kernel: others may run a kernel of their own.
 const RuncV2 = "io.containerd.runc.v2"
 
-// Shim is the process that containerd runs for the pod, if it was found.
+// Shim is the process that containerd runs for the pod, if it was found. A process of a pod
+// may have the name, as one of docker's in a container.
 func Shim(p *evidence.Pod) *evidence.Task {
 	for i := range p.Parents {
-		if strings.HasPrefix(p.Parents[i].Comm, "containerd-shim") {
+		if strings.HasPrefix(p.Parents[i].Comm, "containerd-shim") && !p.Parents[i].InPod() {
 			return &p.Parents[i]
 		}
 	}

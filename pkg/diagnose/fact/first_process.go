@@ -103,6 +103,30 @@ func firstLeader(p *evidence.Pod, c *evidence.Container) *evidence.Task {
 	return init
 }
 
+// Executed reports whether a process is, or comes from, one that was executed in a container,
+// as by kubectl exec: the end of the first process ends it, and does not wait for it.
+func Executed(p *evidence.Pod, c *evidence.Container, t *evidence.Task) bool {
+	first, shim := firstLeader(p, c), Shim(p)
+	if first == nil || shim == nil {
+		return false
+	}
+	pid, parent := t.PID, t.PPID
+	for range p.Tasks { // no more than there are, whatever they say
+		if pid == first.PID {
+			return false
+		}
+		if parent == shim.PID {
+			return true
+		}
+		up, inside := ByID(p, parent)
+		if up == nil || !inside {
+			return false
+		}
+		pid, parent = up.PID, up.PPID
+	}
+	return false
+}
+
 // Assemble returns a process with its threads and children.
 func Assemble(p *evidence.Pod, c *evidence.Container, leader *evidence.Task) FirstProcess {
 	fp := FirstProcess{Container: c, Leader: leader, pod: p}

@@ -41,7 +41,7 @@ func Culprit(p *evidence.Pod, t *evidence.Task) (m *evidence.Mount, certain bool
 		case t.Probe.Indirect:
 			return m, b.OnlyWaiting
 		}
-		return m, !answers(b)
+		return m, !Answers(b)
 	}
 	for i := range t.Probe.Candidates {
 		c := &t.Probe.Candidates[i]
@@ -75,9 +75,9 @@ func suspicious(p *evidence.Pod, t *evidence.Task, m *evidence.Mount) bool {
 	return false
 }
 
-// answers reports whether the server of a mount is known to have answered
+// Answers reports whether the server of a mount is known to have answered
 // everything.
-func answers(m *evidence.Mount) bool {
+func Answers(m *evidence.Mount) bool {
 	return m.Unanswered != nil && *m.Unanswered == 0 && m.Connection == evidence.Established && m.Resent == 0
 }
 

@@ -21,9 +21,10 @@ func FailedUnmount(p *evidence.Pod, v *evidence.Volume) *evidence.VolumeCall {
 	}
 	for i := range p.Node.Kubelet.VolumeCalls {
 		c := &p.Node.Kubelet.VolumeCalls[i]
-		// A volume of which only subpaths are left has no directory that names its plugin.
+		// A volume of which only subpaths are left has no directory that names its plugin:
+		// what fails at any volume is taken for its, where it can be no other pod's.
 		if c.Method == method && c.Failed() && RoseAtStage(p, c) &&
-			(v.Plugin == "" || c.Plugin == plugin && (plugin != csiPlugin || c.Driver == v.Driver)) {
+			(v.Plugin == "" && OnlyOneUnmounts(p, c) || c.Plugin == plugin && (plugin != csiPlugin || c.Driver == v.Driver)) {
 			return c
 		}
 	}
@@ -34,6 +35,13 @@ func FailedUnmount(p *evidence.Pod, v *evidence.Volume) *evidence.VolumeCall {
 // stage: its containers have ended, and the same of its volumes is left.
 func RoseAtStage(p *evidence.Pod, c *evidence.VolumeCall) bool {
 	return c.Rose.After(p.UnchangedSince)
+}
+
+// OnlyOneUnmounts reports whether this was the only pod of the node whose volumes the kubelet
+// took down when it counted what was counted last of these calls: what is counted of another
+// pod, which may be gone a moment later, was counted no later than the reading that showed it.
+func OnlyOneUnmounts(p *evidence.Pod, c *evidence.VolumeCall) bool {
+	return p.Node.Unmounting == 1 && c.Rose.After(p.Node.UnmountingUntil)
 }
 
 // volumeRetry is how long the kubelet waits at most between two attempts at a volume

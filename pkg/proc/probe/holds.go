@@ -2,8 +2,8 @@ package probe
 
 import (
 	"path/filepath"
+	"regexp"
 	"strconv"
-	"strings"
 )
 
 // holds reads which mounts a task of the host's mount namespace uses. Of a task in
@@ -71,9 +71,10 @@ func (p *probe) loop(f OpenFile) {
 	if err != nil || len(p.seen.Loops) == maxLoops {
 		return // closed meanwhile, or not to be read, of which the other files tell
 	}
-	if n, ok := strings.CutPrefix(text, "/dev/loop"); ok {
-		if _, err := strconv.ParseUint(n, 10, 20); err == nil {
-			add(&p.seen.Loops, OpenLoop{Path: text, MountID: f.MountID})
-		}
+	if loopDevice.MatchString(text) {
+		add(&p.seen.Loops, OpenLoop{Path: text, MountID: f.MountID})
 	}
 }
+
+// loopDevice is what a loop device is called, or a partition of one.
+var loopDevice = regexp.MustCompile(`^/dev/loop[0-9]{1,7}(p[0-9]{1,3})?$`)

@@ -21,6 +21,7 @@ var StatusUpdateRejected = &diagnose.Rule{
 			"Something in the API server does not allow the update of pods/status: a ValidatingAdmissionPolicy, a webhook (also one that changes what may not be changed), RBAC, or the API's own validation. " +
 			"The kubelet tries again every ten seconds, and tells it in its log only.",
 		Evidence: "The status says that a container runs, while the node has no process, mount, cgroup or running container of the pod. " +
+			"A reading has found its cgroup before, or the kubelet was there before the deletion: a node that was started anew has none. " +
 			"Since then the kubelet's PATCH requests were refused at least twice, and lately (rest_client_requests_total of the kubelet, code 4xx but 401, 404, 408, 409 and 429), and nothing shows trouble of the API server itself. " +
 			"It is inferred: the kubelet counts by method, not by object. A kubelet that is part of another program, as in K3s and MicroK8s, is not judged.",
 		Remedy: "Read the text of the refusal, which names the policy or webhook: on the node, journalctl -u kubelet, line \"Failed to update status for pod\". " +

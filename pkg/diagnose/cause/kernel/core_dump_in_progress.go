@@ -31,6 +31,7 @@ var CoreDumpInProgress = &diagnose.Rule{
 		Meaning: "The process got a signal that ends it with a core dump, and the kernel writes its memory to a file or hands it to a program. " +
 			"Until that is done the process does not go. SIGKILL ends the dump, which is then not whole.",
 		Evidence: "CoreDumping in /proc/PID/status is 1 past the deadline, or was when the pod was last seen before it was killed at the deadline. " +
+			"A process that was executed in the container (kubectl exec) does not count: the container does not wait for it. " +
 			"/proc/sys/kernel/core_pattern names the file or the program.",
 		Remedy: "Nothing on the node is broken. " +
 			"Find out why the program crashes when it is asked to stop; let core dumps go to faster storage, make them smaller (ulimit -c, /proc/PID/coredump_filter), " +
@@ -38,7 +39,7 @@ var CoreDumpInProgress = &diagnose.Rule{
 		Danger: "The core dump that was cut off is not whole. A force delete does not speed this up.",
 	},
 	Check: func(p *evidence.Pod) []diagnose.Finding {
-		if !p.Gone && (!fact.DeadlineKnown(p) || p.Overdue() < dumpOverdue || p.Overdue() > fact.UnknownAfter) {
+		if p.Mirror || !p.Gone && (!fact.DeadlineKnown(p) || p.Overdue() < dumpOverdue || p.Overdue() > fact.UnknownAfter) {
 			return nil
 		}
 		seen := make(map[int]bool)
@@ -46,7 +47,7 @@ var CoreDumpInProgress = &diagnose.Rule{
 		for i := range p.Tasks {
 			t := &p.Tasks[i]
 			c, ok := p.Container(t.Container)
-			if !t.CoreDumping || seen[t.PID] || p.Gone && (!ok || !fact.EndedAtDeadline(p, c)) {
+			if !t.CoreDumping || seen[t.PID] || p.Gone && (!ok || !fact.EndedAtDeadline(p, c)) || ok && fact.Executed(p, c, t) {
 				continue
 			}
 			seen[t.PID] = true

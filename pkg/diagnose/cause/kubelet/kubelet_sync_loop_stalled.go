@@ -28,11 +28,13 @@ var KubeletSyncLoopStalled = &diagnose.Rule{
 			"When something is mounted there of which the server or daemon does not answer, the loop hangs. " +
 			"Pods go on as they were: none is started, stopped or removed. The node stays Ready, and the kubelet's health check fails only after five minutes.",
 		Evidence: "A thread of the kubelet has been blocked for 45 seconds or more, without moving, in a system call on a volume below the directory of a pod that the API server does not have. " +
-			"A thread that unmounts, or asks how full a volume is, is another one than the loop's, and so is one that does other things than statx on a volume that is not CSI's. " +
+			"A thread that does something else there than to ask whether the path exists (stat, statx) is another one than the loop's, and so is one that does other things than statx on a volume that is not CSI's. " +
 			"The pod is 45 seconds past its deadline, its containers run, and SIGKILL has not been sent, though containerd and the shim answer. " +
 			"The kubelet was there before the deletion: one that was started since gives the whole grace period again. " +
 			"It is inferred until the kubelet itself says that its loop hangs (check syncloop of its /healthz), which it does after five minutes: another thread of it could hang there. " +
-			"Until then it is not said of a pod on whose own volume a thread of the kubelet hangs too.",
+			"Until then it is not said of a pod on whose own volume a thread of the kubelet hangs too. " +
+			"It is not said any more when that thread has hung for five and a half minutes and the kubelet still says ok. " +
+			"Nor is it said of a static pod, which runs on whatever becomes of its object.",
 		Remedy: "Bring the server behind that mount back. The kubelet goes on by itself, and then stops the pods.",
 		Danger: "Do not force-delete the pods of this node: their containers go on, and a StatefulSet starts the same pod twice. " +
 			"A kubelet that is restarted stops what has been deleted by then, and soon hangs there again.",
@@ -49,7 +51,7 @@ var KubeletSyncLoopStalled = &diagnose.Rule{
 	Check: func(p *evidence.Pod) []diagnose.Finding {
 		k := &p.Node.Kubelet
 		t := onStranger(p)
-		if t == nil || p.Overdue() < stalls || !fact.DeadlineKnown(p) || k.Process == nil || fact.Halted(k.Process) || !untouched(p) {
+		if t == nil || p.Mirror || p.Overdue() < stalls || !fact.DeadlineKnown(p) || k.Process == nil || fact.Halted(k.Process) || !untouched(p) {
 			return nil
 		}
 		f := diagnose.Finding{Confidence: diagnose.Inferred, Objects: diagnose.Objects{Thread: diagnose.ThreadOf(t), Mount: diagnose.MountOf(p, t.Probe.Mount)}}
@@ -60,6 +62,8 @@ var KubeletSyncLoopStalled = &diagnose.Rule{
 			f.Confidence = diagnose.Proved
 		} else if fact.KubeletBusyWithVolume(p) != nil && !fact.OnlyCounted(p) {
 			return nil // the pod's own worker may hang, and the loop go on
+		} else if k.Health == fact.KubeletHealthy && t.Unchanged(p.Time) >= loopTold {
+			return nil // the kubelet would say so by now
 		}
 		return []diagnose.Finding{f}
 	},
@@ -68,6 +72,10 @@ var KubeletSyncLoopStalled = &diagnose.Rule{
 // stalls is for how long a thread of the kubelet must have been blocked, and the pod be past
 // its deadline: such threads are looked at only while a pod is.
 const stalls = 45 * time.Second
+
+// loopTold is for how long the loop may hang until the kubelet's health check says so: five minutes
+// as a rule (SyncLoopHealthCheck, pkg/kubelet/kubelet.go), with the time of a reading.
+const loopTold = 330 * time.Second
 
 // onStranger returns a thread of the kubelet that has been blocked for long on a volume of a pod
 // that is not in the API; of several the one that has been so for the longest time.
@@ -90,15 +98,16 @@ func onStranger(p *evidence.Pod) *evidence.Task {
 // asks reports whether a thread can be the main loop's, by what it asks of a volume: PathExists
 // and then IsLikelyNotMountPoint of one that is CSI's, and the latter alone, with statx, of others
 // (getMountedVolumePathListFromDisk, pkg/kubelet/kubelet_getters.go; k8s.io/mount-utils). Others
-// that take a volume down, or look how full it is, hang there without the loop.
+// that take a volume down, remove what is left of it or look how full it is, hang there without
+// the loop.
 func asks(t *evidence.Task) bool {
 	switch t.Probe.Syscall {
 	case "statx":
 		return true
-	case "umount2", "mount", "statfs", "fstatfs":
-		return false
+	case "stat", "lstat", "newfstatat":
+		return strings.Contains(t.Probe.VolumePath, "/kubernetes.io~csi/")
 	}
-	return strings.Contains(t.Probe.VolumePath, "/kubernetes.io~csi/")
+	return false
 }
 
 // untouched reports whether the pod runs as if nobody had asked for its end, though the runtime

@@ -39,7 +39,7 @@ var RootfsUnmountBusy = &diagnose.Rule{
 			"The pod's sandbox, in which the pause program runs, has a root file system, too.",
 		Evidence: "The pod is past its deadline. By containerd's record the container runs; its shim says that it has stopped and has closed its output, no process of it is left, and runc has removed its control group. " +
 			"The root file system is still in the host's mount table, below /run/containerd. " +
-			"A process in the host's mount namespace has had a file open on this very mount (mnt_id in /proc/PID/fdinfo), or its working directory, its root directory or its program there, for 30 seconds or more. " +
+			"A process in the host's mount namespace has had a file open on this very mount (mnt_id in /proc/PID/fdinfo), or its working directory, its root directory or its program there, for 30 seconds or more, and was not started long after the container had ended. " +
 			"Where systemd manages control groups it is inferred: systemd may have removed the group. " +
 			"A process in a mount namespace of its own is not looked at.",
 		Remedy: "{end}.",
@@ -75,12 +75,23 @@ var RootfsUnmountBusy = &diagnose.Rule{
 	},
 }
 
+// cameLater reports whether a process was started long after the container had ended: what kept
+// the shim from unmounting its root file system then is something else.
+func cameLater(c *evidence.Container, h *evidence.Holder) bool {
+	return !c.VacantSince.IsZero() && h.Probe != nil && h.Probe.Started.Sub(c.VacantSince) > usedFor
+}
+
+// uses reports whether a process has used a container's root file system for long.
+func uses(p *evidence.Pod, c *evidence.Container, h *evidence.Holder) bool {
+	return h.MountID == c.Rootfs.ID && !h.Since.IsZero() && p.Time.Sub(h.Since) >= usedFor
+}
+
 // usesRootfs returns the process that has used a container's root file system for the
-// longest time, and how many do.
+// longest time, and how many do, of those that were there when it ended.
 func usesRootfs(p *evidence.Pod, c *evidence.Container) (first *evidence.Holder, n int) {
 	for i := range p.Holders {
 		h := &p.Holders[i]
-		if h.MountID != c.Rootfs.ID || h.Since.IsZero() || p.Time.Sub(h.Since) < usedFor {
+		if !uses(p, c, h) || cameLater(c, h) {
 			continue
 		}
 		n++

@@ -230,8 +230,7 @@ func deleted(p *evidence.Pod, c *evidence.Container) bool {
 	if c.Rootfs == nil || !c.Task.Drained || fact.Missing(p, evidence.Cgroups) || groupOf(p, c) != nil || bySystemd(p) {
 		return false
 	}
-	first, _ := usesRootfs(p, c)
-	return first != nil
+	return slices.ContainsFunc(p.Holders, func(h evidence.Holder) bool { return uses(p, c, &h) })
 }
 
 // counts reports whether the shim cannot go on with the container while it waits for the

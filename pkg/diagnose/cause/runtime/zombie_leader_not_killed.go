@@ -22,7 +22,7 @@ var ZombieLeaderNotKilled = &diagnose.Rule{
 			"and sends it no signal any more, not even SIGKILL at the end of the grace period; the shim waits for an end that nobody brings about.",
 		Evidence: "The container's first process is in state Z with more than one thread left, no thread has SIGKILL pending although the deadline is ten seconds past, " +
 			"and two readings show the same. " +
-			"The kubelet runs and the shim answers that the container runs, so the signal is not late for another reason. runc list on the node shows the container as stopped. " +
+			"The kubelet runs, is well and was there before the deletion, and the shim answers that the container runs, so the signal is not late for another reason. runc list on the node shows the container as stopped. " +
 			"When SIGKILL is pending in a thread that hangs, it is ThreadStuckBehindZombieLeader.",
 		Remedy: "On the node, send the signal that the runtime did not: {kill}; the pod terminates immediately. " +
 			"Then let the program's first thread wait for the others instead of ending.",
@@ -30,8 +30,8 @@ var ZombieLeaderNotKilled = &diagnose.Rule{
 			"A force delete leaves them running, unseen.",
 	},
 	Check: func(p *evidence.Pod) []diagnose.Finding {
-		if k := p.Node.Kubelet.Process; p.Overdue() < fact.KillLatency || k == nil || k.State == evidence.Stopped || k.State == evidence.Uninterruptible {
-			return nil
+		if k := p.Node.Kubelet.Process; p.Overdue() < fact.KillLatency || k == nil || k.State == evidence.Uninterruptible || !fact.Delivered(p) {
+			return nil // it may not have had it killed yet
 		}
 		var out []diagnose.Finding
 		for i := range p.Tasks {

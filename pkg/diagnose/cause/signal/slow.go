@@ -106,7 +106,7 @@ func squeezed(p *evidence.Pod, fp fact.FirstProcess) (*evidence.CPU, *evidence.M
 		if c := g.CPU; c != nil && c.Millis > 0 && long(c.ThrottledSince) && (g.Container != "" || usesMost(p, fp, c)) {
 			return c, nil
 		}
-		if m := g.Memory; m != nil && m.High > 0 && m.Current > m.High && long(m.StalledSince) {
+		if m := g.Memory; m != nil && m.High > 0 && m.Current > m.High && long(m.StalledSince) && (g.Container != "" || holdsMost(p, fp, m)) {
 			return nil, m
 		}
 	}
@@ -119,6 +119,17 @@ func usesMost(p *evidence.Pod, fp fact.FirstProcess, pod *evidence.CPU) bool {
 	for i := range p.Cgroups {
 		if g := &p.Cgroups[i]; g.Container == fp.Container.ID && g.CPU != nil {
 			return g.CPU.RecentMillis*2 > pod.RecentMillis
+		}
+	}
+	return false
+}
+
+// holdsMost reports whether the program's container is what has most of the memory of the whole
+// pod.
+func holdsMost(p *evidence.Pod, fp fact.FirstProcess, pod *evidence.Memory) bool {
+	for i := range p.Cgroups {
+		if g := &p.Cgroups[i]; g.Container == fp.Container.ID && g.Memory != nil {
+			return g.Memory.Current*2 > pod.Current
 		}
 	}
 	return false

@@ -42,7 +42,7 @@ var BlockVolumeUnmapFailed = &diagnose.Rule{
 			"It keeps a mount and a loop device on it, and has to remove both. Somebody of the node uses one of them: a process, or something that was made of what is on the device. " +
 			"The kubelet tries again without end, at most every two minutes, and tells it in its log only.",
 		Evidence: "The mount of the device, below the kubelet's directory plugins and with the pod's UID as its name, is left when the containers have ended, and so is the pod's control group, which the kubelet removes later. " +
-			"Two readings ten seconds or more apart show who uses it: a process in the host's mount namespace with a file open on that mount (mnt_id in /proc/PID/fdinfo), or with the loop device open " +
+			"Two readings ten seconds or more apart show who uses it: a process in the host's mount namespace with a file open on that mount (mnt_id in /proc/PID/fdinfo), or with the loop device, or a partition of it, open " +
 			"whose backing_file is that mount; a device of the device mapper among the holders of that loop device (/sys/dev/block); or its file system in the host's mount table. " +
 			"Where nothing of that is seen, the number of failed attempts at block volumes of its plugin has grown since " +
 			"(storage_operation_duration_seconds of the kubelet, operation unmap_volume), and the CSI driver has not been asked yet. " +
@@ -131,14 +131,15 @@ func notUnmapped(p *evidence.Pod) []diagnose.Finding {
 	}
 	for i := range p.Volumes {
 		v := &p.Volumes[i]
-		if !notReached(p, v) || fact.FailedUnmount(p, v) == nil {
+		c := fact.FailedUnmount(p, v)
+		if c == nil || !notReached(p, v) {
 			continue
 		}
-		if last, _ := unpublish(p, v.Driver); v.Driver != "" && last != nil {
+		if v.Driver != "" && failedCall(p, v.Driver) != nil {
 			continue // of another volume of the driver, which is what the kubelet may count
 		}
 		return []diagnose.Finding{{
-			Family: failing, Variants: whose(p), Confidence: confidence(p, []string{v.Name}),
+			Family: failing, Variants: whose(p, c), Confidence: confidence(p, c, []string{v.Name}),
 			Objects: diagnose.Objects{Volumes: []string{v.Name}, Plugin: strings.ReplaceAll(v.Plugin, "~", "/")},
 		}}
 	}

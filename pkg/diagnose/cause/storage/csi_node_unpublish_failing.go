@@ -20,7 +20,7 @@ var CSINodeUnpublishFailing = &diagnose.Rule{
 			"The kubelet tries again without end, at most every two minutes, and tells it in its log only.",
 		Evidence: "The volume's directory is there a minute after the deadline, and vol_data.json beside it names the driver. " +
 			"The number of calls to that driver that failed has grown since then (csi_operations_seconds of the kubelet). " +
-			"It is proved when one volume of the driver is left and no other pod's volumes are taken down on the node: the kubelet counts by driver, not by volume.",
+			"It is proved when one volume of the driver is left, and no other pod's volumes were taken down on the node when it grew last: the kubelet counts by driver, not by volume.",
 		Remedy: "Read the log of the {itspod} for the error. Repair what it names or restart that pod; the kubelet tries again within two minutes.",
 		Danger: "A restart of a driver that runs FUSE daemons or rbd-nbd in its own pod breaks the volumes that other pods of the node use. " +
 			"A force delete hides the pod and leaves the volume published on this node. Another node may then mount it at the same time, which can destroy its data. " +
@@ -39,10 +39,10 @@ var CSINodeUnpublishFailing = &diagnose.Rule{
 		names, volumes := drivers(p)
 		for _, d := range names {
 			last, timedOut := unpublish(p, d)
-			if last == nil || timedOut {
+			if last == nil || timedOut != nil {
 				continue
 			}
-			f := diagnose.Finding{Variants: whose(p), Confidence: confidence(p, volumes[d]), Objects: ofDriver(p, d, volumes[d])}
+			f := diagnose.Finding{Variants: whose(p, last), Confidence: confidence(p, last, volumes[d]), Objects: ofDriver(p, d, volumes[d])}
 			f.Objects.Code = last.Status
 			if last.Status == evidence.CallUnanswered {
 				f.Family = evidence.CallUnanswered

@@ -21,7 +21,7 @@ var CSINodeUnpublishHanging = &diagnose.Rule{
 			"A driver that gives up itself answers the same, sooner.",
 		Evidence: "The volume's directory is there, vol_data.json beside it names the driver, and the number of calls to that driver that ended with DeadlineExceeded has grown since the containers ended " +
 			"(csi_operations_seconds of the kubelet). Where the driver does not answer at all, the first one ends two minutes after the containers. " +
-			"It is proved when one volume of the driver is left and no other pod's volumes are taken down on the node: the kubelet counts by driver, not by volume.",
+			"It is proved when one volume of the driver is left, and no other pod's volumes were taken down on the node when it grew last: the kubelet counts by driver, not by volume.",
 		Remedy: "Read the log of the {itspod} and look for its processes in state D (ps -eLo pid,stat,wchan:30,comm). Repair the backend that it waits for. " +
 			"A restart of the driver's pod ends locks and requests that hang, not a thread in state D.",
 		Danger: "A restart of a driver that runs FUSE daemons or rbd-nbd in its own pod breaks the volumes that other pods of the node use. " +
@@ -35,8 +35,8 @@ var CSINodeUnpublishHanging = &diagnose.Rule{
 		var out []diagnose.Finding
 		names, volumes := drivers(p)
 		for _, d := range names {
-			if last, timedOut := unpublish(p, d); last != nil && timedOut {
-				out = append(out, diagnose.Finding{Variants: whose(p), Confidence: confidence(p, volumes[d]), Objects: ofDriver(p, d, volumes[d])})
+			if _, timedOut := unpublish(p, d); timedOut != nil {
+				out = append(out, diagnose.Finding{Variants: whose(p, timedOut), Confidence: confidence(p, timedOut, volumes[d]), Objects: ofDriver(p, d, volumes[d])})
 			}
 		}
 		return out

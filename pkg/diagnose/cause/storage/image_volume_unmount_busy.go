@@ -36,7 +36,8 @@ var ImageVolumeUnmountBusy = &diagnose.Rule{
 		Evidence: "The kubelet has said at least twice since the deletion, over eight seconds or more, in an Event of reason FailedKillPod about this pod, that the image volumes of this sandbox could not be taken down, because one is busy, which the error names. " +
 			"That one is still in the host's mount table, below image-volumes and the number of the sandbox. No CNI plugin of the pod has run for ten seconds: while one hangs, containerd has not come to the volumes. " +
 			"A process in the host's mount namespace has had a file open on this very mount (mnt_id in /proc/PID/fdinfo), or its working directory, its root directory or its program there, for ten seconds or more, and was started before the kubelet has said so last. " +
-			"A process in a mount namespace of its own is not looked at.",
+			"A process in a mount namespace of its own is not looked at. " +
+			"It is inferred: whoever may create Events in the pod's namespace can have made the Event, of a pod that hangs for another reason.",
 		Remedy: "{end}.",
 		Danger: "umount -l hides the mount while its files stay in use, and containerd cannot remove its snapshot then. " +
 			"A force delete leaves the mount and the sandbox's record on the node, unseen.",
@@ -61,7 +62,7 @@ var ImageVolumeUnmountBusy = &diagnose.Rule{
 		if first == nil {
 			return nil
 		}
-		out := diagnose.Finding{Confidence: diagnose.Proved, Objects: diagnose.Objects{
+		out := diagnose.Finding{Confidence: diagnose.Inferred, Objects: diagnose.Objects{
 			Process: diagnose.ProcessOf(p, &first.Task), Via: first.Via, Alike: n - 1, Mount: diagnose.MountOf(p, imageMount(p, first.MountID)),
 		}}
 		if first.Owner == "" {

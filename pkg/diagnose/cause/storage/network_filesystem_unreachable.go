@@ -41,7 +41,8 @@ var NetworkFilesystemUnreachable = &diagnose.Rule{
 		Evidence: "A thread of the kubelet is in state D without moving in two readings ten seconds or more apart, " +
 			"or three where the list of TCP connections shows that nothing comes back from the server; the path of its blocked system call is a volume of this pod, " +
 			"and the mount table shows a network file system there. " +
-			"Without the path, the kernel stack of a network file system and a single such mount of the pod make it inferred, and so does a kubelet that only asks how full the volume is (statfs), of a server that can be reached.",
+			"Where the server is connected and has answered all requests, nothing is said: the thread waits for something of the node, such as a lock, or rpc.gssd. " +
+			"Without the path, the kernel stack of a network file system and a single such mount of the pod, whose server has not answered everything, make it inferred, and so does a kubelet that only asks how full the volume is (statfs), of a server that can be reached.",
 		Remedy: "{back}; the kubelet goes on by itself within a minute.{lost}",
 		Danger: "{forced} throws away the writes that have not reached the server. umount -l only hides the mount. " +
 			"Restarting the kubelet leaves the thread and can hang the new one. " +
@@ -59,7 +60,7 @@ var NetworkFilesystemUnreachable = &diagnose.Rule{
 			t, m = inferBusyWithVolume(p)
 			confidence = diagnose.Inferred
 		}
-		if t == nil || m == nil || fact.NetworkFamily(m.Type) == "" || !agrees(t, m) || t.Unchanged(p.Time) < fact.Patience(m) {
+		if t == nil || m == nil || fact.NetworkFamily(m.Type) == "" || !agrees(t, m) || fact.Answers(m) || t.Unchanged(p.Time) < fact.Patience(m) {
 			return nil
 		}
 		f := diagnose.Finding{Confidence: confidence, Objects: diagnose.Objects{Thread: diagnose.ThreadOf(t), Mount: diagnose.MountOf(p, m)}}
@@ -92,7 +93,7 @@ func isLocal(server string) bool {
 
 // inferBusyWithVolume is for a blocked thread of the kubelet whose path could
 // not be read: its kernel stack tells the kind of file system, and the pod has
-// one such mount only. The thread may be busy with another pod, so this one has
+// one such mount only whose server is not known to have answered everything. The thread may be busy with another pod, so this one has
 // had the time that an unmount takes.
 func inferBusyWithVolume(p *evidence.Pod) (*evidence.Task, *evidence.Mount) {
 	if p.Overdue() < fact.UnknownAfter {
@@ -106,7 +107,7 @@ func inferBusyWithVolume(p *evidence.Pod) (*evidence.Task, *evidence.Mount) {
 		var only *evidence.Mount
 		n := 0
 		for j := range p.Mounts {
-			if f := fact.NetworkFamily(p.Mounts[j].Type); f != "" && f == fact.FamilyOf(t) {
+			if f := fact.NetworkFamily(p.Mounts[j].Type); f != "" && f == fact.FamilyOf(t) && !fact.Answers(&p.Mounts[j]) {
 				only = &p.Mounts[j]
 				n++
 			}

@@ -22,8 +22,8 @@ var SubPathCleanupFailed = &diagnose.Rule{
 			"It has to remove all of them before it takes the volume down. That fails again and again: the mount points to a FUSE or NFS file that is gone, " +
 			"or its directory is not empty. The kubelet tells it in its log only.",
 		Evidence: "Directories are left below the pod's volume-subpaths a minute after the deadline, and the number of failed attempts at volumes has grown since " +
-			"(storage_operation_duration_seconds of the kubelet, operation volume_unmount). It is proved when no other pod's volumes are taken down on the node. " +
-			"Where attempts may fail at another volume of the pod, or a CSI driver was asked, which comes after the subpaths, nothing is said.",
+			"(storage_operation_duration_seconds of the kubelet, operation volume_unmount). It is proved when no other pod's volumes were taken down on the node when it grew last. " +
+			"Where attempts may fail at another volume of the pod, or of another pod while no directory of the volume tells its plugin, or a CSI driver was asked, which comes after the subpaths, nothing is said.",
 		Remedy: "Read the kubelet's log on the node (journalctl -u kubelet, line \"error cleaning subPath mounts\"): it names the path. " +
 			"Unmount what is mounted at that path (findmnt lists it; files are mounted there too), then remove the empty directory with rmdir. The kubelet goes on within two minutes.",
 		Danger: "Never run rm -rf on volume-subpaths: while a subPath is mounted there, it deletes the volume's data. rmdir is safe. The other directories of that name are of pods that run: compare the pod's UID in the path.",
@@ -33,15 +33,18 @@ var SubPathCleanupFailed = &diagnose.Rule{
 			return nil
 		}
 		var volumes []string
+		var last *evidence.VolumeCall
 		for i := range p.Volumes {
-			if v := &p.Volumes[i]; v.Subpaths > 0 && fact.FailedUnmount(p, v) != nil && !otherwise(p, v) {
+			v := &p.Volumes[i]
+			if c := fact.FailedUnmount(p, v); c != nil && v.Subpaths > 0 && !otherwise(p, v) {
 				volumes = append(volumes, v.Name)
+				last = c
 			}
 		}
 		if volumes == nil {
 			return nil
 		}
-		return []diagnose.Finding{{Confidence: confidence(p, volumes[:1]), Objects: diagnose.Objects{Volumes: volumes}}}
+		return []diagnose.Finding{{Confidence: confidence(p, last, volumes[:1]), Objects: diagnose.Objects{Volumes: volumes}}}
 	},
 }
 
@@ -50,8 +53,7 @@ var SubPathCleanupFailed = &diagnose.Rule{
 // by plugin, and asks a CSI driver only when the subpaths are gone.
 func otherwise(p *evidence.Pod, v *evidence.Volume) bool {
 	if v.Driver != "" {
-		last, _ := unpublish(p, v.Driver)
-		return last != nil
+		return failedCall(p, v.Driver) != nil
 	}
 	return v.Plugin == "" && slices.ContainsFunc(p.Volumes, func(o evidence.Volume) bool {
 		return o.Plugin != "" && fact.FailedUnmount(p, &o) != nil

@@ -32,7 +32,7 @@ var VolumeDirTeardownFailed = &diagnose.Rule{
 			"The kubelet tells it in its log only.",
 		Evidence: "The directory is there a minute after the deadline, and the number of failed attempts at volumes of its plugin has grown since " +
 			"(storage_operation_duration_seconds of the kubelet, operation volume_unmount). " +
-			"It is proved when no other volume of the plugin is left and no other pod's volumes are taken down on the node, or when the mount table shows a mount inside.",
+			"It is proved when no other volume of the plugin is left and no other pod's volumes were taken down on the node when it grew last, or when the mount table shows a mount inside.",
 		Remedy: "Read the kubelet's log on the node (journalctl -u kubelet) for the volume's name: the error names the file. " +
 			"Repair that, for example with chattr -i; the kubelet removes the directory within two minutes.",
 		Danger: "Make sure that nothing is mounted inside before you delete anything by hand: what is inside a mount is somebody's data. " +
@@ -68,7 +68,8 @@ var VolumeDirTeardownFailed = &diagnose.Rule{
 		if len(failing) == 0 {
 			return nil
 		}
-		f := diagnose.Finding{Variants: whose(p), Objects: diagnose.Objects{Plugin: strings.ReplaceAll(failing[0].Plugin, "~", "/")}}
+		last := fact.FailedUnmount(p, failing[0])
+		f := diagnose.Finding{Variants: whose(p, last), Objects: diagnose.Objects{Plugin: strings.ReplaceAll(failing[0].Plugin, "~", "/")}}
 		for _, v := range failing {
 			if v.Plugin == failing[0].Plugin {
 				f.Objects.Volumes = append(f.Objects.Volumes, v.Name)
@@ -78,7 +79,7 @@ var VolumeDirTeardownFailed = &diagnose.Rule{
 			// The kubelet may only be at work in the others: it counts by plugin.
 			f.Variants = append(f.Variants, oneOf)
 		}
-		f.Confidence = confidence(p, f.Objects.Volumes)
+		f.Confidence = confidence(p, last, f.Objects.Volumes)
 		return []diagnose.Finding{f}
 	},
 }

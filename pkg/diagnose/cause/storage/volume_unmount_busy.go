@@ -1,7 +1,9 @@
 package storage
 
 import (
+	"slices"
 	"strings"
+	"time"
 
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose/fact"
@@ -32,6 +34,7 @@ var VolumeUnmountBusy = &diagnose.Rule{
 			"so the kernel answers EBUSY. The kubelet tries again without end, at most every two minutes, and tells it in its log only.",
 		Evidence: "Two readings ten seconds or more apart show a process in the host's mount namespace with a file open on this very mount (mnt_id in /proc/PID/fdinfo), " +
 			"or with its working directory, its root directory or its program there; or the mount table shows a mount inside of the volume's. " +
+			"A process that was started ten seconds or more after the containers had ended makes it inferred, and nothing is said of one while the CSI driver fails: what failed before it came may fail now. " +
 			"Where the volume's CSI driver is not registered, or nobody answers at its socket, nobody has tried to unmount it, and nothing is said. " +
 			"A process in a mount namespace of its own does not keep the host's mount busy and is not looked at.",
 		Remedy: "Find out what {process} does there, and stop it or let it leave the volume; the kubelet unmounts within two minutes.",
@@ -82,10 +85,29 @@ func heldBy(p *evidence.Pod) []diagnose.Finding {
 		return nil
 	}
 	m := byID(p.Mounts, first.MountID)
-	if driverAway(p, m) {
+	if driverAway(p, m) || cameLater(p, first) && driverFails(p, m) {
 		return nil
 	}
 	return []diagnose.Finding{heldFinding(p, m, first, n)}
+}
+
+// cameLater reports whether a process was started after the containers had ended, as the kubelet
+// tells: the first attempt at the volumes may have failed without it.
+func cameLater(p *evidence.Pod, h *evidence.Holder) bool {
+	var ended time.Time
+	for i := range p.Containers {
+		if e := p.Containers[i].Exit; e != nil && e.At.After(ended) {
+			ended = e.At
+		}
+	}
+	return !ended.IsZero() && h.Probe != nil && h.Probe.Started.Sub(ended) >= fact.SlowDevice
+}
+
+// driverFails reports whether the CSI driver of a volume fails to unpublish volumes.
+func driverFails(p *evidence.Pod, m *evidence.Mount) bool {
+	return slices.ContainsFunc(p.Volumes, func(v evidence.Volume) bool {
+		return v.Name == m.Volume && v.Plugin == m.Plugin && v.Driver != "" && failedCall(p, v.Driver) != nil
+	})
 }
 
 // longestHolder returns the process that has used one of some mounts for the longest time,
@@ -109,6 +131,9 @@ func heldFinding(p *evidence.Pod, m *evidence.Mount, first *evidence.Holder, n i
 	f := diagnose.Finding{Confidence: diagnose.Proved, Objects: diagnose.Objects{
 		Mount: diagnose.MountOf(p, m), Process: diagnose.ProcessOf(p, &first.Task), Via: first.Via, Alike: n - 1, Volumes: []string{m.Volume},
 	}}
+	if cameLater(p, first) {
+		f.Confidence = diagnose.Inferred
+	}
 	if first.Owner == "" {
 		f.Objects.Process.Unit = fact.UnitOf(first.Cgroup)
 	}
@@ -133,7 +158,7 @@ func driverAway(p *evidence.Pod, m *evidence.Mount) bool {
 		if v.NoRecord {
 			return true
 		}
-		last, _ := unpublish(p, v.Driver)
+		last := failedCall(p, v.Driver)
 		return last == nil && v.Unregistered || last != nil && last.Status == evidence.CallUnanswered
 	}
 	return false

@@ -19,23 +19,23 @@ func settled(p *evidence.Pod) bool {
 
 // confidence is that of a finding that rests on what the kubelet counts of all
 // volumes of a driver or plugin: whose they are is certain only when no other pod's
-// volumes are taken down, and which only of a single one.
-func confidence(p *evidence.Pod, volumes []string) diagnose.Confidence {
-	if p.Node.Unmounting == 1 && len(volumes) == 1 {
+// volumes were taken down, and which only of a single one.
+func confidence(p *evidence.Pod, c *evidence.VolumeCall, volumes []string) diagnose.Confidence {
+	if fact.OnlyOneUnmounts(p, c) && len(volumes) == 1 {
 		return diagnose.Proved
 	}
 	return diagnose.Inferred
 }
 
-// others is the variant of a pod that is not known to be the only one whose volumes are
-// taken down, and orOthers the words for it.
+// others is the variant of a pod that is not known to be the only one whose volumes were
+// taken down when what is counted rose, and orOthers the words for it.
 const others = "Others"
 
 var orOthers = []diagnose.Choice{{Variant: others, Text: " or another one of this node"}, {Text: ""}}
 
 // whose returns that variant where it applies.
-func whose(p *evidence.Pod) []string {
-	if p.Node.Unmounting == 1 {
+func whose(p *evidence.Pod, c *evidence.VolumeCall) []string {
+	if fact.OnlyOneUnmounts(p, c) {
 		return nil
 	}
 	return []string{others}
@@ -71,29 +71,56 @@ func ofDriver(p *evidence.Pod, driver string, volumes []string) diagnose.Objects
 }
 
 // unpublish returns the last result of the kubelet's calls to a driver that is no
-// success, and whether a call was not answered in time, both since the pod is at its
-// present stage. It is nil when there is none, and when calls succeed as well and
-// another pod's volume may be the one that fails.
-func unpublish(p *evidence.Pod, driver string) (last *evidence.VolumeCall, timedOut bool) {
+// success, and of those that were not answered in time, both since the pod is at its
+// present stage. They are nil when there is none, and when calls have succeeded since: what
+// failed was another pod's, or is over. Where some are certain to be this pod's, what may be
+// of another one is left out.
+func unpublish(p *evidence.Pod, driver string) (last, timedOut *evidence.VolumeCall) {
 	var ok *evidence.VolumeCall
-	for i := range p.Node.Kubelet.VolumeCalls {
-		c := &p.Node.Kubelet.VolumeCalls[i]
-		if c.Method != evidence.NodeUnpublish || c.Driver != driver || !fact.RoseAtStage(p, c) {
-			continue
-		}
-		if !c.Failed() {
+	for _, c := range unpublishCalls(p, driver) {
+		switch {
+		case !c.Failed():
 			ok = c
 			continue
+		case last != nil && fact.OnlyOneUnmounts(p, last) && !fact.OnlyOneUnmounts(p, c):
+			continue
+		case last != nil && fact.OnlyOneUnmounts(p, c) && !fact.OnlyOneUnmounts(p, last):
+			last, timedOut = nil, nil
 		}
-		timedOut = timedOut || c.Status == evidence.CallTimedOut
+		if c.Status == evidence.CallTimedOut {
+			timedOut = c
+		}
 		if last == nil || c.Rose.After(last.Rose) {
 			last = c
 		}
 	}
-	if last != nil && ok != nil && !last.Rose.After(ok.Rose) && p.Node.Unmounting != 1 {
-		return nil, false
+	if last != nil && ok != nil && !last.Rose.After(ok.Rose) {
+		return nil, nil
 	}
 	return last, timedOut
+}
+
+// failedCall returns that result whether calls have succeeded since or not: what fails may
+// have failed in one of those.
+func failedCall(p *evidence.Pod, driver string) (last *evidence.VolumeCall) {
+	for _, c := range unpublishCalls(p, driver) {
+		if c.Failed() && (last == nil || c.Rose.After(last.Rose)) {
+			last = c
+		}
+	}
+	return last
+}
+
+// unpublishCalls returns what the kubelet counts of its calls to a driver to unpublish a
+// volume, as far as more were counted since the pod is at its present stage.
+func unpublishCalls(p *evidence.Pod, driver string) []*evidence.VolumeCall {
+	var out []*evidence.VolumeCall
+	for i := range p.Node.Kubelet.VolumeCalls {
+		if c := &p.Node.Kubelet.VolumeCalls[i]; c.Method == evidence.NodeUnpublish && c.Driver == driver && fact.RoseAtStage(p, c) {
+			out = append(out, c)
+		}
+	}
+	return out
 }
 
 // root returns the mount of a volume itself, nil when nothing is mounted at its
