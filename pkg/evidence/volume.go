@@ -131,7 +131,6 @@ const (
 	CallSucceeded  = "success"
 	CallOK         = "OK"
 	CallTimedOut   = "DeadlineExceeded"
-	CallAborted    = "Aborted"
 	CallUnanswered = "Unavailable"
 )
 

@@ -29,7 +29,7 @@ var CoreDumpInProgress = &diagnose.Rule{
 			"when":    {{Variant: diagnose.Gone, Text: "when the grace period was over and SIGKILL ended it"}, {Text: "past the end of the grace period"}},
 		},
 		Meaning: "The process got a signal that ends it with a core dump, and the kernel writes its memory to a file or hands it to a program. " +
-			"Until that is done the process does not go. SIGKILL ends the dump, which is then not whole.",
+			"Until that is done the process does not exit. SIGKILL ends the dump, which is then not whole.",
 		Evidence: "CoreDumping in /proc/PID/status is 1 past the deadline, or was when the pod was last seen before it was killed at the deadline. " +
 			"A process that was executed in the container (kubectl exec) does not count: the container does not wait for it. " +
 			"/proc/sys/kernel/core_pattern names the file or the program.",

@@ -65,7 +65,7 @@ var DRAUnprepareFailing = &diagnose.Rule{
 			{
 				Name:    evidence.CallTimedOut,
 				Meaning: "The driver takes the call and does not answer: it waits for its device, for a lock or for the API server. The kubelet gives up after 45 seconds and asks again.",
-				Remedy:  "Read the log of the {itspod}, and look for its processes in state D (ps -eLo pid,stat,wchan:30,comm). A restart of that pod ends locks and requests that hang.",
+				Remedy:  "Read the log of the {itspod} and look for its processes in state D (ps -eLo pid,stat,wchan:30,comm). A restart of that pod ends locks and requests that hang.",
 			},
 		},
 	},
