@@ -11,7 +11,7 @@ PROMTOOL := $(CACHE)/tools/promtool
 # Each package is compiled once for linters, tests and images alike, so that a first run
 # does not take half an hour. Nobody debugs what is built here: it has no debug information.
 export CGO_ENABLED := 0
-export GOFLAGS := $(GOFLAGS) -trimpath -gcflags=all=-dwarf=false
+export GOFLAGS := $(GOFLAGS) -trimpath -gcflags=all=-dwarf=false -tags=grpcnotrace
 
 export NODEAGENT_CACHE := $(CACHE)
 export NODEAGENT_CLUSTER := $(CLUSTER)
@@ -25,7 +25,7 @@ PROGRAMS := bin/victim bin/fusehang bin/csidriver bin/lossyshim
 
 # $(call incidents,FOLDER,NAMES) runs incidents on the cluster; FOLDER is for what they leave.
 incidents = mkdir -p $(1) && cd test/e2e && NODEAGENT_ARTIFACTS=$(1) NODEAGENT_SCENARIO='$(2)' NODEAGENT_FAILED='$(FAILED)' \
-	go test -count=1 -timeout 85m -parallel 1000 -tags e2e
+	go test -count=1 -timeout 85m -parallel 1000 -tags e2e,grpcnotrace
 
 # Where the incidents' evidence, descriptions and the table of verdicts go.
 export NODEAGENT_ARTIFACTS := $(CURDIR)/bin/e2e
@@ -90,7 +90,7 @@ bench: image $(PROGRAMS) cluster-up ## speed and size, as a table
 	go run ./test/bench
 
 build: ## the agent's static binary, bin/nodeagent
-	go build -tags grpcnotrace -ldflags "-s -w -X main.version=$(VERSION)" -o bin/nodeagent ./cmd/nodeagent
+	go build -ldflags "-s -w -X main.version=$(VERSION)" -o bin/nodeagent ./cmd/nodeagent
 
 image: build ## the agent's image, as bin/nodeagent-image.tar and in docker's or podman's store
 	@./deploy/image.sh $(IMAGE)
