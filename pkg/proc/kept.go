@@ -111,8 +111,8 @@ func (r *Round) imageMounts(p *evidence.Pod, host *mount.Table) []evidence.Mount
 		if c.Kind != evidence.Sandbox || c.ID == "" || c.State != evidence.StateExited {
 			continue
 		}
-		for j := range host.Lines {
-			if m := &host.Lines[j]; strings.Contains(m.Point, "/io.containerd.grpc.v1.cri/image-volumes/"+c.ID+"/") {
+		for _, m := range r.mounts.OfContainer(host, c.ID) {
+			if strings.Contains(m.Point, mount.ImageVolumes+c.ID+"/") {
 				e := r.mounts.Mount(m)
 				e.HostPoint = e.Point
 				out = append(out, e)
@@ -228,10 +228,9 @@ func (r *Round) readRootfs(p *evidence.Pod, host *mount.Table) []evidence.Mount 
 			continue
 		}
 		point := ""
-		for j := range host.Lines {
-			m := &host.Lines[j]
+		for _, m := range r.mounts.OfContainer(host, c.ID) {
 			switch {
-			case strings.HasSuffix(m.Point, "/io.containerd.runtime.v2.task/k8s.io/"+c.ID+"/rootfs"):
+			case strings.HasSuffix(m.Point, mount.Tasks+c.ID+"/rootfs"):
 				e := r.mounts.Mount(m)
 				c.Rootfs, point = &e, m.Point
 				out = append(out, e)

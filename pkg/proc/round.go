@@ -3,6 +3,7 @@ package proc
 import (
 	"context"
 	"fmt"
+	"path/filepath"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -52,7 +53,7 @@ func (h *Host) Round() *Round {
 		byComm:  newShared[map[string]*[]int](),
 		deletes: newShared[deletes](),
 		search:  search{turn: make(chan struct{}, 1)},
-		mounts:  mount.View{Proc: h.Proc, FUSE: h.FUSE, KubeletDir: h.KubeletDir, Blocks: h.Blocks},
+		mounts:  mount.View{Proc: h.Proc, FUSE: h.FUSE, KubeletDir: filepath.Clean(h.KubeletDir), Blocks: h.Blocks},
 		pids: sync.OnceValues(func() ([]int, error) {
 			r, err := kernfile.Open(h.Proc)
 			if err != nil {

@@ -33,8 +33,9 @@ func (r *Round) readVolumes(ctx context.Context, files *kernfile.Reader, p *evid
 		p.Lack(evidence.Volumes, fmt.Sprintf("list the directories of the pod's volumes: %v", err))
 	}
 	p.Seen.Directory = p.Seen.Directory || found
+	p.Volumes = slices.Grow(p.Volumes, len(dirs))
 	for _, d := range dirs {
-		v := evidence.Volume{Name: printable(d.Name), Plugin: printable(d.Plugin), Block: d.Block, Driver: printable(d.Driver), NoRecord: d.NoRecord, Subpaths: d.Subpaths}
+		v := evidence.Volume{Name: kernfile.Printable(d.Name), Plugin: kernfile.Printable(d.Plugin), Block: d.Block, Driver: kernfile.Printable(d.Driver), NoRecord: d.NoRecord, Subpaths: d.Subpaths}
 		v.Unregistered = d.Driver != "" && !slices.ContainsFunc(sockets, func(s string) bool { return strings.HasPrefix(s, d.Driver) })
 		p.Volumes = append(p.Volumes, v)
 	}
@@ -71,8 +72,6 @@ func namesOfDevices(p *evidence.Pod) []string {
 	}
 	return out
 }
-
-func printable(s string) string { return kernfile.Printable([]byte(s)) }
 
 const (
 	// maxHolders bounds the processes that are told of.
