@@ -102,10 +102,10 @@ type Seen struct {
 	// Volumes are the directories of a pod's volumes, Sockets the names in the
 	// kubelet's plugins_registry, Pods those of the directories of all pods, and Found
 	// reports whether the pod has a directory.
-	Volumes []VolumeDir `json:"volumes,omitempty"`
-	Sockets []string    `json:"sockets,omitempty"`
-	Pods    []string    `json:"pods,omitempty"`
-	Found   bool        `json:"found,omitempty"`
+	Volumes []volumeDirs `json:"volumes,omitempty"`
+	Sockets []string     `json:"sockets,omitempty"`
+	Pods    []string     `json:"pods,omitempty"`
+	Found   bool         `json:"found,omitempty"`
 	// Claims are the resource claims that the kubelet has had prepared.
 	Claims []ClaimState `json:"claims,omitempty"`
 
