@@ -38,6 +38,7 @@ const (
 	Shim    What = "shim"    // the -id of a shim's command line
 	PIDNS   What = "pidns"   // its PID namespace
 	Pipes   What = "pipes"   // the pipes that a shim reads from
+	Ends    What = "ends"    // the pipes that it has an end of, whether to read or to write
 	Streams What = "streams" // the pipes that its standard streams write to
 	Holds   What = "holds"   // the mounts that it uses, when it is in the host's mount namespace
 	Plugin  What = "plugin"  // what a CNI plugin was asked for, in its environment

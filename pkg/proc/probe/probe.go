@@ -106,6 +106,10 @@ func (p *probe) run() {
 		p.holds()
 	case Outputs:
 		p.outputs()
+	case Ends:
+		p.pipeLinks(func(_ int, inode uint64) { p.seen.Pipes = append(p.seen.Pipes, inode) })
+		slices.Sort(p.seen.Pipes)
+		p.seen.Pipes = slices.Compact(p.seen.Pipes)
 	case writes:
 		p.writes()
 	default:
@@ -258,6 +262,19 @@ func (p *probe) outputs() {
 // writes reads which of the pipes the task can write to. The links are read first: they
 // never wait, unlike the fdinfo of other kinds of files.
 func (p *probe) writes() {
+	p.pipeLinks(func(fd int, inode uint64) {
+		if !slices.Contains(p.Pipes, inode) {
+			return
+		}
+		if f, ok := p.descriptor(fd); ok && f.writable() && (f.Inode == 0 || f.Inode == inode) {
+			add(&p.seen.Pipes, inode)
+		}
+	})
+}
+
+// pipeLinks calls do with the descriptors of the task that are pipes, by the texts of their
+// links.
+func (p *probe) pipeLinks(do func(fd int, inode uint64)) {
 	if !p.announce("fd") {
 		return
 	}
@@ -274,12 +291,8 @@ func (p *probe) writes() {
 			}
 			continue
 		}
-		inode, ok := inodeOfLink(text, "pipe")
-		if !ok || !slices.Contains(p.Pipes, inode) {
-			continue
-		}
-		if f, ok := p.descriptor(fd); ok && f.writable() && (f.Inode == 0 || f.Inode == inode) {
-			add(&p.seen.Pipes, inode)
+		if inode, ok := inodeOfLink(text, "pipe"); ok {
+			do(fd, inode)
 		}
 	}
 }
