@@ -33,6 +33,7 @@ type Round struct {
 	// deletes are the CNI plugins that take down networks, by sandbox.
 	deletes *shared[deletes]
 	search  *walk[user]
+	placed  map[string]*mount.Line // of the paths of these; who walks may use it
 	pipes   *walk[pipeUser]
 	indexed int // how many pipes are kept of these; who walks may use it
 }
@@ -56,6 +57,7 @@ func (h *Host) Round() *Round {
 		byComm:  newShared[map[string]*[]int](),
 		deletes: newShared[deletes](),
 		search:  newWalk[user](),
+		placed:  make(map[string]*mount.Line),
 		pipes:   newWalk[pipeUser](),
 		mounts:  mount.View{Proc: h.Proc, FUSE: h.FUSE, KubeletDir: filepath.Clean(h.KubeletDir), Blocks: h.Blocks},
 		pids: sync.OnceValues(func() ([]int, error) {

@@ -79,6 +79,8 @@ const (
 	// holdersAfter is how far past its deadline a pod is when the files of all
 	// processes are looked at: most volumes are unmounted within a second.
 	holdersAfter = 10 * time.Second
+	// maxPlaced bounds the paths of which the mounts are kept in a round.
+	maxPlaced = 1024
 )
 
 // readHolders finds the processes in the host's mount namespace that use one of some
@@ -122,12 +124,23 @@ type use struct {
 // users returns the processes in the host's mount namespace. Those that come with an
 // error are not all of them.
 func (r *Round) users(ctx context.Context, files *kernfile.Reader, host *mount.Table) ([]user, error) {
+	// Most processes work in few directories.
+	place := func(p string) *mount.Line {
+		m, known := r.placed[p]
+		if !known {
+			m = host.Place(p)
+		}
+		if len(r.placed) < maxPlaced {
+			r.placed[p] = m
+		}
+		return m
+	}
 	return r.search.all(ctx, r, files, func(s *kernfile.TaskStatus) (user, bool, error) {
 		saw, err := r.askFiles(ctx, probe.Holds, s)
 		if !saw.InHost {
 			return user{}, false, err
 		}
-		return user{s.Task, uses(host, &saw), openLoops(host, &saw)}, true, err
+		return user{s.Task, uses(place, &saw), openLoops(host, &saw)}, true, err
 	})
 }
 
@@ -153,8 +166,9 @@ func holds(mounts map[int]bool, uses []use) (id int, via string) {
 	return 0, ""
 }
 
-// uses returns what a process uses of the host's mounts: none in another namespace.
-func uses(host *mount.Table, saw *probe.Seen) []use {
+// uses returns what a process uses of the host's mounts: none in another namespace. place
+// returns the one that a path lies on, nil when that is not certain.
+func uses(place func(path string) *mount.Line, saw *probe.Seen) []use {
 	if !saw.InHost {
 		return nil
 	}
@@ -169,7 +183,7 @@ func uses(host *mount.Table, saw *probe.Seen) []use {
 		if text == "" {
 			continue
 		}
-		if m := host.Holding(text); m != nil && !host.Stacked(m) {
+		if m := place(text); m != nil {
 			out = append(out, use{m.ID, link.via})
 		}
 	}

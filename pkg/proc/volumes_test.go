@@ -34,12 +34,12 @@ func TestHolds(t *testing.T) {
 		{"a volume of a like name", probe.Seen{InHost: true, Dirs: map[string]string{"cwd": dir + "2/a"}}, 0, ""},
 		{"nothing", probe.Seen{InHost: true, Mounts: []int{1}, Dirs: map[string]string{"cwd": "/", "exe": "/bin/x"}}, 0, ""},
 	} {
-		if id, via := holds(mountIDs(p.Mounts), uses(host, &tc.saw)); id != tc.id || via != tc.via {
+		if id, via := holds(mountIDs(p.Mounts), uses(host.Place, &tc.saw)); id != tc.id || via != tc.via {
 			t.Errorf("%s: mount %d by %q, want %d by %q", tc.name, id, via, tc.id, tc.via)
 		}
 	}
 	host.Lines = append(host.Lines, line(10, dir))
-	if id, via := holds(mountIDs(p.Mounts), uses(host, &probe.Seen{InHost: true, Dirs: map[string]string{"cwd": dir}})); via != "" {
+	if id, via := holds(mountIDs(p.Mounts), uses(host.Place, &probe.Seen{InHost: true, Dirs: map[string]string{"cwd": dir}})); via != "" {
 		t.Errorf("with two mounts at one place: mount %d by %q", id, via)
 	}
 }

@@ -230,15 +230,19 @@ func (t *Table) Holding(p string) *Line {
 	return best
 }
 
-// Stacked reports whether another mount is at the same place, so that a path does
-// not tell which one is meant.
-func (t *Table) Stacked(m *Line) bool {
+// Place returns the mount that an absolute path lies on, as Holding does; nil when another
+// one is at the same place, so that the path does not tell which of them is meant.
+func (t *Table) Place(p string) *Line {
+	m := t.Holding(p)
+	if m == nil {
+		return nil
+	}
 	for i := range t.Lines {
 		if t.Lines[i].Point == m.Point && t.Lines[i].ID != m.ID {
-			return true
+			return nil
 		}
 	}
-	return false
+	return m
 }
 
 // within reports whether a path is the directory or lies below it.
