@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
+	"github.com/nodeagent-io/nodeagent/pkg/proc/internal/kernfile"
 	"github.com/nodeagent-io/nodeagent/pkg/proc/probe"
 )
 
@@ -35,10 +36,10 @@ func (c *Claims) Of(uid string) []evidence.Claim {
 		if !slices.Contains(s.Pods, uid) {
 			continue
 		}
-		claim := evidence.Claim{Name: printable(s.Name), Shared: len(s.Pods) > 1}
+		claim := evidence.Claim{Name: kernfile.Printable(s.Name), Shared: len(s.Pods) > 1}
 		for _, name := range s.Drivers {
 			claim.Drivers = append(claim.Drivers, evidence.ClaimDriver{
-				Name:         printable(name),
+				Name:         kernfile.Printable(name),
 				Unregistered: !slices.ContainsFunc(c.sockets, func(s string) bool { return strings.HasPrefix(s, name) }),
 			})
 		}

@@ -94,7 +94,7 @@ func (r *Round) readImageVolumes(ctx context.Context, files *kernfile.Reader, p 
 
 // addHolders adds the processes that use some mounts.
 func (r *Round) addHolders(ctx context.Context, files *kernfile.Reader, p *evidence.Pod, mounts []evidence.Mount, host *mount.Table, what string) {
-	found, err := r.readHolders(ctx, files, mounts, host)
+	found, err := r.readHolders(ctx, files, mountIDs(mounts), host)
 	if err != nil && len(found) == 0 {
 		p.Lack(evidence.Holders, fmt.Sprintf("look for processes that use %s: %v", what, err))
 	}
@@ -111,8 +111,8 @@ func (r *Round) imageMounts(p *evidence.Pod, host *mount.Table) []evidence.Mount
 		if c.Kind != evidence.Sandbox || c.ID == "" || c.State != evidence.StateExited {
 			continue
 		}
-		for j := range host.Lines {
-			if m := &host.Lines[j]; strings.Contains(m.Point, "/io.containerd.grpc.v1.cri/image-volumes/"+c.ID+"/") {
+		for _, m := range r.mounts.OfContainer(host, c.ID) {
+			if strings.Contains(m.Point, mount.ImageVolumes+c.ID+"/") {
 				e := r.mounts.Mount(m)
 				e.HostPoint = e.Point
 				out = append(out, e)
@@ -141,32 +141,71 @@ func (r *Round) probeHolders(ctx context.Context, p *evidence.Pod, holders []evi
 // /proc/PID/fd, or was sent it over a socket. Of the node, containerd and shims are not
 // looked at: they start processes, which have their files for a moment.
 //
+// Who may be one is known from a look at all processes once in a round, and each of these
+// is asked anew.
+//
 // Results that come with an error are good but not all.
 func (r *Round) readOutputHolders(ctx context.Context, files *kernfile.Reader, p *evidence.Pod, pipes []uint64) ([]evidence.OutputHolder, error) {
 	uid := cmp.Or(p.RuntimeUID, p.UID)
 	t := &tables{Round: r}
+	users, hidden := r.pipeUsers(ctx, files)
 	var out []evidence.OutputHolder
-	var hidden error
-	if err := r.each(ctx, func(pid int) bool {
-		s, ok := mayHold(files, p, pid)
+	for i := range users {
+		if !users[i].mayHave(pipes) {
+			continue
+		}
+		s, ok := mayHold(files, p, users[i].pid)
 		if !ok {
-			return true
+			continue
 		}
 		saw, err := r.writes(ctx, &s, pipes)
 		if err != nil && hidden == nil {
 			hidden = err // the others are looked at all the same
 		}
 		if len(saw.Pipes) == 0 {
-			return true
+			continue
 		}
 		// When it was started tells it from another one that gets its PID.
 		_ = r.probe(ctx, &s, t, uid)
-		out = append(out, evidence.OutputHolder{Task: s.Task})
-		return len(out) < maxOutputHolders
-	}); err != nil {
-		return out, err
+		if out = append(out, evidence.OutputHolder{Task: s.Task}); len(out) == maxOutputHolders {
+			break
+		}
 	}
 	return out, hidden
+}
+
+// A pipeUser is a process that has pipes open.
+type pipeUser struct {
+	pid   int
+	pipes []uint64 // their inodes
+	// unkept reports whether the pipes are not in the list, for which there was no room.
+	unkept bool
+}
+
+// maxIndexed bounds the pipes of all processes that are kept in a round. A process with
+// others is asked for each pod.
+const maxIndexed = 128 << 10
+
+// pipeUsers returns the processes that have pipes open, but not those that have the pipes
+// of containers by office. With an error they are not all of them.
+func (r *Round) pipeUsers(ctx context.Context, files *kernfile.Reader) ([]pipeUser, error) {
+	return r.pipes.all(ctx, r, files, func(s *kernfile.TaskStatus) (pipeUser, bool, error) {
+		if byOffice(s) {
+			return pipeUser{}, false, nil
+		}
+		saw, err := r.Prober.Ask(ctx, probe.Ends, r.Proc, &s.Task, s.Owner)
+		err = complaint(&saw, err, s, "fd")
+		if r.indexed+len(saw.Pipes) > maxIndexed {
+			return pipeUser{pid: s.PID, unkept: true}, true, err
+		}
+		r.indexed += len(saw.Pipes)
+		return pipeUser{pid: s.PID, pipes: saw.Pipes}, len(saw.Pipes) > 0, err
+	})
+}
+
+// mayHave reports whether one of some pipes can be among those that the process has open.
+func (u *pipeUser) mayHave(pipes []uint64) bool {
+	return u.unkept || slices.ContainsFunc(u.pipes, func(inode uint64) bool { return slices.Contains(pipes, inode) })
 }
 
 // readShimChildren fills in the children of the pod's shim that are not in its control
@@ -228,10 +267,9 @@ func (r *Round) readRootfs(p *evidence.Pod, host *mount.Table) []evidence.Mount 
 			continue
 		}
 		point := ""
-		for j := range host.Lines {
-			m := &host.Lines[j]
+		for _, m := range r.mounts.OfContainer(host, c.ID) {
 			switch {
-			case strings.HasSuffix(m.Point, "/io.containerd.runtime.v2.task/k8s.io/"+c.ID+"/rootfs"):
+			case strings.HasSuffix(m.Point, mount.Tasks+c.ID+"/rootfs"):
 				e := r.mounts.Mount(m)
 				c.Rootfs, point = &e, m.Point
 				out = append(out, e)

@@ -1,6 +1,8 @@
 package proc
 
 import (
+	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -10,6 +12,7 @@ import (
 	"time"
 
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
+	"github.com/nodeagent-io/nodeagent/pkg/proc/internal/kerneltest"
 	"github.com/nodeagent-io/nodeagent/pkg/proc/internal/kernfile"
 	"github.com/nodeagent-io/nodeagent/pkg/proc/internal/mount"
 )
@@ -232,5 +235,83 @@ func TestImageMounts(t *testing.T) {
 	}
 	if !slices.Equal(ids, []int{2, 3}) {
 		t.Errorf("mounts %d", ids)
+	}
+}
+
+// Who holds the output of containers open is looked for once in a round, however many pods
+// ask, and each one that is found is asked anew for each pod.
+func TestOutputHoldersAreLookedForOnce(t *testing.T) {
+	const pods, others = 110, 20 // a holder for each pod, and processes with pipes of their own
+	root := t.TempDir()
+	files := make(map[string]string)
+	dir := func(pid int) string { return fmt.Sprintf("%s/%d/task/%d/fd", root, pid, pid) }
+	pipe := func(pid int) uint64 { return uint64(100_000 + pid) }
+	for i := range pods + others {
+		pid := 1000 + i
+		files[fmt.Sprintf("%d/status", pid)] = fmt.Sprintf("Name:\tx\nState:\tS (sleeping)\nTgid:\t%d\nPid:\t%d\nPPid:\t1\nNSpid:\t%d\nThreads:\t1\nVmSize:\t1 kB\n", pid, pid, pid)
+		files[fmt.Sprintf("%d/cgroup", pid)] = "0::/system.slice\n"
+		files[fmt.Sprintf("%d/task/%d/fdinfo/1", pid, pid)] = fmt.Sprintf("pos:\t0\nflags:\t01\nmnt_id:\t14\nino:\t%d\n", pipe(pid))
+	}
+	kerneltest.Tree(t, root, files)
+	var watched []string
+	for i := range pods + others {
+		pid := 1000 + i
+		if err := os.Mkdir(dir(pid), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Symlink(fmt.Sprintf("pipe:[%d]", pipe(pid)), dir(pid)+"/1"); err != nil {
+			t.Fatal(err)
+		}
+		watched = append(watched, dir(pid), fmt.Sprintf("%s/%d/status", root, pid))
+	}
+	h := newHost(t)
+	h.Proc = root
+	r, err := kernfile.Open(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	find := func(round *Round, pid int) int {
+		t.Helper()
+		got, err := round.readOutputHolders(t.Context(), r, &evidence.Pod{UID: uid1}, []uint64{pipe(pid), 1})
+		switch {
+		case err != nil:
+			t.Error(err)
+		case len(got) == 1:
+			return got[0].PID
+		case len(got) > 1:
+			t.Errorf("pipe of %d: %+v", pid, got)
+		}
+		return 0
+	}
+	o := watchOpens(t, watched...)
+	round := h.Round()
+	for i := range pods {
+		if got := find(round, 1000+i); got != 1000+i {
+			t.Errorf("the holder is %d, want %d", got, 1000+i)
+		}
+	}
+	counts := o.counts(t)
+	for i := range pods + others {
+		pid, want := 1000+i, 1
+		if i < pods {
+			want = 2
+		}
+		if fds, status := counts[dir(pid)], counts[fmt.Sprintf("%s/%d/status", root, pid)]; fds != want || status != want {
+			t.Errorf("process %d: its files were listed %d times, and its status read %d times, want %d", pid, fds, status, want)
+		}
+	}
+	// One that has closed the pipe meanwhile holds nothing.
+	if err := errors.Join(os.Remove(dir(1000)+"/1"), os.Symlink("/dev/null", dir(1000)+"/1")); err != nil {
+		t.Fatal(err)
+	}
+	if got := find(round, 1000); got != 0 {
+		t.Errorf("%d has closed the pipe", got)
+	}
+	// Pipes for which there is no room are asked for.
+	full := h.Round()
+	full.indexed = maxIndexed
+	if got := find(full, 1001); got != 1001 {
+		t.Errorf("without room the holder is %d", got)
 	}
 }

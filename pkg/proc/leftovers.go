@@ -103,7 +103,13 @@ func notByOffice(files *kernfile.Reader, pid int) (s kernfile.TaskStatus, ok boo
 	}
 	s.Cgroup = readCgroup(files, pid)
 	s.Owner, s.Container = owner(&s.Task)
-	return s, s.Owner != ownerShim && (s.Owner != ownerContainerd || s.Comm != ownerContainerd)
+	return s, !byOffice(&s)
+}
+
+// byOffice reports whether a process is a shim or containerd, which hold the pipes of
+// containers by office.
+func byOffice(s *kernfile.TaskStatus) bool {
+	return s.Owner == ownerShim || s.Owner == ownerContainerd && s.Comm == ownerContainerd
 }
 
 // ended says that a container runs by the word of containerd, while its first

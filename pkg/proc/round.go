@@ -3,6 +3,7 @@ package proc
 import (
 	"context"
 	"fmt"
+	"path/filepath"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -14,8 +15,9 @@ import (
 // A Round is one look at the host: its methods read one pod, one service of the
 // node, or what is blocked on the node, and share what all of them need. The
 // host's mount table is parsed and /proc is listed at most once, each when it is
-// first asked for, and what the host tells of its connections to file servers is
-// read once too. It is safe for use by several goroutines.
+// first asked for. What the host tells of its connections to file servers, and what
+// processes have open (walk), is read once too. It is safe for use by several
+// goroutines.
 //
 // What is shared is as old as the round. A round is meant for a few seconds:
 // make a new one for the next look.
@@ -30,7 +32,10 @@ type Round struct {
 	byComm *shared[map[string]*[]int]
 	// deletes are the CNI plugins that take down networks, by sandbox.
 	deletes *shared[deletes]
-	search  search
+	search  *walk[user]
+	placed  map[string]*mount.Line // of the paths of these; who walks may use it
+	pipes   *walk[pipeUser]
+	indexed int // how many pipes are kept of these; who walks may use it
 }
 
 // Bounds of the tasks that are read in a round, which are kept until the next one. A
@@ -47,12 +52,14 @@ func (r *Round) admits(tasks int) bool {
 
 // Round returns a new round. It reads nothing yet.
 func (h *Host) Round() *Round {
-	r := &Round{
+	return &Round{
 		Host:    h,
 		byComm:  newShared[map[string]*[]int](),
 		deletes: newShared[deletes](),
-		search:  search{turn: make(chan struct{}, 1)},
-		mounts:  mount.View{Proc: h.Proc, FUSE: h.FUSE, KubeletDir: h.KubeletDir, Blocks: h.Blocks},
+		search:  newWalk[user](),
+		placed:  make(map[string]*mount.Line),
+		pipes:   newWalk[pipeUser](),
+		mounts:  mount.View{Proc: h.Proc, FUSE: h.FUSE, KubeletDir: filepath.Clean(h.KubeletDir), Blocks: h.Blocks},
 		pids: sync.OnceValues(func() ([]int, error) {
 			r, err := kernfile.Open(h.Proc)
 			if err != nil {
@@ -62,8 +69,6 @@ func (h *Host) Round() *Round {
 			return r.PIDs()
 		}),
 	}
-	r.search.turn <- struct{}{}
-	return r
 }
 
 // each calls do with the processes of the node, in ascending order, until it returns

@@ -252,7 +252,7 @@ func (h *Host) probe(ctx context.Context, s *kernfile.TaskStatus, t *tables, uid
 		Group:    saw.Group,
 		Terminal: saw.Terminal,
 		Flags:    saw.Flags,
-		Exe:      kernfile.Printable([]byte(saw.Exe)),
+		Exe:      kernfile.Printable(saw.Exe),
 		Wchan:    saw.Wchan,
 		Stack:    saw.Stack,
 		Syscall:  saw.Call.Name,

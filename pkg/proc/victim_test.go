@@ -38,6 +38,12 @@ func victim(what string, args []string) error {
 	case "sleep":
 		ready()
 		time.Sleep(time.Hour)
+	case "no-files":
+		ready()
+		if err := unix.CloseRange(0, 1<<20, 0); err != nil {
+			return err
+		}
+		return unix.Exec("/bin/sleep", []string{"sleep", "3600"}, nil)
 	case "sighup-ignored":
 		signal.Ignore(syscall.SIGHUP)
 		ready()

@@ -33,8 +33,9 @@ func (r *Round) readVolumes(ctx context.Context, files *kernfile.Reader, p *evid
 		p.Lack(evidence.Volumes, fmt.Sprintf("list the directories of the pod's volumes: %v", err))
 	}
 	p.Seen.Directory = p.Seen.Directory || found
+	p.Volumes = slices.Grow(p.Volumes, len(dirs))
 	for _, d := range dirs {
-		v := evidence.Volume{Name: printable(d.Name), Plugin: printable(d.Plugin), Block: d.Block, Driver: printable(d.Driver), NoRecord: d.NoRecord, Subpaths: d.Subpaths}
+		v := evidence.Volume{Name: kernfile.Printable(d.Name), Plugin: kernfile.Printable(d.Plugin), Block: d.Block, Driver: kernfile.Printable(d.Driver), NoRecord: d.NoRecord, Subpaths: d.Subpaths}
 		v.Unregistered = d.Driver != "" && !slices.ContainsFunc(sockets, func(s string) bool { return strings.HasPrefix(s, d.Driver) })
 		p.Volumes = append(p.Volumes, v)
 	}
@@ -53,7 +54,7 @@ func (r *Round) readVolumes(ctx context.Context, files *kernfile.Reader, p *evid
 	if p.Loops, err = r.mounts.Loops(host, p.Devices); err != nil {
 		p.Lack(evidence.Holders, fmt.Sprintf("look for loop devices on the pod's block devices: %v", err))
 	}
-	users, err := r.readHolders(ctx, files, slices.Concat(p.Mounts, p.Devices), host, p.Loops...)
+	users, err := r.readHolders(ctx, files, mountIDs(p.Mounts, p.Devices), host, p.Loops...)
 	if err != nil {
 		p.Lack(evidence.Holders, fmt.Sprintf("look for processes that use the pod's mounts: %v", err))
 	}
@@ -72,21 +73,22 @@ func namesOfDevices(p *evidence.Pod) []string {
 	return out
 }
 
-func printable(s string) string { return kernfile.Printable([]byte(s)) }
-
 const (
 	// maxHolders bounds the processes that are told of.
 	maxHolders = 16
 	// holdersAfter is how far past its deadline a pod is when the files of all
 	// processes are looked at: most volumes are unmounted within a second.
 	holdersAfter = 10 * time.Second
+	// maxPlaced bounds the paths of which the mounts are kept in a round.
+	maxPlaced = 1024
 )
 
 // readHolders finds the processes in the host's mount namespace that use one of some
-// mounts, or a loop device that lies on one. An open file names its mount by its ID. Of a directory or a program only
-// the path is known, so that nothing is said where two mounts are at one place.
+// mounts, by their IDs, or a loop device that lies on one. An open file names its mount by
+// its ID. Of a directory or a program only the path is known, so that nothing is said where
+// two mounts are at one place.
 // Results that come with an error are good but not all.
-func (r *Round) readHolders(ctx context.Context, files *kernfile.Reader, mounts []evidence.Mount, host *mount.Table, loops ...evidence.Loop) ([]evidence.Holder, error) {
+func (r *Round) readHolders(ctx context.Context, files *kernfile.Reader, mounts map[int]bool, host *mount.Table, loops ...evidence.Loop) ([]evidence.Holder, error) {
 	users, err := r.users(ctx, files, host)
 	var out []evidence.Holder
 	for _, u := range users {
@@ -119,65 +121,54 @@ type use struct {
 	via   string
 }
 
-// search is the look of a round at what the processes of the node use: for one pod it
-// costs as much as for all. Who has no time left leaves the rest to the next pod.
-type search struct {
-	turn   chan struct{} // holds one token; who has it may use the rest
-	next   int           // of the round's processes
-	users  []user
-	hidden error // the first one, of a process that could not be read
-}
-
 // users returns the processes in the host's mount namespace. Those that come with an
 // error are not all of them.
 func (r *Round) users(ctx context.Context, files *kernfile.Reader, host *mount.Table) ([]user, error) {
-	pids, err := r.pids()
-	if err != nil {
-		return nil, err
-	}
-	f := &r.search
-	select {
-	case <-f.turn:
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
-	defer func() { f.turn <- struct{}{} }()
-	for ; f.next < min(len(pids), maxSearched); f.next++ {
-		s, err := files.TaskStatus(pids[f.next])
-		if err != nil || s.Kernel || s.State == evidence.Zombie {
-			continue
+	// Most processes work in few directories.
+	place := func(p string) *mount.Line {
+		m, known := r.placed[p]
+		if !known {
+			m = host.Place(p)
 		}
-		s.Cgroup = readCgroup(files, s.PID)
-		s.Owner, s.Container = owner(&s.Task)
-		saw, err := r.askFiles(ctx, probe.Holds, &s)
-		if ctx.Err() != nil {
-			return f.users, ctx.Err()
+		if len(r.placed) < maxPlaced {
+			r.placed[p] = m
 		}
-		if err != nil && f.hidden == nil {
-			f.hidden = err
-		}
-		if saw.InHost {
-			f.users = append(f.users, user{s.Task, uses(host, &saw), openLoops(host, &saw)})
-		}
+		return m
 	}
-	if len(pids) > maxSearched {
-		return f.users, fmt.Errorf("more than %d processes: %w", maxSearched, kernfile.ErrTooMany)
-	}
-	return f.users, f.hidden
+	return r.search.all(ctx, r, files, func(s *kernfile.TaskStatus) (user, bool, error) {
+		saw, err := r.askFiles(ctx, probe.Holds, s)
+		if !saw.InHost {
+			return user{}, false, err
+		}
+		return user{s.Task, uses(place, &saw), openLoops(host, &saw)}, true, err
+	})
 }
 
-// holds returns the first of the mounts that is used, and by what; "" when none is.
-func holds(mounts []evidence.Mount, uses []use) (id int, via string) {
+// mountIDs returns the IDs of mounts.
+func mountIDs(mounts ...[]evidence.Mount) map[int]bool {
+	out := make(map[int]bool)
+	for _, list := range mounts {
+		for i := range list {
+			out[list[i].ID] = true
+		}
+	}
+	return out
+}
+
+// holds returns the first of some mounts, by their IDs, that is used, and by what; "" when
+// none is.
+func holds(mounts map[int]bool, uses []use) (id int, via string) {
 	for _, u := range uses {
-		if slices.ContainsFunc(mounts, func(m evidence.Mount) bool { return m.ID == u.mount }) {
+		if mounts[u.mount] {
 			return u.mount, u.via
 		}
 	}
 	return 0, ""
 }
 
-// uses returns what a process uses of the host's mounts: none in another namespace.
-func uses(host *mount.Table, saw *probe.Seen) []use {
+// uses returns what a process uses of the host's mounts: none in another namespace. place
+// returns the one that a path lies on, nil when that is not certain.
+func uses(place func(path string) *mount.Line, saw *probe.Seen) []use {
 	if !saw.InHost {
 		return nil
 	}
@@ -192,7 +183,7 @@ func uses(host *mount.Table, saw *probe.Seen) []use {
 		if text == "" {
 			continue
 		}
-		if m := host.Holding(text); m != nil && !host.Stacked(m) {
+		if m := place(text); m != nil {
 			out = append(out, use{m.ID, link.via})
 		}
 	}

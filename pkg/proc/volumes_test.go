@@ -2,11 +2,14 @@ package proc
 
 import (
 	"context"
+	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 	"testing"
 
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
+	"github.com/nodeagent-io/nodeagent/pkg/proc/internal/kerneltest"
 	"github.com/nodeagent-io/nodeagent/pkg/proc/internal/kernfile"
 	"github.com/nodeagent-io/nodeagent/pkg/proc/internal/mount"
 	"github.com/nodeagent-io/nodeagent/pkg/proc/probe"
@@ -31,12 +34,12 @@ func TestHolds(t *testing.T) {
 		{"a volume of a like name", probe.Seen{InHost: true, Dirs: map[string]string{"cwd": dir + "2/a"}}, 0, ""},
 		{"nothing", probe.Seen{InHost: true, Mounts: []int{1}, Dirs: map[string]string{"cwd": "/", "exe": "/bin/x"}}, 0, ""},
 	} {
-		if id, via := holds(p.Mounts, uses(host, &tc.saw)); id != tc.id || via != tc.via {
+		if id, via := holds(mountIDs(p.Mounts), uses(host.Place, &tc.saw)); id != tc.id || via != tc.via {
 			t.Errorf("%s: mount %d by %q, want %d by %q", tc.name, id, via, tc.id, tc.via)
 		}
 	}
 	host.Lines = append(host.Lines, line(10, dir))
-	if id, via := holds(p.Mounts, uses(host, &probe.Seen{InHost: true, Dirs: map[string]string{"cwd": dir}})); via != "" {
+	if id, via := holds(mountIDs(p.Mounts), uses(host.Place, &probe.Seen{InHost: true, Dirs: map[string]string{"cwd": dir}})); via != "" {
 		t.Errorf("with two mounts at one place: mount %d by %q", id, via)
 	}
 }
@@ -134,5 +137,31 @@ func TestWhoUnmountsIsProbedFirst(t *testing.T) {
 	}
 	if u, other, k := order("umount.nfs4", "kubelet"), order("kworker", "kernel"), order("kubelet", "kubelet"); u >= other || other >= k {
 		t.Errorf("umount %d, another %d, the kubelet %d", u, other, k)
+	}
+}
+
+// A process may have no open file at all. One that exits has none either, and may yet be at
+// work on closing them.
+func TestNoOpenFiles(t *testing.T) {
+	requireRoot(t)
+	pid := start(t, 0, "no-files").pid()
+	kerneltest.Eventually(t, "no open files", func() bool {
+		open, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", pid))
+		return err == nil && len(open) == 0 && stateOf(t, pid).Comm == "sleep"
+	})
+	h := newHost(t)
+	s := stateOf(t, pid)
+	for _, what := range []probe.What{probe.Pipes, probe.Ends} {
+		if saw, err := h.Round().askFiles(t.Context(), what, &s); err != nil || len(saw.Mounts)+len(saw.Pipes) > 0 {
+			t.Errorf("%s: %+v, %v", what, saw, err)
+		}
+	}
+	root := t.TempDir()
+	if err := os.MkdirAll(filepath.Join(root, "7/task/7/fd"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	h.Proc, s.PID, s.TID = root, 7, 7
+	if saw, err := h.Round().askFiles(t.Context(), probe.Ends, &s); err == nil {
+		t.Errorf("without a program: %+v", saw)
 	}
 }

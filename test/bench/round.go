@@ -25,6 +25,7 @@ import (
 const (
 	latePods   = 250
 	lateMounts = 5000
+	turns      = 4
 )
 
 // A roundCost is what the cheapest of some rounds has taken, because other work on the
@@ -39,13 +40,18 @@ type roundCost struct {
 // in namespaces of its own, and counts under strace what it reads of what they share. The
 // cost of the mounts is the difference to the same round with one mount for each pod.
 func round(ctx context.Context) ([]row, error) {
-	all, _, err := costOf(ctx, false, lateMounts)
-	if err != nil {
-		return nil, err
-	}
-	few, _, err := costOf(ctx, false, latePods)
-	if err != nil {
-		return nil, err
+	// By turns, so that a busy moment of the machine is one of both.
+	var all, few roundCost
+	for range turns {
+		for mounts, least := range map[int]*roundCost{lateMounts: &all, latePods: &few} {
+			cost, _, err := costOf(ctx, false, mounts)
+			if err != nil {
+				return nil, err
+			}
+			if least.CPU == 0 || cost.CPU < least.CPU {
+				*least = *cost
+			}
+		}
 	}
 	_, text, err := costOf(ctx, true, lateMounts)
 	if err != nil {

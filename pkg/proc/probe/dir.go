@@ -3,6 +3,7 @@ package probe
 import (
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"strconv"
 
@@ -84,8 +85,8 @@ func (d *dir) link(name string) (string, error) {
 	}
 }
 
-// numbers returns the numbers among the names of a directory, at most limit of
-// them.
+// numbers returns the numbers among the names of a directory; none when it has none. More
+// than limit are an error.
 func (d *dir) numbers(name string, limit int) ([]int, error) {
 	fd, err := openat(d.fd, name, unix.O_RDONLY|unix.O_DIRECTORY)
 	if err != nil {
@@ -94,7 +95,7 @@ func (d *dir) numbers(name string, limit int) ([]int, error) {
 	f := os.NewFile(uintptr(fd), name)
 	defer f.Close()
 	names, err := f.Readdirnames(limit + 1)
-	if err != nil && len(names) == 0 {
+	if err != nil && !errors.Is(err, io.EOF) { // that of a directory without names
 		return nil, err
 	}
 	if len(names) > limit {

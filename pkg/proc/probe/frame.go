@@ -38,6 +38,7 @@ const (
 	Shim    What = "shim"    // the -id of a shim's command line
 	PIDNS   What = "pidns"   // its PID namespace
 	Pipes   What = "pipes"   // the pipes that a shim reads from
+	Ends    What = "ends"    // the pipes that it has an end of, whether to read or to write
 	Streams What = "streams" // the pipes that its standard streams write to
 	Holds   What = "holds"   // the mounts that it uses, when it is in the host's mount namespace
 	Plugin  What = "plugin"  // what a CNI plugin was asked for, in its environment
@@ -102,10 +103,10 @@ type Seen struct {
 	// Volumes are the directories of a pod's volumes, Sockets the names in the
 	// kubelet's plugins_registry, Pods those of the directories of all pods, and Found
 	// reports whether the pod has a directory.
-	Volumes []VolumeDir `json:"volumes,omitempty"`
-	Sockets []string    `json:"sockets,omitempty"`
-	Pods    []string    `json:"pods,omitempty"`
-	Found   bool        `json:"found,omitempty"`
+	Volumes []volumeDirs `json:"volumes,omitempty"`
+	Sockets []string     `json:"sockets,omitempty"`
+	Pods    []string     `json:"pods,omitempty"`
+	Found   bool         `json:"found,omitempty"`
 	// Claims are the resource claims that the kubelet has had prepared.
 	Claims []ClaimState `json:"claims,omitempty"`
 

@@ -34,15 +34,7 @@ func (p *probe) holds() {
 			p.seen.Dirs[name] = text
 		}
 	}
-	if !p.announce("fdinfo") {
-		return
-	}
-	fds, err := p.dir.numbers("fdinfo", maxFiles)
-	if err != nil {
-		p.note("fdinfo", err)
-		return
-	}
-	for _, fd := range fds {
+	for _, fd := range p.descriptors("fdinfo") {
 		f, ok := p.descriptor(fd)
 		if !ok {
 			continue

@@ -106,6 +106,10 @@ func (p *probe) run() {
 		p.holds()
 	case Outputs:
 		p.outputs()
+	case Ends:
+		p.pipeLinks(func(_ int, inode uint64) { p.seen.Pipes = append(p.seen.Pipes, inode) })
+		slices.Sort(p.seen.Pipes)
+		p.seen.Pipes = slices.Compact(p.seen.Pipes)
 	case writes:
 		p.writes()
 	default:
@@ -162,6 +166,25 @@ func (p *probe) task() {
 	}
 }
 
+// descriptors returns the numbers of the task's open files, by a directory of them. One that
+// exits has none while it closes them (exit_files, fs/file.c): of that one nothing is known.
+func (p *probe) descriptors(dir string) []int {
+	if !p.announce(dir) {
+		return nil
+	}
+	fds, err := p.dir.numbers(dir, maxFiles)
+	if err == nil && len(fds) == 0 && p.link("exe") == "" {
+		err = errNoFiles
+	}
+	if err != nil {
+		p.note(dir, err)
+		return nil
+	}
+	return fds
+}
+
+var errNoFiles = errors.New("no open files, and no program: it exits")
+
 // descriptor reads what an open file of the task is; not ok when it has none of
 // this number.
 func (p *probe) descriptor(fd int) (f OpenFile, ok bool) {
@@ -193,15 +216,7 @@ func (p *probe) pipes() {
 		p.note("fdinfo", err)
 		return
 	}
-	if !p.announce("fdinfo") {
-		return
-	}
-	fds, err := p.dir.numbers("fdinfo", maxFiles)
-	if err != nil {
-		p.note("fdinfo", err)
-		return
-	}
-	for _, fd := range fds {
+	for _, fd := range p.descriptors("fdinfo") {
 		if f, ok := p.descriptor(fd); ok && f.MountID == mountID && !f.writable() {
 			p.seen.Pipes = append(p.seen.Pipes, f.Inode)
 		}
@@ -226,16 +241,8 @@ func (p *probe) streams() {
 // it copies what their processes print (pkg/cio/io_unix.go in containerd, NewFIFOSetInDir).
 // It copies from pipes: those that it reads and does not write to are among Pipes.
 func (p *probe) outputs() {
-	if !p.announce("fd") {
-		return
-	}
-	fds, err := p.dir.numbers("fd", maxFiles)
-	if err != nil {
-		p.note("fd", err)
-		return
-	}
 	var written []uint64
-	for _, fd := range fds {
+	for _, fd := range p.descriptors("fd") {
 		text := p.link("fd/" + strconv.Itoa(fd))
 		if inode, ok := inodeOfLink(text, "pipe"); ok {
 			if f, ok := p.descriptor(fd); ok && f.writable() {
@@ -258,15 +265,20 @@ func (p *probe) outputs() {
 // writes reads which of the pipes the task can write to. The links are read first: they
 // never wait, unlike the fdinfo of other kinds of files.
 func (p *probe) writes() {
-	if !p.announce("fd") {
-		return
-	}
-	fds, err := p.dir.numbers("fd", maxFiles)
-	if err != nil {
-		p.note("fd", err)
-		return
-	}
-	for _, fd := range fds {
+	p.pipeLinks(func(fd int, inode uint64) {
+		if !slices.Contains(p.Pipes, inode) {
+			return
+		}
+		if f, ok := p.descriptor(fd); ok && f.writable() && (f.Inode == 0 || f.Inode == inode) {
+			add(&p.seen.Pipes, inode)
+		}
+	})
+}
+
+// pipeLinks calls do with the descriptors of the task that are pipes, by the texts of their
+// links.
+func (p *probe) pipeLinks(do func(fd int, inode uint64)) {
+	for _, fd := range p.descriptors("fd") {
 		text, err := p.dir.link("fd/" + strconv.Itoa(fd))
 		if err != nil {
 			if !kernfile.Gone(err) {
@@ -274,12 +286,8 @@ func (p *probe) writes() {
 			}
 			continue
 		}
-		inode, ok := inodeOfLink(text, "pipe")
-		if !ok || !slices.Contains(p.Pipes, inode) {
-			continue
-		}
-		if f, ok := p.descriptor(fd); ok && f.writable() && (f.Inode == 0 || f.Inode == inode) {
-			add(&p.seen.Pipes, inode)
+		if inode, ok := inodeOfLink(text, "pipe"); ok {
+			do(fd, inode)
 		}
 	}
 }

@@ -1,6 +1,8 @@
 package probe
 
 import (
+	"bytes"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -117,5 +119,24 @@ func TestVolumesCrossNoMount(t *testing.T) {
 	got, _, _, err := newProber(t).Volumes(t.Context(), proc, "/var/lib/kubelet", pod)
 	if diff := cmp.Diff([]VolumeDir{{Name: "pv", Plugin: "kubernetes.io~csi"}}, got); diff != "" || err != nil {
 		t.Errorf("%v %s", err, diff)
+	}
+}
+
+// A pod may have hundreds of volumes. They are told once, and not with each directory that
+// is opened.
+func TestVolumesAreToldOnce(t *testing.T) {
+	files := make(map[string]string)
+	for i := range 100 {
+		files[fmt.Sprintf("pods/%s/volumes/%s/pv-%d/vol_data.json", pod, csiPlugin, i)] = `{"driverName":"a.test"}`
+	}
+	proc, _ := kubeletDir(t, files)
+	var out bytes.Buffer
+	p := probe{request: request{What: volumes, Proc: proc, Dir: "/var/lib/kubelet", Pod: pod}, out: &out}
+	p.run()
+	if p.err != nil || len(p.seen.Volumes) != 1 || len(apart(p.seen.Volumes)) != 100 {
+		t.Fatal(p.seen, p.err)
+	}
+	if n := bytes.Count(out.Bytes(), []byte("opening")); n < 100 || out.Len() > 200*n {
+		t.Errorf("%d bytes before the answer, for %d files", out.Len(), n)
 	}
 }

@@ -256,9 +256,9 @@ func Thread(pid, tid int) string {
 // Printable makes text of the kernel's fit for JSON and for a line of an Event:
 // bytes that are no UTF-8 and control characters become U+FFFD. A process
 // chooses its comm itself and may choose an escape sequence.
-func Printable(b []byte) string {
-	for _, c := range b {
-		if c < ' ' || c >= 0x7f {
+func Printable[T string | []byte](b T) string {
+	for i := range len(b) {
+		if c := b[i]; c < ' ' || c >= 0x7f {
 			return strings.Map(func(r rune) rune {
 				if unicode.IsControl(r) {
 					return unicode.ReplacementChar

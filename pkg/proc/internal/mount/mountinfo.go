@@ -73,6 +73,7 @@ func ReadTable(dir string) (*Table, error) {
 // (Bidirectional mount propagation) chooses what its lines look like.
 func Parse(r io.Reader) (*Table, error) {
 	var t Table
+	var text []byte // that is kept of a line
 	in := bufio.NewReaderSize(r, 64<<10)
 	var begun []byte // a line that the buffer does not hold
 	skipping := false
@@ -96,7 +97,7 @@ func Parse(r io.Reader) (*Table, error) {
 			t.Bad++
 			skipping = false
 		case len(line) > 0:
-			t.add(bytes.TrimSuffix(line, []byte("\n")))
+			text = t.add(bytes.TrimSuffix(line, []byte("\n")), text)
 		}
 		if err != nil || t.Cut {
 			return &t, nil
@@ -104,18 +105,23 @@ func Parse(r io.Reader) (*Table, error) {
 	}
 }
 
-func (t *Table) add(line []byte) {
-	m, err := parseMountLine(line)
+// add parses a line, for which it uses a buffer, and returns that.
+func (t *Table) add(line, text []byte) []byte {
+	m, text, err := parseMountLine(line, text)
 	if err != nil {
 		t.Bad++
-		return
+		return text
 	}
-	size := int(unsafe.Sizeof(m)) + len(m.Device) + len(m.Root) + len(m.Point) + len(m.Options) + len(m.Type) + len(m.Source) + len(m.Super)
+	size := int(unsafe.Sizeof(m)) + len(text)
 	if t.Cut = t.Size+size > maxTable; t.Cut {
-		return
+		return text
 	}
 	t.Size += size
+	if n := len(t.Lines); n == cap(t.Lines) {
+		t.Lines = slices.Grow(t.Lines, max(n, 64)) // append alone would copy them more often
+	}
 	t.Lines = append(t.Lines, m)
+	return text
 }
 
 var errMountLine = errors.New("a mountinfo line of unknown form")
@@ -125,76 +131,79 @@ var errMountLine = errors.New("a mountinfo line of unknown form")
 //	36 35 98:0 /mnt1 /mnt2 rw,noatime master:1 - ext3 /dev/root rw,errors=continue
 //
 // The fields are separated by one space each, so that an empty source is one.
-// There can be any number of tags before the lone dash.
-func parseMountLine(line []byte) (Line, error) {
+// There can be any number of tags before the lone dash. What is kept of the line is put
+// into a buffer, which is returned, and of that the fields are parts of one string: a
+// node has thousands of lines, and they are read in each round.
+func parseMountLine(line, text []byte) (m Line, kept []byte, err error) {
+	text = text[:0]
 	mounted, fileSystem, ok := bytes.Cut(line, []byte(" - "))
 	if !ok {
-		return Line{}, errMountLine
+		return Line{}, text, errMountLine
 	}
-	// The options of the file system are the last field; of those of an overlay the
-	// lower directories are the most.
-	super := ""
-	if words := bytes.SplitN(fileSystem, []byte(" "), 3); len(words) == 3 {
-		super = wanted(words[2])
-		fileSystem = fileSystem[:len(fileSystem)-len(words[2])-1]
+	var f [6][]byte
+	for i := range f {
+		if !ok {
+			return Line{}, text, errMountLine
+		}
+		f[i], mounted, ok = bytes.Cut(mounted, []byte(" "))
 	}
-	f := strings.SplitN(string(mounted), " ", 7)
-	g := strings.SplitN(string(fileSystem), " ", 2)
-	if len(f) < 6 || len(g) < 2 {
-		return Line{}, errMountLine
-	}
-	var m Line
+	kind, rest, ok := bytes.Cut(fileSystem, []byte(" "))
+	// The options of the file system are the last field.
+	source, super, _ := bytes.Cut(rest, []byte(" "))
 	var err1, err2 error
-	m.ID, err1 = strconv.Atoi(f[0])
-	m.Parent, err2 = strconv.Atoi(f[1])
-	if err1 != nil || err2 != nil || !strings.Contains(f[2], ":") || f[4] == "" || g[0] == "" {
-		return Line{}, errMountLine
+	m.ID, err1 = strconv.Atoi(string(f[0]))
+	m.Parent, err2 = strconv.Atoi(string(f[1]))
+	if !ok || err1 != nil || err2 != nil || bytes.IndexByte(f[2], ':') < 0 || len(f[4]) == 0 || len(kind) == 0 {
+		return Line{}, text, errMountLine
 	}
-	m.Device = f[2]
-	m.Root = unescape(f[3])
-	m.Point = unescape(f[4])
-	m.Options = f[5]
-	m.Type = unescape(g[0])
-	m.Source = unescape(g[1])
-	m.Super = unescape(super)
-	return m, nil
+	var ends [6]int
+	for i, field := range [...][]byte{f[2], f[3], f[4], f[5], kind, source} {
+		text = appendUnescaped(text, field)
+		ends[i] = len(text)
+	}
+	text = appendWanted(text, super)
+	all := string(text)
+	m.Device, m.Root, m.Point, m.Options = all[:ends[0]], all[ends[0]:ends[1]], all[ends[1]:ends[2]], all[ends[2]:ends[3]]
+	m.Type, m.Source, m.Super = all[ends[3]:ends[4]], all[ends[4]:ends[5]], all[ends[5]:]
+	return m, text, nil
 }
 
-// superOptions are the options of file systems that are asked for.
-var superOptions = []string{"ro", "soft", "softerr", "addr", "mon_addr", "upperdir", "proto", "vers", "port"}
-
-// wanted returns those of the options of a file system that are asked for.
-func wanted(super []byte) string {
-	var out []byte
-	for o := range bytes.SplitSeq(super, []byte(",")) {
-		if name, _, _ := bytes.Cut(o, []byte("=")); slices.Contains(superOptions, string(name)) {
-			if len(out) > 0 {
+// appendWanted appends those of the options of a file system that are asked for. Of those
+// of an overlay the lower directories, which are not, are the most.
+func appendWanted(out, super []byte) []byte {
+	begin := len(out)
+	for more := true; more; {
+		var option []byte
+		option, super, more = bytes.Cut(super, []byte(","))
+		name, _, _ := bytes.Cut(option, []byte("="))
+		switch string(name) {
+		case "ro", "soft", "softerr", "addr", "mon_addr", "upperdir", "proto", "vers", "port":
+			if len(out) > begin {
 				out = append(out, ',')
 			}
-			out = append(out, o...)
+			out = appendUnescaped(out, option)
 		}
 	}
-	return string(out)
+	return out
 }
 
-// unescape undoes the octal escapes \040 (blank), \011 (tab), \012 (newline),
-// \134 (backslash) and \043 (#) of fs/proc_namespace.c (mangle).
-func unescape(s string) string {
-	if !strings.Contains(s, `\`) {
-		return s
-	}
-	out := make([]byte, 0, len(s))
-	for i := 0; i < len(s); i++ {
-		if s[i] == '\\' && i+3 < len(s) {
-			if n, err := strconv.ParseUint(s[i+1:i+4], 8, 8); err == nil {
-				out = append(out, byte(n))
-				i += 3
+// appendUnescaped appends a field without the octal escapes \040 (blank), \011 (tab),
+// \012 (newline), \134 (backslash) and \043 (#) of fs/proc_namespace.c (mangle).
+func appendUnescaped(out, field []byte) []byte {
+	for {
+		i := bytes.IndexByte(field, '\\')
+		if i < 0 {
+			return append(out, field...)
+		}
+		out, field = append(out, field[:i]...), field[i:]
+		if len(field) > 3 {
+			if n, err := strconv.ParseUint(string(field[1:4]), 8, 8); err == nil {
+				out, field = append(out, byte(n)), field[4:]
 				continue
 			}
 		}
-		out = append(out, s[i])
+		out, field = append(out, field[0]), field[1:]
 	}
-	return string(out)
 }
 
 // ByID finds a mount by its ID.
@@ -221,15 +230,19 @@ func (t *Table) Holding(p string) *Line {
 	return best
 }
 
-// Stacked reports whether another mount is at the same place, so that a path does
-// not tell which one is meant.
-func (t *Table) Stacked(m *Line) bool {
+// Place returns the mount that an absolute path lies on, as Holding does; nil when another
+// one is at the same place, so that the path does not tell which of them is meant.
+func (t *Table) Place(p string) *Line {
+	m := t.Holding(p)
+	if m == nil {
+		return nil
+	}
 	for i := range t.Lines {
 		if t.Lines[i].Point == m.Point && t.Lines[i].ID != m.ID {
-			return true
+			return nil
 		}
 	}
-	return false
+	return m
 }
 
 // within reports whether a path is the directory or lies below it.
@@ -349,21 +362,27 @@ type volumeName struct {
 // names of a pod's files are private. The directory mount of a CSI volume is
 // the kubelet's own name and stays.
 func parseVolumePath(kubeletDir, p string) (volumeName, bool) {
-	rest, ok := strings.CutPrefix(p, path.Join(kubeletDir, "pods")+"/")
-	if !ok {
-		return volumeName{}, false
+	rest, ok := strings.CutPrefix(p, kubeletDir+"/pods/")
+	var e [5]string // the elements of the path below pods, of which no more are looked at
+	n := 0
+	for ; ok && n < len(e); n++ {
+		e[n], rest, ok = strings.Cut(rest, "/")
 	}
-	e := strings.Split(rest, "/")
-	keep := func(n int) string { return path.Join(kubeletDir, "pods", path.Join(e[:n]...)) }
+	keep := func(n int) string {
+		end := len(kubeletDir + "/pods")
+		for i := range n {
+			end += len("/") + len(e[i])
+		}
+		return p[:end]
+	}
 	switch {
-	case len(e) >= 4 && e[1] == "volumes":
-		n := 4
-		if e[2] == "kubernetes.io~csi" && len(e) > 4 && e[4] == "mount" {
-			n = 5
+	case n >= 4 && e[1] == "volumes":
+		if e[2] != "kubernetes.io~csi" || e[4] != "mount" {
+			n = 4
 		}
 		return volumeName{pod: e[0], plugin: e[2], volume: e[3], point: keep(n)}, true
-	case len(e) >= 3 && e[1] == "volume-subpaths":
-		return volumeName{pod: e[0], volume: e[2], point: keep(min(len(e), 5))}, true
+	case n >= 3 && e[1] == "volume-subpaths":
+		return volumeName{pod: e[0], volume: e[2], point: keep(n)}, true
 	}
 	return volumeName{}, false
 }
@@ -374,16 +393,16 @@ func (v *View) Mount(m *Line) evidence.Mount {
 		ID:       m.ID,
 		ParentID: m.Parent,
 		Device:   m.Device,
-		Root:     kernfile.Printable([]byte(m.Root)),
-		Point:    kernfile.Printable([]byte(m.Point)),
-		Type:     kernfile.Printable([]byte(m.Type)),
-		Source:   kernfile.Printable([]byte(publicSource(m.Source))),
-		Server:   kernfile.Printable([]byte(m.server())),
+		Root:     kernfile.Printable(m.Root),
+		Point:    kernfile.Printable(m.Point),
+		Type:     kernfile.Printable(m.Type),
+		Source:   kernfile.Printable(publicSource(m.Source)),
+		Server:   kernfile.Printable(m.server()),
 		ReadOnly: m.readOnly(),
 		Soft:     m.soft(),
 	}
 	if name, ok := parseVolumePath(v.KubeletDir, m.Point); ok {
-		e.Volume, e.Plugin = kernfile.Printable([]byte(name.volume)), kernfile.Printable([]byte(name.plugin))
+		e.Volume, e.Plugin = kernfile.Printable(name.volume), kernfile.Printable(name.plugin)
 	}
 	if v.FUSE != "" && (m.Type == "fuse" || m.Type == "fuseblk" || strings.HasPrefix(m.Type, "fuse.")) {
 		if n, err := readFUSEWaiting(v.FUSE, m.Device); err == nil {
@@ -402,12 +421,12 @@ func (v *View) MountOfTask(m *Line, host *Table, podUID string) *evidence.Mount 
 		return &e
 	}
 	if l := host.volumeOf(v.KubeletDir, m, podUID); l != nil {
-		e.HostPoint = kernfile.Printable([]byte(l.Point))
+		e.HostPoint = kernfile.Printable(l.Point)
 		if name, ok := parseVolumePath(v.KubeletDir, l.Point); ok && e.Volume == "" {
-			e.Volume, e.Plugin = kernfile.Printable([]byte(name.volume)), kernfile.Printable([]byte(name.plugin))
+			e.Volume, e.Plugin = kernfile.Printable(name.volume), kernfile.Printable(name.plugin)
 		}
 	} else if l := host.sameDevice(m); l != nil {
-		e.HostPoint = kernfile.Printable([]byte(l.Point))
+		e.HostPoint = kernfile.Printable(l.Point)
 	}
 	if m.Type == "overlay" {
 		if upper := option(m.Super, "upperdir"); path.IsAbs(upper) {

@@ -235,3 +235,36 @@ func TestSoftIsKept(t *testing.T) {
 		}
 	}
 }
+
+// A table of thousands of mounts is read in each round: a line costs one allocation.
+func TestALineIsAllocatedOnce(t *testing.T) {
+	const n = 1000
+	text := []byte(strings.Repeat(`40 27 0:50 / /var/lib/kubelet/pods/u-1/volumes/kubernetes.io~nfs/vol\0401 rw,relatime shared:7 - nfs4 10.0.0.9:/export rw,vers=4.2,addr=10.0.0.9`+"\n", n))
+	if got := testing.AllocsPerRun(5, func() {
+		if table, err := Parse(bytes.NewReader(text)); err != nil || len(table.Lines) != n {
+			t.Fatal(table, err)
+		}
+	}); got > n+50 {
+		t.Errorf("%.0f allocations for %d lines", got, n)
+	}
+}
+
+// Each container in whose directory a mount can be is found, and a line once.
+func TestOfContainer(t *testing.T) {
+	const c1, s1 = "/run" + Tasks + "c1", "/run" + ImageVolumes + "s1"
+	points := []string{"/", c1 + "/rootfs", c1 + "/rootfs" + Tasks + "c1/rootfs" + s1 + "/a", s1 + "/a", "/run" + Tasks[:len(Tasks)-1] + Tasks + "c2/rootfs", "/c1/rootfs"}
+	var host Table
+	for i, p := range points {
+		host.Lines = append(host.Lines, Line{ID: i, Point: p})
+	}
+	v := &View{KubeletDir: "/var/lib/kubelet"}
+	for id, want := range map[string][]int{"c1": {1, 2}, "s1": {2, 3}, "c2": {4}, "c": nil} {
+		var got []int
+		for _, l := range v.OfContainer(&host, id) {
+			got = append(got, l.ID)
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%s: %s", id, diff)
+		}
+	}
+}

@@ -117,7 +117,7 @@ func nfsDevice(line []byte) (server, point string, ok bool) {
 	if i > j {
 		return "", "", false
 	}
-	return hostOfExport(unescape(string(source))), unescape(string(line[i:j])), true
+	return hostOfExport(string(appendUnescaped(nil, source))), string(appendUnescaped(nil, line[i:j])), true
 }
 
 // parseTransport parses what comes after xprt:, the protocol and its numbers.
@@ -145,7 +145,7 @@ func parseTransport(f [][]byte) (nfsTransport, bool) {
 	for _, v := range n[:min(at, 3)] {
 		name += " " + strconv.FormatInt(v, 10)
 	}
-	return nfsTransport{name: kernfile.Printable([]byte(name)), sends: n[at], receives: n[at+1], badXIDs: n[at+2]}, true
+	return nfsTransport{name: kernfile.Printable(name), sends: n[at], receives: n[at+1], badXIDs: n[at+2]}, true
 }
 
 // numbers gives the numbers at the beginning of a line.
@@ -168,26 +168,33 @@ func numbers(f [][]byte) []int64 {
 // connections have repeated is taken off. What a mount has repeated that is not
 // there any more cannot be: then the number is too large, as long as another
 // mount of that server keeps the connection.
-func unanswered(all []nfsStats, of *nfsStats) (n int, ok bool) {
-	if len(of.transports) == 0 {
+func (s *nfsStats) unanswered(repeated map[string]int64) (n int, ok bool) {
+	if len(s.transports) == 0 {
 		return 0, false
 	}
-	var open int64
-	for _, t := range of.transports {
+	open := -repeated[s.connection()]
+	for _, t := range s.transports {
 		open += t.sends - t.receives - t.badXIDs
 	}
-	type operations struct{ requests, transmissions int64 }
+	return int(max(open, 0)), true
+}
+
+// repeated returns how many requests were sent again, by the name of the connections.
+func repeated(all []nfsStats) map[string]int64 {
+	type operations struct {
+		connection              string
+		requests, transmissions int64
+	}
 	seen := make(map[operations]bool)
+	out := make(map[string]int64)
 	for i := range all {
 		s := &all[i]
-		o := operations{s.requests, s.transmissions}
-		if seen[o] || s.connection() != of.connection() {
-			continue
+		if o := (operations{s.connection(), s.requests, s.transmissions}); !seen[o] {
+			seen[o] = true
+			out[o.connection] += max(o.transmissions-o.requests, 0)
 		}
-		seen[o] = true
-		open -= max(o.transmissions-o.requests, 0)
 	}
-	return int(max(open, 0)), true
+	return out
 }
 
 // connection names the connections of a mount.

@@ -2,6 +2,8 @@ package mount
 
 import (
 	"net/netip"
+	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -20,39 +22,69 @@ const (
 // process: the socket belongs to the network namespace of whoever mounted, which
 // for the kubelet is the host's.
 func (v *View) AskServer(e *evidence.Mount) {
-	switch e.Type {
-	case "nfs", "nfs4", "cifs", "smb3":
-	default:
+	if !remote(e.Type) {
 		return
 	}
 	host, err := v.Host()
 	if err != nil {
 		return
 	}
-	var line *Line
-	points := make(map[string]bool)
-	for i := range host.Lines {
-		if l := &host.Lines[i]; l.Device == e.Device {
-			line, points[l.Point] = l, true
-		}
-	}
-	if line == nil {
+	v.servers.once.Do(func() { v.findServers(host) })
+	s, ok := v.servers.of[e.Device]
+	if !ok {
 		return
 	}
-	stats := v.mountstats()
-	for i := range stats {
-		if points[stats[i].point] {
-			if n, ok := unanswered(stats, &stats[i]); ok {
-				e.Unanswered = &n
-			}
-			break
+	if s.stats != nil {
+		if n, ok := s.stats.unanswered(v.servers.repeated); ok {
+			e.Unanswered = &n
 		}
 	}
-	c := v.connectionOf(line)
+	c := v.connectionOf(s.line)
 	if c.state == tcpNone && e.Plugin == "kubernetes.io~csi" {
 		return // a driver may have mounted from a network of its own
 	}
 	e.Connection, e.Resent = c.state, c.resent
+}
+
+// remote reports whether a type of file system is one of which AskServer asks.
+func remote(kind string) bool {
+	switch kind {
+	case "nfs", "nfs4", "cifs", "smb3":
+		return true
+	}
+	return false
+}
+
+// A fileServer is what the host shows of a file system of a server.
+type fileServer struct {
+	line *Line // the last mount of it
+	// stats are those of its mounts that come first in mountstats; nil when there are none.
+	stats *nfsStats
+}
+
+// findServers looks for the file systems of servers that the host has mounted. They may
+// have thousands of mounts, of each of which AskServer asks.
+func (v *View) findServers(host *Table) {
+	all, _ := readMountstats(filepath.Join(v.Proc, "1")) // unknown then
+	v.servers.repeated = repeated(all)
+	at := make(map[string]int, len(all))
+	for i := range slices.Backward(all) {
+		at[all[i].point] = i
+	}
+	first := make(map[string]int) // by device
+	v.servers.of = make(map[string]fileServer)
+	for i := range host.Lines {
+		l := &host.Lines[i]
+		if !remote(l.Type) {
+			continue
+		}
+		s := v.servers.of[l.Device]
+		s.line = l
+		if i, ok := at[l.Point]; ok && (s.stats == nil || i < first[l.Device]) {
+			s.stats, first[l.Device] = &all[i], i
+		}
+		v.servers.of[l.Device] = s
+	}
 }
 
 // connectionOf gives a mount's connection to its server; its state is "" when it

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/nodeagent-io/nodeagent/pkg/proc/internal/kerneltest"
 )
 
@@ -28,7 +29,7 @@ func TestParseMountstats(t *testing.T) {
 		if s.point != "/mnt/n1" || s.server != "10.0.2.15" || len(s.transports) != 1 || s.requests == 0 {
 			t.Errorf("%s: %+v", tt.file, s)
 		}
-		if n, ok := unanswered(all, &s); n != tt.want || !ok {
+		if n, ok := s.unanswered(repeated(all)); n != tt.want || !ok {
 			t.Errorf("%s: %d unanswered, %v: %+v", tt.file, n, ok, s)
 		}
 	}
@@ -75,7 +76,7 @@ func TestUnanswered(t *testing.T) {
 		for i := range all {
 			if all[i].point == tt.point {
 				found = true
-				if n, ok := unanswered(all, &all[i]); n != tt.want || ok != tt.known {
+				if n, ok := all[i].unanswered(repeated(all)); n != tt.want || ok != tt.known {
 					t.Errorf("%s: %d, %v", tt.name, n, ok)
 				}
 			}
@@ -155,7 +156,7 @@ func FuzzNFS(f *testing.F) {
 	kerneltest.Fuzz(f, []string{string(kerneltest.File(f, "mountstats_outage")), string(kerneltest.File(f, "net_tcp_outage"))}, func(b []byte) {
 		if all, err := parseMountstats(bytes.NewReader(b)); err == nil {
 			for i := range all {
-				if n, _ := unanswered(all, &all[i]); n < 0 {
+				if n, _ := all[i].unanswered(repeated(all)); n < 0 {
 					panic(n)
 				}
 			}
@@ -165,4 +166,29 @@ func FuzzNFS(f *testing.F) {
 		m := Line{Super: string(b)}
 		_, _, _ = m.serverAddress()
 	})
+}
+
+// Of a file system with many mounts those count that mountstats tells of first, and that are
+// mounted last.
+func TestFindServers(t *testing.T) {
+	root := t.TempDir()
+	stats := "device filer:/x mounted on %s with fstype nfs4 statvers=1.1\n\txprt:\ttcp 0 1 2 0 4 %d 10 0 26 0 2 0 0\n"
+	kerneltest.Tree(t, root, map[string]string{
+		"1/mountstats": fmt.Sprintf(stats, "/b", 12) + fmt.Sprintf(stats, "/c", 14) + fmt.Sprintf(stats, "/a", 15) + fmt.Sprintf(stats, "/b", 19),
+	})
+	host := scan(t, "40 27 0:50 / /a rw - nfs4 filer:/x rw\n41 27 0:50 / /b rw - nfs4 filer:/x rw\n42 27 0:51 / /c rw - nfs4 filer:/x rw\n"+
+		"43 27 0:50 / /d rw - nfs4 filer:/x rw\n44 27 0:52 / /e rw - cifs //filer/x rw\n45 27 0:53 / /b rw - tmpfs t rw\n")
+	v := &View{Proc: root}
+	v.findServers(host)
+	got := make(map[string]string)
+	for device, s := range v.servers.of {
+		n := 0
+		if s.stats != nil {
+			n, _ = s.stats.unanswered(v.servers.repeated)
+		}
+		got[device] = fmt.Sprint(s.line.Point, " ", n)
+	}
+	if diff := cmp.Diff(map[string]string{"0:50": "/d 2", "0:51": "/c 4", "0:52": "/e 0"}, got); diff != "" {
+		t.Error(diff)
+	}
 }

@@ -1,8 +1,10 @@
 package mount
 
 import (
+	"iter"
 	"net/netip"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 
@@ -15,7 +17,7 @@ import (
 type View struct {
 	Proc       string // the host's /proc
 	FUSE       string // the host's /sys/fs/fuse/connections; "" when there is none
-	KubeletDir string // the kubelet's root directory, as the host names it
+	KubeletDir string // the kubelet's root directory, as the host names it, without / at its end
 	Blocks     string // the host's /sys/dev/block; "" when there is none
 
 	table struct {
@@ -29,10 +31,13 @@ type View struct {
 		// directory of the kubelet's pods, by its name, and devices those of the mounts
 		// below its directory plugins, by the last element of the mount point.
 		lines, devices map[string][]int
+		// containers are those that can be of a container, by its ID.
+		containers map[string][]int
 	}
-	stats struct {
-		once sync.Once
-		nfs  []nfsStats
+	servers struct {
+		once     sync.Once
+		of       map[string]fileServer // by the device of the file system
+		repeated map[string]int64      // by the connections
 	}
 	mu          sync.Mutex
 	connections map[netip.AddrPort]connection
@@ -42,15 +47,6 @@ type View struct {
 func (v *View) Host() (*Table, error) {
 	v.table.once.Do(func() { v.table.Table, v.table.err = ReadTable(filepath.Join(v.Proc, "1")) })
 	return v.table.Table, v.table.err
-}
-
-// mountstats returns what the host's mountstats says; nothing when it cannot be
-// read.
-func (v *View) mountstats() []nfsStats {
-	v.stats.once.Do(func() {
-		v.stats.nfs, _ = readMountstats(filepath.Join(v.Proc, "1")) // unknown then
-	})
-	return v.stats.nfs
 }
 
 // connection returns the connection of the host's first process to a server.
@@ -74,7 +70,7 @@ func (v *View) connection(to netip.AddrPort) connection {
 
 // index notes whose the mounts of the host's table are.
 func (v *View) index(host *Table) {
-	v.pods.lines, v.pods.devices = make(map[string][]int), make(map[string][]int)
+	v.pods.lines, v.pods.devices, v.pods.containers = make(map[string][]int), make(map[string][]int), make(map[string][]int)
 	pods, plugins := filepath.Join(v.KubeletDir, "pods")+"/", filepath.Join(v.KubeletDir, "plugins")+"/"
 	for i := range host.Lines {
 		point := host.Lines[i].Point
@@ -85,7 +81,48 @@ func (v *View) index(host *Table) {
 			name := point[strings.LastIndexByte(point, '/')+1:]
 			v.pods.devices[name] = append(v.pods.devices[name], i)
 		}
+		for id := range containersIn(point) {
+			if of := v.pods.containers[id]; len(of) == 0 || of[len(of)-1] != i {
+				v.pods.containers[id] = append(of, i)
+			}
+		}
 	}
+}
+
+// Directories of containerd that have one for each container, called by its ID: Tasks with
+// its root file system, ImageVolumes with the image volumes of a sandbox (imageVolumeDir in
+// internal/cri/server/helpers.go).
+const (
+	Tasks        = "/io.containerd.runtime.v2.task/k8s.io/"
+	ImageVolumes = "/io.containerd.grpc.v1.cri/image-volumes/"
+)
+
+// containersIn yields the IDs of the containers that a mount point can be of. A path can
+// hold several, because what is inside of a volume is called as its owner likes.
+func containersIn(point string) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		for _, dir := range []string{Tasks, ImageVolumes} {
+			rest := point
+			for i := strings.Index(rest, dir); i >= 0; i = strings.Index(rest, dir) {
+				id, _, _ := strings.Cut(rest[i+len(dir):], "/")
+				if !yield(id) {
+					return
+				}
+				rest = rest[i+1:]
+			}
+		}
+	}
+}
+
+// OfContainer returns the lines of the host's table that can be of a container, by its ID,
+// in their order: no others have its directory in their path.
+func (v *View) OfContainer(host *Table, id string) []*Line {
+	v.pods.once.Do(func() { v.index(host) })
+	var out []*Line
+	for _, i := range v.pods.containers[id] {
+		out = append(out, &host.Lines[i])
+	}
+	return out
 }
 
 // PodMounts returns the mounts of the host's table at or below the pod's directory of the
@@ -121,7 +158,7 @@ func deviceOf(path string) (plugin, volume string) {
 }
 
 func (v *View) mountsAt(host *Table, lines []int) []evidence.Mount {
-	var out []evidence.Mount
+	out := slices.Grow([]evidence.Mount(nil), len(lines))
 	for _, i := range lines {
 		e := v.Mount(&host.Lines[i])
 		e.HostPoint = e.Point

@@ -1,0 +1,62 @@
+package proc
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/nodeagent-io/nodeagent/pkg/evidence"
+	"github.com/nodeagent-io/nodeagent/pkg/proc/internal/kernfile"
+)
+
+// A walk is the look of a round at all processes of the node, of which it keeps something:
+// for one pod it costs as much as for all. Who has no time left leaves the rest to the next
+// pod. The zero value is not ready for use.
+type walk[T any] struct {
+	turn   chan struct{} // holds one token; who has it may use the rest
+	next   int           // of the round's processes
+	found  []T
+	hidden error // the first one, of a process that could not be read
+}
+
+func newWalk[T any]() *walk[T] {
+	w := &walk[T]{turn: make(chan struct{}, 1)}
+	w.turn <- struct{}{}
+	return w
+}
+
+// all returns what look keeps of the processes. Kernel threads and zombies, which use
+// nothing, are left out. With an error it is not of all of them.
+func (w *walk[T]) all(ctx context.Context, r *Round, files *kernfile.Reader, look func(s *kernfile.TaskStatus) (kept T, ok bool, err error)) ([]T, error) {
+	pids, err := r.pids()
+	if err != nil {
+		return nil, err
+	}
+	select {
+	case <-w.turn:
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	defer func() { w.turn <- struct{}{} }()
+	for ; w.next < min(len(pids), maxSearched); w.next++ {
+		s, err := files.TaskStatus(pids[w.next])
+		if err != nil || s.Kernel || s.State == evidence.Zombie {
+			continue
+		}
+		s.Cgroup = readCgroup(files, s.PID)
+		s.Owner, s.Container = owner(&s.Task)
+		kept, ok, err := look(&s)
+		if ctx.Err() != nil {
+			return w.found, ctx.Err()
+		}
+		if err != nil && w.hidden == nil {
+			w.hidden = err // the others are looked at all the same
+		}
+		if ok {
+			w.found = append(w.found, kept)
+		}
+	}
+	if len(pids) > maxSearched {
+		return w.found, fmt.Errorf("more than %d processes: %w", maxSearched, kernfile.ErrTooMany)
+	}
+	return w.found, w.hidden
+}
