@@ -485,6 +485,36 @@ func TestFinalizerAfterTheNode(t *testing.T) {
 	}
 }
 
+// Writing to the control group of a container that containerd has paused leaves it paused
+// for containerd. A shim that has not said so may be late.
+func TestFrozenThaw(t *testing.T) {
+	for status, want := range map[string]struct{ resume, thaw bool }{
+		"paused":  {true, false},
+		"pausing": {true, false},
+		"running": {false, true},
+		"":        {true, true},
+	} {
+		d := cause.Diagnose(stopping(func(p *evidence.Pod, t *evidence.Task) {
+			p.Cgroups[0].Frozen, t.Caught, p.Containers[0].Task.Status = true, bitTERM, status
+		}))
+		v, _ := d.Verdict()
+		if got := strings.Contains(v.Remedy, "task resume"); v.Cause != "ContainerFrozen" || got != want.resume {
+			t.Errorf("%q: %s: %s", status, v.Cause, v.Remedy)
+		}
+		if got := strings.Contains(v.Remedy, "cgroup.freeze"); got != want.thaw {
+			t.Errorf("%q: %s", status, v.Remedy)
+		}
+	}
+	// A group above is not containerd's.
+	d := cause.Diagnose(stopping(func(p *evidence.Pod, t *evidence.Task) {
+		p.Cgroups[0].Frozen, p.Cgroups[0].FrozenBy, t.Caught, p.Containers[0].Task.Status = true, "/kubepods.slice", bitTERM, ""
+	}))
+	v, _ := d.Verdict()
+	if v.Cause != "ContainerFrozen" || strings.Contains(v.Remedy, "task resume") {
+		t.Errorf("above: %s: %s", v.Cause, v.Remedy)
+	}
+}
+
 // A deadline is told while it is to come, and when the kubelet goes by it.
 func TestFrozenDeadline(t *testing.T) {
 	frozen := func(p *evidence.Pod) {

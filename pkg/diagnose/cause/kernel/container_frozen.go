@@ -16,10 +16,11 @@ const (
 	familyFreezerV2 = "CgroupV2"
 )
 
-// The other variants of ContainerFrozen: that it was paused through containerd,
-// and whose group it is.
+// The other variants of ContainerFrozen: that it was paused through containerd, or may
+// have been, since its shim has not said, and whose group it is.
 const (
 	paused      = "Paused"
+	pausedMaybe = "PausedMaybe"
 	groupPod    = "PodGroup"
 	groupAbove  = "GroupAbove"
 	groupInside = "GroupInside"
@@ -51,6 +52,8 @@ var ContainerFrozen = &diagnose.Rule{
 			},
 			"thaw": {
 				{Variant: paused, Text: "resume it on the node: ctr -n k8s.io task resume {containerid}"},
+				{Variant: pausedMaybe, Text: "resume it on the node if ctr -n k8s.io task ls calls it PAUSED: ctr -n k8s.io task resume {containerid}. " +
+					"Otherwise write 0 to its cgroup.freeze, or THAWED to its freezer.state: /proc/{pid}/cgroup names its control group"},
 				{Variant: familyFreezerV1, Text: "thaw it on the node: echo THAWED > /sys/fs/cgroup/freezer/{cgroup}/freezer.state"},
 				{Text: "thaw it on the node: echo 0 > /sys/fs/cgroup/{cgroup}/cgroup.freeze"},
 				{Text: "thaw it on the node: /proc/{pid}/cgroup names its control group; it, or one above it, is frozen, as its cgroup.freeze or freezer.state shows"},
@@ -101,8 +104,11 @@ var ContainerFrozen = &diagnose.Rule{
 			if p.Overdue() >= 0 || !fact.DeadlineKnown(p) {
 				f.Objects.Deadline = time.Time{} // it has passed, or is another one
 			}
-			if fp.Container.Task.Status == "paused" {
+			switch own := len(f.Variants) == 0; {
+			case fp.Container.Task.Status == "paused" || fp.Container.Task.Status == "pausing":
 				f.Variants = append(f.Variants, paused)
+			case fp.Container.Task.Status == "" && own:
+				f.Variants = append(f.Variants, pausedMaybe)
 			}
 			out = append(out, f)
 		}
