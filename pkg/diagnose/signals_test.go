@@ -126,6 +126,21 @@ func TestStopSignals(t *testing.T) {
 			t.Blocked, t.SharedPending, t.PendingSince = bitTERM, bitTERM, requested
 			p.Time = requested.Add(16 * time.Second)
 		}, "StopSignalBlocked", diagnose.Proved},
+		"blocked and pending, first seen late, for half of the grace period": {func(p *evidence.Pod, t *evidence.Task) {
+			t.Blocked, t.SharedPending, t.PendingSince = bitTERM, bitTERM, requested.Add(11*time.Second)
+			t.UnchangedSince = requested.Add(11 * time.Second)
+			p.Time = requested.Add(26 * time.Second)
+		}, "StopSignalBlocked", diagnose.Proved},
+		"blocked and pending, first seen late, for less": {func(p *evidence.Pod, t *evidence.Task) {
+			t.Blocked, t.SharedPending, t.PendingSince = bitTERM, bitTERM, requested.Add(11*time.Second)
+			t.UnchangedSince = requested.Add(11 * time.Second)
+			p.Time = requested.Add(25 * time.Second)
+		}, "", ""},
+		"blocked and pending for long, and it has run since": {func(p *evidence.Pod, t *evidence.Task) {
+			t.Blocked, t.SharedPending, t.PendingSince = bitTERM, bitTERM, requested
+			t.UnchangedSince = requested.Add(11 * time.Second)
+			p.Time = requested.Add(25 * time.Second)
+		}, "", ""},
 		"blocked and pending in one reading": {func(p *evidence.Pod, t *evidence.Task) {
 			t.Blocked, t.SharedPending, t.PendingSince = bitTERM, bitTERM, p.Time
 		}, "", ""},

@@ -460,7 +460,7 @@ func blocksTERM() Scenario {
 	return Scenario{
 		Name:    "blocks-term",
 		Story:   "a program blocks SIGTERM in its only thread and never takes it",
-		Pod:     python(40, "import signal, time; signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM]); time.sleep(1e5)"),
+		Pod:     python(60, "import signal, time; signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM]); time.sleep(1e5)"),
 		Break:   onFirst("until has SigBlk 15 $p; do sleep 1; done"),
 		Proof:   signalFunctions + "has SigBlk 15 $p && has ShdPnd 15 $p",
 		Cause:   "StopSignalBlocked",

@@ -110,12 +110,18 @@ func Pending(p *evidence.Pod, t *evidence.Task, sig evidence.Signal) bool {
 
 // LeavesPending reports whether a process has not run at all since the signal began to
 // wait, for half of the grace period: one that works on something that must not be
-// interrupted blocks the signal meanwhile, and takes it afterwards.
+// interrupted blocks the signal meanwhile, and takes it afterwards. A process that
+// was first seen late must be seen to sleep for that long.
 func (fp FirstProcess) LeavesPending(p *evidence.Pod, sig evidence.Signal) bool {
-	return Pending(p, fp.Leader, sig) && p.Time.Sub(p.DeletionRequested) >= Grace(p)/2 &&
-		!slices.ContainsFunc(fp.Threads, func(t *evidence.Task) bool {
-			return t.UnchangedSince.After(p.DeletionRequested.Add(max(Grace(p)/4, 2*Stuck)))
-		})
+	half := Grace(p) / 2
+	if !Pending(p, fp.Leader, sig) || p.Time.Sub(p.DeletionRequested) < half {
+		return false
+	}
+	since := p.DeletionRequested.Add(max(Grace(p)/4, 2*Stuck))
+	if long := p.Time.Add(-half); !fp.Leader.PendingSince.After(long) && long.After(since) {
+		since = long
+	}
+	return !slices.ContainsFunc(fp.Threads, func(t *evidence.Task) bool { return t.UnchangedSince.After(since) })
 }
 
 // asking are signals that ask programs to do something, often to end.
