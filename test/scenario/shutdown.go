@@ -102,7 +102,7 @@ echo "|` + dir + `/take %e" >/proc/sys/kernel/core_pattern`),
 		Says:     []string{"container main", "crashed", dir + "/take"},
 		WhenGone: true,
 		Heal: onNode(`[ ! -e ` + dir + `/before ] || cat ` + dir + `/before >/proc/sys/kernel/core_pattern
-[ ! -e ` + dir + `/pid ] || kill $(cat ` + dir + `/pid) || true
+if [ -e ` + dir + `/pid ] && [ -d /proc/$(cat ` + dir + `/pid) ]; then kill $(cat ` + dir + `/pid); fi
 rm -rf ` + dir),
 	}
 }
