@@ -40,6 +40,8 @@ const (
 	Plugins    Source = "plugins" // the CNI plugins that containerd runs for the pod
 	// RuntimeCommands is what the pod's shim has started, such as runc.
 	RuntimeCommands Source = "runtime-commands"
+	// NodeObject is what the API server has of the node.
+	NodeObject Source = "node-object"
 )
 
 // A Pod is what is known of one terminating pod at one moment.
@@ -196,7 +198,10 @@ type Pod struct {
 	// run; before that only Holders of a Rootfs or of ImageMounts.
 	Volumes []Volume `json:"volumes,omitempty"`
 	Holders []Holder `json:"holders,omitempty"`
-	Node    Node     `json:"node"`
+	// Specified are the volumes of the pod's specification, when one of them is behind a
+	// PersistentVolumeClaim; none when there are more than are kept.
+	Specified []SpecVolume `json:"specified,omitempty"`
+	Node      Node         `json:"node"`
 
 	// Missing has the reason for each source that could not be read in full.
 	Missing map[Source]string `json:"missing,omitempty"`
@@ -494,6 +499,8 @@ type Node struct {
 	Pressure   *Pressure         `json:"pressure,omitempty"`
 	Containerd ContainerdService `json:"containerd"`
 	Kubelet    KubeletService    `json:"kubelet"`
+	// Ready is the condition of that name; nil when the API server was not asked.
+	Ready *NodeReady `json:"ready,omitempty"`
 	// Unmounting counts the pods of the node whose volumes the kubelet takes down by
 	// now: those whose containers have all ended, and directories of pods that the API
 	// server does not know any more. 0 when not known. When it is 1, what fails is
@@ -601,11 +608,27 @@ type KubeletService struct {
 	// LastSeen is when a reading found the process last; zero if none has since
 	// the agent started. One that was never seen may have a name of its own.
 	LastSeen time.Time `json:"lastSeen,omitzero"`
+	// YoungSince is when the first of the readings in a row had ended that found no such
+	// process, or one that was younger than young; zero while it is older, or its age is not
+	// known. Starts counts the processes that were seen since then, each once.
+	// StartSeen is when the first of them was seen, and LastStart when the last one was started.
+	YoungSince time.Time `json:"youngSince,omitzero"`
+	Starts     int       `json:"starts,omitempty"`
+	StartSeen  time.Time `json:"startSeen,omitzero"`
+	LastStart  time.Time `json:"lastStart,omitzero"`
 	// Health is the body or the error of its /healthz: "ok" when healthy, ""
 	// when it was not asked, or cannot be known. Refused reports whether nobody
 	// listened on the kubelet's port.
 	Health  string `json:"health,omitempty"`
 	Refused bool   `json:"refused,omitempty"`
+	// Answers reports whether somebody on that port has just completed a TLS handshake, or
+	// answered: the kubelet's program runs, though what it was asked may not be known.
+	Answers bool `json:"answers,omitempty"`
+	// SilentSince is when the first of the readings in a row had ended in which nobody did; zero
+	// when somebody does. SilentUntil is when the last reading had that nobody had answered in
+	// for a while: the kubelet was stopped, short of processors, or away.
+	SilentSince time.Time `json:"silentSince,omitzero"`
+	SilentUntil time.Time `json:"silentUntil,omitzero"`
 	// Error is why its process could not be read in full, "" when it was.
 	Error string `json:"error,omitempty"`
 	// Blocked are the kubelet's threads in state D, and those that wait for a

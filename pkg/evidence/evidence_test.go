@@ -125,6 +125,18 @@ func TestSince(t *testing.T) {
 		t.Errorf("one that waits for something else counts as unchanged for %s", got)
 	}
 
+	// It was not probed before, and is seen to exit: it does from now on, also where it is not
+	// probed again at once.
+	asleep, begins, unprobed, goesOn := pod(12, stuck), pod(16, stuck), pod(20, stuck), pod(24, stuck)
+	asleep.Tasks[0].UnchangedSince = t0
+	begins.Tasks[0].Probe, goesOn.Tasks[0].Probe = &Probe{Start: 1, Flags: PFExiting}, &Probe{Start: 1, Flags: PFExiting}
+	begins.Since(asleep)
+	unprobed.Since(begins)
+	goesOn.Since(unprobed)
+	if first, later := begins.Tasks[0].Unchanged(begins.Time), goesOn.Tasks[0].Unchanged(goesOn.Time); first != 0 || later != 8*time.Second {
+		t.Errorf("one that exits counts as unchanged for %s, and 8 s later for %s", first, later)
+	}
+
 	other := pod(20, stuck)
 	other.UID = "v"
 	other.Since(third)

@@ -32,6 +32,7 @@ func (p *Pod) Since(earlier *Pod) {
 	p.sinceDisks(&e)
 	sinceHolders(p.Holders, e.Holders, tasks)
 	sinceLoops(p.Loops, e.Loops, tasks)
+	sinceSpecified(p.Specified, e.Specified)
 	sinceOutputHolders(p.OutputHolders, e.OutputHolders, tasks)
 	sinceShimChildren(p.ShimChildren, e.ShimChildren, tasks)
 	since(p.Plugins, e.Plugins, tasks)
@@ -354,6 +355,8 @@ func (n *Node) Since(earlier *Node) {
 	}
 	n.Pressure.since(e.Pressure, n.Read)
 	n.Kubelet.sinceCalls(&e.Kubelet)
+	n.sinceYoung(&e)
+	n.sinceSilent(&e)
 	if n.UnmountingUntil = e.UnmountingUntil; n.Unmounting != 1 {
 		n.UnmountingUntil = n.Read
 	}
@@ -431,5 +434,6 @@ func sinceOne(now, before *Task, t time.Time) {
 	if !before.SignalsSince.IsZero() && now.sameSignals(before) {
 		now.SignalsSince = before.SignalsSince
 	}
+	now.WasExiting = now.PID == before.PID && now.TID == before.TID && (before.WasExiting || before.Exiting())
 	now.WasKilled = now.PID == before.PID && now.TID == before.TID && (before.WasKilled || before.Killed())
 }

@@ -33,6 +33,9 @@ func (p *Pod) SetSkew(least, most time.Duration) {
 	}
 }
 
+// NodeTime takes a time that the API server wrote, or who writes there, to the node's clock.
+func (p *Pod) NodeTime(t time.Time) time.Time { return t.Add(-p.Skew.whole()) }
+
 // ClockDoubt returns by how much Deadline and DeletionRequested may be wrong because
 // the clocks differ.
 func (p *Pod) ClockDoubt() time.Duration {

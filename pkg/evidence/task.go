@@ -22,6 +22,11 @@ const (
 // (PF_EXITING, include/linux/sched.h).
 const PFExiting = 0x4
 
+// PFIOWorker is the bit of Probe.Flags of a thread that io_uring has started in the
+// process: one that works on requests, or polls a ring (PF_IO_WORKER,
+// include/linux/sched.h). Before Linux 5.12 these are threads of the kernel.
+const PFIOWorker = 0x10
+
 // A Task is one thread, as its files below /proc/PID/task/TID show it.
 type Task struct {
 	PID int `json:"pid"`
@@ -65,6 +70,8 @@ type Task struct {
 	// WasKilled reports whether an earlier reading showed SIGKILL pending in the task: it has
 	// taken it since, and exits.
 	WasKilled bool `json:"wasKilled,omitempty"`
+	// WasExiting reports whether an earlier reading showed the task inside do_exit.
+	WasExiting bool `json:"wasExiting,omitempty"`
 
 	// Container is the ID of the container whose cgroup the task is in.
 	// Cgroup is its path below the cgroup mount, kept for tasks outside the
@@ -99,6 +106,10 @@ func (t *Task) Killed() bool {
 // Exiting reports whether the task is known to be inside do_exit.
 func (t *Task) Exiting() bool { return t.Probe != nil && t.Probe.Flags&PFExiting != 0 }
 
+// IOWorker reports whether the task is known to be a thread that io_uring has started: it
+// runs in the kernel only, blocks all signals that can be, and has no system call.
+func (t *Task) IOWorker() bool { return t.Probe != nil && t.Probe.Flags&PFIOWorker != 0 }
+
 // Unchanged returns for how long readings prove that the task has not changed.
 // now is Pod.Time.
 func (t *Task) Unchanged(now time.Time) time.Duration {
@@ -112,10 +123,11 @@ func (t *Task) Unchanged(now time.Time) time.Duration {
 }
 
 // same reports whether two readings show the same thread that has not run in
-// between.
+// between. One that is first seen to exit has, whatever its status says, which was read before
+// its probe: a signal may have come in between.
 func (t *Task) same(o *Task) bool {
 	return t.PID == o.PID && t.TID == o.TID && t.Comm == o.Comm && t.State == o.State &&
-		t.Switches == o.Switches && (t.Probe == nil || o.Probe == nil || t.Probe.same(o.Probe))
+		t.Switches == o.Switches && (!t.Exiting() || o.Exiting() || o.WasExiting) && (t.Probe == nil || o.Probe == nil || t.Probe.same(o.Probe))
 }
 
 // same reports whether two probes show the same thread in the same wait, as far as they

@@ -38,6 +38,37 @@ type Volume struct {
 	Subpaths int `json:"subpaths,omitempty"`
 }
 
+// A SpecVolume is a volume of the pod's specification.
+type SpecVolume struct {
+	Name string `json:"name"`
+	// Claim is its PersistentVolumeClaim, "" for a volume of another kind.
+	Claim string `json:"claim,omitempty"`
+	// Block reports whether a container has it as a device (volumeDevices).
+	Block bool `json:"block,omitempty"`
+	// At are places where containers have it, of a volume with a Claim, and Node is what the node calls it,
+	// its PersistentVolume: known when containerd told, while a container ran, what is mounted there.
+	At   []SpecMount `json:"at,omitempty"`
+	Node string      `json:"node,omitempty"`
+}
+
+// A SpecMount is a volume mount of a container of the specification.
+type SpecMount struct {
+	Container string `json:"container"`
+	Path      string `json:"path"`
+}
+
+// sinceSpecified keeps what the node was seen to call volumes.
+func sinceSpecified(now, before []SpecVolume) {
+	for i := range now {
+		s := &now[i]
+		for j := range before {
+			if b := &before[j]; s.Node == "" && b.Name == s.Name && b.Claim == s.Claim {
+				s.Node = b.Node
+			}
+		}
+	}
+}
+
 // The states of a DriverPod.
 const (
 	DriverRunning     = "running"
@@ -62,10 +93,13 @@ type Loop struct {
 	// Name is as in loop7, and MountID that of the Device.
 	Name    string `json:"name"`
 	MountID int    `json:"mountID"`
-	// Mapper are the names of the devices of the device mapper that are on it: logical
-	// volumes, for one, that the node has found there and activated.
+	// Numbers are its own and those of its partitions, as in 7:9 and 259:3, as far as the kernel
+	// has looked for partitions.
+	Numbers []string `json:"numbers,omitempty"`
+	// Mapper are the names of the devices of the device mapper that are on it or on a
+	// partition: logical volumes, for one, that the node has found there and activated.
 	Mapper []string `json:"mapper,omitempty"`
-	// Mount is where the host has mounted the file system that is on it.
+	// Mount is where the host has mounted the file system that is on it or on a partition.
 	Mount *Mount `json:"mount,omitempty"`
 	// Since is when the first of the readings in a row had ended that showed the same.
 	Since time.Time `json:"since,omitzero"`
@@ -91,14 +125,18 @@ func sameMount(a, b *Mount) bool {
 	return a.ID == b.ID && a.Device == b.Device && a.Point == b.Point
 }
 
-// A Holder is a process in the host's mount namespace that uses a mount of the
-// pod. The kernel refuses to unmount it meanwhile (EBUSY, umount(2)).
+// A Holder is a process that uses a mount of the pod. The kernel refuses to unmount it meanwhile
+// (EBUSY, umount(2)). It is in the host's mount namespace; or in another one, and what it uses there
+// is the loop device, or goes with the host's mount.
 type Holder struct {
 	Task
 	// MountID is that of the Mount, and Via what the process has there: an open file,
 	// its working directory, its root directory, its program, or the loop device on it.
 	MountID int    `json:"mountID"`
 	Via     string `json:"via"`
+	// Mounted reports whether it is the first process of another mount namespace, in which a
+	// file system of the loop device is mounted.
+	Mounted bool `json:"mounted,omitempty"`
 	// Since is when the first of the readings in a row had ended that showed it.
 	Since time.Time `json:"since,omitzero"`
 }

@@ -103,3 +103,19 @@ func TestCallsOfAnEarlierTime(t *testing.T) {
 		t.Errorf("read all the time since %v, want %v", since, late.Kubelet.VolumeCallsRead)
 	}
 }
+
+// What a container's end takes away stays known.
+func TestNamesOnTheNodeStay(t *testing.T) {
+	before := &Pod{UID: "u", Specified: []SpecVolume{{Name: "data", Claim: "a", Node: "pv-1"}, {Name: "logs", Claim: "b", Node: "pv-2"}}}
+	now := &Pod{UID: "u", Specified: []SpecVolume{{Name: "data", Claim: "a"}, {Name: "logs", Claim: "another"}, {Name: "more", Claim: "a"}}}
+	now.Since(before)
+	for i, want := range []string{"pv-1", "", ""} {
+		if got := now.Specified[i]; got.Node != want {
+			t.Errorf("%+v, want %q", got, want)
+		}
+	}
+	stranger := &Pod{UID: "v", Specified: []SpecVolume{{Name: "data", Claim: "a"}}}
+	if stranger.Since(before); stranger.Specified[0].Node != "" {
+		t.Errorf("of another pod: %+v", stranger.Specified[0])
+	}
+}

@@ -50,21 +50,7 @@ func (h *Host) culprit(s *kernfile.TaskStatus, saw *probe.Seen, t *tables, uid s
 	default:
 		return fmt.Errorf("read mountinfo of task %d: %w%s", s.TID, err, grant("mountinfo", err))
 	}
-	var m *mount.Line
-	via := ""
-	inFault := pageFault(saw.Stack)
-	switch {
-	case e.Fault:
-		m, via = mapped(own, saw), "mapped file"
-	case inFault:
-		// The call itself waits for a page of the task's memory, which need
-		// not be on what the call works on.
-	case len(saw.Paths) > 0:
-		m, via = byPaths(own, saw)
-	default:
-		m, via = byDescriptors(own, saw)
-	}
-	if m != nil {
+	if m, via := byCall(own, saw, e.Fault); m != nil {
 		on := t.mounts.MountOfTask(m, host, uid)
 		if !refutes(saw, on) {
 			e.Mount, e.Via, e.Indirect = on, via, len(saw.Paths) > 0 && !e.Fault
@@ -77,6 +63,26 @@ func (h *Host) culprit(s *kernfile.TaskStatus, saw *probe.Seen, t *tables, uid s
 	}
 	e.Candidates = t.candidates(own, host, saw, uid)
 	return nil
+}
+
+// byCall finds the mount of what the blocked call works on, or of the page that a fault
+// waits for.
+func byCall(own *mount.Table, saw *probe.Seen, fault bool) (m *mount.Line, via string) {
+	switch {
+	case fault:
+		return mapped(own, saw), "mapped file"
+	case pageFault(saw.Stack):
+		// The call itself waits for a page of the task's memory, which need
+		// not be on what the call works on.
+		return nil, ""
+	case slices.Contains(saw.Stack, "do_exit"):
+		// SIGKILL has ended the call, and the task may still have the files that it
+		// worked on.
+		return nil, ""
+	case len(saw.Paths) > 0:
+		return byPaths(own, saw)
+	}
+	return byDescriptors(own, saw)
 }
 
 // maxCandidates bounds the mounts that a task's wait can be about.

@@ -63,6 +63,15 @@ func TestCulpritDoubts(t *testing.T) {
 			t.Errorf("%v, %s: %v", tt.stack, tt.mount.Type, got)
 		}
 	}
+	// What a thread waits for that exits is not what its last call worked on.
+	call := probe.Seen{Call: probe.Call{Name: "read"}, Files: []probe.OpenFile{{FD: 3, MountID: own.Lines[1].ID}}}
+	if m, via := byCall(own, &call, false); m == nil || via != "fd 3" {
+		t.Errorf("a read is on %+v, by %s", m, via)
+	}
+	call.Stack = []string{"io_wq_put_and_exit", "io_uring_clean_tctx", "io_uring_cancel_generic", "do_exit", "do_group_exit", "get_signal"}
+	if m, _ := byCall(own, &call, false); m != nil {
+		t.Errorf("an exit is on %+v", m)
+	}
 	fault := &probe.Seen{Stack: []string{"ext4_page_mkwrite", "asm_exc_page_fault"}, Maps: []probe.Mapping{{Device: "254:0", Shared: false}, {Device: "0:51", Shared: true}}}
 	if m := mapped(own, fault); m != nil {
 		t.Errorf("mapped %+v", m)

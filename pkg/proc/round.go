@@ -33,9 +33,14 @@ type Round struct {
 	// deletes are the CNI plugins that take down networks, by sandbox.
 	deletes *shared[deletes]
 	search  *walk[user]
-	placed  map[string]*mount.Line // of the paths of these; who walks may use it
-	pipes   *walk[pipeUser]
-	indexed int // how many pipes are kept of these; who walks may use it
+	// others are the processes in other mount namespaces, by these, as far as search has been;
+	// who walks may use it. elsewhere is what of these namespaces has to do with the host's.
+	others    map[string][]int
+	elsewhere *shared[[]namespace]
+	openers   *walk[opener]
+	placed    map[string]*mount.Line // of the paths of these; who walks may use it
+	pipes     *walk[pipeUser]
+	indexed   int // how many pipes are kept of these; who walks may use it
 }
 
 // Bounds of the tasks that are read in a round, which are kept until the next one. A
@@ -57,9 +62,14 @@ func (h *Host) Round() *Round {
 		byComm:  newShared[map[string]*[]int](),
 		deletes: newShared[deletes](),
 		search:  newWalk[user](),
-		placed:  make(map[string]*mount.Line),
-		pipes:   newWalk[pipeUser](),
-		mounts:  mount.View{Proc: h.Proc, FUSE: h.FUSE, KubeletDir: filepath.Clean(h.KubeletDir), Blocks: h.Blocks},
+
+		others:    make(map[string][]int),
+		elsewhere: newShared[[]namespace](),
+		openers:   newWalk[opener](),
+
+		placed: make(map[string]*mount.Line),
+		pipes:  newWalk[pipeUser](),
+		mounts: mount.View{Proc: h.Proc, FUSE: h.FUSE, KubeletDir: filepath.Clean(h.KubeletDir), Blocks: h.Blocks},
 		pids: sync.OnceValues(func() ([]int, error) {
 			r, err := kernfile.Open(h.Proc)
 			if err != nil {

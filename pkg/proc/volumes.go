@@ -58,6 +58,9 @@ func (r *Round) readVolumes(ctx context.Context, files *kernfile.Reader, p *evid
 	if err != nil {
 		p.Lack(evidence.Holders, fmt.Sprintf("look for processes that use the pod's mounts: %v", err))
 	}
+	if len(users) == 0 && ctx.Err() == nil {
+		users = r.readElsewhere(ctx, files, p, host)
+	}
 	r.probeHolders(ctx, p, users)
 	p.Holders = append(p.Holders, users...)
 }
@@ -137,6 +140,9 @@ func (r *Round) users(ctx context.Context, files *kernfile.Reader, host *mount.T
 	}
 	return r.search.all(ctx, r, files, func(s *kernfile.TaskStatus) (user, bool, error) {
 		saw, err := r.askFiles(ctx, probe.Holds, s)
+		if saw.Namespace != "" {
+			r.others[saw.Namespace] = append(r.others[saw.Namespace], s.PID)
+		}
 		if !saw.InHost {
 			return user{}, false, err
 		}
@@ -172,6 +178,11 @@ func uses(place func(path string) *mount.Line, saw *probe.Seen) []use {
 	if !saw.InHost {
 		return nil
 	}
+	return usesOf(place, saw)
+}
+
+// usesOf is uses of any namespace, of which place is.
+func usesOf(place func(path string) *mount.Line, saw *probe.Seen) []use {
 	var out []use
 	for _, id := range saw.Mounts {
 		out = append(out, use{id, "an open file"})

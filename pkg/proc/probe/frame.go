@@ -40,7 +40,9 @@ const (
 	Pipes   What = "pipes"   // the pipes that a shim reads from
 	Ends    What = "ends"    // the pipes that it has an end of, whether to read or to write
 	Streams What = "streams" // the pipes that its standard streams write to
-	Holds   What = "holds"   // the mounts that it uses, when it is in the host's mount namespace
+	Holds   What = "holds"   // the mounts that it uses, when it is in the host's mount namespace, else which one it is in
+	Uses    What = "uses"    // the mounts that it uses, wherever it is
+	Blocks  What = "blocks"  // the loop devices that it has open, when it is not in the host's mount namespace
 	Plugin  What = "plugin"  // what a CNI plugin was asked for, in its environment
 	Outputs What = "outputs" // the containers whose output a shim has open, and the pipes that it reads
 	Command What = "command" // what a runtime such as runc was told to do, in its arguments
@@ -94,11 +96,15 @@ type Seen struct {
 	// InHost reports whether the task is in the mount namespace of the first process.
 	// Mounts are the IDs of the mounts that its open files are on; Dirs the texts of its
 	// links cwd, root and exe, by these names; Loops what it has open that is called as
-	// loop devices are. They never leave the agent.
+	// loop devices are. They never leave the agent. Namespace is the text of the link of another
+	// mount namespace, and Blocks the numbers of loop devices, as in 7:3.
 	InHost bool              `json:"inHost,omitempty"`
 	Mounts []int             `json:"mounts,omitempty"`
 	Dirs   map[string]string `json:"dirs,omitempty"`
 	Loops  []OpenLoop        `json:"loops,omitempty"`
+
+	Namespace string   `json:"namespace,omitempty"`
+	Blocks    []string `json:"blocks,omitempty"`
 
 	// Volumes are the directories of a pod's volumes, Sockets the names in the
 	// kubelet's plugins_registry, Pods those of the directories of all pods, and Found

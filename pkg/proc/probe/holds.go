@@ -1,33 +1,50 @@
 package probe
 
 import (
+	"fmt"
+	"path"
 	"path/filepath"
 	"regexp"
 	"strconv"
+
+	"golang.org/x/sys/unix"
 )
 
 // holds reads which mounts a task of the host's mount namespace uses. Of a task in
-// another one nothing is read: a mount there is another mount, and keeps none of the
-// host's busy.
+// another one only that is read: a mount there is another mount.
 func (p *probe) holds() {
+	host, own := p.namespaces()
+	switch {
+	case host == "" || own == "":
+	case own != host:
+		p.seen.Namespace = own
+	default:
+		p.seen.InHost = true
+		p.uses()
+	}
+}
+
+// namespaces returns the texts of the links to the mount namespaces of the first process and
+// of the task, "" for one that could not be read.
+func (p *probe) namespaces() (host, own string) {
 	first, err := openDir(filepath.Join(p.Proc, "1"))
 	if err != nil {
 		p.note("ns/mnt", err)
-		return
+		return "", ""
 	}
 	defer first.close()
 	if !p.announce("ns/mnt") {
-		return
+		return "", ""
 	}
-	host, err := first.link("ns/mnt")
-	if err != nil {
+	if host, err = first.link("ns/mnt"); err != nil {
 		p.note("ns/mnt", err)
-		return
+		return "", ""
 	}
-	if p.link("ns/mnt") != host {
-		return
-	}
-	p.seen.InHost = true
+	return host, p.link("ns/mnt")
+}
+
+// uses reads which mounts the task uses.
+func (p *probe) uses() {
 	p.seen.Dirs = make(map[string]string, 3)
 	for _, name := range []string{"cwd", "root", "exe"} {
 		if text := p.link(name); text != "" {
@@ -44,6 +61,45 @@ func (p *probe) holds() {
 			p.loop(f)
 		}
 	}
+}
+
+// blocks reads which loop devices a task has open that is in a mount namespace of its own.
+// There a path tells nothing, and the file itself is asked for its number: of one that is called
+// as loop devices are, and without asking a server (AT_STATX_DONT_SYNC, statx(2)).
+func (p *probe) blocks() {
+	host, own := p.namespaces()
+	if host == "" || own == "" || host == own {
+		return
+	}
+	for _, fd := range p.descriptors("fd") {
+		text, err := p.dir.link("fd/" + strconv.Itoa(fd))
+		if err != nil || !loopDevice.MatchString("/dev/"+path.Base(text)) || len(p.seen.Blocks) == maxLoops {
+			continue
+		}
+		if f, ok := p.descriptor(fd); !ok || f.onlyPath() {
+			continue
+		}
+		if number := p.number(fd); number != "" {
+			add(&p.seen.Blocks, number)
+		}
+	}
+}
+
+// number returns the number of a block device that the task has open, "" for another file.
+func (p *probe) number(fd int) string {
+	name := "fd/" + strconv.Itoa(fd)
+	if !p.announce(name) {
+		return ""
+	}
+	var st unix.Statx_t
+	if err := unix.Statx(p.dir.fd, name, unix.AT_STATX_DONT_SYNC, unix.STATX_TYPE, &st); err != nil {
+		p.note("fd", err)
+		return ""
+	}
+	if st.Mode&unix.S_IFMT != unix.S_IFBLK {
+		return ""
+	}
+	return fmt.Sprintf("%d:%d", st.Rdev_major, st.Rdev_minor)
 }
 
 // An OpenLoop is an open file by the text of its link, which is that of a loop device, and

@@ -104,6 +104,10 @@ func (p *probe) run() {
 		p.streams()
 	case Holds:
 		p.holds()
+	case Uses:
+		p.uses()
+	case Blocks:
+		p.blocks()
 	case Outputs:
 		p.outputs()
 	case Ends:

@@ -30,7 +30,9 @@ var errSyscall = errors.New("a syscall file of unknown form")
 //
 // A task of a 32-bit program numbers its calls differently, and the file does
 // not say so. Its stack lies below 4 GiB, where that of a 64-bit one does not,
-// so that for such a stack no name is given rather than a wrong one.
+// so that for such a stack no name is given rather than a wrong one. A thread that
+// io_uring has started shows the call in which it was started, with no stack at all
+// (copy_thread, arch/x86/kernel/process.c).
 func parseSyscall(b []byte) (Call, error) {
 	f := bytes.Fields(b)
 	if len(f) == 1 && string(f[0]) == "running" {

@@ -22,6 +22,8 @@ func TestParseSyscall(t *testing.T) {
 			Call{Name: "openat", Args: [6]uint64{0xffffff9c, 0x7ffc2c6b6670, 1, 2, 3, 4}}},
 		// A 32-bit program: its number 5 is another Call.
 		{"5 0x1 0x2 0x3 0x4 0x5 0x6 0xffffd000 0xf7f00000\n", Call{Args: [6]uint64{1, 2, 3, 4, 5, 6}}},
+		// A worker of io_uring, made by somebody's io_uring_enter.
+		{"426 0x3 0x1 0x1 0x1 0x0 0x8 0x0 0x0\n", Call{Args: [6]uint64{3, 1, 1, 1, 0, 8}}},
 		{"9999 0x1 0x2 0x3 0x4 0x5 0x6 0x7ffc2c6b6658 0x1\n", Call{Args: [6]uint64{1, 2, 3, 4, 5, 6}}},
 		// Without a Call, but in kernel mode on the way out.
 		{"-1 0x1 0x2 0x3 0x4 0x5 0x6 0x7ffc2c6b6658 0x1\n", Call{Args: [6]uint64{1, 2, 3, 4, 5, 6}}},

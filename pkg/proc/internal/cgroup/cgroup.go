@@ -25,7 +25,11 @@ type Tree struct {
 	mu          sync.Mutex
 	kubepods    map[string]kubepods // by directory of the hierarchy
 	controllers map[string]string   // directories of version 1's controllers by name
+	pods        map[podKey]string   // directory of a pod's group, where Leaders found it
 }
+
+// podKey is a pod in a hierarchy.
+type podKey struct{ hierarchy, uid string }
 
 // Bounds of the search for a pod's control groups.
 const (
@@ -35,6 +39,7 @@ const (
 	maxGroupDepth  = 12     // levels below a pod's group
 	maxTasks       = 16_384 // threads of one pod
 	searchAgain    = time.Minute
+	maxPods        = 1024 // pods of which the directory is remembered
 )
 
 // A hierarchy is one mounted tree of control groups: the only one of version 2,
@@ -365,6 +370,9 @@ type Leaders struct {
 // a container has made inside its own. It opens one file for each container. Now
 // tells how old what is remembered is. None and no error means that the pod has no
 // control group.
+//
+// It is asked of each running pod again and again, so the group in which it found all
+// containers is remembered: to search for it takes longer than to read it.
 func (t *Tree) Leaders(uid string, now time.Time) ([]Leaders, error) {
 	if uid == "" || strings.ContainsAny(uid, "/\x00") {
 		return nil, fmt.Errorf("the pod's UID %q names no control group", uid)
@@ -374,15 +382,49 @@ func (t *Tree) Leaders(uid string, now time.Time) ([]Leaders, error) {
 		return nil, err
 	}
 	for _, c := range hs {
+		if out := t.leadersAgain(c, uid); len(out) > 0 {
+			return out, nil
+		}
 		dirs, err := t.findPod(c, uid, now)
 		if err != nil {
 			return nil, err
 		}
-		if len(dirs) > 0 {
-			return leaders(c, dirs)
+		if len(dirs) == 0 {
+			continue
 		}
+		out, err := leaders(c, dirs)
+		// Groups of containers beside the pod's are found by a search only.
+		if len(out) > 0 && len(dirs) == 1 && !strings.Contains(path.Base(dirs[0]), ":") {
+			t.remember(podKey{c.dir, uid}, dirs[0])
+		}
+		return out, err
 	}
 	return nil, nil
+}
+
+// leadersAgain reads where the pod was found before, and returns nothing when that is
+// not known or holds no container any more.
+func (t *Tree) leadersAgain(c hierarchy, uid string) []Leaders {
+	t.mu.Lock()
+	dir, ok := t.pods[podKey{c.dir, uid}]
+	t.mu.Unlock()
+	if !ok {
+		return nil
+	}
+	out, err := leaders(c, []string{dir})
+	if err != nil {
+		return nil // the search tells why
+	}
+	return out
+}
+
+func (t *Tree) remember(pod podKey, dir string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.pods == nil || len(t.pods) >= maxPods {
+		t.pods = make(map[podKey]string) // most were of pods that are gone
+	}
+	t.pods[pod] = dir
 }
 
 // leaders reads the containers' groups in or at the directories of a pod.

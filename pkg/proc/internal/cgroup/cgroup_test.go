@@ -336,6 +336,24 @@ func TestLeaders(t *testing.T) {
 			if got, err := tree.Leaders(strings.ReplaceAll(uid1, "0b4", "0b5"), time.Now()); err != nil || got != nil {
 				t.Errorf("of a pod without groups: %v, %v", got, err)
 			}
+
+			// What is remembered of a pod hides no container, and not that it has moved or gone.
+			write(filepath.Join(pod, strings.ReplaceAll(id1, "c", "d"), "cgroup.procs"), "13\n")
+			if got, err := tree.Leaders(uid1, time.Now()); err != nil || len(got) != 2 {
+				t.Errorf("with a second container: %v, %v", got, err)
+			}
+			if err := os.Rename(filepath.Join(base, "kubepods/burstable"), filepath.Join(base, "kubepods/besteffort")); err != nil {
+				t.Fatal(err)
+			}
+			if got, err := tree.Leaders(uid1, time.Now()); err != nil || len(got) != 2 {
+				t.Errorf("in another group: %v, %v", got, err)
+			}
+			if err := os.RemoveAll(filepath.Join(base, "kubepods")); err != nil {
+				t.Fatal(err)
+			}
+			if got, err := tree.Leaders(uid1, time.Now()); err != nil || got != nil {
+				t.Errorf("of a pod that has gone: %v, %v", got, err)
+			}
 		})
 	}
 }

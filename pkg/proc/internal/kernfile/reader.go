@@ -229,6 +229,13 @@ func List(name string, limit int) (entries []os.DirEntry, truncated bool, err er
 	return entries, false, err
 }
 
+// Named returns the last name of what a link of sysfs leads to, as in loop7 for 7:112 in
+// /sys/dev/block; not ok when it is no link.
+func Named(link string) (name string, ok bool) {
+	to, err := os.Readlink(link)
+	return filepath.Base(to), err == nil
+}
+
 // ErrTooMany says that there is more of something than is read.
 var ErrTooMany = errors.New("too many")
 

@@ -11,10 +11,12 @@ import (
 )
 
 // Bounds of the search for loop devices: block devices of the node that are looked at, and
-// what is told to be on one of them.
+// what is told to be on one of them. A loop device has 255 partitions at most, and its directory
+// a few dozen other names (loop_init, drivers/block/loop.c).
 const (
 	maxBlocks = 4096
 	maxOnLoop = 8
+	maxInLoop = 512
 )
 
 // loopMajor is the major number of loop devices (Documentation/admin-guide/devices.txt).
@@ -50,9 +52,48 @@ func (v *View) Loops(host *Table, devices []evidence.Mount) ([]evidence.Loop, er
 		if i < 0 || file == "" {
 			continue
 		}
-		out = append(out, evidence.Loop{Name: "loop" + minor, MountID: devices[i].ID, Mapper: mappedOn(dir), Mount: v.mountOf(host, e.Name())})
+		l := evidence.Loop{Name: "loop" + minor, MountID: devices[i].ID, Numbers: []string{e.Name()}, Mapper: mappedOn(dir), Mount: v.mountOf(host, e.Name())}
+		if name, ok := kernfile.Named(dir); ok {
+			l.Name = name // each device has several minor numbers where partitions have such (loop.max_part)
+		}
+		if err := v.partitions(&l, host, dir); err != nil {
+			return out, err
+		}
+		out = append(out, l)
 	}
 	return out, nil
+}
+
+// partitions adds the partitions of a loop device, which are directories in its own, and what
+// uses them on the host.
+func (v *View) partitions(l *evidence.Loop, host *Table, dir string) error {
+	names, truncated, err := kernfile.List(dir, maxInLoop)
+	if err != nil {
+		return err
+	}
+	if truncated {
+		return kernfile.ErrTooMany
+	}
+	for _, n := range names {
+		if !strings.HasPrefix(n.Name(), l.Name+"p") {
+			continue
+		}
+		part := filepath.Join(dir, n.Name())
+		b, err := kernfile.Read(part, kernfile.BlockNumber)
+		if err != nil {
+			continue // it has been removed
+		}
+		number := kernfile.Printable(bytes.TrimSpace(b))
+		l.Numbers = append(l.Numbers, number)
+		l.Mapper = append(l.Mapper, mappedOn(part)...)
+		if l.Mount == nil {
+			l.Mount = v.mountOf(host, number)
+		}
+	}
+	slices.Sort(l.Numbers[1:])
+	slices.Sort(l.Mapper)
+	l.Mapper = slices.Compact(l.Mapper)
+	return nil
 }
 
 // mappedOn returns the names of the devices of the device mapper that hold a block device

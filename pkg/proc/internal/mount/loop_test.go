@@ -21,6 +21,14 @@ func TestLoops(t *testing.T) {
 		"7:3/loop/backing_file":    "\n",
 		"7:4/stat":                 "",
 		"8:0/loop/backing_file":    device + "\n",
+
+		// Partitions, of which the kernel has the directories in that of the device.
+		"7:5/loop/backing_file":            device + "\n",
+		"7:5/loop5p1/dev":                  "259:1\n",
+		"7:5/loop5p1/holders/dm-1/dm/name": "guest-swap\n",
+		"7:5/loop5p2/dev":                  "259:2\n",
+		"7:5/loop5p3/start":                "1\n",
+		"7:5/loop51/dev":                   "259:3\n",
 	} {
 		name = filepath.Join(dir, name)
 		if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
@@ -30,15 +38,38 @@ func TestLoops(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	host := &Table{Lines: []Line{{ID: 1, Device: "8:1", Point: "/"}, {ID: 90, Device: "7:2", Point: "/media/disk", Type: "ext4"}}}
+	host := &Table{Lines: []Line{
+		{ID: 1, Device: "8:1", Point: "/"}, {ID: 90, Device: "7:2", Point: "/media/disk", Type: "ext4"},
+		{ID: 91, Device: "259:2", Point: "/media/part", Type: "ext4"}, {ID: 92, Device: "259:3", Point: "/media/another", Type: "ext4"},
+	}}
 	devices := []evidence.Mount{{ID: 6, Point: ""}, {ID: 7, Point: device}}
 	got, err := (&View{Blocks: dir}).Loops(host, devices)
 	want := []evidence.Loop{
-		{Name: "loop1", MountID: 7, Mapper: []string{"guest-root"}},
-		{Name: "loop2", MountID: 7, Mount: &evidence.Mount{ID: 90, Device: "7:2", Point: "/media/disk", HostPoint: "/media/disk", Type: "ext4"}},
+		{Name: "loop1", MountID: 7, Numbers: []string{"7:1"}, Mapper: []string{"guest-root"}},
+		{Name: "loop2", MountID: 7, Numbers: []string{"7:2"}, Mount: &evidence.Mount{ID: 90, Device: "7:2", Point: "/media/disk", HostPoint: "/media/disk", Type: "ext4"}},
+		{
+			Name: "loop5", MountID: 7, Numbers: []string{"7:5", "259:1", "259:2"}, Mapper: []string{"guest-swap"},
+			Mount: &evidence.Mount{ID: 91, Device: "259:2", Point: "/media/part", HostPoint: "/media/part", Type: "ext4"},
+		},
 	}
 	if diff := cmp.Diff(want, got); diff != "" || err != nil {
 		t.Errorf("%v %s", err, diff)
+	}
+	// Where partitions have minor numbers of the same kind, the device has a number of its own.
+	blocks := t.TempDir()
+	for _, name := range []string{"7:80", "7:81"} {
+		to := map[string]string{"7:80": "loop5", "7:81": "loop5/loop5p1"}[name]
+		if err := os.Symlink(filepath.Join(dir, to), filepath.Join(blocks, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Rename(filepath.Join(dir, "7:5"), filepath.Join(dir, "loop5")); err != nil {
+		t.Fatal(err)
+	}
+	got, err = (&View{Blocks: blocks}).Loops(host, devices)
+	want[2].Numbers[0] = "7:80"
+	if diff := cmp.Diff(want[2:], got); diff != "" || err != nil {
+		t.Errorf("with loop.max_part: %v %s", err, diff)
 	}
 	if got, err := (&View{Blocks: dir}).Loops(host, nil); got != nil || err != nil {
 		t.Errorf("of no device: %v, %v", got, err)

@@ -39,6 +39,9 @@ type Line struct {
 	Type       string // of the file system
 	Source     string
 	Super      string // those options of the file system that are asked for; others can hold secrets
+	// Shared is the group of mounts that it is a peer in, and Master the one that it gets what
+	// is mounted and unmounted from (mount_namespaces(7)); 0 for none.
+	Shared, Master int
 }
 
 // A Table is a mountinfo file.
@@ -165,7 +168,28 @@ func parseMountLine(line, text []byte) (m Line, kept []byte, err error) {
 	all := string(text)
 	m.Device, m.Root, m.Point, m.Options = all[:ends[0]], all[ends[0]:ends[1]], all[ends[1]:ends[2]], all[ends[2]:ends[3]]
 	m.Type, m.Source, m.Super = all[ends[3]:ends[4]], all[ends[4]:ends[5]], all[ends[5]:]
+	if len(mounted) > 0 {
+		m.Shared, m.Master = parseGroups(mounted)
+	}
 	return m, text, nil
+}
+
+// parseGroups returns the groups in the tags of a mount, as in shared:2 master:1.
+func parseGroups(tags []byte) (shared, master int) {
+	for tag := range bytes.SplitSeq(tags, []byte(" ")) {
+		name, number, _ := bytes.Cut(tag, []byte(":"))
+		n, err := strconv.Atoi(string(number))
+		if err != nil {
+			continue
+		}
+		switch string(name) {
+		case "shared":
+			shared = n
+		case "master":
+			master = n
+		}
+	}
+	return shared, master
 }
 
 // appendWanted appends those of the options of a file system that are asked for. Of those

@@ -1,0 +1,95 @@
+package evidence
+
+import "time"
+
+// A NodeReady is the condition Ready of a Node, as the API server has it. The kubelet writes it,
+// and renews its Lease. When it has done neither for a while, 50 seconds by default, the node
+// controller makes it Unknown (tryUpdateNodeHealth,
+// pkg/controller/nodelifecycle/node_lifecycle_controller.go). A kubelet that gets through finds
+// that within ten seconds and writes it anew (syncNodeStatus, pkg/kubelet/kubelet_node_status.go).
+type NodeReady struct {
+	Status string `json:"status"`
+	Reason string `json:"reason,omitempty"`
+	// Transition is when the status changed last, by the clock of who wrote it.
+	Transition time.Time `json:"transition,omitzero"`
+	// Asked is when the API server was asked, and Since when it had given the first of the
+	// answers in a row that were the same: as the transition is, too, it was so in between.
+	Asked time.Time `json:"asked"`
+	Since time.Time `json:"since"`
+}
+
+// A KubeletSight is what is seen of a kubelet on its port, as in KubeletService.
+type KubeletSight struct {
+	Health           string
+	Refused, Answers bool
+}
+
+// TokenRefused is what the health of a kubelet begins with that does not take the agent's token
+// any more: it has the API server review tokens, and keeps an answer for two minutes.
+const TokenRefused = "does not take the agent's token any more"
+
+// Unheard reports whether the API server has heard nothing from the kubelet for so long that the
+// node controller has said so; false when that is not known.
+func (r *NodeReady) Unheard() bool {
+	return r != nil && r.Status == "Unknown" && r.Reason == "NodeStatusUnknown"
+}
+
+// Follow sets Since. earlier is the answer before, nil if there was none, and answered when
+// this one was given.
+func (r *NodeReady) Follow(earlier *NodeReady, answered time.Time) {
+	r.Since = answered
+	// When nobody asked for a while, nobody may have looked at the kubelet either.
+	if earlier != nil && answered.Sub(earlier.Asked) < young && earlier.Status == r.Status && earlier.Reason == r.Reason && earlier.Transition.Equal(r.Transition) {
+		r.Since = earlier.Since
+	}
+}
+
+// HeardOfNode adds what the API server has of the pod's node, or why that is not known. Both are
+// nil when it was not asked.
+func (p *Pod) HeardOfNode(r *NodeReady, err error) {
+	p.Node.Ready = r
+	if err != nil {
+		p.Lack(NodeObject, "read the condition Ready of the Node: "+err.Error())
+	}
+}
+
+// young is the age up to which a kubelet may not have begun its work, or may be about to end again
+// because it cannot.
+const young = time.Minute
+
+// sinceYoung carries over since when the kubelet has been away or young. The readings are those
+// of now and earlier; between them it cannot have been older than that if they are close together.
+func (n *Node) sinceYoung(earlier *Node) {
+	k, e := &n.Kubelet, &earlier.Kubelet
+	if n.Time.Sub(earlier.Read) >= young {
+		e = new(KubeletService)
+	}
+	t := k.Process
+	if t == nil && k.AbsentSince.IsZero() || t != nil && (t.Probe == nil || t.Probe.Started.IsZero()) {
+		k.YoungSince, k.Starts, k.StartSeen, k.LastStart = e.YoungSince, e.Starts, e.StartSeen, e.LastStart // it could not be read
+		return
+	}
+	if t != nil && n.Time.Sub(t.Probe.Started) >= young {
+		return
+	}
+	k.YoungSince, k.Starts, k.StartSeen, k.LastStart = firstOf(e.YoungSince, n.Read), e.Starts, e.StartSeen, e.LastStart
+	// The start is worked out from ticks since boot, and is not the same to the millisecond.
+	if t != nil && t.Probe.Started.Sub(e.LastStart).Abs() > time.Second {
+		k.Starts, k.StartSeen, k.LastStart = e.Starts+1, firstOf(e.StartSeen, n.Read), t.Probe.Started
+	}
+}
+
+// silent is for how long nobody must answer on the kubelet's port to be more than a moment's delay,
+// or the time that its unit takes to start it again.
+const silent = 20 * time.Second
+
+// sinceSilent carries over since when and until when nobody has answered on the kubelet's port.
+func (n *Node) sinceSilent(earlier *Node) {
+	k, e := &n.Kubelet, &earlier.Kubelet
+	if k.SilentUntil = e.SilentUntil; k.Answers {
+		return
+	}
+	if k.SilentSince = firstOf(e.SilentSince, n.Read); n.Time.Sub(k.SilentSince) >= silent {
+		k.SilentUntil = n.Read
+	}
+}

@@ -1,0 +1,179 @@
+package proc
+
+import (
+	"cmp"
+	"context"
+	"maps"
+	"path/filepath"
+	"slices"
+	"strconv"
+
+	"github.com/nodeagent-io/nodeagent/pkg/evidence"
+	"github.com/nodeagent-io/nodeagent/pkg/proc/internal/kernfile"
+	"github.com/nodeagent-io/nodeagent/pkg/proc/internal/mount"
+	"github.com/nodeagent-io/nodeagent/pkg/proc/probe"
+)
+
+// Bounds of the look into other mount namespaces, of which a node has one for each container:
+// namespaces, mounts that are kept of them, bytes of mount tables that are read for that, and
+// processes of one that are asked. What is beyond is not told.
+const (
+	maxNamespaces = 1024
+	maxElsewhere  = 8192
+	maxTables     = 32 << 20
+	maxAsked      = 256
+)
+
+// A namespace is a mount namespace other than the host's: its processes in ascending order, and those of its
+// mounts that may have to do with the host's.
+type namespace struct {
+	pids  []int
+	lines []mount.Line
+}
+
+// An opener is a process in such a namespace, and the numbers of the loop devices that it has
+// open.
+type opener struct {
+	task   evidence.Task
+	blocks []string
+}
+
+// inOwn is behind what a process has that is in another mount namespace than the host's.
+const inOwn = ", in a mount namespace of its own"
+
+// readElsewhere finds what keeps a mount of the pod, or a loop device on it, in use from other mount
+// namespaces than the host's: a file system of the loop device that is mounted in one, a process
+// that has the loop device open, and one that uses a copy of the mount that goes with it. A
+// namespace is named by its first process. That nothing is found proves nothing.
+func (r *Round) readElsewhere(ctx context.Context, files *kernfile.Reader, p *evidence.Pod, host *mount.Table) []evidence.Holder {
+	spaces, err := r.elsewhere.get(ctx, func() ([]namespace, error) { return r.readNamespaces(ctx) })
+	if err != nil {
+		return nil
+	}
+	ids := mountIDs(p.Mounts, p.Devices)
+	var out []evidence.Holder
+	for i := range spaces {
+		if len(out) >= maxHolders || ctx.Err() != nil {
+			return out
+		}
+		n := &spaces[i]
+		if h, ok := n.mounted(files, p.Loops); ok {
+			out = append(out, h)
+		} else if len(host.Copies(ids, n.lines)) > 0 {
+			out = append(out, r.usersOf(ctx, files, n, ids, host)...)
+		}
+	}
+	if len(out) == 0 && len(p.Loops) > 0 {
+		out = r.openersOf(ctx, files, p.Loops)
+	}
+	return out[:min(len(out), maxHolders)]
+}
+
+// readNamespaces reads the mounts of the other namespaces in which processes have been found.
+func (r *Round) readNamespaces(ctx context.Context) ([]namespace, error) {
+	all := slices.SortedFunc(maps.Values(r.others), func(a, b []int) int { return cmp.Compare(a[0], b[0]) })
+	var out []namespace
+	kept, read := 0, 0
+	for i, pids := range all {
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+		if i == maxNamespaces || kept >= maxElsewhere || read >= maxTables {
+			break
+		}
+		table, err := mount.ReadTable(filepath.Join(r.Proc, strconv.Itoa(pids[0])))
+		if err != nil {
+			continue // it has ended
+		}
+		read += table.Size
+		n := namespace{pids: slices.Compact(pids)} // a look that was given up is begun again with the same process
+		for j := range table.Lines {
+			if m := &table.Lines[j]; m.Reaches() {
+				n.lines = append(n.lines, *m)
+			}
+		}
+		if kept += len(n.lines); len(n.lines) > 0 {
+			out = append(out, n)
+		}
+	}
+	return out, nil
+}
+
+// mounted returns the first process of a namespace in which a file system of one of the loop devices
+// is mounted. Where the host has mounted it, a copy may go with the host's mount, which comes first.
+func (n *namespace) mounted(files *kernfile.Reader, loops []evidence.Loop) (evidence.Holder, bool) {
+	for i := range loops {
+		l := &loops[i]
+		if l.Mount != nil || mount.OnDevice(n.lines, l.Numbers) == nil {
+			continue
+		}
+		for _, pid := range n.pids {
+			if s, ok := living(files, pid); ok {
+				return evidence.Holder{Task: s.Task, MountID: l.MountID, Via: "the file system of /dev/" + l.Name + inOwn, Mounted: true}, true
+			}
+		}
+	}
+	return evidence.Holder{}, false
+}
+
+// usersOf finds the processes of a namespace that use a copy of one of the host's mounts, by
+// their IDs.
+func (r *Round) usersOf(ctx context.Context, files *kernfile.Reader, n *namespace, ids map[int]bool, host *mount.Table) []evidence.Holder {
+	var out []evidence.Holder
+	for _, pid := range n.pids[:min(len(n.pids), maxAsked)] {
+		s, ok := living(files, pid)
+		if !ok {
+			continue
+		}
+		saw, err := r.askFiles(ctx, probe.Uses, &s)
+		if err != nil {
+			continue
+		}
+		table, err := mount.ReadTable(filepath.Join(r.Proc, strconv.Itoa(pid)))
+		if err != nil {
+			continue
+		}
+		copies := host.Copies(ids, table.Lines)
+		place := table.Place
+		if saw.Dirs["root"] != "/" || !table.Whole() {
+			place = func(string) *mount.Line { return nil } // its paths are not those of its table
+		}
+		for _, u := range usesOf(place, &saw) {
+			if id, ok := copies[u.mount]; ok {
+				out = append(out, evidence.Holder{Task: s.Task, MountID: id, Via: u.via + inOwn})
+				break
+			}
+		}
+	}
+	return out
+}
+
+// openersOf finds the processes in other mount namespaces that have one of the loop devices open.
+func (r *Round) openersOf(ctx context.Context, files *kernfile.Reader, loops []evidence.Loop) []evidence.Holder {
+	all, _ := r.openers.all(ctx, r, files, func(s *kernfile.TaskStatus) (opener, bool, error) {
+		saw, err := r.askFiles(ctx, probe.Blocks, s)
+		return opener{s.Task, saw.Blocks}, len(saw.Blocks) > 0, err
+	})
+	var out []evidence.Holder
+	for i := range all {
+		for j := range loops {
+			l := &loops[j]
+			if slices.ContainsFunc(l.Numbers, func(n string) bool { return slices.Contains(all[i].blocks, n) }) {
+				out = append(out, evidence.Holder{Task: all[i].task, MountID: l.MountID, Via: "the loop device /dev/" + l.Name + " on it" + inOwn})
+				break
+			}
+		}
+	}
+	return out
+}
+
+// living reads a process that has not ended.
+func living(files *kernfile.Reader, pid int) (kernfile.TaskStatus, bool) {
+	s, err := files.TaskStatus(pid)
+	if err != nil || s.Kernel || s.State == evidence.Zombie || s.State == evidence.Dead {
+		return kernfile.TaskStatus{}, false
+	}
+	s.Cgroup = readCgroup(files, pid)
+	s.Owner, s.Container = owner(&s.Task)
+	return s, true
+}
