@@ -15,7 +15,8 @@ import (
 // a hung shim each of them takes two seconds.
 const sideBySide = 4
 
-// ReadPod fills in p.Containers what containerd and its shims know. Entries of
+// ReadPod fills in p.Containers what containerd and its shims know, and in p.Specified what the node
+// calls volumes. Entries of
 // the pod's specification are completed by name. A further attempt of a
 // container that still runs gets an entry of its own. So does each sandbox,
 // under the name POD, which no container can have. A mirror pod that names the UID of a pod of
@@ -25,7 +26,8 @@ const sideBySide = 4
 // is asked, and both Containers and Shims are missing. When only a shim does not
 // answer, Shims is missing. A record or a stop signal that could not be read
 // makes no source missing: its fields are empty, which means not known. Of a
-// container that has exited only the ID and the state are read.
+// container that has exited only the ID and the state are read, and its mounts as long as what the
+// node calls a volume is not known.
 func (r *Runtime) ReadPod(ctx context.Context, p *evidence.Pod) {
 	lack := func(why string) {
 		p.Lack(evidence.Containers, why)
@@ -57,20 +59,25 @@ func (r *Runtime) ReadPod(ctx context.Context, p *evidence.Pod) {
 	}
 	r.silences.keep(p.RuntimeUID, ids, r.now())
 
-	errs := make([]error, len(asked))
+	errs, records := make([]error, len(asked)), make([]record, len(asked))
 	slots := make(chan struct{}, sideBySide)
 	var wg sync.WaitGroup
 	for i, a := range asked {
 		slots <- struct{}{}
 		wg.Go(func() {
 			defer func() { <-slots }()
-			errs[i] = r.readContainer(ctx, c, p.RuntimeUID, &p.Containers[a.at], a.listed)
+			records[i] = r.record(ctx, c, p, a.listed)
+			errs[i] = r.readContainer(ctx, c, p.RuntimeUID, &p.Containers[a.at], a.listed, &records[i])
 			if a.sandbox && a.state == evidence.StateExited && p.Overdue() > 0 {
 				p.Containers[a.at].StatusError = r.statusError(ctx, c, a.id)
 			}
 		})
 	}
 	wg.Wait()
+	for i, a := range asked {
+		nameVolumes(p, a.name, records[i].volumes)
+	}
+	r.nameEnded(ctx, c, p, found)
 	for _, err := range errs {
 		if err != nil {
 			p.Lack(evidence.Shims, bound(err.Error()))
@@ -96,10 +103,9 @@ func (r *Runtime) statusError(ctx context.Context, c *connection, id string) str
 	return bound(err.Error())
 }
 
-// readContainer completes one container. It returns why the shim's view of it
-// is not known.
-func (r *Runtime) readContainer(ctx context.Context, c *connection, pod string, into *evidence.Container, l listed) error {
-	rec := r.record(ctx, c, l)
+// readContainer completes one container, of which the record is known. It returns why the shim's
+// view of it is not known.
+func (r *Runtime) readContainer(ctx context.Context, c *connection, pod string, into *evidence.Container, l listed, rec *record) error {
 	into.Runtime, into.Program, into.StopSignal = rec.runtime, rec.program, rec.stopSignal
 
 	now := r.now()

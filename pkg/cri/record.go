@@ -10,7 +10,8 @@ import (
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
 )
 
-// most is the number of entries in each of the caches; one has about 100 bytes.
+// most is the number of entries in each of the caches. One has about 100 bytes, and where the
+// specification has a claim mounted the place, of 256 bytes at most, and the name of the volume.
 const most = 1024
 
 // A record is what does not change in the life of a container.
@@ -18,6 +19,9 @@ type record struct {
 	runtime    string
 	program    string
 	stopSignal evidence.Signal
+	// volumes are what the node calls the pod's volumes, by where the container has them
+	// mounted.
+	volumes map[string]string
 }
 
 // records is a cache by container ID.
@@ -42,9 +46,9 @@ func (r *records) put(id string, rec record) {
 	r.m[id] = rec
 }
 
-// record returns a container's runtime, program and stop signal. What cannot be
+// record returns a container's runtime, program, stop signal and volumes. What cannot be
 // read is empty, and is tried again in the next reading.
-func (r *Runtime) record(ctx context.Context, c *connection, l listed) record {
+func (r *Runtime) record(ctx context.Context, c *connection, p *evidence.Pod, l listed) record {
 	if rec, ok := r.records.get(l.id); ok {
 		return rec
 	}
@@ -56,7 +60,12 @@ func (r *Runtime) record(ctx context.Context, c *connection, l listed) record {
 	}
 	rec.runtime, rec.program = runtime, program
 	if !l.sandbox { // containerd stops a sandbox with SIGKILL
-		if rec.stopSignal, err = r.stopSignal(ctx, c, l); err != nil {
+		s, err := r.status(ctx, c, l.id)
+		if err != nil {
+			return rec
+		}
+		rec.volumes = volumesOf(s, p, l.name)
+		if rec.stopSignal, err = r.stopSignal(ctx, c, l, s); err != nil {
 			return rec
 		}
 	}

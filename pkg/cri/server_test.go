@@ -35,6 +35,7 @@ type server struct {
 	containers map[string]*runtimeapi.Container
 	sandboxes  map[string]*runtimeapi.PodSandbox
 	signals    map[string]runtimeapi.Signal
+	mounts     map[string][]*runtimeapi.Mount
 	specs      map[string]string
 	blobs      map[string]string
 	tasks      map[string]*task.Process
@@ -258,7 +259,7 @@ func (s criServer) ContainerStatus(ctx context.Context, q *runtimeapi.ContainerS
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return &runtimeapi.ContainerStatusResponse{Status: &runtimeapi.ContainerStatus{
-		Id: q.ContainerId, StopSignal: s.signals[q.ContainerId],
+		Id: q.ContainerId, StopSignal: s.signals[q.ContainerId], Mounts: s.mounts[q.ContainerId],
 	}}, nil
 }
 

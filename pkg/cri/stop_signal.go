@@ -23,16 +23,10 @@ const maxImageConfig = 4 << 20
 // containerd chooses it (internal/cri/server/container_stop.go): the container's
 // own, the STOPSIGNAL of its image, SIGTERM. 0 without an error means that what
 // is set is not a signal; containerd then fails to stop the container, too.
-func (r *Runtime) stopSignal(ctx context.Context, c *connection, l listed) (evidence.Signal, error) {
-	qctx, cancel := question(ctx, r.read)
-	defer cancel()
-	s, err := c.cri.ContainerStatus(qctx, &runtimeapi.ContainerStatusRequest{ContainerId: l.id})
-	if err != nil {
-		return 0, fmt.Errorf("read the status of container %s: %w", l.id, native(err))
-	}
+func (r *Runtime) stopSignal(ctx context.Context, c *connection, l listed, s *runtimeapi.ContainerStatus) (evidence.Signal, error) {
 	// containerd before 2.1 does not return it; later ones do not for a
 	// STOPSIGNAL that is a number.
-	if sig := s.GetStatus().GetStopSignal(); sig != runtimeapi.Signal_SIGNAL_RUNTIME_DEFAULT {
+	if sig := s.GetStopSignal(); sig != runtimeapi.Signal_SIGNAL_RUNTIME_DEFAULT {
 		return parseCRISignal(sig), nil
 	}
 	return r.imageStopSignal(ctx, c, l.image)
