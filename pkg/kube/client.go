@@ -57,6 +57,8 @@ func New(config *rest.Config) (*Client, error) {
 	group := func(gv schema.GroupVersion, path string) (*rest.RESTClient, error) {
 		c := rest.CopyConfig(config)
 		c.GroupVersion, c.APIPath = &gv, path
+		// Answers take a fraction of the time and memory to read. What is sent is JSON.
+		c.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
 		c.NegotiatedSerializer = serializer.NewCodecFactory(scheme).WithoutConversion()
 		return rest.RESTClientForConfigAndClient(c, client)
 	}
@@ -136,6 +138,32 @@ func (c *Client) CheckNode(ctx context.Context, name string, log *slog.Logger) e
 		case <-time.After(wait):
 		}
 	}
+}
+
+// maxNode is how much is read of a Node, in bytes.
+const maxNode = 2 << 20
+
+// NodeReady returns the condition Ready of a node as it stands, not as a cache of the API
+// server's has it; nil when it has none.
+func (c *Client) NodeReady(ctx context.Context, name string) (*corev1.NodeCondition, error) {
+	body, err := c.core.Get().Resource("nodes").Name(name).SetHeader("Accept", runtime.ContentTypeJSON).Stream(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer body.Close()
+	// Its images and volumes would take memory.
+	var node struct {
+		Status struct{ Conditions []corev1.NodeCondition }
+	}
+	if err := json.NewDecoder(io.LimitReader(body, maxNode)).Decode(&node); err != nil {
+		return nil, fmt.Errorf("the Node %s: %w", name, err)
+	}
+	for i := range node.Status.Conditions {
+		if c := &node.Status.Conditions[i]; c.Type == corev1.NodeReady {
+			return c, nil
+		}
+	}
+	return nil, nil
 }
 
 // Pod returns a pod.

@@ -51,6 +51,36 @@ func TestCheckNode(t *testing.T) {
 	}
 }
 
+func TestNodeReady(t *testing.T) {
+	answer := ""
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/api/v1/nodes/n" || r.URL.RawQuery != "" { // a cache may be behind
+			t.Errorf("asked for %s", r.URL)
+		}
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = w.Write([]byte(answer))
+	}))
+	defer server.Close()
+	c, err := New(&rest.Config{Host: server.URL, QPS: -1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	answer = `{"kind":"Node","status":{"conditions":[{"type":"DiskPressure","status":"True"},
+		{"type":"Ready","status":"Unknown","reason":"NodeStatusUnknown","lastTransitionTime":"2026-03-01T12:00:00Z"}],"images":[{"names":["x"]}]}}`
+	got, err := c.NodeReady(t.Context(), "n")
+	if err != nil || got == nil || got.Status != "Unknown" || got.Reason != "NodeStatusUnknown" || got.LastTransitionTime.Unix() != 1772366400 {
+		t.Errorf("%+v, %v", got, err)
+	}
+	answer = `{"kind":"Node"}`
+	if got, err := c.NodeReady(t.Context(), "n"); got != nil || err != nil {
+		t.Errorf("without conditions: %+v, %v", got, err)
+	}
+	answer = `{"kind":"Node","metadata":{"annotations":{"a":"` + strings.Repeat("x", maxNode) + `"}}}`
+	if got, err := c.NodeReady(t.Context(), "n"); got != nil || err == nil {
+		t.Errorf("a large one: %+v, %v", got, err)
+	}
+}
+
 // Only the kubelet's Events about one pod are asked for, and not many.
 func TestKillFailures(t *testing.T) {
 	annotation := ""

@@ -16,6 +16,8 @@ import (
 	"sync/atomic"
 	"syscall"
 	"time"
+
+	"github.com/nodeagent-io/nodeagent/pkg/evidence"
 )
 
 // deadline is how long the answer may take, with the connection.
@@ -52,6 +54,7 @@ type Client struct {
 
 	limit   time.Duration
 	reached atomic.Bool // has answered at least once
+	took    atomic.Bool // has taken the token at least once
 	// called is when it was last asked for its metrics, in nanoseconds since 1970.
 	called atomic.Int64
 }
@@ -78,15 +81,14 @@ func New(nodeIP string) (*Client, error) {
 	return c, nil
 }
 
-// Health returns what Check does, "" when that is an error, and whether nobody
-// listened on the kubelet's port: the node refused the connection (ECONNREFUSED).
-// A network policy can refuse it too.
-func (c *Client) Health(ctx context.Context) (health string, refused bool) {
-	health, refused, err := c.check(ctx)
+// Sight asks the kubelet for its health, as Check does, and returns that and what else is
+// seen on its port. Health is "" when Check returns an error.
+func (c *Client) Sight(ctx context.Context) evidence.KubeletSight {
+	s, err := c.check(ctx)
 	if err != nil {
-		health = ""
+		s.Health = ""
 	}
-	return health, refused
+	return s
 }
 
 // Check returns the kubelet's health in at most 200 bytes: "ok", which of its
@@ -97,33 +99,33 @@ func (c *Client) Health(ctx context.Context) (health string, refused bool) {
 // before, because a network policy may keep the agent from it. One is likely:
 // the agent's container does not start without a kubelet that works.
 func (c *Client) Check(ctx context.Context) (string, error) {
-	health, _, err := c.check(ctx)
-	return health, err
+	s, err := c.check(ctx)
+	return s.Health, err
 }
 
-func (c *Client) check(ctx context.Context) (health string, refused bool, err error) {
+func (c *Client) check(ctx context.Context) (s evidence.KubeletSight, err error) {
 	u, err := url.Parse(c.URL)
 	if err != nil {
-		return "", false, fmt.Errorf("the kubelet's address: %w", err)
+		return s, fmt.Errorf("the kubelet's address: %w", err)
 	}
 	qctx, cancel := context.WithTimeout(ctx, c.limit)
 	defer cancel()
 	a, err := c.ask(qctx, u, (*answer).readBody)
-	refused = errors.Is(err, syscall.ECONNREFUSED)
+	s.Refused, s.Answers = errors.Is(err, syscall.ECONNREFUSED), a.spoke || err == nil
 	switch {
 	case err == nil:
 		c.reached.Store(true)
-		health, err = a.health(u.Host)
+		s.Health, err = c.health(&a, u.Host)
 	case ctx.Err() != nil: // the caller's time, not the kubelet's
 		err = fmt.Errorf("the request to the kubelet was cancelled: %w", context.Cause(ctx))
 	case !c.reached.Load():
 		err = fmt.Errorf("the kubelet at %s has never answered; it may be out of reach: %w", u.Host, err)
 	case qctx.Err() != nil:
-		health, err = bound(fmt.Sprintf("no answer from %s within %s", u.Host, c.limit)), nil
+		s.Health, err = bound(fmt.Sprintf("no answer from %s within %s", u.Host, c.limit)), nil
 	default:
-		health, err = bound(err.Error()), nil
+		s.Health, err = bound(err.Error()), nil
 	}
-	return health, refused, err
+	return s, err
 }
 
 // An answer is what the kubelet said.
@@ -134,23 +136,23 @@ type answer struct {
 	// kubelet; nil when it does, or where there is none.
 	unverified error
 	token      bool // the token was sent
+	spoke      bool // a TLS handshake was completed
 }
 
 // ask makes the request on a connection of its own: one that was established
 // before the kubelet hung could hide that it hangs. read takes what is wanted of an
 // answer's body.
-func (c *Client) ask(ctx context.Context, u *url.URL, read func(*answer, io.Reader) error) (answer, error) {
+func (c *Client) ask(ctx context.Context, u *url.URL, read func(*answer, io.Reader) error) (a answer, err error) {
 	conn, err := new(net.Dialer).DialContext(ctx, "tcp", u.Host)
 	if err != nil {
-		return answer{}, err
+		return a, err
 	}
 	defer func() { _ = conn.Close() }()
 
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), nil)
 	if err != nil {
-		return answer{}, err
+		return a, err
 	}
-	var a answer
 	if u.Scheme == "https" {
 		t := tls.Client(conn, &tls.Config{
 			MinVersion: tls.VersionTLS12,
@@ -158,9 +160,9 @@ func (c *Client) ask(ctx context.Context, u *url.URL, read func(*answer, io.Read
 			InsecureSkipVerify: true, //nolint:gosec
 		})
 		if err := t.HandshakeContext(ctx); err != nil {
-			return answer{}, fmt.Errorf("TLS with %s: %w", u.Host, err)
+			return a, fmt.Errorf("TLS with %s: %w", u.Host, err)
 		}
-		conn = t
+		conn, a.spoke = t, true
 		if a.unverified = c.verify(t.ConnectionState().PeerCertificates, u.Hostname()); a.unverified == nil {
 			if token, err := os.ReadFile(c.TokenFile); err == nil && len(token) > 0 {
 				req.Header.Set("Authorization", "Bearer "+strings.TrimSpace(string(token)))
@@ -175,12 +177,12 @@ func (c *Client) ask(ctx context.Context, u *url.URL, read func(*answer, io.Read
 	defer transport.CloseIdleConnections()
 	resp, err := transport.RoundTrip(req)
 	if err != nil {
-		return answer{}, err
+		return a, err
 	}
 	defer func() { _ = resp.Body.Close() }()
 	a.code = resp.StatusCode
 	if err := read(&a, resp.Body); err != nil {
-		return answer{}, fmt.Errorf("read the answer of %s: %w", u.Host, err)
+		return a, fmt.Errorf("read the answer of %s: %w", u.Host, err)
 	}
 	return a, nil
 }
@@ -217,17 +219,22 @@ func (c *Client) verify(chain []*x509.Certificate, host string) error {
 }
 
 // health returns what the answer means. Checks that fail are a 500 with a line
-// for each (k8s.io/apiserver/pkg/server/healthz). A 500 without such lines comes
-// from the kubelet's authentication, and is about the API server.
-func (a answer) health(host string) (string, error) {
+// for each (k8s.io/apiserver/pkg/server/healthz). A kubelet has the API server review
+// tokens and what they are for: when it cannot ask, it answers 401, or 500 without such
+// lines (InstallAuthFilter, pkg/kubelet/server/server.go). Of one that has taken the token
+// before that says what is wrong.
+func (c *Client) health(a *answer, host string) (string, error) {
 	switch failing := failingChecks(a.body); {
 	// Whoever takes the kubelet's port, as a pod with a hostPort may, can answer.
 	case a.unverified != nil:
 		return "", fmt.Errorf("the kubelet at %s answers, but does not prove that it is this node's, so it is not sent the token and not believed; %s: %w", host, getSigned, a.unverified)
 	case a.code == http.StatusOK:
+		c.took.Store(a.token)
 		return "ok", nil
 	case a.code == http.StatusInternalServerError && failing != "":
 		return bound("failing checks: " + failing), nil
+	case (a.code == http.StatusUnauthorized || a.code == http.StatusInternalServerError) && a.token && c.took.Load():
+		return fmt.Sprintf("%s (%d)", evidence.TokenRefused, a.code), nil
 	case a.code == http.StatusUnauthorized && !a.token:
 		return "", fmt.Errorf("the kubelet at %s answers, but there is no token to ask for its health with", host)
 	case a.code == http.StatusUnauthorized, a.code == http.StatusForbidden:

@@ -14,6 +14,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/nodeagent-io/nodeagent/pkg/evidence"
 )
 
 const (
@@ -127,15 +129,23 @@ const sick = "[+]ping ok\n[-]log failed: reason withheld\n[-]syncloop failed: re
 func TestCheckVerified(t *testing.T) {
 	k, c := start(t, true)
 	k.trust(t, c)
+	k.set(500, "Authorization error (user=x, verb=get)", false)
+	check(t, c, "", "answers 500")
+	k.set(401, "Unauthorized", false)
+	check(t, c, "", "refuses to tell its health (401)")
+	k.set(200, "ok", false)
 	check(t, c, "ok", "")
 	k.set(500, sick, false)
 	check(t, c, "failing checks: log, syncloop", "")
 	k.set(500, strings.Repeat("[-]a-check-with-a-long-name failed\n", 100), false)
-	if got, _ := c.Health(context.Background()); len(got) != maxTold {
-		t.Errorf("%q", got)
+	if got := c.Sight(context.Background()); len(got.Health) != maxTold || !got.Answers || got.Refused {
+		t.Errorf("%+v", got)
 	}
+	// It has taken the token before.
 	k.set(500, "Authorization error (user=x, verb=get)", false)
-	check(t, c, "", "answers 500")
+	check(t, c, evidence.TokenRefused+" (500)", "")
+	k.set(401, "Unauthorized", false)
+	check(t, c, evidence.TokenRefused+" (401)", "")
 	k.set(403, "Forbidden", false)
 	check(t, c, "", "nodes/healthz")
 	k.set(404, "not found", false)
@@ -214,12 +224,36 @@ func TestCheckUnanswered(t *testing.T) {
 	c.limit = long
 	k.CloseClientConnections()
 	k.Close()
-	if got, refused := c.Health(context.Background()); !strings.Contains(got, "refused") || !refused {
-		t.Errorf("%q, refused %v", got, refused)
+	if got := c.Sight(context.Background()); !strings.Contains(got.Health, "refused") || !got.Refused || got.Answers {
+		t.Errorf("%+v", got)
 	}
 	// A refusal is told even of a kubelet that has never answered, its health is not.
-	if got, refused := (&Client{URL: c.URL, limit: long}).Health(context.Background()); got != "" || !refused {
-		t.Errorf("%q, refused %v", got, refused)
+	if got := (&Client{URL: c.URL, limit: long}).Sight(context.Background()); got.Health != "" || !got.Refused {
+		t.Errorf("%+v", got)
+	}
+}
+
+// A handshake shows that the kubelet runs, whatever becomes of the question.
+func TestSightOfAKubeletThatCannotAsk(t *testing.T) {
+	k, c := start(t, true)
+	unverified := c.Sight(context.Background())
+	if unverified.Health != "" || !unverified.Answers {
+		t.Errorf("not verified: %+v", unverified)
+	}
+	k.trust(t, c)
+	k.set(200, "ok", true)
+	c.limit = time.Second
+	if got := c.Sight(context.Background()); !strings.HasPrefix(got.Health, "no answer from ") || !got.Answers || got.Refused {
+		t.Errorf("no answer: %+v", got)
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = l.Close() }()
+	silent := &Client{URL: "https://" + l.Addr().String() + "/healthz", limit: short}
+	if got := silent.Sight(context.Background()); got.Answers || got.Refused {
+		t.Errorf("a process that is stopped: %+v", got)
 	}
 }
 
@@ -250,7 +284,7 @@ func TestNothingLeaks(t *testing.T) {
 func FuzzFailingChecks(f *testing.F) {
 	f.Add(sick)
 	f.Fuzz(func(t *testing.T, body string) {
-		got, _ := answer{code: 500, body: body}.health("node")
+		got, _ := new(Client).health(&answer{code: 500, body: body}, "node")
 		if len(got) > maxTold {
 			t.Errorf("%d bytes", len(got))
 		}

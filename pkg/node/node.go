@@ -90,10 +90,10 @@ type Runtime interface {
 	Close() error
 }
 
-// A Kubelet tells of the kubelet's health, and whether nobody listened on its port, and
+// A Kubelet tells of the kubelet's health and of what is seen on its port, and
 // of its work on volumes, on resource claims and with the API server; *kubelet.Client is one.
 type Kubelet interface {
-	Health(ctx context.Context) (health string, refused bool)
+	Sight(ctx context.Context) evidence.KubeletSight
 	Counts(ctx context.Context) (evidence.Counts, time.Time, error)
 }
 

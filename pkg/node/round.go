@@ -76,8 +76,7 @@ func (r *round) readNode(ctx context.Context, ask *Ask) *shared {
 	n := &got.node
 	*n = evidence.Node{Name: from.Name, Kernel: r.proc.ReadKernel(), CorePattern: r.proc.ReadCorePattern(), Pressure: from.Proc.ReadPressure()}
 	var wg sync.WaitGroup
-	var health string
-	var refused bool
+	var sight evidence.KubeletSight
 	wg.Go(func() {
 		n.Containerd = from.Runtime.Health(ctx)
 		if ask.Overdue && n.Containerd.Error == "" {
@@ -97,7 +96,7 @@ func (r *round) readNode(ctx context.Context, ask *Ask) *shared {
 		from.blockedAt = time.Time{}
 	}
 	if from.Kubelet != nil {
-		wg.Go(func() { health, refused = from.Kubelet.Health(ctx) })
+		wg.Go(func() { sight = from.Kubelet.Sight(ctx) })
 	}
 	if ask.Unmounts {
 		wg.Go(func() { n.Unmounting = r.unmounting(ctx, ask) })
@@ -142,7 +141,7 @@ func (r *round) readNode(ctx context.Context, ask *Ask) *shared {
 		}
 	})
 	wg.Wait()
-	n.Kubelet.Health, n.Kubelet.Refused = health, refused
+	n.Kubelet.Health, n.Kubelet.Refused, n.Kubelet.Answers = sight.Health, sight.Refused, sight.Answers
 	n.Kubelet.Strangers = strangers(n.Kubelet.Blocked, ask.Names)
 	n.Unpreparing = got.claims.unpreparing(ask)
 	return got
