@@ -227,12 +227,15 @@ func TestMirrorPodDeleted(t *testing.T) {
 		"a container has ended": {30 * time.Second, func(p *evidence.Pod) {
 			p.Containers = append(p.Containers, evidence.Container{Name: "other", Kind: evidence.App, ID: "decaf", State: evidence.StateExited})
 		}, "", ""},
-		"it has been killed":      {30 * time.Second, func(p *evidence.Pod) { p.Tasks[0].Pending = 1 << (evidence.SIGKILL - 1) }, "", ""},
-		"it has ended":            {30 * time.Second, func(p *evidence.Pod) { p.Phase = "Succeeded" }, "", ""},
-		"nothing of it runs":      {30 * time.Second, func(p *evidence.Pod) { p.Tasks = nil }, "", ""},
-		"it is no mirror pod":     {30 * time.Second, func(p *evidence.Pod) { p.Mirror = false }, "", ""},
-		"the kubelet is stopped":  {30 * time.Second, func(p *evidence.Pod) { p.Node.Kubelet.Process.State = evidence.Stopped }, "", ""},
-		"the kubelet is unwell":   {30 * time.Second, func(p *evidence.Pod) { p.Node.Kubelet.Health = "failing checks: syncloop" }, "", ""},
+		"it has been killed":     {30 * time.Second, func(p *evidence.Pod) { p.Tasks[0].Pending = 1 << (evidence.SIGKILL - 1) }, "", ""},
+		"it has ended":           {30 * time.Second, func(p *evidence.Pod) { p.Phase = "Succeeded" }, "", ""},
+		"nothing of it runs":     {30 * time.Second, func(p *evidence.Pod) { p.Tasks = nil }, "", ""},
+		"it is no mirror pod":    {30 * time.Second, func(p *evidence.Pod) { p.Mirror = false }, "", ""},
+		"the kubelet is stopped": {30 * time.Second, func(p *evidence.Pod) { p.Node.Kubelet.Process.State = evidence.Stopped }, "", ""},
+		"the kubelet is unwell":  {30 * time.Second, func(p *evidence.Pod) { p.Node.Kubelet.Health = "failing checks: syncloop" }, "", ""},
+		"the API server hears nothing from the kubelet": {30 * time.Second, func(p *evidence.Pod) {
+			p.Node.Ready = &evidence.NodeReady{Status: "Unknown", Reason: "NodeStatusUnknown"}
+		}, "", ""},
 		"the kubelet is well":     {30 * time.Second, func(p *evidence.Pod) { p.Node.Kubelet.Health = "ok" }, "MirrorPodDeleted", ""},
 		"the kubelet is not seen": {30 * time.Second, func(p *evidence.Pod) { p.Node.Kubelet.Process = nil }, "", ""},
 		"the kubelet has just come": {30 * time.Second, func(p *evidence.Pod) {

@@ -138,13 +138,13 @@ type Diagnosis struct {
 	Sidecars []string `json:"sidecars,omitempty"`
 	// expired are the causes that are looked for in the grace period only, when
 	// that is over and SIGKILL may still be on its way, or the stop signal may not
-	// have been sent.
+	// have been sent; and those that take time to see which has not passed.
 	expired []string
 }
 
 // NotLookedFor reports whether a cause could not be looked for, because a source
-// was missing, or because it is told in the grace period only and that is over: a
-// verdict of that time is neither confirmed nor refuted then.
+// was missing, because it has not been seen for long enough, or because it is told in the
+// grace period only and that is over: a verdict of before is neither confirmed nor refuted then.
 func (d *Diagnosis) NotLookedFor(cause string) bool {
 	return slices.Contains(d.expired, cause) || slices.ContainsFunc(d.Unknown, func(u Unknown) bool { return slices.Contains(u.Causes, cause) })
 }
@@ -181,11 +181,17 @@ func Run(p *evidence.Pod, table Table) Diagnosis {
 	// not refuted by this one. waits says that the pod may still wait for SIGKILL.
 	undelivered := !p.Gone && (!fact.Delivered(p) || fact.Doubted(p))
 	waits := !p.Gone && (silent || d.Phase == PreStop || d.Phase == StopSignal || d.Phase == PhaseUnknown)
+	// Until the API server has heard nothing from the kubelet for long enough, or while one is
+	// started again, what follows from that is neither there nor ruled out.
+	unheard := p.Node.Ready.Unheard() && !fact.OutOfTouch(p)
 	var looked search
 	explained := make(map[string][]Finding)
 	for _, row := range table {
 		r := row.Rule
 		if waits && (r.When == InGrace || r.When == InGraceAndAfter) && p.Overdue() >= -p.ClockDoubt() && p.Overdue() < fact.UnknownAfter {
+			d.expired = append(d.expired, r.Cause)
+		}
+		if unheard && slices.Contains(r.Needs, evidence.NodeObject) {
 			d.expired = append(d.expired, r.Cause)
 		}
 		// Those that look at what becomes of the signal need the suspects.
@@ -216,6 +222,7 @@ func Run(p *evidence.Pod, table Table) Diagnosis {
 		found := r.Check(p)
 		for _, f := range found {
 			f.Cause = r.Cause
+			f.Objects.Claimed = claimed(p, &f.Objects)
 			f.Message, f.Remedy, f.Danger = r.Doc.words(&f)
 			d.Findings = append(d.Findings, f)
 		}

@@ -42,6 +42,20 @@ func TestDown(t *testing.T) {
 			n.Kubelet.Process = &evidence.Task{PID: 7, TID: 7, Comm: "kubelet", State: state, UnchangedSince: n.Time.Add(-time.Duration(seconds) * time.Second), UnchangedUntil: n.Time}
 		})
 	}
+	again := func(seconds, starts int, process bool) *evidence.Pod {
+		return onNode(func(n *evidence.Node) {
+			k := &n.Kubelet
+			k.YoungSince, k.Starts, k.LastSeen = n.Time.Add(-time.Duration(seconds)*time.Second), starts, n.Time.Add(-5*time.Second)
+			if k.AbsentSince = n.Time; process {
+				k.AbsentSince = time.Time{}
+				k.Process = &evidence.Task{PID: 7, TID: 7, Comm: "kubelet", State: evidence.Sleeping, Probe: &evidence.Probe{Start: 1, Started: n.Time.Add(-time.Second)}}
+			}
+		})
+	}
+	startsSeen := func(p *evidence.Pod, seconds int) *evidence.Pod {
+		p.Node.Kubelet.StartSeen = p.Node.Time.Add(-time.Duration(seconds) * time.Second)
+		return p
+	}
 	containerd := func(refused, absent int, process bool, change func(n *evidence.Node)) *evidence.Pod {
 		p := onNode(func(n *evidence.Node) {
 			n.Containerd = evidence.ContainerdService{Error: "refused", Refused: true, RefusedSince: n.Time.Add(-time.Duration(refused) * time.Second), Asked: n.Time}
@@ -73,6 +87,13 @@ func TestDown(t *testing.T) {
 		"kubelet, stopped":                                   {stopped(evidence.Stopped, 4), "KubeletDown", "Stopped"},
 		"kubelet, stopped a moment ago":                      {stopped(evidence.Stopped, 2), "", ""},
 		"kubelet, traced":                                    {stopped(evidence.Traced, 60), "", ""},
+		"kubelet, that ends again and again":                 {again(181, 1, false), "KubeletDown", "Restarts"},
+		"kubelet, that is started again and again":           {again(181, 2, true), "KubeletDown", "Restarts"},
+		"kubelet, that was away, and was started twice":      {startsSeen(again(600, 2, true), 179), "", ""},
+		"kubelet, that was away, and does not stay up":       {startsSeen(again(600, 2, true), 180), "KubeletDown", "Restarts"},
+		"kubelet, that was started at last":                  {again(600, 1, true), "", ""},
+		"kubelet, that was away before":                      {again(600, 0, false), "", ""},
+		"kubelet, that may stay up this time":                {again(179, 9, true), "", ""},
 		"kubelet, asleep":                                    {stopped(evidence.Sleeping, 60), "", ""},
 		"containerd, without a process":                      {containerd(30, 21, false, nothing), "ContainerdDown", ""},
 		"containerd, about to be started again":              {containerd(30, 19, false, nothing), "", ""},
@@ -120,3 +141,14 @@ func TestNoSignalWithoutAKubelet(t *testing.T) {
 }
 
 func ptr[T any](v T) *T { return &v }
+
+// A kubelet that was just started may be about to end again, which takes time to see.
+func TestUnknownWaitsForAYoungKubelet(t *testing.T) {
+	for starts, want := range map[int]string{0: "Unknown", 1: ""} {
+		p := onNode(func(n *evidence.Node) { n.Kubelet.Starts = starts })
+		p.Time = p.Deadline.Add(100 * time.Second)
+		if v, _ := ptr(cause.Diagnose(p)).Verdict(); v.Cause != want {
+			t.Errorf("%d starts: %q, want %q", starts, v.Cause, want)
+		}
+	}
+}

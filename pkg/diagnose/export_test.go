@@ -34,3 +34,6 @@ func (r *Rule) Tried(p *evidence.Pod) bool {
 
 // Words returns the message, the remedy and the danger of a finding.
 func (d *Doc) Words(f *Finding) (message, remedy, danger string) { return d.words(f) }
+
+// ClaimedOf returns what the pod's specification calls a volume, nil when that is not known.
+func ClaimedOf(p *evidence.Pod, name string) *Claimed { return claimedBy(p, name) }

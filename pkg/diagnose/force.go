@@ -322,6 +322,9 @@ func (f *Force) said(p *evidence.Pod) *Force {
 
 func (f *Force) why(p *evidence.Pod) string {
 	volume := "volume " + cmp.Or(foreign(f.Volume, most), "of the pod")
+	if c := claimedBy(p, f.Volume); c != nil && len(c.Claims) == 1 {
+		volume = "volume " + c.name() + " (claim " + foreign(c.Claims[0], most) + ")"
+	}
 	container := "container " + foreign(f.Container, most)
 	switch f.Why {
 	case ReasonMirror:

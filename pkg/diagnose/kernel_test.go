@@ -427,6 +427,201 @@ func TestCulprits(t *testing.T) {
 	}
 }
 
+// A thread that waits for io_uring waits for another thread of its process, as long as one
+// lives.
+func TestRings(t *testing.T) {
+	// A thread of the first process, in state D like it.
+	thread := func(first *evidence.Task, tid int, comm string, wchan string, stack ...string) evidence.Task {
+		th := *first
+		th.TID, th.Comm, th.Pending, th.Probe = tid, comm, bitKILL, &evidence.Probe{Start: first.Probe.Start, Flags: evidence.PFIOWorker}
+		hangs(&th, wchan, append([]string{wchan}, stack...)...)
+		return th
+	}
+	onFUSE := func(first *evidence.Task) evidence.Task {
+		return thread(first, 102, "iou-wrk-100", "request_wait_answer", "fuse_direct_io", "io_read", "io_issue_sqe", "io_wq_submit_work", "io_wq_worker")
+	}
+	working := func(p *evidence.Pod, first *evidence.Task) evidence.Task {
+		w := thread(first, 102, "iou-wrk-100", "folio_wait_bit_common", "ext4_sync_file", "io_fsync", "io_issue_sqe", "io_wq_submit_work", "io_wq_worker")
+		w.UnchangedSince = p.Time
+		return w
+	}
+	for name, tc := range map[string]struct {
+		change     func(p *evidence.Pod, first *evidence.Task)
+		want       string // "" for silence
+		family     string
+		confidence diagnose.Confidence
+		says, not  []string
+	}{
+		"its worker hangs": {func(p *evidence.Pod, first *evidence.Task) {
+			p.Tasks = append(p.Tasks, onFUSE(first))
+		}, "UninterruptibleSleep", "FUSE", diagnose.Inferred, []string{"thread 102 (iou-wrk-100, an io_uring worker of process 100) has been killed"}, []string{"more like it", "UV_USE_IO_URING"}},
+		"its worker hangs, and it has ended by itself": {func(p *evidence.Pod, first *evidence.Task) {
+			first.SharedPending = 0
+			p.Tasks = append(p.Tasks, onFUSE(first))
+		}, "UninterruptibleSleep", "FUSE", diagnose.Inferred, []string{"thread 102"}, nil},
+		"the worker of its thread that polls hangs": {func(p *evidence.Pod, first *evidence.Task) {
+			w, poller := onFUSE(first), thread(first, 103, "iou-sqp-100", "", "io_uring_cancel_generic", "io_sq_thread")
+			w.Comm, poller.State, poller.UnchangedSince = "iou-wrk-103", evidence.Runnable, p.Time // it tries again and again
+			first.State, first.Threads, first.Probe = evidence.Zombie, 3, nil
+			p.Tasks = append(p.Tasks, w, poller)
+		}, "ThreadStuckBehindZombieLeader", "FUSE", diagnose.Inferred, []string{"thread 102 (iou-wrk-103, an io_uring worker of process 100)"}, []string{"more like it"}},
+		"its worker hangs in something unknown": {func(p *evidence.Pod, first *evidence.Task) {
+			p.Tasks = append(p.Tasks, thread(first, 102, "iou-wrk-100", "msleep", "ublk_stop_dev", "io_uring_cmd", "io_wq_submit_work", "io_wq_worker"))
+		}, "UninterruptibleSleep", "Other", diagnose.Proved, []string{"thread 102", "in msleep"}, []string{"more like it", "UV_USE_IO_URING"}},
+		"its worker works": {func(p *evidence.Pod, first *evidence.Task) {
+			p.Tasks = append(p.Tasks, working(p, first))
+		}, "", "", "", nil, nil},
+		"its worker is not known": {func(p *evidence.Pod, first *evidence.Task) {
+			w := onFUSE(first)
+			w.Probe = nil
+			p.Tasks = append(p.Tasks, w)
+		}, "", "", "", nil, nil},
+		"its thread that polls works": {func(p *evidence.Pod, first *evidence.Task) {
+			w := thread(first, 102, "iou-sqp-100", "io_sq_thread")
+			w.State, w.UnchangedSince = evidence.Sleeping, p.Time
+			p.Tasks = append(p.Tasks, w)
+		}, "", "", "", nil, nil},
+		"a healthy thread of its process": {func(p *evidence.Pod, first *evidence.Task) {
+			w := thread(first, 102, "app", "ep_poll", "do_epoll_wait")
+			w.State, w.Probe.Flags = evidence.Sleeping, 0
+			p.Tasks = append(p.Tasks, w)
+		}, "", "", "", nil, nil},
+		"no thread is left": {func(_ *evidence.Pod, _ *evidence.Task) {
+		}, "StuckInExit", "IoUring", diagnose.Inferred, []string{"process 100 (app) has ended but cannot finish", "in io_wq_put_and_exit", "Linux 6.1.115-1", "UV_USE_IO_URING=0"}, nil},
+		"no thread is left, for 44 seconds": {func(p *evidence.Pod, first *evidence.Task) {
+			first.UnchangedSince = p.Time.Add(-44 * time.Second)
+		}, "", "", "", nil, nil},
+		"no thread is left, and it has ended by itself": {func(_ *evidence.Pod, first *evidence.Task) {
+			first.SharedPending = 0
+			hangs(first, "io_uring_del_tctx_node", "io_uring_del_tctx_node", "io_uring_clean_tctx", "io_uring_cancel_generic", "do_exit", "__x64_sys_exit_group")
+		}, "StuckInExit", "IoUring", diagnose.Inferred, []string{"in io_uring_del_tctx_node"}, nil},
+		"all wait for its lock": {func(p *evidence.Pod, first *evidence.Task) {
+			hangs(first, "io_uring_del_tctx_node", "io_uring_del_tctx_node", "io_uring_clean_tctx", "io_uring_cancel_generic", "do_exit", "get_signal")
+			p.Tasks = append(p.Tasks, thread(first, 102, "iou-sqp-100", "io_sq_thread", "ret_from_fork"))
+		}, "UninterruptibleSleep", "IoUring", diagnose.Inferred, []string{"thread 102 (iou-sqp-100, an io_uring worker of process 100)", "in io_sq_thread", "Linux 6.1.115-1"}, nil},
+		"it waits for its lock and does not exit": {func(_ *evidence.Pod, first *evidence.Task) {
+			hangs(first, "__do_sys_io_uring_enter", "__do_sys_io_uring_enter", "do_syscall_64")
+		}, "UninterruptibleSleep", "IoUring", diagnose.Inferred, []string{"in __do_sys_io_uring_enter"}, nil},
+		"another process of the container hangs in something unknown": {func(p *evidence.Pod, first *evidence.Task) {
+			o := thread(first, 200, "job", "msleep", "ublk_stop_dev", "io_uring_cmd", "io_submit_sqes", "__do_sys_io_uring_enter")
+			o.PID, o.PPID, o.Probe.Flags = 200, 100, 0
+			p.Tasks = append(p.Tasks, o)
+		}, "UninterruptibleSleep", "Other", diagnose.Proved, []string{"thread 200 (job)"}, nil},
+		"another process of the container, which may share its ring, works": {func(p *evidence.Pod, first *evidence.Task) {
+			o := working(p, first)
+			o.PID, o.TID, o.PPID, o.Comm, o.Probe.Flags = 200, 200, 100, "job", 0
+			p.Tasks = append(p.Tasks, o)
+		}, "", "", "", nil, nil},
+		"a process of the node, which may share its ring, hangs": {func(p *evidence.Pod, first *evidence.Task) {
+			o := thread(first, 300, "holder", "folio_wait_bit_common", "filemap_fault", "io_pin_pages", "io_sqe_buffers_register", "__do_sys_io_uring_register")
+			o.PID, o.Pending, o.SharedPending, o.Container, o.Probe.Flags = 300, 0, 0, "", 0
+			p.Node.Blocked = append(p.Node.Blocked, o)
+		}, "", "", "", nil, nil},
+		"a process of the node hangs in something else": {func(p *evidence.Pod, first *evidence.Task) {
+			o := thread(first, 300, "other", "rpc_wait_bit_killable", "nfs4_file_flush", "filp_close")
+			o.PID, o.Pending, o.SharedPending, o.Container, o.Probe.Flags = 300, 0, 0, "", 0
+			p.Node.Blocked = append(p.Node.Blocked, o)
+		}, "StuckInExit", "IoUring", diagnose.Inferred, nil, nil},
+		// What these wait for can be a disk, a server or a FUSE daemon that no thread shows: direct I/O needs none.
+		"its requests do not end, and nothing works on them": {func(_ *evidence.Pod, first *evidence.Task) {
+			hangs(first, "io_uring_cancel_generic", "io_uring_cancel_generic", "do_exit", "do_group_exit", "get_signal")
+		}, "StuckInExit", "Other", diagnose.Inferred, []string{"in io_uring_cancel_generic"}, []string{"UV_USE_IO_URING", "newer kernel"}},
+		"its thread that polls waits for them and has a lock that it wants": {func(p *evidence.Pod, first *evidence.Task) {
+			hangs(first, "io_uring_del_tctx_node", "io_uring_del_tctx_node", "io_uring_clean_tctx", "io_uring_cancel_generic", "do_exit", "get_signal")
+			p.Tasks = append(p.Tasks, thread(first, 102, "iou-sqp-100", "io_uring_cancel_generic", "io_sq_thread", "ret_from_fork"))
+		}, "UninterruptibleSleep", "Other", diagnose.Inferred, []string{"in io_uring_cancel_generic"}, []string{"UV_USE_IO_URING", "newer kernel"}},
+		"that of another process of the container does": {func(p *evidence.Pod, first *evidence.Task) {
+			hangs(first, "io_sq_thread_park", "io_sq_thread_park", "io_uring_del_tctx_node", "io_uring_clean_tctx", "io_uring_cancel_generic", "do_exit", "get_signal")
+			o := thread(first, 202, "iou-sqp-200", "io_uring_cancel_generic", "io_sq_thread", "ret_from_fork")
+			o.PID, o.Pending, o.SharedPending = 200, 0, 0
+			p.Tasks = append(p.Tasks, o)
+		}, "StuckInExit", "Other", diagnose.Inferred, nil, []string{"UV_USE_IO_URING", "newer kernel"}},
+		"the same in execve": {func(_ *evidence.Pod, first *evidence.Task) {
+			first.Pending = bitKILL
+			hangs(first, "io_uring_cancel_generic", "io_uring_cancel_generic", "__io_uring_cancel", "begin_new_exec", "load_elf_binary")
+		}, "StuckInExec", "Other", diagnose.Inferred, nil, []string{"UV_USE_IO_URING"}},
+		"its workers are threads of the kernel": {func(p *evidence.Pod, _ *evidence.Task) {
+			p.Node.Kernel = "5.10.225-213.878.amzn2.x86_64"
+		}, "StuckInExit", "Other", diagnose.Inferred, nil, []string{"UV_USE_IO_URING", "newer kernel"}},
+		"the kernel is not known": {func(p *evidence.Pod, _ *evidence.Task) {
+			p.Node.Kernel = ""
+		}, "StuckInExit", "Other", diagnose.Inferred, nil, []string{"UV_USE_IO_URING", "newer kernel"}},
+		"a thread of its process is not seen": {func(_ *evidence.Pod, first *evidence.Task) {
+			first.Threads = 2
+		}, "", "", "", nil, nil},
+		"its process waits for results, and lives": {func(p *evidence.Pod, first *evidence.Task) {
+			th := thread(first, 102, "app", "io_uring_del_tctx_node", "io_uring_clean_tctx", "io_uring_cancel_generic", "do_exit", "__x64_sys_exit")
+			th.Pending, th.SharedPending, th.Probe.Flags = 0, 0, 0
+			first.State, first.SharedPending, first.Ignored, first.Probe.Syscall = evidence.Sleeping, 0, bitTERM, "io_uring_enter"
+			hangs(first, "io_cqring_wait", "io_cqring_wait", "__do_sys_io_uring_enter")
+			p.Tasks = append(p.Tasks, th)
+		}, "", "", "", nil, nil},
+		"its worker waits for a disk that may be slow": {func(p *evidence.Pod, first *evidence.Task) {
+			w := working(p, first)
+			w.UnchangedSince = p.Time.Add(-20 * time.Second)
+			p.Tasks = append(p.Tasks, w)
+		}, "", "", "", nil, nil},
+		"one of its workers waits for it, and another for a lock of the file": {func(p *evidence.Pod, first *evidence.Task) {
+			w, o := working(p, first), thread(first, 103, "iou-wrk-100", "rwsem_down_write_slowpath", "io_write", "io_issue_sqe", "io_wq_submit_work", "io_wq_worker")
+			w.UnchangedSince, o.UnchangedSince = p.Time.Add(-20*time.Second), p.Time.Add(-20*time.Second)
+			p.Tasks = append(p.Tasks, w, o)
+		}, "", "", "", nil, nil},
+		"the first process waits for another one, whose worker works": {func(p *evidence.Pod, first *evidence.Task) {
+			o, w := *first, working(p, first)
+			probe := *first.Probe
+			o.PID, o.TID, o.PPID, o.NSpid, o.Comm, o.Threads, o.Probe = 200, 200, 100, []int{200, 2}, "db", 2, &probe
+			w.PID, w.TID, w.PPID, w.NSpid, w.Comm, w.Threads = 200, 202, 100, []int{202, 3}, "iou-wrk-200", 2
+			ends(first)
+			p.Tasks = append(p.Tasks, o, w)
+		}, "", "", "", nil, nil},
+		"the first process waits for another one, whose worker is not known": {func(p *evidence.Pod, first *evidence.Task) {
+			o, w := *first, working(p, first)
+			probe := *first.Probe
+			o.PID, o.TID, o.PPID, o.NSpid, o.Comm, o.Threads, o.Probe = 200, 200, 100, []int{200, 2}, "db", 2, &probe
+			w.PID, w.TID, w.PPID, w.NSpid, w.Comm, w.Threads, w.Probe, w.UnchangedSince = 200, 202, 100, []int{202, 3}, "iou-wrk-200", 2, nil, p.Deadline
+			ends(first)
+			p.Tasks = append(p.Tasks, o, w)
+		}, "PIDNamespaceReapWait", "Member", diagnose.Proved, []string{"process 200 (db, state D)"}, nil},
+		"its worker waits for a disk": {func(p *evidence.Pod, first *evidence.Task) {
+			w := working(p, first)
+			w.UnchangedSince = p.Time.Add(-31 * time.Second)
+			p.Tasks = append(p.Tasks, w)
+		}, "UninterruptibleSleep", "Block", diagnose.Inferred, []string{"thread 102", "whether it is merely slow"}, nil},
+		"a mount that its last call worked on": {func(_ *evidence.Pod, first *evidence.Task) {
+			first.Probe.Syscall, first.Probe.Via = "read", "fd 3"
+			first.Probe.Mount = &evidence.Mount{Device: "254:3", Point: "/data", Type: "ext4", Source: "/dev/vdb"}
+		}, "StuckInExit", "IoUring", diagnose.Inferred, nil, []string{"/dev/vdb", "/data"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := cause.Diagnose(killed(func(p *evidence.Pod, first *evidence.Task) {
+				p.Time = p.Deadline.Add(100 * time.Second)
+				p.Node.Kernel = "6.1.115-1"
+				first.Pending = 0
+				hangs(first, "io_wq_put_and_exit", "io_wq_put_and_exit", "io_uring_clean_tctx", "io_uring_cancel_generic", "do_exit", "do_group_exit", "get_signal")
+				tc.change(p, first)
+			}))
+			v, _ := d.Verdict()
+			text := v.Message + ". " + v.Remedy + " " + v.Danger
+			if v.Cause == diagnose.Unrecognised.Cause {
+				v = diagnose.Finding{} // nothing is said of what holds it up
+			}
+			if v.Cause != tc.want || v.Family != tc.family || v.Confidence != tc.confidence {
+				t.Fatalf("%s %s %s, want %s %s %s: %s", v.Confidence, v.Cause, v.Family, tc.confidence, tc.want, tc.family, text)
+			}
+			for _, s := range tc.says {
+				if !strings.Contains(text, s) {
+					t.Errorf("does not say %q: %s", s, text)
+				}
+			}
+			for _, s := range tc.not {
+				if strings.Contains(text, s) {
+					t.Errorf("says %q: %s", s, text)
+				}
+			}
+		})
+	}
+}
+
 // What is frozen in a group that a container has made holds only the tasks in it.
 func TestNestedFrozenGroup(t *testing.T) {
 	inner := evidence.Cgroup{Path: "/kubepods/podu/c/inner", Version: 2, Container: "c", Frozen: true, FrozenBy: "/kubepods/podu/c/inner"}
@@ -501,7 +696,7 @@ func TestFrozenThaw(t *testing.T) {
 		if got := strings.Contains(v.Remedy, "task resume"); v.Cause != "ContainerFrozen" || got != want.resume {
 			t.Errorf("%q: %s: %s", status, v.Cause, v.Remedy)
 		}
-		if got := strings.Contains(v.Remedy, "cgroup.freeze"); got != want.thaw {
+		if got := strings.Contains(v.Remedy, "echo 0 > /sys/fs/cgroup/"); got != want.thaw {
 			t.Errorf("%q: %s", status, v.Remedy)
 		}
 	}

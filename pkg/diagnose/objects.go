@@ -1,6 +1,7 @@
 package diagnose
 
 import (
+	"slices"
 	"time"
 
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose/fact"
@@ -49,6 +50,9 @@ type Objects struct {
 	Volumes []string `json:"volumes,omitempty"`
 	Plugin  string   `json:"plugin,omitempty"`
 	Driver  string   `json:"driver,omitempty"`
+	// Claimed are those of Volumes, and of the volumes of Mount and Inner, that the pod's
+	// specification does not name as the node does.
+	Claimed []Claimed `json:"claimed,omitempty"`
 	// Claims are names of the pod's resource claims, and Driver their DRA driver.
 	Claims []string `json:"claims,omitempty"`
 	// DriverPod is the driver's pod on this node, as namespace/name, and DriverState
@@ -85,6 +89,9 @@ type Objects struct {
 	// Command is what Process was told to do, as in kill, which runc is.
 	Command string `json:"command,omitempty"`
 
+	// Kernel is the kernel's release, as uname -r prints it.
+	Kernel string `json:"kernel,omitempty"`
+
 	// Containerd is containerd's version. Issue is one of its issues, as in #10589, by which
 	// that version is known, and FixedIn the version without it.
 	Containerd string `json:"containerd,omitempty"`
@@ -115,6 +122,48 @@ type Objects struct {
 	Runtimes []string `json:"runtimes,omitempty"`
 	// Views are the containers of which containerd, the shim and the kernel disagree.
 	Views []View `json:"views,omitempty"`
+}
+
+// A Claimed is a PersistentVolume, by which the node calls a volume, and what the pod's
+// specification calls it.
+type Claimed struct {
+	Volume string `json:"volume"`
+	// Names are the volumes of the specification that it can be, and Claims their
+	// PersistentVolumeClaims, each once. With one claim it is certain.
+	Names  []string `json:"names"`
+	Claims []string `json:"claims"`
+}
+
+// claimed returns what the pod's specification calls the volumes of a finding.
+func claimed(p *evidence.Pod, o *Objects) []Claimed {
+	names := slices.Clone(o.Volumes)
+	for _, m := range []*Mount{o.Mount, o.Inner} {
+		if m != nil && m.Volume != "" && !slices.Contains(names, m.Volume) {
+			names = append(names, m.Volume)
+		}
+	}
+	var out []Claimed
+	for _, name := range names {
+		if c := claimedBy(p, name); c != nil {
+			out = append(out, *c)
+		}
+	}
+	return out
+}
+
+// claimedBy returns it for one volume, nil for one that the specification names as the node does.
+func claimedBy(p *evidence.Pod, name string) *Claimed {
+	c := &Claimed{Volume: name}
+	for _, v := range fact.BehindClaim(p, name) {
+		c.Names = append(c.Names, v.Name)
+		if !slices.Contains(c.Claims, v.Claim) {
+			c.Claims = append(c.Claims, v.Claim)
+		}
+	}
+	if len(c.Claims) == 0 {
+		return nil
+	}
+	return c
 }
 
 // A View is what containerd's record, the shim and the kernel say of one container.

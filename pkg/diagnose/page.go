@@ -18,7 +18,6 @@ func (r *Rule) Page() string {
 	fmt.Fprintf(&b, "Layer: %s. %s\n", r.Doc.Layer, r.told())
 	fmt.Fprintf(&b, "\n> %s.\n", r.Doc.shown(r.Doc.Message, ""))
 	section("What it means", r.Doc.Meaning)
-	section("How it is recognised", r.Doc.Evidence)
 	section("What to do", r.Doc.Remedy)
 	section("What to avoid", r.Doc.Danger)
 	var shared []string
@@ -33,6 +32,7 @@ func (r *Rule) Page() string {
 	if len(shared) > 0 {
 		section("What it waits for", "Each of these has a page with what to do and what to avoid (nodeagent explain FAMILY prints it):\n\n"+strings.Join(shared, "\n"))
 	}
+	section("How it is recognised", r.Doc.Evidence)
 	if len(r.Phases) > 0 {
 		var names []string
 		for _, p := range r.Phases {

@@ -12,7 +12,7 @@ type Phase string
 
 // The phases, in the order in which a termination goes through them.
 const (
-	Delivery         Phase = "Delivery"         // the kubelet has not been told, or does not act
+	Delivery         Phase = "Delivery"         // the kubelet has not been told
 	Startup          Phase = "Startup"          // the kubelet is still starting the pod
 	PreStop          Phase = "PreStop"          // a preStop hook may run
 	StopSignal       Phase = "StopSignal"       // the stop signal is sent, the processes live on
@@ -73,6 +73,9 @@ func locateAmongTasks(p *evidence.Pod, live []*evidence.Task) Phase {
 		return !ok || c.State != evidence.StateCreated
 	}) {
 		return Startup // runc init waits to be told to execute the program
+	}
+	if fact.Untold(p) {
+		return Delivery
 	}
 	if p.Overdue() < 0 {
 		for _, c := range p.Containers {

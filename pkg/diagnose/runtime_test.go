@@ -1,6 +1,7 @@
 package diagnose_test
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -214,6 +215,45 @@ func TestZombieLeaderWasKilled(t *testing.T) {
 		}
 		if told() {
 			t.Error("is told of threads that exit")
+		}
+	}
+}
+
+// What io_uring has left of a process that was killed takes its SIGKILL, and shows it no more:
+// to send it again ends nothing.
+func TestZombieLeaderAndRings(t *testing.T) {
+	for name, tc := range map[string]struct {
+		comm   string
+		state  evidence.TaskState
+		probe  *evidence.Probe
+		others bool // that no other thread lives
+		told   bool
+	}{
+		"a thread waits for io_uring on its way out": {"app", evidence.Uninterruptible,
+			&evidence.Probe{Wchan: "io_wq_put_and_exit", Stack: []string{"io_wq_put_and_exit", "io_uring_cancel_generic", "do_exit", "do_group_exit", "get_signal"}}, false, false},
+		"only the thread that polls is left, and waits": {"iou-sqp-9", evidence.Uninterruptible,
+			&evidence.Probe{Flags: evidence.PFIOWorker, Wchan: "io_uring_cancel_generic", Stack: []string{"io_uring_cancel_generic", "io_sq_thread", "ret_from_fork"}}, true, false},
+		"only the thread that polls is left, and runs": {"iou-sqp-9", evidence.Runnable, nil, true, false},
+		"a thread that polls, and others live": {"iou-sqp-9", evidence.Sleeping,
+			&evidence.Probe{Flags: evidence.PFIOWorker, Wchan: "io_sq_thread", Stack: []string{"io_sq_thread", "ret_from_fork"}}, false, true},
+	} {
+		for _, f := range fixtures(t) {
+			if f.name != "zombie_leader_not_killed" {
+				continue
+			}
+			p, changed := f.evidence, false
+			p.Tasks = slices.DeleteFunc(p.Tasks, func(o evidence.Task) bool {
+				is := o.Comm == "victim" && !o.Leader() && changed && tc.others
+				changed = changed || o.Comm == "victim" && !o.Leader()
+				return is
+			})
+			i := slices.IndexFunc(p.Tasks, func(o evidence.Task) bool { return o.Comm == "victim" && !o.Leader() })
+			o := &p.Tasks[i]
+			o.Comm, o.State, o.Probe = tc.comm, tc.state, tc.probe
+			d := cause.Diagnose(p)
+			if v, _ := d.Verdict(); (v.Cause == "ZombieLeaderNotKilled") != tc.told {
+				t.Errorf("%s: %s: %s", name, v.Cause, v.Message)
+			}
 		}
 	}
 }

@@ -463,6 +463,23 @@ func TestStopSignals(t *testing.T) {
 			p.UnchangedSince, t.SignalsSince = requested.Add(2*time.Second), requested.Add(2*time.Second)
 			gone(p, 137, 0)
 		}, "SlowShutdown", diagnose.Proved},
+		"killed at the deadline, last seen in a handler that blocks all signals": {func(p *evidence.Pod, t *evidence.Task) {
+			t.Caught = bitTERM
+			p.Before, t.Blocked = known(p), ^evidence.SignalSet(0)
+			gone(p, 137, 0)
+			t.SignalsSince = p.Time
+		}, "SlowShutdown", diagnose.Proved},
+		"killed at the deadline, last seen in a handler, of which nothing is known from before": {func(p *evidence.Pod, t *evidence.Task) {
+			t.Caught, t.Blocked, p.Before = bitTERM, ^evidence.SignalSet(0), new(evidence.Baseline)
+			gone(p, 137, 0)
+			t.SignalsSince = p.Time
+		}, "", ""},
+		"killed at the deadline, had other handlers before, too": {func(p *evidence.Pod, t *evidence.Task) {
+			t.Caught = bitTERM | bitINT
+			p.Before, t.Caught = known(p), bitTERM
+			gone(p, 137, 0)
+			t.SignalsSince = p.Time
+		}, "", ""},
 		"killed at the deadline, its handler came after the deletion": {func(p *evidence.Pod, t *evidence.Task) {
 			p.Before, t.Caught = known(p), bitTERM
 			gone(p, 137, 0)

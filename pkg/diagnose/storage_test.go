@@ -60,6 +60,13 @@ func holder(p *evidence.Pod, comm, owner string, mount int, held time.Duration) 
 	})
 }
 
+// driverHolds has a process of the volume's own CSI driver, which is a pod, hold the mount.
+func driverHolds(p *evidence.Pod) {
+	p.Volumes[0].DriverPod, p.Volumes[0].DriverPodState = "kube-system/disk-x", evidence.DriverRunning
+	holder(p, "sync", "1c4ddc3e-1111-4222-8333-444455556666", 7, 12*time.Second)
+	p.Holders[0].OwnerName, p.Holders[0].Via = "kube-system/disk-x", "an open file, in a mount namespace of its own"
+}
+
 // kubeletHangs blocks a thread of the kubelet in a call on one of the pod's volumes.
 func kubeletHangs(p *evidence.Pod, state evidence.TaskState, path string, since time.Duration) {
 	p.Node.Kubelet.Blocked = append(p.Node.Kubelet.Blocked, evidence.Task{
@@ -438,6 +445,51 @@ func TestStorageCauses(t *testing.T) {
 			block(p, ownDevice)
 			holder(p, "kubelet", "kubelet", 7, 12*time.Second)
 		}, "BlockVolumeUnmapFailed", true, []string{"must not be killed"}},
+		"the file system on a block device is mounted in a container": {30 * time.Second, func(p *evidence.Pod) {
+			block(p, ownDevice, published)
+			looped(p, 20*time.Second, func(*evidence.Loop) {})
+			holder(p, "virt-launcher", "", 7, 12*time.Second)
+			p.Holders[0].Via, p.Holders[0].Mounted = "the file system of /dev/loop9, in a mount namespace of its own", true
+		}, "BlockVolumeUnmapFailed", true, []string{"is mounted in the mount namespace of virt-launcher (PID 70, of backup.service)", "findmnt -N 70"}},
+		"it has been for 9 seconds": {30 * time.Second, func(p *evidence.Pod) {
+			block(p, ownDevice, published)
+			looped(p, 20*time.Second, func(*evidence.Loop) {})
+			holder(p, "virt-launcher", "", 7, 9*time.Second)
+			p.Holders[0].Mounted = true
+		}, "", false, nil},
+		"it is, in a mount namespace whose first process serves the node": {30 * time.Second, func(p *evidence.Pod) {
+			block(p, ownDevice, published)
+			holder(p, "containerd", "containerd", 7, 12*time.Second)
+			p.Holders[0].Mounted = true
+		}, "BlockVolumeUnmapFailed", true, []string{"is mounted in the mount namespace of containerd (PID 70)", "must not be killed"}},
+		"it has been since the containers had ended": {60 * time.Second, func(p *evidence.Pod) {
+			block(p, ownDevice, published)
+			later(p, 20*time.Second)
+			p.Holders[0].Mounted = true
+		}, "BlockVolumeUnmapFailed", false, []string{"is mounted in the mount namespace of rsync"}},
+		"a process with a mount namespace of its own holds the mount": {30 * time.Second, func(p *evidence.Pod) {
+			holder(p, "node_exporter", "1c4ddc3e-1111-4222-8333-444455556666", 7, 12*time.Second)
+			p.Holders[0].OwnerName, p.Holders[0].Via = "monitoring/node-exporter", "an open file, in a mount namespace of its own"
+		}, "VolumeUnmountBusy", true, []string{"node_exporter (PID 70, of pod monitoring/node-exporter) uses it (an open file, in a mount namespace of its own)"}},
+
+		"a process of the volume's own CSI driver, which may be unmounting it": {30 * time.Second, driverHolds, "", false, nil},
+		"a process of another pod holds it too": {30 * time.Second, func(p *evidence.Pod) {
+			driverHolds(p)
+			holder(p, "rsync", "", 7, 12*time.Second)
+		}, "VolumeUnmountBusy", true, []string{"rsync (PID 70, of backup.service) uses it (an open file), so"}},
+		"a process of the volume's own CSI driver, and the driver fails": {90 * time.Second, func(p *evidence.Pod) {
+			driverHolds(p)
+			called(p, "Internal", 20*time.Second)
+		}, "VolumeUnmountBusy", false, []string{"sync (PID 70, of pod kube-system/disk-x) uses it", "must not be killed"}},
+		"a process of the volume's own CSI driver, and the driver hangs": {90 * time.Second, func(p *evidence.Pod) {
+			driverHolds(p)
+			called(p, "DeadlineExceeded", 20*time.Second)
+		}, "CSINodeUnpublishHanging", true, nil},
+		"a process of the CSI driver has the device open that the kubelet has to take back first": {30 * time.Second, func(p *evidence.Pod) {
+			block(p, ownDevice, published)
+			driverHolds(p)
+		}, "BlockVolumeUnmapFailed", false, []string{"sync (PID 70, of pod kube-system/disk-x) uses it", "must not be killed"}},
+
 		"a logical volume on a block device": {30 * time.Second, func(p *evidence.Pod) {
 			block(p, ownDevice, published)
 			looped(p, 12*time.Second, logicalVolume)

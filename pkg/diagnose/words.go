@@ -91,7 +91,7 @@ var values = map[string]func(*Finding) string{
 		return of(f.Objects.Mount, func(m *Mount) string { return foreign(cmp.Or(m.Server, m.Source), 120) })
 	},
 	"volume": func(f *Finding) string {
-		return of(f.Objects.Mount, func(m *Mount) string { return foreign(m.Volume, 80) })
+		return of(f.Objects.Mount, func(m *Mount) string { return f.Objects.volume(m.Volume) })
 	},
 	"innertype": func(f *Finding) string {
 		return of(f.Objects.Inner, func(m *Mount) string { return foreign(m.Type, 40) })
@@ -104,7 +104,7 @@ var values = map[string]func(*Finding) string{
 	},
 	"mapped":      func(f *Finding) string { return argument(f.Objects.Device) },
 	"via":         func(f *Finding) string { return f.Objects.Via },
-	"volumes":     func(f *Finding) string { return list(f.Objects.Volumes, 150) },
+	"volumes":     func(f *Finding) string { return f.Objects.volumes() },
 	"claims":      func(f *Finding) string { return list(f.Objects.Claims, 150) },
 	"plugin":      func(f *Finding) string { return foreign(f.Objects.Plugin, 80) },
 	"driver":      func(f *Finding) string { return foreign(f.Objects.Driver, 80) },
@@ -116,10 +116,12 @@ var values = map[string]func(*Finding) string{
 	"mapper": func(f *Finding) string {
 		return of(f.Objects.Mount, func(m *Mount) string { return inCommand(m.Mapper, "") })
 	},
-	"details": func(f *Finding) string { return of(f.Objects.Mount, (*Mount).details) },
-	"device":  func(f *Finding) string { return foreign(f.Objects.Device, 40) },
-	"cgroup":  func(f *Finding) string { return inCommand(strings.TrimPrefix(f.Objects.Cgroup, "/"), "") },
-	"target":  func(f *Finding) string { return foreign(f.Objects.CorePattern, 120) },
+	"details": func(f *Finding) string {
+		return of(f.Objects.Mount, func(m *Mount) string { return m.details(f.Objects.volume(m.Volume)) })
+	},
+	"device": func(f *Finding) string { return foreign(f.Objects.Device, 40) },
+	"cgroup": func(f *Finding) string { return inCommand(strings.TrimPrefix(f.Objects.Cgroup, "/"), "") },
+	"target": func(f *Finding) string { return foreign(f.Objects.CorePattern, 120) },
 
 	"daemon": func(f *Finding) string { return foreign(f.Objects.Daemon, 120) },
 	"error":  func(f *Finding) string { return quoted(f.Objects.Error, 300) },
@@ -136,6 +138,7 @@ var values = map[string]func(*Finding) string{
 
 	"command": func(f *Finding) string { return foreign(f.Objects.Command, 60) },
 
+	"kernel":     func(f *Finding) string { return foreign(f.Objects.Kernel, 60) },
 	"containerd": func(f *Finding) string { return foreign(f.Objects.Containerd, 40) },
 	"issue":      func(f *Finding) string { return f.Objects.Issue },
 	"fixed":      func(f *Finding) string { return f.Objects.FixedIn },
@@ -379,8 +382,9 @@ func (m *Mount) silence() string {
 	return strings.Join(s, ", ")
 }
 
-// details are what helps to find a mount, and to believe that it hangs.
-func (m *Mount) details() string {
+// details are what helps to find a mount, and to believe that it hangs. volume is what its
+// volume is called.
+func (m *Mount) details(volume string) string {
 	var s []string
 	if m.HostPoint != "" && m.HostPoint != m.Point {
 		s = append(s, "on the node "+foreign(m.HostPoint, 150))
@@ -388,8 +392,8 @@ func (m *Mount) details() string {
 	if m.Source != "" && m.Source != "none" {
 		s = append(s, "source "+foreign(m.Source, 120))
 	}
-	if m.Volume != "" {
-		s = append(s, "volume "+foreign(m.Volume, 80))
+	if volume != "" {
+		s = append(s, "volume "+volume)
 	}
 	if silence := m.silence(); silence != "" {
 		s = append(s, silence)
@@ -398,6 +402,43 @@ func (m *Mount) details() string {
 		s = append(s, "for which the kernel's thread "+foreign(m.KernelThread, commLength)+" waits too")
 	}
 	return strings.Join(s, ", ")
+}
+
+// volumes names the volumes of a finding.
+func (o *Objects) volumes() string {
+	if len(o.Claimed) == 0 {
+		return list(o.Volumes, 150)
+	}
+	said := make([]string, len(o.Volumes))
+	for i, name := range o.Volumes {
+		said[i] = o.volume(name)
+	}
+	return bound(strings.Join(said, ", "), 300)
+}
+
+// volume names a volume: as in the pod's specification where that is certain.
+func (o *Objects) volume(name string) string {
+	i := slices.IndexFunc(o.Claimed, func(c Claimed) bool { return c.Volume == name })
+	if i < 0 {
+		return foreign(name, 80)
+	}
+	c := &o.Claimed[i]
+	if len(c.Claims) > 1 {
+		return foreign(name, 80) + " (PersistentVolume of claim " + either(c.Claims, 120) + ")"
+	}
+	return c.name() + " (claim " + foreign(c.Claims[0], 80) + ", PersistentVolume " + foreign(name, 80) + ")"
+}
+
+// name is what the specification calls a volume of one claim, which can have several.
+func (c *Claimed) name() string { return either(c.Names, 60) }
+
+// either names several things of which it is one.
+func either(names []string, n int) string {
+	said := make([]string, len(names))
+	for i, name := range names {
+		said[i] = foreign(name, n)
+	}
+	return bound(strings.Join(said, " or "), n)
 }
 
 // runtimeName is what is said of a runtime: containerd's name of it, and the project that it is

@@ -194,11 +194,11 @@ func everything() diagnose.Finding {
 		},
 		Inner: &diagnose.Mount{Type: "tmpfs", Source: "scratch", Point: "/data/inner", HostPoint: "/scratch"}, Via: "an open file",
 		Claims:  []string{"gpu", "nic"},
-		Volumes: []string{"data", "logs"}, Plugin: "kubernetes.io/csi", Driver: "disk.example.org", DriverPod: "kube-system/disk-x", DriverState: evidence.DriverRunning, Code: "Internal",
+		Volumes: []string{"data", "logs"}, Claimed: []diagnose.Claimed{{Volume: "pv-3", Names: []string{"more"}, Claims: []string{"web-more"}}}, Plugin: "kubernetes.io/csi", Driver: "disk.example.org", DriverPod: "kube-system/disk-x", DriverState: evidence.DriverRunning, Code: "Internal",
 		Signal: "SIGTERM", Handled: "SIGINT", Deadline: requested, GraceSeconds: 90, Since: requested.Add(time.Second), Ended: requested.Add(time.Minute),
 		CPULimitMillis: 10, CPUUsedMillis: 1250, MemoryHigh: 60 << 20, Finalizers: []string{"example.org/a", "example.org/b"}, Manager: "kueue", Changed: requested,
 		Daemon: "kube-system/calico-node-x", Error: `dial "a": refused`,
-		Containerd: "v1.7.20", Issue: "#10589", FixedIn: "1.7.22", Views: []diagnose.View{{Container: "main", Record: evidence.StateRunning, Shim: "stopped", Tasks: 1}},
+		Kernel: "6.1.0", Containerd: "v1.7.20", Issue: "#10589", FixedIn: "1.7.22", Views: []diagnose.View{{Container: "main", Record: evidence.StateRunning, Shim: "stopped", Tasks: 1}},
 		Pod: "shop/web-0", Node: "node1", Left: []string{diagnose.LeftMounts, diagnose.LeftCgroup}, RuledOut: []string{"kernel", "signal"}, PartlyRuledOut: []string{"runtime"}, Unread: []evidence.Source{evidence.Shims}, Scarce: []string{"processors"},
 		Runtimes: []string{"io.containerd.kata.v2"},
 	}}
@@ -226,7 +226,7 @@ func TestValues(t *testing.T) {
 		"cpulimit": "0.01 processors", "cpuused": "1.25 processors", "memoryhigh": "60 MiB",
 		"finalizers": "finalizers example.org/a, example.org/b", "domain": "example.org", "manager": `"kueue"`, "changed": requested.UTC().Format("2006-01-02 15:04:05 UTC"),
 		"daemon": "kube-system/calico-node-x", "error": `"dial \"a\": refused"`,
-		"containerd": "v1.7.20", "issue": "#10589", "fixed": "1.7.22", "views": "main (containerd's record: running, the shim: stopped, the kernel: processes)",
+		"kernel": "6.1.0", "containerd": "v1.7.20", "issue": "#10589", "fixed": "1.7.22", "views": "main (containerd's record: running, the shim: stopped, the kernel: processes)",
 		"pod": "shop/web-0", "podnamespace": "shop", "podname": "web-0", "node": "node1", "left": "mounts, its cgroup", "layers": "kernel, signal", "partly": "runtime", "unread": "shims", "scarce": "processors",
 		"runtimes": "io.containerd.kata.v2 (Kata Containers)",
 	}
@@ -415,7 +415,7 @@ func TestNothingForeignInCommands(t *testing.T) {
 		process := &diagnose.Process{PID: 7, Comm: name, Program: name}
 		f := diagnose.Finding{Container: name, Objects: diagnose.Objects{
 			Process: process, Child: process, Foreground: process, Tracer: process, Member: process, Parent: process,
-			Thread: &diagnose.Thread{TID: 7, Comm: name, Function: name}, Mount: m, Device: name, Cgroup: name, ContainerID: name, CorePattern: name, Containerd: name,
+			Thread: &diagnose.Thread{TID: 7, Comm: name, Function: name}, Mount: m, Device: name, Cgroup: name, ContainerID: name, CorePattern: name, Kernel: name, Containerd: name,
 			Deadline: requested, Since: requested, Ended: requested, GraceSeconds: 30, Signal: "SIGTERM", Handled: "SIGINT", Finalizers: []string{name}, Manager: name, Changed: requested, Plugin: name, Daemon: name, Error: name,
 			Node: name,
 		}}

@@ -25,6 +25,7 @@ import (
 // from ending: its init waits for the last one.
 var table = diagnose.Table{
 	{Rule: kubelet.KubeletDown},
+	{Rule: kubelet.KubeletDisconnected},
 	{Rule: kubelet.KubeletSyncLoopStalled},
 	{Rule: runtime.ContainerdDown},
 	{Rule: runtime.ContainerdHung},

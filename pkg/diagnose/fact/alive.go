@@ -24,5 +24,5 @@ func AppTasks(p *evidence.Pod) []*evidence.Task {
 // each thread too; of a process killed while a thread cannot end, the leader is
 // a zombie with live threads.
 func Dying(t *evidence.Task) bool {
-	return t.Killed() || t.Exiting() || t.Leader() && t.State == evidence.Zombie && t.Threads > 1
+	return t.Killed() || Exits(t) || t.Leader() && t.State == evidence.Zombie && t.Threads > 1
 }

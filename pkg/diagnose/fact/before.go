@@ -91,6 +91,14 @@ func (fp FirstProcess) HandledBefore(sig evidence.Signal) bool {
 	return !changed && pr != nil && !pr.Started.IsZero() && fp.pod.DeletionRequested.Sub(pr.Started) >= steady
 }
 
+// HandlersKept reports whether the process has the handlers that it had before the deletion,
+// by a reading from then, and ignores the same signals. What it blocks may differ: a thread
+// blocks signals while it is in a handler (sa_mask, sigaction(2)), Go's all of them.
+func (fp FirstProcess) HandlersKept() bool {
+	b := before(fp.pod, fp.Leader)
+	return b != nil && b.Caught == fp.Leader.Caught && b.Ignored == fp.Leader.Ignored
+}
+
 // before returns the process as it was before the deletion, nil when that is not
 // known or it ran another program.
 func before(p *evidence.Pod, t *evidence.Task) *evidence.Task {

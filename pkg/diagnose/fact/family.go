@@ -23,7 +23,10 @@ const (
 	// FamilySlowBlock is a block device that completes requests. It takes readings to
 	// tell from Block, so FamilyOf does not return it.
 	FamilySlowBlock = "SlowBlock"
-	FamilyOther     = "Other"
+	// FamilyIoUring is io_uring itself: a lock of it, or the end of requests on which
+	// others work. Whether it is to blame, RingAtFault tells.
+	FamilyIoUring = "IoUring"
+	FamilyOther   = "Other"
 )
 
 // stackFamilies tell a family by the start of a kernel function's name. The
@@ -46,7 +49,7 @@ var networkTypes = map[string]string{
 }
 
 // FamilyOf returns what kind of backend a task in state D waits for, one of a few
-// words: NFS, CIFS, Ceph, FUSE, FsFrozen, Suspended, GPU, Block or Other. The kernel stack
+// words: NFS, CIFS, Ceph, FUSE, FsFrozen, Suspended, GPU, Block, IoUring or Other. The kernel stack
 // comes first, because it shows where the task is, and its mount second. It is
 // Other for a task that was not probed: threads of the kernel are not, and only
 // the first of many others.
@@ -77,6 +80,9 @@ func familyOfProbe(t *evidence.Task) string {
 				}
 			}
 		}
+	}
+	if waitsForRing(t.Probe) {
+		return FamilyIoUring
 	}
 	if m := Backing(t.Probe.Mount); m != nil {
 		if f := FamilyOfType(m.Type); f != "" {

@@ -142,18 +142,23 @@ func Assemble(p *evidence.Pod, c *evidence.Container, leader *evidence.Task) Fir
 	return fp
 }
 
-// Signalled returns the first processes that have been sent their stop signal, as
-// far as can be seen (Delivered), and whose dispositions of signals are known. Left
-// out are containers whose specification has a preStop hook, because the hook may
-// run until the end of the grace period and end the program itself; and processes
-// whose dispositions have not been the same for two readings, because a program
-// that starts installs its handlers first.
+// Signalled returns the first processes that have been sent their stop signal (Sent), and
+// whose dispositions of signals are known. Left out are processes whose dispositions have
+// not been the same for two readings, because a program that starts installs its handlers
+// first.
 func Signalled(p *evidence.Pod) []FirstProcess {
+	return slices.DeleteFunc(Sent(p), func(fp FirstProcess) bool { return !Settled(p, fp.Leader) })
+}
+
+// Sent returns the first processes that have been sent their stop signal, as far as can be
+// seen (Delivered). Left out are containers whose specification has a preStop hook, because
+// the hook may run until the end of the grace period and end the program itself.
+func Sent(p *evidence.Pod) []FirstProcess {
 	if !Delivered(p) {
 		return nil
 	}
 	return slices.DeleteFunc(FirstProcesses(p), func(fp FirstProcess) bool {
-		return fp.Container.PreStop || fp.Container.StopSignal == 0 || !Settled(p, fp.Leader)
+		return fp.Container.PreStop || fp.Container.StopSignal == 0
 	})
 }
 

@@ -33,6 +33,10 @@ func KubeletGone(p *evidence.Pod) bool {
 	return !k.AbsentSince.IsZero() && (!k.LastSeen.IsZero() || k.Refused)
 }
 
+// CrashLoop is for how long a kubelet must not have stayed up to be said not to. Units start it
+// again after ten seconds (RestartSec), and who repairs it may do so more than once.
+const CrashLoop = 3 * time.Minute
+
 // OfNode returns for how long readings of the node prove what they have shown since
 // then; 0 when they do not.
 func OfNode(p *evidence.Pod, since time.Time) time.Duration {

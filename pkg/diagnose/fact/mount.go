@@ -28,7 +28,7 @@ func minor(device string) string {
 // through a link. Certain is then only the one FUSE connection of the node that has
 // requests waiting.
 func Culprit(p *evidence.Pod, t *evidence.Task) (m *evidence.Mount, certain bool) {
-	if t.Probe == nil {
+	if t.Probe == nil || FamilyOf(t) == FamilyIoUring {
 		return nil, false
 	}
 	if m = t.Probe.Mount; m != nil {

@@ -39,7 +39,8 @@ func SilentForLong(n *evidence.Node, since, asked time.Time) bool {
 // a pod must be to be reported as stuck without a cause that is known: on a node
 // that is short of something each step of the kubelet takes longer, and a kubelet that
 // was started anew waits for the whole grace period again, as it does after a postStart
-// hook.
+// hook. One that has lost the API server may find it again, and one that
+// was just started may end again.
 func PatienceWithUnknown(p *evidence.Pod) time.Duration {
 	patience := UnknownAfter + beganAnew(p)
 	if slices.ContainsFunc(p.Containers, func(c evidence.Container) bool { return c.PostStartProgram != "" }) {
@@ -47,6 +48,12 @@ func PatienceWithUnknown(p *evidence.Pod) time.Duration {
 	}
 	if Starved(p) {
 		patience += UnknownAfter
+	}
+	if p.Node.Ready.Unheard() {
+		patience += Reconnects
+	}
+	if p.Node.Kubelet.Starts > 0 {
+		patience += CrashLoop
 	}
 	if len(p.Deletes) > 0 {
 		// containerd tries again to have a container deleted: the next tries tell.

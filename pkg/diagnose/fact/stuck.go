@@ -17,7 +17,9 @@ func Motionless(t *evidence.Task) time.Duration {
 		return SlowRCU
 	case FamilyOf(t) == FamilyFsFrozen:
 		return Stuck
-	case FamilyOf(t) == FamilyBlock && WorkingDisk(t.Probe.Mount):
+	case FamilyOf(t) == FamilyIoUring:
+		return SlowRing
+	case MayWork(t):
 		return SlowDisk
 	}
 	return Patience(t.Probe.Mount)
@@ -29,7 +31,7 @@ func Motionless(t *evidence.Task) time.Duration {
 // more when it was probed.
 func Unkillable(p *evidence.Pod, t *evidence.Task) bool {
 	return t.Probe != nil && (SleepsIn(t) != "" || len(t.Probe.Hung) > 0) &&
-		t.State == evidence.Uninterruptible && t.Killed() && !t.Exiting() && !InExec(t) && t.Unchanged(p.Time) >= Motionless(t)
+		t.State == evidence.Uninterruptible && t.Killed() && !Exits(t) && !InExec(t) && t.Unchanged(p.Time) >= Motionless(t)
 }
 
 // InExec reports whether a task is inside execve behind the point from which it

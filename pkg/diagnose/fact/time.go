@@ -19,6 +19,9 @@ const (
 	SlowDisk = 30 * time.Second
 	// SlowRCU is the same where the kernel waits for its own processors.
 	SlowRCU = 60 * time.Second
+	// SlowRing is the same where the kernel waits for io_uring: requests may be under way
+	// of which no thread tells, on a disk that is slow too.
+	SlowRing = 45 * time.Second
 	// KillLatency is how long after the deadline SIGKILL may come: the kubelet
 	// counts the grace period from when it was told of the deletion.
 	KillLatency = 10 * time.Second

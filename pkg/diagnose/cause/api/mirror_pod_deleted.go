@@ -31,14 +31,14 @@ var MirrorPodDeleted = &diagnose.Rule{
 			"Something keeps the old one here: a finalizer, or an admission policy that refuses the delete.",
 		Evidence: "The pod has the annotation kubernetes.io/config.mirror. All its containers run, and have done so since the deletion for longer than the grace period of the manifest: " +
 			"the kubelet would have ended them by now if the manifest had been removed. It is inferred, because nodeagent does not look for the manifest. " +
-			"Nothing is said while the kubelet is away, unwell, or was started in the last minute.",
+			"Nothing is said while the kubelet is away, unwell, not heard by the API server, or was started in the last minute.",
 		Remedy: "To stop the static pod, remove its manifest on the node, from the kubelet's staticPodPath (/etc/kubernetes/manifests on most nodes). " +
 			"To keep it, only see to what holds up the old object: {keeps}.",
 		Danger: "Static pods are often the control plane itself: etcd, kube-apiserver. Do not kill its processes: the kubelet starts them again. " +
 			"A force delete removes the object only.",
 	},
 	Check: func(p *evidence.Pod) []diagnose.Finding {
-		if !p.Mirror || p.ContainersEnded() || !runsOn(p) || fact.KubeletGone(p) {
+		if !p.Mirror || p.ContainersEnded() || !runsOn(p) || fact.KubeletGone(p) || p.Node.Ready.Unheard() {
 			return nil
 		}
 		t := p.Node.Kubelet.Process

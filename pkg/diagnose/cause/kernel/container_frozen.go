@@ -53,7 +53,10 @@ var ContainerFrozen = &diagnose.Rule{
 			"thaw": {
 				{Variant: paused, Text: "resume it on the node: ctr -n k8s.io task resume {containerid}"},
 				{Variant: pausedMaybe, Text: "resume it on the node if ctr -n k8s.io task ls calls it PAUSED: ctr -n k8s.io task resume {containerid}. " +
-					"Otherwise write 0 to its cgroup.freeze, or THAWED to its freezer.state: /proc/{pid}/cgroup names its control group"},
+					"Otherwise {write}"},
+				{Text: "{write}"},
+			},
+			"write": {
 				{Variant: familyFreezerV1, Text: "thaw it on the node: echo THAWED > /sys/fs/cgroup/freezer/{cgroup}/freezer.state"},
 				{Text: "thaw it on the node: echo 0 > /sys/fs/cgroup/{cgroup}/cgroup.freeze"},
 				{Text: "thaw it on the node: /proc/{pid}/cgroup names its control group; it, or one above it, is frozen, as its cgroup.freeze or freezer.state shows"},

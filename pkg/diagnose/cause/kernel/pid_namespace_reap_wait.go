@@ -83,7 +83,7 @@ func heldNamespace(p *evidence.Pod, init *evidence.Task) (diagnose.Finding, bool
 	f := diagnose.Finding{Container: p.ContainerName(init), Confidence: diagnose.Proved, Objects: diagnose.Objects{Process: diagnose.ProcessOf(p, init)}}
 	for i := range p.Tasks {
 		t := &p.Tasks[i]
-		if t.PID == init.PID || !t.Leader() || t.Container != init.Container || t.Unchanged(p.Time) < fact.SlowDevice || endsInRCU(p, t.PID) {
+		if t.PID == init.PID || !t.Leader() || t.Container != init.Container || t.Unchanged(p.Time) < fact.SlowDevice || endsInRCU(p, t.PID) || endsInRing(p, t) {
 			continue
 		}
 		parent, inside := fact.ByID(p, t.PPID)
@@ -115,5 +115,12 @@ func heldNamespace(p *evidence.Pod, init *evidence.Task) (diagnose.Finding, bool
 func endsInRCU(p *evidence.Pod, pid int) bool {
 	return slices.ContainsFunc(p.Tasks, func(t evidence.Task) bool {
 		return t.PID == pid && fact.WaitsForRCU(&t) && t.Unchanged(p.Time) < fact.SlowRCU
+	})
+}
+
+// endsInRing reports whether a process waits for io_uring while a thread of it is at work.
+func endsInRing(p *evidence.Pod, leader *evidence.Task) bool {
+	return fact.AwaitsThread(p, leader) && slices.ContainsFunc(p.Tasks, func(t evidence.Task) bool {
+		return t.PID == leader.PID && t.Unchanged(p.Time) < fact.SlowDevice
 	})
 }

@@ -90,6 +90,19 @@ var unkillableFamilies = []diagnose.Family{
 		Danger:  "Do not run the GPU vendor's tools on this node: they hang in the same place.",
 	},
 	{
+		Name:   fact.FamilyIoUring,
+		Shared: true,
+		Meaning: "The thread waits for io_uring itself: for one of its locks, or for the end of its workers. " +
+			"No other thread of its process is left that works on a request, so this is most likely a bug of the kernel. " +
+			"Programs, most of them on Node.js, met such a bug in Linux 6.1.113 to 6.1.115 and 6.6.57 to 6.6.59 (nodejs/node#55587, NixOS/nixpkgs#355567, axboe/liburing#1289). " +
+			"Amazon Linux 2023 (amazonlinux/amazon-linux-2023#840), Bottlerocket 1.27.1 (bottlerocket-os/bottlerocket#4308) and " +
+			"Container-Optimized OS 113 (actions/actions-runner-controller#3903) had it too. " +
+			"It is inferred, because other processes can share a ring. A thread that waits for the end of requests is of family Other: direct I/O needs no thread, and a disk or a server can hold it up.",
+		Remedy: "If the thread is still there after some minutes, drain the node and reboot it: nothing else is known to end it. Give the node a newer kernel than {release}. " +
+			"Until then keep the program from io_uring: Node.js does without it when its environment has UV_USE_IO_URING=0.",
+		Danger: "Do not force-delete: the process is alive and holds its files. Another pod of this program on this node may hang in the same place.",
+	},
+	{
 		Name:    fact.FamilyOther,
 		Shared:  true,
 		Meaning: "The kernel function is none of those that nodeagent can assign.",
@@ -116,8 +129,10 @@ var unkillablePhrases = map[string][]diagnose.Choice{
 		{Variant: fact.FamilyFUSE, Text: " on a FUSE file system (one for which /sys/fs/fuse/connections/N/waiting is not 0; N is the second part of its device number in mountinfo)"},
 		{Variant: fact.FamilyNFS, Text: " on an NFS mount"},
 		{Variant: fact.FamilyCIFS, Text: " on an SMB mount"},
+		{Variant: fact.FamilyIoUring, Text: ", and no thread of its process is left that works for io_uring"},
 		{Text: ""},
 	},
+	"ring":       {{Variant: variantRing, Text: ", an io_uring worker of process {pid}"}, {Text: ""}},
 	"about":      {{Text: " ({details})"}, {Text: ""}},
 	"more":       {{Text: " (and {threads} more like it)"}, {Text: ""}},
 	"filesystem": {{Text: "{mountpoint}"}, {Text: "the file system"}},
@@ -126,6 +141,7 @@ var unkillablePhrases = map[string][]diagnose.Choice{
 		{Variant: variantDead, Text: "If it never can: drain the node and reboot it"},
 		{Text: "See first whether it is merely slow: the numbers in its file in /sys/block/*/stat move then"},
 	},
+	"release": {{Text: "its Linux {kernel}"}, {Text: "it has"}},
 	"nfs": {
 		// A mount that is encrypted by a program of the node, as Amazon's EFS is.
 		{Variant: variantProxy, Text: "Bring the program that listens on {server} of this node, and the NFS server that it speaks to,"},
@@ -141,11 +157,13 @@ var unkillablePhrases = map[string][]diagnose.Choice{
 
 // variantDead is a block device that has requests under way and completes none;
 // variantProxy a server whose address is one of the node itself; variantForeign a process
-// that somebody has put into the pod's control group.
+// that somebody has put into the pod's control group; variantRing a thread that io_uring has
+// started.
 const (
 	variantDead    = "Dead"
 	variantProxy   = "Proxy"
 	variantForeign = "Foreign"
+	variantRing    = "Ring"
 )
 
 // ofNoContainer reports whether a task is in the pod's own control group, or in one below
@@ -177,11 +195,12 @@ const containerID = 64
 
 // stuckIn gives one finding for each container with tasks that stick, as the
 // rule that asks understands it, and whose cgroup is not frozen. The one that
-// tells most is named, the others are counted.
+// tells most is named, the others are counted. One that may wait for another thread is
+// neither.
 func stuckIn(p *evidence.Pod, sticks func(*evidence.Pod, *evidence.Task) bool) []diagnose.Finding {
 	stuck := make(map[string][]*evidence.Task)
 	for i := range p.Tasks {
-		if t := &p.Tasks[i]; sticks(p, t) && fact.FrozenGroup(p, t) == nil && !behindSlowDisk(p, t) {
+		if t := &p.Tasks[i]; sticks(p, t) && fact.FrozenGroup(p, t) == nil && !behindSlowDisk(p, t) && !fact.AwaitsThread(p, t) {
 			stuck[t.Container] = append(stuck[t.Container], t)
 		}
 	}
@@ -202,26 +221,29 @@ func stuckIn(p *evidence.Pod, sticks func(*evidence.Pod, *evidence.Task) bool) [
 }
 
 // behindSlowDisk reports whether a task of which only a lock is seen may wait for
-// another one of its container, which a disk that works holds up.
+// another one of its container, which a disk that works, or may work, holds up.
 func behindSlowDisk(p *evidence.Pod, t *evidence.Task) bool {
 	return fact.FamilyOf(t) == fact.FamilyOther && t.Unchanged(p.Time) < fact.SlowDisk && slices.ContainsFunc(p.Tasks, func(o evidence.Task) bool {
-		return o.Container == t.Container && o.State == evidence.Uninterruptible && fact.FamilyOf(&o) == fact.FamilyBlock && fact.WorkingDisk(o.Probe.Mount)
+		return o.Container == t.Container && o.State == evidence.Uninterruptible && fact.MayWork(&o)
 	})
 }
 
 // telling orders tasks by how much they say about the culprit: one with a mount
 // before one with only a stack. A task that merely waits for the inode lock of
-// another one names no file system.
+// another one names no file system, and one that waits for io_uring not even what does not
+// go on.
 func telling(t *evidence.Task) int {
 	switch {
 	case t.Probe == nil:
 		return 0
-	case t.Probe.Mount != nil && fact.FamilyOf(t) != fact.FamilyOther:
-		return 3
-	case fact.FamilyOf(t) != fact.FamilyOther:
+	case fact.FamilyOf(t) == fact.FamilyIoUring:
+		return 1
+	case fact.FamilyOf(t) == fact.FamilyOther:
 		return 2
+	case t.Probe.Mount == nil:
+		return 3
 	}
-	return 1
+	return 4
 }
 
 // stuckFinding is about the first of some tasks of a container.
@@ -233,6 +255,9 @@ func stuckFinding(p *evidence.Pod, tasks []*evidence.Task) diagnose.Finding {
 	}
 	if f.Family == fact.FamilyOther && fact.Through(t, "exit_aio") && fact.OnlyDevice(p) != "" {
 		f.Family = fact.FamilyBlock // its asynchronous I/O, which has no file any more
+	}
+	if t.IOWorker() {
+		f.Variants = append(f.Variants, variantRing)
 	}
 	if ofNoContainer(p, t) {
 		f.Variants = append(f.Variants, variantForeign)
@@ -266,6 +291,11 @@ func stuckFinding(p *evidence.Pod, tasks []*evidence.Task) diagnose.Finding {
 	case fact.FamilyCIFS, fact.FamilyCeph, fact.FamilyFUSE, fact.FamilySuspended:
 	case fact.FamilyFsFrozen:
 		certain = (certain || m == nil) && !fact.FreezeUnderWay(p)
+	case fact.FamilyIoUring:
+		certain, f.Objects.Kernel = false, p.Node.Kernel
+		if !fact.RingAtFault(p, t) {
+			f.Family, f.Objects.Kernel = fact.FamilyOther, ""
+		}
 	default:
 		certain = true
 	}

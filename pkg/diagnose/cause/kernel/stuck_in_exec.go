@@ -19,7 +19,7 @@ var StuckInExec = &diagnose.Rule{
 			"because what is behind it does not answer. " +
 			"On many kernels whoever reads /proc/PID/stat, wchan, stack or the links of such a process waits too: ps, top and runc hang on it.",
 		Evidence: "The kernel stack goes through begin_new_exec, or the read of stat, wchan, stack or syscall did not return while status did (then it is inferred); the task sleeps, " +
-			"it does not move in two readings three seconds or more apart (ten where the wait could be slow I/O, sixty where the kernel waits for its own processors), " +
+			"it does not move in two readings three seconds or more apart (ten where the wait could be slow I/O, sixty where the kernel waits for its own processors or for io_uring), " +
 			"and SIGKILL is pending or ten seconds overdue.",
 		Remedy: "Repair what the call waits for; the process dies of its SIGKILL then. " +
 			"To look at it, read only status and comm below /proc/{pid}: ps and lsof may hang.",

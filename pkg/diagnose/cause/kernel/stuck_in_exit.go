@@ -21,7 +21,8 @@ var StuckInExit = &diagnose.Rule{
 			"The kubelet repeats the kill without end.",
 		Evidence: "The task has the flag PF_EXITING (stat, field 9, bit 0x4), its state is S or D, its kernel stack goes through do_exit, " +
 			"and two readings three seconds or more apart (ten where a device or a server may just be slow, " +
-			"sixty where the kernel waits for its own processors) show the same number of context switches. " +
+			"forty-five where io_uring is waited for, sixty where the kernel waits for its own processors) show the same number of context switches. " +
+			"The requests of io_uring are waited for before the flag is set. " +
 			"Not meant are the init of a PID namespace that waits for the others (zap_pid_ns_processes), a task that a debugger holds, and threads that wait for a core dump.",
 		Remedy:   "Repair what the exit waits for; the process then exits immediately.",
 		Danger:   "Do not force-delete: the process still holds its files and locks.",
@@ -35,7 +36,7 @@ var StuckInExit = &diagnose.Rule{
 // what it waits for can end. A core dump of its process is waited for in
 // coredump_task_exit, before Linux 5.16 in exit_mm itself (kernel/exit.c).
 func exitStuck(p *evidence.Pod, t *evidence.Task) bool {
-	return t.Exiting() && (t.State == evidence.Sleeping || t.State == evidence.Uninterruptible) && !t.CoreDumping &&
+	return fact.Exits(t) && (t.State == evidence.Sleeping || t.State == evidence.Uninterruptible) && !t.CoreDumping &&
 		fact.Through(t, "do_exit") && !fact.Through(t, fact.ZapPIDNS, "ptrace_stop", "coredump_task_exit") && t.Probe.Wchan != "exit_mm" &&
 		t.Unchanged(p.Time) >= fact.Motionless(t)
 }

@@ -13,12 +13,12 @@ var UninterruptibleSleep = &diagnose.Rule{
 	Doc: diagnose.Doc{
 		Layer:   "kernel",
 		Title:   "a killed thread that the kernel cannot end",
-		Message: "{where}thread {thread} ({comm}) has been killed but cannot die: it hangs in the kernel in {function}{on}{more}",
+		Message: "{where}thread {thread} ({comm}{ring}) has been killed but cannot die: it hangs in the kernel in {function}{on}{more}",
 		Meaning: "The thread sleeps inside the kernel in a wait that no signal ends, not even SIGKILL. " +
 			"The container's processes do not exit until it returns, so the kubelet repeats the kill without end. " +
 			"The same holds for a process that somebody of the node has put into the pod's control group: when all else is done, the kubelet kills what is there, and waits until the group is empty (Destroy, pkg/kubelet/cm/pod_container_manager_linux.go).",
 		Evidence: "SIGKILL is pending in the thread (SigPnd, bit 0x100), its state is D, and two readings three seconds or more apart (ten where a device, " +
-			"a daemon or a server that can be reached may just be slow, sixty where the kernel waits for its own processors) show the same state and the same number of " +
+			"a daemon or a server that can be reached may just be slow, sixty where the kernel waits for its own processors or for io_uring) show the same state and the same number of " +
 			"context switches. " +
 			"State D alone proves nothing: many such waits end at SIGKILL, and I/O that progresses switches context. " +
 			"The file system is found from the blocked system call: its file descriptor's mount ID in fdinfo, in the task's mountinfo. " +

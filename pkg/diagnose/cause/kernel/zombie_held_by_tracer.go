@@ -43,9 +43,11 @@ var ZombieHeldByTracer = &diagnose.Rule{
 		var out []diagnose.Finding
 		for i := range p.Tasks {
 			t := &p.Tasks[i]
+			if t.State != evidence.Zombie || t.TracerPID == 0 || t.TracerPID == t.PPID {
+				continue
+			}
 			tracer, _ := fact.ByID(p, t.TracerPID)
-			if t.State != evidence.Zombie || t.TracerPID == 0 || t.TracerPID == t.PPID || t.Unchanged(p.Time) < fact.SlowProcess(p, tracer) ||
-				!fact.Ended(p, t.PID) || !awaited(p, t) || fact.NameIsLate(p, t) {
+			if t.Unchanged(p.Time) < fact.SlowProcess(p, tracer) || !fact.Ended(p, t.PID) || !awaited(p, t) || fact.NameIsLate(p, t) {
 				continue
 			}
 			f := diagnose.Finding{Container: p.ContainerName(t), Confidence: diagnose.Proved, Objects: diagnose.Objects{

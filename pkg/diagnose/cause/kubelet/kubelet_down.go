@@ -8,11 +8,12 @@ import (
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
 )
 
-// KubeletDown is a node whose kubelet does not run, or has been stopped by a signal.
+// KubeletDown is a node whose kubelet does not run, does not stay up, or has been stopped by a
+// signal.
 var KubeletDown = &diagnose.Rule{
 	Cause: "KubeletDown",
 	Phases: []diagnose.Phase{
-		diagnose.Delivery, diagnose.Startup, diagnose.PreStop, diagnose.StopSignal, diagnose.Kill, diagnose.Runtime, diagnose.Sandbox,
+		diagnose.Startup, diagnose.PreStop, diagnose.StopSignal, diagnose.Kill, diagnose.Runtime, diagnose.Sandbox,
 		diagnose.DynamicResources, diagnose.Volumes, diagnose.Cleanup, diagnose.FinalDelete, diagnose.PhaseUnknown,
 	},
 	Needs: []evidence.Source{evidence.Kubelet},
@@ -22,6 +23,7 @@ var KubeletDown = &diagnose.Rule{
 		Message: "the kubelet of this node {how}. No pod of this node can be stopped, unmounted or removed until it runs again",
 		Phrases: map[string][]diagnose.Choice{"how": {
 			{Variant: diagnose.Stopped, Text: "({comm}, PID {pid}) has been stopped by a signal"},
+			{Variant: restarts, Text: "does not stay up: since {since} it has never been seen to run for a minute, and has ended again after it was started"},
 			{Variant: refused, Text: "does not run: it has had no process since {since}, and nothing listens on its port"},
 			{Text: "does not run: it has had no process since {since}"},
 		}},
@@ -30,7 +32,8 @@ var KubeletDown = &diagnose.Rule{
 		Evidence: "No process has one of the kubelet's names (kubelet; kubelite of MicroK8s; k3s-server and k3s-agent of K3s), in readings over twenty seconds. " +
 			"One was seen before, or the node refuses connections to the kubelet's port, where it has answered before, which a network policy could do as well: else it may be part of a program with another name, and nothing is said; nor while it answers. " +
 			"Without a process that was seen before it is inferred. " +
-			"A kubelet in state T, in two readings three seconds or more apart, has been stopped by a signal. A kubelet that is restarted is back sooner.",
+			"A kubelet in state T, in two readings three seconds or more apart, has been stopped by a signal. A kubelet that is restarted is back sooner. " +
+			"One does not stay up when each reading of three minutes found none, or one that was not a minute old, one was found three minutes ago, and one of those that were found is gone again.",
 		Remedy: "On the node: systemctl status kubelet and journalctl -u kubelet -n 100 say why it ended; then systemctl start kubelet. Containers keep running through its start. " +
 			"The unit is k3s or k3s-agent with K3s, rke2-server or rke2-agent with RKE2, k0scontroller or k0sworker with k0s.",
 		Danger: "Do not force-delete the pods: their containers go on, with their volumes, and a StatefulSet starts the same pod twice. A reboot ends all pods of the node.",
@@ -38,17 +41,27 @@ var KubeletDown = &diagnose.Rule{
 			Name:    diagnose.Stopped,
 			Meaning: "The kubelet's process is stopped: somebody or something sent it SIGSTOP.",
 			Remedy:  "Find out who or what stopped it, which may be somebody at work on the node; then, on the node: {continue}. The kubelet goes on where it was.",
+		}, {
+			Name: restarts,
+			Meaning: "Something ends the kubelet as soon as it is started: an error in its configuration, or a client certificate that has expired. " +
+				"Where kubeadm has set it up, a kubelet whose client certificate has expired does not start (it looks for bootstrap-kubelet.conf); elsewhere it may run, and KubeletDisconnected is told.",
+			Remedy: "On the node: journalctl -u kubelet -n 50 says why it ends. When it names bootstrap-kubelet.conf, its client certificate has expired or is gone: " +
+				"openssl x509 -noout -enddate -in /var/lib/kubelet/pki/kubelet-client-current.pem tells. With kubeadm, make a new kubelet.conf on a control plane node " +
+				"(kubeadm kubeconfig user --org system:nodes --client-name system:node:NODE). Containers keep running meanwhile.",
 		}},
 	},
 	Check: func(p *evidence.Pod) []diagnose.Finding {
 		k := &p.Node.Kubelet
-		if t := k.Process; t != nil {
-			if t.State != evidence.Stopped || t.Unchanged(p.Time) < fact.Stuck {
+		if t := k.Process; t != nil && t.State == evidence.Stopped {
+			if t.Unchanged(p.Time) < fact.Stuck {
 				return nil
 			}
 			return []diagnose.Finding{{Family: diagnose.Stopped, Confidence: diagnose.Proved, Objects: diagnose.Objects{Process: diagnose.ProcessOf(p, t)}}}
 		}
-		if !fact.KubeletGone(p) || fact.OfNode(p, k.AbsentSince) < fact.Restart || answers(k) || k.LastSeen.IsZero() && k.Health == "" {
+		if fact.OfNode(p, k.YoungSince) >= fact.CrashLoop && p.Node.Time.Sub(k.StartSeen) >= fact.CrashLoop && (k.Starts > 1 || k.Starts == 1 && k.Process == nil && !k.AbsentSince.IsZero()) {
+			return []diagnose.Finding{{Family: restarts, Confidence: diagnose.Proved, Objects: diagnose.Objects{Since: k.YoungSince}}}
+		}
+		if k.Process != nil || !fact.KubeletGone(p) || fact.OfNode(p, k.AbsentSince) < fact.Restart || answers(k) || k.LastSeen.IsZero() && k.Health == "" {
 			return nil
 		}
 		f := diagnose.Finding{Confidence: diagnose.Proved, Objects: diagnose.Objects{Since: k.AbsentSince}}
@@ -68,5 +81,9 @@ func answers(k *evidence.KubeletService) bool {
 	return k.Health == "ok" || strings.HasPrefix(k.Health, "failing checks: ")
 }
 
-// refused is the variant in which nobody listens on the kubelet's port.
-const refused = "Refused"
+// refused is the variant in which nobody listens on the kubelet's port, and restarts the family
+// of a kubelet that does not stay up.
+const (
+	refused  = "Refused"
+	restarts = "Restarts"
+)

@@ -51,7 +51,7 @@ var KubeletSyncLoopStalled = &diagnose.Rule{
 	Check: func(p *evidence.Pod) []diagnose.Finding {
 		k := &p.Node.Kubelet
 		t := onStranger(p)
-		if t == nil || p.Mirror || p.Overdue() < stalls || !fact.DeadlineKnown(p) || k.Process == nil || fact.Halted(k.Process) || !untouched(p) {
+		if t == nil || p.Mirror || p.Overdue() < stalls || !fact.DeadlineKnown(p) || k.Process == nil || fact.Halted(k.Process) || !fact.Untouched(p) {
 			return nil
 		}
 		f := diagnose.Finding{Confidence: diagnose.Inferred, Objects: diagnose.Objects{Thread: diagnose.ThreadOf(t), Mount: diagnose.MountOf(p, t.Probe.Mount)}}
@@ -108,28 +108,4 @@ func asks(t *evidence.Task) bool {
 		return strings.Contains(t.Probe.VolumePath, "/kubernetes.io~csi/")
 	}
 	return false
-}
-
-// untouched reports whether the pod runs as if nobody had asked for its end, though the runtime
-// would do its part: every container runs and is said to, containerd and the shim answer, and no
-// command of the runtime is under way.
-func untouched(p *evidence.Pod) bool {
-	c := &p.Node.Containerd
-	if c.Error != "" || c.Refused || !c.UnansweredSince.IsZero() || len(p.RuntimeCommands) > 0 || len(p.KillFailures) > 0 {
-		return false
-	}
-	apps := 0
-	for i := range p.Containers {
-		c := &p.Containers[i]
-		if !c.Task.UnansweredSince.IsZero() {
-			return false
-		}
-		if c.Kind == evidence.App {
-			apps++
-			if c.State != evidence.StateRunning || !c.Running || c.Exit != nil {
-				return false
-			}
-		}
-	}
-	return apps > 0
 }

@@ -23,7 +23,8 @@ var ZombieLeaderNotKilled = &diagnose.Rule{
 		Evidence: "The container's first process is in state Z with more than one thread left, no thread has SIGKILL pending although the deadline is ten seconds past, " +
 			"and two readings show the same. " +
 			"The kubelet runs, is well and was there before the deletion, and the shim answers that the container runs, so the signal is not late for another reason. runc list on the node shows the container as stopped. " +
-			"When SIGKILL is pending in a thread that hangs, it is ThreadStuckBehindZombieLeader.",
+			"When SIGKILL is pending in a thread that hangs, it is ThreadStuckBehindZombieLeader. " +
+			"Not meant is a process of which only threads of io_uring are left: they take SIGKILL and go on until their requests have ended.",
 		Remedy: "On the node, send the signal that the runtime did not: {kill}; the pod terminates immediately. " +
 			"Then let the program's first thread wait for the others instead of ending.",
 		Danger: "Threads that live may be at work: like at the end of any grace period, they lose what they have not written. " +
@@ -38,7 +39,7 @@ var ZombieLeaderNotKilled = &diagnose.Rule{
 			t := &p.Tasks[i]
 			c, ok := p.Container(t.Container)
 			if !ok || c.Kind == evidence.Sandbox || c.Task.Status != "running" || !t.Leader() || t.State != evidence.Zombie || t.Threads < 2 ||
-				!t.NamespaceInit() || fact.Foreign(p, t) || t.TracerPID != 0 || t.Unchanged(p.Time) < fact.Stuck || anyKilled(p, t.PID) {
+				!t.NamespaceInit() || fact.Foreign(p, t) || t.TracerPID != 0 || t.Unchanged(p.Time) < fact.Stuck || anyKilled(p, t.PID) || fact.OnlyRings(p, t) {
 				continue
 			}
 			out = append(out, diagnose.Finding{Container: c.Name, Confidence: diagnose.Inferred, Objects: diagnose.Objects{Process: diagnose.ProcessOf(p, t)}})
@@ -52,7 +53,7 @@ var ZombieLeaderNotKilled = &diagnose.Rule{
 // trace.
 func anyKilled(p *evidence.Pod, pid int) bool {
 	for i := range p.Tasks {
-		if t := &p.Tasks[i]; t.PID == pid && (t.Killed() || t.WasKilled || !t.Leader() && t.Exiting()) {
+		if t := &p.Tasks[i]; t.PID == pid && (t.Killed() || t.WasKilled || !t.Leader() && fact.Exits(t)) {
 			return true
 		}
 	}

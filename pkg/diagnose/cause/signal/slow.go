@@ -26,9 +26,10 @@ func slow(p *evidence.Pod) []fact.FirstProcess {
 		return nil
 	}
 	var out []fact.FirstProcess
-	for _, fp := range fact.Signalled(p) {
+	for _, fp := range fact.Sent(p) {
 		t := fp.Leader
 		switch {
+		case !fact.Settled(p, t) && !fp.HandlersKept():
 		case !hadItsTurn(p, fp.Container):
 		case !took(fp, fp.Container.StopSignal), t.CoreDumping, !tookBefore(fp, fp.Container.StopSignal):
 		case t.State == evidence.Stopped, t.TracerPID != 0, fact.FrozenGroup(p, t) != nil:

@@ -31,6 +31,7 @@ var BlockVolumeUnmapFailed = &diagnose.Rule{
 				{Variant: mapped, Text: "the device mapper has made {device} on it, so the device is in use and its mount cannot be unmounted (EBUSY)"},
 				{Variant: inside, Text: "the file system on it (type {innertype}) is mounted on the node, so the device is in use and its own mount cannot be unmounted (EBUSY)"},
 				{Variant: failing, Text: "the kubelet fails to take the device back{others} (plugin {plugin})"},
+				{Variant: elsewhere, Text: "the file system on it is mounted in the mount namespace of {process}, so the device is in use and its own mount cannot be unmounted (EBUSY)"},
 				{Text: "{process} uses it ({via}){more}, so the device's mount cannot be unmounted (EBUSY)"},
 			},
 			"others": orOthers,
@@ -46,7 +47,8 @@ var BlockVolumeUnmapFailed = &diagnose.Rule{
 			"whose backing_file is that mount; a device of the device mapper among the holders of that loop device (/sys/dev/block); or its file system in the host's mount table. " +
 			"Where nothing of that is seen, the number of failed attempts at block volumes of its plugin has grown since " +
 			"(storage_operation_duration_seconds of the kubelet, operation unmap_volume), and the CSI driver has not been asked yet. " +
-			"A process in a mount namespace of its own is not looked at.",
+			"Where nobody in the host's mount namespace is found, the others that have a process are looked at: for a mount of the loop device or of a partition of it in their mountinfo, " +
+			"and for a process that has the loop device open, by the number of the open file.",
 		Remedy: "Find out what {process} does with the device, and stop it or let it close the device; the kubelet takes the device back within two minutes.",
 		Danger: "Do not force-delete: the volume may be given to another pod or node while this one can still write to it, which destroys its data. " +
 			"Do not remove the loop device or the files below plugins by hand.",
@@ -65,7 +67,7 @@ var BlockVolumeUnmapFailed = &diagnose.Rule{
 			},
 			{
 				Name:    failing,
-				Meaning: "Nothing is seen that uses the device, and the kubelet fails all the same: losetup is missing or fails, the device has vanished under it, or a process in a mount namespace of its own uses it.",
+				Meaning: "Nothing is seen that uses the device, and the kubelet fails all the same: losetup is missing or fails, the device has vanished under it, or something uses it that nodeagent does not look at, such as a RAID (mdadm) or a mount namespace without a process.",
 				Remedy: "Read the kubelet's log on the node (journalctl -u kubelet, line \"UnmapVolume.UnmapBlockVolume failed\"): it names the step and the path. " +
 					"Repair that; the kubelet takes the device back within two minutes.",
 			},
@@ -73,6 +75,12 @@ var BlockVolumeUnmapFailed = &diagnose.Rule{
 				Name:    diagnose.Essential,
 				Meaning: "The process serves other pods or the whole node.",
 				Remedy:  "{process} serves the node and must not be killed. Find out what it does there; restart its service when the other pods allow it.",
+			},
+			{
+				Name: elsewhere,
+				Meaning: "A container that has the devices of the node, a service with a mount namespace of its own, or somebody with unshare has mounted the file system that is on the device. " +
+					"The node's own mount table does not show it. The process that is named is the first one of that mount namespace.",
+				Remedy: "Find out who mounted it: on the node, findmnt -N {pid} lists the mounts of that mount namespace. Have it unmounted there, or stop what runs there; the kubelet takes the device back within two minutes.",
 			},
 		},
 	},
@@ -88,17 +96,26 @@ var BlockVolumeUnmapFailed = &diagnose.Rule{
 			if published(m) && driverAway(p, m) {
 				return nil
 			}
-			return []diagnose.Finding{heldFinding(p, m, first, n)}
+			f := heldFinding(p, m, first, n)
+			switch {
+			case first.Mounted && f.Family == "":
+				f.Family = elsewhere
+			case first.Mounted:
+				f.Variants = append(f.Variants, elsewhere)
+			}
+			return []diagnose.Finding{f}
 		}
 		return notUnmapped(p)
 	},
 }
 
 // The families of a device that is in use by something that was made of its content, and of
-// one of which that is not seen. Where its file system is mounted the family is inside.
+// one of which that is not seen. Where its file system is mounted the family is inside, and in
+// another mount namespace than the host's elsewhere.
 const (
-	mapped  = "Mapped"
-	failing = "Failing"
+	mapped    = "Mapped"
+	failing   = "Failing"
+	elsewhere = "MountElsewhere"
 )
 
 // onDevice looks for what is on a loop device of the kubelet.

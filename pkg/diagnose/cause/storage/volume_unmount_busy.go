@@ -30,13 +30,15 @@ var VolumeUnmountBusy = &diagnose.Rule{
 			"more":  {{Variant: one, Text: ", and so does 1 other process"}, {Text: ", and so do {alike} other processes"}, {Text: ""}},
 			"mount": {{Text: "findmnt -R {hostmount}"}, {Text: "findmnt"}},
 		},
-		Meaning: "The containers have ended, and the kubelet has to unmount the pod's volume. A process outside of the pod uses it, or something else is mounted inside, " +
+		Meaning: "The containers have ended, and the kubelet has to unmount the pod's volume. A process outside of the pod uses it, perhaps in a container or service that sees the node's mounts, or something else is mounted inside, " +
 			"so the kernel answers EBUSY. The kubelet tries again without end, at most every two minutes, and tells it in its log only.",
 		Evidence: "Two readings ten seconds or more apart show a process in the host's mount namespace with a file open on this very mount (mnt_id in /proc/PID/fdinfo), " +
 			"or with its working directory, its root directory or its program there; or the mount table shows a mount inside of the volume's. " +
 			"A process that was started ten seconds or more after the containers had ended makes it inferred, and nothing is said of one while the CSI driver fails: what failed before it came may fail now. " +
 			"Where the volume's CSI driver is not registered, or nobody answers at its socket, nobody has tried to unmount it, and nothing is said. " +
-			"A process in a mount namespace of its own does not keep the host's mount busy and is not looked at.",
+			"A process of the driver's own pod may be what unmounts: it counts only when the kubelet has counted a call that failed and none that was not answered in time, and makes it inferred. " +
+			"Where nobody in the host's mount namespace is found, the others that have a process are looked at: " +
+			"a process there that uses a copy of the mount keeps the mount busy if the kernel unmounts both together (a slave or a peer, mount_namespaces(7)), and not if its mounts are private.",
 		Remedy: "Find out what {process} does there, and stop it or let it leave the volume; the kubelet unmounts within two minutes.",
 		Danger: "umount -l hides the mount while the file system stays in use: attached to another node meanwhile, it is damaged. " +
 			"Do not delete files below the mount: they are the volume's data.",
@@ -115,7 +117,8 @@ func driverFails(p *evidence.Pod, m *evidence.Mount) bool {
 func longestHolder(p *evidence.Pod, mounts []evidence.Mount) (first *evidence.Holder, n int) {
 	for i := range p.Holders {
 		h := &p.Holders[i]
-		if h.Since.IsZero() || p.Time.Sub(h.Since) < fact.SlowDevice || unmounts(&h.Task) || byID(mounts, h.MountID) == nil {
+		m := byID(mounts, h.MountID)
+		if m == nil || h.Since.IsZero() || p.Time.Sub(h.Since) < fact.SlowDevice || unmounts(&h.Task) || attempts(p, m, &h.Task) {
 			continue
 		}
 		n++
@@ -131,7 +134,8 @@ func heldFinding(p *evidence.Pod, m *evidence.Mount, first *evidence.Holder, n i
 	f := diagnose.Finding{Confidence: diagnose.Proved, Objects: diagnose.Objects{
 		Mount: diagnose.MountOf(p, m), Process: diagnose.ProcessOf(p, &first.Task), Via: first.Via, Alike: n - 1, Volumes: []string{m.Volume},
 	}}
-	if cameLater(p, first) {
+	driver := ofDriverPod(p, &first.Task)
+	if driver || cameLater(p, first) {
 		f.Confidence = diagnose.Inferred
 	}
 	if first.Owner == "" {
@@ -140,7 +144,7 @@ func heldFinding(p *evidence.Pod, m *evidence.Mount, first *evidence.Holder, n i
 	if n == 2 {
 		f.Variants = []string{one}
 	}
-	if fact.Essential(&first.Task) {
+	if driver || fact.Essential(&first.Task) {
 		f.Family = diagnose.Essential
 	}
 	return f
@@ -168,4 +172,26 @@ func driverAway(p *evidence.Pod, m *evidence.Mount) bool {
 // loop device before that (losetup -d; removeLoopDevice, pkg/volume/util/volumepathhandler).
 func unmounts(t *evidence.Task) bool {
 	return t.Comm == "umount" || t.Comm == "losetup" || strings.HasPrefix(t.Comm, "umount.") || strings.HasPrefix(t.Comm, "fusermount")
+}
+
+// ofDriverPod reports whether a process is of the pod of a CSI driver of the pod's volumes, which
+// serves all pods of the node, perhaps with a FUSE daemon for each volume.
+func ofDriverPod(p *evidence.Pod, t *evidence.Task) bool {
+	return t.OwnerName != "" && slices.ContainsFunc(p.Volumes, func(v evidence.Volume) bool { return v.DriverPod == t.OwnerName })
+}
+
+// attempts reports whether a process may use a volume because it is to unmount it, as a sync
+// before that: it is of the pod of the volume's CSI driver, and of the driver no attempt is known
+// to have failed, or one has not been answered in time. What the kubelet itself has to unmount
+// first is nothing to the driver yet.
+func attempts(p *evidence.Pod, m *evidence.Mount, t *evidence.Task) bool {
+	for i := range p.Volumes {
+		v := &p.Volumes[i]
+		if v.Name != m.Volume || v.Plugin != m.Plugin || v.DriverPod == "" || v.DriverPod != t.OwnerName || notReached(p, v) {
+			continue
+		}
+		last, timedOut := unpublish(p, v.Driver)
+		return last == nil || timedOut != nil
+	}
+	return false
 }
