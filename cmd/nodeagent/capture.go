@@ -33,11 +33,11 @@ func captureCommand() *cobra.Command {
 		Use:   "capture NAMESPACE/POD",
 		Short: "Print the evidence about a terminating pod of this node as JSON",
 		Long: `Capture reads twice all that nodeagent looks at for a pod, a third time when the
-kubelet or containerd is down. It prints the last reading as JSON, with one line for
-each container, control group, thread and mount. That takes 12 seconds, or half a
-minute. With --diagnosis it prints what follows from the reading instead. Of a pod that
-is not late it says on the standard error when the grace period ends, and what may hold
-the pod beyond it.
+kubelet or containerd is down, or the API server hears nothing from the kubelet. It
+prints the last reading as JSON, with one line for each container, control group,
+thread and mount. That takes 12 seconds, or half a minute. With --diagnosis it prints
+what follows from the reading instead. Of a pod that is not late it says on the
+standard error when the grace period ends, and what may hold the pod beyond it.
 
 The JSON holds no environment, arguments, annotations or file names, so it can be
 attached to an issue. It does hold the names of pods, programs, volumes and servers.
@@ -123,7 +123,10 @@ func capture(ctx context.Context, o *hostOptions, kubeconfig, namespace, name st
 	seed.Before, seed.Seen = askBaseline(ctx, baselineSocket, seed), askSeen(ctx, baselineSocket, seed)
 	first := read(ctx, reader, ask, seed, nil)
 	last, rest := first, wait
-	// What is down may be started again by itself: rules wait for that.
+	ready := readiness(client, o.nodeName)
+	heardOf, _ := ready.Now(ctx)
+	// What is down may be started again by itself, and a connection come back: rules wait
+	// for that.
 	for down := false; ; down = true {
 		select {
 		case <-ctx.Done():
@@ -132,14 +135,19 @@ func capture(ctx context.Context, o *hostOptions, kubeconfig, namespace, name st
 		}
 		ask.Earlier = &last.Node
 		last = read(ctx, reader, ask, seed, last)
-		if n := &last.Node; down || n.Kubelet.AbsentSince.IsZero() && !n.Containerd.Refused {
+		if n := &last.Node; down || n.Kubelet.AbsentSince.IsZero() && !n.Containerd.Refused && !heardOf.Unheard() {
 			break
 		}
-		rest = fact.Restart + 500*time.Millisecond - time.Since(first.Node.Read)
+		rest = fact.Restart
+		if heardOf.Unheard() {
+			rest = fact.Reconnects
+		}
+		rest += 500*time.Millisecond - time.Since(first.Node.Read)
 	}
 	failures := agent.Failures{Ask: client.KillFailures, Node: o.nodeName}
 	heard, err := failures.Of(ctx, pod)
 	last.Heard(heard, err)
+	last.HeardOfNode(ready.Now(ctx))
 	setters := agent.Setters{Ask: client.PodMetadata}
 	last.FinalizerSetters = setters.Of(ctx, pod, last)
 	if len(heard) > 0 {

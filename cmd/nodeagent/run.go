@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/klog/v2"
@@ -157,20 +158,21 @@ func logHealth(ctx context.Context, check func(context.Context) (string, error),
 // counts asks the loop.
 func (o *runOptions) newAgent(client *kube.Client, reader *node.Reader, watch *kube.Watch, log *slog.Logger) *agent.Agent {
 	a := &agent.Agent{
-		Watch:    watch,
-		Reader:   reader,
-		Skew:     client.Skew,
-		Setters:  &agent.Setters{Ask: client.PodMetadata},
-		Failures: &agent.Failures{Ask: client.KillFailures, Node: o.host.nodeName},
-		Diagnose: cause.Diagnose,
-		Cases:    new(verdict.Cases),
-		Budget:   &verdict.Budget{PerMinute: o.budget},
-		Period:   o.period,
-		Longest:  max(longestPeriod, o.period),
-		Spent:    reader.Spent,
-		Timeout:  readWithin,
-		Workers:  8,
-		Log:      log,
+		Watch:     watch,
+		Reader:    reader,
+		Skew:      client.Skew,
+		Setters:   &agent.Setters{Ask: client.PodMetadata},
+		Failures:  &agent.Failures{Ask: client.KillFailures, Node: o.host.nodeName},
+		Readiness: readiness(client, o.host.nodeName),
+		Diagnose:  cause.Diagnose,
+		Cases:     new(verdict.Cases),
+		Budget:    &verdict.Budget{PerMinute: o.budget},
+		Period:    o.period,
+		Longest:   max(longestPeriod, o.period),
+		Spent:     reader.Spent,
+		Timeout:   readWithin,
+		Workers:   8,
+		Log:       log,
 	}
 	if o.orphans > 0 {
 		a.Orphans = &agent.Orphans{
@@ -179,6 +181,11 @@ func (o *runOptions) newAgent(client *kube.Client, reader *node.Reader, watch *k
 		}
 	}
 	return a
+}
+
+// readiness asks for the Node of that name.
+func readiness(client *kube.Client, node string) *agent.Readiness {
+	return &agent.Readiness{Ask: func(ctx context.Context) (*corev1.NodeCondition, error) { return client.NodeReady(ctx, node) }}
 }
 
 // counts returns what the parts of the program count by themselves.

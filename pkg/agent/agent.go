@@ -67,6 +67,8 @@ type Agent struct {
 	// Failures knows what the kubelet has said of why it could not stop a pod; nil is
 	// allowed.
 	Failures *Failures
+	// Readiness knows what the API server has heard from the kubelet; nil is allowed.
+	Readiness *Readiness
 	// Setters knows who has put finalizers on pods; nil is allowed.
 	Setters *Setters
 	// Diagnose looks for causes in the evidence.
@@ -123,6 +125,7 @@ type Agent struct {
 	mu       sync.Mutex
 	underWay map[string]bool            // the pods, by UID, at which there is a look: true when it was given up
 	lacked   map[evidence.Source]string // the pod's UID that a source is missing of
+	again    []deleted                  // to be looked at once more, because the node is slow
 
 	lookingBack sync.WaitGroup
 	backSlots   chan struct{}
@@ -456,8 +459,12 @@ func (a *Agent) lookBack(ctx context.Context, l look) {
 		log.Info("verdict about a pod that is gone", "phase", d.Phase, "cause", f.Cause, "message", f.Message, "heldBack", heldBack)
 	case !found && stood == "" && killed(e.Containers):
 		// Why is worth knowing: the log is all that is left of it.
-		log.Info("SIGKILL ended a container, and no cause was found",
-			"lastSeen", e.Time, "deadline", e.Deadline, "missing", e.Missing, "unknown", d.Unknown, "doubted", doubted, "killFailures", len(e.KillFailures))
+		record := ""
+		if a.records.Allow(l.known.Subject, &diagnose.Finding{Cause: diagnose.Unrecognised.Cause}, e.Time) {
+			record = evidence.Line(&e, maxRecord)
+		}
+		log.Info("SIGKILL ended a container, and no cause was found; evidence is its last reading, as capture prints it",
+			"lastSeen", e.Time, "deadline", e.Deadline, "missing", e.Missing, "unknown", d.Unknown, "doubted", doubted, "killFailures", len(e.KillFailures), "evidence", record)
 	}
 	if !heldBack {
 		a.ReportGone(ctx, l.known, e.Time, d)
@@ -512,8 +519,12 @@ func (a *Agent) look(ctx context.Context, l look, reading node.Round) {
 	}
 	// The API server is asked meanwhile.
 	var failures []evidence.KillFailure
-	var unheard error
+	var ready *evidence.NodeReady
+	var unheard, unready error
 	var asking sync.WaitGroup
+	if a.Readiness != nil {
+		asking.Go(func() { ready, unready = a.Readiness.Of(timed, seed) })
+	}
 	if a.Failures != nil {
 		asking.Go(func() { failures, unheard = a.Failures.Of(timed, l.pod) })
 	}
@@ -523,6 +534,7 @@ func (a *Agent) look(ctx context.Context, l look, reading node.Round) {
 		return // the agent ends, or the look was given up
 	}
 	e.Heard(failures, unheard)
+	e.HeardOfNode(ready, unready)
 	if a.Setters != nil {
 		e.FinalizerSetters = a.Setters.Of(timed, l.pod, e)
 	}

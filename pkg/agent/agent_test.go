@@ -802,6 +802,86 @@ func TestTrimKeepsWhatIsLookedAt(t *testing.T) {
 	}
 }
 
+// What the specification calls its volumes is kept where one is behind a claim, and stays the same
+// in the cache.
+func TestSpecifiedVolumes(t *testing.T) {
+	claim := func(name, claim string) corev1.Volume {
+		return corev1.Volume{Name: name, VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: claim}}}
+	}
+	host := corev1.Volume{Name: "sockets", VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/var/lib/kubelet/plugins/disk.test"}}}
+	for name, tc := range map[string]struct {
+		volumes []corev1.Volume
+		want    []evidence.SpecVolume
+	}{
+		"no claim": {[]corev1.Volume{host}, nil},
+		"a claim, a device and an ephemeral volume": {
+			[]corev1.Volume{claim("data", "web-data"), host, claim("disk", "web-disk"), {Name: "cache", VolumeSource: corev1.VolumeSource{Ephemeral: &corev1.EphemeralVolumeSource{}}}},
+			[]evidence.SpecVolume{{Name: "data", Claim: "web-data", At: []evidence.SpecMount{{Container: "format", Path: "/a"}, {Container: "main", Path: "/data"}}}, {Name: "sockets"}, {Name: "disk", Claim: "web-disk", Block: true}, {Name: "cache", Claim: "a-cache"}},
+		},
+		"one that the kubelet translates": {[]corev1.Volume{claim("data", "web-data"), {Name: "old", VolumeSource: corev1.VolumeSource{AWSElasticBlockStore: &corev1.AWSElasticBlockStoreVolumeSource{}}}}, nil},
+		"too many":                        {slices.Repeat([]corev1.Volume{claim("data", "web-data")}, maxSpecified+1), nil},
+	} {
+		p := terminating("a", time.Unix(1000, 0), 30)
+		p.Spec.Volumes = tc.volumes
+		p.Spec.InitContainers = []corev1.Container{{
+			Name: "format", VolumeDevices: []corev1.VolumeDevice{{Name: "disk", DevicePath: "/dev/x"}},
+			VolumeMounts: []corev1.VolumeMount{{Name: "data", MountPath: "/a/", SubPath: "secret"}},
+		}}
+		p.Spec.Containers = []corev1.Container{{Name: "main", VolumeMounts: []corev1.VolumeMount{{Name: "data", MountPath: "data"}, {Name: "sockets", MountPath: "/secret"}}}}
+		trimmed, err := Trim(p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, p := range []*corev1.Pod{p, trimmed.(*corev1.Pod)} {
+			if diff := cmp.Diff(tc.want, Seed(p).Specified); diff != "" {
+				t.Errorf("%s: %s", name, diff)
+			}
+		}
+		if text := trimmed.(*corev1.Pod).String(); strings.Contains(text, "secret") {
+			t.Errorf("%s: the cache would hold %s", name, text)
+		}
+	}
+	// Whoever may create pods chooses how many devices each container has, and how long the paths are.
+	large := terminating("a", time.Unix(1000, 0), 30)
+	for i := range maxSpecified {
+		disk := fmt.Sprintf("disk-%d", i)
+		large.Spec.Volumes = append(large.Spec.Volumes, claim(disk, "web-"+disk))
+		large.Spec.Containers = append(large.Spec.Containers, corev1.Container{Name: fmt.Sprintf("c-%d", i), VolumeMounts: []corev1.VolumeMount{{Name: disk, MountPath: "/" + strings.Repeat("x", 20<<10)}}})
+		for j := range large.Spec.Containers {
+			large.Spec.Containers[j].VolumeDevices = slices.Repeat([]corev1.VolumeDevice{{Name: disk, DevicePath: "/dev/x"}}, 8)
+		}
+	}
+	trimmed, err := Trim(large)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := trimmed.(*corev1.Pod).Size(); n > 64<<10 {
+		t.Errorf("the cache would hold %d bytes of a pod of %d", n, large.Size())
+	}
+	devices := 0
+	for _, c := range trimmed.(*corev1.Pod).Spec.Containers {
+		devices += len(c.VolumeDevices)
+	}
+	if devices > maxSpecified {
+		t.Errorf("the cache would hold %d devices", devices)
+	}
+	// Nor is each of thousands of volumes looked for in each of thousands of places.
+	for i := range 4096 {
+		more := fmt.Sprintf("more-%d", i)
+		large.Spec.Volumes = append(large.Spec.Volumes, claim(more, more))
+		large.Spec.Containers[0].VolumeMounts = append(large.Spec.Containers[0].VolumeMounts, corev1.VolumeMount{Name: more, MountPath: more})
+	}
+	if n := testing.AllocsPerRun(1, func() { specified(large) }); n > 1024 {
+		t.Errorf("%.0f allocations for a pod of which nothing is kept", n)
+	}
+	mirror := terminating("a", time.Unix(1000, 0), 30)
+	mirror.Annotations = map[string]string{mirrorAnnotation: ""}
+	mirror.Spec.Volumes = []corev1.Volume{claim("data", "web-data")}
+	if got := Seed(mirror).Specified; got != nil {
+		t.Errorf("of a mirror pod: %v", got)
+	}
+}
+
 func TestAsk(t *testing.T) {
 	now := time.Now()
 	pod := func(name, uid string, phase corev1.PodPhase, deleted time.Duration, annotations map[string]string) *corev1.Pod {

@@ -79,11 +79,28 @@ func Trim(obj any) (any, error) {
 	if i := controller(p); i >= 0 {
 		out.OwnerReferences = slices.Clone(p.OwnerReferences[i : i+1])
 	}
+	for _, v := range specified(p) {
+		kept := corev1.Volume{Name: v.Name}
+		if v.Claim != "" {
+			kept.PersistentVolumeClaim = &corev1.PersistentVolumeClaimVolumeSource{ClaimName: v.Claim}
+		}
+		out.Spec.Volumes = append(out.Spec.Volumes, kept)
+	}
 	for i := range p.Spec.Containers {
 		out.Spec.Containers = append(out.Spec.Containers, trimContainer(&p.Spec.Containers[i]))
 	}
 	for i := range p.Spec.InitContainers {
 		out.Spec.InitContainers = append(out.Spec.InitContainers, trimContainer(&p.Spec.InitContainers[i]))
+	}
+	for _, v := range specified(p) {
+		for _, at := range v.At {
+			keepMount(out, v.Name, at)
+		}
+		if v.Block && len(out.Spec.Containers) > 0 {
+			// That a container has it is enough, and said once.
+			c := &out.Spec.Containers[0]
+			c.VolumeDevices = append(c.VolumeDevices, corev1.VolumeDevice{Name: v.Name})
+		}
 	}
 	for i := range p.Spec.EphemeralContainers {
 		out.Spec.EphemeralContainers = append(out.Spec.EphemeralContainers, corev1.EphemeralContainer{
@@ -102,6 +119,17 @@ func trimContainer(c *corev1.Container) corev1.Container {
 		out.Lifecycle = &corev1.Lifecycle{PreStop: trimHook(l.PreStop), PostStart: trimHook(l.PostStart)}
 	}
 	return out
+}
+
+// keepMount keeps where a container has a volume mounted.
+func keepMount(p *corev1.Pod, volume string, at evidence.SpecMount) {
+	for _, all := range [][]corev1.Container{p.Spec.InitContainers, p.Spec.Containers} {
+		for i := range all {
+			if c := &all[i]; c.Name == at.Container {
+				c.VolumeMounts = append(c.VolumeMounts, corev1.VolumeMount{Name: volume, MountPath: at.Path})
+			}
+		}
+	}
 }
 
 // trimHook keeps that there is a hook, and the program that it executes.
@@ -284,6 +312,91 @@ func driverDir(v *corev1.Volume) string {
 	return ""
 }
 
+// maxSpecified bounds the volumes of a pod of which the names are kept.
+const maxSpecified = 64
+
+// specified returns the volumes of the pod's specification, if there is one behind a
+// PersistentVolumeClaim and there are not too many. A static pod has no claims, and the kubelet
+// calls a volume that it translates to CSI as its driver likes. A volume without a name is of Trim.
+func specified(p *corev1.Pod) []evidence.SpecVolume {
+	if _, mirror := runtimeUID(p); mirror {
+		return nil
+	}
+	var out []evidence.SpecVolume
+	claimed := false
+	for i := range p.Spec.Volumes {
+		v := &p.Spec.Volumes[i]
+		if v.Name == "" {
+			continue
+		}
+		if translated(v) || len(out) == maxSpecified {
+			return nil
+		}
+		s := evidence.SpecVolume{Name: v.Name, Claim: claimOf(p, v), Block: isDevice(p, v.Name)}
+		if s.Claim != "" {
+			claimed, s.At = true, mountsOf(p, v.Name)
+		}
+		out = append(out, s)
+	}
+	if !claimed {
+		return nil
+	}
+	return out
+}
+
+// translated reports whether the kubelet may make a volume of a CSI driver of one that is written
+// into the specification itself. Its directory has a name of that translation's own
+// (TranslateInTreeInlineVolumeToCSI, k8s.io/csi-translation-lib/plugins).
+func translated(v *corev1.Volume) bool {
+	return v.AWSElasticBlockStore != nil || v.AzureDisk != nil || v.AzureFile != nil || v.Cinder != nil ||
+		v.GCEPersistentDisk != nil || v.PortworxVolume != nil || v.RBD != nil || v.VsphereVolume != nil
+}
+
+// claimOf returns the name of the PersistentVolumeClaim of a volume, "" for one of another
+// kind. That of an ephemeral volume is made of the pod's name and its own (VolumeClaimName,
+// k8s.io/component-helpers/storage/ephemeral).
+func claimOf(p *corev1.Pod, v *corev1.Volume) string {
+	switch {
+	case v.PersistentVolumeClaim != nil:
+		return v.PersistentVolumeClaim.ClaimName
+	case v.Ephemeral != nil:
+		return p.Name + "-" + v.Name
+	}
+	return ""
+}
+
+// Bounds of the places in containers that are kept of a volume: how many, and how long each, in
+// bytes. The API server bounds neither.
+const (
+	maxMounts = 4
+	maxPlace  = 256
+)
+
+// mountsOf returns where containers have a volume mounted.
+func mountsOf(p *corev1.Pod, volume string) []evidence.SpecMount {
+	var out []evidence.SpecMount
+	for _, all := range [][]corev1.Container{p.Spec.InitContainers, p.Spec.Containers} {
+		for i := range all {
+			for _, m := range all[i].VolumeMounts {
+				if m.Name == volume && len(out) < maxMounts && len(m.MountPath) < maxPlace {
+					out = append(out, evidence.SpecMount{Container: all[i].Name, Path: path.Clean("/" + m.MountPath)})
+				}
+			}
+		}
+	}
+	return out
+}
+
+// isDevice reports whether a container has the volume as a device.
+func isDevice(p *corev1.Pod, volume string) bool {
+	has := func(all []corev1.VolumeDevice) bool {
+		return slices.ContainsFunc(all, func(d corev1.VolumeDevice) bool { return d.Name == volume })
+	}
+	of := func(c corev1.Container) bool { return has(c.VolumeDevices) }
+	return slices.ContainsFunc(p.Spec.Containers, of) || slices.ContainsFunc(p.Spec.InitContainers, of) ||
+		slices.ContainsFunc(p.Spec.EphemeralContainers, func(c corev1.EphemeralContainer) bool { return has(c.VolumeDevices) })
+}
+
 // maxDriver is how long a CSI driver's name may be, in bytes (GetPluginInfoResponse in
 // the CSI specification).
 const maxDriver = 63
@@ -332,6 +445,7 @@ func Seed(p *corev1.Pod) *evidence.Pod {
 		ResourceClaims: claims(p),
 		Phase:          string(p.Status.Phase),
 		Finalizers:     p.Finalizers,
+		Specified:      specified(p),
 	}
 	if s := p.Spec.ShareProcessNamespace; s != nil {
 		e.ShareProcessNamespace = *s
@@ -364,10 +478,10 @@ func Seed(p *corev1.Pod) *evidence.Pod {
 		if c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways {
 			kind = evidence.Sidecar
 		}
-		e.Containers = append(e.Containers, specified(c, kind, p.Status.InitContainerStatuses))
+		e.Containers = append(e.Containers, asSpecified(c, kind, p.Status.InitContainerStatuses))
 	}
 	for i := range p.Spec.Containers {
-		e.Containers = append(e.Containers, specified(&p.Spec.Containers[i], evidence.App, p.Status.ContainerStatuses))
+		e.Containers = append(e.Containers, asSpecified(&p.Spec.Containers[i], evidence.App, p.Status.ContainerStatuses))
 	}
 	for i := range p.Spec.EphemeralContainers {
 		name := p.Spec.EphemeralContainers[i].Name
@@ -376,8 +490,8 @@ func Seed(p *corev1.Pod) *evidence.Pod {
 	return e
 }
 
-// specified is a container as the specification has it, and what the kubelet says of it.
-func specified(c *corev1.Container, kind evidence.ContainerKind, statuses []corev1.ContainerStatus) evidence.Container {
+// asSpecified is a container as the specification has it, and what the kubelet says of it.
+func asSpecified(c *corev1.Container, kind evidence.ContainerKind, statuses []corev1.ContainerStatus) evidence.Container {
 	return evidence.Container{
 		Name: c.Name, Kind: kind,
 		PreStop: hasPreStop(c), PreStopProgram: preStopProgram(c), PostStartProgram: postStartProgram(c),

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -18,6 +19,9 @@ const (
 	// on the node any more. The kubelet kills a pod that was deleted by force within two
 	// seconds, and takes down its volumes and its group in some more.
 	remainsAfter = 15 * time.Second
+	// remainsStarved is the same on a node that is short of processors, memory or I/O. It is
+	// looked at each remainsAfter until then.
+	remainsStarved = time.Minute
 	// maxDeleted is how many pods are waited for at a time, and maxRecord how long the
 	// record of one may be in the log, in bytes.
 	maxDeleted = 64
@@ -40,6 +44,7 @@ type deleted struct {
 	cause   string
 	seed    *evidence.Pod // for a reading; the last one itself may be large
 	at      time.Time     // when it was seen to be deleted
+	due     time.Time     // when it is to be looked at
 }
 
 // outlives takes note of a pod that is gone and on which a verdict stood, and has its
@@ -50,7 +55,7 @@ func (a *Agent) outlives(c *verdict.Case, now time.Time) {
 	if stood.Cause == "" || c.Last == nil {
 		return
 	}
-	d := deleted{subject: c.Subject, cause: stood.Cause, seed: afterwards(c.Last, now), at: now}
+	d := deleted{subject: c.Subject, cause: stood.Cause, seed: afterwards(c.Last, now), at: now, due: now.Add(remainsAfter)}
 	log := a.Log.With("namespace", stood.Namespace, "pod", stood.Name, "uid", stood.UID, "cause", stood.Cause)
 	if c.Last.Overdue() >= lateBy && a.records.Allow(d.subject, &diagnose.Finding{Cause: d.cause}, now) {
 		log.Info("a pod with a verdict is deleted; evidence is its last reading, as capture prints it", "evidence", evidence.Line(c.Last, maxRecord))
@@ -64,12 +69,17 @@ func (a *Agent) outlives(c *verdict.Case, now time.Time) {
 
 // remainsDue returns the deleted pods that are to be read once more, and forgets them.
 func (a *Agent) remainsDue(now time.Time) []deleted {
-	n := 0
-	for n < len(a.deleted) && now.Sub(a.deleted[n].at) >= remainsAfter {
-		n++
-	}
-	due := a.deleted[:n:n]
-	a.deleted = a.deleted[n:]
+	a.mu.Lock()
+	a.deleted, a.again = append(a.deleted, a.again...), nil
+	a.mu.Unlock()
+	var due []deleted
+	a.deleted = slices.DeleteFunc(a.deleted, func(d deleted) bool {
+		if now.Before(d.due) {
+			return false
+		}
+		due = append(due, d)
+		return true
+	})
 	return due
 }
 
@@ -107,6 +117,13 @@ func (a *Agent) lookAfter(ctx context.Context, d *deleted, reading node.Round) {
 		return // the agent ends, or the look was given up
 	}
 	_, left, known := diagnose.Remains(e)
+	if left != "" && e.Time.Sub(d.at) < remainsStarved && len(e.Node.Pressure.Scarce()) > 0 {
+		d.due = e.Time.Add(remainsAfter) // the kubelet may only be slow
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		a.again = append(a.again, *d)
+		return
+	}
 	ending := EndedUnread
 	switch {
 	case left != "":

@@ -103,6 +103,51 @@ func TestRemainsOfDeletedPods(t *testing.T) {
 	}
 }
 
+// On a node that is short of something the kubelet is given more time.
+func TestRemainsOfAStarvedNode(t *testing.T) {
+	for name, tc := range map[string]struct {
+		gone time.Duration // when the last process has
+		want []string
+	}{
+		"late":  {25 * time.Second, []string{"ShimHung clean"}},
+		"never": {time.Hour, []string{"ShimHung left"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := newBench()
+				var deleted, told time.Time
+				b.ReportRemains = func(_ context.Context, _ verdict.Subject, now time.Time, _, _ string) { told = now }
+				b.gather = func(_ context.Context, p *evidence.Pod) {
+					p.Node.Pressure = &evidence.Pressure{CPU: 80}
+					if !p.Gone {
+						p.Cgroups = []evidence.Cgroup{{Path: "/kubepods/a"}}
+						p.Containers = []evidence.Container{{Name: "main", Runtime: "io.containerd.runc.v2"}}
+					} else if time.Since(deleted) < tc.gone {
+						p.Tasks = []evidence.Task{{PID: 7, TID: 7, Comm: "app"}}
+					}
+				}
+				b.verdict["a"] = "ShimHung"
+				pod := terminating("a", time.Now(), 5)
+				b.set([]*corev1.Pod{pod})
+				ctx, cancel := context.WithCancel(t.Context())
+				go b.Run(ctx)
+				time.Sleep(20 * time.Second)
+				deleted = time.Now()
+				b.set(nil, pod)
+				time.Sleep(2 * time.Minute)
+				cancel()
+				synctest.Wait()
+				if !slices.Equal(b.deletions, tc.want) {
+					t.Errorf("counted %q, want %q", b.deletions, tc.want)
+				}
+				if wait := told.Sub(deleted); !told.IsZero() && wait < remainsStarved {
+					t.Errorf("told after %s", wait)
+				}
+			})
+		})
+	}
+}
+
 // A pod that was deleted by force inside its grace period is overdue afterwards.
 func TestRemainsInsideTheGracePeriod(t *testing.T) {
 	now := time.Now()

@@ -109,6 +109,7 @@ nodeagent_evidence_missing_total{source="events"} 0
 nodeagent_evidence_missing_total{source="holders"} 0
 nodeagent_evidence_missing_total{source="kubelet"} 1
 nodeagent_evidence_missing_total{source="mounts"} 0
+nodeagent_evidence_missing_total{source="node-object"} 0
 nodeagent_evidence_missing_total{source="plugins"} 0
 nodeagent_evidence_missing_total{source="processes"} 0
 nodeagent_evidence_missing_total{source="runtime-commands"} 0

@@ -73,7 +73,7 @@ func (c *Case) Judge(s Subject, e *evidence.Pod, d diagnose.Diagnosis) {
 	c.passed = append(c.passed, c.timeline.see(e, d.Phase, c.Late)...)
 	before := c.Standing()
 	stood := cmp.Or(before.Cause, c.condition.cause(s, e.Time))
-	c.outcome, c.finding = c.absence.judge(e.Time, stood, &d)
+	c.outcome, c.finding = c.absence.judge(e.Time, stood, stood == diagnose.Unrecognised.Cause && before.sameStage(e, &d), &d)
 
 	now := Standing{Namespace: s.Namespace, Name: s.Name, UID: s.UID, Deadline: e.Deadline, Seen: e.Seen}
 	switch c.outcome {
@@ -97,6 +97,14 @@ func (c *Case) Judge(s Subject, e *evidence.Pod, d diagnose.Diagnosis) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.standing = now
+}
+
+// sameStage reports whether a pod past its deadline is still in the phase in which the verdict
+// came to stand. That it is stuck for an unknown reason is told after a patience that begins
+// anew with the agent and grows when the kubelet is started, and then it is no less stuck.
+func (s Standing) sameStage(e *evidence.Pod, d *diagnose.Diagnosis) bool {
+	same := s.Phase == "" || s.Phase == diagnose.PhaseUnknown || d.Phase == diagnose.PhaseUnknown || s.Phase == d.Phase
+	return same && e.Overdue() >= 0
 }
 
 // Outcome returns what the last look means for what stands.

@@ -38,14 +38,14 @@ type absence struct {
 
 // judge weighs the verdict of a look against the cause that stood before it, ""
 // for none. Unknown is not absent: a cause whose rule could not run for want
-// of a source is not taken back.
-func (a *absence) judge(now time.Time, stood string, d *diagnose.Diagnosis) (Outcome, diagnose.Finding) {
+// of a source is not taken back, nor is one that stays, because nothing has refuted it.
+func (a *absence) judge(now time.Time, stood string, stays bool, d *diagnose.Diagnosis) (Outcome, diagnose.Finding) {
 	f, found := d.Verdict()
 	if found && f.Cause != diagnose.Unrecognised.Cause {
 		*a = absence{}
 		return Found, f
 	}
-	blind := stood != "" && d.NotLookedFor(stood)
+	blind := stood != "" && (stays || d.NotLookedFor(stood))
 	if a.since.IsZero() {
 		a.since = now
 	}

@@ -1,0 +1,72 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/nodeagent-io/nodeagent/pkg/evidence"
+)
+
+// When the API server is asked for the Node: not before a pod has been terminating for
+// askNodeAfter, which most are not, and once in askNodeEach for all pods.
+const (
+	askNodeAfter = 3 * time.Second
+	askNodeEach  = 10 * time.Second
+	nodeTime     = 3 * time.Second // for one answer
+)
+
+// Readiness knows what the API server has heard from the node's kubelet lately.
+type Readiness struct {
+	// Ask asks for the condition Ready of the node; (*kube.Client).NodeReady does.
+	Ask func(ctx context.Context) (*corev1.NodeCondition, error)
+
+	mu    sync.Mutex
+	last  *evidence.NodeReady // the last answer
+	now   *evidence.NodeReady // the same; nil when there was none to the last question
+	err   error
+	asked time.Time
+}
+
+// Of returns what is known for a pod; nil when nobody has asked for it. It asks the API server at
+// most once in ten seconds. Of several callers one asks, and the others wait for it.
+func (r *Readiness) Of(ctx context.Context, p *evidence.Pod) (*evidence.NodeReady, error) {
+	if time.Since(p.DeletionRequested) < askNodeAfter {
+		return nil, nil
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if time.Since(r.asked) >= askNodeEach {
+		r.ask(ctx)
+	}
+	return r.now, r.err
+}
+
+// Now asks the API server.
+func (r *Readiness) Now(ctx context.Context) (*evidence.NodeReady, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.ask(ctx)
+	return r.now, r.err
+}
+
+var errNoReady = errors.New("the Node has no such condition")
+
+func (r *Readiness) ask(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, nodeTime)
+	defer cancel()
+	r.asked = time.Now()
+	c, err := r.Ask(ctx)
+	if err == nil && c == nil {
+		err = errNoReady
+	}
+	if r.now, r.err = nil, err; err != nil {
+		return
+	}
+	r.now = &evidence.NodeReady{Status: string(c.Status), Reason: c.Reason, Transition: c.LastTransitionTime.Time, Asked: r.asked}
+	r.now.Follow(r.last, time.Now())
+	r.last = r.now
+}
