@@ -16,9 +16,9 @@ export GOFLAGS := $(GOFLAGS) -trimpath -gcflags=all=-dwarf=false -tags=grpcnotra
 export NODEAGENT_CACHE := $(CACHE)
 export NODEAGENT_CLUSTER := $(CLUSTER)
 # The nodes of the test cluster; see test/cluster. What wants a node to itself has the
-# second native one. On another kernel and runc:
+# other native ones. On another kernel and runc:
 # make e2e NODES=vm,kernel=6.12,runc=1.4
-NODES ?= vm native native
+NODES ?= vm native native native
 
 # What breaks on purpose.
 PROGRAMS := bin/victim bin/fusehang bin/csidriver bin/lossyshim
@@ -98,7 +98,7 @@ image: build ## the agent's image, as bin/nodeagent-image.tar and in docker's or
 cluster-build: bin/cluster ## make what the test cluster is built from, and start none
 	$(CLUSTER) build
 
-cluster-up: bin/cluster ## start the test cluster of this checkout, or the nodes that it lacks: NODES="vm native native"
+cluster-up: bin/cluster ## start the test cluster of this checkout, or the nodes that it lacks: NODES="vm native"
 	$(CLUSTER) up $(NODES:%=--node %)
 
 cluster-down: bin/cluster ## end it

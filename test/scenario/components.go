@@ -11,6 +11,7 @@ func Alone() []Scenario {
 		all[i].NoExec = true
 	}
 	all = append(all, networkOfNode()...)
+	all = append(all, disconnected()...)
 	// While a shim does not answer, the kubelet does not tell what it counts: its metrics ask
 	// containerd for the statistics of all containers.
 	all = append(all, shimStopped(), forcedAndStuck())

@@ -3,6 +3,7 @@ package scenario
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -13,7 +14,10 @@ import (
 // leftovers lists the incidents in which a block device or the control group of a pod is
 // left on the node, and innocent ones that look like them.
 func leftovers() []Scenario {
-	return []Scenario{blockDeviceBusy(), blockUnpublishFails(), blockUnpublishSlow(), csiRecordLost(), cgroupForeign()}
+	return []Scenario{
+		blockDeviceBusy(), blockOpenElsewhere(), blockMounted(), blockMountedElsewhere(), blockMapped(),
+		blockUnpublishFails(), blockUnpublishSlow(), blockUsed(), csiRecordLost(), cgroupForeign(),
+	}
 }
 
 // onBlock is a pod with a volume of the scenario's own driver as a block device.
@@ -24,41 +28,66 @@ func onBlock(name string) corev1.PodSpec {
 	return spec
 }
 
+// onClaim is a pod with a volume of the scenario's own driver behind a claim.
+func onClaim(name string) corev1.PodSpec { return onClaimed(victim(3, "drain", "0"), name) }
+
+func onClaimed(spec corev1.PodSpec, name string) corev1.PodSpec {
+	return withVolume(spec, "data", corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: name}})
+}
+
 // volumeName is the name of the PersistentVolume of a pod with a block device.
 func volumeName(p *corev1.Pod) string { return p.Namespace + "-" + p.Name }
 
-// claim is a step that makes the volume and the claim of a pod with a block device. They
-// stay when the pod is gone.
-func claim(ctx context.Context, n *Node, p *corev1.Pod) error {
-	block, none := corev1.PersistentVolumeBlock, ""
-	modes := []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}
+// bindClaims is a step that makes the volumes and the claims of a pod, of the modes in which the pod
+// has them. They stay when the pod is gone.
+func bindClaims(ctx context.Context, n *Node, p *corev1.Pod) error {
+	for i := range p.Spec.Volumes {
+		v := &p.Spec.Volumes[i]
+		if v.PersistentVolumeClaim == nil {
+			continue
+		}
+		mode, attributes := corev1.PersistentVolumeFilesystem, map[string]string{"source": csiSource(p.Name)}
+		if slices.ContainsFunc(p.Spec.Containers[0].VolumeDevices, func(d corev1.VolumeDevice) bool { return d.Name == v.Name }) {
+			mode, attributes = corev1.PersistentVolumeBlock, map[string]string{"device": directory(p.Name) + ".device"}
+		}
+		if err := bindClaim(ctx, n, p, v.PersistentVolumeClaim.ClaimName, mode, attributes); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// bindClaim makes a volume of the scenario's own driver, and a claim.
+func bindClaim(ctx context.Context, n *Node, p *corev1.Pod, name string, mode corev1.PersistentVolumeMode, attributes map[string]string) error {
+	modes, none := []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}, ""
 	size := corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Mi")}
+	volume := p.Namespace + "-" + name
 	_, err := n.API.CoreV1().PersistentVolumes().Create(ctx, &corev1.PersistentVolume{
-		ObjectMeta: metav1.ObjectMeta{Name: volumeName(p)},
+		ObjectMeta: metav1.ObjectMeta{Name: volume},
 		Spec: corev1.PersistentVolumeSpec{
-			Capacity: size, AccessModes: modes, VolumeMode: &block, PersistentVolumeReclaimPolicy: corev1.PersistentVolumeReclaimRetain,
-			ClaimRef: &corev1.ObjectReference{Namespace: p.Namespace, Name: p.Name},
+			Capacity: size, AccessModes: modes, VolumeMode: &mode, PersistentVolumeReclaimPolicy: corev1.PersistentVolumeReclaimRetain,
+			ClaimRef: &corev1.ObjectReference{Namespace: p.Namespace, Name: name},
 			PersistentVolumeSource: corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{
-				Driver: csiName(p.Name), VolumeHandle: volumeName(p), VolumeAttributes: map[string]string{"device": directory(p.Name) + ".device"},
+				Driver: csiName(p.Name), VolumeHandle: volume, VolumeAttributes: attributes,
 			}},
 		},
 	}, metav1.CreateOptions{})
 	if err != nil && !apierrors.IsAlreadyExists(err) {
-		return fmt.Errorf("create PersistentVolume %s: %w", volumeName(p), err)
+		return fmt.Errorf("create PersistentVolume %s: %w", volume, err)
 	}
-	claims := n.API.CoreV1().PersistentVolumeClaims(p.Namespace)
-	_, err = claims.Create(ctx, &corev1.PersistentVolumeClaim{
-		ObjectMeta: metav1.ObjectMeta{Name: p.Name},
+	all := n.API.CoreV1().PersistentVolumeClaims(p.Namespace)
+	_, err = all.Create(ctx, &corev1.PersistentVolumeClaim{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
 		Spec: corev1.PersistentVolumeClaimSpec{
-			AccessModes: modes, VolumeMode: &block, VolumeName: volumeName(p), StorageClassName: &none,
+			AccessModes: modes, VolumeMode: &mode, VolumeName: volume, StorageClassName: &none,
 			Resources: corev1.VolumeResourceRequirements{Requests: size},
 		},
 	}, metav1.CreateOptions{})
 	if err != nil && !apierrors.IsAlreadyExists(err) {
-		return fmt.Errorf("create PersistentVolumeClaim %s: %w", p.Name, err)
+		return fmt.Errorf("create PersistentVolumeClaim %s: %w", name, err)
 	}
-	return n.Await(ctx, "claim "+p.Name+" to be bound", func() (bool, string) {
-		c, err := claims.Get(ctx, p.Name, metav1.GetOptions{})
+	return n.Await(ctx, "claim "+name+" to be bound", func() (bool, string) {
+		c, err := all.Get(ctx, name, metav1.GetOptions{})
 		if err != nil {
 			return false, err.Error()
 		}
@@ -77,8 +106,9 @@ const sourceDevice = `end KILL /run/scenario-$NAME.taker
 end KILL /run/scenario-$NAME.holder
 end KILL /run/scenario-$NAME.source
 rm -f /run/scenario-$NAME.*
-[ -e /dev/loop-control ] || mknod -m 600 /dev/loop-control c 10 237
-for minor in $(seq 0 63); do [ -e /dev/loop$minor ] || mknod -m 600 /dev/loop$minor b 7 $minor; done
+make() { [ -e $1 ] || mknod -m 600 $* || [ -e $1 ]; } # another incident may be quicker
+make /dev/loop-control c 10 237
+for minor in $(seq 0 63); do make /dev/loop$minor b 7 $minor; done
 truncate -s 1M /var/lib/scenario-$NAME.img
 loop=$(losetup --find --show /var/lib/scenario-$NAME.img)
 ln -sfn $loop /var/lib/scenario-$NAME.device
@@ -118,8 +148,20 @@ const (
 	endLoops = `end KILL /run/scenario-$NAME.holder
 end KILL /run/scenario-$NAME.source
 `
+	// mountLoop makes a file system on the kubelet's loop device and mounts it.
+	mountLoop = `mkfs.ext4 -q -F -O ^has_journal $loop
+mkdir -p /var/lib/scenario-'$NAME'.mnt
+mount -t ext4 $loop /var/lib/scenario-'$NAME'.mnt
+exec 3<&-
+`
+	// held3 waits until the holder is there.
+	held3 = "until [ -s /run/scenario-$NAME.holder ]; do sleep 0.2; done"
 	// deviceLeft succeeds when the pod's processes are gone, and a mount of its block device is there.
 	deviceLeft = `grep -q "/volumeDevices/.*/$UID_ " /proc/self/mountinfo && [ -z "$(tasks)" ]`
+	// loopLeft succeeds when the one is that the kubelet makes. inOwnNamespace does when the
+	// holder has a mount namespace of its own.
+	loopLeft       = deviceLeft + ` && grep -q "/dev/$UID_ " /proc/self/mountinfo`
+	inOwnNamespace = "[ $(readlink /proc/$(cat /run/scenario-$NAME.holder)/ns/mnt) != $(readlink /proc/self/ns/mnt) ]"
 )
 
 // ofBlock is an incident of a pod with a block device.
@@ -128,7 +170,7 @@ func ofBlock(name, story, then string) Scenario {
 		Name:    name,
 		Story:   story,
 		Pod:     onBlock(name),
-		Prepare: inTurn(startCSI(name), claim, onNode(sourceDevice), takeLoop(then)),
+		Prepare: inTurn(startCSI(name), bindClaims, onNode(sourceDevice), takeLoop(then)),
 		Proof:   deviceLeft,
 		Heal:    onNode(endLoops + runCSI(name)),
 	}
@@ -136,10 +178,74 @@ func ofBlock(name, story, then string) Scenario {
 
 func blockDeviceBusy() Scenario {
 	s := ofBlock("block-device-busy", "a process of the node has the loop device open that the kubelet keeps on the pod's block volume", keepLoop)
-	s.Break = onNode("until [ -s /run/scenario-$NAME.holder ]; do sleep 0.2; done")
-	s.Proof = deviceLeft + ` && grep -q "/dev/$UID_ " /proc/self/mountinfo && [ -e /proc/$(cat /run/scenario-$NAME.holder)/fd/3 ]`
+	s.Break = onNode(held3)
+	s.Proof = loopLeft + ` && [ -e /proc/$(cat /run/scenario-$NAME.holder)/fd/3 ]`
 	s.Cause = "BlockVolumeUnmapFailed"
-	s.Says = []string{"locked in phase Volumes", "block volume scenarios-", "sleep (PID ", "the loop device /dev/loop"}
+	s.Says = []string{"locked in phase Volumes", "block volume data (claim block-device-busy, PersistentVolume scenarios-", "sleep (PID ", "the loop device /dev/loop"}
+	return s
+}
+
+// blockOpenElsewhere is the same of a process with a mount namespace of its own, as a container
+// with the node's devices has. What is unmounted on the node is unmounted there too: a copy of
+// another incident's mount would keep its device in use.
+func blockOpenElsewhere() Scenario {
+	s := ofBlock("block-open-elsewhere", "a process in a mount namespace of its own has the loop device open that the kubelet keeps on the pod's block volume",
+		`exec unshare -m --propagation slave sh -c "`+keepLoop+`"`)
+	s.Break = onNode(held3)
+	s.Proof = loopLeft + ` && [ -e /proc/$(cat /run/scenario-$NAME.holder)/fd/3 ] && ` + inOwnNamespace
+	s.Cause = "BlockVolumeUnmapFailed"
+	s.Says = []string{"locked in phase Volumes", "block volume data (claim ", "sleep (PID ", "the loop device /dev/loop", "in a mount namespace of its own"}
+	return s
+}
+
+// blockMounted is a block volume with a file system in it, which somebody has mounted from the
+// kubelet's loop device.
+func blockMounted() Scenario {
+	const dir = "/var/lib/scenario-block-mounted.mnt"
+	s := ofBlock("block-mounted", "the file system on the pod's block volume has been mounted on the node, from the loop device that the kubelet keeps on it",
+		mountLoop+keepLoop)
+	s.Break = onNode(held3)
+	s.Proof = loopLeft + " && grep -q ' " + dir + " ' /proc/self/mountinfo"
+	s.Cause, s.Family = "BlockVolumeUnmapFailed", "MountInside"
+	s.Says = []string{"locked in phase Volumes", "block volume data (claim ", "the file system on it (type ext4) is mounted on the node", "umount " + dir}
+	s.Heal = onNode("umount " + dir + "\n" + endLoops + runCSI(s.Name))
+	return s
+}
+
+// blockMountedElsewhere is one of which the node's mount table does not show that.
+func blockMountedElsewhere() Scenario {
+	s := ofBlock("block-mounted-elsewhere", "the file system on the pod's block volume has been mounted from the kubelet's loop device in a mount namespace of a process's own",
+		`exec unshare -m --propagation slave sh -e -c "`+mountLoop+keepLoop+`"`)
+	s.Break = onNode(held3)
+	s.Proof = loopLeft + ` && grep -q "/scenario-$NAME.mnt " /proc/$(cat /run/scenario-$NAME.holder)/mountinfo && ! grep -q "/scenario-$NAME.mnt " /proc/self/mountinfo`
+	s.Cause, s.Family = "BlockVolumeUnmapFailed", "MountElsewhere"
+	s.Says = []string{"locked in phase Volumes", "block volume data (claim ", "is mounted in the mount namespace of sleep (PID ", "findmnt -N "}
+	return s
+}
+
+// blockMapped is a block volume of which the node has activated a logical volume.
+func blockMapped() Scenario {
+	s := ofBlock("block-mapped", "the device mapper has made a device on the loop device that the kubelet keeps on the pod's block volume",
+		`dmsetup create scenario-'$NAME' --table "0 1024 linear $loop 0"
+exec 3<&-
+`+keepLoop)
+	s.Needs = []Need{DeviceMapper}
+	s.Break = onNode(held3)
+	s.Proof = loopLeft + " && ls /sys/block/loop*/holders | grep -q dm-"
+	s.Cause, s.Family = "BlockVolumeUnmapFailed", "Mapped"
+	s.Says = []string{"locked in phase Volumes", "block volume data (claim ", "the device mapper has made scenario-block-mapped on it", "dmsetup info scenario-block-mapped"}
+	s.Heal = onNode("dmsetup remove scenario-$NAME\n" + endLoops + runCSI(s.Name))
+	return s
+}
+
+// blockUsed is innocent: who has mounted what is on the block volume lets it go in time.
+func blockUsed() Scenario {
+	s := ofBlock("block-used", "innocent: the file system on the pod's block volume is mounted in a mount namespace of a process's own for some seconds after the deletion",
+		`exec unshare -m --propagation slave sh -e -c "`+mountLoop+keepLoop+`"`)
+	s.Break = onNode(held3 + `
+setsid sh -c "sleep 12; kill -KILL $(cat /run/scenario-$NAME.holder)" </dev/null >/dev/null 2>&1 &`)
+	s.Proof = loopLeft
+	s.Heal = onNode("end KILL /run/scenario-$NAME.source")
 	return s
 }
 
@@ -148,7 +254,7 @@ func blockUnpublishFails() Scenario {
 	s := ofBlock(name, "a CSI driver fails to unpublish a block volume", freeLoop)
 	s.Break = onNode(tellCSI(name, "fail"))
 	s.Cause = "CSINodeUnpublishFailing"
-	s.Says = []string{"locked in phase Volumes", "volume scenarios-", "CSI driver " + csiName(name), "NodeUnpublishVolume", "Internal"}
+	s.Says = []string{"locked in phase Volumes", "volume data (claim " + name + ", PersistentVolume scenarios-", "CSI driver " + csiName(name), "NodeUnpublishVolume", "Internal"}
 	return s
 }
 

@@ -3,6 +3,7 @@ package scenario
 import (
 	"context"
 	"fmt"
+	"hash/fnv"
 	"slices"
 	"strings"
 
@@ -140,21 +141,23 @@ func (n *Node) Lacks(s Scenario) []Need {
 }
 
 // For lists the nodes that a scenario runs on: the cheapest that offers what it
-// needs, or one of each software of these. Of several that are alike what wants a node to
-// itself gets the last one, where the others do not have to end first.
+// needs, or one of each software of these.
 func (c *Cluster) For(s Scenario) []*Node {
-	var out []*Node
+	var kinds []string
+	alike := make(map[string][]*Node)
 	for _, n := range c.Nodes {
 		if len(n.Lacks(s)) > 0 {
 			continue
 		}
-		i := slices.IndexFunc(out, func(o *Node) bool { return o.Software() == n.Software() })
-		switch {
-		case i < 0:
-			out = append(out, n)
-		case s.Alone:
-			out[i] = n
+		kind := n.Software()
+		if alike[kind] == nil {
+			kinds = append(kinds, kind)
 		}
+		alike[kind] = append(alike[kind], n)
+	}
+	var out []*Node
+	for _, kind := range kinds {
+		out = append(out, place(s, alike[kind]))
 	}
 	if !s.Everywhere && len(out) > 1 {
 		return out[:1]
@@ -162,8 +165,20 @@ func (c *Cluster) For(s Scenario) []*Node {
 	return out
 }
 
-// Calm is the node for what stops the agent and the like: the last of those that are as
-// cheap as the first.
+// place returns the one of some nodes that are alike on which a scenario runs: the first, or
+// another one when it wants a node to itself, so that the others do not have to end before.
+// Which one goes by its name.
+func place(s Scenario, alike []*Node) *Node {
+	if !s.Alone || len(alike) == 1 {
+		return alike[0]
+	}
+	h := fnv.New32a()
+	h.Write([]byte(s.Name)) //nolint:errcheck // it never fails
+	return alike[1+int(h.Sum32())%(len(alike)-1)]
+}
+
+// Calm is the node for what stops the agent and the like: one of those for what wants a node
+// to itself.
 func (c *Cluster) Calm() *Node { return c.For(Scenario{Alone: true})[0] }
 
 // Exec runs a shell script as root on the node and returns its output.

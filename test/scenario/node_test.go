@@ -30,6 +30,15 @@ func TestFor(t *testing.T) {
 	if n := c.Calm(); n.Name != "native2" {
 		t.Errorf("the calm node is %s", n.Name)
 	}
+	// What wants a node to itself is spread over all but the first.
+	c.Nodes = append(c.Nodes, node("native3", "native", "6.18"))
+	runs := map[string]int{}
+	for _, s := range Alone() {
+		runs[c.For(s)[0].Name]++
+	}
+	if runs["native1"] > 0 || runs["native2"] < 3 || runs["native3"] < 3 {
+		t.Errorf("what wants a node to itself runs on %v", runs)
+	}
 }
 
 func TestSoftware(t *testing.T) {

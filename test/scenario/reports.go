@@ -27,6 +27,7 @@ func Reports() []Report {
 		{Issue: "containerd/containerd#6953", Told: "containerd does not come up again, and all pods of the node stay", Inferred: true, Scenario: "containerd-down"},
 		{Issue: "Azure/AKS#369", Told: "Nothing can be stopped, because containerd cannot be reached", Inferred: true, Scenario: "containerd-down"},
 		{Issue: "awslabs/amazon-eks-ami#563", Told: "The runtime's daemon runs and answers nothing", Inferred: true, Scenario: "containerd-stopped"},
+		{Issue: "kubernetes/kubernetes#96842", Told: "After a long outage some kubelets do not connect to the API server again, and pods stay Terminating", Scenario: "kubelet-cut-off"},
 		{Issue: "kubernetes-sigs/kueue#6757", Told: "The kubelet is down, and terminating pods keep their quota", Scenario: "kubelet-down"},
 		{Issue: "containerd/containerd#8285", Told: "Containers are called running, and their shim does not exist", Scenario: "shim-dead"},
 		{Issue: "moby/moby#43491", Told: "The shim was killed, and nobody notes that its container has ended with it", Scenario: "shim-dead"},
@@ -60,8 +61,12 @@ func Reports() []Report {
 		{Issue: "kubernetes-sigs/aws-fsx-csi-driver#495", Told: "umount does not return in the CSI driver, which holds the volume's lock for weeks", Scenario: "csi-unmount-hangs"},
 		{Issue: "rook/rook#14893", Told: "umount processes hang on several nodes", Inferred: true, Scenario: "csi-unmount-hangs"},
 		{Issue: "kubevirt/project-infra#5070", Told: "Processes wait for days for a block device that does not answer", Scenario: "block-ext4"},
-		{Issue: "kubernetes/kubernetes#110163", Told: "A raw block device stays in use, because a logical volume was made on it", Scenario: "block-device-busy"},
+		{Issue: "kubernetes/kubernetes#110163", Told: "A raw block device stays in use, because a logical volume was made on it", Scenario: "block-mapped"},
 		{Issue: "kubernetes-sigs/vsphere-csi-driver#338", Told: "NodeUnpublishVolume of a raw block volume fails each time", Scenario: "block-unpublish-fails"},
+		// The kernel.
+		{Issue: "actions/actions-runner-controller#3903", Told: "Processes of Node.js cannot be killed since an update of the nodes' kernel, which has a bug in io_uring", Inferred: true, Scenario: "uring-locked"},
+		{Issue: "bottlerocket-os/bottlerocket#4308", Told: "Processes that use io_uring hang and cannot be killed since an update of the kernel", Inferred: true, Scenario: "uring-locked"},
+		{Issue: "awslabs/amazon-eks-ami#2070", Told: "Processes that use io_uring hang since an update of the nodes' image", Inferred: true, Scenario: "uring-locked"},
 		// The API, and force deletes.
 		{Issue: "kubernetes/kubernetes#121828", Told: "A finalizer stays on the pod of a job", Scenario: "finalizer"},
 		{Issue: "kubernetes/kubernetes#65569", Told: "foregroundDeletion stays among the finalizers", Scenario: "finalizer"},

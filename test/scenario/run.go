@@ -170,12 +170,28 @@ func (r *Run) Again(ctx context.Context) error {
 	return r.Delete(ctx)
 }
 
-// AwaitVerdict waits until the right verdict has been told in an Event. Until
-// the pod has gone it has to stand in the condition, too, unless the scenario tells
-// it WhenGone. Other verdicts that it sees are remembered.
+// lastWords is for how long a verdict may come after its pod has gone, on a node that is
+// not slow.
+const lastWords = time.Minute
+
+// AwaitVerdict waits until the right verdict has been told in an Event, and not long
+// after the pod has gone. Until then it has to stand in the condition, too, unless the
+// scenario tells it WhenGone. Other verdicts that it sees are remembered.
 func (r *Run) AwaitVerdict(ctx context.Context) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var gone time.Time
 	return r.Step("verdict", func() error {
-		return r.Node.Await(ctx, r.Name+": verdict "+r.Cause, func() (bool, string) { return r.verdict(ctx) })
+		return r.Node.Await(ctx, r.Name+": verdict "+r.Cause, func() (bool, string) {
+			if _, err := r.Current(); gone.IsZero() && apierrors.IsNotFound(err) {
+				gone = time.Now()
+			}
+			told, seen := r.verdict(ctx)
+			if late := time.Duration(float64(lastWords) * max(1, r.Node.Slowness())); !gone.IsZero() && time.Since(gone) > late {
+				cancel(fmt.Errorf("the pod has been gone for %s", late.Round(time.Second)))
+			}
+			return told, seen
+		})
 	})
 }
 

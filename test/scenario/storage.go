@@ -14,7 +14,7 @@ import (
 // that look like them.
 func storage() []Scenario {
 	return []Scenario{
-		volumeBusy(), volumeBusyByFile(), volumeBusyByMount(), volumeDirMount(), volumeDirImmutable(), subPathLeft(),
+		volumeBusy(), volumeBusyByFile(), volumeBusyByMount(), volumeBusyOnClaim(), volumeBusyOnClaims(), volumeBusyElsewhere(), volumeUsedPrivately(), volumeDirMount(), volumeDirImmutable(), subPathLeft(),
 		csiUnpublishFails(), csiUnpublishHangs(), csiDriverGone(), csiDriverDead(), csiUnpublishLies(), csiUnpublishSlow(), csiDriverRestarted(),
 		csiUnmountHangs(),
 	}
@@ -79,6 +79,70 @@ func volumeBusyByMount() Scenario {
 		Cause: "VolumeUnmountBusy",
 		Says:  []string{"volume scratch", "another file system is mounted inside", "tmpfs"},
 		Heal:  onNode("umount " + scratch + "/inner"),
+	}
+}
+
+// volumeBusyOnClaim is a volume that the node calls by its PersistentVolume.
+func volumeBusyOnClaim() Scenario {
+	const name = "volume-busy-claim"
+	return Scenario{
+		Name:    name,
+		Story:   "a process of the node has its working directory in a volume that is behind a PersistentVolumeClaim",
+		Pod:     onClaim(name),
+		Prepare: inTurn(startCSI(name), bindClaims),
+		Break:   onNode("cd /var/lib/kubelet/pods/$UID_/volumes/kubernetes.io~csi/*/mount\n" + background("sleep 100000")),
+		Proof:   `grep -q "/$UID_/volumes/kubernetes.io~csi/" /proc/self/mountinfo && [ -z "$(tasks)" ]`,
+		Cause:   "VolumeUnmountBusy",
+		Says:    []string{"volume data (claim volume-busy-claim, PersistentVolume scenarios-", "sleep (PID ", "working directory"},
+		Heal:    onNode(endBackground + "\n" + runCSI(name)),
+	}
+}
+
+// volumeBusyOnClaims is the same of a pod with two claims, of which one volume is busy.
+func volumeBusyOnClaims() Scenario {
+	const name = "volume-busy-claims"
+	s := volumeBusyOnClaim()
+	s.Name = name
+	s.Story = "a process of the node has its working directory in one of two volumes that are behind PersistentVolumeClaims"
+	// Which claim is mounted where is asked of containerd, while there is the container.
+	s.Pod = onClaimed(victim(30, "drain", "10"), name)
+	s.Pod.Volumes = append(s.Pod.Volumes, corev1.Volume{Name: "more", VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: name + "-more"}}})
+	s.Pod.Containers[0].VolumeMounts = append(s.Pod.Containers[0].VolumeMounts, corev1.VolumeMount{Name: "more", MountPath: "/more"})
+	s.Prepare = inTurn(startCSI(name), bindClaims)
+	s.Break = onNode("cd /var/lib/kubelet/pods/$UID_/volumes/kubernetes.io~csi/*-more/mount\n" + background("sleep 100000"))
+	s.Says = []string{"volume more (claim volume-busy-claims-more, PersistentVolume scenarios-", "sleep (PID ", "working directory"}
+	s.Heal = onNode(endBackground + "\n" + runCSI(name))
+	return s
+}
+
+// volumeBusyElsewhere is a process in a mount namespace into which the node's mounts are
+// propagated, as that of a container with mountPropagation HostToContainer or of a service of
+// systemd with PrivateTmp: the kernel does not unmount the node's mount while the copy is in use.
+func volumeBusyElsewhere() Scenario {
+	return Scenario{
+		Name:  "volume-busy-elsewhere",
+		Story: "a process in a mount namespace of its own, which the node's mounts are propagated to, has a file of the pod's volume open",
+		Pod:   onTmpfs(),
+		Break: onNode(background("unshare -m --propagation slave sh -c \"exec 9>" + scratch + "/log; exec sleep 100000\"")),
+		Proof: stillMounted + " && [ $(readlink /proc/$(cat /run/scenario-$NAME.pid)/ns/mnt) != $(readlink /proc/self/ns/mnt) ]",
+		Cause: "VolumeUnmountBusy",
+		Says:  []string{"locked in phase Volumes", "volume scratch", "sleep (PID ", "an open file, in a mount namespace of its own"},
+		Heal:  onNode(endBackground),
+	}
+}
+
+// volumeUsedPrivately is innocent: nothing is unmounted in a mount namespace with private mounts,
+// and the node's mount is not busy. It lets go of what others of these incidents have mounted.
+func volumeUsedPrivately() Scenario {
+	const name = "volume-used-privately"
+	return Scenario{
+		Name:    name,
+		Story:   "innocent: a process in a mount namespace of its own, whose mounts are private, has a file of the pod's volume open, while the CSI driver takes 20 seconds to unpublish it",
+		Pod:     onCSI(name),
+		Prepare: startCSI(name),
+		Break: onNode(background("unshare -m --propagation private sh -c \"umount -l /var/lib/scenario-*.mnt; exec 9>/var/lib/kubelet/pods/$UID_/volumes/kubernetes.io~csi/data/mount/log; exec sleep 120\"") +
+			"\n" + tellCSI(name, "slow")),
+		Proof: published,
 	}
 }
 

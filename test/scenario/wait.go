@@ -7,10 +7,10 @@ import (
 )
 
 // stall is for how long nothing may move before a wait is in vain, on a node
-// that is not slow. The kubelet itself pauses for up to two minutes between two
-// attempts at the same thing, and so long the agent waits, on a node short of
-// processors, before it says that it knows no cause.
-const stall = 4 * time.Minute
+// that is not slow. Between two attempts at the same thing the kubelet pauses for up to two
+// minutes, and so long the agent waits, on a node short of processors, before it says that it
+// knows no cause; containerd pauses for up to five.
+const stall = 6 * time.Minute
 
 // poll is how often a state is asked for.
 const poll = 500 * time.Millisecond

@@ -31,8 +31,6 @@ const (
 	// Disturbances of a node come between calm/2 and 3*calm/2 apart, so that about half of
 	// the incidents see one.
 	calm = 3 * time.Minute
-	// goneFor is how many seconds after its pod a verdict is waited for.
-	goneFor = 40
 	// ends is how long the last incidents may take to end.
 	ends = 15 * time.Minute
 )
@@ -181,7 +179,7 @@ func (t *tally) incident(ctx context.Context, n *scenario.Node, s scenario.Scena
 	}
 	told := s.Cause == ""
 	if !told {
-		verdict := awaitVerdict(ctx, r)
+		verdict := r.AwaitVerdict(ctx)
 		if told = verdict == nil; !told {
 			t.count(t.either(&t.lost, n, begun), "%s: %s", s.Name, firstLine(verdict))
 		}
@@ -241,21 +239,6 @@ func (t *tally) either(n *int, node *scenario.Node, begun time.Time) *int {
 		return &t.taken
 	}
 	return n
-}
-
-// awaitVerdict waits for the verdict, and not long after the pod has gone.
-func awaitVerdict(ctx context.Context, r *scenario.Run) error {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	go func() {
-		for gone := 0; gone < goneFor && ctx.Err() == nil; time.Sleep(time.Second) {
-			if _, err := r.Current(); apierrors.IsNotFound(err) {
-				gone++
-			}
-		}
-		cancel(errors.New("the pod has gone"))
-	}()
-	return r.AwaitVerdict(ctx)
 }
 
 // discard heals what is left of a run, so that it harms no other.

@@ -21,7 +21,7 @@ const usage = `victim write PATH            writes to the file again and again
 victim dirty PATH            keeps dirty pages of the file, which it has closed
 victim leader-exits SECONDS  its first thread ends after that time, others live on
 victim drain SECONDS         ends that long after SIGTERM
-victim mounts COUNTxBYTES    makes mounts with names of that length, and processes that are stopped among them` + signalsUsage + kernelUsage + `
+victim mounts COUNTxBYTES    makes mounts with names of that length, and processes that are stopped among them` + signalsUsage + kernelUsage + uringUsage + `
 victim MODE-in-thread ARG    does any of these in a second thread`
 
 func main() {
@@ -60,6 +60,8 @@ func run(mode, arg string) error {
 		return kernelVictims[mode](arg)
 	case "term-only", "burn", "allocate", "dump", "trace-stop", "trace-exit", "trace-follow":
 		return signals(mode, arg)
+	case "uring-read", "uring-write", "uring-poll-read", "uring-lock", "uring-idle", "uring-ignore":
+		return uring(mode, arg)
 	case "mounts":
 		return mounts(arg)
 	case "drain":
