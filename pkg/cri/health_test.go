@@ -57,7 +57,7 @@ func TestHealthAnswered(t *testing.T) {
 func TestHealthUnanswered(t *testing.T) {
 	s := newServer()
 	socket, _ := s.serve(t, nil)
-	r, clock := open(t, socket, short)
+	r, clock := open(t, socket, asked)
 	s.set(func() { s.hangs["version"] = true })
 
 	for _, step := range []struct {
@@ -111,7 +111,7 @@ func TestHealthOfOneThatOnlyListens(t *testing.T) {
 func TestHealthOfAStuckDatabase(t *testing.T) {
 	s := newServer()
 	socket, _ := s.serve(t, nil)
-	r, _ := open(t, socket, 500*time.Millisecond) // it has to tell its version within that
+	r, _ := open(t, socket, asked)
 	s.set(func() { s.hangs["record"] = true })
 	got := r.Health(context.Background())
 	if got.Attempts != 1 || !strings.Contains(got.Error, "metadata database") {

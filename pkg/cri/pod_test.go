@@ -170,7 +170,10 @@ func TestStatusOfASandbox(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := newServer()
 			socket, _ := s.serve(t, nil)
-			r, _ := open(t, socket, short)
+			r, _ := open(t, socket, long)
+			if test.hangs {
+				r.read = asked
+			}
 			s.set(func() {
 				s.sandboxes["pause-0"] = &runtimeapi.PodSandbox{Id: "pause-0", State: test.state, Labels: map[string]string{podUID: "uid"}}
 				s.fails["sandbox pause-0"], s.hangs["sandbox"] = test.fails, test.hangs

@@ -298,9 +298,10 @@ func open(t *testing.T, socket string, deadline time.Duration) (*Runtime, *clock
 	return r, c
 }
 
-// Deadlines of the tests: short where a test waits for it to pass, long where
-// an answer is waited for.
+// Deadlines of the tests: short where a test waits for it to pass, asked where the server
+// must have had the question until then, long where an answer is waited for.
 const (
 	short = 50 * time.Millisecond
+	asked = 2 * time.Second
 	long  = 20 * time.Second
 )

@@ -242,7 +242,7 @@ func TestSightOfAKubeletThatCannotAsk(t *testing.T) {
 	}
 	k.trust(t, c)
 	k.set(200, "ok", true)
-	c.limit = time.Second
+	c.limit = 3 * time.Second
 	if got := c.Sight(context.Background()); !strings.HasPrefix(got.Health, "no answer from ") || !got.Answers || got.Refused {
 		t.Errorf("no answer: %+v", got)
 	}

@@ -97,7 +97,7 @@ func TestHangInExecve(t *testing.T) {
 
 	runtime.GC()
 	before := ownThreads(t)
-	h.Prober.Timeout = 100 * time.Millisecond
+	h.Prober.Timeout = 400 * time.Millisecond
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
 	for i := range 20 {
