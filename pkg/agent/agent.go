@@ -246,7 +246,8 @@ type choice struct {
 }
 
 // choose opens the cases of the terminating pods and returns which are to be looked at: of a
-// full round all that are due, of another one those at their deadline.
+// full round all that are due, of another one those at their deadline, and those of which
+// something is seen that is soon over.
 func (a *Agent) choose(terminating []*corev1.Pod, now time.Time, full bool) choice {
 	out := choice{here: make(map[string]bool, len(terminating))}
 	var ahead time.Duration
@@ -265,7 +266,7 @@ func (a *Agent) choose(terminating []*corev1.Pod, now time.Time, full bool) choi
 			continue
 		}
 		c.Late = a.late[uid]
-		if c.Due(now) && (full || closes(deadline, now, c.Last, a.Period)) {
+		if c.Due(now) && (full || closes(deadline, now, c.Last, a.Period) || fleeting(now, c.Last, a.Period)) {
 			out.due = append(out.due, look{p, c})
 		}
 	}

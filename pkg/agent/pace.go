@@ -51,3 +51,10 @@ func nextPeriod(before, shortest, longest time.Duration, pressure *evidence.Pres
 func closes(deadline, now time.Time, last *evidence.Pod, shortest time.Duration) bool {
 	return deadline.Sub(now).Abs() <= 2*shortest && (last == nil || now.Sub(last.Time) > 3*shortest/2)
 }
+
+// fleeting reports whether the last reading of a pod, nearly as old as the shortest period,
+// showed a command that is soon ended by who has started it: whether it hangs each time is seen
+// only of one that two readings show.
+func fleeting(now time.Time, last *evidence.Pod, shortest time.Duration) bool {
+	return last != nil && last.Deleting() && now.Sub(last.Time) > shortest/2
+}

@@ -87,6 +87,45 @@ func TestRoundsGiveWay(t *testing.T) {
 	}
 }
 
+// containerd ends a command that deletes a container after ten seconds. However rare the rounds
+// are, it is seen twice, and no more often once it is that old: it may last.
+func TestFleetingCommandIsSeenTwice(t *testing.T) {
+	const tries, pause = 4, 30 * time.Second
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench()
+		b.Longest = 10 * time.Second
+		b.pressure = &evidence.Pressure{CPU: 90}
+		var spent time.Duration
+		b.Spent = func() time.Duration { return spent }
+		begun := time.Now()
+		seen := map[time.Time][]time.Duration{} // the ages of each command when it was read
+		b.gather = func(_ context.Context, p *evidence.Pod) {
+			spent += 400 * time.Millisecond
+			age := time.Since(begun) % pause
+			started := time.Now().Add(-age)
+			if last := started.Sub(begun) >= (tries-1)*pause; age < 10*time.Second || last {
+				p.RuntimeCommands = []evidence.RuntimeCommand{{Command: "delete", Tasks: []evidence.Task{{PID: 7, Probe: &evidence.Probe{Started: started}}}}}
+				seen[started] = append(seen[started], age)
+			}
+		}
+		b.set([]*corev1.Pod{terminating("a", time.Now().Add(-time.Minute), 0)})
+		ctx, cancel := context.WithTimeout(t.Context(), tries*pause)
+		defer cancel()
+		b.Run(ctx)
+		if len(seen) != tries {
+			t.Errorf("%d commands were seen, want %d", len(seen), tries)
+		}
+		for started, ages := range seen {
+			if len(ages) < 2 || ages[len(ages)-1] < 5*time.Second {
+				t.Errorf("the command of %s was seen at the ages %s", started.Sub(begun), ages)
+			}
+			if old := slices.IndexFunc(ages, func(age time.Duration) bool { return age >= 10*time.Second }); old >= 0 && len(ages)-old > 3 {
+				t.Errorf("one that lasts was seen at the ages %s", ages)
+			}
+		}
+	})
+}
+
 // What a round on a pressed node was is forgotten with its last pod.
 func TestPaceEndsWithTheLastPod(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -196,12 +196,21 @@ func (p *Pod) sinceCommands(e *Pod, read time.Time) {
 }
 
 // deleteCommand is what a runtime is told to delete a container with. One that does so takes less
-// than longDelete. maxTries is enough of them to say that it does not get done.
+// than longDelete, and containerd gives it deleteLimit. maxTries is enough of them to say that it does not get done.
 const (
 	deleteCommand = "delete"
 	longDelete    = 5 * time.Second
+	deleteLimit   = 10 * time.Second
 	maxTries      = 3
 )
+
+// Deleting reports whether the runtime is deleting a container and has not taken all of the time
+// that containerd gives it for that.
+func (p *Pod) Deleting() bool {
+	return slices.ContainsFunc(p.RuntimeCommands, func(c RuntimeCommand) bool {
+		return !c.Left && c.Command == deleteCommand && len(c.Tasks) > 0 && c.Tasks[0].Probe != nil && p.Time.Sub(c.Tasks[0].Probe.Started) < deleteLimit
+	})
+}
 
 // sinceDeletes counts for how many of the tries to delete a container the command took long.
 func (p *Pod) sinceDeletes(e *Pod) {
