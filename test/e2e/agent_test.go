@@ -32,7 +32,7 @@ func agentJobs(c *scenario.Cluster) []job {
 			row.Node = node.Name
 		}
 		return job{name: name, node: node, order: order, alone: order == orderAlone, do: func(t *testing.T, turn *scenario.Turn) {
-			do(try(t, table, row), cmp.Or(node, n), turn)
+			try(t, table, row, func(x *trial) { do(x, cmp.Or(node, n), turn) })
 		}}
 	}
 	return []job{

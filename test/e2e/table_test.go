@@ -8,12 +8,14 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
 	"github.com/nodeagent-io/nodeagent/test/scenario"
 )
 
@@ -37,6 +39,38 @@ type results struct {
 	rows    scenario.Results
 	notRun  []string
 	earlier scenario.Results
+	// first are the tries that are followed by another.
+	first scenario.Results
+}
+
+// again notes a try that is followed by another.
+func (r *results) again(row scenario.Result) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.first = append(r.first, row)
+	fmt.Printf("%s    -/%d  %-8s %-26s %4.0f s  %s, to be tried once more: %s\n", time.Now().Format(time.TimeOnly), r.planned,
+		row.Node, row.Name, row.Whole.Seconds(), row.Verdict, short(row.Failures[0], 200))
+}
+
+// tryAgain returns the jobs that are tried once more.
+func (r *results) tryAgain(jobs []job) []job {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.DeleteFunc(slices.Clone(jobs), func(j job) bool {
+		_, ok := r.first.Of(j.name, j.on())
+		return !ok
+	})
+}
+
+// missed returns what the first try at a row failed with.
+func (r *results) missed(name, node string) (string, bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	row, ok := r.first.Of(name, node)
+	if !ok {
+		return "", false
+	}
+	return row.Failures[0], true
 }
 
 func (r *results) add(row scenario.Result) {
@@ -66,9 +100,12 @@ func (r *results) print() {
 	})
 	fmt.Fprintf(&b, "\n%-24s %-8s %-29s %-8s %9s %9s  %-44s %s\n", "SCENARIO", "NODE", "TRUE CAUSE", "VERDICT", "DELETION", "DEADLINE",
 		strings.Join(scenario.Steps, " "), "WRONG NAMES")
-	verdicts, failed := map[string]int{}, 0
+	verdicts, failed, second := map[string]int{}, 0, 0
 	for _, row := range r.rows {
 		verdicts[row.Verdict]++
+		if row.Missed != "" {
+			second++
+		}
 		if len(row.Failures) > 0 {
 			failed++
 		}
@@ -82,6 +119,9 @@ func (r *results) print() {
 		wrong := "none"
 		if len(row.Wrong) > 0 {
 			wrong = strings.Join(row.Wrong, "; ")
+		}
+		if row.Missed != "" {
+			wrong += " (at the second try; the first: " + short(row.Missed, 200) + ")"
 		}
 		if row.Again > 0 {
 			wrong += " (the first pod went without the fault)"
@@ -106,9 +146,9 @@ func (r *results) print() {
 		fmt.Fprintf(&b, " %s %.0f", step, sums[step].Seconds())
 	}
 	fmt.Fprintf(&b, "; the run took %s\n", time.Since(r.begun).Round(time.Second))
-	fmt.Fprintf(&b, "%s: %d scenarios: %d true, %d innocent and silent, %d missed, %d accused; %d other checks; %d failed\n",
+	fmt.Fprintf(&b, "%s: %d scenarios: %d true, %d innocent and silent, %d missed, %d accused; %d other checks; %d failed; %d tried twice\n",
 		time.Now().UTC().Format(time.DateTime), len(r.rows)-verdicts[verdictCheck], verdicts[verdictTrue], verdicts[verdictSilent],
-		verdicts[verdictMissed], verdicts[verdictAccused], verdicts[verdictCheck], failed)
+		verdicts[verdictMissed], verdicts[verdictAccused], verdicts[verdictCheck], failed, second)
 	fmt.Print(b.String())
 	if err := os.WriteFile(filepath.Join(artifacts(), "verdicts.txt"), []byte(b.String()), 0o644); err != nil {
 		fmt.Println(err)
@@ -161,51 +201,80 @@ func short(text string, most int) string {
 	return text
 }
 
-// A trial is the test of one row.
+// A trial is one try at a row. On a machine that is busy with other things an incident may
+// be missed, or not get as far: that is tried once more when all others have ended, and
+// the table says so. What was said, and was wrong, is final.
 type trial struct {
 	*testing.T
 	row   scenario.Result
 	begun time.Time
 	run   *scenario.Run
+	// final reports whether another try would change nothing.
+	final bool
 }
 
-// try begins the test of a row, which is added to the table when it has ended.
-func try(t *testing.T, table *results, row scenario.Result) *trial {
-	x := &trial{T: t, row: row, begun: time.Now()}
-	t.Cleanup(func() {
-		x.row.Whole = time.Since(x.begun)
-		if x.run != nil {
-			x.row.Took = maps.Clone(x.run.Took)
-			for _, w := range x.run.Wrong {
-				if !slices.Contains(x.row.Wrong, w) {
-					x.row.Wrong = append(x.row.Wrong, w)
-				}
+// try does the row's test, and adds it to the table when its clean-up has ended.
+func try(t *testing.T, table *results, row scenario.Result, do func(*trial)) {
+	x := &trial{T: t, row: row, begun: time.Now(), final: byName()}
+	if missed, ok := table.missed(row.Name, row.Node); ok {
+		x.final, x.row.Missed = true, missed
+	}
+	t.Cleanup(x.end)
+	ended := make(chan struct{})
+	go func() { // Fatal ends it, and not the test, which may be tried again
+		defer close(ended)
+		do(x)
+	}()
+	<-ended
+}
+
+// end adds the row to the table, or to what is tried again.
+func (x *trial) end() {
+	x.row.Whole = time.Since(x.begun)
+	if x.run != nil {
+		x.row.Took = maps.Clone(x.run.Took)
+		for _, w := range x.run.Wrong {
+			if !slices.Contains(x.row.Wrong, w) {
+				x.row.Wrong = append(x.row.Wrong, w)
 			}
 		}
-		if t.Failed() && len(x.row.Failures) == 0 {
-			x.row.Failures = []string{"failed without a word; a panic, or the run was interrupted"}
+	}
+	switch {
+	case !x.Failed():
+		table.add(x.row)
+	case x.final || slices.ContainsFunc(x.row.Wrong, isCause):
+		for _, f := range x.row.Failures {
+			x.T.Error(f)
 		}
 		table.add(x.row)
-	})
-	return x
+	default:
+		table.again(x.row)
+	}
 }
 
-// Errorf fails the trial and keeps the words for the end of the run.
+// isCause reports whether a verdict that a pod had wrongly names a cause. That none is known is
+// no wrong one, and may be said for a while where the evidence comes late.
+func isCause(verdict string) bool {
+	reason, _, _ := strings.Cut(verdict, ":")
+	return reason != diagnose.Unrecognised.Cause
+}
+
+// Failed reports whether this try has failed.
+func (x *trial) Failed() bool { return len(x.row.Failures) > 0 }
+
+// Errorf is for what was said or counted, and is wrong.
 func (x *trial) Errorf(format string, args ...any) {
-	x.Helper()
 	x.row.Failures = append(x.row.Failures, fmt.Sprintf(format, args...))
-	x.T.Errorf(format, args...)
+	x.final = true
 }
 
-// Error is Errorf for an error.
+// Error is for what could not be seen in time.
 func (x *trial) Error(err error) {
-	x.Helper()
-	x.Errorf("%v", err)
+	x.row.Failures = append(x.row.Failures, err.Error())
 }
 
-// Fatal is Error, and ends the trial.
+// Fatal is Error, and ends the try.
 func (x *trial) Fatal(err error) {
-	x.Helper()
-	x.Errorf("%v", err)
-	x.FailNow()
+	x.Error(err)
+	runtime.Goexit()
 }

@@ -30,6 +30,8 @@ type Result struct {
 	// Again is how often the incident was begun anew, because its pod went
 	// without the fault.
 	Again int `json:"again,omitempty"`
+	// Missed is what the first of two tries has failed with.
+	Missed string `json:"missed,omitempty"`
 	// Failures are what the test had to say, the first one first.
 	Failures []string `json:"failures,omitempty"`
 }

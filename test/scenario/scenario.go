@@ -76,6 +76,9 @@ func (s *Scenario) Manifest(n *Node) *corev1.Pod {
 	spec := *s.Pod.DeepCopy()
 	spec.NodeName = n.Name
 	grace := n.grace(*spec.TerminationGracePeriodSeconds)
+	if s.InGrace { // its verdict has to be told in it, by an agent that may be late
+		grace = max(grace, *spec.TerminationGracePeriodSeconds)
+	}
 	spec.TerminationGracePeriodSeconds = &grace
 	// A network of its own costs an emulated node more than the rest of a pod.
 	spec.HostNetwork = n.Kind == kindVM && !slices.Contains(s.Needs, PodNetwork)
