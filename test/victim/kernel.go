@@ -8,6 +8,8 @@ import (
 	"syscall"
 	"time"
 	"unsafe"
+
+	"golang.org/x/sys/unix"
 )
 
 // again is the pause between two of the operations that a victim repeats.
@@ -135,11 +137,16 @@ func execute(path string) error {
 	return syscall.Exec("/proc/self/exe", []string{os.Args[0], "drain", "0"}, nil)
 }
 
-// fault stores to one page after the other of the file in one thread, and
-// changes the protection of another piece of memory in a second one. A fault
-// that hangs holds the lock of the memory map, for which the second thread
-// waits, and behind that one whoever reads the process's command line.
+// fault has one page after the other of the file made writable in one thread, and
+// changes the protection of another piece of memory in a second one. A fault that
+// hangs in the first one holds the lock of the memory map, for which the second
+// thread waits, and behind that one whoever reads the process's command line. A
+// store would hold the lock of its own mapping only (CONFIG_PER_VMA_LOCK).
 func fault(path string) error {
+	mem, err := mapped(path)
+	if err != nil {
+		return err
+	}
 	go func() {
 		runtime.LockOSThread()
 		const size = 1 << 20
@@ -155,7 +162,13 @@ func fault(path string) error {
 		fmt.Fprintln(os.Stderr, "change memory map:", err)
 		os.Exit(1)
 	}()
-	return dirty(path)
+	for i := 0; i < len(mem); i += page {
+		if err := unix.Madvise(mem[i:i+page], unix.MADV_POPULATE_WRITE); err != nil {
+			return fmt.Errorf("populate a page of %s: %w", path, err)
+		}
+		time.Sleep(200 * time.Millisecond)
+	}
+	select {}
 }
 
 // vfork is the parent of a child that neither executes a program nor ends: the

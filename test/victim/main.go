@@ -83,30 +83,41 @@ func write(path string) error {
 	}
 }
 
-// dirty maps the file, closes it and makes one page after the other dirty. The
-// kernel writes them back later, and nobody waits for that when the process
-// ends: unlike close(2), the end of a mapping flushes nothing.
+// dirty maps the file and makes one page after the other dirty. The kernel writes
+// them back later, and nobody waits for that when the process ends: unlike
+// close(2), the end of a mapping flushes nothing.
 func dirty(path string) error {
-	const page, pages = 4096, 4096
-	fd, err := syscall.Open(path, syscall.O_CREAT|syscall.O_RDWR|syscall.O_CLOEXEC, 0o644)
+	mem, err := mapped(path)
 	if err != nil {
-		return fmt.Errorf("open %s: %w", path, err)
+		return err
 	}
-	if err := syscall.Ftruncate(fd, page*pages); err != nil {
-		return fmt.Errorf("size %s: %w", path, err)
-	}
-	mem, err := syscall.Mmap(fd, 0, page*pages, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_SHARED)
-	if err != nil {
-		return fmt.Errorf("map %s: %w", path, err)
-	}
-	if err := syscall.Close(fd); err != nil {
-		return fmt.Errorf("close %s: %w", path, err)
-	}
-	for i := range pages {
-		mem[i*page] = 1
+	for i := 0; i < len(mem); i += page {
+		mem[i] = 1
 		time.Sleep(200 * time.Millisecond)
 	}
 	select {}
+}
+
+const page = 4096 // bytes
+
+// mapped makes a file of 4,096 pages, maps it and closes it.
+func mapped(path string) ([]byte, error) {
+	const size = 4096 * page
+	fd, err := syscall.Open(path, syscall.O_CREAT|syscall.O_RDWR|syscall.O_CLOEXEC, 0o644)
+	if err != nil {
+		return nil, fmt.Errorf("open %s: %w", path, err)
+	}
+	if err := syscall.Ftruncate(fd, size); err != nil {
+		return nil, fmt.Errorf("size %s: %w", path, err)
+	}
+	mem, err := syscall.Mmap(fd, 0, size, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_SHARED)
+	if err != nil {
+		return nil, fmt.Errorf("map %s: %w", path, err)
+	}
+	if err := syscall.Close(fd); err != nil {
+		return nil, fmt.Errorf("close %s: %w", path, err)
+	}
+	return mem, nil
 }
 
 // leaderExits ends the first thread. exit(2) ends no other: the process lives
