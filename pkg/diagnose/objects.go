@@ -246,6 +246,9 @@ func ProcessOf(p *evidence.Pod, t *evidence.Task) *Process {
 	if t.Leader() && t.Probe != nil {
 		o.Start = t.Probe.Start // other threads have start times of their own
 	}
+	if o.Pod == p.Namespace+"/"+p.Name && t.Owner != p.RuntimeUID && t.Owner != p.UID {
+		o.Pod = "" // the next pod of a StatefulSet would be taken for this one
+	}
 	if o.Pod == "" && t.InPod() {
 		o.PodUID = t.Owner
 	}

@@ -143,8 +143,17 @@ func writer(name string, grace int64, drains int) corev1.PodSpec {
 	spec := withVolume(pod(grace, BusyboxImage, "sh", "-c",
 		fmt.Sprintf(`trap 'for i in $(seq %d); do sleep 1; done; exit 0' TERM; while :; do echo $POD >>/data/log; sleep 1; done`, drains)),
 		"data", hostPath(directory(name)))
-	spec.Containers[0].Env = []corev1.EnvVar{{Name: "POD", ValueFrom: &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{FieldPath: "metadata.uid"}}}}
+	spec.Containers[0].Env = []corev1.EnvVar{ownUID}
 	return spec
+}
+
+// ownUID is the environment variable with the UID of the pod itself.
+var ownUID = corev1.EnvVar{Name: "POD", ValueFrom: &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{FieldPath: "metadata.uid"}}}
+
+// withScratch adds the volume of onTmpfs to a pod that has another one at its place.
+func withScratch(spec *corev1.PodSpec) {
+	spec.Volumes = append(spec.Volumes, onTmpfs().Volumes...)
+	spec.Containers[0].VolumeMounts = append(spec.Containers[0].VolumeMounts, corev1.VolumeMount{Name: "scratch", MountPath: "/scratch"})
 }
 
 // written returns a script that waits until each of some pods has written to a writer's file
@@ -167,8 +176,7 @@ func setRecreated() Scenario {
 	s.Name = name
 	s.Story = "a pod of a StatefulSet, whose shim is stopped, is deleted by force; the next pod of its name writes to the same directory of the node beside it"
 	s.Pod = writer(name, 3, 0)
-	s.Pod.Volumes = append(s.Pod.Volumes, onTmpfs().Volumes...)
-	s.Pod.Containers[0].VolumeMounts = append(s.Pod.Containers[0].VolumeMounts, corev1.VolumeMount{Name: "scratch", MountPath: "/scratch"})
+	withScratch(&s.Pod)
 	s.OfSet = true
 	s.Prepare = onNode("mkdir -p " + directory(name))
 	s.Says = append(s.Says, "Force delete: no, a process still runs: sh of container main. Its StatefulSet would start a second pod of this name beside it: two writers")
@@ -199,15 +207,69 @@ func beside(ctx context.Context, n *Node, name string, old *corev1.Pod) error {
 	if _, err := n.Exec(ctx, n.script(written(name, old, next), old)); err != nil {
 		return fmt.Errorf("not both of the pods write: %w", err)
 	}
+	if err := toldOf(ctx, n, old, "a process still runs: sh"); err != nil {
+		return err
+	}
+	return n.endsBusy(ctx, next)
+}
+
+// toldOf waits until the agent has told on the node what is left of a pod, of which there is
+// another one with its name.
+func toldOf(ctx context.Context, n *Node, old *corev1.Pod, left string) error {
+	whose := "Pod " + old.Namespace + "/" + old.Name + " (UID " + string(old.UID) + ") is "
 	for _, reason := range []string{deletedPodRemains, orphanedPod} {
 		if err := n.Await(ctx, "the Event "+reason+" about the old "+old.Name, func() (bool, string) {
 			note, err := remains(ctx, n, old, reason)
-			return strings.HasPrefix(note, "Pod "+old.Namespace+"/"+old.Name+" (UID "+string(old.UID)+") is ") && strings.Contains(note, "a process still runs: sh"), fmt.Sprint(note, err)
+			return strings.HasPrefix(note, whose) && strings.Contains(note, left), fmt.Sprint(note, err)
 		}); err != nil {
 			return err
 		}
 	}
-	return n.endsBusy(ctx, next)
+	return nil
+}
+
+// setHolds is a pod of a StatefulSet that is deleted by force like that, and of which the next pod
+// of its name uses a volume when it ends at last. The two are not taken for one.
+func setHolds() Scenario {
+	const pods = "/var/lib/kubelet/pods"
+	s := shimStopped()
+	s.Name = "stateful-set-holds"
+	s.Story = "a pod of a StatefulSet, whose shim is stopped, is deleted by force; when it ends, the next pod of its name has its working directory in its volume"
+	s.Pod = withVolume(pod(3, BusyboxImage, "sh", "-c", `trap 'exit 0' TERM
+while :; do
+  for d in /data/*/volumes/kubernetes.io~empty-dir/scratch; do case $d in */$POD/*) ;; *) cd $d ;; esac; done
+  sleep 1
+done`), "data", hostPath(pods))
+	main := &s.Pod.Containers[0]
+	propagation := corev1.MountPropagationHostToContainer
+	main.VolumeMounts[0].MountPropagation = &propagation
+	main.Env = []corev1.EnvVar{ownUID}
+	withScratch(&s.Pod)
+	s.OfSet = true
+	s.Says = append(s.Says, "Force delete: no, a process still runs: sh of container main. Its StatefulSet would start a second pod")
+	goOn := s.Heal
+	s.Heal = func(ctx context.Context, n *Node, p *corev1.Pod) error {
+		next, err := (*corev1.Pod)(nil), forceDelete(ctx, n, p)
+		if err == nil {
+			if next, err = n.successor(ctx, p); err == nil {
+				_, err = n.Exec(ctx, n.script(`cd_there() { for sh in $(pgrep -x sh); do [ "$(readlink /proc/$sh/cwd)" != /data/$UID_/volumes/kubernetes.io~empty-dir/scratch ] || return 0; done; return 1; }
+for i in $(seq 60); do ! cd_there || exit 0; sleep 1; done
+exit 1`, p))
+			}
+		}
+		err = errors.Join(err, goOn(ctx, n, p))
+		if err == nil {
+			err = toldOf(ctx, n, p, "volume scratch is still in use: by sh of another pod")
+		}
+		if err == nil {
+			err = n.emptied(ctx, next)
+		}
+		if err == nil {
+			err = n.endsUnheard(ctx, next)
+		}
+		return errors.Join(err, endSet(ctx, n, p))
+	}
+	return s
 }
 
 // setReplaced is the twin of that: the kubelet kills the old pod, and only the next one writes.
