@@ -40,7 +40,9 @@ type Objects struct {
 	// major:minor, where only that is known.
 	Mount  *Mount `json:"mount,omitempty"`
 	Device string `json:"device,omitempty"`
-	// Inner is a mount inside of Mount, and Via what Process has there.
+	// Logical is the logical volume of LVM that Device is, as in vg/lv.
+	Logical string `json:"logical,omitempty"`
+	// Inner is a mount inside of Mount, or of what is on it, and Via what Process has there.
 	Inner *Mount `json:"inner,omitempty"`
 	Via   string `json:"via,omitempty"`
 	// Volumes are names of the pod's volumes, or of their PersistentVolumes; Plugin

@@ -132,7 +132,7 @@ func unseenNFS(p *evidence.Pod, unanswered *int) {
 }
 
 func TestStorageCauses(t *testing.T) {
-	logicalVolume := func(l *evidence.Loop) { l.Mapper = []string{"guest-root"} }
+	logicalVolume := func(l *evidence.Loop) { l.Mapper = []evidence.Mapped{{Name: "guest-root", Logical: "guest/root"}} }
 	const csiMount = volumesDir + "kubernetes.io~csi/data/mount"
 	fuse := func(p *evidence.Pod) {
 		p.Mounts[0].Type, p.Mounts[0].Device, p.Mounts[0].Source = "fuse.gcsfuse", "0:77", "bucket"
@@ -497,10 +497,30 @@ func TestStorageCauses(t *testing.T) {
 		"a logical volume on a block device": {30 * time.Second, func(p *evidence.Pod) {
 			block(p, ownDevice, published)
 			looped(p, 12*time.Second, logicalVolume)
-		}, "BlockVolumeUnmapFailed", true, []string{"has made guest-root on it", "dmsetup info guest-root"}},
+		}, "BlockVolumeUnmapFailed", true, []string{"logical volume guest/root is active on it, so the device is in use", "dmsetup info guest-root shows what it is. Deactivate it"}},
+		"a logical volume on a block device, which is mounted, and one that is not": {30 * time.Second, func(p *evidence.Pod) {
+			block(p, ownDevice, published)
+			looped(p, 12*time.Second, func(l *evidence.Loop) {
+				at := &evidence.Mount{ID: 91, Device: "254:0", Point: "/media/root", HostPoint: "/media/root", Type: "xfs", Source: "/dev/mapper/guest-root"}
+				l.Mapper = []evidence.Mapped{{Name: "guest-root", Logical: "guest/root", Mount: at}, {Name: "guest-swap", Logical: "guest/swap"}}
+			})
+		}, "BlockVolumeUnmapFailed", true, []string{"logical volume guest/root, mounted at /media/root (type xfs), is active on it, so", "On the node: umount /media/root; dmsetup info guest-root shows what it is. Deactivate it"}},
+		"a logical volume on a LUKS on a block device": {30 * time.Second, func(p *evidence.Pod) {
+			block(p, ownDevice, published)
+			looped(p, 12*time.Second, func(l *evidence.Loop) {
+				l.Mapper = []evidence.Mapped{{Name: "safe"}, {Name: "guest-root", Logical: "guest/root"}}
+			})
+		}, "BlockVolumeUnmapFailed", true, []string{"logical volume guest/root is active on it, so", "dmsetup info guest-root"}},
+		"a LUKS on a block device": {30 * time.Second, func(p *evidence.Pod) {
+			block(p, ownDevice, published)
+			looped(p, 12*time.Second, func(l *evidence.Loop) {
+				at := &evidence.Mount{ID: 91, Device: "254:0", Point: "/media/a b", HostPoint: "/media/a b", Type: "ext4", Source: "/dev/mapper/safe"}
+				l.Mapper = []evidence.Mapped{{Name: "safe", Mount: at}}
+			})
+		}, "BlockVolumeUnmapFailed", true, []string{"the device mapper has made safe, mounted on the node (type ext4), on it, so", "dmsetup info safe shows what it is. Deactivate it"}},
 		"a logical volume with a name that is a command": {30 * time.Second, func(p *evidence.Pod) {
 			block(p, ownDevice)
-			looped(p, 12*time.Second, func(l *evidence.Loop) { l.Mapper = []string{"x;reboot"} })
+			looped(p, 12*time.Second, func(l *evidence.Loop) { l.Mapper = []evidence.Mapped{{Name: "x;reboot"}} })
 		}, "BlockVolumeUnmapFailed", true, []string{"dmsetup ls --tree"}},
 		"a logical volume on a block device for 9 seconds": {30 * time.Second, func(p *evidence.Pod) {
 			block(p, ownDevice, published)
@@ -517,6 +537,13 @@ func TestStorageCauses(t *testing.T) {
 				l.Mount = &evidence.Mount{ID: 90, Device: "7:9", Point: "/media/disk", HostPoint: "/media/disk", Type: "ext4", Source: "/dev/loop9"}
 			})
 		}, "BlockVolumeUnmapFailed", true, []string{"the file system on it (type ext4) is mounted on the node", "umount /media/disk"}},
+		"the file system on a partition of a block device is mounted": {30 * time.Second, func(p *evidence.Pod) {
+			block(p, ownDevice, published)
+			looped(p, 12*time.Second, func(l *evidence.Loop) {
+				l.Numbers = []string{"7:9", "259:3"}
+				l.Mount = &evidence.Mount{ID: 90, Device: "259:3", Point: "/media/part", HostPoint: "/media/part", Type: "ext4", Source: "/dev/loop9p1"}
+			})
+		}, "BlockVolumeUnmapFailed", true, []string{"the file system on its partition /dev/loop9p1 (type ext4) is mounted on the node", "umount /media/part"}},
 		"a process has a block device open that the kubelet has forgotten": {30 * time.Second, func(p *evidence.Pod) {
 			block(p, ownDevice, published)
 			holder(p, "dd", "", 7, 12*time.Second)
