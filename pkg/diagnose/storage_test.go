@@ -330,7 +330,12 @@ func TestStorageCauses(t *testing.T) {
 		"the kubelet waits for a FUSE daemon": {30 * time.Second, func(p *evidence.Pod) {
 			fuse(p)
 			kubeletHangs(p, evidence.Sleeping, csiMount, 12*time.Second)
-		}, "VolumeUnmountHanging", true, []string{"volume data", "kubelet (PID 9)", "thread 11", "fuse.gcsfuse", "/sys/fs/fuse/connections/77/abort"}},
+		}, "VolumeUnmountHanging", true, []string{"volume data", "kubelet (PID 9)", "thread 11", "fuse.gcsfuse", "look at the pod of its CSI driver on this node first", "/sys/fs/fuse/connections/77/abort"}},
+		"the kubelet waits for a FUSE daemon, and the pod of the CSI driver is known": {30 * time.Second, func(p *evidence.Pod) {
+			fuse(p)
+			p.Volumes[0].DriverPod, p.Volumes[0].DriverPodState = "kube-system/disk-x", evidence.DriverRunning
+			kubeletHangs(p, evidence.Sleeping, csiMount, 12*time.Second)
+		}, "VolumeUnmountHanging", true, []string{"look at pod kube-system/disk-x of its CSI driver first"}},
 		"the kubelet has waited for a FUSE daemon for 9 seconds": {30 * time.Second, func(p *evidence.Pod) {
 			fuse(p)
 			kubeletHangs(p, evidence.Sleeping, csiMount, 9*time.Second)
