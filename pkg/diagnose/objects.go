@@ -40,7 +40,9 @@ type Objects struct {
 	// major:minor, where only that is known.
 	Mount  *Mount `json:"mount,omitempty"`
 	Device string `json:"device,omitempty"`
-	// Inner is a mount inside of Mount, and Via what Process has there.
+	// Logical is the logical volume of LVM that Device is, as in vg/lv.
+	Logical string `json:"logical,omitempty"`
+	// Inner is a mount inside of Mount, or of what is on it, and Via what Process has there.
 	Inner *Mount `json:"inner,omitempty"`
 	Via   string `json:"via,omitempty"`
 	// Volumes are names of the pod's volumes, or of their PersistentVolumes; Plugin
@@ -245,6 +247,9 @@ func ProcessOf(p *evidence.Pod, t *evidence.Task) *Process {
 	o := &Process{PID: t.PID, Comm: t.Comm, State: t.State, Container: p.ContainerName(t), Pod: t.OwnerName}
 	if t.Leader() && t.Probe != nil {
 		o.Start = t.Probe.Start // other threads have start times of their own
+	}
+	if o.Pod == p.Namespace+"/"+p.Name && t.Owner != p.RuntimeUID && t.Owner != p.UID {
+		o.Pod = "" // the next pod of a StatefulSet would be taken for this one
 	}
 	if o.Pod == "" && t.InPod() {
 		o.PodUID = t.Owner

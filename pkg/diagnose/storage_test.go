@@ -132,7 +132,7 @@ func unseenNFS(p *evidence.Pod, unanswered *int) {
 }
 
 func TestStorageCauses(t *testing.T) {
-	logicalVolume := func(l *evidence.Loop) { l.Mapper = []string{"guest-root"} }
+	logicalVolume := func(l *evidence.Loop) { l.Mapper = []evidence.Mapped{{Name: "guest-root", Logical: "guest/root"}} }
 	const csiMount = volumesDir + "kubernetes.io~csi/data/mount"
 	fuse := func(p *evidence.Pod) {
 		p.Mounts[0].Type, p.Mounts[0].Device, p.Mounts[0].Source = "fuse.gcsfuse", "0:77", "bucket"
@@ -330,7 +330,12 @@ func TestStorageCauses(t *testing.T) {
 		"the kubelet waits for a FUSE daemon": {30 * time.Second, func(p *evidence.Pod) {
 			fuse(p)
 			kubeletHangs(p, evidence.Sleeping, csiMount, 12*time.Second)
-		}, "VolumeUnmountHanging", true, []string{"volume data", "kubelet (PID 9)", "thread 11", "fuse.gcsfuse", "/sys/fs/fuse/connections/77/abort"}},
+		}, "VolumeUnmountHanging", true, []string{"volume data", "kubelet (PID 9)", "thread 11", "fuse.gcsfuse", "look at the pod of its CSI driver on this node first", "/sys/fs/fuse/connections/77/abort"}},
+		"the kubelet waits for a FUSE daemon, and the pod of the CSI driver is known": {30 * time.Second, func(p *evidence.Pod) {
+			fuse(p)
+			p.Volumes[0].DriverPod, p.Volumes[0].DriverPodState = "kube-system/disk-x", evidence.DriverRunning
+			kubeletHangs(p, evidence.Sleeping, csiMount, 12*time.Second)
+		}, "VolumeUnmountHanging", true, []string{"look at pod kube-system/disk-x of its CSI driver first"}},
 		"the kubelet has waited for a FUSE daemon for 9 seconds": {30 * time.Second, func(p *evidence.Pod) {
 			fuse(p)
 			kubeletHangs(p, evidence.Sleeping, csiMount, 9*time.Second)
@@ -485,6 +490,10 @@ func TestStorageCauses(t *testing.T) {
 			driverHolds(p)
 			called(p, "DeadlineExceeded", 20*time.Second)
 		}, "CSINodeUnpublishHanging", true, nil},
+		"a process of the next pod of this name": {30 * time.Second, func(p *evidence.Pod) {
+			holder(p, "dd", "1c4ddc3e-1111-4222-8333-444455556666", 7, 12*time.Second)
+			p.Holders[0].OwnerName = p.Namespace + "/" + p.Name
+		}, "VolumeUnmountBusy", true, []string{"dd (PID 70, of the pod with UID 1c4ddc3e-1111-4222-8333-444455556666) uses it"}},
 		"a process of the CSI driver has the device open that the kubelet has to take back first": {30 * time.Second, func(p *evidence.Pod) {
 			block(p, ownDevice, published)
 			driverHolds(p)
@@ -493,10 +502,30 @@ func TestStorageCauses(t *testing.T) {
 		"a logical volume on a block device": {30 * time.Second, func(p *evidence.Pod) {
 			block(p, ownDevice, published)
 			looped(p, 12*time.Second, logicalVolume)
-		}, "BlockVolumeUnmapFailed", true, []string{"has made guest-root on it", "dmsetup info guest-root"}},
+		}, "BlockVolumeUnmapFailed", true, []string{"logical volume guest/root is active on it, so the device is in use", "dmsetup info guest-root shows what it is. Deactivate it"}},
+		"a logical volume on a block device, which is mounted, and one that is not": {30 * time.Second, func(p *evidence.Pod) {
+			block(p, ownDevice, published)
+			looped(p, 12*time.Second, func(l *evidence.Loop) {
+				at := &evidence.Mount{ID: 91, Device: "254:0", Point: "/media/root", HostPoint: "/media/root", Type: "xfs", Source: "/dev/mapper/guest-root"}
+				l.Mapper = []evidence.Mapped{{Name: "guest-root", Logical: "guest/root", Mount: at}, {Name: "guest-swap", Logical: "guest/swap"}}
+			})
+		}, "BlockVolumeUnmapFailed", true, []string{"logical volume guest/root, mounted at /media/root (type xfs), is active on it, so", "On the node: umount /media/root; dmsetup info guest-root shows what it is. Deactivate it"}},
+		"a logical volume on a LUKS on a block device": {30 * time.Second, func(p *evidence.Pod) {
+			block(p, ownDevice, published)
+			looped(p, 12*time.Second, func(l *evidence.Loop) {
+				l.Mapper = []evidence.Mapped{{Name: "safe"}, {Name: "guest-root", Logical: "guest/root"}}
+			})
+		}, "BlockVolumeUnmapFailed", true, []string{"logical volume guest/root is active on it, so", "dmsetup info guest-root"}},
+		"a LUKS on a block device": {30 * time.Second, func(p *evidence.Pod) {
+			block(p, ownDevice, published)
+			looped(p, 12*time.Second, func(l *evidence.Loop) {
+				at := &evidence.Mount{ID: 91, Device: "254:0", Point: "/media/a b", HostPoint: "/media/a b", Type: "ext4", Source: "/dev/mapper/safe"}
+				l.Mapper = []evidence.Mapped{{Name: "safe", Mount: at}}
+			})
+		}, "BlockVolumeUnmapFailed", true, []string{"the device mapper has made safe, mounted on the node (type ext4), on it, so", "dmsetup info safe shows what it is. Deactivate it"}},
 		"a logical volume with a name that is a command": {30 * time.Second, func(p *evidence.Pod) {
 			block(p, ownDevice)
-			looped(p, 12*time.Second, func(l *evidence.Loop) { l.Mapper = []string{"x;reboot"} })
+			looped(p, 12*time.Second, func(l *evidence.Loop) { l.Mapper = []evidence.Mapped{{Name: "x;reboot"}} })
 		}, "BlockVolumeUnmapFailed", true, []string{"dmsetup ls --tree"}},
 		"a logical volume on a block device for 9 seconds": {30 * time.Second, func(p *evidence.Pod) {
 			block(p, ownDevice, published)
@@ -513,6 +542,13 @@ func TestStorageCauses(t *testing.T) {
 				l.Mount = &evidence.Mount{ID: 90, Device: "7:9", Point: "/media/disk", HostPoint: "/media/disk", Type: "ext4", Source: "/dev/loop9"}
 			})
 		}, "BlockVolumeUnmapFailed", true, []string{"the file system on it (type ext4) is mounted on the node", "umount /media/disk"}},
+		"the file system on a partition of a block device is mounted": {30 * time.Second, func(p *evidence.Pod) {
+			block(p, ownDevice, published)
+			looped(p, 12*time.Second, func(l *evidence.Loop) {
+				l.Numbers = []string{"7:9", "259:3"}
+				l.Mount = &evidence.Mount{ID: 90, Device: "259:3", Point: "/media/part", HostPoint: "/media/part", Type: "ext4", Source: "/dev/loop9p1"}
+			})
+		}, "BlockVolumeUnmapFailed", true, []string{"the file system on its partition /dev/loop9p1 (type ext4) is mounted on the node", "umount /media/part"}},
 		"a process has a block device open that the kubelet has forgotten": {30 * time.Second, func(p *evidence.Pod) {
 			block(p, ownDevice, published)
 			holder(p, "dd", "", 7, 12*time.Second)

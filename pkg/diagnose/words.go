@@ -119,9 +119,10 @@ var values = map[string]func(*Finding) string{
 	"details": func(f *Finding) string {
 		return of(f.Objects.Mount, func(m *Mount) string { return m.details(f.Objects.volume(m.Volume)) })
 	},
-	"device": func(f *Finding) string { return foreign(f.Objects.Device, 40) },
-	"cgroup": func(f *Finding) string { return inCommand(strings.TrimPrefix(f.Objects.Cgroup, "/"), "") },
-	"target": func(f *Finding) string { return foreign(f.Objects.CorePattern, 120) },
+	"device":  func(f *Finding) string { return foreign(f.Objects.Device, 40) },
+	"logical": func(f *Finding) string { return foreign(f.Objects.Logical, 80) },
+	"cgroup":  func(f *Finding) string { return inCommand(strings.TrimPrefix(f.Objects.Cgroup, "/"), "") },
+	"target":  func(f *Finding) string { return foreign(f.Objects.CorePattern, 120) },
 
 	"daemon": func(f *Finding) string { return foreign(f.Objects.Daemon, 120) },
 	"error":  func(f *Finding) string { return quoted(f.Objects.Error, 300) },

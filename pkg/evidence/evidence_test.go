@@ -630,9 +630,10 @@ func TestSinceOfAStatusError(t *testing.T) {
 func TestSinceOfLoops(t *testing.T) {
 	t0 := time.Unix(1000, 0)
 	at := func(id int, device, point string) *Mount { return &Mount{ID: id, Device: device, Point: point} }
-	read := func(s int, m *Mount, mapper ...string) *Pod {
+	read := func(s int, m *Mount, mapper ...Mapped) *Pod {
 		return &Pod{UID: "u", Time: t0.Add(time.Duration(s) * time.Second), Loops: []Loop{{Name: "loop3", MountID: 7, Mount: m, Mapper: mapper}}}
 	}
+	mapped := func(name, logical string, m *Mount) Mapped { return Mapped{Name: name, Logical: logical, Mount: m} }
 	for name, test := range map[string]struct {
 		before, now *Pod
 		same        bool
@@ -642,8 +643,10 @@ func TestSinceOfLoops(t *testing.T) {
 		"mounted now":                 {read(0, nil), read(5, at(90, "7:3", "/a")), false},
 		"mounted anew":                {read(0, at(90, "7:3", "/a")), read(5, at(91, "7:3", "/a")), false},
 		"mounted elsewhere, anew":     {read(0, at(90, "7:3", "/a")), read(5, at(90, "7:3", "/b")), false},
-		"a logical volume, as before": {read(0, nil, "vg-a"), read(5, nil, "vg-a"), true},
-		"another logical volume":      {read(0, nil, "vg-a"), read(5, nil, "vg-b"), false},
+		"a logical volume, as before": {read(0, nil, mapped("vg-a", "vg/a", nil)), read(5, nil, mapped("vg-a", "vg/a", nil)), true},
+		"another logical volume":      {read(0, nil, mapped("vg-a", "vg/a", nil)), read(5, nil, mapped("vg-b", "vg/b", nil)), false},
+		"another one of this name":    {read(0, nil, mapped("vg-a", "", nil)), read(5, nil, mapped("vg-a", "vg/a", nil)), false},
+		"one that is mounted now":     {read(0, nil, mapped("vg-a", "vg/a", nil)), read(5, nil, mapped("vg-a", "vg/a", at(91, "254:0", "/a"))), false},
 	} {
 		test.before.Since(nil)
 		test.now.Since(test.before)

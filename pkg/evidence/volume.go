@@ -96,9 +96,9 @@ type Loop struct {
 	// Numbers are its own and those of its partitions, as in 7:9 and 259:3, as far as the kernel
 	// has looked for partitions.
 	Numbers []string `json:"numbers,omitempty"`
-	// Mapper are the names of the devices of the device mapper that are on it or on a
-	// partition: logical volumes, for one, that the node has found there and activated.
-	Mapper []string `json:"mapper,omitempty"`
+	// Mapper are the devices of the device mapper that are on it or on a partition, and those on
+	// these: logical volumes, for one, that the node has found there and activated.
+	Mapper []Mapped `json:"mapper,omitempty"`
 	// Mount is where the host has mounted the file system that is on it or on a partition.
 	Mount *Mount `json:"mount,omitempty"`
 	// Since is when the first of the readings in a row had ended that showed the same.
@@ -110,11 +110,25 @@ func sinceLoops(now, before []Loop, t time.Time) {
 		l := &now[i]
 		l.Since = t
 		for j := range before {
-			if b := &before[j]; b.Name == l.Name && b.MountID == l.MountID && slices.Equal(b.Mapper, l.Mapper) && sameMount(b.Mount, l.Mount) {
+			if b := &before[j]; b.Name == l.Name && b.MountID == l.MountID && slices.EqualFunc(b.Mapper, l.Mapper, sameMapped) && sameMount(b.Mount, l.Mount) {
 				l.Since = b.Since
 			}
 		}
 	}
+}
+
+// A Mapped is a device of the device mapper.
+type Mapped struct {
+	// Name is the device mapper's, as dmsetup(8) takes it: that of a logical volume is vg-lv.
+	Name string `json:"name"`
+	// Logical is the logical volume of LVM that it is, as in vg/lv; "" for anything else.
+	Logical string `json:"logical,omitempty"`
+	// Mount is where the host has mounted the file system that is on it.
+	Mount *Mount `json:"mount,omitempty"`
+}
+
+func sameMapped(a, b Mapped) bool {
+	return a.Name == b.Name && a.Logical == b.Logical && sameMount(a.Mount, b.Mount)
 }
 
 // sameMount reports whether two readings show the same mount, or none both.

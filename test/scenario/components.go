@@ -14,7 +14,7 @@ func Alone() []Scenario {
 	all = append(all, disconnected()...)
 	// While a shim does not answer, the kubelet does not tell what it counts: its metrics ask
 	// containerd for the statistics of all containers.
-	all = append(all, shimStopped(), forcedAndStuck())
+	all = append(all, shimStopped(), forcedAndStuck(), setRecreated(), setHolds())
 	for i := range all {
 		all[i].Alone = true
 	}

@@ -14,8 +14,14 @@ import (
 
 // forced lists what a force delete is asked about.
 func forced() []Scenario {
-	return []Scenario{forcedAndGone()}
+	return []Scenario{forcedAndGone(), setReplaced()}
 }
+
+// The reasons of the agent's Events on a node about what deleted pods have left there.
+const (
+	deletedPodRemains = "DeletedPodRemains"
+	orphanedPod       = "OrphanedPod"
+)
 
 // forcedAndStuck is a pod that nobody can stop, and whose object is deleted in spite of
 // what its Event says.
@@ -28,7 +34,7 @@ func forcedAndStuck() Scenario {
 	goOn := s.Heal
 	s.Heal = func(ctx context.Context, n *Node, p *corev1.Pod) error {
 		err := forceDelete(ctx, n, p)
-		for _, reason := range []string{"DeletedPodRemains", "OrphanedPod"} {
+		for _, reason := range []string{deletedPodRemains, orphanedPod} {
 			if err == nil {
 				err = n.Await(ctx, "the Event "+reason+" about "+p.Name, func() (bool, string) {
 					note, err := remains(ctx, n, p, reason)
@@ -51,18 +57,7 @@ func forcedAndGone() Scenario {
 		if err := forceDelete(ctx, n, p); err != nil && !apierrors.IsNotFound(err) {
 			return err
 		}
-		// As long as the agent waits, and its rounds are apart.
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(25 * time.Second):
-		}
-		for _, reason := range []string{"DeletedPodRemains", "OrphanedPod"} {
-			if note, err := remains(ctx, n, p, reason); note != "" || err != nil {
-				return errors.Join(fmt.Errorf("the agent says of a pod that was killed: %q", note), err)
-			}
-		}
-		return nil
+		return n.noRemains(ctx, p)
 	}
 	return s
 }
@@ -77,8 +72,8 @@ func forcedWithoutKubelet() Scenario {
 	s.Heal = func(ctx context.Context, n *Node, p *corev1.Pod) error {
 		err := forceDelete(ctx, n, p)
 		if err == nil {
-			err = n.Await(ctx, "the Event OrphanedPod about "+p.Name, func() (bool, string) {
-				note, err := remains(ctx, n, p, "OrphanedPod")
+			err = n.Await(ctx, "the Event "+orphanedPod+" about "+p.Name, func() (bool, string) {
+				note, err := remains(ctx, n, p, orphanedPod)
 				return strings.Contains(note, "a process still runs: victim"), fmt.Sprint(note, err)
 			})
 		}
@@ -92,6 +87,16 @@ func forcedWithoutKubelet() Scenario {
 		})
 	}
 	return s
+}
+
+// pause waits for so long, or until the context ends.
+func pause(ctx context.Context, d time.Duration) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(d):
+		return nil
+	}
 }
 
 // forceDelete does what kubectl delete --force --grace-period=0 does.
@@ -113,6 +118,20 @@ func remains(ctx context.Context, n *Node, p *corev1.Pod, reason string) (string
 		}
 	}
 	return "", nil
+}
+
+// noRemains returns an error if the agent says on the node that something is left of a pod that
+// is gone. It waits before as long as the agent does, and its rounds are apart.
+func (n *Node) noRemains(ctx context.Context, p *corev1.Pod) error {
+	if err := pause(ctx, 25*time.Second); err != nil {
+		return err
+	}
+	for _, reason := range []string{deletedPodRemains, orphanedPod} {
+		if note, err := remains(ctx, n, p, reason); note != "" || err != nil {
+			return errors.Join(fmt.Errorf("the agent says of a pod that is gone (UID %s): %q", p.UID, note), err)
+		}
+	}
+	return nil
 }
 
 // answers is a step that waits until the pod's condition says of a force delete what it has to:

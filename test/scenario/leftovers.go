@@ -16,6 +16,7 @@ import (
 func leftovers() []Scenario {
 	return []Scenario{
 		blockDeviceBusy(), blockOpenElsewhere(), blockMounted(), blockMountedElsewhere(), blockMapped(),
+		blockPartitionMounted(), blockPartitionMapped(), blockMappedForAWhile(),
 		blockUnpublishFails(), blockUnpublishSlow(), blockUsed(), csiRecordLost(), cgroupForeign(),
 	}
 }
@@ -148,11 +149,10 @@ const (
 	endLoops = `end KILL /run/scenario-$NAME.holder
 end KILL /run/scenario-$NAME.source
 `
-	// mountLoop makes a file system on the kubelet's loop device and mounts it.
-	mountLoop = `mkfs.ext4 -q -F -O ^has_journal $loop
-mkdir -p /var/lib/scenario-'$NAME'.mnt
-mount -t ext4 $loop /var/lib/scenario-'$NAME'.mnt
-exec 3<&-
+	// partitionLoop makes a partition on the kubelet's loop device, as partprobe does. The
+	// kernel removes it when the loop device is detached.
+	partitionLoop = `addpart $loop 1 8 2000
+until [ -b ${loop}p1 ]; do sleep 0.1; done
 `
 	// held3 waits until the holder is there.
 	held3 = "until [ -s /run/scenario-$NAME.holder ]; do sleep 0.2; done"
@@ -163,6 +163,15 @@ exec 3<&-
 	loopLeft       = deviceLeft + ` && grep -q "/dev/$UID_ " /proc/self/mountinfo`
 	inOwnNamespace = "[ $(readlink /proc/$(cat /run/scenario-$NAME.holder)/ns/mnt) != $(readlink /proc/self/ns/mnt) ]"
 )
+
+// mountLoop makes a file system on the kubelet's loop device, or on a device on it, and mounts it.
+func mountLoop(device string) string {
+	return `mkfs.ext4 -q -F -O ^has_journal ` + device + `
+mkdir -p /var/lib/scenario-'$NAME'.mnt
+mount -t ext4 ` + device + ` /var/lib/scenario-'$NAME'.mnt
+exec 3<&-
+`
+}
 
 // ofBlock is an incident of a pod with a block device.
 func ofBlock(name, story, then string) Scenario {
@@ -203,7 +212,7 @@ func blockOpenElsewhere() Scenario {
 func blockMounted() Scenario {
 	const dir = "/var/lib/scenario-block-mounted.mnt"
 	s := ofBlock("block-mounted", "the file system on the pod's block volume has been mounted on the node, from the loop device that the kubelet keeps on it",
-		mountLoop+keepLoop)
+		mountLoop("$loop")+keepLoop)
 	s.Break = onNode(held3)
 	s.Proof = loopLeft + " && grep -q ' " + dir + " ' /proc/self/mountinfo"
 	s.Cause, s.Family = "BlockVolumeUnmapFailed", "MountInside"
@@ -215,7 +224,7 @@ func blockMounted() Scenario {
 // blockMountedElsewhere is one of which the node's mount table does not show that.
 func blockMountedElsewhere() Scenario {
 	s := ofBlock("block-mounted-elsewhere", "the file system on the pod's block volume has been mounted from the kubelet's loop device in a mount namespace of a process's own",
-		`exec unshare -m --propagation slave sh -e -c "`+mountLoop+keepLoop+`"`)
+		`exec unshare -m --propagation slave sh -e -c "`+mountLoop("$loop")+keepLoop+`"`)
 	s.Break = onNode(held3)
 	s.Proof = loopLeft + ` && grep -q "/scenario-$NAME.mnt " /proc/$(cat /run/scenario-$NAME.holder)/mountinfo && ! grep -q "/scenario-$NAME.mnt " /proc/self/mountinfo`
 	s.Cause, s.Family = "BlockVolumeUnmapFailed", "MountElsewhere"
@@ -223,25 +232,77 @@ func blockMountedElsewhere() Scenario {
 	return s
 }
 
+// mapLoop makes a device of the device mapper on the kubelet's loop device, or on a partition of it,
+// with the name and the UUID that LVM gives a logical volume.
+func mapLoop(mapped, device string, sectors int) string {
+	return fmt.Sprintf(`dmsetup create %[1]s --uuid LVM-%[1]s --table "0 %[2]d linear %[3]s 0"
+exec 3<&-
+`, mapped, sectors, device)
+}
+
 // blockMapped is a block volume of which the node has activated a logical volume.
 func blockMapped() Scenario {
-	s := ofBlock("block-mapped", "the device mapper has made a device on the loop device that the kubelet keeps on the pod's block volume",
-		`dmsetup create scenario-'$NAME' --table "0 1024 linear $loop 0"
-exec 3<&-
-`+keepLoop)
+	const mapped = "scenario--block--mapped-data"
+	s := ofBlock("block-mapped", "the node has activated a logical volume on the loop device that the kubelet keeps on the pod's block volume",
+		mapLoop(mapped, "$loop", 1024)+keepLoop)
 	s.Needs = []Need{DeviceMapper}
 	s.Break = onNode(held3)
 	s.Proof = loopLeft + " && ls /sys/block/loop*/holders | grep -q dm-"
 	s.Cause, s.Family = "BlockVolumeUnmapFailed", "Mapped"
-	s.Says = []string{"locked in phase Volumes", "block volume data (claim ", "the device mapper has made scenario-block-mapped on it", "dmsetup info scenario-block-mapped"}
-	s.Heal = onNode("dmsetup remove scenario-$NAME\n" + endLoops + runCSI(s.Name))
+	s.Says = []string{"locked in phase Volumes", "block volume data (claim ", "logical volume scenario-block-mapped/data is active on it", "dmsetup info " + mapped}
+	s.Heal = onNode("dmsetup remove " + mapped + "\n" + endLoops + runCSI(s.Name))
+	return s
+}
+
+// blockPartitionMounted is a block volume with a partition, as that of a virtual machine, of which
+// somebody has mounted the file system. Native nodes have no files for partitions.
+func blockPartitionMounted() Scenario {
+	const dir = "/var/lib/scenario-block-partition-mounted.mnt"
+	s := ofBlock("block-partition-mounted", "the file system on a partition of the pod's block volume has been mounted on the node, from the loop device that the kubelet keeps on it",
+		partitionLoop+mountLoop("${loop}p1")+keepLoop)
+	s.Needs = []Need{DeviceMapper}
+	s.Break = onNode(held3)
+	s.Proof = loopLeft + " && grep -q ' " + dir + " .* /dev/loop[0-9]*p1 ' /proc/self/mountinfo"
+	s.Cause, s.Family = "BlockVolumeUnmapFailed", "MountInside"
+	s.Says = []string{"locked in phase Volumes", "block volume data (claim ", "the file system on its partition /dev/loop", "p1 (type ext4) is mounted on the node", "umount " + dir}
+	s.Heal = onNode("umount " + dir + "\n" + endLoops + runCSI(s.Name))
+	return s
+}
+
+// blockPartitionMapped is one with a logical volume on the partition, which is mounted.
+func blockPartitionMapped() Scenario {
+	const mapped, dir = "scenario--block--partition-data", "/var/lib/scenario-block-partition-mapped.mnt"
+	s := ofBlock("block-partition-mapped", "the node has activated a logical volume on a partition of the loop device that the kubelet keeps on the pod's block volume, and mounted it",
+		partitionLoop+mapLoop(mapped, "${loop}p1", 1024)+mountLoop("/dev/mapper/"+mapped)+keepLoop)
+	s.Needs = []Need{DeviceMapper}
+	s.Break = onNode(held3)
+	s.Proof = loopLeft + " && ls /sys/block/loop*/loop*p1/holders | grep -q dm- && grep -q ' " + dir + " ' /proc/self/mountinfo"
+	s.Cause, s.Family = "BlockVolumeUnmapFailed", "Mapped"
+	s.Says = []string{
+		"locked in phase Volumes", "block volume data (claim ", "logical volume scenario-block-partition/data, mounted at " + dir + " (type ext4), is active on it",
+		"dmsetup info " + mapped, "umount " + dir + ";",
+	}
+	s.Heal = onNode("umount " + dir + "\ndmsetup remove " + mapped + "\n" + endLoops + runCSI(s.Name))
+	return s
+}
+
+// blockMappedForAWhile is innocent: the logical volume is deactivated in time.
+func blockMappedForAWhile() Scenario {
+	const mapped = "scenario--block--mapped--for--a--while-data"
+	s := ofBlock("block-mapped-for-a-while", "innocent: a logical volume is active on the pod's block volume for some seconds after the deletion",
+		mapLoop(mapped, "$loop", 1024)+keepLoop)
+	s.Needs = []Need{DeviceMapper}
+	s.Break = onNode(held3 + `
+(while [ -n "$(tasks)" ]; do sleep 1; done; sleep 10; dmsetup remove ` + mapped + `) </dev/null >/dev/null 2>&1 &`)
+	s.Proof = loopLeft + " && sleep 3 && dmsetup info " + mapped
+	s.Heal = onNode(endLoops)
 	return s
 }
 
 // blockUsed is innocent: who has mounted what is on the block volume lets it go in time.
 func blockUsed() Scenario {
 	s := ofBlock("block-used", "innocent: the file system on the pod's block volume is mounted in a mount namespace of a process's own for some seconds after the deletion",
-		`exec unshare -m --propagation slave sh -e -c "`+mountLoop+keepLoop+`"`)
+		`exec unshare -m --propagation slave sh -e -c "`+mountLoop("$loop")+keepLoop+`"`)
 	s.Break = onNode(held3 + `
 setsid sh -c "sleep 12; kill -KILL $(cat /run/scenario-$NAME.holder)" </dev/null >/dev/null 2>&1 &`)
 	s.Proof = loopLeft

@@ -96,6 +96,9 @@ func (r *Run) create(ctx context.Context, p *corev1.Pod) error {
 	if r.Static {
 		return r.createStatic(ctx, p)
 	}
+	if r.OfSet {
+		return r.createSet(ctx, p)
+	}
 	made, err := r.Node.API.CoreV1().Pods(p.Namespace).Create(ctx, p, metav1.CreateOptions{})
 	if apierrors.IsAlreadyExists(err) {
 		return fmt.Errorf("%w: an earlier run has left it; bin/cluster kubectl -n %s describe pod %s shows it, and make cluster-down ends all of it", err, p.Namespace, p.Name)

@@ -34,6 +34,8 @@ type Scenario struct {
 	// Static reports whether it is a static pod: its manifest is put on the node, and
 	// what is deleted is its mirror pod.
 	Static bool
+	// OfSet reports whether a StatefulSet makes the pod, and makes it anew.
+	OfSet bool
 	// Finalizers are put on the pod.
 	Finalizers []string
 	// Starting reports whether the pod does not get over its start: Break waits for

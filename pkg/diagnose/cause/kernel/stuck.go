@@ -60,9 +60,11 @@ var unkillableFamilies = []diagnose.Family{
 		Name:   fact.FamilyFUSE,
 		Shared: true,
 		Meaning: "A FUSE file system's daemon has taken a request and does not answer it. " +
-			"Until the task is killed such a wait shows as S, and only then as D.",
-		Remedy: "Restart or repair the FUSE daemon of {filesystem}. " +
-			"Else, on the node: {abort}. This ends all waits on this mount immediately; writes that wait are lost.",
+			"Until the task is killed such a wait shows as S, and only then as D. " +
+			"The daemon is a process that has /dev/fuse open: of the node, or of a pod, such as a sidecar (gcsfuse), a pod for each volume (JuiceFS) or the pod of a CSI driver. " +
+			"When it exits, its requests end with an error. The mount answers with errors from then on, and pods that use it have to be started anew.",
+		Remedy: "Repair or restart the FUSE daemon of {filesystem} (its container if it is a process of a pod, else its service on the node). " +
+			"If you cannot, on the node: {abort}. This ends all waits on this mount immediately; writes that wait are lost.",
 		Danger: "umount -l hides the mount and leaves the thread. Aborting a connection affects every user of that mount.",
 	},
 	{

@@ -28,7 +28,9 @@ var BlockVolumeUnmapFailed = &diagnose.Rule{
 		Message: "block volume {volumes}: {why}; no process of the pod is left",
 		Phrases: map[string][]diagnose.Choice{
 			"why": {
-				{Variant: mapped, Text: "the device mapper has made {device} on it, so the device is in use and its mount cannot be unmounted (EBUSY)"},
+				{Variant: mapped, Text: "logical volume {logical}{used} is active on it, so the device is in use and its mount cannot be unmounted (EBUSY)"},
+				{Variant: mapped, Text: "the device mapper has made {device}{used} on it, so the device is in use and its mount cannot be unmounted (EBUSY)"},
+				{Variant: partition, Text: "the file system on its partition {innersource} (type {innertype}) is mounted on the node, so the device is in use and its own mount cannot be unmounted (EBUSY)"},
 				{Variant: inside, Text: "the file system on it (type {innertype}) is mounted on the node, so the device is in use and its own mount cannot be unmounted (EBUSY)"},
 				{Variant: failing, Text: "the kubelet fails to take the device back{others} (plugin {plugin})"},
 				{Variant: elsewhere, Text: "the file system on it is mounted in the mount namespace of {process}, so the device is in use and its own mount cannot be unmounted (EBUSY)"},
@@ -38,13 +40,16 @@ var BlockVolumeUnmapFailed = &diagnose.Rule{
 			"more":   {{Variant: one, Text: ", and so does 1 other process"}, {Text: ", and so do {alike} other processes"}, {Text: ""}},
 			"list":   {{Text: "dmsetup info {mapped}"}, {Text: "dmsetup ls --tree"}},
 			"mount":  {{Text: "umount {innerpoint}"}, {Text: "findmnt shows where; unmount it"}},
+			"used":   {{Text: ", mounted at {innerpoint} (type {innertype}),"}, {Text: ", mounted on the node (type {innertype}),"}, {Text: ""}},
+			"first":  {{Text: "umount {innerpoint}; "}, {Text: ""}},
 		},
 		Meaning: "The containers have ended, and the kubelet has to take back the block device that the pod had (volumeMode: Block). " +
 			"It keeps a mount and a loop device on it, and has to remove both. Somebody of the node uses one of them: a process, or something that was made of what is on the device. " +
 			"The kubelet tries again without end, at most every two minutes, and tells it in its log only.",
 		Evidence: "The mount of the device, below the kubelet's directory plugins and with the pod's UID as its name, is left when the containers have ended, and so is the pod's control group, which the kubelet removes later. " +
 			"Two readings ten seconds or more apart show who uses it: a process in the host's mount namespace with a file open on that mount (mnt_id in /proc/PID/fdinfo), or with the loop device, or a partition of it, open " +
-			"whose backing_file is that mount; a device of the device mapper among the holders of that loop device (/sys/dev/block); or its file system in the host's mount table. " +
+			"whose backing_file is that mount; a device of the device mapper among the holders of that loop device, of a partition of it or of such a device (/sys/dev/block; dm/uuid of a logical volume begins with LVM-); " +
+			"or the file system of the loop device or of a partition in the host's mount table. " +
 			"Where nothing of that is seen, the number of failed attempts at block volumes of its plugin has grown since " +
 			"(storage_operation_duration_seconds of the kubelet, operation unmap_volume), and the CSI driver has not been asked yet. " +
 			"Where nobody in the host's mount namespace is found, the others that have a process are looked at: for a mount of the loop device or of a partition of it in their mountinfo, " +
@@ -56,8 +61,8 @@ var BlockVolumeUnmapFailed = &diagnose.Rule{
 			{
 				Name: mapped,
 				Meaning: "The node has looked at what is on the device, has found a physical volume of LVM there, or a LUKS, a RAID or a multipath, and has activated it. " +
-					"Where the pod is a virtual machine that is its guest's.",
-				Remedy: "On the node: {list} shows what it is. Deactivate it (vgchange -an with the volume group, or dmsetup remove) when nothing is mounted from it; " +
+					"LVM finds its physical volume twice, on the device and on the loop device, and may take either. Where the pod is a virtual machine that is its guest's.",
+				Remedy: "On the node: {first}{list} shows what it is. Deactivate it (vgchange -an with the volume group, or dmsetup remove) when nothing is mounted from it; " +
 					"the kubelet takes the device back within two minutes. Keep LVM from looking at loop devices (global_filter in lvm.conf).",
 			},
 			{
@@ -116,6 +121,8 @@ const (
 	mapped    = "Mapped"
 	failing   = "Failing"
 	elsewhere = "MountElsewhere"
+	// partition is the variant of a file system that is on a partition of the device.
+	partition = "Partition"
 )
 
 // onDevice looks for what is on a loop device of the kubelet.
@@ -129,15 +136,31 @@ func onDevice(p *evidence.Pod) (diagnose.Finding, bool) {
 		f := diagnose.Finding{Confidence: diagnose.Proved, Objects: diagnose.Objects{Volumes: []string{m.Volume}, Mount: diagnose.MountOf(p, m)}}
 		switch {
 		case len(l.Mapper) > 0:
-			f.Family, f.Objects.Device = mapped, l.Mapper[0]
+			d := inUse(l.Mapper)
+			f.Family, f.Objects.Device, f.Objects.Logical = mapped, d.Name, d.Logical
+			if d.Mount != nil {
+				f.Objects.Inner = diagnose.MountOf(p, d.Mount)
+			}
 		case l.Mount != nil:
 			f.Family, f.Objects.Inner = inside, diagnose.MountOf(p, l.Mount)
+			if slices.Contains(l.Numbers[min(1, len(l.Numbers)):], l.Mount.Device) {
+				f.Variants = []string{partition}
+			}
 		default:
 			continue
 		}
 		return f, true
 	}
 	return diagnose.Finding{}, false
+}
+
+// inUse returns the one of some devices that has to go first: one of which the file system is
+// mounted, else the last one, which is on the others.
+func inUse(all []evidence.Mapped) *evidence.Mapped {
+	if i := slices.IndexFunc(all, func(m evidence.Mapped) bool { return m.Mount != nil }); i >= 0 {
+		return &all[i]
+	}
+	return &all[len(all)-1]
 }
 
 // notUnmapped is about a device that the kubelet fails to take back before it asks a CSI

@@ -31,6 +31,7 @@ var VolumeUnmountHanging = &diagnose.Rule{
 				{Text: "on the mount {mountpoint} of type {fstype}"},
 			},
 			"filesystem": {{Text: "{mountpoint}"}, {Text: "the volume"}},
+			"first":      {{Text: "pod {driverpod} of its CSI driver"}, {Text: "the pod of its CSI driver on this node"}},
 		},
 		Meaning: "The containers have ended, and the pod's volume has to be unmounted. " +
 			"The kubelet, or the program that unmounts for it, asks the file system something, gets no answer, and waits in the kernel without a time limit. " +
@@ -45,8 +46,9 @@ var VolumeUnmountHanging = &diagnose.Rule{
 		Families: []diagnose.Family{{
 			Name: fact.FamilyFUSE,
 			Meaning: "The daemon of a FUSE file system, such as gcsfuse, s3fs, rclone or JuiceFS, does not answer. " +
-				"Often its process is stopped, or waits for its own backend, or a CSI driver's pod that ran it is being replaced.",
-			Remedy: "Restart or repair the FUSE daemon of the volume; look at the pod of its CSI driver on this node first. " +
+				"Often its process is stopped, or waits for its own backend, or a CSI driver's pod that ran it is being replaced. " +
+				"It can be a process of another pod than the driver's, or of the node: it has /dev/fuse open.",
+			Remedy: "Restart or repair the FUSE daemon of the volume; look at {first} first. " +
 				"Else, on the node: {abort}. This ends all waits on this mount immediately; writes that the daemon has not stored are lost.",
 			Danger: "Aborting a connection affects every user of that mount. umount -l hides the mount and leaves the thread. " +
 				"Restarting the kubelet leaves the thread and can hang the new one.",
@@ -74,7 +76,7 @@ var VolumeUnmountHanging = &diagnose.Rule{
 			f.Objects.Mount = diagnose.MountOf(p, m)
 			f.Objects.Volumes = []string{m.Volume}
 			if fact.FamilyOfType(m.Type) == fact.FamilyFUSE {
-				f.Family = fact.FamilyFUSE
+				f.Family, f.Objects.DriverPod = fact.FamilyFUSE, driverPod(p, m)
 			}
 		case t.Probe.Syscall == "umount2":
 			f.Variants = append(f.Variants, detached)

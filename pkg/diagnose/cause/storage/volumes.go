@@ -70,6 +70,16 @@ func ofDriver(p *evidence.Pod, driver string, volumes []string) diagnose.Objects
 	return o
 }
 
+// driverPod returns the pod of the CSI driver of a mount's volume on this node, as
+// namespace/name; "" where it is not known.
+func driverPod(p *evidence.Pod, m *evidence.Mount) string {
+	i := slices.IndexFunc(p.Volumes, func(v evidence.Volume) bool { return v.Name == m.Volume && v.Plugin == m.Plugin })
+	if i < 0 {
+		return ""
+	}
+	return p.Volumes[i].DriverPod
+}
+
 // unpublish returns the last result of the kubelet's calls to a driver that is no
 // success, and of those that were not answered in time, both since the pod is at its
 // present stage. They are nil when there is none, and when calls have succeeded since: what

@@ -42,6 +42,7 @@ var (
 	BlockStat   = File{"stat", true}
 	DMSuspended = File{"dm/suspended", true}
 	DMName      = File{"dm/name", true}
+	DMUUID      = File{"dm/uuid", true}
 	// LoopFile is of a loop device.
 	LoopFile = File{"loop/backing_file", true}
 	// BlockNumber is major:minor.

@@ -2,6 +2,7 @@ package mount
 
 import (
 	"bytes"
+	"io/fs"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -52,7 +53,7 @@ func (v *View) Loops(host *Table, devices []evidence.Mount) ([]evidence.Loop, er
 		if i < 0 || file == "" {
 			continue
 		}
-		l := evidence.Loop{Name: "loop" + minor, MountID: devices[i].ID, Numbers: []string{e.Name()}, Mapper: mappedOn(dir), Mount: v.mountOf(host, e.Name())}
+		l := evidence.Loop{Name: "loop" + minor, MountID: devices[i].ID, Numbers: []string{e.Name()}, Mapper: v.mappedOn(host, dir), Mount: v.mountOf(host, e.Name())}
 		if name, ok := kernfile.Named(dir); ok {
 			l.Name = name // each device has several minor numbers where partitions have such (loop.max_part)
 		}
@@ -74,6 +75,7 @@ func (v *View) partitions(l *evidence.Loop, host *Table, dir string) error {
 	if truncated {
 		return kernfile.ErrTooMany
 	}
+	slices.SortFunc(names, byName)
 	for _, n := range names {
 		if !strings.HasPrefix(n.Name(), l.Name+"p") {
 			continue
@@ -85,32 +87,77 @@ func (v *View) partitions(l *evidence.Loop, host *Table, dir string) error {
 		}
 		number := kernfile.Printable(bytes.TrimSpace(b))
 		l.Numbers = append(l.Numbers, number)
-		l.Mapper = append(l.Mapper, mappedOn(part)...)
+		for _, m := range v.mappedOn(host, part) {
+			if len(l.Mapper) < maxOnLoop && !among(l.Mapper, m.Name) {
+				l.Mapper = append(l.Mapper, m)
+			}
+		}
 		if l.Mount == nil {
 			l.Mount = v.mountOf(host, number)
 		}
 	}
 	slices.Sort(l.Numbers[1:])
-	slices.Sort(l.Mapper)
-	l.Mapper = slices.Compact(l.Mapper)
 	return nil
 }
 
-// mappedOn returns the names of the devices of the device mapper that hold a block device
-// (Documentation/ABI/stable/sysfs-block, holders).
-func mappedOn(dir string) []string {
-	holders, _, err := kernfile.List(filepath.Join(dir, "holders"), maxOnLoop)
-	if err != nil {
-		return nil
-	}
-	var out []string
-	for _, h := range holders {
-		if b, err := kernfile.Read(filepath.Join(dir, "holders", h.Name()), kernfile.DMName); err == nil {
-			out = append(out, kernfile.Printable(bytes.TrimSpace(b)))
+// mappedOn returns the devices of the device mapper that hold a block device
+// (Documentation/ABI/stable/sysfs-block, holders), and those that hold these, as a logical
+// volume on a LUKS does, in this order.
+func (v *View) mappedOn(host *Table, dir string) []evidence.Mapped {
+	var out []evidence.Mapped
+	for dirs := []string{dir}; len(dirs) > 0; dirs = dirs[1:] {
+		holders, _, err := kernfile.List(filepath.Join(dirs[0], "holders"), maxOnLoop)
+		if err != nil {
+			continue
+		}
+		slices.SortFunc(holders, byName)
+		for _, h := range holders {
+			held := filepath.Join(dirs[0], "holders", h.Name())
+			m, ok := v.mapped(host, held)
+			if !ok || len(out) == maxOnLoop || among(out, m.Name) {
+				continue
+			}
+			out, dirs = append(out, m), append(dirs, held)
 		}
 	}
-	slices.Sort(out)
 	return out
+}
+
+func byName(a, b fs.DirEntry) int { return strings.Compare(a.Name(), b.Name()) }
+
+// among reports whether a device of that name is among some.
+func among(all []evidence.Mapped, name string) bool {
+	return slices.ContainsFunc(all, func(m evidence.Mapped) bool { return m.Name == name })
+}
+
+// mapped reads a device of the device mapper; not ok when it is another device.
+func (v *View) mapped(host *Table, dir string) (m evidence.Mapped, ok bool) {
+	name, err := kernfile.Read(dir, kernfile.DMName)
+	if err != nil {
+		return m, false
+	}
+	m.Name = kernfile.Printable(bytes.TrimSpace(name))
+	if uuid, err := kernfile.Read(dir, kernfile.DMUUID); err == nil && bytes.HasPrefix(uuid, []byte(lvmUUID)) {
+		m.Logical = logicalVolume(m.Name)
+	}
+	if number, err := kernfile.Read(dir, kernfile.BlockNumber); err == nil {
+		m.Mount = v.mountOf(host, kernfile.Printable(bytes.TrimSpace(number)))
+	}
+	return m, true
+}
+
+// lvmUUID is what LVM begins the UUIDs of its devices with (lib/misc/lvm-string.h).
+const lvmUUID = "LVM-"
+
+// logicalVolume returns the logical volume of LVM, as in vg/lv, that the device of a name is;
+// "" for none. A dash stands between the two, and before a layer of the volume, as in
+// vg-lv-real; one that is part of a name is doubled (dm_build_dm_name, libdm/libdm-string.c).
+func logicalVolume(name string) string {
+	parts := strings.Split(strings.ReplaceAll(name, "--", "\x00"), "-")
+	if len(parts) < 2 || parts[0] == "" || parts[1] == "" {
+		return ""
+	}
+	return strings.ReplaceAll(parts[0]+"/"+parts[1], "\x00", "-")
 }
 
 // mountOf returns the first mount of a block device's file system on the host, nil when

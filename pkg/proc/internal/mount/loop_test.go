@@ -17,6 +17,9 @@ func TestLoops(t *testing.T) {
 		"7:0/loop/backing_file":    "/var/lib/disk.img\n",
 		"7:1/loop/backing_file":    device + "\n",
 		"7:1/holders/dm-0/dm/name": "guest-root\n",
+		"7:1/holders/dm-0/dm/uuid": "LVM-Ze1OCrSnk0mmdNXlVYzR3lmxqSz2sLdZuWm7TVHDDs3dIRmzKhOlZUbUWlyFmWcD\n",
+		"7:1/holders/dm-0/dev":     "254:0\n",
+		"7:1/holders/md0/dev":      "9:0\n",
 		"7:2/loop/backing_file":    device + " (deleted)\n",
 		"7:3/loop/backing_file":    "\n",
 		"7:4/stat":                 "",
@@ -25,7 +28,18 @@ func TestLoops(t *testing.T) {
 		// Partitions, of which the kernel has the directories in that of the device.
 		"7:5/loop/backing_file":            device + "\n",
 		"7:5/loop5p1/dev":                  "259:1\n",
-		"7:5/loop5p1/holders/dm-1/dm/name": "guest-swap\n",
+		"7:5/loop5p1/holders/dm-1/dm/name": "safe\n",
+		"7:5/loop5p1/holders/dm-1/dm/uuid": "CRYPT-LUKS2-1-safe\n",
+		"7:5/loop5p1/holders/dm-1/dev":     "254:1\n",
+		// On that there is a logical volume, and the file system of another one is mounted.
+		"7:5/loop5p1/holders/dm-1/holders/dm-2/dm/name": "in--safe-a--b\n",
+		"7:5/loop5p1/holders/dm-1/holders/dm-2/dm/uuid": "LVM-1\n",
+		"7:5/loop5p1/holders/dm-1/holders/dm-2/dev":     "254:2\n",
+		"7:5/loop5p1/holders/dm-1/holders/dm-3/dm/name": "in--safe-c\n",
+		"7:5/loop5p1/holders/dm-1/holders/dm-3/dm/uuid": "LVM-2\n",
+		"7:5/loop5p1/holders/dm-1/holders/dm-3/dev":     "254:3\n",
+		// One that is on two partitions is told once.
+		"7:5/loop5p2/holders/dm-3/dm/name": "in--safe-c\n",
 		"7:5/loop5p2/dev":                  "259:2\n",
 		"7:5/loop5p3/start":                "1\n",
 		"7:5/loop51/dev":                   "259:3\n",
@@ -41,14 +55,22 @@ func TestLoops(t *testing.T) {
 	host := &Table{Lines: []Line{
 		{ID: 1, Device: "8:1", Point: "/"}, {ID: 90, Device: "7:2", Point: "/media/disk", Type: "ext4"},
 		{ID: 91, Device: "259:2", Point: "/media/part", Type: "ext4"}, {ID: 92, Device: "259:3", Point: "/media/another", Type: "ext4"},
+		{ID: 93, Device: "254:3", Point: "/media/volume", Type: "xfs"},
 	}}
 	devices := []evidence.Mount{{ID: 6, Point: ""}, {ID: 7, Point: device}}
 	got, err := (&View{Blocks: dir}).Loops(host, devices)
 	want := []evidence.Loop{
-		{Name: "loop1", MountID: 7, Numbers: []string{"7:1"}, Mapper: []string{"guest-root"}},
+		{Name: "loop1", MountID: 7, Numbers: []string{"7:1"}, Mapper: []evidence.Mapped{{Name: "guest-root", Logical: "guest/root"}}},
 		{Name: "loop2", MountID: 7, Numbers: []string{"7:2"}, Mount: &evidence.Mount{ID: 90, Device: "7:2", Point: "/media/disk", HostPoint: "/media/disk", Type: "ext4"}},
 		{
-			Name: "loop5", MountID: 7, Numbers: []string{"7:5", "259:1", "259:2"}, Mapper: []string{"guest-swap"},
+			Name: "loop5", MountID: 7, Numbers: []string{"7:5", "259:1", "259:2"},
+			Mapper: []evidence.Mapped{
+				{Name: "safe"}, {Name: "in--safe-a--b", Logical: "in-safe/a-b"},
+				{
+					Name: "in--safe-c", Logical: "in-safe/c",
+					Mount: &evidence.Mount{ID: 93, Device: "254:3", Point: "/media/volume", HostPoint: "/media/volume", Type: "xfs"},
+				},
+			},
 			Mount: &evidence.Mount{ID: 91, Device: "259:2", Point: "/media/part", HostPoint: "/media/part", Type: "ext4"},
 		},
 	}
@@ -76,5 +98,17 @@ func TestLoops(t *testing.T) {
 	}
 	if _, err := (&View{Blocks: filepath.Join(dir, "none")}).Loops(host, devices); err == nil {
 		t.Error("without a directory there are none, and that is known")
+	}
+}
+
+// The names are what LVM makes of its names for the device mapper.
+func TestLogicalVolume(t *testing.T) {
+	for name, want := range map[string]string{
+		"vg-lv": "vg/lv", "my--vg-my--lv": "my-vg/my-lv", "vg-lv-real": "vg/lv", "a----b-c": "a--b/c", "vg-pool_tmeta": "vg/pool_tmeta",
+		"": "", "safe": "", "-lv": "", "vg-": "", "my--vg": "",
+	} {
+		if got := logicalVolume(name); got != want {
+			t.Errorf("%q is %q, want %q", name, got, want)
+		}
 	}
 }
