@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/containerd/errdefs"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -77,6 +78,38 @@ func (r *Runtime) list(ctx context.Context, c *connection, uid string) ([]listed
 	}
 	return all, nil
 }
+
+// sandboxRecords are the labels by which containerd's own records tell a sandbox, and whose it is
+// (internal/cri/server/podsandbox/sandbox_run.go).
+const sandboxRecords = `labels."io.cri-containerd.kind"==sandbox,labels."` + podUID + `"==%q`
+
+// unlistedAfter is how far past its deadline a pod without a sandbox must be for containerd to
+// search its records, all of which it reads for that: mostly the kubelet is done with such a pod by
+// then.
+const unlistedAfter = 10 * time.Second
+
+// unlisted returns the sandboxes of a pod that are being created: the CRI plugin lists one when its
+// container has been started, and containerd has a record of that from before runc creates it.
+func (r *Runtime) unlisted(ctx context.Context, c *connection, p *evidence.Pod) ([]listed, error) {
+	if p.Phase != podPending || p.Overdue() < unlistedAfter {
+		return nil, nil
+	}
+	ctx, cancel := question(ctx, r.read)
+	defer cancel()
+	records, err := c.containerd.ContainerService().List(ctx, fmt.Sprintf(sandboxRecords, p.RuntimeUID))
+	if err != nil {
+		return nil, r.listError("records of sandboxes", err)
+	}
+	var all []listed
+	for _, k := range records {
+		all = append(all, listed{name: sandboxName, sandbox: true, id: k.ID, state: evidence.StateCreated, created: k.CreatedAt.UnixNano(),
+			pod: k.Labels["io.kubernetes.pod.namespace"] + "/" + k.Labels["io.kubernetes.pod.name"]})
+	}
+	return all, nil
+}
+
+// podPending is the phase of a pod of which no container runs yet.
+const podPending = "Pending"
 
 func (r *Runtime) listError(what string, err error) error {
 	err = native(err)

@@ -19,7 +19,8 @@ const sideBySide = 4
 // calls volumes. Entries of
 // the pod's specification are completed by name. A further attempt of a
 // container that still runs gets an entry of its own. So does each sandbox,
-// under the name POD, which no container can have. A mirror pod that names the UID of a pod of
+// under the name POD, which no container can have; one that is being created, and is not listed yet,
+// has the state created. A mirror pod that names the UID of a pod of
 // another name gets its own UID as RuntimeUID.
 //
 // When p.Node.Containerd has an error, or the lists cannot be read, nothing more
@@ -46,6 +47,9 @@ func (r *Runtime) ReadPod(ctx context.Context, p *evidence.Pod) {
 		return
 	}
 	found, err := r.list(ctx, c, p.RuntimeUID)
+	if err == nil && len(found) == 0 {
+		found, err = r.unlisted(ctx, c, p)
+	}
 	if err != nil {
 		lack(bound(err.Error()))
 		return

@@ -348,3 +348,46 @@ func TestStopSignalUnknown(t *testing.T) {
 		t.Errorf("%+v", c)
 	}
 }
+
+// A sandbox that is being created is found by containerd's own record of it, which is asked for
+// only where the CRI plugin lists nothing of a pod that is late and has not started.
+func TestReadPodBeforeItsSandbox(t *testing.T) {
+	s := newServer()
+	s.starting = map[string]string{"sandbox-1": "uid", "sandbox-2": "other"}
+	s.specs["sandbox-1"] = `{"process":{"args":["/pause"]}}`
+	socket, _ := s.serve(t, nil)
+	r, _ := open(t, socket, long)
+	read := func(edit func(p *evidence.Pod)) *evidence.Pod {
+		p := &evidence.Pod{
+			Time: noon, Deadline: noon.Add(-time.Minute), Phase: podPending, UID: "uid", RuntimeUID: "uid", Namespace: "shop", Name: "web",
+			Containers: []evidence.Container{{Name: "main", Kind: evidence.App, Waiting: true}},
+		}
+		edit(p)
+		r.ReadPod(t.Context(), p)
+		return p
+	}
+	p := read(func(*evidence.Pod) {})
+	want := evidence.Container{
+		Name: sandboxName, Kind: evidence.Sandbox, ID: "sandbox-1", State: evidence.StateCreated, Runtime: "io.containerd.runc.v2", Program: "pause",
+		Task: evidence.ShimTask{Absent: true, Asked: noon},
+	}
+	if len(p.Containers) != 2 || len(p.Missing) > 0 {
+		t.Fatalf("containers %+v, missing %v", p.Containers, p.Missing)
+	}
+	if diff := cmp.Diff(want, p.Containers[1]); diff != "" {
+		t.Error(diff)
+	}
+	before := s.count("records")
+	for name, edit := range map[string]func(p *evidence.Pod){
+		"only just past the deadline": func(p *evidence.Pod) { p.Deadline = noon.Add(-9 * time.Second) },
+		"it runs":                     func(p *evidence.Pod) { p.Phase = "Running" },
+	} {
+		if p := read(edit); len(p.Containers) != 1 || s.count("records") != before {
+			t.Errorf("%s: %+v", name, p.Containers)
+		}
+	}
+	s.set(func() { s.fails["records"] = status.Error(codes.Internal, "no") })
+	if p := read(func(*evidence.Pod) {}); p.Missing[evidence.Containers] == "" {
+		t.Error("records that could not be listed are taken for none")
+	}
+}

@@ -22,6 +22,7 @@ var reads = []string{
 	runtimeapi.RuntimeService_PodSandboxStatus_FullMethodName,
 	"/containerd.services.version.v1.Version/Version",
 	"/containerd.services.containers.v1.Containers/Get",
+	"/containerd.services.containers.v1.Containers/ListStream",
 	"/containerd.services.tasks.v1.Tasks/Get",
 	"/containerd.services.content.v1.Content/Info",
 	"/containerd.services.content.v1.Content/Read",

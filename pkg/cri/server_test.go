@@ -2,9 +2,11 @@ package cri
 
 import (
 	"context"
+	"fmt"
 	"net"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -34,6 +36,7 @@ type server struct {
 	asked      map[string]int
 	containers map[string]*runtimeapi.Container
 	sandboxes  map[string]*runtimeapi.PodSandbox
+	starting   map[string]string // sandboxes that are being created, and the UIDs of their pods
 	signals    map[string]runtimeapi.Signal
 	mounts     map[string][]*runtimeapi.Mount
 	specs      map[string]string
@@ -149,6 +152,26 @@ func (s containersServer) Get(ctx context.Context, q *containers.GetContainerReq
 		ID: q.ID, Runtime: &containers.Container_Runtime{Name: "io.containerd.runc.v2"},
 		Spec: &anypb.Any{TypeUrl: "types.containerd.io/opencontainers/runtime-spec/1/Spec", Value: []byte(spec)},
 	}}, nil
+}
+
+// ListStream lists the sandboxes of starting whose pod's UID a filter ends with.
+func (s containersServer) ListStream(q *containers.ListContainersRequest, out containers.Containers_ListStreamServer) error {
+	if err := s.enter(out.Context(), "records", ""); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for id, uid := range s.starting {
+		if !strings.HasSuffix(q.Filters[0], fmt.Sprintf(`==%q`, uid)) {
+			continue
+		}
+		if err := out.Send(&containers.ListContainerMessage{Container: &containers.Container{
+			ID: id, Labels: map[string]string{"io.kubernetes.pod.namespace": "shop", "io.kubernetes.pod.name": "web"},
+		}}); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 type contentServer struct {

@@ -35,6 +35,10 @@ type Rule struct {
 	Partly []evidence.Source
 	// When is the part of the termination in which the cause is looked for.
 	When When
+	// Undecided reports whether what a verdict of before was about has changed, and whether it is the
+	// same again takes longer to see: that verdict is neither confirmed nor refuted then. nil
+	// means never.
+	Undecided func(*evidence.Pod) bool
 	// Check looks for the cause. It may return one finding for each container.
 	Check func(*evidence.Pod) []Finding
 }
@@ -196,6 +200,9 @@ func Run(p *evidence.Pod, table Table) Diagnosis {
 		}
 		// Those that look at what becomes of the signal need the suspects.
 		if undelivered && r.When == InGrace && p.Overdue() < 0 && slices.Contains(r.Needs, evidence.Suspects) {
+			d.expired = append(d.expired, r.Cause)
+		}
+		if r.Undecided != nil && r.Undecided(p) {
 			d.expired = append(d.expired, r.Cause)
 		}
 		if !r.due(p) {

@@ -65,6 +65,21 @@ func TestRuntimeCommandHanging(t *testing.T) {
 			p.Tasks = []evidence.Task{task(100, 50, "app", evidence.Sleeping, "epoll_wait")}
 		}
 	}
+	// beforeStart has the command be about the container, of which nothing runs yet, or runc init.
+	beforeStart := func(command string) change {
+		return func(p *evidence.Pod, c *evidence.RuntimeCommand) {
+			c.Container, c.Command = "c", command
+			p.Containers[0].State, p.Containers[0].Waiting, p.Tasks = evidence.StateCreated, true, nil
+			if command == "start" {
+				p.Tasks = []evidence.Task{task(100, 50, "runc:[2:INIT]", evidence.Sleeping, "openat")}
+			}
+		}
+	}
+	createsSandbox := func(p *evidence.Pod, c *evidence.RuntimeCommand) {
+		c.Command, p.Phase, p.Tasks = "create", "Pending", nil
+		p.Containers[0] = evidence.Container{Name: "main", Kind: evidence.App, Waiting: true}
+		p.Containers[1].State, p.Containers[1].Task = evidence.StateCreated, evidence.ShimTask{Absent: true}
+	}
 	vacant := func(p *evidence.Pod, _ *evidence.RuntimeCommand) { p.Tasks = nil }
 	left := func(p *evidence.Pod, c *evidence.RuntimeCommand) {
 		*c = evidence.RuntimeCommand{Left: true, Since: c.Since, Tasks: c.Tasks[1:]}
@@ -132,6 +147,22 @@ func TestRuntimeCommandHanging(t *testing.T) {
 		"others could not be read": {61 * time.Second, func(p *evidence.Pod, _ *evidence.RuntimeCommand) { p.Lack(evidence.RuntimeCommands, "denied") }, "runc kill"},
 		"inside the grace period":  {61 * time.Second, func(p *evidence.Pod, _ *evidence.RuntimeCommand) { p.Deadline = p.Time.Add(time.Minute) }, ""},
 
+		"creates a container": {61 * time.Second, beforeStart("create"),
+			"the shim cannot go on with container main: runc create (PID 200), which it started at "},
+		"the kubelet waits for that": {61 * time.Second, beforeStart("create"),
+			"(hrtimer_nanosleep). The kubelet first waits for that, by default for two minutes (runtimeRequestTimeout)"},
+		"creates it for less than a minute":        {59 * time.Second, beforeStart("create"), ""},
+		"creates it on a starved node":             {99 * time.Second, both(starved, beforeStart("create")), ""},
+		"creates it for long, on a starved node":   {101 * time.Second, both(starved, beforeStart("create")), "runc create (PID 200)"},
+		"creates it slowly, on a starved node":     {110 * time.Second, both(starved, beforeStart("create"), moves), ""},
+		"starts a container":                       {61 * time.Second, beforeStart("start"), "with container main: runc start (PID 200)"},
+		"creates a container that was given up":    {61 * time.Second, both(beforeStart("create"), func(p *evidence.Pod, _ *evidence.RuntimeCommand) { p.Containers[0].State = evidence.StateExited }), ""},
+		"starts one of which the state is unknown": {61 * time.Second, both(beforeStart("start"), func(p *evidence.Pod, _ *evidence.RuntimeCommand) { p.Containers[0].State = evidence.StateUnknown }), "with container main: runc start (PID 200)"},
+
+		"creates the sandbox": {61 * time.Second, createsSandbox, "the shim cannot go on with the pod's sandbox: runc create (PID 200), which it started at "},
+		"the kubelet waits for that twice as long": {61 * time.Second, createsSandbox,
+			"(hrtimer_nanosleep). The kubelet first waits for that, by default for four minutes (twice runtimeRequestTimeout)"},
+
 		"a process is left behind":  {61 * time.Second, left, "with the pod: a command of the runtime has exited and left sleep (PID 201) behind"},
 		"left behind only just now": {61 * time.Second, both(left, func(p *evidence.Pod, c *evidence.RuntimeCommand) { c.Since = p.Time.Add(-9 * time.Second) }), ""},
 		"started with the container, and writes to its output": {61 * time.Second, both(left, func(p *evidence.Pod, c *evidence.RuntimeCommand) {
@@ -153,6 +184,53 @@ func TestRuntimeCommandHanging(t *testing.T) {
 				t.Errorf("found %q, want %q", got, test.want)
 			}
 		})
+	}
+}
+
+// What ends a command that creates a container does not have the kubelet try again: the pod is to
+// be deleted.
+func TestRuntimeCommandBeforeTheStart(t *testing.T) {
+	for state, want := range map[evidence.ContainerState]string{
+		evidence.StateCreated: "; the kubelet then goes on.",
+		evidence.StateUnknown: "; the kubelet tries again.",
+	} {
+		d := cause.Diagnose(commanded(61*time.Second, func(p *evidence.Pod, c *evidence.RuntimeCommand) {
+			c.Container, c.Command = "c", "start"
+			p.Containers[0].State, p.Tasks = state, nil
+		}))
+		if v, _ := d.Verdict(); v.Cause != "RuntimeCommandHanging" || !strings.Contains(v.Remedy, want) || strings.Contains(v.Message, "The kubelet first waits") != (state == evidence.StateCreated) {
+			t.Errorf("%s: %s: %s; %s", state, v.Cause, v.Message, v.Remedy)
+		}
+	}
+}
+
+// When the start of a container was given up and that of the next one has begun, the verdict about
+// the first one is not refuted before the second one has had its time.
+func TestRuntimeCommandOfTheNextContainer(t *testing.T) {
+	failed := evidence.Container{Name: "other", Kind: evidence.App, ID: "o", State: evidence.StateExited, Waiting: true, Runtime: "io.containerd.runc.v2"}
+	for name, test := range map[string]struct {
+		change func(p *evidence.Pod)
+		want   bool
+	}{
+		"the first one was given up":     {func(*evidence.Pod) {}, true},
+		"there is no other":              {func(p *evidence.Pod) { p.Containers = p.Containers[:2] }, false},
+		"the first one has run":          {func(p *evidence.Pod) { p.Containers[2].Exit = new(evidence.Exit) }, false},
+		"the first one runs":             {func(p *evidence.Pod) { p.Containers[2].State = evidence.StateRunning }, false},
+		"the next one is not begun with": {func(p *evidence.Pod) { p.RuntimeCommands = nil }, false},
+		"the next one has started":       {func(p *evidence.Pod) { p.Containers[0].State = evidence.StateRunning }, false},
+	} {
+		p := commanded(5*time.Second, func(p *evidence.Pod, c *evidence.RuntimeCommand) {
+			c.Container, c.Command = "c", "create"
+			p.Containers[0].State, p.Containers[0].Waiting, p.Tasks = evidence.StateCreated, true, nil
+			p.Containers = append(p.Containers, failed)
+		})
+		test.change(p)
+		if message, _, _ := found(p, "RuntimeCommandHanging"); message != "" {
+			t.Errorf("%s: found %s", name, message)
+		}
+		if d := cause.Diagnose(p); d.NotLookedFor("RuntimeCommandHanging") != test.want {
+			t.Errorf("%s: left open is %v", name, !test.want)
+		}
 	}
 }
 

@@ -373,7 +373,8 @@ const (
 // its task.
 type ContainerState string
 
-// The container states of the CRI. A sandbox is Running while it is READY.
+// The container states of the CRI. A sandbox is Running while it is READY, and Created while
+// containerd has a record of its container and the CRI does not list it yet.
 const (
 	StateCreated ContainerState = "created"
 	StateRunning ContainerState = "running"

@@ -7,12 +7,13 @@ func commands() []Scenario {
 	for i := range all {
 		all[i].Prepare = installRunc
 	}
-	return all
+	return append(all, runcCreateSandboxHangs(), runcCreateSlow(), runcCreateSandboxSlow())
 }
 
 // The wrapper stands in the place of the node's runc, once and for all. It does as that does,
 // but for the containers and commands of which there is a file ID-COMMAND in this directory: it
-// does first what the file says.
+// does first what the file says. Of what has yet to start nobody knows the ID: there the file is
+// POD.CONTAINER-COMMAND, and POD-COMMAND for the sandbox.
 const runcDirectory = "/run/scenario-runc"
 
 const runcScript = `#!/bin/sh
@@ -20,9 +21,16 @@ case " $* " in
 *" kill "*) command=kill ;;
 *" delete "*) command=delete ;;
 *" exec "*) command=exec ;;
+*" create "*) command=create ;;
+*" start "*) command=start ;;
 *) exec REAL "$@" ;;
 esac
-for argument; do [ ${#argument} != 64 ] || file=` + runcDirectory + `/$argument-$command; done
+for argument; do [ ${#argument} != 64 ] || of=$argument; done
+case $command in
+create | start) of=$(sed -n 's/.*"io.kubernetes.cri.container-name":"\([^"]*\)".*"io.kubernetes.cri.sandbox-name":"\([^"]*\)".*/\2.\1/p; t
+  s/.*"io.kubernetes.cri.sandbox-name":"\([^"]*\)".*/\1/p' /run/containerd/io.containerd.runtime.v2.task/k8s.io/$of/config.json) ;;
+esac
+file=` + runcDirectory + `/$of-$command
 [ ! -e "$file" ] || . "$file"
 exec REAL "$@"
 `
@@ -47,13 +55,36 @@ func onRunc(which, script string) step { return onCommand(which, "kill", script)
 
 // onCommand is the same of any command: kill, delete or exec.
 func onCommand(which, command, script string) step {
-	return onNode(findShim + findSandbox + `file=` + runcDirectory + `/$` + which + `-` + command + `
+	return onNode(findShim + findSandbox + `file=` + runcDirectory + `/$` + which + `-` + command + instruct(script))
+}
+
+// instruct is a shell script that puts what the runtime is to do into a file.
+func instruct(script string) string {
+	return `
 echo $file >/run/scenario-$NAME.file
 cat >$file.new <<'END'
 ` + script + `
 END
-mv $file.new $file`)
+mv $file.new $file`
 }
+
+// onStart is a step that lets the runtime do something when it is told to create or start what a
+// pod that is yet to be made consists of: its sandbox, or the container main. hasBegun is one that
+// waits until it does.
+func onStart(what, command, script string) step {
+	return inTurn(installRunc, onNode(`file=`+runcDirectory+`/`+what+`-`+command+`
+rm -f $file.begun $file.pids`+instruct(": >$file.begun\n"+script)))
+}
+
+const itsSandbox, itsContainer = "$NAME", "$NAME.main"
+
+var hasBegun = onNode("until [ -e $(cat /run/scenario-$NAME.file).begun ]; do sleep 1; done")
+
+// hang is what a command does that waits for a child.
+const hang = "sleep 100000 </dev/null >/dev/null 2>&1 &\necho $! >>$file.pids\nwait"
+
+// hangs is a shell script that succeeds while a command does.
+const hangs = "read -r file </run/scenario-$NAME.file\ngrep -q sleep /proc/$(tail -n 1 $file.pids)/comm"
 
 // runcAsBefore is a step that undoes onRunc.
 var runcAsBefore = onNode(`read -r file </run/scenario-$NAME.file
@@ -68,8 +99,8 @@ func runcHangs() Scenario {
 		Name:  "runc-kill-hangs",
 		Story: "runc does not return while it kills the pod's sandbox",
 		Pod:   victim(3, "drain", "0"),
-		Break: onRunc("sandbox", "sleep 100000 </dev/null >/dev/null 2>&1 &\necho $! >>$file.pids\nwait"),
-		Proof: "! grep -q '^Name:.victim' $(statuses)\nread -r file </run/scenario-$NAME.file\ngrep -q sleep /proc/$(tail -n 1 $file.pids)/comm",
+		Break: onRunc("sandbox", hang),
+		Proof: "! grep -q '^Name:.victim' $(statuses)\n" + hangs,
 		Cause: "RuntimeCommandHanging",
 		Says: []string{"locked in phase Sandbox", "the shim cannot go on with the pod's sandbox: runc kill (PID", "does not return",
 			"runc waits for its child sleep (PID", "clock_nanosleep"},
@@ -83,7 +114,7 @@ func runcDeleteHangs() Scenario {
 		Name:  "runc-delete-hangs",
 		Story: "runc does not return while it deletes the container, each time that containerd tries it",
 		Pod:   victim(3, "drain", "0"),
-		Break: onCommand("id", "delete", "sleep 100000 </dev/null >/dev/null 2>&1 &\necho $! >>$file.pids\nwait"),
+		Break: onCommand("id", "delete", hang),
 		Proof: noVictim + "read -r file </run/scenario-$NAME.file\n[ $(wc -l <$file.pids) -ge 2 ]",
 		Cause: "RuntimeCommandHanging",
 		Says: []string{"locked in phase Runtime", "the shim cannot go on with container main: runc delete does not return: containerd ends it after ten seconds",
@@ -99,13 +130,99 @@ func runcExecHangs() Scenario {
 		Name:  "runc-exec-hangs",
 		Story: "runc does not return while it executes something in the container for kubectl exec, and the container has ended",
 		Pod:   victim(3, "drain", "0"),
-		Break: inTurn(onCommand("id", "exec", "sleep 100000 </dev/null >/dev/null 2>&1 &\necho $! >>$file.pids\nwait"),
+		Break: inTurn(onCommand("id", "exec", hang),
 			execute("/victim", "drain", "0"), onNode("until [ -s $(cat /run/scenario-$NAME.file).pids ]; do sleep 1; done")),
-		Proof: noVictim + "read -r file </run/scenario-$NAME.file\ngrep -q sleep /proc/$(tail -n 1 $file.pids)/comm",
+		Proof: noVictim + hangs,
 		Cause: "RuntimeCommandHanging",
 		Says:  []string{"the shim cannot go on with container main: runc exec (PID", "does not return", "runc waits for its child sleep (PID", "clock_nanosleep"},
 		Heal:  runcAsBefore,
 	}
+}
+
+// patientKubelets lists the incidents in which runc hangs before the kubelet has turned to the
+// deletion. By default the kubelet gives up two minutes after it has asked for the start, which is
+// soon after a verdict on a busy node: there it is told to wait for longer, as some are.
+func patientKubelets() []Scenario { return []Scenario{runcCreateHangs(), runcStartHangs()} }
+
+// bePatient is a step after which the kubelet waits for ten minutes, and beAsBefore undoes it.
+var (
+	bePatient = onNode(configs + `keep
+echo 'runtimeRequestTimeout: 10m' >>` + kubeletConfig + `
+old=$(pgrep -o -x kubelet)
+restart
+until new=$(pgrep -o -x kubelet) && [ $new != $old ]; do sleep 1; done`)
+	beAsBefore = inTurn(onNode(configs+"restore"), heard)
+)
+
+func runcCreateHangs() Scenario {
+	return Scenario{
+		Name:     "runc-create-hangs",
+		Story:    "runc does not return while it creates the container, so that the kubelet, which waits for ten minutes, does not turn to the deletion",
+		Pod:      victim(3, "drain", "0"),
+		Starting: true,
+		Prepare:  inTurn(bePatient, onStart(itsContainer, "create", hang)),
+		Break:    hasBegun,
+		Proof:    noVictim + hangs,
+		Cause:    "RuntimeCommandHanging",
+		Says: []string{"locked in phase Startup", "the shim cannot go on with container main: runc create (PID", "does not return",
+			"runc waits for its child sleep (PID", "clock_nanosleep", "runtimeRequestTimeout", "the kubelet then goes on"},
+		Force: "not yet", // the container may still be started
+		Heal:  inTurn(runcAsBefore, beAsBefore),
+	}
+}
+
+// runcStartHangs is the same when the container has been created: runc init waits to be told to
+// execute the program.
+func runcStartHangs() Scenario {
+	s := runcCreateHangs()
+	s.Name = "runc-start-hangs"
+	s.Story = "runc does not return while it starts the container, so that the kubelet, which waits for ten minutes, does not turn to the deletion"
+	s.Prepare = inTurn(bePatient, onStart(itsContainer, "start", hang))
+	s.Proof += "\ngrep -q '^Name:.runc' $(statuses)"
+	s.Says[1] = "the shim cannot go on with container main: runc start (PID"
+	s.Force = "no" // runc init lives
+	return s
+}
+
+// runcCreateSlow is innocent: the container starts late, and gets its stop signal when it has.
+func runcCreateSlow() Scenario {
+	return Scenario{
+		Name:     "runc-create-slow",
+		Story:    "innocent: runc takes half a minute to create the container of a pod that is deleted meanwhile",
+		Pod:      victim(3, "drain", "0"),
+		Starting: true,
+		Prepare:  onStart(itsContainer, "create", "sleep 30"),
+		Break:    hasBegun,
+		// So that what is captured is past the deadline.
+		Proof: noVictim + "read -r file </run/scenario-$NAME.file\n[ $(($(date +%s) - $(stat -c %Y $file.begun))) -ge 12 ]",
+	}
+}
+
+// runcCreateSandboxHangs is told without a patient kubelet: it gives the sandbox four minutes.
+func runcCreateSandboxHangs() Scenario {
+	return Scenario{
+		Name:     "runc-create-sandbox-hangs",
+		Story:    "runc does not return while it creates the pod's sandbox, so that the kubelet does not turn to the deletion",
+		Pod:      victim(3, "drain", "0"),
+		Starting: true,
+		Prepare:  onStart(itsSandbox, "create", hang),
+		Break:    hasBegun,
+		Proof:    hangs,
+		Cause:    "RuntimeCommandHanging",
+		Says: []string{"locked in phase Startup", "the shim cannot go on with the pod's sandbox: runc create (PID", "does not return",
+			"runc waits for its child sleep (PID", "clock_nanosleep", "four minutes (twice runtimeRequestTimeout)"},
+		Force: "not yet",
+		Heal:  runcAsBefore,
+	}
+}
+
+// runcCreateSandboxSlow is innocent: the whole pod starts late.
+func runcCreateSandboxSlow() Scenario {
+	s := runcCreateSlow()
+	s.Name = "runc-create-sandbox-slow"
+	s.Story = "innocent: runc takes half a minute to create the sandbox of a pod that is deleted meanwhile"
+	s.Prepare = onStart(itsSandbox, "create", "sleep 30")
+	return s
 }
 
 // runcLeaves has a command leave a process behind that holds its output open.
@@ -115,7 +232,7 @@ func runcLeaves() Scenario {
 		Story:  "runc has killed the pod's sandbox, and a process that it has started holds its output open",
 		Pod:    victim(3, "drain", "0"),
 		Break:  onRunc("sandbox", "sleep 100000 </dev/null &\necho $! >>$file.pids"),
-		Proof:  "read -r file </run/scenario-$NAME.file\ngrep -q sleep /proc/$(tail -n 1 $file.pids)/comm\ngrep -q \"^PPid:.$(cat /run/scenario-$NAME.pid)$\" /proc/$(tail -n 1 $file.pids)/status",
+		Proof:  hangs + "\ngrep -q \"^PPid:.$(cat /run/scenario-$NAME.pid)$\" /proc/$(tail -n 1 $file.pids)/status",
 		Cause:  "RuntimeCommandHanging",
 		Family: "LeftBehind",
 		Says:   []string{"a command of the runtime has exited and left sleep (PID", "holds the command's output open", "kill -TERM"},

@@ -10,12 +10,16 @@ import (
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
 )
 
-// The families of RuntimeCommandHanging, and its variant that is about the pod's sandbox.
+// The families of RuntimeCommandHanging, and its variants that are about the pod's sandbox, and
+// about a container that is yet to be started.
 const (
 	leftBehind   = "LeftBehind"  // the command has exited, and its child holds its output
 	blocked      = "Blocked"     // a thread of it is in state D
 	interrupted  = "Interrupted" // containerd ends the command, and begins anew
 	aboutSandbox = "Sandbox"
+	beforeStart  = "BeforeStart"
+	// sandboxBeforeStart is for a sandbox that is yet to be started.
+	sandboxBeforeStart = "SandboxBeforeStart"
 )
 
 // For how long a command of the runtime must not have returned to be said to hang. Where the
@@ -40,7 +44,7 @@ var RuntimeCommandHanging = &diagnose.Rule{
 	Doc: diagnose.Doc{
 		Layer:   "runtime",
 		Title:   "a command of the runtime, such as runc kill, does not return",
-		Message: "the shim cannot go on with {what}: {held}{waits}",
+		Message: "the shim cannot go on with {what}: {held}{waits}{then}",
 		Phrases: map[string][]diagnose.Choice{
 			"what": {
 				{Variant: aboutSandbox, Text: "the pod's sandbox"},
@@ -61,11 +65,17 @@ var RuntimeCommandHanging = &diagnose.Rule{
 				{Text: ". It sleeps in {syscall} ({function})"},
 				{Text: ""},
 			},
-			"end": {{Text: "{terminatechild}"}, {Text: "{terminate}"}},
+			"then": {
+				{Variant: sandboxBeforeStart, Text: ". The kubelet first waits for that, by default for four minutes (twice runtimeRequestTimeout)"},
+				{Variant: beforeStart, Text: ". The kubelet first waits for that, by default for two minutes (runtimeRequestTimeout)"},
+				{Text: ""},
+			},
+			"end":  {{Text: "{terminatechild}"}, {Text: "{terminate}"}},
+			"next": {{Variant: beforeStart, Text: "the kubelet then goes on"}, {Text: "the kubelet tries again"}},
 		},
 		Meaning: "The shim does not signal, start or delete a container itself. It runs a program for that, usually runc, and waits until that has exited and closed its output. " +
 			"Meanwhile it does nothing else about this container, and its answers to containerd about the container have to wait too. " +
-			"While a container is created or started the kubelet does not turn to the deletion, until its request runs out of time after two minutes (runtimeRequestTimeout).",
+			"While a container is created or started the kubelet does not turn to the deletion, until its request runs out of time: after two minutes (runtimeRequestTimeout), or four while the sandbox is created or started. It asks for one container after the other, and each may take so long.",
 		Evidence: "A child of the pod's shim has the arguments that the shim starts a runtime with, and was started more than a minute ago. " +
 			"On a node short of processors, memory or I/O (/proc/pressure) it is five minutes, or 100 seconds of a command that sleeps and has not moved for ten. " +
 			"Ten seconds of such a sleep are enough, and then it is inferred, when the kubelet has said before, in an Event, that stopping the sandbox has timed out: it has the command killed then and begins anew, so that this one was started since. Two readings show the same. " +
@@ -76,7 +86,7 @@ var RuntimeCommandHanging = &diagnose.Rule{
 			"A process that a command has left behind counts when it was started since the deletion, and the shim does not answer about a container of the pod: the output of a container is a pipe that the shim reads, too. " +
 			"What the command waits for is what the last of its descendants sleeps in, as far as each has one child.",
 		Remedy: "On the node: find out what the command waits for (ps -eo pid,ppid,stat,wchan:30,comm --forest shows its children, lslocks who holds a lock), and repair that. " +
-			"The pod then terminates. When it can only be ended: {end}; the kubelet tries again.",
+			"The pod then terminates. When it can only be ended: {end}; {next}.",
 		Danger: "Do not kill the shim: that loses the exit codes and the output of all containers of the pod. Do not remove anything below /run/containerd. " +
 			"A force delete leaves what still runs of the pod on the node, unseen.",
 		Families: []diagnose.Family{
@@ -100,6 +110,7 @@ var RuntimeCommandHanging = &diagnose.Rule{
 			},
 		},
 	},
+	Undecided: startsNext,
 	Check: func(p *evidence.Pod) []diagnose.Finding {
 		var out []diagnose.Finding
 		for i := range p.RuntimeCommands {
@@ -187,7 +198,26 @@ func hanging(p *evidence.Pod, c *evidence.RuntimeCommand) (f diagnose.Finding, o
 	if f.Container = container.Name; container.Kind == evidence.Sandbox {
 		f.Container, f.Variants = "", []string{aboutSandbox}
 	}
+	if container.State == evidence.StateCreated {
+		f.Variants = append(f.Variants, beforeStart)
+		if container.Kind == evidence.Sandbox {
+			f.Variants = append(f.Variants, sandboxBeforeStart)
+		}
+	}
 	return f, true
+}
+
+// startsNext reports whether a container is being created or started after another one of the pod
+// has ended of which the kubelet has not written that it ran: its start was given up, it may be.
+// What kept the runtime from returning then does so again, in a pod of several containers.
+func startsNext(p *evidence.Pod) bool {
+	failed := slices.ContainsFunc(p.Containers, func(c evidence.Container) bool {
+		return c.Kind != evidence.Sandbox && c.State == evidence.StateExited && c.Waiting && c.Exit == nil
+	})
+	return failed && slices.ContainsFunc(p.RuntimeCommands, func(c evidence.RuntimeCommand) bool {
+		container, ok := p.Container(c.Container)
+		return ok && container.State == evidence.StateCreated && counts(p, &c, container)
+	})
 }
 
 // unfinished returns the finding of a container that the runtime does not get deleted. PIDs and
