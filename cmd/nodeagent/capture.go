@@ -40,7 +40,8 @@ what follows from the reading instead. Of a pod that is not late it says on the
 standard error when the grace period ends, and what may hold the pod beyond it.
 
 The JSON holds no environment, arguments, annotations or file names, so it can be
-attached to an issue. It does hold the names of pods, programs, volumes and servers.
+attached to an issue. It does hold the names of pods, programs, volumes and servers,
+and the address of a pod that has a hook of the kind httpGet.
 
 Capture runs where the agent of the pod's node runs:
 

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"math"
 	"slices"
 	"strings"
 	"sync"
@@ -20,6 +21,7 @@ import (
 	eventsv1 "k8s.io/api/events/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
@@ -793,12 +795,63 @@ func TestTrimKeepsWhatIsLookedAt(t *testing.T) {
 	}
 	if diff := cmp.Diff([]evidence.Container{
 		{Name: "side", Kind: evidence.Sidecar}, {Name: "init", Kind: evidence.Init},
-		{Name: "app", Kind: evidence.App, PreStop: true, PreStopProgram: "drain", PostStartProgram: "register", Exit: &evidence.Exit{Code: 3, At: time.Unix(1005, 0), OutOfMemory: true}}, {Name: "debug", Kind: evidence.Ephemeral},
+		{Name: "app", Kind: evidence.App, PreStop: true, PreStopProgram: "drain", PostStart: true, PostStartProgram: "register", Exit: &evidence.Exit{Code: 3, At: time.Unix(1005, 0), OutOfMemory: true}}, {Name: "debug", Kind: evidence.Ephemeral},
 	}, got.Containers); diff != "" {
 		t.Error(diff)
 	}
 	if got.RuntimeUID != hash || !got.Mirror || !got.HostPID || !got.ShareProcessNamespace || got.ResourceClaims != 2 {
 		t.Errorf("got %+v", got)
+	}
+}
+
+// Of hooks that the kubelet is busy with itself, the seconds and the port are kept, and stay the same
+// in the cache.
+func TestHooksOfTheKubelet(t *testing.T) {
+	get := func(port intstr.IntOrString, host string) *corev1.LifecycleHandler {
+		return &corev1.LifecycleHandler{HTTPGet: &corev1.HTTPGetAction{
+			Port: port, Host: host, Path: "/secret", HTTPHeaders: []corev1.HTTPHeader{{Name: "Authorization", Value: "secret"}},
+		}}
+	}
+	sleep := func(n int64) *corev1.LifecycleHandler {
+		return &corev1.LifecycleHandler{Sleep: &corev1.SleepAction{Seconds: n}}
+	}
+	for name, tc := range map[string]struct {
+		preStop, postStart *corev1.LifecycleHandler
+		timeout            int32 // of a probe, in seconds
+		want               evidence.Container
+	}{
+		"sleeps":                {sleep(20), sleep(5), 0, evidence.Container{PreStop: true, PreStopSleep: 20, PostStart: true, PostStartSleep: 5}},
+		"without end":           {sleep(math.MaxInt64), sleep(0), 0, evidence.Container{PreStop: true, PreStopSleep: maxSleep, PostStart: true}},
+		"ports":                 {get(intstr.FromInt(80), ""), get(intstr.FromString("web"), ""), 0, evidence.Container{PreStop: true, PreStopPort: 80, PostStart: true, PostStartPort: 8080}},
+		"a number as text":      {get(intstr.FromString("81"), ""), nil, 0, evidence.Container{PreStop: true, PreStopPort: 81}},
+		"a name that is none":   {get(intstr.FromString("no"), ""), nil, 0, evidence.Container{PreStop: true}},
+		"another host":          {get(intstr.FromInt(80), "example.com"), get(intstr.FromInt(80), "127.0.0.1"), 0, evidence.Container{PreStop: true, PostStart: true}},
+		"not a port":            {get(intstr.FromInt(-1), ""), get(intstr.FromInt(1<<16), ""), 0, evidence.Container{PreStop: true, PostStart: true}},
+		"a probe that is quick": {get(intstr.FromInt(80), ""), nil, 4, evidence.Container{PreStop: true, PreStopPort: 80}},
+		"a probe that waits":    {get(intstr.FromInt(80), ""), get(intstr.FromInt(80), ""), 5, evidence.Container{PreStop: true, PostStart: true, PostStartPort: 80}},
+	} {
+		p := terminating("a", time.Unix(1000, 0), 30)
+		c := corev1.Container{
+			Name: "app", Ports: []corev1.ContainerPort{{Name: "other", ContainerPort: 9}, {Name: "web", ContainerPort: 8080}},
+			Lifecycle: &corev1.Lifecycle{PreStop: tc.preStop, PostStart: tc.postStart},
+		}
+		if tc.timeout != 0 {
+			c.ReadinessProbe = &corev1.Probe{TimeoutSeconds: tc.timeout}
+		}
+		p.Spec.Containers = []corev1.Container{c}
+		obj, err := Trim(p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		tc.want.Name, tc.want.Kind = "app", evidence.App
+		for _, seen := range []*corev1.Pod{p, obj.(*corev1.Pod)} {
+			if diff := cmp.Diff([]evidence.Container{tc.want}, Seed(seen).Containers); diff != "" {
+				t.Errorf("%s: %s", name, diff)
+			}
+		}
+		if text := obj.(*corev1.Pod).String(); strings.Contains(text, "/secret") || strings.Contains(text, "Authorization") {
+			t.Errorf("%s: the cache would hold a path or a header", name)
+		}
 	}
 }
 

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"math"
 	"path"
 	"regexp"
 	"slices"
@@ -8,6 +9,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
 	"github.com/nodeagent-io/nodeagent/pkg/node"
@@ -116,7 +118,7 @@ func Trim(obj any) (any, error) {
 func trimContainer(c *corev1.Container) corev1.Container {
 	out := corev1.Container{Name: c.Name, RestartPolicy: c.RestartPolicy}
 	if l := c.Lifecycle; l != nil && (l.PreStop != nil || l.PostStart != nil) {
-		out.Lifecycle = &corev1.Lifecycle{PreStop: trimHook(l.PreStop), PostStart: trimHook(l.PostStart)}
+		out.Lifecycle = &corev1.Lifecycle{PreStop: trimHook(l.PreStop, preStopPort(c)), PostStart: trimHook(l.PostStart, hookPort(c, l.PostStart))}
 	}
 	return out
 }
@@ -132,14 +134,21 @@ func keepMount(p *corev1.Pod, volume string, at evidence.SpecMount) {
 	}
 }
 
-// trimHook keeps that there is a hook, and the program that it executes.
-func trimHook(h *corev1.LifecycleHandler) *corev1.LifecycleHandler {
+// trimHook keeps that there is a hook, the program that it executes, for how long it sleeps, and
+// the port that it asks.
+func trimHook(h *corev1.LifecycleHandler, port int) *corev1.LifecycleHandler {
 	if h == nil {
 		return nil
 	}
 	out := &corev1.LifecycleHandler{}
 	if name := hookProgram(h); name != "" {
 		out.Exec = &corev1.ExecAction{Command: []string{name}}
+	}
+	if n := hookSleep(h); n != 0 {
+		out.Sleep = &corev1.SleepAction{Seconds: n}
+	}
+	if port != 0 {
+		out.HTTPGet = &corev1.HTTPGetAction{Port: intstr.FromInt(port)}
 	}
 	return out
 }
@@ -492,27 +501,18 @@ func Seed(p *corev1.Pod) *evidence.Pod {
 
 // asSpecified is a container as the specification has it, and what the kubelet says of it.
 func asSpecified(c *corev1.Container, kind evidence.ContainerKind, statuses []corev1.ContainerStatus) evidence.Container {
+	var hooks corev1.Lifecycle
+	if c.Lifecycle != nil {
+		hooks = *c.Lifecycle
+	}
 	return evidence.Container{
 		Name: c.Name, Kind: kind,
-		PreStop: hasPreStop(c), PreStopProgram: preStopProgram(c), PostStartProgram: postStartProgram(c),
+		PreStop: hooks.PreStop != nil, PreStopProgram: hookProgram(hooks.PreStop),
+		PostStart: hooks.PostStart != nil, PostStartProgram: hookProgram(hooks.PostStart),
+		PreStopSleep: hookSleep(hooks.PreStop), PostStartSleep: hookSleep(hooks.PostStart),
+		PreStopPort: preStopPort(c), PostStartPort: hookPort(c, hooks.PostStart),
 		Running: runs(statuses, c.Name), Waiting: waits(statuses, c.Name), BackedOff: isBackedOff(statuses, c.Name), Exit: exit(statuses, c.Name),
 	}
-}
-
-func hasPreStop(c *corev1.Container) bool { return c.Lifecycle != nil && c.Lifecycle.PreStop != nil }
-
-func preStopProgram(c *corev1.Container) string {
-	if c.Lifecycle == nil {
-		return ""
-	}
-	return hookProgram(c.Lifecycle.PreStop)
-}
-
-func postStartProgram(c *corev1.Container) string {
-	if c.Lifecycle == nil {
-		return ""
-	}
-	return hookProgram(c.Lifecycle.PostStart)
 }
 
 // hookProgram returns the base name of what a hook executes in the container: what it
@@ -522,6 +522,53 @@ func hookProgram(h *corev1.LifecycleHandler) string {
 		return ""
 	}
 	return path.Base(h.Exec.Command[0])
+}
+
+// maxSleep bounds what is kept of how long a hook sleeps, in seconds. The API server allows as much
+// as the grace period, which it does not bound.
+const maxSleep = 365 * 24 * 60 * 60
+
+// hookSleep returns for how many seconds the kubelet sleeps as a hook; 0 for one of another kind.
+func hookSleep(h *corev1.LifecycleHandler) int64 {
+	if h == nil || h.Sleep == nil {
+		return 0
+	}
+	return max(0, min(h.Sleep.Seconds, maxSleep))
+}
+
+// hookPort returns the number of the pod's port to which the kubelet sends the request of a
+// container's hook (ResolveContainerPort, pkg/probe/util.go); 0 when there is none, or it is sent to a
+// host of another name.
+func hookPort(c *corev1.Container, h *corev1.LifecycleHandler) int {
+	if h == nil || h.HTTPGet == nil || h.HTTPGet.Host != "" {
+		return 0
+	}
+	port := h.HTTPGet.Port
+	n := port.IntValue() // 0 of a name
+	if i := slices.IndexFunc(c.Ports, func(p corev1.ContainerPort) bool { return p.Name == port.StrVal }); port.Type == intstr.String && i >= 0 {
+		n = int(c.Ports[i].ContainerPort)
+	}
+	if n < 1 || n > math.MaxUint16 {
+		return 0
+	}
+	return n
+}
+
+// slowProbe is a timeout of a probe, in seconds, from which on the probe's request may look like that
+// of a preStop hook (fact.PreStopRequest).
+const slowProbe = 5
+
+// preStopPort is hookPort of the preStop hook; 0 as well where a probe may look the same.
+func preStopPort(c *corev1.Container) int {
+	for _, p := range []*corev1.Probe{c.LivenessProbe, c.ReadinessProbe, c.StartupProbe} {
+		if p != nil && p.TimeoutSeconds >= slowProbe {
+			return 0
+		}
+	}
+	if c.Lifecycle == nil {
+		return 0
+	}
+	return hookPort(c, c.Lifecycle.PreStop)
 }
 
 // DoubtDeadline is for a pod that was being deleted already when it was first seen. A

@@ -3,6 +3,8 @@ package cri
 import (
 	"context"
 	"fmt"
+	"net/netip"
+	"slices"
 	"sync"
 
 	"github.com/containerd/errdefs"
@@ -63,6 +65,7 @@ func (r *Runtime) ReadPod(ctx context.Context, p *evidence.Pod) {
 	}
 	r.silences.keep(p.RuntimeUID, ids, r.now())
 
+	asksPod := slices.ContainsFunc(p.Containers, func(c evidence.Container) bool { return c.PreStopPort != 0 || c.PostStartPort != 0 })
 	errs, records := make([]error, len(asked)), make([]record, len(asked))
 	slots := make(chan struct{}, sideBySide)
 	var wg sync.WaitGroup
@@ -74,6 +77,9 @@ func (r *Runtime) ReadPod(ctx context.Context, p *evidence.Pod) {
 			errs[i] = r.readContainer(ctx, c, p.RuntimeUID, &p.Containers[a.at], a.listed, &records[i])
 			if a.sandbox && a.state == evidence.StateExited && p.Overdue() > 0 {
 				p.Containers[a.at].StatusError = r.statusError(ctx, c, a.id)
+			}
+			if a.sandbox && a.state == evidence.StateRunning && asksPod {
+				p.Containers[a.at].IP = r.address(ctx, c, a.id)
 			}
 		})
 	}
@@ -105,6 +111,26 @@ func (r *Runtime) statusError(ctx context.Context, c *connection, id string) str
 		return ""
 	}
 	return bound(err.Error())
+}
+
+// address returns the first address of a sandbox, where the kubelet takes it from too
+// (determinePodSandboxIPs, pkg/kubelet/kuberuntime); "" for one in the network of the node, and
+// when containerd does not tell. It answers without the shim.
+func (r *Runtime) address(ctx context.Context, c *connection, id string) string {
+	if !hasTime(ctx, r.read) {
+		return ""
+	}
+	ctx, cancel := question(ctx, r.read)
+	defer cancel()
+	answer, err := c.cri.PodSandboxStatus(ctx, &runtimeapi.PodSandboxStatusRequest{PodSandboxId: id})
+	if err != nil {
+		return ""
+	}
+	ip, err := netip.ParseAddr(answer.GetStatus().GetNetwork().GetIp())
+	if err != nil {
+		return ""
+	}
+	return ip.Unmap().String()
 }
 
 // readContainer completes one container, of which the record is known. It returns why the shim's

@@ -190,6 +190,42 @@ func TestStatusOfASandbox(t *testing.T) {
 	}
 }
 
+// containerd is asked for the address of a sandbox that runs when a hook is a request to the pod.
+func TestAddressOfASandbox(t *testing.T) {
+	for name, test := range map[string]struct {
+		state runtimeapi.PodSandboxState
+		port  int
+		ip    string
+		fails error
+		want  string
+		asked int
+	}{
+		"IPv4":                    {runtimeapi.PodSandboxState_SANDBOX_READY, 80, "10.244.0.9", nil, "10.244.0.9", 1},
+		"IPv6":                    {runtimeapi.PodSandboxState_SANDBOX_READY, 80, "fd00::9", nil, "fd00::9", 1},
+		"the network of the node": {runtimeapi.PodSandboxState_SANDBOX_READY, 80, "", nil, "", 1},
+		"not an address":          {runtimeapi.PodSandboxState_SANDBOX_READY, 80, "x", nil, "", 1},
+		"an error":                {runtimeapi.PodSandboxState_SANDBOX_READY, 80, "10.244.0.9", status.Error(codes.Unknown, "no"), "", 1},
+		"no such hook":            {runtimeapi.PodSandboxState_SANDBOX_READY, 0, "10.244.0.9", nil, "", 0},
+		"it has ended":            {runtimeapi.PodSandboxState_SANDBOX_NOTREADY, 80, "10.244.0.9", nil, "", 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newServer()
+			socket, _ := s.serve(t, nil)
+			r, _ := open(t, socket, long)
+			s.set(func() {
+				s.sandboxes["pause-0"] = &runtimeapi.PodSandbox{Id: "pause-0", State: test.state, Labels: map[string]string{podUID: "uid"}}
+				s.addresses = map[string]string{"pause-0": test.ip}
+				s.fails["sandbox pause-0"] = test.fails
+			})
+			p := &evidence.Pod{RuntimeUID: "uid", Time: noon, Deadline: noon.Add(time.Second), Containers: []evidence.Container{{Name: "main", PreStopPort: test.port}}}
+			r.ReadPod(context.Background(), p)
+			if len(p.Containers) != 2 || p.Containers[1].IP != test.want || s.count("sandbox pause-0") != test.asked {
+				t.Errorf("asked %d times: %+v", s.count("sandbox pause-0"), p.Containers)
+			}
+		})
+	}
+}
+
 func TestReadPodWithAHungShim(t *testing.T) {
 	s := newServer()
 	podOf(s, "uid", 2)

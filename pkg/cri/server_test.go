@@ -39,6 +39,7 @@ type server struct {
 	starting   map[string]string // sandboxes that are being created, and the UIDs of their pods
 	signals    map[string]runtimeapi.Signal
 	mounts     map[string][]*runtimeapi.Mount
+	addresses  map[string]string // of sandboxes
 	specs      map[string]string
 	blobs      map[string]string
 	tasks      map[string]*task.Process
@@ -272,7 +273,11 @@ func (s criServer) PodSandboxStatus(ctx context.Context, q *runtimeapi.PodSandbo
 	if err := s.enter(ctx, "sandbox", q.PodSandboxId); err != nil {
 		return nil, err
 	}
-	return &runtimeapi.PodSandboxStatusResponse{}, nil
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return &runtimeapi.PodSandboxStatusResponse{Status: &runtimeapi.PodSandboxStatus{
+		Id: q.PodSandboxId, Network: &runtimeapi.PodSandboxNetworkStatus{Ip: s.addresses[q.PodSandboxId]},
+	}}, nil
 }
 
 func (s criServer) ContainerStatus(ctx context.Context, q *runtimeapi.ContainerStatusRequest) (*runtimeapi.ContainerStatusResponse, error) {

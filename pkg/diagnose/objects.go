@@ -78,9 +78,15 @@ type Objects struct {
 	// GraceSeconds how long it is.
 	Deadline     time.Time `json:"deadline,omitzero"`
 	GraceSeconds int64     `json:"graceSeconds,omitempty"`
-	// Since is when a silence began; Ended when the container ended.
+	// Since is when a silence began; Until when what it waits for ends; Ended when the
+	// container ended.
 	Since time.Time `json:"since,omitzero"`
+	Until time.Time `json:"until,omitzero"`
 	Ended time.Time `json:"ended,omitzero"`
+	// SleepSeconds is for how long a hook sleeps, and Port the pod's to which a hook sends a
+	// request.
+	SleepSeconds int64 `json:"sleepSeconds,omitempty"`
+	Port         int   `json:"port,omitempty"`
 
 	// CPULimitMillis and CPUUsedMillis are the container's quota and last use in
 	// thousandths of a processor, MemoryHigh its memory.high in bytes.

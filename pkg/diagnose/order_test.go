@@ -22,7 +22,7 @@ func starting(change func(p *evidence.Pod, hook *evidence.Task)) *evidence.Pod {
 		p.Node.Kubelet.Process = &evidence.Task{PID: 7, TID: 7, Comm: "kubelet", State: evidence.Sleeping, Probe: &evidence.Probe{Started: requested.Add(-time.Hour * 72)}}
 		p.Node.Containerd.ConnectedSince = requested.Add(-time.Hour * 72)
 		first.Caught, first.Probe.Started = bitTERM, requested.Add(-10*time.Second)
-		p.Containers[0].PostStartProgram, p.Containers[0].Waiting = "register", true
+		p.Containers[0].PostStart, p.Containers[0].PostStartProgram, p.Containers[0].Waiting = true, "register", true
 		p.Parents = append(p.Parents, evidence.Task{PID: 50, TID: 50, Comm: "containerd-shim", State: evidence.Sleeping})
 		hook := task(120, 50, "register", evidence.Sleeping, "epoll_wait")
 		hook.Probe.Started, hook.Probe.Group = requested.Add(-9500*time.Millisecond), 120
@@ -136,6 +136,85 @@ func TestPostStartHook(t *testing.T) {
 				t.Errorf("found %q in phase %s, want %q", got, d.Phase, tc.want)
 			}
 		})
+	}
+}
+
+// within makes the hook one that the kubelet is busy with itself: a sleep of a minute, which lasts for
+// ten seconds more, or a request to port 8080 that has had no answer.
+func within(p *evidence.Pod, sleeps bool) {
+	c := &p.Containers[0]
+	c.PostStartProgram, p.Tasks = "", p.Tasks[:1]
+	if sleeps {
+		c.PostStartSleep = 60
+		return
+	}
+	c.PostStartPort = 8080
+	p.Requests = []evidence.Request{{Port: 8080, Socket: 500, State: evidence.Established, Since: requested.Add(2 * time.Second)}}
+}
+
+func TestPostStartHookOfTheKubelet(t *testing.T) {
+	kubelet := func(change func(k *evidence.Task)) func(p *evidence.Pod) {
+		return func(p *evidence.Pod) { change(p.Node.Kubelet.Process) }
+	}
+	for name, tc := range map[string]struct {
+		change func(p *evidence.Pod)
+		sleep  diagnose.Confidence // "" for silence
+		asks   diagnose.Confidence
+	}{
+		"it goes on":                    {func(*evidence.Pod) {}, diagnose.Proved, diagnose.Proved},
+		"the kubelet has gone on":       {func(p *evidence.Pod) { p.Containers[0].Waiting = false }, "", ""},
+		"before the deadline":           {func(p *evidence.Pod) { p.Time = p.Deadline.Add(-time.Second) }, "", ""},
+		"the kubelet is stopped":        {kubelet(func(k *evidence.Task) { k.State = evidence.Stopped }), "", ""},
+		"the kubelet was started anew":  {kubelet(func(k *evidence.Task) { k.Probe.Started = requested }), "", ""},
+		"since when it runs is unknown": {kubelet(func(k *evidence.Task) { k.Probe = nil }), diagnose.Inferred, diagnose.Inferred},
+		"the kubelet is a part of K3s":  {kubelet(func(k *evidence.Task) { k.Comm = "k3s-server" }), diagnose.Proved, diagnose.Inferred},
+		"there is no kubelet": {func(p *evidence.Pod) {
+			p.Node.Kubelet.AbsentSince, p.Node.Kubelet.LastSeen = p.Time, requested
+		}, "", ""},
+		"the container has ended": {func(p *evidence.Pod) { p.Containers[0].State = evidence.StateExited }, "", ""},
+		"first process not known": {func(p *evidence.Pod) { p.Tasks[0].Probe = nil }, "", ""},
+		"another is yet to come":  {func(p *evidence.Pod) { second(p, "", time.Time{}) }, diagnose.Inferred, diagnose.Inferred},
+		"another was started since": {func(p *evidence.Pod) {
+			second(p, evidence.StateRunning, requested.Add(-time.Second))
+		}, "", ""},
+		"another was started before": {func(p *evidence.Pod) {
+			second(p, evidence.StateRunning, requested.Add(-time.Hour))
+		}, diagnose.Proved, diagnose.Proved},
+		"the sleep is over":  {func(p *evidence.Pod) { p.Containers[0].PostStartSleep = 49 }, "", diagnose.Proved},
+		"an answer has come": {func(p *evidence.Pod) { p.Requests = nil }, diagnose.Proved, ""},
+		"two requests": {func(p *evidence.Pod) {
+			p.Containers[0].PostStartSleep, p.Requests = 0, append(p.Requests, evidence.Request{Port: 8080, Socket: 501, Since: requested})
+		}, "", ""},
+		"a request just now": {func(p *evidence.Pod) {
+			p.Containers[0].PostStartSleep, p.Requests = 0, []evidence.Request{{Port: 8080, Socket: 501, Since: p.Time}}
+		}, "", ""},
+		"a request to another port": {func(p *evidence.Pod) {
+			p.Containers[0].PostStartSleep, p.Containers[0].PostStartPort = 0, 80
+		}, "", ""},
+	} {
+		for sleeps, want := range map[bool]diagnose.Confidence{true: tc.sleep, false: tc.asks} {
+			p := starting(func(p *evidence.Pod, _ *evidence.Task) { within(p, sleeps); tc.change(p) })
+			d := cause.Diagnose(p)
+			var got diagnose.Confidence
+			for _, f := range d.Findings {
+				if f.Cause == "PostStartHookRunning" {
+					got = f.Confidence
+				}
+			}
+			if got != want || got != "" && d.Phase != diagnose.Startup {
+				t.Errorf("%s, sleep %t: found %q in phase %s, want %q", name, sleeps, got, d.Phase, want)
+			}
+		}
+	}
+	const next = ". The kubelet completes the start of a container before it stops a pod, without a time limit: no container of the pod has been sent its stop signal"
+	for what, sleeps := range map[string]bool{
+		", a sleep of 1m0s, lasts until 03:00:50 UTC":                                     true,
+		", an HTTP request to port 8080 of the pod, has had no answer since 03:00:02 UTC": false,
+	} {
+		d := cause.Diagnose(starting(func(p *evidence.Pod, _ *evidence.Task) { within(p, sleeps) }))
+		if f, _ := d.Verdict(); f.Message != "container main: its postStart hook"+what+next {
+			t.Errorf("%s", f.Message)
+		}
 	}
 }
 

@@ -63,8 +63,7 @@ func locateAmongTasks(p *evidence.Pod, live []*evidence.Task) Phase {
 		}
 	}
 	for i := range p.Containers {
-		c := &p.Containers[i]
-		if hook, _ := fact.PostStartHook(p, c); hook != nil || fact.PostStartLeft(p, c) != nil {
+		if fact.InPostStart(p, &p.Containers[i]) {
 			return Startup
 		}
 	}

@@ -88,6 +88,22 @@ func hooked(p *evidence.Pod, started time.Time) {
 	p.Tasks = append(p.Tasks, hook)
 }
 
+// sleepy gives the container a preStop hook that sleeps for so many seconds, and asking one that asks
+// port 8080 and has had no answer, from a second after the deletion until the last reading. Both end
+// the container after its deadline.
+func sleepy(p *evidence.Pod, seconds int64, after time.Duration) {
+	c := &p.Containers[0]
+	c.PreStop, c.PreStopSleep = true, seconds
+	gone(p, 137, after)
+}
+
+func asking(p *evidence.Pod) {
+	c := &p.Containers[0]
+	c.PreStop, c.PreStopPort = true, 8080
+	gone(p, 137, 2*time.Second)
+	p.Requests = []evidence.Request{{Port: 8080, Socket: 500, State: evidence.Established, Since: requested.Add(time.Second)}}
+}
+
 // proxied makes the container a proxy whose preStop hook waits for a second one,
 // which catches the given signals.
 func proxied(p *evidence.Pod, caught evidence.SignalSet) {
@@ -634,6 +650,91 @@ func TestStopSignals(t *testing.T) {
 			hooked(p, requested.Add(-time.Second))
 			gone(p, 137, 0)
 		}, "", ""},
+		"its preStop hook sleeps as long as the grace period": {func(p *evidence.Pod, _ *evidence.Task) {
+			sleepy(p, 30, 2*time.Second)
+		}, "PreStopHookRunning", diagnose.Inferred},
+		"its preStop hook sleeps for longer than a deletion with a shorter grace period gives": {func(p *evidence.Pod, _ *evidence.Task) {
+			sleepy(p, 600, 2*time.Second)
+		}, "PreStopHookRunning", diagnose.Inferred},
+		"its preStop hook sleeps and leaves two seconds": {func(p *evidence.Pod, _ *evidence.Task) {
+			sleepy(p, 28, time.Second)
+		}, "PreStopHookRunning", diagnose.Inferred},
+		"its preStop hook sleeps and leaves three seconds": {func(p *evidence.Pod, _ *evidence.Task) {
+			sleepy(p, 27, time.Second)
+		}, "", ""},
+		"its preStop hook sleeps for half of the grace period, and the program handles and is slow": {func(p *evidence.Pod, t *evidence.Task) {
+			t.Caught = bitTERM
+			sleepy(p, 15, time.Second)
+		}, "", ""},
+		"its preStop hook sleeps, by a kubelet that does not know such hooks": {func(p *evidence.Pod, _ *evidence.Task) {
+			sleepy(p, 30, 0)
+		}, "", ""},
+		"its preStop hook sleeps, and the program ended by itself": {func(p *evidence.Pod, _ *evidence.Task) {
+			sleepy(p, 30, 2*time.Second)
+			p.Containers[0].Exit.Code = 0
+		}, "", ""},
+		"its preStop hook sleeps, and the container ended long before": {func(p *evidence.Pod, _ *evidence.Task) {
+			sleepy(p, 30, -20*time.Second)
+		}, "", ""},
+		"its preStop hook sleeps, and the kubelet was started anew": {func(p *evidence.Pod, _ *evidence.Task) {
+			sleepy(p, 30, 2*time.Second)
+			p.Node.Kubelet.Process = &evidence.Task{PID: 7, TID: 7, Comm: "kubelet", State: evidence.Sleeping, Probe: &evidence.Probe{Started: requested.Add(time.Second)}}
+		}, "", ""},
+		"its preStop hook sleeps, and the kubelet is stopped": {func(p *evidence.Pod, _ *evidence.Task) {
+			sleepy(p, 30, 2*time.Second)
+			p.Node.Kubelet.Process = &evidence.Task{PID: 7, TID: 7, Comm: "kubelet", State: evidence.Stopped}
+		}, "", ""},
+		"its preStop hook sleeps, and it is deleted by force": {func(p *evidence.Pod, _ *evidence.Task) {
+			p.Deadline, p.GracePeriodSeconds = requested, 0
+			sleepy(p, 30, 2*time.Second)
+		}, "", ""},
+		"another container's preStop hook sleeps": {func(p *evidence.Pod, _ *evidence.Task) {
+			sleepy(p, 30, 2*time.Second)
+			p.Containers = append(p.Containers, p.Containers[0])
+			p.Containers[1].Name, p.Containers[1].ID, p.Containers[1].Exit = "other", "o", &evidence.Exit{At: requested.Add(time.Second)}
+			p.Containers[0].PreStop, p.Containers[0].PreStopSleep = false, 0
+		}, "", ""},
+		"its preStop hook has no answer": {func(p *evidence.Pod, _ *evidence.Task) { asking(p) }, "PreStopHookRunning", diagnose.Inferred},
+		"its preStop hook cannot connect": {func(p *evidence.Pod, _ *evidence.Task) {
+			asking(p)
+			p.Requests[0].State = "SYN_SENT"
+		}, "PreStopHookRunning", diagnose.Inferred},
+		"its preStop hook has had its answer": {func(p *evidence.Pod, t *evidence.Task) {
+			t.Caught = bitTERM
+			asking(p)
+			p.Requests = nil
+		}, "", ""},
+		"its preStop hook had no answer some seconds before the deadline": {func(p *evidence.Pod, _ *evidence.Task) {
+			asking(p)
+			p.Time = p.Deadline.Add(-3 * time.Second)
+		}, "", ""},
+		"its preStop hook had no answer, long before the end": {func(p *evidence.Pod, _ *evidence.Task) {
+			asking(p)
+			p.Containers[0].Exit.At = p.Deadline.Add(8 * time.Second)
+		}, "", ""},
+		"another request, late in the grace period": {func(p *evidence.Pod, _ *evidence.Task) {
+			asking(p)
+			p.Requests[0].Since = requested.Add(20 * time.Second)
+		}, "", ""},
+		"its preStop hook has no answer, and the program is killed a whole grace period later": {func(p *evidence.Pod, _ *evidence.Task) {
+			asking(p)
+			p.Time, p.Containers[0].Exit.At = p.Deadline.Add(28*time.Second), p.Deadline.Add(30*time.Second)
+		}, "", ""},
+		"a request to another port": {func(p *evidence.Pod, _ *evidence.Task) {
+			asking(p)
+			p.Requests[0].Port = 8081
+		}, "", ""},
+		"two containers ask the same port, and one request has no answer": {func(p *evidence.Pod, _ *evidence.Task) {
+			asking(p)
+			p.Containers = append(p.Containers, p.Containers[0])
+			p.Containers[1].Name, p.Containers[1].ID = "other", "o"
+		}, "", ""},
+		"a preStop hook asks for the end of the app, which is slow": {func(p *evidence.Pod, _ *evidence.Task) {
+			asking(p)
+			p.Containers = append(p.Containers, evidence.Container{
+				Name: "app", Kind: evidence.App, ID: "a", State: evidence.StateRunning, StopSignal: evidence.SIGTERM, Exit: &evidence.Exit{Code: 137, At: p.Deadline},
+			})
+		}, "", ""},
 		"its preStop hook is a shell, and still one": {func(p *evidence.Pod, _ *evidence.Task) {
 			hooked(p, requested.Add(time.Second))
 			p.Tasks[1].Comm, p.Tasks[1].Probe.Exe = "sh", "dash"
@@ -898,5 +999,22 @@ func TestGracePeriodOver(t *testing.T) {
 	})
 	if d := cause.Diagnose(killed); d.NotLookedFor("SignalDroppedByPID1") {
 		t.Errorf("the pod was killed in time and is in phase %s, and its verdict stands on", d.Phase)
+	}
+}
+
+// A hook that the kubelet is busy with itself is told of by what the specification has.
+func TestPreStopHookOfTheKubelet(t *testing.T) {
+	const sleep = "container main: its preStop hook, a sleep of 30s, ran from 03:00:00 UTC on and used up the grace period of 30s. " +
+		"The kubelet sent SIGTERM only then, two seconds before SIGKILL ended the program at 03:00:32 UTC"
+	const request = "container main: its preStop hook, an HTTP request to port 8080 of the pod, had no answer from 03:00:01 UTC on and used up the grace period of 30s. " +
+		"The kubelet sent SIGTERM only then, two seconds before SIGKILL ended the program at 03:00:32 UTC; the hook itself may have asked it to stop before"
+	for want, change := range map[string]func(p *evidence.Pod, _ *evidence.Task){
+		sleep:   func(p *evidence.Pod, _ *evidence.Task) { sleepy(p, 30, 2*time.Second) },
+		request: func(p *evidence.Pod, _ *evidence.Task) { asking(p) },
+	} {
+		d := cause.Diagnose(stopping(change))
+		if f, _ := d.Verdict(); f.Message != want {
+			t.Errorf("%s", f.Message)
+		}
 	}
 }

@@ -42,6 +42,8 @@ const (
 	RuntimeCommands Source = "runtime-commands"
 	// NodeObject is what the API server has of the node.
 	NodeObject Source = "node-object"
+	// Requests are the kubelet's HTTP requests to the pod that have no answer.
+	Requests Source = "requests"
 )
 
 // A Pod is what is known of one terminating pod at one moment.
@@ -171,6 +173,9 @@ type Pod struct {
 	// Deletes are the containers that the runtime was seen to be deleting for long, and more than
 	// once.
 	Deletes []Delete `json:"deletes,omitempty"`
+	// Requests are the kubelet's connections to the ports of hooks over which nothing has come
+	// back. They are read while a container runs that has a hook of that kind.
+	Requests []Request `json:"requests,omitempty"`
 	// KillFailures are what the kubelet has said, in Events, of why it could not
 	// stop the pod, the last first. They are asked for only once the pod is overdue.
 	KillFailures []KillFailure `json:"killFailures,omitempty"`
@@ -393,9 +398,19 @@ type Container struct {
 	// PreStopProgram is the base name of the program that the hook executes in the
 	// container; "" for a hook of another kind, or a program without a name.
 	PreStopProgram string `json:"preStopProgram,omitempty"`
-	// PostStartProgram is the same of its postStart hook, which the kubelet runs when
-	// the container has been started.
+	// PostStart reports whether the specification has a postStart hook, and
+	// PostStartProgram is the same of it. The kubelet runs it when the container has been
+	// started.
+	PostStart        bool   `json:"postStart,omitempty"`
 	PostStartProgram string `json:"postStartProgram,omitempty"`
+	// PreStopSleep and PostStartSleep are for how many seconds the kubelet sleeps as that
+	// hook; 0 for a hook of another kind.
+	PreStopSleep   int64 `json:"preStopSleep,omitempty"`
+	PostStartSleep int64 `json:"postStartSleep,omitempty"`
+	// PreStopPort and PostStartPort are the ports of the pod to which the kubelet sends an
+	// HTTP request as that hook; 0 for a hook of another kind, or one that names a host.
+	PreStopPort   int `json:"preStopPort,omitempty"`
+	PostStartPort int `json:"postStartPort,omitempty"`
 
 	// ID is containerd's, "" when containerd knows no such container.
 	ID    string         `json:"id,omitempty"`
@@ -427,6 +442,11 @@ type Container struct {
 	// StatusErrorSince is when the first of the readings in a row had ended that showed the same, but for numbers in it.
 	StatusError      string    `json:"statusError,omitempty"`
 	StatusErrorSince time.Time `json:"statusErrorSince,omitzero"`
+
+	// IP is the first address of a sandbox, to which the kubelet sends the requests of
+	// hooks; "" where no container has such a hook, in the network of the node, and when it is
+	// not known.
+	IP string `json:"ip,omitempty"`
 
 	Task ShimTask `json:"task"`
 	// Rootfs is the mount of its root file system in the host's mount table, which the

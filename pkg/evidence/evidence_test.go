@@ -655,3 +655,15 @@ func TestSinceOfLoops(t *testing.T) {
 		}
 	}
 }
+
+// A request is the same as long as it is over the same connection.
+func TestSinceRequests(t *testing.T) {
+	t0 := time.Unix(1000, 0)
+	first := &Pod{UID: "u", Time: t0, TasksRead: t0.Add(time.Second), Requests: []Request{{Port: 80, Socket: 500}, {Port: 81, Socket: 501}}}
+	first.Since(nil)
+	second := &Pod{UID: "u", Time: t0.Add(10 * time.Second), Requests: []Request{{Port: 80, Socket: 500}, {Port: 81, Socket: 502}}}
+	second.Since(first)
+	if got, next := second.Requests[0].Since, second.Requests[1].Since; !got.Equal(t0.Add(time.Second)) || !next.Equal(second.Time) {
+		t.Errorf("since %s and %s", got, next)
+	}
+}

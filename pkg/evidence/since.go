@@ -35,6 +35,7 @@ func (p *Pod) Since(earlier *Pod) {
 	sinceSpecified(p.Specified, e.Specified)
 	sinceOutputHolders(p.OutputHolders, e.OutputHolders, tasks)
 	sinceShimChildren(p.ShimChildren, e.ShimChildren, tasks)
+	sinceRequests(p.Requests, e.Requests, tasks)
 	since(p.Plugins, e.Plugins, tasks)
 	p.sinceCommands(&e, tasks)
 	p.sinceDeletes(&e)

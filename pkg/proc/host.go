@@ -43,7 +43,7 @@ func (h *Host) tree() *cgroup.Tree {
 }
 
 // ReadPod fills in the pod's Cgroups, Tasks, Parents, Leftovers, OutputHolders, ShimChildren,
-// Plugins, RuntimeCommands, Mounts, Devices, Loops, ImageMounts, Volumes and Holders, whether the kubelet's directory was
+// Plugins, RuntimeCommands, Requests, Mounts, Devices, Loops, ImageMounts, Volumes and Holders, whether the kubelet's directory was
 // found (Seen), when these were read (CgroupsRead, TasksRead), and in Missing what could not be read.
 // It needs the pod's UIDs; it makes use of the pod's Containers for the processes
 // that the shims call first, and for the sandbox whose shim to look for. It returns
@@ -67,7 +67,7 @@ func (r *Round) ReadPod(ctx context.Context, p *evidence.Pod) {
 	}
 	p.CgroupsRead, p.NoShimSince = time.Now(), time.Time{}
 	p.Cgroups, p.Tasks, p.Parents, p.Leftovers, p.Plugins, p.Mounts, p.Unprobed, p.TasksRead = nil, nil, nil, nil, nil, nil, 0, time.Time{}
-	p.Volumes, p.Holders, p.Devices, p.Loops, p.RuntimeCommands = nil, nil, nil, nil, nil
+	p.Volumes, p.Holders, p.Devices, p.Loops, p.RuntimeCommands, p.Requests = nil, nil, nil, nil, nil, nil
 	p.OutputHolders, p.ShimChildren, p.ImageMounts = nil, nil, nil
 	for _, g := range groups {
 		p.Cgroups = append(p.Cgroups, g.Cgroup)
@@ -150,6 +150,12 @@ func (r *Round) ReadPod(ctx context.Context, p *evidence.Pod) {
 		p.Lack(evidence.RuntimeCommands, fmt.Sprintf("look for commands of the runtime: %v", err))
 	}
 	if len(p.RuntimeCommands) > 0 {
+		p.TasksRead = time.Now()
+	}
+	if p.Requests, err = r.readRequests(ctx, p); err != nil {
+		p.Lack(evidence.Requests, fmt.Sprintf("look for the kubelet's requests to the pod: %v", err))
+	}
+	if len(p.Requests) > 0 {
 		p.TasksRead = time.Now()
 	}
 	if looksDone(p) && p.Overdue() > 0 {

@@ -32,7 +32,12 @@ type Round struct {
 	byComm *shared[map[string]*[]int]
 	// deletes are the CNI plugins that take down networks, by sandbox.
 	deletes *shared[deletes]
-	search  *walk[user]
+	// unanswered are the connections in the kubelet's network over which nothing has come back,
+	// and sockets those that it has open.
+	unanswered *shared[[]mount.Unanswered]
+	sockets    *shared[[]uint64]
+
+	search *walk[user]
 	// others are the processes in other mount namespaces, by these, as far as search has been;
 	// who walks may use it. elsewhere is what of these namespaces has to do with the host's.
 	others    map[string][]int
@@ -61,7 +66,11 @@ func (h *Host) Round() *Round {
 		Host:    h,
 		byComm:  newShared[map[string]*[]int](),
 		deletes: newShared[deletes](),
-		search:  newWalk[user](),
+
+		unanswered: newShared[[]mount.Unanswered](),
+		sockets:    newShared[[]uint64](),
+
+		search: newWalk[user](),
 
 		others:    make(map[string][]int),
 		elsewhere: newShared[[]namespace](),

@@ -1,10 +1,15 @@
 package scenario
 
-import corev1 "k8s.io/api/core/v1"
+import (
+	"context"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
 
 // order lists the incidents in which the kubelet waits before it stops a container.
 func order() []Scenario {
-	return []Scenario{postStartHangs(), postStartEnds(), sidecarWaits()}
+	return []Scenario{postStartHangs(), postStartEnds(), postStartSleeps(), postStartSleepEnds(), postStartUnanswered(), sidecarWaits()}
 }
 
 // withPostStart gives the pod's container a postStart hook.
@@ -53,6 +58,69 @@ func postStartEnds() Scenario {
 		Break: onFirst(hook + `until p=$(first) && hook sh; do sleep 1; done
 setsid sh -c "cd /proc/$p/root; sleep $((GRACE/2)); : >go; sleep $((GRACE/2+2)); : >late; sleep 10; : >done" </dev/null >/dev/null 2>&1 &`),
 		Proof: signalFunctions + hook + "[ -e /proc/$p/root/late ] && ! hook sh",
+	}
+}
+
+// postStartSleeps is deleted with a shorter grace period than the pod has, as kubectl delete --now
+// does it: the API server bounds the sleep by the longer one.
+func postStartSleeps() Scenario {
+	spec := pod(120, BusyboxImage, "sh", "-c", "trap ': >/stopped; exit 0' TERM; while :; do sleep 1; done")
+	spec.Containers[0].Lifecycle = &corev1.Lifecycle{PostStart: sleeping(120)}
+	return Scenario{
+		Name:     "post-start-sleeps",
+		Story:    "the postStart hook sleeps for longer than the grace period of the deletion",
+		Pod:      spec,
+		Starting: true,
+		Break: func(ctx context.Context, n *Node, p *corev1.Pod) error {
+			if err := onFirst(handles)(ctx, n, p); err != nil {
+				return err
+			}
+			uid, grace := p.UID, int64(3)
+			return n.API.CoreV1().Pods(p.Namespace).Delete(ctx, p.Name, metav1.DeleteOptions{GracePeriodSeconds: &grace, Preconditions: &metav1.Preconditions{UID: &uid}})
+		},
+		Proof:  signalFunctions + "sleep 4; [ ! -e /proc/$p/root/stopped ] && [ -e /proc/$p/root/bin ]",
+		Cause:  "PostStartHookRunning",
+		Family: "Sleep",
+		Says:   []string{"Blocked in phase Startup", "container main", "postStart hook, a sleep of ", "no container of the pod has been sent its stop signal"},
+	}
+}
+
+// postStartSleepEnds is innocent: the kubelet gives it the whole grace period when the sleep has
+// ended.
+func postStartSleepEnds() Scenario {
+	spec := pod(120, BusyboxImage, "sh", "-c", "trap ': >/stopped; until [ -e /done ]; do sleep 1; done; exit 0' TERM; while :; do sleep 1; done")
+	spec.Containers[0].Lifecycle = &corev1.Lifecycle{PostStart: sleeping(80)}
+	return Scenario{
+		Name:     "post-start-sleep-ends",
+		Story:    "innocent: a postStart hook sleeps for a part of the grace period, and the program then drains beyond the deadline",
+		Pod:      spec,
+		Starting: true,
+		Break:    onFirst(handles + `setsid sh -c "cd /proc/$p/root; sleep $((GRACE+2)); : >late; sleep $((GRACE/3)); : >done" </dev/null >/dev/null 2>&1 &`),
+		Proof:    signalFunctions + "[ -e /proc/$p/root/late ] && [ -e /proc/$p/root/stopped ]",
+	}
+}
+
+// postStartUnanswered asks the port of a sidecar, which was started before.
+func postStartUnanswered() Scenario {
+	spec := victim(3, "drain", "0")
+	spec.Containers[0].Lifecycle = &corev1.Lifecycle{PostStart: asking()}
+	always, server := corev1.ContainerRestartPolicyAlways, victim(3, "serve", "/other").Containers[0]
+	server.Name, server.RestartPolicy, server.ImagePullPolicy = "server", &always, corev1.PullNever
+	spec.InitContainers = []corev1.Container{server}
+	const serving = `serving() { for t in $(tasks); do if tr '\0' ' ' </proc/$t/cmdline | grep -q '^/victim serve'; then echo $t; return; fi; done; return 1; }
+`
+	return Scenario{
+		Name:     "post-start-http-hangs",
+		Needs:    []Need{PodNetwork},
+		Story:    "the postStart hook is an HTTP request that is never answered, so that the kubelet does not turn to the deletion",
+		Pod:      spec,
+		Starting: true,
+		Break:    onNode("until " + requestPending + "; do sleep 1; done"),
+		Proof:    requestPending,
+		Cause:    "PostStartHookRunning",
+		Family:   "HTTP",
+		Says:     []string{"Blocked in phase Startup", "container main", "postStart hook, an HTTP request to port 8080 of the pod, has had no answer", "no container of the pod has been sent its stop signal"},
+		Heal:     onNode(serving + "! s=$(serving) || kill -KILL $s"),
 	}
 }
 

@@ -81,6 +81,9 @@ func (s *Scenario) Manifest(n *Node) *corev1.Pod {
 	if s.InGrace { // its verdict has to be told in it, by an agent that may be late
 		grace = max(grace, *spec.TerminationGracePeriodSeconds)
 	}
+	for i := range spec.Containers {
+		scaleSleeps(&spec.Containers[i], *s.Pod.TerminationGracePeriodSeconds, grace)
+	}
 	spec.TerminationGracePeriodSeconds = &grace
 	// A network of its own costs an emulated node more than the rest of a pod.
 	spec.HostNetwork = n.Kind == kindVM && !slices.Contains(s.Needs, PodNetwork)
@@ -98,6 +101,19 @@ func (s *Scenario) Manifest(n *Node) *corev1.Pod {
 			Labels: map[string]string{label: s.Name},
 		},
 		Spec: spec,
+	}
+}
+
+// scaleSleeps has the hooks of a container that sleep take the same part of the grace period as
+// before: the API server refuses one that sleeps for longer.
+func scaleSleeps(c *corev1.Container, grace, scaled int64) {
+	if c.Lifecycle == nil {
+		return
+	}
+	for _, h := range []*corev1.LifecycleHandler{c.Lifecycle.PreStop, c.Lifecycle.PostStart} {
+		if h != nil && h.Sleep != nil {
+			h.Sleep.Seconds = h.Sleep.Seconds * scaled / grace
+		}
 	}
 }
 

@@ -1,6 +1,11 @@
 package scenario
 
-import corev1 "k8s.io/api/core/v1"
+import (
+	"context"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+)
 
 func slowShutdown() Scenario {
 	return Scenario{
@@ -41,6 +46,108 @@ func preStopEnds() Scenario {
 		Name:  "pre-stop-ends",
 		Story: "innocent: a preStop hook takes twelve seconds, and then the program ends by SIGTERM",
 		Pod:   withPreStop(pod(60, BusyboxImage, "sh", "-c", "trap 'exit 0' TERM; while :; do sleep 1; done"), "sh", "-c", "sleep 12"),
+	}
+}
+
+// sleeping is a hook that is a sleep of the kubelet.
+func sleeping(seconds int64) *corev1.LifecycleHandler {
+	return &corev1.LifecycleHandler{Sleep: &corev1.SleepAction{Seconds: seconds}}
+}
+
+// asking is a hook that is a request of the kubelet to port 8080, on which victim serve listens.
+func asking() *corev1.LifecycleHandler {
+	return &corev1.LifecycleHandler{HTTPGet: &corev1.HTTPGetAction{Path: "/", Port: intstr.FromInt32(8080)}}
+}
+
+// preStop gives the pod's container a preStop hook of any kind.
+func preStop(spec corev1.PodSpec, hook *corev1.LifecycleHandler) corev1.PodSpec {
+	spec.Containers[0].Lifecycle = &corev1.Lifecycle{PreStop: hook}
+	return spec
+}
+
+// noting is a program that takes SIGTERM, writes that down in /stopped, and goes on.
+var noting = []string{"sh", "-c", "trap ': >/stopped' TERM; while :; do sleep 1; done"}
+
+// The state of the kubelet's connection to port 8080, by the node's list: one over which nothing
+// has come back, and one that has had an answer and stays open.
+const (
+	requestPending  = `awk '$3~/:1F90$/ && $4=="01" && $14=="0"{found=1} END{exit !found}' /proc/net/tcp`
+	requestAnswered = `awk '$3~/:1F90$/ && $4=="01" && $14!="0"{found=1} END{exit !found}' /proc/net/tcp`
+)
+
+func preStopSleeps() Scenario {
+	return Scenario{
+		Name:     "pre-stop-sleeps",
+		Story:    "the preStop hook sleeps as long as the grace period, and leaves the program two seconds",
+		Pod:      preStop(pod(60, BusyboxImage, noting...), sleeping(60)),
+		Break:    onFirst(handles),
+		Proof:    signalFunctions + "sleep 5; [ ! -e /proc/$p/root/stopped ] && [ -e /proc/$p/root/bin ]",
+		Cause:    "PreStopHookRunning",
+		Family:   "Sleep",
+		Says:     []string{"container main", "preStop hook, a sleep of ", "used up the grace period", "SIGTERM"},
+		WhenGone: true,
+	}
+}
+
+// preStopSleepEnds is innocent: what is left of the grace period is not enough for its program,
+// which is another story than a hook that takes all of it.
+func preStopSleepEnds() Scenario {
+	return Scenario{
+		Name:  "pre-stop-sleep-ends",
+		Story: "innocent: a preStop hook sleeps for a third of the grace period, and the program then uses the rest",
+		Pod:   preStop(pod(60, BusyboxImage, noting...), sleeping(20)),
+		Break: onFirst(handles),
+		Proof: signalFunctions + "[ -e /proc/$p/root/stopped ]",
+	}
+}
+
+func preStopUnanswered() Scenario {
+	return Scenario{
+		Name:     "pre-stop-http-hangs",
+		Needs:    []Need{PodNetwork},
+		Story:    "the preStop hook is an HTTP request that is never answered, and leaves the program two seconds",
+		Pod:      preStop(victim(90, "serve", "/other"), asking()),
+		Break:    onFirst(ready),
+		Proof:    requestPending,
+		Cause:    "PreStopHookRunning",
+		Family:   "HTTP",
+		Says:     []string{"container main", "an HTTP request to port 8080 of the pod, had no answer", "SIGTERM"},
+		WhenGone: true,
+		Alone:    true, // it must be seen shortly before its end
+	}
+}
+
+// preStopUnreachable has a firewall of the node drop what the kubelet sends to the port, so that its
+// connection is never made.
+func preStopUnreachable() Scenario {
+	firewall := func(script string) step {
+		return func(ctx context.Context, n *Node, p *corev1.Pod) error {
+			return onNode("rule='OUTPUT -p tcp -d "+p.Status.PodIP+" --dport 8080 -j DROP'\n"+script)(ctx, n, p)
+		}
+	}
+	s := preStopUnanswered()
+	s.Name = "pre-stop-http-unreachable"
+	s.Story = "the preStop hook is an HTTP request of which the packets are dropped, and leaves the program two seconds"
+	s.Break = firewall("iptables -w -I $rule")
+	s.Proof = `awk '$3~/:1F90$/ && $4=="02"{found=1} END{exit !found}' /proc/net/tcp`
+	s.Heal = firewall("! iptables -w -C $rule 2>/dev/null || iptables -w -D $rule")
+	return s
+}
+
+// preStopAnswered is innocent: the kubelet keeps the connection of its hook for the next request, and
+// its probe has no answer.
+func preStopAnswered() Scenario {
+	spec := preStop(victim(60, "serve", "/"), asking())
+	spec.Containers[0].ReadinessProbe = &corev1.Probe{PeriodSeconds: 1, TimeoutSeconds: 4, ProbeHandler: corev1.ProbeHandler{
+		HTTPGet: &corev1.HTTPGetAction{Path: "/ready", Port: intstr.FromInt32(8080)},
+	}}
+	return Scenario{
+		Name:  "pre-stop-http-answered",
+		Needs: []Need{PodNetwork},
+		Story: "innocent: the preStop hook is an HTTP request that is answered immediately, over a connection that stays open, a probe of the same port is not, and the program uses the grace period",
+		Pod:   spec,
+		Break: onFirst(ready),
+		Proof: requestAnswered,
 	}
 }
 

@@ -69,7 +69,8 @@ func signals() []Scenario {
 		frozenContainer(), frozenPod(), frozenPodV1(), frozenInside(), pausedContainer(),
 
 		// The program is not done in time.
-		slowShutdown(), preStopHangs(), preStopEnds(), throttledCPU(), throttledMemory(), coreDump(),
+		slowShutdown(), preStopHangs(), preStopEnds(), preStopSleeps(), preStopSleepEnds(), preStopUnanswered(), preStopUnreachable(), preStopAnswered(),
+		throttledCPU(), throttledMemory(), coreDump(),
 
 		// The program is done, what it has started is not.
 		leftover("hostpid-leftover", "", "HostPIDLeftover"),

@@ -60,7 +60,7 @@ func restart(program string) func(context.Context, *scenario.Node) error {
 // leftOut are scenarios that a restart breaks: a containerd that is started waits for the
 // stopped shim, a kubelet that is started unmounts the volume in another way, and neither waits for
 // a postStart hook any more.
-var leftOut = []string{"shim-stopped", "volume-busy", "post-start-hangs"}
+var leftOut = []string{"shim-stopped", "volume-busy", "post-start-hangs", "post-start-sleeps", "post-start-http-hangs"}
 
 func main() {
 	length := flag.Duration("for", time.Hour, "how long incidents begin")

@@ -4,6 +4,7 @@ package main
 
 import (
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -21,6 +22,7 @@ const usage = `victim write PATH            writes to the file again and again
 victim dirty PATH            keeps dirty pages of the file, which it has closed
 victim leader-exits SECONDS  its first thread ends after that time, others live on
 victim drain SECONDS         ends that long after SIGTERM
+victim serve PATH            answers HTTP requests for the path, on port 8080, and no others; does not heed SIGTERM
 victim mounts COUNTxBYTES    makes mounts with names of that length, and processes that are stopped among them` + signalsUsage + kernelUsage + uringUsage + `
 victim MODE-in-thread ARG    does any of these in a second thread`
 
@@ -66,6 +68,8 @@ func run(mode, arg string) error {
 		return mounts(arg)
 	case "drain":
 		return drain(arg)
+	case "serve":
+		return serve(arg)
 	}
 	return fmt.Errorf("victim does not know %q\n%s", mode, usage)
 }
@@ -145,6 +149,40 @@ func drain(seconds string) error {
 	<-catchTERM()
 	time.Sleep(d)
 	return nil
+}
+
+// serve takes connections on port 8080 and keeps them open, whether it answers what is asked over
+// them or not.
+func serve(path string) error {
+	l, err := net.Listen("tcp", ":8080")
+	if err != nil {
+		return fmt.Errorf("listen: %w", err)
+	}
+	catchTERM() // and never heed it
+	for {
+		c, err := l.Accept()
+		if err != nil {
+			return fmt.Errorf("accept: %w", err)
+		}
+		go answer(c, path)
+	}
+}
+
+// answer answers those of the HTTP requests that come over a connection that are for the path.
+func answer(c net.Conn, path string) {
+	defer c.Close()
+	for request := make([]byte, 4096); ; {
+		n, err := c.Read(request)
+		if err != nil {
+			return
+		}
+		if !strings.HasPrefix(string(request[:n]), "GET "+path+" ") {
+			continue
+		}
+		if _, err := c.Write([]byte("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")); err != nil {
+			return
+		}
+	}
 }
 
 // mounts mounts a directory on others, in a mount namespace of its own, and stays with

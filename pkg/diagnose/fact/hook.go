@@ -134,10 +134,10 @@ func PostStartLeft(p *evidence.Pod, c *evidence.Container) *evidence.Task {
 }
 
 // kubeletWaitsFor reports whether nothing shows that the kubelet has gone on since it
-// executed a hook: it starts one container after the other (SyncPod,
-// pkg/kubelet/kuberuntime/kuberuntime_manager.go), one that was started anew knows nothing
-// of the hook, and the end of containerd ends the request, after which the kubelet gives the
-// container a grace period.
+// executed a hook, or since the container's first process was started: it starts one container
+// after the other (SyncPod, pkg/kubelet/kuberuntime/kuberuntime_manager.go), one that was started
+// anew knows nothing of the hook, and the end of containerd ends the request, after which the
+// kubelet gives the container a grace period.
 func kubeletWaitsFor(p *evidence.Pod, c *evidence.Container, hook *evidence.Task) bool {
 	k := &p.Node.Kubelet
 	if KubeletGone(p) || k.Process != nil && k.Process.Probe != nil && k.Process.Probe.Started.After(hook.Probe.Started) {
@@ -182,4 +182,116 @@ func nothingLeftToStart(p *evidence.Pod, c *evidence.Container) bool {
 func runs(t *evidence.Task, program string) bool {
 	const maxComm = 15 // TASK_COMM_LEN less the NUL (include/linux/sched.h)
 	return t.Probe.Exe == program || t.Comm == program || len(t.Comm) == maxComm && strings.HasPrefix(program, t.Comm)
+}
+
+// minimumGrace is what the kubelet leaves a program at the least after its preStop hook, as long as
+// the pod's grace period is (minimumGracePeriodInSeconds, pkg/kubelet/kuberuntime).
+const minimumGrace = 2 * time.Second
+
+// PreStopSleeps reports whether the preStop hook of a container is a sleep of the kubelet that
+// leaves its program no more than the least. The kubelet does nothing else meanwhile, and ends the
+// sleep with the grace period; one before 1.30 may not know such hooks.
+func PreStopSleeps(p *evidence.Pod, c *evidence.Container) bool {
+	return c.PreStopSleep > 0 && c.StopSignal != 0 && Delivered(p) && int64((Grace(p)-minimumGrace)/time.Second) <= c.PreStopSleep
+}
+
+// ofProbe is for how long a request must have had no answer, to be no probe's: of a container with a
+// probe that may take as long, the requests of the hooks are not looked for.
+const ofProbe = 5 * time.Second
+
+// PreStopRequest returns the kubelet's request to a port of the pod that is the preStop hook of a
+// container and has had no answer, until the kubelet had to go on without it; nil when none is
+// known. It was there in the first half of the grace period, and nearly at its end. Where containers
+// ask the same port, as many requests must be there.
+func PreStopRequest(p *evidence.Pod, c *evidence.Container) *evidence.Request {
+	if c.PreStopPort == 0 || c.StopSignal == 0 || !Delivered(p) || p.Deadline.Sub(p.Time) > minimumGrace {
+		return nil
+	}
+	var last *evidence.Request
+	asked := 0
+	for i := range p.Requests {
+		r := &p.Requests[i]
+		if r.Port != c.PreStopPort {
+			continue
+		}
+		asked++
+		if last == nil || r.Since.After(last.Since) {
+			last = r
+		}
+	}
+	for i := range p.Containers {
+		if o := &p.Containers[i]; o.PreStopPort == c.PreStopPort && o.State == evidence.StateRunning {
+			asked--
+		}
+	}
+	if last == nil || asked < 0 || p.Time.Sub(last.Since) < ofProbe || last.Since.Sub(p.DeletionRequested) > Grace(p)/2 {
+		return nil
+	}
+	return last
+}
+
+// PostStartSleep returns until when the kubelet sleeps, at the least, as the postStart hook of a
+// container, and the container's first process; nil when it is not known to. The sleep begins when
+// the container has been started, and nothing but the end of the kubelet ends it before its time
+// (runSleepHandler, pkg/kubelet/lifecycle/handlers.go). sure reports whether that is as certain as of
+// PostStartHook.
+func PostStartSleep(p *evidence.Pod, c *evidence.Container) (first *evidence.Task, until time.Time, sure bool) {
+	first = startedBy(p, c)
+	if c.PostStartSleep == 0 || first == nil {
+		return nil, time.Time{}, false
+	}
+	until = first.Probe.Started.Add(time.Duration(c.PostStartSleep) * time.Second)
+	if !p.Time.Before(until) {
+		return nil, time.Time{}, false
+	}
+	return first, until, nothingLeftToStart(p, c) && sinceBefore(p)
+}
+
+// PostStartRequest returns the kubelet's request to a port of the pod that is the postStart hook of a
+// container and has had no answer; nil when none is known. The kubelet waits for it without a limit:
+// its client has none for hooks. Probes begin when the kubelet has written that the container runs.
+func PostStartRequest(p *evidence.Pod, c *evidence.Container) (request *evidence.Request, sure bool) {
+	if c.PostStartPort == 0 || startedBy(p, c) == nil {
+		return nil, false
+	}
+	for i := range p.Requests {
+		r := &p.Requests[i]
+		switch {
+		case r.Port != c.PostStartPort:
+		case request != nil:
+			return nil, false // one of them is another's
+		default:
+			request = r
+		}
+	}
+	if request == nil || p.Time.Sub(request.Since) < Stuck {
+		return nil, false
+	}
+	// A program of which the kubelet is a part connects to pods for other reasons too.
+	return request, nothingLeftToStart(p, c) && sinceBefore(p) && p.Node.Kubelet.Process.Comm == "kubelet"
+}
+
+// startedBy returns the first process of a container of which the kubelet has not completed the
+// start, as far as is seen; nil when it has, or that is not known.
+func startedBy(p *evidence.Pod, c *evidence.Container) *evidence.Task {
+	if k := p.Node.Kubelet.Process; c.ID == "" || !starts(p, c) || k != nil && Halted(k) {
+		return nil
+	}
+	first := firstLeader(p, c)
+	if first == nil || first.Probe == nil || first.Probe.Started.IsZero() || !kubeletWaitsFor(p, c, first) {
+		return nil
+	}
+	return first
+}
+
+// InPostStart reports whether a postStart hook of a container is known to go on.
+func InPostStart(p *evidence.Pod, c *evidence.Container) bool {
+	if hook, _ := PostStartHook(p, c); hook != nil {
+		return true
+	}
+	if first, _, _ := PostStartSleep(p, c); first != nil {
+		return true
+	}
+	request, _ := PostStartRequest(p, c)
+	return request != nil || PostStartLeft(p, c) != nil
 }

@@ -43,7 +43,7 @@ func SilentForLong(n *evidence.Node, since, asked time.Time) bool {
 // was just started may end again.
 func PatienceWithUnknown(p *evidence.Pod) time.Duration {
 	patience := UnknownAfter + beganAnew(p)
-	if slices.ContainsFunc(p.Containers, func(c evidence.Container) bool { return c.PostStartProgram != "" }) {
+	if slices.ContainsFunc(p.Containers, func(c evidence.Container) bool { return c.PostStart }) {
 		patience += Grace(p)
 	}
 	if Starved(p) {

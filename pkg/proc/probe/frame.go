@@ -45,6 +45,7 @@ const (
 	Blocks  What = "blocks"  // the loop devices that it has open, when it is not in the host's mount namespace
 	Plugin  What = "plugin"  // what a CNI plugin was asked for, in its environment
 	Outputs What = "outputs" // the containers whose output a shim has open, and the pipes that it reads
+	Sockets What = "sockets" // the sockets that it has open
 	Command What = "command" // what a runtime such as runc was told to do, in its arguments
 	writes  What = "writes"  // which of some pipes it can write to
 	volumes What = "volumes" // the directories of a pod's volumes
@@ -86,8 +87,9 @@ type Seen struct {
 	PIDNS  uint64 `json:"pidns,omitempty"`
 
 	Command CommandLine `json:"command,omitzero"`
-	// Pipes are the inodes of pipes.
-	Pipes []uint64 `json:"pipes,omitempty"`
+	// Pipes are the inodes of pipes, Inodes those of sockets.
+	Pipes  []uint64 `json:"pipes,omitempty"`
+	Inodes []uint64 `json:"inodes,omitempty"`
 	// Outputs are the IDs of containers, and Executed those of containers in which a
 	// process was executed of which the shim has the output open.
 	Outputs  []string `json:"outputs,omitempty"`

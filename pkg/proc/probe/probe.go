@@ -111,9 +111,11 @@ func (p *probe) run() {
 	case Outputs:
 		p.outputs()
 	case Ends:
-		p.pipeLinks(func(_ int, inode uint64) { p.seen.Pipes = append(p.seen.Pipes, inode) })
+		p.links("pipe", func(_ int, inode uint64) { p.seen.Pipes = append(p.seen.Pipes, inode) })
 		slices.Sort(p.seen.Pipes)
 		p.seen.Pipes = slices.Compact(p.seen.Pipes)
+	case Sockets:
+		p.links("socket", func(_ int, inode uint64) { p.seen.Inodes = append(p.seen.Inodes, inode) })
 	case writes:
 		p.writes()
 	default:
@@ -269,7 +271,7 @@ func (p *probe) outputs() {
 // writes reads which of the pipes the task can write to. The links are read first: they
 // never wait, unlike the fdinfo of other kinds of files.
 func (p *probe) writes() {
-	p.pipeLinks(func(fd int, inode uint64) {
+	p.links("pipe", func(fd int, inode uint64) {
 		if !slices.Contains(p.Pipes, inode) {
 			return
 		}
@@ -279,9 +281,9 @@ func (p *probe) writes() {
 	})
 }
 
-// pipeLinks calls do with the descriptors of the task that are pipes, by the texts of their
-// links.
-func (p *probe) pipeLinks(do func(fd int, inode uint64)) {
+// links calls do with the descriptors of the task that are of a kind, pipe or socket, by the
+// texts of their links.
+func (p *probe) links(kind string, do func(fd int, inode uint64)) {
 	for _, fd := range p.descriptors("fd") {
 		text, err := p.dir.link("fd/" + strconv.Itoa(fd))
 		if err != nil {
@@ -290,7 +292,7 @@ func (p *probe) pipeLinks(do func(fd int, inode uint64)) {
 			}
 			continue
 		}
-		if inode, ok := inodeOfLink(text, "pipe"); ok {
+		if inode, ok := inodeOfLink(text, kind); ok {
 			do(fd, inode)
 		}
 	}

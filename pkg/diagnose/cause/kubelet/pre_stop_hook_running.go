@@ -20,53 +20,129 @@ const leastStop = time.Second
 // PreStopHookRunning is a preStop hook that has used up the grace period, so that
 // the program had two seconds for its stop signal (executePreStopHook and
 // minimumGracePeriodInSeconds, pkg/kubelet/kuberuntime/kuberuntime_container.go).
-// Hooks of other kinds than exec leave no trace on the node.
+// A hook that sleeps or asks a port has no process on the node: the kubelet does it itself
+// (pkg/kubelet/lifecycle/handlers.go).
 var PreStopHookRunning = &diagnose.Rule{
-	Cause: "PreStopHookRunning",
-	When:  diagnose.WhenGone,
-	Needs: fact.SignalSources,
+	Cause:  "PreStopHookRunning",
+	When:   diagnose.WhenGone,
+	Needs:  fact.SignalSources,
+	Partly: []evidence.Source{evidence.Requests},
 	Doc: diagnose.Doc{
 		Layer: "kubelet",
 		Title: "a preStop hook has used up the grace period",
-		Message: "container {container}: its preStop hook {program} (PID {pid} on the node) ran from {since} on and used up the grace period of {grace}. " +
-			"The kubelet sent {signal} only then, two seconds before SIGKILL ended the program at {ended}; the hook itself may have asked it to stop before",
+		Message: "container {container}: its preStop hook{what} and used up the grace period of {grace}. " +
+			"The kubelet sent {signal} only then, two seconds before SIGKILL ended the program at {ended}{asked}",
+		Phrases: map[string][]diagnose.Choice{
+			"what": {
+				{Variant: sleeps, Text: ", a sleep of {sleep}, ran from {since} on"},
+				{Variant: requests, Text: ", an HTTP request to port {port} of the pod, had no answer from {since} on"},
+				{Text: " {program} (PID {pid} on the node) ran from {since} on"},
+			},
+			"asked": {{Variant: sleeps, Text: ""}, {Text: "; the hook itself may have asked it to stop before"}},
+		},
 		Meaning: "The kubelet runs the preStop hook of a container before it sends the stop signal, and both share the grace period. " +
-			"When the hook has not ended by then, the kubelet goes on without it and leaves the program two seconds.",
-		Evidence: "The container's specification has a preStop hook that executes a program. " +
-			"A process of that name, or any after a shell, was started in the container after the deletion was asked for, by its shim and not by another process of the container; " +
+			"When the hook has not ended by then, the kubelet goes on without it and leaves the program two seconds. " +
+			"The hook is a program that is executed in the container (exec), or the kubelet itself sleeps (sleep) or sends a request (httpGet).",
+		Evidence: "The container was ended by SIGKILL (exit code 137), a second or more after the hook had run for the grace period. The rest depends on the kind of the hook. " +
+			"exec: a process of the name in the container's specification, or any after a shell, was started in the container after the deletion was asked for, by its shim and not by another process of the container; " +
 			"it was the only such process, and had no terminal, as kubectl exec -t gives one. " +
-			"It was seen within six seconds of the container's end, which came by SIGKILL (exit code 137), a second or more after the hook had run for the grace period. " +
+			"It was seen within six seconds of the container's end. " +
 			"Of a shell that may have executed another program in its place, that is inferred. " +
-			"Nothing is said when a container of the app without a hook took as long, because a hook may wait for that.",
+			"sleep: the sleep in the specification leaves two seconds of the grace period, or less. " +
+			"It is inferred, because a kubelet before 1.30 may not know such hooks. " +
+			"httpGet: the kubelet had a connection to the port in the specification, over which nothing at all had come back. " +
+			"It was there in the first half of the grace period, two seconds or less before the deadline, and within six seconds of the container's end. " +
+			"That is inferred, because a probe could ask the same port. " +
+			"It is not looked for with a probe of the container that has five seconds or more, and not in pods in the network of the node. " +
+			"An answer that has begun and does not end, and a TLS handshake, are answers. " +
+			"Nothing is said of exec and httpGet when a container of the app without a hook took as long, because a hook may wait for that.",
 		Remedy: "Nothing on the node is broken. " +
 			"Find out what the hook waits for, and let it give up in time. If it waits for the program, it is the program's shutdown that takes too long. " +
 			"Or raise terminationGracePeriodSeconds, so that it is enough for the hook and the program.",
 		Danger: "The program is ended by SIGKILL and may lose what it has not written. A shorter grace period or a force delete makes that worse.",
+		Families: []diagnose.Family{
+			{
+				Name: sleeps,
+				Meaning: "The hook is a sleep of the kubelet that leaves two seconds of the grace period or less. " +
+					"The API server takes a sleep that is as long as terminationGracePeriodSeconds, and a deletion may ask for a shorter grace period.",
+				Remedy: "Nothing on the node is broken. Let the hook sleep for less time, " +
+					"or raise terminationGracePeriodSeconds, so that it is enough for the sleep and the program.",
+			},
+			{
+				Name: requests,
+				Meaning: "The hook is an HTTP request of the kubelet to a port of the pod. It has no time limit but the grace period. " +
+					"Any answer ends it, whatever its status is.",
+				Remedy: "Nothing on the node is broken. Find out why nothing answers on port {port} of the pod, and let it answer in time. " +
+					"If the answer waits for the program, it is the program's shutdown that takes too long. " +
+					"Or raise terminationGracePeriodSeconds, so that it is enough for the hook and the program.",
+			},
+		},
 	},
 	Check: func(p *evidence.Pod) []diagnose.Finding {
 		var out []diagnose.Finding
 		for i := range p.Containers {
 			c := &p.Containers[i]
-			hook, byName := fact.PreStopHook(p, c)
-			if hook == nil || !fact.KilledAtDeadline(p, c) || fact.Grace(p) < fact.Stuck {
+			if !fact.KilledAtDeadline(p, c) || fact.Grace(p) < fact.Stuck {
 				continue
 			}
-			// The kubelet counts from when it starts the hook.
-			beyond := c.Exit.At.Sub(hook.Probe.Started) - fact.Grace(p)
-			if beyond < leastStop || beyond > leastStop+fact.KillLatency || c.Exit.At.Sub(p.Time) > seenAtEnd || othersTook(p, c) {
-				continue
-			}
-			f := diagnose.Finding{Container: c.Name, Confidence: diagnose.Proved, Objects: diagnose.Objects{
-				Process: diagnose.ProcessOf(p, hook), Since: hook.Probe.Started, Ended: c.Exit.At,
-				Signal: c.StopSignal.String(), GraceSeconds: int64(fact.Grace(p).Seconds()),
+			f := diagnose.Finding{Container: c.Name, Confidence: diagnose.Inferred, Objects: diagnose.Objects{
+				Ended: c.Exit.At, Signal: c.StopSignal.String(), GraceSeconds: int64(fact.Grace(p).Seconds()),
 			}}
-			if !byName {
-				f.Confidence = diagnose.Inferred
+			if executed(p, c, &f) || slept(p, c, &f) || requested(p, c, &f) {
+				out = append(out, f)
 			}
-			out = append(out, f)
 		}
 		return out
 	},
+}
+
+// The families of hooks that the kubelet is busy with itself.
+const (
+	sleeps   = "Sleep"
+	requests = "HTTP"
+)
+
+// executed reports whether a hook that executes a program has used up the grace period, and completes
+// the finding.
+func executed(p *evidence.Pod, c *evidence.Container, f *diagnose.Finding) bool {
+	hook, byName := fact.PreStopHook(p, c)
+	// The kubelet counts from when it starts the hook.
+	if hook == nil || !outlived(p, c, hook.Probe.Started) || c.Exit.At.Sub(p.Time) > seenAtEnd || othersTook(p, c) {
+		return false
+	}
+	f.Objects.Process, f.Objects.Since = diagnose.ProcessOf(p, hook), hook.Probe.Started
+	if byName {
+		f.Confidence = diagnose.Proved
+	}
+	return true
+}
+
+// slept is the same of a hook that sleeps.
+func slept(p *evidence.Pod, c *evidence.Container, f *diagnose.Finding) bool {
+	if !fact.PreStopSleeps(p, c) || !outlived(p, c, p.DeletionRequested) {
+		return false
+	}
+	f.Family = sleeps
+	f.Objects.Since, f.Objects.SleepSeconds = p.DeletionRequested, c.PreStopSleep
+	return true
+}
+
+// requested is the same of a hook that asks a port of the pod.
+func requested(p *evidence.Pod, c *evidence.Container, f *diagnose.Finding) bool {
+	r := fact.PreStopRequest(p, c)
+	if r == nil || !outlived(p, c, p.DeletionRequested) || c.Exit.At.Sub(p.Time) > seenAtEnd || othersTook(p, c) {
+		return false
+	}
+	f.Family = requests
+	f.Objects.Since, f.Objects.Port = r.Since, r.Port
+	return true
+}
+
+// outlived reports whether a container has outlived by the least the grace period that began at a
+// moment.
+func outlived(p *evidence.Pod, c *evidence.Container, began time.Time) bool {
+	beyond := c.Exit.At.Sub(began) - fact.Grace(p)
+	return beyond >= leastStop && beyond <= leastStop+fact.KillLatency
 }
 
 // othersTook reports whether a container without a hook was there until the deadline

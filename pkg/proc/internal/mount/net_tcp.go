@@ -57,19 +57,13 @@ func readConnection(dir string, to netip.AddrPort) (connection, error) {
 //	sl  local_address rem_address   st tx_queue:rx_queue tr:tm->when       retrnsmt
 //	 0: 0F02000A:02C4 0F02000A:0801 01 000003D4:00000000 01:0000038F 00000006
 func parseConnection(r io.Reader, to netip.AddrPort) (connection, error) {
-	limited := &io.LimitedReader{R: r, N: maxNetTCP}
-	lines := bufio.NewScanner(limited)
 	best := connection{state: tcpNone}
-	for lines.Scan() {
-		f := bytes.Fields(lines.Bytes())
-		if len(f) < 4 {
-			continue
-		}
+	err := eachConnection(r, func(f [][]byte) {
 		if remote, ok := parseTCPAddress(f[2]); !ok || remote != to {
-			continue
+			return
 		}
-		switch string(f[3]) { // include/net/tcp_states.h
-		case "01":
+		switch string(f[3]) {
+		case stateEstablished:
 			resent := 0
 			if len(f) > 6 {
 				n, _ := strconv.ParseUint(string(f[6]), 16, 16) // 0 when unknown
@@ -78,19 +72,109 @@ func parseConnection(r io.Reader, to netip.AddrPort) (connection, error) {
 			if best.state != tcpEstablished || resent < best.resent {
 				best = connection{tcpEstablished, resent}
 			}
-		case "02":
+		case stateSynSent:
 			if best.state == tcpNone {
 				best.state = tcpSynSent
 			}
 		}
-	}
-	if err := lines.Err(); err != nil {
+	})
+	if err != nil {
 		return connection{}, err
 	}
-	if limited.N <= 0 {
-		return connection{}, fmt.Errorf("list of connections of %d bytes: %w", maxNetTCP, errManyConnections)
-	}
 	return best, nil
+}
+
+// States of a connection as the list has them (include/net/tcp_states.h).
+const (
+	stateEstablished = "01"
+	stateSynSent     = "02"
+)
+
+// eachConnection calls do with the fields of each line of a list of connections, of which
+// there are four or more.
+func eachConnection(r io.Reader, do func(fields [][]byte)) error {
+	limited := &io.LimitedReader{R: r, N: maxNetTCP}
+	lines := bufio.NewScanner(limited)
+	for lines.Scan() {
+		if f := bytes.Fields(lines.Bytes()); len(f) >= 4 {
+			do(f)
+		}
+	}
+	if err := lines.Err(); err != nil {
+		return err
+	}
+	if limited.N <= 0 {
+		return fmt.Errorf("list of connections of %d bytes: %w", maxNetTCP, errManyConnections)
+	}
+	return nil
+}
+
+// maxUnanswered bounds the connections that ReadUnanswered returns.
+const maxUnanswered = 4096
+
+// An Unanswered is a TCP connection over which nothing has been received, since it was made.
+type Unanswered struct {
+	To netip.AddrPort
+	// State is evidence.Established, or SYN_SENT while it is being made.
+	State string
+	Inode uint64 // of the socket
+}
+
+// ReadUnanswered returns the connections in a process's network namespace over which nothing has
+// been received. Dir is a /proc/PID.
+func ReadUnanswered(dir string) ([]Unanswered, error) {
+	var out []Unanswered
+	for _, file := range []kernfile.File{kernfile.NetTCP, kernfile.NetTCP6} {
+		f, err := kernfile.Stream(dir, file)
+		if kernfile.Gone(err) && file == kernfile.NetTCP6 {
+			continue // a kernel without IPv6
+		}
+		if err != nil {
+			return nil, err
+		}
+		found, err := parseUnanswered(f)
+		f.Close()
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, found...)
+	}
+	if len(out) > maxUnanswered {
+		return nil, fmt.Errorf("more than %d connections without an answer: %w", maxUnanswered, errManyConnections)
+	}
+	return out, nil
+}
+
+// parseUnanswered parses the same list, of which a line goes on with
+//
+//	uid  timeout inode ref pointer          rto ato quick cwnd ssthresh
+//	  0        0 50320 1   000000005c72287d 20  4   30    11   -1
+//
+// ato is the timeout of delayed acknowledgements, which is 0 until the first data has been
+// received, and never again (tcp_event_data_recv, net/ipv4/tcp_input.c). A connection that is
+// kept for the next request has had an answer to the one before.
+func parseUnanswered(r io.Reader) ([]Unanswered, error) {
+	var out []Unanswered
+	err := eachConnection(r, func(f [][]byte) {
+		const inode, ato = 9, 13
+		u := Unanswered{State: tcpEstablished}
+		switch {
+		case len(f) <= ato || string(f[ato]) != "0" || len(out) > maxUnanswered:
+			return
+		case string(f[3]) == stateSynSent:
+			u.State = tcpSynSent
+		case string(f[3]) != stateEstablished:
+			return
+		}
+		remote, ok := parseTCPAddress(f[2])
+		n, err := strconv.ParseUint(string(f[inode]), 10, 64)
+		if !ok || err != nil || n == 0 {
+			return
+		}
+		u.To, u.Inode = netip.AddrPortFrom(remote.Addr().Unmap(), remote.Port()), n
+		out = append(out, u)
+	})
+	return out, err
 }
 
 // parseTCPAddress parses an address and a port in hexadecimal. The address is

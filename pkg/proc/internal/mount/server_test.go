@@ -3,7 +3,9 @@ package mount
 import (
 	"bytes"
 	"fmt"
+	"net"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 
@@ -123,6 +125,80 @@ func TestParseConnection(t *testing.T) {
 	}
 }
 
+// Of a list that the kernel has printed: a request without an answer, one whose connection was kept
+// after the answer, and one of which nobody has accepted the connection.
+func TestParseUnanswered(t *testing.T) {
+	const header = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n"
+	text := header +
+		"  33: 0100007F:A13A 0100007F:96B1 01 00000000:00000000 00:00000000 00000000     0        0 503206 1 000000005c72287d 20 0 0 11 -1\n" +
+		"  23: 0100007F:A13C 0100007F:96B1 01 00000000:00000000 00:00000000 00000000     0        0 503207 1 000000005c72287d 20 4 30 11 -1\n" +
+		"  26: 0100007F:AE56 0100007F:96B1 01 00000000:00000000 02:0000000F 00000000     0        0 503450 2 00000000422ff3b2 20 0 0 11 -1\n" +
+		"  27: 0100007F:AE58 0100007F:96B1 02 00000001:00000000 01:00000064 00000003     0        0 503451 2 00000000422ff3b2 400 0 0 1 7\n" +
+		"  28: 0100007F:AE5A 0100007F:96B1 06 00000000:00000000 03:00000F3A 00000000     0        0 0 3 0000000000000000\n" +
+		"  29: 0100007F:AE5C 0100007F:96B1 08 00000000:00000000 00:00000000 00000000     0        0 503452 1 00000000422ff3b2 20 0 0 11 -1\n" +
+		"  30: 0100007F:96B1 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 503205 1 0000000000000000 100 0 0 10 0\n" +
+		"  31: 0000000000000000FFFF00000100007F:AE5E 0000000000000000FFFF00000200007F:96B1 01 0:0 00:0 0     0        0 503460 1 0 20 0 0 11 -1\n"
+	to := netip.MustParseAddrPort("127.0.0.1:38577")
+	want := []Unanswered{
+		{to, "ESTABLISHED", 503206}, {to, "ESTABLISHED", 503450}, {to, "SYN_SENT", 503451},
+		{netip.MustParseAddrPort("127.0.0.2:38577"), "ESTABLISHED", 503460},
+	}
+	got, err := parseUnanswered(strings.NewReader(text))
+	if !slices.Equal(got, want) || err != nil {
+		t.Errorf("%+v, %v", got, err)
+	}
+	for _, text := range []string{"", "x", header, "0: 1 2 01 4 5 6 7 8 9 10 11 12 0", "0: 0100007F:1 0100007F:1 01 4 5 6 7 8 x 10 11 12 0"} {
+		if got, err := parseUnanswered(strings.NewReader(text)); len(got) != 0 || err != nil {
+			t.Errorf("%q: %+v, %v", text, got, err)
+		}
+	}
+}
+
+// A connection of our own over which nothing has come back is found, and is not any more when an
+// answer has come, and none is ever taken for a request when it is kept.
+func TestReadUnanswered(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	own, err := net.Dial("tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer own.Close()
+	if _, err := own.Write([]byte("GET / HTTP/1.1\r\n\r\n")); err != nil {
+		t.Fatal(err)
+	}
+	other, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
+	there := func() bool {
+		t.Helper()
+		all, err := ReadUnanswered("/proc/self")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return slices.ContainsFunc(all, func(u Unanswered) bool {
+			return u.To.String() == l.Addr().String() && u.State == "ESTABLISHED"
+		})
+	}
+	if !there() {
+		t.Error("a request without an answer is not found")
+	}
+	if _, err := other.Write([]byte("HTTP/1.1 200 OK\r\n\r\n")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := own.Read(make([]byte, 64)); err != nil {
+		t.Fatal(err)
+	}
+	if there() {
+		t.Error("a connection that is kept after the answer is taken for a request")
+	}
+}
+
 func TestServerAddress(t *testing.T) {
 	for _, tt := range []struct {
 		super, want string
@@ -161,6 +237,7 @@ func FuzzNFS(f *testing.F) {
 				}
 			}
 		}
+		_, _ = parseUnanswered(bytes.NewReader(b))
 		_, _ = parseConnection(bytes.NewReader(b), netip.MustParseAddrPort("10.0.2.15:2049"))
 		parseTCPAddress(b)
 		m := Line{Super: string(b)}
