@@ -160,7 +160,7 @@ func trimStatuses(all []corev1.ContainerStatus) []corev1.ContainerStatus {
 		s := corev1.ContainerStatus{Name: all[i].Name}
 		switch t := all[i].State.Terminated; {
 		case t != nil:
-			s.State.Terminated = &corev1.ContainerStateTerminated{ExitCode: t.ExitCode, Reason: t.Reason, FinishedAt: t.FinishedAt}
+			s.State.Terminated = &corev1.ContainerStateTerminated{ExitCode: t.ExitCode, Reason: t.Reason, StartedAt: t.StartedAt, FinishedAt: t.FinishedAt}
 		case all[i].State.Running != nil:
 			s.State.Running = new(corev1.ContainerStateRunning)
 		case all[i].State.Waiting != nil:
@@ -184,7 +184,7 @@ const oomKilled = "OOMKilled"
 func exit(statuses []corev1.ContainerStatus, name string) *evidence.Exit {
 	for i := range statuses {
 		if t := statuses[i].State.Terminated; t != nil && statuses[i].Name == name {
-			return &evidence.Exit{Code: int(t.ExitCode), At: t.FinishedAt.Time, OutOfMemory: t.Reason == oomKilled}
+			return &evidence.Exit{Code: int(t.ExitCode), Started: t.StartedAt.Time, At: t.FinishedAt.Time, OutOfMemory: t.Reason == oomKilled}
 		}
 	}
 	return nil

@@ -669,11 +669,39 @@ func TestUnknownWaitsForTheCounts(t *testing.T) {
 		"tells for one more try":    {4 * time.Minute, func(k *evidence.KubeletService, now time.Time) { k.VolumeCallsSince = now.Add(-136 * time.Second) }, true},
 		"does not tell for a while": {4 * time.Minute, func(k *evidence.KubeletService, now time.Time) { k.VolumeCallsRead = now.Add(-2 * time.Minute) }, false},
 		"does not tell any more":    {6 * time.Minute, func(k *evidence.KubeletService, now time.Time) { k.VolumeCallsRead = now.Add(-5 * time.Minute) }, true},
+		"tells now and then":        {11 * time.Minute, func(k *evidence.KubeletService, now time.Time) { k.VolumeCallsSince = now.Add(-time.Minute) }, true},
 		"has never told":            {136 * time.Second, func(k *evidence.KubeletService, _ time.Time) { k.VolumeCallsRead = time.Time{} }, true},
 	} {
 		d := cause.Diagnose(unmounting(tc.past, func(p *evidence.Pod) { tc.change(&p.Node.Kubelet, p.Time) }))
 		if found := slices.ContainsFunc(d.Findings, func(f diagnose.Finding) bool { return f.Cause == "Unknown" }); found != tc.want {
 			t.Errorf("%s: %v", name, d.Findings)
+		}
+	}
+}
+
+// Of a volume that may be given up Unknown waits for as long as it takes to find out, and not where
+// that will not be said.
+func TestUnknownWaitsForTheGivenUp(t *testing.T) {
+	for name, tc := range map[string]struct {
+		past   time.Duration
+		change func(p *evidence.Pod)
+		want   string
+	}{
+		"not yet":                        {299 * time.Second, func(*evidence.Pod) {}, ""},
+		"the counts are of a moment ago": {305 * time.Second, func(p *evidence.Pod) { p.Node.Kubelet.VolumeCallsRead = p.Time.Add(-10 * time.Second) }, ""},
+		"its containers ended an hour before its deadline": {2 * time.Minute, func(p *evidence.Pod) {
+			p.UnchangedSince, p.Node.Kubelet.VolumeCallsSince = p.Deadline.Add(-time.Hour), p.Deadline
+		}, ""},
+		"it may not have been mounted": {136 * time.Second, func(p *evidence.Pod) { p.Containers = nil }, "Unknown"},
+		"another volume is left": {136 * time.Second, func(p *evidence.Pod) {
+			p.Volumes = append(p.Volumes, evidence.Volume{Name: "scratch", Plugin: "kubernetes.io~empty-dir"})
+		}, "Unknown"},
+		"the kubelet is not well":                   {136 * time.Second, func(p *evidence.Pod) { p.Node.Kubelet.Health = "failing checks: syncloop" }, "Unknown"},
+		"the kubelet tells its counts now and then": {11 * time.Minute, func(p *evidence.Pod) { p.Node.Kubelet.VolumeCallsSince = p.Time.Add(-time.Minute) }, "Unknown"},
+	} {
+		d := cause.Diagnose(unmounting(tc.past, func(p *evidence.Pod) { leftMounted(p); tc.change(p) }))
+		if v, _ := d.Verdict(); v.Cause != tc.want {
+			t.Errorf("%s: verdict %q, want %q", name, v.Cause, tc.want)
 		}
 	}
 }
@@ -700,6 +728,173 @@ func TestFinalizerIsNotAlone(t *testing.T) {
 		}))
 		if got := slices.ContainsFunc(d.Findings, func(f diagnose.Finding) bool { return f.Cause == "FinalizersPending" }); got != tc.want || d.Phase != diagnose.Finalizers {
 			t.Errorf("%s: told %t in phase %s", name, got, d.Phase)
+		}
+	}
+}
+
+// leftMounted has the CSI volume of a pod be the only one that is left, and the kubelet count no
+// attempt since the containers have ended, after one that has succeeded.
+func leftMounted(p *evidence.Pod) {
+	p.Volumes = p.Volumes[:1]
+	p.Containers = []evidence.Container{{Name: "main", Kind: evidence.App, Exit: &evidence.Exit{Started: requested.Add(-time.Minute), At: p.Deadline}}}
+	called(p, "OK", 0)
+	tried(p, "kubernetes.io/csi", csiDriver, 0)
+	k := &p.Node.Kubelet
+	k.VolumeCalls[1].Status = evidence.CallSucceeded
+	for i := range k.VolumeCalls {
+		k.VolumeCalls[i].Rose = requested
+	}
+	k.VolumeCallsSince, k.Health = requested, "ok"
+	k.Process.Probe = &evidence.Probe{Start: 1, Started: requested.Add(-time.Hour)}
+}
+
+// another has a second CSI volume of the pod be mounted too, of this driver.
+func another(p *evidence.Pod, driver string) {
+	v, m := p.Volumes[0], p.Mounts[0]
+	v.Name, v.Driver, m.ID, m.Volume = "logs", driver, 8, "logs"
+	m.Point = volumesDir + "kubernetes.io~csi/logs/mount"
+	m.HostPoint = m.Point
+	p.Volumes, p.Mounts = append(p.Volumes, v), append(p.Mounts, m)
+}
+
+// A volume is given up when the kubelet, which is well and has mounted it for containers that
+// have run, has counted nothing for two of its longest pauses, and nothing else of the pod's
+// volumes is left.
+func TestVolumeLeftMounted(t *testing.T) {
+	const enough = 301 * time.Second
+	for name, tc := range map[string]struct {
+		past   time.Duration
+		change func(p *evidence.Pod)
+		want   string
+	}{
+		"two pauses":     {enough, func(*evidence.Pod) {}, "VolumeLeftMounted"},
+		"not two pauses": {299 * time.Second, func(*evidence.Pod) {}, ""},
+		// What was counted between the reading before the containers had ended and the one
+		// after may be from before: a call that hangs comes half a minute and two pauses later.
+		"two pauses without the half minute": {271 * time.Second, func(*evidence.Pod) {}, ""},
+		"two pauses, and not read to the end": {enough, func(p *evidence.Pod) {
+			p.Node.Kubelet.VolumeCallsRead = p.Time.Add(-25 * time.Second)
+		}, ""},
+		"a call has failed":    {enough, func(p *evidence.Pod) { called(p, "Internal", 240*time.Second) }, "CSINodeUnpublishFailing"},
+		"a call has succeeded": {enough, func(p *evidence.Pod) { called(p, "OK", 240*time.Second) }, "Unknown"},
+		"an attempt has failed, and a call has succeeded after it": {enough, func(p *evidence.Pod) {
+			tried(p, "kubernetes.io/csi", csiDriver, 240*time.Second)
+			called(p, "OK", 239*time.Second)
+		}, "Unknown"},
+		"one at a driver that is not known has failed": {enough, func(p *evidence.Pod) { tried(p, "kubernetes.io/csi", "", 240*time.Second) }, "Unknown"},
+		"one at another driver has, of another pod":    {enough, func(p *evidence.Pod) { tried(p, "kubernetes.io/csi", "other.example.org", 240*time.Second) }, "VolumeLeftMounted"},
+		"a call has succeeded five minutes ago":        {10 * time.Minute, func(p *evidence.Pod) { called(p, "OK", enough+30*time.Second) }, "VolumeLeftMounted"},
+		"an attempt has failed after the first reading of an agent that came late": {10 * time.Minute, func(p *evidence.Pod) {
+			tried(p, "kubernetes.io/csi", csiDriver, enough)
+			called(p, "OK", enough)
+			p.Node.Kubelet.VolumeCallsSince = p.Time.Add(-enough)
+		}, ""},
+		"one at another plugin has, of another pod": {enough, func(p *evidence.Pod) {
+			tried(p, "kubernetes.io/empty-dir", "", 240*time.Second)
+		}, "VolumeLeftMounted"},
+		"a call of another driver has succeeded": {enough, func(p *evidence.Pod) {
+			called(p, "OK", 240*time.Second)
+			p.Node.Kubelet.VolumeCalls[2].Driver = "other.example.org"
+		}, "VolumeLeftMounted"},
+		"no call has ever succeeded": {enough, func(p *evidence.Pod) { p.Node.Kubelet.VolumeCalls = nil }, "Unknown"},
+		"no attempt is ever counted": {enough, func(p *evidence.Pod) { p.Node.Kubelet.VolumeCalls = p.Node.Kubelet.VolumeCalls[:1] }, "Unknown"},
+		"the counts are new":         {enough, func(p *evidence.Pod) { p.Node.Kubelet.VolumeCallsSince = p.Time.Add(-299 * time.Second) }, ""},
+		"the counts are old":         {enough, func(p *evidence.Pod) { p.Node.Kubelet.VolumeCallsRead = p.Time.Add(-31 * time.Second) }, ""},
+		"nothing is counted":         {enough, func(p *evidence.Pod) { p.Lack(evidence.VolumeCalls, "the kubelet refuses") }, "Unknown"},
+		"the kubelet was restarted":  {enough, func(p *evidence.Pod) { p.Node.Kubelet.Process.Probe.Started = requested.Add(time.Second) }, "Unknown"},
+		"the kubelet is not well":    {enough, func(p *evidence.Pod) { p.Node.Kubelet.Health = "failing checks: syncloop" }, "Unknown"},
+		"nobody knows if it is":      {enough, func(p *evidence.Pod) { p.Node.Kubelet.Health = "" }, "Unknown"},
+		"the API server does not hear it": {enough, func(p *evidence.Pod) {
+			p.Node.Ready = &evidence.NodeReady{Status: "Unknown", Reason: "NodeStatusUnknown"}
+		}, "Unknown"},
+		"it has lost its record":      {enough, func(p *evidence.Pod) { p.Volumes[0].NoRecord = true }, "CSIVolumeRecordLost"},
+		"only a directory is left":    {enough, func(p *evidence.Pod) { p.Mounts = nil }, "Unknown"},
+		"a subpath is left, too":      {enough, func(p *evidence.Pod) { p.Volumes[0].Subpaths = 1 }, "Unknown"},
+		"something mounted inside":    {enough, func(p *evidence.Pod) { p.Mounts[0].Point += "/inner" }, "Unknown"},
+		"the driver has gone":         {enough, func(p *evidence.Pod) { p.Volumes[0].Unregistered = true }, "Unknown"},
+		"another plugin":              {enough, func(p *evidence.Pod) { p.Volumes[0].Driver = "" }, "Unknown"},
+		"its containers may not have": {enough, func(p *evidence.Pod) { p.Phase = "Running" }, "Unknown"},
+		// The kubelet mounts it still, or changes the owner of its files.
+		"no container has run": {enough, func(p *evidence.Pod) { p.Containers[0].Exit = nil }, "Unknown"},
+		"a container is said to have ended that has not run": {enough, func(p *evidence.Pod) {
+			p.Containers[0].Exit = &evidence.Exit{Code: 137}
+		}, "Unknown"},
+		// It does so once more when it is started anew.
+		"the kubelet was restarted while they ran": {enough, func(p *evidence.Pod) { p.Node.Kubelet.Process.Probe.Started = requested.Add(-time.Second) }, "Unknown"},
+		"it was, and one of them since": {enough, func(p *evidence.Pod) {
+			p.Node.Kubelet.Process.Probe.Started = requested.Add(-30 * time.Second)
+			p.Containers = append(p.Containers, evidence.Container{Name: "side", Kind: evidence.App, Exit: &evidence.Exit{Started: requested.Add(-20 * time.Second), At: p.Deadline}})
+		}, "VolumeLeftMounted"},
+		// An operation for the other pod comes first.
+		"another pod has one of the same name": {enough, func(p *evidence.Pod) { p.Mounts[0].Shared, p.Volumes[0].Inline = true, true }, "VolumeLeftMounted"},
+		"another pod has the volume":           {enough, func(p *evidence.Pod) { p.Mounts[0].Shared = true }, "Unknown"},
+		// The kubelet takes all volumes of a pod down at once.
+		"an emptyDir is left, too": {enough, func(p *evidence.Pod) {
+			p.Volumes = append(p.Volumes, evidence.Volume{Name: "scratch", Plugin: "kubernetes.io~empty-dir"})
+		}, "Unknown"},
+		"a block device is left, too": {enough, func(p *evidence.Pod) {
+			p.Volumes = append(p.Volumes, evidence.Volume{Name: "pv-7", Plugin: "kubernetes.io~csi", Driver: csiDriver, Block: true})
+		}, "Unknown"},
+		"two volumes": {enough, func(p *evidence.Pod) { another(p, csiDriver) }, "VolumeLeftMounted"},
+		"two volumes, of which one is of a driver that has unpublished none": {enough, func(p *evidence.Pod) { another(p, "other.example.org") }, "Unknown"},
+		"mounted twice": {enough, func(p *evidence.Pod) {
+			p.Mounts = append(p.Mounts, p.Mounts[0])
+			p.Mounts[1].ID = 8
+		}, "VolumeLeftMounted"},
+		"a process holds it": {enough, func(p *evidence.Pod) {
+			holder(p, "dd", "", 7, 12*time.Second)
+			called(p, "Internal", 240*time.Second)
+		}, "VolumeUnmountBusy"},
+		"a process holds it, and the driver has said that it is unpublished": {enough, func(p *evidence.Pod) {
+			holder(p, "dd", "", 7, 12*time.Second)
+		}, "VolumeUnmountBusy"},
+		"a thread of the kubelet hangs there": {enough, func(p *evidence.Pod) {
+			kubeletHangs(p, evidence.Uninterruptible, p.Mounts[0].Point, time.Minute)
+		}, "Unknown"},
+		"a thread of the kubelet hangs at another pod's volume": {enough, func(p *evidence.Pod) {
+			kubeletHangs(p, evidence.Uninterruptible, "/var/lib/kubelet/pods/1c4ddc3e-1111-4222-8333-444455556666/volumes/kubernetes.io~nfs/share", time.Minute)
+		}, "VolumeLeftMounted"},
+		"a thread of the kubelet hangs, and nobody knows where": {enough, func(p *evidence.Pod) {
+			kubeletHangs(p, evidence.Uninterruptible, "", time.Minute)
+		}, "Unknown"},
+		"a thread of the kubelet hangs that cannot be looked at": {enough, func(p *evidence.Pod) {
+			kubeletHangs(p, evidence.Uninterruptible, "", time.Minute)
+			p.Node.Kubelet.Blocked[0].Probe = nil
+		}, "Unknown"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := cause.Diagnose(unmounting(tc.past, func(p *evidence.Pod) { leftMounted(p); tc.change(p) }))
+			v, found := d.Verdict()
+			if v.Cause != tc.want {
+				t.Errorf("verdict %q, want %q: %s", v.Cause, tc.want, v.Message)
+			}
+			if !found || tc.want != "VolumeLeftMounted" {
+				return
+			}
+			if v.Confidence == diagnose.Proved || !strings.Contains(v.Message, "has not tried to unmount it since") || !strings.Contains(v.Remedy, "umount "+volumesDir) {
+				t.Errorf("%s: %s %s", v.Confidence, v.Message, v.Remedy)
+			}
+		})
+	}
+}
+
+// Each volume that is left is told of once, and only with the last of them the pod goes.
+func TestVolumesLeftMounted(t *testing.T) {
+	for name, tc := range map[string]struct {
+		change func(p *evidence.Pod)
+		want   []string
+	}{
+		"one":           {func(*evidence.Pod) {}, []string{"data"}},
+		"two":           {func(p *evidence.Pod) { another(p, csiDriver) }, []string{"data", "logs"}},
+		"mounted twice": {func(p *evidence.Pod) { p.Mounts = append(p.Mounts, p.Mounts[0]) }, []string{"data"}},
+	} {
+		d := cause.Diagnose(unmounting(301*time.Second, func(p *evidence.Pod) { leftMounted(p); tc.change(p) }))
+		var got []string
+		for i := range d.Findings {
+			got = append(got, d.Findings[i].Objects.Volumes...)
+		}
+		if !slices.Equal(got, tc.want) {
+			t.Errorf("%s: %v, want %v", name, got, tc.want)
 		}
 	}
 }

@@ -464,8 +464,10 @@ type Container struct {
 type Exit struct {
 	// Code is its exit status: 128 and the number of the signal that ended it.
 	Code int `json:"code"`
-	// At is when it ended, in whole seconds, by the node's clock.
-	At time.Time `json:"at,omitzero"`
+	// Started is when it was started, and At when it ended, in whole seconds, by the node's
+	// clock; zero where the kubelet does not know, as of one that never ran.
+	Started time.Time `json:"started,omitzero"`
+	At      time.Time `json:"at,omitzero"`
 	// OutOfMemory reports whether the kernel killed it because memory ran out.
 	OutOfMemory bool `json:"outOfMemory,omitempty"`
 }

@@ -223,6 +223,10 @@ type Mount struct {
 	// kubelet: pods/UID/volumes/PLUGIN/VOLUME.
 	Volume string `json:"volume,omitempty"`
 	Plugin string `json:"plugin,omitempty"`
+	// Shared reports whether the host has a mount of a volume with the same Plugin and Volume
+	// of another pod: of the same PersistentVolume, or of one that stands in both specifications
+	// under the same name (Volume.Inline).
+	Shared bool `json:"shared,omitempty"`
 	// Backing is the mount that holds an overlay's upper directory.
 	Backing *Mount `json:"backing,omitempty"`
 	// FUSEWaiting is the number of requests that wait for the daemon of a FUSE

@@ -25,6 +25,9 @@ type Volume struct {
 	// node-driver-registrar does.
 	Driver       string `json:"driver,omitempty"`
 	Unregistered bool   `json:"unregistered,omitempty"`
+	// Inline reports whether vol_data.json says that the volume stands in the pod's
+	// specification itself (CSI ephemeral), so that no other pod has it.
+	Inline bool `json:"inline,omitempty"`
 	// NoRecord reports whether there is no vol_data.json, or it was read and is no JSON,
 	// of a volume of a CSI driver that is no block device.
 	NoRecord bool `json:"noRecord,omitempty"`

@@ -90,7 +90,7 @@ func parseCounts(r io.Reader) (evidence.Counts, error) {
 	var out evidence.Counts
 	for lines.Scan() {
 		line := lines.Text()
-		if call, ok := parseVolumeCall(line); ok {
+		if call, ok := parseVolumeCall(line); ok && !addVolumeCall(out.Volumes, &call) {
 			if len(out.Volumes) == maxCalls {
 				return evidence.Counts{}, fmt.Errorf("more than %d series about volumes", maxCalls)
 			}
@@ -118,6 +118,19 @@ func addCall(all []evidence.APICall, call *evidence.APICall) bool {
 	for i := range all {
 		if all[i].Method == call.Method && all[i].Code == call.Code {
 			all[i].Count += call.Count
+			return true
+		}
+	}
+	return false
+}
+
+// addVolumeCall adds a count to the one of the same volumes, method and status, which those of
+// another way to specify a volume have (label migrated: of a plugin that the driver stands in
+// for, or the driver's own), and reports whether there is one.
+func addVolumeCall(all []evidence.VolumeCall, call *evidence.VolumeCall) bool {
+	for i := range all {
+		if c := &all[i]; c.Plugin == call.Plugin && c.Driver == call.Driver && c.Method == call.Method && c.Status == call.Status {
+			c.Count += call.Count
 			return true
 		}
 	}

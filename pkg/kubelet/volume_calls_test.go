@@ -12,7 +12,8 @@ import (
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
 )
 
-// As a kubelet 1.36 told it, with a driver that fails and one that is gone.
+// As a kubelet 1.36 told it, with a driver that fails and one that is gone, which stands in for
+// another plugin too.
 const metrics = `# TYPE csi_operations_seconds histogram
 csi_operations_seconds_bucket{driver_name="fails.test",grpc_status_code="Internal",method_name="/csi.v1.Node/NodeUnpublishVolume",migrated="false",le="+Inf"} 6
 csi_operations_seconds_sum{driver_name="fails.test",grpc_status_code="Internal",method_name="/csi.v1.Node/NodeUnpublishVolume",migrated="false"} 0.009136676
@@ -21,6 +22,7 @@ csi_operations_seconds_count{driver_name="fails.test",grpc_status_code="OK",meth
 storage_operation_duration_seconds_count{migrated="false",operation_name="volume_mount",status="success",volume_plugin="kubernetes.io/host-path"} 6
 storage_operation_duration_seconds_count{migrated="false",operation_name="volume_unmount",status="fail-unknown",volume_plugin="kubernetes.io/csi:gone.test"} 6
 storage_operation_duration_seconds_count{migrated="false",operation_name="volume_unmount",status="success",volume_plugin="kubernetes.io/host-path"} 3
+storage_operation_duration_seconds_count{migrated="true",operation_name="volume_unmount",status="fail-unknown",volume_plugin="kubernetes.io/csi:gone.test"} 5
 storage_operation_duration_seconds_count{migrated="false",operation_name="unmap_volume",status="fail-unknown",volume_plugin="kubernetes.io/csi:block.test"} 2
 storage_operation_duration_seconds_count{migrated="false",operation_name="unmap_device",status="fail-unknown",volume_plugin="kubernetes.io/csi:block.test"} 2
 # TYPE rest_client_requests_total counter
@@ -38,7 +40,7 @@ dra_grpc_operations_duration_seconds_count{driver_name="gpu.test",grpc_status_co
 
 var wantCalls = []evidence.VolumeCall{
 	{Plugin: "kubernetes.io/csi", Driver: "fails.test", Method: evidence.NodeUnpublish, Status: "Internal", Count: 6},
-	{Plugin: "kubernetes.io/csi", Driver: "gone.test", Method: evidence.VolumeUnmount, Status: "fail-unknown", Count: 6},
+	{Plugin: "kubernetes.io/csi", Driver: "gone.test", Method: evidence.VolumeUnmount, Status: "fail-unknown", Count: 11},
 	{Plugin: "kubernetes.io/host-path", Method: evidence.VolumeUnmount, Status: "success", Count: 3},
 	{Plugin: "kubernetes.io/csi", Driver: "block.test", Method: evidence.VolumeUnmap, Status: "fail-unknown", Count: 2},
 }

@@ -45,7 +45,7 @@ func TestReadCommands(t *testing.T) {
 	kerneltest.Eventually(t, "a command with its child", func() bool {
 		p = read(func(*evidence.Pod) {})
 		lastLeft(p)
-		return len(p.RuntimeCommands) == 2 && len(p.RuntimeCommands[0].Tasks) == 2
+		return len(p.RuntimeCommands) == 2 && len(p.RuntimeCommands[0].Tasks) == 2 && p.RuntimeCommands[0].Tasks[1].Comm == "sleep"
 	})
 	if why := p.Missing[evidence.RuntimeCommands]; why != "" {
 		t.Error(why)

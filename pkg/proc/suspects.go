@@ -277,19 +277,34 @@ func (h *Host) probe(ctx context.Context, s *kernfile.TaskStatus, t *tables, uid
 		t.mounts.AskDisk(e.Mount)
 		t.mounts.AskDaemon(e.Mount)
 	}
-	var why []string
+	var why reasons
 	for _, name := range saw.Denied {
-		why = append(why, fmt.Sprintf("read %s of task %d: permission denied%s", name, s.TID, grant(name, nil)))
+		why = append(why, fmt.Errorf("read %s of task %d: %w%s", name, s.TID, errDenied, grant(name, nil)))
 	}
-	why = append(why, saw.Errors...)
+	for _, text := range saw.Errors {
+		why = append(why, errors.New(text))
+	}
 	if err != nil {
-		why = append(why, err.Error())
+		why = append(why, err)
 	}
 	if len(why) > 0 {
-		return errors.New(strings.Join(why, "; "))
+		return why
 	}
 	return nil
 }
+
+// reasons are errors of one task, told in one line.
+type reasons []error
+
+func (r reasons) Error() string {
+	var all []string
+	for _, err := range r {
+		all = append(all, err.Error())
+	}
+	return strings.Join(all, "; ")
+}
+
+func (r reasons) Unwrap() []error { return r }
 
 // unmoved reports whether the task is still in the place where its status was
 // read.

@@ -15,7 +15,7 @@ import (
 func storage() []Scenario {
 	return []Scenario{
 		volumeBusy(), volumeBusyByFile(), volumeBusyByMount(), volumeBusyOnClaim(), volumeBusyOnClaims(), volumeBusyElsewhere(), volumeUsedPrivately(), volumeDirMount(), volumeDirImmutable(), subPathLeft(),
-		csiUnpublishFails(), csiUnpublishHangs(), csiDriverGone(), csiDriverDead(), csiUnpublishLies(), csiUnpublishSlow(), csiDriverRestarted(),
+		csiUnpublishFails(), csiUnpublishHangs(), csiDriverGone(), csiDriverDead(), csiUnpublishLies(), strayMount(), csiUnpublishSlow(), csiDriverRestarted(),
 		csiUnmountHangs(),
 	}
 }
@@ -300,13 +300,28 @@ func csiDriverDead() Scenario {
 	return ofCSI(name, "the CSI driver has been killed, and its sockets are left", endCSI(name, "KILL"), "CSINodeUnpublishFailing", "Unavailable")
 }
 
-// csiUnpublishLies is a driver of which the kubelet's calls succeed: none of the causes.
+// csiUnpublishLies is a driver of which the kubelet's one call succeeds, and the mount stays.
 func csiUnpublishLies() Scenario {
 	const name = "csi-unpublish-lies"
-	s := ofCSI(name, "the CSI driver says that it has unpublished the volume and has not: a cause that is not known yet", tellCSI(name, "lie"), "Unknown")
-	s.Says = []string{"Blocked in phase Volumes", "no known cause matches", "Ruled out: ", "mounts"}
+	s := ofCSI(name, "the CSI driver says that it has unpublished the volume and has not", tellCSI(name, "lie"), "VolumeLeftMounted")
+	s.Says = []string{"Probably blocked in phase Volumes", "volume data", "the CSI driver " + csiName(name) + " has said that it is unpublished", "umount /var/lib/kubelet/pods/"}
 	s.Heal = onNode("umount /var/lib/kubelet/pods/$UID_/volumes/kubernetes.io~csi/data/mount\n" + runCSI(name))
 	return s
+}
+
+// strayMount is a mount in the directory of a pod's volumes that no volume of the pod has: the
+// kubelet waits for it to go and knows nothing of it.
+func strayMount() Scenario {
+	const dir = "/var/lib/kubelet/pods/$UID_/volumes/kubernetes.io~empty-dir/stray"
+	return Scenario{
+		Name:  "stray-mount",
+		Story: "somebody has mounted a file system among the pod's volumes: a cause that is not known yet",
+		Pod:   victim(3, "drain", "0"),
+		Break: onNode("mkdir -p " + dir + "\nmount -t tmpfs stray " + dir),
+		Cause: "Unknown",
+		Says:  []string{"Blocked in phase Volumes", "no known cause matches", "Ruled out: ", "mounts"},
+		Heal:  onNode("umount " + dir + "\nrmdir " + dir),
+	}
 }
 
 func csiUnpublishSlow() Scenario {

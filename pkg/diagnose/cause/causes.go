@@ -42,6 +42,7 @@ var table = diagnose.Table{
 	{Rule: storage.CSIDriverNotRegistered},
 	{Rule: storage.CSINodeUnpublishHanging},
 	{Rule: storage.CSINodeUnpublishFailing},
+	{Rule: storage.VolumeLeftMounted},
 	{Rule: kubelet.DRAUnprepareFailing},
 	{Rule: kernel.ThreadStuckBehindZombieLeader, Explains: []*diagnose.Rule{kernel.PIDNamespaceReapWait}},
 	// The runtime reads /proc/PID/stat of such a process, which can block as well.

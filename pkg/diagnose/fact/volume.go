@@ -62,10 +62,130 @@ func PatienceWithVolumes(p *evidence.Pod) time.Duration {
 		case p.Time.Sub(k.VolumeCallsRead) > evidence.CallsPause:
 			return Retries
 		default:
-			return volumeRetry + max(0, k.VolumeCallsSince.Sub(p.UnchangedSince))
+			if left, since := Untried(p); len(left) > 0 && since.Sub(countedSince(p)) <= evidence.CallsPause {
+				return untilCounted(p, gaveUp+since.Sub(countedSince(p))+p.Time.Sub(k.VolumeCallsRead)) // then it is known why
+			}
+			return untilCounted(p, volumeRetry)
 		}
 	}
 	return 0
+}
+
+// untilCounted returns for how long a pod must have made no progress for the kubelet's counts to
+// have been read for so long. They are read from the deadline on, and one that tells them
+// now and then only is not waited for without end.
+func untilCounted(p *evidence.Pod, long time.Duration) time.Duration {
+	return min(long+max(0, p.Node.Kubelet.VolumeCallsSince.Sub(p.UnchangedSince)), 2*Retries+max(0, p.Deadline.Sub(p.UnchangedSince)))
+}
+
+// gaveUp is for how long the kubelet has to count no attempt at a volume to have given it up: the
+// longest pause between two, as long again for a call that is not answered, which it
+// counts when its two minutes are over (csiTimeout, pkg/volume/csi/csi_plugin.go), and the
+// pause between two readings, because what was counted in the first one may be from before.
+const gaveUp = 2*volumeRetry + evidence.CallsPause
+
+// Untried returns the mounts of the pod's CSI volumes, one of each, where nothing but those is
+// left of its volumes, and since when the kubelet has counted no attempt at them. There are none
+// when its counts are not known, or it may be kept from an attempt:
+//
+//   - It was started after the containers. What is mounted then it mounts once more, and changes
+//     the owner of each file, for hours (SetUpAt, pkg/volume/csi/csi_mounter.go); and so it
+//     does for containers that have not run yet.
+//   - Another pod has the volume. The kubelet mounts it for one pod at a time, and unmounts it
+//     for none meanwhile (MountVolume, pkg/volume/util/operationexecutor).
+//   - Another kind of volume is left. It begins with all volumes of a pod at the same time
+//     (findAndRemoveDeletedPods, pkg/kubelet/volumemanager/populator), and not while it
+//     waits for the API server.
+//   - One of its threads hangs, but at a volume of another pod, or a program does that unmounts.
+func Untried(p *evidence.Pod) (left []*evidence.Mount, since time.Time) {
+	k := &p.Node.Kubelet
+	if k.VolumeCallsRead.IsZero() || p.Time.Sub(k.VolumeCallsRead) > evidence.CallsPause || k.Health != KubeletHealthy || p.Node.Ready.Unheard() || !mountedAll(p) || kubeletHangs(p) || Unmounter(p) != nil {
+		return nil, since
+	}
+	since = countedSince(p)
+	for i := range p.Volumes {
+		v := &p.Volumes[i]
+		m := published(p, v)
+		if m == nil || m.Shared && !v.Inline || v.Driver == "" || v.NoRecord || v.Unregistered || v.Subpaths > 0 || !unpublishes(k, v.Driver) {
+			return nil, since
+		}
+		left = append(left, m)
+		if last := lastTry(k, v.Driver); last.After(since) {
+			since = last
+		}
+	}
+	return left, since
+}
+
+// mountedAll reports whether a container of the pod has been started by the kubelet that is there
+// now: it had mounted all of the pod's volumes before (SyncPod, pkg/kubelet/kubelet.go).
+func mountedAll(p *evidence.Pod) bool {
+	t := p.Node.Kubelet.Process
+	return t != nil && t.Probe != nil && !t.Probe.Started.IsZero() && KubeletStayed(p) && slices.ContainsFunc(p.Containers, func(c evidence.Container) bool {
+		return c.Exit != nil && c.Exit.Started.After(t.Probe.Started)
+	})
+}
+
+// kubeletHangs reports whether a thread of the kubelet is blocked, but at a volume of another pod,
+// each of which it takes down in a thread of its own.
+func kubeletHangs(p *evidence.Pod) bool {
+	return slices.ContainsFunc(p.Node.Kubelet.Blocked, func(t evidence.Task) bool {
+		elsewhere := t.Probe != nil && strings.Contains(t.Probe.VolumePath, "/pods/") && !strings.Contains(t.Probe.VolumePath, "/pods/"+p.RuntimeUID+"/")
+		return t.Unchanged(p.Time) >= Stuck && !elsewhere
+	})
+}
+
+// published returns the mount that a CSI driver has made of a volume, nil when it is not there.
+func published(p *evidence.Pod, v *evidence.Volume) *evidence.Mount {
+	i := slices.IndexFunc(p.Mounts, func(m evidence.Mount) bool {
+		return m.Volume == v.Name && m.Plugin == v.Plugin && !v.Block && strings.HasSuffix(m.Point, "/volumes/"+m.Plugin+"/"+m.Volume+"/mount")
+	})
+	if i < 0 {
+		return nil
+	}
+	return &p.Mounts[i]
+}
+
+// unpublishes reports whether the kubelet counts its attempts at CSI volumes, and a driver has
+// ever answered that it has unpublished one.
+func unpublishes(k *evidence.KubeletService, driver string) bool {
+	return slices.ContainsFunc(k.VolumeCalls, func(c evidence.VolumeCall) bool { return c.Method == evidence.VolumeUnmount && c.Plugin == csiPlugin }) &&
+		slices.ContainsFunc(k.VolumeCalls, func(c evidence.VolumeCall) bool {
+			return c.Method == evidence.NodeUnpublish && c.Driver == driver && !c.Failed()
+		})
+}
+
+// lastTry returns the time before which the kubelet has counted its last call to a driver to
+// unpublish a volume, or its last failed attempt at a volume of that driver or of one that is not
+// known: Rose of it, and the pause between two readings.
+func lastTry(k *evidence.KubeletService, driver string) (last time.Time) {
+	for _, c := range k.VolumeCalls {
+		called := c.Method == evidence.NodeUnpublish && c.Driver == driver
+		failed := c.Method == evidence.VolumeUnmount && c.Plugin == csiPlugin && (c.Driver == driver || c.Driver == "") && c.Failed()
+		if (called || failed) && !c.Rose.IsZero() && c.Rose.Add(evidence.CallsPause).After(last) {
+			last = c.Rose.Add(evidence.CallsPause)
+		}
+	}
+	return last
+}
+
+// GivenUp returns those mounts, and since when, when the kubelet has counted no attempt for so
+// long that it does not try any more. What it counts after the last reading is not known.
+func GivenUp(p *evidence.Pod) ([]*evidence.Mount, time.Time) {
+	left, since := Untried(p)
+	if p.Node.Kubelet.VolumeCallsRead.Sub(since) < gaveUp {
+		return nil, since
+	}
+	return left, since
+}
+
+// countedSince returns since when the kubelet's counts have been read all the time, and the pod
+// is at its present stage.
+func countedSince(p *evidence.Pod) time.Time {
+	if since := p.Node.Kubelet.VolumeCallsSince; since.After(p.UnchangedSince) {
+		return since
+	}
+	return p.UnchangedSince
 }
 
 // VolumesLeft reports whether the kubelet fails to take a volume of the pod down, of

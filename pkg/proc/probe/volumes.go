@@ -22,6 +22,7 @@ type VolumeDir struct {
 	Plugin   string `json:"plugin,omitempty"`
 	Block    bool   `json:"block,omitempty"`
 	Driver   string `json:"driver,omitempty"`
+	Inline   bool   `json:"inline,omitempty"`
 	NoRecord bool   `json:"noRecord,omitempty"`
 	Subpaths int    `json:"subpaths,omitempty"`
 }
@@ -201,7 +202,8 @@ func (p *probe) volumes() {
 				case v.Block:
 					v.Driver, csi = p.deviceDriver(kubelet, name), true
 				default:
-					v.Driver, v.NoRecord = p.driver(kubelet, path.Join(pod, kind, plugin, name, "vol_data.json"))
+					data, none := p.volData(kubelet, path.Join(pod, kind, plugin, name, "vol_data.json"))
+					v.Driver, v.Inline, v.NoRecord = data.DriverName, data.LifecycleMode == inlineMode, none
 					csi = true
 				}
 				found = append(found, v)
@@ -238,36 +240,41 @@ const csiPlugin = "kubernetes.io~csi"
 // deviceDriver reads the name of the CSI driver of a block device (getVolumeDeviceDataDir,
 // pkg/volume/csi/csi_util.go).
 func (p *probe) deviceDriver(kubelet *dir, name string) string {
-	driver, _ := p.driver(kubelet, path.Join("plugins/kubernetes.io/csi/volumeDevices", name, "data/vol_data.json"))
-	return driver
+	data, _ := p.volData(kubelet, path.Join("plugins/kubernetes.io/csi/volumeDevices", name, "data/vol_data.json"))
+	return data.DriverName
 }
 
-// driver reads the name of the CSI driver out of a vol_data.json, which the kubelet
-// writes beside the volume's mount (pkg/volume/csi/csi_util.go); "" when it is not known.
-// none reports whether there is no such file, or none that the kubelet could use: one that
+// volData is what is read of a vol_data.json (pkg/volume/csi/csi_mounter.go): the CSI driver,
+// and inlineMode where the volume stands in the pod's specification itself.
+type volData struct {
+	DriverName    string `json:"driverName"`
+	LifecycleMode string `json:"volumeLifecycleMode"`
+}
+
+const inlineMode = "Ephemeral"
+
+// volData reads a vol_data.json, which the kubelet writes beside the volume's mount; what is not
+// known of it is empty. none reports whether there is no such file, or none that the kubelet could use: one that
 // cannot be read here says nothing.
-func (p *probe) driver(kubelet *dir, name string) (driver string, none bool) {
+func (p *probe) volData(kubelet *dir, name string) (data volData, none bool) {
 	if !p.announce(path.Join(p.Dir, name)) {
-		return "", false
+		return volData{}, false
 	}
 	fd, err := unix.Openat2(kubelet.fd, name, &unix.OpenHow{Flags: unix.O_RDONLY | unix.O_NONBLOCK | unix.O_CLOEXEC, Resolve: within})
 	if err != nil {
-		return "", errors.Is(err, unix.ENOENT)
+		return volData{}, errors.Is(err, unix.ENOENT)
 	}
 	f := os.NewFile(uintptr(fd), name)
 	defer f.Close()
 	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
-		return "", false
+		return volData{}, false
 	}
 	b, err := io.ReadAll(io.LimitReader(f, largestData))
 	if err != nil || len(b) == largestData {
-		return "", false
-	}
-	var data struct {
-		DriverName string `json:"driverName"`
+		return volData{}, false
 	}
 	if json.Unmarshal(b, &data) != nil {
-		return "", true
+		return volData{}, true
 	}
-	return data.DriverName, false
+	return data, false
 }

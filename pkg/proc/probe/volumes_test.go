@@ -39,7 +39,8 @@ const pod = "0b4ddc3e-1111-4222-8333-444455556666"
 
 func TestVolumes(t *testing.T) {
 	proc, root := kubeletDir(t, map[string]string{
-		"pods/" + pod + "/volumes/kubernetes.io~csi/pv-1/vol_data.json":    `{"driverName":"a.test","volumeHandle":"secret"}`,
+		"pods/" + pod + "/volumes/kubernetes.io~csi/pv-1/vol_data.json":    `{"driverName":"a.test","volumeHandle":"secret","volumeLifecycleMode":"Persistent"}`,
+		"pods/" + pod + "/volumes/kubernetes.io~csi/inline/vol_data.json":  `{"driverName":"a.test","volumeLifecycleMode":"Ephemeral"}`,
 		"pods/" + pod + "/volumes/kubernetes.io~csi/torn/vol_data.json":    `{"drive`,
 		"pods/" + pod + "/volumes/kubernetes.io~csi/none/mount/x":          "",
 		"pods/" + pod + "/volumes/kubernetes.io~csi/long/vol_data.json":    `{"driverName":"` + strings.Repeat("x", largestData) + `"}`,
@@ -69,7 +70,7 @@ func TestVolumes(t *testing.T) {
 	}
 	const csi = "kubernetes.io~csi"
 	want := []VolumeDir{
-		{Name: "long", Plugin: csi}, {Name: "none", Plugin: csi, NoRecord: true}, {Name: "pv-1", Plugin: csi, Driver: "a.test"}, {Name: "torn", Plugin: csi, NoRecord: true},
+		{Name: "inline", Plugin: csi, Driver: "a.test", Inline: true}, {Name: "long", Plugin: csi}, {Name: "none", Plugin: csi, NoRecord: true}, {Name: "pv-1", Plugin: csi, Driver: "a.test"}, {Name: "torn", Plugin: csi, NoRecord: true},
 		{Name: "scratch", Plugin: "kubernetes.io~empty-dir", Subpaths: 1},
 		{Name: "pv-2", Plugin: csi, Block: true, Driver: "b.test"},
 		{Name: "host", Subpaths: 1},

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"testing/iotest"
@@ -265,6 +266,32 @@ func TestOfContainer(t *testing.T) {
 		}
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("%s: %s", id, diff)
+		}
+	}
+}
+
+// A volume is shared when one of the same plugin and name is mounted for another pod.
+func TestShared(t *testing.T) {
+	const pods = "/var/lib/kubelet/pods/"
+	host := &Table{Lines: []Line{
+		{ID: 1, Point: pods + "u-1/volumes/kubernetes.io~csi/pvc-7/mount"},
+		{ID: 2, Point: pods + "u-1/volumes/kubernetes.io~csi/pvc-7/mount"},
+		{ID: 3, Point: pods + "u-1/volumes/kubernetes.io~csi/pvc-8/mount"},
+		{ID: 4, Point: pods + "u-1/volumes/kubernetes.io~nfs/pvc-8"},
+		{ID: 5, Point: pods + "u-1/volume-subpaths/pvc-9/main/0"},
+		{ID: 6, Point: pods + "u-2/volumes/kubernetes.io~csi/pvc-8/mount"},
+		{ID: 7, Point: pods + "u-2/volume-subpaths/pvc-9/main/0"},
+	}}
+	v := &View{KubeletDir: "/var/lib/kubelet"}
+	for pod, want := range map[string][]int{"u-1": {3}, "u-2": {6}} {
+		var got []int
+		for _, m := range v.PodMounts(host, pod) {
+			if m.Shared {
+				got = append(got, m.ID)
+			}
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("volumes of %s that another pod has: %v, want %v", pod, got, want)
 		}
 	}
 }

@@ -33,6 +33,9 @@ type View struct {
 		lines, devices map[string][]int
 		// containers are those that can be of a container, by its ID.
 		containers map[string][]int
+		// volumes has for each plugin and name of a volume the pod for which it is mounted,
+		// and several for more than one.
+		volumes map[[2]string]string
 	}
 	servers struct {
 		once     sync.Once
@@ -71,12 +74,14 @@ func (v *View) connection(to netip.AddrPort) connection {
 // index notes whose the mounts of the host's table are.
 func (v *View) index(host *Table) {
 	v.pods.lines, v.pods.devices, v.pods.containers = make(map[string][]int), make(map[string][]int), make(map[string][]int)
+	v.pods.volumes = make(map[[2]string]string)
 	pods, plugins := filepath.Join(v.KubeletDir, "pods")+"/", filepath.Join(v.KubeletDir, "plugins")+"/"
 	for i := range host.Lines {
 		point := host.Lines[i].Point
 		if below, ok := strings.CutPrefix(point, pods); ok {
 			pod, _, _ := strings.Cut(below, "/")
 			v.pods.lines[pod] = append(v.pods.lines[pod], i)
+			v.noteVolume(point)
 		} else if strings.HasPrefix(point, plugins) {
 			name := point[strings.LastIndexByte(point, '/')+1:]
 			v.pods.devices[name] = append(v.pods.devices[name], i)
@@ -87,6 +92,22 @@ func (v *View) index(host *Table) {
 			}
 		}
 	}
+}
+
+// several stands for the UIDs of more than one pod.
+const several = "*"
+
+// noteVolume notes for which pod a volume is mounted.
+func (v *View) noteVolume(point string) {
+	name, ok := parseVolumePath(v.KubeletDir, point)
+	if !ok || name.plugin == "" {
+		return
+	}
+	key := [2]string{name.plugin, name.volume}
+	if pod, known := v.pods.volumes[key]; known && pod != name.pod {
+		name.pod = several
+	}
+	v.pods.volumes[key] = name.pod
 }
 
 // Directories of containerd that have one for each container, called by its ID: Tasks with
@@ -129,7 +150,11 @@ func (v *View) OfContainer(host *Table, id string) []*Line {
 // kubelet.
 func (v *View) PodMounts(host *Table, uid string) []evidence.Mount {
 	v.pods.once.Do(func() { v.index(host) })
-	return v.mountsAt(host, v.pods.lines[uid])
+	out := v.mountsAt(host, v.pods.lines[uid])
+	for i := range out {
+		out[i].Shared = out[i].Plugin != "" && v.pods.volumes[[2]string{out[i].Plugin, out[i].Volume}] == several
+	}
+	return out
 }
 
 // PodDevices returns the host's mounts by which a pod is given block devices. Their

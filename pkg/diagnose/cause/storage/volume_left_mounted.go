@@ -1,0 +1,69 @@
+package storage
+
+import (
+	"slices"
+
+	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
+	"github.com/nodeagent-io/nodeagent/pkg/diagnose/fact"
+	"github.com/nodeagent-io/nodeagent/pkg/evidence"
+)
+
+// VolumeLeftMounted is a volume of a CSI driver that is still mounted, and that the kubelet
+// does not try to unmount any more.
+//
+// The kubelet looks whether the directory is still a mount when the driver has said that the
+// volume is unpublished, and takes it for unmounted all the same (removeMountDir,
+// pkg/volume/csi/csi_mounter.go). Then it waits, without an end and without another attempt,
+// for the mount to go (SyncTerminatedPod, pkg/kubelet/kubelet.go; podVolumesExist,
+// pkg/kubelet/kubelet_volumes.go).
+var VolumeLeftMounted = &diagnose.Rule{
+	Cause:  "VolumeLeftMounted",
+	Phases: []diagnose.Phase{diagnose.Volumes},
+	Needs:  []evidence.Source{evidence.Kubelet, evidence.Mounts, evidence.Volumes, evidence.VolumeCalls},
+	Doc: diagnose.Doc{
+		Layer: "storage",
+		Title: "a CSI volume is still mounted, and the kubelet does not try to unmount it any more",
+		Message: "volume {volumes} is still mounted at {mountpoint}, and the kubelet has not tried to unmount it since {since}: " +
+			"the CSI driver {driver} has said that it is unpublished. The kubelet only waits for the mount to disappear; no process of the pod is left",
+		Phrases: map[string][]diagnose.Choice{
+			"unmount": {{Text: "umount {hostmount}"}, {Text: "umount the volume's mount (findmnt lists it)"}},
+		},
+		Meaning: "The containers have ended, and the kubelet has asked the CSI driver to unpublish the volume (NodeUnpublishVolume). The driver has said that it has, and the mount is still there. " +
+			"Perhaps the driver does not see the mount, because its pod has the kubelet's directory without mountPropagation: Bidirectional: then it does so each time. " +
+			"Perhaps the volume was mounted there twice, or the driver unmounts later, or does not notice that it cannot. " +
+			"The kubelet takes the volume for unmounted. It does not ask again, sends no Event, and lets the pod wait until nothing is mounted in its directory.",
+		Evidence: "Nothing is left of the pod's volumes but CSI volumes that are mounted, each with the kubelet's record (vol_data.json). For five minutes, while the pod was at this stage, " +
+			"the kubelet has counted no call of NodeUnpublishVolume to their drivers, and no attempt at one of their volumes that failed (csi_operations_seconds and storage_operation_duration_seconds): " +
+			"one that still tries does so every two minutes, and a call that is not answered ends after two. " +
+			"Earlier calls to the drivers have succeeded. The kubelet has started a container of the pod itself, is well and heard by the API server, and none of its threads hangs but at another pod's volume. " +
+			"No PersistentVolume of the same name is mounted for another pod of the node: an operation for that one comes first. " +
+			"It is inferred: which volume a call was about is not counted.",
+		Remedy: "Read the log of the {itspod} about this volume (NodeUnpublishVolume). If the driver is still writing data back, wait for it. " +
+			"Then, on the node: {unmount}. That command fails, and harms nobody, while the mount is in use; repeat it if the volume was mounted there twice. " +
+			"The pod terminates within seconds when none of its volumes is mounted.",
+		Danger: "A force delete leaves the volume mounted on this node. Another node may then mount it at the same time, which can destroy its data; so can umount -l, which hides the mount while the file system is in use. " +
+			"What a FUSE daemon has not written back may be lost with its mount. Do not delete anything below the pod's directory: what is mounted there is the volume's data.",
+	},
+	Check: func(p *evidence.Pod) []diagnose.Finding {
+		if !settled(p) || !p.ContainersEnded() {
+			return nil
+		}
+		var out []diagnose.Finding
+		left, since := fact.GivenUp(p)
+		for _, m := range left {
+			o := ofDriver(p, driverOf(p, m), []string{m.Volume})
+			o.Mount, o.Since = diagnose.MountOf(p, m), since
+			out = append(out, diagnose.Finding{Confidence: diagnose.Inferred, Objects: o})
+		}
+		return out
+	},
+}
+
+// driverOf returns the CSI driver of the volume that a mount is of, "" when it is not known.
+func driverOf(p *evidence.Pod, m *evidence.Mount) string {
+	i := slices.IndexFunc(p.Volumes, func(v evidence.Volume) bool { return v.Name == m.Volume && v.Plugin == m.Plugin })
+	if i < 0 {
+		return ""
+	}
+	return p.Volumes[i].Driver
+}
