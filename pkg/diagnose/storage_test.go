@@ -336,6 +336,12 @@ func TestStorageCauses(t *testing.T) {
 			p.Volumes[0].DriverPod, p.Volumes[0].DriverPodState = "kube-system/disk-x", evidence.DriverRunning
 			kubeletHangs(p, evidence.Sleeping, csiMount, 12*time.Second)
 		}, "VolumeUnmountHanging", true, []string{"look at pod kube-system/disk-x of its CSI driver first"}},
+		"the kubelet waits for a FUSE daemon, and the volume is of no CSI driver": {30 * time.Second, func(p *evidence.Pod) {
+			fuse(p)
+			p.Mounts[0].Plugin, p.Mounts[0].Point, p.Mounts[0].HostPoint = "example.org~bucket", volumesDir+"example.org~bucket/data", volumesDir+"example.org~bucket/data"
+			p.Volumes[0].Plugin, p.Volumes[0].Driver = "example.org~bucket", ""
+			kubeletHangs(p, evidence.Sleeping, volumesDir+"example.org~bucket/data", 12*time.Second)
+		}, "VolumeUnmountHanging", true, []string{"look at the process that has /dev/fuse open for it first"}},
 		"the kubelet has waited for a FUSE daemon for 9 seconds": {30 * time.Second, func(p *evidence.Pod) {
 			fuse(p)
 			kubeletHangs(p, evidence.Sleeping, csiMount, 9*time.Second)
