@@ -505,7 +505,7 @@ func TestStorageCauses(t *testing.T) {
 		"a process of the next pod of this name": {30 * time.Second, func(p *evidence.Pod) {
 			holder(p, "dd", "1c4ddc3e-1111-4222-8333-444455556666", 7, 12*time.Second)
 			p.Holders[0].OwnerName = p.Namespace + "/" + p.Name
-		}, "VolumeUnmountBusy", true, []string{"dd (PID 70, of the pod with UID 1c4ddc3e-1111-4222-8333-444455556666) uses it"}},
+		}, "VolumeUnmountBusy", true, []string{"dd (PID 70, of another pod of this name, with UID 1c4ddc3e-1111-4222-8333-444455556666) uses it"}},
 		"a process of the CSI driver has the device open that the kubelet has to take back first": {30 * time.Second, func(p *evidence.Pod) {
 			block(p, ownDevice, published)
 			driverHolds(p)
