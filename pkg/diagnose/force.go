@@ -395,10 +395,10 @@ func (p *Process) place() string {
 	switch {
 	case p.Container != "":
 		return name + " of container " + foreign(p.Container, most)
-	case p.Pod != "":
-		return name + " of pod " + foreign(p.Pod, most)
 	case p.PodUID != "":
 		return name + " of another pod"
+	case p.Pod != "":
+		return name + " of pod " + foreign(p.Pod, most)
 	}
 	return name
 }

@@ -203,7 +203,7 @@ type Process struct {
 	Program string             `json:"program,omitempty"`
 	State   evidence.TaskState `json:"state,omitempty"`
 	// Container is set for a process of this pod; Pod, as namespace/name, or
-	// PodUID for one of another.
+	// PodUID for one of another, and both for one of another pod of this name.
 	Container string `json:"container,omitempty"`
 	Pod       string `json:"pod,omitempty"`
 	PodUID    string `json:"podUID,omitempty"`
@@ -255,7 +255,7 @@ func ProcessOf(p *evidence.Pod, t *evidence.Task) *Process {
 		o.Start = t.Probe.Start // other threads have start times of their own
 	}
 	if o.Pod == p.Namespace+"/"+p.Name && t.Owner != p.RuntimeUID && t.Owner != p.UID {
-		o.Pod = "" // the next pod of a StatefulSet would be taken for this one
+		o.PodUID = t.Owner // the next pod of a StatefulSet would be taken for this one
 	}
 	if o.Pod == "" && t.InPod() {
 		o.PodUID = t.Owner

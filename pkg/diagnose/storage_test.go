@@ -112,6 +112,12 @@ func looped(p *evidence.Pod, since time.Duration, change func(l *evidence.Loop))
 	change(&p.Loops[0])
 }
 
+// ofAnother is the mount of a device's file system as a volume of another pod.
+func ofAnother(device, source string) *evidence.Mount {
+	const at = "/var/lib/kubelet/pods/1c4ddc3e-1111-4222-8333-444455556666/volumes/kubernetes.io~csi/pv-8/mount"
+	return &evidence.Mount{ID: 91, Device: device, Point: at, HostPoint: at, Type: "ext4", Source: source, Volume: "pv-8", Plugin: "kubernetes.io~csi"}
+}
+
 // later has a process hold the CSI volume's mount that was started so long after the containers
 // had ended.
 func later(p *evidence.Pod, after time.Duration) {
@@ -336,6 +342,12 @@ func TestStorageCauses(t *testing.T) {
 			p.Volumes[0].DriverPod, p.Volumes[0].DriverPodState = "kube-system/disk-x", evidence.DriverRunning
 			kubeletHangs(p, evidence.Sleeping, csiMount, 12*time.Second)
 		}, "VolumeUnmountHanging", true, []string{"look at pod kube-system/disk-x of its CSI driver first"}},
+		"the kubelet waits for a FUSE daemon, and the volume is of no CSI driver": {30 * time.Second, func(p *evidence.Pod) {
+			fuse(p)
+			p.Mounts[0].Plugin, p.Mounts[0].Point, p.Mounts[0].HostPoint = "example.org~bucket", volumesDir+"example.org~bucket/data", volumesDir+"example.org~bucket/data"
+			p.Volumes[0].Plugin, p.Volumes[0].Driver = "example.org~bucket", ""
+			kubeletHangs(p, evidence.Sleeping, volumesDir+"example.org~bucket/data", 12*time.Second)
+		}, "VolumeUnmountHanging", true, []string{"look at the process that has /dev/fuse open for it first"}},
 		"the kubelet has waited for a FUSE daemon for 9 seconds": {30 * time.Second, func(p *evidence.Pod) {
 			fuse(p)
 			kubeletHangs(p, evidence.Sleeping, csiMount, 9*time.Second)
@@ -493,7 +505,7 @@ func TestStorageCauses(t *testing.T) {
 		"a process of the next pod of this name": {30 * time.Second, func(p *evidence.Pod) {
 			holder(p, "dd", "1c4ddc3e-1111-4222-8333-444455556666", 7, 12*time.Second)
 			p.Holders[0].OwnerName = p.Namespace + "/" + p.Name
-		}, "VolumeUnmountBusy", true, []string{"dd (PID 70, of the pod with UID 1c4ddc3e-1111-4222-8333-444455556666) uses it"}},
+		}, "VolumeUnmountBusy", true, []string{"dd (PID 70, of another pod of this name, with UID 1c4ddc3e-1111-4222-8333-444455556666) uses it"}},
 		"a process of the CSI driver has the device open that the kubelet has to take back first": {30 * time.Second, func(p *evidence.Pod) {
 			block(p, ownDevice, published)
 			driverHolds(p)
@@ -509,7 +521,29 @@ func TestStorageCauses(t *testing.T) {
 				at := &evidence.Mount{ID: 91, Device: "254:0", Point: "/media/root", HostPoint: "/media/root", Type: "xfs", Source: "/dev/mapper/guest-root"}
 				l.Mapper = []evidence.Mapped{{Name: "guest-root", Logical: "guest/root", Mount: at}, {Name: "guest-swap", Logical: "guest/swap"}}
 			})
-		}, "BlockVolumeUnmapFailed", true, []string{"logical volume guest/root, mounted at /media/root (type xfs), is active on it, so", "On the node: umount /media/root; dmsetup info guest-root shows what it is. Deactivate it"}},
+		}, "BlockVolumeUnmapFailed", true, []string{"logical volume guest/root, mounted at /media/root (type xfs), is active on it, so", "On the node: dmsetup info guest-root shows what it is. When nobody needs what is mounted there: umount /media/root. Then deactivate it"}},
+		"a logical volume on a block device, which is a volume of another pod": {30 * time.Second, func(p *evidence.Pod) {
+			block(p, ownDevice, published)
+			looped(p, 12*time.Second, func(l *evidence.Loop) {
+				l.Mapper = []evidence.Mapped{{Name: "pool-a", Logical: "pool/a", Mount: ofAnother("254:0", "/dev/mapper/pool-a")}}
+			})
+		}, "BlockVolumeUnmapFailed", true, []string{"logical volume pool/a, mounted as a volume of a pod (type ext4), is active on it, so", "Do not unmount it: findmnt shows the UID of the pod, which has to end first."}},
+		"the file system on a block device is a volume of another pod": {30 * time.Second, func(p *evidence.Pod) {
+			block(p, ownDevice, published)
+			looped(p, 12*time.Second, func(l *evidence.Loop) { l.Mount = ofAnother("7:9", "/dev/loop9") })
+		}, "BlockVolumeUnmapFailed", true, []string{"the file system on it (type ext4) is mounted on the node", "findmnt shows the UID of the pod that it is a volume of, which has to end first; do not unmount it"}},
+		"a logical volume on a block device is mounted again and again, and the kubelet fails": {90 * time.Second, func(p *evidence.Pod) {
+			block(p, ownDevice, published)
+			looped(p, 4*time.Second, logicalVolume)
+			unmapped(p, 20*time.Second)
+		}, "", false, nil},
+		"a file system on a block device is mounted again and again, and the kubelet fails": {90 * time.Second, func(p *evidence.Pod) {
+			block(p, ownDevice, published)
+			looped(p, 4*time.Second, func(l *evidence.Loop) {
+				l.Mount = &evidence.Mount{ID: 90, Device: "7:9", Point: "/media/disk", Type: "ext4"}
+			})
+			unmapped(p, 20*time.Second)
+		}, "", false, nil},
 		"a logical volume on a LUKS on a block device": {30 * time.Second, func(p *evidence.Pod) {
 			block(p, ownDevice, published)
 			looped(p, 12*time.Second, func(l *evidence.Loop) {

@@ -344,6 +344,8 @@ func (p *Process) whose() string {
 	switch pid := "PID " + p.number(); {
 	case p.Comm == "":
 		return pid
+	case p.Pod != "" && p.PodUID != "":
+		return p.name() + " (" + pid + ", of another pod of this name, with UID " + p.PodUID + ")"
 	case p.Pod != "":
 		return p.name() + " (" + pid + ", of pod " + foreign(p.Pod, 120) + ")"
 	case p.PodUID != "":

@@ -280,7 +280,7 @@ func blockPartitionMapped() Scenario {
 	s.Cause, s.Family = "BlockVolumeUnmapFailed", "Mapped"
 	s.Says = []string{
 		"locked in phase Volumes", "block volume data (claim ", "logical volume scenario-block-partition/data, mounted at " + dir + " (type ext4), is active on it",
-		"dmsetup info " + mapped, "umount " + dir + ";",
+		"dmsetup info " + mapped, "umount " + dir + ". Then deactivate it",
 	}
 	s.Heal = onNode("umount " + dir + "\ndmsetup remove " + mapped + "\n" + endLoops + runCSI(s.Name))
 	return s

@@ -65,7 +65,7 @@ var unkillableFamilies = []diagnose.Family{
 			"When it exits, its requests end with an error. The mount answers with errors from then on, and pods that use it have to be started anew.",
 		Remedy: "Repair or restart the FUSE daemon of {filesystem} (its container if it is a process of a pod, else its service on the node). " +
 			"If you cannot, on the node: {abort}. This ends all waits on this mount immediately; writes that wait are lost.",
-		Danger: "umount -l hides the mount and leaves the thread. Aborting a connection affects every user of that mount.",
+		Danger: "umount -l hides the mount and leaves the thread. Restarting the daemon or aborting the connection affects every user of that mount.",
 	},
 	{
 		Name:   fact.FamilyBlock,

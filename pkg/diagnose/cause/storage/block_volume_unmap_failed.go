@@ -39,9 +39,19 @@ var BlockVolumeUnmapFailed = &diagnose.Rule{
 			"others": orOthers,
 			"more":   {{Variant: one, Text: ", and so does 1 other process"}, {Text: ", and so do {alike} other processes"}, {Text: ""}},
 			"list":   {{Text: "dmsetup info {mapped}"}, {Text: "dmsetup ls --tree"}},
-			"mount":  {{Text: "umount {innerpoint}"}, {Text: "findmnt shows where; unmount it"}},
-			"used":   {{Text: ", mounted at {innerpoint} (type {innertype}),"}, {Text: ", mounted on the node (type {innertype}),"}, {Text: ""}},
-			"first":  {{Text: "umount {innerpoint}; "}, {Text: ""}},
+			"mount": {
+				{Variant: ofPod, Text: "findmnt shows the UID of the pod that it is a volume of, which has to end first; do not unmount it"},
+				{Text: "umount {innerpoint}"}, {Text: "findmnt shows where; unmount it"},
+			},
+			"used": {
+				{Variant: ofPod, Text: ", mounted as a volume of a pod (type {innertype}),"},
+				{Text: ", mounted at {innerpoint} (type {innertype}),"}, {Text: ", mounted on the node (type {innertype}),"}, {Text: ""},
+			},
+			"deactivate": {
+				{Variant: ofPod, Text: "Do not unmount it: findmnt shows the UID of the pod, which has to end first. Then deactivate it"},
+				{Text: "When nobody needs what is mounted there: umount {innerpoint}. Then deactivate it"},
+				{Text: "Deactivate it when nothing is mounted from it"},
+			},
 		},
 		Meaning: "The containers have ended, and the kubelet has to take back the block device that the pod had (volumeMode: Block). " +
 			"It keeps a mount and a loop device on it, and has to remove both. Somebody of the node uses one of them: a process, or something that was made of what is on the device. " +
@@ -62,7 +72,7 @@ var BlockVolumeUnmapFailed = &diagnose.Rule{
 				Name: mapped,
 				Meaning: "The node has looked at what is on the device, has found a physical volume of LVM there, or a LUKS, a RAID or a multipath, and has activated it. " +
 					"LVM finds its physical volume twice, on the device and on the loop device, and may take either. Where the pod is a virtual machine that is its guest's.",
-				Remedy: "On the node: {first}{list} shows what it is. Deactivate it (vgchange -an with the volume group, or dmsetup remove) when nothing is mounted from it; " +
+				Remedy: "On the node: {list} shows what it is. {deactivate} (dmsetup remove, or vgchange -an if all of the volume group is on this device); " +
 					"the kubelet takes the device back within two minutes. Keep LVM from looking at loop devices (global_filter in lvm.conf).",
 			},
 			{
@@ -123,6 +133,9 @@ const (
 	elsewhere = "MountElsewhere"
 	// partition is the variant of a file system that is on a partition of the device.
 	partition = "Partition"
+	// ofPod is the variant of a file system that is mounted below the kubelet's directory, as a
+	// provisioner does whose storage is on block volumes.
+	ofPod = "OfPod"
 )
 
 // onDevice looks for what is on a loop device of the kubelet.
@@ -139,12 +152,12 @@ func onDevice(p *evidence.Pod) (diagnose.Finding, bool) {
 			d := inUse(l.Mapper)
 			f.Family, f.Objects.Device, f.Objects.Logical = mapped, d.Name, d.Logical
 			if d.Mount != nil {
-				f.Objects.Inner = diagnose.MountOf(p, d.Mount)
+				f.Objects.Inner, f.Variants = diagnose.MountOf(p, d.Mount), forPod(m, d.Mount)
 			}
 		case l.Mount != nil:
-			f.Family, f.Objects.Inner = inside, diagnose.MountOf(p, l.Mount)
+			f.Family, f.Objects.Inner, f.Variants = inside, diagnose.MountOf(p, l.Mount), forPod(m, l.Mount)
 			if slices.Contains(l.Numbers[min(1, len(l.Numbers)):], l.Mount.Device) {
-				f.Variants = []string{partition}
+				f.Variants = append(f.Variants, partition)
 			}
 		default:
 			continue
@@ -152,6 +165,15 @@ func onDevice(p *evidence.Pod) (diagnose.Finding, bool) {
 		return f, true
 	}
 	return diagnose.Finding{}, false
+}
+
+// forPod returns that variant where it applies: a device's own mount is below plugins in the
+// kubelet's directory.
+func forPod(device, in *evidence.Mount) []string {
+	if dir, _, ok := strings.Cut(device.Point, "/plugins/"); ok && strings.HasPrefix(in.Point, dir+"/") {
+		return []string{ofPod}
+	}
+	return nil
 }
 
 // inUse returns the one of some devices that has to go first: one of which the file system is
@@ -172,7 +194,7 @@ func notUnmapped(p *evidence.Pod) []diagnose.Finding {
 	for i := range p.Volumes {
 		v := &p.Volumes[i]
 		c := fact.FailedUnmount(p, v)
-		if c == nil || !notReached(p, v) {
+		if c == nil || !notReached(p, v) || mappedOrMounted(p, v) {
 			continue
 		}
 		if v.Driver != "" && failedCall(p, v.Driver) != nil {
@@ -184,6 +206,15 @@ func notUnmapped(p *evidence.Pod) []diagnose.Finding {
 		}}
 	}
 	return nil
+}
+
+// mappedOrMounted reports whether something is on a loop device of a volume, if only since a
+// moment ago, as where it is mounted again and again.
+func mappedOrMounted(p *evidence.Pod, v *evidence.Volume) bool {
+	return slices.ContainsFunc(p.Loops, func(l evidence.Loop) bool {
+		m := byID(p.Devices, l.MountID)
+		return m != nil && m.Volume == v.Name && m.Plugin == v.Plugin && (len(l.Mapper) > 0 || l.Mount != nil)
+	})
 }
 
 // notReached reports whether a volume is a block device of which the kubelet's own mount is

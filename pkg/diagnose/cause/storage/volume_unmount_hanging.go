@@ -12,6 +12,9 @@ const detached = "Detached"
 // asking is the variant of a thread that is in another system call than umount2.
 const asking = "Asking"
 
+// ofCSI is the variant of a volume that a CSI driver has mounted.
+const ofCSI = "CSI"
+
 // VolumeUnmountHanging is a thread that hangs in the kernel while it takes a volume
 // down, when what it waits for is no network file system.
 var VolumeUnmountHanging = &diagnose.Rule{
@@ -31,7 +34,10 @@ var VolumeUnmountHanging = &diagnose.Rule{
 				{Text: "on the mount {mountpoint} of type {fstype}"},
 			},
 			"filesystem": {{Text: "{mountpoint}"}, {Text: "the volume"}},
-			"first":      {{Text: "pod {driverpod} of its CSI driver"}, {Text: "the pod of its CSI driver on this node"}},
+			"first": {
+				{Text: "pod {driverpod} of its CSI driver"}, {Variant: ofCSI, Text: "the pod of its CSI driver on this node"},
+				{Text: "the process that has /dev/fuse open for it"},
+			},
 		},
 		Meaning: "The containers have ended, and the pod's volume has to be unmounted. " +
 			"The kubelet, or the program that unmounts for it, asks the file system something, gets no answer, and waits in the kernel without a time limit. " +
@@ -50,7 +56,7 @@ var VolumeUnmountHanging = &diagnose.Rule{
 				"It can be a process of another pod than the driver's, or of the node: it has /dev/fuse open.",
 			Remedy: "Restart or repair the FUSE daemon of the volume; look at {first} first. " +
 				"Else, on the node: {abort}. This ends all waits on this mount immediately; writes that the daemon has not stored are lost.",
-			Danger: "Aborting a connection affects every user of that mount. umount -l hides the mount and leaves the thread. " +
+			Danger: "Restarting the daemon or aborting the connection affects every user of that mount. umount -l hides the mount and leaves the thread. " +
 				"Restarting the kubelet leaves the thread and can hang the new one.",
 		}},
 	},
@@ -77,6 +83,9 @@ var VolumeUnmountHanging = &diagnose.Rule{
 			f.Objects.Volumes = []string{m.Volume}
 			if fact.FamilyOfType(m.Type) == fact.FamilyFUSE {
 				f.Family, f.Objects.DriverPod = fact.FamilyFUSE, driverPod(p, m)
+				if m.Plugin == "kubernetes.io~csi" {
+					f.Variants = append(f.Variants, ofCSI)
+				}
 			}
 		case t.Probe.Syscall == "umount2":
 			f.Variants = append(f.Variants, detached)

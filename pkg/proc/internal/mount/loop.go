@@ -161,14 +161,20 @@ func logicalVolume(name string) string {
 }
 
 // mountOf returns the first mount of a block device's file system on the host, nil when
-// there is none.
+// there is none. One on which another file system is mounted has no HostPoint: umount would take
+// that. Of one in a pod's volume the place is that of the volume (parseVolumePath).
 func (v *View) mountOf(host *Table, device string) *evidence.Mount {
-	for i := range host.Lines {
-		if host.Lines[i].Device == device {
-			e := v.Mount(&host.Lines[i])
-			e.HostPoint = e.Point
-			return &e
-		}
+	i := slices.IndexFunc(host.Lines, func(l Line) bool { return l.Device == device })
+	if i < 0 {
+		return nil
 	}
-	return nil
+	e := v.Mount(&host.Lines[i])
+	if name, ok := parseVolumePath(v.KubeletDir, host.Lines[i].Point); ok {
+		e.Point = kernfile.Printable(name.point)
+	}
+	on := func(l Line) bool { return l.Point == host.Lines[i].Point && l.Device != device }
+	if !slices.ContainsFunc(host.Lines[i+1:], on) {
+		e.HostPoint = e.Point
+	}
+	return &e
 }

@@ -112,3 +112,23 @@ func TestLogicalVolume(t *testing.T) {
 		}
 	}
 }
+
+// A path inside of a pod's volume is private, and what is mounted on top of a mount would be
+// unmounted in its place.
+func TestMountOf(t *testing.T) {
+	const volume = "/var/lib/kubelet/pods/u/volumes/kubernetes.io~empty-dir/cache"
+	host := &Table{Lines: []Line{
+		{ID: 1, Device: "8:1", Point: "/"}, {ID: 2, Device: "254:0", Point: volume + "/secret"},
+		{ID: 3, Device: "254:1", Point: "/mnt"}, {ID: 4, Device: "8:2", Point: "/mnt"},
+		{ID: 5, Device: "254:2", Point: "/srv"}, {ID: 6, Device: "254:2", Point: "/srv"},
+	}}
+	v := &View{KubeletDir: "/var/lib/kubelet"}
+	for device, want := range map[string][2]string{"254:0": {volume, volume}, "254:1": {"/mnt", ""}, "8:2": {"/mnt", "/mnt"}, "254:2": {"/srv", "/srv"}} {
+		if m := v.mountOf(host, device); m == nil || m.Point != want[0] || m.HostPoint != want[1] {
+			t.Errorf("%s is %+v, want %q", device, m, want)
+		}
+	}
+	if m := v.mountOf(host, "254:9"); m != nil {
+		t.Errorf("a device that is not mounted is at %q", m.Point)
+	}
+}
