@@ -497,8 +497,9 @@ func TestReadBlockedAllocations(t *testing.T) {
 	start(t, 0, "children", "4000")
 	many := count()
 	t.Logf("%v allocations with 1,000 processes, %v with 5,000", few, many)
-	// The list of their numbers grows a few times.
-	if many > few+16 {
+	// One for each process would be 4,000. The list of their numbers grows a few times, and on a
+	// busy machine processes come and go meanwhile.
+	if many > few+200 {
 		t.Errorf("%v allocations with 1,000 processes, %v with 5,000", few, many)
 	}
 }
