@@ -94,6 +94,9 @@ func (r *Runtime) unlisted(ctx context.Context, c *connection, p *evidence.Pod) 
 	if p.Phase != podPending || p.Overdue() < unlistedAfter {
 		return nil, nil
 	}
+	if !hasTime(ctx, r.read) {
+		return nil, errors.New("containerd was not asked for its records of sandboxes: no time was left")
+	}
 	ctx, cancel := question(ctx, r.read)
 	defer cancel()
 	records, err := c.containerd.ContainerService().List(ctx, fmt.Sprintf(sandboxRecords, p.RuntimeUID))

@@ -413,7 +413,17 @@ func TestReadPodBeforeItsSandbox(t *testing.T) {
 	if diff := cmp.Diff(want, p.Containers[1]); diff != "" {
 		t.Error(diff)
 	}
+	if p := read(func(p *evidence.Pod) { p.Mirror, p.UID, p.Name = true, "mine", "mine" }); len(p.Containers) != 1 || p.RuntimeUID != "mine" {
+		t.Errorf("a mirror pod that names another pod's UID is given its sandbox: %+v", p.Containers)
+	}
 	before := s.count("records")
+	hurried, cancel := context.WithTimeout(t.Context(), long/2)
+	defer cancel()
+	p = &evidence.Pod{Time: noon, Deadline: noon.Add(-time.Minute), Phase: podPending, UID: "uid", RuntimeUID: "uid"}
+	r.ReadPod(hurried, p)
+	if !strings.Contains(p.Missing[evidence.Containers], "no time was left") || s.count("records") != before {
+		t.Errorf("a request that is cut short is made: %v", p.Missing)
+	}
 	for name, edit := range map[string]func(p *evidence.Pod){
 		"only just past the deadline": func(p *evidence.Pod) { p.Deadline = noon.Add(-9 * time.Second) },
 		"it runs":                     func(p *evidence.Pod) { p.Phase = "Running" },

@@ -36,8 +36,8 @@ type Rule struct {
 	// When is the part of the termination in which the cause is looked for.
 	When When
 	// Undecided reports whether what a verdict of before was about has changed, and whether it is the
-	// same again takes longer to see: that verdict is neither confirmed nor refuted then. nil
-	// means never.
+	// same again takes longer to see: that verdict is neither confirmed nor refuted then, and the
+	// cause is not ruled out. nil means never.
 	Undecided func(*evidence.Pod) bool
 	// Check looks for the cause. It may return one finding for each container.
 	Check func(*evidence.Pod) []Finding
@@ -204,6 +204,7 @@ func Run(p *evidence.Pod, table Table) Diagnosis {
 		}
 		if r.Undecided != nil && r.Undecided(p) {
 			d.expired = append(d.expired, r.Cause)
+			looked.part = append(looked.part, r.Doc.Layer)
 		}
 		if !r.due(p) {
 			continue

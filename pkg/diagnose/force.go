@@ -227,10 +227,11 @@ func forceClaims(p *evidence.Pod) *Force {
 	return &Force{Answer: ForceNo, Why: ReasonClaim, Claim: p.Claims[0].Name}
 }
 
-// forceNetwork looks for the pod's sandbox, which holds its network.
+// forceNetwork looks for the pod's sandbox, which holds its network, also while it is being
+// created: the address is allotted before that.
 func forceNetwork(p *evidence.Pod) *Force {
 	up := slices.ContainsFunc(p.Containers, func(c evidence.Container) bool {
-		return c.Kind == evidence.Sandbox && c.State == evidence.StateRunning
+		return c.Kind == evidence.Sandbox && (c.State == evidence.StateRunning || c.State == evidence.StateCreated)
 	})
 	if !up && len(p.Plugins) == 0 && len(p.ImageMounts) == 0 && len(p.Tasks) == 0 && fact.SandboxStop(p) == nil {
 		return nil

@@ -99,6 +99,10 @@ func TestForce(t *testing.T) {
 		"the sandbox": {func(p *evidence.Pod) {
 			p.Containers[1].State = evidence.StateRunning
 		}, diagnose.ForceNotYet, "its address may be in use"},
+		"a sandbox that is being created": {func(p *evidence.Pod) {
+			p.Phase, p.Containers[0] = "Pending", evidence.Container{Name: "main", Kind: evidence.App, Waiting: true}
+			p.Containers[1].State = evidence.StateCreated
+		}, diagnose.ForceNotYet, "its address may be in use"},
 		"a CNI plugin": {func(p *evidence.Pod) {
 			p.Plugins = []evidence.Task{{PID: 80, TID: 80, Comm: "calico"}}
 		}, diagnose.ForceNotYet, "its address may be in use"},

@@ -1,10 +1,12 @@
 package diagnose_test
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose/cause"
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
 )
@@ -150,7 +152,7 @@ func TestRuntimeCommandHanging(t *testing.T) {
 		"creates a container": {61 * time.Second, beforeStart("create"),
 			"the shim cannot go on with container main: runc create (PID 200), which it started at "},
 		"the kubelet waits for that": {61 * time.Second, beforeStart("create"),
-			"(hrtimer_nanosleep). The kubelet first waits for that, by default for two minutes (runtimeRequestTimeout)"},
+			"(hrtimer_nanosleep). Before it stops the pod the kubelet waits for that, by default for two minutes (runtimeRequestTimeout)"},
 		"creates it for less than a minute":        {59 * time.Second, beforeStart("create"), ""},
 		"creates it on a starved node":             {99 * time.Second, both(starved, beforeStart("create")), ""},
 		"creates it for long, on a starved node":   {101 * time.Second, both(starved, beforeStart("create")), "runc create (PID 200)"},
@@ -161,7 +163,7 @@ func TestRuntimeCommandHanging(t *testing.T) {
 
 		"creates the sandbox": {61 * time.Second, createsSandbox, "the shim cannot go on with the pod's sandbox: runc create (PID 200), which it started at "},
 		"the kubelet waits for that twice as long": {61 * time.Second, createsSandbox,
-			"(hrtimer_nanosleep). The kubelet first waits for that, by default for four minutes (twice runtimeRequestTimeout)"},
+			"(hrtimer_nanosleep). Before it stops the pod the kubelet waits for that, by default for four minutes (twice runtimeRequestTimeout)"},
 
 		"a process is left behind":  {61 * time.Second, left, "with the pod: a command of the runtime has exited and left sleep (PID 201) behind"},
 		"left behind only just now": {61 * time.Second, both(left, func(p *evidence.Pod, c *evidence.RuntimeCommand) { c.Since = p.Time.Add(-9 * time.Second) }), ""},
@@ -187,6 +189,27 @@ func TestRuntimeCommandHanging(t *testing.T) {
 	}
 }
 
+// The kubelet does not wait for what is done to a container that is not started but to start it.
+func TestRuntimeCommandThatStartsNothing(t *testing.T) {
+	for _, command := range []string{"kill", "delete", "update"} {
+		for _, sandbox := range []bool{false, true} {
+			d := cause.Diagnose(commanded(61*time.Second, func(p *evidence.Pod, c *evidence.RuntimeCommand) {
+				c.Command, p.Tasks = command, nil
+				p.Containers[0].State, p.Containers[0].Waiting = evidence.StateCreated, true
+				if sandbox {
+					p.Containers[0].ID, p.Containers[0].State = "", ""
+					p.Containers[1].State = evidence.StateCreated
+				} else {
+					c.Container = "c"
+				}
+			}))
+			if v, _ := d.Verdict(); v.Cause != "RuntimeCommandHanging" || strings.Contains(v.Message, "the kubelet waits for that") || strings.Contains(v.Remedy, "then goes on") {
+				t.Errorf("%s, of the sandbox %v: %s: %s; %s", command, sandbox, v.Cause, v.Message, v.Remedy)
+			}
+		}
+	}
+}
+
 // What ends a command that creates a container does not have the kubelet try again: the pod is to
 // be deleted.
 func TestRuntimeCommandBeforeTheStart(t *testing.T) {
@@ -198,7 +221,7 @@ func TestRuntimeCommandBeforeTheStart(t *testing.T) {
 			c.Container, c.Command = "c", "start"
 			p.Containers[0].State, p.Tasks = state, nil
 		}))
-		if v, _ := d.Verdict(); v.Cause != "RuntimeCommandHanging" || !strings.Contains(v.Remedy, want) || strings.Contains(v.Message, "The kubelet first waits") != (state == evidence.StateCreated) {
+		if v, _ := d.Verdict(); v.Cause != "RuntimeCommandHanging" || !strings.Contains(v.Remedy, want) || strings.Contains(v.Message, "the kubelet waits for that") != (state == evidence.StateCreated) {
 			t.Errorf("%s: %s: %s; %s", state, v.Cause, v.Message, v.Remedy)
 		}
 	}
@@ -218,6 +241,10 @@ func TestRuntimeCommandOfTheNextContainer(t *testing.T) {
 		"the first one runs":             {func(p *evidence.Pod) { p.Containers[2].State = evidence.StateRunning }, false},
 		"the next one is not begun with": {func(p *evidence.Pod) { p.RuntimeCommands = nil }, false},
 		"the next one has started":       {func(p *evidence.Pod) { p.Containers[0].State = evidence.StateRunning }, false},
+		"the first one ran before, and the kubelet has written that it failed": {func(p *evidence.Pod) { p.Containers[2].BackedOff = true }, false},
+		"since when the next one is begun with is not known":                   {func(p *evidence.Pod) { p.RuntimeCommands[0].Tasks[0].Probe.Started = time.Time{} }, false},
+		"of the next one's command nothing is known":                           {func(p *evidence.Pod) { p.RuntimeCommands[0].Tasks[0].Probe = nil }, false},
+		"the next one's command has no process":                                {func(p *evidence.Pod) { p.RuntimeCommands[0].Tasks = nil }, false},
 	} {
 		p := commanded(5*time.Second, func(p *evidence.Pod, c *evidence.RuntimeCommand) {
 			c.Container, c.Command = "c", "create"
@@ -228,8 +255,15 @@ func TestRuntimeCommandOfTheNextContainer(t *testing.T) {
 		if message, _, _ := found(p, "RuntimeCommandHanging"); message != "" {
 			t.Errorf("%s: found %s", name, message)
 		}
-		if d := cause.Diagnose(p); d.NotLookedFor("RuntimeCommandHanging") != test.want {
+		d := cause.Diagnose(p)
+		if d.NotLookedFor("RuntimeCommandHanging") != test.want {
 			t.Errorf("%s: left open is %v", name, !test.want)
+		}
+		// Nor is it ruled out for Unknown.
+		if v, ok := d.Verdict(); ok && v.Cause == diagnose.Unrecognised.Cause && slices.Contains(v.Objects.RuledOut, "runtime") == test.want {
+			t.Errorf("%s: %s", name, v.Message)
+		} else if test.want && !ok {
+			t.Errorf("%s: no verdict", name)
 		}
 	}
 }

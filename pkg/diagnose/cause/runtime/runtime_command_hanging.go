@@ -66,8 +66,8 @@ var RuntimeCommandHanging = &diagnose.Rule{
 				{Text: ""},
 			},
 			"then": {
-				{Variant: sandboxBeforeStart, Text: ". The kubelet first waits for that, by default for four minutes (twice runtimeRequestTimeout)"},
-				{Variant: beforeStart, Text: ". The kubelet first waits for that, by default for two minutes (runtimeRequestTimeout)"},
+				{Variant: sandboxBeforeStart, Text: ". Before it stops the pod the kubelet waits for that, by default for four minutes (twice runtimeRequestTimeout)"},
+				{Variant: beforeStart, Text: ". Before it stops the pod the kubelet waits for that, by default for two minutes (runtimeRequestTimeout)"},
 				{Text: ""},
 			},
 			"end":  {{Text: "{terminatechild}"}, {Text: "{terminate}"}},
@@ -145,6 +145,10 @@ const execCommand = "exec"
 // that write or read all of a container's memory, checkpoint and restore, take their time.
 var lockCommands = []string{"kill", "delete", "create", "start", "run", "pause", "resume", "update"}
 
+// startCommands are those of them for which the kubelet waits before it turns to the deletion.
+// Others clean up after a start that was given up.
+var startCommands = []string{"create", "start", "run"}
+
 func rank(f *diagnose.Finding) int {
 	switch {
 	case f.Family == interrupted:
@@ -198,7 +202,7 @@ func hanging(p *evidence.Pod, c *evidence.RuntimeCommand) (f diagnose.Finding, o
 	if f.Container = container.Name; container.Kind == evidence.Sandbox {
 		f.Container, f.Variants = "", []string{aboutSandbox}
 	}
-	if container.State == evidence.StateCreated {
+	if container.State == evidence.StateCreated && slices.Contains(startCommands, c.Command) {
 		f.Variants = append(f.Variants, beforeStart)
 		if container.Kind == evidence.Sandbox {
 			f.Variants = append(f.Variants, sandboxBeforeStart)
@@ -209,12 +213,17 @@ func hanging(p *evidence.Pod, c *evidence.RuntimeCommand) (f diagnose.Finding, o
 
 // startsNext reports whether a container is being created or started after another one of the pod
 // has ended of which the kubelet has not written that it ran: its start was given up, it may be.
-// What kept the runtime from returning then does so again, in a pod of several containers.
+// What kept the runtime from returning then does so again, in a pod of several containers. A
+// command of which the age is not known, or that is old enough to be told on any node, leaves
+// nothing open.
 func startsNext(p *evidence.Pod) bool {
 	failed := slices.ContainsFunc(p.Containers, func(c evidence.Container) bool {
-		return c.Kind != evidence.Sandbox && c.State == evidence.StateExited && c.Waiting && c.Exit == nil
+		return c.Kind != evidence.Sandbox && c.State == evidence.StateExited && c.Waiting && !c.BackedOff && c.Exit == nil
 	})
 	return failed && slices.ContainsFunc(p.RuntimeCommands, func(c evidence.RuntimeCommand) bool {
+		if len(c.Tasks) == 0 || c.Tasks[0].Probe == nil || p.Time.Sub(c.Tasks[0].Probe.Started) >= commandPatienceStarved {
+			return false
+		}
 		container, ok := p.Container(c.Container)
 		return ok && container.State == evidence.StateCreated && counts(p, &c, container)
 	})
