@@ -828,7 +828,7 @@ func TestHooksOfTheKubelet(t *testing.T) {
 		"another host":          {get(intstr.FromInt(80), "example.com"), get(intstr.FromInt(80), "127.0.0.1"), 0, evidence.Container{PreStop: true, PostStart: true}},
 		"not a port":            {get(intstr.FromInt(-1), ""), get(intstr.FromInt(1<<16), ""), 0, evidence.Container{PreStop: true, PostStart: true}},
 		"a probe that is quick": {get(intstr.FromInt(80), ""), nil, 4, evidence.Container{PreStop: true, PreStopPort: 80}},
-		"a probe that waits":    {get(intstr.FromInt(80), ""), get(intstr.FromInt(80), ""), 5, evidence.Container{PreStop: true, PostStart: true, PostStartPort: 80}},
+		"a probe that waits":    {get(intstr.FromInt(80), ""), get(intstr.FromInt(80), ""), 5, evidence.Container{PreStop: true, PostStart: true}},
 	} {
 		p := terminating("a", time.Unix(1000, 0), 30)
 		c := corev1.Container{
@@ -851,6 +851,46 @@ func TestHooksOfTheKubelet(t *testing.T) {
 		}
 		if text := obj.(*corev1.Pod).String(); strings.Contains(text, "/secret") || strings.Contains(text, "Authorization") {
 			t.Errorf("%s: the cache would hold a path or a header", name)
+		}
+	}
+}
+
+// The port of a hook is not kept where the kubelet may ask it something else that has no answer for as
+// long: a probe of any container, and a preStop hook of one that was ended before.
+func TestHooksThatAreNotAlone(t *testing.T) {
+	always := corev1.ContainerRestartPolicyAlways
+	for name, tc := range map[string]struct {
+		change func(p *corev1.Pod)
+		want   int
+	}{
+		"alone": {func(*corev1.Pod) {}, 80},
+		"a slow probe of another container": {func(p *corev1.Pod) {
+			p.Spec.Containers = append(p.Spec.Containers, corev1.Container{Name: "other", LivenessProbe: &corev1.Probe{TimeoutSeconds: 30}})
+		}, 0},
+		"a slow probe of a sidecar": {func(p *corev1.Pod) {
+			p.Spec.InitContainers = []corev1.Container{{Name: "side", RestartPolicy: &always, StartupProbe: &corev1.Probe{TimeoutSeconds: 30}}}
+		}, 0},
+		"started anew, and the hook of before may still wait for another container": {func(p *corev1.Pod) {
+			p.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "app", RestartCount: 1}}
+		}, 0},
+		"another one was started anew": {func(p *corev1.Pod) {
+			p.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "other", RestartCount: 1}}
+		}, 80},
+	} {
+		p := terminating("a", time.Unix(1000, 0), 30)
+		get := &corev1.LifecycleHandler{HTTPGet: &corev1.HTTPGetAction{Port: intstr.FromInt32(80)}}
+		p.Spec.Containers = []corev1.Container{{Name: "app", Lifecycle: &corev1.Lifecycle{PreStop: get, PostStart: get}}}
+		tc.change(p)
+		obj, err := Trim(p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, seen := range []*corev1.Pod{p, obj.(*corev1.Pod)} {
+			all := Seed(seen).Containers
+			c := all[slices.IndexFunc(all, func(c evidence.Container) bool { return c.Name == "app" })]
+			if c.PreStopPort != tc.want || c.PostStartPort != tc.want {
+				t.Errorf("%s: ports %d and %d, want %d", name, c.PreStopPort, c.PostStartPort, tc.want)
+			}
 		}
 	}
 }

@@ -88,11 +88,12 @@ func Trim(obj any) (any, error) {
 		}
 		out.Spec.Volumes = append(out.Spec.Volumes, kept)
 	}
+	alone := !asksOtherwise(p)
 	for i := range p.Spec.Containers {
-		out.Spec.Containers = append(out.Spec.Containers, trimContainer(&p.Spec.Containers[i]))
+		out.Spec.Containers = append(out.Spec.Containers, trimContainer(&p.Spec.Containers[i], alone))
 	}
 	for i := range p.Spec.InitContainers {
-		out.Spec.InitContainers = append(out.Spec.InitContainers, trimContainer(&p.Spec.InitContainers[i]))
+		out.Spec.InitContainers = append(out.Spec.InitContainers, trimContainer(&p.Spec.InitContainers[i], alone))
 	}
 	for _, v := range specified(p) {
 		for _, at := range v.At {
@@ -115,10 +116,10 @@ func Trim(obj any) (any, error) {
 	return out, nil
 }
 
-func trimContainer(c *corev1.Container) corev1.Container {
+func trimContainer(c *corev1.Container, alone bool) corev1.Container {
 	out := corev1.Container{Name: c.Name, RestartPolicy: c.RestartPolicy}
 	if l := c.Lifecycle; l != nil && (l.PreStop != nil || l.PostStart != nil) {
-		out.Lifecycle = &corev1.Lifecycle{PreStop: trimHook(l.PreStop, preStopPort(c)), PostStart: trimHook(l.PostStart, hookPort(c, l.PostStart))}
+		out.Lifecycle = &corev1.Lifecycle{PreStop: trimHook(l.PreStop, hookPort(c, l.PreStop, alone)), PostStart: trimHook(l.PostStart, hookPort(c, l.PostStart, alone))}
 	}
 	return out
 }
@@ -481,16 +482,17 @@ func Seed(p *corev1.Pod) *evidence.Pod {
 			e.DeletionRequested = c.Since
 		}
 	}
+	alone := !asksOtherwise(p)
 	for i := range p.Spec.InitContainers {
 		c := &p.Spec.InitContainers[i]
 		kind := evidence.Init
 		if c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways {
 			kind = evidence.Sidecar
 		}
-		e.Containers = append(e.Containers, asSpecified(c, kind, p.Status.InitContainerStatuses))
+		e.Containers = append(e.Containers, asSpecified(c, kind, p.Status.InitContainerStatuses, alone))
 	}
 	for i := range p.Spec.Containers {
-		e.Containers = append(e.Containers, asSpecified(&p.Spec.Containers[i], evidence.App, p.Status.ContainerStatuses))
+		e.Containers = append(e.Containers, asSpecified(&p.Spec.Containers[i], evidence.App, p.Status.ContainerStatuses, alone))
 	}
 	for i := range p.Spec.EphemeralContainers {
 		name := p.Spec.EphemeralContainers[i].Name
@@ -500,7 +502,7 @@ func Seed(p *corev1.Pod) *evidence.Pod {
 }
 
 // asSpecified is a container as the specification has it, and what the kubelet says of it.
-func asSpecified(c *corev1.Container, kind evidence.ContainerKind, statuses []corev1.ContainerStatus) evidence.Container {
+func asSpecified(c *corev1.Container, kind evidence.ContainerKind, statuses []corev1.ContainerStatus, alone bool) evidence.Container {
 	var hooks corev1.Lifecycle
 	if c.Lifecycle != nil {
 		hooks = *c.Lifecycle
@@ -510,7 +512,7 @@ func asSpecified(c *corev1.Container, kind evidence.ContainerKind, statuses []co
 		PreStop: hooks.PreStop != nil, PreStopProgram: hookProgram(hooks.PreStop),
 		PostStart: hooks.PostStart != nil, PostStartProgram: hookProgram(hooks.PostStart),
 		PreStopSleep: hookSleep(hooks.PreStop), PostStartSleep: hookSleep(hooks.PostStart),
-		PreStopPort: preStopPort(c), PostStartPort: hookPort(c, hooks.PostStart),
+		PreStopPort: hookPort(c, hooks.PreStop, alone), PostStartPort: hookPort(c, hooks.PostStart, alone),
 		Running: runs(statuses, c.Name), Waiting: waits(statuses, c.Name), BackedOff: isBackedOff(statuses, c.Name), Exit: exit(statuses, c.Name),
 	}
 }
@@ -537,10 +539,10 @@ func hookSleep(h *corev1.LifecycleHandler) int64 {
 }
 
 // hookPort returns the number of the pod's port to which the kubelet sends the request of a
-// container's hook (ResolveContainerPort, pkg/probe/util.go); 0 when there is none, or it is sent to a
-// host of another name.
-func hookPort(c *corev1.Container, h *corev1.LifecycleHandler) int {
-	if h == nil || h.HTTPGet == nil || h.HTTPGet.Host != "" {
+// container's hook (ResolveContainerPort, pkg/probe/util.go); 0 when there is none, it is sent to a host of
+// another name, or it is not alone: something else may look the same (asksOtherwise).
+func hookPort(c *corev1.Container, h *corev1.LifecycleHandler, alone bool) int {
+	if h == nil || h.HTTPGet == nil || h.HTTPGet.Host != "" || !alone {
 		return 0
 	}
 	port := h.HTTPGet.Port
@@ -555,20 +557,34 @@ func hookPort(c *corev1.Container, h *corev1.LifecycleHandler) int {
 }
 
 // slowProbe is a timeout of a probe, in seconds, from which on the probe's request may look like that
-// of a preStop hook (fact.PreStopRequest).
+// of a hook (fact.PreStopRequest, fact.PostStartRequest).
 const slowProbe = 5
 
-// preStopPort is hookPort of the preStop hook; 0 as well where a probe may look the same.
-func preStopPort(c *corev1.Container) int {
-	for _, p := range []*corev1.Probe{c.LivenessProbe, c.ReadinessProbe, c.StartupProbe} {
-		if p != nil && p.TimeoutSeconds >= slowProbe {
-			return 0
+// asksOtherwise reports whether the kubelet may ask a port of the pod, for as long and without an answer,
+// what no hook of now asks: for a probe of any container, or for a preStop hook of a container that was
+// started anew since. The kubelet gives such a hook up at the end of the grace period, and its
+// connection stays open when another container has taken it.
+func asksOtherwise(p *corev1.Pod) bool {
+	for _, all := range [][]corev1.Container{p.Spec.InitContainers, p.Spec.Containers} {
+		for i := range all {
+			c := &all[i]
+			for _, probe := range []*corev1.Probe{c.LivenessProbe, c.ReadinessProbe, c.StartupProbe} {
+				if probe != nil && probe.TimeoutSeconds >= slowProbe {
+					return true
+				}
+			}
+			if l := c.Lifecycle; l != nil && l.PreStop != nil && l.PreStop.HTTPGet != nil && startedAnew(p, c.Name) {
+				return true
+			}
 		}
 	}
-	if c.Lifecycle == nil {
-		return 0
-	}
-	return hookPort(c, c.Lifecycle.PreStop)
+	return false
+}
+
+// startedAnew reports whether the kubelet has started a container more than once.
+func startedAnew(p *corev1.Pod, name string) bool {
+	again := func(s corev1.ContainerStatus) bool { return s.Name == name && s.RestartCount > 0 }
+	return slices.ContainsFunc(p.Status.ContainerStatuses, again) || slices.ContainsFunc(p.Status.InitContainerStatuses, again)
 }
 
 // DoubtDeadline is for a pod that was being deleted already when it was first seen. A

@@ -161,13 +161,13 @@ func TestPostStartHookOfTheKubelet(t *testing.T) {
 		sleep  diagnose.Confidence // "" for silence
 		asks   diagnose.Confidence
 	}{
-		"it goes on":                    {func(*evidence.Pod) {}, diagnose.Proved, diagnose.Proved},
+		"it goes on":                    {func(*evidence.Pod) {}, diagnose.Inferred, diagnose.Inferred},
 		"the kubelet has gone on":       {func(p *evidence.Pod) { p.Containers[0].Waiting = false }, "", ""},
 		"before the deadline":           {func(p *evidence.Pod) { p.Time = p.Deadline.Add(-time.Second) }, "", ""},
 		"the kubelet is stopped":        {kubelet(func(k *evidence.Task) { k.State = evidence.Stopped }), "", ""},
 		"the kubelet was started anew":  {kubelet(func(k *evidence.Task) { k.Probe.Started = requested }), "", ""},
 		"since when it runs is unknown": {kubelet(func(k *evidence.Task) { k.Probe = nil }), diagnose.Inferred, diagnose.Inferred},
-		"the kubelet is a part of K3s":  {kubelet(func(k *evidence.Task) { k.Comm = "k3s-server" }), diagnose.Proved, diagnose.Inferred},
+		"the kubelet is a part of K3s":  {kubelet(func(k *evidence.Task) { k.Comm = "k3s-server" }), diagnose.Inferred, diagnose.Inferred},
 		"there is no kubelet": {func(p *evidence.Pod) {
 			p.Node.Kubelet.AbsentSince, p.Node.Kubelet.LastSeen = p.Time, requested
 		}, "", ""},
@@ -179,14 +179,20 @@ func TestPostStartHookOfTheKubelet(t *testing.T) {
 		}, "", ""},
 		"another was started before": {func(p *evidence.Pod) {
 			second(p, evidence.StateRunning, requested.Add(-time.Hour))
-		}, diagnose.Proved, diagnose.Proved},
-		"the sleep is over":  {func(p *evidence.Pod) { p.Containers[0].PostStartSleep = 49 }, "", diagnose.Proved},
-		"an answer has come": {func(p *evidence.Pod) { p.Requests = nil }, diagnose.Proved, ""},
+		}, diagnose.Inferred, diagnose.Inferred},
+		"the sleep is over":  {func(p *evidence.Pod) { p.Containers[0].PostStartSleep = 49 }, "", diagnose.Inferred},
+		"an answer has come": {func(p *evidence.Pod) { p.Requests = nil }, diagnose.Inferred, ""},
 		"two requests": {func(p *evidence.Pod) {
 			p.Containers[0].PostStartSleep, p.Requests = 0, append(p.Requests, evidence.Request{Port: 8080, Socket: 501, Since: requested})
 		}, "", ""},
 		"a request just now": {func(p *evidence.Pod) {
 			p.Containers[0].PostStartSleep, p.Requests = 0, []evidence.Request{{Port: 8080, Socket: 501, Since: p.Time}}
+		}, "", ""},
+		"a request that a probe may still wait for": {func(p *evidence.Pod) {
+			p.Containers[0].PostStartSleep, p.Requests = 0, []evidence.Request{{Port: 8080, Socket: 501, State: evidence.Established, Since: p.Time.Add(-4 * time.Second)}}
+		}, "", ""},
+		"a connection that is still being made": {func(p *evidence.Pod) {
+			p.Containers[0].PostStartSleep, p.Requests = 0, []evidence.Request{{Port: 8080, Socket: 501, State: "SYN_SENT", Since: requested}}
 		}, "", ""},
 		"a request to another port": {func(p *evidence.Pod) {
 			p.Containers[0].PostStartSleep, p.Containers[0].PostStartPort = 0, 80

@@ -688,6 +688,12 @@ func TestStopSignals(t *testing.T) {
 			p.Deadline, p.GracePeriodSeconds = requested, 0
 			sleepy(p, 30, 2*time.Second)
 		}, "", ""},
+		"its preStop hook sleeps, by a kubelet that does not know such hooks, and whole seconds make it look late": {func(p *evidence.Pod, _ *evidence.Task) {
+			sleepy(p, 30, time.Second)
+		}, "", ""},
+		"its preStop hook sleeps and leaves one second": {func(p *evidence.Pod, _ *evidence.Task) {
+			sleepy(p, 29, time.Second)
+		}, "PreStopHookRunning", diagnose.Inferred},
 		"another container's preStop hook sleeps": {func(p *evidence.Pod, _ *evidence.Task) {
 			sleepy(p, 30, 2*time.Second)
 			p.Containers = append(p.Containers, p.Containers[0])
@@ -703,6 +709,11 @@ func TestStopSignals(t *testing.T) {
 			t.Caught = bitTERM
 			asking(p)
 			p.Requests = nil
+		}, "", ""},
+		"another request has no answer, and the program that is slow is killed at the deadline": {func(p *evidence.Pod, t *evidence.Task) {
+			t.Caught = bitTERM
+			asking(p)
+			gone(p, 137, time.Second)
 		}, "", ""},
 		"its preStop hook had no answer some seconds before the deadline": {func(p *evidence.Pod, _ *evidence.Task) {
 			asking(p)
@@ -728,6 +739,12 @@ func TestStopSignals(t *testing.T) {
 			asking(p)
 			p.Containers = append(p.Containers, p.Containers[0])
 			p.Containers[1].Name, p.Containers[1].ID = "other", "o"
+		}, "", ""},
+		"two containers ask the same port, of which one has ended, and a connection was never used": {func(p *evidence.Pod, _ *evidence.Task) {
+			asking(p)
+			p.Containers = append(p.Containers, p.Containers[0])
+			p.Containers[1].Name, p.Containers[1].ID, p.Containers[1].State = "other", "o", evidence.StateExited
+			p.Containers[1].Exit = &evidence.Exit{At: requested.Add(time.Second)}
 		}, "", ""},
 		"a preStop hook asks for the end of the app, which is slow": {func(p *evidence.Pod, _ *evidence.Task) {
 			asking(p)

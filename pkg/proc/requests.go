@@ -16,6 +16,13 @@ import (
 
 var errNoKubelet = errors.New("the kubelet's process is not known")
 
+// An unanswered is what a round knows of the connections without an answer. A list that is too long
+// is so for all pods, and it takes as long to find out as to read it.
+type unanswered struct {
+	all []mount.Unanswered
+	err error
+}
+
 // readRequests finds the kubelet's connections to the ports of the pod's hooks over which nothing
 // has come back. The kernel lists those of the whole network namespace; which are the kubelet's
 // tell the numbers of the sockets that it has open, which are asked for only when one fits. A
@@ -39,13 +46,14 @@ func (r *Round) readRequests(ctx context.Context, p *evidence.Pod) ([]evidence.R
 	if k == nil {
 		return nil, errNoKubelet
 	}
-	all, err := r.unanswered.get(ctx, func() ([]mount.Unanswered, error) {
-		return mount.ReadUnanswered(filepath.Join(r.Proc, strconv.Itoa(k.PID)))
+	u, err := r.unanswered.get(ctx, func() (unanswered, error) {
+		all, err := mount.ReadUnanswered(filepath.Join(r.Proc, strconv.Itoa(k.PID)))
+		return unanswered{all, err}, nil
 	})
-	if err != nil {
+	if err = errors.Join(err, u.err); err != nil {
 		return nil, err
 	}
-	all = slices.DeleteFunc(slices.Clone(all), func(u mount.Unanswered) bool { return !slices.Contains(to, u.To) })
+	all := slices.DeleteFunc(slices.Clone(u.all), func(u mount.Unanswered) bool { return !slices.Contains(to, u.To) })
 	if len(all) == 0 {
 		return nil, nil
 	}

@@ -66,6 +66,18 @@ func TestRequests(t *testing.T) {
 			t.Errorf("%s: %d, %v", name, got, err)
 		}
 	}
+	// What cannot be read is not read again for each pod.
+	round := h.Round()
+	for range 2 {
+		p := &evidence.Pod{Containers: []evidence.Container{
+			{Name: "main", State: evidence.StateRunning, PreStopPort: 8080}, {Name: "POD", Kind: evidence.Sandbox, IP: "10.244.0.9"},
+		}}
+		p.Node.Kubelet.Process = &evidence.Task{PID: 9, TID: 9, State: evidence.Sleeping}
+		if got, err := round.readRequests(t.Context(), p); err == nil {
+			t.Errorf("a list that is read late: %+v", got)
+		}
+		kerneltest.Tree(t, root, map[string]string{"9/net/tcp": header})
+	}
 	h.Prober = nil
 	if got, err := read(func(*evidence.Pod) {}); err == nil {
 		t.Errorf("whose they are is not known: %d", got)

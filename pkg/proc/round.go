@@ -34,7 +34,7 @@ type Round struct {
 	deletes *shared[deletes]
 	// unanswered are the connections in the kubelet's network over which nothing has come back,
 	// and sockets those that it has open.
-	unanswered *shared[[]mount.Unanswered]
+	unanswered *shared[unanswered]
 	sockets    *shared[[]uint64]
 
 	search *walk[user]
@@ -67,7 +67,7 @@ func (h *Host) Round() *Round {
 		byComm:  newShared[map[string]*[]int](),
 		deletes: newShared[deletes](),
 
-		unanswered: newShared[[]mount.Unanswered](),
+		unanswered: newShared[unanswered](),
 		sockets:    newShared[[]uint64](),
 
 		search: newWalk[user](),

@@ -81,7 +81,7 @@ func postStartSleeps() Scenario {
 		Proof:  signalFunctions + "sleep 4; [ ! -e /proc/$p/root/stopped ] && [ -e /proc/$p/root/bin ]",
 		Cause:  "PostStartHookRunning",
 		Family: "Sleep",
-		Says:   []string{"Blocked in phase Startup", "container main", "postStart hook, a sleep of ", "no container of the pod has been sent its stop signal"},
+		Says:   []string{"Probably blocked in phase Startup", "container main", "postStart hook, a sleep of ", "no container of the pod has been sent its stop signal"},
 	}
 }
 
@@ -119,7 +119,7 @@ func postStartUnanswered() Scenario {
 		Proof:    requestPending,
 		Cause:    "PostStartHookRunning",
 		Family:   "HTTP",
-		Says:     []string{"Blocked in phase Startup", "container main", "postStart hook, an HTTP request to port 8080 of the pod, has had no answer", "no container of the pod has been sent its stop signal"},
+		Says:     []string{"Probably blocked in phase Startup", "container main", "postStart hook, an HTTP request to port 8080 of the pod, has had no answer", "no container of the pod has been sent its stop signal"},
 		Heal:     onNode(serving + "! s=$(serving) || kill -KILL $s"),
 	}
 }

@@ -195,14 +195,15 @@ func PreStopSleeps(p *evidence.Pod, c *evidence.Container) bool {
 	return c.PreStopSleep > 0 && c.StopSignal != 0 && Delivered(p) && int64((Grace(p)-minimumGrace)/time.Second) <= c.PreStopSleep
 }
 
-// ofProbe is for how long a request must have had no answer, to be no probe's: of a container with a
+// ofProbe is for how long a request must have had no answer, to be no probe's: of a pod with a
 // probe that may take as long, the requests of the hooks are not looked for.
 const ofProbe = 5 * time.Second
 
 // PreStopRequest returns the kubelet's request to a port of the pod that is the preStop hook of a
 // container and has had no answer, until the kubelet had to go on without it; nil when none is
 // known. It was there in the first half of the grace period, and nearly at its end. Where containers
-// ask the same port, as many requests must be there.
+// ask the same port, as many requests must be there, also of those that have ended: of requests at the same
+// time one may have taken the other's connection, after which its own stays open without ever being used.
 func PreStopRequest(p *evidence.Pod, c *evidence.Container) *evidence.Request {
 	if c.PreStopPort == 0 || c.StopSignal == 0 || !Delivered(p) || p.Deadline.Sub(p.Time) > minimumGrace {
 		return nil
@@ -220,7 +221,7 @@ func PreStopRequest(p *evidence.Pod, c *evidence.Container) *evidence.Request {
 		}
 	}
 	for i := range p.Containers {
-		if o := &p.Containers[i]; o.PreStopPort == c.PreStopPort && o.State == evidence.StateRunning {
+		if o := &p.Containers[i]; o.PreStopPort == c.PreStopPort {
 			asked--
 		}
 	}
@@ -233,42 +234,46 @@ func PreStopRequest(p *evidence.Pod, c *evidence.Container) *evidence.Request {
 // PostStartSleep returns until when the kubelet sleeps, at the least, as the postStart hook of a
 // container, and the container's first process; nil when it is not known to. The sleep begins when
 // the container has been started, and nothing but the end of the kubelet ends it before its time
-// (runSleepHandler, pkg/kubelet/lifecycle/handlers.go). sure reports whether that is as certain as of
-// PostStartHook.
-func PostStartSleep(p *evidence.Pod, c *evidence.Container) (first *evidence.Task, until time.Time, sure bool) {
-	first = startedBy(p, c)
-	if c.PostStartSleep == 0 || first == nil {
-		return nil, time.Time{}, false
+// (runSleepHandler, pkg/kubelet/lifecycle/handlers.go). It is never sure: a kubelet before 1.30 does not
+// know such hooks, and one that had no answer from containerd to the start runs none.
+func PostStartSleep(p *evidence.Pod, c *evidence.Container) (first *evidence.Task, until time.Time) {
+	if c.PostStartSleep == 0 {
+		return nil, time.Time{}
+	}
+	if first = startedBy(p, c); first == nil {
+		return nil, time.Time{}
 	}
 	until = first.Probe.Started.Add(time.Duration(c.PostStartSleep) * time.Second)
 	if !p.Time.Before(until) {
-		return nil, time.Time{}, false
+		return nil, time.Time{}
 	}
-	return first, until, nothingLeftToStart(p, c) && sinceBefore(p)
+	return first, until
 }
 
 // PostStartRequest returns the kubelet's request to a port of the pod that is the postStart hook of a
 // container and has had no answer; nil when none is known. The kubelet waits for it without a limit:
-// its client has none for hooks. Probes begin when the kubelet has written that the container runs.
-func PostStartRequest(p *evidence.Pod, c *evidence.Container) (request *evidence.Request, sure bool) {
+// its client has none for hooks (NewMainKubelet, pkg/kubelet/kubelet.go). A connection that cannot be
+// made is another thing: the kernel gives it up after two minutes (net.ipv4.tcp_syn_retries). It is never
+// sure: a hook or a probe of any other pod may name this pod's address as its host.
+func PostStartRequest(p *evidence.Pod, c *evidence.Container) *evidence.Request {
 	if c.PostStartPort == 0 || startedBy(p, c) == nil {
-		return nil, false
+		return nil
 	}
+	var request *evidence.Request
 	for i := range p.Requests {
 		r := &p.Requests[i]
 		switch {
 		case r.Port != c.PostStartPort:
 		case request != nil:
-			return nil, false // one of them is another's
+			return nil // one of them is another's
 		default:
 			request = r
 		}
 	}
-	if request == nil || p.Time.Sub(request.Since) < Stuck {
-		return nil, false
+	if request == nil || request.State != evidence.Established || p.Time.Sub(request.Since) < ofProbe {
+		return nil
 	}
-	// A program of which the kubelet is a part connects to pods for other reasons too.
-	return request, nothingLeftToStart(p, c) && sinceBefore(p) && p.Node.Kubelet.Process.Comm == "kubelet"
+	return request
 }
 
 // startedBy returns the first process of a container of which the kubelet has not completed the
@@ -289,9 +294,8 @@ func InPostStart(p *evidence.Pod, c *evidence.Container) bool {
 	if hook, _ := PostStartHook(p, c); hook != nil {
 		return true
 	}
-	if first, _, _ := PostStartSleep(p, c); first != nil {
+	if first, _ := PostStartSleep(p, c); first != nil {
 		return true
 	}
-	request, _ := PostStartRequest(p, c)
-	return request != nil || PostStartLeft(p, c) != nil
+	return PostStartRequest(p, c) != nil || PostStartLeft(p, c) != nil
 }

@@ -39,15 +39,17 @@ var PostStartHookRunning = &diagnose.Rule{
 			"The grace period begins when the hook has ended.",
 		Evidence: "Containerd runs a container with a postStart hook, and the kubelet has not written into the pod's status that it does. " +
 			"The kubelet and containerd have not been started anew since, and the kubelet has started no other container. " +
-			"It is proved when all other containers run, and otherwise inferred, because the kubelet may be at their start. " +
 			"exec: a process of the hook's name, or any after a shell, was started in the container within ten seconds of its first process, or a minute on a node short of something. " +
 			"Its shim has started it, not another process of the container; it was the only such process, and had no terminal, as kubectl exec -t gives one. " +
+			"It is proved when all other containers run, and otherwise inferred, because the kubelet may be at their start. " +
 			"With hostPID it is inferred, and shells are left out. " +
 			"Of a hook that has ended, an orphan in a process group without a leader is taken for what it has left running, where all other containers run. " +
 			"sleep: the container's first process was started less long ago than the hook sleeps. " +
-			"httpGet: the kubelet has one connection to the port in the specification, over which nothing at all has come back. " +
-			"An answer that has begun and does not end, and a TLS handshake, are answers. Pods in the network of the node are left out. " +
-			"It is inferred where the kubelet is a part of another program, as in K3s.",
+			"It is inferred, because a kubelet before 1.30 may not know such hooks. " +
+			"httpGet: the kubelet has had one connection to the port in the specification for five seconds or more, over which nothing at all has come back. " +
+			"It is inferred, because a hook or a probe of another pod may name this pod's address. " +
+			"It is not looked for when a probe of the pod has a timeout of five seconds or more, or a container with a preStop hook of this kind was started anew. " +
+			"An answer that has begun and does not end, and a TLS handshake, are answers. Pods in the network of the node are left out.",
 		Remedy: "Find out what the hook waits for. To go on without it, end it on the node: {end}. " +
 			"The kubelet then stops the pod. Give the hook a time limit of its own, as with timeout(1).",
 		Danger: "Do not force-delete: the kubelet still waits for the hook, and the containers run on with their volumes. " +
@@ -99,21 +101,17 @@ var PostStartHookRunning = &diagnose.Rule{
 // withinKubelet returns the finding of a hook that sleeps or asks a port, if there is one.
 func withinKubelet(p *evidence.Pod, c *evidence.Container) (diagnose.Finding, bool) {
 	f := diagnose.Finding{Container: c.Name, Confidence: diagnose.Inferred, Objects: diagnose.Objects{Deadline: p.Deadline}}
-	first, until, sure := fact.PostStartSleep(p, c)
-	if first != nil {
+	if first, until := fact.PostStartSleep(p, c); first != nil {
 		f.Family = sleeps
 		f.Objects.Until, f.Objects.SleepSeconds = until, c.PostStartSleep
-	} else {
-		var r *evidence.Request
-		if r, sure = fact.PostStartRequest(p, c); r == nil {
-			return f, false
-		}
-		f.Family = requests
-		f.Objects.Since, f.Objects.Port = r.Since, r.Port
+		return f, true
 	}
-	if sure {
-		f.Confidence = diagnose.Proved
+	r := fact.PostStartRequest(p, c)
+	if r == nil {
+		return f, false
 	}
+	f.Family = requests
+	f.Objects.Since, f.Objects.Port = r.Since, r.Port
 	return f, true
 }
 

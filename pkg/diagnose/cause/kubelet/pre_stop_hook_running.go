@@ -17,6 +17,10 @@ const seenAtEnd = 6 * time.Second
 // One whose hook had ended before is killed at the end of the grace period.
 const leastStop = time.Second
 
+// leastBeyond is the same from the deletion on, which is told in whole seconds too, rounded
+// down: a program that is killed at the end of the grace period may look a second late.
+const leastBeyond = 2 * time.Second
+
 // PreStopHookRunning is a preStop hook that has used up the grace period, so that
 // the program had two seconds for its stop signal (executePreStopHook and
 // minimumGracePeriodInSeconds, pkg/kubelet/kuberuntime/kuberuntime_container.go).
@@ -43,7 +47,7 @@ var PreStopHookRunning = &diagnose.Rule{
 		Meaning: "The kubelet runs the preStop hook of a container before it sends the stop signal, and both share the grace period. " +
 			"When the hook has not ended by then, the kubelet goes on without it and leaves the program two seconds. " +
 			"The hook is a program that is executed in the container (exec), or the kubelet itself sleeps (sleep) or sends a request (httpGet).",
-		Evidence: "The container was ended by SIGKILL (exit code 137), a second or more after the hook had run for the grace period. The rest depends on the kind of the hook. " +
+		Evidence: "The container was ended by SIGKILL (exit code 137), a second or more after the hook had run for the grace period (sleep, httpGet: two, counted from the deletion; one where the sleep is shorter). The rest depends on the kind of the hook. " +
 			"exec: a process of the name in the container's specification, or any after a shell, was started in the container after the deletion was asked for, by its shim and not by another process of the container; " +
 			"it was the only such process, and had no terminal, as kubectl exec -t gives one. " +
 			"It was seen within six seconds of the container's end. " +
@@ -52,8 +56,8 @@ var PreStopHookRunning = &diagnose.Rule{
 			"It is inferred, because a kubelet before 1.30 may not know such hooks. " +
 			"httpGet: the kubelet had a connection to the port in the specification, over which nothing at all had come back. " +
 			"It was there in the first half of the grace period, two seconds or less before the deadline, and within six seconds of the container's end. " +
-			"That is inferred, because a probe could ask the same port. " +
-			"It is not looked for with a probe of the container that has five seconds or more, and not in pods in the network of the node. " +
+			"That is inferred, because a hook or a probe of another pod may name this pod's address. " +
+			"It is not looked for when a probe of the pod has a timeout of five seconds or more, or a container with a preStop hook of this kind was started anew, and not in pods in the network of the node. " +
 			"An answer that has begun and does not end, and a TLS handshake, are answers. " +
 			"Nothing is said of exec and httpGet when a container of the app without a hook took as long, because a hook may wait for that.",
 		Remedy: "Nothing on the node is broken. " +
@@ -70,7 +74,7 @@ var PreStopHookRunning = &diagnose.Rule{
 			},
 			{
 				Name: requests,
-				Meaning: "The hook is an HTTP request of the kubelet to a port of the pod. It has no time limit but the grace period. " +
+				Meaning: "The hook is an HTTP request of the kubelet to a port of the pod. It has no time limit but the grace period, and two minutes for a connection that cannot be made. " +
 					"Any answer ends it, whatever its status is.",
 				Remedy: "Nothing on the node is broken. Find out why nothing answers on port {port} of the pod, and let it answer in time. " +
 					"If the answer waits for the program, it is the program's shutdown that takes too long. " +
@@ -107,7 +111,7 @@ const (
 func executed(p *evidence.Pod, c *evidence.Container, f *diagnose.Finding) bool {
 	hook, byName := fact.PreStopHook(p, c)
 	// The kubelet counts from when it starts the hook.
-	if hook == nil || !outlived(p, c, hook.Probe.Started) || c.Exit.At.Sub(p.Time) > seenAtEnd || othersTook(p, c) {
+	if hook == nil || !outlived(p, c, hook.Probe.Started, leastStop) || c.Exit.At.Sub(p.Time) > seenAtEnd || othersTook(p, c) {
 		return false
 	}
 	f.Objects.Process, f.Objects.Since = diagnose.ProcessOf(p, hook), hook.Probe.Started
@@ -119,7 +123,9 @@ func executed(p *evidence.Pod, c *evidence.Container, f *diagnose.Finding) bool 
 
 // slept is the same of a hook that sleeps.
 func slept(p *evidence.Pod, c *evidence.Container, f *diagnose.Finding) bool {
-	if !fact.PreStopSleeps(p, c) || !outlived(p, c, p.DeletionRequested) {
+	// One that leaves the program some of its two seconds ends it as much earlier.
+	left := fact.Grace(p) - time.Duration(c.PreStopSleep)*time.Second
+	if !fact.PreStopSleeps(p, c) || !outlived(p, c, p.DeletionRequested, leastBeyond-min(max(left, 0), leastStop)) {
 		return false
 	}
 	f.Family = sleeps
@@ -130,7 +136,7 @@ func slept(p *evidence.Pod, c *evidence.Container, f *diagnose.Finding) bool {
 // requested is the same of a hook that asks a port of the pod.
 func requested(p *evidence.Pod, c *evidence.Container, f *diagnose.Finding) bool {
 	r := fact.PreStopRequest(p, c)
-	if r == nil || !outlived(p, c, p.DeletionRequested) || c.Exit.At.Sub(p.Time) > seenAtEnd || othersTook(p, c) {
+	if r == nil || !outlived(p, c, p.DeletionRequested, leastBeyond) || c.Exit.At.Sub(p.Time) > seenAtEnd || othersTook(p, c) {
 		return false
 	}
 	f.Family = requests
@@ -140,9 +146,9 @@ func requested(p *evidence.Pod, c *evidence.Container, f *diagnose.Finding) bool
 
 // outlived reports whether a container has outlived by the least the grace period that began at a
 // moment.
-func outlived(p *evidence.Pod, c *evidence.Container, began time.Time) bool {
+func outlived(p *evidence.Pod, c *evidence.Container, began time.Time, least time.Duration) bool {
 	beyond := c.Exit.At.Sub(began) - fact.Grace(p)
-	return beyond >= leastStop && beyond <= leastStop+fact.KillLatency
+	return beyond >= least && beyond <= leastStop+fact.KillLatency
 }
 
 // othersTook reports whether a container without a hook was there until the deadline

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"net/netip"
+	"slices"
 	"strconv"
 
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
@@ -88,6 +89,7 @@ func parseConnection(r io.Reader, to netip.AddrPort) (connection, error) {
 const (
 	stateEstablished = "01"
 	stateSynSent     = "02"
+	stateListen      = "0A"
 )
 
 // eachConnection calls do with the fields of each line of a list of connections, of which
@@ -118,12 +120,16 @@ type Unanswered struct {
 	// State is evidence.Established, or SYN_SENT while it is being made.
 	State string
 	Inode uint64 // of the socket
+
+	from uint16 // the port on this side
 }
 
 // ReadUnanswered returns the connections in a process's network namespace over which nothing has
-// been received. Dir is a /proc/PID.
+// been received. Dir is a /proc/PID. Connections from a port on which somebody listens are left
+// out: those were made to it, and whoever makes one has the choice of the port that it comes from.
 func ReadUnanswered(dir string) ([]Unanswered, error) {
 	var out []Unanswered
+	listens := make(map[uint16]bool)
 	for _, file := range []kernfile.File{kernfile.NetTCP, kernfile.NetTCP6} {
 		f, err := kernfile.Stream(dir, file)
 		if kernfile.Gone(err) && file == kernfile.NetTCP6 {
@@ -132,20 +138,21 @@ func ReadUnanswered(dir string) ([]Unanswered, error) {
 		if err != nil {
 			return nil, err
 		}
-		found, err := parseUnanswered(f)
+		found, err := parseUnanswered(f, listens)
 		f.Close()
 		if err != nil {
 			return nil, err
 		}
 		out = append(out, found...)
 	}
+	out = slices.DeleteFunc(out, func(u Unanswered) bool { return listens[u.from] })
 	if len(out) > maxUnanswered {
 		return nil, fmt.Errorf("more than %d connections without an answer: %w", maxUnanswered, errManyConnections)
 	}
 	return out, nil
 }
 
-// parseUnanswered parses the same list, of which a line goes on with
+// parseUnanswered parses the same list, and adds the ports on which somebody listens. Of the others a line goes on with
 //
 //	uid  timeout inode ref pointer          rto ato quick cwnd ssthresh
 //	  0        0 50320 1   000000005c72287d 20  4   30    11   -1
@@ -153,12 +160,17 @@ func ReadUnanswered(dir string) ([]Unanswered, error) {
 // ato is the timeout of delayed acknowledgements, which is 0 until the first data has been
 // received, and never again (tcp_event_data_recv, net/ipv4/tcp_input.c). A connection that is
 // kept for the next request has had an answer to the one before.
-func parseUnanswered(r io.Reader) ([]Unanswered, error) {
+func parseUnanswered(r io.Reader, listens map[uint16]bool) ([]Unanswered, error) {
 	var out []Unanswered
 	err := eachConnection(r, func(f [][]byte) {
 		const inode, ato = 9, 13
 		u := Unanswered{State: tcpEstablished}
 		switch {
+		case string(f[3]) == stateListen:
+			if local, ok := parseTCPAddress(f[1]); ok {
+				listens[local.Port()] = true
+			}
+			return
 		case len(f) <= ato || string(f[ato]) != "0" || len(out) > maxUnanswered:
 			return
 		case string(f[3]) == stateSynSent:
@@ -166,12 +178,13 @@ func parseUnanswered(r io.Reader) ([]Unanswered, error) {
 		case string(f[3]) != stateEstablished:
 			return
 		}
+		local, known := parseTCPAddress(f[1])
 		remote, ok := parseTCPAddress(f[2])
 		n, err := strconv.ParseUint(string(f[inode]), 10, 64)
-		if !ok || err != nil || n == 0 {
+		if !known || !ok || err != nil || n == 0 {
 			return
 		}
-		u.To, u.Inode = netip.AddrPortFrom(remote.Addr().Unmap(), remote.Port()), n
+		u.To, u.Inode, u.from = netip.AddrPortFrom(remote.Addr().Unmap(), remote.Port()), n, local.Port()
 		out = append(out, u)
 	})
 	return out, err

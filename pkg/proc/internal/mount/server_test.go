@@ -2,6 +2,7 @@ package mount
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -140,17 +141,38 @@ func TestParseUnanswered(t *testing.T) {
 		"  31: 0000000000000000FFFF00000100007F:AE5E 0000000000000000FFFF00000200007F:96B1 01 0:0 00:0 0     0        0 503460 1 0 20 0 0 11 -1\n"
 	to := netip.MustParseAddrPort("127.0.0.1:38577")
 	want := []Unanswered{
-		{to, "ESTABLISHED", 503206}, {to, "ESTABLISHED", 503450}, {to, "SYN_SENT", 503451},
-		{netip.MustParseAddrPort("127.0.0.2:38577"), "ESTABLISHED", 503460},
+		{to, "ESTABLISHED", 503206, 0xA13A}, {to, "ESTABLISHED", 503450, 0xAE56}, {to, "SYN_SENT", 503451, 0xAE58},
+		{netip.MustParseAddrPort("127.0.0.2:38577"), "ESTABLISHED", 503460, 0xAE5E},
 	}
-	got, err := parseUnanswered(strings.NewReader(text))
-	if !slices.Equal(got, want) || err != nil {
-		t.Errorf("%+v, %v", got, err)
+	listens := make(map[uint16]bool)
+	got, err := parseUnanswered(strings.NewReader(text), listens)
+	if !slices.Equal(got, want) || err != nil || len(listens) != 1 || !listens[0x96B1] {
+		t.Errorf("%+v, %v, listens %v", got, err, listens)
 	}
 	for _, text := range []string{"", "x", header, "0: 1 2 01 4 5 6 7 8 9 10 11 12 0", "0: 0100007F:1 0100007F:1 01 4 5 6 7 8 x 10 11 12 0"} {
-		if got, err := parseUnanswered(strings.NewReader(text)); len(got) != 0 || err != nil {
+		if got, err := parseUnanswered(strings.NewReader(text), listens); len(got) != 0 || err != nil {
 			t.Errorf("%q: %+v, %v", text, got, err)
 		}
+	}
+}
+
+// A pod that connects to a server of the kubelet, from a port of its own choice, makes nothing that
+// looks like a request of the kubelet to that port.
+func TestReadUnansweredLeavesOutAccepted(t *testing.T) {
+	const header = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n"
+	const own = "  33: 0100F40A:A000 0900F40A:1F90 01 0:0 00:0 0     0        0 500 1 0 20 0 0 11 -1\n"
+	const accepted4 = "  34: 0100F40A:2802 0900F40A:1F90 01 0:0 00:0 0     0        0 501 1 0 20 0 0 11 -1\n"
+	const listens4 = "   1: 00000000:2802 00000000:0000 0A 0:0 00:0 0     0        0 510 1 0 100 0 0 10 0\n"
+	const accepted6 = "   2: 0000000000000000FFFF00000100F40A:280A 0000000000000000FFFF00000900F40A:1F90 01 0:0 00:0 0     0        0 502 1 0 20 0 0 11 -1\n"
+	const listens6 = "   1: 00000000000000000000000000000000:280A 00000000000000000000000000000000:0000 0A 0:0 00:0 0     0        0 511 1 0 100 0 0 10 0\n"
+	dir := t.TempDir()
+	kerneltest.Tree(t, dir, map[string]string{
+		"net/tcp":  header + accepted4 + own + listens4,
+		"net/tcp6": header + accepted6 + listens6,
+	})
+	got, err := ReadUnanswered(dir)
+	if len(got) != 1 || got[0].Inode != 500 || err != nil {
+		t.Errorf("%+v, %v", got, err)
 	}
 }
 
@@ -175,18 +197,33 @@ func TestReadUnanswered(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer other.Close()
-	there := func() bool {
+	there := func(to net.Addr) bool {
 		t.Helper()
 		all, err := ReadUnanswered("/proc/self")
 		if err != nil {
 			t.Fatal(err)
 		}
 		return slices.ContainsFunc(all, func(u Unanswered) bool {
-			return u.To.String() == l.Addr().String() && u.State == "ESTABLISHED"
+			return u.To.String() == to.String() && u.State == "ESTABLISHED"
 		})
 	}
-	if !there() {
+	if !there(l.Addr()) {
 		t.Error("a request without an answer is not found")
+	}
+	silent, err := net.Dial("tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer silent.Close()
+	accepted, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if there(silent.LocalAddr()) {
+		t.Error("a connection that was accepted is taken for a request")
+	}
+	if err := errors.Join(silent.Close(), accepted.Close()); err != nil {
+		t.Fatal(err)
 	}
 	if _, err := other.Write([]byte("HTTP/1.1 200 OK\r\n\r\n")); err != nil {
 		t.Fatal(err)
@@ -194,7 +231,7 @@ func TestReadUnanswered(t *testing.T) {
 	if _, err := own.Read(make([]byte, 64)); err != nil {
 		t.Fatal(err)
 	}
-	if there() {
+	if there(l.Addr()) {
 		t.Error("a connection that is kept after the answer is taken for a request")
 	}
 }
@@ -237,7 +274,7 @@ func FuzzNFS(f *testing.F) {
 				}
 			}
 		}
-		_, _ = parseUnanswered(bytes.NewReader(b))
+		_, _ = parseUnanswered(bytes.NewReader(b), make(map[uint16]bool))
 		_, _ = parseConnection(bytes.NewReader(b), netip.MustParseAddrPort("10.0.2.15:2049"))
 		parseTCPAddress(b)
 		m := Line{Super: string(b)}
