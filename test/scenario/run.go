@@ -130,9 +130,20 @@ func (r *Run) awaitRunning(ctx context.Context) error {
 	})
 }
 
+// settled is a shell script that waits until the kubelet has run for a while, where there is one. One
+// that an incident before has started anew is not said to have heard of a deletion that comes soon
+// after.
+const settled = `p=$(pgrep -o -x kubelet) || exit 0
+while age=$(ps -o etimes= -p $p) && [ $age -lt 15 ]; do sleep 1; done`
+
 // Delete asks for the pod's deletion and proves that the fault is there. The
 // error is ErrNoFault when the pod goes without it.
 func (r *Run) Delete(ctx context.Context) error {
+	if r.InGrace || r.WhenGone {
+		if err := r.Step("break", func() error { return onNode(settled)(ctx, r.Node, r.Pod) }); err != nil {
+			return fmt.Errorf("wait for the kubelet: %w", err)
+		}
+	}
 	r.Deleted = time.Now()
 	if err := r.Node.API.CoreV1().Pods(r.Pod.Namespace).Delete(ctx, r.Name, metav1.DeleteOptions{}); err != nil {
 		return fmt.Errorf("delete pod: %w", err)
