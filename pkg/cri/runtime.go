@@ -66,8 +66,9 @@ type connection struct {
 	// made is when that was, in nanoseconds since 1970: a containerd that has been
 	// started anew has to be connected to anew.
 	made atomic.Int64
-	// answered says that a request has been answered over it: gRPC lets requests go a
-	// moment before it says that it is connected.
+	// answered says that a request has been answered since then: gRPC lets requests go a
+	// moment before it says that it is connected, and lets them fail a moment before it says
+	// that it is not.
 	answered atomic.Bool
 }
 
@@ -154,6 +155,7 @@ func dial(path string, now func() time.Time) (*connection, error) {
 	conn, err := grpc.NewClient("unix://"+path, append(onlyReads(),
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
+			c.answered.Store(false)
 			conn, err := new(net.Dialer).DialContext(ctx, "unix", path)
 			c.dialed.Store(&err)
 			c.made.Store(now().UnixNano())
