@@ -15,8 +15,8 @@ export GOFLAGS := $(GOFLAGS) -trimpath -gcflags=all=-dwarf=false -tags=grpcnotra
 
 export NODEAGENT_CACHE := $(CACHE)
 export NODEAGENT_CLUSTER := $(CLUSTER)
-# The nodes of the test cluster; see test/cluster. What wants a node to itself has the
-# other native ones. On another kernel and runc:
+# The nodes of the test cluster; see test/cluster. What wants a node to itself goes to the
+# first native one that has nothing else to do. On another kernel and runc:
 # make e2e NODES=vm,kernel=6.12,runc=1.4
 NODES ?= vm native native native
 

@@ -54,11 +54,11 @@ func demo(ctx context.Context) (err error) {
 	}
 	var runs []*scenario.Run
 	for _, s := range shown() {
-		nodes := c.For(s)
-		if len(nodes) == 0 {
+		places := c.For(s)
+		if len(places) == 0 {
 			return fmt.Errorf("no node of the cluster offers what %s needs; `bin/cluster up --node vm` adds one", s.Name)
 		}
-		runs = append(runs, &scenario.Run{Scenario: s, Node: nodes[0]})
+		runs = append(runs, &scenario.Run{Scenario: s, Node: places[0][0]})
 	}
 	say("Starting %d pods, breaking what they need, and deleting them:", len(runs))
 	for _, r := range runs {

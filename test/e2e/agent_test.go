@@ -3,7 +3,6 @@
 package e2e
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -25,20 +24,20 @@ import (
 // incident costs least. Those that stop the agent have their node to themselves,
 // and those that all nodes suffer from the whole cluster.
 func agentJobs(c *scenario.Cluster) []job {
-	n, calm := c.Nodes[0], c.Calm()
-	check := func(name string, node *scenario.Node, order int, do func(*trial, *scenario.Node, *scenario.Turn)) job {
-		row := scenario.Result{Name: name, Verdict: verdictCheck}
-		if node != nil {
-			row.Node = node.Name
-		}
-		return job{name: name, node: node, order: order, alone: order == orderAlone, do: func(t *testing.T, turn *scenario.Turn) {
-			try(t, table, row, func(x *trial) { do(x, cmp.Or(node, n), turn) })
+	first, calm := c.Nodes[:1], c.For(scenario.Scenario{Alone: true})[0]
+	check := func(name string, nodes []*scenario.Node, order int, do func(*trial, *scenario.Node, *scenario.Turn)) job {
+		return job{name: name, nodes: nodes, order: order, alone: order == orderAlone, do: func(t *testing.T, turn *scenario.Turn) {
+			n, row := first[0], scenario.Result{Name: name, On: software(nodes), Verdict: verdictCheck}
+			if turn != nil {
+				n, row.Node = turn.Node, turn.Node.Name
+			}
+			try(t, table, row, func(x *trial) { do(x, n, turn) })
 		}}
 	}
 	return []job{
-		check("stolen-token", n, orderUsual, stolenToken),
-		check("same-name-again", n, orderUsual, sameNameAgain),
-		check("termination-phases", n, orderUsual, terminationPhases),
+		check("stolen-token", first, orderUsual, stolenToken),
+		check("same-name-again", first, orderUsual, sameNameAgain),
+		check("termination-phases", first, orderUsual, terminationPhases),
 		check("agent-killed", calm, orderAlone, agentKilled),
 		check("agent-ends-in-time", calm, orderAlone, agentEnds),
 		check("api-server-stopped", nil, orderAlone, apiServerStopped),

@@ -47,22 +47,26 @@ const (
 	orderAlone  = 20_000
 )
 
-// A job is one row of the table to come: a scenario, or a check of the agent, on
-// a node.
+// A job is one row of the table to come: a scenario, or a check of the agent.
 type job struct {
-	name  string
-	node  *scenario.Node
+	name string
+	// nodes are alike, and the first that has room does the job. None is for the whole
+	// cluster.
+	nodes []*scenario.Node
 	order int
 	alone bool
 	do    func(*testing.T, *scenario.Turn)
 }
 
-// on returns the node's name, none where the whole cluster is meant.
-func (j job) on() string {
-	if j.node == nil {
+// on returns the software of the job's nodes.
+func (j job) on() string { return software(j.nodes) }
+
+// software returns what nodes that are alike have, none of no node.
+func software(nodes []*scenario.Node) string {
+	if len(nodes) == 0 {
 		return ""
 	}
-	return j.node.Name
+	return nodes[0].Software()
 }
 
 func TestCluster(t *testing.T) {
@@ -98,13 +102,13 @@ func TestCluster(t *testing.T) {
 	}
 	var jobs []job
 	for _, s := range scenarios {
-		nodes := c.For(s)
-		if len(nodes) == 0 {
+		places := c.For(s)
+		if len(places) == 0 {
 			table.notRun = append(table.notRun, s.Name+", which needs "+needs(s)+": no node offers that")
 		}
-		for _, n := range nodes {
-			jobs = append(jobs, job{name: s.Name, node: n, order: order(s, n), alone: s.Alone, do: func(t *testing.T, turn *scenario.Turn) {
-				incident(t, n, s, turn)
+		for _, nodes := range places {
+			jobs = append(jobs, job{name: s.Name, nodes: nodes, order: order(s, nodes), alone: s.Alone, do: func(t *testing.T, turn *scenario.Turn) {
+				incident(t, s, turn)
 			}})
 		}
 	}
@@ -139,10 +143,10 @@ func TestCluster(t *testing.T) {
 func run(t *testing.T, name string, jobs []job) {
 	t.Run(name, func(t *testing.T) {
 		for _, j := range jobs {
-			if j.node != nil {
-				t.Run(j.name+"@"+j.node.Name, func(t *testing.T) {
+			if len(j.nodes) > 0 {
+				t.Run(j.name+"@"+j.nodes[0].Kind, func(t *testing.T) {
 					t.Parallel()
-					turn, err := j.node.Wait(t.Context(), j.order, j.alone)
+					turn, err := scenario.Wait(t.Context(), j.nodes, j.order, j.alone)
 					if err != nil {
 						t.Fatal(err)
 					}
@@ -153,7 +157,7 @@ func run(t *testing.T, name string, jobs []job) {
 		}
 	})
 	for _, j := range jobs {
-		if j.node == nil {
+		if len(j.nodes) == 0 {
 			t.Run(j.name, func(t *testing.T) { j.do(t, nil) })
 		}
 	}
@@ -167,10 +171,10 @@ func needs(s scenario.Scenario) string {
 	return strings.Join(all, " and ")
 }
 
-// order returns a scenario's place in the queue of its node.
-func order(s scenario.Scenario, n *scenario.Node) int {
+// order returns a scenario's place in the queue of its nodes.
+func order(s scenario.Scenario, nodes []*scenario.Node) int {
 	order := orderUsual
-	last, ok := table.earlier.Of(s.Name, n.Name)
+	last, ok := table.earlier.Of(s.Name, software(nodes))
 	if ok {
 		order = int(last.Whole.Seconds())
 	}

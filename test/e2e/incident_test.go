@@ -54,7 +54,8 @@ func start(x *trial, n *scenario.Node, s scenario.Scenario, turn *scenario.Turn)
 }
 
 // incident runs one scenario from end to end.
-func incident(t *testing.T, n *scenario.Node, s scenario.Scenario, turn *scenario.Turn) {
+func incident(t *testing.T, s scenario.Scenario, turn *scenario.Turn) {
+	n := turn.Node
 	row := scenario.Result{Name: s.Name, Node: n.Name, On: n.Software(), Want: s.Cause, Verdict: verdictFailed}
 	if s.Cause == "" {
 		row.Want = "(innocent)"

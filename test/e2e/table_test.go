@@ -63,10 +63,10 @@ func (r *results) tryAgain(jobs []job) []job {
 }
 
 // missed returns what the first try at a row failed with.
-func (r *results) missed(name, node string) (string, bool) {
+func (r *results) missed(name, on string) (string, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	row, ok := r.first.Of(name, node)
+	row, ok := r.first.Of(name, on)
 	if !ok {
 		return "", false
 	}
@@ -216,7 +216,7 @@ type trial struct {
 // try does the row's test, and adds it to the table when its clean-up has ended.
 func try(t *testing.T, table *results, row scenario.Result, do func(*trial)) {
 	x := &trial{T: t, row: row, begun: time.Now(), final: byName()}
-	if missed, ok := table.missed(row.Name, row.Node); ok {
+	if missed, ok := table.missed(row.Name, row.On); ok {
 		x.final, x.row.Missed = true, missed
 	}
 	t.Cleanup(x.end)

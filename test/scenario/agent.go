@@ -148,9 +148,10 @@ func Images(ctx context.Context, c *Cluster, scenarios []Scenario) error {
 		}
 	}
 	for _, s := range scenarios {
-		need(VictimImage, c.For(s)) // tracers run it, too
+		nodes := slices.Concat(c.For(s)...)
+		need(VictimImage, nodes) // tracers run it, too
 		for _, container := range s.Pod.Containers {
-			need(container.Image, c.For(s))
+			need(container.Image, nodes)
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(needed)) {

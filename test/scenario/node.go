@@ -3,7 +3,6 @@ package scenario
 import (
 	"context"
 	"fmt"
-	"hash/fnv"
 	"slices"
 	"strings"
 
@@ -140,9 +139,9 @@ func (n *Node) Lacks(s Scenario) []Need {
 	return out
 }
 
-// For lists the nodes that a scenario runs on: the cheapest that offers what it
-// needs, or one of each software of these.
-func (c *Cluster) For(s Scenario) []*Node {
+// For lists where a scenario runs: on the cheapest node that offers what it needs, or on
+// one of each software of these. Nodes that are alike are listed together.
+func (c *Cluster) For(s Scenario) [][]*Node {
 	var kinds []string
 	alike := make(map[string][]*Node)
 	for _, n := range c.Nodes {
@@ -155,31 +154,19 @@ func (c *Cluster) For(s Scenario) []*Node {
 		}
 		alike[kind] = append(alike[kind], n)
 	}
-	var out []*Node
+	var out [][]*Node
 	for _, kind := range kinds {
-		out = append(out, place(s, alike[kind]))
+		nodes := alike[kind]
+		if !s.Alone {
+			nodes = nodes[:1] // the others are for what wants one to itself
+		}
+		out = append(out, nodes)
 	}
 	if !s.Everywhere && len(out) > 1 {
 		return out[:1]
 	}
 	return out
 }
-
-// place returns the one of some nodes that are alike on which a scenario runs: the first, or
-// another one when it wants a node to itself, so that the others do not have to end before.
-// Which one goes by its name.
-func place(s Scenario, alike []*Node) *Node {
-	if !s.Alone || len(alike) == 1 {
-		return alike[0]
-	}
-	h := fnv.New32a()
-	h.Write([]byte(s.Name)) //nolint:errcheck // it never fails
-	return alike[1+int(h.Sum32())%(len(alike)-1)]
-}
-
-// Calm is the node for what stops the agent and the like: one of those for what wants a node
-// to itself.
-func (c *Cluster) Calm() *Node { return c.For(Scenario{Alone: true})[0] }
 
 // Exec runs a shell script as root on the node and returns its output.
 func (n *Node) Exec(ctx context.Context, script string) (string, error) {

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -59,47 +60,65 @@ type pace struct {
 
 // A Turn is an incident that waits for its start, or has it.
 type Turn struct {
+	// Node is where the incident has its turn.
+	Node *Node
+
 	order int
 	alone bool
+	taken atomic.Bool
 	begin chan struct{}
-	pace  *pace
 }
 
 func newPace(cluster context.Context, n *Node) *pace {
 	return &pace{node: n, cluster: cluster, running: map[*Turn]bool{}, starting: map[*Turn]time.Time{}, moved: time.Now()}
 }
 
-// Wait waits until the node bears one more incident, or none is left beside one
+// Wait waits until one of some nodes bears one more incident, or has none left beside one
 // that wants to be alone. The lowest order comes first.
-func (n *Node) Wait(ctx context.Context, order int, alone bool) (*Turn, error) {
-	p := n.pace
-	t := &Turn{order: order, alone: alone, begin: make(chan struct{}), pace: p}
+func Wait(ctx context.Context, nodes []*Node, order int, alone bool) (*Turn, error) {
+	t := &Turn{order: order, alone: alone, begin: make(chan struct{})}
+	for _, n := range nodes {
+		n.pace.queue(t)
+	}
+	select {
+	case <-t.begin:
+		return t, nil
+	case <-ctx.Done():
+		return nil, fmt.Errorf("wait for a turn on one of %d nodes: %w", len(nodes), context.Cause(ctx))
+	}
+}
+
+func (p *pace) queue(t *Turn) {
 	p.mu.Lock()
+	defer p.mu.Unlock()
 	p.waiting = append(p.waiting, t)
 	slices.SortStableFunc(p.waiting, func(a, b *Turn) int { return a.order - b.order })
 	if !p.deciding {
 		p.deciding = true
 		go p.decide(p.cluster)
 	}
-	p.mu.Unlock()
-	select {
-	case <-t.begin:
-		return t, nil
-	case <-ctx.Done():
-		return nil, fmt.Errorf("wait for a turn on node %s: %w", n.Name, context.Cause(ctx))
+}
+
+// begins gives an incident its turn on the pace's node, unless another node has.
+func (t *Turn) begins(p *pace) bool {
+	if !t.taken.CompareAndSwap(false, true) {
+		return false
 	}
+	t.Node = p.node
+	return true
 }
 
 // starts notes that the node has been prepared and the pod is made now.
 func (t *Turn) starts() {
-	t.pace.mu.Lock()
-	defer t.pace.mu.Unlock()
-	t.pace.starting[t] = time.Now()
+	p := t.Node.pace
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.starting[t] = time.Now()
 }
 
 // started notes how long the incident's pod took to start.
 func (t *Turn) started(took time.Duration) {
-	p := t.pace
+	p := t.Node.pace
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	delete(p.starting, t)
@@ -118,7 +137,7 @@ func (p *pace) measured(took time.Duration) {
 
 // Done lets the next one begin.
 func (t *Turn) Done() {
-	p := t.pace
+	p := t.Node.pace
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	delete(p.starting, t)
@@ -186,6 +205,7 @@ func (p *pace) decide(ctx context.Context) {
 			continue
 		}
 		p.mu.Lock()
+		p.waiting = slices.DeleteFunc(p.waiting, func(t *Turn) bool { return t.taken.Load() })
 		// The pressure that a native node shows is the whole machine's.
 		quiet := time.Since(at) < unanswered && (!p.node.Emulated() || share < pressed || len(p.starting) < startsPressed)
 		if len(p.waiting) == 0 {
@@ -196,12 +216,14 @@ func (p *pace) decide(ctx context.Context) {
 		next := p.waiting[0]
 		if len(p.running) == 0 || quiet && !p.alone && !next.alone && len(p.running) < p.bound() && !p.late() {
 			p.waiting = p.waiting[1:]
-			p.running[next] = true
-			p.starting[next] = time.Now()
-			p.alone = next.alone
-			p.most = max(p.most, len(p.running))
-			close(next.begin)
-			share = 1 // What it costs shows from the next reading on.
+			if next.begins(p) {
+				p.running[next] = true
+				p.starting[next] = time.Now()
+				p.alone = next.alone
+				p.most = max(p.most, len(p.running))
+				close(next.begin)
+				share = 1 // What it costs shows from the next reading on.
+			}
 		}
 		p.mu.Unlock()
 	}

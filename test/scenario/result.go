@@ -57,9 +57,9 @@ func ReadResults(dir string) (Results, error) {
 	return out, nil
 }
 
-// Of returns the result of a scenario on a node.
-func (r Results) Of(name, node string) (Result, bool) {
-	i := slices.IndexFunc(r, func(e Result) bool { return e.Name == name && e.Node == node })
+// Of returns the result of a scenario on some software.
+func (r Results) Of(name, on string) (Result, bool) {
+	i := slices.IndexFunc(r, func(e Result) bool { return e.Name == name && e.On == on })
 	if i < 0 {
 		return Result{}, false
 	}
@@ -71,7 +71,7 @@ func (r Results) Of(name, node string) (Result, bool) {
 func (r Results) With(older Results) Results {
 	all := slices.Clone(r)
 	for _, e := range older {
-		if _, again := r.Of(e.Name, e.Node); !again {
+		if _, again := r.Of(e.Name, e.On); !again {
 			all = append(all, e)
 		}
 	}

@@ -143,7 +143,7 @@ func soak(ctx context.Context, length time.Duration, seed uint64) error {
 		wg.Go(func() {
 			for begins.Err() == nil {
 				s := next()
-				t.incident(runs, c.For(s)[0], s)
+				t.incident(runs, c.For(s)[0][0], s)
 				mu.Lock()
 				delete(running, s.Name)
 				mu.Unlock()
