@@ -21,7 +21,7 @@ import (
 const (
 	token = "the-token"
 	// long is for answers that come, short for those that do not.
-	long  = 20 * time.Second
+	long  = time.Minute
 	short = 50 * time.Millisecond
 )
 
