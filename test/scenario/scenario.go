@@ -1,6 +1,7 @@
 package scenario
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -87,7 +88,7 @@ func (s *Scenario) Manifest(n *Node) *corev1.Pod {
 	spec.TerminationGracePeriodSeconds = &grace
 	// A network of its own costs an emulated node more than the rest of a pod.
 	spec.HostNetwork = n.Kind == kindVM && !slices.Contains(s.Needs, PodNetwork)
-	spec.RestartPolicy = corev1.RestartPolicyNever
+	spec.RestartPolicy = cmp.Or(spec.RestartPolicy, corev1.RestartPolicyNever)
 	no := false
 	spec.AutomountServiceAccountToken = &no
 	spec.EnableServiceLinks = &no
