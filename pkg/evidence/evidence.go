@@ -656,6 +656,12 @@ type KubeletService struct {
 	// for a while: the kubelet was stopped, short of processors, or away.
 	SilentSince time.Time `json:"silentSince,omitzero"`
 	SilentUntil time.Time `json:"silentUntil,omitzero"`
+	// StalledSince is when the first of the readings in a row had ended in which the kubelet's
+	// health check said that its main loop hangs; zero when it does not say so. StalledAfter is
+	// when the reading before these began, in which it said that all is well; zero when there was
+	// none.
+	StalledSince time.Time `json:"stalledSince,omitzero"`
+	StalledAfter time.Time `json:"stalledAfter,omitzero"`
 	// Error is why its process could not be read in full, "" when it was.
 	Error string `json:"error,omitempty"`
 	// Blocked are the kubelet's threads in state D, and those that wait for a

@@ -368,6 +368,7 @@ func (n *Node) Since(earlier *Node) {
 	n.Kubelet.sinceCalls(&e.Kubelet)
 	n.sinceYoung(&e)
 	n.sinceSilent(&e)
+	n.sinceStalled(&e)
 	if n.UnmountingUntil = e.UnmountingUntil; n.Unmounting != 1 {
 		n.UnmountingUntil = n.Read
 	}

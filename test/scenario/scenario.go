@@ -62,6 +62,8 @@ type Scenario struct {
 	// WhenGone reports whether the verdict may come as an Event when the pod has
 	// been deleted already.
 	WhenGone bool
+	// Late reports whether what proves the cause comes so late that Unknown may stand before.
+	Late bool
 	// Alone reports whether nothing else can run on the node meanwhile.
 	Alone bool
 	// NoExec reports whether nothing can be executed in containers meanwhile.
