@@ -36,7 +36,7 @@ var CNIAddHanging = &diagnose.Rule{
 			"or on a node short of processors, memory or I/O (/proc/pressure) 100 seconds. It has not been killed, as containerd does when the kubelet has given up. " +
 			"Nothing of the pod runs, and containerd has no container of the pod that has not ended. What the plugin waits for is what the last of its descendants sleeps in, as far as each has one child.",
 		Remedy: "On the node: look at what the plugin waits for (ps -eo pid,ppid,stat,wchan:30,comm --forest shows its children). Usually the pod of the plugin's daemon on this node hangs, or is not there: bring that back. " +
-			"If it waits for a lock (flock), lslocks names who holds it. The pod then terminates. It also does when the kubelet has given up.",
+			"If it waits for a lock (flock), lslocks names who holds it. The pod then terminates. It also does when the kubelet has given up, or is restarted: containerd then kills the plugin.",
 		Danger: "Do not delete the pod's network namespace or files below /var/lib/cni by hand. " +
 			"A force delete frees the pod's name while its network may still be set up: its address stays taken until containerd has undone that.",
 	},
