@@ -55,6 +55,7 @@ func onlySaid(ago time.Duration, more ...func(p *evidence.Pod)) func(p *evidence
 	return func(p *evidence.Pod) {
 		k := &p.Node.Kubelet
 		k.Blocked, k.Strangers, k.Health, k.StalledSince = nil, nil, "failing checks: ping, syncloop", p.Time.Add(-ago)
+		p.Node.Ready = &evidence.NodeReady{Status: "True", Reason: "KubeletReady"}
 		for _, change := range more {
 			change(p)
 		}
@@ -155,6 +156,35 @@ func TestSyncLoopStalled(t *testing.T) {
 			})
 			p.Node.Kubelet.Blocked[0].Probe.Syscall = "umount2"
 		}), stalled, true, []string{"is not seen"}},
+		"it says so, and hangs on a volume of the pod": {6 * time.Minute, onlySaid(time.Minute, func(p *evidence.Pod) {
+			p.Node.Kubelet.Blocked = goesOn(0, func(*evidence.Pod) {}).Node.Kubelet.Blocked
+			ownVolume(p, "newfstatat")
+			p.Node.Kubelet.Blocked = p.Node.Kubelet.Blocked[1:]
+		}), stalled, true, []string{"is not seen"}},
+		"it says so, and a thread hangs on a stranger's volume since a while": {6 * time.Minute, onlySaid(time.Minute, func(p *evidence.Pod) {
+			q := goesOn(6*time.Minute, func(*evidence.Pod) {})
+			p.Node.Kubelet.Blocked, p.Node.Kubelet.Strangers = q.Node.Kubelet.Blocked, q.Node.Kubelet.Strangers
+			p.Node.Kubelet.Blocked[0].UnchangedSince = p.Time.Add(-44 * time.Second)
+		}), "", false, nil},
+		"it says so, and a thread hangs on a disk": {6 * time.Minute, onlySaid(time.Minute, func(p *evidence.Pod) {
+			p.Node.Kubelet.Blocked = []evidence.Task{{
+				PID: 9, TID: 11, Comm: "kubelet", Owner: "kubelet", State: evidence.Uninterruptible, UnchangedSince: p.Time.Add(-3 * time.Second), UnchangedUntil: p.Time,
+				Probe: &evidence.Probe{Syscall: "fsync", Wchan: "jbd2_log_wait_commit"},
+			}}
+		}), "", false, nil},
+		"it says so, and a thread that could not be asked hangs": {6 * time.Minute, onlySaid(time.Minute, func(p *evidence.Pod) {
+			p.Node.Kubelet.Blocked = []evidence.Task{{PID: 9, TID: 11, State: evidence.Uninterruptible, UnchangedSince: p.Time.Add(-3 * time.Second), UnchangedUntil: p.Time}}
+		}), "", false, nil},
+		"it says so, and not all of its threads could be read": {6 * time.Minute, onlySaid(time.Minute, func(p *evidence.Pod) { p.Node.Kubelet.Error = "denied" }), "", false, nil},
+		// The loop skips its rounds while PLEG is not healthy.
+		"it says so, and that the node is not ready": {6 * time.Minute, onlySaid(time.Minute, func(p *evidence.Pod) { p.Node.Ready.Status = "False" }), "", false, nil},
+		"it says so, and the node is ready since a moment": {6 * time.Minute, onlySaid(time.Minute, func(p *evidence.Pod) {
+			p.Node.Ready.Transition = p.Time.Add(-19 * time.Second)
+		}), "", false, nil},
+		"it says so, and the node is ready since a while": {6 * time.Minute, onlySaid(time.Minute, func(p *evidence.Pod) {
+			p.Node.Ready.Transition = p.Time.Add(-20 * time.Second)
+		}), stalled, true, nil},
+		"it says so, and of the node nothing is known": {6 * time.Minute, onlySaid(time.Minute, func(p *evidence.Pod) { p.Node.Ready = nil }), "", false, nil},
 		"it says so, and SIGKILL is sent": {6 * time.Minute, onlySaid(time.Minute, func(p *evidence.Pod) {
 			p.Tasks[0].Pending, p.Tasks[0].SharedPending = bitKILL, bitKILL
 		}), "", false, nil},

@@ -98,6 +98,9 @@ func (k *KubeletService) LoopStalls() bool {
 // sinceStalled sets StalledSince and StalledAfter.
 func (n *Node) sinceStalled(earlier *Node) {
 	k, e := &n.Kubelet, &earlier.Kubelet
+	if n.Time.Sub(earlier.Read) >= young {
+		e = new(KubeletService) // the loop may have come round in between
+	}
 	k.StalledSince, k.StalledAfter = time.Time{}, time.Time{}
 	switch {
 	case !k.LoopStalls():

@@ -148,6 +148,12 @@ func TestStalledLoop(t *testing.T) {
 		}
 		earlier = n
 	}
+	// It may have come round while nobody looked.
+	n := &Node{Time: earlier.Read.Add(time.Minute)}
+	n.Read, n.Kubelet.Health = n.Time, stalls
+	if n.Since(earlier); !n.Kubelet.StalledSince.Equal(n.Read) {
+		t.Errorf("since %s, want %s", n.Kubelet.StalledSince, n.Read)
+	}
 }
 
 // at returns some seconds after a time, and a bit; the zero time for less than none.

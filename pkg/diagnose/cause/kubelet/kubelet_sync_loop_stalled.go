@@ -26,6 +26,7 @@ var KubeletSyncLoopStalled = &diagnose.Rule{
 	Cause:  "KubeletSyncLoopStalled",
 	Phases: []diagnose.Phase{diagnose.Delivery, diagnose.StopSignal, diagnose.PhaseUnknown},
 	Needs:  []evidence.Source{evidence.Kubelet, evidence.Processes, evidence.Containers, evidence.Shims},
+	Partly: []evidence.Source{evidence.NodeObject},
 	Doc: diagnose.Doc{
 		Layer:   "kubelet",
 		Title:   "the kubelet's main loop hangs, as on a volume of a pod that is gone",
@@ -42,6 +43,7 @@ var KubeletSyncLoopStalled = &diagnose.Rule{
 			"It is not said any more when that thread has hung for five and a half minutes and the kubelet still says ok. " +
 			"Nor is it said of a static pod, which runs on whatever becomes of its object. " +
 			"Where no such thread is seen the kubelet's own word is enough, when two readings, ten seconds or more apart, show it: check syncloop of its /healthz fails. " +
+			"It fails too while the loop skips its rounds, as without a list of containers: the Node is not Ready then. It is said when the Node has been Ready for 20 seconds. Nor is it said when a thread of the kubelet hangs elsewhere. " +
 			"It is not said when the check was well more than five minutes after the deletion: the loop has come round since. Where the kubelet says so it is also said of a pod of which nothing is on the node and of which the kubelet has written nothing.",
 		Remedy: "Bring the server behind that mount back. The kubelet goes on by itself, and then stops the pods.",
 		Danger: "Do not force-delete the pods of this node: their containers go on, and a StatefulSet starts the same pod twice. " +
@@ -60,7 +62,7 @@ var KubeletSyncLoopStalled = &diagnose.Rule{
 			Meaning: "The kubelet's main loop has not come round for five minutes. What it waits for is none of what nodeagent sees. " +
 				"Before the loop starts a pod that needs devices, it asks a device plugin for them, and waits for the answer without a limit. The plugin may be stopped, or hang itself. " +
 				"Pods go on as they were: none is started, stopped or removed. The node stays Ready.",
-			Remedy: "Find the pod that the kubelet waits to start: on this node (kubectl get pods -A -o wide --field-selector spec.nodeName=NODE), Pending, with a resource of a device plugin in its limits. " +
+			Remedy: "Find the pod that the kubelet waits to start: on this node (kubectl get pods -A -o wide --field-selector spec.nodeName={node}), Pending, with a resource of a device plugin in its limits. " +
 				"On the node, end the process of that device plugin, or continue it if it is stopped (state T in ps -eo pid,stat,comm). The kubelet then goes on by itself. Deleting the plugin's pod does nothing meanwhile. " +
 				"If no such pod is there: systemctl restart kubelet.",
 			Danger: "Do not force-delete the pods of this node: their containers go on, and a StatefulSet starts the same pod twice. " +
@@ -82,10 +84,10 @@ var KubeletSyncLoopStalled = &diagnose.Rule{
 		}
 		t := onStranger(p)
 		if t == nil {
-			if !k.LoopStalls() || fact.OfNode(p, k.StalledSince) < fact.SlowDevice || cameRound(p) {
+			if !k.LoopStalls() || fact.OfNode(p, k.StalledSince) < fact.SlowDevice || cameRound(p) || maySkip(p) || seenToHang(p) {
 				return nil
 			}
-			return []diagnose.Finding{{Confidence: diagnose.Proved, Family: notSeen}}
+			return []diagnose.Finding{{Confidence: diagnose.Proved, Family: notSeen, Objects: diagnose.Objects{Node: p.Node.Name}}}
 		}
 		f := diagnose.Finding{Confidence: diagnose.Inferred, Objects: diagnose.Objects{Thread: diagnose.ThreadOf(t), Mount: diagnose.MountOf(p, t.Probe.Mount)}}
 		if f.Objects.Mount.Family == fact.FamilyFUSE {
@@ -120,6 +122,27 @@ const loopRound = 5 * time.Minute
 func cameRound(p *evidence.Pod) bool {
 	well := p.Node.Kubelet.StalledAfter
 	return !well.IsZero() && well.Add(-loopRound).Sub(p.DeletionRequested) > fact.KillLatency
+}
+
+// maySkip reports whether the loop may not hang but skip its rounds, which fails the same health check:
+// it does when PLEG is not healthy or containerd's status is not known, and the kubelet makes the
+// Node not Ready then (syncLoop, pkg/kubelet/kubelet.go; runtimeErrors, pkg/kubelet/runtime.go). When the Node
+// is Ready again, the loop may sleep for five seconds more.
+func maySkip(p *evidence.Pod) bool {
+	r := p.Node.Ready
+	return r == nil || r.Status != "True" || fact.OfNode(p, r.Transition) < fact.Restart && !r.Transition.IsZero()
+}
+
+// seenToHang reports whether a thread of the kubelet hangs on what the loop may wait for: anything but
+// the volume of a pod that is in the API, which the loop does not look at, or a umount.
+func seenToHang(p *evidence.Pod) bool {
+	k := &p.Node.Kubelet
+	return k.Error != "" || slices.ContainsFunc(k.Blocked, func(t evidence.Task) bool {
+		if t.Probe == nil || t.Probe.VolumePath == "" {
+			return t.Unchanged(p.Time) >= fact.Stuck && (t.Probe == nil || t.Probe.Syscall != "umount2")
+		}
+		return t.Probe.Syscall != "umount2" && slices.ContainsFunc(k.Strangers, func(uid string) bool { return strings.Contains(t.Probe.VolumePath, "/pods/"+uid+"/") })
+	})
 }
 
 // notBegun reports whether nothing of a pod is on the node, and the kubelet has written nothing of
