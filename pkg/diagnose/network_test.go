@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose/cause"
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
 )
@@ -169,6 +170,15 @@ func TestNetwork(t *testing.T) {
 			p.Containers[0].Waiting, p.Containers[0].Exit = false, new(evidence.Exit)
 			p.Containers = append(p.Containers, evidence.Container{Name: "POD", Kind: evidence.Sandbox, ID: sandboxID, State: evidence.StateExited})
 		}), "CNIAddHanging: no program of the pod runs: its"},
+		"of a pod that ran nothing is known": {setUp(61*time.Second, func(p *evidence.Pod) { p.Phase = "Running" }), "CNIAddHanging: no program of the pod runs: its"},
+		"the kubelet may not know of the deletion": {setUp(61*time.Second, func(p *evidence.Pod) {
+			p.Node.Ready = &evidence.NodeReady{Status: "Unknown", Reason: "NodeStatusUnknown"}
+			p.DeletionRequested = p.NetworkSetup[0].Probe.Started.Add(-time.Second)
+		}), ""},
+		"the kubelet is not heard since": {setUp(61*time.Second, func(p *evidence.Pod) {
+			p.Node.Ready = &evidence.NodeReady{Status: "Unknown", Reason: "NodeStatusUnknown"}
+			p.DeletionRequested = p.NetworkSetup[0].Probe.Started.Add(time.Second)
+		}), "CNIAddHanging: calico (PID 300)"},
 		"setting it up takes a while":           {setUp(59*time.Second, nothing), ""},
 		"setting it up on a starved node":       {setUp(99*time.Second, func(p *evidence.Pod) { p.Node.Pressure.StarvedUntil = p.Time }), ""},
 		"setting it up hangs on a starved node": {setUp(101*time.Second, func(p *evidence.Pod) { p.Node.Pressure.StarvedUntil = p.Time }), "CNIAddHanging: calico (PID 300)"},
@@ -196,5 +206,22 @@ func TestNetwork(t *testing.T) {
 				t.Errorf("found %q, want %q", got, test.want)
 			}
 		})
+	}
+}
+
+// A plugin that was killed and has not ended holds nothing up, so the pod is further on.
+func TestNetworkSetupPhase(t *testing.T) {
+	for name, tc := range map[string]struct {
+		change func(p *evidence.Pod)
+		want   diagnose.Phase
+	}{
+		"it runs":              {func(*evidence.Pod) {}, diagnose.Startup},
+		"it is killed":         {func(p *evidence.Pod) { p.NetworkSetup[0].SharedPending = 1 << 8 }, diagnose.PhaseUnknown},
+		"it was killed":        {func(p *evidence.Pod) { p.NetworkSetup[0].WasKilled = true }, diagnose.PhaseUnknown},
+		"only its child ended": {func(p *evidence.Pod) { p.NetworkSetup[1].State = evidence.Zombie }, diagnose.Startup},
+	} {
+		if d := cause.Diagnose(setUp(5*time.Minute, tc.change)); d.Phase != tc.want {
+			t.Errorf("%s: phase %s, want %s", name, d.Phase, tc.want)
+		}
 	}
 }

@@ -94,7 +94,7 @@ func locateInRuntime(p *evidence.Pod) Phase {
 		// (SyncTerminatedPod, pkg/kubelet/kubelet.go). Its status is older.
 		return FinalDelete
 	}
-	if len(p.NetworkSetup) > 0 {
+	if fact.SetsUpNetwork(p) {
 		return Startup
 	}
 	known, sandbox, starts, fails := false, false, false, false

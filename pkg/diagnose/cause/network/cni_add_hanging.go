@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
+	"github.com/nodeagent-io/nodeagent/pkg/diagnose/fact"
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
 )
 
@@ -44,9 +45,10 @@ var CNIAddHanging = &diagnose.Rule{
 		if p.Mirror {
 			return nil // the kubelet does not stop a static pod because of its object
 		}
-		found := hanging(p, p.NetworkSetup, patienceOf(p), lives)
+		found := hanging(p, p.NetworkSetup, patienceOf(p), func(t *evidence.Task) bool { return fact.PluginLives(t) && !unaware(p, t) })
 		for i := range found {
-			if slices.ContainsFunc(p.Containers, func(c evidence.Container) bool { return c.ID != "" || c.Exit != nil }) {
+			// containerd may have been made to forget what ran, as by crictl rmp.
+			if p.Phase != "Pending" || slices.ContainsFunc(p.Containers, func(c evidence.Container) bool { return c.ID != "" || c.Exit != nil }) {
 				found[i].Variants = []string{began}
 			}
 		}
@@ -54,8 +56,8 @@ var CNIAddHanging = &diagnose.Rule{
 	},
 }
 
-// lives reports whether nobody has ended a plugin: for one that is killed the kubelet does not wait
-// any more.
-func lives(t *evidence.Task) bool {
-	return t.State != evidence.Zombie && !t.Killed() && !t.WasKilled && !t.Exiting()
+// unaware reports whether a plugin may have been started by a kubelet that does not know of the
+// deletion, because it does not get through to the API server: that is what the pod waits for then.
+func unaware(p *evidence.Pod, plugin *evidence.Task) bool {
+	return p.Node.Ready.Unheard() && plugin.Probe != nil && plugin.Probe.Started.After(p.DeletionRequested)
 }
