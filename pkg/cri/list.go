@@ -83,15 +83,18 @@ func (r *Runtime) list(ctx context.Context, c *connection, uid string) ([]listed
 // (internal/cri/server/podsandbox/sandbox_run.go).
 const sandboxRecords = `labels."io.cri-containerd.kind"==sandbox,labels."` + podUID + `"==%q`
 
-// unlistedAfter is how far past its deadline a pod without a sandbox must be for containerd to
+// unlistedAfter is how far past its deadline a pod of which nothing runs must be for containerd to
 // search its records, all of which it reads for that: mostly the kubelet is done with such a pod by
 // then.
 const unlistedAfter = 10 * time.Second
 
 // unlisted returns the sandboxes of a pod that are being created: the CRI plugin lists one when its
-// container has been started, and containerd has a record of that from before runc creates it.
-func (r *Runtime) unlisted(ctx context.Context, c *connection, p *evidence.Pod) ([]listed, error) {
-	if p.Phase != podPending || p.Overdue() < unlistedAfter {
+// container has been started, and containerd has a record of that from before runc creates it. A
+// sandbox that has ended is made anew when all that was in it has ended. One that is older than what
+// is listed is none of these: containerd has lost it.
+func (r *Runtime) unlisted(ctx context.Context, c *connection, p *evidence.Pod, known []listed) ([]listed, error) {
+	if p.ContainersEnded() || len(known) == 0 && p.Phase != podPending || p.Overdue() < unlistedAfter ||
+		slices.ContainsFunc(known, func(l listed) bool { return l.state != evidence.StateExited }) {
 		return nil, nil
 	}
 	if !hasTime(ctx, r.read) {
@@ -105,6 +108,9 @@ func (r *Runtime) unlisted(ctx context.Context, c *connection, p *evidence.Pod) 
 	}
 	var all []listed
 	for _, k := range records {
+		if slices.ContainsFunc(known, func(l listed) bool { return l.id == k.ID || l.created >= k.CreatedAt.UnixNano() }) {
+			continue
+		}
 		all = append(all, listed{name: sandboxName, sandbox: true, id: k.ID, state: evidence.StateCreated, created: k.CreatedAt.UnixNano(),
 			pod: k.Labels["io.kubernetes.pod.namespace"] + "/" + k.Labels["io.kubernetes.pod.name"]})
 	}

@@ -49,8 +49,15 @@ func (r *Runtime) ReadPod(ctx context.Context, p *evidence.Pod) {
 		return
 	}
 	found, err := r.list(ctx, c, p.RuntimeUID)
-	if err == nil && len(found) == 0 {
-		found, err = r.unlisted(ctx, c, p)
+	if err == nil {
+		creating, unread := r.unlisted(ctx, c, p, found)
+		if unread != nil && len(found) > 0 {
+			// What is listed is known all the same.
+			p.Lack(evidence.RuntimeCommands, bound(unread.Error()))
+		} else {
+			err = unread
+		}
+		found = append(found, creating...)
 	}
 	if err != nil {
 		lack(bound(err.Error()))

@@ -437,3 +437,67 @@ func TestReadPodBeforeItsSandbox(t *testing.T) {
 		t.Error("records that could not be listed are taken for none")
 	}
 }
+
+// A sandbox that has ended, and the containers that were in it, do not hide one that is being
+// created in its place.
+func TestReadPodBeforeItsNextSandbox(t *testing.T) {
+	s := newServer()
+	labels := map[string]string{podUID: "uid"}
+	s.sandboxes["sandbox-1"] = &runtimeapi.PodSandbox{
+		Id: "sandbox-1", State: runtimeapi.PodSandboxState_SANDBOX_NOTREADY, Labels: labels,
+		Metadata: &runtimeapi.PodSandboxMetadata{Namespace: "shop", Name: "web"}, CreatedAt: noon.Add(-time.Hour).UnixNano(),
+	}
+	s.containers["main-id"] = &runtimeapi.Container{
+		Id: "main-id", State: runtimeapi.ContainerState_CONTAINER_EXITED, Labels: labels,
+		Metadata: &runtimeapi.ContainerMetadata{Name: "main"}, CreatedAt: noon.Add(-time.Hour).UnixNano(),
+	}
+	s.starting = map[string]string{"sandbox-1": "uid", "sandbox-2": "uid", "sandbox-3": "other"} // records stay
+	s.specs["sandbox-2"] = `{"process":{"args":["/pause"]}}`
+	socket, _ := s.serve(t, nil)
+	r, _ := open(t, socket, long)
+	read := func(edit func(p *evidence.Pod)) *evidence.Pod {
+		p := &evidence.Pod{
+			Time: noon, Deadline: noon.Add(-time.Minute), Phase: "Running", UID: "uid", RuntimeUID: "uid", Namespace: "shop", Name: "web",
+			Containers: []evidence.Container{{Name: "main", Kind: evidence.App, Running: true}},
+		}
+		edit(p)
+		r.ReadPod(t.Context(), p)
+		return p
+	}
+	nothing := func(*evidence.Pod) {}
+	p := read(nothing)
+	if len(p.Containers) != 2 || len(p.Missing) > 0 {
+		t.Fatalf("containers %+v, missing %v", p.Containers, p.Missing)
+	}
+	if c := p.Containers[1]; c.ID != "sandbox-2" || c.Kind != evidence.Sandbox || c.State != evidence.StateCreated || c.Runtime == "" {
+		t.Errorf("%+v", c)
+	}
+	first := func(p *evidence.Pod) bool {
+		return len(p.Containers) == 2 && p.Containers[1].ID == "sandbox-1" && p.Containers[1].State == evidence.StateExited
+	}
+	s.set(func() { s.containers["main-id"].CreatedAt = noon.Add(time.Second).UnixNano() })
+	if p := read(nothing); !first(p) {
+		t.Errorf("a sandbox that containerd has lost is taken for a new one: %+v", p.Containers)
+	}
+	s.set(func() { s.containers["main-id"].CreatedAt = noon.Add(-time.Hour).UnixNano() })
+	before := s.count("records")
+	for name, edit := range map[string]func(p *evidence.Pod){
+		"only just past the deadline": func(p *evidence.Pod) { p.Deadline = noon.Add(-9 * time.Second) },
+		"the containers have ended":   func(p *evidence.Pod) { p.Phase = "Failed" },
+	} {
+		if p := read(edit); !first(p) || s.count("records") != before {
+			t.Errorf("%s: %+v", name, p.Containers)
+		}
+	}
+	s.set(func() { s.containers["main-id"].State = runtimeapi.ContainerState_CONTAINER_RUNNING })
+	if read(nothing); s.count("records") != before {
+		t.Error("the records are searched though a container runs")
+	}
+	s.set(func() {
+		s.containers["main-id"].State = runtimeapi.ContainerState_CONTAINER_EXITED
+		s.fails["records"] = status.Error(codes.Internal, "no")
+	})
+	if p := read(nothing); !first(p) || len(p.Missing) != 1 || p.Missing[evidence.RuntimeCommands] == "" {
+		t.Errorf("what is listed is not known without the records, or nothing is missing: %+v, %v", p.Containers, p.Missing)
+	}
+}

@@ -22,6 +22,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/emptypb"
+	"google.golang.org/protobuf/types/known/timestamppb"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
@@ -155,7 +156,7 @@ func (s containersServer) Get(ctx context.Context, q *containers.GetContainerReq
 	}}, nil
 }
 
-// ListStream lists the sandboxes of starting whose pod's UID a filter ends with.
+// ListStream lists the sandboxes of starting whose pod's UID a filter ends with, made at noon.
 func (s containersServer) ListStream(q *containers.ListContainersRequest, out containers.Containers_ListStreamServer) error {
 	if err := s.enter(out.Context(), "records", ""); err != nil {
 		return err
@@ -168,6 +169,7 @@ func (s containersServer) ListStream(q *containers.ListContainersRequest, out co
 		}
 		if err := out.Send(&containers.ListContainerMessage{Container: &containers.Container{
 			ID: id, Labels: map[string]string{"io.kubernetes.pod.namespace": "shop", "io.kubernetes.pod.name": "web"},
+			CreatedAt: timestamppb.New(noon),
 		}}); err != nil {
 			return err
 		}

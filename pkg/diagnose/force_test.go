@@ -106,6 +106,9 @@ func TestForce(t *testing.T) {
 		"a CNI plugin": {func(p *evidence.Pod) {
 			p.Plugins = []evidence.Task{{PID: 80, TID: 80, Comm: "calico"}}
 		}, diagnose.ForceNotYet, "its address may be in use"},
+		"a CNI plugin that sets up a network": {func(p *evidence.Pod) {
+			p.NetworkSetup = []evidence.Task{{PID: 80, TID: 80, Comm: "calico"}}
+		}, diagnose.ForceNotYet, "its address may be in use"},
 		"a finalizer": {func(p *evidence.Pod) {
 			p.Finalizers, p.GracePeriodSeconds = []string{"example.com/x"}, 0
 		}, diagnose.ForceNo, "it removes no finalizers, and the object stays until its controllers have removed example.com/x"},

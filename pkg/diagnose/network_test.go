@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose/cause"
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
 )
@@ -49,6 +50,18 @@ func plugin(p *evidence.Pod, ago time.Duration) {
 		t.Probe.Started = p.Time.Add(-ago)
 		p.Plugins = append(p.Plugins, t)
 	}
+}
+
+// setUp is a pod that is deleted while a CNI plugin, which was started so long ago, sets up its
+// network.
+func setUp(ago time.Duration, change func(p *evidence.Pod)) *evidence.Pod {
+	return tornDown("", func(p *evidence.Pod) {
+		p.Phase, p.KillFailures = "Pending", nil
+		p.Containers = []evidence.Container{{Name: "main", Kind: evidence.App, Waiting: true}}
+		plugin(p, ago)
+		p.NetworkSetup, p.Plugins = p.Plugins, nil
+		change(p)
+	})
 }
 
 func TestNetwork(t *testing.T) {
@@ -149,6 +162,36 @@ func TestNetwork(t *testing.T) {
 			plugin(p, time.Hour)
 			p.Plugins[0].State = evidence.Zombie
 		}), ""},
+
+		"a network is set up":                            {setUp(61*time.Second, nothing), "CNIAddHanging: no program of the pod has run yet: its network is still being set up. The CNI plugin calico (PID 300) does not return"},
+		"the plugin that sets it up waits for its child": {setUp(61*time.Second, nothing), "CNIAddHanging: (CNI ADD). It waits for its child sleep (PID 301), which sleeps in clock_nanosleep"},
+		"the network of a second sandbox is set up": {setUp(61*time.Second, func(p *evidence.Pod) {
+			p.Phase = "Running"
+			p.Containers[0].Waiting, p.Containers[0].Exit = false, new(evidence.Exit)
+			p.Containers = append(p.Containers, evidence.Container{Name: "POD", Kind: evidence.Sandbox, ID: sandboxID, State: evidence.StateExited})
+		}), "CNIAddHanging: no program of the pod runs: its"},
+		"of a pod that ran nothing is known": {setUp(61*time.Second, func(p *evidence.Pod) { p.Phase = "Running" }), "CNIAddHanging: no program of the pod runs: its"},
+		"the kubelet may not know of the deletion": {setUp(61*time.Second, func(p *evidence.Pod) {
+			p.Node.Ready = &evidence.NodeReady{Status: "Unknown", Reason: "NodeStatusUnknown"}
+			p.DeletionRequested = p.NetworkSetup[0].Probe.Started.Add(-time.Second)
+		}), ""},
+		"the kubelet is not heard since": {setUp(61*time.Second, func(p *evidence.Pod) {
+			p.Node.Ready = &evidence.NodeReady{Status: "Unknown", Reason: "NodeStatusUnknown"}
+			p.DeletionRequested = p.NetworkSetup[0].Probe.Started.Add(time.Second)
+		}), "CNIAddHanging: calico (PID 300)"},
+		"setting it up takes a while":           {setUp(59*time.Second, nothing), ""},
+		"setting it up on a starved node":       {setUp(99*time.Second, func(p *evidence.Pod) { p.Node.Pressure.StarvedUntil = p.Time }), ""},
+		"setting it up hangs on a starved node": {setUp(101*time.Second, func(p *evidence.Pod) { p.Node.Pressure.StarvedUntil = p.Time }), "CNIAddHanging: calico (PID 300)"},
+		"a static pod's network is set up":      {setUp(time.Hour, func(p *evidence.Pod) { p.Mirror = true }), ""},
+		"it is being killed":                    {setUp(time.Hour, func(p *evidence.Pod) { p.NetworkSetup[0].SharedPending = 1 << 8 }), ""},
+		"it was killed":                         {setUp(time.Hour, func(p *evidence.Pod) { p.NetworkSetup[0].WasKilled = true }), ""},
+		"it exits":                              {setUp(time.Hour, func(p *evidence.Pod) { p.NetworkSetup[0].Probe.Flags = evidence.PFExiting }), ""},
+		"its end was not waited for":            {setUp(time.Hour, func(p *evidence.Pod) { p.NetworkSetup[0].State = evidence.Zombie }), ""},
+		"it has just begun":                     {setUp(time.Hour, func(p *evidence.Pod) { p.NetworkSetup[0].Probe.Started = time.Time{} }), ""},
+		"it is set up inside the grace period":  {setUp(time.Hour, func(p *evidence.Pod) { p.Deadline = p.Time.Add(time.Second) }), ""},
+		"not all that set it up could be read":  {setUp(time.Hour, func(p *evidence.Pod) { p.Lack(evidence.Plugins, "denied") }), ""},
+		"all its containers have ended":         {setUp(time.Hour, func(p *evidence.Pod) { p.Phase = "Failed" }), ""},
+
 		"the plugins could not be read in full": {tornDown("", func(p *evidence.Pod) { p.KillFailures = nil; plugin(p, time.Hour); p.Lack(evidence.Plugins, "denied") }), ""},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -163,5 +206,22 @@ func TestNetwork(t *testing.T) {
 				t.Errorf("found %q, want %q", got, test.want)
 			}
 		})
+	}
+}
+
+// A plugin that was killed and has not ended holds nothing up, so the pod is further on.
+func TestNetworkSetupPhase(t *testing.T) {
+	for name, tc := range map[string]struct {
+		change func(p *evidence.Pod)
+		want   diagnose.Phase
+	}{
+		"it runs":              {func(*evidence.Pod) {}, diagnose.Startup},
+		"it is killed":         {func(p *evidence.Pod) { p.NetworkSetup[0].SharedPending = 1 << 8 }, diagnose.PhaseUnknown},
+		"it was killed":        {func(p *evidence.Pod) { p.NetworkSetup[0].WasKilled = true }, diagnose.PhaseUnknown},
+		"only its child ended": {func(p *evidence.Pod) { p.NetworkSetup[1].State = evidence.Zombie }, diagnose.Startup},
+	} {
+		if d := cause.Diagnose(setUp(5*time.Minute, tc.change)); d.Phase != tc.want {
+			t.Errorf("%s: phase %s, want %s", name, d.Phase, tc.want)
+		}
 	}
 }

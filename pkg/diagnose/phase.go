@@ -94,6 +94,9 @@ func locateInRuntime(p *evidence.Pod) Phase {
 		// (SyncTerminatedPod, pkg/kubelet/kubelet.go). Its status is older.
 		return FinalDelete
 	}
+	if fact.SetsUpNetwork(p) {
+		return Startup
+	}
 	known, sandbox, starts, fails := false, false, false, false
 	for _, c := range p.Containers {
 		if c.ID == "" {

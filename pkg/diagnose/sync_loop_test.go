@@ -50,6 +50,24 @@ func ownVolume(p *evidence.Pod, syscall string) {
 	k.Blocked = append(k.Blocked, t)
 }
 
+// onlySaid has the kubelet itself say, for so long, that its loop hangs, and nothing be seen of that.
+func onlySaid(ago time.Duration, more ...func(p *evidence.Pod)) func(p *evidence.Pod) {
+	return func(p *evidence.Pod) {
+		k := &p.Node.Kubelet
+		k.Blocked, k.Strangers, k.Health, k.StalledSince = nil, nil, "failing checks: ping, syncloop", p.Time.Add(-ago)
+		p.Node.Ready = &evidence.NodeReady{Status: "True", Reason: "KubeletReady"}
+		for _, change := range more {
+			change(p)
+		}
+	}
+}
+
+// notBegun is a pod of which nothing is on the node, and of which the kubelet has written nothing.
+func notBegun(p *evidence.Pod) {
+	p.Phase, p.Tasks, p.Cgroups, p.Parents = "Pending", nil, nil, nil
+	p.Containers = []evidence.Container{{Name: "main", Kind: evidence.App}}
+}
+
 func TestSyncLoopStalled(t *testing.T) {
 	const stalled = "KubeletSyncLoopStalled"
 	for name, tc := range map[string]struct {
@@ -120,6 +138,68 @@ func TestSyncLoopStalled(t *testing.T) {
 		"the kubelet does not tell": {6 * time.Minute, func(p *evidence.Pod) {
 			p.Node.Kubelet.Blocked[0].UnchangedSince, p.Node.Kubelet.Health = p.Time.Add(-331*time.Second), ""
 		}, stalled, false, nil},
+		"only the kubelet says so": {6 * time.Minute, onlySaid(10 * time.Second), stalled, true,
+			[]string{"its own health check says that its main loop has hung", "is not seen: a device plugin", "Deleting the plugin's pod does nothing"}},
+		"it said so five minutes after the deletion": {6 * time.Minute, onlySaid(10*time.Second, func(p *evidence.Pod) {
+			p.Node.Kubelet.StalledAfter = requested.Add(5*time.Minute + 10*time.Second)
+		}), stalled, true, nil},
+		"its loop came round after the deletion": {6 * time.Minute, onlySaid(10*time.Second, func(p *evidence.Pod) {
+			p.Node.Kubelet.StalledAfter = requested.Add(5*time.Minute + 11*time.Second)
+		}), "", false, nil},
+		"it has said so for a moment": {6 * time.Minute, onlySaid(9 * time.Second), "", false, nil},
+		"another check fails": {6 * time.Minute, onlySaid(time.Minute, func(p *evidence.Pod) {
+			p.Node.Kubelet.Health = "failing checks: watchsyncloop"
+		}), "", false, nil},
+		"it says so, and unmounts something": {6 * time.Minute, onlySaid(time.Minute, func(p *evidence.Pod) {
+			goesOn(0, func(q *evidence.Pod) {
+				p.Node.Kubelet.Blocked, p.Node.Kubelet.Strangers = q.Node.Kubelet.Blocked, q.Node.Kubelet.Strangers
+			})
+			p.Node.Kubelet.Blocked[0].Probe.Syscall = "umount2"
+		}), stalled, true, []string{"is not seen"}},
+		"it says so, and hangs on a volume of the pod": {6 * time.Minute, onlySaid(time.Minute, func(p *evidence.Pod) {
+			p.Node.Kubelet.Blocked = goesOn(0, func(*evidence.Pod) {}).Node.Kubelet.Blocked
+			ownVolume(p, "newfstatat")
+			p.Node.Kubelet.Blocked = p.Node.Kubelet.Blocked[1:]
+		}), stalled, true, []string{"is not seen"}},
+		"it says so, and a thread hangs on a stranger's volume since a while": {6 * time.Minute, onlySaid(time.Minute, func(p *evidence.Pod) {
+			q := goesOn(6*time.Minute, func(*evidence.Pod) {})
+			p.Node.Kubelet.Blocked, p.Node.Kubelet.Strangers = q.Node.Kubelet.Blocked, q.Node.Kubelet.Strangers
+			p.Node.Kubelet.Blocked[0].UnchangedSince = p.Time.Add(-44 * time.Second)
+		}), "", false, nil},
+		"it says so, and a thread hangs on a disk": {6 * time.Minute, onlySaid(time.Minute, func(p *evidence.Pod) {
+			p.Node.Kubelet.Blocked = []evidence.Task{{
+				PID: 9, TID: 11, Comm: "kubelet", Owner: "kubelet", State: evidence.Uninterruptible, UnchangedSince: p.Time.Add(-3 * time.Second), UnchangedUntil: p.Time,
+				Probe: &evidence.Probe{Syscall: "fsync", Wchan: "jbd2_log_wait_commit"},
+			}}
+		}), "", false, nil},
+		"it says so, and a thread that could not be asked hangs": {6 * time.Minute, onlySaid(time.Minute, func(p *evidence.Pod) {
+			p.Node.Kubelet.Blocked = []evidence.Task{{PID: 9, TID: 11, State: evidence.Uninterruptible, UnchangedSince: p.Time.Add(-3 * time.Second), UnchangedUntil: p.Time}}
+		}), "", false, nil},
+		"it says so, and not all of its threads could be read": {6 * time.Minute, onlySaid(time.Minute, func(p *evidence.Pod) { p.Node.Kubelet.Error = "denied" }), "", false, nil},
+		// The loop skips its rounds while PLEG is not healthy.
+		"it says so, and that the node is not ready": {6 * time.Minute, onlySaid(time.Minute, func(p *evidence.Pod) { p.Node.Ready.Status = "False" }), "", false, nil},
+		"it says so, and the node is ready since a moment": {6 * time.Minute, onlySaid(time.Minute, func(p *evidence.Pod) {
+			p.Node.Ready.Transition = p.Time.Add(-19 * time.Second)
+		}), "", false, nil},
+		"it says so, and the node is ready since a while": {6 * time.Minute, onlySaid(time.Minute, func(p *evidence.Pod) {
+			p.Node.Ready.Transition = p.Time.Add(-20 * time.Second)
+		}), stalled, true, nil},
+		"it says so, and of the node nothing is known": {6 * time.Minute, onlySaid(time.Minute, func(p *evidence.Pod) { p.Node.Ready = nil }), "", false, nil},
+		"it says so, and SIGKILL is sent": {6 * time.Minute, onlySaid(time.Minute, func(p *evidence.Pod) {
+			p.Tasks[0].Pending, p.Tasks[0].SharedPending = bitKILL, bitKILL
+		}), "", false, nil},
+		"it says so, and containerd is silent": {6 * time.Minute, onlySaid(time.Minute, func(p *evidence.Pod) { p.Node.Containerd.Error = "no answer" }), "", false, nil},
+		"it says so, and has tried to stop it": {6 * time.Minute, onlySaid(time.Minute, func(p *evidence.Pod) { p.KillFailures = []evidence.KillFailure{{Count: 1}} }), "", false, nil},
+		"it says so, and is stopped": {6 * time.Minute, onlySaid(time.Minute, func(p *evidence.Pod) {
+			k := p.Node.Kubelet.Process
+			k.State, k.UnchangedSince, k.UnchangedUntil = evidence.Stopped, p.Time.Add(-time.Minute), p.Time
+		}), "KubeletDown", true, nil},
+		"it says so of a static pod":         {6 * time.Minute, onlySaid(time.Minute, func(p *evidence.Pod) { p.Mirror = true }), "", false, nil},
+		"it has not begun with the pod":      {6 * time.Minute, onlySaid(time.Minute, notBegun), stalled, true, []string{"its own health check"}},
+		"it has not begun, and hangs there":  {6 * time.Minute, func(p *evidence.Pod) { notBegun(p); p.Node.Kubelet.Health = "failing checks: syncloop" }, stalled, true, []string{"gcsfuse"}},
+		"it has not begun, and may hang":     {70 * time.Second, notBegun, "", false, nil},
+		"it has begun with the pod":          {6 * time.Minute, onlySaid(time.Minute, notBegun, func(p *evidence.Pod) { p.Containers[0].Waiting = true }), "", false, nil},
+		"it has not begun, but left a group": {6 * time.Minute, onlySaid(time.Minute, notBegun, func(p *evidence.Pod) { p.Cgroups = []evidence.Cgroup{{Path: "/x"}} }), "", false, nil},
 		"it is a static pod": {6 * time.Minute, func(p *evidence.Pod) {
 			p.Mirror, p.Node.Kubelet.Health = true, "failing checks: syncloop"
 		}, "", false, nil},
@@ -145,3 +225,35 @@ func TestSyncLoopStalled(t *testing.T) {
 		})
 	}
 }
+
+// As long as the kubelet's health check cannot say that the loop hangs, that is not ruled out.
+func TestSyncLoopMayStall(t *testing.T) {
+	for name, tc := range map[string]struct {
+		past   time.Duration
+		change func(p *evidence.Pod)
+		want   bool
+	}{
+		"the check is well":               {70 * time.Second, func(*evidence.Pod) {}, true},
+		"and would fail by now":           {loopTold - 30*time.Second, func(*evidence.Pod) {}, false},
+		"what it says is not known":       {time.Hour, func(p *evidence.Pod) { p.Node.Kubelet.Health = "" }, true},
+		"the kubelet has not begun":       {70 * time.Second, notBegun, true},
+		"the kubelet is at work":          {70 * time.Second, func(p *evidence.Pod) { p.KillFailures = []evidence.KillFailure{{Count: 1}} }, false},
+		"it is a static pod":              {70 * time.Second, func(p *evidence.Pod) { p.Mirror = true }, false},
+		"the deadline is not long passed": {44 * time.Second, func(*evidence.Pod) {}, false},
+		"the pod is gone":                 {70 * time.Second, func(p *evidence.Pod) { p.Gone = true }, false},
+	} {
+		d := cause.Diagnose(goesOn(tc.past, func(p *evidence.Pod) {
+			p.Node.Kubelet.Blocked, p.Node.Kubelet.Strangers = nil, nil
+			tc.change(p)
+		}))
+		if got := d.NotLookedFor("KubeletSyncLoopStalled"); got != tc.want {
+			t.Errorf("%s: undecided %v", name, got)
+		}
+		if v, _ := d.Verdict(); tc.want && (v.Cause != "Unknown" || strings.Contains(v.Message, "the known causes of") && !strings.Contains(v.Message, "some of kubelet")) {
+			t.Errorf("%s: %s: %s", name, v.Cause, v.Message)
+		}
+	}
+}
+
+// loopTold is when the kubelet's health check has failed at the latest, after the deletion.
+const loopTold = 330 * time.Second

@@ -69,6 +69,7 @@ func TestNothingLeft(t *testing.T) {
 		"a task":            {func(p *Pod) { p.Tasks = []Task{{}} }, false},
 		"a leftover":        {func(p *Pod) { p.Leftovers = []Task{{}} }, false},
 		"a plugin":          {func(p *Pod) { p.Plugins = []Task{{}} }, false},
+		"a network's setup": {func(p *Pod) { p.NetworkSetup = []Task{{}} }, false},
 		"a group":           {func(p *Pod) { p.Cgroups = []Cgroup{{}} }, false},
 		"a mount":           {func(p *Pod) { p.Mounts = []Mount{{}} }, false},
 		"a block device":    {func(p *Pod) { p.Devices = []Mount{{}} }, false},

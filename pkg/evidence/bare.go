@@ -39,7 +39,7 @@ func (s *Seen) since(e *Seen, p *Pod) {
 // pod on its node.
 func (p *Pod) bare() bool {
 	if len(p.Missing) > 0 || !p.ContainersEnded() || p.Overdue() <= 0 || p.TasksRead.IsZero() ||
-		len(p.Tasks) > 0 || len(p.Cgroups) > 0 || len(p.Leftovers) > 0 || len(p.Plugins) > 0 ||
+		len(p.Tasks) > 0 || len(p.Cgroups) > 0 || len(p.Leftovers) > 0 || len(p.Plugins)+len(p.NetworkSetup) > 0 ||
 		len(p.Mounts) > 0 || len(p.ImageMounts) > 0 || len(p.Devices) > 0 || len(p.Volumes) > 0 || len(p.Holders) > 0 {
 		return false
 	}

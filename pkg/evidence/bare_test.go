@@ -24,6 +24,7 @@ func TestBareSince(t *testing.T) {
 		"a process":               func(p *Pod) { p.Tasks = []Task{{PID: 1}} },
 		"a leftover":              func(p *Pod) { p.Leftovers = []Task{{PID: 1}} },
 		"a plugin":                func(p *Pod) { p.Plugins = []Task{{PID: 1}} },
+		"a network is set up":     func(p *Pod) { p.NetworkSetup = []Task{{PID: 1}} },
 		"the shim":                func(p *Pod) { p.Parents = []Task{{PID: 1, Owner: "shim"}} },
 		"a group":                 func(p *Pod) { p.Cgroups = []Cgroup{{Path: "/x"}} },
 		"a mount":                 func(p *Pod) { p.Mounts = []Mount{{ID: 1}} },

@@ -167,6 +167,10 @@ type Pod struct {
 	// the pod's sandbox: each a child of containerd, followed by its descendants.
 	// They are read only when no process of the pod's containers lives.
 	Plugins []Task `json:"plugins,omitempty"`
+	// NetworkSetup are those, in the same order, that it runs to set up the network of a sandbox of
+	// the pod that is yet to be started. They are read only of a pod past its deadline of which
+	// nothing runs.
+	NetworkSetup []Task `json:"networkSetup,omitempty"`
 	// RuntimeCommands are those that the pod's shim has started and that have not
 	// returned. They are read only of a pod past its deadline, of shims for runc.
 	RuntimeCommands []RuntimeCommand `json:"runtimeCommands,omitempty"`
@@ -265,7 +269,7 @@ func (p *Pod) NothingLeft() bool {
 			return false
 		}
 	}
-	return len(p.Tasks)+len(p.Leftovers)+len(p.Plugins)+len(p.Cgroups)+len(p.Mounts)+len(p.ImageMounts)+len(p.Devices)+len(p.Volumes)+len(p.Holders) == 0
+	return len(p.Tasks)+len(p.Leftovers)+len(p.Plugins)+len(p.NetworkSetup)+len(p.Cgroups)+len(p.Mounts)+len(p.ImageMounts)+len(p.Devices)+len(p.Volumes)+len(p.Holders) == 0
 }
 
 // Overdue returns how far the pod is past its deadline; negative inside its
@@ -652,6 +656,12 @@ type KubeletService struct {
 	// for a while: the kubelet was stopped, short of processors, or away.
 	SilentSince time.Time `json:"silentSince,omitzero"`
 	SilentUntil time.Time `json:"silentUntil,omitzero"`
+	// StalledSince is when the first of the readings in a row had ended in which the kubelet's
+	// health check said that its main loop hangs; zero when it does not say so. StalledAfter is
+	// when the reading before these began, in which it said that all is well; zero when there was
+	// none.
+	StalledSince time.Time `json:"stalledSince,omitzero"`
+	StalledAfter time.Time `json:"stalledAfter,omitzero"`
 	// Error is why its process could not be read in full, "" when it was.
 	Error string `json:"error,omitempty"`
 	// Blocked are the kubelet's threads in state D, and those that wait for a

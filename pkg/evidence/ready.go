@@ -1,6 +1,10 @@
 package evidence
 
-import "time"
+import (
+	"slices"
+	"strings"
+	"time"
+)
 
 // A NodeReady is the condition Ready of a Node, as the API server has it. The kubelet writes it,
 // and renews its Lease. When it has done neither for a while, 50 seconds by default, the node
@@ -82,6 +86,33 @@ func (n *Node) sinceYoung(earlier *Node) {
 // silent is for how long nobody must answer on the kubelet's port to be more than a moment's delay,
 // or the time that its unit takes to start it again.
 const silent = 20 * time.Second
+
+// LoopStalls reports whether the kubelet's health check says that its main loop hangs: the loop has
+// not come round for five minutes, or longer where it is told to come round more rarely
+// (SyncLoopHealthCheck, pkg/kubelet/kubelet.go).
+func (k *KubeletService) LoopStalls() bool {
+	checks, failing := strings.CutPrefix(k.Health, "failing checks: ")
+	return failing && slices.Contains(strings.Split(checks, ", "), "syncloop")
+}
+
+// sinceStalled sets StalledSince and StalledAfter.
+func (n *Node) sinceStalled(earlier *Node) {
+	k, e := &n.Kubelet, &earlier.Kubelet
+	if n.Time.Sub(earlier.Read) >= young {
+		e = new(KubeletService) // the loop may have come round in between
+	}
+	k.StalledSince, k.StalledAfter = time.Time{}, time.Time{}
+	switch {
+	case !k.LoopStalls():
+	case !e.StalledSince.IsZero():
+		k.StalledSince, k.StalledAfter = e.StalledSince, e.StalledAfter
+	default:
+		k.StalledSince = n.Read
+		if e.Health == "ok" {
+			k.StalledAfter = earlier.Time
+		}
+	}
+}
 
 // sinceSilent carries over since when and until when nobody has answered on the kubelet's port.
 func (n *Node) sinceSilent(earlier *Node) {

@@ -118,3 +118,48 @@ func TestFollow(t *testing.T) {
 		}
 	}
 }
+
+// Since when the kubelet's main loop hangs is told by its health check, and so is until when it was
+// well before.
+func TestStalledLoop(t *testing.T) {
+	begin := time.Date(2026, 7, 1, 12, 0, 0, 0, time.UTC)
+	const stalls = "failing checks: ping, syncloop"
+	var earlier *Node
+	for second, tc := range []struct {
+		health       string
+		since, after int // seconds from begin on, -1 for zero
+	}{
+		{"failing checks: ping", -1, -1},
+		{stalls, 1, -1},
+		{"ok", -1, -1},
+		{stalls, 3, 2},
+		{stalls, 3, 2},
+		{"", -1, -1},
+		{stalls, 6, -1},
+	} {
+		n := &Node{Time: begin.Add(time.Duration(second) * time.Second)}
+		n.Read = n.Time.Add(100 * time.Millisecond)
+		n.Kubelet.Health = tc.health
+		n.Since(earlier)
+		for what, got := range map[string][2]time.Time{"since": {n.Kubelet.StalledSince, at(begin, tc.since, 100*time.Millisecond)}, "after": {n.Kubelet.StalledAfter, at(begin, tc.after, 0)}} {
+			if !got[0].Equal(got[1]) {
+				t.Errorf("second %d, %q: %s %s, want %s", second, tc.health, what, got[0], got[1])
+			}
+		}
+		earlier = n
+	}
+	// It may have come round while nobody looked.
+	n := &Node{Time: earlier.Read.Add(time.Minute)}
+	n.Read, n.Kubelet.Health = n.Time, stalls
+	if n.Since(earlier); !n.Kubelet.StalledSince.Equal(n.Read) {
+		t.Errorf("since %s, want %s", n.Kubelet.StalledSince, n.Read)
+	}
+}
+
+// at returns some seconds after a time, and a bit; the zero time for less than none.
+func at(begin time.Time, seconds int, more time.Duration) time.Time {
+	if seconds < 0 {
+		return time.Time{}
+	}
+	return begin.Add(time.Duration(seconds)*time.Second + more)
+}

@@ -37,6 +37,7 @@ func (p *Pod) Since(earlier *Pod) {
 	sinceShimChildren(p.ShimChildren, e.ShimChildren, tasks)
 	sinceRequests(p.Requests, e.Requests, tasks)
 	since(p.Plugins, e.Plugins, tasks)
+	since(p.NetworkSetup, e.NetworkSetup, tasks)
 	p.sinceCommands(&e, tasks)
 	p.sinceDeletes(&e)
 	p.vacantSince(&e, latest(p.ContainersRead, tasks))
@@ -367,6 +368,7 @@ func (n *Node) Since(earlier *Node) {
 	n.Kubelet.sinceCalls(&e.Kubelet)
 	n.sinceYoung(&e)
 	n.sinceSilent(&e)
+	n.sinceStalled(&e)
 	if n.UnmountingUntil = e.UnmountingUntil; n.Unmounting != 1 {
 		n.UnmountingUntil = n.Read
 	}

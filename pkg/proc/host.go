@@ -43,7 +43,7 @@ func (h *Host) tree() *cgroup.Tree {
 }
 
 // ReadPod fills in the pod's Cgroups, Tasks, Parents, Leftovers, OutputHolders, ShimChildren,
-// Plugins, RuntimeCommands, Requests, Mounts, Devices, Loops, ImageMounts, Volumes and Holders, whether the kubelet's directory was
+// Plugins, NetworkSetup, RuntimeCommands, Requests, Mounts, Devices, Loops, ImageMounts, Volumes and Holders, whether the kubelet's directory was
 // found (Seen), when these were read (CgroupsRead, TasksRead), and in Missing what could not be read.
 // It needs the pod's UIDs; it makes use of the pod's Containers for the processes
 // that the shims call first, and for the sandbox whose shim to look for. It returns
@@ -68,7 +68,7 @@ func (r *Round) ReadPod(ctx context.Context, p *evidence.Pod) {
 	p.CgroupsRead, p.NoShimSince = time.Now(), time.Time{}
 	p.Cgroups, p.Tasks, p.Parents, p.Leftovers, p.Plugins, p.Mounts, p.Unprobed, p.TasksRead = nil, nil, nil, nil, nil, nil, 0, time.Time{}
 	p.Volumes, p.Holders, p.Devices, p.Loops, p.RuntimeCommands, p.Requests = nil, nil, nil, nil, nil, nil
-	p.OutputHolders, p.ShimChildren, p.ImageMounts = nil, nil, nil
+	p.OutputHolders, p.ShimChildren, p.ImageMounts, p.NetworkSetup = nil, nil, nil, nil
 	for _, g := range groups {
 		p.Cgroups = append(p.Cgroups, g.Cgroup)
 	}
@@ -138,14 +138,14 @@ func (r *Round) ReadPod(ctx context.Context, p *evidence.Pod) {
 	p.Leftovers = toTasks(left)
 	r.readKept(ctx, files, p, tasks, parents, &shim)
 	r.readImageVolumes(ctx, files, p)
-	plugins, err := r.readPlugins(ctx, files, p, tasks)
+	down, up, err := r.readPlugins(ctx, files, p, tasks)
 	if err != nil {
 		p.Lack(evidence.Plugins, fmt.Sprintf("look for CNI plugins: %v", err))
 	}
-	if len(plugins) > 0 {
+	if len(down)+len(up) > 0 {
 		p.TasksRead = time.Now()
 	}
-	p.Plugins = toTasks(plugins)
+	p.Plugins, p.NetworkSetup = toTasks(down), toTasks(up)
 	if p.RuntimeCommands, err = r.readCommands(ctx, files, p, tasks, parents, t); err != nil {
 		p.Lack(evidence.RuntimeCommands, fmt.Sprintf("look for commands of the runtime: %v", err))
 	}

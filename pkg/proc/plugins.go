@@ -1,6 +1,7 @@
 package proc
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -17,58 +18,65 @@ import (
 const (
 	maxPlugins    = 256
 	maxOfAPlugin  = 16
+	commandAdd    = "ADD"
 	commandDelete = "DEL"
 )
 
-// readPlugins finds the CNI plugins that containerd runs to take down the network of
-// the pod's sandbox, each followed by its descendants, if nothing else of the pod lives.
-// Results that come with an error are good but not all.
-func (r *Round) readPlugins(ctx context.Context, files *kernfile.Reader, p *evidence.Pod, tasks []kernfile.TaskStatus) ([]kernfile.TaskStatus, error) {
-	sandboxes := sandboxesAlone(p, tasks)
-	if len(sandboxes) == 0 {
-		return nil, nil
+// readPlugins finds the CNI plugins that containerd runs to take down the network of the pod's
+// sandbox, and to set up the one of a sandbox that is yet to be started, each followed by its
+// descendants, if nothing else of the pod lives. Results that come with an error are good but not
+// all.
+func (r *Round) readPlugins(ctx context.Context, files *kernfile.Reader, p *evidence.Pod, tasks []kernfile.TaskStatus) (down, up []kernfile.TaskStatus, err error) {
+	sandboxes, starts := sandboxesAlone(p, tasks), mayBeSetUp(p, tasks)
+	if len(sandboxes) == 0 && !starts {
+		return nil, nil, nil
 	}
 	if r.Prober == nil {
-		return nil, errNoProber
+		return nil, nil, errNoProber
 	}
-	running, err := r.deletes.get(ctx, func() (deletes, error) { return r.readDeletes(ctx, files) })
+	running, err := r.plugins.get(ctx, func() (plugins, error) { return r.allPlugins(ctx, files) })
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	var out []kernfile.TaskStatus
 	for _, id := range sandboxes {
-		out = append(out, running.bySandbox[id]...)
+		down = append(down, running.deletes[id]...)
+	}
+	if starts {
+		up = slices.Clone(running.adds[cmp.Or(p.RuntimeUID, p.UID)])
 	}
 	hidden := running.hidden
 	t := &tables{Round: r}
-	for i := range out {
-		if err := r.probe(ctx, &out[i], t, ""); err != nil && hidden == nil {
-			hidden = err
+	for _, of := range [][]kernfile.TaskStatus{down, up} {
+		for i := range of {
+			if err := r.probe(ctx, &of[i], t, ""); err != nil && hidden == nil {
+				hidden = err
+			}
 		}
 	}
-	return out, hidden
+	return down, up, hidden
 }
 
-// deletes are the CNI plugins that take down the network of a sandbox, each followed by its
-// descendants, by the sandbox's ID. hidden is why they may not be all.
-type deletes struct {
-	bySandbox map[string][]kernfile.TaskStatus
-	hidden    error
+// plugins are the CNI plugins that containerd runs, each followed by its descendants: those that
+// take down the network of a sandbox, by the sandbox's ID, and those that set one up, by the pod's
+// UID. hidden is why they may not be all.
+type plugins struct {
+	deletes, adds map[string][]kernfile.TaskStatus
+	hidden        error
 }
 
-// readDeletes finds those of all sandboxes. containerd starts a plugin as its child, with
-// the command and the sandbox in its environment (CNI specification, section 2). All of
+// allPlugins finds those of all sandboxes. containerd starts a plugin as its child, with
+// the command, the sandbox and the pod in its environment (CNI specification, section 2). All of
 // /proc is looked at.
-func (r *Round) readDeletes(ctx context.Context, files *kernfile.Reader) (deletes, error) {
+func (r *Round) allPlugins(ctx context.Context, files *kernfile.Reader) (plugins, error) {
 	services, err := r.processes(ctx, files, func(c string) bool { return c == ownerContainerd })
 	if err != nil {
-		return deletes{}, err
+		return plugins{}, err
 	}
 	children, err := r.children(ctx, files)
 	if err != nil {
-		return deletes{}, err
+		return plugins{}, err
 	}
-	out := deletes{bySandbox: make(map[string][]kernfile.TaskStatus)}
+	out := plugins{deletes: make(map[string][]kernfile.TaskStatus), adds: make(map[string][]kernfile.TaskStatus)}
 	asked := 0
 	for i := range services {
 		if uid, _ := cgroup.PodOfPath(readCgroup(files, services[i].PID)); uid != "" {
@@ -86,7 +94,7 @@ func (r *Round) readDeletes(ctx context.Context, files *kernfile.Reader) (delete
 			s.Cgroup, s.Owner = readCgroup(files, pid), ownerContainerd
 			saw, err := r.Prober.Ask(ctx, probe.Plugin, r.Proc, &s.Task, ownerContainerd)
 			if ctx.Err() != nil {
-				return deletes{}, ctx.Err()
+				return plugins{}, ctx.Err()
 			}
 			if err == nil && len(saw.Denied)+len(saw.Errors) > 0 {
 				err = errors.New("permission denied" + grant("environ", nil))
@@ -97,8 +105,11 @@ func (r *Round) readDeletes(ctx context.Context, files *kernfile.Reader) (delete
 				}
 				continue
 			}
-			if id := saw.CNI.ContainerID; saw.CNI.Command == commandDelete {
-				out.bySandbox[id] = append(out.bySandbox[id], family(files, s, children)...)
+			switch id, uid := saw.CNI.ContainerID, saw.CNI.PodUID; {
+			case saw.CNI.Command == commandDelete:
+				out.deletes[id] = append(out.deletes[id], family(files, s, children)...)
+			case saw.CNI.Command == commandAdd && uid != "":
+				out.adds[uid] = append(out.adds[uid], family(files, s, children)...)
 			}
 		}
 	}
@@ -123,6 +134,17 @@ func sandboxesAlone(p *evidence.Pod, tasks []kernfile.TaskStatus) []string {
 		}
 	}
 	return ids
+}
+
+// mayBeSetUp reports whether containerd may be setting up the network of a sandbox of the pod: it
+// does that before it starts the sandbox, and the kubelet has it done when nothing of the pod runs.
+// A sandbox of before, and its containers, have ended then.
+func mayBeSetUp(p *evidence.Pod, tasks []kernfile.TaskStatus) bool {
+	if _, unknown := p.Missing[evidence.Containers]; unknown || p.Overdue() <= 0 || p.ContainersEnded() {
+		return false
+	}
+	return !slices.ContainsFunc(p.Containers, func(c evidence.Container) bool { return c.State != "" && c.State != evidence.StateExited }) &&
+		!slices.ContainsFunc(tasks, func(t kernfile.TaskStatus) bool { return t.State != evidence.Zombie })
 }
 
 // children returns the processes of the node by their parents.

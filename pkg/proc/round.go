@@ -30,8 +30,8 @@ type Round struct {
 	pids func() ([]int, error)
 
 	byComm *shared[map[string]*[]int]
-	// deletes are the CNI plugins that take down networks, by sandbox.
-	deletes *shared[deletes]
+	// plugins are the CNI plugins that take down networks and set them up.
+	plugins *shared[plugins]
 	// unanswered are the connections in the kubelet's network over which nothing has come back,
 	// and sockets those that it has open.
 	unanswered *shared[unanswered]
@@ -65,7 +65,7 @@ func (h *Host) Round() *Round {
 	return &Round{
 		Host:    h,
 		byComm:  newShared[map[string]*[]int](),
-		deletes: newShared[deletes](),
+		plugins: newShared[plugins](),
 
 		unanswered: newShared[unanswered](),
 		sockets:    newShared[[]uint64](),

@@ -1,6 +1,6 @@
 // Csidriver is a CSI driver that can be told to break. It publishes directories and block
 // devices of the node by bind mounts and registers with the kubelet by itself, as a driver
-// and its node-driver-registrar do together. It can be a DRA driver, too.
+// and its node-driver-registrar do together. It can be a DRA driver or a device plugin, too.
 package main
 
 import (
@@ -24,10 +24,13 @@ import (
 
 const usage = `csidriver NAME NODE  serves the CSI driver NAME on the node NODE until SIGTERM
 csidriver -dra NAME  serves the DRA driver NAME
-The file /run/csidriver/NAME says what becomes of NodeUnpublishVolume, or of NodeUnprepareResources:
+csidriver -device NAME  serves a device plugin with one device of the resource device.test/NAME
+The file /run/csidriver/NAME says what becomes of NodeUnpublishVolume, NodeUnprepareResources or Allocate:
        fail: it returns an error; hang: it does not return; slow: it takes 20 seconds;
-       lie: it does nothing and succeeds (CSI); error: it returns an error for each claim (DRA)
-The file /run/csidriver/NAME.registered is made when the kubelet has registered the driver.`
+       lie: it does nothing and succeeds (CSI); error: it returns an error for each claim (DRA);
+       stop: the process stops itself (device plugin)
+The file /run/csidriver/NAME.registered is made when the kubelet has registered the driver,
+NAME.allocating when it has asked for a device.`
 
 // slowness is how long a slow call takes. The kubelet waits for two minutes.
 const slowness = 20 * time.Second
@@ -39,10 +42,13 @@ func main() {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), unix.SIGTERM)
 	defer stop()
-	err := error(nil)
-	if os.Args[1] == "-dra" {
+	var err error
+	switch os.Args[1] {
+	case "-dra":
 		err = runDRA(ctx, os.Args[2])
-	} else {
+	case "-device":
+		err = runDevice(ctx, os.Args[2])
+	default:
 		err = run(ctx, os.Args[1], os.Args[2])
 	}
 	if err != nil {

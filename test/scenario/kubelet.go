@@ -1,5 +1,14 @@
 package scenario
 
+import (
+	"context"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
 // orphanUID is that of a pod that the API server does not have.
 const orphanUID = "5ca1ab1e-0000-4000-8000-00000000dead"
 
@@ -63,5 +72,95 @@ func syncLoopBriefly() Scenario {
 		Prepare: nodeTool("fusehang"),
 		Break:   onNode(mountOrphan() + "\n(sleep 25\n" + unmountOrphan() + ") </dev/null >/dev/null 2>&1 &"),
 		Proof:   kubeletWaits,
+	}
+}
+
+// deviceResource is the resource of the scenario's own device plugin.
+func deviceResource(name string) corev1.ResourceName {
+	return corev1.ResourceName("device.test/" + csiName(name))
+}
+
+// startDevice is a step that starts test/csidriver on the node as a device plugin, and waits until
+// the node has its device.
+func startDevice(name string) step {
+	driver := csiName(name)
+	return inTurn(nodeTool("csidriver"), onNode("mkdir -p /run/csidriver\n"+endCSI(name, "TERM")+`
+rm -f /run/csidriver/`+driver+`*
+setsid /usr/local/bin/csidriver -device `+driver+` </dev/null >/run/csidriver/`+driver+`.log 2>&1 &
+echo $! >/run/csidriver/`+driver+`.pid
+for i in $(seq 60); do [ -e /run/csidriver/`+driver+`.registered ] && break; sleep 0.5; done`), func(ctx context.Context, n *Node, _ *corev1.Pod) error {
+		return n.Await(ctx, "the node to have "+string(deviceResource(name)), func() (bool, string) {
+			node, err := n.API.CoreV1().Nodes().Get(ctx, n.Name, metav1.GetOptions{})
+			if err != nil {
+				return false, err.Error()
+			}
+			has := node.Status.Allocatable[deviceResource(name)]
+			return has.Value() > 0, "it has none"
+		})
+	})
+}
+
+// deviceUser is a pod that needs the device.
+func deviceUser(n *Node, name string) *corev1.Pod {
+	one := corev1.ResourceList{deviceResource(name): resource.MustParse("1")}
+	s := Scenario{Name: name + "-user", Pod: victim(3, "drain", "0")}
+	s.Pod.Containers[0].Resources = corev1.ResourceRequirements{Limits: one, Requests: one}
+	return s.Manifest(n)
+}
+
+// useDevice is a step that has another pod ask for the device, and endUser one that deletes that.
+func useDevice(name string) step {
+	return func(ctx context.Context, n *Node, _ *corev1.Pod) error {
+		p := deviceUser(n, name)
+		_, err := n.API.CoreV1().Pods(p.Namespace).Create(ctx, p, metav1.CreateOptions{})
+		return err
+	}
+}
+
+func endUser(name string) step {
+	return func(ctx context.Context, n *Node, _ *corev1.Pod) error {
+		p := deviceUser(n, name)
+		err := n.API.CoreV1().Pods(p.Namespace).Delete(ctx, p.Name, metav1.DeleteOptions{GracePeriodSeconds: new(int64)})
+		if apierrors.IsNotFound(err) {
+			return nil
+		}
+		return err
+	}
+}
+
+// allocates is a shell script that succeeds when the device plugin has been asked for its device.
+func allocates(name string) string { return "[ -e /run/csidriver/" + csiName(name) + ".allocating ]" }
+
+// deviceHangs is told when the kubelet's health check fails, after five minutes.
+func deviceHangs() Scenario {
+	const name = "sync-loop-device"
+	return Scenario{
+		Name:    name,
+		Story:   "the kubelet's main loop waits for a device plugin that does not answer Allocate, for the device of another pod",
+		Pod:     victim(3, "drain", "0"),
+		Prepare: startDevice(name),
+		Break:   inTurn(onNode(tellCSI(name, "hang")), useDevice(name), onNode("until "+allocates(name)+"; do sleep 1; done")),
+		Proof:   allocates(name) + " && some S",
+		Late:    true,
+		Cause:   "KubeletSyncLoopStalled",
+		Family:  "NotSeen",
+		Says:    []string{"the kubelet does nothing about this pod", "its own health check says that its main loop has hung", "device plugin"},
+		Force:   "no",
+		// The kubelet goes on when the plugin's end has closed its connection.
+		Heal: inTurn(onNode(endCSI(name, "KILL")), endUser(name)),
+	}
+}
+
+// deviceSlow is innocent: the plugin answers after twenty seconds.
+func deviceSlow() Scenario {
+	const name = "sync-loop-device-slow"
+	return Scenario{
+		Name:    name,
+		Story:   "innocent: the kubelet's main loop waits for twenty seconds for a device plugin to answer Allocate, for the device of another pod",
+		Pod:     victim(3, "drain", "0"),
+		Prepare: startDevice(name),
+		Break:   inTurn(onNode(tellCSI(name, "slow")), useDevice(name), onNode("until "+allocates(name)+"; do sleep 1; done")),
+		Proof:   allocates(name) + " && some S",
+		Heal:    inTurn(onNode(endCSI(name, "KILL")), endUser(name)),
 	}
 }

@@ -1,5 +1,11 @@
 package scenario
 
+import (
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
 // PodNetwork is a network of the pod's own, which costs an emulated node more than the
 // rest of a pod.
 const PodNetwork Need = "a network of the pod's own"
@@ -7,7 +13,7 @@ const PodNetwork Need = "a network of the pod's own"
 // network lists the incidents in which the pod's network is not taken down, and innocent
 // ones that look like them.
 func network() []Scenario {
-	all := []Scenario{cniFails(), cniHangs(), cniSlow(), cniFailsOnce()}
+	all := []Scenario{cniFails(), cniHangs(), cniSlow(), cniFailsOnce(), cniAddHangs(), cniAddAgainHangs(), cniAddSlow()}
 	for i := range all {
 		all[i] = withPlugin(all[i])
 	}
@@ -21,7 +27,7 @@ func networkOfNode() []Scenario {
 
 // The plugin of the incidents is the last one of the node's network. It passes on what
 // the others did, and does for a pod's deletion what a file in this directory says that
-// has the pod's name.
+// has the pod's name, and for its start what NAME-add says.
 const (
 	pluginName      = "scenario-plugin"
 	pluginDirectory = "/run/scenario-cni"
@@ -32,7 +38,9 @@ name=${CNI_ARGS##*K8S_POD_NAME=}
 name=${name%%;*}
 case $CNI_COMMAND in
 VERSION) echo '{"cniVersion":"1.0.0","supportedVersions":["0.4.0","1.0.0"]}' ;;
-ADD) sed 's/.*"prevResult"://; s/,"type":"` + pluginName + `"}$//' ;;
+ADD)
+  [ ! -e ` + pluginDirectory + `/$name-add ] || . ` + pluginDirectory + `/$name-add
+  sed 's/.*"prevResult"://; s/,"type":"` + pluginName + `"}$//' ;;
 DEL) [ ! -e ` + pluginDirectory + `/$name ] || . ` + pluginDirectory + `/$name ;;
 esac
 `
@@ -62,7 +70,11 @@ grep -q ` + pluginName + ` $config || {
 // withPlugin makes an incident of the node's network.
 func withPlugin(s Scenario) Scenario {
 	s.Needs = append(s.Needs, PodNetwork)
-	s.Prepare = installPlugin
+	if s.Prepare == nil {
+		s.Prepare = installPlugin
+	} else {
+		s.Prepare = inTurn(installPlugin, s.Prepare)
+	}
 	return s
 }
 
@@ -71,11 +83,26 @@ func onDelete(script string) step {
 	return onNode("cat >" + pluginDirectory + "/$NAME <<'END'\n" + script + "\nEND")
 }
 
-// asBefore is a step that undoes onDelete.
+// onAdd is a step that lets the plugin do something when the pod's network is set up, and addBegan
+// one that waits until it does.
+func onAdd(script string) step {
+	return onNode("rm -f " + pluginDirectory + "/$NAME.begun\ncat >" + pluginDirectory + "/$NAME-add <<'END'\n: >" + pluginDirectory + "/$name.begun\n" + script + "\nEND")
+}
+
+var addBegan = onNode("until [ -e " + pluginDirectory + "/$NAME.begun ]; do sleep 1; done")
+
+// asBefore is a step that undoes onDelete and onAdd.
 var asBefore = onNode(`file=` + pluginDirectory + `/$NAME
-rm -f $file
+rm -f $file $file-add
 end TERM $file.pids
 rm -f $file.pids`)
+
+// pluginHangs is what a plugin does that waits for a child, and pluginWaits a shell script that
+// succeeds while one does.
+const (
+	pluginHangs = "sleep 100000 &\necho $! >>" + pluginDirectory + "/$name.pids\nwait"
+	pluginWaits = "kill -0 $(cat " + pluginDirectory + "/$NAME.pids)"
+)
 
 func cniFails() Scenario {
 	return Scenario{
@@ -96,10 +123,58 @@ func cniHangs() Scenario {
 		Name:  "cni-del-hangs",
 		Story: "a CNI plugin does not return while it takes down the pod's network",
 		Pod:   victim(3, "drain", "0"),
-		Break: onDelete("sleep 100000 &\necho $! >>" + pluginDirectory + "/$name.pids\nwait"),
-		Proof: "[ -z \"$(tasks)\" ] && kill -0 $(cat " + pluginDirectory + "/$NAME.pids)",
+		Break: onDelete(pluginHangs),
+		Proof: "[ -z \"$(tasks)\" ] && " + pluginWaits,
 		Cause: "CNIDelHanging",
 		Says:  []string{"locked in phase Sandbox", "the CNI plugin " + pluginName + " (PID", "It waits for its child sleep (PID", "clock_nanosleep"},
+		Heal:  asBefore,
+	}
+}
+
+// cniAddHangs has the kubelet wait for the pod's sandbox, for four minutes, before it turns to the
+// deletion.
+func cniAddHangs() Scenario {
+	return Scenario{
+		Name:     "cni-add-hangs",
+		Story:    "a CNI plugin does not return while it sets up the network of a pod that is deleted meanwhile",
+		Pod:      victim(3, "drain", "0"),
+		Starting: true,
+		Prepare:  onAdd(pluginHangs),
+		Break:    addBegan,
+		Proof:    "[ -z \"$(tasks)\" ] && " + pluginWaits,
+		Cause:    "CNIAddHanging",
+		Says: []string{"locked in phase Startup", "no program of the pod has run yet", "The CNI plugin " + pluginName + " (PID", "(CNI ADD)",
+			"It waits for its child sleep (PID", "clock_nanosleep", "four minutes (twice runtimeRequestTimeout)"},
+		Force: "not yet",
+		Heal:  asBefore,
+	}
+}
+
+// cniAddAgainHangs is the same of a sandbox that the kubelet makes in the place of one that has
+// ended, as when its node was started anew.
+func cniAddAgainHangs() Scenario {
+	s := cniAddHangs()
+	s.Name = "cni-add-again-hangs"
+	s.Story = "the pod's sandbox has ended, and a CNI plugin does not return while it sets up the network of the next one; the pod is deleted meanwhile"
+	s.Pod.RestartPolicy = corev1.RestartPolicyAlways // of another one the kubelet makes no second sandbox
+	s.Starting, s.Prepare = false, nil
+	s.Break = inTurn(onAdd(pluginHangs), onNode(findShim+findSandbox+"kill -KILL $pause"), addBegan)
+	s.Says = slices.Clone(s.Says)
+	s.Says[1] = "no program of the pod runs: its network is still being set up"
+	return s
+}
+
+// cniAddSlow is innocent: the pod starts late, and gets its stop signal when it has.
+func cniAddSlow() Scenario {
+	return Scenario{
+		Name:     "cni-add-slow",
+		Story:    "innocent: a CNI plugin takes half a minute to set up the network of a pod that is deleted meanwhile",
+		Pod:      victim(3, "drain", "0"),
+		Starting: true,
+		Prepare:  onAdd("sleep 30"),
+		Break:    addBegan,
+		// So that what is captured is past the deadline.
+		Proof: "[ -z \"$(tasks)\" ] && [ $(($(date +%s) - $(stat -c %Y " + pluginDirectory + "/$NAME.begun))) -ge 12 ]",
 		Heal:  asBefore,
 	}
 }

@@ -44,6 +44,7 @@ func Reports() []Report {
 		{Issue: "kubernetes/kubernetes#116032", Told: "A pod whose postStart hook still runs is not stopped, not even after the grace period", Scenario: "post-start-hangs"},
 		{Issue: "kubernetes/kubernetes#93097", Told: "The preStop hook does not end", Inferred: true, Scenario: "pre-stop-hangs"},
 		{Issue: "kubernetes/kubernetes#129402", Told: "The DRA driver is gone, so the kubelet cannot release the pod's claims", Scenario: "dra-driver-gone"},
+		{Issue: "kubernetes/kubernetes#117435", Told: "A device plugin is stopped, and the kubelet, which waits for its answer, is stuck", Scenario: "sync-loop-device"},
 		{Issue: "kubernetes/kubernetes#31272", Told: "The kubelet hangs on an NFS mount whose server is gone", Scenario: "nfs-server-gone"},
 		// Volumes.
 		{Issue: "kubernetes/kubernetes#66387", Told: "The pod of the NFS server was deleted before the pods that use it", Scenario: "nfs-server-gone"},

@@ -220,7 +220,9 @@ func (r *Run) verdict(ctx context.Context) (told bool, seen string) {
 		case c == nil || c.Status != corev1.ConditionTrue:
 			return false, "no verdict"
 		case c.Reason != r.Cause:
-			r.wrong(c)
+			if !r.MaySay(c.Reason) {
+				r.wrong(c)
+			}
 			return false, c.Reason + ": " + c.Message
 		}
 	}
@@ -258,6 +260,9 @@ func (r *Run) Sayings() []string {
 	}
 	return out
 }
+
+// MaySay reports whether a verdict that is not the scenario's cause may come before it.
+func (r *Run) MaySay(reason string) bool { return r.Late && reason == "Unknown" }
 
 func (r *Run) wrong(c *corev1.PodCondition) {
 	if verdict := c.Reason + ": " + c.Message; !slices.Contains(r.Wrong, verdict) {
@@ -306,7 +311,7 @@ func (r *Run) Mend(ctx context.Context) error {
 			case err != nil:
 				return false, err.Error()
 			}
-			if c := Condition(p); c != nil && c.Status == corev1.ConditionTrue && c.Reason != r.Cause {
+			if c := Condition(p); c != nil && c.Status == corev1.ConditionTrue && c.Reason != r.Cause && !r.MaySay(c.Reason) {
 				r.wrong(c)
 			}
 			return false, "phase " + string(p.Status.Phase)

@@ -1,5 +1,7 @@
 package scenario
 
+import corev1 "k8s.io/api/core/v1"
+
 // commands lists the incidents in which a command of the runtime, such as runc kill, hangs or
 // fails, and innocent ones that look like them.
 func commands() []Scenario {
@@ -7,7 +9,7 @@ func commands() []Scenario {
 	for i := range all {
 		all[i].Prepare = installRunc
 	}
-	return append(all, runcCreateSandboxHangs(), runcCreateSlow(), runcCreateSandboxSlow())
+	return append(all, runcCreateSandboxHangs(), runcCreateSandboxAgainHangs(), runcCreateSlow(), runcCreateSandboxSlow())
 }
 
 // The wrapper stands in the place of the node's runc, once and for all. It does as that does,
@@ -214,6 +216,20 @@ func runcCreateSandboxHangs() Scenario {
 		Force: "not yet",
 		Heal:  runcAsBefore,
 	}
+}
+
+// runcCreateSandboxAgainHangs is the same of a sandbox that the kubelet has made in the place of one
+// that has ended, of which containerd still tells.
+func runcCreateSandboxAgainHangs() Scenario {
+	s := runcCreateSandboxHangs()
+	s.Name = "runc-create-sandbox-again-hangs"
+	s.Story = "the pod's sandbox has ended, and runc does not return while it creates the next one, so that the kubelet does not turn to the deletion"
+	s.Pod.RestartPolicy = corev1.RestartPolicyAlways // of another one the kubelet makes no second sandbox
+	s.Starting = false
+	s.Prepare = nil
+	s.Break = inTurn(onStart(itsSandbox, "create", hang), onNode(findShim+findSandbox+"kill -KILL $pause"), hasBegun)
+	s.Proof = noVictim + s.Proof
+	return s
 }
 
 // runcCreateSandboxSlow is innocent: the whole pod starts late.

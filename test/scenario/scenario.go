@@ -1,6 +1,7 @@
 package scenario
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -61,6 +62,8 @@ type Scenario struct {
 	// WhenGone reports whether the verdict may come as an Event when the pod has
 	// been deleted already.
 	WhenGone bool
+	// Late reports whether what proves the cause comes so late that Unknown may stand before.
+	Late bool
 	// Alone reports whether nothing else can run on the node meanwhile.
 	Alone bool
 	// NoExec reports whether nothing can be executed in containers meanwhile.
@@ -87,7 +90,7 @@ func (s *Scenario) Manifest(n *Node) *corev1.Pod {
 	spec.TerminationGracePeriodSeconds = &grace
 	// A network of its own costs an emulated node more than the rest of a pod.
 	spec.HostNetwork = n.Kind == kindVM && !slices.Contains(s.Needs, PodNetwork)
-	spec.RestartPolicy = corev1.RestartPolicyNever
+	spec.RestartPolicy = cmp.Or(spec.RestartPolicy, corev1.RestartPolicyNever)
 	no := false
 	spec.AutomountServiceAccountToken = &no
 	spec.EnableServiceLinks = &no

@@ -64,6 +64,7 @@ var table = diagnose.Table{
 	{Rule: runtime.RootfsUnmountBusy, Explains: []*diagnose.Rule{runtime.ExitEventLost}},
 	{Rule: runtime.ExitEventLost},
 	{Rule: runtime.SandboxStopFailing},
+	{Rule: network.CNIAddHanging},
 	{Rule: network.CNIDelHanging},
 	{Rule: network.CNINotInitialized},
 	{Rule: network.CNIDelFailing},

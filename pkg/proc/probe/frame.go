@@ -140,11 +140,13 @@ type CommandLine struct {
 }
 
 // A CNI is what a CNI plugin was asked for (CNI specification, section 2): the
-// variables CNI_COMMAND and CNI_CONTAINERID of its environment. No others leave the
-// helper.
+// variables CNI_COMMAND and CNI_CONTAINERID of its environment, and the pod's UID, which
+// containerd puts into CNI_ARGS (toCNILabels, internal/cri/server/sandbox_run.go). Nothing
+// else leaves the helper.
 type CNI struct {
 	Command     string `json:"command,omitempty"`
 	ContainerID string `json:"containerID,omitempty"`
+	PodUID      string `json:"podUID,omitempty"`
 }
 
 // A CallPath is a path argument, and how it was completed to an absolute one.

@@ -467,6 +467,8 @@ func parsePlugin(b []byte) CNI {
 	for v := range strings.SplitSeq(string(b), "\x00") {
 		name, value, _ := strings.Cut(v, "=")
 		switch {
+		case name == "CNI_ARGS":
+			c.PodUID = podOfArgs(value)
 		case len(value) > maxCNI:
 		case name == "CNI_COMMAND":
 			c.Command = value
@@ -475,6 +477,17 @@ func parsePlugin(b []byte) CNI {
 		}
 	}
 	return c
+}
+
+// podOfArgs returns the pod's UID out of CNI_ARGS, as in IgnoreUnknown=1;K8S_POD_UID=UID: no value
+// there has a semicolon.
+func podOfArgs(args string) string {
+	for arg := range strings.SplitSeq(args, ";") {
+		if uid, ok := strings.CutPrefix(arg, "K8S_POD_UID="); ok && len(uid) <= maxCNI {
+			return uid
+		}
+	}
+	return ""
 }
 
 // maxCNI bounds what is kept of a plugin's environment, in bytes: a container ID has

@@ -45,7 +45,7 @@ var KubeletDisconnected = &diagnose.Rule{
 		switch {
 		case fact.Untold(p):
 			f.Variants = []string{untold}
-		case len(fact.AppTasks(p)) > 0 || len(p.Plugins) > 0 || !fact.RuntimeIdle(p) || p.Time.Sub(p.UnchangedSince) < fact.Restart:
+		case len(fact.AppTasks(p)) > 0 || len(p.Plugins)+len(p.NetworkSetup) > 0 || !fact.RuntimeIdle(p) || p.Time.Sub(p.UnchangedSince) < fact.Restart:
 			return nil // somebody may be at work on it
 		case fact.HeardAfter(p, p.UnchangedSince.Add(fact.UnknownAfter)):
 			return nil // it could have written so, and has not

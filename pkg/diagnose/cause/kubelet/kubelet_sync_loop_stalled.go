@@ -10,20 +10,27 @@ import (
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
 )
 
-// KubeletSyncLoopStalled is a kubelet whose main loop hangs on a volume of a pod that is gone:
-// every two seconds the loop itself looks for what such pods have left (HandlePodCleanups,
+// notSeen is the family of a loop of which only the kubelet tells that it hangs.
+const notSeen = "NotSeen"
+
+// KubeletSyncLoopStalled is a kubelet whose main loop hangs: on a volume of a pod that is gone, or on
+// something that does not show in the kernel.
+//
+// Every two seconds the loop itself looks for what such pods have left (HandlePodCleanups,
 // pkg/kubelet/kubelet_pods.go; cleanupOrphanedPodDirs, pkg/kubelet/kubelet_volumes.go), and of
 // CSI volumes it asks the file system itself (getPodVolumePathListFromDisk,
-// pkg/kubelet/kubelet_getters.go); of others, whether something is mounted (statx).
+// pkg/kubelet/kubelet_getters.go); of others, whether something is mounted (statx). And before it
+// starts a pod it asks device plugins for what the pod needs, and waits for their answers
+// (allocateContainerResources, pkg/kubelet/cm/devicemanager/manager.go).
 var KubeletSyncLoopStalled = &diagnose.Rule{
 	Cause:  "KubeletSyncLoopStalled",
-	Phases: []diagnose.Phase{diagnose.Delivery, diagnose.StopSignal},
+	Phases: []diagnose.Phase{diagnose.Delivery, diagnose.StopSignal, diagnose.PhaseUnknown},
 	Needs:  []evidence.Source{evidence.Kubelet, evidence.Processes, evidence.Containers, evidence.Shims},
+	Partly: []evidence.Source{evidence.NodeObject},
 	Doc: diagnose.Doc{
-		Layer: "kubelet",
-		Title: "the kubelet's main loop hangs on a volume of a pod that is gone",
-		Message: "the kubelet does nothing about this pod: its thread {thread} hangs in {function} on the {fstype} volume of a pod that is not in the API any more ({from}mounted at {mountpoint}). " +
-			"The kubelet's main loop looks for such leftovers; while it hangs, no deletion is acted upon on this node",
+		Layer:   "kubelet",
+		Title:   "the kubelet's main loop hangs, as on a volume of a pod that is gone",
+		Message: "the kubelet does nothing about this pod: {why}. While it hangs, no deletion is acted upon on this node",
 		Meaning: "The kubelet hears of a deletion in its main loop. In between, the same loop looks at the directories of pods that are gone, to remove them. " +
 			"When something is mounted there of which the server or daemon does not answer, the loop hangs. " +
 			"Pods go on as they were: none is started, stopped or removed. The node stays Ready, and the kubelet's health check fails only after five minutes.",
@@ -34,12 +41,33 @@ var KubeletSyncLoopStalled = &diagnose.Rule{
 			"It is inferred until the kubelet itself says that its loop hangs (check syncloop of its /healthz), which it does after five minutes: another thread of it could hang there. " +
 			"Until then it is not said of a pod on whose own volume a thread of the kubelet hangs too. " +
 			"It is not said any more when that thread has hung for five and a half minutes and the kubelet still says ok. " +
-			"Nor is it said of a static pod, which runs on whatever becomes of its object.",
+			"Nor is it said of a static pod, which runs on whatever becomes of its object. " +
+			"Where no such thread is seen the kubelet's own word is enough, when two readings, ten seconds or more apart, show it: check syncloop of its /healthz fails. " +
+			"It fails too while the loop skips its rounds, as without a list of containers: the Node is not Ready then. It is said when the Node has been Ready for 20 seconds. Nor is it said when a thread of the kubelet hangs elsewhere. " +
+			"It is not said when the check was well more than five minutes after the deletion: the loop has come round since. Where the kubelet says so it is also said of a pod of which nothing is on the node and of which the kubelet has written nothing.",
 		Remedy: "Bring the server behind that mount back. The kubelet goes on by itself, and then stops the pods.",
 		Danger: "Do not force-delete the pods of this node: their containers go on, and a StatefulSet starts the same pod twice. " +
 			"A kubelet that is restarted stops what has been deleted by then, and soon hangs there again.",
-		Phrases: map[string][]diagnose.Choice{"from": {{Text: "source {source}, "}, {Text: ""}}},
+		Phrases: map[string][]diagnose.Choice{
+			"why": {
+				{Variant: notSeen, Text: "its own health check says that its main loop has hung for at least five minutes (syncloop). " +
+					"What the loop waits for is not seen: a device plugin that does not answer, for example"},
+				{Text: "its thread {thread} hangs in {function} on the {fstype} volume of a pod that is not in the API any more ({from}mounted at {mountpoint}). " +
+					"The kubelet's main loop looks for such leftovers"},
+			},
+			"from": {{Text: "source {source}, "}, {Text: ""}},
+		},
 		Families: []diagnose.Family{{
+			Name: notSeen,
+			Meaning: "The kubelet's main loop has not come round for five minutes. What it waits for is none of what nodeagent sees. " +
+				"Before the loop starts a pod that needs devices, it asks a device plugin for them, and waits for the answer without a limit. The plugin may be stopped, or hang itself. " +
+				"Pods go on as they were: none is started, stopped or removed. The node stays Ready.",
+			Remedy: "Find the pod that the kubelet waits to start: on this node (kubectl get pods -A -o wide --field-selector spec.nodeName={node}), Pending, with a resource of a device plugin in its limits. " +
+				"On the node, end the process of that device plugin, or continue it if it is stopped (state T in ps -eo pid,stat,comm). The kubelet then goes on by itself. Deleting the plugin's pod does nothing meanwhile. " +
+				"If no such pod is there: systemctl restart kubelet.",
+			Danger: "Do not force-delete the pods of this node: their containers go on, and a StatefulSet starts the same pod twice. " +
+				"The pod that waits for the device is rejected when the plugin's process ends or the kubelet is restarted.",
+		}, {
 			Name:    fact.FamilyFUSE,
 			Meaning: "A FUSE daemon, such as that of a CSI driver, does not answer. A daemon that has ended cannot be started again for a mount that is there.",
 			Remedy:  "Look why its daemon does not answer. Or let its requests fail, on the node: {abort}. The kubelet then goes on by itself.",
@@ -48,18 +76,27 @@ var KubeletSyncLoopStalled = &diagnose.Rule{
 				"A kubelet that is restarted stops what has been deleted by then, and soon hangs there again.",
 		}},
 	},
+	Undecided: mayStall,
 	Check: func(p *evidence.Pod) []diagnose.Finding {
 		k := &p.Node.Kubelet
-		t := onStranger(p)
-		if t == nil || p.Mirror || p.Overdue() < stalls || !fact.DeadlineKnown(p) || k.Process == nil || fact.Halted(k.Process) || !fact.Untouched(p) {
+		if p.Mirror || p.Overdue() < stalls || !fact.DeadlineKnown(p) || k.Process == nil || fact.Halted(k.Process) || !fact.Untouched(p) && !notBegun(p) {
 			return nil
+		}
+		t := onStranger(p)
+		if t == nil {
+			if !k.LoopStalls() || fact.OfNode(p, k.StalledSince) < fact.SlowDevice || cameRound(p) || maySkip(p) || seenToHang(p) {
+				return nil
+			}
+			return []diagnose.Finding{{Confidence: diagnose.Proved, Family: notSeen, Objects: diagnose.Objects{Node: p.Node.Name}}}
 		}
 		f := diagnose.Finding{Confidence: diagnose.Inferred, Objects: diagnose.Objects{Thread: diagnose.ThreadOf(t), Mount: diagnose.MountOf(p, t.Probe.Mount)}}
 		if f.Objects.Mount.Family == fact.FamilyFUSE {
 			f.Family = fact.FamilyFUSE
 		}
-		if strings.HasPrefix(k.Health, "failing checks: ") && strings.Contains(k.Health, "syncloop") {
+		if k.LoopStalls() {
 			f.Confidence = diagnose.Proved
+		} else if !fact.Untouched(p) {
+			return nil // nobody knows what a pod waits for that was never begun with
 		} else if fact.KubeletBusyWithVolume(p) != nil && !fact.OnlyCounted(p) {
 			return nil // the pod's own worker may hang, and the loop go on
 		} else if k.Health == fact.KubeletHealthy && t.Unchanged(p.Time) >= loopTold {
@@ -67,6 +104,53 @@ var KubeletSyncLoopStalled = &diagnose.Rule{
 		}
 		return []diagnose.Finding{f}
 	},
+}
+
+// mayStall reports whether the loop may hang on what only the kubelet tells of, and does not tell yet,
+// or to nobody who asks.
+func mayStall(p *evidence.Pod) bool {
+	k := &p.Node.Kubelet
+	return !p.Gone && !p.Mirror && !k.LoopStalls() && p.Overdue() >= stalls && (k.Health == "" || p.Time.Sub(p.DeletionRequested) < loopTold) &&
+		(fact.Untouched(p) || notBegun(p))
+}
+
+// loopRound is for how long the loop must not have come round for the kubelet's health check to fail.
+const loopRound = 5 * time.Minute
+
+// cameRound reports whether the loop, which hangs now, still came round some time after the deletion:
+// it has had the pod stopped then, and something else holds it.
+func cameRound(p *evidence.Pod) bool {
+	well := p.Node.Kubelet.StalledAfter
+	return !well.IsZero() && well.Add(-loopRound).Sub(p.DeletionRequested) > fact.KillLatency
+}
+
+// maySkip reports whether the loop may not hang but skip its rounds, which fails the same health check:
+// it does when PLEG is not healthy or containerd's status is not known, and the kubelet makes the
+// Node not Ready then (syncLoop, pkg/kubelet/kubelet.go; runtimeErrors, pkg/kubelet/runtime.go). When the Node
+// is Ready again, the loop may sleep for five seconds more.
+func maySkip(p *evidence.Pod) bool {
+	r := p.Node.Ready
+	return r == nil || r.Status != "True" || fact.OfNode(p, r.Transition) < fact.Restart && !r.Transition.IsZero()
+}
+
+// seenToHang reports whether a thread of the kubelet hangs on what the loop may wait for: anything but
+// the volume of a pod that is in the API, which the loop does not look at, or a umount.
+func seenToHang(p *evidence.Pod) bool {
+	k := &p.Node.Kubelet
+	return k.Error != "" || slices.ContainsFunc(k.Blocked, func(t evidence.Task) bool {
+		if t.Probe == nil || t.Probe.VolumePath == "" {
+			return t.Unchanged(p.Time) >= fact.Stuck && (t.Probe == nil || t.Probe.Syscall != "umount2")
+		}
+		return t.Probe.Syscall != "umount2" && slices.ContainsFunc(k.Strangers, func(uid string) bool { return strings.Contains(t.Probe.VolumePath, "/pods/"+uid+"/") })
+	})
+}
+
+// notBegun reports whether nothing of a pod is on the node, and the kubelet has written nothing of
+// it, as of one that it has not begun to start.
+func notBegun(p *evidence.Pod) bool {
+	return p.Phase == "Pending" && p.NothingLeft() && fact.RuntimeIdle(p) && !slices.ContainsFunc(p.Containers, func(c evidence.Container) bool {
+		return c.ID != "" || c.Waiting || c.Running || c.Exit != nil
+	})
 }
 
 // stalls is for how long a thread of the kubelet must have been blocked, and the pod be past

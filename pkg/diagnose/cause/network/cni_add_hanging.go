@@ -1,0 +1,63 @@
+package network
+
+import (
+	"slices"
+
+	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
+	"github.com/nodeagent-io/nodeagent/pkg/diagnose/fact"
+	"github.com/nodeagent-io/nodeagent/pkg/evidence"
+)
+
+// began is the variant of CNIAddHanging for a pod that has run before: its sandbox is made anew.
+const began = "Began"
+
+// CNIAddHanging is a CNI plugin that does not return from ADD: the pod is deleted while its sandbox
+// is being created, which the kubelet completes before it turns to the deletion.
+var CNIAddHanging = &diagnose.Rule{
+	Cause:  "CNIAddHanging",
+	Phases: []diagnose.Phase{diagnose.Startup},
+	Needs:  []evidence.Source{evidence.Processes, evidence.Containers, evidence.Plugins},
+	Doc: diagnose.Doc{
+		Layer: "network",
+		Title: "a CNI plugin does not return while it sets up the pod's network",
+		Message: "{runs}: its network is still being set up. The CNI plugin {process} does not return, which containerd runs since {since} for that (CNI ADD){waits}. " +
+			"Before it stops the pod the kubelet waits for that, by default for four minutes (twice runtimeRequestTimeout)",
+		Phrases: map[string][]diagnose.Choice{
+			"runs": {
+				{Variant: began, Text: "no program of the pod runs"},
+				{Text: "no program of the pod has run yet"},
+			},
+			"waits": waits,
+		},
+		Meaning: "Before containerd starts a pod's sandbox, it has each CNI plugin of the network do its part, one after the other. " +
+			"Most plugins ask a daemon of theirs on the node, or take a lock that all of them share. " +
+			"The kubelet completes a start before it turns to the deletion. After four minutes it gives up, and the pod terminates; the plugin is not started again for this pod. " +
+			"Other pods that start on this node usually hang there too.",
+		Evidence: "A child of containerd has CNI_COMMAND=ADD and this pod's UID (K8S_POD_UID in CNI_ARGS) in its environment, and was started more than a minute ago, " +
+			"or on a node short of processors, memory or I/O (/proc/pressure) 100 seconds. It has not been killed, as containerd does when the kubelet has given up. " +
+			"Nothing of the pod runs, and containerd has no container of the pod that has not ended. What the plugin waits for is what the last of its descendants sleeps in, as far as each has one child.",
+		Remedy: "On the node: look at what the plugin waits for (ps -eo pid,ppid,stat,wchan:30,comm --forest shows its children). Usually the pod of the plugin's daemon on this node hangs, or is not there: bring that back. " +
+			"If it waits for a lock (flock), lslocks names who holds it. The pod then terminates. It also does when the kubelet has given up, or is restarted: containerd then kills the plugin.",
+		Danger: "Do not delete the pod's network namespace or files below /var/lib/cni by hand. " +
+			"A force delete frees the pod's name while its network may still be set up: its address stays taken until containerd has undone that.",
+	},
+	Check: func(p *evidence.Pod) []diagnose.Finding {
+		if p.Mirror {
+			return nil // the kubelet does not stop a static pod because of its object
+		}
+		found := hanging(p, p.NetworkSetup, patienceOf(p), func(t *evidence.Task) bool { return fact.PluginLives(t) && !unaware(p, t) })
+		for i := range found {
+			// containerd may have been made to forget what ran, as by crictl rmp.
+			if p.Phase != "Pending" || slices.ContainsFunc(p.Containers, func(c evidence.Container) bool { return c.ID != "" || c.Exit != nil }) {
+				found[i].Variants = []string{began}
+			}
+		}
+		return found
+	},
+}
+
+// unaware reports whether a plugin may have been started by a kubelet that does not know of the
+// deletion, because it does not get through to the API server: that is what the pod waits for then.
+func unaware(p *evidence.Pod, plugin *evidence.Task) bool {
+	return p.Node.Ready.Unheard() && plugin.Probe != nil && plugin.Probe.Started.After(p.DeletionRequested)
+}

@@ -1,0 +1,61 @@
+package network
+
+import (
+	"slices"
+	"time"
+
+	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
+	"github.com/nodeagent-io/nodeagent/pkg/diagnose/fact"
+	"github.com/nodeagent-io/nodeagent/pkg/evidence"
+)
+
+// How long a CNI plugin may take before it is said to hang, and on a node that is short
+// of something. Plugins that work have been seen to wait half a minute for their
+// daemon; the kubelet gives up on taking a network down after two minutes, and on setting one up
+// after four.
+const (
+	patience        = time.Minute
+	patienceStarved = 100 * time.Second
+)
+
+func patienceOf(p *evidence.Pod) time.Duration {
+	if fact.Starved(p) {
+		return patienceStarved
+	}
+	return patience
+}
+
+// waits are the words for what a plugin waits for.
+var waits = []diagnose.Choice{
+	{Text: ". It waits for its child {child} (PID {childpid}), which sleeps in {syscall} ({function})"},
+	{Text: ". It waits for its child {child} (PID {childpid})"},
+	{Text: ". It sleeps in {syscall} ({function})"},
+	{Text: ""},
+}
+
+// hanging returns the finding of the first plugin that has not returned for that long, of those
+// that count.
+func hanging(p *evidence.Pod, plugins []evidence.Task, limit time.Duration, counts func(*evidence.Task) bool) []diagnose.Finding {
+	for i := range plugins {
+		plugin := &plugins[i]
+		if isChild(plugins, plugin) || !counts(plugin) || plugin.Probe == nil || plugin.Probe.Started.IsZero() || p.Time.Sub(plugin.Probe.Started) < limit {
+			continue
+		}
+		last := fact.LastOf(plugins, plugin)
+		o := diagnose.Objects{Process: diagnose.ProcessOf(p, plugin), Since: plugin.Probe.Started, Thread: diagnose.ThreadOf(last)}
+		if last != plugin {
+			o.Child = diagnose.ProcessOf(p, last)
+		}
+		f := diagnose.Finding{Confidence: diagnose.Proved, Objects: o}
+		if p.Time.Sub(plugin.Probe.Started) < patience {
+			f.Confidence = diagnose.Inferred
+		}
+		return []diagnose.Finding{f}
+	}
+	return nil
+}
+
+// isChild reports whether a process was started by another one of the plugins.
+func isChild(plugins []evidence.Task, t *evidence.Task) bool {
+	return slices.ContainsFunc(plugins, func(of evidence.Task) bool { return of.PID == t.PPID })
+}
