@@ -181,6 +181,8 @@ func order(s scenario.Scenario, nodes []*scenario.Node) int {
 	switch {
 	case s.Alone && s.WhenGone:
 		return orderAlone + orderCalm
+	case s.Alone && s.Late: // it takes minutes, and nothing should wait for it at the end
+		return orderAlone - 1
 	case s.Alone:
 		return orderAlone
 	case s.WhenGone:
