@@ -42,6 +42,8 @@ type Objects struct {
 	Device string `json:"device,omitempty"`
 	// Logical is the logical volume of LVM that Device is, as in vg/lv.
 	Logical string `json:"logical,omitempty"`
+	// Rest are devices that have to be removed after Device, in this order.
+	Rest []string `json:"rest,omitempty"`
 	// Inner is a mount inside of Mount, or of what is on it, and Via what Process has there.
 	Inner *Mount `json:"inner,omitempty"`
 	Via   string `json:"via,omitempty"`

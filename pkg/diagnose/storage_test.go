@@ -549,7 +549,42 @@ func TestStorageCauses(t *testing.T) {
 			looped(p, 12*time.Second, func(l *evidence.Loop) {
 				l.Mapper = []evidence.Mapped{{Name: "safe"}, {Name: "guest-root", Logical: "guest/root"}}
 			})
-		}, "BlockVolumeUnmapFailed", true, []string{"logical volume guest/root is active on it, so", "dmsetup info guest-root"}},
+		}, "BlockVolumeUnmapFailed", true, []string{"logical volume guest/root is active on it, so", "dmsetup info guest-root", "is on this device), and then safe, which it is on or which is on the device too; the kubelet"}},
+		"a software RAID on a block device": {30 * time.Second, func(p *evidence.Pod) {
+			block(p, ownDevice, published)
+			looped(p, 12*time.Second, func(l *evidence.Loop) { l.Mapper = []evidence.Mapped{{Kind: evidence.MadeByMD, Name: "md127"}} })
+		}, "BlockVolumeUnmapFailed", true, []string{"the software RAID md127 is assembled on it, so the device is in use", "cat /proc/mdstat shows it. Stop it when nothing uses it (lsblk shows what is on it): mdadm --stop /dev/md127; the kubelet"}},
+		"a software RAID on a block device for 9 seconds": {30 * time.Second, func(p *evidence.Pod) {
+			block(p, ownDevice, published)
+			looped(p, 9*time.Second, func(l *evidence.Loop) { l.Mapper = []evidence.Mapped{{Kind: evidence.MadeByMD, Name: "md127"}} })
+		}, "", false, nil},
+		"a software RAID on a block device, which is mounted": {30 * time.Second, func(p *evidence.Pod) {
+			block(p, ownDevice, published)
+			looped(p, 12*time.Second, func(l *evidence.Loop) {
+				at := &evidence.Mount{ID: 91, Device: "9:127", Point: "/media/array", HostPoint: "/media/array", Type: "xfs", Source: "/dev/md127"}
+				l.Mapper = []evidence.Mapped{{Kind: evidence.MadeByMD, Name: "md127", Mount: at}}
+			})
+		}, "BlockVolumeUnmapFailed", true, []string{"software RAID md127, mounted at /media/array (type xfs), is assembled on it, so", "umount /media/array. Then stop it: mdadm --stop /dev/md127;"}},
+		"a software RAID on a block device, which is a volume of another pod": {30 * time.Second, func(p *evidence.Pod) {
+			block(p, ownDevice, published)
+			looped(p, 12*time.Second, func(l *evidence.Loop) {
+				l.Mapper = []evidence.Mapped{{Kind: evidence.MadeByMD, Name: "md127", Mount: ofAnother("9:127", "/dev/md127")}}
+			})
+		}, "BlockVolumeUnmapFailed", true, []string{"software RAID md127, mounted as a volume of a pod (type ext4), is assembled on it, so", "Do not unmount what is on it"}},
+		"a logical volume on a software RAID": {30 * time.Second, func(p *evidence.Pod) {
+			block(p, ownDevice, published)
+			looped(p, 12*time.Second, func(l *evidence.Loop) {
+				l.Mapper = []evidence.Mapped{{Kind: evidence.MadeByMD, Name: "md127"}, {Name: "guest-root", Logical: "guest/root"}}
+			})
+		}, "BlockVolumeUnmapFailed", true, []string{"logical volume guest/root is active on it, so", "and then md127, which"}},
+		"a software RAID with a name that is a command": {30 * time.Second, func(p *evidence.Pod) {
+			block(p, ownDevice)
+			looped(p, 12*time.Second, func(l *evidence.Loop) { l.Mapper = []evidence.Mapped{{Kind: evidence.MadeByMD, Name: "md_x;reboot"}} })
+		}, "BlockVolumeUnmapFailed", true, []string{"(lsblk shows what is on it): mdadm --stop; the kubelet"}},
+		"a block device of another kind on a block device": {30 * time.Second, func(p *evidence.Pod) {
+			block(p, ownDevice)
+			looped(p, 12*time.Second, func(l *evidence.Loop) { l.Mapper = []evidence.Mapped{{Kind: evidence.MadeByOther, Name: "bcache0"}} })
+		}, "BlockVolumeUnmapFailed", true, []string{"the kernel has made the block device bcache0 of it, so", "lsblk shows what it is. Remove it"}},
 		"a LUKS on a block device": {30 * time.Second, func(p *evidence.Pod) {
 			block(p, ownDevice, published)
 			looped(p, 12*time.Second, func(l *evidence.Loop) {

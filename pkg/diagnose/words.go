@@ -121,6 +121,7 @@ var values = map[string]func(*Finding) string{
 	},
 	"device":  func(f *Finding) string { return foreign(f.Objects.Device, 40) },
 	"logical": func(f *Finding) string { return foreign(f.Objects.Logical, 80) },
+	"rest":    func(f *Finding) string { return list(f.Objects.Rest, 120) },
 	"cgroup":  func(f *Finding) string { return inCommand(strings.TrimPrefix(f.Objects.Cgroup, "/"), "") },
 	"target":  func(f *Finding) string { return foreign(f.Objects.CorePattern, 120) },
 

@@ -99,8 +99,8 @@ type Loop struct {
 	// Numbers are its own and those of its partitions, as in 7:9 and 259:3, as far as the kernel
 	// has looked for partitions.
 	Numbers []string `json:"numbers,omitempty"`
-	// Mapper are the devices of the device mapper that are on it or on a partition, and those on
-	// these: logical volumes, for one, that the node has found there and activated.
+	// Mapper are the block devices that the kernel has made of it or of a partition, and those of
+	// these: logical volumes, for one, that the node has found there and activated, or a RAID.
 	Mapper []Mapped `json:"mapper,omitempty"`
 	// Mount is where the host has mounted the file system that is on it or on a partition.
 	Mount *Mount `json:"mount,omitempty"`
@@ -120,18 +120,28 @@ func sinceLoops(now, before []Loop, t time.Time) {
 	}
 }
 
-// A Mapped is a device of the device mapper.
+// A Mapped is a block device that the kernel has made of another one.
 type Mapped struct {
+	// Kind is what has made it: the device mapper, MadeByMD, or MadeByOther.
+	Kind string `json:"kind,omitempty"`
 	// Name is the device mapper's, as dmsetup(8) takes it: that of a logical volume is vg-lv.
+	// That of another kind is the kernel's, as in md127.
 	Name string `json:"name"`
 	// Logical is the logical volume of LVM that it is, as in vg/lv; "" for anything else.
 	Logical string `json:"logical,omitempty"`
-	// Mount is where the host has mounted the file system that is on it.
+	// Mount is where the host has mounted the file system that is on it or on a partition of it.
 	Mount *Mount `json:"mount,omitempty"`
 }
 
+// The kinds of a Mapped: of the device mapper, a software RAID, and what is neither.
+const (
+	MadeByMapper = ""
+	MadeByMD     = "md"
+	MadeByOther  = "other"
+)
+
 func sameMapped(a, b Mapped) bool {
-	return a.Name == b.Name && a.Logical == b.Logical && sameMount(a.Mount, b.Mount)
+	return a.Kind == b.Kind && a.Name == b.Name && a.Logical == b.Logical && sameMount(a.Mount, b.Mount)
 }
 
 // sameMount reports whether two readings show the same mount, or none both.

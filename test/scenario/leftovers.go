@@ -16,7 +16,7 @@ import (
 func leftovers() []Scenario {
 	return []Scenario{
 		blockDeviceBusy(), blockOpenElsewhere(), blockMounted(), blockMountedElsewhere(), blockMapped(),
-		blockPartitionMounted(), blockPartitionMapped(), blockMappedForAWhile(),
+		blockPartitionMounted(), blockPartitionMapped(), blockMappedForAWhile(), blockRAID(), blockRAIDForAWhile(),
 		blockUnpublishFails(), blockUnpublishSlow(), blockUsed(), csiRecordLost(), cgroupForeign(),
 	}
 }
@@ -110,7 +110,7 @@ rm -f /run/scenario-$NAME.*
 make() { [ -e $1 ] || mknod -m 600 $* || [ -e $1 ]; } # another incident may be quicker
 make /dev/loop-control c 10 237
 for minor in $(seq 0 63); do make /dev/loop$minor b 7 $minor; done
-truncate -s 1M /var/lib/scenario-$NAME.img
+truncate -s 8M /var/lib/scenario-$NAME.img
 loop=$(losetup --find --show /var/lib/scenario-$NAME.img)
 ln -sfn $loop /var/lib/scenario-$NAME.device
 setsid sh -c 'exec 3<'$loop'; echo $$ >/run/scenario-'$NAME'.source; exec sleep 1200' </dev/null >/dev/null 2>&1 &
@@ -295,6 +295,58 @@ func blockMappedForAWhile() Scenario {
 	s.Break = onNode(held3 + `
 (while [ -n "$(tasks)" ]; do sleep 1; done; sleep 10; dmsetup remove ` + mapped + `) </dev/null >/dev/null 2>&1 &`)
 	s.Proof = loopLeft + " && sleep 3 && dmsetup info " + mapped
+	s.Heal = onNode(endLoops)
+	return s
+}
+
+// assembleLoop makes a software RAID of the kubelet's loop device, as the guest of a virtual machine
+// does, and has udev find and assemble it.
+func assembleLoop(name string) string {
+	return `modprobe -a md_mod raid1
+exec 3<&-
+mdadm --create /dev/md/` + name + ` --homehost=any --run --force --assume-clean --level=1 --raid-devices=1 $loop
+mdadm --stop /dev/md/` + name + `
+udevadm settle
+until ls /sys/block/${loop##*/}/holders | grep md; do
+  udevadm trigger --action=change --name-match=$loop
+  udevadm settle
+done
+`
+}
+
+const (
+	// findRAID finds the software RAID that the kubelet's loop device is part of: udev may give it
+	// another name than it had.
+	findRAID = `array=$(for loop in /sys/block/loop*/loop/backing_file; do
+  case $(cat $loop) in */volumeDevices/*-$NAME/dev/*) ls ${loop%/loop/backing_file}/holders ;; esac
+done)
+`
+	stopRAID = findRAID + `[ -z "$array" ] || mdadm --stop /dev/$array
+`
+	// inRAID succeeds when there is one.
+	inRAID = loopLeft + ` && { ` + findRAID + `[ -e /sys/block/$array/md ]; }`
+)
+
+// blockRAID is a block volume with a part of a software RAID on it, which the node has assembled.
+func blockRAID() Scenario {
+	s := ofBlock("block-raid", "the node has assembled the software RAID that is on the pod's block volume, from the loop device that the kubelet keeps on it",
+		assembleLoop("scenario-block-raid")+keepLoop)
+	s.Needs = []Need{RAID}
+	s.Break = onNode(held3)
+	s.Proof = inRAID
+	s.Cause, s.Family = "BlockVolumeUnmapFailed", "RAID"
+	s.Says = []string{"locked in phase Volumes", "block volume data (claim ", "the software RAID md", " is assembled on it, so", "mdadm --stop /dev/md"}
+	s.Heal = onNode(stopRAID + endLoops + runCSI(s.Name))
+	return s
+}
+
+// blockRAIDForAWhile is innocent: the RAID is stopped in time.
+func blockRAIDForAWhile() Scenario {
+	s := ofBlock("block-raid-for-a-while", "innocent: a software RAID on the pod's block volume is assembled on the node for some seconds after the deletion",
+		assembleLoop("scenario-block-raid-for-a-while")+keepLoop)
+	s.Needs = []Need{RAID}
+	s.Break = onNode(held3 + "\n" + findRAID + `(while [ -n "$(tasks)" ]; do sleep 1; done; sleep 10; mdadm --stop /dev/$array) </dev/null >/dev/null 2>&1 &`)
+	s.Proof = loopLeft + " && sleep 3 && " + inRAID
 	s.Heal = onNode(endLoops)
 	return s
 }

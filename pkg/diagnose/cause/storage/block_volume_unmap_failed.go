@@ -29,7 +29,9 @@ var BlockVolumeUnmapFailed = &diagnose.Rule{
 		Phrases: map[string][]diagnose.Choice{
 			"why": {
 				{Variant: mapped, Text: "logical volume {logical}{used} is active on it, so the device is in use and its mount cannot be unmounted (EBUSY)"},
+				{Variant: other, Text: "the kernel has made the block device {device}{used} of it, so the device is in use and its mount cannot be unmounted (EBUSY)"},
 				{Variant: mapped, Text: "the device mapper has made {device}{used} on it, so the device is in use and its mount cannot be unmounted (EBUSY)"},
+				{Variant: raid, Text: "the software RAID {device}{used} is assembled on it, so the device is in use and its mount cannot be unmounted (EBUSY)"},
 				{Variant: partition, Text: "the file system on its partition {innersource} (type {innertype}) is mounted on the node, so the device is in use and its own mount cannot be unmounted (EBUSY)"},
 				{Variant: inside, Text: "the file system on it (type {innertype}) is mounted on the node, so the device is in use and its own mount cannot be unmounted (EBUSY)"},
 				{Variant: failing, Text: "the kubelet fails to take the device back{others} (plugin {plugin})"},
@@ -38,7 +40,11 @@ var BlockVolumeUnmapFailed = &diagnose.Rule{
 			},
 			"others": orOthers,
 			"more":   {{Variant: one, Text: ", and so does 1 other process"}, {Text: ", and so do {alike} other processes"}, {Text: ""}},
-			"list":   {{Text: "dmsetup info {mapped}"}, {Text: "dmsetup ls --tree"}},
+			"list":   {{Variant: other, Text: "lsblk"}, {Text: "dmsetup info {mapped}"}, {Text: "dmsetup ls --tree"}},
+			"how":    {{Variant: other, Text: ""}, {Text: " (dmsetup remove, or vgchange -an if all of the volume group is on this device)"}},
+			"filter": {{Variant: other, Text: "Keep that program from looking at loop devices."}, {Text: "Keep LVM from looking at loop devices (global_filter in lvm.conf)."}},
+			"stop":   {{Text: "mdadm --stop /dev/{mapped}"}, {Text: "mdadm --stop"}},
+			"also":   {{Text: ", and then {rest}, which it is on or which is on the device too"}, {Text: ""}},
 			"mount": {
 				{Variant: ofPod, Text: "findmnt shows the UID of the pod that it is a volume of, which has to end first; do not unmount it"},
 				{Text: "umount {innerpoint}"}, {Text: "findmnt shows where; unmount it"},
@@ -50,7 +56,13 @@ var BlockVolumeUnmapFailed = &diagnose.Rule{
 			"deactivate": {
 				{Variant: ofPod, Text: "Do not unmount it: findmnt shows the UID of the pod, which has to end first. Then deactivate it"},
 				{Text: "When nobody needs what is mounted there: umount {innerpoint}. Then deactivate it"},
+				{Variant: other, Text: "Remove it when nothing uses it, with the program that has made it"},
 				{Text: "Deactivate it when nothing is mounted from it"},
+			},
+			"release": {
+				{Variant: ofPod, Text: "Do not unmount what is on it: findmnt shows the UID of the pod, which has to end first. Then stop it"},
+				{Text: "When nobody needs what is mounted there: umount {innerpoint}. Then stop it"},
+				{Text: "Stop it when nothing uses it (lsblk shows what is on it)"},
 			},
 		},
 		Meaning: "The containers have ended, and the kubelet has to take back the block device that the pod had (volumeMode: Block). " +
@@ -58,7 +70,7 @@ var BlockVolumeUnmapFailed = &diagnose.Rule{
 			"The kubelet tries again without end, at most every two minutes, and tells it in its log only.",
 		Evidence: "The mount of the device, below the kubelet's directory plugins and with the pod's UID as its name, is left when the containers have ended, and so is the pod's control group, which the kubelet removes later. " +
 			"Two readings ten seconds or more apart show who uses it: a process in the host's mount namespace with a file open on that mount (mnt_id in /proc/PID/fdinfo), or with the loop device, or a partition of it, open " +
-			"whose backing_file is that mount; a device of the device mapper among the holders of that loop device, of a partition of it or of such a device (/sys/dev/block; dm/uuid of a logical volume begins with LVM-); " +
+			"whose backing_file is that mount; a device of the device mapper, a software RAID or another block device among the holders of that loop device, of a partition of it or of such a device (/sys/dev/block; dm/uuid of a logical volume begins with LVM-, and a RAID has md/array_state); " +
 			"or the file system of the loop device or of a partition in the host's mount table. " +
 			"Where nothing of that is seen, the number of failed attempts at block volumes of its plugin has grown since " +
 			"(storage_operation_duration_seconds of the kubelet, operation unmap_volume), and the CSI driver has not been asked yet. " +
@@ -70,10 +82,17 @@ var BlockVolumeUnmapFailed = &diagnose.Rule{
 		Families: []diagnose.Family{
 			{
 				Name: mapped,
-				Meaning: "The node has looked at what is on the device, has found a physical volume of LVM there, or a LUKS, a RAID or a multipath, and has activated it. " +
+				Meaning: "The node has looked at what is on the device, has found a physical volume of LVM there, or a LUKS or a multipath, and has activated it. " +
 					"LVM finds its physical volume twice, on the device and on the loop device, and may take either. Where the pod is a virtual machine that is its guest's.",
-				Remedy: "On the node: {list} shows what it is. {deactivate} (dmsetup remove, or vgchange -an if all of the volume group is on this device); " +
-					"the kubelet takes the device back within two minutes. Keep LVM from looking at loop devices (global_filter in lvm.conf).",
+				Remedy: "On the node: {list} shows what it is. {deactivate}{how}{also}; " +
+					"the kubelet takes the device back within two minutes. {filter}",
+			},
+			{
+				Name: raid,
+				Meaning: "The node has found a part of a software RAID (mdadm) on the device, and has assembled it, as udev does by itself with all block devices that appear (mdadm --incremental). " +
+					"Where the pod is a virtual machine the RAID is its guest's. One that lacks parts is not started, and keeps the device in use all the same.",
+				Remedy: "On the node: cat /proc/mdstat shows it. {release}: {stop}{also}; the kubelet takes the device back within two minutes. " +
+					"Keep mdadm from assembling what is on loop devices (AUTO -all in mdadm.conf, with an ARRAY line for each RAID of the node's own).",
 			},
 			{
 				Name:    inside,
@@ -82,7 +101,7 @@ var BlockVolumeUnmapFailed = &diagnose.Rule{
 			},
 			{
 				Name:    failing,
-				Meaning: "Nothing is seen that uses the device, and the kubelet fails all the same: losetup is missing or fails, the device has vanished under it, or something uses it that nodeagent does not look at, such as a RAID (mdadm) or a mount namespace without a process.",
+				Meaning: "Nothing is seen that uses the device, and the kubelet fails all the same: losetup is missing or fails, the device has vanished under it, or something uses it that nodeagent does not look at, such as a mount namespace without a process.",
 				Remedy: "Read the kubelet's log on the node (journalctl -u kubelet, line \"UnmapVolume.UnmapBlockVolume failed\"): it names the step and the path. " +
 					"Repair that; the kubelet takes the device back within two minutes.",
 			},
@@ -129,8 +148,11 @@ var BlockVolumeUnmapFailed = &diagnose.Rule{
 // another mount namespace than the host's elsewhere.
 const (
 	mapped    = "Mapped"
+	raid      = "RAID"
 	failing   = "Failing"
 	elsewhere = "MountElsewhere"
+	// other is the variant of Mapped with a device that is not of the device mapper.
+	other = "OtherDevice"
 	// partition is the variant of a file system that is on a partition of the device.
 	partition = "Partition"
 	// ofPod is the variant of a file system that is mounted below the kubelet's directory, as a
@@ -150,9 +172,15 @@ func onDevice(p *evidence.Pod) (diagnose.Finding, bool) {
 		switch {
 		case len(l.Mapper) > 0:
 			d := inUse(l.Mapper)
-			f.Family, f.Objects.Device, f.Objects.Logical = mapped, d.Name, d.Logical
+			f.Family, f.Objects.Device, f.Objects.Logical, f.Objects.Rest = mapped, d.Name, d.Logical, besides(l.Mapper, d)
 			if d.Mount != nil {
 				f.Objects.Inner, f.Variants = diagnose.MountOf(p, d.Mount), forPod(m, d.Mount)
+			}
+			switch d.Kind {
+			case evidence.MadeByMD:
+				f.Family = raid
+			case evidence.MadeByOther:
+				f.Variants = append(f.Variants, other)
 			}
 		case l.Mount != nil:
 			f.Family, f.Objects.Inner, f.Variants = inside, diagnose.MountOf(p, l.Mount), forPod(m, l.Mount)
@@ -183,6 +211,17 @@ func inUse(all []evidence.Mapped) *evidence.Mapped {
 		return &all[i]
 	}
 	return &all[len(all)-1]
+}
+
+// besides returns the names of the others, those first that are on the rest.
+func besides(all []evidence.Mapped, d *evidence.Mapped) []string {
+	var out []string
+	for i := len(all) - 1; i >= 0; i-- {
+		if &all[i] != d {
+			out = append(out, all[i].Name)
+		}
+	}
+	return out
 }
 
 // notUnmapped is about a device that the kubelet fails to take back before it asks a CSI

@@ -43,6 +43,8 @@ var (
 	DMSuspended = File{"dm/suspended", true}
 	DMName      = File{"dm/name", true}
 	DMUUID      = File{"dm/uuid", true}
+	// MDState is of a software RAID (Documentation/admin-guide/md.rst), and is not read.
+	MDState = File{"md/array_state", true}
 	// LoopFile is of a loop device.
 	LoopFile = File{"loop/backing_file", true}
 	// BlockNumber is major:minor.

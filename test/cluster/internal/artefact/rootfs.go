@@ -11,14 +11,14 @@ import (
 // nodePackages are the Debian packages of a node. Of the kernels the first is
 // Debian 12's own (6.1), the second comes with its security updates; a node boots one
 // of them. The cloud kernels have the clients of NFS and SMB, the server of NFS, FUSE,
-// XFS, loop and device mapper as modules. Their own server of SMB does not go with
+// XFS, loop, device mapper and RAID as modules. Their own server of SMB does not go with
 // Debian's tools for it.
 func nodePackages() []string {
 	return []string{
 		"linux-image-cloud-amd64", kernel612, "systemd-sysv", "udev", "dbus", "kmod", "netbase", "ca-certificates",
 		"openssh-server", "iproute2", "iptables", "conntrack", "ethtool", "socat", "iputils-ping",
 		"runc", "containernetworking-plugins", "busybox-static", "tini",
-		"nfs-common", "nfs-kernel-server", "samba", "fuse3", "dmsetup", "e2fsprogs", "xfsprogs",
+		"nfs-common", "nfs-kernel-server", "samba", "fuse3", "dmsetup", "mdadm", "e2fsprogs", "xfsprogs",
 		"util-linux", "procps", "psmisc", "strace",
 	}
 }
