@@ -112,6 +112,13 @@ func looped(p *evidence.Pod, since time.Duration, change func(l *evidence.Loop))
 	change(&p.Loops[0])
 }
 
+// flaps has the first device on the loop device be there for so long, and its file system be mounted so often.
+func flaps(p *evidence.Pod, since time.Duration, mounts int, now *evidence.Mount) {
+	d := &p.Loops[0].Mapper[0]
+	d.Since, d.MountSince, d.Mounts, d.Mount = p.Time.Add(-since), p.Time.Add(-2*time.Second), mounts, now
+	d.Unmounted = &evidence.Mount{ID: 91, Device: "254:0", Point: "/media/a", HostPoint: "/media/a", Type: "ext4", Source: "/dev/mapper/guest-root"}
+}
+
 // ofAnother is the mount of a device's file system as a volume of another pod.
 func ofAnother(device, source string) *evidence.Mount {
 	const at = "/var/lib/kubelet/pods/1c4ddc3e-1111-4222-8333-444455556666/volumes/kubernetes.io~csi/pv-8/mount"
@@ -532,11 +539,67 @@ func TestStorageCauses(t *testing.T) {
 			block(p, ownDevice, published)
 			looped(p, 12*time.Second, func(l *evidence.Loop) { l.Mount = ofAnother("7:9", "/dev/loop9") })
 		}, "BlockVolumeUnmapFailed", true, []string{"the file system on it (type ext4) is mounted on the node", "findmnt shows the UID of the pod that it is a volume of, which has to end first; do not unmount it"}},
-		"a logical volume on a block device is mounted again and again, and the kubelet fails": {90 * time.Second, func(p *evidence.Pod) {
+		"a logical volume on a block device came a moment ago, and the kubelet fails": {90 * time.Second, func(p *evidence.Pod) {
 			block(p, ownDevice, published)
 			looped(p, 4*time.Second, logicalVolume)
 			unmapped(p, 20*time.Second)
 		}, "", false, nil},
+		"a logical volume on a block device is mounted again and again": {30 * time.Second, func(p *evidence.Pod) {
+			block(p, ownDevice, published)
+			looped(p, 2*time.Second, logicalVolume)
+			flaps(p, 12*time.Second, 2, nil)
+		}, "BlockVolumeUnmapFailed", true, []string{"logical volume guest/root, mounted on the node again and again (type ext4), is active on it, so", "Find out who mounts it again and again"}},
+		"a logical volume on a block device was mounted once": {30 * time.Second, func(p *evidence.Pod) {
+			block(p, ownDevice, published)
+			looped(p, 2*time.Second, logicalVolume)
+			flaps(p, 12*time.Second, 1, nil)
+		}, "BlockVolumeUnmapFailed", true, []string{"logical volume guest/root is active on it, so", "Deactivate it when nothing is mounted from it"}},
+		"a logical volume on a block device has been mounted again and again, and is no more": {60 * time.Second, func(p *evidence.Pod) {
+			block(p, ownDevice, published)
+			looped(p, 20*time.Second, logicalVolume)
+			flaps(p, 50*time.Second, 5, nil)
+			p.Loops[0].Mapper[0].MountSince = p.Time.Add(-20 * time.Second)
+		}, "BlockVolumeUnmapFailed", true, []string{"logical volume guest/root is active on it, so"}},
+		"a software RAID on a block device is mounted again and again": {30 * time.Second, func(p *evidence.Pod) {
+			block(p, ownDevice, published)
+			looped(p, 2*time.Second, func(l *evidence.Loop) { l.Mapper = []evidence.Mapped{{Kind: evidence.MadeByMD, Name: "md127"}} })
+			flaps(p, 12*time.Second, 2, &evidence.Mount{ID: 92, Device: "9:127", Point: "/media/b", HostPoint: "/media/b", Type: "ext4"})
+		}, "BlockVolumeUnmapFailed", true, []string{"the software RAID md127, mounted on the node again and again (type ext4), is assembled", "Then stop it: mdadm --stop /dev/md127"}},
+		"a logical volume stays while another one comes and goes": {30 * time.Second, func(p *evidence.Pod) {
+			block(p, ownDevice, published)
+			looped(p, 2*time.Second, logicalVolume)
+			flaps(p, 12*time.Second, 0, nil)
+			l := &p.Loops[0]
+			l.Mapper[0].Unmounted = nil
+			l.Mapper = append(l.Mapper, evidence.Mapped{Name: "guest-swap", Logical: "guest/swap", Since: p.Time.Add(-2 * time.Second)})
+		}, "BlockVolumeUnmapFailed", true, []string{"logical volume guest/root is active on it, so"}},
+		"logical volumes on a block device come and go": {30 * time.Second, func(p *evidence.Pod) {
+			block(p, ownDevice, published)
+			looped(p, 2*time.Second, logicalVolume)
+			p.Loops[0].UsedSince = p.Time.Add(-12 * time.Second)
+		}, "BlockVolumeUnmapFailed", false, []string{"one thing after another is on it, now logical volume guest/root, so", "Find out who activates it again and again"}},
+		"logical volumes on a block device have come and gone for 9 seconds": {30 * time.Second, func(p *evidence.Pod) {
+			block(p, ownDevice, published)
+			looped(p, 2*time.Second, logicalVolume)
+			p.Loops[0].UsedSince = p.Time.Add(-9 * time.Second)
+		}, "", false, nil},
+		"a file system on a block device is mounted at one place after another": {30 * time.Second, func(p *evidence.Pod) {
+			block(p, ownDevice, published)
+			looped(p, 2*time.Second, func(l *evidence.Loop) {
+				l.Mount = &evidence.Mount{ID: 90, Device: "7:9", Point: "/media/disk", HostPoint: "/media/disk", Type: "ext4"}
+				l.UsedSince = p.Time.Add(-12 * time.Second)
+			})
+		}, "BlockVolumeUnmapFailed", false, []string{"one thing after another is on it, now a mount at /media/disk (type ext4), so", "findmnt shows where it is mounted now; have that end"}},
+		"something was on a block device until a moment ago, and the kubelet fails": {90 * time.Second, func(p *evidence.Pod) {
+			block(p, ownDevice, published)
+			looped(p, 2*time.Second, func(l *evidence.Loop) { l.UsedUntil = p.Time.Add(-4 * time.Second) })
+			unmapped(p, 20*time.Second)
+		}, "", false, nil},
+		"something was on a block device, and the kubelet has failed since": {90 * time.Second, func(p *evidence.Pod) {
+			block(p, ownDevice, published)
+			looped(p, 22*time.Second, func(l *evidence.Loop) { l.UsedUntil = p.Time.Add(-24 * time.Second) })
+			unmapped(p, 20*time.Second)
+		}, "BlockVolumeUnmapFailed", true, []string{"the kubelet fails to take the device back"}},
 		"a file system on a block device is mounted again and again, and the kubelet fails": {90 * time.Second, func(p *evidence.Pod) {
 			block(p, ownDevice, published)
 			looped(p, 4*time.Second, func(l *evidence.Loop) {

@@ -104,18 +104,61 @@ type Loop struct {
 	Mapper []Mapped `json:"mapper,omitempty"`
 	// Mount is where the host has mounted the file system that is on it or on a partition.
 	Mount *Mount `json:"mount,omitempty"`
-	// Since is when the first of the readings in a row had ended that showed the same.
-	Since time.Time `json:"since,omitzero"`
+	// Since is when the first of the readings in a row had ended that showed the same, and
+	// UsedSince when the first one had that each showed something on it, which may be one after
+	// another. UsedUntil is when the last reading had ended that showed something there.
+	Since     time.Time `json:"since,omitzero"`
+	UsedSince time.Time `json:"usedSince,omitzero"`
+	UsedUntil time.Time `json:"usedUntil,omitzero"`
 }
+
+// Used reports whether something is on the device that keeps it in use.
+func (l *Loop) Used() bool { return len(l.Mapper) > 0 || l.Mount != nil }
 
 func sinceLoops(now, before []Loop, t time.Time) {
 	for i := range now {
 		l := &now[i]
 		l.Since = t
-		for j := range before {
-			if b := &before[j]; b.Name == l.Name && b.MountID == l.MountID && slices.EqualFunc(b.Mapper, l.Mapper, sameMapped) && sameMount(b.Mount, l.Mount) {
+		if l.Used() {
+			l.UsedSince, l.UsedUntil = t, t
+		}
+		var b Loop
+		if j := slices.IndexFunc(before, func(b Loop) bool { return b.Name == l.Name && b.MountID == l.MountID }); j >= 0 {
+			b = before[j]
+			if slices.EqualFunc(b.Mapper, l.Mapper, sameMapped) && sameMount(b.Mount, l.Mount) {
 				l.Since = b.Since
 			}
+			if l.Used() && !b.UsedSince.IsZero() {
+				l.UsedSince = b.UsedSince
+			}
+			if !l.Used() {
+				l.UsedUntil = b.UsedUntil
+			}
+		}
+		sinceMapped(l.Mapper, b.Mapper, t)
+	}
+}
+
+func sinceMapped(now, before []Mapped, t time.Time) {
+	for i := range now {
+		m := &now[i]
+		m.Since, m.MountSince = t, t
+		if m.Mount != nil {
+			m.Mounts = 1
+		}
+		j := slices.IndexFunc(before, func(b Mapped) bool { return b.Kind == m.Kind && b.Name == m.Name && b.Logical == m.Logical })
+		if j < 0 {
+			continue
+		}
+		b := &before[j]
+		m.Since, m.Unmounted = b.Since, b.Unmounted
+		if sameMount(m.Mount, b.Mount) {
+			m.MountSince, m.Mounts = b.MountSince, b.Mounts
+			continue
+		}
+		m.Mounts += b.Mounts
+		if b.Mount != nil {
+			m.Unmounted = b.Mount
 		}
 	}
 }
@@ -129,8 +172,16 @@ type Mapped struct {
 	Name string `json:"name"`
 	// Logical is the logical volume of LVM that it is, as in vg/lv; "" for anything else.
 	Logical string `json:"logical,omitempty"`
-	// Mount is where the host has mounted the file system that is on it or on a partition of it.
-	Mount *Mount `json:"mount,omitempty"`
+	// Mount is where the host has mounted the file system that is on it or on a partition of it,
+	// and Unmounted the last one that is over. Mounts counts the different ones that the readings in a
+	// row have shown.
+	Mount     *Mount `json:"mount,omitempty"`
+	Unmounted *Mount `json:"unmounted,omitempty"`
+	Mounts    int    `json:"mounts,omitempty"`
+	// Since is when the first of the readings in a row had ended that showed it, mounted or not,
+	// and MountSince when the first one had with this mount, or with none.
+	Since      time.Time `json:"since,omitzero"`
+	MountSince time.Time `json:"mountSince,omitzero"`
 }
 
 // The kinds of a Mapped: of the device mapper, a software RAID, and what is neither.

@@ -17,6 +17,7 @@ func leftovers() []Scenario {
 	return []Scenario{
 		blockDeviceBusy(), blockOpenElsewhere(), blockMounted(), blockMountedElsewhere(), blockMapped(),
 		blockPartitionMounted(), blockPartitionMapped(), blockMappedForAWhile(), blockRAID(), blockRAIDForAWhile(),
+		blockMappedMountedAtTimes(), blockMountedInTurn(),
 		blockUnpublishFails(), blockUnpublishSlow(), blockUsed(), csiRecordLost(), cgroupForeign(),
 	}
 }
@@ -296,6 +297,45 @@ func blockMappedForAWhile() Scenario {
 (while [ -n "$(tasks)" ]; do sleep 1; done; sleep 10; dmsetup remove ` + mapped + `) </dev/null >/dev/null 2>&1 &`)
 	s.Proof = loopLeft + " && sleep 3 && dmsetup info " + mapped
 	s.Heal = onNode(endLoops)
+	return s
+}
+
+// blockMappedMountedAtTimes is one of which the file system on the logical volume is mounted every few
+// seconds, as by a program that makes backups.
+func blockMappedMountedAtTimes() Scenario {
+	const name, mapped, dir = "block-mapped-mounted-at-times", "scenario--block--at--times-data", "/var/lib/scenario-block-mapped-mounted-at-times.mnt"
+	s := ofBlock(name, "the node has activated a logical volume on the loop device that the kubelet keeps on the pod's block volume, and mounts it every few seconds",
+		mapLoop(mapped, "$loop", 4096)+`mkfs.ext4 -q -F -O ^has_journal /dev/mapper/`+mapped+`
+mkdir -p `+dir+`
+(while :; do mount -t ext4 /dev/mapper/`+mapped+` `+dir+` && sleep 3; umount `+dir+` && sleep 3 || sleep 0.2; done) &
+echo $! >/run/scenario-'$NAME'.mounter
+`+keepLoop)
+	s.Needs = []Need{DeviceMapper}
+	s.Break = onNode(held3)
+	s.Proof = loopLeft + " && dmsetup info " + mapped + " && kill -0 $(cat /run/scenario-$NAME.mounter)"
+	s.Cause, s.Family = "BlockVolumeUnmapFailed", "Mapped"
+	s.Says = []string{"locked in phase Volumes", "block volume data (claim ", "logical volume scenario-block-at-times/data", "is active on it", "mount", "hen deactivate it"}
+	s.Heal = onNode("end KILL /run/scenario-$NAME.mounter\numount " + dir + " || :\nuntil dmsetup remove " + mapped + "; do sleep 1; umount " + dir + " || :; done\n" + endLoops + runCSI(s.Name))
+	return s
+}
+
+// blockMountedInTurn is one of which the file system is mounted at a new place each time before the
+// last mount ends.
+func blockMountedInTurn() Scenario {
+	const name, dir = "block-mounted-in-turn", "/var/lib/scenario-block-mounted-in-turn.mnt"
+	s := ofBlock(name, "the file system on the pod's block volume is mounted on the node at one place after another, from the loop device that the kubelet keeps on it",
+		`mkfs.ext4 -q -F -O ^has_journal $loop
+mkdir -p `+dir+`.0 `+dir+`.1
+mount -t ext4 $loop `+dir+`.0
+exec 3<&-
+echo $$ >/run/scenario-'$NAME'.holder
+n=0
+while :; do n=$((1-n)); mount -t ext4 $loop `+dir+`.$n; umount `+dir+`.$((1-n)); sleep 3; done`)
+	s.Break = onNode(held3)
+	s.Proof = loopLeft + " && grep -q ' " + dir + "\\.[01] ' /proc/self/mountinfo"
+	s.Cause, s.Family = "BlockVolumeUnmapFailed", "MountInside"
+	s.Says = []string{"robably blocked in phase Volumes", "block volume data (claim ", "one thing after another is on it, now a mount at " + dir, "findmnt shows where"}
+	s.Heal = onNode("end KILL /run/scenario-$NAME.holder\numount " + dir + ".0 || :\numount " + dir + ".1 || :\n" + endLoops + runCSI(s.Name))
 	return s
 }
 

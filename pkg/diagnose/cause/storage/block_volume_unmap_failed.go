@@ -3,6 +3,7 @@ package storage
 import (
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose/fact"
@@ -28,6 +29,7 @@ var BlockVolumeUnmapFailed = &diagnose.Rule{
 		Message: "block volume {volumes}: {why}; no process of the pod is left",
 		Phrases: map[string][]diagnose.Choice{
 			"why": {
+				{Variant: changing, Text: "one thing after another is on it, now {now}, so the device is in use all the time and its mount cannot be unmounted (EBUSY)"},
 				{Variant: mapped, Text: "logical volume {logical}{used} is active on it, so the device is in use and its mount cannot be unmounted (EBUSY)"},
 				{Variant: other, Text: "the kernel has made the block device {device}{used} of it, so the device is in use and its mount cannot be unmounted (EBUSY)"},
 				{Variant: mapped, Text: "the device mapper has made {device}{used} on it, so the device is in use and its mount cannot be unmounted (EBUSY)"},
@@ -38,6 +40,10 @@ var BlockVolumeUnmapFailed = &diagnose.Rule{
 				{Variant: elsewhere, Text: "the file system on it is mounted in the mount namespace of {process}, so the device is in use and its own mount cannot be unmounted (EBUSY)"},
 				{Text: "{process} uses it ({via}){more}, so the device's mount cannot be unmounted (EBUSY)"},
 			},
+			"now": {
+				{Variant: mapped, Text: "logical volume {logical}"}, {Text: "block device {device}"},
+				{Text: "a mount at {innerpoint} (type {innertype})"}, {Text: "a mount (type {innertype})"},
+			},
 			"others": orOthers,
 			"more":   {{Variant: one, Text: ", and so does 1 other process"}, {Text: ", and so do {alike} other processes"}, {Text: ""}},
 			"list":   {{Variant: other, Text: "lsblk"}, {Text: "dmsetup info {mapped}"}, {Text: "dmsetup ls --tree"}},
@@ -46,20 +52,26 @@ var BlockVolumeUnmapFailed = &diagnose.Rule{
 			"stop":   {{Text: "mdadm --stop /dev/{mapped}"}, {Text: "mdadm --stop"}},
 			"also":   {{Text: ", and then {rest}, which it is on or which is on the device too"}, {Text: ""}},
 			"mount": {
+				{Variant: changing, Text: "findmnt shows where it is mounted now; have that end, because each new mount follows an earlier one"},
 				{Variant: ofPod, Text: "findmnt shows the UID of the pod that it is a volume of, which has to end first; do not unmount it"},
 				{Text: "umount {innerpoint}"}, {Text: "findmnt shows where; unmount it"},
 			},
 			"used": {
+				{Variant: atTimes, Text: ", mounted on the node again and again (type {innertype}),"},
 				{Variant: ofPod, Text: ", mounted as a volume of a pod (type {innertype}),"},
 				{Text: ", mounted at {innerpoint} (type {innertype}),"}, {Text: ", mounted on the node (type {innertype}),"}, {Text: ""},
 			},
 			"deactivate": {
+				{Variant: changing, Text: "Find out who activates it again and again, and have that end. Deactivate what is left"},
+				{Variant: atTimes, Text: "Find out who mounts it again and again (findmnt shows where, while it is mounted), and have that end. Then deactivate it"},
 				{Variant: ofPod, Text: "Do not unmount it: findmnt shows the UID of the pod, which has to end first. Then deactivate it"},
 				{Text: "When nobody needs what is mounted there: umount {innerpoint}. Then deactivate it"},
 				{Variant: other, Text: "Remove it when nothing uses it, with the program that has made it"},
 				{Text: "Deactivate it when nothing is mounted from it"},
 			},
 			"release": {
+				{Variant: changing, Text: "Find out who assembles it again and again, and have that end. Stop what is left"},
+				{Variant: atTimes, Text: "Find out who mounts it again and again (findmnt shows where, while it is mounted), and have that end. Then stop it"},
 				{Variant: ofPod, Text: "Do not unmount what is on it: findmnt shows the UID of the pod, which has to end first. Then stop it"},
 				{Text: "When nobody needs what is mounted there: umount {innerpoint}. Then stop it"},
 				{Text: "Stop it when nothing uses it (lsblk shows what is on it)"},
@@ -72,6 +84,7 @@ var BlockVolumeUnmapFailed = &diagnose.Rule{
 			"Two readings ten seconds or more apart show who uses it: a process in the host's mount namespace with a file open on that mount (mnt_id in /proc/PID/fdinfo), or with the loop device, or a partition of it, open " +
 			"whose backing_file is that mount; a device of the device mapper, a software RAID or another block device among the holders of that loop device, of a partition of it or of such a device (/sys/dev/block; dm/uuid of a logical volume begins with LVM-, and a RAID has md/array_state); " +
 			"or the file system of the loop device or of a partition in the host's mount table. " +
+			"A device that all these readings show counts, be it mounted or not. Where each of them shows something there, but one after another, it is inferred: between two of them there may be none. " +
 			"Where nothing of that is seen, the number of failed attempts at block volumes of its plugin has grown since " +
 			"(storage_operation_duration_seconds of the kubelet, operation unmap_volume), and the CSI driver has not been asked yet. " +
 			"Where nobody in the host's mount namespace is found, the others that have a process are looked at: for a mount of the loop device or of a partition of it in their mountinfo, " +
@@ -155,44 +168,88 @@ const (
 	other = "OtherDevice"
 	// partition is the variant of a file system that is on a partition of the device.
 	partition = "Partition"
+	// atTimes is the variant of a device that stays while its file system is mounted again and
+	// again, and changing the one of what is on the loop device one after another.
+	atTimes  = "MountedAtTimes"
+	changing = "Changing"
 	// ofPod is the variant of a file system that is mounted below the kubelet's directory, as a
 	// provisioner does whose storage is on block volumes.
 	ofPod = "OfPod"
 )
 
 // onDevice looks for what is on a loop device of the kubelet.
+//
+// When the kubelet releases one that is in use, the kernel does it at the last close (loop_clr_fd,
+// drivers/block/loop.c). So one that is left has been in use without a gap since then, though not always
+// by the same.
 func onDevice(p *evidence.Pod) (diagnose.Finding, bool) {
 	for i := range p.Loops {
 		l := &p.Loops[i]
 		m := byID(p.Devices, l.MountID)
-		if m == nil || published(m) && driverAway(p, m) || l.Since.IsZero() || p.Time.Sub(l.Since) < fact.SlowDevice {
+		if m == nil || published(m) && driverAway(p, m) || l.Since.IsZero() {
 			continue
 		}
 		f := diagnose.Finding{Confidence: diagnose.Proved, Objects: diagnose.Objects{Volumes: []string{m.Volume}, Mount: diagnose.MountOf(p, m)}}
+		all := l.Mapper
+		if !lasts(p, l.Since) {
+			all = slices.DeleteFunc(slices.Clone(l.Mapper), func(d evidence.Mapped) bool { return !lasts(p, d.Since) })
+		}
 		switch {
-		case len(l.Mapper) > 0:
-			d := inUse(l.Mapper)
-			f.Family, f.Objects.Device, f.Objects.Logical, f.Objects.Rest = mapped, d.Name, d.Logical, besides(l.Mapper, d)
-			if d.Mount != nil {
-				f.Objects.Inner, f.Variants = diagnose.MountOf(p, d.Mount), forPod(m, d.Mount)
-			}
-			switch d.Kind {
-			case evidence.MadeByMD:
-				f.Family = raid
-			case evidence.MadeByOther:
-				f.Variants = append(f.Variants, other)
-			}
-		case l.Mount != nil:
-			f.Family, f.Objects.Inner, f.Variants = inside, diagnose.MountOf(p, l.Mount), forPod(m, l.Mount)
-			if slices.Contains(l.Numbers[min(1, len(l.Numbers)):], l.Mount.Device) {
-				f.Variants = append(f.Variants, partition)
-			}
-		default:
+		case len(all) > 0:
+			describeMapped(p, &f, m, all, inUse(p, l, all))
+		case l.Mount != nil && lasts(p, l.Since):
+			describeMounted(p, &f, m, l)
+		case !l.Used() || !lasts(p, l.UsedSince):
 			continue
+		case len(l.Mapper) > 0:
+			f.Confidence, f.Variants = diagnose.Inferred, []string{changing}
+			describeMapped(p, &f, m, l.Mapper, inUse(p, l, l.Mapper))
+		default:
+			f.Confidence, f.Variants = diagnose.Inferred, []string{changing}
+			describeMounted(p, &f, m, l)
 		}
 		return f, true
 	}
 	return diagnose.Finding{}, false
+}
+
+// lasts reports whether something has been seen since a time for long enough.
+func lasts(p *evidence.Pod, since time.Time) bool {
+	return !since.IsZero() && p.Time.Sub(since) >= fact.SlowDevice
+}
+
+// describeMapped adds to a finding that a device d, which is one of some, is made of the pod's.
+func describeMapped(p *evidence.Pod, f *diagnose.Finding, m *evidence.Mount, all []evidence.Mapped, d *evidence.Mapped) {
+	f.Family, f.Objects.Device, f.Objects.Logical, f.Objects.Rest = mapped, d.Name, d.Logical, besides(all, d)
+	switch {
+	case mountedAtTimes(p, d) && !slices.Contains(f.Variants, changing):
+		f.Variants = append(f.Variants, atTimes)
+		f.Objects.Inner = diagnose.MountOf(p, d.Unmounted)
+	case d.Mount != nil:
+		f.Objects.Inner = diagnose.MountOf(p, d.Mount)
+		f.Variants = append(f.Variants, forPod(m, d.Mount)...)
+	}
+	switch d.Kind {
+	case evidence.MadeByMD:
+		f.Family = raid
+	case evidence.MadeByOther:
+		f.Variants = append(f.Variants, other)
+	}
+}
+
+// mountedAtTimes reports whether the file system on a device has been mounted more than once, and not
+// been mounted, or unmounted, for a while.
+func mountedAtTimes(p *evidence.Pod, d *evidence.Mapped) bool {
+	return d.Mounts > 1 && d.Unmounted != nil && !lasts(p, d.MountSince)
+}
+
+// describeMounted adds to a finding that the file system of the device, or of a partition, is mounted.
+func describeMounted(p *evidence.Pod, f *diagnose.Finding, m *evidence.Mount, l *evidence.Loop) {
+	f.Family, f.Objects.Inner = inside, diagnose.MountOf(p, l.Mount)
+	f.Variants = append(f.Variants, forPod(m, l.Mount)...)
+	if slices.Contains(l.Numbers[min(1, len(l.Numbers)):], l.Mount.Device) {
+		f.Variants = append(f.Variants, partition)
+	}
 }
 
 // forPod returns that variant where it applies: a device's own mount is below plugins in the
@@ -204,11 +261,17 @@ func forPod(device, in *evidence.Mount) []string {
 	return nil
 }
 
-// inUse returns the one of some devices that has to go first: one of which the file system is
-// mounted, else the last one, which is on the others.
-func inUse(all []evidence.Mapped) *evidence.Mapped {
-	if i := slices.IndexFunc(all, func(m evidence.Mapped) bool { return m.Mount != nil }); i >= 0 {
-		return &all[i]
+// inUse returns the one of some devices on a loop device that has to go first: one of which the file
+// system is mounted and stays so, else one of which it is at times, else the last one, which is on
+// the others.
+func inUse(p *evidence.Pod, l *evidence.Loop, all []evidence.Mapped) *evidence.Mapped {
+	for _, first := range []func(m evidence.Mapped) bool{
+		func(m evidence.Mapped) bool { return m.Mount != nil && (lasts(p, l.Since) || lasts(p, m.MountSince)) },
+		func(m evidence.Mapped) bool { return m.Mount != nil || mountedAtTimes(p, &m) },
+	} {
+		if i := slices.IndexFunc(all, first); i >= 0 {
+			return &all[i]
+		}
 	}
 	return &all[len(all)-1]
 }
@@ -233,7 +296,7 @@ func notUnmapped(p *evidence.Pod) []diagnose.Finding {
 	for i := range p.Volumes {
 		v := &p.Volumes[i]
 		c := fact.FailedUnmount(p, v)
-		if c == nil || !notReached(p, v) || mappedOrMounted(p, v) {
+		if c == nil || !notReached(p, v) || mappedOrMounted(p, v, c) {
 			continue
 		}
 		if v.Driver != "" && failedCall(p, v.Driver) != nil {
@@ -248,11 +311,11 @@ func notUnmapped(p *evidence.Pod) []diagnose.Finding {
 }
 
 // mappedOrMounted reports whether something is on a loop device of a volume, if only since a
-// moment ago, as where it is mounted again and again.
-func mappedOrMounted(p *evidence.Pod, v *evidence.Volume) bool {
+// moment ago, or was when one of the failed attempts may have been made.
+func mappedOrMounted(p *evidence.Pod, v *evidence.Volume, failed *evidence.VolumeCall) bool {
 	return slices.ContainsFunc(p.Loops, func(l evidence.Loop) bool {
 		m := byID(p.Devices, l.MountID)
-		return m != nil && m.Volume == v.Name && m.Plugin == v.Plugin && (len(l.Mapper) > 0 || l.Mount != nil)
+		return m != nil && m.Volume == v.Name && m.Plugin == v.Plugin && (l.Used() || !l.UsedUntil.Before(failed.Rose))
 	})
 }
 
