@@ -18,7 +18,12 @@ type Objects struct {
 	Process *Process `json:"process,omitempty"`
 	Thread  *Thread  `json:"thread,omitempty"`
 	// Alike counts further threads, or processes, of which the same is true.
-	Alike int `json:"alike,omitempty"`
+	// Others are the first of these processes, AtLeast reports whether there may be more, and Spared
+	// are those among them that nobody may be told to end.
+	Alike   int        `json:"alike,omitempty"`
+	Others  []*Process `json:"others,omitempty"`
+	AtLeast bool       `json:"atLeast,omitempty"`
+	Spared  []*Process `json:"spared,omitempty"`
 	// Child is the program that Process runs; Foreground the one that Child waits
 	// for.
 	Child      *Process `json:"child,omitempty"`

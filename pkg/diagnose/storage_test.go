@@ -1,6 +1,7 @@
 package diagnose_test
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -475,6 +476,17 @@ func TestStorageCauses(t *testing.T) {
 			holder(p, "virt-launcher", "", 7, 12*time.Second)
 			p.Holders[0].Via, p.Holders[0].Mounted = "the file system of /dev/loop9, in a mount namespace of its own", true
 		}, "BlockVolumeUnmapFailed", true, []string{"is mounted in the mount namespace of virt-launcher (PID 70, of backup.service)", "findmnt -N 70"}},
+		"it is in two containers": {30 * time.Second, func(p *evidence.Pod) {
+			block(p, ownDevice, published)
+			looped(p, 20*time.Second, func(*evidence.Loop) {})
+			for i := range 2 {
+				holder(p, "virt-launcher", "", 7, 12*time.Second)
+				p.Holders[i].PID, p.Holders[i].Namespace, p.Holders[i].Mounted = 70+i, fmt.Sprint(i), true
+			}
+		}, "BlockVolumeUnmapFailed", true, []string{
+			"is mounted in the mount namespace of virt-launcher (PID 70, of backup.service) and in that of virt-launcher (PID 71, of backup.service), so",
+			"findmnt -N 70 lists the mounts of that mount namespace, and so for the other process. Have it unmounted in both",
+		}},
 		"it has been for 9 seconds": {30 * time.Second, func(p *evidence.Pod) {
 			block(p, ownDevice, published)
 			looped(p, 20*time.Second, func(*evidence.Loop) {})
@@ -496,6 +508,34 @@ func TestStorageCauses(t *testing.T) {
 			p.Holders[0].OwnerName, p.Holders[0].Via = "monitoring/node-exporter", "an open file, in a mount namespace of its own"
 		}, "VolumeUnmountBusy", true, []string{"node_exporter (PID 70, of pod monitoring/node-exporter) uses it (an open file, in a mount namespace of its own)"}},
 
+		"processes of three mount namespaces hold the mount": {30 * time.Second, func(p *evidence.Pod) {
+			for i, comm := range []string{"node_exporter", "node_exporter", "falcon", "backup"} {
+				holder(p, comm, "", 7, 12*time.Second)
+				p.Holders[i].PID, p.Holders[i].Namespace = 70+i, "mnt:["+[]string{"1", "1", "2", "3"}[i]+"]"
+			}
+		}, "VolumeUnmountBusy", true, []string{
+			"node_exporter (PID 70, of backup.service) uses it (an open file), and so do falcon (PID 72, of backup.service), backup (PID 73, of backup.service) and 1 more, so",
+			"Find out what all of these processes do there, and stop them",
+		}},
+		"more processes hold the mount than are looked for": {30 * time.Second, func(p *evidence.Pod) {
+			for i := range evidence.MaxHolders {
+				holder(p, "tail", "", 7, 12*time.Second)
+				p.Holders[i].PID = 70 + i
+			}
+		}, "VolumeUnmountBusy", true, []string{"tail (PID 72, of backup.service) and at least 13 more, so"}},
+		"a process that serves the node holds it, and one that does not": {30 * time.Second, func(p *evidence.Pod) {
+			holder(p, "kubelet", "kubelet", 7, 20*time.Second)
+			holder(p, "rsync", "", 7, 12*time.Second)
+		}, "VolumeUnmountBusy", true, []string{"rsync (PID 70, of backup.service) uses it (an open file), and so does kubelet (PID 70), so", "both of these processes do there, and stop them or let them leave the volume, but do not kill kubelet (PID 70)"}},
+		"a process that serves the node holds it, and one that came later": {60 * time.Second, func(p *evidence.Pod) {
+			later(p, 20*time.Second)
+			holder(p, "kubelet", "kubelet", 7, 20*time.Second)
+		}, "VolumeUnmountBusy", true, []string{"kubelet (PID 70) uses it (an open file), so", "kubelet (PID 70) serves the node and must not be killed"}},
+		"processes hold two volumes": {30 * time.Second, func(p *evidence.Pod) {
+			p.Mounts = append(p.Mounts, evidence.Mount{ID: 17, Point: volumesDir + "kubernetes.io~csi/logs/mount", Volume: "logs", Plugin: "kubernetes.io~csi"})
+			holder(p, "rsync", "", 7, 20*time.Second)
+			holder(p, "tail", "", 17, 12*time.Second)
+		}, "VolumeUnmountBusy", true, []string{"volume data: rsync (PID 70, of backup.service) uses it (an open file), so"}},
 		"a process of the volume's own CSI driver, which may be unmounting it": {30 * time.Second, driverHolds, "", false, nil},
 		"a process of another pod holds it too": {30 * time.Second, func(p *evidence.Pod) {
 			driverHolds(p)

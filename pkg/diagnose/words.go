@@ -45,6 +45,8 @@ var values = map[string]func(*Finding) string{
 		return of(f.Objects.Thread, func(t *Thread) string { return foreign(string(t.State), 20) })
 	},
 	"alike":   func(f *Finding) string { return number(int64(f.Objects.Alike)) },
+	"also":    func(f *Finding) string { return f.Objects.also() },
+	"spared":  func(f *Finding) string { return processes(f.Objects.Spared, "") },
 	"threads": func(f *Finding) string { return count(f.Objects.Alike, "thread") },
 
 	// The others.
@@ -360,6 +362,38 @@ func (p *Process) whose() string {
 	default:
 		return p.name() + " (" + pid + ")"
 	}
+}
+
+// also names the first of the other processes, and counts the rest.
+func (o *Objects) also() string {
+	if len(o.Others) == 0 {
+		return ""
+	}
+	rest := number(int64(max(0, o.Alike-len(o.Others))))
+	switch {
+	case o.AtLeast && rest != "":
+		rest = "at least " + rest + " more"
+	case o.AtLeast:
+		rest = "perhaps more"
+	case rest != "":
+		rest += " more"
+	}
+	return processes(o.Others, rest)
+}
+
+// processes names processes, and says what else there is.
+func processes(all []*Process, rest string) string {
+	said := make([]string, 0, len(all)+1)
+	for _, p := range all {
+		said = append(said, p.whose())
+	}
+	if rest != "" {
+		said = append(said, rest)
+	}
+	if n := len(said); n > 1 {
+		said = append(said[:n-2], said[n-2]+" and "+said[n-1])
+	}
+	return strings.Join(said, ", ")
 }
 
 func (t *Thread) name() string { return foreign(t.Comm, commLength) }

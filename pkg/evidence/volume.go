@@ -212,12 +212,17 @@ type Holder struct {
 	// its working directory, its root directory, its program, or the loop device on it.
 	MountID int    `json:"mountID"`
 	Via     string `json:"via"`
-	// Mounted reports whether it is the first process of another mount namespace, in which a
-	// file system of the loop device is mounted.
-	Mounted bool `json:"mounted,omitempty"`
+	// Namespace is its mount namespace, as in mnt:[4026532208], where that is another one than the
+	// host's, and Mounted reports whether it is the first process there and a file system of the
+	// loop device is mounted there.
+	Namespace string `json:"namespace,omitempty"`
+	Mounted   bool   `json:"mounted,omitempty"`
 	// Since is when the first of the readings in a row had ended that showed it.
 	Since time.Time `json:"since,omitzero"`
 }
+
+// MaxHolders is the most holders that a reading looks for: where it has as many there may be more.
+const MaxHolders = 16
 
 // A VolumeCall is how often the kubelet has tried something with volumes and how
 // that ended, since the kubelet was started.
@@ -258,12 +263,21 @@ func sinceHolders(now, before []Holder, t time.Time) {
 		h := &now[i]
 		h.Since = t
 		for j := range before {
-			if b := &before[j]; b.PID == h.PID && b.Comm == h.Comm && b.MountID == h.MountID && b.Via == h.Via &&
-				(b.Probe == nil || h.Probe == nil || b.Probe.Start == h.Probe.Start) {
+			if b := &before[j]; b.same(h) && (h.Since.Equal(t) || b.Since.Before(h.Since)) {
 				h.Since = b.Since
 			}
 		}
 	}
+}
+
+// same reports whether two readings show the same: the process and what it has there, or the mount
+// namespace in which a file system is mounted, the first process of which may be another one.
+func (h *Holder) same(as *Holder) bool {
+	if h.MountID != as.MountID || h.Via != as.Via || h.Mounted != as.Mounted {
+		return false
+	}
+	return h.Mounted && h.Namespace != "" && h.Namespace == as.Namespace ||
+		h.PID == as.PID && h.Comm == as.Comm && (h.Probe == nil || as.Probe == nil || h.Probe.Start == as.Probe.Start)
 }
 
 // CallsPause is how far apart two readings of the kubelet's counts are at most, for those to

@@ -14,7 +14,7 @@ import (
 // that look like them.
 func storage() []Scenario {
 	return []Scenario{
-		volumeBusy(), volumeBusyByFile(), volumeBusyByMount(), volumeBusyOnClaim(), volumeBusyOnClaims(), volumeBusyElsewhere(), volumeUsedPrivately(), volumeDirMount(), volumeDirImmutable(), subPathLeft(),
+		volumeBusy(), volumeBusyByFile(), volumeBusyByMount(), volumeBusyOnClaim(), volumeBusyOnClaims(), volumeBusyElsewhere(), volumeBusyElsewheres(), volumeUsedPrivately(), volumeDirMount(), volumeDirImmutable(), subPathLeft(),
 		csiUnpublishFails(), csiUnpublishHangs(), csiDriverGone(), csiDriverDead(), csiUnpublishLies(), strayMount(), csiUnpublishSlow(), csiDriverRestarted(),
 		csiUnmountHangs(),
 	}
@@ -128,6 +128,26 @@ func volumeBusyElsewhere() Scenario {
 		Cause: "VolumeUnmountBusy",
 		Says:  []string{"locked in phase Volumes", "volume scratch", "sleep (PID ", "an open file, in a mount namespace of its own"},
 		Heal:  onNode(endBackground),
+	}
+}
+
+// volumeBusyElsewheres is the same of three mount namespaces, of which one has two processes.
+func volumeBusyElsewheres() Scenario {
+	user := func(n int, command string) string {
+		return fmt.Sprintf(`setsid unshare -m --propagation slave sh -c "echo \$\$ >/run/scenario-$NAME.%d; %s" </dev/null >/dev/null 2>&1 &
+`, n, command)
+	}
+	const open = "exec 9>" + scratch + "/log; exec sleep 100000"
+	return Scenario{
+		Name:  "volume-busy-elsewheres",
+		Story: "processes in three mount namespaces of their own, which the node's mounts are propagated to, have a file of the pod's volume open",
+		Pod:   onTmpfs(),
+		Break: onNode(user(1, "cd "+scratch+"; exec tail -f /dev/null") + user(2, open) + user(3, "sh -c 'cd "+scratch+"; exec sleep 100001' & "+open) +
+			"for n in 1 2 3; do until [ -s /run/scenario-$NAME.$n ]; do sleep 0.1; done; done; sleep 1"),
+		Proof: stillMounted + " && ! umount " + scratch,
+		Cause: "VolumeUnmountBusy",
+		Says:  []string{"locked in phase Volumes", "volume scratch", "tail (PID ", "in a mount namespace of its own", ", and so do sleep (PID ", ") and 1 more", "all of these processes"},
+		Heal:  onNode(`for n in 1 2 3; do pkill -KILL -s $(cat /run/scenario-$NAME.$n) || :; done; rm -f /run/scenario-$NAME.?`),
 	}
 }
 

@@ -37,20 +37,29 @@ var BlockVolumeUnmapFailed = &diagnose.Rule{
 				{Variant: partition, Text: "the file system on its partition {innersource} (type {innertype}) is mounted on the node, so the device is in use and its own mount cannot be unmounted (EBUSY)"},
 				{Variant: inside, Text: "the file system on it (type {innertype}) is mounted on the node, so the device is in use and its own mount cannot be unmounted (EBUSY)"},
 				{Variant: failing, Text: "the kubelet fails to take the device back{others} (plugin {plugin})"},
-				{Variant: elsewhere, Text: "the file system on it is mounted in the mount namespace of {process}, so the device is in use and its own mount cannot be unmounted (EBUSY)"},
+				{Variant: elsewhere, Text: "the file system on it is mounted in the mount namespace of {process}{and}, so the device is in use and its own mount cannot be unmounted (EBUSY)"},
 				{Text: "{process} uses it ({via}){more}, so the device's mount cannot be unmounted (EBUSY)"},
 			},
 			"now": {
 				{Variant: mapped, Text: "logical volume {logical}"}, {Text: "block device {device}"},
 				{Text: "a mount at {innerpoint} (type {innertype})"}, {Text: "a mount (type {innertype})"},
 			},
-			"others": orOthers,
-			"more":   {{Variant: one, Text: ", and so does 1 other process"}, {Text: ", and so do {alike} other processes"}, {Text: ""}},
+			"others":   orOthers,
+			"more":     orMore,
+			"spare":    spare,
+			"servants": servants,
+			"and":      {{Variant: one, Text: " and in that of {also}"}, {Variant: more, Text: " and in those of {also}"}, {Text: ""}},
+			"each":     {{Variant: one, Text: ", and so for the other process. Have it unmounted in both, or stop what runs there{spare}"}, {Variant: more, Text: ", and so for each of the processes. Have it unmounted in all of them, or stop what runs there{spare}"}, {Text: ". Have it unmounted there, or stop what runs there"}},
+			"close": {
+				{Variant: one, Text: "both of these processes do with the device, and stop them or let them close it{spare}"},
+				{Variant: more, Text: "all of these processes do with the device, and stop them or let them close it{spare}"},
+				{Text: "{process} does with the device, and stop it or let it close the device"},
+			},
 			"list":   {{Variant: other, Text: "lsblk"}, {Text: "dmsetup info {mapped}"}, {Text: "dmsetup ls --tree"}},
 			"how":    {{Variant: other, Text: ""}, {Text: " (dmsetup remove, or vgchange -an if all of the volume group is on this device)"}},
 			"filter": {{Variant: other, Text: "Keep that program from looking at loop devices."}, {Text: "Keep LVM from looking at loop devices (global_filter in lvm.conf)."}},
 			"stop":   {{Text: "mdadm --stop /dev/{mapped}"}, {Text: "mdadm --stop"}},
-			"also":   {{Text: ", and then {rest}, which it is on or which is on the device too"}, {Text: ""}},
+			"then":   {{Text: ", and then {rest}, which it is on or which is on the device too"}, {Text: ""}},
 			"mount": {
 				{Variant: changing, Text: "findmnt shows where it is mounted now; have that end, because each new mount follows an earlier one"},
 				{Variant: ofPod, Text: "findmnt shows the UID of the pod that it is a volume of, which has to end first; do not unmount it"},
@@ -89,7 +98,7 @@ var BlockVolumeUnmapFailed = &diagnose.Rule{
 			"(storage_operation_duration_seconds of the kubelet, operation unmap_volume), and the CSI driver has not been asked yet. " +
 			"Where nobody in the host's mount namespace is found, the others that have a process are looked at: for a mount of the loop device or of a partition of it in their mountinfo, " +
 			"and for a process that has the loop device open, by the number of the open file.",
-		Remedy: "Find out what {process} does with the device, and stop it or let it close the device; the kubelet takes the device back within two minutes.",
+		Remedy: "Find out what {close}; the kubelet takes the device back within two minutes.",
 		Danger: "Do not force-delete: the volume may be given to another pod or node while this one can still write to it, which destroys its data. " +
 			"Do not remove the loop device or the files below plugins by hand.",
 		Families: []diagnose.Family{
@@ -97,14 +106,14 @@ var BlockVolumeUnmapFailed = &diagnose.Rule{
 				Name: mapped,
 				Meaning: "The node has looked at what is on the device, has found a physical volume of LVM there, or a LUKS or a multipath, and has activated it. " +
 					"LVM finds its physical volume twice, on the device and on the loop device, and may take either. Where the pod is a virtual machine that is its guest's.",
-				Remedy: "On the node: {list} shows what it is. {deactivate}{how}{also}; " +
+				Remedy: "On the node: {list} shows what it is. {deactivate}{how}{then}; " +
 					"the kubelet takes the device back within two minutes. {filter}",
 			},
 			{
 				Name: raid,
 				Meaning: "The node has found a part of a software RAID (mdadm) on the device, and has assembled it, as udev does by itself with all block devices that appear (mdadm --incremental). " +
 					"Where the pod is a virtual machine the RAID is its guest's. One that lacks parts is not started, and keeps the device in use all the same.",
-				Remedy: "On the node: cat /proc/mdstat shows it. {release}: {stop}{also}; the kubelet takes the device back within two minutes. " +
+				Remedy: "On the node: cat /proc/mdstat shows it. {release}: {stop}{then}; the kubelet takes the device back within two minutes. " +
 					"Keep mdadm from assembling what is on loop devices (AUTO -all in mdadm.conf, with an ARRAY line for each RAID of the node's own).",
 			},
 			{
@@ -121,13 +130,13 @@ var BlockVolumeUnmapFailed = &diagnose.Rule{
 			{
 				Name:    diagnose.Essential,
 				Meaning: "The process serves other pods or the whole node.",
-				Remedy:  "{process} serves the node and must not be killed. Find out what it does there; restart its service when the other pods allow it.",
+				Remedy:  "{servants}.",
 			},
 			{
 				Name: elsewhere,
 				Meaning: "A container that has the devices of the node, a service with a mount namespace of its own, or somebody with unshare has mounted the file system that is on the device. " +
 					"The node's own mount table does not show it. The process that is named is the first one of that mount namespace.",
-				Remedy: "Find out who mounted it: on the node, findmnt -N {pid} lists the mounts of that mount namespace. Have it unmounted there, or stop what runs there; the kubelet takes the device back within two minutes.",
+				Remedy: "Find out who mounted it: on the node, findmnt -N {pid} lists the mounts of that mount namespace{each}; the kubelet takes the device back within two minutes.",
 			},
 		},
 	},
@@ -138,12 +147,13 @@ var BlockVolumeUnmapFailed = &diagnose.Rule{
 		if f, ok := onDevice(p); ok {
 			return []diagnose.Finding{f}
 		}
-		if first, n := longestHolder(p, p.Devices); first != nil {
+		if all := holders(p, p.Devices); len(all) > 0 {
+			first := all[0]
 			m := byID(p.Devices, first.MountID)
 			if published(m) && driverAway(p, m) {
 				return nil
 			}
-			f := heldFinding(p, m, first, n)
+			f := heldFinding(p, m, all)
 			switch {
 			case first.Mounted && f.Family == "":
 				f.Family = elsewhere

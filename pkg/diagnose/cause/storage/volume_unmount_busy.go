@@ -1,6 +1,7 @@
 package storage
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 	"time"
@@ -27,8 +28,11 @@ var VolumeUnmountBusy = &diagnose.Rule{
 				{Variant: inside, Text: "another file system is mounted inside it (type {innertype})"},
 				{Text: "{process} uses it ({via}){more}"},
 			},
-			"more":  {{Variant: one, Text: ", and so does 1 other process"}, {Text: ", and so do {alike} other processes"}, {Text: ""}},
-			"mount": {{Text: "findmnt -R {hostmount}"}, {Text: "findmnt"}},
+			"more":     orMore,
+			"stop":     stopThem,
+			"spare":    spare,
+			"servants": servants,
+			"mount":    {{Text: "findmnt -R {hostmount}"}, {Text: "findmnt"}},
 		},
 		Meaning: "The containers have ended, and the kubelet has to unmount the pod's volume. A process outside of the pod uses it, perhaps in a container or service that sees the node's mounts, or something else is mounted inside, " +
 			"so the kernel answers EBUSY. The kubelet tries again without end, at most every two minutes, and tells it in its log only.",
@@ -38,8 +42,9 @@ var VolumeUnmountBusy = &diagnose.Rule{
 			"Where the volume's CSI driver is not registered, or nobody answers at its socket, nobody has tried to unmount it, and nothing is said. " +
 			"A process of the driver's own pod may be what unmounts: it counts only when the kubelet has counted a call that failed and none that was not answered in time, and makes it inferred. " +
 			"Where nobody in the host's mount namespace is found, the others that have a process are looked at: " +
-			"a process there that uses a copy of the mount keeps the mount busy if the kernel unmounts both together (a slave or a peer, mount_namespaces(7)), and not if its mounts are private.",
-		Remedy: "Find out what {process} does there, and stop it or let it leave the volume; the kubelet unmounts within two minutes.",
+			"a process there that uses a copy of the mount keeps the mount busy if the kernel unmounts both together (a slave or a peer, mount_namespaces(7)), and not if its mounts are private. " +
+			"Of several processes the first ones are named, one of each mount namespace before a second one of any.",
+		Remedy: "Find out what {stop}; the kubelet unmounts within two minutes.",
 		Danger: "umount -l hides the mount while the file system stays in use: attached to another node meanwhile, it is damaged. " +
 			"Do not delete files below the mount: they are the volume's data.",
 		Families: []diagnose.Family{
@@ -51,7 +56,7 @@ var VolumeUnmountBusy = &diagnose.Rule{
 			{
 				Name:    diagnose.Essential,
 				Meaning: "The process serves other pods or the whole node.",
-				Remedy:  "{process} serves the node and must not be killed. Find out what it does there; restart its service when the other pods allow it.",
+				Remedy:  "{servants}.",
 			},
 		},
 	},
@@ -80,17 +85,36 @@ const (
 	one = "OneMore"
 )
 
-// heldBy finds the process that has used one of the pod's mounts for the longest time.
+// more is the variant of a mount that several more processes use.
+const more = "More"
+
+// The words about the further processes that use a mount, about what to do with all of them, and
+// about those that nobody may be told to end.
+var (
+	orMore   = []diagnose.Choice{{Variant: one, Text: ", and so does {also}"}, {Variant: more, Text: ", and so do {also}"}, {Text: ""}}
+	stopThem = []diagnose.Choice{
+		{Variant: one, Text: "both of these processes do there, and stop them or let them leave the volume{spare}"},
+		{Variant: more, Text: "all of these processes do there, and stop them or let them leave the volume{spare}"},
+		{Text: "{process} does there, and stop it or let it leave the volume"},
+	}
+	spare    = []diagnose.Choice{{Text: ", but do not kill {spared}, of which the node needs the service: restart that when the other pods allow it"}, {Text: ""}}
+	servants = []diagnose.Choice{
+		{Text: "{process} and {also} serve the node and must not be killed. Find out what they do there; restart their services when the other pods allow it"},
+		{Text: "{process} serves the node and must not be killed. Find out what it does there; restart its service when the other pods allow it"},
+	}
+)
+
+// heldBy finds the processes that use one of the pod's mounts.
 func heldBy(p *evidence.Pod) []diagnose.Finding {
-	first, n := longestHolder(p, p.Mounts)
-	if first == nil {
+	all := holders(p, p.Mounts)
+	if len(all) == 0 {
 		return nil
 	}
-	m := byID(p.Mounts, first.MountID)
-	if driverAway(p, m) || cameLater(p, first) && driverFails(p, m) {
+	m := byID(p.Mounts, all[0].MountID)
+	if driverAway(p, m) || cameLater(p, all[0]) && driverFails(p, m) {
 		return nil
 	}
-	return []diagnose.Finding{heldFinding(p, m, first, n)}
+	return []diagnose.Finding{heldFinding(p, m, all)}
 }
 
 // cameLater reports whether a process was started after the containers had ended, as the kubelet
@@ -112,42 +136,100 @@ func driverFails(p *evidence.Pod, m *evidence.Mount) bool {
 	})
 }
 
-// longestHolder returns the process that has used one of some mounts for the longest time,
-// and how many do.
-func longestHolder(p *evidence.Pod, mounts []evidence.Mount) (first *evidence.Holder, n int) {
+// holders returns the processes that use one of some mounts: all of them the same one. The first one was
+// there before the containers had ended, and may be stopped, as far as there is such a one.
+func holders(p *evidence.Pod, mounts []evidence.Mount) []*evidence.Holder {
+	var all []*evidence.Holder
 	for i := range p.Holders {
 		h := &p.Holders[i]
 		m := byID(mounts, h.MountID)
 		if m == nil || h.Since.IsZero() || p.Time.Sub(h.Since) < fact.SlowDevice || unmounts(&h.Task) || attempts(p, m, &h.Task) {
 			continue
 		}
-		n++
-		if first == nil || h.Since.Before(first.Since) {
-			first = h
-		}
+		all = append(all, h)
 	}
-	return first, n
+	if len(all) == 0 {
+		return nil
+	}
+	slices.SortStableFunc(all, func(a, b *evidence.Holder) int {
+		return cmp.Or(last(cameLater(p, a), cameLater(p, b)), last(serves(p, a), serves(p, b)), a.Since.Compare(b.Since))
+	})
+	first := all[0]
+	return slices.DeleteFunc(all, func(h *evidence.Holder) bool { return h.MountID != first.MountID || h.Mounted != first.Mounted })
 }
 
-// heldFinding is about a mount, and the first of the processes that use it.
-func heldFinding(p *evidence.Pod, m *evidence.Mount, first *evidence.Holder, n int) diagnose.Finding {
+// last orders what is so behind what is not.
+func last(a, b bool) int {
+	switch {
+	case a == b:
+		return 0
+	case a:
+		return 1
+	}
+	return -1
+}
+
+// serves reports whether a process serves other pods too.
+func serves(p *evidence.Pod, h *evidence.Holder) bool {
+	return ofDriverPod(p, &h.Task) || fact.Essential(&h.Task)
+}
+
+// named is how many of the further processes are named.
+const named = 2
+
+// heldFinding is about a mount, and the processes that use it.
+func heldFinding(p *evidence.Pod, m *evidence.Mount, all []*evidence.Holder) diagnose.Finding {
+	first := all[0]
+	if serves(p, first) { // those that do not came later
+		all = slices.DeleteFunc(all, func(h *evidence.Holder) bool { return !serves(p, h) })
+	}
+	rest := oneOfEach(all)[1:]
 	f := diagnose.Finding{Confidence: diagnose.Proved, Objects: diagnose.Objects{
-		Mount: diagnose.MountOf(p, m), Process: diagnose.ProcessOf(p, &first.Task), Via: first.Via, Alike: n - 1, Volumes: []string{m.Volume},
+		Mount: diagnose.MountOf(p, m), Process: holderOf(p, first), Via: first.Via, Alike: len(rest), AtLeast: len(p.Holders) >= evidence.MaxHolders, Volumes: []string{m.Volume},
 	}}
-	driver := ofDriverPod(p, &first.Task)
-	if driver || cameLater(p, first) {
+	o := &f.Objects
+	for _, h := range rest[:min(len(rest), named)] {
+		o.Others = append(o.Others, holderOf(p, h))
+		if serves(p, h) && !serves(p, first) {
+			o.Spared = append(o.Spared, o.Others[len(o.Others)-1])
+		}
+	}
+	if ofDriverPod(p, &first.Task) || cameLater(p, first) {
 		f.Confidence = diagnose.Inferred
 	}
-	if first.Owner == "" {
-		f.Objects.Process.Unit = fact.UnitOf(first.Cgroup)
-	}
-	if n == 2 {
+	switch {
+	case len(rest) > 1:
+		f.Variants = []string{more}
+	case len(rest) == 1:
 		f.Variants = []string{one}
 	}
-	if driver || fact.Essential(&first.Task) {
+	if serves(p, first) {
 		f.Family = diagnose.Essential
 	}
 	return f
+}
+
+func holderOf(p *evidence.Pod, h *evidence.Holder) *diagnose.Process {
+	o := diagnose.ProcessOf(p, &h.Task)
+	if h.Owner == "" {
+		o.Unit = fact.UnitOf(h.Cgroup)
+	}
+	return o
+}
+
+// oneOfEach returns holders so that the first ones are each of another mount namespace.
+func oneOfEach(all []*evidence.Holder) []*evidence.Holder {
+	var out, others []*evidence.Holder
+	seen := make(map[string]bool)
+	for _, h := range all {
+		if seen[h.Namespace] {
+			others = append(others, h)
+			continue
+		}
+		seen[h.Namespace] = true
+		out = append(out, h)
+	}
+	return append(out, others...)
 }
 
 // driverAway reports whether nobody is there who would unmount a volume: its CSI driver
