@@ -303,12 +303,12 @@ func TestStorageCauses(t *testing.T) {
 			holder(p, "rsync", "", 7, 25*time.Second)
 		}, "", false, nil},
 		"a process holds the mount": {30 * time.Second, func(p *evidence.Pod) { holder(p, "rsync", "", 7, 12*time.Second) },
-			"VolumeUnmountBusy", true, []string{"rsync (PID 70, of backup.service)", "an open file"}},
+			"VolumeUnmountBusy", false, []string{"rsync (PID 70, of backup.service)", "an open file"}},
 		"a process has held the mount for 9 seconds": {30 * time.Second, func(p *evidence.Pod) { holder(p, "rsync", "", 7, 9*time.Second) }, "", false, nil},
 		"a process that was started when the containers had ended holds the mount": {60 * time.Second, func(p *evidence.Pod) { later(p, 20*time.Second) },
 			"VolumeUnmountBusy", false, []string{"rsync (PID 70, of backup.service)"}},
 		"a process that was started just before they had ended holds it": {60 * time.Second, func(p *evidence.Pod) { later(p, -time.Second) },
-			"VolumeUnmountBusy", true, nil},
+			"VolumeUnmountBusy", false, nil},
 		"the driver fails, and a process that was started since holds the mount": {90 * time.Second, func(p *evidence.Pod) {
 			later(p, 20*time.Second)
 			called(p, "Internal", 20*time.Second)
@@ -319,7 +319,7 @@ func TestStorageCauses(t *testing.T) {
 		}, "VolumeUnmountBusy", true, nil},
 		"a process holds another mount": {30 * time.Second, func(p *evidence.Pod) { holder(p, "rsync", "", 99, 12*time.Second) }, "", false, nil},
 		"a shim holds the mount": {30 * time.Second, func(p *evidence.Pod) { holder(p, "containerd-shim", "shim", 7, 12*time.Second) },
-			"VolumeUnmountBusy", true, []string{"must not be killed"}},
+			"VolumeUnmountBusy", false, []string{"must not be killed"}},
 		"the driver fails because a process holds the mount": {90 * time.Second, func(p *evidence.Pod) {
 			holder(p, "rsync", "", 7, 80*time.Second)
 			called(p, "Internal", 20*time.Second)
@@ -335,7 +335,7 @@ func TestStorageCauses(t *testing.T) {
 		}, "CSIDriverNotRegistered", true, nil},
 		"the process that unmounts has the mount open": {30 * time.Second, func(p *evidence.Pod) { holder(p, "umount", "", 7, 12*time.Second) }, "", false, nil},
 		"a mount inside of the mount": {30 * time.Second, func(p *evidence.Pod) { inner(p, csiMount+"/private") },
-			"VolumeUnmountBusy", true, []string{"another file system is mounted inside", "findmnt -R " + csiMount}},
+			"VolumeUnmountBusy", false, []string{"another file system is mounted inside", "findmnt -R " + csiMount}},
 		"a mount that has just come": {30 * time.Second, func(p *evidence.Pod) {
 			inner(p, csiMount+"/private")
 			p.UnchangedSince = p.Time.Add(-9 * time.Second)
@@ -506,14 +506,14 @@ func TestStorageCauses(t *testing.T) {
 		"a process with a mount namespace of its own holds the mount": {30 * time.Second, func(p *evidence.Pod) {
 			holder(p, "node_exporter", "1c4ddc3e-1111-4222-8333-444455556666", 7, 12*time.Second)
 			p.Holders[0].OwnerName, p.Holders[0].Via = "monitoring/node-exporter", "an open file, in a mount namespace of its own"
-		}, "VolumeUnmountBusy", true, []string{"node_exporter (PID 70, of pod monitoring/node-exporter) uses it (an open file, in a mount namespace of its own)"}},
+		}, "VolumeUnmountBusy", false, []string{"node_exporter (PID 70, of pod monitoring/node-exporter) uses it (an open file, in a mount namespace of its own)"}},
 
 		"processes of three mount namespaces hold the mount": {30 * time.Second, func(p *evidence.Pod) {
 			for i, comm := range []string{"node_exporter", "node_exporter", "falcon", "backup"} {
 				holder(p, comm, "", 7, 12*time.Second)
 				p.Holders[i].PID, p.Holders[i].Namespace = 70+i, "mnt:["+[]string{"1", "1", "2", "3"}[i]+"]"
 			}
-		}, "VolumeUnmountBusy", true, []string{
+		}, "VolumeUnmountBusy", false, []string{
 			"node_exporter (PID 70, of backup.service) uses it (an open file), and so do falcon (PID 72, of backup.service), backup (PID 73, of backup.service) and 1 more, so",
 			"Find out what all of these processes do there, and stop them",
 		}},
@@ -522,25 +522,25 @@ func TestStorageCauses(t *testing.T) {
 				holder(p, "tail", "", 7, 12*time.Second)
 				p.Holders[i].PID = 70 + i
 			}
-		}, "VolumeUnmountBusy", true, []string{"tail (PID 72, of backup.service) and at least 13 more, so"}},
+		}, "VolumeUnmountBusy", false, []string{"tail (PID 72, of backup.service) and at least 13 more, so"}},
 		"a process that serves the node holds it, and one that does not": {30 * time.Second, func(p *evidence.Pod) {
 			holder(p, "kubelet", "kubelet", 7, 20*time.Second)
 			holder(p, "rsync", "", 7, 12*time.Second)
-		}, "VolumeUnmountBusy", true, []string{"rsync (PID 70, of backup.service) uses it (an open file), and so does kubelet (PID 70), so", "both of these processes do there, and stop them or let them leave the volume, but do not kill kubelet (PID 70)"}},
+		}, "VolumeUnmountBusy", false, []string{"rsync (PID 70, of backup.service) uses it (an open file), and so does kubelet (PID 70), so", "both of these processes do there, and stop them or let them leave the volume, but do not kill kubelet (PID 70)"}},
 		"a process that serves the node holds it, and one that came later": {60 * time.Second, func(p *evidence.Pod) {
 			later(p, 20*time.Second)
 			holder(p, "kubelet", "kubelet", 7, 20*time.Second)
-		}, "VolumeUnmountBusy", true, []string{"kubelet (PID 70) uses it (an open file), so", "kubelet (PID 70) serves the node and must not be killed"}},
+		}, "VolumeUnmountBusy", false, []string{"kubelet (PID 70) uses it (an open file), so", "kubelet (PID 70) serves the node and must not be killed"}},
 		"processes hold two volumes": {30 * time.Second, func(p *evidence.Pod) {
 			p.Mounts = append(p.Mounts, evidence.Mount{ID: 17, Point: volumesDir + "kubernetes.io~csi/logs/mount", Volume: "logs", Plugin: "kubernetes.io~csi"})
 			holder(p, "rsync", "", 7, 20*time.Second)
 			holder(p, "tail", "", 17, 12*time.Second)
-		}, "VolumeUnmountBusy", true, []string{"volume data: rsync (PID 70, of backup.service) uses it (an open file), so"}},
+		}, "VolumeUnmountBusy", false, []string{"volume data: rsync (PID 70, of backup.service) uses it (an open file), so"}},
 		"a process of the volume's own CSI driver, which may be unmounting it": {30 * time.Second, driverHolds, "", false, nil},
 		"a process of another pod holds it too": {30 * time.Second, func(p *evidence.Pod) {
 			driverHolds(p)
 			holder(p, "rsync", "", 7, 12*time.Second)
-		}, "VolumeUnmountBusy", true, []string{"rsync (PID 70, of backup.service) uses it (an open file), so"}},
+		}, "VolumeUnmountBusy", false, []string{"rsync (PID 70, of backup.service) uses it (an open file), so"}},
 		"a process of the volume's own CSI driver, and the driver fails": {90 * time.Second, func(p *evidence.Pod) {
 			driverHolds(p)
 			called(p, "Internal", 20*time.Second)
@@ -552,7 +552,7 @@ func TestStorageCauses(t *testing.T) {
 		"a process of the next pod of this name": {30 * time.Second, func(p *evidence.Pod) {
 			holder(p, "dd", "1c4ddc3e-1111-4222-8333-444455556666", 7, 12*time.Second)
 			p.Holders[0].OwnerName = p.Namespace + "/" + p.Name
-		}, "VolumeUnmountBusy", true, []string{"dd (PID 70, of another pod of this name, with UID 1c4ddc3e-1111-4222-8333-444455556666) uses it"}},
+		}, "VolumeUnmountBusy", false, []string{"dd (PID 70, of another pod of this name, with UID 1c4ddc3e-1111-4222-8333-444455556666) uses it"}},
 		"a process of the CSI driver has the device open that the kubelet has to take back first": {30 * time.Second, func(p *evidence.Pod) {
 			block(p, ownDevice, published)
 			driverHolds(p)
@@ -1020,6 +1020,10 @@ func TestVolumeLeftMounted(t *testing.T) {
 		"a process holds it, and the driver has said that it is unpublished": {enough, func(p *evidence.Pod) {
 			holder(p, "dd", "", 7, 12*time.Second)
 		}, "VolumeUnmountBusy"},
+		"a process has come that holds it": {enough, func(p *evidence.Pod) {
+			holder(p, "sh", "", 7, 12*time.Second)
+			p.Holders[0].Probe = &evidence.Probe{Start: 1, Started: p.Deadline.Add(200 * time.Second)}
+		}, "VolumeLeftMounted"},
 		"a thread of the kubelet hangs there": {enough, func(p *evidence.Pod) {
 			kubeletHangs(p, evidence.Uninterruptible, p.Mounts[0].Point, time.Minute)
 		}, "Unknown"},
@@ -1047,6 +1051,58 @@ func TestVolumeLeftMounted(t *testing.T) {
 				t.Errorf("%s: %s %s", v.Confidence, v.Message, v.Remedy)
 			}
 		})
+	}
+}
+
+// What is said of a mount that is in use goes with what is said of one that the kubelet does not try to
+// unmount any more.
+func TestUnmountBusyAndUnpublished(t *testing.T) {
+	const again = "; the kubelet unmounts within two minutes"
+	inner := func(p *evidence.Pod) {
+		p.Mounts = append(p.Mounts, evidence.Mount{ID: 8, ParentID: 7, Device: "0:60", Point: p.Mounts[0].Point + "/inner", Type: "tmpfs", Source: "tmpfs", Volume: "data", Plugin: "kubernetes.io~csi"})
+	}
+	held := func(p *evidence.Pod) { holder(p, "dd", "", 7, 12*time.Second) }
+	for name, tc := range map[string]struct {
+		past    time.Duration
+		change  func(p *evidence.Pod)
+		proved  bool
+		message string
+		remedy  string
+	}{
+		"a call has failed": {90 * time.Second, func(p *evidence.Pod) { held(p); called(p, "Internal", 20*time.Second) }, true, "no process of the pod is left.", again + "."},
+		"no call is known to have": {90 * time.Second, held, false, "no process of the pod is left.",
+			again + ", or, if the CSI driver has said that the volume is unpublished, not at all: then, on the node, umount " + volumesDir},
+		"the counts are not known": {90 * time.Second, func(p *evidence.Pod) {
+			held(p)
+			p.Lack(evidence.VolumeCalls, "the kubelet refuses")
+			p.Node.Kubelet.VolumeCallsRead = time.Time{}
+		}, true,
+			"no process of the pod is left.", again + ", or, if"},
+		"a call has succeeded": {90 * time.Second, func(p *evidence.Pod) { held(p); called(p, "OK", 20*time.Second) }, false,
+			"is left. Since then the CSI driver " + csiDriver + " has said of the volume that it is unpublished, and has not failed.", again + ", or, if"},
+		"a call has, perhaps another pod's": {90 * time.Second, func(p *evidence.Pod) { held(p); called(p, "OK", 20*time.Second); p.Node.Unmounting = 2 }, false,
+			"has said of the volume or another one of this node that it is unpublished", again + ", or, if"},
+		"the kubelet has given up": {301 * time.Second, held, false,
+			"is left. The CSI driver " + csiDriver + " has said all the same that it is unpublished, so the kubelet has not tried since ", "leave the volume. The kubelet does not try again: then, on the node, umount " + volumesDir},
+		"the kubelet has given up a volume with a mount inside": {301 * time.Second, inner, false,
+			"has said all the same that it is unpublished", "innermost first. The kubelet does not try again: then, on the node, umount " + volumesDir},
+		"the kubelet itself holds it and has given up": {301 * time.Second, func(p *evidence.Pod) { holder(p, "kubelet", "kubelet", 7, 12*time.Second) }, false,
+			"has said all the same", "when the other pods allow it. The kubelet does not try again: then"},
+		"an emptyDir": {90 * time.Second, func(p *evidence.Pod) {
+			held(p)
+			p.Volumes[0].Driver, p.Volumes[0].Plugin, p.Mounts[0].Plugin = "", "kubernetes.io~empty-dir", "kubernetes.io~empty-dir"
+		}, true, "no process of the pod is left.", again + "."},
+	} {
+		d := cause.Diagnose(unmounting(tc.past, func(p *evidence.Pod) { leftMounted(p); tc.change(p) }))
+		v, _ := d.Verdict()
+		if v.Cause != "VolumeUnmountBusy" || (v.Confidence == diagnose.Proved) != tc.proved || !strings.Contains(v.Message+".", tc.message) || !strings.Contains(v.Remedy, tc.remedy) {
+			t.Errorf("%s: %s %s: %s | %s", name, v.Confidence, v.Cause, v.Message, v.Remedy)
+		}
+		for i := range d.Findings {
+			if f := &d.Findings[i]; f.Cause != v.Cause && !f.Symptom {
+				t.Errorf("%s: and %s", name, f.Cause)
+			}
+		}
 	}
 }
 

@@ -15,7 +15,7 @@ import (
 func storage() []Scenario {
 	return []Scenario{
 		volumeBusy(), volumeBusyByFile(), volumeBusyByMount(), volumeBusyOnClaim(), volumeBusyOnClaims(), volumeBusyElsewhere(), volumeBusyElsewheres(), volumeUsedPrivately(), volumeDirMount(), volumeDirImmutable(), subPathLeft(),
-		csiUnpublishFails(), csiUnpublishHangs(), csiDriverGone(), csiDriverDead(), csiUnpublishLies(), strayMount(), csiUnpublishSlow(), csiDriverRestarted(),
+		csiUnpublishFails(), csiUnpublishHangs(), csiDriverGone(), csiDriverDead(), csiUnpublishLies(), csiUnpublishLiesBusy(), strayMount(), csiUnpublishSlow(), csiDriverRestarted(),
 		csiUnmountHangs(),
 	}
 }
@@ -326,6 +326,19 @@ func csiUnpublishLies() Scenario {
 	s := ofCSI(name, "the CSI driver says that it has unpublished the volume and has not", tellCSI(name, "lie"), "VolumeLeftMounted")
 	s.Says = []string{"Probably blocked in phase Volumes", "volume data", "the CSI driver " + csiName(name) + " has said that it is unpublished", "umount /var/lib/kubelet/pods/"}
 	s.Heal = onNode("umount /var/lib/kubelet/pods/$UID_/volumes/kubernetes.io~csi/data/mount\n" + runCSI(name))
+	return s
+}
+
+// csiUnpublishLiesBusy is one of a volume that is in use: who has let it go still has to unmount it.
+func csiUnpublishLiesBusy() Scenario {
+	const name, dir = "csi-unpublish-lies-busy", "/var/lib/kubelet/pods/$UID_/volumes/kubernetes.io~csi/data/mount"
+	s := ofCSI(name, "a process of the node has its working directory in the volume, and the CSI driver says that it has unpublished that",
+		"cd "+dir+"\n"+background("sleep 100000")+"\n"+tellCSI(name, "lie"), "VolumeUnmountBusy")
+	s.Says = []string{"robably blocked in phase Volumes", "volume data", "sleep (PID ", "working directory", "the CSI driver", "umount /var/lib/kubelet/pods/"}
+	s.Heal = inTurn(
+		answers("The CSI driver "+csiName(name)+" has said all the same that it is unpublished"),
+		onNode(endBackground+"\nsleep 1\numount "+dir+"\n"+runCSI(name)),
+	)
 	return s
 }
 

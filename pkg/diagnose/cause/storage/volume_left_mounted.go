@@ -1,8 +1,6 @@
 package storage
 
 import (
-	"slices"
-
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose/fact"
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
@@ -50,20 +48,11 @@ var VolumeLeftMounted = &diagnose.Rule{
 		}
 		var out []diagnose.Finding
 		left, since := fact.GivenUp(p)
-		for _, m := range left {
-			o := ofDriver(p, driverOf(p, m), []string{m.Volume})
-			o.Mount, o.Since = diagnose.MountOf(p, m), since
+		for _, l := range left {
+			o := ofDriver(p, l.Volume.Driver, []string{l.Volume.Name})
+			o.Mount, o.Since = diagnose.MountOf(p, l.Mount), since
 			out = append(out, diagnose.Finding{Confidence: diagnose.Inferred, Objects: o})
 		}
 		return out
 	},
-}
-
-// driverOf returns the CSI driver of the volume that a mount is of, "" when it is not known.
-func driverOf(p *evidence.Pod, m *evidence.Mount) string {
-	i := slices.IndexFunc(p.Volumes, func(v evidence.Volume) bool { return v.Name == m.Volume && v.Plugin == m.Plugin })
-	if i < 0 {
-		return ""
-	}
-	return p.Volumes[i].Driver
 }

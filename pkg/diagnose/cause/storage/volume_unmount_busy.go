@@ -21,7 +21,7 @@ var VolumeUnmountBusy = &diagnose.Rule{
 		Layer: "storage",
 		Title: "a volume cannot be unmounted because it is in use",
 		Message: "volume {volumes}: {user}, so it cannot be unmounted (EBUSY). " +
-			"It is mounted at {mountpoint}; no process of the pod is left",
+			"It is mounted at {mountpoint}; no process of the pod is left{said}",
 		Phrases: map[string][]diagnose.Choice{
 			"user": {
 				{Variant: inside, Text: "another file system is mounted inside it (type {innertype}, source {innersource})"},
@@ -32,7 +32,19 @@ var VolumeUnmountBusy = &diagnose.Rule{
 			"stop":     stopThem,
 			"spare":    spare,
 			"servants": servants,
-			"mount":    {{Text: "findmnt -R {hostmount}"}, {Text: "findmnt"}},
+			"said": {
+				{Variant: givenUp, Text: ". The CSI driver {driver} has said all the same that it is unpublished, so the kubelet has not tried since {since}"},
+				{Variant: saidOK, Text: ". Since then the CSI driver {driver} has said of the volume{others} that it is unpublished, and has not failed"},
+				{Text: ""},
+			},
+			"others": orOthers,
+			"unmounted": {
+				{Variant: givenUp, Text: ". The kubelet does not try again: then, on the node, {unmount}"},
+				{Variant: unfailed, Text: "; the kubelet unmounts within two minutes, or, if the CSI driver has said that the volume is unpublished, not at all: then, on the node, {unmount}"},
+				{Text: "; the kubelet unmounts within two minutes"},
+			},
+			"unmount": {{Text: "umount {hostmount}"}, {Text: "umount the volume's mount (findmnt lists it)"}},
+			"mount":   {{Text: "findmnt -R {hostmount}"}, {Text: "findmnt"}},
 		},
 		Meaning: "The containers have ended, and the kubelet has to unmount the pod's volume. A process outside of the pod uses it, perhaps in a container or service that sees the node's mounts, or something else is mounted inside, " +
 			"so the kernel answers EBUSY. The kubelet tries again without end, at most every two minutes, and tells it in its log only.",
@@ -40,23 +52,25 @@ var VolumeUnmountBusy = &diagnose.Rule{
 			"or with its working directory, its root directory or its program there; or the mount table shows a mount inside of the volume's. " +
 			"A process that was started ten seconds or more after the containers had ended makes it inferred, and nothing is said of one while the CSI driver fails: what failed before it came may fail now. " +
 			"Where the volume's CSI driver is not registered, or nobody answers at its socket, nobody has tried to unmount it, and nothing is said. " +
+			"Of a CSI volume the driver unmounts. It is inferred when the kubelet's counts are known and show no call to the driver that has failed since (NodeUnpublishVolume). " +
+			"The driver may have said OK although it could not unmount, after which the kubelet does not try again: see VolumeLeftMounted. That is said when the kubelet has counted an OK, or nothing for five minutes. " +
 			"A process of the driver's own pod may be what unmounts: it counts only when the kubelet has counted a call that failed and none that was not answered in time, and makes it inferred. " +
 			"Where nobody in the host's mount namespace is found, the others that have a process are looked at: " +
 			"a process there that uses a copy of the mount keeps the mount busy if the kernel unmounts both together (a slave or a peer, mount_namespaces(7)), and not if its mounts are private. " +
 			"Of several processes the first ones are named, one of each mount namespace before a second one of any.",
-		Remedy: "Find out what {stop}; the kubelet unmounts within two minutes.",
+		Remedy: "Find out what {stop}{unmounted}.",
 		Danger: "umount -l hides the mount while the file system stays in use: attached to another node meanwhile, it is damaged. " +
 			"Do not delete files below the mount: they are the volume's data.",
 		Families: []diagnose.Family{
 			{
 				Name:    inside,
 				Meaning: "Something is mounted inside of the volume: by a container with mountPropagation Bidirectional, by docker or a FUSE daemon in the pod, or by hand.",
-				Remedy:  "On the node: {mount} lists what is mounted inside. Unmount that, innermost first; the kubelet unmounts the volume within two minutes.",
+				Remedy:  "On the node: {mount} lists what is mounted inside. Unmount that, innermost first{unmounted}.",
 			},
 			{
 				Name:    diagnose.Essential,
 				Meaning: "The process serves other pods or the whole node.",
-				Remedy:  "{servants}.",
+				Remedy:  "{servants}{unmounted}.",
 			},
 		},
 	},
@@ -70,8 +84,11 @@ var VolumeUnmountBusy = &diagnose.Rule{
 				continue
 			}
 			if m := root(p, in); m != nil && !driverAway(p, m) {
-				o := diagnose.Objects{Mount: diagnose.MountOf(p, m), Inner: diagnose.MountOf(p, in), Volumes: []string{m.Volume}}
-				return []diagnose.Finding{{Family: inside, Confidence: diagnose.Proved, Objects: o}}
+				f := diagnose.Finding{Family: inside, Confidence: diagnose.Proved, Objects: diagnose.Objects{
+					Mount: diagnose.MountOf(p, m), Inner: diagnose.MountOf(p, in), Volumes: []string{m.Volume},
+				}}
+				saysOfDriver(p, &f, m)
+				return []diagnose.Finding{f}
 			}
 		}
 		return heldBy(p)
@@ -111,10 +128,54 @@ func heldBy(p *evidence.Pod) []diagnose.Finding {
 		return nil
 	}
 	m := byID(p.Mounts, all[0].MountID)
-	if driverAway(p, m) || cameLater(p, all[0]) && driverFails(p, m) {
+	if driverAway(p, m) || cameLater(p, all[0]) && (driverFails(p, m) || hasGivenUp(p, m)) {
 		return nil
 	}
-	return []diagnose.Finding{heldFinding(p, m, all)}
+	f := heldFinding(p, m, all)
+	saysOfDriver(p, &f, m)
+	return []diagnose.Finding{f}
+}
+
+// The variants of a volume of which the CSI driver is not known to have failed to unmount it: of
+// all, of one of which it may have said that it is unpublished, and of one that the kubelet does
+// not try to unmount any more, because the driver has said so.
+const (
+	unfailed = "Unfailed"
+	saidOK   = "SaidOK"
+	givenUp  = "GivenUp"
+)
+
+// saysOfDriver adds to a finding what is known of the CSI driver that has to unmount the volume: one
+// that says that the volume is unpublished is not asked again.
+func saysOfDriver(p *evidence.Pod, f *diagnose.Finding, m *evidence.Mount) {
+	i := slices.IndexFunc(p.Volumes, func(v evidence.Volume) bool { return v.Name == m.Volume && v.Plugin == m.Plugin && v.Driver != "" })
+	if i < 0 {
+		return
+	}
+	o := ofDriver(p, p.Volumes[i].Driver, f.Objects.Volumes)
+	f.Objects.Driver, f.Objects.DriverPod, f.Objects.DriverState = o.Driver, o.DriverPod, o.DriverState
+	if failedCall(p, o.Driver) != nil {
+		return
+	}
+	f.Variants = append(f.Variants, unfailed)
+	if hasGivenUp(p, m) {
+		_, f.Objects.Since = fact.GivenUp(p)
+		f.Confidence, f.Variants = diagnose.Inferred, append(f.Variants, givenUp)
+		return
+	}
+	if !fact.Counted(p) {
+		return
+	}
+	f.Confidence = diagnose.Inferred
+	if calls := unpublishCalls(p, o.Driver); len(calls) > 0 {
+		f.Variants = append(append(f.Variants, saidOK), whose(p, calls[0])...)
+	}
+}
+
+// hasGivenUp reports whether the kubelet does not try any more to unmount a volume.
+func hasGivenUp(p *evidence.Pod, m *evidence.Mount) bool {
+	left, _ := fact.GivenUp(p)
+	return slices.ContainsFunc(left, func(l fact.MountedVolume) bool { return l.Mount.Volume == m.Volume && l.Mount.Plugin == m.Plugin })
 }
 
 // cameLater reports whether a process was started after the containers had ended, as the kubelet
