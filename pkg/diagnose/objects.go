@@ -119,6 +119,9 @@ type Objects struct {
 	Manager    string    `json:"manager,omitempty"`
 	Changed    time.Time `json:"changed,omitzero"`
 
+	// Refuser is what has refused nodeagent's own update of the pod's status.
+	Refuser *Refuser `json:"refuser,omitempty"`
+
 	// Node is the name of the pod's node.
 	Node string `json:"node,omitempty"`
 
@@ -137,6 +140,23 @@ type Objects struct {
 	Runtimes []string `json:"runtimes,omitempty"`
 	// Views are the containers of which containerd, the shim and the kernel disagree.
 	Views []View `json:"views,omitempty"`
+}
+
+// A Refuser is a webhook, or a ValidatingAdmissionPolicy with its binding, by their names.
+type Refuser struct {
+	Webhook string `json:"webhook,omitempty"`
+	Policy  string `json:"policy,omitempty"`
+	Binding string `json:"binding,omitempty"`
+}
+
+// RefuserOf describes what has refused nodeagent's own update of the pod's status lately; nil for
+// nothing.
+func RefuserOf(p *evidence.Pod) *Refuser {
+	r := fact.OwnRefusal(p)
+	if r == nil {
+		return nil
+	}
+	return &Refuser{Webhook: r.Webhook, Policy: r.Policy, Binding: r.Binding}
 }
 
 // A Claimed is a PersistentVolume, by which the node calls a volume, and what the pod's

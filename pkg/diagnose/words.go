@@ -155,6 +155,8 @@ var values = map[string]func(*Finding) string{
 	"manager":    func(f *Finding) string { return quoted(f.Objects.Manager, 80) },
 	"changed":    func(f *Finding) string { return day(f.Objects.Changed) },
 
+	"refuser": func(f *Finding) string { return of(f.Objects.Refuser, (*Refuser).said) },
+
 	"pod": func(f *Finding) string { return f.Objects.Pod },
 	"podnamespace": func(f *Finding) string {
 		namespace, _, _ := strings.Cut(f.Objects.Pod, "/")
@@ -214,6 +216,11 @@ var common = map[string][]Choice{
 	"terminateparent": send("TERM", "parent", "parent"),
 	"kill":            send("KILL", "process", ""),
 
+	"refusedtoo": {
+		{Variant: Uncalled, Text: ". It does not take nodeagent's own update of this pod's status either, because it cannot call {refuser}"},
+		{Text: ". nodeagent's own update of this pod's status is refused too, by {refuser}"}, {Text: ""},
+	},
+
 	"itspod": {{Text: "pod {driverpod} of this node, which is {driverstate},"}, {Text: "pod of driver {driver} on this node"}},
 }
 
@@ -261,6 +268,10 @@ const (
 	sandboxName  = "POD"
 	aboutSandbox = "Sandbox"
 )
+
+// Uncalled is the variant of a finding of which the Refuser is a webhook that the API server cannot
+// call.
+const Uncalled = "Uncalled"
 
 // is reports whether the finding shows a variant of its cause, as every finding
 // does the variant "".
@@ -505,6 +516,14 @@ func (v *View) said() string {
 		shim = "the shim: " + v.Shim + ", "
 	}
 	return foreign(v.Container, 63) + " (containerd's record: " + string(v.Record) + ", " + shim + "the kernel: " + processes + ")"
+}
+
+// said names a webhook, or a policy.
+func (r *Refuser) said() string {
+	if r.Webhook != "" {
+		return "the webhook " + quoted(r.Webhook, 100)
+	}
+	return "the ValidatingAdmissionPolicy " + quoted(r.Policy, 100) + " (binding " + quoted(r.Binding, 100) + ")"
 }
 
 // finalizers names finalizers.

@@ -179,6 +179,9 @@ type Pod struct {
 	// KillFailures are what the kubelet has said, in Events, of why it could not
 	// stop the pod, the last first. They are asked for only once the pod is overdue.
 	KillFailures []KillFailure `json:"killFailures,omitempty"`
+	// Refusal is who has refused nodeagent's own last update of the pod's status; nil when it was
+	// written, none was tried, or the answer names nobody.
+	Refusal *Refusal `json:"refusal,omitempty"`
 	// Daemons are the pods of the node that network plugins talk to, by their names.
 	// They are listed only with KillFailures.
 	Daemons []Daemon `json:"daemons,omitempty"`

@@ -18,19 +18,21 @@ import (
 // api lists the incidents in which the API server does not let the kubelet finish, and
 // innocent ones that look like them.
 func api() []Scenario {
-	return []Scenario{finalDeleteRefused(), finalDeleteLate(), statusRefused(), statusLate(), mirrorDeleted(), manifestRemoved()}
+	return []Scenario{finalDeleteRefused(), finalDeleteLate(), statusRefused(), statusRefusedToAll(), statusDenied(), statusWebhookDead(), statusLate(), statusWebhookLate(), mirrorDeleted(), manifestRemoved()}
 }
 
 // A refusal is an admission policy that refuses what the kubelet of the pod's node
-// asks for about the pod, and nobody else.
+// asks for about the pod, and nobody else; or whoever asks.
 type refusal struct {
 	resource  string
 	operation admissionv1.OperationType
+	toAll     bool
 }
 
 var (
-	refuseDelete = refusal{"pods", admissionv1.Delete}
-	refuseStatus = refusal{"pods/status", admissionv1.Update}
+	refuseDelete      = refusal{"pods", admissionv1.Delete, false}
+	refuseStatus      = refusal{"pods/status", admissionv1.Update, false}
+	refuseStatusToAll = refusal{"pods/status", admissionv1.Update, true}
 )
 
 // name is that of the policy and of its binding, for a pod.
@@ -41,6 +43,10 @@ func (r refusal) name(p *corev1.Pod) string {
 // impose is a step that makes the policy, and waits until it is obeyed.
 func (r refusal) impose(ctx context.Context, n *Node, p *corev1.Pod) error {
 	name, about := metav1.ObjectMeta{Name: r.name(p)}, n.API.AdmissionregistrationV1()
+	who := "request.userInfo.username.startsWith('system:node:') && "
+	if r.toAll {
+		who = ""
+	}
 	_, err := about.ValidatingAdmissionPolicies().Create(ctx, &admissionv1.ValidatingAdmissionPolicy{ObjectMeta: name, Spec: admissionv1.ValidatingAdmissionPolicySpec{
 		MatchConstraints: &admissionv1.MatchResources{ResourceRules: []admissionv1.NamedRuleWithOperations{{
 			RuleWithOperations: admissionv1.RuleWithOperations{
@@ -48,8 +54,8 @@ func (r refusal) impose(ctx context.Context, n *Node, p *corev1.Pod) error {
 				Rule:       admissionv1.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{r.resource}},
 			},
 		}}},
-		MatchConditions: []admissionv1.MatchCondition{{Name: "kubelet-about-the-pod", Expression: fmt.Sprintf(
-			"request.userInfo.username.startsWith('system:node:') && request.namespace == '%s' && request.name == '%s'", p.Namespace, p.Name)}},
+		MatchConditions: []admissionv1.MatchCondition{{Name: "about-the-pod", Expression: fmt.Sprintf(
+			"%srequest.namespace == '%s' && request.name == '%s'", who, p.Namespace, p.Name)}},
 		Validations: []admissionv1.Validation{{Expression: "false", Message: "pods with billing records are kept"}},
 	}}, metav1.CreateOptions{})
 	if err != nil && !apierrors.IsAlreadyExists(err) {
@@ -95,9 +101,12 @@ func (r refusal) lift(ctx context.Context, n *Node, p *corev1.Pod) error {
 
 // forAWhile is a step that imposes the policy, and lifts it some time after the pod's
 // deadline.
-func (r refusal) forAWhile(after time.Duration) step {
+func (r refusal) forAWhile(after time.Duration) step { return forAWhile(r.impose, r.lift, after) }
+
+// forAWhile is a step that imposes something, and lifts it some time after the pod's deadline.
+func forAWhile(impose, lift step, after time.Duration) step {
 	return func(ctx context.Context, n *Node, p *corev1.Pod) error {
-		if err := r.impose(ctx, n, p); err != nil {
+		if err := impose(ctx, n, p); err != nil {
 			return err
 		}
 		ctx = context.WithoutCancel(ctx)
@@ -106,10 +115,61 @@ func (r refusal) forAWhile(after time.Duration) step {
 				now, err := n.pods.Pods(p.Namespace).Get(p.Name)
 				return err != nil || now.DeletionTimestamp != nil && time.Since(now.DeletionTimestamp.Time) > after, "not yet"
 			})
-			_ = r.lift(ctx, n, p) // else the test says that the pod stays
+			_ = lift(ctx, n, p) // else the test says that the pod stays
 		}()
 		return nil
 	}
+}
+
+// statusWebhook is the name of a webhook that looks at the status of a scenario's pod.
+const statusWebhook = "status.scenario.test"
+
+// askWebhook is a step that has the API server ask a webhook at a port of the node before it writes the pod's
+// status, whoever asks for it, and waits until it does. certificate is a file of the node; "" where
+// nobody listens.
+func askWebhook(port int, certificate string) step {
+	return func(ctx context.Context, n *Node, p *corev1.Pod) error {
+		url, fail, none, seconds := fmt.Sprintf("https://%s:%d/", n.Address, port), admissionv1.Fail, admissionv1.SideEffectClassNone, int32(5)
+		hook := admissionv1.ValidatingWebhook{
+			Name: statusWebhook, FailurePolicy: &fail, SideEffects: &none, TimeoutSeconds: &seconds, AdmissionReviewVersions: []string{"v1"},
+			ClientConfig: admissionv1.WebhookClientConfig{URL: &url},
+			Rules: []admissionv1.RuleWithOperations{{
+				Operations: []admissionv1.OperationType{admissionv1.Update},
+				Rule:       admissionv1.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"pods/status"}},
+			}},
+			MatchConditions: []admissionv1.MatchCondition{{Name: "about-the-pod", Expression: fmt.Sprintf("request.namespace == '%s' && request.name == '%s'", p.Namespace, p.Name)}},
+		}
+		if certificate != "" {
+			out, err := n.Exec(ctx, "until [ -s "+certificate+" ]; do sleep 0.2; done; cat "+certificate)
+			if err != nil {
+				return err
+			}
+			hook.ClientConfig.CABundle = []byte(out)
+		}
+		_, err := n.API.AdmissionregistrationV1().ValidatingWebhookConfigurations().Create(ctx, &admissionv1.ValidatingWebhookConfiguration{
+			ObjectMeta: metav1.ObjectMeta{Name: refuseStatus.name(p)}, Webhooks: []admissionv1.ValidatingWebhook{hook},
+		}, metav1.CreateOptions{})
+		if err != nil && !apierrors.IsAlreadyExists(err) {
+			return err
+		}
+		kubelet, err := n.asKubelet()
+		if err != nil {
+			return err
+		}
+		return n.Await(ctx, "the webhook of "+p.Name, func() (bool, string) {
+			err := refuseStatus.try(ctx, kubelet, p)
+			return err != nil && strings.Contains(err.Error(), "webhook \""+statusWebhook+"\""), fmt.Sprint(err)
+		})
+	}
+}
+
+// askNoWebhook is a step that takes the webhook away.
+func askNoWebhook(ctx context.Context, n *Node, p *corev1.Pod) error {
+	err := n.API.AdmissionregistrationV1().ValidatingWebhookConfigurations().Delete(ctx, refuseStatus.name(p), metav1.DeleteOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	return err
 }
 
 // asKubelet returns a client of the API server that speaks as the node's kubelet.
@@ -160,6 +220,52 @@ func statusRefused() Scenario {
 		Says:  []string{"locked in phase FinalDelete", "nothing of the pod is left on the node", "(HTTP 422)", "Failed to update status for pod"},
 		Alone: true,
 		Heal:  refuseStatus.lift,
+	}
+}
+
+// statusRefusedToAll is one of which nodeagent's condition is refused, too.
+func statusRefusedToAll() Scenario {
+	s := statusRefused()
+	s.Name, s.Story = "status-refused-to-all", "an admission policy refuses every update of the pod's status, by whomever"
+	s.Break, s.Heal = refuseStatusToAll.impose, refuseStatusToAll.lift
+	s.NoCondition = true
+	s.Says = append(s.Says, "nodeagent's own update of this pod's status is refused too, by the ValidatingAdmissionPolicy \"scenario-update-NAMESPACE-status-refused-to-all\"")
+	return s
+}
+
+// statusDenied is the same by a webhook.
+func statusDenied() Scenario {
+	const name, certificate = "status-denied", "/run/scenario-status-denied.pem"
+	s := statusRefused()
+	s.Name, s.Story = name, "a webhook denies every update of the pod's status"
+	s.Break = inTurn(nodeTool("victim"), onNode("rm -f "+certificate+"\n"+background("/usr/local/bin/victim deny "+certificate)), askWebhook(9443, certificate))
+	s.Heal = inTurn(askNoWebhook, onNode(endBackground))
+	s.NoCondition = true
+	s.Says = []string{"robably blocked in phase FinalDelete", "nothing of the pod is left on the node", "(HTTP 403)", "nodeagent's own update of this pod's status is refused too, by the webhook \"" + statusWebhook + "\""}
+	return s
+}
+
+// statusWebhookDead is a webhook that nobody serves, without which the API server writes nothing.
+func statusWebhookDead() Scenario {
+	s := statusRefused()
+	s.Name, s.Story = "status-webhook-dead", "the API server has to ask a webhook about each update of the pod's status, and nobody listens there"
+	s.Break, s.Heal, s.NoCondition, s.Family = askWebhook(9444, ""), askNoWebhook, true, "WebhookFails"
+	s.Says = []string{
+		"robably blocked in phase FinalDelete", "nothing of the pod is left on the node", "does not take updates of status by the kubelet (HTTP 500)",
+		"nodeagent's own update of this pod's status either, because it cannot call the webhook \"" + statusWebhook + "\"", "see that its pods run",
+	}
+	return s
+}
+
+// statusWebhookLate is innocent: somebody takes the webhook away in time.
+func statusWebhookLate() Scenario {
+	return Scenario{
+		Name:  "status-webhook-late",
+		Story: "innocent: the API server has to ask a webhook about each update of the pod's status, nobody listens there, and it is taken away some seconds later",
+		Pod:   victim(3, "drain", "0"),
+		Break: forAWhile(askWebhook(9444, ""), askNoWebhook, 30*time.Second),
+		Proof: nothingLeft,
+		Heal:  askNoWebhook,
 	}
 }
 

@@ -61,6 +61,9 @@ type Scenario struct {
 	// WhenGone reports whether the verdict may come as an Event when the pod has
 	// been deleted already.
 	WhenGone bool
+	// NoCondition reports whether the agent's condition cannot be written, so that the Event alone
+	// tells the verdict.
+	NoCondition bool
 	// Alone reports whether nothing else can run on the node meanwhile.
 	Alone bool
 	// NoExec reports whether nothing can be executed in containers meanwhile.
