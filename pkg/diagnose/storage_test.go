@@ -1106,6 +1106,30 @@ func TestUnmountBusyAndUnpublished(t *testing.T) {
 	}
 }
 
+// A driver that fails has been counted to when the kubelet's next attempt is over, and nothing is said
+// before.
+func TestUnmountBusyWaitsForAnAttempt(t *testing.T) {
+	for name, tc := range map[string]struct {
+		past   time.Duration
+		change func(p *evidence.Pod)
+		want   string
+	}{
+		"no attempt yet":                   {29 * time.Second, func(*evidence.Pod) {}, ""},
+		"one must have been made":          {31 * time.Second, func(*evidence.Pod) {}, "VolumeUnmountBusy"},
+		"one has failed":                   {25 * time.Second, func(p *evidence.Pod) { called(p, "Internal", 10*time.Second) }, "VolumeUnmountBusy"},
+		"nothing is counted":               {25 * time.Second, func(p *evidence.Pod) { p.Node.Kubelet.VolumeCallsRead = time.Time{} }, "VolumeUnmountBusy"},
+		"the containers ended long before": {50 * time.Second, func(p *evidence.Pod) { p.Containers[0].Exit.At = p.Deadline.Add(-25 * time.Second) }, ""},
+		"and the next attempt is over":     {56 * time.Second, func(p *evidence.Pod) { p.Containers[0].Exit.At = p.Deadline.Add(-25 * time.Second) }, "VolumeUnmountBusy"},
+		"they ended an hour before":        {134 * time.Second, func(p *evidence.Pod) { p.Containers[0].Exit.At = p.Deadline.Add(-time.Hour) }, ""},
+		"and the longest pause is over":    {136 * time.Second, func(p *evidence.Pod) { p.Containers[0].Exit.At = p.Deadline.Add(-time.Hour) }, "VolumeUnmountBusy"},
+	} {
+		d := cause.Diagnose(unmounting(tc.past, func(p *evidence.Pod) { leftMounted(p); holder(p, "dd", "", 7, 12*time.Second); tc.change(p) }))
+		if v, _ := d.Verdict(); v.Cause != tc.want {
+			t.Errorf("%s: %s: %s", name, v.Cause, v.Message)
+		}
+	}
+}
+
 // Each volume that is left is told of once, and only with the last of them the pod goes.
 func TestVolumesLeftMounted(t *testing.T) {
 	for name, tc := range map[string]struct {

@@ -200,6 +200,20 @@ func countedSince(p *evidence.Pod) time.Time {
 	return p.UnchangedSince
 }
 
+// AttemptDue reports whether the kubelet's counts have been read for so long that an attempt at a
+// volume that goes on failing must be among them: it waits for as long again after each one, and
+// two minutes at most.
+func AttemptDue(p *evidence.Pod) bool {
+	since := countedSince(p)
+	ended := since
+	for i := range p.Containers {
+		if e := p.Containers[i].Exit; e != nil && !e.At.IsZero() && e.At.Before(ended) {
+			ended = e.At
+		}
+	}
+	return p.Node.Kubelet.VolumeCallsRead.Sub(since) >= min(volumeRetry, since.Sub(ended)+evidence.CallsPause)
+}
+
 // VolumesLeft reports whether the kubelet fails to take a volume of the pod down, of
 // which nothing may be mounted any more. A directory alone does not tell: one that a
 // kubelet has forgotten holds nothing up.

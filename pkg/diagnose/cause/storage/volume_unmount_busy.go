@@ -52,7 +52,7 @@ var VolumeUnmountBusy = &diagnose.Rule{
 			"or with its working directory, its root directory or its program there; or the mount table shows a mount inside of the volume's. " +
 			"A process that was started ten seconds or more after the containers had ended makes it inferred, and nothing is said of one while the CSI driver fails: what failed before it came may fail now. " +
 			"Where the volume's CSI driver is not registered, or nobody answers at its socket, nobody has tried to unmount it, and nothing is said. " +
-			"Of a CSI volume the driver unmounts. It is inferred when the kubelet's counts are known and show no call to the driver that has failed since (NodeUnpublishVolume). " +
+			"Of a CSI volume the driver unmounts. Where the kubelet's counts are known they are waited for until an attempt must be among them, and it is inferred when they show no call to the driver that has failed (NodeUnpublishVolume). " +
 			"The driver may have said OK although it could not unmount, after which the kubelet does not try again: see VolumeLeftMounted. That is said when the kubelet has counted an OK, or nothing for five minutes. " +
 			"A process of the driver's own pod may be what unmounts: it counts only when the kubelet has counted a call that failed and none that was not answered in time, and makes it inferred. " +
 			"Where nobody in the host's mount namespace is found, the others that have a process are looked at: " +
@@ -87,7 +87,9 @@ var VolumeUnmountBusy = &diagnose.Rule{
 				f := diagnose.Finding{Family: inside, Confidence: diagnose.Proved, Objects: diagnose.Objects{
 					Mount: diagnose.MountOf(p, m), Inner: diagnose.MountOf(p, in), Volumes: []string{m.Volume},
 				}}
-				saysOfDriver(p, &f, m)
+				if !saysOfDriver(p, &f, m) {
+					return nil
+				}
 				return []diagnose.Finding{f}
 			}
 		}
@@ -132,7 +134,9 @@ func heldBy(p *evidence.Pod) []diagnose.Finding {
 		return nil
 	}
 	f := heldFinding(p, m, all)
-	saysOfDriver(p, &f, m)
+	if !saysOfDriver(p, &f, m) {
+		return nil
+	}
 	return []diagnose.Finding{f}
 }
 
@@ -146,30 +150,35 @@ const (
 )
 
 // saysOfDriver adds to a finding what is known of the CSI driver that has to unmount the volume: one
-// that says that the volume is unpublished is not asked again.
-func saysOfDriver(p *evidence.Pod, f *diagnose.Finding, m *evidence.Mount) {
+// that says that the volume is unpublished is not asked again. It reports whether that is known, as far
+// as it can be: a driver that fails is not known to before the kubelet's next attempt.
+func saysOfDriver(p *evidence.Pod, f *diagnose.Finding, m *evidence.Mount) bool {
 	i := slices.IndexFunc(p.Volumes, func(v evidence.Volume) bool { return v.Name == m.Volume && v.Plugin == m.Plugin && v.Driver != "" })
 	if i < 0 {
-		return
+		return true
 	}
 	o := ofDriver(p, p.Volumes[i].Driver, f.Objects.Volumes)
 	f.Objects.Driver, f.Objects.DriverPod, f.Objects.DriverState = o.Driver, o.DriverPod, o.DriverState
 	if failedCall(p, o.Driver) != nil {
-		return
+		return true
 	}
 	f.Variants = append(f.Variants, unfailed)
 	if hasGivenUp(p, m) {
 		_, f.Objects.Since = fact.GivenUp(p)
 		f.Confidence, f.Variants = diagnose.Inferred, append(f.Variants, givenUp)
-		return
+		return true
 	}
 	if !fact.Counted(p) {
-		return
+		return true
+	}
+	if !fact.AttemptDue(p) {
+		return false
 	}
 	f.Confidence = diagnose.Inferred
 	if calls := unpublishCalls(p, o.Driver); len(calls) > 0 {
 		f.Variants = append(append(f.Variants, saidOK), whose(p, calls[0])...)
 	}
+	return true
 }
 
 // hasGivenUp reports whether the kubelet does not try any more to unmount a volume.
