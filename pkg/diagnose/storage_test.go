@@ -527,6 +527,13 @@ func TestStorageCauses(t *testing.T) {
 			holder(p, "kubelet", "kubelet", 7, 20*time.Second)
 			holder(p, "rsync", "", 7, 12*time.Second)
 		}, "VolumeUnmountBusy", false, []string{"rsync (PID 70, of backup.service) uses it (an open file), and so does kubelet (PID 70), so", "both of these processes do there, and stop them or let them leave the volume, but do not kill kubelet (PID 70)"}},
+		"a process that serves the node holds it, and three that do not": {30 * time.Second, func(p *evidence.Pod) {
+			for i, comm := range []string{"rsync", "tar", "cp", "containerd"} {
+				holder(p, comm, "", 7, 12*time.Second)
+				p.Holders[i].PID = 70 + i
+			}
+			p.Holders[3].Owner = "containerd"
+		}, "VolumeUnmountBusy", false, []string{"tar (PID 71, of backup.service), cp (PID 72, of backup.service) and 1 more, so", "stop them or let them leave the volume, but do not kill containerd (PID 73), of which"}},
 		"a process that serves the node holds it, and one that came later": {60 * time.Second, func(p *evidence.Pod) {
 			later(p, 20*time.Second)
 			holder(p, "kubelet", "kubelet", 7, 20*time.Second)

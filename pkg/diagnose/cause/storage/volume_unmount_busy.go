@@ -258,10 +258,12 @@ func heldFinding(p *evidence.Pod, m *evidence.Mount, all []*evidence.Holder) dia
 		Mount: diagnose.MountOf(p, m), Process: holderOf(p, first), Via: first.Via, Alike: len(rest), AtLeast: len(p.Holders) >= evidence.MaxHolders, Volumes: []string{m.Volume},
 	}}
 	o := &f.Objects
-	for _, h := range rest[:min(len(rest), named)] {
-		o.Others = append(o.Others, holderOf(p, h))
-		if serves(p, h) && !serves(p, first) {
-			o.Spared = append(o.Spared, o.Others[len(o.Others)-1])
+	for i, h := range rest {
+		if i < named {
+			o.Others = append(o.Others, holderOf(p, h))
+		}
+		if len(o.Spared) < named && serves(p, h) && !serves(p, first) { // also of those that are only counted
+			o.Spared = append(o.Spared, holderOf(p, h))
 		}
 	}
 	if ofDriverPod(p, &first.Task) || cameLater(p, first) {
