@@ -642,6 +642,11 @@ func TestStorageCauses(t *testing.T) {
 			looped(p, 2*time.Second, func(l *evidence.Loop) { l.UsedUntil = p.Time.Add(-4 * time.Second) })
 			unmapped(p, 20*time.Second)
 		}, "", false, nil},
+		"something was on a block device, and the kubelet has failed before a reading showed that it is gone": {90 * time.Second, func(p *evidence.Pod) {
+			block(p, ownDevice, published)
+			looped(p, 18*time.Second, func(l *evidence.Loop) { l.UsedUntil = p.Time.Add(-28 * time.Second) })
+			unmapped(p, 20*time.Second)
+		}, "", false, nil},
 		"something was on a block device, and the kubelet has failed since": {90 * time.Second, func(p *evidence.Pod) {
 			block(p, ownDevice, published)
 			looped(p, 22*time.Second, func(l *evidence.Loop) { l.UsedUntil = p.Time.Add(-24 * time.Second) })

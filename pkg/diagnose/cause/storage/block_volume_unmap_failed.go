@@ -321,11 +321,12 @@ func notUnmapped(p *evidence.Pod) []diagnose.Finding {
 }
 
 // mappedOrMounted reports whether something is on a loop device of a volume, if only since a
-// moment ago, or was when one of the failed attempts may have been made.
+// moment ago, or was before the first reading that showed nothing there, in which time the last of the failed
+// attempts may have been made.
 func mappedOrMounted(p *evidence.Pod, v *evidence.Volume, failed *evidence.VolumeCall) bool {
 	return slices.ContainsFunc(p.Loops, func(l evidence.Loop) bool {
 		m := byID(p.Devices, l.MountID)
-		return m != nil && m.Volume == v.Name && m.Plugin == v.Plugin && (l.Used() || !l.UsedUntil.Before(failed.Rose))
+		return m != nil && m.Volume == v.Name && m.Plugin == v.Plugin && (l.Used() || !l.UsedUntil.IsZero() && failed.Rose.Before(l.Since))
 	})
 }
 
