@@ -55,7 +55,7 @@ func TestAPICauses(t *testing.T) {
 	uncalled := func(p *evidence.Pod) {
 		unsaid(p)
 		answered(p, patch, "500", 10*time.Second)
-		p.Refusal = &evidence.Refusal{Webhook: "billing.test", Uncalled: true, At: p.Time.Add(-10 * time.Second)}
+		p.Refusal = &evidence.Refusal{Webhook: "billing.test", Uncalled: true, Code: "500", At: p.Time.Add(-10 * time.Second)}
 	}
 	const itsObject = "request to delete its object"
 	for name, tc := range map[string]struct {
@@ -115,14 +115,20 @@ func TestAPICauses(t *testing.T) {
 
 		"the status cannot be written": {40 * time.Second, unwritten, "StatusUpdateRejected", []string{"its status still says that a container runs", "(HTTP 422)"}},
 		"the status cannot be written, and a policy refuses nodeagent's own update": {40 * time.Second, with(unwritten, func(p *evidence.Pod) {
-			p.Refusal = &evidence.Refusal{Policy: "billing", Binding: "all", At: p.Time.Add(-10 * time.Second)}
+			p.Refusal = &evidence.Refusal{Policy: "billing", Binding: "all", Code: "422", At: p.Time.Add(-10 * time.Second)}
 		}), "StatusUpdateRejected", []string{`only when the status is written. nodeagent's own update of this pod's status is refused too, by the ValidatingAdmissionPolicy "billing" (binding "all")`}},
 		"and one did long ago": {40 * time.Second, with(unwritten, func(p *evidence.Pod) {
-			p.Refusal = &evidence.Refusal{Webhook: "billing.test", At: p.Time.Add(-7 * time.Minute)}
+			p.Refusal = &evidence.Refusal{Webhook: "billing.test", Code: "422", At: p.Time.Add(-7 * time.Minute)}
 		}), "StatusUpdateRejected", []string{"only when the status is written Read the text"}},
+		"and one does with another code": {40 * time.Second, with(unwritten, func(p *evidence.Pod) {
+			p.Refusal = &evidence.Refusal{Webhook: "billing.test", Code: "403", At: p.Time.Add(-10 * time.Second)}
+		}), "StatusUpdateRejected", []string{"only when the status is written Read the text"}},
+		"and one cannot be called": {40 * time.Second, with(unwritten, func(p *evidence.Pod) {
+			p.Refusal = &evidence.Refusal{Webhook: "billing.test", Uncalled: true, Code: "500", At: p.Time.Add(-10 * time.Second)}
+		}), "StatusUpdateRejected", []string{"the API server refuses updates", "only when the status is written Read the text"}},
 		"the final delete is refused, and a webhook denies nodeagent's own update": {40 * time.Second, with(refused("403"), func(p *evidence.Pod) {
-			p.Refusal = &evidence.Refusal{Webhook: "billing.test", At: p.Time.Add(-10 * time.Second)}
-		}), "FinalDeleteRejected", []string{`forbids it. nodeagent's own update of this pod's status is refused too, by the webhook "billing.test"`}},
+			p.Refusal = &evidence.Refusal{Webhook: "billing.test", Code: "403", At: p.Time.Add(-10 * time.Second)}
+		}), "FinalDeleteRejected", []string{"RBAC forbids it Read the text"}},
 		"a webhook cannot be called": {40 * time.Second, uncalled, "StatusUpdateRejected", []string{
 			"the API server does not take updates of status by the kubelet (HTTP 500)",
 			`does not take nodeagent's own update of this pod's status either, because it cannot call the webhook "billing.test"`, "see that its pods run",

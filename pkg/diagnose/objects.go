@@ -149,10 +149,8 @@ type Refuser struct {
 	Binding string `json:"binding,omitempty"`
 }
 
-// RefuserOf describes what has refused nodeagent's own update of the pod's status lately; nil for
-// nothing.
-func RefuserOf(p *evidence.Pod) *Refuser {
-	r := fact.OwnRefusal(p)
+// RefuserOf describes what has refused nodeagent's own update; nil for nothing.
+func RefuserOf(r *evidence.Refusal) *Refuser {
 	if r == nil {
 		return nil
 	}

@@ -107,8 +107,8 @@ func unknown(p *evidence.Pod, looked search, notRead []Unknown, force *Force) Fi
 	}
 	if done(p) {
 		f.Variants = append(f.Variants, doneOnNode)
-		o.Refuser = RefuserOf(p)
-		if r := fact.OwnRefusal(p); r != nil && r.Uncalled {
+		r := fact.OwnRefusal(p)
+		if o.Refuser = RefuserOf(r); r != nil && r.Uncalled {
 			f.Variants = append(f.Variants, Uncalled)
 		}
 	}

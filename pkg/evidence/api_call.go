@@ -67,6 +67,8 @@ type Refusal struct {
 	Binding string `json:"binding,omitempty"`
 	// Uncalled reports whether the API server could not call the webhook, and so refused.
 	Uncalled bool `json:"uncalled,omitempty"`
+	// Code is the HTTP status of the answer, as in 403.
+	Code string `json:"code,omitempty"`
 	// At is the time of the reading after which it was tried.
 	At time.Time `json:"at,omitzero"`
 }

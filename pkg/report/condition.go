@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"strconv"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -105,15 +106,15 @@ func refusalOf(err error) *evidence.Refusal {
 	if !errors.As(err, &s) {
 		return nil
 	}
-	text := s.Status().Message
+	text, code := s.Status().Message, strconv.Itoa(int(s.Status().Code))
 	if m := webhookDenied.FindStringSubmatch(text); m != nil {
-		return &evidence.Refusal{Webhook: m[1]}
+		return &evidence.Refusal{Webhook: m[1], Code: code}
 	}
 	if m := webhookUncalled.FindStringSubmatch(text); m != nil {
-		return &evidence.Refusal{Webhook: m[1], Uncalled: true}
+		return &evidence.Refusal{Webhook: m[1], Uncalled: true, Code: code}
 	}
 	if m := policyDenied.FindStringSubmatch(text); m != nil && !strings.HasPrefix(m[1], ownPolicies) {
-		return &evidence.Refusal{Policy: m[1], Binding: m[2]}
+		return &evidence.Refusal{Policy: m[1], Binding: m[2], Code: code}
 	}
 	return nil
 }

@@ -280,11 +280,11 @@ func TestHeldBackIsNotWritten(t *testing.T) {
 func TestRefusalOf(t *testing.T) {
 	const dead = `Internal error occurred: failed calling webhook "status.scenario.test": failed to call webhook: Post "https://10.0.2.15:9444/?timeout=5s": dial tcp 10.0.2.15:9444: connect: connection refused`
 	for text, want := range map[string]*evidence.Refusal{
-		`admission webhook "validate.kyverno.svc-fail" denied the request: pods with billing records are kept`: {Webhook: "validate.kyverno.svc-fail"},
-		`admission webhook "a.b.c" denied the request without explanation`:                                     {Webhook: "a.b.c"},
-		`admission webhook "a.b.c" denied the request`:                                                         {Webhook: "a.b.c"},
-		dead: {Webhook: "status.scenario.test", Uncalled: true},
-		`pods "web-0" is forbidden: ValidatingAdmissionPolicy 'billing' with binding 'all' denied request: pods with billing records are kept`: {Policy: "billing", Binding: "all"},
+		`admission webhook "validate.kyverno.svc-fail" denied the request: pods with billing records are kept`: {Webhook: "validate.kyverno.svc-fail", Code: "403"},
+		`admission webhook "a.b.c" denied the request without explanation`:                                     {Webhook: "a.b.c", Code: "403"},
+		`admission webhook "a.b.c" denied the request`:                                                         {Webhook: "a.b.c", Code: "403"},
+		dead: {Webhook: "status.scenario.test", Uncalled: true, Code: "403"},
+		`pods "web-0" is forbidden: ValidatingAdmissionPolicy 'billing' with binding 'all' denied request: pods with billing records are kept`: {Policy: "billing", Binding: "all", Code: "403"},
 		`pods "web-0" is forbidden: ValidatingAdmissionPolicy 'nodeagent-own-node' with binding 'nodeagent-own-node' denied request: no`:       nil,
 		`pods "web-0" is forbidden: User "x" cannot patch resource "pods/status"`:                                                              nil,
 		`admission webhook "a\nb" denied the request`:                                                                                          nil,

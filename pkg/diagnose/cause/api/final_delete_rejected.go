@@ -15,7 +15,7 @@ var FinalDeleteRejected = &diagnose.Rule{
 	Doc: diagnose.Doc{
 		Layer:   "api",
 		Title:   "the API server refuses the kubelet's final delete of the pod",
-		Message: "nothing of the pod is left on the node, but the API server refuses the kubelet's request to delete {whose} (HTTP {code}): an admission policy, a webhook or RBAC forbids it{refusedtoo}",
+		Message: "nothing of the pod is left on the node, but the API server refuses the kubelet's request to delete {whose} (HTTP {code}): an admission policy, a webhook or RBAC forbids it",
 		Phrases: map[string][]diagnose.Choice{"whose": {
 			{Variant: others, Text: "this pod or another one of this node"}, {Text: "its object"},
 		}, "try": {
@@ -42,11 +42,10 @@ var FinalDeleteRejected = &diagnose.Rule{
 		if c == nil {
 			return nil
 		}
-		f := diagnose.Finding{Confidence: diagnose.Inferred}
-		about(p, c, &f)
+		f := diagnose.Finding{Confidence: diagnose.Inferred, Objects: ofRequest(p, c)}
 		// What was refused may have been another pod's that has gone since.
 		if p.Node.Deletable != 1 || !c.RoseBefore.After(p.Node.DeletablesUntil) {
-			f.Variants = append(f.Variants, others)
+			f.Variants = []string{others}
 		}
 		return []diagnose.Finding{f}
 	},
@@ -56,10 +55,7 @@ var FinalDeleteRejected = &diagnose.Rule{
 // the kubelet may ask for.
 const others = "Others"
 
-// about adds to a finding the kubelet's requests that it rests on, and who refuses nodeagent's own.
-func about(p *evidence.Pod, c *evidence.APICall, f *diagnose.Finding) {
-	f.Objects = diagnose.Objects{Pod: p.Namespace + "/" + p.Name, Node: p.Node.Name, Code: c.Code, Refuser: diagnose.RefuserOf(p)}
-	if r := fact.OwnRefusal(p); r != nil && r.Uncalled {
-		f.Variants = append(f.Variants, diagnose.Uncalled)
-	}
+// ofRequest describes a request of the kubelet about a pod.
+func ofRequest(p *evidence.Pod, c *evidence.APICall) diagnose.Objects {
+	return diagnose.Objects{Pod: p.Namespace + "/" + p.Name, Node: p.Node.Name, Code: c.Code}
 }

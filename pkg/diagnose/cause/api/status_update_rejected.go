@@ -27,7 +27,7 @@ var StatusUpdateRejected = &diagnose.Rule{
 			"A reading has found its cgroup before, or the kubelet was there before the deletion: a node that was started anew has none. " +
 			"Since then the kubelet's PATCH requests were refused at least twice, and lately (rest_client_requests_total of the kubelet, code 4xx but 401, 404, 408, 409 and 429), and nothing shows trouble of the API server itself. " +
 			"An answer that the API server gives because it could not call a webhook (code 500) counts only when the same has lately kept nodeagent from writing its own condition into this pod's status. " +
-			"What has refused that is named as having done so: it may look at requests of nodeagent and not at those of the kubelet. " +
+			"What has refused that, with the same code, is named as having done so: it may look at requests of nodeagent and not at those of the kubelet. " +
 			"It is inferred: the kubelet counts by method, not by object. A kubelet that is part of another program, as in K3s and MicroK8s, is not judged.",
 		Remedy: "Read the text of the refusal, which names the policy or webhook: on the node, journalctl -u kubelet, line \"Failed to update status for pod\". " +
 			"Then let the group system:nodes pass there for UPDATE of pods/status. The kubelet tries again within ten seconds.",
@@ -45,15 +45,21 @@ var StatusUpdateRejected = &diagnose.Rule{
 		if p.ContainersEnded() || p.Mirror || !p.NothingLeft() || !fact.SaidToRun(p) {
 			return nil
 		}
-		f := diagnose.Finding{Confidence: diagnose.Inferred}
-		c := fact.RefusedByAPI(p, evidence.MethodPatch)
+		family, c := "", fact.RefusedByAPI(p, evidence.MethodPatch)
 		if c == nil {
 			if c = fact.StoppedByWebhook(p, evidence.MethodPatch); c == nil {
 				return nil
 			}
-			f.Family = webhookFails
+			family = webhookFails
 		}
-		about(p, c, &f)
+		f := diagnose.Finding{Family: family, Confidence: diagnose.Inferred, Objects: ofRequest(p, c)}
+		// One that is answered otherwise is refused by another one, or for another reason.
+		if r := fact.OwnRefusal(p); r != nil && r.Code == c.Code {
+			f.Objects.Refuser = diagnose.RefuserOf(r)
+			if r.Uncalled {
+				f.Variants = append(f.Variants, diagnose.Uncalled)
+			}
+		}
 		return []diagnose.Finding{f}
 	},
 }
