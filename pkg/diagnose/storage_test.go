@@ -29,6 +29,7 @@ func unmounting(past time.Duration, change func(p *evidence.Pod)) *evidence.Pod 
 			ID: 7, Device: "8:16", Point: volumesDir + "kubernetes.io~csi/data/mount", HostPoint: volumesDir + "kubernetes.io~csi/data/mount",
 			Type: "ext4", Source: "/dev/sdb", Volume: "data", Plugin: "kubernetes.io~csi",
 		}},
+		Containers: []evidence.Container{{Name: "main", Kind: evidence.App, Exit: &evidence.Exit{At: deadline}}},
 		Volumes: []evidence.Volume{
 			{Name: "data", Plugin: "kubernetes.io~csi", Driver: csiDriver},
 			{Name: "scratch", Plugin: "kubernetes.io~empty-dir"},
@@ -1132,8 +1133,24 @@ func TestUnmountBusyWaitsForAnAttempt(t *testing.T) {
 		"nothing is counted":               {25 * time.Second, func(p *evidence.Pod) { p.Node.Kubelet.VolumeCallsRead = time.Time{} }, "VolumeUnmountBusy"},
 		"the containers ended long before": {50 * time.Second, func(p *evidence.Pod) { p.Containers[0].Exit.At = p.Deadline.Add(-25 * time.Second) }, ""},
 		"and the next attempt is over":     {56 * time.Second, func(p *evidence.Pod) { p.Containers[0].Exit.At = p.Deadline.Add(-25 * time.Second) }, "VolumeUnmountBusy"},
-		"they ended an hour before":        {134 * time.Second, func(p *evidence.Pod) { p.Containers[0].Exit.At = p.Deadline.Add(-time.Hour) }, ""},
-		"and the longest pause is over":    {136 * time.Second, func(p *evidence.Pod) { p.Containers[0].Exit.At = p.Deadline.Add(-time.Hour) }, "VolumeUnmountBusy"},
+		"the counts are from before": {60 * time.Second, func(p *evidence.Pod) {
+			k := &p.Node.Kubelet
+			k.VolumeCallsRead = p.Time.Add(-35 * time.Second)
+			k.VolumeCallsSince = k.VolumeCallsRead
+		}, ""},
+		"they are read again": {60 * time.Second, func(p *evidence.Pod) { p.Node.Kubelet.VolumeCallsSince = p.Time }, ""},
+		"the counts are from before, and the longest pause is over": {166 * time.Second, func(p *evidence.Pod) {
+			k := &p.Node.Kubelet
+			k.VolumeCallsRead = p.Time.Add(-35 * time.Second)
+			k.VolumeCallsSince = k.VolumeCallsRead
+		}, "VolumeUnmountBusy"},
+		"they are read again, and the longest pause is over": {166 * time.Second, func(p *evidence.Pod) { p.Node.Kubelet.VolumeCallsSince = p.Time }, "VolumeUnmountBusy"},
+		"an init container ended an hour before": {31 * time.Second, func(p *evidence.Pod) {
+			p.Containers = append(p.Containers, evidence.Container{Name: "init", Kind: evidence.Init, Exit: &evidence.Exit{At: p.Deadline.Add(-time.Hour)}})
+		}, "VolumeUnmountBusy"},
+		"nobody knows when they ended":  {134 * time.Second, func(p *evidence.Pod) { p.Containers = nil }, ""},
+		"they ended an hour before":     {134 * time.Second, func(p *evidence.Pod) { p.Containers[0].Exit.At = p.Deadline.Add(-time.Hour) }, ""},
+		"and the longest pause is over": {136 * time.Second, func(p *evidence.Pod) { p.Containers[0].Exit.At = p.Deadline.Add(-time.Hour) }, "VolumeUnmountBusy"},
 	} {
 		d := cause.Diagnose(unmounting(tc.past, func(p *evidence.Pod) { leftMounted(p); holder(p, "dd", "", 7, 12*time.Second); tc.change(p) }))
 		if v, _ := d.Verdict(); v.Cause != tc.want {

@@ -105,7 +105,7 @@ type MountedVolume struct {
 //   - One of its threads hangs, but at a volume of another pod, or a program does that unmounts.
 func Untried(p *evidence.Pod) (left []MountedVolume, since time.Time) {
 	k := &p.Node.Kubelet
-	if !Counted(p) || k.Health != KubeletHealthy || p.Node.Ready.Unheard() || !mountedAll(p) || kubeletHangs(p) || Unmounter(p) != nil {
+	if !counted(p) || k.Health != KubeletHealthy || p.Node.Ready.Unheard() || !mountedAll(p) || kubeletHangs(p) || Unmounter(p) != nil {
 		return nil, since
 	}
 	since = countedSince(p)
@@ -123,8 +123,8 @@ func Untried(p *evidence.Pod) (left []MountedVolume, since time.Time) {
 	return left, since
 }
 
-// Counted reports whether it is known what the kubelet counts of its attempts at volumes.
-func Counted(p *evidence.Pod) bool {
+// counted reports whether it is known what the kubelet counts of its attempts at volumes.
+func counted(p *evidence.Pod) bool {
 	k := &p.Node.Kubelet
 	return !k.VolumeCallsRead.IsZero() && p.Time.Sub(k.VolumeCallsRead) <= evidence.CallsPause
 }
@@ -202,16 +202,21 @@ func countedSince(p *evidence.Pod) time.Time {
 
 // AttemptDue reports whether the kubelet's counts have been read for so long that an attempt at a
 // volume that goes on failing must be among them: it waits for as long again after each one, and
-// two minutes at most.
+// two minutes at most. The first one comes when the last container has ended. Counts that are read now and
+// then only, as on a busy node, are not waited for without end.
 func AttemptDue(p *evidence.Pod) bool {
 	since := countedSince(p)
-	ended := since
+	var ended time.Time
 	for i := range p.Containers {
-		if e := p.Containers[i].Exit; e != nil && !e.At.IsZero() && e.At.Before(ended) {
+		if e := p.Containers[i].Exit; e != nil && e.At.After(ended) {
 			ended = e.At
 		}
 	}
-	return p.Node.Kubelet.VolumeCallsRead.Sub(since) >= min(volumeRetry, since.Sub(ended)+evidence.CallsPause)
+	wait := volumeRetry
+	if !ended.IsZero() {
+		wait = min(wait, max(0, since.Sub(ended))+evidence.CallsPause)
+	}
+	return p.Node.Kubelet.VolumeCallsRead.Sub(since) >= wait || p.Time.Sub(p.UnchangedSince) >= volumeRetry+evidence.CallsPause
 }
 
 // VolumesLeft reports whether the kubelet fails to take a volume of the pod down, of

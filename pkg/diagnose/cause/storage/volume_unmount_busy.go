@@ -168,7 +168,7 @@ func saysOfDriver(p *evidence.Pod, f *diagnose.Finding, m *evidence.Mount) bool 
 		f.Confidence, f.Variants = diagnose.Inferred, append(f.Variants, givenUp)
 		return true
 	}
-	if !fact.Counted(p) {
+	if p.Node.Kubelet.VolumeCallsRead.IsZero() {
 		return true
 	}
 	if !fact.AttemptDue(p) {
