@@ -35,9 +35,9 @@ var StatusUpdateRejected = &diagnose.Rule{
 			"Do not delete a whole webhook or policy that guards something else.",
 		Families: []diagnose.Family{{
 			Name: webhookFails,
-			Meaning: "The API server has to ask a webhook before it writes the status of pods, cannot reach it or gets no answer, and refuses then (failurePolicy: Fail). " +
+			Meaning: "The API server has to ask a webhook before it writes the status of pods, cannot reach it, does not accept its certificate or gets no answer, and refuses then (failurePolicy: Fail). " +
 				"Most often the webhook's own pods do not run, perhaps because their status cannot be written either.",
-			Remedy: "Find the webhook's Service: kubectl get validatingwebhookconfigurations,mutatingwebhookconfigurations -o yaml, and see that its pods run and answer. " +
+			Remedy: "Find the webhook's Service: kubectl get validatingwebhookconfigurations,mutatingwebhookconfigurations -o yaml, and see that its pods run and answer, and that its certificate (caBundle) is valid. " +
 				"A webhook need not look at pods/status: leave that out of its rules. The kubelet tries again within ten seconds.",
 		}},
 	},
