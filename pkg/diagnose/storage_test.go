@@ -624,18 +624,25 @@ func TestStorageCauses(t *testing.T) {
 		"logical volumes on a block device come and go": {30 * time.Second, func(p *evidence.Pod) {
 			block(p, ownDevice, published)
 			looped(p, 2*time.Second, logicalVolume)
-			p.Loops[0].UsedSince = p.Time.Add(-12 * time.Second)
+			p.Loops[0].UsedSince, p.Loops[0].Released = p.Time.Add(-12*time.Second), true
 		}, "BlockVolumeUnmapFailed", false, []string{"one thing after another is on it, now logical volume guest/root, so", "Find out who activates it again and again"}},
 		"logical volumes on a block device have come and gone for 9 seconds": {30 * time.Second, func(p *evidence.Pod) {
 			block(p, ownDevice, published)
 			looped(p, 2*time.Second, logicalVolume)
-			p.Loops[0].UsedSince = p.Time.Add(-9 * time.Second)
+			p.Loops[0].UsedSince, p.Loops[0].Released = p.Time.Add(-9*time.Second), true
+		}, "", false, nil},
+		"a file system on a block device is mounted now and then, and the kubelet has not released the loop device": {30 * time.Second, func(p *evidence.Pod) {
+			block(p, ownDevice, published)
+			looped(p, 2*time.Second, func(l *evidence.Loop) {
+				l.Mount = &evidence.Mount{ID: 90, Device: "7:9", Point: "/media/disk", HostPoint: "/media/disk", Type: "ext4"}
+				l.UsedSince = p.Time.Add(-12 * time.Second)
+			})
 		}, "", false, nil},
 		"a file system on a block device is mounted at one place after another": {30 * time.Second, func(p *evidence.Pod) {
 			block(p, ownDevice, published)
 			looped(p, 2*time.Second, func(l *evidence.Loop) {
 				l.Mount = &evidence.Mount{ID: 90, Device: "7:9", Point: "/media/disk", HostPoint: "/media/disk", Type: "ext4"}
-				l.UsedSince = p.Time.Add(-12 * time.Second)
+				l.UsedSince, l.Released = p.Time.Add(-12*time.Second), true
 			})
 		}, "BlockVolumeUnmapFailed", false, []string{"one thing after another is on it, now a mount at /media/disk (type ext4), so", "findmnt shows where it is mounted now; have that end"}},
 		"something was on a block device until a moment ago, and the kubelet fails": {90 * time.Second, func(p *evidence.Pod) {
@@ -648,6 +655,21 @@ func TestStorageCauses(t *testing.T) {
 			looped(p, 18*time.Second, func(l *evidence.Loop) { l.UsedUntil = p.Time.Add(-28 * time.Second) })
 			unmapped(p, 20*time.Second)
 		}, "", false, nil},
+		"a process has just come to a block device, and the kubelet fails": {90 * time.Second, func(p *evidence.Pod) {
+			block(p, ownDevice, published)
+			holder(p, "rsync", "", 7, 8*time.Second)
+			unmapped(p, 9*time.Second)
+		}, "", false, nil},
+		"a process has left a block device, and the kubelet has failed before": {90 * time.Second, func(p *evidence.Pod) {
+			block(p, ownDevice, published)
+			p.UnheldSince = p.Time.Add(-18 * time.Second)
+			unmapped(p, 20*time.Second)
+		}, "", false, nil},
+		"a process has left a block device, and the kubelet has failed since": {90 * time.Second, func(p *evidence.Pod) {
+			block(p, ownDevice, published)
+			p.UnheldSince = p.Time.Add(-22 * time.Second)
+			unmapped(p, 20*time.Second)
+		}, "BlockVolumeUnmapFailed", true, []string{"the kubelet fails to take the device back"}},
 		"something was on a block device, and the kubelet has failed since": {90 * time.Second, func(p *evidence.Pod) {
 			block(p, ownDevice, published)
 			looped(p, 22*time.Second, func(l *evidence.Loop) { l.UsedUntil = p.Time.Add(-24 * time.Second) })

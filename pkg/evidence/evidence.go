@@ -206,6 +206,9 @@ type Pod struct {
 	// run; before that only Holders of a Rootfs or of ImageMounts.
 	Volumes []Volume `json:"volumes,omitempty"`
 	Holders []Holder `json:"holders,omitempty"`
+	// UnheldSince is when the first reading had ended that showed no Holder of one of Devices any
+	// more; zero when none has shown one.
+	UnheldSince time.Time `json:"unheldSince,omitzero"`
 	// Specified are the volumes of the pod's specification, when one of them is behind a
 	// PersistentVolumeClaim; none when there are more than are kept.
 	Specified []SpecVolume `json:"specified,omitempty"`

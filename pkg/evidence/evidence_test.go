@@ -626,6 +626,31 @@ func TestSinceOfAStatusError(t *testing.T) {
 	}
 }
 
+// Nobody uses a block device any more from the first reading on that looked and found nobody.
+func TestSinceHeld(t *testing.T) {
+	var earlier *Pod
+	for i, step := range []struct {
+		mount   int // that is held; 0 for none
+		missing bool
+		want    int // the reading from which on nobody does, 0 for none
+	}{
+		{0, false, 0}, {8, false, 0}, {7, false, 0}, {7, false, 0}, {0, true, 4}, {0, true, 5}, {0, false, 5}, {8, false, 5}, {7, false, 0}, {8, false, 9},
+	} {
+		now := &Pod{UID: "u", Time: time.Unix(int64(1000+10*i), 0), Devices: []Mount{{ID: 7}}}
+		if step.mount != 0 {
+			now.Holders = []Holder{{MountID: step.mount}}
+		}
+		if step.missing {
+			now.Lack(Holders, "a helper hung")
+		}
+		now.Since(earlier)
+		if want := time.Unix(int64(1000+10*step.want), 0); step.want == 0 && !now.UnheldSince.IsZero() || step.want != 0 && !now.UnheldSince.Equal(want) {
+			t.Errorf("reading %d: %s", i, now.UnheldSince)
+		}
+		earlier = now
+	}
+}
+
 // What is on a loop device has been there since the same mount and the same devices are.
 func TestSinceOfLoops(t *testing.T) {
 	t0 := time.Unix(1000, 0)

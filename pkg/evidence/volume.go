@@ -104,6 +104,9 @@ type Loop struct {
 	Mapper []Mapped `json:"mapper,omitempty"`
 	// Mount is where the host has mounted the file system that is on it or on a partition.
 	Mount *Mount `json:"mount,omitempty"`
+	// Released reports whether the kubelet has released it already, while it was in use: the kernel
+	// does so at the last close (autoclear; loop_clr_fd, drivers/block/loop.c).
+	Released bool `json:"released,omitempty"`
 	// Since is when the first of the readings in a row had ended that showed the same, and
 	// UsedSince when the first one had that each showed something on it, which may be one after
 	// another. UsedUntil is when the last reading had ended that showed something there.
@@ -267,6 +270,25 @@ func sinceHolders(now, before []Holder, t time.Time) {
 				h.Since = b.Since
 			}
 		}
+	}
+}
+
+// sinceHeld carries over since when nobody has used a block device of the pod any more. A reading
+// that could not look shows neither.
+func (p *Pod) sinceHeld(e *Pod, t time.Time) {
+	held := func(p *Pod) bool {
+		return slices.ContainsFunc(p.Holders, func(h Holder) bool {
+			return slices.ContainsFunc(p.Devices, func(m Mount) bool { return m.ID == h.MountID })
+		})
+	}
+	_, missing := p.Missing[Holders]
+	switch {
+	case held(p):
+		p.UnheldSince = time.Time{}
+	case held(e), missing && !e.UnheldSince.IsZero():
+		p.UnheldSince = t
+	default:
+		p.UnheldSince = e.UnheldSince
 	}
 }
 

@@ -325,17 +325,17 @@ func blockMountedInTurn() Scenario {
 	const name, dir = "block-mounted-in-turn", "/var/lib/scenario-block-mounted-in-turn.mnt"
 	s := ofBlock(name, "the file system on the pod's block volume is mounted on the node at one place after another, from the loop device that the kubelet keeps on it",
 		`mkfs.ext4 -q -F -O ^has_journal $loop
-mkdir -p `+dir+`.0 `+dir+`.1
+mkdir -p `+dir+`.0 `+dir+`.1 `+dir+`.2 `+dir+`.3 `+dir+`.4
 mount -t ext4 $loop `+dir+`.0
 exec 3<&-
 echo $$ >/run/scenario-'$NAME'.holder
 n=0
-while :; do n=$((1-n)); mount -t ext4 $loop `+dir+`.$n; umount `+dir+`.$((1-n)); sleep 3; done`)
+while :; do last=$n; n=$(((n+1)%5)); mount -t ext4 $loop `+dir+`.$n; umount `+dir+`.$last; sleep 3; done`)
 	s.Break = onNode(held3)
-	s.Proof = loopLeft + " && grep -q ' " + dir + "\\.[01] ' /proc/self/mountinfo"
+	s.Proof = loopLeft + " && grep -q ' " + dir + "\\.[0-4] ' /proc/self/mountinfo"
 	s.Cause, s.Family = "BlockVolumeUnmapFailed", "MountInside"
 	s.Says = []string{"robably blocked in phase Volumes", "block volume data (claim ", "one thing after another is on it, now a mount at " + dir, "findmnt shows where"}
-	s.Heal = onNode("end KILL /run/scenario-$NAME.holder\numount " + dir + ".0 || :\numount " + dir + ".1 || :\n" + endLoops + runCSI(s.Name))
+	s.Heal = onNode("end KILL /run/scenario-$NAME.holder\nfor n in 0 1 2 3 4; do umount " + dir + ".$n || :; done\n" + endLoops + runCSI(s.Name))
 	return s
 }
 

@@ -93,8 +93,8 @@ var BlockVolumeUnmapFailed = &diagnose.Rule{
 			"Two readings ten seconds or more apart show who uses it: a process in the host's mount namespace with a file open on that mount (mnt_id in /proc/PID/fdinfo), or with the loop device, or a partition of it, open " +
 			"whose backing_file is that mount; a device of the device mapper, a software RAID or another block device among the holders of that loop device, of a partition of it or of such a device (/sys/dev/block; dm/uuid of a logical volume begins with LVM-, and a RAID has md/array_state); " +
 			"or the file system of the loop device or of a partition in the host's mount table. " +
-			"A device that all these readings show counts, be it mounted or not. Where each of them shows something there, but one after another, it is inferred: between two of them there may be none. " +
-			"Where nothing of that is seen, the number of failed attempts at block volumes of its plugin has grown since " +
+			"A device that all these readings show counts, be it mounted or not. Where each of them shows something there, but one after another, it is inferred, and counts only when the kubelet has released the loop device already (autoclear): the kernel keeps that from then on as long as it is in use. " +
+			"Where nothing of that is seen, the number of failed attempts at block volumes of its plugin has grown since then " +
 			"(storage_operation_duration_seconds of the kubelet, operation unmap_volume), and the CSI driver has not been asked yet. " +
 			"Where nobody in the host's mount namespace is found, the others that have a process are looked at: for a mount of the loop device or of a partition of it in their mountinfo, " +
 			"and for a process that has the loop device open, by the number of the open file.",
@@ -189,9 +189,9 @@ const (
 
 // onDevice looks for what is on a loop device of the kubelet.
 //
-// When the kubelet releases one that is in use, the kernel does it at the last close (loop_clr_fd,
-// drivers/block/loop.c). So one that is left has been in use without a gap since then, though not always
-// by the same.
+// When the kubelet releases one that is in use, the kernel does it at the last close. So one that is
+// left after that has been in use without a gap since then, though not always by the same. While the
+// kubelet has not come to it, as when losetup fails, there may be gaps.
 func onDevice(p *evidence.Pod) (diagnose.Finding, bool) {
 	for i := range p.Loops {
 		l := &p.Loops[i]
@@ -209,7 +209,7 @@ func onDevice(p *evidence.Pod) (diagnose.Finding, bool) {
 			describeMapped(p, &f, m, all, inUse(p, l, all))
 		case l.Mount != nil && lasts(p, l.Since):
 			describeMounted(p, &f, m, l)
-		case !l.Used() || !lasts(p, l.UsedSince):
+		case !l.Used() || !lasts(p, l.UsedSince) || !l.Released:
 			continue
 		case len(l.Mapper) > 0:
 			f.Confidence, f.Variants = diagnose.Inferred, []string{changing}
@@ -306,7 +306,7 @@ func notUnmapped(p *evidence.Pod) []diagnose.Finding {
 	for i := range p.Volumes {
 		v := &p.Volumes[i]
 		c := fact.FailedUnmount(p, v)
-		if c == nil || !notReached(p, v) || mappedOrMounted(p, v, c) {
+		if c == nil || !notReached(p, v) || mappedOrMounted(p, v, c) || heldLately(p, v, c) {
 			continue
 		}
 		if v.Driver != "" && failedCall(p, v.Driver) != nil {
@@ -327,6 +327,14 @@ func mappedOrMounted(p *evidence.Pod, v *evidence.Volume, failed *evidence.Volum
 	return slices.ContainsFunc(p.Loops, func(l evidence.Loop) bool {
 		m := byID(p.Devices, l.MountID)
 		return m != nil && m.Volume == v.Name && m.Plugin == v.Plugin && (l.Used() || !l.UsedUntil.IsZero() && failed.Rose.Before(l.Since))
+	})
+}
+
+// heldLately is the same of a process that uses the device, or did.
+func heldLately(p *evidence.Pod, v *evidence.Volume, failed *evidence.VolumeCall) bool {
+	return failed.Rose.Before(p.UnheldSince) || slices.ContainsFunc(p.Holders, func(h evidence.Holder) bool {
+		m := byID(p.Devices, h.MountID)
+		return m != nil && m.Volume == v.Name && m.Plugin == v.Plugin && !unmounts(&h.Task)
 	})
 }
 

@@ -57,6 +57,9 @@ func (v *View) Loops(host *Table, devices []evidence.Mount) ([]evidence.Loop, er
 		if name, ok := kernfile.Named(dir); ok {
 			l.Name = name // each device has several minor numbers where partitions have such (loop.max_part)
 		}
+		if b, err := kernfile.Read(dir, kernfile.LoopReleased); err == nil {
+			l.Released = string(bytes.TrimSpace(b)) == "1"
+		}
 		if err := v.partitions(&l, host, dir); err != nil {
 			return out, err
 		}

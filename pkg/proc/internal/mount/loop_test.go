@@ -18,6 +18,7 @@ func TestLoops(t *testing.T) {
 	for name, text := range map[string]string{
 		"7:0/loop/backing_file":    "/var/lib/disk.img\n",
 		"7:1/loop/backing_file":    device + "\n",
+		"7:1/loop/autoclear":       "0\n",
 		"7:1/holders/dm-0/dm/name": "guest-root\n",
 		"7:1/holders/dm-0/dm/uuid": "LVM-Ze1OCrSnk0mmdNXlVYzR3lmxqSz2sLdZuWm7TVHDDs3dIRmzKhOlZUbUWlyFmWcD\n",
 		"7:1/holders/dm-0/dev":     "254:0\n",
@@ -25,6 +26,7 @@ func TestLoops(t *testing.T) {
 		"7:1/holders/dm-9/dev":     "254:9\n",
 		"7:1/holders/md9/md/level": "raid1\n",
 		"7:2/loop/backing_file":    device + " (deleted)\n",
+		"7:2/loop/autoclear":       "1\n",
 		"7:3/loop/backing_file":    "\n",
 		"7:4/stat":                 "",
 		"8:0/loop/backing_file":    device + "\n",
@@ -82,7 +84,7 @@ func TestLoops(t *testing.T) {
 	slices.SortFunc(got, func(a, b evidence.Loop) int { return strings.Compare(a.Name, b.Name) })
 	want := []evidence.Loop{
 		{Name: "loop1", MountID: 7, Numbers: []string{"7:1"}, Mapper: []evidence.Mapped{{Name: "guest-root", Logical: "guest/root"}}},
-		{Name: "loop2", MountID: 7, Numbers: []string{"7:2"}, Mount: &evidence.Mount{ID: 90, Device: "7:2", Point: "/media/disk", HostPoint: "/media/disk", Type: "ext4"}},
+		{Name: "loop2", MountID: 7, Numbers: []string{"7:2"}, Released: true, Mount: &evidence.Mount{ID: 90, Device: "7:2", Point: "/media/disk", HostPoint: "/media/disk", Type: "ext4"}},
 		{
 			Name: "loop5", MountID: 7, Numbers: []string{"7:5", "259:1", "259:2"},
 			Mapper: []evidence.Mapped{
