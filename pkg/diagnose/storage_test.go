@@ -687,7 +687,7 @@ func TestStorageCauses(t *testing.T) {
 			looped(p, 12*time.Second, func(l *evidence.Loop) {
 				l.Mapper = []evidence.Mapped{{Name: "safe"}, {Name: "guest-root", Logical: "guest/root"}}
 			})
-		}, "BlockVolumeUnmapFailed", true, []string{"logical volume guest/root is active on it, so", "dmsetup info guest-root", "is on this device), and then safe, which it is on or which is on the device too; the kubelet"}},
+		}, "BlockVolumeUnmapFailed", true, []string{"logical volume guest/root is active on it, so", "dmsetup info guest-root", "is on this device), and then safe (dmsetup remove, or mdadm --stop of a RAID), which it is on or which is on the device too; the kubelet"}},
 		"a software RAID on a block device": {30 * time.Second, func(p *evidence.Pod) {
 			block(p, ownDevice, published)
 			looped(p, 12*time.Second, func(l *evidence.Loop) { l.Mapper = []evidence.Mapped{{Kind: evidence.MadeByMD, Name: "md127"}} })
@@ -714,7 +714,7 @@ func TestStorageCauses(t *testing.T) {
 			looped(p, 12*time.Second, func(l *evidence.Loop) {
 				l.Mapper = []evidence.Mapped{{Kind: evidence.MadeByMD, Name: "md127"}, {Name: "guest-root", Logical: "guest/root"}}
 			})
-		}, "BlockVolumeUnmapFailed", true, []string{"logical volume guest/root is active on it, so", "and then md127, which"}},
+		}, "BlockVolumeUnmapFailed", true, []string{"logical volume guest/root is active on it, so", "and then md127 (dmsetup remove, or mdadm --stop of a RAID), which"}},
 		"a software RAID with a name that is a command": {30 * time.Second, func(p *evidence.Pod) {
 			block(p, ownDevice)
 			looped(p, 12*time.Second, func(l *evidence.Loop) { l.Mapper = []evidence.Mapped{{Kind: evidence.MadeByMD, Name: "md_x;reboot"}} })

@@ -46,7 +46,7 @@ var values = map[string]func(*Finding) string{
 	},
 	"alike":   func(f *Finding) string { return number(int64(f.Objects.Alike)) },
 	"also":    func(f *Finding) string { return f.Objects.also() },
-	"spared":  func(f *Finding) string { return processes(f.Objects.Spared, "") },
+	"spared":  func(f *Finding) string { return processes(f.Objects.Spared, (*Process).short, "") },
 	"threads": func(f *Finding) string { return count(f.Objects.Alike, "thread") },
 
 	// The others.
@@ -375,6 +375,14 @@ func (p *Process) whose() string {
 	}
 }
 
+// short names a process where there is no room for whose it is: a remedy is cut at its end.
+func (p *Process) short() string {
+	if p.Comm == "" {
+		return p.whose()
+	}
+	return p.name() + " (PID " + p.number() + ")"
+}
+
 // also names the first of the other processes, and counts the rest.
 func (o *Objects) also() string {
 	if len(o.Others) == 0 {
@@ -389,14 +397,14 @@ func (o *Objects) also() string {
 	case rest != "":
 		rest += " more"
 	}
-	return processes(o.Others, rest)
+	return processes(o.Others, (*Process).whose, rest)
 }
 
 // processes names processes, and says what else there is.
-func processes(all []*Process, rest string) string {
+func processes(all []*Process, name func(*Process) string, rest string) string {
 	said := make([]string, 0, len(all)+1)
 	for _, p := range all {
-		said = append(said, p.whose())
+		said = append(said, name(p))
 	}
 	if rest != "" {
 		said = append(said, rest)

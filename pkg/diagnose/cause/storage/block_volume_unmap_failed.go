@@ -59,7 +59,7 @@ var BlockVolumeUnmapFailed = &diagnose.Rule{
 			"how":    {{Variant: other, Text: ""}, {Text: " (dmsetup remove, or vgchange -an if all of the volume group is on this device)"}},
 			"filter": {{Variant: other, Text: "Keep that program from looking at loop devices."}, {Text: "Keep LVM from looking at loop devices (global_filter in lvm.conf)."}},
 			"stop":   {{Text: "mdadm --stop /dev/{mapped}"}, {Text: "mdadm --stop"}},
-			"then":   {{Text: ", and then {rest}, which it is on or which is on the device too"}, {Text: ""}},
+			"then":   {{Text: ", and then {rest} (dmsetup remove, or mdadm --stop of a RAID), which it is on or which is on the device too"}, {Text: ""}},
 			"mount": {
 				{Variant: changing, Text: "findmnt shows where it is mounted now; have that end, because each new mount follows an earlier one"},
 				{Variant: ofPod, Text: "findmnt shows the UID of the pod that it is a volume of, which has to end first; do not unmount it"},
@@ -111,7 +111,7 @@ var BlockVolumeUnmapFailed = &diagnose.Rule{
 			},
 			{
 				Name: raid,
-				Meaning: "The node has found a part of a software RAID (mdadm) on the device, and has assembled it, as udev does by itself with all block devices that appear (mdadm --incremental). " +
+				Meaning: "The node has found a part of a software RAID (mdadm) on the device, and has assembled it, as udev may do by itself with block devices that appear (mdadm --incremental; newer versions leave loop devices out). " +
 					"Where the pod is a virtual machine the RAID is its guest's. One that lacks parts is not started, and keeps the device in use all the same.",
 				Remedy: "On the node: cat /proc/mdstat shows it. {release}: {stop}{then}; the kubelet takes the device back within two minutes. " +
 					"Keep mdadm from assembling what is on loop devices (AUTO -all in mdadm.conf, with an ARRAY line for each RAID of the node's own).",
