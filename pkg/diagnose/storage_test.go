@@ -1190,11 +1190,21 @@ func TestVolumesLeftMounted(t *testing.T) {
 		"one":           {func(*evidence.Pod) {}, []string{"data"}},
 		"two":           {func(p *evidence.Pod) { another(p, csiDriver) }, []string{"data", "logs"}},
 		"mounted twice": {func(p *evidence.Pod) { p.Mounts = append(p.Mounts, p.Mounts[0]) }, []string{"data"}},
+		"two, and one is in use": {func(p *evidence.Pod) {
+			another(p, csiDriver)
+			holder(p, "dd", "", 7, 12*time.Second)
+		}, []string{"data", "logs"}},
+		"one is in use, and a second one is a volume of a driver that still tries": {func(p *evidence.Pod) {
+			another(p, "other.example.org")
+			holder(p, "dd", "", 7, 12*time.Second)
+		}, []string{"data"}},
 	} {
 		d := cause.Diagnose(unmounting(301*time.Second, func(p *evidence.Pod) { leftMounted(p); tc.change(p) }))
 		var got []string
 		for i := range d.Findings {
-			got = append(got, d.Findings[i].Objects.Volumes...)
+			if !d.Findings[i].Symptom {
+				got = append(got, d.Findings[i].Objects.Volumes...)
+			}
 		}
 		if !slices.Equal(got, tc.want) {
 			t.Errorf("%s: %v, want %v", name, got, tc.want)

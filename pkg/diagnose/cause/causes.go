@@ -34,7 +34,7 @@ var table = diagnose.Table{
 	{Rule: storage.NetworkFilesystemUnreachable, Explains: []*diagnose.Rule{storage.CSINodeUnpublishHanging}},
 	{Rule: storage.VolumeUnmountHanging, Explains: []*diagnose.Rule{storage.CSINodeUnpublishHanging}},
 	{Rule: storage.CSIVolumeRecordLost},
-	{Rule: storage.VolumeUnmountBusy, Explains: []*diagnose.Rule{storage.CSINodeUnpublishFailing, storage.SubPathCleanupFailed, storage.VolumeLeftMounted}},
+	{Rule: storage.VolumeUnmountBusy, Explains: []*diagnose.Rule{storage.CSINodeUnpublishFailing, storage.SubPathCleanupFailed}},
 	{Rule: storage.ImageVolumeUnmountBusy, Explains: []*diagnose.Rule{runtime.SandboxStopFailing}},
 	{Rule: storage.BlockVolumeUnmapFailed, Explains: []*diagnose.Rule{storage.CSINodeUnpublishFailing}},
 	{Rule: storage.SubPathCleanupFailed},

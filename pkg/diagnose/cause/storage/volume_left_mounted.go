@@ -1,6 +1,8 @@
 package storage
 
 import (
+	"slices"
+
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose/fact"
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
@@ -49,10 +51,18 @@ var VolumeLeftMounted = &diagnose.Rule{
 		var out []diagnose.Finding
 		left, since := fact.GivenUp(p)
 		for _, l := range left {
+			if toldBusy(p, l.Volume.Name) {
+				continue
+			}
 			o := ofDriver(p, l.Volume.Driver, []string{l.Volume.Name})
 			o.Mount, o.Since = diagnose.MountOf(p, l.Mount), since
 			out = append(out, diagnose.Finding{Confidence: diagnose.Inferred, Objects: o})
 		}
 		return out
 	},
+}
+
+// toldBusy reports whether VolumeUnmountBusy tells of a volume, and that it is given up.
+func toldBusy(p *evidence.Pod, volume string) bool {
+	return !fact.Missing(p, evidence.Holders) && slices.ContainsFunc(keptBusy(p), func(f diagnose.Finding) bool { return slices.Contains(f.Objects.Volumes, volume) })
 }

@@ -74,27 +74,30 @@ var VolumeUnmountBusy = &diagnose.Rule{
 			},
 		},
 	},
-	Check: func(p *evidence.Pod) []diagnose.Finding {
-		if p.Overdue() < fact.KillLatency || p.Time.Sub(p.UnchangedSince) < fact.SlowDevice {
-			return nil
+	Check: keptBusy,
+}
+
+// keptBusy finds a mount of the pod that is in use.
+func keptBusy(p *evidence.Pod) []diagnose.Finding {
+	if p.Overdue() < fact.KillLatency || p.Time.Sub(p.UnchangedSince) < fact.SlowDevice {
+		return nil
+	}
+	for i := range p.Mounts {
+		in := &p.Mounts[i]
+		if !isInner(in) {
+			continue
 		}
-		for i := range p.Mounts {
-			in := &p.Mounts[i]
-			if !isInner(in) {
-				continue
+		if m := root(p, in); m != nil && !driverAway(p, m) {
+			f := diagnose.Finding{Family: inside, Confidence: diagnose.Proved, Objects: diagnose.Objects{
+				Mount: diagnose.MountOf(p, m), Inner: diagnose.MountOf(p, in), Volumes: []string{m.Volume},
+			}}
+			if !saysOfDriver(p, &f, m) {
+				return nil
 			}
-			if m := root(p, in); m != nil && !driverAway(p, m) {
-				f := diagnose.Finding{Family: inside, Confidence: diagnose.Proved, Objects: diagnose.Objects{
-					Mount: diagnose.MountOf(p, m), Inner: diagnose.MountOf(p, in), Volumes: []string{m.Volume},
-				}}
-				if !saysOfDriver(p, &f, m) {
-					return nil
-				}
-				return []diagnose.Finding{f}
-			}
+			return []diagnose.Finding{f}
 		}
-		return heldBy(p)
-	},
+	}
+	return heldBy(p)
 }
 
 const (
