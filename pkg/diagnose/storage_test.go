@@ -688,6 +688,12 @@ func TestStorageCauses(t *testing.T) {
 				l.Mapper = []evidence.Mapped{{Name: "safe"}, {Name: "guest-root", Logical: "guest/root"}}
 			})
 		}, "BlockVolumeUnmapFailed", true, []string{"logical volume guest/root is active on it, so", "dmsetup info guest-root", "is on this device), and then safe (dmsetup remove, or mdadm --stop of a RAID), which it is on or which is on the device too; the kubelet"}},
+		"a logical volume on a device with a name that is a command": {30 * time.Second, func(p *evidence.Pod) {
+			block(p, ownDevice, published)
+			looped(p, 12*time.Second, func(l *evidence.Loop) {
+				l.Mapper = []evidence.Mapped{{Name: "x;reboot"}, {Name: "guest-root", Logical: "guest/root"}}
+			})
+		}, "BlockVolumeUnmapFailed", true, []string{"is on this device); the kubelet"}},
 		"a software RAID on a block device": {30 * time.Second, func(p *evidence.Pod) {
 			block(p, ownDevice, published)
 			looped(p, 12*time.Second, func(l *evidence.Loop) { l.Mapper = []evidence.Mapped{{Kind: evidence.MadeByMD, Name: "md127"}} })

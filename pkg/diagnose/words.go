@@ -123,7 +123,7 @@ var values = map[string]func(*Finding) string{
 	},
 	"device":  func(f *Finding) string { return foreign(f.Objects.Device, 40) },
 	"logical": func(f *Finding) string { return foreign(f.Objects.Logical, 80) },
-	"rest":    func(f *Finding) string { return list(f.Objects.Rest, 120) },
+	"rest":    func(f *Finding) string { return arguments(f.Objects.Rest, 120) },
 	"cgroup":  func(f *Finding) string { return inCommand(strings.TrimPrefix(f.Objects.Cgroup, "/"), "") },
 	"target":  func(f *Finding) string { return foreign(f.Objects.CorePattern, 120) },
 
@@ -666,6 +666,17 @@ func argument(name string) string {
 		return ""
 	}
 	return inCommand(name, "")
+}
+
+// arguments names several objects behind a command for all of them, of at most n bytes: "" when
+// one cannot stand in a command.
+func arguments(names []string, n int) string {
+	for _, name := range names {
+		if argument(name) == "" {
+			return ""
+		}
+	}
+	return bound(strings.Join(names, ", "), n)
 }
 
 // maxInCommand leaves room for the rest of a message.
