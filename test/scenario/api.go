@@ -2,8 +2,13 @@ package scenario
 
 import (
 	"context"
+	"encoding/json"
+	"encoding/pem"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"strings"
+	"sync"
 	"time"
 
 	admissionv1 "k8s.io/api/admissionregistration/v1"
@@ -124,47 +129,74 @@ func forAWhile(impose, lift step, after time.Duration) step {
 // statusWebhook is the name of a webhook that looks at the status of a scenario's pod.
 const statusWebhook = "status.scenario.test"
 
-// askWebhook is a step that has the API server ask a webhook at a port of the node before it writes the pod's
-// status, whoever asks for it, and waits until it does. certificate is a file of the node; "" where
-// nobody listens.
-func askWebhook(port int, certificate string) step {
+// askWebhook is a step that has the API server ask a webhook before it writes the pod's status, whoever
+// asks for it, and waits until it does. The webhook denies all, or nobody listens there: the API server, which
+// runs on this machine, asks one that is not a Service from here.
+func askWebhook(listens bool) step {
 	return func(ctx context.Context, n *Node, p *corev1.Pod) error {
-		url, fail, none, seconds := fmt.Sprintf("https://%s:%d/", n.Address, port), admissionv1.Fail, admissionv1.SideEffectClassNone, int32(5)
-		hook := admissionv1.ValidatingWebhook{
-			Name: statusWebhook, FailurePolicy: &fail, SideEffects: &none, TimeoutSeconds: &seconds, AdmissionReviewVersions: []string{"v1"},
-			ClientConfig: admissionv1.WebhookClientConfig{URL: &url},
-			Rules: []admissionv1.RuleWithOperations{{
-				Operations: []admissionv1.OperationType{admissionv1.Update},
-				Rule:       admissionv1.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"pods/status"}},
-			}},
-			MatchConditions: []admissionv1.MatchCondition{{Name: "about-the-pod", Expression: fmt.Sprintf("request.namespace == '%s' && request.name == '%s'", p.Namespace, p.Name)}},
+		name, url := refuseStatus.name(p), "https://127.0.0.1:1/"
+		var certificate []byte
+		if listens {
+			s := httptest.NewTLSServer(http.HandlerFunc(deny))
+			webhooks.Store(name, s)
+			url, certificate = s.URL+"/", pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw})
 		}
-		if certificate != "" {
-			out, err := n.Exec(ctx, "until [ -s "+certificate+" ]; do sleep 0.2; done; cat "+certificate)
-			if err != nil {
-				return err
-			}
-			hook.ClientConfig.CABundle = []byte(out)
-		}
+		fail, none, seconds := admissionv1.Fail, admissionv1.SideEffectClassNone, int32(5)
 		_, err := n.API.AdmissionregistrationV1().ValidatingWebhookConfigurations().Create(ctx, &admissionv1.ValidatingWebhookConfiguration{
-			ObjectMeta: metav1.ObjectMeta{Name: refuseStatus.name(p)}, Webhooks: []admissionv1.ValidatingWebhook{hook},
+			ObjectMeta: metav1.ObjectMeta{Name: name}, Webhooks: []admissionv1.ValidatingWebhook{{
+				Name: statusWebhook, FailurePolicy: &fail, SideEffects: &none, TimeoutSeconds: &seconds, AdmissionReviewVersions: []string{"v1"},
+				ClientConfig: admissionv1.WebhookClientConfig{URL: &url, CABundle: certificate},
+				Rules: []admissionv1.RuleWithOperations{{
+					Operations: []admissionv1.OperationType{admissionv1.Update},
+					Rule:       admissionv1.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"pods/status"}},
+				}},
+				MatchConditions: []admissionv1.MatchCondition{{Name: "about-the-pod", Expression: fmt.Sprintf("request.namespace == '%s' && request.name == '%s'", p.Namespace, p.Name)}},
+			}},
 		}, metav1.CreateOptions{})
-		if err != nil && !apierrors.IsAlreadyExists(err) {
+		if err != nil {
 			return err
 		}
 		kubelet, err := n.asKubelet()
 		if err != nil {
 			return err
 		}
+		answer := "failed calling webhook \"" + statusWebhook + "\""
+		if listens {
+			answer = "admission webhook \"" + statusWebhook + "\" denied the request"
+		}
 		return n.Await(ctx, "the webhook of "+p.Name, func() (bool, string) {
 			err := refuseStatus.try(ctx, kubelet, p)
-			return err != nil && strings.Contains(err.Error(), "webhook \""+statusWebhook+"\""), fmt.Sprint(err)
+			return err != nil && strings.Contains(err.Error(), answer), fmt.Sprint(err)
 		})
 	}
 }
 
+// webhooks are those that listen, by the names of their configurations.
+var webhooks sync.Map
+
+// deny answers an AdmissionReview (admission.k8s.io/v1).
+func deny(w http.ResponseWriter, q *http.Request) {
+	var asked struct {
+		Request struct {
+			UID string `json:"uid"`
+		} `json:"request"`
+	}
+	if err := json.NewDecoder(q.Body).Decode(&asked); err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(map[string]any{
+		"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
+		"response": map[string]any{"uid": asked.Request.UID, "allowed": false, "status": map[string]any{"code": http.StatusForbidden, "message": "pods with billing records are kept"}},
+	})
+}
+
 // askNoWebhook is a step that takes the webhook away.
 func askNoWebhook(ctx context.Context, n *Node, p *corev1.Pod) error {
+	if s, ok := webhooks.LoadAndDelete(refuseStatus.name(p)); ok {
+		defer s.(*httptest.Server).Close()
+	}
 	err := n.API.AdmissionregistrationV1().ValidatingWebhookConfigurations().Delete(ctx, refuseStatus.name(p), metav1.DeleteOptions{})
 	if apierrors.IsNotFound(err) {
 		return nil
@@ -205,7 +237,6 @@ func finalDeleteLate() Scenario {
 		Pod:   victim(3, "drain", "0"),
 		Break: refuseDelete.forAWhile(18 * time.Second),
 		Proof: nothingLeft,
-		Heal:  refuseDelete.lift,
 	}
 }
 
@@ -235,12 +266,9 @@ func statusRefusedToAll() Scenario {
 
 // statusDenied is the same by a webhook.
 func statusDenied() Scenario {
-	const name, certificate = "status-denied", "/run/scenario-status-denied.pem"
 	s := statusRefused()
-	s.Name, s.Story = name, "a webhook denies every update of the pod's status"
-	s.Break = inTurn(nodeTool("victim"), onNode("rm -f "+certificate+"\n"+background("/usr/local/bin/victim deny "+certificate)), askWebhook(9443, certificate))
-	s.Heal = inTurn(askNoWebhook, onNode(endBackground))
-	s.NoCondition = true
+	s.Name, s.Story = "status-denied", "a webhook denies every update of the pod's status"
+	s.Break, s.Heal, s.NoCondition = askWebhook(true), askNoWebhook, true
 	s.Says = []string{"robably blocked in phase FinalDelete", "nothing of the pod is left on the node", "(HTTP 403)", "nodeagent's own update of this pod's status is refused too, by the webhook \"" + statusWebhook + "\""}
 	return s
 }
@@ -249,7 +277,7 @@ func statusDenied() Scenario {
 func statusWebhookDead() Scenario {
 	s := statusRefused()
 	s.Name, s.Story = "status-webhook-dead", "the API server has to ask a webhook about each update of the pod's status, and nobody listens there"
-	s.Break, s.Heal, s.NoCondition, s.Family = askWebhook(9444, ""), askNoWebhook, true, "WebhookFails"
+	s.Break, s.Heal, s.NoCondition, s.Family = askWebhook(false), askNoWebhook, true, "WebhookFails"
 	s.Says = []string{
 		"robably blocked in phase FinalDelete", "nothing of the pod is left on the node", "does not take updates of status by the kubelet (HTTP 500)",
 		"nodeagent's own update of this pod's status either, because it cannot call the webhook \"" + statusWebhook + "\"", "see that its pods run",
@@ -263,9 +291,8 @@ func statusWebhookLate() Scenario {
 		Name:  "status-webhook-late",
 		Story: "innocent: the API server has to ask a webhook about each update of the pod's status, nobody listens there, and it is taken away some seconds later",
 		Pod:   victim(3, "drain", "0"),
-		Break: forAWhile(askWebhook(9444, ""), askNoWebhook, 30*time.Second),
+		Break: forAWhile(askWebhook(false), askNoWebhook, 30*time.Second),
 		Proof: nothingLeft,
-		Heal:  askNoWebhook,
 	}
 }
 
@@ -276,6 +303,5 @@ func statusLate() Scenario {
 		Pod:   victim(3, "drain", "0"),
 		Break: refuseStatus.forAWhile(18 * time.Second),
 		Proof: nothingLeft,
-		Heal:  refuseStatus.lift,
 	}
 }

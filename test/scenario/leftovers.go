@@ -340,17 +340,18 @@ while :; do last=$n; n=$(((n+1)%5)); mount -t ext4 $loop `+dir+`.$n; umount `+di
 }
 
 // assembleLoop makes a software RAID of the kubelet's loop device, as the guest of a virtual machine
-// does, and has udev find and assemble it.
+// does, and has udev find and assemble it. The loop device has to stay in use meanwhile.
 func assembleLoop(name string) string {
 	return `modprobe -a md_mod raid1
-exec 3<&-
 mdadm --create /dev/md/` + name + ` --homehost=any --run --force --assume-clean --level=1 --raid-devices=1 $loop
 mdadm --stop /dev/md/` + name + `
 udevadm settle
 until ls /sys/block/${loop##*/}/holders | grep md; do
   udevadm trigger --action=change --name-match=$loop
   udevadm settle
+  sleep 1
 done
+exec 3<&-
 `
 }
 

@@ -23,7 +23,7 @@ victim dirty PATH            keeps dirty pages of the file, which it has closed
 victim leader-exits SECONDS  its first thread ends after that time, others live on
 victim drain SECONDS         ends that long after SIGTERM
 victim serve PATH            answers HTTP requests for the path, on port 8080, and no others; does not heed SIGTERM
-victim mounts COUNTxBYTES    makes mounts with names of that length, and processes that are stopped among them` + signalsUsage + kernelUsage + uringUsage + webhookUsage + `
+victim mounts COUNTxBYTES    makes mounts with names of that length, and processes that are stopped among them` + signalsUsage + kernelUsage + uringUsage + `
 victim MODE-in-thread ARG    does any of these in a second thread`
 
 func main() {
@@ -70,8 +70,6 @@ func run(mode, arg string) error {
 		return drain(arg)
 	case "serve":
 		return serve(arg)
-	case "deny":
-		return deny(arg)
 	}
 	return fmt.Errorf("victim does not know %q\n%s", mode, usage)
 }

@@ -37,8 +37,12 @@ const plainModules = `chroot "$1" sh -ec '
 find /usr/lib/modules -name "*.ko.xz" | xargs -r busybox unxz
 for kernel in /usr/lib/modules/*; do depmod "${kernel##*/}"; done'`
 
+// What mdadm has in the initial RAM disk loads modules for all levels of RAID, of which one does not
+// bear an emulated processor.
+const noRAIDAtBoot = "path-exclude=/usr/share/initramfs-tools/*mdadm*"
+
 func rootfsKey() cache.Key {
-	return cache.KeyOf("rootfs", "2", debianSuite, strings.Join(nodePackages(), ","), smallInitrd, plainModules)
+	return cache.KeyOf("rootfs", "2", debianSuite, strings.Join(nodePackages(), ","), smallInitrd, plainModules, noRAIDAtBoot)
 }
 
 // rootfs returns a folder with the Debian of a node as rootfs.tar.
@@ -53,7 +57,7 @@ func (m Maker) rootfs(ctx context.Context) (string, error) {
 		}
 		defer log.Close()
 		err = run(ctx, log, mmdebstrap(ctx, "minbase", nodePackages(), filepath.Join(dir, "rootfs.tar"), dir,
-			"--essential-hook="+smallInitrd, "--customize-hook="+plainModules))
+			"--dpkgopt="+noRAIDAtBoot, "--essential-hook="+smallInitrd, "--customize-hook="+plainModules))
 		if err != nil {
 			return &StepError{Step: step, Log: log.Name(), Err: err,
 				Next: "see whether `apt-get update` works on this machine and the log misses no package (" + kernel612 +
