@@ -539,6 +539,7 @@ func (a *Agent) look(ctx context.Context, l look, reading node.Round) {
 	if a.Setters != nil {
 		e.FinalizerSetters = a.Setters.Of(timed, l.pod, e)
 	}
+	e.Refusal = c.Refusal()
 	if len(failures) > 0 {
 		e.Daemons = Daemons(a.Watch.All())
 	}

@@ -52,6 +52,11 @@ func TestAPICauses(t *testing.T) {
 		}
 	}
 	unwritten := func(p *evidence.Pod) { unsaid(p); answered(p, patch, "422", 10*time.Second) }
+	uncalled := func(p *evidence.Pod) {
+		unsaid(p)
+		answered(p, patch, "500", 10*time.Second)
+		p.Refusal = &evidence.Refusal{Webhook: "billing.test", Uncalled: true, Code: "500", At: p.Time.Add(-10 * time.Second)}
+	}
 	const itsObject = "request to delete its object"
 	for name, tc := range map[string]struct {
 		past   time.Duration
@@ -109,6 +114,47 @@ func TestAPICauses(t *testing.T) {
 		}), "", nil},
 
 		"the status cannot be written": {40 * time.Second, unwritten, "StatusUpdateRejected", []string{"its status still says that a container runs", "(HTTP 422)"}},
+		"the status cannot be written, and a policy refuses nodeagent's own update": {40 * time.Second, with(unwritten, func(p *evidence.Pod) {
+			p.Refusal = &evidence.Refusal{Policy: "billing", Binding: "all", Code: "422", At: p.Time.Add(-10 * time.Second)}
+		}), "StatusUpdateRejected", []string{`only when the status is written. nodeagent's own update of this pod's status is refused too, by the ValidatingAdmissionPolicy "billing" (binding "all")`}},
+		"and one did long ago": {40 * time.Second, with(unwritten, func(p *evidence.Pod) {
+			p.Refusal = &evidence.Refusal{Webhook: "billing.test", Code: "422", At: p.Time.Add(-7 * time.Minute)}
+		}), "StatusUpdateRejected", []string{"only when the status is written Read the text"}},
+		"and one does with another code": {40 * time.Second, with(unwritten, func(p *evidence.Pod) {
+			p.Refusal = &evidence.Refusal{Webhook: "billing.test", Code: "403", At: p.Time.Add(-10 * time.Second)}
+		}), "StatusUpdateRejected", []string{"only when the status is written Read the text"}},
+		"and one cannot be called": {40 * time.Second, with(unwritten, func(p *evidence.Pod) {
+			p.Refusal = &evidence.Refusal{Webhook: "billing.test", Uncalled: true, Code: "500", At: p.Time.Add(-10 * time.Second)}
+		}), "StatusUpdateRejected", []string{"the API server refuses updates", "only when the status is written Read the text"}},
+		"the final delete is refused, and a webhook denies nodeagent's own update": {40 * time.Second, with(refused("403"), func(p *evidence.Pod) {
+			p.Refusal = &evidence.Refusal{Webhook: "billing.test", Code: "403", At: p.Time.Add(-10 * time.Second)}
+		}), "FinalDeleteRejected", []string{"RBAC forbids it Read the text"}},
+		"a webhook cannot be called": {40 * time.Second, uncalled, "StatusUpdateRejected", []string{
+			"the API server does not take updates of status by the kubelet (HTTP 500)",
+			`does not take nodeagent's own update of this pod's status either, because it cannot call the webhook "billing.test"`, "see that its pods run",
+		}},
+		"a webhook cannot be called, and the node is k3s": {3 * time.Minute, with(uncalled, func(p *evidence.Pod) { p.Node.Kubelet.Process.Comm = "k3s-server" }), "Unknown", []string{
+			`The API server does not take nodeagent's own update of the pod's status, because it cannot call the webhook "billing.test"`,
+		}},
+		"a webhook denies nodeagent's update, and nobody knows of the kubelet's": {3 * time.Minute, with(unsaid, func(p *evidence.Pod) {
+			p.Refusal = &evidence.Refusal{Webhook: "billing.test", At: p.Time.Add(-10 * time.Second)}
+		}), "Unknown", []string{`nodeagent's own update of the pod's status is refused, by the webhook "billing.test"`}},
+		"a webhook denies nodeagent's update, and the kubelet's end with an error of the API server": {40 * time.Second, with(uncalled, func(p *evidence.Pod) {
+			p.Refusal.Uncalled = false
+		}), "", nil},
+		"a webhook could not be called before this stage":      {40 * time.Second, with(uncalled, func(p *evidence.Pod) { p.Refusal.At = p.UnchangedSince }), "", nil},
+		"the kubelet's updates fail, and nodeagent's does not": {40 * time.Second, with(uncalled, func(p *evidence.Pod) { p.Refusal = nil }), "", nil},
+		"a webhook cannot be called, and the API server is in trouble besides": {40 * time.Second, with(uncalled, func(p *evidence.Pod) {
+			answered(p, del, "503", 10*time.Second)
+		}), "", nil},
+		"a webhook cannot be called, and the kubelet's updates get through": {40 * time.Second, with(unsaid, func(p *evidence.Pod) {
+			p.Refusal = &evidence.Refusal{Webhook: "billing.test", Uncalled: true, At: p.Time.Add(-10 * time.Second)}
+			answered(p, patch, "200", 10*time.Second)
+		}), "", nil},
+		"a webhook cannot be called, and the kubelet has deletes that fail": {40 * time.Second, with(unsaid, func(p *evidence.Pod) {
+			p.Refusal = &evidence.Refusal{Webhook: "billing.test", Uncalled: true, At: p.Time.Add(-10 * time.Second)}
+			answered(p, del, "500", 10*time.Second)
+		}), "", nil},
 		"and containerd has forgotten the container": {40 * time.Second, with(unwritten, func(p *evidence.Pod) {
 			p.Containers[0].ID, p.Containers[0].State = "", ""
 		}), "StatusUpdateRejected", nil},

@@ -18,7 +18,12 @@ type Objects struct {
 	Process *Process `json:"process,omitempty"`
 	Thread  *Thread  `json:"thread,omitempty"`
 	// Alike counts further threads, or processes, of which the same is true.
-	Alike int `json:"alike,omitempty"`
+	// Others are the first of these processes, AtLeast reports whether there may be more, and Spared
+	// are those among them that nobody may be told to end.
+	Alike   int        `json:"alike,omitempty"`
+	Others  []*Process `json:"others,omitempty"`
+	AtLeast bool       `json:"atLeast,omitempty"`
+	Spared  []*Process `json:"spared,omitempty"`
 	// Child is the program that Process runs; Foreground the one that Child waits
 	// for.
 	Child      *Process `json:"child,omitempty"`
@@ -42,6 +47,8 @@ type Objects struct {
 	Device string `json:"device,omitempty"`
 	// Logical is the logical volume of LVM that Device is, as in vg/lv.
 	Logical string `json:"logical,omitempty"`
+	// Rest are devices that have to be removed after Device, in this order.
+	Rest []string `json:"rest,omitempty"`
 	// Inner is a mount inside of Mount, or of what is on it, and Via what Process has there.
 	Inner *Mount `json:"inner,omitempty"`
 	Via   string `json:"via,omitempty"`
@@ -112,6 +119,9 @@ type Objects struct {
 	Manager    string    `json:"manager,omitempty"`
 	Changed    time.Time `json:"changed,omitzero"`
 
+	// Refuser is what has refused nodeagent's own update of the pod's status.
+	Refuser *Refuser `json:"refuser,omitempty"`
+
 	// Node is the name of the pod's node.
 	Node string `json:"node,omitempty"`
 
@@ -130,6 +140,21 @@ type Objects struct {
 	Runtimes []string `json:"runtimes,omitempty"`
 	// Views are the containers of which containerd, the shim and the kernel disagree.
 	Views []View `json:"views,omitempty"`
+}
+
+// A Refuser is a webhook, or a ValidatingAdmissionPolicy with its binding, by their names.
+type Refuser struct {
+	Webhook string `json:"webhook,omitempty"`
+	Policy  string `json:"policy,omitempty"`
+	Binding string `json:"binding,omitempty"`
+}
+
+// RefuserOf describes what has refused nodeagent's own update; nil for nothing.
+func RefuserOf(r *evidence.Refusal) *Refuser {
+	if r == nil {
+		return nil
+	}
+	return &Refuser{Webhook: r.Webhook, Policy: r.Policy, Binding: r.Binding}
 }
 
 // A Claimed is a PersistentVolume, by which the node calls a volume, and what the pod's

@@ -1,6 +1,7 @@
 package diagnose_test
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -28,6 +29,7 @@ func unmounting(past time.Duration, change func(p *evidence.Pod)) *evidence.Pod 
 			ID: 7, Device: "8:16", Point: volumesDir + "kubernetes.io~csi/data/mount", HostPoint: volumesDir + "kubernetes.io~csi/data/mount",
 			Type: "ext4", Source: "/dev/sdb", Volume: "data", Plugin: "kubernetes.io~csi",
 		}},
+		Containers: []evidence.Container{{Name: "main", Kind: evidence.App, Exit: &evidence.Exit{At: deadline}}},
 		Volumes: []evidence.Volume{
 			{Name: "data", Plugin: "kubernetes.io~csi", Driver: csiDriver},
 			{Name: "scratch", Plugin: "kubernetes.io~empty-dir"},
@@ -110,6 +112,13 @@ func unmapped(p *evidence.Pod, before time.Duration) {
 func looped(p *evidence.Pod, since time.Duration, change func(l *evidence.Loop)) {
 	p.Loops = []evidence.Loop{{Name: "loop9", MountID: 7, Since: p.Time.Add(-since)}}
 	change(&p.Loops[0])
+}
+
+// flaps has the first device on the loop device be there for so long, and its file system be mounted so often.
+func flaps(p *evidence.Pod, since time.Duration, mounts int, now *evidence.Mount) {
+	d := &p.Loops[0].Mapper[0]
+	d.Since, d.MountSince, d.Mounts, d.Mount = p.Time.Add(-since), p.Time.Add(-2*time.Second), mounts, now
+	d.Unmounted = &evidence.Mount{ID: 91, Device: "254:0", Point: "/media/a", HostPoint: "/media/a", Type: "ext4", Source: "/dev/mapper/guest-root"}
 }
 
 // ofAnother is the mount of a device's file system as a volume of another pod.
@@ -295,12 +304,12 @@ func TestStorageCauses(t *testing.T) {
 			holder(p, "rsync", "", 7, 25*time.Second)
 		}, "", false, nil},
 		"a process holds the mount": {30 * time.Second, func(p *evidence.Pod) { holder(p, "rsync", "", 7, 12*time.Second) },
-			"VolumeUnmountBusy", true, []string{"rsync (PID 70, of backup.service)", "an open file"}},
+			"VolumeUnmountBusy", false, []string{"rsync (PID 70, of backup.service)", "an open file"}},
 		"a process has held the mount for 9 seconds": {30 * time.Second, func(p *evidence.Pod) { holder(p, "rsync", "", 7, 9*time.Second) }, "", false, nil},
 		"a process that was started when the containers had ended holds the mount": {60 * time.Second, func(p *evidence.Pod) { later(p, 20*time.Second) },
 			"VolumeUnmountBusy", false, []string{"rsync (PID 70, of backup.service)"}},
 		"a process that was started just before they had ended holds it": {60 * time.Second, func(p *evidence.Pod) { later(p, -time.Second) },
-			"VolumeUnmountBusy", true, nil},
+			"VolumeUnmountBusy", false, nil},
 		"the driver fails, and a process that was started since holds the mount": {90 * time.Second, func(p *evidence.Pod) {
 			later(p, 20*time.Second)
 			called(p, "Internal", 20*time.Second)
@@ -311,7 +320,7 @@ func TestStorageCauses(t *testing.T) {
 		}, "VolumeUnmountBusy", true, nil},
 		"a process holds another mount": {30 * time.Second, func(p *evidence.Pod) { holder(p, "rsync", "", 99, 12*time.Second) }, "", false, nil},
 		"a shim holds the mount": {30 * time.Second, func(p *evidence.Pod) { holder(p, "containerd-shim", "shim", 7, 12*time.Second) },
-			"VolumeUnmountBusy", true, []string{"must not be killed"}},
+			"VolumeUnmountBusy", false, []string{"must not be killed"}},
 		"the driver fails because a process holds the mount": {90 * time.Second, func(p *evidence.Pod) {
 			holder(p, "rsync", "", 7, 80*time.Second)
 			called(p, "Internal", 20*time.Second)
@@ -327,7 +336,7 @@ func TestStorageCauses(t *testing.T) {
 		}, "CSIDriverNotRegistered", true, nil},
 		"the process that unmounts has the mount open": {30 * time.Second, func(p *evidence.Pod) { holder(p, "umount", "", 7, 12*time.Second) }, "", false, nil},
 		"a mount inside of the mount": {30 * time.Second, func(p *evidence.Pod) { inner(p, csiMount+"/private") },
-			"VolumeUnmountBusy", true, []string{"another file system is mounted inside", "findmnt -R " + csiMount}},
+			"VolumeUnmountBusy", false, []string{"another file system is mounted inside", "findmnt -R " + csiMount}},
 		"a mount that has just come": {30 * time.Second, func(p *evidence.Pod) {
 			inner(p, csiMount+"/private")
 			p.UnchangedSince = p.Time.Add(-9 * time.Second)
@@ -468,6 +477,17 @@ func TestStorageCauses(t *testing.T) {
 			holder(p, "virt-launcher", "", 7, 12*time.Second)
 			p.Holders[0].Via, p.Holders[0].Mounted = "the file system of /dev/loop9, in a mount namespace of its own", true
 		}, "BlockVolumeUnmapFailed", true, []string{"is mounted in the mount namespace of virt-launcher (PID 70, of backup.service)", "findmnt -N 70"}},
+		"it is in two containers": {30 * time.Second, func(p *evidence.Pod) {
+			block(p, ownDevice, published)
+			looped(p, 20*time.Second, func(*evidence.Loop) {})
+			for i := range 2 {
+				holder(p, "virt-launcher", "", 7, 12*time.Second)
+				p.Holders[i].PID, p.Holders[i].Namespace, p.Holders[i].Mounted = 70+i, fmt.Sprint(i), true
+			}
+		}, "BlockVolumeUnmapFailed", true, []string{
+			"is mounted in the mount namespace of virt-launcher (PID 70, of backup.service) and in that of virt-launcher (PID 71, of backup.service), so",
+			"findmnt -N 70 lists the mounts of that mount namespace, and so for the other process. Have it unmounted in both",
+		}},
 		"it has been for 9 seconds": {30 * time.Second, func(p *evidence.Pod) {
 			block(p, ownDevice, published)
 			looped(p, 20*time.Second, func(*evidence.Loop) {})
@@ -487,13 +507,48 @@ func TestStorageCauses(t *testing.T) {
 		"a process with a mount namespace of its own holds the mount": {30 * time.Second, func(p *evidence.Pod) {
 			holder(p, "node_exporter", "1c4ddc3e-1111-4222-8333-444455556666", 7, 12*time.Second)
 			p.Holders[0].OwnerName, p.Holders[0].Via = "monitoring/node-exporter", "an open file, in a mount namespace of its own"
-		}, "VolumeUnmountBusy", true, []string{"node_exporter (PID 70, of pod monitoring/node-exporter) uses it (an open file, in a mount namespace of its own)"}},
+		}, "VolumeUnmountBusy", false, []string{"node_exporter (PID 70, of pod monitoring/node-exporter) uses it (an open file, in a mount namespace of its own)"}},
 
+		"processes of three mount namespaces hold the mount": {30 * time.Second, func(p *evidence.Pod) {
+			for i, comm := range []string{"node_exporter", "node_exporter", "falcon", "backup"} {
+				holder(p, comm, "", 7, 12*time.Second)
+				p.Holders[i].PID, p.Holders[i].Namespace = 70+i, "mnt:["+[]string{"1", "1", "2", "3"}[i]+"]"
+			}
+		}, "VolumeUnmountBusy", false, []string{
+			"node_exporter (PID 70, of backup.service) uses it (an open file), and so do falcon (PID 72, of backup.service), backup (PID 73, of backup.service) and 1 more, so",
+			"Find out what all of these processes do there, and stop them",
+		}},
+		"more processes hold the mount than are looked for": {30 * time.Second, func(p *evidence.Pod) {
+			for i := range evidence.MaxHolders {
+				holder(p, "tail", "", 7, 12*time.Second)
+				p.Holders[i].PID = 70 + i
+			}
+		}, "VolumeUnmountBusy", false, []string{"tail (PID 72, of backup.service) and at least 13 more, so"}},
+		"a process that serves the node holds it, and one that does not": {30 * time.Second, func(p *evidence.Pod) {
+			holder(p, "kubelet", "kubelet", 7, 20*time.Second)
+			holder(p, "rsync", "", 7, 12*time.Second)
+		}, "VolumeUnmountBusy", false, []string{"rsync (PID 70, of backup.service) uses it (an open file), and so does kubelet (PID 70), so", "both of these processes do there, and stop them or let them leave the volume, but do not kill kubelet (PID 70)"}},
+		"a process that serves the node holds it, and three that do not": {30 * time.Second, func(p *evidence.Pod) {
+			for i, comm := range []string{"rsync", "tar", "cp", "containerd"} {
+				holder(p, comm, "", 7, 12*time.Second)
+				p.Holders[i].PID = 70 + i
+			}
+			p.Holders[3].Owner = "containerd"
+		}, "VolumeUnmountBusy", false, []string{"tar (PID 71, of backup.service), cp (PID 72, of backup.service) and 1 more, so", "stop them or let them leave the volume, but do not kill containerd (PID 73), of which"}},
+		"a process that serves the node holds it, and one that came later": {60 * time.Second, func(p *evidence.Pod) {
+			later(p, 20*time.Second)
+			holder(p, "kubelet", "kubelet", 7, 20*time.Second)
+		}, "VolumeUnmountBusy", false, []string{"kubelet (PID 70) uses it (an open file), so", "kubelet (PID 70) serves the node and must not be killed"}},
+		"processes hold two volumes": {30 * time.Second, func(p *evidence.Pod) {
+			p.Mounts = append(p.Mounts, evidence.Mount{ID: 17, Point: volumesDir + "kubernetes.io~csi/logs/mount", Volume: "logs", Plugin: "kubernetes.io~csi"})
+			holder(p, "rsync", "", 7, 20*time.Second)
+			holder(p, "tail", "", 17, 12*time.Second)
+		}, "VolumeUnmountBusy", false, []string{"volume data: rsync (PID 70, of backup.service) uses it (an open file), so"}},
 		"a process of the volume's own CSI driver, which may be unmounting it": {30 * time.Second, driverHolds, "", false, nil},
 		"a process of another pod holds it too": {30 * time.Second, func(p *evidence.Pod) {
 			driverHolds(p)
 			holder(p, "rsync", "", 7, 12*time.Second)
-		}, "VolumeUnmountBusy", true, []string{"rsync (PID 70, of backup.service) uses it (an open file), so"}},
+		}, "VolumeUnmountBusy", false, []string{"rsync (PID 70, of backup.service) uses it (an open file), so"}},
 		"a process of the volume's own CSI driver, and the driver fails": {90 * time.Second, func(p *evidence.Pod) {
 			driverHolds(p)
 			called(p, "Internal", 20*time.Second)
@@ -505,7 +560,7 @@ func TestStorageCauses(t *testing.T) {
 		"a process of the next pod of this name": {30 * time.Second, func(p *evidence.Pod) {
 			holder(p, "dd", "1c4ddc3e-1111-4222-8333-444455556666", 7, 12*time.Second)
 			p.Holders[0].OwnerName = p.Namespace + "/" + p.Name
-		}, "VolumeUnmountBusy", true, []string{"dd (PID 70, of another pod of this name, with UID 1c4ddc3e-1111-4222-8333-444455556666) uses it"}},
+		}, "VolumeUnmountBusy", false, []string{"dd (PID 70, of another pod of this name, with UID 1c4ddc3e-1111-4222-8333-444455556666) uses it"}},
 		"a process of the CSI driver has the device open that the kubelet has to take back first": {30 * time.Second, func(p *evidence.Pod) {
 			block(p, ownDevice, published)
 			driverHolds(p)
@@ -532,11 +587,94 @@ func TestStorageCauses(t *testing.T) {
 			block(p, ownDevice, published)
 			looped(p, 12*time.Second, func(l *evidence.Loop) { l.Mount = ofAnother("7:9", "/dev/loop9") })
 		}, "BlockVolumeUnmapFailed", true, []string{"the file system on it (type ext4) is mounted on the node", "findmnt shows the UID of the pod that it is a volume of, which has to end first; do not unmount it"}},
-		"a logical volume on a block device is mounted again and again, and the kubelet fails": {90 * time.Second, func(p *evidence.Pod) {
+		"a logical volume on a block device came a moment ago, and the kubelet fails": {90 * time.Second, func(p *evidence.Pod) {
 			block(p, ownDevice, published)
 			looped(p, 4*time.Second, logicalVolume)
 			unmapped(p, 20*time.Second)
 		}, "", false, nil},
+		"a logical volume on a block device is mounted again and again": {30 * time.Second, func(p *evidence.Pod) {
+			block(p, ownDevice, published)
+			looped(p, 2*time.Second, logicalVolume)
+			flaps(p, 12*time.Second, 2, nil)
+		}, "BlockVolumeUnmapFailed", true, []string{"logical volume guest/root, mounted on the node again and again (type ext4), is active on it, so", "Find out who mounts it again and again"}},
+		"a logical volume on a block device was mounted once": {30 * time.Second, func(p *evidence.Pod) {
+			block(p, ownDevice, published)
+			looped(p, 2*time.Second, logicalVolume)
+			flaps(p, 12*time.Second, 1, nil)
+		}, "BlockVolumeUnmapFailed", true, []string{"logical volume guest/root is active on it, so", "Deactivate it when nothing is mounted from it"}},
+		"a logical volume on a block device has been mounted again and again, and is no more": {60 * time.Second, func(p *evidence.Pod) {
+			block(p, ownDevice, published)
+			looped(p, 20*time.Second, logicalVolume)
+			flaps(p, 50*time.Second, 5, nil)
+			p.Loops[0].Mapper[0].MountSince = p.Time.Add(-20 * time.Second)
+		}, "BlockVolumeUnmapFailed", true, []string{"logical volume guest/root is active on it, so"}},
+		"a software RAID on a block device is mounted again and again": {30 * time.Second, func(p *evidence.Pod) {
+			block(p, ownDevice, published)
+			looped(p, 2*time.Second, func(l *evidence.Loop) { l.Mapper = []evidence.Mapped{{Kind: evidence.MadeByMD, Name: "md127"}} })
+			flaps(p, 12*time.Second, 2, &evidence.Mount{ID: 92, Device: "9:127", Point: "/media/b", HostPoint: "/media/b", Type: "ext4"})
+		}, "BlockVolumeUnmapFailed", true, []string{"the software RAID md127, mounted on the node again and again (type ext4), is assembled", "Then stop it: mdadm --stop /dev/md127"}},
+		"a logical volume stays while another one comes and goes": {30 * time.Second, func(p *evidence.Pod) {
+			block(p, ownDevice, published)
+			looped(p, 2*time.Second, logicalVolume)
+			flaps(p, 12*time.Second, 0, nil)
+			l := &p.Loops[0]
+			l.Mapper[0].Unmounted = nil
+			l.Mapper = append(l.Mapper, evidence.Mapped{Name: "guest-swap", Logical: "guest/swap", Since: p.Time.Add(-2 * time.Second)})
+		}, "BlockVolumeUnmapFailed", true, []string{"logical volume guest/root is active on it, so"}},
+		"logical volumes on a block device come and go": {30 * time.Second, func(p *evidence.Pod) {
+			block(p, ownDevice, published)
+			looped(p, 2*time.Second, logicalVolume)
+			p.Loops[0].UsedSince, p.Loops[0].Released = p.Time.Add(-12*time.Second), true
+		}, "BlockVolumeUnmapFailed", false, []string{"one thing after another is on it, now logical volume guest/root, so", "Find out who activates it again and again"}},
+		"logical volumes on a block device have come and gone for 9 seconds": {30 * time.Second, func(p *evidence.Pod) {
+			block(p, ownDevice, published)
+			looped(p, 2*time.Second, logicalVolume)
+			p.Loops[0].UsedSince, p.Loops[0].Released = p.Time.Add(-9*time.Second), true
+		}, "", false, nil},
+		"a file system on a block device is mounted now and then, and the kubelet has not released the loop device": {30 * time.Second, func(p *evidence.Pod) {
+			block(p, ownDevice, published)
+			looped(p, 2*time.Second, func(l *evidence.Loop) {
+				l.Mount = &evidence.Mount{ID: 90, Device: "7:9", Point: "/media/disk", HostPoint: "/media/disk", Type: "ext4"}
+				l.UsedSince = p.Time.Add(-12 * time.Second)
+			})
+		}, "", false, nil},
+		"a file system on a block device is mounted at one place after another": {30 * time.Second, func(p *evidence.Pod) {
+			block(p, ownDevice, published)
+			looped(p, 2*time.Second, func(l *evidence.Loop) {
+				l.Mount = &evidence.Mount{ID: 90, Device: "7:9", Point: "/media/disk", HostPoint: "/media/disk", Type: "ext4"}
+				l.UsedSince, l.Released = p.Time.Add(-12*time.Second), true
+			})
+		}, "BlockVolumeUnmapFailed", false, []string{"one thing after another is on it, now a mount at /media/disk (type ext4), so", "findmnt shows where it is mounted now; have that end"}},
+		"something was on a block device until a moment ago, and the kubelet fails": {90 * time.Second, func(p *evidence.Pod) {
+			block(p, ownDevice, published)
+			looped(p, 2*time.Second, func(l *evidence.Loop) { l.UsedUntil = p.Time.Add(-4 * time.Second) })
+			unmapped(p, 20*time.Second)
+		}, "", false, nil},
+		"something was on a block device, and the kubelet has failed before a reading showed that it is gone": {90 * time.Second, func(p *evidence.Pod) {
+			block(p, ownDevice, published)
+			looped(p, 18*time.Second, func(l *evidence.Loop) { l.UsedUntil = p.Time.Add(-28 * time.Second) })
+			unmapped(p, 20*time.Second)
+		}, "", false, nil},
+		"a process has just come to a block device, and the kubelet fails": {90 * time.Second, func(p *evidence.Pod) {
+			block(p, ownDevice, published)
+			holder(p, "rsync", "", 7, 8*time.Second)
+			unmapped(p, 9*time.Second)
+		}, "", false, nil},
+		"a process has left a block device, and the kubelet has failed before": {90 * time.Second, func(p *evidence.Pod) {
+			block(p, ownDevice, published)
+			p.UnheldSince = p.Time.Add(-18 * time.Second)
+			unmapped(p, 20*time.Second)
+		}, "", false, nil},
+		"a process has left a block device, and the kubelet has failed since": {90 * time.Second, func(p *evidence.Pod) {
+			block(p, ownDevice, published)
+			p.UnheldSince = p.Time.Add(-22 * time.Second)
+			unmapped(p, 20*time.Second)
+		}, "BlockVolumeUnmapFailed", true, []string{"the kubelet fails to take the device back"}},
+		"something was on a block device, and the kubelet has failed since": {90 * time.Second, func(p *evidence.Pod) {
+			block(p, ownDevice, published)
+			looped(p, 22*time.Second, func(l *evidence.Loop) { l.UsedUntil = p.Time.Add(-24 * time.Second) })
+			unmapped(p, 20*time.Second)
+		}, "BlockVolumeUnmapFailed", true, []string{"the kubelet fails to take the device back"}},
 		"a file system on a block device is mounted again and again, and the kubelet fails": {90 * time.Second, func(p *evidence.Pod) {
 			block(p, ownDevice, published)
 			looped(p, 4*time.Second, func(l *evidence.Loop) {
@@ -549,7 +687,48 @@ func TestStorageCauses(t *testing.T) {
 			looped(p, 12*time.Second, func(l *evidence.Loop) {
 				l.Mapper = []evidence.Mapped{{Name: "safe"}, {Name: "guest-root", Logical: "guest/root"}}
 			})
-		}, "BlockVolumeUnmapFailed", true, []string{"logical volume guest/root is active on it, so", "dmsetup info guest-root"}},
+		}, "BlockVolumeUnmapFailed", true, []string{"logical volume guest/root is active on it, so", "dmsetup info guest-root", "is on this device), and then safe (dmsetup remove, or mdadm --stop of a RAID), which it is on or which is on the device too; the kubelet"}},
+		"a logical volume on a device with a name that is a command": {30 * time.Second, func(p *evidence.Pod) {
+			block(p, ownDevice, published)
+			looped(p, 12*time.Second, func(l *evidence.Loop) {
+				l.Mapper = []evidence.Mapped{{Name: "x;reboot"}, {Name: "guest-root", Logical: "guest/root"}}
+			})
+		}, "BlockVolumeUnmapFailed", true, []string{"is on this device); the kubelet"}},
+		"a software RAID on a block device": {30 * time.Second, func(p *evidence.Pod) {
+			block(p, ownDevice, published)
+			looped(p, 12*time.Second, func(l *evidence.Loop) { l.Mapper = []evidence.Mapped{{Kind: evidence.MadeByMD, Name: "md127"}} })
+		}, "BlockVolumeUnmapFailed", true, []string{"the software RAID md127 is assembled on it, so the device is in use", "cat /proc/mdstat shows it. Stop it when nothing uses it (lsblk shows what is on it): mdadm --stop /dev/md127; the kubelet"}},
+		"a software RAID on a block device for 9 seconds": {30 * time.Second, func(p *evidence.Pod) {
+			block(p, ownDevice, published)
+			looped(p, 9*time.Second, func(l *evidence.Loop) { l.Mapper = []evidence.Mapped{{Kind: evidence.MadeByMD, Name: "md127"}} })
+		}, "", false, nil},
+		"a software RAID on a block device, which is mounted": {30 * time.Second, func(p *evidence.Pod) {
+			block(p, ownDevice, published)
+			looped(p, 12*time.Second, func(l *evidence.Loop) {
+				at := &evidence.Mount{ID: 91, Device: "9:127", Point: "/media/array", HostPoint: "/media/array", Type: "xfs", Source: "/dev/md127"}
+				l.Mapper = []evidence.Mapped{{Kind: evidence.MadeByMD, Name: "md127", Mount: at}}
+			})
+		}, "BlockVolumeUnmapFailed", true, []string{"software RAID md127, mounted at /media/array (type xfs), is assembled on it, so", "umount /media/array. Then stop it: mdadm --stop /dev/md127;"}},
+		"a software RAID on a block device, which is a volume of another pod": {30 * time.Second, func(p *evidence.Pod) {
+			block(p, ownDevice, published)
+			looped(p, 12*time.Second, func(l *evidence.Loop) {
+				l.Mapper = []evidence.Mapped{{Kind: evidence.MadeByMD, Name: "md127", Mount: ofAnother("9:127", "/dev/md127")}}
+			})
+		}, "BlockVolumeUnmapFailed", true, []string{"software RAID md127, mounted as a volume of a pod (type ext4), is assembled on it, so", "Do not unmount what is on it"}},
+		"a logical volume on a software RAID": {30 * time.Second, func(p *evidence.Pod) {
+			block(p, ownDevice, published)
+			looped(p, 12*time.Second, func(l *evidence.Loop) {
+				l.Mapper = []evidence.Mapped{{Kind: evidence.MadeByMD, Name: "md127"}, {Name: "guest-root", Logical: "guest/root"}}
+			})
+		}, "BlockVolumeUnmapFailed", true, []string{"logical volume guest/root is active on it, so", "and then md127 (dmsetup remove, or mdadm --stop of a RAID), which"}},
+		"a software RAID with a name that is a command": {30 * time.Second, func(p *evidence.Pod) {
+			block(p, ownDevice)
+			looped(p, 12*time.Second, func(l *evidence.Loop) { l.Mapper = []evidence.Mapped{{Kind: evidence.MadeByMD, Name: "md_x;reboot"}} })
+		}, "BlockVolumeUnmapFailed", true, []string{"(lsblk shows what is on it): mdadm --stop; the kubelet"}},
+		"a block device of another kind on a block device": {30 * time.Second, func(p *evidence.Pod) {
+			block(p, ownDevice)
+			looped(p, 12*time.Second, func(l *evidence.Loop) { l.Mapper = []evidence.Mapped{{Kind: evidence.MadeByOther, Name: "bcache0"}} })
+		}, "BlockVolumeUnmapFailed", true, []string{"the kernel has made the block device bcache0 of it, so", "lsblk shows what it is. Remove it"}},
 		"a LUKS on a block device": {30 * time.Second, func(p *evidence.Pod) {
 			block(p, ownDevice, published)
 			looped(p, 12*time.Second, func(l *evidence.Loop) {
@@ -882,6 +1061,10 @@ func TestVolumeLeftMounted(t *testing.T) {
 		"a process holds it, and the driver has said that it is unpublished": {enough, func(p *evidence.Pod) {
 			holder(p, "dd", "", 7, 12*time.Second)
 		}, "VolumeUnmountBusy"},
+		"a process has come that holds it": {enough, func(p *evidence.Pod) {
+			holder(p, "sh", "", 7, 12*time.Second)
+			p.Holders[0].Probe = &evidence.Probe{Start: 1, Started: p.Deadline.Add(200 * time.Second)}
+		}, "VolumeLeftMounted"},
 		"a thread of the kubelet hangs there": {enough, func(p *evidence.Pod) {
 			kubeletHangs(p, evidence.Uninterruptible, p.Mounts[0].Point, time.Minute)
 		}, "Unknown"},
@@ -912,6 +1095,98 @@ func TestVolumeLeftMounted(t *testing.T) {
 	}
 }
 
+// What is said of a mount that is in use goes with what is said of one that the kubelet does not try to
+// unmount any more.
+func TestUnmountBusyAndUnpublished(t *testing.T) {
+	const again = "; the kubelet unmounts within two minutes"
+	inner := func(p *evidence.Pod) {
+		p.Mounts = append(p.Mounts, evidence.Mount{ID: 8, ParentID: 7, Device: "0:60", Point: p.Mounts[0].Point + "/inner", Type: "tmpfs", Source: "tmpfs", Volume: "data", Plugin: "kubernetes.io~csi"})
+	}
+	held := func(p *evidence.Pod) { holder(p, "dd", "", 7, 12*time.Second) }
+	for name, tc := range map[string]struct {
+		past    time.Duration
+		change  func(p *evidence.Pod)
+		proved  bool
+		message string
+		remedy  string
+	}{
+		"a call has failed": {90 * time.Second, func(p *evidence.Pod) { held(p); called(p, "Internal", 20*time.Second) }, true, "no process of the pod is left.", again + "."},
+		"no call is known to have": {90 * time.Second, held, false, "no process of the pod is left.",
+			again + ", or, if the CSI driver has said that the volume is unpublished, not at all: then, on the node, umount " + volumesDir},
+		"the counts are not known": {90 * time.Second, func(p *evidence.Pod) {
+			held(p)
+			p.Lack(evidence.VolumeCalls, "the kubelet refuses")
+			p.Node.Kubelet.VolumeCallsRead = time.Time{}
+		}, true,
+			"no process of the pod is left.", again + ", or, if"},
+		"a call has succeeded": {90 * time.Second, func(p *evidence.Pod) { held(p); called(p, "OK", 20*time.Second) }, false,
+			"is left. Since then the CSI driver " + csiDriver + " has said of the volume that it is unpublished, and has not failed.", again + ", or, if"},
+		"a call has, perhaps another pod's": {90 * time.Second, func(p *evidence.Pod) { held(p); called(p, "OK", 20*time.Second); p.Node.Unmounting = 2 }, false,
+			"has said of the volume or another one of this node that it is unpublished", again + ", or, if"},
+		"the kubelet has given up": {301 * time.Second, held, false,
+			"is left. The CSI driver " + csiDriver + " has said all the same that it is unpublished, so the kubelet has not tried since ", "leave the volume. The kubelet does not try again: then, on the node, umount " + volumesDir},
+		"the kubelet has given up a volume with a mount inside": {301 * time.Second, inner, false,
+			"has said all the same that it is unpublished", "innermost first. The kubelet does not try again: then, on the node, umount " + volumesDir},
+		"the kubelet itself holds it and has given up": {301 * time.Second, func(p *evidence.Pod) { holder(p, "kubelet", "kubelet", 7, 12*time.Second) }, false,
+			"has said all the same", "when the other pods allow it. The kubelet does not try again: then"},
+		"an emptyDir": {90 * time.Second, func(p *evidence.Pod) {
+			held(p)
+			p.Volumes[0].Driver, p.Volumes[0].Plugin, p.Mounts[0].Plugin = "", "kubernetes.io~empty-dir", "kubernetes.io~empty-dir"
+		}, true, "no process of the pod is left.", again + "."},
+	} {
+		d := cause.Diagnose(unmounting(tc.past, func(p *evidence.Pod) { leftMounted(p); tc.change(p) }))
+		v, _ := d.Verdict()
+		if v.Cause != "VolumeUnmountBusy" || (v.Confidence == diagnose.Proved) != tc.proved || !strings.Contains(v.Message+".", tc.message) || !strings.Contains(v.Remedy, tc.remedy) {
+			t.Errorf("%s: %s %s: %s | %s", name, v.Confidence, v.Cause, v.Message, v.Remedy)
+		}
+		for i := range d.Findings {
+			if f := &d.Findings[i]; f.Cause != v.Cause && !f.Symptom {
+				t.Errorf("%s: and %s", name, f.Cause)
+			}
+		}
+	}
+}
+
+// A driver that fails has been counted to when the kubelet's next attempt is over, and nothing is said
+// before.
+func TestUnmountBusyWaitsForAnAttempt(t *testing.T) {
+	for name, tc := range map[string]struct {
+		past   time.Duration
+		change func(p *evidence.Pod)
+		want   string
+	}{
+		"no attempt yet":                   {29 * time.Second, func(*evidence.Pod) {}, ""},
+		"one must have been made":          {31 * time.Second, func(*evidence.Pod) {}, "VolumeUnmountBusy"},
+		"one has failed":                   {25 * time.Second, func(p *evidence.Pod) { called(p, "Internal", 10*time.Second) }, "VolumeUnmountBusy"},
+		"nothing is counted":               {25 * time.Second, func(p *evidence.Pod) { p.Node.Kubelet.VolumeCallsRead = time.Time{} }, "VolumeUnmountBusy"},
+		"the containers ended long before": {50 * time.Second, func(p *evidence.Pod) { p.Containers[0].Exit.At = p.Deadline.Add(-25 * time.Second) }, ""},
+		"and the next attempt is over":     {56 * time.Second, func(p *evidence.Pod) { p.Containers[0].Exit.At = p.Deadline.Add(-25 * time.Second) }, "VolumeUnmountBusy"},
+		"the counts are from before": {60 * time.Second, func(p *evidence.Pod) {
+			k := &p.Node.Kubelet
+			k.VolumeCallsRead = p.Time.Add(-35 * time.Second)
+			k.VolumeCallsSince = k.VolumeCallsRead
+		}, ""},
+		"they are read again": {60 * time.Second, func(p *evidence.Pod) { p.Node.Kubelet.VolumeCallsSince = p.Time }, ""},
+		"the counts are from before, and the longest pause is over": {166 * time.Second, func(p *evidence.Pod) {
+			k := &p.Node.Kubelet
+			k.VolumeCallsRead = p.Time.Add(-35 * time.Second)
+			k.VolumeCallsSince = k.VolumeCallsRead
+		}, "VolumeUnmountBusy"},
+		"they are read again, and the longest pause is over": {166 * time.Second, func(p *evidence.Pod) { p.Node.Kubelet.VolumeCallsSince = p.Time }, "VolumeUnmountBusy"},
+		"an init container ended an hour before": {31 * time.Second, func(p *evidence.Pod) {
+			p.Containers = append(p.Containers, evidence.Container{Name: "init", Kind: evidence.Init, Exit: &evidence.Exit{At: p.Deadline.Add(-time.Hour)}})
+		}, "VolumeUnmountBusy"},
+		"nobody knows when they ended":  {134 * time.Second, func(p *evidence.Pod) { p.Containers = nil }, ""},
+		"they ended an hour before":     {134 * time.Second, func(p *evidence.Pod) { p.Containers[0].Exit.At = p.Deadline.Add(-time.Hour) }, ""},
+		"and the longest pause is over": {136 * time.Second, func(p *evidence.Pod) { p.Containers[0].Exit.At = p.Deadline.Add(-time.Hour) }, "VolumeUnmountBusy"},
+	} {
+		d := cause.Diagnose(unmounting(tc.past, func(p *evidence.Pod) { leftMounted(p); holder(p, "dd", "", 7, 12*time.Second); tc.change(p) }))
+		if v, _ := d.Verdict(); v.Cause != tc.want {
+			t.Errorf("%s: %s: %s", name, v.Cause, v.Message)
+		}
+	}
+}
+
 // Each volume that is left is told of once, and only with the last of them the pod goes.
 func TestVolumesLeftMounted(t *testing.T) {
 	for name, tc := range map[string]struct {
@@ -921,11 +1196,21 @@ func TestVolumesLeftMounted(t *testing.T) {
 		"one":           {func(*evidence.Pod) {}, []string{"data"}},
 		"two":           {func(p *evidence.Pod) { another(p, csiDriver) }, []string{"data", "logs"}},
 		"mounted twice": {func(p *evidence.Pod) { p.Mounts = append(p.Mounts, p.Mounts[0]) }, []string{"data"}},
+		"two, and one is in use": {func(p *evidence.Pod) {
+			another(p, csiDriver)
+			holder(p, "dd", "", 7, 12*time.Second)
+		}, []string{"data", "logs"}},
+		"one is in use, and a second one is a volume of a driver that still tries": {func(p *evidence.Pod) {
+			another(p, "other.example.org")
+			holder(p, "dd", "", 7, 12*time.Second)
+		}, []string{"data"}},
 	} {
 		d := cause.Diagnose(unmounting(301*time.Second, func(p *evidence.Pod) { leftMounted(p); tc.change(p) }))
 		var got []string
 		for i := range d.Findings {
-			got = append(got, d.Findings[i].Objects.Volumes...)
+			if !d.Findings[i].Symptom {
+				got = append(got, d.Findings[i].Objects.Volumes...)
+			}
 		}
 		if !slices.Equal(got, tc.want) {
 			t.Errorf("%s: %v, want %v", name, got, tc.want)

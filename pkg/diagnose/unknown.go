@@ -14,7 +14,7 @@ var Unrecognised = &Rule{
 	Doc: Doc{
 		Layer:   "unknown",
 		Title:   "stuck, and no known cause matches",
-		Message: "{state}, and no known cause matches. Ruled out: {ruledout}{unseen}{inside}{disagree}{starved}",
+		Message: "{state}, and no known cause matches. Ruled out: {ruledout}{unseen}{inside}{disagree}{starved}{own}",
 		Phrases: map[string][]Choice{
 			"state": {
 				{Variant: doneOnNode, Text: "nothing of the pod is left on the node, only its API object remains"},
@@ -24,6 +24,10 @@ var Unrecognised = &Rule{
 			"ruledout": {
 				{Text: "the known causes of {layers}; some of {partly}"}, {Text: "the known causes of {layers}"},
 				{Text: "some of {partly}"}, {Text: "nothing"},
+			},
+			"own": {
+				{Variant: Uncalled, Text: ". The API server does not take nodeagent's own update of the pod's status, because it cannot call {refuser}"},
+				{Text: ". nodeagent's own update of the pod's status is refused, by {refuser}"}, {Text: ""},
 			},
 			"unseen":   {{Text: ". Could not be read in full: {unread}"}, {Text: ""}},
 			"inside":   {{Text: ". Its containers run under {runtimes}, and what happens inside of that cannot be seen"}, {Text: ""}},
@@ -103,6 +107,10 @@ func unknown(p *evidence.Pod, looked search, notRead []Unknown, force *Force) Fi
 	}
 	if done(p) {
 		f.Variants = append(f.Variants, doneOnNode)
+		r := fact.OwnRefusal(p)
+		if o.Refuser = RefuserOf(r); r != nil && r.Uncalled {
+			f.Variants = append(f.Variants, Uncalled)
+		}
 	}
 	o.Scarce = p.Node.Pressure.Scarce()
 	o.Views = views(p)

@@ -45,6 +45,8 @@ var values = map[string]func(*Finding) string{
 		return of(f.Objects.Thread, func(t *Thread) string { return foreign(string(t.State), 20) })
 	},
 	"alike":   func(f *Finding) string { return number(int64(f.Objects.Alike)) },
+	"also":    func(f *Finding) string { return f.Objects.also() },
+	"spared":  func(f *Finding) string { return processes(f.Objects.Spared, (*Process).short, "") },
 	"threads": func(f *Finding) string { return count(f.Objects.Alike, "thread") },
 
 	// The others.
@@ -121,6 +123,7 @@ var values = map[string]func(*Finding) string{
 	},
 	"device":  func(f *Finding) string { return foreign(f.Objects.Device, 40) },
 	"logical": func(f *Finding) string { return foreign(f.Objects.Logical, 80) },
+	"rest":    func(f *Finding) string { return arguments(f.Objects.Rest, 120) },
 	"cgroup":  func(f *Finding) string { return inCommand(strings.TrimPrefix(f.Objects.Cgroup, "/"), "") },
 	"target":  func(f *Finding) string { return foreign(f.Objects.CorePattern, 120) },
 
@@ -151,6 +154,8 @@ var values = map[string]func(*Finding) string{
 	"domain":     func(f *Finding) string { return domain(f.Objects.Finalizers) },
 	"manager":    func(f *Finding) string { return quoted(f.Objects.Manager, 80) },
 	"changed":    func(f *Finding) string { return day(f.Objects.Changed) },
+
+	"refuser": func(f *Finding) string { return of(f.Objects.Refuser, (*Refuser).said) },
 
 	"pod": func(f *Finding) string { return f.Objects.Pod },
 	"podnamespace": func(f *Finding) string {
@@ -211,6 +216,11 @@ var common = map[string][]Choice{
 	"terminateparent": send("TERM", "parent", "parent"),
 	"kill":            send("KILL", "process", ""),
 
+	"refusedtoo": {
+		{Variant: Uncalled, Text: ". It does not take nodeagent's own update of this pod's status either, because it cannot call {refuser}"},
+		{Text: ". nodeagent's own update of this pod's status is refused too, by {refuser}"}, {Text: ""},
+	},
+
 	"itspod": {{Text: "pod {driverpod} of this node, which is {driverstate},"}, {Text: "pod of driver {driver} on this node"}},
 }
 
@@ -258,6 +268,10 @@ const (
 	sandboxName  = "POD"
 	aboutSandbox = "Sandbox"
 )
+
+// Uncalled is the variant of a finding of which the Refuser is a webhook that the API server cannot
+// call.
+const Uncalled = "Uncalled"
 
 // is reports whether the finding shows a variant of its cause, as every finding
 // does the variant "".
@@ -359,6 +373,46 @@ func (p *Process) whose() string {
 	default:
 		return p.name() + " (" + pid + ")"
 	}
+}
+
+// short names a process where there is no room for whose it is: a remedy is cut at its end.
+func (p *Process) short() string {
+	if p.Comm == "" {
+		return p.whose()
+	}
+	return p.name() + " (PID " + p.number() + ")"
+}
+
+// also names the first of the other processes, and counts the rest.
+func (o *Objects) also() string {
+	if len(o.Others) == 0 {
+		return ""
+	}
+	rest := number(int64(max(0, o.Alike-len(o.Others))))
+	switch {
+	case o.AtLeast && rest != "":
+		rest = "at least " + rest + " more"
+	case o.AtLeast:
+		rest = "perhaps more"
+	case rest != "":
+		rest += " more"
+	}
+	return processes(o.Others, (*Process).whose, rest)
+}
+
+// processes names processes, and says what else there is.
+func processes(all []*Process, name func(*Process) string, rest string) string {
+	said := make([]string, 0, len(all)+1)
+	for _, p := range all {
+		said = append(said, name(p))
+	}
+	if rest != "" {
+		said = append(said, rest)
+	}
+	if n := len(said); n > 1 {
+		said = append(said[:n-2], said[n-2]+" and "+said[n-1])
+	}
+	return strings.Join(said, ", ")
 }
 
 func (t *Thread) name() string { return foreign(t.Comm, commLength) }
@@ -470,6 +524,14 @@ func (v *View) said() string {
 		shim = "the shim: " + v.Shim + ", "
 	}
 	return foreign(v.Container, 63) + " (containerd's record: " + string(v.Record) + ", " + shim + "the kernel: " + processes + ")"
+}
+
+// said names a webhook, or a policy.
+func (r *Refuser) said() string {
+	if r.Webhook != "" {
+		return "the webhook " + quoted(r.Webhook, 100)
+	}
+	return "the ValidatingAdmissionPolicy " + quoted(r.Policy, 100) + " (binding " + quoted(r.Binding, 100) + ")"
 }
 
 // finalizers names finalizers.
@@ -604,6 +666,17 @@ func argument(name string) string {
 		return ""
 	}
 	return inCommand(name, "")
+}
+
+// arguments names several objects behind a command for all of them, of at most n bytes: "" when
+// one cannot stand in a command.
+func arguments(names []string, n int) string {
+	for _, name := range names {
+		if argument(name) == "" {
+			return ""
+		}
+	}
+	return bound(strings.Join(names, ", "), n)
 }
 
 // maxInCommand leaves room for the rest of a message.

@@ -184,6 +184,7 @@ func everything() diagnose.Finding {
 	return diagnose.Finding{Container: "main", Objects: diagnose.Objects{
 		Process: &diagnose.Process{PID: 7, Start: 70, Comm: "java", Program: "server"},
 		Thread:  &diagnose.Thread{TID: 8, Comm: "worker", State: evidence.Sleeping, Function: "ep_poll", Syscall: "epoll_wait"}, Alike: 2,
+		Others: []*diagnose.Process{process(14, "tar")}, AtLeast: true, Spared: []*diagnose.Process{process(14, "tar")}, Rest: []string{"safe", "md127"},
 		Child: &diagnose.Process{PID: 9, Start: 90, Comm: "child", State: evidence.Sleeping}, Command: "kill", Foreground: process(10, "sleep"),
 		Tracer: &diagnose.Process{PID: 11, Start: 110, Comm: "gdb", Container: "tools"}, Member: process(12, "sh"),
 		Parent:     &diagnose.Process{PID: 13, Start: 130, Comm: "nsenter", Pod: "shop/debug"},
@@ -198,7 +199,7 @@ func everything() diagnose.Finding {
 		Signal: "SIGTERM", Handled: "SIGINT", Deadline: requested, GraceSeconds: 90, Since: requested.Add(time.Second), Ended: requested.Add(time.Minute),
 		Until: requested.Add(time.Hour), SleepSeconds: 3600, Port: 8080,
 		CPULimitMillis: 10, CPUUsedMillis: 1250, MemoryHigh: 60 << 20, Finalizers: []string{"example.org/a", "example.org/b"}, Manager: "kueue", Changed: requested,
-		Daemon: "kube-system/calico-node-x", Error: `dial "a": refused`,
+		Daemon: "kube-system/calico-node-x", Error: `dial "a": refused`, Refuser: &diagnose.Refuser{Policy: "billing", Binding: "all"},
 		Kernel: "6.1.0", Containerd: "v1.7.20", Issue: "#10589", FixedIn: "1.7.22", Views: []diagnose.View{{Container: "main", Record: evidence.StateRunning, Shim: "stopped", Tasks: 1}},
 		Pod: "shop/web-0", Node: "node1", Left: []string{diagnose.LeftMounts, diagnose.LeftCgroup}, RuledOut: []string{"kernel", "signal"}, PartlyRuledOut: []string{"runtime"}, Unread: []evidence.Source{evidence.Shims}, Scarce: []string{"processors"},
 		Runtimes: []string{"io.containerd.kata.v2"},
@@ -213,6 +214,7 @@ func TestValues(t *testing.T) {
 		"container": "main", "containers": "main, other", "containerid": "c0ffee", "cgroup": "kubepods/a", "device": "sdb", "logical": "guest/root", "target": "|/bin/dump",
 		"program": "server", "process": "java (PID 7)", "pid": "7", "starttime": "70", "comm": "worker",
 		"thread": "8", "function": "ep_poll", "syscall": "epoll_wait", "state": "S", "alike": "2", "threads": "2 threads",
+		"also": "tar (PID 14) and at least 1 more", "spared": "tar (PID 14)", "rest": "safe, md127",
 		"child": "child", "childpid": "9", "childstarttime": "90", "command": "kill", "foreground": "sleep", "foregroundpid": "10",
 		"tracer": "gdb (PID 11, of container tools)", "tracerpid": "11", "tracerstarttime": "110", "member": "sh", "memberpid": "12", "memberstate": "S",
 		"parent": "nsenter (PID 13, of pod shop/debug)", "parentpid": "13", "parentstarttime": "130",
@@ -227,7 +229,7 @@ func TestValues(t *testing.T) {
 		"until": "04:00:00 UTC", "sleep": "1h0m0s", "port": "8080",
 		"cpulimit": "0.01 processors", "cpuused": "1.25 processors", "memoryhigh": "60 MiB",
 		"finalizers": "finalizers example.org/a, example.org/b", "domain": "example.org", "manager": `"kueue"`, "changed": requested.UTC().Format("2006-01-02 15:04:05 UTC"),
-		"daemon": "kube-system/calico-node-x", "error": `"dial \"a\": refused"`,
+		"daemon": "kube-system/calico-node-x", "error": `"dial \"a\": refused"`, "refuser": `the ValidatingAdmissionPolicy "billing" (binding "all")`,
 		"kernel": "6.1.0", "containerd": "v1.7.20", "issue": "#10589", "fixed": "1.7.22", "views": "main (containerd's record: running, the shim: stopped, the kernel: processes)",
 		"pod": "shop/web-0", "podnamespace": "shop", "podname": "web-0", "node": "node1", "left": "mounts, its cgroup", "layers": "kernel, signal", "partly": "runtime", "unread": "shims", "scarce": "processors",
 		"runtimes": "io.containerd.kata.v2 (Kata Containers)",
@@ -295,17 +297,21 @@ func TestWordings(t *testing.T) {
 			[]string{"the NFS server behind this node's own address 127.0.0.1 does not answer", "The mount is soft: writes that have timed out are lost"},
 		},
 		"volume in use by a service, and by others": {
-			"VolumeUnmountBusy", diagnose.Finding{Objects: objects{
-				Process: &diagnose.Process{PID: 7, Comm: "rsync", Unit: "backup.service"}, Via: "an open file", Alike: 2, Volumes: []string{"data"},
+			"VolumeUnmountBusy", diagnose.Finding{Variants: []string{"More"}, Objects: objects{
+				Process: &diagnose.Process{PID: 7, Comm: "rsync", Unit: "backup.service"}, Via: "an open file", Alike: 5, Volumes: []string{"data"},
+				Others: []*diagnose.Process{{PID: 8, Comm: "tar"}, {PID: 9, Comm: "sh", Pod: "shop/tools"}}, Spared: []*diagnose.Process{{PID: 8, Comm: "tar"}},
 				Mount: &diagnose.Mount{Type: "ext4", Point: "/p", HostPoint: "/p"},
 			}},
-			[]string{"rsync (PID 7, of backup.service) uses it (an open file), and so do 2 other processes", "rsync (PID 7, of backup.service)"},
+			[]string{
+				"rsync (PID 7, of backup.service) uses it (an open file), and so do tar (PID 8), sh (PID 9, of pod shop/tools) and 3 more, so it",
+				"Find out what all of these processes do there, and stop them or let them leave the volume, but do not kill tar (PID 8), of which",
+			},
 		},
 		"volume in use by a process of the node that must live": {
 			"VolumeUnmountBusy", diagnose.Finding{Family: diagnose.Essential, Variants: []string{"OneMore"}, Objects: objects{
-				Process: shim, Via: "its working directory", Alike: 1, Volumes: []string{"data"}, Mount: &diagnose.Mount{Type: "ext4", Point: "/p"},
+				Process: shim, Via: "its working directory", Alike: 1, Others: []*diagnose.Process{{PID: 9, Comm: "kubelet"}}, Volumes: []string{"data"}, Mount: &diagnose.Mount{Type: "ext4", Point: "/p"},
 			}},
-			[]string{"containerd-shim (PID 7) uses it (its working directory), and so does 1 other process", "must not be killed"},
+			[]string{"containerd-shim (PID 7) uses it (its working directory), and so does kubelet (PID 9)", "containerd-shim (PID 7) and kubelet (PID 9) serve the node and must not be killed"},
 		},
 		"volume that umount2 has detached": {
 			"VolumeUnmountHanging", diagnose.Finding{Variants: []string{"Detached"}, Objects: objects{Process: &diagnose.Process{PID: 9, Comm: "umount"}, Thread: thread, Volumes: []string{"data"}}},

@@ -57,6 +57,22 @@ func (c *APICall) Trouble() bool {
 	return len(c.Code) == 3 && c.Code[0] == '5'
 }
 
+// A Refusal is what has kept the last update of the pod's status by nodeagent itself from being
+// written. It need not look at requests of others.
+type Refusal struct {
+	// Webhook is the name of a webhook, and Policy that of a ValidatingAdmissionPolicy, with that
+	// of its Binding: one of both is "".
+	Webhook string `json:"webhook,omitempty"`
+	Policy  string `json:"policy,omitempty"`
+	Binding string `json:"binding,omitempty"`
+	// Uncalled reports whether the API server could not call the webhook, and so refused.
+	Uncalled bool `json:"uncalled,omitempty"`
+	// Code is the HTTP status of the answer, as in 403.
+	Code string `json:"code,omitempty"`
+	// At is the time of the reading after which it was tried.
+	At time.Time `json:"at,omitzero"`
+}
+
 // sinceAPICalls carries over when the counts rose. earlier was read at that time; a count
 // that is smaller than before is of a kubelet that was started anew.
 func (k *KubeletService) sinceAPICalls(e *KubeletService) {

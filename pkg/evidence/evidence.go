@@ -183,6 +183,9 @@ type Pod struct {
 	// KillFailures are what the kubelet has said, in Events, of why it could not
 	// stop the pod, the last first. They are asked for only once the pod is overdue.
 	KillFailures []KillFailure `json:"killFailures,omitempty"`
+	// Refusal is who has refused nodeagent's own last update of the pod's status; nil when it was
+	// written, none was tried, or the answer names nobody.
+	Refusal *Refusal `json:"refusal,omitempty"`
 	// Daemons are the pods of the node that network plugins talk to, by their names.
 	// They are listed only with KillFailures.
 	Daemons []Daemon `json:"daemons,omitempty"`
@@ -207,6 +210,9 @@ type Pod struct {
 	// run; before that only Holders of a Rootfs or of ImageMounts.
 	Volumes []Volume `json:"volumes,omitempty"`
 	Holders []Holder `json:"holders,omitempty"`
+	// UnheldSince is when the first reading had ended that showed no Holder of one of Devices any
+	// more; zero when none has shown one.
+	UnheldSince time.Time `json:"unheldSince,omitzero"`
 	// Specified are the volumes of the pod's specification, when one of them is behind a
 	// PersistentVolumeClaim; none when there are more than are kept.
 	Specified []SpecVolume `json:"specified,omitempty"`

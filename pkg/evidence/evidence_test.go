@@ -626,6 +626,31 @@ func TestSinceOfAStatusError(t *testing.T) {
 	}
 }
 
+// Nobody uses a block device any more from the first reading on that looked and found nobody.
+func TestSinceHeld(t *testing.T) {
+	var earlier *Pod
+	for i, step := range []struct {
+		mount   int // that is held; 0 for none
+		missing bool
+		want    int // the reading from which on nobody does, 0 for none
+	}{
+		{0, false, 0}, {8, false, 0}, {7, false, 0}, {7, false, 0}, {0, true, 4}, {0, true, 5}, {0, false, 5}, {8, false, 5}, {7, false, 0}, {8, false, 9},
+	} {
+		now := &Pod{UID: "u", Time: time.Unix(int64(1000+10*i), 0), Devices: []Mount{{ID: 7}}}
+		if step.mount != 0 {
+			now.Holders = []Holder{{MountID: step.mount}}
+		}
+		if step.missing {
+			now.Lack(Holders, "a helper hung")
+		}
+		now.Since(earlier)
+		if want := time.Unix(int64(1000+10*step.want), 0); step.want == 0 && !now.UnheldSince.IsZero() || step.want != 0 && !now.UnheldSince.Equal(want) {
+			t.Errorf("reading %d: %s", i, now.UnheldSince)
+		}
+		earlier = now
+	}
+}
+
 // What is on a loop device has been there since the same mount and the same devices are.
 func TestSinceOfLoops(t *testing.T) {
 	t0 := time.Unix(1000, 0)
@@ -653,6 +678,55 @@ func TestSinceOfLoops(t *testing.T) {
 		if got := test.now.Loops[0].Since.Equal(t0); got != test.same {
 			t.Errorf("%s: since %s", name, test.now.Loops[0].Since)
 		}
+	}
+}
+
+// A device is the same while its file system is mounted now and then, and what comes after another
+// one keeps the loop device in use as well.
+func TestSinceOfWhatComesAndGoes(t *testing.T) {
+	t0 := time.Unix(1000, 0)
+	at := func(id int) *Mount { return &Mount{ID: id, Device: "254:0", Point: "/a"} }
+	var before *Pod
+	for i, step := range []struct {
+		mount                       *Mount
+		mapper                      []Mapped
+		used, until, device, mount0 int // when each of them began, -1 for never
+		mounts, unmounted           int
+	}{
+		{nil, nil, -1, -1, -1, -1, 0, 0},
+		{nil, []Mapped{{Name: "vg-a"}}, 1, 1, 1, 1, 0, 0},
+		{nil, []Mapped{{Name: "vg-a", Mount: at(90)}}, 1, 2, 1, 2, 1, 0},
+		{nil, []Mapped{{Name: "vg-a", Mount: at(90)}, {Name: "vg-b"}}, 1, 3, 1, 2, 1, 0},
+		{nil, []Mapped{{Name: "vg-a"}}, 1, 4, 1, 4, 1, 90},
+		{nil, []Mapped{{Name: "vg-a", Mount: at(91)}}, 1, 5, 1, 5, 2, 90},
+		{nil, []Mapped{{Name: "vg-b", Mount: at(91)}}, 1, 6, 6, 6, 1, 0},
+		{at(92), nil, 1, 7, -1, -1, 0, 0},
+		{nil, nil, -1, 7, -1, -1, 0, 0},
+		{nil, nil, -1, 7, -1, -1, 0, 0},
+		{nil, []Mapped{{Name: "vg-a"}}, 10, 10, 10, 10, 0, 0},
+	} {
+		time0 := func(s int) time.Time {
+			if s < 0 {
+				return time.Time{}
+			}
+			return t0.Add(time.Duration(s) * time.Second)
+		}
+		now := &Pod{UID: "u", Time: time0(i), Loops: []Loop{{Name: "loop3", MountID: 7, Mount: step.mount, Mapper: step.mapper}}}
+		now.Since(before)
+		l := &now.Loops[0]
+		if !l.UsedSince.Equal(time0(step.used)) || !l.UsedUntil.Equal(time0(step.until)) {
+			t.Errorf("reading %d: used since %s until %s", i, l.UsedSince, l.UsedUntil)
+		}
+		if step.device >= 0 {
+			m, unmounted := &l.Mapper[0], 0
+			if m.Unmounted != nil {
+				unmounted = m.Unmounted.ID
+			}
+			if !m.Since.Equal(time0(step.device)) || !m.MountSince.Equal(time0(step.mount0)) || m.Mounts != step.mounts || unmounted != step.unmounted {
+				t.Errorf("reading %d: %+v", i, m)
+			}
+		}
+		before = now
 	}
 }
 

@@ -31,6 +31,7 @@ func (p *Pod) Since(earlier *Pod) {
 	p.bareSince(&e, tasks)
 	p.sinceDisks(&e)
 	sinceHolders(p.Holders, e.Holders, tasks)
+	p.sinceHeld(&e, tasks)
 	sinceLoops(p.Loops, e.Loops, tasks)
 	sinceSpecified(p.Specified, e.Specified)
 	sinceOutputHolders(p.OutputHolders, e.OutputHolders, tasks)

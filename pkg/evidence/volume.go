@@ -99,39 +99,103 @@ type Loop struct {
 	// Numbers are its own and those of its partitions, as in 7:9 and 259:3, as far as the kernel
 	// has looked for partitions.
 	Numbers []string `json:"numbers,omitempty"`
-	// Mapper are the devices of the device mapper that are on it or on a partition, and those on
-	// these: logical volumes, for one, that the node has found there and activated.
+	// Mapper are the block devices that the kernel has made of it or of a partition, and those of
+	// these: logical volumes, for one, that the node has found there and activated, or a RAID.
 	Mapper []Mapped `json:"mapper,omitempty"`
 	// Mount is where the host has mounted the file system that is on it or on a partition.
 	Mount *Mount `json:"mount,omitempty"`
-	// Since is when the first of the readings in a row had ended that showed the same.
-	Since time.Time `json:"since,omitzero"`
+	// Released reports whether the kubelet has released it already, while it was in use: the kernel
+	// does so at the last close (autoclear; loop_clr_fd, drivers/block/loop.c).
+	Released bool `json:"released,omitempty"`
+	// Since is when the first of the readings in a row had ended that showed the same, and
+	// UsedSince when the first one had that each showed something on it, which may be one after
+	// another. UsedUntil is when the last reading had ended that showed something there.
+	Since     time.Time `json:"since,omitzero"`
+	UsedSince time.Time `json:"usedSince,omitzero"`
+	UsedUntil time.Time `json:"usedUntil,omitzero"`
 }
+
+// Used reports whether something is on the device that keeps it in use.
+func (l *Loop) Used() bool { return len(l.Mapper) > 0 || l.Mount != nil }
 
 func sinceLoops(now, before []Loop, t time.Time) {
 	for i := range now {
 		l := &now[i]
 		l.Since = t
-		for j := range before {
-			if b := &before[j]; b.Name == l.Name && b.MountID == l.MountID && slices.EqualFunc(b.Mapper, l.Mapper, sameMapped) && sameMount(b.Mount, l.Mount) {
+		if l.Used() {
+			l.UsedSince, l.UsedUntil = t, t
+		}
+		var b Loop
+		if j := slices.IndexFunc(before, func(b Loop) bool { return b.Name == l.Name && b.MountID == l.MountID }); j >= 0 {
+			b = before[j]
+			if slices.EqualFunc(b.Mapper, l.Mapper, sameMapped) && sameMount(b.Mount, l.Mount) {
 				l.Since = b.Since
 			}
+			if l.Used() && !b.UsedSince.IsZero() {
+				l.UsedSince = b.UsedSince
+			}
+			if !l.Used() {
+				l.UsedUntil = b.UsedUntil
+			}
+		}
+		sinceMapped(l.Mapper, b.Mapper, t)
+	}
+}
+
+func sinceMapped(now, before []Mapped, t time.Time) {
+	for i := range now {
+		m := &now[i]
+		m.Since, m.MountSince = t, t
+		if m.Mount != nil {
+			m.Mounts = 1
+		}
+		j := slices.IndexFunc(before, func(b Mapped) bool { return b.Kind == m.Kind && b.Name == m.Name && b.Logical == m.Logical })
+		if j < 0 {
+			continue
+		}
+		b := &before[j]
+		m.Since, m.Unmounted = b.Since, b.Unmounted
+		if sameMount(m.Mount, b.Mount) {
+			m.MountSince, m.Mounts = b.MountSince, b.Mounts
+			continue
+		}
+		m.Mounts += b.Mounts
+		if b.Mount != nil {
+			m.Unmounted = b.Mount
 		}
 	}
 }
 
-// A Mapped is a device of the device mapper.
+// A Mapped is a block device that the kernel has made of another one.
 type Mapped struct {
+	// Kind is what has made it: the device mapper, MadeByMD, or MadeByOther.
+	Kind string `json:"kind,omitempty"`
 	// Name is the device mapper's, as dmsetup(8) takes it: that of a logical volume is vg-lv.
+	// That of another kind is the kernel's, as in md127.
 	Name string `json:"name"`
 	// Logical is the logical volume of LVM that it is, as in vg/lv; "" for anything else.
 	Logical string `json:"logical,omitempty"`
-	// Mount is where the host has mounted the file system that is on it.
-	Mount *Mount `json:"mount,omitempty"`
+	// Mount is where the host has mounted the file system that is on it or on a partition of it,
+	// and Unmounted the last one that is over. Mounts counts the different ones that the readings in a
+	// row have shown.
+	Mount     *Mount `json:"mount,omitempty"`
+	Unmounted *Mount `json:"unmounted,omitempty"`
+	Mounts    int    `json:"mounts,omitempty"`
+	// Since is when the first of the readings in a row had ended that showed it, mounted or not,
+	// and MountSince when the first one had with this mount, or with none.
+	Since      time.Time `json:"since,omitzero"`
+	MountSince time.Time `json:"mountSince,omitzero"`
 }
 
+// The kinds of a Mapped: of the device mapper, a software RAID, and what is neither.
+const (
+	MadeByMapper = ""
+	MadeByMD     = "md"
+	MadeByOther  = "other"
+)
+
 func sameMapped(a, b Mapped) bool {
-	return a.Name == b.Name && a.Logical == b.Logical && sameMount(a.Mount, b.Mount)
+	return a.Kind == b.Kind && a.Name == b.Name && a.Logical == b.Logical && sameMount(a.Mount, b.Mount)
 }
 
 // sameMount reports whether two readings show the same mount, or none both.
@@ -151,12 +215,17 @@ type Holder struct {
 	// its working directory, its root directory, its program, or the loop device on it.
 	MountID int    `json:"mountID"`
 	Via     string `json:"via"`
-	// Mounted reports whether it is the first process of another mount namespace, in which a
-	// file system of the loop device is mounted.
-	Mounted bool `json:"mounted,omitempty"`
+	// Namespace is its mount namespace, as in mnt:[4026532208], where that is another one than the
+	// host's, and Mounted reports whether it is the first process there and a file system of the
+	// loop device is mounted there.
+	Namespace string `json:"namespace,omitempty"`
+	Mounted   bool   `json:"mounted,omitempty"`
 	// Since is when the first of the readings in a row had ended that showed it.
 	Since time.Time `json:"since,omitzero"`
 }
+
+// MaxHolders is the most holders that a reading looks for: where it has as many there may be more.
+const MaxHolders = 16
 
 // A VolumeCall is how often the kubelet has tried something with volumes and how
 // that ended, since the kubelet was started.
@@ -197,12 +266,40 @@ func sinceHolders(now, before []Holder, t time.Time) {
 		h := &now[i]
 		h.Since = t
 		for j := range before {
-			if b := &before[j]; b.PID == h.PID && b.Comm == h.Comm && b.MountID == h.MountID && b.Via == h.Via &&
-				(b.Probe == nil || h.Probe == nil || b.Probe.Start == h.Probe.Start) {
+			if b := &before[j]; b.same(h) && (h.Since.Equal(t) || b.Since.Before(h.Since)) {
 				h.Since = b.Since
 			}
 		}
 	}
+}
+
+// sinceHeld carries over since when nobody has used a block device of the pod any more. A reading
+// that could not look shows neither.
+func (p *Pod) sinceHeld(e *Pod, t time.Time) {
+	held := func(p *Pod) bool {
+		return slices.ContainsFunc(p.Holders, func(h Holder) bool {
+			return slices.ContainsFunc(p.Devices, func(m Mount) bool { return m.ID == h.MountID })
+		})
+	}
+	_, missing := p.Missing[Holders]
+	switch {
+	case held(p):
+		p.UnheldSince = time.Time{}
+	case held(e), missing && !e.UnheldSince.IsZero():
+		p.UnheldSince = t
+	default:
+		p.UnheldSince = e.UnheldSince
+	}
+}
+
+// same reports whether two readings show the same: the process and what it has there, or the mount
+// namespace in which a file system is mounted, the first process of which may be another one.
+func (h *Holder) same(as *Holder) bool {
+	if h.MountID != as.MountID || h.Via != as.Via || h.Mounted != as.Mounted {
+		return false
+	}
+	return h.Mounted && h.Namespace != "" && h.Namespace == as.Namespace ||
+		h.PID == as.PID && h.Comm == as.Comm && (h.Probe == nil || as.Probe == nil || h.Probe.Start == as.Probe.Start)
 }
 
 // CallsPause is how far apart two readings of the kubelet's counts are at most, for those to

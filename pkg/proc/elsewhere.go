@@ -24,9 +24,10 @@ const (
 	maxAsked      = 256
 )
 
-// A namespace is a mount namespace other than the host's: its processes in ascending order, and those of its
-// mounts that may have to do with the host's.
+// A namespace is a mount namespace other than the host's, by the text of its link: its processes in ascending
+// order, and those of its mounts that may have to do with the host's.
 type namespace struct {
+	name  string
 	pids  []int
 	lines []mount.Line
 }
@@ -52,29 +53,49 @@ func (r *Round) readElsewhere(ctx context.Context, files *kernfile.Reader, p *ev
 	}
 	ids := mountIDs(p.Mounts, p.Devices)
 	var out []evidence.Holder
-	for i := range spaces {
-		if len(out) >= maxHolders || ctx.Err() != nil {
-			return out
-		}
-		n := &spaces[i]
+	for i, found := 0, 0; i < len(spaces) && found < maxHolders && ctx.Err() == nil; i++ {
+		n, before := &spaces[i], len(out)
 		if h, ok := n.mounted(files, p.Loops); ok {
 			out = append(out, h)
 		} else if len(host.Copies(ids, n.lines)) > 0 {
 			out = append(out, r.usersOf(ctx, files, n, ids, host)...)
 		}
+		if len(out) > before {
+			found++
+		}
 	}
-	if len(out) == 0 && len(p.Loops) > 0 {
+	if len(out) == 0 && len(p.Loops) > 0 && ctx.Err() == nil {
 		out = r.openersOf(ctx, files, p.Loops)
 	}
-	return out[:min(len(out), maxHolders)]
+	return inTurn(out)
+}
+
+// inTurn returns as many as are told of, in turn from each mount namespace.
+func inTurn(all []evidence.Holder) []evidence.Holder {
+	turns := make([]int, len(all))
+	of := make(map[string]int)
+	for i := range all {
+		turns[i] = of[all[i].Namespace]
+		of[all[i].Namespace]++
+	}
+	var out []evidence.Holder
+	for turn := 0; turn < len(all) && len(out) < min(len(all), maxHolders); turn++ {
+		for i := range all {
+			if turns[i] == turn && len(out) < maxHolders {
+				out = append(out, all[i])
+			}
+		}
+	}
+	return out
 }
 
 // readNamespaces reads the mounts of the other namespaces in which processes have been found.
 func (r *Round) readNamespaces(ctx context.Context) ([]namespace, error) {
-	all := slices.SortedFunc(maps.Values(r.others), func(a, b []int) int { return cmp.Compare(a[0], b[0]) })
+	all := slices.SortedFunc(maps.Keys(r.others), func(a, b string) int { return cmp.Compare(r.others[a][0], r.others[b][0]) })
 	var out []namespace
 	kept, read := 0, 0
-	for i, pids := range all {
+	for i, name := range all {
+		pids := r.others[name]
 		if ctx.Err() != nil {
 			return nil, ctx.Err()
 		}
@@ -86,7 +107,7 @@ func (r *Round) readNamespaces(ctx context.Context) ([]namespace, error) {
 			continue // it has ended
 		}
 		read += table.Size
-		n := namespace{pids: slices.Compact(pids)} // a look that was given up is begun again with the same process
+		n := namespace{name: name, pids: slices.Compact(pids)} // a look that was given up is begun again with the same process
 		for j := range table.Lines {
 			if m := &table.Lines[j]; m.Reaches() {
 				n.lines = append(n.lines, *m)
@@ -109,7 +130,7 @@ func (n *namespace) mounted(files *kernfile.Reader, loops []evidence.Loop) (evid
 		}
 		for _, pid := range n.pids {
 			if s, ok := living(files, pid); ok {
-				return evidence.Holder{Task: s.Task, MountID: l.MountID, Via: "the file system of /dev/" + l.Name + inOwn, Mounted: true}, true
+				return evidence.Holder{Task: s.Task, MountID: l.MountID, Via: "the file system of /dev/" + l.Name + inOwn, Namespace: n.name, Mounted: true}, true
 			}
 		}
 	}
@@ -140,7 +161,7 @@ func (r *Round) usersOf(ctx context.Context, files *kernfile.Reader, n *namespac
 		}
 		for _, u := range usesOf(place, &saw) {
 			if id, ok := copies[u.mount]; ok {
-				out = append(out, evidence.Holder{Task: s.Task, MountID: id, Via: u.via + inOwn})
+				out = append(out, evidence.Holder{Task: s.Task, MountID: id, Via: u.via + inOwn, Namespace: n.name})
 				break
 			}
 		}
@@ -159,12 +180,22 @@ func (r *Round) openersOf(ctx context.Context, files *kernfile.Reader, loops []e
 		for j := range loops {
 			l := &loops[j]
 			if slices.ContainsFunc(l.Numbers, func(n string) bool { return slices.Contains(all[i].blocks, n) }) {
-				out = append(out, evidence.Holder{Task: all[i].task, MountID: l.MountID, Via: "the loop device /dev/" + l.Name + " on it" + inOwn})
+				out = append(out, evidence.Holder{Task: all[i].task, MountID: l.MountID, Via: "the loop device /dev/" + l.Name + " on it" + inOwn, Namespace: r.namespaceOf(all[i].task.PID)})
 				break
 			}
 		}
 	}
 	return out
+}
+
+// namespaceOf returns the mount namespace in which a process has been found, "" for the host's.
+func (r *Round) namespaceOf(pid int) string {
+	for name, pids := range r.others {
+		if slices.Contains(pids, pid) {
+			return name
+		}
+	}
+	return ""
 }
 
 // living reads a process that has not ended.

@@ -143,7 +143,7 @@ func TestMountedElsewhere(t *testing.T) {
 	}
 	defer files.Close()
 	const none = 1 << 22 // above the largest PID (kernel.pid_max)
-	n := &namespace{pids: []int{none, os.Getpid()}, lines: []mount.Line{{ID: 3, Device: "7:4"}, {ID: 4, Device: "259:1"}}}
+	n := &namespace{name: "mnt:[7]", pids: []int{none, os.Getpid()}, lines: []mount.Line{{ID: 3, Device: "7:4"}, {ID: 4, Device: "259:1"}}}
 	loop := func(name string, numbers ...string) []evidence.Loop {
 		return []evidence.Loop{{Name: "loop0", MountID: 6, Numbers: []string{"7:0"}}, {Name: name, MountID: 7, Numbers: numbers}}
 	}
@@ -158,12 +158,38 @@ func TestMountedElsewhere(t *testing.T) {
 		"the host's too": {[]evidence.Loop{{Name: "loop4", MountID: 7, Numbers: []string{"7:4"}, Mount: &evidence.Mount{ID: 2}}}, false},
 	} {
 		h, ok := n.mounted(files, tc.loops)
-		if ok != tc.want || ok && (h.PID != os.Getpid() || h.MountID != 7 || !h.Mounted) {
+		if ok != tc.want || ok && (h.PID != os.Getpid() || h.MountID != 7 || !h.Mounted || h.Namespace != "mnt:[7]") {
 			t.Errorf("%s: %t, %+v", name, ok, h)
 		}
 	}
 	if h, ok := (&namespace{pids: []int{none}, lines: n.lines}).mounted(files, loop("loop4", "7:4")); ok {
 		t.Errorf("without a process: %+v", h)
+	}
+}
+
+// A namespace of many processes does not keep the others from being told of.
+func TestInTurn(t *testing.T) {
+	var all []evidence.Holder
+	add := func(namespace string, n int) {
+		for range n {
+			all = append(all, evidence.Holder{Task: evidence.Task{PID: len(all)}, Namespace: namespace})
+		}
+	}
+	if got := inTurn(all); got != nil {
+		t.Errorf("of none: %+v", got)
+	}
+	add("a", 3)
+	add("b", 1)
+	if got := inTurn(all); len(got) != 4 || got[0].PID != 0 || got[1].PID != 3 || got[2].PID != 1 || got[3].PID != 2 {
+		t.Errorf("%+v", got)
+	}
+	all = nil
+	add("a", 300)
+	add("b", 2)
+	add("c", 1)
+	got := inTurn(all)
+	if len(got) != maxHolders || got[1].PID != 300 || got[2].PID != 302 || got[3].PID != 1 || got[4].PID != 301 || got[5].PID != 2 {
+		t.Errorf("%+v", got)
 	}
 }
 

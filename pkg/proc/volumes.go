@@ -78,7 +78,7 @@ func namesOfDevices(p *evidence.Pod) []string {
 
 const (
 	// maxHolders bounds the processes that are told of.
-	maxHolders = 16
+	maxHolders = evidence.MaxHolders
 	// holdersAfter is how far past its deadline a pod is when the files of all
 	// processes are looked at: most volumes are unmounted within a second.
 	holdersAfter = 10 * time.Second

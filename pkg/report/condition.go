@@ -3,12 +3,17 @@ package report
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/nodeagent-io/nodeagent/pkg/evidence"
 	"github.com/nodeagent-io/nodeagent/pkg/verdict"
 )
 
@@ -64,7 +69,7 @@ func (r *Reporter) reportCondition(ctx context.Context, c *verdict.Case, blocked
 		c.ConditionWritten(want)
 		return
 	}
-	failures := c.ConditionFailed()
+	failures := c.ConditionFailed(refusalOf(err))
 	// Where the pod is gone, or a newer writer won, there is nothing to tell. If it
 	// is still there after the pause, the condition is written again.
 	if res != resultGone {
@@ -78,6 +83,40 @@ func (r *Reporter) patchCondition(ctx context.Context, s verdict.Subject, c verd
 		return err
 	}
 	return r.client.PatchPodStatus(ctx, s.Namespace, s.Name, body, metav1.PatchOptions{FieldManager: FieldManager})
+}
+
+// Who refuses a write is named at the begin of the API server's answer (ToStatusErr and
+// ErrCallingWebhook, k8s.io/apiserver/pkg/admission/plugin/webhook/errors and request; Dispatch,
+// admission/plugin/policy/validating). What stands behind may be of anybody. Names are those of
+// objects of the API, or of a webhook, which is a domain.
+var (
+	webhookDenied   = regexp.MustCompile(`^admission webhook "([a-zA-Z0-9.-]{1,253})" denied the request(?:: | without explanation|$)`)
+	webhookUncalled = regexp.MustCompile(`^Internal error occurred: failed calling webhook "([a-zA-Z0-9.-]{1,253})": `)
+	policyDenied    = regexp.MustCompile(`^pods "[a-z0-9.-]+" is forbidden: ValidatingAdmissionPolicy '([a-zA-Z0-9.-]{1,253})' with binding '([a-zA-Z0-9.-]{1,253})' denied request`)
+)
+
+// ownPolicies is what the names of nodeagent's own policies begin with (deploy/daemonset.yaml): they
+// are about nobody else.
+const ownPolicies = "nodeagent-own-"
+
+// refusalOf returns which webhook or policy has refused a write of a pod's status, nil when the
+// answer does not say.
+func refusalOf(err error) *evidence.Refusal {
+	var s apierrors.APIStatus
+	if !errors.As(err, &s) {
+		return nil
+	}
+	text, code := s.Status().Message, strconv.Itoa(int(s.Status().Code))
+	if m := webhookDenied.FindStringSubmatch(text); m != nil {
+		return &evidence.Refusal{Webhook: m[1], Code: code}
+	}
+	if m := webhookUncalled.FindStringSubmatch(text); m != nil {
+		return &evidence.Refusal{Webhook: m[1], Uncalled: true, Code: code}
+	}
+	if m := policyDenied.FindStringSubmatch(text); m != nil && !strings.HasPrefix(m[1], ownPolicies) {
+		return &evidence.Refusal{Policy: m[1], Binding: m[2], Code: code}
+	}
+	return nil
 }
 
 // The results of a write, a label of nodeagent_writes_total.

@@ -2,6 +2,9 @@ package report
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
@@ -9,6 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
@@ -268,5 +272,57 @@ func TestHeldBackIsNotWritten(t *testing.T) {
 	look(2*time.Second, nothing)
 	if took := g.api.took(); len(took) != 0 {
 		t.Errorf("requests about a verdict that is held back: %+v", took)
+	}
+}
+
+// Who refuses is taken from the begin of what the API server says, and not from what others have
+// it say there. The answers are those of Kubernetes 1.36.
+func TestRefusalOf(t *testing.T) {
+	const dead = `Internal error occurred: failed calling webhook "status.scenario.test": failed to call webhook: Post "https://10.0.2.15:9444/?timeout=5s": dial tcp 10.0.2.15:9444: connect: connection refused`
+	for text, want := range map[string]*evidence.Refusal{
+		`admission webhook "validate.kyverno.svc-fail" denied the request: pods with billing records are kept`: {Webhook: "validate.kyverno.svc-fail", Code: "403"},
+		`admission webhook "a.b.c" denied the request without explanation`:                                     {Webhook: "a.b.c", Code: "403"},
+		`admission webhook "a.b.c" denied the request`:                                                         {Webhook: "a.b.c", Code: "403"},
+		dead: {Webhook: "status.scenario.test", Uncalled: true, Code: "403"},
+		`pods "web-0" is forbidden: ValidatingAdmissionPolicy 'billing' with binding 'all' denied request: pods with billing records are kept`: {Policy: "billing", Binding: "all", Code: "403"},
+		`pods "web-0" is forbidden: ValidatingAdmissionPolicy 'nodeagent-own-node' with binding 'nodeagent-own-node' denied request: no`:       nil,
+		`pods "web-0" is forbidden: User "x" cannot patch resource "pods/status"`:                                                              nil,
+		`admission webhook "a\nb" denied the request`:                                                                                          nil,
+		`not so: admission webhook "a.b.c" denied the request: no`:                                                                             nil,
+		`admission webhook "a.b.c" denied the requests of others`:                                                                              nil,
+		"": nil,
+	} {
+		err := &apierrors.StatusError{ErrStatus: metav1.Status{Status: metav1.StatusFailure, Code: http.StatusForbidden, Message: text}}
+		if diff := cmp.Diff(want, refusalOf(fmt.Errorf("patch: %w", err))); diff != "" {
+			t.Errorf("%s\n%s", text, diff)
+		}
+	}
+	if got := refusalOf(errors.New(dead)); got != nil {
+		t.Errorf("an error that is none of the API server: %+v", got)
+	}
+}
+
+// The refusal of the last write is known until one succeeds.
+func TestRefusalIsKept(t *testing.T) {
+	g := newRig(t)
+	g.api.answer = func(q request) *metav1.Status {
+		if q.Method != http.MethodPatch {
+			return nil
+		}
+		return &metav1.Status{Status: metav1.StatusFailure, Reason: metav1.StatusReasonForbidden, Code: http.StatusForbidden, Message: `admission webhook "a.b.c" denied the request: no`}
+	}
+	g.look(0, blocked("ShimHung"))
+	c := g.cases.Open(g.pod.UID)
+	if got := c.Refusal(); got == nil || got.Webhook != "a.b.c" || !got.At.Equal(g.now) {
+		t.Errorf("%+v", got)
+	}
+	eventOf(t, g.one("the Event gets through", g.look(seconds, blocked("ShimHung"))), "shop")
+	if c.Refusal() == nil {
+		t.Error("forgotten while nothing was written")
+	}
+	g.api.answer = nil
+	g.one("the condition", g.look(time.Minute, blocked("ShimHung")))
+	if got := c.Refusal(); got != nil {
+		t.Errorf("written, and %+v", got)
 	}
 }

@@ -1,6 +1,10 @@
 package verdict
 
-import "time"
+import (
+	"time"
+
+	"github.com/nodeagent-io/nodeagent/pkg/evidence"
+)
 
 const (
 	// cacheLag is how long after a write the object from the cache may still be
@@ -18,6 +22,7 @@ type condition struct {
 	written *Condition // what was written last; nil for nothing
 	at      time.Time  // when
 	retry   backoff
+	refusal *evidence.Refusal
 }
 
 // current returns the condition as it stands on the object, nil for none.
@@ -56,6 +61,15 @@ func (c *Case) ConditionWritten(written Condition) {
 	c.condition = condition{written: &written, at: c.Last.Time}
 }
 
-// ConditionFailed takes note of a write that has failed and returns how many
-// have in a row.
-func (c *Case) ConditionFailed() int { return c.condition.retry.failed(c.Last.Time) }
+// ConditionFailed takes note of a write that has failed, and of who has refused it, nil where that is
+// not known. It returns how many have failed in a row.
+func (c *Case) ConditionFailed(by *evidence.Refusal) int {
+	if by != nil {
+		by.At = c.Last.Time
+	}
+	c.condition.refusal = by
+	return c.condition.retry.failed(c.Last.Time)
+}
+
+// Refusal returns who has refused the last write of the condition; nil for nobody.
+func (c *Case) Refusal() *evidence.Refusal { return c.condition.refusal }

@@ -2,8 +2,13 @@ package scenario
 
 import (
 	"context"
+	"encoding/json"
+	"encoding/pem"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"strings"
+	"sync"
 	"time"
 
 	admissionv1 "k8s.io/api/admissionregistration/v1"
@@ -18,19 +23,21 @@ import (
 // api lists the incidents in which the API server does not let the kubelet finish, and
 // innocent ones that look like them.
 func api() []Scenario {
-	return []Scenario{finalDeleteRefused(), finalDeleteLate(), statusRefused(), statusLate(), mirrorDeleted(), manifestRemoved()}
+	return []Scenario{finalDeleteRefused(), finalDeleteLate(), statusRefused(), statusRefusedToAll(), statusDenied(), statusWebhookDead(), statusLate(), statusWebhookLate(), mirrorDeleted(), manifestRemoved()}
 }
 
 // A refusal is an admission policy that refuses what the kubelet of the pod's node
-// asks for about the pod, and nobody else.
+// asks for about the pod, and nobody else; or whoever asks.
 type refusal struct {
 	resource  string
 	operation admissionv1.OperationType
+	toAll     bool
 }
 
 var (
-	refuseDelete = refusal{"pods", admissionv1.Delete}
-	refuseStatus = refusal{"pods/status", admissionv1.Update}
+	refuseDelete      = refusal{"pods", admissionv1.Delete, false}
+	refuseStatus      = refusal{"pods/status", admissionv1.Update, false}
+	refuseStatusToAll = refusal{"pods/status", admissionv1.Update, true}
 )
 
 // name is that of the policy and of its binding, for a pod.
@@ -41,6 +48,10 @@ func (r refusal) name(p *corev1.Pod) string {
 // impose is a step that makes the policy, and waits until it is obeyed.
 func (r refusal) impose(ctx context.Context, n *Node, p *corev1.Pod) error {
 	name, about := metav1.ObjectMeta{Name: r.name(p)}, n.API.AdmissionregistrationV1()
+	who := "request.userInfo.username.startsWith('system:node:') && "
+	if r.toAll {
+		who = ""
+	}
 	_, err := about.ValidatingAdmissionPolicies().Create(ctx, &admissionv1.ValidatingAdmissionPolicy{ObjectMeta: name, Spec: admissionv1.ValidatingAdmissionPolicySpec{
 		MatchConstraints: &admissionv1.MatchResources{ResourceRules: []admissionv1.NamedRuleWithOperations{{
 			RuleWithOperations: admissionv1.RuleWithOperations{
@@ -48,8 +59,8 @@ func (r refusal) impose(ctx context.Context, n *Node, p *corev1.Pod) error {
 				Rule:       admissionv1.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{r.resource}},
 			},
 		}}},
-		MatchConditions: []admissionv1.MatchCondition{{Name: "kubelet-about-the-pod", Expression: fmt.Sprintf(
-			"request.userInfo.username.startsWith('system:node:') && request.namespace == '%s' && request.name == '%s'", p.Namespace, p.Name)}},
+		MatchConditions: []admissionv1.MatchCondition{{Name: "about-the-pod", Expression: fmt.Sprintf(
+			"%srequest.namespace == '%s' && request.name == '%s'", who, p.Namespace, p.Name)}},
 		Validations: []admissionv1.Validation{{Expression: "false", Message: "pods with billing records are kept"}},
 	}}, metav1.CreateOptions{})
 	if err != nil && !apierrors.IsAlreadyExists(err) {
@@ -95,9 +106,12 @@ func (r refusal) lift(ctx context.Context, n *Node, p *corev1.Pod) error {
 
 // forAWhile is a step that imposes the policy, and lifts it some time after the pod's
 // deadline.
-func (r refusal) forAWhile(after time.Duration) step {
+func (r refusal) forAWhile(after time.Duration) step { return forAWhile(r.impose, r.lift, after) }
+
+// forAWhile is a step that imposes something, and lifts it some time after the pod's deadline.
+func forAWhile(impose, lift step, after time.Duration) step {
 	return func(ctx context.Context, n *Node, p *corev1.Pod) error {
-		if err := r.impose(ctx, n, p); err != nil {
+		if err := impose(ctx, n, p); err != nil {
 			return err
 		}
 		ctx = context.WithoutCancel(ctx)
@@ -106,10 +120,88 @@ func (r refusal) forAWhile(after time.Duration) step {
 				now, err := n.pods.Pods(p.Namespace).Get(p.Name)
 				return err != nil || now.DeletionTimestamp != nil && time.Since(now.DeletionTimestamp.Time) > after, "not yet"
 			})
-			_ = r.lift(ctx, n, p) // else the test says that the pod stays
+			_ = lift(ctx, n, p) // else the test says that the pod stays
 		}()
 		return nil
 	}
+}
+
+// statusWebhook is the name of a webhook that looks at the status of a scenario's pod.
+const statusWebhook = "status.scenario.test"
+
+// askWebhook is a step that has the API server ask a webhook before it writes the pod's status, whoever
+// asks for it, and waits until it does. The webhook denies all, or nobody listens there: the API server, which
+// runs on this machine, asks one that is not a Service from here.
+func askWebhook(listens bool) step {
+	return func(ctx context.Context, n *Node, p *corev1.Pod) error {
+		name, url := refuseStatus.name(p), "https://127.0.0.1:1/"
+		var certificate []byte
+		if listens {
+			s := httptest.NewTLSServer(http.HandlerFunc(deny))
+			webhooks.Store(name, s)
+			url, certificate = s.URL+"/", pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw})
+		}
+		fail, none, seconds := admissionv1.Fail, admissionv1.SideEffectClassNone, int32(5)
+		_, err := n.API.AdmissionregistrationV1().ValidatingWebhookConfigurations().Create(ctx, &admissionv1.ValidatingWebhookConfiguration{
+			ObjectMeta: metav1.ObjectMeta{Name: name}, Webhooks: []admissionv1.ValidatingWebhook{{
+				Name: statusWebhook, FailurePolicy: &fail, SideEffects: &none, TimeoutSeconds: &seconds, AdmissionReviewVersions: []string{"v1"},
+				ClientConfig: admissionv1.WebhookClientConfig{URL: &url, CABundle: certificate},
+				Rules: []admissionv1.RuleWithOperations{{
+					Operations: []admissionv1.OperationType{admissionv1.Update},
+					Rule:       admissionv1.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"pods/status"}},
+				}},
+				MatchConditions: []admissionv1.MatchCondition{{Name: "about-the-pod", Expression: fmt.Sprintf("request.namespace == '%s' && request.name == '%s'", p.Namespace, p.Name)}},
+			}},
+		}, metav1.CreateOptions{})
+		if err != nil {
+			return err
+		}
+		kubelet, err := n.asKubelet()
+		if err != nil {
+			return err
+		}
+		answer := "failed calling webhook \"" + statusWebhook + "\""
+		if listens {
+			answer = "admission webhook \"" + statusWebhook + "\" denied the request"
+		}
+		return n.Await(ctx, "the webhook of "+p.Name, func() (bool, string) {
+			err := refuseStatus.try(ctx, kubelet, p)
+			return err != nil && strings.Contains(err.Error(), answer), fmt.Sprint(err)
+		})
+	}
+}
+
+// webhooks are those that listen, by the names of their configurations.
+var webhooks sync.Map
+
+// deny answers an AdmissionReview (admission.k8s.io/v1).
+func deny(w http.ResponseWriter, q *http.Request) {
+	var asked struct {
+		Request struct {
+			UID string `json:"uid"`
+		} `json:"request"`
+	}
+	if err := json.NewDecoder(q.Body).Decode(&asked); err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(map[string]any{
+		"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
+		"response": map[string]any{"uid": asked.Request.UID, "allowed": false, "status": map[string]any{"code": http.StatusForbidden, "message": "pods with billing records are kept"}},
+	})
+}
+
+// askNoWebhook is a step that takes the webhook away.
+func askNoWebhook(ctx context.Context, n *Node, p *corev1.Pod) error {
+	if s, ok := webhooks.LoadAndDelete(refuseStatus.name(p)); ok {
+		defer s.(*httptest.Server).Close()
+	}
+	err := n.API.AdmissionregistrationV1().ValidatingWebhookConfigurations().Delete(ctx, refuseStatus.name(p), metav1.DeleteOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	return err
 }
 
 // asKubelet returns a client of the API server that speaks as the node's kubelet.
@@ -145,7 +237,6 @@ func finalDeleteLate() Scenario {
 		Pod:   victim(3, "drain", "0"),
 		Break: refuseDelete.forAWhile(18 * time.Second),
 		Proof: nothingLeft,
-		Heal:  refuseDelete.lift,
 	}
 }
 
@@ -163,6 +254,48 @@ func statusRefused() Scenario {
 	}
 }
 
+// statusRefusedToAll is one of which nodeagent's condition is refused, too.
+func statusRefusedToAll() Scenario {
+	s := statusRefused()
+	s.Name, s.Story = "status-refused-to-all", "an admission policy refuses every update of the pod's status, by whomever"
+	s.Break, s.Heal = refuseStatusToAll.impose, refuseStatusToAll.lift
+	s.NoCondition = true
+	s.Says = append(s.Says, "nodeagent's own update of this pod's status is refused too, by the ValidatingAdmissionPolicy \"scenario-update-NAMESPACE-status-refused-to-all\"")
+	return s
+}
+
+// statusDenied is the same by a webhook.
+func statusDenied() Scenario {
+	s := statusRefused()
+	s.Name, s.Story = "status-denied", "a webhook denies every update of the pod's status"
+	s.Break, s.Heal, s.NoCondition = askWebhook(true), askNoWebhook, true
+	s.Says = []string{"robably blocked in phase FinalDelete", "nothing of the pod is left on the node", "(HTTP 403)", "nodeagent's own update of this pod's status is refused too, by the webhook \"" + statusWebhook + "\""}
+	return s
+}
+
+// statusWebhookDead is a webhook that nobody serves, without which the API server writes nothing.
+func statusWebhookDead() Scenario {
+	s := statusRefused()
+	s.Name, s.Story = "status-webhook-dead", "the API server has to ask a webhook about each update of the pod's status, and nobody listens there"
+	s.Break, s.Heal, s.NoCondition, s.Family = askWebhook(false), askNoWebhook, true, "WebhookFails"
+	s.Says = []string{
+		"robably blocked in phase FinalDelete", "nothing of the pod is left on the node", "does not take updates of status by the kubelet (HTTP 500)",
+		"nodeagent's own update of this pod's status either, because it cannot call the webhook \"" + statusWebhook + "\"", "see that its pods run",
+	}
+	return s
+}
+
+// statusWebhookLate is innocent: somebody takes the webhook away in time.
+func statusWebhookLate() Scenario {
+	return Scenario{
+		Name:  "status-webhook-late",
+		Story: "innocent: the API server has to ask a webhook about each update of the pod's status, nobody listens there, and it is taken away some seconds later",
+		Pod:   victim(3, "drain", "0"),
+		Break: forAWhile(askWebhook(false), askNoWebhook, 30*time.Second),
+		Proof: nothingLeft,
+	}
+}
+
 func statusLate() Scenario {
 	return Scenario{
 		Name:  "status-late",
@@ -170,6 +303,5 @@ func statusLate() Scenario {
 		Pod:   victim(3, "drain", "0"),
 		Break: refuseStatus.forAWhile(18 * time.Second),
 		Proof: nothingLeft,
-		Heal:  refuseStatus.lift,
 	}
 }

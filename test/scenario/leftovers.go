@@ -16,7 +16,8 @@ import (
 func leftovers() []Scenario {
 	return []Scenario{
 		blockDeviceBusy(), blockOpenElsewhere(), blockMounted(), blockMountedElsewhere(), blockMapped(),
-		blockPartitionMounted(), blockPartitionMapped(), blockMappedForAWhile(),
+		blockPartitionMounted(), blockPartitionMapped(), blockMappedForAWhile(), blockRAID(), blockRAIDForAWhile(),
+		blockMappedMountedAtTimes(), blockMountedInTurn(),
 		blockUnpublishFails(), blockUnpublishSlow(), blockUsed(), csiRecordLost(), cgroupForeign(),
 	}
 }
@@ -110,7 +111,7 @@ rm -f /run/scenario-$NAME.*
 make() { [ -e $1 ] || mknod -m 600 $* || [ -e $1 ]; } # another incident may be quicker
 make /dev/loop-control c 10 237
 for minor in $(seq 0 63); do make /dev/loop$minor b 7 $minor; done
-truncate -s 1M /var/lib/scenario-$NAME.img
+truncate -s 8M /var/lib/scenario-$NAME.img
 loop=$(losetup --find --show /var/lib/scenario-$NAME.img)
 ln -sfn $loop /var/lib/scenario-$NAME.device
 setsid sh -c 'exec 3<'$loop'; echo $$ >/run/scenario-'$NAME'.source; exec sleep 1200' </dev/null >/dev/null 2>&1 &
@@ -295,6 +296,98 @@ func blockMappedForAWhile() Scenario {
 	s.Break = onNode(held3 + `
 (while [ -n "$(tasks)" ]; do sleep 1; done; sleep 10; dmsetup remove ` + mapped + `) </dev/null >/dev/null 2>&1 &`)
 	s.Proof = loopLeft + " && sleep 3 && dmsetup info " + mapped
+	s.Heal = onNode(endLoops)
+	return s
+}
+
+// blockMappedMountedAtTimes is one of which the file system on the logical volume is mounted every few
+// seconds, as by a program that makes backups.
+func blockMappedMountedAtTimes() Scenario {
+	const name, mapped, dir = "block-mapped-mounted-at-times", "scenario--block--at--times-data", "/var/lib/scenario-block-mapped-mounted-at-times.mnt"
+	s := ofBlock(name, "the node has activated a logical volume on the loop device that the kubelet keeps on the pod's block volume, and mounts it every few seconds",
+		mapLoop(mapped, "$loop", 4096)+`mkfs.ext4 -q -F -O ^has_journal /dev/mapper/`+mapped+`
+mkdir -p `+dir+`
+(while :; do mount -t ext4 /dev/mapper/`+mapped+` `+dir+` && sleep 3; umount `+dir+` && sleep 3 || sleep 0.2; done) &
+echo $! >/run/scenario-'$NAME'.mounter
+`+keepLoop)
+	s.Needs = []Need{DeviceMapper}
+	s.Break = onNode(held3)
+	s.Proof = loopLeft + " && dmsetup info " + mapped + " && kill -0 $(cat /run/scenario-$NAME.mounter)"
+	s.Cause, s.Family = "BlockVolumeUnmapFailed", "Mapped"
+	s.Says = []string{"locked in phase Volumes", "block volume data (claim ", "logical volume scenario-block-at-times/data", "is active on it", "mount", "hen deactivate it"}
+	s.Heal = onNode("end KILL /run/scenario-$NAME.mounter\numount " + dir + " || :\nuntil dmsetup remove " + mapped + "; do sleep 1; umount " + dir + " || :; done\n" + endLoops + runCSI(s.Name))
+	return s
+}
+
+// blockMountedInTurn is one of which the file system is mounted at a new place each time before the
+// last mount ends.
+func blockMountedInTurn() Scenario {
+	const name, dir = "block-mounted-in-turn", "/var/lib/scenario-block-mounted-in-turn.mnt"
+	s := ofBlock(name, "the file system on the pod's block volume is mounted on the node at one place after another, from the loop device that the kubelet keeps on it",
+		`mkfs.ext4 -q -F -O ^has_journal $loop
+mkdir -p `+dir+`.0 `+dir+`.1 `+dir+`.2 `+dir+`.3 `+dir+`.4
+mount -t ext4 $loop `+dir+`.0
+exec 3<&-
+echo $$ >/run/scenario-'$NAME'.holder
+n=0
+while :; do last=$n; n=$(((n+1)%5)); mount -t ext4 $loop `+dir+`.$n; umount `+dir+`.$last; sleep 3; done`)
+	s.Break = onNode(held3)
+	s.Proof = loopLeft + " && grep -q ' " + dir + "\\.[0-4] ' /proc/self/mountinfo"
+	s.Cause, s.Family = "BlockVolumeUnmapFailed", "MountInside"
+	s.Says = []string{"robably blocked in phase Volumes", "block volume data (claim ", "one thing after another is on it, now a mount at " + dir, "findmnt shows where"}
+	s.Heal = onNode("end KILL /run/scenario-$NAME.holder\nfor n in 0 1 2 3 4; do umount " + dir + ".$n || :; done\n" + endLoops + runCSI(s.Name))
+	return s
+}
+
+// assembleLoop makes a software RAID of the kubelet's loop device, as the guest of a virtual machine
+// does, and has udev find and assemble it. The loop device has to stay in use meanwhile.
+func assembleLoop(name string) string {
+	return `modprobe -a md_mod raid1
+mdadm --create /dev/md/` + name + ` --homehost=any --run --force --assume-clean --level=1 --raid-devices=1 $loop
+mdadm --stop /dev/md/` + name + `
+udevadm settle
+until ls /sys/block/${loop##*/}/holders | grep md; do
+  udevadm trigger --action=change --name-match=$loop
+  udevadm settle
+  sleep 1
+done
+exec 3<&-
+`
+}
+
+const (
+	// findRAID finds the software RAID that the kubelet's loop device is part of: udev may give it
+	// another name than it had.
+	findRAID = `array=$(for loop in /sys/block/loop*/loop/backing_file; do
+  case $(cat $loop) in */volumeDevices/*-$NAME/dev/*) ls ${loop%/loop/backing_file}/holders ;; esac
+done)
+`
+	stopRAID = findRAID + `[ -z "$array" ] || mdadm --stop /dev/$array
+`
+	// inRAID succeeds when there is one.
+	inRAID = loopLeft + ` && { ` + findRAID + `[ -e /sys/block/$array/md ]; }`
+)
+
+// blockRAID is a block volume with a part of a software RAID on it, which the node has assembled.
+func blockRAID() Scenario {
+	s := ofBlock("block-raid", "the node has assembled the software RAID that is on the pod's block volume, from the loop device that the kubelet keeps on it",
+		assembleLoop("scenario-block-raid")+keepLoop)
+	s.Needs = []Need{RAID}
+	s.Break = onNode(held3)
+	s.Proof = inRAID
+	s.Cause, s.Family = "BlockVolumeUnmapFailed", "RAID"
+	s.Says = []string{"locked in phase Volumes", "block volume data (claim ", "the software RAID md", " is assembled on it, so", "mdadm --stop /dev/md"}
+	s.Heal = onNode(stopRAID + endLoops + runCSI(s.Name))
+	return s
+}
+
+// blockRAIDForAWhile is innocent: the RAID is stopped in time.
+func blockRAIDForAWhile() Scenario {
+	s := ofBlock("block-raid-for-a-while", "innocent: a software RAID on the pod's block volume is assembled on the node for some seconds after the deletion",
+		assembleLoop("scenario-block-raid-for-a-while")+keepLoop)
+	s.Needs = []Need{RAID}
+	s.Break = onNode(held3 + "\n" + findRAID + `(while [ -n "$(tasks)" ]; do sleep 1; done; sleep 10; mdadm --stop /dev/$array) </dev/null >/dev/null 2>&1 &`)
+	s.Proof = loopLeft + " && sleep 3 && " + inRAID
 	s.Heal = onNode(endLoops)
 	return s
 }

@@ -18,11 +18,12 @@ const (
 	// Hang is a kernel that may hang: what it hangs in ends with the virtual
 	// machine, and on any other node would outlive the test.
 	Hang Need = "a kernel that may hang"
-	// NFS, SMB and DeviceMapper are what only the virtual machines' kernels and
+	// NFS, SMB, DeviceMapper and RAID are what only the virtual machines' kernels and
 	// programs are sure to have.
 	NFS          Need = "an NFS server and client"
 	SMB          Need = "an SMB server and client"
 	DeviceMapper Need = "the device mapper"
+	RAID         Need = "software RAIDs"
 	// Sysctl is a setting of the whole machine.
 	Sysctl Need = "settings of the kernel"
 	// Systemd is a node whose control groups systemd makes and names.

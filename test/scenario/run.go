@@ -190,7 +190,7 @@ const lastWords = time.Minute
 
 // AwaitVerdict waits until the right verdict has been told in an Event, and not long
 // after the pod has gone. Until then it has to stand in the condition, too, unless the
-// scenario tells it WhenGone. Other verdicts that it sees are remembered.
+// scenario tells it WhenGone or has NoCondition. Other verdicts that it sees are remembered.
 func (r *Run) AwaitVerdict(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -215,7 +215,7 @@ func (r *Run) verdict(ctx context.Context) (told bool, seen string) {
 	if err != nil && !gone {
 		return false, err.Error()
 	}
-	if !gone && !r.WhenGone {
+	if !gone && !r.WhenGone && !r.NoCondition {
 		switch c := Condition(p); {
 		case c == nil || c.Status != corev1.ConditionTrue:
 			return false, "no verdict"

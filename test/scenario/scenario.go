@@ -64,6 +64,9 @@ type Scenario struct {
 	WhenGone bool
 	// Late reports whether what proves the cause comes so late that Unknown may stand before.
 	Late bool
+	// NoCondition reports whether the agent's condition cannot be written, so that the Event alone
+	// tells the verdict.
+	NoCondition bool
 	// Alone reports whether nothing else can run on the node meanwhile.
 	Alone bool
 	// NoExec reports whether nothing can be executed in containers meanwhile.

@@ -14,8 +14,8 @@ import (
 // that look like them.
 func storage() []Scenario {
 	return []Scenario{
-		volumeBusy(), volumeBusyByFile(), volumeBusyByMount(), volumeBusyOnClaim(), volumeBusyOnClaims(), volumeBusyElsewhere(), volumeUsedPrivately(), volumeDirMount(), volumeDirImmutable(), subPathLeft(),
-		csiUnpublishFails(), csiUnpublishHangs(), csiDriverGone(), csiDriverDead(), csiUnpublishLies(), strayMount(), csiUnpublishSlow(), csiDriverRestarted(),
+		volumeBusy(), volumeBusyByFile(), volumeBusyByMount(), volumeBusyOnClaim(), volumeBusyOnClaims(), volumeBusyElsewhere(), volumeBusyElsewheres(), volumeUsedPrivately(), volumeDirMount(), volumeDirImmutable(), subPathLeft(),
+		csiUnpublishFails(), csiUnpublishHangs(), csiDriverGone(), csiDriverDead(), csiUnpublishLies(), csiUnpublishLiesBusy(), strayMount(), csiUnpublishSlow(), csiDriverRestarted(),
 		csiUnmountHangs(),
 	}
 }
@@ -128,6 +128,26 @@ func volumeBusyElsewhere() Scenario {
 		Cause: "VolumeUnmountBusy",
 		Says:  []string{"locked in phase Volumes", "volume scratch", "sleep (PID ", "an open file, in a mount namespace of its own"},
 		Heal:  onNode(endBackground),
+	}
+}
+
+// volumeBusyElsewheres is the same of three mount namespaces, of which one has two processes.
+func volumeBusyElsewheres() Scenario {
+	user := func(n int, command string) string {
+		return fmt.Sprintf(`setsid unshare -m --propagation slave sh -c "echo \$\$ >/run/scenario-$NAME.%d; %s" </dev/null >/dev/null 2>&1 &
+`, n, command)
+	}
+	const open = "exec 9>" + scratch + "/log; exec sleep 100000"
+	return Scenario{
+		Name:  "volume-busy-elsewheres",
+		Story: "processes in three mount namespaces of their own, which the node's mounts are propagated to, have a file of the pod's volume open",
+		Pod:   onTmpfs(),
+		Break: onNode(user(1, "cd "+scratch+"; exec tail -f /dev/null") + user(2, open) + user(3, "sh -c 'cd "+scratch+"; exec sleep 100001' & "+open) +
+			"for n in 1 2 3; do until [ -s /run/scenario-$NAME.$n ]; do sleep 0.1; done; done; sleep 1"),
+		Proof: stillMounted + " && ! umount " + scratch,
+		Cause: "VolumeUnmountBusy",
+		Says:  []string{"locked in phase Volumes", "volume scratch", "tail (PID ", "in a mount namespace of its own", ", and so do sleep (PID ", ") and 1 more", "all of these processes"},
+		Heal:  onNode(`for n in 1 2 3; do pkill -KILL -s $(cat /run/scenario-$NAME.$n) || :; done; rm -f /run/scenario-$NAME.?`),
 	}
 }
 
@@ -306,6 +326,19 @@ func csiUnpublishLies() Scenario {
 	s := ofCSI(name, "the CSI driver says that it has unpublished the volume and has not", tellCSI(name, "lie"), "VolumeLeftMounted")
 	s.Says = []string{"Probably blocked in phase Volumes", "volume data", "the CSI driver " + csiName(name) + " has said that it is unpublished", "umount /var/lib/kubelet/pods/"}
 	s.Heal = onNode("umount /var/lib/kubelet/pods/$UID_/volumes/kubernetes.io~csi/data/mount\n" + runCSI(name))
+	return s
+}
+
+// csiUnpublishLiesBusy is one of a volume that is in use: who has let it go still has to unmount it.
+func csiUnpublishLiesBusy() Scenario {
+	const name, dir = "csi-unpublish-lies-busy", "/var/lib/kubelet/pods/$UID_/volumes/kubernetes.io~csi/data/mount"
+	s := ofCSI(name, "a process of the node has its working directory in the volume, and the CSI driver says that it has unpublished that",
+		"cd "+dir+"\n"+background("sleep 100000")+"\n"+tellCSI(name, "lie"), "VolumeUnmountBusy")
+	s.Says = []string{"robably blocked in phase Volumes", "volume data", "sleep (PID ", "working directory", "the CSI driver", "umount /var/lib/kubelet/pods/"}
+	s.Heal = inTurn(
+		answers("The CSI driver "+csiName(name)+" has said all the same that it is unpublished"),
+		onNode(endBackground+"\nsleep 1\numount "+dir+"\n"+runCSI(name)),
+	)
 	return s
 }
 

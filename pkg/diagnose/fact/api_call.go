@@ -21,6 +21,24 @@ const (
 // is nil when there are none, or another program's requests may be counted with them, or
 // the API server is in trouble: what fails then comes to an end with that.
 func RefusedByAPI(p *evidence.Pod, method string) *evidence.APICall {
+	return goesOn(p, method, (*evidence.APICall).Refused, (*evidence.APICall).Trouble)
+}
+
+// StoppedByWebhook returns the kubelet's requests of a method that end with an error of the API
+// server's own (500), counted as those are, where a webhook that it cannot call has lately stopped
+// nodeagent's own update of the pod's status. Other trouble silences it.
+func StoppedByWebhook(p *evidence.Pod, method string) *evidence.APICall {
+	if r := OwnRefusal(p); r == nil || !r.Uncalled || !r.At.After(p.UnchangedSince) {
+		return nil
+	}
+	internal := func(c *evidence.APICall) bool { return c.Code == "500" }
+	return goesOn(p, method, internal, func(c *evidence.APICall) bool { return c.Trouble() && !internal(c) })
+}
+
+// goesOn returns the kubelet's last requests of a method that have ended so: counted at least twice
+// since the pod is at its present stage, and lately. It is nil where some have ended lately
+// in a way that silences it.
+func goesOn(p *evidence.Pod, method string, so, silences func(*evidence.APICall) bool) *evidence.APICall {
 	k := &p.Node.Kubelet
 	if k.Process == nil || k.Process.Comm != "kubelet" {
 		return nil // k3s and MicroK8s run controllers in the same process
@@ -32,15 +50,27 @@ func RefusedByAPI(p *evidence.Pod, method string) *evidence.APICall {
 			continue
 		}
 		lasts := p.Node.Time.Sub(c.Rose)
-		if c.Trouble() && lasts < troubleLasts {
+		if silences(c) && lasts < troubleLasts {
 			return nil
 		}
-		if c.Method == method && c.Refused() && c.RoseBefore.After(p.UnchangedSince) && lasts < refusalLasts &&
+		if c.Method == method && so(c) && c.RoseBefore.After(p.UnchangedSince) && lasts < refusalLasts &&
 			(last == nil || c.Rose.After(last.Rose)) {
 			last = c
 		}
 	}
 	return last
+}
+
+// ownRefusalLasts is for how long a refusal is taken to go on: nodeagent tries again after five
+// minutes at the latest (pkg/verdict).
+const ownRefusalLasts = 6 * time.Minute
+
+// OwnRefusal returns who refuses nodeagent's own update of the pod's status; nil for nobody.
+func OwnRefusal(p *evidence.Pod) *evidence.Refusal {
+	if p.Refusal == nil || p.Time.Sub(p.Refusal.At) > ownRefusalLasts {
+		return nil
+	}
+	return p.Refusal
 }
 
 // SaidToRun reports whether a container runs by the pod's status, as the kubelet has

@@ -84,7 +84,13 @@ func untilCounted(p *evidence.Pod, long time.Duration) time.Duration {
 // pause between two readings, because what was counted in the first one may be from before.
 const gaveUp = 2*volumeRetry + evidence.CallsPause
 
-// Untried returns the mounts of the pod's CSI volumes, one of each, where nothing but those is
+// A MountedVolume is a volume of a CSI driver, and the mount that the driver has made of it.
+type MountedVolume struct {
+	Volume *evidence.Volume
+	Mount  *evidence.Mount
+}
+
+// Untried returns the pod's CSI volumes with their mounts where nothing but those is
 // left of its volumes, and since when the kubelet has counted no attempt at them. There are none
 // when its counts are not known, or it may be kept from an attempt:
 //
@@ -97,9 +103,9 @@ const gaveUp = 2*volumeRetry + evidence.CallsPause
 //     (findAndRemoveDeletedPods, pkg/kubelet/volumemanager/populator), and not while it
 //     waits for the API server.
 //   - One of its threads hangs, but at a volume of another pod, or a program does that unmounts.
-func Untried(p *evidence.Pod) (left []*evidence.Mount, since time.Time) {
+func Untried(p *evidence.Pod) (left []MountedVolume, since time.Time) {
 	k := &p.Node.Kubelet
-	if k.VolumeCallsRead.IsZero() || p.Time.Sub(k.VolumeCallsRead) > evidence.CallsPause || k.Health != KubeletHealthy || p.Node.Ready.Unheard() || !mountedAll(p) || kubeletHangs(p) || Unmounter(p) != nil {
+	if !counted(p) || k.Health != KubeletHealthy || p.Node.Ready.Unheard() || !mountedAll(p) || kubeletHangs(p) || Unmounter(p) != nil {
 		return nil, since
 	}
 	since = countedSince(p)
@@ -109,12 +115,18 @@ func Untried(p *evidence.Pod) (left []*evidence.Mount, since time.Time) {
 		if m == nil || m.Shared && !v.Inline || v.Driver == "" || v.NoRecord || v.Unregistered || v.Subpaths > 0 || !unpublishes(k, v.Driver) {
 			return nil, since
 		}
-		left = append(left, m)
+		left = append(left, MountedVolume{v, m})
 		if last := lastTry(k, v.Driver); last.After(since) {
 			since = last
 		}
 	}
 	return left, since
+}
+
+// counted reports whether it is known what the kubelet counts of its attempts at volumes.
+func counted(p *evidence.Pod) bool {
+	k := &p.Node.Kubelet
+	return !k.VolumeCallsRead.IsZero() && p.Time.Sub(k.VolumeCallsRead) <= evidence.CallsPause
 }
 
 // mountedAll reports whether a container of the pod has been started by the kubelet that is there
@@ -169,9 +181,9 @@ func lastTry(k *evidence.KubeletService, driver string) (last time.Time) {
 	return last
 }
 
-// GivenUp returns those mounts, and since when, when the kubelet has counted no attempt for so
+// GivenUp returns those volumes, and since when, when the kubelet has counted no attempt for so
 // long that it does not try any more. What it counts after the last reading is not known.
-func GivenUp(p *evidence.Pod) ([]*evidence.Mount, time.Time) {
+func GivenUp(p *evidence.Pod) ([]MountedVolume, time.Time) {
 	left, since := Untried(p)
 	if p.Node.Kubelet.VolumeCallsRead.Sub(since) < gaveUp {
 		return nil, since
@@ -186,6 +198,25 @@ func countedSince(p *evidence.Pod) time.Time {
 		return since
 	}
 	return p.UnchangedSince
+}
+
+// AttemptDue reports whether the kubelet's counts have been read for so long that an attempt at a
+// volume that goes on failing must be among them: it waits for as long again after each one, and
+// two minutes at most. The first one comes when the last container has ended. Counts that are read now and
+// then only, as on a busy node, are not waited for without end.
+func AttemptDue(p *evidence.Pod) bool {
+	since := countedSince(p)
+	var ended time.Time
+	for i := range p.Containers {
+		if e := p.Containers[i].Exit; e != nil && e.At.After(ended) {
+			ended = e.At
+		}
+	}
+	wait := volumeRetry
+	if !ended.IsZero() {
+		wait = min(wait, max(0, since.Sub(ended))+evidence.CallsPause)
+	}
+	return p.Node.Kubelet.VolumeCallsRead.Sub(since) >= wait || p.Time.Sub(p.UnchangedSince) >= volumeRetry+evidence.CallsPause
 }
 
 // VolumesLeft reports whether the kubelet fails to take a volume of the pod down, of

@@ -15,28 +15,54 @@ var StatusUpdateRejected = &diagnose.Rule{
 	Doc: diagnose.Doc{
 		Layer: "api",
 		Title: "the API server refuses the kubelet's update of the pod's status",
-		Message: "nothing of the pod is left on the node, but its status still says that a container runs: the API server refuses updates of status by the kubelet (HTTP {code}), " +
-			"which asks for the final delete only when the status is written",
+		Message: "nothing of the pod is left on the node, but its status still says that a container runs: the API server {refuses} updates of status by the kubelet (HTTP {code}), " +
+			"which asks for the final delete only when the status is written{refusedtoo}",
+		Phrases: map[string][]diagnose.Choice{
+			"refuses": {{Variant: diagnose.Uncalled, Text: "does not take"}, {Text: "refuses"}},
+		},
 		Meaning: "The kubelet writes into the pod's status that all containers have ended, and deletes the object after that. " +
 			"Something in the API server does not allow the update of pods/status: a ValidatingAdmissionPolicy, a webhook (also one that changes what may not be changed), RBAC, or the API's own validation. " +
 			"The kubelet tries again every ten seconds, and tells it in its log only.",
 		Evidence: "The status says that a container runs, while the node has no process, mount, cgroup or running container of the pod. " +
 			"A reading has found its cgroup before, or the kubelet was there before the deletion: a node that was started anew has none. " +
 			"Since then the kubelet's PATCH requests were refused at least twice, and lately (rest_client_requests_total of the kubelet, code 4xx but 401, 404, 408, 409 and 429), and nothing shows trouble of the API server itself. " +
+			"An answer that the API server gives because it could not call a webhook (code 500) counts only when the same has lately kept nodeagent from writing its own condition into this pod's status. " +
+			"What has refused that, with the same code, is named as having done so: it may look at requests of nodeagent and not at those of the kubelet. " +
 			"It is inferred: the kubelet counts by method, not by object. A kubelet that is part of another program, as in K3s and MicroK8s, is not judged.",
 		Remedy: "Read the text of the refusal, which names the policy or webhook: on the node, journalctl -u kubelet, line \"Failed to update status for pod\". " +
 			"Then let the group system:nodes pass there for UPDATE of pods/status. The kubelet tries again within ten seconds.",
 		Danger: "A force delete by an administrator removes this object only. The status of every other pod that the rule is about is wrong too, and with that Services and controllers. " +
 			"Do not delete a whole webhook or policy that guards something else.",
+		Families: []diagnose.Family{{
+			Name: webhookFails,
+			Meaning: "The API server has to ask a webhook before it writes the status of pods, cannot reach it, does not accept its certificate or gets no answer, and refuses then (failurePolicy: Fail). " +
+				"Most often the webhook's own pods do not run, perhaps because their status cannot be written either.",
+			Remedy: "Find the webhook's Service: kubectl get validatingwebhookconfigurations,mutatingwebhookconfigurations -o yaml, and see that its pods run and answer, and that its certificate (caBundle) is valid. " +
+				"A webhook need not look at pods/status: leave that out of its rules. The kubelet tries again within ten seconds.",
+		}},
 	},
 	Check: func(p *evidence.Pod) []diagnose.Finding {
 		if p.ContainersEnded() || p.Mirror || !p.NothingLeft() || !fact.SaidToRun(p) {
 			return nil
 		}
-		c := fact.RefusedByAPI(p, evidence.MethodPatch)
+		family, c := "", fact.RefusedByAPI(p, evidence.MethodPatch)
 		if c == nil {
-			return nil
+			if c = fact.StoppedByWebhook(p, evidence.MethodPatch); c == nil {
+				return nil
+			}
+			family = webhookFails
 		}
-		return []diagnose.Finding{{Confidence: diagnose.Inferred, Objects: ofRequest(p, c)}}
+		f := diagnose.Finding{Family: family, Confidence: diagnose.Inferred, Objects: ofRequest(p, c)}
+		// One that is answered otherwise is refused by another one, or for another reason.
+		if r := fact.OwnRefusal(p); r != nil && r.Code == c.Code {
+			f.Objects.Refuser = diagnose.RefuserOf(r)
+			if r.Uncalled {
+				f.Variants = append(f.Variants, diagnose.Uncalled)
+			}
+		}
+		return []diagnose.Finding{f}
 	},
 }
+
+// webhookFails is the family of updates that are refused because a webhook cannot be called.
+const webhookFails = "WebhookFails"

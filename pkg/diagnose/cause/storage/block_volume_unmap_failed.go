@@ -3,6 +3,7 @@ package storage
 import (
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose/fact"
@@ -28,29 +29,61 @@ var BlockVolumeUnmapFailed = &diagnose.Rule{
 		Message: "block volume {volumes}: {why}; no process of the pod is left",
 		Phrases: map[string][]diagnose.Choice{
 			"why": {
+				{Variant: changing, Text: "one thing after another is on it, now {now}, so the device is in use all the time and its mount cannot be unmounted (EBUSY)"},
 				{Variant: mapped, Text: "logical volume {logical}{used} is active on it, so the device is in use and its mount cannot be unmounted (EBUSY)"},
+				{Variant: other, Text: "the kernel has made the block device {device}{used} of it, so the device is in use and its mount cannot be unmounted (EBUSY)"},
 				{Variant: mapped, Text: "the device mapper has made {device}{used} on it, so the device is in use and its mount cannot be unmounted (EBUSY)"},
+				{Variant: raid, Text: "the software RAID {device}{used} is assembled on it, so the device is in use and its mount cannot be unmounted (EBUSY)"},
 				{Variant: partition, Text: "the file system on its partition {innersource} (type {innertype}) is mounted on the node, so the device is in use and its own mount cannot be unmounted (EBUSY)"},
 				{Variant: inside, Text: "the file system on it (type {innertype}) is mounted on the node, so the device is in use and its own mount cannot be unmounted (EBUSY)"},
 				{Variant: failing, Text: "the kubelet fails to take the device back{others} (plugin {plugin})"},
-				{Variant: elsewhere, Text: "the file system on it is mounted in the mount namespace of {process}, so the device is in use and its own mount cannot be unmounted (EBUSY)"},
+				{Variant: elsewhere, Text: "the file system on it is mounted in the mount namespace of {process}{and}, so the device is in use and its own mount cannot be unmounted (EBUSY)"},
 				{Text: "{process} uses it ({via}){more}, so the device's mount cannot be unmounted (EBUSY)"},
 			},
-			"others": orOthers,
-			"more":   {{Variant: one, Text: ", and so does 1 other process"}, {Text: ", and so do {alike} other processes"}, {Text: ""}},
-			"list":   {{Text: "dmsetup info {mapped}"}, {Text: "dmsetup ls --tree"}},
+			"now": {
+				{Variant: mapped, Text: "logical volume {logical}"}, {Text: "block device {device}"},
+				{Text: "a mount at {innerpoint} (type {innertype})"}, {Text: "a mount (type {innertype})"},
+			},
+			"others":   orOthers,
+			"more":     orMore,
+			"spare":    spare,
+			"servants": servants,
+			"and":      {{Variant: one, Text: " and in that of {also}"}, {Variant: more, Text: " and in those of {also}"}, {Text: ""}},
+			"each":     {{Variant: one, Text: ", and so for the other process. Have it unmounted in both, or stop what runs there{spare}"}, {Variant: more, Text: ", and so for each of the processes. Have it unmounted in all of them, or stop what runs there{spare}"}, {Text: ". Have it unmounted there, or stop what runs there"}},
+			"close": {
+				{Variant: one, Text: "both of these processes do with the device, and stop them or let them close it{spare}"},
+				{Variant: more, Text: "all of these processes do with the device, and stop them or let them close it{spare}"},
+				{Text: "{process} does with the device, and stop it or let it close the device"},
+			},
+			"list":   {{Variant: other, Text: "lsblk"}, {Text: "dmsetup info {mapped}"}, {Text: "dmsetup ls --tree"}},
+			"how":    {{Variant: other, Text: ""}, {Text: " (dmsetup remove, or vgchange -an if all of the volume group is on this device)"}},
+			"filter": {{Variant: other, Text: "Keep that program from looking at loop devices."}, {Text: "Keep LVM from looking at loop devices (global_filter in lvm.conf)."}},
+			"stop":   {{Text: "mdadm --stop /dev/{mapped}"}, {Text: "mdadm --stop"}},
+			"then":   {{Text: ", and then {rest} (dmsetup remove, or mdadm --stop of a RAID), which it is on or which is on the device too"}, {Text: ""}},
 			"mount": {
+				{Variant: changing, Text: "findmnt shows where it is mounted now; have that end, because each new mount follows an earlier one"},
 				{Variant: ofPod, Text: "findmnt shows the UID of the pod that it is a volume of, which has to end first; do not unmount it"},
 				{Text: "umount {innerpoint}"}, {Text: "findmnt shows where; unmount it"},
 			},
 			"used": {
+				{Variant: atTimes, Text: ", mounted on the node again and again (type {innertype}),"},
 				{Variant: ofPod, Text: ", mounted as a volume of a pod (type {innertype}),"},
 				{Text: ", mounted at {innerpoint} (type {innertype}),"}, {Text: ", mounted on the node (type {innertype}),"}, {Text: ""},
 			},
 			"deactivate": {
+				{Variant: changing, Text: "Find out who activates it again and again, and have that end. Deactivate what is left"},
+				{Variant: atTimes, Text: "Find out who mounts it again and again (findmnt shows where, while it is mounted), and have that end. Then deactivate it"},
 				{Variant: ofPod, Text: "Do not unmount it: findmnt shows the UID of the pod, which has to end first. Then deactivate it"},
 				{Text: "When nobody needs what is mounted there: umount {innerpoint}. Then deactivate it"},
+				{Variant: other, Text: "Remove it when nothing uses it, with the program that has made it"},
 				{Text: "Deactivate it when nothing is mounted from it"},
+			},
+			"release": {
+				{Variant: changing, Text: "Find out who assembles it again and again, and have that end. Stop what is left"},
+				{Variant: atTimes, Text: "Find out who mounts it again and again (findmnt shows where, while it is mounted), and have that end. Then stop it"},
+				{Variant: ofPod, Text: "Do not unmount what is on it: findmnt shows the UID of the pod, which has to end first. Then stop it"},
+				{Text: "When nobody needs what is mounted there: umount {innerpoint}. Then stop it"},
+				{Text: "Stop it when nothing uses it (lsblk shows what is on it)"},
 			},
 		},
 		Meaning: "The containers have ended, and the kubelet has to take back the block device that the pod had (volumeMode: Block). " +
@@ -58,22 +91,30 @@ var BlockVolumeUnmapFailed = &diagnose.Rule{
 			"The kubelet tries again without end, at most every two minutes, and tells it in its log only.",
 		Evidence: "The mount of the device, below the kubelet's directory plugins and with the pod's UID as its name, is left when the containers have ended, and so is the pod's control group, which the kubelet removes later. " +
 			"Two readings ten seconds or more apart show who uses it: a process in the host's mount namespace with a file open on that mount (mnt_id in /proc/PID/fdinfo), or with the loop device, or a partition of it, open " +
-			"whose backing_file is that mount; a device of the device mapper among the holders of that loop device, of a partition of it or of such a device (/sys/dev/block; dm/uuid of a logical volume begins with LVM-); " +
+			"whose backing_file is that mount; a device of the device mapper, a software RAID or another block device among the holders of that loop device, of a partition of it or of such a device (/sys/dev/block; dm/uuid of a logical volume begins with LVM-, and a RAID has md/array_state); " +
 			"or the file system of the loop device or of a partition in the host's mount table. " +
-			"Where nothing of that is seen, the number of failed attempts at block volumes of its plugin has grown since " +
+			"A device that all these readings show counts, be it mounted or not. Where each of them shows something there, but one after another, it is inferred, and counts only when the kubelet has released the loop device already (autoclear): the kernel keeps that from then on as long as it is in use. " +
+			"Where nothing of that is seen, the number of failed attempts at block volumes of its plugin has grown since then " +
 			"(storage_operation_duration_seconds of the kubelet, operation unmap_volume), and the CSI driver has not been asked yet. " +
 			"Where nobody in the host's mount namespace is found, the others that have a process are looked at: for a mount of the loop device or of a partition of it in their mountinfo, " +
 			"and for a process that has the loop device open, by the number of the open file.",
-		Remedy: "Find out what {process} does with the device, and stop it or let it close the device; the kubelet takes the device back within two minutes.",
+		Remedy: "Find out what {close}; the kubelet takes the device back within two minutes.",
 		Danger: "Do not force-delete: the volume may be given to another pod or node while this one can still write to it, which destroys its data. " +
 			"Do not remove the loop device or the files below plugins by hand.",
 		Families: []diagnose.Family{
 			{
 				Name: mapped,
-				Meaning: "The node has looked at what is on the device, has found a physical volume of LVM there, or a LUKS, a RAID or a multipath, and has activated it. " +
+				Meaning: "The node has looked at what is on the device, has found a physical volume of LVM there, or a LUKS or a multipath, and has activated it. " +
 					"LVM finds its physical volume twice, on the device and on the loop device, and may take either. Where the pod is a virtual machine that is its guest's.",
-				Remedy: "On the node: {list} shows what it is. {deactivate} (dmsetup remove, or vgchange -an if all of the volume group is on this device); " +
-					"the kubelet takes the device back within two minutes. Keep LVM from looking at loop devices (global_filter in lvm.conf).",
+				Remedy: "On the node: {list} shows what it is. {deactivate}{how}{then}; " +
+					"the kubelet takes the device back within two minutes. {filter}",
+			},
+			{
+				Name: raid,
+				Meaning: "The node has found a part of a software RAID (mdadm) on the device, and has assembled it, as udev may do by itself with block devices that appear (mdadm --incremental; newer versions leave loop devices out). " +
+					"Where the pod is a virtual machine the RAID is its guest's. One that lacks parts is not started, and keeps the device in use all the same.",
+				Remedy: "On the node: cat /proc/mdstat shows it. {release}: {stop}{then}; the kubelet takes the device back within two minutes. " +
+					"Keep mdadm from assembling what is on loop devices (AUTO -all in mdadm.conf, with an ARRAY line for each RAID of the node's own).",
 			},
 			{
 				Name:    inside,
@@ -82,20 +123,20 @@ var BlockVolumeUnmapFailed = &diagnose.Rule{
 			},
 			{
 				Name:    failing,
-				Meaning: "Nothing is seen that uses the device, and the kubelet fails all the same: losetup is missing or fails, the device has vanished under it, or something uses it that nodeagent does not look at, such as a RAID (mdadm) or a mount namespace without a process.",
+				Meaning: "Nothing is seen that uses the device, and the kubelet fails all the same: losetup is missing or fails, the device has vanished under it, or something uses it that nodeagent does not look at, such as a mount namespace without a process.",
 				Remedy: "Read the kubelet's log on the node (journalctl -u kubelet, line \"UnmapVolume.UnmapBlockVolume failed\"): it names the step and the path. " +
 					"Repair that; the kubelet takes the device back within two minutes.",
 			},
 			{
 				Name:    diagnose.Essential,
 				Meaning: "The process serves other pods or the whole node.",
-				Remedy:  "{process} serves the node and must not be killed. Find out what it does there; restart its service when the other pods allow it.",
+				Remedy:  "{servants}.",
 			},
 			{
 				Name: elsewhere,
 				Meaning: "A container that has the devices of the node, a service with a mount namespace of its own, or somebody with unshare has mounted the file system that is on the device. " +
 					"The node's own mount table does not show it. The process that is named is the first one of that mount namespace.",
-				Remedy: "Find out who mounted it: on the node, findmnt -N {pid} lists the mounts of that mount namespace. Have it unmounted there, or stop what runs there; the kubelet takes the device back within two minutes.",
+				Remedy: "Find out who mounted it: on the node, findmnt -N {pid} lists the mounts of that mount namespace{each}; the kubelet takes the device back within two minutes.",
 			},
 		},
 	},
@@ -106,12 +147,13 @@ var BlockVolumeUnmapFailed = &diagnose.Rule{
 		if f, ok := onDevice(p); ok {
 			return []diagnose.Finding{f}
 		}
-		if first, n := longestHolder(p, p.Devices); first != nil {
+		if all := holders(p, p.Devices); len(all) > 0 {
+			first := all[0]
 			m := byID(p.Devices, first.MountID)
 			if published(m) && driverAway(p, m) {
 				return nil
 			}
-			f := heldFinding(p, m, first, n)
+			f := heldFinding(p, m, all)
 			switch {
 			case first.Mounted && f.Family == "":
 				f.Family = elsewhere
@@ -129,42 +171,95 @@ var BlockVolumeUnmapFailed = &diagnose.Rule{
 // another mount namespace than the host's elsewhere.
 const (
 	mapped    = "Mapped"
+	raid      = "RAID"
 	failing   = "Failing"
 	elsewhere = "MountElsewhere"
+	// other is the variant of Mapped with a device that is not of the device mapper.
+	other = "OtherDevice"
 	// partition is the variant of a file system that is on a partition of the device.
 	partition = "Partition"
+	// atTimes is the variant of a device that stays while its file system is mounted again and
+	// again, and changing the one of what is on the loop device one after another.
+	atTimes  = "MountedAtTimes"
+	changing = "Changing"
 	// ofPod is the variant of a file system that is mounted below the kubelet's directory, as a
 	// provisioner does whose storage is on block volumes.
 	ofPod = "OfPod"
 )
 
 // onDevice looks for what is on a loop device of the kubelet.
+//
+// When the kubelet releases one that is in use, the kernel does it at the last close. So one that is
+// left after that has been in use without a gap since then, though not always by the same. While the
+// kubelet has not come to it, as when losetup fails, there may be gaps.
 func onDevice(p *evidence.Pod) (diagnose.Finding, bool) {
 	for i := range p.Loops {
 		l := &p.Loops[i]
 		m := byID(p.Devices, l.MountID)
-		if m == nil || published(m) && driverAway(p, m) || l.Since.IsZero() || p.Time.Sub(l.Since) < fact.SlowDevice {
+		if m == nil || published(m) && driverAway(p, m) || l.Since.IsZero() {
 			continue
 		}
 		f := diagnose.Finding{Confidence: diagnose.Proved, Objects: diagnose.Objects{Volumes: []string{m.Volume}, Mount: diagnose.MountOf(p, m)}}
+		all := l.Mapper
+		if !lasts(p, l.Since) {
+			all = slices.DeleteFunc(slices.Clone(l.Mapper), func(d evidence.Mapped) bool { return !lasts(p, d.Since) })
+		}
 		switch {
-		case len(l.Mapper) > 0:
-			d := inUse(l.Mapper)
-			f.Family, f.Objects.Device, f.Objects.Logical = mapped, d.Name, d.Logical
-			if d.Mount != nil {
-				f.Objects.Inner, f.Variants = diagnose.MountOf(p, d.Mount), forPod(m, d.Mount)
-			}
-		case l.Mount != nil:
-			f.Family, f.Objects.Inner, f.Variants = inside, diagnose.MountOf(p, l.Mount), forPod(m, l.Mount)
-			if slices.Contains(l.Numbers[min(1, len(l.Numbers)):], l.Mount.Device) {
-				f.Variants = append(f.Variants, partition)
-			}
-		default:
+		case len(all) > 0:
+			describeMapped(p, &f, m, all, inUse(p, l, all))
+		case l.Mount != nil && lasts(p, l.Since):
+			describeMounted(p, &f, m, l)
+		case !l.Used() || !lasts(p, l.UsedSince) || !l.Released:
 			continue
+		case len(l.Mapper) > 0:
+			f.Confidence, f.Variants = diagnose.Inferred, []string{changing}
+			describeMapped(p, &f, m, l.Mapper, inUse(p, l, l.Mapper))
+		default:
+			f.Confidence, f.Variants = diagnose.Inferred, []string{changing}
+			describeMounted(p, &f, m, l)
 		}
 		return f, true
 	}
 	return diagnose.Finding{}, false
+}
+
+// lasts reports whether something has been seen since a time for long enough.
+func lasts(p *evidence.Pod, since time.Time) bool {
+	return !since.IsZero() && p.Time.Sub(since) >= fact.SlowDevice
+}
+
+// describeMapped adds to a finding that a device d, which is one of some, is made of the pod's.
+func describeMapped(p *evidence.Pod, f *diagnose.Finding, m *evidence.Mount, all []evidence.Mapped, d *evidence.Mapped) {
+	f.Family, f.Objects.Device, f.Objects.Logical, f.Objects.Rest = mapped, d.Name, d.Logical, besides(all, d)
+	switch {
+	case mountedAtTimes(p, d) && !slices.Contains(f.Variants, changing):
+		f.Variants = append(f.Variants, atTimes)
+		f.Objects.Inner = diagnose.MountOf(p, d.Unmounted)
+	case d.Mount != nil:
+		f.Objects.Inner = diagnose.MountOf(p, d.Mount)
+		f.Variants = append(f.Variants, forPod(m, d.Mount)...)
+	}
+	switch d.Kind {
+	case evidence.MadeByMD:
+		f.Family = raid
+	case evidence.MadeByOther:
+		f.Variants = append(f.Variants, other)
+	}
+}
+
+// mountedAtTimes reports whether the file system on a device has been mounted more than once, and not
+// been mounted, or unmounted, for a while.
+func mountedAtTimes(p *evidence.Pod, d *evidence.Mapped) bool {
+	return d.Mounts > 1 && d.Unmounted != nil && !lasts(p, d.MountSince)
+}
+
+// describeMounted adds to a finding that the file system of the device, or of a partition, is mounted.
+func describeMounted(p *evidence.Pod, f *diagnose.Finding, m *evidence.Mount, l *evidence.Loop) {
+	f.Family, f.Objects.Inner = inside, diagnose.MountOf(p, l.Mount)
+	f.Variants = append(f.Variants, forPod(m, l.Mount)...)
+	if slices.Contains(l.Numbers[min(1, len(l.Numbers)):], l.Mount.Device) {
+		f.Variants = append(f.Variants, partition)
+	}
 }
 
 // forPod returns that variant where it applies: a device's own mount is below plugins in the
@@ -176,13 +271,30 @@ func forPod(device, in *evidence.Mount) []string {
 	return nil
 }
 
-// inUse returns the one of some devices that has to go first: one of which the file system is
-// mounted, else the last one, which is on the others.
-func inUse(all []evidence.Mapped) *evidence.Mapped {
-	if i := slices.IndexFunc(all, func(m evidence.Mapped) bool { return m.Mount != nil }); i >= 0 {
-		return &all[i]
+// inUse returns the one of some devices on a loop device that has to go first: one of which the file
+// system is mounted and stays so, else one of which it is at times, else the last one, which is on
+// the others.
+func inUse(p *evidence.Pod, l *evidence.Loop, all []evidence.Mapped) *evidence.Mapped {
+	for _, first := range []func(m evidence.Mapped) bool{
+		func(m evidence.Mapped) bool { return m.Mount != nil && (lasts(p, l.Since) || lasts(p, m.MountSince)) },
+		func(m evidence.Mapped) bool { return m.Mount != nil || mountedAtTimes(p, &m) },
+	} {
+		if i := slices.IndexFunc(all, first); i >= 0 {
+			return &all[i]
+		}
 	}
 	return &all[len(all)-1]
+}
+
+// besides returns the names of the others, those first that are on the rest.
+func besides(all []evidence.Mapped, d *evidence.Mapped) []string {
+	var out []string
+	for i := len(all) - 1; i >= 0; i-- {
+		if &all[i] != d {
+			out = append(out, all[i].Name)
+		}
+	}
+	return out
 }
 
 // notUnmapped is about a device that the kubelet fails to take back before it asks a CSI
@@ -194,7 +306,7 @@ func notUnmapped(p *evidence.Pod) []diagnose.Finding {
 	for i := range p.Volumes {
 		v := &p.Volumes[i]
 		c := fact.FailedUnmount(p, v)
-		if c == nil || !notReached(p, v) || mappedOrMounted(p, v) {
+		if c == nil || !notReached(p, v) || mappedOrMounted(p, v, c) || heldLately(p, v, c) {
 			continue
 		}
 		if v.Driver != "" && failedCall(p, v.Driver) != nil {
@@ -209,11 +321,20 @@ func notUnmapped(p *evidence.Pod) []diagnose.Finding {
 }
 
 // mappedOrMounted reports whether something is on a loop device of a volume, if only since a
-// moment ago, as where it is mounted again and again.
-func mappedOrMounted(p *evidence.Pod, v *evidence.Volume) bool {
+// moment ago, or was before the first reading that showed nothing there, in which time the last of the failed
+// attempts may have been made.
+func mappedOrMounted(p *evidence.Pod, v *evidence.Volume, failed *evidence.VolumeCall) bool {
 	return slices.ContainsFunc(p.Loops, func(l evidence.Loop) bool {
 		m := byID(p.Devices, l.MountID)
-		return m != nil && m.Volume == v.Name && m.Plugin == v.Plugin && (len(l.Mapper) > 0 || l.Mount != nil)
+		return m != nil && m.Volume == v.Name && m.Plugin == v.Plugin && (l.Used() || !l.UsedUntil.IsZero() && failed.Rose.Before(l.Since))
+	})
+}
+
+// heldLately is the same of a process that uses the device, or did.
+func heldLately(p *evidence.Pod, v *evidence.Volume, failed *evidence.VolumeCall) bool {
+	return failed.Rose.Before(p.UnheldSince) || slices.ContainsFunc(p.Holders, func(h evidence.Holder) bool {
+		m := byID(p.Devices, h.MountID)
+		return m != nil && m.Volume == v.Name && m.Plugin == v.Plugin && !unmounts(&h.Task)
 	})
 }
 

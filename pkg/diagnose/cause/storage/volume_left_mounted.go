@@ -50,20 +50,19 @@ var VolumeLeftMounted = &diagnose.Rule{
 		}
 		var out []diagnose.Finding
 		left, since := fact.GivenUp(p)
-		for _, m := range left {
-			o := ofDriver(p, driverOf(p, m), []string{m.Volume})
-			o.Mount, o.Since = diagnose.MountOf(p, m), since
+		for _, l := range left {
+			if toldBusy(p, l.Volume.Name) {
+				continue
+			}
+			o := ofDriver(p, l.Volume.Driver, []string{l.Volume.Name})
+			o.Mount, o.Since = diagnose.MountOf(p, l.Mount), since
 			out = append(out, diagnose.Finding{Confidence: diagnose.Inferred, Objects: o})
 		}
 		return out
 	},
 }
 
-// driverOf returns the CSI driver of the volume that a mount is of, "" when it is not known.
-func driverOf(p *evidence.Pod, m *evidence.Mount) string {
-	i := slices.IndexFunc(p.Volumes, func(v evidence.Volume) bool { return v.Name == m.Volume && v.Plugin == m.Plugin })
-	if i < 0 {
-		return ""
-	}
-	return p.Volumes[i].Driver
+// toldBusy reports whether VolumeUnmountBusy tells of a volume, and that it is given up.
+func toldBusy(p *evidence.Pod, volume string) bool {
+	return !fact.Missing(p, evidence.Holders) && slices.ContainsFunc(keptBusy(p), func(f diagnose.Finding) bool { return slices.Contains(f.Objects.Volumes, volume) })
 }

@@ -1,6 +1,7 @@
 package storage
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 	"time"
@@ -20,15 +21,30 @@ var VolumeUnmountBusy = &diagnose.Rule{
 		Layer: "storage",
 		Title: "a volume cannot be unmounted because it is in use",
 		Message: "volume {volumes}: {user}, so it cannot be unmounted (EBUSY). " +
-			"It is mounted at {mountpoint}; no process of the pod is left",
+			"It is mounted at {mountpoint}; no process of the pod is left{said}",
 		Phrases: map[string][]diagnose.Choice{
 			"user": {
 				{Variant: inside, Text: "another file system is mounted inside it (type {innertype}, source {innersource})"},
 				{Variant: inside, Text: "another file system is mounted inside it (type {innertype})"},
 				{Text: "{process} uses it ({via}){more}"},
 			},
-			"more":  {{Variant: one, Text: ", and so does 1 other process"}, {Text: ", and so do {alike} other processes"}, {Text: ""}},
-			"mount": {{Text: "findmnt -R {hostmount}"}, {Text: "findmnt"}},
+			"more":     orMore,
+			"stop":     stopThem,
+			"spare":    spare,
+			"servants": servants,
+			"said": {
+				{Variant: givenUp, Text: ". The CSI driver {driver} has said all the same that it is unpublished, so the kubelet has not tried since {since}"},
+				{Variant: saidOK, Text: ". Since then the CSI driver {driver} has said of the volume{others} that it is unpublished, and has not failed"},
+				{Text: ""},
+			},
+			"others": orOthers,
+			"unmounted": {
+				{Variant: givenUp, Text: ". The kubelet does not try again: then, on the node, {unmount}"},
+				{Variant: unfailed, Text: "; the kubelet unmounts within two minutes, or, if the CSI driver has said that the volume is unpublished, not at all: then, on the node, {unmount}"},
+				{Text: "; the kubelet unmounts within two minutes"},
+			},
+			"unmount": {{Text: "umount {hostmount}"}, {Text: "umount the volume's mount (findmnt lists it)"}},
+			"mount":   {{Text: "findmnt -R {hostmount}"}, {Text: "findmnt"}},
 		},
 		Meaning: "The containers have ended, and the kubelet has to unmount the pod's volume. A process outside of the pod uses it, perhaps in a container or service that sees the node's mounts, or something else is mounted inside, " +
 			"so the kernel answers EBUSY. The kubelet tries again without end, at most every two minutes, and tells it in its log only.",
@@ -36,41 +52,52 @@ var VolumeUnmountBusy = &diagnose.Rule{
 			"or with its working directory, its root directory or its program there; or the mount table shows a mount inside of the volume's. " +
 			"A process that was started ten seconds or more after the containers had ended makes it inferred, and nothing is said of one while the CSI driver fails: what failed before it came may fail now. " +
 			"Where the volume's CSI driver is not registered, or nobody answers at its socket, nobody has tried to unmount it, and nothing is said. " +
+			"Of a CSI volume the driver unmounts. Where the kubelet's counts are known they are waited for until an attempt must be among them, and it is inferred when they show no call to the driver that has failed (NodeUnpublishVolume). " +
+			"The driver may have said OK although it could not unmount, after which the kubelet does not try again: see VolumeLeftMounted. That is said when the kubelet has counted an OK, or nothing for five minutes. " +
 			"A process of the driver's own pod may be what unmounts: it counts only when the kubelet has counted a call that failed and none that was not answered in time, and makes it inferred. " +
 			"Where nobody in the host's mount namespace is found, the others that have a process are looked at: " +
-			"a process there that uses a copy of the mount keeps the mount busy if the kernel unmounts both together (a slave or a peer, mount_namespaces(7)), and not if its mounts are private.",
-		Remedy: "Find out what {process} does there, and stop it or let it leave the volume; the kubelet unmounts within two minutes.",
+			"a process there that uses a copy of the mount keeps the mount busy if the kernel unmounts both together (a slave or a peer, mount_namespaces(7)), and not if its mounts are private. " +
+			"Of several processes the first ones are named, one of each mount namespace before a second one of any.",
+		Remedy: "Find out what {stop}{unmounted}.",
 		Danger: "umount -l hides the mount while the file system stays in use: attached to another node meanwhile, it is damaged. " +
 			"Do not delete files below the mount: they are the volume's data.",
 		Families: []diagnose.Family{
 			{
 				Name:    inside,
 				Meaning: "Something is mounted inside of the volume: by a container with mountPropagation Bidirectional, by docker or a FUSE daemon in the pod, or by hand.",
-				Remedy:  "On the node: {mount} lists what is mounted inside. Unmount that, innermost first; the kubelet unmounts the volume within two minutes.",
+				Remedy:  "On the node: {mount} lists what is mounted inside. Unmount that, innermost first{unmounted}.",
 			},
 			{
 				Name:    diagnose.Essential,
 				Meaning: "The process serves other pods or the whole node.",
-				Remedy:  "{process} serves the node and must not be killed. Find out what it does there; restart its service when the other pods allow it.",
+				Remedy:  "{servants}{unmounted}.",
 			},
 		},
 	},
-	Check: func(p *evidence.Pod) []diagnose.Finding {
-		if p.Overdue() < fact.KillLatency || p.Time.Sub(p.UnchangedSince) < fact.SlowDevice {
-			return nil
+	Check: keptBusy,
+}
+
+// keptBusy finds a mount of the pod that is in use.
+func keptBusy(p *evidence.Pod) []diagnose.Finding {
+	if p.Overdue() < fact.KillLatency || p.Time.Sub(p.UnchangedSince) < fact.SlowDevice {
+		return nil
+	}
+	for i := range p.Mounts {
+		in := &p.Mounts[i]
+		if !isInner(in) {
+			continue
 		}
-		for i := range p.Mounts {
-			in := &p.Mounts[i]
-			if !isInner(in) {
-				continue
+		if m := root(p, in); m != nil && !driverAway(p, m) {
+			f := diagnose.Finding{Family: inside, Confidence: diagnose.Proved, Objects: diagnose.Objects{
+				Mount: diagnose.MountOf(p, m), Inner: diagnose.MountOf(p, in), Volumes: []string{m.Volume},
+			}}
+			if !saysOfDriver(p, &f, m) {
+				return nil
 			}
-			if m := root(p, in); m != nil && !driverAway(p, m) {
-				o := diagnose.Objects{Mount: diagnose.MountOf(p, m), Inner: diagnose.MountOf(p, in), Volumes: []string{m.Volume}}
-				return []diagnose.Finding{{Family: inside, Confidence: diagnose.Proved, Objects: o}}
-			}
+			return []diagnose.Finding{f}
 		}
-		return heldBy(p)
-	},
+	}
+	return heldBy(p)
 }
 
 const (
@@ -80,17 +107,87 @@ const (
 	one = "OneMore"
 )
 
-// heldBy finds the process that has used one of the pod's mounts for the longest time.
+// more is the variant of a mount that several more processes use.
+const more = "More"
+
+// The words about the further processes that use a mount, about what to do with all of them, and
+// about those that nobody may be told to end.
+var (
+	orMore   = []diagnose.Choice{{Variant: one, Text: ", and so does {also}"}, {Variant: more, Text: ", and so do {also}"}, {Text: ""}}
+	stopThem = []diagnose.Choice{
+		{Variant: one, Text: "both of these processes do there, and stop them or let them leave the volume{spare}"},
+		{Variant: more, Text: "all of these processes do there, and stop them or let them leave the volume{spare}"},
+		{Text: "{process} does there, and stop it or let it leave the volume"},
+	}
+	spare    = []diagnose.Choice{{Text: ", but do not kill {spared}, of which the node needs the service: restart that when the other pods allow it"}, {Text: ""}}
+	servants = []diagnose.Choice{
+		{Text: "{process} and {also} serve the node and must not be killed. Find out what they do there; restart their services when the other pods allow it"},
+		{Text: "{process} serves the node and must not be killed. Find out what it does there; restart its service when the other pods allow it"},
+	}
+)
+
+// heldBy finds the processes that use one of the pod's mounts.
 func heldBy(p *evidence.Pod) []diagnose.Finding {
-	first, n := longestHolder(p, p.Mounts)
-	if first == nil {
+	all := holders(p, p.Mounts)
+	if len(all) == 0 {
 		return nil
 	}
-	m := byID(p.Mounts, first.MountID)
-	if driverAway(p, m) || cameLater(p, first) && driverFails(p, m) {
+	m := byID(p.Mounts, all[0].MountID)
+	if driverAway(p, m) || cameLater(p, all[0]) && (driverFails(p, m) || hasGivenUp(p, m)) {
 		return nil
 	}
-	return []diagnose.Finding{heldFinding(p, m, first, n)}
+	f := heldFinding(p, m, all)
+	if !saysOfDriver(p, &f, m) {
+		return nil
+	}
+	return []diagnose.Finding{f}
+}
+
+// The variants of a volume of which the CSI driver is not known to have failed to unmount it: of
+// all, of one of which it may have said that it is unpublished, and of one that the kubelet does
+// not try to unmount any more, because the driver has said so.
+const (
+	unfailed = "Unfailed"
+	saidOK   = "SaidOK"
+	givenUp  = "GivenUp"
+)
+
+// saysOfDriver adds to a finding what is known of the CSI driver that has to unmount the volume: one
+// that says that the volume is unpublished is not asked again. It reports whether that is known, as far
+// as it can be: a driver that fails is not known to before the kubelet's next attempt.
+func saysOfDriver(p *evidence.Pod, f *diagnose.Finding, m *evidence.Mount) bool {
+	i := slices.IndexFunc(p.Volumes, func(v evidence.Volume) bool { return v.Name == m.Volume && v.Plugin == m.Plugin && v.Driver != "" })
+	if i < 0 {
+		return true
+	}
+	o := ofDriver(p, p.Volumes[i].Driver, f.Objects.Volumes)
+	f.Objects.Driver, f.Objects.DriverPod, f.Objects.DriverState = o.Driver, o.DriverPod, o.DriverState
+	if failedCall(p, o.Driver) != nil {
+		return true
+	}
+	f.Variants = append(f.Variants, unfailed)
+	if hasGivenUp(p, m) {
+		_, f.Objects.Since = fact.GivenUp(p)
+		f.Confidence, f.Variants = diagnose.Inferred, append(f.Variants, givenUp)
+		return true
+	}
+	if p.Node.Kubelet.VolumeCallsRead.IsZero() {
+		return true
+	}
+	if !fact.AttemptDue(p) {
+		return false
+	}
+	f.Confidence = diagnose.Inferred
+	if calls := unpublishCalls(p, o.Driver); len(calls) > 0 {
+		f.Variants = append(append(f.Variants, saidOK), whose(p, calls[0])...)
+	}
+	return true
+}
+
+// hasGivenUp reports whether the kubelet does not try any more to unmount a volume.
+func hasGivenUp(p *evidence.Pod, m *evidence.Mount) bool {
+	left, _ := fact.GivenUp(p)
+	return slices.ContainsFunc(left, func(l fact.MountedVolume) bool { return l.Mount.Volume == m.Volume && l.Mount.Plugin == m.Plugin })
 }
 
 // cameLater reports whether a process was started after the containers had ended, as the kubelet
@@ -112,42 +209,102 @@ func driverFails(p *evidence.Pod, m *evidence.Mount) bool {
 	})
 }
 
-// longestHolder returns the process that has used one of some mounts for the longest time,
-// and how many do.
-func longestHolder(p *evidence.Pod, mounts []evidence.Mount) (first *evidence.Holder, n int) {
+// holders returns the processes that use one of some mounts: all of them the same one. The first one was
+// there before the containers had ended, and may be stopped, as far as there is such a one.
+func holders(p *evidence.Pod, mounts []evidence.Mount) []*evidence.Holder {
+	var all []*evidence.Holder
 	for i := range p.Holders {
 		h := &p.Holders[i]
 		m := byID(mounts, h.MountID)
 		if m == nil || h.Since.IsZero() || p.Time.Sub(h.Since) < fact.SlowDevice || unmounts(&h.Task) || attempts(p, m, &h.Task) {
 			continue
 		}
-		n++
-		if first == nil || h.Since.Before(first.Since) {
-			first = h
-		}
+		all = append(all, h)
 	}
-	return first, n
+	if len(all) == 0 {
+		return nil
+	}
+	slices.SortStableFunc(all, func(a, b *evidence.Holder) int {
+		return cmp.Or(last(cameLater(p, a), cameLater(p, b)), last(serves(p, a), serves(p, b)), a.Since.Compare(b.Since))
+	})
+	first := all[0]
+	return slices.DeleteFunc(all, func(h *evidence.Holder) bool { return h.MountID != first.MountID || h.Mounted != first.Mounted })
 }
 
-// heldFinding is about a mount, and the first of the processes that use it.
-func heldFinding(p *evidence.Pod, m *evidence.Mount, first *evidence.Holder, n int) diagnose.Finding {
+// last orders what is so behind what is not.
+func last(a, b bool) int {
+	switch {
+	case a == b:
+		return 0
+	case a:
+		return 1
+	}
+	return -1
+}
+
+// serves reports whether a process serves other pods too.
+func serves(p *evidence.Pod, h *evidence.Holder) bool {
+	return ofDriverPod(p, &h.Task) || fact.Essential(&h.Task)
+}
+
+// named is how many of the further processes are named.
+const named = 2
+
+// heldFinding is about a mount, and the processes that use it.
+func heldFinding(p *evidence.Pod, m *evidence.Mount, all []*evidence.Holder) diagnose.Finding {
+	first := all[0]
+	if serves(p, first) { // those that do not came later
+		all = slices.DeleteFunc(all, func(h *evidence.Holder) bool { return !serves(p, h) })
+	}
+	rest := oneOfEach(all)[1:]
 	f := diagnose.Finding{Confidence: diagnose.Proved, Objects: diagnose.Objects{
-		Mount: diagnose.MountOf(p, m), Process: diagnose.ProcessOf(p, &first.Task), Via: first.Via, Alike: n - 1, Volumes: []string{m.Volume},
+		Mount: diagnose.MountOf(p, m), Process: holderOf(p, first), Via: first.Via, Alike: len(rest), AtLeast: len(p.Holders) >= evidence.MaxHolders, Volumes: []string{m.Volume},
 	}}
-	driver := ofDriverPod(p, &first.Task)
-	if driver || cameLater(p, first) {
+	o := &f.Objects
+	for i, h := range rest {
+		if i < named {
+			o.Others = append(o.Others, holderOf(p, h))
+		}
+		if len(o.Spared) < named && serves(p, h) && !serves(p, first) { // also of those that are only counted
+			o.Spared = append(o.Spared, holderOf(p, h))
+		}
+	}
+	if ofDriverPod(p, &first.Task) || cameLater(p, first) {
 		f.Confidence = diagnose.Inferred
 	}
-	if first.Owner == "" {
-		f.Objects.Process.Unit = fact.UnitOf(first.Cgroup)
-	}
-	if n == 2 {
+	switch {
+	case len(rest) > 1:
+		f.Variants = []string{more}
+	case len(rest) == 1:
 		f.Variants = []string{one}
 	}
-	if driver || fact.Essential(&first.Task) {
+	if serves(p, first) {
 		f.Family = diagnose.Essential
 	}
 	return f
+}
+
+func holderOf(p *evidence.Pod, h *evidence.Holder) *diagnose.Process {
+	o := diagnose.ProcessOf(p, &h.Task)
+	if h.Owner == "" {
+		o.Unit = fact.UnitOf(h.Cgroup)
+	}
+	return o
+}
+
+// oneOfEach returns holders so that the first ones are each of another mount namespace.
+func oneOfEach(all []*evidence.Holder) []*evidence.Holder {
+	var out, others []*evidence.Holder
+	seen := make(map[string]bool)
+	for _, h := range all {
+		if seen[h.Namespace] {
+			others = append(others, h)
+			continue
+		}
+		seen[h.Namespace] = true
+		out = append(out, h)
+	}
+	return append(out, others...)
 }
 
 // driverAway reports whether nobody is there who would unmount a volume: its CSI driver

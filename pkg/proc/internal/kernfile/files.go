@@ -37,14 +37,17 @@ var FUSEWaiting = File{"waiting", false}
 // The files of a block device (Documentation/block/stat.rst,
 // Documentation/ABI/testing/sysfs-block-dm). The kernel answers them from memory and
 // takes no lock that an I/O holds (part_stat_show, dm_attr_suspended_show,
-// loop_attr_backing_file_show, dev_show).
+// loop_attr_backing_file_show, loop_attr_autoclear_show, dev_show).
 var (
 	BlockStat   = File{"stat", true}
 	DMSuspended = File{"dm/suspended", true}
 	DMName      = File{"dm/name", true}
 	DMUUID      = File{"dm/uuid", true}
-	// LoopFile is of a loop device.
-	LoopFile = File{"loop/backing_file", true}
+	// MDState is of a software RAID (Documentation/admin-guide/md.rst), and is not read.
+	MDState = File{"md/array_state", true}
+	// LoopFile and LoopReleased are of a loop device.
+	LoopFile     = File{"loop/backing_file", true}
+	LoopReleased = File{"loop/autoclear", true}
 	// BlockNumber is major:minor.
 	BlockNumber = File{"dev", true}
 )

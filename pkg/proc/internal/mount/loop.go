@@ -57,6 +57,9 @@ func (v *View) Loops(host *Table, devices []evidence.Mount) ([]evidence.Loop, er
 		if name, ok := kernfile.Named(dir); ok {
 			l.Name = name // each device has several minor numbers where partitions have such (loop.max_part)
 		}
+		if b, err := kernfile.Read(dir, kernfile.LoopReleased); err == nil {
+			l.Released = string(bytes.TrimSpace(b)) == "1"
+		}
 		if err := v.partitions(&l, host, dir); err != nil {
 			return out, err
 		}
@@ -65,22 +68,13 @@ func (v *View) Loops(host *Table, devices []evidence.Mount) ([]evidence.Loop, er
 	return out, nil
 }
 
-// partitions adds the partitions of a loop device, which are directories in its own, and what
-// uses them on the host.
+// partitions adds the partitions of a loop device, and what uses them on the host.
 func (v *View) partitions(l *evidence.Loop, host *Table, dir string) error {
-	names, truncated, err := kernfile.List(dir, maxInLoop)
+	parts, err := partitionsOf(dir, l.Name)
 	if err != nil {
 		return err
 	}
-	if truncated {
-		return kernfile.ErrTooMany
-	}
-	slices.SortFunc(names, byName)
-	for _, n := range names {
-		if !strings.HasPrefix(n.Name(), l.Name+"p") {
-			continue
-		}
-		part := filepath.Join(dir, n.Name())
+	for _, part := range parts {
 		b, err := kernfile.Read(part, kernfile.BlockNumber)
 		if err != nil {
 			continue // it has been removed
@@ -88,7 +82,7 @@ func (v *View) partitions(l *evidence.Loop, host *Table, dir string) error {
 		number := kernfile.Printable(bytes.TrimSpace(b))
 		l.Numbers = append(l.Numbers, number)
 		for _, m := range v.mappedOn(host, part) {
-			if len(l.Mapper) < maxOnLoop && !among(l.Mapper, m.Name) {
+			if len(l.Mapper) < maxOnLoop && !among(l.Mapper, &m) {
 				l.Mapper = append(l.Mapper, m)
 			}
 		}
@@ -100,9 +94,33 @@ func (v *View) partitions(l *evidence.Loop, host *Table, dir string) error {
 	return nil
 }
 
-// mappedOn returns the devices of the device mapper that hold a block device
-// (Documentation/ABI/stable/sysfs-block, holders), and those that hold these, as a logical
-// volume on a LUKS does, in this order.
+// partitionsOf returns the directories of the partitions of a block device of the given name,
+// which are in its own. A p is before their number where the name ends with one (add_partition,
+// block/partitions/core.c).
+func partitionsOf(dir, name string) ([]string, error) {
+	names, truncated, err := kernfile.List(dir, maxInLoop)
+	if err != nil {
+		return nil, err
+	}
+	if truncated {
+		return nil, kernfile.ErrTooMany
+	}
+	if c := name[len(name)-1]; '0' <= c && c <= '9' {
+		name += "p"
+	}
+	slices.SortFunc(names, byName)
+	var out []string
+	for _, n := range names {
+		if number, ok := strings.CutPrefix(n.Name(), name); ok && number != "" && strings.Trim(number, "0123456789") == "" {
+			out = append(out, filepath.Join(dir, n.Name()))
+		}
+	}
+	return out, nil
+}
+
+// mappedOn returns the block devices that the kernel has made of one
+// (Documentation/ABI/stable/sysfs-block, holders), and those that it has made of these or of
+// their partitions, as a logical volume on a LUKS, in this order.
 func (v *View) mappedOn(host *Table, dir string) []evidence.Mapped {
 	var out []evidence.Mapped
 	for dirs := []string{dir}; len(dirs) > 0; dirs = dirs[1:] {
@@ -113,11 +131,11 @@ func (v *View) mappedOn(host *Table, dir string) []evidence.Mapped {
 		slices.SortFunc(holders, byName)
 		for _, h := range holders {
 			held := filepath.Join(dirs[0], "holders", h.Name())
-			m, ok := v.mapped(host, held)
-			if !ok || len(out) == maxOnLoop || among(out, m.Name) {
+			m, parts, ok := v.mapped(host, held, h.Name())
+			if !ok || len(out) == maxOnLoop || among(out, &m) {
 				continue
 			}
-			out, dirs = append(out, m), append(dirs, held)
+			out, dirs = append(out, m), append(append(dirs, held), parts...)
 		}
 	}
 	return out
@@ -125,25 +143,41 @@ func (v *View) mappedOn(host *Table, dir string) []evidence.Mapped {
 
 func byName(a, b fs.DirEntry) int { return strings.Compare(a.Name(), b.Name()) }
 
-// among reports whether a device of that name is among some.
-func among(all []evidence.Mapped, name string) bool {
-	return slices.ContainsFunc(all, func(m evidence.Mapped) bool { return m.Name == name })
+// among reports whether a device is among some.
+func among(all []evidence.Mapped, d *evidence.Mapped) bool {
+	return slices.ContainsFunc(all, func(m evidence.Mapped) bool { return m.Kind == d.Kind && m.Name == d.Name })
 }
 
-// mapped reads a device of the device mapper; not ok when it is another device.
-func (v *View) mapped(host *Table, dir string) (m evidence.Mapped, ok bool) {
-	name, err := kernfile.Read(dir, kernfile.DMName)
+// mapped reads a device that the kernel has made of another one, and calls by a name; not ok when
+// it is gone. It returns the directories of its partitions, which those of the device mapper do
+// not have.
+func (v *View) mapped(host *Table, dir, kernel string) (m evidence.Mapped, parts []string, ok bool) {
+	number, err := kernfile.Read(dir, kernfile.BlockNumber)
 	if err != nil {
-		return m, false
+		return m, nil, false
 	}
-	m.Name = kernfile.Printable(bytes.TrimSpace(name))
-	if uuid, err := kernfile.Read(dir, kernfile.DMUUID); err == nil && bytes.HasPrefix(uuid, []byte(lvmUUID)) {
-		m.Logical = logicalVolume(m.Name)
+	m.Mount = v.mountOf(host, kernfile.Printable(bytes.TrimSpace(number)))
+	if name, err := kernfile.Read(dir, kernfile.DMName); err == nil {
+		m.Name = kernfile.Printable(bytes.TrimSpace(name))
+		if uuid, err := kernfile.Read(dir, kernfile.DMUUID); err == nil && bytes.HasPrefix(uuid, []byte(lvmUUID)) {
+			m.Logical = logicalVolume(m.Name)
+		}
+		return m, nil, true
 	}
-	if number, err := kernfile.Read(dir, kernfile.BlockNumber); err == nil {
-		m.Mount = v.mountOf(host, kernfile.Printable(bytes.TrimSpace(number)))
+	m.Kind, m.Name = evidence.MadeByOther, kernfile.Printable([]byte(kernel))
+	if kernfile.Exists(dir, kernfile.MDState) {
+		m.Kind = evidence.MadeByMD
 	}
-	return m, true
+	parts, err = partitionsOf(dir, kernel)
+	if err != nil {
+		return m, nil, false
+	}
+	for _, part := range parts {
+		if b, err := kernfile.Read(part, kernfile.BlockNumber); err == nil && m.Mount == nil {
+			m.Mount = v.mountOf(host, kernfile.Printable(bytes.TrimSpace(b)))
+		}
+	}
+	return m, parts, !strings.HasPrefix(kernel, "dm-") // of which the rest is gone, or is yet to come
 }
 
 // lvmUUID is what LVM begins the UUIDs of its devices with (lib/misc/lvm-string.h).

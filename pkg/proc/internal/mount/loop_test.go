@@ -3,6 +3,8 @@ package mount
 import (
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -16,11 +18,15 @@ func TestLoops(t *testing.T) {
 	for name, text := range map[string]string{
 		"7:0/loop/backing_file":    "/var/lib/disk.img\n",
 		"7:1/loop/backing_file":    device + "\n",
+		"7:1/loop/autoclear":       "0\n",
 		"7:1/holders/dm-0/dm/name": "guest-root\n",
 		"7:1/holders/dm-0/dm/uuid": "LVM-Ze1OCrSnk0mmdNXlVYzR3lmxqSz2sLdZuWm7TVHDDs3dIRmzKhOlZUbUWlyFmWcD\n",
 		"7:1/holders/dm-0/dev":     "254:0\n",
-		"7:1/holders/md0/dev":      "9:0\n",
+		// What has no name yet, or any more.
+		"7:1/holders/dm-9/dev":     "254:9\n",
+		"7:1/holders/md9/md/level": "raid1\n",
 		"7:2/loop/backing_file":    device + " (deleted)\n",
+		"7:2/loop/autoclear":       "1\n",
 		"7:3/loop/backing_file":    "\n",
 		"7:4/stat":                 "",
 		"8:0/loop/backing_file":    device + "\n",
@@ -40,9 +46,25 @@ func TestLoops(t *testing.T) {
 		"7:5/loop5p1/holders/dm-1/holders/dm-3/dev":     "254:3\n",
 		// One that is on two partitions is told once.
 		"7:5/loop5p2/holders/dm-3/dm/name": "in--safe-c\n",
+		"7:5/loop5p2/holders/dm-3/dev":     "254:3\n",
 		"7:5/loop5p2/dev":                  "259:2\n",
 		"7:5/loop5p3/start":                "1\n",
 		"7:5/loop51/dev":                   "259:3\n",
+
+		// A software RAID with a partition, on which there is a logical volume, and others.
+		"7:6/loop/backing_file":                          device + "\n",
+		"7:6/holders/md127/dev":                          "9:127\n",
+		"7:6/holders/md127/md/array_state":               "clean\n",
+		"7:6/holders/md127/md127p1/dev":                  "259:8\n",
+		"7:6/holders/md127/md127p1/holders/dm-4/dm/name": "raid-a\n",
+		"7:6/holders/md127/md127p1/holders/dm-4/dm/uuid": "LVM-3\n",
+		"7:6/holders/md127/md127p1/holders/dm-4/dev":     "254:4\n",
+		"7:6/holders/md127/md127p2/dev":                  "259:9\n",
+		"7:6/holders/md127/md/dev-loop6/state":           "in_sync\n",
+		"7:6/holders/md_home/dev":                        "9:126\n",
+		"7:6/holders/md_home/md/array_state":             "inactive\n",
+		"7:6/holders/md_home/md_home1/dev":               "259:10\n",
+		"7:6/holders/bcache0/dev":                        "252:0\n",
 	} {
 		name = filepath.Join(dir, name)
 		if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
@@ -55,13 +77,14 @@ func TestLoops(t *testing.T) {
 	host := &Table{Lines: []Line{
 		{ID: 1, Device: "8:1", Point: "/"}, {ID: 90, Device: "7:2", Point: "/media/disk", Type: "ext4"},
 		{ID: 91, Device: "259:2", Point: "/media/part", Type: "ext4"}, {ID: 92, Device: "259:3", Point: "/media/another", Type: "ext4"},
-		{ID: 93, Device: "254:3", Point: "/media/volume", Type: "xfs"},
+		{ID: 93, Device: "254:3", Point: "/media/volume", Type: "xfs"}, {ID: 94, Device: "259:9", Point: "/media/array", Type: "ext4"},
 	}}
 	devices := []evidence.Mount{{ID: 6, Point: ""}, {ID: 7, Point: device}}
 	got, err := (&View{Blocks: dir}).Loops(host, devices)
+	slices.SortFunc(got, func(a, b evidence.Loop) int { return strings.Compare(a.Name, b.Name) })
 	want := []evidence.Loop{
 		{Name: "loop1", MountID: 7, Numbers: []string{"7:1"}, Mapper: []evidence.Mapped{{Name: "guest-root", Logical: "guest/root"}}},
-		{Name: "loop2", MountID: 7, Numbers: []string{"7:2"}, Mount: &evidence.Mount{ID: 90, Device: "7:2", Point: "/media/disk", HostPoint: "/media/disk", Type: "ext4"}},
+		{Name: "loop2", MountID: 7, Numbers: []string{"7:2"}, Released: true, Mount: &evidence.Mount{ID: 90, Device: "7:2", Point: "/media/disk", HostPoint: "/media/disk", Type: "ext4"}},
 		{
 			Name: "loop5", MountID: 7, Numbers: []string{"7:5", "259:1", "259:2"},
 			Mapper: []evidence.Mapped{
@@ -73,6 +96,12 @@ func TestLoops(t *testing.T) {
 			},
 			Mount: &evidence.Mount{ID: 91, Device: "259:2", Point: "/media/part", HostPoint: "/media/part", Type: "ext4"},
 		},
+		{Name: "loop6", MountID: 7, Numbers: []string{"7:6"}, Mapper: []evidence.Mapped{
+			{Kind: evidence.MadeByOther, Name: "bcache0"},
+			{Kind: evidence.MadeByMD, Name: "md127", Mount: &evidence.Mount{ID: 94, Device: "259:9", Point: "/media/array", HostPoint: "/media/array", Type: "ext4"}},
+			{Kind: evidence.MadeByMD, Name: "md_home"},
+			{Name: "raid-a", Logical: "raid/a"},
+		}},
 	}
 	if diff := cmp.Diff(want, got); diff != "" || err != nil {
 		t.Errorf("%v %s", err, diff)
@@ -90,7 +119,7 @@ func TestLoops(t *testing.T) {
 	}
 	got, err = (&View{Blocks: blocks}).Loops(host, devices)
 	want[2].Numbers[0] = "7:80"
-	if diff := cmp.Diff(want[2:], got); diff != "" || err != nil {
+	if diff := cmp.Diff(want[2:3], got); diff != "" || err != nil {
 		t.Errorf("with loop.max_part: %v %s", err, diff)
 	}
 	if got, err := (&View{Blocks: dir}).Loops(host, nil); got != nil || err != nil {

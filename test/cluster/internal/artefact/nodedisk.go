@@ -36,7 +36,7 @@ for unit in apt-daily.timer apt-daily-upgrade.timer dpkg-db-backup.timer e2scrub
 	systemd-firstboot.service systemd-hwdb-update.service systemd-journal-catalog-update.service \
 	systemd-machine-id-commit.service systemd-udev-settle.service ldconfig.service systemd-random-seed.service \
 	serial-getty@ttyS0.service systemd-backlight@.service modprobe@drm.service rpc-statd.service rpc-statd-notify.service \
-	smbd.service nmbd.service samba-ad-dc.service; do
+	smbd.service nmbd.service samba-ad-dc.service mdmonitor.service mdmonitor-oneshot.timer mdcheck_start.timer mdcheck_continue.timer; do
 	ln -sf /dev/null "etc/systemd/system/$unit"
 done
 # The NFS server is for those who start it.

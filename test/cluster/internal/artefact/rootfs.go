@@ -11,14 +11,14 @@ import (
 // nodePackages are the Debian packages of a node. Of the kernels the first is
 // Debian 12's own (6.1), the second comes with its security updates; a node boots one
 // of them. The cloud kernels have the clients of NFS and SMB, the server of NFS, FUSE,
-// XFS, loop and device mapper as modules. Their own server of SMB does not go with
+// XFS, loop, device mapper and RAID as modules. Their own server of SMB does not go with
 // Debian's tools for it.
 func nodePackages() []string {
 	return []string{
 		"linux-image-cloud-amd64", kernel612, "systemd-sysv", "udev", "dbus", "kmod", "netbase", "ca-certificates",
 		"openssh-server", "iproute2", "iptables", "conntrack", "ethtool", "socat", "iputils-ping",
 		"runc", "containernetworking-plugins", "busybox-static", "tini",
-		"nfs-common", "nfs-kernel-server", "samba", "fuse3", "dmsetup", "e2fsprogs", "xfsprogs",
+		"nfs-common", "nfs-kernel-server", "samba", "fuse3", "dmsetup", "mdadm", "e2fsprogs", "xfsprogs",
 		"util-linux", "procps", "psmisc", "strace",
 	}
 }
@@ -37,8 +37,12 @@ const plainModules = `chroot "$1" sh -ec '
 find /usr/lib/modules -name "*.ko.xz" | xargs -r busybox unxz
 for kernel in /usr/lib/modules/*; do depmod "${kernel##*/}"; done'`
 
+// What mdadm has in the initial RAM disk loads modules for all levels of RAID, of which one does not
+// bear an emulated processor.
+const noRAIDAtBoot = "path-exclude=/usr/share/initramfs-tools/*mdadm*"
+
 func rootfsKey() cache.Key {
-	return cache.KeyOf("rootfs", "2", debianSuite, strings.Join(nodePackages(), ","), smallInitrd, plainModules)
+	return cache.KeyOf("rootfs", "2", debianSuite, strings.Join(nodePackages(), ","), smallInitrd, plainModules, noRAIDAtBoot)
 }
 
 // rootfs returns a folder with the Debian of a node as rootfs.tar.
@@ -53,7 +57,7 @@ func (m Maker) rootfs(ctx context.Context) (string, error) {
 		}
 		defer log.Close()
 		err = run(ctx, log, mmdebstrap(ctx, "minbase", nodePackages(), filepath.Join(dir, "rootfs.tar"), dir,
-			"--essential-hook="+smallInitrd, "--customize-hook="+plainModules))
+			"--dpkgopt="+noRAIDAtBoot, "--essential-hook="+smallInitrd, "--customize-hook="+plainModules))
 		if err != nil {
 			return &StepError{Step: step, Log: log.Name(), Err: err,
 				Next: "see whether `apt-get update` works on this machine and the log misses no package (" + kernel612 +
