@@ -21,7 +21,7 @@ export NODEAGENT_CLUSTER := $(CLUSTER)
 NODES ?= vm native native native native
 
 # What breaks on purpose.
-PROGRAMS := bin/victim bin/fusehang bin/csidriver bin/lossyshim
+PROGRAMS := bin/victim bin/fusehang bin/csidriver bin/lossyshim bin/rmpods
 
 # $(call incidents,FOLDER,NAMES) runs incidents on the cluster; FOLDER is for what they leave.
 incidents = mkdir -p $(1) && cd test/e2e && NODEAGENT_ARTIFACTS=$(1) NODEAGENT_SCENARIO='$(2)' NODEAGENT_FAILED='$(FAILED)' \
@@ -115,6 +115,9 @@ bin/csidriver: $(wildcard test/csidriver/*.go) test/csidriver/go.mod
 
 bin/lossyshim: $(wildcard test/lossyshim/*.go) go.mod
 	go build -o $@ ./test/lossyshim
+
+bin/rmpods: $(wildcard test/rmpods/*.go) go.mod
+	go build -o $@ ./test/rmpods
 
 bin/cluster: $(shell find test/cluster -name '*.go') test/cluster/go.mod
 	cd test/cluster && go build -o $(CURDIR)/$@ .

@@ -126,6 +126,7 @@ func capture(ctx context.Context, o *hostOptions, kubeconfig, namespace, name st
 	last, rest := first, wait
 	ready := readiness(client, o.nodeName)
 	heardOf, _ := ready.Now(ctx)
+	ask.Lists = ready.Unlisted() || first.Node.Kubelet.Unlisted()
 	// What is down may be started again by itself, and a connection come back: rules wait
 	// for that.
 	for down := false; ; down = true {
@@ -136,11 +137,11 @@ func capture(ctx context.Context, o *hostOptions, kubeconfig, namespace, name st
 		}
 		ask.Earlier = &last.Node
 		last = read(ctx, reader, ask, seed, last)
-		if n := &last.Node; down || n.Kubelet.AbsentSince.IsZero() && !n.Containerd.Refused && !heardOf.Unheard() {
+		if n := &last.Node; down || n.Kubelet.AbsentSince.IsZero() && !n.Containerd.Refused && !heardOf.Unheard() && !ask.Lists {
 			break
 		}
 		rest = fact.Restart
-		if heardOf.Unheard() {
+		if heardOf.Unheard() || ask.Lists {
 			rest = fact.Reconnects
 		}
 		rest += 500*time.Millisecond - time.Since(first.Node.Read)

@@ -227,6 +227,7 @@ func (a *Agent) round(ctx context.Context) int {
 	shared, cancel := context.WithTimeout(ctx, a.Timeout)
 	ask := Ask(a.Watch.All(), now)
 	ask.Overdue, ask.Finished, ask.Earlier = c.overdue, c.finished, a.node
+	ask.Lists = a.Readiness != nil && a.Readiness.Unlisted()
 	reading := a.Reader.Round(shared, ask)
 	cancel()
 	n := reading.Node()

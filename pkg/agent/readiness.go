@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -29,6 +30,8 @@ type Readiness struct {
 	now   *evidence.NodeReady // the same; nil when there was none to the last question
 	err   error
 	asked time.Time
+
+	unlisted atomic.Bool // what Unlisted returns; nobody waits for an answer to know it
 }
 
 // Of returns what is known for a pod; nil when nobody has asked for it. It asks the API server at
@@ -44,6 +47,10 @@ func (r *Readiness) Of(ctx context.Context, p *evidence.Pod) (*evidence.NodeRead
 	}
 	return r.now, r.err
 }
+
+// Unlisted reports whether the kubelet has said, in the last answer of the API server, that it has
+// had no list of the node's containers for long.
+func (r *Readiness) Unlisted() bool { return r.unlisted.Load() }
 
 // Now asks the API server.
 func (r *Readiness) Now(ctx context.Context) (*evidence.NodeReady, error) {
@@ -67,6 +74,8 @@ func (r *Readiness) ask(ctx context.Context) {
 		return
 	}
 	r.now = &evidence.NodeReady{Status: string(c.Status), Reason: c.Reason, Transition: c.LastTransitionTime.Time, Asked: r.asked}
+	r.now.Hear(c.Message, c.LastHeartbeatTime.Time)
 	r.now.Follow(r.last, time.Now())
+	r.unlisted.Store(r.now.PLEG != nil)
 	r.last = r.now
 }

@@ -57,11 +57,20 @@ func TestReadiness(t *testing.T) {
 		if got := of(askNodeEach, 5); !got.Since.Equal(got.Asked) {
 			t.Errorf("another transition: %+v", got)
 		}
+		if r.Unlisted() {
+			t.Error("nobody has said that the kubelet gets no list")
+		}
+		const message = "PLEG is not healthy: pleg was last seen active 4m0s ago; threshold is 3m0s"
+		said := metav1.NewTime(time.Now())
+		condition = &corev1.NodeCondition{Status: "False", Reason: "KubeletNotReady", Message: message, LastTransitionTime: said, LastHeartbeatTime: said}
+		if got := of(askNodeEach, 6); got.PLEG == nil || !got.PLEG.Active.Equal(said.Add(-4*time.Minute)) || !r.Unlisted() {
+			t.Errorf("a kubelet that gets no list: %+v", got)
+		}
 		condition = nil
-		if got := of(askNodeEach, 6); got != nil {
+		if got := of(askNodeEach, 7); got != nil {
 			t.Errorf("no condition: %+v", got)
 		}
-		if _, err := r.Now(t.Context()); err == nil || asked != 7 {
+		if _, err := r.Now(t.Context()); err == nil || asked != 8 {
 			t.Errorf("asked %d times: %v", asked, err)
 		}
 	})

@@ -51,6 +51,9 @@ type Runtime struct {
 	asked    time.Time // when service is from
 	answered bool      // containerd has answered at least once
 
+	listing sync.Mutex // held while the lists are asked for
+	lists   []evidence.List
+
 	mu   sync.Mutex
 	conn *connection // nil after Close
 }

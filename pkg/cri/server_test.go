@@ -249,7 +249,7 @@ func (s criServer) ListContainers(ctx context.Context, q *runtimeapi.ListContain
 	defer s.mu.Unlock()
 	out := &runtimeapi.ListContainersResponse{}
 	for _, c := range s.containers {
-		if c.Labels[podUID] == q.Filter.LabelSelector[podUID] {
+		if c.Labels[podUID] == q.GetFilter().GetLabelSelector()[podUID] {
 			out.Containers = append(out.Containers, c)
 		}
 	}
@@ -264,7 +264,7 @@ func (s criServer) ListPodSandbox(ctx context.Context, q *runtimeapi.ListPodSand
 	defer s.mu.Unlock()
 	out := &runtimeapi.ListPodSandboxResponse{}
 	for _, c := range s.sandboxes {
-		if c.Labels[podUID] == q.Filter.LabelSelector[podUID] {
+		if c.Labels[podUID] == q.GetFilter().GetLabelSelector()[podUID] {
 			out.Items = append(out.Items, c)
 		}
 	}

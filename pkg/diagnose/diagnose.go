@@ -140,6 +140,9 @@ type Diagnosis struct {
 	// Sidecars are those that wait for the container of the verdict to end, or for the
 	// deadline, before they are sent their stop signal: nothing is wrong with them.
 	Sidecars []string `json:"sidecars,omitempty"`
+	// ShutsDown reports whether the kubelet says that the node is shutting down, of a pod of which
+	// there is a verdict.
+	ShutsDown bool `json:"shutsDown,omitempty"`
 	// expired are the causes that are looked for in the grace period only, when
 	// that is over and SIGKILL may still be on its way, or the stop signal may not
 	// have been sent; and those that take time to see which has not passed.
@@ -183,7 +186,7 @@ func Run(p *evidence.Pod, table Table) Diagnosis {
 	// undelivered says that the stop signal may not have been sent, by what this
 	// reading shows, or that nobody knows what it met: a verdict of an earlier reading is
 	// not refuted by this one. waits says that the pod may still wait for SIGKILL.
-	undelivered := !p.Gone && (!fact.Delivered(p) || fact.Doubted(p))
+	undelivered := !p.Gone && (!fact.Delivered(p) || fact.Hastened(p) || fact.Doubted(p))
 	waits := !p.Gone && (silent || d.Phase == PreStop || d.Phase == StopSignal || d.Phase == PhaseUnknown)
 	// Until the API server has heard nothing from the kubelet for long enough, or while one is
 	// started again, what follows from that is neither there nor ruled out.
@@ -254,6 +257,7 @@ func Run(p *evidence.Pod, table Table) Diagnosis {
 	if f, ok := d.Verdict(); ok && d.Phase != Startup && slices.ContainsFunc(p.Containers, func(c evidence.Container) bool { return c.Kind == evidence.App && c.Name == f.Container }) {
 		d.Sidecars = fact.WaitingSidecars(p)
 	}
+	d.ShutsDown = !p.Gone && len(d.Findings) > 0 && fact.Hastened(p)
 	return d
 }
 

@@ -113,6 +113,9 @@ type Objects struct {
 	Issue      string `json:"issue,omitempty"`
 	FixedIn    string `json:"fixedIn,omitempty"`
 
+	// List is what a list of the whole node is of, as evidence.List has it.
+	List string `json:"list,omitempty"`
+
 	// Finalizers are those that are left. Manager is what the client calls itself that
 	// put a single one there, and Changed when it last changed the pod.
 	Finalizers []string  `json:"finalizers,omitempty"`

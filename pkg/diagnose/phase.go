@@ -73,7 +73,7 @@ func locateAmongTasks(p *evidence.Pod, live []*evidence.Task) Phase {
 	}) {
 		return Startup // runc init waits to be told to execute the program
 	}
-	if fact.Untold(p) {
+	if fact.Untold(p) || fact.Unread(p) && !fact.Missing(p, evidence.Containers) && p.Overdue() >= fact.KillLatency && fact.Untouched(p) {
 		return Delivery
 	}
 	if p.Overdue() < 0 {

@@ -135,6 +135,7 @@ var values = map[string]func(*Finding) string{
 	"deadline":   func(f *Finding) string { return clock(f.Objects.Deadline) },
 	"since":      func(f *Finding) string { return dated(f.Objects.Since, f.Objects.Deadline) },
 	"until":      func(f *Finding) string { return dated(f.Objects.Until, f.Objects.Deadline) },
+	"list":       func(f *Finding) string { return f.Objects.List },
 	"sleep":      func(f *Finding) string { return seconds(f.Objects.SleepSeconds) },
 	"port":       func(f *Finding) string { return number(int64(f.Objects.Port)) },
 	"ended":      func(f *Finding) string { return clock(f.Objects.Ended) },

@@ -188,7 +188,7 @@ func everything() diagnose.Finding {
 		Child: &diagnose.Process{PID: 9, Start: 90, Comm: "child", State: evidence.Sleeping}, Command: "kill", Foreground: process(10, "sleep"),
 		Tracer: &diagnose.Process{PID: 11, Start: 110, Comm: "gdb", Container: "tools"}, Member: process(12, "sh"),
 		Parent:     &diagnose.Process{PID: 13, Start: 130, Comm: "nsenter", Pod: "shop/debug"},
-		Containers: []string{"main", "other"}, ContainerID: "c0ffee", Cgroup: "/kubepods/a", Device: "sdb", Logical: "guest/root", CorePattern: "|/bin/dump",
+		Containers: []string{"main", "other"}, ContainerID: "c0ffee", Cgroup: "/kubepods/a", Device: "sdb", Logical: "guest/root", List: "sandboxes", CorePattern: "|/bin/dump",
 		Mount: &diagnose.Mount{
 			Type: "nfs4", Family: "NFS", Device: "0:50", Source: "192.0.2.1:/export", Server: "192.0.2.1", Volume: "data",
 			Point: "/data", HostPoint: "/var/data", Unanswered: true, OutOfReach: true, Connection: evidence.Established, Mapper: "vg-data", KernelThread: "kworker/1",
@@ -211,7 +211,7 @@ func everything() diagnose.Finding {
 func TestValues(t *testing.T) {
 	full := everything()
 	want := map[string]string{
-		"container": "main", "containers": "main, other", "containerid": "c0ffee", "cgroup": "kubepods/a", "device": "sdb", "logical": "guest/root", "target": "|/bin/dump",
+		"container": "main", "containers": "main, other", "containerid": "c0ffee", "cgroup": "kubepods/a", "device": "sdb", "logical": "guest/root", "list": "sandboxes", "target": "|/bin/dump",
 		"program": "server", "process": "java (PID 7)", "pid": "7", "starttime": "70", "comm": "worker",
 		"thread": "8", "function": "ep_poll", "syscall": "epoll_wait", "state": "S", "alike": "2", "threads": "2 threads",
 		"also": "tar (PID 14) and at least 1 more", "spared": "tar (PID 14)", "rest": "safe, md127",

@@ -26,6 +26,8 @@ type Counts struct {
 	Volumes []VolumeCall
 	API     []APICall
 	Claims  []ClaimCall
+	// Listed is as in KubeletService.
+	Listed time.Time
 }
 
 // The methods of an APICall, and its code when there was no answer.

@@ -621,10 +621,39 @@ type ContainerdService struct {
 	Asked           time.Time `json:"asked,omitzero"`
 	UnansweredSince time.Time `json:"unansweredSince,omitzero"`
 	Attempts        int       `json:"attempts,omitempty"`
+	// AnsweringSince is when the first of the readings in a row had ended in which it answered; zero
+	// when it does not.
+	AnsweringSince time.Time `json:"answeringSince,omitzero"`
 	// Network is what the CRI plugin says of its network plugins: NetworkReady, or
 	// why they are not; "" when it was not asked or gave no answer.
 	Network string `json:"network,omitempty"`
+	// Lists are what became of the questions for all sandboxes and all containers of the node. They
+	// are asked while the kubelet says that it has had no such list for long.
+	Lists []List `json:"lists,omitempty"`
 }
+
+// A List is what became of the question for all sandboxes, or all containers, of the node.
+type List struct {
+	// Of is Sandboxes or AllContainers.
+	Of string `json:"of"`
+	// Bytes is how large the answer is, or would have been; 0 for one that is small, or not known.
+	Bytes int64 `json:"bytes,omitempty"`
+	// Asked, UnansweredSince and Attempts are as for ShimTask.
+	Asked           time.Time `json:"asked,omitzero"`
+	UnansweredSince time.Time `json:"unansweredSince,omitzero"`
+	Attempts        int       `json:"attempts,omitempty"`
+}
+
+// What List.Of can be.
+const (
+	Sandboxes     = "sandboxes"
+	AllContainers = "containers"
+)
+
+// MaxList is the size, in bytes, from which on the kubelet does not take a list, and containerd by
+// default does not send one (maxMsgSize, k8s.io/cri-client/pkg/utils.go; DefaultMaxSendMsgSize,
+// defaults/defaults.go of containerd).
+const MaxList = 16 << 20
 
 // NetworkReady is the name of a runtime's condition (CRI, RuntimeCondition), and
 // what ContainerdService.Network is when it holds.
@@ -692,4 +721,17 @@ type KubeletService struct {
 	// from what it had counted before.
 	VolumeCallsSince time.Time `json:"volumeCallsSince,omitzero"`
 	VolumeCallsError string    `json:"volumeCallsError,omitempty"`
+	// Listed is when it asked for the last list of the node's containers that it was given, in whole
+	// seconds. It is read with VolumeCalls; zero when it is not known.
+	Listed time.Time `json:"listed,omitzero"`
+}
+
+// unlisted is how old the last list must be for containerd to be asked for one: the kubelet asks once a
+// second, and on a busy node an answer takes seconds.
+const unlisted = 20 * time.Second
+
+// Unlisted reports whether the kubelet had had no list of the node's containers for long when it was asked
+// for its counts.
+func (k *KubeletService) Unlisted() bool {
+	return !k.Listed.IsZero() && k.VolumeCallsRead.Sub(k.Listed) >= unlisted
 }

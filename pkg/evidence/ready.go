@@ -1,6 +1,7 @@
 package evidence
 
 import (
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -20,6 +21,23 @@ type NodeReady struct {
 	// answers in a row that were the same: as the transition is, too, it was so in between.
 	Asked time.Time `json:"asked"`
 	Since time.Time `json:"since"`
+	// PLEG is what the kubelet says of its pod lifecycle event generator while that is not healthy,
+	// and ShuttingDown reports whether it says that the node is shutting down.
+	PLEG         *PLEG `json:"pleg,omitempty"`
+	ShuttingDown bool  `json:"shuttingDown,omitempty"`
+}
+
+// A PLEG is the kubelet's pod lifecycle event generator, which asks containerd once a second for all
+// sandboxes and containers of the node. The kubelet calls it unhealthy when it has had no answer
+// for three minutes (Healthy, pkg/kubelet/pleg/generic.go), and its main loop does nothing until it
+// is healthy again (syncLoop, pkg/kubelet/kubelet.go).
+type PLEG struct {
+	// Said is when the kubelet has said so last, in whole seconds. It says so anew every ten.
+	Said time.Time `json:"said"`
+	// Active is when it asked for the last list that it was given, and Unhealthy since when the
+	// kubelet calls it unhealthy. Both are zero where no list was given since the kubelet was started.
+	Active    time.Time `json:"active,omitzero"`
+	Unhealthy time.Time `json:"unhealthy,omitzero"`
 }
 
 // A KubeletSight is what is seen of a kubelet on its port, as in KubeletService.
@@ -38,10 +56,57 @@ func (r *NodeReady) Unheard() bool {
 	return r != nil && r.Status == "Unknown" && r.Reason == "NodeStatusUnknown"
 }
 
+// What the kubelet writes as the message of the condition Ready (runtimeErrors,
+// pkg/kubelet/runtime.go; Healthy, pkg/kubelet/pleg/generic.go; ShutdownStatus,
+// pkg/kubelet/nodeshutdown/nodeshutdown_manager_linux.go).
+var plegActive = regexp.MustCompile(`PLEG is not healthy: pleg was last seen active ([0-9a-zµ.]+) ago; threshold is ([0-9a-z.]+)`)
+
+const (
+	plegNever    = "PLEG is not healthy: pleg has yet to be successful"
+	shuttingDown = "node is shutting down"
+)
+
+// Hear notes what the message of the condition tells, which the kubelet wrote at that time.
+func (r *NodeReady) Hear(message string, said time.Time) {
+	r.PLEG, r.ShuttingDown = nil, false
+	if r.Status != "False" {
+		return
+	}
+	r.ShuttingDown = strings.Contains(message, shuttingDown)
+	if strings.Contains(message, plegNever) {
+		r.PLEG = &PLEG{Said: said}
+	}
+	m := plegActive.FindStringSubmatch(message)
+	if m == nil || said.IsZero() {
+		return
+	}
+	ago, err := time.ParseDuration(m[1])
+	threshold, wrong := time.ParseDuration(m[2])
+	if err != nil || wrong != nil || ago < threshold || threshold <= 0 {
+		return
+	}
+	active := said.Add(-ago)
+	r.PLEG = &PLEG{Said: said, Active: active, Unhealthy: active.Add(threshold)}
+}
+
+// sameList is how far apart the times may be that two messages tell of the same list: the kubelet
+// tells when it has written one in whole seconds only.
+const sameList = 2 * time.Second
+
+// follow keeps the times that an earlier message told of the same list.
+func (g *PLEG) follow(e *PLEG) {
+	if g != nil && e != nil && !g.Active.IsZero() && g.Active.Sub(e.Active).Abs() <= sameList {
+		g.Active, g.Unhealthy = e.Active, e.Unhealthy
+	}
+}
+
 // Follow sets Since. earlier is the answer before, nil if there was none, and answered when
 // this one was given.
 func (r *NodeReady) Follow(earlier *NodeReady, answered time.Time) {
 	r.Since = answered
+	if earlier != nil {
+		r.PLEG.follow(earlier.PLEG)
+	}
 	// When nobody asked for a while, nobody may have looked at the kubelet either.
 	if earlier != nil && answered.Sub(earlier.Asked) < young && earlier.Status == r.Status && earlier.Reason == r.Reason && earlier.Transition.Equal(r.Transition) {
 		r.Since = earlier.Since

@@ -3,6 +3,8 @@ package evidence
 import (
 	"testing"
 	"time"
+
+	"github.com/google/go-cmp/cmp"
 )
 
 func TestUnheard(t *testing.T) {
@@ -162,4 +164,53 @@ func at(begin time.Time, seconds int, more time.Duration) time.Time {
 		return time.Time{}
 	}
 	return begin.Add(time.Duration(seconds)*time.Second + more)
+}
+
+func TestHearNotReady(t *testing.T) {
+	said := time.Date(2026, 3, 2, 12, 0, 0, 0, time.UTC)
+	active := said.Add(-187*time.Second - 17*time.Millisecond)
+	unhealthy := &PLEG{Said: said, Active: active, Unhealthy: active.Add(3 * time.Minute)}
+	for name, tc := range map[string]struct {
+		status, message string
+		want            *PLEG
+		down            bool
+	}{
+		"ready":                {"True", "kubelet is posting ready status", nil, false},
+		"PLEG":                 {"False", "PLEG is not healthy: pleg was last seen active 3m7.017s ago; threshold is 3m0s", unhealthy, false},
+		"PLEG and another":     {"False", "[container runtime network not ready: NetworkReady=false, PLEG is not healthy: pleg was last seen active 3m7.017s ago; threshold is 3m0s]", unhealthy, false},
+		"PLEG and a shutdown":  {"False", "[PLEG is not healthy: pleg was last seen active 3m7.017s ago; threshold is 3m0s, node is shutting down]", unhealthy, true},
+		"never":                {"False", "PLEG is not healthy: pleg has yet to be successful", &PLEG{Said: said}, false},
+		"a shutdown":           {"False", "node is shutting down", nil, true},
+		"the network":          {"False", "container runtime network not ready: NetworkReady=false reason:NetworkPluginNotReady", nil, false},
+		"said before":          {"Unknown", "PLEG is not healthy: pleg was last seen active 3m7.017s ago; threshold is 3m0s", nil, false},
+		"shorter than allowed": {"False", "PLEG is not healthy: pleg was last seen active 2m59s ago; threshold is 3m0s", nil, false},
+		"no time":              {"False", "PLEG is not healthy: pleg was last seen active m ago; threshold is 3m0s", nil, false},
+		"no threshold":         {"False", "PLEG is not healthy: pleg was last seen active 3m7.017s ago; threshold is 0s", nil, false},
+	} {
+		r := &NodeReady{Status: tc.status}
+		r.Hear(tc.message, said)
+		if diff := cmp.Diff(tc.want, r.PLEG); diff != "" || r.ShuttingDown != tc.down {
+			t.Errorf("%s: shutting down: %v, PLEG: %s", name, r.ShuttingDown, diff)
+		}
+	}
+}
+
+// The kubelet tells in each message how long ago it had a list; the list is the same one.
+func TestFollowPLEG(t *testing.T) {
+	said := time.Date(2026, 3, 2, 12, 0, 0, 0, time.UTC)
+	first := &NodeReady{Status: "False", Asked: said}
+	first.Hear("PLEG is not healthy: pleg was last seen active 3m7.9s ago; threshold is 3m0s", said)
+	first.Follow(nil, said)
+	next := &NodeReady{Status: "False", Asked: said.Add(10 * time.Second)}
+	next.Hear("PLEG is not healthy: pleg was last seen active 3m19.2s ago; threshold is 3m0s", said.Add(10*time.Second))
+	next.Follow(first, said.Add(10*time.Second))
+	if !next.PLEG.Active.Equal(first.PLEG.Active) || !next.PLEG.Unhealthy.Equal(first.PLEG.Unhealthy) || !next.PLEG.Said.Equal(said.Add(10*time.Second)) {
+		t.Errorf("%+v, want the times of %+v", next.PLEG, first.PLEG)
+	}
+	other := &NodeReady{Status: "False", Asked: said.Add(20 * time.Second)}
+	other.Hear("PLEG is not healthy: pleg was last seen active 3m1s ago; threshold is 3m0s", said.Add(20*time.Second))
+	other.Follow(next, said.Add(20*time.Second))
+	if other.PLEG.Active.Equal(first.PLEG.Active) {
+		t.Errorf("there was a list in between: %+v", other.PLEG)
+	}
 }

@@ -390,6 +390,11 @@ func (n *Node) Since(earlier *Node) {
 	if !n.Kubelet.AbsentSince.IsZero() {
 		n.Kubelet.AbsentSince = firstOf(e.Kubelet.AbsentSince, n.Read)
 	}
+	if c := &n.Containerd; c.Error == "" && !c.Refused && c.UnansweredSince.IsZero() {
+		if c.AnsweringSince = n.Read; n.Time.Sub(e.Read) < young {
+			c.AnsweringSince = firstOf(e.Containerd.AnsweringSince, n.Read)
+		}
+	}
 	if !n.Containerd.AbsentSince.IsZero() {
 		n.Containerd.AbsentSince = firstOf(e.Containerd.AbsentSince, n.Read)
 	}

@@ -312,7 +312,7 @@ func (k *KubeletService) sinceCalls(e *KubeletService) {
 	if k.VolumeCallsRead.IsZero() {
 		// They were not asked for, or could not be read: what was known is known still.
 		k.VolumeCalls, k.APICalls, k.ClaimCalls = e.VolumeCalls, e.APICalls, e.ClaimCalls
-		k.VolumeCallsRead, k.VolumeCallsSince = e.VolumeCallsRead, e.VolumeCallsSince
+		k.VolumeCallsRead, k.VolumeCallsSince, k.Listed = e.VolumeCallsRead, e.VolumeCallsSince, e.Listed
 		return
 	}
 	k.VolumeCallsSince = k.VolumeCallsRead

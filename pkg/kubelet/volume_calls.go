@@ -80,6 +80,7 @@ const (
 	csiCalls    = "csi_operations_seconds_count{"
 	operations  = "storage_operation_duration_seconds_count{"
 	apiRequests = "rest_client_requests_total{"
+	lastListed  = "kubelet_pleg_last_seen_seconds " // pkg/kubelet/metrics/metrics.go; seconds since 1970
 )
 
 // parseCounts takes from the text of /metrics the attempts to unmount volumes and to have
@@ -90,6 +91,11 @@ func parseCounts(r io.Reader) (evidence.Counts, error) {
 	var out evidence.Counts
 	for lines.Scan() {
 		line := lines.Text()
+		if value, ok := strings.CutPrefix(line, lastListed); ok {
+			if s, err := strconv.ParseFloat(value, 64); err == nil && s > 0 && s < 1<<33 {
+				out.Listed = time.Unix(int64(s), 0)
+			}
+		}
 		if call, ok := parseVolumeCall(line); ok && !addVolumeCall(out.Volumes, &call) {
 			if len(out.Volumes) == maxCalls {
 				return evidence.Counts{}, fmt.Errorf("more than %d series about volumes", maxCalls)

@@ -36,6 +36,7 @@ dra_operations_duration_seconds_count{is_error="false",operation_name="Unprepare
 dra_operations_duration_seconds_count{is_error="true",operation_name="UnprepareResources"} 6
 dra_grpc_operations_duration_seconds_count{driver_name="gpu.test",grpc_status_code="OK",method_name="/k8s.io.kubelet.pkg.apis.dra.v1.DRAPlugin/NodePrepareResources"} 3
 dra_grpc_operations_duration_seconds_count{driver_name="gpu.test",grpc_status_code="Internal",method_name="/k8s.io.kubelet.pkg.apis.dra.v1.DRAPlugin/NodeUnprepareResources"} 6
+kubelet_pleg_last_seen_seconds 1.795429958e+09
 `
 
 var wantCalls = []evidence.VolumeCall{
@@ -53,7 +54,7 @@ var wantCounts = evidence.Counts{Volumes: wantCalls, API: []evidence.APICall{
 	{Method: evidence.Unprepare, Status: evidence.ClaimsSucceeded, Count: 2},
 	{Method: evidence.Unprepare, Status: evidence.ClaimsFailed, Count: 6},
 	{Method: evidence.NodeUnprepare, Driver: "gpu.test", Status: "Internal", Count: 6},
-}}
+}, Listed: time.Unix(1795429958, 0)}
 
 func TestParseCounts(t *testing.T) {
 	got, err := parseCounts(strings.NewReader(metrics))
@@ -76,8 +77,9 @@ func TestParseCounts(t *testing.T) {
 		`dra_operations_duration_seconds_count{operation_name="UnprepareResources"} x`,
 		`dra_operations_duration_seconds_count{operation_name="UnprepareResources`,
 		`dra_grpc_operations_duration_seconds_count{method_name="/v1.DRAPlugin/NodeUnprepareResources"} -1`,
+		`kubelet_pleg_last_seen_seconds 0`, `kubelet_pleg_last_seen_seconds NaN`, `kubelet_pleg_last_seen_seconds 1e+30`, `kubelet_pleg_last_seen_seconds x`,
 	} {
-		if got, err := parseCounts(strings.NewReader(bad)); len(got.Volumes)+len(got.API)+len(got.Claims) > 0 || err != nil {
+		if got, err := parseCounts(strings.NewReader(bad)); len(got.Volumes)+len(got.API)+len(got.Claims) > 0 || !got.Listed.IsZero() || err != nil {
 			t.Errorf("%s: %v, %v", bad, got, err)
 		}
 	}

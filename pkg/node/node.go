@@ -63,6 +63,9 @@ type Ask struct {
 	// checkpoint of claims is read and the kubelet is asked for its counts then, too.
 	Unpreparing int  `json:"unpreparing,omitempty"`
 	Unprepares  bool `json:"unprepares,omitempty"`
+	// Lists reports whether the kubelet says that it has had no list of the node's containers for
+	// long: containerd is asked for them.
+	Lists bool `json:"lists,omitempty"`
 	// Names are the node's pods as namespace/name, by the UID in their control
 	// groups (evidence.Pod.RuntimeUID).
 	Names map[string]string `json:"names,omitempty"`
@@ -86,6 +89,8 @@ type Runtime interface {
 	// Network returns whether the network plugins are ready
 	// (evidence.ContainerdService).
 	Network(ctx context.Context) string
+	// Lists returns what becomes of the questions for all sandboxes and containers.
+	Lists(ctx context.Context) []evidence.List
 	ReadPod(ctx context.Context, p *evidence.Pod)
 	Close() error
 }

@@ -45,6 +45,8 @@ func (r *runtime) ReadPod(ctx context.Context, p *evidence.Pod) {
 
 func (r *runtime) Network(context.Context) string { return evidence.NetworkReady }
 
+func (r *runtime) Lists(context.Context) []evidence.List { return nil }
+
 func (r *runtime) Close() error { return nil }
 
 // newReader returns the reader of a node with a kubelet, process 9, and a pod of

@@ -82,6 +82,9 @@ func (r *round) readNode(ctx context.Context, ask *Ask) *shared {
 		if ask.Overdue && n.Containerd.Error == "" {
 			n.Containerd.Network = from.Runtime.Network(ctx)
 		}
+		if ask.Overdue && (ask.Lists || ask.Earlier != nil && ask.Earlier.Kubelet.Unlisted()) && n.Containerd.Error == "" {
+			n.Containerd.Lists = from.Runtime.Lists(ctx)
+		}
 		if ask.Overdue && n.Containerd.Error != "" {
 			// Its state tells why; what could not be read of it is not known.
 			var err error
@@ -113,7 +116,7 @@ func (r *round) readNode(ctx context.Context, ask *Ask) *shared {
 			if from.Kubelet != nil {
 				var counts evidence.Counts
 				counts, k.VolumeCallsRead, err = from.Kubelet.Counts(ctx)
-				k.VolumeCalls, k.APICalls, k.ClaimCalls = counts.Volumes, counts.API, counts.Claims
+				k.VolumeCalls, k.APICalls, k.ClaimCalls, k.Listed = counts.Volumes, counts.API, counts.Claims, counts.Listed
 			}
 			if err != nil {
 				k.VolumeCallsError = err.Error()

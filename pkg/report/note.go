@@ -35,6 +35,9 @@ func note(d *diagnose.Diagnosis, f *diagnose.Finding) string {
 		message += " Also found: " + cut(also, mostAlso) + "."
 	}
 	message += sidecars(d, f)
+	if d.ShutsDown {
+		message += " The kubelet says that the node is shutting down: if that comes first, the pod's object stays until the node is back."
+	}
 	remedy, danger := labelled("Remedy", f.Remedy), labelled("Danger", f.Danger)
 
 	force := ""

@@ -29,6 +29,8 @@ func TestNote(t *testing.T) {
 		{"force", diagnose.Diagnosis{Phase: diagnose.Kill, Findings: []diagnose.Finding{f}, Force: &diagnose.Force{Text: "no, why"}}, "Blocked in phase Kill: m. Remedy: r. Danger: d. Force delete: no, why."},
 		{"a sidecar", diagnose.Diagnosis{Phase: diagnose.StopSignal, Findings: []diagnose.Finding{other}, Sidecars: []string{"proxy"}}, "Blocked in phase StopSignal: . Sidecar proxy waits: it is stopped after container app, or at the deadline."},
 		{"sidecars", diagnose.Diagnosis{Phase: diagnose.StopSignal, Findings: []diagnose.Finding{other}, Sidecars: []string{"proxy", "logs"}}, "Blocked in phase StopSignal: . Sidecars proxy, logs wait: they are stopped after container app, or at the deadline."},
+		{"a shutdown", diagnose.Diagnosis{Phase: diagnose.Kill, Findings: []diagnose.Finding{f}, ShutsDown: true},
+			"Blocked in phase Kill: m. The kubelet says that the node is shutting down: if that comes first, the pod's object stays until the node is back. Remedy: r. Danger: d."},
 		{"dirty", diagnose.Diagnosis{Phase: diagnose.Kill, Findings: []diagnose.Finding{dirty}}, "Blocked in phase Kill: thread 7 (a b ?)."},
 	} {
 		verdict, _ := c.d.Verdict()

@@ -275,7 +275,7 @@ func Writes(ctx context.Context, c *Cluster, since time.Time) ([]Write, error) {
 	defer f.Close()
 	var out []Write
 	s := bufio.NewScanner(f)
-	s.Buffer(nil, 16<<20)
+	s.Buffer(nil, 64<<20)
 	for s.Scan() {
 		if !strings.Contains(s.Text(), agentUser) {
 			continue

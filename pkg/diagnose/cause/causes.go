@@ -29,6 +29,7 @@ var table = diagnose.Table{
 	{Rule: kubelet.KubeletSyncLoopStalled},
 	{Rule: runtime.ContainerdDown},
 	{Rule: runtime.ContainerdHung},
+	{Rule: kubelet.PLEGUnhealthy},
 	{Rule: kernel.ContainerFrozen},
 	// A driver that unmounts by itself fails, or hangs, with the same mount.
 	{Rule: storage.NetworkFilesystemUnreachable, Explains: []*diagnose.Rule{storage.CSINodeUnpublishHanging}},

@@ -11,6 +11,11 @@ import (
 // more, and keeps to the first of two deletions.
 func DeadlineKnown(p *evidence.Pod) bool { return !p.DeadlineUnsure && beganAnew(p) == 0 }
 
+// Hastened reports whether the kubelet ends its pods because the node shuts down: it gives them no more
+// time than is left for that (killPods, pkg/kubelet/nodeshutdown/nodeshutdown_manager.go), and may
+// have sent their stop signals before they were deleted.
+func Hastened(p *evidence.Pod) bool { return p.Node.Ready != nil && p.Node.Ready.ShuttingDown }
+
 // KubeletStayed reports whether the kubelet was there when the deletion was requested, as far
 // as is seen.
 func KubeletStayed(p *evidence.Pod) bool { return beganAnew(p) == 0 }

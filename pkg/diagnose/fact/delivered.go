@@ -26,8 +26,8 @@ func Delivered(p *evidence.Pod) bool {
 	if kubelet.Health != "" && kubelet.Health != KubeletHealthy || KubeletGone(p) || len(kubelet.Strangers) > 0 {
 		return false // its main loop may be what hangs on a volume of a pod that is gone
 	}
-	if p.Node.Ready.Unheard() {
-		return false // it may not have been told
+	if r := p.Node.Ready; r.Unheard() || r != nil && r.PLEG != nil {
+		return false // it may not have been told, or does nothing about it
 	}
 	// Where the kubelet is part of another program, as in k3s, only its health tells.
 	if gone := kubelet.Process == nil && kubelet.Error == "" && !p.Node.Read.IsZero(); gone && kubelet.Health != KubeletHealthy {

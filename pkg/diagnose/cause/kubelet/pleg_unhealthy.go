@@ -1,0 +1,138 @@
+package kubelet
+
+import (
+	"slices"
+	"time"
+
+	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
+	"github.com/nodeagent-io/nodeagent/pkg/diagnose/fact"
+	"github.com/nodeagent-io/nodeagent/pkg/evidence"
+)
+
+// PLEGUnhealthy is a kubelet that gets no list of the node's containers from a containerd that
+// answers other requests. After three minutes its main loop does nothing any more (syncLoop,
+// pkg/kubelet/kubelet.go), and its workers for single pods wait for a new list before each of their steps
+// (podWorkerLoop, pkg/kubelet/pod_workers.go; GetNewerThan, pkg/kubelet/container/cache.go).
+var PLEGUnhealthy = &diagnose.Rule{
+	Cause:  "PLEGUnhealthy",
+	Phases: []diagnose.Phase{diagnose.Delivery, diagnose.StopSignal, diagnose.Cleanup, diagnose.FinalDelete, diagnose.PhaseUnknown},
+	Needs:  []evidence.Source{evidence.Kubelet, evidence.NodeObject, evidence.Processes, evidence.Cgroups},
+	Doc: diagnose.Doc{
+		Layer:   "kubelet",
+		Title:   "the kubelet gets no list of the node's containers (PLEG is not healthy), and does nothing",
+		Message: "the kubelet has got no list of this node's containers from containerd{from} (PLEG is not healthy){why}. {so}",
+		Phrases: map[string][]diagnose.Choice{
+			"from": {{Text: " since {since}"}, {Text: " since it was started"}},
+			"why": {
+				{Variant: tooLarge, Text: "; the list of all {list} is larger than the 16 MiB that it takes"},
+				{Variant: listHangs, Text: "; containerd does not answer when it is asked for all {list}, and answers other requests"},
+				{Text: ", though containerd answers other requests"},
+			},
+			"so": {
+				{Variant: unread, Text: "Without one it reads no deletion: it does not know of this one"},
+				{Variant: waits, Text: "It waits for a new list before it begins to stop this pod"},
+				{Text: "The pod's containers have ended, and the kubelet waits for a new list before it completes the deletion"},
+			},
+		},
+		Meaning: "The kubelet asks containerd once a second for all sandboxes and all containers of the node (pod lifecycle event generator, PLEG). " +
+			"Without an answer, a pod's worker does not take its next step. After three minutes the kubelet makes the Node NotReady, and reads no creation and no deletion any more. " +
+			"Containers run on as they were. The kubelet's health check stays ok for five more minutes.",
+		Evidence: "The Node's condition Ready is False, and its message, which the kubelet writes every ten seconds, says that PLEG is not healthy and since when. " +
+			"containerd has answered nodeagent for 15 seconds or more when the kubelet says so. The pod is ten seconds past its deadline. " +
+			"It is proved for a pod that was deleted ten seconds or more after the kubelet had begun to do nothing. " +
+			"It is inferred for one that was deleted before and that nobody has begun to stop, while containerd and the shim answer; " +
+			"and for one whose containers ended after the last list, and of which nothing but the control group or the object has been left for 20 seconds. " +
+			"Of such a pod it is told earlier when the kubelet's metrics show that its last list is 20 seconds old or more (kubelet_pleg_last_seen_seconds), and a list is too large. " +
+			"Which list fails is what containerd answers to nodeagent, which asks for both lists and takes 64 KiB of each. A static pod is not judged.",
+		Remedy: "On the node, journalctl -u kubelet | grep PLEG says what containerd has answered. The kubelet goes on by itself with the next list. A restart of the kubelet does not help.",
+		Danger: "Do not force-delete pods of this node whose containers run: they run on, and a StatefulSet starts the same pod twice.",
+		Families: []diagnose.Family{
+			{
+				Name: tooLarge,
+				Meaning: "The list of all sandboxes holds all annotations of their pods, of ended pods too, and may have no more than 16 MiB: " +
+					"64 pods with 256 KiB each are enough. The list of all containers holds the hooks of their specifications.",
+				Remedy: "Find the pods with the largest annotations: kubectl get pods -A --field-selector spec.nodeName={node} -o json | " +
+					"jq -r '.items[]|[(.metadata.annotations|tostring|length),.metadata.uid,.metadata.namespace,.metadata.name]|@tsv' | sort -rn | head. " +
+					"Delete those that may end, and on the node: crictl rmp -f $(crictl pods -q --label io.kubernetes.pod.uid=UID). " +
+					"The kubelet then goes on by itself.",
+			},
+			{
+				Name: listHangs,
+				Meaning: "containerd keeps a lock for each container while it writes that container's state to its disk. While a write hangs, so does each request for all containers. " +
+					"Three such requests in a row had no answer, over 40 seconds. On a node that is short of processors, memory or I/O (/proc/pressure), the kubelet has had none for five minutes as well.",
+				Remedy: "On the node: look for threads of containerd that hang on its disk (grep -l 'State:.D' /proc/$(pidof containerd)/task/*/status), and whether the disk of /var/lib/containerd works. " +
+					"Else save a goroutine dump, which goes to containerd's log: systemctl kill --kill-whom=main -s USR1 containerd.",
+			},
+		},
+	},
+	Check: func(p *evidence.Pod) []diagnose.Finding {
+		g := fact.PLEG(p)
+		if g == nil || p.Mirror || p.Overdue() < fact.KillLatency {
+			return nil
+		}
+		f := diagnose.Finding{Confidence: diagnose.Inferred, Objects: diagnose.Objects{Since: g.Active, Node: p.Node.Name}}
+		switch {
+		case fact.Unread(p):
+			f.Confidence, f.Variants = diagnose.Proved, []string{unread}
+		case fact.Missing(p, evidence.Containers, evidence.Shims):
+			return nil
+		case len(fact.AppTasks(p)) > 0:
+			if !fact.DeadlineKnown(p) || p.DeletionRequested.Before(g.Active) || !fact.Untouched(p) {
+				return nil
+			}
+			f.Variants = []string{waits}
+		case !p.ContainersEnded() || !endedAfter(p, g.Active.Add(listClock)) || p.Time.Sub(p.UnchangedSince) < fact.Restart:
+			return nil // it may be about something else, or has had its list
+		}
+		if f.Family, f.Objects.List = failing(p, g); f.Family == "" && undecided(p, g) {
+			return nil
+		}
+		return []diagnose.Finding{f}
+	},
+}
+
+// listClock is how much later the last list may have been than it is told: the kubelet writes when it has
+// told of it in whole seconds.
+const listClock = time.Second
+
+// endedAfter reports whether a container has ended after a time: the kubelet needs a list of later
+// than that before it completes the deletion.
+func endedAfter(p *evidence.Pod, t time.Time) bool {
+	return slices.ContainsFunc(p.Containers, func(c evidence.Container) bool { return c.Exit != nil && c.Exit.At.After(t) })
+}
+
+// failing returns which list containerd does not give, and the family of that.
+func failing(p *evidence.Pod, g *evidence.PLEG) (family, list string) {
+	if list = fact.TooLarge(p); list != "" {
+		return tooLarge, list
+	}
+	for _, l := range p.Node.Containerd.Lists {
+		if l.Attempts >= 3 && (!fact.Starved(p) || l.Asked.Sub(g.Active) >= starvedList) {
+			return listHangs, l.Of
+		}
+	}
+	return "", ""
+}
+
+// listTried is how long it takes until a list has been asked for three times (pkg/cri), and starvedList for
+// how long the kubelet must have had none for that to be a hang on a node that is short of something.
+const (
+	listTried   = 50 * time.Second
+	starvedList = 5 * time.Minute
+)
+
+// undecided reports whether a list has had no answer and it will be known soon whether it hangs.
+func undecided(p *evidence.Pod, g *evidence.PLEG) bool {
+	return slices.ContainsFunc(p.Node.Containerd.Lists, func(l evidence.List) bool {
+		return l.Attempts > 0 && (p.Time.Sub(l.UnansweredSince) < listTried || fact.Starved(p) && p.Time.Sub(g.Active) < starvedList+listTried)
+	})
+}
+
+// tooLarge and listHangs are the families of PLEGUnhealthy, unread and waits the variants of what
+// that means for the pod.
+const (
+	tooLarge  = "ListTooLarge"
+	listHangs = "ListUnanswered"
+	unread    = "Unread"
+	waits     = "Waits"
+)
