@@ -142,6 +142,29 @@ func TestPLEGUnhealthy(t *testing.T) {
 		"they ended before the last list": {5 * time.Minute, func(p *evidence.Pod) { lateList(p, 10*time.Second); over(p) }, "", "", false, ""},
 		"they ended right after the list": {5 * time.Minute, func(p *evidence.Pod) { lateList(p, 8*time.Second); over(p) }, is, diagnose.Cleanup, false, ""},
 		"its volumes are left":            {5 * time.Minute, func(p *evidence.Pod) { over(p); p.Mounts = []evidence.Mount{{ID: 1}} }, "", "", false, ""},
+		// One that was stopped says so as it goes on, and has a list then.
+		"it has said so once": {time.Minute, func(p *evidence.Pod) { p.Node.Ready.PLEG.First = p.Node.Ready.PLEG.Said }, "", "", false, ""},
+		"it has said so twice": {time.Minute, func(p *evidence.Pod) { p.Node.Ready.PLEG.First = p.Node.Ready.PLEG.Said.Add(-10 * time.Second) },
+			is, diagnose.Delivery, true, ""},
+		"the one before it has said so": {time.Minute, func(p *evidence.Pod) { p.Node.Kubelet.Process.Probe.Started = p.Time.Add(-5 * time.Second) }, "", "", false, ""},
+		"the one before it said so, too": {time.Minute, func(p *evidence.Pod) {
+			over(p)
+			p.Node.Ready.PLEG = &evidence.PLEG{Said: p.Time.Add(-time.Second), First: requested}
+			p.Node.Kubelet.Process.Probe.Started = p.Time.Add(-5 * time.Second)
+		}, "", "", false, ""},
+		"it said so before the pod was late": {30 * time.Second, func(p *evidence.Pod) { p.Node.Ready.PLEG.Said = p.Time.Add(-21 * time.Second) }, "", "", false, ""},
+		"it said so when its containers had just ended": {time.Minute, func(p *evidence.Pod) {
+			lateList(p, -time.Second)
+			over(p)
+			p.UnchangedSince = p.Time.Add(-29 * time.Second)
+		}, "", "", false, ""},
+		"it stops the pod for another reason": {time.Minute, func(p *evidence.Pod) {
+			p.RuntimeCommands = []evidence.RuntimeCommand{{Runtime: "runc", Command: "kill"}}
+		}, "", "", false, ""},
+		"it has told that it could not stop it": {time.Minute, func(p *evidence.Pod) { p.KillFailures = []evidence.KillFailure{{Count: 1}} }, "", "", false, ""},
+		"a probe runs": {time.Minute, func(p *evidence.Pod) {
+			p.RuntimeCommands = []evidence.RuntimeCommand{{Runtime: "runc", Command: "exec"}}
+		}, is, diagnose.StopSignal, true, "it does not know of this one"},
 		"only since a moment": {5 * time.Minute, func(p *evidence.Pod) {
 			lateList(p, -time.Second)
 			over(p)

@@ -32,8 +32,10 @@ type NodeReady struct {
 // for three minutes (Healthy, pkg/kubelet/pleg/generic.go), and its main loop does nothing until it
 // is healthy again (syncLoop, pkg/kubelet/kubelet.go).
 type PLEG struct {
-	// Said is when the kubelet has said so last, in whole seconds. It says so anew every ten.
-	Said time.Time `json:"said"`
+	// Said is when the kubelet has said so last, in whole seconds. It says so anew every ten. First is
+	// when it said so first, of what has been heard of the same list.
+	Said  time.Time `json:"said"`
+	First time.Time `json:"first,omitzero"`
 	// Active is when it asked for the last list that it was given, and Unhealthy since when the
 	// kubelet calls it unhealthy. Both are zero where no list was given since the kubelet was started.
 	Active    time.Time `json:"active,omitzero"`
@@ -74,7 +76,7 @@ func (r *NodeReady) Hear(message string, said time.Time) {
 	}
 	r.ShuttingDown = strings.Contains(message, shuttingDown)
 	if strings.Contains(message, plegNever) {
-		r.PLEG = &PLEG{Said: said}
+		r.PLEG = &PLEG{Said: said, First: said}
 	}
 	m := plegActive.FindStringSubmatch(message)
 	if m == nil || said.IsZero() {
@@ -86,7 +88,7 @@ func (r *NodeReady) Hear(message string, said time.Time) {
 		return
 	}
 	active := said.Add(-ago)
-	r.PLEG = &PLEG{Said: said, Active: active, Unhealthy: active.Add(threshold)}
+	r.PLEG = &PLEG{Said: said, First: said, Active: active, Unhealthy: active.Add(threshold)}
 }
 
 // sameList is how far apart the times may be that two messages tell of the same list: the kubelet
@@ -95,8 +97,8 @@ const sameList = 2 * time.Second
 
 // follow keeps the times that an earlier message told of the same list.
 func (g *PLEG) follow(e *PLEG) {
-	if g != nil && e != nil && !g.Active.IsZero() && g.Active.Sub(e.Active).Abs() <= sameList {
-		g.Active, g.Unhealthy = e.Active, e.Unhealthy
+	if g != nil && e != nil && g.Active.IsZero() == e.Active.IsZero() && g.Active.Sub(e.Active).Abs() <= sameList {
+		g.Active, g.Unhealthy, g.First = e.Active, e.Unhealthy, e.First
 	}
 }
 

@@ -169,7 +169,7 @@ func at(begin time.Time, seconds int, more time.Duration) time.Time {
 func TestHearNotReady(t *testing.T) {
 	said := time.Date(2026, 3, 2, 12, 0, 0, 0, time.UTC)
 	active := said.Add(-187*time.Second - 17*time.Millisecond)
-	unhealthy := &PLEG{Said: said, Active: active, Unhealthy: active.Add(3 * time.Minute)}
+	unhealthy := &PLEG{Said: said, First: said, Active: active, Unhealthy: active.Add(3 * time.Minute)}
 	for name, tc := range map[string]struct {
 		status, message string
 		want            *PLEG
@@ -179,7 +179,7 @@ func TestHearNotReady(t *testing.T) {
 		"PLEG":                 {"False", "PLEG is not healthy: pleg was last seen active 3m7.017s ago; threshold is 3m0s", unhealthy, false},
 		"PLEG and another":     {"False", "[container runtime network not ready: NetworkReady=false, PLEG is not healthy: pleg was last seen active 3m7.017s ago; threshold is 3m0s]", unhealthy, false},
 		"PLEG and a shutdown":  {"False", "[PLEG is not healthy: pleg was last seen active 3m7.017s ago; threshold is 3m0s, node is shutting down]", unhealthy, true},
-		"never":                {"False", "PLEG is not healthy: pleg has yet to be successful", &PLEG{Said: said}, false},
+		"never":                {"False", "PLEG is not healthy: pleg has yet to be successful", &PLEG{Said: said, First: said}, false},
 		"a shutdown":           {"False", "node is shutting down", nil, true},
 		"the network":          {"False", "container runtime network not ready: NetworkReady=false reason:NetworkPluginNotReady", nil, false},
 		"said before":          {"Unknown", "PLEG is not healthy: pleg was last seen active 3m7.017s ago; threshold is 3m0s", nil, false},
@@ -204,13 +204,23 @@ func TestFollowPLEG(t *testing.T) {
 	next := &NodeReady{Status: "False", Asked: said.Add(10 * time.Second)}
 	next.Hear("PLEG is not healthy: pleg was last seen active 3m19.2s ago; threshold is 3m0s", said.Add(10*time.Second))
 	next.Follow(first, said.Add(10*time.Second))
-	if !next.PLEG.Active.Equal(first.PLEG.Active) || !next.PLEG.Unhealthy.Equal(first.PLEG.Unhealthy) || !next.PLEG.Said.Equal(said.Add(10*time.Second)) {
+	if !next.PLEG.Active.Equal(first.PLEG.Active) || !next.PLEG.Unhealthy.Equal(first.PLEG.Unhealthy) || !next.PLEG.Said.Equal(said.Add(10*time.Second)) || !next.PLEG.First.Equal(said) {
 		t.Errorf("%+v, want the times of %+v", next.PLEG, first.PLEG)
 	}
 	other := &NodeReady{Status: "False", Asked: said.Add(20 * time.Second)}
 	other.Hear("PLEG is not healthy: pleg was last seen active 3m1s ago; threshold is 3m0s", said.Add(20*time.Second))
 	other.Follow(next, said.Add(20*time.Second))
-	if other.PLEG.Active.Equal(first.PLEG.Active) {
+	if other.PLEG.Active.Equal(first.PLEG.Active) || !other.PLEG.First.Equal(other.PLEG.Said) {
 		t.Errorf("there was a list in between: %+v", other.PLEG)
+	}
+	var never *NodeReady
+	for range 2 {
+		r := &NodeReady{Status: "False", Asked: said}
+		r.Hear("PLEG is not healthy: pleg has yet to be successful", said)
+		r.Follow(never, said)
+		never, said = r, said.Add(10*time.Second)
+	}
+	if never.PLEG.Said.Sub(never.PLEG.First) != 10*time.Second {
+		t.Errorf("%+v", never.PLEG)
 	}
 }

@@ -1,6 +1,7 @@
 package fact
 
 import (
+	"slices"
 	"time"
 
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
@@ -9,6 +10,10 @@ import (
 // relists is longer than a kubelet takes to say that its list is a fresh one again when containerd
 // answers: it asks once a second, and writes its condition every ten.
 const relists = 15 * time.Second
+
+// repeats is less than a kubelet takes to say so a second time. What it says once may be of the past: one
+// that was stopped, or whose node was, says so as it goes on, and has a new list a second later.
+const repeats = 5 * time.Second
 
 // PLEG returns what is known of the kubelet's pod lifecycle event generator when that has had no list of
 // the node's containers for long, though containerd answers: what the kubelet says of it, after
@@ -19,11 +24,16 @@ func PLEG(p *evidence.Pod) *evidence.PLEG {
 	var g *evidence.PLEG
 	switch {
 	case r != nil && r.Status == "False" && r.PLEG != nil:
-		g = r.PLEG
+		if g = r.PLEG; g.Said.Sub(latest(g.First, startOf(k))) < repeats {
+			return nil
+		}
 	case k.Unlisted() && TooLarge(p) != "":
 		g = &evidence.PLEG{Said: k.VolumeCallsRead, Active: k.Listed}
 	default:
 		return nil
+	}
+	if !g.Active.IsZero() && startOf(k).After(g.Active.Add(relists)) {
+		return nil // another kubelet has said so; the one that is there has its first list to get
 	}
 	if c.AnsweringSince.IsZero() || g.Said.Sub(c.AnsweringSince) < relists || p.Time.Sub(g.Said) >= UnknownAfter || !kubeletThere(p) {
 		return nil
@@ -42,6 +52,21 @@ func TooLarge(p *evidence.Pod) string {
 	return ""
 }
 
+// startOf returns when the kubelet was started; the zero time when that is not known.
+func startOf(k *evidence.KubeletService) time.Time {
+	if k.Process == nil || k.Process.Probe == nil {
+		return time.Time{}
+	}
+	return k.Process.Probe.Started
+}
+
+func latest(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}
+
 // kubeletThere reports whether the kubelet's process is there, and nobody has stopped it. It may be part
 // of a program that is not known by its name.
 func kubeletThere(p *evidence.Pod) bool {
@@ -54,9 +79,10 @@ func kubeletThere(p *evidence.Pod) bool {
 
 // Unread reports whether the kubelet has not read that the pod is deleted, because that was when its
 // main loop did nothing already, and does nothing since: it tells of a list that is older than the
-// deletion, so it was not started since. The times of the two are compared with room for clocks that
+// deletion, so it was not started since. Nor is it at work on the pod for another reason. The times of the two are compared with room for clocks that
 // were not.
 func Unread(p *evidence.Pod) bool {
 	g := PLEG(p)
-	return g != nil && !g.Unhealthy.IsZero() && p.DeletionRequested.Sub(g.Unhealthy) >= KillLatency
+	return g != nil && !g.Unhealthy.IsZero() && p.DeletionRequested.Sub(g.Unhealthy) >= KillLatency && len(p.KillFailures) == 0 &&
+		!slices.ContainsFunc(p.RuntimeCommands, func(c evidence.RuntimeCommand) bool { return c.Command == "kill" || c.Command == "delete" })
 }

@@ -38,13 +38,14 @@ var PLEGUnhealthy = &diagnose.Rule{
 			"Without an answer, a pod's worker does not take its next step. After three minutes the kubelet makes the Node NotReady, and reads no creation and no deletion any more. " +
 			"Containers run on as they were. The kubelet's health check stays ok for five more minutes.",
 		Evidence: "The Node's condition Ready is False, and its message, which the kubelet writes every ten seconds, says that PLEG is not healthy and since when. " +
-			"containerd has answered nodeagent for 15 seconds or more when the kubelet says so. The pod is ten seconds past its deadline. " +
+			"It has said so twice, and was started before the last list. " +
+			"containerd has answered nodeagent for 15 seconds or more when the kubelet says so, and the pod is ten seconds past its deadline. " +
 			"It is proved for a pod that was deleted ten seconds or more after the kubelet had begun to do nothing. " +
 			"It is inferred for one that was deleted before and that nobody has begun to stop, while containerd and the shim answer; " +
 			"and for one whose containers ended after the last list, and of which nothing but the control group or the object has been left for 20 seconds. " +
 			"Of such a pod it is told earlier when the kubelet's metrics show that its last list is 20 seconds old or more (kubelet_pleg_last_seen_seconds), and a list is too large. " +
 			"Which list fails is what containerd answers to nodeagent, which asks for both lists and takes 64 KiB of each. A static pod is not judged.",
-		Remedy: "On the node, journalctl -u kubelet | grep PLEG says what containerd has answered. The kubelet goes on by itself with the next list. A restart of the kubelet does not help.",
+		Remedy: "On the node, journalctl -u kubelet | grep PLEG says what containerd has answered. The kubelet goes on by itself with the next list.",
 		Danger: "Do not force-delete pods of this node whose containers run: they run on, and a StatefulSet starts the same pod twice.",
 		Families: []diagnose.Family{
 			{
@@ -55,6 +56,8 @@ var PLEGUnhealthy = &diagnose.Rule{
 					"jq -r '.items[]|[(.metadata.annotations|tostring|length),.metadata.uid,.metadata.namespace,.metadata.name]|@tsv' | sort -rn | head. " +
 					"Delete those that may end, and on the node: crictl rmp -f $(crictl pods -q --label io.kubernetes.pod.uid=UID). " +
 					"The kubelet then goes on by itself.",
+				Danger: "crictl rmp -f kills what runs in a pod, without a grace period. " +
+					"Do not force-delete pods of this node whose containers run: they run on, and a StatefulSet starts the same pod twice.",
 			},
 			{
 				Name: listHangs,
@@ -67,8 +70,8 @@ var PLEGUnhealthy = &diagnose.Rule{
 	},
 	Check: func(p *evidence.Pod) []diagnose.Finding {
 		g := fact.PLEG(p)
-		if g == nil || p.Mirror || p.Overdue() < fact.KillLatency {
-			return nil
+		if g == nil || p.Mirror || g.Said.Sub(p.Deadline) < fact.KillLatency {
+			return nil // when it had no list the pod was not late yet
 		}
 		f := diagnose.Finding{Confidence: diagnose.Inferred, Objects: diagnose.Objects{Since: g.Active, Node: p.Node.Name}}
 		switch {
@@ -81,7 +84,7 @@ var PLEGUnhealthy = &diagnose.Rule{
 				return nil
 			}
 			f.Variants = []string{waits}
-		case !p.ContainersEnded() || !endedAfter(p, g.Active.Add(listClock)) || p.Time.Sub(p.UnchangedSince) < fact.Restart:
+		case !p.ContainersEnded() || !endedAfter(p, g.Active.Add(listClock)) || g.Said.Sub(p.UnchangedSince) < fact.Restart:
 			return nil // it may be about something else, or has had its list
 		}
 		if f.Family, f.Objects.List = failing(p, g); f.Family == "" && undecided(p, g) {
