@@ -133,10 +133,17 @@ func TestShimsOfGVisor(t *testing.T) {
 		change func(p *evidence.Pod)
 		want   string
 	}{
-		"it is not known which":  {func(*evidence.Pod) {}, "the shim of this pod does not answer containerd about main"},
-		"the second is stopped":  {func(p *evidence.Pod) { p.Parents[1].State = evidence.Stopped }, "the shim of this pod (containerd-shim, PID 91, stopped by a signal) does not answer containerd about main"},
-		"there is only one":      {func(p *evidence.Pod) { p.Parents = p.Parents[1:] }, "the shim of this pod (containerd-shim, PID 91) does not answer containerd about main"},
-		"the second is a tenant": {func(p *evidence.Pod) { p.Parents[1].Owner = podUID }, "the shim of this pod (containerd-shim, PID 90) does not answer containerd about main"},
+		"it is not known which": {func(*evidence.Pod) {}, "the shim of this pod does not answer containerd about main"},
+		"the second is stopped": {func(p *evidence.Pod) { p.Parents[1].State = evidence.Stopped }, "the shim of this pod (containerd-shim, PID 91, stopped by a signal) does not answer containerd about main"},
+		// The container's gofer has gone, and with it what tells of the container's shim.
+		"only the sandbox's has a process": {func(p *evidence.Pod) { p.Parents = p.Parents[:1] }, "the shim of this pod does not answer containerd about main"},
+		"the second is a tenant, stopped":  {func(p *evidence.Pod) { p.Parents[1].Owner, p.Parents[1].State = podUID, evidence.Stopped }, "the shim of this pod does not answer containerd about main"},
+		"there is one, under runc": {func(p *evidence.Pod) {
+			p.Parents = p.Parents[1:]
+			for i := range p.Containers {
+				p.Containers[i].Runtime = "io.containerd.runc.v2"
+			}
+		}, "the shim of this pod (containerd-shim, PID 91) does not answer containerd about main"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			m, r, _ := found(underGVisor(func(p *evidence.Pod, _ []evidence.Task) { silent(p); test.change(p) }), "ShimHung")
@@ -144,5 +151,21 @@ func TestShimsOfGVisor(t *testing.T) {
 				t.Errorf("%q, want %q; %s", m, test.want, r)
 			}
 		})
+	}
+}
+
+// TestForeignShim checks that nothing is said of a stopped shim that answers for none of the pod's
+// containers: that of another pod, of which a process has come into this one's group.
+func TestForeignShim(t *testing.T) {
+	for _, name := range []string{"io.containerd.runc.v2", "io.containerd.runsc.v1"} {
+		p := underGVisor(func(p *evidence.Pod, _ []evidence.Task) {
+			p.Parents = append(p.Parents, evidence.Task{PID: 91, TID: 91, Comm: "containerd-shim", Owner: "shim", State: evidence.Stopped, UnchangedSince: p.Time.Add(-time.Minute)})
+			for i := range p.Containers {
+				p.Containers[i].Runtime = name
+			}
+		})
+		if m, _, _ := found(p, "ShimHung"); m != "" {
+			t.Errorf("%s: %s", name, m)
+		}
 	}
 }

@@ -37,7 +37,7 @@ var ShimHung = &diagnose.Rule{
 		},
 		Meaning: "Each pod has a shim, a small process that starts, signals and reaps its containers for containerd. When it hangs, the stop request never reaches the container or its end is never seen. " +
 			"containerd does not end a hung shim by itself.",
-		Evidence: "A shim in state T, in two readings, has been stopped by a signal and can answer nobody: that is proof by itself. " +
+		Evidence: "A shim in state T, in two readings, has been stopped by a signal and can answer nobody: that is proof by itself. Where the pod seems to have several, as under gVisor, a container of it must be without an answer besides. " +
 			"Of any other shim, three requests for a task's state, spread over minutes, were each not answered within two seconds, while containerd answers others and the shim's process exists. " +
 			"On a node short of processors, memory or I/O (/proc/pressure) they must span five minutes. Fewer prove nothing: a shim holds its lock while runc kills or deletes a container, which takes seconds on a busy node.",
 		Remedy: "On the node: look for a child of the shim that hangs (/proc/{pid}/task/*/children): a stuck runc is the real cause, and the shim continues when that returns. " +
@@ -73,7 +73,8 @@ var ShimHung = &diagnose.Rule{
 		i := slices.IndexFunc(shims, func(s *evidence.Task) bool {
 			return s.State == evidence.Stopped && s.TracerPID == 0 && s.Unchanged(p.Time) >= fact.Stuck
 		})
-		stopped := i >= 0
+		// Of several one may be another pod's, of which a process has come into this pod's group.
+		stopped := i >= 0 && (len(shims) == 1 || sandbox || len(silent) > 0)
 		if !stopped && (!proven || len(shims) == 0) {
 			return nil // without its process it is a dead shim, or one of another kind
 		}
@@ -81,7 +82,9 @@ var ShimHung = &diagnose.Rule{
 		switch {
 		case stopped:
 			f.Objects.Process = diagnose.ProcessOf(p, shims[i])
-		case len(shims) == 1: // of several it is not known which one is silent
+		// Of several it is not known which one is silent. gVisor's are found by what they have in the
+		// pod: that of a container that has ended has nothing there.
+		case len(shims) == 1 && !slices.ContainsFunc(p.Containers, func(c evidence.Container) bool { return c.Runtime == fact.RunscV1 }):
 			f.Objects.Process = diagnose.ProcessOf(p, shims[0])
 		}
 		if sandbox {
