@@ -100,12 +100,13 @@ func TestSandboxRuntimeStuck(t *testing.T) {
 		"only what runs the container's program is stopped": {func(p *evidence.Pod, _ []evidence.Task) {
 			p.Tasks[2].State, p.Tasks[2].TracerPID = evidence.Stopped, 0
 		}, ""},
-		"a tracer holds it":               {and(all(evidence.Traced), func(_ *evidence.Pod, s []evidence.Task) { s[0].TracerPID, s[1].TracerPID = 400, 400 }), ""},
-		"a tracer follows it":             {func(_ *evidence.Pod, s []evidence.Task) { s[0].TracerPID, s[1].TracerPID = 400, 400 }, ""},
-		"the pod's group is frozen":       {frozen(0), "It is frozen, through its control group"},
-		"the container's group is frozen": {frozen(1), ""},
-		"frozen, and it runs":             {and(frozen(0), func(p *evidence.Pod, s []evidence.Task) { s[1].UnchangedSince = p.Time }), ""},
-		"cgroups were not read":           {and(all(evidence.Stopped), func(p *evidence.Pod, _ []evidence.Task) { p.Lack(evidence.Cgroups, "no") }), ""},
+		"a tracer holds it":                  {and(all(evidence.Traced), func(_ *evidence.Pod, s []evidence.Task) { s[0].TracerPID, s[1].TracerPID = 400, 400 }), ""},
+		"a tracer follows it":                {func(_ *evidence.Pod, s []evidence.Task) { s[0].TracerPID, s[1].TracerPID = 400, 400 }, ""},
+		"the pod's group is frozen":          {frozen(0), "It is frozen, through its control group"},
+		"the container's group is frozen":    {frozen(1), ""},
+		"stopped, while its group is frozen": {and(all(evidence.Stopped), frozen(0)), "It is stopped by a signal"},
+		"frozen, and it runs":                {and(frozen(0), func(p *evidence.Pod, s []evidence.Task) { s[1].UnchangedSince = p.Time }), ""},
+		"cgroups were not read":              {and(all(evidence.Stopped), func(p *evidence.Pod, _ []evidence.Task) { p.Lack(evidence.Cgroups, "no") }), ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if m, _, _ := found(underGVisor(test.change), "SandboxRuntimeStuck"); !strings.Contains(m, test.want) || (m != "") != (test.want != "") {

@@ -71,13 +71,14 @@ var SandboxRuntimeStuck = &diagnose.Rule{
 		}}
 		group := fact.FrozenGroup(p, first)
 		switch {
+		// The freezer does not make a state T: this one does not run when it is thawed either.
+		case !slices.ContainsFunc(threads, func(t *evidence.Task) bool { return t.State != evidence.Stopped || t.TracerPID != 0 }):
+			f.Family = diagnose.Stopped
 		case group != nil:
 			f.Family, f.Objects.Cgroup = sentryFrozen, cmp.Or(group.FrozenBy, group.Path)
 			if group.Version == 1 {
 				f.Variants = []string{freezerV1}
 			}
-		case !slices.ContainsFunc(threads, func(t *evidence.Task) bool { return t.State != evidence.Stopped || t.TracerPID != 0 }):
-			f.Family = diagnose.Stopped
 		default:
 			return nil
 		}
