@@ -121,6 +121,13 @@ func TestSandboxRuntimeStuck(t *testing.T) {
 	if v, _ := d.Verdict(); v.Cause != "SandboxRuntimeStuck" || len(d.Findings) != 2 || !d.Findings[1].Symptom {
 		t.Errorf("%+v", d.Findings)
 	}
+	// It is not why the shim is stopped as well.
+	d = cause.Diagnose(underGVisor(and(all(evidence.Stopped), func(p *evidence.Pod, _ []evidence.Task) {
+		p.Parents[0].State, p.Parents[0].UnchangedSince = evidence.Stopped, p.Time.Add(-10*time.Second)
+	})))
+	if v, _ := d.Verdict(); v.Cause != "SandboxRuntimeStuck" || len(d.Findings) != 2 || d.Findings[1].Symptom {
+		t.Errorf("%+v", d.Findings)
+	}
 }
 
 // TestShimsOfGVisor checks which of several shims is called hung.
