@@ -121,6 +121,13 @@ func TestSandboxRuntimeStuck(t *testing.T) {
 	if v, _ := d.Verdict(); v.Cause != "SandboxRuntimeStuck" || len(d.Findings) != 2 || !d.Findings[1].Symptom {
 		t.Errorf("%+v", d.Findings)
 	}
+	// A group of which the name cannot stand in a command.
+	_, r, _ := found(underGVisor(func(p *evidence.Pod, _ []evidence.Task) {
+		p.Cgroups[0].Frozen, p.Cgroups[0].FrozenBy = true, `/a\x2db.slice`
+	}), "SandboxRuntimeStuck")
+	if !strings.Contains(r, "on the node: thaw the control group that /proc/100/cgroup names") {
+		t.Error(r)
+	}
 	// It is not why the shim is stopped as well.
 	d = cause.Diagnose(underGVisor(and(all(evidence.Stopped), func(p *evidence.Pod, _ []evidence.Task) {
 		p.Parents[0].State, p.Parents[0].UnchangedSince = evidence.Stopped, p.Time.Add(-10*time.Second)

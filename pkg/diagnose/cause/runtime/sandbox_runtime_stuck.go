@@ -36,6 +36,7 @@ var SandboxRuntimeStuck = &diagnose.Rule{
 			"thaw": {
 				{Variant: freezerV1, Text: "echo THAWED > /sys/fs/cgroup/freezer/{cgroup}/freezer.state"},
 				{Text: "echo 0 > /sys/fs/cgroup/{cgroup}/cgroup.freeze"},
+				{Text: "thaw the control group that /proc/{pid}/cgroup names, or the one above it that is frozen, as cgroup.freeze or freezer.state there shows"},
 			},
 		},
 		Meaning: "gVisor runs the containers of a pod on a kernel that is a program of the node, called runsc-sandbox by ps -ef and exe by the kernel. " +
