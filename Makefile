@@ -21,7 +21,7 @@ export NODEAGENT_CLUSTER := $(CLUSTER)
 NODES ?= vm native native native native
 
 # What breaks on purpose.
-PROGRAMS := bin/victim bin/fusehang bin/csidriver bin/lossyshim bin/rmpods
+PROGRAMS := bin/victim bin/fusehang bin/csidriver bin/lossyshim bin/rmpods bin/runsc bin/containerd-shim-runsc-v1
 
 # $(call incidents,FOLDER,NAMES) runs incidents on the cluster; FOLDER is for what they leave.
 incidents = mkdir -p $(1) && cd test/e2e && NODEAGENT_ARTIFACTS=$(1) NODEAGENT_SCENARIO='$(2)' NODEAGENT_FAILED='$(FAILED)' \
@@ -81,6 +81,7 @@ lint: $(LINTER) ## linters, vet among them
 	$(LINTER) run ./...
 	cd test/cluster && $(LINTER) run -c $(CURDIR)/.golangci.yml ./...
 	cd test/csidriver && $(LINTER) run -c $(CURDIR)/.golangci.yml ./...
+	cd test/gvisor && $(LINTER) run -c $(CURDIR)/.golangci.yml ./...
 
 soak: image $(PROGRAMS) cluster-up ## incidents at random, with restarts of the agent, containerd and the kubelet: FOR=1h
 	go run ./test/soak -for $(or $(FOR),1h)
@@ -119,6 +120,13 @@ bin/lossyshim: $(wildcard test/lossyshim/*.go) go.mod
 bin/rmpods: $(wildcard test/rmpods/*.go) go.mod
 	go build -o $@ ./test/rmpods
 
+# gVisor, the runtime of some pods: about a minute and a half the first time.
+bin/runsc: test/gvisor/go.mod test/gvisor/go.sum
+	cd test/gvisor && go build -ldflags '-s -w' -o $(CURDIR)/$@ gvisor.dev/gvisor/runsc
+
+bin/containerd-shim-runsc-v1: $(wildcard test/gvisor/*.go) test/gvisor/go.mod test/gvisor/go.sum
+	cd test/gvisor && go build -ldflags '-s -w' -o $(CURDIR)/$@ .
+
 bin/cluster: $(shell find test/cluster -name '*.go') test/cluster/go.mod
 	cd test/cluster && go build -o $(CURDIR)/$@ .
 
@@ -127,6 +135,7 @@ tools: $(LINTER) $(PROMTOOL) ## fetch what lint and unit tests need besides Go
 	go mod download
 	cd test/cluster && go mod download
 	cd test/csidriver && go mod download
+	cd test/gvisor && go mod download
 
 # Debian's package would start a Prometheus; only its tool is wanted.
 $(PROMTOOL):

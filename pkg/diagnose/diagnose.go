@@ -244,7 +244,8 @@ func Run(p *evidence.Pod, table Table) Diagnosis {
 	slices.SortFunc(d.Unknown, func(a, b Unknown) int { return cmp.Compare(a.Source, b.Source) })
 	for i := range d.Findings {
 		f := &d.Findings[i]
-		f.Symptom = slices.ContainsFunc(explained[f.Cause], func(by Finding) bool { return by.reaches(f) })
+		// What somebody has stopped waits for nothing else: it stays when the other cause goes.
+		f.Symptom = f.Family != Stopped && slices.ContainsFunc(explained[f.Cause], func(by Finding) bool { return by.reaches(f) })
 	}
 	d.Force = force(p, &d, table.layer)
 	patience := fact.PatienceWithUnknown(p)

@@ -52,7 +52,7 @@ var Unrecognised = &Rule{
 				Meaning: "The containers run under another runtime than runc, by containerd's record: in a virtual machine (Kata, Firecracker) or on a kernel in a program of its own (gVisor). " +
 					"nodeagent sees the node's kernel only. Whether a process inside hangs, or the virtual machine does, it cannot tell.",
 				Remedy: "On the node: look at the kubelet's log for this pod (journalctl -u kubelet, line \"Error syncing pod, skipping\"), at containerd's log, " +
-					"and whether the runtime's own process runs (qemu-system, cloud-hypervisor, firecracker or runsc-sandbox in ps -eo pid,ppid,stat,comm). The runtime's own tools say what happens inside. " +
+					"and whether the runtime's own process runs (qemu-system, cloud-hypervisor, firecracker or runsc-sandbox in ps -eo pid,ppid,stat,args). The runtime's own tools say what happens inside. " +
 					"Save what is known for an issue: kubectl -n nodeagent-system exec NODEAGENT -- /nodeagent capture {pod} (NODEAGENT: its pod on that node).",
 				Danger: "Do not force-delete before you know what holds it. Ending the virtual machine's process ends all of the pod's containers, and may leave devices bound to it.",
 			},

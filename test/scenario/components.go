@@ -16,7 +16,7 @@ func Alone() []Scenario {
 	all = append(all, patientKubelets()...)
 	// While a shim does not answer, the kubelet does not tell what it counts: its metrics ask
 	// containerd for the statistics of all containers.
-	all = append(all, shimStopped(), forcedAndStuck(), setRecreated(), setHolds())
+	all = append(all, shimStopped(), gvisorShimStopped(), forcedAndStuck(), setRecreated(), setHolds())
 	for i := range all {
 		all[i].Alone = true
 	}

@@ -52,6 +52,8 @@ var table = diagnose.Table{
 	{Rule: kernel.StuckInExit, Explains: []*diagnose.Rule{kernel.PIDNamespaceReapWait}},
 	{Rule: kernel.ZombieHeldByTracer, Explains: []*diagnose.Rule{kernel.PIDNamespaceReapWait}},
 	{Rule: kernel.PIDNamespaceReapWait},
+	// What asks it to end a container waits without a limit, and so do the shim's answers.
+	{Rule: runtime.SandboxRuntimeStuck, Explains: []*diagnose.Rule{runtime.ShimHung}},
 	// The shim holds its lock meanwhile, and takes no note of the end of a container.
 	{Rule: runtime.RuntimeCommandHanging, Explains: []*diagnose.Rule{runtime.ShimHung, runtime.ExitEventLost}},
 	{Rule: runtime.ShimHung},

@@ -36,8 +36,10 @@ func Delivered(p *evidence.Pod) bool {
 	if t := p.Node.Containerd.Process; t != nil && Halted(t) || p.Node.Containerd.Refused {
 		return false
 	}
-	if s := Shim(p); s != nil && Halted(s) {
-		return false
+	for _, s := range Shims(p) {
+		if Halted(s) {
+			return false
+		}
 	}
 	for i := range p.Containers {
 		if !p.Containers[i].Task.UnansweredSince.IsZero() {
@@ -89,13 +91,23 @@ func starts(p *evidence.Pod, c *evidence.Container) bool {
 // containers have processes of the node's kernel: others may run a kernel of their own.
 const RuncV2 = "io.containerd.runc.v2"
 
-// Shim is the process that containerd runs for the pod, if it was found. A process of a pod
-// may have the name, as one of docker's in a container.
+// Shim is the process that containerd runs for the pod, if it was found; of several the first.
 func Shim(p *evidence.Pod) *evidence.Task {
-	for i := range p.Parents {
-		if strings.HasPrefix(p.Parents[i].Comm, "containerd-shim") && !p.Parents[i].InPod() {
-			return &p.Parents[i]
-		}
+	if all := Shims(p); len(all) > 0 {
+		return all[0]
 	}
 	return nil
+}
+
+// Shims are the processes that containerd runs for the pod, as far as they were found: one, or one
+// for each container where the runtime is gVisor. A process of a pod may have the name, as one of
+// docker's in a container.
+func Shims(p *evidence.Pod) []*evidence.Task {
+	var out []*evidence.Task
+	for i := range p.Parents {
+		if s := &p.Parents[i]; strings.HasPrefix(s.Comm, "containerd-shim") && !s.InPod() {
+			out = append(out, s)
+		}
+	}
+	return out
 }

@@ -1,6 +1,8 @@
 package runtime
 
 import (
+	"slices"
+
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose/fact"
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
@@ -23,7 +25,9 @@ var ShimHung = &diagnose.Rule{
 			"which": {
 				{Variant: diagnose.Stopped, Text: " ({comm}, PID {pid}, stopped by a signal)"},
 				{Text: " ({comm}, PID {pid})"},
+				{Text: ""},
 			},
+			"save": {{Text: "{dump}"}, {Text: "send SIGUSR1 to the pod's shims"}},
 			"silent": {
 				{Variant: silentSandbox, Text: "{containers}, its sandbox"},
 				{Variant: silentSandbox, Text: "its sandbox"},
@@ -33,11 +37,11 @@ var ShimHung = &diagnose.Rule{
 		},
 		Meaning: "Each pod has a shim, a small process that starts, signals and reaps its containers for containerd. When it hangs, the stop request never reaches the container or its end is never seen. " +
 			"containerd does not end a hung shim by itself.",
-		Evidence: "A shim in state T, in two readings, has been stopped by a signal and can answer nobody: that is proof by itself. " +
+		Evidence: "A shim in state T, in two readings, has been stopped by a signal and can answer nobody: that is proof by itself. Where the pod seems to have several, as under gVisor, a container of it must be without an answer besides. " +
 			"Of any other shim, three requests for a task's state, spread over minutes, were each not answered within two seconds, while containerd answers others and the shim's process exists. " +
 			"On a node short of processors, memory or I/O (/proc/pressure) they must span five minutes. Fewer prove nothing: a shim holds its lock while runc kills or deletes a container, which takes seconds on a busy node.",
 		Remedy: "On the node: look for a child of the shim that hangs (/proc/{pid}/task/*/children): a stuck runc is the real cause, and the shim continues when that returns. " +
-			"Else save a goroutine dump, which goes to containerd's log: {dump}; then drain the node and reboot it.",
+			"Else save a goroutine dump, which goes to containerd's log: {save}; then drain the node and reboot it.",
 		Danger: "Killing a shim loses the exit codes and the standard output of all containers of the pod, and does not end their processes by itself. Do not remove its directory below /run/containerd. " +
 			"A restart of containerd kills the pod's containers: one that starts gives each shim five seconds (containerd 2.4). " +
 			"A force delete leaves the containers running, unseen.",
@@ -65,12 +69,24 @@ var ShimHung = &diagnose.Rule{
 			}
 			proven = proven || t.Attempts >= 3 && fact.SilentForLong(&p.Node, t.UnansweredSince, t.Asked)
 		}
-		s := fact.Shim(p)
-		stopped := s != nil && s.State == evidence.Stopped && s.TracerPID == 0 && s.Unchanged(p.Time) >= fact.Stuck
-		if !stopped && (!proven || s == nil) {
+		shims := fact.Shims(p)
+		i := slices.IndexFunc(shims, func(s *evidence.Task) bool {
+			return s.State == evidence.Stopped && s.TracerPID == 0 && s.Unchanged(p.Time) >= fact.Stuck
+		})
+		// Of several one may be another pod's, of which a process has come into this pod's group.
+		stopped := i >= 0 && (len(shims) == 1 || sandbox || len(silent) > 0)
+		if !stopped && (!proven || len(shims) == 0) {
 			return nil // without its process it is a dead shim, or one of another kind
 		}
-		f := diagnose.Finding{Confidence: diagnose.Inferred, Objects: diagnose.Objects{Process: diagnose.ProcessOf(p, s), Containers: silent}}
+		f := diagnose.Finding{Confidence: diagnose.Inferred, Objects: diagnose.Objects{Containers: silent}}
+		switch {
+		case stopped:
+			f.Objects.Process = diagnose.ProcessOf(p, shims[i])
+		// Of several it is not known which one is silent. gVisor's are found by what they have in the
+		// pod: that of a container that has ended has nothing there.
+		case len(shims) == 1 && !slices.ContainsFunc(p.Containers, func(c evidence.Container) bool { return c.Runtime == fact.RunscV1 }):
+			f.Objects.Process = diagnose.ProcessOf(p, shims[0])
+		}
 		if sandbox {
 			f.Variants = []string{silentSandbox}
 		}

@@ -1,0 +1,186 @@
+package diagnose_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nodeagent-io/nodeagent/pkg/diagnose/cause"
+	"github.com/nodeagent-io/nodeagent/pkg/evidence"
+)
+
+// underGVisor is a pod past its deadline whose containers run under gVisor: its sentry has two
+// threads, and a process of the node runs the container's program for it.
+func underGVisor(change func(p *evidence.Pod, sentry []evidence.Task)) *evidence.Pod {
+	return stopping(func(p *evidence.Pod, _ *evidence.Task) {
+		p.Time, p.Node.Pressure = p.Deadline.Add(20*time.Second), &evidence.Pressure{}
+		p.Containers[0].Runtime = "io.containerd.runsc.v1"
+		p.Containers = append(p.Containers, evidence.Container{
+			Name: "POD", Kind: evidence.Sandbox, ID: sandboxID, State: evidence.StateRunning, Runtime: "io.containerd.runsc.v1",
+			Task: evidence.ShimTask{Status: "running", PID: 100},
+		})
+		p.Cgroups = []evidence.Cgroup{
+			{Path: "/kubepods/podu", Version: 2, Threads: 3, Populated: true},
+			{Path: "/kubepods/podu/c", Version: 2, Container: "c"},
+		}
+		p.Tasks = nil
+		for _, id := range [][3]int{{100, 100, 90}, {100, 101, 90}, {110, 110, 100}} {
+			t := task(id[0], id[2], "exe", evidence.Sleeping, "futex")
+			t.TID, t.Container, t.UnchangedSince = id[1], "", p.Time.Add(-10*time.Second)
+			p.Tasks = append(p.Tasks, t)
+		}
+		stub := &p.Tasks[2]
+		stub.State, stub.TracerPID = evidence.Traced, 100
+		p.Parents = []evidence.Task{{PID: 90, TID: 90, Comm: "containerd-shim", Owner: "shim", State: evidence.Sleeping, UnchangedSince: p.Time}}
+		change(p, p.Tasks[:2])
+	})
+}
+
+// TestSandboxRuntimeStuck checks that a sentry is said not to run when that is seen, and only then.
+func TestSandboxRuntimeStuck(t *testing.T) {
+	all := func(state evidence.TaskState) func(*evidence.Pod, []evidence.Task) {
+		return func(_ *evidence.Pod, sentry []evidence.Task) {
+			for i := range sentry {
+				sentry[i].State = state
+			}
+		}
+	}
+	and := func(more ...func(*evidence.Pod, []evidence.Task)) func(*evidence.Pod, []evidence.Task) {
+		return func(p *evidence.Pod, sentry []evidence.Task) {
+			for _, do := range more {
+				do(p, sentry)
+			}
+		}
+	}
+	frozen := func(i int) func(*evidence.Pod, []evidence.Task) {
+		return func(p *evidence.Pod, _ []evidence.Task) {
+			p.Cgroups[i].Frozen, p.Cgroups[i].FrozenBy = true, p.Cgroups[i].Path
+		}
+	}
+	for name, test := range map[string]struct {
+		change func(p *evidence.Pod, sentry []evidence.Task)
+		want   string // a part of the message, "" for no such finding
+	}{
+		"healthy": {all(evidence.Sleeping), ""},
+		"stopped": {all(evidence.Stopped), "one process of the node, exe (PID 100). It is stopped by a signal"},
+		"stopped, in its grace period": {and(all(evidence.Stopped), func(p *evidence.Pod, _ []evidence.Task) {
+			p.Time = requested.Add(20 * time.Second)
+			for i := range p.Tasks {
+				p.Tasks[i].UnchangedSince = requested
+			}
+		}), "It is stopped by a signal"},
+		"stopped a second ago": {and(all(evidence.Stopped), func(p *evidence.Pod, sentry []evidence.Task) {
+			sentry[0].UnchangedSince = p.Time.Add(-time.Second)
+		}), ""},
+		"one thread is stopped":        {func(_ *evidence.Pod, sentry []evidence.Task) { sentry[0].State = evidence.Stopped }, ""},
+		"stopped, and has been killed": {and(all(evidence.Stopped), func(_ *evidence.Pod, s []evidence.Task) { s[0].Pending |= 1 << 8 }), ""},
+		"stopped, but under runc":      {and(all(evidence.Stopped), func(p *evidence.Pod, _ []evidence.Task) { p.Containers[1].Runtime = "io.containerd.runc.v2" }), ""},
+		"stopped, but under Kata":      {and(all(evidence.Stopped), func(p *evidence.Pod, _ []evidence.Task) { p.Containers[1].Runtime = "io.containerd.kata.v2" }), ""},
+		"stopped, and the shim is silent": {and(all(evidence.Stopped), func(p *evidence.Pod, _ []evidence.Task) {
+			p.Containers[1].Task = evidence.ShimTask{UnansweredSince: p.Time}
+		}), "It is stopped by a signal"},
+		"stopped, but the shim names another": {and(all(evidence.Stopped), func(p *evidence.Pod, _ []evidence.Task) { p.Containers[1].Task.PID = 99 }), ""},
+		"a gofer is stopped": {func(p *evidence.Pod, _ []evidence.Task) {
+			gofer := task(105, 90, "exe", evidence.Stopped, "")
+			gofer.Container, gofer.UnchangedSince = "", p.Time.Add(-10*time.Second)
+			p.Tasks = append(p.Tasks, gofer)
+		}, ""},
+		"a gofer is stopped, and the shim is silent": {func(p *evidence.Pod, _ []evidence.Task) {
+			gofer := task(105, 90, "exe", evidence.Stopped, "")
+			gofer.Container, gofer.UnchangedSince = "", p.Time.Add(-10*time.Second)
+			p.Tasks, p.Containers[1].Task = append(p.Tasks, gofer), evidence.ShimTask{UnansweredSince: p.Time}
+		}, ""},
+		"stopped, on KVM": {and(all(evidence.Stopped), func(p *evidence.Pod, _ []evidence.Task) { p.Tasks = p.Tasks[:2] }), "It is stopped by a signal"},
+		"stopped, on KVM, and the shim is silent": {and(all(evidence.Stopped), func(p *evidence.Pod, _ []evidence.Task) {
+			p.Tasks, p.Containers[1].Task = p.Tasks[:2], evidence.ShimTask{UnansweredSince: p.Time}
+		}), ""},
+		"stopped, but somebody else has started it": {and(all(evidence.Stopped), func(p *evidence.Pod, _ []evidence.Task) { p.Parents[0].Owner, p.Parents[0].Comm = "", "sh" }), ""},
+		"stopped, in a container's group":           {and(all(evidence.Stopped), func(_ *evidence.Pod, s []evidence.Task) { s[0].Container, s[1].Container = "c", "c" }), ""},
+		"stopped, in the sandbox's group":           {and(all(evidence.Stopped), func(_ *evidence.Pod, s []evidence.Task) { s[0].Container, s[1].Container = sandboxID, sandboxID }), "It is stopped by a signal"},
+		"only what runs the container's program is stopped": {func(p *evidence.Pod, _ []evidence.Task) {
+			p.Tasks[2].State, p.Tasks[2].TracerPID = evidence.Stopped, 0
+		}, ""},
+		"a tracer holds it":                  {and(all(evidence.Traced), func(_ *evidence.Pod, s []evidence.Task) { s[0].TracerPID, s[1].TracerPID = 400, 400 }), ""},
+		"a tracer follows it":                {func(_ *evidence.Pod, s []evidence.Task) { s[0].TracerPID, s[1].TracerPID = 400, 400 }, ""},
+		"the pod's group is frozen":          {frozen(0), "It is frozen, through its control group"},
+		"the container's group is frozen":    {frozen(1), ""},
+		"stopped, while its group is frozen": {and(all(evidence.Stopped), frozen(0)), "It is stopped by a signal"},
+		"frozen, and it runs":                {and(frozen(0), func(p *evidence.Pod, s []evidence.Task) { s[1].UnchangedSince = p.Time }), ""},
+		"cgroups were not read":              {and(all(evidence.Stopped), func(p *evidence.Pod, _ []evidence.Task) { p.Lack(evidence.Cgroups, "no") }), ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if m, _, _ := found(underGVisor(test.change), "SandboxRuntimeStuck"); !strings.Contains(m, test.want) || (m != "") != (test.want != "") {
+				t.Errorf("%q, want %q", m, test.want)
+			}
+		})
+	}
+	// It is why the shim does not answer.
+	d := cause.Diagnose(underGVisor(and(all(evidence.Stopped), func(p *evidence.Pod, _ []evidence.Task) {
+		p.Containers[0].Task = evidence.ShimTask{Asked: p.Time, UnansweredSince: p.Time.Add(-5 * time.Minute), Attempts: 4}
+	})))
+	if v, _ := d.Verdict(); v.Cause != "SandboxRuntimeStuck" || len(d.Findings) != 2 || !d.Findings[1].Symptom {
+		t.Errorf("%+v", d.Findings)
+	}
+	// A group of which the name cannot stand in a command.
+	_, r, _ := found(underGVisor(func(p *evidence.Pod, _ []evidence.Task) {
+		p.Cgroups[0].Frozen, p.Cgroups[0].FrozenBy = true, `/a\x2db.slice`
+	}), "SandboxRuntimeStuck")
+	if !strings.Contains(r, "on the node: thaw the control group that /proc/100/cgroup names") {
+		t.Error(r)
+	}
+	// It is not why the shim is stopped as well.
+	d = cause.Diagnose(underGVisor(and(all(evidence.Stopped), func(p *evidence.Pod, _ []evidence.Task) {
+		p.Parents[0].State, p.Parents[0].UnchangedSince = evidence.Stopped, p.Time.Add(-10*time.Second)
+	})))
+	if v, _ := d.Verdict(); v.Cause != "SandboxRuntimeStuck" || len(d.Findings) != 2 || d.Findings[1].Symptom {
+		t.Errorf("%+v", d.Findings)
+	}
+}
+
+// TestShimsOfGVisor checks which of several shims is called hung.
+func TestShimsOfGVisor(t *testing.T) {
+	silent := func(p *evidence.Pod) {
+		p.Time = p.Deadline.Add(10 * time.Minute)
+		p.Containers[0].Task = evidence.ShimTask{Asked: p.Time, UnansweredSince: p.Time.Add(-5 * time.Minute), Attempts: 4}
+		p.Parents = append(p.Parents, evidence.Task{PID: 91, TID: 91, Comm: "containerd-shim", Owner: "shim", State: evidence.Sleeping, UnchangedSince: p.Time.Add(-time.Minute)})
+	}
+	for name, test := range map[string]struct {
+		change func(p *evidence.Pod)
+		want   string
+	}{
+		"it is not known which": {func(*evidence.Pod) {}, "the shim of this pod does not answer containerd about main"},
+		"the second is stopped": {func(p *evidence.Pod) { p.Parents[1].State = evidence.Stopped }, "the shim of this pod (containerd-shim, PID 91, stopped by a signal) does not answer containerd about main"},
+		// The container's gofer has gone, and with it what tells of the container's shim.
+		"only the sandbox's has a process": {func(p *evidence.Pod) { p.Parents = p.Parents[:1] }, "the shim of this pod does not answer containerd about main"},
+		"the second is a tenant, stopped":  {func(p *evidence.Pod) { p.Parents[1].Owner, p.Parents[1].State = podUID, evidence.Stopped }, "the shim of this pod does not answer containerd about main"},
+		"there is one, under runc": {func(p *evidence.Pod) {
+			p.Parents = p.Parents[1:]
+			for i := range p.Containers {
+				p.Containers[i].Runtime = "io.containerd.runc.v2"
+			}
+		}, "the shim of this pod (containerd-shim, PID 91) does not answer containerd about main"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m, r, _ := found(underGVisor(func(p *evidence.Pod, _ []evidence.Task) { silent(p); test.change(p) }), "ShimHung")
+			if !strings.HasPrefix(m, test.want) || strings.Contains(r, "DUMP") || strings.Contains(r, "SAVE") {
+				t.Errorf("%q, want %q; %s", m, test.want, r)
+			}
+		})
+	}
+}
+
+// TestForeignShim checks that nothing is said of a stopped shim that answers for none of the pod's
+// containers: that of another pod, of which a process has come into this one's group.
+func TestForeignShim(t *testing.T) {
+	for _, name := range []string{"io.containerd.runc.v2", "io.containerd.runsc.v1"} {
+		p := underGVisor(func(p *evidence.Pod, _ []evidence.Task) {
+			p.Parents = append(p.Parents, evidence.Task{PID: 91, TID: 91, Comm: "containerd-shim", Owner: "shim", State: evidence.Stopped, UnchangedSince: p.Time.Add(-time.Minute)})
+			for i := range p.Containers {
+				p.Containers[i].Runtime = name
+			}
+		})
+		if m, _, _ := found(p, "ShimHung"); m != "" {
+			t.Errorf("%s: %s", name, m)
+		}
+	}
+}

@@ -1,0 +1,139 @@
+package scenario
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	nodev1 "k8s.io/api/node/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// gvisors lists the incidents of pods that run under gVisor, and innocent ones that look like
+// them.
+func gvisors() []Scenario {
+	return []Scenario{
+		gvisorStopped(), gvisorFrozen(), gvisorContinued(), gvisorDrains(), gvisorNoTrap(), gvisorIgnores(), gvisorKilled(), gvisorGofersStopped(),
+	}
+}
+
+// gvisorClass is the RuntimeClass of gVisor's pods, and gvisorHandler its name in the
+// configuration of a node's containerd.
+const (
+	gvisorClass   = "gvisor"
+	gvisorHandler = "runsc"
+)
+
+// installGVisor puts gVisor on the node, and its RuntimeClass into the cluster.
+var installGVisor = inTurn(nodeTool("runsc"), nodeTool("containerd-shim-runsc-v1"), onNode(`cat >/etc/containerd/runsc.toml.$$ <<END
+[runsc_config]
+platform = "systrap"
+systemd-cgroup = "$([ -d /run/systemd/system ] && echo true || echo false)"
+END
+mv /etc/containerd/runsc.toml.$$ /etc/containerd/runsc.toml`), func(ctx context.Context, n *Node, _ *corev1.Pod) error {
+	class := &nodev1.RuntimeClass{ObjectMeta: metav1.ObjectMeta{Name: gvisorClass}, Handler: gvisorHandler}
+	_, err := n.API.NodeV1().RuntimeClasses().Create(ctx, class, metav1.CreateOptions{})
+	if err != nil && !apierrors.IsAlreadyExists(err) {
+		return fmt.Errorf("create RuntimeClass %s: %w", gvisorClass, err)
+	}
+	return nil
+})
+
+// ofGVisor is an incident of a pod under gVisor. It has a network of its own: gVisor takes the
+// addresses of the one that it is given.
+func ofGVisor(name, story string, spec corev1.PodSpec) Scenario {
+	class := gvisorClass
+	spec.RuntimeClassName = &class
+	return Scenario{Name: name, Story: story, Needs: []Need{PodNetwork}, Pod: spec, Prepare: installGVisor}
+}
+
+// findSentry is a shell script that finds the pod's processes of gVisor on the node: the one that is
+// the kernel of its containers, and those that open files for it. Both call themselves exe.
+const findSentry = `named() {
+  threads=$(grep -ls "^$1" $(for t in $(tasks); do echo /proc/$t/cmdline; done) /dev/null | sed 's/cmdline/status/')
+  [ -z "$threads" ] || awk '/^Tgid/{print $2}' $threads | sort -nu
+}
+sentry=$(named runsc-sandbox)
+gofers=$(named runsc-gofer)
+`
+
+func gvisorStopped() Scenario {
+	s := ofGVisor("gvisor-stopped", "gVisor's process for the pod is stopped, which is to end the containers", victim(120, "drain", "0"))
+	s.Break = onNode(findSentry + "[ -n \"$sentry\" ] && kill -STOP $sentry")
+	s.Proof = findSentry + `grep -q "^State:.T" /proc/$sentry/status`
+	s.Cause = "SandboxRuntimeStuck"
+	s.Family = "Stopped"
+	s.Says = []string{"gVisor", "stopped by a signal", "kill -CONT"}
+	s.InGrace = true
+	s.Heal = onNode(findSentry + `[ -z "$sentry" ] || kill -CONT $sentry`)
+	return s
+}
+
+// gvisorFrozen stays past its deadline with version 2 of cgroups too, where SIGKILL ends what is
+// frozen: nobody sends it to gVisor's process. All that is frozen goes on when it is thawed, as a
+// node's is when it ends.
+func gvisorFrozen() Scenario {
+	s := ofGVisor("gvisor-frozen", "the control group of gVisor's process for the pod is frozen", victim(3, "drain", "0"))
+	s.Break = onNode(freezer + findSentry + "[ -n \"$sentry\" ] && freeze $(group $sentry)")
+	s.Proof = freezer + findSentry + "frozen $(group $sentry)\n" + logged("context deadline exceeded")
+	s.Cause = "SandboxRuntimeStuck"
+	s.Family = "Frozen"
+	s.Says = []string{"gVisor", "is frozen", "/sys/fs/cgroup/"}
+	s.Heal = onNode(freezer + findSentry + `[ -z "$sentry" ] || thaw $(group $sentry)`)
+	return s
+}
+
+// gvisorContinued is innocent: what was stopped goes on before the deadline.
+func gvisorContinued() Scenario {
+	s := ofGVisor("gvisor-stopped-and-continued", "innocent: gVisor's process for the pod was stopped, and goes on again", victim(60, "drain", "0"))
+	s.Break = onNode(findSentry + "[ -n \"$sentry\" ] && kill -STOP $sentry; sleep 10; kill -CONT $sentry; sleep 2")
+	return s
+}
+
+// gvisorShimStopped stops one of the pod's shims: gVisor has one for the sandbox, and one for each
+// container.
+func gvisorShimStopped() Scenario {
+	const find = findSentry + `shim=$(for p in $gofers; do awk '/^PPid/{print $2}' /proc/$p/status; done | grep -vx $(awk '/^PPid/{print $2}' /proc/$sentry/status))
+[ -n "$shim" ]
+`
+	s := ofGVisor("gvisor-shim-stopped", "the shim of a container under gVisor is stopped, the one of the sandbox is not", victim(3, "drain", "0"))
+	s.Alone = true // while a shim does not answer, the kubelet does not tell what it counts
+	s.Break = onNode(find + "kill -STOP $shim\necho $shim >/run/scenario-$NAME.pid")
+	s.Proof = `grep -q "^State:.T" /proc/$(cat /run/scenario-$NAME.pid)/status`
+	s.Cause = "ShimHung"
+	s.Family = "Stopped"
+	s.Says = []string{"shim", "stopped by a signal", "kill -CONT"}
+	s.Heal = onNode("end CONT /run/scenario-$NAME.pid")
+	return s
+}
+
+func gvisorDrains() Scenario {
+	return ofGVisor("gvisor-drains", "innocent: a program under gVisor takes its time to end", victim(60, "drain", "20"))
+}
+
+// gvisorIgnores is innocent: what becomes of the stop signal is not to be seen on the node.
+func gvisorIgnores() Scenario {
+	return ofGVisor("gvisor-ignores-term", "innocent: a shell under gVisor ignores SIGTERM and uses up its grace period, after which SIGKILL ends it",
+		pod(20, BusyboxImage, "sh", "-c", "trap '' TERM; sleep 100000"))
+}
+
+// gvisorNoTrap is innocent: to gVisor the first process of a container is one like others, and
+// SIGTERM ends it.
+func gvisorNoTrap() Scenario {
+	return ofGVisor("gvisor-no-trap", "innocent: a shell under gVisor has no handler for SIGTERM, which ends it all the same",
+		pod(60, BusyboxImage, "sh", "-c", "sleep 100000; true"))
+}
+
+func gvisorKilled() Scenario {
+	s := ofGVisor("gvisor-killed", "innocent: gVisor's process for the pod is killed, and its containers end with it", victim(20, "drain", "100"))
+	s.Break = onNode(findSentry + "[ -n \"$sentry\" ] && kill -KILL $sentry")
+	return s
+}
+
+func gvisorGofersStopped() Scenario {
+	s := ofGVisor("gvisor-gofers-stopped", "innocent: the processes that open files for gVisor are stopped, which the end of the pod does not need", victim(20, "drain", "0"))
+	s.Break = onNode(findSentry + "[ -n \"$gofers\" ] && kill -STOP $gofers")
+	s.Heal = onNode(findSentry + `for p in $gofers; do kill -CONT $p; done`)
+	return s
+}
