@@ -301,7 +301,8 @@ func blockMappedForAWhile() Scenario {
 }
 
 // blockMappedMountedAtTimes is one of which the file system on the logical volume is mounted every few
-// seconds, as by a program that makes backups.
+// seconds, as by a program that makes backups. What is told of the mount goes by the moments of the
+// readings: that it is there, that it comes and goes, or nothing.
 func blockMappedMountedAtTimes() Scenario {
 	const name, mapped, dir = "block-mapped-mounted-at-times", "scenario--block--at--times-data", "/var/lib/scenario-block-mapped-mounted-at-times.mnt"
 	s := ofBlock(name, "the node has activated a logical volume on the loop device that the kubelet keeps on the pod's block volume, and mounts it every few seconds",
@@ -314,7 +315,7 @@ echo $! >/run/scenario-'$NAME'.mounter
 	s.Break = onNode(held3)
 	s.Proof = loopLeft + " && dmsetup info " + mapped + " && kill -0 $(cat /run/scenario-$NAME.mounter)"
 	s.Cause, s.Family = "BlockVolumeUnmapFailed", "Mapped"
-	s.Says = []string{"locked in phase Volumes", "block volume data (claim ", "logical volume scenario-block-at-times/data", "is active on it", "mount", "hen deactivate it"}
+	s.Says = []string{"locked in phase Volumes", "block volume data (claim ", "logical volume scenario-block-at-times/data", "is active on it", "dmsetup info " + mapped, "eactivate it"}
 	s.Heal = onNode("end KILL /run/scenario-$NAME.mounter\numount " + dir + " || :\nuntil dmsetup remove " + mapped + "; do sleep 1; umount " + dir + " || :; done\n" + endLoops + runCSI(s.Name))
 	return s
 }
