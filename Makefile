@@ -42,6 +42,7 @@ RACE_NEEDS = $(call need,gcc,gcc libc6-dev)
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
+demo: NODES := vm native
 demo: image $(PROGRAMS) cluster-up ## a real cluster with stuck pods, and why they are stuck
 	go run ./test/demo
 
