@@ -245,6 +245,43 @@ func TestKnownFinalizers(t *testing.T) {
 	}
 }
 
+// The controller is refused where nodeagent cannot see it. What refuses nodeagent's own update of the
+// same object is told, and is not the cause.
+func TestWhoMayRefuseTheRemoval(t *testing.T) {
+	for name, tc := range map[string]struct {
+		refusal *evidence.Refusal
+		ago     time.Duration
+		says    string
+	}{
+		"a webhook denies":           {&evidence.Refusal{Webhook: "billing.test", Code: "403"}, 10 * time.Second, `is refused by the webhook "billing.test", which may refuse the removal as well`},
+		"a policy denies":            {&evidence.Refusal{Policy: "billing", Binding: "all", Code: "422"}, 10 * time.Second, `is refused by the ValidatingAdmissionPolicy "billing"`},
+		"a webhook cannot be called": {&evidence.Refusal{Webhook: "billing.test", Uncalled: true, Code: "500"}, 10 * time.Second, `cannot call the webhook "billing.test", and therefore does not take nodeagent's own update`},
+		"it was another stage's":     {&evidence.Refusal{Webhook: "billing.test", Code: "403"}, 2 * time.Minute, ""},
+		"nothing does":               {nil, 0, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := finished(time.Minute, func(p *evidence.Pod) {
+				p.GracePeriodSeconds, p.Finalizers = 0, []string{"example.com/block"}
+				if tc.refusal != nil {
+					p.Refusal = tc.refusal
+					p.Refusal.At = p.Time.Add(-tc.ago)
+				}
+			})
+			d := cause.Diagnose(p)
+			v, _ := d.Verdict()
+			if v.Cause != "FinalizersPending" || v.Confidence != diagnose.Proved {
+				t.Fatalf("%s %s", v.Confidence, v.Cause)
+			}
+			if tc.says == "" && strings.Contains(v.Message, "nodeagent's own") || !strings.Contains(v.Message, tc.says) {
+				t.Errorf("says %s", v.Message)
+			}
+			if command := `kubectl -n shop patch pod web-0 --type=json -p '[{"op":"remove","path":"/metadata/finalizers"}]' --dry-run=server`; !strings.Contains(v.Remedy, command) {
+				t.Errorf("advises %s", v.Remedy)
+			}
+		})
+	}
+}
+
 // mirror is the object of a static pod with a grace period of ten seconds, which has been
 // deleted for so long, and runs on.
 func mirror(past time.Duration, change func(p *evidence.Pod)) *evidence.Pod {

@@ -147,7 +147,6 @@ func TestEveryCauseHasAFixtureAndATwin(t *testing.T) {
 	}
 }
 
-var leftBrace = regexp.MustCompile(`[{}]`)
 
 // What a finding says is complete: no placeholder is left, and those that a
 // finding does not know stand in capitals only where a page would have them.
@@ -155,7 +154,7 @@ func TestFindingsAreComplete(t *testing.T) {
 	for _, f := range fixtures(t) {
 		for _, finding := range cause.Diagnose(f.evidence).Findings {
 			for _, text := range []string{finding.Message, finding.Remedy, finding.Danger} {
-				if text == "" || leftBrace.MatchString(text) {
+				if text == "" || placeholder.MatchString(text) {
 					t.Errorf("%s: %s says %q", f.name, finding.Cause, text)
 				}
 			}

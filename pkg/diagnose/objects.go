@@ -152,12 +152,15 @@ type Refuser struct {
 	Binding string `json:"binding,omitempty"`
 }
 
-// RefuserOf describes what has refused nodeagent's own update; nil for nothing.
-func RefuserOf(r *evidence.Refusal) *Refuser {
+// RefusedBy notes what has refused nodeagent's own update of the pod's status; nil for nothing.
+func (f *Finding) RefusedBy(r *evidence.Refusal) {
 	if r == nil {
-		return nil
+		return
 	}
-	return &Refuser{Webhook: r.Webhook, Policy: r.Policy, Binding: r.Binding}
+	f.Objects.Refuser = &Refuser{Webhook: r.Webhook, Policy: r.Policy, Binding: r.Binding}
+	if r.Uncalled {
+		f.Variants = append(f.Variants, Uncalled)
+	}
 }
 
 // A Claimed is a PersistentVolume, by which the node calls a volume, and what the pod's

@@ -107,10 +107,7 @@ func unknown(p *evidence.Pod, looked search, notRead []Unknown, force *Force) Fi
 	}
 	if done(p) {
 		f.Variants = append(f.Variants, doneOnNode)
-		r := fact.OwnRefusal(p)
-		if o.Refuser = RefuserOf(r); r != nil && r.Uncalled {
-			f.Variants = append(f.Variants, Uncalled)
-		}
+		f.RefusedBy(fact.OwnRefusal(p))
 	}
 	o.Scarce = p.Node.Pressure.Scarce()
 	o.Views = views(p)

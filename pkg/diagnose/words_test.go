@@ -23,7 +23,8 @@ import (
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
 )
 
-var placeholder = regexp.MustCompile(`\{([^{}]*)\}`)
+// A placeholder is a name in braces. What begins with a quotation mark there is a JSON object of a command.
+var placeholder = regexp.MustCompile(`\{([^{}"]*)\}`)
 
 // placeholders are the names in braces in some texts.
 func placeholders(texts ...string) map[string]bool {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"regexp"
 	"strings"
 	"sync"
 	"time"
@@ -23,7 +24,7 @@ import (
 // api lists the incidents in which the API server does not let the kubelet finish, and
 // innocent ones that look like them.
 func api() []Scenario {
-	return []Scenario{finalDeleteRefused(), finalDeleteLate(), statusRefused(), statusRefusedToAll(), statusDenied(), statusWebhookDead(), statusLate(), statusWebhookLate(), mirrorDeleted(), manifestRemoved()}
+	return []Scenario{finalDeleteRefused(), finalDeleteLate(), statusRefused(), statusRefusedToAll(), statusDenied(), statusWebhookDead(), statusLate(), statusWebhookLate(), finalizerRefused(), finalizerDenied(), mirrorDeleted(), manifestRemoved()}
 }
 
 // A refusal is an admission policy that refuses what the kubelet of the pod's node
@@ -38,6 +39,7 @@ var (
 	refuseDelete      = refusal{"pods", admissionv1.Delete, false}
 	refuseStatus      = refusal{"pods/status", admissionv1.Update, false}
 	refuseStatusToAll = refusal{"pods/status", admissionv1.Update, true}
+	refuseUpdateToAll = refusal{"pods", admissionv1.Update, true}
 )
 
 // name is that of the policy and of its binding, for a pod.
@@ -72,12 +74,14 @@ func (r refusal) impose(ctx context.Context, n *Node, p *corev1.Pod) error {
 	if err != nil && !apierrors.IsAlreadyExists(err) {
 		return err
 	}
-	kubelet, err := n.asKubelet()
-	if err != nil {
-		return err
+	asks := n.API
+	if !r.toAll {
+		if asks, err = n.asKubelet(); err != nil {
+			return err
+		}
 	}
 	return n.Await(ctx, "the policy "+name.Name, func() (bool, string) {
-		err := r.try(ctx, kubelet, p)
+		err := r.try(ctx, asks, p)
 		return apierrors.IsInvalid(err), fmt.Sprint(err)
 	})
 }
@@ -88,7 +92,8 @@ func (r refusal) try(ctx context.Context, as kubernetes.Interface, p *corev1.Pod
 	if r.operation == admissionv1.Delete {
 		return pods.Delete(ctx, p.Name, metav1.DeleteOptions{GracePeriodSeconds: new(int64), DryRun: dry})
 	}
-	_, err := pods.Patch(ctx, p.Name, types.StrategicMergePatchType, []byte(`{"status":{"message":"try"}}`), metav1.PatchOptions{DryRun: dry}, "status")
+	_, subresource, _ := strings.Cut(r.resource, "/")
+	_, err := pods.Patch(ctx, p.Name, types.StrategicMergePatchType, []byte(`{"status":{"message":"try"}}`), metav1.PatchOptions{DryRun: dry}, subresource)
 	return err
 }
 
@@ -129,7 +134,7 @@ func forAWhile(impose, lift step, after time.Duration) step {
 // statusWebhook is the name of a webhook that looks at the status of a scenario's pod.
 const statusWebhook = "status.scenario.test"
 
-// askWebhook is a step that has the API server ask a webhook before it writes the pod's status, whoever
+// askWebhook is a step that has the API server ask a webhook before it writes the pod or its status, whoever
 // asks for it, and waits until it does. The webhook denies all, or nobody listens there: the API server, which
 // runs on this machine, asks one that is not a Service from here.
 func askWebhook(listens bool) step {
@@ -148,7 +153,7 @@ func askWebhook(listens bool) step {
 				ClientConfig: admissionv1.WebhookClientConfig{URL: &url, CABundle: certificate},
 				Rules: []admissionv1.RuleWithOperations{{
 					Operations: []admissionv1.OperationType{admissionv1.Update},
-					Rule:       admissionv1.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"pods/status"}},
+					Rule:       admissionv1.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"pods", "pods/status"}},
 				}},
 				MatchConditions: []admissionv1.MatchCondition{{Name: "about-the-pod", Expression: fmt.Sprintf("request.namespace == '%s' && request.name == '%s'", p.Namespace, p.Name)}},
 			}},
@@ -215,12 +220,12 @@ func (n *Node) asKubelet() (kubernetes.Interface, error) {
 const nothingLeft = `[ -z "$(tasks)" ] && [ -z "$(find /sys/fs/cgroup -maxdepth 4 -type d -name "*pod$CGROUP*")" ] && [ -z "$(find /sys/fs/cgroup -maxdepth 4 -type d -name "*pod$UID_*")" ]`
 
 // finalDeleteRefused is a pod of which only the object is left, which may be deleted by
-// force. Of that the agent is sure if it saw the pod before.
+// force. Of that the agent is sure if it saw the pod end: it takes some seconds for that.
 func finalDeleteRefused() Scenario {
 	return Scenario{
 		Name:  "final-delete-refused",
 		Story: "an admission policy refuses the kubelet's final delete",
-		Pod:   onTmpfs(),
+		Pod:   victim(12, "drain", "4"),
 		Break: inTurn(refuseDelete.impose, onNode(known)),
 		Proof: nothingLeft,
 		Cause: "FinalDeleteRejected",
@@ -294,6 +299,56 @@ func statusWebhookLate() Scenario {
 		Break: forAWhile(askWebhook(false), askNoWebhook, 30*time.Second),
 		Proof: nothingLeft,
 	}
+}
+
+// finalizerRefused is one whose controller is told no, which nobody on the node sees. What the agent advises
+// shows who says no.
+func finalizerRefused() Scenario {
+	s := finalizer()
+	s.Name, s.Story = "finalizer-refused", "an admission policy refuses the controller's removal of its finalizer"
+	s.Break = refuseUpdateToAll.impose
+	s.Proof = nothingLeft
+	s.Says = []string{"example.com/block", "nothing of the pod is left", "told, without effect, by: kubectl -n NAMESPACE patch pod finalizer-refused "}
+	s.Heal = inTurn(advised("ValidatingAdmissionPolicy 'scenario-update-"), refuseUpdateToAll.lift, removeFinalizers)
+	return s
+}
+
+// advised is a step that runs the kubectl command of the pod's condition, which asks without effect, and wants
+// an answer.
+func advised(answer string) step {
+	return func(ctx context.Context, n *Node, p *corev1.Pod) error {
+		now, err := n.Pod(ctx, p.Namespace, p.Name)
+		if err != nil {
+			return err
+		}
+		command := regexp.MustCompile(`kubectl -n .* --dry-run=server`).FindString(Condition(now).Message)
+		told, err := n.asPerson(ctx, command)
+		if err == nil || !strings.Contains(err.Error(), answer) {
+			return fmt.Errorf("%q does not answer %q: %s %w", command, answer, told, err)
+		}
+		return nil
+	}
+}
+
+// finalizerDenied is one of which each update is refused, nodeagent's own too, once the kubelet has done its
+// work.
+func finalizerDenied() Scenario {
+	s := finalizer()
+	s.Name, s.Story = "finalizer-denied", "a webhook denies every update of the pod and of its status, as the kubelet has finished, and with that the removal of its finalizer"
+	s.Proof = nothingLeft
+	s.NoCondition = true
+	s.Says = []string{"example.com/block", "nothing of the pod is left", "nodeagent's own update of this pod's status is refused by the webhook \"" + statusWebhook + "\", which may refuse the removal as well"}
+	s.Break = func(ctx context.Context, n *Node, p *corev1.Pod) error {
+		ctx = context.WithoutCancel(ctx)
+		go func() {
+			if finallyDeleted(ctx, n, p) == nil {
+				_ = askWebhook(true)(ctx, n, p) // else the test says that the condition is written
+			}
+		}()
+		return nil
+	}
+	s.Heal = inTurn(askNoWebhook, removeFinalizers)
+	return s
 }
 
 func statusLate() Scenario {

@@ -134,6 +134,15 @@ func (c *Cluster) Kubectl(ctx context.Context, args ...string) (string, error) {
 	return c.run(ctx, "", append([]string{"kubectl"}, args...)...)
 }
 
+// asPerson runs a shell command in which kubectl is that of the cluster's administrator.
+func (c *Cluster) asPerson(ctx context.Context, command string) (string, error) {
+	out, err := exec.CommandContext(ctx, "sh", "-c", `kubectl() { "$0" kubectl "$@"; }; `+command, c.command).CombinedOutput()
+	if err != nil {
+		return "", fmt.Errorf("%s: %w\n%s", command, err, bytes.TrimSpace(out))
+	}
+	return string(out), nil
+}
+
 // apply applies a manifest.
 func (c *Cluster) apply(ctx context.Context, manifest string) error {
 	_, err := c.run(ctx, manifest, "kubectl", "apply", "-f", "-")

@@ -88,16 +88,7 @@ func finalizerRemoved() Scenario {
 	s.Break = func(ctx context.Context, n *Node, p *corev1.Pod) error {
 		ctx = context.WithoutCancel(ctx)
 		go func() {
-			// The kubelet asks for the final delete with a grace period of 0.
-			err := n.Await(ctx, "the final delete of "+p.Name, func() (bool, string) {
-				now, err := n.pods.Pods(p.Namespace).Get(p.Name)
-				if err != nil {
-					return apierrors.IsNotFound(err), err.Error()
-				}
-				g := now.DeletionGracePeriodSeconds
-				return now.UID != p.UID || g != nil && *g == 0, "not yet"
-			})
-			if err == nil {
+			if finallyDeleted(ctx, n, p) == nil {
 				time.Sleep(10 * time.Second)
 			}
 			_ = removeFinalizers(ctx, n, p) // else the test says that the pod stays
@@ -105,6 +96,18 @@ func finalizerRemoved() Scenario {
 		return nil
 	}
 	return s
+}
+
+// finallyDeleted waits until the kubelet has asked for the final delete of a pod, with a grace period of 0.
+func finallyDeleted(ctx context.Context, n *Node, p *corev1.Pod) error {
+	return n.Await(ctx, "the final delete of "+p.Name, func() (bool, string) {
+		now, err := n.pods.Pods(p.Namespace).Get(p.Name)
+		if err != nil {
+			return apierrors.IsNotFound(err), err.Error()
+		}
+		g := now.DeletionGracePeriodSeconds
+		return now.UID != p.UID || g != nil && *g == 0, "not yet"
+	})
 }
 
 func leaderExited() Scenario {

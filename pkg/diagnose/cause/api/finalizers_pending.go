@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
+	"github.com/nodeagent-io/nodeagent/pkg/diagnose/fact"
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
 )
 
@@ -47,7 +48,7 @@ var FinalizersPending = &diagnose.Rule{
 	Doc: diagnose.Doc{
 		Layer:   "api",
 		Title:   "only the API object is left, because of a finalizer",
-		Message: "nothing of the pod is left on the node; the API object stays because of {finalizers}, which {owner} {has} to remove{setter}",
+		Message: "nothing of the pod is left on the node; the API object stays because of {finalizers}, which {owner} {has} to remove{setter}{refuses}",
 		Phrases: map[string][]diagnose.Choice{
 			"setter": {
 				{Text: ". The client that put it there calls itself {manager} (its last change of the pod: {changed})"},
@@ -63,54 +64,65 @@ var FinalizersPending = &diagnose.Rule{
 				{Variant: several, Text: "their controllers"},
 				{Text: "the controller that owns {domain}"},
 			},
-			"has":   {{Variant: several, Text: "have"}, {Text: "has"}},
-			"does":  {{Variant: several, Text: "do"}, {Text: "does"}},
-			"whose": {{Variant: several, Text: "their"}, {Text: "its"}},
-			"look":  {{Variant: several, Text: "are they running, do their logs name this pod"}, {Text: "is it running, does its log name this pod"}},
+			"has":  {{Variant: several, Text: "have"}, {Text: "has"}},
+			"does": {{Variant: several, Text: "do"}, {Text: "does"}},
+			"look": {{Variant: several, Text: "are they running, do their logs name this pod"}, {Text: "is it running, does its log name this pod"}},
+			"refuses": {
+				{Variant: diagnose.Uncalled, Text: ". The API server cannot call {refuser}, and therefore does not take nodeagent's own update of this pod's status. It may not take the removal either"},
+				{Text: ". nodeagent's own update of this pod's status is refused by {refuser}, which may refuse the removal as well"},
+				{Text: ""},
+			},
+			"ask": {
+				{Text: "Whether an admission policy or a webhook refuses the removal is told, without effect, by: " +
+					`kubectl -n {podnamespace} patch pod {podname} --type=json -p '[{"op":"remove","path":"/metadata/finalizers"}]' --dry-run=server`},
+				{Text: "Whether an admission policy or a webhook refuses the removal is told, without effect, by a kubectl patch of the pod with --dry-run=server"},
+			},
 		},
 		Meaning: "The kubelet has finished its work. " +
 			"The API server keeps the object until every finalizer has been removed by the controller that put it there, and one has not been.",
 		Evidence: "metadata.finalizers is not empty, status.phase is terminal, deletionGracePeriodSeconds is 0, and the node has had no mount, no directory of a volume, no cgroup and no running container of the pod for fifteen seconds. " +
 			"With anything left on the node a finalizer is not what the pod waits for: finalizers never delay the kubelet. " +
-			"Who put a single finalizer there is what metadata.managedFields says: a name that any client may give itself.",
-		Remedy: "Find why {owner} {does} not remove {finalizers}: {look}, does an admission webhook refuse {whose} update?",
+			"Who put a single finalizer there is what metadata.managedFields says: a name that any client may give itself. " +
+			"What a controller is answered nobody on the node sees. What has refused nodeagent's own update of the pod's status since only the finalizer is left is named, because many rules are about all updates of pods: " +
+			"it need not look at the controller's.",
+		Remedy: "Find why {owner} {does} not remove {finalizers}: {look}? {ask}. As the controller asks it is with --as=system:serviceaccount:NAMESPACE:NAME.",
 		Danger: "Removing a finalizer by hand skips the clean-up it stands for: leaked addresses, load balancer targets or counts.",
 		Families: []diagnose.Family{
 			{
 				Name:    jobTracking,
 				Meaning: "batch.kubernetes.io/job-tracking: the Job controller has not counted the pod yet.",
 				Remedy: "See whether kube-controller-manager runs and whether the pod's Job still exists; the Job controller removes {finalizers} when it has counted the pod. " +
-					"Some versions give up after an error (kubernetes#141329, of 1.36 and 1.37): one that is started anew looks at all pods again.",
+					"Some versions give up after an error (kubernetes#141329, of 1.36 and 1.37): one that is started anew looks at all pods again. {ask}.",
 				Danger: "Removing the finalizer by hand makes the Job lose count of the pod, and run it again.",
 			},
 			{
 				Name:    foregroundDeletion,
 				Meaning: "foregroundDeletion or orphan: the garbage collector waits for the pod's dependents.",
-				Remedy:  "See whether kube-controller-manager runs, and which objects name this pod as an owner with blockOwnerDeletion: the garbage collector deletes them first.",
+				Remedy:  "See whether kube-controller-manager runs, and which objects name this pod as an owner with blockOwnerDeletion: the garbage collector deletes them first. {ask}.",
 				Danger:  "Removing the finalizer by hand leaves the dependents behind.",
 			},
 			{
 				Name:    argoWorkflows,
 				Meaning: "workflows.argoproj.io/status: the workflow-controller of Argo Workflows has not captured how the pod ended. It sets this finalizer with ARGO_POD_STATUS_CAPTURE_FINALIZER.",
-				Remedy:  "See whether the workflow-controller runs, whether its log names this pod, and whether the pod's Workflow still exists: of one that is gone nobody captures the status.",
+				Remedy:  "See whether the workflow-controller runs, whether its log names this pod, and whether the pod's Workflow still exists: of one that is gone nobody captures the status. {ask}.",
 				Danger:  "Removing the finalizer by hand makes the Workflow lose the result of this step.",
 			},
 			{
 				Name:    kueue,
 				Meaning: "kueue.x-k8s.io/managed: Kueue has not taken note of the pod's end. It keeps the pods of a group until the group has ended or is replaced.",
-				Remedy:  "See whether kueue-controller-manager runs, and what the pod's Workload says (kubectl get workloads in its namespace). A group that waits for a replacement pod keeps its failed ones.",
+				Remedy:  "See whether kueue-controller-manager runs, and what the pod's Workload says (kubectl get workloads in its namespace). A group that waits for a replacement pod keeps its failed ones. {ask}.",
 				Danger:  "Removing the finalizer by hand makes Kueue lose count of the pod and of the quota that it used.",
 			},
 			{
 				Name:    actionsRunner,
 				Meaning: "actions.summerwind.dev/runner-pod: actions-runner-controller has not removed the runner's registration from GitHub.",
-				Remedy:  "Read the log of actions-runner-controller for this pod: most often GitHub refuses its token, limits its requests, or still takes the runner for busy.",
+				Remedy:  "Read the log of actions-runner-controller for this pod: most often GitHub refuses its token, limits its requests, or still takes the runner for busy. {ask}.",
 				Danger:  "Removing the finalizer by hand leaves the runner registered with GitHub, which may still give it a job.",
 			},
 			{
 				Name:    juiceFS,
 				Meaning: "juicefs.com/finalizer: the node plugin of the JuiceFS CSI driver has not cleaned up after this mount pod.",
-				Remedy:  "See whether the driver's pod on this node (juicefs-csi-node) runs, and whether its log names this pod: it removes {finalizers}, and makes the mount anew while volumes use it.",
+				Remedy:  "See whether the driver's pod on this node (juicefs-csi-node) runs, and whether its log names this pod: it removes {finalizers}, and makes the mount anew while volumes use it. {ask}.",
 				Danger:  "Removing the finalizer by hand leaves a dead mount on the node for the pods that use the volume.",
 			},
 		},
@@ -126,7 +138,7 @@ var FinalizersPending = &diagnose.Rule{
 				return nil
 			}
 		}
-		f := diagnose.Finding{Confidence: diagnose.Proved, Objects: diagnose.Objects{Finalizers: p.Finalizers}}
+		f := diagnose.Finding{Confidence: diagnose.Proved, Objects: diagnose.Objects{Pod: p.Namespace + "/" + p.Name, Finalizers: p.Finalizers}}
 		if len(p.Finalizers) > 1 {
 			f.Variants = []string{several}
 		} else {
@@ -136,6 +148,9 @@ var FinalizersPending = &diagnose.Rule{
 					f.Objects.Manager, f.Objects.Changed = s.Manager, s.Changed
 				}
 			}
+		}
+		if r := fact.OwnRefusal(p); r != nil && r.At.After(p.UnchangedSince) {
+			f.RefusedBy(r)
 		}
 		return []diagnose.Finding{f}
 	},

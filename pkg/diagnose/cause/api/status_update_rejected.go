@@ -55,10 +55,7 @@ var StatusUpdateRejected = &diagnose.Rule{
 		f := diagnose.Finding{Family: family, Confidence: diagnose.Inferred, Objects: ofRequest(p, c)}
 		// One that is answered otherwise is refused by another one, or for another reason.
 		if r := fact.OwnRefusal(p); r != nil && r.Code == c.Code {
-			f.Objects.Refuser = diagnose.RefuserOf(r)
-			if r.Uncalled {
-				f.Variants = append(f.Variants, diagnose.Uncalled)
-			}
+			f.RefusedBy(r)
 		}
 		return []diagnose.Finding{f}
 	},
