@@ -18,7 +18,7 @@ export NODEAGENT_CLUSTER := $(CLUSTER)
 # The nodes of the test cluster; see test/cluster. What wants a node to itself goes to the
 # first native one that has nothing else to do. On another kernel and runc:
 # make e2e NODES=vm,kernel=6.12,runc=1.4
-NODES ?= vm native native native native native native
+NODES ?= vm native native native native native native native native
 
 # What breaks on purpose.
 PROGRAMS := bin/victim bin/fusehang bin/csidriver bin/lossyshim bin/rmpods bin/runsc bin/containerd-shim-runsc-v1

@@ -37,14 +37,14 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// The orders of the turns: what failed in the last run, then what was quick in
-// it, then what is killed at its deadline and must have been seen shortly before,
+// The orders of the turns: what failed in the last run or takes minutes by its nature, then what was
+// quick in it, then what is killed at its deadline and must have been seen shortly before,
 // then what wants a node to itself.
 const (
-	orderFailed = 0
-	orderUsual  = 60 // for what has no last time, in seconds
-	orderCalm   = 10_000
-	orderAlone  = 20_000
+	orderFirst = 0
+	orderUsual = 60 // for what has no last time, in seconds
+	orderCalm  = 10_000
+	orderAlone = 20_000
 )
 
 // A job is one row of the table to come: a scenario, or a check of the agent.
@@ -181,14 +181,14 @@ func order(s scenario.Scenario, nodes []*scenario.Node) int {
 	switch {
 	case s.Alone && s.WhenGone:
 		return orderAlone + orderCalm
-	case s.Alone && s.Late: // it takes minutes, and nothing should wait for it at the end
+	case s.Alone && s.Long:
 		return orderAlone - 1
 	case s.Alone:
 		return orderAlone
 	case s.WhenGone:
 		return orderCalm + order
-	case ok && len(last.Failures) > 0:
-		return orderFailed
+	case s.Long || ok && len(last.Failures) > 0:
+		return orderFirst
 	}
 	return order
 }

@@ -160,6 +160,7 @@ func kubeletCrashes() Scenario {
 		Name:  "kubelet-crashes",
 		Story: "the kubelet ends some seconds after each start, and its credentials are not valid",
 		Pod:   victim(3, "drain", "0"),
+		Long:  true,
 		Break: onNode(configs + `keep
 ` + forgetCredentials + `
 restart

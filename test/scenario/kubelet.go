@@ -142,6 +142,7 @@ func deviceHangs() Scenario {
 		Break:   inTurn(onNode(tellCSI(name, "hang")), useDevice(name), onNode("until "+allocates(name)+"; do sleep 1; done")),
 		Proof:   allocates(name) + " && some S",
 		Late:    true,
+		Long:    true,
 		Cause:   "KubeletSyncLoopStalled",
 		Family:  "NotSeen",
 		Says:    []string{"the kubelet does nothing about this pod", "its own health check says that its main loop has hung", "device plugin"},

@@ -104,6 +104,7 @@ func listTooLarge() Scenario {
 		Name:    "pleg-list-too-large",
 		Story:   "containerd's list of all sandboxes, with the pods' annotations, is larger than the kubelet takes, and has been for three minutes",
 		Pod:     sleeper(40),
+		Long:    true,
 		Prepare: nodeTool("rmpods"),
 		Break:   inTurn(fill, onNode(unlisted), notReady, onNode("sleep 12")),
 		Proof:   relisting + `unlisted && pgrep -x kubelet && [ -n "$(tasks)" ]`,
@@ -162,6 +163,7 @@ end KILL ` + daemon(name))
 		Name:    name,
 		Story:   "containerd hangs on its disk as it writes that a container of another pod has ended, and has given no list of all containers for three minutes",
 		Pod:     sleeper(40),
+		Long:    true,
 		Prepare: nodeTool("fusehang"),
 		Break: inTurn(func(ctx context.Context, n *Node, p *corev1.Pod) error {
 			other := Run{Scenario: Scenario{Name: name + "-other", Pod: victim(3, "drain", "0")}, Node: n}

@@ -64,6 +64,9 @@ type Scenario struct {
 	WhenGone bool
 	// Late reports whether what proves the cause comes so late that Unknown may stand before.
 	Late bool
+	// Long reports whether it takes minutes by its nature, so that it begins first and nothing waits for
+	// it at the end.
+	Long bool
 	// NoCondition reports whether the agent's condition cannot be written, so that the Event alone
 	// tells the verdict.
 	NoCondition bool

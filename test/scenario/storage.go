@@ -324,6 +324,7 @@ func csiDriverDead() Scenario {
 func csiUnpublishLies() Scenario {
 	const name = "csi-unpublish-lies"
 	s := ofCSI(name, "the CSI driver says that it has unpublished the volume and has not", tellCSI(name, "lie"), "VolumeLeftMounted")
+	s.Long = true
 	s.Says = []string{"Probably blocked in phase Volumes", "volume data", "the CSI driver " + csiName(name) + " has said that it is unpublished", "umount /var/lib/kubelet/pods/"}
 	s.Heal = onNode("umount /var/lib/kubelet/pods/$UID_/volumes/kubernetes.io~csi/data/mount\n" + runCSI(name))
 	return s
@@ -334,6 +335,7 @@ func csiUnpublishLiesBusy() Scenario {
 	const name, dir = "csi-unpublish-lies-busy", "/var/lib/kubelet/pods/$UID_/volumes/kubernetes.io~csi/data/mount"
 	s := ofCSI(name, "a process of the node has its working directory in the volume, and the CSI driver says that it has unpublished that",
 		"cd "+dir+"\n"+background("sleep 100000")+"\n"+tellCSI(name, "lie"), "VolumeUnmountBusy")
+	s.Long = true
 	s.Says = []string{"robably blocked in phase Volumes", "volume data", "sleep (PID ", "working directory", "the CSI driver", "umount /var/lib/kubelet/pods/"}
 	s.Heal = inTurn(
 		answers("The CSI driver "+csiName(name)+" has said all the same that it is unpublished"),
