@@ -123,6 +123,7 @@ func listTooLargeLater() Scenario {
 	s.Name = "pleg-list-too-large-later"
 	s.Story = "containerd's list of all sandboxes, with the pods' annotations, is larger than the kubelet takes, as of shortly before the deletion"
 	s.Pod = victim(3, "drain", "0")
+	s.Late = true // the kubelet calls the list old after three minutes
 	s.Break = inTurn(fill, onNode(unlisted))
 	s.Proof = relisting + `unlisted && pgrep -x kubelet`
 	s.Says = []string{"PLEG is not healthy", "the list of all sandboxes is larger than the 16 MiB", "new list"}
