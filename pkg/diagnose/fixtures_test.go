@@ -147,7 +147,6 @@ func TestEveryCauseHasAFixtureAndATwin(t *testing.T) {
 	}
 }
 
-
 // What a finding says is complete: no placeholder is left, and those that a
 // finding does not know stand in capitals only where a page would have them.
 func TestFindingsAreComplete(t *testing.T) {

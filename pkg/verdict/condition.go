@@ -33,6 +33,11 @@ func (c *condition) current(s Subject, t time.Time) *Condition {
 	return s.Condition
 }
 
+// refusedFirst reports whether somebody has refused the write at the time t, and none before.
+func (c *condition) refusedFirst(t time.Time) bool {
+	return c.refusal != nil && c.refusal.At.Equal(t) && c.retry.failures == 1
+}
+
 // cause returns the cause that stands on the object, "" for none.
 func (c *condition) cause(s Subject, t time.Time) string {
 	if have := c.current(s, t); have != nil && have.Blocked {

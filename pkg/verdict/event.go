@@ -27,10 +27,13 @@ type eventState struct {
 // EventDue reports whether the Event about what the last look found is to be
 // written now: created if the Event is nil, otherwise confirmed. An Event cannot
 // be taken back, so one about a cause that is not proved waits for the second
-// look to agree.
+// look to agree. When somebody has refused the condition for the first time at this look,
+// the Event waits for the next one, which knows and names them.
 func (c *Case) EventDue() (*Event, bool) {
 	t := c.Last.Time
 	switch known := c.event.known; {
+	case known == nil && c.condition.refusedFirst(t):
+		return nil, false
 	case c.looks < 2 && c.finding.Confidence != diagnose.Proved, c.event.retry.waits(t):
 		return nil, false
 	case known == nil:

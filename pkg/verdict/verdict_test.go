@@ -151,6 +151,34 @@ func TestEventDue(t *testing.T) {
 	}
 }
 
+// The Event waits for the look that knows who has refused the condition, once.
+func TestEventNamesWhoRefuses(t *testing.T) {
+	proved := found("A")
+	for i := range proved.Findings {
+		proved.Findings[i].Confidence = diagnose.Proved
+	}
+	var c Case
+	for i, l := range []struct {
+		by   *evidence.Refusal
+		want bool
+	}{{&evidence.Refusal{Webhook: "billing.test"}, false}, {&evidence.Refusal{Webhook: "billing.test"}, true}, {nil, true}} {
+		c.Judge(web, &evidence.Pod{Time: start.Add(time.Duration(i) * time.Minute)}, proved)
+		if _, due := c.ConditionDue(true, "A", "words"); !due {
+			t.Fatalf("look %d: the condition is not due", i)
+		}
+		c.ConditionFailed(l.by)
+		if _, due := c.EventDue(); due != l.want {
+			t.Errorf("look %d: due %v", i, due)
+		}
+	}
+	c = Case{}
+	c.Judge(web, &evidence.Pod{Time: start}, proved)
+	c.ConditionFailed(nil)
+	if _, due := c.EventDue(); !due {
+		t.Error("not due when nobody is known to refuse")
+	}
+}
+
 // The condition gets the words of an Event that is created after it, and no new ones for
 // a minute after that.
 func TestConditionGetsTheEventsWords(t *testing.T) {

@@ -308,9 +308,17 @@ func finalizerRefused() Scenario {
 	s.Name, s.Story = "finalizer-refused", "an admission policy refuses the controller's removal of its finalizer"
 	s.Break = refuseUpdateToAll.impose
 	s.Proof = nothingLeft
-	s.Says = []string{"example.com/block", "nothing of the pod is left", "told, without effect, by: kubectl -n NAMESPACE patch pod finalizer-refused "}
-	s.Heal = inTurn(advised("ValidatingAdmissionPolicy 'scenario-update-"), refuseUpdateToAll.lift, removeFinalizers)
+	s.Says = []string{"example.com/block", "nothing of the pod is left", "by this, which changes nothing: kubectl -n NAMESPACE patch pod finalizer-refused "}
+	s.Heal = inTurn(advised("ValidatingAdmissionPolicy 'scenario-update-"), refuseUpdateToAll.lift, removedWhenAllowed)
 	return s
+}
+
+// removedWhenAllowed removes the finalizers, as soon as the API server knows that it is allowed again.
+func removedWhenAllowed(ctx context.Context, n *Node, p *corev1.Pod) error {
+	return n.Await(ctx, "the removal of the finalizers of "+p.Name, func() (bool, string) {
+		err := removeFinalizers(ctx, n, p)
+		return err == nil || apierrors.IsNotFound(err), fmt.Sprint(err)
+	})
 }
 
 // advised is a step that runs the kubectl command of the pod's condition, which asks without effect, and wants
@@ -347,7 +355,7 @@ func finalizerDenied() Scenario {
 		}()
 		return nil
 	}
-	s.Heal = inTurn(askNoWebhook, removeFinalizers)
+	s.Heal = inTurn(askNoWebhook, removedWhenAllowed)
 	return s
 }
 

@@ -73,19 +73,20 @@ var FinalizersPending = &diagnose.Rule{
 				{Text: ""},
 			},
 			"ask": {
-				{Text: "Whether an admission policy or a webhook refuses the removal is told, without effect, by: " +
+				{Text: "An admission policy or webhook that refuses the removal is named by this, which changes nothing: " +
 					`kubectl -n {podnamespace} patch pod {podname} --type=json -p '[{"op":"remove","path":"/metadata/finalizers"}]' --dry-run=server`},
-				{Text: "Whether an admission policy or a webhook refuses the removal is told, without effect, by a kubectl patch of the pod with --dry-run=server"},
+				{Text: "An admission policy or webhook that refuses the removal is named by a kubectl patch of the pod with --dry-run=server, which changes nothing"},
 			},
 		},
 		Meaning: "The kubelet has finished its work. " +
-			"The API server keeps the object until every finalizer has been removed by the controller that put it there, and one has not been.",
+			"The API server keeps the object until every finalizer has been removed by the controller that put it there, and one has not been. " +
+			"A controller may be refused what an administrator is not: kubectl asks as it does with --as=system:serviceaccount:NAMESPACE:NAME.",
 		Evidence: "metadata.finalizers is not empty, status.phase is terminal, deletionGracePeriodSeconds is 0, and the node has had no mount, no directory of a volume, no cgroup and no running container of the pod for fifteen seconds. " +
 			"With anything left on the node a finalizer is not what the pod waits for: finalizers never delay the kubelet. " +
 			"Who put a single finalizer there is what metadata.managedFields says: a name that any client may give itself. " +
 			"What a controller is answered nobody on the node sees. What has refused nodeagent's own update of the pod's status since only the finalizer is left is named, because many rules are about all updates of pods: " +
 			"it need not look at the controller's.",
-		Remedy: "Find why {owner} {does} not remove {finalizers}: {look}? {ask}. As the controller asks it is with --as=system:serviceaccount:NAMESPACE:NAME.",
+		Remedy: "Find why {owner} {does} not remove {finalizers}: {look}? {ask}.",
 		Danger: "Removing a finalizer by hand skips the clean-up it stands for: leaked addresses, load balancer targets or counts.",
 		Families: []diagnose.Family{
 			{
