@@ -80,7 +80,9 @@ var FinalizersPending = &diagnose.Rule{
 		},
 		Meaning: "The kubelet has finished its work. " +
 			"The API server keeps the object until every finalizer has been removed by the controller that put it there, and one has not been. " +
-			"A controller may be refused what an administrator is not: kubectl asks as it does with --as=system:serviceaccount:NAMESPACE:NAME.",
+			"The controller's update may be refused, which only its own log tells, and a try with --dry-run=server. " +
+			"A controller may be refused what an administrator is not: kubectl asks as it does with --as=system:serviceaccount:NAMESPACE:NAME. " +
+			"The answer that the pod is invalid comes of a webhook, or an admission plugin, that changes what may not be changed.",
 		Evidence: "metadata.finalizers is not empty, status.phase is terminal, deletionGracePeriodSeconds is 0, and the node has had no mount, no directory of a volume, no cgroup and no running container of the pod for fifteen seconds. " +
 			"With anything left on the node a finalizer is not what the pod waits for: finalizers never delay the kubelet. " +
 			"Who put a single finalizer there is what metadata.managedFields says: a name that any client may give itself. " +
