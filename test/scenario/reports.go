@@ -70,7 +70,7 @@ func Reports() []Report {
 		{Issue: "awslabs/amazon-eks-ami#2070", Told: "Processes that use io_uring hang since an update of the nodes' image", Inferred: true, Scenario: "uring-locked"},
 		// The API, and force deletes.
 		{Issue: "kubernetes/kubernetes#121828", Told: "A finalizer stays on the pod of a job", Scenario: "finalizer"},
-		{Issue: "kubernetes/kubernetes#65569", Told: "foregroundDeletion stays among the finalizers", Scenario: "finalizer"},
+		{Issue: "kubernetes/kubernetes#65569", Told: "foregroundDeletion stays among the finalizers", Scenario: "finalizer-foreground"},
 		{Issue: "kubernetes/kubernetes#62666", Told: "A webhook changes the pod in the garbage collector's update, which the API server refuses; the finalizer stays", Inferred: true, Scenario: "finalizer-refused"},
 		{Issue: "intel/intel-device-plugins-for-kubernetes#1357", Told: "Updates of pods pass a webhook that does not answer, and pods stay Terminating", Inferred: true, Scenario: "finalizer-denied"},
 		{Issue: "actions/actions-runner-controller#1307", Told: "The controller's finalizer stays, and the grace period is 0", Inferred: true, Scenario: "finalizer"},

@@ -220,7 +220,7 @@ func (r *Run) verdict(ctx context.Context) (told bool, seen string) {
 		case c == nil || c.Status != corev1.ConditionTrue:
 			return false, "no verdict"
 		case c.Reason != r.Cause:
-			if !r.MaySay(c.Reason) {
+			if !r.MaySay(c.Reason) || c.Reason == r.Then {
 				r.wrong(c)
 			}
 			return false, c.Reason + ": " + c.Message
@@ -261,8 +261,10 @@ func (r *Run) Sayings() []string {
 	return out
 }
 
-// MaySay reports whether a verdict that is not the scenario's cause may come before it.
-func (r *Run) MaySay(reason string) bool { return r.Late && reason == "Unknown" }
+// MaySay reports whether a verdict that is not the scenario's cause may come before it, or after it.
+func (r *Run) MaySay(reason string) bool {
+	return r.Late && reason == "Unknown" || r.Then != "" && reason == r.Then
+}
 
 func (r *Run) wrong(c *corev1.PodCondition) {
 	if verdict := c.Reason + ": " + c.Message; !slices.Contains(r.Wrong, verdict) {

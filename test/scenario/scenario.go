@@ -64,6 +64,8 @@ type Scenario struct {
 	WhenGone bool
 	// Late reports whether what proves the cause comes so late that Unknown may stand before.
 	Late bool
+	// Then is the verdict that may come when Heal has ended the fault, and something else keeps the pod.
+	Then string
 	// Long reports whether it takes minutes by its nature, so that it begins first and nothing waits for
 	// it at the end.
 	Long bool

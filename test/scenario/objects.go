@@ -1,0 +1,129 @@
+package scenario
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// objects lists incidents, and innocent pods that look like them, in which something besides the pod's
+// processes decides when its object goes.
+func objects() []Scenario {
+	return []Scenario{foreground(), stoppedAndHeld(), rejectedAndHeld(), graceShortened()}
+}
+
+// foreground is a pod that is deleted as an owner: the garbage collector deletes first what depends on it.
+func foreground() Scenario {
+	return Scenario{
+		Name:       "finalizer-foreground",
+		Story:      "a ConfigMap, which a finalizer keeps, names the pod as its owner, and the garbage collector waits for it",
+		Pod:        victim(5, "drain", "0"),
+		Finalizers: []string{metav1.FinalizerDeleteDependents},
+		Break:      ownConfigMap,
+		Proof:      nothingLeft,
+		Cause:      "FinalizersPending",
+		Family:     "ForegroundDeletion",
+		Says:       []string{"because of finalizer foregroundDeletion, which the garbage collector has to remove", "blockOwnerDeletion"},
+		Heal:       freeConfigMap, // the garbage collector does the rest
+	}
+}
+
+// ownConfigMap is a step that makes a ConfigMap of which the pod is the owner.
+func ownConfigMap(ctx context.Context, n *Node, p *corev1.Pod) error {
+	blocks := true
+	_, err := n.API.CoreV1().ConfigMaps(p.Namespace).Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{
+		Name: p.Name, Finalizers: []string{"example.com/block"},
+		OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: p.Name, UID: p.UID, BlockOwnerDeletion: &blocks}},
+	}}, metav1.CreateOptions{})
+	return err
+}
+
+func freeConfigMap(ctx context.Context, n *Node, p *corev1.Pod) error {
+	_, err := n.API.CoreV1().ConfigMaps(p.Namespace).Patch(ctx, p.Name, types.JSONPatchType,
+		[]byte(`[{"op":"remove","path":"/metadata/finalizers"}]`), metav1.PatchOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	return err
+}
+
+// stoppedAndHeld has two reasons to stay, of which the second one counts only when the first has gone.
+func stoppedAndHeld() Scenario {
+	s := stopped()
+	s.Name, s.Story = "stopped-and-held", "somebody has stopped the first process with SIGSTOP, and a controller does not remove its finalizer either"
+	s.Finalizers = []string{"example.com/block"}
+	s.Heal = inTurn(s.Heal, told("FinalizersPending"), removeFinalizers)
+	s.Then = "FinalizersPending"
+	return s
+}
+
+// told is a step that waits until the pod's condition has a reason.
+func told(reason string) step {
+	return func(ctx context.Context, n *Node, p *corev1.Pod) error {
+		return n.Await(ctx, "the condition of "+p.Name+" to say "+reason, func() (bool, string) {
+			now, err := n.Pod(ctx, p.Namespace, p.Name)
+			if err != nil {
+				return false, err.Error()
+			}
+			c := Condition(now)
+			return c != nil && c.Status == corev1.ConditionTrue && c.Reason == reason, fmt.Sprintf("%+v", c)
+		})
+	}
+}
+
+// rejectedAndHeld is a pod that the kubelet does not admit, because its node does not have the label that it
+// asks for, so that nothing of it ever ran. Without a finalizer it goes when it is deleted.
+func rejectedAndHeld() Scenario {
+	spec := victim(5, "drain", "0")
+	spec.NodeSelector = map[string]string{"scenario.test/none": "here"}
+	return Scenario{
+		Name:       "rejected-and-held",
+		Story:      "the kubelet has not admitted the pod, and a controller does not remove its finalizer",
+		Pod:        spec,
+		Finalizers: []string{"example.com/block"},
+		Starting:   true,
+		Break:      failed,
+		Cause:      "FinalizersPending",
+		Says:       []string{"because of finalizer example.com/block", "Force delete: no, it removes no finalizers"},
+		Heal:       removeFinalizers,
+	}
+}
+
+// failed is a step that waits until the kubelet has said that the pod has failed.
+func failed(ctx context.Context, n *Node, p *corev1.Pod) error {
+	return n.Await(ctx, p.Name+" to fail", func() (bool, string) {
+		now, err := n.Pod(ctx, p.Namespace, p.Name)
+		if err != nil {
+			return false, err.Error()
+		}
+		return now.Status.Phase == corev1.PodFailed, string(now.Status.Phase) + " " + now.Status.Reason
+	})
+}
+
+// graceShortened is innocent: somebody who does not want to wait deletes the pod again, with a shorter grace
+// period, and the kubelet kills it by that.
+func graceShortened() Scenario {
+	return Scenario{
+		Name:  "grace-shortened",
+		Story: "innocent: somebody deletes the pod, which drains, once more with a grace period of two seconds",
+		Pod:   victim(60, "drain", "50"),
+		Break: func(ctx context.Context, n *Node, p *corev1.Pod) error {
+			ctx = context.WithoutCancel(ctx)
+			go func() {
+				_ = n.Await(ctx, "the deletion of "+p.Name, func() (bool, string) {
+					now, err := n.pods.Pods(p.Namespace).Get(p.Name)
+					return err != nil || now.DeletionTimestamp != nil, "not yet"
+				})
+				time.Sleep(8 * time.Second)
+				seconds := int64(2)
+				_ = n.API.CoreV1().Pods(p.Namespace).Delete(ctx, p.Name, metav1.DeleteOptions{GracePeriodSeconds: &seconds})
+			}()
+			return nil
+		},
+	}
+}
