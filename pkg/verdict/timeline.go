@@ -217,6 +217,20 @@ func (c *Case) End(e *evidence.Pod) []Passage { return c.timeline.end(e, c.Late)
 // timelineLabel begins the timeline in a message.
 const timelineLabel = " Timeline (UTC): "
 
+// The words of a timeline for what a pod need not have had.
+const (
+	containersEnded = "containers ended by"
+	sandboxRemoved  = "sandbox removed by"
+)
+
+// neverRan reports whether nothing shows that anything of the pod was ever made on the node, as of one
+// that the kubelet has not admitted.
+func neverRan(e *evidence.Pod) bool {
+	return !e.Seen.Group && !slices.ContainsFunc(e.Containers, func(c evidence.Container) bool {
+		return c.ID != "" || c.Exit != nil && !c.Exit.At.IsZero() || c.Running || c.State != ""
+	})
+}
+
 // earlierTimeline is a timeline as Timeline writes it.
 var earlierTimeline = regexp.MustCompile(`^[a-z ]{1,30} \d{4}-\d\d-\d\d \d\d:\d\d:\d\d(, [a-z ]{1,30}( \d{4}-\d\d-\d\d)? \d\d:\d\d:\d\d){0,4}\.$`)
 
@@ -248,8 +262,11 @@ func (c *Case) Timeline() string {
 		words string
 		at    time.Time
 	}
-	all := []moment{{"deleted", t.entered[stops]}, {"containers ended by", t.entered[sandbox]}, {"grace period over", t.deadline},
-		{"sandbox removed by", t.entered[volumes]}, {"node done by", t.entered[finalizer]}}
+	all := []moment{{"deleted", t.entered[stops]}, {containersEnded, t.entered[sandbox]}, {"grace period over", t.deadline},
+		{sandboxRemoved, t.entered[volumes]}, {"node done by", t.entered[finalizer]}}
+	if neverRan(e) {
+		all = slices.DeleteFunc(all, func(m moment) bool { return m.words == containersEnded || m.words == sandboxRemoved })
+	}
 	slices.SortStableFunc(all, func(a, b moment) int { return a.at.Compare(b.at) })
 	var b strings.Builder
 	day := ""

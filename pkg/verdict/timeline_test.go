@@ -1,6 +1,7 @@
 package verdict
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -42,6 +43,19 @@ func final(after, deleted time.Duration) func(p *evidence.Pod) {
 		finished(after)(p)
 		p.Deadline, p.GracePeriodSeconds = start.Add(deleted), 0
 		p.KeepDeadline(at(0, nil))
+	}
+}
+
+// Of a pod that the kubelet has not admitted no container has ended.
+func TestTimelineOfARejectedPod(t *testing.T) {
+	var c Case
+	look := at(40*time.Second, func(p *evidence.Pod) {
+		p.Phase, p.GracePeriodSeconds, p.Deadline = "Failed", 0, start
+		p.Containers = []evidence.Container{{Name: "main", Kind: evidence.App, Exit: &evidence.Exit{Code: 137}}} // TerminatePod of the kubelet
+	})
+	c.Judge(web, look, diagnose.Diagnosis{Phase: diagnose.Finalizers})
+	if got := c.Timeline(); !strings.HasPrefix(got, timelineLabel+"node done by ") {
+		t.Errorf("says %q", got)
 	}
 }
 

@@ -89,7 +89,7 @@ func rejectedAndHeld() Scenario {
 		Starting:   true,
 		Break:      failed,
 		Cause:      "FinalizersPending",
-		Says:       []string{"because of finalizer example.com/block", "Force delete: no, it removes no finalizers"},
+		Says:       []string{"because of finalizer example.com/block", "Force delete: no, it removes no finalizers", "Timeline (UTC): node done by "},
 		Heal:       removeFinalizers,
 	}
 }
