@@ -21,7 +21,7 @@ export NODEAGENT_CLUSTER := $(CLUSTER)
 NODES ?= vm native native native native native native native native
 
 # What breaks on purpose.
-PROGRAMS := bin/victim bin/fusehang bin/csidriver bin/lossyshim bin/rmpods bin/runsc bin/containerd-shim-runsc-v1
+PROGRAMS := bin/victim bin/registry bin/fusehang bin/csidriver bin/lossyshim bin/rmpods bin/runsc bin/containerd-shim-runsc-v1
 
 # $(call incidents,FOLDER,NAMES) runs incidents on the cluster; FOLDER is for what they leave.
 incidents = mkdir -p $(1) && cd test/e2e && NODEAGENT_ARTIFACTS=$(1) NODEAGENT_SCENARIO='$(2)' NODEAGENT_FAILED='$(FAILED)' \
@@ -108,6 +108,9 @@ cluster-down: bin/cluster ## end it
 
 bin/victim: $(wildcard test/victim/*.go) go.mod
 	go build -o $@ ./test/victim
+
+bin/registry: $(wildcard test/registry/*.go) go.mod
+	go build -o $@ ./test/registry
 
 bin/fusehang: $(wildcard test/fusehang/*.go) go.mod
 	go build -o $@ ./test/fusehang

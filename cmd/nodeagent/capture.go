@@ -146,9 +146,10 @@ func capture(ctx context.Context, o *hostOptions, kubeconfig, namespace, name st
 		}
 		rest += 500*time.Millisecond - time.Since(first.Node.Read)
 	}
-	failures := agent.Failures{Ask: client.KillFailures, Node: o.nodeName}
+	failures := agent.Failures{Ask: client.KillFailures, AskAll: client.KubeletEvents, Node: o.nodeName}
 	heard, err := failures.Of(ctx, pod)
 	last.Heard(heard, err)
+	last.HeardOfPulls(failures.Pulls(ctx, pod))
 	last.HeardOfNode(ready.Now(ctx))
 	setters := agent.Setters{Ask: client.PodMetadata}
 	last.FinalizerSetters = setters.Of(ctx, pod, last)

@@ -522,13 +522,15 @@ func (a *Agent) look(ctx context.Context, l look, reading node.Round) {
 	// The API server is asked meanwhile.
 	var failures []evidence.KillFailure
 	var ready *evidence.NodeReady
-	var unheard, unready error
+	var pulls []evidence.Pull
+	var unheard, unready, unpulled error
 	var asking sync.WaitGroup
 	if a.Readiness != nil {
 		asking.Go(func() { ready, unready = a.Readiness.Of(timed, seed) })
 	}
 	if a.Failures != nil {
 		asking.Go(func() { failures, unheard = a.Failures.Of(timed, l.pod) })
+		asking.Go(func() { pulls, unpulled = a.Failures.Pulls(timed, l.pod) })
 	}
 	e := reading.Pod(timed, seed, c.Last)
 	asking.Wait()
@@ -536,6 +538,7 @@ func (a *Agent) look(ctx context.Context, l look, reading node.Round) {
 		return // the agent ends, or the look was given up
 	}
 	e.Heard(failures, unheard)
+	e.HeardOfPulls(pulls, unpulled)
 	e.HeardOfNode(ready, unready)
 	if a.Setters != nil {
 		e.FinalizerSetters = a.Setters.Of(timed, l.pod, e)

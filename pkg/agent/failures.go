@@ -33,17 +33,22 @@ const (
 // Failures knows what the kubelet has said of why it could not stop a pod.
 type Failures struct {
 	Ask AskFailures
+	// AskAll asks for all that the kubelet says of a pod whose start may wait for an image; nil is not
+	// asked.
+	AskAll AskEvents
 	// Node is whose kubelet is listened to.
 	Node string
 
 	mu    sync.Mutex
 	known map[types.UID]answer
+	pulls map[types.UID]answer
 }
 
 // An answer is what the API server had about a pod, and when it was asked.
 type answer struct {
 	asked    time.Time
 	failures []evidence.KillFailure
+	pulls    []evidence.Pull
 	err      error
 }
 
@@ -89,7 +94,7 @@ func (f *Failures) ask(ctx context.Context, p *corev1.Pod, requested time.Time) 
 	ctx, cancel := context.WithTimeout(ctx, failuresTime)
 	defer cancel()
 	events, err := f.Ask(ctx, p.Namespace, p.UID)
-	return answer{now, killFailures(events, f.Node, requested), err}
+	return answer{asked: now, failures: killFailures(events, f.Node, requested), err: err}
 }
 
 // forget forgets the pods that are not here any more.
@@ -99,6 +104,11 @@ func (f *Failures) forget(here map[string]bool) {
 	for uid := range f.known {
 		if !here[string(uid)] {
 			delete(f.known, uid)
+		}
+	}
+	for uid := range f.pulls {
+		if !here[string(uid)] {
+			delete(f.pulls, uid)
 		}
 	}
 }

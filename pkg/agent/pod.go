@@ -274,6 +274,7 @@ func Ask(pods []*corev1.Pod, now time.Time) node.Ask {
 			ask.Unpreparing++
 		}
 		ask.Unprepares = ask.Unprepares || claims(p) > 0 && p.DeletionTimestamp != nil && p.DeletionTimestamp.Time.Before(now)
+		ask.Pulls = ask.Pulls || p.DeletionTimestamp != nil && p.DeletionTimestamp.Time.Before(now) && mayPull(p)
 		if mayBeDeleted(p) {
 			ask.Deletable++
 		}
@@ -289,6 +290,17 @@ func claims(p *corev1.Pod) int {
 		n++
 	}
 	return n
+}
+
+// mayPull reports whether the kubelet may be pulling an image for a container of the pod: one waits,
+// and not for the kubelet to try again later.
+func mayPull(p *corev1.Pod) bool {
+	if p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed {
+		return false
+	}
+	return slices.ContainsFunc(slices.Concat(p.Status.InitContainerStatuses, p.Status.ContainerStatuses), func(s corev1.ContainerStatus) bool {
+		return s.State.Waiting != nil && !backedOff(s.State.Waiting)
+	})
 }
 
 // mayUnprepare reports whether the kubelet may be having the claims of a pod unprepared: it

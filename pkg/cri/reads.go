@@ -26,6 +26,7 @@ var reads = []string{
 	"/containerd.services.tasks.v1.Tasks/Get",
 	"/containerd.services.content.v1.Content/Info",
 	"/containerd.services.content.v1.Content/Read",
+	"/containerd.services.content.v1.Content/ListStatuses",
 }
 
 // checkRead returns an error for a request that is not in reads.

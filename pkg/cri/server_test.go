@@ -43,6 +43,7 @@ type server struct {
 	addresses  map[string]string // of sandboxes
 	specs      map[string]string
 	blobs      map[string]string
+	ingests    []*content.Status
 	tasks      map[string]*task.Process
 }
 
@@ -193,6 +194,13 @@ func (s contentServer) Info(ctx context.Context, q *content.InfoRequest) (*conte
 		return nil, status.Error(codes.NotFound, "not found")
 	}
 	return &content.InfoResponse{Info: &content.Info{Digest: q.Digest, Size: int64(len(b))}}, nil
+}
+
+func (s contentServer) ListStatuses(ctx context.Context, _ *content.ListStatusesRequest) (*content.ListStatusesResponse, error) {
+	if err := s.enter(ctx, "ingests", ""); err != nil {
+		return nil, err
+	}
+	return &content.ListStatusesResponse{Statuses: s.ingests}, nil
 }
 
 func (s contentServer) Read(q *content.ReadContentRequest, out content.Content_ReadServer) error {

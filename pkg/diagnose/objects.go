@@ -104,6 +104,9 @@ type Objects struct {
 	// Command is what Process was told to do, as in kill, which runc is.
 	Command string `json:"command,omitempty"`
 
+	// Image is the name of an image as the pod's specification has it.
+	Image string `json:"image,omitempty"`
+
 	// Kernel is the kernel's release, as uname -r prints it.
 	Kernel string `json:"kernel,omitempty"`
 

@@ -119,6 +119,8 @@ func locateInRuntime(p *evidence.Pod) Phase {
 	switch {
 	case known && (fails || len(p.Plugins) > 0 || len(p.ImageMounts) > 0 || fact.SandboxStop(p) != nil):
 		return Sandbox
+	case sandbox && fact.Pulls(p):
+		return Startup
 	case sandbox && starts:
 		// An image is pulled for a container, or a sandbox in which none was ever
 		// created is taken down: both look the same.

@@ -146,6 +146,8 @@ var values = map[string]func(*Finding) string{
 
 	"command": func(f *Finding) string { return foreign(f.Objects.Command, 60) },
 
+	"image": func(f *Finding) string { return quoted(f.Objects.Image, 120) },
+
 	"kernel":     func(f *Finding) string { return foreign(f.Objects.Kernel, 60) },
 	"containerd": func(f *Finding) string { return foreign(f.Objects.Containerd, 40) },
 	"issue":      func(f *Finding) string { return f.Objects.Issue },

@@ -201,7 +201,7 @@ func everything() diagnose.Finding {
 		Until: requested.Add(time.Hour), SleepSeconds: 3600, Port: 8080,
 		CPULimitMillis: 10, CPUUsedMillis: 1250, MemoryHigh: 60 << 20, Finalizers: []string{"example.org/a", "example.org/b"}, Manager: "kueue", Changed: requested,
 		Daemon: "kube-system/calico-node-x", Error: `dial "a": refused`, Refuser: &diagnose.Refuser{Policy: "billing", Binding: "all"},
-		Kernel: "6.1.0", Containerd: "v1.7.20", Issue: "#10589", FixedIn: "1.7.22", Views: []diagnose.View{{Container: "main", Record: evidence.StateRunning, Shim: "stopped", Tasks: 1}},
+		Image: "example.com/web:1", Kernel: "6.1.0", Containerd: "v1.7.20", Issue: "#10589", FixedIn: "1.7.22", Views: []diagnose.View{{Container: "main", Record: evidence.StateRunning, Shim: "stopped", Tasks: 1}},
 		Pod: "shop/web-0", Node: "node1", Left: []string{diagnose.LeftMounts, diagnose.LeftCgroup}, RuledOut: []string{"kernel", "signal"}, PartlyRuledOut: []string{"runtime"}, Unread: []evidence.Source{evidence.Shims}, Scarce: []string{"processors"},
 		Runtimes: []string{"io.containerd.kata.v2"},
 	}}
@@ -219,7 +219,7 @@ func TestValues(t *testing.T) {
 		"child": "child", "childpid": "9", "childstarttime": "90", "command": "kill", "foreground": "sleep", "foregroundpid": "10",
 		"tracer": "gdb (PID 11, of container tools)", "tracerpid": "11", "tracerstarttime": "110", "member": "sh", "memberpid": "12", "memberstate": "S",
 		"parent": "nsenter (PID 13, of pod shop/debug)", "parentpid": "13", "parentstarttime": "130",
-		"hostmount": "/var/data", "mountnumber": "0:50", "mapper": "vg-data",
+		"image": `"example.com/web:1"`, "hostmount": "/var/data", "mountnumber": "0:50", "mapper": "vg-data",
 		"mountpoint": "/var/data", "point": "/data", "fstype": "nfs4", "protocol": "NFS", "source": "192.0.2.1:/export", "server": "192.0.2.1",
 		"volume": "data", "connection": "50", "silence": "requests without an answer, the server acknowledges nothing",
 		"details": "on the node /var/data, source 192.0.2.1:/export, volume data, requests without an answer, " +
@@ -424,7 +424,7 @@ func TestNothingForeignInCommands(t *testing.T) {
 		process := &diagnose.Process{PID: 7, Comm: name, Program: name}
 		f := diagnose.Finding{Container: name, Objects: diagnose.Objects{
 			Process: process, Child: process, Foreground: process, Tracer: process, Member: process, Parent: process,
-			Thread: &diagnose.Thread{TID: 7, Comm: name, Function: name}, Mount: m, Device: name, Cgroup: name, ContainerID: name, CorePattern: name, Kernel: name, Containerd: name,
+			Thread: &diagnose.Thread{TID: 7, Comm: name, Function: name}, Mount: m, Device: name, Cgroup: name, ContainerID: name, CorePattern: name, Image: name, Kernel: name, Containerd: name,
 			Deadline: requested, Since: requested, Ended: requested, GraceSeconds: 30, Signal: "SIGTERM", Handled: "SIGINT", Finalizers: []string{name}, Manager: name, Changed: requested, Plugin: name, Daemon: name, Error: name,
 			Node: name,
 		}}

@@ -183,6 +183,9 @@ type Pod struct {
 	// KillFailures are what the kubelet has said, in Events, of why it could not
 	// stop the pod, the last first. They are asked for only once the pod is overdue.
 	KillFailures []KillFailure `json:"killFailures,omitempty"`
+	// Pulls are the pulls of images for the pod's containers of which the kubelet has told the beginning,
+	// in an Event, and no end. They are asked for with KillFailures, while a container waits.
+	Pulls []Pull `json:"pulls,omitempty"`
 	// Refusal is who has refused nodeagent's own last update of the pod's status; nil when it was
 	// written, none was tried, or the answer names nobody.
 	Refusal *Refusal `json:"refusal,omitempty"`
@@ -295,6 +298,17 @@ type KillFailure struct {
 	Text string `json:"text"`
 }
 
+// A Pull is an image that the kubelet pulls for a container. Whoever may create Events in the pod's
+// namespace can have written of it.
+type Pull struct {
+	Container string `json:"container"`
+	// Image is its name as the pod's specification has it, as far as the Event tells it.
+	Image string `json:"image,omitempty"`
+	// Since is when the kubelet said so, in whole seconds, by the node's clock. It may have waited
+	// for its turn since (serializeImagePulls, maxParallelImagePulls).
+	Since time.Time `json:"since"`
+}
+
 // A RuntimeCommand is a program such as runc that the pod's shim has started about one of
 // the pod's containers, or a process that such a program has left behind.
 type RuntimeCommand struct {
@@ -342,6 +356,14 @@ type Daemon struct {
 	Pod         string `json:"pod"` // namespace/name
 	Terminating bool   `json:"terminating,omitempty"`
 	Ready       bool   `json:"ready,omitempty"` // its condition Ready
+}
+
+// HeardOfPulls adds the image pulls that the kubelet has told of, or why they are not known.
+func (p *Pod) HeardOfPulls(pulls []Pull, err error) {
+	p.Pulls = pulls
+	if err != nil {
+		p.Lack(Events, "list the kubelet's Events about the pod: "+err.Error())
+	}
 }
 
 // Heard adds what the kubelet has said of why it could not stop the pod, or why that
@@ -630,6 +652,21 @@ type ContainerdService struct {
 	// Lists are what became of the questions for all sandboxes and all containers of the node. They
 	// are asked while the kubelet says that it has had no such list for long.
 	Lists []List `json:"lists,omitempty"`
+	// Downloads are what is being downloaded of images, for whomever, the one that was updated last first, at
+	// most 64. They are asked for while a pod is past its deadline of which a container waits to be created.
+	Downloads []Download `json:"downloads,omitempty"`
+}
+
+// A Download is a part of an image, such as a layer, of which containerd has not stored all yet (an
+// ingest of its content store). containerd stores a MiB at a time, or the rest
+// (copyWithBuffer, core/content/helpers.go).
+type Download struct {
+	// Started is when it began, and Updated when data of it was stored last, both as containerd tells.
+	Started time.Time `json:"started"`
+	Updated time.Time `json:"updated"`
+	// Offset is how many bytes are stored, and Total how many there will be; 0 when that is not known.
+	Offset int64 `json:"offset"`
+	Total  int64 `json:"total,omitempty"`
 }
 
 // A List is what became of the question for all sandboxes, or all containers, of the node.

@@ -222,7 +222,27 @@ const (
 // that a watch on each node would have etcd tell each of them all Events of the
 // cluster. Large Events, which anybody may create, are an error.
 func (c *Client) KillFailures(ctx context.Context, namespace string, uid types.UID) ([]eventsv1.Event, error) {
-	about := fields.Set{"regarding.uid": string(uid), "reason": "FailedKillPod", "reportingController": "kubelet"}
+	out, err := c.kubeletEvents(ctx, namespace, fields.Set{"regarding.uid": string(uid), "reason": "FailedKillPod", "reportingController": "kubelet"})
+	if err != nil {
+		return nil, err
+	}
+	return out.Items, nil
+}
+
+// KubeletEvents returns all Events of kubelets about a pod, and an error where there are more than 50. It is
+// a list for the same reason.
+func (c *Client) KubeletEvents(ctx context.Context, namespace string, uid types.UID) ([]eventsv1.Event, error) {
+	out, err := c.kubeletEvents(ctx, namespace, fields.Set{"regarding.uid": string(uid), "reportingController": "kubelet"})
+	if err != nil {
+		return nil, err
+	}
+	if out.Continue != "" {
+		return nil, fmt.Errorf("there are more than %d Events about the pod", maxFailures)
+	}
+	return out.Items, nil
+}
+
+func (c *Client) kubeletEvents(ctx context.Context, namespace string, about fields.Set) (*eventsv1.EventList, error) {
 	body, err := c.events.Get().Namespace(namespace).Resource("events").SetHeader("Accept", runtime.ContentTypeJSON).
 		VersionedParams(&metav1.ListOptions{FieldSelector: about.String(), Limit: maxFailures}, c.parameters).Stream(ctx)
 	if err != nil {
@@ -240,7 +260,7 @@ func (c *Client) KillFailures(ctx context.Context, namespace string, uid types.U
 	if err := json.Unmarshal(text, out); err != nil {
 		return nil, fmt.Errorf("the Events about the pod: %w", err)
 	}
-	return out.Items, nil
+	return out, nil
 }
 
 // CreateEvent creates an Event in its namespace.

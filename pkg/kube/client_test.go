@@ -113,6 +113,32 @@ func TestKillFailures(t *testing.T) {
 	}
 }
 
+// All Events of a pod are known, or it is an error: the one that is missing may be the end of what
+// another one begins.
+func TestKubeletEvents(t *testing.T) {
+	next := ""
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if q := r.URL.Query(); r.URL.Path != "/apis/events.k8s.io/v1/namespaces/ns/events" || q.Get("limit") == "" || q.Has("watch") ||
+			q.Get("fieldSelector") != "regarding.uid=u,reportingController=kubelet" {
+			t.Errorf("asked for %s", r.URL)
+		}
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = w.Write([]byte(`{"kind":"EventList","apiVersion":"events.k8s.io/v1","metadata":{"continue":"` + next + `"},"items":[{"metadata":{},"reason":"Pulling"}]}`))
+	}))
+	defer server.Close()
+	c, err := New(&rest.Config{Host: server.URL, QPS: -1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if events, err := c.KubeletEvents(t.Context(), "ns", "u"); err != nil || len(events) != 1 || events[0].Reason != "Pulling" {
+		t.Errorf("%+v, %v", events, err)
+	}
+	next = "more"
+	if events, err := c.KubeletEvents(t.Context(), "ns", "u"); err == nil {
+		t.Errorf("%d Events of more", len(events))
+	}
+}
+
 // A list of the API in pages is whole, or an error: what is not in a part of it may be
 // in another one.
 func TestUIDs(t *testing.T) {

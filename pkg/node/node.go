@@ -66,6 +66,9 @@ type Ask struct {
 	// Lists reports whether the kubelet says that it has had no list of the node's containers for
 	// long: containerd is asked for them.
 	Lists bool `json:"lists,omitempty"`
+	// Pulls reports whether a pod is past its deadline of which a container waits: containerd is asked
+	// for what it downloads.
+	Pulls bool `json:"pulls,omitempty"`
 	// Names are the node's pods as namespace/name, by the UID in their control
 	// groups (evidence.Pod.RuntimeUID).
 	Names map[string]string `json:"names,omitempty"`
@@ -91,6 +94,8 @@ type Runtime interface {
 	Network(ctx context.Context) string
 	// Lists returns what becomes of the questions for all sandboxes and containers.
 	Lists(ctx context.Context) []evidence.List
+	// Downloads returns what is being downloaded of images.
+	Downloads(ctx context.Context) []evidence.Download
 	ReadPod(ctx context.Context, p *evidence.Pod)
 	Close() error
 }

@@ -45,6 +45,8 @@ func (r *runtime) ReadPod(ctx context.Context, p *evidence.Pod) {
 
 func (r *runtime) Network(context.Context) string { return evidence.NetworkReady }
 
+func (r *runtime) Downloads(context.Context) []evidence.Download { return nil }
+
 func (r *runtime) Lists(context.Context) []evidence.List { return nil }
 
 func (r *runtime) Close() error { return nil }

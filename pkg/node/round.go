@@ -85,6 +85,9 @@ func (r *round) readNode(ctx context.Context, ask *Ask) *shared {
 		if ask.Overdue && (ask.Lists || ask.Earlier != nil && ask.Earlier.Kubelet.Unlisted()) && n.Containerd.Error == "" {
 			n.Containerd.Lists = from.Runtime.Lists(ctx)
 		}
+		if ask.Pulls && n.Containerd.Error == "" {
+			n.Containerd.Downloads = from.Runtime.Downloads(ctx)
+		}
 		if ask.Overdue && n.Containerd.Error != "" {
 			// Its state tells why; what could not be read of it is not known.
 			var err error

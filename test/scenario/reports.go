@@ -42,6 +42,8 @@ func Reports() []Report {
 		{Issue: "containerd/containerd#11353", Told: "The container's root file system cannot be unmounted: device or resource busy", Scenario: "rootfs-busy"},
 		{Issue: "opencontainers/runc#3821", Told: "runc kill fails each time", Inferred: true, Scenario: "runc-kill-fails"},
 		{Issue: "kubernetes/kubernetes#116032", Told: "A pod whose postStart hook still runs is not stopped, not even after the grace period", Scenario: "post-start-hangs"},
+		{Issue: "kubernetes/kubernetes#15925", Told: "A pod that is deleted while its image is pulled is not stopped before the pull has ended", Scenario: "image-pull-hangs"},
+		{Issue: "containerd/containerd#11650", Told: "An image is pulled over a bad network for an hour, and the pod that is deleted meanwhile stays Terminating", Scenario: "image-pull-hangs"},
 		{Issue: "kubernetes/kubernetes#93097", Told: "The preStop hook does not end", Inferred: true, Scenario: "pre-stop-hangs"},
 		{Issue: "kubernetes/kubernetes#129402", Told: "The DRA driver is gone, so the kubelet cannot release the pod's claims", Scenario: "dra-driver-gone"},
 		{Issue: "kubernetes/kubernetes#117435", Told: "A device plugin is stopped, and the kubelet, which waits for its answer, is stuck", Scenario: "sync-loop-device"},

@@ -104,7 +104,7 @@ func (s *Scenario) Manifest(n *Node) *corev1.Pod {
 	spec.EnableServiceLinks = &no
 	spec.DNSPolicy = corev1.DNSDefault // the cluster has no DNS of its own
 	for i := range spec.Containers {
-		spec.Containers[i].ImagePullPolicy = corev1.PullNever
+		spec.Containers[i].ImagePullPolicy = cmp.Or(spec.Containers[i].ImagePullPolicy, corev1.PullNever)
 	}
 	return &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{

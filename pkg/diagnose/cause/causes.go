@@ -68,6 +68,7 @@ var table = diagnose.Table{
 	{Rule: runtime.ExitEventLost},
 	{Rule: runtime.SandboxStopFailing},
 	{Rule: network.CNIAddHanging},
+	{Rule: kubelet.ImagePullHanging},
 	{Rule: network.CNIDelHanging},
 	{Rule: network.CNINotInitialized},
 	{Rule: network.CNIDelFailing},

@@ -55,6 +55,10 @@ func PatienceWithUnknown(p *evidence.Pod) time.Duration {
 	if p.Node.Kubelet.Starts > 0 {
 		patience += CrashLoop
 	}
+	if pull(p) != nil {
+		// Whether it hangs is not known before, and its image may be unpacked meanwhile.
+		patience = max(patience, downloadGivenUp)
+	}
 	if len(p.Deletes) > 0 {
 		// containerd tries again to have a container deleted: the next tries tell.
 		patience = max(patience, Retries)

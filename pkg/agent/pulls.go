@@ -1,0 +1,117 @@
+package agent
+
+import (
+	"context"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nodeagent-io/nodeagent/pkg/evidence"
+)
+
+// AskEvents asks for all Events of kubelets about a pod; (*kube.Client).KubeletEvents is one.
+type AskEvents func(ctx context.Context, namespace string, uid types.UID) ([]eventsv1.Event, error)
+
+// Pulls returns the pulls of images for a pod of which the kubelet has told no end: none before the pod
+// is well overdue, or when no container waits. It asks the API server as often as Of does.
+func (f *Failures) Pulls(ctx context.Context, p *corev1.Pod) ([]evidence.Pull, error) {
+	now := time.Now()
+	if f.AskAll == nil || p.DeletionTimestamp == nil || now.Sub(p.DeletionTimestamp.Time) < askAfter || !mayPull(p) {
+		return nil, nil
+	}
+	each := askEach
+	if now.Sub(p.DeletionTimestamp.Time) > askLate {
+		each = askEachLate
+	}
+	f.mu.Lock()
+	a, ok := f.pulls[p.UID]
+	f.mu.Unlock()
+	if ok && now.Sub(a.asked) < each {
+		return a.pulls, a.err
+	}
+	ctx, cancel := context.WithTimeout(ctx, failuresTime)
+	defer cancel()
+	events, err := f.AskAll(ctx, p.Namespace, p.UID)
+	a = answer{asked: now, pulls: pulls(events, f.Node), err: err}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.pulls == nil {
+		f.pulls = make(map[types.UID]answer)
+	}
+	f.pulls[p.UID] = a
+	return a.pulls, a.err
+}
+
+// What the kubelet's Events say of images and of containers (pkg/kubelet/events/event.go). Those that
+// follow a pull are all others about a container; Killing is said of any container only when
+// no pull for the pod is under way.
+const (
+	pulling = "Pulling"
+	killing = "Killing"
+)
+
+// The container that an Event is about, and the image of one that says Pulling
+// (pkg/kubelet/images/image_manager.go).
+var (
+	ofContainer = regexp.MustCompile(`^spec\.(?:initContainers|containers)\{([a-z0-9-]{1,63})\}$`)
+	ofImage     = regexp.MustCompile(`^Pulling image "([^"]+)"$`)
+)
+
+// pulls returns the pulls that a node's kubelet has begun and not ended, the oldest first.
+func pulls(events []eventsv1.Event, node string) []evidence.Pull {
+	begun, ended := map[string]evidence.Pull{}, map[string]time.Time{}
+	var killed time.Time
+	for i := range events {
+		e := &events[i]
+		if e.DeprecatedSource.Host != node && e.ReportingInstance != node {
+			continue
+		}
+		last := e.DeprecatedLastTimestamp.Time
+		if e.Series != nil {
+			last = e.Series.LastObservedTime.Time
+		}
+		if last.IsZero() {
+			last = e.EventTime.Time
+		}
+		if e.Reason == killing && last.After(killed) {
+			killed = last
+		}
+		m := ofContainer.FindStringSubmatch(e.Regarding.FieldPath)
+		if m == nil {
+			continue
+		}
+		name := m[1]
+		if e.Reason != pulling {
+			if last.After(ended[name]) {
+				ended[name] = last
+			}
+			continue
+		}
+		if last.After(begun[name].Since) {
+			pull := evidence.Pull{Container: name, Since: last}
+			if m := ofImage.FindStringSubmatch(e.Note); m != nil {
+				pull.Image = withoutSecrets(m[1])
+			}
+			begun[name] = pull
+		}
+	}
+	var out []evidence.Pull
+	for name, pull := range begun {
+		// Times are in whole seconds: what was said in the same one may be the end.
+		if ended[name].Before(pull.Since) && killed.Before(pull.Since) {
+			out = append(out, pull)
+		}
+	}
+	slices.SortFunc(out, func(a, b evidence.Pull) int {
+		if c := a.Since.Compare(b.Since); c != 0 {
+			return c
+		}
+		return strings.Compare(a.Container, b.Container)
+	})
+	return out
+}

@@ -1,0 +1,46 @@
+package agent
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
+
+	"github.com/nodeagent-io/nodeagent/pkg/evidence"
+)
+
+// What the kubelet tells of a container after its pull is the end of that, and so is that it stops one.
+func TestPulls(t *testing.T) {
+	at := func(s int) time.Time { return time.Date(2026, 1, 1, 0, 0, s, 0, time.UTC) }
+	said := func(reason, path, note string, s int) eventsv1.Event {
+		e := failed("n", note, 1, at(s), at(s))
+		e.Reason, e.Regarding = reason, corev1.ObjectReference{FieldPath: path}
+		return e
+	}
+	const web, first = "spec.containers{web}", "spec.initContainers{first}"
+	begun := said("Pulling", web, `Pulling image "example.com/web:1"`, 10)
+	foreign := begun
+	foreign.DeprecatedSource.Host = "another"
+	pull := []evidence.Pull{{Container: "web", Image: "example.com/web:1", Since: at(10)}}
+	for name, test := range map[string]struct {
+		events []eventsv1.Event
+		want   []evidence.Pull
+	}{
+		"one is under way":                   {[]eventsv1.Event{begun}, pull},
+		"it has ended":                       {[]eventsv1.Event{said("Pulled", web, "", 12), begun}, nil},
+		"it has failed":                      {[]eventsv1.Event{begun, said("Failed", web, "", 40)}, nil},
+		"it has failed in this second":       {[]eventsv1.Event{begun, said("Failed", web, "", 10)}, nil},
+		"an earlier one has failed":          {[]eventsv1.Event{begun, said("Failed", web, "", 9)}, pull},
+		"the pod is stopped":                 {[]eventsv1.Event{begun, said("Killing", first, "", 20)}, nil},
+		"another container was started":      {[]eventsv1.Event{begun, said("Started", first, "", 20)}, pull},
+		"of another node's kubelet":          {[]eventsv1.Event{foreign}, nil},
+		"another one begins":                 {[]eventsv1.Event{begun, said("Pulling", first, "", 5)}, []evidence.Pull{{Container: "first", Since: at(5)}, pull[0]}},
+		"of something else than a container": {[]eventsv1.Event{said("Pulling", "spec.containers{a b}", "", 5), said("Pulling", "", "", 5)}, nil},
+	} {
+		if diff := cmp.Diff(test.want, pulls(test.events, "n")); diff != "" {
+			t.Errorf("%s: %s", name, diff)
+		}
+	}
+}

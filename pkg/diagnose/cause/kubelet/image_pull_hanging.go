@@ -1,0 +1,67 @@
+package kubelet
+
+import (
+	"time"
+
+	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
+	"github.com/nodeagent-io/nodeagent/pkg/diagnose/fact"
+	"github.com/nodeagent-io/nodeagent/pkg/evidence"
+)
+
+// another is the variant of ImagePullHanging in which the download that does not move had begun before
+// the pod's pull.
+const another = "Another"
+
+// eventsExact is how exact the times of the kubelet's Events are.
+const eventsExact = time.Second
+
+// ImagePullHanging is a pull of an image that does not move: the pod is deleted meanwhile, and the
+// kubelet completes the pull before it turns to the deletion.
+var ImagePullHanging = &diagnose.Rule{
+	Cause:  "ImagePullHanging",
+	Phases: []diagnose.Phase{diagnose.Startup},
+	Needs:  []evidence.Source{evidence.Processes, evidence.Containers, evidence.Events},
+	Doc: diagnose.Doc{
+		Layer: "kubelet",
+		Title: "the pull of an image does not move",
+		Message: "container {container}: the kubelet has been pulling its image {image} since {since}, and containerd has stored no data of any image since {until}{whose}. " +
+			"The kubelet completes the pull before it stops the pod, without a time limit of its own",
+		Phrases: map[string][]diagnose.Choice{
+			"whose": {
+				{Variant: another, Text: ". The download that does not move had begun before: this pull probably waits for its turn"},
+				{Text: ""},
+			},
+		},
+		Meaning: "The kubelet completes the start of a container before it turns to the deletion, and the pull of its image is part of that. The deletion does not cancel it. " +
+			"containerd gives a pull up of which data came and nothing more for five minutes (image_pull_progress_timeout); the pod then terminates. " +
+			"A pull of which not even the first MiB of a layer has come is not given up by containerd 2.4, unless use_local_image_pull is set. It may hang without end. " +
+			"With serializeImagePulls, which is the default, the kubelet pulls one image after the other: " +
+			"a pod then also waits for the pulls of other pods before it.",
+		Evidence: "The kubelet has told of the pull in an Event, and has told nothing of that container since, nor that it stops one. It has run since then, and gets through to the API server. " +
+			"The pod's sandbox runs, the container is yet to be created, and nothing else of the start is under way. " +
+			"The pull began 90 seconds ago or earlier, and containerd has stored nothing of any image for that long, or three minutes on a node short of processors, memory or I/O (/proc/pressure). " +
+			"containerd has at least one download that is not complete, and of which nothing has come yet, or which moved less than five minutes before the pull began, or since. It stores a MiB at a time: less than 12 KiB in a second look the same. " +
+			"It is inferred: Events can be written by others, and which download is for which image is not known. " +
+			"Where the download began before the pull, the image may also be unpacked while the download of another one hangs. " +
+			"A pull that hangs before its first download, as one whose registry does not send the manifest, is not found. " +
+			"Nor is one that hangs beside another that moves, or while another container of the pod runs.",
+		Remedy: "Find out why the registry does not send: its load, a proxy or a mirror in between, the node's network. " +
+			"On the node: journalctl -u containerd shows which images it gives up. " +
+			"The pod terminates when the pull ends or fails. To end it without the registry, restart the kubelet on the node (systemctl restart kubelet): containers run on, and the new kubelet stops the pod. " +
+			"serializeImagePulls: false in the kubelet's configuration keeps one pull from holding up the others.",
+		Danger: "Do not remove anything below /var/lib/containerd. A force delete does not end the pull, and the kubelet may still create the container when it has: its name is free before that.",
+	},
+	Check: func(p *evidence.Pod) []diagnose.Finding {
+		pull, download := fact.HangingPull(p)
+		if pull == nil {
+			return nil
+		}
+		f := diagnose.Finding{Container: pull.Container, Confidence: diagnose.Inferred, Objects: diagnose.Objects{
+			Image: pull.Image, Since: pull.Since, Until: download.Updated,
+		}}
+		if download.Started.Before(pull.Since.Add(-eventsExact)) {
+			f.Variants = []string{another}
+		}
+		return []diagnose.Finding{f}
+	},
+}

@@ -1,0 +1,99 @@
+package fact
+
+import (
+	"time"
+
+	"github.com/nodeagent-io/nodeagent/pkg/evidence"
+)
+
+// For how long nothing may have been stored of any image for a download to be said to hang: containerd
+// stores a MiB at a time, so that it is less than 12 KiB in a second. On a node that is short of
+// something a disk may be what is slow. By default containerd gives a pull up five minutes after data of
+// it came last (image_pull_progress_timeout): a download that has begun to come and has not moved for longer than that
+// is of none that is under way. One of which nothing has come at all it does not give up, where it
+// pulls by its transfer service, as it does by default (handleProgress,
+// internal/cri/server/images/image_pull.go): it does not count it.
+const (
+	downloadPatience        = 90 * time.Second
+	downloadPatienceStarved = 3 * time.Minute
+	downloadGivenUp         = 5 * time.Minute
+)
+
+// pull returns the pull of an image for one of the pod's containers that the kubelet waits for; nil when
+// it is not so, or not known. The kubelet does not turn to the deletion before the pull has ended: SyncPod
+// takes a context that the deletion does not cancel (pkg/kubelet/kubelet.go).
+func pull(p *evidence.Pod) *evidence.Pull {
+	kubelet := p.Node.Kubelet.Process
+	if len(p.Pulls) == 0 || p.Mirror || Missing(p, evidence.Events, evidence.Containers) ||
+		kubelet == nil || kubelet.Probe == nil || kubelet.Probe.Started.IsZero() || p.Node.Ready.Unheard() ||
+		len(p.Plugins)+len(p.NetworkSetup)+len(p.RuntimeCommands)+len(p.KillFailures) > 0 {
+		return nil
+	}
+	// It pulls for one container after the other: what was told of the last one only may be lost.
+	last := &p.Pulls[len(p.Pulls)-1]
+	if kubelet.Probe.Started.After(last.Since) || !toBeCreated(p, last.Container) {
+		return nil
+	}
+	return last
+}
+
+// Pulls reports whether the kubelet waits for an image of the pod, as far as is known.
+func Pulls(p *evidence.Pod) bool { return pull(p) != nil }
+
+// lastDownload returns the download of which data was stored last; nil when there is none.
+func lastDownload(p *evidence.Pod) *evidence.Download {
+	var last *evidence.Download
+	for i := range p.Node.Containerd.Downloads {
+		if d := &p.Node.Containerd.Downloads[i]; last == nil || d.Updated.After(last.Updated) {
+			last = d
+		}
+	}
+	return last
+}
+
+// PullMoves reports whether the kubelet waits for an image, and a download has moved not long ago or is
+// complete and not yet on the disk. The pod then starts, and ends, by itself.
+func PullMoves(p *evidence.Pod) bool {
+	last := lastDownload(p)
+	return last != nil && pull(p) != nil && p.Node.Time.Sub(last.Updated) < downloadPatienceStarved
+}
+
+// HangingPull returns the pull of an image for one of the pod's containers that the kubelet waits for,
+// and the download that was updated last, when no download moves; nil when it is not so, or not known.
+func HangingPull(p *evidence.Pod) (*evidence.Pull, *evidence.Download) {
+	pull, last := pull(p), lastDownload(p)
+	if pull == nil || last == nil {
+		return nil, nil
+	}
+	patience, read := downloadPatience, p.Node.Time
+	if p.Node.Pressure == nil || Starved(p) {
+		patience = downloadPatienceStarved
+	}
+	for i := range p.Node.Containerd.Downloads {
+		if d := &p.Node.Containerd.Downloads[i]; d.Total > 0 && d.Offset >= d.Total && read.Sub(d.Updated) < downloadGivenUp {
+			return nil, nil // it is complete, and being written to the disk
+		}
+	}
+	if read.Sub(pull.Since) < patience || read.Sub(last.Updated) < patience ||
+		last.Offset > 0 && pull.Since.Sub(last.Updated) >= downloadGivenUp {
+		return nil, nil
+	}
+	return pull, last
+}
+
+// toBeCreated reports whether a container of the pod is yet to be created, and not for the kubelet
+// to try again later, while the pod's sandbox runs and no container does.
+func toBeCreated(p *evidence.Pod, name string) bool {
+	waits, sandbox := false, false
+	for i := range p.Containers {
+		switch c := &p.Containers[i]; {
+		case c.Kind == evidence.Sandbox:
+			sandbox = sandbox || c.State == evidence.StateRunning
+		case c.State == evidence.StateCreated || c.State == evidence.StateRunning || c.State == evidence.StateUnknown:
+			return false
+		case c.Name == name:
+			waits = c.Waiting && !c.BackedOff && c.ID == ""
+		}
+	}
+	return sandbox && waits
+}

@@ -1,0 +1,122 @@
+package diagnose_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nodeagent-io/nodeagent/pkg/diagnose/cause"
+	"github.com/nodeagent-io/nodeagent/pkg/evidence"
+)
+
+// pulls is a pod that is deleted while the image of its container is pulled, of which nothing has come
+// for two minutes.
+func pulls(change func(p *evidence.Pod)) *evidence.Pod {
+	return tornDown("", func(p *evidence.Pod) {
+		p.Phase, p.KillFailures = "Pending", nil
+		p.Node.Time = p.Time
+		p.Containers = []evidence.Container{
+			{Name: "main", Kind: evidence.App, Waiting: true},
+			{Name: "POD", Kind: evidence.Sandbox, ID: sandboxID, State: evidence.StateRunning},
+		}
+		kubelet := task(80, 1, "kubelet", evidence.Sleeping, "futex_do_wait")
+		kubelet.Probe.Started = p.Time.Add(-time.Hour)
+		p.Node.Kubelet.Process = &kubelet
+		begun := p.Time.Add(-2 * time.Minute)
+		p.Pulls = []evidence.Pull{{Container: "main", Image: "example.com/web:1", Since: begun}}
+		p.Node.Containerd.Downloads = []evidence.Download{{Started: begun.Add(time.Second), Updated: begun.Add(time.Second), Total: 9 << 20}}
+		change(p)
+	})
+}
+
+func TestImagePull(t *testing.T) {
+	const hangs = "ImagePullHanging: "
+	kubelet := func(p *evidence.Pod) *evidence.Task { return p.Node.Kubelet.Process }
+	download := func(p *evidence.Pod) *evidence.Download { return &p.Node.Containerd.Downloads[0] }
+	for name, test := range map[string]struct {
+		change func(p *evidence.Pod)
+		want   string // of the message; "" is no such finding
+	}{
+		"nothing comes":          {func(*evidence.Pod) {}, hangs + `container main: the kubelet has been pulling its image "example.com/web:1" since`},
+		"it waits for its turn":  {func(p *evidence.Pod) { download(p).Started = p.Time.Add(-4 * time.Minute) }, hangs + "this pull probably waits for its turn"},
+		"a name that breaks out": {func(p *evidence.Pod) { p.Pulls[0].Image = "a\" ; reboot #\n" }, hangs + `its image "a`},
+		"the image is not known": {func(p *evidence.Pod) { p.Pulls[0].Image = "" }, hangs + "its image IMAGE since"},
+		"the last of two": {func(p *evidence.Pod) {
+			p.Pulls = append([]evidence.Pull{{Container: "first", Since: p.Time.Add(-time.Hour)}}, p.Pulls...)
+		}, hangs + "container main"},
+		"an init container has ended": {func(p *evidence.Pod) {
+			p.Containers = append(p.Containers, evidence.Container{Name: "first", Kind: evidence.Init, ID: "1", State: evidence.StateExited, Exit: &evidence.Exit{}})
+		}, hangs},
+		"something has just come": {func(p *evidence.Pod) { download(p).Updated = p.Time.Add(-80 * time.Second) }, ""},
+		"another download moves": {func(p *evidence.Pod) {
+			p.Node.Containerd.Downloads = append(p.Node.Containerd.Downloads, evidence.Download{Updated: p.Time.Add(-time.Second)})
+		}, ""},
+		"all has come":          {func(p *evidence.Pod) { download(p).Offset = download(p).Total }, ""},
+		"nothing is downloaded": {func(p *evidence.Pod) { p.Node.Containerd.Downloads = nil }, ""},
+		"it began long before, and nothing came": {func(p *evidence.Pod) {
+			download(p).Started, download(p).Updated = p.Time.Add(-time.Hour), p.Time.Add(-time.Hour)
+		}, hangs + "probably waits for its turn"},
+		"the download was given up": {func(p *evidence.Pod) {
+			download(p).Updated, download(p).Offset = p.Pulls[0].Since.Add(-6*time.Minute), 1<<20
+		}, ""},
+		"the pull has just begun":      {func(p *evidence.Pod) { p.Pulls[0].Since = p.Time.Add(-80 * time.Second) }, ""},
+		"nobody tells of a pull":       {func(p *evidence.Pod) { p.Pulls = nil }, ""},
+		"the Events are not known":     {func(p *evidence.Pod) { p.Lack(evidence.Events, "forbidden") }, ""},
+		"the kubelet was started anew": {func(p *evidence.Pod) { kubelet(p).Probe.Started = p.Time.Add(-time.Minute) }, ""},
+		"the kubelet is not known":     {func(p *evidence.Pod) { p.Node.Kubelet.Process = nil }, ""},
+		"its age is not known":         {func(p *evidence.Pod) { kubelet(p).Probe = nil }, ""},
+		"the kubelet is not heard": {func(p *evidence.Pod) {
+			p.Node.Ready = &evidence.NodeReady{Status: "Unknown", Reason: "NodeStatusUnknown"}
+		}, ""},
+		"the image was pulled, and the container is created": {func(p *evidence.Pod) { p.Containers[0].ID, p.Containers[0].State = "1", evidence.StateCreated }, ""},
+		"it waits to try again":                              {func(p *evidence.Pod) { p.Containers[0].BackedOff = true }, ""},
+		"its sandbox has ended":                              {func(p *evidence.Pod) { p.Containers[1].State = evidence.StateExited }, ""},
+		"its network is taken down":                          {func(p *evidence.Pod) { plugin(p, time.Second) }, ""},
+		"a container runs": {func(p *evidence.Pod) {
+			p.Containers = append(p.Containers, evidence.Container{Name: "b", Kind: evidence.App, ID: "b", State: evidence.StateRunning})
+		}, ""},
+		"of another container":      {func(p *evidence.Pod) { p.Pulls[0].Container = "b" }, ""},
+		"a static pod":              {func(p *evidence.Pod) { p.Mirror = true }, ""},
+		"a disk may be slow":        {func(p *evidence.Pod) { p.Node.Pressure.StarvedUntil = p.Time }, ""},
+		"the pressure is not known": {func(p *evidence.Pod) { p.Node.Pressure = nil }, ""},
+	} {
+		d := cause.Diagnose(pulls(test.change))
+		got := ""
+		for _, f := range d.Findings {
+			if f.Cause == "ImagePullHanging" {
+				got = f.Cause + ": " + f.Message
+			}
+			if strings.Contains(f.Remedy+f.Danger, "reboot") {
+				t.Errorf("%s: the image's name stands in %s", name, f.Remedy)
+			}
+		}
+		if test.want == "" && got != "" || !strings.Contains(got, strings.TrimPrefix(test.want, hangs)) || test.want != "" && got == "" {
+			t.Errorf("%s: %q, not %q", name, got, test.want)
+		}
+	}
+}
+
+// While a download moves nothing is told, however late the pod is; when none does, and it is not known
+// that one hangs, Unknown comes late.
+func TestImagePullMoves(t *testing.T) {
+	moves := func(p *evidence.Pod) { p.Node.Containerd.Downloads[0].Updated = p.Time.Add(-time.Second) }
+	unpacks := func(p *evidence.Pod) { p.Node.Containerd.Downloads = nil }
+	for name, test := range map[string]struct {
+		change func(p *evidence.Pod)
+		late   time.Duration
+		want   string
+	}{
+		"a download moves":               {moves, time.Hour, ""},
+		"nothing is downloaded":          {unpacks, 4 * time.Minute, ""},
+		"nothing is downloaded for long": {unpacks, 6 * time.Minute, "Unknown"},
+		"nobody tells of a pull":         {func(p *evidence.Pod) { p.Pulls = nil }, 4 * time.Minute, "Unknown"},
+	} {
+		p := pulls(test.change)
+		p.Deadline = p.Time.Add(-test.late)
+		p.DeletionRequested, p.UnchangedSince = p.Deadline.Add(-3*time.Second), p.Deadline
+		d := cause.Diagnose(p)
+		if f, _ := d.Verdict(); f.Cause != test.want {
+			t.Errorf("%s: %q, not %q", name, f.Cause, test.want)
+		}
+	}
+}

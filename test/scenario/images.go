@@ -1,0 +1,133 @@
+package scenario
+
+import (
+	"context"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// images lists the incidents in which the pod is deleted while an image is pulled.
+func images() []Scenario { return []Scenario{pullHangs()} }
+
+// imagesOfNode lists those that cannot run beside another pull: a download that moves tells that
+// none hangs.
+func imagesOfNode() []Scenario { return []Scenario{pullQueued(), pullSlow()} }
+
+// registryAddress is where test/registry listens on a node. containerd takes a registry that is
+// called localhost for one without TLS.
+const (
+	registryAddress   = "localhost:5999"
+	registryDirectory = "/run/scenario-registry"
+)
+
+// pulled is a pod of test/victim in an image of its own, from test/registry.
+func pulled(name string) corev1.PodSpec {
+	spec := pod(3, registryAddress+"/"+name+":test", "/victim", "drain", "0")
+	spec.Containers[0].ImagePullPolicy = corev1.PullIfNotPresent
+	return spec
+}
+
+// serveImage is a step that starts the registry on the node, once, and has it send an image in a way:
+// stall, or slow.
+func serveImage(name, how string) step {
+	return inTurn(nodeTool("victim"), nodeTool("registry"), onNode(`mkdir -p `+registryDirectory+`
+exec 9>`+registryDirectory+`.lock
+flock 9
+echo `+how+` >`+registryDirectory+`/`+name+`
+pid=$(cat `+registryDirectory+`.pid 2>/dev/null) && grep -qs registry /proc/$pid/comm || {
+  setsid /usr/local/bin/registry `+registryAddress+` /usr/local/bin/victim </dev/null >/run/scenario-registry.log 2>&1 9>&- &
+  echo $! >`+registryDirectory+`.pid
+}`))
+}
+
+// takeImage is a step after which the registry has not got an image any more: a pull of it fails.
+func takeImage(name string) step { return onNode("rm -f " + registryDirectory + "/" + name) }
+
+// downloads is a shell script that succeeds when containerd has a download that is not complete, or
+// was asked for the image.
+const downloads = "[ -n \"$(ls /var/lib/containerd/io.containerd.content.v1.content/ingest)\" ]"
+
+// pulling is a step that waits until the kubelet has told that it pulls the pod's image.
+func pulling(ctx context.Context, n *Node, p *corev1.Pod) error {
+	return n.Await(ctx, "the image of pod "+p.Name+" to be pulled", func() (bool, string) {
+		events, err := n.API.CoreV1().Events(p.Namespace).List(ctx, metav1.ListOptions{FieldSelector: "involvedObject.uid=" + string(p.UID) + ",reason=Pulling"})
+		if err != nil {
+			return false, err.Error()
+		}
+		return len(events.Items) > 0, "no Event says so"
+	})
+}
+
+func pullHangs() Scenario {
+	const name = "image-pull-hangs"
+	return Scenario{
+		Name:     name,
+		Story:    "the registry sends the manifest of an image and no byte of its layer; the pod is deleted meanwhile",
+		Pod:      pulled(name),
+		Starting: true,
+		Prepare:  serveImage(name, "stall"),
+		Break:    inTurn(pulling, onNode("until "+downloads+"; do sleep 1; done")),
+		Proof:    noVictim + downloads,
+		Cause:    "ImagePullHanging",
+		Says: []string{"locked in phase Startup", "container main: the kubelet has been pulling its image", registryAddress + "/" + name + ":test",
+			"containerd has stored no data of any image since", "without a time limit of its own"},
+		Force: "not yet", // the container may still be started
+		Heal:  takeImage(name),
+	}
+}
+
+// pullQueued is told of a pod of which the kubelet has not asked containerd for the image: it pulls
+// one after the other, as it does by default.
+func pullQueued() Scenario {
+	const name, first = "image-pull-queued", "image-pull-queued-first"
+	ahead := func(n *Node) *corev1.Pod {
+		s := Scenario{Name: first, Pod: pulled(first)}
+		return s.Manifest(n)
+	}
+	s := pullHangs()
+	s.Name = name
+	s.Story = "the kubelet pulls one image after the other, and the one of another pod does not come; the pod that waits for its turn is deleted"
+	s.Pod = pulled(name)
+	s.Prepare = inTurn(onNode(configs+`keep
+sed -i 's/^serializeImagePulls: false/serializeImagePulls: true/' `+kubeletConfig+`
+old=$(pgrep -o -x kubelet)
+restart
+until new=$(pgrep -o -x kubelet) && [ $new != $old ]; do sleep 1; done`), serveImage(name, "slow"), serveImage(first, "stall"),
+		func(ctx context.Context, n *Node, _ *corev1.Pod) error {
+			p, err := n.API.CoreV1().Pods(n.Namespace()).Create(ctx, ahead(n), metav1.CreateOptions{})
+			if err != nil {
+				return err
+			}
+			return inTurn(pulling, onNode("until "+downloads+"; do sleep 1; done\nsleep 3"))(ctx, n, p)
+		})
+	s.Break = pulling
+	s.Says = append(strings.Split(strings.ReplaceAll(strings.Join(s.Says, "\n"), "image-pull-hangs", name), "\n"),
+		"The download that does not move had begun before: this pull probably waits for its turn")
+	s.Heal = inTurn(takeImage(first), takeImage(name), onNode(configs+"restore"), heard, func(ctx context.Context, n *Node, _ *corev1.Pod) error {
+		err := n.API.CoreV1().Pods(n.Namespace()).Delete(ctx, first, metav1.DeleteOptions{GracePeriodSeconds: new(int64)})
+		if apierrors.IsNotFound(err) {
+			return nil
+		}
+		return err
+	})
+	return s
+}
+
+// pullSlow is innocent: the pod starts late, and gets its stop signal when it has.
+func pullSlow() Scenario {
+	const name = "image-pull-slow"
+	return Scenario{
+		Name:     name,
+		Story:    "innocent: the registry takes more than a minute and a half to send an image; the pod is deleted meanwhile",
+		Pod:      pulled(name),
+		Starting: true,
+		Prepare:  serveImage(name, "slow"),
+		Break:    inTurn(pulling, onNode("until "+downloads+"; do sleep 1; done")),
+		// So that what is captured is long past the deadline.
+		Proof: noVictim + "[ -n \"$(find /var/lib/containerd/io.containerd.content.v1.content/ingest -mindepth 1 -maxdepth 1 -mmin +1.4)\" ]",
+		Heal:  takeImage(name),
+	}
+}
