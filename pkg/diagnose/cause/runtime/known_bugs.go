@@ -33,7 +33,9 @@ var bugs = []bug{
 	// Of an end that comes while containerd starts, before it knows the container: #11634.
 	{issue: "#11634", from: version{1, 7, 0}, fixed: version{1, 7, 34}, shim: stopped, starting: true},
 	// The shim waits without end for its watch of the control group's memory.events before
-	// it goes on to the next end (internal/oom/watcher.go, stop).
+	// it goes on to the next end (internal/oom/watcher.go, stop). The end at which it waits is told: who
+	// waits for that container (Wait of the task, as containerd does) is woken before (SetExited,
+	// cmd/containerd-shim-runc-v2/task/service.go). It calls those behind it running.
 	{issue: "#13814", from: version{2, 3, 0}, last: version{2, 3, 2}, shim: running, cgroup: 2},
 	{issue: "#13814", from: version{2, 4, 0}, last: version{2, 4, 2}, shim: running, cgroup: 2},
 }
