@@ -104,6 +104,9 @@ type Objects struct {
 	// Command is what Process was told to do, as in kill, which runc is.
 	Command string `json:"command,omitempty"`
 
+	// Limit is one on processes and threads, or on open files, that is used up.
+	Limit int64 `json:"limit,omitempty"`
+
 	// Kernel is the kernel's release, as uname -r prints it.
 	Kernel string `json:"kernel,omitempty"`
 

@@ -146,6 +146,8 @@ var values = map[string]func(*Finding) string{
 
 	"command": func(f *Finding) string { return foreign(f.Objects.Command, 60) },
 
+	"limit": func(f *Finding) string { return number(f.Objects.Limit) },
+
 	"kernel":     func(f *Finding) string { return foreign(f.Objects.Kernel, 60) },
 	"containerd": func(f *Finding) string { return foreign(f.Objects.Containerd, 40) },
 	"issue":      func(f *Finding) string { return f.Objects.Issue },

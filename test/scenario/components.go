@@ -13,6 +13,7 @@ func Alone() []Scenario {
 	all = append(all, networkOfNode()...)
 	all = append(all, disconnected()...)
 	all = append(all, plegs()...)
+	all = append(all, scarceOfNode()...)
 	all = append(all, patientKubelets()...)
 	// While a shim does not answer, the kubelet does not tell what it counts: its metrics ask
 	// containerd for the statistics of all containers.

@@ -18,7 +18,7 @@ import (
 func All() []Scenario {
 	return slices.Concat([]Scenario{
 		leaderExited(), finalizer(), finalizerRemoved(),
-	}, storage(), signals(), kernel(), network(), runtimes(), held(), commands(), order(), forced(), api(), sandboxes(), leftovers(), claims(), rings(), gvisors())
+	}, storage(), signals(), kernel(), network(), runtimes(), held(), commands(), scarce(), order(), forced(), api(), sandboxes(), leftovers(), claims(), rings(), gvisors())
 }
 
 // Named returns the incidents whose names match one of the patterns.
