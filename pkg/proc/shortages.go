@@ -11,7 +11,8 @@ import (
 )
 
 // readShortages finds the limits that the pod's shims and containerd have used up: of their control
-// groups on tasks, and their own on open files. Results that come with an error are good but not all.
+// groups on tasks, and their own on open files. Of several containerds, as on a node with docker beside K3s,
+// nothing is told. Results that come with an error are good but not all.
 func (r *Round) readShortages(ctx context.Context, files *kernfile.Reader, p *evidence.Pod, parents []kernfile.TaskStatus) ([]evidence.Shortage, error) {
 	if p.Overdue() <= 0 {
 		return nil, nil
@@ -30,6 +31,9 @@ func (r *Round) readShortages(ctx context.Context, files *kernfile.Reader, p *ev
 	}
 	found, err := r.ofContainerd.get(ctx, func() (short, error) {
 		s, err := r.service(ctx, files, []string{ownerContainerd})
+		if errors.Is(err, errSeveral) {
+			return short{}, nil
+		}
 		if s == nil {
 			return short{err: err}, nil
 		}
