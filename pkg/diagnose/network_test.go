@@ -79,6 +79,13 @@ func TestNetwork(t *testing.T) {
 	}{
 		"a plugin fails":           {tornDown(refused, nothing), "CNIDelFailing: the CNI plugin calico fails (CNI DEL): \"dial unix /run/x.sock: connect: connection refused\""},
 		"its program is not there": {tornDown(`plugin type=\"portmap\" failed (delete): failed to find plugin \"portmap\" in path [/opt/cni/bin]`, nothing), "CNIDelFailing: the program of the CNI plugin portmap is not there"},
+		"its program could not be started": {tornDown(`plugin type=\"bridge\" failed (delete): netplugin failed with no error message: fork/exec /opt/cni/bin/bridge: resource temporarily unavailable`, nothing),
+			"CNIDelFailing: containerd could not start the CNI plugin bridge (CNI DEL): \"netplugin failed with no error message: fork/exec /opt/cni/bin/bridge: resource temporarily unavailable\". The"},
+		"no file was left to start it with": {tornDown(`plugin type=\"calico\" failed (delete): netplugin failed with no error message: pipe2: too many open files`, func(p *evidence.Pod) {
+			p.Daemons = []evidence.Daemon{{Pod: "kube-system/calico-node-x7k2p"}}
+		}), "CNIDelFailing: containerd could not start the CNI plugin calico (CNI DEL): \"netplugin failed with no error message: pipe2: too many open files\". The"},
+		"its program ended without a word": {tornDown(`plugin type=\"bridge\" failed (delete): netplugin failed with no error message: exit status 2`, nothing), "CNIDelFailing: the CNI plugin bridge fails"},
+		"it says itself that it is short":  {tornDown(`plugin type=\"bridge\" failed (delete): failed to open netns: too many open files`, nothing), "CNIDelFailing: the CNI plugin bridge fails"},
 		"its daemon's pod is not ready": {tornDown(refused, func(p *evidence.Pod) {
 			p.Daemons = []evidence.Daemon{{Pod: "kube-system/calico-node-x7k2p"}, {Pod: "kube-system/cilium-y"}}
 		}), "CNIDelFailing: Its pod on this node, kube-system/calico-node-x7k2p, is not ready. The"},

@@ -107,6 +107,9 @@ type Objects struct {
 	// Image is the name of an image as the pod's specification has it.
 	Image string `json:"image,omitempty"`
 
+	// Limit is one on processes and threads, or on open files, that is used up.
+	Limit int64 `json:"limit,omitempty"`
+
 	// Kernel is the kernel's release, as uname -r prints it.
 	Kernel string `json:"kernel,omitempty"`
 

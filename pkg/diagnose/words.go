@@ -147,6 +147,7 @@ var values = map[string]func(*Finding) string{
 	"command": func(f *Finding) string { return foreign(f.Objects.Command, 60) },
 
 	"image": func(f *Finding) string { return quoted(f.Objects.Image, 120) },
+	"limit": func(f *Finding) string { return number(f.Objects.Limit) },
 
 	"kernel":     func(f *Finding) string { return foreign(f.Objects.Kernel, 60) },
 	"containerd": func(f *Finding) string { return foreign(f.Objects.Containerd, 40) },

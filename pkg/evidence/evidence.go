@@ -44,6 +44,8 @@ const (
 	NodeObject Source = "node-object"
 	// Requests are the kubelet's HTTP requests to the pod that have no answer.
 	Requests Source = "requests"
+	// Limits are those of the pod's shim and of containerd on tasks and open files.
+	Limits Source = "limits"
 )
 
 // A Pod is what is known of one terminating pod at one moment.
@@ -180,6 +182,9 @@ type Pod struct {
 	// Requests are the kubelet's connections to the ports of hooks over which nothing has come
 	// back. They are read while a container runs that has a hook of that kind.
 	Requests []Request `json:"requests,omitempty"`
+	// Shortages are the limits that the pod's shim and containerd have used up. They are read when
+	// the pod is past its deadline.
+	Shortages []Shortage `json:"shortages,omitempty"`
 	// KillFailures are what the kubelet has said, in Events, of why it could not
 	// stop the pod, the last first. They are asked for only once the pod is overdue.
 	KillFailures []KillFailure `json:"killFailures,omitempty"`

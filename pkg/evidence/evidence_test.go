@@ -741,3 +741,56 @@ func TestSinceRequests(t *testing.T) {
 		t.Errorf("since %s and %s", got, next)
 	}
 }
+
+// A limit is used up for as long as it is the same one, of the same process. One that is not any more is
+// kept for a while.
+func TestSinceShortages(t *testing.T) {
+	t0 := time.Unix(1000, 0)
+	at := func(after time.Duration, before *Pod, all ...Shortage) *Pod {
+		p := &Pod{UID: "u", Time: t0.Add(after), Shortages: all}
+		p.Since(before)
+		return p
+	}
+	first := Shortage{Resource: Tasks, Owner: "shim", PID: 50, Cgroup: "/a", Limit: 12, Used: 12}
+	second := Shortage{Resource: Descriptors, Owner: "containerd", PID: 60, Limit: 1024, Used: 1024}
+	begin := at(0, nil, first, second)
+	for name, test := range map[string]struct {
+		change func(s *Shortage)
+		same   bool
+	}{
+		"the same":         {func(*Shortage) {}, true},
+		"more is used":     {func(s *Shortage) { s.Used++ }, true},
+		"another limit":    {func(s *Shortage) { s.Limit++ }, false},
+		"another group":    {func(s *Shortage) { s.Cgroup = "/" }, false},
+		"started anew":     {func(s *Shortage) { s.PID++ }, false},
+		"another resource": {func(s *Shortage) { s.Resource = Descriptors }, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := first
+			test.change(&s)
+			p := at(10*time.Second, begin, second, s)
+			if got, want := p.Shortages[1].Since.Equal(t0), test.same; got != want || !p.Shortages[0].Since.Equal(t0) || len(p.Shortages) != 2 && test.same {
+				t.Errorf("since %s: %+v", p.Shortages[1].Since, p.Shortages)
+			}
+			if test.same {
+				return
+			}
+			if len(p.Shortages) != 3 || !p.Shortages[2].Ended.Equal(p.Time) || !p.Shortages[2].Since.Equal(t0) {
+				t.Errorf("what was is %+v", p.Shortages)
+			}
+		})
+	}
+	p := begin
+	for _, after := range []time.Duration{10 * time.Second, 20 * time.Second, 120 * time.Second} {
+		if p = at(after, p, second); len(p.Shortages) != 2 || !p.Shortages[1].Ended.Equal(t0.Add(10*time.Second)) || !p.Shortages[0].Ended.IsZero() {
+			t.Errorf("after %s: %+v", after, p.Shortages)
+		}
+	}
+	again := at(125*time.Second, p, second, first)
+	if len(again.Shortages) != 2 || !again.Shortages[1].Since.Equal(again.Time) || !again.Shortages[1].Ended.IsZero() {
+		t.Errorf("used up again: %+v", again.Shortages)
+	}
+	if p = at(130*time.Second, p, second); len(p.Shortages) != 1 {
+		t.Errorf("it is kept without end: %+v", p.Shortages)
+	}
+}

@@ -21,6 +21,10 @@ type NodeReady struct {
 	// answers in a row that were the same: as the transition is, too, it was so in between.
 	Asked time.Time `json:"asked"`
 	Since time.Time `json:"since"`
+	// RuntimeDown reports whether the kubelet says that the container runtime is down: containerd has
+	// not told its status for 30 seconds, whether it answers with an error or not at all (updateRuntimeUp,
+	// pkg/kubelet/kubelet.go). Its main loop does nothing then, and hears of no deletion.
+	RuntimeDown bool `json:"runtimeDown,omitempty"`
 	// PLEG is what the kubelet says of its pod lifecycle event generator while that is not healthy,
 	// and ShuttingDown reports whether it says that the node is shutting down.
 	PLEG         *PLEG `json:"pleg,omitempty"`
@@ -66,15 +70,16 @@ var plegActive = regexp.MustCompile(`PLEG is not healthy: pleg was last seen act
 const (
 	plegNever    = "PLEG is not healthy: pleg has yet to be successful"
 	shuttingDown = "node is shutting down"
+	runtimeDown  = "container runtime is down"
 )
 
 // Hear notes what the message of the condition tells, which the kubelet wrote at that time.
 func (r *NodeReady) Hear(message string, said time.Time) {
-	r.PLEG, r.ShuttingDown = nil, false
+	r.PLEG, r.ShuttingDown, r.RuntimeDown = nil, false, false
 	if r.Status != "False" {
 		return
 	}
-	r.ShuttingDown = strings.Contains(message, shuttingDown)
+	r.ShuttingDown, r.RuntimeDown = strings.Contains(message, shuttingDown), strings.Contains(message, runtimeDown)
 	if strings.Contains(message, plegNever) {
 		r.PLEG = &PLEG{Said: said, First: said}
 	}

@@ -224,3 +224,20 @@ func TestFollowPLEG(t *testing.T) {
 		t.Errorf("%+v", never.PLEG)
 	}
 }
+
+// What the kubelet says of the container runtime.
+func TestHearRuntimeDown(t *testing.T) {
+	for message, want := range map[string]bool{
+		"container runtime is down": true,
+		"[container runtime is down, PLEG is not healthy: pleg was last seen active 3m7.017s ago; threshold is 3m0s]": true,
+		"container runtime status check may not have completed yet":                                                   false,
+		"": false,
+	} {
+		for _, status := range []string{"False", "True", "Unknown"} {
+			r := NodeReady{Status: status, RuntimeDown: true}
+			if r.Hear(message, time.Unix(1000, 0)); r.RuntimeDown != (want && status == "False") {
+				t.Errorf("%s, %q: %v", status, message, r.RuntimeDown)
+			}
+		}
+	}
+}

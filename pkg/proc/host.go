@@ -43,7 +43,7 @@ func (h *Host) tree() *cgroup.Tree {
 }
 
 // ReadPod fills in the pod's Cgroups, Tasks, Parents, Leftovers, OutputHolders, ShimChildren,
-// Plugins, NetworkSetup, RuntimeCommands, Requests, Mounts, Devices, Loops, ImageMounts, Volumes and Holders, whether the kubelet's directory was
+// Plugins, NetworkSetup, RuntimeCommands, Requests, Shortages, Mounts, Devices, Loops, ImageMounts, Volumes and Holders, whether the kubelet's directory was
 // found (Seen), when these were read (CgroupsRead, TasksRead), and in Missing what could not be read.
 // It needs the pod's UIDs; it makes use of the pod's Containers for the processes
 // that the shims call first, and for the sandbox whose shim to look for. It returns
@@ -68,7 +68,7 @@ func (r *Round) ReadPod(ctx context.Context, p *evidence.Pod) {
 	p.CgroupsRead, p.NoShimSince = time.Now(), time.Time{}
 	p.Cgroups, p.Tasks, p.Parents, p.Leftovers, p.Plugins, p.Mounts, p.Unprobed, p.TasksRead = nil, nil, nil, nil, nil, nil, 0, time.Time{}
 	p.Volumes, p.Holders, p.Devices, p.Loops, p.RuntimeCommands, p.Requests = nil, nil, nil, nil, nil, nil
-	p.OutputHolders, p.ShimChildren, p.ImageMounts, p.NetworkSetup = nil, nil, nil, nil
+	p.OutputHolders, p.ShimChildren, p.ImageMounts, p.NetworkSetup, p.Shortages = nil, nil, nil, nil, nil
 	for _, g := range groups {
 		p.Cgroups = append(p.Cgroups, g.Cgroup)
 	}
@@ -157,6 +157,9 @@ func (r *Round) ReadPod(ctx context.Context, p *evidence.Pod) {
 	}
 	if len(p.Requests) > 0 {
 		p.TasksRead = time.Now()
+	}
+	if p.Shortages, err = r.readShortages(ctx, files, p, parents); err != nil {
+		p.Lack(evidence.Limits, fmt.Sprintf("look for limits that are used up: %v", err))
 	}
 	if looksDone(p) && p.Overdue() > 0 {
 		r.readVolumes(ctx, files, p, uid)

@@ -2,6 +2,7 @@ package proc
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -81,10 +82,13 @@ func (r *Round) service(ctx context.Context, files *kernfile.Reader, comms []str
 		}
 	}
 	if apart > 1 && slices.Contains(comms, ownerContainerd) {
-		return nil, fmt.Errorf("there are %d processes called %s", apart, ownerContainerd)
+		return nil, fmt.Errorf("%d processes called %s: %w", apart, ownerContainerd, errSeveral)
 	}
 	return found, nil
 }
+
+// errSeveral says that which of several containerds the kubelet speaks to is not known.
+var errSeveral = errors.New("which of them the kubelet speaks to is not known")
 
 // ReadProcess is ReadMain, and returns those of the service's threads that are
 // blocked as well: in state D, or asleep until a FUSE daemon answers, which shows as

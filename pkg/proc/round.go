@@ -36,6 +36,8 @@ type Round struct {
 	// and sockets those that it has open.
 	unanswered *shared[unanswered]
 	sockets    *shared[[]uint64]
+	// ofContainerd are the limits that containerd has used up.
+	ofContainerd *shared[short]
 
 	search *walk[user]
 	// others are the processes in other mount namespaces, by these, as far as search has been;
@@ -69,6 +71,8 @@ func (h *Host) Round() *Round {
 
 		unanswered: newShared[unanswered](),
 		sockets:    newShared[[]uint64](),
+
+		ofContainerd: newShared[short](),
 
 		search: newWalk[user](),
 

@@ -108,6 +108,7 @@ nodeagent_evidence_missing_total{source="containers"} 0
 nodeagent_evidence_missing_total{source="events"} 0
 nodeagent_evidence_missing_total{source="holders"} 0
 nodeagent_evidence_missing_total{source="kubelet"} 1
+nodeagent_evidence_missing_total{source="limits"} 0
 nodeagent_evidence_missing_total{source="mounts"} 0
 nodeagent_evidence_missing_total{source="node-object"} 0
 nodeagent_evidence_missing_total{source="plugins"} 0

@@ -30,6 +30,8 @@ var table = diagnose.Table{
 	{Rule: runtime.ContainerdDown},
 	{Rule: runtime.ContainerdHung},
 	{Rule: kubelet.PLEGUnhealthy},
+	// What containerd and the shim cannot do for want of a process or a file is no fault of a plugin, or of runc.
+	{Rule: runtime.NodeResourceExhausted, Explains: []*diagnose.Rule{runtime.ContainerdHung, runtime.RuntimeCommandFailing, runtime.ExitEventLost, runtime.SandboxStopFailing, network.CNIDelFailing}},
 	{Rule: kernel.ContainerFrozen},
 	// A driver that unmounts by itself fails, or hangs, with the same mount.
 	{Rule: storage.NetworkFilesystemUnreachable, Explains: []*diagnose.Rule{storage.CSINodeUnpublishHanging}},

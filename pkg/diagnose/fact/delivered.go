@@ -26,7 +26,7 @@ func Delivered(p *evidence.Pod) bool {
 	if kubelet.Health != "" && kubelet.Health != KubeletHealthy || KubeletGone(p) || len(kubelet.Strangers) > 0 {
 		return false // its main loop may be what hangs on a volume of a pod that is gone
 	}
-	if r := p.Node.Ready; r.Unheard() || r != nil && r.PLEG != nil {
+	if r := p.Node.Ready; r.Unheard() || r != nil && (r.PLEG != nil || r.RuntimeDown) {
 		return false // it may not have been told, or does nothing about it
 	}
 	// Where the kubelet is part of another program, as in k3s, only its health tells.

@@ -46,6 +46,7 @@ const (
 	Plugin  What = "plugin"  // what a CNI plugin was asked for, in its environment
 	Outputs What = "outputs" // the containers whose output a shim has open, and the pipes that it reads
 	Sockets What = "sockets" // the sockets that it has open
+	Limits  What = "limits"  // how many files it may have open, and how many it has
 	Command What = "command" // what a runtime such as runc was told to do, in its arguments
 	writes  What = "writes"  // which of some pipes it can write to
 	volumes What = "volumes" // the directories of a pod's volumes
@@ -90,6 +91,10 @@ type Seen struct {
 	// Pipes are the inodes of pipes, Inodes those of sockets.
 	Pipes  []uint64 `json:"pipes,omitempty"`
 	Inodes []uint64 `json:"inodes,omitempty"`
+	// MaxOpen is how many files the process may have open (the soft limit RLIMIT_NOFILE), 0 for any
+	// number, and Open how many it has, which is not read then.
+	MaxOpen int64 `json:"maxOpen,omitempty"`
+	Open    int64 `json:"open,omitempty"`
 	// Outputs are the IDs of containers, and Executed those of containers in which a
 	// process was executed of which the shim has the output open.
 	Outputs  []string `json:"outputs,omitempty"`

@@ -92,6 +92,8 @@ func (p *probe) run() {
 		if b := p.file("environ"); b != nil {
 			p.seen.CNI = parsePlugin(b)
 		}
+	case Limits:
+		p.limits()
 	case Command:
 		if b := p.file("cmdline"); b != nil {
 			p.seen.Command = parseCommand(b)

@@ -4,13 +4,15 @@ import (
 	"strings"
 
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
+	"github.com/nodeagent-io/nodeagent/pkg/diagnose/fact"
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
 )
 
-// missing is the family of a plugin without a program, terminating the variant of one
-// whose daemon's pod is being deleted.
+// missing is the family of a plugin without a program, notStarted that of one whose program
+// containerd could not start, terminating the variant of one whose daemon's pod is being deleted.
 const (
 	missing     = "PluginMissing"
+	notStarted  = "PluginNotStarted"
 	terminating = "DaemonTerminating"
 )
 
@@ -25,10 +27,12 @@ var CNIDelFailing = &diagnose.Rule{
 		Message: "the containers have ended, but the pod's network cannot be taken down: {who} (CNI DEL): {error}.{its} The kubelet tries again every few seconds",
 		Phrases: map[string][]diagnose.Choice{"who": {
 			{Variant: missing, Text: "the program of the CNI plugin {plugin} is not there"},
+			{Variant: notStarted, Text: "containerd could not start the CNI plugin {plugin}"},
 			{Text: "the CNI plugin {plugin} fails"},
 			{Text: "a CNI plugin fails"},
 		}, "its": {
 			{Variant: missing, Text: ""},
+			{Variant: notStarted, Text: ""},
 			{Variant: terminating, Text: " Its pod on this node, {daemon}, terminates itself."},
 			{Text: " Its pod on this node, {daemon}, is not ready."},
 			{Text: ""},
@@ -47,6 +51,12 @@ var CNIDelFailing = &diagnose.Rule{
 			Name:    missing,
 			Meaning: "The network's configuration names a plugin of which the program is not in containerd's directory for plugins: it was removed or renamed, as by an upgrade of the network or of the node.",
 			Remedy:  "On the node: put the plugin's program back into that directory; the plugin's DaemonSet, or a package, installs it. The kubelet's next try then succeeds.",
+		}, {
+			Name:    notStarted,
+			Meaning: "containerd has found the plugin's program, and could not start it: it has used up a limit on processes or on open files, or the file is damaged or cannot be executed. The plugin has done nothing.",
+			Remedy: "On the node: see what the error is about. \"resource temporarily unavailable\" is a limit on processes: of containerd's control group (TasksMax of its unit), or of the node (kernel.pid_max, kernel.threads-max). " +
+				"\"too many open files\" is containerd's limit on open files (LimitNOFILE of its unit). Else look at the program's file. The kubelet's next try then succeeds.",
+			Danger: "Do not restart containerd while such a limit is used up: it may not get its threads and files as it starts. A force delete leaves the pod's network on the node: its address stays taken.",
 		}},
 	},
 	Check: func(p *evidence.Pod) []diagnose.Finding {
@@ -60,6 +70,8 @@ var CNIDelFailing = &diagnose.Rule{
 		}
 		if strings.HasPrefix(f.Error, "failed to find plugin ") && f.Plugin != "" {
 			out.Family = missing
+		} else if unstarted(f.Error) && f.Plugin != "" {
+			out.Family = notStarted
 		} else if d := daemon(p, f); d != nil {
 			out.Objects.Daemon = d.Pod
 			if d.Terminating {
@@ -68,4 +80,12 @@ var CNIDelFailing = &diagnose.Rule{
 		}
 		return []diagnose.Finding{out}
 	},
+}
+
+// unstarted reports whether an error is that of a plugin's program that could not be started. With
+// these words the CNI library passes on what the program's start, or its end, ended with, when the program has
+// printed nothing (pluginErr, pkg/invoke/raw_exec.go in github.com/containernetworking/cni).
+func unstarted(text string) bool {
+	err, ok := strings.CutPrefix(text, "netplugin failed with no error message: ")
+	return ok && (strings.HasPrefix(err, "fork/exec ") || fact.Exhausted(err) != "")
 }

@@ -36,7 +36,7 @@ var RuntimeCommandFailing = &diagnose.Rule{
 	},
 	Check: func(p *evidence.Pod) []diagnose.Finding {
 		f := fact.SandboxStop(onlySignals(p))
-		if f == nil || f.Step != fact.StepContainer && f.Step != fact.StepSandbox || f.TimedOut() || !f.Persists(p) || !f.StillTries(p) || !ofLate(p, f) {
+		if f == nil || f.Step != fact.StepContainer && f.Step != fact.StepSandbox || f.TimedOut() || !f.Persists(p) || !f.StillTries(p) || !ofLate(p, f) || fact.Relieved(p, f) {
 			return nil
 		}
 		_, text, ok := strings.Cut(f.Error, afterKill)

@@ -76,7 +76,7 @@ var SandboxStopFailing = &diagnose.Rule{
 		if !f.Last.After(p.UnchangedSince) {
 			return nil // what was in the way may have ended since
 		}
-		if fact.NetworkTornDown(p) {
+		if fact.NetworkTornDown(p) || fact.Relieved(p, f) {
 			return nil // this try is at another step
 		}
 		out := diagnose.Finding{Confidence: diagnose.Inferred, Objects: diagnose.Objects{Error: f.Error}}

@@ -64,6 +64,7 @@ var (
 	FreezerState      = File{"freezer.state", true}
 	FreezerSelf       = File{"freezer.self_freezing", true}
 	PIDsCurrent       = File{"pids.current", true}
+	PIDsMax           = File{"pids.max", true}
 	CPUStat           = File{"cpu.stat", true}
 	CPUMax            = File{"cpu.max", true}
 	CPUAcctUsage      = File{"cpuacct.usage", true}

@@ -1,0 +1,184 @@
+package runtime
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
+	"github.com/nodeagent-io/nodeagent/pkg/diagnose/fact"
+	"github.com/nodeagent-io/nodeagent/pkg/evidence"
+)
+
+// The owners of what can be used up, as evidence.Shortage has them; and the variant of a containerd that
+// cannot write into its record that a container has ended.
+const (
+	shim       = "shim"
+	containerd = "containerd"
+	unrecorded = "Unrecorded"
+	unaccepted = "Unaccepted" // a containerd that accepts no connection
+)
+
+// NodeResourceExhausted is a shim, or a containerd, that has used up a limit and so cannot stop the pod.
+var NodeResourceExhausted = &diagnose.Rule{
+	Cause:  "NodeResourceExhausted",
+	Phases: []diagnose.Phase{diagnose.StopSignal, diagnose.Runtime, diagnose.Sandbox},
+	Needs:  []evidence.Source{evidence.Processes},
+	Partly: []evidence.Source{evidence.Limits, evidence.Containers, evidence.Events, evidence.Suspects, evidence.Shims, evidence.Cgroups, evidence.Containerd},
+	Doc: diagnose.Doc{
+		Layer:   "runtime",
+		Title:   "containerd or the pod's shim has used up a limit on tasks or open files",
+		Message: "{what}, because {process} {short}{said}. {again}",
+		Phrases: map[string][]diagnose.Choice{
+			"what": {
+				{Variant: unaccepted, Text: "containerd accepts no connection any more"},
+				{Variant: unrecorded, Text: "containerd cannot write down that container {container} has ended"},
+				{Variant: aboutSandbox, Text: "the stop of the pod's sandbox fails each time"},
+				{Text: "the stop of container {container} fails each time"},
+				{Text: "the stop of the pod's sandbox fails each time"},
+			},
+			"said":  {{Text: ": {error}"}, {Text: ""}},
+			"again": {{Variant: unaccepted, Text: "Who was connected before gets errors"}, {Variant: unrecorded, Text: "containerd tries again"}, {Text: "The kubelet tries again"}},
+			"short": {
+				{Variant: evidence.Descriptors, Text: "has as many files open as it may have ({limit})"},
+				{Variant: evidence.Tasks, Text: "may start no process: its control group {cgroup} has as many processes and threads as it may have ({limit})"},
+				{Variant: evidence.Tasks, Text: "may start no process: its control group has as many processes and threads as it may have ({limit})"},
+				{Text: "has used up its limit"},
+			},
+			"group": {{Text: "/{cgroup}"}, {Text: "in which the process is (/proc/{pid}/cgroup)"}},
+		},
+		Meaning: "To stop a pod, containerd and the pod's shim start programs (runc, CNI plugins) and open files. The kernel refuses that to who has used up a limit. " +
+			"Nothing is wrong with the pod. Other pods of the node that are to be stopped or started meet the same limit.",
+		Evidence: "One of these, and a limit that readings in a row have found used up over ten seconds or more. " +
+			"First, containerd itself has not told the status of the sandbox for ten seconds, because it may open no file, and no process of the pod's containers lives. " +
+			"Second, a container has ended, containerd has no task of it, and its record says that it runs, for 30 seconds, or 90 where the node is short of processors, memory or I/O (/proc/pressure), in which it may open no file. " +
+			"Third, containerd has answered none of nodeagent's requests, for as long as one that hangs has not (ContainerdHung), and may open no file. " +
+			"Or the kubelet has said at least twice since the deletion, over eight seconds or more, in an Event of reason FailedKillPod about this pod, that the stop failed with the kernel's words for this limit; " +
+			"the number of the container, or of the sandbox, is compared with containerd's. It has said so of late. " +
+			"The limit was used up from before it said so last. Used up means: " +
+			"pids.current of the process's control group, or of one above it, is not below pids.max, or the process has as many files open as /proc/PID/limits allows. " +
+			"Where the shim could not signal a container, its first process lives and SIGKILL is not pending in any of its threads. " +
+			"A limit of the pod's own control group is not looked at, nor one of the whole node (kernel.pid_max, kernel.threads-max, fs.file-max). A limit that is used up for a moment is not told.",
+		Remedy: "On the node: raise the limit. The kubelet's next try then succeeds. Then find what has used it up.",
+		Danger: "Do not restart containerd while the limit is used up: it may not get its threads and files as it starts. Do not kill shims to make room: that ends their containers. " +
+			"A force delete leaves the pod's containers or sandbox on the node, unseen.",
+		Families: []diagnose.Family{
+			{
+				Name: evidence.Tasks,
+				Meaning: "Shims are in the control group of whoever started them: on most nodes all of them are in that of containerd's unit, each with about a dozen threads. " +
+					"A limit on that group (TasksMax of the unit, or of a slice above it) holds for all of them together.",
+				Remedy: "On the node: raise the limit of the control group {group}: where it is that of a unit of systemd (its name ends with .service or .slice), systemctl set-property UNIT TasksMax=infinity, which needs no restart; " +
+					"else write max to its file pids.max below /sys/fs/cgroup. The kubelet's next try then succeeds. Then see what has filled it: systemd-cgls, or its file cgroup.procs.",
+			},
+			{
+				Name: evidence.Descriptors,
+				Meaning: "Each container, connection and watch takes some files of containerd's. " +
+					"A limit below some tens of thousands (LimitNOFILE of the unit) is too low for it; with a higher one something leaks.",
+				Remedy: "On the node: prlimit --pid PID --nofile=1048576:1048576 raises the limit of a process that runs, here of {process}, if that is still the same process. The kubelet's next try then succeeds. " +
+					"Then see what it has open (ls -l /proc/PID/fd), and raise LimitNOFILE of containerd's unit.",
+			},
+		},
+	},
+	Undecided: func(p *evidence.Pod) bool {
+		f := fact.SandboxStop(p)
+		return f != nil && fact.Relieved(p, f) || fact.FilesAgain(p) && slices.ContainsFunc(p.Containers, untracked)
+	},
+	Check: func(p *evidence.Pod) []diagnose.Finding {
+		if s, err := shortForStatus(p); s != nil {
+			return []diagnose.Finding{{Family: s.Resource, Confidence: diagnose.Proved, Objects: usedUp(s, err)}}
+		}
+		if s := unacceptedBy(p); s != nil {
+			return []diagnose.Finding{{Family: s.Resource, Confidence: diagnose.Proved, Variants: []string{unaccepted}, Objects: usedUp(s, "")}}
+		}
+		if out := unrecordedEnds(p); len(out) > 0 {
+			return out
+		}
+		f := fact.SandboxStop(p)
+		if f == nil || fact.Missing(p, evidence.Containers, evidence.Events, evidence.Suspects, evidence.Shims) || f.TimedOut() || !f.Persists(p) || !f.StillTries(p) || !ofLate(p, f) {
+			return nil
+		}
+		out, owner, text := diagnose.Finding{Family: fact.Exhausted(f.Error), Confidence: diagnose.Proved}, containerd, f.Error
+		c, known := p.Container(f.ID)
+		_, after, signals := strings.Cut(f.Error, afterKill)
+		switch {
+		case signals && known:
+			if alive(p, c) == nil {
+				return nil
+			}
+			if out.Container = c.Name; c.Kind == evidence.Sandbox {
+				out.Container, out.Variants = "", []string{aboutSandbox}
+			}
+			owner, text = shim, after
+		case signals || containersLeft(p):
+			return nil
+		}
+		s := fact.Shortage(p, owner, out.Family, f.Last)
+		if s == nil {
+			return nil
+		}
+		if own := ownShim(p); owner == shim && (own == nil || own.PID != s.PID) {
+			return nil // which of several is the pod's is not known
+		}
+		out.Objects = usedUp(s, text)
+		return []diagnose.Finding{out}
+	},
+}
+
+// shortForStatus returns why containerd does not tell the status of the pod's sandbox, which the
+// kubelet asks for before each of its steps, when that is that it may open no file; nil when it is not.
+func shortForStatus(p *evidence.Pod) (s *evidence.Shortage, err string) {
+	for i := range p.Containers {
+		c := &p.Containers[i]
+		if c.Kind != evidence.Sandbox || fact.Exhausted(c.StatusError) != evidence.Descriptors || c.StatusErrorSince.IsZero() ||
+			p.Time.Sub(c.StatusErrorSince) < fact.SlowDevice || containersLeft(p) {
+			continue
+		}
+		if s := fact.Shortage(p, containerd, evidence.Descriptors, p.Time); s != nil {
+			return s, c.StatusError
+		}
+	}
+	return nil, ""
+}
+
+// unacceptedBy returns the limit by which containerd accepts no connection: it has answered none of
+// nodeagent's requests for as long as one that hangs has not. The kubelet was connected before.
+func unacceptedBy(p *evidence.Pod) *evidence.Shortage {
+	c := &p.Node.Containerd
+	if c.Refused || c.UnansweredSince.IsZero() || c.Attempts < 3 || !fact.SilentForLong(&p.Node, c.UnansweredSince, c.Asked) {
+		return nil
+	}
+	return fact.Shortage(p, containerd, evidence.Descriptors, p.Time)
+}
+
+// unrecordedEnds returns the containers that have ended and of which containerd has deleted the task, but
+// not changed the record, for which it makes a new file (continuity.AtomicWriteFile), while it may open
+// none: in all readings for as long as views have to disagree.
+func unrecordedEnds(p *evidence.Pod) []diagnose.Finding {
+	s := fact.Shortage(p, containerd, evidence.Descriptors, p.Time)
+	if s == nil || !disagree(p, s.Since) || fact.Missing(p, evidence.Containers, evidence.Suspects, evidence.Cgroups, evidence.Containerd) {
+		return nil
+	}
+	var out []diagnose.Finding
+	for i := range p.Containers {
+		c := &p.Containers[i]
+		if untracked(*c) && disagree(p, c.VacantSince) {
+			out = append(out, diagnose.Finding{
+				Container: c.Name, Family: s.Resource, Confidence: diagnose.Proved, Variants: []string{unrecorded}, Objects: usedUp(s, ""),
+			})
+		}
+	}
+	return out
+}
+
+// untracked reports whether containerd has no task of a container that runs by its record.
+func untracked(c evidence.Container) bool {
+	return c.Kind != evidence.Sandbox && c.Runtime == fact.RuncV2 && c.State == evidence.StateRunning && c.Task.Absent
+}
+
+// usedUp is what a finding about a limit is about. The text ends with what runc has printed, and where
+// it was not started with <nil> in its place (runOrError in github.com/containerd/go-runc).
+func usedUp(s *evidence.Shortage, text string) diagnose.Objects {
+	return diagnose.Objects{
+		Process: &diagnose.Process{PID: s.PID, Comm: s.Owner}, Cgroup: s.Cgroup, Limit: s.Limit,
+		Error: strings.TrimSuffix(strings.TrimSuffix(text, `\n`), ": <nil>"),
+	}
+}

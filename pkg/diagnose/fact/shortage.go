@@ -1,0 +1,59 @@
+package fact
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/nodeagent-io/nodeagent/pkg/evidence"
+)
+
+// The words of Go's runtime and of the C library for what a process is refused that has used up a
+// limit: EAGAIN of clone(2), and EMFILE (errno(3)). A runtime that can be started and gets too few
+// threads ends with words of its own.
+const (
+	noTask       = "resource temporarily unavailable"
+	noThread     = "failed to create new OS thread"
+	noDescriptor = "too many open files"
+)
+
+// Exhausted returns which resource an error says is used up, "" for other errors. ENFILE is about the
+// whole node and has other words ("too many open files in system").
+func Exhausted(text string) string {
+	text = strings.ToLower(text)
+	switch {
+	case strings.Contains(text, "fork/exec ") && strings.Contains(text, noTask), strings.Contains(text, strings.ToLower(noThread)):
+		return evidence.Tasks
+	case strings.Contains(text, noDescriptor) && !strings.Contains(text, noDescriptor+" in system"):
+		return evidence.Descriptors
+	}
+	return ""
+}
+
+// Shortage returns the limit of an owner on a resource that readings in a row have shown used up: for
+// SlowDevice, and since before something failed at the moment that is given. nil when there is none.
+func Shortage(p *evidence.Pod, owner, resource string, failed time.Time) *evidence.Shortage {
+	for i := range p.Shortages {
+		s := &p.Shortages[i]
+		if s.Owner == owner && s.Resource == resource && s.Ended.IsZero() && !s.Since.IsZero() && p.Time.Sub(s.Since) >= SlowDevice && failed.After(s.Since) {
+			return s
+		}
+	}
+	return nil
+}
+
+// Relieved reports whether what failed for want of something may succeed at the next try: the limit
+// that readings had shown used up is not any more, and nothing has been told of a failure since.
+func Relieved(p *evidence.Pod, f *SandboxFailure) bool {
+	resource := Exhausted(f.Error)
+	return slices.ContainsFunc(p.Shortages, func(s evidence.Shortage) bool {
+		return s.Resource == resource && !s.Ended.IsZero() && !f.Last.After(s.Ended)
+	})
+}
+
+// FilesAgain reports whether containerd may open files again, which readings had shown that it might not.
+func FilesAgain(p *evidence.Pod) bool {
+	return slices.ContainsFunc(p.Shortages, func(s evidence.Shortage) bool {
+		return s.Resource == evidence.Descriptors && s.Owner == "containerd" && !s.Ended.IsZero()
+	})
+}

@@ -1,0 +1,280 @@
+package diagnose_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
+	"github.com/nodeagent-io/nodeagent/pkg/diagnose/cause"
+	"github.com/nodeagent-io/nodeagent/pkg/diagnose/fact"
+	"github.com/nodeagent-io/nodeagent/pkg/evidence"
+)
+
+// What containerd answers when the shim can start no process, and when containerd itself can open no
+// file, or start no plugin.
+const (
+	cannotFork  = `fork/exec /usr/local/sbin/runc: resource temporarily unavailable: <nil>`
+	shimIsShort = `rpc error: code = Unknown desc = failed to stop container \"c\": failed to kill container \"c\": unknown error after kill: ` + cannotFork
+	noNetns     = `rpc error: code = Unknown desc = failed to check network namespace closed: get netns fd: open /var/run/netns/cni-1: too many open files`
+	noPlugin    = `plugin type=\"bridge\" failed (delete): netplugin failed with no error message: `
+)
+
+// short is a pod whose shim, number 50, has had as many tasks as it may have for 20 seconds.
+func short(change func(p *evidence.Pod, s *evidence.Shortage)) *evidence.Pod {
+	return unsignalled(func(p *evidence.Pod, _ *evidence.Task) {
+		p.KillFailures = []evidence.KillFailure{kubeletSays(p, shimIsShort)}
+		p.Parents = []evidence.Task{{PID: 50, TID: 50, Comm: "containerd-shim", State: evidence.Sleeping, Owner: "shim"}}
+		p.Shortages = []evidence.Shortage{{
+			Resource: evidence.Tasks, Owner: "shim", PID: 50, Cgroup: "/system.slice/containerd.service", Limit: 512, Used: 512, Since: p.Time.Add(-20 * time.Second),
+		}}
+		change(p, &p.Shortages[0])
+	})
+}
+
+// shortContainerd is one whose containers have ended, and whose containerd, number 60, has as many
+// files open as it may.
+func shortContainerd(answer string, change func(p *evidence.Pod, s *evidence.Shortage)) *evidence.Pod {
+	return tornDown("", func(p *evidence.Pod) {
+		p.KillFailures = []evidence.KillFailure{kubeletSays(p, answer)}
+		p.Shortages = []evidence.Shortage{{Resource: evidence.Descriptors, Owner: "containerd", PID: 60, Limit: 1024, Used: 1024, Since: p.Time.Add(-20 * time.Second)}}
+		change(p, &p.Shortages[0])
+	})
+}
+
+func TestNodeResourceExhausted(t *testing.T) {
+	type change = func(p *evidence.Pod, s *evidence.Shortage)
+	nothing := func(*evidence.Pod, *evidence.Shortage) {}
+	says := func(old, text string) change {
+		return func(p *evidence.Pod, _ *evidence.Shortage) {
+			p.KillFailures[0].Text = strings.ReplaceAll(p.KillFailures[0].Text, old, text)
+		}
+	}
+	network := func(text string) string {
+		return `rpc error: code = Unknown desc = failed to destroy network for sandbox \"` + sandboxID + `\": ` + text
+	}
+	forkless := func(_ *evidence.Pod, s *evidence.Shortage) {
+		s.Resource, s.Cgroup, s.Limit = evidence.Tasks, "/system.slice/containerd.service", 512
+	}
+	both := func(a, b change) change {
+		return func(p *evidence.Pod, s *evidence.Shortage) { a(p, s); b(p, s) }
+	}
+	// itself has containerd say so, without an Event.
+	itself := func(ago time.Duration) change {
+		return func(p *evidence.Pod, _ *evidence.Shortage) {
+			p.KillFailures = nil
+			p.Containers[1].StatusError = "failed to get sandbox ip: check network namespace closed: get netns fd: open /var/run/netns/cni-1: too many open files"
+			p.Containers[1].StatusErrorSince = p.Time.Add(-ago)
+		}
+	}
+	for name, test := range map[string]struct {
+		pod   *evidence.Pod
+		want  string // the family and a part of the message; "" when it is not said
+		other string
+	}{
+		"the shim": {short(nothing), "Tasks: the stop of container main fails each time, because shim (PID 50) may start no process: " +
+			"its control group system.slice/containerd.service has as many processes and threads as it may have (512): \"fork/exec /usr/local/sbin/runc: resource temporarily unavailable\". The kubelet", ""},
+		"a group whose name is no word": {short(func(_ *evidence.Pod, s *evidence.Shortage) { s.Cgroup = "/a b; reboot" }), "Tasks: its control group has as many", ""},
+		"runc gets too few threads": {short(says(cannotFork, "runc did not terminate successfully: exit status 2: runtime: failed to create new OS thread (have 3 already; errno=11)")),
+			"Tasks: failed to create new OS thread", ""},
+		"the pod's sandbox": {short(func(p *evidence.Pod, _ *evidence.Shortage) {
+			p.KillFailures[0].Text = strings.NewReplacer("failed to stop container", "failed to stop sandbox", `\"c\"`, `\"`+sandboxID+`\"`).Replace(p.KillFailures[0].Text)
+			p.Containers[0].State, p.Tasks[0].Container = evidence.StateExited, sandboxID
+			p.Containers[1].Task = evidence.ShimTask{Status: "running", PID: 100}
+			p.Cgroups = nil
+		}), "Tasks: the stop of the pod's sandbox fails each time, because shim (PID 50)", ""},
+		"nine seconds": {short(func(p *evidence.Pod, s *evidence.Shortage) { s.Since = p.Time.Add(-9 * time.Second) }), "", "RuntimeCommandFailing"},
+		"only since it failed": {short(func(p *evidence.Pod, s *evidence.Shortage) {
+			p.KillFailures[0].First, p.KillFailures[0].Last = s.Since.Add(-10*time.Second), s.Since
+		}), "", "RuntimeCommandFailing"},
+		"not any more, and it has not failed since": {short(func(p *evidence.Pod, s *evidence.Shortage) { s.Ended = p.Time.Add(-4 * time.Second) }), "", ""},
+		"not any more, and it has failed since":     {short(func(p *evidence.Pod, s *evidence.Shortage) { s.Ended = p.Time.Add(-6 * time.Second) }), "", "RuntimeCommandFailing"},
+		"one reading":                               {short(func(_ *evidence.Pod, s *evidence.Shortage) { s.Since = time.Time{} }), "", "RuntimeCommandFailing"},
+		"not any more":                              {short(func(p *evidence.Pod, _ *evidence.Shortage) { p.Shortages = nil }), "", "RuntimeCommandFailing"},
+		"not read":                                  {short(func(p *evidence.Pod, _ *evidence.Shortage) { p.Shortages = nil; p.Lack(evidence.Limits, "denied") }), "", "RuntimeCommandFailing"},
+		"of containerd":                             {short(func(_ *evidence.Pod, s *evidence.Shortage) { s.Owner = "containerd" }), "", "RuntimeCommandFailing"},
+		"of another shim":                           {short(func(_ *evidence.Pod, s *evidence.Shortage) { s.PID = 51 }), "", "RuntimeCommandFailing"},
+		"of one of two shims":                       {short(func(p *evidence.Pod, _ *evidence.Shortage) { p.Parents = append(p.Parents, p.Parents[0]) }), "", "RuntimeCommandFailing"},
+		"of files":                                  {short(func(_ *evidence.Pod, s *evidence.Shortage) { s.Resource = evidence.Descriptors }), "", "RuntimeCommandFailing"},
+		"another error":                             {short(says(cannotFork, "permission denied")), "", "RuntimeCommandFailing"},
+		"runc says so of something else":            {short(says(cannotFork, "runc did not terminate successfully: exit status 1: flock: resource temporarily unavailable")), "", "RuntimeCommandFailing"},
+		"once":                                      {short(func(p *evidence.Pod, _ *evidence.Shortage) { p.KillFailures[0].Count = 1 }), "", ""},
+		"long ago":                                  {short(func(p *evidence.Pod, _ *evidence.Shortage) { p.Time = p.Time.Add(90 * time.Second) }), "", ""},
+		"before the deletion": {short(func(p *evidence.Pod, _ *evidence.Shortage) {
+			p.KillFailures[0].First = p.DeletionRequested.Add(-time.Minute)
+		}), "", ""},
+		"of another pod":             {short(says(`for "u"`, `for "v"`)), "", ""},
+		"SIGKILL has come":           {short(func(p *evidence.Pod, _ *evidence.Shortage) { p.Tasks[0].SharedPending = bitKILL }), "", ""},
+		"it has ended":               {short(func(p *evidence.Pod, _ *evidence.Shortage) { p.Tasks[0].State = evidence.Zombie }), "", ""},
+		"inside the grace period":    {short(func(p *evidence.Pod, _ *evidence.Shortage) { p.Deadline = p.Time.Add(time.Minute) }), "", ""},
+		"Events could not be listed": {short(func(p *evidence.Pod, _ *evidence.Shortage) { p.Lack(evidence.Events, "forbidden") }), "", ""},
+		"a kubelet that is gone": {short(func(p *evidence.Pod, _ *evidence.Shortage) {
+			p.Node.Kubelet.AbsentSince, p.Node.Kubelet.LastSeen = p.Time, p.DeletionRequested
+		}), "", ""},
+		"the shim was not asked":                         {short(func(p *evidence.Pod, _ *evidence.Shortage) { p.Lack(evidence.Shims, "no answer") }), "", ""},
+		"containerd":                                     {shortContainerd(noNetns, nothing), "Descriptors: the stop of the pod's sandbox fails each time, because containerd (PID 60) has as many files open as it may have (1024): \"failed to check network namespace closed", ""},
+		"containerd says so itself":                      {shortContainerd("", itself(11*time.Second)), "Descriptors: because containerd (PID 60) has as many files open as it may have (1024): \"failed to get sandbox ip", ""},
+		"containerd says so for nine seconds":            {shortContainerd("", itself(9*time.Second)), "", ""},
+		"containerd says so, and may open more":          {shortContainerd("", both(itself(time.Minute), func(p *evidence.Pod, _ *evidence.Shortage) { p.Shortages = nil })), "", ""},
+		"containerd says so, and a container is left":    {shortContainerd("", both(itself(time.Minute), func(p *evidence.Pod, _ *evidence.Shortage) { p.Containers[0].State = evidence.StateRunning })), "", ""},
+		"containerd says so, and Events were not listed": {shortContainerd("", both(itself(time.Minute), func(p *evidence.Pod, _ *evidence.Shortage) { p.Lack(evidence.Events, "forbidden") })), "Descriptors: failed to get sandbox ip", ""},
+		"containerd, of the whole node":                  {shortContainerd(strings.ReplaceAll(noNetns, "open files", "open files in system"), nothing), "", ""},
+		"containerd, the network":                        {shortContainerd(network(noPlugin+"open /dev/null: too many open files"), nothing), "Descriptors: containerd (PID 60)", ""},
+		"containerd, a plugin's process":                 {shortContainerd(network(noPlugin+"fork/exec /opt/cni/bin/bridge: resource temporarily unavailable"), forkless), "Tasks: containerd (PID 60) may start no process", ""},
+		"containerd, a plugin's own error":               {shortContainerd(network(`plugin type=\"calico\" failed (delete): dial tcp: resource temporarily unavailable`), forkless), "", "CNIDelFailing"},
+		"containerd, and a container is left": {shortContainerd(noNetns, func(p *evidence.Pod, _ *evidence.Shortage) {
+			p.Containers[0].State = evidence.StateRunning
+		}), "", ""},
+		"containerd, for nine seconds":   {shortContainerd(network(noPlugin+"pipe2: too many open files"), func(p *evidence.Pod, s *evidence.Shortage) { s.Since = p.Time.Add(-9 * time.Second) }), "", "CNIDelFailing"},
+		"containerd, of another sandbox": {shortContainerd(strings.ReplaceAll(network(noPlugin+"pipe2: too many open files"), sandboxID, "0ther"), nothing), "", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := cause.Diagnose(test.pod)
+			family, part, _ := strings.Cut(test.want, ": ")
+			got, verdict := "", ""
+			for _, f := range d.Findings {
+				if f.Cause == "NodeResourceExhausted" {
+					got = f.Family + ": " + f.Message
+					if f.Confidence != diagnose.Proved {
+						t.Errorf("it is %s", f.Confidence)
+					}
+				}
+			}
+			if v, ok := d.Verdict(); ok {
+				verdict = v.Cause
+			}
+			switch {
+			case test.want != "" && (verdict != "NodeResourceExhausted" || !strings.HasPrefix(got, family+": ") || !strings.Contains(got, part)):
+				t.Errorf("%s: %q, want %q", verdict, got, test.want)
+			case test.want == "" && (got != "" || test.other != "" && verdict != test.other):
+				t.Errorf("%s: %q, want %s", verdict, got, test.other)
+			}
+		})
+	}
+}
+
+// The kernel's words for a limit are told from others that are like them.
+func TestExhausted(t *testing.T) {
+	for text, want := range map[string]string{
+		"fork/exec /usr/bin/runc: resource temporarily unavailable: <nil>":   evidence.Tasks,
+		"runtime: failed to create new OS thread (have 2 already; errno=11)": evidence.Tasks,
+		"read unix: resource temporarily unavailable":                        "",
+		"fork/exec /usr/bin/runc: no such file or directory":                 "",
+		"pipe2: too many open files":                                         evidence.Descriptors,
+		"open /x: too many open files in system":                             "",
+		"no space left on device":                                            "",
+		"":                                                                   "",
+	} {
+		if got := fact.Exhausted(text); got != want {
+			t.Errorf("%q: %q, want %q", text, got, want)
+		}
+	}
+}
+
+// When the limit is raised, the verdict stands until the kubelet has tried again, and no other is told of.
+func TestRelieved(t *testing.T) {
+	network := `rpc error: code = Unknown desc = failed to destroy network for sandbox \"` + sandboxID + `\": ` + noPlugin + `pipe2: too many open files`
+	ended := func(ago time.Duration) func(p *evidence.Pod, s *evidence.Shortage) {
+		return func(p *evidence.Pod, s *evidence.Shortage) { s.Ended = p.Time.Add(-ago) }
+	}
+	for ago, want := range map[time.Duration]bool{4 * time.Second: true, 6 * time.Second: false} {
+		for _, p := range []*evidence.Pod{short(ended(ago)), shortContainerd(network, ended(ago))} {
+			d := cause.Diagnose(p)
+			if v, told := d.Verdict(); told == want || d.NotLookedFor("NodeResourceExhausted") != want {
+				t.Errorf("it has ended %s ago: %q", ago, v.Message)
+			}
+		}
+	}
+}
+
+// A kubelet that takes the container runtime for down hears of no deletion: that the stop signal was
+// sent is not known, and nothing is said of what it met.
+func TestRuntimeDownForTheKubelet(t *testing.T) {
+	for _, down := range []bool{false, true} {
+		d := cause.Diagnose(stopping(func(p *evidence.Pod, _ *evidence.Task) {
+			p.Node.Ready = &evidence.NodeReady{Status: "False", Reason: "KubeletNotReady", RuntimeDown: down}
+		}))
+		if v, told := d.Verdict(); told == down {
+			t.Errorf("down: %v, verdict: %s %q", down, v.Cause, v.Message)
+		}
+	}
+}
+
+// containerd cannot note the end of a container for as long as it may open no file, and what it could not
+// note is not said to be lost as long as it is about to try again.
+func TestEndNotWrittenDown(t *testing.T) {
+	for name, test := range map[string]struct {
+		change func(p *evidence.Pod, s *evidence.Shortage)
+		want   string // the verdict
+	}{
+		"it may open none":            {func(*evidence.Pod, *evidence.Shortage) {}, "NodeResourceExhausted"},
+		"for less than half a minute": {func(p *evidence.Pod, s *evidence.Shortage) { s.Since = p.Time.Add(-29 * time.Second) }, "ExitEventLost"},
+		"ended less than half a minute ago": {func(p *evidence.Pod, _ *evidence.Shortage) {
+			p.Containers[0].VacantSince = p.Time.Add(-29 * time.Second)
+		}, ""},
+		"on a starved node":              {func(p *evidence.Pod, _ *evidence.Shortage) { p.Node.Pressure.StarvedUntil = p.Time }, ""},
+		"of the shim":                    {func(_ *evidence.Pod, s *evidence.Shortage) { s.Owner = "shim" }, "ExitEventLost"},
+		"of tasks":                       {func(_ *evidence.Pod, s *evidence.Shortage) { s.Resource = evidence.Tasks }, "ExitEventLost"},
+		"none":                           {func(p *evidence.Pod, _ *evidence.Shortage) { p.Shortages = nil }, "ExitEventLost"},
+		"it may open some again":         {func(p *evidence.Pod, s *evidence.Shortage) { s.Ended = p.Time }, ""},
+		"there is a task":                {func(p *evidence.Pod, _ *evidence.Shortage) { p.Containers[0].Task = evidence.ShimTask{} }, ""},
+		"the record says that it exited": {func(p *evidence.Pod, _ *evidence.Shortage) { p.Containers[0].State = evidence.StateExited }, ""},
+		"of another runtime":             {func(p *evidence.Pod, _ *evidence.Shortage) { p.Containers[0].Runtime = "io.containerd.kata.v2" }, ""},
+		"groups were not read":           {func(p *evidence.Pod, _ *evidence.Shortage) { p.Lack(evidence.Cgroups, "no") }, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := shortContainerd("", func(p *evidence.Pod, s *evidence.Shortage) {
+				p.KillFailures = nil
+				p.Time = p.Time.Add(30 * time.Second)
+				p.UnchangedSince = p.Time
+				p.Containers[0].State, p.Containers[0].Runtime = evidence.StateRunning, fact.RuncV2
+				p.Containers[0].Task, p.Containers[0].VacantSince = evidence.ShimTask{Absent: true}, p.Time.Add(-45*time.Second)
+				s.Since = p.Time.Add(-40 * time.Second)
+				p.Node.Time, p.Node.Containerd.Version, p.Node.Containerd.ConnectedSince = p.Time, "v2.4.2", p.Time.Add(-time.Hour)
+				test.change(p, s)
+			})
+			d := cause.Diagnose(p)
+			v, _ := d.Verdict()
+			if v.Cause != test.want || v.Cause == "NodeResourceExhausted" && v.Message != "containerd cannot write down that container main has ended, because containerd (PID 60) has as many files open as it may have (1024). containerd tries again" {
+				t.Errorf("%s: %q, want %s", v.Cause, v.Message, test.want)
+			}
+		})
+	}
+}
+
+// Who connects to a containerd that may open no file gets no answer, as from one that hangs.
+func TestNoConnectionAccepted(t *testing.T) {
+	for name, test := range map[string]struct {
+		change func(p *evidence.Pod, s *evidence.Shortage)
+		want   string // the verdict
+	}{
+		"it may open none":       {func(*evidence.Pod, *evidence.Shortage) {}, "NodeResourceExhausted"},
+		"it may open some":       {func(p *evidence.Pod, _ *evidence.Shortage) { p.Shortages = nil }, "ContainerdHung"},
+		"it may open some again": {func(p *evidence.Pod, s *evidence.Shortage) { s.Ended = p.Time }, "ContainerdHung"},
+		"for nine seconds":       {func(p *evidence.Pod, s *evidence.Shortage) { s.Since = p.Time.Add(-9 * time.Second) }, "ContainerdHung"},
+		"of the shim":            {func(_ *evidence.Pod, s *evidence.Shortage) { s.Owner = "shim" }, "ContainerdHung"},
+		"not for long": {func(p *evidence.Pod, _ *evidence.Shortage) {
+			p.Node.Containerd.UnansweredSince = p.Time.Add(-50 * time.Second)
+		}, ""},
+		"stopped by a signal": {func(p *evidence.Pod, _ *evidence.Shortage) {
+			p.Node.Containerd.Process = &evidence.Task{PID: 60, TID: 60, Comm: "containerd", State: evidence.Stopped, UnchangedSince: p.Time.Add(-time.Minute)}
+		}, "ContainerdHung"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := shortContainerd("", func(p *evidence.Pod, s *evidence.Shortage) {
+				p.KillFailures, p.UnchangedSince = nil, p.Time
+				p.Node.Containerd.UnansweredSince, p.Node.Containerd.Asked, p.Node.Containerd.Attempts = p.Time.Add(-62*time.Second), p.Time, 5
+				p.Node.Containerd.Error = "no answer"
+				for _, source := range []evidence.Source{evidence.Containers, evidence.Shims, evidence.Containerd} {
+					p.Lack(source, "no answer")
+				}
+				test.change(p, s)
+			})
+			d := cause.Diagnose(p)
+			if v, _ := d.Verdict(); v.Cause != test.want || v.Cause == "NodeResourceExhausted" && !strings.HasPrefix(v.Message,
+				"containerd accepts no connection any more, because containerd (PID 60) has as many files open as it may have (1024). Who") {
+				t.Errorf("%s: %q, want %s", v.Cause, v.Message, test.want)
+			}
+		})
+	}
+}

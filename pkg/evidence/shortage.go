@@ -1,0 +1,62 @@
+package evidence
+
+import (
+	"slices"
+	"time"
+)
+
+// A Shortage is a limit that the pod's shim, or containerd, has used up.
+type Shortage struct {
+	// Resource is Tasks or Descriptors.
+	Resource string `json:"resource"`
+	// Owner is whose limit it is, containerd or shim, and PID the number of its process.
+	Owner string `json:"owner"`
+	PID   int    `json:"pid"`
+	// Cgroup is the control group that has a limit on tasks, the process's own or one above it,
+	// below the mount point of its hierarchy; "" for Descriptors.
+	Cgroup string `json:"cgroup,omitempty"`
+	// Limit is how many there may be, and Used how many there are: pids.max and pids.current of
+	// the group (Documentation/admin-guide/cgroup-v2.rst), or the soft limit RLIMIT_NOFILE and the
+	// open files of the process (getrlimit(2)).
+	Limit int64 `json:"limit"`
+	Used  int64 `json:"used"`
+	// Since is when the first of the readings in a row had ended that showed it, and Ended when the
+	// first one had that did not any more; zero while it is so. It is kept for a while then: the kubelet
+	// tries again later what failed meanwhile.
+	Since time.Time `json:"since,omitzero"`
+	Ended time.Time `json:"ended,omitzero"`
+}
+
+// keepShortage is for how long one that has ended is kept. The kubelet tries again after ten seconds or
+// a little more, and may then wait for a grace period.
+const keepShortage = 2 * time.Minute
+
+// What Shortage.Resource can be: processes and threads, and open files.
+const (
+	Tasks       = "Tasks"
+	Descriptors = "Descriptors"
+)
+
+// sinceShortages carries over since when the same limits have been used up, and keeps those that are
+// not any more.
+func (p *Pod) sinceShortages(before []Shortage, t time.Time) {
+	read := len(p.Shortages)
+	for _, b := range before {
+		i := slices.IndexFunc(p.Shortages[:read], func(s Shortage) bool {
+			return b.Resource == s.Resource && b.PID == s.PID && b.Cgroup == s.Cgroup && b.Limit == s.Limit
+		})
+		switch {
+		case i >= 0 && b.Ended.IsZero():
+			p.Shortages[i].Since = b.Since
+		case i >= 0:
+		case b.Ended.IsZero():
+			b.Ended = t
+			p.Shortages = append(p.Shortages, b)
+		case t.Sub(b.Ended) < keepShortage:
+			p.Shortages = append(p.Shortages, b)
+		}
+	}
+	for i := range p.Shortages {
+		p.Shortages[i].Since = firstOf(p.Shortages[i].Since, t)
+	}
+}

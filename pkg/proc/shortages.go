@@ -1,0 +1,73 @@
+package proc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/nodeagent-io/nodeagent/pkg/evidence"
+	"github.com/nodeagent-io/nodeagent/pkg/proc/internal/kernfile"
+	"github.com/nodeagent-io/nodeagent/pkg/proc/probe"
+)
+
+// readShortages finds the limits that the pod's shims and containerd have used up: of their control
+// groups on tasks, and their own on open files. Of several containerds, as on a node with docker beside K3s,
+// nothing is told. Results that come with an error are good but not all.
+func (r *Round) readShortages(ctx context.Context, files *kernfile.Reader, p *evidence.Pod, parents []kernfile.TaskStatus) ([]evidence.Shortage, error) {
+	if p.Overdue() <= 0 {
+		return nil, nil
+	}
+	var out []evidence.Shortage
+	var hidden error
+	for i := range parents {
+		if parents[i].Owner != ownerShim {
+			continue
+		}
+		found, err := r.shortages(ctx, files, &parents[i])
+		if err != nil && hidden == nil {
+			hidden = err
+		}
+		out = append(out, found...)
+	}
+	found, err := r.ofContainerd.get(ctx, func() (short, error) {
+		s, err := r.service(ctx, files, []string{ownerContainerd})
+		if errors.Is(err, errSeveral) {
+			return short{}, nil
+		}
+		if s == nil {
+			return short{err: err}, nil
+		}
+		all, err := r.shortages(ctx, files, s)
+		return short{all, err}, nil
+	})
+	return append(out, found.all...), errors.Join(hidden, err, found.err)
+}
+
+// A short is what a round knows of containerd's shortages.
+type short struct {
+	all []evidence.Shortage
+	err error
+}
+
+// shortages returns the limits that a process has used up. One that has exited has none.
+func (r *Round) shortages(ctx context.Context, files *kernfile.Reader, s *kernfile.TaskStatus) ([]evidence.Shortage, error) {
+	var out []evidence.Shortage
+	b, err := files.Task(s.PID, kernfile.Cgroup)
+	if kernfile.Gone(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read cgroup of process %d: %w", s.PID, err)
+	}
+	full, hidden := r.tree().Full(b, s.PID)
+	if full != nil {
+		out = append(out, evidence.Shortage{
+			Resource: evidence.Tasks, Owner: s.Owner, PID: s.PID, Cgroup: kernfile.Printable(full.Path), Limit: full.Limit, Used: full.Tasks,
+		})
+	}
+	saw, err := r.askFiles(ctx, probe.Limits, s)
+	if err == nil && saw.MaxOpen > 0 && saw.Open >= saw.MaxOpen {
+		out = append(out, evidence.Shortage{Resource: evidence.Descriptors, Owner: s.Owner, PID: s.PID, Limit: saw.MaxOpen, Used: saw.Open})
+	}
+	return out, errors.Join(hidden, err)
+}
