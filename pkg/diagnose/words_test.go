@@ -368,7 +368,7 @@ func TestWordings(t *testing.T) {
 		},
 		"several finalizers": {
 			"FinalizersPending", diagnose.Finding{Variants: []string{"Several"}, Objects: objects{Finalizers: []string{"a.org/x", "b.org/y"}}},
-			[]string{"because of finalizers a.org/x, b.org/y, which their controllers have to remove", "Find why their controllers do not remove finalizers a.org/x, b.org/y: are they running"},
+			[]string{"because of finalizers a.org/x, b.org/y, which their controllers have to remove", "Find why their controllers do not: are they running"},
 		},
 		"child that blocks its signal": {
 			"ChildIgnoresForwardedSignal", diagnose.Finding{Variants: []string{"Blocks"}, Objects: objects{Process: &diagnose.Process{PID: 1, Comm: "tini"}, Child: shim, Signal: "SIGTERM"}},

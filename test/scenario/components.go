@@ -13,7 +13,7 @@ func Alone() []Scenario {
 	all = append(all, networkOfNode()...)
 	all = append(all, disconnected()...)
 	all = append(all, plegs()...)
-	all = append(all, scarceOfNode()...)
+	all = append(all, scarce()...)
 	all = append(all, patientKubelets()...)
 	all = append(all, imagesOfNode()...)
 	// While a shim does not answer, the kubelet does not tell what it counts: its metrics ask

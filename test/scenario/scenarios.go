@@ -18,7 +18,7 @@ import (
 func All() []Scenario {
 	return slices.Concat([]Scenario{
 		leaderExited(), finalizer(), finalizerRemoved(),
-	}, storage(), signals(), kernel(), network(), runtimes(), held(), commands(), order(), forced(), api(), objects(), sandboxes(), leftovers(), claims(), rings(), gvisors(), images(), scarce())
+	}, storage(), signals(), kernel(), network(), runtimes(), held(), commands(), order(), forced(), api(), objects(), sandboxes(), leftovers(), claims(), rings(), gvisors(), images())
 }
 
 // Named returns the incidents whose names match one of the patterns.

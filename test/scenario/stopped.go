@@ -179,7 +179,7 @@ func frozenPod() Scenario {
 		Proof:   signalFunctions + freezer + "frozen $(dirname $(group $p)) && has ShdPnd 15 $p",
 		Cause:   "ContainerFrozen",
 		Family:  "CgroupV2",
-		Says:    []string{"container main", ".slice", "SIGTERM"},
+		Says:    []string{"container main", ".slice", "stop signal"}, // which one it is may not have been read yet
 		InGrace: true,
 		Heal:    onNode(signalFunctions + freezer + `[ -z "$p" ] || thaw $(dirname $(group $p))`),
 	}

@@ -73,9 +73,9 @@ var FinalizersPending = &diagnose.Rule{
 				{Text: ""},
 			},
 			"ask": {
-				{Text: "An admission policy or webhook that refuses the removal is named by this, which changes nothing: " +
+				{Text: "Ask, without effect, whether the removal is refused: " +
 					`kubectl -n {podnamespace} patch pod {podname} --type=json -p '[{"op":"remove","path":"/metadata/finalizers"}]' --dry-run=server`},
-				{Text: "An admission policy or webhook that refuses the removal is named by a kubectl patch of the pod with --dry-run=server, which changes nothing"},
+				{Text: "Ask, without effect, whether the removal is refused, by a kubectl patch of the pod with --dry-run=server"},
 			},
 		},
 		Meaning: "The kubelet has finished its work. " +
@@ -88,7 +88,7 @@ var FinalizersPending = &diagnose.Rule{
 			"Who put a single finalizer there is what metadata.managedFields says: a name that any client may give itself. " +
 			"What a controller is answered nobody on the node sees. What has refused nodeagent's own update of the pod's status since only the finalizer is left is named, because many rules are about all updates of pods: " +
 			"it need not look at the controller's.",
-		Remedy: "Find why {owner} {does} not remove {finalizers}: {look}? {ask}.",
+		Remedy: "Find why {owner} {does} not: {look}? {ask}.",
 		Danger: "Removing a finalizer by hand skips the clean-up it stands for: leaked addresses, load balancer targets or counts.",
 		Families: []diagnose.Family{
 			{
