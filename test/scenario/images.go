@@ -68,6 +68,7 @@ func pullHangs() Scenario {
 		Story:    "the registry sends the manifest of an image and no byte of its layer; the pod is deleted meanwhile",
 		Pod:      pulled(name),
 		Starting: true,
+		Long:     true,
 		Prepare:  serveImage(name, "stall"),
 		Break:    inTurn(pulling, onNode("until "+downloads+"; do sleep 1; done")),
 		Proof:    noVictim + downloads,
@@ -124,6 +125,7 @@ func pullSlow() Scenario {
 		Story:    "innocent: the registry takes more than a minute and a half to send an image; the pod is deleted meanwhile",
 		Pod:      pulled(name),
 		Starting: true,
+		Long:     true,
 		Prepare:  serveImage(name, "slow"),
 		Break:    inTurn(pulling, onNode("until "+downloads+"; do sleep 1; done")),
 		// So that what is captured is long past the deadline.

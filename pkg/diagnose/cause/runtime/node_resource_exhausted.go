@@ -52,6 +52,7 @@ var NodeResourceExhausted = &diagnose.Rule{
 			"First, containerd itself has not told the status of the sandbox for ten seconds, because it may open no file, and no process of the pod's containers lives. " +
 			"Second, a container has ended, containerd has no task of it, and its record says that it runs, for 30 seconds, or 90 where the node is short of processors, memory or I/O (/proc/pressure), in which it may open no file. " +
 			"Third, containerd has answered none of nodeagent's requests, for as long as one that hangs has not (ContainerdHung), and may open no file. " +
+			"That is inferred: one that hangs for another reason fills up with the connections of those who try again. " +
 			"Or the kubelet has said at least twice since the deletion, over eight seconds or more, in an Event of reason FailedKillPod about this pod, that the stop failed with the kernel's words for this limit; " +
 			"the number of the container, or of the sandbox, is compared with containerd's. It has said so of late. " +
 			"The limit was used up from before it said so last. Used up means: " +
@@ -87,7 +88,7 @@ var NodeResourceExhausted = &diagnose.Rule{
 			return []diagnose.Finding{{Family: s.Resource, Confidence: diagnose.Proved, Objects: usedUp(s, err)}}
 		}
 		if s := unacceptedBy(p); s != nil {
-			return []diagnose.Finding{{Family: s.Resource, Confidence: diagnose.Proved, Variants: []string{unaccepted}, Objects: usedUp(s, "")}}
+			return []diagnose.Finding{{Family: s.Resource, Confidence: diagnose.Inferred, Variants: []string{unaccepted}, Objects: usedUp(s, "")}}
 		}
 		if out := unrecordedEnds(p); len(out) > 0 {
 			return out
