@@ -46,10 +46,10 @@ var ImagePullHanging = &diagnose.Rule{
 			"A pull that hangs before its first download, as one whose registry does not send the manifest, is not found. " +
 			"Nor is one that hangs beside another that moves, or while another container of the pod runs.",
 		Remedy: "Find out why the registry does not send: its load, a proxy or a mirror in between, the node's network. " +
-			"On the node: journalctl -u containerd shows which images it gives up. " +
-			"The pod terminates when the pull ends or fails. To end it without the registry, restart the kubelet on the node (systemctl restart kubelet): containers run on, and the new kubelet stops the pod. " +
+			"The pod terminates when the pull ends or fails. Without the registry: restart the kubelet on the node (systemctl restart kubelet), which ends no container; the new one stops the pod. " +
+			"journalctl -u containerd shows which images it gives up. " +
 			"serializeImagePulls: false in the kubelet's configuration keeps one pull from holding up the others.",
-		Danger: "Do not remove anything below /var/lib/containerd. A force delete does not end the pull, and the kubelet may still create the container when it has: its name is free before that.",
+		Danger: "Do not remove anything below /var/lib/containerd. A force delete does not end the pull, and the kubelet may still create the container when it has.",
 	},
 	Check: func(p *evidence.Pod) []diagnose.Finding {
 		pull, download := fact.HangingPull(p)
