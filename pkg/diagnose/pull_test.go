@@ -56,12 +56,17 @@ func TestImagePull(t *testing.T) {
 		"it began long before, and nothing came": {func(p *evidence.Pod) {
 			download(p).Started, download(p).Updated = p.Time.Add(-time.Hour), p.Time.Add(-time.Hour)
 		}, hangs + "probably waits for its turn"},
+		"a containerd started anew may have left it": {func(p *evidence.Pod) {
+			download(p).Started, download(p).Updated = p.Time.Add(-time.Hour), p.Time.Add(-time.Hour)
+			p.Node.Containerd.ConnectedSince = p.Time.Add(-30 * time.Minute)
+		}, ""},
+		"other Events than those about failures are not known": {func(p *evidence.Pod) { p.Lack(evidence.Events, "forbidden") }, hangs},
 		"the download was given up": {func(p *evidence.Pod) {
 			download(p).Updated, download(p).Offset = p.Pulls[0].Since.Add(-6*time.Minute), 1<<20
 		}, ""},
 		"the pull has just begun":      {func(p *evidence.Pod) { p.Pulls[0].Since = p.Time.Add(-80 * time.Second) }, ""},
 		"nobody tells of a pull":       {func(p *evidence.Pod) { p.Pulls = nil }, ""},
-		"the Events are not known":     {func(p *evidence.Pod) { p.Lack(evidence.Events, "forbidden") }, ""},
+		"the Events are not known":     {func(p *evidence.Pod) { p.Lack(evidence.Pulls, "forbidden") }, ""},
 		"the kubelet was started anew": {func(p *evidence.Pod) { kubelet(p).Probe.Started = p.Time.Add(-time.Minute) }, ""},
 		"the kubelet is not known":     {func(p *evidence.Pod) { p.Node.Kubelet.Process = nil }, ""},
 		"its age is not known":         {func(p *evidence.Pod) { kubelet(p).Probe = nil }, ""},

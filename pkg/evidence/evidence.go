@@ -46,6 +46,8 @@ const (
 	Requests Source = "requests"
 	// Limits are those of the pod's shim and of containerd on tasks and open files.
 	Limits Source = "limits"
+	// Pulls are the images that the kubelet pulls for the pod, by all of its Events about it.
+	Pulls Source = "pulls"
 )
 
 // A Pod is what is known of one terminating pod at one moment.
@@ -367,7 +369,7 @@ type Daemon struct {
 func (p *Pod) HeardOfPulls(pulls []Pull, err error) {
 	p.Pulls = pulls
 	if err != nil {
-		p.Lack(Events, "list the kubelet's Events about the pod: "+err.Error())
+		p.Lack(Pulls, "list all of the kubelet's Events about the pod: "+err.Error())
 	}
 }
 

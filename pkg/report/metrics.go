@@ -170,7 +170,7 @@ func NewMetrics(version string, now func() time.Time, cases *verdict.Cases, coun
 	for _, s := range []evidence.Source{
 		evidence.Processes, evidence.Suspects, evidence.Cgroups, evidence.Mounts, evidence.Volumes, evidence.Holders,
 		evidence.Containers, evidence.Shims, evidence.Containerd, evidence.Plugins, evidence.RuntimeCommands,
-		evidence.Kubelet, evidence.NodeObject, evidence.VolumeCalls, evidence.APICalls, evidence.Claims, evidence.ClaimCalls, evidence.Events, evidence.Requests, evidence.Limits,
+		evidence.Kubelet, evidence.NodeObject, evidence.VolumeCalls, evidence.APICalls, evidence.Claims, evidence.ClaimCalls, evidence.Events, evidence.Requests, evidence.Limits, evidence.Pulls,
 	} {
 		m.missing.WithLabelValues(string(s))
 	}

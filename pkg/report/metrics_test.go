@@ -113,6 +113,7 @@ nodeagent_evidence_missing_total{source="mounts"} 0
 nodeagent_evidence_missing_total{source="node-object"} 0
 nodeagent_evidence_missing_total{source="plugins"} 0
 nodeagent_evidence_missing_total{source="processes"} 0
+nodeagent_evidence_missing_total{source="pulls"} 0
 nodeagent_evidence_missing_total{source="requests"} 0
 nodeagent_evidence_missing_total{source="runtime-commands"} 0
 nodeagent_evidence_missing_total{source="shims"} 0

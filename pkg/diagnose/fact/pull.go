@@ -24,7 +24,7 @@ const (
 // takes a context that the deletion does not cancel (pkg/kubelet/kubelet.go).
 func pull(p *evidence.Pod) *evidence.Pull {
 	kubelet := p.Node.Kubelet.Process
-	if len(p.Pulls) == 0 || p.Mirror || Missing(p, evidence.Events, evidence.Containers) ||
+	if len(p.Pulls) == 0 || p.Mirror || Missing(p, evidence.Pulls, evidence.Containers) ||
 		kubelet == nil || kubelet.Probe == nil || kubelet.Probe.Started.IsZero() || p.Node.Ready.Unheard() ||
 		len(p.Plugins)+len(p.NetworkSetup)+len(p.RuntimeCommands)+len(p.KillFailures) > 0 {
 		return nil
@@ -73,6 +73,11 @@ func HangingPull(p *evidence.Pod) (*evidence.Pull, *evidence.Download) {
 		if d := &p.Node.Containerd.Downloads[i]; d.Total > 0 && d.Offset >= d.Total && read.Sub(d.Updated) < downloadGivenUp {
 			return nil, nil // it is complete, and being written to the disk
 		}
+	}
+	// One of which nothing has come and that is older than the connection to containerd may be left from
+	// before a restart of it: its lease is kept for a day.
+	if last.Offset == 0 && last.Updated.Before(pull.Since) && last.Updated.Before(p.Node.Containerd.ConnectedSince) {
+		return nil, nil
 	}
 	if read.Sub(pull.Since) < patience || read.Sub(last.Updated) < patience ||
 		last.Offset > 0 && pull.Since.Sub(last.Updated) >= downloadGivenUp {

@@ -20,15 +20,15 @@ const eventsExact = time.Second
 var ImagePullHanging = &diagnose.Rule{
 	Cause:  "ImagePullHanging",
 	Phases: []diagnose.Phase{diagnose.Startup},
-	Needs:  []evidence.Source{evidence.Processes, evidence.Containers, evidence.Events},
+	Needs:  []evidence.Source{evidence.Processes, evidence.Containers, evidence.Pulls},
 	Doc: diagnose.Doc{
 		Layer: "kubelet",
 		Title: "the pull of an image does not move",
-		Message: "container {container}: the kubelet has been pulling its image {image} since {since}, and containerd has stored no data of any image since {until}{whose}. " +
+		Message: "container {container}: the kubelet has been pulling its image {image} since {since}, and nothing that containerd is downloading has moved since {until}{whose}. " +
 			"The kubelet completes the pull before it stops the pod, without a time limit of its own",
 		Phrases: map[string][]diagnose.Choice{
 			"whose": {
-				{Variant: another, Text: ". The download that does not move had begun before: this pull probably waits for its turn"},
+				{Variant: another, Text: ". The download that does not move had begun before: this pull probably waits for its turn, or takes up an earlier try"},
 				{Text: ""},
 			},
 		},
@@ -42,7 +42,8 @@ var ImagePullHanging = &diagnose.Rule{
 			"The pull began 90 seconds ago or earlier, and containerd has stored nothing of any image for that long, or three minutes on a node short of processors, memory or I/O (/proc/pressure). " +
 			"containerd has at least one download that is not complete, and of which nothing has come yet, or which moved less than five minutes before the pull began, or since. It stores a MiB at a time: less than 12 KiB in a second look the same. " +
 			"It is inferred: Events can be written by others, and which download is for which image is not known. " +
-			"Where the download began before the pull, the image may also be unpacked while the download of another one hangs. " +
+			"The image may also be unpacked while the download of another one hangs. " +
+			"A download of which nothing has come, from before the pull and before nodeagent's connection to containerd, is not counted: a containerd that was started anew may have left it. " +
 			"A pull that hangs before its first download, as one whose registry does not send the manifest, is not found. " +
 			"Nor is one that hangs beside another that moves, or while another container of the pod runs.",
 		Remedy: "Find out why the registry does not send: its load, a proxy or a mirror in between, the node's network. " +
