@@ -119,7 +119,11 @@ func TestPLEGUnhealthy(t *testing.T) {
 		"deleted after the last list":  {5 * time.Minute, func(p *evidence.Pod) { lateList(p, -time.Second) }, is, diagnose.StopSignal, false, "It waits for a new list"},
 		"deleted before the last list": {5 * time.Minute, func(p *evidence.Pod) { lateList(p, time.Second) }, "", "", false, ""},
 		"no list was ever given": {20 * time.Second, func(p *evidence.Pod) { p.Node.Ready.PLEG = &evidence.PLEG{Said: p.Time} },
-			is, diagnose.StopSignal, false, "since it was started"},
+			is, diagnose.Delivery, true, "since it was started"},
+		"no list was ever given to a kubelet that was started after the deletion": {20 * time.Second, func(p *evidence.Pod) {
+			p.Node.Ready.PLEG = &evidence.PLEG{Said: p.Time}
+			p.Node.Kubelet.Process.Probe.Started = p.DeletionRequested.Add(time.Second)
+		}, "", "", false, ""},
 		"the kubelet has begun to stop it": {5 * time.Minute, func(p *evidence.Pod) {
 			lateList(p, -time.Second)
 			p.RuntimeCommands = []evidence.RuntimeCommand{{Runtime: "runc", Command: "kill"}}

@@ -22,8 +22,8 @@ type NodeReady struct {
 	Asked time.Time `json:"asked"`
 	Since time.Time `json:"since"`
 	// RuntimeDown reports whether the kubelet says that the container runtime is down: containerd has
-	// not told its status for 30 seconds, whether it answers with an error or not at all (updateRuntimeUp,
-	// pkg/kubelet/kubelet.go). Its main loop does nothing then, and hears of no deletion.
+	// not told its status for 30 seconds, or never to this kubelet, whether it answers with an error or not at
+	// all (updateRuntimeUp, pkg/kubelet/kubelet.go), or says that it is not ready. Its main loop does nothing then, and hears of no deletion.
 	RuntimeDown bool `json:"runtimeDown,omitempty"`
 	// PLEG is what the kubelet says of its pod lifecycle event generator while that is not healthy,
 	// and ShuttingDown reports whether it says that the node is shutting down.
@@ -70,8 +70,14 @@ var plegActive = regexp.MustCompile(`PLEG is not healthy: pleg was last seen act
 const (
 	plegNever    = "PLEG is not healthy: pleg has yet to be successful"
 	shuttingDown = "node is shutting down"
-	runtimeDown  = "container runtime is down"
 )
+
+// What the kubelet says there of a container runtime without which its main loop does nothing: it is down,
+// has not answered since the kubelet was started, or says that it is not ready. That its network is not
+// ("container runtime network not ready") does not stop the loop.
+var runtimeDown = []string{
+	"container runtime is down", "container runtime status check may not have completed yet", "container runtime not ready",
+}
 
 // Hear notes what the message of the condition tells, which the kubelet wrote at that time.
 func (r *NodeReady) Hear(message string, said time.Time) {
@@ -79,7 +85,7 @@ func (r *NodeReady) Hear(message string, said time.Time) {
 	if r.Status != "False" {
 		return
 	}
-	r.ShuttingDown, r.RuntimeDown = strings.Contains(message, shuttingDown), strings.Contains(message, runtimeDown)
+	r.ShuttingDown, r.RuntimeDown = strings.Contains(message, shuttingDown), slices.ContainsFunc(runtimeDown, func(s string) bool { return strings.Contains(message, s) })
 	if strings.Contains(message, plegNever) {
 		r.PLEG = &PLEG{Said: said, First: said}
 	}

@@ -229,8 +229,10 @@ func TestFollowPLEG(t *testing.T) {
 func TestHearRuntimeDown(t *testing.T) {
 	for message, want := range map[string]bool{
 		"container runtime is down": true,
-		"[container runtime is down, PLEG is not healthy: pleg was last seen active 3m7.017s ago; threshold is 3m0s]": true,
-		"container runtime status check may not have completed yet":                                                   false,
+		"[container runtime is down, PLEG is not healthy: pleg was last seen active 3m7.017s ago; threshold is 3m0s]":             true,
+		"container runtime status check may not have completed yet":                                                               true,
+		"container runtime not ready: RuntimeReady=false reason:ContainerdNotReady message:containerd is not ready":               true,
+		"container runtime network not ready: NetworkReady=false reason:NetworkPluginNotReady message:cni plugin not initialized": false,
 		"": false,
 	} {
 		for _, status := range []string{"False", "True", "Unknown"} {

@@ -79,10 +79,18 @@ func kubeletThere(p *evidence.Pod) bool {
 
 // Unread reports whether the kubelet has not read that the pod is deleted, because that was when its
 // main loop did nothing already, and does nothing since: it tells of a list that is older than the
-// deletion, so it was not started since. Nor is it at work on the pod for another reason. The times of the two are compared with room for clocks that
-// were not.
+// deletion, so it was not started since. One that never had a list has read nothing since its start: its main loop
+// begins with the first list (runtimeErrors, pkg/kubelet/runtime.go). Nor is it at work on the pod for another reason.
+// The times of the two are compared with room for clocks that were not.
 func Unread(p *evidence.Pod) bool {
 	g := PLEG(p)
-	return g != nil && !g.Unhealthy.IsZero() && p.DeletionRequested.Sub(g.Unhealthy) >= KillLatency && len(p.KillFailures) == 0 &&
+	if g == nil {
+		return false
+	}
+	since := g.Unhealthy
+	if g.Active.IsZero() {
+		since = startOf(&p.Node.Kubelet)
+	}
+	return !since.IsZero() && p.DeletionRequested.Sub(since) >= KillLatency && len(p.KillFailures) == 0 &&
 		!slices.ContainsFunc(p.RuntimeCommands, func(c evidence.RuntimeCommand) bool { return c.Command == "kill" || c.Command == "delete" })
 }
