@@ -13,7 +13,7 @@ import (
 // threads ends with words of its own.
 const (
 	noTask       = "resource temporarily unavailable"
-	noThread     = "failed to create new OS thread"
+	noThread     = "failed to create new os thread" // with the number of the error behind it
 	noDescriptor = "too many open files"
 )
 
@@ -22,7 +22,7 @@ const (
 func Exhausted(text string) string {
 	text = strings.ToLower(text)
 	switch {
-	case strings.Contains(text, "fork/exec ") && strings.Contains(text, noTask), strings.Contains(text, strings.ToLower(noThread)):
+	case strings.Contains(text, "fork/exec ") && strings.Contains(text, noTask), strings.Contains(text, noThread) && strings.Contains(text, "errno=11"):
 		return evidence.Tasks
 	case strings.Contains(text, noDescriptor) && !strings.Contains(text, noDescriptor+" in system"):
 		return evidence.Descriptors

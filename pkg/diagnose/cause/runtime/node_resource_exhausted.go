@@ -3,6 +3,7 @@ package runtime
 import (
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose/fact"
@@ -37,7 +38,7 @@ var NodeResourceExhausted = &diagnose.Rule{
 				{Text: "the stop of the pod's sandbox fails each time"},
 			},
 			"said":  {{Text: ": {error}"}, {Text: ""}},
-			"again": {{Variant: unaccepted, Text: "Who was connected before gets errors"}, {Variant: unrecorded, Text: "containerd tries again"}, {Text: "The kubelet tries again"}},
+			"again": {{Variant: unaccepted, Text: "Who connects anew, such as a kubelet that is started, gets no answer"}, {Variant: unrecorded, Text: "containerd tries again"}, {Text: "The kubelet tries again"}},
 			"short": {
 				{Variant: evidence.Descriptors, Text: "has as many files open as it may have ({limit})"},
 				{Variant: evidence.Tasks, Text: "may start no process: its control group {cgroup} has as many processes and threads as it may have ({limit})"},
@@ -50,8 +51,8 @@ var NodeResourceExhausted = &diagnose.Rule{
 			"Nothing is wrong with the pod. Other pods of the node that are to be stopped or started meet the same limit.",
 		Evidence: "One of these, and a limit that readings in a row have found used up over ten seconds or more. " +
 			"First, containerd itself has not told the status of the sandbox for ten seconds, because it may open no file, and no process of the pod's containers lives. " +
-			"Second, a container has ended, containerd has no task of it, and its record says that it runs, for 30 seconds, or 90 where the node is short of processors, memory or I/O (/proc/pressure), in which it may open no file. " +
-			"Third, containerd has answered none of nodeagent's requests, for as long as one that hangs has not (ContainerdHung), and may open no file. " +
+			"Second, a container has ended, containerd has no task of it, and its record says that it runs, for 30 seconds, or 90 where the node is short of processors, memory or I/O (/proc/pressure), in which it may open no file, as it might not soon after the end. " +
+			"Third, containerd has answered none of nodeagent's requests, for as long as one that hangs has not (ContainerdHung), and could open no file before that. " +
 			"That is inferred: one that hangs for another reason fills up with the connections of those who try again. " +
 			"Or the kubelet has said at least twice since the deletion, over eight seconds or more, in an Event of reason FailedKillPod about this pod, that the stop failed with the kernel's words for this limit; " +
 			"the number of the container, or of the sandbox, is compared with containerd's. It has said so of late. " +
@@ -74,7 +75,7 @@ var NodeResourceExhausted = &diagnose.Rule{
 				Name: evidence.Descriptors,
 				Meaning: "Each container, connection and watch takes some files of containerd's. " +
 					"A limit below some tens of thousands (LimitNOFILE of the unit) is too low for it; with a higher one something leaks.",
-				Remedy: "On the node: prlimit --pid PID --nofile=1048576:1048576 raises the limit of a process that runs, here of {process}, if that is still the same process. The kubelet's next try then succeeds. " +
+				Remedy: "On the node: prlimit --pid PID --nofile=LIMIT:LIMIT raises the limit of a process that runs, here of {process}, if that is still the same process, to one above {limit}. The kubelet's next try then succeeds. " +
 					"Then see what it has open (ls -l /proc/PID/fd), and raise LimitNOFILE of containerd's unit.",
 			},
 		},
@@ -97,7 +98,7 @@ var NodeResourceExhausted = &diagnose.Rule{
 		if f == nil || fact.Missing(p, evidence.Containers, evidence.Events, evidence.Suspects, evidence.Shims) || f.TimedOut() || !f.Persists(p) || !f.StillTries(p) || !ofLate(p, f) {
 			return nil
 		}
-		out, owner, text := diagnose.Finding{Family: fact.Exhausted(f.Error), Confidence: diagnose.Proved}, containerd, f.Error
+		out, owner, text := diagnose.Finding{Family: fact.Exhausted(f.Error), Confidence: diagnose.Inferred}, containerd, f.Error
 		c, known := p.Container(f.ID)
 		_, after, signals := strings.Cut(f.Error, afterKill)
 		switch {
@@ -147,7 +148,13 @@ func unacceptedBy(p *evidence.Pod) *evidence.Shortage {
 	if c.Refused || c.UnansweredSince.IsZero() || c.Attempts < 3 || !fact.SilentForLong(&p.Node, c.UnansweredSince, c.Asked) {
 		return nil
 	}
-	return fact.Shortage(p, containerd, evidence.Descriptors, p.Time)
+	if c.Process != nil && c.Process.State == evidence.Uninterruptible {
+		return nil // it hangs, and fills up for that
+	}
+	if s := fact.Shortage(p, containerd, evidence.Descriptors, p.Time); s != nil && !s.Since.After(c.UnansweredSince) {
+		return s
+	}
+	return nil
 }
 
 // unrecordedEnds returns the containers that have ended and of which containerd has deleted the task, but
@@ -161,14 +168,18 @@ func unrecordedEnds(p *evidence.Pod) []diagnose.Finding {
 	var out []diagnose.Finding
 	for i := range p.Containers {
 		c := &p.Containers[i]
-		if untracked(*c) && disagree(p, c.VacantSince) {
+		if untracked(*c) && disagree(p, c.VacantSince) && s.Since.Sub(c.VacantSince) < firstLimits {
 			out = append(out, diagnose.Finding{
-				Container: c.Name, Family: s.Resource, Confidence: diagnose.Proved, Variants: []string{unrecorded}, Objects: usedUp(s, ""),
+				Container: c.Name, Family: s.Resource, Confidence: diagnose.Inferred, Variants: []string{unrecorded}, Objects: usedUp(s, ""),
 			})
 		}
 	}
 	return out
 }
+
+// firstLimits is how long after the end of a container its pod's first reading of limits may be: it is made
+// past the deadline, on a busy node some rounds later.
+const firstLimits = 30 * time.Second
 
 // untracked reports whether containerd has no task of a container that runs by its record.
 func untracked(c evidence.Container) bool {
