@@ -51,9 +51,9 @@ func Relieved(p *evidence.Pod, f *SandboxFailure) bool {
 	})
 }
 
-// FilesAgain reports whether containerd may open files again, which readings had shown that it might not.
-func FilesAgain(p *evidence.Pod) bool {
+// FilesUsedUp reports whether a reading shows that containerd may open no file, or one did a short while ago.
+func FilesUsedUp(p *evidence.Pod) bool {
 	return slices.ContainsFunc(p.Shortages, func(s evidence.Shortage) bool {
-		return s.Resource == evidence.Descriptors && s.Owner == "containerd" && !s.Ended.IsZero()
+		return s.Resource == evidence.Descriptors && s.Owner == "containerd"
 	})
 }

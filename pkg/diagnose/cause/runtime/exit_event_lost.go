@@ -104,8 +104,8 @@ var ExitEventLost = &diagnose.Rule{
 			f := about(c, diagnose.Inferred)
 			f.Objects.Containerd = p.Node.Containerd.Version
 			switch {
-			case c.Task.Absent && fact.FilesAgain(p):
-				continue // it could not write it, and is about to try again
+			case c.Task.Absent && fact.FilesUsedUp(p):
+				continue // it cannot write it, or could not and is about to try again
 			case c.Task.Absent:
 				f.Family = taskGone // it may be about to try again
 			case shim == nil || fact.Halted(shim) || group == nil && !bySystemd(p), p.Time.Sub(c.Task.HeldUntil) < fact.Retries:

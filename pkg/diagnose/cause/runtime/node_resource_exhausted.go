@@ -82,7 +82,7 @@ var NodeResourceExhausted = &diagnose.Rule{
 	},
 	Undecided: func(p *evidence.Pod) bool {
 		f := fact.SandboxStop(p)
-		return f != nil && fact.Relieved(p, f) || fact.FilesAgain(p) && slices.ContainsFunc(p.Containers, untracked)
+		return f != nil && fact.Relieved(p, f) || fact.FilesUsedUp(p) && slices.ContainsFunc(p.Containers, untracked)
 	},
 	Check: func(p *evidence.Pod) []diagnose.Finding {
 		if s, err := shortForStatus(p); s != nil {
