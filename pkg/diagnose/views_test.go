@@ -215,3 +215,19 @@ func TestShimDead(t *testing.T) {
 		})
 	}
 }
+
+// As long as containerd may be about to try again, since somebody may have held the output of what has ended,
+// nothing is called stuck.
+func TestUnknownWaitsForTheNextTry(t *testing.T) {
+	for held, want := range map[time.Duration]string{5 * time.Minute: "", 6 * time.Minute: "ExitEventLost"} {
+		d := cause.Diagnose(ended(func(p *evidence.Pod, c *evidence.Container) {
+			p.Time = p.Deadline.Add(20 * time.Minute)
+			p.Node.Time, p.UnchangedSince, c.VacantSince = p.Time, p.Deadline, p.Deadline
+			p.Node.Containerd.ConnectedSince = p.DeletionRequested.Add(-time.Hour)
+			c.Task.HeldUntil = p.Time.Add(-held)
+		}))
+		if v, _ := d.Verdict(); v.Cause != want {
+			t.Errorf("held until %s ago: %q %s, want %q", held, v.Cause, v.Message, want)
+		}
+	}
+}

@@ -11,9 +11,10 @@ import (
 	"github.com/nodeagent-io/nodeagent/pkg/proc/internal/kernfile"
 )
 
-// A real process that may open more files, and one that may not.
+// A real process that may open more files, as also where only a number below the limit is free, and one that
+// may not.
 func TestOpenFilesUsedUp(t *testing.T) {
-	cmd := exec.Command("sh", "-c", "echo ready; read wait")
+	cmd := exec.Command("sh", "-c", "exec 3</dev/null 5</dev/null; echo ready; read wait")
 	stdin, err := cmd.StdinPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -40,7 +41,7 @@ func TestOpenFilesUsedUp(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer files.Close()
-	for _, limit := range []uint64{1000, 3} {
+	for limit, want := range map[uint64]bool{1000: false, 3: true, 4: true, 5: false} {
 		if err := unix.Prlimit(pid, unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: limit, Max: 1000}, nil); err != nil {
 			t.Skip(err)
 		}
@@ -48,8 +49,7 @@ func TestOpenFilesUsedUp(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		want := limit == 3
-		if (len(got) == 1) != want || want && (got[0].Resource != evidence.Descriptors || got[0].Limit != 3 || got[0].Used < 3 || got[0].PID != pid) {
+		if (len(got) == 1) != want || want && (got[0].Resource != evidence.Descriptors || got[0].Limit != int64(limit) || got[0].Used != int64(limit) || got[0].PID != pid) {
 			t.Errorf("limit %d: %+v", limit, got)
 		}
 	}

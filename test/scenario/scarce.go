@@ -6,17 +6,20 @@ package scenario
 func scarce() []Scenario { return []Scenario{descriptorsUsedUp(), descriptorsUsedUpOnce()} }
 
 // openAll is a shell script that gives containerd a limit on open files below which all are open, as
-// where it leaks some; closeAll undoes that.
+// where it leaks some: it may open one of any number below the limit that is free. closeAll undoes that.
 const (
 	openAll = `containerd=$(pgrep -o -x containerd)
 prlimit --pid $containerd --nofile --noheadings --output SOFT >/run/scenario-$NAME.limit
-prlimit --pid $containerd --nofile=8:
+free=0
+while [ -L /proc/$containerd/fd/$free ]; do free=$((free + 1)); done
+prlimit --pid $containerd --nofile=$free:
 `
 	closeAll = `prlimit --pid $(pgrep -o -x containerd) --nofile=$(cat /run/scenario-$NAME.limit):
 `
 	// allOpen succeeds when containerd has all files open that it may.
 	allOpen = `containerd=$(pgrep -o -x containerd)
-[ $(ls /proc/$containerd/fd | wc -l) -ge $(prlimit --pid $containerd --nofile --noheadings --output SOFT) ]
+limit=$(prlimit --pid $containerd --nofile --noheadings --output SOFT)
+[ $(ls /proc/$containerd/fd | awk -v limit=$limit '$1 < limit' | wc -l) -eq $limit ]
 `
 )
 
@@ -31,7 +34,7 @@ func descriptorsUsedUp() Scenario {
 		Proof:  noVictim + allOpen + "grep -q 'failed to update container state.*too many open files' /var/log/containerd.log || journalctl -u containerd | grep -q 'failed to update container state.*too many open files'",
 		Cause:  "NodeResourceExhausted",
 		Family: "Descriptors",
-		Says: []string{"locked in phase Runtime", "containerd cannot write down that container main has ended", "containerd (PID ", "has as many files open as it may have (8)",
+		Says: []string{"locked in phase Runtime", "containerd cannot write down that container main has ended", "containerd (PID ", "has as many files open as it may have (",
 			"prlimit", "LimitNOFILE"},
 		Heal: onNode(closeAll),
 	}

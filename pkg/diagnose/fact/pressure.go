@@ -63,6 +63,12 @@ func PatienceWithUnknown(p *evidence.Pod) time.Duration {
 		// containerd tries again to have a container deleted: the next tries tell.
 		patience = max(patience, Retries)
 	}
+	for i := range p.Containers {
+		// Something may have held its output, so that containerd may be about to try again to note its end.
+		if c := &p.Containers[i]; !c.VacantSince.IsZero() && !c.Task.HeldUntil.IsZero() {
+			patience = max(patience, c.Task.HeldUntil.Sub(p.Deadline)+Retries)
+		}
+	}
 	return patience
 }
 

@@ -92,7 +92,8 @@ type Seen struct {
 	Pipes  []uint64 `json:"pipes,omitempty"`
 	Inodes []uint64 `json:"inodes,omitempty"`
 	// MaxOpen is how many files the process may have open (the soft limit RLIMIT_NOFILE), 0 for any
-	// number, and Open how many it has, which is not read then.
+	// number, and Open how many it has, which is not read then: no more of them than numbers below the
+	// limit.
 	MaxOpen int64 `json:"maxOpen,omitempty"`
 	Open    int64 `json:"open,omitempty"`
 	// Outputs are the IDs of containers, and Executed those of containers in which a

@@ -10,7 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// limits reads how many files the process may have open, and how many it has.
+// limits reads how many files the process may have open, and how many it has of those numbers. A limit
+// that was lowered leaves those open that are above it, and numbers below may be free.
 func (p *probe) limits() {
 	b := p.file("limits")
 	if b == nil {
@@ -24,6 +25,14 @@ func (p *probe) limits() {
 	if err != nil {
 		p.note("fd", err)
 		return
+	}
+	if open > limit {
+		open = 0
+		for _, fd := range p.descriptors("fd") {
+			if int64(fd) < limit {
+				open++
+			}
+		}
 	}
 	p.seen.MaxOpen, p.seen.Open = limit, open
 }
