@@ -107,8 +107,10 @@ type Objects struct {
 	// Image is the name of an image as the pod's specification has it.
 	Image string `json:"image,omitempty"`
 
-	// Limit is one on processes and threads, or on open files, that is used up.
-	Limit int64 `json:"limit,omitempty"`
+	// Limit is one on processes and threads, or on open files, that is used up, or the size of a file system in
+	// bytes or inodes. Dir is containerd's root directory, whose file system it is.
+	Limit int64  `json:"limit,omitempty"`
+	Dir   string `json:"dir,omitempty"`
 
 	// Kernel is the kernel's release, as uname -r prints it.
 	Kernel string `json:"kernel,omitempty"`

@@ -210,11 +210,26 @@ func TestRuntimeDownForTheKubelet(t *testing.T) {
 // containerd cannot note the end of a container for as long as it may open no file, and what it could not
 // note is not said to be lost as long as it is about to try again.
 func TestEndNotWrittenDown(t *testing.T) {
+	on := func(resource string) func(*evidence.Pod, *evidence.Shortage) {
+		return func(_ *evidence.Pod, s *evidence.Shortage) {
+			s.Resource, s.Dir, s.Limit = resource, "/var/lib/containerd", 40<<30
+		}
+	}
+	because := map[string]string{
+		evidence.Descriptors: "containerd (PID 60) has as many files open as it may have (1024)",
+		evidence.Space:       "the file system of /var/lib/containerd is full (40960 MiB), where containerd (PID 60) keeps its records",
+		evidence.Inodes:      "the file system of /var/lib/containerd, where containerd (PID 60) keeps its records, has no inode left: it can hold 42949672960 files",
+		evidence.ReadOnly:    "the file system of /var/lib/containerd, where containerd (PID 60) keeps its records, is read-only",
+	}
 	for name, test := range map[string]struct {
 		change func(p *evidence.Pod, s *evidence.Shortage)
 		want   string // the verdict
 	}{
 		"it may open none":            {func(*evidence.Pod, *evidence.Shortage) {}, "NodeResourceExhausted"},
+		"its disk is full":            {on(evidence.Space), "NodeResourceExhausted"},
+		"its disk has no inode left":  {on(evidence.Inodes), "NodeResourceExhausted"},
+		"its disk is read-only":       {on(evidence.ReadOnly), "NodeResourceExhausted"},
+		"its disk was full":           {func(p *evidence.Pod, s *evidence.Shortage) { on(evidence.Space)(p, s); s.Ended = p.Time }, ""},
 		"for less than half a minute": {func(p *evidence.Pod, s *evidence.Shortage) { s.Since = p.Time.Add(-29 * time.Second) }, ""},
 		"ended less than half a minute ago": {func(p *evidence.Pod, _ *evidence.Shortage) {
 			p.Containers[0].VacantSince = p.Time.Add(-29 * time.Second)
@@ -242,7 +257,7 @@ func TestEndNotWrittenDown(t *testing.T) {
 			})
 			d := cause.Diagnose(p)
 			v, _ := d.Verdict()
-			if v.Cause != test.want || v.Cause == "NodeResourceExhausted" && v.Message != "containerd cannot write down that container main has ended, because containerd (PID 60) has as many files open as it may have (1024). containerd tries again" {
+			if v.Cause != test.want || v.Cause == "NodeResourceExhausted" && v.Message != "containerd cannot write down that container main has ended, because "+because[v.Family]+". containerd tries again" {
 				t.Errorf("%s: %q, want %s", v.Cause, v.Message, test.want)
 			}
 		})

@@ -148,6 +148,9 @@ var values = map[string]func(*Finding) string{
 
 	"image": func(f *Finding) string { return quoted(f.Objects.Image, 120) },
 	"limit": func(f *Finding) string { return number(f.Objects.Limit) },
+	"size":  func(f *Finding) string { return mebibytes(f.Objects.Limit) },
+	"dir":   func(f *Finding) string { return foreign(f.Objects.Dir, 120) },
+	"root":  func(f *Finding) string { return inCommand(f.Objects.Dir, "/") },
 
 	"kernel":     func(f *Finding) string { return foreign(f.Objects.Kernel, 60) },
 	"containerd": func(f *Finding) string { return foreign(f.Objects.Containerd, 40) },

@@ -5,9 +5,10 @@ import (
 	"time"
 )
 
-// A Shortage is a limit that the pod's shim, or containerd, has used up.
+// A Shortage is a limit that the pod's shim, or containerd, has used up, or the file system of containerd's
+// root directory, which is full or read-only.
 type Shortage struct {
-	// Resource is Tasks or Descriptors.
+	// Resource is Tasks, Descriptors, Space, Inodes or ReadOnly.
 	Resource string `json:"resource"`
 	// Owner is whose limit it is, containerd or shim, and PID the number of its process.
 	Owner string `json:"owner"`
@@ -15,9 +16,12 @@ type Shortage struct {
 	// Cgroup is the control group that has a limit on tasks, the process's own or one above it,
 	// below the mount point of its hierarchy; "" for Descriptors.
 	Cgroup string `json:"cgroup,omitempty"`
+	// Dir is containerd's root directory, such as /var/lib/containerd, for what its file system lacks.
+	Dir string `json:"dir,omitempty"`
 	// Limit is how many there may be, and Used how many there are: pids.max and pids.current of
 	// the group (Documentation/admin-guide/cgroup-v2.rst), or the soft limit RLIMIT_NOFILE and the
-	// open files of the process (getrlimit(2)).
+	// open files of the process below that number (getrlimit(2)), or the size of the file system in
+	// bytes or inodes (statfs(2)). ReadOnly has none.
 	Limit int64 `json:"limit"`
 	Used  int64 `json:"used"`
 	// Since is when the first of the readings in a row had ended that showed it, and Ended when the
@@ -31,10 +35,14 @@ type Shortage struct {
 // a little more, and may then wait for a grace period.
 const keepShortage = 2 * time.Minute
 
-// What Shortage.Resource can be: processes and threads, and open files.
+// What Shortage.Resource can be: processes and threads, open files, and of a file system its space, its inodes,
+// and that it can be written to.
 const (
 	Tasks       = "Tasks"
 	Descriptors = "Descriptors"
+	Space       = "Space"
+	Inodes      = "Inodes"
+	ReadOnly    = "ReadOnly"
 )
 
 // sinceShortages carries over since when the same limits have been used up, and keeps those that are
@@ -43,7 +51,7 @@ func (p *Pod) sinceShortages(before []Shortage, t time.Time) {
 	read := len(p.Shortages)
 	for _, b := range before {
 		i := slices.IndexFunc(p.Shortages[:read], func(s Shortage) bool {
-			return b.Resource == s.Resource && b.PID == s.PID && b.Cgroup == s.Cgroup && b.Limit == s.Limit
+			return b.Resource == s.Resource && b.PID == s.PID && b.Cgroup == s.Cgroup && b.Dir == s.Dir && b.Limit == s.Limit
 		})
 		switch {
 		case i >= 0 && b.Ended.IsZero():

@@ -11,7 +11,7 @@ import (
 )
 
 // readShortages finds the limits that the pod's shims and containerd have used up: of their control
-// groups on tasks, and their own on open files. Of several containerds, as on a node with docker beside K3s,
+// groups on tasks, and their own on open files; and what the file system of containerd's directory lacks. Of several containerds, as on a node with docker beside K3s,
 // nothing is told. Results that come with an error are good but not all.
 func (r *Round) readShortages(ctx context.Context, files *kernfile.Reader, p *evidence.Pod, parents []kernfile.TaskStatus) ([]evidence.Shortage, error) {
 	if p.Overdue() <= 0 {
@@ -38,7 +38,8 @@ func (r *Round) readShortages(ctx context.Context, files *kernfile.Reader, p *ev
 			return short{err: err}, nil
 		}
 		all, err := r.shortages(ctx, files, s)
-		return short{all, err}, nil
+		full, unasked := r.full(ctx, s)
+		return short{append(all, full...), errors.Join(err, unasked)}, nil
 	})
 	return append(out, found.all...), errors.Join(hidden, err, found.err)
 }
@@ -70,4 +71,30 @@ func (r *Round) shortages(ctx context.Context, files *kernfile.Reader, s *kernfi
 		out = append(out, evidence.Shortage{Resource: evidence.Descriptors, Owner: s.Owner, PID: s.PID, Limit: saw.MaxOpen, Used: saw.Open})
 	}
 	return out, errors.Join(hidden, err)
+}
+
+// littleSpace is what is left of a file system, in bytes, that is full: what is freed and used from one moment to
+// the next.
+const littleSpace = 1 << 20
+
+// full returns what the file system of containerd's root directory lacks. One that has no number of inodes
+// makes them as it needs them.
+func (r *Round) full(ctx context.Context, s *kernfile.TaskStatus) ([]evidence.Shortage, error) {
+	saw, err := r.askFiles(ctx, probe.Disk, s)
+	d := saw.Store
+	if err != nil || d.Root == "" {
+		return nil, err
+	}
+	lack := evidence.Shortage{Owner: s.Owner, PID: s.PID, Dir: kernfile.Printable(d.Root)}
+	switch {
+	case d.ReadOnly:
+		lack.Resource = evidence.ReadOnly
+	case d.Size > 0 && d.Free < littleSpace:
+		lack.Resource, lack.Limit, lack.Used = evidence.Space, d.Size, d.Size-d.Free
+	case d.Inodes > 0 && d.FreeInodes == 0:
+		lack.Resource, lack.Limit, lack.Used = evidence.Inodes, d.Inodes, d.Inodes
+	default:
+		return nil, nil
+	}
+	return []evidence.Shortage{lack}, nil
 }

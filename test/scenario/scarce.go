@@ -1,9 +1,11 @@
 package scenario
 
-// scarce lists the incidents in which containerd has used up a limit, and innocent ones that look like
+// scarce lists the incidents in which containerd has used up a limit, or its disk, and innocent ones that look like
 // them. A shim that has used up its tasks is not among them: as often as not it needs a thread itself, ends for
 // want of one (newosproc, runtime/os_linux.go), and containerd cleans up after it.
-func scarce() []Scenario { return []Scenario{descriptorsUsedUp(), descriptorsUsedUpOnce()} }
+func scarce() []Scenario {
+	return []Scenario{descriptorsUsedUp(), descriptorsUsedUpOnce(), diskFull(), diskFullOnce(), diskReadOnly()}
+}
 
 // openAll is a shell script that gives containerd a limit on open files below which all are open, as
 // where it leaks some: it may open one of any number below the limit that is free. closeAll undoes that.
@@ -53,5 +55,76 @@ sleep 12
 ` + closeAll + `) </dev/null >/dev/null 2>&1 &`),
 		Proof: noVictim,
 		Heal:  onNode(closeAll),
+	}
+}
+
+// fillDisk is a shell script that fills the node's disk, and goes on to where something is freed, as a log would that
+// grows; emptyDisk undoes that.
+const (
+	fillDisk = `rm -f /scenario-fill
+(
+trap 'rm -f /scenario-fill /run/scenario-$NAME.filler; exit' TERM
+fallocate -l $(($(stat -f -c '%f * %S' /) - (8 << 20))) /scenario-fill
+while :; do
+	cat /dev/zero >>/scenario-fill 2>/dev/null
+	sleep 0.2 &
+	wait $!
+done
+) </dev/null >/dev/null 2>&1 &
+echo $! >/run/scenario-$NAME.filler
+until [ $(stat -f -c %f /) -lt 16 ]; do sleep 0.2; done
+`
+	emptyDisk = `! [ -e /run/scenario-$NAME.filler ] || kill $(cat /run/scenario-$NAME.filler) || true
+while [ -e /scenario-fill ]; do sleep 0.2; done
+`
+)
+
+func diskFull() Scenario {
+	return Scenario{
+		Name:   "disk-full",
+		Needs:  []Need{PodNetwork},
+		Story:  "the node's disk is full, so that containerd cannot write down that the container has ended",
+		Pod:    victim(3, "drain", "0"),
+		NoExec: true,
+		Break:  onNode(fillDisk),
+		Proof:  noVictim + "[ $(stat -f -c %f /) -lt 256 ]",
+		Cause:  "NodeResourceExhausted",
+		Family: "Space",
+		Says: []string{"locked in phase Runtime", "containerd cannot write down that container main has ended", "the file system of /var/lib/containerd is full (", "df /var/lib/containerd",
+			"Do not restart containerd"},
+		Heal: onNode(emptyDisk),
+	}
+}
+
+// diskFullOnce is innocent: containerd tries again to write it down.
+func diskFullOnce() Scenario {
+	s := diskFull()
+	return Scenario{
+		Name:   "disk-full-once",
+		Needs:  s.Needs,
+		Story:  "innocent: the node's disk is full when the container ends, and some seconds later no more",
+		Pod:    victim(1, "drain", "0"),
+		NoExec: true,
+		Break:  onNode(fillDisk + "(\nsleep 12\n" + emptyDisk + ") </dev/null >/dev/null 2>&1 &"),
+		Proof:  noVictim,
+		Heal:   onNode(emptyDisk),
+	}
+}
+
+// diskReadOnly has containerd's directory mounted read-only.
+func diskReadOnly() Scenario {
+	return Scenario{
+		Name:   "disk-read-only",
+		Needs:  []Need{PodNetwork},
+		Story:  "the file system of containerd's directory is read-only, so that containerd cannot write down that the container has ended",
+		Pod:    victim(3, "drain", "0"),
+		NoExec: true,
+		Break:  onNode("mount --bind /var/lib/containerd /var/lib/containerd && mount -o remount,bind,ro /var/lib/containerd"),
+		Proof:  noVictim + "! touch /var/lib/containerd/scenario",
+		Cause:  "NodeResourceExhausted",
+		Family: "ReadOnly",
+		Says: []string{"locked in phase Runtime", "containerd cannot write down that container main has ended", "the file system of /var/lib/containerd, where containerd (PID ", "is read-only",
+			"dmesg", "mount -o remount,rw"},
+		Heal: onNode("! mountpoint -q /var/lib/containerd || umount -l /var/lib/containerd"),
 	}
 }

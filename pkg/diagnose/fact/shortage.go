@@ -51,9 +51,23 @@ func Relieved(p *evidence.Pod, f *SandboxFailure) bool {
 	})
 }
 
-// FilesUsedUp reports whether a reading shows that containerd may open no file, or one did a short while ago.
-func FilesUsedUp(p *evidence.Pod) bool {
+// unwritable are what containerd writes no record for want of, for which it makes a new file
+// (continuity.AtomicWriteFile).
+var unwritable = []string{evidence.Descriptors, evidence.Space, evidence.Inodes, evidence.ReadOnly}
+
+// Unwritable returns why containerd can write no record, as Shortage does of each of the reasons.
+func Unwritable(p *evidence.Pod) *evidence.Shortage {
+	for _, resource := range unwritable {
+		if s := Shortage(p, "containerd", resource, p.Time); s != nil {
+			return s
+		}
+	}
+	return nil
+}
+
+// MayBeUnwritable reports whether a reading shows that containerd can write no record, or one did a short while ago.
+func MayBeUnwritable(p *evidence.Pod) bool {
 	return slices.ContainsFunc(p.Shortages, func(s evidence.Shortage) bool {
-		return s.Resource == evidence.Descriptors && s.Owner == "containerd"
+		return s.Owner == "containerd" && slices.Contains(unwritable, s.Resource)
 	})
 }

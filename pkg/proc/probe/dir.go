@@ -85,6 +85,21 @@ func (d *dir) link(name string) (string, error) {
 	}
 }
 
+// statfs asks the file system of what a name leads to, links followed.
+func (d *dir) statfs(name string) (*unix.Statfs_t, error) {
+	fd, err := unix.Openat(d.fd, name, unix.O_PATH|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer unix.Close(fd)
+	var s unix.Statfs_t
+	for {
+		if err := unix.Fstatfs(fd, &s); !errors.Is(err, unix.EINTR) {
+			return &s, err
+		}
+	}
+}
+
 // numbers returns the numbers among the names of a directory; none when it has none. More
 // than limit are an error.
 func (d *dir) numbers(name string, limit int) ([]int, error) {

@@ -25,7 +25,8 @@ const maxFiles = 4096
 // ends it when it does not come back.
 //
 // Its reads are of the kind that SIGKILL ends. It never follows a link: that
-// could leave it asleep in a dead file system, where nothing ends it.
+// could leave it asleep in a dead file system, where nothing ends it. What it does
+// follow is the way to containerd's root directory, as containerd does.
 func Main(in io.Reader, out io.Writer) int {
 	if err := writeFrame(out, reply{Done: true}); err != nil {
 		return 1
@@ -94,6 +95,8 @@ func (p *probe) run() {
 		}
 	case Limits:
 		p.limits()
+	case Disk:
+		p.store()
 	case Command:
 		if b := p.file("cmdline"); b != nil {
 			p.seen.Command = parseCommand(b)

@@ -19,7 +19,7 @@ const (
 	unaccepted = "Unaccepted" // a containerd that accepts no connection
 )
 
-// NodeResourceExhausted is a shim, or a containerd, that has used up a limit and so cannot stop the pod.
+// NodeResourceExhausted is a shim, or a containerd, that has used up a limit or its disk and so cannot stop the pod.
 var NodeResourceExhausted = &diagnose.Rule{
 	Cause:  "NodeResourceExhausted",
 	Phases: []diagnose.Phase{diagnose.StopSignal, diagnose.Runtime, diagnose.Sandbox},
@@ -27,8 +27,8 @@ var NodeResourceExhausted = &diagnose.Rule{
 	Partly: []evidence.Source{evidence.Limits, evidence.Containers, evidence.Events, evidence.Suspects, evidence.Shims, evidence.Cgroups, evidence.Containerd},
 	Doc: diagnose.Doc{
 		Layer:   "runtime",
-		Title:   "containerd or the pod's shim has used up a limit on tasks or open files",
-		Message: "{what}, because {process} {short}{said}. {again}",
+		Title:   "containerd or the pod's shim has used up a limit on tasks or open files, or its disk is full or read-only",
+		Message: "{what}, because {short}{said}. {again}",
 		Phrases: map[string][]diagnose.Choice{
 			"what": {
 				{Variant: unaccepted, Text: "containerd accepts no connection any more"},
@@ -40,28 +40,35 @@ var NodeResourceExhausted = &diagnose.Rule{
 			"said":  {{Text: ": {error}"}, {Text: ""}},
 			"again": {{Variant: unaccepted, Text: "Who connects anew, such as a kubelet that is started, gets no answer"}, {Variant: unrecorded, Text: "containerd tries again"}, {Text: "The kubelet tries again"}},
 			"short": {
-				{Variant: evidence.Descriptors, Text: "has as many files open as it may have ({limit})"},
-				{Variant: evidence.Tasks, Text: "may start no process: its control group {cgroup} has as many processes and threads as it may have ({limit})"},
-				{Variant: evidence.Tasks, Text: "may start no process: its control group has as many processes and threads as it may have ({limit})"},
-				{Text: "has used up its limit"},
+				{Variant: evidence.Descriptors, Text: "{process} has as many files open as it may have ({limit})"},
+				{Variant: evidence.Tasks, Text: "{process} may start no process: its control group {cgroup} has as many processes and threads as it may have ({limit})"},
+				{Variant: evidence.Tasks, Text: "{process} may start no process: its control group has as many processes and threads as it may have ({limit})"},
+				{Variant: evidence.Space, Text: "the file system of {dir} is full ({size}), where {process} keeps its records"},
+				{Variant: evidence.Inodes, Text: "the file system of {dir}, where {process} keeps its records, has no inode left: it can hold {limit} files"},
+				{Variant: evidence.ReadOnly, Text: "the file system of {dir}, where {process} keeps its records, is read-only"},
+				{Text: "{process} has used up its limit"},
 			},
-			"group": {{Text: "/{cgroup}"}, {Text: "in which the process is (/proc/{pid}/cgroup)"}},
+			"df":     {{Text: "df {root}"}, {Text: "df"}},
+			"inodes": {{Text: "df -i {root}"}, {Text: "df -i"}},
+			"group":  {{Text: "/{cgroup}"}, {Text: "in which the process is (/proc/{pid}/cgroup)"}},
 		},
 		Meaning: "To stop a pod, containerd and the pod's shim start programs (runc, CNI plugins) and open files. The kernel refuses that to who has used up a limit. " +
+			"It also writes down what has become of each container, for which it makes a new file. " +
 			"Nothing is wrong with the pod. Other pods of the node that are to be stopped or started meet the same limit.",
 		Evidence: "One of these, and a limit that readings in a row have found used up over ten seconds or more. " +
 			"First, containerd itself has not told the status of the sandbox for ten seconds, because it may open no file, and no process of the pod's containers lives. " +
-			"Second, a container has ended, containerd has no task of it, and its record says that it runs, for 30 seconds, or 90 where the node is short of processors, memory or I/O (/proc/pressure), in which it may open no file, as it might not soon after the end. " +
+			"Second, a container has ended, containerd has no task of it, and its record says that it runs, for 30 seconds, or 90 where the node is short of processors, memory or I/O (/proc/pressure), in which it may open no file, or the file system of its directory is full or read-only, as soon after the end. " +
 			"Third, containerd has answered none of nodeagent's requests, for as long as one that hangs has not (ContainerdHung), and could open no file before that. " +
 			"That is inferred: one that hangs for another reason fills up with the connections of those who try again. " +
 			"Or the kubelet has said at least twice since the deletion, over eight seconds or more, in an Event of reason FailedKillPod about this pod, that the stop failed with the kernel's words for this limit; " +
 			"the number of the container, or of the sandbox, is compared with containerd's. It has said so of late. " +
 			"The limit was used up from before it said so last. Used up means: " +
-			"pids.current of the process's control group, or of one above it, is not below pids.max, or the process has as many files open as /proc/PID/limits allows. " +
+			"pids.current of the process's control group, or of one above it, is not below pids.max, or the process has all files open of the numbers that /proc/PID/limits allows. " +
+			"A file system is full with less than 1 MiB free, also for root, or with no inode free (statfs of the one that containerd's database is on). " +
 			"Where the shim could not signal a container, its first process lives and SIGKILL is not pending in any of its threads. " +
 			"A limit of the pod's own control group is not looked at, nor one of the whole node (kernel.pid_max, kernel.threads-max, fs.file-max). A limit that is used up for a moment is not told.",
-		Remedy: "On the node: raise the limit. The kubelet's next try then succeeds. Then find what has used it up.",
-		Danger: "Do not restart containerd while the limit is used up: it may not get its threads and files as it starts. Do not kill shims to make room: that ends their containers. " +
+		Remedy: "On the node: raise the limit, or make room. The next try then succeeds. Then find what has used it up.",
+		Danger: "Do not restart containerd meanwhile: it may not get its threads and files as it starts, or not write. Do not kill shims to make room: that ends their containers. " +
 			"A force delete leaves the pod's containers or sandbox on the node, unseen.",
 		Families: []diagnose.Family{
 			{
@@ -78,11 +85,36 @@ var NodeResourceExhausted = &diagnose.Rule{
 				Remedy: "On the node: prlimit --pid PID --nofile=LIMIT:LIMIT raises the limit of a process that runs, here of {process}, if that is still the same process, to one above {limit}. The kubelet's next try then succeeds. " +
 					"Then see what it has open (ls -l /proc/PID/fd), and raise LimitNOFILE of containerd's unit.",
 			},
+			{
+				Name: evidence.Space,
+				Meaning: "The kubelet removes unused images, and ends pods, before its disk is full (imageGCHighThresholdPercent, evictionHard); " +
+					"what fills it faster, or is on a disk of its own, it does not stop.",
+				Remedy: "On the node: free some space on that file system ({df}; du -x finds what fills it), with files that nobody needs, such as old logs below /var/log. " +
+					"containerd tries again within five minutes. Only then remove unused images (crictl rmi --prune): that too has to be written down.",
+				Danger: "Do not remove anything in containerd's directory by hand. Do not restart containerd meanwhile: it may not start. " +
+					"A force delete leaves the pod's sandbox, addresses and volumes on the node, unseen.",
+			},
+			{
+				Name:    evidence.Inodes,
+				Meaning: "Each file and directory needs an inode, of which ext4 has a number that is set when it is made. Many small files use them up while there is space.",
+				Remedy: "On the node: remove files that nobody needs on that file system ({inodes}; du -x --inodes finds where they are). " +
+					"containerd tries again within five minutes.",
+				Danger: "Do not remove anything in containerd's directory by hand. Do not restart containerd meanwhile: it may not start. " +
+					"A force delete leaves the pod's sandbox, addresses and volumes on the node, unseen.",
+			},
+			{
+				Name:    evidence.ReadOnly,
+				Meaning: "The kernel makes a file system read-only when it meets an error in it or of its disk (mount option errors=remount-ro). No pod of the node can be started or stopped for good.",
+				Remedy: "On the node: dmesg says why (\"Remounting filesystem read-only\"). Where the disk has failed, replace the node, or its disk. " +
+					"Else reboot it, so that the file system is checked. Where somebody has mounted it so on purpose, mount -o remount,rw undoes that; containerd tries again within five minutes.",
+				Danger: "Do not make it writable again after an error before it was checked: that can damage it further. " +
+					"A force delete leaves the pod's sandbox, addresses and volumes on the node, unseen.",
+			},
 		},
 	},
 	Undecided: func(p *evidence.Pod) bool {
 		f := fact.SandboxStop(p)
-		return f != nil && fact.Relieved(p, f) || fact.FilesUsedUp(p) && slices.ContainsFunc(p.Containers, untracked)
+		return f != nil && fact.Relieved(p, f) || fact.MayBeUnwritable(p) && slices.ContainsFunc(p.Containers, untracked)
 	},
 	Check: func(p *evidence.Pod) []diagnose.Finding {
 		if s, err := shortForStatus(p); s != nil {
@@ -158,10 +190,9 @@ func unacceptedBy(p *evidence.Pod) *evidence.Shortage {
 }
 
 // unrecordedEnds returns the containers that have ended and of which containerd has deleted the task, but
-// not changed the record, for which it makes a new file (continuity.AtomicWriteFile), while it may open
-// none: in all readings for as long as views have to disagree.
+// not changed the record, which it cannot write: in all readings for as long as views have to disagree.
 func unrecordedEnds(p *evidence.Pod) []diagnose.Finding {
-	s := fact.Shortage(p, containerd, evidence.Descriptors, p.Time)
+	s := fact.Unwritable(p)
 	if s == nil || !disagree(p, s.Since) || fact.Missing(p, evidence.Containers, evidence.Suspects, evidence.Cgroups, evidence.Containerd) {
 		return nil
 	}
@@ -190,7 +221,7 @@ func untracked(c evidence.Container) bool {
 // it was not started with <nil> in its place (runOrError in github.com/containerd/go-runc).
 func usedUp(s *evidence.Shortage, text string) diagnose.Objects {
 	return diagnose.Objects{
-		Process: &diagnose.Process{PID: s.PID, Comm: s.Owner}, Cgroup: s.Cgroup, Limit: s.Limit,
+		Process: &diagnose.Process{PID: s.PID, Comm: s.Owner}, Cgroup: s.Cgroup, Limit: s.Limit, Dir: s.Dir,
 		Error: strings.TrimSuffix(strings.TrimSuffix(text, `\n`), ": <nil>"),
 	}
 }
