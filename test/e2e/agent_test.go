@@ -15,6 +15,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/nodeagent-io/nodeagent/test/scenario"
@@ -37,6 +38,7 @@ func agentJobs(c *scenario.Cluster) []job {
 	return []job{
 		check("stolen-token", first, orderUsual, stolenToken),
 		check("same-name-again", first, orderUsual, sameNameAgain),
+		check("namespace-deleted", first, orderUsual, namespaceDeleted),
 		check("termination-phases", first, orderUsual, terminationPhases),
 		check("agent-killed", calm, orderAlone, agentKilled),
 		check("agent-ends-in-time", calm, orderAlone, agentEnds),
@@ -159,6 +161,64 @@ func sameNameAgain(x *trial, n *scenario.Node, turn *scenario.Turn) {
 	if err := old.Heal(x.Context(), n, old.Pod); err != nil {
 		x.Error(err)
 	}
+}
+
+// namespaceDeleted deletes a namespace with pods of which each is stuck for a reason of its own. Such a
+// namespace takes no new Events, so that each is told in its condition, and in an Event on the node.
+func namespaceDeleted(x *trial, n *scenario.Node, _ *scenario.Turn) {
+	const name = "scenario-namespace-deleted"
+	namespaces := n.API.CoreV1().Namespaces()
+	if _, err := namespaces.Create(x.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{}); err != nil {
+		x.Fatal(err)
+	}
+	var runs []*scenario.Run
+	defer func() {
+		for _, r := range runs {
+			if err := r.Heal(context.Background(), n, r.Pod); err != nil {
+				x.Error(err)
+			}
+		}
+		if err := n.Await(context.Background(), "the namespace to go away", func() (bool, string) {
+			_, err := namespaces.Get(context.Background(), name, metav1.GetOptions{})
+			return apierrors.IsNotFound(err), fmt.Sprint(err)
+		}); err != nil {
+			x.Error(err)
+		}
+	}()
+	for _, s := range scenario.ThreeStuck() {
+		r := &scenario.Run{Scenario: s, Node: n, Namespace: name}
+		if err := r.Start(x.Context()); err != nil {
+			x.Fatal(err)
+		}
+		runs = append(runs, r)
+	}
+	if err := namespaces.Delete(x.Context(), name, metav1.DeleteOptions{}); err != nil {
+		x.Fatal(err)
+	}
+	for _, r := range runs {
+		if err := n.Await(x.Context(), r.Name+": verdict "+r.Cause, func() (bool, string) {
+			p, err := r.Current()
+			if err != nil {
+				return false, err.Error()
+			}
+			if c := scenario.Condition(p); c == nil || c.Status != corev1.ConditionTrue || c.Reason != r.Cause {
+				return false, fmt.Sprintf("condition %+v", c)
+			}
+			events, err := n.API.EventsV1().Events("").List(x.Context(), metav1.ListOptions{FieldSelector: "regarding.kind=Node,reason=" + r.Cause})
+			if err != nil {
+				return false, err.Error()
+			}
+			for _, e := range events.Items {
+				if strings.Contains(e.Note, name+"/"+r.Name) {
+					return true, ""
+				}
+			}
+			return false, fmt.Sprintf("none of the node's %d Events of this reason names the pod", len(events.Items))
+		}); err != nil {
+			x.Fatal(err)
+		}
+	}
+	x.row.Verdict = verdictCheck
 }
 
 // terminationPhases ends a healthy pod, whose parts are counted. Other pods end meanwhile,

@@ -123,7 +123,7 @@ func TestCluster(t *testing.T) {
 	table.cluster, table.planned = c, len(jobs)
 	withImages := scenarios
 	if len(checks) > 0 {
-		withImages = append(slices.Clone(scenarios), scenario.SameName())
+		withImages = slices.Concat(scenarios, []scenario.Scenario{scenario.SameName()}, scenario.ThreeStuck())
 	}
 	if err := scenario.Images(t.Context(), c, withImages); err != nil {
 		t.Fatal(err)

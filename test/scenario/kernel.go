@@ -23,7 +23,7 @@ func kernel() []Scenario {
 	hang := append(everywhere,
 		frozenXFS(), mmapLock(), twoContainers(),
 		frozenThroughLink(), suspendedDevice(), blockDevice(), blockOverlay(), blockZombieLeader(),
-		nfsWrite(), nfsZombieLeader(), nfsLock(), cifsSync(), pidnsExec(),
+		nfsWrite(), nfsZombieLeader(), nfsLock(), nfsProxyGone(), cifsSync(), pidnsExec(),
 	)
 	for i := range hang {
 		hang[i].Needs = append(hang[i].Needs, Hang)
@@ -444,6 +444,31 @@ func nfsServerGone() Scenario {
 		Cause:   "NetworkFilesystemUnreachable",
 		Says:    []string{"volume share", "NFS server " + server, "kubelet's thread", "rpc_wait_bit_killable", "kubernetes.io~nfs/share"},
 		Heal:    onNode(cutOff("-D", server)),
+	}
+}
+
+// nfsProxyGone is what the drivers of cloud file systems make, which mount through a proxy of the node (stunnel).
+func nfsProxyGone() Scenario {
+	const server, name = "192.0.2.6", "nfs-proxy-gone"
+	const proxy = "scenario-" + name
+	return Scenario{
+		Name:  name,
+		Needs: []Need{NFS},
+		Story: "the NFS server is mounted through a proxy of the node, which has ended while data has not reached the server",
+		Pod:   onClaimed(victim(5, "dirty", "/data/f"), name),
+		Prepare: inTurn(serveNFS(server), onNode("systemctl stop "+proxy+` 2>/dev/null || true
+systemd-run -q --collect --unit=`+proxy+` socat TCP4-LISTEN:20490,bind=127.0.0.1,fork,reuseaddr TCP4:`+server+`:2049
+until socat -u OPEN:/dev/null TCP4:127.0.0.1:20490 2>/dev/null; do sleep 0.5; done`),
+			func(ctx context.Context, n *Node, p *corev1.Pod) error {
+				return bindClaim(ctx, n, p, name, corev1.PersistentVolumeFilesystem,
+					corev1.PersistentVolumeSource{NFS: &corev1.NFSVolumeSource{Server: "127.0.0.1", Path: "/export"}}, "port=20490")
+			}),
+		Break: onNode("systemctl stop " + proxy + "\nsleep 8"),
+		Proof: kubeletHangs,
+		Cause: "NetworkFilesystemUnreachable",
+		Says: []string{"volume data (claim " + name + ", PersistentVolume scenarios-", "the NFS server behind this node's own address 127.0.0.1 does not answer",
+			"a proxy (stunnel or efs-proxy of the EFS CSI driver)", "No data is lost"},
+		Heal: onNode("systemctl is-active -q " + proxy + " || systemd-run -q --collect --unit=" + proxy + " socat TCP4-LISTEN:20490,bind=127.0.0.1,fork,reuseaddr TCP4:" + server + ":2049"),
 	}
 }
 

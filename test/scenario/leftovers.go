@@ -52,15 +52,18 @@ func bindClaims(ctx context.Context, n *Node, p *corev1.Pod) error {
 		if slices.ContainsFunc(p.Spec.Containers[0].VolumeDevices, func(d corev1.VolumeDevice) bool { return d.Name == v.Name }) {
 			mode, attributes = corev1.PersistentVolumeBlock, map[string]string{"device": directory(p.Name) + ".device"}
 		}
-		if err := bindClaim(ctx, n, p, v.PersistentVolumeClaim.ClaimName, mode, attributes); err != nil {
+		name := v.PersistentVolumeClaim.ClaimName
+		if err := bindClaim(ctx, n, p, name, mode, corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{
+			Driver: csiName(p.Name), VolumeHandle: p.Namespace + "-" + name, VolumeAttributes: attributes,
+		}}); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// bindClaim makes a volume of the scenario's own driver, and a claim.
-func bindClaim(ctx context.Context, n *Node, p *corev1.Pod, name string, mode corev1.PersistentVolumeMode, attributes map[string]string) error {
+// bindClaim makes a volume and a claim for it.
+func bindClaim(ctx context.Context, n *Node, p *corev1.Pod, name string, mode corev1.PersistentVolumeMode, source corev1.PersistentVolumeSource, mountOptions ...string) error {
 	modes, none := []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}, ""
 	size := corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Mi")}
 	volume := p.Namespace + "-" + name
@@ -68,10 +71,8 @@ func bindClaim(ctx context.Context, n *Node, p *corev1.Pod, name string, mode co
 		ObjectMeta: metav1.ObjectMeta{Name: volume},
 		Spec: corev1.PersistentVolumeSpec{
 			Capacity: size, AccessModes: modes, VolumeMode: &mode, PersistentVolumeReclaimPolicy: corev1.PersistentVolumeReclaimRetain,
-			ClaimRef: &corev1.ObjectReference{Namespace: p.Namespace, Name: name},
-			PersistentVolumeSource: corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{
-				Driver: csiName(p.Name), VolumeHandle: volume, VolumeAttributes: attributes,
-			}},
+			ClaimRef:     &corev1.ObjectReference{Namespace: p.Namespace, Name: name},
+			MountOptions: mountOptions, PersistentVolumeSource: source,
 		},
 	}, metav1.CreateOptions{})
 	if err != nil && !apierrors.IsAlreadyExists(err) {

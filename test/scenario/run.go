@@ -1,6 +1,7 @@
 package scenario
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -26,6 +27,8 @@ var ErrNoFault = errors.New("the pod has gone without the fault")
 type Run struct {
 	Scenario
 	Node *Node
+	// Namespace is where the pod is, "" for the node's.
+	Namespace string
 	// Turn, when there is one, is told how long the pod takes to start.
 	Turn *Turn
 	Pod  *corev1.Pod
@@ -64,6 +67,7 @@ func (r *Run) Start(ctx context.Context) error {
 		return fmt.Errorf("%s needs %s, which %s does not offer", r.Name, lacks[0], r.Node.Name)
 	}
 	p := r.Manifest(r.Node)
+	p.Namespace = cmp.Or(r.Namespace, p.Namespace)
 	if err := r.Step("prepare", func() error { return do(ctx, r.Prepare, r.Node, p) }); err != nil {
 		return fmt.Errorf("prepare %s: %w", r.Name, err)
 	}

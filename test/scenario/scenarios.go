@@ -178,6 +178,13 @@ func Finished(name string) Scenario {
 	return s
 }
 
+// ThreeStuck are pods that are stuck, each for another reason.
+func ThreeStuck() []Scenario {
+	program := stopped()
+	program.Name = "deleted-stopped"
+	return []Scenario{Finished("deleted-finished"), Another("deleted-shim-stopped"), program}
+}
+
 // Innocent is a pod that ends in time, under another name.
 func Innocent(name string) Scenario {
 	s := handlesTERM()
