@@ -37,6 +37,7 @@ func Reports() []Report {
 		{Issue: "containerd/containerd#3177", Told: "Exits of containers are not published when many end together", Scenario: "exit-untold"},
 		{Issue: "containerd/containerd#4016", Told: "containerd asks to stop a container of which runc says that it does not exist", Scenario: "exit-denied"},
 		{Issue: "containerd/containerd#12600", Told: "containerd was restarted while it stopped a container: the process is gone, the record says running", Scenario: "exit-unrecorded"},
+		{Issue: "aws/amazon-vpc-cni-k8s#3216", Told: "The node's disk is full, and pods, that of the network itself among them, stay Terminating", Inferred: true, Scenario: "disk-full"},
 		{Issue: "METR/vivaria#537", Told: "Stopping a sandbox exceeds its deadline again and again; newer releases of containerd do not lose the exit", Inferred: true, Scenario: "exit-unrecorded"},
 		{Issue: "containerd/containerd#13377", Told: "A child of the container's process keeps its output open, and the shim waits for the end of it", Scenario: "stdio-held-open"},
 		{Issue: "containerd/containerd#11353", Told: "The container's root file system cannot be unmounted: device or resource busy", Scenario: "rootfs-busy"},

@@ -8,13 +8,12 @@ func scarce() []Scenario {
 }
 
 // openAll is a shell script that gives containerd a limit on open files below which all are open, as
-// where it leaks some: it may open one of any number below the limit that is free. closeAll undoes that.
+// where it leaks some: its standard input and outputs, since it may open one of any number below the limit that
+// becomes free. closeAll undoes that.
 const (
 	openAll = `containerd=$(pgrep -o -x containerd)
 prlimit --pid $containerd --nofile --noheadings --output SOFT >/run/scenario-$NAME.limit
-free=0
-while [ -L /proc/$containerd/fd/$free ]; do free=$((free + 1)); done
-prlimit --pid $containerd --nofile=$free:
+prlimit --pid $containerd --nofile=3:
 `
 	closeAll = `prlimit --pid $(pgrep -o -x containerd) --nofile=$(cat /run/scenario-$NAME.limit):
 `
@@ -36,7 +35,7 @@ func descriptorsUsedUp() Scenario {
 		Proof:  noVictim + allOpen + "grep -q 'failed to update container state.*too many open files' /var/log/containerd.log || journalctl -u containerd | grep -q 'failed to update container state.*too many open files'",
 		Cause:  "NodeResourceExhausted",
 		Family: "Descriptors",
-		Says: []string{"locked in phase Runtime", "containerd cannot write down that container main has ended", "containerd (PID ", "has as many files open as it may have (",
+		Says: []string{"locked in phase Runtime", "containerd cannot write down that container main has ended", "containerd (PID ", "has as many files open as it may have (3)",
 			"prlimit", "LimitNOFILE"},
 		Heal: onNode(closeAll),
 	}
@@ -61,7 +60,12 @@ sleep 12
 // fillDisk is a shell script that fills the node's disk, and goes on to where something is freed, as a log would that
 // grows; emptyDisk undoes that.
 const (
-	fillDisk = `rm -f /scenario-fill
+	isFull = `isFull() {
+	! head -c 65536 /dev/zero >/scenario-room 2>/dev/null || { rm /scenario-room; return 1; }
+	rm -f /scenario-room
+}
+`
+	fillDisk = isFull + `rm -f /scenario-fill
 (
 trap 'rm -f /scenario-fill /run/scenario-$NAME.filler; exit' TERM
 fallocate -l $(($(stat -f -c '%f * %S' /) - (8 << 20))) /scenario-fill
@@ -72,7 +76,7 @@ while :; do
 done
 ) </dev/null >/dev/null 2>&1 &
 echo $! >/run/scenario-$NAME.filler
-until [ $(stat -f -c %f /) -lt 16 ]; do sleep 0.2; done
+until isFull; do sleep 0.2; done
 `
 	emptyDisk = `! [ -e /run/scenario-$NAME.filler ] || kill $(cat /run/scenario-$NAME.filler) || true
 while [ -e /scenario-fill ]; do sleep 0.2; done
@@ -87,7 +91,7 @@ func diskFull() Scenario {
 		Pod:    victim(3, "drain", "0"),
 		NoExec: true,
 		Break:  onNode(fillDisk),
-		Proof:  noVictim + "[ $(stat -f -c %f /) -lt 256 ]",
+		Proof:  isFull + noVictim + "isFull",
 		Cause:  "NodeResourceExhausted",
 		Family: "Space",
 		Says: []string{"locked in phase Runtime", "containerd cannot write down that container main has ended", "the file system of /var/lib/containerd is full (", "df /var/lib/containerd",

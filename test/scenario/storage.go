@@ -324,7 +324,7 @@ func csiDriverDead() Scenario {
 func csiUnpublishLies() Scenario {
 	const name = "csi-unpublish-lies"
 	s := ofCSI(name, "the CSI driver says that it has unpublished the volume and has not", tellCSI(name, "lie"), "VolumeLeftMounted")
-	s.Long = true
+	s.Long, s.Late = true, true // what tells of other tries may come late
 	s.Says = []string{"Probably blocked in phase Volumes", "volume data", "the CSI driver " + csiName(name) + " has said that it is unpublished", "umount /var/lib/kubelet/pods/"}
 	s.Heal = onNode("umount /var/lib/kubelet/pods/$UID_/volumes/kubernetes.io~csi/data/mount\n" + runCSI(name))
 	return s

@@ -44,8 +44,14 @@ func (p *probe) store() {
 			p.note(name, err)
 			return
 		}
+		free := int64(s.Bavail)
+		if s.Type == unix.EXT4_SUPER_MAGIC {
+			// What only root may use is not among the available ones, and what nobody may use, kept for its
+			// own records, is among the free ones (fs/ext4/super.c, ext4_calculate_resv_clusters, ext4_statfs).
+			free = max(0, int64(s.Bfree)-min(int64(s.Blocks)/50, 4096))
+		}
 		p.seen.Store = Store{
-			Root: root, ReadOnly: s.Flags&unix.ST_RDONLY != 0, Size: int64(s.Blocks) * s.Frsize, Free: int64(s.Bfree) * s.Frsize,
+			Root: root, ReadOnly: s.Flags&unix.ST_RDONLY != 0, Size: int64(s.Blocks) * s.Frsize, Free: free * s.Frsize,
 			Inodes: int64(s.Files), FreeInodes: int64(s.Ffree),
 		}
 		return
