@@ -20,8 +20,13 @@ var PLEGUnhealthy = &diagnose.Rule{
 	Doc: diagnose.Doc{
 		Layer:   "kubelet",
 		Title:   "the kubelet gets no list of the node's containers (PLEG is not healthy), and does nothing",
-		Message: "the kubelet has got no list of this node's containers from containerd{from} (PLEG is not healthy){why}. {so}",
+		Message: "the kubelet {got}{from} (PLEG is not healthy){why}. {so}",
 		Phrases: map[string][]diagnose.Choice{
+			"got": {
+				{Variant: tooLarge, Text: "has got no list of this node's containers from containerd"},
+				{Variant: listHangs, Text: "has got no list of this node's containers from containerd"},
+				{Text: "has got no list of this node's containers, or not the status of each of them, from containerd"},
+			},
 			"from": {{Text: " since {since}"}, {Text: " since it was started"}},
 			"why": {
 				{Variant: tooLarge, Text: "; the list of all {list} is larger than the 16 MiB that it takes"},
@@ -35,7 +40,7 @@ var PLEGUnhealthy = &diagnose.Rule{
 			},
 		},
 		Meaning: "The kubelet asks containerd once a second for all sandboxes and all containers of the node (pod lifecycle event generator, PLEG). " +
-			"Without an answer, a pod's worker does not take its next step. After three minutes the kubelet makes the Node NotReady, and reads no creation and no deletion any more. " +
+			"It then asks for the status of each pod of which something has changed. Without an answer, a pod's worker does not take its next step. After three minutes the kubelet makes the Node NotReady, and reads no creation and no deletion any more. " +
 			"Containers run on as they were. The kubelet's health check stays ok for five more minutes.",
 		Evidence: "The Node's condition Ready is False, and its message, which the kubelet writes every ten seconds, says that PLEG is not healthy and since when. " +
 			"It has said so twice, and was started before the last list. " +
