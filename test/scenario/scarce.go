@@ -67,19 +67,17 @@ const (
 `
 	fillDisk = isFull + `rm -f /scenario-fill
 (
-trap 'rm -f /scenario-fill /run/scenario-$NAME.filler; exit' TERM
 fallocate -l $(($(stat -f -c '%f * %S' /) - (8 << 20))) /scenario-fill
 while :; do
-	cat /dev/zero >>/scenario-fill 2>/dev/null
-	sleep 0.2 &
-	wait $!
+	cat /dev/zero >>/scenario-fill 2>/dev/null || sleep 0.2
 done
 ) </dev/null >/dev/null 2>&1 &
 echo $! >/run/scenario-$NAME.filler
 until isFull; do sleep 0.2; done
 `
-	emptyDisk = `! [ -e /run/scenario-$NAME.filler ] || kill $(cat /run/scenario-$NAME.filler) || true
-while [ -e /scenario-fill ]; do sleep 0.2; done
+	emptyDisk = `end KILL /run/scenario-$NAME.filler
+pkill -x -f 'cat /dev/zero' || true
+rm -f /scenario-fill
 `
 )
 
