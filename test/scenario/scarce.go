@@ -19,7 +19,7 @@ prlimit --pid $containerd --nofile=3:
 `
 	// allOpen succeeds when containerd has all files open that it may.
 	allOpen = `containerd=$(pgrep -o -x containerd)
-limit=$(prlimit --pid $containerd --nofile --noheadings --output SOFT)
+limit=$(($(prlimit --pid $containerd --nofile --noheadings --output SOFT)))
 [ $(ls /proc/$containerd/fd | awk -v limit=$limit '$1 < limit' | wc -l) -eq $limit ]
 `
 )
