@@ -81,6 +81,12 @@ rm -f /scenario-fill
 `
 )
 
+// findRecord keeps the name of containerd's record of the container, and unwritten succeeds as long as that does
+// not have the end.
+var findRecord = onNode(findShim + "echo /var/lib/containerd/io.containerd.grpc.v1.cri/containers/$id/status >/run/scenario-$NAME.record")
+
+const unwritten = `grep -q '"FinishedAt":0,' $(cat /run/scenario-$NAME.record)` + "\n"
+
 func diskFull() Scenario {
 	return Scenario{
 		Name:   "disk-full",
@@ -88,8 +94,8 @@ func diskFull() Scenario {
 		Story:  "the node's disk is full, so that containerd cannot write down that the container has ended",
 		Pod:    victim(3, "drain", "0"),
 		NoExec: true,
-		Break:  onNode(fillDisk),
-		Proof:  isFull + noVictim + "isFull",
+		Break:  inTurn(findRecord, onNode(fillDisk)),
+		Proof:  noVictim + isFull + "isFull\n" + unwritten,
 		Cause:  "NodeResourceExhausted",
 		Family: "Space",
 		Says: []string{"locked in phase Runtime", "containerd cannot write down that container main has ended", "the file system of /var/lib/containerd is full (", "df /var/lib/containerd",
@@ -107,8 +113,8 @@ func diskFullOnce() Scenario {
 		Story:  "innocent: the node's disk is full when the container ends, and some seconds later no more",
 		Pod:    victim(1, "drain", "0"),
 		NoExec: true,
-		Break:  onNode(fillDisk + "(\nsleep 12\n" + emptyDisk + ") </dev/null >/dev/null 2>&1 &"),
-		Proof:  noVictim,
+		Break:  inTurn(findRecord, onNode(fillDisk+"(\nsleep 12\n"+emptyDisk+") </dev/null >/dev/null 2>&1 &")),
+		Proof:  noVictim + unwritten,
 		Heal:   onNode(emptyDisk),
 	}
 }
@@ -121,8 +127,8 @@ func diskReadOnly() Scenario {
 		Story:  "the file system of containerd's directory is read-only, so that containerd cannot write down that the container has ended",
 		Pod:    victim(3, "drain", "0"),
 		NoExec: true,
-		Break:  onNode("mount --bind /var/lib/containerd /var/lib/containerd && mount -o remount,bind,ro /var/lib/containerd"),
-		Proof:  noVictim + "! touch /var/lib/containerd/scenario",
+		Break:  inTurn(findRecord, onNode("mount --bind /var/lib/containerd /var/lib/containerd && mount -o remount,bind,ro /var/lib/containerd")),
+		Proof:  noVictim + unwritten,
 		Cause:  "NodeResourceExhausted",
 		Family: "ReadOnly",
 		Says: []string{"locked in phase Runtime", "containerd cannot write down that container main has ended", "the file system of /var/lib/containerd, where containerd (PID ", "is read-only",
