@@ -173,6 +173,40 @@ func TestSinceBeginsWhenItWasRead(t *testing.T) {
 	}
 }
 
+// A thread that runs only to ask a server again, from which nothing comes back, still waits for the same.
+func TestSinceAsksInVain(t *testing.T) {
+	t0 := time.Unix(1000, 0)
+	asks := func(switches uint64, received *int64, change func(*Task)) *Task {
+		out := &Task{PID: 1, TID: 2, State: Uninterruptible, Switches: switches, Probe: &Probe{
+			Wchan: "rpc_wait_bit_killable", Syscall: "newfstatat", VolumePath: "/pods/u/volumes/a", Mount: &Mount{Device: "0:61", Received: received},
+		}}
+		change(out)
+		return out
+	}
+	one, two, same := int64(28), int64(29), func(*Task) {}
+	for name, test := range map[string]struct {
+		second *Task
+		want   time.Duration
+	}{
+		"it has asked again":             {asks(9, &one, same), 4 * time.Second},
+		"something has come back":        {asks(9, &two, same), 0},
+		"what has come back is unknown":  {asks(9, nil, same), 0},
+		"it asks another server":         {asks(9, &one, func(k *Task) { k.Probe.Mount.Device = "0:62" }), 0},
+		"it asks about something else":   {asks(9, &one, func(k *Task) { k.Probe.VolumePath = "/pods/u/volumes/b" }), 0},
+		"it asks for something else":     {asks(9, &one, func(k *Task) { k.Probe.Syscall = "umount2" }), 0},
+		"it waits for something else":    {asks(9, &one, func(k *Task) { k.Probe.Wchan = "folio_wait_bit" }), 0},
+		"what it waits for is not known": {asks(9, &one, func(k *Task) { k.Probe = nil }), 0},
+		"it runs":                        {asks(9, &one, func(k *Task) { k.State = Runnable }), 0},
+	} {
+		before := asks(7, &one, same)
+		sinceOne(before, nil, t0)
+		sinceOne(test.second, before, t0.Add(4*time.Second))
+		if got := test.second.Unchanged(t0.Add(4 * time.Second)); got != test.want {
+			t.Errorf("%s: unchanged for %s, want %s", name, got, test.want)
+		}
+	}
+}
+
 // What a group has used is by the moments at which it was read.
 func TestUseIsByWhenGroupsWereRead(t *testing.T) {
 	t0 := time.Unix(1000, 0)

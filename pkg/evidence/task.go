@@ -123,11 +123,22 @@ func (t *Task) Unchanged(now time.Time) time.Duration {
 }
 
 // same reports whether two readings show the same thread that has not run in
-// between. One that is first seen to exit has, whatever its status says, which was read before
+// between, or only to ask in vain again. One that is first seen to exit has, whatever its status says, which was read before
 // its probe: a signal may have come in between.
 func (t *Task) same(o *Task) bool {
 	return t.PID == o.PID && t.TID == o.TID && t.Comm == o.Comm && t.State == o.State &&
-		t.Switches == o.Switches && (!t.Exiting() || o.Exiting() || o.WasExiting) && (t.Probe == nil || o.Probe == nil || t.Probe.same(o.Probe))
+		(t.Switches == o.Switches || t.asksInVain(o)) && (!t.Exiting() || o.Exiting() || o.WasExiting) && (t.Probe == nil || o.Probe == nil || t.Probe.same(o.Probe))
+}
+
+// asksInVain reports whether two readings show a thread that waits for an answer of the same NFS server, from
+// which none has come in between, for this thread or another one: a server that refuses the connection is asked
+// again every few seconds, and the thread runs for that (call_connect_status, net/sunrpc/clnt.c).
+func (t *Task) asksInVain(o *Task) bool {
+	if t.State != Uninterruptible || t.Probe == nil || o.Probe == nil || t.Probe.Syscall != o.Probe.Syscall || t.Probe.VolumePath != o.Probe.VolumePath {
+		return false
+	}
+	m, b := t.Probe.Mount, o.Probe.Mount
+	return m != nil && b != nil && m.Device == b.Device && m.Received != nil && b.Received != nil && *m.Received == *b.Received
 }
 
 // same reports whether two probes show the same thread in the same wait, as far as they
@@ -244,6 +255,9 @@ type Mount struct {
 	Unanswered *int   `json:"unanswered,omitempty"`
 	Connection string `json:"connection,omitempty"`
 	Resent     int    `json:"resent,omitempty"`
+	// Received is how many answers have come from the server of an NFS mount over its connections
+	// (mountstats); nil when not known.
+	Received *int64 `json:"received,omitempty"`
 	// Disk is what the kernel counts of the block device below the file system; nil
 	// when it is on none, or it could not be read.
 	Disk *Disk `json:"disk,omitempty"`

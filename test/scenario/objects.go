@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -14,7 +15,7 @@ import (
 // objects lists incidents, and innocent pods that look like them, in which something besides the pod's
 // processes decides when its object goes.
 func objects() []Scenario {
-	return []Scenario{foreground(), stoppedAndHeld(), rejectedAndHeld(), graceShortened()}
+	return []Scenario{foreground(), ofJob(), stoppedAndHeld(), rejectedAndHeld(), graceShortened()}
 }
 
 // foreground is a pod that is deleted as an owner: the garbage collector deletes first what depends on it.
@@ -46,6 +47,48 @@ func ownConfigMap(ctx context.Context, n *Node, p *corev1.Pod) error {
 func freeConfigMap(ctx context.Context, n *Node, p *corev1.Pod) error {
 	_, err := n.API.CoreV1().ConfigMaps(p.Namespace).Patch(ctx, p.Name, types.JSONPatchType,
 		[]byte(`[{"op":"remove","path":"/metadata/finalizers"}]`), metav1.PatchOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	return err
+}
+
+// ofJob is a pod of a Job that another controller than Kubernetes' own looks after, which does not run.
+func ofJob() Scenario {
+	return Scenario{
+		Name:       "finalizer-job",
+		Story:      "a pod of a Job is deleted, and the Job's controller does not run",
+		Pod:        victim(5, "drain", "0"),
+		Finalizers: []string{batchv1.JobTrackingFinalizer},
+		Prepare:    makeJob,
+		Proof:      nothingLeft,
+		Cause:      "FinalizersPending",
+		Family:     "JobTracking",
+		Says:       []string{"because of finalizer batch.kubernetes.io/job-tracking, which the Job controller has to remove", "--dry-run=server", "makes the Job lose count"},
+		Heal:       inTurn(removeFinalizers, deleteJob),
+	}
+}
+
+// makeJob is a step that makes the Job that the pod is of. A Job that names another controller is left alone
+// by Kubernetes' own.
+func makeJob(ctx context.Context, n *Node, p *corev1.Pod) error {
+	other, is := "example.com/controller", true
+	job, err := n.API.BatchV1().Jobs(p.Namespace).Create(ctx, &batchv1.Job{
+		ObjectMeta: metav1.ObjectMeta{Name: p.Name},
+		Spec: batchv1.JobSpec{ManagedBy: &other, Template: corev1.PodTemplateSpec{Spec: corev1.PodSpec{
+			RestartPolicy: corev1.RestartPolicyNever, Containers: []corev1.Container{{Name: "main", Image: VictimImage}},
+		}}},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		return fmt.Errorf("create Job %s: %w", p.Name, err)
+	}
+	p.OwnerReferences = []metav1.OwnerReference{{APIVersion: "batch/v1", Kind: "Job", Name: job.Name, UID: job.UID, Controller: &is}}
+	return nil
+}
+
+func deleteJob(ctx context.Context, n *Node, p *corev1.Pod) error {
+	background := metav1.DeletePropagationBackground
+	err := n.API.BatchV1().Jobs(p.Namespace).Delete(ctx, p.Name, metav1.DeleteOptions{PropagationPolicy: &background})
 	if apierrors.IsNotFound(err) {
 		return nil
 	}

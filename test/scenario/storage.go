@@ -15,7 +15,7 @@ import (
 func storage() []Scenario {
 	return []Scenario{
 		volumeBusy(), volumeBusyByFile(), volumeBusyByMount(), volumeBusyOnClaim(), volumeBusyOnClaims(), volumeBusyElsewhere(), volumeBusyElsewheres(), volumeUsedPrivately(), volumeDirMount(), volumeDirImmutable(), subPathLeft(),
-		csiUnpublishFails(), csiUnpublishHangs(), csiDriverGone(), csiDriverDead(), csiUnpublishLies(), csiUnpublishLiesBusy(), strayMount(), csiUnpublishSlow(), csiDriverRestarted(),
+		csiUnpublishFails(), csiUnpublishHangs(), csiDriverGone(), csiDriverTerminating(), csiDriverDead(), csiUnpublishLies(), csiUnpublishLiesBusy(), strayMount(), csiUnpublishSlow(), csiDriverRestarted(),
 		csiUnmountHangs(),
 	}
 }
@@ -311,6 +311,38 @@ func csiUnpublishHangs() Scenario {
 func csiDriverGone() Scenario {
 	const name = "csi-driver-gone"
 	return ofCSI(name, "the CSI driver has been removed from the node before the pod", endCSI(name, "TERM"), "CSIDriverNotRegistered", "not registered")
+}
+
+// csiDriverTerminating is a driver of which the pod is deleted, and takes its time: its DaemonSet makes no other
+// before that.
+func csiDriverTerminating() Scenario {
+	const name, suffix = "csi-driver-terminating", "-driver"
+	s := ofCSI(name, "the CSI driver's own pod is deleted and has stopped to serve, and its hook goes on", "", "CSIDriverNotRegistered",
+		"not registered", "its pod here, NAMESPACE/"+name+suffix+", is being deleted itself")
+	s.Break = func(ctx context.Context, n *Node, p *corev1.Pod) error {
+		kind := corev1.HostPathDirectory
+		driver := Scenario{Name: name + suffix, Pod: withVolume(victim(600, "drain", "0"), "driver", corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{
+			Path: "/var/lib/kubelet/plugins/" + csiName(name), Type: &kind,
+		}})}
+		driver.Pod.Containers[0].Lifecycle = &corev1.Lifecycle{PreStop: &corev1.LifecycleHandler{Sleep: &corev1.SleepAction{Seconds: 590}}}
+		r := Run{Scenario: driver, Node: n}
+		if err := r.Start(ctx); err != nil {
+			return err
+		}
+		if err := n.API.CoreV1().Pods(p.Namespace).Delete(ctx, r.Name, metav1.DeleteOptions{}); err != nil {
+			return err
+		}
+		return onNode(endCSI(name, "TERM"))(ctx, n, p)
+	}
+	s.Heal = inTurn(s.Heal, func(ctx context.Context, n *Node, p *corev1.Pod) error {
+		one := int64(1)
+		err := n.API.CoreV1().Pods(p.Namespace).Delete(ctx, name+suffix, metav1.DeleteOptions{GracePeriodSeconds: &one})
+		if apierrors.IsNotFound(err) {
+			return nil
+		}
+		return err
+	})
+	return s
 }
 
 // csiDriverDead leaves the sockets behind, so that the kubelet takes the driver for

@@ -17,6 +17,7 @@ var CSIDriverNotRegistered = &diagnose.Rule{
 		Title:   "the CSI driver of a volume is not registered on the node",
 		Message: "volume {volumes}: the CSI driver {driver} is not registered with the kubelet of this node, so nobody can unpublish the volume; no process of the pod is left",
 		Phrases: map[string][]diagnose.Choice{"present": {
+			{Variant: evidence.DriverTerminating, Text: "its pod here, {driverpod}, is being deleted itself, and its DaemonSet makes a new one only when that is gone; if it stays, look what keeps it (kubectl describe pod)"},
 			{Text: "its pod here, {driverpod}, is {driverstate}; look why it does not register (container node-driver-registrar)"},
 			{Text: "look whether its DaemonSet exists, tolerates the node's taints and has a pod here"},
 		}},
@@ -39,7 +40,12 @@ var CSIDriverNotRegistered = &diagnose.Rule{
 		for _, d := range names {
 			// One that was called was registered then, and what fails may have failed in the call.
 			if len(unpublishCalls(p, d)) == 0 && unregistered(p, d) {
-				out = append(out, diagnose.Finding{Confidence: diagnose.Proved, Objects: ofDriver(p, d, volumes[d])})
+				o := ofDriver(p, d, volumes[d])
+				f := diagnose.Finding{Confidence: diagnose.Proved, Objects: o}
+				if o.DriverState == evidence.DriverTerminating {
+					f.Variants = []string{evidence.DriverTerminating}
+				}
+				out = append(out, f)
 			}
 		}
 		return out

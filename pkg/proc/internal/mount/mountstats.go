@@ -179,6 +179,14 @@ func (s *nfsStats) unanswered(repeated map[string]int64) (n int, ok bool) {
 	return int(max(open, 0)), true
 }
 
+// received is the number of answers that have come on the connections of a mount.
+func (s *nfsStats) received() (n int64) {
+	for _, t := range s.transports {
+		n += t.receives + t.badXIDs
+	}
+	return n
+}
+
 // repeated returns how many requests were sent again, by the name of the connections.
 func repeated(all []nfsStats) map[string]int64 {
 	type operations struct {

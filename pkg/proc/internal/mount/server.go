@@ -37,6 +37,8 @@ func (v *View) AskServer(e *evidence.Mount) {
 	if s.stats != nil {
 		if n, ok := s.stats.unanswered(v.servers.repeated); ok {
 			e.Unanswered = &n
+			received := s.stats.received()
+			e.Received = &received
 		}
 	}
 	c := v.connectionOf(s.line)
