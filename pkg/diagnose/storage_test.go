@@ -271,6 +271,10 @@ func TestStorageCauses(t *testing.T) {
 			p.Volumes[0].Unregistered, p.Volumes[0].DriverPod, p.Volumes[0].DriverPodState = true, "kube-system/disk-x", evidence.DriverNotReady
 			tried(p, "kubernetes.io/csi", csiDriver, 20*time.Second)
 		}, "CSIDriverNotRegistered", true, []string{"its pod here, kube-system/disk-x, is not ready"}},
+		"no driver of that name, and its pod is deleted itself": {90 * time.Second, func(p *evidence.Pod) {
+			p.Volumes[0].Unregistered, p.Volumes[0].DriverPod, p.Volumes[0].DriverPodState = true, "kube-system/disk-x", evidence.DriverTerminating
+			tried(p, "kubernetes.io/csi", csiDriver, 20*time.Second)
+		}, "CSIDriverNotRegistered", true, []string{"its pod here, kube-system/disk-x, is being deleted itself, and its DaemonSet makes a new one only when that is gone"}},
 		"no driver of that name, and no attempt": {90 * time.Second, func(p *evidence.Pod) { p.Volumes[0].Unregistered = true }, "", false, nil},
 		"a driver with a socket of another name": {90 * time.Second, func(p *evidence.Pod) {
 			p.Volumes[0].Unregistered = true
@@ -414,6 +418,11 @@ func TestStorageCauses(t *testing.T) {
 		"the kubelet hangs on some NFS volume, and the server of the pod's is well": {70 * time.Second, func(p *evidence.Pod) { unseenNFS(p, new(0)) }, "", false, nil},
 		"an emptyDir cannot be removed": {90 * time.Second, func(p *evidence.Pod) { tried(p, "kubernetes.io/empty-dir", "", 20*time.Second) },
 			"VolumeDirTeardownFailed", true, []string{"volume scratch", "kubernetes.io/empty-dir"}},
+		"an NFS volume has lost its mount, and its directory is not empty": {90 * time.Second, func(p *evidence.Pod) {
+			p.Volumes = []evidence.Volume{{Name: "scratch", Plugin: "kubernetes.io~nfs"}}
+			p.Mounts = nil
+			tried(p, "kubernetes.io/nfs", "", 20*time.Second)
+		}, "VolumeDirTeardownFailed", true, []string{"volume scratch: it is not mounted any more, and the kubelet fails to remove its directory (plugin kubernetes.io/nfs)", "move them to where they belong"}},
 		"an emptyDir of somebody may not be removable": {90 * time.Second, func(p *evidence.Pod) {
 			p.Node.Unmounting = 3
 			tried(p, "kubernetes.io/empty-dir", "", 20*time.Second)

@@ -29,7 +29,7 @@ func kernel() []Scenario {
 		hang[i].Needs = append(hang[i].Needs, Hang)
 	}
 	// What these wait for ends with a signal to somebody.
-	return slices.Concat(hang, fuse(), []Scenario{pidnsParent(), zombieTracer(), vforkParent()})
+	return slices.Concat(hang, fuse(), []Scenario{pidnsParent(), zombieTracer(), vforkParent(), nfsMountLost()})
 }
 
 // inTurn does several steps.
@@ -469,6 +469,24 @@ until socat -u OPEN:/dev/null TCP4:127.0.0.1:20490 2>/dev/null; do sleep 0.5; do
 		Says: []string{"volume data (claim " + name + ", PersistentVolume scenarios-", "the NFS server behind this node's own address 127.0.0.1 does not answer",
 			"a proxy (stunnel or efs-proxy of the EFS CSI driver)", "No data is lost"},
 		Heal: onNode("systemctl is-active -q " + proxy + " || systemd-run -q --collect --unit=" + proxy + " socat TCP4-LISTEN:20490,bind=127.0.0.1,fork,reuseaddr TCP4:" + server + ":2049"),
+	}
+}
+
+// nfsMountLost needs no thread that hangs.
+func nfsMountLost() Scenario {
+	const server, dir = "192.0.2.7", "/var/lib/kubelet/pods/$UID_/volumes/kubernetes.io~nfs/share"
+	return Scenario{
+		Name:    "nfs-mount-lost",
+		Needs:   []Need{NFS},
+		Story:   "somebody has unmounted the pod's volume on the node, and a file was written to its directory meanwhile",
+		Pod:     withVolume(victim(3, "drain", "0"), "share", nfsVolume(server)),
+		Prepare: serveNFS(server),
+		Break:   onNode("umount " + dir + "\necho important >" + dir + "/file"),
+		Proof:   "[ -e " + dir + `/file ] && [ -z "$(tasks)" ]`,
+		Cause:   "VolumeDirTeardownFailed",
+		Family:  "MountLost",
+		Says:    []string{"locked in phase Volumes", "volume share", "it is not mounted any more", "kubernetes.io/nfs", "move them to where they belong"},
+		Heal:    onNode("rm -f " + dir + "/file"),
 	}
 }
 

@@ -22,6 +22,7 @@ var VolumeDirTeardownFailed = &diagnose.Rule{
 			"why": {
 				{Variant: inside, Text: "a file system of type {innertype} is mounted inside its directory, so the kubelet cannot remove the directory (EBUSY)"},
 				{Variant: oneOf, Text: "the kubelet fails to remove the directory of one of them, or of several (plugin {plugin}), though nothing is mounted there"},
+				{Variant: mountLost, Text: "it is not mounted any more, and the kubelet fails to remove its directory{others} (plugin {plugin}), as when files were written there meanwhile"},
 				{Text: "the kubelet fails to remove its directory{others} (plugin {plugin}), though nothing is mounted there"},
 			},
 			"others": orOthers,
@@ -43,6 +44,13 @@ var VolumeDirTeardownFailed = &diagnose.Rule{
 				"The kubelet deletes what is inside that mount too, at each attempt.",
 			Remedy: "On the node, without delay: {mount} lists what is mounted there. Unmount it; the kubelet removes the directory within two minutes.",
 			Danger: "The kubelet deletes the files inside that mount at each attempt, unless it is read-only. Do not run rm -rf there yourself.",
+		}, {
+			Name: mountLost,
+			Meaning: "The volume was mounted there, and is not any more: somebody has unmounted it, or the kubelet has. The kubelet then removes the directory, which has to be empty. " +
+				"What was written there meanwhile is on the node's own disk, and not in the volume.",
+			Remedy: "On the node: look what is in the directory (volumes/{plugin} below that of the pod; the kubelet's log names it, journalctl -u kubelet). Files there are not in the volume: move them to where they belong. " +
+				"The kubelet removes the directory within two minutes when it is empty.",
+			Danger: "Make sure that nothing is mounted there before you delete anything (findmnt): what is inside a mount is the volume's data. A force delete leaves the directory on the node, and what was written there.",
 		}},
 	},
 	Check: func(p *evidence.Pod) []diagnose.Finding {
@@ -79,13 +87,29 @@ var VolumeDirTeardownFailed = &diagnose.Rule{
 			// The kubelet may only be at work in the others: it counts by plugin.
 			f.Variants = append(f.Variants, oneOf)
 		}
+		if len(f.Objects.Volumes) == 1 && !plainDirectory(failing[0].Plugin) {
+			f.Family = mountLost
+		}
 		f.Confidence = confidence(p, last, f.Objects.Volumes)
 		return []diagnose.Finding{f}
 	},
 }
 
+// mountLost is the family of a volume that is mounted where the kubelet has to remove a directory.
+const mountLost = "MountLost"
+
 // oneOf is the variant of several volumes of which at least one fails.
 const oneOf = "OneOf"
+
+// plainDirectory reports whether a volume of a plugin of Kubernetes may be nothing but a directory, with whatever
+// files in it: the others are mounts (pkg/volume).
+func plainDirectory(plugin string) bool {
+	switch plugin {
+	case "kubernetes.io~nfs", "kubernetes.io~iscsi", "kubernetes.io~fc", "kubernetes.io~rbd", "kubernetes.io~cephfs", "kubernetes.io~local-volume", "kubernetes.io~portworx-volume":
+		return false
+	}
+	return true
+}
 
 // directory describes the volume's directory, which is no mount itself; what it is
 // called inside of the volume is the pod's business.
