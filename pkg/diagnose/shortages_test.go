@@ -230,6 +230,23 @@ func TestEndNotWrittenDown(t *testing.T) {
 		"its disk has no inode left":  {on(evidence.Inodes), "NodeResourceExhausted"},
 		"its disk is read-only":       {on(evidence.ReadOnly), "NodeResourceExhausted"},
 		"its disk was full":           {func(p *evidence.Pod, s *evidence.Shortage) { on(evidence.Space)(p, s); s.Ended = p.Time }, ""},
+		"its disk was full until two minutes ago": {func(p *evidence.Pod, s *evidence.Shortage) {
+			p.Shortages, p.Unwritable = nil, &evidence.Span{First: s.Since, Last: p.Time.Add(-2 * time.Minute)}
+		}, ""},
+		"its disk has been full since later": {func(p *evidence.Pod, s *evidence.Shortage) {
+			on(evidence.Space)(p, s)
+			p.Containers[0].VacantSince = s.Since.Add(-30 * time.Second)
+		}, "ExitEventLost"},
+		"its disk is full, and files are used up since later": {func(p *evidence.Pod, s *evidence.Shortage) {
+			on(evidence.Space)(p, s)
+			p.Shortages = append(p.Shortages, evidence.Shortage{Owner: "containerd", Resource: evidence.Descriptors, PID: 60, Limit: 1024, Since: p.Time.Add(-31 * time.Second)})
+		}, "NodeResourceExhausted"},
+		"its disk is full, and for a reading there was room": {func(p *evidence.Pod, s *evidence.Shortage) {
+			on(evidence.Space)(p, s)
+			p.Unwritable = &evidence.Span{First: s.Since, Last: p.Time}
+			p.Containers[0].VacantSince = s.Since.Add(-time.Second)
+			s.Since = p.Time.Add(-31 * time.Second)
+		}, "NodeResourceExhausted"},
 		"for less than half a minute": {func(p *evidence.Pod, s *evidence.Shortage) { s.Since = p.Time.Add(-29 * time.Second) }, ""},
 		"ended less than half a minute ago": {func(p *evidence.Pod, _ *evidence.Shortage) {
 			p.Containers[0].VacantSince = p.Time.Add(-29 * time.Second)
@@ -253,7 +270,9 @@ func TestEndNotWrittenDown(t *testing.T) {
 				p.Containers[0].Task, p.Containers[0].VacantSince = evidence.ShimTask{Absent: true}, p.Time.Add(-45*time.Second)
 				s.Since = p.Time.Add(-40 * time.Second)
 				p.Node.Time, p.Node.Containerd.Version, p.Node.Containerd.ConnectedSince = p.Time, "v2.4.2", p.Time.Add(-time.Hour)
-				test.change(p, s)
+				if test.change(p, s); len(p.Shortages) > 0 && p.Shortages[0].Unwritable() && p.Unwritable == nil {
+					p.Unwritable = &evidence.Span{First: p.Shortages[0].Since, Last: p.Time}
+				}
 			})
 			d := cause.Diagnose(p)
 			v, _ := d.Verdict()

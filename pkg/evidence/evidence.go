@@ -187,6 +187,9 @@ type Pod struct {
 	// Shortages are the limits that the pod's shim and containerd have used up. They are read when
 	// the pod is past its deadline.
 	Shortages []Shortage `json:"shortages,omitempty"`
+	// Unwritable is when readings showed one for which containerd cannot write down what has become of a
+	// container, the last of them NextRecord ago at most; nil when none did.
+	Unwritable *Span `json:"unwritable,omitempty"`
 	// KillFailures are what the kubelet has said, in Events, of why it could not
 	// stop the pod, the last first. They are asked for only once the pod is overdue.
 	KillFailures []KillFailure `json:"killFailures,omitempty"`

@@ -31,6 +31,20 @@ type Shortage struct {
 	Ended time.Time `json:"ended,omitzero"`
 }
 
+// A Span is from the first to the last of some readings.
+type Span struct {
+	First time.Time `json:"first"`
+	Last  time.Time `json:"last"`
+}
+
+// Unwritable reports whether it keeps containerd from writing into its record what has become of a container, for
+// which it makes a new file (continuity.AtomicWriteFile).
+func (s *Shortage) Unwritable() bool { return s.Owner == "containerd" && s.Resource != Tasks }
+
+// NextRecord is the longest time after which containerd tries again to write down the end of a container, with what
+// that takes (backOffMaxDuration, internal/cri/server/events/events.go).
+const NextRecord = 5*time.Minute + 10*time.Second
+
 // keepShortage is for how long one that has ended is kept. The kubelet tries again after ten seconds or
 // a little more, and may then wait for a grace period.
 const keepShortage = 2 * time.Minute
@@ -46,12 +60,27 @@ const (
 )
 
 // sinceShortages carries over since when the same limits have been used up, and keeps those that are
-// not any more.
-func (p *Pod) sinceShortages(before []Shortage, t time.Time) {
+// not any more. Where they could not be read nothing has changed.
+func (p *Pod) sinceShortages(e *Pod, t time.Time) {
+	if p.Unwritable = e.Unwritable; p.Unwritable != nil && t.Sub(p.Unwritable.Last) > NextRecord {
+		p.Unwritable = nil
+	}
+	before := e.Shortages
+	if p.Missing[Limits] != "" && len(p.Shortages) == 0 {
+		p.Shortages = before
+		return
+	}
+	if slices.ContainsFunc(p.Shortages, func(s Shortage) bool { return s.Unwritable() }) {
+		span := Span{First: t, Last: t}
+		if p.Unwritable != nil {
+			span.First = p.Unwritable.First
+		}
+		p.Unwritable = &span
+	}
 	read := len(p.Shortages)
 	for _, b := range before {
 		i := slices.IndexFunc(p.Shortages[:read], func(s Shortage) bool {
-			return b.Resource == s.Resource && b.PID == s.PID && b.Cgroup == s.Cgroup && b.Dir == s.Dir && b.Limit == s.Limit
+			return b.Resource == s.Resource && b.PID == s.PID && b.Cgroup == s.Cgroup && b.Dir == s.Dir && (b.Limit == s.Limit || s.Dir != "")
 		})
 		switch {
 		case i >= 0 && b.Ended.IsZero():

@@ -37,7 +37,7 @@ func (p *Pod) Since(earlier *Pod) {
 	sinceOutputHolders(p.OutputHolders, e.OutputHolders, tasks)
 	sinceShimChildren(p.ShimChildren, e.ShimChildren, tasks)
 	sinceRequests(p.Requests, e.Requests, tasks)
-	p.sinceShortages(e.Shortages, tasks)
+	p.sinceShortages(&e, tasks)
 	since(p.Plugins, e.Plugins, tasks)
 	since(p.NetworkSetup, e.NetworkSetup, tasks)
 	p.sinceCommands(&e, tasks)

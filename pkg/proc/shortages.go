@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
 	"github.com/nodeagent-io/nodeagent/pkg/proc/internal/kernfile"
@@ -14,7 +15,9 @@ import (
 // groups on tasks, and their own on open files; and what the file system of containerd's directory lacks. Of several containerds, as on a node with docker beside K3s,
 // nothing is told. Results that come with an error are good but not all.
 func (r *Round) readShortages(ctx context.Context, files *kernfile.Reader, p *evidence.Pod, parents []kernfile.TaskStatus) ([]evidence.Shortage, error) {
-	if p.Overdue() <= 0 {
+	// The end of a container that obeys the stop signal is written down, or not, long before the deadline.
+	ended := slices.ContainsFunc(p.Containers, func(c evidence.Container) bool { return c.State == evidence.StateRunning && c.Task.Absent })
+	if p.Overdue() <= 0 && !ended {
 		return nil, nil
 	}
 	var out []evidence.Shortage

@@ -63,13 +63,16 @@ func PatienceWithUnknown(p *evidence.Pod) time.Duration {
 		// containerd tries again to have a container deleted: the next tries tell.
 		patience = max(patience, Retries)
 	}
-	for i := range p.Containers {
-		// Something may have held its output, so that containerd may be about to try again to note its end.
-		if c := &p.Containers[i]; !c.VacantSince.IsZero() && !c.Task.HeldUntil.IsZero() {
-			patience = max(patience, c.Task.HeldUntil.Sub(p.Deadline)+Retries)
-		}
-	}
 	return patience
+}
+
+// MayBeNoted reports whether containerd may be about to try again to note that a container has ended: something may
+// have held its output until a while ago, or containerd could not write it down, and may be able to now.
+func MayBeNoted(p *evidence.Pod) bool {
+	return slices.ContainsFunc(p.Containers, func(c evidence.Container) bool {
+		return !c.VacantSince.IsZero() && p.Time.Sub(c.Task.HeldUntil) < Retries ||
+			Unwritten(p, &c) && (p.Time.Sub(p.Unwritable.First) < Retries || p.Time.After(p.Unwritable.Last))
+	})
 }
 
 // Starved reports whether the node is short of processors, memory or I/O, or was a

@@ -8,7 +8,7 @@ import (
 
 // Retries is the longest time after which containerd tries again to handle the end of a
 // container, and what that takes (backOffMaxDuration, internal/cri/server/events/events.go).
-const Retries = 5*time.Minute + tryTakes
+const Retries = evidence.NextRecord
 
 // tryTakes is what a try takes (loadContainerTimeout and handleEventTimeout,
 // internal/cri/server).

@@ -51,23 +51,27 @@ func Relieved(p *evidence.Pod, f *SandboxFailure) bool {
 	})
 }
 
-// unwritable are what containerd writes no record for want of, for which it makes a new file
-// (continuity.AtomicWriteFile).
-var unwritable = []string{evidence.Descriptors, evidence.Space, evidence.Inodes, evidence.ReadOnly}
-
-// Unwritable returns why containerd can write no record, as Shortage does of each of the reasons.
+// Unwritable returns why containerd can write no record, which has lasted the longest of what readings in a
+// row have shown for SlowDevice; nil when there is nothing of the kind.
 func Unwritable(p *evidence.Pod) *evidence.Shortage {
-	for _, resource := range unwritable {
-		if s := Shortage(p, "containerd", resource, p.Time); s != nil {
-			return s
+	var out *evidence.Shortage
+	for i := range p.Shortages {
+		s := &p.Shortages[i]
+		if s.Unwritable() && Shortage(p, s.Owner, s.Resource, p.Time) == s && (out == nil || s.Since.Before(out.Since)) {
+			out = s
 		}
 	}
-	return nil
+	return out
 }
 
-// MayBeUnwritable reports whether a reading shows that containerd can write no record, or one did a short while ago.
-func MayBeUnwritable(p *evidence.Pod) bool {
-	return slices.ContainsFunc(p.Shortages, func(s evidence.Shortage) bool {
-		return s.Owner == "containerd" && slices.Contains(unwritable, s.Resource)
-	})
+// soonAfter is how long after the end of a container the first reading may be that shows that containerd cannot write
+// that down: of a node that is busy some rounds later.
+const soonAfter = 30 * time.Second
+
+// Unwritten reports whether containerd has no task of a container that runs by its record, and can write nothing
+// there, or could not when it tried last: it tries again. That is seen since soon after the end, as far as that was
+// seen itself; a shortage of later has not kept it from writing.
+func Unwritten(p *evidence.Pod, c *evidence.Container) bool {
+	return c.Kind != evidence.Sandbox && c.Runtime == RuncV2 && c.State == evidence.StateRunning && c.Task.Absent &&
+		p.Unwritable != nil && p.Unwritable.First.Sub(c.VacantSince) < soonAfter
 }

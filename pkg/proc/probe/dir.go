@@ -85,19 +85,25 @@ func (d *dir) link(name string) (string, error) {
 	}
 }
 
-// statfs asks the file system of what a name leads to, links followed.
-func (d *dir) statfs(name string) (*unix.Statfs_t, error) {
+// statfs asks the file system of what a name leads to, links followed, and returns the number of the mount.
+func (d *dir) statfs(name string) (s unix.Statfs_t, mount int, err error) {
 	fd, err := unix.Openat(d.fd, name, unix.O_PATH|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return nil, err
+		return s, 0, err
 	}
 	defer unix.Close(fd)
-	var s unix.Statfs_t
-	for {
-		if err := unix.Fstatfs(fd, &s); !errors.Is(err, unix.EINTR) {
-			return &s, err
-		}
+	for err = unix.EINTR; errors.Is(err, unix.EINTR); {
+		err = unix.Fstatfs(fd, &s)
 	}
+	if err != nil {
+		return s, 0, err
+	}
+	b, err := os.ReadFile("/proc/self/fdinfo/" + strconv.Itoa(fd))
+	if err != nil {
+		return s, 0, err
+	}
+	f, err := parseFDInfo(fd, b)
+	return s, f.MountID, err
 }
 
 // numbers returns the numbers among the names of a directory; none when it has none. More

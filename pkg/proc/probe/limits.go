@@ -26,7 +26,7 @@ func (p *probe) limits() {
 		p.note("fd", err)
 		return
 	}
-	if open > limit {
+	if open >= limit {
 		open = 0
 		for _, fd := range p.descriptors("fd") {
 			if int64(fd) < limit {

@@ -1,6 +1,7 @@
 package probe
 
 import (
+	"bytes"
 	"strconv"
 	"strings"
 
@@ -10,6 +11,9 @@ import (
 // database is where containerd keeps what it knows, below its root directory, and has it open for as long
 // as it runs (plugins/metadata/plugin.go in github.com/containerd/containerd).
 const database = "/io.containerd.metadata.v1.bolt/meta.db"
+
+// opensEarly is above the number of that open file: containerd opens it as it starts.
+const opensEarly = 1024
 
 // A Store is the file system of containerd's root directory (statfs(2)).
 type Store struct {
@@ -28,32 +32,55 @@ type Store struct {
 // store asks the file system of containerd's root directory, as containerd gets there, how full it is; of a
 // process that does not have such a database open nothing is told.
 func (p *probe) store() {
-	for _, fd := range p.descriptors("fd") {
-		name := "fd/" + strconv.Itoa(fd)
-		text, err := p.dir.link(name)
+	for fd := range opensEarly {
+		text, err := p.dir.link("fd/" + strconv.Itoa(fd))
 		root, is := strings.CutSuffix(text, database)
 		if err != nil || !is {
-			continue // it has closed it, or it is another file
+			continue // there is none, or it is another file
 		}
-		name = "root" + root
+		name := "root" + root
 		if !p.announce(name) {
 			return
 		}
-		s, err := p.dir.statfs(name)
+		s, id, err := p.dir.statfs(name)
 		if err != nil {
 			p.note(name, err)
 			return
 		}
 		free := int64(s.Bavail)
-		if s.Type == unix.EXT4_SUPER_MAGIC {
+		if s.Type == unix.EXT4_SUPER_MAGIC || s.Type == unix.OVERLAYFS_SUPER_MAGIC {
 			// What only root may use is not among the available ones, and what nobody may use, kept for its
-			// own records, is among the free ones (fs/ext4/super.c, ext4_calculate_resv_clusters, ext4_statfs).
-			free = max(0, int64(s.Bfree)-min(int64(s.Blocks)/50, 4096))
+			// own records, is among the free ones of ext4 (fs/ext4/super.c, ext4_calculate_resv_clusters, ext4_statfs).
+			free = max(free, int64(s.Bfree)-min(int64(s.Blocks)/50, 4096))
 		}
 		p.seen.Store = Store{
-			Root: root, ReadOnly: s.Flags&unix.ST_RDONLY != 0, Size: int64(s.Blocks) * s.Frsize, Free: free * s.Frsize,
+			Root: root, ReadOnly: s.Flags&unix.ST_RDONLY != 0 || p.stopped(id), Size: int64(s.Blocks) * s.Frsize, Free: free * s.Frsize,
 			Inodes: int64(s.Files), FreeInodes: int64(s.Ffree),
 		}
 		return
 	}
+}
+
+// stopped reports whether the file system of a mount has stopped to write after an error, which ext4 does not tell
+// by the flag for read-only ones since Linux 6.12, but among its options (fs/ext4/super.c, _ext4_show_options).
+func (p *probe) stopped(mount int) bool {
+	return hasStopped(p.file("mountinfo"), mount)
+}
+
+// hasStopped parses a mountinfo file: the number of a mount comes first, and the options of its file system last
+// (proc_pid_mountinfo(5)).
+func hasStopped(mountinfo []byte, mount int) bool {
+	for line := range bytes.Lines(mountinfo) {
+		id, _, _ := bytes.Cut(line, []byte(" "))
+		if string(id) != strconv.Itoa(mount) {
+			continue
+		}
+		f := bytes.Fields(line)
+		for _, option := range bytes.Split(f[len(f)-1], []byte(",")) {
+			if string(option) == "emergency_ro" || string(option) == "shutdown" {
+				return true
+			}
+		}
+	}
+	return false
 }

@@ -79,7 +79,7 @@ var ExitEventLost = &diagnose.Rule{
 			},
 			{
 				Name:    taskGone,
-				Meaning: "containerd has deleted the task and has not changed the record: it could not write it, for another reason than that its disk is full or read-only (NodeResourceExhausted), or it was interrupted.",
+				Meaning: "containerd has deleted the task and has not changed the record: it could not write it, for a reason that was not seen, or it was interrupted.",
 				Remedy: "On the node: look in containerd's log for \"failed to update container state\", and at what the kernel says of the disk of /var/lib/containerd (dmesg). containerd tries again within five minutes. " +
 					"If the disk is well and systemctl show -p KillMode containerd says process, run systemctl restart containerd.",
 			},
@@ -104,7 +104,7 @@ var ExitEventLost = &diagnose.Rule{
 			f := about(c, diagnose.Inferred)
 			f.Objects.Containerd = p.Node.Containerd.Version
 			switch {
-			case c.Task.Absent && fact.MayBeUnwritable(p):
+			case fact.Unwritten(p, c):
 				continue // it cannot write it, or could not and is about to try again
 			case c.Task.Absent:
 				f.Family = taskGone // it may be about to try again

@@ -3,7 +3,6 @@ package runtime
 import (
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose/fact"
@@ -48,9 +47,10 @@ var NodeResourceExhausted = &diagnose.Rule{
 				{Variant: evidence.ReadOnly, Text: "the file system of {dir}, where {process} keeps its records, is read-only"},
 				{Text: "{process} has used up its limit"},
 			},
-			"df":     {{Text: "df {root}"}, {Text: "df"}},
-			"inodes": {{Text: "df -i {root}"}, {Text: "df -i"}},
-			"group":  {{Text: "/{cgroup}"}, {Text: "in which the process is (/proc/{pid}/cgroup)"}},
+			"du":      {{Text: "df {root} names its mount point, of which du -xh"}, {Text: "du -xh of its mount point"}},
+			"inodes":  {{Text: "df {root} names its mount point, of which du -x --inodes"}, {Text: "du -x --inodes of its mount point"}},
+			"findmnt": {{Text: "findmnt -T {root}"}, {Text: "findmnt"}},
+			"group":   {{Text: "/{cgroup}"}, {Text: "in which the process is (/proc/{pid}/cgroup)"}},
 		},
 		Meaning: "To stop a pod, containerd and the pod's shim start programs (runc, CNI plugins) and open files. The kernel refuses that to who has used up a limit. " +
 			"It also writes down what has become of each container, for which it makes a new file. " +
@@ -89,15 +89,15 @@ var NodeResourceExhausted = &diagnose.Rule{
 				Name: evidence.Space,
 				Meaning: "The kubelet removes unused images, and ends pods, before its disk is full (imageGCHighThresholdPercent, evictionHard); " +
 					"what fills it faster, or is on a disk of its own, it does not stop.",
-				Remedy: "On the node: free some space on that file system ({df}; du -x finds what fills it), with files that nobody needs, such as old logs below /var/log. " +
-					"containerd tries again within five minutes. Only then remove unused images (crictl rmi --prune): that too has to be written down.",
-				Danger: "Do not remove anything in containerd's directory by hand. Do not restart containerd meanwhile: it may not start. " +
-					"A force delete leaves the pod's sandbox, addresses and volumes on the node, unseen.",
+				Remedy: "On the node: free some space on that file system ({du} finds what fills it), with files that nobody needs, such as old logs, or what a running container has written (remove that inside of it, kubectl exec), or make the file system larger. " +
+					"containerd tries again within five minutes.",
+				Danger: "Do not remove anything in containerd's directory by hand. Unused images (crictl rmi --prune) go only when there is some room, and an image that was loaded by hand does not come back. " +
+					"Do not restart containerd meanwhile: it may not start. A force delete leaves the pod's volumes on the node, unseen.",
 			},
 			{
 				Name:    evidence.Inodes,
 				Meaning: "Each file and directory needs an inode, of which ext4 has a number that is set when it is made. Many small files use them up while there is space.",
-				Remedy: "On the node: remove files that nobody needs on that file system ({inodes}; du -x --inodes finds where they are). " +
+				Remedy: "On the node: remove files that nobody needs on that file system ({inodes} finds where they are). " +
 					"containerd tries again within five minutes.",
 				Danger: "Do not remove anything in containerd's directory by hand. Do not restart containerd meanwhile: it may not start. " +
 					"A force delete leaves the pod's sandbox, addresses and volumes on the node, unseen.",
@@ -106,15 +106,15 @@ var NodeResourceExhausted = &diagnose.Rule{
 				Name:    evidence.ReadOnly,
 				Meaning: "The kernel makes a file system read-only when it meets an error in it or of its disk (mount option errors=remount-ro). No pod of the node can be started or stopped for good.",
 				Remedy: "On the node: dmesg says why (\"Remounting filesystem read-only\"). Where the disk has failed, replace the node, or its disk. " +
-					"Else reboot it, so that the file system is checked. Where somebody has mounted it so on purpose, mount -o remount,rw undoes that; containerd tries again within five minutes.",
+					"Else reboot it, so that the file system is checked. Where somebody has mounted it so, {findmnt} names the mount, and mount -o remount,rw of that undoes it; containerd tries again within five minutes.",
 				Danger: "Do not make it writable again after an error before it was checked: that can damage it further. " +
-					"A force delete leaves the pod's sandbox, addresses and volumes on the node, unseen.",
+					"A force delete leaves the pod's volumes on the node, unseen.",
 			},
 		},
 	},
 	Undecided: func(p *evidence.Pod) bool {
 		f := fact.SandboxStop(p)
-		return f != nil && fact.Relieved(p, f) || fact.MayBeUnwritable(p) && slices.ContainsFunc(p.Containers, untracked)
+		return f != nil && fact.Relieved(p, f) || slices.ContainsFunc(p.Containers, func(c evidence.Container) bool { return fact.Unwritten(p, &c) })
 	},
 	Check: func(p *evidence.Pod) []diagnose.Finding {
 		if s, err := shortForStatus(p); s != nil {
@@ -199,22 +199,13 @@ func unrecordedEnds(p *evidence.Pod) []diagnose.Finding {
 	var out []diagnose.Finding
 	for i := range p.Containers {
 		c := &p.Containers[i]
-		if untracked(*c) && disagree(p, c.VacantSince) && s.Since.Sub(c.VacantSince) < firstLimits {
+		if fact.Unwritten(p, c) && disagree(p, c.VacantSince) {
 			out = append(out, diagnose.Finding{
 				Container: c.Name, Family: s.Resource, Confidence: diagnose.Inferred, Variants: []string{unrecorded}, Objects: usedUp(s, ""),
 			})
 		}
 	}
 	return out
-}
-
-// firstLimits is how long after the end of a container its pod's first reading of limits may be: it is made
-// past the deadline, on a busy node some rounds later.
-const firstLimits = 30 * time.Second
-
-// untracked reports whether containerd has no task of a container that runs by its record.
-func untracked(c evidence.Container) bool {
-	return c.Kind != evidence.Sandbox && c.Runtime == fact.RuncV2 && c.State == evidence.StateRunning && c.Task.Absent
 }
 
 // usedUp is what a finding about a limit is about. The text ends with what runc has printed, and where
