@@ -217,19 +217,19 @@ func TestEndNotWrittenDown(t *testing.T) {
 	}
 	because := map[string]string{
 		evidence.Descriptors: "containerd (PID 60) has as many files open as it may have (1024)",
-		evidence.Space:       "the file system of /var/lib/containerd is full (40960 MiB), where containerd (PID 60) keeps its records",
-		evidence.Inodes:      "the file system of /var/lib/containerd, where containerd (PID 60) keeps its records, has no inode left: it can hold 42949672960 files",
-		evidence.ReadOnly:    "the file system of /var/lib/containerd, where containerd (PID 60) keeps its records, is read-only",
+		evidence.Space:       "the file system of containerd (PID 60)'s records is full (40960 MiB, at /var/lib/containerd)",
+		evidence.Inodes:      "the file system of containerd (PID 60)'s records has no inode left (42949672960 files and directories, at /var/lib/containerd)",
+		evidence.ReadOnly:    "the file system of containerd (PID 60)'s records is read-only (at /var/lib/containerd)",
 	}
 	for name, test := range map[string]struct {
 		change func(p *evidence.Pod, s *evidence.Shortage)
 		want   string // the verdict
 	}{
-		"it may open none":            {func(*evidence.Pod, *evidence.Shortage) {}, "NodeResourceExhausted"},
-		"its disk is full":            {on(evidence.Space), "NodeResourceExhausted"},
-		"its disk has no inode left":  {on(evidence.Inodes), "NodeResourceExhausted"},
-		"its disk is read-only":       {on(evidence.ReadOnly), "NodeResourceExhausted"},
-		"its disk was full":           {func(p *evidence.Pod, s *evidence.Shortage) { on(evidence.Space)(p, s); s.Ended = p.Time }, ""},
+		"it may open none":           {func(*evidence.Pod, *evidence.Shortage) {}, "NodeResourceExhausted"},
+		"its disk is full":           {on(evidence.Space), "NodeResourceExhausted"},
+		"its disk has no inode left": {on(evidence.Inodes), "NodeResourceExhausted"},
+		"its disk is read-only":      {on(evidence.ReadOnly), "NodeResourceExhausted"},
+		"its disk was full":          {func(p *evidence.Pod, s *evidence.Shortage) { on(evidence.Space)(p, s); s.Ended = p.Time }, ""},
 		"its disk was full until two minutes ago": {func(p *evidence.Pod, s *evidence.Shortage) {
 			p.Shortages, p.Unwritable = nil, &evidence.Span{First: s.Since, Last: p.Time.Add(-2 * time.Minute)}
 		}, ""},

@@ -6,7 +6,7 @@ import (
 )
 
 // A Shortage is a limit that the pod's shim, or containerd, has used up, or the file system of containerd's
-// root directory, which is full or read-only.
+// records, which is full or read-only.
 type Shortage struct {
 	// Resource is Tasks, Descriptors, Space, Inodes or ReadOnly.
 	Resource string `json:"resource"`
@@ -16,7 +16,7 @@ type Shortage struct {
 	// Cgroup is the control group that has a limit on tasks, the process's own or one above it,
 	// below the mount point of its hierarchy; "" for Descriptors.
 	Cgroup string `json:"cgroup,omitempty"`
-	// Dir is containerd's root directory, such as /var/lib/containerd, for what its file system lacks.
+	// Dir is the directory of containerd's records, for what its file system lacks.
 	Dir string `json:"dir,omitempty"`
 	// Limit is how many there may be, and Used how many there are: pids.max and pids.current of
 	// the group (Documentation/admin-guide/cgroup-v2.rst), or the soft limit RLIMIT_NOFILE and the

@@ -12,7 +12,7 @@ import (
 )
 
 // readShortages finds the limits that the pod's shims and containerd have used up: of their control
-// groups on tasks, and their own on open files; and what the file system of containerd's directory lacks. Of several containerds, as on a node with docker beside K3s,
+// groups on tasks, and their own on open files; and what the file system of its records lacks. Of several containerds, as on a node with docker beside K3s,
 // nothing is told. Results that come with an error are good but not all.
 func (r *Round) readShortages(ctx context.Context, files *kernfile.Reader, p *evidence.Pod, parents []kernfile.TaskStatus) ([]evidence.Shortage, error) {
 	// The end of a container that obeys the stop signal is written down, or not, long before the deadline.
@@ -80,15 +80,15 @@ func (r *Round) shortages(ctx context.Context, files *kernfile.Reader, s *kernfi
 // the next.
 const littleSpace = 1 << 20
 
-// full returns what the file system of containerd's root directory lacks. One that has no number of inodes
+// full returns what the file system of containerd's records lacks. One that has no number of inodes
 // makes them as it needs them.
 func (r *Round) full(ctx context.Context, s *kernfile.TaskStatus) ([]evidence.Shortage, error) {
 	saw, err := r.askFiles(ctx, probe.Disk, s)
 	d := saw.Store
-	if err != nil || d.Root == "" {
+	if err != nil || d.Dir == "" {
 		return nil, err
 	}
-	lack := evidence.Shortage{Owner: s.Owner, PID: s.PID, Dir: kernfile.Printable(d.Root)}
+	lack := evidence.Shortage{Owner: s.Owner, PID: s.PID, Dir: kernfile.Printable(d.Dir)}
 	switch {
 	case d.ReadOnly:
 		lack.Resource = evidence.ReadOnly

@@ -4,7 +4,7 @@ package scenario
 // them. A shim that has used up its tasks is not among them: as often as not it needs a thread itself, ends for
 // want of one (newosproc, runtime/os_linux.go), and containerd cleans up after it.
 func scarce() []Scenario {
-	return []Scenario{descriptorsUsedUp(), descriptorsUsedUpOnce(), diskFull(), diskFullOnce(), diskReadOnly()}
+	return []Scenario{descriptorsUsedUp(), descriptorsUsedUpOnce(), diskFull(), diskFullOnce(), diskInodes(), diskReadOnly()}
 }
 
 // openAll is a shell script that gives containerd a limit on open files below which all are open, as
@@ -57,66 +57,80 @@ sleep 12
 	}
 }
 
-// fillDisk is a shell script that fills the node's disk, and goes on to where something is freed, as a log would that
-// grows; emptyDisk undoes that.
+// records is where containerd writes down what has become of containers. On the node's own disk something is freed
+// at all times: what is full here for sure is a file system of their own, of which nothing is removed.
+const records = "/var/lib/containerd/io.containerd.grpc.v1.cri/containers"
+
+// ownDisk is a shell script that puts the records on a file system with options of mount(8), and uses that up by
+// another script; freed makes room there, and commonDisk undoes it.
+func ownDisk(options, use string) string {
+	return `mkdir -p /run/scenario-records
+mount -t tmpfs -o ` + options + ` tmpfs /run/scenario-records
+cp -a ` + records + `/. /run/scenario-records/
+mount --bind /run/scenario-records ` + records + `
+(cd ` + records + " && " + use + ")\n"
+}
+
 const (
-	fillDisk = `rm -f /scenario-fill
-(
-size=$(($(stat -f -c '(%f - 4096) * %S' /) - (8 << 20))) # ext4 keeps that many blocks
-fallocate -l $size /scenario-fill
-for by in 65536 4096; do
-	while fallocate -o $size -l $by /scenario-fill; do size=$((size + by)); done
-done
-echo full >/run/scenario-$NAME.full
-while :; do
-	sleep 0.1
-	while fallocate -o $size -l 4096 /scenario-fill; do size=$((size + 4096)); done
-done
-) </dev/null >/dev/null 2>&1 &
-echo $! >/run/scenario-$NAME.filler
-until [ -e /run/scenario-$NAME.full ]; do sleep 0.2; done
-rm /run/scenario-$NAME.full
-`
-	emptyDisk = `end KILL /run/scenario-$NAME.filler
-rm -f /scenario-fill
-`
+	useSpace   = "{ cat /dev/zero >fill 2>/dev/null || true; }"
+	useInodes  = "i=0; while touch fill$i 2>/dev/null; do i=$((i + 1)); done"
+	freed      = "rm -f /run/scenario-records/fill*\n"
+	commonDisk = freed + "! mountpoint -q " + records + " || { umount -l " + records + "; cp -a /run/scenario-records/. " + records + "/; umount -l /run/scenario-records; }\n"
 )
 
-// findRecord keeps the name of containerd's record of the container, and unwritten succeeds as long as that does
-// not have the end.
-var findRecord = onNode(findShim + "echo /var/lib/containerd/io.containerd.grpc.v1.cri/containers/$id/status >/run/scenario-$NAME.record")
+// findRecord keeps the number of the container, and unwritten succeeds when containerd has deleted its task and
+// the record of it does not have the end.
+var findRecord = onNode(findShim + "echo $id >/run/scenario-$NAME.record")
 
-const unwritten = `grep -q '"FinishedAt":0,' $(cat /run/scenario-$NAME.record)` + "\n"
+const unwritten = `id=$(cat /run/scenario-$NAME.record)
+! ctr -n k8s.io task ls | grep -q $id
+grep -q '"FinishedAt":0,' ` + records + `/$id/status
+`
 
 func diskFull() Scenario {
 	return Scenario{
 		Name:   "disk-full",
 		Needs:  []Need{PodNetwork},
-		Story:  "the node's disk is full, so that containerd cannot write down that the container has ended",
+		Story:  "the file system of containerd's records is full, so that containerd cannot write down that the container has ended",
 		Pod:    victim(3, "drain", "0"),
 		NoExec: true,
-		Break:  inTurn(findRecord, onNode(fillDisk)),
-		Proof:  noVictim + "[ $(stat -f -c %a /) -lt 16 ]\n" + unwritten,
+		Break:  inTurn(findRecord, onNode(ownDisk("size=4m", useSpace))),
+		Proof:  noVictim + unwritten,
 		Cause:  "NodeResourceExhausted",
 		Family: "Space",
-		Says: []string{"locked in phase Runtime", "containerd cannot write down that container main has ended", "the file system of /var/lib/containerd is full (", "df /var/lib/containerd",
+		Says: []string{"locked in phase Runtime", "containerd cannot write down that container main has ended", "records is full (4 MiB, at " + records + ")", "df " + records,
 			"Do not restart containerd"},
-		Heal: onNode(emptyDisk),
+		Heal: onNode(commonDisk),
 	}
 }
 
 // diskFullOnce is innocent: containerd tries again to write it down.
 func diskFullOnce() Scenario {
-	s := diskFull()
 	return Scenario{
 		Name:   "disk-full-once",
-		Needs:  s.Needs,
-		Story:  "innocent: the node's disk is full when the container ends, and some seconds later no more",
+		Needs:  []Need{PodNetwork},
+		Story:  "innocent: the file system of containerd's records is full when the container ends, and some seconds later no more",
 		Pod:    victim(1, "drain", "0"),
 		NoExec: true,
-		Break:  inTurn(findRecord, onNode(fillDisk+"(\nsleep 12\n"+emptyDisk+") </dev/null >/dev/null 2>&1 &")),
+		Break:  inTurn(findRecord, onNode(ownDisk("size=4m", useSpace)+"(\nsleep 15\n"+freed+") </dev/null >/dev/null 2>&1 &")),
 		Proof:  noVictim + unwritten,
-		Heal:   onNode(emptyDisk),
+		Heal:   onNode(commonDisk),
+	}
+}
+
+func diskInodes() Scenario {
+	return Scenario{
+		Name:   "disk-without-inodes",
+		Needs:  []Need{PodNetwork},
+		Story:  "the file system of containerd's records has no inode left, and the container ends long before the deadline",
+		Pod:    victim(45, "drain", "0"),
+		NoExec: true,
+		Break:  inTurn(findRecord, onNode(ownDisk("nr_inodes=500", useInodes))),
+		Proof:  noVictim + unwritten,
+		Cause:  "NodeResourceExhausted",
+		Family: "Inodes",
+		Says:   []string{"containerd cannot write down that container main has ended", "records has no inode left (500 files and directories, at " + records + ")", "du -x --inodes"},
+		Heal:   onNode(commonDisk),
 	}
 }
 
@@ -126,15 +140,14 @@ func diskReadOnly() Scenario {
 		Name:   "disk-read-only",
 		Needs:  []Need{PodNetwork},
 		Story:  "the file system of containerd's directory is read-only, so that containerd cannot write down that the container has ended",
-		// It ends long before the deadline, as most do, when nobody looks for what is used up.
-		Pod:    victim(45, "drain", "0"),
+		Pod:    victim(3, "drain", "0"),
 		NoExec: true,
 		Break:  inTurn(findRecord, onNode("mount --bind /var/lib/containerd /var/lib/containerd && mount -o remount,bind,ro /var/lib/containerd")),
 		Proof:  noVictim + unwritten,
 		Cause:  "NodeResourceExhausted",
 		Family: "ReadOnly",
-		Says: []string{"locked in phase Runtime", "containerd cannot write down that container main has ended", "the file system of /var/lib/containerd, where containerd (PID ", "is read-only",
-			"dmesg", "mount -o remount,rw"},
+		Says: []string{"locked in phase Runtime", "containerd cannot write down that container main has ended", "records is read-only (at " + records + ")",
+			"dmesg", "findmnt -T " + records},
 		Heal: onNode("! mountpoint -q /var/lib/containerd || umount -l /var/lib/containerd"),
 	}
 }

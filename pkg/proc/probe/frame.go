@@ -47,7 +47,7 @@ const (
 	Outputs What = "outputs" // the containers whose output a shim has open, and the pipes that it reads
 	Sockets What = "sockets" // the sockets that it has open
 	Limits  What = "limits"  // how many files it may have open, and how many it has
-	Disk    What = "disk"    // how full the file system of containerd's root directory is
+	Disk    What = "disk"    // how full the file system of containerd's records is
 	Command What = "command" // what a runtime such as runc was told to do, in its arguments
 	writes  What = "writes"  // which of some pipes it can write to
 	volumes What = "volumes" // the directories of a pod's volumes

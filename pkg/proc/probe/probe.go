@@ -26,7 +26,7 @@ const maxFiles = 4096
 //
 // Its reads are of the kind that SIGKILL ends. It never follows a link: that
 // could leave it asleep in a dead file system, where nothing ends it. What it does
-// follow is the way to containerd's root directory, as containerd does.
+// follow is the way to containerd's records, as containerd does.
 func Main(in io.Reader, out io.Writer) int {
 	if err := writeFrame(out, reply{Done: true}); err != nil {
 		return 1

@@ -2,6 +2,7 @@ package probe
 
 import (
 	"bytes"
+	"errors"
 	"strconv"
 	"strings"
 
@@ -12,13 +13,17 @@ import (
 // as it runs (plugins/metadata/plugin.go in github.com/containerd/containerd).
 const database = "/io.containerd.metadata.v1.bolt/meta.db"
 
+// records is where containerd's CRI plugin has a directory of each container, below the root directory
+// (internal/cri/config/config.go, internal/cri/server/helpers.go).
+const records = "/io.containerd.grpc.v1.cri/containers"
+
 // opensEarly is above the number of that open file: containerd opens it as it starts.
 const opensEarly = 1024
 
-// A Store is the file system of containerd's root directory (statfs(2)).
+// A Store is the file system of containerd's records (statfs(2)).
 type Store struct {
-	// Root is containerd's root directory as it names it, such as /var/lib/containerd.
-	Root string `json:"root,omitempty"`
+	// Dir is their directory as containerd names it, below its root directory, such as /var/lib/containerd.
+	Dir string `json:"dir,omitempty"`
 	// ReadOnly reports whether the file system, or its mount, is read-only.
 	ReadOnly bool `json:"readOnly,omitempty"`
 	// Size and Free are in bytes; those that only root may use are free.
@@ -29,7 +34,7 @@ type Store struct {
 	FreeInodes int64 `json:"freeInodes,omitempty"`
 }
 
-// store asks the file system of containerd's root directory, as containerd gets there, how full it is; of a
+// store asks the file system of containerd's records, as containerd gets there, how full it is; of a
 // process that does not have such a database open nothing is told.
 func (p *probe) store() {
 	for fd := range opensEarly {
@@ -38,13 +43,17 @@ func (p *probe) store() {
 		if err != nil || !is {
 			continue // there is none, or it is another file
 		}
-		name := "root" + root
-		if !p.announce(name) {
+		dir := root + records
+		if !p.announce("root" + dir) {
 			return
 		}
-		s, id, err := p.dir.statfs(name)
+		s, id, err := p.dir.statfs("root" + dir)
+		if errors.Is(err, unix.ENOENT) {
+			dir = root
+			s, id, err = p.dir.statfs("root" + dir)
+		}
 		if err != nil {
-			p.note(name, err)
+			p.note("root"+dir, err)
 			return
 		}
 		free := int64(s.Bavail)
@@ -54,7 +63,7 @@ func (p *probe) store() {
 			free = max(free, int64(s.Bfree)-min(int64(s.Blocks)/50, 4096))
 		}
 		p.seen.Store = Store{
-			Root: root, ReadOnly: s.Flags&unix.ST_RDONLY != 0 || p.stopped(id), Size: int64(s.Blocks) * s.Frsize, Free: free * s.Frsize,
+			Dir: dir, ReadOnly: s.Flags&unix.ST_RDONLY != 0 || p.stopped(id), Size: int64(s.Blocks) * s.Frsize, Free: free * s.Frsize,
 			Inodes: int64(s.Files), FreeInodes: int64(s.Ffree),
 		}
 		return

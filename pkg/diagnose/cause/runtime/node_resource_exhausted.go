@@ -42,9 +42,9 @@ var NodeResourceExhausted = &diagnose.Rule{
 				{Variant: evidence.Descriptors, Text: "{process} has as many files open as it may have ({limit})"},
 				{Variant: evidence.Tasks, Text: "{process} may start no process: its control group {cgroup} has as many processes and threads as it may have ({limit})"},
 				{Variant: evidence.Tasks, Text: "{process} may start no process: its control group has as many processes and threads as it may have ({limit})"},
-				{Variant: evidence.Space, Text: "the file system of {dir} is full ({size}), where {process} keeps its records"},
-				{Variant: evidence.Inodes, Text: "the file system of {dir}, where {process} keeps its records, has no inode left: it can hold {limit} files"},
-				{Variant: evidence.ReadOnly, Text: "the file system of {dir}, where {process} keeps its records, is read-only"},
+				{Variant: evidence.Space, Text: "the file system of {process}'s records is full ({size}, at {dir})"},
+				{Variant: evidence.Inodes, Text: "the file system of {process}'s records has no inode left ({limit} files and directories, at {dir})"},
+				{Variant: evidence.ReadOnly, Text: "the file system of {process}'s records is read-only (at {dir})"},
 				{Text: "{process} has used up its limit"},
 			},
 			"du":      {{Text: "df {root} names its mount point, of which du -xh"}, {Text: "du -xh of its mount point"}},
@@ -57,14 +57,14 @@ var NodeResourceExhausted = &diagnose.Rule{
 			"Nothing is wrong with the pod. Other pods of the node that are to be stopped or started meet the same limit.",
 		Evidence: "One of these, and a limit that readings in a row have found used up over ten seconds or more. " +
 			"First, containerd itself has not told the status of the sandbox for ten seconds, because it may open no file, and no process of the pod's containers lives. " +
-			"Second, a container has ended, containerd has no task of it, and its record says that it runs, for 30 seconds, or 90 where the node is short of processors, memory or I/O (/proc/pressure), in which it may open no file, or the file system of its directory is full or read-only, as soon after the end. " +
+			"Second, a container has ended, containerd has no task of it, and its record says that it runs, for 30 seconds, or 90 where the node is short of processors, memory or I/O (/proc/pressure), in which it may open no file, or the file system of its records is full or read-only, as soon after the end. " +
 			"Third, containerd has answered none of nodeagent's requests, for as long as one that hangs has not (ContainerdHung), and could open no file before that. " +
 			"That is inferred: one that hangs for another reason fills up with the connections of those who try again. " +
 			"Or the kubelet has said at least twice since the deletion, over eight seconds or more, in an Event of reason FailedKillPod about this pod, that the stop failed with the kernel's words for this limit; " +
 			"the number of the container, or of the sandbox, is compared with containerd's. It has said so of late. " +
 			"The limit was used up from before it said so last. Used up means: " +
 			"pids.current of the process's control group, or of one above it, is not below pids.max, or the process has all files open of the numbers that /proc/PID/limits allows. " +
-			"A file system is full with less than 1 MiB free, also for root, or with no inode free (statfs of the one that containerd's database is on). " +
+			"A file system is full with less than 1 MiB free, also for root, or with no inode free (statfs). " +
 			"Where the shim could not signal a container, its first process lives and SIGKILL is not pending in any of its threads. " +
 			"A limit of the pod's own control group is not looked at, nor one of the whole node (kernel.pid_max, kernel.threads-max, fs.file-max). A limit that is used up for a moment is not told.",
 		Remedy: "On the node: raise the limit, or make room. The next try then succeeds. Then find what has used it up.",

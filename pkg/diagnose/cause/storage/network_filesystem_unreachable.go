@@ -39,7 +39,7 @@ var NetworkFilesystemUnreachable = &diagnose.Rule{
 			"To do so it asks the file system about the mount point, the server does not answer, and the kubelet's thread waits in the kernel for as long as it takes. " +
 			"The kubelet logs nothing and reports itself healthy.",
 		Evidence: "A thread of the kubelet is in state D without moving in two readings ten seconds or more apart, " +
-			"or three where the list of TCP connections shows that nothing comes back from the server; "+
+			"or three where the list of TCP connections shows that nothing comes back from the server; " +
 			"one that runs only to connect again counts as not moving while the client of an NFS mount counts no answer from the server (xprt in /proc/PID/mountstats). The path of its blocked system call is a volume of this pod, " +
 			"and the mount table shows a network file system there. " +
 			"Where the server is connected and has answered all requests, nothing is said: the thread waits for something of the node, such as a lock, or rpc.gssd. " +
