@@ -50,7 +50,7 @@ func Reports() []Report {
 		{Issue: "kubernetes/kubernetes#117435", Told: "A device plugin is stopped, and the kubelet, which waits for its answer, is stuck", Scenario: "sync-loop-device"},
 		{Issue: "kubernetes/kubernetes#31272", Told: "The kubelet hangs on an NFS mount whose server is gone", Scenario: "nfs-server-gone"},
 		// Volumes.
-		{Issue: "kubernetes/kubernetes#66387", Told: "The pod of the NFS server was deleted before the pods that use it", Scenario: "nfs-server-gone"},
+		{Issue: "kubernetes/kubernetes#66387", Told: "The pod of the NFS server was deleted before the pods that use it, so that its Service refuses the connection", Inferred: true, Scenario: "nfs-proxy-gone"},
 		{Issue: "kubernetes/kubernetes#51835", Told: "A chart was uninstalled, and its NFS server ended before the pods that use it", Scenario: "nfs-server-gone"},
 		{Issue: "kubernetes-sigs/aws-efs-csi-driver#401", Told: "Killing a container times out while an NFS share is mounted in it", Inferred: true, Scenario: "nfs-write"},
 		{Issue: "kubernetes/kubernetes#113426", Told: "A volume stays mounted: target is busy", Scenario: "volume-busy"},
@@ -72,7 +72,7 @@ func Reports() []Report {
 		{Issue: "bottlerocket-os/bottlerocket#4308", Told: "Processes that use io_uring hang and cannot be killed since an update of the kernel", Inferred: true, Scenario: "uring-locked"},
 		{Issue: "awslabs/amazon-eks-ami#2070", Told: "Processes that use io_uring hang since an update of the nodes' image", Inferred: true, Scenario: "uring-locked"},
 		// The API, and force deletes.
-		{Issue: "kubernetes/kubernetes#121828", Told: "A finalizer stays on the pod of a job", Scenario: "finalizer"},
+		{Issue: "kubernetes/kubernetes#121828", Told: "A finalizer stays on the pod of a job", Scenario: "finalizer-job"},
 		{Issue: "kubernetes/kubernetes#65569", Told: "foregroundDeletion stays among the finalizers", Scenario: "finalizer-foreground"},
 		{Issue: "kubernetes/kubernetes#62666", Told: "A webhook changes the pod in the garbage collector's update, which the API server refuses; the finalizer stays", Inferred: true, Scenario: "finalizer-refused"},
 		{Issue: "intel/intel-device-plugins-for-kubernetes#1357", Told: "Updates of pods pass a webhook that does not answer, and pods stay Terminating", Inferred: true, Scenario: "finalizer-denied"},
