@@ -1126,7 +1126,7 @@ func TestUnmountBusyAndUnpublished(t *testing.T) {
 			held(p)
 			p.Lack(evidence.VolumeCalls, "the kubelet refuses")
 			p.Node.Kubelet.VolumeCallsRead = time.Time{}
-		}, true,
+		}, false,
 			"no process of the pod is left.", again + ", or, if"},
 		"a call has succeeded": {90 * time.Second, func(p *evidence.Pod) { held(p); called(p, "OK", 20*time.Second) }, false,
 			"is left. Since then the CSI driver " + csiDriver + " has said of the volume that it is unpublished, and has not failed.", again + ", or, if"},

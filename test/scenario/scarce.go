@@ -24,6 +24,13 @@ limit=$(($(prlimit --pid $containerd --nofile --noheadings --output SOFT)))
 `
 )
 
+// after is a shell script that has another one run some seconds later, and passed waits until it has.
+func after(seconds, script string) string {
+	return "touch /run/scenario-$NAME.passes\n(\nsleep " + seconds + "\n" + script + "rm /run/scenario-$NAME.passes\n) </dev/null >/dev/null 2>&1 &"
+}
+
+const passed = "while [ -e /run/scenario-$NAME.passes ]; do sleep 0.5; done\n"
+
 func descriptorsUsedUp() Scenario {
 	return Scenario{
 		Name:   "descriptors-used-up",
@@ -49,11 +56,9 @@ func descriptorsUsedUpOnce() Scenario {
 		Story:  "innocent: containerd has as many files open as it may have when the container ends, and some seconds later no more",
 		Pod:    victim(1, "drain", "0"),
 		NoExec: true,
-		Break: onNode(openAll + `(
-sleep 12
-` + closeAll + `) </dev/null >/dev/null 2>&1 &`),
-		Proof: noVictim,
-		Heal:  onNode(closeAll),
+		Break:  onNode(openAll + after("12", closeAll)),
+		Proof:  noVictim,
+		Heal:   onNode(passed),
 	}
 }
 
@@ -112,9 +117,9 @@ func diskFullOnce() Scenario {
 		Story:  "innocent: the file system of containerd's records is full when the container ends, and some seconds later no more",
 		Pod:    victim(1, "drain", "0"),
 		NoExec: true,
-		Break:  inTurn(findRecord, onNode(ownDisk("size=4m", useSpace)+"(\nsleep 15\n"+freed+") </dev/null >/dev/null 2>&1 &")),
+		Break:  inTurn(findRecord, onNode(ownDisk("size=4m", useSpace)+after("15", freed))),
 		Proof:  noVictim + unwritten,
-		Heal:   onNode(commonDisk),
+		Heal:   onNode(passed + commonDisk),
 	}
 }
 

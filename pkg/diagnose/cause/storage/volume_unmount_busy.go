@@ -171,13 +171,13 @@ func saysOfDriver(p *evidence.Pod, f *diagnose.Finding, m *evidence.Mount) bool 
 		f.Confidence, f.Variants = diagnose.Inferred, append(f.Variants, givenUp)
 		return true
 	}
+	f.Confidence = diagnose.Inferred
 	if p.Node.Kubelet.VolumeCallsRead.IsZero() {
-		return true
+		return true // nobody may ask it, or nobody has got an answer yet
 	}
 	if !fact.AttemptDue(p) {
 		return false
 	}
-	f.Confidence = diagnose.Inferred
 	if calls := unpublishCalls(p, o.Driver); len(calls) > 0 {
 		f.Variants = append(append(f.Variants, saidOK), whose(p, calls[0])...)
 	}
