@@ -132,9 +132,10 @@ func (t *Task) same(o *Task) bool {
 
 // asksInVain reports whether two readings show a thread that waits for an answer of the same NFS server, from
 // which none has come in between, for this thread or another one: a server that refuses the connection is asked
-// again every few seconds, and the thread runs for that (call_connect_status, net/sunrpc/clnt.c).
+// again every few seconds, and the thread runs for that (call_connect_status, net/sunrpc/clnt.c). A thread that
+// waits for others that ask, as for its data to be written back, may get it from another server (pNFS).
 func (t *Task) asksInVain(o *Task) bool {
-	if t.State != Uninterruptible || t.Probe == nil || o.Probe == nil || t.Probe.Syscall != o.Probe.Syscall || t.Probe.VolumePath != o.Probe.VolumePath {
+	if t.State != Uninterruptible || t.Probe == nil || o.Probe == nil || t.Probe.Wchan != "rpc_wait_bit_killable" || t.Probe.Syscall != o.Probe.Syscall || t.Probe.VolumePath != o.Probe.VolumePath {
 		return false
 	}
 	m, b := t.Probe.Mount, o.Probe.Mount
