@@ -411,6 +411,18 @@ func TestStorageCauses(t *testing.T) {
 			unseenNFS(p, new(3))
 			p.Node.Kubelet.Blocked[0].Probe.VolumePath = csiMount
 		}, "NetworkFilesystemUnreachable", true, []string{"192.0.2.1"}},
+		"the kubelet hangs on the pod's NFS volume, whose server may be starting again": {35 * time.Second, func(p *evidence.Pod) {
+			unseenNFS(p, new(0))
+			p.Mounts[0].Connection = evidence.Unconnected
+			p.Node.Kubelet.Blocked[0].Probe.VolumePath = csiMount
+			p.Node.Kubelet.Blocked[0].UnchangedSince = p.Time.Add(-29 * time.Second)
+		}, "", false, nil},
+		"the kubelet hangs on the pod's NFS volume, whose server is not connected for half a minute": {35 * time.Second, func(p *evidence.Pod) {
+			unseenNFS(p, new(0))
+			p.Mounts[0].Connection = evidence.Unconnected
+			p.Node.Kubelet.Blocked[0].Probe.VolumePath = csiMount
+			p.Node.Kubelet.Blocked[0].UnchangedSince = p.Time.Add(-30 * time.Second)
+		}, "NetworkFilesystemUnreachable", true, []string{"192.0.2.1", "let this node reach it (routes, firewall"}},
 		"the kubelet hangs on the pod's NFS volume, and its server has answered everything": {30 * time.Second, func(p *evidence.Pod) {
 			unseenNFS(p, new(0))
 			p.Node.Kubelet.Blocked[0].Probe.VolumePath = csiMount

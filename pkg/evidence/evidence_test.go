@@ -195,6 +195,7 @@ func TestSinceAsksInVain(t *testing.T) {
 		"it asks about something else":   {asks(9, &one, func(k *Task) { k.Probe.VolumePath = "/pods/u/volumes/b" }), 0},
 		"it asks for something else":     {asks(9, &one, func(k *Task) { k.Probe.Syscall = "umount2" }), 0},
 		"it waits for something else":    {asks(9, &one, func(k *Task) { k.Probe.Wchan = "folio_wait_bit" }), 0},
+		"requests time out":              {asks(9, &one, func(k *Task) { k.Probe.Mount.Soft = true }), 0},
 		"what it sleeps in is not known": {asks(9, &one, func(k *Task) { k.Probe.Wchan = "" }), 0},
 		"what it waits for is not known": {asks(9, &one, func(k *Task) { k.Probe = nil }), 0},
 		"it runs":                        {asks(9, &one, func(k *Task) { k.State = Runnable }), 0},

@@ -132,14 +132,15 @@ func (t *Task) same(o *Task) bool {
 
 // asksInVain reports whether two readings show a thread that waits for an answer of the same NFS server, from
 // which none has come in between, for this thread or another one: a server that refuses the connection is asked
-// again every few seconds, and the thread runs for that (call_connect_status, net/sunrpc/clnt.c). A thread that
-// waits for others that ask, as for its data to be written back, may get it from another server (pNFS).
+// again twice a second, and the thread runs for that (call_connect_status, net/sunrpc/clnt.c). A thread that
+// waits for others that ask, as for its data to be written back, may get it from another server (pNFS); and where
+// requests time out (soft), it may be another call.
 func (t *Task) asksInVain(o *Task) bool {
 	if t.State != Uninterruptible || t.Probe == nil || o.Probe == nil || t.Probe.Wchan != "rpc_wait_bit_killable" || t.Probe.Syscall != o.Probe.Syscall || t.Probe.VolumePath != o.Probe.VolumePath {
 		return false
 	}
 	m, b := t.Probe.Mount, o.Probe.Mount
-	return m != nil && b != nil && m.Device == b.Device && m.Received != nil && b.Received != nil && *m.Received == *b.Received
+	return m != nil && b != nil && m.Device == b.Device && !m.Soft && m.Received != nil && b.Received != nil && *m.Received == *b.Received
 }
 
 // same reports whether two probes show the same thread in the same wait, as far as they
@@ -292,8 +293,12 @@ func (d *Disk) Still() time.Duration {
 	return max(0, d.Read.Sub(d.UnchangedSince))
 }
 
-// Established is the state of a TCP connection whose handshake is complete.
-const Established = "ESTABLISHED"
+// Established is the state of a TCP connection whose handshake is complete, and Unconnected says that there is no
+// connection.
+const (
+	Established = "ESTABLISHED"
+	Unconnected = "none"
+)
 
 // A Cgroup is one control group of the pod.
 type Cgroup struct {

@@ -3,6 +3,7 @@ package storage
 import (
 	"path"
 	"strings"
+	"time"
 
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose/fact"
@@ -26,7 +27,7 @@ var NetworkFilesystemUnreachable = &diagnose.Rule{
 			"back": {
 				{Variant: local, Text: "The mount goes to this node itself, where a proxy (stunnel or efs-proxy of the EFS CSI driver) or the server listens. " +
 					"Look whether it runs and reaches the server behind it, and bring both back under the same address"},
-				{Text: "Bring the server {server} back under the same address"},
+				{Text: "Bring the server {server} back under the same address, or, where it is well, let this node reach it (routes, firewall, and for sec=krb5 rpc.gssd)"},
 			},
 			"lost": {
 				{Variant: soft, Text: " The mount is soft: writes that have timed out are lost."},
@@ -39,7 +40,7 @@ var NetworkFilesystemUnreachable = &diagnose.Rule{
 			"To do so it asks the file system about the mount point, the server does not answer, and the kubelet's thread waits in the kernel for as long as it takes. " +
 			"The kubelet logs nothing and reports itself healthy.",
 		Evidence: "A thread of the kubelet is in state D without moving in two readings ten seconds or more apart, " +
-			"or three where the list of TCP connections shows that nothing comes back from the server; " +
+			"or three where the list of TCP connections shows that nothing comes back from the server, or for 30 seconds where there is no connection, which may have been refused by a server or proxy that starts again; " +
 			"one that runs only to connect again counts as not moving while the client of an NFS mount counts no answer from the server (xprt in /proc/PID/mountstats). The path of its blocked system call is a volume of this pod, " +
 			"and the mount table shows a network file system there. " +
 			"Where the server is connected and has answered all requests, nothing is said: the thread waits for something of the node, such as a lock, or rpc.gssd. " +
@@ -61,7 +62,7 @@ var NetworkFilesystemUnreachable = &diagnose.Rule{
 			t, m = inferBusyWithVolume(p)
 			confidence = diagnose.Inferred
 		}
-		if t == nil || m == nil || fact.NetworkFamily(m.Type) == "" || !agrees(t, m) || fact.Answers(m) || t.Unchanged(p.Time) < fact.Patience(m) {
+		if t == nil || m == nil || fact.NetworkFamily(m.Type) == "" || !agrees(t, m) || fact.Answers(m) || t.Unchanged(p.Time) < patience(m) {
 			return nil
 		}
 		f := diagnose.Finding{Confidence: confidence, Objects: diagnose.Objects{Thread: diagnose.ThreadOf(t), Mount: diagnose.MountOf(p, m)}}
@@ -86,6 +87,18 @@ const (
 	soft  = "Soft"
 	hard  = "Hard"
 )
+
+// restarts is how long it may take until what listens for a server's clients is there again, as when the pod of a
+// CSI driver, with its proxies, is replaced.
+const restarts = 30 * time.Second
+
+// patience returns for how long a thread must have waited for a server. One without a connection may have refused it.
+func patience(m *evidence.Mount) time.Duration {
+	if fact.OutOfReach(m) && m.Connection == evidence.Unconnected {
+		return restarts
+	}
+	return fact.Patience(m)
+}
 
 // isLocal reports whether a server's address is the loopback of the node.
 func isLocal(server string) bool {

@@ -24,7 +24,7 @@ const maxNetTCP = 8 << 20
 const (
 	tcpEstablished = evidence.Established
 	tcpSynSent     = "SYN_SENT"
-	tcpNone        = "none"
+	tcpNone        = evidence.Unconnected
 )
 
 var errManyConnections = errors.New("too many connections")
