@@ -94,10 +94,18 @@ func TestExitEventLost(t *testing.T) {
 		"the record says that it has exited":              {func(_ *evidence.Pod, c *evidence.Container) { c.State = evidence.StateExited }, ""},
 		"somebody held its output until five minutes ago": {func(p *evidence.Pod, c *evidence.Container) { c.Task.HeldUntil = p.Time.Add(-5 * time.Minute) }, ""},
 		"somebody held its output until six minutes ago":  {func(p *evidence.Pod, c *evidence.Container) { c.Task.HeldUntil = p.Time.Add(-6 * time.Minute) }, "fixed in 1.7.34"},
-		"runc has removed its control group":              {func(p *evidence.Pod, _ *evidence.Container) { p.Cgroups = nil }, ""},
-		"a group below its own has tasks":                 {func(p *evidence.Pod, _ *evidence.Container) { p.Cgroups[0].Populated = true }, ""},
-		"it is of a virtual machine":                      {func(_ *evidence.Pod, c *evidence.Container) { c.Runtime = "io.containerd.kata.v2" }, ""},
-		"its runtime is not known":                        {func(_ *evidence.Pod, c *evidence.Container) { c.Runtime = "" }, ""},
+		"runc was at work about it until 29 seconds ago": {func(p *evidence.Pod, c *evidence.Container) {
+			runs(p, c)
+			c.Task.CommandedUntil = p.Time.Add(-29 * time.Second)
+		}, ""},
+		"runc was at work about it until half a minute ago": {func(p *evidence.Pod, c *evidence.Container) {
+			runs(p, c)
+			c.Task.CommandedUntil = p.Time.Add(-30 * time.Second)
+		}, "fixed in 1.7.22"},
+		"runc has removed its control group": {func(p *evidence.Pod, _ *evidence.Container) { p.Cgroups = nil }, ""},
+		"a group below its own has tasks":    {func(p *evidence.Pod, _ *evidence.Container) { p.Cgroups[0].Populated = true }, ""},
+		"it is of a virtual machine":         {func(_ *evidence.Pod, c *evidence.Container) { c.Runtime = "io.containerd.kata.v2" }, ""},
+		"its runtime is not known":           {func(_ *evidence.Pod, c *evidence.Container) { c.Runtime = "" }, ""},
 		"there are two shims": {func(p *evidence.Pod, _ *evidence.Container) {
 			p.Parents = append(p.Parents, evidence.Task{PID: 51, TID: 51, Comm: "containerd-shim", Owner: "shim"})
 		}, ""},

@@ -538,6 +538,9 @@ type ShimTask struct {
 	// held it open. Or when the first reading of the container had ended, if that was long
 	// after the deletion: somebody may have until then. Zero when nobody did.
 	HeldUntil time.Time `json:"heldUntil,omitzero"`
+	// CommandedUntil is when the last reading had ended that showed a runtime such as runc at work about the
+	// container, which the shim waits for.
+	CommandedUntil time.Time `json:"commandedUntil,omitzero"`
 	// Asked is when the shim was last asked. One that did not answer is not
 	// asked in every reading.
 	Asked time.Time `json:"asked,omitzero"`

@@ -173,6 +173,25 @@ func TestSinceBeginsWhenItWasRead(t *testing.T) {
 	}
 }
 
+// When a runtime was at work about a container last is kept, of that container.
+func TestSinceCommanded(t *testing.T) {
+	t0 := time.Unix(1000, 0)
+	read := func(s int, of ...string) *Pod {
+		p := &Pod{UID: "u", Time: t0.Add(time.Duration(s) * time.Second), Containers: []Container{{ID: "a"}, {ID: "b"}}}
+		for _, id := range of {
+			p.RuntimeCommands = append(p.RuntimeCommands, RuntimeCommand{Container: id, Command: "exec"})
+		}
+		return p
+	}
+	first, second, third := read(0, "a"), read(4, "a"), read(8)
+	first.Since(nil)
+	second.Since(first)
+	third.Since(second)
+	if a, b := third.Containers[0].Task.CommandedUntil, third.Containers[1].Task.CommandedUntil; !a.Equal(t0.Add(4*time.Second)) || !b.IsZero() {
+		t.Errorf("until %s and %s, want until the second reading, and never", a, b)
+	}
+}
+
 // A thread that runs only to ask a server again, from which nothing comes back, still waits for the same.
 func TestSinceAsksInVain(t *testing.T) {
 	t0 := time.Unix(1000, 0)

@@ -117,7 +117,10 @@ func (p *Pod) vacantSince(e *Pod, read time.Time) {
 		if !ok {
 			o = &Container{}
 		}
-		c.VacantSince, c.Task.HeldUntil = time.Time{}, o.Task.HeldUntil
+		c.VacantSince, c.Task.HeldUntil, c.Task.CommandedUntil = time.Time{}, o.Task.HeldUntil, o.Task.CommandedUntil
+		if slices.ContainsFunc(p.RuntimeCommands, func(r RuntimeCommand) bool { return r.Container == c.ID }) {
+			c.Task.CommandedUntil = read
+		}
 		if c.StatusErrorSince = (time.Time{}); c.StatusError != "" {
 			c.StatusErrorSince = latest(p.Time, p.ContainersRead)
 			if sameWords(c.StatusError, o.StatusError) {

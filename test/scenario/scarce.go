@@ -63,23 +63,27 @@ func descriptorsUsedUpOnce() Scenario {
 }
 
 // records is where containerd writes down what has become of containers. On the node's own disk something is freed
-// at all times: what is full here for sure is a file system of their own, of which nothing is removed.
+// at all times: what is full here for sure is a file system of their own, where only the record of another container
+// may be removed.
 const records = "/var/lib/containerd/io.containerd.grpc.v1.cri/containers"
 
 // ownDisk is a shell script that puts the records on a file system with options of mount(8), and uses that up by
-// another script; freed makes room there, and commonDisk undoes it.
+// another script, again and again; freed makes room there, and commonDisk undoes it.
 func ownDisk(options, use string) string {
 	return `mkdir -p /run/scenario-records
 mount -t tmpfs -o ` + options + ` tmpfs /run/scenario-records
 cp -a ` + records + `/. /run/scenario-records/
 mount --bind /run/scenario-records ` + records + `
-(cd ` + records + " && " + use + ")\n"
+(cd ` + records + " && " + use + `)
+(cd ` + records + " && while :; do " + use + `; sleep 0.1; done) </dev/null >/dev/null 2>&1 &
+echo $! >/run/scenario-$NAME.filler
+`
 }
 
 const (
-	useSpace   = "{ cat /dev/zero >fill 2>/dev/null || true; }"
-	useInodes  = "i=0; while touch fill$i 2>/dev/null; do i=$((i + 1)); done"
-	freed      = "rm -f /run/scenario-records/fill*\n"
+	useSpace   = "{ cat /dev/zero >>fill 2>/dev/null || true; }"
+	useInodes  = "i=${i:-0}; while true >fill$i; do i=$((i + 1)); done"
+	freed      = "end KILL /run/scenario-$NAME.filler\nrm -f /run/scenario-records/fill*\n"
 	commonDisk = freed + "! mountpoint -q " + records + " || { umount -l " + records + "; cp -a /run/scenario-records/. " + records + "/; umount -l /run/scenario-records; }\n"
 )
 

@@ -58,6 +58,7 @@ var ExitEventLost = &diagnose.Rule{
 			"and for as long again as the pod was past its deadline before, up to five minutes, because containerd tries again after pauses that double. " +
 			"The record of containerd's CRI plugin says that it runs. The kernel shows no task of it. " +
 			"Its shim answers that it has stopped; or that it runs, though no process has its number any more; or containerd has no such task. " +
+			"No runtime such as runc has been at work about it for as long, which the shim would wait for. " +
 			"The shim has closed the container's output, so that it does not wait for a process that holds it open; if one was seen to, or may have before the pod was first looked at, five minutes ago or more. " +
 			"A container of another runtime than io.containerd.runc.v2 is not judged: its processes need not be the kernel's. " +
 			"The container's control group is still there, unless systemd manages it: runc would have removed it if containerd had begun to delete the task. " +
@@ -112,6 +113,8 @@ var ExitEventLost = &diagnose.Rule{
 				continue // something else keeps the end from containerd, or may do so
 			case c.Task.Status == running && (c.Task.Executed && len(p.ShimChildren) > 0 || commanded(p, c)):
 				continue // the shim may wait for what was executed in it, or for runc
+			case !c.Task.CommandedUntil.IsZero() && !disagree(p, c.Task.CommandedUntil):
+				continue // it may have waited until a moment ago
 			case c.Task.Status == running:
 				f.Family = shimDenies
 				fallthrough
