@@ -26,10 +26,10 @@ func (p *probe) limits() {
 		p.note("fd", err)
 		return
 	}
-	if open >= limit {
+	if open >= limit && limit <= maxFiles {
 		open = 0
-		for _, fd := range p.descriptors("fd") {
-			if int64(fd) < limit {
+		for fd := range limit {
+			if _, err := p.dir.link("fd/" + strconv.FormatInt(fd, 10)); err == nil {
 				open++
 			}
 		}

@@ -57,7 +57,7 @@ var NodeResourceExhausted = &diagnose.Rule{
 			"Nothing is wrong with the pod. Other pods of the node that are to be stopped or started meet the same limit.",
 		Evidence: "One of these, and a limit that readings in a row have found used up over ten seconds or more. " +
 			"First, containerd itself has not told the status of the sandbox for ten seconds, because it may open no file, and no process of the pod's containers lives. " +
-			"Second, a container has ended, containerd has no task of it, and its record says that it runs, for 30 seconds, or 90 where the node is short of processors, memory or I/O (/proc/pressure), in which it may open no file, or the file system of its records is full or read-only, as soon after the end. " +
+			"Second, a container has ended, containerd has no task of it, and its record says that it runs, for 30 seconds, or 90 where the node is short of processors, memory or I/O (/proc/pressure), in which it may open no file, or the file system of its records is full or read-only, as it was soon after the end. " +
 			"Third, containerd has answered none of nodeagent's requests, for as long as one that hangs has not (ContainerdHung), and could open no file before that. " +
 			"That is inferred: one that hangs for another reason fills up with the connections of those who try again. " +
 			"Or the kubelet has said at least twice since the deletion, over eight seconds or more, in an Event of reason FailedKillPod about this pod, that the stop failed with the kernel's words for this limit; " +
@@ -100,7 +100,7 @@ var NodeResourceExhausted = &diagnose.Rule{
 				Remedy: "On the node: remove files that nobody needs on that file system ({inodes} finds where they are). " +
 					"containerd tries again within five minutes.",
 				Danger: "Do not remove anything in containerd's directory by hand. Do not restart containerd meanwhile: it may not start. " +
-					"A force delete leaves the pod's sandbox, addresses and volumes on the node, unseen.",
+					"A force delete leaves the pod's volumes on the node, unseen.",
 			},
 			{
 				Name:    evidence.ReadOnly,
