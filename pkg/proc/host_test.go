@@ -133,6 +133,19 @@ func stateOf(t testing.TB, tid int) kernfile.TaskStatus {
 	return s
 }
 
+// asleep waits until a victim that is ready sleeps. On a busy machine its thread still has something to do after
+// it has said so.
+func asleep(t testing.TB, v *scene) {
+	t.Helper()
+	switches := uint64(1<<64 - 1)
+	kerneltest.Eventually(t, "asleep", func() bool {
+		s := stateOf(t, v.pid())
+		before := switches
+		switches = s.Switches
+		return s.State == evidence.Sleeping && s.Switches == before
+	})
+}
+
 func TestReadPodWithoutCgroup(t *testing.T) {
 	p := &testPod{uid: "00000000-0000-4000-8000-000000000000"}
 	e := p.read(t, newHost(t))
@@ -166,6 +179,7 @@ func TestReadPod(t *testing.T) {
 	began := time.Now().Add(-20 * time.Millisecond) // ticks are cut off
 	v := start(t, 0, "sighup-ignored")
 	pod.add(t, v.pid())
+	asleep(t, v)
 
 	e := pod.read(t, h)
 	if len(e.Cgroups) != 2 || e.Cgroups[1].Container != pod.container || e.Cgroups[0].Container != "" {
@@ -376,7 +390,7 @@ func TestReadPodOddComm(t *testing.T) {
 	} {
 		v := start(t, 0, "named", name)
 		pod.add(t, v.pid())
-		kerneltest.Eventually(t, "asleep", func() bool { return stateOf(t, v.pid()).State == evidence.Sleeping })
+		asleep(t, v)
 		e := &evidence.Pod{Time: time.Now(), RuntimeUID: pod.uid, Containers: []evidence.Container{{ID: pod.container, Task: evidence.ShimTask{PID: v.pid()}}}}
 		h.Round().ReadPod(t.Context(), e)
 		k := taskOf(t, e.Tasks, v.pid())

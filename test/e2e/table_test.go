@@ -81,8 +81,27 @@ func (r *results) add(row scenario.Result) {
 	if len(row.Failures) > 0 {
 		outcome += ", FAILED: " + short(row.Failures[0], 200)
 	}
-	fmt.Printf("%s %3d/%d  %-8s %-26s %4.0f s  %s\n", time.Now().Format(time.TimeOnly), len(r.rows), r.planned,
-		row.Node, row.Name, row.Whole.Seconds(), outcome)
+	fmt.Printf("%s %3d/%d  %-8s %-26s %4.0f s  %s%s\n", time.Now().Format(time.TimeOnly), len(r.rows), r.planned,
+		row.Node, row.Name, row.Whole.Seconds(), outcome, r.failedBefore(row.Name))
+}
+
+// failedBefore says which rows before this one have failed, for who reads only a part of a long
+// log.
+func (r *results) failedBefore(name string) string {
+	const most = 3
+	var names []string
+	for _, row := range r.rows {
+		if len(row.Failures) > 0 && row.Name != name {
+			names = append(names, row.Name)
+		}
+	}
+	switch more := len(names) - most; {
+	case len(names) == 0:
+		return ""
+	case more > 0:
+		return fmt.Sprintf("  (failed before: %s and %d more)", strings.Join(names[:most], ", "), more)
+	}
+	return fmt.Sprintf("  (failed before: %s)", strings.Join(names, ", "))
 }
 
 // keep writes the results, together with those of earlier runs that this one did
