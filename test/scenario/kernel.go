@@ -23,7 +23,7 @@ func kernel() []Scenario {
 	hang := append(everywhere,
 		frozenXFS(), mmapLock(), twoContainers(),
 		frozenThroughLink(), suspendedDevice(), blockDevice(), blockOverlay(), blockZombieLeader(),
-		nfsWrite(), nfsZombieLeader(), nfsLock(), nfsProxyGone(), cifsSync(), pidnsExec(),
+		nfsWrite(), nfsZombieLeader(), nfsLock(), nfsProxyGone(), nfsServerMoved(), cifsSync(), pidnsExec(),
 	)
 	for i := range hang {
 		hang[i].Needs = append(hang[i].Needs, Hang)
@@ -443,6 +443,23 @@ func nfsServerGone() Scenario {
 		Proof:   kubeletHangs,
 		Cause:   "NetworkFilesystemUnreachable",
 		Says:    []string{"volume share", "NFS server " + server, "kubelet's thread", "rpc_wait_bit_killable", "kubernetes.io~nfs/share"},
+		Heal:    onNode(cutOff("-D", server)),
+	}
+}
+
+// nfsServerMoved has the server answer under another address: the mount goes to the one that it had.
+func nfsServerMoved() Scenario {
+	const server, now = "192.0.2.8", "192.0.2.9"
+	return Scenario{
+		Name:    "nfs-server-moved",
+		Needs:   []Need{NFS},
+		Story:   "the NFS server has got another address while the pod has written data that has not reached it",
+		Pod:     withVolume(victim(5, "dirty", "/data/f"), "share", nfsVolume(server)),
+		Prepare: serveNFS(server),
+		Break:   onNode(addServer(now) + cutOff("-I", server) + "\nsleep 8"),
+		Proof:   "socat -u OPEN:/dev/null TCP4:" + now + ":2049,connect-timeout=5 || exit 1\n" + kubeletHangs,
+		Cause:   "NetworkFilesystemUnreachable",
+		Says:    []string{"volume share", "NFS server " + server, "kubelet's thread", "under the same address"},
 		Heal:    onNode(cutOff("-D", server)),
 	}
 }
