@@ -108,7 +108,7 @@ type Objects struct {
 	Image string `json:"image,omitempty"`
 
 	// Limit is one on processes and threads, or on open files, that is used up, or the size of a file system in
-	// bytes or inodes. Dir is the directory of containerd's records, whose file system it is.
+	// bytes or inodes. Dir is the directory of containerd's records, or the kubelet's, whose file system it is.
 	Limit int64  `json:"limit,omitempty"`
 	Dir   string `json:"dir,omitempty"`
 

@@ -19,7 +19,7 @@ const (
 	Kill             Phase = "Kill"             // SIGKILL is sent, the kernel has not ended them
 	Runtime          Phase = "Runtime"          // the processes are gone, or containerd does not answer
 	Sandbox          Phase = "Sandbox"          // the sandbox and its network are taken down
-	DynamicResources Phase = "DynamicResources" // a driver has to unprepare a resource claim
+	DynamicResources Phase = "DynamicResources" // resource claims are unprepared, and the kubelet writes that down
 	Volumes          Phase = "Volumes"          // volumes are unmounted
 	Cleanup          Phase = "Cleanup"          // what volumes without a mount hold is deleted, or the pod's cgroup removed
 	FinalDelete      Phase = "FinalDelete"      // the kubelet writes the last status and asks the API server for the final delete
@@ -127,7 +127,7 @@ func locateInRuntime(p *evidence.Pod) Phase {
 		return PhaseUnknown
 	case sandbox && known:
 		return Sandbox
-	case fact.HoldsClaims(p) && known:
+	case known && (fact.HoldsClaims(p) || fact.CheckpointFails(p) != nil):
 		return DynamicResources
 	}
 	// Either the kubelet never started the pod, or it cannot write the status:

@@ -325,3 +325,86 @@ func TestNoConnectionAccepted(t *testing.T) {
 		})
 	}
 }
+
+// A kubelet that cannot write its checkpoint of claims fails for pods without any, and one that cannot change its directory
+// fails at volumes.
+func TestKubeletResourceExhausted(t *testing.T) {
+	type change = func(p *evidence.Pod, s *evidence.Shortage)
+	// readOnly is a pod without claims whose containers have ended 70 seconds ago, and with them the room on the kubelet's disk.
+	readOnly := func(changes ...change) *evidence.Pod {
+		return unpreparing(70*time.Second, func(p *evidence.Pod) {
+			p.ResourceClaims, p.Claims = 0, nil
+			p.Node.Kubelet.Shortages = []evidence.Shortage{{
+				Resource: evidence.ReadOnly, Owner: "kubelet", PID: 9, Dir: "/var/lib/kubelet", Since: p.Time.Add(-68 * time.Second),
+			}}
+			attempted(p, 10*time.Second)
+			for _, c := range changes {
+				c(p, &p.Node.Kubelet.Shortages[0])
+			}
+		})
+	}
+	began := func(ago time.Duration) change {
+		return func(p *evidence.Pod, s *evidence.Shortage) { s.Since = p.Time.Add(-ago) }
+	}
+	lacks := func(resource string, limit int64) change {
+		return func(_ *evidence.Pod, s *evidence.Shortage) { s.Resource, s.Limit = resource, limit }
+	}
+	uncounted := func(p *evidence.Pod, _ *evidence.Shortage) { p.Node.Kubelet.ClaimCalls = nil }
+	// silent is a kubelet that has not told its counts for so long.
+	silent := func(ago time.Duration) change {
+		return func(p *evidence.Pod, _ *evidence.Shortage) {
+			p.Node.Kubelet.ClaimCalls, p.Node.Kubelet.VolumeCallsRead = nil, p.Time.Add(-ago)
+		}
+	}
+	// volume has the kubelet say that the containers have ended, and fail at a volume, the last time so long ago.
+	volume := func(ago time.Duration) change {
+		return func(p *evidence.Pod, _ *evidence.Shortage) {
+			p.Phase = "Succeeded"
+			p.Volumes = []evidence.Volume{{Name: "scratch", Plugin: "kubernetes.io~empty-dir"}}
+			p.Node.Kubelet.ClaimCalls = nil
+			p.Node.Kubelet.VolumeCalls = []evidence.VolumeCall{{
+				Plugin: "kubernetes.io/empty-dir", Method: evidence.VolumeUnmount, Status: "fail-unknown", Count: 3, Rose: p.Time.Add(-ago),
+			}}
+		}
+	}
+	const checkpoint = "all containers have ended, and the kubelet cannot write its checkpoint of resource claims (dra_manager_state)"
+	for name, test := range map[string]struct {
+		pod  *evidence.Pod
+		want string // the family and a part of the message; "" when it is not said
+	}{
+		"read-only":                    {readOnly(), "ReadOnly: " + checkpoint + ", as it does for each pod before it goes on, because the file system of its directory is read-only (at /var/lib/kubelet)"},
+		"full":                         {readOnly(lacks(evidence.Space, 4<<20)), "Space: the file system of its directory is full (4 MiB, at /var/lib/kubelet)"},
+		"without inodes":               {readOnly(lacks(evidence.Inodes, 500)), "Inodes: has no inode left (500 files"},
+		"no file to open, and counted": {readOnly(lacks(evidence.Descriptors, 1024)), "Descriptors: " + checkpoint + ", as it does for each pod before it goes on, because kubelet (PID 9) has as many files open as it may have (1024)"},
+		"no file to open, and silent":  {readOnly(lacks(evidence.Descriptors, 1024), silent(69*time.Second)), "Descriptors: the kubelet does not go on, because"},
+		"silent for another reason":    {readOnly(lacks(evidence.Descriptors, 1024), silent(40*time.Second)), ""},
+		"not for long":                 {readOnly(lacks(evidence.Descriptors, 1024), began(30*time.Second), silent(65*time.Second)), ""},
+		"a silent one on a disk":       {readOnly(silent(69 * time.Second)), ""},
+		"tasks":                        {readOnly(lacks(evidence.Tasks, 512)), ""},
+		"for a moment":                 {readOnly(began(9 * time.Second)), ""},
+		"since the first failure":      {readOnly(began(20 * time.Second)), ""},
+		"no more":                      {readOnly(func(p *evidence.Pod, s *evidence.Shortage) { s.Ended = p.Time.Add(-5 * time.Second) }), ""},
+		"nothing fails":                {readOnly(uncounted), ""},
+		"failures of before":           {readOnly(func(p *evidence.Pod, _ *evidence.Shortage) { p.UnchangedSince = p.Time.Add(-15 * time.Second) }), ""},
+		"a process lives": {readOnly(func(p *evidence.Pod, _ *evidence.Shortage) {
+			p.Tasks = []evidence.Task{{PID: 70, TID: 70, Comm: "web", State: evidence.Sleeping, Container: "c0ffee"}}
+		}), ""},
+		"with a driver that is away": {readOnly(func(p *evidence.Pod, _ *evidence.Shortage) {
+			p.ResourceClaims, p.Claims = 1, []evidence.Claim{{Name: "gpu", Drivers: []evidence.ClaimDriver{{Name: draDriver, Unregistered: true}}}}
+		}), "ReadOnly: " + checkpoint},
+		"a volume":                {readOnly(volume(10 * time.Second)), "ReadOnly: the kubelet cannot take down volume scratch, because the file system of its directory is read-only"},
+		"a volume on a full disk": {readOnly(lacks(evidence.Space, 4<<20), volume(10*time.Second)), ""},
+		"a volume of before":      {readOnly(volume(69 * time.Second)), ""},
+		"no volume is left":       {readOnly(volume(10*time.Second), func(p *evidence.Pod, _ *evidence.Shortage) { p.Volumes = nil }), ""},
+	} {
+		d := cause.Diagnose(test.pod)
+		f, _ := d.Verdict()
+		if (f.Cause == "KubeletResourceExhausted") != (test.want != "") {
+			t.Errorf("%s: %s: %s", name, f.Cause, f.Message)
+			continue
+		}
+		if family, part, _ := strings.Cut(test.want, ": "); test.want != "" && (f.Family != family || !strings.Contains(f.Message, part) || f.Confidence != diagnose.Inferred) {
+			t.Errorf("%s: %s, %s: %s", name, f.Confidence, f.Family, f.Message)
+		}
+	}
+}

@@ -44,7 +44,7 @@ const (
 	NodeObject Source = "node-object"
 	// Requests are the kubelet's HTTP requests to the pod that have no answer.
 	Requests Source = "requests"
-	// Limits are those of the pod's shim and of containerd on tasks and open files.
+	// Limits are those of the pod's shim, of containerd and of the kubelet on tasks and open files, and their disks.
 	Limits Source = "limits"
 	// Pulls are the images that the kubelet pulls for the pod, by all of its Events about it.
 	Pulls Source = "pulls"
@@ -755,11 +755,16 @@ type KubeletService struct {
 	// Strangers are the UIDs of pods that are not in the API on whose volumes one of Blocked
 	// works.
 	Strangers []string `json:"strangers,omitempty"`
+	// Shortages are the limits that the kubelet has used up, and what the file system of its directory
+	// lacks. They are read while a pod is past its deadline; ShortagesError is why they could not be.
+	Shortages      []Shortage `json:"shortages,omitempty"`
+	ShortagesError string     `json:"shortagesError,omitempty"`
 	// VolumeCalls are what the kubelet counts of its attempts to take volumes down.
 	// They are read while a pod is past its deadline whose containers have ended, and so
 	// are APICalls, what it counts of its requests to the API server with DELETE and PATCH.
-	// ClaimCalls are what it counts of its attempts to have resource claims unprepared; all
-	// are read while a pod with claims is past its deadline, too.
+	// ClaimCalls are what it counts of its attempts to have resource claims unprepared, which it makes of
+	// pods without claims too; all are read while a pod with claims is past its deadline, or any pod is and
+	// there are Shortages, too.
 	// VolumeCallsRead is when they were asked for; zero when they were not read, and
 	// VolumeCallsError is why.
 	VolumeCalls     []VolumeCall `json:"volumeCalls,omitempty"`

@@ -5,18 +5,18 @@ import (
 	"time"
 )
 
-// A Shortage is a limit that the pod's shim, or containerd, has used up, or the file system of containerd's
-// records, which is full or read-only.
+// A Shortage is a limit that the pod's shim, containerd or the kubelet has used up, or the file system of containerd's
+// records or of the kubelet's directory, which is full or read-only.
 type Shortage struct {
 	// Resource is Tasks, Descriptors, Space, Inodes or ReadOnly.
 	Resource string `json:"resource"`
-	// Owner is whose limit it is, containerd or shim, and PID the number of its process.
+	// Owner is whose limit it is, containerd, shim or kubelet, and PID the number of its process.
 	Owner string `json:"owner"`
 	PID   int    `json:"pid"`
 	// Cgroup is the control group that has a limit on tasks, the process's own or one above it,
 	// below the mount point of its hierarchy; "" for Descriptors.
 	Cgroup string `json:"cgroup,omitempty"`
-	// Dir is the directory of containerd's records, for what its file system lacks.
+	// Dir is the directory of containerd's records, or the kubelet's own, for what its file system lacks.
 	Dir string `json:"dir,omitempty"`
 	// Limit is how many there may be, and Used how many there are: pids.max and pids.current of
 	// the group (Documentation/admin-guide/cgroup-v2.rst), or the soft limit RLIMIT_NOFILE and the
@@ -65,9 +65,8 @@ func (p *Pod) sinceShortages(e *Pod, t time.Time) {
 	if p.Unwritable = e.Unwritable; p.Unwritable != nil && t.Sub(p.Unwritable.Last) > NextRecord {
 		p.Unwritable = nil
 	}
-	before := e.Shortages
 	if p.Missing[Limits] != "" && len(p.Shortages) == 0 {
-		p.Shortages = before
+		p.Shortages = e.Shortages
 		return
 	}
 	if slices.ContainsFunc(p.Shortages, func(s Shortage) bool { return s.Unwritable() }) {
@@ -77,23 +76,38 @@ func (p *Pod) sinceShortages(e *Pod, t time.Time) {
 		}
 		p.Unwritable = &span
 	}
-	read := len(p.Shortages)
+	p.Shortages = sinceShortages(p.Shortages, e.Shortages, t)
+}
+
+// sinceShortages is the same for those of the kubelet.
+func (k *KubeletService) sinceShortages(e *KubeletService, t time.Time) {
+	if k.ShortagesError != "" && len(k.Shortages) == 0 {
+		k.Shortages = e.Shortages
+		return
+	}
+	k.Shortages = sinceShortages(k.Shortages, e.Shortages, t)
+}
+
+// sinceShortages returns what a reading has shown, which ended at a time, with what is known of before.
+func sinceShortages(now, before []Shortage, t time.Time) []Shortage {
+	read := len(now)
 	for _, b := range before {
-		i := slices.IndexFunc(p.Shortages[:read], func(s Shortage) bool {
+		i := slices.IndexFunc(now[:read], func(s Shortage) bool {
 			return b.Resource == s.Resource && b.PID == s.PID && b.Cgroup == s.Cgroup && b.Dir == s.Dir && (b.Limit == s.Limit || s.Dir != "")
 		})
 		switch {
 		case i >= 0 && b.Ended.IsZero():
-			p.Shortages[i].Since = b.Since
+			now[i].Since = b.Since
 		case i >= 0:
 		case b.Ended.IsZero():
 			b.Ended = t
-			p.Shortages = append(p.Shortages, b)
+			now = append(now, b)
 		case t.Sub(b.Ended) < keepShortage:
-			p.Shortages = append(p.Shortages, b)
+			now = append(now, b)
 		}
 	}
-	for i := range p.Shortages {
-		p.Shortages[i].Since = firstOf(p.Shortages[i].Since, t)
+	for i := range now {
+		now[i].Since = firstOf(now[i].Since, t)
 	}
+	return now
 }

@@ -374,6 +374,7 @@ func (n *Node) Since(earlier *Node) {
 	n.sinceYoung(&e)
 	n.sinceSilent(&e)
 	n.sinceStalled(&e)
+	n.Kubelet.sinceShortages(&e.Kubelet, n.Read)
 	if n.UnmountingUntil = e.UnmountingUntil; n.Unmounting != 1 {
 		n.UnmountingUntil = n.Read
 	}

@@ -312,6 +312,10 @@ func TestVolumeCallsAreAskedFor(t *testing.T) {
 			t.Errorf("of a pod whose containers run: missing %v", p.Missing)
 		}
 		k.err = nil
+		short := &evidence.Node{Kubelet: evidence.KubeletService{Shortages: []evidence.Shortage{{Resource: evidence.ReadOnly}}}}
+		if n := r.Round(t.Context(), Ask{Overdue: true, Earlier: short}).Node(); len(n.Kubelet.VolumeCalls) != 1 {
+			t.Errorf("of a kubelet that lacks something: %+v", n.Kubelet)
+		}
 		finished := r.Round(t.Context(), Ask{Overdue: true, Finished: true, Deletable: 2}).Node()
 		if len(finished.Kubelet.APICalls) != 1 || finished.Deletable != 2 || finished.Unmounting != 0 {
 			t.Errorf("with a pod of which only the object is left: %+v", finished)

@@ -113,7 +113,9 @@ func (r *round) readNode(ctx context.Context, ask *Ask) *shared {
 	if ask.Unmounts || ask.Finished {
 		n.Deletable = ask.Deletable
 	}
-	if ask.Unmounts || ask.Finished || ask.Unprepares {
+	// What a kubelet without a disk, or without files, fails at shows in its counts only.
+	short := ask.Overdue && ask.Earlier != nil && len(ask.Earlier.Kubelet.Shortages) > 0
+	if ask.Unmounts || ask.Finished || ask.Unprepares || short {
 		wg.Go(func() {
 			k, err := &n.Kubelet, errNoKubelet
 			if from.Kubelet != nil {
@@ -123,6 +125,14 @@ func (r *round) readNode(ctx context.Context, ask *Ask) *shared {
 			}
 			if err != nil {
 				k.VolumeCallsError = err.Error()
+			}
+		})
+	}
+	if ask.Overdue {
+		wg.Go(func() {
+			var err error
+			if n.Kubelet.Shortages, err = r.proc.ReadKubeletShortages(ctx); err != nil {
+				n.Kubelet.ShortagesError = err.Error()
 			}
 		})
 	}
@@ -238,6 +248,9 @@ func (r *round) Pod(ctx context.Context, seed, earlier *evidence.Pod) *evidence.
 	p.KeepDeadline(earlier)
 	if why := p.Node.Kubelet.Error; why != "" {
 		p.Lack(evidence.Kubelet, why)
+	}
+	if why := p.Node.Kubelet.ShortagesError; why != "" {
+		p.Lack(evidence.Limits, "look for what the kubelet lacks: "+why)
 	}
 	// What containerd does not tell in half the time must not cost the pod the
 	// evidence of the kernel.

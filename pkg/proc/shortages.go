@@ -33,18 +33,36 @@ func (r *Round) readShortages(ctx context.Context, files *kernfile.Reader, p *ev
 		out = append(out, found...)
 	}
 	found, err := r.ofContainerd.get(ctx, func() (short, error) {
-		s, err := r.service(ctx, files, []string{ownerContainerd})
+		all, err := r.ofService(ctx, files, "", ownerContainerd)
 		if errors.Is(err, errSeveral) {
-			return short{}, nil
+			err = nil
 		}
-		if s == nil {
-			return short{err: err}, nil
-		}
-		all, err := r.shortages(ctx, files, s)
-		full, unasked := r.full(ctx, s)
-		return short{append(all, full...), errors.Join(err, unasked)}, nil
+		return short{all, err}, nil
 	})
 	return append(out, found.all...), errors.Join(hidden, err, found.err)
+}
+
+// ReadKubeletShortages finds the limits that the kubelet has used up, and what the file system of its directory lacks.
+// Results that come with an error are good but not all.
+func (r *Round) ReadKubeletShortages(ctx context.Context) ([]evidence.Shortage, error) {
+	files, err := kernfile.Open(r.Proc)
+	if err != nil {
+		return nil, err
+	}
+	defer files.Close()
+	return r.ofService(ctx, files, r.KubeletDir, KubeletNames...)
+}
+
+// ofService returns the limits that a service has used up, and what the file system of its directory lacks; none when
+// it does not run.
+func (r *Round) ofService(ctx context.Context, files *kernfile.Reader, dir string, comms ...string) ([]evidence.Shortage, error) {
+	s, err := r.service(ctx, files, comms)
+	if s == nil {
+		return nil, err
+	}
+	all, err := r.shortages(ctx, files, s)
+	full, unasked := r.full(ctx, s, dir)
+	return append(all, full...), errors.Join(err, unasked)
 }
 
 // A short is what a round knows of containerd's shortages.
@@ -80,10 +98,14 @@ func (r *Round) shortages(ctx context.Context, files *kernfile.Reader, s *kernfi
 // the next.
 const littleSpace = 1 << 20
 
-// full returns what the file system of containerd's records lacks. One that has no number of inodes
-// makes them as it needs them.
-func (r *Round) full(ctx context.Context, s *kernfile.TaskStatus) ([]evidence.Shortage, error) {
-	saw, err := r.askFiles(ctx, probe.Disk, s)
+// full returns what the file system of a directory of a service lacks, "" for that of containerd's records. One that has
+// no number of inodes makes them as it needs them.
+func (r *Round) full(ctx context.Context, s *kernfile.TaskStatus, dir string) ([]evidence.Shortage, error) {
+	if r.Prober == nil {
+		return nil, errNoProber
+	}
+	saw, err := r.Prober.Disk(ctx, r.Proc, &s.Task, s.Owner, dir)
+	err = complaint(&saw, err, s, "fdinfo")
 	d := saw.Store
 	if err != nil || d.Dir == "" {
 		return nil, err

@@ -2,6 +2,7 @@ package proc
 
 import (
 	"bufio"
+	"cmp"
 	"os"
 	"os/exec"
 	"testing"
@@ -62,7 +63,7 @@ func waiting(t *testing.T, cmd *exec.Cmd) *exec.Cmd {
 	return cmd
 }
 
-// A real process that has containerd's database open, on a file system of its own.
+// A real process that has containerd's database open, on a file system of its own, and what a named directory lacks.
 func TestDirectoryOfContainerd(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("mounts a file system")
@@ -70,13 +71,13 @@ func TestDirectoryOfContainerd(t *testing.T) {
 	h := newHost(t)
 	for name, test := range map[string]struct {
 		options, spoil string
-		want           string // the shortage; "" for none
+		want, named    string // the shortage, and that of the directory by its name where it is another one; "" for none
 	}{
-		"well":        {"size=4m,nr_inodes=100", "true", ""},
-		"full":        {"size=4m,nr_inodes=100", "head -c 3200000 /dev/zero >full", evidence.Space},
-		"many files":  {"size=4m,nr_inodes=10", "touch 1 2 3 4 5 6 7 8 9 2>/dev/null", evidence.Inodes},
-		"read-only":   {"size=4m,nr_inodes=100", "mount -o remount,bind,ro .", evidence.ReadOnly},
-		"another one": {"size=4m,nr_inodes=100", "head -c 3200000 /dev/zero >full; exec 4>&-", ""},
+		"well":        {"size=4m,nr_inodes=100", "true", "", ""},
+		"full":        {"size=4m,nr_inodes=100", "head -c 3200000 /dev/zero >full", evidence.Space, ""},
+		"many files":  {"size=4m,nr_inodes=10", "touch 1 2 3 4 5 6 7 8 9 2>/dev/null", evidence.Inodes, ""},
+		"read-only":   {"size=4m,nr_inodes=100", "mount -o remount,bind,ro .", evidence.ReadOnly, ""},
+		"another one": {"size=4m,nr_inodes=100", "head -c 3200000 /dev/zero >full; exec 4>&-", "", evidence.Space},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
@@ -84,9 +85,16 @@ func TestDirectoryOfContainerd(t *testing.T) {
 mkdir io.containerd.metadata.v1.bolt && exec 4>>io.containerd.metadata.v1.bolt/meta.db && mount --bind . . && cd "$1" && { eval "$3"; echo ready; read wait; }`,
 				"sh", dir, test.options, test.spoil))
 			pid := cmd.Process.Pid
-			got, err := h.Round().full(t.Context(), &kernfile.TaskStatus{Task: evidence.Task{PID: pid, TID: pid, Owner: ownerContainerd}})
+			got, err := h.Round().full(t.Context(), &kernfile.TaskStatus{Task: evidence.Task{PID: pid, TID: pid, Owner: ownerContainerd}}, "")
 			if err != nil {
 				t.Fatal(err)
+			}
+			named, err := h.Round().full(t.Context(), &kernfile.TaskStatus{Task: evidence.Task{PID: pid, TID: pid, Owner: ownerKubelet}}, dir)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if want := cmp.Or(test.want, test.named); (len(named) == 1) != (want != "") || len(named) == 1 && (named[0].Resource != want || named[0].Dir != dir || named[0].Owner != ownerKubelet) {
+				t.Errorf("%+v of the named directory, want %q", named, want)
 			}
 			if (len(got) == 1) != (test.want != "") || len(got) == 1 && (got[0].Resource != test.want || got[0].Dir != dir || (got[0].Limit > 0) != (test.want != evidence.ReadOnly)) {
 				t.Errorf("%+v, want %q of %s", got, test.want, dir)

@@ -1,28 +1,42 @@
 package scenario
 
-// scarce lists the incidents in which containerd has used up a limit, or its disk, and innocent ones that look like
+import corev1 "k8s.io/api/core/v1"
+
+// scarce lists the incidents in which containerd or the kubelet has used up a limit, or its disk, and innocent ones that look like
 // them. A shim that has used up its tasks is not among them: as often as not it needs a thread itself, ends for
 // want of one (newosproc, runtime/os_linux.go), and containerd cleans up after it.
 func scarce() []Scenario {
-	return []Scenario{descriptorsUsedUp(), descriptorsUsedUpOnce(), diskFull(), diskFullOnce(), diskInodes(), diskReadOnly()}
+	return []Scenario{
+		descriptorsUsedUp(), descriptorsUsedUpOnce(), diskFull(), diskFullOnce(), diskInodes(), diskReadOnly(),
+		kubeletDescriptors(), kubeletDiskFull(), kubeletReadOnly(), kubeletReadOnlyOnce(), kubeletReadOnlyVolume(), kubeletReadOnlyVolumeOnce(),
+	}
 }
 
-// openAll is a shell script that gives containerd a limit on open files below which all are open, as
+// openAll and closeAll are openAllOf and closeAllOf for containerd.
+var openAll, closeAll = openAllOf("containerd"), closeAllOf("containerd")
+
+// openAllOf is a shell script that gives a service a limit on open files below which all are open, as
 // where it leaks some: its standard input and outputs, since it may open one of any number below the limit that
-// becomes free. closeAll undoes that.
-const (
-	openAll = `containerd=$(pgrep -o -x containerd)
-prlimit --pid $containerd --nofile --noheadings --output SOFT >/run/scenario-$NAME.limit
-prlimit --pid $containerd --nofile=3:
+// becomes free. closeAllOf undoes that.
+func openAllOf(service string) string {
+	return `service=$(pgrep -o -x ` + service + `)
+prlimit --pid $service --nofile --noheadings --output SOFT >/run/scenario-$NAME.limit
+prlimit --pid $service --nofile=3:
 `
-	closeAll = `prlimit --pid $(pgrep -o -x containerd) --nofile=$(cat /run/scenario-$NAME.limit):
+}
+
+func closeAllOf(service string) string {
+	return `prlimit --pid $(pgrep -o -x ` + service + `) --nofile=$(cat /run/scenario-$NAME.limit):
 `
-	// allOpen succeeds when containerd has all files open that it may.
-	allOpen = `containerd=$(pgrep -o -x containerd)
-limit=$(($(prlimit --pid $containerd --nofile --noheadings --output SOFT)))
-[ $(ls /proc/$containerd/fd | awk -v limit=$limit '$1 < limit' | wc -l) -eq $limit ]
+}
+
+// allOpenOf succeeds when a service has all files open that it may.
+func allOpenOf(service string) string {
+	return `service=$(pgrep -o -x ` + service + `)
+limit=$(($(prlimit --pid $service --nofile --noheadings --output SOFT)))
+[ $(ls /proc/$service/fd | awk -v limit=$limit '$1 < limit' | wc -l) -eq $limit ]
 `
-)
+}
 
 // after is a shell script that has another one run some seconds later, and passed waits until it has.
 func after(seconds, script string) string {
@@ -39,7 +53,7 @@ func descriptorsUsedUp() Scenario {
 		Pod:    victim(3, "drain", "0"),
 		NoExec: true,
 		Break:  onNode(openAll),
-		Proof:  noVictim + allOpen + "grep -q 'failed to update container state.*too many open files' /var/log/containerd.log || journalctl -u containerd | grep -q 'failed to update container state.*too many open files'",
+		Proof:  noVictim + allOpenOf("containerd") + "grep -q 'failed to update container state.*too many open files' /var/log/containerd.log || journalctl -u containerd | grep -q 'failed to update container state.*too many open files'",
 		Cause:  "NodeResourceExhausted",
 		Family: "Descriptors",
 		Says: []string{"locked in phase Runtime", "containerd cannot write down that container main has ended", "containerd (PID ", "has as many files open as it may have (3)",
@@ -159,4 +173,139 @@ func diskReadOnly() Scenario {
 			"dmesg", "findmnt -T " + records},
 		Heal: onNode("! mountpoint -q /var/lib/containerd || umount -l /var/lib/containerd"),
 	}
+}
+
+// notCheckpointed succeeds when the kubelet's log tells that its checkpoint of claims cannot be written.
+func notCheckpointed(why string) string {
+	return noVictim + "{ cat /var/log/kubelet.log 2>/dev/null || journalctl -u kubelet; } | tail -n 300 | grep -q 'could not save checkpoint dra_manager_state: .*" + why + "'\n"
+}
+
+func kubeletDescriptors() Scenario {
+	return Scenario{
+		Name:   "kubelet-descriptors-used-up",
+		Needs:  []Need{PodNetwork},
+		Story:  "the kubelet has as many files open as it may have, so that it cannot write its checkpoint of claims when the container has ended",
+		Pod:    victim(3, "drain", "0"),
+		NoExec: true,
+		Break:  onNode(openAllOf("kubelet")),
+		Proof:  allOpenOf("kubelet") + notCheckpointed("too many open files"),
+		Cause:  "KubeletResourceExhausted",
+		Family: "Descriptors",
+		Says:   []string{"all containers have ended", "because kubelet (PID ", "has as many files open as it may have (3)", "systemctl restart kubelet", "LimitNOFILE"},
+		Heal:   onNode(closeAllOf("kubelet")),
+	}
+}
+
+func kubeletDiskFull() Scenario {
+	return Scenario{
+		Name:   "kubelet-disk-full",
+		Needs:  []Need{PodNetwork},
+		Story:  "the file system of the kubelet's directory is full when the container ends",
+		Pod:    victim(3, "drain", "0"),
+		NoExec: true,
+		Break: onNode(`mkdir -p /run/scenario-kubelet
+mount --rbind /var/lib/kubelet /run/scenario-kubelet
+mount --make-rprivate /run/scenario-kubelet
+mount -t tmpfs -o size=4m tmpfs /var/lib/kubelet
+mount --make-private /var/lib/kubelet
+cd /run/scenario-kubelet
+for name in *; do
+  if [ -d $name ]; then mkdir /var/lib/kubelet/$name; mount --rbind $name /var/lib/kubelet/$name; else cp -a $name /var/lib/kubelet/; fi
+done
+cat /dev/zero >/var/lib/kubelet/fill || true`),
+		Proof:  notCheckpointed("no space left on device"),
+		Cause:  "KubeletResourceExhausted",
+		Family: "Space",
+		Says: []string{"all containers have ended", "cannot write its checkpoint of resource claims (dra_manager_state)", "is full (4 MiB, at /var/lib/kubelet)", "df /var/lib/kubelet",
+			"Do not remove anything in the kubelet's directory by hand"},
+		Heal: onNode(`! mountpoint -q /run/scenario-kubelet || {
+  rm -f /var/lib/kubelet/fill
+  while ctr -n k8s.io c ls | grep -q victim; do sleep 1; done
+  cp -a /var/lib/kubelet/dra_manager_state /run/scenario-kubelet/
+  umount -l /var/lib/kubelet
+  umount -l /run/scenario-kubelet
+}`),
+	}
+}
+
+// readOnlyKubelet is a shell script that has the kubelet's directory mounted read-only, and writableKubelet undoes it.
+const (
+	readOnlyKubelet = `mount --rbind /var/lib/kubelet /var/lib/kubelet
+mount --make-rprivate /var/lib/kubelet
+mount -o remount,bind,ro /var/lib/kubelet
+`
+	writableKubelet = "! mountpoint -q /var/lib/kubelet || umount -l /var/lib/kubelet\n"
+)
+
+func kubeletReadOnly() Scenario {
+	return Scenario{
+		Name:   "kubelet-disk-read-only",
+		Needs:  []Need{PodNetwork},
+		Story:  "the file system of the kubelet's directory is read-only when the container ends",
+		Pod:    victim(3, "drain", "0"),
+		NoExec: true,
+		Break:  onNode(readOnlyKubelet),
+		Proof:  notCheckpointed("read-only file system"),
+		Cause:  "KubeletResourceExhausted",
+		Family: "ReadOnly",
+		Says:   []string{"phase DynamicResources", "all containers have ended", "is read-only (at /var/lib/kubelet)", "dmesg", "findmnt -T /var/lib/kubelet", "leaves the pod's volumes mounted"},
+		Heal:   onNode(writableKubelet),
+	}
+}
+
+// kubeletReadOnlyOnce is innocent: the kubelet tries again.
+func kubeletReadOnlyOnce() Scenario {
+	return Scenario{
+		Name:   "kubelet-disk-read-only-once",
+		Needs:  []Need{PodNetwork},
+		Story:  "innocent: the file system of the kubelet's directory is read-only when the container ends, and some seconds later no more",
+		Pod:    victim(3, "drain", "0"),
+		NoExec: true,
+		Break:  onNode(readOnlyKubelet + after("12", writableKubelet)),
+		Proof:  notCheckpointed("read-only file system"),
+		Heal:   onNode(passed),
+	}
+}
+
+// readOnlyThen is a shell script that has the file system become read-only when the kubelet has written its checkpoint,
+// and is at the volume: a file that cannot be removed holds it up until then. stillScratch succeeds when nothing but
+// that keeps it.
+func readOnlyThen(next string) string {
+	return `touch ` + scratch + `/fixed /run/scenario-$NAME.before /run/scenario-$NAME.passes
+chattr +i ` + scratch + `/fixed
+mkdir -p /run/scenario-scratch
+mount --bind ` + scratch + ` /run/scenario-scratch
+(
+while pgrep -x victim || ! [ /var/lib/kubelet/dra_manager_state -nt /run/scenario-$NAME.before ]; do sleep 0.2; done
+` + readOnlyKubelet + `chattr -i /run/scenario-scratch/fixed
+umount -l /run/scenario-scratch
+` + next + `) </dev/null >/dev/null 2>&1 &`
+}
+
+const stillScratch = noVictim + "mountpoint -q /var/lib/kubelet\n[ -e " + scratch + "/fixed ]\n! lsattr " + scratch + "/fixed | grep -q '^....i'"
+
+func kubeletReadOnlyVolume() Scenario {
+	return Scenario{
+		Name:   "kubelet-disk-read-only-volume",
+		Needs:  []Need{PodNetwork},
+		Story:  "the file system of the kubelet's directory becomes read-only while the kubelet takes down a volume",
+		Pod:    withVolume(victim(3, "drain", "0"), "scratch", corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}),
+		Break:  onNode(readOnlyThen("")),
+		Proof:  stillScratch,
+		NoExec: true,
+		Cause:  "KubeletResourceExhausted",
+		Family: "ReadOnly",
+		Says:   []string{"phase Volumes", "cannot take down volume scratch", "is read-only (at /var/lib/kubelet)"},
+		Heal:   onNode(writableKubelet),
+	}
+}
+
+// kubeletReadOnlyVolumeOnce is innocent: the kubelet tries again.
+func kubeletReadOnlyVolumeOnce() Scenario {
+	s := kubeletReadOnlyVolume()
+	s.Name = "kubelet-disk-read-only-volume-once"
+	s.Story = "innocent: the file system of the kubelet's directory is read-only for some seconds while the kubelet takes down a volume"
+	s.Break = onNode(readOnlyThen("sleep 12\n" + writableKubelet + "rm /run/scenario-$NAME.passes\n"))
+	s.Cause, s.Family, s.Says, s.Heal = "", "", nil, onNode(passed)
+	return s
 }

@@ -32,6 +32,10 @@ var table = diagnose.Table{
 	{Rule: kubelet.PLEGUnhealthy},
 	// What containerd and the shim cannot do for want of a process or a file is no fault of a plugin, or of runc.
 	{Rule: runtime.NodeResourceExhausted, Explains: []*diagnose.Rule{runtime.ContainerdHung, runtime.RuntimeCommandFailing, runtime.ExitEventLost, runtime.SandboxStopFailing, network.CNIDelFailing}},
+	// What it cannot write it fails at with each driver and plugin.
+	{Rule: kubelet.KubeletResourceExhausted, Explains: []*diagnose.Rule{
+		kubelet.DRAUnprepareFailing, storage.VolumeDirTeardownFailed, storage.SubPathCleanupFailed, storage.CSINodeUnpublishFailing,
+	}},
 	{Rule: kernel.ContainerFrozen},
 	// A driver that unmounts by itself fails, or hangs, with the same mount.
 	{Rule: storage.NetworkFilesystemUnreachable, Explains: []*diagnose.Rule{storage.CSINodeUnpublishHanging}},

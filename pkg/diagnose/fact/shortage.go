@@ -51,6 +51,58 @@ func Relieved(p *evidence.Pod, f *SandboxFailure) bool {
 	})
 }
 
+// CheckpointFails returns what the kubelet lacks so that it cannot write its checkpoint of resource claims, which it
+// does for each pod when its containers have ended and before it says so, with claims or without
+// (unprepareResources, pkg/kubelet/cm/dra/manager.go): attempts failed twice since it lacks that and since the pod is
+// at its present stage. A kubelet that may open no file may also not tell what it counts; it is enough then that
+// nothing has changed for long. nil when there is nothing of the kind.
+func CheckpointFails(p *evidence.Pod) *evidence.Shortage {
+	if p.ContainersEnded() || len(AppTasks(p)) > 0 {
+		return nil
+	}
+	for i := range p.Node.Kubelet.Shortages {
+		s := &p.Node.Kubelet.Shortages[i]
+		if !lacks(p, s) {
+			continue
+		}
+		if Claimed(p, evidence.Unprepare, "", func(c *evidence.ClaimCall) bool {
+			return c.Status == evidence.ClaimsFailed && c.RoseBefore.After(p.UnchangedSince) && c.RoseBefore.After(s.Since)
+		}) != nil || s.Resource == evidence.Descriptors && Unwitnessed(p, s) {
+			return s
+		}
+	}
+	return nil
+}
+
+// Unwitnessed reports whether the kubelet has not told what it counts for as long as it has had no file to open, and
+// nothing has become of a pod that is past its deadline meanwhile.
+func Unwitnessed(p *evidence.Pod, s *evidence.Shortage) bool {
+	return p.Node.Kubelet.VolumeCallsRead.Before(s.Since) && p.Time.Sub(s.Since) >= UnknownAfter &&
+		p.Overdue() >= UnknownAfter && p.Time.Sub(p.UnchangedSince) >= UnknownAfter
+}
+
+// UnmountFails returns what the kubelet lacks so that it cannot take down a volume of the pod, and the first such volume: attempts
+// failed since it lacks that and since the pod is at its present stage. On a full disk it can.
+func UnmountFails(p *evidence.Pod) (*evidence.Shortage, *evidence.Volume) {
+	for i := range p.Node.Kubelet.Shortages {
+		s := &p.Node.Kubelet.Shortages[i]
+		if !lacks(p, s) || s.Resource != evidence.ReadOnly && s.Resource != evidence.Descriptors {
+			continue
+		}
+		for j := range p.Volumes {
+			if c := FailedUnmount(p, &p.Volumes[j]); c != nil && c.Rose.After(s.Since) {
+				return s, &p.Volumes[j]
+			}
+		}
+	}
+	return nil, nil
+}
+
+// lacks reports whether the kubelet has lacked something in all readings for SlowDevice.
+func lacks(p *evidence.Pod, s *evidence.Shortage) bool {
+	return s.Resource != evidence.Tasks && s.Ended.IsZero() && !s.Since.IsZero() && p.Time.Sub(s.Since) >= SlowDevice
+}
+
 // Unwritable returns why containerd can write no record, which has lasted the longest of what readings in a
 // row have shown for SlowDevice; nil when there is nothing of the kind.
 func Unwritable(p *evidence.Pod) *evidence.Shortage {

@@ -19,7 +19,8 @@ type request struct {
 	// Owner is whose the task is: the UID of a pod, or a word. It stays here.
 	Owner string `json:"-"`
 	// Dir is the kubelet's directory as the host names it, and Pod the UID of the pod
-	// whose volumes are asked for, where no task is.
+	// whose volumes are asked for, where no task is. Of a disk it is the directory, "" for that of
+	// containerd's records.
 	Dir string `json:"dir,omitempty"`
 	Pod string `json:"pod,omitempty"`
 	// Devices are the names of the block devices of CSI drivers that the pod has mounted.
@@ -47,7 +48,7 @@ const (
 	Outputs What = "outputs" // the containers whose output a shim has open, and the pipes that it reads
 	Sockets What = "sockets" // the sockets that it has open
 	Limits  What = "limits"  // how many files it may have open, and how many it has
-	Disk    What = "disk"    // how full the file system of containerd's records is
+	disk    What = "disk"    // how full the file system of containerd's records, or of another directory, is
 	Command What = "command" // what a runtime such as runc was told to do, in its arguments
 	writes  What = "writes"  // which of some pipes it can write to
 	volumes What = "volumes" // the directories of a pod's volumes

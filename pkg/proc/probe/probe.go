@@ -95,7 +95,7 @@ func (p *probe) run() {
 		}
 	case Limits:
 		p.limits()
-	case Disk:
+	case disk:
 		p.store()
 	case Command:
 		if b := p.file("cmdline"); b != nil {

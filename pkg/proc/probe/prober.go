@@ -591,6 +591,13 @@ func (p *Prober) Writes(ctx context.Context, proc string, t *evidence.Task, owne
 	return p.remember(ctx, request{What: writes, Proc: proc, PID: t.PID, TID: t.TID, Owner: owner, Pipes: pipes}, key)
 }
 
+// Disk asks how full the file system of a directory is, as a task gets there; of the one of containerd's records
+// when dir is "".
+func (p *Prober) Disk(ctx context.Context, proc string, t *evidence.Task, owner, dir string) (Seen, error) {
+	key := hungKey{what: disk, pid: t.PID, tid: t.TID, state: t.State, switches: t.Switches}
+	return p.remember(ctx, request{What: disk, Proc: proc, PID: t.PID, TID: t.TID, Owner: owner, Dir: dir}, key)
+}
+
 // remember asks, unless the same has hung a helper a short time ago.
 func (p *Prober) remember(ctx context.Context, q request, key hungKey) (Seen, error) {
 	p.mu.Lock()

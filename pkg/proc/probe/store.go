@@ -20,9 +20,10 @@ const records = "/io.containerd.grpc.v1.cri/containers"
 // opensEarly is above the number of that open file: containerd opens it as it starts.
 const opensEarly = 1024
 
-// A Store is the file system of containerd's records (statfs(2)).
+// A Store is the file system of a directory (statfs(2)).
 type Store struct {
-	// Dir is their directory as containerd names it, below its root directory, such as /var/lib/containerd.
+	// Dir is the directory as its process names it: that of containerd's records below its root directory, such as
+	// /var/lib/containerd.
 	Dir string `json:"dir,omitempty"`
 	// ReadOnly reports whether the file system, or its mount, is read-only.
 	ReadOnly bool `json:"readOnly,omitempty"`
@@ -34,23 +35,33 @@ type Store struct {
 	FreeInodes int64 `json:"freeInodes,omitempty"`
 }
 
-// store asks the file system of containerd's records, as containerd gets there, how full it is; of a
-// process that does not have such a database open nothing is told.
+// store asks the file system of a directory, as the process gets there, how full it is. Without a name it is that of
+// containerd's records; of a process that does not have containerd's database open nothing is told then.
 func (p *probe) store() {
+	if p.Dir != "" {
+		p.measure(p.Dir)
+		return
+	}
 	for fd := range opensEarly {
 		text, err := p.dir.link("fd/" + strconv.Itoa(fd))
 		root, is := strings.CutSuffix(text, database)
 		if err != nil || !is {
 			continue // there is none, or it is another file
 		}
-		dir := root + records
+		p.measure(root+records, root)
+		return
+	}
+}
+
+// measure asks the file system of the first of some directories that there is.
+func (p *probe) measure(dirs ...string) {
+	for i, dir := range dirs {
 		if !p.announce("root" + dir) {
 			return
 		}
 		s, id, err := p.dir.statfs("root" + dir)
-		if errors.Is(err, unix.ENOENT) {
-			dir = root
-			s, id, err = p.dir.statfs("root" + dir)
+		if errors.Is(err, unix.ENOENT) && i+1 < len(dirs) {
+			continue
 		}
 		if err != nil {
 			p.note("root"+dir, err)

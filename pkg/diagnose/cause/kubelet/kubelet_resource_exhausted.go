@@ -1,0 +1,109 @@
+package kubelet
+
+import (
+	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
+	"github.com/nodeagent-io/nodeagent/pkg/diagnose/fact"
+	"github.com/nodeagent-io/nodeagent/pkg/evidence"
+)
+
+// The variants of KubeletResourceExhausted: a volume that the kubelet cannot take down, and a kubelet that does not
+// tell what it counts.
+const (
+	aVolume     = "Volume"
+	unwitnessed = "Unwitnessed"
+)
+
+// KubeletResourceExhausted is a kubelet that may open no file, or whose directory is on a disk that is full or
+// read-only, so that it cannot end any pod.
+//
+// When the containers have ended the kubelet has the pod's resource claims unprepared, and writes a new checkpoint
+// then, also of a pod that has none (unprepareResources, pkg/kubelet/cm/dra/manager.go). Only then does it say that the
+// containers have ended (SyncTerminatingPod, pkg/kubelet/kubelet.go).
+var KubeletResourceExhausted = &diagnose.Rule{
+	Cause:  "KubeletResourceExhausted",
+	Phases: []diagnose.Phase{diagnose.DynamicResources, diagnose.Volumes, diagnose.Cleanup},
+	Needs:  []evidence.Source{evidence.Processes},
+	Partly: []evidence.Source{evidence.Limits, evidence.Containers, evidence.Cgroups, evidence.Claims, evidence.ClaimCalls, evidence.Volumes, evidence.VolumeCalls},
+	Doc: diagnose.Doc{
+		Layer:   "kubelet",
+		Title:   "the kubelet may open no more files, or its disk is full or read-only",
+		Message: "all containers have ended, and the kubelet {what}, because {short}. It tries again",
+		Phrases: map[string][]diagnose.Choice{
+			"what": {
+				{Variant: aVolume, Text: "cannot take down volume {volumes}"},
+				{Variant: unwitnessed, Text: "does not go on"},
+				{Text: "cannot write its checkpoint of resource claims (dra_manager_state), as it does for each pod before it goes on"},
+			},
+			"short": {
+				{Variant: evidence.Descriptors, Text: "{process} has as many files open as it may have ({limit})"},
+				{Variant: evidence.Space, Text: "the file system of its directory is full ({size}, at {dir})"},
+				{Variant: evidence.Inodes, Text: "the file system of its directory has no inode left ({limit} files and directories, at {dir})"},
+				{Variant: evidence.ReadOnly, Text: "the file system of its directory is read-only (at {dir})"},
+				{Text: "it lacks something"},
+			},
+			"du":      {{Text: "df {root} names its mount point, of which du -xh"}, {Text: "du -xh of its mount point"}},
+			"inodes":  {{Text: "df {root} names its mount point, of which du -x --inodes"}, {Text: "du -x --inodes of its mount point"}},
+			"findmnt": {{Text: "findmnt -T {root}"}, {Text: "findmnt"}},
+		},
+		Meaning: "When the containers of a pod have ended, the kubelet writes a file, its checkpoint of resource claims (dra_manager_state), before it says that they have ended, " +
+			"and it takes volumes down, which removes directories. Kubernetes 1.34 and later writes that file for each pod, with resource claims or without. " +
+			"Where that fails no pod of the node terminates. Nothing is wrong with the pod.",
+		Evidence: "The kubelet has lacked the same in all readings over ten seconds or more: it has all files open of the numbers that /proc/PID/limits allows, " +
+			"or the file system of its directory is read-only, has less than 1 MiB free, also for root, or no inode (statfs). " +
+			"All containers of the pod have ended, and since then, and since the kubelet lacks that, its attempts to have claims unprepared have failed twice or more (dra_operations_duration_seconds), whichever pods these were for. " +
+			"Or the number of its failed attempts at volumes of the plugin of one that is left has grown (storage_operation_duration_seconds); that is inferred, and not said of a full disk, on which files can be removed. " +
+			"A kubelet that may open no file may take no connection either and tell no counts; it is inferred then when nothing has become of the pod for a minute. " +
+			"What is short for a moment is not told.",
+		Remedy: "On the node: make room. The kubelet tries again within 15 seconds.",
+		Danger: "Do not force-delete the pods of this node: their volumes stay mounted there, unseen, and so does what they have on other disks.",
+		Families: []diagnose.Family{
+			{
+				Name: evidence.Descriptors,
+				Meaning: "Each connection, watch and exec takes some files of the kubelet's. A limit below some tens of thousands (LimitNOFILE of its unit) is too low for it; with a higher one something leaks. " +
+					"Probes of running pods fail too, and the kubelet restarts their containers, nodeagent's among them, which it then cannot start.",
+				Remedy: "On the node: see what it has open (ls -l /proc/PID/fd), then restart it (systemctl restart kubelet; where the kubelet is part of another program, as of K3s, that one's unit): containers go on meanwhile. " +
+					"prlimit --pid PID --nofile=LIMIT:LIMIT raises the limit of a process that runs, here of {process}, if that is still the same process, to one above {limit}. Raise LimitNOFILE of its unit.",
+			},
+			{
+				Name: evidence.Space,
+				Meaning: "The kubelet ends pods before its disk is full (evictionHard), but pods that it ends need the same file written. " +
+					"What fills the disk faster than it looks, or is not in its pods, it does not stop.",
+				Remedy: "On the node: free some space on that file system ({du} finds what fills it), with files that nobody needs, such as old logs, or what a running container has written (remove that inside of it, kubectl exec), or make the file system larger. " +
+					"The kubelet tries again within 15 seconds.",
+				Danger: "Do not remove anything in the kubelet's directory by hand: below pods are the volumes of pods that run, with their data. " +
+					"Do not force-delete the pods of this node: what they have written stays on it, and so does what they have mounted.",
+			},
+			{
+				Name:    evidence.Inodes,
+				Meaning: "Each file and directory needs an inode, of which ext4 has a number that is set when it is made. Many small files use them up while there is space.",
+				Remedy:  "On the node: remove files that nobody needs on that file system ({inodes} finds where they are). The kubelet tries again within 15 seconds.",
+				Danger: "Do not remove anything in the kubelet's directory by hand: below pods are the volumes of pods that run, with their data. " +
+					"Do not force-delete the pods of this node: what they have written stays on it, and so does what they have mounted.",
+			},
+			{
+				Name:    evidence.ReadOnly,
+				Meaning: "The kernel makes a file system read-only when it meets an error in it or of its disk (mount option errors=remount-ro). No pod of the node can be started or stopped for good.",
+				Remedy: "On the node: dmesg says why (\"Remounting filesystem read-only\"). Where the disk has failed, replace the node, or its disk. " +
+					"Else reboot it, so that the file system is checked. Where somebody has mounted it so, {findmnt} names the mount, and mount -o remount,rw of that undoes it; the kubelet tries again within 15 seconds, and at volumes within two minutes.",
+				Danger: "Do not make it writable again after an error before it was checked: that can damage it further. " +
+					"A force delete leaves the pod's volumes mounted on the node, unseen.",
+			},
+		},
+	},
+	Check: func(p *evidence.Pod) []diagnose.Finding {
+		f := diagnose.Finding{Confidence: diagnose.Inferred}
+		s := fact.CheckpointFails(p)
+		if s == nil {
+			var v *evidence.Volume
+			if s, v = fact.UnmountFails(p); s == nil {
+				return nil
+			}
+			f.Variants, f.Objects.Volumes = []string{aVolume}, []string{v.Name}
+		} else if s.Resource == evidence.Descriptors && fact.Unwitnessed(p, s) {
+			f.Variants = []string{unwitnessed}
+		}
+		f.Family, f.Objects.Limit, f.Objects.Dir = s.Resource, s.Limit, s.Dir
+		f.Objects.Process = &diagnose.Process{PID: s.PID, Comm: "kubelet"}
+		return []diagnose.Finding{f}
+	},
+}
