@@ -72,6 +72,8 @@ e2e-v1: image $(PROGRAMS) bin/cluster ## those that differ, on a node with cgrou
 
 scenario: named e2e ## one incident from edit to verdict: NAME=fuse-read, or a pattern: NAME='fuse-*'
 
+# make itself has a variable of that name, the assembler's.
+AS :=
 fixture: named ## a test of pkg/diagnose from what that incident left: NAME=fuse-read [AS=file_name]
 	@go run ./test/fixture '$(NAME)' '$(AS)'
 
