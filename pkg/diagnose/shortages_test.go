@@ -408,3 +408,63 @@ func TestKubeletResourceExhausted(t *testing.T) {
 		}
 	}
 }
+
+// What the kubelet failed at while its disk was read-only tells nothing of the volume or of the driver, until it has
+// tried again.
+func TestFailedWhileTheKubeletLacked(t *testing.T) {
+	// lacked is a pod at a volume, or at its claims, of which the last failure was counted so long ago.
+	lacked := func(claims bool, failed time.Duration, change func(p *evidence.Pod)) *evidence.Pod {
+		return unpreparing(3*time.Minute, func(p *evidence.Pod) {
+			if claims {
+				p.Claims[0].Drivers[0].Unregistered = true
+				attempted(p, failed)
+			} else {
+				p.ResourceClaims, p.Claims, p.Phase = 0, nil, "Succeeded"
+				p.Volumes = []evidence.Volume{{Name: "scratch", Plugin: "kubernetes.io~empty-dir"}}
+				p.Node.Kubelet.VolumeCalls = []evidence.VolumeCall{{
+					Plugin: "kubernetes.io/empty-dir", Method: evidence.VolumeUnmount, Status: "fail-unknown", Count: 3, Rose: p.Time.Add(-failed),
+				}}
+			}
+			change(p)
+		})
+	}
+	// relieved is a shortage that had begun two minutes ago and has ended.
+	relieved := func(ago time.Duration) func(p *evidence.Pod) {
+		return func(p *evidence.Pod) {
+			p.Node.Kubelet.LackedUntil = p.Time.Add(-ago - time.Second)
+			p.Node.Kubelet.Shortages = []evidence.Shortage{{Resource: evidence.ReadOnly, Owner: "kubelet", PID: 9, Dir: "/var/lib/kubelet",
+				Since: p.Time.Add(-2 * time.Minute), Ended: p.Time.Add(-ago)}}
+		}
+	}
+	began := func(resource string) func(p *evidence.Pod) { // in this reading
+		return func(p *evidence.Pod) {
+			if resource != evidence.Space {
+				p.Node.Kubelet.LackedUntil = p.Time
+			}
+			p.Node.Kubelet.Shortages = []evidence.Shortage{{Resource: resource, Owner: "kubelet", PID: 9, Dir: "/var/lib/kubelet", Since: p.Time}}
+		}
+	}
+	well := func(*evidence.Pod) {}
+	for name, test := range map[string]struct {
+		pod  *evidence.Pod
+		want string
+	}{
+		"a volume":                                {lacked(false, 20*time.Second, well), "VolumeDirTeardownFailed"},
+		"a volume, before the next attempt":       {lacked(false, 40*time.Second, relieved(30*time.Second)), ""},
+		"a volume, after the next attempt":        {lacked(false, 20*time.Second, relieved(30*time.Second)), "VolumeDirTeardownFailed"},
+		"a volume, and no next attempt":           {lacked(false, 170*time.Second, relieved(140*time.Second)), "Unknown"},
+		"a volume, and a disk just read-only":     {lacked(false, 20*time.Second, began(evidence.ReadOnly)), "Unknown"},
+		"a volume, on a full disk":                {lacked(false, 20*time.Second, began(evidence.Space)), "VolumeDirTeardownFailed"},
+		"a driver":                                {lacked(true, 20*time.Second, well), "DRAUnprepareFailing"},
+		"a driver, before the next attempts":      {lacked(true, 40*time.Second, relieved(30*time.Second)), ""},
+		"a driver, after one attempt":             {lacked(true, 20*time.Second, relieved(30*time.Second)), ""},
+		"a driver, after two attempts":            {lacked(true, 5*time.Second, relieved(30*time.Second)), "DRAUnprepareFailing"},
+		"a driver, and a disk that has just full": {lacked(true, 20*time.Second, began(evidence.Space)), "Unknown"},
+	} {
+		d := cause.Diagnose(test.pod)
+		f, _ := d.Verdict()
+		if f.Cause != test.want {
+			t.Errorf("%s: %q, want %q: %s", name, f.Cause, test.want, f.Message)
+		}
+	}
+}

@@ -759,6 +759,9 @@ type KubeletService struct {
 	// lacks. They are read while a pod is past its deadline; ShortagesError is why they could not be.
 	Shortages      []Shortage `json:"shortages,omitempty"`
 	ShortagesError string     `json:"shortagesError,omitempty"`
+	// LackedUntil is when the last reading had ended that showed one with which the kubelet takes down no volume
+	// (Shortage.KeepsVolumes): what it failed at before, and may not try again for two minutes, tells nothing else.
+	LackedUntil time.Time `json:"lackedUntil,omitzero"`
 	// VolumeCalls are what the kubelet counts of its attempts to take volumes down.
 	// They are read while a pod is past its deadline whose containers have ended, and so
 	// are APICalls, what it counts of its requests to the API server with DELETE and PATCH.

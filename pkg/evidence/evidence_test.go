@@ -849,3 +849,30 @@ func TestSinceShortages(t *testing.T) {
 		t.Errorf("it is kept without end: %+v", p.Shortages)
 	}
 }
+
+// What keeps the kubelet from its volumes is known of for longer than it lasts.
+func TestLackedUntil(t *testing.T) {
+	t0 := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	var earlier *Node
+	for _, step := range []struct {
+		after    time.Duration
+		resource string // what is lacking, "" for nothing
+		want     time.Duration
+	}{
+		{0, Space, -1},
+		{2 * time.Second, ReadOnly, 2 * time.Second},
+		{4 * time.Second, Descriptors, 4 * time.Second},
+		{6 * time.Second, Tasks, 4 * time.Second},
+		{10 * time.Minute, "", 4 * time.Second},
+	} {
+		n := &Node{Read: t0.Add(step.after)}
+		if step.resource != "" {
+			n.Kubelet.Shortages = []Shortage{{Resource: step.resource, Owner: "kubelet", PID: 9}}
+		}
+		n.Since(earlier)
+		if got := n.Kubelet.LackedUntil; step.want < 0 && !got.IsZero() || step.want >= 0 && !got.Equal(t0.Add(step.want)) {
+			t.Errorf("after %s: %s", step.after, got)
+		}
+		earlier = n
+	}
+}

@@ -41,6 +41,10 @@ type Span struct {
 // which it makes a new file (continuity.AtomicWriteFile).
 func (s *Shortage) Unwritable() bool { return s.Owner == "containerd" && s.Resource != Tasks }
 
+// KeepsVolumes reports whether it keeps the kubelet from taking down volumes, of which it removes the directories: on a
+// full disk it can.
+func (s *Shortage) KeepsVolumes() bool { return s.Resource == ReadOnly || s.Resource == Descriptors }
+
 // NextRecord is the longest time after which containerd tries again to write down the end of a container, with what
 // that takes (backOffMaxDuration, internal/cri/server/events/events.go).
 const NextRecord = 5*time.Minute + 10*time.Second
@@ -81,6 +85,10 @@ func (p *Pod) sinceShortages(e *Pod, t time.Time) {
 
 // sinceShortages is the same for those of the kubelet.
 func (k *KubeletService) sinceShortages(e *KubeletService, t time.Time) {
+	k.LackedUntil = e.LackedUntil
+	if slices.ContainsFunc(k.Shortages, func(s Shortage) bool { return s.KeepsVolumes() }) {
+		k.LackedUntil = t
+	}
 	if k.ShortagesError != "" && len(k.Shortages) == 0 {
 		k.Shortages = e.Shortages
 		return

@@ -38,10 +38,21 @@ func PatienceWithClaims(p *evidence.Pod) time.Duration {
 
 // FailsToUnprepare reports whether the kubelet fails to have claims of a pod of this node
 // unprepared: attempts failed at least twice since the pod is at its present stage, or once
-// because a driver did not answer in time, and lately.
+// because a driver did not answer in time, and lately. What the kubelet fails at while it cannot write its checkpoint
+// does not count (CheckpointFails).
 func FailsToUnprepare(p *evidence.Pod) bool {
+	since := p.UnchangedSince
+	for i := range p.Node.Kubelet.Shortages {
+		switch s := &p.Node.Kubelet.Shortages[i]; {
+		case s.Resource == evidence.Tasks:
+		case s.Ended.IsZero():
+			return false
+		default:
+			since = latest(since, s.Ended)
+		}
+	}
 	return Claimed(p, evidence.Unprepare, "", func(c *evidence.ClaimCall) bool {
-		return c.Status == evidence.ClaimsFailed && (c.RoseBefore.After(p.UnchangedSince) || timedOut(p))
+		return c.Status == evidence.ClaimsFailed && (c.RoseBefore.After(since) || c.Rose.After(since) && timedOut(p))
 	}) != nil
 }
 

@@ -86,16 +86,24 @@ func Unwitnessed(p *evidence.Pod, s *evidence.Shortage) bool {
 func UnmountFails(p *evidence.Pod) (*evidence.Shortage, *evidence.Volume) {
 	for i := range p.Node.Kubelet.Shortages {
 		s := &p.Node.Kubelet.Shortages[i]
-		if !lacks(p, s) || s.Resource != evidence.ReadOnly && s.Resource != evidence.Descriptors {
+		if !lacks(p, s) || !s.KeepsVolumes() {
 			continue
 		}
 		for j := range p.Volumes {
-			if c := FailedUnmount(p, &p.Volumes[j]); c != nil && c.Rose.After(s.Since) {
+			if failedUnmount(p, &p.Volumes[j], latest(p.UnchangedSince, s.Since)) != nil {
 				return s, &p.Volumes[j]
 			}
 		}
 	}
 	return nil, nil
+}
+
+// TriesAgain reports whether the kubelet lacked until lately what it needs to take down volumes, so that its next attempt
+// tells whether anything else is in the way.
+func TriesAgain(p *evidence.Pod) bool {
+	k := &p.Node.Kubelet
+	return !slices.ContainsFunc(k.Shortages, func(s evidence.Shortage) bool { return s.KeepsVolumes() && s.Ended.IsZero() }) &&
+		!k.LackedUntil.IsZero() && p.Time.Sub(k.LackedUntil) < volumeRetry
 }
 
 // lacks reports whether the kubelet has lacked something in all readings for SlowDevice.

@@ -15,6 +15,11 @@ const csiPlugin = "kubernetes.io/csi"
 // volume down, when one of them has ended since the pod is at its present stage; nil
 // when none has, or when it is not known.
 func FailedUnmount(p *evidence.Pod, v *evidence.Volume) *evidence.VolumeCall {
+	return failedUnmount(p, v, stageSince(p))
+}
+
+// failedUnmount is FailedUnmount for an attempt that was counted after a time.
+func failedUnmount(p *evidence.Pod, v *evidence.Volume, after time.Time) *evidence.VolumeCall {
 	plugin, method := strings.ReplaceAll(v.Plugin, "~", "/"), evidence.VolumeUnmount
 	if v.Block {
 		method = evidence.VolumeUnmap
@@ -23,7 +28,7 @@ func FailedUnmount(p *evidence.Pod, v *evidence.Volume) *evidence.VolumeCall {
 		c := &p.Node.Kubelet.VolumeCalls[i]
 		// A volume of which only subpaths are left has no directory that names its plugin:
 		// what fails at any volume is taken for its, where it can be no other pod's.
-		if c.Method == method && c.Failed() && RoseAtStage(p, c) &&
+		if c.Method == method && c.Failed() && c.Rose.After(after) &&
 			(v.Plugin == "" && OnlyOneUnmounts(p, c) || c.Plugin == plugin && (plugin != csiPlugin || c.Driver == v.Driver)) {
 			return c
 		}
@@ -32,9 +37,15 @@ func FailedUnmount(p *evidence.Pod, v *evidence.Volume) *evidence.VolumeCall {
 }
 
 // RoseAtStage reports whether more calls were counted since the pod is at its present
-// stage: its containers have ended, and the same of its volumes is left.
+// stage: its containers have ended, and the same of its volumes is left. What the kubelet fails at while its
+// disk is read-only, or it may open no file, does not count (UnmountFails).
 func RoseAtStage(p *evidence.Pod, c *evidence.VolumeCall) bool {
-	return c.Rose.After(p.UnchangedSince)
+	return c.Rose.After(stageSince(p))
+}
+
+// stageSince returns since when what the kubelet fails at tells of the pod's present stage.
+func stageSince(p *evidence.Pod) time.Time {
+	return latest(p.UnchangedSince, p.Node.Kubelet.LackedUntil)
 }
 
 // OnlyOneUnmounts reports whether this was the only pod of the node whose volumes the kubelet
@@ -224,7 +235,7 @@ func AttemptDue(p *evidence.Pod) bool {
 // kubelet has forgotten holds nothing up.
 func VolumesLeft(p *evidence.Pod) bool {
 	for i := range p.Volumes {
-		if FailedUnmount(p, &p.Volumes[i]) != nil {
+		if failedUnmount(p, &p.Volumes[i], p.UnchangedSince) != nil {
 			return true
 		}
 	}
