@@ -244,10 +244,13 @@ func TestReadPodWithAHungShim(t *testing.T) {
 		asked    time.Duration // when, after noon
 	}{
 		{0, 1, 0},
-		{shimRetry - 1, 1, 0},
-		{1, 2, shimRetry},
-		{shimRetry, 2, shimRetry},
-		{shimPause - shimRetry, 3, shimRetry + shimPause},
+		{3*time.Second - 1, 1, 0},
+		{1, 2, 3 * time.Second},
+		{10*time.Second - 1, 2, 3 * time.Second},
+		{1, 3, 13 * time.Second},
+		{30 * time.Second, 4, 43 * time.Second},
+		{shimPause - 1, 4, 43 * time.Second},
+		{1, 5, 43*time.Second + shimPause},
 	} {
 		clock.move(step.after)
 		p := read()

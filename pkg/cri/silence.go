@@ -8,13 +8,13 @@ import (
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
 )
 
-// The pauses before a shim that has not answered is asked again: a short one,
-// because two requests prove a hang, then long ones, because each request leaves
-// a blocked goroutine in it (containerd#14081).
-const (
-	shimRetry = 3 * time.Second
-	shimPause = 3 * time.Minute
-)
+// shimRetries are the pauses before a shim that has not answered is asked again, each longer than the one before: while
+// it unmounts a root file system that is in use it answers nobody for two seconds and a half (pkg/shim's lock,
+// mount.UnmountRecursive), and containerd has it try again, soon at first. Then it is asked every shimPause, because each
+// request leaves a blocked goroutine in a shim that hangs (containerd#14081).
+var shimRetries = []time.Duration{3 * time.Second, 10 * time.Second, 30 * time.Second}
+
+const shimPause = 3 * time.Minute
 
 // forgotten is how long a silence is kept whose pod nobody asks about any more.
 const forgotten = 10 * time.Minute
@@ -50,8 +50,8 @@ func (s *silences) due(id string, now time.Time) (evidence.ShimTask, bool) {
 	one.wanted = now
 	s.m[id] = one
 	pause := shimPause
-	if one.attempts < 2 {
-		pause = shimRetry
+	if one.attempts <= len(shimRetries) {
+		pause = shimRetries[one.attempts-1]
 	}
 	return one.task(), now.Sub(one.asked) >= pause
 }
