@@ -207,8 +207,9 @@ func nodeTool(name string) step {
 // later ones do not (exec_update_lock).
 func execStuck() Scenario {
 	s := onFUSE("exec-stuck", "a process executes a program, and a FUSE daemon does not answer the close that is part of it", "exec", "flush")
-	s.Proof = `for t in $(tasks); do timeout -s KILL 2 cat /proc/$t/stack | grep -q begin_new_exec && exit 0; done
-exit 1`
+	const executes = "for t in $(tasks); do timeout -s KILL 2 cat /proc/$t/stack | grep -q begin_new_exec && exit 0; done\n"
+	s.Break = onNode("while true; do\n" + executes + "sleep 0.5\ndone")
+	s.Proof = executes + "exit 1"
 	s.Cause = "StuckInExec"
 	s.Says = append(s.Says, "victim", "execve")
 	return s
