@@ -65,7 +65,7 @@ func TestAPICauses(t *testing.T) {
 		says   []string
 	}{
 		"a policy refuses the final delete": {40 * time.Second, refused("422"), "FinalDeleteRejected",
-			[]string{"refuses the kubelet's request to delete its object (HTTP 422)", "kubectl -n shop delete pod web-0 --grace-period=0 --dry-run=server --as=system:node:node1 --as-group=system:nodes."}},
+			[]string{"refuses the kubelet's request to delete its object (HTTP 422)", "kubectl -n shop delete pod web-0 --dry-run=server --force --as=system:node:node1 --as-group=system:nodes."}},
 		"a webhook or RBAC does": {40 * time.Second, refused("403"), "FinalDeleteRejected", []string{itsObject, "(HTTP 403)"}},
 		"also for a pod with a finalizer, which is not what it waits for": {40 * time.Second, with(refused("403"), func(p *evidence.Pod) {
 			p.Finalizers = []string{"example.com/block"}

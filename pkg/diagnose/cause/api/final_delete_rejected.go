@@ -19,8 +19,8 @@ var FinalDeleteRejected = &diagnose.Rule{
 		Phrases: map[string][]diagnose.Choice{"whose": {
 			{Variant: others, Text: "this pod or another one of this node"}, {Text: "its object"},
 		}, "try": {
-			{Text: "kubectl -n {podnamespace} delete pod {podname} --grace-period=0 --dry-run=server --as=system:node:{node} --as-group=system:nodes"},
-			{Text: "a kubectl delete with --grace-period=0 --dry-run=server --as=system:node:NODE --as-group=system:nodes"},
+			{Text: "kubectl -n {podnamespace} delete pod {podname} --dry-run=server --force --as=system:node:{node} --as-group=system:nodes"},
+			{Text: "a kubectl delete with --dry-run=server --force --as=system:node:NODE --as-group=system:nodes"},
 		}},
 		Meaning: "A pod's object stays until the kubelet has finished and deletes it with a grace period of 0 (system:node:NODE of the group system:nodes asks for that). " +
 			"Something in the API server does not allow this request: a ValidatingAdmissionPolicy, a validating webhook, or RBAC. The kubelet asks again every ten seconds, and tells it in its log only.",
