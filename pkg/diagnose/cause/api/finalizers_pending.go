@@ -101,8 +101,8 @@ var FinalizersPending = &diagnose.Rule{
 			{
 				Name:    foregroundDeletion,
 				Meaning: "foregroundDeletion or orphan: the garbage collector waits for the pod's dependents.",
-				Remedy:  "See whether kube-controller-manager runs, and which objects name this pod as an owner with blockOwnerDeletion: the garbage collector deletes them first. {ask}.",
-				Danger:  "Removing the finalizer by hand leaves the dependents behind.",
+				Remedy:  "See whether kube-controller-manager runs, and which objects name this pod as an owner with blockOwnerDeletion: of foregroundDeletion the garbage collector deletes them first, of orphan it lets go of them. {ask}.",
+				Danger:  "With the finalizer removed by hand the garbage collector deletes the dependents when the pod is gone, of orphan too, which was to keep them.",
 			},
 			{
 				Name:    argoWorkflows,
