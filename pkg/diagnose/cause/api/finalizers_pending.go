@@ -95,7 +95,7 @@ var FinalizersPending = &diagnose.Rule{
 				Name:    jobTracking,
 				Meaning: "batch.kubernetes.io/job-tracking: the Job controller has not counted the pod yet.",
 				Remedy: "See whether kube-controller-manager runs and whether the pod's Job still exists; the Job controller removes {finalizers} when it has counted the pod. " +
-					"Some versions give up after an error (kubernetes#141329, of 1.36 and 1.37): one that is started anew looks at all pods again. {ask}.",
+					"Some versions give up after an error (kubernetes#141329, of 1.35 to 1.37): one that is started anew looks at all pods again. {ask}.",
 				Danger: "Removing the finalizer by hand makes the Job lose count of the pod, and run it again.",
 			},
 			{
