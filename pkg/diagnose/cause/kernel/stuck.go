@@ -88,7 +88,7 @@ var unkillableFamilies = []diagnose.Family{
 		Name:    fact.FamilyGPU,
 		Shared:  true,
 		Meaning: "The GPU's driver does not return.",
-		Remedy:  "Look for Xid or reset messages in the kernel log, drain the node, then reset the GPU or reboot.",
+		Remedy:  "Look for Xid or reset messages in the kernel log, then drain the node and reboot it: a GPU that a process still uses cannot be reset.",
 		Danger:  "Do not run the GPU vendor's tools on this node: they hang in the same place.",
 	},
 	{
