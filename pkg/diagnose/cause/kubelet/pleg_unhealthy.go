@@ -68,8 +68,8 @@ var PLEGUnhealthy = &diagnose.Rule{
 				Name: listHangs,
 				Meaning: "containerd keeps a lock for each container while it writes that container's state to its disk. While a write hangs, so does each request for all containers. " +
 					"Three such requests in a row had no answer, over 40 seconds. On a node that is short of processors, memory or I/O (/proc/pressure), the kubelet has had none for five minutes as well.",
-				Remedy: "On the node: look for threads of containerd that hang on its disk (grep -l 'State:.D' /proc/$(pidof containerd)/task/*/status), and whether the disk of /var/lib/containerd works. " +
-					"Else save a goroutine dump, which goes to containerd's log: systemctl kill --kill-whom=main -s USR1 containerd.",
+				Remedy: "On the node: look for threads of containerd that hang on its disk (state D in ps -C containerd -L -o pid,lwp,stat,wchan:30), and whether the disk of /var/lib/containerd works. " +
+					"Else save a goroutine dump, which goes to containerd's log: systemctl kill --kill-who=main -s USR1 containerd.",
 			},
 		},
 	},
