@@ -28,7 +28,7 @@ var KubeletDown = &diagnose.Rule{
 			{Text: "does not run: it has had no process since {since}"},
 		}},
 		Meaning: "Every step of a pod's termination is the kubelet's: it stops the containers, unmounts the volumes and asks the API server for the final delete. " +
-			"Containers keep running without a kubelet. After some 40 seconds the node turns NotReady.",
+			"Containers keep running without a kubelet. After some 50 seconds the node turns NotReady.",
 		Evidence: "No process has one of the kubelet's names (kubelet; kubelite of MicroK8s; k3s-server and k3s-agent of K3s), in readings over twenty seconds. " +
 			"One was seen before, or the node refuses connections to the kubelet's port, where it has answered before, which a network policy could do as well: else it may be part of a program with another name, and nothing is said; nor while it answers. " +
 			"Without a process that was seen before it is inferred. " +
@@ -46,8 +46,9 @@ var KubeletDown = &diagnose.Rule{
 			Meaning: "Something ends the kubelet as soon as it is started: an error in its configuration, or a client certificate that has expired. " +
 				"Where kubeadm has set it up, a kubelet whose client certificate has expired does not start (it looks for bootstrap-kubelet.conf); elsewhere it may run, and KubeletDisconnected is told.",
 			Remedy: "On the node: journalctl -u kubelet -n 50 says why it ends. When it names bootstrap-kubelet.conf, its client certificate has expired or is gone: " +
-				"openssl x509 -noout -enddate -in /var/lib/kubelet/pki/kubelet-client-current.pem tells. With kubeadm, make a new kubelet.conf on a control plane node " +
-				"(kubeadm kubeconfig user --org system:nodes --client-name system:node:NODE). Containers keep running meanwhile.",
+				"openssl x509 -noout -enddate -in /var/lib/kubelet/pki/kubelet-client-current.pem tells. With kubeadm, on a control plane node: " +
+				"kubeadm kubeconfig user --org system:nodes --client-name system:node:NODE > kubelet.conf. Set server: in it to what /etc/kubernetes/kubelet.conf of this node has, " +
+				"put it there in its place, and systemctl restart kubelet. Containers keep running meanwhile.",
 		}},
 	},
 	Check: func(p *evidence.Pod) []diagnose.Finding {
