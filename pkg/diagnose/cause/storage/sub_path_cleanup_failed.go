@@ -25,8 +25,8 @@ var SubPathCleanupFailed = &diagnose.Rule{
 			"(storage_operation_duration_seconds of the kubelet, operation volume_unmount). It is proved when no other pod's volumes were taken down on the node when it grew last. " +
 			"Where attempts may fail at another volume of the pod, or of another pod while no directory of the volume tells its plugin, or a CSI driver was asked, which comes after the subpaths, nothing is said.",
 		Remedy: "Read the kubelet's log on the node (journalctl -u kubelet, line \"error cleaning subPath mounts\"): it names the path. " +
-			"Unmount what is mounted at that path (findmnt lists it; files are mounted there too), then remove the empty directory with rmdir. The kubelet goes on within two minutes.",
-		Danger: "Never run rm -rf on volume-subpaths: while a subPath is mounted there, it deletes the volume's data. rmdir is safe. The other directories of that name are of pods that run: compare the pod's UID in the path.",
+			"Unmount what is mounted at that path (findmnt lists it; files are mounted there too); if nothing is, move away what is in it. The kubelet removes what is empty within two minutes.",
+		Danger: "Never run rm -rf on volume-subpaths: while a subPath is mounted there, it deletes the volume's data. The other directories of that name are of pods that run: compare the pod's UID in the path.",
 	},
 	Check: func(p *evidence.Pod) []diagnose.Finding {
 		if !settled(p) {
