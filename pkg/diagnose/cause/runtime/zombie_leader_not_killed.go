@@ -22,7 +22,7 @@ var ZombieLeaderNotKilled = &diagnose.Rule{
 			"and sends it no signal any more, not even SIGKILL at the end of the grace period; the shim waits for an end that nobody brings about.",
 		Evidence: "The container's first process is in state Z with more than one thread left, no thread has SIGKILL pending although the deadline is ten seconds past, " +
 			"and two readings show the same. " +
-			"The kubelet runs, is well and was there before the deletion, and the shim answers that the container runs, so the signal is not late for another reason. runc list on the node shows the container as stopped. " +
+			"The kubelet runs, is well and was there before the deletion, and the shim answers that the container runs, so the signal is not late for another reason. runc --root /run/containerd/runc/k8s.io list on the node shows the container as stopped. " +
 			"When SIGKILL is pending in a thread that hangs, it is ThreadStuckBehindZombieLeader. " +
 			"Not meant is a process of which only threads of io_uring are left: they take SIGKILL and go on until their requests have ended.",
 		Remedy: "On the node, send the signal that the runtime did not: {kill}; the pod terminates immediately. " +
