@@ -35,7 +35,7 @@ var ShutdownThrottled = &diagnose.Rule{
 			"either three of four enforcement periods were throttled (nr_throttled and nr_periods of cpu.stat), " +
 			"or the group uses more memory than memory.high and lost more than half of the time to waiting for memory (memory.pressure). " +
 			"Where the limit is the whole pod's, the container uses more than half of what the pod uses.",
-		Remedy: "Raise the limit of the container; the pod's resources can be changed while it runs (kubectl patch pod --subresource resize).",
+		Remedy: "Raise the limit of the container; from Kubernetes 1.33 on the pod's resources can be changed while it runs (kubectl patch pod --subresource resize).",
 		Danger: "What the program had not finished is lost. A shorter grace period or a force delete makes that worse.",
 		Families: []diagnose.Family{
 			{Name: familyCPU, Meaning: "The CPU quota (limits.cpu) is used up in nearly every period."},
