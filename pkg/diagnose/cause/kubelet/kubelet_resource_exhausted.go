@@ -82,7 +82,7 @@ var KubeletResourceExhausted = &diagnose.Rule{
 			},
 			{
 				Name:    evidence.ReadOnly,
-				Meaning: "The kernel makes a file system read-only when it meets an error in it or of its disk (mount option errors=remount-ro). No pod of the node can be started or stopped for good.",
+				Meaning: "The kernel makes a file system read-only when it meets an error in it or of its disk (mount option errors=remount-ro). No pod of the node can be started, and the stop of none is completed.",
 				Remedy: "On the node: dmesg says why (\"Remounting filesystem read-only\"). Where the disk has failed, replace the node, or its disk. " +
 					"Else reboot it, so that the file system is checked. Where somebody has mounted it so, {findmnt} names the mount, and mount -o remount,rw of that undoes it; the kubelet tries again within 15 seconds, and at volumes within two minutes.",
 				Danger: "Do not make it writable again after an error before it was checked: that can damage it further. " +

@@ -104,15 +104,15 @@ var BlockVolumeUnmapFailed = &diagnose.Rule{
 		Families: []diagnose.Family{
 			{
 				Name: mapped,
-				Meaning: "The node has looked at what is on the device, has found a physical volume of LVM there, or a LUKS or a multipath, and has activated it. " +
-					"LVM finds its physical volume twice, on the device and on the loop device, and may take either. Where the pod is a virtual machine that is its guest's.",
+				Meaning: "The node has looked at what is on the device, has found a physical volume of LVM there, or a LUKS or multipath device, and has activated it. " +
+					"LVM finds its physical volume twice, on the device and on the loop device, and may take either. Where the pod is a virtual machine, the volume group belongs to its guest.",
 				Remedy: "On the node: {list} shows what it is. {deactivate}{how}{then}; " +
 					"the kubelet takes the device back within two minutes. {filter}",
 			},
 			{
 				Name: raid,
 				Meaning: "The node has found a part of a software RAID (mdadm) on the device, and has assembled it, as udev may do by itself with block devices that appear (mdadm --incremental; newer versions leave loop devices out). " +
-					"Where the pod is a virtual machine the RAID is its guest's. One that lacks parts is not started, and keeps the device in use all the same.",
+					"Where the pod is a virtual machine, the RAID belongs to its guest. One that lacks parts is not started, and keeps the device in use all the same.",
 				Remedy: "On the node: cat /proc/mdstat shows it. {release}: {stop}{then}; the kubelet takes the device back within two minutes. " +
 					"Keep mdadm from assembling what is on loop devices (AUTO -all in mdadm.conf, with an ARRAY line for each RAID of the node's own).",
 			},
