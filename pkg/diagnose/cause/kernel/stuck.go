@@ -88,7 +88,7 @@ var unkillableFamilies = []diagnose.Family{
 		Name:    fact.FamilyGPU,
 		Shared:  true,
 		Meaning: "The GPU's driver does not return.",
-		Remedy:  "Look for Xid or reset messages in the kernel log, then drain the node (kubectl drain --skip-wait-for-delete-timeout=1 does not wait for this pod) and reboot it: a GPU that a process still uses cannot be reset.",
+		Remedy:  "Look for Xid or reset messages in the kernel log, then drain the node (kubectl drain --skip-wait-for-delete-timeout=60 does not wait for this pod) and reboot it: a GPU that a process still uses cannot be reset.",
 		Danger:  "Do not run the GPU vendor's tools on this node: they hang in the same place.",
 	},
 	{
@@ -100,7 +100,7 @@ var unkillableFamilies = []diagnose.Family{
 			"Amazon Linux 2023 (amazonlinux/amazon-linux-2023#840), Bottlerocket 1.27.1 (bottlerocket-os/bottlerocket#4308) and " +
 			"Container-Optimized OS 113 (actions/actions-runner-controller#3903) had it too. " +
 			"It is inferred, because other processes can share a ring. A thread that waits for the end of requests is of family Other: direct I/O needs no thread, and a disk or a server can hold it up.",
-		Remedy: "If the thread is still there after some minutes, drain the node (kubectl drain --skip-wait-for-delete-timeout=1 does not wait for this pod) and reboot it: nothing else is known to end it. Give the node a newer kernel than {release}. " +
+		Remedy: "If the thread is still there after some minutes, drain the node (kubectl drain --skip-wait-for-delete-timeout=60 does not wait for this pod) and reboot it: nothing else is known to end it. Give the node a newer kernel than {release}. " +
 			"Until then keep the program from io_uring: Node.js does without it when its environment has UV_USE_IO_URING=0.",
 		Danger: "Do not force-delete: the process is alive and holds its files. Another pod of this program on this node may hang in the same place.",
 	},
@@ -108,7 +108,7 @@ var unkillableFamilies = []diagnose.Family{
 		Name:    fact.FamilyOther,
 		Shared:  true,
 		Meaning: "The kernel function is none of those that nodeagent can assign.",
-		Remedy:  "Look at /proc/{thread}/stack on the node and repair what it waits for. If nothing can: drain the node (kubectl drain --skip-wait-for-delete-timeout=1 does not wait for this pod) and reboot it.",
+		Remedy:  "Look at /proc/{thread}/stack on the node and repair what it waits for. If nothing can: drain the node (kubectl drain --skip-wait-for-delete-timeout=60 does not wait for this pod) and reboot it.",
 		Danger:  "Do not force-delete: the process is alive and may hold volumes and devices.",
 	},
 }
@@ -140,7 +140,7 @@ var unkillablePhrases = map[string][]diagnose.Choice{
 	"filesystem": {{Text: "{mountpoint}"}, {Text: "the file system"}},
 	"which":      {{Text: "{source}"}, {Text: "{device}"}, {Text: "below the file system"}},
 	"never": {
-		{Variant: variantDead, Text: "If it never can: drain the node (kubectl drain --skip-wait-for-delete-timeout=1 does not wait for this pod) and reboot it"},
+		{Variant: variantDead, Text: "If it never can: drain the node (kubectl drain --skip-wait-for-delete-timeout=60 does not wait for this pod) and reboot it"},
 		{Text: "See first whether it is merely slow: the numbers in its file in /sys/block/*/stat move then"},
 	},
 	"release": {{Text: "its Linux {kernel}"}, {Text: "it has"}},

@@ -75,7 +75,7 @@ var ExitEventLost = &diagnose.Rule{
 				Name:    shimDenies,
 				Meaning: "The shim itself has not dealt with the end of the container. It may wait for a runc that it has started, or for a lock.",
 				Remedy: "On the node: look for a child of the shim that hangs (/proc/{pid}/task/*/children): a stuck runc, or a process that was executed in the container and has left its control group, is the real cause. " +
-					"Else save a goroutine dump, which goes to containerd's log: {dump}; then drain the node (kubectl drain --skip-wait-for-delete-timeout=1 does not wait for this pod) and reboot it. A restart of containerd alone asks the same shim.",
+					"Else save a goroutine dump, which goes to containerd's log: {dump}; then drain the node (kubectl drain --skip-wait-for-delete-timeout=60 does not wait for this pod) and reboot it. A restart of containerd alone asks the same shim.",
 				Danger: "Killing the shim ends the other containers of the pod, and loses their exit codes and output. A force delete leaves the pod's sandbox, addresses and volumes on the node, unseen.",
 			},
 			{

@@ -41,7 +41,7 @@ var ShimHung = &diagnose.Rule{
 			"Of any other shim, three requests for a task's state, spread over minutes, were each not answered within two seconds, while containerd answers others and the shim's process exists. " +
 			"On a node short of processors, memory or I/O (/proc/pressure) they must span five minutes. Fewer prove nothing: a shim holds its lock while runc kills or deletes a container, which takes seconds on a busy node.",
 		Remedy: "On the node: look for a child of the shim that hangs (/proc/{pid}/task/*/children): a stuck runc (for gVisor runsc) is the real cause, and the shim continues when that returns. " +
-			"Else save a goroutine dump, which goes to containerd's log: {save}; then drain the node (kubectl drain --skip-wait-for-delete-timeout=1 does not wait for this pod) and reboot it.",
+			"Else save a goroutine dump, which goes to containerd's log: {save}; then drain the node (kubectl drain --skip-wait-for-delete-timeout=60 does not wait for this pod) and reboot it.",
 		Danger: "Killing a shim loses the exit codes and the standard output of all containers of the pod, and does not end their processes by itself. Do not remove its directory below /run/containerd. " +
 			"A restart of containerd kills the pod's containers: one that starts gives each shim five seconds (containerd 2.4). " +
 			"A force delete leaves the containers running, unseen.",

@@ -46,7 +46,7 @@ var VolumeUnmountHanging = &diagnose.Rule{
 			"The path of its blocked system call is a volume of this pod. A process of another pod counts only when it is that of the volume's CSI driver. " +
 			"Where the kubelet only asks how full the volume is (statfs), it is inferred. The thread is in state D, or waits for a FUSE daemon, which shows as S. " +
 			"Where the file system is NFS, SMB or Ceph, and the thread is the kubelet's, the cause is NetworkFilesystemUnreachable.",
-		Remedy: "Repair what is behind {filesystem} (a disk, a server, a daemon); the thread goes on by itself. If that can never answer again: drain the node (kubectl drain --skip-wait-for-delete-timeout=1 does not wait for this pod) and reboot it.",
+		Remedy: "Repair what is behind {filesystem} (a disk, a server, a daemon); the thread goes on by itself. If that can never answer again: drain the node (kubectl drain --skip-wait-for-delete-timeout=60 does not wait for this pod) and reboot it.",
 		Danger: "umount -l hides the mount and leaves the thread. Restarting the kubelet leaves the thread and can hang the new one. " +
 			"A force delete leaves the volume attached to this node, and another node may mount it too.",
 		Families: []diagnose.Family{{
