@@ -308,3 +308,29 @@ func runcFailsOnce() Scenario {
 		Heal:  runcAsBefore,
 	}
 }
+
+// dbusStopped has runc wait for systemd, by way of which it removes control groups.
+func dbusStopped() Scenario {
+	return Scenario{
+		Name:  "dbus-stopped",
+		Needs: []Need{Systemd},
+		Story: "the daemon of D-Bus is stopped, through which runc has systemd remove the control group of the container that has ended",
+		Pod:   victim(3, "drain", "0"),
+		Break: onNode("kill -STOP $(pgrep -x dbus-daemon)"),
+		Proof: noVictim + `grep -q "^State:.T" /proc/$(pgrep -x dbus-daemon)/status && pgrep -f '^runc .* delete'`,
+		Cause: "RuntimeCommandHanging",
+		Says:  []string{"runc delete does not return", "ends it after ten seconds", "with the systemd cgroup driver busctl status has to answer"},
+		Heal:  onNode("kill -CONT $(pgrep -x dbus-daemon)"),
+	}
+}
+
+// dbusStoppedOnce is innocent: containerd tries again.
+func dbusStoppedOnce() Scenario {
+	s := dbusStopped()
+	s.Name = "dbus-stopped-once"
+	s.Story = "innocent: the daemon of D-Bus is stopped for some seconds while runc deletes a container"
+	s.Break = onNode("p=$(pgrep -x dbus-daemon)\nkill -STOP $p\n" + after("8", "kill -CONT $p\n"))
+	s.Proof = noVictim + "pgrep -f '^runc .* delete'"
+	s.Cause, s.Says, s.Heal = "", nil, onNode(passed)
+	return s
+}

@@ -100,7 +100,8 @@ var RuntimeCommandHanging = &diagnose.Rule{
 				Name: interrupted,
 				Meaning: "containerd gives the shim ten seconds to delete a container that has ended, and has the command killed then. It tries again after pauses that double, up to five minutes. " +
 					"What the command waits for has been there each time.",
-				Remedy: "On the node: find out what the command waits for while it runs (ps -eo pid,ppid,stat,wchan:30,comm --forest shows it below the shim, lslocks who holds a lock), and repair that. " +
+				Remedy: "On the node: find out what the command waits for while it runs (ps -eo pid,ppid,stat,wchan:30,comm --forest shows it below the shim, lslocks who holds a lock; " +
+					"with the systemd cgroup driver busctl status has to answer), and repair that. " +
 					"containerd's next try then succeeds, within five minutes; systemctl restart containerd begins one immediately, and may be used if systemctl show -p KillMode containerd says process.",
 			},
 			{
