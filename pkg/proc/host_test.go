@@ -68,7 +68,7 @@ func newTestPod(t testing.TB) *testPod {
 		}
 		p.dirs = append(p.dirs, dir)
 		t.Cleanup(func() {
-			for range 100 {
+			for range 3000 {
 				err := os.Remove(dir)
 				if err == nil || os.IsNotExist(err) {
 					break
@@ -97,7 +97,7 @@ func (p *testPod) add(t testing.TB, pid int) {
 
 func (p *testPod) read(t testing.TB, h *Host) *evidence.Pod {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	e := &evidence.Pod{Time: time.Now(), UID: p.uid, RuntimeUID: p.uid}
 	h.Round().ReadPod(ctx, e)
@@ -137,12 +137,18 @@ func stateOf(t testing.TB, tid int) kernfile.TaskStatus {
 // it has said so.
 func asleep(t testing.TB, v *scene) {
 	t.Helper()
+	settled(t, v.pid(), evidence.Sleeping)
+}
+
+// settled waits until a task is in a state, and has not left it between two looks.
+func settled(t testing.TB, tid int, state evidence.TaskState) {
+	t.Helper()
 	switches := uint64(1<<64 - 1)
-	kerneltest.Eventually(t, "asleep", func() bool {
-		s := stateOf(t, v.pid())
+	kerneltest.Eventually(t, fmt.Sprintf("task %d in state %s", tid, state), func() bool {
+		s := stateOf(t, tid)
 		before := switches
 		switches = s.Switches
-		return s.State == evidence.Sleeping && s.Switches == before
+		return s.State == state && s.Switches == before
 	})
 }
 
@@ -270,7 +276,12 @@ func TestReadPodFrozen(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = os.WriteFile(file, []byte(thaw), 0) })
-	e := pod.read(t, h)
+	// In version 2 it is frozen when each of its threads has stopped.
+	var e *evidence.Pod
+	kerneltest.Eventually(t, "frozen", func() bool {
+		e = pod.read(t, h)
+		return !slices.ContainsFunc(e.Cgroups, func(c evidence.Cgroup) bool { return !c.Frozen })
+	})
 	for _, c := range e.Cgroups {
 		if !c.Frozen || c.FrozenBy != e.Cgroups[0].Path {
 			t.Errorf("%s is not frozen, or by %q", c.Path, c.FrozenBy)
@@ -321,6 +332,7 @@ func TestReadPodNamespaceInit(t *testing.T) {
 	pod, h := newTestPod(t), newHost(t)
 	v := start(t, unix.CLONE_NEWPID, "sleep")
 	pod.add(t, v.pid())
+	asleep(t, v) // one that runs is in no system call
 	k := taskOf(t, pod.read(t, h).Tasks, v.pid())
 	if !k.NamespaceInit() || k.Probe == nil || k.Probe.Syscall == "" {
 		t.Errorf("task %+v, probe %+v", k, k.Probe)
@@ -420,6 +432,7 @@ func TestReadPodVanishing(t *testing.T) {
 		if err := c.Start(); err != nil {
 			t.Fatal(err)
 		}
+		t.Cleanup(func() { _ = c.Process.Kill() }) // of a test that failed before it has ended
 		going = append(going, c)
 		pod.add(t, c.Process.Pid)
 		if i%2 == 0 {
@@ -547,7 +560,7 @@ func TestReadHeld(t *testing.T) {
 
 func TestReadProcessAndBlocked(t *testing.T) {
 	h := newHost(t)
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	v := start(t, 0, "sleep")
 	name := fmt.Sprintf("na-%d", os.Getpid())
@@ -571,7 +584,7 @@ func TestReadProcessAndBlocked(t *testing.T) {
 func TestShim(t *testing.T) {
 	requireRoot(t)
 	h := newHost(t)
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	v := start(t, 0, "shim", "-namespace", "k8s.io", "-id", "5a4d", "-address", "/run/x.sock")
 	s, err := h.Round().Shim(ctx, "5a4d")

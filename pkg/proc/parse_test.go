@@ -43,7 +43,7 @@ func TestSeenFunctions(t *testing.T) {
 	})
 	h := newHost(t)
 	h.Proc = root
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	saw, err := h.Prober.Ask(ctx, probe.Task, root, &evidence.Task{PID: 7, TID: 7}, "")
 	if err != nil {

@@ -59,7 +59,7 @@ wait`)
 	var found []kernfile.TaskStatus
 	kerneltest.Eventually(t, "a plugin and its child", func() bool {
 		found = find(pod(func(*evidence.Pod) {}), nil)
-		return len(found) == 2 && found[1].Comm == "sleep"
+		return len(found) == 2 && found[1].Comm == "sleep" && found[1].State == evidence.Sleeping // and is in a system call
 	})
 	plugin, child := found[0], found[1]
 	if plugin.PPID != service.Process.Pid || child.PPID != plugin.PID || plugin.Probe == nil || plugin.Probe.Started.IsZero() || child.Probe.Syscall == "" {

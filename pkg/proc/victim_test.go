@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"regexp"
 	"runtime"
 	"runtime/debug"
 	"slices"
@@ -28,8 +29,8 @@ import (
 )
 
 // healAfter is when a scene frees everything that hangs in it, whatever became
-// of the test.
-const healAfter = 25 * time.Second
+// of the test. It is longer than any test takes with a scene.
+const healAfter = 3 * time.Minute
 
 // victim is a process to be looked at. It prints "ready" when it is in place;
 // a scene prints what else the test needs to know before.
@@ -177,12 +178,12 @@ func victim(what string, args []string) error {
 			return err
 		}
 		ready()
-		// An exiting task cannot be put into a control group any more.
-		for range 1000 {
-			if b, err := os.ReadFile("/proc/self/cgroup"); err != nil || strings.Contains(string(b), "kubepods") {
+		// An exiting task cannot be put into a control group any more. In version 1 it is
+		// put into the freezer's last.
+		for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+			if b, err := os.ReadFile("/proc/self/cgroup"); err != nil || inKubepods.Match(b) {
 				break
 			}
-			time.Sleep(5 * time.Millisecond)
 		}
 	case "epoll":
 		// Its standard input becomes an epoll instance, which is then told to watch
@@ -287,6 +288,9 @@ func victim(what string, args []string) error {
 	}
 	return nil
 }
+
+// inKubepods finds the line of /proc/self/cgroup about the last group of a testPod.
+var inKubepods = regexp.MustCompile(`(?m)^(0:|\d+:freezer):.*kubepods`)
 
 // onLeader moves the goroutine to the first thread of the process.
 func onLeader() {
@@ -645,7 +649,7 @@ func stop(c *exec.Cmd) error {
 		return err
 	}
 	defer r.Close()
-	for range 1000 {
+	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
 		tids, err := r.TIDs(pid, nil)
 		if err != nil {
 			return err
@@ -656,7 +660,6 @@ func stop(c *exec.Cmd) error {
 		}) {
 			return nil
 		}
-		time.Sleep(10 * time.Millisecond)
 	}
 	return errors.New("the daemon does not stop")
 }
