@@ -41,7 +41,8 @@ func victim(what string, args []string) error {
 		time.Sleep(time.Hour)
 	case "no-files":
 		ready()
-		if err := unix.CloseRange(0, 1<<20, 0); err != nil {
+		// The runtime still needs its own, up to the moment at which it is replaced.
+		if err := unix.CloseRange(0, 1<<20, unix.CLOSE_RANGE_CLOEXEC); err != nil {
 			return err
 		}
 		return unix.Exec("/bin/sleep", []string{"sleep", "3600"}, nil)

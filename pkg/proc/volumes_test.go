@@ -149,6 +149,7 @@ func TestNoOpenFiles(t *testing.T) {
 		open, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", pid))
 		return err == nil && len(open) == 0 && stateOf(t, pid).Comm == "sleep"
 	})
+	settled(t, pid, evidence.Sleeping) // and has its libraries
 	h := newHost(t)
 	s := stateOf(t, pid)
 	for _, what := range []probe.What{probe.Pipes, probe.Ends} {
