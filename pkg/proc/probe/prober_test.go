@@ -25,7 +25,7 @@ func ownTask() request {
 func TestProberHelperTrouble(t *testing.T) {
 	p := newProber(t)
 	p.Timeout = time.Second
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	if _, err := p.ask(ctx, ownTask()); err != nil {
 		t.Fatal(err)
@@ -118,7 +118,7 @@ func TestProberLanes(t *testing.T) {
 	own := &evidence.Task{PID: os.Getpid(), TID: os.Getpid()}
 	p.prepare()
 	<-p.hanging.turn // a question about the pod takes its time
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	if _, err := p.Ask(ctx, Task, "/proc", own, "another pod"); err != nil {
 		t.Error(err)
@@ -135,7 +135,7 @@ func TestProberLanes(t *testing.T) {
 }
 
 func TestProberCannotStart(t *testing.T) {
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	for _, argv := range [][]string{{"/no/such/program"}, {"/bin/true"}} {
 		p := &Prober{Argv: argv}
