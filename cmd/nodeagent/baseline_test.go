@@ -2,8 +2,7 @@ package main
 
 import (
 	"context"
-	"fmt"
-	"os"
+	"crypto/rand"
 	"testing"
 	"time"
 
@@ -30,7 +29,7 @@ func (source) Baselines(_ context.Context, uids []string) map[string]*evidence.B
 // A capture learns from the agent what was before the deletion, and goes on without it
 // where no agent runs or the pod is not known.
 func TestCaptureAsksForBaseline(t *testing.T) {
-	socket := fmt.Sprintf("@nodeagent-test-%d", os.Getpid())
+	socket := "@nodeagent-test-" + rand.Text()
 	requested := time.Now().Add(time.Minute).Truncate(time.Second)
 	pod := &evidence.Pod{UID: "a", RuntimeUID: "a", DeletionRequested: requested}
 	if b := askBaseline(t.Context(), socket, pod); b != nil {
@@ -61,7 +60,7 @@ func TestCaptureAsksForBaseline(t *testing.T) {
 
 // A capture that comes late learns from the agent what there was of the pod.
 func TestCaptureAsksWhatWasSeen(t *testing.T) {
-	socket := fmt.Sprintf("@nodeagent-test-seen-%d", os.Getpid())
+	socket := "@nodeagent-test-" + rand.Text()
 	cases := new(verdict.Cases)
 	if err := serveBaselines(t.Context(), socket, known(new(agent.Baselines), cases)); err != nil {
 		t.Fatal(err)
@@ -71,7 +70,11 @@ func TestCaptureAsksWhatWasSeen(t *testing.T) {
 		t.Errorf("of a pod that is not known: %+v", s)
 	}
 	cases.Open("a").Judge(verdict.Subject{UID: "a"}, pod, diagnose.Diagnosis{})
-	if s := askSeen(t.Context(), socket, pod); !s.Group || len(s.Runtimes) != 1 {
+	var s evidence.Seen
+	for end := time.Now().Add(time.Minute); !s.Group && time.Now().Before(end); time.Sleep(time.Millisecond) {
+		s = askSeen(t.Context(), socket, pod) // which waits for a second
+	}
+	if !s.Group || len(s.Runtimes) != 1 {
 		t.Errorf("of a pod that is known: %+v", s)
 	}
 	if b := askBaseline(t.Context(), socket, pod); b != nil {
