@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -85,7 +84,7 @@ func TestListsUnanswered(t *testing.T) {
 	s := newServer()
 	s.hangs["sandboxes"] = true
 	socket, _ := s.serve(t, nil)
-	r, clock := open(t, socket, 500*time.Millisecond)
+	r, clock := open(t, socket, asked)
 	began := clock.now()
 	for i := range 3 {
 		lists := r.Lists(context.Background())
@@ -102,6 +101,7 @@ func TestListsUnanswered(t *testing.T) {
 		t.Errorf("after a while in which nobody asked: %+v", l)
 	}
 	s.set(func() { s.hangs["sandboxes"] = false })
+	r.read = long
 	clock.move(listsPause)
 	if l := r.Lists(context.Background())[0]; l.Attempts != 0 || !l.UnansweredSince.IsZero() {
 		t.Errorf("after an answer: %+v", l)
