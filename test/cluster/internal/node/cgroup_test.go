@@ -65,7 +65,7 @@ func TestEndOfCgroups(t *testing.T) {
 	if err := makeGroups(d, all, "try"); err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	t.Cleanup(func() {
 		if err := removeNative(context.Background(), d, "try"); err != nil {
@@ -97,6 +97,7 @@ exec unshare --cgroup /bin/sh -euc '
 	test "$(ls -d $dir/*/ | wc -l)" -le 2
 	sh -c "kill -STOP \$\$; sleep 1000" &
 	sh -c "echo 0 > $dir/pod/cgroup.procs; while :; do sleep 0.1; done" &
+	until grep -q . $dir/pod/cgroup.procs; do sleep 0.1; done
 	sleep 0.3
 	echo $value > $dir/pod/$file
 	echo ready
@@ -118,8 +119,12 @@ exec unshare --cgroup /bin/sh -euc '
 	if got := Natives(d); !slices.Equal(got, []string{"try"}) {
 		t.Errorf("Natives = %v, want try", got)
 	}
-	if got := processesIn(groups); len(got) < 4 {
-		t.Errorf("found the processes %v, want the first one, two below it and what they wait for", got)
+	// What they wait for starts after they have said that they are ready.
+	for got := processesIn(groups); len(got) < 4; got = processesIn(groups) {
+		if ctx.Err() != nil {
+			t.Fatalf("found the processes %v, want the first one, two below it and what they wait for", got)
+		}
+		time.Sleep(10 * time.Millisecond)
 	}
 	if err := removeNative(ctx, d, "try"); err != nil {
 		t.Fatal(err)

@@ -48,7 +48,7 @@ func TestStartAndStop(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for range 200 {
+		for range 6000 {
 			if out, err := os.ReadFile(d.Log(name)); err == nil && string(out) == "up\n" {
 				break
 			}
