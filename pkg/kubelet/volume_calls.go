@@ -89,8 +89,10 @@ func parseCounts(r io.Reader) (evidence.Counts, error) {
 	lines := bufio.NewScanner(r)
 	lines.Buffer(nil, 1<<20)
 	var out evidence.Counts
+	swaps := false
 	for lines.Scan() {
 		line := lines.Text()
+		swaps = swaps || swapsErrors(line)
 		if value, ok := strings.CutPrefix(line, lastListed); ok {
 			if s, err := strconv.ParseFloat(value, 64); err == nil && s > 0 && s < 1<<33 {
 				out.Listed = time.Unix(int64(s), 0)
@@ -114,6 +116,9 @@ func parseCounts(r io.Reader) (evidence.Counts, error) {
 			}
 			out.API = append(out.API, call)
 		}
+	}
+	if swaps {
+		swapErrors(out.Claims)
 	}
 	return out, lines.Err()
 }

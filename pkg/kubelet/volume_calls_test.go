@@ -99,6 +99,34 @@ func TestParseCounts(t *testing.T) {
 	}
 }
 
+// Before Kubernetes 1.36 the kubelet counts an attempt at claims that succeeds with is_error="true".
+func TestAttemptsOfOlderKubelets(t *testing.T) {
+	for build, want := range map[string]uint64{ // how many have failed
+		"": 6,
+		`kubernetes_build_info{git_version="v1.36.0",go_version="go1.26.1",major="1",minor="36"} 1`:                6,
+		`kubernetes_build_info{git_version="v1.37.0",major="1",minor="37"} 1`:                                      6,
+		`kubernetes_build_info{git_version="v1.35.2",major="1",minor="35"} 1`:                                      2,
+		`kubernetes_build_info{git_version="v1.34.1+k3s1",major="1",minor="34"} 1`:                                 2,
+		`kubernetes_build_info{git_version="v1.33.5-gke.1080000",go_version="go1.24 X:b",major="1",minor="33+"} 1`: 2,
+		`kubernetes_build_info{git_version="v2.0.0",major="2",minor="0"} 1`:                                        6,
+		`kubernetes_build_info{major="1",minor=""} 1`:                                                              6,
+		`kubernetes_build_info{major="1",minor="35`:                                                                6,
+	} {
+		got, err := parseCounts(strings.NewReader(metrics + build + "\n"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, c := range got.Claims {
+			switch {
+			case c.Method == evidence.NodeUnprepare && c.Status != "Internal",
+				c.Status == evidence.ClaimsFailed && c.Count != want,
+				c.Status == evidence.ClaimsSucceeded && c.Count != 8-want:
+				t.Errorf("%s: %+v, want %d failed", build, c, want)
+			}
+		}
+	}
+}
+
 func TestCounts(t *testing.T) {
 	k, c := start(t, true)
 	k.trust(t, c)
