@@ -367,6 +367,21 @@ func TestKubeletResourceExhausted(t *testing.T) {
 			}}
 		}
 	}
+	// succeeds has the kubelet count an attempt that succeeded so long ago.
+	succeeds := func(ago time.Duration) change {
+		return func(p *evidence.Pod, _ *evidence.Shortage) {
+			p.Node.Kubelet.ClaimCalls = append(p.Node.Kubelet.ClaimCalls, evidence.ClaimCall{
+				Method: evidence.Unprepare, Status: evidence.ClaimsSucceeded, Count: 9, Rose: p.Time.Add(-ago),
+			})
+		}
+	}
+	// left has so many bytes be free of 1 GiB.
+	left := func(free int64) change {
+		return func(_ *evidence.Pod, s *evidence.Shortage) {
+			s.Resource, s.Limit, s.Used = evidence.Space, 1<<30, 1<<30-free
+		}
+	}
+	answers := func(p *evidence.Pod, _ *evidence.Shortage) { released(p, draDriver, "Internal", 10*time.Second) }
 	const checkpoint = "all containers have ended, and the kubelet cannot write its checkpoint of resource claims (dra_manager_state)"
 	for name, test := range map[string]struct {
 		pod  *evidence.Pod
@@ -392,6 +407,17 @@ func TestKubeletResourceExhausted(t *testing.T) {
 		"with a driver that is away": {readOnly(func(p *evidence.Pod, _ *evidence.Shortage) {
 			p.ResourceClaims, p.Claims = 1, []evidence.Claim{{Name: "gpu", Drivers: []evidence.ClaimDriver{{Name: draDriver, Unregistered: true}}}}
 		}), "ReadOnly: " + checkpoint},
+		"attempts of others succeed":           {readOnly(left(900<<10), succeeds(10*time.Second)), ""},
+		"they succeeded before that":           {readOnly(left(900<<10), succeeds(69*time.Second)), "Space: " + checkpoint},
+		"before the containers had ended":      {readOnly(left(900<<10), began(90*time.Second), succeeds(80*time.Second)), "Space: " + checkpoint},
+		"little room, and a driver fails":      {readOnly(left(64<<10), answers), ""},
+		"no room, and a driver fails":          {readOnly(left(60<<10), answers), "Space: " + checkpoint},
+		"read-only, and a driver fails":        {readOnly(answers), "ReadOnly: " + checkpoint},
+		"little room":                          {readOnly(left(900 << 10)), "Space: " + checkpoint},
+		"little room, and a driver has failed": {readOnly(left(900<<10), func(p *evidence.Pod, _ *evidence.Shortage) { released(p, draDriver, "Internal", 69*time.Second) }), "Space: " + checkpoint},
+		"little room, and a driver is away": {readOnly(left(900<<10), func(p *evidence.Pod, _ *evidence.Shortage) {
+			p.ResourceClaims, p.Claims = 1, []evidence.Claim{{Name: "gpu", Drivers: []evidence.ClaimDriver{{Name: draDriver, Unregistered: true}}}}
+		}), ""},
 		"a volume":                {readOnly(volume(10 * time.Second)), "ReadOnly: the kubelet cannot take down volume scratch, because the file system of its directory is read-only"},
 		"a volume on a full disk": {readOnly(lacks(evidence.Space, 4<<20), volume(10*time.Second)), ""},
 		"a volume of before":      {readOnly(volume(69 * time.Second)), ""},

@@ -55,14 +55,15 @@ func Relieved(p *evidence.Pod, f *SandboxFailure) bool {
 // does for each pod when its containers have ended and before it says so, with claims or without
 // (unprepareResources, pkg/kubelet/cm/dra/manager.go): attempts failed twice since it lacks that and since the pod is
 // at its present stage. A kubelet that may open no file may also not tell what it counts; it is enough then that
-// nothing has changed for long. nil when there is nothing of the kind.
+// nothing has changed for long. nil when there is nothing of the kind, and when attempts succeed meanwhile, with which
+// the kubelet writes it, too.
 func CheckpointFails(p *evidence.Pod) *evidence.Shortage {
 	if p.ContainersEnded() || len(AppTasks(p)) > 0 {
 		return nil
 	}
 	for i := range p.Node.Kubelet.Shortages {
 		s := &p.Node.Kubelet.Shortages[i]
-		if !lacks(p, s) {
+		if !lacks(p, s) || writes(p, s) || littleRoom(s) && driverFails(p, s) {
 			continue
 		}
 		if Claimed(p, evidence.Unprepare, "", func(c *evidence.ClaimCall) bool {
@@ -72,6 +73,33 @@ func CheckpointFails(p *evidence.Pod) *evidence.Shortage {
 		}
 	}
 	return nil
+}
+
+// writes reports whether the kubelet has had claims of a pod of this node unprepared since it lacks something, since the
+// pod is at its present stage, and lately: it has written its checkpoint then.
+func writes(p *evidence.Pod, s *evidence.Shortage) bool {
+	return Claimed(p, evidence.Unprepare, "", func(c *evidence.ClaimCall) bool {
+		return c.Status == evidence.ClaimsSucceeded && c.Rose.After(s.Since)
+	}) != nil
+}
+
+// checkpointSize is more than the kubelet's checkpoint of claims takes, in bytes.
+const checkpointSize = 64 << 10
+
+// littleRoom reports whether a file system that is taken for full has room for the checkpoint.
+func littleRoom(s *evidence.Shortage) bool {
+	return s.Resource == evidence.Space && s.Limit-s.Used >= checkpointSize
+}
+
+// driverFails reports whether attempts fail before the kubelet comes to its checkpoint: calls of a driver have failed
+// since it lacks something, since the pod is at its present stage, and lately, or one of the pod's own is not there.
+func driverFails(p *evidence.Pod, s *evidence.Shortage) bool {
+	return slices.ContainsFunc(p.Node.Kubelet.ClaimCalls, func(c evidence.ClaimCall) bool {
+		return c.Method == evidence.NodeUnprepare && c.Status != evidence.CallOK &&
+			c.Rose.After(s.Since) && c.Rose.After(p.UnchangedSince) && p.Node.Time.Sub(c.Rose) < unprepareLasts
+	}) || slices.ContainsFunc(p.Claims, func(c evidence.Claim) bool {
+		return slices.ContainsFunc(c.Drivers, func(d evidence.ClaimDriver) bool { return d.Unregistered })
+	})
 }
 
 // Unwitnessed reports whether the kubelet has not told what it counts for as long as it has had no file to open, and
