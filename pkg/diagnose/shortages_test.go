@@ -350,9 +350,10 @@ func TestKubeletResourceExhausted(t *testing.T) {
 		return func(_ *evidence.Pod, s *evidence.Shortage) { s.Resource, s.Limit = resource, limit }
 	}
 	uncounted := func(p *evidence.Pod, _ *evidence.Shortage) { p.Node.Kubelet.ClaimCalls = nil }
-	// silent is a kubelet that has not told its counts for so long.
+	// silent is a kubelet that has not told its counts for so long, and answers nobody.
 	silent := func(ago time.Duration) change {
 		return func(p *evidence.Pod, _ *evidence.Shortage) {
+			p.Node.Kubelet.SilentSince = p.Time.Add(-60 * time.Second)
 			p.Node.Kubelet.ClaimCalls, p.Node.Kubelet.VolumeCallsRead = nil, p.Time.Add(-ago)
 		}
 	}
@@ -382,6 +383,17 @@ func TestKubeletResourceExhausted(t *testing.T) {
 		}
 	}
 	answers := func(p *evidence.Pod, _ *evidence.Shortage) { released(p, draDriver, "Internal", 10*time.Second) }
+	// unpublish has a CSI driver's calls for the volume end so, the last one so long ago.
+	unpublish := func(status string, ago time.Duration) change {
+		return func(p *evidence.Pod, _ *evidence.Shortage) {
+			p.Volumes = []evidence.Volume{{Name: "pvc-1", Plugin: "kubernetes.io~csi", Driver: "ebs"}}
+			p.Node.Kubelet.VolumeCalls[0].Plugin, p.Node.Kubelet.VolumeCalls[0].Driver = "kubernetes.io/csi", "ebs"
+			p.Node.Kubelet.VolumeCalls = append(p.Node.Kubelet.VolumeCalls, evidence.VolumeCall{
+				Plugin: "kubernetes.io/csi", Driver: "ebs", Method: evidence.NodeUnpublish, Status: status, Count: 3, Rose: p.Time.Add(-ago),
+			})
+		}
+	}
+	const noVolume = "Descriptors: the kubelet cannot take down volume pvc-1"
 	const checkpoint = "all containers have ended, and the kubelet cannot write its checkpoint of resource claims (dra_manager_state)"
 	for name, test := range map[string]struct {
 		pod  *evidence.Pod
@@ -394,13 +406,19 @@ func TestKubeletResourceExhausted(t *testing.T) {
 		"no file to open, and silent":  {readOnly(lacks(evidence.Descriptors, 1024), silent(69*time.Second)), "Descriptors: the kubelet does not go on, because"},
 		"silent for another reason":    {readOnly(lacks(evidence.Descriptors, 1024), silent(40*time.Second)), ""},
 		"not for long":                 {readOnly(lacks(evidence.Descriptors, 1024), began(30*time.Second), silent(65*time.Second)), ""},
-		"a silent one on a disk":       {readOnly(silent(69 * time.Second)), ""},
-		"tasks":                        {readOnly(lacks(evidence.Tasks, 512)), ""},
-		"for a moment":                 {readOnly(began(9 * time.Second)), ""},
-		"since the first failure":      {readOnly(began(20 * time.Second)), ""},
-		"no more":                      {readOnly(func(p *evidence.Pod, s *evidence.Shortage) { s.Ended = p.Time.Add(-5 * time.Second) }), ""},
-		"nothing fails":                {readOnly(uncounted), ""},
-		"failures of before":           {readOnly(func(p *evidence.Pod, _ *evidence.Shortage) { p.UnchangedSince = p.Time.Add(-15 * time.Second) }), ""},
+		"silent, and it answers": {readOnly(lacks(evidence.Descriptors, 1024), silent(69*time.Second), func(p *evidence.Pod, _ *evidence.Shortage) {
+			p.Node.Kubelet.Answers, p.Node.Kubelet.SilentSince = true, time.Time{}
+		}), ""},
+		"silent, and it has just answered": {readOnly(lacks(evidence.Descriptors, 1024), silent(69*time.Second), func(p *evidence.Pod, _ *evidence.Shortage) {
+			p.Node.Kubelet.SilentSince = p.Time.Add(-9 * time.Second)
+		}), ""},
+		"a silent one on a disk":  {readOnly(silent(69 * time.Second)), ""},
+		"tasks":                   {readOnly(lacks(evidence.Tasks, 512)), ""},
+		"for a moment":            {readOnly(began(9 * time.Second)), ""},
+		"since the first failure": {readOnly(began(20 * time.Second)), ""},
+		"no more":                 {readOnly(func(p *evidence.Pod, s *evidence.Shortage) { s.Ended = p.Time.Add(-5 * time.Second) }), ""},
+		"nothing fails":           {readOnly(uncounted), ""},
+		"failures of before":      {readOnly(func(p *evidence.Pod, _ *evidence.Shortage) { p.UnchangedSince = p.Time.Add(-15 * time.Second) }), ""},
 		"a process lives": {readOnly(func(p *evidence.Pod, _ *evidence.Shortage) {
 			p.Tasks = []evidence.Task{{PID: 70, TID: 70, Comm: "web", State: evidence.Sleeping, Container: "c0ffee"}}
 		}), ""},
@@ -418,10 +436,14 @@ func TestKubeletResourceExhausted(t *testing.T) {
 		"little room, and a driver is away": {readOnly(left(900<<10), func(p *evidence.Pod, _ *evidence.Shortage) {
 			p.ResourceClaims, p.Claims = 1, []evidence.Claim{{Name: "gpu", Drivers: []evidence.ClaimDriver{{Name: draDriver, Unregistered: true}}}}
 		}), ""},
-		"a volume":                {readOnly(volume(10 * time.Second)), "ReadOnly: the kubelet cannot take down volume scratch, because the file system of its directory is read-only"},
-		"a volume on a full disk": {readOnly(lacks(evidence.Space, 4<<20), volume(10*time.Second)), ""},
-		"a volume of before":      {readOnly(volume(69 * time.Second)), ""},
-		"no volume is left":       {readOnly(volume(10*time.Second), func(p *evidence.Pod, _ *evidence.Shortage) { p.Volumes = nil }), ""},
+		"a volume":                         {readOnly(volume(10 * time.Second)), "ReadOnly: the kubelet cannot take down volume scratch, because the file system of its directory is read-only"},
+		"a volume on a full disk":          {readOnly(lacks(evidence.Space, 4<<20), volume(10*time.Second)), ""},
+		"a volume of before":               {readOnly(volume(69 * time.Second)), ""},
+		"a CSI driver that nobody reaches": {readOnly(lacks(evidence.Descriptors, 1024), volume(10*time.Second), unpublish(evidence.CallUnanswered, 10*time.Second)), noVolume},
+		"a CSI driver's own error":         {readOnly(lacks(evidence.Descriptors, 1024), volume(10*time.Second), unpublish("Internal", 10*time.Second)), ""},
+		"a CSI driver's error of before":   {readOnly(lacks(evidence.Descriptors, 1024), volume(10*time.Second), unpublish("Internal", 69*time.Second)), noVolume},
+		"a CSI driver, read-only":          {readOnly(volume(10*time.Second), unpublish("Internal", 10*time.Second)), "ReadOnly: the kubelet cannot take down volume pvc-1"},
+		"no volume is left":                {readOnly(volume(10*time.Second), func(p *evidence.Pod, _ *evidence.Shortage) { p.Volumes = nil }), ""},
 	} {
 		d := cause.Diagnose(test.pod)
 		f, _ := d.Verdict()

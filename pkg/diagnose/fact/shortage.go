@@ -103,14 +103,17 @@ func driverFails(p *evidence.Pod, s *evidence.Shortage) bool {
 }
 
 // Unwitnessed reports whether the kubelet has not told what it counts for as long as it has had no file to open, and
-// nothing has become of a pod that is past its deadline meanwhile.
+// nothing has become of a pod that is past its deadline meanwhile. One that answers on its port has opened a file for
+// that: each question has a connection of its own.
 func Unwitnessed(p *evidence.Pod, s *evidence.Shortage) bool {
-	return p.Node.Kubelet.VolumeCallsRead.Before(s.Since) && p.Time.Sub(s.Since) >= UnknownAfter &&
+	silent := p.Node.Kubelet.SilentSince
+	return !silent.IsZero() && p.Time.Sub(silent) >= SlowDevice && p.Node.Kubelet.VolumeCallsRead.Before(s.Since) && p.Time.Sub(s.Since) >= UnknownAfter &&
 		p.Overdue() >= UnknownAfter && p.Time.Sub(p.UnchangedSince) >= UnknownAfter
 }
 
 // UnmountFails returns what the kubelet lacks so that it cannot take down a volume of the pod, and the first such volume: attempts
-// failed since it lacks that and since the pod is at its present stage. On a full disk it can.
+// failed since it lacks that and since the pod is at its present stage. On a full disk it can, and a CSI driver's own
+// error is not for want of a file.
 func UnmountFails(p *evidence.Pod) (*evidence.Shortage, *evidence.Volume) {
 	for i := range p.Node.Kubelet.Shortages {
 		s := &p.Node.Kubelet.Shortages[i]
@@ -118,8 +121,9 @@ func UnmountFails(p *evidence.Pod) (*evidence.Shortage, *evidence.Volume) {
 			continue
 		}
 		for j := range p.Volumes {
-			if failedUnmount(p, &p.Volumes[j], latest(p.UnchangedSince, s.Since)) != nil {
-				return s, &p.Volumes[j]
+			v := &p.Volumes[j]
+			if failedUnmount(p, v, latest(p.UnchangedSince, s.Since)) != nil && (s.Resource != evidence.Descriptors || !answersWithError(p, s, v.Driver)) {
+				return s, v
 			}
 		}
 	}
@@ -132,6 +136,15 @@ func TriesAgain(p *evidence.Pod) bool {
 	k := &p.Node.Kubelet
 	return !slices.ContainsFunc(k.Shortages, func(s evidence.Shortage) bool { return s.KeepsVolumes() && s.Ended.IsZero() }) &&
 		!k.LackedUntil.IsZero() && p.Time.Sub(k.LackedUntil) < volumeRetry
+}
+
+// answersWithError reports whether a CSI driver has answered with an error since the kubelet lacks something and since
+// the pod is at its present stage: the kubelet has had a file for the connection, which it makes for each call.
+func answersWithError(p *evidence.Pod, s *evidence.Shortage, driver string) bool {
+	return driver != "" && slices.ContainsFunc(p.Node.Kubelet.VolumeCalls, func(c evidence.VolumeCall) bool {
+		return c.Method == evidence.NodeUnpublish && c.Driver == driver && c.Failed() && c.Status != evidence.CallUnanswered && c.Status != evidence.CallTimedOut &&
+			RoseAtStage(p, &c) && c.Rose.After(s.Since)
+	})
 }
 
 // lacks reports whether the kubelet has lacked something in all readings for SlowDevice.

@@ -36,16 +36,16 @@ func failedUnmount(p *evidence.Pod, v *evidence.Volume, after time.Time) *eviden
 	return nil
 }
 
-// RoseAtStage reports whether more calls were counted since the pod is at its present
-// stage: its containers have ended, and the same of its volumes is left. What the kubelet fails at while its
-// disk is read-only, or it may open no file, does not count (UnmountFails).
-func RoseAtStage(p *evidence.Pod, c *evidence.VolumeCall) bool {
-	return c.Rose.After(stageSince(p))
-}
-
-// stageSince returns since when what the kubelet fails at tells of the pod's present stage.
+// stageSince returns since when a failed attempt at a volume tells of the pod's present stage: while the kubelet's
+// disk is read-only, or it may open no file, it fails for that (UnmountFails).
 func stageSince(p *evidence.Pod) time.Time {
 	return latest(p.UnchangedSince, p.Node.Kubelet.LackedUntil)
+}
+
+// RoseAtStage reports whether more calls were counted since the pod is at its present
+// stage: its containers have ended, and the same of its volumes is left.
+func RoseAtStage(p *evidence.Pod, c *evidence.VolumeCall) bool {
+	return c.Rose.After(p.UnchangedSince)
 }
 
 // OnlyOneUnmounts reports whether this was the only pod of the node whose volumes the kubelet
