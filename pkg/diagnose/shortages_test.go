@@ -403,9 +403,15 @@ func TestKubeletResourceExhausted(t *testing.T) {
 		"full":                         {readOnly(lacks(evidence.Space, 4<<20)), "Space: the file system of its directory is full (4 MiB, at /var/lib/kubelet)"},
 		"without inodes":               {readOnly(lacks(evidence.Inodes, 500)), "Inodes: has no inode left (500 files"},
 		"no file to open, and counted": {readOnly(lacks(evidence.Descriptors, 1024)), "Descriptors: " + checkpoint + ", as it does for each pod before it goes on, because kubelet (PID 9) has as many files open as it may have (1024)"},
-		"no file to open, and silent":  {readOnly(lacks(evidence.Descriptors, 1024), silent(69*time.Second)), "Descriptors: the kubelet does not go on, because"},
-		"silent for another reason":    {readOnly(lacks(evidence.Descriptors, 1024), silent(40*time.Second)), ""},
-		"not for long":                 {readOnly(lacks(evidence.Descriptors, 1024), began(30*time.Second), silent(65*time.Second)), ""},
+		"part of another program": {readOnly(lacks(evidence.Descriptors, 1024), func(p *evidence.Pod, _ *evidence.Shortage) {
+			p.Node.Kubelet.Process.Comm = "k3s-server"
+		}), "Descriptors: because k3s-server (PID 9) has as many files open as it may have (1024)"},
+		"started anew since": {readOnly(lacks(evidence.Descriptors, 1024), func(p *evidence.Pod, _ *evidence.Shortage) {
+			p.Node.Kubelet.Process.PID, p.Node.Kubelet.Process.Comm = 10, "k3s-server"
+		}), "Descriptors: because kubelet (PID 9) has as many"},
+		"no file to open, and silent": {readOnly(lacks(evidence.Descriptors, 1024), silent(69*time.Second)), "Descriptors: the kubelet does not go on, because"},
+		"silent for another reason":   {readOnly(lacks(evidence.Descriptors, 1024), silent(40*time.Second)), ""},
+		"not for long":                {readOnly(lacks(evidence.Descriptors, 1024), began(30*time.Second), silent(65*time.Second)), ""},
 		"silent, and it answers": {readOnly(lacks(evidence.Descriptors, 1024), silent(69*time.Second), func(p *evidence.Pod, _ *evidence.Shortage) {
 			p.Node.Kubelet.Answers, p.Node.Kubelet.SilentSince = true, time.Time{}
 		}), ""},

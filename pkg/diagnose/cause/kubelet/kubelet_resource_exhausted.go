@@ -105,6 +105,9 @@ var KubeletResourceExhausted = &diagnose.Rule{
 		}
 		f.Family, f.Objects.Limit, f.Objects.Dir = s.Resource, s.Limit, s.Dir
 		f.Objects.Process = &diagnose.Process{PID: s.PID, Comm: "kubelet"}
+		if k := p.Node.Kubelet.Process; k != nil && k.PID == s.PID {
+			f.Objects.Process.Comm = k.Comm // of a program that contains it, as of K3s
+		}
 		return []diagnose.Finding{f}
 	},
 }
