@@ -418,13 +418,21 @@ func TestKubeletResourceExhausted(t *testing.T) {
 		"silent, and it has just answered": {readOnly(lacks(evidence.Descriptors, 1024), silent(69*time.Second), func(p *evidence.Pod, _ *evidence.Shortage) {
 			p.Node.Kubelet.SilentSince = p.Time.Add(-9 * time.Second)
 		}), ""},
-		"a silent one on a disk":  {readOnly(silent(69 * time.Second)), ""},
-		"tasks":                   {readOnly(lacks(evidence.Tasks, 512)), ""},
-		"for a moment":            {readOnly(began(9 * time.Second)), ""},
-		"since the first failure": {readOnly(began(20 * time.Second)), ""},
-		"no more":                 {readOnly(func(p *evidence.Pod, s *evidence.Shortage) { s.Ended = p.Time.Add(-5 * time.Second) }), ""},
-		"nothing fails":           {readOnly(uncounted), ""},
-		"failures of before":      {readOnly(func(p *evidence.Pod, _ *evidence.Shortage) { p.UnchangedSince = p.Time.Add(-15 * time.Second) }), ""},
+		"one reading, and none since": {readOnly(lacks(evidence.Descriptors, 1024), silent(69*time.Second), func(p *evidence.Pod, s *evidence.Shortage) {
+			s.Until = s.Since
+			p.Lack(evidence.Limits, "no helper")
+		}), ""},
+		"a minute of readings, and none since": {readOnly(lacks(evidence.Descriptors, 1024), silent(69*time.Second), func(p *evidence.Pod, s *evidence.Shortage) {
+			s.Until = s.Since.Add(time.Minute)
+		}), "Descriptors: the kubelet does not go on, because"},
+		"read-only in one reading, and none since": {readOnly(func(_ *evidence.Pod, s *evidence.Shortage) { s.Until = s.Since.Add(9 * time.Second) }), ""},
+		"a silent one on a disk":                   {readOnly(silent(69 * time.Second)), ""},
+		"tasks":                                    {readOnly(lacks(evidence.Tasks, 512)), ""},
+		"for a moment":                             {readOnly(began(9 * time.Second)), ""},
+		"since the first failure":                  {readOnly(began(20 * time.Second)), ""},
+		"no more":                                  {readOnly(func(p *evidence.Pod, s *evidence.Shortage) { s.Ended = p.Time.Add(-5 * time.Second) }), ""},
+		"nothing fails":                            {readOnly(uncounted), ""},
+		"failures of before":                       {readOnly(func(p *evidence.Pod, _ *evidence.Shortage) { p.UnchangedSince = p.Time.Add(-15 * time.Second) }), ""},
 		"a process lives": {readOnly(func(p *evidence.Pod, _ *evidence.Shortage) {
 			p.Tasks = []evidence.Task{{PID: 70, TID: 70, Comm: "web", State: evidence.Sleeping, Container: "c0ffee"}}
 		}), ""},

@@ -29,6 +29,17 @@ type Shortage struct {
 	// tries again later what failed meanwhile.
 	Since time.Time `json:"since,omitzero"`
 	Ended time.Time `json:"ended,omitzero"`
+	// Until is when the last reading that showed it had ended, of the kubelet's that could not be read since; zero when
+	// this reading shows it.
+	Until time.Time `json:"until,omitzero"`
+}
+
+// Lasted returns for how long readings in a row have shown it, at the time of the last one.
+func (s *Shortage) Lasted(now time.Time) time.Duration {
+	if !s.Until.IsZero() {
+		now = s.Until
+	}
+	return now.Sub(s.Since)
 }
 
 // A Span is from the first to the last of some readings.
@@ -83,14 +94,18 @@ func (p *Pod) sinceShortages(e *Pod, t time.Time) {
 	p.Shortages = sinceShortages(p.Shortages, e.Shortages, t)
 }
 
-// sinceShortages is the same for those of the kubelet.
-func (k *KubeletService) sinceShortages(e *KubeletService, t time.Time) {
+// sinceShortages is the same for those of the kubelet. What could not be read is not known to last: the reading before
+// had ended at the time last.
+func (k *KubeletService) sinceShortages(e *KubeletService, last, t time.Time) {
 	k.LackedUntil = e.LackedUntil
 	if slices.ContainsFunc(k.Shortages, func(s Shortage) bool { return s.KeepsVolumes() }) {
 		k.LackedUntil = t
 	}
 	if k.ShortagesError != "" && len(k.Shortages) == 0 {
-		k.Shortages = e.Shortages
+		k.Shortages = slices.Clone(e.Shortages)
+		for i := range k.Shortages {
+			k.Shortages[i].Until = firstOf(k.Shortages[i].Until, last)
+		}
 		return
 	}
 	k.Shortages = sinceShortages(k.Shortages, e.Shortages, t)
@@ -108,7 +123,7 @@ func sinceShortages(now, before []Shortage, t time.Time) []Shortage {
 			now[i].Since = b.Since
 		case i >= 0:
 		case b.Ended.IsZero():
-			b.Ended = t
+			b.Ended, b.Until = t, time.Time{}
 			now = append(now, b)
 		case t.Sub(b.Ended) < keepShortage:
 			now = append(now, b)

@@ -55,3 +55,44 @@ func TestSinceUnwritable(t *testing.T) {
 		}
 	}
 }
+
+// What the kubelet lacks is carried over where it was not read, and is not known to last meanwhile.
+func TestSinceKubeletShortages(t *testing.T) {
+	t0 := time.Unix(10_000, 0)
+	at := func(s int) time.Time { return t0.Add(time.Duration(s) * time.Second) }
+	lacks := func() *Node {
+		return &Node{Kubelet: KubeletService{Shortages: []Shortage{{Resource: ReadOnly, Owner: "kubelet", PID: 7, Dir: "/var/lib/kubelet"}}}}
+	}
+	room := func() *Node { return &Node{} }
+	unread := func() *Node { return &Node{Kubelet: KubeletService{ShortagesError: "no helper"}} }
+	partly := func() *Node { n := lacks(); n.Kubelet.ShortagesError = "denied"; return n }
+	for name, test := range map[string]struct {
+		readings []*Node // one each 10 s
+		lasted   int     // of the last reading's shortage, -1 for none that goes on
+	}{
+		"all readings":        {[]*Node{lacks(), lacks(), lacks()}, 20},
+		"not read since":      {[]*Node{lacks(), unread(), unread(), unread()}, 0},
+		"not read last":       {[]*Node{lacks(), lacks(), unread()}, 10},
+		"not read once":       {[]*Node{lacks(), unread(), lacks()}, 20},
+		"read in part":        {[]*Node{lacks(), partly(), partly()}, 20},
+		"room since":          {[]*Node{lacks(), unread(), room()}, -1},
+		"room once, and lost": {[]*Node{lacks(), room(), lacks(), unread()}, 0},
+	} {
+		before := &Node{}
+		for i, n := range test.readings {
+			n.Read = at(10 * i)
+			n.Since(before)
+			before = n
+		}
+		lasted := -1
+		for i := range before.Kubelet.Shortages {
+			s := &before.Kubelet.Shortages[i]
+			if s.Ended.IsZero() {
+				lasted = int(s.Lasted(before.Read).Seconds())
+			}
+		}
+		if lasted != test.lasted {
+			t.Errorf("%s: %d s, want %d", name, lasted, test.lasted)
+		}
+	}
+}

@@ -374,7 +374,7 @@ func (n *Node) Since(earlier *Node) {
 	n.sinceYoung(&e)
 	n.sinceSilent(&e)
 	n.sinceStalled(&e)
-	n.Kubelet.sinceShortages(&e.Kubelet, n.Read)
+	n.Kubelet.sinceShortages(&e.Kubelet, e.Read, n.Read)
 	if n.UnmountingUntil = e.UnmountingUntil; n.Unmounting != 1 {
 		n.UnmountingUntil = n.Read
 	}

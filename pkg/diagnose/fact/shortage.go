@@ -107,7 +107,7 @@ func driverFails(p *evidence.Pod, s *evidence.Shortage) bool {
 // that: each question has a connection of its own.
 func Unwitnessed(p *evidence.Pod, s *evidence.Shortage) bool {
 	silent := p.Node.Kubelet.SilentSince
-	return !silent.IsZero() && p.Time.Sub(silent) >= SlowDevice && p.Node.Kubelet.VolumeCallsRead.Before(s.Since) && p.Time.Sub(s.Since) >= UnknownAfter &&
+	return !silent.IsZero() && p.Time.Sub(silent) >= SlowDevice && p.Node.Kubelet.VolumeCallsRead.Before(s.Since) && s.Lasted(p.Time) >= UnknownAfter &&
 		p.Overdue() >= UnknownAfter && p.Time.Sub(p.UnchangedSince) >= UnknownAfter
 }
 
@@ -149,7 +149,7 @@ func answersWithError(p *evidence.Pod, s *evidence.Shortage, driver string) bool
 
 // lacks reports whether the kubelet has lacked something in all readings for SlowDevice.
 func lacks(p *evidence.Pod, s *evidence.Shortage) bool {
-	return s.Resource != evidence.Tasks && s.Ended.IsZero() && !s.Since.IsZero() && p.Time.Sub(s.Since) >= SlowDevice
+	return s.Resource != evidence.Tasks && s.Ended.IsZero() && !s.Since.IsZero() && s.Lasted(p.Time) >= SlowDevice
 }
 
 // Unwritable returns why containerd can write no record, which has lasted the longest of what readings in a
