@@ -511,22 +511,54 @@ func TestFailedWhileTheKubeletLacked(t *testing.T) {
 		pod  *evidence.Pod
 		want string
 	}{
-		"a volume":                                {lacked(false, 20*time.Second, well), "VolumeDirTeardownFailed"},
-		"a volume, before the next attempt":       {lacked(false, 40*time.Second, relieved(30*time.Second)), ""},
-		"a volume, after the next attempt":        {lacked(false, 20*time.Second, relieved(30*time.Second)), "VolumeDirTeardownFailed"},
-		"a volume, and no next attempt":           {lacked(false, 170*time.Second, relieved(140*time.Second)), "Unknown"},
-		"a volume, and a disk just read-only":     {lacked(false, 20*time.Second, began(evidence.ReadOnly)), "Unknown"},
-		"a volume, on a full disk":                {lacked(false, 20*time.Second, began(evidence.Space)), "VolumeDirTeardownFailed"},
-		"a driver":                                {lacked(true, 20*time.Second, well), "DRAUnprepareFailing"},
-		"a driver, before the next attempts":      {lacked(true, 40*time.Second, relieved(30*time.Second)), ""},
-		"a driver, after one attempt":             {lacked(true, 20*time.Second, relieved(30*time.Second)), ""},
-		"a driver, after two attempts":            {lacked(true, 5*time.Second, relieved(30*time.Second)), "DRAUnprepareFailing"},
-		"a driver, and a disk that has just full": {lacked(true, 20*time.Second, began(evidence.Space)), "Unknown"},
+		"a volume":                               {lacked(false, 20*time.Second, well), "VolumeDirTeardownFailed"},
+		"a volume, before the next attempt":      {lacked(false, 40*time.Second, relieved(30*time.Second)), ""},
+		"a volume, after the next attempt":       {lacked(false, 20*time.Second, relieved(30*time.Second)), "VolumeDirTeardownFailed"},
+		"a volume, and no next attempt":          {lacked(false, 170*time.Second, relieved(140*time.Second)), "Unknown"},
+		"a volume, and a disk just read-only":    {lacked(false, 20*time.Second, began(evidence.ReadOnly)), "Unknown"},
+		"a volume, on a full disk":               {lacked(false, 20*time.Second, began(evidence.Space)), "VolumeDirTeardownFailed"},
+		"a driver":                               {lacked(true, 20*time.Second, well), "DRAUnprepareFailing"},
+		"a driver, before the next attempts":     {lacked(true, 40*time.Second, relieved(30*time.Second)), ""},
+		"a driver, after one attempt":            {lacked(true, 20*time.Second, relieved(30*time.Second)), ""},
+		"a driver, after two attempts":           {lacked(true, 5*time.Second, relieved(30*time.Second)), "DRAUnprepareFailing"},
+		"a driver, and a disk that is just full": {lacked(true, 20*time.Second, began(evidence.Space)), "Unknown"},
 	} {
 		d := cause.Diagnose(test.pod)
 		f, _ := d.Verdict()
 		if f.Cause != test.want {
 			t.Errorf("%s: %q, want %q: %s", name, f.Cause, test.want, f.Message)
+		}
+	}
+}
+
+// A kubelet that does not tell what it counts is not known to write its checkpoint, so that the cause is not ruled out,
+// and a verdict of before is not taken back.
+func TestCheckpointUncounted(t *testing.T) {
+	for name, test := range map[string]struct {
+		change func(p *evidence.Pod)
+		want   bool
+	}{
+		"not read":      {func(*evidence.Pod) {}, true},
+		"read":          {func(p *evidence.Pod) { p.Node.Kubelet.VolumeCallsError = "" }, false},
+		"for a moment":  {func(p *evidence.Pod) { p.Node.Kubelet.Shortages[0].Since = p.Time.Add(-9 * time.Second) }, false},
+		"no more":       {func(p *evidence.Pod) { p.Node.Kubelet.Shortages[0].Ended = p.Time.Add(-time.Second) }, false},
+		"it is written": {func(p *evidence.Pod) { p.Phase = "Succeeded" }, false},
+		"a process lives": {func(p *evidence.Pod) {
+			p.Tasks = []evidence.Task{{PID: 70, TID: 70, Comm: "web", State: evidence.Sleeping, Container: "c0ffee"}}
+		}, false},
+	} {
+		d := cause.Diagnose(unpreparing(4*time.Minute, func(p *evidence.Pod) {
+			p.ResourceClaims, p.Claims = 0, nil
+			p.Node.Kubelet.Shortages = []evidence.Shortage{{Resource: evidence.ReadOnly, Owner: "kubelet", PID: 9, Dir: "/var/lib/kubelet", Since: p.Time.Add(-3 * time.Minute)}}
+			p.Node.Kubelet.VolumeCallsError, p.Node.Kubelet.VolumeCallsRead = "refused", time.Time{}
+			test.change(p)
+		}))
+		f, _ := d.Verdict()
+		if got := d.NotLookedFor("KubeletResourceExhausted"); got != test.want {
+			t.Errorf("%s: not looked for: %v", name, got)
+		}
+		if test.want && (f.Cause != diagnose.Unrecognised.Cause || !strings.Contains(f.Message, "; some of kubelet")) {
+			t.Errorf("%s: %s: %s", name, f.Cause, f.Message)
 		}
 	}
 }

@@ -75,6 +75,13 @@ func CheckpointFails(p *evidence.Pod) *evidence.Shortage {
 	return nil
 }
 
+// CheckpointUncounted reports whether the kubelet lacks something so that it may not be able to write its checkpoint for
+// a pod, and what it counts of its attempts could not be read.
+func CheckpointUncounted(p *evidence.Pod) bool {
+	return p.Node.Kubelet.VolumeCallsError != "" && !p.ContainersEnded() && len(AppTasks(p)) == 0 &&
+		slices.ContainsFunc(p.Node.Kubelet.Shortages, func(s evidence.Shortage) bool { return lacks(p, &s) })
+}
+
 // writes reports whether the kubelet has had claims of a pod of this node unprepared since it lacks something, since the
 // pod is at its present stage, and lately: it has written its checkpoint then.
 func writes(p *evidence.Pod, s *evidence.Shortage) bool {

@@ -91,6 +91,8 @@ var KubeletResourceExhausted = &diagnose.Rule{
 			},
 		},
 	},
+	// The phase is not known then, either.
+	Undecided: fact.CheckpointUncounted,
 	Check: func(p *evidence.Pod) []diagnose.Finding {
 		f := diagnose.Finding{Confidence: diagnose.Inferred}
 		s := fact.CheckpointFails(p)
