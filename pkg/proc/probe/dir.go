@@ -85,9 +85,15 @@ func (d *dir) link(name string) (string, error) {
 	}
 }
 
-// statfs asks the file system of what a name leads to, links followed, and returns the number of the mount.
+// statfs asks the file system of what a name below the root of the process leads to, links followed as the process
+// follows them, and returns the number of the mount.
 func (d *dir) statfs(name string) (s unix.Statfs_t, mount int, err error) {
-	fd, err := unix.Openat(d.fd, name, unix.O_PATH|unix.O_CLOEXEC, 0)
+	root, err := unix.Openat(d.fd, "root", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return s, 0, err
+	}
+	defer unix.Close(root)
+	fd, err := unix.Openat2(root, name, &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_IN_ROOT})
 	if err != nil {
 		return s, 0, err
 	}

@@ -59,7 +59,7 @@ func (p *probe) measure(dirs ...string) {
 		if !p.announce("root" + dir) {
 			return
 		}
-		s, id, err := p.dir.statfs("root" + dir)
+		s, id, err := p.dir.statfs(dir)
 		if errors.Is(err, unix.ENOENT) && i+1 < len(dirs) {
 			continue
 		}
