@@ -229,7 +229,7 @@ func finalDeleteRefused() Scenario {
 		Break: inTurn(refuseDelete.impose, onNode(known)),
 		Proof: nothingLeft,
 		Cause: "FinalDeleteRejected",
-		Says:  []string{"locked in phase FinalDelete", "nothing of the pod is left on the node", "(HTTP 422)", "--dry-run=server --as=system:node:"},
+		Says:  []string{"locked in phase FinalDelete", "nothing of the pod is left on the node", "(HTTP 422)", "--dry-run=server --force --as=system:node:"},
 		Alone: true, // beside a shim that hangs the kubelet does not tell its counts
 		Heal:  inTurn(answers("Force delete: yes, all containers have ended"), refuseDelete.lift),
 	}

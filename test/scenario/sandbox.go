@@ -85,7 +85,7 @@ echo $below/$(basename $file) >/run/scenario-$NAME.file
 `
 	looseNetns = `file=$(cat /run/scenario-$NAME.file)
 [ ! -e $file ] || chattr -i $file
-! mountpoint -q $(dirname $file) || umount $(dirname $file)`
+! mountpoint -q $(dirname $file) || umount -l $(dirname $file) # chattr may still have it open`
 )
 
 // logged is a shell script that succeeds when the kubelet has written that containerd fails so
