@@ -41,8 +41,8 @@ var KubeletResourceExhausted = &diagnose.Rule{
 				{Variant: evidence.ReadOnly, Text: "the file system of its directory is read-only (at {dir})"},
 				{Text: "it lacks something"},
 			},
-			"du":      {{Text: "df {root} names its mount point, of which du -xh"}, {Text: "du -xh of its mount point"}},
-			"inodes":  {{Text: "df {root} names its mount point, of which du -x --inodes"}, {Text: "du -x --inodes of its mount point"}},
+			"du":      {{Text: "df {root} names its mount point, of which du -xh -d 3"}, {Text: "du -xh -d 3 of its mount point"}},
+			"inodes":  {{Text: "df {root} names its mount point, of which du -x --inodes -d 3"}, {Text: "du -x --inodes -d 3 of its mount point"}},
 			"findmnt": {{Text: "findmnt -T {root}"}, {Text: "findmnt"}},
 		},
 		Meaning: "When the containers of a pod have ended, the kubelet writes a file, its checkpoint of resource claims (dra_manager_state), before it says that they have ended, " +
@@ -70,7 +70,7 @@ var KubeletResourceExhausted = &diagnose.Rule{
 				Meaning: "The kubelet ends pods before its disk is full (evictionHard), but pods that it ends need the same file written. " +
 					"What fills the disk faster than it looks, or is not in its pods, it does not stop.",
 				Remedy: "On the node: free some space on that file system ({du} finds what fills it), with files that nobody needs, such as old logs, or what a running container has written (remove that inside of it, kubectl exec), or make the file system larger. " +
-					"The kubelet tries again within 15 seconds.",
+					"What df counts and du does not find is in files that are deleted and still open (find /proc/[0-9]*/fd -lname '*(deleted)'). The kubelet tries again within 15 seconds.",
 				Danger: "Do not remove anything in the kubelet's directory by hand: below pods are the volumes of pods that run, with their data. " +
 					"Do not force-delete the pods of this node: what they have written stays on it, and so does what they have mounted.",
 			},
