@@ -72,20 +72,22 @@ ctr -n k8s.io task ls | grep -q STOPPED`,
 }
 
 // fixNetns is a shell script that makes the file immutable that the pod's network namespace is
-// mounted on, and looseNetns one that undoes it.
+// mounted on, and looseNetns one that undoes it. The file is seen where its directory is mounted once more, in a mount
+// namespace that lasts as long: elsewhere the namespaces of new pods would be mounted there, too, and be busy.
 const (
-	fixNetns = findShim + findSandbox + `file=$(awk -v netns="$(readlink /proc/$pause/ns/net)" '$4==netns{print $5; exit}' /proc/self/mountinfo)
-[ -n "$file" ]
-below=/run/scenario-$NAME.netns
-mkdir -p $below
-mount --bind $(dirname $file) $below
-mount --make-private $below # else other pods' namespaces appear there, too
-chattr +i $below/$(basename $file)
-echo $below/$(basename $file) >/run/scenario-$NAME.file
+	belowNetns = `below() {
+  mkdir -p /run/scenario-$NAME.netns
+  unshare -m sh -ec 'mount --bind $(dirname $2) $3; [ ! -e $3/$(basename $2) ] || chattr $1 $3/$(basename $2)' sh $1 $file /run/scenario-$NAME.netns
+}
 `
-	looseNetns = `file=$(cat /run/scenario-$NAME.file)
-[ ! -e $file ] || chattr -i $file
-! mountpoint -q $(dirname $file) || umount -l $(dirname $file) # chattr may still have it open`
+	fixNetns = findShim + findSandbox + belowNetns + `file=$(awk -v netns="$(readlink /proc/$pause/ns/net)" '$4==netns{print $5; exit}' /proc/self/mountinfo)
+[ -n "$file" ]
+echo $file >/run/scenario-$NAME.file
+below +i
+`
+	looseNetns = belowNetns + `file=$(cat /run/scenario-$NAME.file)
+below -i
+`
 )
 
 // logged is a shell script that succeeds when the kubelet has written that containerd fails so
