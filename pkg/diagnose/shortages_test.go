@@ -422,7 +422,7 @@ func TestKubeletResourceExhausted(t *testing.T) {
 			s.Until = s.Since
 			p.Lack(evidence.Limits, "no helper")
 		}), ""},
-		"a minute of readings, and none since": {readOnly(lacks(evidence.Descriptors, 1024), silent(69*time.Second), func(p *evidence.Pod, s *evidence.Shortage) {
+		"a minute of readings, and none since": {readOnly(lacks(evidence.Descriptors, 1024), silent(69*time.Second), func(_ *evidence.Pod, s *evidence.Shortage) {
 			s.Until = s.Since.Add(time.Minute)
 		}), "Descriptors: the kubelet does not go on, because"},
 		"read-only in one reading, and none since": {readOnly(func(_ *evidence.Pod, s *evidence.Shortage) { s.Until = s.Since.Add(9 * time.Second) }), ""},
