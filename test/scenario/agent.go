@@ -248,7 +248,7 @@ func (n *Node) CaptureOnNode(ctx context.Context, pod string, flags ...string) (
 	if err != nil {
 		return "", err
 	}
-	return n.Exec(ctx, fmt.Sprintf(`bash -c 'uid=%s; for c in $(grep -ls "pod${uid//-/.}" /proc/[0-9]*/cgroup); do [ "$(readlink ${c%%cgroup}exe)" = /nodeagent ] && agent=$(echo $c | cut -d/ -f3); done
+	return n.Exec(ctx, fmt.Sprintf(`bash -c 'uid=%s; for p in $(grep -ls "pod${uid//-/.}" /proc/[0-9]*/cgroup | cut -d/ -f3 | sort -n); do [ "$(readlink /proc/$p/exe)" = /nodeagent ] && agent=$p && break; done
 env -i NODE_NAME=%s NODE_IP=%s KUBERNETES_SERVICE_HOST=%s KUBERNETES_SERVICE_PORT=%d nsenter -t "$agent" -m -n -- /nodeagent capture %s/%s %s'`,
 		a.UID, n.Name, a.Status.HostIP, api.Spec.ClusterIP, api.Spec.Ports[0].Port, n.Namespace(), pod, strings.Join(flags, " ")))
 }
