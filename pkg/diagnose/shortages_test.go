@@ -506,6 +506,16 @@ func TestFailedWhileTheKubeletLacked(t *testing.T) {
 			p.Node.Kubelet.Shortages = []evidence.Shortage{{Resource: resource, Owner: "kubelet", PID: 9, Dir: "/var/lib/kubelet", Since: p.Time}}
 		}
 	}
+	// nowAndThen is a kubelet that had a file to open again a moment ago, as it had before.
+	nowAndThen := func(p *evidence.Pod) {
+		p.Node.Kubelet.LackedUntil = p.Time.Add(-2 * time.Second)
+		p.Node.Kubelet.Shortages = []evidence.Shortage{{Resource: evidence.Descriptors, Owner: "kubelet", PID: 9, Limit: 1024, Used: 1024,
+			Since: p.Time.Add(-4 * time.Second), Ended: p.Time}}
+	}
+	little := func(p *evidence.Pod) { // room for the checkpoint
+		p.Node.Kubelet.Shortages = []evidence.Shortage{{Resource: evidence.Space, Owner: "kubelet", PID: 9, Dir: "/var/lib/kubelet",
+			Limit: 4 << 20, Used: 4<<20 - 900<<10, Since: p.Time.Add(-2 * time.Minute)}}
+	}
 	well := func(*evidence.Pod) {}
 	for name, test := range map[string]struct {
 		pod  *evidence.Pod
@@ -522,6 +532,8 @@ func TestFailedWhileTheKubeletLacked(t *testing.T) {
 		"a driver, after one attempt":            {lacked(true, 20*time.Second, relieved(30*time.Second)), ""},
 		"a driver, after two attempts":           {lacked(true, 5*time.Second, relieved(30*time.Second)), "DRAUnprepareFailing"},
 		"a driver, and a disk that is just full": {lacked(true, 20*time.Second, began(evidence.Space)), "Unknown"},
+		"a volume, and files used up at times":   {lacked(false, 20*time.Second, nowAndThen), "Unknown"},
+		"a driver, and little room":              {lacked(true, 20*time.Second, little), "DRAUnprepareFailing"},
 	} {
 		d := cause.Diagnose(test.pod)
 		f, _ := d.Verdict()

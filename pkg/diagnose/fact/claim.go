@@ -44,7 +44,7 @@ func FailsToUnprepare(p *evidence.Pod) bool {
 	since := p.UnchangedSince
 	for i := range p.Node.Kubelet.Shortages {
 		switch s := &p.Node.Kubelet.Shortages[i]; {
-		case s.Resource == evidence.Tasks:
+		case s.Resource == evidence.Tasks, littleRoom(s):
 		case s.Ended.IsZero():
 			return false
 		default:

@@ -138,11 +138,12 @@ func UnmountFails(p *evidence.Pod) (*evidence.Shortage, *evidence.Volume) {
 }
 
 // TriesAgain reports whether the kubelet lacked until lately what it needs to take down volumes, so that its next attempt
-// tells whether anything else is in the way.
+// tells whether anything else is in the way. What it lacks now and then only is not waited for.
 func TriesAgain(p *evidence.Pod) bool {
 	k := &p.Node.Kubelet
-	return !slices.ContainsFunc(k.Shortages, func(s evidence.Shortage) bool { return s.KeepsVolumes() && s.Ended.IsZero() }) &&
-		!k.LackedUntil.IsZero() && p.Time.Sub(k.LackedUntil) < volumeRetry
+	return !k.LackedUntil.IsZero() && p.Time.Sub(k.LackedUntil) < volumeRetry && !slices.ContainsFunc(k.Shortages, func(s evidence.Shortage) bool {
+		return s.KeepsVolumes() && (s.Ended.IsZero() || s.Ended.Sub(s.Since) < SlowDevice)
+	})
 }
 
 // answersWithError reports whether a CSI driver has answered with an error since the kubelet lacks something and since
