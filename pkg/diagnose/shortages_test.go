@@ -516,6 +516,15 @@ func TestFailedWhileTheKubeletLacked(t *testing.T) {
 		p.Node.Kubelet.Shortages = []evidence.Shortage{{Resource: evidence.Space, Owner: "kubelet", PID: 9, Dir: "/var/lib/kubelet",
 			Limit: 4 << 20, Used: 4<<20 - 900<<10, Since: p.Time.Add(-2 * time.Minute)}}
 	}
+	// silent is a kubelet that has had no file to open for so long, and has not answered since.
+	silent := func(ago, unchanged time.Duration) func(p *evidence.Pod) {
+		return func(p *evidence.Pod) {
+			k := &p.Node.Kubelet
+			k.VolumeCalls, k.VolumeCallsError, k.VolumeCallsRead = nil, "no answer", time.Time{}
+			k.SilentSince, k.LackedUntil, p.UnchangedSince, p.Phase = p.Time.Add(-ago), p.Time, p.Time.Add(-unchanged), "Running"
+			k.Shortages = []evidence.Shortage{{Resource: evidence.Descriptors, Owner: "kubelet", PID: 9, Limit: 3, Used: 3, Since: p.Time.Add(-ago)}}
+		}
+	}
 	well := func(*evidence.Pod) {}
 	for name, test := range map[string]struct {
 		pod  *evidence.Pod
@@ -533,6 +542,9 @@ func TestFailedWhileTheKubeletLacked(t *testing.T) {
 		"a driver, after two attempts":           {lacked(true, 5*time.Second, relieved(30*time.Second)), "DRAUnprepareFailing"},
 		"a driver, and a disk that is just full": {lacked(true, 20*time.Second, began(evidence.Space)), "Unknown"},
 		"a volume, and files used up at times":   {lacked(false, 20*time.Second, nowAndThen), "Unknown"},
+		"no file to open for almost a minute":    {lacked(false, 20*time.Second, silent(58*time.Second, 61*time.Second)), ""},
+		"no file to open for a minute":           {lacked(false, 20*time.Second, silent(60*time.Second, 63*time.Second)), "KubeletResourceExhausted"},
+		"no file to open, and a longer stage":    {lacked(false, 20*time.Second, silent(58*time.Second, 5*time.Minute)), "Unknown"},
 		"a driver, and little room":              {lacked(true, 20*time.Second, little), "DRAUnprepareFailing"},
 	} {
 		d := cause.Diagnose(test.pod)

@@ -118,6 +118,15 @@ func Unwitnessed(p *evidence.Pod, s *evidence.Shortage) bool {
 		p.Overdue() >= UnknownAfter && p.Time.Sub(p.UnchangedSince) >= UnknownAfter
 }
 
+// UnwitnessedSoon reports whether the kubelet has had no file to open for a part of the time that Unwitnessed asks for,
+// and tells nothing else meanwhile: what was read first of it may be some rounds younger than the pod's stage.
+func UnwitnessedSoon(p *evidence.Pod) bool {
+	k := &p.Node.Kubelet
+	return !k.SilentSince.IsZero() && p.Time.Sub(p.UnchangedSince) < 2*UnknownAfter && slices.ContainsFunc(k.Shortages, func(s evidence.Shortage) bool {
+		return s.Resource == evidence.Descriptors && lacks(p, &s) && s.Until.IsZero() && k.VolumeCallsRead.Before(s.Since) && s.Lasted(p.Time) < UnknownAfter
+	})
+}
+
 // UnmountFails returns what the kubelet lacks so that it cannot take down a volume of the pod, and the first such volume: attempts
 // failed since it lacks that and since the pod is at its present stage. On a full disk it can, and a CSI driver's own
 // error is not for want of a file.
