@@ -13,6 +13,7 @@ import (
 	"net/url"
 	"os"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -55,8 +56,12 @@ type Client struct {
 	limit   time.Duration
 	reached atomic.Bool // has answered at least once
 	took    atomic.Bool // has taken the token at least once
-	// called is when it was last asked for its metrics, in nanoseconds since 1970.
-	called atomic.Int64
+
+	mu sync.Mutex
+	// asks is the question for its metrics that is not answered yet, or of which nobody knows the answer
+	// yet; nil when there is none. called is when the last one was put.
+	asks   *question
+	called time.Time
 }
 
 // New returns a client of the kubelet at the node's address (status.hostIP of

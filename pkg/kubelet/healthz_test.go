@@ -33,6 +33,7 @@ type kubelet struct {
 	code  int
 	body  string
 	hang  bool
+	holds chan struct{} // an answer waits until it is closed
 	heard []string
 }
 
@@ -46,8 +47,11 @@ func (k *kubelet) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	k.mu.Lock()
 	auth := r.Header.Get("Authorization")
 	k.heard = append(k.heard, auth)
-	code, body, hang := k.code, k.body, k.hang
+	code, body, hang, holds := k.code, k.body, k.hang, k.holds
 	k.mu.Unlock()
+	if holds != nil {
+		<-holds
+	}
 	switch {
 	case hang:
 		<-r.Context().Done()

@@ -19,6 +19,9 @@ const (
 	// callsEvery is how often the kubelet is asked for its metrics, which are some
 	// hundred kilobytes and cost it some milliseconds.
 	callsEvery = 10 * time.Second
+	// callsLast is for how long a question is put to it: less than evidence.CallsPause, so that
+	// slow answers still follow one another closely.
+	callsLast = 20 * time.Second
 	// The most that is read of them, in bytes, and kept, in series about volumes, about
 	// the API server and about resource claims.
 	maxMetrics    = 32 << 20
@@ -27,10 +30,20 @@ const (
 	maxClaimCalls = 128
 )
 
+// A question is one for the kubelet's metrics.
+type question struct {
+	asked time.Time
+	// What it was told, or why not, when done is closed.
+	done   chan struct{}
+	counts evidence.Counts
+	err    error
+}
+
 // Counts returns what the kubelet counts of its attempts to take volumes down and to have
 // resource claims unprepared, and of its requests to the API server with DELETE and PATCH, and
 // when it was asked for; a zero time when it was not asked because the answer before is too recent. It takes at most
-// three seconds. The error is why it is not known.
+// three seconds. A kubelet on a node that is short of processors may need longer for so many lines: the question
+// goes on for up to twenty, and one of the next calls returns its answer. The error is why it is not known.
 //
 // The kubelet tells these counts on /metrics only, which needs the permission to get
 // nodes/metrics, and which port 10248 does not serve.
@@ -43,35 +56,56 @@ func (c *Client) Counts(ctx context.Context) (evidence.Counts, time.Time, error)
 	if u.Scheme != "https" {
 		return none, time.Time{}, errors.New("the kubelet tells its metrics on port 10250 only; set NODE_IP")
 	}
-	now := time.Now()
-	if last := c.called.Load(); now.UnixNano()-last < int64(callsEvery) {
-		return none, time.Time{}, nil
-	}
-	c.called.Store(now.UnixNano())
 	u.Path = "/metrics"
-	ctx, cancel := context.WithTimeout(ctx, c.limit)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	q, now := c.asks, time.Now()
+	if q == nil || now.Sub(q.asked) > evidence.CallsPause { // nobody wanted to know for long
+		if now.Sub(c.called) < callsEvery {
+			return none, time.Time{}, nil
+		}
+		q = &question{asked: now, done: make(chan struct{})}
+		c.asks, c.called = q, now
+		go c.tell(context.WithoutCancel(ctx), u, q)
+	}
+	wait, cancel := context.WithTimeout(ctx, c.limit)
 	defer cancel()
-	var counts evidence.Counts
+	select {
+	case <-q.done:
+	case <-wait.Done():
+		return none, time.Time{}, fmt.Errorf("the kubelet at %s has not told its metrics yet: %w", u.Host, wait.Err())
+	}
+	c.asks = nil
+	if q.err != nil {
+		return none, time.Time{}, q.err
+	}
+	return q.counts, q.asked, nil
+}
+
+// tell puts a question for the kubelet's metrics.
+func (c *Client) tell(ctx context.Context, u *url.URL, q *question) {
+	defer close(q.done)
+	ctx, cancel := context.WithTimeout(ctx, callsLast)
+	defer cancel()
 	a, err := c.ask(ctx, u, func(a *answer, r io.Reader) (err error) {
 		// Whoever takes the kubelet's port, as a pod with a hostPort may, can answer.
 		if a.code != http.StatusOK || a.unverified != nil {
 			return nil
 		}
 		body := &io.LimitedReader{R: r, N: maxMetrics}
-		if counts, err = parseCounts(body); err == nil && body.N == 0 {
+		if q.counts, err = parseCounts(body); err == nil && body.N == 0 {
 			err = fmt.Errorf("more than %d bytes", maxMetrics)
 		}
 		return err
 	})
 	switch {
 	case err != nil:
-		return none, time.Time{}, fmt.Errorf("ask the kubelet for its metrics: %w", err)
-	case a.code == http.StatusOK && a.unverified == nil:
-		return counts, now, nil
+		q.err = fmt.Errorf("ask the kubelet for its metrics: %w", err)
 	case a.unverified != nil:
-		return none, time.Time{}, fmt.Errorf("the kubelet at %s does not prove that it is this node's, so it is not sent the token and not asked for its metrics; %s: %w", u.Host, getSigned, a.unverified)
+		q.err = fmt.Errorf("the kubelet at %s does not prove that it is this node's, so it is not sent the token and not asked for its metrics; %s: %w", u.Host, getSigned, a.unverified)
+	case a.code != http.StatusOK:
+		q.err = fmt.Errorf("the kubelet at %s refuses to tell its metrics (%d); give the service account get on nodes/metrics", u.Host, a.code)
 	}
-	return none, time.Time{}, fmt.Errorf("the kubelet at %s refuses to tell its metrics (%d); give the service account get on nodes/metrics", u.Host, a.code)
 }
 
 // The metrics (pkg/volume/util/metrics.go, pkg/volume/csi/csi_metrics.go, and

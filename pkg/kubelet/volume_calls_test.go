@@ -133,7 +133,7 @@ func TestCounts(t *testing.T) {
 	k.set(200, metrics, false)
 	ask := func() (evidence.Counts, time.Time, error) {
 		t.Helper()
-		c.called.Store(0)
+		c.called = time.Time{}
 		return c.Counts(context.Background())
 	}
 	got, read, err := ask()
@@ -169,6 +169,38 @@ func TestCounts(t *testing.T) {
 	c.URL = "http://127.0.0.1:10248/healthz"
 	if _, _, err := ask(); err == nil || !strings.Contains(err.Error(), "NODE_IP") {
 		t.Errorf("without TLS: %v", err)
+	}
+}
+
+// A kubelet that takes longer than a call is asked once, and its answer is told by a later call.
+func TestCountsLate(t *testing.T) {
+	k, c := start(t, true)
+	k.trust(t, c)
+	k.set(200, metrics, false)
+	k.holds = make(chan struct{})
+	before := time.Now()
+	c.limit = short
+	for range 3 {
+		if got, read, err := c.Counts(t.Context()); got.Volumes != nil || !read.IsZero() || err == nil || !strings.Contains(err.Error(), "not told its metrics yet") {
+			t.Errorf("%v, %v, %v", got, read, err)
+		}
+	}
+	asked := time.Now()
+	close(k.holds)
+	c.limit = long
+	got, read, err := c.Counts(t.Context())
+	if diff := cmp.Diff(wantCounts, got); diff != "" || err != nil || read.Before(before) || read.After(asked) {
+		t.Errorf("read at %v, between %v and %v; %v %s", read, before, asked, err, diff)
+	}
+	if len(k.heard) != 1 {
+		t.Errorf("asked %d times", len(k.heard))
+	}
+	// What nobody wanted to know is not told much later.
+	old := &question{asked: time.Now().Add(-time.Minute), done: make(chan struct{}), counts: evidence.Counts{Listed: before}}
+	close(old.done)
+	c.asks, c.called = old, old.asked
+	if got, read, err := c.Counts(t.Context()); err != nil || !got.Listed.Equal(wantCounts.Listed) || read.Before(asked) {
+		t.Errorf("%+v, %v, %v", got.Listed, read, err)
 	}
 }
 
