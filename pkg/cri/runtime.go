@@ -56,6 +56,8 @@ type Runtime struct {
 
 	mu   sync.Mutex
 	conn *connection // nil after Close
+
+	listener atomic.Pointer[listener] // nil before the first connection
 }
 
 // A connection is one gRPC channel to the socket, and the clients on it.
@@ -90,7 +92,7 @@ func Open(socket string) (*Runtime, error) {
 		socket: path, now: time.Now,
 		health: healthDeadline, read: readDeadline, task: taskDeadline,
 	}
-	c, err := dial(path, func() time.Time { return r.now() })
+	c, err := r.dial()
 	if err != nil {
 		return nil, err
 	}
@@ -143,7 +145,7 @@ func (r *Runtime) renew() (*connection, error) {
 	if r.conn == nil {
 		return nil, errClosed
 	}
-	c, err := dial(r.socket, r.now)
+	c, err := r.dial()
 	if err != nil {
 		return nil, err
 	}
@@ -153,26 +155,29 @@ func (r *Runtime) renew() (*connection, error) {
 }
 
 // dial makes a connection that connects when it is first used.
-func dial(path string, now func() time.Time) (*connection, error) {
+func (r *Runtime) dial() (*connection, error) {
 	c := new(connection)
-	conn, err := grpc.NewClient("unix://"+path, append(onlyReads(),
+	conn, err := grpc.NewClient("unix://"+r.socket, append(onlyReads(),
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
 			c.answered.Store(false)
-			conn, err := new(net.Dialer).DialContext(ctx, "unix", path)
+			conn, err := new(net.Dialer).DialContext(ctx, "unix", r.socket)
+			if err == nil {
+				r.listener.Store(listenerOf(conn))
+			}
 			c.dialed.Store(&err)
-			c.made.Store(now().UnixNano())
+			c.made.Store(r.now().UnixNano())
 			return conn, err
 		}),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(defaults.DefaultMaxRecvMsgSize)),
 	)...)
 	if err != nil {
-		return nil, fmt.Errorf("containerd's socket %s: %w", path, err)
+		return nil, fmt.Errorf("containerd's socket %s: %w", r.socket, err)
 	}
 	c.ClientConn, c.cri = conn, runtimeapi.NewRuntimeServiceClient(conn)
 	if c.containerd, err = client.NewWithConn(conn); err != nil {
 		_ = conn.Close()
-		return nil, fmt.Errorf("containerd's socket %s: %w", path, err)
+		return nil, fmt.Errorf("containerd's socket %s: %w", r.socket, err)
 	}
 	return c, nil
 }
