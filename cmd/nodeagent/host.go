@@ -68,8 +68,11 @@ func (o *hostOptions) open() (*node.Reader, *kubelet.Client, error) {
 	}
 	client.NodeName = o.nodeName // a kubelet that signs its own certificate puts its name there
 	return &node.Reader{
-		Name:    o.nodeName,
-		Proc:    &proc.Host{Proc: o.proc, Cgroup: o.cgroup, FUSE: o.fuse, Blocks: o.blocks, KubeletDir: o.kubeletDir, Prober: prober},
+		Name: o.nodeName,
+		Proc: &proc.Host{
+			Proc: o.proc, Cgroup: o.cgroup, FUSE: o.fuse, Blocks: o.blocks, KubeletDir: o.kubeletDir,
+			Containerd: runtime.Listener, Prober: prober,
+		},
 		Runtime: runtime,
 		Kubelet: client,
 	}, client, nil

@@ -29,6 +29,10 @@ type Host struct {
 	// KubeletDir is the kubelet's root directory, /var/lib/kubelet, as it is
 	// called in the host's mountinfo, which shows it without links.
 	KubeletDir string
+	// Containerd returns the PID of the process that listens on the socket of the kubelet's containerd,
+	// and when that was seen, with a reading of the monotonic clock; 0 when that is not known. It is asked
+	// on a node of several containerds. nil is allowed.
+	Containerd func() (pid int, seen time.Time)
 	// Prober reads what can hang. Without one the source Suspects is missing.
 	Prober *probe.Prober
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
 	"github.com/nodeagent-io/nodeagent/pkg/proc/internal/cgroup"
@@ -32,8 +33,9 @@ var KubeletNames = []string{ownerKubelet, "kubelite", "k3s-server", "k3s-agent"}
 // Processes in pods are passed over, whatever they call themselves. Of several
 // the child of the first process is taken, because a service that is about to
 // execute a program shows up twice for a moment. Of several containerds of which none
-// is another one's child, as on a node with docker beside K3s, it is an error: which one
-// the kubelet speaks to is not known.
+// is another one's child, as on a node with docker beside K3s, it is the one that listens on
+// the kubelet's socket (Host.Containerd), and an error when that is none of them: which one the
+// kubelet speaks to is not known.
 func (r *Round) ReadMain(ctx context.Context, comms ...string) (*evidence.Task, error) {
 	files, err := kernfile.Open(r.Proc)
 	if err != nil {
@@ -62,6 +64,7 @@ func (r *Round) service(ctx context.Context, files *kernfile.Reader, comms []str
 		return nil, fmt.Errorf("look for process %s: %w", comms[0], err)
 	}
 	var found *kernfile.TaskStatus
+	var services []*kernfile.TaskStatus
 	apart := 0 // candidates that are no child of another one
 	for i := range candidates {
 		s := &candidates[i]
@@ -80,11 +83,35 @@ func (r *Round) service(ctx context.Context, files *kernfile.Reader, comms []str
 		if found == nil || s.PPID == 1 && found.PPID != 1 {
 			found = s
 		}
+		services = append(services, s)
 	}
 	if apart > 1 && slices.Contains(comms, ownerContainerd) {
-		return nil, fmt.Errorf("%d processes called %s: %w", apart, ownerContainerd, errSeveral)
+		if found = r.listening(ctx, services); found == nil {
+			return nil, fmt.Errorf("%d processes called %s: %w", apart, ownerContainerd, errSeveral)
+		}
 	}
 	return found, nil
+}
+
+// listening returns that of several containerds which listens on the kubelet's socket; nil when none of them is
+// known to. One that was started after the socket was connected to has the number of one that has ended.
+func (r *Round) listening(ctx context.Context, services []*kernfile.TaskStatus) *kernfile.TaskStatus {
+	if r.Containerd == nil {
+		return nil
+	}
+	pid, seen := r.Containerd()
+	i := slices.IndexFunc(services, func(s *kernfile.TaskStatus) bool { return s.PID == pid })
+	if i < 0 {
+		return nil
+	}
+	s := services[i]
+	_ = r.probeMain(ctx, s, &tables{Round: r}) // what could not be read of it is not known
+	now := time.Now()
+	// When it was started is told by the clock as it is now, which may have been set since.
+	if s.Probe == nil || s.Probe.Started.IsZero() || s.Probe.Started.After(now.Add(-now.Sub(seen))) {
+		return nil
+	}
+	return s
 }
 
 // errSeveral says that which of several containerds the kubelet speaks to is not known.

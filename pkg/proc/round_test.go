@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strconv"
 	"sync"
@@ -193,11 +194,66 @@ func TestWhichContainerd(t *testing.T) {
 		kerneltest.Tree(t, root, files)
 		h := newHost(t)
 		h.Proc, h.Prober = filepath.Join(root, "proc"), nil
+		h.Containerd = func() (int, time.Time) { return 5, time.Now() } // somebody in between, such as a proxy
 		switch got, err := h.Round().ReadMain(t.Context(), "containerd"); {
 		case test.want == 0 && err == nil:
 			t.Errorf("%s: took %d", name, got.PID)
 		case test.want != 0 && (err != nil || got == nil || got.PID != test.want):
 			t.Errorf("%s: %+v, %v", name, got, err)
+		}
+	}
+}
+
+// Of several real ones the one is taken that listens on the kubelet's socket.
+func TestWhichContainerdListens(t *testing.T) {
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	program := filepath.Join(t.TempDir(), "containerd")
+	if err := os.Symlink(self, program); err != nil {
+		t.Fatal(err)
+	}
+	before := time.Now()
+	var pids []int
+	for range 2 {
+		cmd := exec.Command(program, "probe") // waits for its input
+		in, err := cmd.StdinPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = in.Close(); _ = cmd.Wait() })
+		pids = append(pids, cmd.Process.Pid)
+	}
+	now := time.Now().Add(time.Second) // when they were started is told to a hundredth of one
+	for name, test := range map[string]struct {
+		pid  int
+		seen time.Time
+		want int // 0 for an error
+	}{
+		"the first":              {pids[0], now, pids[0]},
+		"the second":             {pids[1], now, pids[1]},
+		"not known":              {0, now, 0},
+		"somebody else":          {os.Getpid(), now, 0},
+		"another one's number":   {pids[0], before.Add(-time.Minute), 0},
+		"never was connected to": {pids[0], time.Time{}, 0},
+	} {
+		h := newHost(t)
+		h.Containerd = func() (int, time.Time) { return test.pid, test.seen }
+		r := h.Round()
+		got, err := r.ReadMain(t.Context(), "containerd")
+		blocking, _, blockingErr := r.ReadProcess(t.Context(), "containerd")
+		if test.want == 0 {
+			if !errors.Is(err, errSeveral) || !errors.Is(blockingErr, errSeveral) {
+				t.Errorf("%s: %+v and %+v, %v and %v", name, got, blocking, err, blockingErr)
+			}
+			continue
+		}
+		if got == nil || got.PID != test.want || blocking == nil || blocking.PID != test.want {
+			t.Errorf("%s: %+v and %+v, %v and %v", name, got, blocking, err, blockingErr)
 		}
 	}
 }

@@ -12,8 +12,8 @@ import (
 )
 
 // readShortages finds the limits that the pod's shims and containerd have used up: of their control
-// groups on tasks, and their own on open files; and what the file system of its records lacks. Of several containerds, as on a node with docker beside K3s,
-// nothing is told. Results that come with an error are good but not all.
+// groups on tasks, and their own on open files; and what the file system of its records lacks. Of several containerds of which it is not known which one the
+// kubelet speaks to nothing is told. Results that come with an error are good but not all.
 func (r *Round) readShortages(ctx context.Context, files *kernfile.Reader, p *evidence.Pod, parents []kernfile.TaskStatus) ([]evidence.Shortage, error) {
 	// The end of a container that obeys the stop signal is written down, or not, long before the deadline.
 	ended := slices.ContainsFunc(p.Containers, func(c evidence.Container) bool { return c.State == evidence.StateRunning && c.Task.Absent })
