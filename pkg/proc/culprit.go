@@ -17,7 +17,8 @@ import (
 // operator to repair what is not broken, so there is none when the evidence
 // leaves a doubt:
 //
-//   - a call on a descriptor: the mount that it was opened on (fdinfo);
+//   - a call on a descriptor: the mount that it was opened on (fdinfo), also one that
+//     only another process of the pod sees, from which the task has the descriptor;
 //   - a call on a path: the mount that the path lies on, by name. Links are not
 //     followed, so that a kernel stack of another kind of file system refutes it,
 //     and a path with .. in it is not used at all;
@@ -50,7 +51,7 @@ func (h *Host) culprit(s *kernfile.TaskStatus, saw *probe.Seen, t *tables, uid s
 	default:
 		return fmt.Errorf("read mountinfo of task %d: %w%s", s.TID, err, grant("mountinfo", err))
 	}
-	if m, via := byCall(own, saw, e.Fault); m != nil {
+	if m, via := byCall(own, t.opened(s, own, saw), saw, e.Fault); m != nil {
 		on := t.mounts.MountOfTask(m, host, uid)
 		if !refutes(saw, on) {
 			e.Mount, e.Via, e.Indirect = on, via, len(saw.Paths) > 0 && !e.Fault
@@ -66,8 +67,8 @@ func (h *Host) culprit(s *kernfile.TaskStatus, saw *probe.Seen, t *tables, uid s
 }
 
 // byCall finds the mount of what the blocked call works on, or of the page that a fault
-// waits for.
-func byCall(own *mount.Table, saw *probe.Seen, fault bool) (m *mount.Line, via string) {
+// waits for. Opened is the table of what its descriptors are on.
+func byCall(own, opened *mount.Table, saw *probe.Seen, fault bool) (m *mount.Line, via string) {
 	switch {
 	case fault:
 		return mapped(own, saw), "mapped file"
@@ -82,39 +83,78 @@ func byCall(own *mount.Table, saw *probe.Seen, fault bool) (m *mount.Line, via s
 	case len(saw.Paths) > 0:
 		return byPaths(own, saw)
 	}
-	return byDescriptors(own, saw)
+	return byDescriptors(opened, saw)
+}
+
+// opened returns a table that has the mounts of the descriptors that a blocked call works on,
+// as far as the task or another process of the pod sees them, in which they were opened then. The
+// kernel gives each mount a number of its own, whatever namespace it is in (mnt_alloc_id,
+// fs/namespace.c). gVisor's sentry sees no mount of the pod, and has descriptors of what its
+// gofers see.
+func (t *tables) opened(s *kernfile.TaskStatus, own *mount.Table, saw *probe.Seen) *mount.Table {
+	if s.State != evidence.Uninterruptible || !slices.ContainsFunc(saw.Files, func(f probe.OpenFile) bool { return own.ByID(f.MountID) == nil }) {
+		return own
+	}
+	var on mount.Table
+	for _, f := range saw.Files {
+		m := own.ByID(f.MountID)
+		for i := 0; m == nil && i < len(t.first); i++ {
+			if table, err := t.of(t.first[i]); err == nil {
+				m = table.ByID(f.MountID)
+			}
+		}
+		if m != nil {
+			on.Lines = append(on.Lines, *m)
+		}
+	}
+	return &on
 }
 
 // maxCandidates bounds the mounts that a task's wait can be about.
 const maxCandidates = 64
 
 // candidates lists the mounts of the kind of network file system that a task's
-// stack shows.
+// stack shows: those that it sees, or when there are none those that other processes of the
+// pod see, whose directories it may have open.
 func (t *tables) candidates(own, host *mount.Table, saw *probe.Seen, uid string) []evidence.Mount {
-	if len(own.Lines) == 0 {
-		own = host
-	}
-	types := stackTypes(saw)
-	if own == nil || len(types) == 0 {
+	types, seen := stackTypes(saw), []*mount.Table{own}
+	switch fits := func(l mount.Line) bool { return types[l.Type] }; {
+	case !types["nfs"] && !types["cifs"], len(own.Lines) == 0 && host == nil:
 		return nil
+	case len(own.Lines) == 0:
+		seen[0] = host
+	case !slices.ContainsFunc(own.Lines, fits):
+		for _, first := range t.first {
+			if table, err := t.of(first); err == nil {
+				seen = append(seen, table)
+			}
+		}
 	}
+	return t.servedBy(seen, host, types, uid)
+}
+
+// servedBy lists the mounts of network file systems of some types, each device once; none when there
+// are too many.
+func (t *tables) servedBy(seen []*mount.Table, host *mount.Table, types map[string]bool, uid string) []evidence.Mount {
 	var out []evidence.Mount
-	for i := range own.Lines {
-		l := &own.Lines[i]
-		switch l.Type {
-		case "nfs", "nfs4", "cifs", "smb3":
-		default:
-			continue
+	for _, table := range seen {
+		for i := range table.Lines {
+			l := &table.Lines[i]
+			switch l.Type {
+			case "nfs", "nfs4", "cifs", "smb3":
+			default:
+				continue
+			}
+			if !types[l.Type] || slices.ContainsFunc(out, func(m evidence.Mount) bool { return m.Device == l.Device }) {
+				continue
+			}
+			if len(out) == maxCandidates {
+				return nil
+			}
+			m := t.mounts.MountOfTask(l, host, uid)
+			t.mounts.AskServer(m)
+			out = append(out, *m)
 		}
-		if !types[l.Type] || slices.ContainsFunc(out, func(m evidence.Mount) bool { return m.Device == l.Device }) {
-			continue
-		}
-		if len(out) == maxCandidates {
-			return nil
-		}
-		m := t.mounts.MountOfTask(l, host, uid)
-		t.mounts.AskServer(m)
-		out = append(out, *m)
 	}
 	return out
 }

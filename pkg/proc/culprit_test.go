@@ -9,6 +9,7 @@ import (
 
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
 	"github.com/nodeagent-io/nodeagent/pkg/proc/internal/kerneltest"
+	"github.com/nodeagent-io/nodeagent/pkg/proc/internal/kernfile"
 	"github.com/nodeagent-io/nodeagent/pkg/proc/internal/mount"
 	"github.com/nodeagent-io/nodeagent/pkg/proc/probe"
 )
@@ -65,11 +66,11 @@ func TestCulpritDoubts(t *testing.T) {
 	}
 	// What a thread waits for that exits is not what its last call worked on.
 	call := probe.Seen{Call: probe.Call{Name: "read"}, Files: []probe.OpenFile{{FD: 3, MountID: own.Lines[1].ID}}}
-	if m, via := byCall(own, &call, false); m == nil || via != "fd 3" {
+	if m, via := byCall(own, own, &call, false); m == nil || via != "fd 3" {
 		t.Errorf("a read is on %+v, by %s", m, via)
 	}
 	call.Stack = []string{"io_wq_put_and_exit", "io_uring_clean_tctx", "io_uring_cancel_generic", "do_exit", "do_group_exit", "get_signal"}
-	if m, _ := byCall(own, &call, false); m != nil {
+	if m, _ := byCall(own, own, &call, false); m != nil {
 		t.Errorf("an exit is on %+v", m)
 	}
 	fault := &probe.Seen{Stack: []string{"ext4_page_mkwrite", "asm_exc_page_fault"}, Maps: []probe.Mapping{{Device: "254:0", Shared: false}, {Device: "0:51", Shared: true}}}
@@ -83,6 +84,61 @@ func TestCulpritDoubts(t *testing.T) {
 	fault = &probe.Seen{Stack: []string{"filemap_fault", "asm_exc_page_fault"}, Maps: []probe.Mapping{{Device: "0:50", Shared: false}, {Device: "8:1", Shared: false}}}
 	if m := mapped(own, fault); m == nil || m.Point != "/data" {
 		t.Errorf("mapped %+v", m)
+	}
+}
+
+// TestOpenedElsewhere checks that what a descriptor is on is found where another process of the
+// pod sees it, as gVisor's gofers do.
+func TestOpenedElsewhere(t *testing.T) {
+	parse := func(lines string) *mount.Table {
+		table, err := mount.Parse(strings.NewReader(lines))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return table
+	}
+	own := parse("10 1 0:20 / / rw - tmpfs none rw\n")
+	gofer := parse("20 1 0:30 / / rw - overlay overlay rw\n21 20 254:3 /sub /data rw - ext4 /dev/mapper/data rw\n")
+	tasks := &tables{
+		own:   map[int]*mount.Table{100: own, 105: gofer},
+		first: []*evidence.Task{{PID: 100, TID: 100}, {PID: 105, TID: 105}},
+	}
+	sentry := func(state evidence.TaskState) *kernfile.TaskStatus {
+		return &kernfile.TaskStatus{Task: evidence.Task{PID: 100, TID: 103, State: state}}
+	}
+	on := func(mounts ...int) *probe.Seen {
+		saw := &probe.Seen{Call: probe.Call{Name: "fsync"}}
+		for i, id := range mounts {
+			saw.Files = append(saw.Files, probe.OpenFile{FD: 3 + i, MountID: id})
+		}
+		return saw
+	}
+	for name, tt := range map[string]struct {
+		state evidence.TaskState
+		saw   *probe.Seen
+		want  string
+	}{
+		"the gofer's":              {evidence.Uninterruptible, on(21), "/data"},
+		"its own":                  {evidence.Uninterruptible, on(10), "/"},
+		"a pipe":                   {evidence.Uninterruptible, on(15), ""},
+		"one of each":              {evidence.Uninterruptible, on(10, 21), ""},
+		"a pipe and the gofer's":   {evidence.Uninterruptible, on(15, 21), "/data"},
+		"it is not blocked":        {evidence.Sleeping, on(21), ""},
+		"of two mounts of another": {evidence.Uninterruptible, on(20, 21), ""},
+	} {
+		s := sentry(tt.state)
+		got := ""
+		if m, _ := byCall(own, tasks.opened(s, own, tt.saw), tt.saw, false); m != nil {
+			got = m.Point
+		}
+		if got != tt.want {
+			t.Errorf("%s: %q, want %q", name, got, tt.want)
+		}
+	}
+	// A path is looked for where the task is.
+	path := &probe.Seen{Call: probe.Call{Name: "stat"}, Paths: []probe.CallPath{{Path: []byte("/data/f")}}}
+	if m, _ := byCall(own, tasks.opened(sentry(evidence.Uninterruptible), own, path), path, false); m == nil || m.Point != "/" {
+		t.Errorf("a path is on %+v", m)
 	}
 }
 
@@ -163,6 +219,12 @@ func TestCandidates(t *testing.T) {
 		if got := strings.Join(points(tt.own, tt.host, tt.saw), " "); got != tt.want {
 			t.Errorf("%v: %q, want %q", tt.saw.Stack, got, tt.want)
 		}
+	}
+	// gVisor's sentry sees none, and its gofers do.
+	sentry := &tables{Round: round, own: map[int]*mount.Table{105: {Lines: own.Lines[:1]}, 106: own}, first: []*evidence.Task{{PID: 105}, {PID: 106}}}
+	found := sentry.candidates(&mount.Table{Lines: []mount.Line{{Type: "tmpfs", Point: "/"}}}, nil, saw("rpc_wait_bit_killable"), "u")
+	if len(found) != 2 || found[0].Point != "/data" || found[1].Point != "/host" {
+		t.Errorf("%+v", found)
 	}
 	many := new(mount.Table)
 	for i := range maxCandidates + 1 {

@@ -203,6 +203,7 @@ func executedIn(p *evidence.Pod, tasks []kernfile.TaskStatus, first map[int]bool
 func (h *Host) probeSuspects(ctx context.Context, p *evidence.Pod, tasks, parents []kernfile.TaskStatus, t *tables, uid string) {
 	chosen, left := suspects(p, tasks)
 	p.Unprobed = left
+	t.first = startedOutside(tasks)
 	for i := range parents {
 		if k := rank(&parents[i], false); k == rankDying || k == rankStopped || holdsTask(&parents[i], tasks) {
 			chosen = append(chosen, &parents[i])
@@ -223,6 +224,24 @@ func (h *Host) probeSuspects(ctx context.Context, p *evidence.Pod, tasks, parent
 		}
 		p.Lack(evidence.Suspects, err.Error())
 	}
+}
+
+// maxFirst bounds the processes that startedOutside returns.
+const maxFirst = 64
+
+// startedOutside returns the processes of a pod of which the parent is outside of it.
+func startedOutside(tasks []kernfile.TaskStatus) []*evidence.Task {
+	inside := make(map[int]bool, len(tasks))
+	for i := range tasks {
+		inside[tasks[i].PID] = true
+	}
+	var out []*evidence.Task
+	for i := range tasks {
+		if t := &tasks[i].Task; t.Leader() && !inside[t.PPID] && len(out) < maxFirst {
+			out = append(out, t)
+		}
+	}
+	return out
 }
 
 // holdsTask reports whether a process outside the pod traces a task, or has not reaped
