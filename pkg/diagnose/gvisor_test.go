@@ -137,6 +137,76 @@ func TestSandboxRuntimeStuck(t *testing.T) {
 	}
 }
 
+// TestThreadOfGVisor checks that a thread of gVisor's is called stuck when it is seen to be, though
+// nobody has killed it.
+func TestThreadOfGVisor(t *testing.T) {
+	for name, test := range map[string]struct {
+		change func(p *evidence.Pod, thread *evidence.Task)
+		want   string // a part of the message, "" for no such finding
+	}{
+		"a suspended device": {func(*evidence.Pod, *evidence.Task) {},
+			"thread 101 (exe) of gVisor works for a program of the pod, which SIGKILL does not end before the thread returns: it hangs in the kernel in folio_wait_bit_common on ext4, mounted at /data"},
+		"in the sandbox's group": {func(_ *evidence.Pod, t *evidence.Task) { t.Container = sandboxID }, "thread 101 (exe) of gVisor"},
+		"of a gofer": {func(p *evidence.Pod, t *evidence.Task) {
+			gofer := *t
+			gofer.PID, gofer.TID, t.State = 105, 105, evidence.Sleeping
+			p.Tasks = append(p.Tasks, gofer)
+		}, "thread 105 (exe) of gVisor"},
+		"a program's page": {func(p *evidence.Pod, t *evidence.Task) {
+			p.Tasks[2].State, p.Tasks[2].Probe, p.Tasks[2].UnchangedSince, t.State = evidence.Uninterruptible, t.Probe, t.UnchangedSince, evidence.Sleeping
+		}, "thread 110 (exe) of gVisor"},
+		"a wait for a server that a signal would end": {func(_ *evidence.Pod, t *evidence.Task) {
+			hangs(t, "rpc_wait_bit_killable", "rpc_wait_bit_killable", "nfs4_proc_getattr")
+			t.Probe.Mount = &evidence.Mount{Device: "0:50", Point: "/data", Type: "nfs4", Server: "192.0.2.1", Connection: "SYN_SENT"}
+		}, "in rpc_wait_bit_killable on nfs4"},
+		"for nine seconds":                {func(p *evidence.Pod, t *evidence.Task) { t.UnchangedSince = p.Time.Add(-9 * time.Second) }, ""},
+		"it sleeps":                       {func(_ *evidence.Pod, t *evidence.Task) { t.State = evidence.Sleeping }, ""},
+		"nine seconds after the deadline": {func(p *evidence.Pod, _ *evidence.Task) { p.Time = p.Deadline.Add(9 * time.Second) }, ""},
+		"in the grace period":             {func(p *evidence.Pod, _ *evidence.Task) { p.Time = p.Deadline.Add(-time.Second) }, ""},
+		"the device completes its requests": {func(p *evidence.Pod, t *evidence.Task) {
+			t.Probe.Mount.Disk = &evidence.Disk{Completed: 9, InFlight: 1, Read: p.Time, Moved: p.Time.Add(-time.Second)}
+		}, ""},
+		"its group is frozen": {func(p *evidence.Pod, _ *evidence.Task) {
+			p.Cgroups[0].Frozen, p.Cgroups[0].FrozenBy = true, p.Cgroups[0].Path
+		}, ""},
+		"under runc": {func(p *evidence.Pod, _ *evidence.Task) {
+			p.Containers[0].Runtime, p.Containers[1].Runtime = "io.containerd.runc.v2", "io.containerd.runc.v2"
+		}, ""},
+		"somebody of the node has put it there": {func(p *evidence.Pod, t *evidence.Task) {
+			other := *t
+			other.PID, other.TID, other.PPID, t.State = 300, 300, 1, evidence.Sleeping
+			p.Tasks = append(p.Tasks, other)
+		}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := underGVisor(func(p *evidence.Pod, sentry []evidence.Task) {
+				thread := &sentry[1]
+				thread.State, thread.UnchangedSince = evidence.Uninterruptible, p.Deadline
+				thread.Probe.Syscall = "fsync"
+				hangs(thread, "folio_wait_bit_common", "folio_wait_bit_common", "folio_wait_writeback", "ext4_sync_file")
+				thread.Probe.Mount = &evidence.Mount{
+					Device: "254:3", Point: "/data", Type: "ext4", Source: "/dev/mapper/data", HostPoint: "/var/lib/data",
+					Disk: &evidence.Disk{Suspended: true, Mapper: "data", Read: p.Time},
+				}
+				test.change(p, thread)
+			})
+			if m, _, _ := found(p, "UninterruptibleSleep"); !strings.Contains(m, test.want) || (m != "") != (test.want != "") {
+				t.Errorf("%q, want %q", m, test.want)
+			}
+		})
+	}
+	// The kernel's files of one that is killed say the rest.
+	m, r, c := found(underGVisor(func(p *evidence.Pod, sentry []evidence.Task) {
+		thread := &sentry[1]
+		thread.State, thread.UnchangedSince, thread.Pending = evidence.Uninterruptible, p.Deadline, bitKILL
+		sentry[0].State, sentry[0].Threads = evidence.Zombie, 2
+		hangs(thread, "percpu_rwsem_wait", "percpu_rwsem_wait", "vfs_write")
+	}), "ThreadStuckBehindZombieLeader")
+	if !strings.Contains(m, "thread 101 (exe) has been killed and cannot die") || r == "" || c == "" {
+		t.Errorf("%q, %q, %q", m, r, c)
+	}
+}
+
 // TestShimsOfGVisor checks which of several shims is called hung.
 func TestShimsOfGVisor(t *testing.T) {
 	silent := func(p *evidence.Pod) {

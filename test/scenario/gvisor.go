@@ -15,6 +15,7 @@ import (
 func gvisors() []Scenario {
 	return []Scenario{
 		gvisorStopped(), gvisorFrozen(), gvisorContinued(), gvisorDrains(), gvisorNoTrap(), gvisorIgnores(), gvisorKilled(), gvisorGofersStopped(),
+		gvisorDevice(), gvisorDeviceSlow(),
 	}
 }
 
@@ -135,5 +136,35 @@ func gvisorGofersStopped() Scenario {
 	s := ofGVisor("gvisor-gofers-stopped", "innocent: the processes that open files for gVisor are stopped, which the end of the pod does not need", victim(20, "drain", "0"))
 	s.Break = onNode(findSentry + "[ -n \"$gofers\" ] && kill -STOP $gofers")
 	s.Heal = onNode(findSentry + `for p in $gofers; do kill -CONT $p; done`)
+	return s
+}
+
+// heldByDisk succeeds when a thread of the pod waits for a disk, and none has been killed.
+const heldByDisk = `some D && ! some D 100 && cat $(stacks) | grep -q 'ext4_\|jbd2_\|folio_wait_writeback\|submit_bio'`
+
+// gvisorDevice is a system call of the sentry itself, which opens the pod's files: on what it waits
+// only its gofer's mounts tell.
+func gvisorDevice() Scenario {
+	const name = "gvisor-device-suspended"
+	disk := onDevice(name, "the device below a volume of a pod under gVisor is suspended, and a thread of gVisor's waits for it", "sync")
+	s := ofGVisor(name, disk.Story, disk.Pod)
+	s.Needs = append(s.Needs, Hang, DeviceMapper)
+	s.Prepare = inTurn(s.Prepare, disk.Prepare)
+	s.Break, s.Heal = disk.Break, disk.Heal
+	s.Proof = heldByDisk
+	s.Cause, s.Family = disk.Cause, disk.Family
+	s.Says = append(disk.Says, "(exe) of gVisor works for a program of the pod")
+	return s
+}
+
+// gvisorDeviceSlow is innocent: a thread of gVisor's waits for seconds, and beyond the deadline.
+func gvisorDeviceSlow() Scenario {
+	const name = "gvisor-device-slow"
+	device, dir := "scenario-"+name, directory(name)
+	s := ofGVisor(name, "innocent: the device below a volume of a pod under gVisor takes four seconds for a request", onDisk(name, 3, "sync", "/data/f"))
+	s.Needs = append(s.Needs, Hang, DeviceMapper)
+	s.Prepare = inTurn(s.Prepare, onNode(mapDevice(device, dir)))
+	s.Break = onNode(delayDevice(device, dir, "4000", "4000"))
+	s.Proof = heldByDisk
 	return s
 }

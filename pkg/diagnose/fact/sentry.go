@@ -51,6 +51,37 @@ func Sentry(p *evidence.Pod) []*evidence.Task {
 	return out
 }
 
+// maxStubs is how far the processes in which a sentry has programs run are below it.
+const maxStubs = 4
+
+// OfGVisor reports whether a task is one of those that gVisor has on the node for a pod: of the
+// sentry, of a gofer, or of a process in which the sentry has programs run. None of them is a program
+// of the pod.
+func OfGVisor(p *evidence.Pod, t *evidence.Task) bool {
+	if !slices.ContainsFunc(p.Containers, func(c evidence.Container) bool { return c.Kind == evidence.Sandbox && c.Runtime == RunscV1 }) {
+		return false
+	}
+	for range maxStubs {
+		if childOfShim(p, t) {
+			return true
+		}
+		parent, inside := ByID(p, t.PPID)
+		if !inside {
+			return false
+		}
+		t = parent
+	}
+	return false
+}
+
+// HeldUnderGVisor reports whether a task of gVisor's does not return from the kernel, so that what
+// it works for cannot end: SIGKILL to a container is delivered inside of the sentry, and the task
+// itself gets none. The program waits for the host's system call to return, whatever signal it has
+// (pkg/sentry/fsimpl/gofer/handle.go, writeFromBlocksAt). SIGKILL has had its time.
+func HeldUnderGVisor(p *evidence.Pod, t *evidence.Task) bool {
+	return p.Overdue() >= KillLatency && !t.Killed() && OfGVisor(p, t) && sleepsUninterruptibly(p, t)
+}
+
 func childOfShim(p *evidence.Pod, t *evidence.Task) bool {
 	return slices.ContainsFunc(p.Parents, func(s evidence.Task) bool { return s.PID == t.PPID && s.Owner == "shim" })
 }

@@ -30,8 +30,13 @@ func Motionless(t *evidence.Task) time.Duration {
 // takes its probe: a task of which the probe shows no function was not asleep any
 // more when it was probed.
 func Unkillable(p *evidence.Pod, t *evidence.Task) bool {
+	return t.Killed() && sleepsUninterruptibly(p, t)
+}
+
+// sleepsUninterruptibly is that without the SIGKILL.
+func sleepsUninterruptibly(p *evidence.Pod, t *evidence.Task) bool {
 	return t.Probe != nil && (SleepsIn(t) != "" || len(t.Probe.Hung) > 0) &&
-		t.State == evidence.Uninterruptible && t.Killed() && !Exits(t) && !InExec(t) && t.Unchanged(p.Time) >= Motionless(t)
+		t.State == evidence.Uninterruptible && !Exits(t) && !InExec(t) && t.Unchanged(p.Time) >= Motionless(t)
 }
 
 // InExec reports whether a task is inside execve behind the point from which it

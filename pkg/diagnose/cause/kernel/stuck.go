@@ -134,6 +134,10 @@ var unkillablePhrases = map[string][]diagnose.Choice{
 		{Variant: fact.FamilyIoUring, Text: ", and no thread of its process is left that works for io_uring"},
 		{Text: ""},
 	},
+	"stays": {
+		{Variant: variantGVisor, Text: "of gVisor works for a program of the pod, which SIGKILL does not end before the thread returns"},
+		{Text: "has been killed but cannot die"},
+	},
 	"ring":       {{Variant: variantRing, Text: ", an io_uring worker of process {pid}"}, {Text: ""}},
 	"about":      {{Text: " ({details})"}, {Text: ""}},
 	"more":       {{Text: " (and {threads} more like it)"}, {Text: ""}},
@@ -160,19 +164,20 @@ var unkillablePhrases = map[string][]diagnose.Choice{
 // variantDead is a block device that has requests under way and completes none;
 // variantProxy a server whose address is one of the node itself; variantForeign a process
 // that somebody has put into the pod's control group; variantRing a thread that io_uring has
-// started.
+// started; variantGVisor one of gVisor's, which nobody has killed.
 const (
 	variantDead    = "Dead"
 	variantProxy   = "Proxy"
 	variantForeign = "Foreign"
 	variantRing    = "Ring"
+	variantGVisor  = "GVisor"
 )
 
 // ofNoContainer reports whether a task is in the pod's own control group, or in one below
 // that is no container's: neither the kubelet nor the runtime puts any there. One that has
 // left its group on its way out is in none.
 func ofNoContainer(p *evidence.Pod, t *evidence.Task) bool {
-	if _, known := p.Container(t.Container); known || len(t.Container) == containerID || t.Exiting() {
+	if _, known := p.Container(t.Container); known || len(t.Container) == containerID || t.Exiting() || fact.OfGVisor(p, t) {
 		return false
 	}
 	if parent, inside := fact.ByID(p, t.PPID); parent != nil && !inside && fact.Essential(parent) && parent.PID != 1 {
@@ -260,6 +265,9 @@ func stuckFinding(p *evidence.Pod, tasks []*evidence.Task) diagnose.Finding {
 	}
 	if t.IOWorker() {
 		f.Variants = append(f.Variants, variantRing)
+	}
+	if fact.HeldUnderGVisor(p, t) {
+		f.Container, f.Variants = "", append(f.Variants, variantGVisor) // one serves all containers
 	}
 	if ofNoContainer(p, t) {
 		f.Variants = append(f.Variants, variantForeign)
