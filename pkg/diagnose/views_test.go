@@ -33,6 +33,10 @@ func ended(change func(p *evidence.Pod, c *evidence.Container)) *evidence.Pod {
 func TestExitEventLost(t *testing.T) {
 	runs := func(_ *evidence.Pod, c *evidence.Container) { c.Task.Status = "running" }
 	absent := func(_ *evidence.Pod, c *evidence.Container) { c.Task = evidence.ShimTask{Absent: true} }
+	behind := func(p *evidence.Pod) {
+		p.Node.Containerd.Version = "v2.4.2"
+		p.Containers = append(p.Containers, evidence.Container{Name: "first", Kind: evidence.App, ID: "f", State: evidence.StateExited})
+	}
 	const lost = "ExitEventLost"
 	for name, test := range map[string]struct {
 		change func(p *evidence.Pod, c *evidence.Container)
@@ -60,11 +64,21 @@ func TestExitEventLost(t *testing.T) {
 		"a version of a distribution": {func(p *evidence.Pod, _ *evidence.Container) { p.Node.Containerd.Version = "1.7.12-0ubuntu4" }, "(1.7.12-0ubuntu4) says that it runs"},
 		"a bug that is not fixed": {func(p *evidence.Pod, c *evidence.Container) {
 			runs(p, c)
-			p.Node.Containerd.Version = "v2.4.2"
-		}, "is known to lose the end of a container: containerd #13814"},
+			behind(p)
+		}, "That this version can lose the end of a container is reported, and not settled: containerd #13814"},
+		"the same, and systemd has removed the control group": {func(p *evidence.Pod, c *evidence.Container) {
+			runs(p, c)
+			behind(p)
+			p.Cgroups = []evidence.Cgroup{{Path: "/kubepods.slice/kubepods-podu.slice", Version: 2}}
+		}, "containerd #13814"},
 		"the same on cgroup v1": {func(p *evidence.Pod, c *evidence.Container) {
 			runs(p, c)
-			p.Node.Containerd.Version, p.Cgroups[0].Version = "v2.4.2", 1
+			behind(p)
+			p.Cgroups[0].Version = 1
+		}, "(v2.4.2) says that it runs"},
+		"the same, of the first end in the pod": {func(p *evidence.Pod, c *evidence.Container) {
+			runs(p, c)
+			p.Node.Containerd.Version = "v2.4.2"
 		}, "(v2.4.2) says that it runs"},
 		"systemd has removed the control group": {func(p *evidence.Pod, _ *evidence.Container) {
 			p.Cgroups = []evidence.Cgroup{{Path: "/kubepods.slice/kubepods-podu.slice", Version: 2}}
@@ -118,8 +132,9 @@ func TestExitEventLost(t *testing.T) {
 		}, "the record of containerd (v1.7.20) says that it runs"},
 		"a version that is not known to have the bug": {func(p *evidence.Pod, c *evidence.Container) {
 			runs(p, c)
-			p.Node.Containerd.Version = "v2.3.3"
-		}, "the record of containerd (v2.3.3) says that it runs"},
+			behind(p)
+			p.Node.Containerd.Version = "v2.3.5"
+		}, "the record of containerd (v2.3.5) says that it runs"},
 		"the shim is stopped": {func(p *evidence.Pod, _ *evidence.Container) { p.Parents[0].State = evidence.Stopped }, ""},
 		"there is no shim":    {func(p *evidence.Pod, _ *evidence.Container) { p.Parents = nil }, ""},
 		"it is the sandbox":   {func(_ *evidence.Pod, c *evidence.Container) { c.Kind, c.Name = evidence.Sandbox, "POD" }, "fixed in 1.7.34"},

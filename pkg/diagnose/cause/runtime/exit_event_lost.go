@@ -47,7 +47,7 @@ var ExitEventLost = &diagnose.Rule{
 			"version": {{Text: " ({containerd})"}, {Text: ""}},
 			"known": {
 				{Text: ". This version is known to lose the end of a container: containerd {issue}, fixed in {fixed}"},
-				{Text: ". This version is known to lose the end of a container: containerd {issue}"},
+				{Text: ". That this version can lose the end of a container is reported, and not settled: containerd {issue}"},
 				{Text: ""},
 			},
 		},
@@ -120,7 +120,7 @@ var ExitEventLost = &diagnose.Rule{
 				fallthrough
 			default:
 				f.Objects.Process = diagnose.ProcessOf(p, shim)
-				if b := knownBug(p, c.Task.Status, group); b != nil {
+				if b := knownBug(p, c); b != nil {
 					f.Objects.Issue, f.Objects.FixedIn = b.issue, b.fixed.String()
 				}
 			}

@@ -19,8 +19,9 @@ type bug struct {
 	// control groups that it needs, 0 for any.
 	shim   string
 	cgroup int
-	// starting reports whether containerd must have been started in the meantime.
-	starting bool
+	// starting reports whether containerd must have been started in the meantime, and behind
+	// whether another container of the pod must have ended before.
+	starting, behind bool
 }
 
 type version [3]int
@@ -32,34 +33,54 @@ var bugs = []bug{
 	{issue: "#10589", from: version{1, 7, 14}, fixed: version{1, 7, 22}, shim: running},
 	// Of an end that comes while containerd starts, before it knows the container: #11634.
 	{issue: "#11634", from: version{1, 7, 0}, fixed: version{1, 7, 34}, shim: stopped, starting: true},
-	// The shim waits without end for its watch of the control group's memory.events before
-	// it goes on to the next end (internal/oom/watcher.go, stop). The end at which it waits is told: who
+	// The shim waits without a limit for its watch of the control group's memory.events before
+	// it goes on to the next end (internal/oom/watcher.go, stop). The end at which it waits is noted: who
 	// waits for that container (Wait of the task, as containerd does) is woken before (SetExited,
-	// cmd/containerd-shim-runc-v2/task/service.go). It calls those behind it running.
-	{issue: "#13814", from: version{2, 3, 0}, last: version{2, 3, 2}, shim: running, cgroup: 2},
-	{issue: "#13814", from: version{2, 4, 0}, last: version{2, 4, 2}, shim: running, cgroup: 2},
+	// cmd/containerd-shim-runc-v2/task/service.go). Those behind it, the sandbox's at last, it calls
+	// running. What the watch waited for in the report is not known: it opens the file, which a scanner
+	// of files can hold up (fanotify), and sends an event, for which it has seconds.
+	{issue: "#13814", from: version{2, 3, 0}, last: version{2, 3, 4}, shim: running, cgroup: 2, behind: true},
+	{issue: "#13814", from: version{2, 4, 0}, last: version{2, 4, 2}, shim: running, cgroup: 2, behind: true},
 }
 
-// knownBug returns the bug of the node's containerd that explains a container of which
-// the shim gives that answer; nil when none is known to. A containerd that has been connected
+// knownBug returns the bug of the node's containerd that explains what the shim answers about
+// a container; nil when none is known to. A containerd that has been connected
 // to since before the pod was deleted has not been started since. The versions of distributions, such as
 // 1.7.12-0ubuntu4, may have the fix of a later one.
-func knownBug(p *evidence.Pod, shim string, g *evidence.Cgroup) *bug {
+func knownBug(p *evidence.Pod, c *evidence.Container) *bug {
 	v, ok := parseVersion(p.Node.Containerd.Version)
 	if !ok {
 		return nil
 	}
 	i := slices.IndexFunc(bugs, func(b bug) bool {
 		below := b.fixed != version{} && slices.Compare(v[:], b.fixed[:]) < 0 || slices.Compare(v[:], b.last[:]) <= 0
-		if b.starting && !p.Node.Containerd.ConnectedSince.After(p.DeletionRequested) {
+		if b.starting && !p.Node.Containerd.ConnectedSince.After(p.DeletionRequested) || b.behind && !othersEnded(p, c) {
 			return false
 		}
-		return b.shim == shim && (b.cgroup == 0 || g != nil && g.Version == b.cgroup) && slices.Compare(v[:], b.from[:]) >= 0 && below
+		return b.shim == c.Task.Status && (b.cgroup == 0 || cgroupsOf(p) == b.cgroup) && slices.Compare(v[:], b.from[:]) >= 0 && below
 	})
 	if i < 0 {
 		return nil
 	}
 	return &bugs[i]
+}
+
+// othersEnded reports whether another container of the pod has ended by containerd's record.
+func othersEnded(p *evidence.Pod, c *evidence.Container) bool {
+	return slices.ContainsFunc(p.Containers, func(o evidence.Container) bool { return o.ID != c.ID && o.State == evidence.StateExited })
+}
+
+// cgroupsOf returns the version of the pod's control groups, 0 when there are none, or of both. The
+// container's own may be gone: systemd removes it as soon as it is empty.
+func cgroupsOf(p *evidence.Pod) int {
+	if len(p.Cgroups) == 0 {
+		return 0
+	}
+	version := p.Cgroups[0].Version
+	if slices.ContainsFunc(p.Cgroups, func(g evidence.Cgroup) bool { return g.Version != version }) {
+		return 0
+	}
+	return version
 }
 
 // parseVersion parses the version of a release, as in v2.4.2.
