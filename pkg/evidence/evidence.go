@@ -311,6 +311,7 @@ type KillFailure struct {
 // A Pull is an image that the kubelet pulls for a container. Whoever may create Events in the pod's
 // namespace can have written of it.
 type Pull struct {
+	// Container is "" for the image of a volume.
 	Container string `json:"container"`
 	// Image is its name as the pod's specification has it, as far as the Event tells it.
 	Image string `json:"image,omitempty"`
@@ -557,6 +558,10 @@ type Node struct {
 	// that share it are read afterwards.
 	Time time.Time `json:"time,omitzero"`
 	Read time.Time `json:"read,omitzero"`
+	// ClockSet is when a reading first showed that the node's clock had been set, or that the node had
+	// slept, since the one before: times that others wrote before that may be by another clock. Zero when
+	// none has.
+	ClockSet time.Time `json:"clockSet,omitzero"`
 
 	Name   string `json:"name"`
 	Kernel string `json:"kernel,omitempty"`
@@ -668,6 +673,17 @@ type ContainerdService struct {
 	// Downloads are what is being downloaded of images, for whomever, the one that was updated last first, at
 	// most 64. They are asked for while a pod is past its deadline of which a container waits to be created.
 	Downloads []Download `json:"downloads,omitempty"`
+	// Content is what of images containerd works on, read with Downloads; nil when that is not known.
+	Content *OpenContent `json:"content,omitempty"`
+}
+
+// OpenContent counts the files of its content store that containerd has open.
+type OpenContent struct {
+	// Ingests are the downloads that are under way: those that have ended without the whole, or were
+	// under way when containerd was started anew, stay among Downloads and are not open.
+	Ingests int `json:"ingests"`
+	// Blobs are the parts of images that are read, as they are while an image is unpacked.
+	Blobs int `json:"blobs"`
 }
 
 // A Download is a part of an image, such as a layer, of which containerd has not stored all yet (an

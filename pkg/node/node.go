@@ -124,6 +124,7 @@ type Reader struct {
 	blockedAt   time.Time
 	blockedTook time.Duration
 	saw         atomic.Int64 // Unix nanoseconds of when the kubelet's process was seen last; 0 for never
+	clock       clock
 }
 
 // The states of the reading of what the pods share.
@@ -189,6 +190,7 @@ func (r *Reader) Round(ctx context.Context, ask Ask) Round {
 		}
 	}
 	out.node.Time, out.node.Read = began, time.Now()
+	out.node.ClockSet = r.clock.look(out.node.Read, time.Since(loaded))
 	out.node.Since(ask.Earlier)
 	return out
 }

@@ -86,6 +86,8 @@ func (r *round) readNode(ctx context.Context, ask *Ask) *shared {
 			n.Containerd.Lists = from.Runtime.Lists(ctx)
 		}
 		if ask.Pulls && n.Containerd.Error == "" {
+			// What is not known of its open files is told by less.
+			n.Containerd.Content, _ = r.proc.ReadContent(ctx)
 			n.Containerd.Downloads = from.Runtime.Downloads(ctx)
 		}
 		if ask.Overdue && n.Containerd.Error != "" {

@@ -48,6 +48,7 @@ const (
 	Outputs What = "outputs" // the containers whose output a shim has open, and the pipes that it reads
 	Sockets What = "sockets" // the sockets that it has open
 	Limits  What = "limits"  // how many files it may have open, and how many it has
+	Content What = "content" // how many files of its content store a containerd has open
 	disk    What = "disk"    // how full the file system of containerd's records, or of another directory, is
 	Command What = "command" // what a runtime such as runc was told to do, in its arguments
 	writes  What = "writes"  // which of some pipes it can write to
@@ -99,6 +100,9 @@ type Seen struct {
 	MaxOpen int64 `json:"maxOpen,omitempty"`
 	Open    int64 `json:"open,omitempty"`
 	Store   Store `json:"store,omitzero"`
+	// Ingests are how many downloads a containerd has open, and Blobs how many parts of images.
+	Ingests int `json:"ingests,omitempty"`
+	Blobs   int `json:"blobs,omitempty"`
 	// Outputs are the IDs of containers, and Executed those of containers in which a
 	// process was executed of which the shim has the output open.
 	Outputs  []string `json:"outputs,omitempty"`

@@ -95,6 +95,8 @@ func (p *probe) run() {
 		}
 	case Limits:
 		p.limits()
+	case Content:
+		p.content()
 	case disk:
 		p.store()
 	case Command:
