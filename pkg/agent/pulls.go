@@ -37,7 +37,7 @@ func (f *Failures) Pulls(ctx context.Context, p *corev1.Pod) ([]evidence.Pull, e
 	ctx, cancel := context.WithTimeout(ctx, failuresTime)
 	defer cancel()
 	events, err := f.AskAll(ctx, p.Namespace, p.UID)
-	a = answer{asked: now, pulls: pulls(events, f.Node), err: err}
+	a = answer{asked: now, pulls: pulls(a.pulls, events, f.Node), err: err}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.pulls == nil {
@@ -49,7 +49,9 @@ func (f *Failures) Pulls(ctx context.Context, p *corev1.Pod) ([]evidence.Pull, e
 
 // What the kubelet's Events say of images and of containers (pkg/kubelet/events/event.go). Those that
 // follow a pull are all others about a container; Killing is said of any container only when
-// no pull for the pod is under way.
+// no pull for the pod is under way. Of a volume's image they say it of the whole pod, and all others but
+// the pod's own come when there is no such pull any more (getImageVolumes,
+// pkg/kubelet/kuberuntime/kuberuntime_manager.go).
 const (
 	pulling = "Pulling"
 	killing = "Killing"
@@ -62,9 +64,13 @@ var (
 	ofImage     = regexp.MustCompile(`^Pulling image "([^"]+)"$`)
 )
 
-// pulls returns the pulls that a node's kubelet has begun and not ended, the oldest first.
-func pulls(events []eventsv1.Event, node string) []evidence.Pull {
+// pulls returns the pulls that a node's kubelet has begun and not ended, the oldest first. before are those
+// that it had begun when it was asked last: Events are kept for an hour.
+func pulls(before []evidence.Pull, events []eventsv1.Event, node string) []evidence.Pull {
 	begun, ended := map[string]evidence.Pull{}, map[string]time.Time{}
+	for _, pull := range before {
+		begun[pull.Container] = pull
+	}
 	var killed time.Time
 	for i := range events {
 		e := &events[i]
@@ -81,15 +87,19 @@ func pulls(events []eventsv1.Event, node string) []evidence.Pull {
 		if e.Reason == killing && last.After(killed) {
 			killed = last
 		}
-		m := ofContainer.FindStringSubmatch(e.Regarding.FieldPath)
-		if m == nil {
+		name := ""
+		if m := ofContainer.FindStringSubmatch(e.Regarding.FieldPath); m != nil {
+			name = m[1]
+		} else if e.Regarding.FieldPath != "" {
 			continue
 		}
-		name := m[1]
+		if e.Reason != pulling && last.After(ended[name]) {
+			ended[name] = last
+		}
+		if name != "" && last.After(ended[""]) {
+			ended[""] = last
+		}
 		if e.Reason != pulling {
-			if last.After(ended[name]) {
-				ended[name] = last
-			}
 			continue
 		}
 		if last.After(begun[name].Since) {

@@ -37,10 +37,27 @@ func TestPulls(t *testing.T) {
 		"another container was started":      {[]eventsv1.Event{begun, said("Started", first, "", 20)}, pull},
 		"of another node's kubelet":          {[]eventsv1.Event{foreign}, nil},
 		"another one begins":                 {[]eventsv1.Event{begun, said("Pulling", first, "", 5)}, []evidence.Pull{{Container: "first", Since: at(5)}, pull[0]}},
-		"of something else than a container": {[]eventsv1.Event{said("Pulling", "spec.containers{a b}", "", 5), said("Pulling", "", "", 5)}, nil},
+		"of something else than a container": {[]eventsv1.Event{said("Pulling", "spec.containers{a b}", "", 5)}, nil},
+		"of a volume":                        {[]eventsv1.Event{said("Scheduled", "", "", 1), said("Pulling", "", `Pulling image "data:1"`, 5)}, []evidence.Pull{{Image: "data:1", Since: at(5)}}},
+		"of a volume, and it has ended":      {[]eventsv1.Event{said("Pulling", "", "", 5), said("Pulled", "", "", 8)}, nil},
+		"of a volume, and the end was lost":  {[]eventsv1.Event{said("Pulling", "", "", 5), begun}, pull},
 	} {
-		if diff := cmp.Diff(test.want, pulls(test.events, "n")); diff != "" {
+		if diff := cmp.Diff(test.want, pulls(nil, test.events, "n")); diff != "" {
 			t.Errorf("%s: %s", name, diff)
 		}
+	}
+}
+
+// An Event is kept for an hour, and a pull may hang for longer.
+func TestPullsOutliveEvents(t *testing.T) {
+	at := func(s int) time.Time { return time.Date(2026, 1, 1, 0, 0, s, 0, time.UTC) }
+	before := []evidence.Pull{{Container: "web", Image: "example.com/web:1", Since: at(10)}}
+	if diff := cmp.Diff(before, pulls(before, nil, "n")); diff != "" {
+		t.Error(diff)
+	}
+	ended := failed("n", "", 1, at(20), at(20))
+	ended.Reason, ended.Regarding = "Failed", corev1.ObjectReference{FieldPath: "spec.containers{web}"}
+	if got := pulls(before, []eventsv1.Event{ended}, "n"); len(got) > 0 {
+		t.Errorf("%+v, though it has ended", got)
 	}
 }
