@@ -252,7 +252,7 @@ func Run(p *evidence.Pod, table Table) Diagnosis {
 	if d.Phase == Cleanup {
 		patience += deletesFiles
 	}
-	if len(d.Findings) == 0 && !p.Gone && !fact.PullMoves(p) && !fact.MayBeNoted(p) && !fact.TriesAgain(p) && !fact.UnwitnessedSoon(p) && p.Overdue() >= patience && p.Time.Sub(p.UnchangedSince) >= max(patience, fact.PatienceWithVolumes(p), fact.PatienceWithClaims(p), fact.NextTry(p, p.UnchangedSince)) {
+	if len(d.Findings) == 0 && !p.Gone && !fact.PullMoves(p) && !fact.NetworkMoves(p) && !fact.MayBeNoted(p) && !fact.TriesAgain(p) && !fact.UnwitnessedSoon(p) && p.Overdue() >= patience && p.Time.Sub(p.UnchangedSince) >= max(patience, fact.PatienceWithVolumes(p), fact.PatienceWithClaims(p), fact.NextTry(p, p.UnchangedSince)) {
 		d.Findings = []Finding{unknown(p, looked, d.Unknown, d.Force)}
 	}
 	if f, ok := d.Verdict(); ok && d.Phase != Startup && slices.ContainsFunc(p.Containers, func(c evidence.Container) bool { return c.Kind == evidence.App && c.Name == f.Container }) {

@@ -2,9 +2,36 @@ package fact
 
 import (
 	"slices"
+	"time"
 
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
 )
+
+// How long a CNI plugin may take before it is said to hang, and on a node that is short
+// of something. Plugins that work have been seen to wait half a minute for their
+// daemon; the kubelet gives up on taking a network down after two minutes, and on setting one up
+// after four.
+const (
+	pluginPatience        = time.Minute
+	pluginPatienceStarved = 100 * time.Second
+)
+
+// PluginPatience returns how long a CNI plugin may take on the pod's node before it is said to hang.
+func PluginPatience(p *evidence.Pod) time.Duration {
+	if Starved(p) {
+		return pluginPatienceStarved
+	}
+	return pluginPatience
+}
+
+// NetworkMoves reports whether a CNI plugin that sets up the pod's network was started not long ago: the
+// one before it has returned, and the kubelet waits for all of them together.
+func NetworkMoves(p *evidence.Pod) bool {
+	return slices.ContainsFunc(p.NetworkSetup, func(t evidence.Task) bool {
+		return PluginLives(&t) && t.Probe != nil && !t.Probe.Started.IsZero() && p.Time.Sub(t.Probe.Started) < PluginPatience(p) &&
+			!slices.ContainsFunc(p.NetworkSetup, func(of evidence.Task) bool { return of.PID == t.PPID })
+	})
+}
 
 // SetsUpNetwork reports whether a CNI plugin runs, and not only children of one, that sets up the
 // pod's network. For one that has been killed, which containerd does when the kubelet has given up,

@@ -45,7 +45,7 @@ var CNIAddHanging = &diagnose.Rule{
 		if p.Mirror {
 			return nil // the kubelet does not stop a static pod because of its object
 		}
-		found := hanging(p, p.NetworkSetup, patienceOf(p), func(t *evidence.Task) bool { return fact.PluginLives(t) && !unaware(p, t) })
+		found := hanging(p, p.NetworkSetup, fact.PluginPatience(p), func(t *evidence.Task) bool { return fact.PluginLives(t) && !unaware(p, t) })
 		for i := range found {
 			// containerd may have been made to forget what ran, as by crictl rmp.
 			if p.Phase != "Pending" || slices.ContainsFunc(p.Containers, func(c evidence.Container) bool { return c.ID != "" || c.Exit != nil }) {

@@ -33,7 +33,7 @@ var CNIDelHanging = &diagnose.Rule{
 			"Do not force-delete the pod, and do not delete its network namespace or files below /var/lib/cni by hand: its address stays taken, or is given to another pod while routes still lead here.",
 	},
 	Check: func(p *evidence.Pod) []diagnose.Finding {
-		limit := patienceOf(p)
+		limit := fact.PluginPatience(p)
 		if f := fact.SandboxStop(p); f != nil && f.TimedOut() && f.Step == fact.StepUnknown {
 			limit = patienceAgain
 		}

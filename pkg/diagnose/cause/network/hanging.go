@@ -9,21 +9,8 @@ import (
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
 )
 
-// How long a CNI plugin may take before it is said to hang, and on a node that is short
-// of something. Plugins that work have been seen to wait half a minute for their
-// daemon; the kubelet gives up on taking a network down after two minutes, and on setting one up
-// after four.
-const (
-	patience        = time.Minute
-	patienceStarved = 100 * time.Second
-)
-
-func patienceOf(p *evidence.Pod) time.Duration {
-	if fact.Starved(p) {
-		return patienceStarved
-	}
-	return patience
-}
+// patience is for how long a CNI plugin proves by itself that it hangs.
+const patience = time.Minute
 
 // waits are the words for what a plugin waits for.
 var waits = []diagnose.Choice{
