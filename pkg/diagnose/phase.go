@@ -73,6 +73,9 @@ func locateAmongTasks(p *evidence.Pod, live []*evidence.Task) Phase {
 	}) {
 		return Startup // runc init waits to be told to execute the program
 	}
+	if fact.Pulls(p) {
+		return Startup // for another one of its containers
+	}
 	if fact.Untold(p) || fact.Unread(p) && !fact.Missing(p, evidence.Containers) && p.Overdue() >= fact.KillLatency && fact.Untouched(p) {
 		return Delivery
 	}

@@ -29,8 +29,21 @@ func pulls(change func(p *evidence.Pod)) *evidence.Pod {
 	})
 }
 
+// runsToo lets another container of the pod run, of which the kubelet has written nothing yet.
+func runsToo(p *evidence.Pod) {
+	p.Containers = append(p.Containers, evidence.Container{Name: "b", Kind: evidence.App, ID: "b", State: evidence.StateRunning, Waiting: true, Task: evidence.ShimTask{Status: "running", PID: 500}})
+	first := task(500, 80, "app", evidence.Sleeping, "futex_do_wait")
+	first.Container = "b"
+	p.Tasks = append(p.Tasks, first)
+}
+
 func TestImagePull(t *testing.T) {
 	const hangs = "ImagePullHanging: "
+	open := func(ingests, blobs int) func(*evidence.Pod) {
+		return func(p *evidence.Pod) {
+			p.Node.Containerd.Content = &evidence.OpenContent{Ingests: ingests, Blobs: blobs}
+		}
+	}
 	kubelet := func(p *evidence.Pod) *evidence.Task { return p.Node.Kubelet.Process }
 	download := func(p *evidence.Pod) *evidence.Download { return &p.Node.Containerd.Downloads[0] }
 	for name, test := range map[string]struct {
@@ -40,7 +53,7 @@ func TestImagePull(t *testing.T) {
 		"nothing comes":          {func(*evidence.Pod) {}, hangs + `container main: the kubelet has been pulling its image "example.com/web:1" since`},
 		"it waits for its turn":  {func(p *evidence.Pod) { download(p).Started = p.Time.Add(-4 * time.Minute) }, hangs + "this pull probably waits for its turn"},
 		"a name that breaks out": {func(p *evidence.Pod) { p.Pulls[0].Image = "a\" ; reboot #\n" }, hangs + `its image "a`},
-		"the image is not known": {func(p *evidence.Pod) { p.Pulls[0].Image = "" }, hangs + "its image IMAGE since"},
+		"the image is not known": {func(p *evidence.Pod) { p.Pulls[0].Image = "" }, hangs + "its image since"},
 		"the last of two": {func(p *evidence.Pod) {
 			p.Pulls = append([]evidence.Pull{{Container: "first", Since: p.Time.Add(-time.Hour)}}, p.Pulls...)
 		}, hangs + "container main"},
@@ -77,9 +90,41 @@ func TestImagePull(t *testing.T) {
 		"it waits to try again":                              {func(p *evidence.Pod) { p.Containers[0].BackedOff = true }, ""},
 		"its sandbox has ended":                              {func(p *evidence.Pod) { p.Containers[1].State = evidence.StateExited }, ""},
 		"its network is taken down":                          {func(p *evidence.Pod) { plugin(p, time.Second) }, ""},
-		"a container runs": {func(p *evidence.Pod) {
-			p.Containers = append(p.Containers, evidence.Container{Name: "b", Kind: evidence.App, ID: "b", State: evidence.StateRunning})
+		"a container before it runs":                         {runsToo, hangs + "container main"},
+		"an init container runs": {func(p *evidence.Pod) {
+			p.Containers = append(p.Containers, evidence.Container{Name: "b", Kind: evidence.Init, ID: "b", State: evidence.StateRunning})
 		}, ""},
+		"of a volume":                            {func(p *evidence.Pod) { p.Pulls[0].Container = "" }, hangs + `the kubelet has been pulling the image "example.com/web:1" for a volume since`},
+		"of a volume, and the image not known":   {func(p *evidence.Pod) { p.Pulls[0] = evidence.Pull{Since: p.Pulls[0].Since} }, hangs + `the kubelet has been pulling the image for a volume since`},
+		"of a volume, and no container waits":    {func(p *evidence.Pod) { p.Pulls[0].Container, p.Containers[0].BackedOff = "", true }, ""},
+		"its file is open":                       {open(1, 0), hangs},
+		"an ended pull has left it":              {open(0, 0), ""},
+		"an image is unpacked, maybe this pod's": {open(1, 1), ""},
+		"containerd was started anew, and it is under way": {func(p *evidence.Pod) {
+			download(p).Started, download(p).Updated = p.Time.Add(-time.Hour), p.Time.Add(-time.Hour)
+			p.Node.Containerd.ConnectedSince = p.Time.Add(-30 * time.Minute)
+			open(1, 0)(p)
+		}, hangs + "probably waits for its turn"},
+		"all had come six minutes ago": {func(p *evidence.Pod) {
+			p.Pulls[0].Since = p.Time.Add(-8 * time.Minute)
+			d := download(p)
+			d.Started, d.Updated, d.Offset = p.Time.Add(-7*time.Minute), p.Time.Add(-6*time.Minute), d.Total
+		}, ""},
+		"the one under way is complete": {func(p *evidence.Pod) {
+			p.Node.Containerd.Downloads = append(p.Node.Containerd.Downloads, *download(p))
+			download(p).Updated, download(p).Offset = p.Time.Add(-6*time.Minute), download(p).Total
+			open(1, 0)(p)
+		}, ""},
+		"containerd waits for a disk": {func(p *evidence.Pod) {
+			b := task(90, 1, "containerd", evidence.Uninterruptible, "folio_wait_bit_common")
+			b.Owner = "containerd"
+			p.Node.Blocked = []evidence.Task{b}
+		}, ""},
+		"the clock was set a minute ago":     {func(p *evidence.Pod) { p.Node.ClockSet = p.Time.Add(-time.Minute) }, ""},
+		"the clock was set before all of it": {func(p *evidence.Pod) { p.Node.ClockSet = p.Time.Add(-time.Hour) }, hangs},
+		"one beside it is from another clock": {func(p *evidence.Pod) {
+			p.Node.Containerd.Downloads = append([]evidence.Download{{Updated: p.Time.Add(time.Hour)}}, p.Node.Containerd.Downloads...)
+		}, hangs},
 		"of another container":      {func(p *evidence.Pod) { p.Pulls[0].Container = "b" }, ""},
 		"a static pod":              {func(p *evidence.Pod) { p.Mirror = true }, ""},
 		"a disk may be slow":        {func(p *evidence.Pod) { p.Node.Pressure.StarvedUntil = p.Time }, ""},
@@ -111,10 +156,18 @@ func TestImagePullMoves(t *testing.T) {
 		late   time.Duration
 		want   string
 	}{
-		"a download moves":               {moves, time.Hour, ""},
-		"nothing is downloaded":          {unpacks, 4 * time.Minute, ""},
-		"nothing is downloaded for long": {unpacks, 6 * time.Minute, "Unknown"},
-		"nobody tells of a pull":         {func(p *evidence.Pod) { p.Pulls = nil }, 4 * time.Minute, "Unknown"},
+		"a download moves":                                      {moves, time.Hour, ""},
+		"nothing is downloaded":                                 {unpacks, 4 * time.Minute, ""},
+		"nothing is downloaded for long":                        {unpacks, 6 * time.Minute, "Unknown"},
+		"a download moves for a container beside one that runs": {func(p *evidence.Pod) { runsToo(p); moves(p) }, time.Hour, ""},
+		"a download moves for a volume":                         {func(p *evidence.Pod) { p.Pulls[0].Container = ""; moves(p) }, time.Hour, ""},
+		"a download of the future": {func(p *evidence.Pod) {
+			p.Node.Containerd.Downloads[0].Updated = p.Time.Add(time.Hour)
+		}, 6 * time.Minute, "Unknown"},
+		"one CNI plugin after the other": {func(p *evidence.Pod) {
+			*p = *setUp(20*time.Second, func(*evidence.Pod) {})
+		}, 4 * time.Minute, ""},
+		"nobody tells of a pull": {func(p *evidence.Pod) { p.Pulls = nil }, 4 * time.Minute, "Unknown"},
 	} {
 		p := pulls(test.change)
 		p.Deadline = p.Time.Add(-test.late)

@@ -74,7 +74,7 @@ func pullHangs() Scenario {
 		Proof:    noVictim + downloads,
 		Cause:    "ImagePullHanging",
 		Says: []string{"locked in phase Startup", "container main: the kubelet has been pulling its image", registryAddress + "/" + name + ":test",
-			"nothing that containerd is downloading has moved since", "without a time limit of its own"},
+			"containerd has stored nothing of any download since", "without a time limit of its own"},
 		Force: "not yet", // the container may still be started
 		Heal:  takeImage(name),
 	}

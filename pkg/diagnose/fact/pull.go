@@ -1,6 +1,7 @@
 package fact
 
 import (
+	"slices"
 	"time"
 
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
@@ -19,8 +20,8 @@ const (
 	downloadGivenUp         = 5 * time.Minute
 )
 
-// pull returns the pull of an image for one of the pod's containers that the kubelet waits for; nil when
-// it is not so, or not known. The kubelet does not turn to the deletion before the pull has ended: SyncPod
+// pull returns the pull of an image for one of the pod's containers, or for a volume, that the kubelet
+// waits for; nil when it is not so, or not known. The kubelet does not turn to the deletion before the pull has ended: SyncPod
 // takes a context that the deletion does not cancel (pkg/kubelet/kubelet.go).
 func pull(p *evidence.Pod) *evidence.Pull {
 	kubelet := p.Node.Kubelet.Process
@@ -40,64 +41,83 @@ func pull(p *evidence.Pod) *evidence.Pull {
 // Pulls reports whether the kubelet waits for an image of the pod, as far as is known.
 func Pulls(p *evidence.Pod) bool { return pull(p) != nil }
 
-// lastDownload returns the download of which data was stored last; nil when there is none.
-func lastDownload(p *evidence.Pod) *evidence.Download {
+// PullMoves reports whether the kubelet waits for an image, and a download has moved not long ago or is
+// complete and not yet on the disk. The pod then starts, and ends, by itself. What moved in the future
+// was told by a clock that has been set since.
+func PullMoves(p *evidence.Pod) bool {
+	return pull(p) != nil && slices.ContainsFunc(p.Node.Containerd.Downloads, func(d evidence.Download) bool {
+		ago := p.Node.Time.Sub(d.Updated)
+		return ago >= -clockSkew && ago < downloadPatienceStarved
+	})
+}
+
+// HangingPull returns the pull of an image for the pod that the kubelet waits for, and the download that
+// was updated last of those that are not complete, when no download moves; nil when it is not so, or not
+// known.
+func HangingPull(p *evidence.Pod) (*evidence.Pull, *evidence.Download) {
+	n := &p.Node
+	pull, patience, read := pull(p), downloadPatience, n.Time
+	if n.Pressure == nil || Starved(p) {
+		patience = downloadPatienceStarved
+	}
+	// By a clock that was set lately what is new may look old.
+	if pull == nil || read.Sub(pull.Since) < patience || !n.ClockSet.IsZero() && read.Sub(n.ClockSet) < patience ||
+		storesBlocked(n) {
+		return nil, nil
+	}
 	var last *evidence.Download
-	for i := range p.Node.Containerd.Downloads {
-		if d := &p.Node.Containerd.Downloads[i]; last == nil || d.Updated.After(last.Updated) {
+	complete := 0
+	for i := range n.Containerd.Downloads {
+		switch d := &n.Containerd.Downloads[i]; {
+		case d.Total > 0 && d.Offset >= d.Total:
+			if complete++; read.Sub(d.Updated) < downloadGivenUp {
+				return nil, nil // it is being written to the disk
+			}
+		case d.Updated.After(read.Add(clockSkew)): // by another clock
+		case last == nil || d.Updated.After(last.Updated):
 			last = d
 		}
 	}
-	return last
-}
-
-// PullMoves reports whether the kubelet waits for an image, and a download has moved not long ago or is
-// complete and not yet on the disk. The pod then starts, and ends, by itself.
-func PullMoves(p *evidence.Pod) bool {
-	last := lastDownload(p)
-	return last != nil && pull(p) != nil && p.Node.Time.Sub(last.Updated) < downloadPatienceStarved
-}
-
-// HangingPull returns the pull of an image for one of the pod's containers that the kubelet waits for,
-// and the download that was updated last, when no download moves; nil when it is not so, or not known.
-func HangingPull(p *evidence.Pod) (*evidence.Pull, *evidence.Download) {
-	pull, last := pull(p), lastDownload(p)
-	if pull == nil || last == nil {
+	if last == nil || read.Sub(last.Updated) < patience {
 		return nil, nil
 	}
-	patience, read := downloadPatience, p.Node.Time
-	if p.Node.Pressure == nil || Starved(p) {
-		patience = downloadPatienceStarved
-	}
-	for i := range p.Node.Containerd.Downloads {
-		if d := &p.Node.Containerd.Downloads[i]; d.Total > 0 && d.Offset >= d.Total && read.Sub(d.Updated) < downloadGivenUp {
-			return nil, nil // it is complete, and being written to the disk
+	if c := n.Containerd.Content; c != nil {
+		// What is not open was left by a pull that has ended. What is read is an image that is unpacked,
+		// and may be the pod's.
+		if c.Ingests <= complete || c.Blobs > 0 {
+			return nil, nil
 		}
+		return pull, last
 	}
 	// One of which nothing has come and that is older than the connection to containerd may be left from
 	// before a restart of it: its lease is kept for a day.
-	if last.Offset == 0 && last.Updated.Before(pull.Since) && last.Updated.Before(p.Node.Containerd.ConnectedSince) {
-		return nil, nil
-	}
-	if read.Sub(pull.Since) < patience || read.Sub(last.Updated) < patience ||
+	if last.Offset == 0 && last.Updated.Before(pull.Since) && last.Updated.Before(n.Containerd.ConnectedSince) ||
 		last.Offset > 0 && pull.Since.Sub(last.Updated) >= downloadGivenUp {
 		return nil, nil
 	}
 	return pull, last
 }
 
+// storesBlocked reports whether a thread of containerd is blocked: it may be the disk that does not take
+// what comes.
+func storesBlocked(n *evidence.Node) bool {
+	return slices.ContainsFunc(n.Blocked, func(t evidence.Task) bool { return t.Owner == "containerd" })
+}
+
 // toBeCreated reports whether a container of the pod is yet to be created, and not for the kubelet
-// to try again later, while the pod's sandbox runs and no container does.
+// to try again later, while the pod's sandbox runs; "" is any container, for which a volume is wanted.
+// Others may run, since the kubelet starts one after the other, but no init container: it starts nothing
+// before that has ended.
 func toBeCreated(p *evidence.Pod, name string) bool {
 	waits, sandbox := false, false
 	for i := range p.Containers {
 		switch c := &p.Containers[i]; {
 		case c.Kind == evidence.Sandbox:
 			sandbox = sandbox || c.State == evidence.StateRunning
-		case c.State == evidence.StateCreated || c.State == evidence.StateRunning || c.State == evidence.StateUnknown:
+		case c.State == evidence.StateCreated || c.State == evidence.StateUnknown || c.Kind == evidence.Init && c.State == evidence.StateRunning:
 			return false
-		case c.Name == name:
-			waits = c.Waiting && !c.BackedOff && c.ID == ""
+		case c.Name == name || name == "":
+			waits = waits || c.Waiting && !c.BackedOff && c.ID == ""
 		}
 	}
 	return sandbox && waits
