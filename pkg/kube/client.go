@@ -44,7 +44,8 @@ func New(config *rest.Config) (*Client, error) {
 		}
 	}
 	metav1.AddToGroupVersion(scheme, schema.GroupVersion{Version: "v1"})
-	measured := &clock{now: time.Now}
+	began := time.Now()
+	measured := &clock{now: time.Now, elapsed: func() time.Duration { return time.Since(began) }}
 	config = rest.CopyConfig(config)
 	config.Wrap(func(next http.RoundTripper) http.RoundTripper {
 		measured.next = next

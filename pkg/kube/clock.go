@@ -17,9 +17,29 @@ type clock struct {
 	next http.RoundTripper
 	now  func() time.Time
 
+	// elapsed is what has gone by since some moment, by a clock that nobody can set.
+	elapsed func() time.Duration
+
 	mu          sync.Mutex
 	least, most time.Duration
 	since       time.Time // of the first answer that counts; zero before there is one
+	// looked is when, by this machine's clock, least and most were such, and at the same by elapsed.
+	looked time.Time
+	at     time.Duration
+}
+
+// settle takes off what this machine's clock has been set forward by: the API server's is ahead by that much
+// less. The next answer may come seconds later, and until then each deadline would be wrong.
+func (c *clock) settle() {
+	now, at := c.now().Round(0), c.elapsed()
+	if !c.looked.IsZero() {
+		step := now.Sub(c.looked) - (at - c.at)
+		c.least, c.most = c.least-step, c.most-step
+		if !c.since.IsZero() {
+			c.since = c.since.Add(step)
+		}
+	}
+	c.looked, c.at = now, at
 }
 
 // RoundTrip implements http.RoundTripper.
@@ -45,6 +65,7 @@ func (c *clock) answered(asked, got, date time.Time) {
 	least, most := date.Sub(got), date.Add(time.Second).Sub(asked)
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.settle()
 	if l, m := max(least, c.least), min(most, c.most); c.measured(got) && l <= m {
 		c.least, c.most = l, m
 		return
@@ -62,5 +83,6 @@ func (c *clock) measured(now time.Time) bool {
 func (c *Client) Skew() (least, most time.Duration, ok bool) {
 	c.clock.mu.Lock()
 	defer c.clock.mu.Unlock()
+	c.clock.settle()
 	return c.clock.least, c.clock.most, !c.clock.since.IsZero()
 }

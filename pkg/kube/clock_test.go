@@ -12,7 +12,8 @@ import (
 func TestClock(t *testing.T) {
 	begin := time.Date(2026, 1, 2, 3, 0, 0, 0, time.UTC)
 	at := func(ms int) time.Time { return begin.Add(time.Duration(ms) * time.Millisecond) }
-	var c clock
+	now := begin
+	c := clock{now: func() time.Time { return now }, elapsed: func() time.Duration { return now.Sub(begin) }}
 	for _, tt := range []struct {
 		asked, got, date int // milliseconds
 		least, most      time.Duration
@@ -25,10 +26,30 @@ func TestClock(t *testing.T) {
 		{20_500, 20_000, 60_000, 29_900 * time.Millisecond, 31 * time.Second},             // set while it was asked
 		{700_000, 700_100, 731_000, 30_900 * time.Millisecond, 32_000 * time.Millisecond}, // too long ago
 	} {
+		now = at(tt.got)
 		c.answered(at(tt.asked), at(tt.got), at(tt.date))
 		if c.least != tt.least || c.most != tt.most {
 			t.Errorf("%+v: %s to %s", tt, c.least, c.most)
 		}
+	}
+}
+
+// This machine's clock is set while nobody is asked.
+func TestClockIsSet(t *testing.T) {
+	wall, elapsed := time.Date(2026, 1, 2, 3, 0, 0, 0, time.UTC), time.Hour
+	c := &Client{clock: &clock{now: func() time.Time { return wall }, elapsed: func() time.Duration { return elapsed }}}
+	c.clock.answered(wall, wall, wall)
+	for _, step := range []time.Duration{10 * time.Minute, -25 * time.Minute, 0} {
+		before, _, _ := c.Skew()
+		wall, elapsed = wall.Add(step+time.Second), elapsed+time.Second
+		if least, most, ok := c.Skew(); !ok || least != before-step || most-least != time.Second {
+			t.Errorf("set by %s: %s to %s, before that from %s", step, least, most, before)
+		}
+	}
+	// The next answer tells the same.
+	c.clock.answered(wall, wall, wall.Add(15*time.Minute))
+	if least, most, _ := c.Skew(); least != 15*time.Minute || most-least != time.Second {
+		t.Errorf("%s to %s", least, most)
 	}
 }
 
