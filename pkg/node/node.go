@@ -124,7 +124,9 @@ type Reader struct {
 	blockedAt   time.Time
 	blockedTook time.Duration
 	saw         atomic.Int64 // Unix nanoseconds of when the kubelet's process was seen last; 0 for never
-	clock       clock
+	// clock notices that the node's clock was set, and clockSet is when it first had.
+	clock    evidence.Clock
+	clockSet time.Time
 }
 
 // The states of the reading of what the pods share.
@@ -190,9 +192,25 @@ func (r *Reader) Round(ctx context.Context, ask Ask) Round {
 		}
 	}
 	out.node.Time, out.node.Read = began, time.Now()
-	out.node.ClockSet = r.clock.look(out.node.Read, time.Since(loaded))
+	r.keepTime(&out.node)
 	out.node.Since(ask.Earlier)
 	return out
+}
+
+// loaded is when this program began, for a clock that nobody can set.
+var loaded = time.Now()
+
+// keepTime tells when the node's clock was set. What was noted before, as since when containerd answers, is
+// by the clock of then, and is told by the one of now.
+func (r *Reader) keepTime(n *evidence.Node) {
+	if step := r.clock.Look(n.Read, time.Since(loaded)); step != 0 {
+		r.clockSet = n.Read
+	}
+	if r.clockSet.IsZero() {
+		return
+	}
+	n.ClockSet = r.clockSet
+	*n = *n.AfterStep(n.Read, 0)
 }
 
 // PodDirs implements Source.

@@ -1,0 +1,138 @@
+package evidence
+
+import (
+	"reflect"
+	"time"
+)
+
+// A Clock notices that the node's clock was set: it has gone on by more, or by less, than the kernel's
+// monotonic one, which nobody can set and which stands still while the node sleeps.
+type Clock struct {
+	wall    time.Time
+	elapsed time.Duration
+}
+
+// A clock that is slewed gains or loses at most 500 microseconds in a second (adjtimex(2)); what is less than
+// a second makes no difference.
+const (
+	slewed = 1000
+	little = time.Second
+)
+
+// Step takes a time of day, and what has gone by since some moment by the monotonic clock, and returns by how
+// much the clock was set forward since Look was called; 0 when it was not.
+func (c *Clock) Step(wall time.Time, elapsed time.Duration) time.Duration {
+	if c.wall.IsZero() {
+		return 0
+	}
+	by := elapsed - c.elapsed
+	step := wall.Round(0).Sub(c.wall) - by
+	if step.Abs() <= little+by/slewed {
+		return 0
+	}
+	return step
+}
+
+// Look is Step, and what the next call compares with.
+func (c *Clock) Look(wall time.Time, elapsed time.Duration) time.Duration {
+	step := c.Step(wall, elapsed)
+	c.wall, c.elapsed = wall.Round(0), elapsed
+	return step
+}
+
+// AfterStep returns a copy of a reading from before the node's clock was set forward by step, with all of its
+// times by the clock as it is now: it is to be compared with those of later readings, and told.
+func (p *Pod) AfterStep(now time.Time, step time.Duration) *Pod { return afterStep(p, now, step) }
+
+// AfterStep is for a node what it is for a pod.
+func (n *Node) AfterStep(now time.Time, step time.Duration) *Node { return afterStep(n, now, step) }
+
+// AfterStep is for a baseline what it is for a pod.
+func (b *Baseline) AfterStep(now time.Time, step time.Duration) *Baseline {
+	return afterStep(b, now, step)
+}
+
+// MomentAfterStep returns a moment by the clock as it is now. One that was taken from the monotonic clock too
+// keeps that.
+func MomentAfterStep(t, now time.Time, step time.Duration) time.Time {
+	switch {
+	case t.IsZero():
+		return t
+	case t != t.Round(0):
+		return now.Add(t.Sub(now))
+	}
+	return t.Add(step)
+}
+
+func afterStep[T any](v *T, now time.Time, step time.Duration) *T {
+	if v == nil {
+		return nil
+	}
+	s := stepping{now: now, step: step, timed: make(map[reflect.Type]bool)}
+	return s.copy(reflect.ValueOf(v)).Interface().(*T)
+}
+
+// A stepping copies what has times in it, with other times. What has none is shared.
+type stepping struct {
+	now   time.Time
+	step  time.Duration
+	timed map[reflect.Type]bool // whether values of a type may have times in them
+}
+
+var typeOfTime = reflect.TypeFor[time.Time]()
+
+func (s *stepping) copy(v reflect.Value) reflect.Value {
+	if !s.hasTimes(v.Type()) {
+		return v
+	}
+	switch v.Kind() {
+	case reflect.Pointer:
+		if v.IsNil() {
+			return v
+		}
+		out := reflect.New(v.Type().Elem())
+		out.Elem().Set(s.copy(v.Elem()))
+		return out
+	case reflect.Slice:
+		if v.IsNil() {
+			return v
+		}
+		out := reflect.MakeSlice(v.Type(), v.Len(), v.Len())
+		for i := range v.Len() {
+			out.Index(i).Set(s.copy(v.Index(i)))
+		}
+		return out
+	}
+	if v.Type() == typeOfTime {
+		return reflect.ValueOf(MomentAfterStep(v.Interface().(time.Time), s.now, s.step))
+	}
+	out := reflect.New(v.Type()).Elem()
+	out.Set(v)
+	for i := range v.NumField() {
+		if f := out.Field(i); f.CanSet() {
+			f.Set(s.copy(v.Field(i)))
+		}
+	}
+	return out
+}
+
+func (s *stepping) hasTimes(t reflect.Type) bool {
+	if t == typeOfTime {
+		return true
+	}
+	is, known := s.timed[t]
+	if known {
+		return is
+	}
+	s.timed[t] = false // of a type that is inside of itself
+	switch t.Kind() {
+	case reflect.Pointer, reflect.Slice:
+		is = s.hasTimes(t.Elem())
+	case reflect.Struct:
+		for i := range t.NumField() {
+			is = is || t.Field(i).IsExported() && s.hasTimes(t.Field(i).Type)
+		}
+	}
+	s.timed[t] = is
+	return is
+}
