@@ -113,12 +113,13 @@ func capture(ctx context.Context, o *hostOptions, kubeconfig, namespace, name st
 	}
 	defer reader.Close()
 	pods := podsOfNode(ctx, client, o.nodeName)
-	ask := agent.Ask(pods, time.Now())
+	least, most, measured := client.Skew()
+	ask := agent.Ask(pods, time.Now().Add(most))
 	ask.Overdue, ask.Finished = true, true
 	seed := agent.Seed(pod)
 	ask.Unprepares = seed.ResourceClaims > 0 // the deadline may pass meanwhile
 	agent.DoubtDeadline(seed, pod)
-	if least, most, ok := client.Skew(); ok {
+	if measured {
 		seed.SetSkew(least, most)
 	}
 	seed.Before, seed.Seen = askBaseline(ctx, baselineSocket, seed), askSeen(ctx, baselineSocket, seed)
@@ -146,7 +147,7 @@ func capture(ctx context.Context, o *hostOptions, kubeconfig, namespace, name st
 		}
 		rest += 500*time.Millisecond - time.Since(first.Node.Read)
 	}
-	failures := agent.Failures{Ask: client.KillFailures, AskAll: client.KubeletEvents, Node: o.nodeName}
+	failures := agent.Failures{Ask: client.KillFailures, AskAll: client.KubeletEvents, Skew: client.Skew, Node: o.nodeName}
 	heard, err := failures.Of(ctx, pod)
 	last.Heard(heard, err)
 	last.HeardOfPulls(failures.Pulls(ctx, pod))

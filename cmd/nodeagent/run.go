@@ -162,7 +162,7 @@ func (o *runOptions) newAgent(client *kube.Client, reader *node.Reader, watch *k
 		Reader:    reader,
 		Skew:      client.Skew,
 		Setters:   &agent.Setters{Ask: client.PodMetadata},
-		Failures:  &agent.Failures{Ask: client.KillFailures, AskAll: client.KubeletEvents, Node: o.host.nodeName},
+		Failures:  &agent.Failures{Ask: client.KillFailures, AskAll: client.KubeletEvents, Skew: client.Skew, Node: o.host.nodeName},
 		Readiness: readiness(client, o.host.nodeName),
 		Diagnose:  cause.Diagnose,
 		Cases:     new(verdict.Cases),

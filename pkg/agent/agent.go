@@ -107,7 +107,9 @@ type Agent struct {
 	Log     *slog.Logger
 
 	pace  pace
-	moved atomic.Int64 // Unix nanoseconds of the end of the last round or look
+	moved atomic.Int64 // nanoseconds from loaded to the end of the last round or look
+	// clock notices that the node's clock was set. mu guards it.
+	clock evidence.Clock
 	node  *evidence.Node
 	// late are the pods, by UID, that were being deleted when the loop began: it has
 	// not seen their first deadline. nil before the pods are known.
@@ -150,13 +152,13 @@ func (a *Agent) Run(ctx context.Context) {
 	a.backSlots = make(chan struct{}, max(a.Workers, 1))
 	a.records.PerMinute, a.remains.PerMinute = perMinute, perMinute
 	defer a.lookingBack.Wait() // the end of the context ends what it waits for
-	a.moved.Store(time.Now().UnixNano())
+	a.moved.Store(int64(time.Since(loaded)))
 	ticker := time.NewTicker(a.Period)
 	defer ticker.Stop()
 	for {
 		n := a.round(ctx)
 		now := time.Now()
-		a.moved.Store(now.UnixNano())
+		a.moved.Store(int64(time.Since(loaded)))
 		a.Monitor.Ticked(now, n, max(a.pace.period, a.Period))
 		select {
 		case <-ctx.Done():
@@ -174,7 +176,7 @@ func (a *Agent) Health() error {
 		return nil // Run has not begun; readiness tells that
 	}
 	limit := 3*max(a.Period, a.Longest) + 3*a.Timeout
-	if age := time.Since(time.Unix(0, moved)); age > limit {
+	if age := time.Since(loaded) - time.Duration(moved); age > limit {
 		return fmt.Errorf("the last round or reading ended %s ago, more than %s", age.Round(time.Second), limit)
 	}
 	return nil
@@ -190,6 +192,7 @@ type look struct {
 // at those that are at their deadline, and returns how many there are.
 func (a *Agent) round(ctx context.Context) int {
 	now := time.Now()
+	a.keepTime(now, time.Since(loaded))
 	all := a.Watch.All() // before Round, which returns none until the pods are known
 	a.Before.Refresh(ctx, a.Reader, all, now)
 	terminating, gone := a.Watch.Round()
@@ -225,7 +228,7 @@ func (a *Agent) round(ctx context.Context) int {
 		}
 	}()
 	shared, cancel := context.WithTimeout(ctx, a.Timeout)
-	ask := Ask(a.Watch.All(), now)
+	ask := Ask(a.Watch.All(), now.Add(c.ahead))
 	ask.Overdue, ask.Finished, ask.Earlier = c.overdue, c.finished, a.node
 	ask.Lists = a.Readiness != nil && a.Readiness.Unlisted()
 	reading := a.Reader.Round(shared, ask)
@@ -244,6 +247,8 @@ type choice struct {
 	// overdue reports whether one is past its deadline, and finished whether nothing but
 	// the object was left of one of these when it was read last.
 	overdue, finished bool
+	// ahead is how far the API server's clock, by which it writes deadlines, may be ahead of the node's.
+	ahead time.Duration
 }
 
 // choose opens the cases of the terminating pods and returns which are to be looked at: of a
@@ -251,14 +256,13 @@ type choice struct {
 // something is seen that is soon over.
 func (a *Agent) choose(terminating []*corev1.Pod, now time.Time, full bool) choice {
 	out := choice{here: make(map[string]bool, len(terminating))}
-	var ahead time.Duration
 	if a.Skew != nil {
-		_, ahead, _ = a.Skew()
+		_, out.ahead, _ = a.Skew()
 	}
 	for _, p := range terminating {
 		uid := string(p.UID)
 		out.here[uid] = true
-		deadline := p.DeletionTimestamp.Add(-ahead)
+		deadline := p.DeletionTimestamp.Add(-out.ahead)
 		late := deadline.Before(now)
 		c := a.Cases.Open(uid)
 		out.overdue = out.overdue || late
@@ -288,7 +292,7 @@ func (a *Agent) lookAtAll(ctx context.Context, reading node.Round, due []look, a
 		wg.Go(func() {
 			defer func() { <-slots }()
 			a.watch(ctx, pod, look)
-			a.moved.Store(time.Now().UnixNano())
+			a.moved.Store(int64(time.Since(loaded)))
 		})
 	}
 	for _, l := range due {
@@ -534,8 +538,8 @@ func (a *Agent) look(ctx context.Context, l look, reading node.Round) {
 	}
 	e := reading.Pod(timed, seed, c.Last)
 	asking.Wait()
-	if ctx.Err() != nil {
-		return // the agent ends, or the look was given up
+	if ctx.Err() != nil || a.clockSet(time.Now(), time.Since(loaded)) {
+		return // the agent ends, or the look was given up, or its times are by two clocks
 	}
 	e.Heard(failures, unheard)
 	e.HeardOfPulls(pulls, unpulled)

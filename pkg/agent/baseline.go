@@ -108,3 +108,12 @@ func (b *Baselines) Of(uid string, requested time.Time) *evidence.Baseline {
 	}
 	return readings[i]
 }
+
+// afterStep has what was read told by the node's clock as it is now, which was set forward by step.
+func (b *Baselines) afterStep(now time.Time, step time.Duration) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, p := range b.pods {
+		p.last, p.before = p.last.AfterStep(now, step), p.before.AfterStep(now, step)
+	}
+}

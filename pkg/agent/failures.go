@@ -36,6 +36,8 @@ type Failures struct {
 	// AskAll asks for all that the kubelet says of a pod whose start may wait for an image; nil is not
 	// asked.
 	AskAll AskEvents
+	// Skew is as in Agent; nil is allowed.
+	Skew func() (least, most time.Duration, ok bool)
 	// Node is whose kubelet is listened to.
 	Node string
 
@@ -57,13 +59,13 @@ type answer struct {
 // its containers have ended by what the kubelet says. It asks the API server at most
 // every quarter of a minute about a pod.
 func (f *Failures) Of(ctx context.Context, p *corev1.Pod) ([]evidence.KillFailure, error) {
-	now := time.Now()
-	if p.DeletionTimestamp == nil || now.Sub(p.DeletionTimestamp.Time) < askAfter ||
+	now, ahead := time.Now(), f.ahead()
+	if p.DeletionTimestamp == nil || now.Add(ahead).Sub(p.DeletionTimestamp.Time) < askAfter ||
 		p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed {
 		return nil, nil
 	}
 	each := askEach
-	if now.Sub(p.DeletionTimestamp.Time) > askLate {
+	if now.Add(ahead).Sub(p.DeletionTimestamp.Time) > askLate {
 		each = askEachLate
 	}
 	f.mu.Lock()
@@ -72,7 +74,7 @@ func (f *Failures) Of(ctx context.Context, p *corev1.Pod) ([]evidence.KillFailur
 	if ok && now.Sub(a.asked) < each {
 		return a.failures, a.err
 	}
-	a = f.ask(ctx, p, Seed(p).DeletionRequested)
+	a = f.ask(ctx, p, Seed(p).DeletionRequested.Add(-ahead))
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.known == nil {
@@ -80,6 +82,16 @@ func (f *Failures) Of(ctx context.Context, p *corev1.Pod) ([]evidence.KillFailur
 	}
 	f.known[p.UID] = a
 	return a.failures, a.err
+}
+
+// ahead is how far the API server's clock, by which it writes a pod's deadline, is ahead of the node's; 0
+// where that is not known.
+func (f *Failures) ahead() time.Duration {
+	if f.Skew == nil {
+		return 0
+	}
+	least, most, _ := f.Skew()
+	return (least + most) / 2
 }
 
 // Last returns the failures to stop a pod that is gone that the kubelet has told of since

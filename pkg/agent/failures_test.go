@@ -115,3 +115,25 @@ func TestWithoutSecrets(t *testing.T) {
 		t.Errorf("%d bytes", len(got))
 	}
 }
+
+// The deadline is by the API server's clock, and the kubelet's Events by the node's.
+func TestFailuresOfAnotherClock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for name, ahead := range map[string]time.Duration{"behind": -10 * time.Minute, "ahead": 10 * time.Minute} {
+			requested := time.Now()
+			f := &Failures{Node: "n", Skew: func() (least, most time.Duration, ok bool) { return ahead, ahead, true },
+				Ask: func(context.Context, string, types.UID) ([]eventsv1.Event, error) {
+					at := requested.Add(5 * time.Second)
+					return []eventsv1.Event{failed("n", "why", 1, at, at)}, nil
+				}}
+			p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p", UID: "u", DeletionTimestamp: &metav1.Time{Time: requested.Add(ahead)}}}
+			if got, _ := f.Of(t.Context(), p); got != nil {
+				t.Errorf("%s: asked at the deadline", name)
+			}
+			time.Sleep(askAfter)
+			if got, err := f.Of(t.Context(), p); len(got) != 1 || err != nil {
+				t.Errorf("%s: %v, %v", name, got, err)
+			}
+		}
+	})
+}

@@ -243,7 +243,8 @@ func controller(p *corev1.Pod) int {
 }
 
 // Ask starts what a round is asked for with what the pods of the node tell: their
-// names by the UID in their control groups, and whose volumes the kubelet takes down.
+// names by the UID in their control groups, and whose volumes the kubelet takes down. now is by the API
+// server's clock.
 func Ask(pods []*corev1.Pod, now time.Time) node.Ask {
 	ask := node.Ask{Names: make(map[string]string, len(pods))}
 	for _, p := range pods {

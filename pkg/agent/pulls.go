@@ -20,12 +20,12 @@ type AskEvents func(ctx context.Context, namespace string, uid types.UID) ([]eve
 // Pulls returns the pulls of images for a pod of which the kubelet has told no end: none before the pod
 // is well overdue, or when no container waits. It asks the API server as often as Of does.
 func (f *Failures) Pulls(ctx context.Context, p *corev1.Pod) ([]evidence.Pull, error) {
-	now := time.Now()
-	if f.AskAll == nil || p.DeletionTimestamp == nil || now.Sub(p.DeletionTimestamp.Time) < askAfter || !mayPull(p) {
+	now, ahead := time.Now(), f.ahead()
+	if f.AskAll == nil || p.DeletionTimestamp == nil || now.Add(ahead).Sub(p.DeletionTimestamp.Time) < askAfter || !mayPull(p) {
 		return nil, nil
 	}
 	each := askEach
-	if now.Sub(p.DeletionTimestamp.Time) > askLate {
+	if now.Add(ahead).Sub(p.DeletionTimestamp.Time) > askLate {
 		each = askEachLate
 	}
 	f.mu.Lock()

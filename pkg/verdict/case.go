@@ -128,3 +128,18 @@ func (c *Case) Due(now time.Time) bool {
 	return c.Last == nil || s.Cause == "" || c.outcome != Found ||
 		now.Sub(s.Since) < settled || now.Sub(c.Last.Time) >= slow
 }
+
+// AfterStep has what is known told by the node's clock as it is now, which was set forward by step.
+func (c *Case) AfterStep(now time.Time, step time.Duration) {
+	last, alive := c.Last, c.Alive
+	if c.Last = last.AfterStep(now, step); alive == last {
+		c.Alive = c.Last
+	} else {
+		c.Alive = alive.AfterStep(now, step)
+	}
+	t := &c.timeline
+	t.deadline = evidence.MomentAfterStep(t.deadline, now, step)
+	for i := range t.entered {
+		t.entered[i] = evidence.MomentAfterStep(t.entered[i], now, step)
+	}
+}

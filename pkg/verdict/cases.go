@@ -1,6 +1,7 @@
 package verdict
 
 import (
+	"maps"
 	"sync"
 	"sync/atomic"
 
@@ -52,6 +53,13 @@ func (c *Cases) CloseOthers(here map[string]bool) map[string]*Case {
 		}
 	}
 	return closed
+}
+
+// All returns the Cases by UID.
+func (c *Cases) All() map[string]*Case {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return maps.Clone(c.byUID)
 }
 
 // Standing returns the verdicts that stand, in no order.

@@ -159,3 +159,25 @@ func TestTimelineAfterARestart(t *testing.T) {
 		}
 	}
 }
+
+// A timeline is told by the node's clock as it is now, and its parts are as long as they were.
+func TestTimelineOfASetClock(t *testing.T) {
+	const s, step = time.Second, -10 * time.Minute
+	var c Case
+	c.Judge(web, at(10*s, nil), diagnose.Diagnosis{Phase: diagnose.StopSignal})
+	c.AfterStep(start.Add(11*s+step), step)
+	later := at(40*s+step, func(p *evidence.Pod) {
+		p.DeletionRequested, p.Deadline = start.Add(step), start.Add(30*s+step)
+		p.Containers[0].Exit = &evidence.Exit{At: start.Add(35*s + step)}
+		p.Phase = "Succeeded"
+	})
+	c.Judge(web, later, diagnose.Diagnosis{Phase: diagnose.Volumes})
+	want := []Passage{{GracePeriod, 30 * s}, {Overdue, 5 * s}, {Sandbox, 5 * s}}
+	if diff := cmp.Diff(want, c.Passed()); diff != "" {
+		t.Error(diff)
+	}
+	const line = " Timeline (UTC): deleted 2026-03-01 02:50:00, grace period over 02:50:30, containers ended by 02:50:35, sandbox removed by 02:50:40."
+	if got := c.Timeline(); got != line {
+		t.Errorf("%q", got)
+	}
+}

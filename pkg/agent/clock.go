@@ -1,0 +1,37 @@
+package agent
+
+import "time"
+
+// loaded is when this program began, for a clock that nobody can set.
+var loaded = time.Now()
+
+// keepTime notices that the node's clock was set since the round before, and has what is known of the pods
+// and of the node told by the clock as it is now: the times of later readings, and those that others write,
+// are compared with it. A look that was given up keeps its case, and its times.
+func (a *Agent) keepTime(now time.Time, elapsed time.Duration) {
+	a.mu.Lock()
+	step := a.clock.Look(now, elapsed)
+	a.deleted, a.again = append(a.deleted, a.again...), nil
+	a.mu.Unlock()
+	if step == 0 {
+		return
+	}
+	a.Log.Warn("the node's clock was set", "by", step.Round(time.Second))
+	for uid, c := range a.Cases.All() {
+		if !a.looking(uid) {
+			c.AfterStep(now, step)
+		}
+	}
+	for i := range a.deleted {
+		a.deleted[i].seed = a.deleted[i].seed.AfterStep(now, step)
+	}
+	a.node = a.node.AfterStep(now, step)
+	a.Before.afterStep(now, step)
+}
+
+// clockSet reports whether the node's clock was set since the round began.
+func (a *Agent) clockSet(now time.Time, elapsed time.Duration) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.clock.Step(now, elapsed) != 0
+}

@@ -1,0 +1,45 @@
+package agent
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/nodeagent-io/nodeagent/pkg/evidence"
+)
+
+// What was read before the node's clock was set is compared with what is read after.
+func TestKeepTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench()
+		start := time.Now()
+		b.set([]*corev1.Pod{terminating("a", start, 30)})
+		b.Before.pods = map[string]*baselines{"a": {last: &evidence.Baseline{Read: start.Round(0)}}}
+		b.round(t.Context())
+		c := b.Cases.Open("a")
+		before := *c.Last
+		if b.clockSet(time.Now(), time.Since(loaded)) {
+			t.Error("set, and nobody has")
+		}
+		const step = -10 * time.Minute
+		wall, elapsed := time.Now().Round(0).Add(step), time.Since(loaded)
+		if !b.clockSet(wall, elapsed) {
+			t.Error("a look in a round that began before the step is believed")
+		}
+		b.keepTime(wall, elapsed)
+		if b.clockSet(wall, elapsed) {
+			t.Error("no look is believed any more")
+		}
+		if !c.Last.Deadline.Equal(before.Deadline.Add(step)) || !c.Last.UnchangedSince.Equal(before.UnchangedSince.Add(step)) {
+			t.Errorf("deadline %s, unchanged since %s; before %s, %s", c.Last.Deadline, c.Last.UnchangedSince, before.Deadline, before.UnchangedSince)
+		}
+		if got := b.Before.Of("a", start.Add(step+evidence.BaselineMargin)); got == nil {
+			t.Error("what was read before the deletion looks later than that")
+		}
+		if c.Last.Deadline.IsZero() || b.node == nil {
+			t.Error("nothing was read")
+		}
+	})
+}
