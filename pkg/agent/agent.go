@@ -435,7 +435,7 @@ func (a *Agent) lookBack(ctx context.Context, l look) {
 	e := *l.known.Alive
 	e.Gone = true
 	e.Containers = slices.Clone(e.Containers)
-	final := Seed(l.pod)
+	final := a.seed(l.pod)
 	for i := range e.Containers {
 		for j := range final.Containers {
 			if e.Containers[i].Kind == final.Containers[j].Kind && e.Containers[i].Name == final.Containers[j].Name {
@@ -504,6 +504,11 @@ func (a *Agent) seed(p *corev1.Pod) *evidence.Pod {
 	e := Seed(p)
 	if a.late[e.UID] {
 		DoubtDeadline(e, p)
+	}
+	for i := range e.Containers {
+		if x := e.Containers[i].Exit; x != nil {
+			x.Started, x.At = a.present(x.Started), a.present(x.At)
+		}
 	}
 	if a.Skew != nil {
 		if least, most, ok := a.Skew(); ok {

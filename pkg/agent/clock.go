@@ -9,6 +9,9 @@ var loaded = time.Now()
 // and of the node told by the clock as it is now: the times of later readings, and those that others write,
 // are compared with it. A look that was given up keeps its case, and its times.
 func (a *Agent) keepTime(now time.Time, elapsed time.Duration) {
+	if a.Failures != nil && a.Failures.present == nil {
+		a.Failures.present = a.present
+	}
 	a.mu.Lock()
 	step := a.clock.Look(now, elapsed)
 	a.deleted, a.again = append(a.deleted, a.again...), nil
@@ -27,6 +30,16 @@ func (a *Agent) keepTime(now time.Time, elapsed time.Duration) {
 	}
 	a.node = a.node.AfterStep(now, step)
 	a.Before.afterStep(now, step)
+	if a.Failures != nil {
+		a.Failures.afterStep(step)
+	}
+}
+
+// present returns a time that the kubelet has written by the node's clock as it is now.
+func (a *Agent) present(t time.Time) time.Time {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.clock.Present(t)
 }
 
 // clockSet reports whether the node's clock was set since the round began.

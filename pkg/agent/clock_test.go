@@ -1,11 +1,14 @@
 package agent
 
 import (
+	"context"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
 )
@@ -17,7 +20,9 @@ func TestKeepTime(t *testing.T) {
 		start := time.Now()
 		b.set([]*corev1.Pod{terminating("a", start, 30)})
 		b.Before.pods = map[string]*baselines{"a": {last: &evidence.Baseline{Read: start.Round(0)}}}
+		b.Failures = &Failures{Node: "n", Ask: func(context.Context, string, types.UID) ([]eventsv1.Event, error) { return nil, nil }}
 		b.round(t.Context())
+		b.Failures.pulls = map[types.UID]answer{"a": {pulls: []evidence.Pull{{Since: start.Add(-time.Minute)}}}}
 		c := b.Cases.Open("a")
 		before := *c.Last
 		if b.clockSet(time.Now(), time.Since(loaded)) {
@@ -37,6 +42,14 @@ func TestKeepTime(t *testing.T) {
 		}
 		if got := b.Before.Of("a", start.Add(step+evidence.BaselineMargin)); got == nil {
 			t.Error("what was read before the deletion looks later than that")
+		}
+		// The kubelet has told this before.
+		told := start.Add(-time.Minute)
+		if got := b.Failures.present(told); !got.Equal(told.Add(step)) {
+			t.Errorf("what was told at %s was told at %s", told, got)
+		}
+		if got := b.Failures.pulls["a"].pulls[0].Since; !got.Equal(told.Add(step)) {
+			t.Errorf("the pull began at %s, not %s", got, told.Add(step))
 		}
 		if c.Last.Deadline.IsZero() || b.node == nil {
 			t.Error("nothing was read")

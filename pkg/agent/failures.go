@@ -41,6 +41,9 @@ type Failures struct {
 	// Node is whose kubelet is listened to.
 	Node string
 
+	// present returns a time of the kubelet's by the clock as it is now; nil is by the same.
+	present func(time.Time) time.Time
+
 	mu    sync.Mutex
 	known map[types.UID]answer
 	pulls map[types.UID]answer
@@ -106,7 +109,44 @@ func (f *Failures) ask(ctx context.Context, p *corev1.Pod, requested time.Time) 
 	ctx, cancel := context.WithTimeout(ctx, failuresTime)
 	defer cancel()
 	events, err := f.Ask(ctx, p.Namespace, p.UID)
+	f.toPresent(events)
 	return answer{asked: now, failures: killFailures(events, f.Node, requested), err: err}
+}
+
+// toPresent has the times of Events be by the clock as it is now.
+func (f *Failures) toPresent(events []eventsv1.Event) {
+	if f.present == nil {
+		return
+	}
+	for i := range events {
+		e := &events[i]
+		for _, t := range []*time.Time{&e.DeprecatedFirstTimestamp.Time, &e.DeprecatedLastTimestamp.Time, &e.EventTime.Time} {
+			*t = f.present(*t)
+		}
+		if e.Series != nil {
+			e.Series.LastObservedTime.Time = f.present(e.Series.LastObservedTime.Time)
+		}
+	}
+}
+
+// afterStep has the times that were heard be by the clock as it is now, which was set forward by step.
+func (f *Failures) afterStep(step time.Duration) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for uid, a := range f.known {
+		a.failures = slices.Clone(a.failures)
+		for i := range a.failures {
+			a.failures[i].First, a.failures[i].Last = a.failures[i].First.Add(step), a.failures[i].Last.Add(step)
+		}
+		f.known[uid] = a
+	}
+	for uid, a := range f.pulls {
+		a.pulls = slices.Clone(a.pulls)
+		for i := range a.pulls {
+			a.pulls[i].Since = a.pulls[i].Since.Add(step)
+		}
+		f.pulls[uid] = a
+	}
 }
 
 // forget forgets the pods that are not here any more.

@@ -37,6 +37,7 @@ func (f *Failures) Pulls(ctx context.Context, p *corev1.Pod) ([]evidence.Pull, e
 	ctx, cancel := context.WithTimeout(ctx, failuresTime)
 	defer cancel()
 	events, err := f.AskAll(ctx, p.Namespace, p.UID)
+	f.toPresent(events)
 	a = answer{asked: now, pulls: pulls(a.pulls, events, f.Node), err: err}
 	f.mu.Lock()
 	defer f.mu.Unlock()

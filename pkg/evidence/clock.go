@@ -10,7 +10,20 @@ import (
 type Clock struct {
 	wall    time.Time
 	elapsed time.Duration
+	steps   []clockStep // the last ones
 }
+
+// A clockStep is by how much the clock was set forward, and when that was noticed, by the clock after it.
+type clockStep struct {
+	at time.Time
+	by time.Duration
+}
+
+// maxSteps is how many steps are kept, and noticed how long after Look times are written at the most.
+const (
+	maxSteps = 8
+	noticed  = 15 * time.Second
+)
 
 // A clock that is slewed gains or loses at most 500 microseconds in a second (adjtimex(2)); what is less than
 // a second makes no difference.
@@ -37,7 +50,28 @@ func (c *Clock) Step(wall time.Time, elapsed time.Duration) time.Duration {
 func (c *Clock) Look(wall time.Time, elapsed time.Duration) time.Duration {
 	step := c.Step(wall, elapsed)
 	c.wall, c.elapsed = wall.Round(0), elapsed
+	if step != 0 {
+		c.steps = append(c.steps[max(0, len(c.steps)-maxSteps+1):], clockStep{c.wall, step})
+	}
 	return step
+}
+
+// Present returns a time that the kubelet or containerd has written by the clock as it is now, when it is from
+// before the clock was set. Of one that comes twice, because the clock was set back, it is taken for the
+// later one.
+func (c *Clock) Present(t time.Time) time.Time {
+	if t.IsZero() {
+		return t
+	}
+	for i := range c.steps {
+		// It is noticed a while after the step, and what was written in between is by the new clock. What is
+		// still to come by that is not.
+		s := &c.steps[i]
+		if t.Before(s.at.Add(-max(s.by/2, 0))) || s.by < 0 && t.After(c.wall.Add(min(-s.by/2, noticed))) {
+			t = t.Add(s.by)
+		}
+	}
+	return t
 }
 
 // AfterStep returns a copy of a reading from before the node's clock was set forward by step, with all of its

@@ -55,3 +55,27 @@ func TestAfterStep(t *testing.T) {
 		t.Error("the reading itself was changed")
 	}
 }
+
+func TestPresent(t *testing.T) {
+	start := time.Date(2026, 1, 2, 3, 0, 0, 0, time.UTC)
+	const m = time.Minute
+	for name, test := range map[string]struct{ step, written, want time.Duration }{
+		"set forward, from before": {10 * m, -2 * m, 8 * m},
+		"set forward, from after":  {10 * m, 11 * m, 11 * m},
+		"set back, from before":    {-10 * m, -15 * m, -25 * m},
+		"set back, just before":    {-10 * m, 0, -10 * m},
+		"set back, from after":     {-10 * m, -9 * m, -9 * m},
+	} {
+		var c Clock
+		c.Look(start, 0)
+		c.Look(start.Add(test.step+time.Second), time.Second)
+		c.Look(start.Add(test.step+2*m), 2*m)
+		if got := c.Present(start.Add(test.written)); !got.Equal(start.Add(test.want)) {
+			t.Errorf("%s: %s, not %s", name, got.Sub(start), test.want)
+		}
+	}
+	var c Clock
+	if c.Look(start, 0); !c.Present(start).Equal(start) || !c.Present(time.Time{}).IsZero() {
+		t.Error("of a clock that nobody has set")
+	}
+}

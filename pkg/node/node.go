@@ -210,6 +210,10 @@ func (r *Reader) keepTime(n *evidence.Node) {
 		return
 	}
 	n.ClockSet = r.clockSet
+	for i := range n.Containerd.Downloads {
+		d := &n.Containerd.Downloads[i]
+		d.Started, d.Updated = r.clock.Present(d.Started), r.clock.Present(d.Updated)
+	}
 	*n = *n.AfterStep(n.Read, 0)
 }
 

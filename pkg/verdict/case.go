@@ -137,6 +137,10 @@ func (c *Case) AfterStep(now time.Time, step time.Duration) {
 	} else {
 		c.Alive = alive.AfterStep(now, step)
 	}
+	c.mu.Lock()
+	c.standing.Since = evidence.MomentAfterStep(c.standing.Since, now, step)
+	c.standing.Deadline = evidence.MomentAfterStep(c.standing.Deadline, now, step)
+	c.mu.Unlock()
 	t := &c.timeline
 	t.deadline = evidence.MomentAfterStep(t.deadline, now, step)
 	for i := range t.entered {
