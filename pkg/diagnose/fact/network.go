@@ -28,7 +28,11 @@ func PluginPatience(p *evidence.Pod) time.Duration {
 // one before it has returned, and the kubelet waits for all of them together.
 func NetworkMoves(p *evidence.Pod) bool {
 	return slices.ContainsFunc(p.NetworkSetup, func(t evidence.Task) bool {
-		return PluginLives(&t) && t.Probe != nil && !t.Probe.Started.IsZero() && p.Time.Sub(t.Probe.Started) < PluginPatience(p) &&
+		if !PluginLives(&t) || t.Probe == nil || t.Probe.Started.IsZero() {
+			return false
+		}
+		ago := p.Time.Sub(t.Probe.Started)
+		return ago >= -clockSkew && ago < PluginPatience(p) &&
 			!slices.ContainsFunc(p.NetworkSetup, func(of evidence.Task) bool { return of.PID == t.PPID })
 	})
 }
