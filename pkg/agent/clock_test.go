@@ -56,3 +56,12 @@ func TestKeepTime(t *testing.T) {
 		}
 	})
 }
+
+// What the monotonic clock tells too is right already, and keeps that.
+func TestMonotonicAfterStep(t *testing.T) {
+	now := time.Now()
+	p := &evidence.Pod{Time: now, Deadline: now.Round(0)}
+	if got := p.AfterStep(now, time.Hour); got.Time != now || !got.Deadline.Equal(now.Add(time.Hour)) {
+		t.Errorf("read at %s, deadline %s; set forward by an hour at %s", got.Time, got.Deadline, now)
+	}
+}
