@@ -30,6 +30,7 @@ func (p *Pod) Since(earlier *Pod) {
 	p.Seen.since(&e.Seen, p)
 	p.bareSince(&e, tasks)
 	p.sinceDisks(&e)
+	sinceVolumes(p.Volumes, e.Volumes)
 	sinceHolders(p.Holders, e.Holders, tasks)
 	p.sinceHeld(&e, tasks)
 	sinceLoops(p.Loops, e.Loops, tasks)

@@ -39,6 +39,23 @@ type Volume struct {
 	DriverPodState string `json:"driverPodState,omitempty"`
 	// Subpaths counts what is left below volume-subpaths.
 	Subpaths int `json:"subpaths,omitempty"`
+	// LastDeleted is when the kubelet was seen last to delete something in an emptyDir: the last change of one of those
+	// of its directories that the kubelet has open, in this reading or one before. When the containers have ended
+	// nobody else changes them, but processes of the node. It is read of the pods of which Volumes are, and zero
+	// when no reading showed one open or the kubelet's open files could not be read.
+	LastDeleted time.Time `json:"lastDeleted,omitzero"`
+}
+
+// sinceVolumes keeps when something was deleted last.
+func sinceVolumes(now, before []Volume) {
+	for i := range now {
+		v := &now[i]
+		for j := range before {
+			if b := &before[j]; b.Name == v.Name && b.Plugin == v.Plugin && b.LastDeleted.After(v.LastDeleted) {
+				v.LastDeleted = b.LastDeleted
+			}
+		}
+	}
 }
 
 // A SpecVolume is a volume of the pod's specification.

@@ -119,3 +119,19 @@ func TestNamesOnTheNodeStay(t *testing.T) {
 		t.Errorf("of another pod: %+v", stranger.Specified[0])
 	}
 }
+
+// A reading in which the kubelet has no directory of a volume open does not forget when it deleted something there.
+func TestLastDeleted(t *testing.T) {
+	start := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	volume := func(name string, deleted time.Time) Volume {
+		return Volume{Name: name, Plugin: "kubernetes.io~empty-dir", LastDeleted: deleted}
+	}
+	before := &Pod{UID: "u", Volumes: []Volume{volume("a", start), volume("b", start), {Name: "c", Plugin: "kubernetes.io~nfs", LastDeleted: start}}}
+	now := &Pod{UID: "u", Volumes: []Volume{volume("a", time.Time{}), volume("b", start.Add(time.Second)), volume("c", time.Time{})}}
+	now.Since(before)
+	for i, want := range []time.Time{start, start.Add(time.Second), {}} {
+		if got := now.Volumes[i].LastDeleted; !got.Equal(want) {
+			t.Errorf("%s: %v, want %v", now.Volumes[i].Name, got, want)
+		}
+	}
+}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/nodeagent-io/nodeagent/pkg/proc/internal/kernfile"
 	"github.com/nodeagent-io/nodeagent/pkg/proc/internal/mount"
+	"github.com/nodeagent-io/nodeagent/pkg/proc/probe"
 )
 
 // A Round is one look at the host: its methods read one pod, one service of the
@@ -36,6 +37,8 @@ type Round struct {
 	// and sockets those that it has open.
 	unanswered *shared[unanswered]
 	sockets    *shared[[]uint64]
+	// emptyDirs are the volumes of this kind of which the kubelet has a directory open.
+	emptyDirs *shared[[]probe.OpenEmptyDir]
 	// ofContainerd are the limits that containerd has used up.
 	ofContainerd *shared[short]
 
@@ -71,6 +74,7 @@ func (h *Host) Round() *Round {
 
 		unanswered: newShared[unanswered](),
 		sockets:    newShared[[]uint64](),
+		emptyDirs:  newShared[[]probe.OpenEmptyDir](),
 
 		ofContainerd: newShared[short](),
 

@@ -39,6 +39,7 @@ func (r *Round) readVolumes(ctx context.Context, files *kernfile.Reader, p *evid
 		v.Unregistered = d.Driver != "" && !slices.ContainsFunc(sockets, func(s string) bool { return strings.HasPrefix(s, d.Driver) })
 		p.Volumes = append(p.Volumes, v)
 	}
+	r.readEmptyDirs(ctx, p, uid)
 	for _, m := range p.Devices {
 		if !slices.ContainsFunc(p.Volumes, func(v evidence.Volume) bool { return v.Block && v.Name == m.Volume && v.Plugin == m.Plugin }) {
 			p.Volumes = append(p.Volumes, evidence.Volume{Name: m.Volume, Plugin: m.Plugin, Block: true})
@@ -63,6 +64,34 @@ func (r *Round) readVolumes(ctx context.Context, files *kernfile.Reader, p *evid
 	}
 	r.probeHolders(ctx, p, users)
 	p.Holders = append(p.Holders, users...)
+}
+
+// emptyDir is the kubelet's plugin of volumes whose files it deletes itself.
+const emptyDir = "kubernetes.io~empty-dir"
+
+// readEmptyDirs notes when the kubelet has deleted something in the pod's emptyDir volumes, of those that it has open.
+// The directories in which it deletes are open to it meanwhile, each of them up to the volume's own. What cannot be read
+// shows nothing.
+func (r *Round) readEmptyDirs(ctx context.Context, p *evidence.Pod, uid string) {
+	k := p.Node.Kubelet.Process
+	if k == nil || !slices.ContainsFunc(p.Volumes, func(v evidence.Volume) bool { return v.Plugin == emptyDir }) {
+		return
+	}
+	open, err := r.emptyDirs.get(ctx, func() ([]probe.OpenEmptyDir, error) {
+		saw, err := r.Prober.EmptyDirs(ctx, r.Proc, k, k.Owner, r.KubeletDir)
+		return saw.EmptyDirs, err
+	})
+	if err != nil {
+		return
+	}
+	for i := range p.Volumes {
+		v := &p.Volumes[i]
+		for _, d := range open {
+			if v.Plugin == emptyDir && d.Pod == uid && d.Volume == v.Name {
+				v.LastDeleted = d.Changed
+			}
+		}
+	}
 }
 
 // namesOfDevices returns the names of the pod's block devices of CSI drivers.

@@ -166,3 +166,39 @@ func TestNoOpenFiles(t *testing.T) {
 		t.Errorf("without a program: %+v", saw)
 	}
 }
+
+// What the kubelet deletes is told of the volume, and of the pod, of which it is.
+func TestEmptyDirs(t *testing.T) {
+	root := t.TempDir()
+	const dir = "/kubelet/pods/u/volumes/kubernetes.io~empty-dir/"
+	kerneltest.Tree(t, root, map[string]string{dir + "scratch/a/file": "", dir + "spool/file": "", "/7/task/7/exe": ""})
+	if err := os.Mkdir(root+"/7/task/7/fd", 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(root+dir+"scratch/a", root+"/7/task/7/fd/3"); err != nil {
+		t.Fatal(err)
+	}
+	h := newHost(t)
+	h.Proc, h.KubeletDir = root, root+"/kubelet"
+	for name, tc := range map[string]struct {
+		uid    string
+		change func(p *evidence.Pod)
+		want   []bool
+	}{
+		"one of two":               {"u", func(*evidence.Pod) {}, []bool{true, false}},
+		"another pod":              {"v", func(*evidence.Pod) {}, []bool{false, false}},
+		"another kind":             {"u", func(p *evidence.Pod) { p.Volumes[0].Plugin = "kubernetes.io~nfs" }, []bool{false, false}},
+		"the kubelet has ended":    {"u", func(p *evidence.Pod) { p.Node.Kubelet.Process.PID = 8 }, []bool{false, false}},
+		"the kubelet is not known": {"u", func(p *evidence.Pod) { p.Node.Kubelet.Process = nil }, []bool{false, false}},
+	} {
+		p := &evidence.Pod{Volumes: []evidence.Volume{{Name: "scratch", Plugin: emptyDir}, {Name: "spool", Plugin: emptyDir}}}
+		p.Node.Kubelet.Process = &evidence.Task{PID: 7, TID: 7, State: evidence.Sleeping}
+		tc.change(p)
+		h.Round().readEmptyDirs(t.Context(), p, tc.uid)
+		for i, want := range tc.want {
+			if got := p.Volumes[i].LastDeleted; got.IsZero() == want {
+				t.Errorf("%s: volume %s: %v", name, p.Volumes[i].Name, got)
+			}
+		}
+	}
+}

@@ -55,6 +55,8 @@ const (
 	volumes What = "volumes" // the directories of a pod's volumes
 	pods    What = "pods"    // the directories of all pods
 	claims  What = "claims"  // the resource claims that the kubelet has had prepared
+
+	emptyDirs What = "emptydirs" // the emptyDir volumes of which the kubelet has a directory open
 )
 
 // A reply is one message of the helper. It says what it has read so far, and
@@ -130,6 +132,8 @@ type Seen struct {
 	Found   bool         `json:"found,omitempty"`
 	// Claims are the resource claims that the kubelet has had prepared.
 	Claims []ClaimState `json:"claims,omitempty"`
+	// EmptyDirs are the volumes of which the kubelet has a directory open.
+	EmptyDirs []OpenEmptyDir `json:"emptyDirs,omitempty"`
 
 	// Denied names the files that may not be read; Errors tells of those that
 	// could not be read for a reason other than that the task is gone.

@@ -87,19 +87,24 @@ func (p *probe) blocks() {
 
 // number returns the number of a block device that the task has open, "" for another file.
 func (p *probe) number(fd int) string {
-	name := "fd/" + strconv.Itoa(fd)
-	if !p.announce(name) {
-		return ""
-	}
-	var st unix.Statx_t
-	if err := unix.Statx(p.dir.fd, name, unix.AT_STATX_DONT_SYNC, unix.STATX_TYPE, &st); err != nil {
-		p.note("fd", err)
-		return ""
-	}
-	if st.Mode&unix.S_IFMT != unix.S_IFBLK {
+	st, ok := p.statx(fd, unix.STATX_TYPE)
+	if !ok || st.Mode&unix.S_IFMT != unix.S_IFBLK {
 		return ""
 	}
 	return fmt.Sprintf("%d:%d", st.Rdev_major, st.Rdev_minor)
+}
+
+// statx asks an open file of the task for what the mask names, and no server.
+func (p *probe) statx(fd, mask int) (st unix.Statx_t, ok bool) {
+	name := "fd/" + strconv.Itoa(fd)
+	if !p.announce(name) {
+		return st, false
+	}
+	if err := unix.Statx(p.dir.fd, name, unix.AT_STATX_DONT_SYNC, mask, &st); err != nil {
+		p.note("fd", err)
+		return st, false
+	}
+	return st, true
 }
 
 // An OpenLoop is an open file by the text of its link, which is that of a loop device, and

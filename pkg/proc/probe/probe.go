@@ -125,6 +125,8 @@ func (p *probe) run() {
 		p.links("socket", func(_ int, inode uint64) { p.seen.Inodes = append(p.seen.Inodes, inode) })
 	case writes:
 		p.writes()
+	case emptyDirs:
+		p.emptyDirs()
 	default:
 		p.seen.Errors = append(p.seen.Errors, fmt.Sprintf("unknown request %q", p.What))
 	}
