@@ -91,3 +91,46 @@ func TestForeignProcessBeforeCleanup(t *testing.T) {
 		})
 	}
 }
+
+// While files are seen to be deleted nothing is said, however long that takes.
+func TestFilesAreDeleted(t *testing.T) {
+	const emptyDir, hour = "kubernetes.io~empty-dir", time.Hour
+	inside := evidence.Mount{ID: 9, Point: volumesDir + emptyDir + "/scratch/x", Type: "tmpfs", Volume: "scratch", Plugin: emptyDir}
+	for name, tc := range map[string]struct {
+		past   time.Duration
+		change func(p *evidence.Pod)
+		want   string
+	}{
+		"files are deleted":               {hour, func(*evidence.Pod) {}, ""},
+		"it was seen a while ago":         {hour, func(p *evidence.Pod) { p.Volumes[0].LastDeleted = p.Time.Add(-299 * time.Second) }, ""},
+		"they are not any more":           {hour, func(p *evidence.Pod) { p.Volumes[0].LastDeleted = p.Time.Add(-310 * time.Second) }, "Unknown"},
+		"it was never seen":               {hour, func(p *evidence.Pod) { p.Volumes[0].LastDeleted = time.Time{} }, "Unknown"},
+		"it was never seen, and is early": {299 * time.Second, func(p *evidence.Pod) { p.Volumes[0].LastDeleted = time.Time{} }, ""},
+		"something is mounted inside":     {hour, func(p *evidence.Pod) { p.Mounts = []evidence.Mount{inside} }, "Unknown"},
+		"one of somebody cannot be removed": {hour, func(p *evidence.Pod) {
+			p.Node.Unmounting = 2
+			tried(p, "kubernetes.io/empty-dir", "", 20*time.Second)
+		}, ""},
+		"the kubelet's disk is read-only, and one of somebody cannot be removed": {hour, func(p *evidence.Pod) {
+			p.Node.Kubelet.Shortages = []evidence.Shortage{{Resource: evidence.ReadOnly, Owner: "kubelet", Dir: "/var/lib/kubelet", Since: p.Deadline}}
+			tried(p, "kubernetes.io/empty-dir", "", 20*time.Second)
+		}, ""},
+		"a thread of the kubelet hangs there": {hour, func(p *evidence.Pod) {
+			kubeletHangs(p, evidence.Uninterruptible, volumesDir+emptyDir+"/scratch", 200*time.Second)
+			p.Node.Kubelet.Blocked[0].Probe.Syscall, p.Volumes[0].LastDeleted = "unlinkat", p.Time.Add(-200*time.Second)
+		}, "Unknown"},
+		"a thread of the kubelet waits there for the disk": {hour, func(p *evidence.Pod) {
+			kubeletHangs(p, evidence.Uninterruptible, volumesDir+emptyDir+"/scratch", 2*time.Second)
+			p.Node.Kubelet.Blocked[0].Probe.Syscall, p.Volumes[0].LastDeleted = "unlinkat", p.Time.Add(-2*time.Second)
+		}, ""},
+	} {
+		d := cause.Diagnose(unmounting(tc.past, func(p *evidence.Pod) {
+			p.Cgroups = []evidence.Cgroup{{Path: "/kubepods/besteffort/pod" + podUID, Version: 2}}
+			p.Mounts, p.Volumes = nil, []evidence.Volume{{Name: "scratch", Plugin: emptyDir, LastDeleted: p.Time.Add(-time.Second)}}
+			tc.change(p)
+		}))
+		if v, _ := d.Verdict(); v.Cause != tc.want {
+			t.Errorf("%s: verdict %q in phase %s, want %q: %s", name, v.Cause, d.Phase, tc.want, v.Message)
+		}
+	}
+}

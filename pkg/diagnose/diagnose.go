@@ -170,10 +170,6 @@ func (d *Diagnosis) Verdict() (Finding, bool) {
 // signal has been sent and a program has had its chance to react.
 const StopSettles = 5 * time.Second
 
-// deletesFiles is for how long the kubelet may be busy with the files of a volume, of
-// which nothing is seen: millions of them take minutes.
-const deletesFiles = 4 * time.Minute
-
 // layerRuntime is the layer of the causes that a silent containerd leaves open.
 const layerRuntime = "runtime"
 
@@ -248,11 +244,7 @@ func Run(p *evidence.Pod, table Table) Diagnosis {
 		f.Symptom = f.Family != Stopped && slices.ContainsFunc(explained[f.Cause], func(by Finding) bool { return by.reaches(f) })
 	}
 	d.Force = force(p, &d, table.layer)
-	patience := fact.PatienceWithUnknown(p)
-	if d.Phase == Cleanup {
-		patience += deletesFiles
-	}
-	if len(d.Findings) == 0 && !p.Gone && !fact.PullMoves(p) && !fact.NetworkMoves(p) && !fact.MayBeNoted(p) && !fact.TriesAgain(p) && !fact.UnwitnessedSoon(p) && p.Overdue() >= patience && p.Time.Sub(p.UnchangedSince) >= max(patience, fact.PatienceWithVolumes(p), fact.PatienceWithClaims(p), fact.NextTry(p, p.UnchangedSince)) {
+	if len(d.Findings) == 0 && !p.Gone && standsStill(p, d.Phase) {
 		d.Findings = []Finding{unknown(p, looked, d.Unknown, d.Force)}
 	}
 	if f, ok := d.Verdict(); ok && d.Phase != Startup && slices.ContainsFunc(p.Containers, func(c evidence.Container) bool { return c.Kind == evidence.App && c.Name == f.Container }) {

@@ -439,6 +439,24 @@ func TestStorageCauses(t *testing.T) {
 			p.Node.Unmounting = 3
 			tried(p, "kubernetes.io/empty-dir", "", 20*time.Second)
 		}, "VolumeDirTeardownFailed", false, []string{"fails to remove its directory or another one of this node (plugin"}},
+		"an emptyDir is being deleted, and one of somebody cannot be": {90 * time.Second, func(p *evidence.Pod) {
+			p.Node.Unmounting = 3
+			p.Volumes[1].LastDeleted = p.Time.Add(-29 * time.Second)
+			tried(p, "kubernetes.io/empty-dir", "", 20*time.Second)
+		}, "", false, nil},
+		"nothing of an emptyDir has been deleted for a while": {90 * time.Second, func(p *evidence.Pod) {
+			p.Volumes[1].LastDeleted = p.Time.Add(-30 * time.Second)
+			tried(p, "kubernetes.io/empty-dir", "", 20*time.Second)
+		}, "VolumeDirTeardownFailed", true, []string{"volume scratch"}},
+		"one of two emptyDirs is being deleted": {90 * time.Second, func(p *evidence.Pod) {
+			p.Volumes = append(p.Volumes, evidence.Volume{Name: "spool", Plugin: "kubernetes.io~empty-dir", LastDeleted: p.Time})
+			tried(p, "kubernetes.io/empty-dir", "", 20*time.Second)
+		}, "VolumeDirTeardownFailed", true, []string{"volume scratch: "}},
+		"what is mounted inside of an emptyDir is being deleted": {90 * time.Second, func(p *evidence.Pod) {
+			p.Volumes[1].LastDeleted = p.Time
+			p.Mounts = append(p.Mounts, evidence.Mount{ID: 9, Point: volumesDir + "kubernetes.io~empty-dir/scratch/private", Type: "tmpfs", Volume: "scratch", Plugin: "kubernetes.io~empty-dir"})
+			tried(p, "kubernetes.io/empty-dir", "", 20*time.Second)
+		}, "VolumeDirTeardownFailed", true, []string{"volume scratch: a file system of type tmpfs"}},
 		"one of two emptyDirs cannot be removed": {90 * time.Second, func(p *evidence.Pod) {
 			p.Volumes = append(p.Volumes, evidence.Volume{Name: "spool", Plugin: "kubernetes.io~empty-dir"})
 			tried(p, "kubernetes.io/empty-dir", "", 20*time.Second)

@@ -2,6 +2,7 @@ package diagnose
 
 import (
 	"slices"
+	"time"
 
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose/fact"
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
@@ -37,7 +38,8 @@ var Unrecognised = &Rule{
 		Meaning: "The pod is well past its deadline, has made no progress for a minute, nodeagent has looked at everything it can read, and none of the causes it knows is there. " +
 			"It says so instead of guessing.",
 		Evidence: "The phase says whose turn it is: see the phases in docs/design.md. " +
-			"The layers of causes that were looked for and not found are named, and so are the sources that could not be read: nodeagent explain lists the causes of each layer.",
+			"The layers of causes that were looked for and not found are named, and so are the sources that could not be read: nodeagent explain lists the causes of each layer. " +
+			"It is not said for as long as an image for the pod is seen to be downloaded, or the kubelet is seen to delete the files of its emptyDir volumes.",
 		Remedy: "Look at the kubelet's log on the node for this pod (journalctl -u kubelet, line \"Error syncing pod, skipping\"). " +
 			"Save what is known for an issue: kubectl -n nodeagent-system exec NODEAGENT -- /nodeagent capture {pod} (NODEAGENT: its pod on that node).",
 		Danger: "Do not force-delete before you know what holds it: the processes, volumes and addresses may still be in use.",
@@ -69,6 +71,25 @@ const (
 	onlyObject   = "OnlyObject"
 	otherRuntime = "OtherRuntime"
 )
+
+// deletesFiles is for how long the kubelet may be busy with the files of a volume without that being seen, as with a single
+// large one. While files are seen to go (evidence.Volume.LastDeleted) it may take any time.
+const deletesFiles = 4 * time.Minute
+
+// standsStill reports whether a pod has made no progress for so long that it is stuck: nothing is under way that
+// takes its time and then ends, and whoever tries again has had the time for that.
+func standsStill(p *evidence.Pod, at Phase) bool {
+	if fact.PullMoves(p) || fact.NetworkMoves(p) || fact.MayBeNoted(p) || fact.TriesAgain(p) || fact.UnwitnessedSoon(p) {
+		return false
+	}
+	patience := fact.PatienceWithUnknown(p)
+	if at == Cleanup {
+		patience += deletesFiles
+	}
+	still := min(p.Time.Sub(p.UnchangedSince), p.Time.Sub(fact.LastDeleted(p)))
+	return p.Overdue() >= patience &&
+		still >= max(patience, fact.PatienceWithVolumes(p), fact.PatienceWithClaims(p), fact.NextTry(p, p.UnchangedSince))
+}
 
 // A search is the layers of the causes that were looked for: in whole where
 // nothing was missing, in part where a cause of the layer could not be looked

@@ -18,8 +18,12 @@ func FailedUnmount(p *evidence.Pod, v *evidence.Volume) *evidence.VolumeCall {
 	return failedUnmount(p, v, stageSince(p))
 }
 
-// failedUnmount is FailedUnmount for an attempt that was counted after a time.
+// failedUnmount is FailedUnmount for an attempt that was counted after a time. While the kubelet deletes the volume's files
+// what failed is an attempt before, or at another volume.
 func failedUnmount(p *evidence.Pod, v *evidence.Volume, after time.Time) *evidence.VolumeCall {
+	if p.Time.Sub(lastDeleted(p, v)) < SlowDisk {
+		return nil
+	}
 	plugin, method := strings.ReplaceAll(v.Plugin, "~", "/"), evidence.VolumeUnmount
 	if v.Block {
 		method = evidence.VolumeUnmap
@@ -228,6 +232,25 @@ func AttemptDue(p *evidence.Pod) bool {
 		wait = min(wait, max(0, since.Sub(ended))+evidence.CallsPause)
 	}
 	return p.Node.Kubelet.VolumeCallsRead.Sub(since) >= wait || p.Time.Sub(p.UnchangedSince) >= volumeRetry+evidence.CallsPause
+}
+
+// LastDeleted returns when the kubelet was seen last to delete a file of one of the pod's volumes, without which it cannot
+// remove the pod; zero when it was not.
+func LastDeleted(p *evidence.Pod) time.Time {
+	var last time.Time
+	for i := range p.Volumes {
+		last = latest(last, lastDeleted(p, &p.Volumes[i]))
+	}
+	return last
+}
+
+// lastDeleted is LastDeleted of one volume. Where something is mounted inside, what is deleted may be in there, and is of
+// no use.
+func lastDeleted(p *evidence.Pod, v *evidence.Volume) time.Time {
+	if slices.ContainsFunc(p.Mounts, func(m evidence.Mount) bool { return m.Volume == v.Name && m.Plugin == v.Plugin }) {
+		return time.Time{}
+	}
+	return v.LastDeleted
 }
 
 // VolumesLeft reports whether the kubelet fails to take a volume of the pod down, of

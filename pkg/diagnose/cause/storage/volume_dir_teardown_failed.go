@@ -33,7 +33,8 @@ var VolumeDirTeardownFailed = &diagnose.Rule{
 			"The kubelet tells it in its log only.",
 		Evidence: "The directory is there a minute after the deadline, and the number of failed attempts at volumes of its plugin has grown since " +
 			"(storage_operation_duration_seconds of the kubelet, operation volume_unmount). " +
-			"It is proved when no other volume of the plugin is left and no other pod's volumes were taken down on the node when it grew last, or when the mount table shows a mount inside.",
+			"It is proved when no other volume of the plugin is left and no other pod's volumes were taken down on the node when it grew last, or when the mount table shows a mount inside. " +
+			"It is not said while the kubelet is seen to delete files there.",
 		Remedy: "Read the kubelet's log on the node (journalctl -u kubelet) for the volume's name: the error names the file. " +
 			"Repair that, for example with chattr -i; the kubelet removes the directory within two minutes.",
 		Danger: "Make sure that nothing is mounted inside before you delete anything by hand: what is inside a mount is somebody's data. " +
