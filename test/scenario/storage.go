@@ -3,6 +3,7 @@ package scenario
 import (
 	"context"
 	"fmt"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
@@ -14,7 +15,7 @@ import (
 // that look like them.
 func storage() []Scenario {
 	return []Scenario{
-		volumeBusy(), volumeBusyByFile(), volumeBusyByMount(), volumeBusyOnClaim(), volumeBusyOnClaims(), volumeBusyElsewhere(), volumeBusyElsewheres(), volumeUsedPrivately(), volumeDirMount(), volumeDirImmutable(), subPathLeft(),
+		volumeBusy(), volumeBusyByFile(), volumeBusyByMount(), volumeBusyOnClaim(), volumeBusyOnClaims(), volumeBusyElsewhere(), volumeBusyElsewheres(), volumeUsedPrivately(), volumeDirMount(), volumeDirImmutable(), emptyDirSlow(), emptyDirStands(), subPathLeft(),
 		csiUnpublishFails(), csiUnpublishHangs(), csiDriverGone(), csiDriverTerminating(), csiDriverDead(), csiUnpublishLies(), csiUnpublishLiesBusy(), strayMount(), csiUnpublishSlow(), csiDriverRestarted(),
 		csiUnmountHangs(),
 	}
@@ -192,6 +193,50 @@ func volumeDirImmutable() Scenario {
 		Says:  []string{"locked in phase Volumes", "volume scratch", "kubernetes.io/empty-dir", "nothing is mounted there"},
 		Heal:  onNode("chattr -i " + scratch + "/fixed"),
 	}
+}
+
+// scannedDirectories is how many directories there are in the volume of an incident in which each is looked at before it may
+// be opened: enough to have Unknown be told, on a node that is short of something too, if it were not seen that they go.
+const scannedDirectories = 1400
+
+// scanned is an incident in which the kubelet deletes the directories in a volume while a virus scanner has the opening of
+// each take 0.3 seconds.
+func scanned(name, story string) Scenario {
+	return Scenario{
+		Name:    name,
+		Story:   story,
+		Pod:     withVolume(victim(3, "drain", "0"), "scratch", corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}),
+		Prepare: nodeTool("slowscan"),
+		Break: onNode(fmt.Sprintf("(cd "+scratch+"; mkdir $(seq %d))\n", scannedDirectories) +
+			`setsid timeout -s KILL 1h sh -c 'echo $$ >/run/scenario-'$NAME'.pid; exec /usr/local/bin/slowscan '` + scratch + `' 300ms' </dev/null >/dev/null 2>&1 &
+until grep -qs "^fanotify ino" /proc/$(cat /run/scenario-$NAME.pid)/fdinfo/*; do sleep 0.2; done`),
+		Proof: fmt.Sprintf(`[ -z "$(tasks)" ] && [ $(stat -c %%h `+scratch+`) -lt %d ]`, scannedDirectories),
+		Long:  true,
+	}
+}
+
+// emptyDirSlow is innocent: for more than six minutes it is seen that directories go.
+func emptyDirSlow() Scenario {
+	s := scanned("empty-dir-slow", "innocent: the kubelet takes minutes to delete the files of an emptyDir, because a virus scanner looks at each directory in it")
+	s.Heal = func(ctx context.Context, n *Node, p *corev1.Pod) error {
+		return n.Await(ctx, "the files of "+p.Name+" to be deleted", func() (bool, string) {
+			left, err := n.Exec(ctx, n.script("stat -c %h "+scratch+" 2>/dev/null || echo none", p))
+			return err == nil && strings.TrimSpace(left) == "none", fmt.Sprint(left, err)
+		})
+	}
+	return s
+}
+
+// emptyDirStands is one in which the scanner does not answer any more when the kubelet has begun.
+func emptyDirStands() Scenario {
+	s := scanned("empty-dir-stands", "the kubelet hangs in the midst of the files of an emptyDir, because a virus scanner that has to look at them has been stopped: a cause that is not known yet")
+	s.Break = inTurn(s.Break, onNode(fmt.Sprintf(`(until [ $(stat -c %%h `+scratch+`) -lt %d ]; do sleep 0.5; done
+kill -STOP $(cat /run/scenario-$NAME.pid)) </dev/null >/dev/null 2>&1 &`, scannedDirectories-20)))
+	s.Proof += ` && grep -q "^State:.T" /proc/$(cat /run/scenario-$NAME.pid)/status`
+	s.Cause = "Unknown"
+	s.Says = []string{"Blocked in phase Volumes", "no known cause matches", "Ruled out: "}
+	s.Heal = onNode("end KILL /run/scenario-$NAME.pid")
+	return s
 }
 
 // subPathLeft is a directory that is not empty where the kubelet expects a mount of
