@@ -200,15 +200,15 @@ func volumeDirImmutable() Scenario {
 const scannedDirectories = 1400
 
 // scanned is an incident in which the kubelet deletes the directories in a volume while a virus scanner has the opening of
-// each take 0.3 seconds.
-func scanned(name, story string) Scenario {
+// each take 0.3 seconds, for as long as the scanner runs: slow nodes take longer for each.
+func scanned(name, story, runs string) Scenario {
 	return Scenario{
 		Name:    name,
 		Story:   story,
 		Pod:     withVolume(victim(3, "drain", "0"), "scratch", corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}),
 		Prepare: nodeTool("slowscan"),
 		Break: onNode(fmt.Sprintf("(cd "+scratch+"; mkdir $(seq %d))\n", scannedDirectories) +
-			`setsid timeout -s KILL 1h sh -c 'echo $$ >/run/scenario-'$NAME'.pid; exec /usr/local/bin/slowscan '` + scratch + `' 300ms' </dev/null >/dev/null 2>&1 &
+			`setsid timeout -s KILL ` + runs + ` sh -c 'echo $$ >/run/scenario-'$NAME'.pid; exec /usr/local/bin/slowscan '` + scratch + `' 300ms' </dev/null >/dev/null 2>&1 &
 until grep -qs "^fanotify ino" /proc/$(cat /run/scenario-$NAME.pid)/fdinfo/*; do sleep 0.2; done`),
 		Proof: fmt.Sprintf(`[ -z "$(tasks)" ] && [ $(stat -c %%h `+scratch+`) -lt %d ]`, scannedDirectories),
 		Long:  true,
@@ -217,7 +217,7 @@ until grep -qs "^fanotify ino" /proc/$(cat /run/scenario-$NAME.pid)/fdinfo/*; do
 
 // emptyDirSlow is innocent: for more than six minutes it is seen that directories go.
 func emptyDirSlow() Scenario {
-	s := scanned("empty-dir-slow", "innocent: the kubelet takes minutes to delete the files of an emptyDir, because a virus scanner looks at each directory in it")
+	s := scanned("empty-dir-slow", "innocent: the kubelet takes minutes to delete the files of an emptyDir, because a virus scanner looks at each directory in it", "430")
 	s.Heal = func(ctx context.Context, n *Node, p *corev1.Pod) error {
 		return n.Await(ctx, "the files of "+p.Name+" to be deleted", func() (bool, string) {
 			left, err := n.Exec(ctx, n.script("stat -c %h "+scratch+" 2>/dev/null || echo none", p))
@@ -229,7 +229,7 @@ func emptyDirSlow() Scenario {
 
 // emptyDirStands is one in which the scanner does not answer any more when the kubelet has begun.
 func emptyDirStands() Scenario {
-	s := scanned("empty-dir-stands", "the kubelet hangs in the midst of the files of an emptyDir, because a virus scanner that has to look at them has been stopped: a cause that is not known yet")
+	s := scanned("empty-dir-stands", "the kubelet hangs in the midst of the files of an emptyDir, because a virus scanner that has to look at them has been stopped: a cause that is not known yet", "1h")
 	s.Break = inTurn(s.Break, onNode(fmt.Sprintf(`(until [ $(stat -c %%h `+scratch+`) -lt %d ]; do sleep 0.5; done
 kill -STOP $(cat /run/scenario-$NAME.pid)) </dev/null >/dev/null 2>&1 &`, scannedDirectories-20)))
 	s.Proof += ` && grep -q "^State:.T" /proc/$(cat /run/scenario-$NAME.pid)/status`
