@@ -10,7 +10,7 @@ import (
 )
 
 // images lists the incidents in which the pod is deleted while an image is pulled.
-func images() []Scenario { return []Scenario{pullHangs()} }
+func images() []Scenario { return []Scenario{pullHangs(), pullHangsBeside()} }
 
 // imagesOfNode lists those that cannot run beside another pull: a download that moves tells that
 // none hangs.
@@ -78,6 +78,24 @@ func pullHangs() Scenario {
 		Force: "not yet", // the container may still be started
 		Heal:  takeImage(name),
 	}
+}
+
+// pullHangsBeside has the kubelet start one container, which runs, and wait for the image of the next one.
+func pullHangsBeside() Scenario {
+	const name = "image-pull-hangs-beside"
+	s := pullHangs()
+	s.Name = name
+	s.Story = "a container of the pod runs, and the registry sends no byte of a layer of the next one's image; the pod is deleted meanwhile"
+	s.Pod = pulled(name)
+	first := pod(3, BusyboxImage, "sh", "-c", "trap 'exit 0' TERM; while :; do sleep 1; done").Containers[0]
+	first.Name = "first"
+	s.Pod.Containers = append([]corev1.Container{first}, s.Pod.Containers...)
+	s.Prepare = serveImage(name, "stall")
+	s.Proof += "\n[ -n \"$(tasks)\" ]"
+	s.Says = strings.Split(strings.ReplaceAll(strings.Join(s.Says, "\n"), "image-pull-hangs", name), "\n")
+	s.Force = "no"
+	s.Heal = takeImage(name)
+	return s
 }
 
 // pullQueued is told of a pod of which the kubelet has not asked containerd for the image: it pulls
