@@ -16,6 +16,7 @@ func Alone() []Scenario {
 	all = append(all, scarce()...)
 	all = append(all, patientKubelets()...)
 	all = append(all, imagesOfNode()...)
+	all = append(all, clocks()...)
 	// While a shim does not answer, the kubelet does not tell what it counts: its metrics ask
 	// containerd for the statistics of all containers.
 	all = append(all, shimStopped(), gvisorShimStopped(), forcedAndStuck(), setRecreated(), setHolds())
