@@ -6,6 +6,7 @@ import (
 	"path"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
 	"github.com/nodeagent-io/nodeagent/pkg/proc/internal/kernfile"
@@ -18,7 +19,8 @@ import (
 // leaves a doubt:
 //
 //   - a call on a descriptor: the mount that it was opened on (fdinfo), also one that
-//     only another process of the pod sees, from which the task has the descriptor;
+//     only another process of the pod sees, from which the task has the descriptor,
+//     and that of a directory like this to which a path is relative;
 //   - a call on a path: the mount that the path lies on, by name. Links are not
 //     followed, so that a kernel stack of another kind of file system refutes it,
 //     and a path with .. in it is not used at all;
@@ -62,7 +64,7 @@ func (h *Host) culprit(s *kernfile.TaskStatus, saw *probe.Seen, t *tables, uid s
 		e.Mount, e.Via, e.Indirect = t.mounts.MountOfTask(m, host, uid), "only FUSE connection here with requests waiting", true
 		return nil
 	}
-	e.Candidates = t.candidates(own, host, saw, uid)
+	e.Candidates = t.candidates(s, own, host, saw, uid)
 	return nil
 }
 
@@ -80,6 +82,8 @@ func byCall(own, opened *mount.Table, saw *probe.Seen, fault bool) (m *mount.Lin
 		// SIGKILL has ended the call, and the task may still have the files that it
 		// worked on.
 		return nil, ""
+	case len(saw.Paths) > 0 && opened != own:
+		return byDirectories(opened, saw)
 	case len(saw.Paths) > 0:
 		return byPaths(own, saw)
 	}
@@ -92,15 +96,27 @@ func byCall(own, opened *mount.Table, saw *probe.Seen, fault bool) (m *mount.Lin
 // fs/namespace.c). gVisor's sentry sees no mount of the pod, and has descriptors of what its
 // gofers see.
 func (t *tables) opened(s *kernfile.TaskStatus, own *mount.Table, saw *probe.Seen) *mount.Table {
-	if s.State != evidence.Uninterruptible || !slices.ContainsFunc(saw.Files, func(f probe.OpenFile) bool { return own.ByID(f.MountID) == nil }) {
+	var ids []int
+	for _, f := range saw.Files {
+		ids = append(ids, f.MountID)
+	}
+	for _, p := range saw.Paths {
+		if p.MountID != 0 {
+			ids = append(ids, p.MountID)
+		}
+	}
+	if s.State != evidence.Uninterruptible || !slices.ContainsFunc(ids, func(id int) bool { return own.ByID(id) == nil }) {
 		return own
 	}
 	var on mount.Table
-	for _, f := range saw.Files {
-		m := own.ByID(f.MountID)
-		for i := 0; m == nil && i < len(t.first); i++ {
-			if table, err := t.of(t.first[i]); err == nil {
-				m = table.ByID(f.MountID)
+	for _, id := range ids {
+		m := own.ByID(id)
+		for _, first := range t.besides(s) {
+			if m != nil {
+				break
+			}
+			if table, err := t.of(first); err == nil {
+				m = table.ByID(id)
 			}
 		}
 		if m != nil {
@@ -110,13 +126,47 @@ func (t *tables) opened(s *kernfile.TaskStatus, own *mount.Table, saw *probe.See
 	return &on
 }
 
+// maxBesides bounds the threads of a pod among which besides looks for processes.
+const maxBesides = 512
+
+// besides returns the processes of a task's pod that may see more mounts than it: those that
+// somebody outside has started.
+func (t *tables) besides(s *kernfile.TaskStatus) []*evidence.Task {
+	if t.first != nil || !s.InPod() {
+		return t.first
+	}
+	if known, ok := t.others[s.Owner]; ok {
+		return known
+	}
+	if t.others == nil {
+		t.others = make(map[string][]*evidence.Task)
+	}
+	t.others[s.Owner] = nil
+	groups, err := t.tree().Pod(s.Owner, time.Now())
+	files, failed := kernfile.Open(t.Proc)
+	if err != nil || failed != nil {
+		return nil
+	}
+	defer files.Close()
+	var tasks []kernfile.TaskStatus
+	for _, g := range groups {
+		for _, tid := range g.TIDs[:min(len(g.TIDs), maxBesides-len(tasks))] {
+			if one, err := files.TaskStatus(tid); err == nil {
+				tasks = append(tasks, one)
+			}
+		}
+	}
+	t.others[s.Owner] = startedOutside(tasks)
+	return t.others[s.Owner]
+}
+
 // maxCandidates bounds the mounts that a task's wait can be about.
 const maxCandidates = 64
 
 // candidates lists the mounts of the kind of network file system that a task's
 // stack shows: those that it sees, or when there are none those that other processes of the
 // pod see, whose directories it may have open.
-func (t *tables) candidates(own, host *mount.Table, saw *probe.Seen, uid string) []evidence.Mount {
+func (t *tables) candidates(s *kernfile.TaskStatus, own, host *mount.Table, saw *probe.Seen, uid string) []evidence.Mount {
 	types, seen := stackTypes(saw), []*mount.Table{own}
 	switch fits := func(l mount.Line) bool { return types[l.Type] }; {
 	case !types["nfs"] && !types["cifs"], len(own.Lines) == 0 && host == nil:
@@ -124,7 +174,7 @@ func (t *tables) candidates(own, host *mount.Table, saw *probe.Seen, uid string)
 	case len(own.Lines) == 0:
 		seen[0] = host
 	case !slices.ContainsFunc(own.Lines, fits):
-		for _, first := range t.first {
+		for _, first := range t.besides(s) {
 			if table, err := t.of(first); err == nil {
 				seen = append(seen, table)
 			}
@@ -199,6 +249,19 @@ func byPaths(own *mount.Table, saw *probe.Seen) (*mount.Line, string) {
 	}
 	if found == nil {
 		return nil, ""
+	}
+	return found, saw.Paths[0].Via
+}
+
+// byDirectories finds the mount of the open directories that all paths of a call are relative to.
+func byDirectories(opened *mount.Table, saw *probe.Seen) (*mount.Line, string) {
+	var found *mount.Line
+	for _, p := range saw.Paths {
+		m := opened.ByID(p.MountID)
+		if m == nil || found != nil && found.ID != m.ID || climbs(string(p.Path)) {
+			return nil, ""
+		}
+		found = m
 	}
 	return found, saw.Paths[0].Via
 }

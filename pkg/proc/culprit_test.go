@@ -44,7 +44,7 @@ func TestCulpritDoubts(t *testing.T) {
 			got = m.Point
 		}
 		if got != tt.want {
-			t.Errorf("%s %q: %q", tt.saw.Call.Name, tt.saw.Paths, got)
+			t.Errorf("%s %v: %q", tt.saw.Call.Name, tt.saw.Paths, got)
 		}
 	}
 	for _, tt := range []struct {
@@ -140,6 +140,30 @@ func TestOpenedElsewhere(t *testing.T) {
 	if m, _ := byCall(own, tasks.opened(sentry(evidence.Uninterruptible), own, path), path, false); m == nil || m.Point != "/" {
 		t.Errorf("a path is on %+v", m)
 	}
+	// Unless it is relative to a directory that the task does not see.
+	at := func(paths ...probe.CallPath) *probe.Seen {
+		return &probe.Seen{Call: probe.Call{Name: "openat"}, Paths: paths}
+	}
+	for name, tt := range map[string]struct {
+		saw  *probe.Seen
+		want string
+	}{
+		"the gofer's":           {at(probe.CallPath{Path: []byte("/data/f"), Via: "fd 62", MountID: 21}), "/data"},
+		"its own":               {at(probe.CallPath{Path: []byte("/f"), Via: "fd 62", MountID: 10}), "/"},
+		"nobody's":              {at(probe.CallPath{Path: []byte("/data/f"), Via: "fd 62", MountID: 15}), ""},
+		"it climbs":             {at(probe.CallPath{Path: []byte("/data/../f"), Via: "fd 62", MountID: 21}), ""},
+		"of two mounts":         {at(probe.CallPath{Path: []byte("/data/f"), MountID: 21}, probe.CallPath{Path: []byte("/f"), MountID: 20}), ""},
+		"and a path of its own": {at(probe.CallPath{Path: []byte("/data/f"), MountID: 21}, probe.CallPath{Path: []byte("/f")}), ""},
+		"of two of its two":     {at(probe.CallPath{Path: []byte("/data/f"), MountID: 21}, probe.CallPath{Path: []byte("/data/g"), MountID: 21}), "/data"},
+	} {
+		got := ""
+		if m, _ := byCall(own, tasks.opened(sentry(evidence.Uninterruptible), own, tt.saw), tt.saw, false); m != nil {
+			got = m.Point
+		}
+		if got != tt.want {
+			t.Errorf("below a directory, %s: %q, want %q", name, got, tt.want)
+		}
+	}
 }
 
 // Of several FUSE connections with requests waiting, a task waits for one that
@@ -198,7 +222,7 @@ func TestCandidates(t *testing.T) {
 	}}
 	saw := func(stack ...string) *probe.Seen { return &probe.Seen{Stack: stack} }
 	points := func(own, host *mount.Table, saw *probe.Seen) (out []string) {
-		for _, m := range (&tables{Round: round}).candidates(own, host, saw, "u") {
+		for _, m := range (&tables{Round: round}).candidates(&kernfile.TaskStatus{}, own, host, saw, "u") {
 			out = append(out, m.Point)
 		}
 		return out
@@ -222,7 +246,7 @@ func TestCandidates(t *testing.T) {
 	}
 	// gVisor's sentry sees none, and its gofers do.
 	sentry := &tables{Round: round, own: map[int]*mount.Table{105: {Lines: own.Lines[:1]}, 106: own}, first: []*evidence.Task{{PID: 105}, {PID: 106}}}
-	found := sentry.candidates(&mount.Table{Lines: []mount.Line{{Type: "tmpfs", Point: "/"}}}, nil, saw("rpc_wait_bit_killable"), "u")
+	found := sentry.candidates(&kernfile.TaskStatus{}, &mount.Table{Lines: []mount.Line{{Type: "tmpfs", Point: "/"}}}, nil, saw("rpc_wait_bit_killable"), "u")
 	if len(found) != 2 || found[0].Point != "/data" || found[1].Point != "/host" {
 		t.Errorf("%+v", found)
 	}

@@ -460,8 +460,10 @@ type tables struct {
 	own    map[int]*mount.Table // by PID
 	size   int                  // of those that are kept
 	unkept int                  // tables that were read and found no room
-	// first are the processes of the pod that somebody outside has started.
-	first []*evidence.Task
+	// first are the processes of the pod that somebody outside has started. Where the tasks of several
+	// pods are looked at, others has them for each that was asked for.
+	first  []*evidence.Task
+	others map[string][]*evidence.Task
 }
 
 // Bounds of what one reading spends on the tables of tasks: the memory of those that it

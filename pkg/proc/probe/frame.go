@@ -166,10 +166,12 @@ type CNI struct {
 	PodUID      string `json:"podUID,omitempty"`
 }
 
-// A CallPath is a path argument, and how it was completed to an absolute one.
+// A CallPath is a path argument, and how it was completed to an absolute one. MountID is the
+// mount of the open directory that it is relative to; 0 for none.
 type CallPath struct {
-	Path []byte `json:"path"`
-	Via  string `json:"via"`
+	Path    []byte `json:"path"`
+	Via     string `json:"via"`
+	MountID int    `json:"mountID,omitempty"`
 }
 
 func writeFrame(w io.Writer, v any) error {

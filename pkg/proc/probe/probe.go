@@ -353,12 +353,15 @@ func (p *probe) paths() {
 		// An absolute path, or one relative to the working directory or to a
 		// descriptor. An empty one stands for the descriptor itself
 		// (AT_EMPTY_PATH).
-		via, base := "path", ""
+		via, base, mountID := "path", "", 0
 		if len(text) == 0 || text[0] != '/' {
 			via, base = "working directory", "cwd"
 			if o.DirFD >= 0 {
 				if fd := int32(p.seen.Call.Args[o.DirFD]); fd != unix.AT_FDCWD {
 					via, base = fmt.Sprintf("fd %d", fd), fmt.Sprintf("fd/%d", fd)
+					if f, ok := p.descriptor(int(fd)); ok {
+						mountID = f.MountID
+					}
 				}
 			}
 		}
@@ -370,7 +373,7 @@ func (p *probe) paths() {
 			}
 			full = dir + "/" + full
 		}
-		p.seen.Paths = append(p.seen.Paths, CallPath{Path: []byte(full), Via: via})
+		p.seen.Paths = append(p.seen.Paths, CallPath{Path: []byte(full), Via: via, MountID: mountID})
 	}
 }
 
