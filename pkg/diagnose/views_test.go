@@ -71,6 +71,18 @@ func TestExitEventLost(t *testing.T) {
 			behind(p)
 			p.Cgroups = []evidence.Cgroup{{Path: "/kubepods.slice/kubepods-podu.slice", Version: 2}}
 		}, "containerd #13814"},
+		"a thread of the shim hangs": {func(p *evidence.Pod, c *evidence.Container) {
+			runs(p, c)
+			p.Node.Blocked = []evidence.Task{blockedIn(p, 50, 30*time.Second)}
+		}, "the shim (PID 50) answers that it runs, while its own thread 57 hangs in the kernel in fanotify_handle_event, and the record of containerd (v1.7.20) says that it runs. This version is known to lose the end of a container: containerd #10589, fixed in 1.7.22"},
+		"a thread of the shim has hung for 29 seconds": {func(p *evidence.Pod, c *evidence.Container) {
+			runs(p, c)
+			p.Node.Blocked = []evidence.Task{blockedIn(p, 50, 29*time.Second)}
+		}, "the shim (PID 50) answers that it runs, and the record of containerd (v1.7.20) says that it runs. This version is known to lose the end of a container: containerd #10589, fixed in 1.7.22"},
+		"a thread of another process hangs": {func(p *evidence.Pod, c *evidence.Container) {
+			runs(p, c)
+			p.Node.Blocked = []evidence.Task{blockedIn(p, 51, time.Minute)}
+		}, "the shim (PID 50) answers that it runs, and the record of containerd (v1.7.20) says that it runs. This version is known to lose the end of a container: containerd #10589, fixed in 1.7.22"},
 		"the same on cgroup v1": {func(p *evidence.Pod, c *evidence.Container) {
 			runs(p, c)
 			behind(p)
@@ -163,6 +175,14 @@ func TestExitEventLost(t *testing.T) {
 			}
 		})
 	}
+}
+
+// blockedIn is a thread of a process that a scanner of files lets wait.
+func blockedIn(p *evidence.Pod, pid int, since time.Duration) evidence.Task {
+	t := task(pid, 1, "containerd-shim", evidence.Uninterruptible, "openat")
+	t.TID, t.Container, t.UnchangedSince = 57, "", p.Time.Add(-since)
+	hangs(&t, "fanotify_handle_event", "fanotify_handle_event", "fsnotify", "do_dentry_open")
+	return t
 }
 
 // What disagrees is said when no cause is known.

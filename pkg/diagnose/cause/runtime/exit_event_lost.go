@@ -22,6 +22,9 @@ const (
 	taskGone   = "TaskGone"   // containerd has no task of the container any more
 )
 
+// shimBlocked is ShimDenies of which a thread of the shim hangs in the kernel.
+const shimBlocked = "ShimBlocked"
+
 // ExitEventLost is a container that has ended and that containerd takes for running.
 var ExitEventLost = &diagnose.Rule{
 	Cause:  "ExitEventLost",
@@ -40,9 +43,15 @@ var ExitEventLost = &diagnose.Rule{
 				{Text: "\"failed to handle container TaskExit event\""},
 			},
 			"shim": {
+				{Variant: shimBlocked, Text: "the shim (PID {pid}) answers that it runs, while its own thread {thread} hangs in the kernel in {function}"},
 				{Variant: shimDenies, Text: "the shim (PID {pid}) answers that it runs"},
 				{Variant: taskGone, Text: "containerd has no task of it"},
 				{Text: "the shim (PID {pid}) answers that it has stopped"},
+			},
+			"waited": {
+				{Variant: shimBlocked, Text: "repair what the shim's thread {thread} waits for (/proc/{thread}/stack). With fanotify there a program that scans files, such as a virus scanner, has not answered: restart that. The shim goes on by itself then"},
+				{Text: "look for a child of the shim that hangs (/proc/{pid}/task/*/children): a stuck runc, or a process that was executed in the container and has left its control group, is the real cause. " +
+					"Else save a goroutine dump, which goes to containerd's log: {dump}; then drain the node (kubectl drain --skip-wait-for-delete-timeout=60 does not wait for this pod) and reboot it. A restart of containerd alone asks the same shim"},
 			},
 			"version": {{Text: " ({containerd})"}, {Text: ""}},
 			"known": {
@@ -58,6 +67,7 @@ var ExitEventLost = &diagnose.Rule{
 			"and for as long again as the pod was past its deadline before, up to five minutes, because containerd tries again after pauses that double. " +
 			"The record of containerd's CRI plugin says that it runs. The kernel shows no task of it. " +
 			"Its shim answers that it has stopped; or that it runs, though no process has its number any more; or containerd has no such task. " +
+			"A thread of the shim is named when it has been in state D without moving for half a minute. " +
 			"No runtime such as runc has been at work about it for as long, which the shim would wait for. " +
 			"The shim has closed the container's output, so that it does not wait for a process that holds it open; if one was seen to, or may have before the pod was first looked at, five minutes ago or more. " +
 			"A container of another runtime than io.containerd.runc.v2 is not judged: its processes need not be the kernel's. " +
@@ -73,10 +83,9 @@ var ExitEventLost = &diagnose.Rule{
 		Families: []diagnose.Family{
 			{
 				Name:    shimDenies,
-				Meaning: "The shim itself has not dealt with the end of the container. It may wait for a runc that it has started, or for a lock.",
-				Remedy: "On the node: look for a child of the shim that hangs (/proc/{pid}/task/*/children): a stuck runc, or a process that was executed in the container and has left its control group, is the real cause. " +
-					"Else save a goroutine dump, which goes to containerd's log: {dump}; then drain the node (kubectl drain --skip-wait-for-delete-timeout=60 does not wait for this pod) and reboot it. A restart of containerd alone asks the same shim.",
-				Danger: "Killing the shim ends the other containers of the pod, and loses their exit codes and output. A force delete leaves the pod's sandbox, addresses and volumes on the node, unseen.",
+				Meaning: "The shim itself has not dealt with the end of the container. It may wait for a runc that it has started, for a lock, or in the kernel: it opens files of the container's control group.",
+				Remedy:  "On the node: {waited}.",
+				Danger:  "Killing the shim ends the other containers of the pod, and loses their exit codes and output. A force delete leaves the pod's sandbox, addresses and volumes on the node, unseen.",
 			},
 			{
 				Name:    taskGone,
@@ -117,6 +126,9 @@ var ExitEventLost = &diagnose.Rule{
 				continue // it may have waited until a moment ago
 			case c.Task.Status == running:
 				f.Family = shimDenies
+				if t := blockedThread(p, shim); t != nil {
+					f.Objects.Thread, f.Variants = diagnose.ThreadOf(t), append(f.Variants, shimBlocked)
+				}
 				fallthrough
 			default:
 				f.Objects.Process = diagnose.ProcessOf(p, shim)
@@ -128,6 +140,18 @@ var ExitEventLost = &diagnose.Rule{
 		}
 		return out
 	},
+}
+
+// blockedThread returns a thread of the shim that has hung in the kernel for as long as views have
+// to disagree; nil when none is seen.
+func blockedThread(p *evidence.Pod, shim *evidence.Task) *evidence.Task {
+	i := slices.IndexFunc(p.Node.Blocked, func(t evidence.Task) bool {
+		return t.PID == shim.PID && fact.SleepsIn(&t) != "" && t.Unchanged(p.Time) >= patience
+	})
+	if i < 0 {
+		return nil
+	}
+	return &p.Node.Blocked[i]
 }
 
 // How long views of a container must have disagreed for neither to be merely late, and how
