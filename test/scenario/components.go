@@ -14,6 +14,7 @@ func Alone() []Scenario {
 	all = append(all, disconnected()...)
 	all = append(all, plegs()...)
 	all = append(all, scarce()...)
+	all = append(all, several()...)
 	all = append(all, patientKubelets()...)
 	all = append(all, imagesOfNode()...)
 	all = append(all, clocks()...)
