@@ -127,6 +127,8 @@ func (p *probe) run() {
 		p.writes()
 	case emptyDirs:
 		p.emptyDirs()
+	case unread:
+		p.unread()
 	default:
 		p.seen.Errors = append(p.seen.Errors, fmt.Sprintf("unknown request %q", p.What))
 	}

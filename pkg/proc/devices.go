@@ -1,0 +1,55 @@
+package proc
+
+import (
+	"context"
+	"errors"
+
+	"github.com/nodeagent-io/nodeagent/pkg/evidence"
+	"github.com/nodeagent-io/nodeagent/pkg/proc/internal/kernfile"
+)
+
+// Bounds of the search for device plugins that are stopped: processes that are asked, and plugins that are told of.
+const (
+	maxStopped        = 256
+	maxStoppedPlugins = 8
+)
+
+// pings is how many bytes may be unread that are no request: a ping and an acknowledgement of the settings, which the
+// kubelet sends by itself and may have sent in the moment in which the plugin was stopped (RFC 9113, sections 6.5 and 6.7).
+const pings = 9 + 8 + 9
+
+// ReadStoppedPlugins finds the device plugins that are stopped by a signal and have not read what the kubelet, by its
+// PID, has sent them. Of all processes only those that are stopped are asked for their sockets. Results that come with an
+// error are good but not all.
+func (r *Round) ReadStoppedPlugins(ctx context.Context, kubelet int) ([]evidence.StoppedPlugin, error) {
+	if r.Prober == nil {
+		return nil, errNoProber
+	}
+	files, err := kernfile.Open(r.Proc)
+	if err != nil {
+		return nil, err
+	}
+	defer files.Close()
+	var out []evidence.StoppedPlugin
+	var hidden error
+	t, asked := &tables{Round: r}, 0
+	err = r.each(ctx, func(pid int) bool {
+		s, err := files.TaskStatus(pid)
+		if err != nil || s.State != evidence.Stopped || pid == kubelet {
+			return true
+		}
+		s.Cgroup = readCgroup(files, pid)
+		s.Owner, s.Container = owner(&s.Task)
+		saw, err := r.Prober.Unread(ctx, r.Proc, &s.Task, s.Owner, kubelet)
+		if err = complaint(&saw, err, &s, "sockets"); err != nil && hidden == nil {
+			hidden = err // the others are asked all the same
+		}
+		if saw.Unread.Bytes > pings && r.unmoved(&s) {
+			_ = r.probe(ctx, &s, t, "") // when it was started tells it from another process
+			out = append(out, evidence.StoppedPlugin{Task: s.Task, Socket: kernfile.Printable(saw.Unread.Socket), Unread: saw.Unread.Bytes})
+		}
+		asked++
+		return asked < maxStopped && len(out) < maxStoppedPlugins
+	})
+	return out, errors.Join(err, hidden)
+}

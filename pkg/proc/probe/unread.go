@@ -1,0 +1,81 @@
+package probe
+
+import (
+	"context"
+	"path"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/nodeagent-io/nodeagent/pkg/evidence"
+)
+
+// An Unread is a connection to a device plugin over which something has come that it has not read.
+type Unread struct {
+	// Socket is the name of the plugin's socket in the kubelet's directory of such sockets.
+	Socket string `json:"socket,omitempty"`
+	Bytes  int    `json:"bytes,omitempty"`
+}
+
+// Unread asks what a process has not read of what a client, by its PID, has sent it as a device plugin.
+func (p *Prober) Unread(ctx context.Context, proc string, t *evidence.Task, owner string, client int) (Seen, error) {
+	key := hungKey{what: unread, pid: t.PID, tid: t.TID, state: t.State, switches: t.Switches}
+	return p.remember(ctx, request{What: unread, Proc: proc, PID: t.PID, TID: t.TID, Owner: owner, Client: client}, key)
+}
+
+// pluginSockets is the directory of the sockets of device plugins, wherever the kubelet's own is (DevicePluginPath,
+// k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1).
+const pluginSockets = "/var/lib/kubelet/device-plugins"
+
+// unread reads how much is unread in the connections that the process has accepted as a device plugin: the largest
+// number is told. No file shows that, so the process's sockets are asked, each for as long as that takes over a
+// number of the helper's own (pidfd_getfd(2)), which changes nothing about it.
+func (p *probe) unread() {
+	if !p.announce("pidfd") {
+		return
+	}
+	process, err := unix.PidfdOpen(p.PID, 0)
+	if err != nil {
+		p.note("pidfd", err)
+		return
+	}
+	defer unix.Close(process)
+	p.links("socket", func(fd int, _ uint64) {
+		if !p.announce("fd/" + strconv.Itoa(fd)) {
+			return
+		}
+		socket, err := unix.PidfdGetfd(process, fd, 0)
+		if err != nil {
+			p.note("socket", err)
+			return
+		}
+		defer unix.Close(socket)
+		if name := pluginOf(socket, p.Client); name != "" {
+			if n, err := unix.IoctlGetInt(socket, unix.SIOCINQ); err == nil && n > p.seen.Unread.Bytes {
+				p.seen.Unread = Unread{Socket: name, Bytes: n}
+			}
+		}
+	})
+}
+
+// pluginOf returns the name of the device plugin's socket that a connection of the client was made to; "" when it is
+// none. A connection that was accepted has the name of the socket on which it was (unix_stream_connect, net/unix/
+// af_unix.c), and the kernel knows who had called connect(2).
+func pluginOf(socket, client int) string {
+	own, err := unix.Getsockname(socket)
+	if err != nil {
+		return ""
+	}
+	address, ok := own.(*unix.SockaddrUnix)
+	if !ok || path.Dir(address.Name) != pluginSockets {
+		return ""
+	}
+	if listens, err := unix.GetsockoptInt(socket, unix.SOL_SOCKET, unix.SO_ACCEPTCONN); err != nil || listens != 0 {
+		return ""
+	}
+	peer, err := unix.GetsockoptUcred(socket, unix.SOL_SOCKET, unix.SO_PEERCRED)
+	if err != nil || int(peer.Pid) != client || client <= 0 {
+		return ""
+	}
+	return path.Base(address.Name)
+}
