@@ -5,7 +5,7 @@ package scenario
 func Alone() []Scenario {
 	all := []Scenario{
 		containerdStopped(), containerdDown(), kubeletStopped(), kubeletDown(),
-		containerdRestarts(), kubeletRestarts(), forcedWithoutKubelet(), syncLoopStalled(), syncLoopBriefly(), deviceHangs(), deviceSlow(), dbusStopped(), dbusStoppedOnce(),
+		containerdRestarts(), kubeletRestarts(), forcedWithoutKubelet(), syncLoopStalled(), syncLoopBriefly(), deviceHangs(), deviceStopped(), deviceHangsBeside(), deviceSlow(), dbusStopped(), dbusStoppedOnce(),
 	}
 	for i := range all {
 		all[i].NoExec = true

@@ -152,6 +152,53 @@ func deviceHangs() Scenario {
 	}
 }
 
+// asked is a shell script that succeeds when the kubelet has sent to a device plugin what that has not read.
+func asked(name string) string {
+	return "ss -xH | awk '$2 == \"ESTAB\" && $3 > 0 && $5 ~ /" + csiName(name) + `\.sock$/ {found = 1} END {exit !found}'`
+}
+
+// pluginInState succeeds when a device plugin's process is in a state.
+func pluginInState(name, state string) string {
+	return "grep -q '^State:." + state + "' /proc/$(cat /run/csidriver/" + csiName(name) + ".pid)/status"
+}
+
+func stopPlugin(name string) string {
+	return "kill -STOP $(cat /run/csidriver/" + csiName(name) + ".pid)\nuntil " + pluginInState(name, "T") + "; do sleep 0.1; done"
+}
+
+// deviceStopped is told when the kubelet's health check fails, after five minutes.
+func deviceStopped() Scenario {
+	const name = "sync-loop-device-stopped"
+	return Scenario{
+		Name:    name,
+		Story:   "the kubelet's main loop waits for a device plugin that is stopped by a signal, for the device of another pod",
+		Pod:     victim(3, "drain", "0"),
+		Prepare: startDevice(name),
+		Break:   inTurn(onNode(stopPlugin(name)), useDevice(name), onNode("until "+asked(name)+"; do sleep 1; done")),
+		Proof:   pluginInState(name, "T") + " && " + asked(name) + " && some S",
+		Late:    true,
+		Long:    true,
+		Cause:   "KubeletSyncLoopStalled",
+		Family:  "Stopped",
+		Says:    []string{"the kubelet does nothing about this pod", "its main loop has hung", "device plugin behind " + csiName(name) + ".sock, csidriver (PID ", "is stopped by a signal", "kill -CONT"},
+		Force:   "no",
+		Heal:    inTurn(onNode("kill -CONT $(cat /run/csidriver/"+csiName(name)+".pid) || true\n"+endCSI(name, "KILL")), endUser(name)),
+	}
+}
+
+// deviceHangsBeside has another device plugin stopped, of which the kubelet asks nothing: it is not accused.
+func deviceHangsBeside() Scenario {
+	const name, other = "sync-loop-device-beside", "sync-loop-device-other"
+	s := deviceHangs()
+	s.Name = name
+	s.Story = "the kubelet's main loop waits for a device plugin that does not answer, and another one, which is not asked, is stopped by a signal"
+	s.Prepare = inTurn(startDevice(name), startDevice(other))
+	s.Break = inTurn(onNode(tellCSI(name, "hang")+"\n"+stopPlugin(other)), useDevice(name), onNode("until "+allocates(name)+"; do sleep 1; done"))
+	s.Proof = allocates(name) + " && " + pluginInState(other, "T") + " && ! " + asked(other) + " && some S"
+	s.Heal = inTurn(onNode(endCSI(name, "KILL")+"\n"+endCSI(other, "KILL")), endUser(name))
+	return s
+}
+
 // deviceSlow is innocent: the plugin answers after twenty seconds.
 func deviceSlow() Scenario {
 	const name = "sync-loop-device-slow"
