@@ -1,6 +1,7 @@
 package probe
 
 import (
+	"bytes"
 	"context"
 	"path"
 	"strconv"
@@ -28,10 +29,12 @@ func (p *Prober) Unread(ctx context.Context, proc string, t *evidence.Task, owne
 const pluginSockets = "/var/lib/kubelet/device-plugins"
 
 // unread reads how much is unread in the connections that the process has accepted as a device plugin: the largest
-// number is told. No file shows that, so the process's sockets are asked, each for as long as that takes over a
-// number of the helper's own (pidfd_getfd(2)), which changes nothing about it.
+// number is told. No file shows that, so these connections are asked, each for as long as that takes over a
+// number of the helper's own (pidfd_getfd(2)). No other socket is: whoever gets a number of one puts it into his class of
+// network traffic (__receive_sock, net/core/scm.c), which means nothing to one that is local.
 func (p *probe) unread() {
-	if !p.announce("pidfd") {
+	accepted := acceptedByPlugins(p.file("net/unix"))
+	if len(accepted) == 0 || !p.announce("pidfd") {
 		return
 	}
 	process, err := unix.PidfdOpen(p.PID, 0)
@@ -40,8 +43,8 @@ func (p *probe) unread() {
 		return
 	}
 	defer unix.Close(process)
-	p.links("socket", func(fd int, _ uint64) {
-		if !p.announce("fd/" + strconv.Itoa(fd)) {
+	p.links("socket", func(fd int, inode uint64) {
+		if !accepted[inode] || !p.announce("fd/"+strconv.Itoa(fd)) {
 			return
 		}
 		socket, err := unix.PidfdGetfd(process, fd, 0)
@@ -56,6 +59,26 @@ func (p *probe) unread() {
 			}
 		}
 	})
+}
+
+// listens is the flag of a socket in net/unix that connections are made to (__SO_ACCEPTCON, include/linux/net.h).
+const listens = "00010000"
+
+// acceptedByPlugins returns the inodes of the connections in a list of local sockets (net/unix, unix_seq_show in
+// net/unix/af_unix.c) that were accepted on a socket of a device plugin.
+func acceptedByPlugins(list []byte) map[uint64]bool {
+	out := make(map[uint64]bool)
+	for line := range bytes.Lines(list) {
+		// Num RefCount Protocol Flags Type St Inode Path
+		f := bytes.Fields(line)
+		if len(f) < 8 || string(f[3]) == listens || path.Dir(string(f[7])) != pluginSockets {
+			continue
+		}
+		if inode, err := strconv.ParseUint(string(f[6]), 10, 64); err == nil {
+			out[inode] = true
+		}
+	}
+	return out
 }
 
 // pluginOf returns the name of the device plugin's socket that a connection of the client was made to; "" when it is
