@@ -38,7 +38,7 @@ func (f *Failures) Pulls(ctx context.Context, p *corev1.Pod) ([]evidence.Pull, e
 	defer cancel()
 	events, err := f.AskAll(ctx, p.Namespace, p.UID)
 	f.toPresent(events)
-	a = answer{asked: now, pulls: pulls(a.pulls, events, f.Node), err: err}
+	a = answer{asked: now, pulls: ofPod(pulls(a.pulls, events, f.Node), p), err: err}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.pulls == nil {
@@ -46,6 +46,15 @@ func (f *Failures) Pulls(ctx context.Context, p *corev1.Pod) ([]evidence.Pull, e
 	}
 	f.pulls[p.UID] = a
 	return a.pulls, a.err
+}
+
+// ofPod returns those pulls that are for a container of the pod, or for a volume. Whoever may create Events, and
+// delete them, can tell of one container after the other; what was told of is kept for as long as the pod is there.
+func ofPod(all []evidence.Pull, p *corev1.Pod) []evidence.Pull {
+	return slices.DeleteFunc(all, func(pull evidence.Pull) bool {
+		is := func(c corev1.Container) bool { return c.Name == pull.Container }
+		return pull.Container != "" && !slices.ContainsFunc(p.Spec.InitContainers, is) && !slices.ContainsFunc(p.Spec.Containers, is)
+	})
 }
 
 // What the kubelet's Events say of images and of containers (pkg/kubelet/events/event.go). Those that

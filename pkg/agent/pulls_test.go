@@ -1,12 +1,15 @@
 package agent
 
 import (
+	"context"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
 )
@@ -59,5 +62,24 @@ func TestPullsOutliveEvents(t *testing.T) {
 	ended.Reason, ended.Regarding = "Failed", corev1.ObjectReference{FieldPath: "spec.containers{web}"}
 	if got := pulls(before, []eventsv1.Event{ended}, "n"); len(got) > 0 {
 		t.Errorf("%+v, though it has ended", got)
+	}
+}
+
+// Whoever may create Events can tell of one container after the other, which the pod does not have.
+func TestPullsOfPod(t *testing.T) {
+	said := failed("n", "", 1, time.Now(), time.Now())
+	said.Reason, said.Regarding.FieldPath = "Pulling", "spec.containers{web}"
+	forged := said
+	forged.Regarding.FieldPath = "spec.containers{x1}"
+	f := &Failures{Node: "n", AskAll: func(context.Context, string, types.UID) ([]eventsv1.Event, error) {
+		return []eventsv1.Event{forged, said}, nil
+	}}
+	p := &corev1.Pod{
+		Spec:   corev1.PodSpec{Containers: []corev1.Container{{Name: "web"}}},
+		Status: corev1.PodStatus{ContainerStatuses: []corev1.ContainerStatus{{State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "ContainerCreating"}}}}},
+	}
+	p.DeletionTimestamp = &metav1.Time{Time: time.Now().Add(-time.Hour)}
+	if got, err := f.Pulls(t.Context(), p); err != nil || len(got) != 1 || got[0].Container != "web" {
+		t.Errorf("%+v, %v", got, err)
 	}
 }
