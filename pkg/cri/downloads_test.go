@@ -28,6 +28,13 @@ func TestDownloads(t *testing.T) {
 	if diff := cmp.Diff(evidence.Download{Started: noon.UTC(), Updated: at(last), Offset: last, Total: 1000}, got[0]); diff != "" {
 		t.Error(diff)
 	}
+	// What docker downloads is one of those whose files containerd has open.
+	s.set(func() {
+		s.elsewhere = []*content.Status{{StartedAt: timestamppb.New(noon), UpdatedAt: timestamppb.New(at(last + 1))}}
+	})
+	if got := r.Downloads(t.Context()); len(got) == 0 || !got[0].Updated.Equal(at(last+1)) {
+		t.Error("a download in another namespace is not known")
+	}
 	s.set(func() { s.hangs["ingests"] = true })
 	r.read = 50 * time.Millisecond
 	if got := r.Downloads(t.Context()); got != nil {

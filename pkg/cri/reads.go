@@ -27,6 +27,7 @@ var reads = []string{
 	"/containerd.services.content.v1.Content/Info",
 	"/containerd.services.content.v1.Content/Read",
 	"/containerd.services.content.v1.Content/ListStatuses",
+	"/containerd.services.namespaces.v1.Namespaces/List",
 }
 
 // checkRead returns an error for a request that is not in reads.

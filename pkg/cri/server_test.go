@@ -13,9 +13,11 @@ import (
 
 	"github.com/containerd/containerd/api/services/containers/v1"
 	"github.com/containerd/containerd/api/services/content/v1"
+	"github.com/containerd/containerd/api/services/namespaces/v1"
 	"github.com/containerd/containerd/api/services/tasks/v1"
 	"github.com/containerd/containerd/api/services/version/v1"
 	"github.com/containerd/containerd/api/types/task"
+	ctxspace "github.com/containerd/containerd/v2/pkg/namespaces"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
@@ -44,6 +46,7 @@ type server struct {
 	specs      map[string]string
 	blobs      map[string]string
 	ingests    []*content.Status
+	elsewhere  []*content.Status // in another namespace
 	tasks      map[string]*task.Process
 }
 
@@ -80,6 +83,7 @@ func (s *server) serveAt(t *testing.T, socket string, register func(*grpc.Server
 		version.RegisterVersionServer(g, versionServer{server: s})
 		containers.RegisterContainersServer(g, containersServer{server: s})
 		content.RegisterContentServer(g, contentServer{server: s})
+		namespaces.RegisterNamespacesServer(g, namespacesServer{server: s})
 		tasks.RegisterTasksServer(g, tasksServer{server: s})
 		runtimeapi.RegisterRuntimeServiceServer(g, criServer{server: s})
 	} else {
@@ -200,7 +204,22 @@ func (s contentServer) ListStatuses(ctx context.Context, _ *content.ListStatuses
 	if err := s.enter(ctx, "ingests", ""); err != nil {
 		return nil, err
 	}
+	if space, _ := ctxspace.Namespace(ctx); space != namespace {
+		return &content.ListStatusesResponse{Statuses: s.elsewhere}, nil
+	}
 	return &content.ListStatusesResponse{Statuses: s.ingests}, nil
+}
+
+type namespacesServer struct {
+	namespaces.UnimplementedNamespacesServer
+	*server
+}
+
+func (s namespacesServer) List(ctx context.Context, _ *namespaces.ListNamespacesRequest) (*namespaces.ListNamespacesResponse, error) {
+	if err := s.enter(ctx, "namespaces", ""); err != nil {
+		return nil, err
+	}
+	return &namespaces.ListNamespacesResponse{Namespaces: []*namespaces.Namespace{{Name: namespace}, {Name: "moby"}}}, nil
 }
 
 func (s contentServer) Read(q *content.ReadContentRequest, out content.Content_ReadServer) error {
