@@ -21,7 +21,7 @@ export NODEAGENT_CLUSTER := $(CLUSTER)
 NODES ?= vm native native native native native native native native
 
 # What breaks on purpose.
-PROGRAMS := bin/victim bin/registry bin/fusehang bin/csidriver bin/lossyshim bin/rmpods bin/slowscan bin/runsc bin/containerd-shim-runsc-v1
+PROGRAMS := bin/victim bin/registry bin/fusehang bin/csidriver bin/lossyshim bin/rmpods bin/runsc bin/containerd-shim-runsc-v1
 
 # $(call incidents,FOLDER,NAMES) runs incidents on the cluster; FOLDER is for what they leave.
 incidents = mkdir -p $(1) && cd test/e2e && NODEAGENT_ARTIFACTS=$(1) NODEAGENT_SCENARIO='$(2)' NODEAGENT_FAILED='$(FAILED)' \
@@ -125,9 +125,6 @@ bin/lossyshim: $(wildcard test/lossyshim/*.go) go.mod
 
 bin/rmpods: $(wildcard test/rmpods/*.go) go.mod
 	go build -o $@ ./test/rmpods
-
-bin/slowscan: $(wildcard test/slowscan/*.go) go.mod
-	go build -o $@ ./test/slowscan
 
 # gVisor, the runtime of some pods: about a minute and a half the first time.
 bin/runsc: test/gvisor/go.mod test/gvisor/go.sum

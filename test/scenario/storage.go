@@ -206,9 +206,9 @@ func scanned(name, story, runs string) Scenario {
 		Name:    name,
 		Story:   story,
 		Pod:     withVolume(victim(3, "drain", "0"), "scratch", corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}),
-		Prepare: nodeTool("slowscan"),
+		Prepare: nodeTool("victim"),
 		Break: onNode(fmt.Sprintf("(cd "+scratch+"; mkdir $(seq %d))\n", scannedDirectories) +
-			`setsid timeout -s KILL ` + runs + ` sh -c 'echo $$ >/run/scenario-'$NAME'.pid; exec /usr/local/bin/slowscan '` + scratch + `' 300ms' </dev/null >/dev/null 2>&1 &
+			`setsid timeout -s KILL ` + runs + ` sh -c 'echo $$ >/run/scenario-'$NAME'.pid; exec /usr/local/bin/victim scan '` + scratch + ` </dev/null >/dev/null 2>&1 &
 until grep -qs "^fanotify ino" /proc/$(cat /run/scenario-$NAME.pid)/fdinfo/*; do sleep 0.2; done`),
 		Proof: fmt.Sprintf(`[ -z "$(tasks)" ] && [ $(stat -c %%h `+scratch+`) -lt %d ]`, scannedDirectories),
 		Long:  true,

@@ -3,25 +3,38 @@ package main
 import (
 	"bytes"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"os"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
 
-// scan is a scanner that everybody asks who opens the file (fanotify(7)), and that answers all
-// but shims.
+// scanTakes is how long scan looks at each file.
+const scanTakes = 300 * time.Millisecond
+
+// scan is what a virus scanner on access is to other programs: the kernel asks it before it opens the
+// file, or the directory and what is in it (fanotify(7)), and it takes its time to answer, one after the other. It never
+// answers a shim. When it is killed all are allowed that wait.
 func scan(path string) error {
-	fd, err := unix.FanotifyInit(unix.FAN_CLASS_CONTENT|unix.FAN_CLOEXEC, unix.O_RDONLY)
+	fd, err := unix.FanotifyInit(unix.FAN_CLASS_CONTENT|unix.FAN_CLOEXEC, unix.O_RDONLY|unix.O_CLOEXEC)
 	if err != nil {
 		return fmt.Errorf("fanotify_init: %w", err)
 	}
-	if err := unix.FanotifyMark(fd, unix.FAN_MARK_ADD, unix.FAN_OPEN_PERM, unix.AT_FDCWD, path); err != nil {
+	which := uint64(unix.FAN_OPEN_PERM)
+	if st, err := os.Stat(path); err == nil && st.IsDir() {
+		which |= unix.FAN_ONDIR | unix.FAN_EVENT_ON_CHILD
+	}
+	if err := unix.FanotifyMark(fd, unix.FAN_MARK_ADD, which, unix.AT_FDCWD, path); err != nil {
 		return fmt.Errorf("fanotify_mark %s: %w", path, err)
 	}
 	buf := make([]byte, 4096)
 	for {
 		n, err := unix.Read(fd, buf)
+		if errors.Is(err, unix.EINTR) {
+			continue
+		}
 		if err != nil {
 			return fmt.Errorf("read events of %s: %w", path, err)
 		}
@@ -34,6 +47,7 @@ func scan(path string) error {
 			if bytes.HasPrefix(comm, []byte("containerd-shim")) {
 				continue
 			}
+			time.Sleep(scanTakes)
 			var answer bytes.Buffer
 			if err := binary.Write(&answer, binary.NativeEndian, unix.FanotifyResponse{Fd: e.Fd, Response: unix.FAN_ALLOW}); err != nil {
 				return err
@@ -41,7 +55,9 @@ func scan(path string) error {
 			if _, err := unix.Write(fd, answer.Bytes()); err != nil {
 				return fmt.Errorf("answer about %s: %w", path, err)
 			}
-			_ = unix.Close(int(e.Fd))
+			if err := unix.Close(int(e.Fd)); err != nil {
+				return err
+			}
 		}
 	}
 }
