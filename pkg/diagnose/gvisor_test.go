@@ -169,6 +169,11 @@ func TestThreadOfGVisor(t *testing.T) {
 		"its group is frozen": {func(p *evidence.Pod, _ *evidence.Task) {
 			p.Cgroups[0].Frozen, p.Cgroups[0].FrozenBy = true, p.Cgroups[0].Path
 		}, ""},
+		"it is frozen, and its group was not read": {func(p *evidence.Pod, t *evidence.Task) {
+			p.Time = p.Deadline.Add(70 * time.Second)
+			hangs(t, "__refrigerator", "__refrigerator", "get_signal")
+			t.Probe.Mount = nil
+		}, ""},
 		"under runc": {func(p *evidence.Pod, _ *evidence.Task) {
 			p.Containers[0].Runtime, p.Containers[1].Runtime = "io.containerd.runc.v2", "io.containerd.runc.v2"
 		}, ""},

@@ -160,12 +160,16 @@ func (t *tables) besides(s *kernfile.TaskStatus) []*evidence.Task {
 	return t.others[s.Owner]
 }
 
+// sentryComm is what gVisor's processes call themselves: they are started by way of /proc/self/exe
+// (runsc/sandbox/sandbox.go).
+const sentryComm = "exe"
+
 // maxCandidates bounds the mounts that a task's wait can be about.
 const maxCandidates = 64
 
 // candidates lists the mounts of the kind of network file system that a task's
-// stack shows: those that it sees, or when there are none those that other processes of the
-// pod see, whose directories it may have open.
+// stack shows: those that it sees, or of gVisor's sentry when there are none those that other processes of the
+// pod see, whose directories it has open.
 func (t *tables) candidates(s *kernfile.TaskStatus, own, host *mount.Table, saw *probe.Seen, uid string) []evidence.Mount {
 	types, seen := stackTypes(saw), []*mount.Table{own}
 	switch fits := func(l mount.Line) bool { return types[l.Type] }; {
@@ -173,7 +177,7 @@ func (t *tables) candidates(s *kernfile.TaskStatus, own, host *mount.Table, saw 
 		return nil
 	case len(own.Lines) == 0:
 		seen[0] = host
-	case !slices.ContainsFunc(own.Lines, fits):
+	case s.Comm == sentryComm && !slices.ContainsFunc(own.Lines, fits):
 		for _, first := range t.besides(s) {
 			if table, err := t.of(first); err == nil {
 				seen = append(seen, table)

@@ -246,8 +246,13 @@ func TestCandidates(t *testing.T) {
 	}
 	// gVisor's sentry sees none, and its gofers do.
 	sentry := &tables{Round: round, own: map[int]*mount.Table{105: {Lines: own.Lines[:1]}, 106: own}, first: []*evidence.Task{{PID: 105}, {PID: 106}}}
-	found := sentry.candidates(&kernfile.TaskStatus{}, &mount.Table{Lines: []mount.Line{{Type: "tmpfs", Point: "/"}}}, nil, saw("rpc_wait_bit_killable"), "u")
+	none := &mount.Table{Lines: []mount.Line{{Type: "tmpfs", Point: "/"}}}
+	found := sentry.candidates(&kernfile.TaskStatus{Task: evidence.Task{Comm: "exe"}}, none, nil, saw("rpc_wait_bit_killable"), "u")
 	if len(found) != 2 || found[0].Point != "/data" || found[1].Point != "/host" {
+		t.Errorf("%+v", found)
+	}
+	// What another program waits for may have been unmounted where it is, and be none of its neighbours'.
+	if found := sentry.candidates(&kernfile.TaskStatus{Task: evidence.Task{Comm: "sh"}}, none, nil, saw("rpc_wait_bit_killable"), "u"); len(found) > 0 {
 		t.Errorf("%+v", found)
 	}
 	many := new(mount.Table)

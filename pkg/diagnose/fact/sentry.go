@@ -76,10 +76,10 @@ func OfGVisor(p *evidence.Pod, t *evidence.Task) bool {
 
 // HeldUnderGVisor reports whether a task of gVisor's does not return from the kernel, so that what
 // it works for cannot end: SIGKILL to a container is delivered inside of the sentry, and the task
-// itself gets none. The program waits for the host's system call to return, whatever signal it has
+// itself gets none. One that is frozen does not hang (__refrigerator, kernel/freezer.c). The program waits for the host's system call to return, whatever signal it has
 // (pkg/sentry/fsimpl/gofer/handle.go, writeFromBlocksAt). SIGKILL has had its time.
 func HeldUnderGVisor(p *evidence.Pod, t *evidence.Task) bool {
-	return p.Overdue() >= KillLatency && !t.Killed() && OfGVisor(p, t) && sleepsUninterruptibly(p, t)
+	return p.Overdue() >= KillLatency && !t.Killed() && OfGVisor(p, t) && sleepsUninterruptibly(p, t) && !Through(t, "__refrigerator")
 }
 
 func childOfShim(p *evidence.Pod, t *evidence.Task) bool {
