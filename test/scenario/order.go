@@ -64,8 +64,8 @@ setsid sh -c "cd /proc/$p/root; sleep $((GRACE/2)); : >go; sleep $((GRACE/2+2));
 // postStartSleeps is deleted with a shorter grace period than the pod has, as kubectl delete --now
 // does it: the API server bounds the sleep by the longer one.
 func postStartSleeps() Scenario {
-	spec := pod(120, BusyboxImage, "sh", "-c", "trap ': >/stopped; exit 0' TERM; while :; do sleep 1; done")
-	spec.Containers[0].Lifecycle = &corev1.Lifecycle{PostStart: sleeping(120)}
+	spec := pod(180, BusyboxImage, "sh", "-c", "trap ': >/stopped; exit 0' TERM; while :; do sleep 1; done")
+	spec.Containers[0].Lifecycle = &corev1.Lifecycle{PostStart: sleeping(180)}
 	return Scenario{
 		Name:     "post-start-sleeps",
 		Story:    "the postStart hook sleeps for longer than the grace period of the deletion",
