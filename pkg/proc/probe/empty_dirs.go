@@ -34,7 +34,6 @@ func (p *Prober) EmptyDirs(ctx context.Context, proc string, t *evidence.Task, o
 // emptyDirs reads of which emptyDir volumes the task has directories open, and when these changed last. They are found by
 // the texts of links, and no path is followed. A time to come is of before the clock was put back.
 func (p *probe) emptyDirs() {
-	now := time.Now()
 	for _, fd := range p.descriptors("fd") {
 		text, err := p.dir.link("fd/" + strconv.Itoa(fd))
 		if err != nil {
@@ -46,7 +45,7 @@ func (p *probe) emptyDirs() {
 		}
 		st, ok := p.statx(fd, unix.STATX_TYPE|unix.STATX_CTIME)
 		changed := time.Unix(st.Ctime.Sec, int64(st.Ctime.Nsec))
-		if !ok || st.Mode&unix.S_IFMT != unix.S_IFDIR || changed.After(now) {
+		if !ok || st.Mode&unix.S_IFMT != unix.S_IFDIR || changed.After(time.Now()) { // now, and not when this began: the one in which files are deleted changes meanwhile
 			continue
 		}
 		i := slices.IndexFunc(p.seen.EmptyDirs, func(d OpenEmptyDir) bool { return d.Pod == pod && d.Volume == volume })

@@ -2,12 +2,14 @@ package probe
 
 import (
 	"errors"
+	"io"
 	"os"
 	"path/filepath"
 	"testing"
 	"time"
 
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
+	"golang.org/x/sys/unix"
 )
 
 func TestEmptyDirOf(t *testing.T) {
@@ -87,4 +89,47 @@ func TestEmptyDirs(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+}
+
+// A directory in which files are deleted while the helper reads counts.
+func TestEmptyDirChangesMeanwhile(t *testing.T) {
+	kubelet, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	volume := filepath.Join(kubelet, "pods", pod, "volumes/kubernetes.io~empty-dir/scratch")
+	if err := os.MkdirAll(volume, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	f, err := os.Open(volume)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	asked := writerFunc(func() error { // before each file
+		for began := time.Now(); ; {
+			name := filepath.Join(volume, "file")
+			if err := errors.Join(os.WriteFile(name, nil, 0o600), os.Remove(name)); err != nil {
+				return err
+			}
+			var st unix.Stat_t
+			if err := unix.Stat(volume, &st); err != nil || time.Unix(st.Ctim.Unix()).After(began) {
+				return err
+			}
+		}
+	})
+	p := probe{request: request{What: emptyDirs, Proc: "/proc", PID: os.Getpid(), TID: os.Getpid(), Dir: kubelet}, out: asked}
+	if p.run(); p.err != nil || len(p.seen.EmptyDirs) != 1 {
+		t.Errorf("%+v, %v", p.seen.EmptyDirs, p.err)
+	}
+}
+
+// A writerFunc is called before what is written goes nowhere.
+type writerFunc func() error
+
+func (f writerFunc) Write(b []byte) (int, error) {
+	if err := f(); err != nil {
+		return 0, err
+	}
+	return io.Discard.Write(b)
 }
