@@ -101,12 +101,13 @@ func TestFilesAreDeleted(t *testing.T) {
 		change func(p *evidence.Pod)
 		want   string
 	}{
-		"files are deleted":               {hour, func(*evidence.Pod) {}, ""},
-		"it was seen a while ago":         {hour, func(p *evidence.Pod) { p.Volumes[0].LastDeleted = p.Time.Add(-299 * time.Second) }, ""},
-		"they are not any more":           {hour, func(p *evidence.Pod) { p.Volumes[0].LastDeleted = p.Time.Add(-310 * time.Second) }, "Unknown"},
-		"it was never seen":               {hour, func(p *evidence.Pod) { p.Volumes[0].LastDeleted = time.Time{} }, "Unknown"},
-		"it was never seen, and is early": {299 * time.Second, func(p *evidence.Pod) { p.Volumes[0].LastDeleted = time.Time{} }, ""},
-		"something is mounted inside":     {hour, func(p *evidence.Pod) { p.Mounts = []evidence.Mount{inside} }, "Unknown"},
+		"files are deleted":                  {hour, func(*evidence.Pod) {}, ""},
+		"it was seen a while ago":            {hour, func(p *evidence.Pod) { p.Volumes[0].LastDeleted = p.Time.Add(-299 * time.Second) }, ""},
+		"they are not any more":              {hour, func(p *evidence.Pod) { p.Volumes[0].LastDeleted = p.Time.Add(-310 * time.Second) }, "Unknown"},
+		"it was never seen":                  {hour, func(p *evidence.Pod) { p.Volumes[0].LastDeleted = time.Time{} }, "Unknown"},
+		"it was never seen, and is early":    {299 * time.Second, func(p *evidence.Pod) { p.Volumes[0].LastDeleted = time.Time{} }, ""},
+		"they are, by a clock of the future": {hour, func(p *evidence.Pod) { p.Volumes[0].LastDeleted = p.Time.Add(hour) }, "Unknown"},
+		"something is mounted inside":        {hour, func(p *evidence.Pod) { p.Mounts = []evidence.Mount{inside} }, "Unknown"},
 		"one of somebody cannot be removed": {hour, func(p *evidence.Pod) {
 			p.Node.Unmounting = 2
 			tried(p, "kubernetes.io/empty-dir", "", 20*time.Second)

@@ -245,9 +245,9 @@ func LastDeleted(p *evidence.Pod) time.Time {
 }
 
 // lastDeleted is LastDeleted of one volume. Where something is mounted inside, what is deleted may be in there, and is of
-// no use.
+// no use. A time to come is by another clock, and would stay.
 func lastDeleted(p *evidence.Pod, v *evidence.Volume) time.Time {
-	if slices.ContainsFunc(p.Mounts, func(m evidence.Mount) bool { return m.Volume == v.Name && m.Plugin == v.Plugin }) {
+	if slices.ContainsFunc(p.Mounts, func(m evidence.Mount) bool { return m.Volume == v.Name && m.Plugin == v.Plugin }) || v.LastDeleted.After(p.Time.Add(clockSkew)) {
 		return time.Time{}
 	}
 	return v.LastDeleted
