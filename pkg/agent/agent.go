@@ -192,7 +192,7 @@ type look struct {
 // at those that are at their deadline, and returns how many there are.
 func (a *Agent) round(ctx context.Context) int {
 	now := time.Now()
-	a.keepTime(now, time.Since(loaded))
+	a.keepTime(now, now.Sub(loaded))
 	all := a.Watch.All() // before Round, which returns none until the pods are known
 	a.Before.Refresh(ctx, a.Reader, all, now)
 	terminating, gone := a.Watch.Round()
@@ -543,7 +543,8 @@ func (a *Agent) look(ctx context.Context, l look, reading node.Round) {
 	}
 	e := reading.Pod(timed, seed, c.Last)
 	asking.Wait()
-	if ctx.Err() != nil || a.clockSet(time.Now(), time.Since(loaded)) {
+	now := time.Now()
+	if ctx.Err() != nil || a.clockSet(now, now.Sub(loaded)) {
 		return // the agent ends, or the look was given up, or its times are by two clocks
 	}
 	e.Heard(failures, unheard)

@@ -2,7 +2,8 @@ package agent
 
 import "time"
 
-// loaded is when this program began, for a clock that nobody can set.
+// loaded is when this program began, for a clock that nobody can set. What has gone by since is taken from the same
+// reading as the time of day: the program may be paused between two.
 var loaded = time.Now()
 
 // keepTime notices that the node's clock was set since the round before, and has what is known of the pods

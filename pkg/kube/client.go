@@ -45,7 +45,7 @@ func New(config *rest.Config) (*Client, error) {
 	}
 	metav1.AddToGroupVersion(scheme, schema.GroupVersion{Version: "v1"})
 	began := time.Now()
-	measured := &clock{now: time.Now, elapsed: func() time.Duration { return time.Since(began) }}
+	measured := &clock{now: time.Now, elapsed: func(now time.Time) time.Duration { return now.Sub(began) }}
 	config = rest.CopyConfig(config)
 	config.Wrap(func(next http.RoundTripper) http.RoundTripper {
 		measured.next = next

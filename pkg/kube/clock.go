@@ -17,8 +17,9 @@ type clock struct {
 	next http.RoundTripper
 	now  func() time.Time
 
-	// elapsed is what has gone by since some moment, by a clock that nobody can set.
-	elapsed func() time.Duration
+	// elapsed is what had gone by since some moment when now told a time, by a clock that nobody can set. Both are of one
+	// reading: the program may be paused between two.
+	elapsed func(time.Time) time.Duration
 
 	mu          sync.Mutex
 	least, most time.Duration
@@ -31,7 +32,9 @@ type clock struct {
 // settle takes off what this machine's clock has been set forward by: the API server's is ahead by that much
 // less. The next answer may come seconds later, and until then each deadline would be wrong.
 func (c *clock) settle() {
-	now, at := c.now().Round(0), c.elapsed()
+	now := c.now()
+	at := c.elapsed(now)
+	now = now.Round(0)
 	if !c.looked.IsZero() {
 		step := now.Sub(c.looked) - (at - c.at)
 		c.least, c.most = c.least-step, c.most-step

@@ -13,7 +13,7 @@ func TestClock(t *testing.T) {
 	begin := time.Date(2026, 1, 2, 3, 0, 0, 0, time.UTC)
 	at := func(ms int) time.Time { return begin.Add(time.Duration(ms) * time.Millisecond) }
 	now := begin
-	c := clock{now: func() time.Time { return now }, elapsed: func() time.Duration { return now.Sub(begin) }}
+	c := clock{now: func() time.Time { return now }, elapsed: func(time.Time) time.Duration { return now.Sub(begin) }}
 	for _, tt := range []struct {
 		asked, got, date int // milliseconds
 		least, most      time.Duration
@@ -37,7 +37,7 @@ func TestClock(t *testing.T) {
 // This machine's clock is set while nobody is asked.
 func TestClockIsSet(t *testing.T) {
 	wall, elapsed := time.Date(2026, 1, 2, 3, 0, 0, 0, time.UTC), time.Hour
-	c := &Client{clock: &clock{now: func() time.Time { return wall }, elapsed: func() time.Duration { return elapsed }}}
+	c := &Client{clock: &clock{now: func() time.Time { return wall }, elapsed: func(time.Time) time.Duration { return elapsed }}}
 	c.clock.answered(wall, wall, wall)
 	for _, step := range []time.Duration{10 * time.Minute, -25 * time.Minute, 0} {
 		before, _, _ := c.Skew()

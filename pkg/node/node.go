@@ -197,13 +197,14 @@ func (r *Reader) Round(ctx context.Context, ask Ask) Round {
 	return out
 }
 
-// loaded is when this program began, for a clock that nobody can set.
+// loaded is when this program began, for a clock that nobody can set. What has gone by since is taken from the same
+// reading as the time of day: the program may be paused between two.
 var loaded = time.Now()
 
 // keepTime tells when the node's clock was set. What was noted before, as since when containerd answers, is
 // by the clock of then, and is told by the one of now.
 func (r *Reader) keepTime(n *evidence.Node) {
-	if step := r.clock.Look(n.Read, time.Since(loaded)); step != 0 {
+	if step := r.clock.Look(n.Read, n.Read.Sub(loaded)); step != 0 {
 		r.clockSet = n.Read
 	}
 	if r.clockSet.IsZero() {
