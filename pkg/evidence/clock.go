@@ -63,15 +63,32 @@ func (c *Clock) Present(t time.Time) time.Time {
 	if t.IsZero() {
 		return t
 	}
-	for i := range c.steps {
-		// It is noticed a while after the step, and what was written in between is by the new clock. What is
-		// still to come by that is not.
-		s := &c.steps[i]
-		if t.Before(s.at.Add(-max(s.by/2, 0))) || s.by < 0 && t.After(c.wall.Add(min(-s.by/2, noticed))) {
+	// Of the times between two steps it is from the last in which it can have been written, and each step after that
+	// counts. A step is noticed a while after it, and what was written in between is by the new clock.
+	for i := len(c.steps); i >= 0; i-- {
+		if i < len(c.steps) && t.After(c.steps[i].at.Add(-c.steps[i].by)) || i == len(c.steps) && c.toCome(t) {
+			continue
+		}
+		if i > 0 {
+			if s := &c.steps[i-1]; t.Before(s.at.Add(-max(s.by/2, 0))) {
+				continue
+			}
+		}
+		for _, s := range c.steps[i:] {
 			t = t.Add(s.by)
 		}
+		return t
 	}
 	return t
+}
+
+// toCome reports whether a time is still to come by the clock that was set back.
+func (c *Clock) toCome(t time.Time) bool {
+	if len(c.steps) == 0 {
+		return false
+	}
+	by := c.steps[len(c.steps)-1].by
+	return by < 0 && t.After(c.wall.Add(min(-by/2, noticed)))
 }
 
 // AfterStep returns a copy of a reading from before the node's clock was set forward by step, with all of its

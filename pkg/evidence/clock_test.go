@@ -1,6 +1,7 @@
 package evidence
 
 import (
+	"reflect"
 	"testing"
 	"time"
 )
@@ -74,4 +75,85 @@ func TestPresent(t *testing.T) {
 	if c.Look(start, 0); !c.Present(start).Equal(start) || !c.Present(time.Time{}).IsZero() {
 		t.Error("of a clock that nobody has set")
 	}
+}
+
+// A clock that was set wrong, and right again: what was written before both is by the same clock as what is written now.
+func TestPresentAfterTwoSteps(t *testing.T) {
+	start := time.Date(2026, 1, 2, 3, 0, 0, 0, time.UTC)
+	const m, s = time.Minute, time.Second
+	for name, test := range map[string]struct{ step, written, want time.Duration }{
+		"forward and back, from before":      {10 * m, -2 * m, -2 * m},
+		"forward and back, from in between":  {10 * m, 10*m + 30*s, 30 * s},
+		"forward and back, from after":       {10 * m, 90 * s, 90 * s},
+		"back and forward, from before":      {-10 * m, -2 * m, -2 * m},
+		"back and forward, from long before": {-10 * m, -20 * m, -20 * m},
+		"back and forward, from in between":  {-10 * m, -10*m + 30*s, 30 * s},
+		"back and forward, from after":       {-10 * m, 90 * s, 90 * s},
+	} {
+		var c Clock
+		c.Look(start, 0)
+		c.Look(start.Add(test.step+s), s)
+		c.Look(start.Add(test.step+m), m)
+		c.Look(start.Add(m+s), m+s)
+		for _, later := range []time.Duration{2 * m, 9 * m, 30 * m} {
+			if c.Look(start.Add(later), later); name == "forward and back, from in between" && later >= 9*m {
+				continue // it comes twice
+			}
+			if got := c.Present(start.Add(test.written)); !got.Equal(start.Add(test.want)) {
+				t.Errorf("%s, after %s: %s, not %s", name, later, got.Sub(start), test.want)
+			}
+		}
+	}
+}
+
+// AfterStep finds each time that there is: none is in a map, an array or an interface, or not exported.
+func TestNoTimeIsHidden(t *testing.T) {
+	seen := make(map[reflect.Type]bool)
+	var has func(reflect.Type) bool
+	has = func(t reflect.Type) bool {
+		if t == typeOfTime || seen[t] {
+			return t == typeOfTime
+		}
+		seen[t] = true
+		switch t.Kind() {
+		case reflect.Pointer, reflect.Slice, reflect.Array, reflect.Map:
+			return has(t.Elem())
+		case reflect.Interface:
+			return true
+		case reflect.Struct:
+			for i := range t.NumField() {
+				if has(t.Field(i).Type) {
+					return true
+				}
+			}
+		}
+		return false
+	}
+	walked := make(map[reflect.Type]bool)
+	var walk func(reflect.Type, string)
+	walk = func(of reflect.Type, path string) {
+		if of == typeOfTime || walked[of] {
+			return
+		}
+		walked[of] = true
+		clear(seen)
+		switch of.Kind() {
+		case reflect.Pointer, reflect.Slice:
+			walk(of.Elem(), path)
+		case reflect.Array, reflect.Map, reflect.Interface:
+			if has(of) {
+				t.Errorf("%s: %s", path, of)
+			}
+		case reflect.Struct:
+			for i := range of.NumField() {
+				f := of.Field(i)
+				if clear(seen); !f.IsExported() && has(f.Type) {
+					t.Errorf("%s.%s is not exported", path, f.Name)
+				}
+				walk(f.Type, path+"."+f.Name)
+			}
+		}
+	}
+	walk(reflect.TypeFor[Pod](), "Pod")
+	walk(reflect.TypeFor[Baseline](), "Baseline")
 }
