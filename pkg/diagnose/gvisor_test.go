@@ -244,6 +244,34 @@ func TestShimsOfGVisor(t *testing.T) {
 	}
 }
 
+// TestSilentShimOfGVisor checks that a shim is not called hung that may wait for the sentry, which waits for a
+// slow disk, and that meanwhile the pod is not said to be stuck for an unknown reason.
+func TestSilentShimOfGVisor(t *testing.T) {
+	for name, test := range map[string]struct {
+		runtime string
+		silent  time.Duration
+		want    string
+	}{
+		"gVisor's":            {"io.containerd.runsc.v1", 299 * time.Second, ""},
+		"for five minutes":    {"io.containerd.runsc.v1", 300 * time.Second, "ShimHung"},
+		"one of runc's":       {"io.containerd.runc.v2", 61 * time.Second, "ShimHung"},
+		"runc's, a while ago": {"io.containerd.runc.v2", 59 * time.Second, ""},
+	} {
+		p := underGVisor(func(p *evidence.Pod, _ []evidence.Task) {
+			p.Time = p.Deadline.Add(test.silent)
+			p.UnchangedSince = p.Deadline
+			for i := range p.Containers {
+				p.Containers[i].Runtime = test.runtime
+			}
+			p.Containers[0].Task = evidence.ShimTask{Asked: p.Time, UnansweredSince: p.Deadline, Attempts: 4}
+		})
+		d := cause.Diagnose(p)
+		if v, _ := d.Verdict(); v.Cause != test.want {
+			t.Errorf("%s: %q, want %q: %s", name, v.Cause, test.want, v.Message)
+		}
+	}
+}
+
 // TestForeignShim checks that nothing is said of a stopped shim that answers for none of the pod's
 // containers: that of another pod, of which a process has come into this one's group.
 func TestForeignShim(t *testing.T) {

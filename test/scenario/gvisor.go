@@ -161,10 +161,10 @@ func gvisorDevice() Scenario {
 func gvisorDeviceSlow() Scenario {
 	const name = "gvisor-device-slow"
 	device, dir := "scenario-"+name, directory(name)
-	s := ofGVisor(name, "innocent: the device below a volume of a pod under gVisor takes four seconds for a request", onDisk(name, 3, "sync", "/data/f"))
+	s := ofGVisor(name, "innocent: the device below a volume of a pod under gVisor takes two seconds for a request", onDisk(name, 3, "sync", "/data/f"))
 	s.Needs = append(s.Needs, Hang, DeviceMapper)
 	s.Prepare = inTurn(s.Prepare, onNode(mapDevice(device, dir)))
-	s.Break = onNode(delayDevice(device, dir, "4000", "4000"))
+	s.Break = onNode(delayDevice(device, dir, "2000", "2000"))
 	s.Proof = heldByDisk
 	return s
 }

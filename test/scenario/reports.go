@@ -33,7 +33,7 @@ func Reports() []Report {
 		{Issue: "moby/moby#43491", Told: "The shim was killed, and nobody notes that its container has ended with it", Scenario: "shim-dead"},
 		{Issue: "containerd/containerd#2438", Told: "One shim answers nothing, and whoever asks it waits", Scenario: "shim-stopped"},
 		{Issue: "containerd/containerd#14081", Told: "Requests to stop a container are repeated for days to a shim that does not answer them", Scenario: "shim-stopped"},
-		{Issue: "containerd/containerd#13814", Told: "The shim waits before it publishes the exit of a container, without a limit", Scenario: "exit-queued"},
+		{Issue: "containerd/containerd#13814", Told: "The shim waits before it publishes the exit of a container, without a limit", Scenario: "exit-untold"},
 		{Issue: "containerd/containerd#3177", Told: "Exits of containers are not published when many end together", Scenario: "exit-untold"},
 		{Issue: "containerd/containerd#4016", Told: "containerd asks to stop a container of which runc says that it does not exist", Scenario: "exit-denied"},
 		{Issue: "containerd/containerd#12600", Told: "containerd was restarted while it stopped a container: the process is gone, the record says running", Scenario: "exit-unrecorded"},

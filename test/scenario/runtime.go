@@ -4,7 +4,7 @@ package scenario
 // about a container, and innocent ones that look like them.
 func runtimes() []Scenario {
 	return []Scenario{
-		exitUntold(), exitDenied(), exitQueued(), exitUnrecorded(), shimDead(),
+		exitUntold(), exitDenied(), exitUnrecorded(), shimDead(),
 		shimKilled(), outputHeld(), exitMeanwhile(), exitFound(),
 	}
 }
@@ -68,40 +68,6 @@ func exitDenied() Scenario {
 		Family:  "ShimDenies",
 		Says:    []string{"container main has ended", "answers that it runs", "/task/*/children"},
 		Heal:    endShim,
-	}
-}
-
-// exitQueued has the shim's watch of the container's memory.events hang as it opens the file, for which
-// a change of cgroup.events is enough. When the container has ended the shim waits for the watch, and never
-// notes the ends that come after this one, the sandbox's. Only version 2 of cgroups has the file.
-func exitQueued() Scenario {
-	const scanner = "/run/scenario-$NAME.scanner"
-	return Scenario{
-		Name:    "exit-queued",
-		Needs:   []Need{CgroupV2},
-		Long:    true,
-		Story:   "a scanner of files does not answer the shim, which opens memory.events for its watch of it, and never notes that the sandbox has ended",
-		Pod:     victim(3, "drain", "0"),
-		Prepare: nodeTool("victim"),
-		Break: onNode(findShim + `group=/sys/fs/cgroup$(sed -n 's/^0:://p' /proc/$victim/cgroup)
-setsid /usr/local/bin/victim scan $group/memory.events </dev/null >/dev/null 2>&1 &
-echo $! >` + scanner + `
-for i in $(seq 60); do
-  ! cat /proc/$!/fdinfo/* 2>/dev/null | grep -q "^fanotify ino" || break
-  sleep 0.5
-done
-echo 1 >$group/cgroup.freeze
-echo 0 >$group/cgroup.freeze
-for i in $(seq 60); do
-  ! cat /proc/$shim/task/*/stack | grep -q fanotify_ || exit 0
-  sleep 0.5
-done
-exit 1`),
-		Proof:  noVictim + `! pgrep -P $(cat /run/scenario-$NAME.pid) -x pause && cat /proc/$(cat /run/scenario-$NAME.pid)/task/*/stack | grep -q fanotify_`,
-		Cause:  "ExitEventLost",
-		Family: "ShimDenies",
-		Says:   []string{"locked in phase Sandbox", "the pod's sandbox has ended, and containerd has not noted it", "answers that it runs, while its own thread ", "hangs in the kernel in fanotify_", "containerd #13814", "that scans files"},
-		Heal:   onNode("end KILL " + scanner),
 	}
 }
 

@@ -23,7 +23,7 @@ victim dirty PATH            keeps dirty pages of the file, which it has closed
 victim leader-exits SECONDS  its first thread ends after that time, others live on
 victim drain SECONDS         ends that long after SIGTERM
 victim serve PATH            answers HTTP requests for the path, on port 8080, and no others; does not heed SIGTERM
-victim scan PATH             lets everybody who opens the file, or what is in the directory, wait for 0.3 seconds, and a shim for ever
+victim scan PATH             lets everybody who opens the file, or what is in the directory, wait for 0.3 seconds
 victim mounts COUNTxBYTES    makes mounts with names of that length, and processes that are stopped among them` + signalsUsage + kernelUsage + uringUsage + `
 victim MODE-in-thread ARG    does any of these in a second thread`
 

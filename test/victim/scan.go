@@ -15,8 +15,8 @@ import (
 const scanTakes = 300 * time.Millisecond
 
 // scan is what a virus scanner on access is to other programs: the kernel asks it before it opens the
-// file, or the directory and what is in it (fanotify(7)), and it takes its time to answer, one after the other. It never
-// answers a shim. When it is killed all are allowed that wait.
+// file, or the directory and what is in it (fanotify(7)), and it takes its time to answer, one after the other.
+// When it is killed all are allowed that wait.
 func scan(path string) error {
 	fd, err := unix.FanotifyInit(unix.FAN_CLASS_CONTENT|unix.FAN_CLOEXEC, unix.O_RDONLY|unix.O_CLOEXEC)
 	if err != nil {
@@ -42,10 +42,6 @@ func scan(path string) error {
 			var e unix.FanotifyEventMetadata
 			if err := binary.Read(r, binary.NativeEndian, &e); err != nil {
 				return fmt.Errorf("an event of %s: %w", path, err)
-			}
-			comm, _ := os.ReadFile(fmt.Sprintf("/proc/%d/comm", e.Pid))
-			if bytes.HasPrefix(comm, []byte("containerd-shim")) {
-				continue
 			}
 			time.Sleep(scanTakes)
 			var answer bytes.Buffer

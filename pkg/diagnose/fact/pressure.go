@@ -35,6 +35,16 @@ func SilentForLong(n *evidence.Node, since, asked time.Time) bool {
 	return asked.Sub(since) >= runtimePatience
 }
 
+// ShimSilentForLong reports whether a shim has been silent about a container for so long that it hangs. One of
+// gVisor's waits for the sentry in most of what it is asked, and that may wait for a slow disk: the longer patience
+// counts there on any node.
+func ShimSilentForLong(p *evidence.Pod, t *evidence.ShimTask) bool {
+	if UnderGVisor(p) {
+		return t.Asked.Sub(t.UnansweredSince) >= runtimePatienceStarved
+	}
+	return SilentForLong(&p.Node, t.UnansweredSince, t.Asked)
+}
+
 // PatienceWithUnknown returns how far past its deadline, and without any progress,
 // a pod must be to be reported as stuck without a cause that is known: on a node
 // that is short of something each step of the kubelet takes longer, and a kubelet that
@@ -58,6 +68,9 @@ func PatienceWithUnknown(p *evidence.Pod) time.Duration {
 	if pull(p) != nil {
 		// Whether it hangs is not known before, and its image may be unpacked meanwhile.
 		patience = max(patience, downloadGivenUp)
+	}
+	if UnderGVisor(p) && slices.ContainsFunc(p.Containers, func(c evidence.Container) bool { return !c.Task.UnansweredSince.IsZero() }) {
+		patience = max(patience, runtimePatienceStarved) // then it is known whether the shim hangs
 	}
 	if len(p.Deletes) > 0 {
 		// containerd tries again to have a container deleted: the next tries tell.

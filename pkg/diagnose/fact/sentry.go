@@ -10,6 +10,11 @@ import (
 // containers of a pod. Other programs of it, its gofers, open files for it.
 const RunscV1 = "io.containerd.runsc.v1"
 
+// UnderGVisor reports whether the pod's containers run under gVisor.
+func UnderGVisor(p *evidence.Pod) bool {
+	return slices.ContainsFunc(p.Containers, func(c evidence.Container) bool { return c.Runtime == RunscV1 })
+}
+
 // Sentry returns the threads of the program that is the kernel of the pod's containers, its
 // first one before the others; none where that is not known.
 //

@@ -67,7 +67,7 @@ var ShimHung = &diagnose.Rule{
 			} else {
 				silent = append(silent, c.Name)
 			}
-			proven = proven || t.Attempts >= 3 && fact.SilentForLong(&p.Node, t.UnansweredSince, t.Asked)
+			proven = proven || t.Attempts >= 3 && fact.ShimSilentForLong(p, &t)
 		}
 		shims := fact.Shims(p)
 		i := slices.IndexFunc(shims, func(s *evidence.Task) bool {
@@ -84,7 +84,7 @@ var ShimHung = &diagnose.Rule{
 			f.Objects.Process = diagnose.ProcessOf(p, shims[i])
 		// Of several it is not known which one is silent. gVisor's are found by what they have in the
 		// pod: that of a container that has ended has nothing there.
-		case len(shims) == 1 && !slices.ContainsFunc(p.Containers, func(c evidence.Container) bool { return c.Runtime == fact.RunscV1 }):
+		case len(shims) == 1 && !fact.UnderGVisor(p):
 			f.Objects.Process = diagnose.ProcessOf(p, shims[0])
 		}
 		if sandbox {
