@@ -123,7 +123,9 @@ func TestCluster(t *testing.T) {
 	table.cluster, table.planned = c, len(jobs)
 	withImages := scenarios
 	if len(checks) > 0 {
-		withImages = slices.Concat(scenarios, []scenario.Scenario{scenario.SameName()}, scenario.ThreeStuck())
+		alone := scenario.SameName() // as those that stop the agent are
+		alone.Alone = true
+		withImages = slices.Concat(scenarios, []scenario.Scenario{alone}, scenario.ThreeStuck())
 	}
 	if err := scenario.Images(t.Context(), c, withImages); err != nil {
 		t.Fatal(err)
