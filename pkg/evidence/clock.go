@@ -8,9 +8,9 @@ import (
 // A Clock notices that the node's clock was set: it has gone on by more, or by less, than the kernel's
 // monotonic one, which nobody can set and which stands still while the node sleeps.
 type Clock struct {
-	wall    time.Time
-	elapsed time.Duration
-	steps   []clockStep // the last ones
+	// zero is what it would have told when nothing had gone by, as it is set now, and wall what it told last.
+	zero, wall time.Time
+	steps      []clockStep // the last ones
 }
 
 // A clockStep is by how much the clock was set forward, and when that was noticed, by the clock after it.
@@ -25,31 +25,28 @@ const (
 	noticed  = 15 * time.Second
 )
 
-// A clock that is slewed gains or loses at most 500 microseconds in a second (adjtimex(2)); what is less than
-// a second makes no difference.
-const (
-	slewed = 1000
-	little = time.Second
-)
+// little is what makes no difference. A clock that is slewed, as by NTP, takes the monotonic one along (adjtime(3)).
+const little = time.Second
 
 // Step takes a time of day, and what has gone by since some moment by the monotonic clock, and returns by how
-// much the clock was set forward since Look was called; 0 when it was not.
+// much the clock was set forward since Look has told so last; 0 when it was not.
 func (c *Clock) Step(wall time.Time, elapsed time.Duration) time.Duration {
-	if c.wall.IsZero() {
+	if c.zero.IsZero() {
 		return 0
 	}
-	by := elapsed - c.elapsed
-	step := wall.Round(0).Sub(c.wall) - by
-	if step.Abs() <= little+by/slewed {
-		return 0
+	if step := wall.Round(0).Sub(c.zero.Add(elapsed)); step.Abs() > little {
+		return step
 	}
-	return step
+	return 0
 }
 
 // Look is Step, and what the next call compares with.
 func (c *Clock) Look(wall time.Time, elapsed time.Duration) time.Duration {
 	step := c.Step(wall, elapsed)
-	c.wall, c.elapsed = wall.Round(0), elapsed
+	c.wall = wall.Round(0)
+	if step != 0 || c.zero.IsZero() {
+		c.zero = c.wall.Add(-elapsed)
+	}
 	if step != 0 {
 		c.steps = append(c.steps[max(0, len(c.steps)-maxSteps+1):], clockStep{c.wall, step})
 	}

@@ -12,10 +12,14 @@ func TestClock(t *testing.T) {
 	for _, s := range []struct{ wall, elapsed, step time.Duration }{
 		{0, time.Hour, 0},
 		{2 * time.Second, time.Hour + 2*time.Second, 0},
-		{2*time.Hour + 3*time.Second, 3*time.Hour + 2*time.Second, 0}, // slewed
-		{2*time.Hour + 10*time.Minute, 3*time.Hour + 4*time.Second, 10*time.Minute - 5*time.Second},
+		{2*time.Hour + 3*time.Second, 3*time.Hour + 2*time.Second, 0}, // by a second
+		{2*time.Hour + 10*time.Minute, 3*time.Hour + 4*time.Second, 10*time.Minute - 4*time.Second},
 		{2*time.Hour + 11*time.Minute, 3*time.Hour + 64*time.Second, 0},
 		{time.Hour, 3*time.Hour + 66*time.Second, -71*time.Minute - 2*time.Second},
+		// Again and again by less than a second.
+		{time.Hour + 2600*time.Millisecond, 3*time.Hour + 68*time.Second, 0},
+		{time.Hour + 5200*time.Millisecond, 3*time.Hour + 70*time.Second, 1200 * time.Millisecond},
+		{time.Hour + 7800*time.Millisecond, 3*time.Hour + 72*time.Second, 0},
 	} {
 		if got := c.Step(start.Add(s.wall), s.elapsed); got != s.step {
 			t.Errorf("%+v: %s", s, got)
