@@ -1,10 +1,7 @@
 package probe
 
 import (
-	"strconv"
 	"strings"
-
-	"github.com/nodeagent-io/nodeagent/pkg/proc/internal/kernfile"
 )
 
 // contentStore is where containerd keeps what it downloads, below its root directory: what is not
@@ -15,21 +12,14 @@ const contentStore = "/io.containerd.content.v1.content/"
 
 // content counts the files of a containerd's content store that it has open.
 func (p *probe) content() {
-	for _, fd := range p.descriptors("fd") {
-		text, err := p.dir.link("fd/" + strconv.Itoa(fd))
-		if err != nil {
-			if !kernfile.Gone(err) {
-				p.note("fd", err)
-			}
-			continue
-		}
+	p.opened(func(_ int, text string) {
 		switch ingest, blob := parseContent(text); {
 		case ingest:
 			p.seen.Ingests++
 		case blob:
 			p.seen.Blobs++
 		}
-	}
+	})
 }
 
 // parseContent reports whether a file is a download that is under way, or a part of an image.

@@ -3,12 +3,12 @@ package probe
 import (
 	"context"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
-	"github.com/nodeagent-io/nodeagent/pkg/evidence"
 	"golang.org/x/sys/unix"
+
+	"github.com/nodeagent-io/nodeagent/pkg/evidence"
 )
 
 // An OpenEmptyDir is an emptyDir volume of which the kubelet has directories open, the volume's own or some
@@ -34,19 +34,16 @@ func (p *Prober) EmptyDirs(ctx context.Context, proc string, t *evidence.Task, o
 // emptyDirs reads of which emptyDir volumes the task has directories open, and when these changed last. They are found by
 // the texts of links, and no path is followed. A time to come is of before the clock was put back.
 func (p *probe) emptyDirs() {
-	for _, fd := range p.descriptors("fd") {
-		text, err := p.dir.link("fd/" + strconv.Itoa(fd))
-		if err != nil {
-			continue // closed meanwhile, or not to be read, of which the next one tells
-		}
+	p.opened(func(fd int, text string) {
 		pod, volume, ok := emptyDirOf(p.Dir, text)
 		if !ok {
-			continue
+			return
 		}
 		st, ok := p.statx(fd, unix.STATX_TYPE|unix.STATX_CTIME)
 		changed := time.Unix(st.Ctime.Sec, int64(st.Ctime.Nsec))
-		if !ok || st.Mode&unix.S_IFMT != unix.S_IFDIR || changed.After(time.Now()) { // now, and not when this began: the one in which files are deleted changes meanwhile
-			continue
+		// Now, and not when this began: the one in which files are deleted changes meanwhile.
+		if !ok || st.Mode&unix.S_IFMT != unix.S_IFDIR || changed.After(time.Now()) {
+			return
 		}
 		i := slices.IndexFunc(p.seen.EmptyDirs, func(d OpenEmptyDir) bool { return d.Pod == pod && d.Volume == volume })
 		switch {
@@ -55,7 +52,7 @@ func (p *probe) emptyDirs() {
 		case i >= 0 && changed.After(p.seen.EmptyDirs[i].Changed):
 			p.seen.EmptyDirs[i].Changed = changed
 		}
-	}
+	})
 }
 
 // emptyDirOf returns the pod's UID and the name of the emptyDir volume in or below which a path is.

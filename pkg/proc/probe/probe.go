@@ -292,9 +292,8 @@ func (p *probe) writes() {
 	})
 }
 
-// links calls do with the descriptors of the task that are of a kind, pipe or socket, by the
-// texts of their links.
-func (p *probe) links(kind string, do func(fd int, inode uint64)) {
+// opened calls do with the descriptors of the task and the texts of their links.
+func (p *probe) opened(do func(fd int, text string)) {
 	for _, fd := range p.descriptors("fd") {
 		text, err := p.dir.link("fd/" + strconv.Itoa(fd))
 		if err != nil {
@@ -303,10 +302,17 @@ func (p *probe) links(kind string, do func(fd int, inode uint64)) {
 			}
 			continue
 		}
+		do(fd, text)
+	}
+}
+
+// links calls do with those that are of a kind, pipe or socket.
+func (p *probe) links(kind string, do func(fd int, inode uint64)) {
+	p.opened(func(fd int, text string) {
 		if inode, ok := inodeOfLink(text, kind); ok {
 			do(fd, inode)
 		}
-	}
+	})
 }
 
 // add adds what is not there yet.
