@@ -131,25 +131,36 @@ func endUser(name string) step {
 // allocates is a shell script that succeeds when the device plugin has been asked for its device.
 func allocates(name string) string { return "[ -e /run/csidriver/" + csiName(name) + ".allocating ]" }
 
-// deviceHangs is told when the kubelet's health check fails, after five minutes.
-func deviceHangs() Scenario {
-	const name = "sync-loop-device"
+// loopWaits is an incident in which the kubelet's main loop waits for a device plugin, for the device of another pod.
+// It is told when the kubelet's health check fails, after five minutes.
+func loopWaits(name, story string) Scenario {
 	return Scenario{
 		Name:    name,
-		Story:   "the kubelet's main loop waits for a device plugin that does not answer Allocate, for the device of another pod",
+		Story:   "the kubelet's main loop waits for a device plugin " + story,
 		Pod:     victim(3, "drain", "0"),
 		Prepare: startDevice(name),
-		Break:   inTurn(onNode(tellCSI(name, "hang")), useDevice(name), onNode("until "+allocates(name)+"; do sleep 1; done")),
-		Proof:   allocates(name) + " && some S",
 		Late:    true,
 		Long:    true,
 		Cause:   "KubeletSyncLoopStalled",
-		Family:  "NotSeen",
 		Says:    []string{"the kubelet does nothing about this pod", "its own health check says that its main loop has hung", "device plugin"},
 		Force:   "no",
 		// The kubelet goes on when the plugin's end has closed its connection.
 		Heal: inTurn(onNode(endCSI(name, "KILL")), endUser(name)),
 	}
+}
+
+// hangsInAllocate has the plugin not answer, when it has been asked for its device.
+func (s *Scenario) hangsInAllocate(name string) {
+	s.Break = inTurn(onNode(tellCSI(name, "hang")), useDevice(name), onNode("until "+allocates(name)+"; do sleep 1; done"))
+	s.Proof = allocates(name) + " && some S"
+	s.Family = "NotSeen"
+}
+
+func deviceHangs() Scenario {
+	const name = "sync-loop-device"
+	s := loopWaits(name, "that does not answer Allocate, for the device of another pod")
+	s.hangsInAllocate(name)
+	return s
 }
 
 // asked is a shell script that succeeds when the kubelet has sent to a device plugin what that has not read.
@@ -166,36 +177,25 @@ func stopPlugin(name string) string {
 	return "kill -STOP $(cat /run/csidriver/" + csiName(name) + ".pid)\nuntil " + pluginInState(name, "T") + "; do sleep 0.1; done"
 }
 
-// deviceStopped is told when the kubelet's health check fails, after five minutes.
 func deviceStopped() Scenario {
 	const name = "sync-loop-device-stopped"
-	return Scenario{
-		Name:    name,
-		Story:   "the kubelet's main loop waits for a device plugin that is stopped by a signal, for the device of another pod",
-		Pod:     victim(3, "drain", "0"),
-		Prepare: startDevice(name),
-		Break:   inTurn(onNode(stopPlugin(name)), useDevice(name), onNode("until "+asked(name)+"; do sleep 1; done")),
-		Proof:   pluginInState(name, "T") + " && " + asked(name) + " && some S",
-		Late:    true,
-		Long:    true,
-		Cause:   "KubeletSyncLoopStalled",
-		Family:  "Stopped",
-		Says:    []string{"the kubelet does nothing about this pod", "its main loop has hung", "device plugin behind " + csiName(name) + ".sock, csidriver (PID ", "is stopped by a signal", "kill -CONT"},
-		Force:   "no",
-		Heal:    inTurn(onNode("kill -CONT $(cat /run/csidriver/"+csiName(name)+".pid) || true\n"+endCSI(name, "KILL")), endUser(name)),
-	}
+	s := loopWaits(name, "that is stopped by a signal, for the device of another pod")
+	s.Break = inTurn(onNode(stopPlugin(name)), useDevice(name), onNode("until "+asked(name)+"; do sleep 1; done"))
+	s.Proof = pluginInState(name, "T") + " && " + asked(name) + " && some S"
+	s.Family = "Stopped"
+	s.Says = append(s.Says, "device plugin behind "+csiName(name)+".sock, csidriver (PID ", "is stopped by a signal", "kill -CONT")
+	return s
 }
 
 // deviceHangsBeside has another device plugin stopped, of which the kubelet asks nothing: it is not accused.
 func deviceHangsBeside() Scenario {
 	const name, other = "sync-loop-device-beside", "sync-loop-device-other"
-	s := deviceHangs()
-	s.Name = name
-	s.Story = "the kubelet's main loop waits for a device plugin that does not answer, and another one, which is not asked, is stopped by a signal"
-	s.Prepare = inTurn(startDevice(name), startDevice(other))
-	s.Break = inTurn(onNode(tellCSI(name, "hang")+"\n"+stopPlugin(other)), useDevice(name), onNode("until "+allocates(name)+"; do sleep 1; done"))
-	s.Proof = allocates(name) + " && " + pluginInState(other, "T") + " && ! " + asked(other) + " && some S"
-	s.Heal = inTurn(onNode(endCSI(name, "KILL")+"\n"+endCSI(other, "KILL")), endUser(name))
+	s := loopWaits(name, "that does not answer, and another one, which is not asked, is stopped by a signal")
+	s.hangsInAllocate(name)
+	s.Prepare = inTurn(s.Prepare, startDevice(other))
+	s.Break = inTurn(onNode(stopPlugin(other)), s.Break)
+	s.Proof += " && " + pluginInState(other, "T") + " && ! " + asked(other)
+	s.Heal = inTurn(onNode(endCSI(other, "KILL")), s.Heal)
 	return s
 }
 
