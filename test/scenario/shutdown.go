@@ -237,8 +237,7 @@ for t in $(tasks); do [ "$(cat /proc/$t/comm)" != sh ]; done`,
 		Says:  []string{"container main", "sleep", "control group " + name},
 		Heal: onNode(`c=$(cat /run/scenario-$NAME.pid)
 [ ! -e /proc/$c ] || kill $c
-while [ -s ` + group + `/cgroup.procs ]; do sleep 1; done
-[ ! -e ` + group + ` ] || rmdir ` + group),
+[ ! -e ` + group + ` ] || until rmdir ` + group + `; do sleep 1; done`),
 	}
 	if cause == "" {
 		s.Story = "innocent: the process that outlives the container does not hold its output"
