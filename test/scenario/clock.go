@@ -57,8 +57,8 @@ func clockForward() Scenario {
 		Name:  "clock-jumps-forward",
 		Needs: []Need{Clock},
 		Story: "innocent: the node's clock is set ten minutes forward while the pod drains",
-		Pod:   pod(80, BusyboxImage, "sh", "-c", "trap 'for i in $(seq 45); do sleep 1; done; exit 0' TERM; while :; do sleep 1; done"),
-		Break: inTurn(onNode(known), onDeletion(15*time.Second, onNode(setClock(600)))),
+		Pod:   pod(100, BusyboxImage, "sh", "-c", "trap 'for i in $(seq 30); do sleep 1; done; exit 0' TERM; while :; do sleep 1; done"),
+		Break: inTurn(onNode(known), onDeletion(10*time.Second, onNode(setClock(600)))),
 		Proof: clockSet,
 		Heal: func(ctx context.Context, n *Node, p *corev1.Pod) error {
 			err := n.Await(ctx, p.Name+" to go away", func() (bool, string) {
