@@ -771,7 +771,7 @@ type KubeletService struct {
 	// Strangers are the UIDs of pods that are not in the API on whose volumes one of Blocked
 	// works.
 	Strangers []string `json:"strangers,omitempty"`
-	// StoppedPlugins are the device plugins that have not read what the kubelet has sent them because they
+	// StoppedPlugins are the device plugins that have not read what the kubelet asks them because they
 	// are stopped by a signal. They are looked for while the kubelet says that its main loop hangs.
 	StoppedPlugins []StoppedPlugin `json:"stoppedPlugins,omitempty"`
 	// Shortages are the limits that the kubelet has used up, and what the file system of its directory
@@ -803,7 +803,7 @@ type KubeletService struct {
 	Listed time.Time `json:"listed,omitzero"`
 }
 
-// A StoppedPlugin is a device plugin that is stopped by a signal, and has not read what the kubelet has sent it.
+// A StoppedPlugin is a device plugin that is stopped by a signal, and has not read a request of the kubelet's.
 type StoppedPlugin struct {
 	Task
 	// Socket is the name of its socket in /var/lib/kubelet/device-plugins, and Unread how many bytes have not been

@@ -14,12 +14,8 @@ const (
 	maxStoppedPlugins = 8
 )
 
-// pings is how many bytes may be unread that are no request: a ping and an acknowledgement of the settings, which the
-// kubelet sends by itself and may have sent in the moment in which the plugin was stopped (RFC 9113, sections 6.5 and 6.7).
-const pings = 9 + 8 + 9
-
-// ReadStoppedPlugins finds the device plugins that are stopped by a signal and have not read what the kubelet, by its
-// PID, has sent them. Of all processes only those that are stopped are asked for their sockets. Results that come with an
+// ReadStoppedPlugins finds the device plugins that are stopped by a signal and have not read a request of the kubelet's, by its
+// PID. Of all processes only those that are stopped are asked for their sockets. Results that come with an
 // error are good but not all.
 func (r *Round) ReadStoppedPlugins(ctx context.Context, kubelet int) ([]evidence.StoppedPlugin, error) {
 	if r.Prober == nil {
@@ -44,7 +40,7 @@ func (r *Round) ReadStoppedPlugins(ctx context.Context, kubelet int) ([]evidence
 		if err = complaint(&saw, err, &s, "sockets"); err != nil && hidden == nil {
 			hidden = err // the others are asked all the same
 		}
-		if saw.Unread.Bytes > pings && r.unmoved(&s) {
+		if saw.Unread.Bytes > 0 && r.unmoved(&s) {
 			_ = r.probe(ctx, &s, t, "") // when it was started tells it from another process
 			out = append(out, evidence.StoppedPlugin{Task: s.Task, Socket: kernfile.Printable(saw.Unread.Socket), Unread: saw.Unread.Bytes})
 		}

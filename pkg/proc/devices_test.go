@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"testing"
 
@@ -46,14 +47,15 @@ func TestStoppedPlugins(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, test := range []struct {
-		name, dir string
-		found     bool
+		name, dir, unshare string
+		found              bool
 	}{
-		{"a plugin", "/var/lib/kubelet/device-plugins", true},
-		{"another service", "/var/lib/kubelet/plugins", false}, // the loop does not wait for it
+		{"a plugin", "/var/lib/kubelet/device-plugins", "--mount", true},
+		{"a plugin with a network of its own", "/var/lib/kubelet/device-plugins", "--mount --net", true},
+		{"another service", "/var/lib/kubelet/plugins", "--mount", false}, // the loop does not wait for it
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			cmd := waiting(t, exec.Command("unshare", "--mount", "sh", "-c", `mount -t tmpfs tmpfs /var/lib && mkdir -p "$2" && exec "$1" plugin "$2"/example.sock`, "sh", self, test.dir))
+			cmd := waiting(t, exec.Command("sh", "-c", "exec unshare "+test.unshare+` sh -c 'mount -t tmpfs tmpfs /var/lib && mkdir -p "$2" && exec "$1" plugin "$2"/example.sock' sh "$@"`, "sh", self, test.dir))
 			pid := cmd.Process.Pid
 			conn, err := net.Dial("unix", filepath.Join("/proc", strconv.Itoa(pid), "root", test.dir, "example.sock"))
 			if err != nil {
@@ -78,13 +80,17 @@ func TestStoppedPlugins(t *testing.T) {
 				}
 				return own
 			}
-			send := func(n int) {
+			send := func(b []byte) {
 				t.Helper()
-				if _, err := conn.Write(make([]byte, n)); err != nil {
+				if _, err := conn.Write(b); err != nil {
 					t.Fatal(err)
 				}
 			}
-			send(pings)
+			frame := func(kind byte, length int) []byte {
+				return append([]byte{0, 0, byte(length), kind}, make([]byte, 5+length)...)
+			}
+			byItself := slices.Concat(frame(4, 0), frame(8, 4), frame(8, 4), frame(6, 8), frame(6, 8)) // SETTINGS, WINDOW_UPDATE, PING
+			send(byItself)
 			if err := unix.Kill(pid, unix.SIGSTOP); err != nil {
 				t.Fatal(err)
 			}
@@ -93,9 +99,9 @@ func TestStoppedPlugins(t *testing.T) {
 			if got := find(os.Getpid()); len(got) > 0 {
 				t.Errorf("that much the kubelet sends by itself: %+v", got)
 			}
-			send(1)
+			send(frame(1, 7)) // HEADERS
 			got := find(os.Getpid())
-			if (len(got) == 1) != test.found || test.found && (got[0].Socket != "example.sock" || got[0].Unread != pings+1 || got[0].Probe == nil) {
+			if (len(got) == 1) != test.found || test.found && (got[0].Socket != "example.sock" || got[0].Unread != len(byItself)+9+7 || got[0].Probe == nil) {
 				t.Errorf("%+v, want it: %t", got, test.found)
 			}
 			if got := find(os.Getppid()); len(got) > 0 {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"path"
+	"path/filepath"
 	"strconv"
 
 	"golang.org/x/sys/unix"
@@ -11,7 +12,7 @@ import (
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
 )
 
-// An Unread is a connection to a device plugin over which something has come that it has not read.
+// An Unread is a connection to a device plugin over which a request has come that it has not read.
 type Unread struct {
 	// Socket is the name of the plugin's socket in the kubelet's directory of such sockets.
 	Socket string `json:"socket,omitempty"`
@@ -28,12 +29,28 @@ func (p *Prober) Unread(ctx context.Context, proc string, t *evidence.Task, owne
 // k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1).
 const pluginSockets = "/var/lib/kubelet/device-plugins"
 
-// unread reads how much is unread in the connections that the process has accepted as a device plugin: the largest
-// number is told. No file shows that, so these connections are asked, each for as long as that takes over a
+// unread reads how much is unread in the connections that the process has accepted as a device plugin, where a request
+// is: the largest number is told. No file shows that, so these connections are asked, each for as long as that takes over a
 // number of the helper's own (pidfd_getfd(2)). No other socket is: whoever gets a number of one puts it into his class of
 // network traffic (__receive_sock, net/core/scm.c), which means nothing to one that is local.
+//
+// A connection belongs to the network namespace of who made it, wherever it was accepted (unix_stream_connect,
+// net/unix/af_unix.c): the client's list has it, and that of a plugin in a pod with a network of its own does not.
 func (p *probe) unread() {
-	accepted := acceptedByPlugins(p.file("net/unix"))
+	client, err := openDir(filepath.Join(p.Proc, strconv.Itoa(p.Client), "task", strconv.Itoa(p.Client)))
+	if err != nil {
+		return // it has ended
+	}
+	defer client.close()
+	if !p.announce("net/unix") {
+		return
+	}
+	list, err := client.file("net/unix")
+	if err != nil {
+		p.note("net/unix", err)
+		return
+	}
+	accepted := acceptedByPlugins(list)
 	if len(accepted) == 0 || !p.announce("pidfd") {
 		return
 	}
@@ -54,11 +71,41 @@ func (p *probe) unread() {
 		}
 		defer unix.Close(socket)
 		if name := pluginOf(socket, p.Client); name != "" {
-			if n, err := unix.IoctlGetInt(socket, unix.SIOCINQ); err == nil && n > p.seen.Unread.Bytes {
+			if n, err := unix.IoctlGetInt(socket, unix.SIOCINQ); err == nil && n > p.seen.Unread.Bytes && requested(socket) {
 				p.seen.Unread = Unread{Socket: name, Bytes: n}
 			}
 		}
 	})
+}
+
+// requested reports whether a request is among what is unread in a connection. A look takes nothing away
+// (MSG_PEEK), unless the plugin has asked for that to count (SO_PEEK_OFF, socket(7)).
+func requested(socket int) bool {
+	if from, err := unix.GetsockoptInt(socket, unix.SOL_SOCKET, unix.SO_PEEK_OFF); err != nil || from >= 0 {
+		return false
+	}
+	b := make([]byte, 4<<10)
+	n, _, err := unix.Recvfrom(socket, b, unix.MSG_PEEK|unix.MSG_DONTWAIT)
+	return err == nil && beginsRequest(b[:n])
+}
+
+// beginsRequest reports whether a request begins in what a client has sent over HTTP/2: a frame HEADERS (RFC 9113, sections
+// 4.1 and 6.2). The others a client sends by itself: of a plugin's every answer it updates the window, pings, and
+// acknowledges pings. A connection of which not even the first bytes have been read (PRI * HTTP/2.0) is so new that the
+// kubelet has asked over it only what it asks when a plugin registers.
+func beginsRequest(b []byte) bool {
+	const header, headers, continuation = 9, 1, 9
+	for len(b) >= header && b[3] <= continuation {
+		if b[3] == headers {
+			return true
+		}
+		next := header + (int(b[0])<<16 | int(b[1])<<8 | int(b[2]))
+		if next > len(b) {
+			return false
+		}
+		b = b[next:]
+	}
+	return false
 }
 
 // listens is the flag of a socket in net/unix that connections are made to (__SO_ACCEPTCON, include/linux/net.h).

@@ -45,7 +45,7 @@ var KubeletSyncLoopStalled = &diagnose.Rule{
 			"Where no such thread is seen the kubelet's own word is enough, when two readings, ten seconds or more apart, show it: check syncloop of its /healthz fails. " +
 			"It fails too while the loop skips its rounds, as without a list of containers: the Node is not Ready then. It is said when the Node has been Ready for 20 seconds. Nor is it said when a thread of the kubelet hangs elsewhere. " +
 			"It is not said when the check was well more than five minutes after the deletion: the loop has come round since. Where the kubelet says so it is also said of a pod of which nothing is on the node and of which the kubelet has written nothing. " +
-			"A device plugin is named where the kubelet says so and its process is stopped by a signal (state T) and has not read what the kubelet has sent over its socket in /var/lib/kubelet/device-plugins, " +
+			"A device plugin is named where the kubelet says so and its process is stopped by a signal (state T) and has not read a request that the kubelet has sent over its socket in /var/lib/kubelet/device-plugins, " +
 			"in readings over ten seconds or more: that it is this one that the loop waits for is inferred. One that was stopped after it had read what it was asked is not told from one that was not asked.",
 		Remedy: "Bring the server behind that mount back. The kubelet goes on by itself, and then stops the pods.",
 		Danger: "Do not force-delete the pods of this node: their containers go on, and a StatefulSet starts the same pod twice. " +
