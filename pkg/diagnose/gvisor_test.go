@@ -250,12 +250,17 @@ func TestSilentShimOfGVisor(t *testing.T) {
 	for name, test := range map[string]struct {
 		runtime string
 		silent  time.Duration
+		asked   time.Duration // when it was asked last
 		want    string
 	}{
-		"gVisor's":            {"io.containerd.runsc.v1", 299 * time.Second, ""},
-		"for five minutes":    {"io.containerd.runsc.v1", 300 * time.Second, "ShimHung"},
-		"one of runc's":       {"io.containerd.runc.v2", 61 * time.Second, "ShimHung"},
-		"runc's, a while ago": {"io.containerd.runc.v2", 59 * time.Second, ""},
+		"gVisor's":            {"io.containerd.runsc.v1", 299 * time.Second, 299 * time.Second, ""},
+		"for five minutes":    {"io.containerd.runsc.v1", 300 * time.Second, 300 * time.Second, "ShimHung"},
+		"one of runc's":       {"io.containerd.runc.v2", 61 * time.Second, 61 * time.Second, "ShimHung"},
+		"runc's, a while ago": {"io.containerd.runc.v2", 59 * time.Second, 59 * time.Second, ""},
+		// A silent shim is asked 223 seconds after the first time, and then after 403.
+		"not asked since":                   {"io.containerd.runsc.v1", 402 * time.Second, 223 * time.Second, ""},
+		"asked again":                       {"io.containerd.runsc.v1", 403 * time.Second, 403 * time.Second, "ShimHung"},
+		"not asked again though it is time": {"io.containerd.runsc.v1", 495 * time.Second, 223 * time.Second, "Unknown"},
 	} {
 		p := underGVisor(func(p *evidence.Pod, _ []evidence.Task) {
 			p.Time = p.Deadline.Add(test.silent)
@@ -263,7 +268,7 @@ func TestSilentShimOfGVisor(t *testing.T) {
 			for i := range p.Containers {
 				p.Containers[i].Runtime = test.runtime
 			}
-			p.Containers[0].Task = evidence.ShimTask{Asked: p.Time, UnansweredSince: p.Deadline, Attempts: 4}
+			p.Containers[0].Task = evidence.ShimTask{Asked: p.Deadline.Add(test.asked), UnansweredSince: p.Deadline, Attempts: 4}
 		})
 		d := cause.Diagnose(p)
 		if v, _ := d.Verdict(); v.Cause != test.want {

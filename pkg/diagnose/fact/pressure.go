@@ -17,6 +17,10 @@ const (
 	runtimePatienceStarved = 5 * time.Minute
 )
 
+// shimAskedAgain is how long after a request without an answer a shim is asked again at the latest (shimPause,
+// pkg/cri), with the time of a round.
+const shimAskedAgain = 3*time.Minute + 15*time.Second
+
 // SilentForLong reports whether a silence of the container runtime, from its first
 // question without an answer to its last, has lasted long enough to be a hang. What
 // was asked while the node was short of something may only wait for its turn, so
@@ -70,7 +74,8 @@ func PatienceWithUnknown(p *evidence.Pod) time.Duration {
 		patience = max(patience, downloadGivenUp)
 	}
 	if UnderGVisor(p) && slices.ContainsFunc(p.Containers, func(c evidence.Container) bool { return !c.Task.UnansweredSince.IsZero() }) {
-		patience = max(patience, runtimePatienceStarved) // then it is known whether the shim hangs
+		// Whether the shim hangs is known when it is asked for the first time after that.
+		patience = max(patience, runtimePatienceStarved+shimAskedAgain)
 	}
 	if len(p.Deletes) > 0 {
 		// containerd tries again to have a container deleted: the next tries tell.
