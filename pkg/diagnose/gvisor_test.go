@@ -277,6 +277,20 @@ func TestSilentShimOfGVisor(t *testing.T) {
 	}
 }
 
+// TestUnknownUnderGVisor checks that the pod of a shim that answers now and then is said to be stuck at last.
+func TestUnknownUnderGVisor(t *testing.T) {
+	for after, want := range map[time.Duration]string{9 * time.Minute: "", 10 * time.Minute: "Unknown"} {
+		d := cause.Diagnose(underGVisor(func(p *evidence.Pod, _ []evidence.Task) {
+			p.Time = p.Deadline.Add(after)
+			p.UnchangedSince, p.StageSince = p.Time.Add(-10*time.Second), p.Deadline
+			p.Containers[0].Task = evidence.ShimTask{Asked: p.Time, UnansweredSince: p.Time.Add(-10 * time.Second), Attempts: 2}
+		}))
+		if v, _ := d.Verdict(); v.Cause != want {
+			t.Errorf("after %s: %q, want %q: %s", after, v.Cause, want, v.Message)
+		}
+	}
+}
+
 // TestForeignShim checks that nothing is said of a stopped shim that answers for none of the pod's
 // containers: that of another pod, of which a process has come into this one's group.
 func TestForeignShim(t *testing.T) {

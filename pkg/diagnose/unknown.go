@@ -76,6 +76,10 @@ const (
 // large one. While files are seen to go (evidence.Volume.LastDeleted) it may take any time.
 const deletesFiles = 4 * time.Minute
 
+// comesAndGoes is after what time it is no progress any more that a shim answers, or does not: one that waits for a slow
+// disk, as under gVisor, may do either for as long as the pod is there.
+const comesAndGoes = 10 * time.Minute
+
 // standsStill reports whether a pod has made no progress for so long that it is stuck: nothing is under way that
 // takes its time and then ends, and whoever tries again has had the time for that.
 func standsStill(p *evidence.Pod, at Phase) bool {
@@ -86,9 +90,13 @@ func standsStill(p *evidence.Pod, at Phase) bool {
 	if at == Cleanup {
 		patience += deletesFiles
 	}
-	still := min(p.Time.Sub(p.UnchangedSince), p.Time.Sub(fact.LastDeleted(p)))
+	unchanged := p.UnchangedSince
+	if !p.StageSince.IsZero() && min(p.Overdue(), p.Time.Sub(p.StageSince)) >= comesAndGoes {
+		unchanged = p.StageSince
+	}
+	still := min(p.Time.Sub(unchanged), p.Time.Sub(fact.LastDeleted(p)))
 	return p.Overdue() >= patience &&
-		still >= max(patience, fact.PatienceWithVolumes(p), fact.PatienceWithClaims(p), fact.NextTry(p, p.UnchangedSince))
+		still >= max(patience, fact.PatienceWithVolumes(p), fact.PatienceWithClaims(p), fact.NextTry(p, unchanged))
 }
 
 // A search is the layers of the causes that were looked for: in whole where

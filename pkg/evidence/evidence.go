@@ -68,6 +68,9 @@ type Pod struct {
 	// showed the pod at the same stage: the same phase, containers, mounts and
 	// cgroups. A slow termination moves on; a stuck one does not.
 	UnchangedSince time.Time `json:"unchangedSince,omitzero"`
+	// StageSince is the same when what one of two readings does not tell of the containers is taken for unchanged:
+	// of those of a shim that answers now and then, each answer, and each silence, is another stage for UnchangedSince.
+	StageSince time.Time `json:"stageSince,omitzero"`
 	// BareSince is when the first of the readings in a row had ended that could read
 	// all sources and showed nothing of the pod on its node; zero when this one did not.
 	// Seen is what was found there before.

@@ -297,6 +297,35 @@ func TestSinceSeesStages(t *testing.T) {
 	}
 }
 
+// A shim that answers now and then moves nothing on.
+func TestSinceSeesAnswers(t *testing.T) {
+	t0 := time.Unix(1000, 0)
+	for name, test := range map[string]struct {
+		statuses  []string // "" is no answer
+		unchanged int      // the first of the readings that show no change
+		stage     int
+	}{
+		"it answers":                      {[]string{"running", "running", "running"}, 0, 0},
+		"it does not":                     {[]string{"running", "", ""}, 1, 0},
+		"it does again":                   {[]string{"running", "", "running"}, 2, 0},
+		"it says that the container ends": {[]string{"running", "running", "stopped"}, 2, 2},
+	} {
+		var before *Pod
+		for i, status := range test.statuses {
+			p := &Pod{
+				UID: "u", Time: t0.Add(time.Duration(i) * time.Minute), Phase: "Running", Tasks: []Task{{TID: 1}},
+				Containers: []Container{{ID: "c", State: StateRunning, Task: ShimTask{Status: status}}},
+			}
+			p.Since(before)
+			before = p
+		}
+		at := func(i int) time.Time { return t0.Add(time.Duration(i) * time.Minute) }
+		if !before.UnchangedSince.Equal(at(test.unchanged)) || !before.StageSince.Equal(at(test.stage)) {
+			t.Errorf("%s: unchanged for %s, at the same stage for %s", name, before.Time.Sub(before.UnchangedSince), before.Time.Sub(before.StageSince))
+		}
+	}
+}
+
 func TestLackKeepsTheFirstReason(t *testing.T) {
 	var p Pod
 	p.Lack(Shims, "first")

@@ -23,6 +23,9 @@ func (p *Pod) Since(earlier *Pod) {
 	if !e.UnchangedSince.IsZero() && p.sameStage(&e) {
 		p.UnchangedSince = e.UnchangedSince
 	}
+	if p.StageSince = latest(p.Time, p.ContainersRead, p.CgroupsRead, p.TasksRead); !e.StageSince.IsZero() && p.besidesContainers(&e) && p.sameContainers(&e) {
+		p.StageSince = e.StageSince
+	}
 	tasks := latest(p.Time, p.TasksRead)
 	since(p.Tasks, e.Tasks, tasks)
 	since(p.Parents, e.Parents, tasks)
@@ -352,14 +355,29 @@ func firstOf(earlier, t time.Time) time.Time {
 // there no more is a new stage: the kubelet tries again within two minutes. So is that a command
 // of the runtime has returned: containerd tries again later what could not be done meanwhile.
 func (p *Pod) sameStage(o *Pod) bool {
+	return p.besidesContainers(o) &&
+		(p.ContainersEnded() || slices.EqualFunc(p.Containers, o.Containers, func(a, b Container) bool {
+			return a.ID == b.ID && a.State == b.State && a.Task.Status == b.Task.Status
+		}))
+}
+
+// sameContainers reports whether two readings do not differ in what both tell of the containers.
+func (p *Pod) sameContainers(o *Pod) bool {
+	return p.ContainersEnded() || !slices.ContainsFunc(p.Containers, func(a Container) bool {
+		b, ok := o.Container(a.ID)
+		status := func(t *ShimTask) bool { return t.Status != "" || t.Absent }
+		return ok && (a.State != b.State && a.State != "" && b.State != "" ||
+			a.Task.Status != b.Task.Status && status(&a.Task) && status(&b.Task))
+	})
+}
+
+// besidesContainers is sameStage for all but the containers.
+func (p *Pod) besidesContainers(o *Pod) bool {
 	return p.Phase == o.Phase && p.GracePeriodSeconds == o.GracePeriodSeconds &&
 		len(p.Tasks) > 0 == (len(o.Tasks) > 0) && len(p.Mounts) == len(o.Mounts) && len(p.Devices) == len(o.Devices) && len(p.ImageMounts) == len(o.ImageMounts) &&
 		len(p.Holders) > 0 == (len(o.Holders) > 0) && len(p.Loops) > 0 == (len(o.Loops) > 0) && sameVolumes(p.Volumes, o.Volumes) && sameClaims(p.Claims, o.Claims) && p.shimHeld() == o.shimHeld() &&
 		slices.Equal(p.Finalizers, o.Finalizers) &&
-		slices.EqualFunc(p.Cgroups, o.Cgroups, func(a, b Cgroup) bool { return a.Path == b.Path }) &&
-		(p.ContainersEnded() || slices.EqualFunc(p.Containers, o.Containers, func(a, b Container) bool {
-			return a.ID == b.ID && a.State == b.State && a.Task.Status == b.Task.Status
-		}))
+		slices.EqualFunc(p.Cgroups, o.Cgroups, func(a, b Cgroup) bool { return a.Path == b.Path })
 }
 
 // Since does for the node's part, which the pods of one round share, what
