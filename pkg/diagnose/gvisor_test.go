@@ -1,6 +1,7 @@
 package diagnose_test
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -253,10 +254,11 @@ func TestSilentShimOfGVisor(t *testing.T) {
 		asked   time.Duration // when it was asked last
 		want    string
 	}{
-		"gVisor's":            {"io.containerd.runsc.v1", 299 * time.Second, 299 * time.Second, ""},
-		"for five minutes":    {"io.containerd.runsc.v1", 300 * time.Second, 300 * time.Second, "ShimHung"},
-		"one of runc's":       {"io.containerd.runc.v2", 61 * time.Second, 61 * time.Second, "ShimHung"},
-		"runc's, a while ago": {"io.containerd.runc.v2", 59 * time.Second, 59 * time.Second, ""},
+		"gVisor's":                {"io.containerd.runsc.v1", 299 * time.Second, 299 * time.Second, ""},
+		"for five minutes":        {"io.containerd.runsc.v1", 300 * time.Second, 300 * time.Second, "ShimHung"},
+		"one of runc's":           {"io.containerd.runc.v2", 61 * time.Second, 61 * time.Second, "ShimHung"},
+		"runc's, a while ago":     {"io.containerd.runc.v2", 59 * time.Second, 59 * time.Second, ""},
+		"runc's, not asked since": {"io.containerd.runc.v2", 100 * time.Second, 43 * time.Second, "Unknown"},
 		// A silent shim is asked 223 seconds after the first time, and then after 403.
 		"not asked since":                   {"io.containerd.runsc.v1", 402 * time.Second, 223 * time.Second, ""},
 		"asked again":                       {"io.containerd.runsc.v1", 403 * time.Second, 403 * time.Second, "ShimHung"},
@@ -271,8 +273,16 @@ func TestSilentShimOfGVisor(t *testing.T) {
 			p.Containers[0].Task = evidence.ShimTask{Asked: p.Deadline.Add(test.asked), UnansweredSince: p.Deadline, Attempts: 4}
 		})
 		d := cause.Diagnose(p)
-		if v, _ := d.Verdict(); v.Cause != test.want {
+		v, _ := d.Verdict()
+		if v.Cause != test.want {
 			t.Errorf("%s: %q, want %q: %s", name, v.Cause, test.want, v.Message)
+		}
+		// What another agent has found is not refuted, and nothing of the runtime is ruled out.
+		if undecided := v.Cause != "ShimHung" && p.Overdue() >= time.Minute; d.NotLookedFor("ShimHung") != undecided {
+			t.Errorf("%s: it is looked for: %t", name, undecided)
+		}
+		if v.Cause == "Unknown" && !slices.Equal(v.Objects.PartlyRuledOut, []string{"runtime"}) {
+			t.Errorf("%s: ruled out are %s, and some of %s", name, v.Objects.RuledOut, v.Objects.PartlyRuledOut)
 		}
 	}
 }

@@ -51,6 +51,11 @@ var ShimHung = &diagnose.Rule{
 			Remedy:  "On the node: {continue}; the shim continues immediately, and the pod terminates. Then find who stopped it.",
 		}},
 	},
+	Undecided: func(p *evidence.Pod) bool {
+		return !p.Gone && p.Overdue() >= fact.UnknownAfter && slices.ContainsFunc(p.Containers, func(c evidence.Container) bool {
+			return !c.Task.UnansweredSince.IsZero() && !hangs(p, &c.Task)
+		})
+	},
 	Check: func(p *evidence.Pod) []diagnose.Finding {
 		if !p.Node.Containerd.UnansweredSince.IsZero() || p.Node.Containerd.Refused {
 			return nil // no answer of a shim comes through a containerd that gives none
@@ -67,7 +72,7 @@ var ShimHung = &diagnose.Rule{
 			} else {
 				silent = append(silent, c.Name)
 			}
-			proven = proven || t.Attempts >= 3 && fact.ShimSilentForLong(p, &t)
+			proven = proven || hangs(p, &t)
 		}
 		shims := fact.Shims(p)
 		i := slices.IndexFunc(shims, func(s *evidence.Task) bool {
@@ -95,4 +100,9 @@ var ShimHung = &diagnose.Rule{
 		}
 		return []diagnose.Finding{f}
 	},
+}
+
+// hangs reports whether a shim that does not answer about a container is seen to hang by that alone.
+func hangs(p *evidence.Pod, t *evidence.ShimTask) bool {
+	return t.Attempts >= 3 && fact.ShimSilentForLong(p, t)
 }
