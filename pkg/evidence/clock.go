@@ -13,10 +13,11 @@ type Clock struct {
 	steps      []clockStep // the last ones
 }
 
-// A clockStep is by how much the clock was set forward, and when that was noticed, by the clock after it.
+// A clockStep is by how much the clock was set forward, when that was noticed, and when nobody had done so yet, both by
+// the clock after it: it was set in between.
 type clockStep struct {
-	at time.Time
-	by time.Duration
+	at, since time.Time
+	by        time.Duration
 }
 
 // maxSteps is how many steps are kept, and noticed how long after Look times are written at the most.
@@ -42,13 +43,13 @@ func (c *Clock) Step(wall time.Time, elapsed time.Duration) time.Duration {
 
 // Look is Step, and what the next call compares with.
 func (c *Clock) Look(wall time.Time, elapsed time.Duration) time.Duration {
-	step := c.Step(wall, elapsed)
+	step, before := c.Step(wall, elapsed), c.wall
 	c.wall = wall.Round(0)
 	if step != 0 || c.zero.IsZero() {
 		c.zero = c.wall.Add(-elapsed)
 	}
 	if step != 0 {
-		c.steps = append(c.steps[max(0, len(c.steps)-maxSteps+1):], clockStep{c.wall, step})
+		c.steps = append(c.steps[max(0, len(c.steps)-maxSteps+1):], clockStep{c.wall, before.Add(step), step})
 	}
 	return step
 }
@@ -66,10 +67,8 @@ func (c *Clock) Present(t time.Time) time.Time {
 		if i < len(c.steps) && t.After(c.steps[i].at.Add(-c.steps[i].by)) || i == len(c.steps) && c.toCome(t) {
 			continue
 		}
-		if i > 0 {
-			if s := &c.steps[i-1]; t.Before(s.at.Add(-max(s.by/2, 0))) {
-				continue
-			}
+		if i > 0 && t.Before(c.steps[i-1].since) {
+			continue
 		}
 		for _, s := range c.steps[i:] {
 			t = t.Add(s.by)

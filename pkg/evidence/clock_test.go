@@ -110,6 +110,28 @@ func TestPresentAfterTwoSteps(t *testing.T) {
 	}
 }
 
+// What is written after a step, and before that is noticed, is by the new clock, however small the step is.
+func TestPresentBeforeNoticed(t *testing.T) {
+	start := time.Date(2026, 1, 2, 3, 0, 0, 0, time.UTC)
+	const s = time.Second
+	for name, step := range map[string]time.Duration{"forward": 4 * s, "far forward": time.Hour, "back": -4 * s, "far back": -time.Hour} {
+		for later, by := range map[string]time.Duration{"once": 0, "and again": 10 * time.Minute} {
+			var c Clock
+			c.Look(start, 0)
+			// The clock is set after a second, and that is noticed after five.
+			c.Look(start.Add(step+5*s), 5*s)
+			c.Look(start.Add(step+60*s), 60*s)
+			c.Look(start.Add(step+by+65*s), 65*s)
+			for after := 2 * s; after <= 5*s; after += s {
+				got := c.Present(start.Add(step + after))
+				if want := start.Add(step + by + after); !got.Equal(want) {
+					t.Errorf("%s, %s, after %s: it is wrong by %s", name, later, after, got.Sub(want))
+				}
+			}
+		}
+	}
+}
+
 // AfterStep finds each time that there is: none is in a map, an array or an interface, or not exported.
 func TestNoTimeIsHidden(t *testing.T) {
 	seen := make(map[reflect.Type]bool)
