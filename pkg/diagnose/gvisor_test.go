@@ -258,7 +258,8 @@ func TestSilentShimOfGVisor(t *testing.T) {
 		"for five minutes":        {"io.containerd.runsc.v1", 300 * time.Second, 300 * time.Second, "ShimHung"},
 		"one of runc's":           {"io.containerd.runc.v2", 61 * time.Second, 61 * time.Second, "ShimHung"},
 		"runc's, a while ago":     {"io.containerd.runc.v2", 59 * time.Second, 59 * time.Second, ""},
-		"runc's, not asked since": {"io.containerd.runc.v2", 100 * time.Second, 43 * time.Second, "Unknown"},
+		"runc's, not asked since": {"io.containerd.runc.v2", 222 * time.Second, 43 * time.Second, ""},
+		"runc's, not asked again": {"io.containerd.runc.v2", 255 * time.Second, 43 * time.Second, "Unknown"},
 		// A silent shim is asked 223 seconds after the first time, and then after 403.
 		"not asked since":                   {"io.containerd.runsc.v1", 402 * time.Second, 223 * time.Second, ""},
 		"asked again":                       {"io.containerd.runsc.v1", 403 * time.Second, 403 * time.Second, "ShimHung"},

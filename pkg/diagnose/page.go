@@ -114,7 +114,7 @@ func (r *Rule) told() string {
 		return "Reported only when the grace period is over; when the pod is gone from the API by then, in an Event only."
 	}
 	if r == Unrecognised {
-		return fmt.Sprintf("Reported when the grace period is over and the pod has been at the same stage for %d seconds, or for longer: on a node short of processors, memory or I/O, where files of a volume may be deleted, and when the kubelet was started since.", int(fact.UnknownAfter.Seconds()))
+		return fmt.Sprintf("Reported when the grace period is over and the pod has been at the same stage for %d seconds, or for longer: on a node short of processors, memory or I/O, where files of a volume may be deleted, while its shim does not answer, and when the kubelet was started since.", int(fact.UnknownAfter.Seconds()))
 	}
 	return "Reported only when the grace period is over."
 }

@@ -73,9 +73,13 @@ func PatienceWithUnknown(p *evidence.Pod) time.Duration {
 		// Whether it hangs is not known before, and its image may be unpacked meanwhile.
 		patience = max(patience, downloadGivenUp)
 	}
-	if UnderGVisor(p) && slices.ContainsFunc(p.Containers, func(c evidence.Container) bool { return !c.Task.UnansweredSince.IsZero() }) {
+	if slices.ContainsFunc(p.Containers, func(c evidence.Container) bool { return !c.Task.UnansweredSince.IsZero() }) {
 		// Whether the shim hangs is known when it is asked for the first time after that.
-		patience = max(patience, runtimePatienceStarved+shimAskedAgain)
+		silent := runtimePatience
+		if UnderGVisor(p) || Starved(p) || p.Node.Pressure == nil {
+			silent = runtimePatienceStarved
+		}
+		patience = max(patience, silent+shimAskedAgain)
 	}
 	if len(p.Deletes) > 0 {
 		// containerd tries again to have a container deleted: the next tries tell.
