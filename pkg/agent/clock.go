@@ -40,6 +40,8 @@ func (a *Agent) keepTime(now time.Time, elapsed time.Duration) {
 func (a *Agent) present(t time.Time) time.Time {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	now := time.Now()
+	a.clock.Goes(now, now.Sub(loaded))
 	return a.clock.Present(t)
 }
 

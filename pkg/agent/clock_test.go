@@ -57,6 +57,20 @@ func TestKeepTime(t *testing.T) {
 	})
 }
 
+// What the kubelet tells in a round that takes long is no time to come, by which it would be from before the clock was set back.
+func TestPresentInALongRound(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench()
+		now := time.Now()
+		b.clock.Look(now.Add(time.Hour), now.Sub(loaded))
+		b.keepTime(now, now.Sub(loaded))
+		time.Sleep(time.Minute)
+		if told := time.Now().Round(0).Add(-time.Second); !b.present(told).Equal(told) {
+			t.Errorf("what was told at %s was told at %s", told, b.present(told))
+		}
+	})
+}
+
 // What the monotonic clock tells too is right already, and keeps that.
 func TestMonotonicAfterStep(t *testing.T) {
 	now := time.Now()

@@ -20,7 +20,7 @@ type clockStep struct {
 	by        time.Duration
 }
 
-// maxSteps is how many steps are kept, and noticed how long after Look times are written at the most.
+// maxSteps is how many steps are kept, and noticed how long after Look, or Goes, times are written at the most.
 const (
 	maxSteps = 8
 	noticed  = 15 * time.Second
@@ -52,6 +52,13 @@ func (c *Clock) Look(wall time.Time, elapsed time.Duration) time.Duration {
 		c.steps = append(c.steps[max(0, len(c.steps)-maxSteps+1):], clockStep{c.wall, before.Add(step), step})
 	}
 	return step
+}
+
+// Goes takes what Look does, and notes that it is as late as that by a clock that nobody has set since Look.
+func (c *Clock) Goes(wall time.Time, elapsed time.Duration) {
+	if c.Step(wall, elapsed) == 0 {
+		c.wall = wall.Round(0)
+	}
 }
 
 // Present returns a time that the kubelet or containerd has written by the clock as it is now, when it is from
