@@ -61,16 +61,15 @@ func starvedNode(x *trial, n *scenario.Node, turn *scenario.Turn) {
 	stuck := start(x, n, is, turn)
 	var others []*scenario.Run
 	for i := range innocents {
-		r := &scenario.Run{Scenario: scenario.Innocent(fmt.Sprintf("starved-%d", i)), Node: n}
-		if err := r.Start(x.Context()); err != nil {
-			x.Fatal(err)
+		others = append(others, &scenario.Run{Scenario: scenario.Innocent(fmt.Sprintf("starved-%d", i)), Node: n})
+	}
+	x.Cleanup(func() {
+		if x.Failed() {
+			_ = each(others, func(r *scenario.Run) error { return r.Discard(context.Background()) })
 		}
-		x.Cleanup(func() {
-			if x.Failed() {
-				_ = r.Discard(context.Background())
-			}
-		})
-		others = append(others, r)
+	})
+	if err := each(others, func(r *scenario.Run) error { return r.Start(x.Context()) }); err != nil {
+		x.Fatal(err)
 	}
 	const group = "/run/scenario-spinners"
 	stop := fmt.Sprintf("[ ! -e %s ] || kill $(cat %[1]s); rm -f %[1]s", group)
@@ -97,10 +96,8 @@ func starvedNode(x *trial, n *scenario.Node, turn *scenario.Turn) {
 		x.Fatal(err)
 	}
 	spent, begin := agentCPU(x, n), time.Now()
-	for _, r := range others {
-		if err := r.Delete(x.Context()); err != nil {
-			x.Fatal(err)
-		}
+	if err := each(others, func(r *scenario.Run) error { return r.Delete(x.Context()) }); err != nil {
+		x.Fatal(err)
 	}
 	if err := stuck.AwaitVerdict(x.Context()); err != nil {
 		x.Fatal(err)
@@ -114,9 +111,7 @@ func starvedNode(x *trial, n *scenario.Node, turn *scenario.Turn) {
 	if share := (agentCPU(x, n) - spent) / time.Since(begin).Seconds(); share > 0.1 && !strings.Contains(metrics, "\nnodeagent_round_period_seconds 10\n") {
 		x.Errorf("on a starved node the agent took %.0f %% of a processor, and its %s", 100*share, lines(metrics, "nodeagent_round_period_seconds"))
 	}
-	for _, r := range others {
-		innocent(x, r)
-	}
+	innocent(x, others...)
 	if _, err := n.Exec(x.Context(), stop); err != nil {
 		x.Error(err)
 	}
@@ -124,6 +119,17 @@ func starvedNode(x *trial, n *scenario.Node, turn *scenario.Turn) {
 		x.Error(err)
 	}
 	x.row.Verdict = verdictCheck
+}
+
+// each does something with some runs side by side.
+func each(runs []*scenario.Run, do func(*scenario.Run) error) error {
+	errs := make([]error, len(runs))
+	var all sync.WaitGroup
+	for i, r := range runs {
+		all.Go(func() { errs[i] = do(r) })
+	}
+	all.Wait()
+	return errors.Join(errs...)
 }
 
 // lines returns the lines of some metrics.

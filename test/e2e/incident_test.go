@@ -274,34 +274,38 @@ func cleared(x *trial, r *scenario.Run) {
 	}
 }
 
-// innocent checks that a pod that ends by itself gets no condition, no Event
-// and no write of the agent at all.
-func innocent(x *trial, r *scenario.Run) {
+// innocent checks that pods that end by themselves get no condition, no Event and no write of the
+// agent at all.
+func innocent(x *trial, runs ...*scenario.Run) {
 	x.Helper()
-	if err := r.Mend(x.Context()); err != nil {
+	if err := each(runs, func(r *scenario.Run) error { return r.Mend(x.Context()) }); err != nil {
 		x.Fatal(err)
 	}
-	events, err := r.Events(x.Context())
-	if err != nil {
-		x.Fatal(err)
-	}
-	for _, e := range events {
-		x.row.Verdict = verdictAccused
-		x.Errorf("an innocent pod has the Event %s: %s", e.Reason, e.Note)
+	for _, r := range runs {
+		events, err := r.Events(x.Context())
+		if err != nil {
+			x.Fatal(err)
+		}
+		for _, e := range events {
+			x.row.Verdict = verdictAccused
+			x.Errorf("an innocent pod has the Event %s: %s", e.Reason, e.Note)
+		}
 	}
 	// The audit log's entries of the pod's last seconds are written at once,
 	// but the agent's next round may still come.
-	if err := r.Step("check", func() error { time.Sleep(5 * time.Second); return nil }); err != nil {
+	if err := runs[0].Step("check", func() error { time.Sleep(5 * time.Second); return nil }); err != nil {
 		x.Fatal(err)
 	}
-	writes, err := scenario.Writes(x.Context(), r.Node.Cluster, r.Deleted)
-	if err != nil {
-		x.Fatal(err)
-	}
-	for _, w := range writes {
-		if w.Namespace == r.Pod.Namespace && w.Name == r.Name || strings.Contains(w.Body, string(r.Pod.UID)) {
-			x.row.Verdict = verdictAccused
-			x.Errorf("the agent wrote about an innocent pod: %+v", w)
+	for _, r := range runs {
+		writes, err := scenario.Writes(x.Context(), r.Node.Cluster, r.Deleted)
+		if err != nil {
+			x.Fatal(err)
+		}
+		for _, w := range writes {
+			if w.Namespace == r.Pod.Namespace && w.Name == r.Name || strings.Contains(w.Body, string(r.Pod.UID)) {
+				x.row.Verdict = verdictAccused
+				x.Errorf("the agent wrote about an innocent pod: %+v", w)
+			}
 		}
 	}
 	if x.row.Verdict == verdictFailed && !x.Failed() {
