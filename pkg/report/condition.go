@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
 
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
 	"github.com/nodeagent-io/nodeagent/pkg/verdict"
@@ -69,7 +70,7 @@ func (r *Reporter) reportCondition(ctx context.Context, c *verdict.Case, blocked
 		c.ConditionWritten(want)
 		return
 	}
-	failures := c.ConditionFailed(refusalOf(err))
+	failures := c.ConditionFailed(refusalOf(err), unreachable(err))
 	// Where the pod is gone, or a newer writer won, there is nothing to tell. If it
 	// is still there after the pause, the condition is written again.
 	if res != resultGone {
@@ -117,6 +118,16 @@ func refusalOf(err error) *evidence.Refusal {
 		return &evidence.Refusal{Policy: m[1], Binding: m[2], Code: code}
 	}
 	return nil
+}
+
+// unreachable reports whether a write has failed because no API server was there to answer it. One that only
+// takes its time may be held up by what it asks about this pod.
+func unreachable(err error) bool {
+	var answer apierrors.APIStatus
+	if errors.As(err, &answer) {
+		return false // whatever its words are
+	}
+	return utilnet.IsConnectionRefused(err) || utilnet.IsConnectionReset(err) || utilnet.IsProbableEOF(err) || utilnet.IsHTTP2ConnectionLost(err)
 }
 
 // The results of a write, a label of nodeagent_writes_total.

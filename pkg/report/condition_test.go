@@ -307,6 +307,43 @@ func TestRefusalOf(t *testing.T) {
 	}
 }
 
+// No server is there, one closes the connection, one takes its time, and one answers.
+func TestUnreachable(t *testing.T) {
+	gone := httptest.NewServer(http.NotFoundHandler())
+	gone.Close()
+	closes := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }))
+	defer closes.Close()
+	over := make(chan struct{})
+	hangs := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-over }))
+	defer hangs.Close()
+	defer close(over)
+	ask := func(url string) error {
+		ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
+		defer cancel()
+		r, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = http.DefaultClient.Do(r)
+		return err
+	}
+	for name, tc := range map[string]struct {
+		err  error
+		want bool
+	}{
+		"nobody listens": {ask(gone.URL), true},
+		"it closes":      {ask(closes.URL), true},
+		"it hangs":       {ask(hangs.URL), false},
+		"a webhook's connection is reset": {&apierrors.StatusError{ErrStatus: metav1.Status{Code: http.StatusInternalServerError,
+			Message: `failed calling webhook "a.b.c": read tcp 10.0.2.15:9444: connection reset by peer`}}, false},
+		"there is none": {nil, false},
+	} {
+		if got := unreachable(fmt.Errorf("patch: %w", tc.err)); got != tc.want {
+			t.Errorf("%s (%v): %v", name, tc.err, got)
+		}
+	}
+}
+
 // The refusal of the last write is known until one succeeds.
 func TestRefusalIsKept(t *testing.T) {
 	g := newRig(t)

@@ -55,7 +55,7 @@ func (r *Reporter) reportEvent(ctx context.Context, c *verdict.Case, cause, text
 		c.EventWritten(known)
 		return
 	}
-	if failures := c.EventFailed(); resultOf(err) != resultGone {
+	if failures := c.EventFailed(unreachable(err)); resultOf(err) != resultGone {
 		r.logFailure("write Event", c.Subject, failures, err)
 	}
 }

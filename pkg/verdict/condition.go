@@ -66,14 +66,14 @@ func (c *Case) ConditionWritten(written Condition) {
 	c.condition = condition{written: &written, at: c.Last.Time}
 }
 
-// ConditionFailed takes note of a write that has failed, and of who has refused it, nil where that is
-// not known. It returns how many have failed in a row.
-func (c *Case) ConditionFailed(by *evidence.Refusal) int {
+// ConditionFailed takes note of a write that has failed, of who has refused it, nil where that is
+// not known, and of whether nobody was there to answer. It returns how many have failed in a row.
+func (c *Case) ConditionFailed(by *evidence.Refusal, unreachable bool) int {
 	if by != nil {
 		by.At = c.Last.Time
 	}
 	c.condition.refusal = by
-	return c.condition.retry.failed(c.Last.Time)
+	return c.condition.retry.failed(c.Last.Time, unreachable)
 }
 
 // Refusal returns who has refused the last write of the condition; nil for nobody.

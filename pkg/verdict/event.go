@@ -57,9 +57,11 @@ func (c *Case) EventWritten(e *Event) {
 	c.told = c.told || e != nil
 }
 
-// EventFailed takes note of a write that has failed and returns how many have in
-// a row.
-func (c *Case) EventFailed() int { return c.event.retry.failed(c.Last.Time) }
+// EventFailed takes note of a write that has failed, and of whether nobody was there to answer. It returns how many
+// have failed in a row.
+func (c *Case) EventFailed(unreachable bool) int {
+	return c.event.retry.failed(c.Last.Time, unreachable)
+}
 
 // Told reports whether there has been an Event about the pod.
 func (c *Case) Told() bool { return c.told }

@@ -166,14 +166,14 @@ func TestEventNamesWhoRefuses(t *testing.T) {
 		if _, due := c.ConditionDue(true, "A", "words"); !due {
 			t.Fatalf("look %d: the condition is not due", i)
 		}
-		c.ConditionFailed(l.by)
+		c.ConditionFailed(l.by, false)
 		if _, due := c.EventDue(); due != l.want {
 			t.Errorf("look %d: due %v", i, due)
 		}
 	}
 	c = Case{}
 	c.Judge(web, &evidence.Pod{Time: start}, proved)
-	c.ConditionFailed(nil)
+	c.ConditionFailed(nil, false)
 	if _, due := c.EventDue(); !due {
 		t.Error("not due when nobody is known to refuse")
 	}
@@ -197,19 +197,29 @@ func TestConditionGetsTheEventsWords(t *testing.T) {
 }
 
 func TestBackoff(t *testing.T) {
-	var b backoff
-	at, tries := start, 0
-	for ; at.Before(start.Add(time.Hour)); at = at.Add(time.Second) {
-		if b.waits(at) {
-			continue
+	for name, tc := range map[string]struct {
+		unreachable bool
+		least, most int
+	}{
+		"3, 6, 12, … 192 s, and then every five minutes":     {false, 15, 19},
+		"every 15 seconds while nobody is there who answers": {true, 240, 242},
+	} {
+		var b backoff
+		at, tries := start, 0
+		for ; at.Before(start.Add(time.Hour)); at = at.Add(time.Second) {
+			if b.waits(at) {
+				continue
+			}
+			if tries++; b.failed(at, tc.unreachable) != tries {
+				t.Fatalf("not failure %d", tries)
+			}
 		}
-		if tries++; b.failed(at) != tries {
-			t.Fatalf("not failure %d", tries)
+		if tries < tc.least || tries > tc.most {
+			t.Errorf("%s: %d attempts in an hour", name, tries)
 		}
-	}
-	// 3, 6, 12, … 192 s, and then every five minutes.
-	if tries < 15 || tries > 19 {
-		t.Errorf("%d attempts in an hour", tries)
+		if b.failed(at, false); tc.unreachable && b.notBefore.Sub(at) != 2*lastRetryUnreachable {
+			t.Errorf("the first pause after an outage is %s", b.notBefore.Sub(at))
+		}
 	}
 }
 
