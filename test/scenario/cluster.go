@@ -64,6 +64,10 @@ func Find(ctx context.Context) (*Cluster, error) {
 	return c, c.watch(ctx)
 }
 
+// WatchAnew follows the incidents' pods by a new watch, which begins now. One that has lost its API server
+// waits for up to half a minute before it asks again.
+func (c *Cluster) WatchAnew() error { return c.watch(c.Nodes[0].pace.cluster) }
+
 // watch follows the incidents' pods.
 func (c *Cluster) watch(ctx context.Context) error {
 	factory := informers.NewSharedInformerFactoryWithOptions(c.API, 0, informers.WithTweakListOptions(func(o *metav1.ListOptions) {
