@@ -606,6 +606,38 @@ type Node struct {
 	// BlockedRead is when the reading of Blocked began, where that is an earlier one:
 	// on a node of many threads not each reading has one. Zero means at Time.
 	BlockedRead time.Time `json:"blockedRead,omitzero"`
+	// Scanners are the processes that the kernel asks before it lets others open, read or execute
+	// files (fanotify(7)): each has a group of fanotify open that is asked. They are looked for while a
+	// task of the node has waited for such an answer since the reading before. ScannersRead is when that
+	// look had ended; zero when there was none. ScannersError is why they may not be all.
+	Scanners      []Task    `json:"scanners,omitempty"`
+	ScannersRead  time.Time `json:"scannersRead,omitzero"`
+	ScannersError string    `json:"scannersError,omitempty"`
+}
+
+// AwaitsScanner reports whether a task of the node, or of the kubelet, has waited since the earlier reading for a
+// program that scans files: the same task, that has not run since.
+func (n *Node) AwaitsScanner(earlier *Node) bool {
+	if earlier == nil {
+		return false
+	}
+	waited := make(map[int]uint64) // the context switches, by TID
+	for _, tasks := range [][]Task{earlier.Blocked, earlier.Kubelet.Blocked} {
+		for i := range tasks {
+			if t := &tasks[i]; t.AwaitsScanner() {
+				waited[t.TID] = t.Switches
+			}
+		}
+	}
+	for _, tasks := range [][]Task{n.Blocked, n.Kubelet.Blocked} {
+		for i := range tasks {
+			t := &tasks[i]
+			if switches, ok := waited[t.TID]; ok && t.AwaitsScanner() && t.Switches == switches {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // Pressure is for which share of the time, in percent, some task of the node

@@ -938,3 +938,32 @@ func TestSinceStoppedPlugins(t *testing.T) {
 		}
 	}
 }
+
+// The processes that scan files are looked for while the same task waits for one in two readings.
+func TestAwaitsScanner(t *testing.T) {
+	waits := func(change func(*Task)) *Node {
+		t := Task{PID: 7, TID: 8, State: Uninterruptible, Switches: 9, Probe: &Probe{Wchan: "fanotify_get_response"}}
+		change(&t)
+		return &Node{Blocked: []Task{t}}
+	}
+	same := func(*Task) {}
+	kubelets := func(n *Node) *Node { return &Node{Kubelet: KubeletService{Blocked: n.Blocked}} }
+	for name, test := range map[string]struct {
+		now, earlier *Node
+		want         bool
+	}{
+		"the same":                {waits(same), waits(same), true},
+		"a thread of the kubelet": {kubelets(waits(same)), kubelets(waits(same)), true},
+		"the first reading":       {waits(same), nil, false},
+		"the next file":           {waits(same), waits(func(t *Task) { t.Switches-- }), false},
+		"another task":            {waits(same), waits(func(t *Task) { t.TID++ }), false},
+		"by its stack":            {waits(func(t *Task) { t.Probe = &Probe{Stack: []string{"fanotify_handle_event", "fsnotify"}} }), waits(same), true},
+		"it waits in a lock":      {waits(func(t *Task) { t.Probe = &Probe{Wchan: "down_read", Stack: []string{"fanotify_handle_event"}} }), waits(same), false},
+		"it was not probed":       {waits(func(t *Task) { t.Probe = nil }), waits(same), false},
+		"it is asleep":            {waits(func(t *Task) { t.State = Sleeping }), waits(same), false},
+	} {
+		if got := test.now.AwaitsScanner(test.earlier); got != test.want {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
+}

@@ -408,6 +408,8 @@ func (n *Node) Since(earlier *Node) {
 		since(n.Blocked, e.Blocked, n.Read)
 		until(n.Blocked, n.Time)
 	}
+	since(n.Scanners, e.Scanners, n.Read)
+	until(n.Scanners, n.Time)
 	until(n.Kubelet.Blocked, n.Time)
 	since(n.Kubelet.Blocked, e.Kubelet.Blocked, n.Read)
 	sinceOne(n.Kubelet.Process, e.Kubelet.Process, n.Read)

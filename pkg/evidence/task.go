@@ -103,6 +103,19 @@ func (t *Task) Killed() bool {
 	return t.Pending.Has(SIGKILL) || t.SharedPending.Has(SIGKILL)
 }
 
+// AwaitsScanner reports whether the task waits until a program that scans files has answered whether it may open, read
+// or execute one (fanotify_get_response in fs/notify/fanotify/fanotify.c, which compilers make a part of its caller).
+func (t *Task) AwaitsScanner() bool {
+	if t.State != Uninterruptible || t.Probe == nil {
+		return false
+	}
+	in := t.Probe.Wchan
+	if in == "" && len(t.Probe.Stack) > 0 {
+		in = t.Probe.Stack[0]
+	}
+	return in == "fanotify_get_response" || in == "fanotify_handle_event"
+}
+
 // Exiting reports whether the task is known to be inside do_exit.
 func (t *Task) Exiting() bool { return t.Probe != nil && t.Probe.Flags&PFExiting != 0 }
 
@@ -210,6 +223,9 @@ type Probe struct {
 	// VolumePath is set when the path argument of the blocked call lies below
 	// a pod's directory of the kubelet; it ends with the volume's name.
 	VolumePath string `json:"volumePath,omitempty"`
+	// Relative reports whether that path was relative to an open directory, as where files are deleted
+	// (os.RemoveAll), and not where they are counted (filepath.Walk).
+	Relative bool `json:"relative,omitempty"`
 }
 
 // A Mount is one line of a mountinfo file (proc(5)), with its octal escapes

@@ -170,6 +170,17 @@ func (r *round) readNode(ctx context.Context, ask *Ask) *shared {
 			s.OwnerName = r.names[s.Owner]
 		}
 	}
+	if ask.Overdue && n.AwaitsScanner(ask.Earlier) {
+		// Which program is waited for is not known without it, but that one is.
+		limited, cancel := context.WithTimeout(ctx, blockedWithin)
+		var err error
+		if n.Scanners, err = r.proc.ReadScanners(limited); err != nil {
+			n.ScannersError = err.Error()
+		}
+		cancel()
+		n.ScannersRead = time.Now()
+		r.nameOwners(n.Scanners)
+	}
 	n.Kubelet.Strangers = strangers(n.Kubelet.Blocked, ask.Names)
 	n.Unpreparing = got.claims.unpreparing(ask)
 	return got

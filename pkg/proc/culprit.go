@@ -33,7 +33,7 @@ func (h *Host) culprit(s *kernfile.TaskStatus, saw *probe.Seen, t *tables, uid s
 	e := s.Probe
 	for _, p := range saw.Paths {
 		if point, ok := t.mounts.Volume(path.Clean(string(p.Path))); ok && !climbs(string(p.Path)) {
-			e.VolumePath = kernfile.Printable(point)
+			e.VolumePath, e.Relative = kernfile.Printable(point), strings.HasPrefix(p.Via, "fd ")
 		}
 	}
 	if s.State == evidence.Zombie || s.State == evidence.Runnable || saw.Flags&evidence.PFExiting != 0 && len(saw.Stack) == 0 {

@@ -21,6 +21,12 @@ func TestMain(m *testing.M) {
 				os.Exit(1)
 			}
 			os.Exit(0)
+		case "scanner":
+			if err := scanner(os.Args[2]); err != nil {
+				fmt.Fprintln(os.Stderr, "scanner:", err)
+				os.Exit(1)
+			}
+			os.Exit(0)
 		case "victim":
 			if err := victim(os.Args[2], os.Args[3:]); err != nil {
 				fmt.Fprintln(os.Stderr, "victim:", err)

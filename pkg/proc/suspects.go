@@ -288,7 +288,7 @@ func (h *Host) probe(ctx context.Context, s *kernfile.TaskStatus, t *tables, uid
 		// The files were read one after the other. Only of a task that has not
 		// run meanwhile do they tell of one and the same wait.
 		if !h.unmoved(s) {
-			e.Mount, e.Via, e.Indirect, e.VolumePath, e.Candidates = nil, "", false, "", nil
+			e.Mount, e.Via, e.Indirect, e.VolumePath, e.Relative, e.Candidates = nil, "", false, "", false, nil
 		}
 	}
 	if e.Mount != nil {

@@ -54,6 +54,7 @@ const (
 	disk    What = "disk"    // how full the file system of containerd's records, or of another directory, is
 	Command What = "command" // what a runtime such as runc was told to do, in its arguments
 	writes  What = "writes"  // which of some pipes it can write to
+	Scanner What = "scanner" // whether it is asked before others open, read or execute a file
 	unread  What = "unread"  // what a client has sent to a device plugin and that has not been read
 	volumes What = "volumes" // the directories of a pod's volumes
 	pods    What = "pods"    // the directories of all pods
@@ -109,6 +110,8 @@ type Seen struct {
 	Ingests int    `json:"ingests,omitempty"`
 	Blobs   int    `json:"blobs,omitempty"`
 	Unread  Unread `json:"unread,omitzero"`
+	// Scans reports whether the task is asked before others open, read or execute a file (fanotify).
+	Scans bool `json:"scans,omitempty"`
 	// Outputs are the IDs of containers, and Executed those of containers in which a
 	// process was executed of which the shim has the output open.
 	Outputs  []string `json:"outputs,omitempty"`

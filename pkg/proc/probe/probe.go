@@ -127,6 +127,8 @@ func (p *probe) run() {
 		p.writes()
 	case emptyDirs:
 		p.emptyDirs()
+	case Scanner:
+		p.scanner()
 	case unread:
 		p.unread()
 	default:

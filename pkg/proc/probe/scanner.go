@@ -1,0 +1,85 @@
+package probe
+
+import (
+	"bytes"
+	"errors"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+)
+
+// scanner reads whether the task has a group of fanotify open that is asked before others open, read or execute a
+// file (FAN_CLASS_CONTENT and FAN_CLASS_PRE_CONTENT, fanotify_init(2)). Of its open files only these groups are read.
+func (p *probe) scanner() {
+	p.opened(func(fd int, text string) {
+		name := "fdinfo/" + strconv.Itoa(fd)
+		if text != "anon_inode:[fanotify]" || p.seen.Scans || !p.announce(name) {
+			return
+		}
+		b, err := p.dir.head(name, maxMarks)
+		if err != nil {
+			p.note("fdinfo", err)
+			return
+		}
+		p.seen.Scans = asksPermission(b, len(b) == maxMarks)
+	})
+}
+
+// maxMarks bounds what is read of a group's fdinfo, in bytes: it has a line of a hundred bytes or more for each mark.
+const maxMarks = 64 << 10
+
+// The classes of a group that can ask, and the events that do (include/uapi/linux/fanotify.h).
+const (
+	askingClasses = unix.FAN_CLASS_CONTENT | unix.FAN_CLASS_PRE_CONTENT
+	askingEvents  = unix.FAN_OPEN_PERM | unix.FAN_ACCESS_PERM | unix.FAN_OPEN_EXEC_PERM | 0x100000 // FAN_PRE_ACCESS
+)
+
+// asksPermission reports whether a group of fanotify is asked, by its fdinfo (fanotify_show_fdinfo in fs/notify/
+// fdinfo.c): the class allows it, and a mark has an event that does. Where not all marks were read, one of the rest may.
+func asksPermission(b []byte, cut bool) bool {
+	class := false
+	for line := range bytes.Lines(b) {
+		rest, ok := bytes.CutPrefix(line, []byte("fanotify "))
+		if !ok {
+			continue
+		}
+		for field := range bytes.FieldsSeq(rest) {
+			key, v, _ := bytes.Cut(field, []byte(":"))
+			n, err := strconv.ParseUint(string(v), 16, 64)
+			switch {
+			case err != nil:
+			case string(key) == "flags":
+				class = n&askingClasses != 0
+			case string(key) == "mask" && n&askingEvents != 0 && class:
+				return true
+			}
+		}
+	}
+	return class && cut
+}
+
+// head reads the first bytes of a file. What it returns is good until the next call.
+func (d *dir) head(name string, most int) ([]byte, error) {
+	fd, err := openat(d.fd, name, unix.O_RDONLY)
+	if err != nil {
+		return nil, err
+	}
+	defer unix.Close(fd)
+	if len(d.buf) < most {
+		d.buf = make([]byte, most)
+	}
+	n := 0
+	for n < most {
+		m, err := unix.Read(fd, d.buf[n:most])
+		switch {
+		case errors.Is(err, unix.EINTR):
+			continue
+		case err != nil:
+			return nil, err
+		case m == 0:
+			return d.buf[:n], nil
+		}
+		n += m
+	}
+	return d.buf[:n], nil
+}

@@ -1,0 +1,75 @@
+package probe
+
+import (
+	"os"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/nodeagent-io/nodeagent/pkg/evidence"
+)
+
+func TestAsksPermission(t *testing.T) {
+	const head = "pos:\t0\nflags:\t02\nmnt_id:\t16\nino:\t1057\n"
+	for _, tt := range []struct {
+		text string
+		cut  bool
+		want bool
+	}{
+		{head + "fanotify flags:4 event-flags:88000\nfanotify ino:4f969 sdev:800013 mflags:0 mask:10000 ignored_mask:0 fhandle-bytes:8 fhandle-type:1 f_handle:69f90400c275b5b4\n", false, true},
+		{head + "fanotify flags:8 event-flags:88000\nfanotify mnt_id:1e mflags:0 mask:40000 ignored_mask:0\n", false, true},
+		{head + "fanotify flags:5 event-flags:88000\nfanotify sdev:800013 mflags:0 mask:3b ignored_mask:0\nfanotify sdev:800014 mflags:0 mask:20020 ignored_mask:0\n", false, true},
+		{head + "fanotify flags:8 event-flags:88000\nfanotify mnt_id:1e mflags:0 mask:100000 ignored_mask:0\n", false, true},
+		{head + "fanotify flags:4 event-flags:88000\nfanotify mnt_id:1e mflags:0 mask:3b ignored_mask:10000\n", false, false}, // is told, and not asked
+		{head + "fanotify flags:4 event-flags:88000\nfanotify mnt_id:1e mflags:0 mask:3b ignored_mask:0\n", true, true},       // the rest may have it
+		{head + "fanotify flags:4 event-flags:88000\n", false, false},
+		{head + "fanotify flags:0 event-flags:88000\nfanotify mnt_id:1e mflags:0 mask:10000 ignored_mask:0\n", true, false}, // a class that is not asked
+		{head + "inotify wd:1 ino:1587 sdev:1a mask:10000 ignored_mask:0\n", false, false},
+		{head + "fanotify flags:x\n", true, false},
+		{"", true, false},
+	} {
+		if got := asksPermission([]byte(tt.text), tt.cut); got != tt.want {
+			t.Errorf("%q: %v", tt.text, got)
+		}
+	}
+}
+
+// A real group is told by the kernel that runs.
+func TestScanner(t *testing.T) {
+	p, self := newProber(t), &evidence.Task{PID: os.Getpid(), TID: os.Getpid()}
+	scans := func() bool {
+		t.Helper()
+		saw, err := p.Ask(t.Context(), Scanner, "/proc", self, "")
+		if err != nil || len(saw.Errors)+len(saw.Denied) > 0 {
+			t.Fatalf("%+v, %v", saw, err)
+		}
+		return saw.Scans
+	}
+	if scans() {
+		t.Fatal("scans without a group")
+	}
+	for _, tt := range []struct {
+		class uint
+		mask  uint64
+		want  bool
+	}{
+		{unix.FAN_CLASS_NOTIF, unix.FAN_OPEN, false},
+		{unix.FAN_CLASS_CONTENT, unix.FAN_OPEN, false},
+		{unix.FAN_CLASS_CONTENT, unix.FAN_OPEN_PERM, true},
+		{unix.FAN_CLASS_PRE_CONTENT, unix.FAN_OPEN_EXEC_PERM, true},
+	} {
+		fd, err := unix.FanotifyInit(tt.class|unix.FAN_CLOEXEC, unix.O_RDONLY)
+		if err != nil {
+			t.Skipf("fanotify_init: %v", err)
+		}
+		if err := unix.FanotifyMark(fd, unix.FAN_MARK_ADD, tt.mask, unix.AT_FDCWD, t.TempDir()); err != nil {
+			t.Skipf("fanotify_mark: %v", err)
+		}
+		if got := scans(); got != tt.want {
+			t.Errorf("class %x, mask %x: %v", tt.class, tt.mask, got)
+		}
+		if err := unix.Close(fd); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
