@@ -206,7 +206,7 @@ func forceVolumes(p *evidence.Pod) *Force {
 			return &Force{Answer: ForceNo, Why: ReasonDevice, Volume: p.Volumes[i].Name}
 		}
 	}
-	if t := fact.Unmounter(p); t != nil {
+	if t := fact.Unmounter(p); t != nil && !t.AwaitsScanner() {
 		return &Force{Answer: ForceNo, Why: ReasonUnmount, Process: ProcessOf(p, t)}
 	}
 	if len(p.Mounts) > 0 {

@@ -83,6 +83,9 @@ const comesAndGoes = 10 * time.Minute
 // standsStill reports whether a pod has made no progress for so long that it is stuck: nothing is under way that
 // takes its time and then ends, and whoever tries again has had the time for that.
 func standsStill(p *evidence.Pod, at Phase) bool {
+	if t, _ := fact.KubeletAwaitsScanner(p); t != nil && !fact.ScannerSilentForLong(p, t) {
+		return false // then it is known what holds the pod
+	}
 	if fact.PullMoves(p) || fact.NetworkMoves(p) || fact.MayBeNoted(p) || fact.TriesAgain(p) || fact.UnwitnessedSoon(p) {
 		return false
 	}

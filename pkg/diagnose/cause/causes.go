@@ -37,6 +37,10 @@ var table = diagnose.Table{
 		kubelet.DRAUnprepareFailing, storage.VolumeDirTeardownFailed, storage.SubPathCleanupFailed, storage.CSINodeUnpublishFailing,
 	}},
 	{Rule: kernel.ContainerFrozen},
+	// The shim, and containerd, wait for a command that may not be executed, or opens files.
+	{Rule: kernel.FileScannerNotAnswering, Explains: []*diagnose.Rule{
+		runtime.RuntimeCommandHanging, runtime.ShimHung, runtime.ExitEventLost, runtime.SandboxStopFailing, network.CNIDelHanging,
+	}},
 	// A driver that unmounts by itself fails, or hangs, with the same mount.
 	{Rule: storage.NetworkFilesystemUnreachable, Explains: []*diagnose.Rule{storage.CSINodeUnpublishHanging}},
 	{Rule: storage.VolumeUnmountHanging, Explains: []*diagnose.Rule{storage.CSINodeUnpublishHanging}},

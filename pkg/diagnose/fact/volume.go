@@ -21,7 +21,7 @@ func FailedUnmount(p *evidence.Pod, v *evidence.Volume) *evidence.VolumeCall {
 // failedUnmount is FailedUnmount for an attempt that was counted after a time. While the kubelet deletes the volume's files
 // what failed is an attempt before, or at another volume.
 func failedUnmount(p *evidence.Pod, v *evidence.Volume, after time.Time) *evidence.VolumeCall {
-	if p.Time.Sub(lastDeleted(p, v)) < SlowDisk {
+	if p.Time.Sub(lastDeleted(p, v)) < SlowDisk || deletesIn(p, v) {
 		return nil
 	}
 	plugin, method := strings.ReplaceAll(v.Plugin, "~", "/"), evidence.VolumeUnmount
@@ -38,6 +38,14 @@ func failedUnmount(p *evidence.Pod, v *evidence.Volume, after time.Time) *eviden
 		}
 	}
 	return nil
+}
+
+// deletesIn reports whether a thread of the kubelet that deletes the volume's files waits in the kernel: its attempt is
+// under way.
+func deletesIn(p *evidence.Pod, v *evidence.Volume) bool {
+	return p.RuntimeUID != "" && slices.ContainsFunc(p.Node.Kubelet.Blocked, func(t evidence.Task) bool {
+		return t.Probe != nil && t.Probe.Relative && strings.HasSuffix(t.Probe.VolumePath, "/pods/"+p.RuntimeUID+"/volumes/"+v.Plugin+"/"+v.Name)
+	})
 }
 
 // stageSince returns since when a failed attempt at a volume tells of the pod's present stage: while the kubelet's

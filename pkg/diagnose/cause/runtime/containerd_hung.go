@@ -34,8 +34,8 @@ var ContainerdHung = &diagnose.Rule{
 			},
 			{
 				Name:    "Blocked",
-				Meaning: "containerd's main thread is in uninterruptible sleep: its own storage does not answer.",
-				Remedy:  "On the node: repair the storage below containerd's root directory; the thread sleeps in {function}. A restart cannot end a process in this state.",
+				Meaning: "containerd's main thread is in uninterruptible sleep: as a rule its own storage does not answer.",
+				Remedy:  "On the node: repair the storage below containerd's root directory; the thread sleeps in {function}. With fanotify there a program that scans files, such as a virus scanner, has not answered: restart that. A restart of containerd cannot end a process in this state.",
 			},
 		},
 	},

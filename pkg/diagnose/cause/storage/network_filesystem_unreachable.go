@@ -63,7 +63,7 @@ var NetworkFilesystemUnreachable = &diagnose.Rule{
 			t, m = inferBusyWithVolume(p)
 			confidence = diagnose.Inferred
 		}
-		if t == nil || m == nil || fact.NetworkFamily(m.Type) == "" || !agrees(t, m) || fact.Answers(m) || t.Unchanged(p.Time) < patience(m) {
+		if t == nil || t.AwaitsScanner() || m == nil || fact.NetworkFamily(m.Type) == "" || !agrees(t, m) || fact.Answers(m) || t.Unchanged(p.Time) < patience(m) {
 			return nil
 		}
 		f := diagnose.Finding{Confidence: confidence, Objects: diagnose.Objects{Thread: diagnose.ThreadOf(t), Mount: diagnose.MountOf(p, m)}}

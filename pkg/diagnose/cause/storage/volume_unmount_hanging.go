@@ -62,7 +62,7 @@ var VolumeUnmountHanging = &diagnose.Rule{
 	},
 	Check: func(p *evidence.Pod) []diagnose.Finding {
 		t := fact.Unmounter(p)
-		if t == nil || t.Unchanged(p.Time) < fact.SlowDevice {
+		if t == nil || t.AwaitsScanner() || t.Unchanged(p.Time) < fact.SlowDevice {
 			return nil
 		}
 		f := diagnose.Finding{Confidence: diagnose.Proved, Objects: diagnose.Objects{Thread: diagnose.ThreadOf(t), Process: diagnose.ProcessOf(p, t)}}

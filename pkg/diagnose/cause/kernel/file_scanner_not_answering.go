@@ -1,0 +1,128 @@
+package kernel
+
+import (
+	"slices"
+
+	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
+	"github.com/nodeagent-io/nodeagent/pkg/diagnose/fact"
+	"github.com/nodeagent-io/nodeagent/pkg/evidence"
+)
+
+// The variants of FileScannerNotAnswering: that a command of the runtime or the network waits, that there is more than one
+// program that may have been asked, and that the only one hangs itself.
+const (
+	ofRuntime      = "Runtime"
+	severalOfThem  = "Several"
+	hangsItself    = "Hangs"
+	frozenItself   = "Frozen"
+	maxNamedOthers = 3
+)
+
+// FileScannerNotAnswering is a program that the kernel asks before it lets others open, read or execute files, such
+// as a virus scanner, and that does not answer.
+var FileScannerNotAnswering = &diagnose.Rule{
+	Cause:  "FileScannerNotAnswering",
+	Phases: []diagnose.Phase{diagnose.StopSignal, diagnose.Runtime, diagnose.Sandbox, diagnose.Volumes, diagnose.Cleanup},
+	Partly: []evidence.Source{evidence.Kubelet, evidence.RuntimeCommands, evidence.Plugins},
+	Doc: diagnose.Doc{
+		Layer:   "kernel",
+		Title:   "a program that scans files does not answer",
+		Message: "{who} waits in the kernel (in {function}) until a program that scans files, such as a virus scanner, answers whether a file may be opened (fanotify). {scanner}",
+		Phrases: map[string][]diagnose.Choice{
+			"who": {
+				{Variant: ofRuntime, Text: "{child} (PID {childpid}), by which the pod is to be stopped,"},
+				{Text: "volume {volumes}: a thread of the kubelet ({thread})"},
+			},
+			"scanner": {
+				{Variant: diagnose.Stopped, Text: "The only such program of the node, {process}, is stopped by a signal"},
+				{Variant: frozenItself, Text: "The only such program of the node, {process}, is frozen"},
+				{Variant: hangsItself, Text: "The only such program of the node, {process}, hangs in the kernel itself"},
+				{Variant: severalOfThem, Text: "Such programs of the node are {process}, {also}"},
+				{Variant: severalOfThem, Text: "One such program of the node is {process}, and there may be more"},
+				{Text: "The only such program of the node is {process}"},
+				{Text: "Which program that is could not be read"},
+			},
+			"restart": {
+				{Variant: severalOfThem, Text: "restart the program that scans files, its service or its pod: one of those named after the other"},
+				{Text: "restart {process}: its service, or its pod"},
+				{Text: "restart the program that scans files, its service or its pod. ls -l /proc/[0-9]*/fd | grep fanotify shows whether there is one"},
+			},
+		},
+		Meaning: "Virus scanners and security agents have the kernel ask them before a file is opened, read or executed (fanotify permission events). " +
+			"Until the program answers, whoever opens the file waits in the kernel, without a limit. " +
+			"SIGKILL ends a pod's own process there, but nobody sends it to the kubelet or to the container runtime: their part of the termination waits. " +
+			"None of them logs it, and the kubelet reports itself healthy.",
+		Evidence: "A thread of the kubelet is in state D in fanotify_get_response (fs/notify/fanotify/fanotify.c, or its caller fanotify_handle_event), and has not run for a minute, " +
+			"or on a node short of processors, memory or I/O (/proc/pressure) for 100 seconds. Each answer, whoever it is for, wakes all that wait for the program, so that it has given none in that time. " +
+			"The path of its system call is a volume of this pod. It is proved where that is relative to an open directory, as where the kubelet deletes files; a thread that only counts them is left out. Elsewhere it is inferred, and not said while the kubelet fails at the volume. " +
+			"Before the volumes the process is one that the pod's shim has started, such as runc, also before that is executed, or a CNI plugin, and it is inferred. " +
+			"The program is found by its open descriptors anon_inode:[fanotify], of which fdinfo shows a class that is asked, and marks with events that ask. " +
+			"Where all that are found are stopped by a signal, ten seconds are enough.",
+		Remedy: "On the node: {restart}. When it has ended, the kernel lets everything go on that waits for it (fanotify_release), and the pod terminates. " +
+			"If no program can be started any more, a shell that is open can kill it: kill is a part of the shell.",
+		Danger: "Until it runs again, files are opened and executed that nobody has scanned. A restart of the kubelet or of containerd is of no use: what they open next waits as well. " +
+			"A force delete leaves what the pod still has on the node, unseen.",
+		Families: []diagnose.Family{{
+			Name:    diagnose.Stopped,
+			Meaning: "The program is stopped: somebody or something sent it SIGSTOP.",
+			Remedy: "On the node: {continue}; everything that waits for its answers goes on immediately, and the pod terminates. " +
+				"If no program can be started any more, a shell that is open can send the signal: kill is a part of the shell. Then find who stopped it.",
+		}},
+	},
+	Undecided: mayAnswer,
+	Check: func(p *evidence.Pod) []diagnose.Finding {
+		if mayAnswer(p) {
+			return nil
+		}
+		if t, volume := fact.KubeletAwaitsScanner(p); t != nil && p.ContainersEnded() {
+			f := diagnose.Finding{Confidence: diagnose.Inferred, Objects: diagnose.Objects{Thread: diagnose.ThreadOf(t), Volumes: []string{volume}}}
+			if t.Probe.Relative {
+				f.Confidence = diagnose.Proved
+			}
+			return []diagnose.Finding{byScanner(p, f)}
+		}
+		if t := fact.RuntimeAwaitsScanner(p); t != nil && !p.ContainersEnded() && p.Overdue() >= fact.KillLatency {
+			f := diagnose.Finding{Confidence: diagnose.Inferred, Variants: []string{ofRuntime}}
+			f.Objects.Thread, f.Objects.Child = diagnose.ThreadOf(t), diagnose.ProcessOf(p, t)
+			return []diagnose.Finding{byScanner(p, f)}
+		}
+		return nil
+	},
+}
+
+// mayAnswer reports whether a program that scans files is waited for that may only be slow.
+func mayAnswer(p *evidence.Pod) bool {
+	t := fact.RuntimeAwaitsScanner(p)
+	if p.ContainersEnded() {
+		t, _ = fact.KubeletAwaitsScanner(p)
+	}
+	return t != nil && !fact.ScannerSilentForLong(p, t)
+}
+
+// byScanner names the programs that may not have answered.
+func byScanner(p *evidence.Pod, f diagnose.Finding) diagnose.Finding {
+	all, o := p.Node.Scanners, &f.Objects
+	for i := range all {
+		s := diagnose.ProcessOf(p, &all[i])
+		s.Unit = fact.UnitOf(all[i].Cgroup)
+		switch {
+		case i == 0:
+			o.Process = s
+		case i <= maxNamedOthers:
+			o.Others = append(o.Others, s)
+		}
+	}
+	o.Alike, o.AtLeast = max(0, len(all)-1), p.Node.ScannersError != "" && len(all) > 0
+	switch {
+	case len(all) == 0:
+	case len(all) > 1 || o.AtLeast:
+		f.Variants = append(f.Variants, severalOfThem)
+	case fact.ScannersHalted(p):
+		f.Family = diagnose.Stopped
+	case fact.Through(&all[0], "do_freezer_trap", "__refrigerator"):
+		f.Variants = append(f.Variants, frozenItself)
+	case slices.ContainsFunc(p.Node.Blocked, func(t evidence.Task) bool { return t.PID == all[0].PID && t.Unchanged(p.Time) >= fact.SlowDevice }):
+		f.Variants = append(f.Variants, hangsItself)
+	}
+	return f
+}

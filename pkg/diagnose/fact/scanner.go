@@ -1,0 +1,111 @@
+package fact
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/nodeagent-io/nodeagent/pkg/evidence"
+)
+
+// countedPlugins are the kubelet's plugins of volumes whose files it counts one by one now and then (NewMetricsDu in pkg/volume):
+// it opens their directories by absolute paths, and those in which it deletes from the one above.
+var countedPlugins = []string{
+	"kubernetes.io~empty-dir", "kubernetes.io~configmap", "kubernetes.io~secret", "kubernetes.io~projected", "kubernetes.io~downward-api", "kubernetes.io~git-repo",
+}
+
+// KubeletAwaitsScanner returns a thread of the kubelet that waits for a program that scans files, at one of the
+// pod's volumes, whose name is returned too; of several the one that has waited for the longest time. One that only counts the
+// volume's files is left out. Of one that may not be what takes the volume down, and that is at a volume of which the
+// kubelet fails to do so meanwhile, nothing is known.
+func KubeletAwaitsScanner(p *evidence.Pod) (first *evidence.Task, volume string) {
+	for i := range p.Node.Kubelet.Blocked {
+		t := &p.Node.Kubelet.Blocked[i]
+		if !busyWithVolume(p, t) || !t.AwaitsScanner() || first != nil && !t.UnchangedSince.Before(first.UnchangedSince) {
+			continue
+		}
+		plugin, name := volumeOfPath(t.Probe.VolumePath)
+		if name == "" || !t.Probe.Relative && (slices.Contains(countedPlugins, plugin) || failedMeanwhile(p, t, plugin, name)) {
+			continue
+		}
+		first, volume = t, name
+	}
+	return first, volume
+}
+
+// failedMeanwhile reports whether the kubelet has counted a failed attempt at a volume, or at one that may be it, while a
+// thread of its waited.
+func failedMeanwhile(p *evidence.Pod, t *evidence.Task, plugin, volume string) bool {
+	return slices.ContainsFunc(p.Volumes, func(v evidence.Volume) bool {
+		return v.Name == volume && (v.Plugin == plugin || plugin == "") && failedUnmount(p, &v, latest(stageSince(p), t.UnchangedSince)) != nil
+	})
+}
+
+// volumeOfPath returns the plugin and the volume of a path of evidence.Probe.VolumePath: no plugin for a subpath.
+func volumeOfPath(path string) (plugin, volume string) {
+	if _, rest, ok := strings.Cut(path, "/volume-subpaths/"); ok {
+		volume, _, _ = strings.Cut(rest, "/")
+		return "", volume
+	}
+	_, rest, _ := strings.Cut(path, "/volumes/")
+	plugin, rest, _ = strings.Cut(rest, "/")
+	volume, _, _ = strings.Cut(rest, "/")
+	return plugin, volume
+}
+
+// RuntimeAwaitsScanner returns a process that waits for a program that scans files, and without which the pod is not
+// stopped: a command that the pod's shim has started, such as runc, also one that is yet to be executed; or a CNI plugin,
+// which takes down the pod's network. Of several it is the one that has waited for the longest time.
+func RuntimeAwaitsScanner(p *evidence.Pod) *evidence.Task {
+	var first *evidence.Task
+	look := func(tasks []evidence.Task, counts func(*evidence.Task) bool) {
+		for i := range tasks {
+			t := &tasks[i]
+			if t.AwaitsScanner() && counts(t) && (first == nil || t.UnchangedSince.Before(first.UnchangedSince)) {
+				first = t
+			}
+		}
+	}
+	any := func(*evidence.Task) bool { return true }
+	for i := range p.RuntimeCommands {
+		if c := &p.RuntimeCommands[i]; !c.Left {
+			look(c.Tasks, any)
+		}
+	}
+	look(p.Plugins, any)
+	if shims := Shims(p); len(shims) == 1 && shims[0].Owner == "shim" { // else which of them is the pod's is not known
+		look(p.Node.Blocked, func(t *evidence.Task) bool { return t.PPID == shims[0].PID && !t.InPod() })
+	}
+	return first
+}
+
+// For how long a task must have waited for a program that scans files, without moving, for that not to be merely slow.
+// On a node that is short of something it is less than the two minutes after which a command of the runtime is ended, and
+// another one is started (runtimeRequestTimeout).
+const (
+	scannerPatience        = time.Minute
+	scannerPatienceStarved = 100 * time.Second
+)
+
+// ScannerSilentForLong reports whether a task has waited for a program that scans files for so long that it
+// is not merely slow. Each of its answers, whoever it is for, wakes all that wait for one (process_access_response,
+// fs/notify/fanotify/fanotify_user.c), so in that time it has given none. Where all such programs of the node are
+// stopped, ten seconds tell.
+func ScannerSilentForLong(p *evidence.Pod, t *evidence.Task) bool {
+	still := t.Unchanged(p.Time)
+	switch {
+	case ScannersHalted(p):
+		return still >= SlowDevice
+	case p.Node.Pressure == nil || Starved(p):
+		return still >= scannerPatienceStarved
+	}
+	return still >= scannerPatience
+}
+
+// ScannersHalted reports whether the programs of the node that scan files are known, and all of them are stopped.
+func ScannersHalted(p *evidence.Pod) bool {
+	all := p.Node.Scanners
+	return len(all) > 0 && p.Node.ScannersError == "" && !slices.ContainsFunc(all, func(t evidence.Task) bool {
+		return !Halted(&t) || t.Unchanged(p.Time) < Stuck
+	})
+}

@@ -1,0 +1,203 @@
+package diagnose_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
+	"github.com/nodeagent-io/nodeagent/pkg/diagnose/cause"
+	"github.com/nodeagent-io/nodeagent/pkg/evidence"
+)
+
+const (
+	scannedDir = volumesDir + "kubernetes.io~empty-dir/scratch"
+	asks       = "fanotify_get_response"
+)
+
+// scanned is a pod of which the kubelet deletes an emptyDir's files, and has waited so long for the one program that scans
+// files, which is stopped.
+func scanned(waited time.Duration, change func(p *evidence.Pod, t *evidence.Task)) *evidence.Pod {
+	return unmounting(10*time.Minute, func(p *evidence.Pod) {
+		p.Cgroups = []evidence.Cgroup{{Path: "/kubepods/besteffort/pod" + podUID, Version: 2}}
+		p.Mounts, p.Volumes = nil, []evidence.Volume{{Name: "scratch", Plugin: "kubernetes.io~empty-dir"}}
+		p.Node.Pressure = new(evidence.Pressure)
+		p.Node.Kubelet.Blocked = []evidence.Task{{
+			PID: 9, TID: 11, Comm: "kubelet", Owner: "kubelet", State: evidence.Uninterruptible, UnchangedSince: p.Time.Add(-waited),
+			Probe: &evidence.Probe{Syscall: "openat", VolumePath: scannedDir, Relative: true, Wchan: asks},
+		}}
+		p.Node.Scanners, p.Node.ScannersRead = []evidence.Task{scanner(p, 30, "clamonacc", evidence.Stopped)}, p.Time
+		p.Node.Scanners[0].Cgroup = "/system.slice/clamav-clamonacc.service"
+		change(p, &p.Node.Kubelet.Blocked[0])
+	})
+}
+
+func scanner(p *evidence.Pod, pid int, comm string, state evidence.TaskState) evidence.Task {
+	return evidence.Task{PID: pid, TID: pid, Comm: comm, State: state, UnchangedSince: p.Time.Add(-time.Hour), Probe: &evidence.Probe{Start: uint64(pid) * 10}}
+}
+
+func TestFileScannerNotAnswering(t *testing.T) {
+	type change = func(p *evidence.Pod, t *evidence.Task)
+	none := func(*evidence.Pod, *evidence.Task) {}
+	runs := func(p *evidence.Pod, _ *evidence.Task) { p.Node.Scanners[0].State = evidence.Sleeping }
+	starved := func(p *evidence.Pod, t *evidence.Task) {
+		runs(p, t)
+		p.Node.Pressure.StarvedUntil = p.Time
+	}
+	another := func(p *evidence.Pod, _ *evidence.Task) {
+		p.Node.Scanners = append(p.Node.Scanners, scanner(p, 31, "falcon sensor", evidence.Sleeping))
+		p.Node.Scanners[1].Owner, p.Node.Scanners[1].OwnerName = "1c4ddc3e-1111-4222-8333-444455556666", "security/agent-x"
+	}
+	for name, tc := range map[string]struct {
+		waited     time.Duration
+		change     change
+		cause      string
+		confidence diagnose.Confidence
+		says       string // of the message, or the remedy
+	}{
+		"the scanner is stopped": {10 * time.Second, none, "", diagnose.Proved, "The only such program of the node, clamonacc (PID 30, of clamav-clamonacc.service), is stopped by a signal"},
+		"what to do about it":    {10 * time.Second, none, "", diagnose.Proved, "grep -qx 300 && kill -CONT 30"},
+		"for a moment":           {9 * time.Second, none, "none", "", ""},
+		"the scanner runs":       {time.Minute, runs, "", diagnose.Proved, "The only such program of the node is clamonacc (PID 30, of clamav-clamonacc.service)"},
+		"it is to be restarted":  {time.Minute, runs, "", diagnose.Proved, "restart clamonacc (PID 30, of clamav-clamonacc.service): its service, or its pod"},
+		"it runs, and is slow":   {59 * time.Second, runs, "none", "", ""},
+		"the node is short":      {99 * time.Second, starved, "none", "", ""},
+		"for as long as it may":  {100 * time.Second, starved, "", diagnose.Proved, ""},
+		"it has just been stopped": {30 * time.Second, func(p *evidence.Pod, _ *evidence.Task) {
+			p.Node.Scanners[0].UnchangedSince = p.Time.Add(-2 * time.Second)
+		}, "none", "", ""},
+		"it hangs itself": {time.Minute, func(p *evidence.Pod, t *evidence.Task) {
+			runs(p, t)
+			p.Node.Blocked = []evidence.Task{{PID: 30, TID: 33, State: evidence.Uninterruptible, UnchangedSince: p.Time.Add(-time.Minute)}}
+		}, "", diagnose.Proved, "clamonacc (PID 30, of clamav-clamonacc.service), hangs in the kernel itself"},
+		"it is frozen": {time.Minute, func(p *evidence.Pod, t *evidence.Task) {
+			runs(p, t)
+			p.Node.Scanners[0].Probe.Wchan = "do_freezer_trap"
+		}, "", diagnose.Proved, "is frozen"},
+		"there are two":             {time.Minute, another, "", diagnose.Proved, `Such programs of the node are clamonacc (PID 30, of clamav-clamonacc.service), "falcon sensor" (PID 31, of pod security/agent-x)`},
+		"the other one may be slow": {59 * time.Second, another, "none", "", ""},
+		"there are many": {time.Minute, func(p *evidence.Pod, _ *evidence.Task) {
+			for pid := range 7 {
+				p.Node.Scanners = append(p.Node.Scanners, scanner(p, 40+pid, "worker", evidence.Sleeping))
+			}
+			p.Node.ScannersError = "more than 8"
+		}, "", diagnose.Proved, "worker (PID 40), worker (PID 41), worker (PID 42) and at least 4 more"},
+		"one is known, of perhaps more": {time.Minute, func(p *evidence.Pod, _ *evidence.Task) { p.Node.ScannersError = "denied" }, "", diagnose.Proved, "One such program of the node is clamonacc"},
+		"none could be read": {time.Minute, func(p *evidence.Pod, _ *evidence.Task) {
+			p.Node.Scanners, p.Node.ScannersError = nil, "denied"
+		}, "", diagnose.Proved, "Which program that is could not be read"},
+		"another name of the function": {time.Minute, func(_ *evidence.Pod, t *evidence.Task) { t.Probe.Wchan = "fanotify_handle_event" }, "", diagnose.Proved, ""},
+		"by its stack alone": {time.Minute, func(_ *evidence.Pod, t *evidence.Task) {
+			t.Probe.Wchan, t.Probe.Stack = "", []string{asks, "fanotify_handle_event", "fsnotify"}
+		}, "", diagnose.Proved, ""},
+		"it waits for something else": {10 * time.Minute, func(_ *evidence.Pod, t *evidence.Task) {
+			t.Probe.Wchan, t.Probe.Stack = "io_schedule", []string{"io_schedule", "fanotify_handle_event"}
+		}, "Unknown", "", ""},
+		"a thread that counts the files": {10 * time.Minute, func(_ *evidence.Pod, t *evidence.Task) { t.Probe.Relative = false }, "Unknown", "", ""},
+		"a volume of another kind": {time.Minute, func(p *evidence.Pod, t *evidence.Task) {
+			t.Probe.Relative, t.Probe.VolumePath = false, volumesDir+"kubernetes.io~csi/data"
+		}, "", diagnose.Inferred, "volume data: a thread of the kubelet (11)"},
+		"a subpath": {time.Minute, func(p *evidence.Pod, t *evidence.Task) {
+			t.Probe.Relative, t.Probe.VolumePath = false, "/var/lib/kubelet/pods/"+podUID+"/volume-subpaths/data/main/0"
+		}, "", diagnose.Inferred, "volume data: a thread of the kubelet (11)"},
+		"a volume of another pod": {10 * time.Minute, func(_ *evidence.Pod, t *evidence.Task) {
+			t.Probe.VolumePath = strings.ReplaceAll(t.Probe.VolumePath, podUID, "1c4ddc3e-1111-4222-8333-444455556666")
+		}, "Unknown", "", ""},
+		"no volume": {10 * time.Minute, func(_ *evidence.Pod, t *evidence.Task) { t.Probe.VolumePath = "" }, "Unknown", "", ""},
+		"the kubelet has failed at a volume meanwhile, which is another one": {5 * time.Minute, func(p *evidence.Pod, _ *evidence.Task) {
+			tried(p, "kubernetes.io/empty-dir", "", time.Minute)
+		}, "", diagnose.Proved, ""},
+		"the same, and the scanner may only be slow": {90 * time.Second, func(p *evidence.Pod, t *evidence.Task) {
+			starved(p, t)
+			tried(p, "kubernetes.io/empty-dir", "", time.Minute)
+		}, "none", "", ""},
+		"it fails at one of which the thread may not be what takes it down": {5 * time.Minute, func(p *evidence.Pod, t *evidence.Task) {
+			t.Probe.Relative, t.Probe.VolumePath = false, volumesDir+"kubernetes.io~csi/data"
+			p.Volumes = []evidence.Volume{{Name: "data", Plugin: "kubernetes.io~csi", Driver: csiDriver}}
+			tried(p, "kubernetes.io/csi", csiDriver, time.Minute)
+		}, "Unknown", "", ""},
+		"it had failed there before": {time.Minute, func(p *evidence.Pod, _ *evidence.Task) {
+			tried(p, "kubernetes.io/empty-dir", "", 2*time.Minute)
+			p.UnchangedSince = p.Time.Add(-90 * time.Second)
+		}, "", diagnose.Proved, ""},
+		"a mount is to be unmounted": {time.Minute, func(p *evidence.Pod, _ *evidence.Task) {
+			p.Mounts = []evidence.Mount{{ID: 7, Device: "0:50", Point: scannedDir, HostPoint: scannedDir, Type: "nfs4", Volume: "scratch", Plugin: "kubernetes.io~empty-dir"}}
+		}, "", diagnose.Proved, ""},
+		"a container is yet to end": {time.Minute, func(p *evidence.Pod, _ *evidence.Task) { p.Phase = "Running" }, "Unknown", "", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := cause.Diagnose(scanned(tc.waited, tc.change))
+			want := tc.cause
+			if want == "" {
+				want = "FileScannerNotAnswering"
+			}
+			v, _ := d.Verdict()
+			if v.Cause != strings.TrimPrefix(want, "none") || tc.confidence != "" && v.Confidence != tc.confidence {
+				t.Fatalf("%s verdict %q in phase %s, want %q: %s", v.Confidence, v.Cause, d.Phase, want, v.Message)
+			}
+			if !strings.Contains(v.Message, tc.says) && !strings.Contains(v.Remedy, tc.says) {
+				t.Errorf("says %q and %q, want %q", v.Message, v.Remedy, tc.says)
+			}
+			if d.Force != nil && d.Force.Why == diagnose.ReasonUnmount && want != "Unknown" {
+				t.Error("nothing is unmounted")
+			}
+		})
+	}
+}
+
+// What the shim, or containerd, has started to stop the pod waits for a program that scans files.
+func TestFileScannerBeforeRuntime(t *testing.T) {
+	waits := func(p *evidence.Pod, t *evidence.Task) {
+		t.State, t.Probe.Wchan, t.Probe.Syscall = evidence.Uninterruptible, asks, "openat"
+		p.Node.Scanners = []evidence.Task{scanner(p, 30, "clamonacc", evidence.Stopped)}
+	}
+	child := func(p *evidence.Pod, _ *evidence.RuntimeCommand) {
+		exec := task(210, 50, "containerd-shim", evidence.Uninterruptible, "execve")
+		exec.Container, exec.Owner, exec.UnchangedSince = "", "shim", p.Time.Add(-time.Minute)
+		waits(p, &exec)
+		p.RuntimeCommands, p.Node.Blocked = nil, []evidence.Task{exec}
+	}
+	type change = func(p *evidence.Pod, c *evidence.RuntimeCommand)
+	both := func(a, b change) change {
+		return func(p *evidence.Pod, c *evidence.RuntimeCommand) { a(p, c); b(p, c) }
+	}
+	for name, tc := range map[string]struct {
+		ago    time.Duration
+		change change
+		says   string // "" where nothing is said of it
+	}{
+		"runc's child waits":  {10 * time.Second, func(p *evidence.Pod, c *evidence.RuntimeCommand) { waits(p, &c.Tasks[1]) }, "sleep (PID 201), by which the pod is to be stopped, waits in the kernel (in fanotify_get_response)"},
+		"for a moment":        {9 * time.Second, func(p *evidence.Pod, c *evidence.RuntimeCommand) { waits(p, &c.Tasks[1]) }, ""},
+		"runc is left behind": {10 * time.Second, func(p *evidence.Pod, c *evidence.RuntimeCommand) { waits(p, &c.Tasks[1]); c.Left = true }, ""},
+		"it waits for another program": {10 * time.Second, func(p *evidence.Pod, c *evidence.RuntimeCommand) {
+			waits(p, &c.Tasks[1])
+			c.Tasks[1].State, c.Tasks[1].Probe.Wchan = evidence.Sleeping, "hrtimer_nanosleep"
+		}, ""},
+		"runc is yet to be executed": {time.Minute, child, "containerd-shim (PID 210), by which"},
+		"it is another shim's child": {time.Minute, both(child, func(p *evidence.Pod, _ *evidence.RuntimeCommand) { p.Node.Blocked[0].PPID = 51 }), ""},
+		"it is a pod's": {time.Minute, both(child, func(p *evidence.Pod, _ *evidence.RuntimeCommand) {
+			p.Node.Blocked[0].Owner = podUID
+		}), ""},
+		"which shim is the pod's is not known": {time.Minute, both(child, func(p *evidence.Pod, _ *evidence.RuntimeCommand) {
+			p.Parents = append(p.Parents, evidence.Task{PID: 52, TID: 52, Comm: "containerd-shim", Owner: "shim"})
+		}), ""},
+		"a CNI plugin waits": {time.Minute, func(p *evidence.Pod, _ *evidence.RuntimeCommand) {
+			plugin := task(220, 7, "bridge", evidence.Uninterruptible, "openat")
+			plugin.Container, plugin.Owner, plugin.UnchangedSince = "", "containerd", p.Time.Add(-time.Minute)
+			waits(p, &plugin)
+			p.RuntimeCommands, p.Plugins = nil, []evidence.Task{plugin}
+		}, "bridge (PID 220), by which"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := cause.Diagnose(commanded(tc.ago, tc.change))
+			i := slices.IndexFunc(d.Findings, func(f diagnose.Finding) bool { return f.Cause == "FileScannerNotAnswering" })
+			if (i >= 0) != (tc.says != "") {
+				t.Fatalf("phase %s: %+v", d.Phase, d.Findings)
+			}
+			if v, _ := d.Verdict(); i >= 0 && (v.Cause != "FileScannerNotAnswering" || v.Confidence != diagnose.Inferred || !strings.Contains(v.Message, tc.says)) {
+				t.Errorf("verdict %s: %s", v.Cause, v.Message)
+			}
+		})
+	}
+}
