@@ -9,7 +9,7 @@ func commands() []Scenario {
 	for i := range all {
 		all[i].Prepare = installRunc
 	}
-	return append(all, runcCreateSandboxHangs(), runcCreateSandboxAgainHangs(), runcCreateSlow(), runcCreateSandboxSlow())
+	return append(all, runcScanned(), runcScannedSlowly(), runcNotExecuted(), runcCreateSandboxHangs(), runcCreateSandboxAgainHangs(), runcCreateSlow(), runcCreateSandboxSlow())
 }
 
 // The wrapper stands in the place of the node's runc, once and for all. It does as that does,
@@ -265,6 +265,43 @@ func runcSlow() Scenario {
 		Break: onRunc("sandbox", "sleep 20"),
 		Heal:  runcAsBefore,
 	}
+}
+
+// runcScanned has a virus scanner not answer whether runc may open a file: what stands in the place of runc opens it.
+func runcScanned() Scenario {
+	return Scenario{
+		Name:    "runc-kill-scanned",
+		Story:   "runc waits for a virus scanner that has been stopped, each time that it is to signal the container",
+		Pod:     victim(3, "drain", "0"),
+		Prepare: inTurn(nodeTool("victim"), installRunc),
+		Break:   inTurn(onRunc("id", ":"), onNode("read -r file </run/scenario-$NAME.file\n"+scan("1h", "scan", "$file")+"\n"+stopScan)),
+		Proof:   "some S && " + scanStopped + " && grep -q fanotify /proc/[0-9]*/wchan",
+		Cause:   "FileScannerNotAnswering",
+		Says:    []string{"robably blocked in phase StopSignal", "by which the pod is to be stopped, waits in the kernel", "fanotify", "victim (PID "},
+		Heal:    inTurn(onNode(endScan), runcAsBefore),
+	}
+}
+
+// runcScannedSlowly is innocent: the scanner takes its time, and answers.
+func runcScannedSlowly() Scenario {
+	s := runcScanned()
+	s.Name = "runc-kill-scanned-slowly"
+	s.Story = "innocent: a virus scanner takes twenty seconds to let runc open a file, each time that it is to signal the container"
+	s.Break = inTurn(onRunc("id", ":"), onNode("read -r file </run/scenario-$NAME.file\n"+scan("1h", "scan-slowly", "$file")))
+	s.Proof, s.Cause, s.Says = "", "", nil
+	return s
+}
+
+// runcNotExecuted has the scanner not answer whether the shim may execute runc, for all pods of the node.
+func runcNotExecuted() Scenario {
+	s := runcScanned()
+	s.Name = "runc-not-executed"
+	s.Story = "a virus scanner that has been stopped is to say whether runc may be executed, so that no shim of the node starts it"
+	s.Alone, s.NoExec = true, true
+	s.Break = onNode(scan("1h", "scan", "/usr/local/sbin/runc") + "\n" + stopScan)
+	s.Says = []string{"robably blocked in phase StopSignal", "containerd-shim (PID ", "by which the pod is to be stopped, waits in the kernel", "fanotify", "victim (PID "}
+	s.Heal = onNode(endScan)
+	return s
 }
 
 // runcFailure is what a runtime prints that is not allowed to signal.

@@ -15,7 +15,7 @@ import (
 // that look like them.
 func storage() []Scenario {
 	return []Scenario{
-		volumeBusy(), volumeBusyByFile(), volumeBusyByMount(), volumeBusyOnClaim(), volumeBusyOnClaims(), volumeBusyElsewhere(), volumeBusyElsewheres(), volumeUsedPrivately(), volumeDirMount(), volumeDirImmutable(), emptyDirSlow(), emptyDirStands(), subPathLeft(),
+		volumeBusy(), volumeBusyByFile(), volumeBusyByMount(), volumeBusyOnClaim(), volumeBusyOnClaims(), volumeBusyElsewhere(), volumeBusyElsewheres(), volumeUsedPrivately(), volumeDirMount(), volumeDirImmutable(), emptyDirSlow(), emptyDirStands(), volumeDirScanned(), subPathLeft(),
 		csiUnpublishFails(), csiUnpublishHangs(), csiDriverGone(), csiDriverTerminating(), csiDriverDead(), csiUnpublishLies(), csiUnpublishLiesBusy(), strayMount(), csiUnpublishSlow(), csiDriverRestarted(),
 		csiUnmountHangs(),
 	}
@@ -208,12 +208,24 @@ func scanned(name, story, runs string) Scenario {
 		Pod:     withVolume(victim(3, "drain", "0"), "scratch", corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}),
 		Prepare: nodeTool("victim"),
 		Break: onNode(fmt.Sprintf("(cd "+scratch+"; mkdir $(seq %d))\n", scannedDirectories) +
-			`setsid timeout -s KILL ` + runs + ` sh -c 'echo $$ >/run/scenario-'$NAME'.pid; exec /usr/local/bin/victim scan '` + scratch + ` </dev/null >/dev/null 2>&1 &
-until grep -qs "^fanotify ino" /proc/$(cat /run/scenario-$NAME.pid)/fdinfo/*; do sleep 0.2; done`),
+			scan(runs, "scan", scratch)),
 		Proof: fmt.Sprintf(`[ -z "$(tasks)" ] && [ $(stat -c %%h `+scratch+`) -lt %d ]`, scannedDirectories),
 		Long:  true,
 	}
 }
+
+// scan returns a script that has a virus scanner look at a file, or at a directory and what is in it, for some seconds.
+func scan(runs, how, path string) string {
+	return `setsid timeout -s KILL ` + runs + ` sh -c 'echo $$ >/run/scenario-'$NAME'.pid; exec /usr/local/bin/victim ` + how + ` '` + path + ` </dev/null >/dev/null 2>&1 &
+until grep -qs "^fanotify ino" /proc/$(cat /run/scenario-$NAME.pid)/fdinfo/*; do sleep 0.2; done`
+}
+
+const (
+	stopScan     = "kill -STOP $(cat /run/scenario-$NAME.pid)"
+	scanStopped  = `grep -q "^State:.T" /proc/$(cat /run/scenario-$NAME.pid)/status`
+	endScan      = "end KILL /run/scenario-$NAME.pid"
+	scansNothing = "/run/scenario-$NAME.scanned"
+)
 
 // emptyDirSlow is innocent: for more than six minutes it is seen that directories go.
 func emptyDirSlow() Scenario {
@@ -229,13 +241,26 @@ func emptyDirSlow() Scenario {
 
 // emptyDirStands is one in which the scanner does not answer any more when the kubelet has begun.
 func emptyDirStands() Scenario {
-	s := scanned("empty-dir-stands", "the kubelet hangs in the midst of the files of an emptyDir, because a virus scanner that has to look at them has been stopped: a cause that is not known yet", "1h")
+	s := scanned("empty-dir-stands", "the kubelet hangs in the midst of the files of an emptyDir, because a virus scanner that has to look at them has been stopped", "1h")
 	s.Break = inTurn(s.Break, onNode(fmt.Sprintf(`(until [ $(stat -c %%h `+scratch+`) -lt %d ]; do sleep 0.5; done
-kill -STOP $(cat /run/scenario-$NAME.pid)) </dev/null >/dev/null 2>&1 &`, scannedDirectories-20)))
-	s.Proof += ` && grep -q "^State:.T" /proc/$(cat /run/scenario-$NAME.pid)/status`
-	s.Cause = "Unknown"
-	s.Says = []string{"Blocked in phase Volumes", "no known cause matches", "Ruled out: "}
-	s.Heal = onNode("end KILL /run/scenario-$NAME.pid")
+`+stopScan+`) </dev/null >/dev/null 2>&1 &`, scannedDirectories-20)))
+	s.Proof += " && " + scanStopped
+	s.Cause = "FileScannerNotAnswering"
+	s.Says = []string{"Blocked in phase Volumes", "volume scratch: a thread of the kubelet", "waits in the kernel", "fanotify", "victim (PID "}
+	s.Heal = onNode(endScan)
+	return s
+}
+
+// volumeDirScanned is one of which the scanner is innocent: it has been stopped, and another process of the node waits
+// for it.
+func volumeDirScanned() Scenario {
+	s := volumeDirImmutable()
+	s.Name = "volume-dir-scanned"
+	s.Story = "a file in a volume that is a plain directory is immutable, and a virus scanner on the node has been stopped, for which another program waits"
+	s.Prepare = nodeTool("victim")
+	s.Break = inTurn(s.Break, onNode("mkdir -p "+scansNothing+"\n"+scan("1h", "scan", scansNothing)+"\n"+stopScan+"\nsetsid ls "+scansNothing+" </dev/null >/dev/null 2>&1 &"))
+	s.Proof += " && " + scanStopped
+	s.Heal = inTurn(s.Heal, onNode(endScan+"\nrmdir "+scansNothing))
 	return s
 }
 

@@ -11,13 +11,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// scanTakes is how long scan looks at each file.
-const scanTakes = 300 * time.Millisecond
-
 // scan is what a virus scanner on access is to other programs: the kernel asks it before it opens the
-// file, or the directory and what is in it (fanotify(7)), and it takes its time to answer, one after the other.
+// file, or the directory and what is in it (fanotify(7)), and it takes its time for each, one after the other.
 // When it is killed all are allowed that wait.
-func scan(path string) error {
+func scan(path string, takes time.Duration) error {
 	fd, err := unix.FanotifyInit(unix.FAN_CLASS_CONTENT|unix.FAN_CLOEXEC, unix.O_RDONLY|unix.O_CLOEXEC)
 	if err != nil {
 		return fmt.Errorf("fanotify_init: %w", err)
@@ -43,7 +40,7 @@ func scan(path string) error {
 			if err := binary.Read(r, binary.NativeEndian, &e); err != nil {
 				return fmt.Errorf("an event of %s: %w", path, err)
 			}
-			time.Sleep(scanTakes)
+			time.Sleep(takes)
 			var answer bytes.Buffer
 			if err := binary.Write(&answer, binary.NativeEndian, unix.FanotifyResponse{Fd: e.Fd, Response: unix.FAN_ALLOW}); err != nil {
 				return err
