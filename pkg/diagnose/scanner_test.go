@@ -95,10 +95,10 @@ func TestFileScannerNotAnswering(t *testing.T) {
 			t.Probe.Wchan, t.Probe.Stack = "io_schedule", []string{"io_schedule", "fanotify_handle_event"}
 		}, "Unknown", "", ""},
 		"a thread that counts the files": {10 * time.Minute, func(_ *evidence.Pod, t *evidence.Task) { t.Probe.Relative = false }, "Unknown", "", ""},
-		"a volume of another kind": {time.Minute, func(p *evidence.Pod, t *evidence.Task) {
+		"a volume of another kind": {time.Minute, func(_ *evidence.Pod, t *evidence.Task) {
 			t.Probe.Relative, t.Probe.VolumePath = false, volumesDir+"kubernetes.io~csi/data"
 		}, "", diagnose.Inferred, "volume data: a thread of the kubelet (11)"},
-		"a subpath": {time.Minute, func(p *evidence.Pod, t *evidence.Task) {
+		"a subpath": {time.Minute, func(_ *evidence.Pod, t *evidence.Task) {
 			t.Probe.Relative, t.Probe.VolumePath = false, "/var/lib/kubelet/pods/"+podUID+"/volume-subpaths/data/main/0"
 		}, "", diagnose.Inferred, "volume data: a thread of the kubelet (11)"},
 		"a volume of another pod": {10 * time.Minute, func(_ *evidence.Pod, t *evidence.Task) {
@@ -170,6 +170,25 @@ func TestFileScannerBeforeRuntime(t *testing.T) {
 		"runc's child waits":  {10 * time.Second, func(p *evidence.Pod, c *evidence.RuntimeCommand) { waits(p, &c.Tasks[1]) }, "sleep (PID 201), by which the pod is to be stopped, waits in the kernel (in fanotify_get_response)"},
 		"for a moment":        {9 * time.Second, func(p *evidence.Pod, c *evidence.RuntimeCommand) { waits(p, &c.Tasks[1]) }, ""},
 		"runc is left behind": {10 * time.Second, func(p *evidence.Pod, c *evidence.RuntimeCommand) { waits(p, &c.Tasks[1]); c.Left = true }, ""},
+		"it executes something in a container": {10 * time.Second, func(p *evidence.Pod, c *evidence.RuntimeCommand) {
+			waits(p, &c.Tasks[1])
+			c.Command, c.Container = "exec", "c"
+		}, "sleep (PID 201), by which"},
+		"it does in one that lives, as a probe": {10 * time.Second, func(p *evidence.Pod, c *evidence.RuntimeCommand) {
+			waits(p, &c.Tasks[1])
+			c.Command, c.Container = "exec", "c"
+			p.Containers[0].State = evidence.StateRunning
+			p.Tasks = []evidence.Task{task(100, 50, "app", evidence.Sleeping, "epoll_wait")}
+		}, ""},
+		"when SIGKILL comes is not known": {10 * time.Second, func(p *evidence.Pod, c *evidence.RuntimeCommand) {
+			waits(p, &c.Tasks[1])
+			p.DeadlineUnsure, p.Deadline = true, p.Time.Add(-30*time.Second)
+		}, ""},
+		"it must have come long since": {10 * time.Second, func(p *evidence.Pod, c *evidence.RuntimeCommand) { waits(p, &c.Tasks[1]); p.DeadlineUnsure = true }, "sleep (PID 201), by which"},
+		"it may be about to come": {10 * time.Second, func(p *evidence.Pod, c *evidence.RuntimeCommand) {
+			waits(p, &c.Tasks[1])
+			p.Deadline = p.Time.Add(-9 * time.Second)
+		}, ""},
 		"it waits for another program": {10 * time.Second, func(p *evidence.Pod, c *evidence.RuntimeCommand) {
 			waits(p, &c.Tasks[1])
 			c.Tasks[1].State, c.Tasks[1].Probe.Wchan = evidence.Sleeping, "hrtimer_nanosleep"

@@ -55,7 +55,8 @@ func volumeOfPath(path string) (plugin, volume string) {
 
 // RuntimeAwaitsScanner returns a process that waits for a program that scans files, and without which the pod is not
 // stopped: a command that the pod's shim has started, such as runc, also one that is yet to be executed; or a CNI plugin,
-// which takes down the pod's network. Of several it is the one that has waited for the longest time.
+// which takes down the pod's network. Of several it is the one that has waited for the longest time. What is to be executed in a
+// container that lives, such as a probe, holds nothing up.
 func RuntimeAwaitsScanner(p *evidence.Pod) *evidence.Task {
 	var first *evidence.Task
 	look := func(tasks []evidence.Task, counts func(*evidence.Task) bool) {
@@ -68,7 +69,9 @@ func RuntimeAwaitsScanner(p *evidence.Pod) *evidence.Task {
 	}
 	any := func(*evidence.Task) bool { return true }
 	for i := range p.RuntimeCommands {
-		if c := &p.RuntimeCommands[i]; !c.Left {
+		c := &p.RuntimeCommands[i]
+		lives := slices.ContainsFunc(p.Tasks, func(t evidence.Task) bool { return t.Container == c.Container })
+		if !c.Left && (c.Command != "exec" || !lives) {
 			look(c.Tasks, any)
 		}
 	}

@@ -81,13 +81,18 @@ var FileScannerNotAnswering = &diagnose.Rule{
 			}
 			return []diagnose.Finding{byScanner(p, f)}
 		}
-		if t := fact.RuntimeAwaitsScanner(p); t != nil && !p.ContainersEnded() && p.Overdue() >= fact.KillLatency {
+		if t := fact.RuntimeAwaitsScanner(p); t != nil && !p.ContainersEnded() && late(p) {
 			f := diagnose.Finding{Confidence: diagnose.Inferred, Variants: []string{ofRuntime}}
 			f.Objects.Thread, f.Objects.Child = diagnose.ThreadOf(t), diagnose.ProcessOf(p, t)
 			return []diagnose.Finding{byScanner(p, f)}
 		}
 		return nil
 	},
+}
+
+// late reports whether the kubelet has had the time to have the pod killed. Where it may have begun anew, so has Unknown.
+func late(p *evidence.Pod) bool {
+	return p.Overdue() >= fact.KillLatency && fact.DeadlineKnown(p) || p.Overdue() >= fact.PatienceWithUnknown(p)
 }
 
 // mayAnswer reports whether a program that scans files is waited for that may only be slow.
