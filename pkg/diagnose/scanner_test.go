@@ -77,6 +77,10 @@ func TestFileScannerNotAnswering(t *testing.T) {
 		}, "", diagnose.Proved, "is frozen"},
 		"there are two":             {time.Minute, another, "", diagnose.Proved, `Such programs of the node are clamonacc (PID 30, of clamav-clamonacc.service), "falcon sensor" (PID 31, of pod security/agent-x)`},
 		"the other one may be slow": {59 * time.Second, another, "none", "", ""},
+		"there are two, and both are stopped": {10 * time.Second, func(p *evidence.Pod, t *evidence.Task) {
+			another(p, t)
+			p.Node.Scanners[1].State = evidence.Stopped
+		}, "", diagnose.Proved, "(PID 31, of pod security/agent-x), and all of them are stopped by a signal"},
 		"there are many": {time.Minute, func(p *evidence.Pod, _ *evidence.Task) {
 			for pid := range 7 {
 				p.Node.Scanners = append(p.Node.Scanners, scanner(p, 40+pid, "worker", evidence.Sleeping))

@@ -13,6 +13,7 @@ import (
 const (
 	ofRuntime      = "Runtime"
 	severalOfThem  = "Several"
+	allStopped     = "AllStopped"
 	hangsItself    = "Hangs"
 	frozenItself   = "Frozen"
 	maxNamedOthers = 3
@@ -37,6 +38,7 @@ var FileScannerNotAnswering = &diagnose.Rule{
 				{Variant: diagnose.Stopped, Text: "The only such program of the node, {process}, is stopped by a signal"},
 				{Variant: frozenItself, Text: "The only such program of the node, {process}, is frozen"},
 				{Variant: hangsItself, Text: "The only such program of the node, {process}, hangs in the kernel itself"},
+				{Variant: allStopped, Text: "Such programs of the node are {process}, {also}, and all of them are stopped by a signal"},
 				{Variant: severalOfThem, Text: "Such programs of the node are {process}, {also}"},
 				{Variant: severalOfThem, Text: "One such program of the node is {process}, and there may be more"},
 				{Text: "The only such program of the node is {process}"},
@@ -122,6 +124,9 @@ func byScanner(p *evidence.Pod, f diagnose.Finding) diagnose.Finding {
 	case len(all) == 0:
 	case len(all) > 1 || o.AtLeast:
 		f.Variants = append(f.Variants, severalOfThem)
+		if fact.ScannersHalted(p) {
+			f.Variants = append(f.Variants, allStopped)
+		}
 	case fact.ScannersHalted(p):
 		f.Family = diagnose.Stopped
 	case fact.Through(&all[0], "do_freezer_trap", "__refrigerator"):
