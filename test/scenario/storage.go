@@ -15,7 +15,7 @@ import (
 // that look like them.
 func storage() []Scenario {
 	return []Scenario{
-		volumeBusy(), volumeBusyByFile(), volumeBusyByMount(), volumeBusyOnClaim(), volumeBusyOnClaims(), volumeBusyElsewhere(), volumeBusyElsewheres(), volumeUsedPrivately(), volumeDirMount(), volumeDirImmutable(), emptyDirSlow(), emptyDirStands(), volumeDirScanned(), subPathLeft(),
+		volumeBusy(), volumeBusyByFile(), volumeBusyByMount(), volumeBusyOnClaim(), volumeBusyOnClaims(), volumeBusyElsewhere(), volumeBusyElsewheres(), volumeUsedPrivately(), volumeDirMount(), volumeDirImmutable(), emptyDirSlow(), emptyDirStands(), emptyDirUnanswered(), volumeDirScanned(), subPathLeft(),
 		csiUnpublishFails(), csiUnpublishHangs(), csiDriverGone(), csiDriverTerminating(), csiDriverDead(), csiUnpublishLies(), csiUnpublishLiesBusy(), strayMount(), csiUnpublishSlow(), csiDriverRestarted(),
 		csiUnmountHangs(),
 	}
@@ -249,6 +249,21 @@ func emptyDirStands() Scenario {
 	s.Says = []string{"Blocked in phase Volumes", "volume scratch: a thread of the kubelet", "waits in the kernel", "fanotify", "victim (PID "}
 	s.Heal = onNode(endScan)
 	return s
+}
+
+// emptyDirUnanswered is one in which the scanner runs, and answers nobody.
+func emptyDirUnanswered() Scenario {
+	return Scenario{
+		Name:    "empty-dir-unanswered",
+		Story:   "the kubelet hangs before the files of an emptyDir, because a virus scanner that has to look at it runs and does not answer",
+		Pod:     withVolume(victim(3, "drain", "0"), "scratch", corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}),
+		Prepare: nodeTool("victim"),
+		Break:   onNode("mkdir " + scratch + "/inner\n" + scan("1h", "scan-never", scratch)),
+		Proof:   `[ -z "$(tasks)" ] && [ -e ` + scratch + `/inner ] && grep -q fanotify /proc/$(pgrep -o -x kubelet)/task/*/wchan`,
+		Cause:   "FileScannerNotAnswering",
+		Says:    []string{"Blocked in phase Volumes", "volume scratch: a thread of the kubelet", "waits in the kernel", "fanotify", "victim (PID ", "restart "},
+		Heal:    onNode(endScan),
+	}
 }
 
 // volumeDirScanned is one of which the scanner is innocent: it has been stopped, and another process of the node waits
