@@ -60,6 +60,9 @@ func (h *Host) culprit(s *kernfile.TaskStatus, saw *probe.Seen, t *tables, uid s
 			return nil
 		}
 	}
+	if stackTypes(saw)["fuse"] {
+		own = t.seen(s, own, func(l mount.Line) bool { return strings.HasPrefix(l.Type, "fuse") })
+	}
 	if m := h.onlyWaitingFUSE(own, host, saw); m != nil {
 		e.Mount, e.Via, e.Indirect = t.mounts.MountOfTask(m, host, uid), "only FUSE connection here with requests waiting", true
 		return nil
@@ -105,7 +108,7 @@ func (t *tables) opened(s *kernfile.TaskStatus, own *mount.Table, saw *probe.See
 			ids = append(ids, p.MountID)
 		}
 	}
-	if s.State != evidence.Uninterruptible || !slices.ContainsFunc(ids, func(id int) bool { return own.ByID(id) == nil }) {
+	if s.State != evidence.Uninterruptible && saw.Wchan != "request_wait_answer" || !slices.ContainsFunc(ids, func(id int) bool { return own.ByID(id) == nil }) {
 		return own
 	}
 	var on mount.Table
@@ -164,51 +167,62 @@ func (t *tables) besides(s *kernfile.TaskStatus) []*evidence.Task {
 // (runsc/sandbox/sandbox.go).
 const sentryComm = "exe"
 
+// seen returns the mounts that a task has open: those that it sees, or of gVisor's processes,
+// when none of these fits, also those that other processes of the pod see.
+func (t *tables) seen(s *kernfile.TaskStatus, own *mount.Table, fits func(mount.Line) bool) *mount.Table {
+	if s.Comm != sentryComm || len(own.Lines) == 0 || slices.ContainsFunc(own.Lines, fits) {
+		return own
+	}
+	all := *own
+	all.Lines = slices.Clone(own.Lines)
+	for _, first := range t.besides(s) {
+		table, err := t.of(first)
+		if err != nil {
+			all.Cut = true
+			continue
+		}
+		all.Lines = append(all.Lines, table.Lines...)
+		all.Cut, all.Bad = all.Cut || table.Cut, all.Bad+table.Bad
+	}
+	return &all
+}
+
 // maxCandidates bounds the mounts that a task's wait can be about.
 const maxCandidates = 64
 
 // candidates lists the mounts of the kind of network file system that a task's
-// stack shows: those that it sees, or of gVisor's sentry when there are none those that other processes of the
-// pod see, whose directories it has open.
+// stack shows, among those that it has open.
 func (t *tables) candidates(s *kernfile.TaskStatus, own, host *mount.Table, saw *probe.Seen, uid string) []evidence.Mount {
-	types, seen := stackTypes(saw), []*mount.Table{own}
-	switch fits := func(l mount.Line) bool { return types[l.Type] }; {
+	types := stackTypes(saw)
+	switch {
 	case !types["nfs"] && !types["cifs"], len(own.Lines) == 0 && host == nil:
 		return nil
 	case len(own.Lines) == 0:
-		seen[0] = host
-	case s.Comm == sentryComm && !slices.ContainsFunc(own.Lines, fits):
-		for _, first := range t.besides(s) {
-			if table, err := t.of(first); err == nil {
-				seen = append(seen, table)
-			}
-		}
+		return t.servedBy(host, host, types, uid)
 	}
-	return t.servedBy(seen, host, types, uid)
+	return t.servedBy(t.seen(s, own, func(l mount.Line) bool { return types[l.Type] }), host, types, uid)
 }
 
 // servedBy lists the mounts of network file systems of some types, each device once; none when there
 // are too many.
-func (t *tables) servedBy(seen []*mount.Table, host *mount.Table, types map[string]bool, uid string) []evidence.Mount {
+func (t *tables) servedBy(seen, host *mount.Table, types map[string]bool, uid string) []evidence.Mount {
 	var out []evidence.Mount
-	for _, table := range seen {
-		for i := range table.Lines {
-			l := &table.Lines[i]
-			switch l.Type {
-			case "nfs", "nfs4", "cifs", "smb3":
-			default:
-				continue
-			}
-			if !types[l.Type] || slices.ContainsFunc(out, func(m evidence.Mount) bool { return m.Device == l.Device }) {
-				continue
-			}
-			if len(out) == maxCandidates {
-				return nil
-			}
-			m := t.mounts.MountOfTask(l, host, uid)
-			t.mounts.AskServer(m)
-			out = append(out, *m)
+	for i := range seen.Lines {
+		l := &seen.Lines[i]
+		switch l.Type {
+		case "nfs", "nfs4", "cifs", "smb3":
+		default:
+			continue
 		}
+		if !types[l.Type] || slices.ContainsFunc(out, func(m evidence.Mount) bool { return m.Device == l.Device }) {
+			continue
+		}
+		if len(out) == maxCandidates {
+			return nil
+		}
+		m := t.mounts.MountOfTask(l, host, uid)
+		t.mounts.AskServer(m)
+		out = append(out, *m)
 	}
 	return out
 }
@@ -353,7 +367,7 @@ func mapped(own *mount.Table, saw *probe.Seen) *mount.Line {
 // the only one that is mounted where the task is. Of a task that has left its
 // mount namespace it must be the only one on the node.
 func (h *Host) onlyWaitingFUSE(own, host *mount.Table, saw *probe.Seen) *mount.Line {
-	if h.FUSE == "" || own != nil && !own.Whole() || !stackTypes(saw)["fuse"] && saw.Wchan != "request_wait_answer" {
+	if h.FUSE == "" || own != nil && !own.Whole() || !stackTypes(saw)["fuse"] {
 		return nil
 	}
 	minors, err := mount.WaitingConnections(h.FUSE)

@@ -19,6 +19,11 @@ const (
 	maxSuspects    = 64
 	maxInitThreads = 16
 	maxChildren    = 16 // and grandchildren of one first process
+
+	// Sleeping threads of gVisor's that are asked for the function that they wait in, which
+	// takes a part of that, and those that wait for a FUSE daemon and are probed.
+	maxSleepers = 512
+	maxWaiters  = 16
 )
 
 // The ranks of suspects, the most telling first.
@@ -213,6 +218,15 @@ func (h *Host) probeSuspects(ctx context.Context, p *evidence.Pod, tasks, parent
 		p.Lack(evidence.Suspects, errNoProber.Error())
 		return
 	}
+	waiters, err := h.uninterrupted(ctx, p, tasks, uid)
+	if err != nil {
+		p.Lack(evidence.Suspects, err.Error())
+	}
+	for _, s := range waiters {
+		if !slices.Contains(chosen, s) {
+			chosen = append(chosen, s)
+		}
+	}
 	for i, s := range chosen {
 		err := h.probe(ctx, s, t, uid)
 		if err == nil {
@@ -224,6 +238,42 @@ func (h *Host) probeSuspects(ctx context.Context, p *evidence.Pod, tasks, parent
 		}
 		p.Lack(evidence.Suspects, err.Error())
 	}
+}
+
+// runscV1 is containerd's name for the shim of gVisor.
+const runscV1 = "io.containerd.runsc.v1"
+
+// uninterrupted returns the threads that gVisor has on the node for a pod past its deadline and that wait for a
+// FUSE daemon in state S. Such a wait shows D when a signal has come (request_wait_answer,
+// fs/fuse/dev.c), and no signal for a program of the pod comes to them.
+func (h *Host) uninterrupted(ctx context.Context, p *evidence.Pod, tasks []kernfile.TaskStatus, uid string) ([]*kernfile.TaskStatus, error) {
+	if p.Overdue() <= 0 || !slices.ContainsFunc(p.Containers, func(c evidence.Container) bool { return c.Runtime == runscV1 }) {
+		return nil, nil
+	}
+	var out []*kernfile.TaskStatus
+	var failed error
+	asked := 0
+	for i := range tasks {
+		s := &tasks[i]
+		if s.State != evidence.Sleeping {
+			continue
+		}
+		if asked++; asked > maxSleepers {
+			return out, fmt.Errorf("more than %d threads of gVisor sleep", maxSleepers)
+		}
+		is, err := h.blocked(ctx, s, cmp.Or(s.Owner, uid))
+		switch {
+		case ctx.Err() != nil:
+			return out, ctx.Err()
+		case err != nil && failed == nil:
+			failed = err
+		case is && len(out) == maxWaiters:
+			p.Unprobed++
+		case is:
+			out = append(out, s)
+		}
+	}
+	return out, failed
 }
 
 // maxFirst bounds the processes that startedOutside returns.
