@@ -138,6 +138,14 @@ func TestSandboxRuntimeStuck(t *testing.T) {
 	}
 }
 
+// awaitDaemon makes a thread wait for a FUSE daemon, without a signal.
+func awaitDaemon(t *evidence.Task) {
+	waiting := 1
+	t.State, t.Probe = evidence.Sleeping, &evidence.Probe{Syscall: "preadv2"}
+	hangs(t, "request_wait_answer", "request_wait_answer", "fuse_direct_io", "vfs_iter_read")
+	t.Probe.Mount = &evidence.Mount{Device: "0:77", Point: "/data", Type: "fuse.s3", Source: "s3", HostPoint: "/var/lib/data", FUSEWaiting: &waiting}
+}
+
 // TestThreadOfGVisor checks that a thread of gVisor's is called stuck when it is seen to be, though
 // nobody has killed it.
 func TestThreadOfGVisor(t *testing.T) {
@@ -160,6 +168,34 @@ func TestThreadOfGVisor(t *testing.T) {
 			hangs(t, "rpc_wait_bit_killable", "rpc_wait_bit_killable", "nfs4_proc_getattr")
 			t.Probe.Mount = &evidence.Mount{Device: "0:50", Point: "/data", Type: "nfs4", Server: "192.0.2.1", Connection: "SYN_SENT"}
 		}, "in rpc_wait_bit_killable on nfs4"},
+		"a FUSE daemon": {func(_ *evidence.Pod, t *evidence.Task) { awaitDaemon(t) },
+			"thread 101 (exe) of gVisor works for a program of the pod, which SIGKILL does not end before the thread returns: it hangs in the kernel in request_wait_answer on fuse.s3, mounted at /data"},
+		"a FUSE daemon, and a signal has come": {func(_ *evidence.Pod, t *evidence.Task) { awaitDaemon(t); t.State = evidence.Uninterruptible }, "in request_wait_answer on fuse.s3"},
+		"a FUSE daemon, a program's page": {func(p *evidence.Pod, t *evidence.Task) {
+			awaitDaemon(&p.Tasks[2])
+			p.Tasks[2].UnchangedSince, t.State = t.UnchangedSince, evidence.Sleeping
+		}, "thread 110 (exe) of gVisor"},
+		"a FUSE daemon, on the way out": {func(_ *evidence.Pod, t *evidence.Task) {
+			awaitDaemon(t)
+			hangs(t, "request_wait_answer", "request_wait_answer", "fuse_flush", "filp_close")
+			t.Probe.Mount = nil
+		}, "in request_wait_answer on a FUSE file system (one for which"},
+		"a FUSE daemon, for nine seconds": {func(p *evidence.Pod, t *evidence.Task) {
+			awaitDaemon(t)
+			t.UnchangedSince = p.Time.Add(-9 * time.Second)
+		}, ""},
+		"a FUSE daemon, nine seconds after the deadline": {func(p *evidence.Pod, t *evidence.Task) {
+			awaitDaemon(t)
+			p.Time = p.Deadline.Add(9 * time.Second)
+		}, ""},
+		"a FUSE daemon, under runc": {func(p *evidence.Pod, t *evidence.Task) {
+			awaitDaemon(t)
+			p.Containers[0].Runtime, p.Containers[1].Runtime = "io.containerd.runc.v2", "io.containerd.runc.v2"
+		}, ""},
+		"it is a FUSE daemon": {func(_ *evidence.Pod, t *evidence.Task) {
+			awaitDaemon(t)
+			hangs(t, "fuse_dev_do_read", "fuse_dev_do_read", "fuse_dev_read", "vfs_read")
+		}, ""},
 		"for nine seconds":                {func(p *evidence.Pod, t *evidence.Task) { t.UnchangedSince = p.Time.Add(-9 * time.Second) }, ""},
 		"it sleeps":                       {func(_ *evidence.Pod, t *evidence.Task) { t.State = evidence.Sleeping }, ""},
 		"nine seconds after the deadline": {func(p *evidence.Pod, _ *evidence.Task) { p.Time = p.Deadline.Add(9 * time.Second) }, ""},

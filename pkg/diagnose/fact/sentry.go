@@ -82,9 +82,11 @@ func OfGVisor(p *evidence.Pod, t *evidence.Task) bool {
 // HeldUnderGVisor reports whether a task of gVisor's does not return from the kernel, so that what
 // it works for cannot end: SIGKILL to a container is delivered inside of the sentry, and the task
 // itself gets none. One that is frozen does not hang (__refrigerator, kernel/freezer.c). The program waits for the host's system call to return, whatever signal it has
-// (pkg/sentry/fsimpl/gofer/handle.go, writeFromBlocksAt). SIGKILL has had its time.
+// (pkg/sentry/fsimpl/gofer/handle.go, writeFromBlocksAt). A wait for a FUSE daemon shows S for as long as
+// no signal has come to the task (request_wait_answer, fs/fuse/dev.c). SIGKILL has had its time.
 func HeldUnderGVisor(p *evidence.Pod, t *evidence.Task) bool {
-	return p.Overdue() >= KillLatency && !t.Killed() && OfGVisor(p, t) && sleepsUninterruptibly(p, t) && !Through(t, "__refrigerator")
+	return p.Overdue() >= KillLatency && !t.Killed() && OfGVisor(p, t) && !Through(t, "__refrigerator") &&
+		(sleepsUninterruptibly(p, t) || t.State == evidence.Sleeping && Through(t, "request_wait_answer") && sleepsStill(p, t))
 }
 
 func childOfShim(p *evidence.Pod, t *evidence.Task) bool {

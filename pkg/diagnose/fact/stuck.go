@@ -35,8 +35,12 @@ func Unkillable(p *evidence.Pod, t *evidence.Task) bool {
 
 // sleepsUninterruptibly is that without the SIGKILL.
 func sleepsUninterruptibly(p *evidence.Pod, t *evidence.Task) bool {
-	return t.Probe != nil && (SleepsIn(t) != "" || len(t.Probe.Hung) > 0) &&
-		t.State == evidence.Uninterruptible && !Exits(t) && !InExec(t) && t.Unchanged(p.Time) >= Motionless(t)
+	return t.State == evidence.Uninterruptible && sleepsStill(p, t)
+}
+
+// sleepsStill is that in any state.
+func sleepsStill(p *evidence.Pod, t *evidence.Task) bool {
+	return t.Probe != nil && (SleepsIn(t) != "" || len(t.Probe.Hung) > 0) && !Exits(t) && !InExec(t) && t.Unchanged(p.Time) >= Motionless(t)
 }
 
 // InExec reports whether a task is inside execve behind the point from which it

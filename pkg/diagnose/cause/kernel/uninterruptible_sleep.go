@@ -23,7 +23,7 @@ var UninterruptibleSleep = &diagnose.Rule{
 			"a daemon or a server that can be reached may just be slow, sixty where the kernel waits for its own processors or for io_uring) show the same state and the same number of " +
 			"context switches. " +
 			"State D alone proves nothing: many such waits end at SIGKILL, and I/O that progresses switches context. " +
-			"Of gVisor's threads the same is asked but for the SIGKILL, ten seconds after the deadline or later. " +
+			"Of gVisor's threads the same is asked but for the SIGKILL, ten seconds after the deadline or later; the state of one that waits for a FUSE daemon (request_wait_answer) may be S, since no signal has come to it. " +
 			"The file system is found from the blocked system call: its file descriptor's mount ID in fdinfo, in the task's mountinfo. " +
 			"One that only a path or the kernel stack suggests is named when it shows a reason of its own: requests without an answer (of NFS and SMB only where the connection is not well either), a device that completes nothing, another task that waits for it.",
 		Remedy:   "Repair what the thread waits for; it ends by itself then.",
