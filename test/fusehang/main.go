@@ -126,6 +126,12 @@ func (fileSystem) Write(_ <-chan struct{}, in *fuse.WriteIn, data []byte) (uint3
 	return uint32(len(data)), fuse.OK
 }
 
+// StatFs is what gVisor asks for before it starts a container, to learn of which kind the file system is.
+func (fileSystem) StatFs(_ <-chan struct{}, _ *fuse.InHeader, out *fuse.StatfsOut) fuse.Status {
+	out.Bsize, out.NameLen = 4096, 255
+	return fuse.OK
+}
+
 func (fileSystem) Flush(_ <-chan struct{}, in *fuse.FlushIn) fuse.Status {
 	answer(in.NodeId, "flush")
 	return fuse.OK

@@ -15,7 +15,7 @@ import (
 func gvisors() []Scenario {
 	return []Scenario{
 		gvisorStopped(), gvisorFrozen(), gvisorContinued(), gvisorDrains(), gvisorNoTrap(), gvisorIgnores(), gvisorKilled(), gvisorGofersStopped(),
-		gvisorDevice(), gvisorDeviceSlow(),
+		gvisorDevice(), gvisorDeviceSlow(), gvisorFUSE(), gvisorFUSESlow(), gvisorNFS(), gvisorNFSSlow(),
 	}
 }
 
@@ -153,7 +153,7 @@ func gvisorDevice() Scenario {
 	s.Break, s.Heal = disk.Break, disk.Heal
 	s.Proof = heldByDisk
 	s.Cause, s.Family = disk.Cause, disk.Family
-	s.Says = append(disk.Says, "(exe) of gVisor works for a program of the pod")
+	s.Says = append(disk.Says, ofThread)
 	return s
 }
 
@@ -166,5 +166,64 @@ func gvisorDeviceSlow() Scenario {
 	s.Prepare = inTurn(s.Prepare, onNode(mapDevice(device, dir)))
 	s.Break = onNode(delayDevice(device, dir, "2000", "2000"))
 	s.Proof = heldByDisk
+	return s
+}
+
+// ofThread is what the verdict says of a thread that gVisor has on the node.
+const ofThread = "(exe) of gVisor works for a program of the pod"
+
+// waitsForDaemon succeeds when a thread of the pod waits for a FUSE daemon, and none has been killed.
+const waitsForDaemon = `! some D 100 && cat $(stacks) | grep -q request_wait_answer`
+
+// gvisorFUSE is a wait that no signal comes to, so that the thread sleeps in state S.
+func gvisorFUSE() Scenario {
+	const name = "gvisor-fuse-read"
+	s := ofGVisor(name, "a FUSE daemon does not answer a read of a pod under gVisor", onDisk(name, 3, "read", "/data/read"))
+	s.Everywhere, s.Interruptible = true, true
+	s.Prepare = inTurn(s.Prepare, mountFUSE(name))
+	s.Proof = "some S && ! some D && " + waitsForDaemon
+	s.Cause, s.Family = "UninterruptibleSleep", "FUSE"
+	s.Says = []string{ofThread, "request_wait_answer", "fuse.hang", "/data", directory(name), "/sys/fs/fuse/connections/"}
+	s.Heal = onNode(unmountFUSE(name))
+	return s
+}
+
+// gvisorFUSESlow is innocent: the daemon is asked for a part of the write after the other, eight of which take it
+// six seconds each, and SIGKILL ends the program when the last one has been answered.
+func gvisorFUSESlow() Scenario {
+	const name = "gvisor-fuse-slow"
+	s := ofGVisor(name, "innocent: a slow FUSE daemon lets a killed program under gVisor wait far beyond its deadline",
+		withVolume(pod(3, BusyboxImage, "dd", "if=/dev/zero", "of=/data/slow", "bs=1M", "conv=notrunc"), "data", hostPath(directory(name))))
+	s.Prepare = inTurn(s.Prepare, mountFUSE(name))
+	s.Proof = waitsForDaemon
+	return s
+}
+
+// gvisorNFS hangs in a wait that SIGKILL would end, if it came to the thread.
+func gvisorNFS() Scenario {
+	const server = "192.0.2.10"
+	s := ofGVisor("gvisor-nfs-server-gone", "the NFS server is gone while a pod under gVisor looks for files there",
+		withVolume(pod(5, BusyboxImage, "sh", "-c", "while sleep 0.2; do ls /data; done >/dev/null"), "share", nfsVolume(server)))
+	s.Needs = append(s.Needs, Hang, NFS)
+	s.Prepare = inTurn(s.Prepare, serveNFS(server))
+	s.Break = onNode(cutOff("-I", server) + "\nsleep 5")
+	s.Proof = "some D && ! some D 100 && cat $(stacks) | grep -q rpc_wait_bit_killable"
+	s.Cause, s.Family = "UninterruptibleSleep", "NFS"
+	s.Says = []string{ofThread, "rpc_wait_bit_killable", "nfs4", "/data", server, "volume share"}
+	s.Heal = onNode(cutOff("-D", server))
+	return s
+}
+
+// gvisorNFSSlow is innocent: the server's disk takes seconds for a request.
+func gvisorNFSSlow() Scenario {
+	const name, server = "gvisor-nfs-slow", "192.0.2.11"
+	device, dir := "scenario-"+name, directory(name)
+	s := ofGVisor(name, "innocent: the NFS server of a pod under gVisor takes seconds to write what it is sent",
+		withVolume(victim(3, "sync", "/data/f"), "share", corev1.VolumeSource{NFS: &corev1.NFSVolumeSource{Server: server, Path: dir}}))
+	s.Needs = append(s.Needs, Hang, NFS, DeviceMapper)
+	s.Prepare = inTurn(s.Prepare, onNode("exportfs -u '*:"+dir+"' 2>/dev/null || true\n"+mapDevice(device, dir)+"\nchmod 777 "+dir), serveNFS(server),
+		onNode("exportfs -o rw,sync,no_subtree_check,no_root_squash,insecure '*:"+dir+"'"))
+	s.Break = onNode(delayDevice(device, dir, "2000", "2000"))
+	s.Proof = "some D && ! some D 100 && cat $(stacks) | grep -q nfs_"
 	return s
 }

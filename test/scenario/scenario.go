@@ -72,6 +72,8 @@ type Scenario struct {
 	// NoCondition reports whether the agent's condition cannot be written, so that the Event alone
 	// tells the verdict.
 	NoCondition bool
+	// Interruptible reports whether what hangs sleeps in state S, so that no metric counts it.
+	Interruptible bool
 	// Alone reports whether nothing else can run on the node meanwhile.
 	Alone bool
 	// NoExec reports whether nothing can be executed in containers meanwhile.
