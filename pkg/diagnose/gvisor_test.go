@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose/cause"
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
 )
@@ -234,6 +235,9 @@ func TestThreadOfGVisor(t *testing.T) {
 			})
 			if m, _, _ := found(p, "UninterruptibleSleep"); !strings.Contains(m, test.want) || (m != "") != (test.want != "") {
 				t.Errorf("%q, want %q", m, test.want)
+			}
+			if phase := cause.Diagnose(p).Phase; (phase == diagnose.Kill) != (test.want != "") {
+				t.Errorf("phase %s", phase)
 			}
 		})
 	}

@@ -45,6 +45,9 @@ func locate(p *evidence.Pod) Phase {
 	if fact.Missing(p, evidence.Processes, evidence.Cgroups) {
 		return PhaseUnknown
 	}
+	if slices.ContainsFunc(p.Tasks, func(t evidence.Task) bool { return fact.HeldUnderGVisor(p, &t) }) {
+		return Kill // delivered inside of gVisor, of which a process may be in the sandbox's control group
+	}
 	live := fact.AppTasks(p)
 	if len(live) > 0 {
 		return locateAmongTasks(p, live)

@@ -85,7 +85,7 @@ func OfGVisor(p *evidence.Pod, t *evidence.Task) bool {
 // (pkg/sentry/fsimpl/gofer/handle.go, writeFromBlocksAt). A wait for a FUSE daemon shows S for as long as
 // no signal has come to the task (request_wait_answer, fs/fuse/dev.c). SIGKILL has had its time.
 func HeldUnderGVisor(p *evidence.Pod, t *evidence.Task) bool {
-	return p.Overdue() >= KillLatency && !t.Killed() && OfGVisor(p, t) && !Through(t, "__refrigerator") &&
+	return p.Overdue() >= KillLatency && !t.Killed() && OfGVisor(p, t) && FrozenGroup(p, t) == nil && !Through(t, "__refrigerator") &&
 		(sleepsUninterruptibly(p, t) || t.State == evidence.Sleeping && Through(t, "request_wait_answer") && sleepsStill(p, t))
 }
 
