@@ -61,7 +61,7 @@ func (h *Host) culprit(s *kernfile.TaskStatus, saw *probe.Seen, t *tables, uid s
 		}
 	}
 	if stackTypes(saw)["fuse"] {
-		own = t.seen(s, own, func(l mount.Line) bool { return strings.HasPrefix(l.Type, "fuse") })
+		own = t.seen(s, own, isFUSE)
 	}
 	if m := h.onlyWaitingFUSE(own, host, saw); m != nil {
 		e.Mount, e.Via, e.Indirect = t.mounts.MountOfTask(m, host, uid), "only FUSE connection here with requests waiting", true
@@ -185,6 +185,11 @@ func (t *tables) seen(s *kernfile.TaskStatus, own *mount.Table, fits func(mount.
 		all.Cut, all.Bad = all.Cut || table.Cut, all.Bad+table.Bad
 	}
 	return &all
+}
+
+// isFUSE reports whether a daemon answers for a mount; fusectl is the kernel's own.
+func isFUSE(l mount.Line) bool {
+	return l.Type == "fuse" || l.Type == "fuseblk" || l.Type == "virtiofs" || strings.HasPrefix(l.Type, "fuse.")
 }
 
 // maxCandidates bounds the mounts that a task's wait can be about.

@@ -261,7 +261,6 @@ func TestCandidates(t *testing.T) {
 		t.Errorf("%+v", found)
 	}
 	// The same holds for FUSE connections.
-	isFUSE := func(l mount.Line) bool { return l.Type == "fuse.x" }
 	gofers := &tables{Round: round, own: map[int]*mount.Table{105: {Lines: []mount.Line{{Device: "0:42", Type: "fuse.x"}}}}, first: []*evidence.Task{{PID: 105}}}
 	exe := &kernfile.TaskStatus{Task: evidence.Task{Comm: "exe"}}
 	if m := gofers.seen(exe, none, isFUSE).OnlyFUSE([]string{"42"}); m == nil || len(none.Lines) != 1 {

@@ -18,6 +18,7 @@ import (
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
 	"github.com/nodeagent-io/nodeagent/pkg/proc/internal/kerneltest"
 	"github.com/nodeagent-io/nodeagent/pkg/proc/internal/kernfile"
+	"github.com/nodeagent-io/nodeagent/pkg/proc/internal/mount"
 	"github.com/nodeagent-io/nodeagent/pkg/proc/probe"
 	"golang.org/x/sys/unix"
 )
@@ -412,6 +413,12 @@ func TestUninterrupted(t *testing.T) {
 	} {
 		if k := probed(p); k != nil {
 			t.Errorf("%s: %+v", name, k)
+		}
+	}
+	for name, want := range map[string]bool{"fuse": true, "fuse.s3": true, "virtiofs": true, "fusectl": false, "ext4": false} {
+		one := &tables{own: map[int]*mount.Table{5: {Lines: []mount.Line{{Type: name}}}}, first: []*evidence.Task{{PID: 5}}}
+		if one.seesFUSE() != want {
+			t.Errorf("%s: not %v", name, want)
 		}
 	}
 }

@@ -218,15 +218,6 @@ func (h *Host) probeSuspects(ctx context.Context, p *evidence.Pod, tasks, parent
 		p.Lack(evidence.Suspects, errNoProber.Error())
 		return
 	}
-	waiters, err := h.uninterrupted(ctx, p, tasks, uid)
-	if err != nil {
-		p.Lack(evidence.Suspects, err.Error())
-	}
-	for _, s := range waiters {
-		if !slices.Contains(chosen, s) {
-			chosen = append(chosen, s)
-		}
-	}
 	for i, s := range chosen {
 		err := h.probe(ctx, s, t, uid)
 		if err == nil {
@@ -238,42 +229,59 @@ func (h *Host) probeSuspects(ctx context.Context, p *evidence.Pod, tasks, parent
 		}
 		p.Lack(evidence.Suspects, err.Error())
 	}
+	if err := h.probeUninterrupted(ctx, p, tasks, t, uid); err != nil {
+		p.Lack(evidence.Suspects, err.Error())
+	}
 }
 
 // runscV1 is containerd's name for the shim of gVisor.
 const runscV1 = "io.containerd.runsc.v1"
 
-// uninterrupted returns the threads that gVisor has on the node for a pod past its deadline and that wait for a
+// probeUninterrupted probes the threads that gVisor has on the node for a pod past its deadline and that wait for a
 // FUSE daemon in state S. Such a wait shows D when a signal has come (request_wait_answer,
-// fs/fuse/dev.c), and no signal for a program of the pod comes to them.
-func (h *Host) uninterrupted(ctx context.Context, p *evidence.Pod, tasks []kernfile.TaskStatus, uid string) ([]*kernfile.TaskStatus, error) {
-	if p.Overdue() <= 0 || !slices.ContainsFunc(p.Containers, func(c evidence.Container) bool { return c.Runtime == runscV1 }) {
-		return nil, nil
+// fs/fuse/dev.c), and no signal for a program of the pod comes to them. A pod without a FUSE file system has none.
+func (h *Host) probeUninterrupted(ctx context.Context, p *evidence.Pod, tasks []kernfile.TaskStatus, t *tables, uid string) error {
+	if p.Overdue() <= 0 || !slices.ContainsFunc(p.Containers, func(c evidence.Container) bool { return c.Runtime == runscV1 }) || !t.seesFUSE() {
+		return nil
 	}
-	var out []*kernfile.TaskStatus
-	var failed error
-	asked := 0
+	var why reasons
+	asked, waits := 0, 0
 	for i := range tasks {
 		s := &tasks[i]
-		if s.State != evidence.Sleeping {
+		if s.State != evidence.Sleeping || s.Probe != nil {
 			continue
 		}
 		if asked++; asked > maxSleepers {
-			return out, fmt.Errorf("more than %d threads of gVisor sleep", maxSleepers)
+			return append(why, fmt.Errorf("more than %d threads of gVisor sleep", maxSleepers))
 		}
 		is, err := h.blocked(ctx, s, cmp.Or(s.Owner, uid))
 		switch {
-		case ctx.Err() != nil:
-			return out, ctx.Err()
-		case err != nil && failed == nil:
-			failed = err
-		case is && len(out) == maxWaiters:
+		case is && waits == maxWaiters:
 			p.Unprobed++
 		case is:
-			out = append(out, s)
+			waits++
+			err = h.probe(ctx, s, t, uid)
+		}
+		switch {
+		case ctx.Err() != nil:
+			return append(why, fmt.Errorf("%d threads of gVisor were looked at before the time was over", asked))
+		case err != nil && len(why) == 0:
+			why = append(why, err)
 		}
 	}
-	return out, failed
+	if len(why) > 0 {
+		return why
+	}
+	return nil
+}
+
+// seesFUSE reports whether one of the processes of a pod that somebody outside has started sees a FUSE file
+// system, or may see one.
+func (t *tables) seesFUSE() bool {
+	return slices.ContainsFunc(t.first, func(first *evidence.Task) bool {
+		table, err := t.of(first)
+		return err != nil && !kernfile.Gone(err) || err == nil && (!table.Whole() || slices.ContainsFunc(table.Lines, isFUSE))
+	})
 }
 
 // maxFirst bounds the processes that startedOutside returns.
