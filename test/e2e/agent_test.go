@@ -341,7 +341,7 @@ func apiServerStopped(x *trial, n *scenario.Node, turn *scenario.Turn) {
 	if err != nil || len(scenario.Series(m, "stuck_terminating_seconds", string(r.Pod.UID))) != 1 {
 		x.Errorf("the series did not stay through the outage (%v)", err)
 	}
-	if err := errors.Join(back(), n.Cluster.WatchAnew()); err != nil {
+	if err := errors.Join(back(), n.WatchAnew()); err != nil {
 		x.Fatal(err)
 	}
 	if err := r.AwaitVerdict(x.Context()); err != nil {
