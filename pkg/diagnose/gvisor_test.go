@@ -253,6 +253,38 @@ func TestThreadOfGVisor(t *testing.T) {
 	}
 }
 
+// TestNotKilledUnderGVisor checks that a thread of gVisor's that waits for its own reason is not why a pod is there about which the
+// kubelet does nothing.
+func TestNotKilledUnderGVisor(t *testing.T) {
+	under := func(p *evidence.Pod) {
+		for i := range p.Containers {
+			p.Containers[i].Runtime = "io.containerd.runsc.v1"
+		}
+		p.Tasks = p.Tasks[:0]
+		for _, tid := range []int{100, 101} {
+			thread := task(100, 90, "exe", evidence.Sleeping, "futex")
+			thread.TID, thread.Container, thread.UnchangedSince = tid, p.Containers[1].ID, p.Time.Add(-time.Minute)
+			p.Tasks = append(p.Tasks, thread)
+		}
+		p.Parents = []evidence.Task{{PID: 90, TID: 90, Comm: "containerd-shim", Owner: "shim", State: evidence.Sleeping, UnchangedSince: p.Time}}
+		awaitDaemon(&p.Tasks[1])
+	}
+	for name, test := range map[string]struct {
+		p    *evidence.Pod
+		want string
+	}{
+		"its loop hangs":     {goesOn(70*time.Second, under), "KubeletSyncLoopStalled"},
+		"it says so":         {goesOn(6*time.Minute, func(p *evidence.Pod) { under(p); p.Node.Kubelet.Health = "failing checks: syncloop" }), "KubeletSyncLoopStalled"},
+		"it is out of touch": {cutOff(20*time.Second, under), "KubeletDisconnected"},
+		"it kills the pod":   {goesOn(70*time.Second, func(p *evidence.Pod) { under(p); p.Node.Kubelet.Strangers, p.Node.Kubelet.Blocked = nil, nil }), "UninterruptibleSleep"},
+	} {
+		d := cause.Diagnose(test.p)
+		if v, _ := d.Verdict(); v.Cause != test.want {
+			t.Errorf("%s: %q in phase %s, want %q: %s", name, v.Cause, d.Phase, test.want, v.Message)
+		}
+	}
+}
+
 // TestShimsOfGVisor checks which of several shims is called hung.
 func TestShimsOfGVisor(t *testing.T) {
 	silent := func(p *evidence.Pod) {

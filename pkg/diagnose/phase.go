@@ -45,7 +45,17 @@ func locate(p *evidence.Pod) Phase {
 	if fact.Missing(p, evidence.Processes, evidence.Cgroups) {
 		return PhaseUnknown
 	}
-	if slices.ContainsFunc(p.Tasks, func(t evidence.Task) bool { return fact.HeldUnderGVisor(p, &t) }) {
+	var held []*evidence.Task
+	for i := range p.Tasks {
+		if t := &p.Tasks[i]; fact.HeldUnderGVisor(p, t) {
+			held = append(held, t)
+		}
+	}
+	switch {
+	case len(held) == 0:
+	case !fact.ActsOnDeletions(p) && fact.Untouched(p):
+		return locateAmongTasks(p, held) // of a SIGKILL nothing is seen
+	default:
 		return Kill // delivered inside of gVisor, of which a process may be in the sandbox's control group
 	}
 	live := fact.AppTasks(p)

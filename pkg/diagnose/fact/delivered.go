@@ -23,11 +23,8 @@ func Delivered(p *evidence.Pod) bool {
 		t.Probe != nil && t.Probe.Started.After(p.DeletionRequested.Add(-clockSkew-KillLatency))) { // it begins anew
 		return false
 	}
-	if kubelet.Health != "" && kubelet.Health != KubeletHealthy || KubeletGone(p) || len(kubelet.Strangers) > 0 {
-		return false // its main loop may be what hangs on a volume of a pod that is gone
-	}
-	if r := p.Node.Ready; r.Unheard() || r != nil && (r.PLEG != nil || r.RuntimeDown) {
-		return false // it may not have been told, or does nothing about it
+	if !ActsOnDeletions(p) {
+		return false
 	}
 	// Where the kubelet is part of another program, as in k3s, only its health tells.
 	if gone := kubelet.Process == nil && kubelet.Error == "" && !p.Node.Read.IsZero(); gone && kubelet.Health != KubeletHealthy {
@@ -47,6 +44,16 @@ func Delivered(p *evidence.Pod) bool {
 		}
 	}
 	return !p.Mirror && !startsUp(p)
+}
+
+// ActsOnDeletions reports whether nothing is seen for which the kubelet may do nothing about any pod that is deleted.
+func ActsOnDeletions(p *evidence.Pod) bool {
+	kubelet := &p.Node.Kubelet
+	if kubelet.Health != "" && kubelet.Health != KubeletHealthy || KubeletGone(p) || len(kubelet.Strangers) > 0 {
+		return false // its main loop may be what hangs on a volume of a pod that is gone
+	}
+	r := p.Node.Ready
+	return !r.Unheard() && (r == nil || r.PLEG == nil && !r.RuntimeDown) // else it may not have been told, or does nothing about it
 }
 
 // KubeletHealthy is what /healthz of the kubelet says when all is well.
