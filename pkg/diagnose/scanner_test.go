@@ -67,6 +67,9 @@ func TestFileScannerNotAnswering(t *testing.T) {
 		"it has just been stopped": {30 * time.Second, func(p *evidence.Pod, _ *evidence.Task) {
 			p.Node.Scanners[0].UnchangedSince = p.Time.Add(-2 * time.Second)
 		}, "none", "", ""},
+		"a tracer holds it, for a moment": {59 * time.Second, func(p *evidence.Pod, _ *evidence.Task) { p.Node.Scanners[0].State = evidence.Traced }, "none", "", ""},
+		"a tracer holds it": {time.Minute, func(p *evidence.Pod, _ *evidence.Task) { p.Node.Scanners[0].State = evidence.Traced }, "", diagnose.Proved,
+			"restart clamonacc (PID 30, of clamav-clamonacc.service)"},
 		"it hangs itself": {time.Minute, func(p *evidence.Pod, t *evidence.Task) {
 			runs(p, t)
 			p.Node.Blocked = []evidence.Task{{PID: 30, TID: 33, State: evidence.Uninterruptible, UnchangedSince: p.Time.Add(-time.Minute)}}

@@ -105,10 +105,10 @@ func ScannerSilentForLong(p *evidence.Pod, t *evidence.Task) bool {
 	return still >= scannerPatience
 }
 
-// ScannersHalted reports whether the programs of the node that scan files are known, and all of them are stopped.
+// ScannersHalted reports whether the programs of the node that scan files are known, and all of them are stopped by a signal.
 func ScannersHalted(p *evidence.Pod) bool {
 	all := p.Node.Scanners
 	return len(all) > 0 && p.Node.ScannersError == "" && !slices.ContainsFunc(all, func(t evidence.Task) bool {
-		return !Halted(&t) || t.Unchanged(p.Time) < Stuck
+		return t.State != evidence.Stopped || t.Unchanged(p.Time) < Stuck // SIGCONT does not free what a tracer holds
 	})
 }
