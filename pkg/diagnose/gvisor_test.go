@@ -189,6 +189,17 @@ func TestThreadOfGVisor(t *testing.T) {
 			awaitDaemon(t)
 			p.Time = p.Deadline.Add(9 * time.Second)
 		}, ""},
+		"a FUSE daemon, and the kubelet gives the grace period again": {func(p *evidence.Pod, t *evidence.Task) {
+			awaitDaemon(t)
+			p.DeadlineUnsure = true
+		}, ""},
+		"a FUSE daemon, of a pod that the API server cannot have ended": {func(p *evidence.Pod, t *evidence.Task) {
+			awaitDaemon(t)
+			p.Mirror = true
+		}, ""},
+		"a program that scans files": {func(_ *evidence.Pod, t *evidence.Task) {
+			hangs(t, asks, asks, "fanotify_handle_event", "fsnotify", "vfs_read")
+		}, ""},
 		"a FUSE daemon, under runc": {func(p *evidence.Pod, t *evidence.Task) {
 			awaitDaemon(t)
 			p.Containers[0].Runtime, p.Containers[1].Runtime = "io.containerd.runc.v2", "io.containerd.runc.v2"
@@ -281,6 +292,27 @@ func TestNotKilledUnderGVisor(t *testing.T) {
 		d := cause.Diagnose(test.p)
 		if v, _ := d.Verdict(); v.Cause != test.want {
 			t.Errorf("%s: %q in phase %s, want %q: %s", name, v.Cause, d.Phase, test.want, v.Message)
+		}
+	}
+}
+
+// TestScannerHoldsGVisor checks that what a thread of gVisor's waits for is not said to be its disk where a program that scans
+// files has not answered.
+func TestScannerHoldsGVisor(t *testing.T) {
+	for waited, want := range map[time.Duration]string{9 * time.Second: "", 10 * time.Second: "FileScannerNotAnswering"} {
+		p := underGVisor(func(p *evidence.Pod, sentry []evidence.Task) {
+			thread := &sentry[1]
+			p.Time = p.Deadline.Add(30 * time.Second)
+			thread.State, thread.UnchangedSince = evidence.Uninterruptible, p.Time.Add(-waited)
+			thread.Probe.Syscall = "read"
+			hangs(thread, asks, asks, "fanotify_handle_event", "fsnotify", "vfs_read")
+			thread.Probe.Mount = &evidence.Mount{Device: "254:3", Point: "/data", Type: "ext4", Source: "/dev/sdb", HostPoint: "/var/lib/data"}
+			p.Node.Scanners = []evidence.Task{scanner(p, 30, "clamonacc", evidence.Stopped)}
+		})
+		d := cause.Diagnose(p)
+		v, _ := d.Verdict()
+		if v.Cause != want || len(d.Findings) > 1 || want != "" && !strings.HasPrefix(v.Message, "thread 101 (exe) of gVisor, which works for a program of the pod, waits in the kernel (in fanotify_get_response)") {
+			t.Errorf("for %s: %q in phase %s, want %q: %s", waited, v.Cause, d.Phase, want, v.Message)
 		}
 	}
 }

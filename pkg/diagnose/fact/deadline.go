@@ -11,6 +11,12 @@ import (
 // more, and keeps to the first of two deletions.
 func DeadlineKnown(p *evidence.Pod) bool { return !p.DeadlineUnsure && beganAnew(p) == 0 }
 
+// KilledByNow reports whether the kubelet has had the time to have a pod killed: where it goes by another deadline than is
+// known, as long as Unknown gives it.
+func KilledByNow(p *evidence.Pod) bool {
+	return !p.Mirror && (p.Overdue() >= KillLatency && DeadlineKnown(p) || p.Overdue() >= PatienceWithUnknown(p))
+}
+
 // Hastened reports whether the kubelet ends its pods because the node shuts down: it gives them no more
 // time than is left for that (killPods, pkg/kubelet/nodeshutdown/nodeshutdown_manager.go), and may
 // have sent their stop signals before they were deleted.

@@ -55,7 +55,7 @@ func volumeOfPath(path string) (plugin, volume string) {
 
 // RuntimeAwaitsScanner returns a process that waits for a program that scans files, and without which the pod is not
 // stopped: a command that the pod's shim has started, such as runc, also one that is yet to be executed; or a CNI plugin,
-// which takes down the pod's network. Of several it is the one that has waited for the longest time. What is to be executed in a
+// which takes down the pod's network; or a thread of gVisor's, which a program of the pod waits for. Of several it is the one that has waited for the longest time. What is to be executed in a
 // container that lives, such as a probe, holds nothing up.
 func RuntimeAwaitsScanner(p *evidence.Pod) *evidence.Task {
 	var first *evidence.Task
@@ -76,6 +76,7 @@ func RuntimeAwaitsScanner(p *evidence.Pod) *evidence.Task {
 		}
 	}
 	look(p.Plugins, any)
+	look(p.Tasks, func(t *evidence.Task) bool { return !t.Killed() && OfGVisor(p, t) })
 	if shims := Shims(p); len(shims) == 1 && shims[0].Owner == "shim" { // else which of them is the pod's is not known
 		look(p.Node.Blocked, func(t *evidence.Task) bool { return t.PPID == shims[0].PID && !t.InPod() })
 	}

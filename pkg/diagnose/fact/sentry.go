@@ -83,9 +83,10 @@ func OfGVisor(p *evidence.Pod, t *evidence.Task) bool {
 // it works for cannot end: SIGKILL to a container is delivered inside of the sentry, and the task
 // itself gets none. One that is frozen does not hang (__refrigerator, kernel/freezer.c). The program waits for the host's system call to return, whatever signal it has
 // (pkg/sentry/fsimpl/gofer/handle.go, writeFromBlocksAt). A wait for a FUSE daemon shows S for as long as
-// no signal has come to the task (request_wait_answer, fs/fuse/dev.c). SIGKILL has had its time.
+// no signal has come to the task (request_wait_answer, fs/fuse/dev.c). SIGKILL has had its time. One that waits for a
+// program that scans files is not meant (RuntimeAwaitsScanner): no file system holds it.
 func HeldUnderGVisor(p *evidence.Pod, t *evidence.Task) bool {
-	return p.Overdue() >= KillLatency && !t.Killed() && OfGVisor(p, t) && FrozenGroup(p, t) == nil && !Through(t, "__refrigerator") &&
+	return KilledByNow(p) && !t.Killed() && OfGVisor(p, t) && !t.AwaitsScanner() && FrozenGroup(p, t) == nil && !Through(t, "__refrigerator") &&
 		(sleepsUninterruptibly(p, t) || t.State == evidence.Sleeping && Through(t, "request_wait_answer") && sleepsStill(p, t))
 }
 

@@ -32,6 +32,7 @@ var FileScannerNotAnswering = &diagnose.Rule{
 		Phrases: map[string][]diagnose.Choice{
 			"who": {
 				{Variant: ofRuntime, Text: "{child} (PID {childpid}), by which the pod is to be stopped,"},
+				{Variant: variantGVisor, Text: "thread {thread} ({comm}) of gVisor, which works for a program of the pod,"},
 				{Text: "volume {volumes}: a thread of the kubelet ({thread})"},
 			},
 			"scanner": {
@@ -57,7 +58,7 @@ var FileScannerNotAnswering = &diagnose.Rule{
 		Evidence: "A thread of the kubelet is in state D in fanotify_get_response (fs/notify/fanotify/fanotify.c, or its caller fanotify_handle_event), and has not run for a minute, " +
 			"or on a node short of processors, memory or I/O (/proc/pressure) for 100 seconds. Each answer, whoever it is for, wakes all that wait for the program, so that it has given none in that time. " +
 			"The path of its system call is a volume of this pod. It is proved where that is relative to an open directory, as where the kubelet deletes files; a thread that only counts them is left out. Elsewhere it is inferred, and not said while the kubelet fails at the volume. " +
-			"Before the volumes the process is one that the pod's shim has started, such as runc, also before that is executed, or a CNI plugin, and it is inferred. " +
+			"Before the volumes the process is one that the pod's shim has started, such as runc, also before that is executed, or a CNI plugin, or a thread of gVisor's, which the end of a program does not end, and it is inferred. " +
 			"The program is found by its open descriptors anon_inode:[fanotify], of which fdinfo shows a class that is asked, and marks with events that ask. " +
 			"Where all that are found are stopped by a signal, ten seconds are enough.",
 		Remedy: "On the node: {restart}. When it has ended, the kernel lets everything go on that waits for it (fanotify_release), and the pod terminates. " +
@@ -83,18 +84,16 @@ var FileScannerNotAnswering = &diagnose.Rule{
 			}
 			return []diagnose.Finding{byScanner(p, f)}
 		}
-		if t := fact.RuntimeAwaitsScanner(p); t != nil && !p.ContainersEnded() && late(p) {
+		if t := fact.RuntimeAwaitsScanner(p); t != nil && !p.ContainersEnded() && fact.KilledByNow(p) {
 			f := diagnose.Finding{Confidence: diagnose.Inferred, Variants: []string{ofRuntime}}
+			if fact.OfGVisor(p, t) {
+				f.Variants = []string{variantGVisor}
+			}
 			f.Objects.Thread, f.Objects.Child = diagnose.ThreadOf(t), diagnose.ProcessOf(p, t)
 			return []diagnose.Finding{byScanner(p, f)}
 		}
 		return nil
 	},
-}
-
-// late reports whether the kubelet has had the time to have the pod killed. Where it may have begun anew, so has Unknown.
-func late(p *evidence.Pod) bool {
-	return p.Overdue() >= fact.KillLatency && fact.DeadlineKnown(p) || p.Overdue() >= fact.PatienceWithUnknown(p)
 }
 
 // mayAnswer reports whether a program that scans files is waited for that may only be slow.
