@@ -113,7 +113,7 @@ func (d *dir) statfs(name string) (s unix.Statfs_t, mount int, err error) {
 }
 
 // numbers returns the numbers among the names of a directory; none when it has none. More
-// than limit are an error.
+// than limit are an error, and the first ones are returned all the same: those of descriptors are in order.
 func (d *dir) numbers(name string, limit int) ([]int, error) {
 	fd, err := openat(d.fd, name, unix.O_RDONLY|unix.O_DIRECTORY)
 	if err != nil {
@@ -125,8 +125,9 @@ func (d *dir) numbers(name string, limit int) ([]int, error) {
 	if err != nil && !errors.Is(err, io.EOF) { // that of a directory without names
 		return nil, err
 	}
+	err = nil
 	if len(names) > limit {
-		return nil, fmt.Errorf("more than %d: %w", limit, kernfile.ErrTooMany)
+		names, err = names[:limit], fmt.Errorf("more than %d: %w", limit, kernfile.ErrTooMany)
 	}
 	var out []int
 	for _, s := range names {
@@ -134,5 +135,5 @@ func (d *dir) numbers(name string, limit int) ([]int, error) {
 			out = append(out, n)
 		}
 	}
-	return out, nil
+	return out, err
 }

@@ -188,18 +188,24 @@ func (p *probe) task() {
 // descriptors returns the numbers of the task's open files, by a directory of them. One that
 // exits has none while it closes them (exit_files, fs/file.c): of that one nothing is known.
 func (p *probe) descriptors(dir string) []int {
-	if !p.announce(dir) {
-		return nil
-	}
-	fds, err := p.dir.numbers(dir, maxFiles)
-	if err == nil && len(fds) == 0 && p.link("exe") == "" {
-		err = errNoFiles
-	}
+	fds, err := p.lowest(dir)
 	if err != nil {
 		p.note(dir, err)
 		return nil
 	}
 	return fds
+}
+
+// lowest returns the same numbers, and where there are too many the lowest ones with an error.
+func (p *probe) lowest(dir string) ([]int, error) {
+	if !p.announce(dir) {
+		return nil, nil
+	}
+	fds, err := p.dir.numbers(dir, maxFiles)
+	if err == nil && len(fds) == 0 && p.link("exe") == "" {
+		err = errNoFiles
+	}
+	return fds, err
 }
 
 var errNoFiles = errors.New("no open files, and no program: it exits")
@@ -295,8 +301,11 @@ func (p *probe) writes() {
 }
 
 // opened calls do with the descriptors of the task and the texts of their links.
-func (p *probe) opened(do func(fd int, text string)) {
-	for _, fd := range p.descriptors("fd") {
+func (p *probe) opened(do func(fd int, text string)) { p.texts(p.descriptors("fd"), do) }
+
+// texts calls do with some descriptors of the task and the texts of their links.
+func (p *probe) texts(fds []int, do func(fd int, text string)) {
+	for _, fd := range fds {
 		text, err := p.dir.link("fd/" + strconv.Itoa(fd))
 		if err != nil {
 			if !kernfile.Gone(err) {

@@ -10,8 +10,15 @@ import (
 
 // scanner reads whether the task has a group of fanotify open that is asked before others open, read or execute a
 // file (FAN_CLASS_CONTENT and FAN_CLASS_PRE_CONTENT, fanotify_init(2)). Of its open files only these groups are read.
+// One that does not answer has each file open that it has been asked about, and its group from before.
 func (p *probe) scanner() {
-	p.opened(func(fd int, text string) {
+	fds, few := p.lowest("fd")
+	defer func() {
+		if few != nil && !p.seen.Scans {
+			p.note("fd", few)
+		}
+	}()
+	p.texts(fds, func(fd int, text string) {
 		name := "fdinfo/" + strconv.Itoa(fd)
 		if text != "anon_inode:[fanotify]" || p.seen.Scans || !p.announce(name) {
 			return

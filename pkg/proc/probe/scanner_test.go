@@ -73,3 +73,42 @@ func TestScanner(t *testing.T) {
 		}
 	}
 }
+
+// A program that does not answer has each file open that it has been asked about.
+func TestScannerOfManyFiles(t *testing.T) {
+	p, self := newProber(t), &evidence.Task{PID: os.Getpid(), TID: os.Getpid()}
+	fd, err := unix.FanotifyInit(unix.FAN_CLASS_CONTENT|unix.FAN_CLOEXEC, unix.O_RDONLY)
+	if err != nil {
+		t.Skipf("fanotify_init: %v", err)
+	}
+	defer func() { _ = unix.Close(fd) }()
+	if err := unix.FanotifyMark(fd, unix.FAN_MARK_ADD, unix.FAN_OPEN_PERM, unix.AT_FDCWD, t.TempDir()); err != nil {
+		t.Skipf("fanotify_mark: %v", err)
+	}
+	null, err := os.Open(os.DevNull)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer null.Close()
+	for range maxFiles {
+		n, err := unix.FcntlInt(null.Fd(), unix.F_DUPFD_CLOEXEC, 0)
+		if err != nil {
+			t.Skipf("open many files: %v", err)
+		}
+		defer func() { _ = unix.Close(n) }()
+	}
+	if saw, err := p.Ask(t.Context(), Scanner, "/proc", self, ""); err != nil || !saw.Scans || len(saw.Errors) > 0 {
+		t.Errorf("%+v, %v", saw, err)
+	}
+	last, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		t.Skipf("open many files: %v", err)
+	}
+	defer func() { _ = unix.Close(last) }()
+	if err := unix.Dup3(int(null.Fd()), fd, unix.O_CLOEXEC); err != nil {
+		t.Fatal(err)
+	}
+	if saw, err := p.Ask(t.Context(), Scanner, "/proc", self, ""); err != nil || saw.Scans || len(saw.Errors) == 0 {
+		t.Errorf("a group behind them: %+v, %v", saw, err)
+	}
+}
