@@ -245,15 +245,10 @@ func (h *Host) probeUninterrupted(ctx context.Context, p *evidence.Pod, tasks []
 		return nil
 	}
 	var why reasons
-	asked, waits := 0, 0
-	for i := range tasks {
-		s := &tasks[i]
-		if s.State != evidence.Sleeping || s.Probe != nil {
-			continue
-		}
-		if asked++; asked > maxSleepers {
-			return append(why, fmt.Errorf("more than %d threads of gVisor sleep", maxSleepers))
-		}
+	waits := 0
+	sleepers, left := sleepersOf(tasks, t.first)
+	p.Unprobed += left
+	for asked, s := range sleepers {
 		is, err := h.blocked(ctx, s, cmp.Or(s.Owner, uid))
 		switch {
 		case is && waits == maxWaiters:
@@ -273,6 +268,29 @@ func (h *Host) probeUninterrupted(ctx context.Context, p *evidence.Pod, tasks []
 		return why
 	}
 	return nil
+}
+
+// sleepersOf returns the sleeping threads of gVisor's that were not probed yet, and how many more there are. Those of the
+// processes that the shim has started come first, which make system calls of the node for a program; of the others,
+// in which its threads run, there may be any number.
+func sleepersOf(tasks []kernfile.TaskStatus, first []*evidence.Task) (sleepers []*kernfile.TaskStatus, left int) {
+	started := make(map[int]bool)
+	for _, t := range first {
+		started[t.PID] = true
+	}
+	var others []*kernfile.TaskStatus
+	for i := range tasks {
+		switch s := &tasks[i]; {
+		case s.State != evidence.Sleeping || s.Probe != nil:
+		case started[s.PID]:
+			sleepers = append(sleepers, s)
+		default:
+			others = append(others, s)
+		}
+	}
+	sleepers = append(sleepers, others...)
+	left = max(0, len(sleepers)-maxSleepers)
+	return sleepers[:len(sleepers)-left], left
 }
 
 // seesFUSE reports whether one of the processes of a pod that somebody outside has started sees a FUSE file
