@@ -162,6 +162,7 @@ func TestFileScannerBeforeRuntime(t *testing.T) {
 	child := func(p *evidence.Pod, _ *evidence.RuntimeCommand) {
 		exec := task(210, 50, "containerd-shim", evidence.Uninterruptible, "execve")
 		exec.Container, exec.Owner, exec.UnchangedSince = "", "shim", p.Time.Add(-time.Minute)
+		exec.Probe.Group = 50
 		waits(p, &exec)
 		p.RuntimeCommands, p.Node.Blocked = nil, []evidence.Task{exec}
 	}
@@ -202,6 +203,9 @@ func TestFileScannerBeforeRuntime(t *testing.T) {
 		}, ""},
 		"runc is yet to be executed": {time.Minute, child, "containerd-shim (PID 210), by which"},
 		"it is another shim's child": {time.Minute, both(child, func(p *evidence.Pod, _ *evidence.RuntimeCommand) { p.Node.Blocked[0].PPID = 51 }), ""},
+		"it has come out of a container, and left its group": {time.Minute, both(child, func(p *evidence.Pod, _ *evidence.RuntimeCommand) {
+			p.Node.Blocked[0].Comm, p.Node.Blocked[0].Owner, p.Node.Blocked[0].Probe.Group = "find", "", 205
+		}), ""},
 		"it is a pod's": {time.Minute, both(child, func(p *evidence.Pod, _ *evidence.RuntimeCommand) {
 			p.Node.Blocked[0].Owner = podUID
 		}), ""},

@@ -78,7 +78,9 @@ func RuntimeAwaitsScanner(p *evidence.Pod) *evidence.Task {
 	look(p.Plugins, any)
 	look(p.Tasks, func(t *evidence.Task) bool { return !t.Killed() && OfGVisor(p, t) })
 	if shims := Shims(p); len(shims) == 1 && shims[0].Owner == "shim" { // else which of them is the pod's is not known
-		look(p.Node.Blocked, func(t *evidence.Task) bool { return t.PPID == shims[0].PID && !t.InPod() })
+		// What has come out of a container is in a process group of its own. A shim is the leader of its group (newCommand,
+		// cmd/containerd-shim-runc-v2/manager/manager_linux.go).
+		look(p.Node.Blocked, func(t *evidence.Task) bool { return t.PPID == shims[0].PID && t.Probe.Group == shims[0].PID && !t.InPod() })
 	}
 	return first
 }
