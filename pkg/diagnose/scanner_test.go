@@ -62,8 +62,16 @@ func TestFileScannerNotAnswering(t *testing.T) {
 		"the scanner runs":       {time.Minute, runs, "", diagnose.Proved, "The only such program of the node is clamonacc (PID 30, of clamav-clamonacc.service)"},
 		"it is to be restarted":  {time.Minute, runs, "", diagnose.Proved, "restart clamonacc (PID 30, of clamav-clamonacc.service): its service, or its pod"},
 		"it runs, and is slow":   {59 * time.Second, runs, "none", "", ""},
-		"the node is short":      {99 * time.Second, starved, "none", "", ""},
-		"for as long as it may":  {100 * time.Second, starved, "", diagnose.Proved, ""},
+		"it answers others": {5 * time.Second, func(p *evidence.Pod, t *evidence.Task) {
+			runs(p, t)
+			p.UnchangedSince = p.Time.Add(-14*time.Minute + time.Second)
+		}, "none", "", ""},
+		"it answers others for ever, and not the kubelet": {5 * time.Second, func(p *evidence.Pod, t *evidence.Task) {
+			runs(p, t)
+			p.UnchangedSince = p.Time.Add(-14 * time.Minute)
+		}, "Unknown", "", ""},
+		"the node is short":     {99 * time.Second, starved, "none", "", ""},
+		"for as long as it may": {100 * time.Second, starved, "", diagnose.Proved, ""},
 		"it has just been stopped": {30 * time.Second, func(p *evidence.Pod, _ *evidence.Task) {
 			p.Node.Scanners[0].UnchangedSince = p.Time.Add(-2 * time.Second)
 		}, "none", "", ""},

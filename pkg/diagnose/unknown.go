@@ -80,10 +80,14 @@ const deletesFiles = 4 * time.Minute
 // disk, as under gVisor, may do either for as long as the pod is there.
 const comesAndGoes = 10 * time.Minute
 
+// answersOthers is after what time a program that scans files, for which the kubelet waits, is not thought to be about to answer it, or
+// to be found silent: it may answer others, each of which wakes the kubelet, and never that.
+const answersOthers = comesAndGoes + deletesFiles
+
 // standsStill reports whether a pod has made no progress for so long that it is stuck: nothing is under way that
 // takes its time and then ends, and whoever tries again has had the time for that.
 func standsStill(p *evidence.Pod, at Phase) bool {
-	if t, _ := fact.KubeletAwaitsScanner(p); t != nil && !fact.ScannerSilentForLong(p, t) {
+	if t, _ := fact.KubeletAwaitsScanner(p); t != nil && !fact.ScannerSilentForLong(p, t) && p.Time.Sub(p.UnchangedSince) < answersOthers {
 		return false // then it is known what holds the pod
 	}
 	if fact.PullMoves(p) || fact.NetworkMoves(p) || fact.MayBeNoted(p) || fact.TriesAgain(p) || fact.UnwitnessedSoon(p) {
