@@ -239,3 +239,32 @@ func TestFileScannerBeforeRuntime(t *testing.T) {
 		})
 	}
 }
+
+// A server that is gone holds the kubelet, and the scanner, which holds another thread of the kubelet's for longer.
+func TestFileScannerBesideAServer(t *testing.T) {
+	for name, tc := range map[string]struct {
+		relative bool
+		want     []string
+	}{
+		"it counts files":  {false, []string{"NetworkFilesystemUnreachable"}},
+		"it deletes files": {true, []string{"FileScannerNotAnswering", "NetworkFilesystemUnreachable"}},
+	} {
+		d := cause.Diagnose(scanned(2*time.Minute, func(p *evidence.Pod, t *evidence.Task) {
+			const point = volumesDir + "kubernetes.io~nfs/data"
+			t.Probe.Relative = tc.relative
+			p.Mounts = []evidence.Mount{{ID: 7, Device: "0:50", Point: point, HostPoint: point, Type: "nfs4", Source: "192.0.2.1:/x", Server: "192.0.2.1", Connection: "SYN_SENT", Volume: "data", Plugin: "kubernetes.io~nfs"}}
+			p.Volumes = append(p.Volumes, evidence.Volume{Name: "data", Plugin: "kubernetes.io~nfs"})
+			p.Node.Kubelet.Blocked = append(p.Node.Kubelet.Blocked, evidence.Task{
+				PID: 9, TID: 12, Comm: "kubelet", Owner: "kubelet", State: evidence.Uninterruptible, UnchangedSince: p.Time.Add(-time.Minute),
+				Probe: &evidence.Probe{Syscall: "newfstatat", VolumePath: point, Wchan: "rpc_wait_bit_killable", Mount: &p.Mounts[0]},
+			})
+		}))
+		var got []string
+		for _, f := range d.Findings {
+			got = append(got, f.Cause)
+		}
+		if !slices.Equal(got, tc.want) {
+			t.Errorf("%s: %s, want %s", name, got, tc.want)
+		}
+	}
+}

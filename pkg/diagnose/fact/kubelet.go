@@ -9,12 +9,17 @@ import (
 
 // KubeletBusyWithVolume returns a thread of the kubelet that is in state D,
 // without moving, in a system call on one of the pod's volumes; of several the
-// one that has been so for the longest time, because others join it.
+// one that has been so for the longest time, because others join it. One that waits for a program
+// that scans files is returned only where there is no other: no volume holds it.
 func KubeletBusyWithVolume(p *evidence.Pod) *evidence.Task {
 	var first *evidence.Task
 	for i := range p.Node.Kubelet.Blocked {
 		t := &p.Node.Kubelet.Blocked[i]
-		if busyWithVolume(p, t) && (first == nil || t.UnchangedSince.Before(first.UnchangedSince)) {
+		switch {
+		case !busyWithVolume(p, t):
+		case first == nil, first.AwaitsScanner() && !t.AwaitsScanner():
+			first = t
+		case first.AwaitsScanner() == t.AwaitsScanner() && t.UnchangedSince.Before(first.UnchangedSince):
 			first = t
 		}
 	}

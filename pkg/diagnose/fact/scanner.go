@@ -80,7 +80,9 @@ func RuntimeAwaitsScanner(p *evidence.Pod) *evidence.Task {
 	if shims := Shims(p); len(shims) == 1 && shims[0].Owner == "shim" { // else which of them is the pod's is not known
 		// What has come out of a container is in a process group of its own. A shim is the leader of its group (newCommand,
 		// cmd/containerd-shim-runc-v2/manager/manager_linux.go).
-		look(p.Node.Blocked, func(t *evidence.Task) bool { return t.PPID == shims[0].PID && t.Probe.Group == shims[0].PID && !t.InPod() })
+		look(p.Node.Blocked, func(t *evidence.Task) bool {
+			return t.PPID == shims[0].PID && t.Probe.Group == shims[0].PID && !t.InPod()
+		})
 	}
 	return first
 }
