@@ -20,7 +20,7 @@ func (p *probe) scanner() {
 	}()
 	p.texts(fds, func(fd int, text string) {
 		name := "fdinfo/" + strconv.Itoa(fd)
-		if text != "anon_inode:[fanotify]" || p.seen.Scans || !p.announce(name) {
+		if text != "anon_inode:[fanotify]" || p.seen.Scans || !p.mayScan() || !p.announce(name) {
 			return
 		}
 		b, err := p.dir.head(name, maxMarks)
@@ -30,6 +30,49 @@ func (p *probe) scanner() {
 		}
 		p.seen.Scans = asksPermission(b, len(b) == maxMarks)
 	})
+}
+
+// mayScan reports whether the task has, or had, what it takes to be asked: CAP_SYS_ADMIN in the first user namespace
+// (fanotify_init in fs/notify/fanotify/fanotify_user.c). Anybody may have a group that is told only, with a million marks, and
+// to read its fdinfo takes memory for all of them at once (fs/seq_file.c), of this process. Of one that is not read
+// nothing is known.
+func (p *probe) mayScan() bool {
+	status, ns := p.file("status"), p.link("ns/user")
+	if status == nil || ns == "" {
+		return false
+	}
+	if inode, ok := inodeOfLink(ns, "user"); !ok || inode != firstUserNS || !bounded(status).may(unix.CAP_SYS_ADMIN) {
+		if p.seen.Errors == nil {
+			p.note("fdinfo", errUnprivileged)
+		}
+		return false
+	}
+	return true
+}
+
+var errUnprivileged = errors.New("a group of fanotify's of a process without CAP_SYS_ADMIN")
+
+// firstUserNS is the inode of the user namespace in which a kernel starts (PROC_USER_INIT_INO, include/linux/proc_ns.h).
+const firstUserNS = 0xEFFFFFFD
+
+// capabilities are a set of these, by number.
+type capabilities uint64
+
+func (c capabilities) may(n uint) bool { return c>>n&1 != 0 }
+
+// bounded returns the capabilities that a task, and what it executes, can have, out of its status: those that it has dropped
+// are among them.
+func bounded(status []byte) capabilities {
+	for line := range bytes.Lines(status) {
+		if rest, ok := bytes.CutPrefix(line, []byte("CapBnd:")); ok {
+			n, err := strconv.ParseUint(string(bytes.TrimSpace(rest)), 16, 64)
+			if err != nil {
+				return 0
+			}
+			return capabilities(n)
+		}
+	}
+	return 0
 }
 
 // maxMarks bounds what is read of a group's fdinfo, in bytes: it has a line of a hundred bytes or more for each mark.

@@ -2,6 +2,8 @@ package probe
 
 import (
 	"os"
+	"os/exec"
+	"syscall"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -111,4 +113,48 @@ func TestScannerOfManyFiles(t *testing.T) {
 	if saw, err := p.Ask(t.Context(), Scanner, "/proc", self, ""); err != nil || saw.Scans || len(saw.Errors) == 0 {
 		t.Errorf("a group behind them: %+v, %v", saw, err)
 	}
+}
+
+// A group of a process that cannot be asked is not read: its marks would take the helper's memory.
+func TestUnprivilegedGroup(t *testing.T) {
+	const kept, dropped = "Name:\tx\nCapEff:\t0000000000000000\nCapBnd:\t000001ffffffffff\nCapAmb:\t0\n", "CapBnd:\t00000000a80425fb\n"
+	for text, want := range map[string]bool{kept: true, dropped: false, "CapBnd:\tx\n": false, "": false} {
+		if got := bounded([]byte(text)).may(unix.CAP_SYS_ADMIN); got != want {
+			t.Errorf("%q: %v", text, got)
+		}
+	}
+	fd, err := unix.FanotifyInit(unix.FAN_CLASS_CONTENT|unix.FAN_CLOEXEC, unix.O_RDONLY)
+	if err != nil {
+		t.Skipf("fanotify_init: %v", err)
+	}
+	defer func() { _ = unix.Close(fd) }()
+	if err := unix.FanotifyMark(fd, unix.FAN_MARK_ADD, unix.FAN_OPEN_PERM, unix.AT_FDCWD, t.TempDir()); err != nil {
+		t.Skipf("fanotify_mark: %v", err)
+	}
+	child := exec.Command("sleep", "1000")
+	child.ExtraFiles = []*os.File{os.NewFile(uintptr(dup(t, fd)), "group")}
+	child.SysProcAttr = &syscall.SysProcAttr{
+		Cloneflags: syscall.CLONE_NEWUSER, Pdeathsig: syscall.SIGKILL,
+		UidMappings: []syscall.SysProcIDMap{{HostID: 0, Size: 1}}, GidMappings: []syscall.SysProcIDMap{{HostID: 0, Size: 1}},
+	}
+	if err := child.Start(); err != nil {
+		t.Skipf("a user namespace: %v", err)
+	}
+	defer func() {
+		_ = child.Process.Kill()
+		_ = child.Wait()
+	}()
+	task := &evidence.Task{PID: child.Process.Pid, TID: child.Process.Pid}
+	if saw, err := newProber(t).Ask(t.Context(), Scanner, "/proc", task, ""); err != nil || saw.Scans || len(saw.Errors) != 1 {
+		t.Errorf("%+v, %v", saw, err)
+	}
+}
+
+func dup(t *testing.T, fd int) int {
+	t.Helper()
+	n, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
 }
