@@ -70,6 +70,7 @@ type Prober struct {
 	reaping   bool
 	hung      map[hungKey]hungTask
 	hangers   map[string]time.Time // when a task of an owner has hung a helper last
+	opening   bool                 // the helper's program is being opened
 
 	hangs, restarts, refused atomic.Int64
 	spent                    atomic.Int64 // nanoseconds
@@ -128,6 +129,7 @@ func (e *HungError) Error() string { return "read of " + e.File + " did not retu
 var (
 	errClosed  = errors.New("the prober is closed")
 	errStarved = errors.New("the helper process got no chance to run")
+	errHeld    = errors.New("the helper's program cannot be opened: a program that scans files may not answer")
 )
 
 // Hangs counts the reads that did not return in time.
@@ -352,6 +354,9 @@ func (p *Prober) ready(ctx context.Context, l *lane, owner string) (h *helper, f
 		p.refused.Add(1)
 		return nil, false, fmt.Errorf("%d helper processes were killed and have not ended: nothing that can hang is read until one does", n)
 	}
+	if err := p.opens(ctx, p.Argv[0]); err != nil {
+		return nil, false, err
+	}
 	q := startRequest{argv: p.Argv, done: make(chan startResult, 1)}
 	select {
 	case p.starts <- q:
@@ -389,6 +394,41 @@ func (p *Prober) ready(ctx context.Context, l *lane, owner string) (h *helper, f
 	}
 	l.helper = h
 	return h, true, nil
+}
+
+// opens returns nil once a program can be opened. Where a program that scans files does not answer, what is executed waits in
+// the kernel, and so does its parent, with all of this process as soon as the Go runtime collects garbage: it does not know that a
+// thread waits in vfork. An open that waits costs a thread, and there is one at a time. A scanner that is asked about
+// what is executed only (FAN_OPEN_EXEC_PERM) is not noticed.
+func (p *Prober) opens(ctx context.Context, program string) error {
+	p.mu.Lock()
+	waits := p.opening
+	p.opening = true
+	p.mu.Unlock()
+	if waits {
+		return errHeld
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if f, err := os.Open(program); err == nil { // else to start it tells why not
+			f.Close()
+		}
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.opening = false
+	}()
+	limited, cancel := context.WithTimeout(ctx, p.Timeout)
+	defer cancel()
+	select {
+	case <-done:
+		return nil
+	case <-limited.Done():
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		return errHeld
+	}
 }
 
 // bound sets when reads and writes of the helper's pipes give up: at a moment,

@@ -1,14 +1,20 @@
 package probe
 
 import (
+	"context"
+	"errors"
 	"os"
 	"os/exec"
+	"runtime"
+	"sync"
 	"syscall"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
+	"github.com/nodeagent-io/nodeagent/pkg/proc/internal/kerneltest"
 )
 
 func TestAsksPermission(t *testing.T) {
@@ -157,4 +163,41 @@ func dup(t *testing.T, fd int) int {
 		t.Fatal(err)
 	}
 	return n
+}
+
+// No helper is started while a program that scans files does not answer about the helper's own: that would stop this process.
+func TestProberBehindScanner(t *testing.T) {
+	fd, err := unix.FanotifyInit(unix.FAN_CLASS_CONTENT|unix.FAN_CLOEXEC, unix.O_RDONLY)
+	if err != nil {
+		t.Skipf("fanotify_init: %v", err)
+	}
+	answer := sync.OnceFunc(func() { _ = unix.Close(fd) })
+	defer answer()
+	b, err := os.ReadFile("/proc/self/exe")
+	if err != nil {
+		t.Fatal(err)
+	}
+	program := t.TempDir() + "/program"
+	if err := os.WriteFile(program, b, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.FanotifyMark(fd, unix.FAN_MARK_ADD, unix.FAN_OPEN_PERM, unix.AT_FDCWD, program); err != nil {
+		t.Skipf("fanotify_mark: %v", err)
+	}
+	p := newProber(t)
+	p.Argv[0] = program
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	for range 2 {
+		if _, err := p.ask(ctx, ownTask()); !errors.Is(err, errHeld) {
+			answer()
+			t.Fatal(err)
+		}
+	}
+	runtime.GC() // which waits for all threads that do not say that they are in a system call
+	answer()
+	kerneltest.Eventually(t, "a helper", func() bool {
+		_, err := p.ask(t.Context(), ownTask())
+		return err == nil
+	})
 }
