@@ -82,6 +82,14 @@ func TestFileScannerNotAnswering(t *testing.T) {
 			runs(p, t)
 			p.Node.Blocked = []evidence.Task{{PID: 30, TID: 33, State: evidence.Uninterruptible, UnchangedSince: p.Time.Add(-time.Minute)}}
 		}, "", diagnose.Proved, "clamonacc (PID 30, of clamav-clamonacc.service), hangs in the kernel itself"},
+		"what to do when it hangs": {time.Minute, func(p *evidence.Pod, t *evidence.Task) {
+			runs(p, t)
+			p.Node.Blocked = []evidence.Task{{PID: 30, TID: 33, State: evidence.Uninterruptible, UnchangedSince: p.Time.Add(-time.Minute)}}
+		}, "", diagnose.Proved, "repair what clamonacc (PID 30, of clamav-clamonacc.service) waits for (cat /proc/PID/task/*/stack"},
+		"what to do when it is frozen": {time.Minute, func(p *evidence.Pod, t *evidence.Task) {
+			runs(p, t)
+			p.Node.Scanners[0].Probe.Wchan = "do_freezer_trap"
+		}, "", diagnose.Proved, "have clamonacc (PID 30, of clamav-clamonacc.service) thawed by whoever froze it"},
 		"it is frozen": {time.Minute, func(p *evidence.Pod, t *evidence.Task) {
 			runs(p, t)
 			p.Node.Scanners[0].Probe.Wchan = "do_freezer_trap"

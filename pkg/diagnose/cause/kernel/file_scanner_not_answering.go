@@ -47,6 +47,8 @@ var FileScannerNotAnswering = &diagnose.Rule{
 			},
 			"restart": {
 				{Variant: severalOfThem, Text: "restart the program that scans files, its service or its pod: one of those named after the other"},
+				{Variant: frozenItself, Text: "have {process} thawed by whoever froze it (/proc/PID/cgroup names its control group): what is frozen need not end when it is restarted. Else restart it, its service or its pod"},
+				{Variant: hangsItself, Text: "repair what {process} waits for (cat /proc/PID/task/*/stack as root, with its number): what hangs need not end when it is restarted. Else restart it, its service or its pod"},
 				{Text: "restart {process}: its service, or its pod"},
 				{Text: "restart the program that scans files, its service or its pod. ls -l /proc/[0-9]*/fd | grep fanotify shows whether there is one"},
 			},
