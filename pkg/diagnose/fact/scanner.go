@@ -67,15 +67,15 @@ func RuntimeAwaitsScanner(p *evidence.Pod) *evidence.Task {
 			}
 		}
 	}
-	any := func(*evidence.Task) bool { return true }
+	all := func(*evidence.Task) bool { return true }
 	for i := range p.RuntimeCommands {
 		c := &p.RuntimeCommands[i]
 		lives := slices.ContainsFunc(p.Tasks, func(t evidence.Task) bool { return t.Container == c.Container })
 		if !c.Left && (c.Command != "exec" || !lives) {
-			look(c.Tasks, any)
+			look(c.Tasks, all)
 		}
 	}
-	look(p.Plugins, any)
+	look(p.Plugins, all)
 	look(p.Tasks, func(t *evidence.Task) bool { return !t.Killed() && OfGVisor(p, t) })
 	if shims := Shims(p); len(shims) == 1 && shims[0].Owner == "shim" { // else which of them is the pod's is not known
 		// What has come out of a container is in a process group of its own. A shim is the leader of its group (newCommand,
