@@ -39,7 +39,7 @@ func TestMain(m *testing.M) {
 
 // The orders of the turns: what failed in the last run or takes minutes by its nature, then what was
 // quick in it, then what is killed at its deadline and must have been seen shortly before,
-// then what wants a node to itself. Where no other node does that, it comes before all: it
+// then what wants a node to itself. Where no other node does that, what takes minutes of it comes before all: it
 // waits more than it computes, and at the end the whole machine would wait with it.
 const (
 	orderOnly  = -1
@@ -183,7 +183,7 @@ func order(s scenario.Scenario, nodes []*scenario.Node) int {
 		order = int(last.Whole.Seconds())
 	}
 	switch {
-	case s.Alone && len(nodes) == 1:
+	case s.Alone && s.Long && len(nodes) == 1:
 		return orderOnly
 	case s.Alone && s.WhenGone:
 		return orderAlone + orderCalm

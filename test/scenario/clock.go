@@ -56,6 +56,7 @@ func clockForward() Scenario {
 	return Scenario{
 		Name:  "clock-jumps-forward",
 		Needs: []Need{Clock},
+		Long:  true,
 		Story: "innocent: the node's clock is set ten minutes forward while the pod drains",
 		Pod:   pod(100, BusyboxImage, "sh", "-c", "trap 'for i in $(seq 30); do sleep 1; done; exit 0' TERM; while :; do sleep 1; done"),
 		Break: inTurn(onNode(known), onDeletion(10*time.Second, onNode(setClock(600)))),
@@ -78,7 +79,7 @@ func clockForward() Scenario {
 func clockBack() Scenario {
 	s := sleepPID1()
 	s.Name = "clock-jumps-back"
-	s.Needs = []Need{Clock}
+	s.Needs, s.Long = []Need{Clock}, true
 	s.Story = "PID 1 has no handler for SIGTERM, and the node's clock is set four minutes back just after the deletion"
 	s.Break = inTurn(s.Break, onDeletion(time.Second, onNode(setClock(-240))))
 	s.Proof = clockSet + "\n" + strings.TrimSpace(s.Proof)
