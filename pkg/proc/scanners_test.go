@@ -31,7 +31,7 @@ func scanner(dir string) error {
 // A real process that scans files, and one that waits for it.
 func TestScanners(t *testing.T) {
 	if os.Getuid() != 0 {
-		t.Skip("has files scanned")
+		t.Skip("needs root: fanotify")
 	}
 	self, err := os.Executable()
 	if err != nil {
@@ -89,7 +89,7 @@ func TestScanners(t *testing.T) {
 // it has answered nobody.
 func TestAnswerWakesAll(t *testing.T) {
 	if os.Getuid() != 0 {
-		t.Skip("scans files")
+		t.Skip("needs root: fanotify")
 	}
 	dir := t.TempDir()
 	fd, err := unix.FanotifyInit(unix.FAN_CLASS_CONTENT|unix.FAN_CLOEXEC, unix.O_RDONLY|unix.O_CLOEXEC)

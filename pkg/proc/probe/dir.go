@@ -44,20 +44,26 @@ func openat(at int, name string, flags int) (int, error) {
 
 // file reads a file. What it returns is good until the next call.
 func (d *dir) file(name string) ([]byte, error) {
+	b, err := d.head(name, largestFile)
+	if err == nil && len(b) == largestFile {
+		return nil, fmt.Errorf("%s is larger than %d bytes", name, largestFile)
+	}
+	return b, err
+}
+
+// head reads the first bytes of a file. What it returns is good until the next call.
+func (d *dir) head(name string, most int) ([]byte, error) {
 	fd, err := openat(d.fd, name, unix.O_RDONLY)
 	if err != nil {
 		return nil, err
 	}
 	defer unix.Close(fd)
 	n := 0
-	for {
+	for n < most {
 		if n == len(d.buf) {
-			if n >= largestFile {
-				return nil, fmt.Errorf("%s is larger than %d bytes", name, largestFile)
-			}
 			d.buf = append(d.buf, make([]byte, n)...)
 		}
-		m, err := unix.Read(fd, d.buf[n:])
+		m, err := unix.Read(fd, d.buf[n:min(len(d.buf), most)])
 		switch {
 		case errors.Is(err, unix.EINTR):
 			continue
@@ -68,6 +74,7 @@ func (d *dir) file(name string) ([]byte, error) {
 		}
 		n += m
 	}
+	return d.buf[:n], nil
 }
 
 // link reads a link without following it.

@@ -107,29 +107,3 @@ func asksPermission(b []byte, cut bool) bool {
 	}
 	return class && cut
 }
-
-// head reads the first bytes of a file. What it returns is good until the next call.
-func (d *dir) head(name string, most int) ([]byte, error) {
-	fd, err := openat(d.fd, name, unix.O_RDONLY)
-	if err != nil {
-		return nil, err
-	}
-	defer unix.Close(fd)
-	if len(d.buf) < most {
-		d.buf = make([]byte, most)
-	}
-	n := 0
-	for n < most {
-		m, err := unix.Read(fd, d.buf[n:most])
-		switch {
-		case errors.Is(err, unix.EINTR):
-			continue
-		case err != nil:
-			return nil, err
-		case m == 0:
-			return d.buf[:n], nil
-		}
-		n += m
-	}
-	return d.buf[:n], nil
-}
