@@ -248,6 +248,33 @@ func TestFileScannerBeforeRuntime(t *testing.T) {
 	}
 }
 
+// While a program that scans files may answer, what it holds up is not said to hang by itself.
+func TestRuntimeCommandAwaitsScanner(t *testing.T) {
+	for name, tc := range map[string]struct {
+		command string
+		waited  time.Duration
+		want    string
+	}{
+		"it may answer":        {"kill", 59 * time.Second, "Unknown"},
+		"it does not":          {"kill", time.Minute, "FileScannerNotAnswering"},
+		"before the start":     {"create", 59 * time.Second, "RuntimeCommandHanging"},
+		"it is not waited for": {"kill", 0, "RuntimeCommandHanging"},
+	} {
+		d := cause.Diagnose(commanded(65*time.Second, func(p *evidence.Pod, c *evidence.RuntimeCommand) {
+			c.Command = tc.command
+			if tc.waited == 0 {
+				return
+			}
+			c.Tasks[1].State, c.Tasks[1].Probe.Wchan, c.Tasks[1].Probe.Syscall = evidence.Uninterruptible, asks, "openat"
+			c.Tasks[1].UnchangedSince = p.Time.Add(-tc.waited)
+			p.Node.Scanners = []evidence.Task{scanner(p, 30, "clamonacc", evidence.Stopped), scanner(p, 31, "agent", evidence.Sleeping)}
+		}))
+		if v, _ := d.Verdict(); v.Cause != tc.want {
+			t.Errorf("%s: verdict %q, want %q: %s", name, v.Cause, tc.want, v.Message)
+		}
+	}
+}
+
 // A server that is gone holds the kubelet, and the scanner, which holds another thread of the kubelet's for longer.
 func TestFileScannerBesideAServer(t *testing.T) {
 	for name, tc := range map[string]struct {
