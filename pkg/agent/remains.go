@@ -17,11 +17,14 @@ import (
 const (
 	// remainsAfter is how long after a pod's object is deleted nothing of the pod is left
 	// on the node any more. The kubelet kills a pod that was deleted by force within two
-	// seconds, and takes down its volumes and its group in some more.
+	// seconds, when its loop comes round (housekeeping, pkg/kubelet/kubelet.go), and takes down
+	// its volumes and its group in some more.
 	remainsAfter = 15 * time.Second
-	// remainsStarved is the same on a node that is short of processors, memory or I/O. It is
+	// remainsPatience is after how long what is left is told: one look may find a kubelet that is only
+	// late. remainsStarved is the same on a node that is short of processors, memory or I/O. It is
 	// looked at each remainsAfter until then.
-	remainsStarved = time.Minute
+	remainsPatience = 2 * remainsAfter
+	remainsStarved  = time.Minute
 	// maxDeleted is how many pods are waited for at a time, and maxRecord how long the
 	// record of one may be in the log, in bytes.
 	maxDeleted = 64
@@ -117,8 +120,12 @@ func (a *Agent) lookAfter(ctx context.Context, d *deleted, reading node.Round) {
 		return // the agent ends, or the look was given up
 	}
 	_, left, known := diagnose.Remains(e)
-	if left != "" && e.Time.Sub(d.at) < remainsStarved && len(e.Node.Pressure.Scarce()) > 0 {
-		d.due = e.Time.Add(remainsAfter) // the kubelet may only be slow
+	patience := remainsPatience
+	if len(e.Node.Pressure.Scarce()) > 0 {
+		patience = remainsStarved
+	}
+	if left != "" && e.Time.Sub(d.at) < patience {
+		d.due = e.Time.Add(remainsAfter)
 		a.mu.Lock()
 		defer a.mu.Unlock()
 		a.again = append(a.again, *d)

@@ -150,7 +150,7 @@ func (r *results) print() {
 			wrong = strings.Join(row.Wrong, "; ")
 		}
 		if row.Missed != "" {
-			wrong += " (at the second try; the first: " + short(row.Missed, 200) + ")"
+			wrong += " (at the second try; the first: " + short(row.Missed, 900) + ")"
 		}
 		if row.Again > 0 {
 			wrong += " (the first pod went without the fault)"

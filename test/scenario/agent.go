@@ -206,6 +206,29 @@ func (n *Node) Metrics(ctx context.Context) (string, error) {
 	return n.Kubectl(ctx, "get", "--raw", fmt.Sprintf("/api/v1/namespaces/%s/pods/%s:9732/proxy/metrics", AgentNamespace, p.Name))
 }
 
+// tellsOfDelays are the agent's metrics that say why a verdict may have come late, or not at all.
+var tellsOfDelays = []string{
+	"nodeagent_last_loop_timestamp_seconds", "nodeagent_round_period_seconds_sum", "nodeagent_round_period_seconds_count", "nodeagent_writes_total",
+	"nodeagent_readings_", "nodeagent_evidence_missing_total", "nodeagent_verdicts_dropped_total", "nodeagent_verdicts_held_back_total",
+	"nodeagent_probe_", "process_start_time_seconds",
+}
+
+// agentHealth returns, in one line, what the agent's metrics tell of delays.
+func (n *Node) agentHealth(ctx context.Context) string {
+	metrics, err := n.Metrics(ctx)
+	if err != nil {
+		return fmt.Sprintf("the agent's metrics cannot be read: %v", err)
+	}
+	out := []string{fmt.Sprintf("the agent at %d:", time.Now().Unix())}
+	for line := range strings.Lines(metrics) {
+		line = strings.TrimSpace(line)
+		if !strings.HasSuffix(line, " 0") && slices.ContainsFunc(tellsOfDelays, func(name string) bool { return strings.HasPrefix(line, name) }) {
+			out = append(out, line)
+		}
+	}
+	return strings.Join(out, " ")
+}
+
 // MetricsOnNode reads them on the node, without the API server.
 func (n *Node) MetricsOnNode(ctx context.Context, podIP string) (string, error) {
 	return n.Exec(ctx, fmt.Sprintf(`bash -c 'exec 3<>/dev/tcp/%s/9732; printf "GET /metrics HTTP/1.0\r\n\r\n" >&3; timeout 10 cat <&3'`, podIP))

@@ -121,9 +121,9 @@ func remains(ctx context.Context, n *Node, p *corev1.Pod, reason string) (string
 }
 
 // noRemains returns an error if the agent says on the node that something is left of a pod that
-// is gone. It waits before as long as the agent does, and its rounds are apart.
+// is gone. It waits before as long as the agent does until it looks a second time, and its rounds are apart.
 func (n *Node) noRemains(ctx context.Context, p *corev1.Pod) error {
-	if err := pause(ctx, 25*time.Second); err != nil {
+	if err := pause(ctx, 40*time.Second); err != nil {
 		return err
 	}
 	for _, reason := range []string{deletedPodRemains, orphanedPod} {

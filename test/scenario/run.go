@@ -206,7 +206,7 @@ func (r *Run) AwaitVerdict(ctx context.Context) error {
 			}
 			told, seen := r.verdict(ctx)
 			if late := time.Duration(float64(lastWords) * max(1, r.Node.Slowness())); !gone.IsZero() && time.Since(gone) > late {
-				cancel(fmt.Errorf("the pod has been gone for %s", late.Round(time.Second)))
+				cancel(fmt.Errorf("the pod has been gone for %s; %s", late.Round(time.Second), r.Node.agentHealth(ctx)))
 			}
 			return told, seen
 		})

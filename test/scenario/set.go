@@ -304,7 +304,7 @@ func inItsPlace(ctx context.Context, n *Node, name string, old *corev1.Pod) erro
 	}
 	// With noRemains this is as long as the agent waits until it calls a pod an orphan, and its
 	// searches and rounds are apart.
-	if err := pause(ctx, time.Duration(*old.Spec.TerminationGracePeriodSeconds)*time.Second+15*time.Second); err != nil {
+	if err := pause(ctx, time.Duration(*old.Spec.TerminationGracePeriodSeconds)*time.Second); err != nil {
 		return err
 	}
 	if err := n.noRemains(ctx, old); err != nil {
