@@ -223,6 +223,7 @@ func TestThreadOfGVisor(t *testing.T) {
 			hangs(t, "__refrigerator", "__refrigerator", "get_signal")
 			t.Probe.Mount = nil
 		}, ""},
+		"the time did not suffice for others": {func(p *evidence.Pod, _ *evidence.Task) { p.Lack(evidence.Suspects, "7 of 11") }, "thread 101 (exe) of gVisor"},
 		"under runc": {func(p *evidence.Pod, _ *evidence.Task) {
 			p.Containers[0].Runtime, p.Containers[1].Runtime = "io.containerd.runc.v2", "io.containerd.runc.v2"
 		}, ""},
@@ -251,6 +252,18 @@ func TestThreadOfGVisor(t *testing.T) {
 				t.Errorf("phase %s", phase)
 			}
 		})
+	}
+	// One that waits for a lock may wait for another one, of which nothing is known.
+	for waited, want := range map[time.Duration]bool{29 * time.Second: false, 30 * time.Second: true} {
+		m, _, _ := found(underGVisor(func(p *evidence.Pod, sentry []evidence.Task) {
+			sentry[1].State, sentry[1].UnchangedSince, p.Time = evidence.Uninterruptible, p.Deadline, p.Deadline.Add(waited)
+			hangs(&sentry[1], "rwsem_down_write_slowpath", "rwsem_down_write_slowpath", "vfs_write")
+			sentry[0].State, sentry[0].Probe = evidence.Uninterruptible, nil
+			p.Lack(evidence.Suspects, "7 of 11 suspicious tasks were looked at before the time was over")
+		}), "UninterruptibleSleep")
+		if (m != "") != want {
+			t.Errorf("a lock, for %s: %q", waited, m)
+		}
 	}
 	// The kernel's files of one that is killed say the rest.
 	m, r, c := found(underGVisor(func(p *evidence.Pod, sentry []evidence.Task) {
@@ -357,17 +370,31 @@ func TestSilentShimOfGVisor(t *testing.T) {
 		silent  time.Duration
 		asked   time.Duration // when it was asked last
 		want    string
+		change  func(p *evidence.Pod)
 	}{
-		"gVisor's":                {"io.containerd.runsc.v1", 299 * time.Second, 299 * time.Second, ""},
-		"for five minutes":        {"io.containerd.runsc.v1", 300 * time.Second, 300 * time.Second, "ShimHung"},
-		"one of runc's":           {"io.containerd.runc.v2", 61 * time.Second, 61 * time.Second, "ShimHung"},
-		"runc's, a while ago":     {"io.containerd.runc.v2", 59 * time.Second, 59 * time.Second, ""},
-		"runc's, not asked since": {"io.containerd.runc.v2", 222 * time.Second, 43 * time.Second, ""},
-		"runc's, not asked again": {"io.containerd.runc.v2", 255 * time.Second, 43 * time.Second, "Unknown"},
+		"gVisor's":                {"io.containerd.runsc.v1", 299 * time.Second, 299 * time.Second, "", nil},
+		"for five minutes":        {"io.containerd.runsc.v1", 300 * time.Second, 300 * time.Second, "ShimHung", nil},
+		"one of runc's":           {"io.containerd.runc.v2", 61 * time.Second, 61 * time.Second, "ShimHung", nil},
+		"runc's, a while ago":     {"io.containerd.runc.v2", 59 * time.Second, 59 * time.Second, "", nil},
+		"runc's, not asked since": {"io.containerd.runc.v2", 222 * time.Second, 43 * time.Second, "", nil},
+		"runc's, not asked again": {"io.containerd.runc.v2", 255 * time.Second, 43 * time.Second, "Unknown", nil},
 		// A silent shim is asked 223 seconds after the first time, and then after 403.
-		"not asked since":                   {"io.containerd.runsc.v1", 402 * time.Second, 223 * time.Second, ""},
-		"asked again":                       {"io.containerd.runsc.v1", 403 * time.Second, 403 * time.Second, "ShimHung"},
-		"not asked again though it is time": {"io.containerd.runsc.v1", 495 * time.Second, 223 * time.Second, "Unknown"},
+		"not asked since":                   {"io.containerd.runsc.v1", 402 * time.Second, 223 * time.Second, "", nil},
+		"asked again":                       {"io.containerd.runsc.v1", 403 * time.Second, 403 * time.Second, "ShimHung", nil},
+		"not asked again though it is time": {"io.containerd.runsc.v1", 495 * time.Second, 223 * time.Second, "Unknown", nil},
+		"a thread waits in the kernel": {"io.containerd.runsc.v1", 403 * time.Second, 403 * time.Second, "", func(p *evidence.Pod) {
+			p.Tasks[1].State, p.Tasks[1].UnchangedSince = evidence.Uninterruptible, p.Time.Add(-time.Second)
+		}},
+		"a stub does, of a program's page": {"io.containerd.runsc.v1", 403 * time.Second, 403 * time.Second, "", func(p *evidence.Pod) {
+			p.Tasks[2].State, p.Tasks[2].TracerPID, p.Tasks[2].UnchangedSince = evidence.Uninterruptible, 0, p.Time.Add(-time.Second)
+		}},
+		"the time did not suffice to look at them": {"io.containerd.runsc.v1", 403 * time.Second, 403 * time.Second, "", func(p *evidence.Pod) {
+			p.Lack(evidence.Suspects, "7 of 11")
+		}},
+		"there are too many": {"io.containerd.runsc.v1", 403 * time.Second, 403 * time.Second, "", func(p *evidence.Pod) { p.Unprobed = 1 }},
+		"the time did not suffice, under runc": {"io.containerd.runc.v2", 61 * time.Second, 61 * time.Second, "ShimHung", func(p *evidence.Pod) {
+			p.Lack(evidence.Suspects, "7 of 11")
+		}},
 	} {
 		p := underGVisor(func(p *evidence.Pod, _ []evidence.Task) {
 			p.Time = p.Deadline.Add(test.silent)
@@ -376,6 +403,9 @@ func TestSilentShimOfGVisor(t *testing.T) {
 				p.Containers[i].Runtime = test.runtime
 			}
 			p.Containers[0].Task = evidence.ShimTask{Asked: p.Deadline.Add(test.asked), UnansweredSince: p.Deadline, Attempts: 4}
+			if test.change != nil {
+				test.change(p)
+			}
 		})
 		d := cause.Diagnose(p)
 		v, _ := d.Verdict()

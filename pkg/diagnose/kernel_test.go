@@ -517,6 +517,11 @@ func TestRings(t *testing.T) {
 			o.PID, o.Pending, o.SharedPending, o.Container, o.Probe.Flags = 300, 0, 0, "", 0
 			p.Node.Blocked = append(p.Node.Blocked, o)
 		}, "", "", "", nil, nil},
+		"a process of another pod hangs at work in io_uring": {func(p *evidence.Pod, first *evidence.Task) {
+			o := thread(first, 300, "iou-wrk-299", "request_wait_answer", "fuse_direct_io", "io_read", "io_issue_sqe", "io_wq_submit_work", "io_wq_worker")
+			o.PID, o.Pending, o.SharedPending, o.Container, o.Owner = 299, 0, 0, "", "1c4ddc3e-1111-4222-8333-444455556666"
+			p.Node.Blocked = append(p.Node.Blocked, o)
+		}, "StuckInExit", "IoUring", diagnose.Inferred, nil, nil},
 		"a process of the node hangs in something else": {func(p *evidence.Pod, first *evidence.Task) {
 			o := thread(first, 300, "other", "rpc_wait_bit_killable", "nfs4_file_flush", "filp_close")
 			o.PID, o.Pending, o.SharedPending, o.Container, o.Probe.Flags = 300, 0, 0, "", 0

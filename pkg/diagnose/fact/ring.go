@@ -56,7 +56,8 @@ func RingAtFault(p *evidence.Pod, t *evidence.Task) bool {
 // AwaitsThread reports whether a task that waits for io_uring may wait for another thread,
 // which lives and of which it is not known that it hangs in io_uring too: one of its process,
 // as the workers of a process are (create_io_thread, kernel/fork.c), or one of another process
-// that is at work in io_uring, because the two can share a ring and its lock. That thread has
+// that is at work in io_uring, because the two can share a ring and its lock; not one of another
+// pod, to which a ring would have to be handed over a socket. That thread has
 // the reason, whether it works, hangs or cannot be read, or is not seen at all. One of its
 // process that sleeps and does not exit is well: it waits for results. Of processes outside of
 // the pod only those in state D are seen.
@@ -76,7 +77,7 @@ func AwaitsThread(p *evidence.Pod, t *evidence.Task) bool {
 			(FamilyOf(&o) != FamilyIoUring || o.PID == t.PID && o.State == evidence.Sleeping && !Exits(&o) || o.Unchanged(p.Time) < Motionless(&o))
 	}
 	return seen < t.Threads || slices.ContainsFunc(p.Tasks, awaited) || slices.ContainsFunc(p.Node.Blocked, func(o evidence.Task) bool {
-		return o.PID != t.PID && FamilyOf(&o) != FamilyIoUring && awaited(o)
+		return o.PID != t.PID && (!o.InPod() || o.Owner == p.RuntimeUID) && FamilyOf(&o) != FamilyIoUring && awaited(o)
 	})
 }
 

@@ -228,10 +228,11 @@ func stuckIn(p *evidence.Pod, sticks func(*evidence.Pod, *evidence.Task) bool) [
 }
 
 // behindSlowDisk reports whether a task of which only a lock is seen may wait for
-// another one of its container, which a disk that works, or may work, holds up.
+// another one of its container, which a disk that works, or may work, holds up; or one that has not been
+// looked at.
 func behindSlowDisk(p *evidence.Pod, t *evidence.Task) bool {
 	return fact.FamilyOf(t) == fact.FamilyOther && t.Unchanged(p.Time) < fact.SlowDisk && slices.ContainsFunc(p.Tasks, func(o evidence.Task) bool {
-		return o.Container == t.Container && o.State == evidence.Uninterruptible && fact.MayWork(&o)
+		return o.Container == t.Container && o.State == evidence.Uninterruptible && (o.Probe == nil || fact.MayWork(&o))
 	})
 }
 

@@ -9,7 +9,9 @@ import (
 // UninterruptibleSleep is a killed task that the kernel cannot end.
 var UninterruptibleSleep = &diagnose.Rule{
 	Cause: "UninterruptibleSleep",
-	Needs: []evidence.Source{evidence.Processes, evidence.Suspects, evidence.Cgroups},
+	Needs: []evidence.Source{evidence.Processes, evidence.Cgroups},
+	// On a starved node the time may not suffice for all of a pod's threads.
+	Partly: []evidence.Source{evidence.Suspects},
 	Doc: diagnose.Doc{
 		Layer:   "kernel",
 		Title:   "a killed thread that the kernel cannot end",

@@ -39,7 +39,7 @@ var ShimHung = &diagnose.Rule{
 			"containerd does not end a hung shim by itself.",
 		Evidence: "A shim in state T, in two readings, has been stopped by a signal and can answer nobody: that is proof by itself. Where the pod seems to have several, as under gVisor, a container of it must be without an answer besides. " +
 			"Of any other shim, three requests for a task's state, spread over minutes, were each not answered within two seconds, while containerd answers others and the shim's process exists. " +
-			"On a node short of processors, memory or I/O (/proc/pressure) they must span five minutes, and so they must under gVisor, of which a shim waits for the process that is the containers' kernel. Fewer prove nothing: a shim holds its lock while runc kills or deletes a container, which takes seconds on a busy node.",
+			"On a node short of processors, memory or I/O (/proc/pressure) they must span five minutes, and so they must under gVisor, of which a shim waits for the process that is the containers' kernel, and none of whose threads may be in state D, or not looked at, then. Fewer prove nothing: a shim holds its lock while runc kills or deletes a container, which takes seconds on a busy node.",
 		Remedy: "On the node: look for a child of the shim that hangs (/proc/{pid}/task/*/children): a stuck runc (for gVisor runsc) is the real cause, and the shim continues when that returns. " +
 			"Else save a goroutine dump, which goes to containerd's log: {save}; then drain the node (kubectl drain --skip-wait-for-delete-timeout=60 does not wait for this pod) and reboot it.",
 		Danger: "Killing a shim loses the exit codes and the standard output of all containers of the pod, and does not end their processes by itself. Do not remove its directory below /run/containerd. " +
@@ -53,7 +53,7 @@ var ShimHung = &diagnose.Rule{
 	},
 	Undecided: func(p *evidence.Pod) bool {
 		return !p.Gone && p.Overdue() >= fact.UnknownAfter && slices.ContainsFunc(p.Containers, func(c evidence.Container) bool {
-			return !c.Task.UnansweredSince.IsZero() && !hangs(p, &c.Task)
+			return !c.Task.UnansweredSince.IsZero() && (!hangs(p, &c.Task) || mayWaitForSentry(p))
 		})
 	},
 	Check: func(p *evidence.Pod) []diagnose.Finding {
@@ -72,7 +72,7 @@ var ShimHung = &diagnose.Rule{
 			} else {
 				silent = append(silent, c.Name)
 			}
-			proven = proven || hangs(p, &t)
+			proven = proven || hangs(p, &t) && !mayWaitForSentry(p)
 		}
 		shims := fact.Shims(p)
 		i := slices.IndexFunc(shims, func(s *evidence.Task) bool {
@@ -105,4 +105,13 @@ var ShimHung = &diagnose.Rule{
 // hangs reports whether a shim that does not answer about a container is seen to hang by that alone.
 func hangs(p *evidence.Pod, t *evidence.ShimTask) bool {
 	return t.Attempts >= 3 && fact.ShimSilentForLong(p, t)
+}
+
+// mayWaitForSentry reports whether a shim of gVisor's may only be silent because a thread of gVisor's waits in the kernel,
+// or whether that is not known.
+func mayWaitForSentry(p *evidence.Pod) bool {
+	return fact.UnderGVisor(p) && (fact.Missing(p, evidence.Processes, evidence.Suspects, evidence.Cgroups) || p.Unprobed > 0 ||
+		slices.ContainsFunc(p.Tasks, func(t evidence.Task) bool {
+			return t.State == evidence.Uninterruptible && fact.OfGVisor(p, &t)
+		}))
 }
