@@ -248,29 +248,52 @@ func TestFileScannerBeforeRuntime(t *testing.T) {
 	}
 }
 
-// While a program that scans files may answer, what it holds up is not said to hang by itself.
+// While a program that scans files may answer, what it holds up is not said to hang by itself, for a while.
 func TestRuntimeCommandAwaitsScanner(t *testing.T) {
+	none := func(*evidence.Pod, *evidence.RuntimeCommand) {}
 	for name, tc := range map[string]struct {
-		command string
-		waited  time.Duration
-		want    string
+		command   string
+		age       time.Duration
+		waited    time.Duration
+		change    func(*evidence.Pod, *evidence.RuntimeCommand)
+		want      string
+		undecided bool
 	}{
-		"it may answer":        {"kill", 59 * time.Second, "Unknown"},
-		"it does not":          {"kill", time.Minute, "FileScannerNotAnswering"},
-		"before the start":     {"create", 59 * time.Second, "RuntimeCommandHanging"},
-		"it is not waited for": {"kill", 0, "RuntimeCommandHanging"},
+		"it may answer":                             {"kill", 65 * time.Second, 59 * time.Second, none, "Unknown", true},
+		"it does not":                               {"kill", 65 * time.Second, time.Minute, none, "FileScannerNotAnswering", false},
+		"before the start":                          {"create", 65 * time.Second, 59 * time.Second, none, "RuntimeCommandHanging", false},
+		"it is not waited for":                      {"kill", 65 * time.Second, 0, none, "RuntimeCommandHanging", false},
+		"it answers others":                         {"kill", 99 * time.Second, 40 * time.Second, none, "Unknown", true},
+		"it answers others, and never the command":  {"kill", 100 * time.Second, 40 * time.Second, none, "RuntimeCommandHanging", true},
+		"a command that was started anew waits too": {"kill", 5 * time.Second, 4 * time.Second, none, "Unknown", true},
+		"it is asked about a command that has been left behind": {"kill", 65 * time.Second, 59 * time.Second, func(p *evidence.Pod, c *evidence.RuntimeCommand) {
+			c.Left = true
+			p.Containers[0].Task = evidence.ShimTask{Asked: p.Time, UnansweredSince: p.Time.Add(-50 * time.Second), Attempts: 2}
+		}, "RuntimeCommandHanging", false},
+		"it is asked about a probe": {"exec", 2 * time.Second, time.Second, func(p *evidence.Pod, c *evidence.RuntimeCommand) {
+			c.Container, p.Containers[0].State = "c", evidence.StateRunning
+			p.Tasks = []evidence.Task{task(100, 50, "app", evidence.Sleeping, "epoll_wait")}
+		}, "Unknown", false},
 	} {
-		d := cause.Diagnose(commanded(65*time.Second, func(p *evidence.Pod, c *evidence.RuntimeCommand) {
+		d := cause.Diagnose(commanded(tc.age, func(p *evidence.Pod, c *evidence.RuntimeCommand) {
 			c.Command = tc.command
 			if tc.waited == 0 {
 				return
 			}
-			c.Tasks[1].State, c.Tasks[1].Probe.Wchan, c.Tasks[1].Probe.Syscall = evidence.Uninterruptible, asks, "openat"
-			c.Tasks[1].UnchangedSince = p.Time.Add(-tc.waited)
+			// Of one that is left behind nothing but itself is seen.
+			t := &c.Tasks[1]
+			if tc.change(p, c); c.Left {
+				c.Tasks, t = c.Tasks[:1], &c.Tasks[0]
+			}
+			t.State, t.Probe.Wchan, t.Probe.Syscall = evidence.Uninterruptible, asks, "openat"
+			t.UnchangedSince = p.Time.Add(-tc.waited)
 			p.Node.Scanners = []evidence.Task{scanner(p, 30, "clamonacc", evidence.Stopped), scanner(p, 31, "agent", evidence.Sleeping)}
 		}))
 		if v, _ := d.Verdict(); v.Cause != tc.want {
 			t.Errorf("%s: verdict %q, want %q: %s", name, v.Cause, tc.want, v.Message)
+		}
+		if d.NotLookedFor("RuntimeCommandHanging") != tc.undecided {
+			t.Errorf("%s: undecided %t", name, !tc.undecided)
 		}
 	}
 }

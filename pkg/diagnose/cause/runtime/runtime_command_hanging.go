@@ -77,7 +77,7 @@ var RuntimeCommandHanging = &diagnose.Rule{
 			"Meanwhile it does nothing else about this container, and its answers to containerd about the container have to wait too. " +
 			"While a container is created or started the kubelet does not turn to the deletion, until its request runs out of time: after two minutes (runtimeRequestTimeout), or four while the sandbox is created or started. It asks for one container after the other, and each may take so long.",
 		Evidence: "A child of the pod's shim has the arguments that the shim starts a runtime with, and was started more than a minute ago. " +
-			"One that waits for a program that scans files is left to FileScannerNotAnswering until that is seen to hang or to answer. " +
+			"Of one that does not start a container and waits for a program that scans files it is 100 seconds: that may answer, and when it is seen not to, FileScannerNotAnswering says so. " +
 			"On a node short of processors, memory or I/O (/proc/pressure) it is five minutes, or 100 seconds of a command that sleeps and has not moved for ten. " +
 			"Ten seconds of such a sleep are enough, and then it is inferred, when the kubelet has said before, in an Event, that stopping the sandbox has timed out: it has the command killed then and begins anew, so that this one was started since. Two readings show the same. " +
 			"The child is in the shim's process group and in no pod's control group, where nothing that comes out of a container can be. Only shims for runc (io.containerd.runc.v2) are looked at. " +
@@ -177,7 +177,7 @@ func hanging(p *evidence.Pod, c *evidence.RuntimeCommand) (f diagnose.Finding, o
 	last := fact.LastOf(c.Tasks, first)
 	thread := telling(c, last)
 	age := p.Time.Sub(first.Probe.Started)
-	if !overlong(p, c, age, thread) || scanned(p, c) {
+	if !overlong(p, c, age, thread) || age < commandPatienceAsleep && scanned(p, c) {
 		return f, false
 	}
 	f = diagnose.Finding{Confidence: diagnose.Proved, Objects: diagnose.Objects{
@@ -305,9 +305,11 @@ func holdsUp(p *evidence.Pod, left *evidence.Task) bool {
 const clocksDiffer = 3 * time.Second
 
 // scanned reports whether a command that ends a container waits for a program that scans files, and that may answer:
-// whether it is that program which hangs, FileScannerNotAnswering says when that is seen.
+// whether it is that program which hangs, FileScannerNotAnswering says when that is seen. It may also answer others for ever,
+// and never the command.
 func scanned(p *evidence.Pod, c *evidence.RuntimeCommand) bool {
-	return !slices.Contains(startCommands, c.Command) && slices.ContainsFunc(c.Tasks, func(t evidence.Task) bool {
+	container, ok := p.Container(c.Container)
+	return ok && !c.Left && counts(p, c, container) && !slices.Contains(startCommands, c.Command) && slices.ContainsFunc(c.Tasks, func(t evidence.Task) bool {
 		return t.AwaitsScanner() && !fact.ScannerSilentForLong(p, &t)
 	})
 }
