@@ -517,6 +517,13 @@ func TestRings(t *testing.T) {
 			o.PID, o.Pending, o.SharedPending, o.Container, o.Probe.Flags = 300, 0, 0, "", 0
 			p.Node.Blocked = append(p.Node.Blocked, o)
 		}, "", "", "", nil, nil},
+		"another process of the pod was not looked at, which may share its ring": {func(p *evidence.Pod, first *evidence.Task) {
+			hangs(first, "__do_sys_io_uring_enter", "__do_sys_io_uring_enter", "do_syscall_64")
+			o := onFUSE(first)
+			o.PID, o.TID, o.PPID, o.Comm, o.Probe = 200, 202, 100, "iou-wrk-200", nil
+			p.Tasks = append(p.Tasks, o)
+			p.Lack(evidence.Suspects, "7 of 11 suspicious tasks were looked at before the time was over")
+		}, "", "", "", nil, nil},
 		"a process of another pod hangs at work in io_uring": {func(p *evidence.Pod, first *evidence.Task) {
 			o := thread(first, 300, "iou-wrk-299", "request_wait_answer", "fuse_direct_io", "io_read", "io_issue_sqe", "io_wq_submit_work", "io_wq_worker")
 			o.PID, o.Pending, o.SharedPending, o.Container, o.Owner = 299, 0, 0, "", "1c4ddc3e-1111-4222-8333-444455556666"

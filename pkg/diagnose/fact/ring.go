@@ -60,10 +60,13 @@ func RingAtFault(p *evidence.Pod, t *evidence.Task) bool {
 // pod, to which a ring would have to be handed over a socket. That thread has
 // the reason, whether it works, hangs or cannot be read, or is not seen at all. One of its
 // process that sleeps and does not exit is well: it waits for results. Of processes outside of
-// the pod only those in state D are seen.
+// the pod only those in state D are seen. Where not all threads were looked at, another process of the pod may be at work there.
 func AwaitsThread(p *evidence.Pod, t *evidence.Task) bool {
 	if FamilyOf(t) != FamilyIoUring {
 		return false
+	}
+	if Missing(p, evidence.Suspects) {
+		return true
 	}
 	seen := 0
 	for i := range p.Tasks {
