@@ -427,6 +427,43 @@ func TestCulprits(t *testing.T) {
 	}
 }
 
+// A thread is told though the time did not suffice to look at others, and though its own files were not all read, when that
+// cannot change what is said.
+func TestPartlyReadSuspects(t *testing.T) {
+	fsync := []string{"folio_wait_bit_common", "folio_wait_writeback", "ext4_sync_file"}
+	for name, tc := range map[string]struct {
+		waited     time.Duration
+		wchan      string
+		stack      []string
+		family     string // "" for silence
+		confidence diagnose.Confidence
+	}{
+		"a FUSE daemon":                            {10 * time.Second, "request_wait_answer", []string{"request_wait_answer", "fuse_direct_io", "vfs_write"}, "FUSE", diagnose.Inferred},
+		"a disk that is not known":                 {29 * time.Second, fsync[0], fsync, "", ""},
+		"a disk that is not known, for long":       {30 * time.Second, fsync[0], fsync, "Block", diagnose.Inferred},
+		"a lock, and nobody else is seen":          {29 * time.Second, "rwsem_down_write_slowpath", []string{"rwsem_down_write_slowpath", "vfs_write"}, "", ""},
+		"a lock, for long":                         {30 * time.Second, "rwsem_down_write_slowpath", []string{"rwsem_down_write_slowpath", "vfs_write"}, "Other", diagnose.Inferred},
+		"its stack may not be read":                {2 * time.Minute, fsync[0], nil, "", ""},
+		"the kernel's processors, without a stack": {50 * time.Second, "wait_for_completion", nil, "", ""},
+	} {
+		d := cause.Diagnose(killed(func(p *evidence.Pod, first *evidence.Task) {
+			p.Time, p.Node.Kernel = p.Deadline.Add(tc.waited), "6.1.115-1"
+			hangs(first, tc.wchan, tc.stack...)
+			p.Lack(evidence.Suspects, "7 of 11 suspicious tasks were looked at before the time was over")
+		}))
+		v, ok := d.Verdict()
+		if v.Cause == "Unknown" {
+			v, ok = diagnose.Finding{}, false
+		}
+		if ok != (tc.family != "") || ok && v.Cause != "UninterruptibleSleep" || v.Family != tc.family || v.Confidence != tc.confidence {
+			t.Errorf("%s: %s %s/%s, want %s %s: %s", name, v.Confidence, v.Cause, v.Family, tc.confidence, tc.family, v.Message)
+		}
+		if !d.NotLookedFor("UninterruptibleSleep") {
+			t.Errorf("%s: it is ruled out", name)
+		}
+	}
+}
+
 // A thread that waits for io_uring waits for another thread of its process, as long as one
 // lives.
 func TestRings(t *testing.T) {

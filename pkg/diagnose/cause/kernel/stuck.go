@@ -229,9 +229,13 @@ func stuckIn(p *evidence.Pod, sticks func(*evidence.Pod, *evidence.Task) bool) [
 
 // behindSlowDisk reports whether a task of which only a lock is seen may wait for
 // another one of its container, which a disk that works, or may work, holds up; or one that has not been
-// looked at.
+// looked at; or for such a disk itself, when its files were not all read.
 func behindSlowDisk(p *evidence.Pod, t *evidence.Task) bool {
-	return fact.FamilyOf(t) == fact.FamilyOther && t.Unchanged(p.Time) < fact.SlowDisk && slices.ContainsFunc(p.Tasks, func(o evidence.Task) bool {
+	family := fact.FamilyOf(t)
+	if t.Unchanged(p.Time) >= fact.SlowDisk || family != fact.FamilyOther && family != fact.FamilyBlock {
+		return false
+	}
+	return t.Probe.Mount == nil && fact.Missing(p, evidence.Suspects) || family == fact.FamilyOther && slices.ContainsFunc(p.Tasks, func(o evidence.Task) bool {
 		return o.Container == t.Container && o.State == evidence.Uninterruptible && (o.Probe == nil || fact.MayWork(&o))
 	})
 }
@@ -308,7 +312,8 @@ func stuckFinding(p *evidence.Pod, tasks []*evidence.Task) diagnose.Finding {
 			f.Family, f.Objects.Kernel = fact.FamilyOther, ""
 		}
 	default:
-		certain = true
+		// Which of them holds the lock that the others wait for is not known when not all were looked at.
+		certain = f.Family != fact.FamilyOther || !fact.Missing(p, evidence.Suspects)
 	}
 	if !certain {
 		f.Confidence = diagnose.Inferred
