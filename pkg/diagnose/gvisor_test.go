@@ -388,6 +388,18 @@ func TestSilentShimOfGVisor(t *testing.T) {
 		"a stub does, of a program's page": {"io.containerd.runsc.v1", 403 * time.Second, 403 * time.Second, "", func(p *evidence.Pod) {
 			p.Tasks[2].State, p.Tasks[2].TracerPID, p.Tasks[2].UnchangedSince = evidence.Uninterruptible, 0, p.Time.Add(-time.Second)
 		}},
+		"a thread waits for a FUSE daemon, which is slow": {"io.containerd.runsc.v1", 403 * time.Second, 403 * time.Second, "", func(p *evidence.Pod) {
+			awaitDaemon(&p.Tasks[1])
+			p.Tasks[1].UnchangedSince = p.Time.Add(-4 * time.Second)
+		}},
+		"there are too many that it traces": {"io.containerd.runsc.v1", 403 * time.Second, 403 * time.Second, "ShimHung", func(p *evidence.Pod) {
+			for pid := range 70 {
+				stub := p.Tasks[2]
+				stub.PID, stub.TID, stub.Probe = 200+pid, 200+pid, nil
+				p.Tasks = append(p.Tasks, stub)
+			}
+			p.Unprobed = 9
+		}},
 		"the time did not suffice to look at them": {"io.containerd.runsc.v1", 403 * time.Second, 403 * time.Second, "", func(p *evidence.Pod) {
 			p.Lack(evidence.Suspects, "7 of 11")
 		}},

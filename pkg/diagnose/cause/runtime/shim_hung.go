@@ -39,7 +39,7 @@ var ShimHung = &diagnose.Rule{
 			"containerd does not end a hung shim by itself.",
 		Evidence: "A shim in state T, in two readings, has been stopped by a signal and can answer nobody: that is proof by itself. Where the pod seems to have several, as under gVisor, a container of it must be without an answer besides. " +
 			"Of any other shim, three requests for a task's state, spread over minutes, were each not answered within two seconds, while containerd answers others and the shim's process exists. " +
-			"On a node short of processors, memory or I/O (/proc/pressure) they must span five minutes, and so they must under gVisor, of which a shim waits for the process that is the containers' kernel, and none of whose threads may be in state D, or not looked at, then. Fewer prove nothing: a shim holds its lock while runc kills or deletes a container, which takes seconds on a busy node.",
+			"On a node short of processors, memory or I/O (/proc/pressure) they must span five minutes, and so they must under gVisor, of which a shim waits for the process that is the containers' kernel, and none of whose threads may be in state D, wait for a FUSE daemon, or not looked at, then. Fewer prove nothing: a shim holds its lock while runc kills or deletes a container, which takes seconds on a busy node.",
 		Remedy: "On the node: look for a child of the shim that hangs (/proc/{pid}/task/*/children): a stuck runc (for gVisor runsc) is the real cause, and the shim continues when that returns. " +
 			"Else save a goroutine dump, which goes to containerd's log: {save}; then drain the node (kubectl drain --skip-wait-for-delete-timeout=60 does not wait for this pod) and reboot it.",
 		Danger: "Killing a shim loses the exit codes and the standard output of all containers of the pod, and does not end their processes by itself. Do not remove its directory below /run/containerd. " +
@@ -108,10 +108,21 @@ func hangs(p *evidence.Pod, t *evidence.ShimTask) bool {
 }
 
 // mayWaitForSentry reports whether a shim of gVisor's may only be silent because a thread of gVisor's waits in the kernel,
-// or whether that is not known.
+// in state S for a FUSE daemon (fact.HeldUnderGVisor), or whether that is not known. Those that the sentry traces, to have a
+// program run, are any number, and too many to look at in a large pod.
 func mayWaitForSentry(p *evidence.Pod) bool {
-	return fact.UnderGVisor(p) && (fact.Missing(p, evidence.Processes, evidence.Suspects, evidence.Cgroups) || p.Unprobed > 0 ||
-		slices.ContainsFunc(p.Tasks, func(t evidence.Task) bool {
-			return t.State == evidence.Uninterruptible && fact.OfGVisor(p, &t)
-		}))
+	if !fact.UnderGVisor(p) {
+		return false
+	}
+	traced := 0
+	for i := range p.Tasks {
+		t := &p.Tasks[i]
+		if (t.State == evidence.Uninterruptible || fact.Through(t, "request_wait_answer")) && fact.OfGVisor(p, t) {
+			return true
+		}
+		if t.Probe == nil && t.State != evidence.Zombie && (t.State == evidence.Traced || t.TracerPID != 0) {
+			traced++
+		}
+	}
+	return fact.Missing(p, evidence.Processes, evidence.Suspects, evidence.Cgroups) || p.Unprobed > traced
 }
