@@ -20,9 +20,9 @@ const (
 	// seconds, when its loop comes round (housekeeping, pkg/kubelet/kubelet.go), and takes down
 	// its volumes and its group in some more.
 	remainsAfter = 15 * time.Second
-	// remainsPatience is after how long what is left is told: one look may find a kubelet that is only
-	// late. remainsStarved is the same on a node that is short of processors, memory or I/O. It is
-	// looked at each remainsAfter until then.
+	// remainsPatience is after how long what is left is told, when two looks have found it: one may find a kubelet
+	// that is only late, and is late itself then. remainsStarved is the same on a node that has been short of processors,
+	// memory or I/O since the deletion, or of which that is not known. It is looked at each remainsAfter until then.
 	remainsPatience = 2 * remainsAfter
 	remainsStarved  = time.Minute
 	// maxDeleted is how many pods are waited for at a time, and maxRecord how long the
@@ -48,6 +48,7 @@ type deleted struct {
 	seed    *evidence.Pod // for a reading; the last one itself may be large
 	at      time.Time     // when it was seen to be deleted
 	due     time.Time     // when it is to be looked at
+	left    bool          // whether a look has found something of it
 }
 
 // outlives takes note of a pod that is gone and on which a verdict stood, and has its
@@ -121,11 +122,11 @@ func (a *Agent) lookAfter(ctx context.Context, d *deleted, reading node.Round) {
 	}
 	_, left, known := diagnose.Remains(e)
 	patience := remainsPatience
-	if len(e.Node.Pressure.Scarce()) > 0 {
+	if pressure := e.Node.Pressure; pressure == nil || len(pressure.Scarce()) > 0 || pressure.StarvedUntil.After(d.at) {
 		patience = remainsStarved
 	}
-	if left != "" && e.Time.Sub(d.at) < patience {
-		d.due = e.Time.Add(remainsAfter)
+	if left != "" && (!d.left || e.Time.Sub(d.at) < patience) {
+		d.due, d.left = e.Time.Add(remainsAfter), true
 		a.mu.Lock()
 		defer a.mu.Unlock()
 		a.again = append(a.again, *d)

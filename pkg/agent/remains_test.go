@@ -63,7 +63,7 @@ func TestRemainsOfDeletedPods(t *testing.T) {
 				}
 				after := 0
 				b.gather = func(_ context.Context, p *evidence.Pod) {
-					p.Mirror = tc.mirror
+					p.Mirror, p.Node.Pressure = tc.mirror, new(evidence.Pressure)
 					if !p.Gone {
 						p.Cgroups = []evidence.Cgroup{{Path: "/kubepods/a"}}
 						p.Containers = []evidence.Container{{Name: "main", Runtime: "io.containerd.runc.v2"}}
@@ -112,26 +112,45 @@ func TestRemainsOfDeletedPods(t *testing.T) {
 
 // The kubelet may be late, and on a node that is short of something it is given more time.
 func TestRemainsOfALateKubelet(t *testing.T) {
+	// at gives the pressure of a node that is short of processors for so long after the deletion.
+	at := func(share float64, until time.Duration) func(time.Duration) *evidence.Pressure {
+		return func(since time.Duration) *evidence.Pressure {
+			switch {
+			case share == 0:
+				return new(evidence.Pressure)
+			case since < until:
+				return &evidence.Pressure{CPU: share, StarvedUntil: time.Now()}
+			}
+			return &evidence.Pressure{StarvedUntil: time.Now().Add(until - since)}
+		}
+	}
 	for name, tc := range map[string]struct {
 		gone     time.Duration // when the last process has
-		pressure float64
+		period   time.Duration
+		pressure func(since time.Duration) *evidence.Pressure // so long after the deletion
 		want     []string
 	}{
-		"a little":               {20 * time.Second, 0, []string{"ShimHung clean"}},
-		"late, on a short node":  {40 * time.Second, 80, []string{"ShimHung clean"}},
-		"never, on a short node": {time.Hour, 80, []string{"ShimHung left"}},
+		"a little":               {20 * time.Second, 2 * time.Second, at(0, 0), []string{"ShimHung clean"}},
+		"late, on a short node":  {40 * time.Second, 2 * time.Second, at(80, time.Hour), []string{"ShimHung clean"}},
+		"never, on a short node": {time.Hour, 2 * time.Second, at(80, time.Hour), []string{"ShimHung left"}},
+		"late, on a node that was short until a while ago": {40 * time.Second, 2 * time.Second, at(80, 20*time.Second), []string{"ShimHung clean"}},
+		"late, and the kernel does not tell what is short": {40 * time.Second, 2 * time.Second, func(time.Duration) *evidence.Pressure { return nil }, []string{"ShimHung clean"}},
+		"late, and nodeagent is late too":                  {50 * time.Second, 40 * time.Second, at(0, 0), []string{"ShimHung clean"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				b := newBench()
+				b.Period = tc.period
 				var deleted, told time.Time
 				b.ReportRemains = func(_ context.Context, _ verdict.Subject, now time.Time, _, _ string) { told = now }
 				b.gather = func(_ context.Context, p *evidence.Pod) {
-					p.Node.Pressure = &evidence.Pressure{CPU: tc.pressure}
 					if !p.Gone {
+						p.Node.Pressure = tc.pressure(0)
 						p.Cgroups = []evidence.Cgroup{{Path: "/kubepods/a"}}
 						p.Containers = []evidence.Container{{Name: "main", Runtime: "io.containerd.runc.v2"}}
-					} else if time.Since(deleted) < tc.gone {
+						return
+					}
+					if p.Node.Pressure = tc.pressure(time.Since(deleted)); time.Since(deleted) < tc.gone {
 						p.Tasks = []evidence.Task{{PID: 7, TID: 7, Comm: "app"}}
 					}
 				}
@@ -140,10 +159,10 @@ func TestRemainsOfALateKubelet(t *testing.T) {
 				b.set([]*corev1.Pod{pod})
 				ctx, cancel := context.WithCancel(t.Context())
 				go b.Run(ctx)
-				time.Sleep(20 * time.Second)
+				time.Sleep(10 * tc.period)
 				deleted = time.Now()
 				b.set(nil, pod)
-				time.Sleep(2 * time.Minute)
+				time.Sleep(4 * time.Minute)
 				cancel()
 				synctest.Wait()
 				if !slices.Equal(b.deletions, tc.want) {
@@ -180,7 +199,7 @@ func TestManyDeletedPods(t *testing.T) {
 			told++
 		}
 		b.gather = func(_ context.Context, p *evidence.Pod) {
-			if p.Gone {
+			if p.Node.Pressure = new(evidence.Pressure); p.Gone {
 				p.Tasks = []evidence.Task{{PID: 7, TID: 7, Comm: "app"}}
 			}
 		}
