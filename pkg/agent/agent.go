@@ -127,7 +127,7 @@ type Agent struct {
 	mu       sync.Mutex
 	underWay map[string]bool            // the pods, by UID, at which there is a look: true when it was given up
 	lacked   map[evidence.Source]string // the pod's UID that a source is missing of
-	again    []deleted                  // to be looked at once more, because the node is slow
+	again    []deleted                  // to be looked at once more, because something was left
 
 	lookingBack sync.WaitGroup
 	backSlots   chan struct{}

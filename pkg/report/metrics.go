@@ -104,7 +104,7 @@ func NewMetrics(version string, now func() time.Time, cases *verdict.Cases, coun
 		}, []string{"reason"}),
 		deleted: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "nodeagent_deleted_with_verdict_total",
-			Help: "Pods that were deleted while a verdict stood, by cause (reason) and by what was on the node 15 seconds later (ending): clean (nothing of the pod), left (something), unread (not known).",
+			Help: "Pods that were deleted while a verdict stood, by cause (reason) and by what was on the node 15 seconds to a minute later (ending): clean (nothing of the pod), left (something), unread (not known).",
 		}, []string{"reason", "ending"}),
 		lost: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "nodeagent_readings_lost_total",
