@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
@@ -38,6 +39,8 @@ type Host struct {
 
 	once   sync.Once
 	groups cgroup.Tree
+	// searched is the process after which the next search for programs that scan files begins.
+	searched atomic.Int64
 }
 
 // tree returns the host's control groups.

@@ -101,9 +101,18 @@ func (h *Host) Round() *Round {
 // each calls do with the processes of the node, in ascending order, until it returns
 // false. With an error it has not been called with all of them.
 func (r *Round) each(ctx context.Context, do func(pid int) bool) error {
+	return r.eachAfter(ctx, 0, do)
+}
+
+// eachAfter is the same, and begins after one of them.
+func (r *Round) eachAfter(ctx context.Context, after int, do func(pid int) bool) error {
 	pids, err := r.pids()
 	if err != nil {
 		return err
+	}
+	if after > 0 {
+		i, _ := slices.BinarySearch(pids, after+1)
+		pids = slices.Concat(pids[i:], pids[:i])
 	}
 	for i, pid := range pids {
 		switch {

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"sync"
 	"testing"
@@ -254,6 +255,17 @@ func TestWhichContainerdListens(t *testing.T) {
 		}
 		if got == nil || got.PID != test.want || blocking == nil || blocking.PID != test.want {
 			t.Errorf("%s: %+v and %+v, %v and %v", name, got, blocking, err, blockingErr)
+		}
+	}
+}
+
+// A search that begins in the middle reaches all, and one that has begun behind the last one too.
+func TestEachAfter(t *testing.T) {
+	r := &Round{pids: func() ([]int, error) { return []int{1, 3, 7}, nil }}
+	for after, want := range map[int][]int{0: {1, 3, 7}, 1: {3, 7, 1}, 2: {3, 7, 1}, 7: {1, 3, 7}, 9: {1, 3, 7}} {
+		var got []int
+		if err := r.eachAfter(t.Context(), after, func(pid int) bool { got = append(got, pid); return true }); err != nil || !slices.Equal(got, want) {
+			t.Errorf("after %d: %v, %v, want %v", after, got, err, want)
 		}
 	}
 }

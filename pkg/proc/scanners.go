@@ -15,7 +15,7 @@ const maxScanners = 8
 
 // ReadScanners finds the processes that the kernel asks before it lets others open, read or execute files: each has a
 // group of fanotify open that is asked (fanotify(7)). All of /proc is looked at. Results that come with an error are
-// good but not all.
+// good but not all. Where the time did not suffice, and none was found, the next search goes on from there.
 func (r *Round) ReadScanners(ctx context.Context) ([]evidence.Task, error) {
 	if r.Prober == nil {
 		return nil, errNoProber
@@ -28,7 +28,9 @@ func (r *Round) ReadScanners(ctx context.Context) ([]evidence.Task, error) {
 	var out []evidence.Task
 	var hidden error
 	t := &tables{Round: r}
-	err = r.each(ctx, func(pid int) bool {
+	after := int(r.searched.Load())
+	last := after
+	err = r.eachAfter(ctx, after, func(pid int) bool {
 		s, err := files.TaskStatus(pid)
 		if err != nil || s.Kernel || s.State == evidence.Zombie && s.Threads <= 1 {
 			return true
@@ -38,6 +40,9 @@ func (r *Round) ReadScanners(ctx context.Context) ([]evidence.Task, error) {
 		saw, err := r.Prober.Ask(ctx, probe.Scanner, r.Proc, &s.Task, s.Owner)
 		if err = complaint(&saw, err, &s, "fdinfo"); err != nil && hidden == nil && ctx.Err() == nil {
 			hidden = err // the others are asked all the same
+		}
+		if ctx.Err() == nil {
+			last = pid
 		}
 		if !saw.Scans {
 			return ctx.Err() == nil
@@ -50,5 +55,11 @@ func (r *Round) ReadScanners(ctx context.Context) ([]evidence.Task, error) {
 		out = append(out, s.Task)
 		return ctx.Err() == nil
 	})
+	switch {
+	case ctx.Err() == nil:
+		r.searched.Store(0)
+	case len(out) == 0:
+		r.searched.Store(int64(last))
+	}
 	return out, errors.Join(err, hidden, ctx.Err())
 }
