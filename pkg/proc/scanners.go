@@ -29,7 +29,7 @@ func (r *Round) ReadScanners(ctx context.Context) ([]evidence.Task, error) {
 	var hidden error
 	t := &tables{Round: r}
 	after := int(r.searched.Load())
-	last := after
+	tried, last := after, after
 	err = r.eachAfter(ctx, after, func(pid int) bool {
 		s, err := files.TaskStatus(pid)
 		if err != nil || s.Kernel || s.State == evidence.Zombie && s.Threads <= 1 {
@@ -37,6 +37,7 @@ func (r *Round) ReadScanners(ctx context.Context) ([]evidence.Task, error) {
 		}
 		s.Cgroup = readCgroup(files, pid)
 		s.Owner, s.Container = owner(&s.Task)
+		tried = pid
 		saw, err := r.Prober.Ask(ctx, probe.Scanner, r.Proc, &s.Task, s.Owner)
 		if err = complaint(&saw, err, &s, "fdinfo"); err != nil && hidden == nil && ctx.Err() == nil {
 			hidden = err // the others are asked all the same
@@ -58,6 +59,8 @@ func (r *Round) ReadScanners(ctx context.Context) ([]evidence.Task, error) {
 	switch {
 	case ctx.Err() == nil:
 		r.searched.Store(0)
+	case len(out) == 0 && last == after:
+		r.searched.Store(int64(tried)) // the first one has taken all of the time
 	case len(out) == 0:
 		r.searched.Store(int64(last))
 	}

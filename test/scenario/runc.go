@@ -289,7 +289,7 @@ func runcScannedSlowly() Scenario {
 	s.Story = "innocent: a virus scanner takes five seconds to let runc open a file, each time that it is to signal the container"
 	s.Break = inTurn(onRunc("id", ":"), onNode("read -r file </run/scenario-$NAME.file\n"+scan("1h", "scan-slowly", "$file")))
 	s.Proof, s.Cause, s.Says = "grep -q fanotify /proc/[0-9]*/wchan", "", nil
-	s.Heal = inTurn(onNode(`while [ -n "$(tasks)" ]; do sleep 0.5; done`), s.Heal)
+	s.Heal = inTurn(processesGone, s.Heal)
 	return s
 }
 

@@ -189,7 +189,7 @@ func setRecreated() Scenario {
 		}
 		err = errors.Join(err, endSet(ctx, n, p), goOn(ctx, n, p))
 		if err == nil {
-			_, err = n.Exec(ctx, n.script(`while [ -n "$(tasks)" ]; do sleep 0.5; done`, p))
+			err = processesGone(ctx, n, p)
 		}
 		return err
 	}

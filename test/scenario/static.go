@@ -70,7 +70,7 @@ func endStatic(ctx context.Context, n *Node, p *corev1.Pod) error {
 	if err := removeManifest(ctx, n, p); err != nil {
 		return err
 	}
-	if _, err := n.Exec(ctx, n.script(`while [ -n "$(tasks)" ]; do sleep 0.5; done`, p)); err != nil {
+	if err := processesGone(ctx, n, p); err != nil {
 		return err
 	}
 	if err := removeFinalizers(ctx, n, p); err != nil && !apierrors.IsNotFound(err) {

@@ -3,7 +3,10 @@ package scenario
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
+
+	corev1 "k8s.io/api/core/v1"
 )
 
 // stall is for how long nothing may move before a wait is in vain, on a node
@@ -73,4 +76,12 @@ func (n *Node) moved() time.Time {
 	n.pace.mu.Lock()
 	defer n.pace.mu.Unlock()
 	return n.pace.moved
+}
+
+// processesGone is a step that waits until no process of the pod is left.
+func processesGone(ctx context.Context, n *Node, p *corev1.Pod) error {
+	return n.Await(ctx, "the processes of "+p.Name+" to end", func() (bool, string) {
+		left, err := n.Exec(ctx, n.script("tasks", p))
+		return err == nil && strings.TrimSpace(left) == "", fmt.Sprint(left, err)
+	})
 }
