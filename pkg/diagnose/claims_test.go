@@ -1,6 +1,7 @@
 package diagnose_test
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -53,6 +54,10 @@ func released(p *evidence.Pod, driver, status string, before time.Duration) {
 // The kubelet's next attempt, and what it counts of it, are waited for before the pod is called
 // stuck without a cause.
 func TestUnknownWaitsForClaims(t *testing.T) {
+	starved := func(p *evidence.Pod) { p.Node.Pressure = &evidence.Pressure{StarvedUntil: p.Time} }
+	failedOnce := func(p *evidence.Pod) {
+		p.Node.Kubelet.ClaimCalls = []evidence.ClaimCall{{Method: evidence.Unprepare, Status: evidence.ClaimsFailed, Count: 1, Rose: p.Deadline.Add(90 * time.Second)}}
+	}
 	for name, tc := range map[string]struct {
 		past   time.Duration
 		change func(p *evidence.Pod)
@@ -60,8 +65,16 @@ func TestUnknownWaitsForClaims(t *testing.T) {
 	}{
 		"an attempt may be under way": {79 * time.Second, func(*evidence.Pod) {}, false},
 		"it has ended":                {81 * time.Second, func(*evidence.Pod) {}, true},
-		"the kubelet does not tell":   {4 * time.Minute, func(p *evidence.Pod) { p.Node.Kubelet.VolumeCallsRead = p.Time.Add(-time.Minute) }, false},
-		"it does not for minutes":     {6 * time.Minute, func(p *evidence.Pod) { p.Node.Kubelet.VolumeCallsRead = p.Time.Add(-time.Minute) }, true},
+		"its count is 20 s old":       {95 * time.Second, func(p *evidence.Pod) { p.Node.Kubelet.VolumeCallsRead = p.Time.Add(-20 * time.Second) }, false},
+		"its counts were told again 10 s after the deadline": {85 * time.Second, func(p *evidence.Pod) {
+			p.Node.Kubelet.VolumeCallsSince = p.Deadline.Add(10 * time.Second)
+		}, false},
+		"on a node short of processors":  {130 * time.Second, starved, false},
+		"on such a node, for longer":     {141 * time.Second, starved, true},
+		"one has failed":                 {2 * time.Minute, failedOnce, false},
+		"one has failed, and none since": {4 * time.Minute, failedOnce, true},
+		"the kubelet does not tell":      {4 * time.Minute, func(p *evidence.Pod) { p.Node.Kubelet.VolumeCallsRead = p.Time.Add(-time.Minute) }, false},
+		"it does not for minutes":        {6 * time.Minute, func(p *evidence.Pod) { p.Node.Kubelet.VolumeCallsRead = p.Time.Add(-time.Minute) }, true},
 	} {
 		f, found := func() (diagnose.Finding, bool) {
 			d := cause.Diagnose(unpreparing(tc.past, tc.change))
@@ -70,6 +83,15 @@ func TestUnknownWaitsForClaims(t *testing.T) {
 		if found != tc.want || found && f.Cause != diagnose.Unrecognised.Cause {
 			t.Errorf("%s: %+v", name, f)
 		}
+	}
+}
+
+// Attempts that fail, and that may be another pod's, do not rule the cause out.
+func TestUnknownDoesNotRuleOutClaims(t *testing.T) {
+	d := cause.Diagnose(unpreparing(3*time.Minute, func(p *evidence.Pod) { attempted(p, 10*time.Second) }))
+	f, _ := d.Verdict()
+	if f.Cause != diagnose.Unrecognised.Cause || !slices.Contains(f.Objects.PartlyRuledOut, "kubelet") {
+		t.Errorf("%+v", f)
 	}
 }
 

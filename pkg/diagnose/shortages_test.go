@@ -540,7 +540,7 @@ func TestFailedWhileTheKubeletLacked(t *testing.T) {
 		"a driver, before the next attempts":     {lacked(true, 40*time.Second, relieved(30*time.Second)), ""},
 		"a driver, after one attempt":            {lacked(true, 20*time.Second, relieved(30*time.Second)), ""},
 		"a driver, after two attempts":           {lacked(true, 5*time.Second, relieved(30*time.Second)), "DRAUnprepareFailing"},
-		"a driver, and a disk that is just full": {lacked(true, 20*time.Second, began(evidence.Space)), "Unknown"},
+		"a driver, and a disk that is just full": {lacked(true, 20*time.Second, began(evidence.Space)), ""}, // the next attempts tell
 		"a volume, and files used up at times":   {lacked(false, 20*time.Second, nowAndThen), "Unknown"},
 		"no file to open for almost a minute":    {lacked(false, 20*time.Second, silent(58*time.Second, 61*time.Second)), ""},
 		"no file to open for a minute":           {lacked(false, 20*time.Second, silent(60*time.Second, 63*time.Second)), "KubeletResourceExhausted"},

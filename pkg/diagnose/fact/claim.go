@@ -23,17 +23,47 @@ func HoldsClaims(p *evidence.Pod) bool {
 // and for the wait until the next one, with the time that its counts may be old.
 const claimRetry = 80 * time.Second
 
+// waitsForClaims reports whether the kubelet has to have claims of the pod unprepared before anything else.
+func waitsForClaims(p *evidence.Pod) bool {
+	return HoldsClaims(p) && !p.ContainersEnded() && len(AppTasks(p)) == 0
+}
+
 // PatienceWithClaims returns for how long a pod must have made no progress to be stuck without
 // a known cause when its claims are to be released, as PatienceWithVolumes does of volumes; 0
 // for other pods.
 func PatienceWithClaims(p *evidence.Pod) time.Duration {
-	if !HoldsClaims(p) || p.ContainersEnded() || len(AppTasks(p)) > 0 {
+	if !waitsForClaims(p) {
 		return 0
 	}
-	if k := &p.Node.Kubelet; !k.VolumeCallsRead.IsZero() && p.Time.Sub(k.VolumeCallsRead) > evidence.CallsPause {
-		return Retries
+	k := &p.Node.Kubelet
+	switch {
+	case k.VolumeCallsRead.IsZero(): // nobody may ask it
+		return claimRetry
+	case p.Time.Sub(k.VolumeCallsRead) > evidence.CallsPause, !FailsToUnprepare(p) && failedAttempt(p) != nil:
+		return Retries // the next attempt tells
+	}
+	return untilCounted(p, retriesClaims(p)+p.Time.Sub(k.VolumeCallsRead))
+}
+
+// retriesClaims returns for how long the kubelet's counts must have been read for its next attempt at claims to be among
+// them.
+func retriesClaims(p *evidence.Pod) time.Duration {
+	if Starved(p) {
+		return claimRetry + UnknownAfter
 	}
 	return claimRetry
+}
+
+// MayFailToUnprepare reports whether what the kubelet counts does not rule out that it fails to have claims of the pod
+// unprepared: an attempt has failed, which may be another pod's, or the next one is yet to be counted.
+func MayFailToUnprepare(p *evidence.Pod) bool {
+	return waitsForClaims(p) && (failedAttempt(p) != nil || p.Node.Kubelet.VolumeCallsRead.Sub(countedSince(p)) < retriesClaims(p))
+}
+
+// failedAttempt returns the kubelet's last failed attempt at claims since the pod is at its present stage, nil when there was
+// none lately.
+func failedAttempt(p *evidence.Pod) *evidence.ClaimCall {
+	return Claimed(p, evidence.Unprepare, "", func(c *evidence.ClaimCall) bool { return c.Status == evidence.ClaimsFailed })
 }
 
 // FailsToUnprepare reports whether the kubelet fails to have claims of a pod of this node

@@ -69,6 +69,7 @@ var DRAUnprepareFailing = &diagnose.Rule{
 			},
 		},
 	},
+	Undecided: fact.MayFailToUnprepare,
 	Check: func(p *evidence.Pod) []diagnose.Finding {
 		if p.Overdue() < fact.UnknownAfter || p.Time.Sub(p.UnchangedSince) < fact.UnknownAfter || !fact.FailsToUnprepare(p) {
 			return nil
