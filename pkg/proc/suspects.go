@@ -55,7 +55,7 @@ func rank(s *kernfile.TaskStatus, first bool) int {
 		return rankNone
 	case s.Leader() && (first || s.NamespaceInit()):
 		return rankInit
-	case s.Killed() || s.ExitingByStatus() || s.State == evidence.Uninterruptible:
+	case dies(s):
 		return rankDying
 	case s.State == evidence.Stopped || s.State == evidence.Traced || s.TracerPID != 0 || s.CoreDumping || s.State == evidence.Idle:
 		return rankStopped
@@ -63,9 +63,14 @@ func rank(s *kernfile.TaskStatus, first bool) int {
 	return rankNone
 }
 
-// suspects chooses the tasks to probe. Each container has its turn, and in each
-// the better rank goes first, and a new process before another thread of one
-// that is there already. Left is the number of those that were not chosen.
+// dies reports whether a task has been killed, exits or is blocked in the kernel.
+func dies(s *kernfile.TaskStatus) bool {
+	return s.Killed() || s.ExitingByStatus() || s.State == evidence.Uninterruptible
+}
+
+// suspects chooses the tasks to probe, in the order in which that is done. Each container has its
+// turn to choose, and in each the better rank goes first, and a new process before another thread
+// of one that is there already. Left is the number of those that were not chosen.
 func suspects(p *evidence.Pod, tasks []kernfile.TaskStatus) (chosen []*kernfile.TaskStatus, left int) {
 	first := make(map[int]bool)
 	stop := make(map[string]evidence.Signal)
@@ -138,9 +143,21 @@ func suspects(p *evidence.Pod, tasks []kernfile.TaskStatus) (chosen []*kernfile.
 			}
 		}
 		if !any {
-			return chosen, left
+			break
 		}
 	}
+	// On a starved node the time may not suffice for all of them. What becomes of a signal takes the
+	// knowledge of all, a thread that cannot die its own.
+	slices.SortStableFunc(chosen, func(a, b *kernfile.TaskStatus) int {
+		switch first := dies(a); {
+		case first == dies(b):
+			return 0
+		case first:
+			return -1
+		}
+		return 1
+	})
+	return chosen, left
 }
 
 // childrenOfFirst gives the leaders of those processes that a first process, or

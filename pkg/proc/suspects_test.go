@@ -91,13 +91,14 @@ func TestSuspectsChildren(t *testing.T) {
 	if d := cmp.Diff(want, got); d != "" || left != 0 {
 		t.Errorf("%d left, %s", left, d)
 	}
-	// A blocked process of the same container comes before them.
+	// A blocked process comes before all of them.
 	blocked := process(99, 1, "b")
 	blocked.State = "D"
 	chosen, _ = suspects(p, append(tasks, blocked))
+	foremost := chosen[0].TID
 	rest := slices.DeleteFunc(chosen, func(s *kernfile.TaskStatus) bool { return s.Container != "b" })
-	if rest[0].TID != 20 || rest[1].TID != 99 {
-		t.Errorf("the first are %d and %d", rest[0].TID, rest[1].TID)
+	if foremost != 99 || rest[1].TID != 20 {
+		t.Errorf("the first is %d, and the second of its container %d", foremost, rest[1].TID)
 	}
 }
 
