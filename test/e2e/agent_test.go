@@ -27,7 +27,7 @@ import (
 func agentJobs(c *scenario.Cluster) []job {
 	first, calm := c.Nodes[:1], c.For(scenario.Scenario{Alone: true})[0]
 	check := func(name string, nodes []*scenario.Node, order int, do func(*trial, *scenario.Node, *scenario.Turn)) job {
-		return job{name: name, nodes: nodes, order: order, alone: order == orderAlone, do: func(t *testing.T, turn *scenario.Turn) {
+		return job{name: name, nodes: nodes, wish: scenario.Wish{Order: order, Alone: order == orderAlone}, do: func(t *testing.T, turn *scenario.Turn) {
 			n, row := first[0], scenario.Result{Name: name, On: software(nodes), Verdict: verdictCheck}
 			if turn != nil {
 				n, row.Node = turn.Node, turn.Node.Name

@@ -55,8 +55,7 @@ type job struct {
 	// nodes are alike, and the first that has room does the job. None is for the whole
 	// cluster.
 	nodes []*scenario.Node
-	order int
-	alone bool
+	wish  scenario.Wish
 	do    func(*testing.T, *scenario.Turn)
 }
 
@@ -109,7 +108,8 @@ func TestCluster(t *testing.T) {
 			table.notRun = append(table.notRun, s.Name+", which needs "+needs(s)+": no node offers that")
 		}
 		for _, nodes := range places {
-			jobs = append(jobs, job{name: s.Name, nodes: nodes, order: order(s, nodes), alone: s.Alone, do: func(t *testing.T, turn *scenario.Turn) {
+			wish := scenario.Wish{Order: order(s, nodes), Alone: s.Alone, Waits: s.Long}
+			jobs = append(jobs, job{name: s.Name, nodes: nodes, wish: wish, do: func(t *testing.T, turn *scenario.Turn) {
 				incident(t, s, turn)
 			}})
 		}
@@ -150,7 +150,7 @@ func run(t *testing.T, name string, jobs []job) {
 			if len(j.nodes) > 0 {
 				t.Run(j.name+"@"+j.nodes[0].Kind, func(t *testing.T) {
 					t.Parallel()
-					turn, err := scenario.Wait(t.Context(), j.nodes, j.order, j.alone)
+					turn, err := scenario.Wait(t.Context(), j.nodes, j.wish)
 					if err != nil {
 						t.Fatal(err)
 					}

@@ -127,7 +127,7 @@ func (r *results) print() {
 	slices.SortFunc(r.rows, func(a, b scenario.Result) int {
 		return cmp.Or(cmp.Compare(a.Want, b.Want), cmp.Compare(a.Name, b.Name), cmp.Compare(a.Node, b.Node))
 	})
-	head := fmt.Sprintf("\n%-24s %-8s %-29s %-8s %9s %9s  %-44s %s\n", "SCENARIO", "NODE", "TRUE CAUSE", "VERDICT", "DELETION", "DEADLINE",
+	head := fmt.Sprintf("\n%-24s %-8s %5s  %-29s %-8s %9s %9s  %-44s %s\n", "SCENARIO", "NODE", "BEGAN", "TRUE CAUSE", "VERDICT", "DELETION", "DEADLINE",
 		strings.Join(scenario.Steps, " "), "WRONG NAMES")
 	verdicts, failed, second := map[string]int{}, 0, 0
 	for _, row := range r.rows {
@@ -155,7 +155,7 @@ func (r *results) print() {
 		if row.Again > 0 {
 			wrong += " (the first pod went without the fault)"
 		}
-		line := fmt.Sprintf("%-24s %-8s %-29s %-8s %9s %9s  %-44s %s\n", row.Name, row.Node, row.Want, row.Verdict, deletion, deadline, steps(row.Took), wrong)
+		line := fmt.Sprintf("%-24s %-8s %5s  %-29s %-8s %9s %9s  %-44s %s\n", row.Name, row.Node, clock(row.Began), row.Want, row.Verdict, deletion, deadline, steps(row.Took), wrong)
 		rows.WriteString(line)
 		if len(row.Failures) > 0 || row.Missed != "" {
 			odd.WriteString(line)
@@ -179,6 +179,7 @@ func (r *results) print() {
 		fmt.Fprintf(&b, " %s %.0f", step, sums[step].Seconds())
 	}
 	fmt.Fprintf(&b, "; the run took %s\n", time.Since(r.begun).Round(time.Second))
+	fmt.Fprintf(&b, "the last to end: %s\n", r.last())
 	fmt.Fprintf(&b, "%s: %d scenarios: %d true, %d innocent and silent, %d missed, %d accused; %d other checks; %d failed; %d tried twice\n",
 		time.Now().UTC().Format(time.DateTime), len(r.rows)-verdicts[verdictCheck], verdicts[verdictTrue], verdicts[verdictSilent],
 		verdicts[verdictMissed], verdicts[verdictAccused], verdicts[verdictCheck], failed, second)
@@ -208,6 +209,23 @@ func (r *results) print() {
 	if shown > most {
 		fmt.Printf("  and %d more, in results.json there\n", shown-most)
 	}
+}
+
+// clock writes a time of the run.
+func clock(d time.Duration) string {
+	return fmt.Sprintf("%d:%02d", int(d.Minutes()), int(d.Seconds())%60)
+}
+
+// last lists the rows that the run has waited for at its end, the last one first.
+func (r *results) last() string {
+	const most = 12
+	ended := func(row scenario.Result) time.Duration { return row.Began + row.Whole }
+	rows := slices.SortedFunc(slices.Values(r.rows), func(a, b scenario.Result) int { return cmp.Compare(ended(b), ended(a)) })
+	var all []string
+	for _, row := range rows[:min(most, len(rows))] {
+		all = append(all, fmt.Sprintf("%s %s-%s", row.Name, clock(row.Began), clock(ended(row))))
+	}
+	return strings.Join(all, ", ")
 }
 
 // steps prints the seconds of the steps, each below its name.
@@ -250,6 +268,7 @@ type trial struct {
 // try does the row's test, and adds it to the table when its clean-up has ended.
 func try(t *testing.T, table *results, row scenario.Result, do func(*trial)) {
 	x := &trial{T: t, row: row, begun: time.Now(), final: byName()}
+	x.row.Began = x.begun.Sub(table.begun)
 	if missed, ok := table.missed(row.Name, row.On); ok {
 		x.final, x.row.Missed = true, missed
 	}

@@ -20,6 +20,8 @@ const (
 	// on two processors, its processes are in states that no healthy node knows for long.
 	sideBySide         = 24
 	sideBySideEmulated = 6
+	// waiters is how many incidents that only wait for minutes count as one that does something.
+	waiters = 4
 	// startOf is how long a pod takes to start on a node for which the grace
 	// periods of the scenarios are made.
 	startOf = 15 * time.Second
@@ -58,13 +60,22 @@ type pace struct {
 	moved    time.Time
 }
 
+// A Wish is what an incident wants of its turn.
+type Wish struct {
+	// Order is its place in the queue: the lowest comes first.
+	Order int
+	// Alone is to have the node to itself.
+	Alone bool
+	// Waits says that the incident, when it has begun, waits for minutes and does little else.
+	Waits bool
+}
+
 // A Turn is an incident that waits for its start, or has it.
 type Turn struct {
+	Wish
 	// Node is where the incident has its turn.
 	Node *Node
 
-	order int
-	alone bool
 	taken atomic.Bool
 	begin chan struct{}
 }
@@ -74,9 +85,9 @@ func newPace(cluster context.Context, n *Node) *pace {
 }
 
 // Wait waits until one of some nodes bears one more incident, or has none left beside one
-// that wants to be alone. The lowest order comes first.
-func Wait(ctx context.Context, nodes []*Node, order int, alone bool) (*Turn, error) {
-	t := &Turn{order: order, alone: alone, begin: make(chan struct{})}
+// that wants to be alone.
+func Wait(ctx context.Context, nodes []*Node, wish Wish) (*Turn, error) {
+	t := &Turn{Wish: wish, begin: make(chan struct{})}
 	for _, n := range nodes {
 		n.pace.queue(t)
 	}
@@ -92,7 +103,7 @@ func (p *pace) queue(t *Turn) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.waiting = append(p.waiting, t)
-	slices.SortStableFunc(p.waiting, func(a, b *Turn) int { return a.order - b.order })
+	slices.SortStableFunc(p.waiting, func(a, b *Turn) int { return a.Order - b.Order })
 	if !p.deciding {
 		p.deciding = true
 		go p.decide(p.cluster)
@@ -142,7 +153,7 @@ func (t *Turn) Done() {
 	defer p.mu.Unlock()
 	delete(p.starting, t)
 	delete(p.running, t)
-	if t.alone {
+	if t.Alone {
 		p.alone = false
 	}
 }
@@ -214,12 +225,12 @@ func (p *pace) decide(ctx context.Context) {
 			return
 		}
 		next := p.waiting[0]
-		if len(p.running) == 0 || quiet && !p.alone && !next.alone && len(p.running) < p.bound() && !p.late() {
+		if len(p.running) == 0 || quiet && !p.alone && !next.Alone && p.busy() < p.bound() && !p.late() {
 			p.waiting = p.waiting[1:]
 			if next.begins(p) {
 				p.running[next] = true
 				p.starting[next] = time.Now()
-				p.alone = next.alone
+				p.alone = next.Alone
 				p.most = max(p.most, len(p.running))
 				close(next.begin)
 				share = 1 // What it costs shows from the next reading on.
@@ -229,7 +240,20 @@ func (p *pace) decide(ctx context.Context) {
 	}
 }
 
-// bound returns how many incidents may run at once.
+// busy returns how many incidents run, of those that only wait a part.
+func (p *pace) busy() int {
+	busy, waiting := 0, 0
+	for t := range p.running {
+		if _, starts := p.starting[t]; t.Waits && !starts {
+			waiting++
+		} else {
+			busy++
+		}
+	}
+	return busy + waiting/waiters
+}
+
+// bound returns how many incidents may be busy at once.
 func (p *pace) bound() int {
 	if p.node.Emulated() {
 		return sideBySideEmulated

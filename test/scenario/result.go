@@ -23,7 +23,9 @@ type Result struct {
 	Deletion time.Duration `json:"deletion,omitempty"`
 	Deadline time.Duration `json:"deadline,omitempty"`
 	Grace    int64         `json:"grace,omitempty"` // seconds
-	// Took is how long each of Steps took, Whole all of it after its turn came.
+	// Began is when its turn came, from the begin of the run. Took is how long each of Steps took,
+	// and Whole all of it.
+	Began time.Duration            `json:"began"`
 	Took  map[string]time.Duration `json:"took,omitempty"`
 	Whole time.Duration            `json:"whole"`
 	Wrong []string                 `json:"wrong,omitempty"`

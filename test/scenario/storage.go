@@ -288,6 +288,7 @@ func subPathLeft() Scenario {
 	return Scenario{
 		Name:  "sub-path-left",
 		Story: "the kubelet cannot remove what is below the pod's volume-subpaths",
+		Long:  true, // the kubelet tries again after two minutes
 		Pod:   spec,
 		Break: onNode("mkdir -p " + left + "/written"),
 		Proof: "[ -e " + left + ` ] && [ -z "$(tasks)" ]`,
@@ -390,7 +391,9 @@ func csiUnpublishFails() Scenario {
 
 func csiUnpublishHangs() Scenario {
 	const name = "csi-unpublish-hangs"
-	return ofCSI(name, "a CSI driver does not answer when it is to unpublish the pod's volume", tellCSI(name, "hang"), "CSINodeUnpublishHanging", "NodeUnpublishVolume", "DeadlineExceeded")
+	s := ofCSI(name, "a CSI driver does not answer when it is to unpublish the pod's volume", tellCSI(name, "hang"), "CSINodeUnpublishHanging", "NodeUnpublishVolume", "DeadlineExceeded")
+	s.Long = true // two minutes for each call
+	return s
 }
 
 func csiDriverGone() Scenario {
@@ -468,6 +471,7 @@ func strayMount() Scenario {
 	return Scenario{
 		Name:  "stray-mount",
 		Story: "somebody has mounted a file system among the pod's volumes: a cause that is not known yet",
+		Long:  true,
 		Pod:   victim(3, "drain", "0"),
 		Break: onNode("mkdir -p " + dir + "\nmount -t tmpfs stray " + dir),
 		Cause: "Unknown",
