@@ -464,6 +464,54 @@ func TestPartlyReadSuspects(t *testing.T) {
 	}
 }
 
+// The same holds of one that exits, that is in execve, or that a zombie stands before.
+func TestPartlyReadSuspectsOfOthers(t *testing.T) {
+	exiting := func(stack ...string) func(p *evidence.Pod, first *evidence.Task) {
+		return func(_ *evidence.Pod, first *evidence.Task) { exits(first, stack...) }
+	}
+	unread := func(_ *evidence.Pod, first *evidence.Task) { hangs(first, "") }
+	behindZombie := func(p *evidence.Pod, first *evidence.Task) {
+		th := *first
+		th.TID, th.Threads = 102, 2
+		th.Probe = &evidence.Probe{Start: first.Probe.Start}
+		hangs(&th, "request_wait_answer", "request_wait_answer", "fuse_direct_io", "vfs_write")
+		first.State, first.Threads, first.Probe = evidence.Zombie, 2, nil
+		p.Tasks = append(p.Tasks, th)
+	}
+	for name, tc := range map[string]struct {
+		waited time.Duration
+		change func(p *evidence.Pod, first *evidence.Task)
+		want   string
+	}{
+		"one exits at a FUSE daemon":    {10 * time.Second, exiting("request_wait_answer", "fuse_flush", "filp_close"), "StuckInExit"},
+		"one exits at a lock":           {29 * time.Second, exiting("rwsem_down_write_slowpath", "filp_close"), ""},
+		"one exits at a lock, for long": {30 * time.Second, exiting("rwsem_down_write_slowpath", "filp_close"), "StuckInExit"},
+		"one in execve": {10 * time.Second, func(_ *evidence.Pod, first *evidence.Task) {
+			hangs(first, "request_wait_answer", "request_wait_answer", "fuse_flush", "filp_close", "do_close_on_exec", "begin_new_exec")
+		}, "StuckInExec"},
+		"the stack of one could not be read":       {2 * time.Minute, func(p *evidence.Pod, first *evidence.Task) { unread(p, first); first.Probe.Hung = []string{"stack"} }, ""},
+		"one exits, and its stack may not be read": {2 * time.Minute, func(p *evidence.Pod, first *evidence.Task) { exits(first, "request_wait_answer"); unread(p, first) }, ""},
+		"one behind a zombie":                      {10 * time.Second, behindZombie, "ThreadStuckBehindZombieLeader"},
+		"one behind a zombie, and nothing is known": {2 * time.Minute, func(p *evidence.Pod, first *evidence.Task) {
+			behindZombie(p, first)
+			unread(p, &p.Tasks[len(p.Tasks)-1])
+		}, ""},
+	} {
+		d := cause.Diagnose(killed(func(p *evidence.Pod, first *evidence.Task) {
+			p.Time = p.Deadline.Add(tc.waited)
+			tc.change(p, first)
+			p.Lack(evidence.Suspects, "7 of 11 suspicious tasks were looked at before the time was over")
+		}))
+		v, _ := d.Verdict()
+		if v.Cause == "Unknown" {
+			v = diagnose.Finding{}
+		}
+		if v.Cause != tc.want {
+			t.Errorf("%s: %q, want %q: %s", name, v.Cause, tc.want, v.Message)
+		}
+	}
+}
+
 // A thread that waits for io_uring waits for another thread of its process, as long as one
 // lives.
 func TestRings(t *testing.T) {

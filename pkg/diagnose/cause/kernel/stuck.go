@@ -200,6 +200,17 @@ func notYetInTheWay(p *evidence.Pod, t *evidence.Task) bool {
 // any more.
 const containerID = 64
 
+// The sources of the rules about tasks that stick: on a starved node the time may not suffice for a look at all of a
+// pod's threads.
+var (
+	stuckNeeds  = []evidence.Source{evidence.Processes, evidence.Cgroups}
+	stuckPartly = []evidence.Source{evidence.Suspects}
+)
+
+// partlyLookedAt is what these rules ask for then.
+const partlyLookedAt = "Where the pod's suspicious threads could not all be looked at, a thread without a kernel stack does not count, " +
+	"and one that waits for a lock, or for a disk that is not known, only after thirty seconds. "
+
 // stuckIn gives one finding for each container with tasks that stick, as the
 // rule that asks understands it, and whose cgroup is not frozen. The one that
 // tells most is named, the others are counted. One that may wait for another thread is
@@ -207,7 +218,7 @@ const containerID = 64
 func stuckIn(p *evidence.Pod, sticks func(*evidence.Pod, *evidence.Task) bool) []diagnose.Finding {
 	stuck := make(map[string][]*evidence.Task)
 	for i := range p.Tasks {
-		if t := &p.Tasks[i]; sticks(p, t) && fact.FrozenGroup(p, t) == nil && !behindSlowDisk(p, t) && !fact.AwaitsThread(p, t) {
+		if t := &p.Tasks[i]; sticks(p, t) && fact.FrozenGroup(p, t) == nil && !blind(p, t) && !behindSlowDisk(p, t) && !fact.AwaitsThread(p, t) {
 			stuck[t.Container] = append(stuck[t.Container], t)
 		}
 	}
@@ -225,6 +236,12 @@ func stuckIn(p *evidence.Pod, sticks func(*evidence.Pod, *evidence.Task) bool) [
 		out = append(out, stuckFinding(p, tasks))
 	}
 	return out
+}
+
+// blind reports whether it is not known of a task, where not all were looked at, whether it exits, is in execve or waits for the
+// kernel's own processors: its stack was not read.
+func blind(p *evidence.Pod, t *evidence.Task) bool {
+	return fact.Missing(p, evidence.Suspects) && t.Probe != nil && len(t.Probe.Stack) == 0
 }
 
 // behindSlowDisk reports whether a task of which only a lock is seen may wait for

@@ -8,8 +8,9 @@ import (
 
 // StuckInExec is a process that hangs on its way from one program to the next.
 var StuckInExec = &diagnose.Rule{
-	Cause: "StuckInExec",
-	Needs: []evidence.Source{evidence.Processes, evidence.Suspects, evidence.Cgroups},
+	Cause:  "StuckInExec",
+	Needs:  stuckNeeds,
+	Partly: stuckPartly,
 	Doc: diagnose.Doc{
 		Layer:   "kernel",
 		Title:   "a process stuck inside execve",
@@ -20,7 +21,8 @@ var StuckInExec = &diagnose.Rule{
 			"On many kernels whoever reads /proc/PID/stat, wchan, stack or the links of such a process waits too: ps, top and runc hang on it.",
 		Evidence: "The kernel stack goes through begin_new_exec, or the read of stat, wchan, stack or syscall did not return while status did (then it is inferred); the task sleeps, " +
 			"it does not move in two readings three seconds or more apart (ten where the wait could be slow I/O, sixty where the kernel waits for its own processors or for io_uring), " +
-			"and SIGKILL is pending or ten seconds overdue.",
+			"and SIGKILL is pending or ten seconds overdue. " +
+			partlyLookedAt,
 		Remedy: "Repair what the call waits for; the process dies of its SIGKILL then. " +
 			"To look at it, read only status and comm below /proc/{pid}: ps and lsof may hang.",
 		Danger: "Do not force-delete: the process is alive and holds its files. " +

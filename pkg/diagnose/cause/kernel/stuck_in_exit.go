@@ -9,8 +9,9 @@ import (
 // StuckInExit is a process that has ended as far as signals go, and whose last
 // steps, closing its files, hang in the kernel.
 var StuckInExit = &diagnose.Rule{
-	Cause: "StuckInExit",
-	Needs: []evidence.Source{evidence.Processes, evidence.Suspects, evidence.Cgroups},
+	Cause:  "StuckInExit",
+	Needs:  stuckNeeds,
+	Partly: stuckPartly,
 	Doc: diagnose.Doc{
 		Layer:   "kernel",
 		Title:   "a process that ends and cannot finish closing its files",
@@ -23,6 +24,7 @@ var StuckInExit = &diagnose.Rule{
 			"and two readings three seconds or more apart (ten where a device or a server may just be slow, " +
 			"forty-five where io_uring is waited for, sixty where the kernel waits for its own processors) show the same number of context switches. " +
 			"The requests of io_uring are waited for before the flag is set. " +
+			partlyLookedAt +
 			"Not meant are the init of a PID namespace that waits for the others (zap_pid_ns_processes), a task that a debugger holds, and threads that wait for a core dump.",
 		Remedy:   "Repair what the exit waits for; the process then exits immediately.",
 		Danger:   "Do not force-delete: the process still holds its files and locks.",

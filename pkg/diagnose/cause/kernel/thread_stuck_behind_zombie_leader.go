@@ -9,8 +9,9 @@ import (
 // ThreadStuckBehindZombieLeader is an unkillable thread of a process whose
 // first thread is a zombie, where a look at the process shows only the zombie.
 var ThreadStuckBehindZombieLeader = &diagnose.Rule{
-	Cause: "ThreadStuckBehindZombieLeader",
-	Needs: []evidence.Source{evidence.Processes, evidence.Suspects, evidence.Cgroups},
+	Cause:  "ThreadStuckBehindZombieLeader",
+	Needs:  stuckNeeds,
+	Partly: stuckPartly,
 	Doc: diagnose.Doc{
 		Layer:   "kernel",
 		Title:   "an unkillable thread behind a leader that looks like a zombie",
@@ -19,6 +20,7 @@ var ThreadStuckBehindZombieLeader = &diagnose.Rule{
 			"The process cannot be reaped before its last thread has ended, so the shim waits permanently. ps shows only the zombie, without the thread that holds it.",
 		Evidence: "The leader's state is Z with more than one thread left, and one of these has SIGKILL pending, " +
 			"is in state D and does not move in two readings three seconds or more apart (sixty where the kernel waits for its own processors or for io_uring). " +
+			partlyLookedAt +
 			"A zombie with one thread is something else: its parent or its tracer does not reap it.",
 		Remedy: "Repair what the thread waits for; it ends by itself then, and the zombie is reaped.",
 		Danger: "Do not restart the shim or containerd for the zombie's sake: they are not at fault. " +

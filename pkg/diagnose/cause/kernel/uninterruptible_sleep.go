@@ -8,10 +8,9 @@ import (
 
 // UninterruptibleSleep is a killed task that the kernel cannot end.
 var UninterruptibleSleep = &diagnose.Rule{
-	Cause: "UninterruptibleSleep",
-	Needs: []evidence.Source{evidence.Processes, evidence.Cgroups},
-	// On a starved node the time may not suffice for all of a pod's threads.
-	Partly: []evidence.Source{evidence.Suspects},
+	Cause:  "UninterruptibleSleep",
+	Needs:  stuckNeeds,
+	Partly: stuckPartly,
 	Doc: diagnose.Doc{
 		Layer:   "kernel",
 		Title:   "a killed thread that the kernel cannot end",
@@ -25,7 +24,7 @@ var UninterruptibleSleep = &diagnose.Rule{
 			"a daemon or a server that can be reached may just be slow, sixty where the kernel waits for its own processors or for io_uring) show the same state and the same number of " +
 			"context switches. " +
 			"State D alone proves nothing: many such waits end at SIGKILL, and I/O that progresses switches context. " +
-			"Where the pod's suspicious threads could not all be looked at, a thread without a kernel stack does not count, and one that waits for a lock, or for a disk that is not known, only after thirty seconds. " +
+			partlyLookedAt +
 			"Of gVisor's threads the same is asked but for the SIGKILL, ten seconds after the deadline or later; the state of one that waits for a FUSE daemon (request_wait_answer) may be S, since no signal has come to it. " +
 			"The file system is found from the blocked system call: its file descriptor's mount ID in fdinfo, in the task's mountinfo. " +
 			"One that only a path or the kernel stack suggests is named when it shows a reason of its own: requests without an answer (of NFS and SMB only where the connection is not well either), a device that completes nothing, another task that waits for it.",
@@ -35,12 +34,8 @@ var UninterruptibleSleep = &diagnose.Rule{
 		Families: unkillableFamilies,
 	},
 	Check: func(p *evidence.Pod) []diagnose.Finding {
-		// Without its stack it is not known whether a thread exits, is in execve or waits for the kernel's own processors.
-		blind := func(t *evidence.Task) bool {
-			return fact.Missing(p, evidence.Suspects) && t.Probe != nil && len(t.Probe.Stack) == 0
-		}
 		return stuckIn(p, func(p *evidence.Pod, t *evidence.Task) bool {
-			return !blind(t) && (fact.HeldUnderGVisor(p, t) || fact.Unkillable(p, t) && !fact.BehindZombieLeader(p, t) && !notYetInTheWay(p, t))
+			return fact.HeldUnderGVisor(p, t) || fact.Unkillable(p, t) && !fact.BehindZombieLeader(p, t) && !notYetInTheWay(p, t)
 		})
 	},
 }
