@@ -248,6 +248,57 @@ func TestFileScannerBeforeRuntime(t *testing.T) {
 	}
 }
 
+// A program that scans files and answers too slowly for any command to get done is told after minutes, and stays so between two
+// tries.
+func TestFileScannerTooSlow(t *testing.T) {
+	type change = func(p *evidence.Pod, w *evidence.ScannerWaits)
+	none := func(*evidence.Pod, *evidence.ScannerWaits) {}
+	ended := func(p *evidence.Pod, w *evidence.ScannerWaits) { p.RuntimeCommands = nil }
+	for name, tc := range map[string]struct {
+		lasted    time.Duration
+		change    change
+		want      string
+		says      string
+		undecided bool
+	}{
+		"for minutes": {5 * time.Minute, none, "FileScannerNotAnswering",
+			"sleep (PID 201), by which the pod is to be stopped, waits in the kernel (in fanotify_get_response) until a program that scans files, such as a virus scanner, " +
+				"answers whether a file may be opened (fanotify). It answers, but so slowly that for minutes no such command has got done. The only such program of the node is clamonacc (PID 30)", false},
+		"not for as long":           {299 * time.Second, none, "", "", true},
+		"most commands do not wait": {5 * time.Minute, func(_ *evidence.Pod, w *evidence.ScannerWaits) { w.Waits = 74 }, "Unknown", "", true},
+		"the scanner is stopped":    {5 * time.Minute, func(p *evidence.Pod, _ *evidence.ScannerWaits) { p.Node.Scanners[0].State = evidence.Stopped }, "Unknown", "", true},
+		"between two tries":         {5 * time.Minute, ended, "", "", true},
+		"between two tries, before": {4 * time.Minute, ended, "", "", true},
+		"a wait of a while ago": {4 * time.Minute, func(p *evidence.Pod, w *evidence.ScannerWaits) {
+			ended(p, w)
+			w.Since, w.Last = w.Since.Add(-100*time.Second), w.Last.Add(-100*time.Second)
+		}, "Unknown", "", false},
+		"no try comes any more": {5 * time.Minute, func(p *evidence.Pod, w *evidence.ScannerWaits) {
+			ended(p, w)
+			w.Since, w.Last = w.Since.Add(-6*time.Minute), w.Last.Add(-6*time.Minute)
+		}, "Unknown", "", false},
+	} {
+		d := cause.Diagnose(commanded(10*time.Second, func(p *evidence.Pod, c *evidence.RuntimeCommand) {
+			thread := &c.Tasks[1]
+			thread.State, thread.Probe.Wchan, thread.Probe.Syscall = evidence.Uninterruptible, asks, "openat"
+			thread.UnchangedSince = p.Time.Add(-5 * time.Second)
+			p.Node.Scanners = []evidence.Task{scanner(p, 30, "clamonacc", evidence.Sleeping)}
+			p.ScannerWaits = evidence.ScannerWaits{Since: p.Time.Add(-tc.lasted), Last: p.Time, Waits: 75, Looks: 100}
+			tc.change(p, &p.ScannerWaits)
+		}))
+		v, _ := d.Verdict()
+		if v.Cause != tc.want || !strings.Contains(v.Message, tc.says) {
+			t.Errorf("%s: verdict %q, want %q: %s", name, v.Cause, tc.want, v.Message)
+		}
+		if v.Cause == "FileScannerNotAnswering" && (v.Family != "TooSlow" || v.Confidence != diagnose.Inferred) {
+			t.Errorf("%s: %s, family %q", name, v.Confidence, v.Family)
+		}
+		if d.NotLookedFor("FileScannerNotAnswering") != tc.undecided {
+			t.Errorf("%s: undecided %t", name, !tc.undecided)
+		}
+	}
+}
+
 // While a program that scans files may answer, what it holds up is not said to hang by itself, for a while.
 func TestRuntimeCommandAwaitsScanner(t *testing.T) {
 	none := func(*evidence.Pod, *evidence.RuntimeCommand) {}

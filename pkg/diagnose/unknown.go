@@ -90,6 +90,9 @@ func standsStill(p *evidence.Pod, at Phase) bool {
 	if t, _ := fact.KubeletAwaitsScanner(p); t != nil && !fact.ScannerSilentForLong(p, t) && p.Time.Sub(p.UnchangedSince) < answersOthers {
 		return false // then it is known what holds the pod
 	}
+	if !p.ContainersEnded() && fact.MayBeScanned(p) {
+		return false
+	}
 	if fact.PullMoves(p) || fact.NetworkMoves(p) || fact.MayBeNoted(p) || fact.TriesAgain(p) || fact.UnwitnessedSoon(p) {
 		return false
 	}

@@ -184,6 +184,9 @@ type Pod struct {
 	// Deletes are the containers that the runtime was seen to be deleting for long, and more than
 	// once.
 	Deletes []Delete `json:"deletes,omitempty"`
+	// ScannerWaits is how often commands of the runtime and CNI plugins were seen to wait for a program
+	// that scans files, while the pod's containers stayed as they are.
+	ScannerWaits ScannerWaits `json:"scannerWaits,omitzero"`
 	// Requests are the kubelet's connections to the ports of hooks over which nothing has come
 	// back. They are read while a container runs that has a hook of that kind.
 	Requests []Request `json:"requests,omitempty"`

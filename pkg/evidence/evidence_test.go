@@ -590,6 +590,53 @@ func TestSinceOfRuntimeCommands(t *testing.T) {
 
 // Tries to delete a container that take long are counted, each once, until the container has
 // ended by containerd's record.
+// Looks at commands that end a pod count from the first one on that waits for a program that scans files.
+func TestSinceOfScannerWaits(t *testing.T) {
+	begin := time.Date(2026, 11, 25, 12, 0, 0, 0, time.UTC)
+	const waits, works, probes, left, plugin, none = "waits", "works", "probes", "left", "plugin", "none"
+	for name, tc := range map[string]struct {
+		looks []string       // a minute apart
+		state ContainerState // of the container in the last one
+		want  ScannerWaits
+	}{
+		"none":                            {looks: []string{works, none, works}},
+		"two of three":                    {looks: []string{works, waits, works, none, waits}, want: ScannerWaits{begin.Add(time.Minute), begin.Add(4 * time.Minute), 2, 3}},
+		"a plugin":                        {looks: []string{plugin}, want: ScannerWaits{begin, begin, 1, 1}},
+		"a probe, and what is left":       {looks: []string{probes, left}},
+		"a container has ended":           {looks: []string{waits, waits}, state: StateExited, want: ScannerWaits{begin.Add(time.Minute), begin.Add(time.Minute), 1, 1}},
+		"a container has ended, and none": {looks: []string{waits, none}, state: StateExited},
+		"the next try is long ago":        {looks: []string{waits, none, none, none, none, none, none}},
+	} {
+		var before *Pod
+		for i, look := range tc.looks {
+			p := &Pod{UID: "u", Time: begin.Add(time.Duration(i) * time.Minute), Containers: []Container{{ID: "c", State: StateRunning}}}
+			if i == len(tc.looks)-1 && tc.state != "" {
+				p.Containers[0].State = tc.state
+			}
+			asking := Task{PID: 7, TID: 7, State: Uninterruptible, Probe: &Probe{Wchan: "fanotify_get_response"}}
+			c := RuntimeCommand{Runtime: "runc", Command: "kill", Container: "c", Tasks: []Task{asking}}
+			switch look {
+			case works:
+				c.Tasks[0].Probe.Wchan = "do_wait"
+			case probes:
+				c.Command = "exec"
+			case left:
+				c.Left = true
+			case plugin:
+				p.Plugins = c.Tasks
+			}
+			if look != none && look != plugin {
+				p.RuntimeCommands = []RuntimeCommand{c}
+			}
+			p.Since(before)
+			before = p
+		}
+		if before.ScannerWaits != tc.want {
+			t.Errorf("%s: %+v, want %+v", name, before.ScannerWaits, tc.want)
+		}
+	}
+}
+
 func TestSinceOfDeletes(t *testing.T) {
 	at := func(second int) time.Time { return time.Date(2026, 1, 2, 3, 4, second, 0, time.UTC) }
 	read := func(second int, start uint64, started int) *Pod {

@@ -46,6 +46,7 @@ func (p *Pod) Since(earlier *Pod) {
 	since(p.NetworkSetup, e.NetworkSetup, tasks)
 	p.sinceCommands(&e, tasks)
 	p.sinceDeletes(&e)
+	p.sinceScannerWaits(&e, tasks)
 	p.vacantSince(&e, latest(p.ContainersRead, tasks))
 	if !p.NoShimSince.IsZero() {
 		p.NoShimSince = firstOf(e.NoShimSince, tasks)
@@ -206,9 +207,10 @@ func (p *Pod) sinceCommands(e *Pod, read time.Time) {
 	}
 }
 
-// deleteCommand is what a runtime is told to delete a container with. One that does so takes less
+// execCommand is what a runtime is told to execute something in a container with, and deleteCommand to delete one. One that does so takes less
 // than longDelete, and containerd gives it deleteLimit. maxTries is enough of them to say that it does not get done.
 const (
+	execCommand   = "exec"
 	deleteCommand = "delete"
 	longDelete    = 5 * time.Second
 	deleteLimit   = 10 * time.Second
@@ -247,6 +249,41 @@ func (p *Pod) sinceDeletes(e *Pod) {
 			p.Deletes[i] = Delete{Last: c, Seen: p.Time, Tries: min(p.Deletes[i].Tries+1, maxTries)}
 		}
 	}
+}
+
+// A ScannerWaits counts readings that show a command of the runtime, or a CNI plugin, by which the pod is to be stopped. What is
+// executed in a container does not count.
+type ScannerWaits struct {
+	// Since and Last are the first and the last reading that show one wait until a program that scans files has
+	// answered.
+	Since time.Time `json:"since"`
+	Last  time.Time `json:"last"`
+	// Waits are the readings from Since on that do, and Looks those that show a command at all.
+	Waits int `json:"waits"`
+	Looks int `json:"looks"`
+}
+
+// sinceScannerWaits counts on, as long as the containers are the same and what was killed may be tried
+// again.
+func (p *Pod) sinceScannerWaits(e *Pod, read time.Time) {
+	w := e.ScannerWaits
+	if !p.sameContainers(e) || read.Sub(w.Last) > NextRecord {
+		w = ScannerWaits{}
+	}
+	tasks := slices.Clone(p.Plugins)
+	for _, c := range p.RuntimeCommands {
+		if !c.Left && c.Command != execCommand {
+			tasks = append(tasks, c.Tasks...)
+		}
+	}
+	if slices.ContainsFunc(tasks, func(t Task) bool { return t.AwaitsScanner() }) {
+		w.Since, w.Last = firstOf(w.Since, read), read
+		w.Waits++
+	}
+	if len(tasks) > 0 && w.Waits > 0 {
+		w.Looks++
+	}
+	p.ScannerWaits = w
 }
 
 // latest returns the last of some moments.

@@ -9,7 +9,7 @@ func commands() []Scenario {
 	for i := range all {
 		all[i].Prepare = installRunc
 	}
-	return append(all, runcScanned(), runcScannedSlowly(), runcNotExecuted(), runcCreateSandboxHangs(), runcCreateSandboxAgainHangs(), runcCreateSlow(), runcCreateSandboxSlow())
+	return append(all, runcScanned(), runcScannedSlowly(), runcScannedTooSlowly(), runcNotExecuted(), runcCreateSandboxHangs(), runcCreateSandboxAgainHangs(), runcCreateSlow(), runcCreateSandboxSlow())
 }
 
 // The wrapper stands in the place of the node's runc, once and for all. It does as that does,
@@ -290,6 +290,19 @@ func runcScannedSlowly() Scenario {
 	s.Break = inTurn(onRunc("id", ":"), onNode("read -r file </run/scenario-$NAME.file\n"+scan("1h", "scan-slowly", "$file")))
 	s.Proof, s.Cause, s.Says = "grep -q fanotify /proc/[0-9]*/wchan", "", nil
 	s.Heal = inTurn(processesGone, s.Heal)
+	return s
+}
+
+// runcScannedTooSlowly has the scanner take so long for each file that what the shim starts is killed before it gets done, each time.
+func runcScannedTooSlowly() Scenario {
+	s := runcScanned()
+	s.Name = "runc-kill-scanned-too-slowly"
+	s.Story = "a virus scanner takes twenty seconds to let runc open a file, each time that it is to signal the container, or to delete it"
+	s.Long = true
+	s.Break = inTurn(onRunc("id", ":"), onNode("read -r file </run/scenario-$NAME.file\n"+scan("1h", "scan-too-slowly", "$file")))
+	s.Proof = "grep -q fanotify /proc/[0-9]*/wchan"
+	s.Family = "TooSlow"
+	s.Says = append(s.Says, "It answers, but so slowly that for minutes no such command has got done")
 	return s
 }
 

@@ -110,6 +110,29 @@ func ScannerSilentForLong(p *evidence.Pod, t *evidence.Task) bool {
 	return still >= scannerPatience
 }
 
+// scannerHolds is for how long commands that end a pod must have waited for a program that scans files, the one after the other, for its
+// answers to be too slow for them: longer than the kubelet gives two of its tries to stop a container (runtimeRequestTimeout).
+const scannerHolds = 5 * time.Minute
+
+// ScannerTooSlow reports whether a program that scans files answers, but so slowly that the pod's end does not get on: most
+// looks of minutes show a command that waits for it, and in that time no container has ended.
+func ScannerTooSlow(p *evidence.Pod) bool {
+	w := &p.ScannerWaits
+	return w.Last.Sub(w.Since) >= scannerHolds && mostWait(w) && !ScannersHalted(p)
+}
+
+// MayBeScanned reports whether the pod's end may be held by such a program, which takes minutes to see, or may be again with
+// the next try.
+func MayBeScanned(p *evidence.Pod) bool {
+	w := &p.ScannerWaits
+	if ScannerTooSlow(p) {
+		return p.Time.Sub(w.Last) < Retries
+	}
+	return mostWait(w) && w.Last.Sub(w.Since) < scannerHolds && p.Time.Sub(w.Last) < scannerPatienceStarved
+}
+
+func mostWait(w *evidence.ScannerWaits) bool { return w.Waits > 0 && w.Waits*4 >= w.Looks*3 }
+
 // ScannersHalted reports whether the programs of the node that scan files are known, and all of them are stopped by a signal.
 func ScannersHalted(p *evidence.Pod) bool {
 	all := p.Node.Scanners

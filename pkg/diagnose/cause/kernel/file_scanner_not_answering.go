@@ -16,8 +16,12 @@ const (
 	allStopped     = "AllStopped"
 	hangsItself    = "Hangs"
 	frozenItself   = "Frozen"
+	tooSlow        = "TooSlow"
 	maxNamedOthers = 3
 )
+
+// commandWaits are the words about a command of the runtime, or a plugin, that waits.
+const commandWaits = "{child} (PID {childpid}), by which the pod is to be stopped,"
 
 // FileScannerNotAnswering is a program that the kernel asks before it lets others open, read or execute files, such
 // as a virus scanner, and that does not answer.
@@ -28,12 +32,17 @@ var FileScannerNotAnswering = &diagnose.Rule{
 	Doc: diagnose.Doc{
 		Layer:   "kernel",
 		Title:   "a program that scans files does not answer",
-		Message: "{who} waits in the kernel (in {function}) until a program that scans files, such as a virus scanner, answers whether a file may be opened (fanotify). {scanner}",
+		Message: "{who} waits in the kernel (in {function}) until a program that scans files, such as a virus scanner, answers whether a file may be opened (fanotify). {answers}{scanner}",
 		Phrases: map[string][]diagnose.Choice{
 			"who": {
-				{Variant: ofRuntime, Text: "{child} (PID {childpid}), by which the pod is to be stopped,"},
+				{Variant: ofRuntime, Text: commandWaits},
+				{Variant: tooSlow, Text: commandWaits},
 				{Variant: variantGVisor, Text: "thread {thread} ({comm}) of gVisor, which works for a program of the pod,"},
 				{Text: "volume {volumes}: a thread of the kubelet ({thread})"},
+			},
+			"answers": {
+				{Variant: tooSlow, Text: "It answers, but so slowly that for minutes no such command has got done. "},
+				{Text: ""},
 			},
 			"scanner": {
 				{Variant: diagnose.Stopped, Text: "The only such program of the node, {process}, is stopped by a signal"},
@@ -62,7 +71,8 @@ var FileScannerNotAnswering = &diagnose.Rule{
 			"The path of its system call is a volume of this pod. It is proved where that is relative to an open directory, as where the kubelet deletes files; a thread that only counts them is left out. Elsewhere it is inferred, and not said while the kubelet fails at the volume. " +
 			"Before the volumes the process is one that the pod's shim has started, such as runc, also before that is executed, or a CNI plugin, or a thread of gVisor's, which the end of a program does not end, and it is inferred. " +
 			"The program is found by its open descriptors anon_inode:[fanotify], of which fdinfo shows a class that is asked, and marks with events that ask. " +
-			"Where all that are found are stopped by a signal, ten seconds are enough.",
+			"Where all that are found are stopped by a signal, ten seconds are enough. " +
+			"A program that answers slowly is told (TooSlow, inferred) when at least three of four looks that show such a command or plugin in five minutes show it wait, and no container of the pod has ended meanwhile: what takes more than two minutes is killed and begun again.",
 		Remedy: "On the node: {restart}. When it has ended, the kernel lets everything go on that waits for it (fanotify_release), and the pod terminates. " +
 			"If no program can be started any more, a shell that is open can kill it: kill is a part of the shell.",
 		Danger: "Until it runs again, files are opened and executed that nobody has scanned. A restart of the kubelet or of containerd is of no use: what they open next waits as well. " +
@@ -72,6 +82,13 @@ var FileScannerNotAnswering = &diagnose.Rule{
 			Meaning: "The program is stopped: somebody or something sent it SIGSTOP.",
 			Remedy: "On the node: {continue}; everything that waits for its answers goes on immediately, and the pod terminates. " +
 				"If no program can be started any more, a shell that is open can send the signal: kill is a part of the shell. Then find who stopped it.",
+		}, {
+			Name: tooSlow,
+			Meaning: "The program answers, and takes long for each file. A command of the runtime opens dozens of them, and is killed after two minutes, or after ten seconds when it deletes a container. " +
+				"Then it is begun again, and waits again.",
+			Remedy: "On the node: look why the program is slow: what it uses of a processor (top -b -n 1), a limit (cpu.max of its control group), a server that it asks for each file. " +
+				"Have it leave out the runtime's programs and directories (/run/containerd, /var/lib/containerd, /opt/cni/bin and where runc is), as its vendor describes for container nodes. " +
+				"If that does not help, {restart}.",
 		}},
 	},
 	Undecided: mayAnswer,
@@ -88,7 +105,14 @@ var FileScannerNotAnswering = &diagnose.Rule{
 		}
 		if t := fact.RuntimeAwaitsScanner(p); t != nil && !p.ContainersEnded() && fact.KilledByNow(p) {
 			f := diagnose.Finding{Confidence: diagnose.Inferred, Variants: []string{ofRuntime}}
+			silent := fact.ScannerSilentForLong(p, t)
+			if !silent {
+				f.Family = tooSlow
+			}
 			if fact.OfGVisor(p, t) {
+				if !silent {
+					return nil
+				}
 				f.Variants = []string{variantGVisor}
 			}
 			f.Objects.Thread, f.Objects.Child = diagnose.ThreadOf(t), diagnose.ProcessOf(p, t)
@@ -98,13 +122,18 @@ var FileScannerNotAnswering = &diagnose.Rule{
 	},
 }
 
-// mayAnswer reports whether a program that scans files is waited for that may only be slow.
+// mayAnswer reports whether a program that scans files is waited for that may only be slow, and not too slow; or is not waited for
+// at this moment.
 func mayAnswer(p *evidence.Pod) bool {
-	t := fact.RuntimeAwaitsScanner(p)
 	if p.ContainersEnded() {
-		t, _ = fact.KubeletAwaitsScanner(p)
+		t, _ := fact.KubeletAwaitsScanner(p)
+		return t != nil && !fact.ScannerSilentForLong(p, t)
 	}
-	return t != nil && !fact.ScannerSilentForLong(p, t)
+	t := fact.RuntimeAwaitsScanner(p)
+	if t == nil {
+		return fact.MayBeScanned(p)
+	}
+	return !fact.ScannerSilentForLong(p, t) && !fact.ScannerTooSlow(p)
 }
 
 // byScanner names the programs that may not have answered.
