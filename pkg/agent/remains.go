@@ -49,6 +49,7 @@ type deleted struct {
 	at      time.Time     // when it was seen to be deleted
 	due     time.Time     // when it is to be looked at
 	left    bool          // whether a look has found something of it
+	lost    bool          // whether a look at it was given up
 }
 
 // outlives takes note of a pod that is gone and on which a verdict stood, and has its
@@ -117,8 +118,14 @@ func (a *Agent) lookAfter(ctx context.Context, d *deleted, reading node.Round) {
 	timed, cancel := context.WithTimeout(ctx, a.Timeout)
 	defer cancel()
 	e := reading.Pod(timed, d.seed, nil)
-	if ctx.Err() != nil {
-		return // the agent ends, or the look was given up
+	if ctx.Err() != nil { // the agent ends, or the look was given up: it is repeated once
+		if d.lost {
+			a.Monitor.Deleted(d.cause, EndedUnread)
+			return
+		}
+		d.lost = true
+		a.lookAgain(d, time.Now())
+		return
 	}
 	_, left, known := diagnose.Remains(e)
 	patience := remainsPatience
@@ -126,10 +133,8 @@ func (a *Agent) lookAfter(ctx context.Context, d *deleted, reading node.Round) {
 		patience = remainsStarved
 	}
 	if left != "" && (!d.left || e.Time.Sub(d.at) < patience) {
-		d.due, d.left = e.Time.Add(remainsAfter), true
-		a.mu.Lock()
-		defer a.mu.Unlock()
-		a.again = append(a.again, *d)
+		d.left = true
+		a.lookAgain(d, e.Time)
 		return
 	}
 	ending := EndedUnread
@@ -148,4 +153,12 @@ func (a *Agent) lookAfter(ctx context.Context, d *deleted, reading node.Round) {
 	if told && a.ReportRemains != nil {
 		a.ReportRemains(ctx, d.subject, e.Time, d.cause, left)
 	}
+}
+
+// lookAgain has a deleted pod looked at once more.
+func (a *Agent) lookAgain(d *deleted, now time.Time) {
+	d.due = now.Add(remainsAfter)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.again = append(a.again, *d)
 }

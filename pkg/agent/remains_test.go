@@ -176,6 +176,38 @@ func TestRemainsOfALateKubelet(t *testing.T) {
 	}
 }
 
+// A look that does not return in time is repeated once.
+func TestRemainsOfALostLook(t *testing.T) {
+	for lost, want := range map[int]string{1: "ShimHung left", 2: "ShimHung unread"} {
+		synctest.Test(t, func(t *testing.T) {
+			b := newBench()
+			looks := 0
+			b.gather = func(_ context.Context, p *evidence.Pod) {
+				if p.Node.Pressure = new(evidence.Pressure); !p.Gone {
+					return
+				}
+				p.Tasks = []evidence.Task{{PID: 7, TID: 7, Comm: "app"}}
+				if looks++; looks <= lost {
+					time.Sleep(b.Timeout + lateAfter + time.Second)
+				}
+			}
+			b.verdict["a"] = "ShimHung"
+			pod := terminating("a", time.Now(), 5)
+			b.set([]*corev1.Pod{pod})
+			ctx, cancel := context.WithCancel(t.Context())
+			go b.Run(ctx)
+			time.Sleep(20 * time.Second)
+			b.set(nil, pod)
+			time.Sleep(3 * time.Minute)
+			cancel()
+			synctest.Wait()
+			if !slices.Equal(b.deletions, []string{want}) {
+				t.Errorf("%d lost: counted %q, want %q", lost, b.deletions, want)
+			}
+		})
+	}
+}
+
 // A pod that was deleted by force inside its grace period is overdue afterwards.
 func TestRemainsInsideTheGracePeriod(t *testing.T) {
 	now := time.Now()
