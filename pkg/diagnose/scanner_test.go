@@ -265,6 +265,7 @@ func TestFileScannerTooSlow(t *testing.T) {
 			"sleep (PID 201), by which the pod is to be stopped, waits in the kernel (in fanotify_get_response) until a program that scans files, such as a virus scanner, " +
 				"answers whether a file may be opened (fanotify). It answers, but so slowly that for minutes no such command has got done. The only such program of the node is clamonacc (PID 30)", false},
 		"not for as long":           {299 * time.Second, none, "", "", true},
+		"two looks, far apart":      {5 * time.Minute, func(_ *evidence.Pod, w *evidence.ScannerWaits) { w.Waits, w.Looks = 9, 9 }, "", "", true},
 		"most commands do not wait": {5 * time.Minute, func(_ *evidence.Pod, w *evidence.ScannerWaits) { w.Waits = 74 }, "Unknown", "", true},
 		"the scanner is stopped":    {5 * time.Minute, func(p *evidence.Pod, _ *evidence.ScannerWaits) { p.Node.Scanners[0].State = evidence.Stopped }, "Unknown", "", true},
 		"between two tries":         {5 * time.Minute, ended, "", "", true},

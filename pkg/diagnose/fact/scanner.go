@@ -114,11 +114,14 @@ func ScannerSilentForLong(p *evidence.Pod, t *evidence.Task) bool {
 // answers to be too slow for them: longer than the kubelet gives two of its tries to stop a container (runtimeRequestTimeout).
 const scannerHolds = 5 * time.Minute
 
+// fewWaits is how many looks that show such a wait say nothing, because they may be far apart.
+const fewWaits = 9
+
 // ScannerTooSlow reports whether a program that scans files answers, but so slowly that the pod's end does not get on: most
 // looks of minutes show a command that waits for it, and in that time no container has ended.
 func ScannerTooSlow(p *evidence.Pod) bool {
 	w := &p.ScannerWaits
-	return w.Last.Sub(w.Since) >= scannerHolds && mostWait(w) && !ScannersHalted(p)
+	return w.Last.Sub(w.Since) >= scannerHolds && w.Waits > fewWaits && mostWait(w) && !ScannersHalted(p)
 }
 
 // MayBeScanned reports whether the pod's end may be held by such a program, which takes minutes to see, or may be again with
@@ -128,7 +131,7 @@ func MayBeScanned(p *evidence.Pod) bool {
 	if ScannerTooSlow(p) {
 		return p.Time.Sub(w.Last) < Retries
 	}
-	return mostWait(w) && w.Last.Sub(w.Since) < scannerHolds && p.Time.Sub(w.Last) < scannerPatienceStarved
+	return mostWait(w) && (w.Last.Sub(w.Since) < scannerHolds || w.Waits <= fewWaits) && p.Time.Sub(w.Last) < scannerPatienceStarved
 }
 
 func mostWait(w *evidence.ScannerWaits) bool { return w.Waits > 0 && w.Waits*4 >= w.Looks*3 }

@@ -72,7 +72,7 @@ var FileScannerNotAnswering = &diagnose.Rule{
 			"Before the volumes the process is one that the pod's shim has started, such as runc, also before that is executed, or a CNI plugin, or a thread of gVisor's, which the end of a program does not end, and it is inferred. " +
 			"The program is found by its open descriptors anon_inode:[fanotify], of which fdinfo shows a class that is asked, and marks with events that ask. " +
 			"Where all that are found are stopped by a signal, ten seconds are enough. " +
-			"A program that answers slowly is told (TooSlow, inferred) when at least three of four looks that show such a command or plugin in five minutes show it wait, and no container of the pod has ended meanwhile: what takes more than two minutes is killed and begun again.",
+			"A program that answers slowly is told (TooSlow, inferred) when at least three of four looks that show such a command or plugin in five minutes, and ten or more, show it wait, and no container of the pod has ended meanwhile: what takes more than two minutes is killed and begun again.",
 		Remedy: "On the node: {restart}. When it has ended, the kernel lets everything go on that waits for it (fanotify_release), and the pod terminates. " +
 			"If no program can be started any more, a shell that is open can kill it: kill is a part of the shell.",
 		Danger: "Until it runs again, files are opened and executed that nobody has scanned. A restart of the kubelet or of containerd is of no use: what they open next waits as well. " +
