@@ -264,8 +264,17 @@ func TestFileScannerTooSlow(t *testing.T) {
 		"for minutes": {5 * time.Minute, none, "FileScannerNotAnswering",
 			"sleep (PID 201), by which the pod is to be stopped, waits in the kernel (in fanotify_get_response) until a program that scans files, such as a virus scanner, " +
 				"answers whether a file may be opened (fanotify). It answers, but so slowly that for minutes no such command has got done. The only such program of the node is clamonacc (PID 30)", false},
-		"not for as long":           {299 * time.Second, none, "", "", true},
-		"two looks, far apart":      {5 * time.Minute, func(_ *evidence.Pod, w *evidence.ScannerWaits) { w.Waits, w.Looks = 9, 9 }, "", "", true},
+		"not for as long":        {299 * time.Second, none, "", "", true},
+		"a command has got done": {10 * time.Minute, func(p *evidence.Pod, w *evidence.ScannerWaits) { w.Done = p.Time.Add(-299 * time.Second) }, "Unknown", "", true},
+		"one had, long before":   {10 * time.Minute, func(p *evidence.Pod, w *evidence.ScannerWaits) { w.Done = p.Time.Add(-5 * time.Minute) }, "FileScannerNotAnswering", "", false},
+		"a handful of looks":     {5 * time.Minute, func(_ *evidence.Pod, w *evidence.ScannerWaits) { w.Waits, w.Looks = 4, 4 }, "Unknown", "", true},
+		"a thread of gVisor's waits": {5 * time.Minute, func(p *evidence.Pod, _ *evidence.ScannerWaits) {
+			p.Containers[0].Runtime, p.Containers[1].Runtime = "io.containerd.runsc.v1", "io.containerd.runsc.v1"
+			th := p.RuntimeCommands[0].Tasks[1]
+			th.PID, th.TID, th.PPID, th.Comm, th.Owner, th.Container = 300, 300, 50, "exe", podUID, sandboxID
+			p.RuntimeCommands, p.Tasks = nil, []evidence.Task{th}
+		}, "Unknown", "", true},
+		"a mirror pod":              {5 * time.Minute, func(p *evidence.Pod, _ *evidence.ScannerWaits) { p.Mirror = true }, "Unknown", "", false},
 		"most commands do not wait": {5 * time.Minute, func(_ *evidence.Pod, w *evidence.ScannerWaits) { w.Waits = 74 }, "Unknown", "", true},
 		"the scanner is stopped":    {5 * time.Minute, func(p *evidence.Pod, _ *evidence.ScannerWaits) { p.Node.Scanners[0].State = evidence.Stopped }, "Unknown", "", true},
 		"between two tries":         {5 * time.Minute, ended, "", "", true},
@@ -284,7 +293,7 @@ func TestFileScannerTooSlow(t *testing.T) {
 			thread.State, thread.Probe.Wchan, thread.Probe.Syscall = evidence.Uninterruptible, asks, "openat"
 			thread.UnchangedSince = p.Time.Add(-5 * time.Second)
 			p.Node.Scanners = []evidence.Task{scanner(p, 30, "clamonacc", evidence.Sleeping)}
-			p.ScannerWaits = evidence.ScannerWaits{Since: p.Time.Add(-tc.lasted), Last: p.Time, Waits: 75, Looks: 100}
+			p.ScannerWaits = evidence.ScannerWaits{Since: p.Time.Add(-tc.lasted), Last: p.Time, Waits: 75, Looks: 100, Answered: p.Time}
 			tc.change(p, &p.ScannerWaits)
 		}))
 		v, _ := d.Verdict()
@@ -300,6 +309,57 @@ func TestFileScannerTooSlow(t *testing.T) {
 	}
 }
 
+// One that holds each command until that is killed, and is never seen to answer, is not said to answer.
+func TestFileScannerAnswersNoCommand(t *testing.T) {
+	for name, answered := range map[string]time.Duration{"never": 0, "minutes ago": 5 * time.Minute} {
+		d := cause.Diagnose(commanded(4*time.Second, func(p *evidence.Pod, c *evidence.RuntimeCommand) {
+			c.Command = "delete"
+			thread := &c.Tasks[1]
+			thread.State, thread.Probe.Wchan, thread.Probe.Syscall = evidence.Uninterruptible, asks, "openat"
+			p.Node.Scanners = []evidence.Task{scanner(p, 30, "clamonacc", evidence.Sleeping)}
+			p.ScannerWaits = evidence.ScannerWaits{Since: p.Time.Add(-9 * time.Minute), Last: p.Time, Waits: 75, Looks: 100}
+			if answered > 0 {
+				p.ScannerWaits.Answered = p.Time.Add(-answered)
+			}
+		}))
+		v, _ := d.Verdict()
+		if v.Cause != "FileScannerNotAnswering" || v.Family != "" || strings.Contains(v.Message, "It answers") || !strings.Contains(v.Remedy, "restart clamonacc") {
+			t.Errorf("%s: %s, family %q: %s %s", name, v.Cause, v.Family, v.Message, v.Remedy)
+		}
+	}
+}
+
+// Between two tries to delete a container for which a program that scans files was waited, and before it is known to hold them
+// all, they are not said to hang by themselves.
+func TestDeletesAwaitScanner(t *testing.T) {
+	for name, tc := range map[string]struct {
+		since, last time.Duration
+		waits       int
+		want        string
+	}{
+		"for minutes":               {20 * time.Minute, 4 * time.Minute, 20, ""},
+		"not for as long":           {5 * time.Minute, 2 * time.Minute, 20, ""},
+		"it did once, and not then": {5 * time.Minute, 2 * time.Minute, 1, "RuntimeCommandHanging"},
+		"no try comes any more":     {20 * time.Minute, 6 * time.Minute, 20, "Unknown"},
+	} {
+		d := cause.Diagnose(commanded(9*time.Second, func(p *evidence.Pod, c *evidence.RuntimeCommand) {
+			p.Time = p.Deadline.Add(30 * time.Minute)
+			c.Command = "delete"
+			seen := p.Time.Add(-tc.last)
+			for i := range c.Tasks {
+				c.Tasks[i].UnchangedSince = seen.Add(-5 * time.Second)
+			}
+			c.Tasks[1].State, c.Tasks[1].Probe.Wchan, c.Tasks[1].Probe.Syscall = evidence.Uninterruptible, asks, "openat"
+			p.Deletes = []evidence.Delete{{Last: *c, Seen: seen, Tries: 3}}
+			p.ScannerWaits = evidence.ScannerWaits{Since: p.Time.Add(-tc.since), Last: seen, Waits: tc.waits, Looks: 20}
+			p.RuntimeCommands = nil
+		}))
+		if v, _ := d.Verdict(); v.Cause != tc.want || tc.want == "" && !d.NotLookedFor("RuntimeCommandHanging") {
+			t.Errorf("%s: verdict %q, want %q: %s", name, v.Cause, tc.want, v.Message)
+		}
+	}
+}
+
 // While a program that scans files may answer, what it holds up is not said to hang by itself, for a while.
 func TestRuntimeCommandAwaitsScanner(t *testing.T) {
 	none := func(*evidence.Pod, *evidence.RuntimeCommand) {}
@@ -311,12 +371,15 @@ func TestRuntimeCommandAwaitsScanner(t *testing.T) {
 		want      string
 		undecided bool
 	}{
-		"it may answer":                             {"kill", 65 * time.Second, 59 * time.Second, none, "Unknown", true},
-		"it does not":                               {"kill", 65 * time.Second, time.Minute, none, "FileScannerNotAnswering", false},
-		"before the start":                          {"create", 65 * time.Second, 59 * time.Second, none, "RuntimeCommandHanging", false},
-		"it is not waited for":                      {"kill", 65 * time.Second, 0, none, "RuntimeCommandHanging", false},
-		"it answers others":                         {"kill", 99 * time.Second, 40 * time.Second, none, "Unknown", true},
-		"it answers others, and never the command":  {"kill", 100 * time.Second, 40 * time.Second, none, "RuntimeCommandHanging", true},
+		"it may answer":                            {"kill", 65 * time.Second, 59 * time.Second, none, "Unknown", true},
+		"it does not":                              {"kill", 65 * time.Second, time.Minute, none, "FileScannerNotAnswering", false},
+		"before the start":                         {"create", 65 * time.Second, 59 * time.Second, none, "RuntimeCommandHanging", false},
+		"it is not waited for":                     {"kill", 65 * time.Second, 0, none, "RuntimeCommandHanging", false},
+		"it answers others":                        {"kill", 99 * time.Second, 40 * time.Second, none, "Unknown", true},
+		"it answers others, and never the command": {"kill", 100 * time.Second, 40 * time.Second, none, "RuntimeCommandHanging", true},
+		"it answers others, and may be too slow": {"kill", 110 * time.Second, 15 * time.Second, func(p *evidence.Pod, _ *evidence.RuntimeCommand) {
+			p.ScannerWaits = evidence.ScannerWaits{Since: p.Time.Add(-105 * time.Second), Last: p.Time, Waits: 40, Looks: 50}
+		}, "", true},
 		"a command that was started anew waits too": {"kill", 5 * time.Second, 4 * time.Second, none, "Unknown", true},
 		"it is asked about a command that has been left behind": {"kill", 65 * time.Second, 59 * time.Second, func(p *evidence.Pod, c *evidence.RuntimeCommand) {
 			c.Left = true

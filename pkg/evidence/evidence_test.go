@@ -588,8 +588,6 @@ func TestSinceOfRuntimeCommands(t *testing.T) {
 	}
 }
 
-// Tries to delete a container that take long are counted, each once, until the container has
-// ended by containerd's record.
 // Looks at commands that end a pod count from the first one on that waits for a program that scans files.
 func TestSinceOfScannerWaits(t *testing.T) {
 	begin := time.Date(2026, 11, 25, 12, 0, 0, 0, time.UTC)
@@ -600,10 +598,10 @@ func TestSinceOfScannerWaits(t *testing.T) {
 		want  ScannerWaits
 	}{
 		"none":                            {looks: []string{works, none, works}},
-		"two of three":                    {looks: []string{works, waits, works, none, waits}, want: ScannerWaits{begin.Add(time.Minute), begin.Add(4 * time.Minute), 2, 3}},
-		"a plugin":                        {looks: []string{plugin}, want: ScannerWaits{begin, begin, 1, 1}},
+		"two of three":                    {looks: []string{works, waits, works, none, waits}, want: ScannerWaits{Since: begin.Add(time.Minute), Last: begin.Add(4 * time.Minute), Waits: 2, Looks: 3}},
+		"a plugin":                        {looks: []string{plugin}, want: ScannerWaits{Since: begin, Last: begin, Waits: 1, Looks: 1}},
 		"a probe, and what is left":       {looks: []string{probes, left}},
-		"a container has ended":           {looks: []string{waits, waits}, state: StateExited, want: ScannerWaits{begin.Add(time.Minute), begin.Add(time.Minute), 1, 1}},
+		"a container has ended":           {looks: []string{waits, waits}, state: StateExited, want: ScannerWaits{Since: begin.Add(time.Minute), Last: begin.Add(time.Minute), Waits: 1, Looks: 1}},
 		"a container has ended, and none": {looks: []string{waits, none}, state: StateExited},
 		"the next try is long ago":        {looks: []string{waits, none, none, none, none, none, none}},
 	} {
@@ -637,6 +635,68 @@ func TestSinceOfScannerWaits(t *testing.T) {
 	}
 }
 
+// That a program that scans files answers is seen when what waits has run, and that a command has got done when it is gone before
+// it is killed.
+func TestSinceOfScannerAnswers(t *testing.T) {
+	begin := time.Date(2026, 11, 25, 12, 0, 0, 0, time.UTC)
+	type look struct {
+		at, started int // seconds; no command where it has not started
+		switches    uint64
+		plugin      int // the PID of another plugin that waits
+	}
+	for name, tc := range map[string]struct {
+		command        string
+		looks          []look
+		answered, done int // seconds, -1 for never
+	}{
+		"it has run":                           {"kill", []look{{10, 5, 1, 0}, {30, 5, 2, 0}}, 30, -1},
+		"it has not":                           {"kill", []look{{10, 5, 1, 0}, {30, 5, 1, 0}}, -1, -1},
+		"not for a minute since":               {"kill", []look{{10, 5, 1, 0}, {30, 5, 2, 0}, {60, 5, 2, 0}, {90, 5, 2, 0}}, -1, -1},
+		"for less than a minute since":         {"kill", []look{{10, 5, 1, 0}, {30, 5, 2, 0}, {60, 5, 2, 0}, {89, 5, 2, 0}}, 30, -1},
+		"another one has run more":             {"delete", []look{{10, 5, 1, 0}, {30, 25, 2, 0}}, -1, -1},
+		"it is gone soon":                      {"kill", []look{{10, 5, 1, 0}, {30, 0, 0, 0}}, -1, 30},
+		"another one has come":                 {"kill", []look{{10, 5, 1, 0}, {30, 28, 0, 0}}, -1, 30},
+		"it may have been killed":              {"kill", []look{{10, 5, 1, 0}, {65, 0, 0, 0}}, -1, -1},
+		"a container may have been deleted":    {"delete", []look{{10, 9, 1, 0}, {13, 0, 0, 0}}, -1, 13},
+		"that may have been killed":            {"delete", []look{{10, 9, 1, 0}, {14, 0, 0, 0}}, -1, -1},
+		"a plugin is gone that another called": {"kill", []look{{10, 5, 1, 9}, {30, 5, 1, 0}}, -1, -1},
+	} {
+		var before *Pod
+		for _, look := range tc.looks {
+			at := begin.Add(time.Duration(look.at) * time.Second)
+			p := &Pod{UID: "u", Time: at, TasksRead: at, Containers: []Container{{ID: "c", State: StateRunning}}}
+			waits := func(pid, parent int) Task {
+				started := begin.Add(time.Duration(look.started) * time.Second)
+				return Task{PID: pid, TID: pid, PPID: parent, State: Uninterruptible, Switches: look.switches,
+					Probe: &Probe{Wchan: "fanotify_get_response", Start: uint64(look.started), Started: started}}
+			}
+			pid := 100 + look.started
+			switch {
+			case look.started == 0:
+			case strings.HasPrefix(name, "a plugin"):
+				if p.Plugins = []Task{waits(pid, 7)}; look.plugin != 0 {
+					p.Plugins = append(p.Plugins, waits(look.plugin, pid))
+				}
+			default:
+				p.RuntimeCommands = []RuntimeCommand{{Runtime: "runc", Command: tc.command, Container: "c", Tasks: []Task{waits(pid, 50)}}}
+			}
+			p.Since(before)
+			before = p
+		}
+		moment := func(t time.Time) int {
+			if t.IsZero() {
+				return -1
+			}
+			return int(t.Sub(begin).Seconds())
+		}
+		if w := before.ScannerWaits; moment(w.Answered) != tc.answered || moment(w.Done) != tc.done {
+			t.Errorf("%s: %+v", name, w)
+		}
+	}
+}
+
+// Tries to delete a container that take long are counted, each once, until the container has
+// ended by containerd's record.
 func TestSinceOfDeletes(t *testing.T) {
 	at := func(second int) time.Time { return time.Date(2026, 1, 2, 3, 4, second, 0, time.UTC) }
 	read := func(second int, start uint64, started int) *Pod {

@@ -110,28 +110,41 @@ func ScannerSilentForLong(p *evidence.Pod, t *evidence.Task) bool {
 	return still >= scannerPatience
 }
 
-// scannerHolds is for how long commands that end a pod must have waited for a program that scans files, the one after the other, for its
-// answers to be too slow for them: longer than the kubelet gives two of its tries to stop a container (runtimeRequestTimeout).
-const scannerHolds = 5 * time.Minute
+// scannerHolds is for how long commands that end a pod must have waited for a program that scans files, the one after the other, for it
+// to hold them: longer than the kubelet gives two of its tries to stop a container (runtimeRequestTimeout). leastWaits is how
+// many looks must have shown it.
+const (
+	scannerHolds = 5 * time.Minute
+	leastWaits   = 5
+)
 
-// fewWaits is how many looks that show such a wait say nothing, because they may be far apart.
-const fewWaits = 9
+// ScannerHolds reports whether the pod's end does not get on because of a program that scans files: most looks of minutes
+// show a command that waits for it, and in that time no container has ended, and none of these commands was seen to get done.
+// What a thread of gVisor's waits for shows nothing of it.
+func ScannerHolds(p *evidence.Pod) bool {
+	w := &p.ScannerWaits
+	t := RuntimeAwaitsScanner(p)
+	return w.Last.Sub(latest(w.Since, w.Done)) >= scannerHolds && w.Waits >= leastWaits && mostWait(w) && !ScannersHalted(p) && (t == nil || !OfGVisor(p, t))
+}
 
-// ScannerTooSlow reports whether a program that scans files answers, but so slowly that the pod's end does not get on: most
-// looks of minutes show a command that waits for it, and in that time no container has ended.
+// ScannerTooSlow reports whether such a program was seen to answer, lately.
 func ScannerTooSlow(p *evidence.Pod) bool {
 	w := &p.ScannerWaits
-	return w.Last.Sub(w.Since) >= scannerHolds && w.Waits > fewWaits && mostWait(w) && !ScannersHalted(p)
+	return ScannerHolds(p) && !w.Answered.IsZero() && w.Last.Sub(w.Answered) < scannerHolds
 }
 
 // MayBeScanned reports whether the pod's end may be held by such a program, which takes minutes to see, or may be again with
-// the next try.
+// the next try: the pauses before those to delete a container double.
 func MayBeScanned(p *evidence.Pod) bool {
 	w := &p.ScannerWaits
-	if ScannerTooSlow(p) {
-		return p.Time.Sub(w.Last) < Retries
+	if ScannerHolds(p) {
+		return KilledByNow(p) && p.Time.Sub(w.Last) < Retries
 	}
-	return mostWait(w) && (w.Last.Sub(w.Since) < scannerHolds || w.Waits <= fewWaits) && p.Time.Sub(w.Last) < scannerPatienceStarved
+	pause := scannerPatienceStarved
+	if len(p.Deletes) > 0 {
+		pause = Retries
+	}
+	return mostWait(w) && w.Last.Sub(w.Since) < scannerHolds && p.Time.Sub(w.Last) < pause
 }
 
 func mostWait(w *evidence.ScannerWaits) bool { return w.Waits > 0 && w.Waits*4 >= w.Looks*3 }

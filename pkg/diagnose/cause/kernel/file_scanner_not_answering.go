@@ -72,7 +72,8 @@ var FileScannerNotAnswering = &diagnose.Rule{
 			"Before the volumes the process is one that the pod's shim has started, such as runc, also before that is executed, or a CNI plugin, or a thread of gVisor's, which the end of a program does not end, and it is inferred. " +
 			"The program is found by its open descriptors anon_inode:[fanotify], of which fdinfo shows a class that is asked, and marks with events that ask. " +
 			"Where all that are found are stopped by a signal, ten seconds are enough. " +
-			"A program that answers slowly is told (TooSlow, inferred) when at least three of four looks that show such a command or plugin in five minutes, and ten or more, show it wait, and no container of the pod has ended meanwhile: what takes more than two minutes is killed and begun again.",
+			"A program that answers slowly is told (TooSlow, inferred) when at least three of four looks that show such a command or plugin in five minutes, five or more, show it wait, one shows that it has run on meanwhile, none was seen to get done in less than a minute (five seconds of one that deletes a container), and no container of the pod has ended: what takes more than two minutes is killed and begun again. " +
+			"The same without one that has run on is told as a program that does not answer.",
 		Remedy: "On the node: {restart}. When it has ended, the kernel lets everything go on that waits for it (fanotify_release), and the pod terminates. " +
 			"If no program can be started any more, a shell that is open can kill it: kill is a part of the shell.",
 		Danger: "Until it runs again, files are opened and executed that nobody has scanned. A restart of the kubelet or of containerd is of no use: what they open next waits as well. " +
@@ -84,11 +85,14 @@ var FileScannerNotAnswering = &diagnose.Rule{
 				"If no program can be started any more, a shell that is open can send the signal: kill is a part of the shell. Then find who stopped it.",
 		}, {
 			Name: tooSlow,
-			Meaning: "The program answers, and takes long for each file. A command of the runtime opens dozens of them, and is killed after two minutes, or after ten seconds when it deletes a container. " +
+			Meaning: "The program answers, and takes long for each file. A command of the runtime opens dozens of them, and is killed after two minutes by default, or after ten seconds when it deletes a container. " +
 				"Then it is begun again, and waits again.",
 			Remedy: "On the node: look why the program is slow: what it uses of a processor (top -b -n 1), a limit (cpu.max of its control group), a server that it asks for each file. " +
-				"Have it leave out the runtime's programs and directories (/run/containerd, /var/lib/containerd, /opt/cni/bin and where runc is), as its vendor describes for container nodes. " +
+				"Have it leave out what the runtime itself opens (/run/containerd/runc, /opt/cni/bin and the program runc), as its vendor describes for container nodes. " +
 				"If that does not help, {restart}.",
+			Danger: "What it leaves out nobody scans: do not have it leave out the containers' own files (/var/lib/containerd). Until it runs again after a restart, files are opened and executed that nobody has scanned. " +
+				"A restart of the kubelet or of containerd is of no use: what they open next waits as well. " +
+				"A force delete leaves what the pod still has on the node, unseen.",
 		}},
 	},
 	Undecided: mayAnswer,
@@ -105,14 +109,10 @@ var FileScannerNotAnswering = &diagnose.Rule{
 		}
 		if t := fact.RuntimeAwaitsScanner(p); t != nil && !p.ContainersEnded() && fact.KilledByNow(p) {
 			f := diagnose.Finding{Confidence: diagnose.Inferred, Variants: []string{ofRuntime}}
-			silent := fact.ScannerSilentForLong(p, t)
-			if !silent {
+			if !fact.ScannerSilentForLong(p, t) && fact.ScannerTooSlow(p) {
 				f.Family = tooSlow
 			}
 			if fact.OfGVisor(p, t) {
-				if !silent {
-					return nil
-				}
 				f.Variants = []string{variantGVisor}
 			}
 			f.Objects.Thread, f.Objects.Child = diagnose.ThreadOf(t), diagnose.ProcessOf(p, t)
@@ -133,7 +133,7 @@ func mayAnswer(p *evidence.Pod) bool {
 	if t == nil {
 		return fact.MayBeScanned(p)
 	}
-	return !fact.ScannerSilentForLong(p, t) && !fact.ScannerTooSlow(p)
+	return !fact.ScannerSilentForLong(p, t) && !fact.ScannerHolds(p)
 }
 
 // byScanner names the programs that may not have answered.

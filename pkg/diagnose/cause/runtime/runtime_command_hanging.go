@@ -77,7 +77,7 @@ var RuntimeCommandHanging = &diagnose.Rule{
 			"Meanwhile it does nothing else about this container, and its answers to containerd about the container have to wait too. " +
 			"While a container is created or started the kubelet does not turn to the deletion, until its request runs out of time: after two minutes (runtimeRequestTimeout), or four while the sandbox is created or started. It asks for one container after the other, and each may take so long.",
 		Evidence: "A child of the pod's shim has the arguments that the shim starts a runtime with, and was started more than a minute ago. " +
-			"Of one that does not start a container and waits for a program that scans files it is 100 seconds: that may answer, and when it is seen not to, FileScannerNotAnswering says so. " +
+			"Of one that does not start a container and waits for a program that scans files it is 100 seconds, or five minutes when most looks show such a wait: that may answer, and when it is seen not to, or too slowly, FileScannerNotAnswering says so. " +
 			"On a node short of processors, memory or I/O (/proc/pressure) it is five minutes, or 100 seconds of a command that sleeps and has not moved for ten. " +
 			"Ten seconds of such a sleep are enough, and then it is inferred, when the kubelet has said before, in an Event, that stopping the sandbox has timed out: it has the command killed then and begins anew, so that this one was started since. Two readings show the same. " +
 			"The child is in the shim's process group and in no pod's control group, where nothing that comes out of a container can be. Only shims for runc (io.containerd.runc.v2) are looked at. " +
@@ -113,7 +113,8 @@ var RuntimeCommandHanging = &diagnose.Rule{
 		},
 	},
 	Undecided: func(p *evidence.Pod) bool {
-		return startsNext(p) || slices.ContainsFunc(p.RuntimeCommands, func(c evidence.RuntimeCommand) bool { return scanned(p, &c) })
+		return startsNext(p) || slices.ContainsFunc(p.RuntimeCommands, func(c evidence.RuntimeCommand) bool { return scanned(p, &c) }) ||
+			slices.ContainsFunc(p.Deletes, func(d evidence.Delete) bool { return lastScanned(p, &d) })
 	},
 	Check: func(p *evidence.Pod) []diagnose.Finding {
 		var out []diagnose.Finding
@@ -177,7 +178,7 @@ func hanging(p *evidence.Pod, c *evidence.RuntimeCommand) (f diagnose.Finding, o
 	last := fact.LastOf(c.Tasks, first)
 	thread := telling(c, last)
 	age := p.Time.Sub(first.Probe.Started)
-	if !overlong(p, c, age, thread) || age < commandPatienceAsleep && scanned(p, c) {
+	if !overlong(p, c, age, thread) || (age < commandPatienceAsleep || fact.MayBeScanned(p)) && scanned(p, c) {
 		return f, false
 	}
 	f = diagnose.Finding{Confidence: diagnose.Proved, Objects: diagnose.Objects{
@@ -247,6 +248,9 @@ func unfinished(p *evidence.Pod, d *evidence.Delete) (f diagnose.Finding, ok boo
 	if deleted(p, container) {
 		return f, false // the tries since fail at something else
 	}
+	if lastScanned(p, d) {
+		return f, false
+	}
 	first := &d.Last.Tasks[0]
 	last := fact.LastOf(d.Last.Tasks, first)
 	thread := telling(&d.Last, last)
@@ -312,6 +316,12 @@ func scanned(p *evidence.Pod, c *evidence.RuntimeCommand) bool {
 	return ok && !c.Left && counts(p, c, container) && !slices.Contains(startCommands, c.Command) && slices.ContainsFunc(c.Tasks, func(t evidence.Task) bool {
 		return t.AwaitsScanner() && !fact.ScannerSilentForLong(p, &t)
 	})
+}
+
+// lastScanned reports whether the last try to delete a container was seen to wait for a program that scans files, which may hold
+// all of them: then FileScannerNotAnswering says so, and stands between two tries.
+func lastScanned(p *evidence.Pod, d *evidence.Delete) bool {
+	return fact.MayBeScanned(p) && slices.ContainsFunc(d.Last.Tasks, func(t evidence.Task) bool { return t.AwaitsScanner() })
 }
 
 // overlong reports whether a command of that age hangs and is not only slow.
