@@ -204,6 +204,18 @@ func TestFileScannerBeforeRuntime(t *testing.T) {
 			p.Containers[0].State = evidence.StateRunning
 			p.Tasks = []evidence.Task{task(100, 50, "app", evidence.Sleeping, "epoll_wait")}
 		}, ""},
+		"it kills what has been killed": {time.Minute, func(p *evidence.Pod, c *evidence.RuntimeCommand) {
+			waits(p, &c.Tasks[1])
+			first := task(100, 50, "app", evidence.Uninterruptible, "write")
+			first.Container, first.Pending, first.UnchangedSince = sandboxID, 1<<8, p.Time.Add(-time.Minute)
+			p.Tasks = []evidence.Task{first}
+		}, ""},
+		"another thread has not been": {time.Minute, func(p *evidence.Pod, c *evidence.RuntimeCommand) {
+			waits(p, &c.Tasks[1])
+			first, other := task(100, 50, "app", evidence.Uninterruptible, "write"), task(101, 50, "app", evidence.Sleeping, "futex")
+			first.Container, first.Pending, other.Container = sandboxID, 1<<8, sandboxID
+			p.Tasks = []evidence.Task{first, other}
+		}, "sleep (PID 201), by which"},
 		"when SIGKILL comes is not known": {10 * time.Second, func(p *evidence.Pod, c *evidence.RuntimeCommand) {
 			waits(p, &c.Tasks[1])
 			p.DeadlineUnsure, p.Deadline = true, p.Time.Add(-30*time.Second)

@@ -591,7 +591,7 @@ func TestSinceOfRuntimeCommands(t *testing.T) {
 // Looks at commands that end a pod count from the first one on that waits for a program that scans files.
 func TestSinceOfScannerWaits(t *testing.T) {
 	begin := time.Date(2026, 11, 25, 12, 0, 0, 0, time.UTC)
-	const waits, works, probes, left, plugin, none = "waits", "works", "probes", "left", "plugin", "none"
+	const waits, works, probes, left, vain, plugin, none = "waits", "works", "probes", "left", "vain", "plugin", "none"
 	for name, tc := range map[string]struct {
 		looks []string       // a minute apart
 		state ContainerState // of the container in the last one
@@ -601,6 +601,7 @@ func TestSinceOfScannerWaits(t *testing.T) {
 		"two of three":                    {looks: []string{works, waits, works, none, waits}, want: ScannerWaits{Since: begin.Add(time.Minute), Last: begin.Add(4 * time.Minute), Waits: 2, Looks: 3}},
 		"a plugin":                        {looks: []string{plugin}, want: ScannerWaits{Since: begin, Last: begin, Waits: 1, Looks: 1}},
 		"a probe, and what is left":       {looks: []string{probes, left}},
+		"it kills what has been killed":   {looks: []string{vain}},
 		"a container has ended":           {looks: []string{waits, waits}, state: StateExited, want: ScannerWaits{Since: begin.Add(time.Minute), Last: begin.Add(time.Minute), Waits: 1, Looks: 1}},
 		"a container has ended, and none": {looks: []string{waits, none}, state: StateExited},
 		"the next try is long ago":        {looks: []string{waits, none, none, none, none, none, none}},
@@ -620,6 +621,8 @@ func TestSinceOfScannerWaits(t *testing.T) {
 				c.Command = "exec"
 			case left:
 				c.Left = true
+			case vain:
+				p.Tasks = []Task{{PID: 5, TID: 5, Container: "c", State: Uninterruptible, Pending: 1 << 8}}
 			case plugin:
 				p.Plugins = c.Tasks
 			}

@@ -207,10 +207,11 @@ func (p *Pod) sinceCommands(e *Pod, read time.Time) {
 	}
 }
 
-// execCommand is what a runtime is told to execute something in a container with, and deleteCommand to delete one. One that does so takes less
+// execCommand is what a runtime is told to execute something in a container with, killCommand to kill one, and deleteCommand to delete one. One that does so takes less
 // than longDelete, and containerd gives it deleteLimit. maxTries is enough of them to say that it does not get done.
 const (
 	execCommand   = "exec"
+	killCommand   = "kill"
 	deleteCommand = "delete"
 	longDelete    = 5 * time.Second
 	deleteLimit   = 10 * time.Second
@@ -323,7 +324,7 @@ func (p *Pod) sinceScannerWaits(e *Pod, read time.Time) {
 func (p *Pod) enders() []RuntimeCommand {
 	var out []RuntimeCommand
 	for _, c := range p.RuntimeCommands {
-		if !c.Left && c.Command != execCommand && len(c.Tasks) > 0 {
+		if !c.Left && c.Command != execCommand && len(c.Tasks) > 0 && !p.KillsInVain(&c) {
 			out = append(out, c)
 		}
 	}
@@ -341,6 +342,23 @@ func (p *Pod) enders() []RuntimeCommand {
 		out[i].Tasks = append(out[i].Tasks, t)
 	}
 	return out
+}
+
+// KillsInVain reports whether a command is to kill a container of which each process has been killed already, or exits: the
+// pod does not wait for that command.
+func (p *Pod) KillsInVain(c *RuntimeCommand) bool {
+	lives := false
+	for i := range p.Tasks {
+		t := &p.Tasks[i]
+		if t.Container != c.Container {
+			continue
+		}
+		if !t.Killed() && !t.Exiting() && t.State != Zombie && t.State != Dead {
+			return false
+		}
+		lives = true
+	}
+	return lives && c.Command == killCommand
 }
 
 // gotDone reports whether a command that was seen to wait for a program that scans files is gone, and was not killed.

@@ -56,7 +56,7 @@ func volumeOfPath(path string) (plugin, volume string) {
 // RuntimeAwaitsScanner returns a process that waits for a program that scans files, and without which the pod is not
 // stopped: a command that the pod's shim has started, such as runc, also one that is yet to be executed; or a CNI plugin,
 // which takes down the pod's network; or a thread of gVisor's, which a program of the pod waits for. Of several it is the one that has waited for the longest time. What is to be executed in a
-// container that lives, such as a probe, holds nothing up.
+// container that lives, such as a probe, holds nothing up, and neither does what is to kill one that has been killed.
 func RuntimeAwaitsScanner(p *evidence.Pod) *evidence.Task {
 	var first *evidence.Task
 	look := func(tasks []evidence.Task, counts func(*evidence.Task) bool) {
@@ -71,7 +71,7 @@ func RuntimeAwaitsScanner(p *evidence.Pod) *evidence.Task {
 	for i := range p.RuntimeCommands {
 		c := &p.RuntimeCommands[i]
 		lives := slices.ContainsFunc(p.Tasks, func(t evidence.Task) bool { return t.Container == c.Container })
-		if !c.Left && (c.Command != "exec" || !lives) {
+		if !c.Left && (c.Command != "exec" || !lives) && !p.KillsInVain(c) {
 			look(c.Tasks, all)
 		}
 	}
