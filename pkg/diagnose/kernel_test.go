@@ -464,6 +464,33 @@ func TestPartlyReadSuspects(t *testing.T) {
 	}
 }
 
+// A thread that waits for a lock may wait for one that waits for the kernel's own processors, and is given as much time.
+func TestLockBehindProcessors(t *testing.T) {
+	for waited, want := range map[time.Duration]string{20 * time.Second: "", 59 * time.Second: "", 60 * time.Second: "UninterruptibleSleep"} {
+		for _, exit := range []bool{false, true} {
+			d := cause.Diagnose(killed(func(p *evidence.Pod, first *evidence.Task) {
+				p.Time = p.Deadline.Add(waited)
+				holder := *first
+				holder.PID, holder.TID, holder.Probe = 102, 102, &evidence.Probe{Start: first.Probe.Start}
+				hangs(&holder, "wait_for_completion", "wait_for_completion", "__wait_rcu_gp", "synchronize_rcu")
+				if exit {
+					exits(first, "rwsem_down_write_slowpath", "filp_close")
+				} else {
+					hangs(first, "rwsem_down_write_slowpath", "rwsem_down_write_slowpath", "down_write")
+				}
+				p.Tasks = append(p.Tasks, holder)
+			}))
+			v, _ := d.Verdict()
+			if v.Cause == "Unknown" {
+				v = diagnose.Finding{}
+			}
+			if v.Cause != want {
+				t.Errorf("%s, exits %t: %s, want %q: %s", waited, exit, v.Cause, want, v.Message)
+			}
+		}
+	}
+}
+
 // The same holds of one that exits, that is in execve, or that a zombie stands before.
 func TestPartlyReadSuspectsOfOthers(t *testing.T) {
 	exiting := func(stack ...string) func(p *evidence.Pod, first *evidence.Task) {

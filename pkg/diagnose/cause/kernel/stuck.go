@@ -245,15 +245,23 @@ func blind(p *evidence.Pod, t *evidence.Task) bool {
 }
 
 // behindSlowDisk reports whether a task of which only a lock is seen may wait for
-// another one of its container, which a disk that works, or may work, holds up; or one that has not been
+// another one of its container, which a disk that works, or may work, holds up, or that waits for what takes as long or
+// longer, as the kernel's own processors may; or one that has not been
 // looked at; or for such a disk itself, when its files were not all read.
 func behindSlowDisk(p *evidence.Pod, t *evidence.Task) bool {
-	family := fact.FamilyOf(t)
-	if t.Unchanged(p.Time) >= fact.SlowDisk || family != fact.FamilyOther && family != fact.FamilyBlock {
+	family, still := fact.FamilyOf(t), t.Unchanged(p.Time)
+	if family != fact.FamilyOther && family != fact.FamilyBlock {
 		return false
 	}
-	return t.Probe.Mount == nil && fact.Missing(p, evidence.Suspects) || family == fact.FamilyOther && slices.ContainsFunc(p.Tasks, func(o evidence.Task) bool {
-		return o.Container == t.Container && o.State == evidence.Uninterruptible && (o.Probe == nil || fact.MayWork(&o))
+	if still < fact.SlowDisk && t.Probe.Mount == nil && fact.Missing(p, evidence.Suspects) {
+		return true
+	}
+	return family == fact.FamilyOther && slices.ContainsFunc(p.Tasks, func(o evidence.Task) bool {
+		patience := fact.SlowDisk
+		if o.Probe != nil {
+			patience = fact.Motionless(&o)
+		}
+		return o.Container == t.Container && o.State == evidence.Uninterruptible && still < patience
 	})
 }
 
