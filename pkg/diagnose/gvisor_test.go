@@ -254,7 +254,7 @@ func TestThreadOfGVisor(t *testing.T) {
 		})
 	}
 	// One that waits for a lock may wait for another one, of which nothing is known.
-	for waited, want := range map[time.Duration]bool{29 * time.Second: false, 30 * time.Second: true} {
+	for waited, want := range map[time.Duration]bool{59 * time.Second: false, 60 * time.Second: true} {
 		m, _, _ := found(underGVisor(func(p *evidence.Pod, sentry []evidence.Task) {
 			sentry[1].State, sentry[1].UnchangedSince, p.Time = evidence.Uninterruptible, p.Deadline, p.Deadline.Add(waited)
 			hangs(&sentry[1], "rwsem_down_write_slowpath", "rwsem_down_write_slowpath", "vfs_write")

@@ -441,8 +441,8 @@ func TestPartlyReadSuspects(t *testing.T) {
 		"a FUSE daemon":                            {10 * time.Second, "request_wait_answer", []string{"request_wait_answer", "fuse_direct_io", "vfs_write"}, "FUSE", diagnose.Inferred},
 		"a disk that is not known":                 {29 * time.Second, fsync[0], fsync, "", ""},
 		"a disk that is not known, for long":       {30 * time.Second, fsync[0], fsync, "Block", diagnose.Inferred},
-		"a lock, and nobody else is seen":          {29 * time.Second, "rwsem_down_write_slowpath", []string{"rwsem_down_write_slowpath", "vfs_write"}, "", ""},
-		"a lock, for long":                         {30 * time.Second, "rwsem_down_write_slowpath", []string{"rwsem_down_write_slowpath", "vfs_write"}, "Other", diagnose.Inferred},
+		"a lock, and nobody else is seen":          {59 * time.Second, "rwsem_down_write_slowpath", []string{"rwsem_down_write_slowpath", "vfs_write"}, "", ""},
+		"a lock, for long":                         {60 * time.Second, "rwsem_down_write_slowpath", []string{"rwsem_down_write_slowpath", "vfs_write"}, "Other", diagnose.Inferred},
 		"its stack may not be read":                {2 * time.Minute, fsync[0], nil, "", ""},
 		"the kernel's processors, without a stack": {50 * time.Second, "wait_for_completion", nil, "", ""},
 	} {
@@ -511,8 +511,8 @@ func TestPartlyReadSuspectsOfOthers(t *testing.T) {
 		want   string
 	}{
 		"one exits at a FUSE daemon":    {10 * time.Second, exiting("request_wait_answer", "fuse_flush", "filp_close"), "StuckInExit"},
-		"one exits at a lock":           {29 * time.Second, exiting("rwsem_down_write_slowpath", "filp_close"), ""},
-		"one exits at a lock, for long": {30 * time.Second, exiting("rwsem_down_write_slowpath", "filp_close"), "StuckInExit"},
+		"one exits at a lock":           {59 * time.Second, exiting("rwsem_down_write_slowpath", "filp_close"), ""},
+		"one exits at a lock, for long": {60 * time.Second, exiting("rwsem_down_write_slowpath", "filp_close"), "StuckInExit"},
 		"one in execve": {10 * time.Second, func(_ *evidence.Pod, first *evidence.Task) {
 			hangs(first, "request_wait_answer", "request_wait_answer", "fuse_flush", "filp_close", "do_close_on_exec", "begin_new_exec")
 		}, "StuckInExec"},

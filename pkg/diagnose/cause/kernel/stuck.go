@@ -209,7 +209,7 @@ var (
 
 // partlyLookedAt is what these rules ask for then.
 const partlyLookedAt = "Where the pod's suspicious threads could not all be looked at, a thread without a kernel stack does not count, " +
-	"and one that waits for a lock, or for a disk that is not known, only after thirty seconds. "
+	"one that waits for a lock only after sixty seconds, and for a disk that is not known after thirty. "
 
 // stuckIn gives one finding for each container with tasks that stick, as the
 // rule that asks understands it, and whose cgroup is not frozen. The one that
@@ -253,11 +253,11 @@ func behindSlowDisk(p *evidence.Pod, t *evidence.Task) bool {
 	if family != fact.FamilyOther && family != fact.FamilyBlock {
 		return false
 	}
-	if still < fact.SlowDisk && t.Probe.Mount == nil && fact.Missing(p, evidence.Suspects) {
+	if t.Probe.Mount == nil && fact.Missing(p, evidence.Suspects) && (still < fact.SlowDisk || still < fact.SlowRCU && family == fact.FamilyOther) {
 		return true
 	}
 	return family == fact.FamilyOther && slices.ContainsFunc(p.Tasks, func(o evidence.Task) bool {
-		patience := fact.SlowDisk
+		patience := fact.SlowRCU
 		if o.Probe != nil {
 			patience = fact.Motionless(&o)
 		}
