@@ -372,6 +372,47 @@ func TestDeletesAwaitScanner(t *testing.T) {
 	}
 }
 
+// A shim that does not answer because its command waits for a program that scans files, which may be slow, is not said to hang: the node
+// would be rebooted. Nor is a plugin.
+func TestScannerHoldsShimAndPlugin(t *testing.T) {
+	for name, tc := range map[string]struct {
+		plugin bool
+		since  time.Duration
+		waits  int
+		want   string
+	}{
+		"a shim":                            {false, 75 * time.Second, 30, ""},
+		"a shim, for minutes":               {false, 5 * time.Minute, 30, "FileScannerNotAnswering"},
+		"a shim, and hardly a wait is seen": {false, 75 * time.Second, 3, "ShimHung"},
+		"a plugin":                          {true, 75 * time.Second, 30, ""},
+		"a plugin, for minutes":             {true, 5 * time.Minute, 30, "FileScannerNotAnswering"},
+		"a plugin, and hardly a wait":       {true, 75 * time.Second, 3, "CNIDelHanging"},
+	} {
+		d := cause.Diagnose(commanded(80*time.Second, func(p *evidence.Pod, c *evidence.RuntimeCommand) {
+			thread := &c.Tasks[1]
+			thread.State, thread.Probe.Wchan, thread.Probe.Syscall = evidence.Uninterruptible, asks, "openat"
+			thread.UnchangedSince = p.Time.Add(-15 * time.Second)
+			p.Node.Scanners = []evidence.Task{scanner(p, 30, "clamonacc", evidence.Sleeping)}
+			p.ScannerWaits = evidence.ScannerWaits{Since: p.Time.Add(-tc.since), Last: p.Time, Waits: tc.waits, Looks: 35, Answered: p.Time}
+			if tc.plugin {
+				plugin(p, 80*time.Second)
+				p.Plugins[len(p.Plugins)-1] = *thread
+				p.Plugins[len(p.Plugins)-1].PPID, p.RuntimeCommands = p.Plugins[0].PID, nil
+			} else {
+				p.Containers[1].Task = evidence.ShimTask{Asked: p.Time, UnansweredSince: p.Time.Add(-75 * time.Second), Attempts: 3}
+			}
+		}))
+		if v, _ := d.Verdict(); v.Cause != tc.want {
+			t.Errorf("%s: verdict %q in phase %s, want %q: %s", name, v.Cause, d.Phase, tc.want, v.Message)
+		}
+		for _, cause := range []string{"ShimHung", "CNIDelHanging"} {
+			if tc.want == "" && (cause == "CNIDelHanging") == tc.plugin && !d.NotLookedFor(cause) {
+				t.Errorf("%s: %s is ruled out", name, cause)
+			}
+		}
+	}
+}
+
 // While a program that scans files may answer, what it holds up is not said to hang by itself, for a while.
 func TestRuntimeCommandAwaitsScanner(t *testing.T) {
 	none := func(*evidence.Pod, *evidence.RuntimeCommand) {}
