@@ -230,6 +230,7 @@ func (a *Agent) round(ctx context.Context) int {
 	shared, cancel := context.WithTimeout(ctx, a.Timeout)
 	ask := Ask(a.Watch.All(), now.Add(c.ahead))
 	ask.Overdue, ask.Finished, ask.Earlier = c.overdue, c.finished, a.node
+	ask.Scanned = c.scanned
 	ask.Lists = a.Readiness != nil && a.Readiness.Unlisted()
 	reading := a.Reader.Round(shared, ask)
 	cancel()
@@ -245,8 +246,9 @@ type choice struct {
 	due  []look          // to be looked at now
 	here map[string]bool // all of them, by UID
 	// overdue reports whether one is past its deadline, and finished whether nothing but
-	// the object was left of one of these when it was read last.
-	overdue, finished bool
+	// the object was left of one of these when it was read last, scanned whether its end has
+	// waited for a program that scans files.
+	overdue, finished, scanned bool
 	// ahead is how far the API server's clock, by which it writes deadlines, may be ahead of the node's.
 	ahead time.Duration
 }
@@ -267,6 +269,7 @@ func (a *Agent) choose(terminating []*corev1.Pod, now time.Time, full bool) choi
 		c := a.Cases.Open(uid)
 		out.overdue = out.overdue || late
 		out.finished = out.finished || late && c != nil && c.Last != nil && c.Last.NothingLeft()
+		out.scanned = out.scanned || late && c != nil && c.Last != nil && c.Last.ScannerWaits.Lasts(now)
 		if c == nil || a.looking(uid) {
 			continue
 		}

@@ -1060,6 +1060,33 @@ func TestAsk(t *testing.T) {
 	}
 }
 
+// Programs that scan files are looked for when the end of a pod past its deadline has waited for one for a while.
+func TestAskAboutScanners(t *testing.T) {
+	now := time.Now()
+	for name, tc := range map[string]struct {
+		grace       int64
+		since, last time.Duration // ago
+		want        bool
+	}{
+		"a minute":                  {5, time.Minute, 0, true},
+		"less":                      {5, 59 * time.Second, 0, false},
+		"inside the grace period":   {3600, time.Minute, 0, false},
+		"not for the last 5 min":    {5, 10 * time.Minute, 6 * time.Minute, false},
+		"between two tries of runc": {5, 5 * time.Minute, 4 * time.Minute, true},
+	} {
+		b, pods := newBench(), []*corev1.Pod{terminating("a", now.Add(-10*time.Minute), tc.grace)}
+		b.choose(pods, now, true)
+		c := b.Cases.Open("a")
+		if c == nil {
+			t.Fatal("no case")
+		}
+		c.Last = &evidence.Pod{ScannerWaits: evidence.ScannerWaits{Since: now.Add(-tc.since), Last: now.Add(-tc.last), Waits: 3, Looks: 3}}
+		if got := b.choose(pods, now, true).scanned; got != tc.want {
+			t.Errorf("%s: %t", name, got)
+		}
+	}
+}
+
 // The pods are counted of which the kubelet may be having claims released, and it is asked
 // when one of them is late.
 func TestAskAboutClaims(t *testing.T) {

@@ -611,7 +611,7 @@ type Node struct {
 	BlockedRead time.Time `json:"blockedRead,omitzero"`
 	// Scanners are the processes that the kernel asks before it lets others open, read or execute
 	// files (fanotify(7)): each has a group of fanotify open that is asked. They are looked for while a
-	// task of the node has waited for such an answer since the reading before. ScannersRead is when that
+	// task of the node has waited for such an answer since the reading before, or a pod's end has for a while. ScannersRead is when that
 	// look had ended; zero when there was none. ScannersError is why they may not be all.
 	Scanners      []Task    `json:"scanners,omitempty"`
 	ScannersRead  time.Time `json:"scannersRead,omitzero"`

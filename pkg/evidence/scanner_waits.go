@@ -30,6 +30,14 @@ const silentScanner = time.Minute
 // it two minutes (runtimeRequestTimeout), and what comes before it takes a part of that.
 const soonDone = time.Minute
 
+// scannersSought is after how long it is looked who may be waited for, though it answers others meanwhile.
+const scannersSought = time.Minute
+
+// Lasts reports whether commands have waited for a minute or more, and may wait again.
+func (w *ScannerWaits) Lasts(now time.Time) bool {
+	return w.Last.Sub(w.Since) >= scannersSought && now.Sub(w.Last) < NextRecord
+}
+
 // sinceScannerWaits counts on, as long as the containers are the same and what was killed may be tried
 // again.
 func (p *Pod) sinceScannerWaits(e *Pod, read time.Time) {

@@ -66,6 +66,9 @@ type Ask struct {
 	// Lists reports whether the kubelet says that it has had no list of the node's containers for
 	// long: containerd is asked for them.
 	Lists bool `json:"lists,omitempty"`
+	// Scanned reports whether the end of a pod past its deadline has waited for a program that scans files
+	// for a while: such programs are looked for.
+	Scanned bool `json:"scanned,omitempty"`
 	// Pulls reports whether a pod is past its deadline of which a container waits: containerd is asked
 	// for what it downloads.
 	Pulls bool `json:"pulls,omitempty"`

@@ -170,7 +170,7 @@ func (r *round) readNode(ctx context.Context, ask *Ask) *shared {
 			s.OwnerName = r.names[s.Owner]
 		}
 	}
-	if ask.Overdue && n.AwaitsScanner(ask.Earlier) {
+	if ask.Overdue && (ask.Scanned || n.AwaitsScanner(ask.Earlier)) {
 		// Which program is waited for is not known without it, but that one is.
 		limited, cancel := context.WithTimeout(ctx, blockedWithin)
 		var err error
