@@ -265,7 +265,7 @@ func TestFileScannerBeforeRuntime(t *testing.T) {
 func TestFileScannerTooSlow(t *testing.T) {
 	type change = func(p *evidence.Pod, w *evidence.ScannerWaits)
 	none := func(*evidence.Pod, *evidence.ScannerWaits) {}
-	ended := func(p *evidence.Pod, w *evidence.ScannerWaits) { p.RuntimeCommands = nil }
+	ended := func(p *evidence.Pod, _ *evidence.ScannerWaits) { p.RuntimeCommands = nil }
 	for name, tc := range map[string]struct {
 		lasted    time.Duration
 		change    change
