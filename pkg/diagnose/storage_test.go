@@ -900,10 +900,22 @@ func TestStorageCauses(t *testing.T) {
 // What was in the way of a volume may have ended since the kubelet's last attempt: a
 // pod is not called stuck without a cause before the next one.
 func TestUnknownWaitsForTheNextAttempt(t *testing.T) {
-	for past, want := range map[time.Duration]bool{134 * time.Second: false, 136 * time.Second: true} {
-		d := cause.Diagnose(unmounting(past, func(*evidence.Pod) {}))
-		if found := slices.ContainsFunc(d.Findings, func(f diagnose.Finding) bool { return f.Cause == "Unknown" }); found != want {
-			t.Errorf("%s past the deadline: %v", past, d.Findings)
+	none := func(*evidence.Pod) {}
+	starved := func(p *evidence.Pod) { p.Node.Pressure = &evidence.Pressure{StarvedUntil: p.Time} }
+	for name, tc := range map[string]struct {
+		past   time.Duration
+		change func(*evidence.Pod)
+		want   bool
+	}{
+		"before it":                    {134 * time.Second, none, false},
+		"after it":                     {136 * time.Second, none, true},
+		"before it is counted":         {145 * time.Second, func(p *evidence.Pod) { p.Node.Kubelet.VolumeCallsRead = p.Time.Add(-20 * time.Second) }, false},
+		"before it, on a starved node": {194 * time.Second, starved, false},
+		"after it, on a starved node":  {196 * time.Second, starved, true},
+	} {
+		d := cause.Diagnose(unmounting(tc.past, tc.change))
+		if found := slices.ContainsFunc(d.Findings, func(f diagnose.Finding) bool { return f.Cause == "Unknown" }); found != tc.want {
+			t.Errorf("%s: %v", name, d.Findings)
 		}
 	}
 }

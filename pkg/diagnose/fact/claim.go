@@ -42,22 +42,13 @@ func PatienceWithClaims(p *evidence.Pod) time.Duration {
 	case p.Time.Sub(k.VolumeCallsRead) > evidence.CallsPause, !FailsToUnprepare(p) && failedAttempt(p) != nil:
 		return Retries // the next attempt tells
 	}
-	return untilCounted(p, retriesClaims(p)+p.Time.Sub(k.VolumeCallsRead))
-}
-
-// retriesClaims returns for how long the kubelet's counts must have been read for its next attempt at claims to be among
-// them.
-func retriesClaims(p *evidence.Pod) time.Duration {
-	if Starved(p) {
-		return claimRetry + UnknownAfter
-	}
-	return claimRetry
+	return untilCounted(p, onStarved(p, claimRetry)+p.Time.Sub(k.VolumeCallsRead))
 }
 
 // MayFailToUnprepare reports whether what the kubelet counts does not rule out that it fails to have claims of the pod
 // unprepared: an attempt has failed, which may be another pod's, or the next one is yet to be counted.
 func MayFailToUnprepare(p *evidence.Pod) bool {
-	return waitsForClaims(p) && (failedAttempt(p) != nil || p.Node.Kubelet.VolumeCallsRead.Sub(countedSince(p)) < retriesClaims(p))
+	return waitsForClaims(p) && (failedAttempt(p) != nil || p.Node.Kubelet.VolumeCallsRead.Sub(countedSince(p)) < onStarved(p, claimRetry))
 }
 
 // failedAttempt returns the kubelet's last failed attempt at claims since the pod is at its present stage, nil when there was

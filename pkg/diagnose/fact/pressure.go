@@ -60,9 +60,7 @@ func PatienceWithUnknown(p *evidence.Pod) time.Duration {
 	if slices.ContainsFunc(p.Containers, func(c evidence.Container) bool { return c.PostStart }) {
 		patience += Grace(p)
 	}
-	if Starved(p) {
-		patience += UnknownAfter
-	}
+	patience = onStarved(p, patience)
 	if p.Node.Ready.Unheard() {
 		patience += Reconnects
 	}
@@ -86,6 +84,14 @@ func PatienceWithUnknown(p *evidence.Pod) time.Duration {
 		patience = max(patience, Retries)
 	}
 	return patience
+}
+
+// onStarved returns for how long something is waited for that takes so long: on a node that is short of something, for longer.
+func onStarved(p *evidence.Pod, long time.Duration) time.Duration {
+	if Starved(p) {
+		return long + UnknownAfter
+	}
+	return long
 }
 
 // MayBeNoted reports whether containerd may be about to try again to note that a container has ended: something may

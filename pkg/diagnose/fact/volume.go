@@ -88,7 +88,7 @@ func PatienceWithVolumes(p *evidence.Pod) time.Duration {
 			if left, since := Untried(p); len(left) > 0 && since.Sub(countedSince(p)) <= evidence.CallsPause {
 				return untilCounted(p, gaveUp+since.Sub(countedSince(p))+p.Time.Sub(k.VolumeCallsRead)) // then it is known why
 			}
-			return untilCounted(p, volumeRetry)
+			return untilCounted(p, onStarved(p, volumeRetry)+p.Time.Sub(k.VolumeCallsRead))
 		}
 	}
 	return 0
