@@ -19,6 +19,22 @@ import (
 	"github.com/nodeagent-io/nodeagent/pkg/verdict"
 )
 
+// delete has the agent run while pod a terminates, on which there is a verdict, until the object is deleted, which it
+// notes, and on from there.
+func (b *bench) delete(t *testing.T, verdict string, before, after time.Duration, deleted *time.Time) {
+	b.verdict["a"] = verdict
+	pod := terminating("a", time.Now(), 5)
+	b.set([]*corev1.Pod{pod})
+	ctx, cancel := context.WithCancel(t.Context())
+	go b.Run(ctx)
+	time.Sleep(before)
+	*deleted = time.Now()
+	b.set(nil, pod)
+	time.Sleep(after)
+	cancel()
+	synctest.Wait()
+}
+
 // What is left of a pod that was deleted with a verdict is looked at a while after that,
 // and told on the node when the next look finds it too.
 func TestRemainsOfDeletedPods(t *testing.T) {
@@ -75,17 +91,8 @@ func TestRemainsOfDeletedPods(t *testing.T) {
 						tc.remains(p)
 					}
 				}
-				b.verdict["a"] = tc.verdict
-				pod := terminating("a", time.Now(), 5)
-				b.set([]*corev1.Pod{pod})
-				ctx, cancel := context.WithCancel(t.Context())
-				go b.Run(ctx)
-				time.Sleep(20 * time.Second)
-				gone := time.Now()
-				b.set(nil, pod)
-				time.Sleep(time.Minute)
-				cancel()
-				synctest.Wait()
+				var gone time.Time
+				b.delete(t, tc.verdict, 20*time.Second, time.Minute, &gone)
 				if !slices.Equal(b.deletions, tc.want) {
 					t.Errorf("counted %q, want %q", b.deletions, tc.want)
 				}
@@ -154,17 +161,7 @@ func TestRemainsOfALateKubelet(t *testing.T) {
 						p.Tasks = []evidence.Task{{PID: 7, TID: 7, Comm: "app"}}
 					}
 				}
-				b.verdict["a"] = "ShimHung"
-				pod := terminating("a", time.Now(), 5)
-				b.set([]*corev1.Pod{pod})
-				ctx, cancel := context.WithCancel(t.Context())
-				go b.Run(ctx)
-				time.Sleep(10 * tc.period)
-				deleted = time.Now()
-				b.set(nil, pod)
-				time.Sleep(4 * time.Minute)
-				cancel()
-				synctest.Wait()
+				b.delete(t, "ShimHung", 10*tc.period, 4*time.Minute, &deleted)
 				if !slices.Equal(b.deletions, tc.want) {
 					t.Errorf("counted %q, want %q", b.deletions, tc.want)
 				}
@@ -191,16 +188,7 @@ func TestRemainsOfALostLook(t *testing.T) {
 					time.Sleep(b.Timeout + lateAfter + time.Second)
 				}
 			}
-			b.verdict["a"] = "ShimHung"
-			pod := terminating("a", time.Now(), 5)
-			b.set([]*corev1.Pod{pod})
-			ctx, cancel := context.WithCancel(t.Context())
-			go b.Run(ctx)
-			time.Sleep(20 * time.Second)
-			b.set(nil, pod)
-			time.Sleep(3 * time.Minute)
-			cancel()
-			synctest.Wait()
+			b.delete(t, "ShimHung", 20*time.Second, 3*time.Minute, new(time.Time))
 			if !slices.Equal(b.deletions, []string{want}) {
 				t.Errorf("%d lost: counted %q, want %q", lost, b.deletions, want)
 			}

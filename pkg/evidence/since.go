@@ -207,8 +207,9 @@ func (p *Pod) sinceCommands(e *Pod, read time.Time) {
 	}
 }
 
-// execCommand is what a runtime is told to execute something in a container with, killCommand to kill one, and deleteCommand to delete one. One that does so takes less
-// than longDelete, and containerd gives it deleteLimit. maxTries is enough of them to say that it does not get done.
+// execCommand is what a runtime is told to execute something in a container with, killCommand to
+// kill one, and deleteCommand to delete one. One that does so takes less than longDelete, and
+// containerd gives it deleteLimit. maxTries is enough of them to say that it does not get done.
 const (
 	execCommand   = "exec"
 	killCommand   = "kill"
