@@ -193,7 +193,7 @@ func counts(a *agent.Agent, reader *node.Reader, lines *lossyWriter) report.Coun
 	prober := reader.Proc.Prober
 	c := report.Counts{
 		Hangs: uint64(prober.Hangs()), Restarts: uint64(prober.Restarts()), Refused: uint64(prober.Refused()), Abandoned: prober.Abandoned(),
-		ReadingsHanging: a.Hanging(), LinesDropped: lines.dropped.Load(),
+		ReadingsHanging: a.Hanging(), LinesDropped: lines.dropped.Load(), Requests: reader.Runtime.Requests(),
 	}
 	if reader.Hanging() {
 		c.ReadingsHanging++

@@ -3,7 +3,7 @@ package cri
 import (
 	"context"
 	"fmt"
-	"slices"
+	"sync/atomic"
 
 	"google.golang.org/grpc"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -30,25 +30,48 @@ var reads = []string{
 	"/containerd.services.namespaces.v1.Namespaces/List",
 }
 
-// checkRead returns an error for a request that is not in reads.
-func checkRead(method string) error {
-	if !slices.Contains(reads, method) {
+// requests counts those that have left, by the names of reads.
+type requests map[string]*atomic.Uint64
+
+func newRequests() requests {
+	q := make(requests, len(reads))
+	for _, method := range reads {
+		q[method] = new(atomic.Uint64)
+	}
+	return q
+}
+
+// count returns an error for a request that is not in reads.
+func (q requests) count(method string) error {
+	n, ok := q[method]
+	if !ok {
 		return fmt.Errorf("nodeagent only reads, and does not ask containerd for %s", method)
 	}
+	n.Add(1)
 	return nil
 }
 
-// onlyReads makes a gRPC channel refuse what is not in reads.
-func onlyReads() []grpc.DialOption {
+// Requests returns how often containerd was asked, by the request's gRPC name without the first slash, also of those that it was never
+// asked. It asks the shim in turn for the state of a task (containerd.services.tasks.v1.Tasks/Get), and nobody for the rest.
+func (r *Runtime) Requests() map[string]uint64 {
+	out := make(map[string]uint64, len(r.requests))
+	for method, n := range r.requests {
+		out[method[1:]] = n.Load()
+	}
+	return out
+}
+
+// onlyReads makes a gRPC channel refuse what is not in reads, and count the rest.
+func (q requests) onlyReads() []grpc.DialOption {
 	return []grpc.DialOption{
 		grpc.WithUnaryInterceptor(func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
-			if err := checkRead(method); err != nil {
+			if err := q.count(method); err != nil {
 				return err
 			}
 			return invoke(ctx, method, req, reply, cc, opts...)
 		}),
 		grpc.WithStreamInterceptor(func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, open grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
-			if err := checkRead(method); err != nil {
+			if err := q.count(method); err != nil {
 				return nil, err
 			}
 			return open(ctx, desc, cc, method, opts...)

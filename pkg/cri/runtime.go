@@ -45,6 +45,7 @@ type Runtime struct {
 	records  records
 	images   stopSignals
 	silences silences
+	requests requests
 
 	asking   sync.Mutex // held while the health is asked for, for health at most
 	service  evidence.ContainerdService
@@ -90,7 +91,7 @@ func Open(socket string) (*Runtime, error) {
 	}
 	r := &Runtime{
 		socket: path, now: time.Now,
-		health: healthDeadline, read: readDeadline, task: taskDeadline,
+		health: healthDeadline, read: readDeadline, task: taskDeadline, requests: newRequests(),
 	}
 	c, err := r.dial()
 	if err != nil {
@@ -157,7 +158,7 @@ func (r *Runtime) renew() (*connection, error) {
 // dial makes a connection that connects when it is first used.
 func (r *Runtime) dial() (*connection, error) {
 	c := new(connection)
-	conn, err := grpc.NewClient("unix://"+r.socket, append(onlyReads(),
+	conn, err := grpc.NewClient("unix://"+r.socket, append(r.requests.onlyReads(),
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
 			c.answered.Store(false)

@@ -100,6 +100,8 @@ type Runtime interface {
 	// Downloads returns what is being downloaded of images.
 	Downloads(ctx context.Context) []evidence.Download
 	ReadPod(ctx context.Context, p *evidence.Pod)
+	// Requests returns how often containerd was asked for what.
+	Requests() map[string]uint64
 	Close() error
 }
 

@@ -36,6 +36,8 @@ type Counts struct {
 	ReadingsHanging int
 	// LinesDropped are the lines of the log that nobody read in time.
 	LinesDropped uint64
+	// Requests are those to containerd, by their gRPC name.
+	Requests map[string]uint64
 	// Orphans are the pods that are on the node and not in the API, by what is left.
 	Orphans map[string]int
 }
@@ -54,6 +56,7 @@ type Metrics struct {
 	blocked map[blockedTasks]int
 
 	terminating atomic.Int64
+	loops       atomic.Uint64
 	lastLoop    atomic.Int64 // Unix milliseconds, 0 before the first
 	period      atomic.Int64 // nanoseconds
 
@@ -72,7 +75,7 @@ type Metrics struct {
 	blockedDesc, droppedDesc                      *prometheus.Desc
 	hangsDesc, restartsDesc, abandonedHelpersDesc *prometheus.Desc
 	linesDroppedDesc, refusedDesc, hangingDesc    *prometheus.Desc
-	orphanedDesc                                  *prometheus.Desc
+	orphanedDesc, loopsDesc, requestsDesc         *prometheus.Desc
 }
 
 // NewMetrics makes the metrics. now is the clock at a scrape; cases holds the
@@ -141,6 +144,11 @@ func NewMetrics(version string, now func() time.Time, cases *verdict.Cases, coun
 			"When the last round over the node's terminating pods ended, in Unix time.", nil, nil),
 		periodDesc: prometheus.NewDesc("nodeagent_round_period_seconds",
 			"Time between two rounds over the terminating pods. It grows with what rounds cost, and more so while the node is short of processors.", nil, nil),
+		loopsDesc: prometheus.NewDesc("nodeagent_loops_total",
+			"Rounds over the node's terminating pods, also those in which none was due to be looked at.", nil, nil),
+		requestsDesc: prometheus.NewDesc("nodeagent_containerd_requests_total",
+			"Requests to containerd by gRPC name (method). containerd asks the pod's shim in turn for containerd.services.tasks.v1.Tasks/Get, and nobody for the others.",
+			[]string{"method"}, nil),
 		linesDroppedDesc: prometheus.NewDesc("nodeagent_log_lines_dropped_total",
 			"Lines of the log that were dropped because nobody read it, as when containerd hangs.", nil, nil),
 		hangsDesc: prometheus.NewDesc("nodeagent_probe_hangs_total",
@@ -190,6 +198,7 @@ func (m *Metrics) Ticked(now time.Time, terminating int, period time.Duration) {
 	m.period.Store(int64(period))
 	m.lastLoop.Store(now.UnixMilli())
 	m.terminating.Store(int64(terminating))
+	m.loops.Add(1)
 	if terminating == 0 {
 		m.Blocked(nil)
 	}
@@ -248,7 +257,7 @@ func (m *Metrics) wrote(kind, result string) { m.writes.WithLabelValues(kind, re
 // Describe is part of prometheus.Collector.
 func (m *Metrics) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
-		m.stuckDesc, m.terminatingDesc, m.blockedDesc, m.droppedDesc, m.lastLoopDesc, m.periodDesc, m.hangsDesc, m.restartsDesc, m.abandonedHelpersDesc, m.linesDroppedDesc, m.refusedDesc, m.hangingDesc, m.orphanedDesc,
+		m.stuckDesc, m.terminatingDesc, m.blockedDesc, m.droppedDesc, m.lastLoopDesc, m.periodDesc, m.hangsDesc, m.restartsDesc, m.abandonedHelpersDesc, m.linesDroppedDesc, m.refusedDesc, m.hangingDesc, m.orphanedDesc, m.loopsDesc, m.requestsDesc,
 	} {
 		ch <- d
 	}
@@ -282,7 +291,11 @@ func (m *Metrics) Collect(ch chan<- prometheus.Metric) {
 		gauge(m.lastLoopDesc, float64(last)/1000)
 		gauge(m.periodDesc, time.Duration(m.period.Load()).Seconds())
 	}
+	ch <- prometheus.MustNewConstMetric(m.loopsDesc, prometheus.CounterValue, float64(m.loops.Load()))
 	n := m.counts()
+	for method, count := range n.Requests {
+		ch <- prometheus.MustNewConstMetric(m.requestsDesc, prometheus.CounterValue, float64(count), method)
+	}
 	ch <- prometheus.MustNewConstMetric(m.linesDroppedDesc, prometheus.CounterValue, float64(n.LinesDropped))
 	ch <- prometheus.MustNewConstMetric(m.hangsDesc, prometheus.CounterValue, float64(n.Hangs))
 	ch <- prometheus.MustNewConstMetric(m.restartsDesc, prometheus.CounterValue, float64(n.Restarts))

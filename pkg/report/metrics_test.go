@@ -84,7 +84,7 @@ nodeagent_verdicts_dropped_total 1
 
 func TestSelfMetrics(t *testing.T) {
 	m := NewMetrics("v1", func() time.Time { return start }, new(verdict.Cases), func() Counts {
-		return Counts{Hangs: 3, Restarts: 2, Refused: 5, Abandoned: 1, ReadingsHanging: 6, LinesDropped: 4}
+		return Counts{Hangs: 3, Restarts: 2, Refused: 5, Abandoned: 1, ReadingsHanging: 6, LinesDropped: 4, Requests: map[string]uint64{"runtime.v1.RuntimeService/Version": 8}}
 	})
 	m.Ticked(time.UnixMilli(1_772_000_000_500), 7, 2*time.Second)
 	m.Gathered(40 * time.Millisecond)
@@ -97,6 +97,12 @@ func TestSelfMetrics(t *testing.T) {
 # HELP nodeagent_build_info Always 1; the label is the agent's version.
 # TYPE nodeagent_build_info gauge
 nodeagent_build_info{version="v1"} 1
+# HELP nodeagent_containerd_requests_total Requests to containerd by gRPC name (method). containerd asks the pod's shim in turn for containerd.services.tasks.v1.Tasks/Get, and nobody for the others.
+# TYPE nodeagent_containerd_requests_total counter
+nodeagent_containerd_requests_total{method="runtime.v1.RuntimeService/Version"} 8
+# HELP nodeagent_loops_total Rounds over the node's terminating pods, also those in which none was due to be looked at.
+# TYPE nodeagent_loops_total counter
+nodeagent_loops_total 1
 # HELP nodeagent_evidence_missing_total Readings of a terminating pod in which a source of evidence was incomplete.
 # TYPE nodeagent_evidence_missing_total counter
 nodeagent_evidence_missing_total{source="api-calls"} 0

@@ -96,8 +96,8 @@ func idle(ctx context.Context) (rows []row, err error) {
 // running pods.
 func gatherCrowd(ctx context.Context, node *scenario.Node) (running int, took time.Duration, err error) {
 	begin := time.Now()
-	if _, err := node.API.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}, metav1.CreateOptions{}); err != nil {
-		return 0, 0, fmt.Errorf("%w; kubectl delete namespace %s, should another run have left it", err, namespace)
+	if err := makeNamespace(ctx, node); err != nil {
+		return 0, 0, err
 	}
 	others, err := countRunning(ctx, node, "")
 	if err != nil {
@@ -154,6 +154,15 @@ func gatherCrowd(ctx context.Context, node *scenario.Node) (running int, took ti
 	}
 	running, err = countRunning(ctx, node, "")
 	return running, took, err
+}
+
+// makeNamespace makes this program's own.
+func makeNamespace(ctx context.Context, node *scenario.Node) error {
+	_, err := node.API.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}, metav1.CreateOptions{})
+	if err != nil {
+		return fmt.Errorf("%w; kubectl delete namespace %s, should another run have left it", err, namespace)
+	}
+	return nil
 }
 
 // countRunning counts the running pods of a namespace, or all, on the node.
@@ -277,6 +286,10 @@ func watchIdle(ctx context.Context, node *scenario.Node) ([]row, error) {
 	if err != nil {
 		return nil, err
 	}
+	asked, err := countLoops(ctx, node)
+	if err != nil {
+		return nil, err
+	}
 	begin := time.Now()
 	if err := sleep(ctx, window); err != nil {
 		return nil, err
@@ -286,6 +299,11 @@ func watchIdle(ctx context.Context, node *scenario.Node) ([]row, error) {
 	if err != nil {
 		return nil, err
 	}
+	did, err := countLoops(ctx, node)
+	if err != nil {
+		return nil, err
+	}
+	did = did.since(asked)
 	metricsAfter, err := node.Metrics(ctx)
 	if err != nil {
 		return nil, err
@@ -348,6 +366,11 @@ func watchIdle(ctx context.Context, node *scenario.Node) ([]row, error) {
 		target:   "1",
 		measured: fmt.Sprintf("%d; %d other reads in the same time", api.watches, api.reads),
 		met:      api.watches == 1,
+	}, {
+		what:     "  Requests to shims",
+		target:   "0",
+		measured: fmt.Sprintf("%.0f in %.0f loops; %.0f others to containerd", did.shims, did.loops, did.requests-did.shims),
+		met:      did.shims == 0,
 	}}...)
 	r := row{what: "  RSS of the helper process", measured: "it does not run"}
 	if helper != nil {

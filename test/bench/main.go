@@ -1,7 +1,7 @@
 // Bench prints one table: how fast, how small and how quiet the agent is,
 // against the targets that it was built for. `make bench` builds what is
 // measured and runs it; arguments choose parts: reading, opens, round,
-// idle, size, verdicts, attack.
+// size, verdicts, idle, hung, attack.
 //
 // A missed target is no failure: the machines that this runs on are shared and
 // the cluster's node may be emulated, so a number is a count, a ratio within
@@ -46,6 +46,7 @@ var parts = []part{
 	{"size", size},
 	{"verdicts", verdicts},
 	{"idle", idle},
+	{"hung", hung},
 	{"attack", attack},
 }
 
@@ -87,7 +88,7 @@ func main() {
 func bench(ctx context.Context, names []string) error {
 	for _, n := range names {
 		if !slices.ContainsFunc(parts, func(p part) bool { return p.name == n }) {
-			return fmt.Errorf("no part is called %q; there are reading, opens, round, size, verdicts, idle and attack", n)
+			return fmt.Errorf("no part is called %q; there are reading, opens, round, size, verdicts, idle, hung and attack", n)
 		}
 	}
 	w := tabwriter.NewWriter(os.Stdout, 0, 0, 3, ' ', 0)

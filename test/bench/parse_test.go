@@ -27,19 +27,21 @@ PASS
 func TestLatencies(t *testing.T) {
 	rows := latencies(scenario.Results{
 		{Name: "handles-term", Node: "native1", Verdict: "silent"},
-		{Name: "shell-pid1", Node: "native1", Deletion: 7123 * time.Millisecond, Deadline: -22900 * time.Millisecond},
+		{Name: "shell-pid1", Node: "native1", Deletion: 7123 * time.Millisecond, Deadline: -22900 * time.Millisecond, Warning: "FailedPreStopHook", Warned: 9 * time.Second},
 		{Name: "shell-pid1", Node: "vm1", Deletion: time.Minute},
 		{Name: "finalizer", Node: "vm1", Deletion: time.Minute, Deadline: 12 * time.Second},
+		{Name: "containerd-stopped", Node: "vm1", Deletion: 10 * time.Second, Deadline: 7 * time.Second, Warning: "FailedKillPod", Warned: 123 * time.Second},
 		{Name: "shim-stopped", Node: "vm1", Verdict: "MISSED"},
 	})
 	want := map[string]struct {
 		measured string
 		met      bool
 	}{
-		"  shell-pid1: deletion to Event":   {"7.1s on native1", true},
-		"  finalizer: deadline to Event":    {"12s on vm1", false},
-		"  shim-stopped: deadline to Event": {"no verdict", false},
-		"  sleep-pid1: deletion to Event":   {"not in the run", false},
+		"  shell-pid1: deletion to Event":         {"7.1s on native1; the kubelet's own first: 9s (FailedPreStopHook)", true},
+		"  finalizer: deadline to Event":          {"12s on vm1; the kubelet's own first: none while the fault lasted", false},
+		"  containerd-stopped: deadline to Event": {"7s on vm1; the kubelet's own first: 2m0s (FailedKillPod)", true},
+		"  shim-stopped: deadline to Event":       {"no verdict", false},
+		"  sleep-pid1: deletion to Event":         {"not in the run", false},
 	}
 	for _, r := range rows {
 		if w, ok := want[r.what]; ok && (r.measured != w.measured || r.met != w.met) {

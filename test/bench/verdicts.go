@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"slices"
 	"time"
@@ -43,6 +44,18 @@ func verdicts(context.Context) ([]row, error) {
 	return latencies(results), nil
 }
 
+// warned tells when the kubelet's own first warning about the pod came, from the deletion or from the deadline, as the verdict.
+func warned(r *scenario.Result, fromDeletion bool) string {
+	if r.Warning == "" {
+		return "none while the fault lasted"
+	}
+	after := r.Warned
+	if !fromDeletion {
+		after -= r.Deletion - r.Deadline
+	}
+	return fmt.Sprintf("%s (%s)", after.Round(time.Second), r.Warning)
+}
+
 func latencies(results scenario.Results) []row {
 	rows := []row{{what: "Latency of verdicts", measured: "in the last run of each"}}
 	for _, l := range limits {
@@ -62,7 +75,7 @@ func latencies(results scenario.Results) []row {
 			if l.fromDeletion {
 				v = results[i].Deletion
 			}
-			r.measured, r.met = v.Round(100*time.Millisecond).String()+" on "+results[i].Node, v <= l.limit
+			r.measured, r.met = v.Round(100*time.Millisecond).String()+" on "+results[i].Node+"; the kubelet's own first: "+warned(&results[i], l.fromDeletion), v <= l.limit
 		}
 		rows = append(rows, r)
 	}

@@ -127,7 +127,7 @@ func (r *results) print() {
 	slices.SortFunc(r.rows, func(a, b scenario.Result) int {
 		return cmp.Or(cmp.Compare(a.Want, b.Want), cmp.Compare(a.Name, b.Name), cmp.Compare(a.Node, b.Node))
 	})
-	head := fmt.Sprintf("\n%-24s %-8s %5s  %-29s %-8s %9s %9s  %-44s %s\n", "SCENARIO", "NODE", "BEGAN", "TRUE CAUSE", "VERDICT", "DELETION", "DEADLINE",
+	head := fmt.Sprintf("\n%-24s %-8s %5s  %-29s %-8s %9s %9s %9s  %-44s %s\n", "SCENARIO", "NODE", "BEGAN", "TRUE CAUSE", "VERDICT", "DELETION", "DEADLINE", "KUBELET",
 		strings.Join(scenario.Steps, " "), "WRONG NAMES")
 	verdicts, failed, second := map[string]int{}, 0, 0
 	for _, row := range r.rows {
@@ -141,9 +141,12 @@ func (r *results) print() {
 		if row.Verdict == verdictCheck {
 			continue
 		}
-		deletion, deadline := "", ""
+		deletion, deadline, kubelet := "", "", ""
 		if row.Deletion != 0 {
 			deletion, deadline = fmt.Sprintf("%+.1f s", row.Deletion.Seconds()), fmt.Sprintf("%+.1f s", row.Deadline.Seconds())
+		}
+		if row.Warning != "" {
+			kubelet = fmt.Sprintf("%+.0f s", row.Warned.Seconds())
 		}
 		wrong := "none"
 		if len(row.Wrong) > 0 {
@@ -155,7 +158,7 @@ func (r *results) print() {
 		if row.Again > 0 {
 			wrong += " (the first pod went without the fault)"
 		}
-		line := fmt.Sprintf("%-24s %-8s %5s  %-29s %-8s %9s %9s  %-44s %s\n", row.Name, row.Node, clock(row.Began), row.Want, row.Verdict, deletion, deadline, steps(row.Took), wrong)
+		line := fmt.Sprintf("%-24s %-8s %5s  %-29s %-8s %9s %9s %9s  %-44s %s\n", row.Name, row.Node, clock(row.Began), row.Want, row.Verdict, deletion, deadline, kubelet, steps(row.Took), wrong)
 		rows.WriteString(line)
 		if len(row.Failures) > 0 || row.Missed != "" {
 			odd.WriteString(line)
@@ -180,6 +183,7 @@ func (r *results) print() {
 	}
 	fmt.Fprintf(&b, "; the run took %s\n", time.Since(r.begun).Round(time.Second))
 	fmt.Fprintf(&b, "the last to end: %s\n", r.last())
+	fmt.Fprintln(&b, r.warnings())
 	fmt.Fprintf(&b, "%s: %d scenarios: %d true, %d innocent and silent, %d missed, %d accused; %d other checks; %d failed; %d tried twice\n",
 		time.Now().UTC().Format(time.DateTime), len(r.rows)-verdicts[verdictCheck], verdicts[verdictTrue], verdicts[verdictSilent],
 		verdicts[verdictMissed], verdicts[verdictAccused], verdicts[verdictCheck], failed, second)
@@ -226,6 +230,24 @@ func (r *results) last() string {
 		all = append(all, fmt.Sprintf("%s %s-%s", row.Name, clock(row.Began), clock(ended(row))))
 	}
 	return strings.Join(all, ", ")
+}
+
+// warnings says whether the kubelet's own first warning about a pod (KUBELET, from the deletion) came before the agent's verdict.
+func (r *results) warnings() string {
+	all, before, after := 0, 0, 0
+	for _, row := range r.rows {
+		switch {
+		case row.Verdict != verdictTrue:
+			continue
+		case row.Warning != "" && row.Warned <= row.Deletion:
+			before++
+		case row.Warning != "":
+			after++
+		}
+		all++
+	}
+	return fmt.Sprintf("the kubelet's own first warning about %d pods came before the verdict of %d, after that of %d, and until the fault was healed not about %d",
+		all, before, after, all-before-after)
 }
 
 // steps prints the seconds of the steps, each below its name.

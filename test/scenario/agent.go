@@ -208,7 +208,7 @@ func (n *Node) Metrics(ctx context.Context) (string, error) {
 
 // tellsOfDelays are the agent's metrics that say why a verdict may have come late, or not at all.
 var tellsOfDelays = []string{
-	"nodeagent_last_loop_timestamp_seconds", "nodeagent_round_period_seconds_sum", "nodeagent_round_period_seconds_count", "nodeagent_writes_total",
+	"nodeagent_last_loop_timestamp_seconds", "nodeagent_loops_total", "nodeagent_round_period_seconds", "nodeagent_writes_total",
 	"nodeagent_readings_", "nodeagent_evidence_missing_total", "nodeagent_verdicts_dropped_total", "nodeagent_verdicts_held_back_total",
 	"nodeagent_probe_", "process_start_time_seconds",
 }

@@ -23,6 +23,10 @@ type Result struct {
 	Deletion time.Duration `json:"deletion,omitempty"`
 	Deadline time.Duration `json:"deadline,omitempty"`
 	Grace    int64         `json:"grace,omitempty"` // seconds
+	// Warning is the reason of the kubelet's own first warning about the pod, from the deletion until the fault was healed, and
+	// Warned how long after the deletion that came, in whole seconds.
+	Warning string        `json:"warning,omitempty"`
+	Warned  time.Duration `json:"warned,omitempty"`
 	// Began is when its turn came, from the begin of the run. Took is how long each of Steps took,
 	// and Whole all of it.
 	Began time.Duration            `json:"began"`

@@ -288,19 +288,33 @@ func Condition(p *corev1.Pod) *corev1.PodCondition {
 
 // Events returns those that the agent wrote about the pod.
 func (r *Run) Events(ctx context.Context) ([]eventsv1.Event, error) {
+	return r.events(ctx, func(e *eventsv1.Event) bool { return strings.HasPrefix(e.ReportingController, "nodeagent.io/") })
+}
+
+func (r *Run) events(ctx context.Context, wanted func(*eventsv1.Event) bool) ([]eventsv1.Event, error) {
 	list, err := r.Node.API.EventsV1().Events(r.Pod.Namespace).List(ctx, metav1.ListOptions{
 		FieldSelector: fields.OneTermEqualSelector("regarding.uid", runtimeUID(r.Pod)).String(),
 	})
 	if err != nil {
 		return nil, err
 	}
-	var out []eventsv1.Event
-	for _, e := range list.Items {
-		if strings.HasPrefix(e.ReportingController, "nodeagent.io/") {
-			out = append(out, e)
-		}
+	return slices.DeleteFunc(list.Items, func(e eventsv1.Event) bool { return !wanted(&e) }), nil
+}
+
+// Warning returns the reason of the kubelet's first warning about the pod since the deletion, and how long after that it came, in
+// whole seconds; "" when there has been none.
+func (r *Run) Warning(ctx context.Context) (reason string, after time.Duration, err error) {
+	deleted := r.Deleted.Truncate(time.Second)
+	all, err := r.events(ctx, func(e *eventsv1.Event) bool {
+		return e.DeprecatedSource.Component == "kubelet" && e.Type == corev1.EventTypeWarning && !e.DeprecatedFirstTimestamp.Time.Before(deleted)
+	})
+	if err != nil || len(all) == 0 {
+		return "", 0, err
 	}
-	return out, nil
+	first := slices.MinFunc(all, func(a, b eventsv1.Event) int {
+		return a.DeprecatedFirstTimestamp.Compare(b.DeprecatedFirstTimestamp.Time)
+	})
+	return first.Reason, first.DeprecatedFirstTimestamp.Sub(deleted), nil
 }
 
 // Mend heals the fault and waits until the pod is gone.
