@@ -125,7 +125,7 @@ type Agent struct {
 	Before Baselines
 
 	mu       sync.Mutex
-	underWay map[string]bool            // the pods, by UID, at which there is a look: true when it was given up
+	underWay map[string]*underWay       // looks, by the pod's UID; those that do without its files by blind
 	lacked   map[evidence.Source]string // the pod's UID that a source is missing of
 	again    []deleted                  // to be looked at once more, because something was left
 
@@ -186,7 +186,23 @@ func (a *Agent) Health() error {
 type look struct {
 	pod   *corev1.Pod
 	known *verdict.Case
+	// unreturned is as in evidence.Pod.
+	unreturned time.Time
 }
+
+// key is what the look is under way by.
+func (l *look) key() string {
+	if l.unreturned.IsZero() {
+		return string(l.pod.UID)
+	}
+	return blind(string(l.pod.UID))
+}
+
+// blind returns what a look is under way by that opens none of the pod's files.
+func blind(uid string) string { return uid + "/blind" }
+
+// blindAfter is how long after a look at a pod was given up the pod is looked at without its files.
+const blindAfter = 30 * time.Second
 
 // round looks at every terminating pod once, or while the pace does not allow that yet
 // at those that are at their deadline, and returns how many there are.
@@ -270,12 +286,19 @@ func (a *Agent) choose(terminating []*corev1.Pod, now time.Time, full bool) choi
 		out.overdue = out.overdue || late
 		out.finished = out.finished || late && c != nil && c.Last != nil && c.Last.NothingLeft()
 		out.scanned = out.scanned || late && c != nil && c.Last != nil && c.Last.ScannerWaits.Lasts(now)
-		if c == nil || a.looking(uid) {
+		if c == nil {
 			continue
+		}
+		l := look{pod: p, known: c}
+		if a.looking(uid) {
+			l.unreturned = a.unreturned(uid)
+			if l.unreturned.IsZero() || now.Sub(l.unreturned) < blindAfter || a.looking(l.key()) {
+				continue
+			}
 		}
 		c.Late = a.late[uid]
 		if c.Due(now) && (full || closes(deadline, now, c.Last, a.Period) || fleeting(now, c.Last, a.Period)) {
-			out.due = append(out.due, look{p, c})
+			out.due = append(out.due, l)
 		}
 	}
 	return out
@@ -286,7 +309,7 @@ func (a *Agent) choose(terminating []*corev1.Pod, now time.Time, full bool) choi
 func (a *Agent) lookAtAll(ctx context.Context, reading node.Round, due []look, after []deleted, orphans []orphan.Pod) {
 	var wg sync.WaitGroup
 	slots := make(chan struct{}, max(a.Workers, 1))
-	watch := func(pod *corev1.Pod, look func(context.Context)) {
+	watch := func(key string, pod *corev1.Pod, look func(context.Context)) {
 		select {
 		case slots <- struct{}{}:
 		case <-ctx.Done():
@@ -294,22 +317,22 @@ func (a *Agent) lookAtAll(ctx context.Context, reading node.Round, due []look, a
 		}
 		wg.Go(func() {
 			defer func() { <-slots }()
-			a.watch(ctx, pod, look)
+			a.watch(ctx, key, pod, look)
 			a.moved.Store(int64(time.Since(loaded)))
 		})
 	}
 	for _, l := range due {
-		watch(l.pod, func(ctx context.Context) { a.look(ctx, l, reading) })
+		watch(l.key(), l.pod, func(ctx context.Context) { a.look(ctx, l, reading) })
 	}
 	for i := range after {
-		watch(named(after[i].subject), func(ctx context.Context) { a.lookAfter(ctx, &after[i], reading) })
+		watch(after[i].subject.UID, named(after[i].subject), func(ctx context.Context) { a.lookAfter(ctx, &after[i], reading) })
 	}
 	for _, o := range orphans {
 		s := verdict.Subject{Namespace: o.Namespace, Name: o.Name, UID: o.UID}
 		if a.looking(o.UID) {
 			continue // a look at it was given up, and has not returned
 		}
-		watch(named(s), func(ctx context.Context) { a.lookAtOrphan(ctx, o, reading) })
+		watch(s.UID, named(s), func(ctx context.Context) { a.lookAtOrphan(ctx, o, reading) })
 	}
 	wg.Wait()
 }
@@ -323,58 +346,86 @@ func (a *Agent) spent() time.Duration {
 }
 
 // watch has a look at a pod and gives it up when it does not return. Until it
-// does there is no other look at the pod, so that no more than one is lost.
-func (a *Agent) watch(ctx context.Context, pod *corev1.Pod, look func(context.Context)) {
-	uid := string(pod.UID)
-	a.begin(uid)
+// does there is no other look by this key, so that no more than one is lost.
+func (a *Agent) watch(ctx context.Context, key string, pod *corev1.Pod, look func(context.Context)) {
+	a.begin(key)
 	ctx, giveUp := context.WithCancel(ctx)
 	defer giveUp()
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		defer a.end(uid)
+		defer a.end(key)
 		defer a.recovered(pod)
 		look(ctx)
 	}()
 	select {
 	case <-done:
 	case <-time.After(a.Timeout + lateAfter):
-		a.lose(uid)
+		a.lose(key)
 		a.Monitor.Lost()
-		a.Log.Error("the reading of a pod does not return; the pod is not read again until it does",
-			"namespace", pod.Namespace, "pod", pod.Name, "uid", uid)
+		a.Log.Error("the reading of a pod does not return; its files on the node are not read again until it does",
+			"namespace", pod.Namespace, "pod", pod.Name, "uid", string(pod.UID))
 	}
 }
 
-func (a *Agent) begin(uid string) {
+// An underWay is a look that has not returned.
+type underWay struct {
+	lost time.Time // when it was given up
+	read bool      // it has read the pod, and uses its case
+}
+
+func (a *Agent) begin(key string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.underWay == nil {
-		a.underWay = make(map[string]bool)
+		a.underWay = make(map[string]*underWay)
 	}
-	a.underWay[uid] = false
+	a.underWay[key] = new(underWay)
 }
 
-func (a *Agent) end(uid string) {
+func (a *Agent) end(key string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	delete(a.underWay, uid)
+	delete(a.underWay, key)
 }
 
 // lose notes that a look was given up, unless it has just returned.
-func (a *Agent) lose(uid string) {
+func (a *Agent) lose(key string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if _, is := a.underWay[uid]; is {
-		a.underWay[uid] = true
+	if w := a.underWay[key]; w != nil {
+		w.lost = time.Now()
 	}
 }
 
-func (a *Agent) looking(uid string) bool {
+// hasRead reports whether a look that has read its pod may use what is known of that: not when it was given up.
+func (a *Agent) hasRead(key string) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	_, is := a.underWay[uid]
-	return is
+	w := a.underWay[key]
+	w.read = w.lost.IsZero()
+	return w.read
+}
+
+// unreturned returns since when a look at a pod that was given up has not returned from reading, zero when there is none.
+func (a *Agent) unreturned(uid string) time.Time {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if w := a.underWay[uid]; w != nil && !w.read {
+		return w.lost
+	}
+	return time.Time{}
+}
+
+// uses reports whether a look uses what is known of a pod, or will when it has read that.
+func (a *Agent) uses(uid string) bool {
+	return a.looking(uid) && a.unreturned(uid).IsZero() || a.looking(blind(uid))
+}
+
+func (a *Agent) looking(key string) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.underWay[key] != nil
 }
 
 // Hanging returns how many readings of pods were given up and have not returned.
@@ -382,8 +433,8 @@ func (a *Agent) Hanging() int {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	n := 0
-	for _, lost := range a.underWay {
-		if lost {
+	for _, w := range a.underWay {
+		if !w.lost.IsZero() {
 			n++
 		}
 	}
@@ -425,7 +476,7 @@ func (a *Agent) bury(ctx context.Context, here map[string]bool, gone []*corev1.P
 		a.lookingBack.Go(func() {
 			a.backSlots <- struct{}{}
 			defer func() { <-a.backSlots }()
-			a.lookBack(ctx, look{p, c})
+			a.lookBack(ctx, look{pod: p, known: c})
 		})
 	}
 }
@@ -544,10 +595,11 @@ func (a *Agent) look(ctx context.Context, l look, reading node.Round) {
 		asking.Go(func() { failures, unheard = a.Failures.Of(timed, l.pod) })
 		asking.Go(func() { pulls, unpulled = a.Failures.Pulls(timed, l.pod) })
 	}
+	seed.Unreturned = l.unreturned
 	e := reading.Pod(timed, seed, c.Last)
 	asking.Wait()
 	now := time.Now()
-	if ctx.Err() != nil || a.clockSet(now, now.Sub(loaded)) {
+	if ctx.Err() != nil || !a.hasRead(l.key()) || a.clockSet(now, now.Sub(loaded)) {
 		return // the agent ends, or the look was given up, or its times are by two clocks
 	}
 	e.Heard(failures, unheard)

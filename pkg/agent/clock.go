@@ -22,7 +22,7 @@ func (a *Agent) keepTime(now time.Time, elapsed time.Duration) {
 	}
 	a.Log.Warn("the node's clock was set", "by", step.Round(time.Second))
 	for uid, c := range a.Cases.All() {
-		if !a.looking(uid) {
+		if !a.uses(uid) {
 			c.AfterStep(now, step)
 		}
 	}

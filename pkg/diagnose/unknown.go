@@ -30,7 +30,10 @@ var Unrecognised = &Rule{
 				{Variant: Uncalled, Text: ". The API server does not take nodeagent's own update of the pod's status, because it cannot call {refuser}"},
 				{Text: ". nodeagent's own update of the pod's status is refused, by {refuser}"}, {Text: ""},
 			},
-			"unseen":   {{Text: ". Could not be read in full: {unread}"}, {Text: ""}},
+			"unseen": {
+				{Variant: readingHangs, Text: ". A reading of the pod by nodeagent itself has not returned from the kernel, as that of another program may not. Not known therefore: {unread}"},
+				{Text: ". Could not be read in full: {unread}"}, {Text: ""},
+			},
 			"inside":   {{Text: ". Its containers run under {runtimes}, and what happens inside of that cannot be seen"}, {Text: ""}},
 			"disagree": {{Text: ". The views differ of {views}"}, {Text: ""}},
 			"starved":  {{Text: ". The node is short of {scarce}: what holds the pod may only be slow"}, {Text: ""}},
@@ -50,6 +53,13 @@ var Unrecognised = &Rule{
 				Danger:  "A force delete does not tell why the object has stayed, and the next pod may stay too: save first what is known.",
 			},
 			{
+				Name: readingHangs,
+				Meaning: "A file that nodeagent has opened to read about the pod does not let it go, such as one of its control group while a program that scans files does not answer. " +
+					"What holds nodeagent there may hold the kubelet and the runtime too.",
+				Remedy: "On the node: cat /proc/$(pgrep -o -x nodeagent)/task/*/stack, as root, shows what its thread waits for in the kernel: in fanotify_ functions for a program that scans files, of which ls -l /proc/[0-9]*/fd | grep fanotify shows whether there is one. " +
+					"Then look at the kubelet's log for this pod (journalctl -u kubelet, line \"Error syncing pod, skipping\").",
+			},
+			{
 				Name: otherRuntime,
 				Meaning: "The containers run under another runtime than runc, by containerd's record: in a virtual machine (Kata, Firecracker) or on a kernel in a program of its own (gVisor). " +
 					"nodeagent sees the node's kernel only. Whether a process inside hangs, or the virtual machine does, it cannot tell.",
@@ -65,11 +75,13 @@ var Unrecognised = &Rule{
 
 // doneOnNode is the variant of Unknown for a pod that is done on its node, as far as is seen,
 // and onlyObject the family of those of which nothing but the object can be left.
-// otherRuntime is the family of those of which the containers run under another runtime than runc.
+// otherRuntime is the family of those of which the containers run under another runtime than runc, and readingHangs of
+// those of which a reading has not returned.
 const (
 	doneOnNode   = "Done"
 	onlyObject   = "OnlyObject"
 	otherRuntime = "OtherRuntime"
+	readingHangs = "ReadingHangs"
 )
 
 // deletesFiles is for how long the kubelet may be busy with the files of a volume without that being seen, as with a single
@@ -155,6 +167,9 @@ func unknown(p *evidence.Pod, looked search, notRead []Unknown, force *Force) Fi
 	}
 	if o.Runtimes = otherRuntimes(p); len(o.Runtimes) > 0 {
 		f.Variants = append(f.Variants, otherRuntime)
+	}
+	if !p.Unreturned.IsZero() {
+		f.Variants = append(f.Variants, readingHangs)
 	}
 	f.Message, f.Remedy, f.Danger = Unrecognised.Doc.words(&f)
 	return f

@@ -237,6 +237,10 @@ type Pod struct {
 	Specified []SpecVolume `json:"specified,omitempty"`
 	Node      Node         `json:"node"`
 
+	// Unreturned is since when an earlier reading of the pod has not returned from the kernel, zero when none has not. What it
+	// would read on the node is missing then.
+	Unreturned time.Time `json:"unreturned,omitzero"`
+
 	// Missing has the reason for each source that could not be read in full.
 	Missing map[Source]string `json:"missing,omitempty"`
 }

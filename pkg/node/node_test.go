@@ -238,6 +238,25 @@ func TestContainersGetHalfTheTime(t *testing.T) {
 	})
 }
 
+// While an earlier reading has not returned no file of the pod is opened; containerd is asked.
+func TestUnreturned(t *testing.T) {
+	r := newReader(t, &runtime{})
+	p := seed(time.Now())
+	p.Unreturned = time.Now()
+	got := r.Round(t.Context(), Ask{}).Pod(t.Context(), p, nil)
+	if len(got.Tasks)+len(got.Cgroups) != 0 || !got.TasksRead.IsZero() {
+		t.Errorf("read %+v, %+v", got.Tasks, got.Cgroups)
+	}
+	for _, s := range proc.Sources {
+		if got.Missing[s] == "" {
+			t.Errorf("%s is not missing", s)
+		}
+	}
+	if got.Missing[evidence.Containers] != "" {
+		t.Errorf("containers: %s", got.Missing[evidence.Containers])
+	}
+}
+
 func TestOwnersAreNamed(t *testing.T) {
 	r := &round{names: map[string]string{uid: "ns/web"}}
 	tasks := []evidence.Task{{Owner: uid}, {Owner: "kubelet"}, {Owner: ""}, {Owner: "another-pod"}}

@@ -285,7 +285,13 @@ func (r *round) Pod(ctx context.Context, seed, earlier *evidence.Pod) *evidence.
 	}
 	r.reader.Runtime.ReadPod(half, &p)
 	p.ContainersRead = time.Now()
-	r.proc.ReadPod(ctx, &p)
+	if p.Unreturned.IsZero() {
+		r.proc.ReadPod(ctx, &p)
+	} else {
+		for _, s := range proc.Sources {
+			p.Lack(s, "an earlier reading has not returned")
+		}
+	}
 	r.nameOwners(p.Parents)
 	r.nameOwners(p.Leftovers)
 	r.nameHolders(p.Holders)

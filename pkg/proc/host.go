@@ -49,6 +49,12 @@ func (h *Host) tree() *cgroup.Tree {
 	return &h.groups
 }
 
+// Sources are those that ReadPod reads.
+var Sources = []evidence.Source{
+	evidence.Cgroups, evidence.Processes, evidence.Suspects, evidence.Mounts, evidence.Volumes, evidence.Holders,
+	evidence.Plugins, evidence.RuntimeCommands, evidence.Requests, evidence.Limits,
+}
+
 // ReadPod fills in the pod's Cgroups, Tasks, Parents, Leftovers, OutputHolders, ShimChildren,
 // Plugins, NetworkSetup, RuntimeCommands, Requests, Shortages, Mounts, Devices, Loops, ImageMounts, Volumes and Holders, whether the kubelet's directory was
 // found (Seen), when these were read (CgroupsRead, TasksRead), and in Missing what could not be read.
