@@ -276,6 +276,9 @@ func TestFileScannerTooSlow(t *testing.T) {
 		"for minutes": {5 * time.Minute, none, "FileScannerNotAnswering",
 			"sleep (PID 201), by which the pod is to be stopped, waits in the kernel (in fanotify_get_response) until a program that scans files, such as a virus scanner, " +
 				"answers whether a file may be opened (fanotify). It answers, but so slowly that for minutes no such command has got done. The only such program of the node is clamonacc (PID 30)", false},
+		"it waits itself at this moment": {5 * time.Minute, func(p *evidence.Pod, _ *evidence.ScannerWaits) {
+			p.Node.Blocked = []evidence.Task{{PID: 30, TID: 33, State: evidence.Uninterruptible, UnchangedSince: p.Time.Add(-20 * time.Second)}}
+		}, "FileScannerNotAnswering", "for minutes no such command has got done. The only such program of the node is clamonacc (PID 30)", false},
 		"not for as long":        {299 * time.Second, none, "", "", true},
 		"a command has got done": {10 * time.Minute, func(p *evidence.Pod, w *evidence.ScannerWaits) { w.Done = p.Time.Add(-299 * time.Second) }, "Unknown", "", true},
 		"one had, long before":   {10 * time.Minute, func(p *evidence.Pod, w *evidence.ScannerWaits) { w.Done = p.Time.Add(-5 * time.Minute) }, "FileScannerNotAnswering", "", false},

@@ -159,6 +159,7 @@ func byScanner(p *evidence.Pod, f diagnose.Finding) diagnose.Finding {
 		}
 	case fact.ScannersHalted(p):
 		f.Family = diagnose.Stopped
+	case f.Family == tooSlow: // it answers, whatever it waits for at this moment
 	case fact.Through(&all[0], "do_freezer_trap", "__refrigerator"):
 		f.Variants = append(f.Variants, frozenItself)
 	case slices.ContainsFunc(p.Node.Blocked, func(t evidence.Task) bool { return t.PID == all[0].PID && t.Unchanged(p.Time) >= fact.SlowDevice }):
