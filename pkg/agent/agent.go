@@ -617,7 +617,9 @@ func (a *Agent) look(ctx context.Context, l look, reading node.Round) {
 		(whole || c.Alive == nil || c.Alive != c.Last && e.Time.Sub(c.Alive.Time) >= keepWhole) {
 		c.Alive = e
 	}
-	a.logLack(e)
+	if e.Unreturned.IsZero() { // else that has been logged
+		a.logLack(e)
+	}
 	stood := c.Standing().Cause
 	c.Judge(subject(l.pod), e, a.Diagnose(e))
 	a.passed(c.Passed())

@@ -13,7 +13,7 @@ const PodNetwork Need = "a network of the pod's own"
 // network lists the incidents in which the pod's network is not taken down, and innocent
 // ones that look like them.
 func network() []Scenario {
-	all := []Scenario{cniFails(), cniHangs(), cniSlow(), cniFailsOnce(), cniAddHangs(), cniAddAgainHangs(), cniAddSlow()}
+	all := []Scenario{cniFails(), cniHangs(), cniScanned(), cniSlow(), cniFailsOnce(), cniAddHangs(), cniAddAgainHangs(), cniAddSlow()}
 	for i := range all {
 		all[i] = withPlugin(all[i])
 	}
@@ -128,6 +128,22 @@ func cniHangs() Scenario {
 		Cause: "CNIDelHanging",
 		Says:  []string{"locked in phase Sandbox", "the CNI plugin " + pluginName + " (PID", "It waits for its child sleep (PID", "clock_nanosleep"},
 		Heal:  asBefore,
+	}
+}
+
+// cniScanned has a virus scanner not answer whether a plugin may open a file.
+func cniScanned() Scenario {
+	const file = pluginDirectory + "/$name.scanned"
+	return Scenario{
+		Name:    "cni-del-scanned",
+		Story:   "a CNI plugin waits for a virus scanner that has been stopped, each time that it is to take down the pod's network",
+		Pod:     victim(3, "drain", "0"),
+		Prepare: nodeTool("victim"),
+		Break:   inTurn(onNode("name=$NAME\n: >"+file+"\n"+scan("1h", "scan", file)+"\n"+stopScan), onDelete("read -r _ <"+file)),
+		Proof:   "[ -z \"$(tasks)\" ] && " + scanStopped + " && grep -q fanotify /proc/[0-9]*/wchan",
+		Cause:   "FileScannerNotAnswering",
+		Says:    []string{"robably blocked in phase Sandbox", pluginName + " (PID ", "by which the pod is to be stopped, waits in the kernel", "fanotify", "victim (PID "},
+		Heal:    inTurn(onNode(endScan), asBefore),
 	}
 }
 

@@ -15,8 +15,8 @@ import (
 // that look like them.
 func storage() []Scenario {
 	return []Scenario{
-		volumeBusy(), volumeBusyByFile(), volumeBusyByMount(), volumeBusyOnClaim(), volumeBusyOnClaims(), volumeBusyElsewhere(), volumeBusyElsewheres(), volumeUsedPrivately(), volumeDirMount(), volumeDirImmutable(), emptyDirSlow(), emptyDirStands(), emptyDirUnanswered(), volumeDirScanned(), subPathLeft(),
-		csiUnpublishFails(), csiUnpublishHangs(), csiDriverGone(), csiDriverTerminating(), csiDriverDead(), csiUnpublishLies(), csiUnpublishLiesBusy(), strayMount(), csiUnpublishSlow(), csiDriverRestarted(),
+		volumeBusy(), volumeBusyByFile(), volumeBusyByMount(), volumeBusyOnClaim(), volumeBusyOnClaims(), volumeBusyElsewhere(), volumeBusyElsewheres(), volumeUsedPrivately(), volumeDirMount(), volumeDirImmutable(), emptyDirSlow(), emptyDirStands(), emptyDirUnanswered(), volumeDirScanned(), readingHangs(), subPathLeft(),
+		csiUnpublishFails(), csiUnpublishHangs(), csiRecordScanned(), csiDriverGone(), csiDriverTerminating(), csiDriverDead(), csiUnpublishLies(), csiUnpublishLiesBusy(), strayMount(), csiUnpublishSlow(), csiDriverRestarted(),
 		csiUnmountHangs(),
 	}
 }
@@ -279,6 +279,25 @@ func volumeDirScanned() Scenario {
 	return s
 }
 
+// readingHangs is one of which a file of the pod's control group lets nobody go who opens it, nodeagent among them: that the kubelet
+// fails at a volume cannot be seen then.
+func readingHangs() Scenario {
+	s := volumeDirImmutable()
+	s.Name = "reading-hangs"
+	s.Story = "a file in a volume that is a plain directory is immutable, and nodeagent hangs as it reads about the pod, because a virus scanner that has to look at a file of its control group does not answer"
+	s.Long = true
+	s.Prepare = nodeTool("victim")
+	s.Break = inTurn(s.Break, onNode(findShim+`group=$(sed -n 's/^0:://p; s/^[0-9]*:.*cpuacct.*://p' /proc/$victim/cgroup | head -n 1)
+file=$(ls -d /sys/fs/cgroup/*cpuacct*$(dirname $group)/cpuacct.usage /sys/fs/cgroup$(dirname $group)/cpu.stat 2>/dev/null | head -n 1)
+[ -n "$file" ]
+`+scan("1h", "scan-never", "$file")))
+	s.Proof += " && grep -q fanotify /proc/$(pgrep -o -x nodeagent)/task/*/wchan"
+	s.Cause = "Unknown"
+	s.Says = []string{"no known cause matches", "A reading of the pod by nodeagent itself has not returned from the kernel", "/proc/$(pgrep -o -x nodeagent)/task/*/stack"}
+	s.Heal = inTurn(onNode(endScan), s.Heal)
+	return s
+}
+
 // subPathLeft is a directory that is not empty where the kubelet expects a mount of
 // its own, as after a program has written there when the mount was lost.
 func subPathLeft() Scenario {
@@ -393,6 +412,20 @@ func csiUnpublishHangs() Scenario {
 	const name = "csi-unpublish-hangs"
 	s := ofCSI(name, "a CSI driver does not answer when it is to unpublish the pod's volume", tellCSI(name, "hang"), "CSINodeUnpublishHanging", "NodeUnpublishVolume", "DeadlineExceeded")
 	s.Long = true // two minutes for each call
+	return s
+}
+
+// csiRecordScanned has the kubelet wait before it calls the driver, in the loop by which it takes down the volumes of all pods:
+// it reads there which driver that is.
+func csiRecordScanned() Scenario {
+	const name, record = "csi-record-scanned", "/var/lib/kubelet/pods/$UID_/volumes/kubernetes.io~csi/data/vol_data.json"
+	s := ofCSI(name, "the kubelet hangs before it has a volume unpublished, because a virus scanner that runs and does not answer has to look at its own record of that", "", "FileScannerNotAnswering")
+	s.Alone = true
+	s.Prepare = inTurn(s.Prepare, nodeTool("victim"))
+	s.Break = onNode(scan("1h", "scan-never", record))
+	s.Proof = published + " && grep -q fanotify /proc/$(pgrep -o -x kubelet)/task/*/wchan"
+	s.Says = []string{"robably blocked in phase Volumes", "volume data: a thread of the kubelet", "waits in the kernel", "fanotify", "victim (PID ", "restart "}
+	s.Heal = onNode(endScan)
 	return s
 }
 

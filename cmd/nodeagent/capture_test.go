@@ -1,0 +1,46 @@
+package main
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/nodeagent-io/nodeagent/pkg/evidence"
+	"github.com/nodeagent-io/nodeagent/pkg/node"
+)
+
+// A hangingNode does not return from the files of its pods.
+type hangingNode struct {
+	node.Source
+	hung chan struct{}
+}
+
+func (n *hangingNode) Round(context.Context, node.Ask) node.Round { return hangingRound{n} }
+
+type hangingRound struct{ *hangingNode }
+
+func (r hangingRound) Node() evidence.Node { return evidence.Node{} }
+
+func (r hangingRound) Pod(_ context.Context, seed, _ *evidence.Pod) *evidence.Pod {
+	if seed.Unreturned.IsZero() {
+		<-r.hung
+	}
+	return seed
+}
+
+// A capture of a pod of which the files do not let their reader go has the rest, and tries them once.
+func TestCaptureDoesNotHang(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := &hangingNode{hung: make(chan struct{})}
+		defer close(n.hung)
+		seed, start := new(evidence.Pod), time.Now()
+		first := read(t.Context(), n, node.Ask{}, seed, nil)
+		if took := time.Since(start); first.Unreturned.IsZero() || took != readWithin+time.Second {
+			t.Errorf("%+v after %s", first, took)
+		}
+		if last := read(t.Context(), n, node.Ask{}, seed, first); last.Unreturned != first.Unreturned || time.Since(start) != readWithin+time.Second {
+			t.Errorf("%+v after %s", last, time.Since(start))
+		}
+	})
+}
