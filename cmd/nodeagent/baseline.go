@@ -15,7 +15,7 @@ import (
 )
 
 // baselineSocket is where a running agent tells `nodeagent capture`, which is
-// executed in its container, what it knows of a pod from before the deletion. It is
+// executed in its container, what it knows of a pod from before. It is
 // an abstract address (unix(7)), which only the agent's own network namespace has.
 const baselineSocket = "@nodeagent"
 
@@ -31,13 +31,13 @@ func serveBaselines(ctx context.Context, socket string, known http.Handler) erro
 	return nil
 }
 
-// known answers captures: with a pod's Baseline, and below /seen with what the agent's
-// readings have found of the pod on the node.
+// known answers captures: with a pod's Baseline, and below /reading with the agent's last reading of the
+// pod.
 func known(before *agent.Baselines, cases *verdict.Cases) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("GET /", baselines(before))
-	mux.HandleFunc("GET /seen", func(w http.ResponseWriter, r *http.Request) {
-		_ = json.NewEncoder(w).Encode(cases.Seen(r.URL.Query().Get("uid")))
+	mux.HandleFunc("GET /reading", func(w http.ResponseWriter, r *http.Request) {
+		_ = json.NewEncoder(w).Encode(cases.Reading(r.URL.Query().Get("uid")))
 	})
 	return mux
 }
@@ -66,14 +66,14 @@ func askBaseline(ctx context.Context, socket string, p *evidence.Pod) *evidence.
 	return b
 }
 
-// askSeen returns what the readings of the agent beside this process have found of the
-// pod; nothing when none runs. containerd forgets a pod soon after it has ended.
-func askSeen(ctx context.Context, socket string, p *evidence.Pod) evidence.Seen {
-	var s evidence.Seen
-	if !ask(ctx, socket, "/seen?"+url.Values{"uid": {p.UID}}.Encode(), &s) {
-		return evidence.Seen{}
+// askReading returns the last reading of the pod by the agent beside this process, nil when there is none. Since when something is
+// as it is, and what containerd has forgotten, is known from it.
+func askReading(ctx context.Context, socket string, p *evidence.Pod) *evidence.Pod {
+	var last *evidence.Pod
+	if !ask(ctx, socket, "/reading?"+url.Values{"uid": {p.UID}}.Encode(), &last) {
+		return nil
 	}
-	return s
+	return last
 }
 
 // ask decodes the answer of the agent beside this process, and reports whether there was

@@ -59,25 +59,40 @@ func TestCaptureAsksForBaseline(t *testing.T) {
 }
 
 // A capture that comes late learns from the agent what there was of the pod.
-func TestCaptureAsksWhatWasSeen(t *testing.T) {
+func TestCaptureAsksForTheLastReading(t *testing.T) {
 	socket := "@nodeagent-test-" + rand.Text()
 	cases := new(verdict.Cases)
 	if err := serveBaselines(t.Context(), socket, known(new(agent.Baselines), cases)); err != nil {
 		t.Fatal(err)
 	}
 	pod := &evidence.Pod{UID: "a", RuntimeUID: "a", Seen: evidence.Seen{Group: true, Runtimes: []string{"runc"}}}
-	if s := askSeen(t.Context(), socket, pod); s.Group || s.Runtimes != nil {
-		t.Errorf("of a pod that is not known: %+v", s)
+	if last := askReading(t.Context(), socket, pod); last != nil {
+		t.Errorf("of a pod that is not known: %+v", last)
 	}
 	cases.Open("a").Judge(verdict.Subject{UID: "a"}, pod, diagnose.Diagnosis{})
-	var s evidence.Seen
-	for end := time.Now().Add(time.Minute); !s.Group && time.Now().Before(end); time.Sleep(time.Millisecond) {
-		s = askSeen(t.Context(), socket, pod) // which waits for a second
+	var last *evidence.Pod
+	for end := time.Now().Add(time.Minute); last == nil && time.Now().Before(end); time.Sleep(time.Millisecond) {
+		last = askReading(t.Context(), socket, pod) // which waits for a second
 	}
-	if !s.Group || len(s.Runtimes) != 1 {
-		t.Errorf("of a pod that is known: %+v", s)
+	if last == nil || !last.Seen.Group || len(last.Seen.Runtimes) != 1 {
+		t.Errorf("of a pod that is known: %+v", last)
 	}
 	if b := askBaseline(t.Context(), socket, pod); b != nil {
 		t.Errorf("before the deletion: %+v", b)
+	}
+}
+
+// What an agent has read long ago does not tell that something has been so since.
+func TestCaptureGoesOnFromAReading(t *testing.T) {
+	for ago, want := range map[time.Duration]bool{2 * time.Minute: true, 2*time.Minute + time.Second: false} {
+		now := time.Now()
+		last := &evidence.Pod{UID: "a", Time: now.Add(-ago), Seen: evidence.Seen{Group: true}}
+		seed := &evidence.Pod{UID: "a"}
+		if got := goOn(seed, last, now); (got != nil) != want || !seed.Seen.Group {
+			t.Errorf("%s ago: %+v, %+v", ago, got, seed.Seen)
+		}
+	}
+	if seed := new(evidence.Pod); goOn(seed, nil, time.Now()) != nil || seed.Seen.Group {
+		t.Errorf("without one: %+v", seed.Seen)
 	}
 }

@@ -35,7 +35,9 @@ func captureCommand() *cobra.Command {
 		Long: `Capture reads twice all that nodeagent looks at for a pod, a third time when the
 kubelet or containerd is down, or the API server hears nothing from the kubelet. It
 prints the last reading as JSON, with one line for each container, control group,
-thread and mount. That takes 12 seconds, or half a minute. With --diagnosis it prints
+thread and mount. That takes 12 seconds, or half a minute. Since when something is as
+it is it knows from the agent beside it, or, where that does not answer, from its own
+readings only. With --diagnosis it prints
 what follows from the reading instead. Of a pod that is not late it says on the
 standard error when the grace period ends, and what may hold the pod beyond it.
 
@@ -122,8 +124,12 @@ func capture(ctx context.Context, o *hostOptions, kubeconfig, namespace, name st
 	if measured {
 		seed.SetSkew(least, most)
 	}
-	seed.Before, seed.Seen = askBaseline(ctx, baselineSocket, seed), askSeen(ctx, baselineSocket, seed)
-	first := read(ctx, reader, ask, seed, nil)
+	seed.Before = askBaseline(ctx, baselineSocket, seed)
+	earlier := goOn(seed, askReading(ctx, baselineSocket, seed), time.Now())
+	if earlier != nil {
+		ask.Earlier = &earlier.Node
+	}
+	first := read(ctx, reader, ask, seed, earlier)
 	last, rest := first, wait
 	ready := readiness(client, o.nodeName)
 	heardOf, _ := ready.Now(ctx)
@@ -158,6 +164,22 @@ func capture(ctx context.Context, o *hostOptions, kubeconfig, namespace, name st
 		last.Daemons = agent.Daemons(pods)
 	}
 	return last, nil
+}
+
+// lately is how old the agent's last reading may be for a capture to go on from there: several of its longest periods.
+const lately = 2 * time.Minute
+
+// goOn returns the reading that a capture goes on from, nil when there is none. Of an older one the seed keeps what was found of the
+// pod at all.
+func goOn(seed, last *evidence.Pod, now time.Time) *evidence.Pod {
+	if last == nil {
+		return nil
+	}
+	seed.Seen = last.Seen
+	if now.Sub(last.Time) > lately {
+		return nil
+	}
+	return last
 }
 
 // read takes one reading, with the deadlines of the loop. One that does not return is given up, and the seed says so: this

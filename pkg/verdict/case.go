@@ -16,7 +16,7 @@ const (
 	settled = time.Minute
 )
 
-// A Case is what is known of one pod from look to look. Except for Standing its
+// A Case is what is known of one pod from look to look. Except for Standing and Reading its
 // methods must not be called side by side.
 type Case struct {
 	// Subject is the pod, Last the last reading and Diagnosis what was found in
@@ -44,6 +44,7 @@ type Case struct {
 
 	mu       sync.Mutex
 	standing Standing
+	reading  *evidence.Pod // Last, for who asks at any time
 }
 
 // A Standing is the verdict that stands about a pod.
@@ -58,8 +59,6 @@ type Standing struct {
 	Since time.Time
 	// Deadline is the end of the pod's grace period.
 	Deadline time.Time
-	// Seen is what readings have found of the pod on its node.
-	Seen evidence.Seen
 }
 
 // Judge weighs the diagnosis of a reading against what stands about the pod, and
@@ -75,7 +74,7 @@ func (c *Case) Judge(s Subject, e *evidence.Pod, d diagnose.Diagnosis) {
 	stood := cmp.Or(before.Cause, c.condition.cause(s, e.Time))
 	c.outcome, c.finding = c.absence.judge(e.Time, stood, stood == diagnose.Unrecognised.Cause && before.sameStage(e, &d), &d)
 
-	now := Standing{Namespace: s.Namespace, Name: s.Name, UID: s.UID, Deadline: e.Deadline, Seen: e.Seen}
+	now := Standing{Namespace: s.Namespace, Name: s.Name, UID: s.UID, Deadline: e.Deadline}
 	switch c.outcome {
 	case Found:
 		now.Cause, now.Phase = c.finding.Cause, d.Phase
@@ -96,7 +95,7 @@ func (c *Case) Judge(s Subject, e *evidence.Pod, d diagnose.Diagnosis) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.standing = now
+	c.standing, c.reading = now, e
 }
 
 // sameStage reports whether a pod past its deadline is still in the phase in which the verdict
@@ -120,6 +119,14 @@ func (c *Case) Standing() Standing {
 	return c.standing
 }
 
+// Reading returns the last reading of the pod, nil when there was none. It may be called at any
+// time, and what it returns is not to be changed.
+func (c *Case) Reading() *evidence.Pod {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.reading
+}
+
 // Due reports whether the pod is to be looked at: at every call, and more rarely
 // once its verdict has settled. A look that did not find what stands is followed
 // by another one soon.
@@ -138,6 +145,7 @@ func (c *Case) AfterStep(now time.Time, step time.Duration) {
 		c.Alive = alive.AfterStep(now, step)
 	}
 	c.mu.Lock()
+	c.reading = c.Last
 	c.standing.Since = evidence.MomentAfterStep(c.standing.Since, now, step)
 	c.standing.Deadline = evidence.MomentAfterStep(c.standing.Deadline, now, step)
 	c.mu.Unlock()

@@ -75,15 +75,15 @@ func (c *Cases) Standing() []Standing {
 	return out
 }
 
-// Seen returns what readings of a pod have found of it on its node.
-func (c *Cases) Seen(uid string) evidence.Seen {
+// Reading returns the last reading of a pod, nil when there was none.
+func (c *Cases) Reading(uid string) *evidence.Pod {
 	c.mu.Lock()
 	one := c.byUID[uid]
 	c.mu.Unlock()
 	if one == nil {
-		return evidence.Seen{}
+		return nil
 	}
-	return one.Standing().Seen
+	return one.Reading()
 }
 
 // Refused returns how often Open has found no room.
