@@ -31,7 +31,7 @@ var Unrecognised = &Rule{
 				{Text: ". nodeagent's own update of the pod's status is refused, by {refuser}"}, {Text: ""},
 			},
 			"unseen": {
-				{Variant: readingHangs, Text: ". A reading of the pod by nodeagent itself has not returned from the kernel, as that of another program may not. Not known therefore: {unread}"},
+				{Variant: readingHangs, Text: ". nodeagent's own reading of the pod hangs in the kernel, where other programs may hang too. Not known therefore: {unread}"},
 				{Text: ". Could not be read in full: {unread}"}, {Text: ""},
 			},
 			"inside":   {{Text: ". Its containers run under {runtimes}, and what happens inside of that cannot be seen"}, {Text: ""}},

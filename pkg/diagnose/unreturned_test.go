@@ -52,7 +52,7 @@ func TestUnreturnedReadings(t *testing.T) {
 		if v, found = d.Verdict(); !found {
 			t.Errorf("%s: nothing is told for an hour", f.name)
 		}
-		if v.Cause == diagnose.Unrecognised.Cause && (!strings.Contains(v.Message, "A reading of the pod by nodeagent itself has not returned") || !strings.Contains(v.Remedy, "task/*/stack")) {
+		if v.Cause == diagnose.Unrecognised.Cause && (!strings.Contains(v.Message, "nodeagent's own reading of the pod hangs in the kernel") || !strings.Contains(v.Remedy, "task/*/stack")) {
 			t.Errorf("%s: says %q and %q", f.name, v.Message, v.Remedy)
 		}
 	}
