@@ -14,6 +14,7 @@ import (
 const (
 	bitINT  = 1 << (evidence.SIGINT - 1)
 	bitQUIT = 1 << (evidence.SIGQUIT - 1)
+	bitILL  = 1 << (evidence.SIGILL - 1)
 	bitTERM = 1 << (evidence.SIGTERM - 1)
 	bitKILL = 1 << (evidence.SIGKILL - 1)
 )
@@ -290,6 +291,40 @@ func TestStopSignals(t *testing.T) {
 		"trap, bash, python in the foreground": {trap("bash", func(_ *evidence.Pod, c *evidence.Task) { c.Caught, c.Probe.Exe = bitINT, "python3.11" }), "ShellPID1TrapDeferred", diagnose.Inferred},
 		"trap, bash, node, wherever it runs":   {trap("bash", func(_ *evidence.Pod, c *evidence.Task) { c.Caught, c.Probe.Exe = bitINT, "node" }), "", ""},
 		"trap, dash, node in the foreground":   {trap("dash", func(_ *evidence.Pod, c *evidence.Task) { c.Caught, c.Probe.Exe = bitINT, "node" }), "ShellPID1TrapDeferred", diagnose.Proved},
+		"trap, bash, what it has started for >(tee) is older than the server": {trap("bash", func(p *evidence.Pod, c *evidence.Task) {
+			tee := task(102, 100, "tee", evidence.Sleeping, "read")
+			tee.Probe.Start = c.Probe.Start
+			c.Probe.Start++
+			c.Ignored, c.Caught = bitINT|bitQUIT, bitTERM
+			p.Tasks = append(p.Tasks, tee)
+		}), "", ""},
+		"trap, bash, what it has started for >(tee) is older than a server with handlers of its own": {trap("bash", func(p *evidence.Pod, c *evidence.Task) {
+			tee := task(102, 100, "tee", evidence.Sleeping, "read")
+			tee.Probe.Start = c.Probe.Start
+			c.Probe.Start++
+			c.Caught, c.Probe.Exe = bitINT|bitTERM, "node"
+			p.Tasks = append(p.Tasks, tee)
+		}), "", ""},
+		"trap, bash, a server is older than what is in the foreground": {trap("bash", func(p *evidence.Pod, c *evidence.Task) {
+			server := task(102, 100, "server", evidence.Sleeping, "epoll_wait")
+			server.Ignored, server.Probe.Start = bitINT|bitQUIT, c.Probe.Start
+			c.Probe.Start++
+			p.Tasks = append(p.Tasks, server)
+		}), "ShellPID1TrapDeferred", diagnose.Inferred},
+		"trap for EXIT, bash, a server in the background, and a program in the foreground": {trap("bash", func(p *evidence.Pod, c *evidence.Task) {
+			p.Tasks[0].Caught |= bitILL
+			server := task(102, 100, "server", evidence.Sleeping, "epoll_wait")
+			server.Ignored, server.Caught, server.Probe.Start = bitINT|bitQUIT, bitTERM, c.Probe.Start
+			c.Probe.Start++
+			p.Tasks = append(p.Tasks, server)
+		}), "", ""},
+		"trap for EXIT, bash, a program in the foreground that handles the signal": {trap("bash", func(p *evidence.Pod, c *evidence.Task) {
+			p.Tasks[0].Caught |= bitILL
+			c.Caught = bitTERM
+		}), "", ""},
+		"trap for EXIT, bash, a program in the foreground that the signal would end": {trap("bash", func(p *evidence.Pod, _ *evidence.Task) {
+			p.Tasks[0].Caught |= bitILL
+		}), "ShellPID1TrapDeferred", diagnose.Inferred},
 		"trap, dash, node in the background, short sleeps": {func(p *evidence.Pod, t *evidence.Task) {
 			trap("dash", func(_ *evidence.Pod, c *evidence.Task) { c.Caught, c.Probe.Exe = bitINT, "node" })(p, t)
 			loop := task(102, 100, "sleep", evidence.Sleeping, "clock_nanosleep")

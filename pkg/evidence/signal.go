@@ -14,6 +14,7 @@ const (
 	SIGHUP   Signal = 1
 	SIGINT   Signal = 2
 	SIGQUIT  Signal = 3
+	SIGILL   Signal = 4
 	SIGKILL  Signal = 9
 	SIGUSR1  Signal = 10
 	SIGUSR2  Signal = 12

@@ -43,7 +43,7 @@ func signals() []Scenario {
 		trapAndWait("bash-trap-and-wait", ProgramsImage, "bash"),
 		trapAndWait("dash-trap-and-wait", ProgramsImage, "dash"),
 		trapAndWait("ash-trap-and-wait", BusyboxImage, "sh"),
-		trapPassesOn(),
+		trapPassesOn(), trapOverTee(), trapOnExit(),
 
 		// Ignored, blocked, another signal.
 		ignoresTERM("bash-ignores-term", ProgramsImage, "bash"),
@@ -388,6 +388,31 @@ func trapPassesOn() Scenario {
 		Pod: pod(60, ProgramsImage, "bash", "-c",
 			"python3 -c \"import signal; signal.signal(signal.SIGINT, lambda *_: None)\n"+drains+"\" & trap 'kill -TERM $!; wait $!' TERM; wait $!"),
 		Break: onFirst(handles + "until c=$(child $p) && has SigCgt 15 $c && has SigCgt 2 $c; do sleep 1; done\n" + outlive),
+	}
+}
+
+// trapOverTee has bash start tee in the background, which is told so by nothing that
+// the kernel shows of it.
+func trapOverTee() Scenario {
+	return Scenario{
+		Name:  "bash-trap-over-tee",
+		Story: "innocent: a shell that writes through tee passes SIGTERM on to a Python server in its background, which drains",
+		Pod: pod(60, ProgramsImage, "bash", "-c",
+			"exec > >(tee /log); python3 -c \""+drains+"\" & trap 'kill -TERM $!; wait $!' TERM; wait $!"),
+		Break: onFirst(handles + `until for c in $(tasks); do [ "$(cat /proc/$c/comm)" != python3 ] || has SigCgt 15 $c && break; done; do sleep 1; done
+[ "$(cat /proc/$(child $p)/comm)" = tee ] && lacks SigIgn 2 $(child $p)
+` + outlive),
+	}
+}
+
+// trapOnExit has bash run its trap immediately, although a program is in its foreground.
+func trapOnExit() Scenario {
+	return Scenario{
+		Name:  "bash-trap-on-exit",
+		Story: "innocent: a shell over tail has a trap for EXIT only, which stops a Python server in its background that drains",
+		Pod: pod(60, ProgramsImage, "bash", "-c",
+			"python3 -c \""+drains+"\" & pid=$!; trap 'kill -TERM $pid; wait $pid' EXIT; tail -f /dev/null"),
+		Break: onFirst(handles + "until c=$(child $p) && has SigCgt 15 $c; do sleep 1; done\n" + outlive),
 	}
 }
 

@@ -38,7 +38,9 @@ func (fp FirstProcess) ShellOverChild() bool { return Shell(fp.Leader) && len(fp
 // no other reason for the wait, else inferred.
 //
 // A program in the background is started with SIGINT and SIGQUIT ignored (POSIX,
-// Asynchronous Lists), which programs keep unless they set up handlers of their own.
+// Asynchronous Lists), which programs keep unless they set up handlers of their own. What bash
+// starts for >(program) is in the background and ignores neither; but bash starts nothing while it
+// waits for its foreground, so that what is there is the last that it has started.
 func (fp FirstProcess) Foreground(p *evidence.Pod) (child *evidence.Task, proved bool) {
 	sh := fp.Leader
 	if !Shell(sh) || sh.Probe == nil || sh.Probe.Syscall != "wait4" || sh.Probe.Group == 0 || sh.Probe.Started.IsZero() {
@@ -47,8 +49,11 @@ func (fp FirstProcess) Foreground(p *evidence.Pod) (child *evidence.Task, proved
 	// dash and busybox wait for the background in sigsuspend, so wait4 is a
 	// second proof; bash waits for both in wait4.
 	proved = slices.Contains([]string{"dash", "busybox"}, sh.Probe.Exe)
-	var found *evidence.Task
+	var found, last *evidence.Task
 	for _, c := range fp.Children {
+		if c.Probe != nil && c.Probe.Group == sh.Probe.Group && (last == nil || older(last, c)) {
+			last = c
+		}
 		switch {
 		case c.Probe == nil || c.Probe.Started.IsZero():
 			return nil, false
@@ -66,7 +71,24 @@ func (fp FirstProcess) Foreground(p *evidence.Pod) (child *evidence.Task, proved
 			found = c // what is in the foreground was started last
 		}
 	}
-	return found, found != nil && proved
+	switch {
+	case found == nil:
+		return nil, false
+	case !proved && found != last, trapsExit(sh) && (len(fp.Children) > 1 || survives(found, fp.Container.StopSignal)):
+		return nil, false
+	}
+	return found, proved
+}
+
+// trapsExit reports whether the shell is a bash with a trap for EXIT: it then has a handler for each
+// signal that would end it (initialize_terminating_signals, trap.c), SIGILL among them. If it has
+// no other trap for the signal, it runs that one immediately, whatever is in its foreground, and what it waits
+// for may be what the trap has told to stop.
+func trapsExit(sh *evidence.Task) bool { return sh.Caught.Has(evidence.SIGILL) }
+
+// survives reports whether a signal does not end the process by itself.
+func survives(t *evidence.Task, sig evidence.Signal) bool {
+	return (t.Caught | t.Ignored | t.Blocked).Has(sig)
 }
 
 // respectsIgnored reports whether the program is one that sets up no handler for
