@@ -14,7 +14,9 @@ import (
 
 // When a running pod's Baseline is read: as soon as it is seen to run, and again
 // when it has run for half as long again, because programs set their handlers up when
-// they start; and from rarely on no more often than that.
+// they start; and from rarely on no more often than that. A pod that is pending is read in the
+// same way from when it is first seen: one with an init container that runs is, and so is one in which
+// a single container cannot be created.
 const (
 	soon   = 4 * time.Second
 	rarely = 10 * time.Minute
@@ -31,7 +33,8 @@ type Baselines struct {
 
 // baselines are the last two readings of one pod.
 type baselines struct {
-	seen         time.Time // when the pod was first seen to run
+	seen         time.Time // when the pod was first seen, and anew when it was first seen to run
+	runs         bool
 	due          time.Time
 	last, before *evidence.Baseline
 }
@@ -67,7 +70,8 @@ func (b *Baselines) due(pods []*corev1.Pod, now time.Time) []string {
 	for _, p := range pods {
 		uid, _ := runtimeUID(p)
 		here[uid] = true
-		if p.DeletionTimestamp != nil || p.Status.Phase != corev1.PodRunning {
+		runs := p.Status.Phase == corev1.PodRunning
+		if p.DeletionTimestamp != nil || !runs && p.Status.Phase != corev1.PodPending {
 			continue
 		}
 		known := b.pods[uid]
@@ -75,8 +79,11 @@ func (b *Baselines) due(pods []*corev1.Pod, now time.Time) []string {
 			if b.pods == nil {
 				b.pods = make(map[string]*baselines)
 			}
-			known = &baselines{seen: now, due: now}
+			known = new(baselines)
 			b.pods[uid] = known
+		}
+		if known.seen.IsZero() || runs && !known.runs {
+			known.seen, known.due, known.runs = now, now, runs
 		}
 		if !b.reading && !now.Before(known.due) {
 			known.due = now.Add(min(max(soon, now.Sub(known.seen)/2), rarely))

@@ -23,9 +23,9 @@ func running(uid types.UID) *corev1.Pod {
 func TestBaselines(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench()
-		pending := running("pending")
-		pending.Status.Phase = corev1.PodPending
-		b.set([]*corev1.Pod{running("a"), pending})
+		ended := running("ended")
+		ended.Status.Phase = corev1.PodSucceeded
+		b.set([]*corev1.Pod{running("a"), ended})
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		go b.Run(ctx)
@@ -40,8 +40,8 @@ func TestBaselines(t *testing.T) {
 		if n := b.baselinesOf("a"); n < 20 || n > 26 { // 15 in the first 20 minutes, then 6 in an hour
 			t.Errorf("read %d times in two hours", n)
 		}
-		if n := b.baselinesOf("pending"); n != 0 {
-			t.Errorf("a pod that does not run was read %d times", n)
+		if n := b.baselinesOf("ended"); n != 0 {
+			t.Errorf("a pod that has ended was read %d times", n)
 		}
 
 		last := b.Before.Of("a", time.Now().Add(time.Hour))
@@ -74,6 +74,32 @@ func TestBaselines(t *testing.T) {
 		synctest.Wait()
 		if len(b.Before.pods) != 0 {
 			t.Error("a pod that has gone is kept")
+		}
+	})
+}
+
+// A pod of which an init container runs is pending: what its processes do with signals is read
+// too, and as often as of a young pod when the others have been started.
+func TestBaselinesOfPending(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench()
+		p := running("p")
+		p.Status.Phase = corev1.PodPending
+		b.set([]*corev1.Pod{p})
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		go b.Run(ctx)
+		time.Sleep(15 * time.Minute)
+		synctest.Wait()
+		n := b.baselinesOf("p")
+		if n < 12 || n > 16 {
+			t.Errorf("while it was pending it was read %d times", n)
+		}
+		b.set([]*corev1.Pod{running("p")})
+		time.Sleep(15 * time.Second)
+		synctest.Wait()
+		if n = b.baselinesOf("p") - n; n != 4 { // after 0, 4, 8 and 12 seconds, or soon after each
+			t.Errorf("when it ran it was read %d times in 15 seconds", n)
 		}
 	})
 }

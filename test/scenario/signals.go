@@ -18,6 +18,7 @@ func signals() []Scenario {
 		shellPID1(), sleepPID1(),
 		noTrap("bash-no-trap", ProgramsImage, "bash"),
 		noTrap("dash-no-trap", ProgramsImage, "dash"),
+		initNoTrap(),
 		entrypoint(), shellExecutes(), pythonNoHandler(), nodeNoHandler(),
 		handlesTERM(), handlesTERMInPython(), handlesTERMInNode(), handlesTERMInJava(),
 
@@ -142,6 +143,23 @@ func noTrap(name, image, shell string) Scenario {
 		Cause:   "ShellPID1NoTrap",
 		Says:    []string{"container main", "shell " + shell, "SIGTERM", "sleep"},
 		InGrace: true,
+	}
+}
+
+// initNoTrap waits for something that does not come, as for a database.
+func initNoTrap() Scenario {
+	spec := pod(40, BusyboxImage, "sleep", "100000")
+	spec.InitContainers = []corev1.Container{{Name: "wait", Image: BusyboxImage, ImagePullPolicy: corev1.PullNever, Command: []string{"sh", "-c", "until [ -e /there ]; do sleep 2; done"}}}
+	return Scenario{
+		Name:     "init-no-trap",
+		Story:    "the shell of an init container waits in a loop and keeps SIGTERM from the program it runs",
+		Pod:      spec,
+		Starting: true,
+		Break:    onFirst("until p=$(first); do sleep 1; done\n" + knownLong),
+		Proof:    noHandler + `[ "$(cat /proc/$(child $p)/comm)" = sleep ]`,
+		Cause:    "ShellPID1NoTrap",
+		Says:     []string{"container wait", "shell sh", "SIGTERM"},
+		InGrace:  true,
 	}
 }
 
