@@ -768,6 +768,7 @@ func TestTrimKeepsWhatIsLookedAt(t *testing.T) {
 	hash := "0123456789abcdef0123456789abcdef"
 	p.Annotations = map[string]string{mirrorAnnotation: "h", hashAnnotation: hash, "token": "x"}
 	p.Finalizers = []string{"example.com/f"}
+	p.Generation = 3
 	p.OwnerReferences = []metav1.OwnerReference{{UID: "other"}, {UID: "set", Controller: &share}}
 	p.Spec = corev1.PodSpec{
 		NodeName: "n", HostPID: true, ShareProcessNamespace: &share,
@@ -785,7 +786,7 @@ func TestTrimKeepsWhatIsLookedAt(t *testing.T) {
 		}}},
 		ExtendedResourceClaimStatus: &corev1.PodExtendedResourceClaimStatus{ResourceClaimName: "secret"},
 
-		Phase:      corev1.PodRunning,
+		Phase: corev1.PodRunning, ObservedGeneration: 3,
 		Conditions: []corev1.PodCondition{{Type: corev1.PodReady}, {Type: verdict.ConditionType, Reason: "X"}},
 	}
 	obj, err := Trim(p)
@@ -1331,5 +1332,28 @@ func TestLatePods(t *testing.T) {
 	b.round(t.Context())
 	if !b.late["old"] || b.late["new"] {
 		t.Errorf("late: %v", b.late)
+	}
+}
+
+// A deletion raises the pod's generation, and the kubelet writes which one it has seen when it
+// begins to stop the pod.
+func TestStopBegun(t *testing.T) {
+	for name, tc := range map[string]struct {
+		generation, observed int64
+		want                 bool
+	}{
+		"seen":                          {2, 2, true},
+		"not seen yet":                  {2, 1, false},
+		"a kubelet that tells none":     {2, 0, false},
+		"an API server that counts not": {0, 0, false},
+	} {
+		p := terminating("a", time.Now(), 30)
+		p.Generation, p.Status.ObservedGeneration = tc.generation, tc.observed
+		if got := Seed(p).StopBegun; got != tc.want {
+			t.Errorf("%s: %v", name, got)
+		}
+		if p.DeletionTimestamp = nil; Seed(p).StopBegun {
+			t.Errorf("%s, and nobody has deleted it", name)
+		}
 	}
 }

@@ -40,7 +40,7 @@ func Trim(obj any) (any, error) {
 			HostNetwork:           p.Spec.HostNetwork,
 			ShareProcessNamespace: p.Spec.ShareProcessNamespace,
 		},
-		Status: corev1.PodStatus{Phase: p.Status.Phase},
+		Status: corev1.PodStatus{Phase: p.Status.Phase, ObservedGeneration: p.Status.ObservedGeneration},
 	}
 	out.Name, out.Namespace, out.UID = p.Name, p.Namespace, p.UID
 	out.ResourceVersion, out.Generation = p.ResourceVersion, p.Generation
@@ -486,6 +486,7 @@ func Seed(p *corev1.Pod) *evidence.Pod {
 		e.ManifestGraceSeconds = *g
 	}
 	if t := p.DeletionTimestamp; t != nil {
+		e.StopBegun = p.Generation > 0 && p.Status.ObservedGeneration >= p.Generation
 		e.Deadline, e.DeletionRequested = t.Time, t.Time
 		if g := p.DeletionGracePeriodSeconds; g != nil {
 			e.GracePeriodSeconds = *g

@@ -481,6 +481,9 @@ func TestStopSignals(t *testing.T) {
 		"another container's image is being pulled": {func(p *evidence.Pod, _ *evidence.Task) {
 			p.Containers = append(p.Containers, evidence.Container{Name: "second", Kind: evidence.App, Waiting: true})
 		}, "", ""},
+		"another container could not be created, and the kubelet has begun to stop the pod": {func(p *evidence.Pod, _ *evidence.Task) {
+			p.Containers, p.StopBegun = append(p.Containers, evidence.Container{Name: "second", Kind: evidence.App, Waiting: true}), true
+		}, "SignalDroppedByPID1", diagnose.Proved},
 		"its postStart hook runs": {func(p *evidence.Pod, _ *evidence.Task) { p.Containers[0].Waiting = true }, "", ""},
 		"killed at the deadline of a kubelet that was started anew": {func(p *evidence.Pod, t *evidence.Task) {
 			t.Caught = bitTERM

@@ -128,6 +128,10 @@ type Pod struct {
 	// asked for only when nothing else is left.
 	FinalizerSetters []FinalizerSetter `json:"finalizerSetters,omitempty"`
 
+	// StopBegun reports whether the kubelet has begun to stop the pod, by the generation that it has
+	// written into the pod's status, which the deletion has raised. Before Kubernetes 1.34 it may write none.
+	StopBegun bool `json:"stopBegun,omitempty"`
+
 	// Before is what the first processes did with signals before the deletion; nil
 	// when that was not read in time, as with a pod that is deleted as soon as it runs
 	// or an agent that was started since.

@@ -18,7 +18,7 @@ func signals() []Scenario {
 		shellPID1(), sleepPID1(),
 		noTrap("bash-no-trap", ProgramsImage, "bash"),
 		noTrap("dash-no-trap", ProgramsImage, "dash"),
-		initNoTrap(),
+		initNoTrap(), noTrapBeside(),
 		entrypoint(), shellExecutes(), pythonNoHandler(), nodeNoHandler(),
 		handlesTERM(), handlesTERMInPython(), handlesTERMInNode(), handlesTERMInJava(),
 
@@ -161,6 +161,18 @@ func initNoTrap() Scenario {
 		Says:     []string{"container wait", "shell sh", "SIGTERM"},
 		InGrace:  true,
 	}
+}
+
+// noTrapBeside has a container that the kubelet cannot create, so that the pod stays pending.
+func noTrapBeside() Scenario {
+	s := shellPID1()
+	s.Name = "no-trap-beside-missing"
+	s.Story = "a shell is PID 1 and keeps SIGTERM from the program it runs, and the ConfigMap for a second container is missing"
+	missing := corev1.EnvFromSource{ConfigMapRef: &corev1.ConfigMapEnvSource{LocalObjectReference: corev1.LocalObjectReference{Name: "missing"}}}
+	s.Pod.Containers = append(s.Pod.Containers, corev1.Container{Name: "second", Image: BusyboxImage, Command: []string{"sleep", "100000"}, EnvFrom: []corev1.EnvFromSource{missing}})
+	s.Starting = true
+	s.Break = onFirst("until p=$(first) && child $p >/dev/null; do sleep 1; done\n" + known)
+	return s
 }
 
 func sleepPID1() Scenario {

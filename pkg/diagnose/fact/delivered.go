@@ -64,8 +64,12 @@ func Halted(t *evidence.Task) bool { return t.State == evidence.Stopped || t.Sta
 
 // startsUp reports whether a container of the pod is still to be started, or the
 // kubelet has not got over its start: it writes that a container runs when the
-// postStart hook has ended.
+// postStart hook has ended. When it has begun to stop the pod it calls a container that it could not
+// create one that is being created (SyncTerminatingPod, pkg/kubelet/kubelet.go).
 func startsUp(p *evidence.Pod) bool {
+	if p.StopBegun {
+		return false
+	}
 	for i := range p.Containers {
 		c := &p.Containers[i]
 		if c.Kind == evidence.Init && c.State == evidence.StateRunning {
