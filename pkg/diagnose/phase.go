@@ -93,8 +93,8 @@ func locateAmongTasks(p *evidence.Pod, live []*evidence.Task) Phase {
 		return Delivery
 	}
 	if p.Overdue() < 0 {
-		for _, c := range p.Containers {
-			if c.PreStop && c.State == evidence.StateRunning {
+		for i := range p.Containers {
+			if c := &p.Containers[i]; c.PreStop && c.State == evidence.StateRunning && !fact.PreStopSlept(p, c) {
 				return PreStop
 			}
 		}

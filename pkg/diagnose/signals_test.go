@@ -704,6 +704,16 @@ func TestStopSignals(t *testing.T) {
 			t.Caught = bitTERM
 			sleepy(p, 15, time.Second)
 		}, "", ""},
+		"no handler, and its preStop hook has slept": {func(p *evidence.Pod, _ *evidence.Task) {
+			p.Containers[0].PreStop, p.Containers[0].PreStopSleep, p.Time = true, 5, requested.Add(16*time.Second)
+		}, "SignalDroppedByPID1", diagnose.Proved},
+		"no handler, and its preStop hook may have slept": {func(p *evidence.Pod, _ *evidence.Task) {
+			p.Containers[0].PreStop, p.Containers[0].PreStopSleep, p.Time = true, 5, requested.Add(14*time.Second)
+		}, "", ""},
+		"its preStop hook has slept, and the program blocks the signal": {func(p *evidence.Pod, t *evidence.Task) {
+			p.Containers[0].PreStop, p.Containers[0].PreStopSleep, p.Time = true, 10, requested.Add(25*time.Second)
+			t.Blocked, t.SharedPending, t.PendingSince = bitTERM, bitTERM, requested.Add(10*time.Second)
+		}, "", ""},
 		"its preStop hook sleeps, by a kubelet that does not know such hooks": {func(p *evidence.Pod, _ *evidence.Task) {
 			sleepy(p, 30, 0)
 		}, "", ""},

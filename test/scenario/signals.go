@@ -18,7 +18,7 @@ func signals() []Scenario {
 		shellPID1(), sleepPID1(),
 		noTrap("bash-no-trap", ProgramsImage, "bash"),
 		noTrap("dash-no-trap", ProgramsImage, "dash"),
-		initNoTrap(), noTrapBeside(),
+		initNoTrap(), noTrapBeside(), preStopSlept(),
 		entrypoint(), shellExecutes(), pythonNoHandler(), nodeNoHandler(),
 		handlesTERM(), handlesTERMInPython(), handlesTERMInNode(), handlesTERMInJava(),
 
@@ -172,6 +172,15 @@ func noTrapBeside() Scenario {
 	s.Pod.Containers = append(s.Pod.Containers, corev1.Container{Name: "second", Image: BusyboxImage, Command: []string{"sleep", "100000"}, EnvFrom: []corev1.EnvFromSource{missing}})
 	s.Starting = true
 	s.Break = onFirst("until p=$(first) && child $p >/dev/null; do sleep 1; done\n" + known)
+	return s
+}
+
+// preStopSlept has a hook that is over long before the deadline, after which the program is sent SIGTERM.
+func preStopSlept() Scenario {
+	s := shellPID1()
+	s.Name = "pre-stop-slept"
+	s.Story = "a preStop hook sleeps for an eighth of the grace period, and then a shell keeps SIGTERM from the program it runs"
+	s.Pod = preStop(s.Pod, sleeping(5))
 	return s
 }
 

@@ -152,14 +152,14 @@ func Signalled(p *evidence.Pod) []FirstProcess {
 
 // Sent returns the first processes that have been sent their stop signal, as far as can be
 // seen (Delivered). Left out are containers whose specification has a preStop hook, because
-// the hook may run until the end of the grace period and end the program itself. There are none
-// while the node shuts down (Hastened).
+// the hook may run until the end of the grace period and end the program itself, but for one that
+// has slept (PreStopSlept). There are none while the node shuts down (Hastened).
 func Sent(p *evidence.Pod) []FirstProcess {
 	if !Delivered(p) || Hastened(p) {
 		return nil
 	}
 	return slices.DeleteFunc(FirstProcesses(p), func(fp FirstProcess) bool {
-		return fp.Container.PreStop || fp.Container.StopSignal == 0
+		return fp.Container.PreStop && !PreStopSlept(p, fp.Container) || fp.Container.StopSignal == 0
 	})
 }
 

@@ -111,10 +111,11 @@ func Pending(p *evidence.Pod, t *evidence.Task, sig evidence.Signal) bool {
 // LeavesPending reports whether a process has not run at all since the signal began to
 // wait, for half of the grace period: one that works on something that must not be
 // interrupted blocks the signal meanwhile, and takes it afterwards. A process that
-// was first seen late must be seen to sleep for that long.
+// was first seen late must be seen to sleep for that long. Of one with a preStop hook the signal
+// has not waited for that long.
 func (fp FirstProcess) LeavesPending(p *evidence.Pod, sig evidence.Signal) bool {
 	half := Grace(p) / 2
-	if !Pending(p, fp.Leader, sig) || p.Time.Sub(p.DeletionRequested) < half {
+	if fp.Container.PreStop || !Pending(p, fp.Leader, sig) || p.Time.Sub(p.DeletionRequested) < half {
 		return false
 	}
 	since := p.DeletionRequested.Add(max(Grace(p)/4, 2*Stuck))

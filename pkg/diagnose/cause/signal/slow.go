@@ -29,6 +29,7 @@ func slow(p *evidence.Pod) []fact.FirstProcess {
 	for _, fp := range fact.Sent(p) {
 		t := fp.Leader
 		switch {
+		case fp.Container.PreStop: // it had less than the grace period
 		case !fact.Settled(p, t) && !fp.HandlersKept():
 		case !hadItsTurn(p, fp.Container):
 		case !took(fp, fp.Container.StopSignal), t.CoreDumping, !tookBefore(fp, fp.Container.StopSignal):
