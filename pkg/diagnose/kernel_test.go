@@ -897,6 +897,17 @@ func TestDeadlineInDoubt(t *testing.T) {
 	if d := cause.Diagnose(late); len(d.Findings) != 1 {
 		t.Errorf("stuck for 90 s: %+v", d.Findings)
 	}
+	lives := stopping(func(p *evidence.Pod, t *evidence.Task) {
+		t.Caught, p.Time, p.UnchangedSince = bitTERM, p.Deadline.Add(90*time.Second), p.Deadline
+		p.Node.Containerd.ConnectedSince = requested.Add(31 * time.Second)
+	})
+	if d := cause.Diagnose(lives); len(d.Findings) > 0 {
+		t.Errorf("the kubelet asks a containerd that was started anew to wait for the whole grace period again: %+v", d.Findings)
+	}
+	lives.Node.Containerd.ConnectedSince = requested.Add(29 * time.Second)
+	if d := cause.Diagnose(lives); len(d.Findings) != 1 {
+		t.Errorf("a grace period and a minute have passed since containerd was started: %+v", d.Findings)
+	}
 }
 
 // A tracer and a parent outside are given time: a node without a processor to spare

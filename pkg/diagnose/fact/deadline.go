@@ -35,3 +35,14 @@ func beganAnew(p *evidence.Pod) time.Duration {
 	}
 	return max(0, t.Probe.Started.Sub(p.DeletionRequested))
 }
+
+// askedAnew returns how long after the request for deletion containerd was started, or first asked by this agent, while
+// a program of the pod lives: the end of containerd ends the kubelet's request to stop a container, and the next one has
+// the whole grace period.
+func askedAnew(p *evidence.Pod) time.Duration {
+	since := p.Node.Containerd.ConnectedSince
+	if since.IsZero() || len(AppTasks(p)) == 0 {
+		return 0
+	}
+	return max(0, since.Sub(p.DeletionRequested))
+}
