@@ -866,6 +866,15 @@ func TestStopSignals(t *testing.T) {
 			wasKnown(p, func(b *evidence.Baseline, t *evidence.Task) { t.Caught, t.SignalsSince = bitTERM, b.Read })
 			gone(p, 137, 0)
 		}, "", ""},
+		"its handler was removed before the deletion, for which a probe may be the reason": {func(p *evidence.Pod, _ *evidence.Task) {
+			wasKnown(p, func(b *evidence.Baseline, t *evidence.Task) {
+				b.Read = requested.Add(-4 * time.Second)
+				t.SignalsSince, t.Removed = b.Read, bitTERM
+			})
+		}, "", ""},
+		"its handler was removed long before the deletion": {func(p *evidence.Pod, _ *evidence.Task) {
+			wasKnown(p, func(b *evidence.Baseline, t *evidence.Task) { t.SignalsSince, t.Removed = b.Read, bitTERM })
+		}, "SignalDroppedByPID1", diagnose.Proved},
 		"read before a deletion of which the time is in doubt": {func(p *evidence.Pod, _ *evidence.Task) {
 			p.SetSkew(-9*time.Second, 9*time.Second)
 			wasKnown(p, func(b *evidence.Baseline, _ *evidence.Task) { b.Read = requested.Add(-5 * time.Second) })

@@ -20,14 +20,21 @@ type Baseline struct {
 const BaselineMargin = 3 * time.Second
 
 // Since carries over from an earlier Baseline of the same pod since when what is
-// unchanged has been so, as Pod.Since does. A nil earlier one means that this is
-// the first.
+// unchanged has been so, as Pod.Since does, and what has been removed. A nil earlier one means
+// that this is the first.
 func (b *Baseline) Since(earlier *Baseline) {
 	var before []Task
 	if earlier != nil {
 		before = earlier.Tasks
 	}
 	since(b.Tasks, before, b.Read)
+	for i := range b.Tasks {
+		for j := range before {
+			if t, e := &b.Tasks[i], &before[j]; t.PID == e.PID && t.TID == e.TID && t.Comm == e.Comm {
+				t.Removed = (e.Caught | e.Removed) &^ t.Caught
+			}
+		}
+	}
 }
 
 // Precedes reports whether the Baseline is of a time before a deletion that was

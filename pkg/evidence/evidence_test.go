@@ -1077,3 +1077,26 @@ func TestAwaitsScanner(t *testing.T) {
 		}
 	}
 }
+
+// A reading knows which handlers an earlier one has shown, of the same program.
+func TestBaselineKnowsRemovedHandlers(t *testing.T) {
+	const term, hup = SignalSet(1 << (SIGTERM - 1)), SignalSet(1 << (SIGHUP - 1))
+	read := func(comm string, caught SignalSet, earlier *Baseline) *Baseline {
+		b := &Baseline{Read: time.Now(), Tasks: []Task{{PID: 1, TID: 1, Comm: comm, Caught: caught}}}
+		b.Since(earlier)
+		return b
+	}
+	both := read("a", term|hup, nil)
+	one := read("a", hup, both)
+	for name, tc := range map[string]struct {
+		b    *Baseline
+		want SignalSet
+	}{
+		"first": {both, 0}, "next": {one, term}, "later": {read("a", hup, one), term}, "none is left": {read("a", 0, one), term | hup},
+		"there again": {read("a", term|hup, one), 0}, "another program": {read("b", hup, one), 0},
+	} {
+		if got := tc.b.Tasks[0].Removed; got != tc.want {
+			t.Errorf("%s: %v, want %v", name, got, tc.want)
+		}
+	}
+}

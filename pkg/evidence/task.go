@@ -64,6 +64,9 @@ type Task struct {
 	// program with the same dispositions of signals: a program that starts has not
 	// installed its handlers yet.
 	SignalsSince time.Time `json:"signalsSince,omitzero"`
+	// Removed, of a task in a Baseline, are the signals for which an earlier one showed a handler that is not there
+	// any more.
+	Removed SignalSet `json:"removed,omitempty"`
 	// PendingSince is the same for the readings in a row that showed the same
 	// signals in SharedPending; zero while there are none.
 	PendingSince time.Time `json:"pendingSince,omitzero"`
