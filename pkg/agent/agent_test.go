@@ -1340,20 +1340,21 @@ func TestLatePods(t *testing.T) {
 func TestStopBegun(t *testing.T) {
 	for name, tc := range map[string]struct {
 		generation, observed int64
-		want                 bool
+		begun, awaited       bool
 	}{
-		"seen":                          {2, 2, true},
-		"not seen yet":                  {2, 1, false},
-		"a kubelet that tells none":     {2, 0, false},
-		"an API server that counts not": {0, 0, false},
+		"seen":                          {2, 2, true, false},
+		"not seen yet":                  {2, 1, false, true},
+		"a kubelet that tells none":     {2, 0, false, false},
+		"an API server that counts not": {0, 0, false, false},
 	} {
 		p := terminating("a", time.Now(), 30)
 		p.Generation, p.Status.ObservedGeneration = tc.generation, tc.observed
-		if got := Seed(p).StopBegun; got != tc.want {
-			t.Errorf("%s: %v", name, got)
+		if e := Seed(p); e.StopBegun != tc.begun || e.StopAwaited != tc.awaited {
+			t.Errorf("%s: begun %v, awaited %v", name, e.StopBegun, e.StopAwaited)
 		}
-		if p.DeletionTimestamp = nil; Seed(p).StopBegun {
-			t.Errorf("%s, and nobody has deleted it", name)
+		p.DeletionTimestamp = nil
+		if e := Seed(p); e.StopBegun || e.StopAwaited {
+			t.Errorf("%s, and nobody has deleted it: begun %v, awaited %v", name, e.StopBegun, e.StopAwaited)
 		}
 	}
 }

@@ -486,7 +486,9 @@ func Seed(p *corev1.Pod) *evidence.Pod {
 		e.ManifestGraceSeconds = *g
 	}
 	if t := p.DeletionTimestamp; t != nil {
-		e.StopBegun = p.Generation > 0 && p.Status.ObservedGeneration >= p.Generation
+		if seen := p.Status.ObservedGeneration; seen > 0 && p.Generation > 0 && !e.Mirror {
+			e.StopBegun, e.StopAwaited = seen >= p.Generation, seen < p.Generation
+		}
 		e.Deadline, e.DeletionRequested = t.Time, t.Time
 		if g := p.DeletionGracePeriodSeconds; g != nil {
 			e.GracePeriodSeconds = *g

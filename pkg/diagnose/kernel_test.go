@@ -908,6 +908,14 @@ func TestDeadlineInDoubt(t *testing.T) {
 	if d := cause.Diagnose(lives); len(d.Findings) != 1 {
 		t.Errorf("a grace period and a minute have passed since containerd was started: %+v", d.Findings)
 	}
+	lives.StopBegun, lives.StopAwaitedUntil = true, requested.Add(31*time.Second)
+	if d := cause.Diagnose(lives); len(d.Findings) > 0 {
+		t.Errorf("a kubelet that has begun late gives the whole grace period: %+v", d.Findings)
+	}
+	lives.StopAwaitedUntil = requested.Add(29 * time.Second)
+	if d := cause.Diagnose(lives); len(d.Findings) != 1 {
+		t.Errorf("a grace period and a minute have passed since the kubelet has begun: %+v", d.Findings)
+	}
 }
 
 // A tracer and a parent outside are given time: a node without a processor to spare

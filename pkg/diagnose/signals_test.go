@@ -484,6 +484,15 @@ func TestStopSignals(t *testing.T) {
 		"another container could not be created, and the kubelet has begun to stop the pod": {func(p *evidence.Pod, _ *evidence.Task) {
 			p.Containers, p.StopBegun = append(p.Containers, evidence.Container{Name: "second", Kind: evidence.App, Waiting: true}), true
 		}, "SignalDroppedByPID1", diagnose.Proved},
+		"the kubelet has not begun to stop the pod": {func(p *evidence.Pod, _ *evidence.Task) { p.StopAwaited = true }, "", ""},
+		"killed at the deadline of a kubelet that has begun late": {func(p *evidence.Pod, t *evidence.Task) {
+			t.Caught, p.StopBegun, p.StopAwaitedUntil = bitTERM, true, requested.Add(11*time.Second)
+			gone(p, 137, 0)
+		}, "", ""},
+		"killed at the deadline of a kubelet that has begun at once": {func(p *evidence.Pod, t *evidence.Task) {
+			t.Caught, p.StopBegun, p.StopAwaitedUntil = bitTERM, true, requested.Add(2*time.Second)
+			gone(p, 137, 0)
+		}, "SlowShutdown", diagnose.Proved},
 		"its postStart hook runs": {func(p *evidence.Pod, _ *evidence.Task) { p.Containers[0].Waiting = true }, "", ""},
 		"killed at the deadline of a kubelet that was started anew": {func(p *evidence.Pod, t *evidence.Task) {
 			t.Caught = bitTERM

@@ -129,8 +129,12 @@ type Pod struct {
 	FinalizerSetters []FinalizerSetter `json:"finalizerSetters,omitempty"`
 
 	// StopBegun reports whether the kubelet has begun to stop the pod, by the generation that it has
-	// written into the pod's status, which the deletion has raised. Before Kubernetes 1.34 it may write none.
-	StopBegun bool `json:"stopBegun,omitempty"`
+	// written into the pod's status, which the deletion has raised; and StopAwaited that it has not. Before
+	// Kubernetes 1.34 it may write none, and neither is known.
+	StopBegun   bool `json:"stopBegun,omitempty"`
+	StopAwaited bool `json:"stopAwaited,omitempty"`
+	// StopAwaitedUntil is the Time of the last reading that showed StopAwaited.
+	StopAwaitedUntil time.Time `json:"stopAwaitedUntil,omitzero"`
 
 	// Before is what the first processes did with signals before the deletion; nil
 	// when that was not read in time, as with a pod that is deleted as soon as it runs

@@ -1100,3 +1100,17 @@ func TestBaselineKnowsRemovedHandlers(t *testing.T) {
 		}
 	}
 }
+
+// That the kubelet has begun to stop a pod stays so when a second deletion has raised the generation.
+func TestStopBegunStays(t *testing.T) {
+	begin := time.Now()
+	var last *Pod
+	for i, p := range []*Pod{{}, {StopAwaited: true}, {StopAwaited: true}, {StopBegun: true}, {StopAwaited: true}} {
+		p.Time = begin.Add(time.Duration(i) * time.Second)
+		p.Since(last)
+		last = p
+	}
+	if !last.StopBegun || last.StopAwaited || !last.StopAwaitedUntil.Equal(begin.Add(2*time.Second)) {
+		t.Errorf("begun %v, awaited %v until %s", last.StopBegun, last.StopAwaited, last.StopAwaitedUntil.Sub(begin))
+	}
+}

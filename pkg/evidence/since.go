@@ -27,6 +27,7 @@ func (p *Pod) Since(earlier *Pod) {
 		p.StageSince = e.StageSince
 	}
 	tasks := latest(p.Time, p.TasksRead)
+	p.sinceStop(&e)
 	since(p.Tasks, e.Tasks, tasks)
 	since(p.Parents, e.Parents, tasks)
 	since(p.Leftovers, e.Leftovers, tasks)
@@ -59,6 +60,17 @@ func (p *Pod) Since(earlier *Pod) {
 				p.Cgroups[i].Memory.since(e.Cgroups[j].Memory, now, before)
 			}
 		}
+	}
+}
+
+// sinceStop carries over that the kubelet has begun to stop the pod, of which a second deletion raises the generation once
+// more, and until when it had not.
+func (p *Pod) sinceStop(e *Pod) {
+	if e.StopBegun {
+		p.StopBegun, p.StopAwaited = true, false
+	}
+	if p.StopAwaitedUntil = e.StopAwaitedUntil; p.StopAwaited {
+		p.StopAwaitedUntil = p.Time
 	}
 }
 

@@ -8,8 +8,10 @@ import (
 
 // DeadlineKnown reports whether the kubelet goes by the pod's deadline, as far as is
 // seen. One that was started anew since the deletion gives the whole grace period once
-// more, and keeps to the first of two deletions.
-func DeadlineKnown(p *evidence.Pod) bool { return !p.DeadlineUnsure && beganAnew(p) == 0 }
+// more, and keeps to the first of two deletions; and one that has begun late gives all of it.
+func DeadlineKnown(p *evidence.Pod) bool {
+	return !p.DeadlineUnsure && beganAnew(p) == 0 && beganLate(p) <= KillLatency
+}
 
 // KilledByNow reports whether the kubelet has had the time to have a pod killed: where it goes by another deadline than is
 // known, as long as Unknown gives it.
@@ -45,4 +47,14 @@ func askedAnew(p *evidence.Pod) time.Duration {
 		return 0
 	}
 	return max(0, since.Sub(p.DeletionRequested))
+}
+
+// beganLate returns how long after the request for deletion the kubelet had not begun to stop the pod, which it
+// has by now: it completes first what it is at, such as to end a container for its liveness probe, with the whole
+// grace period, and to start it again.
+func beganLate(p *evidence.Pod) time.Duration {
+	if !p.StopBegun || p.StopAwaitedUntil.IsZero() {
+		return 0
+	}
+	return max(0, p.StopAwaitedUntil.Sub(p.DeletionRequested))
 }

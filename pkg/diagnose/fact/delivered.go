@@ -18,6 +18,9 @@ func Delivered(p *evidence.Pod) bool {
 	if p.DeadlineUnsure {
 		return false // when SIGKILL comes is not known
 	}
+	if p.StopAwaited {
+		return false // its worker may be ending a container for its liveness probe, which nothing else shows
+	}
 	kubelet := &p.Node.Kubelet
 	if t := kubelet.Process; t != nil && (Halted(t) || kubelet.Health != KubeletHealthy && t.State == evidence.Uninterruptible && t.Unchanged(p.Time) >= Stuck ||
 		t.Probe != nil && t.Probe.Started.After(p.DeletionRequested.Add(-clockSkew-KillLatency))) { // it begins anew

@@ -53,10 +53,10 @@ func ShimSilentForLong(p *evidence.Pod, t *evidence.ShimTask) bool {
 // a pod must be to be reported as stuck without a cause that is known: on a node
 // that is short of something each step of the kubelet takes longer, and a kubelet that
 // was started anew waits for the whole grace period again, as it does after a postStart
-// hook, and for programs that live when containerd was started anew. One that has lost the API server may find it again, and one that
+// hook, or what else it was at before, and for programs that live when containerd was started anew. One that has lost the API server may find it again, and one that
 // was just started may end again.
 func PatienceWithUnknown(p *evidence.Pod) time.Duration {
-	patience := UnknownAfter + max(beganAnew(p), askedAnew(p))
+	patience := UnknownAfter + max(beganAnew(p), askedAnew(p), beganLate(p))
 	if slices.ContainsFunc(p.Containers, func(c evidence.Container) bool { return c.PostStart }) {
 		patience += Grace(p)
 	}
