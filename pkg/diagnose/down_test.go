@@ -1,6 +1,7 @@
 package diagnose_test
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -143,6 +144,19 @@ func TestNoSignalWithoutAKubelet(t *testing.T) {
 func ptr[T any](v T) *T { return &v }
 
 // A kubelet that was just started may be about to end again, which takes time to see.
+// Of a pod that the kubelet has not begun to stop Unknown says so, and what to do then.
+func TestUnknownOfAStopNotBegun(t *testing.T) {
+	for awaited, want := range map[bool]bool{true: true, false: false} {
+		p := onNode(func(*evidence.Node) {})
+		p.StopAwaited, p.StopBegun = awaited, !awaited
+		p.Time = p.Deadline.Add(10 * time.Minute)
+		v, _ := ptr(cause.Diagnose(p)).Verdict()
+		if v.Cause != "Unknown" || strings.Contains(v.Message, "(observedGeneration) the kubelet has not begun to stop it") != want || strings.Contains(v.Remedy, "systemctl restart kubelet") != want {
+			t.Errorf("awaited %t: %s: %s %s", awaited, v.Cause, v.Message, v.Remedy)
+		}
+	}
+}
+
 func TestUnknownWaitsForAYoungKubelet(t *testing.T) {
 	for starts, want := range map[int]string{0: "Unknown", 1: ""} {
 		p := onNode(func(n *evidence.Node) { n.Kubelet.Starts = starts })

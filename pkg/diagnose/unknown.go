@@ -15,7 +15,7 @@ var Unrecognised = &Rule{
 	Doc: Doc{
 		Layer:   "unknown",
 		Title:   "stuck, and no known cause matches",
-		Message: "{state}, and no known cause matches. Ruled out: {ruledout}{unseen}{inside}{disagree}{starved}{own}",
+		Message: "{state}, and no known cause matches. Ruled out: {ruledout}{awaited}{unseen}{inside}{disagree}{starved}{own}",
 		Phrases: map[string][]Choice{
 			"state": {
 				{Variant: doneOnNode, Text: "nothing of the pod is left on the node, only its API object remains"},
@@ -26,6 +26,7 @@ var Unrecognised = &Rule{
 				{Text: "the known causes of {layers}; some of {partly}"}, {Text: "the known causes of {layers}"},
 				{Text: "some of {partly}"}, {Text: "nothing"},
 			},
+			"awaited": {{Variant: notBegun, Text: ". By the pod's status (observedGeneration) the kubelet has not begun to stop it"}, {Text: ""}},
 			"own": {
 				{Variant: Uncalled, Text: ". The API server does not take nodeagent's own update of the pod's status, because it cannot call {refuser}"},
 				{Text: ". nodeagent's own update of the pod's status is refused, by {refuser}"}, {Text: ""},
@@ -53,6 +54,14 @@ var Unrecognised = &Rule{
 				Danger:  "A force delete does not tell why the object has stayed, and the next pod may stay too: save first what is known.",
 			},
 			{
+				Name: notBegun,
+				Meaning: "The deletion has raised the pod's metadata.generation, and the kubelet writes into status.observedGeneration which one it acts upon, which is an older one. " +
+					"Its worker for the pod is at something else first, such as ending a container for its liveness probe with the whole grace period; or it does not know of the deletion; or it cannot write the status.",
+				Remedy: "On the node: look at the kubelet's log for this pod (journalctl -u kubelet): what it began before the deletion, and has not ended. " +
+					"If nothing is under way there, systemctl restart kubelet has it list its pods anew, and containers keep running. " +
+					"Save what is known first: kubectl -n nodeagent-system exec NODEAGENT -- /nodeagent capture {pod} (NODEAGENT: its pod on that node).",
+			},
+			{
 				Name: readingHangs,
 				Meaning: "A file that nodeagent has opened to read about the pod does not let it go, such as one of its control group while a program that scans files does not answer. " +
 					"What holds nodeagent there may hold the kubelet and the runtime too.",
@@ -75,13 +84,14 @@ var Unrecognised = &Rule{
 
 // doneOnNode is the variant of Unknown for a pod that is done on its node, as far as is seen,
 // and onlyObject the family of those of which nothing but the object can be left.
-// otherRuntime is the family of those of which the containers run under another runtime than runc, and readingHangs of
-// those of which a reading has not returned.
+// otherRuntime is the family of those of which the containers run under another runtime than runc, notBegun of those that the
+// kubelet has not begun to stop, by their status, and readingHangs of those of which a reading has not returned.
 const (
 	doneOnNode   = "Done"
 	onlyObject   = "OnlyObject"
 	otherRuntime = "OtherRuntime"
 	readingHangs = "ReadingHangs"
+	notBegun     = "NotBegun"
 )
 
 // deletesFiles is for how long the kubelet may be busy with the files of a volume without that being seen, as with a single
@@ -167,6 +177,9 @@ func unknown(p *evidence.Pod, looked search, notRead []Unknown, force *Force) Fi
 	}
 	if o.Runtimes = otherRuntimes(p); len(o.Runtimes) > 0 {
 		f.Variants = append(f.Variants, otherRuntime)
+	}
+	if p.StopAwaited {
+		f.Variants = append(f.Variants, notBegun)
 	}
 	if !p.Unreturned.IsZero() {
 		f.Variants = append(f.Variants, readingHangs)
