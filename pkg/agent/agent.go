@@ -186,6 +186,8 @@ func (a *Agent) Health() error {
 type look struct {
 	pod   *corev1.Pod
 	known *verdict.Case
+	// earlier is the reading before. known is not used before the pod has been read: the look may have been given up then.
+	earlier *evidence.Pod
 	// unreturned is as in evidence.Pod.
 	unreturned time.Time
 }
@@ -284,17 +286,20 @@ func (a *Agent) choose(terminating []*corev1.Pod, now time.Time, full bool) choi
 		late := deadline.Before(now)
 		c := a.Cases.Open(uid)
 		out.overdue = out.overdue || late
-		out.finished = out.finished || late && c != nil && c.Last != nil && c.Last.NothingLeft()
-		out.scanned = out.scanned || late && c != nil && c.Last != nil && c.Last.ScannerWaits.Lasts(now)
-		if c == nil {
+		if c == nil || a.uses(uid) {
 			continue
 		}
-		l := look{pod: p, known: c}
+		if late && c.Last != nil {
+			out.finished = out.finished || c.Last.NothingLeft()
+			out.scanned = out.scanned || c.Last.ScannerWaits.Lasts(now)
+		}
+		l := look{pod: p, known: c, earlier: c.Last}
 		if a.looking(uid) {
-			l.unreturned = a.unreturned(uid)
-			if l.unreturned.IsZero() || now.Sub(l.unreturned) < blindAfter || a.looking(l.key()) {
-				continue
+			lost := a.unreturned(uid)
+			if lost.IsZero() || now.Sub(lost) < blindAfter || a.looking(blind(uid)) {
+				continue // it has just returned, or may soon, or a look without files hangs too
 			}
+			l.unreturned = now.Add(lost.Sub(now)) // by the clock as it is now
 		}
 		c.Late = a.late[uid]
 		if c.Due(now) && (full || closes(deadline, now, c.Last, a.Period) || fleeting(now, c.Last, a.Period)) {
@@ -417,9 +422,17 @@ func (a *Agent) unreturned(uid string) time.Time {
 	return time.Time{}
 }
 
-// uses reports whether a look uses what is known of a pod, or will when it has read that.
+// uses reports whether a look uses what is known of a pod, or will when it has read that. One without the pod's files may
+// do so for longer than the one that it stands in for.
 func (a *Agent) uses(uid string) bool {
-	return a.looking(uid) && a.unreturned(uid).IsZero() || a.looking(blind(uid))
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, key := range []string{uid, blind(uid)} {
+		if w := a.underWay[key]; w != nil && (w.read || w.lost.IsZero()) {
+			return true
+		}
+	}
+	return false
 }
 
 func (a *Agent) looking(key string) bool {
@@ -454,7 +467,7 @@ func (a *Agent) bury(ctx context.Context, here map[string]bool, gone []*corev1.P
 		if c == nil {
 			c = &verdict.Case{Late: a.late[uid]} // it came and went between two rounds
 		}
-		if !a.looking(uid) {
+		if !a.uses(uid) && !a.looking(uid) {
 			e := a.seed(p)
 			e.Time = time.Now()
 			a.passed(c.End(e))
@@ -463,12 +476,13 @@ func (a *Agent) bury(ctx context.Context, here map[string]bool, gone []*corev1.P
 	for uid, c := range closed {
 		a.forgetLack(uid)
 		p := last[uid]
-		if !a.looking(uid) {
+		busy := a.looking(uid) || a.uses(uid)
+		if !busy {
 			a.outlives(c, time.Now())
 		} else if cause := c.Standing().Cause; cause != "" {
 			a.Monitor.Deleted(cause, EndedUnread)
 		}
-		if p == nil || a.looking(uid) || c.Alive == nil || a.ReportGone == nil {
+		if p == nil || busy || c.Alive == nil || a.ReportGone == nil {
 			continue
 		}
 		// The loop does not wait: a drain ends many pods at once, and the API
@@ -574,14 +588,14 @@ func (a *Agent) seed(p *corev1.Pod) *evidence.Pod {
 
 // look reads, diagnoses and reports one pod.
 func (a *Agent) look(ctx context.Context, l look, reading node.Round) {
-	c := l.known
 	timed, cancel := context.WithTimeout(ctx, a.Timeout)
 	defer cancel()
 	began := time.Now()
 	seed := a.seed(l.pod)
-	if seed.Before = a.Before.Of(seed.RuntimeUID, seed.DeletionRequested); c.Last != nil {
-		seed.Before = c.Last.Before // the deletionTimestamp moves
+	if seed.Before = a.Before.Of(seed.RuntimeUID, seed.DeletionRequested); l.earlier != nil {
+		seed.Before = l.earlier.Before // the deletionTimestamp moves
 	}
+	seed.Unreturned = l.unreturned
 	// The API server is asked meanwhile.
 	var failures []evidence.KillFailure
 	var ready *evidence.NodeReady
@@ -595,13 +609,13 @@ func (a *Agent) look(ctx context.Context, l look, reading node.Round) {
 		asking.Go(func() { failures, unheard = a.Failures.Of(timed, l.pod) })
 		asking.Go(func() { pulls, unpulled = a.Failures.Pulls(timed, l.pod) })
 	}
-	seed.Unreturned = l.unreturned
-	e := reading.Pod(timed, seed, c.Last)
+	e := reading.Pod(timed, seed, l.earlier)
 	asking.Wait()
 	now := time.Now()
 	if ctx.Err() != nil || !a.hasRead(l.key()) || a.clockSet(now, now.Sub(loaded)) {
 		return // the agent ends, or the look was given up, or its times are by two clocks
 	}
+	c := l.known
 	e.Heard(failures, unheard)
 	e.HeardOfPulls(pulls, unpulled)
 	e.HeardOfNode(ready, unready)

@@ -689,6 +689,55 @@ func TestReaderThatNeverReturns(t *testing.T) {
 	})
 }
 
+// A look without files that has read its pod and does not end is the only one at the pod, whatever becomes of the reading
+// that it stands in for.
+func TestLookWithoutFilesThatDoesNotEnd(t *testing.T) {
+	for name, gone := range map[string]bool{"the pod stays": false, "the pod goes": true} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := newBench()
+				b.verdict["a"] = "Some"
+				reading, reporting := make(chan struct{}), make(chan struct{})
+				b.gather = func(context.Context, *evidence.Pod) { <-reading }
+				looks := 0
+				b.Report = func(_ context.Context, c *verdict.Case) {
+					b.mu.Lock()
+					looks++
+					b.mu.Unlock()
+					if !c.Last.Unreturned.IsZero() {
+						<-reporting
+					}
+				}
+				pod := terminating("a", time.Now(), 0)
+				b.set([]*corev1.Pod{pod})
+				ctx, cancel := context.WithCancel(t.Context())
+				go b.Run(ctx)
+				time.Sleep(90 * time.Second)
+				close(reading)
+				time.Sleep(10 * time.Second)
+				if gone {
+					b.set(nil, pod)
+				}
+				time.Sleep(10 * time.Second)
+				b.mu.Lock()
+				if looks != 1 || gone && len(b.deletions) != 1 || b.lost != 2 {
+					t.Errorf("%d looks while the first one is not done, counted %q, %d lost", looks, b.deletions, b.lost)
+				}
+				b.mu.Unlock()
+				close(reporting)
+				time.Sleep(25 * time.Second)
+				b.mu.Lock()
+				if !gone && looks < 3 {
+					t.Errorf("%d looks after it has ended", looks)
+				}
+				b.mu.Unlock()
+				cancel()
+				synctest.Wait()
+			})
+		})
+	}
+}
+
 // A stuckWatch does not return until it is released.
 type stuckWatch struct{ release chan struct{} }
 
