@@ -257,6 +257,23 @@ func TestUnreturned(t *testing.T) {
 	}
 }
 
+// What a reading finds is not in the seed, which is that of another reading when this one has been given up.
+func TestSeedIsKept(t *testing.T) {
+	r := newReader(t, &runtime{podTakes: time.Hour})
+	p := seed(time.Now())
+	p.Missing = map[evidence.Source]string{evidence.Shims: "why"}
+	p.Specified = []evidence.SpecVolume{{Name: "data", Claim: "data"}}
+	earlier := &evidence.Pod{UID: uid, Specified: []evidence.SpecVolume{{Name: "data", Claim: "data", Node: "pv"}}}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if got := r.Round(t.Context(), Ask{}).Pod(ctx, p, earlier); len(got.Missing) < 2 || got.Specified[0].Node != "pv" {
+		t.Fatalf("missing %v, %+v", got.Missing, got.Specified)
+	}
+	if len(p.Missing) != 1 || p.Specified[0].Node != "" {
+		t.Errorf("the seed has %v, %+v", p.Missing, p.Specified)
+	}
+}
+
 func TestOwnersAreNamed(t *testing.T) {
 	r := &round{names: map[string]string{uid: "ns/web"}}
 	tasks := []evidence.Task{{Owner: uid}, {Owner: "kubelet"}, {Owner: ""}, {Owner: "another-pod"}}

@@ -3,6 +3,7 @@ package node
 import (
 	"context"
 	"errors"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -265,7 +266,8 @@ func (r *round) unmounting(ctx context.Context, ask *Ask) int {
 // use of them.
 func (r *round) Pod(ctx context.Context, seed, earlier *evidence.Pod) *evidence.Pod {
 	p := *seed
-	p.Containers = slices.Clone(seed.Containers)
+	// The seed may be used for another reading, also before this one has returned.
+	p.Containers, p.Specified, p.Missing = slices.Clone(seed.Containers), slices.Clone(seed.Specified), maps.Clone(seed.Missing)
 	p.Time = time.Now()
 	p.Node = r.node
 	p.KeepDeadline(earlier)
