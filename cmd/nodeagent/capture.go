@@ -129,7 +129,8 @@ func capture(ctx context.Context, o *hostOptions, kubeconfig, namespace, name st
 	if earlier != nil {
 		ask.Earlier = &earlier.Node
 	}
-	first := read(ctx, reader, ask, seed, earlier)
+	readings := readings{from: reader, seed: seed}
+	first := readings.read(ctx, ask, earlier)
 	last, rest := first, wait
 	ready := readiness(client, o.nodeName)
 	heardOf, _ := ready.Now(ctx)
@@ -143,7 +144,7 @@ func capture(ctx context.Context, o *hostOptions, kubeconfig, namespace, name st
 		case <-time.After(rest):
 		}
 		ask.Earlier = &last.Node
-		last = read(ctx, reader, ask, seed, last)
+		last = readings.read(ctx, ask, last)
 		if n := &last.Node; down || n.Kubelet.AbsentSince.IsZero() && !n.Containerd.Refused && !heardOf.Unheard() && !ask.Lists {
 			break
 		}
@@ -182,27 +183,40 @@ func goOn(seed, last *evidence.Pod, now time.Time) *evidence.Pod {
 	return last
 }
 
+// readings are those of a capture.
+type readings struct {
+	from node.Source
+	seed *evidence.Pod
+	lost chan *evidence.Pod // of one that was given up
+}
+
 // read takes one reading, with the deadlines of the loop. One that does not return is given up, and the seed says so: this
-// reading and those that follow do without the pod's files.
-func read(ctx context.Context, from node.Source, ask node.Ask, seed, earlier *evidence.Pod) *evidence.Pod {
+// reading and those that follow, until it does return, do without the pod's files.
+func (r *readings) read(ctx context.Context, ask node.Ask, earlier *evidence.Pod) *evidence.Pod {
 	shared, cancel := context.WithTimeout(ctx, readWithin)
 	defer cancel()
-	round := from.Round(shared, ask)
-	own, cancel := context.WithTimeout(ctx, readWithin)
-	defer cancel()
-	if seed.Unreturned.IsZero() {
-		whole, got := *seed, make(chan *evidence.Pod, 1)
-		go func() { got <- round.Pod(own, &whole, earlier) }()
+	round := r.from.Round(shared, ask)
+	select {
+	case <-r.lost:
+		r.seed.Unreturned = time.Time{} // it was only slow
+	default:
+	}
+	pod := func(seed *evidence.Pod) *evidence.Pod {
+		own, cancel := context.WithTimeout(ctx, readWithin)
+		defer cancel()
+		return round.Pod(own, seed, earlier)
+	}
+	if r.seed.Unreturned.IsZero() {
+		whole, got := *r.seed, make(chan *evidence.Pod, 1)
+		go func() { got <- pod(&whole) }()
 		select {
 		case p := <-got:
 			return p
 		case <-time.After(readWithin + time.Second):
 		}
-		seed.Unreturned = time.Now()
-		own, cancel = context.WithTimeout(ctx, readWithin)
-		defer cancel()
+		r.seed.Unreturned, r.lost = time.Now(), got
 	}
-	return round.Pod(own, seed, earlier)
+	return pod(r.seed)
 }
 
 // podsOfNode returns the pods of the node as they are now. Without all of them the

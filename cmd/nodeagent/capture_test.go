@@ -34,13 +34,29 @@ func TestCaptureDoesNotHang(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := &hangingNode{hung: make(chan struct{})}
 		defer close(n.hung)
-		seed, start := new(evidence.Pod), time.Now()
-		first := read(t.Context(), n, node.Ask{}, seed, nil)
+		r, start := readings{from: n, seed: new(evidence.Pod)}, time.Now()
+		first := *r.read(t.Context(), node.Ask{}, nil)
 		if took := time.Since(start); first.Unreturned.IsZero() || took != readWithin+time.Second {
 			t.Errorf("%+v after %s", first, took)
 		}
-		if last := read(t.Context(), n, node.Ask{}, seed, first); last.Unreturned != first.Unreturned || time.Since(start) != readWithin+time.Second {
+		if last := r.read(t.Context(), node.Ask{}, &first); last.Unreturned != first.Unreturned || time.Since(start) != readWithin+time.Second {
 			t.Errorf("%+v after %s", last, time.Since(start))
+		}
+	})
+}
+
+// One that returns late has not hung, and the next one reads the files again.
+func TestCaptureAfterASlowReading(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := &hangingNode{hung: make(chan struct{})}
+		r := readings{from: n, seed: new(evidence.Pod)}
+		if first := r.read(t.Context(), node.Ask{}, nil); first.Unreturned.IsZero() {
+			t.Fatal("it is not noted that a reading has not returned")
+		}
+		close(n.hung)
+		synctest.Wait()
+		if last := r.read(t.Context(), node.Ask{}, nil); !last.Unreturned.IsZero() {
+			t.Errorf("a reading that has returned is said not to have, since %s", last.Unreturned)
 		}
 	})
 }
