@@ -34,7 +34,9 @@ type Case struct {
 	absence   absence
 	outcome   Outcome
 	finding   diagnose.Finding
-	looks     int // how many looks in a row have found the cause that stands
+	looks     int       // how many looks in a row have found the cause that stands
+	unread    bool      // whether what stands was found without the pod's files
+	returned  time.Time // when they were first read again since
 	condition condition
 	event     eventState
 	told      bool // whether there has been an Event
@@ -72,16 +74,28 @@ func (c *Case) Judge(s Subject, e *evidence.Pod, d diagnose.Diagnosis) {
 	c.passed = append(c.passed, c.timeline.see(e, d.Phase, c.Late)...)
 	before := c.Standing()
 	stood := cmp.Or(before.Cause, c.condition.cause(s, e.Time))
-	c.outcome, c.finding = c.absence.judge(e.Time, stood, stood == diagnose.Unrecognised.Cause && before.sameStage(e, &d), &d)
+	// That a reading has not returned is in the words of Unknown.
+	switch {
+	case !c.unread || !e.Unreturned.IsZero():
+		c.returned = time.Time{}
+	case c.returned.IsZero():
+		c.returned = e.Time
+	}
+	stays := stood == diagnose.Unrecognised.Cause && before.sameStage(e, &d) && (c.returned.IsZero() || e.Time.Sub(c.returned) < blindAfter)
+	c.outcome, c.finding = c.absence.judge(e.Time, stood, stays, &d)
 
 	now := Standing{Namespace: s.Namespace, Name: s.Name, UID: s.UID, Deadline: e.Deadline}
 	switch c.outcome {
 	case Found:
 		now.Cause, now.Phase = c.finding.Cause, d.Phase
+		c.unread = !e.Unreturned.IsZero()
 	case Held:
-		now.Cause, now.Phase = stood, cmp.Or(before.Phase, d.Phase)
+		now.Cause, now.Phase = stood, before.Phase
+		if before.Phase == "" || before.Phase == diagnose.PhaseUnknown {
+			now.Phase = d.Phase
+		}
 	case Nothing, Withdrawn:
-		c.looks, c.event = 0, eventState{}
+		c.looks, c.event, c.unread = 0, eventState{}, false
 	}
 	now.Since = before.Since
 	if now.Cause != before.Cause {
@@ -99,8 +113,9 @@ func (c *Case) Judge(s Subject, e *evidence.Pod, d diagnose.Diagnosis) {
 }
 
 // sameStage reports whether a pod past its deadline is still in the phase in which the verdict
-// came to stand. That it is stuck for an unknown reason is told after a patience that begins
-// anew with the agent and grows when the kubelet is started, and then it is no less stuck.
+// came to stand, or in which it was seen first after that where the phase was not known. That it is
+// stuck for an unknown reason is told after a patience that begins anew with the agent and grows
+// when the kubelet is started, and then it is no less stuck.
 func (s Standing) sameStage(e *evidence.Pod, d *diagnose.Diagnosis) bool {
 	same := s.Phase == "" || s.Phase == diagnose.PhaseUnknown || d.Phase == diagnose.PhaseUnknown || s.Phase == d.Phase
 	return same && e.Overdue() >= 0
@@ -149,6 +164,7 @@ func (c *Case) AfterStep(now time.Time, step time.Duration) {
 	c.standing.Since = evidence.MomentAfterStep(c.standing.Since, now, step)
 	c.standing.Deadline = evidence.MomentAfterStep(c.standing.Deadline, now, step)
 	c.mu.Unlock()
+	c.returned = evidence.MomentAfterStep(c.returned, now, step)
 	t := &c.timeline
 	t.deadline = evidence.MomentAfterStep(t.deadline, now, step)
 	for i := range t.entered {

@@ -84,6 +84,40 @@ func TestJudge(t *testing.T) {
 	}
 }
 
+// Unknown that was found without the pod's files is told for two minutes when they can be read again, and only until
+// the pod is seen to get on from the phase that it is seen in first.
+func TestUnknownFoundWithoutFiles(t *testing.T) {
+	const unread, s = diagnose.PhaseUnknown, time.Second
+	type look struct {
+		at    time.Duration
+		phase diagnose.Phase
+		want  Outcome
+	}
+	for name, looks := range map[string][]look{
+		"it is seen again":      {{20 * s, diagnose.Kill, Held}, {139 * s, diagnose.Kill, Held}, {140 * s, diagnose.Kill, Held}, {155 * s, diagnose.Kill, Withdrawn}},
+		"it gets on":            {{20 * s, diagnose.Kill, Held}, {40 * s, diagnose.Runtime, Held}, {55 * s, diagnose.Runtime, Withdrawn}},
+		"another reading hangs": {{20 * s, diagnose.Kill, Held}, {100 * s, unread, Held}, {110 * s, diagnose.Kill, Held}, {229 * s, diagnose.Kill, Held}, {230 * s, diagnose.Kill, Held}, {245 * s, diagnose.Kill, Withdrawn}},
+	} {
+		var c Case
+		see := func(at time.Duration, d diagnose.Diagnosis) {
+			e := &evidence.Pod{Time: start.Add(at), Deadline: start}
+			if d.Phase == unread {
+				e.Unreturned = start
+			}
+			c.Judge(web, e, d)
+		}
+		told := found(diagnose.Unrecognised.Cause)
+		told.Phase = unread
+		see(0, told)
+		see(15*s, told)
+		for _, l := range looks {
+			if see(l.at, diagnose.Diagnosis{Phase: l.phase}); c.Outcome() != l.want {
+				t.Errorf("%s: after %s: outcome %d, want %d", name, l.at, c.Outcome(), l.want)
+			}
+		}
+	}
+}
+
 // What stands keeps the phase in which it was found.
 func TestStanding(t *testing.T) {
 	var c Case
