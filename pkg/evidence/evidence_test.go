@@ -287,6 +287,7 @@ func TestSinceSeesStages(t *testing.T) {
 		"mount":     func(p *Pod) { p.Mounts = nil },
 		"processes": func(p *Pod) { p.Tasks = nil },
 		"finalizer": func(p *Pod) { p.Finalizers = []string{"f"} },
+		"unread":    func(p *Pod) { p.Unreturned = p.Time.Add(-time.Minute) },
 	} {
 		next := at(120)
 		change(next)
@@ -591,7 +592,7 @@ func TestSinceOfRuntimeCommands(t *testing.T) {
 // Looks at commands that end a pod count from the first one on that waits for a program that scans files.
 func TestSinceOfScannerWaits(t *testing.T) {
 	begin := time.Date(2026, 11, 25, 12, 0, 0, 0, time.UTC)
-	const waits, works, probes, left, vain, plugin, none = "waits", "works", "probes", "left", "vain", "plugin", "none"
+	const waits, works, probes, left, vain, plugin, none, unread = "waits", "works", "probes", "left", "vain", "plugin", "none", "unread"
 	for name, tc := range map[string]struct {
 		looks []string       // a minute apart
 		state ContainerState // of the container in the last one
@@ -604,6 +605,7 @@ func TestSinceOfScannerWaits(t *testing.T) {
 		"it kills what has been killed":   {looks: []string{vain}},
 		"a container has ended":           {looks: []string{waits, waits}, state: StateExited, want: ScannerWaits{Since: begin.Add(time.Minute), Last: begin.Add(time.Minute), Waits: 1, Looks: 1}},
 		"a container has ended, and none": {looks: []string{waits, none}, state: StateExited},
+		"one may have got done unseen":    {looks: []string{waits, unread, waits}, want: ScannerWaits{Since: begin, Last: begin.Add(2 * time.Minute), Waits: 2, Looks: 2, Done: begin.Add(time.Minute)}},
 		"the next try is long ago":        {looks: []string{waits, none, none, none, none, none, none}},
 	} {
 		var before *Pod
@@ -625,8 +627,10 @@ func TestSinceOfScannerWaits(t *testing.T) {
 				p.Tasks = []Task{{PID: 5, TID: 5, Container: "c", State: Uninterruptible, Pending: 1 << 8}}
 			case plugin:
 				p.Plugins = c.Tasks
+			case unread:
+				p.Unreturned = p.Time.Add(-time.Minute)
 			}
-			if look != none && look != plugin {
+			if look != none && look != plugin && look != unread {
 				p.RuntimeCommands = []RuntimeCommand{c}
 			}
 			p.Since(before)

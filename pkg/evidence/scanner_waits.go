@@ -18,7 +18,8 @@ type ScannerWaits struct {
 	// Answered is when a reading showed last that one which waits had run since the reading before: somebody was
 	// answered. It is zero when there was none, and when one has waited for silentScanner since without running.
 	Answered time.Time `json:"answered,omitzero"`
-	// Done is when a reading showed last that one which had waited was gone before its time was over.
+	// Done is when a reading showed last that one which had waited was gone before its time was over, or may have been while
+	// the pod's files could not be read.
 	Done time.Time `json:"done,omitzero"`
 }
 
@@ -75,7 +76,7 @@ func (p *Pod) sinceScannerWaits(e *Pod, read time.Time) {
 	} else if answered {
 		w.Answered = read
 	}
-	if w.Waits > 0 && slices.ContainsFunc(before, func(c RuntimeCommand) bool { return p.gotDone(&c, now, read) }) {
+	if w.Waits > 0 && (!p.Unreturned.IsZero() || slices.ContainsFunc(before, func(c RuntimeCommand) bool { return p.gotDone(&c, now, read) })) {
 		w.Done = read
 	}
 	p.ScannerWaits = w

@@ -367,7 +367,8 @@ func firstOf(earlier, t time.Time) time.Time {
 // sameStage reports whether two readings show the pod at the same stage of its
 // termination. Its threads are not compared: a program may start and end threads
 // without end and get nowhere. Nor are containers that have all ended, which the
-// kubelet has containerd forget a minute later. That what was in the way of a volume is
+// kubelet has containerd forget a minute later. Whether nothing has changed is not known of two of which one could
+// not read the pod's files. That what was in the way of a volume is
 // there no more is a new stage: the kubelet tries again within two minutes. So is that a command
 // of the runtime has returned: containerd tries again later what could not be done meanwhile.
 func (p *Pod) sameStage(o *Pod) bool {
@@ -389,7 +390,7 @@ func (p *Pod) sameContainers(o *Pod) bool {
 
 // besidesContainers is sameStage for all but the containers.
 func (p *Pod) besidesContainers(o *Pod) bool {
-	return p.Phase == o.Phase && p.GracePeriodSeconds == o.GracePeriodSeconds &&
+	return p.Phase == o.Phase && p.Unreturned.IsZero() == o.Unreturned.IsZero() && p.GracePeriodSeconds == o.GracePeriodSeconds &&
 		len(p.Tasks) > 0 == (len(o.Tasks) > 0) && len(p.Mounts) == len(o.Mounts) && len(p.Devices) == len(o.Devices) && len(p.ImageMounts) == len(o.ImageMounts) &&
 		len(p.Holders) > 0 == (len(o.Holders) > 0) && len(p.Loops) > 0 == (len(o.Loops) > 0) && sameVolumes(p.Volumes, o.Volumes) && sameClaims(p.Claims, o.Claims) && p.shimHeld() == o.shimHeld() &&
 		slices.Equal(p.Finalizers, o.Finalizers) &&
