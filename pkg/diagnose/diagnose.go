@@ -213,6 +213,9 @@ func Run(p *evidence.Pod, table Table) Diagnosis {
 				d.unlooked(evidence.Containerd, p.Node.Containerd.Error, r)
 				looked.part = append(looked.part, r.Doc.Layer)
 			}
+			if d.Phase == PhaseUnknown && mayBeIn(p, r.Phases) && d.lacks(p, r, slices.Concat(r.Needs, r.Partly)) {
+				looked.part = append(looked.part, r.Doc.Layer)
+			}
 			continue
 		}
 		if d.lacks(p, r, r.Needs) {

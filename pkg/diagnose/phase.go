@@ -68,6 +68,17 @@ func locate(p *evidence.Pod) Phase {
 	return locateInRuntime(p)
 }
 
+// afterContainers are the phases that follow the kubelet's word that all containers have ended, and
+// FinalDelete may be seen before it.
+var afterContainers = []Phase{Volumes, Cleanup, FinalDelete, Finalizers}
+
+// mayBeIn reports whether a pod of which the phase is not known may be in one of these.
+func mayBeIn(p *evidence.Pod, phases []Phase) bool {
+	return slices.ContainsFunc(phases, func(at Phase) bool {
+		return at == FinalDelete || slices.Contains(afterContainers, at) == p.ContainersEnded()
+	})
+}
+
 // locateAmongTasks is for a pod of which processes live.
 func locateAmongTasks(p *evidence.Pod, live []*evidence.Task) Phase {
 	for _, t := range live {

@@ -119,8 +119,11 @@ func standsStill(p *evidence.Pod, at Phase) bool {
 		return false
 	}
 	patience := fact.PatienceWithUnknown(p)
-	if at == Cleanup {
+	switch {
+	case at == Cleanup:
 		patience += deletesFiles
+	case at == PhaseUnknown && p.ContainersEnded(): // it may be there
+		patience = max(patience, deletesFiles)
 	}
 	unchanged := p.UnchangedSince
 	if !p.StageSince.IsZero() && min(p.Overdue(), p.Time.Sub(p.StageSince)) >= comesAndGoes {
