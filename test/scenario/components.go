@@ -5,7 +5,7 @@ package scenario
 func Alone() []Scenario {
 	all := []Scenario{
 		containerdStopped(), containerdDown(), kubeletStopped(), kubeletDown(),
-		containerdRestarts(), kubeletRestarts(), forcedWithoutKubelet(), syncLoopStalled(), syncLoopBriefly(), deviceHangs(), deviceStopped(), deviceHangsBeside(), deviceSlow(), dbusStopped(), dbusStoppedOnce(),
+		containerdRestarts(), shimStoppedBefore(), kubeletRestarts(), forcedWithoutKubelet(), syncLoopStalled(), syncLoopBriefly(), deviceHangs(), deviceStopped(), deviceHangsBeside(), deviceSlow(), dbusStopped(), dbusStoppedOnce(),
 	}
 	for i := range all {
 		all[i].NoExec = true
@@ -94,6 +94,20 @@ func containerdRestarts() Scenario {
 		Story: "innocent: containerd ends as the pod is deleted, and is back after twelve seconds",
 		Pod:   victim(3, "drain", "0"),
 		Break: onNode(services + "stop_service containerd\nstart_service containerd 12"),
+	}
+}
+
+// shimStoppedBefore has containerd start while a shim does not answer it.
+func shimStoppedBefore() Scenario {
+	return Scenario{
+		Name:  "shim-stopped-before",
+		Story: "the pod's shim was stopped, and answers nobody, before containerd was started anew",
+		Pod:   victim(3, "drain", "0"),
+		Break: onNode(findShim + "kill -STOP $shim\n" + services + "stop_service containerd\nstart_service containerd"),
+		Proof: `grep -q "^State:.T" /proc/$(cat /run/scenario-$NAME.pid)/status`,
+		Cause: "ShimHung",
+		Says:  []string{"shim", "stopped by a signal", "kill -CONT"},
+		Heal:  onNode("end CONT /run/scenario-$NAME.pid"),
 	}
 }
 
