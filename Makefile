@@ -133,7 +133,7 @@ bin/runsc: test/gvisor/go.mod test/gvisor/go.sum
 bin/containerd-shim-runsc-v1: $(wildcard test/gvisor/*.go) test/gvisor/go.mod test/gvisor/go.sum
 	cd test/gvisor && go build -ldflags '-s -w' -o $(CURDIR)/$@ .
 
-bin/cluster: $(shell find test/cluster -name '*.go') test/cluster/go.mod
+bin/cluster: $(shell find test/cluster -type f)
 	cd test/cluster && go build -o $(CURDIR)/$@ .
 
 tools: $(LINTER) $(PROMTOOL) ## fetch what lint and unit tests need besides Go
