@@ -139,6 +139,100 @@ func TestSandboxRuntimeStuck(t *testing.T) {
 	}
 }
 
+// TestStoppedGofer checks that a process that opens files for gVisor is said to be why the pod's end waits when that is seen, and
+// only then: with the flag directfs the sentry waits for none.
+func TestStoppedGofer(t *testing.T) {
+	const want = "which has a process of the node open files for a container, exe (PID 105). It is stopped by a signal"
+	silentFor := func(d time.Duration) func(*evidence.Pod, []evidence.Task) {
+		return func(p *evidence.Pod, _ []evidence.Task) {
+			p.Containers[0].Task = evidence.ShimTask{Asked: p.Time, UnansweredSince: p.Time.Add(-d), Attempts: 3}
+		}
+	}
+	starvedFor := func(d time.Duration) func(*evidence.Pod, []evidence.Task) {
+		return func(p *evidence.Pod, sentry []evidence.Task) {
+			p.Node.Pressure.StarvedUntil = p.Time
+			silentFor(d)(p, sentry)
+		}
+	}
+	for name, test := range map[string]struct {
+		change func(p *evidence.Pod, gofer []evidence.Task)
+		want   string // a part of the message, "" for no such finding
+	}{
+		"the shim of its container is silent": {silentFor(10 * time.Second), want},
+		"it is in the sandbox's group": {func(p *evidence.Pod, _ []evidence.Task) {
+			for i := range p.Tasks {
+				p.Tasks[i].Container = sandboxID
+			}
+		}, want},
+		"for nine seconds":                {silentFor(9 * time.Second), ""},
+		"on a starved node":               {starvedFor(39 * time.Second), ""},
+		"on a starved node, for long":     {starvedFor(40 * time.Second), want},
+		"pressure was not read":           {func(p *evidence.Pod, _ []evidence.Task) { p.Node.Pressure = nil }, ""},
+		"the shim answers":                {func(p *evidence.Pod, _ []evidence.Task) { p.Containers[0].Task = evidence.ShimTask{} }, ""},
+		"nine seconds after the deadline": {func(p *evidence.Pod, _ []evidence.Task) { p.Deadline = p.Time.Add(-9 * time.Second) }, ""},
+		"only the sandbox's shim is silent": {func(p *evidence.Pod, _ []evidence.Task) {
+			p.Containers[0].Task, p.Containers[1].Task.UnansweredSince = evidence.ShimTask{}, p.Time.Add(-time.Minute)
+			p.Containers[1].Task.Asked = p.Time
+		}, ""},
+		"one thread runs":             {func(_ *evidence.Pod, g []evidence.Task) { g[1].State = evidence.Sleeping }, ""},
+		"it was stopped a second ago": {func(p *evidence.Pod, g []evidence.Task) { g[1].UnchangedSince = p.Time.Add(-time.Second) }, ""},
+		"it has been killed":          {func(_ *evidence.Pod, g []evidence.Task) { g[0].Pending |= 1 << 8 }, ""},
+		"a tracer holds it":           {func(_ *evidence.Pod, g []evidence.Task) { g[0].TracerPID = 400 }, ""},
+		"it is the sandbox's":         {func(_ *evidence.Pod, g []evidence.Task) { g[0].PPID, g[1].PPID = 90, 90 }, ""},
+		"so is that of another container": {func(p *evidence.Pod, g []evidence.Task) {
+			other := g[0]
+			other.PID, other.TID = 107, 107
+			p.Tasks = append(p.Tasks, other)
+		}, want + " such as SIGSTOP, and so is exe (PID 107)"},
+		"somebody else has started it":        {func(_ *evidence.Pod, g []evidence.Task) { g[0].PPID, g[1].PPID = 1, 1 }, ""},
+		"it is not known which is the sentry": {func(p *evidence.Pod, _ []evidence.Task) { p.Containers[1].Task.PID = 99 }, ""},
+		"the sentry is stopped too": {func(p *evidence.Pod, _ []evidence.Task) {
+			p.Tasks[0].State, p.Tasks[1].State = evidence.Stopped, evidence.Stopped
+		}, "all in one process of the node, exe (PID 100). It is stopped by a signal"},
+		"the sentry is frozen too": {func(p *evidence.Pod, _ []evidence.Task) {
+			p.Cgroups[0].Frozen, p.Cgroups[0].FrozenBy = true, p.Cgroups[0].Path
+		}, "all in one process of the node, exe (PID 100). It is frozen"},
+		"a thread of the sentry waits for a disk": {func(p *evidence.Pod, _ []evidence.Task) {
+			p.Tasks[1].State, p.Tasks[1].UnchangedSince = evidence.Uninterruptible, p.Time.Add(-time.Second)
+		}, ""},
+		"under runc": {func(p *evidence.Pod, _ []evidence.Task) {
+			p.Containers[0].Runtime, p.Containers[1].Runtime = "io.containerd.runc.v2", "io.containerd.runc.v2"
+		}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := underGVisor(func(p *evidence.Pod, sentry []evidence.Task) {
+				silentFor(10*time.Second)(p, sentry)
+				p.Parents = append(p.Parents, evidence.Task{PID: 91, TID: 91, Comm: "containerd-shim", Owner: "shim", State: evidence.Sleeping, UnchangedSince: p.Time})
+				for tid := 105; tid <= 106; tid++ {
+					gofer := task(105, 91, "exe", evidence.Stopped, "")
+					gofer.TID, gofer.Container, gofer.UnchangedSince = tid, "", p.Time.Add(-10*time.Second)
+					p.Tasks = append(p.Tasks, gofer)
+				}
+				test.change(p, p.Tasks[len(p.Tasks)-2:])
+			})
+			m, r, _ := found(p, "SandboxRuntimeStuck")
+			if !strings.Contains(m, test.want) || (m != "") != (test.want != "") {
+				t.Errorf("%q, want %q", m, test.want)
+			}
+			if strings.HasPrefix(test.want, want) && !strings.Contains(r, "kill -CONT 105") {
+				t.Error(r)
+			}
+		})
+	}
+	// It is why the shim does not answer.
+	d := cause.Diagnose(underGVisor(func(p *evidence.Pod, sentry []evidence.Task) {
+		p.Time = p.Deadline.Add(10 * time.Minute)
+		silentFor(5*time.Minute)(p, sentry)
+		p.Parents = append(p.Parents, evidence.Task{PID: 91, TID: 91, Comm: "containerd-shim", Owner: "shim", State: evidence.Sleeping, UnchangedSince: p.Time})
+		gofer := task(105, 91, "exe", evidence.Stopped, "")
+		gofer.Container, gofer.UnchangedSince = "", p.Deadline
+		p.Tasks = append(p.Tasks, gofer)
+	}))
+	if v, _ := d.Verdict(); v.Cause != "SandboxRuntimeStuck" || len(d.Findings) != 2 || !d.Findings[1].Symptom {
+		t.Errorf("%+v", d.Findings)
+	}
+}
+
 // awaitDaemon makes a thread wait for a FUSE daemon, without a signal.
 func awaitDaemon(t *evidence.Task) {
 	waiting := 1
@@ -171,6 +265,13 @@ func TestThreadOfGVisor(t *testing.T) {
 		}, "in rpc_wait_bit_killable on nfs4"},
 		"a FUSE daemon": {func(_ *evidence.Pod, t *evidence.Task) { awaitDaemon(t) },
 			"thread 101 (exe) of gVisor works for a program of the pod, which SIGKILL does not end before the thread returns: it hangs in the kernel in request_wait_answer on fuse.s3, mounted at /data"},
+		"a FUSE daemon, of a gofer": {func(p *evidence.Pod, t *evidence.Task) {
+			awaitDaemon(t)
+			hangs(t, "request_wait_answer", "request_wait_answer", "fuse_do_getattr", "vfs_fstatat")
+			gofer := *t
+			gofer.PID, gofer.TID, t.State, t.Probe = 105, 105, evidence.Sleeping, nil
+			p.Tasks = append(p.Tasks, gofer)
+		}, "thread 105 (exe) of gVisor works for a program of the pod, which SIGKILL does not end before the thread returns: it hangs in the kernel in request_wait_answer on fuse.s3, mounted at /data"},
 		"a FUSE daemon, and a signal has come": {func(_ *evidence.Pod, t *evidence.Task) { awaitDaemon(t); t.State = evidence.Uninterruptible }, "in request_wait_answer on fuse.s3"},
 		"a FUSE daemon, a program's page": {func(p *evidence.Pod, t *evidence.Task) {
 			awaitDaemon(&p.Tasks[2])

@@ -56,6 +56,18 @@ func Sentry(p *evidence.Pod) []*evidence.Task {
 	return out
 }
 
+// Gofers returns the programs that open files for the pod's sentry, by their first threads: they are started by its shims as the
+// sentry is, and have nothing run in processes of their own.
+func Gofers(p *evidence.Pod, sentry *evidence.Task) []*evidence.Task {
+	var out []*evidence.Task
+	for i := range p.Tasks {
+		if t := &p.Tasks[i]; t.Leader() && t.PID != sentry.PID && childOfShim(p, t) && !hasChildren(p, t) {
+			out = append(out, t)
+		}
+	}
+	return out
+}
+
 // maxStubs is how far the processes in which a sentry has programs run are below it.
 const maxStubs = 4
 
