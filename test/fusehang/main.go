@@ -16,9 +16,10 @@ import (
 const usage = `fusehang [-ask] DIRECTORY  mounts itself there and serves until it is unmounted;
        with -ask, the kernel asks anew each time that somebody looks at the directory
 files: read, write, getattr, flush, fsync: that operation is never answered
-       slow: each write is answered after six seconds`
+       slow: each write is answered after six seconds
+the directory is listed one file after the other, each after six seconds`
 
-// slowness is how long a write to the file slow takes.
+// slowness is how long a write to the file slow takes, and each file of a list.
 const slowness = 6 * time.Second
 
 // files are the names of the files. The node ID of a file is its place here
@@ -43,7 +44,7 @@ func main() {
 
 func serve(dir string, ask bool) error {
 	s, err := fuse.NewServer(fileSystem{fuse.NewDefaultRawFileSystem(), ask}, dir, &fuse.MountOptions{
-		Name: "hang", FsName: "fusehang", AllowOther: true, DirectMountStrict: true,
+		Name: "hang", FsName: "fusehang", AllowOther: true, DirectMountStrict: true, DisableReadDirPlus: true,
 	})
 	if err != nil {
 		return fmt.Errorf("mount on %s: %w", dir, err)
@@ -124,6 +125,19 @@ func (fileSystem) Write(_ <-chan struct{}, in *fuse.WriteIn, data []byte) (uint3
 		time.Sleep(slowness)
 	}
 	return uint32(len(data)), fuse.OK
+}
+
+// ReadDir gives one name for each request, so that a list takes many: the kernel asks until it gets none. Who lists a
+// directory may ask what each file is, so the file that never answers that is left out.
+func (fileSystem) ReadDir(_ <-chan struct{}, in *fuse.ReadIn, out *fuse.DirEntryList) fuse.Status {
+	for i := in.Offset; i < uint64(len(files)); i++ {
+		if files[i] != "getattr" {
+			time.Sleep(slowness)
+			out.AddDirEntry(fuse.DirEntry{Name: files[i], Mode: syscall.S_IFREG, Ino: i + 2, Off: i + 1})
+			break
+		}
+	}
+	return fuse.OK
 }
 
 // StatFs is what gVisor asks for before it starts a container, to learn of which kind the file system is.

@@ -37,8 +37,9 @@ type Scenario struct {
 	Static bool
 	// OfSet reports whether a StatefulSet makes the pod, and makes it anew.
 	OfSet bool
-	// Finalizers are put on the pod.
-	Finalizers []string
+	// Finalizers and Annotations are put on the pod.
+	Finalizers  []string
+	Annotations map[string]string
 	// Starting reports whether the pod does not get over its start: Break waits for
 	// what is wanted of it then.
 	Starting bool
@@ -111,7 +112,7 @@ func (s *Scenario) Manifest(n *Node) *corev1.Pod {
 	return &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
 			Name: s.Name, Namespace: n.Namespace(), Finalizers: s.Finalizers,
-			Labels: map[string]string{label: s.Name},
+			Labels: map[string]string{label: s.Name}, Annotations: s.Annotations,
 		},
 		Spec: spec,
 	}
