@@ -1086,7 +1086,7 @@ func TestAwaitsScanner(t *testing.T) {
 func TestBaselineKnowsRemovedHandlers(t *testing.T) {
 	const term, hup = SignalSet(1 << (SIGTERM - 1)), SignalSet(1 << (SIGHUP - 1))
 	read := func(comm string, caught SignalSet, earlier *Baseline) *Baseline {
-		b := &Baseline{Read: time.Now(), Tasks: []Task{{PID: 1, TID: 1, Comm: comm, Caught: caught}}}
+		b := &Baseline{Read: time.Date(2026, 1, 2, 3, 0, 0, 0, time.UTC), Tasks: []Task{{PID: 1, TID: 1, Comm: comm, Caught: caught}}}
 		b.Since(earlier)
 		return b
 	}
@@ -1107,7 +1107,7 @@ func TestBaselineKnowsRemovedHandlers(t *testing.T) {
 
 // That the kubelet has begun to stop a pod stays so when a second deletion has raised the generation.
 func TestStopBegunStays(t *testing.T) {
-	begin := time.Now()
+	begin := time.Date(2026, 1, 2, 3, 0, 0, 0, time.UTC)
 	var last *Pod
 	for i, p := range []*Pod{{}, {StopAwaited: true}, {StopAwaited: true}, {StopBegun: true}, {StopAwaited: true}} {
 		p.Time = begin.Add(time.Duration(i) * time.Second)
