@@ -830,7 +830,7 @@ func TestTrimKeepsWhatIsLookedAt(t *testing.T) {
 		ResourceClaims:      []corev1.PodResourceClaim{{Name: "gpu"}},
 	}
 	p.Status = corev1.PodStatus{
-		ContainerStatuses: []corev1.ContainerStatus{{Name: "app", Image: "i", State: corev1.ContainerState{
+		ContainerStatuses: []corev1.ContainerStatus{{Name: "app", Image: "i", ContainerID: "containerd://c1", State: corev1.ContainerState{
 			Terminated: &corev1.ContainerStateTerminated{ExitCode: 3, Reason: "OOMKilled", StartedAt: metav1.NewTime(time.Unix(1001, 0)), FinishedAt: metav1.NewTime(time.Unix(1005, 0)), Message: "secret"},
 		}}},
 		ExtendedResourceClaimStatus: &corev1.PodExtendedResourceClaimStatus{ResourceClaimName: "secret"},
@@ -861,7 +861,7 @@ func TestTrimKeepsWhatIsLookedAt(t *testing.T) {
 	}
 	if diff := cmp.Diff([]evidence.Container{
 		{Name: "side", Kind: evidence.Sidecar}, {Name: "init", Kind: evidence.Init},
-		{Name: "app", Kind: evidence.App, PreStop: true, PreStopProgram: "drain", PostStart: true, PostStartProgram: "register", Exit: &evidence.Exit{Code: 3, Started: time.Unix(1001, 0), At: time.Unix(1005, 0), OutOfMemory: true}}, {Name: "debug", Kind: evidence.Ephemeral},
+		{Name: "app", Kind: evidence.App, SaidID: "c1", PreStop: true, PreStopProgram: "drain", PostStart: true, PostStartProgram: "register", Exit: &evidence.Exit{Code: 3, Started: time.Unix(1001, 0), At: time.Unix(1005, 0), OutOfMemory: true}}, {Name: "debug", Kind: evidence.Ephemeral},
 	}, got.Containers); diff != "" {
 		t.Error(diff)
 	}

@@ -158,7 +158,7 @@ func trimHook(h *corev1.LifecycleHandler, port int) *corev1.LifecycleHandler {
 func trimStatuses(all []corev1.ContainerStatus) []corev1.ContainerStatus {
 	var out []corev1.ContainerStatus
 	for i := range all {
-		s := corev1.ContainerStatus{Name: all[i].Name}
+		s := corev1.ContainerStatus{Name: all[i].Name, ContainerID: all[i].ContainerID}
 		switch t := all[i].State.Terminated; {
 		case t != nil:
 			s.State.Terminated = &corev1.ContainerStateTerminated{ExitCode: t.ExitCode, Reason: t.Reason, StartedAt: t.StartedAt, FinishedAt: t.FinishedAt}
@@ -512,7 +512,9 @@ func Seed(p *corev1.Pod) *evidence.Pod {
 	}
 	for i := range p.Spec.EphemeralContainers {
 		name := p.Spec.EphemeralContainers[i].Name
-		e.Containers = append(e.Containers, evidence.Container{Name: name, Kind: evidence.Ephemeral, Exit: exit(p.Status.EphemeralContainerStatuses, name)})
+		e.Containers = append(e.Containers, evidence.Container{
+			Name: name, Kind: evidence.Ephemeral, SaidID: saidID(p.Status.EphemeralContainerStatuses, name), Exit: exit(p.Status.EphemeralContainerStatuses, name),
+		})
 	}
 	return e
 }
@@ -529,8 +531,22 @@ func asSpecified(c *corev1.Container, kind evidence.ContainerKind, statuses []co
 		PostStart: hooks.PostStart != nil, PostStartProgram: hookProgram(hooks.PostStart),
 		PreStopSleep: hookSleep(hooks.PreStop), PostStartSleep: hookSleep(hooks.PostStart),
 		PreStopPort: hookPort(c, hooks.PreStop, alone), PostStartPort: hookPort(c, hooks.PostStart, alone),
+		SaidID:  saidID(statuses, c.Name),
 		Running: runs(statuses, c.Name), Waiting: waits(statuses, c.Name), BackedOff: isBackedOff(statuses, c.Name), Exit: exit(statuses, c.Name),
 	}
+}
+
+// saidID returns the ID of a container in containerd, by its status; "" when it has none there.
+func saidID(statuses []corev1.ContainerStatus, name string) string {
+	i := slices.IndexFunc(statuses, func(s corev1.ContainerStatus) bool { return s.Name == name })
+	if i < 0 {
+		return ""
+	}
+	id, ok := strings.CutPrefix(statuses[i].ContainerID, "containerd://")
+	if !ok {
+		return ""
+	}
+	return id
 }
 
 // hookProgram returns the base name of what a hook executes in the container: what it

@@ -278,13 +278,17 @@ func (p *Pod) Container(id string) (*Container, bool) {
 }
 
 // ContainerName returns the name of the container that a task belongs to, ""
-// for a task in no container's cgroup.
+// for a task in no container's cgroup. Where containerd does not tell, the pod's status does.
 func (p *Pod) ContainerName(t *Task) string {
-	c, ok := p.Container(t.Container)
-	if !ok {
-		return ""
+	if c, ok := p.Container(t.Container); ok {
+		return c.Name
 	}
-	return c.Name
+	for i := range p.Containers {
+		if c := &p.Containers[i]; c.ID == "" && c.SaidID != "" && c.SaidID == t.Container {
+			return c.Name
+		}
+	}
+	return ""
 }
 
 // ContainersEnded reports whether the kubelet has said that all containers have
@@ -473,9 +477,11 @@ type Container struct {
 	PreStopPort   int `json:"preStopPort,omitempty"`
 	PostStartPort int `json:"postStartPort,omitempty"`
 
-	// ID is containerd's, "" when containerd knows no such container.
-	ID    string         `json:"id,omitempty"`
-	State ContainerState `json:"state,omitempty"`
+	// ID is containerd's, "" when containerd knows no such container, or does not tell. SaidID is the one in the pod's status
+	// then, which may be an older container's.
+	ID     string         `json:"id,omitempty"`
+	SaidID string         `json:"saidID,omitempty"`
+	State  ContainerState `json:"state,omitempty"`
 	// Runtime is containerd's runtime name, for example io.containerd.runc.v2.
 	Runtime string `json:"runtime,omitempty"`
 	// Program is the base name of the first argument, "" when not known.

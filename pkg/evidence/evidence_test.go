@@ -1105,6 +1105,27 @@ func TestBaselineKnowsRemovedHandlers(t *testing.T) {
 	}
 }
 
+// A task whose container containerd does not tell of is of the one that the pod's status names.
+func TestContainerNameByStatus(t *testing.T) {
+	for name, tc := range map[string]struct{ id, said, want string }{
+		"containerd tells": {"a", "", "main"}, "another one": {"b", "a", ""},
+		"the status does": {"", "a", "main"}, "the status has an older one": {"", "b", ""}, "nobody does": {"", "", ""},
+	} {
+		p := &Pod{Containers: []Container{{Name: "main", Kind: App, ID: tc.id, SaidID: tc.said}}}
+		p.Since(nil)
+		if got := p.ContainerName(&Task{Container: "a"}); got != tc.want {
+			t.Errorf("%s: %q", name, got)
+		}
+		if c := &p.Containers[0]; c.ID != "" && c.SaidID != "" {
+			t.Errorf("%s: has both %q and %q", name, c.ID, c.SaidID)
+		}
+	}
+	none := &Pod{Containers: []Container{{Name: "main", Kind: App}}}
+	if got := none.ContainerName(new(Task)); got != "" {
+		t.Errorf("of a task in no container's group: %q", got)
+	}
+}
+
 // That the kubelet has begun to stop a pod stays so when a second deletion has raised the generation.
 func TestStopBegunStays(t *testing.T) {
 	begin := time.Date(2026, 1, 2, 3, 0, 0, 0, time.UTC)

@@ -19,6 +19,11 @@ func (p *Pod) Since(earlier *Pod) {
 		e = *earlier
 	}
 	p.keepIDs(&e)
+	for i := range p.Containers {
+		if c := &p.Containers[i]; c.ID != "" {
+			c.SaidID = ""
+		}
+	}
 	p.UnchangedSince = latest(p.Time, p.ContainersRead, p.CgroupsRead, p.TasksRead)
 	if !e.UnchangedSince.IsZero() && p.sameStage(&e) {
 		p.UnchangedSince = e.UnchangedSince
