@@ -916,6 +916,23 @@ func TestDeadlineInDoubt(t *testing.T) {
 	if d := cause.Diagnose(lives); len(d.Findings) != 1 {
 		t.Errorf("a grace period and a minute have passed since the kubelet has begun: %+v", d.Findings)
 	}
+	// A pod that was deleted hours before need not stand still for hours.
+	hours := requested.Add(10 * time.Hour)
+	for name, change := range map[string]func(p *evidence.Pod){
+		"an agent that comes late":      func(p *evidence.Pod) { p.Node.Containerd.ConnectedSince = hours },
+		"a kubelet that has begun late": func(p *evidence.Pod) { p.StopBegun, p.StopAwaitedUntil = true, hours },
+		"a kubelet that was started anew": func(p *evidence.Pod) {
+			p.Node.Kubelet.Process = &evidence.Task{PID: 5, TID: 5, State: evidence.Sleeping, Probe: &evidence.Probe{Started: hours}}
+		},
+	} {
+		p := stopping(func(p *evidence.Pod, t *evidence.Task) {
+			t.Caught, p.Time, p.UnchangedSince = bitTERM, hours.Add(20*time.Minute), hours
+			change(p)
+		})
+		if v, _ := ptr(cause.Diagnose(p)).Verdict(); v.Cause != "Unknown" {
+			t.Errorf("20 minutes after %s: %q", name, v.Cause)
+		}
+	}
 }
 
 // A tracer and a parent outside are given time: a node without a processor to spare

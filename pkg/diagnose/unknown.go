@@ -118,20 +118,19 @@ func standsStill(p *evidence.Pod, at Phase) bool {
 	if fact.PullMoves(p) || fact.NetworkMoves(p) || fact.MayBeNoted(p) || fact.TriesAgain(p) || fact.UnwitnessedSoon(p) {
 		return false
 	}
-	patience := fact.PatienceWithUnknown(p)
+	patience, still := fact.PatienceWithUnknown(p), fact.PatienceWithStandstill(p)
 	switch {
 	case at == Cleanup:
-		patience += deletesFiles
+		patience, still = patience+deletesFiles, still+deletesFiles
 	case at == PhaseUnknown && p.ContainersEnded(): // it may be there
-		patience = max(patience, deletesFiles)
+		patience, still = max(patience, deletesFiles), max(still, deletesFiles)
 	}
 	unchanged := p.UnchangedSince
 	if !p.StageSince.IsZero() && min(p.Overdue(), p.Time.Sub(p.StageSince)) >= comesAndGoes {
 		unchanged = p.StageSince
 	}
-	still := min(p.Time.Sub(unchanged), p.Time.Sub(fact.LastDeleted(p)))
 	return p.Overdue() >= patience &&
-		still >= max(patience, fact.PatienceWithVolumes(p), fact.PatienceWithClaims(p), fact.NextTry(p, unchanged))
+		min(p.Time.Sub(unchanged), p.Time.Sub(fact.LastDeleted(p))) >= max(still, fact.PatienceWithVolumes(p), fact.PatienceWithClaims(p), fact.NextTry(p, unchanged))
 }
 
 // A search is the layers of the causes that were looked for: in whole where

@@ -55,8 +55,19 @@ func ShimSilentForLong(p *evidence.Pod, t *evidence.ShimTask) bool {
 // was started anew waits for the whole grace period again, as it does after a postStart
 // hook, or what else it was at before, and for programs that live when containerd was started anew. One that has lost the API server may find it again, and one that
 // was just started may end again.
-func PatienceWithUnknown(p *evidence.Pod) time.Duration {
-	patience := UnknownAfter + max(beganAnew(p), askedAnew(p), beganLate(p))
+func PatienceWithUnknown(p *evidence.Pod) time.Duration { return patienceAfter(p, anew(p)) }
+
+// PatienceWithStandstill returns for how long such a pod must have made no progress: what waits for the whole grace
+// period again may have been deleted hours before, and stands still for no longer than that.
+func PatienceWithStandstill(p *evidence.Pod) time.Duration {
+	return patienceAfter(p, min(anew(p), Grace(p)))
+}
+
+// anew returns how long after the request for deletion the grace period has begun, as far as is seen.
+func anew(p *evidence.Pod) time.Duration { return max(beganAnew(p), askedAnew(p), beganLate(p)) }
+
+func patienceAfter(p *evidence.Pod, anew time.Duration) time.Duration {
+	patience := UnknownAfter + anew
 	if slices.ContainsFunc(p.Containers, func(c evidence.Container) bool { return c.PostStart }) {
 		patience += Grace(p)
 	}
