@@ -248,7 +248,7 @@ func Run(p *evidence.Pod, table Table) Diagnosis {
 	}
 	d.Force = force(p, &d, table.layer)
 	if len(d.Findings) == 0 && !p.Gone && standsStill(p, d.Phase) {
-		d.Findings = []Finding{unknown(p, looked, d.Unknown, d.Force)}
+		d.Findings = []Finding{unknown(p, d.Phase, looked, d.Unknown, d.Force)}
 	}
 	if f, ok := d.Verdict(); ok && d.Phase != Startup && slices.ContainsFunc(p.Containers, func(c evidence.Container) bool { return c.Kind == evidence.App && c.Name == f.Container }) {
 		d.Sidecars = fact.WaitingSidecars(p)

@@ -143,7 +143,6 @@ func TestNoSignalWithoutAKubelet(t *testing.T) {
 
 func ptr[T any](v T) *T { return &v }
 
-// A kubelet that was just started may be about to end again, which takes time to see.
 // Of a pod that the kubelet has not begun to stop Unknown says so, and what to do then.
 func TestUnknownOfAStopNotBegun(t *testing.T) {
 	for awaited, want := range map[bool]bool{true: true, false: false} {
@@ -157,6 +156,31 @@ func TestUnknownOfAStopNotBegun(t *testing.T) {
 	}
 }
 
+// What the kubelet has begun with before the deletion, or is done with, is not said to be yet to begin.
+func TestUnknownOfAStopThatHasGotOn(t *testing.T) {
+	for name, change := range map[string]func(p *evidence.Pod){
+		"its containers have ended": func(p *evidence.Pod) { p.Phase, p.Tasks = "Failed", nil },
+		"its program has been killed": func(p *evidence.Pod) {
+			p.Tasks[0].SharedPending = bitKILL
+			p.Node.Pressure = nil
+		},
+		"its sandbox is taken down": func(p *evidence.Pod) {
+			p.Tasks, p.Containers[0].State = nil, evidence.StateExited
+			p.Containers = append(p.Containers, evidence.Container{Name: "POD", Kind: evidence.Sandbox, ID: sandboxID, State: evidence.StateRunning})
+		},
+	} {
+		p := stopping(func(p *evidence.Pod, t *evidence.Task) {
+			t.Caught, p.StopAwaited, p.Time = bitTERM, true, p.Deadline.Add(20*time.Minute)
+			change(p)
+		})
+		v, _ := ptr(cause.Diagnose(p)).Verdict()
+		if v.Cause != "Unknown" || strings.Contains(v.Message, "has not begun") || strings.Contains(v.Remedy, "restart kubelet") {
+			t.Errorf("%s: %s: %s %s", name, v.Cause, v.Message, v.Remedy)
+		}
+	}
+}
+
+// A kubelet that was just started may be about to end again, which takes time to see.
 func TestUnknownWaitsForAYoungKubelet(t *testing.T) {
 	for starts, want := range map[int]string{0: "Unknown", 1: ""} {
 		p := onNode(func(n *evidence.Node) { n.Kubelet.Starts = starts })

@@ -56,7 +56,8 @@ var Unrecognised = &Rule{
 			{
 				Name: notBegun,
 				Meaning: "The deletion has raised the pod's metadata.generation, and the kubelet writes into status.observedGeneration which one it acts upon, which is an older one. " +
-					"Its worker for the pod is at something else first, such as ending a container for its liveness probe with the whole grace period; or it does not know of the deletion; or it cannot write the status.",
+					"Its worker for the pod is at something else first, such as ending a container for its liveness probe with the whole grace period; or it does not know of the deletion; or it cannot write the status. " +
+					"Or it stops the pod since before the deletion, as for an eviction, or somebody has changed the specification since.",
 				Remedy: "On the node: look at the kubelet's log for this pod (journalctl -u kubelet): what it began before the deletion, and has not ended. " +
 					"If nothing is under way there, systemctl restart kubelet has it list its pods anew, and containers keep running. " +
 					"Save what is known first: kubectl -n nodeagent-system exec NODEAGENT -- /nodeagent capture {pod} (NODEAGENT: its pod on that node).",
@@ -152,7 +153,7 @@ func (s search) ruledOut() (whole, part []string) {
 	return whole, part
 }
 
-func unknown(p *evidence.Pod, looked search, notRead []Unknown, force *Force) Finding {
+func unknown(p *evidence.Pod, at Phase, looked search, notRead []Unknown, force *Force) Finding {
 	f := Finding{Cause: Unrecognised.Cause, Confidence: Inferred, Objects: Objects{Pod: p.Namespace + "/" + p.Name}}
 	o := &f.Objects
 	o.RuledOut, o.PartlyRuledOut = looked.ruledOut()
@@ -180,7 +181,7 @@ func unknown(p *evidence.Pod, looked search, notRead []Unknown, force *Force) Fi
 	if o.Runtimes = otherRuntimes(p); len(o.Runtimes) > 0 {
 		f.Variants = append(f.Variants, otherRuntime)
 	}
-	if p.StopAwaited {
+	if p.StopAwaited && mayAwaitStop(p, at) {
 		f.Variants = append(f.Variants, notBegun)
 	}
 	if !p.Unreturned.IsZero() {
@@ -188,6 +189,17 @@ func unknown(p *evidence.Pod, looked search, notRead []Unknown, force *Force) Fi
 	}
 	f.Message, f.Remedy, f.Danger = Unrecognised.Doc.words(&f)
 	return f
+}
+
+// mayAwaitStop reports whether nothing but its status tells how far the pod's end has got. What the kubelet stops for an eviction,
+// or for activeDeadlineSeconds, it has begun with before the deletion, and writes no generation before it has got through;
+// and of a pod that is done it writes none any more.
+func mayAwaitStop(p *evidence.Pod, at Phase) bool {
+	switch at {
+	case Delivery, Startup, PreStop, StopSignal, Runtime, PhaseUnknown:
+		return !p.ContainersEnded() && !done(p)
+	}
+	return false
 }
 
 // otherRuntimes returns the names of the runtimes of the pod's containers into which nodeagent
