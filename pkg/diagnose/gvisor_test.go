@@ -174,6 +174,7 @@ func TestStoppedGofer(t *testing.T) {
 			p.Containers[0].Task, p.Containers[1].Task.UnansweredSince = evidence.ShimTask{}, p.Time.Add(-time.Minute)
 			p.Containers[1].Task.Asked = p.Time
 		}, ""},
+		"the kubelet has not begun":   {func(p *evidence.Pod, _ []evidence.Task) { p.StopAwaited = true }, ""},
 		"one thread runs":             {func(_ *evidence.Pod, g []evidence.Task) { g[1].State = evidence.Sleeping }, ""},
 		"it was stopped a second ago": {func(p *evidence.Pod, g []evidence.Task) { g[1].UnchangedSince = p.Time.Add(-time.Second) }, ""},
 		"it has been killed":          {func(_ *evidence.Pod, g []evidence.Task) { g[0].Pending |= 1 << 8 }, ""},
@@ -251,6 +252,7 @@ func TestThreadOfGVisor(t *testing.T) {
 		"a suspended device": {func(*evidence.Pod, *evidence.Task) {},
 			"thread 101 (exe) of gVisor works for a program of the pod, which SIGKILL does not end before the thread returns: it hangs in the kernel in folio_wait_bit_common on ext4, mounted at /data"},
 		"in the sandbox's group": {func(_ *evidence.Pod, t *evidence.Task) { t.Container = sandboxID }, "thread 101 (exe) of gVisor"},
+		"the kubelet has not begun to stop the pod": {func(p *evidence.Pod, _ *evidence.Task) { p.StopAwaited = true }, ""},
 		"of a gofer": {func(p *evidence.Pod, t *evidence.Task) {
 			gofer := *t
 			gofer.PID, gofer.TID, t.State = 105, 105, evidence.Sleeping

@@ -935,6 +935,18 @@ func TestDeadlineInDoubt(t *testing.T) {
 	}
 }
 
+// A kubelet that has begun late gives the whole grace period, and SIGKILL comes that much later.
+func TestKilledLate(t *testing.T) {
+	for until, want := range map[time.Duration]string{14 * time.Second: "SIGKILL at 03:00:44", 2 * time.Second: "SIGKILL at 03:00:30"} {
+		p := stopping(func(p *evidence.Pod, _ *evidence.Task) {
+			p.Time, p.StopBegun, p.StopAwaitedUntil = requested.Add(20*time.Second), true, requested.Add(until)
+		})
+		if v, _ := ptr(cause.Diagnose(p)).Verdict(); !strings.Contains(v.Message, want) {
+			t.Errorf("begun after %s: %q, want %q", until, v.Message, want)
+		}
+	}
+}
+
 // A tracer and a parent outside are given time: a node without a processor to spare
 // lets them wait for their turn.
 func TestSlowHolders(t *testing.T) {

@@ -358,7 +358,7 @@ func About(p *evidence.Pod, fp fact.FirstProcess, c Confidence) Finding {
 	if name := fp.Program(); name != first.Comm {
 		first.Program = name
 	}
-	f := Finding{Container: fp.Container.Name, Confidence: c, Objects: Objects{Process: first, Deadline: p.Deadline}}
+	f := Finding{Container: fp.Container.Name, Confidence: c, Objects: Objects{Process: first, Deadline: fact.KilledAt(p)}}
 	if fp.Container.StopSignal != 0 {
 		f.Objects.Signal = fp.Container.StopSignal.String()
 	}

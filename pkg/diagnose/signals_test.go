@@ -716,6 +716,10 @@ func TestStopSignals(t *testing.T) {
 		"no handler, and its preStop hook has slept": {func(p *evidence.Pod, _ *evidence.Task) {
 			p.Containers[0].PreStop, p.Containers[0].PreStopSleep, p.Time = true, 5, requested.Add(16*time.Second)
 		}, "SignalDroppedByPID1", diagnose.Proved},
+		"no handler, and the kubelet has begun late with its preStop hook": {func(p *evidence.Pod, _ *evidence.Task) {
+			p.Containers[0].PreStop, p.Containers[0].PreStopSleep, p.Time = true, 5, requested.Add(25*time.Second)
+			p.StopBegun, p.StopAwaitedUntil = true, requested.Add(14*time.Second)
+		}, "", ""},
 		"no handler, and its preStop hook may have slept": {func(p *evidence.Pod, _ *evidence.Task) {
 			p.Containers[0].PreStop, p.Containers[0].PreStopSleep, p.Time = true, 5, requested.Add(14*time.Second)
 		}, "", ""},

@@ -14,9 +14,17 @@ func DeadlineKnown(p *evidence.Pod) bool {
 }
 
 // KilledByNow reports whether the kubelet has had the time to have a pod killed: where it goes by another deadline than is
-// known, as long as Unknown gives it.
+// known, or has not begun by the pod's status, as long as Unknown gives it.
 func KilledByNow(p *evidence.Pod) bool {
-	return !p.Mirror && (p.Overdue() >= KillLatency && DeadlineKnown(p) || p.Overdue() >= PatienceWithUnknown(p))
+	return !p.Mirror && (p.Overdue() >= KillLatency && DeadlineKnown(p) && !p.StopAwaited || p.Overdue() >= PatienceWithUnknown(p))
+}
+
+// KilledAt returns when the kubelet has a pod killed: at its deadline, or later by as much as it has begun late.
+func KilledAt(p *evidence.Pod) time.Time {
+	if late := beganLate(p); late > KillLatency {
+		return p.Deadline.Add(late)
+	}
+	return p.Deadline
 }
 
 // Hastened reports whether the kubelet ends its pods because the node shuts down: it gives them no more

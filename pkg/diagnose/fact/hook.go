@@ -196,10 +196,10 @@ func PreStopSleeps(p *evidence.Pod, c *evidence.Container) bool {
 }
 
 // PreStopSlept reports whether the preStop hook of a container is a sleep of the kubelet that is over: it
-// begins when the kubelet has got to know of the deletion, and one that does not know such hooks
+// begins when the kubelet begins to stop the pod, which may be late, and one that does not know such hooks
 // sends the stop signal without it.
 func PreStopSlept(p *evidence.Pod, c *evidence.Container) bool {
-	return c.PreStopSleep > 0 && p.Time.Sub(p.DeletionRequested) >= time.Duration(c.PreStopSleep)*time.Second+KillLatency
+	return c.PreStopSleep > 0 && p.Time.Sub(p.DeletionRequested) >= beganLate(p)+time.Duration(c.PreStopSleep)*time.Second+KillLatency
 }
 
 // ofProbe is for how long a request must have had no answer, to be no probe's: of a pod with a
