@@ -251,7 +251,7 @@ func TestThreadOfGVisor(t *testing.T) {
 	}{
 		"a suspended device": {func(*evidence.Pod, *evidence.Task) {},
 			"thread 101 (exe) of gVisor works for a program of the pod, which SIGKILL does not end before the thread returns: it hangs in the kernel in folio_wait_bit_common on ext4, mounted at /data"},
-		"in the sandbox's group": {func(_ *evidence.Pod, t *evidence.Task) { t.Container = sandboxID }, "thread 101 (exe) of gVisor"},
+		"in the sandbox's group":                    {func(_ *evidence.Pod, t *evidence.Task) { t.Container = sandboxID }, "thread 101 (exe) of gVisor"},
 		"the kubelet has not begun to stop the pod": {func(p *evidence.Pod, _ *evidence.Task) { p.StopAwaited = true }, ""},
 		"of a gofer": {func(p *evidence.Pod, t *evidence.Task) {
 			gofer := *t

@@ -305,6 +305,27 @@ func TestStopSignals(t *testing.T) {
 			c.Caught, c.Probe.Exe = bitINT|bitTERM, "node"
 			p.Tasks = append(p.Tasks, tee)
 		}), "", ""},
+		"trap, bash, what it has started for >(tee) is younger than the server": {trap("bash", func(p *evidence.Pod, c *evidence.Task) {
+			server := task(102, 100, "server", evidence.Sleeping, "epoll_wait")
+			server.Ignored, server.Caught, server.Probe.Start = bitINT|bitQUIT, bitTERM, c.Probe.Start
+			c.Comm, c.Probe.Exe, c.Probe.Syscall = "tee", "tee", "read"
+			c.Probe.Start++
+			p.Tasks = append(p.Tasks, server)
+		}), "", ""},
+		"trap, bash, what it has started for >(tee) is younger than a server with handlers of its own": {trap("bash", func(p *evidence.Pod, c *evidence.Task) {
+			server := task(102, 100, "node", evidence.Sleeping, "epoll_wait")
+			server.Caught, server.Probe.Start = bitINT|bitTERM, c.Probe.Start
+			c.Comm, c.Probe.Exe, c.Probe.Syscall = "tee", "tee", "read"
+			c.Probe.Start++
+			p.Tasks = append(p.Tasks, server)
+		}), "", ""},
+		"trap, bash, a server writes to tee in the foreground": {trap("bash", func(p *evidence.Pod, c *evidence.Task) {
+			server := task(102, 100, "server", evidence.Sleeping, "epoll_wait")
+			server.Probe.Start = c.Probe.Start
+			c.Comm, c.Probe.Exe, c.Probe.Syscall = "tee", "tee", "read"
+			c.Probe.Start++
+			p.Tasks = append(p.Tasks, server)
+		}), "ShellPID1TrapDeferred", diagnose.Inferred},
 		"trap, bash, a server is older than what is in the foreground": {trap("bash", func(p *evidence.Pod, c *evidence.Task) {
 			server := task(102, 100, "server", evidence.Sleeping, "epoll_wait")
 			server.Ignored, server.Probe.Start = bitINT|bitQUIT, c.Probe.Start

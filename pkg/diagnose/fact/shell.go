@@ -40,7 +40,8 @@ func (fp FirstProcess) ShellOverChild() bool { return Shell(fp.Leader) && len(fp
 // A program in the background is started with SIGINT and SIGQUIT ignored (POSIX,
 // Asynchronous Lists), which programs keep unless they set up handlers of their own. What bash
 // starts for >(program) is in the background and ignores neither; but bash starts nothing while it
-// waits for its foreground, so that what is there is the last that it has started.
+// waits for its foreground, so that what is there is the last that it has started. Of a program that reads, as tee does, even
+// that tells nothing while another child may be in the background: exec > >(tee) may come after it.
 func (fp FirstProcess) Foreground(p *evidence.Pod) (child *evidence.Task, proved bool) {
 	sh := fp.Leader
 	if !Shell(sh) || sh.Probe == nil || sh.Probe.Syscall != "wait4" || sh.Probe.Group == 0 || sh.Probe.Started.IsZero() {
@@ -50,6 +51,7 @@ func (fp FirstProcess) Foreground(p *evidence.Pod) (child *evidence.Task, proved
 	// second proof; bash waits for both in wait4.
 	proved = slices.Contains([]string{"dash", "busybox"}, sh.Probe.Exe)
 	var found, last *evidence.Task
+	besides := false // whether a child may be in the background
 	for _, c := range fp.Children {
 		if c.Probe != nil && c.Probe.Group == sh.Probe.Group && (last == nil || older(last, c)) {
 			last = c
@@ -62,9 +64,9 @@ func (fp FirstProcess) Foreground(p *evidence.Pod) (child *evidence.Task, proved
 		case c.Probe.Group != sh.Probe.Group:
 			// Job control: the masks tell nothing.
 		case c.Ignored.Has(evidence.SIGINT):
-			// In the background.
+			besides = true
 		case !proved && c.Caught.Has(evidence.SIGINT) && !respectsIgnored(c), !proved && (c.Ignored | c.Caught).Has(evidence.SIGQUIT) && !respectsIgnored(c):
-			// A program that sets up its handlers wherever it runs.
+			besides = true // a program that sets up its handlers wherever it runs
 		case !outlasts(p, sh, c):
 			return nil, false // a loop, which comes to its trap between two programs
 		case found == nil || older(found, c):
@@ -74,7 +76,7 @@ func (fp FirstProcess) Foreground(p *evidence.Pod) (child *evidence.Task, proved
 	switch {
 	case found == nil:
 		return nil, false
-	case !proved && found != last, trapsExit(sh) && (len(fp.Children) > 1 || survives(found, fp.Container.StopSignal)):
+	case !proved && (found != last || besides && found.Probe.Syscall == "read"), trapsExit(sh) && (len(fp.Children) > 1 || survives(found, fp.Container.StopSignal)):
 		return nil, false
 	}
 	return found, proved

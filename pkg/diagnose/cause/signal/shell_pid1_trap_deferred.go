@@ -26,7 +26,7 @@ var ShellPID1TrapDeferred = &diagnose.Rule{
 			"and it has a child in its own process group that was there before the deletion and does not ignore SIGINT: " +
 			"a child in the background is started with that ignored. " +
 			"dash and busybox wait for the background in another system call. bash does not, so under it a child that catches SIGINT or SIGQUIT counts only if it is Java, or Python without a handler for SIGTERM, " +
-			"which keep SIGINT ignored when they were started so; and only if bash has started no other one after it, because what it starts for >(program) looks the same. " +
+			"which keep SIGINT ignored when they were started so; and only if bash has started no other one after it, because what it starts for >(program) looks the same, or such a program reads and another child may be in the background. " +
 			"bash with a trap for EXIT has handlers for all signals that would end it, and may run that trap immediately: " +
 			"there the child must be the only one, and one that the stop signal would have ended. " +
 			"Nothing is said when a child was started since the deletion, which may be the trap at work; " +
