@@ -1384,6 +1384,18 @@ func TestLatePods(t *testing.T) {
 	}
 }
 
+// The grace period of the specification is kept when the deletion has come with a shorter one.
+func TestSpecifiedGrace(t *testing.T) {
+	for grace, want := range map[int64]int64{5: 30, 30: 0, 60: 0} {
+		p := terminating("a", time.Now(), grace)
+		p.Spec.TerminationGracePeriodSeconds = new(int64)
+		*p.Spec.TerminationGracePeriodSeconds = 30
+		if got := Seed(p).SpecifiedGraceSeconds; got != want {
+			t.Errorf("deleted with %d seconds: %d, want %d", grace, got, want)
+		}
+	}
+}
+
 // A deletion raises the pod's generation, and the kubelet writes which one it has seen when it
 // begins to stop the pod.
 func TestStopBegun(t *testing.T) {

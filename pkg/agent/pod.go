@@ -494,6 +494,9 @@ func Seed(p *corev1.Pod) *evidence.Pod {
 			e.GracePeriodSeconds = *g
 			e.DeletionRequested = t.Add(-time.Duration(*g) * time.Second)
 		}
+		if g := p.Spec.TerminationGracePeriodSeconds; g != nil && *g > e.GracePeriodSeconds && !e.Mirror {
+			e.SpecifiedGraceSeconds = *g
+		}
 		if c := subject(p).Condition; c != nil && !c.Since.IsZero() && c.Since.Before(e.DeletionRequested) {
 			e.DeletionRequested = c.Since
 		}

@@ -906,6 +906,10 @@ func TestStopSignals(t *testing.T) {
 				t.SignalsSince, t.Removed = b.Read, bitTERM
 			})
 		}, "", ""},
+		"its handler was removed before a deletion with a shorter grace period than a probe gives": {func(p *evidence.Pod, _ *evidence.Task) {
+			p.SpecifiedGraceSeconds = 120
+			wasKnown(p, func(b *evidence.Baseline, t *evidence.Task) { t.SignalsSince, t.Removed = b.Read, bitTERM })
+		}, "", ""},
 		"its handler was removed long before the deletion": {func(p *evidence.Pod, _ *evidence.Task) {
 			wasKnown(p, func(b *evidence.Baseline, t *evidence.Task) { t.SignalsSince, t.Removed = b.Read, bitTERM })
 		}, "SignalDroppedByPID1", diagnose.Proved},

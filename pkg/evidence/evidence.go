@@ -91,6 +91,9 @@ type Pod struct {
 	// ManifestGraceSeconds is the grace period in the specification of a mirror pod: the
 	// static pod gets it when its manifest is removed.
 	ManifestGraceSeconds int64 `json:"manifestGraceSeconds,omitempty"`
+	// SpecifiedGraceSeconds is the grace period in the specification of another pod, when the deletion has come
+	// with a shorter one: what the kubelet began before goes by it, such as to end a container for its liveness probe.
+	SpecifiedGraceSeconds int64 `json:"specifiedGraceSeconds,omitempty"`
 	// HostPID and ShareProcessNamespace report whether a container's first
 	// process is not the init of a PID namespace of its own.
 	HostPID               bool `json:"hostPID,omitempty"`

@@ -48,9 +48,9 @@ func whatMet(p *evidence.Pod, t *evidence.Task, sig evidence.Signal) met {
 		return metPerhaps
 	case b.Caught.Has(sig) != t.Caught.Has(sig), b.Ignored.Has(sig) != t.Ignored.Has(sig), b.Blocked.Has(sig) != t.Blocked.Has(sig):
 		return metUnknown
-	case b.Removed.Has(sig) && p.DeletionRequested.Sub(b.SignalsSince) < Grace(p):
+	case b.Removed.Has(sig) && p.DeletionRequested.Sub(b.SignalsSince) < max(Grace(p), time.Duration(p.SpecifiedGraceSeconds)*time.Second):
 		// It may have taken a signal from before the deletion, and be about to end: the kubelet ends a
-		// container for its liveness probe, and SIGKILL comes when that grace period is over.
+		// container for its liveness probe, and SIGKILL comes when that grace period is over, which is the specification's.
 		return metUnknown
 	case sleptThrough(b, t):
 		return metSame
