@@ -916,6 +916,13 @@ func TestDeadlineInDoubt(t *testing.T) {
 	if d := cause.Diagnose(lives); len(d.Findings) != 1 {
 		t.Errorf("a grace period and a minute have passed since the kubelet has begun: %+v", d.Findings)
 	}
+	killed := stopping(func(p *evidence.Pod, t *evidence.Task) {
+		p.Time, p.UnchangedSince, t.SharedPending = p.Deadline.Add(90*time.Second), p.Deadline, bitKILL
+		p.Node.Containerd.ConnectedSince = requested.Add(31 * time.Second)
+	})
+	if d := cause.Diagnose(killed); len(d.Findings) != 1 {
+		t.Errorf("what has been killed does not wait for the grace period again: %+v", d.Findings)
+	}
 	// A pod that was deleted hours before need not stand still for hours.
 	hours := requested.Add(10 * time.Hour)
 	for name, change := range map[string]func(p *evidence.Pod){

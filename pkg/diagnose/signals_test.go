@@ -326,6 +326,11 @@ func TestStopSignals(t *testing.T) {
 			c.Probe.Start++
 			p.Tasks = append(p.Tasks, server)
 		}), "ShellPID1TrapDeferred", diagnose.Inferred},
+		"trap, dash, a program that may end before a SIGKILL that comes late": {trap("dash", func(p *evidence.Pod, c *evidence.Task) {
+			p.Time, p.StopBegun, p.StopAwaitedUntil = requested.Add(14*time.Second), true, requested.Add(12*time.Second)
+			c.Probe.Started = requested.Add(-4 * time.Second)
+			p.Tasks[0].Probe.Started = c.Probe.Started.Add(-time.Second)
+		}), "", ""},
 		"trap, bash, a server is older than what is in the foreground": {trap("bash", func(p *evidence.Pod, c *evidence.Task) {
 			server := task(102, 100, "server", evidence.Sleeping, "epoll_wait")
 			server.Ignored, server.Probe.Start = bitINT|bitQUIT, c.Probe.Start

@@ -1,6 +1,7 @@
 package fact
 
 import (
+	"slices"
 	"time"
 
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
@@ -48,10 +49,10 @@ func beganAnew(p *evidence.Pod) time.Duration {
 
 // askedAnew returns how long after the request for deletion containerd was started, or first asked by this agent, while
 // a program of the pod lives: the end of containerd ends the kubelet's request to stop a container, and the next one has
-// the whole grace period.
+// the whole grace period. What has been killed waits for none.
 func askedAnew(p *evidence.Pod) time.Duration {
 	since := p.Node.Containerd.ConnectedSince
-	if since.IsZero() || len(AppTasks(p)) == 0 {
+	if since.IsZero() || !slices.ContainsFunc(AppTasks(p), func(t *evidence.Task) bool { return !Dying(t) }) {
 		return 0
 	}
 	return max(0, since.Sub(p.DeletionRequested))

@@ -106,7 +106,7 @@ func respectsIgnored(t *evidence.Task) bool {
 // shell may go through short programs in a loop.
 func outlasts(p *evidence.Pod, shell, child *evidence.Task) bool {
 	age := p.Time.Sub(child.Probe.Started)
-	return age >= p.Deadline.Sub(p.Time) && age >= 2*child.Probe.Started.Sub(shell.Probe.Started)
+	return age >= KilledAt(p).Sub(p.Time) && age >= 2*child.Probe.Started.Sub(shell.Probe.Started)
 }
 
 // WaitsForOldChild reports whether the process is a shell that waits for a child
