@@ -1126,7 +1126,7 @@ func TestContainerNameByStatus(t *testing.T) {
 	}
 }
 
-// That the kubelet has begun to stop a pod stays so when a second deletion has raised the generation.
+// That the kubelet has begun to stop a pod stays so when somebody has raised the generation once more.
 func TestStopBegunStays(t *testing.T) {
 	begin := time.Date(2026, 1, 2, 3, 0, 0, 0, time.UTC)
 	var last *Pod

@@ -68,8 +68,8 @@ func (p *Pod) Since(earlier *Pod) {
 	}
 }
 
-// sinceStop carries over that the kubelet has begun to stop the pod, of which a second deletion raises the generation once
-// more, and until when it had not.
+// sinceStop carries over that the kubelet has begun to stop the pod, of which whoever changes its specification raises the
+// generation once more, as by a container to debug it, and until when it had not. A second deletion does not raise it.
 func (p *Pod) sinceStop(e *Pod) {
 	if e.StopBegun {
 		p.StopBegun, p.StopAwaited = true, false
