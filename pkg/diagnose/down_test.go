@@ -164,6 +164,9 @@ func TestUnknownOfAStopThatHasGotOn(t *testing.T) {
 			p.Tasks[0].SharedPending = bitKILL
 			p.Node.Pressure = nil
 		},
+		"its status may not be written": func(p *evidence.Pod) {
+			p.Refusal = &evidence.Refusal{Webhook: "billing.test", Uncalled: true, Code: "500", At: p.Time.Add(-time.Minute)}
+		},
 		"its sandbox is taken down": func(p *evidence.Pod) {
 			p.Tasks, p.Containers[0].State = nil, evidence.StateExited
 			p.Containers = append(p.Containers, evidence.Container{Name: "POD", Kind: evidence.Sandbox, ID: sandboxID, State: evidence.StateRunning})

@@ -193,11 +193,11 @@ func unknown(p *evidence.Pod, at Phase, looked search, notRead []Unknown, force 
 
 // mayAwaitStop reports whether nothing but its status tells how far the pod's end has got. What the kubelet stops for an eviction,
 // or for activeDeadlineSeconds, it has begun with before the deletion, and writes no generation before it has got through;
-// and of a pod that is done it writes none any more.
+// and of a pod that is done it writes none any more. Where nodeagent's own update of the status is refused, the kubelet's may be too.
 func mayAwaitStop(p *evidence.Pod, at Phase) bool {
 	switch at {
 	case Delivery, Startup, PreStop, StopSignal, Runtime, PhaseUnknown:
-		return !p.ContainersEnded() && !done(p)
+		return !p.ContainersEnded() && !done(p) && fact.OwnRefusal(p) == nil
 	}
 	return false
 }
