@@ -749,6 +749,27 @@ func TestStopSignals(t *testing.T) {
 		"no handler, and its preStop hook may have slept": {func(p *evidence.Pod, _ *evidence.Task) {
 			p.Containers[0].PreStop, p.Containers[0].PreStopSleep, p.Time = true, 5, requested.Add(14*time.Second)
 		}, "", ""},
+		"no handler, and its preStop hook, sleep(1), has ended": {func(p *evidence.Pod, _ *evidence.Task) {
+			hooked(p, requested.Add(time.Second))
+			p.Containers[0].PreStopProgram, p.Time, p.Tasks = "sleep", requested.Add(11*time.Second), p.Tasks[:1]
+		}, "SignalDroppedByPID1", diagnose.Proved},
+		"no handler, and its preStop hook, sleep(1), may not have begun": {func(p *evidence.Pod, _ *evidence.Task) {
+			hooked(p, requested.Add(time.Second))
+			p.Containers[0].PreStopProgram, p.Time, p.Tasks = "sleep", requested.Add(9*time.Second), p.Tasks[:1]
+		}, "", ""},
+		"no handler, and whether its preStop hook, sleep(1), is being executed is not known": {func(p *evidence.Pod, _ *evidence.Task) {
+			hooked(p, requested.Add(time.Second))
+			p.Containers[0].PreStopProgram, p.Time, p.Tasks = "sleep", requested.Add(11*time.Second), p.Tasks[:1]
+			p.Lack(evidence.RuntimeCommands, "no time was left")
+		}, "", ""},
+		"no handler, and its preStop hook, sleep(1), runs": {func(p *evidence.Pod, _ *evidence.Task) {
+			hooked(p, requested.Add(time.Second))
+			p.Containers[0].PreStopProgram, p.Time = "sleep", requested.Add(11*time.Second)
+		}, "", ""},
+		"no handler, and its preStop hook, a shell, has ended": {func(p *evidence.Pod, _ *evidence.Task) {
+			hooked(p, requested.Add(time.Second))
+			p.Time, p.Tasks = requested.Add(11*time.Second), p.Tasks[:1]
+		}, "", ""},
 		"its preStop hook has slept, and the program blocks the signal": {func(p *evidence.Pod, t *evidence.Task) {
 			p.Containers[0].PreStop, p.Containers[0].PreStopSleep, p.Time = true, 10, requested.Add(25*time.Second)
 			t.Blocked, t.SharedPending, t.PendingSince = bitTERM, bitTERM, requested.Add(10*time.Second)

@@ -1,6 +1,7 @@
 package fact
 
 import (
+	"slices"
 	"strings"
 	"time"
 
@@ -195,11 +196,24 @@ func PreStopSleeps(p *evidence.Pod, c *evidence.Container) bool {
 	return c.PreStopSleep > 0 && c.StopSignal != 0 && Delivered(p) && int64((Grace(p)-minimumGrace)/time.Second) <= c.PreStopSleep
 }
 
-// PreStopSlept reports whether the preStop hook of a container is a sleep of the kubelet that is over: it
-// begins when the kubelet begins to stop the pod, which may be late, and one that does not know such hooks
-// sends the stop signal without it.
+// PreStopSlept reports whether the preStop hook of a container is a sleep that is over. A sleep of the kubelet
+// begins when that begins to stop the pod, which may be late, and one that does not know such hooks
+// sends the stop signal without it. sleep(1) is over when it would have been started by now, and the shim has nothing
+// executed in the container. Another program may ask the one in the container to end, which then takes its time.
 func PreStopSlept(p *evidence.Pod, c *evidence.Container) bool {
-	return c.PreStopSleep > 0 && p.Time.Sub(p.DeletionRequested) >= beganLate(p)+time.Duration(c.PreStopSleep)*time.Second+KillLatency
+	since := p.Time.Sub(p.DeletionRequested) - beganLate(p)
+	return c.PreStopSleep > 0 && since >= time.Duration(c.PreStopSleep)*time.Second+KillLatency ||
+		c.PreStopProgram == "sleep" && since >= onStarved(p, KillLatency) && nothingExecuted(p, c)
+}
+
+// nothingExecuted reports whether nothing but its first process has been started by the shim in a container, as far as
+// the processes tell that.
+func nothingExecuted(p *evidence.Pod, c *evidence.Container) bool {
+	first, shim := firstLeader(p, c), Shim(p)
+	return first != nil && first.NamespaceInit() && shim != nil && len(p.RuntimeCommands) == 0 && !Missing(p, evidence.RuntimeCommands) &&
+		!slices.ContainsFunc(p.Tasks, func(t evidence.Task) bool {
+			return t.Container == c.ID && t.Leader() && t.PID != first.PID && t.PPID == shim.PID
+		})
 }
 
 // ofProbe is for how long a request must have had no answer, to be no probe's: of a pod with a
