@@ -1413,6 +1413,10 @@ func TestStopBegun(t *testing.T) {
 		if e := Seed(p); e.StopBegun != tc.begun || e.StopAwaited != tc.awaited {
 			t.Errorf("%s: begun %v, awaited %v", name, e.StopBegun, e.StopAwaited)
 		}
+		p.Status.Phase = corev1.PodSucceeded
+		if Seed(p).StopAwaited {
+			t.Errorf("%s, and it has ended: awaited", name)
+		}
 		p.DeletionTimestamp = nil
 		if e := Seed(p); e.StopBegun || e.StopAwaited {
 			t.Errorf("%s, and nobody has deleted it: begun %v, awaited %v", name, e.StopBegun, e.StopAwaited)

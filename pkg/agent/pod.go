@@ -487,7 +487,8 @@ func Seed(p *corev1.Pod) *evidence.Pod {
 	}
 	if t := p.DeletionTimestamp; t != nil {
 		if seen := p.Status.ObservedGeneration; seen > 0 && p.Generation > 0 && !e.Mirror {
-			e.StopBegun, e.StopAwaited = seen >= p.Generation, seen < p.Generation
+			ended := p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed
+			e.StopBegun, e.StopAwaited = seen >= p.Generation, seen < p.Generation && !ended
 		}
 		e.Deadline, e.DeletionRequested = t.Time, t.Time
 		if g := p.DeletionGracePeriodSeconds; g != nil {

@@ -53,8 +53,9 @@ func ShimSilentForLong(p *evidence.Pod, t *evidence.ShimTask) bool {
 // a pod must be to be reported as stuck without a cause that is known: on a node
 // that is short of something each step of the kubelet takes longer, and a kubelet that
 // was started anew waits for the whole grace period again, as it does after a postStart
-// hook, or what else it was at before, and for programs that live when containerd was started anew. One that has lost the API server may find it again, and one that
-// was just started may end again.
+// hook, or what else it was at before, and for programs that live when containerd was started
+// anew. One that has lost the API server may find it again, and one that was just started may end
+// again.
 func PatienceWithUnknown(p *evidence.Pod) time.Duration { return patienceAfter(p, anew(p)) }
 
 // PatienceWithStandstill returns for how long such a pod must have made no progress: what waits for the whole grace
