@@ -173,6 +173,9 @@ const StopSettles = 5 * time.Second
 // layerRuntime is the layer of the causes that a silent containerd leaves open.
 const layerRuntime = "runtime"
 
+// layerStorage is the layer of the causes that a volume in use leaves open of which nobody is seen to use it.
+const layerStorage = "storage"
+
 // Run looks for the causes of a table.
 func Run(p *evidence.Pod, table Table) Diagnosis {
 	d := Diagnosis{Phase: locate(p), Gone: p.Gone}
@@ -245,6 +248,9 @@ func Run(p *evidence.Pod, table Table) Diagnosis {
 		f := &d.Findings[i]
 		// What somebody has stopped waits for nothing else: it stays when the other cause goes.
 		f.Symptom = f.Family != Stopped && slices.ContainsFunc(explained[f.Cause], func(by Finding) bool { return by.reaches(f) })
+	}
+	if unheld(p, d.Phase) != nil {
+		looked.part = append(looked.part, layerStorage)
 	}
 	d.Force = force(p, &d, table.layer)
 	if len(d.Findings) == 0 && !p.Gone && standsStill(p, d.Phase) {

@@ -1268,3 +1268,38 @@ func TestVolumesLeftMounted(t *testing.T) {
 		}
 	}
 }
+
+// Where the kubelet fails to unmount a volume and nobody is seen to use it, Unknown does not rule the causes of volumes out, and says
+// of which one as far as that is known.
+func TestUnknownOfAVolumeWithoutAHolder(t *testing.T) {
+	busy := func(change func(p *evidence.Pod)) *evidence.Pod {
+		return unmounting(15*time.Minute, func(p *evidence.Pod) {
+			p.Mounts = []evidence.Mount{{ID: 8, Device: "0:50", Point: scannedDir, HostPoint: scannedDir, Type: "tmpfs", Source: "tmpfs", Volume: "scratch", Plugin: "kubernetes.io~empty-dir"}}
+			p.Volumes, p.Node.Pressure = []evidence.Volume{{Name: "scratch", Plugin: "kubernetes.io~empty-dir"}}, new(evidence.Pressure)
+			tried(p, "kubernetes.io/empty-dir", "", 10*time.Second)
+			change(p)
+		})
+	}
+	for name, tc := range map[string]struct {
+		change      func(p *evidence.Pod)
+		part, named bool
+	}{
+		"nobody uses it":                {func(*evidence.Pod) {}, true, true},
+		"it may be another pod's":       {func(p *evidence.Pod) { p.Node.Unmounting = 2 }, true, false},
+		"nothing has failed":            {func(p *evidence.Pod) { p.Node.Kubelet.VolumeCalls = nil }, false, false},
+		"somebody uses it by now":       {func(p *evidence.Pod) { holder(p, "backup", "", 8, time.Second) }, false, false},
+		"who uses it could not be read": {func(p *evidence.Pod) { p.Lack(evidence.Holders, "no time was left") }, true, false},
+	} {
+		v, _ := ptr(cause.Diagnose(busy(tc.change))).Verdict()
+		if v.Cause != "Unknown" {
+			t.Errorf("%s: %s: %s", name, v.Cause, v.Message)
+			continue
+		}
+		if got := slices.Contains(v.Objects.PartlyRuledOut, "storage"); got != tc.part {
+			t.Errorf("%s: storage is ruled out in part: %t: %s", name, got, v.Message)
+		}
+		if got := strings.Contains(v.Message, "The kubelet fails to unmount volume scratch, and no process is seen that uses it"); got != tc.named || strings.Contains(v.Remedy, "losetup -a") != got {
+			t.Errorf("%s: says %q and %q", name, v.Message, v.Remedy)
+		}
+	}
+}

@@ -15,7 +15,7 @@ var Unrecognised = &Rule{
 	Doc: Doc{
 		Layer:   "unknown",
 		Title:   "stuck, and no known cause matches",
-		Message: "{state}, and no known cause matches. Ruled out: {ruledout}{awaited}{unseen}{inside}{disagree}{starved}{own}",
+		Message: "{state}, and no known cause matches. Ruled out: {ruledout}{awaited}{unheld}{unseen}{inside}{disagree}{starved}{own}",
 		Phrases: map[string][]Choice{
 			"state": {
 				{Variant: doneOnNode, Text: "nothing of the pod is left on the node, only its API object remains"},
@@ -26,6 +26,7 @@ var Unrecognised = &Rule{
 				{Text: "the known causes of {layers}; some of {partly}"}, {Text: "the known causes of {layers}"},
 				{Text: "some of {partly}"}, {Text: "nothing"},
 			},
+			"unheld":  {{Variant: noHolder, Text: ". The kubelet fails to unmount volume {volumes}, and no process is seen that uses it"}, {Text: ""}},
 			"awaited": {{Variant: notBegun, Text: ". By the pod's status (observedGeneration) the kubelet has not begun to stop it"}, {Text: ""}},
 			"own": {
 				{Variant: Uncalled, Text: ". The API server does not take nodeagent's own update of the pod's status, because it cannot call {refuser}"},
@@ -63,6 +64,14 @@ var Unrecognised = &Rule{
 					"Save what is known first: kubectl -n nodeagent-system exec NODEAGENT -- /nodeagent capture {pod} (NODEAGENT: its pod on that node).",
 			},
 			{
+				Name: noHolder,
+				Meaning: "No process has the volume as its root or working directory, or a file of it open. It may be held by a file that is mapped and not open any more, a socket, a loop device on one of its files, or a swap file, which nodeagent does not look for; " +
+					"or the kubelet fails for another reason.",
+				Remedy: "On the node: the kubelet's log has the reason of each attempt (journalctl -u kubelet, lines with UnmountVolume). If it says that the target is busy: losetup -a shows loop devices, swapon --show files for swapping, " +
+					"and grep -l PATH /proc/[0-9]*/maps programs that have mapped a file (PATH: the volume's in the container, and on the node). " +
+					"Save what is known for an issue: kubectl -n nodeagent-system exec NODEAGENT -- /nodeagent capture {pod} (NODEAGENT: its pod on that node).",
+			},
+			{
 				Name: readingHangs,
 				Meaning: "A file that nodeagent has opened to read about the pod does not let it go, such as one of its control group while a program that scans files does not answer. " +
 					"What holds nodeagent there may hold the kubelet and the runtime too.",
@@ -86,13 +95,15 @@ var Unrecognised = &Rule{
 // doneOnNode is the variant of Unknown for a pod that is done on its node, as far as is seen,
 // and onlyObject the family of those of which nothing but the object can be left.
 // otherRuntime is the family of those of which the containers run under another runtime than runc, notBegun of those that the
-// kubelet has not begun to stop, by their status, and readingHangs of those of which a reading has not returned.
+// kubelet has not begun to stop, by their status, noHolder of those of which a volume is not unmounted and nobody is seen to use it, and
+// readingHangs of those of which a reading has not returned.
 const (
 	doneOnNode   = "Done"
 	onlyObject   = "OnlyObject"
 	otherRuntime = "OtherRuntime"
 	readingHangs = "ReadingHangs"
 	notBegun     = "NotBegun"
+	noHolder     = "NoHolder"
 )
 
 // deletesFiles is for how long the kubelet may be busy with the files of a volume without that being seen, as with a single
@@ -184,6 +195,9 @@ func unknown(p *evidence.Pod, at Phase, looked search, notRead []Unknown, force 
 	if p.StopAwaited && mayAwaitStop(p, at) {
 		f.Variants = append(f.Variants, notBegun)
 	}
+	if v := unheld(p, at); v != nil && fact.OnlyOneUnmounts(p, fact.FailedUnmount(p, v)) {
+		f.Variants, o.Volumes = append(f.Variants, noHolder), []string{v.Name}
+	}
 	if !p.Unreturned.IsZero() {
 		f.Variants = append(f.Variants, readingHangs)
 	}
@@ -212,6 +226,26 @@ func otherRuntimes(p *evidence.Pod) []string {
 		}
 	}
 	return out
+}
+
+// unheld returns a volume that is mounted and that nobody is seen to use, while the kubelet fails to unmount it, or one of the same
+// kind of another pod; nil when there is none. What holds it may be something that is not looked for.
+func unheld(p *evidence.Pod, at Phase) *evidence.Volume {
+	if at != Volumes || fact.Missing(p, evidence.Mounts, evidence.Holders) {
+		return nil
+	}
+	for i := range p.Volumes {
+		v := &p.Volumes[i]
+		held := func(m *evidence.Mount) bool {
+			return slices.ContainsFunc(p.Holders, func(h evidence.Holder) bool { return h.MountID == m.ID })
+		}
+		if fact.FailedUnmount(p, v) != nil && slices.ContainsFunc(p.Mounts, func(m evidence.Mount) bool {
+			return m.Volume == v.Name && m.Plugin == v.Plugin && !held(&m)
+		}) {
+			return v
+		}
+	}
+	return nil
 }
 
 // done reports whether all that the kubelet does on the node is done: a process that

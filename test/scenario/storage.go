@@ -15,7 +15,7 @@ import (
 // that look like them.
 func storage() []Scenario {
 	return []Scenario{
-		volumeBusy(), volumeBusyByFile(), volumeBusyByMount(), volumeBusyOnClaim(), volumeBusyOnClaims(), volumeBusyElsewhere(), volumeBusyElsewheres(), volumeUsedPrivately(), volumeDirMount(), volumeDirImmutable(), emptyDirSlow(), emptyDirStands(), emptyDirUnanswered(), volumeDirScanned(), readingHangs(), subPathLeft(),
+		volumeBusy(), volumeBusyByFile(), volumeBusyByMap(), volumeBusyByMount(), volumeBusyOnClaim(), volumeBusyOnClaims(), volumeBusyElsewhere(), volumeBusyElsewheres(), volumeUsedPrivately(), volumeDirMount(), volumeDirImmutable(), emptyDirSlow(), emptyDirStands(), emptyDirUnanswered(), volumeDirScanned(), readingHangs(), subPathLeft(),
 		csiUnpublishFails(), csiUnpublishHangs(), csiRecordScanned(), csiDriverGone(), csiDriverTerminating(), csiDriverDead(), csiUnpublishLies(), csiUnpublishLiesBusy(), strayMount(), csiUnpublishSlow(), csiDriverRestarted(),
 		csiUnmountHangs(),
 	}
@@ -67,6 +67,23 @@ func volumeBusyByFile() Scenario {
 		Cause: "VolumeUnmountBusy",
 		Says:  []string{"volume scratch", "sleep (PID ", "an open file"},
 		Heal:  onNode(endBackground),
+	}
+}
+
+// volumeBusyByMap is held by something that nodeagent does not look for.
+func volumeBusyByMap() Scenario {
+	return Scenario{
+		Name:    "volume-busy-map",
+		Story:   "a process of the node has mapped a file of the pod's volume, and does not keep it open: a cause that is not known yet",
+		Pod:     onTmpfs(),
+		Alone:   true, // its failed attempts are known to be of this pod
+		Long:    true,
+		Prepare: nodeTool("victim"),
+		Break:   onNode(background("/usr/local/bin/victim map "+scratch+"/library") + "\nuntil grep -q /library /proc/$!/maps; do sleep 0.2; done"),
+		Proof:   stillMounted,
+		Cause:   "Unknown",
+		Says:    []string{"locked in phase Volumes", "no known cause matches", "some of storage", "The kubelet fails to unmount volume scratch, and no process is seen that uses it", "grep -l PATH /proc/[0-9]*/maps"},
+		Heal:    onNode(endBackground),
 	}
 }
 

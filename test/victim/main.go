@@ -28,6 +28,7 @@ victim scan PATH             lets everybody who opens the file, or what is in th
 victim scan-slowly PATH      lets them wait for 5 seconds
 victim scan-too-slowly PATH  lets them wait for 20 seconds
 victim scan-never PATH       lets them wait without end
+victim map PATH              makes the file and maps it, and does not keep it open
 victim mounts COUNTxBYTES    makes mounts with names of that length, and processes that are stopped among them` + signalsUsage + kernelUsage + uringUsage + `
 victim MODE-in-thread ARG    does any of these in a second thread`
 
@@ -69,6 +70,8 @@ func run(mode, arg string) error {
 		return signals(mode, arg)
 	case "uring-read", "uring-write", "uring-poll-read", "uring-lock", "uring-idle", "uring-ignore":
 		return uring(mode, arg)
+	case "map":
+		return mapFile(arg)
 	case "mounts":
 		return mounts(arg)
 	case "scan":
@@ -196,6 +199,26 @@ func answer(c net.Conn, path string) {
 			return
 		}
 	}
+}
+
+// mapFile is what a program does to a library that it loads.
+func mapFile(path string) error {
+	const size = 4096
+	f, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	if err := f.Truncate(size); err != nil {
+		return err
+	}
+	if _, err := syscall.Mmap(int(f.Fd()), 0, size, syscall.PROT_READ, syscall.MAP_SHARED); err != nil {
+		return fmt.Errorf("map %s: %w", path, err)
+	}
+	if err := f.Close(); err != nil {
+		return err
+	}
+	time.Sleep(math.MaxInt64)
+	return nil
 }
 
 // mounts mounts a directory on others, in a mount namespace of its own, and stays with
