@@ -174,6 +174,17 @@ func TestStoppedGofer(t *testing.T) {
 			p.Containers[0].Task, p.Containers[1].Task.UnansweredSince = evidence.ShimTask{}, p.Time.Add(-time.Minute)
 			p.Containers[1].Task.Asked = p.Time
 		}, ""},
+		"the kubelet has begun twelve seconds late": {func(p *evidence.Pod, _ []evidence.Task) {
+			p.StopBegun, p.StopAwaitedUntil, p.Deadline = true, p.DeletionRequested.Add(12*time.Second), p.Time.Add(-32*time.Second)
+		}, want},
+		"it may not have had it killed by then": {func(p *evidence.Pod, _ []evidence.Task) {
+			p.StopBegun, p.StopAwaitedUntil, p.Deadline = true, p.DeletionRequested.Add(12*time.Second), p.Time.Add(-31*time.Second)
+		}, ""},
+		"the kubelet was started anew, and the shim is silent for minutes": {func(p *evidence.Pod, g []evidence.Task) {
+			silentFor(6*time.Minute)(p, g)
+			p.Deadline = p.Time.Add(-6 * time.Minute)
+			p.Node.Kubelet.Process = &evidence.Task{PID: 9, TID: 9, Comm: "kubelet", State: evidence.Sleeping, Probe: &evidence.Probe{Started: p.DeletionRequested.Add(10 * time.Minute)}}
+		}, ""},
 		"the kubelet has not begun":   {func(p *evidence.Pod, _ []evidence.Task) { p.StopAwaited = true }, ""},
 		"one thread runs":             {func(_ *evidence.Pod, g []evidence.Task) { g[1].State = evidence.Sleeping }, ""},
 		"it was stopped a second ago": {func(p *evidence.Pod, g []evidence.Task) { g[1].UnchangedSince = p.Time.Add(-time.Second) }, ""},
@@ -212,6 +223,11 @@ func TestStoppedGofer(t *testing.T) {
 				test.change(p, p.Tasks[len(p.Tasks)-2:])
 			})
 			m, r, _ := found(p, "SandboxRuntimeStuck")
+			if strings.HasPrefix(name, "the kubelet was started anew") {
+				if said, _, _ := found(p, "ShimHung"); said != "" {
+					t.Error(said)
+				}
+			}
 			if !strings.Contains(m, test.want) || (m != "") != (test.want != "") {
 				t.Errorf("%q, want %q", m, test.want)
 			}

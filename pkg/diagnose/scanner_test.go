@@ -324,6 +324,38 @@ func TestFileScannerTooSlow(t *testing.T) {
 	}
 }
 
+// The shim, which waits for such a command, is not accused before it is known whether the kubelet has had the time to have the pod
+// killed, and one that has begun late has had it soon.
+func TestFileScannerBeforeTheKill(t *testing.T) {
+	late := func(p *evidence.Pod) { p.StopBegun, p.StopAwaitedUntil = true, p.DeletionRequested.Add(12*time.Second) }
+	anew := func(p *evidence.Pod) {
+		p.Node.Kubelet.Process = &evidence.Task{PID: 9, TID: 9, Comm: "kubelet", State: evidence.Sleeping, Probe: &evidence.Probe{Started: p.DeletionRequested.Add(10 * time.Minute)}}
+	}
+	for name, tc := range map[string]struct {
+		past   time.Duration
+		change func(p *evidence.Pod)
+		want   string
+	}{
+		"it has begun late":          {6 * time.Minute, late, "FileScannerNotAnswering"},
+		"it was started anew":        {6 * time.Minute, anew, ""},
+		"it was, and has had a time": {20 * time.Minute, anew, "FileScannerNotAnswering"},
+	} {
+		d := cause.Diagnose(commanded(10*time.Second, func(p *evidence.Pod, c *evidence.RuntimeCommand) {
+			p.Time = p.Deadline.Add(tc.past)
+			p.Containers[0].Task = evidence.ShimTask{Asked: p.Time, UnansweredSince: p.Time.Add(-tc.past), Attempts: 9}
+			thread := &c.Tasks[1]
+			thread.State, thread.Probe.Wchan, thread.Probe.Syscall = evidence.Uninterruptible, asks, "openat"
+			thread.UnchangedSince = p.Time.Add(-5 * time.Second)
+			p.Node.Scanners = []evidence.Task{scanner(p, 30, "clamonacc", evidence.Sleeping)}
+			p.ScannerWaits = evidence.ScannerWaits{Since: p.Time.Add(-tc.past), Last: p.Time, Waits: 75, Looks: 100, Answered: p.Time}
+			tc.change(p)
+		}))
+		if v, _ := d.Verdict(); v.Cause != tc.want {
+			t.Errorf("%s: %q, want %q: %s", name, v.Cause, tc.want, v.Message)
+		}
+	}
+}
+
 // One that holds each command until that is killed, and is never seen to answer, is not said to answer.
 func TestFileScannerAnswersNoCommand(t *testing.T) {
 	for name, answered := range map[string]time.Duration{"never": 0, "minutes ago": 5 * time.Minute} {

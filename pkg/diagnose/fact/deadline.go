@@ -14,10 +14,18 @@ func DeadlineKnown(p *evidence.Pod) bool {
 	return !p.DeadlineUnsure && beganAnew(p) == 0 && beganLate(p) <= KillLatency
 }
 
-// KilledByNow reports whether the kubelet has had the time to have a pod killed: where it goes by another deadline than is
-// known, or has not begun by the pod's status, as long as Unknown gives it.
+// KilledByNow reports whether the kubelet has had the time to have a pod killed: where it has begun late, as much more, and
+// where it goes by another deadline than is known, or has not begun by the pod's status, as long as Unknown gives it.
 func KilledByNow(p *evidence.Pod) bool {
-	return !p.Mirror && (p.Overdue() >= KillLatency && DeadlineKnown(p) && !p.StopAwaited || p.Overdue() >= PatienceWithUnknown(p))
+	switch late := beganLate(p); {
+	case p.Mirror:
+		return false
+	case DeadlineKnown(p) && !p.StopAwaited && p.Overdue() >= KillLatency:
+		return true
+	case late > KillLatency && !p.DeadlineUnsure && KubeletStayed(p) && p.Overdue() >= late+2*KillLatency: // between two readings
+		return true
+	}
+	return p.Overdue() >= PatienceWithUnknown(p)
 }
 
 // KilledAt returns when the kubelet has a pod killed: at its deadline, or later by as much as it has begun late.

@@ -134,11 +134,17 @@ func ScannerTooSlow(p *evidence.Pod) bool {
 }
 
 // MayBeScanned reports whether the pod's end may be held by such a program, which takes minutes to see, or may be again with
-// the next try: the pauses before those to delete a container double.
+// the next try: the pauses before those to delete a container double. While the kubelet may not have had the time to have the pod
+// killed, nothing is told of such a program, and nothing of others because of what it holds.
 func MayBeScanned(p *evidence.Pod) bool {
 	w := &p.ScannerWaits
-	if ScannerHolds(p) {
-		return KilledByNow(p) && p.Time.Sub(w.Last) < Retries
+	switch {
+	case p.Mirror:
+		return false
+	case !KilledByNow(p) && RuntimeAwaitsScanner(p) != nil:
+		return true
+	case ScannerHolds(p):
+		return p.Time.Sub(w.Last) < Retries
 	}
 	pause := scannerPatienceStarved
 	if len(p.Deletes) > 0 {

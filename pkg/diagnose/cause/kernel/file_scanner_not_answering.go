@@ -133,7 +133,7 @@ func mayAnswer(p *evidence.Pod) bool {
 	if t == nil {
 		return fact.MayBeScanned(p)
 	}
-	return !fact.ScannerSilentForLong(p, t) && !fact.ScannerHolds(p)
+	return !fact.ScannerSilentForLong(p, t) && !fact.ScannerHolds(p) || !p.Mirror && !fact.KilledByNow(p)
 }
 
 // byScanner names the programs that may not have answered.

@@ -111,7 +111,17 @@ func hangs(p *evidence.Pod, t *evidence.ShimTask) bool {
 
 // mayWait reports whether a shim may only be silent because it waits for somebody who is seen not to be done: gVisor, or a
 // command of the runtime that a program that scans files may hold up.
-func mayWait(p *evidence.Pod) bool { return mayWaitForSentry(p) || fact.MayBeScanned(p) }
+func mayWait(p *evidence.Pod) bool {
+	return mayWaitForSentry(p) || mayWaitForGofer(p) || fact.MayBeScanned(p)
+}
+
+// mayWaitForGofer reports whether a program that opens files for gVisor is stopped while the kubelet may not have had the time to
+// have the pod killed: whether it is waited for SandboxRuntimeStuck says after that.
+func mayWaitForGofer(p *evidence.Pod) bool {
+	sentry := fact.Sentry(p)
+	return len(sentry) > 0 && !p.Mirror && !fact.KilledByNow(p) &&
+		slices.ContainsFunc(fact.Gofers(p, sentry[0]), func(g *evidence.Task) bool { return g.State == evidence.Stopped })
+}
 
 // mayWaitForSentry reports whether a shim of gVisor's may only be silent because a thread of gVisor's waits in the kernel,
 // in state S for a FUSE daemon (fact.HeldUnderGVisor), or whether that is not known. Those that the sentry traces, to have a
