@@ -278,6 +278,7 @@ for p in $gofers; do grep -q "^State:.T" /proc/$p/status || exit 1; done
 for p in $gofers; do
   for c in $(cat /proc/$(awk '/^PPid/{print $2}' /proc/$p/status)/task/*/children); do tr '\0' ' ' </proc/$c/cmdline; done
 done | grep -q ' kill --all '`
+	s.Alone = true // as gvisorShimStopped
 	s.Cause, s.Family = "SandboxRuntimeStuck", "GoferStopped"
 	s.Says = []string{"gVisor", "open files for a container", "stopped by a signal", "kill -CONT"}
 	s.Heal = onNode(findSentry + `for p in $gofers; do kill -CONT $p; done`)

@@ -303,6 +303,7 @@ func readingHangs() Scenario {
 	s.Name = "reading-hangs"
 	s.Story = "a file in a volume that is a plain directory is immutable, and nodeagent hangs as it reads about the pod, because a virus scanner that has to look at a file of its control group does not answer"
 	s.Long = true
+	s.Alone = true // the kubelet's thread hangs too that reads what it counts
 	s.Prepare = nodeTool("victim")
 	s.Break = inTurn(s.Break, onNode(findShim+`group=$(sed -n 's/^0:://p; s/^[0-9]*:.*cpuacct.*://p' /proc/$victim/cgroup | head -n 1)
 file=$(ls -d /sys/fs/cgroup/*cpuacct*$(dirname $group)/cpuacct.usage /sys/fs/cgroup$(dirname $group)/cpu.stat 2>/dev/null | head -n 1)
