@@ -173,7 +173,7 @@ const StopSettles = 5 * time.Second
 // layerRuntime is the layer of the causes that a silent containerd leaves open.
 const layerRuntime = "runtime"
 
-// layerStorage is the layer of the causes that a volume in use leaves open of which nobody is seen to use it.
+// layerStorage is the layer of the causes that a volume leaves open that is not unmounted.
 const layerStorage = "storage"
 
 // Run looks for the causes of a table.
@@ -249,7 +249,7 @@ func Run(p *evidence.Pod, table Table) Diagnosis {
 		// What somebody has stopped waits for nothing else: it stays when the other cause goes.
 		f.Symptom = f.Family != Stopped && slices.ContainsFunc(explained[f.Cause], func(by Finding) bool { return by.reaches(f) })
 	}
-	if unheld(p, d.Phase) != nil {
+	if unmountFails(p, d.Phase) != nil {
 		looked.part = append(looked.part, layerStorage)
 	}
 	d.Force = force(p, &d, table.layer)

@@ -336,8 +336,13 @@ func TestFileScannerBeforeTheKill(t *testing.T) {
 		change func(p *evidence.Pod)
 		want   string
 	}{
-		"it has begun late":          {6 * time.Minute, late, "FileScannerNotAnswering"},
-		"it was started anew":        {6 * time.Minute, anew, ""},
+		"it has begun late":                   {6 * time.Minute, late, "FileScannerNotAnswering"},
+		"it was started anew":                 {6 * time.Minute, anew, ""},
+		"it was, and the pod is a static one": {4 * time.Minute, func(p *evidence.Pod) { anew(p); p.Mirror = true }, ""},
+		"it was, and few commands wait": {6 * time.Minute, func(p *evidence.Pod) {
+			anew(p)
+			p.ScannerWaits.Waits, p.ScannerWaits.Looks = 2, 200
+		}, "ShimHung"},
 		"it was, and has had a time": {20 * time.Minute, anew, "FileScannerNotAnswering"},
 	} {
 		d := cause.Diagnose(commanded(10*time.Second, func(p *evidence.Pod, c *evidence.RuntimeCommand) {

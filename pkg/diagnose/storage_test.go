@@ -1284,10 +1284,17 @@ func TestUnknownOfAVolumeWithoutAHolder(t *testing.T) {
 		change      func(p *evidence.Pod)
 		part, named bool
 	}{
-		"nobody uses it":                {func(*evidence.Pod) {}, true, true},
-		"it may be another pod's":       {func(p *evidence.Pod) { p.Node.Unmounting = 2 }, true, false},
-		"nothing has failed":            {func(p *evidence.Pod) { p.Node.Kubelet.VolumeCalls = nil }, false, false},
-		"somebody uses it by now":       {func(p *evidence.Pod) { holder(p, "backup", "", 8, time.Second) }, false, false},
+		"nobody uses it":               {func(*evidence.Pod) {}, true, true},
+		"it may be another pod's":      {func(p *evidence.Pod) { p.Node.Unmounting = 2 }, true, false},
+		"nothing has failed":           {func(p *evidence.Pod) { p.Node.Kubelet.VolumeCalls = nil }, false, false},
+		"somebody uses it by now":      {func(p *evidence.Pod) { holder(p, "backup", "", 8, time.Second) }, true, false},
+		"it has failed once, long ago": {func(p *evidence.Pod) { p.Node.Kubelet.VolumeCalls[0].Rose = p.Time.Add(-14 * time.Minute) }, false, false},
+		"there is another one of the kind": {func(p *evidence.Pod) {
+			other := p.Mounts[0]
+			other.ID, other.Volume = 9, "cache"
+			other.Point, other.HostPoint = volumesDir+"kubernetes.io~empty-dir/cache", volumesDir+"kubernetes.io~empty-dir/cache"
+			p.Mounts, p.Volumes = append(p.Mounts, other), append(p.Volumes, evidence.Volume{Name: "cache", Plugin: "kubernetes.io~empty-dir"})
+		}, true, false},
 		"who uses it could not be read": {func(p *evidence.Pod) { p.Lack(evidence.Holders, "no time was left") }, true, false},
 	} {
 		v, _ := ptr(cause.Diagnose(busy(tc.change))).Verdict()

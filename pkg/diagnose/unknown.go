@@ -65,9 +65,9 @@ var Unrecognised = &Rule{
 			},
 			{
 				Name: noHolder,
-				Meaning: "No process has the volume as its root or working directory, or a file of it open. It may be held by a file that is mapped and not open any more, a socket, a loop device on one of its files, or a swap file, which nodeagent does not look for; " +
+				Meaning: "No process is seen to have the volume as its root or working directory, or a file of it open; one in another mount namespace may be missed. It may be held by a file that is mapped and not open any more, a socket, a loop device on one of its files, a swap file, or the kernel's NFS server, which nodeagent does not look for; " +
 					"or the kubelet fails for another reason.",
-				Remedy: "On the node: the kubelet's log has the reason of each attempt (journalctl -u kubelet, lines with UnmountVolume). If it says that the target is busy: losetup -a shows loop devices, swapon --show files for swapping, " +
+				Remedy: "On the node: the kubelet's log has the reason of each attempt (journalctl -u kubelet, lines with UnmountVolume). If it says that the target is busy: losetup -a shows loop devices, swapon --show files for swapping, exportfs -v what is exported, " +
 					"and grep -l PATH /proc/[0-9]*/maps programs that have mapped a file (PATH: the volume's in the container, and on the node). " +
 					"Save what is known for an issue: kubectl -n nodeagent-system exec NODEAGENT -- /nodeagent capture {pod} (NODEAGENT: its pod on that node).",
 			},
@@ -195,7 +195,7 @@ func unknown(p *evidence.Pod, at Phase, looked search, notRead []Unknown, force 
 	if p.StopAwaited && mayAwaitStop(p, at) {
 		f.Variants = append(f.Variants, notBegun)
 	}
-	if v := unheld(p, at); v != nil && fact.OnlyOneUnmounts(p, fact.FailedUnmount(p, v)) {
+	if v := unheld(p, at); v != nil {
 		f.Variants, o.Volumes = append(f.Variants, noHolder), []string{v.Name}
 	}
 	if !p.Unreturned.IsZero() {
@@ -228,24 +228,40 @@ func otherRuntimes(p *evidence.Pod) []string {
 	return out
 }
 
-// unheld returns a volume that is mounted and that nobody is seen to use, while the kubelet fails to unmount it, or one of the same
-// kind of another pod; nil when there is none. What holds it may be something that is not looked for.
-func unheld(p *evidence.Pod, at Phase) *evidence.Volume {
-	if at != Volumes || fact.Missing(p, evidence.Mounts, evidence.Holders) {
+// unmountFails returns a volume that is mounted and that the kubelet fails to unmount, or one of the same kind of another pod; nil when
+// there is none. What holds it may be something that is not looked for, and may be seen and not be it.
+func unmountFails(p *evidence.Pod, at Phase) *evidence.Volume {
+	if at != Volumes || fact.Missing(p, evidence.Mounts) {
 		return nil
 	}
 	for i := range p.Volumes {
-		v := &p.Volumes[i]
-		held := func(m *evidence.Mount) bool {
-			return slices.ContainsFunc(p.Holders, func(h evidence.Holder) bool { return h.MountID == m.ID })
-		}
-		if fact.FailedUnmount(p, v) != nil && slices.ContainsFunc(p.Mounts, func(m evidence.Mount) bool {
-			return m.Volume == v.Name && m.Plugin == v.Plugin && !held(&m)
-		}) {
+		if v := &p.Volumes[i]; fact.FailsToUnmount(p, v) != nil && len(mountsOf(p, v.Plugin, v.Name)) > 0 {
 			return v
 		}
 	}
 	return nil
+}
+
+// unheld returns such a volume when it is the pod's only one of its kind, it can be no other pod's that is not unmounted, and nobody is
+// seen to use it.
+func unheld(p *evidence.Pod, at Phase) *evidence.Volume {
+	v := unmountFails(p, at)
+	if v == nil || fact.Missing(p, evidence.Holders) || !fact.OnlyOneUnmounts(p, fact.FailsToUnmount(p, v)) {
+		return nil
+	}
+	for _, m := range mountsOf(p, v.Plugin, "") {
+		if m.Volume != v.Name || slices.ContainsFunc(p.Holders, func(h evidence.Holder) bool { return h.MountID == m.ID }) {
+			return nil
+		}
+	}
+	return v
+}
+
+// mountsOf returns the mounts of a volume, or of all of a plugin.
+func mountsOf(p *evidence.Pod, plugin, volume string) []evidence.Mount {
+	return slices.DeleteFunc(slices.Clone(p.Mounts), func(m evidence.Mount) bool {
+		return m.Plugin != plugin || volume != "" && m.Volume != volume
+	})
 }
 
 // done reports whether all that the kubelet does on the node is done: a process that

@@ -20,6 +20,8 @@ func KilledByNow(p *evidence.Pod) bool {
 	switch late := beganLate(p); {
 	case p.Mirror:
 		return false
+	case len(p.Plugins) > 0 && len(AppTasks(p)) == 0 && p.Overdue() >= KillLatency:
+		return true // its network is taken down, which comes after that
 	case DeadlineKnown(p) && !p.StopAwaited && p.Overdue() >= KillLatency:
 		return true
 	case late > KillLatency && !p.DeadlineUnsure && KubeletStayed(p) && p.Overdue() >= late+2*KillLatency: // between two readings

@@ -138,13 +138,13 @@ func ScannerTooSlow(p *evidence.Pod) bool {
 // killed, nothing is told of such a program, and nothing of others because of what it holds.
 func MayBeScanned(p *evidence.Pod) bool {
 	w := &p.ScannerWaits
-	switch {
-	case p.Mirror:
-		return false
-	case !KilledByNow(p) && RuntimeAwaitsScanner(p) != nil:
-		return true
-	case ScannerHolds(p):
-		return p.Time.Sub(w.Last) < Retries
+	if ScannerHolds(p) {
+		return !p.Mirror && p.Time.Sub(w.Last) < Retries
+	}
+	if !p.Mirror && !KilledByNow(p) {
+		if t := RuntimeAwaitsScanner(p); t != nil && (mostWait(w) || ScannerSilentForLong(p, t)) {
+			return true
+		}
 	}
 	pause := scannerPatienceStarved
 	if len(p.Deletes) > 0 {

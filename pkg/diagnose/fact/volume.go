@@ -18,6 +18,14 @@ func FailedUnmount(p *evidence.Pod, v *evidence.Volume) *evidence.VolumeCall {
 	return failedUnmount(p, v, stageSince(p))
 }
 
+// FailsToUnmount is FailedUnmount for an attempt that is not followed by one that should have been counted by now.
+func FailsToUnmount(p *evidence.Pod, v *evidence.Volume) *evidence.VolumeCall {
+	if c := FailedUnmount(p, v); c != nil && p.Time.Sub(c.Rose) <= 2*volumeRetry {
+		return c
+	}
+	return nil
+}
+
 // failedUnmount is FailedUnmount for an attempt that was counted after a time. While the kubelet deletes the volume's files
 // what failed is an attempt before, or at another volume.
 func failedUnmount(p *evidence.Pod, v *evidence.Volume, after time.Time) *evidence.VolumeCall {

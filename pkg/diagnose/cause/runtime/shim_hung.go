@@ -120,7 +120,9 @@ func mayWait(p *evidence.Pod) bool {
 func mayWaitForGofer(p *evidence.Pod) bool {
 	sentry := fact.Sentry(p)
 	return len(sentry) > 0 && !p.Mirror && !fact.KilledByNow(p) &&
-		slices.ContainsFunc(fact.Gofers(p, sentry[0]), func(g *evidence.Task) bool { return g.State == evidence.Stopped })
+		slices.ContainsFunc(fact.Gofers(p, sentry[0]), func(g *evidence.Task) bool {
+			return g.State == evidence.Stopped && g.PPID != sentry[0].PPID && g.Unchanged(p.Time) >= fact.Stuck
+		})
 }
 
 // mayWaitForSentry reports whether a shim of gVisor's may only be silent because a thread of gVisor's waits in the kernel,
