@@ -68,7 +68,7 @@ var Unrecognised = &Rule{
 				Meaning: "No process is seen to have the volume as its root or working directory, or a file of it open; one in another mount namespace may be missed. It may be held by a file that is mapped and not open any more, a socket, a loop device on one of its files, a swap file, or the kernel's NFS server, which nodeagent does not look for; " +
 					"or the kubelet fails for another reason.",
 				Remedy: "On the node: the kubelet's log has the reason of each attempt (journalctl -u kubelet, lines with UnmountVolume). If it says that the target is busy: losetup -a shows loop devices, swapon --show files for swapping, exportfs -v what is exported, " +
-					"and grep -l PATH /proc/[0-9]*/maps programs that have mapped a file (PATH: the volume's in the container, and on the node). " +
+					"and timeout -s KILL 10 grep -l PATH /proc/[0-9]*/maps programs that have mapped a file (PATH: the volume's in the container, and on the node; the maps of a program that hangs may not let their reader go). " +
 					"Save what is known for an issue: kubectl -n nodeagent-system exec NODEAGENT -- /nodeagent capture {pod} (NODEAGENT: its pod on that node).",
 			},
 			{
