@@ -65,11 +65,11 @@ func waitsForTurn(p *evidence.Pod, sidecar int) bool {
 
 // WaitingSidecars returns the names of the sidecars that have not been sent their stop
 // signal, because a container of the app lives and the deadline has not come: the kubelet
-// stops them after it, or at the deadline (waitForTurn,
+// stops them after it, or at the deadline, or later by as much as it has begun late (waitForTurn,
 // pkg/kubelet/kuberuntime/kuberuntime_termination_order.go). One with a preStop hook is left
 // out, which runs before that and may ask it to stop, and so is one that ends by itself.
 func WaitingSidecars(p *evidence.Pod) []string {
-	if p.Gone || p.Mirror || p.Overdue() >= -p.ClockDoubt() || !DeadlineKnown(p) || Missing(p, evidence.Processes, evidence.Containers) {
+	if p.Gone || p.Mirror || p.Overdue() >= -p.ClockDoubt() || p.DeadlineUnsure || !KubeletStayed(p) || Missing(p, evidence.Processes, evidence.Containers) {
 		return nil
 	}
 	appLives := slices.ContainsFunc(p.Containers, func(c evidence.Container) bool { return c.Kind == evidence.App && c.State == evidence.StateRunning })
