@@ -59,6 +59,18 @@ func TestRuntimeCommandHanging(t *testing.T) {
 	moves := func(p *evidence.Pod, c *evidence.RuntimeCommand) {
 		c.Tasks[1].UnchangedSince = p.Time.Add(-time.Second)
 	}
+	// afterAnother has nodeagent have seen another command last so long ago, which hung.
+	afterAnother := func(ago time.Duration, command, container string) change {
+		return func(p *evidence.Pod, c *evidence.RuntimeCommand) {
+			last := *c
+			last.Command, last.Container, last.Tasks = command, container, slices.Clone(c.Tasks)
+			for i := range last.Tasks {
+				last.Tasks[i].PID, last.Tasks[i].TID, last.Tasks[i].UnchangedSince = 100+i, 100+i, p.Time.Add(-ago-2*time.Minute)
+			}
+			last.Tasks[1].PPID = 100
+			p.Kills = []evidence.Interrupted{{Last: last, Seen: p.Time.Add(-ago), Tries: 1}}
+		}
+	}
 	// inContainer has the command be about the container, which runs.
 	inContainer := func(command string) change {
 		return func(p *evidence.Pod, c *evidence.RuntimeCommand) {
@@ -111,7 +123,16 @@ func TestRuntimeCommandHanging(t *testing.T) {
 		"after the kubelet gave up on a container":         {20 * time.Second, gaveUpWith(`rpc error: code = Unknown desc = failed to stop container \"c\": ` + late), ""},
 		"after the kubelet gave up on the network": {20 * time.Second, both(gaveUpWith(`rpc error: code = Unknown desc = failed to destroy network for sandbox \"`+sandboxID+`\": `+late),
 			func(p *evidence.Pod, _ *evidence.RuntimeCommand) { p.Containers[1].State = evidence.StateExited }), ""},
-		"under way when the kubelet gave up": {36 * time.Second, gaveUp, ""},
+		"after another one that hung":                    {12 * time.Second, afterAnother(13*time.Second, "kill", sandboxID), "runc kill (PID 200)"},
+		"after another one that hung, on a starved node": {12 * time.Second, both(starved, afterAnother(13*time.Second, "kill", sandboxID)), "runc kill (PID 200)"},
+		"after another one that hung, only just started": {9 * time.Second, afterAnother(13*time.Second, "kill", sandboxID), ""},
+		"after another one that hung, and moves":         {20 * time.Second, both(afterAnother(30*time.Second, "kill", sandboxID), moves), ""},
+		"after another one that moved": {20 * time.Second, both(afterAnother(30*time.Second, "kill", sandboxID), func(p *evidence.Pod, _ *evidence.RuntimeCommand) {
+			p.Kills[0].Last.Tasks[1].UnchangedSince = p.Kills[0].Seen.Add(-time.Second)
+		}), ""},
+		"after one that hung at another container": {20 * time.Second, afterAnother(30*time.Second, "kill", "c"), ""},
+		"beside one that hung":                     {40 * time.Second, afterAnother(30*time.Second, "kill", sandboxID), ""},
+		"under way when the kubelet gave up":       {36 * time.Second, gaveUp, ""},
 		"after the kubelet gave up, and a thread runs": {20 * time.Second, both(gaveUp, func(_ *evidence.Pod, c *evidence.RuntimeCommand) {
 			thread := c.Tasks[1]
 			thread.TID, thread.State = 203, evidence.Runnable
@@ -270,7 +291,7 @@ func TestRuntimeCommandOfTheNextContainer(t *testing.T) {
 
 // rootfsBusy is a container that runc has deleted, and of which a process of the node has used the
 // root file system for a minute.
-func rootfsBusy(p *evidence.Pod, _ *evidence.Delete) {
+func rootfsBusy(p *evidence.Pod, _ *evidence.Interrupted) {
 	c := &p.Containers[0]
 	c.Task.Drained, c.Rootfs = true, &evidence.Mount{ID: 500, Type: "overlay", Point: "/run/containerd/io.containerd.runtime.v2.task/k8s.io/c/rootfs"}
 	p.Holders = []evidence.Holder{{Task: sleeper(4436), MountID: 500, Via: "its working directory", Since: p.Time.Add(-time.Minute)}}
@@ -279,52 +300,52 @@ func rootfsBusy(p *evidence.Pod, _ *evidence.Delete) {
 // TestUnfinishedDelete checks when a container is not deleted because the runtime does not return,
 // and is not only slow.
 func TestUnfinishedDelete(t *testing.T) {
-	type change = func(p *evidence.Pod, d *evidence.Delete)
+	type change = func(p *evidence.Pod, d *evidence.Interrupted)
 	for name, test := range map[string]struct {
 		change change
 		want   string // "" when it is not told
 	}{
-		"two tries": {func(*evidence.Pod, *evidence.Delete) {},
+		"two tries": {func(*evidence.Pod, *evidence.Interrupted) {},
 			"the shim cannot go on with container main: runc delete does not return: containerd ends it after ten seconds, and has it started again later. It was last seen to wait for its child sleep, which slept in clock_nanosleep (hrtimer_nanosleep)"},
-		"without a child": {func(_ *evidence.Pod, d *evidence.Delete) { d.Last.Tasks = d.Last.Tasks[:1] }, "It was last seen to sleep in wait4"},
-		"of the sandbox": {func(p *evidence.Pod, d *evidence.Delete) {
+		"without a child": {func(_ *evidence.Pod, d *evidence.Interrupted) { d.Last.Tasks = d.Last.Tasks[:1] }, "It was last seen to sleep in wait4"},
+		"of the sandbox": {func(p *evidence.Pod, d *evidence.Interrupted) {
 			d.Last.Container = sandboxID
 			p.Containers[0].State = evidence.StateExited
 		}, "with the pod's sandbox: runc delete does not return: containerd"},
-		"one of them runs now": {func(p *evidence.Pod, d *evidence.Delete) {
+		"one of them runs now": {func(p *evidence.Pod, d *evidence.Interrupted) {
 			p.RuntimeCommands = []evidence.RuntimeCommand{d.Last}
 		}, "runc delete does not return: containerd ends it"},
-		"one try":                       {func(_ *evidence.Pod, d *evidence.Delete) { d.Tries = 1 }, ""},
-		"two tries, on a starved node":  {func(p *evidence.Pod, _ *evidence.Delete) { p.Node.Pressure.StarvedUntil = p.Time }, ""},
-		"two tries, and no pressure":    {func(p *evidence.Pod, _ *evidence.Delete) { p.Node.Pressure = nil }, ""},
-		"three tries on a starved node": {func(p *evidence.Pod, d *evidence.Delete) { d.Tries, p.Node.Pressure.StarvedUntil = 3, p.Time }, "runc delete does not return: containerd"},
-		"it moves": {func(_ *evidence.Pod, d *evidence.Delete) {
+		"one try":                       {func(_ *evidence.Pod, d *evidence.Interrupted) { d.Tries = 1 }, ""},
+		"two tries, on a starved node":  {func(p *evidence.Pod, _ *evidence.Interrupted) { p.Node.Pressure.StarvedUntil = p.Time }, ""},
+		"two tries, and no pressure":    {func(p *evidence.Pod, _ *evidence.Interrupted) { p.Node.Pressure = nil }, ""},
+		"three tries on a starved node": {func(p *evidence.Pod, d *evidence.Interrupted) { d.Tries, p.Node.Pressure.StarvedUntil = 3, p.Time }, "runc delete does not return: containerd"},
+		"it moves": {func(_ *evidence.Pod, d *evidence.Interrupted) {
 			d.Last.Tasks[1].UnchangedSince = d.Seen.Add(-2 * time.Second)
 		}, ""},
 		"it has got through, and the root file system is busy": {rootfsBusy, ""},
-		"it has not got through, and the root file system is busy": {func(p *evidence.Pod, d *evidence.Delete) {
+		"it has not got through, and the root file system is busy": {func(p *evidence.Pod, d *evidence.Interrupted) {
 			rootfsBusy(p, d)
 			p.Cgroups = []evidence.Cgroup{{Path: "/kubepods/podu/c", Container: "c"}}
 		}, "runc delete does not return: containerd"},
-		"its group was systemd's, and the root file system is busy": {func(p *evidence.Pod, d *evidence.Delete) {
+		"its group was systemd's, and the root file system is busy": {func(p *evidence.Pod, d *evidence.Interrupted) {
 			rootfsBusy(p, d)
 			p.Cgroups = []evidence.Cgroup{{Path: "/kubepods.slice/kubepods-podu.slice", Version: 2}}
 		}, "runc delete does not return: containerd"},
-		"groups were not read, and the root file system is busy": {func(p *evidence.Pod, d *evidence.Delete) {
+		"groups were not read, and the root file system is busy": {func(p *evidence.Pod, d *evidence.Interrupted) {
 			rootfsBusy(p, d)
 			p.Lack(evidence.Cgroups, "no")
 		}, "runc delete does not return: containerd"},
-		"it runs":                    {func(_ *evidence.Pod, d *evidence.Delete) { d.Last.Tasks[1].State = evidence.Runnable }, ""},
-		"long ago":                   {func(p *evidence.Pod, d *evidence.Delete) { d.Seen = p.Time.Add(-6 * time.Minute) }, ""},
-		"it is deleted":              {func(p *evidence.Pod, _ *evidence.Delete) { p.Containers[0].State = evidence.StateExited }, ""},
-		"of another runtime":         {func(p *evidence.Pod, _ *evidence.Delete) { p.Containers[0].Runtime = "io.containerd.kata.v2" }, ""},
-		"of no container of the pod": {func(_ *evidence.Pod, d *evidence.Delete) { d.Last.Container = "other" }, ""},
+		"it runs":                    {func(_ *evidence.Pod, d *evidence.Interrupted) { d.Last.Tasks[1].State = evidence.Runnable }, ""},
+		"long ago":                   {func(p *evidence.Pod, d *evidence.Interrupted) { d.Seen = p.Time.Add(-6 * time.Minute) }, ""},
+		"it is deleted":              {func(p *evidence.Pod, _ *evidence.Interrupted) { p.Containers[0].State = evidence.StateExited }, ""},
+		"of another runtime":         {func(p *evidence.Pod, _ *evidence.Interrupted) { p.Containers[0].Runtime = "io.containerd.kata.v2" }, ""},
+		"of no container of the pod": {func(_ *evidence.Pod, d *evidence.Interrupted) { d.Last.Container = "other" }, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := commanded(9*time.Second, func(p *evidence.Pod, c *evidence.RuntimeCommand) {
 				p.Containers[0].State, p.Containers[0].Task = evidence.StateRunning, evidence.ShimTask{Status: "stopped", PID: 100, PIDGone: true}
 				c.Container, c.Command = "c", "delete"
-				p.Deletes = []evidence.Delete{{Last: *c, Seen: p.Time, Tries: 2}}
+				p.Deletes = []evidence.Interrupted{{Last: *c, Seen: p.Time, Tries: 2}}
 				p.RuntimeCommands = nil
 				test.change(p, &p.Deletes[0])
 			})
@@ -344,7 +365,7 @@ func TestUnknownWaitsForTheNextDelete(t *testing.T) {
 			p.Containers[0].State, p.Containers[0].Task = evidence.StateRunning, evidence.ShimTask{Status: "stopped", PID: 100, PIDGone: true}
 			c.Container, c.Command = "c", "delete"
 			p.Time, p.UnchangedSince = p.Deadline.Add(past), p.Deadline
-			p.Deletes = []evidence.Delete{{Last: *c, Seen: p.Time, Tries: 1}}
+			p.Deletes = []evidence.Interrupted{{Last: *c, Seen: p.Time, Tries: 1}}
 			p.RuntimeCommands = nil
 		})
 		if message, _, _ := found(p, "Unknown"); (message != "") != want {
@@ -372,6 +393,49 @@ func TestRuntimeCommandExplainsTheSilence(t *testing.T) {
 	v, _ := d.Verdict()
 	if v.Cause != "RuntimeCommandHanging" || len(d.Findings) != 2 || !d.Findings[1].Symptom {
 		t.Errorf("%s, %+v", v.Cause, d.Findings)
+	}
+}
+
+// A shim that waited for runc when it was asked is not said to hang, also when runc has been ended since, and begun again.
+func TestShimWaitsForCommands(t *testing.T) {
+	for name, tc := range map[string]struct {
+		age       time.Duration // of the command that is at work, 0 for none
+		seen      time.Duration // how long ago the one before was
+		excused   int
+		want      string
+		undecided bool
+	}{
+		"the first one":                      {50 * time.Second, 0, 4, "Unknown", false},
+		"between two":                        {0, 30 * time.Second, 4, "Unknown", true},
+		"the second one has begun":           {5 * time.Second, 20 * time.Second, 4, "Unknown", true},
+		"the second one hangs, too":          {12 * time.Second, 25 * time.Second, 4, "RuntimeCommandHanging", true},
+		"no other one comes":                 {0, 46 * time.Second, 4, "Unknown", false},
+		"asked twice when none was there":    {0, 10 * time.Minute, 2, "Unknown", false},
+		"asked again when none was there":    {0, 10 * time.Minute, 1, "ShimHung", false},
+		"asked when none was there, always":  {0, 0, 0, "ShimHung", false},
+		"asked when none was there, and one": {5 * time.Second, 0, 0, "ShimHung", false},
+	} {
+		d := cause.Diagnose(commanded(tc.age, func(p *evidence.Pod, c *evidence.RuntimeCommand) {
+			p.UnchangedSince = p.Deadline
+			p.Containers[1].Task = evidence.ShimTask{Asked: p.Time, UnansweredSince: p.Deadline, Attempts: 4, Excused: tc.excused}
+			if tc.excused > 0 {
+				p.Containers[1].Task.ExcusedAt = p.Time.Add(-time.Minute)
+			}
+			if tc.seen > 0 {
+				last := *c
+				last.Tasks = slices.Clone(c.Tasks)
+				for i := range last.Tasks {
+					last.Tasks[i].UnchangedSince = p.Time.Add(-tc.seen - time.Minute)
+				}
+				p.Kills = []evidence.Interrupted{{Last: last, Seen: p.Time.Add(-tc.seen), Tries: 1}}
+			}
+			if tc.age == 0 {
+				p.RuntimeCommands = nil
+			}
+		}))
+		if v, _ := d.Verdict(); v.Cause != tc.want || d.NotLookedFor("RuntimeCommandHanging") != tc.undecided || tc.want != "ShimHung" && !d.NotLookedFor("ShimHung") {
+			t.Errorf("%s: %s, want %s; left open: %v, want %v; %s", name, v.Cause, tc.want, d.NotLookedFor("RuntimeCommandHanging"), tc.undecided, v.Message)
+		}
 	}
 }
 

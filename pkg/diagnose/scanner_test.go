@@ -402,7 +402,7 @@ func TestDeletesAwaitScanner(t *testing.T) {
 				c.Tasks[i].UnchangedSince = seen.Add(-5 * time.Second)
 			}
 			c.Tasks[1].State, c.Tasks[1].Probe.Wchan, c.Tasks[1].Probe.Syscall = evidence.Uninterruptible, asks, "openat"
-			p.Deletes = []evidence.Delete{{Last: *c, Seen: seen, Tries: 3}}
+			p.Deletes = []evidence.Interrupted{{Last: *c, Seen: seen, Tries: 3}}
 			p.ScannerWaits = evidence.ScannerWaits{Since: p.Time.Add(-tc.since), Last: seen, Waits: tc.waits, Looks: 20}
 			p.RuntimeCommands = nil
 		}))

@@ -190,11 +190,12 @@ type Pod struct {
 	// nothing runs.
 	NetworkSetup []Task `json:"networkSetup,omitempty"`
 	// RuntimeCommands are those that the pod's shim has started and that have not
-	// returned. They are read only of a pod past its deadline, of shims for runc.
+	// returned. They are read of a pod past its deadline, or whose shim does not answer, of shims for runc.
 	RuntimeCommands []RuntimeCommand `json:"runtimeCommands,omitempty"`
 	// Deletes are the containers that the runtime was seen to be deleting for long, and more than
-	// once.
-	Deletes []Delete `json:"deletes,omitempty"`
+	// once. Kills are those that it was seen to be killing until that was ended.
+	Deletes []Interrupted `json:"deletes,omitempty"`
+	Kills   []Interrupted `json:"kills,omitempty"`
 	// ScannerWaits is how often commands of the runtime and CNI plugins were seen to wait for a program
 	// that scans files, while the pod's containers stayed as they are.
 	ScannerWaits ScannerWaits `json:"scannerWaits,omitzero"`
@@ -376,12 +377,13 @@ func (c *RuntimeCommand) same(o *RuntimeCommand) bool {
 		a.PID == b.PID && a.Probe != nil && b.Probe != nil && a.Probe.Start == b.Probe.Start
 }
 
-// A Delete is a container that a runtime such as runc does not get deleted: containerd ends the
-// command after ten seconds (handleEventTimeout, internal/cri/server/events.go), and has it
-// started again after a pause that doubles.
-type Delete struct {
-	// Last is the last command that two readings showed and that had not returned for five
-	// seconds, as it was seen last, at Seen; Tries is how many of them there were, at most maxTries.
+// Interrupted is a container that a runtime such as runc does not get deleted, or killed. containerd ends a command that
+// deletes after ten seconds (handleEventTimeout, internal/cri/server/events.go), and has it started again after a pause
+// that doubles. One that kills is ended with the kubelet's request, after two minutes (runtimeRequestTimeout) and, for a
+// container, the grace period; the kubelet tries again ten to fifteen seconds later.
+type Interrupted struct {
+	// Last is the last command that two readings showed and that had not returned for long, as it was seen last, at
+	// Seen: for five seconds if it deletes, and 100 if it kills. Tries is how many of them there were, at most maxTries.
 	Last  RuntimeCommand `json:"last"`
 	Seen  time.Time      `json:"seen"`
 	Tries int            `json:"tries"`
@@ -577,6 +579,10 @@ type ShimTask struct {
 	// unanswered requests since then.
 	UnansweredSince time.Time `json:"unansweredSince,omitzero"`
 	Attempts        int       `json:"attempts,omitempty"`
+	// Excused is what Attempts was, and ExcusedAt what Asked was, with the last of these requests beside which a runtime such
+	// as runc was seen at work for the shim, which may have waited for that, or beside which it is not known.
+	Excused   int       `json:"excused,omitempty"`
+	ExcusedAt time.Time `json:"excusedAt,omitzero"`
 }
 
 // A Node is what the pod's verdict needs to know of its node.

@@ -749,6 +749,97 @@ func TestSinceOfDeletes(t *testing.T) {
 	}
 }
 
+// A command that was to kill a container, and did not get done, is kept until the container has ended.
+func TestSinceOfKills(t *testing.T) {
+	t0 := time.Date(2026, 1, 2, 3, 4, 0, 0, time.UTC)
+	read := func(second int, start uint64, started int, state ContainerState) *Pod {
+		at := t0.Add(time.Duration(second) * time.Second)
+		p := &Pod{UID: "u", Time: at, TasksRead: at, Containers: []Container{{ID: "c", State: state}}}
+		if start != 0 {
+			p.RuntimeCommands = []RuntimeCommand{{Command: killCommand, Container: "c", Tasks: []Task{{PID: 7, TID: 7, Probe: &Probe{
+				Start: start, Started: t0.Add(time.Duration(started) * time.Second),
+			}}}}}
+		}
+		return p
+	}
+	for name, test := range map[string]struct {
+		readings []*Pod
+		tries    int
+		seen     int
+	}{
+		"it hangs":             {[]*Pod{read(90, 70, 0, StateRunning), read(101, 70, 0, StateRunning), read(118, 70, 0, StateRunning)}, 1, 118},
+		"it has been ended":    {[]*Pod{read(90, 70, 0, StateRunning), read(118, 70, 0, StateRunning), read(130, 0, 0, StateRunning)}, 1, 118},
+		"another one is young": {[]*Pod{read(90, 70, 0, StateRunning), read(118, 70, 0, StateRunning), read(140, 71, 135, StateRunning)}, 1, 118},
+		"another one hangs":    {[]*Pod{read(90, 70, 0, StateRunning), read(118, 70, 0, StateRunning), read(140, 71, 135, StateRunning), read(236, 71, 135, StateRunning)}, 2, 236},
+		"a short one":          {[]*Pod{read(90, 70, 0, StateRunning), read(99, 70, 0, StateRunning), read(101, 0, 0, StateRunning)}, 0, 0},
+		"it is killed":         {[]*Pod{read(90, 70, 0, StateRunning), read(118, 70, 0, StateRunning), read(130, 0, 0, StateExited)}, 0, 0},
+	} {
+		var p *Pod
+		for _, next := range test.readings {
+			next.Since(p)
+			p = next
+		}
+		if len(p.Deletes) > 0 || len(p.Kills) != min(test.tries, 1) {
+			t.Errorf("%s: %+v, deletes %+v", name, p.Kills, p.Deletes)
+			continue
+		}
+		for _, k := range p.Kills {
+			if k.Tries != test.tries || k.Seen.Sub(t0) != time.Duration(test.seen)*time.Second {
+				t.Errorf("%s: %d tries, want %d, the last seen at %s", name, k.Tries, test.tries, k.Seen)
+			}
+		}
+	}
+}
+
+// What a shim does not answer while a command of the runtime is at work for it says nothing against it.
+func TestSinceOfExcuses(t *testing.T) {
+	t0 := time.Date(2026, 1, 2, 3, 4, 0, 0, time.UTC)
+	// read is a reading whose last request, the attempt of that number, was made at the second asked, if that is not 0.
+	read := func(second, asked, attempt int, commands ...RuntimeCommand) *Pod {
+		at := t0.Add(time.Duration(second) * time.Second)
+		p := &Pod{UID: "u", Time: at, TasksRead: at, Containers: []Container{{ID: "c"}}, RuntimeCommands: commands}
+		if attempt > 0 {
+			p.Containers[0].Task = ShimTask{Asked: t0.Add(time.Duration(asked) * time.Second), UnansweredSince: t0, Attempts: attempt}
+		}
+		return p
+	}
+	command := func(name, container string) RuntimeCommand {
+		return RuntimeCommand{Command: name, Container: container, Tasks: []Task{{PID: 7, TID: 7}}}
+	}
+	kill := command(killCommand, "c")
+	unread := func(p *Pod) *Pod {
+		p.Lack(RuntimeCommands, "more than 32")
+		return p
+	}
+	for name, test := range map[string]struct {
+		readings []*Pod
+		want     int
+	}{
+		"no command":                         {[]*Pod{read(0, 0, 1), read(3, 3, 2), read(13, 13, 3)}, 0},
+		"a command each time":                {[]*Pod{read(0, 0, 1, kill), read(3, 3, 2, kill), read(13, 13, 3, kill)}, 3},
+		"a command at last":                  {[]*Pod{read(0, 0, 1), read(3, 3, 2), read(13, 13, 3, kill)}, 3},
+		"a command at first":                 {[]*Pod{read(0, 0, 1, kill), read(2, 0, 1), read(3, 3, 2), read(13, 13, 3)}, 1},
+		"a command that has just been ended": {[]*Pod{read(0, 0, 1, kill), read(3, 3, 2), read(13, 13, 3)}, 2},
+		"a command when nobody asks":         {[]*Pod{read(0, 0, 1), read(2, 0, 1, kill), read(4, 0, 1, kill), read(6, 0, 1), read(8, 8, 2)}, 0},
+		"about another container":            {[]*Pod{read(0, 0, 1, command("delete", "d")), read(3, 3, 2, command("delete", "d"))}, 0},
+		"another container is created":       {[]*Pod{read(0, 0, 1, command("create", "d")), read(3, 3, 2, command("create", "d"))}, 2},
+		"it executes something":              {[]*Pod{read(0, 0, 1, command(execCommand, "c")), read(3, 3, 2, command(execCommand, "c"))}, 0},
+		"left behind":                        {[]*Pod{read(0, 0, 1, RuntimeCommand{Left: true}), read(3, 3, 2, RuntimeCommand{Left: true})}, 0},
+		"it is not known":                    {[]*Pod{unread(read(0, 0, 1)), unread(read(3, 3, 2))}, 2},
+		"it has answered":                    {[]*Pod{read(0, 0, 1, kill), read(3, 3, 2, kill), read(13, 0, 0)}, 0},
+	} {
+		var p *Pod
+		for _, next := range test.readings {
+			next.Since(p)
+			p = next
+		}
+		task := &p.Containers[0].Task
+		if task.Excused != test.want || task.ExcusedAt.IsZero() != (test.want == 0) {
+			t.Errorf("%s: %d of %d requests excused, the last of %s, want %d", name, task.Excused, task.Attempts, task.ExcusedAt, test.want)
+		}
+	}
+}
+
 // That the shim does not wait any more is progress: containerd tries again later.
 func TestStageOfRuntimeCommands(t *testing.T) {
 	at := func(second int) time.Time { return time.Date(2026, 1, 2, 3, 4, second, 0, time.UTC) }

@@ -51,7 +51,8 @@ func (p *Pod) Since(earlier *Pod) {
 	since(p.Plugins, e.Plugins, tasks)
 	since(p.NetworkSetup, e.NetworkSetup, tasks)
 	p.sinceCommands(&e, tasks)
-	p.sinceDeletes(&e)
+	p.Deletes = p.interrupted(e.Deletes, deleteCommand, longDelete)
+	p.Kills = p.interrupted(e.Kills, killCommand, longKill)
 	p.sinceScannerWaits(&e, tasks)
 	p.vacantSince(&e, latest(p.ContainersRead, tasks))
 	if !p.NoShimSince.IsZero() {
@@ -143,6 +144,7 @@ func (p *Pod) vacantSince(e *Pod, read time.Time) {
 		if slices.ContainsFunc(p.RuntimeCommands, func(r RuntimeCommand) bool { return r.Container == c.ID }) {
 			c.Task.CommandedUntil = read
 		}
+		c.Task.excuse(&o.Task, p.mayOccupy(c) || e.mayOccupy(c))
 		if c.StatusErrorSince = (time.Time{}); c.StatusError != "" {
 			c.StatusErrorSince = latest(p.Time, p.ContainersRead)
 			if sameWords(c.StatusError, o.StatusError) {
@@ -224,13 +226,44 @@ func (p *Pod) sinceCommands(e *Pod, read time.Time) {
 	}
 }
 
+// mayOccupy reports whether the shim may not answer about a container because of what its commands do. It holds the lock of a
+// container during those about it, but for exec, and that of all of them while it creates one (service.Create,
+// cmd/containerd-shim-runc-v2/task/service.go).
+func (p *Pod) mayOccupy(c *Container) bool {
+	if _, unknown := p.Missing[RuntimeCommands]; unknown {
+		return true
+	}
+	return slices.ContainsFunc(p.RuntimeCommands, func(r RuntimeCommand) bool {
+		return !r.Left && r.Command != execCommand && (r.Container == c.ID || slices.Contains(createCommands, r.Command))
+	})
+}
+
+// excuse carries over which requests without an answer say nothing against the shim; occupied reports whether one of this
+// reading says nothing.
+func (t *ShimTask) excuse(before *ShimTask, occupied bool) {
+	if t.UnansweredSince.IsZero() {
+		return
+	}
+	if t.UnansweredSince.Equal(before.UnansweredSince) {
+		t.Excused, t.ExcusedAt = before.Excused, before.ExcusedAt
+	}
+	if occupied && !t.Asked.Equal(before.Asked) {
+		t.Excused, t.ExcusedAt = t.Attempts, t.Asked
+	}
+}
+
+// createCommands are what a runtime is told to create a container with.
+var createCommands = []string{"create", "run", "restore"}
+
 // execCommand is what a runtime is told to execute something in a container with, killCommand to
 // kill one, and deleteCommand to delete one. One that does so takes less than longDelete, and
-// containerd gives it deleteLimit. maxTries is enough of them to say that it does not get done.
+// containerd gives it deleteLimit. One that kills takes less than longKill. maxTries is enough of
+// them to say that it does not get done.
 const (
 	execCommand   = "exec"
 	killCommand   = "kill"
 	deleteCommand = "delete"
+	longKill      = 100 * time.Second
 	longDelete    = 5 * time.Second
 	deleteLimit   = 10 * time.Second
 	maxTries      = 3
@@ -244,30 +277,31 @@ func (p *Pod) Deleting() bool {
 	})
 }
 
-// sinceDeletes counts for how many of the tries to delete a container the command took long.
-func (p *Pod) sinceDeletes(e *Pod) {
-	p.Deletes = nil
+// interrupted returns for how many of the tries to delete or to kill a container that runs the command took long, the tries
+// before among them.
+func (p *Pod) interrupted(before []Interrupted, command string, long time.Duration) (out []Interrupted) {
 	_, unknown := p.Missing[Containers]
-	for _, d := range e.Deletes {
+	for _, d := range before {
 		if c, ok := p.Container(d.Last.Container); ok && (unknown || c.State == StateRunning) {
-			p.Deletes = append(p.Deletes, d)
+			out = append(out, d)
 		}
 	}
 	for _, c := range p.RuntimeCommands {
-		if c.Left || c.Command != deleteCommand || len(c.Tasks) == 0 || c.Tasks[0].Probe == nil || c.Tasks[0].Probe.Started.IsZero() ||
-			p.Time.Sub(c.Tasks[0].Probe.Started) < longDelete || !c.Since.Before(p.Time) {
+		if c.Left || c.Command != command || len(c.Tasks) == 0 || c.Tasks[0].Probe == nil || c.Tasks[0].Probe.Started.IsZero() ||
+			p.Time.Sub(c.Tasks[0].Probe.Started) < long || !c.Since.Before(p.Time) {
 			continue
 		}
-		i := slices.IndexFunc(p.Deletes, func(d Delete) bool { return d.Last.Container == c.Container })
+		i := slices.IndexFunc(out, func(d Interrupted) bool { return d.Last.Container == c.Container })
 		switch {
 		case i < 0:
-			p.Deletes = append(p.Deletes, Delete{Last: c, Seen: p.Time, Tries: 1})
-		case p.Deletes[i].Last.same(&c):
-			p.Deletes[i].Last, p.Deletes[i].Seen = c, p.Time
+			out = append(out, Interrupted{Last: c, Seen: p.Time, Tries: 1})
+		case out[i].Last.same(&c):
+			out[i].Last, out[i].Seen = c, p.Time
 		default:
-			p.Deletes[i] = Delete{Last: c, Seen: p.Time, Tries: min(p.Deletes[i].Tries+1, maxTries)}
+			out[i] = Interrupted{Last: c, Seen: p.Time, Tries: min(out[i].Tries+1, maxTries)}
 		}
 	}
+	return out
 }
 
 // latest returns the last of some moments.

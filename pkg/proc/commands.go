@@ -35,7 +35,8 @@ const (
 // libcontainer/nsenter/nsexec.c), and nobody can join the group of another session
 // (setpgid(2)). Results that come with an error are good but not all.
 func (r *Round) readCommands(ctx context.Context, files *kernfile.Reader, p *evidence.Pod, tasks, parents []kernfile.TaskStatus, t *tables) ([]evidence.RuntimeCommand, error) {
-	if p.Overdue() <= 0 || !onlyRuncV2(p) {
+	silent := slices.ContainsFunc(p.Containers, func(c evidence.Container) bool { return !c.Task.UnansweredSince.IsZero() })
+	if p.Overdue() <= 0 && !silent || !onlyRuncV2(p) {
 		return nil, nil
 	}
 	shim, err := r.onlyShim(ctx, p, parents, t)

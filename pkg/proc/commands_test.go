@@ -65,6 +65,11 @@ func TestReadCommands(t *testing.T) {
 	if later.RuntimeCommands[0].Since != p.RuntimeCommands[0].Since || later.RuntimeCommands[0].Since.IsZero() {
 		t.Errorf("since %s, and %s", p.RuntimeCommands[0].Since, later.RuntimeCommands[0].Since)
 	}
+	if p := read(func(p *evidence.Pod) {
+		p.Deadline, p.Containers[0].Task.UnansweredSince = p.Time.Add(time.Minute), p.Time
+	}); len(p.RuntimeCommands) != 2 {
+		t.Errorf("inside the grace period, of a shim that does not answer: %+v, %s", p.RuntimeCommands, p.Missing[evidence.RuntimeCommands])
+	}
 	for name, edit := range map[string]func(*evidence.Pod){
 		"inside the grace period":  func(p *evidence.Pod) { p.Deadline = p.Time.Add(time.Minute) },
 		"of another runtime":       func(p *evidence.Pod) { p.Containers[0].Runtime = "io.containerd.kata.v2" },

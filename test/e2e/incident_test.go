@@ -88,7 +88,10 @@ func tell(x *trial, n *scenario.Node, s scenario.Scenario, turn *scenario.Turn) 
 	if err := r.Step("check", func() error { checked(x, r); return nil }); err != nil {
 		x.Fatal(err)
 	}
-	var err error
+	err := r.AwaitStay(x.Context())
+	if err != nil {
+		x.Fatal(err)
+	}
 	if x.row.Warning, x.row.Warned, err = r.Warning(x.Context()); err != nil {
 		x.Fatal(err)
 	}

@@ -246,6 +246,32 @@ func (r *Run) verdict(ctx context.Context) (told bool, seen string) {
 	return false, "no Event with the verdict"
 }
 
+// AwaitStay watches the verdict for as long as it must stay. Another one, and none, is remembered as wrong.
+func (r *Run) AwaitStay(ctx context.Context) error {
+	return r.Step("verdict", func() error {
+		for time.Since(r.Evented) < r.Stays {
+			p, err := r.Current()
+			if err != nil {
+				return fmt.Errorf("watch the verdict of %s: %w", r.Name, err)
+			}
+			switch c := Condition(p); {
+			case c == nil:
+				return fmt.Errorf("the condition of %s has gone", r.Name)
+			case c.Status != corev1.ConditionTrue:
+				r.wrong(&corev1.PodCondition{Reason: string(c.Status), Message: fmt.Sprintf("withdrawn %s after it was told", time.Since(r.Evented).Round(time.Second))})
+			case c.Reason != r.Cause:
+				r.wrong(c)
+			}
+			select {
+			case <-ctx.Done():
+				return ctx.Err()
+			case <-time.After(time.Second):
+			}
+		}
+		return nil
+	})
+}
+
 // Current returns the run's own pod, NotFound when it has gone, even if another one
 // has its name.
 func (r *Run) Current() (*corev1.Pod, error) {

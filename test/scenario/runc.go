@@ -1,11 +1,15 @@
 package scenario
 
-import corev1 "k8s.io/api/core/v1"
+import (
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+)
 
 // commands lists the incidents in which a command of the runtime, such as runc kill, hangs or
 // fails, and innocent ones that look like them.
 func commands() []Scenario {
-	all := []Scenario{runcHangs(), runcDeleteHangs(), runcExecHangs(), runcLeaves(), runcFails(), runcFailsSandbox(), runcSlow(), runcFailsOnce()}
+	all := []Scenario{runcHangs(), runcHangsOn(), runcHangsInGrace(), runcDeleteHangs(), runcExecHangs(), runcLeaves(), runcFails(), runcFailsSandbox(), runcSlow(), runcFailsOnce()}
 	for i := range all {
 		all[i].Prepare = installRunc
 	}
@@ -106,6 +110,31 @@ func runcHangs() Scenario {
 		Cause: "RuntimeCommandHanging",
 		Says: []string{"locked in phase Sandbox", "the shim cannot go on with the pod's sandbox: runc kill (PID", "does not return",
 			"runc waits for its child sleep (PID", "clock_nanosleep"},
+		Heal: runcAsBefore,
+	}
+}
+
+// runcHangsOn watches that for as long as it takes the kubelet to give up twice, and to begin again.
+func runcHangsOn() Scenario {
+	s := runcHangs()
+	s.Name = "runc-kill-hangs-on"
+	s.Story += ", nor when it is tried again"
+	s.Stays, s.Long = 5*time.Minute, true
+	return s
+}
+
+// runcHangsInGrace keeps the stop signal from being sent. The shim answers nobody about the container meanwhile.
+func runcHangsInGrace() Scenario {
+	return Scenario{
+		Name:  "runc-kill-hangs-in-grace",
+		Story: "runc does not return while it sends the stop signal to the container",
+		Pod:   victim(300, "drain", "0"),
+		Break: onCommand("id", "kill", hang),
+		Proof: hangs,
+		Cause: "RuntimeCommandHanging",
+		Says: []string{"the shim cannot go on with container main: runc kill (PID", "does not return",
+			"runc waits for its child sleep (PID", "clock_nanosleep"},
+		InGrace: true, Long: true,
 		Heal: runcAsBefore,
 	}
 }

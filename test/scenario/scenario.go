@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -65,6 +66,8 @@ type Scenario struct {
 	WhenGone bool
 	// Late reports whether what proves the cause comes so late that Unknown may stand before.
 	Late bool
+	// Stays is for how long the verdict is watched before Heal: it must neither change nor be withdrawn.
+	Stays time.Duration
 	// Then is the verdict that may come when Heal has ended the fault, and something else keeps the pod.
 	Then string
 	// Long reports whether it takes minutes by its nature, so that it begins first and nothing waits for

@@ -41,12 +41,13 @@ func SilentForLong(n *evidence.Node, since, asked time.Time) bool {
 
 // ShimSilentForLong reports whether a shim has been silent about a container for so long that it hangs. One of
 // gVisor's waits for the sentry in most of what it is asked, and that may wait for a slow disk: the longer patience
-// counts there on any node.
+// counts there on any node. What it was silent about while it may have waited for a command of the runtime does not count.
 func ShimSilentForLong(p *evidence.Pod, t *evidence.ShimTask) bool {
+	since := latest(t.UnansweredSince, t.ExcusedAt)
 	if UnderGVisor(p) {
-		return t.Asked.Sub(t.UnansweredSince) >= runtimePatienceStarved
+		return t.Asked.Sub(since) >= runtimePatienceStarved
 	}
-	return SilentForLong(&p.Node, t.UnansweredSince, t.Asked)
+	return SilentForLong(&p.Node, since, t.Asked)
 }
 
 // PatienceWithUnknown returns how far past its deadline, and without any progress,

@@ -31,8 +31,13 @@ const (
 	commandPatienceAsleep  = 100 * time.Second
 	commandPatienceStarved = 5 * time.Minute
 	// commandPatienceAgain is for one that sleeps, and does not move, when the kubelet has said
-	// that stopping the sandbox took too long: the command before has been killed then.
+	// that stopping the sandbox took too long, or one before it was seen to hang: that has been killed then.
 	commandPatienceAgain = fact.SlowDevice
+	// killedAgain is how long after a command that kills was ended the next one is seen, at the latest: the kubelet
+	// tries again ten to fifteen seconds later (pkg/kubelet/pod_workers.go). Where the node is short of something it
+	// takes as long as the second one says.
+	killedAgain        = 45 * time.Second
+	killedAgainStarved = 2 * time.Minute
 )
 
 // RuntimeCommandHanging is a shim that waits for a command of the runtime, such as runc kill.
@@ -79,7 +84,7 @@ var RuntimeCommandHanging = &diagnose.Rule{
 		Evidence: "A child of the pod's shim has the arguments that the shim starts a runtime with, and was started more than a minute ago. " +
 			"Of one that does not start a container and waits for a program that scans files it is 100 seconds, or five minutes when most looks show such a wait: that may answer, and when it is seen not to, or too slowly, FileScannerNotAnswering says so. " +
 			"On a node short of processors, memory or I/O (/proc/pressure) it is five minutes, or 100 seconds of a command that sleeps and has not moved for ten. " +
-			"Ten seconds of such a sleep are enough, and then it is inferred, when the kubelet has said before, in an Event, that stopping the sandbox has timed out: it has the command killed then and begins anew, so that this one was started since. Two readings show the same. " +
+			"Ten seconds of such a sleep are enough, and then it is inferred, when the kubelet has said before, in an Event, that stopping the sandbox has timed out: it has the command killed then and begins anew, so that this one was started since; or when one that was to kill the same container was seen to sleep so for 100 seconds before. Two readings show the same. " +
 			"The child is in the shim's process group and in no pod's control group, where nothing that comes out of a container can be. Only shims for runc (io.containerd.runc.v2) are looked at. " +
 			"A command that executes something in a container (runc exec) counts only when the container's processes have ended: the shim tells of the end when that command has returned. " +
 			"Of a command that deletes a container, two of them that took five seconds or more and did not move are enough, or three on such a node, and then it is inferred: containerd ends them after ten seconds. " +
@@ -114,7 +119,8 @@ var RuntimeCommandHanging = &diagnose.Rule{
 	},
 	Undecided: func(p *evidence.Pod) bool {
 		return startsNext(p) || slices.ContainsFunc(p.RuntimeCommands, func(c evidence.RuntimeCommand) bool { return scanned(p, &c) }) ||
-			slices.ContainsFunc(p.Deletes, func(d evidence.Delete) bool { return lastScanned(p, &d) })
+			slices.ContainsFunc(p.Deletes, func(d evidence.Interrupted) bool { return lastScanned(p, &d) }) ||
+			slices.ContainsFunc(p.Kills, func(d evidence.Interrupted) bool { return killsAgain(p, &d) })
 	},
 	Check: func(p *evidence.Pod) []diagnose.Finding {
 		var out []diagnose.Finding
@@ -236,7 +242,7 @@ func startsNext(p *evidence.Pod) bool {
 
 // unfinished returns the finding of a container that the runtime does not get deleted. PIDs and
 // times are left out: each try has others.
-func unfinished(p *evidence.Pod, d *evidence.Delete) (f diagnose.Finding, ok bool) {
+func unfinished(p *evidence.Pod, d *evidence.Interrupted) (f diagnose.Finding, ok bool) {
 	tries := 2
 	if p.Node.Pressure == nil || fact.Starved(p) {
 		tries = 3
@@ -320,7 +326,7 @@ func scanned(p *evidence.Pod, c *evidence.RuntimeCommand) bool {
 
 // lastScanned reports whether the last try to delete a container was seen to wait for a program that scans files, which may hold
 // all of them: then FileScannerNotAnswering says so, and stands between two tries.
-func lastScanned(p *evidence.Pod, d *evidence.Delete) bool {
+func lastScanned(p *evidence.Pod, d *evidence.Interrupted) bool {
 	return fact.MayBeScanned(p) && slices.ContainsFunc(d.Last.Tasks, func(t evidence.Task) bool { return t.AwaitsScanner() })
 }
 
@@ -338,14 +344,38 @@ func overlong(p *evidence.Pod, c *evidence.RuntimeCommand, age time.Duration, th
 }
 
 // again reports whether a command is a new try after one that was killed because the kubelet's
-// request had run out of time: it was started since the kubelet told of that. What timed out
+// request had run out of time: it was started since that was seen last, or since the kubelet told of that. What timed out
 // may also be a CNI plugin, or about another container.
 func again(p *evidence.Pod, c *evidence.RuntimeCommand) bool {
+	started := c.Tasks[0].Probe.Started
+	if slices.ContainsFunc(p.Kills, func(d evidence.Interrupted) bool {
+		return c.Container == d.Last.Container && c.Command == d.Last.Command && !started.Before(d.Seen.Add(-clocksDiffer)) && slept(&d)
+	}) {
+		return true
+	}
 	f := fact.SandboxStop(p)
-	if f == nil || !f.TimedOut() || c.Tasks[0].Probe.Started.Before(f.Last) {
+	if f == nil || !f.TimedOut() || started.Before(f.Last) {
 		return false
 	}
 	return f.Step == fact.StepUnknown || (f.Step == fact.StepContainer || f.Step == fact.StepSandbox) && f.ID == c.Container
+}
+
+// slept reports whether the last of some commands was not merely slow.
+func slept(d *evidence.Interrupted) bool {
+	thread := telling(&d.Last, fact.LastOf(d.Last.Tasks, &d.Last.Tasks[0]))
+	return thread.State == evidence.Sleeping && d.Seen.Sub(thread.UnchangedSince) >= fact.SlowDevice
+}
+
+// killsAgain reports whether the kubelet may be about to have a container killed once more after a command was ended that
+// hung at that, or whether what does so may not have done so for long enough to say whether it hangs, too.
+func killsAgain(p *evidence.Pod, d *evidence.Interrupted) bool {
+	pause := killedAgain
+	if p.Node.Pressure == nil || fact.Starved(p) {
+		pause = killedAgainStarved
+	}
+	return p.Time.Sub(d.Seen) < pause || slices.ContainsFunc(p.RuntimeCommands, func(c evidence.RuntimeCommand) bool {
+		return c.Container == d.Last.Container && c.Command == d.Last.Command
+	})
 }
 
 // telling returns the thread of a command's process that says most of what it waits for.

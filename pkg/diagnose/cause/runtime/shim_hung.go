@@ -40,8 +40,9 @@ var ShimHung = &diagnose.Rule{
 			"containerd does not end a hung shim by itself.",
 		Evidence: "A shim in state T, in two readings, has been stopped by a signal and can answer nobody: that is proof by itself. Where the pod seems to have several, as under gVisor, a container of it must be without an answer besides. " +
 			"Of any other shim, three requests for a task's state, spread over minutes, were each not answered within two seconds, while containerd answers others and the shim's process exists. " +
-			"On a node short of processors, memory or I/O (/proc/pressure) they must span five minutes, and so they must under gVisor, of which a shim waits for the process that is the containers' kernel, and none of whose threads may be in state D, wait for a FUSE daemon, or not looked at, then. Fewer prove nothing: a shim holds its lock while runc kills or deletes a container, which takes seconds on a busy node, " +
-			"and where a program that scans files is slow, minutes: while most looks show a command that waits for such a program it is not said before these have shown for five minutes whether FileScannerNotAnswering is the cause.",
+			"On a node short of processors, memory or I/O (/proc/pressure) they must span five minutes, and so they must under gVisor, of which a shim waits for the process that is the containers' kernel, and none of whose threads may be in state D, wait for a FUSE daemon, or not looked at, then. Fewer prove nothing: a shim holds its lock while runc kills or deletes a container, which takes seconds on a busy node. " +
+			"So a request does not count beside which such a command was seen at work, however long it takes, or could not be looked for, nor do those before it. " +
+			"Where a program that scans files is slow, a command takes minutes: while most looks show a command that waits for such a program it is not said before these have shown for five minutes whether FileScannerNotAnswering is the cause.",
 		Remedy: "On the node: look for a child of the shim that hangs (/proc/{pid}/task/*/children): a stuck runc (for gVisor runsc) is the real cause, and the shim continues when that returns. " +
 			"Else save a goroutine dump, which goes to containerd's log: {save}; then drain the node (kubectl drain --skip-wait-for-delete-timeout=60 does not wait for this pod) and reboot it.",
 		Danger: "Killing a shim loses the exit codes and the standard output of all containers of the pod, and does not end their processes by itself. Do not remove its directory below /run/containerd. " +
@@ -104,9 +105,10 @@ var ShimHung = &diagnose.Rule{
 	},
 }
 
-// hangs reports whether a shim that does not answer about a container is seen to hang by that alone.
+// hangs reports whether a shim that does not answer about a container is seen to hang by that alone, and may not merely wait for
+// a command of the runtime.
 func hangs(p *evidence.Pod, t *evidence.ShimTask) bool {
-	return t.Attempts >= 3 && fact.ShimSilentForLong(p, t)
+	return t.Attempts-t.Excused >= 3 && fact.ShimSilentForLong(p, t)
 }
 
 // mayWait reports whether a shim may only be silent because it waits for somebody who is seen not to be done: gVisor, or a
