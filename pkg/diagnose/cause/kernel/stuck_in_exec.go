@@ -45,5 +45,5 @@ var StuckInExec = &diagnose.Rule{
 // execStuck reports whether a task sleeps inside execve where no signal ends it.
 func execStuck(p *evidence.Pod, t *evidence.Task) bool {
 	return fact.InExec(t) && (t.State == evidence.Sleeping || t.State == evidence.Uninterruptible) &&
-		(t.Killed() || p.Overdue() >= fact.KillLatency && fact.DeadlineKnown(p) && !p.StopAwaited && !p.Mirror) && t.Unchanged(p.Time) >= fact.Motionless(t)
+		(t.Killed() || fact.KilledByNow(p)) && t.Unchanged(p.Time) >= fact.Motionless(t)
 }
