@@ -52,6 +52,7 @@ type bench struct {
 	periods   []time.Duration
 	heldBack  map[string]int
 	baselines map[string]int
+	hangs     map[string]chan struct{} // the pods of which such a reading hangs until that is closed
 	deletions []string
 
 	directories []string
@@ -158,15 +159,15 @@ func (b *benchReader) Round(_ context.Context, ask node.Ask) node.Round {
 	return (*benchRound)(b)
 }
 
-func (b *benchReader) Baselines(_ context.Context, uids []string) map[string]*evidence.Baseline {
+func (b *benchReader) Baseline(_ context.Context, uid string) *evidence.Baseline {
 	b.mu.Lock()
-	defer b.mu.Unlock()
-	out := map[string]*evidence.Baseline{}
-	for _, uid := range uids {
-		b.baselines[uid]++
-		out[uid] = &evidence.Baseline{Read: time.Now(), Tasks: []evidence.Task{{PID: 7, TID: 7, Comm: "app", Switches: uint64(b.baselines[uid])}}}
+	b.baselines[uid]++
+	n, hangs := b.baselines[uid], b.hangs[uid]
+	b.mu.Unlock()
+	if hangs != nil {
+		<-hangs
 	}
-	return viaJSON(out)
+	return viaJSON(&evidence.Baseline{Read: time.Now(), Tasks: []evidence.Task{{PID: 7, TID: 7, Comm: "app", Switches: uint64(n)}}})
 }
 
 func (b *benchReader) PodDirs(context.Context) ([]string, error) {

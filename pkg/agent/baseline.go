@@ -22,13 +22,21 @@ const (
 	rarely = 10 * time.Minute
 )
 
+// When a reading that does not return is given up, and of how many pods at most, which are not read again until it returns:
+// of each a goroutine is left behind. When one more hangs, no pod is read any more.
+const (
+	baselineGivenUp  = 30 * time.Second
+	maxHungBaselines = 4
+)
+
 // Baselines keeps what the first processes of the node's running pods do with
 // signals, for when the pods are deleted: two readings for each pod, in memory only.
 // The zero value is ready, and may be used by several goroutines.
 type Baselines struct {
-	mu      sync.Mutex
-	pods    map[string]*baselines // by UID of the control groups
-	reading bool
+	mu    sync.Mutex
+	pods  map[string]*baselines // by UID of the control groups
+	under *survey               // what is under way
+	hung  map[string]bool       // the pods of which a reading was given up, and has not returned
 }
 
 // baselines are the last two readings of one pod.
@@ -39,32 +47,53 @@ type baselines struct {
 	last, before *evidence.Baseline
 }
 
+// A survey reads pods one after the other.
+type survey struct {
+	uids  []string  // those that it has yet to read
+	at    string    // the one that it reads
+	since time.Time // since when it does
+}
+
 // Refresh has those pods read that are due, beside everything else, and forgets
-// those that have gone. While a reading is under way there is no other one.
+// those that have gone. While a survey is under way, and does not hang, there is no other one.
 func (b *Baselines) Refresh(ctx context.Context, from node.Source, pods []*corev1.Pod, now time.Time) {
-	due := b.due(pods, now)
-	if len(due) == 0 {
+	s := b.begin(pods, now)
+	if s == nil {
 		return
 	}
 	go func() {
-		read := from.Baselines(ctx, due)
-		b.mu.Lock()
-		defer b.mu.Unlock()
-		b.reading = false
-		for uid, r := range read {
-			// A pod that was deleted meanwhile keeps what it had.
-			if p := b.pods[uid]; p != nil {
-				r.Since(p.last)
-				p.last, p.before = r, p.last
-			}
+		for b.next(s) {
+			b.keep(s, from.Baseline(ctx, s.at))
 		}
 	}()
 }
 
-// due returns the UIDs of the pods to be read, none while a reading is under way.
-func (b *Baselines) due(pods []*corev1.Pod, now time.Time) []string {
+// begin returns a survey of the pods that are due, nil when there are none, or there is one that goes on.
+func (b *Baselines) begin(pods []*corev1.Pod, now time.Time) *survey {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	if s := b.under; s != nil && now.Sub(s.since) >= baselineGivenUp && len(b.hung) < maxHungBaselines {
+		if b.hung == nil {
+			b.hung = make(map[string]bool)
+		}
+		b.hung[s.at] = true
+		for _, uid := range s.uids {
+			if p := b.pods[uid]; p != nil {
+				p.due = now
+			}
+		}
+		b.under = nil
+	}
+	due := b.due(pods, now)
+	if len(due) == 0 {
+		return nil
+	}
+	b.under = &survey{uids: due, since: now}
+	return b.under
+}
+
+// due returns the UIDs of the pods to be read, none while a survey is under way.
+func (b *Baselines) due(pods []*corev1.Pod, now time.Time) []string {
 	here := make(map[string]bool, len(pods))
 	var due []string
 	for _, p := range pods {
@@ -85,7 +114,7 @@ func (b *Baselines) due(pods []*corev1.Pod, now time.Time) []string {
 		if known.seen.IsZero() || runs && !known.runs {
 			known.seen, known.due, known.runs = now, now, runs
 		}
-		if !b.reading && !now.Before(known.due) {
+		if b.under == nil && !b.hung[uid] && !now.Before(known.due) {
 			known.due = now.Add(min(max(soon, now.Sub(known.seen)/2), rarely))
 			due = append(due, uid)
 		}
@@ -95,8 +124,36 @@ func (b *Baselines) due(pods []*corev1.Pod, now time.Time) []string {
 			delete(b.pods, uid)
 		}
 	}
-	b.reading = b.reading || len(due) > 0
 	return due
+}
+
+// next has a survey turn to its next pod, and reports whether there is one, and the survey was not given up.
+func (b *Baselines) next(s *survey) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.under != s {
+		return false
+	}
+	if len(s.uids) == 0 {
+		b.under = nil
+		return false
+	}
+	s.at, s.uids, s.since = s.uids[0], s.uids[1:], time.Now()
+	return true
+}
+
+// keep keeps what a survey has read of the pod that it is at; nothing if r is nil.
+func (b *Baselines) keep(s *survey, r *evidence.Baseline) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.under != s {
+		delete(b.hung, s.at)
+	}
+	// A pod that was deleted meanwhile keeps what it had.
+	if p := b.pods[s.at]; p != nil && r != nil {
+		r.Since(p.last)
+		p.last, p.before = r, p.last
+	}
 }
 
 // Of returns the last reading of a pod from before the deletion that was requested

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -74,6 +75,62 @@ func TestBaselines(t *testing.T) {
 		synctest.Wait()
 		if len(b.Before.pods) != 0 {
 			t.Error("a pod that has gone is kept")
+		}
+	})
+}
+
+// A reading that the kernel keeps does not keep other pods from being read, is not begun again, and counts when it returns.
+func TestBaselinesThatHang(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench()
+		b.hangs = map[string]chan struct{}{}
+		pods := []*corev1.Pod{running("a")}
+		for i := range maxHungBaselines {
+			uid := fmt.Sprint("hangs ", i)
+			b.hangs[uid] = make(chan struct{})
+			pods = append(pods, running(types.UID(uid)))
+		}
+		b.set(append(pods, running("z")))
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		go b.Run(ctx)
+		time.Sleep((maxHungBaselines + 1) * (baselineGivenUp + soon))
+		synctest.Wait()
+		before := map[string]int{}
+		for _, uid := range []string{"a", "z"} {
+			if before[uid] = b.baselinesOf(uid); before[uid] == 0 {
+				t.Errorf("%s was not read", uid)
+			}
+		}
+		time.Sleep(2 * rarely)
+		synctest.Wait()
+		for _, uid := range []string{"a", "z"} {
+			if n := b.baselinesOf(uid); n <= before[uid] {
+				t.Errorf("%s was read %d times, and not since", uid, n)
+			}
+		}
+		for uid, hangs := range b.hangs {
+			if n := b.baselinesOf(uid); n != 1 {
+				t.Errorf("%s was read %d times", uid, n)
+			}
+			close(hangs)
+		}
+		synctest.Wait()
+		for uid := range b.hangs {
+			if b.Before.Of(uid, time.Now().Add(time.Hour)) == nil {
+				t.Errorf("what was read of %s is lost", uid)
+			}
+		}
+		b.mu.Lock()
+		hung := b.hangs
+		b.hangs = nil
+		b.mu.Unlock()
+		time.Sleep(2 * rarely)
+		synctest.Wait()
+		for uid := range hung {
+			if n := b.baselinesOf(uid); n < 2 {
+				t.Errorf("%s was not read again", uid)
+			}
 		}
 	})
 }

@@ -22,10 +22,10 @@ import (
 type Source interface {
 	// Round reads what the pods of a round share.
 	Round(ctx context.Context, ask Ask) Round
-	// Baselines reads what the first processes of pods do with signals while the pods
-	// run, by the UIDs in their control groups (evidence.Pod.RuntimeUID). Pods that
-	// could not be read are not in it.
-	Baselines(ctx context.Context, uids []string) map[string]*evidence.Baseline
+	// Baseline reads what the first processes of a pod do with signals while the pod
+	// runs, by the UID in its control groups (evidence.Pod.RuntimeUID); nil when that
+	// could not be read. It may not return while the kernel keeps it.
+	Baseline(ctx context.Context, uid string) *evidence.Baseline
 	// PodDirs returns the UIDs of the pods that the kubelet has directories of.
 	PodDirs(ctx context.Context) ([]string, error)
 }

@@ -289,15 +289,18 @@ func TestOwnersAreNamed(t *testing.T) {
 
 // A pod that runs is read without a question to containerd; a process of it that has
 // ended meanwhile, and a pod that has, are passed over.
-func TestBaselines(t *testing.T) {
+func TestBaseline(t *testing.T) {
 	containerd := &runtime{}
 	r := newReader(t, containerd)
-	got := r.Baselines(t.Context(), []string{uid, strings.Replace(uid, "0b4", "0b5", 1)})
-	if len(got) != 1 || len(got[uid].Tasks) != 1 {
-		t.Fatalf("baselines %+v", got)
+	if other := r.Baseline(t.Context(), strings.Replace(uid, "0b4", "0b5", 1)); other != nil {
+		t.Errorf("baseline of a pod that is not there: %+v", other)
 	}
-	if one := got[uid].Tasks[0]; one.Comm != "stuck" || one.Container != strings.Repeat("c0ffee00", 8) || got[uid].Read.IsZero() {
-		t.Errorf("process %+v, read at %s", one, got[uid].Read)
+	got := r.Baseline(t.Context(), uid)
+	if got == nil || len(got.Tasks) != 1 {
+		t.Fatalf("baseline %+v", got)
+	}
+	if one := got.Tasks[0]; one.Comm != "stuck" || one.Container != strings.Repeat("c0ffee00", 8) || got.Read.IsZero() {
+		t.Errorf("process %+v, read at %s", one, got.Read)
 	}
 	if containerd.asked != 0 {
 		t.Error("containerd was asked")
