@@ -168,7 +168,10 @@ func TestRuntimeCommandHanging(t *testing.T) {
 			p.RuntimeCommands = append(p.RuntimeCommands, kill)
 		}), "with container main: runc kill"},
 		"others could not be read": {61 * time.Second, func(p *evidence.Pod, _ *evidence.RuntimeCommand) { p.Lack(evidence.RuntimeCommands, "denied") }, "runc kill"},
-		"inside the grace period":  {61 * time.Second, func(p *evidence.Pod, _ *evidence.RuntimeCommand) { p.Deadline = p.Time.Add(time.Minute) }, ""},
+		"inside the grace period":  {61 * time.Second, func(p *evidence.Pod, _ *evidence.RuntimeCommand) { p.Deadline = p.Time.Add(time.Minute) }, "runc kill (PID 200)"},
+		"as soon as it is deleted": {61 * time.Second, func(p *evidence.Pod, _ *evidence.RuntimeCommand) {
+			p.Deadline, p.DeletionRequested = p.Time.Add(time.Minute), p.Time.Add(-4*time.Second)
+		}, ""},
 
 		"creates a container": {61 * time.Second, beforeStart("create"),
 			"the shim cannot go on with container main: runc create (PID 200), which it started at "},

@@ -9,7 +9,7 @@ import (
 // commands lists the incidents in which a command of the runtime, such as runc kill, hangs or
 // fails, and innocent ones that look like them.
 func commands() []Scenario {
-	all := []Scenario{runcHangs(), runcHangsOn(), runcHangsInGrace(), runcDeleteHangs(), runcExecHangs(), runcLeaves(), runcFails(), runcFailsSandbox(), runcSlow(), runcFailsOnce()}
+	all := []Scenario{runcHangs(), runcHangsOn(), runcHangsInGrace(), runcDeleteHangs(), runcExecHangs(), runcLeaves(), runcFails(), runcFailsSandbox(), runcSlow(), runcSlowInGrace(), runcFailsOnce()}
 	for i := range all {
 		all[i].Prepare = installRunc
 	}
@@ -292,6 +292,17 @@ func runcSlow() Scenario {
 		Story: "innocent: runc takes twenty seconds to kill the pod's sandbox",
 		Pod:   victim(3, "drain", "0"),
 		Break: onRunc("sandbox", "sleep 20"),
+		Heal:  runcAsBefore,
+	}
+}
+
+// runcSlowInGrace is one that gets the stop signal sent after all.
+func runcSlowInGrace() Scenario {
+	return Scenario{
+		Name:  "runc-kill-slow-in-grace",
+		Story: "innocent: runc takes 45 seconds to send the stop signal to the container, which has minutes to end",
+		Pod:   victim(200, "drain", "0"),
+		Break: onRunc("id", "sleep 45"),
 		Heal:  runcAsBefore,
 	}
 }

@@ -43,6 +43,7 @@ const (
 // RuntimeCommandHanging is a shim that waits for a command of the runtime, such as runc kill.
 var RuntimeCommandHanging = &diagnose.Rule{
 	Cause:  "RuntimeCommandHanging",
+	When:   diagnose.InGraceAndAfter,
 	Phases: []diagnose.Phase{diagnose.Startup, diagnose.StopSignal, diagnose.Kill, diagnose.Runtime, diagnose.Sandbox, diagnose.PhaseUnknown},
 	Needs:  []evidence.Source{evidence.Processes, evidence.Suspects, evidence.Containers},
 	Partly: []evidence.Source{evidence.RuntimeCommands},
@@ -82,6 +83,7 @@ var RuntimeCommandHanging = &diagnose.Rule{
 			"Meanwhile it does nothing else about this container, and its answers to containerd about the container have to wait too. " +
 			"While a container is created or started the kubelet does not turn to the deletion, until its request runs out of time: after two minutes (runtimeRequestTimeout), or four while the sandbox is created or started. It asks for one container after the other, and each may take so long.",
 		Evidence: "A child of the pod's shim has the arguments that the shim starts a runtime with, and was started more than a minute ago. " +
+			"Inside the grace period it is looked for when the shim does not answer. " +
 			"Of one that does not start a container and waits for a program that scans files it is 100 seconds, or five minutes when most looks show such a wait: that may answer, and when it is seen not to, or too slowly, FileScannerNotAnswering says so. " +
 			"On a node short of processors, memory or I/O (/proc/pressure) it is five minutes, or 100 seconds of a command that sleeps and has not moved for ten. " +
 			"Ten seconds of such a sleep are enough, and then it is inferred, when the kubelet has said before, in an Event, that stopping the sandbox has timed out: it has the command killed then and begins anew, so that this one was started since; or when one that was to kill the same container was seen to sleep so for 100 seconds before. Two readings show the same. " +
