@@ -169,6 +169,8 @@ func TestRuntimeCommandHanging(t *testing.T) {
 		}), "with container main: runc kill"},
 		"others could not be read": {61 * time.Second, func(p *evidence.Pod, _ *evidence.RuntimeCommand) { p.Lack(evidence.RuntimeCommands, "denied") }, "runc kill"},
 		"inside the grace period":  {61 * time.Second, func(p *evidence.Pod, _ *evidence.RuntimeCommand) { p.Deadline = p.Time.Add(time.Minute) }, "runc kill (PID 200)"},
+		"kills a container, inside the grace period": {61 * time.Second, both(inContainer("kill"), func(p *evidence.Pod, _ *evidence.RuntimeCommand) { p.Deadline = p.Time.Add(time.Minute) }),
+			"(hrtimer_nanosleep). Until it does the container may have got no stop signal, and its grace period goes by"},
 		"as soon as it is deleted": {61 * time.Second, func(p *evidence.Pod, _ *evidence.RuntimeCommand) {
 			p.Deadline, p.DeletionRequested = p.Time.Add(time.Minute), p.Time.Add(-4*time.Second)
 		}, ""},

@@ -133,7 +133,7 @@ func runcHangsInGrace() Scenario {
 		Proof: hangs,
 		Cause: "RuntimeCommandHanging",
 		Says: []string{"the shim cannot go on with container main: runc kill (PID", "does not return",
-			"runc waits for its child sleep (PID", "clock_nanosleep"},
+			"runc waits for its child sleep (PID", "clock_nanosleep", "may have got no stop signal"},
 		InGrace: true, Long: true,
 		Heal: runcAsBefore,
 	}

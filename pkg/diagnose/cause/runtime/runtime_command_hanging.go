@@ -10,14 +10,15 @@ import (
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
 )
 
-// The families of RuntimeCommandHanging, and its variants that are about the pod's sandbox, and
-// about a container that is yet to be started.
+// The families of RuntimeCommandHanging, and its variants that are about the pod's sandbox, about a
+// container that is yet to be started, and about one that has time left to end.
 const (
 	leftBehind   = "LeftBehind"  // the command has exited, and its child holds its output
 	blocked      = "Blocked"     // a thread of it is in state D
 	interrupted  = "Interrupted" // containerd ends the command, and begins anew
 	aboutSandbox = "Sandbox"
 	beforeStart  = "BeforeStart"
+	inGrace      = "InGrace"
 	// sandboxBeforeStart is for a sandbox that is yet to be started.
 	sandboxBeforeStart = "SandboxBeforeStart"
 )
@@ -74,6 +75,7 @@ var RuntimeCommandHanging = &diagnose.Rule{
 			"then": {
 				{Variant: sandboxBeforeStart, Text: ". Before it stops the pod the kubelet waits for that, by default for four minutes (twice runtimeRequestTimeout)"},
 				{Variant: beforeStart, Text: ". Before it stops the pod the kubelet waits for that, by default for two minutes (runtimeRequestTimeout)"},
+				{Variant: inGrace, Text: ". Until it does the container may have got no stop signal, and its grace period goes by"},
 				{Text: ""},
 			},
 			"end":  {{Text: "{terminatechild}"}, {Text: "{terminate}"}},
@@ -150,13 +152,16 @@ var RuntimeCommandHanging = &diagnose.Rule{
 	},
 }
 
-// execCommand is the command that does not hold the container's lock.
-const execCommand = "exec"
+// execCommand is the command that does not hold the container's lock, and killCommand the one that sends it signals.
+const (
+	execCommand = "exec"
+	killCommand = "kill"
+)
 
 // lockCommands are those during which the shim holds a container's lock (Init.mu in
 // cmd/containerd-shim-runc-v2/process/init.go), or without which it has no container. Those
 // that write or read all of a container's memory, checkpoint and restore, take their time.
-var lockCommands = []string{"kill", "delete", "create", "start", "run", "pause", "resume", "update"}
+var lockCommands = []string{killCommand, "delete", "create", "start", "run", "pause", "resume", "update"}
 
 // startCommands are those of them for which the kubelet waits before it turns to the deletion.
 // Others clean up after a start that was given up.
@@ -220,6 +225,9 @@ func hanging(p *evidence.Pod, c *evidence.RuntimeCommand) (f diagnose.Finding, o
 		if container.Kind == evidence.Sandbox {
 			f.Variants = append(f.Variants, sandboxBeforeStart)
 		}
+	}
+	if c.Command == killCommand && container.Kind != evidence.Sandbox && p.Overdue() < 0 {
+		f.Variants = append(f.Variants, inGrace)
 	}
 	return f, true
 }
