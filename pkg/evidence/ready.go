@@ -135,7 +135,7 @@ func (p *Pod) HeardOfNode(r *NodeReady, err error) {
 	}
 }
 
-// young is the age up to which a kubelet may not have begun its work, or may be about to end again
+// young is the age up to which a kubelet, or containerd, may not have begun its work, or may be about to end again
 // because it cannot.
 const young = time.Minute
 
@@ -158,6 +158,25 @@ func (n *Node) sinceYoung(earlier *Node) {
 	// The start is worked out from ticks since boot, and is not the same to the millisecond.
 	if t != nil && t.Probe.Started.Sub(e.LastStart).Abs() > time.Second {
 		k.Starts, k.StartSeen, k.LastStart = e.Starts+1, firstOf(e.StartSeen, n.Read), t.Probe.Started
+	}
+}
+
+// maxEnds is how many ends of containerd are enough to say that it does not stay up.
+const maxEnds = 3
+
+// sinceUnstable carries over since when containerd has not stayed up. AnsweringSince has been carried over before.
+func (n *Node) sinceUnstable(earlier *Node) {
+	c, e := &n.Containerd, &earlier.Containerd
+	if n.Time.Sub(earlier.Read) >= young {
+		e = new(ContainerdService)
+	}
+	answers := !c.AnsweringSince.IsZero()
+	if answers && n.Time.Sub(latest(c.AnsweringSince, c.ConnectedSince)) >= young {
+		return
+	}
+	c.UnstableSince, c.Ends, c.FirstEnd = firstOf(e.UnstableSince, n.Read), e.Ends, e.FirstEnd
+	if !e.AnsweringSince.IsZero() && (c.Refused || answers && c.ConnectedSince.After(e.ConnectedSince)) {
+		c.Ends, c.FirstEnd = min(c.Ends+1, maxEnds), firstOf(c.FirstEnd, n.Read)
 	}
 }
 

@@ -1,11 +1,13 @@
 package scenario
 
+import "strings"
+
 // Alone lists the incidents that break what the whole node depends on, so that
 // nothing else can run on it meanwhile.
 func Alone() []Scenario {
 	all := []Scenario{
 		containerdStopped(), containerdDown(), kubeletStopped(), kubeletDown(),
-		containerdRestarts(), shimStoppedBefore(), kubeletRestarts(), forcedWithoutKubelet(), syncLoopStalled(), syncLoopBriefly(), deviceHangs(), deviceStopped(), deviceHangsBeside(), deviceSlow(), dbusStopped(), dbusStoppedOnce(),
+		containerdRestarts(), containerdLoops(), containerdLoopsBriefly(), shimStoppedBefore(), kubeletRestarts(), forcedWithoutKubelet(), syncLoopStalled(), syncLoopBriefly(), deviceHangs(), deviceStopped(), deviceHangsBeside(), deviceSlow(), dbusStopped(), dbusStoppedOnce(),
 	}
 	for i := range all {
 		all[i].NoExec = true
@@ -94,6 +96,36 @@ func containerdRestarts() Scenario {
 		Story: "innocent: containerd ends as the pod is deleted, and is back after twelve seconds",
 		Pod:   victim(3, "drain", "0"),
 		Break: onNode(services + "stop_service containerd\nstart_service containerd 12"),
+	}
+}
+
+// ends is a shell script that ends containerd each eight seconds, as often as it says, and is ended by its PID file.
+const ends = `setsid sh -c 'i=0; while [ $((i+=1)) -le TIMES ]; do sleep 8; kill -KILL $(pgrep -o -x containerd); done' </dev/null >/dev/null 2>&1 &
+echo $! >/run/scenario-$NAME.pid`
+
+// containerdLoops has containerd end before the grace period, for which the kubelet has it wait, is over: SIGKILL is never sent.
+func containerdLoops() Scenario {
+	return Scenario{
+		Name:   "containerd-loops",
+		Story:  "containerd ends eight seconds after each of its starts, so that a stop that waits for the grace period begins anew each time",
+		Pod:    victim(40, "drain", "3600"),
+		Break:  onNode(strings.Replace(ends, "TIMES", "150", 1)),
+		Proof:  "! timeout 5 ctr version",
+		Cause:  "ContainerdDown",
+		Family: "Restarts",
+		Says:   []string{"does not stay up: since", "has ended again each time", "journalctl -u containerd"},
+		Long:   true,
+		Heal:   onNode("end TERM /run/scenario-$NAME.pid"),
+	}
+}
+
+// containerdLoopsBriefly is innocent: it stays up at last.
+func containerdLoopsBriefly() Scenario {
+	return Scenario{
+		Name:  "containerd-loops-briefly",
+		Story: "innocent: containerd ends eight seconds after each of four starts, and then stays up",
+		Pod:   victim(40, "drain", "3600"),
+		Break: onNode(strings.Replace(ends, "TIMES", "4", 1)),
 	}
 }
 

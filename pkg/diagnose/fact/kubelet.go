@@ -38,8 +38,8 @@ func KubeletGone(p *evidence.Pod) bool {
 	return !k.AbsentSince.IsZero() && (!k.LastSeen.IsZero() || k.Refused)
 }
 
-// CrashLoop is for how long a kubelet must not have stayed up to be said not to. Units start it
-// again after ten seconds (RestartSec), and who repairs it may do so more than once.
+// CrashLoop is for how long a kubelet, or containerd, must not have stayed up to be said not to. Units start them
+// again after ten seconds, or five (RestartSec), and who repairs one may do so more than once.
 const CrashLoop = 3 * time.Minute
 
 // OfNode returns for how long readings of the node prove what they have shown since

@@ -77,7 +77,7 @@ func patienceAfter(p *evidence.Pod, anew time.Duration) time.Duration {
 	if p.Node.Ready.Unheard() {
 		patience += Reconnects
 	}
-	if p.Node.Kubelet.Starts > 0 {
+	if p.Node.Kubelet.Starts > 0 || p.Node.Containerd.Ends > 0 {
 		patience += CrashLoop
 	}
 	if pull(p) != nil {
