@@ -729,12 +729,10 @@ type ContainerdService struct {
 	// AnsweringSince is when the first of the readings in a row had ended in which it answered; zero
 	// when it does not.
 	AnsweringSince time.Time `json:"answeringSince,omitzero"`
-	// UnstableSince is when the first of the readings in a row had ended in which it had not answered for as long as young,
-	// without having been started anew; zero when it has. Ends counts how often, since then, one that answered was found to have
-	// ended, at most maxEnds; FirstEnd is when that was found first.
-	UnstableSince time.Time `json:"unstableSince,omitzero"`
-	Ends          int       `json:"ends,omitempty"`
-	FirstEnd      time.Time `json:"firstEnd,omitzero"`
+	// Ends counts how often one that answered was found to have ended, at most maxEnds, and FirstEnd is when that was found
+	// first, since it last answered for as long as young without having been started anew.
+	Ends     int       `json:"ends,omitempty"`
+	FirstEnd time.Time `json:"firstEnd,omitzero"`
 	// Network is what the CRI plugin says of its network plugins: NetworkReady, or
 	// why they are not; "" when it was not asked or gave no answer.
 	Network string `json:"network,omitempty"`

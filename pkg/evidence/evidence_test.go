@@ -749,8 +749,8 @@ func TestSinceOfDeletes(t *testing.T) {
 	}
 }
 
-// A containerd that ends and is started again is not stable before it has answered for a minute.
-func TestSinceOfUnstableContainerd(t *testing.T) {
+// The ends of a containerd are counted until it has answered for a minute.
+func TestSinceOfContainerdsEnds(t *testing.T) {
 	t0 := time.Date(2026, 1, 2, 3, 4, 0, 0, time.UTC)
 	at := func(second int) time.Time { return t0.Add(time.Duration(second) * time.Second) }
 	// up is a reading in which it answers over a connection that was made at the second since; down one that is refused.
@@ -764,19 +764,19 @@ func TestSinceOfUnstableContainerd(t *testing.T) {
 		return &Node{Time: at(second), Read: at(second), Containerd: ContainerdService{Error: "no answer", UnansweredSince: at(second), Asked: at(second)}}
 	}
 	for name, test := range map[string]struct {
-		readings     []*Node
-		ends         int
-		first, since int // -1 for none
+		readings []*Node
+		ends     int
+		first    int // -1 for none
 	}{
-		"it stays up":                         {[]*Node{up(0, -600), up(30, -600), up(59, -600)}, 0, -1, 0},
-		"it has stayed up":                    {[]*Node{up(0, -600), up(30, -600), up(60, -600)}, 0, -1, -1},
-		"it ends":                             {[]*Node{up(0, -600), down(5), down(7), up(10, 9)}, 1, 5, 0},
-		"it ends, and nobody sees it refused": {[]*Node{up(0, -600), up(5, 4), up(10, 9)}, 2, 5, 0},
-		"it ends for ever":                    {[]*Node{up(0, -600), down(5), up(10, 9), down(20), up(30, 29), down(40), up(50, 49), down(60), up(70, 69)}, maxEnds, 5, 0},
-		"it stays up at last":                 {[]*Node{up(0, -600), down(5), up(10, 9), down(20), up(30, 29), up(60, 29), up(89, 29)}, 2, 5, 0},
-		"it has stayed up at last":            {[]*Node{up(0, -600), down(5), up(10, 9), down(20), up(30, 29), up(60, 29), up(90, 29)}, 0, -1, -1},
-		"it does not answer now and then":     {[]*Node{up(0, -600), silent(5), up(10, -600), silent(20), up(30, -600)}, 0, -1, 0},
-		"nobody has looked for a while":       {[]*Node{up(0, -600), down(5), up(10, 9), up(75, 70)}, 0, -1, 75},
+		"it stays up":                         {[]*Node{up(0, -600), up(30, -600), up(59, -600)}, 0, -1},
+		"it has stayed up":                    {[]*Node{up(0, -600), up(30, -600), up(60, -600)}, 0, -1},
+		"it ends":                             {[]*Node{up(0, -600), down(5), down(7), up(10, 9)}, 1, 5},
+		"it ends, and nobody sees it refused": {[]*Node{up(0, -600), up(5, 4), up(10, 9)}, 2, 5},
+		"it ends for ever":                    {[]*Node{up(0, -600), down(5), up(10, 9), down(20), up(30, 29), down(40), up(50, 49), down(60), up(70, 69)}, maxEnds, 5},
+		"it stays up at last":                 {[]*Node{up(0, -600), down(5), up(10, 9), down(20), up(30, 29), up(60, 29), up(89, 29)}, 2, 5},
+		"it has stayed up at last":            {[]*Node{up(0, -600), down(5), up(10, 9), down(20), up(30, 29), up(60, 29), up(90, 29)}, 0, -1},
+		"it does not answer now and then":     {[]*Node{up(0, -600), silent(5), up(10, -600), silent(20), up(30, -600)}, 0, -1},
+		"nobody has looked for a while":       {[]*Node{up(0, -600), down(5), up(10, 9), up(75, 70)}, 0, -1},
 	} {
 		var n *Node
 		for _, next := range test.readings {
@@ -789,8 +789,8 @@ func TestSinceOfUnstableContainerd(t *testing.T) {
 			}
 			return at(second)
 		}
-		if c := &n.Containerd; c.Ends != test.ends || !c.FirstEnd.Equal(moment(test.first)) || !c.UnstableSince.Equal(moment(test.since)) {
-			t.Errorf("%s: %d ends, the first at %s, since %s", name, c.Ends, c.FirstEnd, c.UnstableSince)
+		if c := &n.Containerd; c.Ends != test.ends || !c.FirstEnd.Equal(moment(test.first)) {
+			t.Errorf("%s: %d ends, the first at %s", name, c.Ends, c.FirstEnd)
 		}
 	}
 }

@@ -164,8 +164,8 @@ func (n *Node) sinceYoung(earlier *Node) {
 // maxEnds is how many ends of containerd are enough to say that it does not stay up.
 const maxEnds = 3
 
-// sinceUnstable carries over since when containerd has not stayed up. AnsweringSince has been carried over before.
-func (n *Node) sinceUnstable(earlier *Node) {
+// sinceEnds carries over since when containerd has not stayed up, and how often it has ended. AnsweringSince has been carried over before.
+func (n *Node) sinceEnds(earlier *Node) {
 	c, e := &n.Containerd, &earlier.Containerd
 	if n.Time.Sub(earlier.Read) >= young {
 		e = new(ContainerdService)
@@ -174,7 +174,7 @@ func (n *Node) sinceUnstable(earlier *Node) {
 	if answers && n.Time.Sub(latest(c.AnsweringSince, c.ConnectedSince)) >= young {
 		return
 	}
-	c.UnstableSince, c.Ends, c.FirstEnd = firstOf(e.UnstableSince, n.Read), e.Ends, e.FirstEnd
+	c.Ends, c.FirstEnd = e.Ends, e.FirstEnd
 	if !e.AnsweringSince.IsZero() && (c.Refused || answers && c.ConnectedSince.After(e.ConnectedSince)) {
 		c.Ends, c.FirstEnd = min(c.Ends+1, maxEnds), firstOf(c.FirstEnd, n.Read)
 	}

@@ -478,7 +478,7 @@ func (n *Node) Since(earlier *Node) {
 			c.AnsweringSince = firstOf(e.Containerd.AnsweringSince, n.Read)
 		}
 	}
-	n.sinceUnstable(&e)
+	n.sinceEnds(&e)
 	if !n.Containerd.AbsentSince.IsZero() {
 		n.Containerd.AbsentSince = firstOf(e.Containerd.AbsentSince, n.Read)
 	}

@@ -113,7 +113,7 @@ func containerdLoops() Scenario {
 		Proof:  "! timeout 5 ctr version",
 		Cause:  "ContainerdDown",
 		Family: "Restarts",
-		Says:   []string{"does not stay up: since", "has ended again each time", "journalctl -u containerd"},
+		Says:   []string{"does not stay up: since it ended at", "has ended again each time", "journalctl -u containerd"},
 		Long:   true,
 		Heal:   onNode("end TERM /run/scenario-$NAME.pid"),
 	}

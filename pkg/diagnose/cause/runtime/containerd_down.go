@@ -13,17 +13,17 @@ var ContainerdDown = &diagnose.Rule{
 	Doc: diagnose.Doc{
 		Layer:   "runtime",
 		Title:   "containerd is down: nothing listens on its socket",
-		Message: "containerd {how}. The kubelet cannot stop any container of this node",
+		Message: "containerd {how}",
 		Phrases: map[string][]diagnose.Choice{"how": {
-			{Variant: restarts, Text: "does not stay up: since {since} it has never been seen to answer for a minute, and has ended again each time that it was started"},
-			{Variant: notListening, Text: "is down: nothing has listened on its socket since {since}, though a process {comm} (PID {pid}) runs, which may be another one, as docker has"},
-			{Text: "is down: nothing has listened on its socket since {since}, and it has no process"},
+			{Variant: restarts, Text: "does not stay up: since it ended at {since} it has never been seen to answer for a minute, and has ended again each time that it was started. What the kubelet asks it for is lost each time"},
+			{Variant: notListening, Text: "is down: nothing has listened on its socket since {since}, though a process {comm} (PID {pid}) runs, which may be another one, as docker has. The kubelet cannot stop any container of this node"},
+			{Text: "is down: nothing has listened on its socket since {since}, and it has no process. The kubelet cannot stop any container of this node"},
 		}},
 		Meaning: "The kubelet stops containers through containerd. While containerd is down, no pod of the node can end. Containers keep running: their shims do not need it.",
 		Evidence: "The node refuses connections to containerd's socket, or the socket is gone after containerd has answered there. " +
 			"Over twenty seconds there was no process called containerd, or over a minute in which the node was not short of processors, memory or I/O (/proc/pressure), or over five minutes, there was one that did not listen. " +
 			"A containerd that is restarted listens again sooner. Whether a process of that name is the one that should listen, and not docker's, is not known: of one it is inferred. " +
-			"It does not stay up when each reading of three minutes found none that had answered for a minute, and it ended three times or more in that time, first three minutes ago: nobody listened, or it had been started anew. " +
+			"It does not stay up when it has ended three times or more, first three minutes ago, and no reading since has found one that had answered for a minute: nobody listened, or it had been started anew. " +
 			"That the pod waits for that is inferred, and not said of one whose processes have been killed. One that accepts requests and does not answer is another cause (ContainerdHung).",
 		Remedy: "On the node: systemctl status containerd and journalctl -u containerd -n 100 say why it ended; then systemctl start containerd. Containers keep running through its start. " +
 			"K3s and RKE2 run containerd as their child: look at the unit of that name.",
@@ -50,8 +50,8 @@ var ContainerdDown = &diagnose.Rule{
 		case refused && c.Process != nil && fact.SilentForLong(&p.Node, c.RefusedSince, c.Asked):
 			f.Family, f.Objects.Process = notListening, diagnose.ProcessOf(p, c.Process)
 			f.Confidence = diagnose.Inferred // that the process is the one that should listen
-		case c.Ends >= loops && fact.OfNode(p, c.UnstableSince) >= fact.CrashLoop && p.Node.Time.Sub(c.FirstEnd) >= fact.CrashLoop:
-			f.Family, f.Objects.Since, f.Confidence = restarts, c.UnstableSince, diagnose.Inferred
+		case c.Ends >= loops && fact.OfNode(p, c.FirstEnd) >= fact.CrashLoop:
+			f.Family, f.Objects.Since, f.Confidence = restarts, c.FirstEnd, diagnose.Inferred
 		default:
 			return nil // it may be about to be started again
 		}
