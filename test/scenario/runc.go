@@ -9,7 +9,7 @@ import (
 // commands lists the incidents in which a command of the runtime, such as runc kill, hangs or
 // fails, and innocent ones that look like them.
 func commands() []Scenario {
-	all := []Scenario{runcHangs(), runcHangsOn(), runcHangsInGrace(), runcDeleteHangs(), runcExecHangs(), runcLeaves(), runcFails(), runcFailsSandbox(), runcSlow(), runcSlowInGrace(), runcFailsOnce()}
+	all := []Scenario{runcHangs(), runcHangsOn(), runcHangsOnRestart(), runcHangsInGrace(), runcDeleteHangs(), runcExecHangs(), runcLeaves(), runcFails(), runcFailsSandbox(), runcSlow(), runcSlowInGrace(), runcFailsOnce()}
 	for i := range all {
 		all[i].Prepare = installRunc
 	}
@@ -120,6 +120,23 @@ func runcHangsOn() Scenario {
 	s.Name = "runc-kill-hangs-on"
 	s.Story += ", nor when it is tried again"
 	s.Stays, s.Long = 5*time.Minute, true
+	return s
+}
+
+// runcHangsOnRestart has containerd be started anew while runc is killing the sandbox for the second time, and the shim has not answered for
+// more than three minutes.
+func runcHangsOnRestart() Scenario {
+	s := runcHangsOn()
+	s.Name = "runc-kill-hangs-on-restart"
+	s.Story += ", nor when containerd was started anew meanwhile"
+	s.Alone = true
+	s.Break = inTurn(s.Break, onNode(services+`file=$(cat /run/scenario-$NAME.file)
+(
+until [ -s $file.pids ]; do sleep 1; done
+sleep 237
+stop_service containerd
+start_service containerd 2
+) </dev/null >/dev/null 2>&1 &`))
 	return s
 }
 
