@@ -144,6 +144,9 @@ func (p *Pod) vacantSince(e *Pod, read time.Time) {
 		if slices.ContainsFunc(p.RuntimeCommands, func(r RuntimeCommand) bool { return r.Container == c.ID }) {
 			c.Task.CommandedUntil = read
 		}
+		if _, unknown := p.Missing[Containers]; unknown {
+			c.Task.Asked, c.Task.Excused, c.Task.ExcusedAt = o.Task.Asked, o.Task.Excused, o.Task.ExcusedAt
+		}
 		c.Task.excuse(&o.Task, p.mayOccupy(c) || e.mayOccupy(c))
 		if c.StatusErrorSince = (time.Time{}); c.StatusError != "" {
 			c.StatusErrorSince = latest(p.Time, p.ContainersRead)
@@ -230,8 +233,10 @@ func (p *Pod) sinceCommands(e *Pod, read time.Time) {
 // container during those about it, but for exec, and that of all of them while it creates one (service.Create,
 // cmd/containerd-shim-runc-v2/task/service.go).
 func (p *Pod) mayOccupy(c *Container) bool {
-	if _, unknown := p.Missing[RuntimeCommands]; unknown {
-		return true
+	for _, s := range []Source{RuntimeCommands, Containers} {
+		if _, unknown := p.Missing[s]; unknown {
+			return true
+		}
 	}
 	return slices.ContainsFunc(p.RuntimeCommands, func(r RuntimeCommand) bool {
 		return !r.Left && r.Command != execCommand && (r.Container == c.ID || slices.Contains(createCommands, r.Command))
@@ -244,7 +249,7 @@ func (t *ShimTask) excuse(before *ShimTask, occupied bool) {
 	if t.UnansweredSince.IsZero() {
 		return
 	}
-	if t.UnansweredSince.Equal(before.UnansweredSince) {
+	if !before.ExcusedAt.Before(t.UnansweredSince) {
 		t.Excused, t.ExcusedAt = before.Excused, before.ExcusedAt
 	}
 	if occupied && !t.Asked.Equal(before.Asked) {
