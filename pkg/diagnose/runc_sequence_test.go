@@ -104,6 +104,7 @@ func (s *play) run() []look {
 		switch how {
 		case "proc":
 			p.Lack(evidence.Processes, "open /proc: too many open files")
+			p.Lack(evidence.RuntimeCommands, "open /proc: too many open files")
 			p.Parents, p.TasksRead = nil, time.Time{}
 		case "list":
 		default:
@@ -181,14 +182,14 @@ func TestRuncOneAfterTheOther(t *testing.T) {
 		want string
 	}{
 		"it is begun again twice":                  {play{works: three, until: 500}, "60 RuntimeCommandHanging, 446 "},
-		"containerd is started anew in the second": {play{works: kills(0, 120, 132, 250, 264, 384), until: 500, blind: at(250, 252, 254)}, "60 RuntimeCommandHanging, 446 "},
+		"containerd is started anew in the second": {play{works: kills(0, 120, 132, 250, 264, 384), until: 500, blind: at(250, 252, 254)}, "60 RuntimeCommandHanging, 444 "},
 		"containers are not listed between two":    {play{works: three, until: 500, blind: at(254)}, "60 RuntimeCommandHanging, 446 "},
 		"/proc could not be opened while it was at work": {play{works: three, until: 500, blind: func(now float64) string {
 			if now < 256 {
 				return "proc"
 			}
 			return ""
-		}}, "284 RuntimeCommandHanging, 446 "},
+		}}, "258 Unknown, 326 RuntimeCommandHanging, 446 "},
 		"the kubelet gives it 90 seconds": {play{works: kills(0, 90, 102, 192, 204, 294, 306, 396), until: 480}, "60 RuntimeCommandHanging, 456 "},
 		"a preStop hook takes a minute before it is begun again": {play{works: kills(0, 120, 192, 312), until: 400, change: func(_ float64, p *evidence.Pod) {
 			p.Containers[1].PreStop, p.Containers[1].PreStopSleep = true, 60

@@ -36,10 +36,19 @@ const (
 // (setpgid(2)). Results that come with an error are good but not all.
 func (r *Round) readCommands(ctx context.Context, files *kernfile.Reader, p *evidence.Pod, tasks, parents []kernfile.TaskStatus, t *tables) ([]evidence.RuntimeCommand, error) {
 	silent := slices.ContainsFunc(p.Containers, func(c evidence.Container) bool { return !c.Task.UnansweredSince.IsZero() })
-	if p.Overdue() <= 0 && !silent || !onlyRuncV2(p) {
+	if p.Overdue() <= 0 && !silent {
+		return nil, nil
+	}
+	if !onlyRuncV2(p) {
+		if silent && !slices.ContainsFunc(p.Containers, func(c evidence.Container) bool { return c.Runtime != "" }) {
+			return nil, errors.New("which runtime the pod has is not known")
+		}
 		return nil, nil
 	}
 	shim, err := r.onlyShim(ctx, p, parents, t)
+	if shim == nil && err == nil && silent && p.NoShimSince.IsZero() {
+		err = errors.New("the pod's shim was not found")
+	}
 	if shim == nil {
 		return nil, err
 	}

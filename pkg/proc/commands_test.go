@@ -79,6 +79,11 @@ func TestReadCommands(t *testing.T) {
 			t.Errorf("%s: %+v, %s", name, p.RuntimeCommands, p.Missing[evidence.RuntimeCommands])
 		}
 	}
+	if p := read(func(p *evidence.Pod) {
+		p.Containers[0].Runtime, p.Containers[0].Task.UnansweredSince = "", p.Time
+	}); p.RuntimeCommands != nil || p.Missing[evidence.RuntimeCommands] == "" {
+		t.Errorf("of a shim that does not answer, and the runtime is not known: %+v", p.RuntimeCommands)
+	}
 }
 
 // The children of a shim are counted, and what is beyond the bound is not known.

@@ -88,6 +88,7 @@ func (r *Round) ReadPod(ctx context.Context, p *evidence.Pod) {
 	files, err := kernfile.Open(r.Proc)
 	if err != nil {
 		p.Lack(evidence.Processes, err.Error())
+		p.Lack(evidence.RuntimeCommands, err.Error())
 		return
 	}
 	defer files.Close()
