@@ -66,6 +66,7 @@ func TestRuntimeCommandHanging(t *testing.T) {
 			last.Command, last.Container, last.Tasks = command, container, slices.Clone(c.Tasks)
 			for i := range last.Tasks {
 				last.Tasks[i].PID, last.Tasks[i].TID, last.Tasks[i].UnchangedSince = 100+i, 100+i, p.Time.Add(-ago-2*time.Minute)
+				last.Tasks[i].Probe = &evidence.Probe{Started: last.Tasks[i].UnchangedSince}
 			}
 			last.Tasks[1].PPID = 100
 			p.Kills = []evidence.Interrupted{{Last: last, Seen: p.Time.Add(-ago), Tries: 1}}
@@ -130,6 +131,7 @@ func TestRuntimeCommandHanging(t *testing.T) {
 		"after another one that moved": {20 * time.Second, both(afterAnother(30*time.Second, "kill", sandboxID), func(p *evidence.Pod, _ *evidence.RuntimeCommand) {
 			p.Kills[0].Last.Tasks[1].UnchangedSince = p.Kills[0].Seen.Add(-time.Second)
 		}), ""},
+		"long after another one that hung":         {20 * time.Second, afterAnother(10*time.Minute, "kill", sandboxID), ""},
 		"after one that hung at another container": {20 * time.Second, afterAnother(30*time.Second, "kill", "c"), ""},
 		"beside one that hung":                     {40 * time.Second, afterAnother(30*time.Second, "kill", sandboxID), ""},
 		"under way when the kubelet gave up":       {36 * time.Second, gaveUp, ""},
@@ -431,6 +433,7 @@ func TestShimWaitsForCommands(t *testing.T) {
 				last.Tasks = slices.Clone(c.Tasks)
 				for i := range last.Tasks {
 					last.Tasks[i].UnchangedSince = p.Time.Add(-tc.seen - time.Minute)
+					last.Tasks[i].Probe = &evidence.Probe{Started: last.Tasks[i].UnchangedSince}
 				}
 				p.Kills = []evidence.Interrupted{{Last: last, Seen: p.Time.Add(-tc.seen), Tries: 1}}
 			}

@@ -383,7 +383,7 @@ func (c *RuntimeCommand) same(o *RuntimeCommand) bool {
 // container, the grace period; the kubelet tries again ten to fifteen seconds later.
 type Interrupted struct {
 	// Last is the last command that two readings showed and that had not returned for long, as it was seen last, at
-	// Seen: for five seconds if it deletes, and 100 if it kills. Tries is how many of them there were, at most maxTries.
+	// Seen: for five seconds if it deletes, and a minute if it kills. Tries is how many of them there were, at most maxTries.
 	Last  RuntimeCommand `json:"last"`
 	Seen  time.Time      `json:"seen"`
 	Tries int            `json:"tries"`

@@ -817,7 +817,7 @@ func TestSinceOfKills(t *testing.T) {
 		"it has been ended":    {[]*Pod{read(90, 70, 0, StateRunning), read(118, 70, 0, StateRunning), read(130, 0, 0, StateRunning)}, 1, 118},
 		"another one is young": {[]*Pod{read(90, 70, 0, StateRunning), read(118, 70, 0, StateRunning), read(140, 71, 135, StateRunning)}, 1, 118},
 		"another one hangs":    {[]*Pod{read(90, 70, 0, StateRunning), read(118, 70, 0, StateRunning), read(140, 71, 135, StateRunning), read(236, 71, 135, StateRunning)}, 2, 236},
-		"a short one":          {[]*Pod{read(90, 70, 0, StateRunning), read(99, 70, 0, StateRunning), read(101, 0, 0, StateRunning)}, 0, 0},
+		"a short one":          {[]*Pod{read(50, 70, 0, StateRunning), read(59, 70, 0, StateRunning), read(61, 0, 0, StateRunning)}, 0, 0},
 		"it is killed":         {[]*Pod{read(90, 70, 0, StateRunning), read(118, 70, 0, StateRunning), read(130, 0, 0, StateExited)}, 0, 0},
 	} {
 		var p *Pod

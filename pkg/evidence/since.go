@@ -268,7 +268,7 @@ const (
 	execCommand   = "exec"
 	killCommand   = "kill"
 	deleteCommand = "delete"
-	longKill      = 100 * time.Second
+	longKill      = time.Minute
 	longDelete    = 5 * time.Second
 	deleteLimit   = 10 * time.Second
 	maxTries      = 3

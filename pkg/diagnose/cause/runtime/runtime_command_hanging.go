@@ -35,8 +35,8 @@ const (
 	// that stopping the sandbox took too long, or one before it was seen to hang: that has been killed then.
 	commandPatienceAgain = fact.SlowDevice
 	// killedAgain is how long after a command that kills was ended the next one is seen, at the latest: the kubelet
-	// tries again ten to fifteen seconds later (pkg/kubelet/pod_workers.go). Where the node is short of something it
-	// takes as long as the second one says.
+	// tries again ten to fifteen seconds later (pkg/kubelet/pod_workers.go), with the preStop hook first. Where the node
+	// is short of something it takes as long as the second one says.
 	killedAgain        = 45 * time.Second
 	killedAgainStarved = 2 * time.Minute
 )
@@ -88,7 +88,7 @@ var RuntimeCommandHanging = &diagnose.Rule{
 			"Inside the grace period it is looked for when the shim does not answer. " +
 			"Of one that does not start a container and waits for a program that scans files it is 100 seconds, or five minutes when most looks show such a wait: that may answer, and when it is seen not to, or too slowly, FileScannerNotAnswering says so. " +
 			"On a node short of processors, memory or I/O (/proc/pressure) it is five minutes, or 100 seconds of a command that sleeps and has not moved for ten. " +
-			"Ten seconds of such a sleep are enough, and then it is inferred, when the kubelet has said before, in an Event, that stopping the sandbox has timed out: it has the command killed then and begins anew, so that this one was started since; or when one that was to kill the same container was seen to sleep so for 100 seconds before. Two readings show the same. " +
+			"Ten seconds of such a sleep are enough, and then it is inferred, when the kubelet has said before, in an Event, that stopping the sandbox has timed out: it has the command killed then and begins anew, so that this one was started since; or when one that was to kill the same container was seen to hang and to sleep so up to two minutes before, and the time of a preStop hook. Two readings show the same. " +
 			"The child is in the shim's process group and in no pod's control group, where nothing that comes out of a container can be. Only shims for runc (io.containerd.runc.v2) are looked at. " +
 			"A command that executes something in a container (runc exec) counts only when the container's processes have ended: the shim tells of the end when that command has returned. " +
 			"Of a command that deletes a container, two of them that took five seconds or more and did not move are enough, or three on such a node, and then it is inferred: containerd ends them after ten seconds. " +
@@ -359,7 +359,8 @@ func overlong(p *evidence.Pod, c *evidence.RuntimeCommand, age time.Duration, th
 func again(p *evidence.Pod, c *evidence.RuntimeCommand) bool {
 	started := c.Tasks[0].Probe.Started
 	if slices.ContainsFunc(p.Kills, func(d evidence.Interrupted) bool {
-		return c.Container == d.Last.Container && c.Command == d.Last.Command && !started.Before(d.Seen.Add(-clocksDiffer)) && slept(&d)
+		return c.Container == d.Last.Container && c.Command == d.Last.Command && !started.Before(d.Seen.Add(-clocksDiffer)) &&
+			started.Sub(d.Seen) < killedAgainStarved+hookAgain(p, &d) && hung(p, &d) && slept(&d)
 	}) {
 		return true
 	}
@@ -368,6 +369,28 @@ func again(p *evidence.Pod, c *evidence.RuntimeCommand) bool {
 		return false
 	}
 	return f.Step == fact.StepUnknown || (f.Step == fact.StepContainer || f.Step == fact.StepSandbox) && f.ID == c.Container
+}
+
+// hung reports whether the last of some commands that kill was seen for so long that it hung if it slept.
+func hung(p *evidence.Pod, d *evidence.Interrupted) bool {
+	patience := commandPatience
+	if p.Node.Pressure == nil || fact.Starved(p) {
+		patience = commandPatienceAsleep
+	}
+	return d.Seen.Sub(d.Last.Tasks[0].Probe.Started) >= patience
+}
+
+// hookAgain is how long the preStop hook of a container takes, at most, which the kubelet runs again before it has the container
+// killed once more.
+func hookAgain(p *evidence.Pod, d *evidence.Interrupted) time.Duration {
+	c, ok := p.Container(d.Last.Container)
+	switch {
+	case !ok || !c.PreStop:
+		return 0
+	case c.PreStopSleep > 0:
+		return min(time.Duration(c.PreStopSleep)*time.Second, fact.Grace(p))
+	}
+	return min(fact.Grace(p), commandPatienceStarved)
 }
 
 // slept reports whether the last of some commands was not merely slow.
@@ -383,9 +406,10 @@ func killsAgain(p *evidence.Pod, d *evidence.Interrupted) bool {
 	if p.Node.Pressure == nil || fact.Starved(p) {
 		pause = killedAgainStarved
 	}
-	return p.Time.Sub(d.Seen) < pause || slices.ContainsFunc(p.RuntimeCommands, func(c evidence.RuntimeCommand) bool {
+	pause += hookAgain(p, d)
+	return hung(p, d) && (p.Time.Sub(d.Seen) < pause || slices.ContainsFunc(p.RuntimeCommands, func(c evidence.RuntimeCommand) bool {
 		return c.Container == d.Last.Container && c.Command == d.Last.Command
-	})
+	}))
 }
 
 // telling returns the thread of a command's process that says most of what it waits for.
