@@ -28,7 +28,7 @@ type play struct {
 	ended  float64                           // when the sandbox ends, 0 for never
 	change func(at float64, p *evidence.Pod) // after the reading
 	blind  func(at float64) string           // "list" for one in which containerd does not list containers, "proc" when /proc cannot be opened
-	begin  evidence.ContainerState
+	alive  bool                              // whether the container lives, too, and is what is to be killed
 }
 
 // look is what one reading leads to.
@@ -53,12 +53,16 @@ func (s *play) run() []look {
 	if s.every == 0 {
 		s.every = 2
 	}
+	of, id := 1, sandboxID
+	if s.alive {
+		of, id = 0, "c"
+	}
 	locked := func(from, to float64) bool {
 		if s.hung[1] > 0 && from >= s.hung[0] && to <= s.hung[1] {
 			return true
 		}
 		return slices.ContainsFunc(s.works, func(w work) bool {
-			return w.from <= from && to <= w.to && w.command != "exec" && (w.container == sandboxID || w.command == "create")
+			return w.from <= from && to <= w.to && w.command != "exec" && (w.container == id || w.command == "create")
 		})
 	}
 	for at := 0.0; at < s.until; at += s.every {
@@ -66,8 +70,15 @@ func (s *play) run() []look {
 		t0 := p.Deadline.Add(time.Second)
 		moment := func(second float64) time.Time { return t0.Add(time.Duration(second * float64(time.Second))) }
 		p.Time, p.RuntimeCommands, p.UnchangedSince = moment(at), nil, time.Time{}
+		if s.alive {
+			p.Containers[0].State, p.Containers[0].Task.Status, p.Containers[0].Running = evidence.StateRunning, "running", true
+			p.Containers[1].Task = evidence.ShimTask{Status: "running", PID: 90}
+			p.Tasks = []evidence.Task{task(100, 50, "app", evidence.Sleeping, "epoll_wait"), task(90, 50, "pause", evidence.Sleeping, "pause")}
+			p.Tasks[0].UnchangedSince, p.Tasks[1].UnchangedSince, p.Tasks[1].Container = time.Time{}, time.Time{}, sandboxID
+			p.Cgroups = []evidence.Cgroup{{Path: "/kubepods/podu/c", Version: 2, Container: "c", Threads: 1, Populated: true}}
+		}
 		if s.ended > 0 && at >= s.ended {
-			p.Containers[1].State = evidence.StateExited
+			p.Containers[of].State = evidence.StateExited
 		}
 		how := ""
 		if s.blind != nil {
@@ -94,10 +105,10 @@ func (s *play) run() []look {
 				}
 			}
 			if attempts > 0 {
-				p.Containers[1].Task = evidence.ShimTask{Asked: asked, UnansweredSince: since, Attempts: attempts}
+				p.Containers[of].Task = evidence.ShimTask{Asked: asked, UnansweredSince: since, Attempts: attempts}
 				p.Lack(evidence.Shims, "the shim does not answer about container POD")
 			} else {
-				p.Containers[1].Task = evidence.ShimTask{Asked: p.Time, Status: "running", PID: 90}
+				p.Containers[of].Task = evidence.ShimTask{Asked: p.Time, Status: "running", PID: 90}
 			}
 		}
 		p.ContainersRead, p.CgroupsRead, p.TasksRead = moment(read), moment(read), moment(read)
@@ -136,7 +147,7 @@ func (s *play) run() []look {
 		if f, ok := d.Verdict(); ok {
 			l.found = f.Cause
 		}
-		if o, ok := p.Container(sandboxID); ok {
+		if o, ok := p.Container(id); ok {
 			l.excused = o.Task.Excused
 		}
 		out = append(out, l)
@@ -160,6 +171,15 @@ func changes(looks []look) string {
 func kills(pairs ...float64) (out []work) {
 	for i := 0; i < len(pairs); i += 2 {
 		out = append(out, work{command: "kill", container: sandboxID, from: pairs[i], to: pairs[i+1]})
+	}
+	return out
+}
+
+// inContainer is kills of the container.
+func inContainer(pairs ...float64) []work {
+	out := kills(pairs...)
+	for i := range out {
+		out[i].container = "c"
 	}
 	return out
 }
@@ -194,8 +214,9 @@ func TestRuncOneAfterTheOther(t *testing.T) {
 		"a preStop hook takes a minute before it is begun again": {play{works: kills(0, 120, 192, 312), until: 400, change: func(_ float64, p *evidence.Pod) {
 			p.Containers[1].PreStop, p.Containers[1].PreStopSleep = true, 60
 		}}, "60 RuntimeCommandHanging"},
-		"long after one that took its time":                    {play{works: kills(0, 105, 400, 415), until: 450}, "60 RuntimeCommandHanging, 166 "},
-		"the shim hangs":                                       {play{hung: [2]float64{0, 1000}, until: 500}, "224 ShimHung"},
+		"long after one that took its time":                              {play{works: kills(0, 105, 400, 415), until: 450}, "60 RuntimeCommandHanging, 166 "},
+		"the container lives, and the kubelet asks for its sandbox, too": {play{alive: true, works: inContainer(0, 120, 120.1, 240, 252, 402, 402.1, 522), until: 600}, "60 RuntimeCommandHanging, 582 "},
+		"the shim hangs": {play{hung: [2]float64{0, 1000}, until: 500}, "224 ShimHung"},
 		"it hangs, and containers are not listed now and then": {play{hung: [2]float64{0, 1000}, until: 500, blind: at(30, 60, 90, 120, 150, 180, 210)}, "224 ShimHung"},
 		"it hangs since runc was at work":                      {play{hung: [2]float64{4, 1000}, works: kills(0, 4.5), until: 500}, "224 ShimHung"},
 	} {

@@ -17,7 +17,7 @@ var ShimHung = &diagnose.Rule{
 	Cause:  "ShimHung",
 	Phases: []diagnose.Phase{diagnose.StopSignal, diagnose.Kill, diagnose.Runtime, diagnose.Sandbox, diagnose.PhaseUnknown},
 	Needs:  []evidence.Source{evidence.Containers},
-	Partly: []evidence.Source{evidence.Processes},
+	Partly: []evidence.Source{evidence.Processes, evidence.RuntimeCommands},
 	Doc: diagnose.Doc{
 		Layer:   "runtime",
 		Title:   "the pod's shim lives and does not answer containerd",
