@@ -868,6 +868,7 @@ func TestSinceOfExcuses(t *testing.T) {
 		"a command that has just been ended": {[]*Pod{read(0, 0, 1, kill), read(3, 3, 2), read(13, 13, 3)}, 2},
 		"a command when nobody asks":         {[]*Pod{read(0, 0, 1), read(2, 0, 1, kill), read(4, 0, 1, kill), read(6, 0, 1), read(8, 8, 2)}, 0},
 		"about another container":            {[]*Pod{read(0, 0, 1, command("delete", "d")), read(3, 3, 2, command("delete", "d"))}, 0},
+		"another container is killed":        {[]*Pod{read(0, 0, 1, command(killCommand, "d")), read(3, 3, 2, command(killCommand, "d"))}, 2},
 		"another container is created":       {[]*Pod{read(0, 0, 1, command("create", "d")), read(3, 3, 2, command("create", "d"))}, 2},
 		"it executes something":              {[]*Pod{read(0, 0, 1, command(execCommand, "c")), read(3, 3, 2, command(execCommand, "c"))}, 0},
 		"left behind":                        {[]*Pod{read(0, 0, 1, RuntimeCommand{Left: true}), read(3, 3, 2, RuntimeCommand{Left: true})}, 0},
