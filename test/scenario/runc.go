@@ -123,17 +123,17 @@ func runcHangsOn() Scenario {
 	return s
 }
 
-// runcHangsOnRestart has containerd be started anew while runc is killing the sandbox for the second time, and the shim has not answered for
-// more than three minutes.
+// runcHangsOnRestart has containerd be started anew while runc is killing the sandbox for the fourth time, and the shim has not answered for
+// so long that it would be said to hang on any node.
 func runcHangsOnRestart() Scenario {
 	s := runcHangsOn()
 	s.Name = "runc-kill-hangs-on-restart"
 	s.Story += ", nor when containerd was started anew meanwhile"
-	s.Alone = true
+	s.Alone, s.Stays = true, 8*time.Minute
 	s.Break = inTurn(s.Break, onNode(services+`file=$(cat /run/scenario-$NAME.file)
 (
 until [ -s $file.pids ]; do sleep 1; done
-sleep 237
+sleep 425
 stop_service containerd
 start_service containerd 2
 ) </dev/null >/dev/null 2>&1 &`))
