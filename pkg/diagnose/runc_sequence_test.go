@@ -218,6 +218,7 @@ func TestRuncOneAfterTheOther(t *testing.T) {
 		"the container lives, and the kubelet asks for its sandbox, too": {play{alive: true, works: inContainer(0, 120, 120.1, 240, 252, 402, 402.1, 522), until: 600}, "60 RuntimeCommandHanging, 582 "},
 		"the shim hangs": {play{hung: [2]float64{0, 1000}, until: 500}, "224 ShimHung"},
 		"it hangs, and containers are not listed now and then": {play{hung: [2]float64{0, 1000}, until: 500, blind: at(30, 60, 90, 120, 150, 180, 210)}, "224 ShimHung"},
+		"it hangs since runc was at work for 45 seconds":       {play{hung: [2]float64{45, 1000}, works: kills(0, 46), until: 500}, "302 Unknown, 404 ShimHung"},
 		"it hangs since runc was at work":                      {play{hung: [2]float64{4, 1000}, works: kills(0, 4.5), until: 500}, "224 ShimHung"},
 	} {
 		if got := changes(test.play.run()); got != test.want {

@@ -2,6 +2,7 @@ package runtime
 
 import (
 	"slices"
+	"time"
 
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose/fact"
@@ -41,7 +42,7 @@ var ShimHung = &diagnose.Rule{
 		Evidence: "A shim in state T, in two readings, has been stopped by a signal and can answer nobody: that is proof by itself. Where the pod seems to have several, as under gVisor, a container of it must be without an answer besides. " +
 			"Of any other shim, three requests for a task's state, spread over minutes, were each not answered within two seconds, while containerd answers others and the shim's process exists. " +
 			"On a node short of processors, memory or I/O (/proc/pressure) they must span five minutes, and so they must under gVisor, of which a shim waits for the process that is the containers' kernel, and none of whose threads may be in state D, wait for a FUSE daemon, or not looked at, then. Fewer prove nothing: a shim holds its lock while runc kills or deletes a container, which takes seconds on a busy node. " +
-			"So a request does not count beside which such a command was seen at work, however long it takes, or could not be looked for, nor do those before it. " +
+			"So a request does not count beside which such a command was seen at work, however long it takes, or could not be looked for, nor do those before it; of those after it two are enough when the last one comes five minutes after it. " +
 			"Where a program that scans files is slow, a command takes minutes: while most looks show a command that waits for such a program it is not said before these have shown for five minutes whether FileScannerNotAnswering is the cause.",
 		Remedy: "On the node: look for a child of the shim that hangs (/proc/{pid}/task/*/children): a stuck runc (for gVisor runsc) is the real cause, and the shim continues when that returns. " +
 			"Else save a goroutine dump, which goes to containerd's log: {save}; then drain the node (kubectl drain --skip-wait-for-delete-timeout=60 does not wait for this pod) and reboot it.",
@@ -108,8 +109,14 @@ var ShimHung = &diagnose.Rule{
 // hangs reports whether a shim that does not answer about a container is seen to hang by that alone, and may not merely wait for
 // a command of the runtime.
 func hangs(p *evidence.Pod, t *evidence.ShimTask) bool {
-	return t.Attempts-t.Excused >= 3 && fact.ShimSilentForLong(p, t)
+	asked := t.Attempts - t.Excused
+	apart := !t.ExcusedAt.IsZero() && t.Asked.Sub(t.ExcusedAt) >= twoRequests
+	return (asked >= 3 || asked == 2 && apart) && fact.ShimSilentForLong(p, t)
 }
+
+// twoRequests is how long after a command of the runtime was seen at work two requests are enough: they come minutes apart
+// then, and what is begun again is seen beside one of them.
+const twoRequests = 5 * time.Minute
 
 // mayWait reports whether a shim may only be silent because it waits for somebody who is seen not to be done: gVisor, or a
 // command of the runtime that a program that scans files may hold up.
