@@ -50,6 +50,9 @@ func (r *Round) readCommands(ctx context.Context, files *kernfile.Reader, p *evi
 		err = errors.New("the pod's shim was not found")
 	}
 	if shim == nil {
+		if err != nil && childless(files, tasks, parents) {
+			err = nil // whichever it is, no command is at work for it
+		}
 		return nil, err
 	}
 	children, hidden := shimsOwn(files, shim, tasks)
@@ -147,6 +150,22 @@ func shimsOwn(files *kernfile.Reader, shim *kernfile.TaskStatus, tasks []kernfil
 		out = append(out, s)
 	}
 	return out, nil
+}
+
+// childless reports whether there are shims, and none of them has a living child outside of pods. That takes no
+// file that waits for the shim's memory, which one that hangs in the kernel may have locked.
+func childless(files *kernfile.Reader, tasks, parents []kernfile.TaskStatus) bool {
+	shims := 0
+	for i := range parents {
+		if parents[i].Owner != ownerShim {
+			continue
+		}
+		shims++
+		if own, err := shimsOwn(files, &parents[i], tasks); len(own) > 0 || err != nil {
+			return false
+		}
+	}
+	return shims > 0
 }
 
 // command returns what a child of a shim does for it; nil when it does nothing that the

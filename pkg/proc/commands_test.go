@@ -1,6 +1,8 @@
 package proc
 
 import (
+	"os"
+	"os/exec"
 	"slices"
 	"strings"
 	"syscall"
@@ -83,6 +85,40 @@ func TestReadCommands(t *testing.T) {
 		p.Containers[0].Runtime, p.Containers[0].Task.UnansweredSince = "", p.Time
 	}); p.RuntimeCommands != nil || p.Missing[evidence.RuntimeCommands] == "" {
 		t.Errorf("of a shim that does not answer, and the runtime is not known: %+v", p.RuntimeCommands)
+	}
+}
+
+// A shim of which the arguments cannot be read, or are another one's, has no command at work if it has no child.
+func TestReadCommandsOfUnknownShim(t *testing.T) {
+	requireRoot(t)
+	files, err := kernfile.Open("/proc")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer files.Close()
+	lone := exec.Command("sleep", "1000")
+	if err := lone.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = lone.Process.Kill()
+		_ = lone.Wait()
+	})
+	for pid, want := range map[int]bool{lone.Process.Pid: true, os.Getpid(): false} {
+		shim, err := files.TaskStatus(pid)
+		if err != nil {
+			t.Fatal(err)
+		}
+		shim.Owner = ownerShim
+		p := &evidence.Pod{
+			Time: time.Now(), RuntimeUID: "00000000-0000-4000-8000-000000000000",
+			Containers: []evidence.Container{{Kind: evidence.Sandbox, ID: strings.Repeat("0f", 32), Runtime: runcV2, Task: evidence.ShimTask{UnansweredSince: time.Now()}}},
+		}
+		r := newHost(t).Round()
+		_, err = r.readCommands(t.Context(), files, p, nil, []kernfile.TaskStatus{shim}, &tables{Round: r})
+		if known := err == nil; known != want {
+			t.Errorf("process %d as the shim: %v, known %v, want %v", pid, err, known, want)
+		}
 	}
 }
 
