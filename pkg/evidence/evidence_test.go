@@ -857,10 +857,20 @@ func TestSinceOfExcuses(t *testing.T) {
 		p.Lack(RuntimeCommands, "more than 32")
 		return p
 	}
+	// unlisted is a reading in which containerd does not list the containers.
+	unlisted := func(second int) *Pod {
+		p := read(second, 0, 0)
+		p.Containers[0].ID = ""
+		p.Lack(Containers, "not listed within 2s")
+		return p
+	}
 	for name, test := range map[string]struct {
 		readings []*Pod
 		want     int
 	}{
+		"containers are not listed":          {[]*Pod{read(0, 0, 1, kill), read(3, 3, 2, kill), unlisted(5), unlisted(7), read(9, 3, 2)}, 2},
+		"they are not, of one that hangs":    {[]*Pod{read(0, 0, 1), unlisted(2), read(4, 0, 1), read(6, 6, 2), unlisted(8), read(10, 6, 2)}, 0},
+		"they are not, and it has answered":  {[]*Pod{read(0, 0, 1, kill), unlisted(5), read(7, 0, 0), read(9, 0, 0)}, 0},
 		"no command":                         {[]*Pod{read(0, 0, 1), read(3, 3, 2), read(13, 13, 3)}, 0},
 		"a command each time":                {[]*Pod{read(0, 0, 1, kill), read(3, 3, 2, kill), read(13, 13, 3, kill)}, 3},
 		"a command at last":                  {[]*Pod{read(0, 0, 1), read(3, 3, 2), read(13, 13, 3, kill)}, 3},
