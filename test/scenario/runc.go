@@ -123,19 +123,22 @@ func runcHangsOn() Scenario {
 	return s
 }
 
-// runcHangsOnRestart has containerd be started anew while runc is killing the sandbox for the fourth time, and the shim has not answered for
-// so long that it would be said to hang on any node.
+// runcHangsOnRestart has containerd and the kubelet be started anew, as when they are upgraded, when the shim has not answered for so
+// long that it would be said to hang on any node. containerd is away for longer than it takes until the next look at a pod of which
+// the verdict has settled.
 func runcHangsOnRestart() Scenario {
 	s := runcHangsOn()
 	s.Name = "runc-kill-hangs-on-restart"
-	s.Story += ", nor when containerd was started anew meanwhile"
+	s.Story += ", nor when containerd and the kubelet have been started anew"
 	s.Alone, s.Stays = true, 8*time.Minute
 	s.Break = inTurn(s.Break, onNode(services+`file=$(cat /run/scenario-$NAME.file)
 (
 until [ -s $file.pids ]; do sleep 1; done
 sleep 425
+stop_service kubelet
 stop_service containerd
-start_service containerd 2
+start_service containerd 12
+start_service kubelet 20
 ) </dev/null >/dev/null 2>&1 &`))
 	return s
 }
