@@ -380,7 +380,7 @@ func (c *RuntimeCommand) same(o *RuntimeCommand) bool {
 // Interrupted is a container that a runtime such as runc does not get deleted, or killed. containerd ends a command that
 // deletes after ten seconds (handleEventTimeout, internal/cri/server/events.go), and has it started again after a pause
 // that doubles. One that kills is ended with the kubelet's request, after two minutes (runtimeRequestTimeout) and, for a
-// container, the grace period; the kubelet tries again ten to fifteen seconds later.
+// container, the grace period; the kubelet tries again within fifteen seconds.
 type Interrupted struct {
 	// Last is the last command that two readings showed and that had not returned for long, as it was seen last, at
 	// Seen: for five seconds if it deletes, and a minute if it kills. Tries is how many of them there were, at most maxTries.

@@ -35,8 +35,9 @@ const (
 	// that stopping the sandbox took too long, or one before it was seen to hang: that has been killed then.
 	commandPatienceAgain = fact.SlowDevice
 	// killedAgain is how long after a command that kills was ended the next one is seen, at the latest: the kubelet
-	// tries again ten to fifteen seconds later (pkg/kubelet/pod_workers.go), with the preStop hook first. Where the node
-	// is short of something it takes as long as the second one says.
+	// tries again at once when it was told of a change to the pod meanwhile, such as of the condition, else ten to fifteen
+	// seconds later (completeWork, pkg/kubelet/pod_workers.go), with the preStop hook first. Where the node is short of
+	// something it takes as long as the second one says.
 	killedAgain        = 45 * time.Second
 	killedAgainStarved = 2 * time.Minute
 )
