@@ -51,8 +51,8 @@ func (p *Pod) Since(earlier *Pod) {
 	since(p.Plugins, e.Plugins, tasks)
 	since(p.NetworkSetup, e.NetworkSetup, tasks)
 	p.sinceCommands(&e, tasks)
-	p.Deletes = p.interrupted(e.Deletes, deleteCommand, longDelete)
-	p.Kills = p.interrupted(e.Kills, killCommand, longKill)
+	p.Deletes = p.interrupted(e.Deletes, deleteCommand, longDelete, longDelete)
+	p.Kills = p.interrupted(e.Kills, killCommand, longKill, surelyLongKill)
 	p.sinceScannerWaits(&e, tasks)
 	p.vacantSince(&e, latest(p.ContainersRead, tasks))
 	if !p.NoShimSince.IsZero() {
@@ -263,16 +263,19 @@ var createCommands = []string{"create", "run", "restore"}
 
 // execCommand is what a runtime is told to execute something in a container with, killCommand to
 // kill one, and deleteCommand to delete one. One that does so takes less than longDelete, and
-// containerd gives it deleteLimit. One that kills takes less than longKill. maxTries is enough of
-// them to say that it does not get done.
+// containerd gives it deleteLimit. One that kills takes less than longKill, and on a node that is short of
+// something less than surelyLongKill; of two that are ended after the same time one may be seen for littleLess. maxTries is
+// enough of them to say that it does not get done.
 const (
-	execCommand   = "exec"
-	killCommand   = "kill"
-	deleteCommand = "delete"
-	longKill      = time.Minute
-	longDelete    = 5 * time.Second
-	deleteLimit   = 10 * time.Second
-	maxTries      = 3
+	execCommand    = "exec"
+	killCommand    = "kill"
+	deleteCommand  = "delete"
+	longKill       = time.Minute
+	surelyLongKill = 100 * time.Second
+	littleLess     = 10 * time.Second
+	longDelete     = 5 * time.Second
+	deleteLimit    = 10 * time.Second
+	maxTries       = 3
 )
 
 // Deleting reports whether the runtime is deleting a container and has not taken all of the time
@@ -284,8 +287,8 @@ func (p *Pod) Deleting() bool {
 }
 
 // interrupted returns for how many of the tries to delete or to kill a container that runs the command took long, the tries
-// before among them.
-func (p *Pod) interrupted(before []Interrupted, command string, long time.Duration) (out []Interrupted) {
+// before among them. The try before stays the last one until the next has taken about as long, or surely long on any node.
+func (p *Pod) interrupted(before []Interrupted, command string, long, surely time.Duration) (out []Interrupted) {
 	_, unknown := p.Missing[Containers]
 	for _, d := range before {
 		if c, ok := p.Container(d.Last.Container); ok && (unknown || c.State == StateRunning) {
@@ -303,12 +306,16 @@ func (p *Pod) interrupted(before []Interrupted, command string, long time.Durati
 			out = append(out, Interrupted{Last: c, Seen: p.Time, Tries: 1})
 		case out[i].Last.same(&c):
 			out[i].Last, out[i].Seen = c, p.Time
+		case p.Time.Sub(c.Tasks[0].Probe.Started) < min(surely, out[i].lasted()-littleLess):
 		default:
 			out[i] = Interrupted{Last: c, Seen: p.Time, Tries: min(out[i].Tries+1, maxTries)}
 		}
 	}
 	return out
 }
+
+// lasted returns for how long the last try was seen.
+func (d *Interrupted) lasted() time.Duration { return d.Seen.Sub(d.Last.Tasks[0].Probe.Started) }
 
 // latest returns the last of some moments.
 func latest(moments ...time.Time) time.Time {
