@@ -205,8 +205,10 @@ func TestRuncOneAfterTheOther(t *testing.T) {
 		"it is begun again at once":                              {play{works: kills(0, 120, 120.5, 240.5, 241, 361), until: 480}, "60 RuntimeCommandHanging, 422 "},
 		"containerd is started anew in the second":               {play{works: kills(0, 120, 132, 250, 264, 384), until: 500, blind: at(250, 252, 254)}, "60 RuntimeCommandHanging, 444 "},
 		"containerd and the kubelet are started anew soon after": {play{works: kills(0, 120, 120.5, 240.5, 241, 305, 332, 452), until: 600, blind: at(306, 308, 310, 312, 314, 316)}, "60 RuntimeCommandHanging, 512 "},
-		"a starved node, and looks are rare":                     {play{works: kills(0, 120, 120.5, 240.5, 253, 373), every: 10, until: 540, change: func(_ float64, p *evidence.Pod) { p.Node.Pressure.StarvedUntil = p.Time }}, "100 RuntimeCommandHanging, 520 "},
-		"containers are not listed between two":                  {play{works: three, until: 500, blind: at(254)}, "60 RuntimeCommandHanging, 446 "},
+		"a starved node, and looks are rare":                     {play{works: kills(0, 120, 120.5, 240.5, 253, 373), every: 10, until: 540, change: func(_ float64, p *evidence.Pod) { p.Node.Pressure.StarvedUntil = p.Time }}, "100 RuntimeCommandHanging, 510 "},
+		"it is healed, and a probe is executed in the container all the time": {play{alive: true, until: 400, works: append(inContainer(0, 120, 132, 252),
+			work{command: "exec", container: "c", from: 253, to: 400})}, "60 RuntimeCommandHanging, 312 "},
+		"containers are not listed between two": {play{works: three, until: 500, blind: at(254)}, "60 RuntimeCommandHanging, 446 "},
 		"/proc could not be opened while it was at work": {play{works: three, until: 500, blind: func(now float64) string {
 			if now < 256 {
 				return "proc"

@@ -69,7 +69,7 @@ func TestRuntimeCommandHanging(t *testing.T) {
 				last.Tasks[i].Probe = &evidence.Probe{Started: last.Tasks[i].UnchangedSince}
 			}
 			last.Tasks[1].PPID = 100
-			p.Kills = []evidence.Interrupted{{Last: last, Seen: p.Time.Add(-ago), Tries: 1}}
+			p.Kills = []evidence.Interrupted{{Last: last, Seen: p.Time.Add(-ago), Until: p.Time.Add(-ago), Tries: 1}}
 		}
 	}
 	// inContainer has the command be about the container, which runs.
@@ -435,7 +435,7 @@ func TestShimWaitsForCommands(t *testing.T) {
 					last.Tasks[i].UnchangedSince = p.Time.Add(-tc.seen - time.Minute)
 					last.Tasks[i].Probe = &evidence.Probe{Started: last.Tasks[i].UnchangedSince}
 				}
-				p.Kills = []evidence.Interrupted{{Last: last, Seen: p.Time.Add(-tc.seen), Tries: 1}}
+				p.Kills = []evidence.Interrupted{{Last: last, Seen: p.Time.Add(-tc.seen), Until: p.Time.Add(-tc.seen), Tries: 1}}
 			}
 			if tc.age == 0 {
 				p.RuntimeCommands = nil

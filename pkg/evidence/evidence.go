@@ -384,9 +384,12 @@ func (c *RuntimeCommand) same(o *RuntimeCommand) bool {
 type Interrupted struct {
 	// Last is the last command that two readings showed and that had not returned for long, as it was seen last, at
 	// Seen: for five seconds if it deletes, and a minute if it kills. Tries is how many of them there were, at most maxTries.
-	Last  RuntimeCommand `json:"last"`
-	Seen  time.Time      `json:"seen"`
-	Tries int            `json:"tries"`
+	Last RuntimeCommand `json:"last"`
+	Seen time.Time      `json:"seen"`
+	// Until is when such a command was seen last, however young: it may have been ended sooner, as when containerd is
+	// started anew.
+	Until time.Time `json:"until,omitzero"`
+	Tries int       `json:"tries"`
 }
 
 // A Daemon is another pod of the node, on which something depends.

@@ -296,19 +296,22 @@ func (p *Pod) interrupted(before []Interrupted, command string, long, surely tim
 		}
 	}
 	for _, c := range p.RuntimeCommands {
+		i := slices.IndexFunc(out, func(d Interrupted) bool { return d.Last.Container == c.Container })
+		if i >= 0 && !c.Left && c.Command == command {
+			out[i].Until = p.Time
+		}
 		if c.Left || c.Command != command || len(c.Tasks) == 0 || c.Tasks[0].Probe == nil || c.Tasks[0].Probe.Started.IsZero() ||
 			p.Time.Sub(c.Tasks[0].Probe.Started) < long || !c.Since.Before(p.Time) {
 			continue
 		}
-		i := slices.IndexFunc(out, func(d Interrupted) bool { return d.Last.Container == c.Container })
 		switch {
 		case i < 0:
-			out = append(out, Interrupted{Last: c, Seen: p.Time, Tries: 1})
+			out = append(out, Interrupted{Last: c, Seen: p.Time, Until: p.Time, Tries: 1})
 		case out[i].Last.same(&c):
 			out[i].Last, out[i].Seen = c, p.Time
 		case p.Time.Sub(c.Tasks[0].Probe.Started) < min(surely, out[i].lasted()-littleLess):
 		default:
-			out[i] = Interrupted{Last: c, Seen: p.Time, Tries: min(out[i].Tries+1, maxTries)}
+			out[i] = Interrupted{Last: c, Seen: p.Time, Until: p.Time, Tries: min(out[i].Tries+1, maxTries)}
 		}
 	}
 	return out

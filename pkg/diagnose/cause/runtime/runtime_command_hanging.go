@@ -408,11 +408,7 @@ func killsAgain(p *evidence.Pod, d *evidence.Interrupted) bool {
 		pause = killedAgainStarved
 	}
 	pause += hookAgain(p, d)
-	seen := d.Seen
-	if c, ok := p.Container(d.Last.Container); ok && c.Task.CommandedUntil.After(seen) {
-		seen = c.Task.CommandedUntil // by one that was ended sooner, as when containerd is started anew
-	}
-	return hung(p, d) && (p.Time.Sub(seen) < pause || slices.ContainsFunc(p.RuntimeCommands, func(c evidence.RuntimeCommand) bool {
+	return hung(p, d) && (p.Time.Sub(d.Until) < pause || slices.ContainsFunc(p.RuntimeCommands, func(c evidence.RuntimeCommand) bool {
 		return c.Container == d.Last.Container && c.Command == d.Last.Command
 	}))
 }
