@@ -9,7 +9,7 @@ import (
 // commands lists the incidents in which a command of the runtime, such as runc kill, hangs or
 // fails, and innocent ones that look like them.
 func commands() []Scenario {
-	all := []Scenario{runcHangs(), runcHangsOn(), runcHangsOnRestart(), runcHangsInGrace(), runcDeleteHangs(), runcExecHangs(), runcLeaves(), runcFails(), runcFailsSandbox(), runcSlow(), runcSlowInGrace(), runcFailsOnce()}
+	all := []Scenario{runcHangs(), runcHangsOn(), runcHangsOnRestart(), runcHangsInGrace(), runcDeleteHangs(), runcExecHangs(), runcLeaves(), runcFails(), runcFailsSandbox(), runcSlow(), runcSlowInGrace(), runcFailsOnce(), runcHangsAfterHook()}
 	for i := range all {
 		all[i].Prepare = installRunc
 	}
@@ -157,6 +157,15 @@ func runcHangsInGrace() Scenario {
 		InGrace: true, Long: true,
 		Heal: runcAsBefore,
 	}
+}
+
+// runcHangsAfterHook is the same of a container of which the preStop hook has ended, which nothing shows.
+func runcHangsAfterHook() Scenario {
+	s := runcHangsInGrace()
+	s.Name = "runc-kill-hangs-after-hook"
+	s.Story += ", of which the preStop hook has ended"
+	s.Pod = withPreStop(victim(300, "drain", "0"), "/victim", "nothing")
+	return s
 }
 
 // runcDeleteHangs has containerd end the program after ten seconds, and start it again.
