@@ -173,6 +173,12 @@ func TestRuntimeCommandHanging(t *testing.T) {
 		"inside the grace period":  {61 * time.Second, func(p *evidence.Pod, _ *evidence.RuntimeCommand) { p.Deadline = p.Time.Add(time.Minute) }, "runc kill (PID 200)"},
 		"kills a container, inside the grace period": {61 * time.Second, both(inContainer("kill"), func(p *evidence.Pod, _ *evidence.RuntimeCommand) { p.Deadline = p.Time.Add(time.Minute) }),
 			"(hrtimer_nanosleep). Until it does the container may have got no stop signal, and its grace period goes by"},
+		"kills a container with a preStop hook, inside the grace period": {61 * time.Second, both(inContainer("kill"), func(p *evidence.Pod, _ *evidence.RuntimeCommand) {
+			p.Deadline, p.Containers[0].PreStop = p.Time.Add(time.Minute), true
+		}), "the container may have got no stop signal"},
+		"executes a preStop hook": {time.Hour, both(inContainer("exec"), func(p *evidence.Pod, _ *evidence.RuntimeCommand) {
+			p.Deadline, p.Containers[0].PreStop = p.Time.Add(time.Minute), true
+		}), ""},
 		"as soon as it is deleted": {61 * time.Second, func(p *evidence.Pod, _ *evidence.RuntimeCommand) {
 			p.Deadline, p.DeletionRequested = p.Time.Add(time.Minute), p.Time.Add(-4*time.Second)
 		}, ""},

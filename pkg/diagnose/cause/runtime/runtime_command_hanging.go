@@ -46,7 +46,7 @@ const (
 var RuntimeCommandHanging = &diagnose.Rule{
 	Cause:  "RuntimeCommandHanging",
 	When:   diagnose.InGraceAndAfter,
-	Phases: []diagnose.Phase{diagnose.Startup, diagnose.StopSignal, diagnose.Kill, diagnose.Runtime, diagnose.Sandbox, diagnose.PhaseUnknown},
+	Phases: []diagnose.Phase{diagnose.Startup, diagnose.PreStop, diagnose.StopSignal, diagnose.Kill, diagnose.Runtime, diagnose.Sandbox, diagnose.PhaseUnknown},
 	Needs:  []evidence.Source{evidence.Processes, evidence.Suspects, evidence.Containers},
 	Partly: []evidence.Source{evidence.RuntimeCommands},
 	Doc: diagnose.Doc{
