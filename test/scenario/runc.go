@@ -9,7 +9,7 @@ import (
 // commands lists the incidents in which a command of the runtime, such as runc kill, hangs or
 // fails, and innocent ones that look like them.
 func commands() []Scenario {
-	all := []Scenario{runcHangs(), runcHangsOn(), runcHangsOnRestart(), runcHangsInGrace(), runcDeleteHangs(), runcExecHangs(), runcLeaves(), runcFails(), runcFailsSandbox(), runcSlow(), runcSlowInGrace(), runcFailsOnce(), runcHangsAfterHook()}
+	all := []Scenario{runcHangs(), runcHangsOn(), runcHangsOnRestart(), runcHangsInGrace(), runcDeleteHangs(), runcExecHangs(), runcLeaves(), runcFails(), runcFailsSandbox(), runcSlow(), runcSlowInGrace(), runcFailsOnce(), runcHangsAfterHook(), runcFailsInGrace()}
 	for i := range all {
 		all[i].Prepare = installRunc
 	}
@@ -403,6 +403,17 @@ func runcFails() Scenario {
 			"did not terminate successfully: exit status 1", "unable to signal init: permission denied", "kill -KILL"},
 		Heal: runcAsBefore,
 	}
+}
+
+// runcFailsInGrace is the same of a shell that would not have heeded its stop signal: it has got none.
+func runcFailsInGrace() Scenario {
+	s := runcFails()
+	s.Name = "runc-kill-fails-in-grace"
+	s.Story += ", a shell that would not have heeded its stop signal"
+	s.Pod = pod(60, BusyboxImage, "sh", "-c", "sleep 100000; true")
+	s.Break = inTurn(onFirst("until p=$(first) && child $p >/dev/null; do sleep 1; done\n"+known), onNode(signalFunctions+`id=$(grep -o '[0-9a-f]\{64\}' /proc/$p/cgroup | tail -n 1)
+file=`+runcDirectory+`/$id-kill`+instruct(runcFailure)))
+	return s
 }
 
 // runcFailsSandbox is the same of the pod's sandbox, when the container has ended.
