@@ -635,7 +635,13 @@ func (a *Agent) look(ctx context.Context, l look, reading node.Round) {
 		a.logLack(e)
 	}
 	stood := c.Standing().Cause
-	c.Judge(subject(l.pod), e, a.Diagnose(e))
+	d := a.Diagnose(e)
+	if f, found := d.Verdict(); found && f.Cause != stood && a.Failures != nil && e.Overdue() < 0 {
+		// A stop signal that the runtime could not send has met no program.
+		e.Heard(a.Failures.InGrace(timed, l.pod))
+		d = a.Diagnose(e)
+	}
+	c.Judge(subject(l.pod), e, d)
 	a.passed(c.Passed())
 	if c.Weigh(a.Budget) {
 		a.Monitor.HeldBack(c.Finding().Cause)

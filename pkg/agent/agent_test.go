@@ -1325,6 +1325,47 @@ func TestGonePodIsAskedAbout(t *testing.T) {
 	}
 }
 
+// What the kubelet could not do is asked for once before anything is told inside the grace period, and
+// not again and again when it says why nothing is told.
+func TestAskedInGrace(t *testing.T) {
+	for name, answer := range map[string]struct {
+		events []eventsv1.Event
+		told   bool
+		asked  int
+	}{
+		"nothing failed": {told: true, asked: 1},
+		"the signal could not be sent": {asked: 2,
+			events: []eventsv1.Event{{DeprecatedSource: corev1.EventSource{Host: "n"}, EventTime: metav1.NewMicroTime(time.Now().Add(time.Hour)), Note: "error killing pod"}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b, asked, told := newBench(), 0, false
+				b.Failures = &Failures{Node: "n", Ask: func(context.Context, string, types.UID) ([]eventsv1.Event, error) {
+					asked++
+					return answer.events, nil
+				}}
+				b.Diagnose = func(p *evidence.Pod) (d diagnose.Diagnosis) {
+					if len(p.KillFailures) == 0 {
+						d.Findings = []diagnose.Finding{{Cause: "A"}}
+					}
+					return d
+				}
+				b.Report = func(_ context.Context, c *verdict.Case) { told = told || c.Outcome() == verdict.Found }
+				b.set([]*corev1.Pod{terminating("a", time.Now(), 60)})
+				ctx, cancel := context.WithCancel(t.Context())
+				done := make(chan struct{})
+				go func() { b.Run(ctx); close(done) }()
+				time.Sleep(askEach + 4*time.Second)
+				cancel()
+				<-done
+				if told != answer.told || asked != answer.asked {
+					t.Errorf("told is %t and the API server was asked %d times, want %t and %d", told, asked, answer.told, answer.asked)
+				}
+			})
+		})
+	}
+}
+
 // The first deadline of a pod that was being deleted before is not known when its
 // grace period is not that of its specification.
 func TestDoubtDeadline(t *testing.T) {

@@ -71,13 +71,24 @@ func (f *Failures) Of(ctx context.Context, p *corev1.Pod) ([]evidence.KillFailur
 	if now.Add(ahead).Sub(p.DeletionTimestamp.Time) > askLate {
 		each = askEachLate
 	}
+	return f.within(ctx, p, each)
+}
+
+// InGrace is Of for a pod inside its grace period about which something is about to be told: a
+// runtime that could not send the stop signal has said so then.
+func (f *Failures) InGrace(ctx context.Context, p *corev1.Pod) ([]evidence.KillFailure, error) {
+	return f.within(ctx, p, askEach)
+}
+
+// within returns what was heard about a pod, no longer ago than that, and asks otherwise.
+func (f *Failures) within(ctx context.Context, p *corev1.Pod, each time.Duration) ([]evidence.KillFailure, error) {
 	f.mu.Lock()
 	a, ok := f.known[p.UID]
 	f.mu.Unlock()
-	if ok && now.Sub(a.asked) < each {
+	if ok && time.Since(a.asked) < each {
 		return a.failures, a.err
 	}
-	a = f.ask(ctx, p, Seed(p).DeletionRequested.Add(-ahead))
+	a = f.ask(ctx, p, Seed(p).DeletionRequested.Add(-f.ahead()))
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.known == nil {

@@ -21,6 +21,9 @@ func Delivered(p *evidence.Pod) bool {
 	if p.StopAwaited {
 		return false // its worker may be ending a container for its liveness probe, which nothing else shows
 	}
+	if p.Overdue() < 0 && len(p.KillFailures) > 0 {
+		return false // the runtime could not send it, and containerd does not try that twice
+	}
 	kubelet := &p.Node.Kubelet
 	if t := kubelet.Process; t != nil && (Halted(t) || kubelet.Health != KubeletHealthy && t.State == evidence.Uninterruptible && t.Unchanged(p.Time) >= Stuck ||
 		t.Probe != nil && t.Probe.Started.After(p.DeletionRequested.Add(-clockSkew-KillLatency))) { // it begins anew
