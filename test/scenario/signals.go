@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -15,7 +16,7 @@ import (
 func signals() []Scenario {
 	return []Scenario{
 		// No handler.
-		shellPID1(), sleepPID1(),
+		shellPID1(), sleepPID1(), loopsShortly(),
 		noTrap("bash-no-trap", ProgramsImage, "bash"),
 		noTrap("dash-no-trap", ProgramsImage, "dash"),
 		initNoTrap(), noTrapBeside(), preStopSlept(),
@@ -182,6 +183,23 @@ func preStopSlept() Scenario {
 	s.Story = "a preStop hook sleeps for an eighth of the grace period, and then a shell keeps SIGTERM from the program it runs"
 	s.Pod = preStop(s.Pod, sleeping(5))
 	return s
+}
+
+// loopsShortly is a shell that a reading often finds between two programs: it stays the same verdict.
+func loopsShortly() Scenario {
+	spec := pod(90, BusyboxImage, "sh", "-c", "while true; do /bin/true; done")
+	spec.Containers[0].Resources.Limits = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("50m")}
+	return Scenario{
+		Name:    "shell-loops-shortly",
+		Story:   "a shell without a trap is PID 1 and runs one program after the other that each take milliseconds",
+		Pod:     spec,
+		Break:   onNode(knownLong),
+		Proof:   noHandler,
+		Cause:   "ShellPID1NoTrap",
+		Says:    []string{"container main", "shell sh", "SIGTERM"},
+		InGrace: true,
+		Stays:   30 * time.Second,
+	}
 }
 
 func sleepPID1() Scenario {
