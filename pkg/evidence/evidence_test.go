@@ -105,6 +105,17 @@ func TestSince(t *testing.T) {
 		t.Error("it is forgotten which task has taken SIGKILL")
 	}
 
+	loop, spawned := stuck, stuck
+	loop.PID, loop.TID, spawned.PID, spawned.TID, spawned.PPID = 7, 7, 8, 8, 7
+	runs, between, younger := pod(12, loop), pod(16, loop), pod(20, spawned)
+	runs.Tasks = append(runs.Tasks, spawned)
+	runs.Since(nil)
+	between.Since(runs)
+	younger.Since(between)
+	if !runs.Tasks[0].HadChild || runs.Tasks[1].HadChild || !between.Tasks[0].HadChild || younger.Tasks[0].HadChild {
+		t.Error("which process has had a child is not kept")
+	}
+
 	reused := stuck
 	reused.Probe = &Probe{Start: 2}
 	before := pod(12, stuck)

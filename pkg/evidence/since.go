@@ -34,6 +34,7 @@ func (p *Pod) Since(earlier *Pod) {
 	tasks := latest(p.Time, p.TasksRead)
 	p.sinceStop(&e)
 	since(p.Tasks, e.Tasks, tasks)
+	p.children()
 	since(p.Parents, e.Parents, tasks)
 	since(p.Leftovers, e.Leftovers, tasks)
 	p.Seen.since(&e.Seen, p)
@@ -528,6 +529,24 @@ func (p *Pressure) since(e *Pressure, read time.Time) {
 	}
 }
 
+// children notes which processes have a child in their container.
+func (p *Pod) children() {
+	type key struct {
+		pid       int
+		container string
+	}
+	parents := make(map[key]bool)
+	for i := range p.Tasks {
+		if t := &p.Tasks[i]; t.Leader() && t.State != Zombie {
+			parents[key{t.PPID, t.Container}] = true
+		}
+	}
+	for i := range p.Tasks {
+		t := &p.Tasks[i]
+		t.HadChild = t.Leader() && (t.HadChild || parents[key{t.PID, t.Container}])
+	}
+}
+
 func until(tasks []Task, t time.Time) {
 	for i := range tasks {
 		tasks[i].UnchangedUntil = t
@@ -566,5 +585,6 @@ func sinceOne(now, before *Task, t time.Time) {
 		now.SignalsSince = before.SignalsSince
 	}
 	now.WasExiting = now.PID == before.PID && now.TID == before.TID && (before.WasExiting || before.Exiting())
+	now.HadChild = now.PID == before.PID && now.TID == before.TID && before.HadChild
 	now.WasKilled = now.PID == before.PID && now.TID == before.TID && (before.WasKilled || before.Killed())
 }

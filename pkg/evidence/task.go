@@ -70,6 +70,9 @@ type Task struct {
 	// PendingSince is the same for the readings in a row that showed the same
 	// signals in SharedPending; zero while there are none.
 	PendingSince time.Time `json:"pendingSince,omitzero"`
+	// HadChild reports whether this or an earlier reading showed a child of the process in its container: a
+	// shell that runs one short program after the other has none in between.
+	HadChild bool `json:"hadChild,omitempty"`
 	// WasKilled reports whether an earlier reading showed SIGKILL pending in the task: it has
 	// taken it since, and exits.
 	WasKilled bool `json:"wasKilled,omitempty"`

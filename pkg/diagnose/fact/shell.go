@@ -32,6 +32,12 @@ func Shell(t *evidence.Task) bool {
 // ShellOverChild reports whether the process is a shell that runs a program.
 func (fp FirstProcess) ShellOverChild() bool { return Shell(fp.Leader) && len(fp.Children) > 0 }
 
+// ShellBetween reports whether the process is a shell that has run a program and runs none in this reading: it
+// may be between two short ones, in a loop.
+func (fp FirstProcess) ShellBetween() bool {
+	return Shell(fp.Leader) && len(fp.Children) == 0 && fp.Leader.HadChild
+}
+
 // Foreground returns the child that a shell waits for in its foreground, and
 // that can be expected to outlive the grace period; nil when there is none, or
 // when the evidence leaves a doubt. It is proved where the kind of shell leaves

@@ -1,6 +1,8 @@
 package signal
 
 import (
+	"slices"
+
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose/fact"
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
@@ -28,6 +30,9 @@ var ShellPID1NoTrap = &diagnose.Rule{
 			"To make the next deletion fast and clean, start the program with exec in the script, use the exec form of ENTRYPOINT, or put tini or dumb-init before the program.",
 		Danger: "The program is ended by SIGKILL without having been asked to stop: it may lose what it has not written. " +
 			"A force delete does not help: the kubelet still waits the pod's own grace period.",
+	},
+	Undecided: func(p *evidence.Pod) bool {
+		return p.Overdue() < 0 && slices.ContainsFunc(fact.FirstProcesses(p), fact.FirstProcess.ShellBetween)
 	},
 	Check: func(p *evidence.Pod) []diagnose.Finding {
 		return unheard(p, fact.Dropped, fact.FirstProcess.ShellOverChild)
