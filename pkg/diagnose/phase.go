@@ -105,12 +105,17 @@ func locateAmongTasks(p *evidence.Pod, live []*evidence.Task) Phase {
 	}
 	if p.Overdue() < 0 {
 		for i := range p.Containers {
-			if c := &p.Containers[i]; c.PreStop && c.State == evidence.StateRunning && !fact.PreStopSlept(p, c) {
+			if c := &p.Containers[i]; c.PreStop && c.State == evidence.StateRunning && !fact.PreStopSlept(p, c) && !killed(p, c) {
 				return PreStop
 			}
 		}
 	}
 	return StopSignal
+}
+
+// killed reports whether the runtime is signalling a container, of which the preStop hook is over then.
+func killed(p *evidence.Pod, c *evidence.Container) bool {
+	return slices.ContainsFunc(p.RuntimeCommands, func(r evidence.RuntimeCommand) bool { return r.Command == "kill" && r.Container == c.ID })
 }
 
 // locateInRuntime is for a pod without a live process of its containers, of

@@ -161,6 +161,15 @@ func TestPhases(t *testing.T) {
 			p.Containers = []evidence.Container{sandbox, {Name: "main", Kind: evidence.App, ID: "c", State: evidence.StateRunning}, {Name: "second", Kind: evidence.App, ID: "d", State: evidence.StateCreated, Waiting: true}}
 			p.Tasks = []evidence.Task{task(100, 50, "app", evidence.Sleeping, "epoll_wait")}
 		}, diagnose.StopSignal},
+		"a preStop hook may run": {func(p *evidence.Pod) {
+			p.Containers = []evidence.Container{sandbox, {Name: "main", Kind: evidence.App, ID: "c", State: evidence.StateRunning, PreStop: true}}
+			p.Tasks, p.Deadline = []evidence.Task{task(100, 50, "app", evidence.Sleeping, "epoll_wait")}, p.Time.Add(time.Minute)
+		}, diagnose.PreStop},
+		"a container with a preStop hook is being signalled": {func(p *evidence.Pod) {
+			p.Containers = []evidence.Container{sandbox, {Name: "main", Kind: evidence.App, ID: "c", State: evidence.StateRunning, PreStop: true}}
+			p.Tasks, p.Deadline = []evidence.Task{task(100, 50, "app", evidence.Sleeping, "epoll_wait")}, p.Time.Add(time.Minute)
+			p.RuntimeCommands = []evidence.RuntimeCommand{{Runtime: "runc", Command: "kill", Container: "c"}}
+		}, diagnose.StopSignal},
 		"an image is pulled, or a sandbox without containers is taken down": {func(p *evidence.Pod) {
 			p.Containers = []evidence.Container{sandbox, {Name: "main", Kind: evidence.App, Waiting: true}}
 		}, diagnose.PhaseUnknown},

@@ -1,6 +1,7 @@
 package scenario
 
 import (
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -165,6 +166,7 @@ func runcHangsAfterHook() Scenario {
 	s.Name = "runc-kill-hangs-after-hook"
 	s.Story += ", of which the preStop hook has ended"
 	s.Pod = withPreStop(victim(300, "drain", "0"), "/victim", "nothing")
+	s.Says = append(slices.Clone(s.Says), "locked in phase StopSignal")
 	return s
 }
 
