@@ -180,9 +180,10 @@ func (f *Failures) forget(here map[string]bool) {
 // again and again, in one Event.
 const maxKept = 4
 
-// killFailures returns the failures that a node's kubelet has told of since a moment.
+// killFailures returns the failures that a node's kubelet has told of since a moment. It tells whole seconds.
 func killFailures(events []eventsv1.Event, node string, since time.Time) []evidence.KillFailure {
 	var out []evidence.KillFailure
+	since = since.Truncate(time.Second)
 	for i := range events {
 		e := &events[i]
 		if e.DeprecatedSource.Host != node && e.ReportingInstance != node {

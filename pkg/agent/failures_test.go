@@ -116,6 +116,16 @@ func TestWithoutSecrets(t *testing.T) {
 	}
 }
 
+// What fails as soon as the pod is deleted is told of with the second in which that was.
+func TestFailureAtOnce(t *testing.T) {
+	requested := time.Date(2026, 1, 1, 0, 0, 9, 34e6, time.UTC)
+	for at, want := range map[time.Time]int{requested.Truncate(time.Second): 1, requested.Truncate(time.Second).Add(-time.Second): 0} {
+		if got := killFailures([]eventsv1.Event{failed("n", "at once", 1, at, at)}, "n", requested); len(got) != want {
+			t.Errorf("of one at %s, %d are kept, want %d", at, len(got), want)
+		}
+	}
+}
+
 // The deadline is by the API server's clock, and the kubelet's Events by the node's.
 func TestFailuresOfAnotherClock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
