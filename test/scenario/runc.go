@@ -10,7 +10,7 @@ import (
 // commands lists the incidents in which a command of the runtime, such as runc kill, hangs or
 // fails, and innocent ones that look like them.
 func commands() []Scenario {
-	all := []Scenario{runcHangs(), runcHangsOn(), runcHangsOnRestart(), runcHangsInGrace(), runcDeleteHangs(), runcExecHangs(), runcLeaves(), runcFails(), runcFailsSandbox(), runcSlow(), runcSlowInGrace(), runcFailsOnce(), runcHangsAfterHook(), runcFailsInGrace()}
+	all := []Scenario{runcHangs(), runcHangsOn(), runcHangsOnRestart(), runcHangsInGrace(), runcDeleteHangs(), runcExecHangs(), runcLeaves(), runcFails(), runcFailsSandbox(), runcSlow(), runcSlowInGrace(), runcFailsOnce(), runcHangsAfterHook(), runcFailsInGrace(), runcHangsAfterEnd()}
 	for i := range all {
 		all[i].Prepare = installRunc
 	}
@@ -167,6 +167,19 @@ func runcHangsAfterHook() Scenario {
 	s.Story += ", of which the preStop hook has ended"
 	s.Pod = withPreStop(victim(300, "drain", "0"), "/victim", "nothing")
 	s.Says = append(slices.Clone(s.Says), "locked in phase StopSignal")
+	return s
+}
+
+// runcHangsAfterEnd is the same of a program that ends by itself: it waits for no stop signal any more.
+func runcHangsAfterEnd() Scenario {
+	s := runcHangsInGrace()
+	s.Name = "runc-kill-hangs-after-end"
+	s.Story += ", of which the program ends by itself"
+	s.Pod = pod(300, BusyboxImage, "sleep", "75")
+	s.Break = onNode(`p=$(awk '/^Name/{c=$2} /^Tgid/ && c=="sleep"{print $2; exit}' $(statuses))
+id=$(grep -o '[0-9a-f]\{64\}' /proc/$p/cgroup | tail -n 1)
+file=` + runcDirectory + `/$id-kill` + instruct(hang) + "\nsleep 20")
+	s.Says = []string{"the shim cannot go on with container main: runc kill (PID", "which sleeps in clock_nanosleep (hrtimer_nanosleep). Remedy: "}
 	return s
 }
 
