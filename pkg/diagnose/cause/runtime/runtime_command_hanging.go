@@ -227,7 +227,8 @@ func hanging(p *evidence.Pod, c *evidence.RuntimeCommand) (f diagnose.Finding, o
 			f.Variants = append(f.Variants, sandboxBeforeStart)
 		}
 	}
-	if c.Command == killCommand && container.Kind != evidence.Sandbox && p.Overdue() < 0 {
+	if c.Command == killCommand && container.Kind != evidence.Sandbox && p.Overdue() < 0 &&
+		slices.ContainsFunc(p.Tasks, func(t evidence.Task) bool { return t.Container == container.ID && t.State != evidence.Zombie }) {
 		f.Variants = append(f.Variants, inGrace)
 	}
 	return f, true
