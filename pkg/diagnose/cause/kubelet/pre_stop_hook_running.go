@@ -43,6 +43,10 @@ var PreStopHookRunning = &diagnose.Rule{
 				{Variant: left, Text: " left {program} (PID {pid} on the node) behind, started at {since}, which seems to hold its output open,"},
 				{Text: " {program} (PID {pid} on the node) ran from {since} on"},
 			},
+			"repair": {
+				{Variant: left, Text: "Let the hook redirect the output of what it starts in the background, as with >/dev/null 2>&1, or end it"},
+				{Text: "Find out what the hook waits for, and let it give up in time. If it waits for the program, it is the program's shutdown that takes too long"},
+			},
 			"asked": {{Variant: sleeps, Text: ""}, {Text: "; the hook itself may have asked it to stop before"}},
 		},
 		Meaning: "The kubelet runs the preStop hook of a container before it sends the stop signal, and both share the grace period. " +
@@ -63,8 +67,7 @@ var PreStopHookRunning = &diagnose.Rule{
 			"It is not looked for when a probe of the pod has a timeout of five seconds or more, or a container with a preStop hook of this kind was started anew, and not in pods in the network of the node. " +
 			"An answer that has begun and does not end, and a TLS handshake, are answers. " +
 			"Nothing is said of exec and httpGet when a container of the app without a hook took as long, because a hook may wait for that.",
-		Remedy: "Nothing on the node is broken. " +
-			"Find out what the hook waits for, and let it give up in time. If it waits for the program, it is the program's shutdown that takes too long. " +
+		Remedy: "Nothing on the node is broken. {repair}. " +
 			"Or raise terminationGracePeriodSeconds, so that it is enough for the hook and the program.",
 		Danger: "The program is ended by SIGKILL and may lose what it has not written. A shorter grace period or a force delete makes that worse.",
 		Families: []diagnose.Family{
