@@ -492,7 +492,7 @@ func TestStopSignals(t *testing.T) {
 		"shim stopped, in the grace period": {func(p *evidence.Pod, _ *evidence.Task) {
 			p.Parents = append(p.Parents, evidence.Task{PID: 50, TID: 50, Comm: "containerd-shim", State: evidence.Stopped})
 		}, "", ""},
-		"a shell between two programs of a loop": {func(p *evidence.Pod, t *evidence.Task) {
+		"a shell between two programs of a loop": {func(_ *evidence.Pod, t *evidence.Task) {
 			t.Comm, t.Probe.Exe, t.HadChild = "sh", "busybox", true
 		}, "", ""},
 		"the runtime could not send it, in the grace period": {func(p *evidence.Pod, _ *evidence.Task) {

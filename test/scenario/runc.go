@@ -420,7 +420,7 @@ func runcFails() Scenario {
 	}
 }
 
-// runcFailsInGrace is the same of a shell that would not have heeded its stop signal: it has got none.
+// runcFailsInGrace is runcFails of a shell that would not have heeded its stop signal: it has got none.
 func runcFailsInGrace() Scenario {
 	s := runcFails()
 	s.Name = "runc-kill-fails-in-grace"
