@@ -109,14 +109,16 @@ func postStartUnanswered() Scenario {
 	spec.InitContainers = []corev1.Container{server}
 	const serving = `serving() { for t in $(tasks); do if tr '\0' ' ' </proc/$t/cmdline | grep -q '^/victim serve'; then echo $t; return; fi; done; return 1; }
 `
+	// In the pod's own network: others ask the port of their pods.
+	const asked = `s=$(serving) && cat /proc/$s/net/tcp /proc/$s/net/tcp6 | awk '$2~/:1F90$/ && $4=="01"{found=1} END{exit !found}'`
 	return Scenario{
 		Name:     "post-start-http-hangs",
 		Needs:    []Need{PodNetwork},
 		Story:    "the postStart hook is an HTTP request that is never answered, so that the kubelet does not turn to the deletion",
 		Pod:      spec,
 		Starting: true,
-		Break:    onNode("until " + requestPending + "; do sleep 1; done"),
-		Proof:    requestPending,
+		Break:    onNode(serving + "until " + asked + "; do sleep 1; done"),
+		Proof:    serving + asked,
 		Cause:    "PostStartHookRunning",
 		Family:   "HTTP",
 		Says:     []string{"Probably blocked in phase Startup", "container main", "postStart hook, an HTTP request to port 8080 of the pod, has had no answer", "no container of the pod has been sent its stop signal"},
