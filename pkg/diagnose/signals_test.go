@@ -814,26 +814,6 @@ func TestStopSignals(t *testing.T) {
 			p.Containers[1].Name, p.Containers[1].ID, p.Containers[1].Exit = "other", "o", &evidence.Exit{At: requested.Add(time.Second)}
 			p.Containers[0].PreStop, p.Containers[0].PreStopSleep = false, 0
 		}, "", ""},
-		"its preStop hook has left something behind": {func(p *evidence.Pod, _ *evidence.Task) {
-			hooked(p, requested.Add(time.Second))
-			p.Tasks[1].PPID, p.Tasks[1].Probe.Group = 100, 119
-			gone(p, 137, 2*time.Second)
-		}, "PreStopHookRunning", diagnose.Inferred},
-		"the program has a child in a group of which the leader lives": {func(p *evidence.Pod, _ *evidence.Task) {
-			hooked(p, requested.Add(time.Second))
-			p.Tasks[1].PPID, p.Tasks[1].Probe.Group = 100, 100
-			gone(p, 137, 2*time.Second)
-		}, "", ""},
-		"something was left behind before the deletion": {func(p *evidence.Pod, _ *evidence.Task) {
-			hooked(p, requested.Add(-time.Second))
-			p.Tasks[1].PPID, p.Tasks[1].Probe.Group = 100, 119
-			gone(p, 137, 2*time.Second)
-		}, "", ""},
-		"its preStop hook has left something behind, and SIGKILL came at the deadline": {func(p *evidence.Pod, _ *evidence.Task) {
-			hooked(p, requested.Add(time.Second))
-			p.Tasks[1].PPID, p.Tasks[1].Probe.Group = 100, 119
-			gone(p, 137, 0)
-		}, "", ""},
 		"its preStop hook has no answer": {func(p *evidence.Pod, _ *evidence.Task) { asking(p) }, "PreStopHookRunning", diagnose.Inferred},
 		"its preStop hook cannot connect": {func(p *evidence.Pod, _ *evidence.Task) {
 			asking(p)

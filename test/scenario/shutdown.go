@@ -39,16 +39,6 @@ func preStopHangs() Scenario {
 	}
 }
 
-// preStopLeaves has the kubelet wait for a hook that has ended.
-func preStopLeaves() Scenario {
-	s := preStopHangs()
-	s.Name = "pre-stop-leaves-child"
-	s.Story = "the preStop hook has ended and left a process in the background, which holds its output open, and leaves the program two seconds"
-	s.Pod = withPreStop(pod(30, BusyboxImage, "sleep", "100000"), "sh", "-c", "sleep 100000 & true")
-	s.Says = []string{"container main", "preStop hook left sleep (PID ", "SIGTERM", "redirect the output"}
-	return s
-}
-
 // preStopEnds is innocent: its hook takes a while, and the program ends when it is
 // asked to.
 func preStopEnds() Scenario {

@@ -71,7 +71,7 @@ func signals() []Scenario {
 		frozenContainer(), frozenPod(), frozenPodV1(), frozenInside(), pausedContainer(),
 
 		// The program is not done in time.
-		slowShutdown(), preStopHangs(), preStopLeaves(), preStopEnds(), preStopSleeps(), preStopSleepEnds(), preStopUnanswered(), preStopUnreachable(), preStopAnswered(),
+		slowShutdown(), preStopHangs(), preStopEnds(), preStopSleeps(), preStopSleepEnds(), preStopUnanswered(), preStopUnreachable(), preStopAnswered(),
 		throttledCPU(), throttledMemory(), coreDump(),
 
 		// The program is done, what it has started is not.

@@ -42,38 +42,6 @@ func PreStopHook(p *evidence.Pod, c *evidence.Container) (hook *evidence.Task, b
 	return hook, true
 }
 
-// PreStopLeft returns the oldest process that a container's preStop hook, which has ended, seems to have left
-// running; nil for none. containerd waits until nobody holds the hook's output, as after a postStart
-// hook (PostStartLeft). It is an orphan like that, and was started since the deletion was asked for.
-func PreStopLeft(p *evidence.Pod, c *evidence.Container) *evidence.Task {
-	first, shim := firstLeader(p, c), Shim(p)
-	if first == nil || shim == nil || c.PreStopProgram == "" || c.StopSignal == 0 || !first.NamespaceInit() || p.HostPID || p.ShareProcessNamespace {
-		return nil
-	}
-	leads := make(map[int]bool)
-	for i := range p.Tasks {
-		t := &p.Tasks[i]
-		leads[t.PID] = true
-		if t.Container == c.ID && t.Leader() && t.PID != first.PID && t.PPID == shim.PID && t.State != evidence.Zombie {
-			return nil // it may be the hook
-		}
-	}
-	var oldest *evidence.Task
-	for i := range p.Tasks {
-		t := &p.Tasks[i]
-		if orphan(t, c, first, leads) && !t.Probe.Started.Before(p.DeletionRequested) && (oldest == nil || older(t, oldest)) {
-			oldest = t
-		}
-	}
-	return oldest
-}
-
-// orphan reports whether a process of a container has lost its parent, as what executed it, and the leader of its group.
-func orphan(t *evidence.Task, c *evidence.Container, first *evidence.Task, leads map[int]bool) bool {
-	return t.Container == c.ID && t.Leader() && t.PPID == first.PID && t.State != evidence.Zombie && t.Probe != nil && !t.Probe.Started.IsZero() &&
-		t.Probe.Group != 0 && !leads[t.Probe.Group]
-}
-
 // hookBegins is how long after a container's first process its postStart hook is started at
 // the latest, and hookBeginsStarved the same on a node that is short of something. What
 // people execute there comes later.
@@ -155,7 +123,8 @@ func PostStartLeft(p *evidence.Pod, c *evidence.Container) *evidence.Task {
 	var oldest *evidence.Task
 	for i := range p.Tasks {
 		t := &p.Tasks[i]
-		if !orphan(t, c, first, leads) || !t.Probe.Started.Before(p.DeletionRequested) || !kubeletWaitsFor(p, c, t) {
+		if t.Container != c.ID || !t.Leader() || t.PPID != first.PID || t.State == evidence.Zombie || t.Probe == nil || t.Probe.Started.IsZero() ||
+			t.Probe.Group == 0 || leads[t.Probe.Group] || !t.Probe.Started.Before(p.DeletionRequested) || !kubeletWaitsFor(p, c, t) {
 			continue
 		}
 		if oldest == nil || older(t, oldest) {

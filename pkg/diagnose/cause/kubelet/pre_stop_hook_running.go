@@ -40,25 +40,18 @@ var PreStopHookRunning = &diagnose.Rule{
 			"what": {
 				{Variant: sleeps, Text: ", a sleep of {sleep}, ran from {since} on"},
 				{Variant: requests, Text: ", an HTTP request to port {port} of the pod, had no answer from {since} on"},
-				{Variant: left, Text: " left {program} (PID {pid} on the node) behind, started at {since}, which seems to hold its output open,"},
 				{Text: " {program} (PID {pid} on the node) ran from {since} on"},
-			},
-			"repair": {
-				{Variant: left, Text: "Let the hook redirect the output of what it starts in the background, as with >/dev/null 2>&1, or end it"},
-				{Text: "Find out what the hook waits for, and let it give up in time. If it waits for the program, it is the program's shutdown that takes too long"},
 			},
 			"asked": {{Variant: sleeps, Text: ""}, {Text: "; the hook itself may have asked it to stop before"}},
 		},
 		Meaning: "The kubelet runs the preStop hook of a container before it sends the stop signal, and both share the grace period. " +
 			"When the hook has not ended by then, the kubelet goes on without it and leaves the program two seconds. " +
-			"The hook has not ended either while something that it has put into the background holds its output open. " +
 			"The hook is a program that is executed in the container (exec), or the kubelet itself sleeps (sleep) or sends a request (httpGet).",
 		Evidence: "The container was ended by SIGKILL (exit code 137), a second or more after the hook had run for the grace period (sleep, httpGet: two, counted from the deletion; one where the sleep is shorter). The rest depends on the kind of the hook. " +
 			"exec: a process of the name in the container's specification, or any after a shell, was started in the container after the deletion was asked for, by its shim and not by another process of the container; " +
 			"it was the only such process, and had no terminal, as kubectl exec -t gives one. " +
 			"It was seen within six seconds of the container's end. " +
 			"Of a shell that may have executed another program in its place, that is inferred. " +
-			"So it is where no such process runs, and an orphan that was started in the container since the deletion, of which the leader of the process group is gone: what a hook has left in the background. " +
 			"sleep: the sleep in the specification leaves two seconds of the grace period, or less. " +
 			"It is inferred, because a kubelet before 1.30 may not know such hooks. " +
 			"httpGet: the kubelet had a connection to the port in the specification, over which nothing at all had come back. " +
@@ -67,7 +60,8 @@ var PreStopHookRunning = &diagnose.Rule{
 			"It is not looked for when a probe of the pod has a timeout of five seconds or more, or a container with a preStop hook of this kind was started anew, and not in pods in the network of the node. " +
 			"An answer that has begun and does not end, and a TLS handshake, are answers. " +
 			"Nothing is said of exec and httpGet when a container of the app without a hook took as long, because a hook may wait for that.",
-		Remedy: "Nothing on the node is broken. {repair}. " +
+		Remedy: "Nothing on the node is broken. " +
+			"Find out what the hook waits for, and let it give up in time. If it waits for the program, it is the program's shutdown that takes too long. " +
 			"Or raise terminationGracePeriodSeconds, so that it is enough for the hook and the program.",
 		Danger: "The program is ended by SIGKILL and may lose what it has not written. A shorter grace period or a force delete makes that worse.",
 		Families: []diagnose.Family{
@@ -116,15 +110,11 @@ const (
 // the finding.
 func executed(p *evidence.Pod, c *evidence.Container, f *diagnose.Finding) bool {
 	hook, byName := fact.PreStopHook(p, c)
-	var variants []string
-	if hook == nil {
-		hook, variants = fact.PreStopLeft(p, c), []string{left}
-	}
 	// The kubelet counts from when it starts the hook.
 	if hook == nil || !outlived(p, c, hook.Probe.Started, leastStop) || c.Exit.At.Sub(p.Time) > seenAtEnd || othersTook(p, c) {
 		return false
 	}
-	f.Objects.Process, f.Objects.Since, f.Variants = diagnose.ProcessOf(p, hook), hook.Probe.Started, variants
+	f.Objects.Process, f.Objects.Since = diagnose.ProcessOf(p, hook), hook.Probe.Started
 	if byName {
 		f.Confidence = diagnose.Proved
 	}
