@@ -494,7 +494,13 @@ func TestStopSignals(t *testing.T) {
 		}, "", ""},
 		"a shell between two programs of a loop": {func(_ *evidence.Pod, t *evidence.Task) {
 			t.Comm, t.Probe.Exe, t.HadChild = "sh", "busybox", true
+		}, "ShellPID1NoTrap", diagnose.Proved},
+		"a shell that has run programs, in the first reading": {func(p *evidence.Pod, t *evidence.Task) {
+			t.Comm, t.Probe.Exe, t.Probe.Reaped, t.ReapedSince = "sh", "busybox", 100, p.Time
 		}, "", ""},
+		"a shell that ran programs before and goes on alone": {func(p *evidence.Pod, t *evidence.Task) {
+			t.Comm, t.Probe.Exe, t.Probe.Reaped, t.ReapedSince = "sh", "busybox", 100, p.Time.Add(-fact.Stuck)
+		}, "SignalDroppedByPID1", diagnose.Proved},
 		"the runtime could not send it, in the grace period": {func(p *evidence.Pod, _ *evidence.Task) {
 			p.KillFailures = []evidence.KillFailure{{Count: 1, Text: "failed to stop container: unknown error after kill: unable to signal init: permission denied"}}
 		}, "", ""},

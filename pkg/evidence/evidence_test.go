@@ -116,6 +116,20 @@ func TestSince(t *testing.T) {
 		t.Error("which process has had a child is not kept")
 	}
 
+	reads := func(at int, start, reaped uint64) *Pod {
+		shell := stuck
+		shell.Probe = &Probe{Start: start, Reaped: reaped}
+		return pod(at, shell)
+	}
+	opening, alone, ran, another := reads(12, 1, 5), reads(16, 1, 5), reads(20, 1, 7), reads(24, 2, 9)
+	opening.Since(nil)
+	alone.Since(opening)
+	ran.Since(alone)
+	another.Since(ran)
+	if o, a, r := opening.Tasks[0], alone.Tasks[0], ran.Tasks[0]; a.HadChild || !a.ReapedSince.Equal(o.ReapedSince) || !r.HadChild || !r.ReapedSince.After(o.ReapedSince) || another.Tasks[0].HadChild {
+		t.Error("a child that has ended between two readings is not noticed, or of another process")
+	}
+
 	reused := stuck
 	reused.Probe = &Probe{Start: 2}
 	before := pod(12, stuck)

@@ -70,8 +70,11 @@ type Task struct {
 	// PendingSince is the same for the readings in a row that showed the same
 	// signals in SharedPending; zero while there are none.
 	PendingSince time.Time `json:"pendingSince,omitzero"`
-	// HadChild reports whether this or an earlier reading showed a child of the process in its container: a
-	// shell that runs one short program after the other has none in between.
+	// ReapedSince is the same for the readings in a row that showed the same Probe.Reaped; zero while
+	// that is none.
+	ReapedSince time.Time `json:"reapedSince,omitzero"`
+	// HadChild reports whether this or an earlier reading showed a child of the process in its container, or that one has
+	// ended between two of them: a shell that runs one short program after the other has none in between.
 	HadChild bool `json:"hadChild,omitempty"`
 	// WasKilled reports whether an earlier reading showed SIGKILL pending in the task: it has
 	// taken it since, and exits.
@@ -200,6 +203,9 @@ type Probe struct {
 	Terminal bool `json:"terminal,omitempty"`
 	// Flags are the PF_ bits (stat, field 9).
 	Flags uint64 `json:"flags,omitempty"`
+	// Reaped is how many page faults the children of the process had of which it has collected the exit (stat, fields 11
+	// and 13). Each program has some, so that it grows with each that has ended.
+	Reaped uint64 `json:"reaped,omitempty"`
 	// Exe is the base name of the program file (readlink of exe), "" when it
 	// could not be read. It names a script's shell, which comm does not.
 	Exe string `json:"exe,omitempty"`

@@ -364,6 +364,7 @@ func (h *Host) probe(ctx context.Context, s *kernfile.TaskStatus, t *tables, uid
 		Group:    saw.Group,
 		Terminal: saw.Terminal,
 		Flags:    saw.Flags,
+		Reaped:   saw.Reaped,
 		Exe:      kernfile.Printable(saw.Exe),
 		Wchan:    saw.Wchan,
 		Stack:    saw.Stack,

@@ -32,10 +32,24 @@ func Shell(t *evidence.Task) bool {
 // ShellOverChild reports whether the process is a shell that runs a program.
 func (fp FirstProcess) ShellOverChild() bool { return Shell(fp.Leader) && len(fp.Children) > 0 }
 
-// ShellBetween reports whether the process is a shell that has run a program and runs none in this reading: it
-// may be between two short ones, in a loop.
+// ShellBetween reports whether the process is a shell that has run a program since the deletion and runs none in this
+// reading: it is between two short ones, as in a loop, or goes on alone.
 func (fp FirstProcess) ShellBetween() bool {
 	return Shell(fp.Leader) && len(fp.Children) == 0 && fp.Leader.HadChild
+}
+
+// RunsInTurn reports whether the process is a shell over a child that it has started since the deletion, as in a loop: the
+// next reading may show another one.
+func (fp FirstProcess) RunsInTurn(p *evidence.Pod) bool {
+	child := fp.MainChild()
+	return Shell(fp.Leader) && child != nil && child.Probe != nil && child.Probe.Started.After(p.DeletionRequested)
+}
+
+// MayRunPrograms reports whether the process is a shell that has run programs, and of which a second reading has to
+// tell whether it still does.
+func (fp FirstProcess) MayRunPrograms(p *evidence.Pod) bool {
+	t := fp.Leader
+	return Shell(t) && len(fp.Children) == 0 && !t.HadChild && !t.ReapedSince.IsZero() && p.Time.Sub(t.ReapedSince) < Stuck
 }
 
 // Foreground returns the child that a shell waits for in its foreground, and

@@ -80,6 +80,7 @@ type Seen struct {
 	Group    int    `json:"group,omitempty"`
 	Terminal bool   `json:"terminal,omitempty"`
 	Flags    uint64 `json:"flags,omitempty"`
+	Reaped   uint64 `json:"reaped,omitempty"`
 	Exe      string `json:"exe,omitempty"` // base name
 
 	Wchan string   `json:"wchan,omitempty"`

@@ -145,7 +145,7 @@ func (p *probe) task() {
 		if err != nil {
 			p.note("stat", err)
 		}
-		p.seen.Start, p.seen.Group, p.seen.Terminal, p.seen.Flags = s.Start, s.Group, s.Terminal, s.Flags
+		p.seen.Start, p.seen.Group, p.seen.Terminal, p.seen.Flags, p.seen.Reaped = s.Start, s.Group, s.Terminal, s.Flags, s.Reaped
 	}
 	if p.seen.Gone {
 		return

@@ -18,6 +18,7 @@ type stat struct {
 	Group    int    // field 5, the process group; 0 for a task that has been reaped meanwhile
 	Terminal bool   // field 7, whether it has a controlling terminal
 	Flags    uint64 // field 9, the PF_ bits
+	Reaped   uint64 // fields 11 and 13, the page faults of the children that the process has waited for
 	Start    uint64 // field 22, clock ticks since boot
 }
 
@@ -44,11 +45,19 @@ func parseStat(b []byte) (stat, error) {
 	if err != nil {
 		return stat{}, fmt.Errorf("flags in stat: %w", err)
 	}
+	minor, err := strconv.ParseUint(string(f[11-3]), 10, 64)
+	if err != nil {
+		return stat{}, fmt.Errorf("minor faults of children in stat: %w", err)
+	}
+	major, err := strconv.ParseUint(string(f[13-3]), 10, 64)
+	if err != nil {
+		return stat{}, fmt.Errorf("major faults of children in stat: %w", err)
+	}
 	start, err := strconv.ParseUint(string(f[22-3]), 10, 64)
 	if err != nil {
 		return stat{}, fmt.Errorf("start time in stat: %w", err)
 	}
-	return stat{Group: max(group, 0), Terminal: string(f[7-3]) != "0", Flags: flags, Start: start}, nil
+	return stat{Group: max(group, 0), Terminal: string(f[7-3]) != "0", Flags: flags, Reaped: minor + major, Start: start}, nil
 }
 
 // tick is the unit of times in stat, USER_HZ of them in a second. It is 100 on

@@ -21,6 +21,9 @@ func TestParseStat(t *testing.T) {
 			t.Errorf("%s: exiting %v", file, exiting)
 		}
 	}
+	if got, err := parseStat([]byte("1 (x) S 1 1 1 1 1 0 300 40 50 6 1 1 1 1 20 0 1 0 7")); err != nil || got.Reaped != 46 || got.Start != 7 {
+		t.Errorf("%+v, %v: of the children's page faults", got, err)
+	}
 	for _, bad := range []string{"", "1 (x", "1 (x) S 1 2", "1 (x) S 1 1 1 1 1 x 1 1 1 1 1 1 1 1 1 1 1 1 1"} {
 		if _, err := parseStat([]byte(bad)); err == nil {
 			t.Errorf("%q is a stat", bad)

@@ -25,13 +25,15 @@ var SignalDroppedByPID1 = &diagnose.Rule{
 			"Without such a reading nothing is said. " +
 			"The stop signal is the container's own, else the image's STOPSIGNAL, else SIGTERM. " +
 			"A program that sleeps in sigwait, as tini does, shows no bit either: the system call that PID 1 sleeps in tells it apart. " +
-			"A shell that was seen to run a program since the deletion is judged only while it runs one (ShellPID1NoTrap). " +
+			"A shell that runs a program, or has run one since the deletion, is ShellPID1NoTrap. " +
 			"Containers with a preStop hook are not judged, but for one that sleeps, ten seconds after the sleep, and sleep(1), when it has ended; nor pods that share a PID namespace, nor what another runtime than runc's shim runs, such as gVisor.",
 		Remedy: "Nothing is broken: the pod terminates at {deadline}. " +
 			"To make the next deletion fast, let the program handle {signal}, run it under an init such as tini or dumb-init, or set shareProcessNamespace: true.",
 		Danger: "A force delete does not speed this up: the kubelet still waits the pod's own grace period, and nobody sees it any more.",
 	},
 	Check: func(p *evidence.Pod) []diagnose.Finding {
-		return unheard(p, fact.Dropped, func(fp fact.FirstProcess) bool { return !fp.ShellOverChild() && !fp.ShellBetween() })
+		return unheard(p, fact.Dropped, func(fp fact.FirstProcess) bool {
+			return !fp.ShellOverChild() && !fp.ShellBetween() && !fp.MayRunPrograms(p)
+		})
 	},
 }
