@@ -19,7 +19,7 @@ var ShellPID1NoTrap = &diagnose.Rule{
 		Title: "a shell as PID 1 keeps the stop signal from the program it runs",
 		Message: "container {container}: the shell {program} is PID 1 of the container (PID {pid} on the node) and has no trap for {signal}, so the kernel drops the signal, " +
 			"and {unreached}. " +
-			"Unless that ends by itself, the pod waits for SIGKILL at {deadline}",
+			"Unless the container ends by itself, the pod waits for SIGKILL at {deadline}",
 		Meaning: "The runtime signals only the first process of a container. " +
 			"A shell that started the program as a child does not pass the signal on, and without a trap the kernel does not even deliver it, " +
 			"because the shell is PID 1 of its namespace. " +
