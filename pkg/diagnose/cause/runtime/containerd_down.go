@@ -26,19 +26,21 @@ var ContainerdDown = &diagnose.Rule{
 			"It does not stay up when it has ended three times or more, first three minutes ago, and no reading since has found one that had answered for a minute: nobody listened, or it had been started anew. " +
 			"That the pod waits for that is inferred, and not said of one whose processes have been killed. One that accepts requests and does not answer is another cause (ContainerdHung).",
 		Remedy: "On the node: systemctl status containerd and journalctl -u containerd -n 100 say why it ended; then systemctl start containerd. Containers keep running through its start. " +
-			"K3s and RKE2 run containerd as their child: look at the unit of that name.",
+			otherUnit,
 		Danger: "Do not force-delete the pods: their containers go on, unseen. Do not kill containerd-shim processes: that ends the containers. A reboot ends all pods of the node.",
 		Families: []diagnose.Family{{
 			Name: restarts,
 			Meaning: "Something ends containerd soon after it is started, and it is started again and again. What the kubelet asks it for is lost each time: " +
 				"a stop that waits for the grace period begins anew, and may never get to SIGKILL.",
 			Remedy: "On the node: journalctl -u containerd -n 200 says why it ends, as with a panic or an error of its configuration or database; journalctl -k whether the kernel killed it for want of memory; " +
-				"systemctl show -p Result,NRestarts,MemoryMax,RuntimeMaxUSec containerd whether systemd ends it. Repair that, and the kubelet goes on by itself. Containers keep running through its starts where systemctl show -p KillMode containerd says process.",
+				"systemctl show -p Result,NRestarts,MemoryMax,RuntimeMaxUSec containerd whether systemd ends it. Repair that, and the kubelet goes on by itself. Containers keep running through its starts where systemctl show -p KillMode containerd says process. " +
+				otherUnit,
 		}, {
 			Name:    notListening,
 			Meaning: "containerd has a process that does not listen: it ends and is started again and again, or it waits for something at its start, such as the lock of its metadata database.",
 			Remedy: "On the node: journalctl -u containerd -n 100 says whether containerd ends again and again, and why, or what it waits for at its start. " +
-				"A second containerd with the same root directory (ps -C containerd -o pid,ppid,lstart lists both, and no shims) holds the lock of the metadata database.",
+				"A second containerd with the same root directory (ps -C containerd -o pid,ppid,lstart lists both, and no shims) holds the lock of the metadata database. " +
+				otherUnit,
 		}},
 	},
 	Check: func(p *evidence.Pod) []diagnose.Finding {
@@ -58,6 +60,9 @@ var ContainerdDown = &diagnose.Rule{
 		return []diagnose.Finding{f}
 	},
 }
+
+// otherUnit is where to look on nodes whose containerd has no unit of its own.
+const otherUnit = "K3s and RKE2 run containerd as their child: look at the unit of that name."
 
 // The families of ContainerdDown: a containerd that has a process, and one that ends again and again, as often as loops.
 const (
