@@ -17,6 +17,7 @@ const (
 	bitILL  = 1 << (evidence.SIGILL - 1)
 	bitTERM = 1 << (evidence.SIGTERM - 1)
 	bitKILL = 1 << (evidence.SIGKILL - 1)
+	bitsAll = 0xfffffffe7ffbfeff // what sigfillset blocks
 )
 
 var requested = time.Date(2026, 3, 1, 3, 0, 0, 0, time.UTC)
@@ -495,11 +496,33 @@ func TestStopSignals(t *testing.T) {
 		"a shell between two programs of a loop": {func(_ *evidence.Pod, t *evidence.Task) {
 			t.Comm, t.Probe.Exe, t.HadChild = "sh", "busybox", true
 		}, "ShellPID1NoTrap", diagnose.Proved},
-		"a shell that has run programs, in the first reading": {func(p *evidence.Pod, t *evidence.Task) {
-			t.Comm, t.Probe.Exe, t.Probe.Reaped, t.ReapedSince = "sh", "busybox", 100, p.Time
+		"a shell that has run programs before, and runs none now": {func(_ *evidence.Pod, t *evidence.Task) {
+			t.Comm, t.Probe.Exe, t.Probe.Reaped = "sh", "busybox", 100
+		}, "ShellPID1NoTrap", diagnose.Proved},
+		"a shell that has never run a program": {func(_ *evidence.Pod, t *evidence.Task) {
+			t.Comm, t.Probe.Exe = "sh", "busybox"
+		}, "SignalDroppedByPID1", diagnose.Proved},
+		"a shell that blocks all signals for a moment": {func(_ *evidence.Pod, t *evidence.Task) {
+			t.Comm, t.Probe.Exe, t.Probe.Reaped, t.Blocked = "sh", "dash", 100, bitsAll
+		}, "ShellPID1NoTrap", diagnose.Proved},
+		"a shell that blocked all signals for a moment, before": {func(p *evidence.Pod, t *evidence.Task) {
+			t.Comm, t.Probe.Exe, t.Probe.Reaped = "sh", "dash", 100
+			wasKnown(p, func(_ *evidence.Baseline, b *evidence.Task) { b.Comm, b.Blocked = "sh", bitsAll })
+		}, "ShellPID1NoTrap", diagnose.Proved},
+		"a shell that blocks all signals for a moment, killed at the deadline": {func(p *evidence.Pod, t *evidence.Task) {
+			t.Comm, t.Probe.Exe, t.Probe.Reaped, t.Blocked = "sh", "dash", 100, bitsAll
+			wasKnown(p, func(_ *evidence.Baseline, b *evidence.Task) { b.Comm, b.Blocked = "sh", bitsAll })
+			gone(p, 137, 0)
 		}, "", ""},
-		"a shell that ran programs before and goes on alone": {func(p *evidence.Pod, t *evidence.Task) {
-			t.Comm, t.Probe.Exe, t.Probe.Reaped, t.ReapedSince = "sh", "busybox", 100, p.Time.Add(-fact.Stuck)
+		"a shell that blocks other signals from reading to reading": {func(p *evidence.Pod, t *evidence.Task) {
+			t.Comm, t.Probe.Exe, t.Probe.Reaped = "sh", "dash", 100
+			t.SignalsSince, t.ActionsSince = p.Time, requested
+		}, "ShellPID1NoTrap", diagnose.Proved},
+		"another program that blocks others from reading to reading": {func(p *evidence.Pod, t *evidence.Task) {
+			t.SignalsSince, t.ActionsSince = p.Time, requested
+		}, "", ""},
+		"another program that has run programs": {func(_ *evidence.Pod, t *evidence.Task) {
+			t.Comm, t.Probe.Exe, t.Probe.Reaped = "python3", "python3.11", 100
 		}, "SignalDroppedByPID1", diagnose.Proved},
 		"the runtime could not send it, in the grace period": {func(p *evidence.Pod, _ *evidence.Task) {
 			p.KillFailures = []evidence.KillFailure{{Count: 1, Text: "failed to stop container: unknown error after kill: unable to signal init: permission denied"}}

@@ -116,18 +116,17 @@ func TestSince(t *testing.T) {
 		t.Error("which process has had a child is not kept")
 	}
 
-	reads := func(at int, start, reaped uint64) *Pod {
+	blocks := func(at int, set SignalSet) *Pod {
 		shell := stuck
-		shell.Probe = &Probe{Start: start, Reaped: reaped}
+		shell.Blocked = set
 		return pod(at, shell)
 	}
-	opening, alone, ran, another := reads(12, 1, 5), reads(16, 1, 5), reads(20, 1, 7), reads(24, 2, 9)
-	opening.Since(nil)
-	alone.Since(opening)
-	ran.Since(alone)
-	another.Since(ran)
-	if o, a, r := opening.Tasks[0], alone.Tasks[0], ran.Tasks[0]; a.HadChild || !a.ReapedSince.Equal(o.ReapedSince) || !r.HadChild || !r.ReapedSince.After(o.ReapedSince) || another.Tasks[0].HadChild {
-		t.Error("a child that has ended between two readings is not noticed, or of another process")
+	waits, starts, moves := blocks(12, 0), blocks(16, 1<<(SIGTERM-1)), blocks(20, 0)
+	waits.Since(nil)
+	starts.Since(waits)
+	moves.Since(starts)
+	if w, m := waits.Tasks[0], moves.Tasks[0]; !m.ActionsSince.Equal(w.SignalsSince) || !m.SignalsSince.After(starts.Tasks[0].SignalsSince) || !w.ActionsSince.IsZero() {
+		t.Errorf("actions since %s, and since %s at first", m.ActionsSince, w.SignalsSince)
 	}
 
 	reused := stuck

@@ -17,6 +17,7 @@ const (
 	SIGILL   Signal = 4
 	SIGKILL  Signal = 9
 	SIGUSR1  Signal = 10
+	SIGSEGV  Signal = 11
 	SIGUSR2  Signal = 12
 	SIGTERM  Signal = 15
 	SIGCHLD  Signal = 17

@@ -547,14 +547,6 @@ func (p *Pod) children() {
 	}
 }
 
-// reaped is Probe.Reaped, 0 where that is not known.
-func (t *Task) reaped() uint64 {
-	if t.Probe == nil {
-		return 0
-	}
-	return t.Probe.Reaped
-}
-
 func until(tasks []Task, t time.Time) {
 	for i := range tasks {
 		tasks[i].UnchangedUntil = t
@@ -580,9 +572,6 @@ func sinceOne(now, before *Task, t time.Time) {
 	if now.SharedPending != 0 {
 		now.PendingSince = t
 	}
-	if now.reaped() != 0 {
-		now.ReapedSince = t
-	}
 	if before == nil {
 		return
 	}
@@ -595,12 +584,11 @@ func sinceOne(now, before *Task, t time.Time) {
 	if !before.SignalsSince.IsZero() && now.sameSignals(before) {
 		now.SignalsSince = before.SignalsSince
 	}
+	if since := firstOf(before.ActionsSince, before.SignalsSince); now.sameActions(before) && since.Before(now.SignalsSince) {
+		now.ActionsSince = since
+	}
 	now.WasExiting = now.PID == before.PID && now.TID == before.TID && (before.WasExiting || before.Exiting())
 	sameProcess := now.PID == before.PID && now.TID == before.TID && (now.Probe == nil || before.Probe == nil || now.Probe.Start == before.Probe.Start)
-	compared := sameProcess && now.Probe != nil && before.Probe != nil
-	now.HadChild = sameProcess && before.HadChild || compared && now.reaped() > before.reaped()
-	if compared && now.reaped() == before.reaped() {
-		now.ReapedSince = before.ReapedSince
-	}
+	now.HadChild = sameProcess && before.HadChild
 	now.WasKilled = now.PID == before.PID && now.TID == before.TID && (before.WasKilled || before.Killed())
 }

@@ -64,17 +64,16 @@ type Task struct {
 	// program with the same dispositions of signals: a program that starts has not
 	// installed its handlers yet.
 	SignalsSince time.Time `json:"signalsSince,omitzero"`
+	// ActionsSince is the same whatever the task blocks, where that is longer; else it is zero.
+	ActionsSince time.Time `json:"actionsSince,omitzero"`
 	// Removed, of a task in a Baseline, are the signals for which an earlier one showed a handler that is not there
 	// any more.
 	Removed SignalSet `json:"removed,omitempty"`
 	// PendingSince is the same for the readings in a row that showed the same
 	// signals in SharedPending; zero while there are none.
 	PendingSince time.Time `json:"pendingSince,omitzero"`
-	// ReapedSince is the same for the readings in a row that showed the same Probe.Reaped; zero while
-	// that is none.
-	ReapedSince time.Time `json:"reapedSince,omitzero"`
-	// HadChild reports whether this or an earlier reading showed a child of the process in its container, or that one has
-	// ended between two of them: a shell that runs one short program after the other has none in between.
+	// HadChild reports whether this or an earlier reading showed a child of the process in its container: a
+	// shell that runs one short program after the other has none in between.
 	HadChild bool `json:"hadChild,omitempty"`
 	// WasKilled reports whether an earlier reading showed SIGKILL pending in the task: it has
 	// taken it since, and exits.
@@ -182,8 +181,12 @@ func (t *Task) sameProgram(o *Task) bool {
 // dispositions. Comm is compared because it changes with the program that a
 // process executes.
 func (t *Task) sameSignals(o *Task) bool {
-	return t.PID == o.PID && t.TID == o.TID && t.Comm == o.Comm &&
-		t.Blocked == o.Blocked && t.Ignored == o.Ignored && t.Caught == o.Caught
+	return t.sameActions(o) && t.Blocked == o.Blocked
+}
+
+// sameActions is that without what it blocks.
+func (t *Task) sameActions(o *Task) bool {
+	return t.PID == o.PID && t.TID == o.TID && t.Comm == o.Comm && t.Ignored == o.Ignored && t.Caught == o.Caught
 }
 
 // A Probe is what /proc/PID/task/TID/{stat,wchan,stack,syscall} and the file or

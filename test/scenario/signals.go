@@ -16,7 +16,7 @@ import (
 func signals() []Scenario {
 	return []Scenario{
 		// No handler.
-		shellPID1(), sleepPID1(), loopsShortly(),
+		shellPID1(), sleepPID1(), loopsShortly(), readsBetween(), dashLoops(),
 		noTrap("bash-no-trap", ProgramsImage, "bash"),
 		noTrap("dash-no-trap", ProgramsImage, "dash"),
 		initNoTrap(), noTrapBeside(), preStopSlept(),
@@ -200,6 +200,31 @@ func loopsShortly() Scenario {
 		InGrace: true,
 		Stays:   30 * time.Second,
 	}
+}
+
+// readsBetween is a shell that for long runs no program between two of its programs.
+func readsBetween() Scenario {
+	return Scenario{
+		Name:    "shell-reads-between",
+		Story:   "a shell without a trap is PID 1, runs a short program from time to time and waits in a command of its own in between",
+		Pod:     pod(90, BusyboxImage, "sh", "-c", "mkfifo /fifo; exec 3<>/fifo; while true; do date; read -t 25 line <&3; done"),
+		Break:   onNode(known),
+		Proof:   noHandler,
+		Cause:   "ShellPID1NoTrap",
+		Says:    []string{"container main", "shell sh", "SIGTERM"},
+		InGrace: true,
+		Stays:   40 * time.Second,
+	}
+}
+
+// dashLoops is the same in dash, which blocks all signals while it starts a program: two of five readings show that.
+func dashLoops() Scenario {
+	s := loopsShortly()
+	s.Name = "dash-loops-shortly"
+	s.Story = "dash without a trap is PID 1 and runs one program after the other, for each of which it blocks all signals for a moment"
+	s.Pod.Containers[0].Image, s.Pod.Containers[0].Command[0] = ProgramsImage, "dash"
+	s.Says = []string{"container main", "shell dash", "SIGTERM"}
+	return s
 }
 
 func sleepPID1() Scenario {

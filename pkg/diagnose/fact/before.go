@@ -35,20 +35,22 @@ func whatMet(p *evidence.Pod, t *evidence.Task, sig evidence.Signal) met {
 	if b == nil {
 		return metUnknown
 	}
-	lasted, age := p.Before.Read.Sub(b.SignalsSince), p.DeletionRequested.Sub(p.Before.Read)
-	lasting := !b.SignalsSince.IsZero() && lasted >= steady
+	shell := Shell(t)
+	since := signalsSince(b, shell)
+	lasted, age := p.Before.Read.Sub(since), p.DeletionRequested.Sub(p.Before.Read)
+	lasting := !since.IsZero() && lasted >= steady
 	// A program may have a handler for a part of its start only, as a script has that
 	// prepares something, and all signals are blocked for a moment while one is started.
-	kept := !b.SignalsSince.IsZero() && lasted >= Stuck && age <= min(lasted, unrefreshed)
-	handled := b.Caught.Has(sig) || b.Blocked.Has(sig) && lasting
+	kept := !since.IsZero() && lasted >= Stuck && age <= min(lasted, unrefreshed)
+	handled := b.Caught.Has(sig) || mayBlock(b, shell, sig) && lasting
 	switch {
 	case handled && !(t.Caught | t.Blocked).Has(sig) && kept:
 		return metHandler
 	case handled && !(t.Caught | t.Blocked).Has(sig):
 		return metPerhaps
-	case b.Caught.Has(sig) != t.Caught.Has(sig), b.Ignored.Has(sig) != t.Ignored.Has(sig), b.Blocked.Has(sig) != t.Blocked.Has(sig):
+	case b.Caught.Has(sig) != t.Caught.Has(sig), b.Ignored.Has(sig) != t.Ignored.Has(sig), mayBlock(b, shell, sig) != mayBlock(t, shell, sig):
 		return metUnknown
-	case b.Removed.Has(sig) && p.DeletionRequested.Sub(b.SignalsSince) < max(Grace(p), time.Duration(p.SpecifiedGraceSeconds)*time.Second):
+	case b.Removed.Has(sig) && p.DeletionRequested.Sub(since) < max(Grace(p), time.Duration(p.SpecifiedGraceSeconds)*time.Second):
 		// It may have taken a signal from before the deletion, and be about to end: the kubelet ends a
 		// container for its liveness probe, and SIGKILL comes when that grace period is over, which is the specification's.
 		return metUnknown
@@ -58,6 +60,15 @@ func whatMet(p *evidence.Pod, t *evidence.Task, sig evidence.Signal) met {
 		return metSame
 	}
 	return metUnknown
+}
+
+// signalsSince is since when readings in a row have shown the same dispositions of a process. What a shell blocks is
+// left out: it blocks all for moments (mayBlock).
+func signalsSince(t *evidence.Task, shell bool) time.Time {
+	if shell && !t.ActionsSince.IsZero() {
+		return t.ActionsSince
+	}
+	return t.SignalsSince
 }
 
 // sleptThrough reports whether a process has not run between two readings. A task that

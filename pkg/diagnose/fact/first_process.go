@@ -166,7 +166,8 @@ func Sent(p *evidence.Pod) []FirstProcess {
 // Settled reports whether the dispositions of a process for signals are known and
 // were the same in two readings, Stuck or more apart.
 func Settled(p *evidence.Pod, t *evidence.Task) bool {
-	return !t.SignalsSince.IsZero() && p.Time.Sub(t.SignalsSince) >= Stuck
+	since := signalsSince(t, Shell(t))
+	return !since.IsZero() && p.Time.Sub(since) >= Stuck
 }
 
 // Foreign reports whether a process, though the init of some PID namespace, is

@@ -29,13 +29,22 @@ func Shell(t *evidence.Task) bool {
 	return comm != "busybox" && shells[comm] || path.Ext(comm) == ".sh"
 }
 
+// mayBlock reports whether a process, as it is or was, may keep a signal blocked. A shell does not, if it blocks those
+// for errors of its own as well: dash and busybox block all for a moment when they start a program, or have missed the end
+// of one, and no shell takes signals with sigwait or signalfd.
+func mayBlock(t *evidence.Task, shell bool, sig evidence.Signal) bool {
+	return t.Blocked.Has(sig) && !(shell && t.Blocked.Has(evidence.SIGSEGV))
+}
+
 // ShellOverChild reports whether the process is a shell that runs a program.
 func (fp FirstProcess) ShellOverChild() bool { return Shell(fp.Leader) && len(fp.Children) > 0 }
 
-// ShellBetween reports whether the process is a shell that has run a program since the deletion and runs none in this
-// reading: it is between two short ones, as in a loop, or goes on alone.
+// ShellBetween reports whether the process is a shell that has run a program, since the deletion or ever before, and runs
+// none in this reading. It is between two of them, as in a loop, or goes on alone: which one can take long to show, since
+// a loop may wait in a command of the shell's own, as in read -t.
 func (fp FirstProcess) ShellBetween() bool {
-	return Shell(fp.Leader) && len(fp.Children) == 0 && fp.Leader.HadChild
+	t := fp.Leader
+	return Shell(t) && len(fp.Children) == 0 && (t.HadChild || t.Probe != nil && t.Probe.Reaped > 0)
 }
 
 // RunsInTurn reports whether the process is a shell over a child that it has started since the deletion, as in a loop: the
@@ -43,13 +52,6 @@ func (fp FirstProcess) ShellBetween() bool {
 func (fp FirstProcess) RunsInTurn(p *evidence.Pod) bool {
 	child := fp.MainChild()
 	return Shell(fp.Leader) && child != nil && child.Probe != nil && child.Probe.Started.After(p.DeletionRequested)
-}
-
-// MayRunPrograms reports whether the process is a shell that has run programs, and of which a second reading has to
-// tell whether it still does.
-func (fp FirstProcess) MayRunPrograms(p *evidence.Pod) bool {
-	t := fp.Leader
-	return Shell(t) && len(fp.Children) == 0 && !t.HadChild && !t.ReapedSince.IsZero() && p.Time.Sub(t.ReapedSince) < Stuck
 }
 
 // Foreground returns the child that a shell waits for in its foreground, and

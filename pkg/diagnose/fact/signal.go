@@ -62,7 +62,7 @@ func (fp FirstProcess) shows(sig evidence.Signal) Reception {
 		return ReceptionUnknown
 	case t.Caught.Has(sig):
 		return Caught
-	case t.Blocked.Has(sig):
+	case t.Blocked.Has(sig) && (t.SharedPending.Has(sig) || mayBlock(t, Shell(t), sig)):
 		for _, th := range fp.Threads {
 			switch {
 			case waitsForSignals(th):

@@ -19,21 +19,19 @@ var SignalDroppedByPID1 = &diagnose.Rule{
 		Meaning: "The first process of a container is PID 1 of its PID namespace. " +
 			"The kernel delivers to PID 1 only those signals for which it has installed a handler; the default action, which would end any other process, does not apply to it. " +
 			"The stop signal leaves no trace, and the pod uses up its whole grace period every time it is deleted.",
-		Evidence: "The last number of NSpid in /proc/PID/status is 1, and the stop signal's bit is in none of SigCgt, SigIgn and SigBlk, in two readings. " +
+		Evidence: "The last number of NSpid in /proc/PID/status is 1, and the stop signal's bit is in none of SigCgt, SigIgn and SigBlk, in two readings; that a shell blocks all signals while it starts a program does not count. " +
 			"It was so before the deletion, too: a handler can remove itself, and the program that it asked to stop then shows no bit either. " +
 			"So the process has not run since a reading from before the deletion, or showed the same from then back for at least 20 seconds, and as long as the reading is old: then it is inferred. " +
 			"Without such a reading nothing is said. " +
 			"The stop signal is the container's own, else the image's STOPSIGNAL, else SIGTERM. " +
 			"A program that sleeps in sigwait, as tini does, shows no bit either: the system call that PID 1 sleeps in tells it apart. " +
-			"A shell that runs a program, or has run one since the deletion, is ShellPID1NoTrap. " +
+			"A shell that runs a program, or has ever run one, is ShellPID1NoTrap. " +
 			"Containers with a preStop hook are not judged, but for one that sleeps, ten seconds after the sleep, and sleep(1), when it has ended; nor pods that share a PID namespace, nor what another runtime than runc's shim runs, such as gVisor.",
 		Remedy: "Nothing is broken: the pod terminates at {deadline}. " +
 			"To make the next deletion fast, let the program handle {signal}, run it under an init such as tini or dumb-init, or set shareProcessNamespace: true.",
 		Danger: "A force delete does not speed this up: the kubelet still waits the pod's own grace period, and nobody sees it any more.",
 	},
 	Check: func(p *evidence.Pod) []diagnose.Finding {
-		return unheard(p, fact.Dropped, func(fp fact.FirstProcess) bool {
-			return !fp.ShellOverChild() && !fp.ShellBetween() && !fp.MayRunPrograms(p)
-		})
+		return unheard(p, fact.Dropped, func(fp fact.FirstProcess) bool { return !fp.ShellOverChild() && !fp.ShellBetween() })
 	},
 }
