@@ -81,10 +81,16 @@ var RuntimeCommandHanging = &diagnose.Rule{
 			},
 			"end":  {{Text: "{terminatechild}"}, {Text: "{terminate}"}},
 			"next": {{Variant: beforeStart, Text: "the kubelet then goes on"}, {Text: "the kubelet tries again"}},
+			"before": {
+				{Variant: inGrace, Text: "send {signal} to the container's first process by hand, and let it end, because the kubelet has the container killed without that, and in its grace period, when the command fails. Then "},
+				{Variant: inGrace, Text: "send the container's first process its stop signal by hand, and let it end, because the kubelet has the container killed without that, and in its grace period, when the command fails. Then "},
+				{Text: ""},
+			},
 		},
 		Meaning: "The shim does not signal, start or delete a container itself. It runs a program for that, usually runc, and waits until that has exited and closed its output. " +
 			"Meanwhile it does nothing else about this container, and its answers to containerd about the container have to wait too. " +
-			"While a container is created or started the kubelet does not turn to the deletion, until its request runs out of time: after two minutes (runtimeRequestTimeout), or four while the sandbox is created or started. It asks for one container after the other, and each may take so long.",
+			"While a container is created or started the kubelet does not turn to the deletion, until its request runs out of time: after two minutes (runtimeRequestTimeout), or four while the sandbox is created or started. It asks for one container after the other, and each may take so long. " +
+			"When the command that is to send the stop signal fails, the kubelet has the sandbox stopped as soon as it has tried the other containers, and containerd kills all of them with SIGKILL for that. It does not send the stop signal again.",
 		Evidence: "A child of the pod's shim has the arguments that the shim starts a runtime with, and was started more than a minute ago. " +
 			"Inside the grace period it is looked for when the shim does not answer. " +
 			"Of one that does not start a container and waits for a program that scans files it is 100 seconds, or five minutes when most looks show such a wait: that may answer, and when it is seen not to, or too slowly, FileScannerNotAnswering says so. " +
@@ -97,7 +103,7 @@ var RuntimeCommandHanging = &diagnose.Rule{
 			"A process that a command has left behind counts when it was started since the deletion, and the shim does not answer about a container of the pod: the output of a container is a pipe that the shim reads, too. " +
 			"What the command waits for is what the last of its descendants sleeps in, as far as each has one child.",
 		Remedy: "On the node: find out what the command waits for (ps -eo pid,ppid,stat,wchan:30,comm --forest shows its children, lslocks who holds a lock), and repair that. " +
-			"The pod then terminates. When it can only be ended: {end}; {next}.",
+			"The pod then terminates. When it can only be ended: {before}{end}; {next}.",
 		Danger: "Do not kill the shim: that loses the exit codes and the output of all containers of the pod. Do not remove anything below /run/containerd. " +
 			"A force delete leaves what still runs of the pod on the node, unseen.",
 		Families: []diagnose.Family{
@@ -230,6 +236,9 @@ func hanging(p *evidence.Pod, c *evidence.RuntimeCommand) (f diagnose.Finding, o
 	if c.Command == killCommand && container.Kind != evidence.Sandbox && p.Overdue() < 0 &&
 		slices.ContainsFunc(p.Tasks, func(t evidence.Task) bool { return t.Container == container.ID && t.State != evidence.Zombie }) {
 		f.Variants = append(f.Variants, inGrace)
+		if container.StopSignal != 0 {
+			f.Objects.Signal = container.StopSignal.String()
+		}
 	}
 	return f, true
 }
