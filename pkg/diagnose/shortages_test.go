@@ -107,7 +107,7 @@ func TestNodeResourceExhausted(t *testing.T) {
 		"once":     {short(func(p *evidence.Pod, _ *evidence.Shortage) { p.KillFailures[0].Count = 1 }), "", ""},
 		"long ago": {short(func(p *evidence.Pod, _ *evidence.Shortage) { p.Time = p.Time.Add(90 * time.Second) }), "", ""},
 		"before the deletion": {short(func(p *evidence.Pod, _ *evidence.Shortage) {
-			p.KillFailures[0].First = p.DeletionRequested.Add(-time.Minute)
+			p.KillFailures[0].First, p.KillFailures[0].Last = p.DeletionRequested.Add(-time.Minute), p.DeletionRequested.Add(10*time.Second)
 		}), "", ""},
 		"of another pod":             {short(says(`for "u"`, `for "v"`)), "", ""},
 		"SIGKILL has come":           {short(func(p *evidence.Pod, _ *evidence.Shortage) { p.Tasks[0].SharedPending = bitKILL }), "", ""},

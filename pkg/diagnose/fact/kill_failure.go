@@ -45,9 +45,17 @@ const (
 
 var steps = []Step{StepContainer, StepSandbox, StepNetwork, StepNamespace, StepImageMounts}
 
+// noMessage is how the error of a plugin begins that has printed nothing, with how its process ended, or why it was not
+// started, behind it (pluginErr, pkg/invoke/raw_exec.go in github.com/containernetworking/cni).
+const noMessage = "netplugin failed with no error message: "
+
 // TimedOut reports whether the kubelet's request ended without an answer from
-// containerd, or a plugin was killed when its time was over.
+// containerd, or a plugin was killed when its time was over. What a plugin prints may be about
+// a request of its own, as to the API server, which has run out of time.
 func (f *SandboxFailure) TimedOut() bool {
+	if f.Plugin != "" && !strings.HasPrefix(f.Error, noMessage) {
+		return strings.Contains(f.Error, "signal: killed")
+	}
 	return strings.Contains(f.Error, "context deadline exceeded") || strings.Contains(f.Error, "DeadlineExceeded") ||
 		strings.Contains(f.Error, "signal: killed")
 }
@@ -121,6 +129,9 @@ func SandboxStop(p *evidence.Pod) *SandboxFailure {
 			}) {
 				return nil // another pod's, or an invention
 			}
+			if s == StepSandbox {
+				rest = sandboxState.ReplaceAllString(rest, "")
+			}
 			out.Step, out.ID, out.Error = s, id, strings.TrimPrefix(rest, ": ")
 		}
 		if rest, ok := strings.CutPrefix(out.Error, `plugin type="`); ok && out.Step == StepNetwork {
@@ -155,9 +166,11 @@ func SandboxStop(p *evidence.Pod) *SandboxFailure {
 var pluginName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`)
 
 // during reports whether a failure was told of since the deletion, and not in the
-// future. The kubelet's clock is the node's.
+// future. The kubelet's clock is the node's. It stops some pods from before that on, as one that it evicts, or
+// of which the containers have ended for good, and tells the same failure again and again in one Event.
 func during(p *evidence.Pod, f *evidence.KillFailure) bool {
-	return !f.First.Before(p.DeletionRequested.Add(-clockSkew)) && !f.Last.After(p.Time.Add(clockSkew))
+	goesOn := f.Last.Sub(p.DeletionRequested) >= clockSkew+failurePersist
+	return (goesOn || !f.First.Before(p.DeletionRequested.Add(-clockSkew))) && !f.Last.After(p.Time.Add(clockSkew))
 }
 
 // sandboxError returns containerd's answer out of what the kubelet says of a pod that
@@ -170,11 +183,18 @@ func sandboxError(text, uid string) (string, bool) {
 		return "", false
 	}
 	text = unquote(rest)
-	if rest, ok := strings.CutPrefix(text, "rpc error: code = Unknown desc = "); ok {
-		return rest, true
+	text, ok = strings.CutPrefix(text, "rpc error: code = Unknown desc = ")
+	if !ok {
+		return strings.TrimPrefix(text, "rpc error: "), true
 	}
-	return strings.TrimPrefix(text, "rpc error: "), true
+	if rest, ok := strings.CutPrefix(text, "failed to stop sandbox container "); ok {
+		text = string(StepSandbox) + rest
+	}
+	return text, true
 }
+
+// sandboxState is what containerd 1.7 has behind the number of the sandbox; what it begins with has one word more, too.
+var sandboxState = regexp.MustCompile(`^ in "SANDBOX_[A-Z]+" state`)
 
 // unquote undoes what %q does to a text, up to the quotation mark that ends it or to
 // the end. Escapes other than of quotation marks and backslashes stay.
