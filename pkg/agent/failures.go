@@ -178,9 +178,14 @@ func (f *Failures) forget(here map[string]bool) {
 
 // maxKept is how many failures of a pod are kept: the kubelet tells the same one
 // again and again, in one Event.
-const maxKept = 4
+const maxKept = 8
+
+// ofSandbox is how the kubelet begins to tell why it could not stop a pod's sandbox.
+const ofSandbox = `failed to "KillPodSandbox" for `
 
 // killFailures returns the failures that a node's kubelet has told of since a moment. It tells whole seconds.
+// Before why the sandbox could not be stopped it tells why each container could not, in the order in which they
+// failed: that is left out, so that the same is not taken for several, and is not beyond what is kept.
 func killFailures(events []eventsv1.Event, node string, since time.Time) []evidence.KillFailure {
 	var out []evidence.KillFailure
 	since = since.Truncate(time.Second)
@@ -189,8 +194,12 @@ func killFailures(events []eventsv1.Event, node string, since time.Time) []evide
 		if e.DeprecatedSource.Host != node && e.ReportingInstance != node {
 			continue
 		}
+		note := e.Note
+		if i := strings.Index(note, ofSandbox); i >= 0 {
+			note = note[i:]
+		}
 		f := evidence.KillFailure{First: e.DeprecatedFirstTimestamp.Time, Last: e.DeprecatedLastTimestamp.Time,
-			Count: max(1, int(e.DeprecatedCount)), Text: withoutSecrets(e.Note)}
+			Count: max(1, int(e.DeprecatedCount)), Text: withoutSecrets(note)}
 		if e.Series != nil {
 			f.Count, f.Last = max(f.Count, int(e.Series.Count)), e.Series.LastObservedTime.Time
 		}
@@ -201,6 +210,17 @@ func killFailures(events []eventsv1.Event, node string, since time.Time) []evide
 			f.Last = f.First
 		}
 		if f.Last.Before(since) {
+			continue
+		}
+		if i := slices.IndexFunc(out, func(o evidence.KillFailure) bool { return o.Text == f.Text }); i >= 0 {
+			o := &out[i]
+			o.Count += f.Count
+			if f.First.Before(o.First) {
+				o.First = f.First
+			}
+			if f.Last.After(o.Last) {
+				o.Last = f.Last
+			}
 			continue
 		}
 		out = append(out, f)

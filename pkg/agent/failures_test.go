@@ -126,6 +126,25 @@ func TestFailureAtOnce(t *testing.T) {
 	}
 }
 
+// Of a pod of several containers the kubelet tells first why each could not be stopped, in any order.
+func TestFailuresOfSeveral(t *testing.T) {
+	at := time.Date(2026, 1, 1, 0, 0, 9, 0, time.UTC)
+	of := func(names ...string) string {
+		note := "error killing pod: ["
+		for _, n := range names {
+			note += `failed to "KillContainer" for "` + n + `" with KillContainerError: "` + strings.Repeat("x", 400) + `", `
+		}
+		return note + ofSandbox + `"u" with KillPodSandboxError: "why"]`
+	}
+	got := killFailures([]eventsv1.Event{
+		failed("n", of("a", "b", "c"), 2, at, at.Add(20*time.Second)), failed("n", of("c", "b", "a"), 1, at.Add(-time.Second), at.Add(9*time.Second)),
+	}, "n", at)
+	want := []evidence.KillFailure{{First: at.Add(-time.Second), Last: at.Add(20 * time.Second), Count: 3, Text: ofSandbox + `"u" with KillPodSandboxError: "why"]`}}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
 // The deadline is by the API server's clock, and the kubelet's Events by the node's.
 func TestFailuresOfAnotherClock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -500,7 +500,7 @@ func TestRuntimeCommandFailing(t *testing.T) {
 			other := kubeletSays(p, strings.ReplaceAll(unsignalledAnswer, `\"c\"`, `\"d\"`))
 			other.Count, other.Last = 1, other.First
 			p.KillFailures = append(p.KillFailures, other)
-		}, false},
+		}, true},
 		"twice, in other words": {func(p *evidence.Pod, _ *evidence.Task) {
 			p.KillFailures[0].Count, p.KillFailures[0].First = 1, p.KillFailures[0].Last
 			other := kubeletSays(p, strings.ReplaceAll(unsignalledAnswer, "permission denied", "too many open files"))

@@ -144,11 +144,16 @@ func SandboxStop(p *evidence.Pod) *SandboxFailure {
 			}
 		}
 		// What it told in other words before is the same failure when it is of the
-		// same kind, as where an error holds a number that changes, but not for want of something else.
+		// same kind, as where an error holds a number that changes, but not for want of something else. Of
+		// several containers each try fails at another one: containerd stops them in any order.
+		same := string(out.Step) + `"` + out.ID + `"`
+		if out.Step == StepContainer {
+			same = string(out.Step) + `"`
+		}
 		for j := range p.KillFailures {
 			other := &p.KillFailures[j]
 			t, ok := sandboxError(other.Text, p.RuntimeUID)
-			if j == i || !ok || out.Step == StepUnknown || !strings.HasPrefix(t, string(out.Step)+`"`+out.ID+`"`) || !during(p, other) || Exhausted(text) != "" && Exhausted(t) != Exhausted(text) {
+			if j == i || !ok || out.Step == StepUnknown || !strings.HasPrefix(t, same) || !during(p, other) || Exhausted(text) != "" && Exhausted(t) != Exhausted(text) {
 				continue
 			}
 			out.Count += other.Count

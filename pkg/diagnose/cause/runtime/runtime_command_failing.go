@@ -25,7 +25,7 @@ var RuntimeCommandFailing = &diagnose.Rule{
 		}},
 		Meaning: "The shim does not signal a container itself. It runs a program for that, usually runc, and this program ends with an error. " +
 			"The stop signal that fails is not sent again; SIGKILL is, each time that the kubelet tries to stop the pod.",
-		Evidence: "The kubelet has said at least twice since the deletion, over eight seconds or more, in an Event of reason FailedKillPod about this pod, that signalling this container failed in the runtime; " +
+		Evidence: "The kubelet has said at least twice, over eight seconds or more and since the deletion, in an Event of reason FailedKillPod about this pod, that signalling a container of the pod failed in the runtime, and once of this one; " +
 			"the number of the container is compared with containerd's. It has said so of late: a kubelet that tries to stop the container again waits for the grace period first. " +
 			"The container's first process lives, SIGKILL is not pending in any of its threads, and the shim answers that it runs. " +
 			"Whoever may create Events in the pod's namespace can have made the Event, so it is inferred.",
@@ -39,23 +39,25 @@ var RuntimeCommandFailing = &diagnose.Rule{
 		if f == nil || f.Step != fact.StepContainer && f.Step != fact.StepSandbox || f.TimedOut() || !f.Persists(p) || !f.StillTries(p) || !ofLate(p, f) || fact.Relieved(p, f) {
 			return nil
 		}
-		_, text, ok := strings.Cut(f.Error, afterKill)
-		c, known := p.Container(f.ID)
-		if !ok || !known {
-			return nil
-		}
-		first := alive(p, c)
-		if first == nil {
-			return nil
-		}
-		out := diagnose.Finding{Container: c.Name, Confidence: diagnose.Inferred, Objects: diagnose.Objects{
+		// containerd stops the containers in any order, and each try ends with the first one that fails.
+		var out []diagnose.Finding
+		for i := range p.Containers {
+			c := &p.Containers[i]
+			f := fact.SandboxStop(naming(onlySignals(p), c.ID))
+			if f == nil || f.ID != c.ID {
+				continue
+			}
+			_, text, ok := strings.Cut(f.Error, afterKill)
+			first := alive(p, c)
+			if !ok || first == nil {
+				continue
+			}
+			found := about(c, diagnose.Inferred)
 			// The end of the line that the runtime has printed stands there as \n.
-			Process: diagnose.ProcessOf(p, first), Error: strings.TrimSuffix(text, `\n`),
-		}}
-		if c.Kind == evidence.Sandbox {
-			out.Container, out.Variants = "", []string{aboutSandbox}
+			found.Objects = diagnose.Objects{Process: diagnose.ProcessOf(p, first), Error: strings.TrimSuffix(text, `\n`)}
+			out = append(out, found)
 		}
-		return []diagnose.Finding{out}
+		return out
 	},
 }
 
@@ -79,6 +81,13 @@ func onlySignals(p *evidence.Pod) *evidence.Pod {
 			return &of
 		}
 	}
+	return &of
+}
+
+// naming returns the pod with those of the kubelet's failures that name a container.
+func naming(p *evidence.Pod, id string) *evidence.Pod {
+	of := *p
+	of.KillFailures = slices.DeleteFunc(slices.Clone(p.KillFailures), func(f evidence.KillFailure) bool { return !strings.Contains(f.Text, `\"`+id+`\"`) })
 	return &of
 }
 
