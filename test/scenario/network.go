@@ -13,7 +13,7 @@ const PodNetwork Need = "a network of the pod's own"
 // network lists the incidents in which the pod's network is not taken down, and innocent
 // ones that look like them.
 func network() []Scenario {
-	all := []Scenario{cniFails(), cniHangs(), cniScanned(), cniSlow(), cniFailsOnce(), cniAddHangs(), cniAddAgainHangs(), cniAddSlow()}
+	all := []Scenario{cniFails(), cniTimesOut(), cniFailsBefore(), cniHangs(), cniScanned(), cniSlow(), cniFailsOnce(), cniAddHangs(), cniAddAgainHangs(), cniAddSlow()}
 	for i := range all {
 		all[i] = withPlugin(all[i])
 	}
@@ -116,6 +116,29 @@ func cniFails() Scenario {
 		Says:  []string{"locked in phase Sandbox", "the CNI plugin " + pluginName + " fails", "connect: connection refused", "kubectl get pods"},
 		Heal:  asBefore,
 	}
+}
+
+// cniTimesOut is a plugin that gives up on a request of its own, with the words that containerd has for one of the kubelet's.
+func cniTimesOut() Scenario {
+	s := cniFails()
+	s.Name = "cni-del-times-out"
+	s.Story = "a CNI plugin fails to take down the pod's network each time, because its own request to the API server has got no answer in time"
+	s.Break = onDelete(`sleep 3
+echo '{"cniVersion":"1.0.0","code":11,"msg":"error getting ClusterInformation: Get \"https://10.96.0.1:443/apis/crd.projectcalico.org/v1/clusterinformations/default\": context deadline exceeded"}'
+exit 1`)
+	s.Proof = "[ -z \"$(tasks)\" ]\n" + logged(pluginName+".*context deadline exceeded")
+	s.Says = []string{"locked in phase Sandbox", "the CNI plugin " + pluginName + " fails", "error getting ClusterInformation", "context deadline exceeded", "kubectl get pods"}
+	return s
+}
+
+// cniFailsBefore is a pod of which the container has ended for good before somebody deletes it, as that of a Job: the kubelet
+// stops it then, and has told of the failure before the deletion.
+func cniFailsBefore() Scenario {
+	s := cniFails()
+	s.Name = "cni-del-fails-before"
+	s.Story = "a CNI plugin fails to take down the network of a pod that has ended by itself, which is deleted later"
+	s.Break = inTurn(s.Break, onNode(findShim+"kill -KILL $victim\nuntil "+logged(pluginName+".*connection refused")+"; do sleep 1; done\nsleep 10"))
+	return s
 }
 
 func cniHangs() Scenario {

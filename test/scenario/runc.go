@@ -2,6 +2,7 @@ package scenario
 
 import (
 	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -10,7 +11,7 @@ import (
 // commands lists the incidents in which a command of the runtime, such as runc kill, hangs or
 // fails, and innocent ones that look like them.
 func commands() []Scenario {
-	all := []Scenario{runcHangs(), runcHangsOn(), runcHangsOnRestart(), runcHangsInGrace(), runcDeleteHangs(), runcExecHangs(), runcLeaves(), runcFails(), runcFailsSandbox(), runcSlow(), runcSlowInGrace(), runcFailsOnce(), runcHangsAfterHook(), runcFailsInGrace(), runcHangsAfterEnd()}
+	all := []Scenario{runcHangs(), runcHangsOn(), runcHangsOnRestart(), runcHangsInGrace(), runcDeleteHangs(), runcExecHangs(), runcLeaves(), runcFails(), runcFailsSeveral(), runcFailsSandbox(), runcSlow(), runcSlowInGrace(), runcFailsOnce(), runcHangsAfterHook(), runcFailsInGrace(), runcHangsAfterEnd()}
 	for i := range all {
 		all[i].Prepare = installRunc
 	}
@@ -154,7 +155,7 @@ func runcHangsInGrace() Scenario {
 		Proof: hangs,
 		Cause: "RuntimeCommandHanging",
 		Says: []string{"the shim cannot go on with container main: runc kill (PID", "does not return",
-			"runc waits for its child sleep (PID", "clock_nanosleep", "may have got no stop signal"},
+			"runc waits for its child sleep (PID", "clock_nanosleep", "may have got no stop signal", "send SIGTERM to the container's first process by hand"},
 		InGrace: true, Long: true,
 		Heal: runcAsBefore,
 	}
@@ -418,6 +419,26 @@ func runcFails() Scenario {
 			"did not terminate successfully: exit status 1", "unable to signal init: permission denied", "kill -KILL"},
 		Heal: runcAsBefore,
 	}
+}
+
+// runcFailsSeveral is runcFails of a pod with sidecars. Each try of the kubelet tells of all of them, in the order in which they
+// failed, before it tells which of them containerd has tried to stop first for the sandbox.
+func runcFailsSeveral() Scenario {
+	s := runcFails()
+	s.Name = "runc-kill-fails-several"
+	s.Story += ", or another one of the pod's four"
+	for _, name := range []string{"proxy", "logs", "metrics"} {
+		s.Pod.Containers = append(s.Pod.Containers, corev1.Container{Name: name, Image: VictimImage, Command: []string{"/victim", "drain", "0"}})
+	}
+	s.Break = onNode(`for task in $(tasks); do
+  grep -qs victim /proc/$task/comm || continue
+  file=` + runcDirectory + `/$(grep -o '[0-9a-f]\{64\}' /proc/$task/cgroup | tail -n 1)-kill
+  echo "` + strings.ReplaceAll(runcFailure, `"`, `\"`) + `" >$file
+  echo $file >>/run/scenario-$NAME.files
+done`)
+	s.Says = []string{"locked in phase StopSignal", "could not be killed, and lives: the runtime has failed each time", "unable to signal init: permission denied", "kill -KILL"}
+	s.Heal = onNode("xargs rm -f </run/scenario-$NAME.files")
+	return s
 }
 
 // runcFailsInGrace is runcFails of a shell that would not have heeded its stop signal: it has got none.
