@@ -187,7 +187,7 @@ func preStopSlept() Scenario {
 
 // loopsShortly is a shell that a reading often finds between two programs: it stays the same verdict.
 func loopsShortly() Scenario {
-	spec := pod(90, BusyboxImage, "sh", "-c", "while true; do /bin/true; done")
+	spec := pod(150, BusyboxImage, "sh", "-c", "while true; do /bin/true; done")
 	spec.Containers[0].Resources.Limits = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("50m")}
 	return Scenario{
 		Name:    "shell-loops-shortly",
@@ -207,8 +207,8 @@ func readsBetween() Scenario {
 	return Scenario{
 		Name:    "shell-reads-between",
 		Story:   "a shell without a trap is PID 1, runs a short program from time to time and waits in a command of its own in between",
-		Pod:     pod(90, BusyboxImage, "sh", "-c", "mkfifo /fifo; exec 3<>/fifo; while true; do date; read -t 25 line <&3; done"),
-		Break:   onNode(known),
+		Pod:     pod(150, BusyboxImage, "sh", "-c", "mkfifo /fifo; exec 3<>/fifo; while true; do date; read -t 25 line <&3; done"),
+		Break:   onNode(knownLong),
 		Proof:   noHandler,
 		Cause:   "ShellPID1NoTrap",
 		Says:    []string{"container main", "shell sh", "SIGTERM"},

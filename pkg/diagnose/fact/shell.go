@@ -33,7 +33,7 @@ func Shell(t *evidence.Task) bool {
 // for errors of its own as well: dash and busybox block all for a moment when they start a program, or have missed the end
 // of one, and no shell takes signals with sigwait or signalfd.
 func mayBlock(t *evidence.Task, shell bool, sig evidence.Signal) bool {
-	return t.Blocked.Has(sig) && !(shell && t.Blocked.Has(evidence.SIGSEGV))
+	return t.Blocked.Has(sig) && (!shell || !t.Blocked.Has(evidence.SIGSEGV))
 }
 
 // ShellOverChild reports whether the process is a shell that runs a program.
