@@ -317,7 +317,7 @@ echo $! >/run/scenario-'$NAME'.mounter
 	s.Proof = loopLeft + " && dmsetup info " + mapped + " && kill -0 $(cat /run/scenario-$NAME.mounter)"
 	s.Cause, s.Family = "BlockVolumeUnmapFailed", "Mapped"
 	s.Says = []string{"locked in phase Volumes", "block volume data (claim ", "logical volume scenario-block-at-times/data", "is active on it", "dmsetup info " + mapped, "eactivate it"}
-	s.Heal = onNode("end KILL /run/scenario-$NAME.mounter\numount " + dir + " || :\nuntil dmsetup remove " + mapped + "; do sleep 1; umount " + dir + " || :; done\n" + endLoops + runCSI(s.Name))
+	s.Heal = onNode("end KILL /run/scenario-$NAME.mounter\numount " + dir + " || :\nwhile dmsetup info " + mapped + " >/dev/null 2>&1 && ! dmsetup remove " + mapped + "; do sleep 1; umount " + dir + " || :; done\n" + endLoops + runCSI(s.Name))
 	return s
 }
 

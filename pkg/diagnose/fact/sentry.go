@@ -8,7 +8,7 @@ import (
 
 // RunscV1 is the runtime of gVisor: a program of the node, the sentry, is the kernel of all
 // containers of a pod. Other programs of it, its gofers, open files for it.
-const RunscV1 = "io.containerd.runsc.v1"
+const RunscV1 = evidence.RunscV1
 
 // UnderGVisor reports whether the pod's containers run under gVisor.
 func UnderGVisor(p *evidence.Pod) bool {
