@@ -109,6 +109,9 @@ func (c *Cluster) run(ctx context.Context, stdin string, args ...string) (string
 	cmd.Stdout, cmd.Stderr = &out, &errs
 	cmd.WaitDelay = 5 * time.Second
 	if err := cmd.Run(); err != nil {
+		if cause := context.Cause(ctx); cause != nil {
+			err = cause
+		}
 		// A script for a node is long, and in the checkout.
 		shown, _, _ := strings.Cut(strings.Join(args, " "), ";")
 		return out.String(), fmt.Errorf("cluster %s: %w\n%s", shown, err, strings.TrimSpace(errs.String()+out.String()))
