@@ -5,8 +5,12 @@ CACHE   := $(or $(NODEAGENT_CACHE),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/nodeag
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 IMAGE   ?= ghcr.io/nodeagent-io/nodeagent:latest
 CLUSTER := $(CURDIR)/bin/cluster
-LINTER  := $(CACHE)/tools/golangci-lint-v2.15.0
+LINTER  := $(CACHE)/tools/golangci-lint-v2.15.0-$(GOTOOLCHAIN)
 PROMTOOL := $(CACHE)/tools/promtool
+
+# The toolchain that go.mod names, for all modules, whatever Go the machine has: the go
+# command fetches it from the module proxy.
+export GOTOOLCHAIN := go$(shell awk '$$1 == "go" {print $$2}' go.mod)
 
 # Each package is compiled once for linters, tests and images alike, so that a first run
 # does not take half an hour. Nobody debugs what is built here: it has no debug information.

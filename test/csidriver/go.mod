@@ -1,6 +1,6 @@
 module github.com/nodeagent-io/nodeagent/test/csidriver
 
-go 1.26.6
+go 1.27.4
 
 require (
 	github.com/container-storage-interface/spec v1.9.0

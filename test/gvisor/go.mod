@@ -1,6 +1,6 @@
 module github.com/nodeagent-io/nodeagent/test/gvisor
 
-go 1.26.0
+go 1.27.4
 
 tool gvisor.dev/gvisor/runsc
 
