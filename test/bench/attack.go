@@ -11,7 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/nodeagent-io/nodeagent/test/scenario"
+	"github.com/nodeagent-io/nodeagent/test/bed"
 )
 
 const (
@@ -28,31 +28,31 @@ const (
 type attacker struct {
 	what string
 	// pods terminate while the agent is watched; nil for none.
-	pods func(*scenario.Node) []*corev1.Pod
+	pods func(*bed.Node) []*corev1.Pod
 	// run is done on the node as it begins, IP being the agent's; "" for nothing.
 	run string
 }
 
 var attackers = []attacker{
-	{what: "nothing: one pod that waits for SIGKILL", pods: func(n *scenario.Node) []*corev1.Pod {
-		return []*corev1.Pod{attackPod(n, 0, scenario.BusyboxImage, "sleep", "3600")}
+	{what: "nothing: one pod that waits for SIGKILL", pods: func(n *bed.Node) []*corev1.Pod {
+		return []*corev1.Pod{attackPod(n, 0, bed.BusyboxImage, "sleep", "3600")}
 	}},
 	{what: "8,000 connections to its port", run: `bash -c 'ulimit -n 9000; for i in $(seq 8000); do exec {fd}<>/dev/tcp/IP/9732; done 2>/dev/null; sleep 40' >/dev/null 2>&1 &`,
-		pods: func(n *scenario.Node) []*corev1.Pod {
-			return []*corev1.Pod{attackPod(n, 0, scenario.BusyboxImage, "sleep", "3600")}
+		pods: func(n *bed.Node) []*corev1.Pod {
+			return []*corev1.Pod{attackPod(n, 0, bed.BusyboxImage, "sleep", "3600")}
 		}},
 	// A native node's PIDs are this machine's, which has 32,768 of them by default.
-	{what: "20,000 threads in a pod", pods: func(n *scenario.Node) []*corev1.Pod {
-		return []*corev1.Pod{attackPod(n, 0, scenario.ProgramsImage, "python3", "-c",
+	{what: "20,000 threads in a pod", pods: func(n *bed.Node) []*corev1.Pod {
+		return []*corev1.Pod{attackPod(n, 0, bed.ProgramsImage, "python3", "-c",
 			"import threading,time; threading.stack_size(32768); [threading.Thread(target=time.sleep, args=(10**6,)).start() for _ in range(20000)]; time.sleep(10**6)")}
 	}},
-	{what: "20,000 mounts of 250 bytes, 64 processes that see them", pods: func(n *scenario.Node) []*corev1.Pod {
+	{what: "20,000 mounts of 250 bytes, 64 processes that see them", pods: func(n *bed.Node) []*corev1.Pod {
 		return []*corev1.Pod{mounter(n, 0, "20000x250")}
 	}},
-	{what: "the same in four pods, names of 4,000 bytes", pods: func(n *scenario.Node) []*corev1.Pod {
+	{what: "the same in four pods, names of 4,000 bytes", pods: func(n *bed.Node) []*corev1.Pod {
 		return []*corev1.Pod{mounter(n, 0, "20000x4000"), mounter(n, 1, "20000x4000"), mounter(n, 2, "20000x4000"), mounter(n, 3, "20000x4000")}
 	}},
-	{what: "110 terminating pods of 700 KB, and a capture", pods: func(n *scenario.Node) []*corev1.Pod {
+	{what: "110 terminating pods of 700 KB, and a capture", pods: func(n *bed.Node) []*corev1.Pod {
 		var pods []*corev1.Pod
 		for i := range crowd {
 			pods = append(pods, largePod(n, i))
@@ -63,15 +63,15 @@ var attackers = []attacker{
 
 // attack measures the agent's memory and processor time while a tenant does its worst.
 func attack(ctx context.Context) (rows []row, err error) {
-	c, err := scenario.Find(ctx)
+	c, err := bed.Find(ctx)
 	if err != nil {
 		return nil, err
 	}
 	node := c.Nodes[0]
-	if err := scenario.Images(ctx, c, []scenario.Scenario{{Pod: corev1.PodSpec{Containers: []corev1.Container{{Image: scenario.ProgramsImage}}}}}); err != nil {
+	if err := bed.Images(ctx, c, []bed.Scenario{{Fault: bed.Fault{Pod: corev1.PodSpec{Containers: []corev1.Container{{Image: bed.ProgramsImage}}}}}}); err != nil {
 		return nil, err
 	}
-	if err := scenario.Install(ctx, c); err != nil {
+	if err := bed.Install(ctx, c); err != nil {
 		return nil, err
 	}
 	for _, a := range attackers {
@@ -86,7 +86,7 @@ func attack(ctx context.Context) (rows []row, err error) {
 }
 
 // measure attacks an agent that has just been started, and watches it.
-func (a *attacker) measure(ctx context.Context, node *scenario.Node) (r row, err error) {
+func (a *attacker) measure(ctx context.Context, node *bed.Node) (r row, err error) {
 	old, err := node.AgentPod(ctx)
 	if err != nil {
 		return row{}, err
@@ -101,7 +101,7 @@ func (a *attacker) measure(ctx context.Context, node *scenario.Node) (r row, err
 			_ = patchErr // it may have gone
 			_ = pods.Delete(ctx, name, metav1.DeleteOptions{GracePeriodSeconds: new(int64)})
 		}
-		err = errors.Join(err, scenario.Until(ctx, "the attackers to go", func() (bool, string) {
+		err = errors.Join(err, bed.Until(ctx, "the attackers to go", func() (bool, string) {
 			list, err := pods.List(ctx, metav1.ListOptions{LabelSelector: "attack"})
 			if err != nil {
 				return false, err.Error()
@@ -117,7 +117,7 @@ func (a *attacker) measure(ctx context.Context, node *scenario.Node) (r row, err
 		}
 		names = append(names, p.Name)
 	}
-	if err := scenario.Until(begins, "the attack to begin", func() (bool, string) {
+	if err := bed.Until(begins, "the attack to begin", func() (bool, string) {
 		list, err := pods.List(begins, metav1.ListOptions{LabelSelector: "attack"})
 		if err != nil {
 			return false, err.Error()
@@ -139,11 +139,11 @@ func (a *attacker) measure(ctx context.Context, node *scenario.Node) (r row, err
 		}
 	}
 	// A new agent, whose peak is that of the attack and which has to list what there is.
-	if err := node.API.CoreV1().Pods(scenario.AgentNamespace).Delete(ctx, old.Name, metav1.DeleteOptions{}); err != nil {
+	if err := node.API.CoreV1().Pods(bed.AgentNamespace).Delete(ctx, old.Name, metav1.DeleteOptions{}); err != nil {
 		return row{}, err
 	}
 	var agent *corev1.Pod
-	if err := scenario.Until(begins, "the new agent", func() (bool, string) {
+	if err := bed.Until(begins, "the new agent", func() (bool, string) {
 		agent, err = node.AgentPod(begins)
 		return err == nil && agent.UID != old.UID && agent.Status.ContainerStatuses[0].Ready, "not there yet"
 	}); err != nil {
@@ -163,7 +163,7 @@ func (a *attacker) measure(ctx context.Context, node *scenario.Node) (r row, err
 	}
 	capture := ""
 	if len(names) > 1 {
-		if _, err := node.Capture(ctx, names[0], scenario.ShortWait); err != nil {
+		if _, err := node.Capture(ctx, names[0], bed.ShortWait); err != nil {
 			capture = "; the capture failed: " + err.Error()
 		}
 	}
@@ -211,7 +211,7 @@ func (a *attacker) measure(ctx context.Context, node *scenario.Node) (r row, err
 
 // peak returns the most memory that the agent's container has taken, with the pages of
 // files that are counted for it.
-func peak(ctx context.Context, node *scenario.Node) (int64, error) {
+func peak(ctx context.Context, node *bed.Node) (int64, error) {
 	out, err := node.Exec(ctx, `for p in $(pgrep -x nodeagent); do
   tr '\0' ' ' </proc/$p/cmdline | grep -q ' run' || continue
   sed -n 's/^[0-9]*:memory:\(.*\)/\/sys\/fs\/cgroup\/memory\1\/memory.max_usage_in_bytes/p; s/^0::\(.*\)/\/sys\/fs\/cgroup\1\/memory.peak/p' /proc/$p/cgroup
@@ -224,7 +224,7 @@ done | xargs cat 2>/dev/null`)
 }
 
 // attackPod returns a pod with a grace period that outlasts the attack.
-func attackPod(n *scenario.Node, i int, image string, command ...string) *corev1.Pod {
+func attackPod(n *bed.Node, i int, image string, command ...string) *corev1.Pod {
 	p := sleeper(n.Name, i)
 	p.Name, p.Namespace, p.Labels = fmt.Sprintf("attack-%d", i), n.Namespace(), map[string]string{"attack": "yes"}
 	grace := int64(attackTakes.Seconds())
@@ -235,8 +235,8 @@ func attackPod(n *scenario.Node, i int, image string, command ...string) *corev1
 }
 
 // mounter returns a pod of the victim that mounts.
-func mounter(n *scenario.Node, i int, mounts string) *corev1.Pod {
-	p := attackPod(n, i, scenario.VictimImage, "/victim", "mounts", mounts)
+func mounter(n *bed.Node, i int, mounts string) *corev1.Pod {
+	p := attackPod(n, i, bed.VictimImage, "/victim", "mounts", mounts)
 	privileged := true
 	p.Spec.Containers[0].SecurityContext = &corev1.SecurityContext{Privileged: &privileged}
 	return p
@@ -244,8 +244,8 @@ func mounter(n *scenario.Node, i int, mounts string) *corev1.Pod {
 
 // largePod returns a pod whose object has 700 KB. The kubelet refuses it, so that it
 // costs the node nothing, and a finalizer keeps it.
-func largePod(n *scenario.Node, i int) *corev1.Pod {
-	p := attackPod(n, i, scenario.BusyboxImage, "true")
+func largePod(n *bed.Node, i int) *corev1.Pod {
+	p := attackPod(n, i, bed.BusyboxImage, "true")
 	p.Finalizers = []string{"nodeagent.test/attack"}
 	p.Spec.NodeSelector = map[string]string{"nodeagent.test/attack": "nowhere"}
 	for k := range 7 {

@@ -12,7 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/nodeagent-io/nodeagent/test/scenario"
+	"github.com/nodeagent-io/nodeagent/test/bed"
 )
 
 const (
@@ -31,16 +31,16 @@ const (
 
 // hung measures the agent while many pods of a native node terminate, before containerd is stopped and after that.
 func hung(ctx context.Context) (rows []row, err error) {
-	c, err := scenario.Find(ctx)
+	c, err := bed.Find(ctx)
 	if err != nil {
 		return nil, err
 	}
-	i := slices.IndexFunc(c.Nodes, func(n *scenario.Node) bool { return !n.Emulated() })
+	i := slices.IndexFunc(c.Nodes, func(n *bed.Node) bool { return !n.Emulated() })
 	if i < 0 {
 		return nil, errors.New(`no node of the cluster is native; make cluster-up NODES="vm native" starts one`)
 	}
 	node := c.Nodes[i]
-	if err := scenario.Install(ctx, c); err != nil {
+	if err := bed.Install(ctx, c); err != nil {
 		return nil, err
 	}
 	if err := makeNamespace(ctx, node); err != nil {
@@ -66,7 +66,7 @@ func hung(ctx context.Context) (rows []row, err error) {
 	}
 	begins, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	if err := scenario.Until(begins, fmt.Sprintf("%d pods to run", drained), func() (bool, string) {
+	if err := bed.Until(begins, fmt.Sprintf("%d pods to run", drained), func() (bool, string) {
 		n, err := countRunning(begins, node, namespace)
 		return err == nil && n == drained, fmt.Sprint(n, " run ", err)
 	}); err != nil {
@@ -119,17 +119,17 @@ func hung(ctx context.Context) (rows []row, err error) {
 }
 
 // awaitHung returns when that many pods are first seen to have the condition ContainerdHung.
-func awaitHung(ctx context.Context, node *scenario.Node, many int) (time.Time, error) {
+func awaitHung(ctx context.Context, node *bed.Node, many int) (time.Time, error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	err := scenario.Until(ctx, fmt.Sprintf("ContainerdHung on %d pods", many), func() (bool, string) {
+	err := bed.Until(ctx, fmt.Sprintf("ContainerdHung on %d pods", many), func() (bool, string) {
 		list, err := node.API.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{})
 		if err != nil {
 			return false, err.Error()
 		}
 		n := 0
 		for i := range list.Items {
-			if c := scenario.Condition(&list.Items[i]); c != nil && c.Status == corev1.ConditionTrue && c.Reason == "ContainerdHung" {
+			if c := bed.Condition(&list.Items[i]); c != nil && c.Status == corev1.ConditionTrue && c.Reason == "ContainerdHung" {
 				n++
 			}
 		}
@@ -148,7 +148,7 @@ func (l loops) String() string {
 }
 
 // countLoops reads what the agent has done since its start.
-func countLoops(ctx context.Context, node *scenario.Node) (l loops, err error) {
+func countLoops(ctx context.Context, node *bed.Node) (l loops, err error) {
 	metrics, err := node.Metrics(ctx)
 	if err != nil {
 		return l, err
@@ -183,7 +183,7 @@ func (l loops) since(before loops) loops {
 }
 
 // watchLoops counts for hungWindow.
-func watchLoops(ctx context.Context, node *scenario.Node) (loops, error) {
+func watchLoops(ctx context.Context, node *bed.Node) (loops, error) {
 	before, err := countLoops(ctx, node)
 	if err != nil {
 		return loops{}, err

@@ -20,7 +20,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/nodeagent-io/nodeagent/pkg/agent"
-	"github.com/nodeagent-io/nodeagent/test/scenario"
+	"github.com/nodeagent-io/nodeagent/test/bed"
 )
 
 const (
@@ -44,7 +44,7 @@ const (
 // idle measures the agent beside a crowd of running pods, while nothing
 // terminates.
 func idle(ctx context.Context) (rows []row, err error) {
-	c, err := scenario.Find(ctx)
+	c, err := bed.Find(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -58,7 +58,7 @@ func idle(ctx context.Context) (rows []row, err error) {
 		return nil, fmt.Errorf("%d pods of namespace %s are there: wait until make e2e or make demo has ended", n, node.Namespace())
 	}
 	progress("  installing the agent")
-	if err := scenario.Install(ctx, c); err != nil {
+	if err := bed.Install(ctx, c); err != nil {
 		return nil, err
 	}
 	defer func() {
@@ -94,7 +94,7 @@ func idle(ctx context.Context) (rows []row, err error) {
 // gatherCrowd starts pods until there is the crowd, or the time is over, and
 // tells how many run. Those that do not are deleted: what is measured is beside
 // running pods.
-func gatherCrowd(ctx context.Context, node *scenario.Node) (running int, took time.Duration, err error) {
+func gatherCrowd(ctx context.Context, node *bed.Node) (running int, took time.Duration, err error) {
 	begin := time.Now()
 	if err := makeNamespace(ctx, node); err != nil {
 		return 0, 0, err
@@ -107,7 +107,7 @@ func gatherCrowd(ctx context.Context, node *scenario.Node) (running int, took ti
 	late, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	made, said := 0, 0
-	err = scenario.Until(late, fmt.Sprintf("%d pods to run", crowd), func() (bool, string) {
+	err = bed.Until(late, fmt.Sprintf("%d pods to run", crowd), func() (bool, string) {
 		n, err := countRunning(late, node, namespace)
 		if err != nil {
 			return false, err.Error()
@@ -137,7 +137,7 @@ func gatherCrowd(ctx context.Context, node *scenario.Node) (running int, took ti
 	// looks at it until it has.
 	gone, cancelGone := context.WithTimeout(ctx, patience)
 	defer cancelGone()
-	if err := scenario.Until(gone, "the deleted pods to go", func() (bool, string) {
+	if err := bed.Until(gone, "the deleted pods to go", func() (bool, string) {
 		list, err := pods.List(gone, metav1.ListOptions{})
 		if err != nil {
 			return false, err.Error()
@@ -157,7 +157,7 @@ func gatherCrowd(ctx context.Context, node *scenario.Node) (running int, took ti
 }
 
 // makeNamespace makes this program's own.
-func makeNamespace(ctx context.Context, node *scenario.Node) error {
+func makeNamespace(ctx context.Context, node *bed.Node) error {
 	_, err := node.API.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}, metav1.CreateOptions{})
 	if err != nil {
 		return fmt.Errorf("%w; kubectl delete namespace %s, should another run have left it", err, namespace)
@@ -166,7 +166,7 @@ func makeNamespace(ctx context.Context, node *scenario.Node) error {
 }
 
 // countRunning counts the running pods of a namespace, or all, on the node.
-func countRunning(ctx context.Context, node *scenario.Node, namespace string) (int, error) {
+func countRunning(ctx context.Context, node *bed.Node, namespace string) (int, error) {
 	list, err := node.API.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{FieldSelector: "status.phase=Running,spec.nodeName=" + node.Name})
 	if err != nil {
 		return 0, fmt.Errorf("list running pods: %w", err)
@@ -188,7 +188,7 @@ func sleeper(node string, i int) *corev1.Pod {
 			EnableServiceLinks:            &no,
 			TerminationGracePeriodSeconds: &grace,
 			Containers: []corev1.Container{{
-				Name: "main", Image: scenario.BusyboxImage, ImagePullPolicy: corev1.PullNever,
+				Name: "main", Image: bed.BusyboxImage, ImagePullPolicy: corev1.PullNever,
 				Command: []string{"sleep", "2147483647"},
 			}},
 		},
@@ -197,12 +197,12 @@ func sleeper(node string, i int) *corev1.Pod {
 
 // disperse deletes the namespace and waits until its pods are gone from the
 // node.
-func disperse(ctx context.Context, node *scenario.Node) error {
+func disperse(ctx context.Context, node *bed.Node) error {
 	progress("  deleting the pods")
 	if err := node.API.CoreV1().Namespaces().Delete(ctx, namespace, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("delete namespace %s: %w", namespace, err)
 	}
-	return scenario.Until(ctx, "namespace "+namespace+" to go", func() (bool, string) {
+	return bed.Until(ctx, "namespace "+namespace+" to go", func() (bool, string) {
 		_, err := node.API.CoreV1().Namespaces().Get(ctx, namespace, metav1.GetOptions{})
 		if err != nil {
 			return apierrors.IsNotFound(err), err.Error()
@@ -224,7 +224,7 @@ type usage struct {
 
 // usages reads on the node the agent's process and its helper, which may not
 // run; and how much time on the CPU the program needs to start there.
-func usages(ctx context.Context, node *scenario.Node) (agent, helper *usage, err error) {
+func usages(ctx context.Context, node *bed.Node) (agent, helper *usage, err error) {
 	out, err := node.Exec(ctx, `for p in $(pgrep -x nodeagent); do
   echo process $p $(tr '\0' ' ' </proc/$p/cmdline)
   grep -E '^(VmRSS|RssAnon|RssFile):' /proc/$p/status
@@ -269,7 +269,7 @@ done`)
 }
 
 // watchIdle watches the agent for a while in which nothing terminates.
-func watchIdle(ctx context.Context, node *scenario.Node) ([]row, error) {
+func watchIdle(ctx context.Context, node *bed.Node) ([]row, error) {
 	slowness, err := emulation(ctx, node)
 	if err != nil {
 		return nil, err
@@ -391,7 +391,7 @@ func value(metrics, name string) (float64, error) {
 
 // emulation returns how many times the CPU the agent's program takes on the node for
 // what it takes here: `nodeagent explain`, which is mostly its start.
-func emulation(ctx context.Context, node *scenario.Node) (float64, error) {
+func emulation(ctx context.Context, node *bed.Node) (float64, error) {
 	const times = 10
 	// A container's program cannot be named on the node but by a process of it.
 	out, err := node.Exec(ctx, fmt.Sprintf(`exe=/proc/$(pgrep -o -x nodeagent)/exe; for i in $(seq %d); do $exe explain >/dev/null || exit 1; done; cat /proc/$$/stat | sed 's/.*) //'`, times))
@@ -422,7 +422,7 @@ type traffic struct{ watches, writes, reads int }
 
 // requests reads the API server's audit log. A watch has an entry when it
 // starts and one when it ends.
-func requests(ctx context.Context, node *scenario.Node, pod string, begin, end time.Time) (traffic, error) {
+func requests(ctx context.Context, node *bed.Node, pod string, begin, end time.Time) (traffic, error) {
 	var t traffic
 	path, err := node.AuditLog(ctx)
 	if err != nil {
@@ -473,7 +473,7 @@ func requests(ctx context.Context, node *scenario.Node, pod string, begin, end t
 // would take untrimmed: memory in use after a collection, with and without. The
 // objects are those of the node's pods, some of them more than once where fewer
 // run.
-func cacheSize(ctx context.Context, node *scenario.Node) (row, error) {
+func cacheSize(ctx context.Context, node *bed.Node) (row, error) {
 	list, err := node.API.CoreV1().Pods("").List(ctx, metav1.ListOptions{FieldSelector: "spec.nodeName=" + node.Name})
 	if err != nil {
 		return row{}, fmt.Errorf("list pods: %w", err)

@@ -23,7 +23,7 @@ import (
 	"time"
 
 	"github.com/nodeagent-io/nodeagent/pkg/proc/probe"
-	"github.com/nodeagent-io/nodeagent/test/scenario"
+	"github.com/nodeagent-io/nodeagent/test/bed"
 )
 
 // A row is one line of the table. What has no target is told for comparison.
@@ -133,7 +133,7 @@ func progress(format string, args ...any) {
 
 // file returns a file of the checkout.
 func file(elements ...string) string {
-	return filepath.Join(append([]string{scenario.Root()}, elements...)...)
+	return filepath.Join(append([]string{bed.Root()}, elements...)...)
 }
 
 func indent(text string) string {

@@ -6,7 +6,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/nodeagent-io/nodeagent/test/scenario"
+	"github.com/nodeagent-io/nodeagent/test/bed"
 )
 
 func TestParseBenchmarks(t *testing.T) {
@@ -25,7 +25,7 @@ PASS
 }
 
 func TestLatencies(t *testing.T) {
-	rows := latencies(scenario.Results{
+	rows := latencies(bed.Results{
 		{Name: "handles-term", Node: "native1", Verdict: "silent"},
 		{Name: "shell-pid1", Node: "native1", Deletion: 7123 * time.Millisecond, Deadline: -22900 * time.Millisecond, Warning: "FailedPreStopHook", Warned: 9 * time.Second},
 		{Name: "shell-pid1", Node: "vm1", Deletion: time.Minute},

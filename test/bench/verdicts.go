@@ -7,7 +7,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/nodeagent-io/nodeagent/test/scenario"
+	"github.com/nodeagent-io/nodeagent/test/bed"
 )
 
 // The limits of the verdicts' latencies: from the deadline or, where the cause
@@ -37,7 +37,7 @@ func verdicts(context.Context) ([]row, error) {
 	if dir == "" {
 		return hint, nil
 	}
-	results, err := scenario.ReadResults(dir)
+	results, err := bed.ReadResults(dir)
 	if err != nil || len(results) == 0 {
 		return hint, err
 	}
@@ -45,7 +45,7 @@ func verdicts(context.Context) ([]row, error) {
 }
 
 // warned tells when the kubelet's own first warning about the pod came, from the deletion or from the deadline, as the verdict.
-func warned(r *scenario.Result, fromDeletion bool) string {
+func warned(r *bed.Result, fromDeletion bool) string {
 	if r.Warning == "" {
 		return "none while the fault lasted"
 	}
@@ -56,7 +56,7 @@ func warned(r *scenario.Result, fromDeletion bool) string {
 	return fmt.Sprintf("%s (%s)", after.Round(time.Second), r.Warning)
 }
 
-func latencies(results scenario.Results) []row {
+func latencies(results bed.Results) []row {
 	rows := []row{{what: "Latency of verdicts", measured: "in the last run of each"}}
 	for _, l := range limits {
 		r := row{what: "  " + l.scenario + ": deadline to Event"}
@@ -64,7 +64,7 @@ func latencies(results scenario.Results) []row {
 			r.what = "  " + l.scenario + ": deletion to Event"
 		}
 		r.target = "≤" + l.limit.String()
-		i := slices.IndexFunc(results, func(e scenario.Result) bool { return e.Name == l.scenario })
+		i := slices.IndexFunc(results, func(e bed.Result) bool { return e.Name == l.scenario })
 		switch {
 		case i < 0:
 			r.target, r.measured = "", "not in the run"

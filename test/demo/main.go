@@ -16,6 +16,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
+	"github.com/nodeagent-io/nodeagent/test/bed"
 	"github.com/nodeagent-io/nodeagent/test/scenario"
 )
 
@@ -29,8 +30,8 @@ func main() {
 }
 
 // shown returns the incidents of the demo, one of each layer.
-func shown() []scenario.Scenario {
-	var out []scenario.Scenario
+func shown() []bed.Scenario {
+	var out []bed.Scenario
 	for _, s := range scenario.All() {
 		switch s.Name {
 		case "shell-pid1", "frozen-filesystem", "nfs-server-gone", "shim-stopped", "finalizer", "tini-over-shell":
@@ -41,24 +42,24 @@ func shown() []scenario.Scenario {
 }
 
 func demo(ctx context.Context) (err error) {
-	c, err := scenario.Find(ctx)
+	c, err := bed.Find(ctx)
 	if err != nil {
 		return err
 	}
 	say("Installing nodeagent: kubectl apply -f deploy/daemonset.yaml")
-	if err := scenario.Images(ctx, c, shown()); err != nil {
+	if err := bed.Images(ctx, c, shown()); err != nil {
 		return err
 	}
-	if err := scenario.Install(ctx, c); err != nil {
+	if err := bed.Install(ctx, c); err != nil {
 		return err
 	}
-	var runs []*scenario.Run
+	var runs []*bed.Run
 	for _, s := range shown() {
 		places := c.For(s)
 		if len(places) == 0 {
 			return fmt.Errorf("no node of the cluster offers what %s needs; `bin/cluster up --node vm` adds one", s.Name)
 		}
-		runs = append(runs, &scenario.Run{Scenario: s, Node: places[0][0]})
+		runs = append(runs, &bed.Run{Scenario: s, Node: places[0][0]})
 	}
 	say("Starting %d pods, breaking what they need, and deleting them:", len(runs))
 	for _, r := range runs {
@@ -72,14 +73,14 @@ func demo(ctx context.Context) (err error) {
 		}
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Minute)
 		defer cancel()
-		_ = each(runs, func(r *scenario.Run) error { return r.Discard(ctx) }) // the demo has failed already
+		_ = each(runs, func(r *bed.Run) error { return r.Discard(ctx) }) // the demo has failed already
 	}()
-	if err := each(runs, func(r *scenario.Run) error { return r.Start(ctx) }); err != nil {
+	if err := each(runs, func(r *bed.Run) error { return r.Start(ctx) }); err != nil {
 		return err
 	}
-	if err := each(runs, func(r *scenario.Run) error {
+	if err := each(runs, func(r *bed.Run) error {
 		err := r.Delete(ctx)
-		if errors.Is(err, scenario.ErrNoFault) {
+		if errors.Is(err, bed.ErrNoFault) {
 			fmt.Printf("    %v; it is begun anew\n", err)
 			err = r.Again(ctx)
 		}
@@ -92,7 +93,7 @@ func demo(ctx context.Context) (err error) {
 		return err
 	}
 	say("Waiting for the verdicts, each at most some seconds past its pod's deadline, and for the innocent pod to go")
-	if err := each(runs, func(r *scenario.Run) error {
+	if err := each(runs, func(r *bed.Run) error {
 		if r.Cause == "" {
 			return r.Mend(ctx)
 		}
@@ -115,19 +116,19 @@ func demo(ctx context.Context) (err error) {
 		}
 	}
 	say("The metric, for alerts")
-	metrics := map[*scenario.Node]string{}
+	metrics := map[*bed.Node]string{}
 	for _, r := range runs {
 		if metrics[r.Node] == "" {
 			if metrics[r.Node], err = r.Node.Metrics(ctx); err != nil {
 				return err
 			}
 		}
-		for _, s := range scenario.Series(metrics[r.Node], "stuck_terminating_seconds", string(r.Pod.UID)) {
+		for _, s := range bed.Series(metrics[r.Node], "stuck_terminating_seconds", string(r.Pod.UID)) {
 			fmt.Println("    " + s)
 		}
 	}
 	say("Healing everything; the pods go away")
-	if err := each(runs, func(r *scenario.Run) error {
+	if err := each(runs, func(r *bed.Run) error {
 		if r.Cause == "" {
 			return nil
 		}
@@ -147,7 +148,7 @@ and end it with make cluster-down.`)
 
 // describe prints the parts of kubectl describe that matter here. A pod that has
 // gone meanwhile, on a slow day, has left its Event.
-func describe(ctx context.Context, c *scenario.Cluster, r *scenario.Run) error {
+func describe(ctx context.Context, c *bed.Cluster, r *bed.Run) error {
 	text, err := c.Kubectl(ctx, "-n", r.Pod.Namespace, "describe", "pod", r.Name)
 	if _, gone := r.Current(); apierrors.IsNotFound(gone) {
 		fmt.Printf("    The pod has gone by now. Its Event stays: kubectl get events -n %s\n    %s  %s  %s\n",
@@ -168,7 +169,7 @@ func describe(ctx context.Context, c *scenario.Cluster, r *scenario.Run) error {
 	return nil
 }
 
-func show(ctx context.Context, c *scenario.Cluster, args ...string) error {
+func show(ctx context.Context, c *bed.Cluster, args ...string) error {
 	text, err := c.Kubectl(ctx, args...)
 	for line := range strings.Lines(text) {
 		fmt.Print("    " + line)
@@ -177,7 +178,7 @@ func show(ctx context.Context, c *scenario.Cluster, args ...string) error {
 }
 
 // each does one thing for all runs side by side and returns the first error.
-func each(runs []*scenario.Run, do func(*scenario.Run) error) error {
+func each(runs []*bed.Run, do func(*bed.Run) error) error {
 	errs := make([]error, len(runs))
 	var wg sync.WaitGroup
 	for i, r := range runs {

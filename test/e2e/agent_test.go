@@ -18,17 +18,18 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/nodeagent-io/nodeagent/test/bed"
 	"github.com/nodeagent-io/nodeagent/test/scenario"
 )
 
 // agentJobs returns the checks of how the agent itself behaves, on a node where an
 // incident costs least. Those that stop the agent have their node to themselves,
 // and those that all nodes suffer from the whole cluster.
-func agentJobs(c *scenario.Cluster) []job {
-	first, calm := c.Nodes[:1], c.For(scenario.Scenario{Alone: true})[0]
-	check := func(name string, nodes []*scenario.Node, order int, do func(*trial, *scenario.Node, *scenario.Turn)) job {
-		return job{name: name, nodes: nodes, wish: scenario.Wish{Order: order, Alone: order == orderAlone}, do: func(t *testing.T, turn *scenario.Turn) {
-			n, row := first[0], scenario.Result{Name: name, On: software(nodes), Verdict: verdictCheck}
+func agentJobs(c *bed.Cluster) []job {
+	first, calm := c.Nodes[:1], c.For(bed.Scenario{Place: bed.Place{Alone: true}})[0]
+	check := func(name string, nodes []*bed.Node, order int, do func(*trial, *bed.Node, *bed.Turn)) job {
+		return job{name: name, nodes: nodes, wish: bed.Wish{Order: order, Alone: order == orderAlone}, do: func(t *testing.T, turn *bed.Turn) {
+			n, row := first[0], bed.Result{Name: name, On: software(nodes), Verdict: verdictCheck}
 			if turn != nil {
 				n, row.Node = turn.Node, turn.Node.Name
 			}
@@ -52,23 +53,23 @@ func agentJobs(c *scenario.Cluster) []job {
 // starvedNode lets programs compute on all processors of the node, if it is not short
 // of them as it is, while pods end in time, and one does not: that one is told right,
 // nobody else is accused, and the agent takes little of a processor.
-func starvedNode(x *trial, n *scenario.Node, turn *scenario.Turn) {
+func starvedNode(x *trial, n *bed.Node, turn *bed.Turn) {
 	const innocents, spinners = 10, 16
 	is := scenario.Frozen()
 	if len(n.Lacks(is)) > 0 {
 		is = scenario.Another("starved-stuck")
 	}
 	stuck := start(x, n, is, turn)
-	var others []*scenario.Run
+	var others []*bed.Run
 	for i := range innocents {
-		others = append(others, &scenario.Run{Scenario: scenario.Innocent(fmt.Sprintf("starved-%d", i)), Node: n})
+		others = append(others, &bed.Run{Scenario: scenario.Innocent(fmt.Sprintf("starved-%d", i)), Node: n})
 	}
 	x.Cleanup(func() {
 		if x.Failed() {
-			_ = each(others, func(r *scenario.Run) error { return r.Discard(context.Background()) })
+			_ = each(others, func(r *bed.Run) error { return r.Discard(context.Background()) })
 		}
 	})
-	if err := each(others, func(r *scenario.Run) error { return r.Start(x.Context()) }); err != nil {
+	if err := each(others, func(r *bed.Run) error { return r.Start(x.Context()) }); err != nil {
 		x.Fatal(err)
 	}
 	const group = "/run/scenario-spinners"
@@ -96,7 +97,7 @@ func starvedNode(x *trial, n *scenario.Node, turn *scenario.Turn) {
 		x.Fatal(err)
 	}
 	spent, begin := agentCPU(x, n), time.Now()
-	if err := each(others, func(r *scenario.Run) error { return r.Delete(x.Context()) }); err != nil {
+	if err := each(others, func(r *bed.Run) error { return r.Delete(x.Context()) }); err != nil {
 		x.Fatal(err)
 	}
 	if err := stuck.AwaitVerdict(x.Context()); err != nil {
@@ -122,7 +123,7 @@ func starvedNode(x *trial, n *scenario.Node, turn *scenario.Turn) {
 }
 
 // each does something with some runs side by side.
-func each(runs []*scenario.Run, do func(*scenario.Run) error) error {
+func each(runs []*bed.Run, do func(*bed.Run) error) error {
 	errs := make([]error, len(runs))
 	var all sync.WaitGroup
 	for i, r := range runs {
@@ -147,7 +148,7 @@ func lines(metrics string, names ...string) string {
 
 // sameNameAgain deletes a stuck pod by force and makes a new one of the same
 // name, as a StatefulSet does: what holds the old one must not be said of it.
-func sameNameAgain(x *trial, n *scenario.Node, turn *scenario.Turn) {
+func sameNameAgain(x *trial, n *bed.Node, turn *bed.Turn) {
 	old := start(x, n, scenario.SameName(), turn)
 	if err := old.AwaitVerdict(x.Context()); err != nil {
 		x.Fatal(err)
@@ -155,7 +156,7 @@ func sameNameAgain(x *trial, n *scenario.Node, turn *scenario.Turn) {
 	if err := n.API.CoreV1().Pods(old.Pod.Namespace).Delete(x.Context(), old.Name, metav1.DeleteOptions{GracePeriodSeconds: new(int64)}); err != nil {
 		x.Fatal(err)
 	}
-	r := &scenario.Run{Scenario: scenario.Again(), Node: n}
+	r := &bed.Run{Scenario: scenario.Again(), Node: n}
 	if err := r.Start(x.Context()); err != nil {
 		x.Fatal(err)
 	}
@@ -171,13 +172,13 @@ func sameNameAgain(x *trial, n *scenario.Node, turn *scenario.Turn) {
 
 // namespaceDeleted deletes a namespace with pods of which each is stuck for a reason of its own. Such a
 // namespace takes no new Events, so that each is told in its condition, and in an Event on the node.
-func namespaceDeleted(x *trial, n *scenario.Node, _ *scenario.Turn) {
+func namespaceDeleted(x *trial, n *bed.Node, _ *bed.Turn) {
 	const name = "scenario-namespace-deleted"
 	namespaces := n.API.CoreV1().Namespaces()
 	if _, err := namespaces.Create(x.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{}); err != nil {
 		x.Fatal(err)
 	}
-	var runs []*scenario.Run
+	var runs []*bed.Run
 	defer func() {
 		for _, r := range runs {
 			if err := r.Heal(context.Background(), n, r.Pod); err != nil {
@@ -192,7 +193,7 @@ func namespaceDeleted(x *trial, n *scenario.Node, _ *scenario.Turn) {
 		}
 	}()
 	for _, s := range scenario.ThreeStuck() {
-		r := &scenario.Run{Scenario: s, Node: n, Namespace: name}
+		r := &bed.Run{Scenario: s, Node: n, Namespace: name}
 		if err := r.Start(x.Context()); err != nil {
 			x.Fatal(err)
 		}
@@ -207,7 +208,7 @@ func namespaceDeleted(x *trial, n *scenario.Node, _ *scenario.Turn) {
 			if err != nil {
 				return false, err.Error()
 			}
-			if c := scenario.Condition(p); c == nil || c.Status != corev1.ConditionTrue || c.Reason != r.Cause {
+			if c := bed.Condition(p); c == nil || c.Status != corev1.ConditionTrue || c.Reason != r.Cause {
 				return false, fmt.Sprintf("condition %+v", c)
 			}
 			events, err := n.API.EventsV1().Events("").List(x.Context(), metav1.ListOptions{FieldSelector: "regarding.kind=Node,reason=" + r.Cause})
@@ -229,7 +230,7 @@ func namespaceDeleted(x *trial, n *scenario.Node, _ *scenario.Turn) {
 
 // terminationPhases ends a healthy pod, whose parts are counted. Other pods end meanwhile,
 // unless nothing else was asked for.
-func terminationPhases(x *trial, n *scenario.Node, turn *scenario.Turn) {
+func terminationPhases(x *trial, n *bed.Node, turn *bed.Turn) {
 	read := func() map[string]float64 {
 		metrics, err := n.Metrics(x.Context())
 		if err != nil {
@@ -269,7 +270,7 @@ func terminationPhases(x *trial, n *scenario.Node, turn *scenario.Turn) {
 
 // agentKilled kills the agent in the middle of an incident. The next one says
 // the same, and nothing twice.
-func agentKilled(x *trial, n *scenario.Node, turn *scenario.Turn) {
+func agentKilled(x *trial, n *bed.Node, turn *bed.Turn) {
 	r := start(x, n, scenario.Finished("agent-killed"), turn)
 	if err := r.AwaitVerdict(x.Context()); err != nil {
 		x.Fatal(err)
@@ -314,7 +315,7 @@ func agentKilled(x *trial, n *scenario.Node, turn *scenario.Turn) {
 
 // apiServerStopped stops the API server when a pod is about to be stuck. The
 // metric tells meanwhile, and the condition is written when it is back.
-func apiServerStopped(x *trial, n *scenario.Node, turn *scenario.Turn) {
+func apiServerStopped(x *trial, n *bed.Node, turn *bed.Turn) {
 	agent, err := n.AgentPod(x.Context())
 	if err != nil {
 		x.Fatal(err)
@@ -331,14 +332,14 @@ func apiServerStopped(x *trial, n *scenario.Node, turn *scenario.Turn) {
 		if err != nil {
 			return false, err.Error()
 		}
-		s := scenario.Series(m, "stuck_terminating_seconds", string(r.Pod.UID))
+		s := bed.Series(m, "stuck_terminating_seconds", string(r.Pod.UID))
 		return len(s) == 1 && strings.Contains(s[0], r.Cause), strings.Join(s, "\n")
 	}); err != nil {
 		x.Fatal(err)
 	}
 	time.Sleep(time.Until(stopped.Add(60 * time.Second)))
 	m, err := n.MetricsOnNode(x.Context(), agent.Status.PodIP)
-	if err != nil || len(scenario.Series(m, "stuck_terminating_seconds", string(r.Pod.UID))) != 1 {
+	if err != nil || len(bed.Series(m, "stuck_terminating_seconds", string(r.Pod.UID))) != 1 {
 		x.Errorf("the series did not stay through the outage (%v)", err)
 	}
 	if err := errors.Join(back(), n.WatchAnew()); err != nil {
@@ -354,7 +355,7 @@ func apiServerStopped(x *trial, n *scenario.Node, turn *scenario.Turn) {
 
 // agentEnds measures that the agent's container ends within a second of
 // SIGTERM while a pod is stuck.
-func agentEnds(x *trial, n *scenario.Node, turn *scenario.Turn) {
+func agentEnds(x *trial, n *bed.Node, turn *bed.Turn) {
 	r := start(x, n, scenario.Another("agent-ends"), turn)
 	if err := r.AwaitVerdict(x.Context()); err != nil {
 		x.Fatal(err)
@@ -374,13 +375,13 @@ while [ -e /proc/$pid ] && ! grep -q "^State:.Z" /proc/$pid/status 2>/dev/null; 
 }
 
 // standing returns the condition and the Events of the agent on a pod.
-func standing(x *trial, r *scenario.Run) (corev1.PodCondition, []eventsv1.Event) {
+func standing(x *trial, r *bed.Run) (corev1.PodCondition, []eventsv1.Event) {
 	x.Helper()
 	p, err := r.Node.Pod(x.Context(), r.Pod.Namespace, r.Name)
 	if err != nil {
 		x.Fatal(err)
 	}
-	c := scenario.Condition(p)
+	c := bed.Condition(p)
 	if c == nil {
 		x.Fatal(errors.New("the pod has no condition of the agent"))
 	}
@@ -392,7 +393,7 @@ func standing(x *trial, r *scenario.Run) (corev1.PodCondition, []eventsv1.Event)
 }
 
 // agentCPU returns the processor time that a node's agent has had, in seconds.
-func agentCPU(x *trial, n *scenario.Node) float64 {
+func agentCPU(x *trial, n *bed.Node) float64 {
 	metrics, err := n.Metrics(x.Context())
 	if err != nil {
 		x.Fatal(err)

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nodeagent-io/nodeagent/test/bed"
 	"github.com/nodeagent-io/nodeagent/test/scenario"
 )
 
@@ -54,16 +55,16 @@ type job struct {
 	name string
 	// nodes are alike, and the first that has room does the job. None is for the whole
 	// cluster.
-	nodes []*scenario.Node
-	wish  scenario.Wish
-	do    func(*testing.T, *scenario.Turn)
+	nodes []*bed.Node
+	wish  bed.Wish
+	do    func(*testing.T, *bed.Turn)
 }
 
 // on returns the software of the job's nodes.
 func (j job) on() string { return software(j.nodes) }
 
 // software returns what nodes that are alike have, none of no node.
-func software(nodes []*scenario.Node) string {
+func software(nodes []*bed.Node) string {
 	if len(nodes) == 0 {
 		return ""
 	}
@@ -74,11 +75,11 @@ func TestCluster(t *testing.T) {
 	if artifacts() == "" {
 		t.Fatal("NODEAGENT_ARTIFACTS is not set; make e2e sets it")
 	}
-	c, err := scenario.Find(t.Context())
+	c, err := bed.Find(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	if table.earlier, err = scenario.ReadResults(artifacts()); err != nil {
+	if table.earlier, err = bed.ReadResults(artifacts()); err != nil {
 		t.Fatal(err)
 	}
 	for _, n := range c.Nodes {
@@ -98,7 +99,7 @@ func TestCluster(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		scenarios = slices.DeleteFunc(scenarios, func(s scenario.Scenario) bool { return !wanted[s.Name] })
+		scenarios = slices.DeleteFunc(scenarios, func(s bed.Scenario) bool { return !wanted[s.Name] })
 		checks = slices.DeleteFunc(checks, func(j job) bool { return !wanted[j.name] })
 	}
 	var jobs []job
@@ -108,8 +109,8 @@ func TestCluster(t *testing.T) {
 			table.notRun = append(table.notRun, s.Name+", which needs "+needs(s)+": no node offers that")
 		}
 		for _, nodes := range places {
-			wish := scenario.Wish{Order: order(s, nodes), Alone: s.Alone, Waits: s.Long}
-			jobs = append(jobs, job{name: s.Name, nodes: nodes, wish: wish, do: func(t *testing.T, turn *scenario.Turn) {
+			wish := bed.Wish{Order: order(s, nodes), Alone: s.Alone, Waits: s.Long}
+			jobs = append(jobs, job{name: s.Name, nodes: nodes, wish: wish, do: func(t *testing.T, turn *bed.Turn) {
 				incident(t, s, turn)
 			}})
 		}
@@ -127,12 +128,12 @@ func TestCluster(t *testing.T) {
 	if len(checks) > 0 {
 		alone := scenario.SameName() // as those that stop the agent are
 		alone.Alone = true
-		withImages = slices.Concat(scenarios, []scenario.Scenario{alone}, scenario.ThreeStuck())
+		withImages = slices.Concat(scenarios, []bed.Scenario{alone}, scenario.ThreeStuck())
 	}
-	if err := scenario.Images(t.Context(), c, withImages); err != nil {
+	if err := bed.Images(t.Context(), c, withImages); err != nil {
 		t.Fatal(err)
 	}
-	if err := scenario.Install(t.Context(), c); err != nil {
+	if err := bed.Install(t.Context(), c); err != nil {
 		t.Fatal(err)
 	}
 	fmt.Printf("%s the agent runs; %d incidents and checks\n", time.Now().Format(time.TimeOnly), len(jobs))
@@ -150,7 +151,7 @@ func run(t *testing.T, name string, jobs []job) {
 			if len(j.nodes) > 0 {
 				t.Run(j.name+"@"+j.nodes[0].Kind, func(t *testing.T) {
 					t.Parallel()
-					turn, err := scenario.Wait(t.Context(), j.nodes, j.wish)
+					turn, err := bed.Wait(t.Context(), j.nodes, j.wish)
 					if err != nil {
 						t.Fatal(err)
 					}
@@ -167,7 +168,7 @@ func run(t *testing.T, name string, jobs []job) {
 	}
 }
 
-func needs(s scenario.Scenario) string {
+func needs(s bed.Scenario) string {
 	var all []string
 	for _, n := range s.Needs {
 		all = append(all, string(n))
@@ -176,7 +177,7 @@ func needs(s scenario.Scenario) string {
 }
 
 // order returns a scenario's place in the queue of its nodes.
-func order(s scenario.Scenario, nodes []*scenario.Node) int {
+func order(s bed.Scenario, nodes []*bed.Node) int {
 	order := orderUsual
 	last, ok := table.earlier.Of(s.Name, software(nodes))
 	if ok {
@@ -185,13 +186,13 @@ func order(s scenario.Scenario, nodes []*scenario.Node) int {
 	switch {
 	case s.Alone && s.Long && len(nodes) == 1:
 		return orderOnly
-	case s.Alone && s.WhenGone:
+	case s.Alone && s.When == bed.WhenGone:
 		return orderAlone + orderCalm
 	case s.Alone && s.Long:
 		return orderAlone - 1
 	case s.Alone:
 		return orderAlone
-	case s.WhenGone:
+	case s.When == bed.WhenGone:
 		return orderCalm + order
 	case s.Long || ok && len(last.Failures) > 0:
 		return orderFirst

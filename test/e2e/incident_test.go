@@ -20,12 +20,12 @@ import (
 
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose/cause"
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
-	"github.com/nodeagent-io/nodeagent/test/scenario"
+	"github.com/nodeagent-io/nodeagent/test/bed"
 )
 
 // start runs a scenario up to the deletion of its broken pod.
-func start(x *trial, n *scenario.Node, s scenario.Scenario, turn *scenario.Turn) *scenario.Run {
-	r := &scenario.Run{Scenario: s, Node: n, Turn: turn}
+func start(x *trial, n *bed.Node, s bed.Scenario, turn *bed.Turn) *bed.Run {
+	r := &bed.Run{Scenario: s, Node: n, Turn: turn}
 	x.run = r
 	x.Cleanup(func() {
 		if x.Failed() {
@@ -41,7 +41,7 @@ func start(x *trial, n *scenario.Node, s scenario.Scenario, turn *scenario.Turn)
 		x.Fatal(err)
 	}
 	err := r.Delete(x.Context())
-	if errors.Is(err, scenario.ErrNoFault) {
+	if errors.Is(err, bed.ErrNoFault) {
 		x.row.Again++
 		x.Log(err, "and is begun anew")
 		err = r.Again(x.Context())
@@ -54,16 +54,16 @@ func start(x *trial, n *scenario.Node, s scenario.Scenario, turn *scenario.Turn)
 }
 
 // incident runs one scenario from end to end.
-func incident(t *testing.T, s scenario.Scenario, turn *scenario.Turn) {
+func incident(t *testing.T, s bed.Scenario, turn *bed.Turn) {
 	n := turn.Node
-	row := scenario.Result{Name: s.Name, Node: n.Name, On: n.Software(), Want: s.Cause, Verdict: verdictFailed}
+	row := bed.Result{Name: s.Name, Node: n.Name, On: n.Software(), Want: s.Cause, Verdict: verdictFailed}
 	if s.Cause == "" {
 		row.Want = "(innocent)"
 	}
 	try(t, table, row, func(x *trial) { tell(x, n, s, turn) })
 }
 
-func tell(x *trial, n *scenario.Node, s scenario.Scenario, turn *scenario.Turn) {
+func tell(x *trial, n *bed.Node, s bed.Scenario, turn *bed.Turn) {
 	if s.Cause == "" {
 		r := start(x, n, s, turn)
 		if byName() {
@@ -73,7 +73,7 @@ func tell(x *trial, n *scenario.Node, s scenario.Scenario, turn *scenario.Turn) 
 		return
 	}
 	r := start(x, n, s, turn)
-	if s.WhenGone {
+	if s.When == bed.WhenGone {
 		captured(x, r) // while there is something
 	}
 	if err := r.AwaitVerdict(x.Context()); err != nil {
@@ -82,7 +82,7 @@ func tell(x *trial, n *scenario.Node, s scenario.Scenario, turn *scenario.Turn) 
 	}
 	x.row.Verdict, x.row.Deletion, x.row.Deadline = verdictTrue, r.Evented.Sub(r.Deleted), r.Evented.Sub(r.Deadline)
 	// Both by the API server's clock, in whole seconds.
-	if told := r.Event.CreationTimestamp.Time; s.InGrace && told.After(r.Deadline) {
+	if told := r.Event.CreationTimestamp.Time; s.When == bed.InGrace && told.After(r.Deadline) {
 		x.Error(fmt.Errorf("told %s after the deadline, want inside the grace period of %d s", told.Sub(r.Deadline), x.row.Grace))
 	}
 	if err := r.Step("check", func() error { checked(x, r); return nil }); err != nil {
@@ -115,13 +115,13 @@ func tell(x *trial, n *scenario.Node, s scenario.Scenario, turn *scenario.Turn) 
 }
 
 // checked compares all that is said with what has to be said.
-func checked(x *trial, r *scenario.Run) {
+func checked(x *trial, r *bed.Run) {
 	for _, want := range r.Sayings() {
 		if !strings.Contains(r.Event.Note, want) {
 			x.Errorf("the Event does not say %q:\n%s", want, r.Event.Note)
 		}
 	}
-	if r.WhenGone {
+	if r.When == bed.WhenGone {
 		artifact(x, r, "describe.txt", r.Event.Note)
 		return
 	}
@@ -131,7 +131,7 @@ func checked(x *trial, r *scenario.Run) {
 }
 
 // described checks what a person reads in kubectl describe, and the condition.
-func described(x *trial, r *scenario.Run) {
+func described(x *trial, r *bed.Run) {
 	x.Helper()
 	text, err := r.Node.Kubectl(x.Context(), "-n", r.Pod.Namespace, "describe", "pod", r.Name)
 	if err != nil {
@@ -148,7 +148,7 @@ func described(x *trial, r *scenario.Run) {
 	if err != nil {
 		x.Fatal(err)
 	}
-	c := scenario.Condition(p)
+	c := bed.Condition(p)
 	if r.NoCondition {
 		if c != nil && c.Status == corev1.ConditionTrue {
 			x.Errorf("condition is %+v, and cannot be written", c)
@@ -177,12 +177,12 @@ func described(x *trial, r *scenario.Run) {
 }
 
 // series returns the labels of the pod's time series.
-func series(ctx context.Context, r *scenario.Run) (labels []string, metrics string, err error) {
+func series(ctx context.Context, r *bed.Run) (labels []string, metrics string, err error) {
 	metrics, err = r.Node.Metrics(ctx)
 	if err != nil {
 		return nil, "", err
 	}
-	for _, s := range scenario.Series(metrics, "stuck_terminating_seconds", string(r.Pod.UID)) {
+	for _, s := range bed.Series(metrics, "stuck_terminating_seconds", string(r.Pod.UID)) {
 		// The value grows by itself, which is no progress.
 		labels = append(labels, s[:strings.LastIndex(s, "}")+1])
 	}
@@ -191,7 +191,7 @@ func series(ctx context.Context, r *scenario.Run) (labels []string, metrics stri
 
 // measured checks the metrics. A round in which the node's tasks could not be
 // read in time counts none of them as blocked; the next one does.
-func measured(x *trial, r *scenario.Run) {
+func measured(x *trial, r *bed.Run) {
 	x.Helper()
 	if err := r.Node.Await(x.Context(), "the metrics of "+r.Name, func() (bool, string) {
 		series, metrics, err := series(x.Context(), r)
@@ -218,7 +218,7 @@ var oneCapture sync.Map
 func byName() bool { return os.Getenv(namesVariable) != "" }
 
 // captured keeps the evidence, which make fixture takes.
-func captured(x *trial, r *scenario.Run) {
+func captured(x *trial, r *bed.Run) {
 	x.Helper()
 	lock, _ := oneCapture.LoadOrStore(r.Node.Name, &sync.Mutex{})
 	lock.(*sync.Mutex).Lock()
@@ -254,11 +254,11 @@ func captured(x *trial, r *scenario.Run) {
 // capture returns the evidence about the pod, from the agent's container where that
 // is possible and cheap. Its two readings are as far apart as a user's when the pod
 // is stuck for as long.
-func capture(ctx context.Context, r *scenario.Run) (string, error) {
+func capture(ctx context.Context, r *bed.Run) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
 	defer cancel()
-	flags := []string{scenario.ShortWait}
-	if byName() && r.Cause != "" && !r.InGrace && !r.WhenGone {
+	flags := []string{bed.ShortWait}
+	if byName() && r.Cause != "" && r.When == bed.Overdue {
 		flags = nil
 	}
 	if r.NoExec || r.Node.Emulated() {
@@ -268,7 +268,7 @@ func capture(ctx context.Context, r *scenario.Run) (string, error) {
 }
 
 // cleared checks that nothing of a healed pod is left in the metrics.
-func cleared(x *trial, r *scenario.Run) {
+func cleared(x *trial, r *bed.Run) {
 	x.Helper()
 	if err := r.Node.Await(x.Context(), "the series of "+r.Name+" to go", func() (bool, string) {
 		series, _, err := series(x.Context(), r)
@@ -283,9 +283,9 @@ func cleared(x *trial, r *scenario.Run) {
 
 // innocent checks that pods that end by themselves get no condition, no Event and no write of the
 // agent at all.
-func innocent(x *trial, runs ...*scenario.Run) {
+func innocent(x *trial, runs ...*bed.Run) {
 	x.Helper()
-	if err := each(runs, func(r *scenario.Run) error { return r.Mend(x.Context()) }); err != nil {
+	if err := each(runs, func(r *bed.Run) error { return r.Mend(x.Context()) }); err != nil {
 		x.Fatal(err)
 	}
 	for _, r := range runs {
@@ -304,7 +304,7 @@ func innocent(x *trial, runs ...*scenario.Run) {
 		x.Fatal(err)
 	}
 	for _, r := range runs {
-		writes, err := scenario.Writes(x.Context(), r.Node.Cluster, r.Deleted)
+		writes, err := bed.Writes(x.Context(), r.Node.Cluster, r.Deleted)
 		if err != nil {
 			x.Fatal(err)
 		}
@@ -321,7 +321,7 @@ func innocent(x *trial, runs ...*scenario.Run) {
 }
 
 // artifact keeps a file of the run where NODEAGENT_ARTIFACTS says.
-func artifact(x *trial, r *scenario.Run, suffix, text string) {
+func artifact(x *trial, r *bed.Run, suffix, text string) {
 	path := filepath.Join(artifacts(), x.row.Name+"."+r.Node.Name+"."+suffix)
 	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
 		x.Error(err)
@@ -330,7 +330,7 @@ func artifact(x *trial, r *scenario.Run, suffix, text string) {
 
 // dump keeps what there is to see of a failed scenario, and prints it when it
 // was asked for by name.
-func dump(x *trial, r *scenario.Run) {
+func dump(x *trial, r *bed.Run) {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
 	var b strings.Builder
@@ -348,7 +348,7 @@ func dump(x *trial, r *scenario.Run) {
 	if agent, err := r.Node.AgentPod(ctx); err != nil {
 		section("the agent's log", "", err)
 	} else {
-		text, err = r.Node.Kubectl(ctx, "-n", scenario.AgentNamespace, "logs", agent.Name, "--tail=5000")
+		text, err = r.Node.Kubectl(ctx, "-n", bed.AgentNamespace, "logs", agent.Name, "--tail=5000")
 		var about strings.Builder
 		for line := range strings.Lines(text) {
 			if slices.Contains(strings.Fields(line), "pod="+r.Name) || strings.Contains(line, "level=ERROR") {

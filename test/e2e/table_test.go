@@ -16,7 +16,7 @@ import (
 	"time"
 
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
-	"github.com/nodeagent-io/nodeagent/test/scenario"
+	"github.com/nodeagent-io/nodeagent/test/bed"
 )
 
 // The verdicts in the table.
@@ -41,17 +41,17 @@ const (
 type results struct {
 	mu      sync.Mutex
 	begun   time.Time
-	cluster *scenario.Cluster
+	cluster *bed.Cluster
 	planned int
-	rows    scenario.Results
+	rows    bed.Results
 	notRun  []string
-	earlier scenario.Results
+	earlier bed.Results
 	// first are the tries that are followed by another.
-	first scenario.Results
+	first bed.Results
 }
 
 // again notes a try that is followed by another.
-func (r *results) again(row scenario.Result) {
+func (r *results) again(row bed.Result) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.first = append(r.first, row)
@@ -80,7 +80,7 @@ func (r *results) missed(name, on string) (string, bool) {
 	return row.Failures[0], true
 }
 
-func (r *results) add(row scenario.Result) {
+func (r *results) add(row bed.Result) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.rows = append(r.rows, row)
@@ -124,11 +124,11 @@ func artifacts() string { return os.Getenv("NODEAGENT_ARTIFACTS") }
 // are in the file of the table only.
 func (r *results) print() {
 	var rows, odd, b strings.Builder
-	slices.SortFunc(r.rows, func(a, b scenario.Result) int {
+	slices.SortFunc(r.rows, func(a, b bed.Result) int {
 		return cmp.Or(cmp.Compare(a.Want, b.Want), cmp.Compare(a.Name, b.Name), cmp.Compare(a.Node, b.Node))
 	})
 	head := fmt.Sprintf("\n%-24s %-8s %5s  %-29s %-8s %9s %9s %9s  %-44s %s\n", "SCENARIO", "NODE", "BEGAN", "TRUE CAUSE", "VERDICT", "DELETION", "DEADLINE", "KUBELET",
-		strings.Join(scenario.Steps, " "), "WRONG NAMES")
+		strings.Join(bed.Steps, " "), "WRONG NAMES")
 	verdicts, failed, second := map[string]int{}, 0, 0
 	for _, row := range r.rows {
 		verdicts[row.Verdict]++
@@ -178,7 +178,7 @@ func (r *results) print() {
 		}
 	}
 	fmt.Fprintf(&b, "seconds in all:")
-	for _, step := range append([]string{"turn"}, scenario.Steps...) {
+	for _, step := range append([]string{"turn"}, bed.Steps...) {
 		fmt.Fprintf(&b, " %s %.0f", step, sums[step].Seconds())
 	}
 	fmt.Fprintf(&b, "; the run took %s\n", time.Since(r.begun).Round(time.Second))
@@ -223,8 +223,8 @@ func clock(d time.Duration) string {
 // last lists the rows that the run has waited for at its end, the last one first.
 func (r *results) last() string {
 	const most = 12
-	ended := func(row scenario.Result) time.Duration { return row.Began + row.Whole }
-	rows := slices.SortedFunc(slices.Values(r.rows), func(a, b scenario.Result) int { return cmp.Compare(ended(b), ended(a)) })
+	ended := func(row bed.Result) time.Duration { return row.Began + row.Whole }
+	rows := slices.SortedFunc(slices.Values(r.rows), func(a, b bed.Result) int { return cmp.Compare(ended(b), ended(a)) })
 	var all []string
 	for _, row := range rows[:min(most, len(rows))] {
 		all = append(all, fmt.Sprintf("%s %s-%s", row.Name, clock(row.Began), clock(ended(row))))
@@ -253,7 +253,7 @@ func (r *results) warnings() string {
 // steps prints the seconds of the steps, each below its name.
 func steps(took map[string]time.Duration) string {
 	var b strings.Builder
-	for i, step := range scenario.Steps {
+	for i, step := range bed.Steps {
 		if i > 0 {
 			b.WriteByte(' ')
 		}
@@ -280,15 +280,15 @@ func short(text string, most int) string {
 // the table says so. What was said, and was wrong, is final.
 type trial struct {
 	*testing.T
-	row   scenario.Result
+	row   bed.Result
 	begun time.Time
-	run   *scenario.Run
+	run   *bed.Run
 	// final reports whether another try would change nothing.
 	final bool
 }
 
 // try does the row's test, and adds it to the table when its clean-up has ended.
-func try(t *testing.T, table *results, row scenario.Result, do func(*trial)) {
+func try(t *testing.T, table *results, row bed.Result, do func(*trial)) {
 	x := &trial{T: t, row: row, begun: time.Now(), final: byName()}
 	x.row.Began = x.begun.Sub(table.begun)
 	if missed, ok := table.missed(row.Name, row.On); ok {

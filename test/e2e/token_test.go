@@ -16,7 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 
-	"github.com/nodeagent-io/nodeagent/test/scenario"
+	"github.com/nodeagent-io/nodeagent/test/bed"
 )
 
 // The names in the stolen-token check.
@@ -30,7 +30,7 @@ const (
 
 // stolenToken is a thief with the token of a node's agent. RBAC and the admission
 // policies let it do what the agent does, and nothing else.
-func stolenToken(x *trial, n *scenario.Node, _ *scenario.Turn) {
+func stolenToken(x *trial, n *bed.Node, _ *bed.Turn) {
 	ctx, admin := x.Context(), n.API
 	agent, err := n.AgentPod(ctx)
 	if err != nil {
@@ -206,7 +206,7 @@ func second[T any](_ T, err error) error { return err }
 
 // victimPod makes a pod that is bound to a node and never runs there, and has a
 // finalizer.
-func victimPod(x *trial, n *scenario.Node, name, node string) *corev1.Pod {
+func victimPod(x *trial, n *bed.Node, name, node string) *corev1.Pod {
 	x.Helper()
 	none := int64(0)
 	pods := n.API.CoreV1().Pods(n.Namespace())

@@ -18,13 +18,14 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/rest"
+
+	"github.com/nodeagent-io/nodeagent/test/bed"
 )
 
 // api lists the incidents in which the API server does not let the kubelet finish, and
 // innocent ones that look like them.
-func api() []Scenario {
-	return []Scenario{finalDeleteRefused(), finalDeleteLate(), statusRefused(), statusRefusedToAll(), statusDenied(), statusWebhookDead(), statusLate(), statusWebhookLate(), finalizerRefused(), finalizerDenied(), mirrorDeleted(), manifestRemoved()}
+func api() []bed.Scenario {
+	return []bed.Scenario{finalDeleteRefused(), finalDeleteLate(), statusRefused(), statusRefusedToAll(), statusDenied(), statusWebhookDead(), statusLate(), statusWebhookLate(), finalizerRefused(), finalizerDenied(), mirrorDeleted(), manifestRemoved()}
 }
 
 // A refusal is an admission policy that refuses what the kubelet of the pod's node
@@ -48,7 +49,7 @@ func (r refusal) name(p *corev1.Pod) string {
 }
 
 // impose is a step that makes the policy, and waits until it is obeyed.
-func (r refusal) impose(ctx context.Context, n *Node, p *corev1.Pod) error {
+func (r refusal) impose(ctx context.Context, n *bed.Node, p *corev1.Pod) error {
 	name, about := metav1.ObjectMeta{Name: r.name(p)}, n.API.AdmissionregistrationV1()
 	who := "request.userInfo.username.startsWith('system:node:') && "
 	if r.toAll {
@@ -76,7 +77,7 @@ func (r refusal) impose(ctx context.Context, n *Node, p *corev1.Pod) error {
 	}
 	asks := n.API
 	if !r.toAll {
-		if asks, err = n.asKubelet(); err != nil {
+		if asks, err = n.AsKubelet(); err != nil {
 			return err
 		}
 	}
@@ -98,7 +99,7 @@ func (r refusal) try(ctx context.Context, as kubernetes.Interface, p *corev1.Pod
 }
 
 // lift is a step that takes the policy away.
-func (r refusal) lift(ctx context.Context, n *Node, p *corev1.Pod) error {
+func (r refusal) lift(ctx context.Context, n *bed.Node, p *corev1.Pod) error {
 	about := n.API.AdmissionregistrationV1()
 	if err := about.ValidatingAdmissionPolicyBindings().Delete(ctx, r.name(p), metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
 		return err
@@ -111,18 +112,18 @@ func (r refusal) lift(ctx context.Context, n *Node, p *corev1.Pod) error {
 
 // forAWhile is a step that imposes the policy, and lifts it some time after the pod's
 // deadline.
-func (r refusal) forAWhile(after time.Duration) step { return forAWhile(r.impose, r.lift, after) }
+func (r refusal) forAWhile(after time.Duration) bed.Step { return forAWhile(r.impose, r.lift, after) }
 
 // forAWhile is a step that imposes something, and lifts it some time after the pod's deadline.
-func forAWhile(impose, lift step, after time.Duration) step {
-	return func(ctx context.Context, n *Node, p *corev1.Pod) error {
+func forAWhile(impose, lift bed.Step, after time.Duration) bed.Step {
+	return func(ctx context.Context, n *bed.Node, p *corev1.Pod) error {
 		if err := impose(ctx, n, p); err != nil {
 			return err
 		}
 		ctx = context.WithoutCancel(ctx)
 		go func() {
 			_ = n.Await(ctx, "the deadline of "+p.Name, func() (bool, string) {
-				now, err := n.pods.Pods(p.Namespace).Get(p.Name)
+				now, err := n.Seen(p.Namespace, p.Name)
 				return err != nil || now.DeletionTimestamp != nil && time.Since(now.DeletionTimestamp.Time) > after, "not yet"
 			})
 			_ = lift(ctx, n, p) // else the test says that the pod stays
@@ -137,8 +138,8 @@ const statusWebhook = "status.scenario.test"
 // askWebhook is a step that has the API server ask a webhook before it writes the pod or its status, whoever
 // asks for it, and waits until it does. The webhook denies all, or nobody listens there: the API server, which
 // runs on this machine, asks one that is not a Service from here.
-func askWebhook(listens bool) step {
-	return func(ctx context.Context, n *Node, p *corev1.Pod) error {
+func askWebhook(listens bool) bed.Step {
+	return func(ctx context.Context, n *bed.Node, p *corev1.Pod) error {
 		name, url := refuseStatus.name(p), "https://127.0.0.1:1/"
 		var certificate []byte
 		if listens {
@@ -161,7 +162,7 @@ func askWebhook(listens bool) step {
 		if err != nil {
 			return err
 		}
-		kubelet, err := n.asKubelet()
+		kubelet, err := n.AsKubelet()
 		if err != nil {
 			return err
 		}
@@ -198,7 +199,7 @@ func deny(w http.ResponseWriter, q *http.Request) {
 }
 
 // askNoWebhook is a step that takes the webhook away.
-func askNoWebhook(ctx context.Context, n *Node, p *corev1.Pod) error {
+func askNoWebhook(ctx context.Context, n *bed.Node, p *corev1.Pod) error {
 	if s, ok := webhooks.LoadAndDelete(refuseStatus.name(p)); ok {
 		defer s.(*httptest.Server).Close()
 	}
@@ -209,58 +210,63 @@ func askNoWebhook(ctx context.Context, n *Node, p *corev1.Pod) error {
 	return err
 }
 
-// asKubelet returns a client of the API server that speaks as the node's kubelet.
-func (n *Node) asKubelet() (kubernetes.Interface, error) {
-	config := rest.CopyConfig(n.config)
-	config.Impersonate = rest.ImpersonationConfig{UserName: "system:node:" + n.Name, Groups: []string{"system:nodes"}}
-	return kubernetes.NewForConfig(config)
-}
-
 // nothingLeft is a proof that no task and no control group of the pod is left.
 const nothingLeft = `[ -z "$(tasks)" ] && [ -z "$(find /sys/fs/cgroup -maxdepth 4 -type d -name "*pod$CGROUP*")" ] && [ -z "$(find /sys/fs/cgroup -maxdepth 4 -type d -name "*pod$UID_*")" ]`
 
 // finalDeleteRefused is a pod of which only the object is left, which may be deleted by
 // force. Of that the agent is sure if it saw the pod end: it takes some seconds for that.
-func finalDeleteRefused() Scenario {
-	return Scenario{
+func finalDeleteRefused() bed.Scenario {
+	return bed.Scenario{
 		Name:  "final-delete-refused",
 		Story: "an admission policy refuses the kubelet's final delete",
-		Pod:   victim(12, "drain", "4"),
-		Break: inTurn(refuseDelete.impose, onNode(known)),
-		Proof: nothingLeft,
-		Cause: "FinalDeleteRejected",
-		Says:  []string{"locked in phase FinalDelete", "nothing of the pod is left on the node", "(HTTP 422)", "--dry-run=server --force --as=system:node:"},
-		Alone: true, // beside a shim that hangs the kubelet does not tell its counts
-		Heal:  inTurn(answers("Force delete: yes, all containers have ended"), refuseDelete.lift),
+		Place: bed.Place{
+			Alone: true, // beside a shim that hangs the kubelet does not tell its counts
+		},
+		Fault: bed.Fault{
+			Pod:   victim(12, "drain", "4"),
+			Break: inTurn(refuseDelete.impose, bed.OnNode(known)),
+			Proof: nothingLeft,
+			Heal:  inTurn(answers("Force delete: yes, all containers have ended"), refuseDelete.lift),
+		},
+		Want: bed.Want{
+			Cause: "FinalDeleteRejected",
+			Says:  []string{"locked in phase FinalDelete", "nothing of the pod is left on the node", "(HTTP 422)", "--dry-run=server --force --as=system:node:"},
+		},
 	}
 }
 
-func finalDeleteLate() Scenario {
-	return Scenario{
+func finalDeleteLate() bed.Scenario {
+	return bed.Scenario{
 		Name:  "final-delete-late",
 		Story: "innocent: an admission policy refuses the kubelet's final delete, and is lifted some seconds later",
-		Pod:   victim(3, "drain", "0"),
-		Break: refuseDelete.forAWhile(18 * time.Second),
-		Proof: nothingLeft,
+		Fault: bed.Fault{
+			Pod:   victim(3, "drain", "0"),
+			Break: refuseDelete.forAWhile(18 * time.Second),
+			Proof: nothingLeft,
+		},
 	}
 }
 
-func statusRefused() Scenario {
-	return Scenario{
+func statusRefused() bed.Scenario {
+	return bed.Scenario{
 		Name:  "status-refused",
 		Story: "an admission policy refuses the kubelet's update of the pod's status",
-		Pod:   victim(3, "drain", "0"),
-		Break: refuseStatus.impose,
-		Proof: nothingLeft,
-		Cause: "StatusUpdateRejected",
-		Says:  []string{"locked in phase FinalDelete", "nothing of the pod is left on the node", "(HTTP 422)", "Failed to update status for pod"},
-		Alone: true,
-		Heal:  refuseStatus.lift,
+		Place: bed.Place{Alone: true},
+		Fault: bed.Fault{
+			Pod:   victim(3, "drain", "0"),
+			Break: refuseStatus.impose,
+			Proof: nothingLeft,
+			Heal:  refuseStatus.lift,
+		},
+		Want: bed.Want{
+			Cause: "StatusUpdateRejected",
+			Says:  []string{"locked in phase FinalDelete", "nothing of the pod is left on the node", "(HTTP 422)", "Failed to update status for pod"},
+		},
 	}
 }
 
 // statusRefusedToAll is one of which nodeagent's condition is refused, too.
-func statusRefusedToAll() Scenario {
+func statusRefusedToAll() bed.Scenario {
 	s := statusRefused()
 	s.Name, s.Story = "status-refused-to-all", "an admission policy refuses every update of the pod's status, by whomever"
 	s.Break, s.Heal = refuseStatusToAll.impose, refuseStatusToAll.lift
@@ -270,7 +276,7 @@ func statusRefusedToAll() Scenario {
 }
 
 // statusDenied is the same by a webhook.
-func statusDenied() Scenario {
+func statusDenied() bed.Scenario {
 	s := statusRefused()
 	s.Name, s.Story = "status-denied", "a webhook denies every update of the pod's status"
 	s.Break, s.Heal, s.NoCondition = askWebhook(true), askNoWebhook, true
@@ -279,7 +285,7 @@ func statusDenied() Scenario {
 }
 
 // statusWebhookDead is a webhook that nobody serves, without which the API server writes nothing.
-func statusWebhookDead() Scenario {
+func statusWebhookDead() bed.Scenario {
 	s := statusRefused()
 	s.Name, s.Story = "status-webhook-dead", "the API server has to ask a webhook about each update of the pod's status, and nobody listens there"
 	s.Break, s.Heal, s.NoCondition, s.Family = askWebhook(false), askNoWebhook, true, "WebhookFails"
@@ -291,19 +297,21 @@ func statusWebhookDead() Scenario {
 }
 
 // statusWebhookLate is innocent: somebody takes the webhook away in time.
-func statusWebhookLate() Scenario {
-	return Scenario{
+func statusWebhookLate() bed.Scenario {
+	return bed.Scenario{
 		Name:  "status-webhook-late",
 		Story: "innocent: the API server has to ask a webhook about each update of the pod's status, nobody listens there, and it is taken away some seconds later",
-		Pod:   victim(3, "drain", "0"),
-		Break: forAWhile(askWebhook(false), askNoWebhook, 30*time.Second),
-		Proof: nothingLeft,
+		Fault: bed.Fault{
+			Pod:   victim(3, "drain", "0"),
+			Break: forAWhile(askWebhook(false), askNoWebhook, 30*time.Second),
+			Proof: nothingLeft,
+		},
 	}
 }
 
 // finalizerRefused is one whose controller is told no, which nobody on the node sees. What the agent advises
 // shows who says no.
-func finalizerRefused() Scenario {
+func finalizerRefused() bed.Scenario {
 	s := finalizer()
 	s.Name, s.Story = "finalizer-refused", "an admission policy refuses the controller's removal of its finalizer"
 	s.Break = refuseUpdateToAll.impose
@@ -314,7 +322,7 @@ func finalizerRefused() Scenario {
 }
 
 // removedWhenAllowed removes the finalizers, as soon as the API server knows that it is allowed again.
-func removedWhenAllowed(ctx context.Context, n *Node, p *corev1.Pod) error {
+func removedWhenAllowed(ctx context.Context, n *bed.Node, p *corev1.Pod) error {
 	return n.Await(ctx, "the removal of the finalizers of "+p.Name, func() (bool, string) {
 		err := removeFinalizers(ctx, n, p)
 		return err == nil || apierrors.IsNotFound(err), fmt.Sprint(err)
@@ -323,14 +331,14 @@ func removedWhenAllowed(ctx context.Context, n *Node, p *corev1.Pod) error {
 
 // advised is a step that runs the kubectl command of the pod's condition, which asks without effect, and wants
 // an answer.
-func advised(answer string) step {
-	return func(ctx context.Context, n *Node, p *corev1.Pod) error {
+func advised(answer string) bed.Step {
+	return func(ctx context.Context, n *bed.Node, p *corev1.Pod) error {
 		now, err := n.Pod(ctx, p.Namespace, p.Name)
 		if err != nil {
 			return err
 		}
-		command := regexp.MustCompile(`kubectl -n .* --dry-run=server`).FindString(Condition(now).Message)
-		told, err := n.asPerson(ctx, command)
+		command := regexp.MustCompile(`kubectl -n .* --dry-run=server`).FindString(bed.Condition(now).Message)
+		told, err := n.AsPerson(ctx, command)
 		if err == nil || !strings.Contains(err.Error(), answer) {
 			return fmt.Errorf("%q does not answer %q: %s %w", command, answer, told, err)
 		}
@@ -340,13 +348,13 @@ func advised(answer string) step {
 
 // finalizerDenied is one of which each update is refused, nodeagent's own too, once the kubelet has done its
 // work.
-func finalizerDenied() Scenario {
+func finalizerDenied() bed.Scenario {
 	s := finalizer()
 	s.Name, s.Story = "finalizer-denied", "a webhook denies every update of the pod and of its status, as the kubelet has finished, and with that the removal of its finalizer"
 	s.Proof = nothingLeft
 	s.NoCondition = true
 	s.Says = []string{"example.com/block", "nothing of the pod is left", "nodeagent's own update of this pod's status is refused by the webhook \"" + statusWebhook + "\", which may refuse the removal as well"}
-	s.Break = func(ctx context.Context, n *Node, p *corev1.Pod) error {
+	s.Break = func(ctx context.Context, n *bed.Node, p *corev1.Pod) error {
 		ctx = context.WithoutCancel(ctx)
 		go func() {
 			if finallyDeleted(ctx, n, p) == nil {
@@ -359,12 +367,14 @@ func finalizerDenied() Scenario {
 	return s
 }
 
-func statusLate() Scenario {
-	return Scenario{
+func statusLate() bed.Scenario {
+	return bed.Scenario{
 		Name:  "status-late",
 		Story: "innocent: an admission policy refuses the kubelet's update of the pod's status, and is lifted some seconds later",
-		Pod:   victim(3, "drain", "0"),
-		Break: refuseStatus.forAWhile(18 * time.Second),
-		Proof: nothingLeft,
+		Fault: bed.Fault{
+			Pod:   victim(3, "drain", "0"),
+			Break: refuseStatus.forAWhile(18 * time.Second),
+			Proof: nothingLeft,
+		},
 	}
 }

@@ -8,12 +8,14 @@ import (
 	resourcev1 "k8s.io/api/resource/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/nodeagent-io/nodeagent/test/bed"
 )
 
 // claims lists the incidents in which a resource claim is not released, and innocent ones
 // that look like them.
-func claims() []Scenario {
-	return []Scenario{draDriverGone(), draUnprepareFails(), draUnprepareSlow(), draDriverRestarted()}
+func claims() []bed.Scenario {
+	return []bed.Scenario{draDriverGone(), draUnprepareFails(), draUnprepareSlow(), draDriverRestarted()}
 }
 
 // withClaim is a pod with a device of the scenario's own DRA driver.
@@ -27,8 +29,8 @@ func withClaim(name string) corev1.PodSpec {
 // startDRA is a step that starts test/csidriver on the node as a DRA driver, and makes a claim
 // of the scenario's name that has a device of it, as the scheduler does. The controller of
 // claims then reserves it for the pod.
-func startDRA(name string) step {
-	return inTurn(nodeTool("csidriver"), onNode("mkdir -p /run/csidriver\n"+runDRA(name)), func(ctx context.Context, n *Node, p *corev1.Pod) error {
+func startDRA(name string) bed.Step {
+	return inTurn(bed.NodeTool("csidriver"), bed.OnNode("mkdir -p /run/csidriver\n"+runDRA(name)), func(ctx context.Context, n *bed.Node, p *corev1.Pod) error {
 		about := n.API.ResourceV1().ResourceClaims(p.Namespace)
 		claim := &resourcev1.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Name: name}}
 		claim.Spec.Devices.Requests = []resourcev1.DeviceRequest{{Name: "one", Exactly: &resourcev1.ExactDeviceRequest{DeviceClassName: "scenario"}}}
@@ -65,21 +67,25 @@ for i in $(seq 60); do [ -e /run/csidriver/` + driver + `.registered ] && break;
 const prepared = `[ -z "$(tasks)" ] && grep -q $UID_ /var/lib/kubelet/dra_manager_state`
 
 // ofDRA is an incident of a DRA driver.
-func ofDRA(name, story, broken string, says ...string) Scenario {
-	return Scenario{
-		Name:    name,
-		Story:   story,
-		Pod:     withClaim(name),
-		Prepare: startDRA(name),
-		Break:   onNode(broken),
-		Proof:   prepared,
-		Cause:   "DRAUnprepareFailing",
-		Says:    append([]string{"locked in phase DynamicResources", "resource claim " + name, "DRA driver " + csiName(name)}, says...),
-		Heal:    onNode(runDRA(name)),
+func ofDRA(name, story, broken string, says ...string) bed.Scenario {
+	return bed.Scenario{
+		Name:  name,
+		Story: story,
+		Fault: bed.Fault{
+			Pod:     withClaim(name),
+			Prepare: startDRA(name),
+			Break:   bed.OnNode(broken),
+			Proof:   prepared,
+			Heal:    bed.OnNode(runDRA(name)),
+		},
+		Want: bed.Want{
+			Cause: "DRAUnprepareFailing",
+			Says:  append([]string{"locked in phase DynamicResources", "resource claim " + name, "DRA driver " + csiName(name)}, says...),
+		},
 	}
 }
 
-func draDriverGone() Scenario {
+func draDriverGone() bed.Scenario {
 	const name = "dra-driver-gone"
 	s := ofDRA(name, "the DRA driver of the pod's claim has been removed from the node before the pod", endCSI(name, "TERM"), "is not registered")
 	s.Family = "NotRegistered"
@@ -87,31 +93,35 @@ func draDriverGone() Scenario {
 }
 
 // draUnprepareFails is a driver that answers, and names an error about the claim in its answer.
-func draUnprepareFails() Scenario {
+func draUnprepareFails() bed.Scenario {
 	const name = "dra-unprepare-fails"
 	return ofDRA(name, "the DRA driver of the pod's claim answers with an error when it is to release the device", tellCSI(name, "error"), "with an error about the claim")
 }
 
-func draUnprepareSlow() Scenario {
+func draUnprepareSlow() bed.Scenario {
 	const name = "dra-unprepare-slow"
-	return Scenario{
-		Name:    name,
-		Story:   "innocent: the DRA driver takes 20 seconds to release the device of the pod's claim",
-		Pod:     withClaim(name),
-		Prepare: startDRA(name),
-		Break:   onNode(tellCSI(name, "slow")),
-		Proof:   prepared,
+	return bed.Scenario{
+		Name:  name,
+		Story: "innocent: the DRA driver takes 20 seconds to release the device of the pod's claim",
+		Fault: bed.Fault{
+			Pod:     withClaim(name),
+			Prepare: startDRA(name),
+			Break:   bed.OnNode(tellCSI(name, "slow")),
+			Proof:   prepared,
+		},
 	}
 }
 
-func draDriverRestarted() Scenario {
+func draDriverRestarted() bed.Scenario {
 	const name = "dra-driver-restarted"
-	return Scenario{
-		Name:    name,
-		Story:   "innocent: the DRA driver is away when the pod is deleted, and comes back 25 seconds later",
-		Pod:     withClaim(name),
-		Prepare: startDRA(name),
-		Break:   onNode(endCSI(name, "TERM") + "\n(sleep 25\n" + runDRA(name) + ") </dev/null >/dev/null 2>&1 &"),
-		Proof:   prepared,
+	return bed.Scenario{
+		Name:  name,
+		Story: "innocent: the DRA driver is away when the pod is deleted, and comes back 25 seconds later",
+		Fault: bed.Fault{
+			Pod:     withClaim(name),
+			Prepare: startDRA(name),
+			Break:   bed.OnNode(endCSI(name, "TERM") + "\n(sleep 25\n" + runDRA(name) + ") </dev/null >/dev/null 2>&1 &"),
+			Proof:   prepared,
+		},
 	}
 }

@@ -1,11 +1,15 @@
 package scenario
 
-import "strings"
+import (
+	"strings"
+
+	"github.com/nodeagent-io/nodeagent/test/bed"
+)
 
 // Alone lists the incidents that break what the whole node depends on, so that
 // nothing else can run on it meanwhile.
-func Alone() []Scenario {
-	all := []Scenario{
+func Alone() []bed.Scenario {
+	all := []bed.Scenario{
 		containerdStopped(), containerdDown(), kubeletStopped(), kubeletDown(),
 		containerdRestarts(), containerdLoops(), containerdLoopsBriefly(), shimStoppedBefore(), kubeletRestarts(), forcedWithoutKubelet(), syncLoopStalled(), syncLoopBriefly(), deviceHangs(), deviceStopped(), deviceHangsBeside(), deviceSlow(), dbusStopped(), dbusStoppedOnce(),
 	}
@@ -48,54 +52,68 @@ start_service() {
 }
 `
 
-func containerdDown() Scenario {
-	return Scenario{
+func containerdDown() bed.Scenario {
+	return bed.Scenario{
 		Name:  "containerd-down",
 		Story: "containerd has been killed and is not started again",
-		Pod:   victim(3, "drain", "0"),
-		Break: onNode(services + "stop_service containerd KILL"),
-		Proof: "! pgrep -x containerd && ! timeout 5 ctr version",
-		Cause: "ContainerdDown",
-		Says:  []string{"nothing has listened on its socket since", "it has no process", "systemctl start containerd"},
-		Heal:  onNode(services + "start_service containerd"),
+		Fault: bed.Fault{
+			Pod:   victim(3, "drain", "0"),
+			Break: bed.OnNode(services + "stop_service containerd KILL"),
+			Proof: "! pgrep -x containerd && ! timeout 5 ctr version",
+			Heal:  bed.OnNode(services + "start_service containerd"),
+		},
+		Want: bed.Want{
+			Cause: "ContainerdDown",
+			Says:  []string{"nothing has listened on its socket since", "it has no process", "systemctl start containerd"},
+		},
 	}
 }
 
-func kubeletDown() Scenario {
-	return Scenario{
+func kubeletDown() bed.Scenario {
+	return bed.Scenario{
 		Name:  "kubelet-down",
 		Story: "the kubelet has ended and is not started again",
-		Pod:   victim(3, "drain", "0"),
-		Break: onNode(services + "stop_service kubelet"),
-		Proof: "! pgrep -x kubelet",
-		Cause: "KubeletDown",
-		Says:  []string{"it has had no process since", "nothing listens on its port", "systemctl start kubelet"},
-		Heal:  onNode(services + "start_service kubelet"),
+		Fault: bed.Fault{
+			Pod:   victim(3, "drain", "0"),
+			Break: bed.OnNode(services + "stop_service kubelet"),
+			Proof: "! pgrep -x kubelet",
+			Heal:  bed.OnNode(services + "start_service kubelet"),
+		},
+		Want: bed.Want{
+			Cause: "KubeletDown",
+			Says:  []string{"it has had no process since", "nothing listens on its port", "systemctl start kubelet"},
+		},
 	}
 }
 
-func kubeletStopped() Scenario {
-	return Scenario{
-		Name:   "kubelet-stopped",
-		Story:  "the kubelet is stopped by a signal",
-		Pod:    victim(3, "drain", "0"),
-		Break:  onNode("kill -STOP $(pgrep -o -x kubelet)"),
-		Proof:  `grep -q "^State:.T" /proc/$(pgrep -o -x kubelet)/status`,
-		Cause:  "KubeletDown",
-		Family: "Stopped",
-		Says:   []string{"(kubelet, PID", "stopped by a signal", "kill -CONT"},
-		Heal:   onNode("kill -CONT $(pgrep -o -x kubelet)"),
+func kubeletStopped() bed.Scenario {
+	return bed.Scenario{
+		Name:  "kubelet-stopped",
+		Story: "the kubelet is stopped by a signal",
+		Fault: bed.Fault{
+			Pod:   victim(3, "drain", "0"),
+			Break: bed.OnNode("kill -STOP $(pgrep -o -x kubelet)"),
+			Proof: `grep -q "^State:.T" /proc/$(pgrep -o -x kubelet)/status`,
+			Heal:  bed.OnNode("kill -CONT $(pgrep -o -x kubelet)"),
+		},
+		Want: bed.Want{
+			Cause:  "KubeletDown",
+			Family: "Stopped",
+			Says:   []string{"(kubelet, PID", "stopped by a signal", "kill -CONT"},
+		},
 	}
 }
 
 // containerdRestarts and kubeletRestarts are innocent: what was away comes back
 // before anybody has to do something.
-func containerdRestarts() Scenario {
-	return Scenario{
+func containerdRestarts() bed.Scenario {
+	return bed.Scenario{
 		Name:  "containerd-restarts",
 		Story: "innocent: containerd ends as the pod is deleted, and is back after twelve seconds",
-		Pod:   victim(3, "drain", "0"),
-		Break: onNode(services + "stop_service containerd\nstart_service containerd 12"),
+		Fault: bed.Fault{
+			Pod:   victim(3, "drain", "0"),
+			Break: bed.OnNode(services + "stop_service containerd\nstart_service containerd 12"),
+		},
 	}
 }
 
@@ -104,48 +122,58 @@ const ends = `setsid sh -c 'i=0; while [ $((i+=1)) -le TIMES ]; do sleep 8; kill
 echo $! >/run/scenario-$NAME.pid`
 
 // containerdLoops has containerd end before the grace period, for which the kubelet has it wait, is over: SIGKILL is never sent.
-func containerdLoops() Scenario {
-	return Scenario{
-		Name:   "containerd-loops",
-		Story:  "containerd ends eight seconds after each of its starts, so that a stop that waits for the grace period begins anew each time",
-		Pod:    victim(40, "drain", "3600"),
-		Break:  onNode(strings.Replace(ends, "TIMES", "150", 1)),
-		Proof:  "! timeout 5 ctr version",
-		Cause:  "ContainerdDown",
-		Family: "Restarts",
-		Says:   []string{"does not stay up: since it ended at", "has ended again each time", "journalctl -u containerd"},
-		Long:   true,
-		Heal:   onNode("end TERM /run/scenario-$NAME.pid"),
+func containerdLoops() bed.Scenario {
+	return bed.Scenario{
+		Name:  "containerd-loops",
+		Story: "containerd ends eight seconds after each of its starts, so that a stop that waits for the grace period begins anew each time",
+		Place: bed.Place{Long: true},
+		Fault: bed.Fault{
+			Pod:   victim(40, "drain", "3600"),
+			Break: bed.OnNode(strings.Replace(ends, "TIMES", "150", 1)),
+			Proof: "! timeout 5 ctr version",
+			Heal:  bed.OnNode("end TERM /run/scenario-$NAME.pid"),
+		},
+		Want: bed.Want{
+			Cause:  "ContainerdDown",
+			Family: "Restarts",
+			Says:   []string{"does not stay up: since it ended at", "has ended again each time", "journalctl -u containerd"},
+		},
 	}
 }
 
 // containerdLoopsBriefly is innocent: it stays up at last.
-func containerdLoopsBriefly() Scenario {
-	return Scenario{
+func containerdLoopsBriefly() bed.Scenario {
+	return bed.Scenario{
 		Name:  "containerd-loops-briefly",
 		Story: "innocent: containerd ends eight seconds after each of four starts, and then stays up",
-		Pod:   victim(40, "drain", "3600"),
-		Break: onNode(strings.Replace(ends, "TIMES", "4", 1)),
+		Fault: bed.Fault{
+			Pod:   victim(40, "drain", "3600"),
+			Break: bed.OnNode(strings.Replace(ends, "TIMES", "4", 1)),
+		},
 	}
 }
 
 // shimStoppedBefore is innocent: containerd, which waits for each shim as it starts, cleans up what one has left that does not
 // answer.
-func shimStoppedBefore() Scenario {
-	return Scenario{
+func shimStoppedBefore() bed.Scenario {
+	return bed.Scenario{
 		Name:  "shim-stopped-before",
 		Story: "innocent: the pod's shim has been stopped, and containerd, which is started anew, ends what it has left",
-		Pod:   victim(3, "drain", "0"),
-		Break: onNode(findShim + "kill -STOP $shim\n" + services + "stop_service containerd\nstart_service containerd"),
-		Heal:  onNode("end CONT /run/scenario-$NAME.pid"),
+		Fault: bed.Fault{
+			Pod:   victim(3, "drain", "0"),
+			Break: bed.OnNode(findShim + "kill -STOP $shim\n" + services + "stop_service containerd\nstart_service containerd"),
+			Heal:  bed.OnNode("end CONT /run/scenario-$NAME.pid"),
+		},
 	}
 }
 
-func kubeletRestarts() Scenario {
-	return Scenario{
+func kubeletRestarts() bed.Scenario {
+	return bed.Scenario{
 		Name:  "kubelet-restarts",
 		Story: "innocent: the kubelet ends as the pod is deleted, and is back after twelve seconds",
-		Pod:   victim(3, "drain", "0"),
-		Break: onNode(services + "stop_service kubelet\nstart_service kubelet 12"),
+		Fault: bed.Fault{
+			Pod:   victim(3, "drain", "0"),
+			Break: bed.OnNode(services + "stop_service kubelet\nstart_service kubelet 12"),
+		},
 	}
 }

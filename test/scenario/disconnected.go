@@ -15,12 +15,14 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/nodeagent-io/nodeagent/test/bed"
 )
 
 // disconnected lists the incidents in which the kubelet does not get through to the API server
 // and the agent does, and innocent ones that look like them.
-func disconnected() []Scenario {
-	all := []Scenario{kubeletCutOff(), kubeletCutOffLater(), kubeletRefused(), certificateExpired(), kubeletCrashes(), kubeletCutOffBriefly(), kubeletCutOffAtTheEnd()}
+func disconnected() []bed.Scenario {
+	all := []bed.Scenario{kubeletCutOff(), kubeletCutOffLater(), kubeletRefused(), certificateExpired(), kubeletCrashes(), kubeletCutOffBriefly(), kubeletCutOffAtTheEnd()}
 	for i := range all {
 		all[i].NoExec = true // the kubelet has the API server say who may
 	}
@@ -68,8 +70,8 @@ var (
 )
 
 // readiness is a step that waits until the condition Ready of the node has a status.
-func readiness(status corev1.ConditionStatus) step {
-	return func(ctx context.Context, n *Node, _ *corev1.Pod) error {
+func readiness(status corev1.ConditionStatus) bed.Step {
+	return func(ctx context.Context, n *bed.Node, _ *corev1.Pod) error {
 		return n.Await(ctx, fmt.Sprintf("the condition Ready of %s to be %s", n.Name, status), func() (bool, string) {
 			node, err := n.API.CoreV1().Nodes().Get(ctx, n.Name, metav1.GetOptions{})
 			if err != nil {
@@ -86,90 +88,110 @@ func readiness(status corev1.ConditionStatus) step {
 }
 
 // sleeper is a pod whose program does not react to its stop signal. Nobody sends it one here.
-func sleeper(grace int64) corev1.PodSpec { return pod(grace, BusyboxImage, "sleep", "100000") }
+func sleeper(grace int64) corev1.PodSpec { return pod(grace, bed.BusyboxImage, "sleep", "100000") }
 
-func kubeletCutOff() Scenario {
-	return Scenario{
+func kubeletCutOff() bed.Scenario {
+	return bed.Scenario{
 		Name:  "kubelet-cut-off",
 		Story: "the kubelet's packets to the API server are lost",
-		Pod:   sleeper(40),
-		Break: inTurn(onNode(link+"sever"), unheard),
-		Proof: link + "isCut && pgrep -x kubelet && [ -n \"$(tasks)\" ]",
-		Cause: "KubeletDisconnected",
-		Says:  []string{"locked in phase Delivery", "has been Unknown since", "has not been told that this pod is deleted", "journalctl -u kubelet"},
-		Heal:  inTurn(onNode(link+"mend"), heard),
+		Fault: bed.Fault{
+			Pod:   sleeper(40),
+			Break: inTurn(bed.OnNode(link+"sever"), unheard),
+			Proof: link + "isCut && pgrep -x kubelet && [ -n \"$(tasks)\" ]",
+			Heal:  inTurn(bed.OnNode(link+"mend"), heard),
+		},
+		Want: bed.Want{
+			Cause: "KubeletDisconnected",
+			Says:  []string{"locked in phase Delivery", "has been Unknown since", "has not been told that this pod is deleted", "journalctl -u kubelet"},
+		},
 	}
 }
 
 // kubeletCutOffLater has the kubelet stop the pod, and not get around to writing so.
-func kubeletCutOffLater() Scenario {
-	return Scenario{
+func kubeletCutOffLater() bed.Scenario {
+	return bed.Scenario{
 		Name:  "kubelet-cut-off-later",
 		Story: "the kubelet's packets to the API server are lost while the pod ends",
-		Pod:   victim(25, "drain", "5"),
-		Break: onNode(link + "(sleep 2; sever) </dev/null >/dev/null 2>&1 &"),
-		Proof: link + "isCut && " + nothingLeft,
-		Cause: "KubeletDisconnected",
-		Says:  []string{"has been Unknown since", "cannot write that this pod has ended"},
-		Heal:  inTurn(onNode(link+"mend"), heard),
+		Fault: bed.Fault{
+			Pod:   victim(25, "drain", "5"),
+			Break: bed.OnNode(link + "(sleep 2; sever) </dev/null >/dev/null 2>&1 &"),
+			Proof: link + "isCut && " + nothingLeft,
+			Heal:  inTurn(bed.OnNode(link+"mend"), heard),
+		},
+		Want: bed.Want{
+			Cause: "KubeletDisconnected",
+			Says:  []string{"has been Unknown since", "cannot write that this pod has ended"},
+		},
 	}
 }
 
-func kubeletRefused() Scenario {
-	return Scenario{
+func kubeletRefused() bed.Scenario {
+	return bed.Scenario{
 		Name:  "kubelet-refused",
 		Story: "the API server does not know the kubelet's credentials any more (401)",
-		Pod:   sleeper(40),
-		Break: inTurn(onNode(configs+"keep\n"+forgetCredentials+"\nrestart"), unheard),
-		Proof: "grep -q 'token: expired' " + kubeconfig + " && pgrep -x kubelet && [ -n \"$(tasks)\" ]",
-		Cause: "KubeletDisconnected",
-		Says:  []string{"locked in phase Delivery", "has been Unknown since", "has not been told that this pod is deleted", "Unauthorized"},
-		Heal:  inTurn(onNode(configs+"restore"), heard),
+		Fault: bed.Fault{
+			Pod:   sleeper(40),
+			Break: inTurn(bed.OnNode(configs+"keep\n"+forgetCredentials+"\nrestart"), unheard),
+			Proof: "grep -q 'token: expired' " + kubeconfig + " && pgrep -x kubelet && [ -n \"$(tasks)\" ]",
+			Heal:  inTurn(bed.OnNode(configs+"restore"), heard),
+		},
+		Want: bed.Want{
+			Cause: "KubeletDisconnected",
+			Says:  []string{"locked in phase Delivery", "has been Unknown since", "has not been told that this pod is deleted", "Unauthorized"},
+		},
 	}
 }
 
 // certificateExpired has a kubelet that renews its certificates and finds that the one it has has
 // expired: it goes on without, is refused as system:anonymous (403), and exits after five minutes
 // (addCertRotation, pkg/kubelet/certificate/transport.go).
-func certificateExpired() Scenario {
-	return Scenario{
+func certificateExpired() bed.Scenario {
+	return bed.Scenario{
 		Name:  "kubelet-certificate-expired",
 		Story: "the kubelet's client certificate has expired",
-		Pod:   sleeper(40),
-		Break: inTurn(func(ctx context.Context, n *Node, p *corev1.Pod) error {
-			certificate, key, err := expired("system:node:" + n.Name)
-			if err != nil {
-				return err
-			}
-			return onNode(fmt.Sprintf(configs+`keep
+		Fault: bed.Fault{
+			Pod: sleeper(40),
+			Break: inTurn(func(ctx context.Context, n *bed.Node, p *corev1.Pod) error {
+				certificate, key, err := expired("system:node:" + n.Name)
+				if err != nil {
+					return err
+				}
+				return bed.OnNode(fmt.Sprintf(configs+`keep
 sed -i 's|client-certificate-data: .*|client-certificate-data: %s|; s|client-key-data: .*|client-key-data: %s|' `+kubeconfig+`
 echo 'rotateCertificates: true' >>`+kubeletConfig+`
 restart`, certificate, key))(ctx, n, p)
-		}, unheard),
-		Proof: "grep -q 'rotateCertificates: true' " + kubeletConfig + " && pgrep -x kubelet && [ -n \"$(tasks)\" ]",
-		Cause: "KubeletDisconnected",
-		Says:  []string{"locked in phase Delivery", "has not been told that this pod is deleted", "openssl x509 -noout -enddate"},
-		Heal:  inTurn(onNode(configs+"restore"), heard),
+			}, unheard),
+			Proof: "grep -q 'rotateCertificates: true' " + kubeletConfig + " && pgrep -x kubelet && [ -n \"$(tasks)\" ]",
+			Heal:  inTurn(bed.OnNode(configs+"restore"), heard),
+		},
+		Want: bed.Want{
+			Cause: "KubeletDisconnected",
+			Says:  []string{"locked in phase Delivery", "has not been told that this pod is deleted", "openssl x509 -noout -enddate"},
+		},
 	}
 }
 
 // kubeletCrashes has a kubelet that is ended eight seconds after each start, as one that cannot do
 // without what it lacks. In between it could stop the pod if it got through to the API server.
-func kubeletCrashes() Scenario {
-	return Scenario{
+func kubeletCrashes() bed.Scenario {
+	return bed.Scenario{
 		Name:  "kubelet-crashes",
 		Story: "the kubelet ends some seconds after each start, and its credentials are not valid",
-		Pod:   victim(3, "drain", "0"),
-		Long:  true,
-		Break: onNode(configs + `keep
+		Place: bed.Place{Long: true},
+		Fault: bed.Fault{
+			Pod: victim(3, "drain", "0"),
+			Break: bed.OnNode(configs + `keep
 ` + forgetCredentials + `
 restart
 (for i in $(seq 60); do sleep 8; [ -d $kept ] || exit 0; restart; done) </dev/null >/dev/null 2>&1 &
 sleep 2`),
-		Proof: "pgrep -x kubelet && [ -n \"$(tasks)\" ]",
-		Cause: "KubeletDown",
-		Says:  []string{"the kubelet of this node does not stay up", "journalctl -u kubelet"},
-		Heal:  inTurn(onNode(configs+"restore"), heard),
+			Proof: "pgrep -x kubelet && [ -n \"$(tasks)\" ]",
+			Heal:  inTurn(bed.OnNode(configs+"restore"), heard),
+		},
+		Want: bed.Want{
+			Cause: "KubeletDown",
+			Says:  []string{"the kubelet of this node does not stay up", "journalctl -u kubelet"},
+		},
 	}
 }
 
@@ -200,24 +222,26 @@ func expired(user string) (certificate, private string, err error) {
 
 // kubeletCutOffBriefly is innocent: the kubelet finds the API server again as soon as that has
 // noted that it hears nothing.
-func kubeletCutOffBriefly() Scenario {
-	return Scenario{
+func kubeletCutOffBriefly() bed.Scenario {
+	return bed.Scenario{
 		Name:  "kubelet-cut-off-briefly",
 		Story: "innocent: the kubelet's packets to the API server are lost for a minute",
-		Pod:   victim(3, "drain", "0"),
-		Break: inTurn(onNode(link+"sever"), unheard, onNode(link+"(sleep 15; mend) </dev/null >/dev/null 2>&1 &")),
-		Proof: link + "isCut",
-		Heal:  heard,
+		Fault: bed.Fault{
+			Pod:   victim(3, "drain", "0"),
+			Break: inTurn(bed.OnNode(link+"sever"), unheard, bed.OnNode(link+"(sleep 15; mend) </dev/null >/dev/null 2>&1 &")),
+			Proof: link + "isCut",
+			Heal:  heard,
+		},
 	}
 }
 
 // kubeletCutOffAtTheEnd is innocent: the kubelet has stopped the pod, and writes so half a minute
 // later.
-func kubeletCutOffAtTheEnd() Scenario {
+func kubeletCutOffAtTheEnd() bed.Scenario {
 	s := kubeletCutOffLater()
 	s.Name, s.Cause, s.Says, s.Pod = "kubelet-cut-off-at-the-end", "", nil, victim(7, "drain", "5")
 	s.Story = "innocent: the kubelet's packets to the API server are lost for half a minute while the pod ends"
-	s.Break = onNode(link + "(sleep 2; sever; sleep 30; mend) </dev/null >/dev/null 2>&1 &")
+	s.Break = bed.OnNode(link + "(sleep 2; sever; sleep 30; mend) </dev/null >/dev/null 2>&1 &")
 	s.Heal = heard
 	return s
 }

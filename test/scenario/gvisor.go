@@ -8,12 +8,14 @@ import (
 	nodev1 "k8s.io/api/node/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/nodeagent-io/nodeagent/test/bed"
 )
 
 // gvisors lists the incidents of pods that run under gVisor, and innocent ones that look like
 // them.
-func gvisors() []Scenario {
-	return []Scenario{
+func gvisors() []bed.Scenario {
+	return []bed.Scenario{
 		gvisorStopped(), gvisorFrozen(), gvisorContinued(), gvisorDrains(), gvisorNoTrap(), gvisorIgnores(), gvisorKilled(), gvisorGofersStopped(),
 		gvisorDevice(), gvisorDeviceSlow(), gvisorFUSE(), gvisorFUSESlow(), gvisorNFS(), gvisorNFSSlow(),
 		gvisorGoferFUSE(), gvisorGoferFUSESlow(), gvisorGoferStopped(), gvisorFUSEFlush(),
@@ -28,13 +30,13 @@ const (
 )
 
 // installGVisor puts gVisor on the node, and its RuntimeClass into the cluster. A pod may set gVisor's flags in its annotations.
-var installGVisor = inTurn(nodeTool("runsc"), nodeTool("containerd-shim-runsc-v1"), onNode(`cat >/etc/containerd/runsc.toml.$$ <<END
+var installGVisor = inTurn(bed.NodeTool("runsc"), bed.NodeTool("containerd-shim-runsc-v1"), bed.OnNode(`cat >/etc/containerd/runsc.toml.$$ <<END
 [runsc_config]
 platform = "systrap"
 allow-flag-override = "true"
 systemd-cgroup = "$([ -d /run/systemd/system ] && echo true || echo false)"
 END
-mv /etc/containerd/runsc.toml.$$ /etc/containerd/runsc.toml`), func(ctx context.Context, n *Node, _ *corev1.Pod) error {
+mv /etc/containerd/runsc.toml.$$ /etc/containerd/runsc.toml`), func(ctx context.Context, n *bed.Node, _ *corev1.Pod) error {
 	class := &nodev1.RuntimeClass{ObjectMeta: metav1.ObjectMeta{Name: gvisorClass}, Handler: gvisorHandler}
 	_, err := n.API.NodeV1().RuntimeClasses().Create(ctx, class, metav1.CreateOptions{})
 	if err != nil && !apierrors.IsAlreadyExists(err) {
@@ -45,15 +47,15 @@ mv /etc/containerd/runsc.toml.$$ /etc/containerd/runsc.toml`), func(ctx context.
 
 // ofGVisor is an incident of a pod under gVisor. It has a network of its own: gVisor takes the
 // addresses of the one that it is given.
-func ofGVisor(name, story string, spec corev1.PodSpec) Scenario {
+func ofGVisor(name, story string, spec corev1.PodSpec) bed.Scenario {
 	class := gvisorClass
 	spec.RuntimeClassName = &class
-	return Scenario{Name: name, Story: story, Needs: []Need{PodNetwork}, Pod: spec, Prepare: installGVisor}
+	return bed.Scenario{Name: name, Story: story, Place: bed.Place{Needs: []bed.Need{bed.PodNetwork}}, Fault: bed.Fault{Pod: spec, Prepare: installGVisor}}
 }
 
 // askingGofers has the pod's files opened by gofers of gVisor's, and all be done by them that concerns names of files. By default the
 // sentry does so itself.
-func askingGofers(s Scenario) Scenario {
+func askingGofers(s bed.Scenario) bed.Scenario {
 	s.Annotations = map[string]string{"dev.gvisor.flag.directfs": "false"}
 	return s
 }
@@ -68,83 +70,83 @@ sentry=$(named runsc-sandbox)
 gofers=$(named runsc-gofer)
 `
 
-func gvisorStopped() Scenario {
+func gvisorStopped() bed.Scenario {
 	s := ofGVisor("gvisor-stopped", "gVisor's process for the pod is stopped, which is to end the containers", victim(120, "drain", "0"))
-	s.Break = onNode(findSentry + "[ -n \"$sentry\" ] && kill -STOP $sentry")
+	s.Break = bed.OnNode(findSentry + "[ -n \"$sentry\" ] && kill -STOP $sentry")
 	s.Proof = findSentry + `grep -q "^State:.T" /proc/$sentry/status`
 	s.Cause = "SandboxRuntimeStuck"
 	s.Family = "Stopped"
 	s.Says = []string{"gVisor", "stopped by a signal", "kill -CONT"}
-	s.InGrace = true
-	s.Heal = onNode(findSentry + `[ -z "$sentry" ] || kill -CONT $sentry`)
+	s.When = bed.InGrace
+	s.Heal = bed.OnNode(findSentry + `[ -z "$sentry" ] || kill -CONT $sentry`)
 	return s
 }
 
 // gvisorFrozen stays past its deadline with version 2 of cgroups too, where SIGKILL ends what is
 // frozen: nobody sends it to gVisor's process. All that is frozen goes on when it is thawed, as a
 // node's is when it ends.
-func gvisorFrozen() Scenario {
+func gvisorFrozen() bed.Scenario {
 	s := ofGVisor("gvisor-frozen", "the control group of gVisor's process for the pod is frozen", victim(3, "drain", "0"))
-	s.Break = onNode(freezer + findSentry + "[ -n \"$sentry\" ] && freeze $(group $sentry)")
+	s.Break = bed.OnNode(freezer + findSentry + "[ -n \"$sentry\" ] && freeze $(group $sentry)")
 	s.Proof = freezer + findSentry + "frozen $(group $sentry)\n" + logged("context deadline exceeded")
 	s.Cause = "SandboxRuntimeStuck"
 	s.Family = "Frozen"
 	s.Says = []string{"gVisor", "is frozen", "/sys/fs/cgroup/"}
-	s.Heal = onNode(freezer + findSentry + `[ -z "$sentry" ] || thaw $(group $sentry)`)
+	s.Heal = bed.OnNode(freezer + findSentry + `[ -z "$sentry" ] || thaw $(group $sentry)`)
 	return s
 }
 
 // gvisorContinued is innocent: what was stopped goes on before the deadline.
-func gvisorContinued() Scenario {
+func gvisorContinued() bed.Scenario {
 	s := ofGVisor("gvisor-stopped-and-continued", "innocent: gVisor's process for the pod was stopped, and goes on again", victim(60, "drain", "0"))
-	s.Break = onNode(findSentry + "[ -n \"$sentry\" ] && kill -STOP $sentry; sleep 10; kill -CONT $sentry; sleep 2")
+	s.Break = bed.OnNode(findSentry + "[ -n \"$sentry\" ] && kill -STOP $sentry; sleep 10; kill -CONT $sentry; sleep 2")
 	return s
 }
 
 // gvisorShimStopped stops one of the pod's shims: gVisor has one for the sandbox, and one for each
 // container.
-func gvisorShimStopped() Scenario {
+func gvisorShimStopped() bed.Scenario {
 	const find = findSentry + `shim=$(for p in $gofers; do awk '/^PPid/{print $2}' /proc/$p/status; done | grep -vx $(awk '/^PPid/{print $2}' /proc/$sentry/status))
 [ -n "$shim" ]
 `
 	s := ofGVisor("gvisor-shim-stopped", "the shim of a container under gVisor is stopped, the one of the sandbox is not", victim(3, "drain", "0"))
 	s.Alone = true // while a shim does not answer, the kubelet does not tell what it counts
-	s.Break = onNode(find + "kill -STOP $shim\necho $shim >/run/scenario-$NAME.pid")
+	s.Break = bed.OnNode(find + "kill -STOP $shim\necho $shim >/run/scenario-$NAME.pid")
 	s.Proof = `grep -q "^State:.T" /proc/$(cat /run/scenario-$NAME.pid)/status`
 	s.Cause = "ShimHung"
 	s.Family = "Stopped"
 	s.Says = []string{"shim", "stopped by a signal", "kill -CONT"}
-	s.Heal = onNode("end CONT /run/scenario-$NAME.pid")
+	s.Heal = bed.OnNode("end CONT /run/scenario-$NAME.pid")
 	return s
 }
 
-func gvisorDrains() Scenario {
+func gvisorDrains() bed.Scenario {
 	return ofGVisor("gvisor-drains", "innocent: a program under gVisor takes its time to end", victim(60, "drain", "20"))
 }
 
 // gvisorIgnores is innocent: what becomes of the stop signal is not to be seen on the node.
-func gvisorIgnores() Scenario {
+func gvisorIgnores() bed.Scenario {
 	return ofGVisor("gvisor-ignores-term", "innocent: a shell under gVisor ignores SIGTERM and uses up its grace period, after which SIGKILL ends it",
-		pod(20, BusyboxImage, "sh", "-c", "trap '' TERM; sleep 100000"))
+		pod(20, bed.BusyboxImage, "sh", "-c", "trap '' TERM; sleep 100000"))
 }
 
 // gvisorNoTrap is innocent: to gVisor the first process of a container is one like others, and
 // SIGTERM ends it.
-func gvisorNoTrap() Scenario {
+func gvisorNoTrap() bed.Scenario {
 	return ofGVisor("gvisor-no-trap", "innocent: a shell under gVisor has no handler for SIGTERM, which ends it all the same",
-		pod(60, BusyboxImage, "sh", "-c", "sleep 100000; true"))
+		pod(60, bed.BusyboxImage, "sh", "-c", "sleep 100000; true"))
 }
 
-func gvisorKilled() Scenario {
+func gvisorKilled() bed.Scenario {
 	s := ofGVisor("gvisor-killed", "innocent: gVisor's process for the pod is killed, and its containers end with it", victim(20, "drain", "100"))
-	s.Break = onNode(findSentry + "[ -n \"$sentry\" ] && kill -KILL $sentry")
+	s.Break = bed.OnNode(findSentry + "[ -n \"$sentry\" ] && kill -KILL $sentry")
 	return s
 }
 
-func gvisorGofersStopped() Scenario {
+func gvisorGofersStopped() bed.Scenario {
 	s := ofGVisor("gvisor-gofers-stopped", "innocent: the processes that open files for gVisor are stopped, which the end of the pod does not need", victim(20, "drain", "0"))
-	s.Break = onNode(findSentry + "[ -n \"$gofers\" ] && kill -STOP $gofers")
-	s.Heal = onNode(findSentry + `for p in $gofers; do kill -CONT $p; done`)
+	s.Break = bed.OnNode(findSentry + "[ -n \"$gofers\" ] && kill -STOP $gofers")
+	s.Heal = bed.OnNode(findSentry + `for p in $gofers; do kill -CONT $p; done`)
 	return s
 }
 
@@ -153,11 +155,11 @@ const heldByDisk = `some D && ! some D 100 && cat $(stacks) | grep -q 'ext4_\|jb
 
 // gvisorDevice is a system call of the sentry itself, which opens the pod's files: on what it waits
 // only its gofer's mounts tell.
-func gvisorDevice() Scenario {
+func gvisorDevice() bed.Scenario {
 	const name = "gvisor-device-suspended"
 	disk := onDevice(name, "the device below a volume of a pod under gVisor is suspended, and a thread of gVisor's waits for it", "sync")
 	s := ofGVisor(name, disk.Story, disk.Pod)
-	s.Needs = append(s.Needs, Hang, DeviceMapper)
+	s.Needs = append(s.Needs, bed.Hang, bed.DeviceMapper)
 	s.Prepare = inTurn(s.Prepare, disk.Prepare)
 	s.Break, s.Heal = disk.Break, disk.Heal
 	s.Proof = heldByDisk
@@ -167,13 +169,13 @@ func gvisorDevice() Scenario {
 }
 
 // gvisorDeviceSlow is innocent: a thread of gVisor's waits for seconds, and beyond the deadline.
-func gvisorDeviceSlow() Scenario {
+func gvisorDeviceSlow() bed.Scenario {
 	const name = "gvisor-device-slow"
 	device, dir := "scenario-"+name, directory(name)
 	s := ofGVisor(name, "innocent: the device below a volume of a pod under gVisor takes two seconds for a request", onDisk(name, 3, "sync", "/data/f"))
-	s.Needs = append(s.Needs, Hang, DeviceMapper)
-	s.Prepare = inTurn(s.Prepare, onNode(mapDevice(device, dir)))
-	s.Break = onNode(delayDevice(device, dir, "2000", "2000"))
+	s.Needs = append(s.Needs, bed.Hang, bed.DeviceMapper)
+	s.Prepare = inTurn(s.Prepare, bed.OnNode(mapDevice(device, dir)))
+	s.Break = bed.OnNode(delayDevice(device, dir, "2000", "2000"))
 	s.Proof = heldByDisk
 	return s
 }
@@ -185,7 +187,7 @@ const ofThread = "(exe) of gVisor works for a program of the pod"
 const waitsForDaemon = `! some D 100 && cat $(stacks) | grep -q request_wait_answer`
 
 // gvisorFUSE is a wait that no signal comes to, so that the thread sleeps in state S.
-func gvisorFUSE() Scenario {
+func gvisorFUSE() bed.Scenario {
 	const name = "gvisor-fuse-read"
 	s := ofGVisor(name, "a FUSE daemon does not answer a read of a pod under gVisor", onDisk(name, 3, "read", "/data/read"))
 	s.Everywhere, s.Interruptible = true, true
@@ -193,46 +195,46 @@ func gvisorFUSE() Scenario {
 	s.Proof = "some S && ! some D && " + waitsForDaemon
 	s.Cause, s.Family = "UninterruptibleSleep", "FUSE"
 	s.Says = []string{ofThread, "request_wait_answer", "fuse.hang", "/data", directory(name), "/sys/fs/fuse/connections/"}
-	s.Heal = onNode(unmountFUSE(name))
+	s.Heal = bed.OnNode(unmountFUSE(name))
 	return s
 }
 
 // gvisorFUSESlow is innocent: the daemon is asked for a part of the write after the other, eight of which take it
 // six seconds each, and SIGKILL ends the program when the last one has been answered.
-func gvisorFUSESlow() Scenario {
+func gvisorFUSESlow() bed.Scenario {
 	const name = "gvisor-fuse-slow"
 	s := ofGVisor(name, "innocent: a slow FUSE daemon lets a killed program under gVisor wait far beyond its deadline",
-		withVolume(pod(3, BusyboxImage, "dd", "if=/dev/zero", "of=/data/slow", "bs=1M", "conv=notrunc"), "data", hostPath(directory(name))))
+		withVolume(pod(3, bed.BusyboxImage, "dd", "if=/dev/zero", "of=/data/slow", "bs=1M", "conv=notrunc"), "data", hostPath(directory(name))))
 	s.Prepare = inTurn(s.Prepare, mountFUSE(name))
 	s.Proof = waitsForDaemon
 	return s
 }
 
 // gvisorNFS hangs in a wait that SIGKILL would end, if it came to the thread.
-func gvisorNFS() Scenario {
+func gvisorNFS() bed.Scenario {
 	const server = "192.0.2.10"
 	s := ofGVisor("gvisor-nfs-server-gone", "the NFS server is gone while a pod under gVisor looks for files there",
-		withVolume(pod(5, BusyboxImage, "sh", "-c", "while sleep 0.2; do ls /data; done >/dev/null"), "share", nfsVolume(server)))
-	s.Needs = append(s.Needs, Hang, NFS)
+		withVolume(pod(5, bed.BusyboxImage, "sh", "-c", "while sleep 0.2; do ls /data; done >/dev/null"), "share", nfsVolume(server)))
+	s.Needs = append(s.Needs, bed.Hang, bed.NFS)
 	s.Prepare = inTurn(s.Prepare, serveNFS(server))
-	s.Break = onNode(cutOff("-I", server) + "\nsleep 5")
+	s.Break = bed.OnNode(cutOff("-I", server) + "\nsleep 5")
 	s.Proof = "some D && ! some D 100 && cat $(stacks) | grep -q rpc_wait_bit_killable"
 	s.Cause, s.Family = "UninterruptibleSleep", "NFS"
 	s.Says = []string{ofThread, "rpc_wait_bit_killable", "nfs4", "/data", server, "volume share"}
-	s.Heal = onNode(cutOff("-D", server))
+	s.Heal = bed.OnNode(cutOff("-D", server))
 	return s
 }
 
 // gvisorNFSSlow is innocent: the server's disk takes seconds for a request.
-func gvisorNFSSlow() Scenario {
+func gvisorNFSSlow() bed.Scenario {
 	const name, server = "gvisor-nfs-slow", "192.0.2.11"
 	device, dir := "scenario-"+name, directory(name)
 	s := ofGVisor(name, "innocent: the NFS server of a pod under gVisor takes seconds to write what it is sent",
 		withVolume(victim(3, "sync", "/data/f"), "share", corev1.VolumeSource{NFS: &corev1.NFSVolumeSource{Server: server, Path: dir}}))
-	s.Needs = append(s.Needs, Hang, NFS, DeviceMapper)
-	s.Prepare = inTurn(s.Prepare, onNode("exportfs -u '*:"+dir+"' 2>/dev/null || true\n"+mapDevice(device, dir)+"\nchmod 777 "+dir), serveNFS(server),
-		onNode("exportfs -o rw,sync,no_subtree_check,no_root_squash,insecure '*:"+dir+"'"))
-	s.Break = onNode(delayDevice(device, dir, "2000", "2000"))
+	s.Needs = append(s.Needs, bed.Hang, bed.NFS, bed.DeviceMapper)
+	s.Prepare = inTurn(s.Prepare, bed.OnNode("exportfs -u '*:"+dir+"' 2>/dev/null || true\n"+mapDevice(device, dir)+"\nchmod 777 "+dir), serveNFS(server),
+		bed.OnNode("exportfs -o rw,sync,no_subtree_check,no_root_squash,insecure '*:"+dir+"'"))
+	s.Break = bed.OnNode(delayDevice(device, dir, "2000", "2000"))
 	s.Proof = "some D && ! some D 100 && cat $(stacks) | grep -q nfs_"
 	return s
 }
@@ -244,7 +246,7 @@ for p in $gofers; do cat /proc/$p/task/*/stack; done | grep -A9 request_wait_ans
 }
 
 // gvisorGoferFUSE is a wait of a gofer, which the sentry waits for without a system call that would tell.
-func gvisorGoferFUSE() Scenario {
+func gvisorGoferFUSE() bed.Scenario {
 	const name = "gvisor-gofer-fuse-stat"
 	s := askingGofers(ofGVisor(name, "a FUSE daemon does not tell the process that opens files for gVisor how large a file is", onDisk(name, 3, "stat", "/data/getattr")))
 	s.Interruptible = true
@@ -252,27 +254,27 @@ func gvisorGoferFUSE() Scenario {
 	s.Proof = "some S && ! some D && " + waitsForDaemon + "\n" + goferWaits("fuse_do_getattr")
 	s.Cause, s.Family = "UninterruptibleSleep", "FUSE"
 	s.Says = []string{ofThread, "request_wait_answer", "fuse.hang", "/data", directory(name), "/sys/fs/fuse/connections/"}
-	s.Heal = onNode(unmountFUSE(name))
+	s.Heal = bed.OnNode(unmountFUSE(name))
 	return s
 }
 
 // gvisorGoferFUSESlow is innocent: gVisor reads a directory to its end in one system call of the program, whatever signal that has.
 // It asks its gofer once, and that the daemon for one name after the other.
-func gvisorGoferFUSESlow() Scenario {
+func gvisorGoferFUSESlow() bed.Scenario {
 	const name = "gvisor-gofer-fuse-slow"
 	s := askingGofers(ofGVisor(name, "innocent: a slow FUSE daemon lets the process that opens files for gVisor list a directory far beyond the deadline",
-		withVolume(pod(3, BusyboxImage, "sh", "-c", "while :; do ls /data; done"), "data", hostPath(directory(name)))))
+		withVolume(pod(3, bed.BusyboxImage, "sh", "-c", "while :; do ls /data; done"), "data", hostPath(directory(name)))))
 	s.Prepare = inTurn(s.Prepare, mountFUSE(name))
 	s.Proof = goferWaits("fuse_readdir")
 	return s
 }
 
 // gvisorGoferStopped is the same as the innocent gvisorGofersStopped, of a program that waits for what a gofer is asked.
-func gvisorGoferStopped() Scenario {
+func gvisorGoferStopped() bed.Scenario {
 	const name = "gvisor-gofer-stopped"
 	s := askingGofers(ofGVisor(name, "the processes that open files for gVisor are stopped, and a program waits for one of them",
-		pod(3, BusyboxImage, "sh", "-c", "while sleep 0.2; do ls -l /bin; done >/dev/null")))
-	s.Break = onNode(findSentry + "[ -n \"$gofers\" ] && kill -STOP $gofers; sleep 2")
+		pod(3, bed.BusyboxImage, "sh", "-c", "while sleep 0.2; do ls -l /bin; done >/dev/null")))
+	s.Break = bed.OnNode(findSentry + "[ -n \"$gofers\" ] && kill -STOP $gofers; sleep 2")
 	s.Proof = findSentry + `[ -n "$gofers" ]
 for p in $gofers; do grep -q "^State:.T" /proc/$p/status || exit 1; done
 for p in $gofers; do
@@ -281,12 +283,12 @@ done | grep -q ' kill --all '`
 	s.Alone = true // as gvisorShimStopped
 	s.Cause, s.Family = "SandboxRuntimeStuck", "GoferStopped"
 	s.Says = []string{"gVisor", "open files for a container", "stopped by a signal", "kill -CONT"}
-	s.Heal = onNode(findSentry + `for p in $gofers; do kill -CONT $p; done`)
+	s.Heal = bed.OnNode(findSentry + `for p in $gofers; do kill -CONT $p; done`)
 	return s
 }
 
 // gvisorFUSEFlush is a close of the sentry's, by which it gets rid of what a program had open that has ended.
-func gvisorFUSEFlush() Scenario {
+func gvisorFUSEFlush() bed.Scenario {
 	const name = "gvisor-fuse-flush"
 	s := ofGVisor(name, "a program under gVisor ends, and a FUSE daemon does not answer the close that is part of it", onDisk(name, 3, "hold", "/data/flush"))
 	s.Interruptible = true
@@ -294,6 +296,6 @@ func gvisorFUSEFlush() Scenario {
 	s.Proof = findSentry + `cat /proc/$sentry/task/*/stack | grep -q fuse_flush`
 	s.Cause, s.Family = "UninterruptibleSleep", "FUSE"
 	s.Says = []string{ofThread, "request_wait_answer", "fuse.hang", "/data", directory(name), "/sys/fs/fuse/connections/"}
-	s.Heal = onNode(unmountFUSE(name))
+	s.Heal = bed.OnNode(unmountFUSE(name))
 	return s
 }

@@ -7,14 +7,16 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/nodeagent-io/nodeagent/test/bed"
 )
 
 // images lists the incidents in which the pod is deleted while an image is pulled.
-func images() []Scenario { return []Scenario{pullHangs(), pullHangsBeside()} }
+func images() []bed.Scenario { return []bed.Scenario{pullHangs(), pullHangsBeside()} }
 
 // imagesOfNode lists those that cannot run beside another pull: a download that moves tells that
 // none hangs.
-func imagesOfNode() []Scenario { return []Scenario{pullQueued(), pullSlow()} }
+func imagesOfNode() []bed.Scenario { return []bed.Scenario{pullQueued(), pullSlow()} }
 
 // registryAddress is where test/registry listens on a node. containerd takes a registry that is
 // called localhost for one without TLS.
@@ -32,8 +34,8 @@ func pulled(name string) corev1.PodSpec {
 
 // serveImage is a step that starts the registry on the node, once, and has it send an image in a way:
 // stall, or slow.
-func serveImage(name, how string) step {
-	return inTurn(nodeTool("victim"), nodeTool("registry"), onNode(`mkdir -p `+registryDirectory+`
+func serveImage(name, how string) bed.Step {
+	return inTurn(bed.NodeTool("victim"), bed.NodeTool("registry"), bed.OnNode(`mkdir -p `+registryDirectory+`
 exec 9>`+registryDirectory+`.lock
 flock 9
 echo `+how+` >`+registryDirectory+`/`+name+`
@@ -44,14 +46,14 @@ pid=$(cat `+registryDirectory+`.pid 2>/dev/null) && grep -qs registry /proc/$pid
 }
 
 // takeImage is a step after which the registry has not got an image any more: a pull of it fails.
-func takeImage(name string) step { return onNode("rm -f " + registryDirectory + "/" + name) }
+func takeImage(name string) bed.Step { return bed.OnNode("rm -f " + registryDirectory + "/" + name) }
 
 // downloads is a shell script that succeeds when containerd has a download that is not complete, or
 // was asked for the image.
 const downloads = "[ -n \"$(ls /var/lib/containerd/io.containerd.content.v1.content/ingest)\" ]"
 
 // pulling is a step that waits until the kubelet has told that it pulls the pod's image.
-func pulling(ctx context.Context, n *Node, p *corev1.Pod) error {
+func pulling(ctx context.Context, n *bed.Node, p *corev1.Pod) error {
 	return n.Await(ctx, "the image of pod "+p.Name+" to be pulled", func() (bool, string) {
 		events, err := n.API.CoreV1().Events(p.Namespace).List(ctx, metav1.ListOptions{FieldSelector: "involvedObject.uid=" + string(p.UID) + ",reason=Pulling"})
 		if err != nil {
@@ -61,33 +63,37 @@ func pulling(ctx context.Context, n *Node, p *corev1.Pod) error {
 	})
 }
 
-func pullHangs() Scenario {
+func pullHangs() bed.Scenario {
 	const name = "image-pull-hangs"
-	return Scenario{
-		Name:     name,
-		Story:    "the registry sends the manifest of an image and no byte of its layer; the pod is deleted meanwhile",
-		Pod:      pulled(name),
-		Starting: true,
-		Long:     true,
-		Prepare:  serveImage(name, "stall"),
-		Break:    inTurn(pulling, onNode("until "+downloads+"; do sleep 1; done")),
-		Proof:    noVictim + downloads,
-		Cause:    "ImagePullHanging",
-		Says: []string{"locked in phase Startup", "container main: the kubelet has been pulling its image", registryAddress + "/" + name + ":test",
-			"containerd has stored nothing of any download since", "without a time limit of its own"},
-		Force: "not yet", // the container may still be started
-		Heal:  takeImage(name),
+	return bed.Scenario{
+		Name:  name,
+		Story: "the registry sends the manifest of an image and no byte of its layer; the pod is deleted meanwhile",
+		Place: bed.Place{Long: true},
+		Fault: bed.Fault{
+			Pod:      pulled(name),
+			Starting: true,
+			Prepare:  serveImage(name, "stall"),
+			Break:    inTurn(pulling, bed.OnNode("until "+downloads+"; do sleep 1; done")),
+			Proof:    noVictim + downloads,
+			Heal:     takeImage(name),
+		},
+		Want: bed.Want{
+			Cause: "ImagePullHanging",
+			Says: []string{"locked in phase Startup", "container main: the kubelet has been pulling its image", registryAddress + "/" + name + ":test",
+				"containerd has stored nothing of any download since", "without a time limit of its own"},
+			Force: "not yet", // the container may still be started
+		},
 	}
 }
 
 // pullHangsBeside has the kubelet start one container, which runs, and wait for the image of the next one.
-func pullHangsBeside() Scenario {
+func pullHangsBeside() bed.Scenario {
 	const name = "image-pull-hangs-beside"
 	s := pullHangs()
 	s.Name = name
 	s.Story = "a container of the pod runs, and the registry sends no byte of a layer of the next one's image; the pod is deleted meanwhile"
 	s.Pod = pulled(name)
-	first := pod(3, BusyboxImage, "sh", "-c", "trap 'exit 0' TERM; while :; do sleep 1; done").Containers[0]
+	first := pod(3, bed.BusyboxImage, "sh", "-c", "trap 'exit 0' TERM; while :; do sleep 1; done").Containers[0]
 	first.Name = "first"
 	s.Pod.Containers = append([]corev1.Container{first}, s.Pod.Containers...)
 	s.Prepare = serveImage(name, "stall")
@@ -100,32 +106,32 @@ func pullHangsBeside() Scenario {
 
 // pullQueued is told of a pod of which the kubelet has not asked containerd for the image: it pulls
 // one after the other, as it does by default.
-func pullQueued() Scenario {
+func pullQueued() bed.Scenario {
 	const name, first = "image-pull-queued", "image-pull-queued-first"
-	ahead := func(n *Node) *corev1.Pod {
-		s := Scenario{Name: first, Pod: pulled(first)}
+	ahead := func(n *bed.Node) *corev1.Pod {
+		s := bed.Scenario{Name: first, Fault: bed.Fault{Pod: pulled(first)}}
 		return s.Manifest(n)
 	}
 	s := pullHangs()
 	s.Name = name
 	s.Story = "the kubelet pulls one image after the other, and the one of another pod does not come; the pod that waits for its turn is deleted"
 	s.Pod = pulled(name)
-	s.Prepare = inTurn(onNode(configs+`keep
+	s.Prepare = inTurn(bed.OnNode(configs+`keep
 sed -i 's/^serializeImagePulls: false/serializeImagePulls: true/' `+kubeletConfig+`
 old=$(pgrep -o -x kubelet)
 restart
 until new=$(pgrep -o -x kubelet) && [ $new != $old ]; do sleep 1; done`), serveImage(name, "slow"), serveImage(first, "stall"),
-		func(ctx context.Context, n *Node, _ *corev1.Pod) error {
+		func(ctx context.Context, n *bed.Node, _ *corev1.Pod) error {
 			p, err := n.API.CoreV1().Pods(n.Namespace()).Create(ctx, ahead(n), metav1.CreateOptions{})
 			if err != nil {
 				return err
 			}
-			return inTurn(pulling, onNode("until "+downloads+"; do sleep 1; done\nsleep 3"))(ctx, n, p)
+			return inTurn(pulling, bed.OnNode("until "+downloads+"; do sleep 1; done\nsleep 3"))(ctx, n, p)
 		})
 	s.Break = pulling
 	s.Says = append(strings.Split(strings.ReplaceAll(strings.Join(s.Says, "\n"), "image-pull-hangs", name), "\n"),
 		"The download that does not move had begun before: this pull probably waits for its turn")
-	s.Heal = inTurn(takeImage(first), takeImage(name), onNode(configs+"restore"), heard, func(ctx context.Context, n *Node, _ *corev1.Pod) error {
+	s.Heal = inTurn(takeImage(first), takeImage(name), bed.OnNode(configs+"restore"), heard, func(ctx context.Context, n *bed.Node, _ *corev1.Pod) error {
 		err := n.API.CoreV1().Pods(n.Namespace()).Delete(ctx, first, metav1.DeleteOptions{GracePeriodSeconds: new(int64)})
 		if apierrors.IsNotFound(err) {
 			return nil
@@ -136,18 +142,20 @@ until new=$(pgrep -o -x kubelet) && [ $new != $old ]; do sleep 1; done`), serveI
 }
 
 // pullSlow is innocent: the pod starts late, and gets its stop signal when it has.
-func pullSlow() Scenario {
+func pullSlow() bed.Scenario {
 	const name = "image-pull-slow"
-	return Scenario{
-		Name:     name,
-		Story:    "innocent: the registry takes more than a minute and a half to send an image; the pod is deleted meanwhile",
-		Pod:      pulled(name),
-		Starting: true,
-		Long:     true,
-		Prepare:  serveImage(name, "slow"),
-		Break:    inTurn(pulling, onNode("until "+downloads+"; do sleep 1; done")),
-		// So that what is captured is long past the deadline.
-		Proof: noVictim + "[ -n \"$(find /var/lib/containerd/io.containerd.content.v1.content/ingest -mindepth 1 -maxdepth 1 -mmin +1.4)\" ]",
-		Heal:  takeImage(name),
+	return bed.Scenario{
+		Name:  name,
+		Story: "innocent: the registry takes more than a minute and a half to send an image; the pod is deleted meanwhile",
+		Place: bed.Place{Long: true},
+		Fault: bed.Fault{
+			Pod:      pulled(name),
+			Starting: true,
+			Prepare:  serveImage(name, "slow"),
+			Break:    inTurn(pulling, bed.OnNode("until "+downloads+"; do sleep 1; done")),
+			// So that what is captured is long past the deadline.
+			Proof: noVictim + "[ -n \"$(find /var/lib/containerd/io.containerd.content.v1.content/ingest -mindepth 1 -maxdepth 1 -mmin +1.4)\" ]",
+			Heal:  takeImage(name),
+		},
 	}
 }

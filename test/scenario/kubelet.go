@@ -7,26 +7,25 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/nodeagent-io/nodeagent/test/bed"
 )
 
 // orphanUID is that of a pod that the API server does not have.
 const orphanUID = "5ca1ab1e-0000-4000-8000-00000000dead"
 
-// orphan returns the directory of such a pod's CSI volume, below which test/fusehang is mounted.
-func orphan() string {
-	return "/var/lib/kubelet/pods/" + orphanUID + "/volumes/kubernetes.io~csi/pv-of-the-dead"
-}
-
-// orphanDaemon has the PID of the daemon.
-const orphanDaemon = "/run/scenario-orphan.daemon"
+// orphan is the directory of such a pod's CSI volume, orphanMount where test/fusehang is mounted in it,
+// and orphanDaemon has the PID of the daemon.
+const (
+	orphan       = "/var/lib/kubelet/pods/" + orphanUID + "/volumes/kubernetes.io~csi/pv-of-the-dead"
+	orphanMount  = orphan + "/mount"
+	orphanDaemon = "/run/scenario-orphan.daemon"
+)
 
 // mountOrphan returns a script that mounts there and stops the daemon, as of a driver that does
 // not answer any more, and waits until the kubelet has found the directory.
 func mountOrphan() string {
-	return unmountOrphan() + `
-mkdir -p ` + orphan() + `/mount
-setsid timeout -s KILL 1h sh -c 'echo $$ >` + orphanDaemon + `; exec /usr/local/bin/fusehang -ask ` + orphan() + `/mount' </dev/null >/dev/null 2>&1 &
-for i in $(seq 60); do grep -q " ` + orphan() + `/mount .* fuse.hang " /proc/self/mountinfo && break; sleep 0.5; done
+	return unmountOrphan() + "\nmkdir -p " + orphanMount + "\n" + serveFUSE("-ask", orphanMount, orphanDaemon) + `
 kill -STOP $(cat ` + orphanDaemon + `)
 for i in $(seq 60); do (` + kubeletWaits + `) && break; sleep 0.5; done`
 }
@@ -34,12 +33,9 @@ for i in $(seq 60); do (` + kubeletWaits + `) && break; sleep 0.5; done`
 // unmountOrphan returns a script that aborts the connection and removes what is there, as the
 // kubelet may do meanwhile.
 func unmountOrphan() string {
-	return `connection=$(awk '$5 == "` + orphan() + `/mount" {sub(".*:", "", $3); print $3}' /proc/self/mountinfo)
-[ -z "$connection" ] || echo 1 >/sys/fs/fuse/connections/$connection/abort
-! grep -q " ` + orphan() + `/mount " /proc/self/mountinfo || umount -l ` + orphan() + `/mount
-end KILL ` + orphanDaemon + `
+	return abortFUSE(orphanMount, orphanDaemon) + `
 rm -f ` + orphanDaemon + `
-rm -df ` + orphan() + `/mount ` + orphan()
+rm -df ` + orphanMount + ` ` + orphan
 }
 
 // kubeletWaits succeeds when a thread of the kubelet waits for a FUSE daemon.
@@ -48,30 +44,36 @@ const kubeletWaits = `for task in /proc/$(pgrep -o -x kubelet)/task/*; do
 done
 exit 1`
 
-func syncLoopStalled() Scenario {
-	return Scenario{
-		Name:    "sync-loop-stalled",
-		Story:   "the kubelet's main loop hangs on the CSI volume of a pod that is gone, of which the FUSE daemon does not answer",
-		Pod:     victim(3, "drain", "0"),
-		Prepare: nodeTool("fusehang"),
-		Break:   onNode(mountOrphan()),
-		Proof:   kubeletWaits,
-		Cause:   "KubeletSyncLoopStalled",
-		Family:  "FUSE",
-		Says:    []string{"the kubelet does nothing about this pod", "not in the API any more", "fuse.hang", "/sys/fs/fuse/connections/"},
-		Heal:    onNode(unmountOrphan()),
+func syncLoopStalled() bed.Scenario {
+	return bed.Scenario{
+		Name:  "sync-loop-stalled",
+		Story: "the kubelet's main loop hangs on the CSI volume of a pod that is gone, of which the FUSE daemon does not answer",
+		Fault: bed.Fault{
+			Pod:     victim(3, "drain", "0"),
+			Prepare: bed.NodeTool("fusehang"),
+			Break:   bed.OnNode(mountOrphan()),
+			Proof:   kubeletWaits,
+			Heal:    bed.OnNode(unmountOrphan()),
+		},
+		Want: bed.Want{
+			Cause:  "KubeletSyncLoopStalled",
+			Family: "FUSE",
+			Says:   []string{"the kubelet does nothing about this pod", "not in the API any more", "fuse.hang", "/sys/fs/fuse/connections/"},
+		},
 	}
 }
 
 // syncLoopBriefly is innocent: the requests fail half a minute later.
-func syncLoopBriefly() Scenario {
-	return Scenario{
-		Name:    "sync-loop-slow",
-		Story:   "innocent: the kubelet's main loop hangs for half a minute on the CSI volume of a pod that is gone",
-		Pod:     victim(3, "drain", "0"),
-		Prepare: nodeTool("fusehang"),
-		Break:   onNode(mountOrphan() + "\n(sleep 25\n" + unmountOrphan() + ") </dev/null >/dev/null 2>&1 &"),
-		Proof:   kubeletWaits,
+func syncLoopBriefly() bed.Scenario {
+	return bed.Scenario{
+		Name:  "sync-loop-slow",
+		Story: "innocent: the kubelet's main loop hangs for half a minute on the CSI volume of a pod that is gone",
+		Fault: bed.Fault{
+			Pod:     victim(3, "drain", "0"),
+			Prepare: bed.NodeTool("fusehang"),
+			Break:   bed.OnNode(mountOrphan() + "\n(sleep 25\n" + unmountOrphan() + ") </dev/null >/dev/null 2>&1 &"),
+			Proof:   kubeletWaits,
+		},
 	}
 }
 
@@ -82,13 +84,13 @@ func deviceResource(name string) corev1.ResourceName {
 
 // startDevice is a step that starts test/csidriver on the node as a device plugin, and waits until
 // the node has its device.
-func startDevice(name string) step {
+func startDevice(name string) bed.Step {
 	driver := csiName(name)
-	return inTurn(nodeTool("csidriver"), onNode("mkdir -p /run/csidriver\n"+endCSI(name, "TERM")+`
+	return inTurn(bed.NodeTool("csidriver"), bed.OnNode("mkdir -p /run/csidriver\n"+endCSI(name, "TERM")+`
 rm -f /run/csidriver/`+driver+`*
 setsid /usr/local/bin/csidriver -device `+driver+` </dev/null >/run/csidriver/`+driver+`.log 2>&1 &
 echo $! >/run/csidriver/`+driver+`.pid
-for i in $(seq 60); do [ -e /run/csidriver/`+driver+`.registered ] && break; sleep 0.5; done`), func(ctx context.Context, n *Node, _ *corev1.Pod) error {
+for i in $(seq 60); do [ -e /run/csidriver/`+driver+`.registered ] && break; sleep 0.5; done`), func(ctx context.Context, n *bed.Node, _ *corev1.Pod) error {
 		return n.Await(ctx, "the node to have "+string(deviceResource(name)), func() (bool, string) {
 			node, err := n.API.CoreV1().Nodes().Get(ctx, n.Name, metav1.GetOptions{})
 			if err != nil {
@@ -101,24 +103,24 @@ for i in $(seq 60); do [ -e /run/csidriver/`+driver+`.registered ] && break; sle
 }
 
 // deviceUser is a pod that needs the device.
-func deviceUser(n *Node, name string) *corev1.Pod {
+func deviceUser(n *bed.Node, name string) *corev1.Pod {
 	one := corev1.ResourceList{deviceResource(name): resource.MustParse("1")}
-	s := Scenario{Name: name + "-user", Pod: victim(3, "drain", "0")}
+	s := bed.Scenario{Name: name + "-user", Fault: bed.Fault{Pod: victim(3, "drain", "0")}}
 	s.Pod.Containers[0].Resources = corev1.ResourceRequirements{Limits: one, Requests: one}
 	return s.Manifest(n)
 }
 
 // useDevice is a step that has another pod ask for the device, and endUser one that deletes that.
-func useDevice(name string) step {
-	return func(ctx context.Context, n *Node, _ *corev1.Pod) error {
+func useDevice(name string) bed.Step {
+	return func(ctx context.Context, n *bed.Node, _ *corev1.Pod) error {
 		p := deviceUser(n, name)
 		_, err := n.API.CoreV1().Pods(p.Namespace).Create(ctx, p, metav1.CreateOptions{})
 		return err
 	}
 }
 
-func endUser(name string) step {
-	return func(ctx context.Context, n *Node, _ *corev1.Pod) error {
+func endUser(name string) bed.Step {
+	return func(ctx context.Context, n *bed.Node, _ *corev1.Pod) error {
 		p := deviceUser(n, name)
 		err := n.API.CoreV1().Pods(p.Namespace).Delete(ctx, p.Name, metav1.DeleteOptions{GracePeriodSeconds: new(int64)})
 		if apierrors.IsNotFound(err) {
@@ -133,33 +135,37 @@ func allocates(name string) string { return "[ -e /run/csidriver/" + csiName(nam
 
 // loopWaits is an incident in which the kubelet's main loop waits for a device plugin, for the device of another pod.
 // It is told when the kubelet's health check fails, after five minutes.
-func loopWaits(name, story string) Scenario {
-	return Scenario{
-		Name:    name,
-		Story:   "the kubelet's main loop waits for a device plugin " + story,
-		Pod:     victim(3, "drain", "0"),
-		Prepare: startDevice(name),
-		Late:    true,
-		Long:    true,
-		Cause:   "KubeletSyncLoopStalled",
-		Says:    []string{"the kubelet does nothing about this pod", "its own health check says that its main loop has hung", "device plugin"},
-		Force:   "no",
-		// The kubelet goes on when the plugin's end has closed its connection.
-		Heal: inTurn(onNode(endCSI(name, "KILL")), endUser(name)),
+func loopWaits(name, story string) bed.Scenario {
+	return bed.Scenario{
+		Name:  name,
+		Story: "the kubelet's main loop waits for a device plugin " + story,
+		Place: bed.Place{Long: true},
+		Fault: bed.Fault{
+			Pod:     victim(3, "drain", "0"),
+			Prepare: startDevice(name),
+			// The kubelet goes on when the plugin's end has closed its connection.
+			Heal: inTurn(bed.OnNode(endCSI(name, "KILL")), endUser(name)),
+		},
+		Want: bed.Want{
+			Late:  true,
+			Cause: "KubeletSyncLoopStalled",
+			Says:  []string{"the kubelet does nothing about this pod", "its own health check says that its main loop has hung", "device plugin"},
+			Force: "no",
+		},
 	}
 }
 
 // hangsInAllocate has the plugin not answer, when it has been asked for its device.
-func (s *Scenario) hangsInAllocate(name string) {
-	s.Break = inTurn(onNode(tellCSI(name, "hang")), useDevice(name), onNode("until "+allocates(name)+"; do sleep 1; done"))
+func hangsInAllocate(s *bed.Scenario, name string) {
+	s.Break = inTurn(bed.OnNode(tellCSI(name, "hang")), useDevice(name), bed.OnNode("until "+allocates(name)+"; do sleep 1; done"))
 	s.Proof = allocates(name) + " && some S"
 	s.Family = "NotSeen"
 }
 
-func deviceHangs() Scenario {
+func deviceHangs() bed.Scenario {
 	const name = "sync-loop-device"
 	s := loopWaits(name, "that does not answer Allocate, for the device of another pod")
-	s.hangsInAllocate(name)
+	hangsInAllocate(&s, name)
 	return s
 }
 
@@ -177,10 +183,10 @@ func stopPlugin(name string) string {
 	return "kill -STOP $(cat /run/csidriver/" + csiName(name) + ".pid)\nuntil " + pluginInState(name, "T") + "; do sleep 0.1; done"
 }
 
-func deviceStopped() Scenario {
+func deviceStopped() bed.Scenario {
 	const name = "sync-loop-device-stopped"
 	s := loopWaits(name, "that is stopped by a signal, for the device of another pod")
-	s.Break = inTurn(onNode(stopPlugin(name)), useDevice(name), onNode("until "+asked(name)+"; do sleep 1; done"))
+	s.Break = inTurn(bed.OnNode(stopPlugin(name)), useDevice(name), bed.OnNode("until "+asked(name)+"; do sleep 1; done"))
 	s.Proof = pluginInState(name, "T") + " && " + asked(name) + " && some S"
 	s.Family = "Stopped"
 	s.Says = append(s.Says, "device plugin behind "+csiName(name)+".sock, csidriver (PID ", "is stopped by a signal", "kill -CONT")
@@ -188,27 +194,29 @@ func deviceStopped() Scenario {
 }
 
 // deviceHangsBeside has another device plugin stopped, of which the kubelet asks nothing: it is not accused.
-func deviceHangsBeside() Scenario {
+func deviceHangsBeside() bed.Scenario {
 	const name, other = "sync-loop-device-beside", "sync-loop-device-other"
 	s := loopWaits(name, "that does not answer, and another one, which is not asked, is stopped by a signal")
-	s.hangsInAllocate(name)
+	hangsInAllocate(&s, name)
 	s.Prepare = inTurn(s.Prepare, startDevice(other))
-	s.Break = inTurn(onNode(stopPlugin(other)), s.Break)
+	s.Break = inTurn(bed.OnNode(stopPlugin(other)), s.Break)
 	s.Proof += " && " + pluginInState(other, "T") + " && ! " + asked(other)
-	s.Heal = inTurn(onNode(endCSI(other, "KILL")), s.Heal)
+	s.Heal = inTurn(bed.OnNode(endCSI(other, "KILL")), s.Heal)
 	return s
 }
 
 // deviceSlow is innocent: the plugin answers after twenty seconds.
-func deviceSlow() Scenario {
+func deviceSlow() bed.Scenario {
 	const name = "sync-loop-device-slow"
-	return Scenario{
-		Name:    name,
-		Story:   "innocent: the kubelet's main loop waits for twenty seconds for a device plugin to answer Allocate, for the device of another pod",
-		Pod:     victim(3, "drain", "0"),
-		Prepare: startDevice(name),
-		Break:   inTurn(onNode(tellCSI(name, "slow")), useDevice(name), onNode("until "+allocates(name)+"; do sleep 1; done")),
-		Proof:   allocates(name) + " && some S",
-		Heal:    inTurn(onNode(endCSI(name, "KILL")), endUser(name)),
+	return bed.Scenario{
+		Name:  name,
+		Story: "innocent: the kubelet's main loop waits for twenty seconds for a device plugin to answer Allocate, for the device of another pod",
+		Fault: bed.Fault{
+			Pod:     victim(3, "drain", "0"),
+			Prepare: startDevice(name),
+			Break:   inTurn(bed.OnNode(tellCSI(name, "slow")), useDevice(name), bed.OnNode("until "+allocates(name)+"; do sleep 1; done")),
+			Proof:   allocates(name) + " && some S",
+			Heal:    inTurn(bed.OnNode(endCSI(name, "KILL")), endUser(name)),
+		},
 	}
 }

@@ -9,12 +9,14 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/nodeagent-io/nodeagent/test/bed"
 )
 
 // leftovers lists the incidents in which a block device or the control group of a pod is
 // left on the node, and innocent ones that look like them.
-func leftovers() []Scenario {
-	return []Scenario{
+func leftovers() []bed.Scenario {
+	return []bed.Scenario{
 		blockDeviceBusy(), blockOpenElsewhere(), blockMounted(), blockMountedElsewhere(), blockMapped(),
 		blockPartitionMounted(), blockPartitionMapped(), blockMappedForAWhile(), blockRAID(), blockRAIDForAWhile(),
 		blockMappedMountedAtTimes(), blockMountedInTurn(),
@@ -42,7 +44,7 @@ func volumeName(p *corev1.Pod) string { return p.Namespace + "-" + p.Name }
 
 // bindClaims is a step that makes the volumes and the claims of a pod, of the modes in which the pod
 // has them. They stay when the pod is gone.
-func bindClaims(ctx context.Context, n *Node, p *corev1.Pod) error {
+func bindClaims(ctx context.Context, n *bed.Node, p *corev1.Pod) error {
 	for i := range p.Spec.Volumes {
 		v := &p.Spec.Volumes[i]
 		if v.PersistentVolumeClaim == nil {
@@ -63,7 +65,7 @@ func bindClaims(ctx context.Context, n *Node, p *corev1.Pod) error {
 }
 
 // bindClaim makes a volume and a claim for it.
-func bindClaim(ctx context.Context, n *Node, p *corev1.Pod, name string, mode corev1.PersistentVolumeMode, source corev1.PersistentVolumeSource, mountOptions ...string) error {
+func bindClaim(ctx context.Context, n *bed.Node, p *corev1.Pod, name string, mode corev1.PersistentVolumeMode, source corev1.PersistentVolumeSource, mountOptions ...string) error {
 	modes, none := []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}, ""
 	size := corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Mi")}
 	volume := p.Namespace + "-" + name
@@ -123,9 +125,9 @@ losetup --detach $loop
 // takeLoop is a step that has a process of the node wait for the loop device that the
 // kubelet puts on the pod's volume, detach it, and then do something with it open as its
 // third file.
-func takeLoop(then string) step {
-	return func(ctx context.Context, n *Node, p *corev1.Pod) error {
-		return onNode(`setsid sh -c 'echo $$ >/run/scenario-'$NAME'.taker
+func takeLoop(then string) bed.Step {
+	return func(ctx context.Context, n *bed.Node, p *corev1.Pod) error {
+		return bed.OnNode(`setsid sh -c 'echo $$ >/run/scenario-'$NAME'.taker
 for i in $(seq 3000); do
   for file in /sys/block/loop*/loop/backing_file; do
     read -r of <$file || continue
@@ -176,20 +178,22 @@ exec 3<&-
 }
 
 // ofBlock is an incident of a pod with a block device.
-func ofBlock(name, story, then string) Scenario {
-	return Scenario{
-		Name:    name,
-		Story:   story,
-		Pod:     onBlock(name),
-		Prepare: inTurn(startCSI(name), bindClaims, onNode(sourceDevice), takeLoop(then)),
-		Proof:   deviceLeft,
-		Heal:    onNode(endLoops + runCSI(name)),
+func ofBlock(name, story, then string) bed.Scenario {
+	return bed.Scenario{
+		Name:  name,
+		Story: story,
+		Fault: bed.Fault{
+			Pod:     onBlock(name),
+			Prepare: inTurn(startCSI(name), bindClaims, bed.OnNode(sourceDevice), takeLoop(then)),
+			Proof:   deviceLeft,
+			Heal:    bed.OnNode(endLoops + runCSI(name)),
+		},
 	}
 }
 
-func blockDeviceBusy() Scenario {
+func blockDeviceBusy() bed.Scenario {
 	s := ofBlock("block-device-busy", "a process of the node has the loop device open that the kubelet keeps on the pod's block volume", keepLoop)
-	s.Break = onNode(held3)
+	s.Break = bed.OnNode(held3)
 	s.Proof = loopLeft + ` && [ -e /proc/$(cat /run/scenario-$NAME.holder)/fd/3 ]`
 	s.Cause = "BlockVolumeUnmapFailed"
 	s.Says = []string{"locked in phase Volumes", "block volume data (claim block-device-busy, PersistentVolume scenarios-", "sleep (PID ", "the loop device /dev/loop"}
@@ -199,10 +203,10 @@ func blockDeviceBusy() Scenario {
 // blockOpenElsewhere is the same of a process with a mount namespace of its own, as a container
 // with the node's devices has. What is unmounted on the node is unmounted there too: a copy of
 // another incident's mount would keep its device in use.
-func blockOpenElsewhere() Scenario {
+func blockOpenElsewhere() bed.Scenario {
 	s := ofBlock("block-open-elsewhere", "a process in a mount namespace of its own has the loop device open that the kubelet keeps on the pod's block volume",
 		`exec unshare -m --propagation slave sh -c "`+keepLoop+`"`)
-	s.Break = onNode(held3)
+	s.Break = bed.OnNode(held3)
 	s.Proof = loopLeft + ` && [ -e /proc/$(cat /run/scenario-$NAME.holder)/fd/3 ] && ` + inOwnNamespace
 	s.Cause = "BlockVolumeUnmapFailed"
 	s.Says = []string{"locked in phase Volumes", "block volume data (claim ", "sleep (PID ", "the loop device /dev/loop", "in a mount namespace of its own"}
@@ -211,23 +215,23 @@ func blockOpenElsewhere() Scenario {
 
 // blockMounted is a block volume with a file system in it, which somebody has mounted from the
 // kubelet's loop device.
-func blockMounted() Scenario {
+func blockMounted() bed.Scenario {
 	const dir = "/var/lib/scenario-block-mounted.mnt"
 	s := ofBlock("block-mounted", "the file system on the pod's block volume has been mounted on the node, from the loop device that the kubelet keeps on it",
 		mountLoop("$loop")+keepLoop)
-	s.Break = onNode(held3)
+	s.Break = bed.OnNode(held3)
 	s.Proof = loopLeft + " && grep -q ' " + dir + " ' /proc/self/mountinfo"
 	s.Cause, s.Family = "BlockVolumeUnmapFailed", "MountInside"
 	s.Says = []string{"locked in phase Volumes", "block volume data (claim ", "the file system on it (type ext4) is mounted on the node", "umount " + dir}
-	s.Heal = onNode("umount " + dir + "\n" + endLoops + runCSI(s.Name))
+	s.Heal = bed.OnNode("umount " + dir + "\n" + endLoops + runCSI(s.Name))
 	return s
 }
 
 // blockMountedElsewhere is one of which the node's mount table does not show that.
-func blockMountedElsewhere() Scenario {
+func blockMountedElsewhere() bed.Scenario {
 	s := ofBlock("block-mounted-elsewhere", "the file system on the pod's block volume has been mounted from the kubelet's loop device in a mount namespace of a process's own",
 		`exec unshare -m --propagation slave sh -e -c "`+mountLoop("$loop")+keepLoop+`"`)
-	s.Break = onNode(held3)
+	s.Break = bed.OnNode(held3)
 	s.Proof = loopLeft + ` && grep -q "/scenario-$NAME.mnt " /proc/$(cat /run/scenario-$NAME.holder)/mountinfo && ! grep -q "/scenario-$NAME.mnt " /proc/self/mountinfo`
 	s.Cause, s.Family = "BlockVolumeUnmapFailed", "MountElsewhere"
 	s.Says = []string{"locked in phase Volumes", "block volume data (claim ", "is mounted in the mount namespace of sleep (PID ", "findmnt -N "}
@@ -243,68 +247,68 @@ exec 3<&-
 }
 
 // blockMapped is a block volume of which the node has activated a logical volume.
-func blockMapped() Scenario {
+func blockMapped() bed.Scenario {
 	const mapped = "scenario--block--mapped-data"
 	s := ofBlock("block-mapped", "the node has activated a logical volume on the loop device that the kubelet keeps on the pod's block volume",
 		mapLoop(mapped, "$loop", 1024)+keepLoop)
-	s.Needs = []Need{DeviceMapper}
-	s.Break = onNode(held3)
+	s.Needs = []bed.Need{bed.DeviceMapper}
+	s.Break = bed.OnNode(held3)
 	s.Proof = loopLeft + " && ls /sys/block/loop*/holders | grep -q dm-"
 	s.Cause, s.Family = "BlockVolumeUnmapFailed", "Mapped"
 	s.Says = []string{"locked in phase Volumes", "block volume data (claim ", "logical volume scenario-block-mapped/data is active on it", "dmsetup info " + mapped}
-	s.Heal = onNode("dmsetup remove " + mapped + "\n" + endLoops + runCSI(s.Name))
+	s.Heal = bed.OnNode("dmsetup remove " + mapped + "\n" + endLoops + runCSI(s.Name))
 	return s
 }
 
 // blockPartitionMounted is a block volume with a partition, as that of a virtual machine, of which
 // somebody has mounted the file system. Native nodes have no files for partitions.
-func blockPartitionMounted() Scenario {
+func blockPartitionMounted() bed.Scenario {
 	const dir = "/var/lib/scenario-block-partition-mounted.mnt"
 	s := ofBlock("block-partition-mounted", "the file system on a partition of the pod's block volume has been mounted on the node, from the loop device that the kubelet keeps on it",
 		partitionLoop+mountLoop("${loop}p1")+keepLoop)
-	s.Needs = []Need{DeviceMapper}
-	s.Break = onNode(held3)
+	s.Needs = []bed.Need{bed.DeviceMapper}
+	s.Break = bed.OnNode(held3)
 	s.Proof = loopLeft + " && grep -q ' " + dir + " .* /dev/loop[0-9]*p1 ' /proc/self/mountinfo"
 	s.Cause, s.Family = "BlockVolumeUnmapFailed", "MountInside"
 	s.Says = []string{"locked in phase Volumes", "block volume data (claim ", "the file system on its partition /dev/loop", "p1 (type ext4) is mounted on the node", "umount " + dir}
-	s.Heal = onNode("umount " + dir + "\n" + endLoops + runCSI(s.Name))
+	s.Heal = bed.OnNode("umount " + dir + "\n" + endLoops + runCSI(s.Name))
 	return s
 }
 
 // blockPartitionMapped is one with a logical volume on the partition, which is mounted.
-func blockPartitionMapped() Scenario {
+func blockPartitionMapped() bed.Scenario {
 	const mapped, dir = "scenario--block--partition-data", "/var/lib/scenario-block-partition-mapped.mnt"
 	s := ofBlock("block-partition-mapped", "the node has activated a logical volume on a partition of the loop device that the kubelet keeps on the pod's block volume, and mounted it",
 		partitionLoop+mapLoop(mapped, "${loop}p1", 1024)+mountLoop("/dev/mapper/"+mapped)+keepLoop)
-	s.Needs = []Need{DeviceMapper}
-	s.Break = onNode(held3)
+	s.Needs = []bed.Need{bed.DeviceMapper}
+	s.Break = bed.OnNode(held3)
 	s.Proof = loopLeft + " && ls /sys/block/loop*/loop*p1/holders | grep -q dm- && grep -q ' " + dir + " ' /proc/self/mountinfo"
 	s.Cause, s.Family = "BlockVolumeUnmapFailed", "Mapped"
 	s.Says = []string{
 		"locked in phase Volumes", "block volume data (claim ", "logical volume scenario-block-partition/data, mounted at " + dir + " (type ext4), is active on it",
 		"dmsetup info " + mapped, "umount " + dir + ". Then deactivate it",
 	}
-	s.Heal = onNode("umount " + dir + "\ndmsetup remove " + mapped + "\n" + endLoops + runCSI(s.Name))
+	s.Heal = bed.OnNode("umount " + dir + "\ndmsetup remove " + mapped + "\n" + endLoops + runCSI(s.Name))
 	return s
 }
 
 // blockMappedForAWhile is innocent: the logical volume is deactivated in time.
-func blockMappedForAWhile() Scenario {
+func blockMappedForAWhile() bed.Scenario {
 	const mapped = "scenario--block--mapped--for--a--while-data"
 	s := ofBlock("block-mapped-for-a-while", "innocent: a logical volume is active on the pod's block volume for some seconds after the deletion",
 		mapLoop(mapped, "$loop", 1024)+keepLoop)
-	s.Needs = []Need{DeviceMapper}
-	s.Break = onNode(held3 + `
+	s.Needs = []bed.Need{bed.DeviceMapper}
+	s.Break = bed.OnNode(held3 + `
 (while [ -n "$(tasks)" ]; do sleep 1; done; sleep 10; dmsetup remove ` + mapped + `) </dev/null >/dev/null 2>&1 &`)
 	s.Proof = loopLeft + " && sleep 3 && dmsetup info " + mapped
-	s.Heal = onNode(endLoops)
+	s.Heal = bed.OnNode(endLoops)
 	return s
 }
 
 // blockMappedMountedAtTimes is one of which the file system on the logical volume is mounted every few
 // seconds, as by a program that makes backups. What is told of the mount goes by the moments of the
 // readings: that it is there, that it comes and goes, or nothing.
-func blockMappedMountedAtTimes() Scenario {
+func blockMappedMountedAtTimes() bed.Scenario {
 	const name, mapped, dir = "block-mapped-mounted-at-times", "scenario--block--at--times-data", "/var/lib/scenario-block-mapped-mounted-at-times.mnt"
 	s := ofBlock(name, "the node has activated a logical volume on the loop device that the kubelet keeps on the pod's block volume, and mounts it every few seconds",
 		mapLoop(mapped, "$loop", 4096)+`mkfs.ext4 -q -F -O ^has_journal /dev/mapper/`+mapped+`
@@ -312,18 +316,18 @@ mkdir -p `+dir+`
 (while :; do mount -t ext4 /dev/mapper/`+mapped+` `+dir+` && sleep 3; umount `+dir+` && sleep 3 || sleep 0.2; done) &
 echo $! >/run/scenario-'$NAME'.mounter
 `+keepLoop)
-	s.Needs = []Need{DeviceMapper}
-	s.Break = onNode(held3)
+	s.Needs = []bed.Need{bed.DeviceMapper}
+	s.Break = bed.OnNode(held3)
 	s.Proof = loopLeft + " && dmsetup info " + mapped + " && kill -0 $(cat /run/scenario-$NAME.mounter)"
 	s.Cause, s.Family = "BlockVolumeUnmapFailed", "Mapped"
 	s.Says = []string{"locked in phase Volumes", "block volume data (claim ", "logical volume scenario-block-at-times/data", "is active on it", "dmsetup info " + mapped, "eactivate it"}
-	s.Heal = onNode("end KILL /run/scenario-$NAME.mounter\numount " + dir + " || :\nwhile dmsetup info " + mapped + " >/dev/null 2>&1 && ! dmsetup remove " + mapped + "; do sleep 1; umount " + dir + " || :; done\n" + endLoops + runCSI(s.Name))
+	s.Heal = bed.OnNode("end KILL /run/scenario-$NAME.mounter\numount " + dir + " || :\nwhile dmsetup info " + mapped + " >/dev/null 2>&1 && ! dmsetup remove " + mapped + "; do sleep 1; umount " + dir + " || :; done\n" + endLoops + runCSI(s.Name))
 	return s
 }
 
 // blockMountedInTurn is one of which the file system is mounted at a new place each time before the
 // last mount ends.
-func blockMountedInTurn() Scenario {
+func blockMountedInTurn() bed.Scenario {
 	const name, dir = "block-mounted-in-turn", "/var/lib/scenario-block-mounted-in-turn.mnt"
 	s := ofBlock(name, "the file system on the pod's block volume is mounted on the node at one place after another, from the loop device that the kubelet keeps on it",
 		`mkfs.ext4 -q -F -O ^has_journal $loop
@@ -333,11 +337,11 @@ exec 3<&-
 echo $$ >/run/scenario-'$NAME'.holder
 n=0
 while :; do last=$n; n=$(((n+1)%5)); mount -t ext4 $loop `+dir+`.$n; umount `+dir+`.$last; sleep 3; done`)
-	s.Break = onNode(held3)
+	s.Break = bed.OnNode(held3)
 	s.Proof = loopLeft + " && grep -q ' " + dir + "\\.[0-4] ' /proc/self/mountinfo"
 	s.Cause, s.Family = "BlockVolumeUnmapFailed", "MountInside"
 	s.Says = []string{"robably blocked in phase Volumes", "block volume data (claim ", "one thing after another is on it, now a mount at " + dir, "findmnt shows where"}
-	s.Heal = onNode("end KILL /run/scenario-$NAME.holder\nfor n in 0 1 2 3 4; do umount " + dir + ".$n || :; done\n" + endLoops + runCSI(s.Name))
+	s.Heal = bed.OnNode("end KILL /run/scenario-$NAME.holder\nfor n in 0 1 2 3 4; do umount " + dir + ".$n || :; done\n" + endLoops + runCSI(s.Name))
 	return s
 }
 
@@ -371,44 +375,44 @@ done)
 )
 
 // blockRAID is a block volume with a part of a software RAID on it, which the node has assembled.
-func blockRAID() Scenario {
+func blockRAID() bed.Scenario {
 	s := ofBlock("block-raid", "the node has assembled the software RAID that is on the pod's block volume, from the loop device that the kubelet keeps on it",
 		assembleLoop("scenario-block-raid")+keepLoop)
-	s.Needs = []Need{RAID}
-	s.Break = onNode(held3)
+	s.Needs = []bed.Need{bed.RAID}
+	s.Break = bed.OnNode(held3)
 	s.Proof = inRAID
 	s.Cause, s.Family = "BlockVolumeUnmapFailed", "RAID"
 	s.Says = []string{"locked in phase Volumes", "block volume data (claim ", "the software RAID md", " is assembled on it, so", "mdadm --stop /dev/md"}
-	s.Heal = onNode(stopRAID + endLoops + runCSI(s.Name))
+	s.Heal = bed.OnNode(stopRAID + endLoops + runCSI(s.Name))
 	return s
 }
 
 // blockRAIDForAWhile is innocent: the RAID is stopped in time.
-func blockRAIDForAWhile() Scenario {
+func blockRAIDForAWhile() bed.Scenario {
 	s := ofBlock("block-raid-for-a-while", "innocent: a software RAID on the pod's block volume is assembled on the node for some seconds after the deletion",
 		assembleLoop("scenario-block-raid-for-a-while")+keepLoop)
-	s.Needs = []Need{RAID}
-	s.Break = onNode(held3 + "\n" + findRAID + `(while [ -n "$(tasks)" ]; do sleep 1; done; sleep 10; mdadm --stop /dev/$array) </dev/null >/dev/null 2>&1 &`)
+	s.Needs = []bed.Need{bed.RAID}
+	s.Break = bed.OnNode(held3 + "\n" + findRAID + `(while [ -n "$(tasks)" ]; do sleep 1; done; sleep 10; mdadm --stop /dev/$array) </dev/null >/dev/null 2>&1 &`)
 	s.Proof = loopLeft + " && sleep 3 && " + inRAID
-	s.Heal = onNode(endLoops)
+	s.Heal = bed.OnNode(endLoops)
 	return s
 }
 
 // blockUsed is innocent: who has mounted what is on the block volume lets it go in time.
-func blockUsed() Scenario {
+func blockUsed() bed.Scenario {
 	s := ofBlock("block-used", "innocent: the file system on the pod's block volume is mounted in a mount namespace of a process's own for some seconds after the deletion",
 		`exec unshare -m --propagation slave sh -e -c "`+mountLoop("$loop")+keepLoop+`"`)
-	s.Break = onNode(held3 + `
+	s.Break = bed.OnNode(held3 + `
 setsid sh -c "sleep 12; kill -KILL $(cat /run/scenario-$NAME.holder)" </dev/null >/dev/null 2>&1 &`)
 	s.Proof = loopLeft
-	s.Heal = onNode("end KILL /run/scenario-$NAME.source")
+	s.Heal = bed.OnNode("end KILL /run/scenario-$NAME.source")
 	return s
 }
 
-func blockUnpublishFails() Scenario {
+func blockUnpublishFails() bed.Scenario {
 	const name = "block-unpublish-fails"
 	s := ofBlock(name, "a CSI driver fails to unpublish a block volume", freeLoop)
-	s.Break = onNode(tellCSI(name, "fail"))
+	s.Break = bed.OnNode(tellCSI(name, "fail"))
 	s.Cause = "CSINodeUnpublishFailing"
 	s.Says = []string{"locked in phase Volumes", "volume data (claim " + name + ", PersistentVolume scenarios-", "CSI driver " + csiName(name), "NodeUnpublishVolume", "Internal"}
 	return s
@@ -416,25 +420,26 @@ func blockUnpublishFails() Scenario {
 
 // blockUnpublishSlow is innocent: what is open is the device itself, which is in nobody's
 // way.
-func blockUnpublishSlow() Scenario {
+func blockUnpublishSlow() bed.Scenario {
 	const name = "block-unpublish-slow"
 	s := ofBlock(name, "innocent: the CSI driver takes 20 seconds to unpublish a block volume, whose device a process of the node has open", freeLoop)
-	s.Break = onNode(tellCSI(name, "slow"))
-	s.Heal = onNode(endLoops)
+	s.Break = bed.OnNode(tellCSI(name, "slow"))
+	s.Heal = bed.OnNode(endLoops)
 	return s
 }
 
 // cgroupForeign is a process of the node that somebody puts into the pod's control group,
 // and that the kernel cannot end. What SIGKILL ends holds nothing up: the kubelet has killed
 // it, and removed the group, before anybody can put another one there.
-func cgroupForeign() Scenario {
+func cgroupForeign() bed.Scenario {
 	const name = "cgroup-foreign"
-	return Scenario{
-		Name:    name,
-		Story:   "a process of the node is in the pod's control group, waits for a FUSE daemon, and cannot be killed by the kubelet",
-		Pod:     victim(3, "drain", "0"),
-		Prepare: mountFUSE(name),
-		Break: onNode(`setsid head -c 1 ` + directory(name) + `/read </dev/null >/dev/null 2>&1 &
+	return bed.Scenario{
+		Name:  name,
+		Story: "a process of the node is in the pod's control group, waits for a FUSE daemon, and cannot be killed by the kubelet",
+		Fault: bed.Fault{
+			Pod:     victim(3, "drain", "0"),
+			Prepare: mountFUSE(name),
+			Break: bed.OnNode(`setsid head -c 1 ` + directory(name) + `/read </dev/null >/dev/null 2>&1 &
 reader=$!
 until [ "$(wchan $reader)" = request_wait_answer ]; do sleep 0.2; done
 for group in /sys/fs/cgroup/kubepods*/*/*$CGROUP* /sys/fs/cgroup/*/kubepods*/*/*$UID_*; do
@@ -442,19 +447,22 @@ for group in /sys/fs/cgroup/kubepods*/*/*$CGROUP* /sys/fs/cgroup/*/kubepods*/*/*
   [ ! -e $group/cgroup.controllers ] || { group=$group/foreign; mkdir $group; }
   echo $reader >$group/cgroup.procs
 done`),
-		Proof:  "some D 100",
-		Cause:  "UninterruptibleSleep",
-		Family: "FUSE",
-		Says:   []string{"locked in phase Cleanup", "in the pod's control group", "(head) has been killed but cannot die", "request_wait_answer", "fuse.hang", directory(name)},
-		Heal:   onNode(unmountFUSE(name)),
+			Proof: "some D 100",
+			Heal:  bed.OnNode(unmountFUSE(name)),
+		},
+		Want: bed.Want{
+			Cause:  "UninterruptibleSleep",
+			Family: "FUSE",
+			Says:   []string{"locked in phase Cleanup", "in the pod's control group", "(head) has been killed but cannot die", "request_wait_answer", "fuse.hang", directory(name)},
+		},
 	}
 }
 
 // csiRecordLost is a volume of which the kubelet's record is empty, as after a power failure.
-func csiRecordLost() Scenario {
+func csiRecordLost() bed.Scenario {
 	const name, record = "csi-record-lost", "/var/lib/kubelet/pods/$UID_/volumes/kubernetes.io~csi/data/vol_data.json"
 	s := ofCSI(name, "the kubelet's record of a CSI volume has been truncated", "cp "+record+" /run/scenario-$NAME.record\n: >"+record, "CSIVolumeRecordLost")
 	s.Says = []string{"locked in phase Volumes", "volume data: vol_data.json", "umount /var/lib/kubelet/pods/"}
-	s.Heal = onNode("cp /run/scenario-$NAME.record " + record)
+	s.Heal = bed.OnNode("cp /run/scenario-$NAME.record " + record)
 	return s
 }

@@ -1,9 +1,11 @@
 package scenario
 
+import "github.com/nodeagent-io/nodeagent/test/bed"
+
 // runtimes lists the incidents in which containerd, the shim and the kernel disagree
 // about a container, and innocent ones that look like them.
-func runtimes() []Scenario {
-	return []Scenario{
+func runtimes() []bed.Scenario {
+	return []bed.Scenario{
 		exitUntold(), exitDenied(), exitUnrecorded(), shimDead(),
 		shimKilled(), outputHeld(), exitMeanwhile(), exitFound(),
 	}
@@ -11,7 +13,7 @@ func runtimes() []Scenario {
 
 // installShim puts test/lossyshim in the place of the node's shim, once: until somebody
 // asks it to lose something it does as that does.
-var installShim = inTurn(nodeTool("lossyshim"), onNode(`mkdir -p /run/scenario-shim
+var installShim = inTurn(bed.NodeTool("lossyshim"), bed.OnNode(`mkdir -p /run/scenario-shim
 exec 9>/run/scenario-shim.lock
 flock 9
 cmp -s /usr/local/bin/lossyshim /usr/local/bin/containerd-shim-runc-v2 || {
@@ -34,123 +36,141 @@ const noVictim = `! grep -q "^Name:.victim" $(statuses) /dev/null
 `
 
 // lose is a step that makes the pod's shim lose the end of its container.
-func lose(what string) step {
-	return onNode(findShim + "echo " + what + " >/run/scenario-shim/$id")
+func lose(what string) bed.Step {
+	return bed.OnNode(findShim + "echo " + what + " >/run/scenario-shim/$id")
 }
 
 // endShim is a step that ends the shim of a pod, after which containerd cleans up.
-var endShim = onNode(`shim=$(cat /run/scenario-$NAME.pid)
+var endShim = bed.OnNode(`shim=$(cat /run/scenario-$NAME.pid)
 ! grep -qs containerd-shim /proc/$shim/comm || kill -KILL $shim`)
 
-func exitUntold() Scenario {
-	return Scenario{
-		Name:    "exit-untold",
-		Story:   "the shim does not tell containerd that the container has ended",
-		Pod:     victim(3, "drain", "0"),
-		Prepare: installShim,
-		Break:   lose("untold"),
-		Proof:   noVictim + "[ -e /proc/$(cat /run/scenario-$NAME.pid) ]\nctr -n k8s.io task ls | grep -q STOPPED",
-		Cause:   "ExitEventLost",
-		Says:    []string{"container main has ended", "answers that it has stopped", "systemctl restart containerd"},
-		Heal:    endShim,
+func exitUntold() bed.Scenario {
+	return bed.Scenario{
+		Name:  "exit-untold",
+		Story: "the shim does not tell containerd that the container has ended",
+		Fault: bed.Fault{
+			Pod:     victim(3, "drain", "0"),
+			Prepare: installShim,
+			Break:   lose("untold"),
+			Proof:   noVictim + "[ -e /proc/$(cat /run/scenario-$NAME.pid) ]\nctr -n k8s.io task ls | grep -q STOPPED",
+			Heal:    endShim,
+		},
+		Want: bed.Want{
+			Cause: "ExitEventLost",
+			Says:  []string{"container main has ended", "answers that it has stopped", "systemctl restart containerd"},
+		},
 	}
 }
 
-func exitDenied() Scenario {
-	return Scenario{
-		Name:    "exit-denied",
-		Story:   "the shim has missed the end of the container and says that it runs",
-		Pod:     victim(3, "drain", "0"),
-		Prepare: installShim,
-		Break:   lose("denied"),
-		Proof:   noVictim + "[ -e /proc/$(cat /run/scenario-$NAME.pid) ]",
-		Cause:   "ExitEventLost",
-		Family:  "ShimDenies",
-		Says:    []string{"container main has ended", "answers that it runs", "/task/*/children"},
-		Heal:    endShim,
+func exitDenied() bed.Scenario {
+	return bed.Scenario{
+		Name:  "exit-denied",
+		Story: "the shim has missed the end of the container and says that it runs",
+		Fault: bed.Fault{
+			Pod:     victim(3, "drain", "0"),
+			Prepare: installShim,
+			Break:   lose("denied"),
+			Proof:   noVictim + "[ -e /proc/$(cat /run/scenario-$NAME.pid) ]",
+			Heal:    endShim,
+		},
+		Want: bed.Want{
+			Cause:  "ExitEventLost",
+			Family: "ShimDenies",
+			Says:   []string{"container main has ended", "answers that it runs", "/task/*/children"},
+		},
 	}
 }
 
 // exitUnrecorded makes the directory read-only in which containerd keeps the container's
 // record.
-func exitUnrecorded() Scenario {
+func exitUnrecorded() bed.Scenario {
 	const directory = "/var/lib/containerd/io.containerd.grpc.v1.cri/containers/"
-	return Scenario{
+	return bed.Scenario{
 		Name:  "exit-unrecorded",
 		Story: "containerd cannot write that the container has ended: its directory is read-only",
-		Pod:   victim(3, "drain", "0"),
-		Break: onNode(findShim + "directory=" + directory + `$id
+		Fault: bed.Fault{
+			Pod: victim(3, "drain", "0"),
+			Break: bed.OnNode(findShim + "directory=" + directory + `$id
 echo $directory >/run/scenario-$NAME.directory
 mount --bind $directory $directory
 mount -o remount,bind,ro $directory`),
-		Proof:  noVictim + "! ctr -n k8s.io task ls | grep -q $(basename $(cat /run/scenario-$NAME.directory))",
-		Cause:  "ExitEventLost",
-		Family: "TaskGone",
-		Says:   []string{"container main has ended", "containerd has no task of it", "failed to update container state"},
-		Heal:   onNode("directory=$(cat /run/scenario-$NAME.directory)\n! mountpoint -q $directory || umount $directory"),
+			Proof: noVictim + "! ctr -n k8s.io task ls | grep -q $(basename $(cat /run/scenario-$NAME.directory))",
+			Heal:  bed.OnNode("directory=$(cat /run/scenario-$NAME.directory)\n! mountpoint -q $directory || umount $directory"),
+		},
+		Want: bed.Want{
+			Cause:  "ExitEventLost",
+			Family: "TaskGone",
+			Says:   []string{"container main has ended", "containerd has no task of it", "failed to update container state"},
+		},
 	}
 }
 
 // shimDead takes from runc what it knows of the container, without which it does not end the
 // processes when the shim is gone.
-func shimDead() Scenario {
+func shimDead() bed.Scenario {
 	s := exitUnrecorded()
 	s.Name = "shim-dead"
 	s.Story = "the shim has been killed, containerd could not end the container's processes, nor write that they have ended"
-	s.Break = inTurn(s.Break, onNode(`id=$(basename $(cat /run/scenario-$NAME.directory))
+	s.Break = inTurn(s.Break, bed.OnNode(`id=$(basename $(cat /run/scenario-$NAME.directory))
 mv /run/containerd/runc/k8s.io/$id /run/scenario-$NAME.runc
 kill -KILL $(cat /run/scenario-$NAME.pid)`))
 	s.Proof = "some S && grep -q '^PPid:.1$' $(statuses)"
 	s.Cause = "ShimDead"
 	s.Family = ""
 	s.Says = []string{"container main has no shim any more", "victim (PID", "containerd has no task", "kill -KILL"}
-	s.Heal = inTurn(onNode(`grep -l "^Name:.victim" $(statuses) | cut -d/ -f3 | xargs -r kill -KILL || true`), s.Heal)
+	s.Heal = inTurn(bed.OnNode(`grep -l "^Name:.victim" $(statuses) | cut -d/ -f3 | xargs -r kill -KILL || true`), s.Heal)
 	return s
 }
 
 // shimKilled is innocent: containerd cleans up after the shim.
-func shimKilled() Scenario {
-	return Scenario{
+func shimKilled() bed.Scenario {
+	return bed.Scenario{
 		Name:  "shim-killed",
 		Story: "innocent: the shim is killed, and containerd ends what it has left",
-		Pod:   victim(3, "drain", "0"),
-		Break: onNode(findShim + "kill -KILL $shim"),
+		Fault: bed.Fault{
+			Pod:   victim(3, "drain", "0"),
+			Break: bed.OnNode(findShim + "kill -KILL $shim"),
+		},
 	}
 }
 
 // outputHeld keeps containerd waiting for the container's output.
-func outputHeld() Scenario {
-	return Scenario{
+func outputHeld() bed.Scenario {
+	return bed.Scenario{
 		Name:  "output-held",
 		Story: "innocent: a process of the node holds the container's output open for a while",
-		Pod:   victim(3, "drain", "0"),
-		Break: onNode(findShim + "setsid sh -c 'exec sleep 45' </dev/null >/proc/$victim/fd/1 2>/dev/null &"),
+		Fault: bed.Fault{
+			Pod:   victim(3, "drain", "0"),
+			Break: bed.OnNode(findShim + "setsid sh -c 'exec sleep 45' </dev/null >/proc/$victim/fd/1 2>/dev/null &"),
+		},
 	}
 }
 
 // exitMeanwhile and exitFound are innocent: containerd learns of the end late.
-func exitMeanwhile() Scenario {
-	return Scenario{
-		Name:   "exit-meanwhile",
-		Story:  "innocent: the container ends while containerd is stopped, which continues after twelve seconds, in the grace period",
-		Pod:    victim(60, "drain", "0"),
-		Alone:  true,
-		NoExec: true,
-		Break: onNode(findShim + `containerd=$(pidof containerd)
+func exitMeanwhile() bed.Scenario {
+	return bed.Scenario{
+		Name:  "exit-meanwhile",
+		Story: "innocent: the container ends while containerd is stopped, which continues after twelve seconds, in the grace period",
+		Place: bed.Place{Alone: true, NoExec: true},
+		Fault: bed.Fault{
+			Pod: victim(60, "drain", "0"),
+			Break: bed.OnNode(findShim + `containerd=$(pidof containerd)
 kill -STOP $containerd
 kill -KILL $victim
 setsid sh -c "sleep 12; kill -CONT $containerd" </dev/null >/dev/null 2>&1 &`),
+		},
 	}
 }
 
-func exitFound() Scenario {
-	return Scenario{
-		Name:    "exit-found",
-		Story:   "innocent: the shim does not tell that the container has ended, and containerd, started anew, asks it",
-		Pod:     victim(3, "drain", "0"),
-		Alone:   true,
-		NoExec:  true,
-		Prepare: installShim,
-		Break:   inTurn(lose("untold"), onNode(`setsid sh -c "sleep 20; kill -TERM $(pidof containerd)" </dev/null >/dev/null 2>&1 &`)),
+func exitFound() bed.Scenario {
+	return bed.Scenario{
+		Name:  "exit-found",
+		Story: "innocent: the shim does not tell that the container has ended, and containerd, started anew, asks it",
+		Place: bed.Place{Alone: true, NoExec: true},
+		Fault: bed.Fault{
+			Pod:     victim(3, "drain", "0"),
+			Prepare: installShim,
+			Break:   inTurn(lose("untold"), bed.OnNode(`setsid sh -c "sleep 20; kill -TERM $(pidof containerd)" </dev/null >/dev/null 2>&1 &`)),
+		},
 	}
 }

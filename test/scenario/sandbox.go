@@ -1,11 +1,15 @@
 package scenario
 
-import corev1 "k8s.io/api/core/v1"
+import (
+	"github.com/nodeagent-io/nodeagent/test/bed"
+
+	corev1 "k8s.io/api/core/v1"
+)
 
 // sandboxes lists the incidents in which the containers have ended and the pod's sandbox
 // cannot be stopped or taken down, and innocent ones that look like them.
-func sandboxes() []Scenario {
-	return []Scenario{
+func sandboxes() []bed.Scenario {
+	return []bed.Scenario{
 		sandboxTraced(), sandboxDeleteFails(), sandboxRootfsBusy(),
 		netnsImmutable(), netnsImmutableOnce(), imageVolumeBusy(), imageVolumeUsed(),
 	}
@@ -19,55 +23,67 @@ pause=$(pgrep -P $shim -x pause)
 `
 
 // sandboxTraced is a sandbox that SIGKILL does not end, because a tracer holds it.
-func sandboxTraced() Scenario {
-	return Scenario{
-		Name:    "sandbox-traced",
-		Story:   "a tracer on the node is told of the end of the sandbox's process and does not let it end: not even SIGKILL does",
-		Pod:     victim(3, "drain", "0"),
-		Prepare: nodeTool("victim"),
-		Break: onNode(findShim + findSandbox + `echo $pause >/run/scenario-$NAME.pause
+func sandboxTraced() bed.Scenario {
+	return bed.Scenario{
+		Name:  "sandbox-traced",
+		Story: "a tracer on the node is told of the end of the sandbox's process and does not let it end: not even SIGKILL does",
+		Fault: bed.Fault{
+			Pod:     victim(3, "drain", "0"),
+			Prepare: bed.NodeTool("victim"),
+			Break: bed.OnNode(findShim + findSandbox + `echo $pause >/run/scenario-$NAME.pause
 setsid /usr/local/bin/victim trace-exit $pause </dev/null >/dev/null 2>&1 &
 echo $! >/run/scenario-$NAME.tracer
 for i in $(seq 60); do ! grep -q "^TracerPid:.$!$" /proc/$pause/status || exit 0; sleep 0.5; done
 exit 1`),
-		Proof: noVictim + `pause=$(cat /run/scenario-$NAME.pause)
+			Proof: noVictim + `pause=$(cat /run/scenario-$NAME.pause)
 grep -q "^State:.t" /proc/$pause/status && grep -q do_exit /proc/$pause/stack`,
-		Cause:  "ProcessTraced",
-		Family: "HeldAtExit",
-		Says:   []string{"locked in phase Sandbox", "the pod's sandbox: process pause (PID", "held by its tracer victim", "SIGKILL does not help"},
-		Heal:   onNode("kill -KILL $(cat /run/scenario-$NAME.tracer)"),
+			Heal: bed.OnNode("kill -KILL $(cat /run/scenario-$NAME.tracer)"),
+		},
+		Want: bed.Want{
+			Cause:  "ProcessTraced",
+			Family: "HeldAtExit",
+			Says:   []string{"locked in phase Sandbox", "the pod's sandbox: process pause (PID", "held by its tracer victim", "SIGKILL does not help"},
+		},
 	}
 }
 
 // sandboxDeleteFails has the sandbox's process end, and runc fail to delete the sandbox.
-func sandboxDeleteFails() Scenario {
-	return Scenario{
-		Name:    "sandbox-delete-fails",
-		Story:   "the sandbox's process has ended, and runc fails each time that it is to delete the sandbox",
-		Pod:     victim(3, "drain", "0"),
-		Prepare: installRunc,
-		Break:   onCommand("sandbox", "delete", "echo 'unable to remove the state directory: read-only file system' >&2; exit 1"),
-		Proof: noVictim + `! pgrep -P $(cat /run/scenario-$NAME.pid) -x pause
+func sandboxDeleteFails() bed.Scenario {
+	return bed.Scenario{
+		Name:  "sandbox-delete-fails",
+		Story: "the sandbox's process has ended, and runc fails each time that it is to delete the sandbox",
+		Fault: bed.Fault{
+			Pod:     victim(3, "drain", "0"),
+			Prepare: installRunc,
+			Break:   onCommand("sandbox", "delete", "echo 'unable to remove the state directory: read-only file system' >&2; exit 1"),
+			Proof: noVictim + `! pgrep -P $(cat /run/scenario-$NAME.pid) -x pause
 ctr -n k8s.io task ls | grep -q STOPPED`,
-		Cause: "ExitEventLost",
-		Says: []string{"locked in phase Sandbox", "the pod's sandbox has ended, and containerd has not noted it", "answers that it has stopped",
-			"failed to handle sandbox exit event"},
-		Heal: inTurn(runcAsBefore, endShim),
+			Heal: inTurn(runcAsBefore, endShim),
+		},
+		Want: bed.Want{
+			Cause: "ExitEventLost",
+			Says: []string{"locked in phase Sandbox", "the pod's sandbox has ended, and containerd has not noted it", "answers that it has stopped",
+				"failed to handle sandbox exit event"},
+		},
 	}
 }
 
 // sandboxRootfsBusy is rootfsBusy of the sandbox.
-func sandboxRootfsBusy() Scenario {
-	return Scenario{
+func sandboxRootfsBusy() bed.Scenario {
+	return bed.Scenario{
 		Name:  "sandbox-rootfs-busy",
 		Story: "a shell of the node has changed into the sandbox's root file system, which the shim cannot unmount",
-		Pod:   victim(3, "drain", "0"),
-		Break: onNode(findShim + findSandbox + "id=$sandbox\ncd " + rootfs + "\n" + hold(">/dev/null 2>&1")),
-		Proof: noVictim + `! pgrep -P $(cat /run/scenario-$NAME.pid) -x pause
+		Fault: bed.Fault{
+			Pod:   victim(3, "drain", "0"),
+			Break: bed.OnNode(findShim + findSandbox + "id=$sandbox\ncd " + rootfs + "\n" + hold(">/dev/null 2>&1")),
+			Proof: noVictim + `! pgrep -P $(cat /run/scenario-$NAME.pid) -x pause
 ctr -n k8s.io task ls | grep -q STOPPED`,
-		Cause: "RootfsUnmountBusy",
-		Says:  []string{"locked in phase Sandbox", "the pod's sandbox has ended", "sleep (PID", "its working directory", "EBUSY", "kill -TERM"},
-		Heal:  letGo,
+			Heal: letGo,
+		},
+		Want: bed.Want{
+			Cause: "RootfsUnmountBusy",
+			Says:  []string{"locked in phase Sandbox", "the pod's sandbox has ended", "sleep (PID", "its working directory", "EBUSY", "kill -TERM"},
+		},
 	}
 }
 
@@ -96,44 +112,50 @@ func logged(text string) string {
 	return `{ cat /var/log/kubelet.log || journalctl -u kubelet; } | grep -q "` + text + `.*/$NAME"`
 }
 
-func netnsImmutable() Scenario {
-	return Scenario{
-		Name:   "netns-immutable",
-		Needs:  []Need{PodNetwork},
-		Story:  "the file of the pod's network namespace is immutable, so that containerd cannot remove it",
-		Pod:    victim(3, "drain", "0"),
-		Break:  onNode(fixNetns),
-		Proof:  `[ -z "$(tasks)" ]` + "\n" + logged("operation not permitted"),
-		Cause:  "SandboxStopFailing",
-		Family: "NetworkNamespace",
-		Says:   []string{"locked in phase Sandbox", "containerd fails to remove the pod's network namespace", "operation not permitted", "lsattr"},
-		Heal:   onNode(looseNetns),
+func netnsImmutable() bed.Scenario {
+	return bed.Scenario{
+		Name:  "netns-immutable",
+		Story: "the file of the pod's network namespace is immutable, so that containerd cannot remove it",
+		Place: bed.Place{Needs: []bed.Need{bed.PodNetwork}},
+		Fault: bed.Fault{
+			Pod:   victim(3, "drain", "0"),
+			Break: bed.OnNode(fixNetns),
+			Proof: `[ -z "$(tasks)" ]` + "\n" + logged("operation not permitted"),
+			Heal:  bed.OnNode(looseNetns),
+		},
+		Want: bed.Want{
+			Cause:  "SandboxStopFailing",
+			Family: "NetworkNamespace",
+			Says:   []string{"locked in phase Sandbox", "containerd fails to remove the pod's network namespace", "operation not permitted", "lsattr"},
+		},
 	}
 }
 
 // netnsImmutableOnce is innocent: the kubelet's next try succeeds.
-func netnsImmutableOnce() Scenario {
-	return Scenario{
+func netnsImmutableOnce() bed.Scenario {
+	return bed.Scenario{
 		Name:  "netns-immutable-once",
-		Needs: []Need{PodNetwork},
 		Story: "innocent: containerd cannot remove the pod's network namespace the first time, and the next try succeeds",
-		Pod:   victim(1, "drain", "0"),
-		Break: onNode(fixNetns + `(
+		Place: bed.Place{Needs: []bed.Need{bed.PodNetwork}},
+		Fault: bed.Fault{
+			Pod: victim(1, "drain", "0"),
+			Break: bed.OnNode(fixNetns + `(
 until ` + logged("operation not permitted") + `; do sleep 1; done
 sleep 7
 ` + looseNetns + `
 rm /run/scenario-$NAME.file
 ) </dev/null >/dev/null 2>&1 &`),
-		Proof: logged("operation not permitted"),
-		Heal: onNode(`for i in $(seq 60); do [ -e /run/scenario-$NAME.file ] || exit 0; sleep 1; done
+			Proof: logged("operation not permitted"),
+			Heal: bed.OnNode(`for i in $(seq 60); do [ -e /run/scenario-$NAME.file ] || exit 0; sleep 1; done
 ` + looseNetns),
+		},
 	}
 }
 
 // withImage is a pod with a volume that is an image.
 func withImage(grace int64) corev1.PodSpec {
 	return withVolume(victim(grace, "drain", "0"), "files", corev1.VolumeSource{
-		Image: &corev1.ImageVolumeSource{Reference: BusyboxImage, PullPolicy: corev1.PullNever},
+		Image: &corev1.ImageVolumeSource{Reference: bed.BusyboxImage, PullPolicy: corev1.PullNever},
 	})
 }
 
@@ -149,32 +171,38 @@ const stillAnImage = `[ -z "$(tasks)" ]
 grep -q /image-volumes/ /proc/self/mountinfo
 `
 
-func imageVolumeBusy() Scenario {
-	return Scenario{
+func imageVolumeBusy() bed.Scenario {
+	return bed.Scenario{
 		Name:  "image-volume-busy",
 		Story: "a shell of the node has changed into an image volume of the pod, which containerd cannot unmount",
-		Pod:   withImage(3),
-		Break: onNode(intoImage + hold(">/dev/null 2>&1")),
-		Proof: stillAnImage + logged("failed to cleanup image mounts"),
-		Cause: "ImageVolumeUnmountBusy",
-		Says:  []string{"locked in phase Sandbox", "sleep (PID", "uses an image volume of the pod (its working directory)", "EBUSY", "image-volumes", "kill -TERM"},
-		Heal:  letGo,
+		Fault: bed.Fault{
+			Pod:   withImage(3),
+			Break: bed.OnNode(intoImage + hold(">/dev/null 2>&1")),
+			Proof: stillAnImage + logged("failed to cleanup image mounts"),
+			Heal:  letGo,
+		},
+		Want: bed.Want{
+			Cause: "ImageVolumeUnmountBusy",
+			Says:  []string{"locked in phase Sandbox", "sleep (PID", "uses an image volume of the pod (its working directory)", "EBUSY", "image-volumes", "kill -TERM"},
+		},
 	}
 }
 
 // imageVolumeUsed is innocent: what uses the volume has exited before the kubelet's next try.
-func imageVolumeUsed() Scenario {
-	return Scenario{
+func imageVolumeUsed() bed.Scenario {
+	return bed.Scenario{
 		Name:  "image-volume-used",
 		Story: "innocent: a shell of the node uses an image volume of the pod when containerd is to unmount it, and leaves it then",
-		Pod:   withImage(1),
-		Break: onNode(intoImage + hold(">/dev/null 2>&1") + `(
+		Fault: bed.Fault{
+			Pod: withImage(1),
+			Break: bed.OnNode(intoImage + hold(">/dev/null 2>&1") + `(
 cd /
 until ` + logged("failed to cleanup image mounts") + `; do sleep 1; done
 sleep 8
 kill -KILL $(cat /run/scenario-$NAME.holder)
 ) </dev/null >/dev/null 2>&1 &`),
-		Proof: stillAnImage + logged("failed to cleanup image mounts"),
-		Heal:  letGo,
+			Proof: stillAnImage + logged("failed to cleanup image mounts"),
+			Heal:  letGo,
+		},
 	}
 }

@@ -1,12 +1,16 @@
 package scenario
 
-import corev1 "k8s.io/api/core/v1"
+import (
+	"github.com/nodeagent-io/nodeagent/test/bed"
+
+	corev1 "k8s.io/api/core/v1"
+)
 
 // scarce lists the incidents in which containerd or the kubelet has used up a limit, or its disk, and innocent ones that look like
 // them. A shim that has used up its tasks is not among them: as often as not it needs a thread itself, ends for
 // want of one (newosproc, runtime/os_linux.go), and containerd cleans up after it.
-func scarce() []Scenario {
-	return []Scenario{
+func scarce() []bed.Scenario {
+	return []bed.Scenario{
 		descriptorsUsedUp(), descriptorsUsedUpOnce(), diskFull(), diskFullOnce(), diskInodes(), diskReadOnly(),
 		kubeletDescriptors(), kubeletDiskFull(), kubeletReadOnly(), kubeletReadOnlyOnce(), kubeletReadOnlyVolume(), kubeletReadOnlyVolumeOnce(),
 	}
@@ -45,34 +49,38 @@ func after(seconds, script string) string {
 
 const passed = "while [ -e /run/scenario-$NAME.passes ]; do sleep 0.5; done\n"
 
-func descriptorsUsedUp() Scenario {
-	return Scenario{
-		Name:   "descriptors-used-up",
-		Needs:  []Need{PodNetwork},
-		Story:  "containerd has as many files open as it may have, so that it cannot write down that the container has ended",
-		Pod:    victim(3, "drain", "0"),
-		NoExec: true,
-		Break:  onNode(openAll),
-		Proof:  noVictim + allOpenOf("containerd") + "grep -q 'failed to update container state.*too many open files' /var/log/containerd.log || journalctl -u containerd | grep -q 'failed to update container state.*too many open files'",
-		Cause:  "NodeResourceExhausted",
-		Family: "Descriptors",
-		Says: []string{"locked in phase Runtime", "containerd cannot write down that container main has ended", "containerd (PID ", "has as many files open as it may have (3)",
-			"prlimit", "LimitNOFILE"},
-		Heal: onNode(closeAll),
+func descriptorsUsedUp() bed.Scenario {
+	return bed.Scenario{
+		Name:  "descriptors-used-up",
+		Story: "containerd has as many files open as it may have, so that it cannot write down that the container has ended",
+		Place: bed.Place{Needs: []bed.Need{bed.PodNetwork}, NoExec: true},
+		Fault: bed.Fault{
+			Pod:   victim(3, "drain", "0"),
+			Break: bed.OnNode(openAll),
+			Proof: noVictim + allOpenOf("containerd") + "grep -q 'failed to update container state.*too many open files' /var/log/containerd.log || journalctl -u containerd | grep -q 'failed to update container state.*too many open files'",
+			Heal:  bed.OnNode(closeAll),
+		},
+		Want: bed.Want{
+			Cause:  "NodeResourceExhausted",
+			Family: "Descriptors",
+			Says: []string{"locked in phase Runtime", "containerd cannot write down that container main has ended", "containerd (PID ", "has as many files open as it may have (3)",
+				"prlimit", "LimitNOFILE"},
+		},
 	}
 }
 
 // descriptorsUsedUpOnce is innocent: containerd tries again to write it down.
-func descriptorsUsedUpOnce() Scenario {
-	return Scenario{
-		Name:   "descriptors-used-up-once",
-		Needs:  []Need{PodNetwork},
-		Story:  "innocent: containerd has as many files open as it may have when the container ends, and some seconds later no more",
-		Pod:    victim(1, "drain", "0"),
-		NoExec: true,
-		Break:  onNode(openAll + after("12", closeAll)),
-		Proof:  noVictim,
-		Heal:   onNode(passed),
+func descriptorsUsedUpOnce() bed.Scenario {
+	return bed.Scenario{
+		Name:  "descriptors-used-up-once",
+		Story: "innocent: containerd has as many files open as it may have when the container ends, and some seconds later no more",
+		Place: bed.Place{Needs: []bed.Need{bed.PodNetwork}, NoExec: true},
+		Fault: bed.Fault{
+			Pod:   victim(1, "drain", "0"),
+			Break: bed.OnNode(openAll + after("12", closeAll)),
+			Proof: noVictim,
+			Heal:  bed.OnNode(passed),
+		},
 	}
 }
 
@@ -103,75 +111,85 @@ const (
 
 // findRecord keeps the number of the container, and unwritten succeeds when containerd has deleted its task and
 // the record of it does not have the end.
-var findRecord = onNode(findShim + "echo $id >/run/scenario-$NAME.record")
+var findRecord = bed.OnNode(findShim + "echo $id >/run/scenario-$NAME.record")
 
 const unwritten = `id=$(cat /run/scenario-$NAME.record)
 ! ctr -n k8s.io task ls | grep -q $id
 grep -q '"FinishedAt":0,' ` + records + `/$id/status
 `
 
-func diskFull() Scenario {
-	return Scenario{
-		Name:   "disk-full",
-		Needs:  []Need{PodNetwork},
-		Story:  "the file system of containerd's records is full, so that containerd cannot write down that the container has ended",
-		Pod:    victim(3, "drain", "0"),
-		NoExec: true,
-		Break:  inTurn(findRecord, onNode(ownDisk("size=4m", useSpace))),
-		Proof:  noVictim + unwritten,
-		Cause:  "NodeResourceExhausted",
-		Family: "Space",
-		Says: []string{"locked in phase Runtime", "containerd cannot write down that container main has ended", "records is full (4 MiB, at " + records + ")", "df " + records,
-			"Do not restart containerd"},
-		Heal: onNode(commonDisk),
+func diskFull() bed.Scenario {
+	return bed.Scenario{
+		Name:  "disk-full",
+		Story: "the file system of containerd's records is full, so that containerd cannot write down that the container has ended",
+		Place: bed.Place{Needs: []bed.Need{bed.PodNetwork}, NoExec: true},
+		Fault: bed.Fault{
+			Pod:   victim(3, "drain", "0"),
+			Break: inTurn(findRecord, bed.OnNode(ownDisk("size=4m", useSpace))),
+			Proof: noVictim + unwritten,
+			Heal:  bed.OnNode(commonDisk),
+		},
+		Want: bed.Want{
+			Cause:  "NodeResourceExhausted",
+			Family: "Space",
+			Says: []string{"locked in phase Runtime", "containerd cannot write down that container main has ended", "records is full (4 MiB, at " + records + ")", "df " + records,
+				"Do not restart containerd"},
+		},
 	}
 }
 
 // diskFullOnce is innocent: containerd tries again to write it down.
-func diskFullOnce() Scenario {
-	return Scenario{
-		Name:   "disk-full-once",
-		Needs:  []Need{PodNetwork},
-		Story:  "innocent: the file system of containerd's records is full when the container ends, and some seconds later no more",
-		Pod:    victim(1, "drain", "0"),
-		NoExec: true,
-		Break:  inTurn(findRecord, onNode(ownDisk("size=4m", useSpace)+after("15", freed))),
-		Proof:  noVictim + unwritten,
-		Heal:   onNode(passed + commonDisk),
+func diskFullOnce() bed.Scenario {
+	return bed.Scenario{
+		Name:  "disk-full-once",
+		Story: "innocent: the file system of containerd's records is full when the container ends, and some seconds later no more",
+		Place: bed.Place{Needs: []bed.Need{bed.PodNetwork}, NoExec: true},
+		Fault: bed.Fault{
+			Pod:   victim(1, "drain", "0"),
+			Break: inTurn(findRecord, bed.OnNode(ownDisk("size=4m", useSpace)+after("15", freed))),
+			Proof: noVictim + unwritten,
+			Heal:  bed.OnNode(passed + commonDisk),
+		},
 	}
 }
 
-func diskInodes() Scenario {
-	return Scenario{
-		Name:   "disk-without-inodes",
-		Needs:  []Need{PodNetwork},
-		Story:  "the file system of containerd's records has no inode left, and the container ends long before the deadline",
-		Pod:    victim(45, "drain", "0"),
-		NoExec: true,
-		Break:  inTurn(findRecord, onNode(ownDisk("nr_inodes=500", useInodes))),
-		Proof:  noVictim + unwritten,
-		Cause:  "NodeResourceExhausted",
-		Family: "Inodes",
-		Says:   []string{"containerd cannot write down that container main has ended", "records has no inode left (500 files and directories, at " + records + ")", "du -x --inodes"},
-		Heal:   onNode(commonDisk),
+func diskInodes() bed.Scenario {
+	return bed.Scenario{
+		Name:  "disk-without-inodes",
+		Story: "the file system of containerd's records has no inode left, and the container ends long before the deadline",
+		Place: bed.Place{Needs: []bed.Need{bed.PodNetwork}, NoExec: true},
+		Fault: bed.Fault{
+			Pod:   victim(45, "drain", "0"),
+			Break: inTurn(findRecord, bed.OnNode(ownDisk("nr_inodes=500", useInodes))),
+			Proof: noVictim + unwritten,
+			Heal:  bed.OnNode(commonDisk),
+		},
+		Want: bed.Want{
+			Cause:  "NodeResourceExhausted",
+			Family: "Inodes",
+			Says:   []string{"containerd cannot write down that container main has ended", "records has no inode left (500 files and directories, at " + records + ")", "du -x --inodes"},
+		},
 	}
 }
 
 // diskReadOnly has containerd's directory mounted read-only.
-func diskReadOnly() Scenario {
-	return Scenario{
-		Name:   "disk-read-only",
-		Needs:  []Need{PodNetwork},
-		Story:  "the file system of containerd's directory is read-only, so that containerd cannot write down that the container has ended",
-		Pod:    victim(3, "drain", "0"),
-		NoExec: true,
-		Break:  inTurn(findRecord, onNode("mount --bind /var/lib/containerd /var/lib/containerd && mount -o remount,bind,ro /var/lib/containerd")),
-		Proof:  noVictim + unwritten,
-		Cause:  "NodeResourceExhausted",
-		Family: "ReadOnly",
-		Says: []string{"locked in phase Runtime", "containerd cannot write down that container main has ended", "records is read-only (at " + records + ")",
-			"dmesg", "findmnt -T " + records},
-		Heal: onNode("! mountpoint -q /var/lib/containerd || umount -l /var/lib/containerd"),
+func diskReadOnly() bed.Scenario {
+	return bed.Scenario{
+		Name:  "disk-read-only",
+		Story: "the file system of containerd's directory is read-only, so that containerd cannot write down that the container has ended",
+		Place: bed.Place{Needs: []bed.Need{bed.PodNetwork}, NoExec: true},
+		Fault: bed.Fault{
+			Pod:   victim(3, "drain", "0"),
+			Break: inTurn(findRecord, bed.OnNode("mount --bind /var/lib/containerd /var/lib/containerd && mount -o remount,bind,ro /var/lib/containerd")),
+			Proof: noVictim + unwritten,
+			Heal:  bed.OnNode("! mountpoint -q /var/lib/containerd || umount -l /var/lib/containerd"),
+		},
+		Want: bed.Want{
+			Cause:  "NodeResourceExhausted",
+			Family: "ReadOnly",
+			Says: []string{"locked in phase Runtime", "containerd cannot write down that container main has ended", "records is read-only (at " + records + ")",
+				"dmesg", "findmnt -T " + records},
+		},
 	}
 }
 
@@ -180,30 +198,33 @@ func notCheckpointed(why string) string {
 	return noVictim + "{ cat /var/log/kubelet.log 2>/dev/null || journalctl -u kubelet; } | tail -n 300 | grep -q 'could not save checkpoint dra_manager_state: .*" + why + "'\n"
 }
 
-func kubeletDescriptors() Scenario {
-	return Scenario{
-		Name:   "kubelet-descriptors-used-up",
-		Needs:  []Need{PodNetwork},
-		Story:  "the kubelet has as many files open as it may have, so that it cannot write its checkpoint of claims when the container has ended",
-		Pod:    victim(3, "drain", "0"),
-		NoExec: true,
-		Break:  onNode(openAllOf("kubelet")),
-		Proof:  allOpenOf("kubelet") + notCheckpointed("too many open files"),
-		Cause:  "KubeletResourceExhausted",
-		Family: "Descriptors",
-		Says:   []string{"all containers have ended", "because kubelet (PID ", "has as many files open as it may have (3)", "systemctl restart kubelet", "LimitNOFILE"},
-		Heal:   onNode(closeAllOf("kubelet")),
+func kubeletDescriptors() bed.Scenario {
+	return bed.Scenario{
+		Name:  "kubelet-descriptors-used-up",
+		Story: "the kubelet has as many files open as it may have, so that it cannot write its checkpoint of claims when the container has ended",
+		Place: bed.Place{Needs: []bed.Need{bed.PodNetwork}, NoExec: true},
+		Fault: bed.Fault{
+			Pod:   victim(3, "drain", "0"),
+			Break: bed.OnNode(openAllOf("kubelet")),
+			Proof: allOpenOf("kubelet") + notCheckpointed("too many open files"),
+			Heal:  bed.OnNode(closeAllOf("kubelet")),
+		},
+		Want: bed.Want{
+			Cause:  "KubeletResourceExhausted",
+			Family: "Descriptors",
+			Says:   []string{"all containers have ended", "because kubelet (PID ", "has as many files open as it may have (3)", "systemctl restart kubelet", "LimitNOFILE"},
+		},
 	}
 }
 
-func kubeletDiskFull() Scenario {
-	return Scenario{
-		Name:   "kubelet-disk-full",
-		Needs:  []Need{PodNetwork},
-		Story:  "the file system of the kubelet's directory is full when the container ends",
-		Pod:    victim(3, "drain", "0"),
-		NoExec: true,
-		Break: onNode(`mkdir -p /run/scenario-kubelet
+func kubeletDiskFull() bed.Scenario {
+	return bed.Scenario{
+		Name:  "kubelet-disk-full",
+		Story: "the file system of the kubelet's directory is full when the container ends",
+		Place: bed.Place{Needs: []bed.Need{bed.PodNetwork}, NoExec: true},
+		Fault: bed.Fault{
+			Pod: victim(3, "drain", "0"),
+			Break: bed.OnNode(`mkdir -p /run/scenario-kubelet
 mount --rbind /var/lib/kubelet /run/scenario-kubelet
 mount --make-rprivate /run/scenario-kubelet
 mount -t tmpfs -o size=4m tmpfs /var/lib/kubelet
@@ -213,18 +234,21 @@ for name in *; do
   if [ -d $name ]; then mkdir /var/lib/kubelet/$name; mount --rbind $name /var/lib/kubelet/$name; else cp -a $name /var/lib/kubelet/; fi
 done
 cat /dev/zero >/var/lib/kubelet/fill || true`),
-		Proof:  notCheckpointed("no space left on device"),
-		Cause:  "KubeletResourceExhausted",
-		Family: "Space",
-		Says: []string{"all containers have ended", "cannot write its checkpoint of resource claims (dra_manager_state)", "is full (4 MiB, at /var/lib/kubelet)", "df /var/lib/kubelet",
-			"Do not remove anything in the kubelet's directory by hand"},
-		Heal: onNode(`! mountpoint -q /run/scenario-kubelet || {
+			Proof: notCheckpointed("no space left on device"),
+			Heal: bed.OnNode(`! mountpoint -q /run/scenario-kubelet || {
   rm -f /var/lib/kubelet/fill
   while ctr -n k8s.io c ls | grep -q victim; do sleep 1; done
   cp -a /var/lib/kubelet/dra_manager_state /run/scenario-kubelet/
   umount -l /var/lib/kubelet
   umount -l /run/scenario-kubelet
 }`),
+		},
+		Want: bed.Want{
+			Cause:  "KubeletResourceExhausted",
+			Family: "Space",
+			Says: []string{"all containers have ended", "cannot write its checkpoint of resource claims (dra_manager_state)", "is full (4 MiB, at /var/lib/kubelet)", "df /var/lib/kubelet",
+				"Do not remove anything in the kubelet's directory by hand"},
+		},
 	}
 }
 
@@ -237,33 +261,37 @@ mount -o remount,bind,ro /var/lib/kubelet
 	writableKubelet = "! mountpoint -q /var/lib/kubelet || umount -l /var/lib/kubelet\n"
 )
 
-func kubeletReadOnly() Scenario {
-	return Scenario{
-		Name:   "kubelet-disk-read-only",
-		Needs:  []Need{PodNetwork},
-		Story:  "the file system of the kubelet's directory is read-only when the container ends",
-		Pod:    victim(3, "drain", "0"),
-		NoExec: true,
-		Break:  onNode(readOnlyKubelet),
-		Proof:  notCheckpointed("read-only file system"),
-		Cause:  "KubeletResourceExhausted",
-		Family: "ReadOnly",
-		Says:   []string{"phase DynamicResources", "all containers have ended", "is read-only (at /var/lib/kubelet)", "dmesg", "findmnt -T /var/lib/kubelet", "leaves the pod's volumes mounted"},
-		Heal:   onNode(writableKubelet),
+func kubeletReadOnly() bed.Scenario {
+	return bed.Scenario{
+		Name:  "kubelet-disk-read-only",
+		Story: "the file system of the kubelet's directory is read-only when the container ends",
+		Place: bed.Place{Needs: []bed.Need{bed.PodNetwork}, NoExec: true},
+		Fault: bed.Fault{
+			Pod:   victim(3, "drain", "0"),
+			Break: bed.OnNode(readOnlyKubelet),
+			Proof: notCheckpointed("read-only file system"),
+			Heal:  bed.OnNode(writableKubelet),
+		},
+		Want: bed.Want{
+			Cause:  "KubeletResourceExhausted",
+			Family: "ReadOnly",
+			Says:   []string{"phase DynamicResources", "all containers have ended", "is read-only (at /var/lib/kubelet)", "dmesg", "findmnt -T /var/lib/kubelet", "leaves the pod's volumes mounted"},
+		},
 	}
 }
 
 // kubeletReadOnlyOnce is innocent: the kubelet tries again.
-func kubeletReadOnlyOnce() Scenario {
-	return Scenario{
-		Name:   "kubelet-disk-read-only-once",
-		Needs:  []Need{PodNetwork},
-		Story:  "innocent: the file system of the kubelet's directory is read-only when the container ends, and some seconds later no more",
-		Pod:    victim(3, "drain", "0"),
-		NoExec: true,
-		Break:  onNode(readOnlyKubelet + after("12", writableKubelet)),
-		Proof:  notCheckpointed("read-only file system"),
-		Heal:   onNode(passed),
+func kubeletReadOnlyOnce() bed.Scenario {
+	return bed.Scenario{
+		Name:  "kubelet-disk-read-only-once",
+		Story: "innocent: the file system of the kubelet's directory is read-only when the container ends, and some seconds later no more",
+		Place: bed.Place{Needs: []bed.Need{bed.PodNetwork}, NoExec: true},
+		Fault: bed.Fault{
+			Pod:   victim(3, "drain", "0"),
+			Break: bed.OnNode(readOnlyKubelet + after("12", writableKubelet)),
+			Proof: notCheckpointed("read-only file system"),
+			Heal:  bed.OnNode(passed),
+		},
 	}
 }
 
@@ -284,28 +312,31 @@ umount -l /run/scenario-scratch
 
 const stillScratch = noVictim + "mountpoint -q /var/lib/kubelet\n[ -e " + scratch + "/fixed ]\n! lsattr " + scratch + "/fixed | grep -q '^....i'"
 
-func kubeletReadOnlyVolume() Scenario {
-	return Scenario{
-		Name:   "kubelet-disk-read-only-volume",
-		Needs:  []Need{PodNetwork},
-		Story:  "the file system of the kubelet's directory becomes read-only while the kubelet takes down a volume",
-		Pod:    withVolume(victim(3, "drain", "0"), "scratch", corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}),
-		Break:  onNode(readOnlyThen("")),
-		Proof:  stillScratch,
-		NoExec: true,
-		Cause:  "KubeletResourceExhausted",
-		Family: "ReadOnly",
-		Says:   []string{"phase Volumes", "cannot take down volume scratch", "is read-only (at /var/lib/kubelet)"},
-		Heal:   onNode(writableKubelet),
+func kubeletReadOnlyVolume() bed.Scenario {
+	return bed.Scenario{
+		Name:  "kubelet-disk-read-only-volume",
+		Story: "the file system of the kubelet's directory becomes read-only while the kubelet takes down a volume",
+		Place: bed.Place{Needs: []bed.Need{bed.PodNetwork}, NoExec: true},
+		Fault: bed.Fault{
+			Pod:   withVolume(victim(3, "drain", "0"), "scratch", corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}),
+			Break: bed.OnNode(readOnlyThen("")),
+			Proof: stillScratch,
+			Heal:  bed.OnNode(writableKubelet),
+		},
+		Want: bed.Want{
+			Cause:  "KubeletResourceExhausted",
+			Family: "ReadOnly",
+			Says:   []string{"phase Volumes", "cannot take down volume scratch", "is read-only (at /var/lib/kubelet)"},
+		},
 	}
 }
 
 // kubeletReadOnlyVolumeOnce is innocent: the kubelet tries again.
-func kubeletReadOnlyVolumeOnce() Scenario {
+func kubeletReadOnlyVolumeOnce() bed.Scenario {
 	s := kubeletReadOnlyVolume()
 	s.Name = "kubelet-disk-read-only-volume-once"
 	s.Story = "innocent: the file system of the kubelet's directory is read-only for some seconds while the kubelet takes down a volume"
-	s.Break = onNode(readOnlyThen("sleep 12\n" + writableKubelet + "rm /run/scenario-$NAME.passes\n"))
-	s.Cause, s.Family, s.Says, s.Heal = "", "", nil, onNode(passed)
+	s.Break = bed.OnNode(readOnlyThen("sleep 12\n" + writableKubelet + "rm /run/scenario-$NAME.passes\n"))
+	s.Cause, s.Family, s.Says, s.Heal = "", "", nil, bed.OnNode(passed)
 	return s
 }

@@ -1,138 +1,10 @@
 package scenario
 
 import (
-	"cmp"
-	"context"
-	"fmt"
-	"slices"
-	"strings"
-	"time"
-
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/nodeagent-io/nodeagent/test/bed"
 )
-
-// label is on the pods of all incidents; its value is the scenario's name.
-const label = "scenario"
-
-// The images that the scenarios' pods run. VictimImage is made from test/victim.
-const (
-	BusyboxImage = "docker.io/library/busybox:test"
-	VictimImage  = "docker.io/library/victim:test"
-)
-
-// A Scenario is one incident.
-type Scenario struct {
-	Name string
-	// Story is what is broken, in a line.
-	Story string
-	// Needs is what it needs of its node, and Everywhere reports whether it runs
-	// on every node that offers that, not only on the cheapest one.
-	Needs      []Need
-	Everywhere bool
-	// Pod is the manifest, without name, namespace and node. Its grace period is
-	// for a node of ordinary speed.
-	Pod corev1.PodSpec
-	// Static reports whether it is a static pod: its manifest is put on the node, and
-	// what is deleted is its mirror pod.
-	Static bool
-	// OfSet reports whether a StatefulSet makes the pod, and makes it anew.
-	OfSet bool
-	// Finalizers and Annotations are put on the pod.
-	Finalizers  []string
-	Annotations map[string]string
-	// Starting reports whether the pod does not get over its start: Break waits for
-	// what is wanted of it then.
-	Starting bool
-	// Prepare sets up on the node what the pod needs; Break breaks it when the
-	// pod runs, before it is deleted.
-	Prepare, Break step
-	// Proof is the scenario's own reading, on the node, of the kernel's files:
-	// a shell script that ends with 0 when the fault is really there. It is
-	// asked again until it does.
-	Proof string
-	// Cause, Family and Says are what the agent must find and name; no Cause
-	// means that it must be silent. NAMESPACE and NODE in Says stand for the
-	// pod's namespace and the node's address.
-	Cause, Family string
-	Says          []string
-	// Force is what the captured evidence must answer about a force delete; "" means
-	// that nobody asks.
-	Force string
-	// InGrace reports whether the verdict must come inside the grace period.
-	InGrace bool
-	// WhenGone reports whether the verdict may come as an Event when the pod has
-	// been deleted already.
-	WhenGone bool
-	// Late reports whether what proves the cause comes so late that Unknown may stand before.
-	Late bool
-	// Stays is for how long the verdict is watched before Heal: it must neither change nor be withdrawn.
-	Stays time.Duration
-	// Then is the verdict that may come when Heal has ended the fault, and something else keeps the pod.
-	Then string
-	// Long reports whether it takes minutes by its nature, so that it begins first and nothing waits for
-	// it at the end.
-	Long bool
-	// NoCondition reports whether the agent's condition cannot be written, so that the Event alone
-	// tells the verdict.
-	NoCondition bool
-	// Interruptible reports whether what hangs sleeps in state S, so that no metric counts it.
-	Interruptible bool
-	// Alone reports whether nothing else can run on the node meanwhile.
-	Alone bool
-	// NoExec reports whether nothing can be executed in containers meanwhile.
-	NoExec bool
-	// Heal ends the fault; the pod must be deleted then. nil means that it is
-	// deleted without that.
-	Heal step
-}
-
-// A step is something that is done on the node for a pod.
-type step = func(context.Context, *Node, *corev1.Pod) error
-
-// Manifest returns the scenario's pod on a node.
-func (s *Scenario) Manifest(n *Node) *corev1.Pod {
-	spec := *s.Pod.DeepCopy()
-	spec.NodeName = n.Name
-	grace := n.grace(*spec.TerminationGracePeriodSeconds)
-	if s.InGrace { // its verdict has to be told in it, by an agent that may be late
-		grace = max(grace, *spec.TerminationGracePeriodSeconds)
-	}
-	for i := range spec.Containers {
-		scaleSleeps(&spec.Containers[i], *s.Pod.TerminationGracePeriodSeconds, grace)
-	}
-	spec.TerminationGracePeriodSeconds = &grace
-	// A network of its own costs an emulated node more than the rest of a pod.
-	spec.HostNetwork = n.Kind == kindVM && !slices.Contains(s.Needs, PodNetwork)
-	spec.RestartPolicy = cmp.Or(spec.RestartPolicy, corev1.RestartPolicyNever)
-	no := false
-	spec.AutomountServiceAccountToken = &no
-	spec.EnableServiceLinks = &no
-	spec.DNSPolicy = corev1.DNSDefault // the cluster has no DNS of its own
-	for i := range spec.Containers {
-		spec.Containers[i].ImagePullPolicy = cmp.Or(spec.Containers[i].ImagePullPolicy, corev1.PullNever)
-	}
-	return &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{
-			Name: s.Name, Namespace: n.Namespace(), Finalizers: s.Finalizers,
-			Labels: map[string]string{label: s.Name}, Annotations: s.Annotations,
-		},
-		Spec: spec,
-	}
-}
-
-// scaleSleeps has the hooks of a container that sleep take the same part of the grace period as
-// before: the API server refuses one that sleeps for longer.
-func scaleSleeps(c *corev1.Container, grace, scaled int64) {
-	if c.Lifecycle == nil {
-		return
-	}
-	for _, h := range []*corev1.LifecycleHandler{c.Lifecycle.PreStop, c.Lifecycle.PostStart} {
-		if h != nil && h.Sleep != nil {
-			h.Sleep.Seconds = h.Sleep.Seconds * scaled / grace
-		}
-	}
-}
 
 // pod is a specification of one container.
 func pod(grace int64, image string, command ...string) corev1.PodSpec {
@@ -144,7 +16,7 @@ func pod(grace int64, image string, command ...string) corev1.PodSpec {
 
 // victim is a specification of one container of test/victim.
 func victim(grace int64, command ...string) corev1.PodSpec {
-	return pod(grace, VictimImage, append([]string{"/victim"}, command...)...)
+	return pod(grace, bed.VictimImage, append([]string{"/victim"}, command...)...)
 }
 
 // withVolume mounts a volume at /data in all containers.
@@ -159,54 +31,3 @@ func withVolume(spec corev1.PodSpec, name string, source corev1.VolumeSource) co
 func hostPath(path string) corev1.VolumeSource {
 	return corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: path}}
 }
-
-// onNode is a step that runs a shell script on the node. UID_ in it is the pod's
-// UID, CGROUP its form in cgroup names, NAME its name, GRACE its grace period and
-// NODE the node's address.
-func onNode(script string) step {
-	return func(ctx context.Context, n *Node, p *corev1.Pod) error {
-		_, err := n.Exec(ctx, n.script(script, p))
-		return err
-	}
-}
-
-// script fills the pod's names into a script for the node.
-func (n *Node) script(text string, p *corev1.Pod) string {
-	uid := runtimeUID(p)
-	return fmt.Sprintf("UID_=%s; CGROUP=%s; NAME=%s; GRACE=%d; NODE=%s\nset -e\n%s\n%s",
-		uid, strings.ReplaceAll(uid, "-", "_"), p.Name, *p.Spec.TerminationGracePeriodSeconds, n.Address, functions, text)
-}
-
-// functions are shell functions for scripts on the node. tasks prints the
-// thread IDs in the pod's cgroups, whatever driver and version made them,
-// statuses and stacks the names of these files of theirs; some STATE [PENDING] succeeds when
-// one of them is in the state with the pending signals (hexadecimal, as the
-// kernel prints them); wchan PID prints the kernel function that a task sleeps
-// in, without what compilers append to names; end SIGNAL FILE signals the processes whose
-// PIDs stand in the file, if they are there. They start as few programs as they
-// can: on an emulated processor that is what costs.
-const functions = `
-tasks() {
-  for root in /sys/fs/cgroup /sys/fs/cgroup/pids; do
-    for pod in $root/kubepods*/*pod$CGROUP* $root/kubepods*/*/*pod$CGROUP* $root/kubepods*/pod$UID_ $root/kubepods*/*/pod$UID_; do
-      for file in $pod/cgroup.threads $pod/tasks $pod/*/cgroup.threads $pod/*/tasks; do
-        [ ! -e $file ] || while read -r task; do echo $task; done <$file
-      done
-    done
-  done
-}
-statuses() { for task in $(tasks); do echo /proc/$task/status; done; }
-stacks() { for task in $(tasks); do echo /proc/$task/stack; done; }
-some() {
-  files=$(statuses)
-  [ -n "$files" ] && awk -v state="$1" -v pending="$2" '
-    $1=="State:"{is=$2==state}
-    $1=="SigPnd:" && is && (pending=="" || $2~pending"$"){found=1; exit}
-    END{exit !found}' $files 2>/dev/null
-}
-end() {
-  [ -e $2 ] || return 0
-  for pid in $(cat $2); do kill -$1 $pid 2>/dev/null || [ ! -e /proc/$pid ]; done
-}
-wchan() { function=; read -r function </proc/$1/wchan || [ -n "$function" ] && echo "${function%%.*}"; }
-`

@@ -1,3 +1,6 @@
+// Package scenario holds real incidents, as data: a pod, how it is broken for real on
+// the node, what the agent has to say about it, and how it is healed. Package bed runs
+// them.
 package scenario
 
 import (
@@ -12,17 +15,19 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nodeagent-io/nodeagent/test/bed"
 )
 
 // All lists the incidents that can run side by side on one node.
-func All() []Scenario {
-	return slices.Concat([]Scenario{
+func All() []bed.Scenario {
+	return slices.Concat([]bed.Scenario{
 		leaderExited(), finalizer(), finalizerRemoved(),
 	}, storage(), signals(), kernel(), network(), runtimes(), held(), commands(), order(), forced(), api(), objects(), sandboxes(), leftovers(), claims(), rings(), gvisors(), images())
 }
 
 // Named returns the incidents whose names match one of the patterns.
-func Named(patterns string) ([]Scenario, error) {
+func Named(patterns string) ([]bed.Scenario, error) {
 	all := append(All(), Alone()...)
 	var names []string
 	for _, s := range all {
@@ -32,7 +37,7 @@ func Named(patterns string) ([]Scenario, error) {
 	if err != nil {
 		return nil, err
 	}
-	return slices.DeleteFunc(all, func(s Scenario) bool { return !wanted[s.Name] }), nil
+	return slices.DeleteFunc(all, func(s bed.Scenario) bool { return !wanted[s.Name] }), nil
 }
 
 // Matching returns those of the names that match one of the patterns, which are
@@ -57,19 +62,23 @@ func Matching(patterns string, names []string) (map[string]bool, error) {
 	return out, nil
 }
 
-func finalizer() Scenario {
-	return Scenario{
-		Name:       "finalizer",
-		Story:      "a controller does not remove its finalizer",
-		Pod:        victim(5, "drain", "0"),
-		Finalizers: []string{"example.com/block"},
-		Cause:      "FinalizersPending",
-		Says:       []string{"example.com/block", "nothing of the pod is left", "The client that put it there calls itself \"", "Timeline (UTC): "},
-		Heal:       removeFinalizers,
+func finalizer() bed.Scenario {
+	return bed.Scenario{
+		Name:  "finalizer",
+		Story: "a controller does not remove its finalizer",
+		Fault: bed.Fault{
+			Pod:        victim(5, "drain", "0"),
+			Finalizers: []string{"example.com/block"},
+			Heal:       removeFinalizers,
+		},
+		Want: bed.Want{
+			Cause: "FinalizersPending",
+			Says:  []string{"example.com/block", "nothing of the pod is left", "The client that put it there calls itself \"", "Timeline (UTC): "},
+		},
 	}
 }
 
-func removeFinalizers(ctx context.Context, n *Node, p *corev1.Pod) error {
+func removeFinalizers(ctx context.Context, n *bed.Node, p *corev1.Pod) error {
 	_, err := n.API.CoreV1().Pods(p.Namespace).Patch(ctx, p.Name, types.JSONPatchType,
 		[]byte(`[{"op":"remove","path":"/metadata/finalizers"}]`), metav1.PatchOptions{})
 	return err
@@ -77,15 +86,17 @@ func removeFinalizers(ctx context.Context, n *Node, p *corev1.Pod) error {
 
 // finalizerRemoved is innocent: the kubelet's work ends about when the deadline is
 // over, and the controller takes some seconds after that, as it may.
-func finalizerRemoved() Scenario {
-	s := Scenario{
-		Name:       "finalizer-removed",
-		Story:      "innocent: a controller removes its finalizer some seconds after nothing else is left",
-		Pod:        victim(1, "drain", "0"),
-		Finalizers: []string{"example.com/later"},
-		Proof:      `[ -z "$(tasks)" ]`,
+func finalizerRemoved() bed.Scenario {
+	s := bed.Scenario{
+		Name:  "finalizer-removed",
+		Story: "innocent: a controller removes its finalizer some seconds after nothing else is left",
+		Fault: bed.Fault{
+			Pod:        victim(1, "drain", "0"),
+			Finalizers: []string{"example.com/later"},
+			Proof:      `[ -z "$(tasks)" ]`,
+		},
 	}
-	s.Break = func(ctx context.Context, n *Node, p *corev1.Pod) error {
+	s.Break = func(ctx context.Context, n *bed.Node, p *corev1.Pod) error {
 		ctx = context.WithoutCancel(ctx)
 		go func() {
 			if finallyDeleted(ctx, n, p) == nil {
@@ -99,9 +110,9 @@ func finalizerRemoved() Scenario {
 }
 
 // finallyDeleted waits until the kubelet has asked for the final delete of a pod, with a grace period of 0.
-func finallyDeleted(ctx context.Context, n *Node, p *corev1.Pod) error {
+func finallyDeleted(ctx context.Context, n *bed.Node, p *corev1.Pod) error {
 	return n.Await(ctx, "the final delete of "+p.Name, func() (bool, string) {
-		now, err := n.pods.Pods(p.Namespace).Get(p.Name)
+		now, err := n.Seen(p.Namespace, p.Name)
 		if err != nil {
 			return apierrors.IsNotFound(err), err.Error()
 		}
@@ -110,60 +121,74 @@ func finallyDeleted(ctx context.Context, n *Node, p *corev1.Pod) error {
 	})
 }
 
-func leaderExited() Scenario {
+func leaderExited() bed.Scenario {
 	const leader = `leader=$(awk '/^Name/{c=$2} /^Tgid/{g=$2} /^Threads/ && c=="victim" && $2>1{print g; exit}' $(statuses))
 [ -n "$leader" ]
 `
-	return Scenario{
-		Name: "leader-exited",
-		// With runc 1.4 as with 1.1.
-		Everywhere: true,
-		Story:      "the first thread has ended by itself, so that runc takes the container for stopped and never kills it",
-		Pod:        victim(3, "leader-exits", "1"),
-		Break:      onNode("sleep 2\n" + leader + `grep -q "^State:.Z" /proc/$leader/status`),
-		Proof:      leader + `grep -q "^State:.Z" /proc/$leader/status && ! grep -q "^SigPnd:.*100$" /proc/$leader/task/*/status`,
-		Cause:      "ZombieLeaderNotKilled",
-		Says:       []string{"container main", "victim", "SIGKILL", "kill -KILL"},
-		Heal:       onNode(leader + "kill -KILL $leader"),
+	return bed.Scenario{
+		Name:  "leader-exited",
+		Story: "the first thread has ended by itself, so that runc takes the container for stopped and never kills it",
+		Place: bed.Place{
+			// With runc 1.4 as with 1.1.
+			Everywhere: true,
+		},
+		Fault: bed.Fault{
+			Pod:   victim(3, "leader-exits", "1"),
+			Break: bed.OnNode("sleep 2\n" + leader + `grep -q "^State:.Z" /proc/$leader/status`),
+			Proof: leader + `grep -q "^State:.Z" /proc/$leader/status && ! grep -q "^SigPnd:.*100$" /proc/$leader/task/*/status`,
+			Heal:  bed.OnNode(leader + "kill -KILL $leader"),
+		},
+		Want: bed.Want{
+			Cause: "ZombieLeaderNotKilled",
+			Says:  []string{"container main", "victim", "SIGKILL", "kill -KILL"},
+		},
 	}
 }
 
-func shimStopped() Scenario {
+func shimStopped() bed.Scenario {
 	const find = `shim=$(for p in $(awk '/^PPid/{print $2}' $(statuses) 2>/dev/null); do
   read -r comm </proc/$p/comm || continue
   [ "$comm" != containerd-shim ] || { echo $p; break; }
 done)
 [ -n "$shim" ]
 `
-	return Scenario{
+	return bed.Scenario{
 		Name:  "shim-stopped",
 		Story: "the pod's shim is stopped and answers nobody",
-		Pod:   victim(3, "drain", "0"),
-		Break: onNode(find + "kill -STOP $shim"),
-		Proof: find + `grep -q "^State:.T" /proc/$shim/status`,
-		Cause: "ShimHung",
-		Says:  []string{"shim", "stopped by a signal", "kill -CONT"},
-		Heal:  onNode(find + "kill -CONT $shim"),
+		Fault: bed.Fault{
+			Pod:   victim(3, "drain", "0"),
+			Break: bed.OnNode(find + "kill -STOP $shim"),
+			Proof: find + `grep -q "^State:.T" /proc/$shim/status`,
+			Heal:  bed.OnNode(find + "kill -CONT $shim"),
+		},
+		Want: bed.Want{
+			Cause: "ShimHung",
+			Says:  []string{"shim", "stopped by a signal", "kill -CONT"},
+		},
 	}
 }
 
 // containerdStopped stops the containerd of the whole node.
-func containerdStopped() Scenario {
-	return Scenario{
+func containerdStopped() bed.Scenario {
+	return bed.Scenario{
 		Name:  "containerd-stopped",
 		Story: "containerd is stopped and answers nobody",
-		Pod:   victim(3, "drain", "0"),
-		Break: onNode("kill -STOP $(pidof containerd)"),
-		Proof: `grep -q "^State:.T" /proc/$(pidof containerd)/status`,
-		Cause: "ContainerdHung",
-		Says:  []string{"containerd (PID", "stopped by a signal", "kill -CONT"},
-		Heal:  onNode("kill -CONT $(pidof containerd)"),
+		Fault: bed.Fault{
+			Pod:   victim(3, "drain", "0"),
+			Break: bed.OnNode("kill -STOP $(pidof containerd)"),
+			Proof: `grep -q "^State:.T" /proc/$(pidof containerd)/status`,
+			Heal:  bed.OnNode("kill -CONT $(pidof containerd)"),
+		},
+		Want: bed.Want{
+			Cause: "ContainerdHung",
+			Says:  []string{"containerd (PID", "stopped by a signal", "kill -CONT"},
+		},
 	}
 }
 
 // Another is a stopped shim under another name, for tests that need an incident
 // and not a special one.
-func Another(name string) Scenario {
+func Another(name string) bed.Scenario {
 	s := shimStopped()
 	s.Name = name
 	s.Says = nil
@@ -172,21 +197,21 @@ func Another(name string) Scenario {
 
 // Finished is a pod of which only a finalizer is left, under another name: one
 // reading shows all about it.
-func Finished(name string) Scenario {
+func Finished(name string) bed.Scenario {
 	s := finalizer()
 	s.Name = name
 	return s
 }
 
 // ThreeStuck are pods that are stuck, each for another reason.
-func ThreeStuck() []Scenario {
+func ThreeStuck() []bed.Scenario {
 	program := stopped()
 	program.Name = "deleted-stopped"
-	return []Scenario{Finished("deleted-finished"), Another("deleted-shim-stopped"), program}
+	return []bed.Scenario{Finished("deleted-finished"), Another("deleted-shim-stopped"), program}
 }
 
 // Innocent is a pod that ends in time, under another name.
-func Innocent(name string) Scenario {
+func Innocent(name string) bed.Scenario {
 	s := handlesTERM()
 	s.Name = name
 	return s
@@ -194,14 +219,14 @@ func Innocent(name string) Scenario {
 
 // Frozen is the pod on a frozen file system, for tests that need a cause that two
 // readings prove.
-func Frozen() Scenario {
+func Frozen() bed.Scenario {
 	s := frozenFilesystem()
-	s.Needs = []Need{Hang}
+	s.Needs = []bed.Need{bed.Hang}
 	return s
 }
 
 // SameName is a stuck pod, and Again an innocent one of the same name.
-func SameName() Scenario { return Another("same-name") }
+func SameName() bed.Scenario { return Another("same-name") }
 
 // Again is the innocent pod that takes the name of SameName.
-func Again() Scenario { return Innocent("same-name") }
+func Again() bed.Scenario { return Innocent("same-name") }

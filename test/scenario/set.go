@@ -7,48 +7,18 @@ import (
 	"strings"
 	"time"
 
-	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/nodeagent-io/nodeagent/test/bed"
 )
 
-// setEnds is how a StatefulSet's name differs from that of its only pod.
-const setEnds = "-0"
-
-// createSet makes a StatefulSet of one replica and waits for its pod, whose name the run
-// takes.
-func (r *Run) createSet(ctx context.Context, p *corev1.Pod) error {
-	one, spec := int32(1), *p.Spec.DeepCopy()
-	spec.RestartPolicy = corev1.RestartPolicyAlways // no other one is allowed
-	if _, err := r.Node.API.AppsV1().StatefulSets(p.Namespace).Create(ctx, &appsv1.StatefulSet{
-		ObjectMeta: metav1.ObjectMeta{Name: p.Name, Namespace: p.Namespace},
-		Spec: appsv1.StatefulSetSpec{
-			Replicas: &one, ServiceName: p.Name, Selector: &metav1.LabelSelector{MatchLabels: p.Labels},
-			Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: p.Labels}, Spec: spec},
-		},
-	}, metav1.CreateOptions{}); err != nil {
-		return fmt.Errorf("create StatefulSet: %w", err)
-	}
-	r.Name = p.Name + setEnds
-	if err := r.Node.Await(ctx, "pod "+r.Name, func() (bool, string) {
-		made, err := r.Node.pods.Pods(p.Namespace).Get(r.Name)
-		if err != nil {
-			return false, err.Error()
-		}
-		r.Pod = made
-		return true, ""
-	}); err != nil {
-		return err
-	}
-	return r.awaitRunning(ctx)
-}
-
 // endSet is a step that deletes a pod's StatefulSet, and not the pod.
-func endSet(ctx context.Context, n *Node, p *corev1.Pod) error {
+func endSet(ctx context.Context, n *bed.Node, p *corev1.Pod) error {
 	orphan := metav1.DeletePropagationOrphan
-	err := n.API.AppsV1().StatefulSets(p.Namespace).Delete(ctx, strings.TrimSuffix(p.Name, setEnds), metav1.DeleteOptions{PropagationPolicy: &orphan})
+	err := n.API.AppsV1().StatefulSets(p.Namespace).Delete(ctx, strings.TrimSuffix(p.Name, bed.SetSuffix), metav1.DeleteOptions{PropagationPolicy: &orphan})
 	if apierrors.IsNotFound(err) {
 		return nil
 	}
@@ -56,10 +26,10 @@ func endSet(ctx context.Context, n *Node, p *corev1.Pod) error {
 }
 
 // successor waits for the pod that has taken another one's name and place, and runs.
-func (n *Node) successor(ctx context.Context, p *corev1.Pod) (*corev1.Pod, error) {
+func successor(ctx context.Context, n *bed.Node, p *corev1.Pod) (*corev1.Pod, error) {
 	var next *corev1.Pod
 	err := n.Await(ctx, "the next pod "+p.Name+" to run", func() (bool, string) {
-		now, err := n.pods.Pods(p.Namespace).Get(p.Name)
+		now, err := n.Seen(p.Namespace, p.Name)
 		if err != nil {
 			return false, err.Error()
 		}
@@ -70,29 +40,29 @@ func (n *Node) successor(ctx context.Context, p *corev1.Pod) (*corev1.Pod, error
 }
 
 // emptied has a StatefulSet delete its pod.
-func (n *Node) emptied(ctx context.Context, p *corev1.Pod) error {
-	_, err := n.API.AppsV1().StatefulSets(p.Namespace).Patch(ctx, strings.TrimSuffix(p.Name, setEnds), types.MergePatchType,
+func emptied(ctx context.Context, n *bed.Node, p *corev1.Pod) error {
+	_, err := n.API.AppsV1().StatefulSets(p.Namespace).Patch(ctx, strings.TrimSuffix(p.Name, bed.SetSuffix), types.MergePatchType,
 		[]byte(`{"spec":{"replicas":0}}`), metav1.PatchOptions{})
 	return err
 }
 
 // endsUnheard waits until a pod that ends by itself is gone. The error says what the agent had
 // to say of it.
-func (n *Node) endsUnheard(ctx context.Context, p *corev1.Pod) error {
-	r, said := Run{Scenario: Scenario{Name: p.Name}, Node: n, Pod: p}, ""
+func endsUnheard(ctx context.Context, n *bed.Node, p *corev1.Pod) error {
+	r, said := bed.Run{Scenario: bed.Scenario{Name: p.Name}, Node: n, Pod: p}, ""
 	if err := n.Await(ctx, "the next pod "+p.Name+" to go away", func() (bool, string) {
 		now, err := r.Current()
 		if err != nil {
 			return apierrors.IsNotFound(err), err.Error()
 		}
-		if c := Condition(now); c != nil {
+		if c := bed.Condition(now); c != nil {
 			said = c.Reason + ": " + c.Message
 		}
 		return false, "phase " + string(now.Status.Phase)
 	}); err != nil {
 		return err
 	}
-	if err := n.noRemains(ctx, p); err != nil {
+	if err := noRemains(ctx, n, p); err != nil {
 		return err
 	}
 	events, err := r.Events(ctx)
@@ -107,15 +77,15 @@ func (n *Node) endsUnheard(ctx context.Context, p *corev1.Pod) error {
 
 // endsBusy has the volume of a pod be in use when its StatefulSet deletes it, and has the agent
 // say so of this pod.
-func (n *Node) endsBusy(ctx context.Context, p *corev1.Pod) error {
+func endsBusy(ctx context.Context, n *bed.Node, p *corev1.Pod) error {
 	s := volumeBusy()
 	s.Name = p.Name
-	r := Run{Scenario: s, Node: n, Pod: p}
+	r := bed.Run{Scenario: s, Node: n, Pod: p}
 	if err := s.Break(ctx, n, p); err != nil {
 		return err
 	}
 	told := func() error {
-		if err := n.emptied(ctx, p); err != nil {
+		if err := emptied(ctx, n, p); err != nil {
 			return err
 		}
 		if err := r.AwaitVerdict(ctx); err != nil {
@@ -134,13 +104,13 @@ func (n *Node) endsBusy(ctx context.Context, p *corev1.Pod) error {
 	if err := errors.Join(told, r.Mend(ctx)); err != nil {
 		return err
 	}
-	return n.noRemains(ctx, p)
+	return noRemains(ctx, n, p)
 }
 
 // writer is a pod that writes its UID to a file of the node once a second, and that takes the
 // given number of seconds to end.
 func writer(name string, grace int64, drains int) corev1.PodSpec {
-	spec := withVolume(pod(grace, BusyboxImage, "sh", "-c",
+	spec := withVolume(pod(grace, bed.BusyboxImage, "sh", "-c",
 		fmt.Sprintf(`trap 'for i in $(seq %d); do sleep 1; done; exit 0' TERM; while :; do echo $POD >>/data/log; sleep 1; done`, drains)),
 		"data", hostPath(directory(name)))
 	spec.Containers[0].Env = []corev1.EnvVar{ownUID}
@@ -170,26 +140,26 @@ func written(name string, pods ...*corev1.Pod) string {
 // setRecreated is a pod of a StatefulSet that nobody can stop, and that is deleted by force in
 // spite of what its Event says: the StatefulSet makes another one of its name, on the same node,
 // beside it.
-func setRecreated() Scenario {
+func setRecreated() bed.Scenario {
 	const name = "stateful-set-recreated"
 	s := shimStopped()
 	s.Name = name
 	s.Story = "a pod of a StatefulSet, whose shim is stopped, is deleted by force; the next pod of its name writes to the same directory of the node beside it"
 	s.Pod = writer(name, 3, 0)
 	withScratch(&s.Pod)
-	s.OfSet = true
-	s.Prepare = onNode("mkdir -p " + directory(name))
+	s.Made = bed.OfSet
+	s.Prepare = bed.OnNode("mkdir -p " + directory(name))
 	s.Says = append(s.Says, "Force delete: no, a process still runs: sh of container main. Its StatefulSet would start a second pod of this name beside it: two writers")
 	s.Force = "no"
 	goOn := s.Heal
-	s.Heal = func(ctx context.Context, n *Node, p *corev1.Pod) error {
+	s.Heal = func(ctx context.Context, n *bed.Node, p *corev1.Pod) error {
 		err := forceDelete(ctx, n, p)
 		if err == nil {
 			err = beside(ctx, n, name, p)
 		}
 		err = errors.Join(err, endSet(ctx, n, p), goOn(ctx, n, p))
 		if err == nil {
-			err = processesGone(ctx, n, p)
+			err = bed.ProcessesGone(ctx, n, p)
 		}
 		return err
 	}
@@ -199,23 +169,23 @@ func setRecreated() Scenario {
 // beside has the next pod of a StatefulSet come while processes of the one before go on, and be
 // stuck for another reason. What is told on the node is about the old one, and what is told on
 // the next one is true of that.
-func beside(ctx context.Context, n *Node, name string, old *corev1.Pod) error {
-	next, err := n.successor(ctx, old)
+func beside(ctx context.Context, n *bed.Node, name string, old *corev1.Pod) error {
+	next, err := successor(ctx, n, old)
 	if err != nil {
 		return err
 	}
-	if _, err := n.Exec(ctx, n.script(written(name, old, next), old)); err != nil {
+	if _, err := n.Exec(ctx, n.Script(written(name, old, next), old)); err != nil {
 		return fmt.Errorf("not both of the pods write: %w", err)
 	}
 	if err := toldOf(ctx, n, old, "a process still runs: sh"); err != nil {
 		return err
 	}
-	return n.endsBusy(ctx, next)
+	return endsBusy(ctx, n, next)
 }
 
 // toldOf waits until the agent has told on the node what is left of a pod, of which there is
 // another one with its name.
-func toldOf(ctx context.Context, n *Node, old *corev1.Pod, left string) error {
+func toldOf(ctx context.Context, n *bed.Node, old *corev1.Pod, left string) error {
 	whose := "Pod " + old.Namespace + "/" + old.Name + " (UID " + string(old.UID) + ") is "
 	for _, reason := range []string{deletedPodRemains, orphanedPod} {
 		if err := n.Await(ctx, "the Event "+reason+" about the old "+old.Name, func() (bool, string) {
@@ -230,12 +200,12 @@ func toldOf(ctx context.Context, n *Node, old *corev1.Pod, left string) error {
 
 // setHolds is a pod of a StatefulSet that is deleted by force like that, and of which the next pod
 // of its name uses a volume when it ends at last. The two are not taken for one.
-func setHolds() Scenario {
+func setHolds() bed.Scenario {
 	const pods = "/var/lib/kubelet/pods"
 	s := shimStopped()
 	s.Name = "stateful-set-holds"
 	s.Story = "a pod of a StatefulSet, whose shim is stopped, is deleted by force; when it ends, the next pod of its name has its working directory in its volume"
-	s.Pod = withVolume(pod(3, BusyboxImage, "sh", "-c", `trap 'exit 0' TERM
+	s.Pod = withVolume(pod(3, bed.BusyboxImage, "sh", "-c", `trap 'exit 0' TERM
 while :; do
   for d in /data/*/volumes/kubernetes.io~empty-dir/scratch; do case $d in */$POD/*) ;; *) cd $d ;; esac; done
   sleep 1
@@ -245,14 +215,14 @@ done`), "data", hostPath(pods))
 	main.VolumeMounts[0].MountPropagation = &propagation
 	main.Env = []corev1.EnvVar{ownUID}
 	withScratch(&s.Pod)
-	s.OfSet = true
+	s.Made = bed.OfSet
 	s.Says = append(s.Says, "Force delete: no, a process still runs: sh of container main. Its StatefulSet would start a second pod")
 	goOn := s.Heal
-	s.Heal = func(ctx context.Context, n *Node, p *corev1.Pod) error {
+	s.Heal = func(ctx context.Context, n *bed.Node, p *corev1.Pod) error {
 		next, err := (*corev1.Pod)(nil), forceDelete(ctx, n, p)
 		if err == nil {
-			if next, err = n.successor(ctx, p); err == nil {
-				_, err = n.Exec(ctx, n.script(`cd_there() { for sh in $(pgrep -x sh); do [ "$(readlink /proc/$sh/cwd)" != /data/$UID_/volumes/kubernetes.io~empty-dir/scratch ] || return 0; done; return 1; }
+			if next, err = successor(ctx, n, p); err == nil {
+				_, err = n.Exec(ctx, n.Script(`cd_there() { for sh in $(pgrep -x sh); do [ "$(readlink /proc/$sh/cwd)" != /data/$UID_/volumes/kubernetes.io~empty-dir/scratch ] || return 0; done; return 1; }
 for i in $(seq 60); do ! cd_there || exit 0; sleep 1; done
 exit 1`, p))
 			}
@@ -262,10 +232,10 @@ exit 1`, p))
 			err = toldOf(ctx, n, p, "volume scratch is still in use: by sh of another pod")
 		}
 		if err == nil {
-			err = n.emptied(ctx, next)
+			err = emptied(ctx, n, next)
 		}
 		if err == nil {
-			err = n.endsUnheard(ctx, next)
+			err = endsUnheard(ctx, n, next)
 		}
 		return errors.Join(err, endSet(ctx, n, p))
 	}
@@ -273,32 +243,34 @@ exit 1`, p))
 }
 
 // setReplaced is the twin of that: the kubelet kills the old pod, and only the next one writes.
-func setReplaced() Scenario {
+func setReplaced() bed.Scenario {
 	const name = "stateful-set-replaced"
-	return Scenario{
-		Name:    name,
-		Story:   "innocent: a pod of a StatefulSet is deleted by force while it drains, and is killed; the next pod of its name takes its place and ends in time",
-		Pod:     writer(name, 60, 12),
-		OfSet:   true,
-		Prepare: onNode("mkdir -p " + directory(name)),
-		Heal: func(ctx context.Context, n *Node, p *corev1.Pod) error {
-			// On a busy node it may be over before that, and the next pod there.
-			if err := forceDelete(ctx, n, p); err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
-				return errors.Join(err, endSet(ctx, n, p))
-			}
-			return errors.Join(inItsPlace(ctx, n, name, p), endSet(ctx, n, p))
+	return bed.Scenario{
+		Name:  name,
+		Story: "innocent: a pod of a StatefulSet is deleted by force while it drains, and is killed; the next pod of its name takes its place and ends in time",
+		Fault: bed.Fault{
+			Pod:     writer(name, 60, 12),
+			Made:    bed.OfSet,
+			Prepare: bed.OnNode("mkdir -p " + directory(name)),
+			Heal: func(ctx context.Context, n *bed.Node, p *corev1.Pod) error {
+				// On a busy node it may be over before that, and the next pod there.
+				if err := forceDelete(ctx, n, p); err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
+					return errors.Join(err, endSet(ctx, n, p))
+				}
+				return errors.Join(inItsPlace(ctx, n, name, p), endSet(ctx, n, p))
+			},
 		},
 	}
 }
 
 // inItsPlace has the next pod of a StatefulSet come and end when the one before is gone, of which
 // nothing is told either.
-func inItsPlace(ctx context.Context, n *Node, name string, old *corev1.Pod) error {
-	next, err := n.successor(ctx, old)
+func inItsPlace(ctx context.Context, n *bed.Node, name string, old *corev1.Pod) error {
+	next, err := successor(ctx, n, old)
 	if err != nil {
 		return err
 	}
-	if _, err := n.Exec(ctx, n.script(`while [ -n "$(tasks)" ]; do sleep 0.5; done
+	if _, err := n.Exec(ctx, n.Script(`while [ -n "$(tasks)" ]; do sleep 0.5; done
 `+written(name, next)+"\n! grep -q $UID_ "+directory(name)+"/log", old)); err != nil {
 		return fmt.Errorf("not only the next pod writes: %w", err)
 	}
@@ -307,11 +279,11 @@ func inItsPlace(ctx context.Context, n *Node, name string, old *corev1.Pod) erro
 	if err := pause(ctx, time.Duration(*old.Spec.TerminationGracePeriodSeconds)*time.Second); err != nil {
 		return err
 	}
-	if err := n.noRemains(ctx, old); err != nil {
+	if err := noRemains(ctx, n, old); err != nil {
 		return err
 	}
-	if err := n.emptied(ctx, next); err != nil {
+	if err := emptied(ctx, n, next); err != nil {
 		return err
 	}
-	return n.endsUnheard(ctx, next)
+	return endsUnheard(ctx, n, next)
 }

@@ -1,9 +1,11 @@
 package scenario
 
+import "github.com/nodeagent-io/nodeagent/test/bed"
+
 // several lists the incidents on a node on which two containerds run, as where docker is beside K3s, or beside the
 // kubelet's own: one is accused, and not the other.
-func several() []Scenario {
-	return []Scenario{descriptorsOfTwo(), descriptorsOfOther(), diskFullOfTwo(), containerdStoppedOfTwo()}
+func several() []bed.Scenario {
+	return []bed.Scenario{descriptorsOfTwo(), descriptorsOfOther(), diskFullOfTwo(), containerdStoppedOfTwo()}
 }
 
 // The directory of a second containerd, which has no CRI plugin, as docker's has none. Its first socket is not the one that
@@ -36,13 +38,13 @@ const two = `[ $(pgrep -x containerd | wc -l) -ge 2 ]
 [ $(pgrep -o -x containerd) != $(cat ` + second + `/pid) ]
 `
 
-func descriptorsOfTwo() Scenario {
+func descriptorsOfTwo() bed.Scenario {
 	s := descriptorsUsedUp()
 	s.Name = "descriptors-used-up-of-two"
 	s.Story = "of two containerds the kubelet's has as many files open as it may have, so that it cannot write down that the container has ended"
-	s.Prepare = onNode(startSecond)
+	s.Prepare = bed.OnNode(startSecond)
 	s.Proof = two + s.Proof
-	s.Heal = onNode(closeAll + endSecond)
+	s.Heal = bed.OnNode(closeAll + endSecond)
 	return s
 }
 
@@ -51,38 +53,38 @@ const openAllOfSecond = "prlimit --pid $(cat " + second + "/pid) --nofile=3:\n"
 
 // descriptorsOfOther is innocent: the kubelet's containerd has files left, and writes down the end of the container when
 // its disk has room again.
-func descriptorsOfOther() Scenario {
+func descriptorsOfOther() bed.Scenario {
 	s := diskFullOnce()
 	s.Name = "descriptors-used-up-of-other"
 	s.Story = "innocent: a containerd that the kubelet does not speak to has as many files open as it may have, and the disk of the kubelet's is full for some seconds when the container ends"
-	s.Prepare = onNode(startSecond)
-	s.Break = inTurn(onNode(openAllOfSecond), s.Break)
+	s.Prepare = bed.OnNode(startSecond)
+	s.Break = inTurn(bed.OnNode(openAllOfSecond), s.Break)
 	s.Proof = two + s.Proof
-	s.Heal = onNode(passed + commonDisk + endSecond)
+	s.Heal = bed.OnNode(passed + commonDisk + endSecond)
 	return s
 }
 
 // diskFullOfTwo accuses the disk: a containerd that the kubelet does not speak to cannot keep the kubelet's from writing.
-func diskFullOfTwo() Scenario {
+func diskFullOfTwo() bed.Scenario {
 	s := diskFull()
 	s.Name = "disk-full-of-two"
 	s.Story = "the file system of the records of the kubelet's containerd is full, and a second containerd has as many files open as it may have"
-	s.Prepare = onNode(startSecond)
-	s.Break = inTurn(s.Break, onNode(openAllOfSecond))
+	s.Prepare = bed.OnNode(startSecond)
+	s.Break = inTurn(s.Break, bed.OnNode(openAllOfSecond))
 	s.Proof = two + s.Proof
-	s.Heal = onNode(commonDisk + endSecond)
+	s.Heal = bed.OnNode(commonDisk + endSecond)
 	return s
 }
 
-func containerdStoppedOfTwo() Scenario {
+func containerdStoppedOfTwo() bed.Scenario {
 	s := containerdStopped()
 	s.Name = "containerd-stopped-of-two"
 	s.Story = "of two containerds the kubelet's is stopped and answers nobody"
 	s.Family = "Stopped"
-	s.Prepare = onNode(startSecond)
-	s.Break = onNode("kill -STOP $(pgrep -o -x containerd)")
+	s.Prepare = bed.OnNode(startSecond)
+	s.Break = bed.OnNode("kill -STOP $(pgrep -o -x containerd)")
 	s.Proof = two + `grep -q "^State:.T" /proc/$(pgrep -o -x containerd)/status`
 	s.NoExec = true
-	s.Heal = onNode("kill -CONT $(pgrep -o -x containerd)\n" + endSecond)
+	s.Heal = bed.OnNode("kill -CONT $(pgrep -o -x containerd)\n" + endSecond)
 	return s
 }

@@ -5,18 +5,24 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/nodeagent-io/nodeagent/test/bed"
 )
 
-func slowShutdown() Scenario {
-	return Scenario{
-		Name:     "slow-shutdown",
-		Story:    "the program handles SIGTERM and needs longer than its grace period",
-		Pod:      victim(60, "drain", "100000"),
-		Break:    onFirst(ready + lived),
-		Proof:    signalFunctions + "has SigCgt 15 $p",
-		Cause:    "SlowShutdown",
-		Says:     []string{"container main", "victim", "SIGTERM"},
-		WhenGone: true,
+func slowShutdown() bed.Scenario {
+	return bed.Scenario{
+		Name:  "slow-shutdown",
+		Story: "the program handles SIGTERM and needs longer than its grace period",
+		Fault: bed.Fault{
+			Pod:   victim(60, "drain", "100000"),
+			Break: onFirst(ready + lived),
+			Proof: signalFunctions + "has SigCgt 15 $p",
+		},
+		Want: bed.Want{
+			Cause: "SlowShutdown",
+			Says:  []string{"container main", "victim", "SIGTERM"},
+			When:  bed.WhenGone,
+		},
 	}
 }
 
@@ -26,26 +32,34 @@ func withPreStop(spec corev1.PodSpec, command ...string) corev1.PodSpec {
 	return spec
 }
 
-func preStopHangs() Scenario {
-	return Scenario{
-		Name:     "pre-stop-hangs",
-		Story:    "the preStop hook does not end, and leaves the program two seconds",
-		Pod:      withPreStop(pod(30, BusyboxImage, "sleep", "100000"), "sh", "-c", "sleep 100000"),
-		Proof:    signalFunctions + `for t in $(tasks); do [ $t != $p ] && tr '\0' ' ' </proc/$t/cmdline | grep -q sleep && exit 0; done; exit 1`,
-		Cause:    "PreStopHookRunning",
-		Says:     []string{"container main", "preStop hook", "SIGTERM"},
-		WhenGone: true,
-		Alone:    true, // it must be seen shortly before its end
+func preStopHangs() bed.Scenario {
+	return bed.Scenario{
+		Name:  "pre-stop-hangs",
+		Story: "the preStop hook does not end, and leaves the program two seconds",
+		Place: bed.Place{
+			Alone: true, // it must be seen shortly before its end
+		},
+		Fault: bed.Fault{
+			Pod:   withPreStop(pod(30, bed.BusyboxImage, "sleep", "100000"), "sh", "-c", "sleep 100000"),
+			Proof: signalFunctions + `for t in $(tasks); do [ $t != $p ] && tr '\0' ' ' </proc/$t/cmdline | grep -q sleep && exit 0; done; exit 1`,
+		},
+		Want: bed.Want{
+			Cause: "PreStopHookRunning",
+			Says:  []string{"container main", "preStop hook", "SIGTERM"},
+			When:  bed.WhenGone,
+		},
 	}
 }
 
 // preStopEnds is innocent: its hook takes a while, and the program ends when it is
 // asked to.
-func preStopEnds() Scenario {
-	return Scenario{
+func preStopEnds() bed.Scenario {
+	return bed.Scenario{
 		Name:  "pre-stop-ends",
 		Story: "innocent: a preStop hook takes twelve seconds, and then the program ends by SIGTERM",
-		Pod:   withPreStop(pod(60, BusyboxImage, "sh", "-c", "trap 'exit 0' TERM; while :; do sleep 1; done"), "sh", "-c", "sleep 12"),
+		Fault: bed.Fault{
+			Pod: withPreStop(pod(60, bed.BusyboxImage, "sh", "-c", "trap 'exit 0' TERM; while :; do sleep 1; done"), "sh", "-c", "sleep 12"),
+		},
 	}
 }
 
@@ -75,54 +89,66 @@ const (
 	requestAnswered = `awk '$3~/:1F90$/ && $4=="01" && $14!="0"{found=1} END{exit !found}' /proc/net/tcp`
 )
 
-func preStopSleeps() Scenario {
-	return Scenario{
-		Name:     "pre-stop-sleeps",
-		Story:    "the preStop hook sleeps as long as the grace period, and leaves the program two seconds",
-		Pod:      preStop(pod(60, BusyboxImage, noting...), sleeping(60)),
-		Break:    onFirst(handles),
-		Proof:    signalFunctions + "sleep 5; [ ! -e /proc/$p/root/stopped ] && [ -e /proc/$p/root/bin ]",
-		Cause:    "PreStopHookRunning",
-		Family:   "Sleep",
-		Says:     []string{"container main", "preStop hook, a sleep of ", "used up the grace period", "SIGTERM"},
-		WhenGone: true,
+func preStopSleeps() bed.Scenario {
+	return bed.Scenario{
+		Name:  "pre-stop-sleeps",
+		Story: "the preStop hook sleeps as long as the grace period, and leaves the program two seconds",
+		Fault: bed.Fault{
+			Pod:   preStop(pod(60, bed.BusyboxImage, noting...), sleeping(60)),
+			Break: onFirst(handles),
+			Proof: signalFunctions + "sleep 5; [ ! -e /proc/$p/root/stopped ] && [ -e /proc/$p/root/bin ]",
+		},
+		Want: bed.Want{
+			Cause:  "PreStopHookRunning",
+			Family: "Sleep",
+			Says:   []string{"container main", "preStop hook, a sleep of ", "used up the grace period", "SIGTERM"},
+			When:   bed.WhenGone,
+		},
 	}
 }
 
 // preStopSleepEnds is innocent: what is left of the grace period is not enough for its program,
 // which is another story than a hook that takes all of it.
-func preStopSleepEnds() Scenario {
-	return Scenario{
+func preStopSleepEnds() bed.Scenario {
+	return bed.Scenario{
 		Name:  "pre-stop-sleep-ends",
 		Story: "innocent: a preStop hook sleeps for a third of the grace period, and the program then uses the rest",
-		Pod:   preStop(pod(60, BusyboxImage, noting...), sleeping(20)),
-		Break: onFirst(handles),
-		Proof: signalFunctions + "[ -e /proc/$p/root/stopped ]",
+		Fault: bed.Fault{
+			Pod:   preStop(pod(60, bed.BusyboxImage, noting...), sleeping(20)),
+			Break: onFirst(handles),
+			Proof: signalFunctions + "[ -e /proc/$p/root/stopped ]",
+		},
 	}
 }
 
-func preStopUnanswered() Scenario {
-	return Scenario{
-		Name:     "pre-stop-http-hangs",
-		Needs:    []Need{PodNetwork},
-		Story:    "the preStop hook is an HTTP request that is never answered, and leaves the program two seconds",
-		Pod:      preStop(victim(90, "serve", "/other"), asking()),
-		Break:    onFirst(ready),
-		Proof:    requestPending,
-		Cause:    "PreStopHookRunning",
-		Family:   "HTTP",
-		Says:     []string{"container main", "an HTTP request to port 8080 of the pod, had no answer", "SIGTERM"},
-		WhenGone: true,
-		Alone:    true, // it must be seen shortly before its end
+func preStopUnanswered() bed.Scenario {
+	return bed.Scenario{
+		Name:  "pre-stop-http-hangs",
+		Story: "the preStop hook is an HTTP request that is never answered, and leaves the program two seconds",
+		Place: bed.Place{
+			Needs: []bed.Need{bed.PodNetwork},
+			Alone: true, // it must be seen shortly before its end
+		},
+		Fault: bed.Fault{
+			Pod:   preStop(victim(90, "serve", "/other"), asking()),
+			Break: onFirst(ready),
+			Proof: requestPending,
+		},
+		Want: bed.Want{
+			Cause:  "PreStopHookRunning",
+			Family: "HTTP",
+			Says:   []string{"container main", "an HTTP request to port 8080 of the pod, had no answer", "SIGTERM"},
+			When:   bed.WhenGone,
+		},
 	}
 }
 
 // preStopUnreachable has a firewall of the node drop what the kubelet sends to the port, so that its
 // connection is never made.
-func preStopUnreachable() Scenario {
-	firewall := func(script string) step {
-		return func(ctx context.Context, n *Node, p *corev1.Pod) error {
-			return onNode("rule='OUTPUT -p tcp -d "+p.Status.PodIP+" --dport 8080 -j DROP'\n"+script)(ctx, n, p)
+func preStopUnreachable() bed.Scenario {
+	firewall := func(script string) bed.Step {
+		return func(ctx context.Context, n *bed.Node, p *corev1.Pod) error {
+			return bed.OnNode("rule='OUTPUT -p tcp -d "+p.Status.PodIP+" --dport 8080 -j DROP'\n"+script)(ctx, n, p)
 		}
 	}
 	s := preStopUnanswered()
@@ -136,64 +162,75 @@ func preStopUnreachable() Scenario {
 
 // preStopAnswered is innocent: the kubelet keeps the connection of its hook for the next request, and
 // its probe has no answer.
-func preStopAnswered() Scenario {
+func preStopAnswered() bed.Scenario {
 	spec := preStop(victim(60, "serve", "/"), asking())
 	spec.Containers[0].ReadinessProbe = &corev1.Probe{PeriodSeconds: 1, TimeoutSeconds: 4, ProbeHandler: corev1.ProbeHandler{
 		HTTPGet: &corev1.HTTPGetAction{Path: "/ready", Port: intstr.FromInt32(8080)},
 	}}
-	return Scenario{
+	return bed.Scenario{
 		Name:  "pre-stop-http-answered",
-		Needs: []Need{PodNetwork},
 		Story: "innocent: the preStop hook is an HTTP request that is answered immediately, over a connection that stays open, a probe of the same port is not, and the program uses the grace period",
-		Pod:   spec,
-		Break: onFirst(ready),
-		Proof: requestAnswered,
+		Place: bed.Place{Needs: []bed.Need{bed.PodNetwork}},
+		Fault: bed.Fault{
+			Pod:   spec,
+			Break: onFirst(ready),
+			Proof: requestAnswered,
+		},
 	}
 }
 
-func throttledCPU() Scenario {
-	return Scenario{
+func throttledCPU() bed.Scenario {
+	return bed.Scenario{
 		Name:  "throttled-cpu",
-		Needs: []Need{CgroupV2},
 		Story: "the program has work to do before it ends, and a quota of a hundredth of a processor",
-		Pod:   victim(60, "burn", "60"),
-		// Not from the start: throttled so, the program would take a minute to
-		// ask for SIGTERM.
-		Break:    onFirst(ready + lived + "echo '1000 100000' >/sys/fs/cgroup$(sed -n 's/^0:://p' /proc/$p/cgroup)/cpu.max"),
-		Proof:    signalFunctions + `[ $(awk '$1=="nr_throttled"{print $2}' /sys/fs/cgroup$(sed -n 's/^0:://p' /proc/$p/cgroup)/cpu.stat) -gt 20 ]`,
-		Cause:    "ShutdownThrottled",
-		Family:   "CPU",
-		Says:     []string{"container main", "victim", "SIGTERM", "0.01 processors"},
-		WhenGone: true,
+		Place: bed.Place{Needs: []bed.Need{bed.CgroupV2}},
+		Fault: bed.Fault{
+			Pod: victim(60, "burn", "60"),
+			// Not from the start: throttled so, the program would take a minute to
+			// ask for SIGTERM.
+			Break: onFirst(ready + lived + "echo '1000 100000' >/sys/fs/cgroup$(sed -n 's/^0:://p' /proc/$p/cgroup)/cpu.max"),
+			Proof: signalFunctions + `[ $(awk '$1=="nr_throttled"{print $2}' /sys/fs/cgroup$(sed -n 's/^0:://p' /proc/$p/cgroup)/cpu.stat) -gt 20 ]`,
+		},
+		Want: bed.Want{
+			Cause:  "ShutdownThrottled",
+			Family: "CPU",
+			Says:   []string{"container main", "victim", "SIGTERM", "0.01 processors"},
+			When:   bed.WhenGone,
+		},
 	}
 }
 
-func throttledMemory() Scenario {
-	return Scenario{
+func throttledMemory() bed.Scenario {
+	return bed.Scenario{
 		Name:  "throttled-memory",
-		Needs: []Need{CgroupV2},
 		Story: "the program needs memory to end, and memory.high is below what it has",
-		Pod:   victim(60, "allocate", "64"),
-		Break: onFirst(ready + lived + "echo 16M >/sys/fs/cgroup$(sed -n 's/^0:://p' /proc/$p/cgroup)/memory.high"),
-		Proof: signalFunctions + `g=/sys/fs/cgroup$(sed -n 's/^0:://p' /proc/$p/cgroup)
+		Place: bed.Place{Needs: []bed.Need{bed.CgroupV2}},
+		Fault: bed.Fault{
+			Pod:   victim(60, "allocate", "64"),
+			Break: onFirst(ready + lived + "echo 16M >/sys/fs/cgroup$(sed -n 's/^0:://p' /proc/$p/cgroup)/memory.high"),
+			Proof: signalFunctions + `g=/sys/fs/cgroup$(sed -n 's/^0:://p' /proc/$p/cgroup)
 [ $(cat $g/memory.current) -gt $(cat $g/memory.high) ] && [ $(awk '$1=="high"{print $2}' $g/memory.events) -gt 1 ] && grep -q mem_cgroup_handle_over_high /proc/$p/task/*/stack`,
-		Cause:    "ShutdownThrottled",
-		Family:   "Memory",
-		Says:     []string{"container main", "victim", "SIGTERM", "memory.high"},
-		WhenGone: true,
+		},
+		Want: bed.Want{
+			Cause:  "ShutdownThrottled",
+			Family: "Memory",
+			Says:   []string{"container main", "victim", "SIGTERM", "memory.high"},
+			When:   bed.WhenGone,
+		},
 	}
 }
 
 // coreDump sets the node's core_pattern to a program that does not read what it
 // is given, for the thread name of this scenario only.
-func coreDump() Scenario {
+func coreDump() bed.Scenario {
 	const dir = "/var/lib/scenario-core" // nothing in /run may be executed
-	return Scenario{
+	return bed.Scenario{
 		Name:  "core-dump",
-		Needs: []Need{Sysctl},
 		Story: "the program crashes when it is asked to stop, and what takes its core dump is slow",
-		Pod:   victim(60, "dump", "64"),
-		Prepare: onNode(`mkdir -p ` + dir + `
+		Place: bed.Place{Needs: []bed.Need{bed.Sysctl}},
+		Fault: bed.Fault{
+			Pod: victim(60, "dump", "64"),
+			Prepare: bed.OnNode(`mkdir -p ` + dir + `
 [ -e ` + dir + `/before ] || cat /proc/sys/kernel/core_pattern >` + dir + `/before
 cat >` + dir + `/take <<'END'
 #!/bin/sh
@@ -203,41 +240,48 @@ exec sleep 100000
 END
 chmod +x ` + dir + `/take
 echo "|` + dir + `/take %e" >/proc/sys/kernel/core_pattern`),
-		Break:    onFirst(ready),
-		Proof:    signalFunctions + "grep -q '^CoreDumping:.1' /proc/$p/status",
-		Cause:    "CoreDumpInProgress",
-		Says:     []string{"container main", "crashed", dir + "/take"},
-		WhenGone: true,
-		Heal: onNode(`[ ! -e ` + dir + `/before ] || cat ` + dir + `/before >/proc/sys/kernel/core_pattern
+			Break: onFirst(ready),
+			Proof: signalFunctions + "grep -q '^CoreDumping:.1' /proc/$p/status",
+			Heal: bed.OnNode(`[ ! -e ` + dir + `/before ] || cat ` + dir + `/before >/proc/sys/kernel/core_pattern
 if [ -e ` + dir + `/pid ] && [ -d /proc/$(cat ` + dir + `/pid) ]; then kill $(cat ` + dir + `/pid); fi
 rm -rf ` + dir),
+		},
+		Want: bed.Want{
+			Cause: "CoreDumpInProgress",
+			Says:  []string{"container main", "crashed", dir + "/take"},
+			When:  bed.WhenGone,
+		},
 	}
 }
 
 // leftover is a pod that shares the node's PIDs and has started a process that
 // is not in its control groups any more, as a container engine, systemd-run or a
 // session does. As long as that holds the container's output open, the shim waits.
-func leftover(name, output, cause string) Scenario {
+func leftover(name, output, cause string) bed.Scenario {
 	group := "/sys/fs/cgroup/" + name
-	spec := pod(5, BusyboxImage, "sh", "-c", "trap 'exit 0' TERM; sleep 100000 "+output+" & wait")
+	spec := pod(5, bed.BusyboxImage, "sh", "-c", "trap 'exit 0' TERM; sleep 100000 "+output+" & wait")
 	spec.HostPID = true
-	s := Scenario{
+	s := bed.Scenario{
 		Name:  name,
-		Needs: []Need{CgroupV2},
 		Story: "with hostPID, a process that has left the pod's control groups outlives the container and holds its output",
-		Pod:   spec,
-		Break: onNode(`for t in $(tasks); do [ "$(cat /proc/$t/comm)" != sleep ] || c=$t; done
+		Place: bed.Place{Needs: []bed.Need{bed.CgroupV2}},
+		Fault: bed.Fault{
+			Pod: spec,
+			Break: bed.OnNode(`for t in $(tasks); do [ "$(cat /proc/$t/comm)" != sleep ] || c=$t; done
 mkdir -p ` + group + `
 echo $c >` + group + `/cgroup.procs
 echo $c >/run/scenario-$NAME.pid`),
-		Proof: `c=$(cat /run/scenario-$NAME.pid)
+			Proof: `c=$(cat /run/scenario-$NAME.pid)
 [ "$(cat /proc/$c/comm)" = sleep ] && readlink /proc/$c/fd/1 | grep -q pipe
 for t in $(tasks); do [ "$(cat /proc/$t/comm)" != sh ]; done`,
-		Cause: cause,
-		Says:  []string{"container main", "sleep", "control group " + name},
-		Heal: onNode(`c=$(cat /run/scenario-$NAME.pid)
+			Heal: bed.OnNode(`c=$(cat /run/scenario-$NAME.pid)
 [ ! -e /proc/$c ] || kill $c
 [ ! -e ` + group + ` ] || until rmdir ` + group + `; do sleep 1; done`),
+		},
+		Want: bed.Want{
+			Cause: cause,
+			Says:  []string{"container main", "sleep", "control group " + name},
+		},
 	}
 	if cause == "" {
 		s.Story = "innocent: the process that outlives the container does not hold its output"

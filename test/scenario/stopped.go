@@ -9,75 +9,93 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/nodeagent-io/nodeagent/test/bed"
 )
 
-func stopped() Scenario {
-	return Scenario{
-		Name:    "stopped",
-		Story:   "somebody has stopped the first process with SIGSTOP",
-		Pod:     python(120, endsOnTERM),
-		Break:   onFirst(handles + "kill -STOP $p"),
-		Proof:   signalFunctions + "state T $p && has ShdPnd 15 $p",
-		Cause:   "ProcessStopped",
-		Says:    []string{"container main", "python3", "SIGTERM", "kill -CONT"},
-		InGrace: true,
-		Heal:    onNode(signalFunctions + `[ -z "$p" ] || kill -CONT $p`),
+func stopped() bed.Scenario {
+	return bed.Scenario{
+		Name:  "stopped",
+		Story: "somebody has stopped the first process with SIGSTOP",
+		Fault: bed.Fault{
+			Pod:   python(120, endsOnTERM),
+			Break: onFirst(handles + "kill -STOP $p"),
+			Proof: signalFunctions + "state T $p && has ShdPnd 15 $p",
+			Heal:  bed.OnNode(signalFunctions + `[ -z "$p" ] || kill -CONT $p`),
+		},
+		Want: bed.Want{
+			Cause: "ProcessStopped",
+			Says:  []string{"container main", "python3", "SIGTERM", "kill -CONT"},
+			When:  bed.InGrace,
+		},
 	}
 }
 
-func stoppedAndContinued() Scenario {
-	return Scenario{
+func stoppedAndContinued() bed.Scenario {
+	return bed.Scenario{
 		Name:  "stopped-and-continued",
 		Story: "innocent: the first process was stopped, and goes on again",
-		Pod:   python(60, endsOnTERM),
-		Break: onFirst(handles + "kill -STOP $p; sleep 10; state T $p; kill -CONT $p; sleep 2; state S $p"),
+		Fault: bed.Fault{
+			Pod:   python(60, endsOnTERM),
+			Break: onFirst(handles + "kill -STOP $p; sleep 10; state T $p; kill -CONT $p; sleep 2; state S $p"),
+		},
 	}
 }
 
-func traced() Scenario {
-	return Scenario{
-		Name:    "traced",
-		Story:   "a debugger in another pod has stopped the first process",
-		Pod:     python(120, endsOnTERM),
-		Break:   trace("trace-stop"),
-		Proof:   signalFunctions + "state t $p && has ShdPnd 15 $p",
-		Cause:   "ProcessTraced",
-		Family:  "Held",
-		Says:    []string{"container main", "python3", "victim", "NAMESPACE/traced-tracer", "SIGTERM"},
-		InGrace: true,
-		Heal:    endTracer,
+func traced() bed.Scenario {
+	return bed.Scenario{
+		Name:  "traced",
+		Story: "a debugger in another pod has stopped the first process",
+		Fault: bed.Fault{
+			Pod:   python(120, endsOnTERM),
+			Break: trace("trace-stop"),
+			Proof: signalFunctions + "state t $p && has ShdPnd 15 $p",
+			Heal:  endTracer,
+		},
+		Want: bed.Want{
+			Cause:  "ProcessTraced",
+			Family: "Held",
+			Says:   []string{"container main", "python3", "victim", "NAMESPACE/traced-tracer", "SIGTERM"},
+			When:   bed.InGrace,
+		},
 	}
 }
 
-func tracedAtExit() Scenario {
-	return Scenario{
-		Name:   "traced-at-exit",
-		Story:  "a tracer in another pod is told of the end of the first process and does not let it end: not even SIGKILL does",
-		Pod:    python(5, endsOnTERM),
-		Break:  trace("trace-exit"),
-		Proof:  signalFunctions + "state t $p && grep -q do_exit /proc/$p/stack",
-		Cause:  "ProcessTraced",
-		Family: "HeldAtExit",
-		Says:   []string{"container main", "python3", "victim", "NAMESPACE/traced-at-exit-tracer", "exit"},
-		Heal:   endTracer,
+func tracedAtExit() bed.Scenario {
+	return bed.Scenario{
+		Name:  "traced-at-exit",
+		Story: "a tracer in another pod is told of the end of the first process and does not let it end: not even SIGKILL does",
+		Fault: bed.Fault{
+			Pod:   python(5, endsOnTERM),
+			Break: trace("trace-exit"),
+			Proof: signalFunctions + "state t $p && grep -q do_exit /proc/$p/stack",
+			Heal:  endTracer,
+		},
+		Want: bed.Want{
+			Cause:  "ProcessTraced",
+			Family: "HeldAtExit",
+			Says:   []string{"container main", "python3", "victim", "NAMESPACE/traced-at-exit-tracer", "exit"},
+		},
 	}
 }
 
-func tracedAndRuns() Scenario {
-	return Scenario{
+func tracedAndRuns() bed.Scenario {
+	return bed.Scenario{
 		Name:  "traced-and-runs",
 		Story: "innocent: a tracer in another pod follows the first process and lets it run, as strace does",
-		Pod:   python(60, endsOnTERM),
-		Break: trace("trace-follow"),
-		Heal:  endTracer,
+		Fault: bed.Fault{
+			Pod:   python(60, endsOnTERM),
+			Break: trace("trace-follow"),
+			Heal:  endTracer,
+		},
 	}
 }
 
 // trace is a step that has the first process traced by a program in a pod of its
 // own, as a profiler's DaemonSet or a debugging pod would.
-func trace(how string) step {
-	return func(ctx context.Context, n *Node, p *corev1.Pod) error {
-		out, err := n.Exec(ctx, n.script(signalFunctions+handles+"echo $p", p))
+func trace(how string) bed.Step {
+	return func(ctx context.Context, n *bed.Node, p *corev1.Pod) error {
+		out, err := n.Exec(ctx, n.Script(signalFunctions+handles+"echo $p", p))
 		if err != nil {
 			return err
 		}
@@ -85,7 +103,7 @@ func trace(how string) step {
 		if err != nil {
 			return fmt.Errorf("first process: %w", err)
 		}
-		s := Scenario{Name: p.Name + "-tracer", Pod: victim(1, how, strconv.Itoa(pid))}
+		s := bed.Scenario{Name: p.Name + "-tracer", Fault: bed.Fault{Pod: victim(1, how, strconv.Itoa(pid))}}
 		s.Pod.HostPID = true
 		privileged := true
 		s.Pod.Containers[0].SecurityContext = &corev1.SecurityContext{Privileged: &privileged}
@@ -100,7 +118,7 @@ func trace(how string) step {
 }
 
 // endTracer ends the tracer's pod; the kernel lets go what it held.
-func endTracer(ctx context.Context, n *Node, p *corev1.Pod) error {
+func endTracer(ctx context.Context, n *bed.Node, p *corev1.Pod) error {
 	err := n.API.CoreV1().Pods(n.Namespace()).Delete(ctx, p.Name+"-tracer", metav1.DeleteOptions{})
 	if apierrors.IsNotFound(err) {
 		return nil
@@ -137,56 +155,66 @@ frozen() {
 }
 `
 
-func frozenContainer() Scenario {
-	return Scenario{
-		Name:    "frozen-container",
-		Needs:   []Need{CgroupV2, Systemd},
-		Story:   "the container's control group is frozen",
-		Pod:     victim(120, "drain", "0"),
-		Break:   onFirst(freezer + ready + "freeze $(group $p)"),
-		Proof:   signalFunctions + freezer + "frozen $(group $p) && has ShdPnd 15 $p",
-		Cause:   "ContainerFrozen",
-		Family:  "CgroupV2",
-		Says:    []string{"container main", "cri-containerd-", ".scope", "SIGTERM"},
-		InGrace: true,
-		Heal:    onNode(signalFunctions + freezer + `[ -z "$p" ] || thaw $(group $p)`),
+func frozenContainer() bed.Scenario {
+	return bed.Scenario{
+		Name:  "frozen-container",
+		Story: "the container's control group is frozen",
+		Place: bed.Place{Needs: []bed.Need{bed.CgroupV2, bed.Systemd}},
+		Fault: bed.Fault{
+			Pod:   victim(120, "drain", "0"),
+			Break: onFirst(freezer + ready + "freeze $(group $p)"),
+			Proof: signalFunctions + freezer + "frozen $(group $p) && has ShdPnd 15 $p",
+			Heal:  bed.OnNode(signalFunctions + freezer + `[ -z "$p" ] || thaw $(group $p)`),
+		},
+		Want: bed.Want{
+			Cause:  "ContainerFrozen",
+			Family: "CgroupV2",
+			Says:   []string{"container main", "cri-containerd-", ".scope", "SIGTERM"},
+			When:   bed.InGrace,
+		},
 	}
 }
 
 // frozenInside is innocent: docker pause in a container that runs docker, and systemctl
 // freeze in one that runs systemd, freeze a group that is made inside the container's.
-func frozenInside() Scenario {
+func frozenInside() bed.Scenario {
 	const inner = "/sys/fs/cgroup$(group $p)/inner"
-	return Scenario{
+	return bed.Scenario{
 		Name:  "frozen-inside",
-		Needs: []Need{CgroupV2, Systemd},
 		Story: "innocent: a container drains, in which a group of its own that holds another program is frozen",
-		Pod:   pod(90, BusyboxImage, "sh", "-c", "sleep 100000 & trap 'sleep 25; exit 0' TERM; wait"),
-		Break: onFirst(freezer + handles + `mkdir ` + inner + `
+		Place: bed.Place{Needs: []bed.Need{bed.CgroupV2, bed.Systemd}},
+		Fault: bed.Fault{
+			Pod: pod(90, bed.BusyboxImage, "sh", "-c", "sleep 100000 & trap 'sleep 25; exit 0' TERM; wait"),
+			Break: onFirst(freezer + handles + `mkdir ` + inner + `
 for child in $(cat /proc/$p/task/$p/children); do echo $child >` + inner + `/cgroup.procs; done
 freeze $(group $p)/inner`),
-		Proof: signalFunctions + freezer + "frozen $(group $p)/inner && ! frozen $(group $p)",
+			Proof: signalFunctions + freezer + "frozen $(group $p)/inner && ! frozen $(group $p)",
+		},
 	}
 }
 
-func frozenPod() Scenario {
-	return Scenario{
-		Name:    "frozen-pod",
-		Needs:   []Need{CgroupV2, Systemd},
-		Story:   "the pod's control group is frozen",
-		Pod:     victim(120, "drain", "0"),
-		Break:   onFirst(freezer + ready + "freeze $(dirname $(group $p))"),
-		Proof:   signalFunctions + freezer + "frozen $(dirname $(group $p)) && has ShdPnd 15 $p",
-		Cause:   "ContainerFrozen",
-		Family:  "CgroupV2",
-		Says:    []string{"container main", ".slice", "stop signal"}, // which one it is may not have been read yet
-		InGrace: true,
-		Heal:    onNode(signalFunctions + freezer + `[ -z "$p" ] || thaw $(dirname $(group $p))`),
+func frozenPod() bed.Scenario {
+	return bed.Scenario{
+		Name:  "frozen-pod",
+		Story: "the pod's control group is frozen",
+		Place: bed.Place{Needs: []bed.Need{bed.CgroupV2, bed.Systemd}},
+		Fault: bed.Fault{
+			Pod:   victim(120, "drain", "0"),
+			Break: onFirst(freezer + ready + "freeze $(dirname $(group $p))"),
+			Proof: signalFunctions + freezer + "frozen $(dirname $(group $p)) && has ShdPnd 15 $p",
+			Heal:  bed.OnNode(signalFunctions + freezer + `[ -z "$p" ] || thaw $(dirname $(group $p))`),
+		},
+		Want: bed.Want{
+			Cause:  "ContainerFrozen",
+			Family: "CgroupV2",
+			Says:   []string{"container main", ".slice", "stop signal"}, // which one it is may not have been read yet
+			When:   bed.InGrace,
+		},
 	}
 }
 
 // frozenPodV1 is told past the deadline too: not even SIGKILL ends it.
-func frozenPodV1() Scenario {
+func frozenPodV1() bed.Scenario {
 	s := frozenPod()
 	s.Name = "frozen-pod-v1"
 	s.Story = "the pod's control group is frozen, and with cgroup v1 not even SIGKILL ends what is in it"
@@ -195,7 +223,7 @@ func frozenPodV1() Scenario {
 	s.Proof = signalFunctions + freezer + "frozen $(dirname $(group $p)) && some D"
 	s.Family = "CgroupV1"
 	s.Says = append(s.Says, "SIGKILL does not end")
-	s.InGrace, s.Needs = false, []Need{CgroupV1, Hang}
+	s.When, s.Needs = bed.Overdue, []bed.Need{bed.CgroupV1, bed.Hang}
 	return s
 }
 
@@ -203,20 +231,24 @@ func frozenPodV1() Scenario {
 const container = `container() { group $p | sed 's/.*cri-containerd-//; s/\.scope.*//'; }
 `
 
-func pausedContainer() Scenario {
-	return Scenario{
-		Name:    "paused-container",
-		Needs:   []Need{CgroupV2, Systemd},
-		Story:   "somebody has paused the container through containerd",
-		Pod:     victim(120, "drain", "0"),
-		Break:   onFirst(freezer + container + ready + "ctr -n k8s.io task pause $(container)"),
-		Proof:   signalFunctions + freezer + "frozen $(group $p) && has ShdPnd 15 $p",
-		Cause:   "ContainerFrozen",
-		Family:  "CgroupV2",
-		Says:    []string{"container main", "SIGTERM", "ctr -n k8s.io task resume"},
-		InGrace: true,
-		Heal: onNode(signalFunctions + freezer + container + `
+func pausedContainer() bed.Scenario {
+	return bed.Scenario{
+		Name:  "paused-container",
+		Story: "somebody has paused the container through containerd",
+		Place: bed.Place{Needs: []bed.Need{bed.CgroupV2, bed.Systemd}},
+		Fault: bed.Fault{
+			Pod:   victim(120, "drain", "0"),
+			Break: onFirst(freezer + container + ready + "ctr -n k8s.io task pause $(container)"),
+			Proof: signalFunctions + freezer + "frozen $(group $p) && has ShdPnd 15 $p",
+			Heal: bed.OnNode(signalFunctions + freezer + container + `
 # The program ends at once, and runc may find no group to look at any more.
 [ -z "$p" ] || ctr -n k8s.io task resume $(container) || [ ! -d /sys/fs/cgroup$(group $p) ] || ! frozen $(group $p)`),
+		},
+		Want: bed.Want{
+			Cause:  "ContainerFrozen",
+			Family: "CgroupV2",
+			Says:   []string{"container main", "SIGTERM", "ctr -n k8s.io task resume"},
+			When:   bed.InGrace,
+		},
 	}
 }

@@ -22,6 +22,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/nodeagent-io/nodeagent/test/bed"
 	"github.com/nodeagent-io/nodeagent/test/scenario"
 )
 
@@ -37,8 +38,8 @@ const (
 
 // disturbances restart parts of a node. The agent's pod is deleted, as by an update of its
 // DaemonSet: a process that is killed again and again is started later each time.
-var disturbances = map[string]func(context.Context, *scenario.Node) error{
-	"the agent": func(ctx context.Context, n *scenario.Node) error {
+var disturbances = map[string]func(context.Context, *bed.Node) error{
+	"the agent": func(ctx context.Context, n *bed.Node) error {
 		p, err := n.AgentPod(ctx)
 		if err != nil {
 			return err
@@ -50,8 +51,8 @@ var disturbances = map[string]func(context.Context, *scenario.Node) error{
 }
 
 // restart ends a program of the node, which starts it again.
-func restart(program string) func(context.Context, *scenario.Node) error {
-	return func(ctx context.Context, n *scenario.Node) error {
+func restart(program string) func(context.Context, *bed.Node) error {
+	return func(ctx context.Context, n *bed.Node) error {
 		_, err := n.Exec(ctx, "pkill -x "+program)
 		return err
 	}
@@ -99,17 +100,17 @@ func say(format string, args ...any) {
 }
 
 func soak(ctx context.Context, length time.Duration, seed uint64) error {
-	c, err := scenario.Find(ctx)
+	c, err := bed.Find(ctx)
 	if err != nil {
 		return err
 	}
-	all := slices.DeleteFunc(scenario.All(), func(s scenario.Scenario) bool {
+	all := slices.DeleteFunc(scenario.All(), func(s bed.Scenario) bool {
 		return s.Alone || slices.Contains(leftOut, s.Name) || len(c.For(s)) == 0
 	})
-	if err := scenario.Images(ctx, c, all); err != nil {
+	if err := bed.Images(ctx, c, all); err != nil {
 		return err
 	}
-	if err := scenario.Install(ctx, c); err != nil {
+	if err := bed.Install(ctx, c); err != nil {
 		return err
 	}
 	say("%d scenarios for %s, seed %d", len(all), length, seed)
@@ -129,7 +130,7 @@ func soak(ctx context.Context, length time.Duration, seed uint64) error {
 	var mu sync.Mutex
 	running := map[string]bool{}
 	dice := rand.New(rand.NewPCG(seed, 1)) //nolint:gosec // no secret
-	next := func() scenario.Scenario {
+	next := func() bed.Scenario {
 		mu.Lock()
 		defer mu.Unlock()
 		for {
@@ -165,9 +166,9 @@ restarts of the agent that nobody asked for: %d; its resident memory at most %d 
 // incident runs a scenario and counts what was said of it. A verdict that never came is
 // lost, unless something was restarted meanwhile: that ends many a fault, and takes what
 // the agent had read before the deletion.
-func (t *tally) incident(ctx context.Context, n *scenario.Node, s scenario.Scenario) {
+func (t *tally) incident(ctx context.Context, n *bed.Node, s bed.Scenario) {
 	begun := time.Now()
-	r := &scenario.Run{Scenario: s, Node: n}
+	r := &bed.Run{Scenario: s, Node: n}
 	err := r.Start(ctx)
 	if err == nil {
 		err = r.Delete(ctx)
@@ -232,7 +233,7 @@ func notes(events []eventsv1.Event) []string {
 
 // either returns the number that counts what did not come true: that of what a restart
 // explains, or else n.
-func (t *tally) either(n *int, node *scenario.Node, begun time.Time) *int {
+func (t *tally) either(n *int, node *bed.Node, begun time.Time) *int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.last[node.Name].After(begun) {
@@ -242,7 +243,7 @@ func (t *tally) either(n *int, node *scenario.Node, begun time.Time) *int {
 }
 
 // discard heals what is left of a run, so that it harms no other.
-func (t *tally) discard(ctx context.Context, r *scenario.Run) {
+func (t *tally) discard(ctx context.Context, r *bed.Run) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
 	defer cancel()
 	if err := r.Discard(ctx); err != nil {
@@ -251,7 +252,7 @@ func (t *tally) discard(ctx context.Context, r *scenario.Run) {
 	if r.Pod == nil {
 		return
 	}
-	_ = scenario.Until(ctx, r.Name+" to go", func() (bool, string) { // the next run of it fails then
+	_ = bed.Until(ctx, r.Name+" to go", func() (bool, string) { // the next run of it fails then
 		_, err := r.Current()
 		return apierrors.IsNotFound(err), "still there"
 	})
@@ -263,7 +264,7 @@ func firstLine(err error) string {
 }
 
 // disturb restarts parts of the node at random.
-func (t *tally) disturb(ctx context.Context, n *scenario.Node, dice *rand.Rand) {
+func (t *tally) disturb(ctx context.Context, n *bed.Node, dice *rand.Rand) {
 	var names []string
 	for name := range disturbances {
 		names = append(names, name)
@@ -288,7 +289,7 @@ func (t *tally) disturb(ctx context.Context, n *scenario.Node, dice *rand.Rand) 
 
 // watch notes the agent's memory, and how often its container has ended: nobody ends it
 // but with its pod.
-func (t *tally) watch(ctx context.Context, n *scenario.Node) {
+func (t *tally) watch(ctx context.Context, n *bed.Node) {
 	for {
 		select {
 		case <-ctx.Done():

@@ -1,4 +1,4 @@
-package scenario
+package bed
 
 import (
 	"context"
@@ -78,10 +78,10 @@ func (n *Node) moved() time.Time {
 	return n.pace.moved
 }
 
-// processesGone is a step that waits until no process of the pod is left.
-func processesGone(ctx context.Context, n *Node, p *corev1.Pod) error {
+// ProcessesGone is a step that waits until no process of the pod is left.
+func ProcessesGone(ctx context.Context, n *Node, p *corev1.Pod) error {
 	return n.Await(ctx, "the processes of "+p.Name+" to end", func() (bool, string) {
-		left, err := n.Exec(ctx, n.script("tasks", p))
+		left, err := n.Exec(ctx, n.Script("tasks", p))
 		return err == nil && strings.TrimSpace(left) == "", fmt.Sprint(left, err)
 	})
 }

@@ -1,4 +1,4 @@
-package scenario
+package bed
 
 import (
 	"context"
@@ -27,6 +27,11 @@ const (
 	RAID         Need = "software RAIDs"
 	// Sysctl is a setting of the whole machine.
 	Sysctl Need = "settings of the kernel"
+	// Clock is a clock of the node's own: that of the machine is never set.
+	Clock Need = "a clock of its own"
+	// PodNetwork is a network of the pod's own, which costs an emulated node more than the
+	// rest of a pod.
+	PodNetwork Need = "a network of the pod's own"
 	// Systemd is a node whose control groups systemd makes and names.
 	Systemd Need = "systemd"
 	// CgroupV1 and CgroupV2 are the versions of control groups.

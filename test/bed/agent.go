@@ -1,11 +1,10 @@
-package scenario
+package bed
 
 import (
 	"bufio"
 	"context"
 	"encoding/json"
 	"fmt"
-	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -114,58 +113,6 @@ func (n *Node) awaitAgent(ctx context.Context) error {
 	})
 }
 
-// The images that are made for the scenarios beside VictimImage: QuitImage is
-// the same with another stop signal, ProgramsImage holds the shells, the small
-// inits and the languages that real containers start with.
-const (
-	QuitImage     = "docker.io/library/victim-quit:test"
-	ProgramsImage = "docker.io/library/programs:test"
-)
-
-// Images makes the images that the scenarios' pods need and puts them on those of
-// the nodes where they are needed. An emulated node takes a minute and a half for
-// the programs, so what nobody needs is left out of them.
-func Images(ctx context.Context, c *Cluster, scenarios []Scenario) error {
-	victim := filepath.Join(Root(), "bin", "victim") + ":/victim"
-	jvm := "/usr/lib/jvm/*/lib/"
-	args := map[string][]string{
-		VictimImage: {victim},
-		QuitImage:   {victim, "--stop-signal", "SIGQUIT"},
-		ProgramsImage: {
-			"--base-packages", "bash,dash,busybox-static,python3-minimal,nodejs,openjdk-17-jre-headless,tini,dumb-init",
-			"--leave-out", strings.Join([]string{
-				"/usr/share/perl", "/usr/lib/*/perl", "/usr/lib/*/gconv", "/var/lib/dpkg/info", "/var/cache/debconf",
-				jvm + "ct.sym", jvm + "server/classes_nocoops.jsa",
-			}, ","),
-		},
-	}
-	needed := map[string][]*Node{}
-	need := func(image string, nodes []*Node) {
-		for _, n := range nodes {
-			if args[image] != nil && !slices.Contains(needed[image], n) {
-				needed[image] = append(needed[image], n)
-			}
-		}
-	}
-	for _, s := range scenarios {
-		nodes := slices.Concat(c.For(s)...)
-		need(VictimImage, nodes) // tracers run it, too
-		for _, container := range s.Pod.Containers {
-			need(container.Image, nodes)
-		}
-	}
-	for _, name := range slices.Sorted(maps.Keys(needed)) {
-		archive, err := c.Image(ctx, name, args[name]...)
-		if err != nil {
-			return err
-		}
-		if _, err := c.load(ctx, archive, needed[name]); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // AgentPod returns the agent that runs on the node.
 func (n *Node) AgentPod(ctx context.Context) (*corev1.Pod, error) {
 	list, err := n.API.CoreV1().Pods(AgentNamespace).List(ctx, metav1.ListOptions{LabelSelector: agentSelector})
@@ -194,6 +141,13 @@ func (c *Cluster) Token(ctx context.Context, p *corev1.Pod) (kubernetes.Interfac
 	}
 	config := rest.AnonymousClientConfig(c.config)
 	config.BearerToken = answer.Status.Token
+	return kubernetes.NewForConfig(config)
+}
+
+// AsKubelet returns a client of the API server that speaks as the node's kubelet.
+func (n *Node) AsKubelet() (kubernetes.Interface, error) {
+	config := rest.CopyConfig(n.config)
+	config.Impersonate = rest.ImpersonationConfig{UserName: "system:node:" + n.Name, Groups: []string{"system:nodes"}}
 	return kubernetes.NewForConfig(config)
 }
 

@@ -1,4 +1,4 @@
-package scenario
+package bed
 
 import (
 	"strings"
@@ -14,10 +14,10 @@ func TestFor(t *testing.T) {
 		want string
 	}{
 		"usual":             {Scenario{}, "native1"},
-		"alone":             {Scenario{Alone: true}, "native1|native2"},
-		"everywhere":        {Scenario{Everywhere: true}, "native1, vm1"},
-		"alone, everywhere": {Scenario{Alone: true, Everywhere: true}, "native1|native2, vm1"},
-		"needs a kernel":    {Scenario{Alone: true, Needs: []Need{Hang}}, "vm1"},
+		"alone":             {Scenario{Place: Place{Alone: true}}, "native1|native2"},
+		"everywhere":        {Scenario{Place: Place{Everywhere: true}}, "native1, vm1"},
+		"alone, everywhere": {Scenario{Place: Place{Alone: true, Everywhere: true}}, "native1|native2, vm1"},
+		"needs a kernel":    {Scenario{Place: Place{Alone: true, Needs: []Need{Hang}}}, "vm1"},
 	} {
 		var places []string
 		for _, nodes := range c.For(tc.s) {

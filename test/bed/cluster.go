@@ -1,7 +1,7 @@
-// Package scenario holds real incidents: a pod, how it is broken for real on
-// the node, what the agent has to say about it, and how it is healed. The tests
-// in test/e2e and the demo run them on a cluster of test/cluster.
-package scenario
+// Package bed runs incidents on a cluster of test/cluster: what an incident is, the
+// nodes and their pace, a run from the pod's start to its end, and the results. The
+// incidents themselves are in test/scenario.
+package bed
 
 import (
 	"bufio"
@@ -141,8 +141,8 @@ func (c *Cluster) Kubectl(ctx context.Context, args ...string) (string, error) {
 	return c.run(ctx, "", append([]string{"kubectl"}, args...)...)
 }
 
-// asPerson runs a shell command in which kubectl is that of the cluster's administrator.
-func (c *Cluster) asPerson(ctx context.Context, command string) (string, error) {
+// AsPerson runs a shell command in which kubectl is that of the cluster's administrator.
+func (c *Cluster) AsPerson(ctx context.Context, command string) (string, error) {
 	out, err := exec.CommandContext(ctx, "sh", "-c", `kubectl() { "$0" kubectl "$@"; }; `+command, c.command).CombinedOutput()
 	if err != nil {
 		return "", fmt.Errorf("%s: %w\n%s", command, err, bytes.TrimSpace(out))
@@ -213,4 +213,9 @@ func (c *Cluster) load(ctx context.Context, archive string, nodes []*Node) (load
 // Pod reads a pod from the API.
 func (c *Cluster) Pod(ctx context.Context, namespace, name string) (*corev1.Pod, error) {
 	return c.API.CoreV1().Pods(namespace).Get(ctx, name, metav1.GetOptions{})
+}
+
+// Seen returns a pod of an incident as the API server last told of it.
+func (c *Cluster) Seen(namespace, name string) (*corev1.Pod, error) {
+	return c.pods.Pods(namespace).Get(name)
 }

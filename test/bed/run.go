@@ -1,4 +1,4 @@
-package scenario
+package bed
 
 import (
 	"cmp"
@@ -74,7 +74,7 @@ func (r *Run) Start(ctx context.Context) error {
 	if r.Turn != nil {
 		r.Turn.starts()
 	}
-	if err := r.Step("start", func() error { return r.create(ctx, p) }); err != nil {
+	if err := r.Step("start", func() error { return r.Create(ctx, p) }); err != nil {
 		return err
 	}
 	if r.Turn != nil && !r.Starting {
@@ -89,18 +89,19 @@ func (r *Run) Start(ctx context.Context) error {
 	return nil
 }
 
-func do(ctx context.Context, s step, n *Node, p *corev1.Pod) error {
+func do(ctx context.Context, s Step, n *Node, p *corev1.Pod) error {
 	if s == nil {
 		return nil
 	}
 	return s(ctx, n, p)
 }
 
-func (r *Run) create(ctx context.Context, p *corev1.Pod) error {
-	if r.Static {
+// Create makes the pod and waits for what its start has to come to.
+func (r *Run) Create(ctx context.Context, p *corev1.Pod) error {
+	switch r.Made {
+	case Static:
 		return r.createStatic(ctx, p)
-	}
-	if r.OfSet {
+	case OfSet:
 		return r.createSet(ctx, p)
 	}
 	made, err := r.Node.API.CoreV1().Pods(p.Namespace).Create(ctx, p, metav1.CreateOptions{})
@@ -117,7 +118,7 @@ func (r *Run) create(ctx context.Context, p *corev1.Pod) error {
 // awaitRunning waits until the pod runs.
 func (r *Run) awaitRunning(ctx context.Context) error {
 	return r.Node.Await(ctx, "pod "+r.Name+" to run", func() (bool, string) {
-		seen, err := r.Node.pods.Pods(r.Pod.Namespace).Get(r.Pod.Name)
+		seen, err := r.Node.Seen(r.Pod.Namespace, r.Pod.Name)
 		if err != nil || seen.UID != r.Pod.UID {
 			return false, "nothing yet"
 		}
@@ -143,8 +144,8 @@ while age=$(ps -o etimes= -p $p) && [ $age -lt 15 ]; do sleep 1; done`
 // Delete asks for the pod's deletion and proves that the fault is there. The
 // error is ErrNoFault when the pod goes without it.
 func (r *Run) Delete(ctx context.Context) error {
-	if r.InGrace || r.WhenGone {
-		if err := r.Step("break", func() error { return onNode(settled)(ctx, r.Node, r.Pod) }); err != nil {
+	if r.When != Overdue {
+		if err := r.Step("break", func() error { return OnNode(settled)(ctx, r.Node, r.Pod) }); err != nil {
 			return fmt.Errorf("wait for the kubelet: %w", err)
 		}
 	}
@@ -162,7 +163,7 @@ func (r *Run) Delete(ctx context.Context) error {
 	}
 	// Asked on the node again and again, since each way there costs an emulated
 	// node more than the question.
-	proof := r.Node.script("set +e\nfor i in 1 2 3 4 5 6 7 8 9 10; do\n(\nset -e\n"+r.Proof+"\n)\n[ $? != 0 ] || exit 0\nsleep 1\ndone\nexit 1", r.Pod)
+	proof := r.Node.Script("set +e\nfor i in 1 2 3 4 5 6 7 8 9 10; do\n(\nset -e\n"+r.Proof+"\n)\n[ $? != 0 ] || exit 0\nsleep 1\ndone\nexit 1", r.Pod)
 	return r.Step("fault", func() error {
 		var gone error
 		err := r.Node.Await(ctx, r.Name+": the fault to be there", func() (bool, string) {
@@ -219,7 +220,7 @@ func (r *Run) verdict(ctx context.Context) (told bool, seen string) {
 	if err != nil && !gone {
 		return false, err.Error()
 	}
-	if !gone && !r.WhenGone && !r.NoCondition {
+	if !gone && r.When != WhenGone && !r.NoCondition {
 		switch c := Condition(p); {
 		case c == nil || c.Status != corev1.ConditionTrue:
 			return false, "no verdict"
@@ -275,7 +276,7 @@ func (r *Run) AwaitStay(ctx context.Context) error {
 // Current returns the run's own pod, NotFound when it has gone, even if another one
 // has its name.
 func (r *Run) Current() (*corev1.Pod, error) {
-	p, err := r.Node.pods.Pods(r.Pod.Namespace).Get(r.Name)
+	p, err := r.Node.Seen(r.Pod.Namespace, r.Name)
 	if err == nil && p.UID != r.Pod.UID {
 		return nil, apierrors.NewNotFound(corev1.Resource("pods"), r.Name)
 	}
