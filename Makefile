@@ -1,16 +1,19 @@
 # Everything that is needed besides Go, make, git and root is set up by the
 # targets themselves and kept in $(CACHE), outside the checkout.
 
+# The toolchain that go.mod names, for all modules, whatever Go the machine has: the go
+# command fetches it from the module proxy.
+export GOTOOLCHAIN := go$(shell awk '$$1 == "go" {print $$2}' go.mod)
+
 CACHE   := $(or $(NODEAGENT_CACHE),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/nodeagent)
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 IMAGE   ?= ghcr.io/nodeagent-io/nodeagent:latest
 CLUSTER := $(CURDIR)/bin/cluster
 LINTER  := $(CACHE)/tools/golangci-lint-v2.15.0-$(GOTOOLCHAIN)
 PROMTOOL := $(CACHE)/tools/promtool
-
-# The toolchain that go.mod names, for all modules, whatever Go the machine has: the go
-# command fetches it from the module proxy.
-export GOTOOLCHAIN := go$(shell awk '$$1 == "go" {print $$2}' go.mod)
+# Its findings are those of the Go that builds it. The database is a module, so that it is pinned.
+GOVULNCHECK := $(CACHE)/tools/govulncheck-v1.9.0-$(GOTOOLCHAIN)
+VULNDB  := golang.org/x/vulndb@v0.0.0-20261105234957-e22db6528018
 
 # Each package is compiled once for linters, tests and images alike, so that a first run
 # does not take half an hour. Nobody debugs what is built here: it has no debug information.
@@ -21,15 +24,11 @@ export NODEAGENT_CACHE := $(CACHE)
 export NODEAGENT_CLUSTER := $(CLUSTER)
 # The nodes of the test cluster; see test/cluster. What wants a node to itself goes to the
 # first native one that has nothing else to do. On another kernel and runc:
-# make e2e NODES=vm,kernel=6.12,runc=1.4
-NODES ?= vm native native native native native native native native
+# make scenario NAME=fuse-read NODES=vm,kernel=6.12,runc=1.4
+NODES ?= vm native native native
 
 # What breaks on purpose.
 PROGRAMS := bin/victim bin/registry bin/fusehang bin/csidriver bin/lossyshim bin/rmpods bin/runsc bin/containerd-shim-runsc-v1
-
-# $(call incidents,FOLDER,NAMES) runs incidents on the cluster; FOLDER is for what they leave.
-incidents = mkdir -p $(1) && cd test/e2e && NODEAGENT_ARTIFACTS=$(1) NODEAGENT_SCENARIO='$(2)' NODEAGENT_FAILED='$(FAILED)' \
-	go test -count=1 -timeout 85m -parallel 1000 -tags e2e,grpcnotrace
 
 # Where the incidents' evidence, descriptions and the table of verdicts go.
 export NODEAGENT_ARTIFACTS := $(CURDIR)/bin/e2e
@@ -41,7 +40,7 @@ need = command -v $(1) >/dev/null || { echo "installing $(2)"; apt-get update -q
 RACE_NEEDS = $(call need,gcc,gcc libc6-dev)
 
 .DEFAULT_GOAL := help
-.PHONY: help tools demo test unit race e2e e2e-v1 scenario fixture named lint bench soak image cluster-build cluster-up cluster-down build
+.PHONY: help tools demo test unit race vuln e2e matrix matrix-age scenario fixture named lint bench soak image cluster-build cluster-up cluster-down build
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -50,7 +49,7 @@ demo: NODES := vm native
 demo: image $(PROGRAMS) cluster-up ## a real cluster with stuck pods, and why they are stuck
 	go run ./test/demo
 
-test: race e2e e2e-v1 ## everything: unit, race, real /proc, alert rules, real cluster. FAILED=1: of the incidents those that failed last
+test: race vuln e2e ## unit, race, real /proc, alert rules, and the sentinels on a real cluster. CHANGED=REVISION: and the incidents near what has changed since
 
 unit: ## the tests that take seconds
 	go test -short ./...
@@ -61,18 +60,18 @@ race: $(PROMTOOL) ## unit tests and those on this machine's own /proc, the agent
 	cd test/cluster && CGO_ENABLED=1 go test -race ./...
 	go test ./test/...
 
-e2e: image $(PROGRAMS) cluster-up ## real incidents on a real cluster
-	$(call incidents,$(NODEAGENT_ARTIFACTS),$(NAME))
+e2e: image $(PROGRAMS) cluster-up ## the sentinels, or NAME='fuse-*'. FAILED=1: of these what failed last
+	@mkdir -p $(NODEAGENT_ARTIFACTS)
+	also=$$($(if $(CHANGED),go run ./test/neighbours '$(CHANGED)')) && cd test/e2e && \
+		NODEAGENT_SCENARIO='$(NAME)' NODEAGENT_ALSO="$$also" NODEAGENT_FAILED='$(FAILED)' \
+		go test -count=1 -timeout 60m -parallel 1000 -tags e2e,grpcnotrace
 
-# Those that differ with cgroup v1, on a node of their own: two emulated ones at once
-# are slower than one after the other.
-V1 := frozen-pod-v1 frozen-filesystem zombie-leader fuse-read
+matrix: image $(PROGRAMS) bin/cluster ## all incidents, on three clusters one after the other: PART=1/4 of them, RESUME=1 what is not green on this commit
+	go run ./test/matrix $(PART:%=-part %) $(RESUME:1=-resume)
+	$(CLUSTER) down
 
-e2e-v1: image $(PROGRAMS) bin/cluster ## those that differ, on a node with cgroup v1; ends the cluster that runs
-	$(CLUSTER) down
-	$(CLUSTER) up --node vm,cgroup=v1
-	$(call incidents,$(NODEAGENT_ARTIFACTS)-v1,$(V1))
-	$(CLUSTER) down
+matrix-age: ## how many commits to rules and readers have come since docs/matrix.md
+	@go run ./test/matrix -age
 
 scenario: named e2e ## one incident from edit to verdict: NAME=fuse-read, or a pattern: NAME='fuse-*'
 
@@ -83,6 +82,9 @@ fixture: named ## a test of pkg/diagnose from what that incident left: NAME=fuse
 
 named:
 	@[ -n '$(NAME)' ] || { echo "give the name of an incident: make $(firstword $(MAKECMDGOALS)) NAME=fuse-read"; exit 2; }
+
+vuln: $(GOVULNCHECK) ## known vulnerabilities in what the agent calls, of its modules and of Go itself
+	$(GOVULNCHECK) -db "file://$$(go mod download -json $(VULNDB) | sed -n 's/^.*"Dir": "\(.*\)".*$$/\1/p')/data/osv" ./cmd/... ./pkg/...
 
 lint: $(LINTER) ## linters, vet among them
 	$(LINTER) run ./...
@@ -140,9 +142,10 @@ bin/containerd-shim-runsc-v1: $(wildcard test/gvisor/*.go) test/gvisor/go.mod te
 bin/cluster: $(shell find test/cluster -type f)
 	cd test/cluster && go build -o $(CURDIR)/$@ .
 
-tools: $(LINTER) $(PROMTOOL) ## fetch what lint and unit tests need besides Go
+tools: $(LINTER) $(PROMTOOL) $(GOVULNCHECK) ## fetch what lint, vuln and unit tests need besides Go
 	@$(RACE_NEEDS)
 	go mod download
+	go mod download $(VULNDB)
 	cd test/cluster && go mod download
 	cd test/csidriver && go mod download
 	cd test/gvisor && go mod download
@@ -157,3 +160,7 @@ $(LINTER):
 	@echo "building golangci-lint (about two minutes, once)"
 	@mkdir -p $(@D) && GOBIN=$(@D)/new GOFLAGS=-gcflags=all=-dwarf=false go install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 	@mv $(@D)/new/golangci-lint $@
+
+$(GOVULNCHECK):
+	@mkdir -p $(@D) && GOBIN=$(@D)/new GOFLAGS=-gcflags=all=-dwarf=false go install golang.org/x/vuln/cmd/govulncheck@v1.9.0
+	@mv $(@D)/new/govulncheck $@

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -40,6 +41,26 @@ func Root() string {
 			return cwd
 		}
 	}
+}
+
+// Commit returns the commit of the checkout, with -dirty behind it when something else than the
+// matrix's own table is not committed.
+func Commit(ctx context.Context) (string, error) {
+	git := func(args ...string) (string, error) {
+		out, err := exec.CommandContext(ctx, "git", append([]string{"-C", Root()}, args...)...).Output()
+		if err != nil {
+			return "", fmt.Errorf("git %s: %w", args[0], err)
+		}
+		return strings.TrimSpace(string(out)), nil
+	}
+	head, err := git("rev-parse", "HEAD")
+	if err != nil {
+		return "", err
+	}
+	if changed, err := git("status", "--porcelain", "--", ".", ":!docs/matrix.md"); err != nil || changed == "" {
+		return head, err
+	}
+	return head + "-dirty", nil
 }
 
 // orphansAfter is a flag of the agent's for tests, which do not wait for five minutes.

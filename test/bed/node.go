@@ -125,11 +125,15 @@ func (n *Node) offers(need Need) bool {
 		return n.Cgroup == "v1"
 	case CgroupV2:
 		return n.Cgroup == "v2"
-	case PodNetwork:
-		return true
 	}
-	return n.Kind == kindVM
+	return n.Kind == kindVM || !need.ofVM()
 }
+
+// ofVM reports whether only virtual machines offer it.
+func (n Need) ofVM() bool { return n != CgroupV1 && n != CgroupV2 && n != PodNetwork }
+
+// OnlyVM reports whether no native node offers what the scenario needs.
+func (s Scenario) OnlyVM() bool { return slices.ContainsFunc(s.Needs, Need.ofVM) }
 
 // Emulated reports whether the node's processors may be emulated, so that what is
 // started there costs much.

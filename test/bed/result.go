@@ -14,7 +14,10 @@ import (
 // A Result is what became of a scenario, or of a check, on a node. The tests
 // keep a file of them, which the next run is ordered by and make bench reads.
 type Result struct {
-	Name    string `json:"name"`
+	Name string `json:"name"`
+	Tier string `json:"tier"`
+	// Commit is the commit that ran, with -dirty behind it when it was not all.
+	Commit  string `json:"commit"`
 	Node    string `json:"node"`
 	On      string `json:"on,omitempty"`   // the node's software
 	Want    string `json:"want,omitempty"` // the true cause
@@ -84,11 +87,20 @@ func (r Results) With(older Results) Results {
 	return all
 }
 
-// Write keeps the results in a folder.
+// Green returns those that a commit has not failed.
+func (r Results) Green(commit string) Results {
+	return slices.DeleteFunc(slices.Clone(r), func(e Result) bool { return e.Commit != commit || len(e.Failures) > 0 })
+}
+
+// Write keeps the results in a folder: of a run that is cut off, those so far.
 func (r Results) Write(dir string) error {
 	data, err := json.MarshalIndent(r, "", " ")
 	if err != nil {
 		return err
 	}
-	return os.WriteFile(resultsFile(dir), data, 0o644)
+	part := resultsFile(dir) + ".part"
+	if err := os.WriteFile(part, data, 0o644); err != nil {
+		return err
+	}
+	return os.Rename(part, resultsFile(dir))
 }

@@ -38,6 +38,26 @@ const (
 
 func (t Tier) String() string { return [...]string{"matrix", "sentinel"}[t] }
 
+// A Check is one more row of the table: how the agent behaves, apart from what it says of
+// an incident. What it does is in test/e2e.
+type Check struct {
+	Name, Story string
+	Tier        Tier
+	On          Extent
+}
+
+// An Extent is what a check takes for itself.
+type Extent int
+
+const (
+	// Nothing is for a check that runs beside incidents.
+	Nothing Extent = iota
+	// ANode is for what stops a node's agent.
+	ANode
+	// TheCluster is for what all nodes suffer from.
+	TheCluster
+)
+
 // A Place is what an incident needs of its node.
 type Place struct {
 	Needs []Need

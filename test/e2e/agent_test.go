@@ -22,32 +22,39 @@ import (
 	"github.com/nodeagent-io/nodeagent/test/scenario"
 )
 
-// agentJobs returns the checks of how the agent itself behaves, on a node where an
-// incident costs least. Those that stop the agent have their node to themselves,
-// and those that all nodes suffer from the whole cluster.
-func agentJobs(c *bed.Cluster) []job {
-	first, calm := c.Nodes[:1], c.For(bed.Scenario{Place: bed.Place{Alone: true}})[0]
-	check := func(name string, nodes []*bed.Node, order int, do func(*trial, *bed.Node, *bed.Turn)) job {
-		return job{name: name, nodes: nodes, wish: bed.Wish{Order: order, Alone: order == orderAlone}, do: func(t *testing.T, turn *bed.Turn) {
-			n, row := first[0], bed.Result{Name: name, On: software(nodes), Verdict: verdictCheck}
-			if turn != nil {
-				n, row.Node = turn.Node, turn.Node.Name
-			}
-			try(t, table, row, func(x *trial) { do(x, n, turn) })
-		}}
+// checks are what the checks of test/scenario do.
+var checks = map[string]func(*trial, *bed.Node, *bed.Turn){
+	"stolen-token":       stolenToken,
+	"same-name-again":    sameNameAgain,
+	"namespace-deleted":  namespaceDeleted,
+	"termination-phases": terminationPhases,
+	"agent-killed":       agentKilled,
+	"agent-ends-in-time": agentEnds,
+	"api-server-stopped": apiServerStopped,
+	// It takes the processors of all nodes. An emulated one takes five minutes for it:
+	// NODES=vm.
+	"starved-node": starvedNode,
+}
+
+// checkJob is a check on a node where an incident costs least, or on one that has nothing
+// else to do, or on the whole cluster.
+func checkJob(c *bed.Cluster, check bed.Check) job {
+	j := job{name: check.Name, wish: bed.Wish{Order: orderUsual}}
+	switch check.On {
+	case bed.Nothing:
+		j.nodes = c.Nodes[:1]
+	case bed.ANode:
+		j.nodes, j.wish = c.For(bed.Scenario{Place: bed.Place{Alone: true}})[0], bed.Wish{Order: orderAlone, Alone: true}
+	case bed.TheCluster:
 	}
-	return []job{
-		check("stolen-token", first, orderUsual, stolenToken),
-		check("same-name-again", first, orderUsual, sameNameAgain),
-		check("namespace-deleted", first, orderUsual, namespaceDeleted),
-		check("termination-phases", first, orderUsual, terminationPhases),
-		check("agent-killed", calm, orderAlone, agentKilled),
-		check("agent-ends-in-time", calm, orderAlone, agentEnds),
-		check("api-server-stopped", nil, orderAlone, apiServerStopped),
-		// It takes the processors of all nodes. An emulated one takes five minutes for it:
-		// NODES=vm.
-		check("starved-node", nil, orderAlone, starvedNode),
+	j.do = func(t *testing.T, turn *bed.Turn) {
+		n, row := c.Nodes[0], bed.Result{Name: check.Name, Tier: check.Tier.String(), On: j.on(), Verdict: verdictCheck}
+		if turn != nil {
+			n, row.Node = turn.Node, turn.Node.Name
+		}
+		try(t, table, row, func(x *trial) { checks[check.Name](x, n, turn) })
 	}
+	return j
 }
 
 // starvedNode lets programs compute on all processors of the node, if it is not short

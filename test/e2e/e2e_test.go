@@ -5,6 +5,7 @@
 package e2e
 
 import (
+	"cmp"
 	"fmt"
 	"os"
 	"slices"
@@ -18,10 +19,16 @@ import (
 
 // The environment that chooses what runs.
 const (
-	// namesVariable is a pattern of names of scenarios, as of a shell.
+	// namesVariable has patterns of names, as of a shell: these are watched, and tried once.
 	namesVariable = "NODEAGENT_SCENARIO"
-	// failedVariable, when set, leaves what did not fail in the last run.
+	// rowsVariable has the names that run in place of the sentinels.
+	rowsVariable = "NODEAGENT_ROWS"
+	// alsoVariable has names that run beside the sentinels.
+	alsoVariable = "NODEAGENT_ALSO"
+	// failedVariable, when set, leaves out what did not fail in the last run.
 	failedVariable = "NODEAGENT_FAILED"
+	// resumeVariable, when set, leaves out what is green on the same commit.
+	resumeVariable = "NODEAGENT_RESUME"
 )
 
 var table = &results{begun: time.Now()}
@@ -29,10 +36,6 @@ var table = &results{begun: time.Now()}
 func TestMain(m *testing.M) {
 	code := m.Run()
 	if table.cluster != nil {
-		if err := table.keep(); err != nil {
-			fmt.Println(err)
-			code = 1
-		}
 		table.print()
 	}
 	os.Exit(code)
@@ -85,22 +88,12 @@ func TestCluster(t *testing.T) {
 	for _, n := range c.Nodes {
 		fmt.Println(n)
 	}
-	scenarios := append(scenario.All(), scenario.Alone()...)
-	checks := agentJobs(c)
-	if pattern := os.Getenv(namesVariable); pattern != "" {
-		var names []string
-		for _, s := range scenarios {
-			names = append(names, s.Name)
-		}
-		for _, j := range checks {
-			names = append(names, j.name)
-		}
-		wanted, err := scenario.Matching(pattern, names)
-		if err != nil {
-			t.Fatal(err)
-		}
-		scenarios = slices.DeleteFunc(scenarios, func(s bed.Scenario) bool { return !wanted[s.Name] })
-		checks = slices.DeleteFunc(checks, func(j job) bool { return !wanted[j.name] })
+	if table.commit, err = bed.Commit(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	scenarios, others, err := chosen()
+	if err != nil {
+		t.Fatal(err)
 	}
 	var jobs []job
 	for _, s := range scenarios {
@@ -115,17 +108,16 @@ func TestCluster(t *testing.T) {
 			}})
 		}
 	}
-	jobs = append(jobs, checks...)
-	if os.Getenv(failedVariable) != "" {
-		jobs = failedJobs(jobs)
-		if len(jobs) == 0 {
-			t.Log("nothing failed in the last run")
-			return
-		}
+	for _, check := range others {
+		jobs = append(jobs, checkJob(c, check))
+	}
+	if jobs = left(jobs); len(jobs) == 0 {
+		fmt.Println("nothing is left to run")
+		return
 	}
 	table.cluster, table.planned = c, len(jobs)
 	withImages := scenarios
-	if len(checks) > 0 {
+	if len(others) > 0 {
 		alone := scenario.SameName() // as those that stop the agent are
 		alone.Alone = true
 		withImages = slices.Concat(scenarios, []bed.Scenario{alone}, scenario.ThreeStuck())
@@ -200,13 +192,39 @@ func order(s bed.Scenario, nodes []*bed.Node) int {
 	return order
 }
 
-// failedJobs returns those of the last run that failed, or were not reached.
-func failedJobs(jobs []job) []job {
-	var out []job
-	for _, j := range jobs {
-		if last, ok := table.earlier.Of(j.name, j.on()); !ok || len(last.Failures) > 0 {
-			out = append(out, j)
-		}
+// chosen returns what runs, by the environment: what is named, or the sentinels.
+func chosen() ([]bed.Scenario, []bed.Check, error) {
+	scenarios, others := append(scenario.All(), scenario.Alone()...), scenario.Checks()
+	var names []string
+	for _, s := range scenarios {
+		names = append(names, s.Name)
 	}
-	return out
+	for _, check := range others {
+		names = append(names, check.Name)
+	}
+	patterns := cmp.Or(os.Getenv(namesVariable), os.Getenv(rowsVariable), os.Getenv(alsoVariable))
+	wanted, err := scenario.Matching(patterns, names)
+	if err != nil {
+		return nil, nil, err
+	}
+	sentinels := os.Getenv(namesVariable) == "" && os.Getenv(rowsVariable) == ""
+	out := func(name string, tier bed.Tier) bool {
+		return !wanted[name] && (!sentinels || tier != bed.Sentinel)
+	}
+	return slices.DeleteFunc(scenarios, func(s bed.Scenario) bool { return out(s.Name, s.Tier) }),
+		slices.DeleteFunc(others, func(check bed.Check) bool { return out(check.Name, check.Tier) }), nil
+}
+
+// left returns the jobs that an earlier run has left to do, if the environment says that it counts.
+func left(jobs []job) []job {
+	green := table.earlier.Green(table.commit)
+	return slices.DeleteFunc(jobs, func(j job) bool {
+		if os.Getenv(resumeVariable) != "" {
+			if _, ok := green.Of(j.name, j.on()); ok {
+				return true
+			}
+		}
+		last, ok := table.earlier.Of(j.name, j.on())
+		return os.Getenv(failedVariable) != "" && ok && len(last.Failures) == 0
+	})
 }

@@ -56,7 +56,7 @@ func start(x *trial, n *bed.Node, s bed.Scenario, turn *bed.Turn) *bed.Run {
 // incident runs one scenario from end to end.
 func incident(t *testing.T, s bed.Scenario, turn *bed.Turn) {
 	n := turn.Node
-	row := bed.Result{Name: s.Name, Node: n.Name, On: n.Software(), Want: s.Cause, Verdict: verdictFailed}
+	row := bed.Result{Name: s.Name, Tier: s.Tier.String(), Node: n.Name, On: n.Software(), Want: s.Cause, Verdict: verdictFailed}
 	if s.Cause == "" {
 		row.Want = "(innocent)"
 	}

@@ -46,6 +46,7 @@ type results struct {
 	rows    bed.Results
 	notRun  []string
 	earlier bed.Results
+	commit  string
 	// first are the tries that are followed by another.
 	first bed.Results
 }
@@ -83,7 +84,11 @@ func (r *results) missed(name, on string) (string, bool) {
 func (r *results) add(row bed.Result) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	row.Commit = r.commit
 	r.rows = append(r.rows, row)
+	if err := r.keep(); err != nil {
+		fmt.Println(err)
+	}
 	outcome := row.Verdict
 	if len(row.Failures) > 0 {
 		outcome += ", FAILED: " + short(row.Failures[0], 200)
@@ -127,7 +132,7 @@ func (r *results) print() {
 	slices.SortFunc(r.rows, func(a, b bed.Result) int {
 		return cmp.Or(cmp.Compare(a.Want, b.Want), cmp.Compare(a.Name, b.Name), cmp.Compare(a.Node, b.Node))
 	})
-	head := fmt.Sprintf("\n%-24s %-8s %5s  %-29s %-8s %9s %9s %9s  %-44s %s\n", "SCENARIO", "NODE", "BEGAN", "TRUE CAUSE", "VERDICT", "DELETION", "DEADLINE", "KUBELET",
+	head := fmt.Sprintf("\n%-24s %-8s %-8s %5s  %-29s %-8s %9s %9s %9s  %-44s %s\n", "SCENARIO", "TIER", "NODE", "BEGAN", "TRUE CAUSE", "VERDICT", "DELETION", "DEADLINE", "KUBELET",
 		strings.Join(bed.Steps, " "), "WRONG NAMES")
 	verdicts, failed, second := map[string]int{}, 0, 0
 	for _, row := range r.rows {
@@ -158,7 +163,7 @@ func (r *results) print() {
 		if row.Again > 0 {
 			wrong += " (the first pod went without the fault)"
 		}
-		line := fmt.Sprintf("%-24s %-8s %5s  %-29s %-8s %9s %9s %9s  %-44s %s\n", row.Name, row.Node, clock(row.Began), row.Want, row.Verdict, deletion, deadline, kubelet, steps(row.Took), wrong)
+		line := fmt.Sprintf("%-24s %-8s %-8s %5s  %-29s %-8s %9s %9s %9s  %-44s %s\n", row.Name, row.Tier, row.Node, clock(row.Began), row.Want, row.Verdict, deletion, deadline, kubelet, steps(row.Took), wrong)
 		rows.WriteString(line)
 		if len(row.Failures) > 0 || row.Missed != "" {
 			odd.WriteString(line)

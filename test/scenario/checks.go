@@ -1,0 +1,17 @@
+package scenario
+
+import "github.com/nodeagent-io/nodeagent/test/bed"
+
+// Checks lists how the agent itself is tried, beside the incidents.
+func Checks() []bed.Check {
+	return []bed.Check{
+		{Name: "stolen-token", Tier: bed.Sentinel, Story: "who has the agent's token does what it does not allow"},
+		{Name: "same-name-again", Tier: bed.Sentinel, Story: "a pod of the same name follows one that was deleted by force"},
+		{Name: "namespace-deleted", Tier: bed.Sentinel, Story: "a namespace that takes no Events is deleted with its pods"},
+		{Name: "termination-phases", Tier: bed.Sentinel, Story: "the parts of a healthy termination are counted"},
+		{Name: "agent-killed", On: bed.ANode, Story: "the agent is killed in the middle of an incident"},
+		{Name: "agent-ends-in-time", On: bed.ANode, Story: "the agent ends within a second of SIGTERM"},
+		{Name: "api-server-stopped", On: bed.TheCluster, Story: "the API server is stopped while a pod becomes stuck"},
+		{Name: "starved-node", On: bed.TheCluster, Story: "a node has no processor to spare"},
+	}
+}
