@@ -464,11 +464,11 @@ func TestRuntimeCommandAwaitsScanner(t *testing.T) {
 		want      string
 		undecided bool
 	}{
-		"it may answer":                            {"kill", 65 * time.Second, 59 * time.Second, none, "Unknown", true},
-		"it does not":                              {"kill", 65 * time.Second, time.Minute, none, "FileScannerNotAnswering", false},
-		"before the start":                         {"create", 65 * time.Second, 59 * time.Second, none, "RuntimeCommandHanging", false},
-		"it is not waited for":                     {"kill", 65 * time.Second, 0, none, "RuntimeCommandHanging", false},
-		"it answers others":                        {"kill", 99 * time.Second, 40 * time.Second, none, "Unknown", true},
+		"it may answer":        {"kill", 65 * time.Second, 59 * time.Second, none, "Unknown", true},
+		"it does not":          {"kill", 65 * time.Second, time.Minute, none, "FileScannerNotAnswering", false},
+		"before the start":     {"create", 65 * time.Second, 59 * time.Second, none, "RuntimeCommandHanging", false},
+		"it is not waited for": {"kill", 65 * time.Second, 0, none, "RuntimeCommandHanging", false},
+		"it answers others":    {"kill", 99 * time.Second, 40 * time.Second, none, "Unknown", true},
 		"it answers others, and never the command": {"kill", 100 * time.Second, 40 * time.Second, none, "RuntimeCommandHanging", true},
 		"it answers others, and may be too slow": {"kill", 110 * time.Second, 15 * time.Second, func(p *evidence.Pod, _ *evidence.RuntimeCommand) {
 			p.ScannerWaits = evidence.ScannerWaits{Since: p.Time.Add(-105 * time.Second), Last: p.Time, Waits: 40, Looks: 50}
