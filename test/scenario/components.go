@@ -30,7 +30,7 @@ func Alone() []bed.Scenario {
 	for i := range all {
 		all[i].Alone = true
 	}
-	return all
+	return tiered(all)
 }
 
 // services are shell functions. stop_service NAME [SIGNAL] ends a service of the node

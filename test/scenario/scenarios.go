@@ -21,9 +21,9 @@ import (
 
 // All lists the incidents that can run side by side on one node.
 func All() []bed.Scenario {
-	return slices.Concat([]bed.Scenario{
+	return tiered(slices.Concat([]bed.Scenario{
 		leaderExited(), finalizer(), finalizerRemoved(),
-	}, storage(), signals(), kernel(), network(), runtimes(), held(), commands(), order(), forced(), api(), objects(), sandboxes(), leftovers(), claims(), rings(), gvisors(), images())
+	}, storage(), signals(), kernel(), network(), runtimes(), held(), commands(), order(), forced(), api(), objects(), sandboxes(), leftovers(), claims(), rings(), gvisors(), images()))
 }
 
 // Named returns the incidents whose names match one of the patterns.
