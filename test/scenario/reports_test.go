@@ -23,7 +23,7 @@ const (
 
 const incidentsHead = "# Incidents from the field, rebuilt\n\n" +
 	"Public reports of pods that stay Terminating, rebuilt: a scenario of test/scenario breaks a real pod on a real node the same way, and\n" +
-	"`make test` asks what nodeagent says of it. What is rebuilt is what holds the pod up, not the system on which it happened. Where a\n" +
+	"`make matrix` asks what nodeagent says of it. What is rebuilt is what holds the pod up, not the system on which it happened. Where a\n" +
 	"report does not name the cause, it is inferred from what the report shows: \"(inferred)\".\n\n" +
 	"The quotations are what nodeagent said about a pod that was stuck on the test cluster; names, numbers and times are that pod's. Where\n" +
 	"there is none, the page of the cause has the message.\n\n" +
