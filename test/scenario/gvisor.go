@@ -190,7 +190,7 @@ const waitsForDaemon = `! some D 100 && cat $(stacks) | grep -q request_wait_ans
 func gvisorFUSE() bed.Scenario {
 	const name = "gvisor-fuse-read"
 	s := ofGVisor(name, "a FUSE daemon does not answer a read of a pod under gVisor", onDisk(name, 3, "read", "/data/read"))
-	s.Everywhere, s.Interruptible = true, true
+	s.Interruptible = true
 	s.Prepare = inTurn(s.Prepare, mountFUSE(name))
 	s.Proof = "some S && ! some D && " + waitsForDaemon
 	s.Cause, s.Family = "UninterruptibleSleep", "FUSE"

@@ -435,9 +435,9 @@ func handlesTERMInPython() bed.Scenario {
 func handlesTERMInNode() bed.Scenario {
 	return bed.Scenario{
 		Name:  "node-handles-term",
-		Story: "innocent: a Node.js program has a listener for SIGTERM",
+		Story: "innocent: a Node.js program has a listener for SIGTERM, and drains",
 		Fault: bed.Fault{
-			Pod:   pod(60, bed.LanguagesImage, "node", "-e", "process.on('SIGTERM', () => process.exit(0)); setInterval(() => {}, 1000); process.title = 'ready'"),
+			Pod:   pod(60, bed.LanguagesImage, "node", "-e", "process.on('SIGTERM', () => setTimeout(() => process.exit(0), 20000)); setInterval(() => {}, 1000); process.title = 'ready'"),
 			Break: onFirst(`until [ "$(cat /proc/$p/comm)" = ready ]; do sleep 1; done`),
 		},
 	}

@@ -20,7 +20,7 @@ var sentinels = strings.Fields(`
 	sub-path-left volume-busy volume-dir-mount
 	finalizer finalizer-denied
 
-	ash-trap-and-wait bash-trap-on-exit bash-trap-over-tee bash-trap-resets bash-trap-resets-at-once dash-sleeps-in-loop
+	ash-trap-and-wait bash-trap-and-wait bash-trap-on-exit bash-trap-over-tee bash-trap-resets bash-trap-resets-at-once dash-sleeps-in-loop
 	dash-trap-and-wait dash-trap-ignores dumb-init dumb-init-group handles-term python-handler-ignores python-handler-resets-at-once
 	python-handles-term reads-signalfd stopped-and-continued tini-group tini-group-drains tini-over-shell traced-and-runs
 	vfork-parent waits-in-sigwait
