@@ -143,7 +143,7 @@ func execute(path string) error {
 // thread waits, and behind that one whoever reads the process's command line. A
 // store would hold the lock of its own mapping only (CONFIG_PER_VMA_LOCK).
 func fault(path string) error {
-	mem, err := mapped(path)
+	mem, err := mapped(path, 4096*page)
 	if err != nil {
 		return err
 	}

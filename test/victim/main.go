@@ -105,13 +105,15 @@ func write(path string) error {
 
 // dirty maps the file and makes one page after the other dirty. The kernel writes
 // them back later, and nobody waits for that when the process ends: unlike
-// close(2), the end of a mapping flushes nothing.
+// close(2), the end of a mapping flushes nothing. The pages are so far apart that no two are of one
+// folio: who writes to a folio that is being written back waits for that, and not even SIGKILL ends it.
 func dirty(path string) error {
-	mem, err := mapped(path)
+	const apart = 2 << 20 // bytes
+	mem, err := mapped(path, 4096*apart)
 	if err != nil {
 		return err
 	}
-	for i := 0; i < len(mem); i += page {
+	for i := 0; i < len(mem); i += apart {
 		mem[i] = 1
 		time.Sleep(200 * time.Millisecond)
 	}
@@ -120,14 +122,13 @@ func dirty(path string) error {
 
 const page = 4096 // bytes
 
-// mapped makes a file of 4,096 pages, maps it and closes it.
-func mapped(path string) ([]byte, error) {
-	const size = 4096 * page
+// mapped makes a sparse file of some bytes, maps it and closes it.
+func mapped(path string, size int) ([]byte, error) {
 	fd, err := syscall.Open(path, syscall.O_CREAT|syscall.O_RDWR|syscall.O_CLOEXEC, 0o644)
 	if err != nil {
 		return nil, fmt.Errorf("open %s: %w", path, err)
 	}
-	if err := syscall.Ftruncate(fd, size); err != nil {
+	if err := syscall.Ftruncate(fd, int64(size)); err != nil {
 		return nil, fmt.Errorf("size %s: %w", path, err)
 	}
 	mem, err := syscall.Mmap(fd, 0, size, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_SHARED)
