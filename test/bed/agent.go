@@ -172,8 +172,13 @@ func (n *Node) AsKubelet() (kubernetes.Interface, error) {
 	return kubernetes.NewForConfig(config)
 }
 
+// metricsLimit is for an answer by way of the API server, which itself waits for one without end.
+const metricsLimit = time.Minute
+
 // Metrics reads the agent's metrics through the API server.
 func (n *Node) Metrics(ctx context.Context) (string, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, metricsLimit, fmt.Errorf("the agent on node %s does not answer within %s", n.Name, metricsLimit))
+	defer cancel()
 	p, err := n.AgentPod(ctx)
 	if err != nil {
 		return "", err

@@ -101,8 +101,19 @@ func (c *Cluster) watch(ctx context.Context) error {
 	return nil
 }
 
+// commandLimit is more than any command takes, and any script on a node: one that waits for what
+// never comes costs its incident, and not the whole run.
+const commandLimit = 15 * time.Minute
+
+// limited is the context of one command.
+func limited(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeoutCause(ctx, commandLimit, fmt.Errorf("it does not end within %s", commandLimit))
+}
+
 // run runs the cluster program and returns its standard output.
 func (c *Cluster) run(ctx context.Context, stdin string, args ...string) (string, error) {
+	ctx, cancel := limited(ctx)
+	defer cancel()
 	cmd := exec.CommandContext(ctx, c.command, args...)
 	cmd.Stdin = strings.NewReader(stdin)
 	var out, errs bytes.Buffer
@@ -143,7 +154,11 @@ func (c *Cluster) Kubectl(ctx context.Context, args ...string) (string, error) {
 
 // AsPerson runs a shell command in which kubectl is that of the cluster's administrator.
 func (c *Cluster) AsPerson(ctx context.Context, command string) (string, error) {
-	out, err := exec.CommandContext(ctx, "sh", "-c", `kubectl() { "$0" kubectl "$@"; }; `+command, c.command).CombinedOutput()
+	ctx, cancel := limited(ctx)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, "sh", "-c", `kubectl() { "$0" kubectl "$@"; }; `+command, c.command)
+	cmd.WaitDelay = 5 * time.Second
+	out, err := cmd.CombinedOutput()
 	if err != nil {
 		return "", fmt.Errorf("%s: %w\n%s", command, err, bytes.TrimSpace(out))
 	}

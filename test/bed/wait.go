@@ -10,10 +10,14 @@ import (
 )
 
 // stall is for how long nothing may move before a wait is in vain, on a node
-// that is not slow. Between two attempts at the same thing the kubelet pauses for up to two
-// minutes, and so long the agent waits, on a node short of processors, before it says that it
-// knows no cause; containerd pauses for up to five.
-const stall = 6 * time.Minute
+// that is not slow; on one that is, up to stallSlow. Between two attempts at the same thing
+// the kubelet pauses for up to two minutes, and so long the agent waits, on a node short of
+// processors, before it says that it knows no cause; containerd pauses for up to five.
+// A pod that never starts makes its node look slow, so that there is a bound.
+const (
+	stall     = 6 * time.Minute
+	stallSlow = 10 * time.Minute
+)
 
 // poll is how often a state is asked for.
 const poll = 500 * time.Millisecond
@@ -56,7 +60,7 @@ func (n *Node) Await(ctx context.Context, what string, check func() (done bool, 
 		if moved.Before(changed) {
 			moved = changed
 		}
-		patience := time.Duration(float64(stall) * max(1, n.Slowness()))
+		patience := min(stallSlow, time.Duration(float64(stall)*max(1, n.Slowness())))
 		if still := time.Since(moved); still > patience {
 			return fmt.Errorf("nothing has moved for %s, of %s waited; %s",
 				still.Round(time.Second), time.Since(begin).Round(time.Second), n.Health(ctx))

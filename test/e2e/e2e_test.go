@@ -128,7 +128,9 @@ func TestCluster(t *testing.T) {
 	if err := bed.Install(t.Context(), c); err != nil {
 		t.Fatal(err)
 	}
-	fmt.Printf("%s the agent runs; %d incidents and checks\n", time.Now().Format(time.TimeOnly), len(jobs))
+	table.ended = time.Now()
+	fmt.Printf("%s the agent runs; %d incidents and checks\n", table.ended.Format(time.TimeOnly), len(jobs))
+	go table.tellsWhatRuns(t.Context())
 	run(t, "side by side", jobs)
 	if again := table.tryAgain(jobs); len(again) > 0 {
 		run(t, "once more", again)
@@ -143,7 +145,9 @@ func run(t *testing.T, name string, jobs []job) {
 			if len(j.nodes) > 0 {
 				t.Run(j.name+"@"+j.nodes[0].Kind, func(t *testing.T) {
 					t.Parallel()
-					turn, err := bed.Wait(t.Context(), j.nodes, j.wish)
+					ctx, cancel := inTime(t, 24*time.Hour)
+					defer cancel()
+					turn, err := bed.Wait(ctx, j.nodes, j.wish)
 					if err != nil {
 						t.Fatal(err)
 					}

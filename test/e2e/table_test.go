@@ -4,6 +4,7 @@ package e2e
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"maps"
 	"os"
@@ -49,6 +50,50 @@ type results struct {
 	commit  string
 	// first are the tries that are followed by another.
 	first bed.Results
+	// running are those under way, ended is when the last one has ended.
+	running []*trial
+	ended   time.Time
+}
+
+// quiet is after how long without the end of a row it is told what runs.
+const quiet = 2 * time.Minute
+
+// begins notes that a row is under way.
+func (r *results) begins(x *trial) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.running = append(r.running, x)
+}
+
+// ends notes that a row has ended.
+func (r *results) ends(x *trial) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.running = slices.DeleteFunc(r.running, func(other *trial) bool { return other == x })
+	r.ended = time.Now()
+}
+
+// tellsWhatRuns prints what is under way when no row has ended for a while, until the context ends.
+func (r *results) tellsWhatRuns(ctx context.Context) {
+	tick := time.NewTicker(quiet / 4)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		r.mu.Lock()
+		if len(r.running) > 0 && time.Since(r.ended) > quiet {
+			var names []string
+			for _, x := range r.running {
+				names = append(names, fmt.Sprintf("%s on %s (%.0f s)", x.row.Name, cmp.Or(x.row.Node, "all nodes"), time.Since(x.begun).Seconds()))
+			}
+			fmt.Printf("%s %3d/%d  under way: %s\n", time.Now().Format(time.TimeOnly), len(r.rows), r.planned, strings.Join(names, ", "))
+			r.ended = time.Now()
+		}
+		r.mu.Unlock()
+	}
 }
 
 // again notes a try that is followed by another.
@@ -285,6 +330,8 @@ func short(text string, most int) string {
 // the table says so. What was said, and was wrong, is final.
 type trial struct {
 	*testing.T
+	// ctx ends when the row takes too long.
+	ctx   context.Context
 	row   bed.Result
 	begun time.Time
 	run   *bed.Run
@@ -296,6 +343,10 @@ type trial struct {
 func try(t *testing.T, table *results, row bed.Result, do func(*trial)) {
 	x := &trial{T: t, row: row, begun: time.Now(), final: byName()}
 	x.row.Began = x.begun.Sub(table.begun)
+	ctx, cancel := inTime(t, rowLimit)
+	x.ctx = ctx
+	t.Cleanup(cancel)
+	table.begins(x)
 	if missed, ok := table.missed(row.Name, row.On); ok {
 		x.final, x.row.Missed = true, missed
 	}
@@ -308,8 +359,24 @@ func try(t *testing.T, table *results, row bed.Result, do func(*trial)) {
 	<-ended
 }
 
+// rowLimit is more than any row takes: one that waits for what never comes is told, and what it waited for.
+const rowLimit = 20 * time.Minute
+
+// inTime returns a context that ends when the limit is over, and so early that the table is printed before
+// the whole test has taken too long.
+func inTime(t *testing.T, limit time.Duration) (context.Context, context.CancelFunc) {
+	if end, ok := t.Deadline(); ok {
+		limit = min(limit, time.Until(end)-5*time.Minute)
+	}
+	return context.WithTimeoutCause(t.Context(), limit, fmt.Errorf("its time is over (%s)", limit.Round(time.Second)))
+}
+
+// Context ends when the row takes too long.
+func (x *trial) Context() context.Context { return x.ctx }
+
 // end adds the row to the table, or to what is tried again.
 func (x *trial) end() {
+	defer table.ends(x)
 	x.row.Whole = time.Since(x.begun)
 	if x.run != nil {
 		x.row.Took = maps.Clone(x.run.Took)
