@@ -128,8 +128,8 @@ func TestCluster(t *testing.T) {
 	if err := bed.Install(t.Context(), c); err != nil {
 		t.Fatal(err)
 	}
-	table.ended = time.Now()
-	fmt.Printf("%s the agent runs; %d incidents and checks\n", table.ended.Format(time.TimeOnly), len(jobs))
+	table.told = time.Now()
+	fmt.Printf("%s the agent runs; %d incidents and checks\n", table.told.Format(time.TimeOnly), len(jobs))
 	go table.tellsWhatRuns(t.Context())
 	run(t, "side by side", jobs)
 	if again := table.tryAgain(jobs); len(again) > 0 {
@@ -145,7 +145,7 @@ func run(t *testing.T, name string, jobs []job) {
 			if len(j.nodes) > 0 {
 				t.Run(j.name+"@"+j.nodes[0].Kind, func(t *testing.T) {
 					t.Parallel()
-					ctx, cancel := inTime(t, 24*time.Hour)
+					ctx, cancel := inTime(t)
 					defer cancel()
 					turn, err := bed.Wait(ctx, j.nodes, j.wish)
 					if err != nil {

@@ -5,6 +5,7 @@ package e2e
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -50,9 +51,9 @@ type results struct {
 	commit  string
 	// first are the tries that are followed by another.
 	first bed.Results
-	// running are those under way, ended is when the last one has ended.
+	// running are those under way, told is when the last one ended, or what runs was printed.
 	running []*trial
-	ended   time.Time
+	told    time.Time
 }
 
 // quiet is after how long without the end of a row it is told what runs.
@@ -70,7 +71,7 @@ func (r *results) ends(x *trial) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.running = slices.DeleteFunc(r.running, func(other *trial) bool { return other == x })
-	r.ended = time.Now()
+	r.told = time.Now()
 }
 
 // tellsWhatRuns prints what is under way when no row has ended for a while, until the context ends.
@@ -84,13 +85,13 @@ func (r *results) tellsWhatRuns(ctx context.Context) {
 		case <-tick.C:
 		}
 		r.mu.Lock()
-		if len(r.running) > 0 && time.Since(r.ended) > quiet {
+		if len(r.running) > 0 && time.Since(r.told) > quiet {
 			var names []string
 			for _, x := range r.running {
 				names = append(names, fmt.Sprintf("%s on %s (%.0f s)", x.row.Name, cmp.Or(x.row.Node, "all nodes"), time.Since(x.begun).Seconds()))
 			}
 			fmt.Printf("%s %3d/%d  under way: %s\n", time.Now().Format(time.TimeOnly), len(r.rows), r.planned, strings.Join(names, ", "))
-			r.ended = time.Now()
+			r.told = time.Now()
 		}
 		r.mu.Unlock()
 	}
@@ -343,8 +344,9 @@ type trial struct {
 func try(t *testing.T, table *results, row bed.Result, do func(*trial)) {
 	x := &trial{T: t, row: row, begun: time.Now(), final: byName()}
 	x.row.Began = x.begun.Sub(table.begun)
-	ctx, cancel := inTime(t, rowLimit)
-	x.ctx = ctx
+	ctx, cancel := inTime(t)
+	t.Cleanup(cancel)
+	x.ctx, cancel = context.WithTimeoutCause(ctx, rowLimit, fmt.Errorf("the row does not end within %s", rowLimit))
 	t.Cleanup(cancel)
 	table.begins(x)
 	if missed, ok := table.missed(row.Name, row.On); ok {
@@ -362,13 +364,13 @@ func try(t *testing.T, table *results, row bed.Result, do func(*trial)) {
 // rowLimit is more than any row takes: one that waits for what never comes is told, and what it waited for.
 const rowLimit = 20 * time.Minute
 
-// inTime returns a context that ends when the limit is over, and so early that the table is printed before
-// the whole test has taken too long.
-func inTime(t *testing.T, limit time.Duration) (context.Context, context.CancelFunc) {
-	if end, ok := t.Deadline(); ok {
-		limit = min(limit, time.Until(end)-5*time.Minute)
+// inTime returns a context that ends so early that the table is printed before the whole test has taken too long.
+func inTime(t *testing.T) (context.Context, context.CancelFunc) {
+	end, ok := t.Deadline()
+	if !ok {
+		return context.WithCancel(t.Context())
 	}
-	return context.WithTimeoutCause(t.Context(), limit, fmt.Errorf("its time is over (%s)", limit.Round(time.Second)))
+	return context.WithDeadlineCause(t.Context(), end.Add(-5*time.Minute), errors.New("the time of the whole test is over"))
 }
 
 // Context ends when the row takes too long.
