@@ -49,6 +49,12 @@ func TestSandboxStopFailing(t *testing.T) {
 			p.Containers[1].StatusErrorSince = p.Time.Add(-ago)
 		}
 	}
+	unchangedFor := func(d time.Duration) func(*evidence.Pod) {
+		return func(p *evidence.Pod) { p.UnchangedSince = p.Time.Add(-d) }
+	}
+	sameStageFor := func(d time.Duration) func(*evidence.Pod) {
+		return func(p *evidence.Pod) { p.StageSince = p.Time.Add(-d) }
+	}
 	for name, test := range map[string]struct {
 		change func(*evidence.Pod)
 		want   string // the family and a part of the message; "" when it is not said
@@ -65,10 +71,19 @@ func TestSandboxStopFailing(t *testing.T) {
 		"a plugin runs":  {both(says(netnsFails), func(p *evidence.Pod) { plugin(p, 9*time.Second) }), "NetworkNamespace: fails to remove"},
 		"a plugin hangs": {both(says(netnsFails), func(p *evidence.Pod) { plugin(p, 11*time.Second) }), ""},
 		"image volumes":  {says(imageBusy), "ImageVolume: containerd fails to take down the pod's image volumes: \"failed to unmount target /run/containerd"},
-		"image volumes, and who was in the way has gone since":      {both(says(imageBusy), told(0, 2, 25*time.Second, 45*time.Second), func(p *evidence.Pod) { p.UnchangedSince = p.Time.Add(-22 * time.Second) }), ""},
-		"image volumes, and who is in the way may not be known yet": {both(says(imageBusy), func(p *evidence.Pod) { p.UnchangedSince = p.Time.Add(-19 * time.Second) }), ""},
-		"image volumes, just past the deadline":                     {both(says(imageBusy), func(p *evidence.Pod) { p.Deadline = p.Time.Add(-19 * time.Second) }), ""},
-		"the sandbox's files":                                       {both(says(filesFail), func(p *evidence.Pod) { p.Containers[1].State = evidence.StateRunning }), ": containerd fails to stop the pod's sandbox: \"failed to cleanup sandbox files"},
+		"image volumes, and who was in the way has gone since": {
+			both(says(imageBusy), told(0, 2, 35*time.Second, 55*time.Second), unchangedFor(32*time.Second)), "",
+		},
+		"image volumes, and a shim that answers now and then": {
+			both(says(imageBusy), unchangedFor(2*time.Second), told(0, 2, time.Second, 20*time.Second)), "ImageVolume: fails to take down",
+		},
+		"image volumes, and who is in the way may not be known yet": {
+			both(says(imageBusy), unchangedFor(29*time.Second), sameStageFor(29*time.Second)), "",
+		},
+		"image volumes, just past the deadline": {
+			both(says(imageBusy), func(p *evidence.Pod) { p.Deadline = p.Time.Add(-29 * time.Second) }), "",
+		},
+		"the sandbox's files": {both(says(filesFail), func(p *evidence.Pod) { p.Containers[1].State = evidence.StateRunning }), ": containerd fails to stop the pod's sandbox: \"failed to cleanup sandbox files"},
 		"the sandbox's files, by containerd 1.7": {both(says(strings.ReplaceAll(filesFail, "sandbox \\\""+sandboxID+"\\\"", "sandbox container \\\""+sandboxID+"\\\" in \\\"SANDBOX_READY\\\" state")), func(p *evidence.Pod) { p.Containers[1].State = evidence.StateRunning }),
 			": containerd fails to stop the pod's sandbox: \"failed to cleanup sandbox files"},
 		"a runtime that fails to signal":   {says(strings.ReplaceAll(filesFail, "failed to cleanup sandbox files", "unknown error after kill")), ""},

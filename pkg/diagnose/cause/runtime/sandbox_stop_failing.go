@@ -19,9 +19,10 @@ const (
 // (internal/cri/server/container_image_mount.go, cleanupImageMounts).
 const unmountFails = "failed to unmount image volume component \""
 
-// usersAfter is for how long the pod has to be past its deadline, and unchanged, before an image volume that
-// cannot be unmounted is told as such: until then those may not be known yet that use it (ImageVolumeUnmountBusy).
-const usersAfter = 2 * fact.SlowDevice
+// usersAfter is for how long the pod has to be past its deadline, and at the same stage, before it is told that an
+// image volume cannot be unmounted. Until then those may not be known that use it (ImageVolumeUnmountBusy): they
+// are looked for past the deadline, in rounds that are up to ten seconds apart, and believed after SlowDevice.
+const usersAfter = 3 * fact.SlowDevice
 
 // SandboxStopFailing is a containerd that answers with an error when it is to stop the pod's
 // sandbox, again and again, and not because of the network's plugins or of runc.
@@ -43,7 +44,7 @@ var SandboxStopFailing = &diagnose.Rule{
 			"One of these steps fails each time, and the pod stays until all of them have succeeded.",
 		Evidence: "Either containerd itself has not told the status of the sandbox for ten seconds, because it cannot remove the file of its network namespace. Or the kubelet has said at least twice, over eight seconds or more, since the deletion and not longer ago than six minutes, in an Event of reason FailedKillPod about this pod, and once since something of it has changed on the node, " +
 			"that this step of stopping this sandbox failed; the number of the sandbox is compared with containerd's. " +
-			"Of an image volume it is told when nothing has changed for twenty seconds past the deadline: by then those are known that use it. " +
+			"Of an image volume it is told after thirty seconds at this stage past the deadline: by then those are known that use it. " +
 			"No process of the pod's containers lives, and containerd calls all of them exited. " +
 			"A request that ran out of time is not told, nor a runtime that fails to signal (RuntimeCommandFailing), nor a network that is not taken down (CNIDelFailing), nor anything while a CNI plugin of the pod has run for ten seconds. " +
 			"Whoever may create Events in the pod's namespace can have made the Event, so that way it is inferred.",
@@ -89,7 +90,7 @@ var SandboxStopFailing = &diagnose.Rule{
 		case fact.StepNamespace:
 			out.Family = networkNamespace
 		case fact.StepImageMounts:
-			if min(p.Overdue(), p.Time.Sub(p.UnchangedSince)) < usersAfter {
+			if min(p.Overdue(), p.Time.Sub(p.StageSince)) < usersAfter {
 				return nil
 			}
 			out.Family = imageVolume
