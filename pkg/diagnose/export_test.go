@@ -20,9 +20,6 @@ func (d *Doc) Remedies(f *Finding) (remedy, danger string) { return d.remedy(f) 
 // IsValue reports whether a placeholder is one of words.go.
 func IsValue(name string) bool { return values[name] != nil }
 
-// Foreign returns how a text that others chose stands in a message.
-func Foreign(s string, n int) string { return foreign(s, n) }
-
 // ValueNames returns the placeholders of words.go.
 func ValueNames() []string { return slices.Sorted(maps.Keys(values)) }
 

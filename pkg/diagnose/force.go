@@ -3,7 +3,6 @@ package diagnose
 import (
 	"cmp"
 	"slices"
-	"strings"
 
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose/fact"
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
@@ -130,7 +129,7 @@ const (
 func Remains(p *evidence.Pod) (kind Reason, left string, known bool) {
 	for _, look := range []func(*evidence.Pod) *Force{forceAlive, forceVolumes, forceNetwork} {
 		if f := look(p); f != nil {
-			return f.Why, f.why(p), true
+			return f.Why, string(f.why(p)), true
 		}
 	}
 	return "", "", !fact.Missing(p, evidence.Processes, evidence.Cgroups, evidence.Mounts, evidence.Containers, evidence.Volumes)
@@ -317,11 +316,11 @@ func (f *Force) said(p *evidence.Pod) *Force {
 		f.Twin = true
 		text += ". Its StatefulSet would start a second pod of this name beside it: two writers"
 	}
-	f.Text = string(f.Answer) + ", " + text
+	f.Text = string(f.Answer) + ", " + string(text)
 	return f
 }
 
-func (f *Force) why(p *evidence.Pod) string {
+func (f *Force) why(p *evidence.Pod) said {
 	volume := "volume " + cmp.Or(foreign(f.Volume, most), "of the pod")
 	if c := claimedBy(p, f.Volume); c != nil && len(c.Claims) == 1 {
 		volume = "volume " + c.name() + " (claim " + foreign(c.Claims[0], most) + ")"
@@ -353,7 +352,7 @@ func (f *Force) why(p *evidence.Pod) string {
 	case ReasonNetwork:
 		return "its sandbox is not taken down, and its address may be in use"
 	case ReasonFinalizers:
-		return "it removes no finalizers, and the object stays until its controllers have removed " + bound(strings.Join(names(f.Finalizers), ", "), 2*most)
+		return "it removes no finalizers, and the object stays until its controllers have removed " + list(f.Finalizers, 2*most)
 	case ReasonSources:
 		return "not all could be read: " + list(f.Sources, most)
 	case ReasonHostPID:
@@ -367,11 +366,11 @@ func (f *Force) why(p *evidence.Pod) string {
 	case ReasonNotEnded:
 		return "the kubelet has not said that all containers have ended"
 	case ReasonNotItsWord:
-		return "its phase is " + p.Phase + ", and the kubelet has not written how its containers have ended"
+		return "its phase is " + foreign(p.Phase, 20) + ", and the kubelet has not written how its containers have ended"
 	case ReasonUnseen:
 		return "nodeagent did not see the pod on the node before, and so cannot tell that nothing is left"
 	case ReasonCause:
-		return f.Cause + " holds the pod up"
+		return foreign(f.Cause, most) + " holds the pod up"
 	case ReasonOnce:
 		return "readings have yet to show that nothing is left of it on the node, and that has to last for some seconds"
 	case ReasonNothing:
@@ -380,18 +379,9 @@ func (f *Force) why(p *evidence.Pod) string {
 	return ""
 }
 
-// names are texts that others chose.
-func names(all []string) []string {
-	out := make([]string, len(all))
-	for i := range all {
-		out[i] = foreign(all[i], most)
-	}
-	return out
-}
-
 // place names a process and where it runs. Numbers are left out: it is not about what
 // to do with the process.
-func (p *Process) place() string {
+func (p *Process) place() said {
 	name := cmp.Or(foreign(p.Comm, commLength), "PID "+p.number())
 	switch {
 	case p.Container != "":

@@ -266,7 +266,7 @@ func TestThreadOfGVisor(t *testing.T) {
 		want   string // a part of the message, "" for no such finding
 	}{
 		"a suspended device": {func(*evidence.Pod, *evidence.Task) {},
-			"thread 101 (exe) of gVisor works for a program of the pod, which SIGKILL does not end before the thread returns: it hangs in the kernel in folio_wait_bit_common on ext4, mounted at /data"},
+			"thread 101 (exe) of gVisor works for a program of the pod, which SIGKILL does not end before the thread returns: it hangs in the kernel in folio_wait_bit_common on ext4, mounted at \"/data\""},
 		"in the sandbox's group":                    {func(_ *evidence.Pod, t *evidence.Task) { t.Container = sandboxID }, "thread 101 (exe) of gVisor"},
 		"the kubelet has not begun to stop the pod": {func(p *evidence.Pod, _ *evidence.Task) { p.StopAwaited = true }, ""},
 		"of a gofer": {func(p *evidence.Pod, t *evidence.Task) {
@@ -282,14 +282,14 @@ func TestThreadOfGVisor(t *testing.T) {
 			t.Probe.Mount = &evidence.Mount{Device: "0:50", Point: "/data", Type: "nfs4", Server: "192.0.2.1", Connection: "SYN_SENT"}
 		}, "in rpc_wait_bit_killable on nfs4"},
 		"a FUSE daemon": {func(_ *evidence.Pod, t *evidence.Task) { awaitDaemon(t) },
-			"thread 101 (exe) of gVisor works for a program of the pod, which SIGKILL does not end before the thread returns: it hangs in the kernel in request_wait_answer on fuse.s3, mounted at /data"},
+			"thread 101 (exe) of gVisor works for a program of the pod, which SIGKILL does not end before the thread returns: it hangs in the kernel in request_wait_answer on fuse.s3, mounted at \"/data\""},
 		"a FUSE daemon, of a gofer": {func(p *evidence.Pod, t *evidence.Task) {
 			awaitDaemon(t)
 			hangs(t, "request_wait_answer", "request_wait_answer", "fuse_do_getattr", "vfs_fstatat")
 			gofer := *t
 			gofer.PID, gofer.TID, t.State, t.Probe = 105, 105, evidence.Sleeping, nil
 			p.Tasks = append(p.Tasks, gofer)
-		}, "thread 105 (exe) of gVisor works for a program of the pod, which SIGKILL does not end before the thread returns: it hangs in the kernel in request_wait_answer on fuse.s3, mounted at /data"},
+		}, "thread 105 (exe) of gVisor works for a program of the pod, which SIGKILL does not end before the thread returns: it hangs in the kernel in request_wait_answer on fuse.s3, mounted at \"/data\""},
 		"a FUSE daemon, and a signal has come": {func(_ *evidence.Pod, t *evidence.Task) { awaitDaemon(t); t.State = evidence.Uninterruptible }, "in request_wait_answer on fuse.s3"},
 		"a FUSE daemon, a program's page": {func(p *evidence.Pod, t *evidence.Task) {
 			awaitDaemon(&p.Tasks[2])

@@ -126,12 +126,12 @@ func TestKernelCauses(t *testing.T) {
 			onDisk(t)
 			t.Probe.Mount = &disk
 			kernelThread(p, "jbd2/dm-3-8")
-		}, "UninterruptibleSleep", []string{"source /dev/mapper/data", "kernel's thread jbd2/dm-3-8 waits too"}},
+		}, "UninterruptibleSleep", []string{`source "/dev/mapper/data"`, "kernel's thread jbd2/dm-3-8 waits too"}},
 		"another device's journal": {func(p *evidence.Pod, t *evidence.Task) {
 			onDisk(t)
 			t.Probe.Mount = &disk
 			kernelThread(p, "jbd2/dm-4-8")
-		}, "UninterruptibleSleep", []string{"source /dev/mapper/data)"}},
+		}, "UninterruptibleSleep", []string{`source "/dev/mapper/data")`}},
 		"device without a mount": {func(p *evidence.Pod, t *evidence.Task) {
 			onDisk(t)
 			kernelThread(p, "kworker/u8:2+flush-8:16")
@@ -343,7 +343,7 @@ func TestCulprits(t *testing.T) {
 
 		"frozen, through a link in the container's root": {func(_ *evidence.Pod, t *evidence.Task) {
 			onPath(t, root, "percpu_rwsem_wait", "mnt_want_write", "path_openat")
-		}, "FsFrozen", diagnose.Proved, []string{"find out which file system is frozen"}, []string{"mounted at /", "fsfreeze -u /", "vda1"}},
+		}, "FsFrozen", diagnose.Proved, []string{"find out which file system is frozen"}, []string{`mounted at "/"`, "fsfreeze -u /", "vda1"}},
 		"frozen, and a task of the node that has it open agrees": {func(p *evidence.Pod, t *evidence.Task) {
 			onPath(t, data, "percpu_rwsem_wait", "mnt_want_write", "path_openat")
 			other := task(500, 1, "backup", evidence.Uninterruptible, "write")
@@ -613,7 +613,7 @@ func TestRings(t *testing.T) {
 		}, "UninterruptibleSleep", "IoUring", diagnose.Inferred, []string{"thread 102 (iou-sqp-100, an io_uring worker of process 100)", "in io_sq_thread", "Linux 6.1.115-1"}, nil},
 		"it waits for its lock and does not exit": {func(_ *evidence.Pod, first *evidence.Task) {
 			hangs(first, "__do_sys_io_uring_enter", "__do_sys_io_uring_enter", "do_syscall_64")
-		}, "UninterruptibleSleep", "IoUring", diagnose.Inferred, []string{"in __do_sys_io_uring_enter"}, nil},
+		}, "UninterruptibleSleep", "IoUring", diagnose.Inferred, []string{`in "__do_sys_io_uring_enter"`}, nil},
 		"another process of the container hangs in something unknown": {func(p *evidence.Pod, first *evidence.Task) {
 			o := thread(first, 200, "job", "msleep", "ublk_stop_dev", "io_uring_cmd", "io_submit_sqes", "__do_sys_io_uring_enter")
 			o.PID, o.PPID, o.Probe.Flags = 200, 100, 0

@@ -22,7 +22,7 @@ func Outlook(p *evidence.Pod, d *Diagnosis) string {
 	}
 	var beyond []string
 	if len(p.Finalizers) > 0 {
-		beyond = append(beyond, finalizers(p.Finalizers))
+		beyond = append(beyond, string(finalizers(p.Finalizers)))
 	}
 	switch {
 	case p.ContainersEnded() && (len(p.Mounts) > 0 || len(p.Volumes) > 0):

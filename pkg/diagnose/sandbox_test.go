@@ -138,7 +138,7 @@ func TestImageVolumeUnmountBusy(t *testing.T) {
 		message, remedy string // parts; "" when it is not said
 	}{
 		"a shell of the node": {func(*evidence.Pod, *evidence.Holder) {},
-			"but sleep (PID 4436) uses an image volume of the pod (its working directory), so containerd cannot unmount it (EBUSY). It is mounted at /run/containerd/io.containerd.grpc.v1.cri/image-volumes/", "kill -TERM 4436"},
+			"but sleep (PID 4436) uses an image volume of the pod (its working directory), so containerd cannot unmount it (EBUSY). It is mounted at \"/run/containerd/io.containerd.grpc.v1.cri/image-volumes/", "kill -TERM 4436"},
 		"two of them": {func(p *evidence.Pod, h *evidence.Holder) {
 			p.Holders = append(p.Holders, *h)
 		}, "(and 1 more like it)", "kill -TERM"},

@@ -217,9 +217,9 @@ func TestEndNotWrittenDown(t *testing.T) {
 	}
 	because := map[string]string{
 		evidence.Descriptors: "containerd (PID 60) has as many files open as it may have (1024)",
-		evidence.Space:       "the file system of containerd (PID 60)'s records is full (40960 MiB, at /var/lib/containerd)",
-		evidence.Inodes:      "the file system of containerd (PID 60)'s records has no inode left (42949672960 files and directories, at /var/lib/containerd)",
-		evidence.ReadOnly:    "the file system of containerd (PID 60)'s records is read-only (at /var/lib/containerd)",
+		evidence.Space:       "the file system of containerd (PID 60)'s records is full (40960 MiB, at \"/var/lib/containerd\")",
+		evidence.Inodes:      "the file system of containerd (PID 60)'s records has no inode left (42949672960 files and directories, at \"/var/lib/containerd\")",
+		evidence.ReadOnly:    "the file system of containerd (PID 60)'s records is read-only (at \"/var/lib/containerd\")",
 	}
 	for name, test := range map[string]struct {
 		change func(p *evidence.Pod, s *evidence.Shortage)
@@ -399,8 +399,8 @@ func TestKubeletResourceExhausted(t *testing.T) {
 		pod  *evidence.Pod
 		want string // the family and a part of the message; "" when it is not said
 	}{
-		"read-only":                    {readOnly(), "ReadOnly: " + checkpoint + ", as it does for each pod before it goes on, because the file system of its directory is read-only (at /var/lib/kubelet)"},
-		"full":                         {readOnly(lacks(evidence.Space, 4<<20)), "Space: the file system of its directory is full (4 MiB, at /var/lib/kubelet)"},
+		"read-only":                    {readOnly(), "ReadOnly: " + checkpoint + ", as it does for each pod before it goes on, because the file system of its directory is read-only (at \"/var/lib/kubelet\")"},
+		"full":                         {readOnly(lacks(evidence.Space, 4<<20)), "Space: the file system of its directory is full (4 MiB, at \"/var/lib/kubelet\")"},
 		"without inodes":               {readOnly(lacks(evidence.Inodes, 500)), "Inodes: has no inode left (500 files"},
 		"no file to open, and counted": {readOnly(lacks(evidence.Descriptors, 1024)), "Descriptors: " + checkpoint + ", as it does for each pod before it goes on, because kubelet (PID 9) has as many files open as it may have (1024)"},
 		"part of another program": {readOnly(lacks(evidence.Descriptors, 1024), func(p *evidence.Pod, _ *evidence.Shortage) {

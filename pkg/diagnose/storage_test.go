@@ -800,7 +800,7 @@ func TestStorageCauses(t *testing.T) {
 				l.Numbers = []string{"7:9", "259:3"}
 				l.Mount = &evidence.Mount{ID: 90, Device: "259:3", Point: "/media/part", HostPoint: "/media/part", Type: "ext4", Source: "/dev/loop9p1"}
 			})
-		}, "BlockVolumeUnmapFailed", true, []string{"the file system on its partition /dev/loop9p1 (type ext4) is mounted on the node", "umount /media/part"}},
+		}, "BlockVolumeUnmapFailed", true, []string{`the file system on its partition "/dev/loop9p1" (type ext4) is mounted on the node`, "umount /media/part"}},
 		"a process has a block device open that the kubelet has forgotten": {30 * time.Second, func(p *evidence.Pod) {
 			block(p, ownDevice, published)
 			holder(p, "dd", "", 7, 12*time.Second)

@@ -46,7 +46,7 @@ var Unrecognised = &Rule{
 			"The layers of causes that were looked for and not found are named, and so are the sources that could not be read: nodeagent explain lists the causes of each layer. " +
 			"It is not said for as long as an image for the pod is seen to be downloaded, or the kubelet is seen to delete the files of its emptyDir volumes.",
 		Remedy: "Look at the kubelet's log on the node for this pod (journalctl -u kubelet, line \"Error syncing pod, skipping\"). " +
-			"Save what is known for an issue: kubectl -n nodeagent-system exec NODEAGENT -- /nodeagent capture {pod} (NODEAGENT: its pod on that node).",
+			"Save what is known for an issue: kubectl -n nodeagent-system exec NODEAGENT -- /nodeagent capture {podnamespace}/{podname} (NODEAGENT: its pod on that node).",
 		Danger: "Do not force-delete before you know what holds it: the processes, volumes and addresses may still be in use.",
 		Families: []Family{
 			{
@@ -61,7 +61,7 @@ var Unrecognised = &Rule{
 					"Or it stops the pod since before the deletion, as for an eviction, or somebody has changed the specification since.",
 				Remedy: "On the node: look at the kubelet's log for this pod (journalctl -u kubelet): what it began before the deletion, and has not ended. " +
 					"If nothing is under way there, systemctl restart kubelet has it list its pods anew, and containers keep running. " +
-					"Save what is known first: kubectl -n nodeagent-system exec NODEAGENT -- /nodeagent capture {pod} (NODEAGENT: its pod on that node).",
+					"Save what is known first: kubectl -n nodeagent-system exec NODEAGENT -- /nodeagent capture {podnamespace}/{podname} (NODEAGENT: its pod on that node).",
 			},
 			{
 				Name: noHolder,
@@ -69,7 +69,7 @@ var Unrecognised = &Rule{
 					"or the kubelet fails for another reason.",
 				Remedy: "On the node: the kubelet's log has the reason of each attempt (journalctl -u kubelet, lines with UnmountVolume). If it says that the target is busy: losetup -a shows loop devices, swapon --show files for swapping, exportfs -v what is exported, " +
 					"and timeout -s KILL 10 grep -l PATH /proc/[0-9]*/maps programs that have mapped a file (PATH: the volume's in the container, and on the node; the maps of a program that hangs may not let their reader go). " +
-					"Save what is known for an issue: kubectl -n nodeagent-system exec NODEAGENT -- /nodeagent capture {pod} (NODEAGENT: its pod on that node).",
+					"Save what is known for an issue: kubectl -n nodeagent-system exec NODEAGENT -- /nodeagent capture {podnamespace}/{podname} (NODEAGENT: its pod on that node).",
 			},
 			{
 				Name: readingHangs,
@@ -84,7 +84,7 @@ var Unrecognised = &Rule{
 					"nodeagent sees the node's kernel only. Whether a process inside hangs, or the virtual machine does, it cannot tell.",
 				Remedy: "On the node: look at the kubelet's log for this pod (journalctl -u kubelet, line \"Error syncing pod, skipping\"), at containerd's log, " +
 					"and whether the runtime's own process runs (qemu-system, cloud-hypervisor, firecracker or runsc-sandbox in ps -eo pid,ppid,stat,args). The runtime's own tools say what happens inside. " +
-					"Save what is known for an issue: kubectl -n nodeagent-system exec NODEAGENT -- /nodeagent capture {pod} (NODEAGENT: its pod on that node).",
+					"Save what is known for an issue: kubectl -n nodeagent-system exec NODEAGENT -- /nodeagent capture {podnamespace}/{podname} (NODEAGENT: its pod on that node).",
 				Danger: "Do not force-delete before you know what holds it. Ending the virtual machine's process ends all of the pod's containers, and may leave devices bound to it.",
 			},
 		},

@@ -8,8 +8,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-	"unicode"
-	"unicode/utf8"
 
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
 )
@@ -21,179 +19,180 @@ var placeholder = regexp.MustCompile(`\{[a-zA-Z]+\}`)
 
 // values are the placeholders that a Doc may use besides its own phrases; ""
 // means that the finding has no such object.
-var values = map[string]func(*Finding) string{
-	"container":   func(f *Finding) string { return foreign(f.Container, 63) },
-	"containers":  func(f *Finding) string { return list(f.Objects.Containers, 150) },
-	"containerid": func(f *Finding) string { return inCommand(f.Objects.ContainerID, "") },
+var values = map[string]func(*Finding) said{
+	"container":   func(f *Finding) said { return foreign(f.Container, 63) },
+	"containers":  func(f *Finding) said { return list(f.Objects.Containers, 150) },
+	"containerid": func(f *Finding) said { return inCommand(f.Objects.ContainerID, "") },
 
 	// The process, and what of it a reader can act on.
-	"program":   func(f *Finding) string { return of(f.Objects.Process, (*Process).program) },
-	"process":   func(f *Finding) string { return of(f.Objects.Process, (*Process).whose) },
-	"pid":       func(f *Finding) string { return of(f.Objects.Process, (*Process).number) },
-	"starttime": func(f *Finding) string { return of(f.Objects.Process, (*Process).start) },
-	"comm": func(f *Finding) string {
+	"program":   func(f *Finding) said { return of(f.Objects.Process, (*Process).program) },
+	"process":   func(f *Finding) said { return of(f.Objects.Process, (*Process).whose) },
+	"pid":       func(f *Finding) said { return of(f.Objects.Process, (*Process).number) },
+	"starttime": func(f *Finding) said { return of(f.Objects.Process, (*Process).start) },
+	"comm": func(f *Finding) said {
 		return cmp.Or(of(f.Objects.Thread, (*Thread).name), of(f.Objects.Process, (*Process).name))
 	},
-	"thread": func(f *Finding) string {
-		return of(f.Objects.Thread, func(t *Thread) string { return number(int64(t.TID)) })
+	"thread": func(f *Finding) said {
+		return of(f.Objects.Thread, func(t *Thread) said { return number(int64(t.TID)) })
 	},
-	"function": func(f *Finding) string { return of(f.Objects.Thread, (*Thread).function) },
-	"syscall": func(f *Finding) string {
-		return of(f.Objects.Thread, func(t *Thread) string { return foreign(t.Syscall, 40) })
+	"function": func(f *Finding) said { return of(f.Objects.Thread, (*Thread).function) },
+	"syscall": func(f *Finding) said {
+		return of(f.Objects.Thread, func(t *Thread) said { return foreign(t.Syscall, 40) })
 	},
-	"state": func(f *Finding) string {
-		return of(f.Objects.Thread, func(t *Thread) string { return foreign(string(t.State), 20) })
+	"state": func(f *Finding) said {
+		return of(f.Objects.Thread, func(t *Thread) said { return foreign(string(t.State), 20) })
 	},
-	"alike":   func(f *Finding) string { return number(int64(f.Objects.Alike)) },
-	"also":    func(f *Finding) string { return f.Objects.also() },
-	"spared":  func(f *Finding) string { return processes(f.Objects.Spared, (*Process).short, "") },
-	"threads": func(f *Finding) string { return count(f.Objects.Alike, "thread") },
+	"alike":   func(f *Finding) said { return number(int64(f.Objects.Alike)) },
+	"also":    func(f *Finding) said { return f.Objects.also() },
+	"spared":  func(f *Finding) said { return processes(f.Objects.Spared, (*Process).short, "") },
+	"threads": func(f *Finding) said { return count(f.Objects.Alike, "thread") },
 
 	// The others.
-	"child":           func(f *Finding) string { return of(f.Objects.Child, (*Process).name) },
-	"childpid":        func(f *Finding) string { return of(f.Objects.Child, (*Process).number) },
-	"childstarttime":  func(f *Finding) string { return of(f.Objects.Child, (*Process).start) },
-	"foreground":      func(f *Finding) string { return of(f.Objects.Foreground, (*Process).name) },
-	"foregroundpid":   func(f *Finding) string { return of(f.Objects.Foreground, (*Process).number) },
-	"tracer":          func(f *Finding) string { return of(f.Objects.Tracer, (*Process).whose) },
-	"tracerpid":       func(f *Finding) string { return of(f.Objects.Tracer, (*Process).number) },
-	"tracerstarttime": func(f *Finding) string { return of(f.Objects.Tracer, (*Process).start) },
-	"member":          func(f *Finding) string { return of(f.Objects.Member, (*Process).name) },
-	"memberpid":       func(f *Finding) string { return of(f.Objects.Member, (*Process).number) },
-	"memberstate": func(f *Finding) string {
-		return of(f.Objects.Member, func(p *Process) string { return string(p.State) })
+	"child":           func(f *Finding) said { return of(f.Objects.Child, (*Process).name) },
+	"childpid":        func(f *Finding) said { return of(f.Objects.Child, (*Process).number) },
+	"childstarttime":  func(f *Finding) said { return of(f.Objects.Child, (*Process).start) },
+	"foreground":      func(f *Finding) said { return of(f.Objects.Foreground, (*Process).name) },
+	"foregroundpid":   func(f *Finding) said { return of(f.Objects.Foreground, (*Process).number) },
+	"tracer":          func(f *Finding) said { return of(f.Objects.Tracer, (*Process).whose) },
+	"tracerpid":       func(f *Finding) said { return of(f.Objects.Tracer, (*Process).number) },
+	"tracerstarttime": func(f *Finding) said { return of(f.Objects.Tracer, (*Process).start) },
+	"member":          func(f *Finding) said { return of(f.Objects.Member, (*Process).name) },
+	"memberpid":       func(f *Finding) said { return of(f.Objects.Member, (*Process).number) },
+	"memberstate": func(f *Finding) said {
+		return of(f.Objects.Member, func(p *Process) said { return foreign(string(p.State), 20) })
 	},
-	"parent":          func(f *Finding) string { return of(f.Objects.Parent, (*Process).whose) },
-	"parentpid":       func(f *Finding) string { return of(f.Objects.Parent, (*Process).number) },
-	"parentstarttime": func(f *Finding) string { return of(f.Objects.Parent, (*Process).start) },
+	"parent":          func(f *Finding) said { return of(f.Objects.Parent, (*Process).whose) },
+	"parentpid":       func(f *Finding) said { return of(f.Objects.Parent, (*Process).number) },
+	"parentstarttime": func(f *Finding) said { return of(f.Objects.Parent, (*Process).start) },
 
 	// What is waited for.
-	"mountpoint": func(f *Finding) string {
-		return of(f.Objects.Mount, func(m *Mount) string { return foreign(cmp.Or(m.HostPoint, m.Point), 200) })
+	"mountpoint": func(f *Finding) said {
+		return of(f.Objects.Mount, func(m *Mount) said { return foreign(cmp.Or(m.HostPoint, m.Point), 200) })
 	},
 	// Where the node sees it, for a command, and the number by which it is found
 	// where that cannot stand in one.
-	"hostmount": func(f *Finding) string {
-		return of(f.Objects.Mount, func(m *Mount) string { return inCommand(m.HostPoint, "/") })
+	"hostmount": func(f *Finding) said {
+		return of(f.Objects.Mount, func(m *Mount) said { return inCommand(m.HostPoint, "/") })
 	},
-	"mountnumber": func(f *Finding) string {
-		return of(f.Objects.Mount, func(m *Mount) string { return inCommand(m.Device, "") })
+	"mountnumber": func(f *Finding) said {
+		return of(f.Objects.Mount, func(m *Mount) said { return inCommand(m.Device, "") })
 	},
-	"point": func(f *Finding) string {
-		return of(f.Objects.Mount, func(m *Mount) string { return foreign(m.Point, 180) })
+	"point": func(f *Finding) said {
+		return of(f.Objects.Mount, func(m *Mount) said { return foreign(m.Point, 180) })
 	},
-	"fstype": func(f *Finding) string {
-		return of(f.Objects.Mount, func(m *Mount) string { return foreign(m.Type, 40) })
+	"fstype": func(f *Finding) said {
+		return of(f.Objects.Mount, func(m *Mount) said { return foreign(m.Type, 40) })
 	},
-	"protocol": func(f *Finding) string { return of(f.Objects.Mount, func(m *Mount) string { return m.Family }) },
-	"source": func(f *Finding) string {
-		return of(f.Objects.Mount, func(m *Mount) string { return foreign(m.Source, 120) })
+	"protocol": func(f *Finding) said {
+		return of(f.Objects.Mount, func(m *Mount) said { return foreign(m.Family, 20) })
 	},
-	"server": func(f *Finding) string {
-		return of(f.Objects.Mount, func(m *Mount) string { return foreign(cmp.Or(m.Server, m.Source), 120) })
+	"source": func(f *Finding) said {
+		return of(f.Objects.Mount, func(m *Mount) said { return foreign(m.Source, 120) })
 	},
-	"volume": func(f *Finding) string {
-		return of(f.Objects.Mount, func(m *Mount) string { return f.Objects.volume(m.Volume) })
+	"server": func(f *Finding) said {
+		return of(f.Objects.Mount, func(m *Mount) said { return foreign(cmp.Or(m.Server, m.Source), 120) })
 	},
-	"innertype": func(f *Finding) string {
-		return of(f.Objects.Inner, func(m *Mount) string { return foreign(m.Type, 40) })
+	"volume": func(f *Finding) said {
+		return of(f.Objects.Mount, func(m *Mount) said { return f.Objects.volume(m.Volume) })
 	},
-	"innersource": func(f *Finding) string {
-		return of(f.Objects.Inner, func(m *Mount) string { return foreign(m.Source, 120) })
+	"innertype": func(f *Finding) said {
+		return of(f.Objects.Inner, func(m *Mount) said { return foreign(m.Type, 40) })
 	},
-	"innerpoint": func(f *Finding) string {
-		return of(f.Objects.Inner, func(m *Mount) string { return inCommand(m.HostPoint, "/") })
+	"innersource": func(f *Finding) said {
+		return of(f.Objects.Inner, func(m *Mount) said { return foreign(m.Source, 120) })
 	},
-	"mapped":      func(f *Finding) string { return argument(f.Objects.Device) },
-	"via":         func(f *Finding) string { return f.Objects.Via },
-	"volumes":     func(f *Finding) string { return f.Objects.volumes() },
-	"claims":      func(f *Finding) string { return list(f.Objects.Claims, 150) },
-	"plugin":      func(f *Finding) string { return foreign(f.Objects.Plugin, 80) },
-	"driver":      func(f *Finding) string { return foreign(f.Objects.Driver, 80) },
-	"driverpod":   func(f *Finding) string { return foreign(f.Objects.DriverPod, 120) },
-	"driverstate": func(f *Finding) string { return f.Objects.DriverState },
-	"code":        func(f *Finding) string { return foreign(f.Objects.Code, 40) },
-	"connection":  func(f *Finding) string { return of(f.Objects.Mount, (*Mount).connection) },
-	"silence":     func(f *Finding) string { return of(f.Objects.Mount, (*Mount).silence) },
-	"mapper": func(f *Finding) string {
-		return of(f.Objects.Mount, func(m *Mount) string { return inCommand(m.Mapper, "") })
+	"innerpoint": func(f *Finding) said {
+		return of(f.Objects.Inner, func(m *Mount) said { return inCommand(m.HostPoint, "/") })
 	},
-	"details": func(f *Finding) string {
-		return of(f.Objects.Mount, func(m *Mount) string { return m.details(f.Objects.volume(m.Volume)) })
+	"mapped":      func(f *Finding) said { return argument(f.Objects.Device) },
+	"via":         func(f *Finding) said { return own(f.Objects.Via) },
+	"volumes":     func(f *Finding) said { return f.Objects.volumes() },
+	"claims":      func(f *Finding) said { return list(f.Objects.Claims, 150) },
+	"plugin":      func(f *Finding) said { return foreign(f.Objects.Plugin, 80) },
+	"driver":      func(f *Finding) said { return foreign(f.Objects.Driver, 80) },
+	"driverpod":   func(f *Finding) said { return foreign(f.Objects.DriverPod, 120) },
+	"driverstate": func(f *Finding) said { return own(f.Objects.DriverState) },
+	"code":        func(f *Finding) said { return foreign(f.Objects.Code, 40) },
+	"connection":  func(f *Finding) said { return of(f.Objects.Mount, (*Mount).connection) },
+	"silence":     func(f *Finding) said { return of(f.Objects.Mount, (*Mount).silence) },
+	"mapper": func(f *Finding) said {
+		return of(f.Objects.Mount, func(m *Mount) said { return inCommand(m.Mapper, "") })
 	},
-	"device":  func(f *Finding) string { return foreign(f.Objects.Device, 40) },
-	"logical": func(f *Finding) string { return foreign(f.Objects.Logical, 80) },
-	"rest":    func(f *Finding) string { return arguments(f.Objects.Rest, 120) },
-	"cgroup":  func(f *Finding) string { return inCommand(strings.TrimPrefix(f.Objects.Cgroup, "/"), "") },
-	"target":  func(f *Finding) string { return foreign(f.Objects.CorePattern, 120) },
+	"details": func(f *Finding) said {
+		return of(f.Objects.Mount, func(m *Mount) said { return m.details(f.Objects.volume(m.Volume)) })
+	},
+	"device":  func(f *Finding) said { return foreign(f.Objects.Device, 40) },
+	"logical": func(f *Finding) said { return foreign(f.Objects.Logical, 80) },
+	"rest":    func(f *Finding) said { return arguments(f.Objects.Rest, 120) },
+	"cgroup":  func(f *Finding) said { return inCommand(strings.TrimPrefix(f.Objects.Cgroup, "/"), "") },
+	"target":  func(f *Finding) said { return foreign(f.Objects.CorePattern, 120) },
 
-	"daemon": func(f *Finding) string { return foreign(f.Objects.Daemon, 120) },
-	"error":  func(f *Finding) string { return quoted(f.Objects.Error, 300) },
+	"daemon": func(f *Finding) said { return foreign(f.Objects.Daemon, 120) },
+	"error":  func(f *Finding) said { return quoted(f.Objects.Error, 300) },
 
-	"signal":     func(f *Finding) string { return f.Objects.Signal },
-	"handled":    func(f *Finding) string { return f.Objects.Handled },
-	"deadline":   func(f *Finding) string { return clock(f.Objects.Deadline) },
-	"since":      func(f *Finding) string { return dated(f.Objects.Since, f.Objects.Deadline) },
-	"until":      func(f *Finding) string { return dated(f.Objects.Until, f.Objects.Deadline) },
-	"list":       func(f *Finding) string { return f.Objects.List },
-	"sleep":      func(f *Finding) string { return seconds(f.Objects.SleepSeconds) },
-	"port":       func(f *Finding) string { return number(int64(f.Objects.Port)) },
-	"ended":      func(f *Finding) string { return clock(f.Objects.Ended) },
-	"grace":      func(f *Finding) string { return seconds(f.Objects.GraceSeconds) },
-	"cpulimit":   func(f *Finding) string { return processors(f.Objects.CPULimitMillis) },
-	"cpuused":    func(f *Finding) string { return processors(f.Objects.CPUUsedMillis) },
-	"memoryhigh": func(f *Finding) string { return mebibytes(f.Objects.MemoryHigh) },
+	"signal":     func(f *Finding) said { return own(f.Objects.Signal) },
+	"handled":    func(f *Finding) said { return own(f.Objects.Handled) },
+	"deadline":   func(f *Finding) said { return clock(f.Objects.Deadline) },
+	"since":      func(f *Finding) said { return dated(f.Objects.Since, f.Objects.Deadline) },
+	"until":      func(f *Finding) said { return dated(f.Objects.Until, f.Objects.Deadline) },
+	"list":       func(f *Finding) said { return own(f.Objects.List) },
+	"sleep":      func(f *Finding) said { return seconds(f.Objects.SleepSeconds) },
+	"port":       func(f *Finding) said { return number(int64(f.Objects.Port)) },
+	"ended":      func(f *Finding) said { return clock(f.Objects.Ended) },
+	"grace":      func(f *Finding) said { return seconds(f.Objects.GraceSeconds) },
+	"cpulimit":   func(f *Finding) said { return processors(f.Objects.CPULimitMillis) },
+	"cpuused":    func(f *Finding) said { return processors(f.Objects.CPUUsedMillis) },
+	"memoryhigh": func(f *Finding) said { return mebibytes(f.Objects.MemoryHigh) },
 
-	"command": func(f *Finding) string { return foreign(f.Objects.Command, 60) },
+	"command": func(f *Finding) said { return foreign(f.Objects.Command, 60) },
 
-	"image": func(f *Finding) string { return quoted(f.Objects.Image, 120) },
-	"limit": func(f *Finding) string { return number(f.Objects.Limit) },
-	"size":  func(f *Finding) string { return mebibytes(f.Objects.Limit) },
-	"dir":   func(f *Finding) string { return foreign(f.Objects.Dir, 120) },
-	"root":  func(f *Finding) string { return inCommand(f.Objects.Dir, "/") },
+	"image": func(f *Finding) said { return quoted(f.Objects.Image, 120) },
+	"limit": func(f *Finding) said { return number(f.Objects.Limit) },
+	"size":  func(f *Finding) said { return mebibytes(f.Objects.Limit) },
+	"dir":   func(f *Finding) said { return foreign(f.Objects.Dir, 120) },
+	"root":  func(f *Finding) said { return inCommand(f.Objects.Dir, "/") },
 
-	"kernel":     func(f *Finding) string { return foreign(f.Objects.Kernel, 60) },
-	"containerd": func(f *Finding) string { return foreign(f.Objects.Containerd, 40) },
-	"issue":      func(f *Finding) string { return f.Objects.Issue },
-	"fixed":      func(f *Finding) string { return f.Objects.FixedIn },
+	"kernel":     func(f *Finding) said { return foreign(f.Objects.Kernel, 60) },
+	"containerd": func(f *Finding) said { return foreign(f.Objects.Containerd, 40) },
+	"issue":      func(f *Finding) said { return own(f.Objects.Issue) },
+	"fixed":      func(f *Finding) said { return foreign(f.Objects.FixedIn, 20) },
 
-	"finalizers": func(f *Finding) string { return finalizers(f.Objects.Finalizers) },
-	"domain":     func(f *Finding) string { return domain(f.Objects.Finalizers) },
-	"manager":    func(f *Finding) string { return quoted(f.Objects.Manager, 80) },
-	"changed":    func(f *Finding) string { return day(f.Objects.Changed) },
+	"finalizers": func(f *Finding) said { return finalizers(f.Objects.Finalizers) },
+	"domain":     func(f *Finding) said { return domain(f.Objects.Finalizers) },
+	"manager":    func(f *Finding) said { return quoted(f.Objects.Manager, 80) },
+	"changed":    func(f *Finding) said { return day(f.Objects.Changed) },
 
-	"refuser": func(f *Finding) string { return of(f.Objects.Refuser, (*Refuser).said) },
+	"refuser": func(f *Finding) said { return of(f.Objects.Refuser, (*Refuser).said) },
 
-	"pod": func(f *Finding) string { return f.Objects.Pod },
-	"podnamespace": func(f *Finding) string {
+	"podnamespace": func(f *Finding) said {
 		namespace, _, _ := strings.Cut(f.Objects.Pod, "/")
 		return argument(namespace)
 	},
-	"podname": func(f *Finding) string {
+	"podname": func(f *Finding) said {
 		_, name, _ := strings.Cut(f.Objects.Pod, "/")
 		return argument(name)
 	},
-	"node": func(f *Finding) string { return argument(f.Objects.Node) },
-	"left": func(f *Finding) string {
-		return strings.Replace(list(f.Objects.Left, 200), LeftCgroup, "its "+LeftCgroup, 1)
+	"node": func(f *Finding) said { return argument(f.Objects.Node) },
+	"left": func(f *Finding) said {
+		return said(strings.Replace(string(list(f.Objects.Left, 200)), LeftCgroup, "its "+LeftCgroup, 1))
 	},
-	"layers": func(f *Finding) string { return list(f.Objects.RuledOut, 200) },
-	"partly": func(f *Finding) string { return list(f.Objects.PartlyRuledOut, 200) },
-	"unread": func(f *Finding) string { return list(f.Objects.Unread, 200) },
-	"scarce": func(f *Finding) string { return list(f.Objects.Scarce, 40) },
-	"runtimes": func(f *Finding) string {
-		said := make([]string, len(f.Objects.Runtimes))
+	"layers": func(f *Finding) said { return list(f.Objects.RuledOut, 200) },
+	"partly": func(f *Finding) said { return list(f.Objects.PartlyRuledOut, 200) },
+	"unread": func(f *Finding) said { return list(f.Objects.Unread, 200) },
+	"scarce": func(f *Finding) said { return list(f.Objects.Scarce, 40) },
+	"runtimes": func(f *Finding) said {
+		names := make([]said, len(f.Objects.Runtimes))
 		for i, r := range f.Objects.Runtimes {
-			said[i] = runtimeName(r)
+			names[i] = runtimeName(r)
 		}
-		return bound(strings.Join(said, ", "), 160)
+		return join(names, ", ", 160)
 	},
-	"views": func(f *Finding) string {
-		said := make([]string, len(f.Objects.Views))
+	"views": func(f *Finding) said {
+		views := make([]said, len(f.Objects.Views))
 		for i := range f.Objects.Views {
-			said[i] = f.Objects.Views[i].said()
+			views[i] = f.Objects.Views[i].said()
 		}
-		return bound(strings.Join(said, "; "), 240)
+		return join(views, "; ", 240)
 	},
 }
 
@@ -309,7 +308,7 @@ func (d *Doc) value(name string, f *Finding) (string, bool) {
 			return "", false
 		}
 		v := get(f)
-		return v, v != ""
+		return string(v), v != ""
 	}
 	for _, c := range choices {
 		if f.is(c.Variant) && d.complete(c.Text, f) {
@@ -337,7 +336,7 @@ func (d *Doc) phrase(name string) ([]Choice, bool) {
 }
 
 // of applies words to an object, "" when there is none.
-func of[T any](o *T, words func(*T) string) string {
+func of[T any](o *T, words func(*T) said) said {
 	if o == nil {
 		return ""
 	}
@@ -346,31 +345,31 @@ func of[T any](o *T, words func(*T) string) string {
 
 const commLength = 40
 
-func (p *Process) name() string   { return foreign(p.Comm, commLength) }
-func (p *Process) number() string { return number(int64(p.PID)) }
+func (p *Process) name() said   { return foreign(p.Comm, commLength) }
+func (p *Process) number() said { return number(int64(p.PID)) }
 
 // start is for a command: nobody sends a signal to the node's first process.
-func (p *Process) start() string {
+func (p *Process) start() said {
 	if p.PID <= 1 || p.Start == 0 {
 		return ""
 	}
-	return strconv.FormatUint(p.Start, 10)
+	return said(strconv.FormatUint(p.Start, 10))
 }
 
 // program is the name of what the process was started as.
-func (p *Process) program() string { return foreign(cmp.Or(p.Program, p.Comm), 80) }
+func (p *Process) program() said { return foreign(cmp.Or(p.Program, p.Comm), 80) }
 
 // whose names a process by its comm and PID, and by whose it is.
-func (p *Process) whose() string {
+func (p *Process) whose() said {
 	switch pid := "PID " + p.number(); {
 	case p.Comm == "":
 		return pid
 	case p.Pod != "" && p.PodUID != "":
-		return p.name() + " (" + pid + ", of another pod of this name, with UID " + p.PodUID + ")"
+		return p.name() + " (" + pid + ", of another pod of this name, with UID " + foreign(p.PodUID, 64) + ")"
 	case p.Pod != "":
 		return p.name() + " (" + pid + ", of pod " + foreign(p.Pod, 120) + ")"
 	case p.PodUID != "":
-		return p.name() + " (" + pid + ", of the pod with UID " + p.PodUID + ")"
+		return p.name() + " (" + pid + ", of the pod with UID " + foreign(p.PodUID, 64) + ")"
 	case p.Unit != "":
 		return p.name() + " (" + pid + ", of " + foreign(p.Unit, 80) + ")"
 	case p.Container == sandboxName:
@@ -383,7 +382,7 @@ func (p *Process) whose() string {
 }
 
 // short names a process where there is no room for whose it is: a remedy is cut at its end.
-func (p *Process) short() string {
+func (p *Process) short() said {
 	if p.Comm == "" {
 		return p.whose()
 	}
@@ -391,7 +390,7 @@ func (p *Process) short() string {
 }
 
 // also names the first of the other processes, and counts the rest.
-func (o *Objects) also() string {
+func (o *Objects) also() said {
 	if len(o.Others) == 0 {
 		return ""
 	}
@@ -408,35 +407,38 @@ func (o *Objects) also() string {
 }
 
 // processes names processes, and says what else there is.
-func processes(all []*Process, name func(*Process) string, rest string) string {
-	said := make([]string, 0, len(all)+1)
+func processes(all []*Process, name func(*Process) said, rest said) said {
+	names := make([]said, 0, len(all)+1)
 	for _, p := range all {
-		said = append(said, name(p))
+		names = append(names, name(p))
 	}
 	if rest != "" {
-		said = append(said, rest)
+		names = append(names, rest)
 	}
-	if n := len(said); n > 1 {
-		said = append(said[:n-2], said[n-2]+" and "+said[n-1])
+	if n := len(names); n > 1 {
+		names = append(names[:n-2], names[n-2]+" and "+names[n-1])
 	}
-	return strings.Join(said, ", ")
+	return join(names, ", ", 500)
 }
 
-func (t *Thread) name() string { return foreign(t.Comm, commLength) }
+func (t *Thread) name() said { return foreign(t.Comm, commLength) }
 
-func (t *Thread) function() string { return cmp.Or(foreign(t.Function, 80), "an unknown function") }
+func (t *Thread) function() said { return cmp.Or(foreign(t.Function, 80), "an unknown function") }
 
 // connection is the number of a FUSE mount's connection: the second part of its
 // device number (Documentation/filesystems/fuse.rst).
-func (m *Mount) connection() string {
+func (m *Mount) connection() said {
 	_, minor, _ := strings.Cut(m.Device, ":")
-	return minor
+	if n, err := strconv.Atoi(minor); err == nil {
+		return number(int64(n))
+	}
+	return ""
 }
 
 // silence says what supports that the server does not answer. Numbers are left
 // out, because they change while a pod is stuck.
-func (m *Mount) silence() string {
-	var s []string
+func (m *Mount) silence() said {
+	var s []said
 	if m.Unanswered {
 		s = append(s, "requests without an answer")
 	}
@@ -446,13 +448,13 @@ func (m *Mount) silence() string {
 	case m.OutOfReach:
 		s = append(s, "no TCP connection")
 	}
-	return strings.Join(s, ", ")
+	return join(s, ", ", 500)
 }
 
 // details are what helps to find a mount, and to believe that it hangs. volume is what its
 // volume is called.
-func (m *Mount) details(volume string) string {
-	var s []string
+func (m *Mount) details(volume said) said {
+	var s []said
 	if m.HostPoint != "" && m.HostPoint != m.Point {
 		s = append(s, "on the node "+foreign(m.HostPoint, 150))
 	}
@@ -468,23 +470,23 @@ func (m *Mount) details(volume string) string {
 	if m.KernelThread != "" {
 		s = append(s, "for which the kernel's thread "+foreign(m.KernelThread, commLength)+" waits too")
 	}
-	return strings.Join(s, ", ")
+	return join(s, ", ", 500)
 }
 
 // volumes names the volumes of a finding.
-func (o *Objects) volumes() string {
+func (o *Objects) volumes() said {
 	if len(o.Claimed) == 0 {
 		return list(o.Volumes, 150)
 	}
-	said := make([]string, len(o.Volumes))
+	names := make([]said, len(o.Volumes))
 	for i, name := range o.Volumes {
-		said[i] = o.volume(name)
+		names[i] = o.volume(name)
 	}
-	return bound(strings.Join(said, ", "), 300)
+	return join(names, ", ", 300)
 }
 
 // volume names a volume: as in the pod's specification where that is certain.
-func (o *Objects) volume(name string) string {
+func (o *Objects) volume(name string) said {
 	i := slices.IndexFunc(o.Claimed, func(c Claimed) bool { return c.Volume == name })
 	if i < 0 {
 		return foreign(name, 80)
@@ -497,21 +499,24 @@ func (o *Objects) volume(name string) string {
 }
 
 // name is what the specification calls a volume of one claim, which can have several.
-func (c *Claimed) name() string { return either(c.Names, 60) }
+func (c *Claimed) name() said { return either(c.Names, 60) }
 
 // either names several things of which it is one.
-func either(names []string, n int) string {
-	said := make([]string, len(names))
+func either(names []string, n int) said {
+	all := make([]said, len(names))
 	for i, name := range names {
-		said[i] = foreign(name, n)
+		all[i] = foreign(name, n)
 	}
-	return bound(strings.Join(said, " or "), n)
+	return join(all, " or ", n)
 }
 
 // runtimeName is what is said of a runtime: containerd's name of it, and the project that it is
 // of, where the name is one that its documentation gives it.
-func runtimeName(name string) string {
-	for _, of := range []struct{ part, project string }{{"kata", "Kata Containers"}, {"runsc", "gVisor"}, {"firecracker", "Firecracker"}} {
+func runtimeName(name string) said {
+	for _, of := range []struct {
+		part    string
+		project said
+	}{{"kata", "Kata Containers"}, {"runsc", "gVisor"}, {"firecracker", "Firecracker"}} {
 		if strings.Contains(name, of.part) {
 			return foreign(name, 80) + " (" + of.project + ")"
 		}
@@ -521,20 +526,20 @@ func runtimeName(name string) string {
 
 // said is what is said of a container. The number of its threads is left out: it may change
 // while a pod is stuck.
-func (v *View) said() string {
-	processes := "processes"
+func (v *View) said() said {
+	processes := said("processes")
 	if v.Tasks == 0 {
 		processes = "no process"
 	}
-	shim := ""
+	shim := said("")
 	if v.Shim != "" {
-		shim = "the shim: " + v.Shim + ", "
+		shim = "the shim: " + own(v.Shim) + ", "
 	}
-	return foreign(v.Container, 63) + " (containerd's record: " + string(v.Record) + ", " + shim + "the kernel: " + processes + ")"
+	return foreign(v.Container, 63) + " (containerd's record: " + foreign(string(v.Record), 20) + ", " + shim + "the kernel: " + processes + ")"
 }
 
 // said names a webhook, or a policy.
-func (r *Refuser) said() string {
+func (r *Refuser) said() said {
 	if r.Webhook != "" {
 		return "the webhook " + quoted(r.Webhook, 100)
 	}
@@ -542,19 +547,19 @@ func (r *Refuser) said() string {
 }
 
 // finalizers names finalizers.
-func finalizers(all []string) string {
+func finalizers(all []string) said {
 	switch len(all) {
 	case 0:
 		return ""
 	case 1:
-		return bound("finalizer "+all[0], 200)
+		return "finalizer " + foreign(all[0], 180)
 	}
-	return bound("finalizers "+strings.Join(all, ", "), 200)
+	return "finalizers " + list(all, 180)
 }
 
 // domain is that of the first finalizer, which by convention names its
 // controller.
-func domain(all []string) string {
+func domain(all []string) said {
 	if len(all) == 0 {
 		return ""
 	}
@@ -563,144 +568,65 @@ func domain(all []string) string {
 }
 
 // clock is how messages tell a moment: it does not grow while a pod is stuck.
-func clock(t time.Time) string {
+func clock(t time.Time) said {
 	if t.IsZero() {
 		return ""
 	}
-	return t.UTC().Format("15:04:05 UTC")
+	return said(t.UTC().Format("15:04:05 UTC"))
 }
 
 // day is clock of a moment that may be days ago.
-func day(t time.Time) string {
+func day(t time.Time) said {
 	if t.IsZero() {
 		return ""
 	}
-	return t.UTC().Format("2006-01-02 15:04:05 UTC")
+	return said(t.UTC().Format("2006-01-02 15:04:05 UTC"))
 }
 
 // dated is the same of a moment that may be of another day than what the reader knows.
-func dated(t, known time.Time) string {
+func dated(t, known time.Time) said {
 	if t.IsZero() || known.IsZero() || t.UTC().Format(time.DateOnly) == known.UTC().Format(time.DateOnly) {
 		return clock(t)
 	}
 	return day(t)
 }
 
-func seconds(n int64) string {
+func seconds(n int64) said {
 	if n == 0 {
 		return ""
 	}
-	return (time.Duration(n) * time.Second).String()
+	return said((time.Duration(n) * time.Second).String())
 }
 
 // processors says thousandths of a processor in words.
-func processors(millis int64) string {
+func processors(millis int64) said {
 	if millis == 0 {
 		return ""
 	}
-	return fmt.Sprintf("%d.%02d processors", millis/1000, millis%1000/10)
+	return said(fmt.Sprintf("%d.%02d processors", millis/1000, millis%1000/10))
 }
 
-func mebibytes(n int64) string {
+func mebibytes(n int64) said {
 	if n == 0 {
 		return ""
 	}
-	return fmt.Sprintf("%d MiB", n>>20)
+	return said(fmt.Sprintf("%d MiB", n>>20))
 }
 
-func number(n int64) string {
+func number(n int64) said {
 	if n == 0 {
 		return ""
 	}
-	return strconv.FormatInt(n, 10)
+	return said(strconv.FormatInt(n, 10))
 }
 
 // count says a number of things in words, as in 1 thread or 2 threads.
-func count(n int, thing string) string {
+func count(n int, thing said) said {
 	switch n {
 	case 0:
 		return ""
 	case 1:
 		return "1 " + thing
 	}
-	return strconv.Itoa(n) + " " + thing + "s"
-}
-
-func list[S ~string](all []S, n int) string {
-	names := make([]string, len(all))
-	for i, s := range all {
-		names[i] = foreign(string(s), n)
-	}
-	return bound(strings.Join(names, ", "), n)
-}
-
-// foreign is how a text that others chose stands in ours: at most n bytes of it,
-// and quoted where it holds what cannot be printed, or has words and could be taken
-// for ours.
-func foreign(s string, n int) string {
-	if !utf8.ValidString(s) || strings.Contains(s, " ") || strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) }) {
-		return quoted(s, n)
-	}
-	return bound(s, n)
-}
-
-// quoted is how a sentence that others wrote stands in ours: at most n bytes of it, in
-// quotation marks; "" when there is none.
-func quoted(s string, n int) string {
-	if s == "" {
-		return ""
-	}
-	if s = strconv.Quote(s); len(s) > n {
-		s = bound(s, n-1) + `"`
-	}
-	return s
-}
-
-// inCommand returns a text that others chose for use in a command that a person may
-// paste into a shell as root: only in full, and only when it begins as expected and
-// consists of what no shell gives a meaning to. Else it returns "", and there is no
-// command.
-func inCommand(s, prefix string) string {
-	if len(s) > maxInCommand || !plain.MatchString(s) || !strings.HasPrefix(s, prefix) || slices.Contains(strings.Split(s, "/"), "..") {
-		return ""
-	}
-	return s
-}
-
-// argument is inCommand for the name of an object, which is no option.
-func argument(name string) string {
-	if strings.Contains(name, "/") {
-		return ""
-	}
-	return inCommand(name, "")
-}
-
-// arguments names several objects behind a command for all of them, of at most n bytes: "" when
-// one cannot stand in a command.
-func arguments(names []string, n int) string {
-	for _, name := range names {
-		if argument(name) == "" {
-			return ""
-		}
-	}
-	return bound(strings.Join(names, ", "), n)
-}
-
-// maxInCommand leaves room for the rest of a message.
-const maxInCommand = 300
-
-// plain is what no shell gives a meaning to. A tilde has one at the beginning of a
-// word only; the kubelet's directories have it in kubernetes.io~csi.
-var plain = regexp.MustCompile(`^[A-Za-z0-9_./:@%+=,](?:[A-Za-z0-9_./:@%+=,-]|\b~)*$`)
-
-// bound cuts a text to at most n bytes at the boundary of a rune.
-func bound(s string, n int) string {
-	if len(s) <= n {
-		return s
-	}
-	n -= len("…")
-	for n > 0 && s[n]&0xC0 == 0x80 {
-		n--
-	}
-	return s[:n] + "…"
+	return number(int64(n)) + " " + thing + "s"
 }

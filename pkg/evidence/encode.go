@@ -3,23 +3,56 @@ package evidence
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"io"
+	"unicode/utf16"
 )
 
 // Encode writes a pod as JSON that people can read and compare: each element of
 // a list (a container, a control group, a thread, a mount) has one line, and so
 // has each other field of the pod and of its node. Fields stand in the order in
-// which they are declared. Its error is that of w.
+// which they are declared. It is ASCII: what others chose may hold characters that
+// nobody sees or that move the text beside them. Its error is that of w.
 func Encode(w io.Writer, p *Pod) error {
+	compact, err := JSON(p, "")
+	if err != nil {
+		return err
+	}
+	_, err = w.Write(layOut(compact))
+	return err
+}
+
+// JSON returns a value as JSON that is ASCII, with the given indentation.
+func JSON(v any, indent string) ([]byte, error) {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
 	e.SetEscapeHTML(false)
-	if err := e.Encode(p); err != nil {
-		return err
+	e.SetIndent("", indent)
+	if err := e.Encode(v); err != nil {
+		return nil, err
 	}
-	_, err := w.Write(layOut(bytes.TrimSpace(b.Bytes())))
-	return err
+	return ascii(bytes.TrimSpace(b.Bytes())), nil
 }
+
+// ascii escapes what is not ASCII in JSON, which has that in strings only.
+func ascii(text []byte) []byte {
+	if !bytes.ContainsFunc(text, beyond) {
+		return text
+	}
+	var out []byte
+	for _, r := range string(text) {
+		if !beyond(r) {
+			out = append(out, byte(r))
+			continue
+		}
+		for _, u := range utf16.Encode([]rune{r}) {
+			out = fmt.Appendf(out, `\u%04x`, u)
+		}
+	}
+	return out
+}
+
+func beyond(r rune) bool { return r >= 0x7f }
 
 // spreadDepth is how many objects deep fields have lines of their own: those of
 // the pod, of its node, and of the node's services.

@@ -29,6 +29,24 @@ func encoded() *Pod {
 	}
 }
 
+// What nobody sees, or what moves the text beside it, is escaped, and nothing is lost.
+func TestEncodeIsASCII(t *testing.T) {
+	want := &Pod{Name: "a\u202eb\u2800\u00e9\U000e0041\x7f\"\\<"}
+	var b bytes.Buffer
+	if err := Encode(&b, want); err != nil {
+		t.Fatal(err)
+	}
+	for _, text := range []string{b.String(), Line(want, 1<<20)} {
+		if !strings.Contains(text, `a\u202eb\u2800\u00e9\udb40\udc41\u007f\"\\<`) {
+			t.Errorf("the name is not escaped: %s", text)
+		}
+		got := new(Pod)
+		if err := json.Unmarshal([]byte(text), got); err != nil || got.Name != want.Name {
+			t.Errorf("the name is %q after %v", got.Name, err)
+		}
+	}
+}
+
 // The fields are in the order of the declaration, those of a map in that of
 // their names, and each element of a list has one line however long it is.
 func TestEncode(t *testing.T) {

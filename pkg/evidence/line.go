@@ -1,8 +1,6 @@
 package evidence
 
 import (
-	"bytes"
-	"encoding/json"
 	"strconv"
 )
 
@@ -82,12 +80,10 @@ func rank(t *Task) int {
 }
 
 func line(p *Pod, limit int) (string, bool) {
-	var b bytes.Buffer
-	e := json.NewEncoder(&b)
-	e.SetEscapeHTML(false)
-	if e.Encode(p) != nil {
+	compact, err := JSON(p, "")
+	if err != nil {
 		return "", false
 	}
-	text := string(bytes.TrimSpace(b.Bytes()))
+	text := string(compact)
 	return text, len(strconv.Quote(text)) <= limit
 }

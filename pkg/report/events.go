@@ -17,6 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
 	"github.com/nodeagent-io/nodeagent/pkg/verdict"
 )
 
@@ -147,7 +148,7 @@ func (r *Reporter) confirm(ctx context.Context, t time.Time, known verdict.Event
 
 // nodeEvent returns the Event on the node, for a pod whose namespace takes none.
 func (r *Reporter) nodeEvent(s verdict.Subject, t time.Time, cause, text string) *eventsv1.Event {
-	text = cut("Pod "+s.Namespace+"/"+s.Name+": "+text, maxNote)
+	text = cut("Pod "+diagnose.Foreign(s.Namespace+"/"+s.Name, 320)+": "+text, maxNote)
 	return r.event(verdict.Subject{Kind: verdict.Node, Name: r.node}, t, cause, text)
 }
 

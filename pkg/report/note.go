@@ -90,7 +90,7 @@ func alsoFound(d *diagnose.Diagnosis, verdict *diagnose.Finding) string {
 		}
 		name := f.Cause
 		if f.Container != "" {
-			name += " (container " + clean(f.Container) + ")"
+			name += " (container " + diagnose.Foreign(f.Container, 63) + ")"
 		}
 		names = append(names, name)
 	}
@@ -100,8 +100,12 @@ func alsoFound(d *diagnose.Diagnosis, verdict *diagnose.Finding) string {
 // sidecars says of those that wait for the container of the verdict that they do.
 func sidecars(d *diagnose.Diagnosis, f *diagnose.Finding) string {
 	const mostNames = 80
-	after := " stopped after container " + clean(f.Container) + ", or at the deadline."
-	switch names := clean(strings.Join(d.Sidecars, ", ")); len(d.Sidecars) {
+	all := make([]string, len(d.Sidecars))
+	for i, name := range d.Sidecars {
+		all[i] = diagnose.Foreign(name, 63)
+	}
+	after := " stopped after container " + diagnose.Foreign(f.Container, 63) + ", or at the deadline."
+	switch names := strings.Join(all, ", "); len(all) {
 	case 0:
 		return ""
 	case 1:
@@ -145,21 +149,18 @@ func clean(s string) string {
 
 // cut shortens a text to at most n bytes. It leaves whole sentences if that
 // keeps half of the room in use, since half a command is worse than none, else
-// whole words, else whole runes.
+// whole words, and cuts in a quotation only when nothing else is left.
 func cut(s string, n int) string {
 	if len(s) <= n {
 		return s
 	}
 	room := max(n-len(ellipsis), 0)
-	for room > 0 && !utf8.RuneStart(s[room]) {
-		room--
+	for _, end := range []string{". ", " "} {
+		for i := strings.LastIndex(s[:room], end); i >= room/2; i = strings.LastIndex(s[:i], end) {
+			if !diagnose.InQuotation(s[:i]) {
+				return strings.TrimSuffix(s[:i]+end, " ") + ellipsis
+			}
+		}
 	}
-	kept := s[:room]
-	if i := strings.LastIndex(kept, ". "); i >= room/2 {
-		return kept[:i+1] + ellipsis
-	}
-	if i := strings.LastIndexByte(kept, ' '); i >= room/2 {
-		kept = kept[:i]
-	}
-	return kept + ellipsis
+	return diagnose.Cut(s, n, ellipsis)
 }

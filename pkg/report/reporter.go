@@ -70,8 +70,8 @@ func (r *Reporter) ReportGone(ctx context.Context, c *verdict.Case, t time.Time,
 func (r *Reporter) ReportRemains(ctx context.Context, s verdict.Subject, t time.Time, cause, left string) {
 	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
 	defer cancel()
-	text := cut("Pod "+s.Namespace+"/"+s.Name+" (UID "+s.UID+") is deleted, and not gone from this node: "+clean(left)+". The verdict was "+cause+
-		". Remedy: end first what holds it; kubectl -n nodeagent-system exec daemonset/nodeagent -- /nodeagent explain "+cause+" says how. Danger: its volumes and its address may be given to another pod meanwhile.", maxNote)
+	text := cut(who(s)+" is deleted, and not gone from this node: "+left+". The verdict was "+diagnose.Foreign(cause, maxReason)+
+		". Remedy: end first what holds it; the runbook page of the verdict says how (docs/reasons of nodeagent). Danger: its volumes and its address may be given to another pod meanwhile.", maxNote)
 	ev := r.event(verdict.Subject{Kind: verdict.Node, Name: r.node}, t, diagnose.DeletedPodRemains, text)
 	if _, err := r.createOrAdopt(ctx, ev, eventNames(s, diagnose.DeletedPodRemains, r.node), kindNodeEvent); err != nil {
 		r.logFailure("write Event about what a deleted pod has left", s, 1, err)
@@ -83,11 +83,7 @@ func (r *Reporter) ReportRemains(ctx context.Context, s verdict.Subject, t time.
 func (r *Reporter) ReportOrphan(ctx context.Context, s verdict.Subject, t time.Time, left string) {
 	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
 	defer cancel()
-	who := "The pod with UID " + s.UID
-	if s.Name != "" {
-		who = "Pod " + s.Namespace + "/" + s.Name + " (UID " + s.UID + ")"
-	}
-	text := cut(who+" is on this node and not in the API: "+clean(left)+". Remedy: find out what holds it: the kubelet's log names the UID (journalctl -u kubelet). "+
+	text := cut(who(s)+" is on this node and not in the API: "+left+". Remedy: find out what holds it: the kubelet's log names the UID (journalctl -u kubelet). "+
 		"Danger: nothing in the cluster knows of it, so its volumes and its address may be given to another pod.", maxNote)
 	if s.Name == "" {
 		s.Name = "orphan"
@@ -96,6 +92,15 @@ func (r *Reporter) ReportOrphan(ctx context.Context, s verdict.Subject, t time.T
 	if _, err := r.createOrAdopt(ctx, ev, eventNames(s, diagnose.OrphanedPod, r.node), kindNodeEvent); err != nil {
 		r.logFailure("write Event about an orphaned pod", s, 1, err)
 	}
+}
+
+// who names a pod. Of one that nobody has seen in the API the UID is a directory's name.
+func who(s verdict.Subject) string {
+	uid := diagnose.Foreign(s.UID, 64)
+	if s.Name == "" {
+		return "The pod with UID " + uid
+	}
+	return "Pod " + diagnose.Foreign(s.Namespace+"/"+s.Name, 320) + " (UID " + uid + ")"
 }
 
 // logFailure logs the first failure of a row; the metric counts the others.

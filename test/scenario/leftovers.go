@@ -270,7 +270,7 @@ func blockPartitionMounted() bed.Scenario {
 	s.Break = bed.OnNode(held3)
 	s.Proof = loopLeft + " && grep -q ' " + dir + " .* /dev/loop[0-9]*p1 ' /proc/self/mountinfo"
 	s.Cause, s.Family = "BlockVolumeUnmapFailed", "MountInside"
-	s.Says = []string{"locked in phase Volumes", "block volume data (claim ", "the file system on its partition /dev/loop", "p1 (type ext4) is mounted on the node", "umount " + dir}
+	s.Says = []string{"locked in phase Volumes", "block volume data (claim ", "the file system on its partition \"/dev/loop", "p1\" (type ext4) is mounted on the node", "umount " + dir}
 	s.Heal = bed.OnNode("umount " + dir + "\n" + endLoops + runCSI(s.Name))
 	return s
 }

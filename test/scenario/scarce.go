@@ -246,7 +246,7 @@ cat /dev/zero >/var/lib/kubelet/fill || true`),
 		Want: bed.Want{
 			Cause:  "KubeletResourceExhausted",
 			Family: "Space",
-			Says: []string{"all containers have ended", "cannot write its checkpoint of resource claims (dra_manager_state)", "is full (4 MiB, at /var/lib/kubelet)", "df /var/lib/kubelet",
+			Says: []string{"all containers have ended", "cannot write its checkpoint of resource claims (dra_manager_state)", "is full (4 MiB, at \"/var/lib/kubelet\")", "df /var/lib/kubelet",
 				"Do not remove anything in the kubelet's directory by hand"},
 		},
 	}

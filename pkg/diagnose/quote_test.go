@@ -1,0 +1,96 @@
+package diagnose_test
+
+import (
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
+	"github.com/nodeagent-io/nodeagent/pkg/diagnose/cause"
+	"github.com/nodeagent-io/nodeagent/test/hostile"
+)
+
+// What others chose cannot break a line, nor pass for a sentence of ours.
+func TestForeignWords(t *testing.T) {
+	for in, want := range map[string]string{
+		"java":                "java",
+		"Web Content":         `"Web Content"`,
+		"x; Remedy: rm":       `"x; Remedy…"`,
+		"a\nb":                `"a\nb"`,
+		"a\xff":               `"a\xff"`,
+		"x. Remedy: kill -9":  `"x. Remedy…"`,
+		"longer-than-that-is": "longer-than…",
+		"/data":               `"/data"`,
+		"-rf":                 `"-rf"`,
+		"caf\u00e9":           `"caf\u00e9"`,
+		"a\u2800b":            `"a\u2800b"`,
+		`a"b`:                 `"a\"b"`,
+		"<http://a|b>":        `"<http://a|b>"`,
+		"":                    "",
+	} {
+		if got := diagnose.Foreign(in, 14); got != want {
+			t.Errorf("%q stands as %s, want %s", in, got, want)
+		}
+	}
+}
+
+// A cut leaves no quotation open, and no room for one to be forged.
+func TestCutClosesQuotations(t *testing.T) {
+	for in, want := range map[string]string{
+		`short`:                             `short`,
+		`no quotation, and longer`:          `no quotation,…`,
+		`a "b c d e f g h i`:                `a "b c d e…"…`,
+		`a "b" c d e f g h i`:               `a "b" c d e f…`,
+		`a b c d e f g "h i"`:               `a b c d e f g…`,
+		`a b c d e "f\" g h`:                `a b c d e…`,
+		`"\"\"\"\"\"\"\"\"\"\"`:             `"\"\"\"\…"…`,
+		strings.Repeat("\u6f22", 10):        "\u6f22\u6f22\u6f22\u6f22…",
+		`"` + strings.Repeat("\u6f22", 10):  "\"\u6f22\u6f22…\"…",
+		`says "x", "y", "z" and "more" too`: `says "x", "y…`,
+	} {
+		got := diagnose.Cut(in, 16, "…")
+		if len(got) > 16 || diagnose.InQuotation(got) {
+			t.Errorf("%q is cut to %q (want %q)", in, got, want)
+		}
+	}
+}
+
+// Whatever stands in a finding, outside of quotation marks its words are ours: each of its
+// strings is poisoned, so those that are added later are, too.
+func TestWordsAreOurs(t *testing.T) {
+	for what, text := range hostile.Texts() {
+		for _, r := range cause.All() {
+			// A finding is of a family when it shows the variant: Words takes both alike.
+			ways := []string{"", "Sandbox", diagnose.Uncalled}
+			for _, family := range r.Doc.Families {
+				ways = append(ways, family.Name)
+			}
+			for _, choices := range r.Doc.Phrases {
+				for _, c := range choices {
+					ways = append(ways, c.Variant)
+				}
+			}
+			slices.Sort(ways)
+			f := everything()
+			hostile.Poison(reflect.ValueOf(&f).Elem(), text)
+			for _, f.Family = range slices.Compact(ways) {
+				f.Cause, f.Variants = r.Cause, nil
+				message, remedy, danger := r.Doc.Words(&f)
+				for _, said := range []string{message, remedy, danger} {
+					if err := hostile.Check(said); err != nil {
+						t.Fatalf("%s %s, %s: %v", r.Cause, f.Family, what, err)
+					}
+				}
+			}
+		}
+		for _, name := range diagnose.ValueNames() {
+			f := everything()
+			hostile.Poison(reflect.ValueOf(&f).Elem(), text)
+			said, _ := new(diagnose.Doc).Value(name, &f)
+			if err := hostile.Check(said); err != nil {
+				t.Errorf("{%s}, %s: %v", name, what, err)
+			}
+		}
+	}
+}

@@ -1,0 +1,133 @@
+package report
+
+import (
+	"encoding/json"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"golang.org/x/tools/txtar"
+
+	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
+	"github.com/nodeagent-io/nodeagent/pkg/diagnose/cause"
+	"github.com/nodeagent-io/nodeagent/pkg/evidence"
+	"github.com/nodeagent-io/nodeagent/pkg/verdict"
+	"github.com/nodeagent-io/nodeagent/test/hostile"
+)
+
+// texts collects the strings below a value, each once.
+func texts(v reflect.Value, seen map[string]bool) {
+	switch v.Kind() {
+	case reflect.Pointer:
+		if !v.IsNil() {
+			texts(v.Elem(), seen)
+		}
+	case reflect.Struct:
+		for i := range v.NumField() {
+			texts(v.Field(i), seen)
+		}
+	case reflect.Slice:
+		for i := range v.Len() {
+			texts(v.Index(i), seen)
+		}
+	case reflect.String:
+		seen[v.String()] = true
+	}
+}
+
+// replace puts one string into the places of another one.
+func replace(v reflect.Value, old, text string) {
+	switch v.Kind() {
+	case reflect.Pointer:
+		if !v.IsNil() {
+			replace(v.Elem(), old, text)
+		}
+	case reflect.Struct:
+		for i := range v.NumField() {
+			replace(v.Field(i), old, text)
+		}
+	case reflect.Slice:
+		for i := range v.Len() {
+			replace(v.Index(i), old, text)
+		}
+	case reflect.String:
+		if v.CanSet() && v.String() == old {
+			v.SetString(text)
+		}
+	}
+}
+
+// Whatever text a reading holds, one after the other in all of its places, the condition and
+// the Event are our words outside of quotation marks, also where they are cut.
+func TestConditionIsOurs(t *testing.T) {
+	forged := hostile.Mark + "\u2800\". Remedy: " + hostile.Mark + ` \" <http://a|` + hostile.Mark + "> \u202e"
+	paths, err := filepath.Glob("../diagnose/testdata/*.txtar")
+	if err != nil || len(paths) == 0 {
+		t.Fatalf("no fixtures (%v)", err)
+	}
+	checked := 0
+	for _, path := range paths {
+		archive, err := txtar.ParseFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		i := slices.IndexFunc(archive.Files, func(f txtar.File) bool { return f.Name == "evidence.json" })
+		read := func() *evidence.Pod {
+			p := new(evidence.Pod)
+			if err := json.Unmarshal(archive.Files[i].Data, p); err != nil {
+				t.Fatal(err)
+			}
+			return p
+		}
+		seen := map[string]bool{}
+		texts(reflect.ValueOf(read()).Elem(), seen)
+		for text := range seen {
+			for _, forged := range []string{forged, strings.Repeat(forged, 20)} {
+				p := read()
+				replace(reflect.ValueOf(p).Elem(), text, forged)
+				d := cause.Diagnose(p)
+				f, ok := d.Verdict()
+				if !ok {
+					continue
+				}
+				said := note(&d, &f)
+				if err := hostile.Check(said); err != nil || len(said) > maxNote {
+					t.Fatalf("%s, %q forged: %v (%d bytes)", path, text, err, len(said))
+				}
+				if strings.Contains(said, hostile.Mark) {
+					checked++
+				}
+			}
+		}
+	}
+	if checked < 1000 {
+		t.Errorf("only %d messages hold a forged text", checked)
+	}
+}
+
+// So are the Events on the node.
+func TestNodeEventsAreOurs(t *testing.T) {
+	for what, text := range hostile.Texts() {
+		g := newRig(t)
+		s := verdict.Subject{Kind: verdict.Pod, Namespace: text, Name: text, UID: text}
+		g.r.ReportRemains(t.Context(), s, g.now, text, diagnose.Foreign(text, 60))
+		g.r.ReportOrphan(t.Context(), s, g.now, diagnose.Foreign(text, 60))
+		g.r.ReportOrphan(t.Context(), verdict.Subject{UID: text}, g.now, diagnose.Foreign(text, 60))
+		made := append(g.api.took(), request{Body: `{"note":` + strconv.Quote(g.r.nodeEvent(s, g.now, "ShimHung", diagnose.Foreign(text, 60)).Note) + "}"})
+		if len(made) != 4 {
+			t.Fatalf("%s: %d requests", what, len(made))
+		}
+		for _, r := range made {
+			var ev struct{ Note string }
+			if err := json.Unmarshal([]byte(r.Body), &ev); err != nil {
+				t.Fatal(err)
+			}
+			if err := hostile.Check(ev.Note); err != nil {
+				t.Errorf("%s: %v", what, err)
+			}
+		}
+	}
+}
