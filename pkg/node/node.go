@@ -177,6 +177,9 @@ const returnsWithin = time.Second
 func (r *Reader) Round(ctx context.Context, ask Ask) Round {
 	out := &round{reader: r, names: ask.Names, drivers: ask.Drivers, proc: r.Proc.Round()}
 	began := time.Now()
+	if r.Proc.Prober != nil && ask.Names != nil {
+		r.Proc.Prober.Know(ask.Names)
+	}
 	out.node = r.unread()
 	if ask.Earlier != nil {
 		out.node.Pressure = ask.Earlier.Pressure // what it was is all that is known

@@ -49,3 +49,15 @@ func (r *Round) ReadStoppedPlugins(ctx context.Context, kubelet int) ([]evidence
 	})
 	return out, errors.Join(err, hidden)
 }
+
+// unmoved reports whether the task is still in the place where its status was
+// read.
+func (h *Host) unmoved(s *kernfile.TaskStatus) bool {
+	r, err := kernfile.Open(h.Proc)
+	if err != nil {
+		return false
+	}
+	defer r.Close()
+	now, err := r.TaskStatus(s.TID)
+	return err == nil && now.PID == s.PID && now.Comm == s.Comm && now.Switches == s.Switches
+}

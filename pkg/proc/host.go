@@ -114,7 +114,9 @@ func (r *Round) ReadPod(ctx context.Context, p *evidence.Pod) {
 		p.Lack(evidence.Processes, err.Error())
 	}
 	tasks = append(tasks, readFirst(files, p, tasks, uid)...)
-	parents := r.readParents(ctx, files, p, tasks)
+	turns := newSchedule(ctx)
+	defer turns.done()
+	parents := r.readParents(turns.next(forShim), files, p, tasks)
 	// Those that were not found in a control group may have a tracer, or a parent
 	// outside, of their own.
 	more := func(found []kernfile.TaskStatus) {
@@ -131,18 +133,18 @@ func (r *Round) ReadPod(ctx context.Context, p *evidence.Pod) {
 	}
 	more(readEnded(files, parents, tasks))
 	p.TasksRead = time.Now()
-	r.probeSuspects(ctx, p, tasks, parents, t, uid)
-	if held := r.readHeld(ctx, files, p, tasks); len(held) > 0 {
+	r.probeSuspects(turns.next(forSuspects), p, tasks, parents, t, uid)
+	if held := r.readHeld(turns.next(forOther), files, p, tasks); len(held) > 0 {
 		more(held)
 		p.TasksRead = time.Now()
 	}
-	shim, err := r.readDrained(ctx, p, tasks, parents, t)
+	shim, err := r.readDrained(turns.next(forOther), p, tasks, parents, t)
 	if err != nil {
 		p.Lack(evidence.Suspects, fmt.Sprintf("look at the output of the pod's containers: %v", err))
 	}
 	p.Tasks = toTasks(tasks)
 	p.Parents = toTasks(parents)
-	left, err := r.readLeftovers(ctx, files, p, tasks, parents)
+	left, err := r.readLeftovers(turns.next(forOther), files, p, tasks, parents)
 	if err != nil {
 		p.Lack(evidence.Processes, fmt.Sprintf("look for processes that the pod left behind: %v", err))
 	}
@@ -150,9 +152,9 @@ func (r *Round) ReadPod(ctx context.Context, p *evidence.Pod) {
 		p.TasksRead = time.Now()
 	}
 	p.Leftovers = toTasks(left)
-	r.readKept(ctx, files, p, tasks, parents, &shim)
-	r.readImageVolumes(ctx, files, p)
-	down, up, err := r.readPlugins(ctx, files, p, tasks)
+	r.readKept(turns.next(forOther), files, p, tasks, parents, &shim)
+	r.readImageVolumes(turns.next(forOther), files, p)
+	down, up, err := r.readPlugins(turns.next(forOther), files, p, tasks)
 	if err != nil {
 		p.Lack(evidence.Plugins, fmt.Sprintf("look for CNI plugins: %v", err))
 	}
@@ -160,23 +162,23 @@ func (r *Round) ReadPod(ctx context.Context, p *evidence.Pod) {
 		p.TasksRead = time.Now()
 	}
 	p.Plugins, p.NetworkSetup = toTasks(down), toTasks(up)
-	if p.RuntimeCommands, err = r.readCommands(ctx, files, p, tasks, parents, t); err != nil {
+	if p.RuntimeCommands, err = r.readCommands(turns.next(forOther), files, p, tasks, parents, t); err != nil {
 		p.Lack(evidence.RuntimeCommands, fmt.Sprintf("look for commands of the runtime: %v", err))
 	}
 	if len(p.RuntimeCommands) > 0 {
 		p.TasksRead = time.Now()
 	}
-	if p.Requests, err = r.readRequests(ctx, p); err != nil {
+	if p.Requests, err = r.readRequests(turns.next(forOther), p); err != nil {
 		p.Lack(evidence.Requests, fmt.Sprintf("look for the kubelet's requests to the pod: %v", err))
 	}
 	if len(p.Requests) > 0 {
 		p.TasksRead = time.Now()
 	}
-	if p.Shortages, err = r.readShortages(ctx, files, p, parents); err != nil {
+	if p.Shortages, err = r.readShortages(turns.next(forOther), files, p, parents); err != nil {
 		p.Lack(evidence.Limits, fmt.Sprintf("look for limits that are used up: %v", err))
 	}
 	if looksDone(p) && p.Overdue() > 0 {
-		r.readVolumes(ctx, files, p, uid)
+		r.readVolumes(turns.next(forVolumes), files, p, uid)
 	}
 }
 

@@ -159,7 +159,7 @@ func (r *Round) readOutputHolders(ctx context.Context, files *kernfile.Reader, p
 			continue
 		}
 		saw, err := r.writes(ctx, &s, pipes)
-		if err != nil && hidden == nil {
+		if hides(&s, err) && hidden == nil {
 			hidden = err // the others are looked at all the same
 		}
 		if len(saw.Pipes) == 0 {

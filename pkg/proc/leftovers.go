@@ -63,7 +63,7 @@ func (r *Round) readLeftovers(ctx context.Context, files *kernfile.Reader, p *ev
 			return true
 		}
 		held, err := r.holdsPipe(ctx, &s, pipes)
-		if err != nil && hidden == nil {
+		if hides(&s, err) && hidden == nil {
 			hidden = err // the others are looked at all the same
 		}
 		if !held {

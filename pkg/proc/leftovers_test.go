@@ -127,7 +127,8 @@ func TestReadDrained(t *testing.T) {
 		{Kind: evidence.App, ID: "c3", State: evidence.StateRunning, Task: task},
 	}}
 	lives := []kernfile.TaskStatus{{Task: evidence.Task{PID: 1 << 22, TID: 1 << 22, Container: "c3"}}}
-	shim := []kernfile.TaskStatus{{Task: evidence.Task{PID: c.Process.Pid, TID: c.Process.Pid, Owner: ownerShim}}}
+	shim := []kernfile.TaskStatus{stateOf(t, c.Process.Pid)}
+	shim[0].Owner = ownerShim
 	r := newHost(t).Round()
 	if _, err := r.readDrained(t.Context(), p, lives, shim, &tables{Round: r}); err != nil {
 		t.Fatal(err)

@@ -37,9 +37,10 @@ func TestCorePattern(t *testing.T) {
 func TestSeenFunctions(t *testing.T) {
 	root := t.TempDir()
 	kerneltest.Tree(t, root, map[string]string{
-		"7/task/7/stat":  string(kerneltest.File(t, "stat_odd_comm")),
-		"7/task/7/wchan": "request_wait_answer.isra.0",
-		"7/task/7/stack": "[<0>] request_wait_answer.isra.0+0x12f/0x220 [fuse]\n[<0>] fuse_flush.part.0+0x1d2/0x260 [fuse]\n[<0>] do_exit.cold+0x8/0x10\n",
+		"7/task/7/status": "Name:\todd\nState:\tS\nTgid:\t7\nPid:\t7\n",
+		"7/task/7/stat":   string(kerneltest.File(t, "stat_odd_comm")),
+		"7/task/7/wchan":  "request_wait_answer.isra.0",
+		"7/task/7/stack":  "[<0>] request_wait_answer.isra.0+0x12f/0x220 [fuse]\n[<0>] fuse_flush.part.0+0x1d2/0x260 [fuse]\n[<0>] do_exit.cold+0x8/0x10\n",
 	})
 	h := newHost(t)
 	h.Proc = root

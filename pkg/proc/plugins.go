@@ -8,7 +8,6 @@ import (
 	"slices"
 
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
-	"github.com/nodeagent-io/nodeagent/pkg/proc/internal/cgroup"
 	"github.com/nodeagent-io/nodeagent/pkg/proc/internal/kernfile"
 	"github.com/nodeagent-io/nodeagent/pkg/proc/probe"
 )
@@ -68,7 +67,7 @@ type plugins struct {
 // the command, the sandbox and the pod in its environment (CNI specification, section 2). All of
 // /proc is looked at.
 func (r *Round) allPlugins(ctx context.Context, files *kernfile.Reader) (plugins, error) {
-	services, err := r.processes(ctx, files, func(c string) bool { return c == ownerContainerd })
+	services, err := r.office(ctx, files, func(c string) bool { return c == ownerContainerd })
 	if err != nil {
 		return plugins{}, err
 	}
@@ -79,9 +78,6 @@ func (r *Round) allPlugins(ctx context.Context, files *kernfile.Reader) (plugins
 	out := plugins{deletes: make(map[string][]kernfile.TaskStatus), adds: make(map[string][]kernfile.TaskStatus)}
 	asked := 0
 	for i := range services {
-		if uid, _ := cgroup.PodOfPath(readCgroup(files, services[i].PID)); uid != "" {
-			continue // whatever it calls itself
-		}
 		for _, pid := range children[services[i].PID] {
 			s, err := files.TaskStatus(pid)
 			if err != nil || s.PPID != services[i].PID || s.Comm == ownerContainerd {

@@ -57,9 +57,26 @@ func (r *Round) probeMain(ctx context.Context, main *kernfile.TaskStatus, t *tab
 	return r.probe(ctx, main, t, "")
 }
 
+// office returns the processes outside of pods of which the comm is wanted, in order of their IDs.
+// Whoever is found by a name holds an office of the node: a process in a pod may call itself anything.
+func (r *Round) office(ctx context.Context, files *kernfile.Reader, want func(comm string) bool) ([]kernfile.TaskStatus, error) {
+	all, err := r.processes(ctx, files, want)
+	out := all[:0]
+	for i := range all {
+		s := &all[i]
+		s.Cgroup = readCgroup(files, s.PID)
+		if uid, _ := cgroup.PodOfPath(s.Cgroup); uid != "" {
+			continue
+		}
+		s.Owner, _ = owner(&s.Task)
+		out = append(out, *s)
+	}
+	return out, err
+}
+
 // service finds the main thread of a service.
 func (r *Round) service(ctx context.Context, files *kernfile.Reader, comms []string) (*kernfile.TaskStatus, error) {
-	candidates, err := r.processes(ctx, files, func(c string) bool { return slices.Contains(comms, c) })
+	candidates, err := r.office(ctx, files, func(c string) bool { return slices.Contains(comms, c) })
 	if err != nil {
 		return nil, fmt.Errorf("look for process %s: %w", comms[0], err)
 	}
@@ -68,12 +85,6 @@ func (r *Round) service(ctx context.Context, files *kernfile.Reader, comms []str
 	apart := 0 // candidates that are no child of another one
 	for i := range candidates {
 		s := &candidates[i]
-		s.Cgroup = readCgroup(files, s.PID)
-		var container string
-		s.Owner, container = owner(&s.Task)
-		if uid, _ := cgroup.PodOfPath(s.Cgroup); uid != "" || container != "" {
-			continue
-		}
 		if s.State == evidence.Zombie && s.Threads <= 1 {
 			continue // it has ended, and whoever started it has not taken note
 		}
@@ -206,21 +217,19 @@ func (r *Round) shim(ctx context.Context, files *kernfile.Reader, sandboxID stri
 	if r.Prober == nil {
 		return nil, errNoProber
 	}
-	shims, err := r.processes(ctx, files, func(c string) bool { return strings.HasPrefix(c, shimComm) })
+	shims, err := r.office(ctx, files, func(c string) bool { return strings.HasPrefix(c, shimComm) })
 	if err != nil {
 		return nil, err
 	}
 	var hidden error
 	for i := range shims {
 		s := &shims[i]
-		s.Cgroup = readCgroup(files, s.PID)
-		s.Owner, _ = owner(&s.Task)
 		saw, err := r.Prober.Ask(ctx, probe.Shim, r.Proc, &s.Task, s.Owner)
-		if err != nil {
+		if err = complaint(&saw, err, s, "cmdline"); err != nil {
 			if ctx.Err() != nil {
 				return nil, ctx.Err()
 			}
-			hidden = fmt.Errorf("read cmdline of shim %d: %w", s.PID, err)
+			hidden = err
 			continue
 		}
 		if saw.ShimID == sandboxID {

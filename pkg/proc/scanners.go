@@ -39,7 +39,7 @@ func (r *Round) ReadScanners(ctx context.Context) ([]evidence.Task, error) {
 		s.Owner, s.Container = owner(&s.Task)
 		tried = pid
 		saw, err := r.Prober.Ask(ctx, probe.Scanner, r.Proc, &s.Task, s.Owner)
-		if err = complaint(&saw, err, &s, "fdinfo"); err != nil && hidden == nil && ctx.Err() == nil {
+		if err = complaint(&saw, err, &s, "fdinfo"); hides(&s, err) && hidden == nil && ctx.Err() == nil {
 			hidden = err // the others are asked all the same
 		}
 		if ctx.Err() == nil {

@@ -356,7 +356,7 @@ func (h *Host) probe(ctx context.Context, s *kernfile.TaskStatus, t *tables, uid
 	if err != nil && !errors.As(err, &hung) {
 		return fmt.Errorf("probe task %d: %w", s.TID, err)
 	}
-	if saw.Gone {
+	if saw.Gone || !same(s, saw.Was) {
 		return nil
 	}
 	e := &evidence.Probe{
@@ -381,7 +381,7 @@ func (h *Host) probe(ctx context.Context, s *kernfile.TaskStatus, t *tables, uid
 	if e.Mount != nil || e.VolumePath != "" || e.Candidates != nil {
 		// The files were read one after the other. Only of a task that has not
 		// run meanwhile do they tell of one and the same wait.
-		if !h.unmoved(s) {
+		if saw.Is == nil || saw.Is.Comm != s.Comm || saw.Is.Switches != s.Switches {
 			e.Mount, e.Via, e.Indirect, e.VolumePath, e.Relative, e.Candidates = nil, "", false, "", false, nil
 		}
 	}
@@ -419,14 +419,8 @@ func (r reasons) Error() string {
 
 func (r reasons) Unwrap() []error { return r }
 
-// unmoved reports whether the task is still in the place where its status was
-// read.
-func (h *Host) unmoved(s *kernfile.TaskStatus) bool {
-	r, err := kernfile.Open(h.Proc)
-	if err != nil {
-		return false
-	}
-	defer r.Close()
-	now, err := r.TaskStatus(s.TID)
-	return err == nil && now.PID == s.PID && now.Comm == s.Comm && now.Switches == s.Switches
+// same reports whether what the helper has read is of the task of which the status was read before: its number may
+// have gone to another one in between. A task that has another name or parent meanwhile is not known to be the same.
+func same(s *kernfile.TaskStatus, was *probe.Moment) bool {
+	return was != nil && was.PID == s.PID && was.Comm == s.Comm && was.PPID == s.PPID && was.Switches >= s.Switches && slices.Equal(was.NSpid, s.NSpid)
 }

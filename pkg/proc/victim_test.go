@@ -25,6 +25,7 @@ import (
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
 	"github.com/nodeagent-io/nodeagent/pkg/proc/internal/kernfile"
 	"github.com/nodeagent-io/nodeagent/pkg/proc/internal/mount"
+	"github.com/nodeagent-io/nodeagent/test/hostile"
 	"golang.org/x/sys/unix"
 )
 
@@ -272,6 +273,18 @@ func victim(what string, args []string) error {
 			return err
 		}
 		fmt.Println("child", c.Process.Pid)
+		ready()
+		time.Sleep(time.Hour)
+	case "impostor":
+		// Calls itself a shim, with a command line of so many bytes.
+		onLeader()
+		size, err := strconv.Atoi(args[0])
+		if err == nil {
+			err = hostile.Impersonate(size)
+		}
+		if err != nil {
+			return err
+		}
 		ready()
 		time.Sleep(time.Hour)
 	case "scene-fuse":

@@ -6,6 +6,7 @@ import (
 
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
 	"github.com/nodeagent-io/nodeagent/pkg/proc/internal/kernfile"
+	"github.com/nodeagent-io/nodeagent/pkg/proc/probe"
 )
 
 // A walk is the look of a round at all processes of the node, of which it keeps something:
@@ -22,6 +23,12 @@ func newWalk[T any]() *walk[T] {
 	w := &walk[T]{turn: make(chan struct{}, 1)}
 	w.turn <- struct{}{}
 	return w
+}
+
+// hides reports whether what could not be read of a process is a reason not to know something of others.
+// A pod that makes the helper end, or its answers too large, is no such reason.
+func hides(s *kernfile.TaskStatus, err error) bool {
+	return err != nil && !(s.InPod() && probe.Charged(err))
 }
 
 // all returns what look keeps of the processes. Kernel threads and zombies, which use
@@ -48,7 +55,7 @@ func (w *walk[T]) all(ctx context.Context, r *Round, files *kernfile.Reader, loo
 		if ctx.Err() != nil {
 			return w.found, ctx.Err()
 		}
-		if err != nil && w.hidden == nil {
+		if hides(&s, err) && w.hidden == nil {
 			w.hidden = err // the others are looked at all the same
 		}
 		if ok {

@@ -10,9 +10,12 @@ import (
 	"os/exec"
 	"os/signal"
 	"runtime"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/nodeagent-io/nodeagent/test/hostile"
 )
 
 // The main goroutine stays on the process's first thread, so that this thread
@@ -29,6 +32,7 @@ victim scan-slowly PATH      lets them wait for 5 seconds
 victim scan-too-slowly PATH  lets them wait for 20 seconds
 victim scan-never PATH       lets them wait without end
 victim map PATH              makes the file and maps it, and does not keep it open
+victim shims COUNTxBYTES     starts processes that call themselves shims, with command lines of that length
 victim mounts COUNTxBYTES    makes mounts with names of that length, and processes that are stopped among them` + signalsUsage + kernelUsage + uringUsage + `
 victim MODE-in-thread ARG    does any of these in a second thread`
 
@@ -72,6 +76,17 @@ func run(mode, arg string) error {
 		return uring(mode, arg)
 	case "map":
 		return mapFile(arg)
+	case "shims":
+		return shims(arg)
+	case "shim":
+		size, err := strconv.Atoi(arg)
+		if err == nil {
+			err = hostile.Impersonate(size)
+		}
+		if err != nil {
+			return err
+		}
+		select {}
 	case "mounts":
 		return mounts(arg)
 	case "scan":
@@ -274,4 +289,20 @@ func catchTERM() <-chan os.Signal {
 		fmt.Fprintln(os.Stderr, err)
 	}
 	return stop
+}
+
+// shims starts processes that call themselves shims.
+func shims(arg string) error {
+	var count, size int
+	if _, err := fmt.Sscanf(arg, "%dx%d", &count, &size); err != nil {
+		return err
+	}
+	for range count {
+		c := exec.Command("/proc/self/exe", "shim", strconv.Itoa(size))
+		c.Stderr = os.Stderr
+		if err := c.Start(); err != nil {
+			return err
+		}
+	}
+	select {}
 }

@@ -3,6 +3,7 @@ package probe
 import (
 	"encoding/binary"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 )
@@ -75,13 +76,18 @@ type reply struct {
 // A Seen is what a helper has read of one task. Text is bytes as the kernel
 // gave them.
 type Seen struct {
-	Gone     bool   `json:"gone,omitempty"` // there is no such task any more
-	Start    uint64 `json:"start,omitempty"`
-	Group    int    `json:"group,omitempty"`
-	Terminal bool   `json:"terminal,omitempty"`
-	Flags    uint64 `json:"flags,omitempty"`
-	Reaped   uint64 `json:"reaped,omitempty"`
-	Exe      string `json:"exe,omitempty"` // base name
+	Gone     bool `json:"gone,omitempty"`     // there is no such task any more
+	TooLarge bool `json:"tooLarge,omitempty"` // what was read of it finds no room in an answer
+	// Was and Is are the task as its status file had it before the other files were read, and after them. All are
+	// of one and the same task.
+	Was      *Moment `json:"was,omitempty"`
+	Is       *Moment `json:"is,omitempty"`
+	Start    uint64  `json:"start,omitempty"`
+	Group    int     `json:"group,omitempty"`
+	Terminal bool    `json:"terminal,omitempty"`
+	Flags    uint64  `json:"flags,omitempty"`
+	Reaped   uint64  `json:"reaped,omitempty"`
+	Exe      string  `json:"exe,omitempty"` // base name
 
 	Wchan string   `json:"wchan,omitempty"`
 	Stack []string `json:"stack,omitempty"`
@@ -149,6 +155,15 @@ type Seen struct {
 	Errors []string `json:"errors,omitempty"`
 }
 
+// A Moment is what tells a task from another one that had its number before, and whether it has run.
+type Moment struct {
+	Comm     string `json:"comm"`
+	PID      int    `json:"pid"`
+	PPID     int    `json:"ppid"`
+	NSpid    []int  `json:"nspid,omitempty"`
+	Switches uint64 `json:"switches"`
+}
+
 // A CommandLine is what a program was told to do if it is a runtime such as runc. No other
 // arguments leave the helper.
 type CommandLine struct {
@@ -182,13 +197,15 @@ type CallPath struct {
 	MountID int    `json:"mountID,omitempty"`
 }
 
+var errTooLarge = errors.New("the answer is too large")
+
 func writeFrame(w io.Writer, v any) error {
 	b, err := json.Marshal(v)
 	if err != nil {
 		return err
 	}
 	if len(b) > maxFrame {
-		return fmt.Errorf("a message of %d bytes", len(b))
+		return fmt.Errorf("%w: %d bytes", errTooLarge, len(b))
 	}
 	frame := make([]byte, 4, 4+len(b))
 	binary.BigEndian.PutUint32(frame, uint32(len(b)))

@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"strconv"
+	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -17,6 +18,8 @@ func TestMain(m *testing.M) {
 		switch os.Args[1] {
 		case "probe":
 			os.Exit(Main(os.Stdin, os.Stdout))
+		case "probe-large":
+			os.Exit(answerLargely(os.Stdin, os.Stdout))
 		case "scene-pids":
 			if err := scenePIDs(); err != nil {
 				fmt.Fprintln(os.Stderr, err)
@@ -32,6 +35,21 @@ func newProber(t testing.TB) *Prober {
 	p := &Prober{Argv: []string{"/proc/self/exe", "probe"}}
 	t.Cleanup(p.Close)
 	return p
+}
+
+// answerLargely is a helper of which each answer is larger than it may be.
+func answerLargely(in io.Reader, out io.Writer) int {
+	p := probe{out: out}
+	if p.send(reply{Done: true}) != nil {
+		return 1
+	}
+	for readFrame(in, &p.request) == nil {
+		p.seen = Seen{Wchan: strings.Repeat("x", maxFrame)}
+		if p.send(reply{Opening: "stat", Seen: p.seen}) != nil || p.send(reply{Done: true, Seen: p.seen}) != nil {
+			return 1
+		}
+	}
+	return 0
 }
 
 // scenePIDs is the init of a PID namespace with a /proc of its own, in which

@@ -41,10 +41,7 @@ func Main(in io.Reader, out io.Writer) int {
 		}
 		p := probe{request: q, out: out}
 		p.run()
-		if p.err != nil {
-			return 1
-		}
-		if err := writeFrame(out, reply{Done: true, Seen: p.seen}); err != nil {
+		if p.err != nil || p.send(reply{Done: true, Seen: p.seen}) != nil {
 			return 1
 		}
 	}
@@ -140,6 +137,10 @@ func (p *probe) run() {
 // the last one that is read, so what tells most comes first, and what hangs
 // most rarely does so too.
 func (p *probe) task() {
+	if p.seen.Was = p.moment(); p.seen.Was == nil {
+		return
+	}
+	defer func() { p.seen.Is = p.moment() }()
 	if b := p.file("stat"); b != nil {
 		s, err := parseStat(b)
 		if err != nil {
@@ -183,6 +184,20 @@ func (p *probe) task() {
 			p.seen.Files = append(p.seen.Files, f)
 		}
 	}
+}
+
+// moment reads the task's status, nil when that cannot be done.
+func (p *probe) moment() *Moment {
+	b := p.file("status")
+	if b == nil {
+		return nil
+	}
+	s, err := kernfile.ParseStatus(b)
+	if err != nil {
+		p.note("status", err)
+		return nil
+	}
+	return &Moment{Comm: s.Comm, PID: s.PID, PPID: s.PPID, NSpid: s.NSpid, Switches: s.Switches}
 }
 
 // descriptors returns the numbers of the task's open files, by a directory of them. One that
@@ -278,6 +293,7 @@ func (p *probe) outputs() {
 			continue
 		}
 		switch id, executed := parseOutput(text); {
+		case len(id)+len(executed) > maxID:
 		case executed != "":
 			add(&p.seen.Executed, executed)
 		case id != "":
@@ -399,9 +415,21 @@ func (p *probe) paths() {
 // announce tells the asker which file is opened next.
 func (p *probe) announce(name string) bool {
 	if p.err == nil {
-		p.err = writeFrame(p.out, reply{Opening: name, Seen: p.seen})
+		p.err = p.send(reply{Opening: name, Seen: p.seen})
 	}
 	return p.err == nil
+}
+
+// send answers. What was read of a task may be too large for an answer, which then says so: that
+// is no reason to end, because others are asked about next.
+func (p *probe) send(r reply) error {
+	err := writeFrame(p.out, r)
+	if errors.Is(err, errTooLarge) {
+		p.seen = Seen{TooLarge: true}
+		r.Seen = p.seen
+		err = writeFrame(p.out, r)
+	}
+	return err
 }
 
 // file reads a file of the task; nil when there is nothing.
@@ -434,7 +462,7 @@ func (p *probe) link(name string) string {
 func (p *probe) note(name string, err error) {
 	switch {
 	case kernfile.Gone(err):
-		p.seen.Gone = p.seen.Gone || name == "task" || name == "stat"
+		p.seen.Gone = p.seen.Gone || name == "task" || name == "stat" || name == "status"
 	case kernfile.Denied(err):
 		if !slices.Contains(p.seen.Denied, name) {
 			p.seen.Denied = append(p.seen.Denied, name)
@@ -481,12 +509,13 @@ func parseShimCmdline(b []byte) string {
 		if i == 0 || name != "-id" && name != "--id" {
 			continue
 		}
-		if inline {
-			return value
+		if !inline && i+1 < len(args) {
+			value = args[i+1]
 		}
-		if i+1 < len(args) {
-			return args[i+1]
+		if len(value) > maxID {
+			return ""
 		}
+		return value
 	}
 	return ""
 }
@@ -500,7 +529,7 @@ func parsePlugin(b []byte) CNI {
 		switch {
 		case name == "CNI_ARGS":
 			c.PodUID = podOfArgs(value)
-		case len(value) > maxCNI:
+		case len(value) > maxID:
 		case name == "CNI_COMMAND":
 			c.Command = value
 		case name == "CNI_CONTAINERID":
@@ -514,16 +543,16 @@ func parsePlugin(b []byte) CNI {
 // there has a semicolon.
 func podOfArgs(args string) string {
 	for arg := range strings.SplitSeq(args, ";") {
-		if uid, ok := strings.CutPrefix(arg, "K8S_POD_UID="); ok && len(uid) <= maxCNI {
+		if uid, ok := strings.CutPrefix(arg, "K8S_POD_UID="); ok && len(uid) <= maxID {
 			return uid
 		}
 	}
 	return ""
 }
 
-// maxCNI bounds what is kept of a plugin's environment, in bytes: a container ID has
-// 64.
-const maxCNI = 128
+// maxID bounds what is kept of an ID that a process has in its arguments, its environment or the
+// names of its files, in bytes: that of a container has 64.
+const maxID = 128
 
 // inodeOfLink gives the number in the text of a link to what has no path, as in
 // pid:[4026531836] or pipe:[12345].

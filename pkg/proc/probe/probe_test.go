@@ -30,11 +30,11 @@ func TestParsePlugin(t *testing.T) {
 	for text, want := range map[string]CNI{
 		"PATH=/bin\x00CNI_COMMAND=DEL\x00CNI_ARGS=K8S_POD_NAME=p\x00CNI_CONTAINERID=c0ffee\x00":          {Command: "DEL", ContainerID: "c0ffee"},
 		"CNI_ARGS=IgnoreUnknown=1;K8S_POD_NAME=p;K8S_POD_UID=u1;X=K8S_POD_UID=u2\x00CNI_COMMAND=ADD\x00": {Command: "ADD", PodUID: "u1"},
-		"CNI_ARGS=K8S_POD_UID=" + strings.Repeat("u", maxCNI+1) + "\x00XCNI_ARGS=K8S_POD_UID=u\x00":      {},
+		"CNI_ARGS=K8S_POD_UID=" + strings.Repeat("u", maxID+1) + "\x00XCNI_ARGS=K8S_POD_UID=u\x00":       {},
 		"CNI_ARGS=XK8S_POD_UID=u;K8S_POD_UID\x00":                                                        {},
 		"CNI_COMMAND=":                    {},
 		"XCNI_COMMAND=DEL\x00CNI_COMMAND": {},
-		"CNI_COMMAND=DEL\x00CNI_CONTAINERID=" + strings.Repeat("c", maxCNI+1): {Command: "DEL"},
+		"CNI_COMMAND=DEL\x00CNI_CONTAINERID=" + strings.Repeat("c", maxID+1): {Command: "DEL"},
 		"": {},
 	} {
 		if got := parsePlugin([]byte(text)); got != want {

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -25,9 +26,12 @@ const (
 	defaultTimeout      = time.Second
 	defaultMaxAbandoned = 8
 	// maxOfOne bounds the abandoned helpers of one owner, so that the tasks of one
-	// pod cannot take the probing from all others.
-	maxOfOne     = 2
-	startTimeout = 5 * time.Second
+	// pod cannot take the probing from all others, and maxOfNamespace those of all
+	// pods of a namespace. keptForNode are never taken by pods.
+	maxOfOne       = 2
+	maxOfNamespace = 4
+	keptForNode    = 2
+	startTimeout   = 5 * time.Second
 	// patience is how many timeouts a helper gets that does not answer though
 	// it is not asleep in the kernel: on a busy node it may just not have run.
 	patience = 3
@@ -55,7 +59,8 @@ type Prober struct {
 	Timeout time.Duration
 	// MaxAbandoned bounds the helpers that were killed and have not ended. The
 	// default is 8. Once there are so many, no helper is started until one ends;
-	// once two of them are of one owner, none of its tasks is probed.
+	// once two of them are of one owner, none of its tasks is probed, and so it is with
+	// four of the pods of one namespace. The last two are for the node's own processes.
 	MaxAbandoned int
 
 	once      sync.Once
@@ -69,7 +74,8 @@ type Prober struct {
 	abandoned []abandoned
 	reaping   bool
 	hung      map[hungKey]hungTask
-	hangers   map[string]time.Time // when a task of an owner has hung a helper last
+	hangers   map[string]time.Time // when a task of an owner has hung a helper, or ended it, last
+	names     map[string]string    // of pods, as namespace/name by UID
 	opening   bool                 // the helper's program is being opened
 
 	hangs, restarts, refused atomic.Int64
@@ -251,9 +257,9 @@ func (p *Prober) ask(ctx context.Context, q request) (Seen, error) {
 	if err := ctx.Err(); err != nil {
 		return Seen{}, err
 	}
-	if n := p.abandonedOf(q.Owner); n >= maxOfOne {
+	if err := p.refusal(q.Owner); err != nil {
 		p.refused.Add(1)
-		return Seen{}, fmt.Errorf("%d helper processes that read of tasks of this owner were killed and have not ended: nothing of it that can hang is read until one does", n)
+		return Seen{}, err
 	}
 	for attempt := 0; ; attempt++ {
 		h, fresh, err := p.ready(ctx, l, q.Owner)
@@ -261,6 +267,10 @@ func (p *Prober) ask(ctx context.Context, q request) (Seen, error) {
 			return Seen{}, err
 		}
 		s, err := p.talk(ctx, h, q)
+		if err == nil && s.TooLarge {
+			p.noteHanger(q.Owner)
+			return Seen{}, &chargedError{errTooLarge}
+		}
 		if err == nil {
 			return s, nil
 		}
@@ -275,9 +285,11 @@ func (p *Prober) ask(ctx context.Context, q request) (Seen, error) {
 			return s, ctx.Err()
 		}
 		// A helper that has ended, perhaps long ago and for want of memory, is
-		// no fault of the task.
+		// no fault of the task. One that ends again is: others are asked about through
+		// another one.
 		if fresh || attempt > 0 || errors.Is(err, errStarved) {
-			return s, fmt.Errorf("helper process: %w", err)
+			p.noteHanger(q.Owner)
+			return s, &chargedError{fmt.Errorf("helper process: %w", err)}
 		}
 	}
 }
@@ -292,7 +304,7 @@ func (p *Prober) laneOf(owner string) *lane {
 	return &p.usual
 }
 
-// noteHanger takes note that a task of an owner has hung a helper.
+// noteHanger takes note that a task of an owner has hung a helper, or ended it.
 func (p *Prober) noteHanger(owner string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -331,18 +343,65 @@ func (p *Prober) retire() {
 	}
 }
 
-// abandonedOf counts the abandoned helpers of an owner.
-func (p *Prober) abandonedOf(owner string) int {
+// Know tells of which pods the owners are, as namespace/name by UID.
+func (p *Prober) Know(names map[string]string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.names = names
+}
+
+// refusal says why nothing of an owner's tasks is read: nil when it is.
+func (p *Prober) refusal(owner string) error {
 	p.reap()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	n := 0
+	namespace := func(owner string) string {
+		of, _, _ := strings.Cut(p.names[owner], "/")
+		return of
+	}
+	own, ofNamespace, ofPods := 0, 0, 0
 	for _, a := range p.abandoned {
 		if a.owner == owner {
-			n++
+			own++
+		}
+		if of := namespace(a.owner); of != "" && of == namespace(owner) {
+			ofNamespace++
+		}
+		if inPod(a.owner) {
+			ofPods++
 		}
 	}
-	return n
+	const until = " were killed and have not ended: nothing of it that can hang is read until one does"
+	switch {
+	case own >= maxOfOne:
+		return fmt.Errorf("%d helper processes that read of tasks of this owner"+until, own)
+	case ofNamespace >= maxOfNamespace:
+		return fmt.Errorf("%d helper processes that read of tasks of pods of this namespace"+until, ofNamespace)
+	case inPod(owner) && ofPods >= max(p.MaxAbandoned-keptForNode, 1):
+		return fmt.Errorf("%d helper processes that read of tasks of pods"+until, ofPods)
+	}
+	return nil
+}
+
+// inPod reports whether an owner is a pod.
+func inPod(owner string) bool {
+	t := evidence.Task{Owner: owner}
+	return t.InPod()
+}
+
+// A chargedError is that a helper has ended, or does not come to run, while it reads of a task,
+// or that what it has read is too large.
+type chargedError struct{ err error }
+
+func (e *chargedError) Error() string { return e.err.Error() }
+
+func (e *chargedError) Unwrap() error { return e.err }
+
+// Charged reports whether an error is that the helper has ended, or did not come to run, or that its
+// answer is too large: that is the fault of the task that was asked about, if of any.
+func Charged(err error) bool {
+	var e *chargedError
+	return errors.As(err, &e)
 }
 
 // ready gives the running helper of a lane, or starts one.

@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -49,7 +50,7 @@ func TestProberHelperTrouble(t *testing.T) {
 	if _, err := p.ask(ctx, ownTask()); err != nil {
 		t.Fatal(err)
 	}
-	if err := p.usual.helper.process.Kill(); err != nil {
+	if err := p.laneOf("").helper.process.Kill(); err != nil {
 		t.Fatal(err)
 	}
 	if s, err := p.ask(ctx, ownTask()); err != nil || s.Start == 0 {
@@ -185,5 +186,63 @@ func TestProberSpent(t *testing.T) {
 	}
 	if has := p.usual.helper.spent(); p.Spent() <= 0 || p.Spent() > has {
 		t.Errorf("%s were spent on answers by a helper that has had %s", p.Spent(), has)
+	}
+}
+
+// The pods of one namespace do not take the probing from others, and those of all not from the
+// node's own processes.
+func TestProberQuotas(t *testing.T) {
+	p := newProber(t)
+	v := exec.Command("sleep", "600") // lives on
+	if err := v.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _, _ = v.Process.Kill(), v.Wait() })
+	pod := func(n int) string { return strings.Repeat(strconv.Itoa(n), 36) }
+	p.Know(map[string]string{pod(1): "evil/a", pod(2): "evil/b", pod(3): "evil/c", pod(4): "good/a", pod(5): "shop/a", pod(6): "shop/b"})
+	own := &evidence.Task{PID: os.Getpid(), TID: os.Getpid()}
+	for name, tc := range map[string]struct {
+		lost, probed, refused []string
+	}{
+		"two of one pod":          {[]string{pod(1), pod(1)}, []string{pod(2), pod(4), ""}, []string{pod(1)}},
+		"four of one namespace":   {[]string{pod(1), pod(1), pod(2), pod(2)}, []string{pod(4), pod(7), "", "shim"}, []string{pod(1), pod(2), pod(3)}},
+		"six of all pods":         {[]string{pod(1), pod(1), pod(2), pod(2), pod(5), pod(6)}, []string{"", "kubelet"}, []string{pod(3), pod(4), pod(7)}},
+		"six of pods not known":   {[]string{pod(7), pod(7), pod(8), pod(8), pod(9), pod(9)}, []string{"", "shim"}, []string{pod(4)}},
+		"two of the node's shims": {[]string{"shim", "shim"}, []string{pod(4), ""}, []string{"shim"}},
+	} {
+		p.abandoned = nil
+		for _, owner := range tc.lost {
+			p.abandoned = append(p.abandoned, abandoned{pid: v.Process.Pid, owner: owner})
+		}
+		for _, owner := range tc.probed {
+			if saw, err := p.Ask(t.Context(), Task, "/proc", own, owner); err != nil || saw.Start == 0 {
+				t.Errorf("%s: %.8q is not probed: %v", name, owner, err)
+			}
+		}
+		for _, owner := range tc.refused {
+			if _, err := p.Ask(t.Context(), Task, "/proc", own, owner); err == nil {
+				t.Errorf("%s: %.8q is probed", name, owner)
+			}
+		}
+	}
+	p.abandoned = nil
+}
+
+// What finds no room in an answer is said of its task, and costs no helper.
+func TestProberAnswerTooLarge(t *testing.T) {
+	p := newProber(t)
+	p.Argv = []string{"/proc/self/exe", "probe-large"}
+	own := &evidence.Task{PID: os.Getpid(), TID: os.Getpid()}
+	for range 3 {
+		if _, err := p.Ask(t.Context(), Task, "/proc", own, "a pod"); !Charged(err) || !errors.Is(err, errTooLarge) {
+			t.Errorf("too large an answer: %v", err)
+		}
+	}
+	// One helper for each of the lanes.
+	if n := p.Restarts(); n != 1 {
+		t.Errorf("%d helpers have ended", n)
+	}
+	if p.laneOf("a pod") != &p.hanging || p.laneOf("another pod") != &p.usual {
+		t.Error("the owner is not charged")
 	}
 }
