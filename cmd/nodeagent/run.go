@@ -177,7 +177,9 @@ func (o *runOptions) newAgent(client *kube.Client, reader *node.Reader, watch *k
 	if o.orphans > 0 {
 		a.Orphans = &agent.Orphans{
 			Tracker: &orphan.Tracker{After: o.orphans},
-			List:    func(ctx context.Context) (map[string]bool, error) { return client.UIDs(ctx, o.host.nodeName) },
+			Each: func(ctx context.Context, each func(*corev1.Pod)) error {
+				return client.EachPod(ctx, o.host.nodeName, each)
+			},
 		}
 	}
 	return a

@@ -19,8 +19,8 @@ import (
 // object. A search runs beside the loop, which only reads what it has found.
 type Orphans struct {
 	*orphan.Tracker
-	// List returns the UIDs of the node's pods, as the API server has them now.
-	List func(context.Context) (map[string]bool, error)
+	// Each hands on the node's pods, as the API server has them now.
+	Each func(ctx context.Context, each func(*corev1.Pod)) error
 	// Report tells on the node what is left of an orphan.
 	Report func(ctx context.Context, s verdict.Subject, t time.Time, left string)
 
@@ -29,6 +29,16 @@ type Orphans struct {
 
 	mu    sync.Mutex
 	found []orphan.Pod
+}
+
+// known returns the UIDs under which the node knows the pods that the API server has now.
+func (o *Orphans) known(ctx context.Context) (map[string]bool, error) {
+	uids := make(map[string]bool)
+	err := o.Each(ctx, func(p *corev1.Pod) {
+		uid, _ := runtimeUID(p)
+		uids[string(p.UID)], uids[uid] = true, true
+	})
+	return uids, err
 }
 
 // searchEvery is the time between two searches, and searchWithin how long one may take.
@@ -78,7 +88,7 @@ func (o *Orphans) look(ctx context.Context, from node.Source, pods []orphan.Pod,
 	if len(due) == 0 {
 		return
 	}
-	listed, err := o.List(ctx)
+	listed, err := o.known(ctx)
 	if err != nil {
 		return
 	}

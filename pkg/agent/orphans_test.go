@@ -9,6 +9,8 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
 	"github.com/nodeagent-io/nodeagent/pkg/orphan"
@@ -27,7 +29,7 @@ func TestOrphans(t *testing.T) {
 	}
 	for name, tc := range map[string]struct {
 		pods     []*corev1.Pod
-		listed   map[string]bool
+		listed   []*corev1.Pod
 		unlisted error // of the API
 		unread   error // of the directories
 		remains  func(p *evidence.Pod)
@@ -48,9 +50,11 @@ func TestOrphans(t *testing.T) {
 		}, told: []string{"the kubelet has not taken down volume cache"}, kind: orphan.Volume},
 		"what could not be read": {remains: func(p *evidence.Pod) { p.Lack(evidence.Mounts, "too long") }},
 		"a pod of the API":       {pods: []*corev1.Pod{runs}, remains: process},
-		"a watch that is behind": {listed: map[string]bool{lostUID: true}, remains: process},
-		"no answer of the API":   {unlisted: errors.New("away"), remains: process},
-		"no directories":         {unread: errors.New("denied"), remains: process},
+		"a watch that is behind": {listed: []*corev1.Pod{{ObjectMeta: metav1.ObjectMeta{UID: lostUID}}}, remains: process},
+		"a tenant that claims it": {listed: []*corev1.Pod{{ObjectMeta: metav1.ObjectMeta{UID: "u9", Annotations: map[string]string{mirrorAnnotation: "", hashAnnotation: lostUID}}}},
+			remains: process, told: []string{"a process still runs: app"}, kind: orphan.Process},
+		"no answer of the API": {unlisted: errors.New("away"), remains: process},
+		"no directories":       {unread: errors.New("denied"), remains: process},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -72,7 +76,12 @@ func TestOrphans(t *testing.T) {
 				var told []string
 				b.Orphans = &Orphans{
 					Tracker: &orphan.Tracker{After: 5 * time.Minute},
-					List:    func(context.Context) (map[string]bool, error) { return tc.listed, tc.unlisted },
+					Each: func(_ context.Context, each func(*corev1.Pod)) error {
+						for _, p := range tc.listed {
+							each(p)
+						}
+						return tc.unlisted
+					},
 					Report: func(_ context.Context, s verdict.Subject, _ time.Time, left string) {
 						if s.UID != lostUID {
 							t.Errorf("told of %+v", s)
@@ -106,10 +115,10 @@ func TestOrphansDoNotWait(t *testing.T) {
 		asked := 0
 		b.Orphans = &Orphans{
 			Tracker: &orphan.Tracker{After: 5 * time.Minute},
-			List: func(ctx context.Context) (map[string]bool, error) {
+			Each: func(ctx context.Context, _ func(*corev1.Pod)) error {
 				asked++
 				<-ctx.Done()
-				return nil, ctx.Err()
+				return ctx.Err()
 			},
 		}
 		ctx, cancel := context.WithCancel(t.Context())
@@ -131,4 +140,24 @@ func TestOrphansDoNotWait(t *testing.T) {
 			t.Errorf("asked %d times", asked)
 		}
 	})
+}
+
+// The node knows a static pod by the hash of its manifest, and nobody can make another UID
+// known with an annotation.
+func TestKnownUIDs(t *testing.T) {
+	const hash = "0123456789abcdef0123456789abcdef"
+	pod := func(uid string, annotations map[string]string) *corev1.Pod {
+		return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: types.UID(uid), Annotations: annotations}}
+	}
+	o := &Orphans{Each: func(_ context.Context, each func(*corev1.Pod)) error {
+		each(pod("a", nil))
+		each(pod("static", map[string]string{mirrorAnnotation: "x", hashAnnotation: hash}))
+		each(pod("tenant", map[string]string{hashAnnotation: lostUID}))
+		each(pod("tenant2", map[string]string{mirrorAnnotation: "", hashAnnotation: lostUID}))
+		return nil
+	}}
+	got, err := o.known(t.Context())
+	if err != nil || len(got) != 5 || !got["a"] || !got["static"] || !got[hash] || got[lostUID] {
+		t.Errorf("%v, %v", got, err)
+	}
 }

@@ -24,7 +24,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/cache"
 )
 
 // A Client makes requests with one identity. Its errors are those of the API
@@ -71,53 +70,6 @@ func New(config *rest.Config) (*Client, error) {
 		return nil, err
 	}
 	return c, nil
-}
-
-// PodsOfNode returns what lists and watches the pods that are bound to a node.
-func (c *Client) PodsOfNode(node string) cache.ListerWatcher {
-	return cache.NewListWatchFromClient(c.core, "pods", corev1.NamespaceAll, fields.OneTermEqualSelector("spec.nodeName", node))
-}
-
-// fewPods is how many pods are asked for at a time: one can have 1.5 MiB, and a capture
-// shares the agent's memory.
-const fewPods = 10
-
-// hashAnnotation of a static pod's mirror pod is the UID by which the kubelet knows it
-// (pkg/kubelet/types/pod_update.go).
-const hashAnnotation = "kubernetes.io/config.hash"
-
-// EachPod hands on the pods of a node as the API server has them now, and returns an error
-// when these were not all of them.
-func (c *Client) EachPod(ctx context.Context, node string, each func(*corev1.Pod)) error {
-	page := metav1.ListOptions{Limit: fewPods, FieldSelector: fields.OneTermEqualSelector("spec.nodeName", node).String()}
-	for {
-		list := new(corev1.PodList)
-		if err := c.core.Get().Resource("pods").VersionedParams(&page, c.parameters).Do(ctx).Into(list); err != nil {
-			return fmt.Errorf("list the pods of node %s: %w", node, err)
-		}
-		for i := range list.Items {
-			each(&list.Items[i])
-		}
-		if page.Continue = list.Continue; page.Continue == "" {
-			return nil
-		}
-	}
-}
-
-// UIDs returns the UIDs of the pods of a node as the API server has them now, and those
-// by which the kubelet knows static pods.
-func (c *Client) UIDs(ctx context.Context, node string) (map[string]bool, error) {
-	out := make(map[string]bool)
-	err := c.EachPod(ctx, node, func(p *corev1.Pod) {
-		out[string(p.UID)] = true
-		if hash := p.Annotations[hashAnnotation]; hash != "" {
-			out[hash] = true
-		}
-	})
-	if err != nil {
-		return nil, err
-	}
-	return out, nil
 }
 
 // CheckNode returns an error when the cluster has no node of that name: whoever

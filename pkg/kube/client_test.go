@@ -144,40 +144,6 @@ func TestKubeletEvents(t *testing.T) {
 	}
 }
 
-// A list of the API in pages is whole, or an error: what is not in a part of it may be
-// in another one.
-func TestUIDs(t *testing.T) {
-	broken := false
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		q := r.URL.Query()
-		if r.URL.Path != "/api/v1/pods" || q.Get("limit") == "" || q.Get("fieldSelector") != "spec.nodeName=n" || q.Has("resourceVersion") {
-			t.Errorf("asked for %s", r.URL)
-		}
-		w.Header().Set("Content-Type", "application/json")
-		switch {
-		case q.Get("continue") == "":
-			_, _ = w.Write([]byte(`{"kind":"PodList","apiVersion":"v1","metadata":{"continue":"more"},"items":[{"metadata":{"uid":"a"}}]}`))
-		case broken:
-			w.WriteHeader(http.StatusGone)
-		default:
-			_, _ = w.Write([]byte(`{"kind":"PodList","apiVersion":"v1","items":[{"metadata":{"uid":"b","annotations":{"kubernetes.io/config.hash":"static"}}}]}`))
-		}
-	}))
-	defer server.Close()
-	c, err := New(&rest.Config{Host: server.URL, QPS: -1})
-	if err != nil {
-		t.Fatal(err)
-	}
-	got, err := c.UIDs(t.Context(), "n")
-	if err != nil || len(got) != 3 || !got["a"] || !got["b"] || !got["static"] {
-		t.Errorf("%v, %v", got, err)
-	}
-	broken = true
-	if got, err := c.UIDs(t.Context(), "n"); err == nil {
-		t.Errorf("a list that broke off: %v", got)
-	}
-}
-
 // Of a pod the metadata is asked for, and not much of that.
 func TestPodMetadata(t *testing.T) {
 	manager := "kueue"

@@ -25,7 +25,7 @@ type Watch struct {
 // WatchPods makes the Watch of a node's pods; it begins with Run. trim takes from
 // a pod what is not to be kept.
 func (c *Client) WatchPods(node string, trim cache.TransformFunc) *Watch {
-	return newWatch(c.PodsOfNode(node), trim)
+	return newWatch(c.podsOfNode(node, trim), trim)
 }
 
 func newWatch(source cache.ListerWatcher, trim cache.TransformFunc) *Watch {
@@ -43,7 +43,7 @@ func newWatch(source cache.ListerWatcher, trim cache.TransformFunc) *Watch {
 				w.changed(obj, nil)
 			},
 		},
-		Transform: trim,
+		Transform: once(trim),
 	})
 	return w
 }
