@@ -147,6 +147,15 @@ func (n *Node) follow(ctx context.Context, script string, each func(line string)
 	return cmd.Wait()
 }
 
+// RestartAPIServer starts the API server anew, with more arguments than it has; none is how it was.
+func (c *Cluster) RestartAPIServer(ctx context.Context, more ...string) error {
+	if _, err := c.run(ctx, "", "stop", "--now", "kube-apiserver"); err != nil {
+		return err
+	}
+	_, err := c.run(ctx, "", append([]string{"start", "kube-apiserver", "--"}, more...)...)
+	return err
+}
+
 // Kubectl runs kubectl as the cluster's administrator.
 func (c *Cluster) Kubectl(ctx context.Context, args ...string) (string, error) {
 	return c.run(ctx, "", append([]string{"kubectl"}, args...)...)

@@ -29,12 +29,13 @@ func stopCommand() *cobra.Command {
 
 func startCommand() *cobra.Command {
 	return &cobra.Command{
-		Use:   "start COMPONENT",
+		Use:   "start COMPONENT [-- ARGUMENT...]",
 		Short: "Start one part of the control plane again and wait until it is ready",
-		Long:  "Start one part of the control plane again and wait until it is ready. " + componentNames,
-		Args:  cobra.ExactArgs(1),
+		Long: "Start one part of the control plane again, with more arguments than it has, and wait until it is ready. " +
+			"The arguments are for this start only. " + componentNames,
+		Args: cobra.MinimumNArgs(1),
 		RunE: onCluster(func(cmd *cobra.Command, h cluster.Handle, args []string) error {
-			return h.Start(cmd.Context(), args[0])
+			return h.Start(cmd.Context(), args[0], args[1:]...)
 		}),
 	}
 }

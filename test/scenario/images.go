@@ -5,7 +5,6 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/nodeagent-io/nodeagent/test/bed"
@@ -131,13 +130,7 @@ until new=$(pgrep -o -x kubelet) && [ $new != $old ]; do sleep 1; done`), serveI
 	s.Break = pulling
 	s.Says = append(strings.Split(strings.ReplaceAll(strings.Join(s.Says, "\n"), "image-pull-hangs", name), "\n"),
 		"The download that does not move had begun before: this pull probably waits for its turn")
-	s.Heal = inTurn(takeImage(first), takeImage(name), bed.OnNode(configs+"restore"), heard, func(ctx context.Context, n *bed.Node, _ *corev1.Pod) error {
-		err := n.API.CoreV1().Pods(n.Namespace()).Delete(ctx, first, metav1.DeleteOptions{GracePeriodSeconds: new(int64)})
-		if apierrors.IsNotFound(err) {
-			return nil
-		}
-		return err
-	})
+	s.Heal = inTurn(takeImage(first), takeImage(name), bed.OnNode(configs+"restore"), heard, endPod(first))
 	return s
 }
 

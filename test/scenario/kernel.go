@@ -5,6 +5,8 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/nodeagent-io/nodeagent/test/bed"
 )
@@ -39,6 +41,17 @@ func inTurn(steps ...bed.Step) bed.Step {
 			}
 		}
 		return nil
+	}
+}
+
+// endPod deletes another pod of the incident, which may have gone.
+func endPod(name string) bed.Step {
+	return func(ctx context.Context, n *bed.Node, _ *corev1.Pod) error {
+		err := n.API.CoreV1().Pods(n.Namespace()).Delete(ctx, name, metav1.DeleteOptions{GracePeriodSeconds: new(int64)})
+		if apierrors.IsNotFound(err) {
+			return nil
+		}
+		return err
 	}
 }
 

@@ -1,12 +1,22 @@
 package scenario
 
-import "github.com/nodeagent-io/nodeagent/test/bed"
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/nodeagent-io/nodeagent/test/bed"
+)
 
 // runtimes lists the incidents in which containerd, the shim and the kernel disagree
 // about a container, and innocent ones that look like them.
 func runtimes() []bed.Scenario {
 	return []bed.Scenario{
-		exitUntold(), exitDenied(), exitUnrecorded(), shimDead(),
+		exitUntold(), exitDenied(), exitUnrecorded(), shimDead(), shimDeadBesideImpostors(),
 		shimKilled(), outputHeld(), exitMeanwhile(), exitFound(),
 	}
 }
@@ -119,6 +129,28 @@ kill -KILL $(cat /run/scenario-$NAME.pid)`))
 	s.Family = ""
 	s.Says = []string{"container main has no shim any more", "victim (PID", "containerd has no task", "kill -KILL"}
 	s.Heal = inTurn(bed.OnNode(`grep -l "^Name:.victim" $(statuses) | cut -d/ -f3 | xargs -r kill -KILL || true`), s.Heal)
+	return s
+}
+
+// shimDeadBesideImpostors is told as well where a pod has processes that call themselves shims, of whose
+// command lines there is no end.
+func shimDeadBesideImpostors() bed.Scenario {
+	const impostors = "shim-dead-impostors-pod"
+	s := shimDead()
+	s.Name = "shim-dead-impostors"
+	s.Story = "the shim is dead, while a hundred processes of another pod call themselves shims, with command lines of 2 MB"
+	s.Prepare = func(ctx context.Context, n *bed.Node, _ *corev1.Pod) error {
+		other := bed.Scenario{Name: impostors, Fault: bed.Fault{Pod: victim(3, "shims", "100x2000000")}}
+		if _, err := n.API.CoreV1().Pods(n.Namespace()).Create(ctx, other.Manifest(n), metav1.CreateOptions{}); err != nil {
+			return err
+		}
+		return n.Await(ctx, "a hundred impostors", func() (bool, string) {
+			out, err := n.Exec(ctx, "grep -lx containerd-shim /proc/[0-9]*/comm | wc -l")
+			count, _ := strconv.Atoi(strings.TrimSpace(out))
+			return count >= 100, fmt.Sprintf("%d, %v", count, err)
+		})
+	}
+	s.Heal = inTurn(s.Heal, endPod(impostors))
 	return s
 }
 

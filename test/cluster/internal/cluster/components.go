@@ -32,8 +32,8 @@ func (h Handle) Stop(ctx context.Context, name string, now bool) error {
 	return h.Dir.Processes().Stop(ctx, name, grace)
 }
 
-// Start starts one component again and returns when it is ready.
-func (h Handle) Start(ctx context.Context, name string) error {
+// Start starts one component again, with more arguments than it has, and returns when it is ready.
+func (h Handle) Start(ctx context.Context, name string, more ...string) error {
 	c, err := h.Dir.Load()
 	if err != nil {
 		return err
@@ -42,5 +42,6 @@ func (h Handle) Start(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
+	part.Args = append(part.Args, more...)
 	return h.startComponent(ctx, c, part)
 }
