@@ -3,12 +3,14 @@ package main
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"os"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/klog/v2"
 
 	"github.com/nodeagent-io/nodeagent/pkg/agent"
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
@@ -50,6 +52,14 @@ Capture runs where the agent of the pod's node runs:
   kubectl -n nodeagent-system exec AGENT-POD -- /nodeagent capture NAMESPACE/POD`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := refuseSealed(cmd.Flags(), "kubeconfig", "proc", "cgroup", "fuse-connections", "block-devices", "kubelet-dir", "containerd-socket"); err != nil {
+				return err
+			}
+			log, err := newLogger(cmd.ErrOrStderr(), "text", slog.LevelWarn)
+			if err != nil {
+				return err
+			}
+			klog.SetSlogLogger(log)
 			if err := o.check(); err != nil {
 				return err
 			}

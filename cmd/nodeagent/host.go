@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -31,8 +32,28 @@ func (o *hostOptions) addFlags(f *pflag.FlagSet) {
 	f.StringVar(&o.cgroup, "cgroup", "/sys/fs/cgroup", "the host's cgroup file system, version 1 or 2")
 	f.StringVar(&o.fuse, "fuse-connections", "/sys/fs/fuse/connections", "the host's FUSE control file system")
 	f.StringVar(&o.blocks, "block-devices", "/sys/dev/block", "the block devices by number in a sysfs, the container's own or the host's")
-	f.StringVar(&o.kubeletDir, "kubelet-dir", "/var/lib/kubelet", "the kubelet's root directory on the host; names and the kubelet's own records are read there, and no volume is opened")
-	f.StringVar(&o.containerd, "containerd-socket", "/run/containerd/containerd.sock", "containerd's socket")
+	f.StringVar(&o.kubeletDir, "kubelet-dir", cmp.Or(os.Getenv("KUBELET_DIR"), "/var/lib/kubelet"),
+		"the kubelet's root directory on the host; names and the kubelet's own records are read there, and no volume is opened (environment: KUBELET_DIR)")
+	f.StringVar(&o.containerd, "containerd-socket", cmp.Or(os.Getenv("CONTAINERD_SOCKET"), "/run/containerd/containerd.sock"), "containerd's socket (environment: CONTAINERD_SOCKET)")
+}
+
+// sealed is set in the agent's own container, by the manifest. Who may execute something there is root on the
+// node by way of /proc/1/root, and nodeagent itself adds no way to that: it takes no kubeconfig, which may name a
+// program to run and files to send, and no paths but those of the manifest.
+const sealed = "NODEAGENT_SEALED"
+
+// refuseSealed returns an error when a flag is given that is not for the agent's own container.
+func refuseSealed(f *pflag.FlagSet, names ...string) error {
+	if os.Getenv(sealed) == "" {
+		return nil
+	}
+	for _, name := range names {
+		if f.Changed(name) {
+			return fmt.Errorf("--%s is not taken in the agent's own container, because whatever it names would be run, read or sent as root of the node; "+
+				"run a copy of the program on the node instead (README, Capture an incident)", name)
+		}
+	}
+	return nil
 }
 
 func (o *hostOptions) check() error {

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
+	"github.com/nodeagent-io/nodeagent/pkg/evidence"
 )
 
 // The bounds of what waits to be logged.
@@ -100,18 +101,25 @@ func (l *lossyWriter) close() {
 }
 
 func newLogger(w io.Writer, format string, level slog.Level) (*slog.Logger, error) {
-	options := &slog.HandlerOptions{Level: level, ReplaceAttr: plain}
 	switch format {
 	case "text":
-		return slog.New(slog.NewTextHandler(w, options)), nil
+		return slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{Level: level, ReplaceAttr: plain})), nil
 	case "json":
-		return slog.New(slog.NewJSONHandler(w, options)), nil
+		return slog.New(slog.NewJSONHandler(asciiWriter{w}, &slog.HandlerOptions{Level: level})), nil
 	}
 	return nil, fmt.Errorf("--log-format %q is neither text nor json", format)
 }
 
-// name is a value that slog writes without quotation marks, and may.
-var name = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.:/@%+,~-]*$`)
+// An asciiWriter makes ASCII of lines of JSON.
+type asciiWriter struct{ w io.Writer }
+
+func (a asciiWriter) Write(line []byte) (int, error) {
+	_, err := a.w.Write(evidence.ASCII(line))
+	return len(line), err
+}
+
+// name is a value that slog writes without quotation marks, and may: names, paths and addresses.
+var name = regexp.MustCompile(`^(?:\[[0-9a-f:.]*\]:\d+|[A-Za-z0-9/][A-Za-z0-9_.:/@%+,~-]*)$`)
 
 // plain makes ASCII of a value of the log, and puts what does not look like a name into
 // quotation marks: errors and names of pods are by others, and slog leaves in place what
@@ -119,7 +127,7 @@ var name = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.:/@%+,~-]*$`)
 func plain(_ []string, a slog.Attr) slog.Attr {
 	var text string
 	switch v := a.Value.Any().(type) {
-	case bool, int64, uint64, float64, time.Duration, time.Time, slog.Level, *slog.Source:
+	case nil, bool, int64, uint64, float64, time.Duration, time.Time, slog.Level, *slog.Source:
 		return a
 	case error:
 		text = v.Error()

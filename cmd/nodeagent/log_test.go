@@ -96,6 +96,9 @@ func TestLogTellsLossInItsFormat(t *testing.T) {
 func TestLogIsOurs(t *testing.T) {
 	for _, format := range []string{"text", "json"} {
 		for what, text := range hostile.Texts() {
+			if name.MatchString(text) {
+				continue // a path
+			}
 			var b bytes.Buffer
 			out := newLossyWriter(&b)
 			log, err := newLogger(out, format, slog.LevelInfo)

@@ -21,7 +21,7 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	if err := root().ExecuteContext(ctx); err != nil && !errors.Is(err, context.Canceled) {
-		fmt.Fprintln(os.Stderr, "nodeagent:", err)
+		fmt.Fprintln(os.Stderr, "nodeagent:", ascii(err.Error()))
 		os.Exit(1)
 	}
 }

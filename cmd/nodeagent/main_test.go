@@ -18,20 +18,28 @@ func TestBadInput(t *testing.T) {
 		args []string
 		want []string
 	}{
-		"no node name":      {[]string{"run"}, []string{"NODE_NAME", "--node-name"}},
-		"no proc":           {[]string{"run", "--node-name=n", "--proc=" + empty + "/none"}, []string{empty + "/none", "--proc"}},
-		"no cgroup":         {[]string{"run", "--node-name=n", "--cgroup=" + empty + "/none"}, []string{empty + "/none", "--cgroup"}},
-		"no kubeconfig":     {[]string{"run", "--node-name=n", "--cgroup=" + empty, "--kubeconfig=" + empty + "/none"}, []string{"kubeconfig", empty + "/none"}},
-		"outside a cluster": {[]string{"run", "--node-name=n", "--cgroup=" + empty}, []string{"service account", "--kubeconfig"}},
-		"no node address":   {[]string{"run", "--node-name=n", "--cgroup=" + empty, "--kubeconfig=" + kubeconfig(t), "--node-ip=node-1"}, []string{"node-1", "NODE_IP", "--node-ip"}},
-		"log format":        {[]string{"run", "--node-name=n", "--log-format=xml"}, []string{"--log-format", "xml", "json"}},
-		"log level":         {[]string{"run", "--log-level=loud"}, []string{"--log-level", "loud"}},
-		"short period":      {[]string{"run", "--node-name=n", "--cgroup=" + empty, "--period=1ms"}, []string{"--period", "1ms"}},
-		"capture a name":    {[]string{"capture", "--node-name=n", "--cgroup=" + empty, "pod"}, []string{"pod", "NAMESPACE/POD"}},
-		"unknown cause":     {[]string{"explain", "Nonsense"}, []string{"Nonsense", "nodeagent explain"}},
-		"unknown command":   {[]string{"heal"}, []string{"heal"}},
+		"no node name":                      {[]string{"run"}, []string{"NODE_NAME", "--node-name"}},
+		"no proc":                           {[]string{"run", "--node-name=n", "--proc=" + empty + "/none"}, []string{empty + "/none", "--proc"}},
+		"no cgroup":                         {[]string{"run", "--node-name=n", "--cgroup=" + empty + "/none"}, []string{empty + "/none", "--cgroup"}},
+		"no kubeconfig":                     {[]string{"run", "--node-name=n", "--cgroup=" + empty, "--kubeconfig=" + empty + "/none"}, []string{"kubeconfig", empty + "/none"}},
+		"outside a cluster":                 {[]string{"run", "--node-name=n", "--cgroup=" + empty}, []string{"service account", "--kubeconfig"}},
+		"no node address":                   {[]string{"run", "--node-name=n", "--cgroup=" + empty, "--kubeconfig=" + kubeconfig(t), "--node-ip=node-1"}, []string{"node-1", "NODE_IP", "--node-ip"}},
+		"log format":                        {[]string{"run", "--node-name=n", "--log-format=xml"}, []string{"--log-format", "xml", "json"}},
+		"log level":                         {[]string{"run", "--log-level=loud"}, []string{"--log-level", "loud"}},
+		"short period":                      {[]string{"run", "--node-name=n", "--cgroup=" + empty, "--period=1ms"}, []string{"--period", "1ms"}},
+		"sealed, capture with a kubeconfig": {[]string{"capture", "--node-name=n", "--kubeconfig=/dev/stdin", "a/b"}, []string{"--kubeconfig", "own container", "copy of the program"}},
+		"sealed, capture with a proc":       {[]string{"capture", "--node-name=n", "--proc=/proc/1/root", "a/b"}, []string{"--proc", "own container"}},
+		"sealed, capture with a socket":     {[]string{"capture", "--node-name=n", "--containerd-socket=/x", "a/b"}, []string{"--containerd-socket", "own container"}},
+		"sealed, run with a kubeconfig":     {[]string{"run", "--node-name=n", "--kubeconfig=/dev/stdin"}, []string{"--kubeconfig", "own container"}},
+		"a capture elsewhere":               {[]string{"capture", "--node-name=n", "--cgroup=" + empty, "--kubeconfig=" + empty + "/none", "a/b"}, []string{"kubeconfig", empty + "/none"}},
+		"capture a name":                    {[]string{"capture", "--node-name=n", "--cgroup=" + empty, "pod"}, []string{"pod", "NAMESPACE/POD"}},
+		"unknown cause":                     {[]string{"explain", "Nonsense"}, []string{"Nonsense", "nodeagent explain"}},
+		"unknown command":                   {[]string{"heal"}, []string{"heal"}},
 	} {
 		t.Run(name, func(t *testing.T) {
+			if strings.HasPrefix(name, "sealed") {
+				t.Setenv(sealed, "true")
+			}
 			for _, env := range []string{"NODE_NAME", "NODE_IP", "KUBECONFIG", "KUBERNETES_SERVICE_HOST"} {
 				t.Setenv(env, "")
 			}

@@ -17,6 +17,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/nodeagent-io/nodeagent/pkg/agent"
+	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose/cause"
 	"github.com/nodeagent-io/nodeagent/pkg/kube"
 	"github.com/nodeagent-io/nodeagent/pkg/node"
@@ -46,7 +47,12 @@ host's cgroup file system and containerd's socket; deploy/daemonset.yaml has the
 all. It serves /metrics, /healthz (the last round is recent) and /readyz (the pods
 of the node are known).`,
 		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd.Context()) },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := refuseSealed(cmd.Flags(), "kubeconfig"); err != nil {
+				return err
+			}
+			return o.run(cmd.Context())
+		},
 	}
 	f := cmd.Flags()
 	o.host.addFlags(f)
@@ -165,6 +171,7 @@ func (o *runOptions) newAgent(client *kube.Client, reader *node.Reader, watch *k
 		Failures:  &agent.Failures{Ask: client.KillFailures, AskAll: client.KubeletEvents, Skew: client.Skew, Node: o.host.nodeName},
 		Readiness: readiness(client, o.host.nodeName),
 		Diagnose:  cause.Diagnose,
+		Reasons:   reasons(),
 		Cases:     new(verdict.Cases),
 		Budget:    &verdict.Budget{PerMinute: o.budget},
 		Period:    o.period,
@@ -183,6 +190,15 @@ func (o *runOptions) newAgent(client *kube.Client, reader *node.Reader, watch *k
 		}
 	}
 	return a
+}
+
+// reasons are those of a condition.
+func reasons() []string {
+	all := []string{report.Resolved, diagnose.Unrecognised.Cause}
+	for _, r := range cause.All() {
+		all = append(all, r.Cause)
+	}
+	return all
 }
 
 // readiness asks for the Node of that name.

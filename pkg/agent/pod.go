@@ -212,9 +212,6 @@ func isBackedOff(statuses []corev1.ContainerStatus, name string) bool {
 	return slices.ContainsFunc(statuses, func(s corev1.ContainerStatus) bool { return s.Name == name && backedOff(s.State.Waiting) })
 }
 
-// reason is what the name of a cause looks like.
-var reason = regexp.MustCompile(`^[A-Z][A-Za-z0-9]{0,63}$`)
-
 // subject is the pod as a verdict needs it.
 func subject(p *corev1.Pod) verdict.Subject {
 	s := verdict.Subject{Kind: verdict.Pod, Namespace: p.Namespace, Name: p.Name, UID: string(p.UID), Generation: p.Generation}
@@ -225,13 +222,22 @@ func subject(p *corev1.Pod) verdict.Subject {
 		s.Owner = string(p.OwnerReferences[i].UID)
 	}
 	for i := range p.Status.Conditions {
-		// Whoever may write the pod's status can write any reason.
-		if c := &p.Status.Conditions[i]; c.Type == verdict.ConditionType && reason.MatchString(c.Reason) {
+		if c := &p.Status.Conditions[i]; c.Type == verdict.ConditionType {
 			s.Condition = &verdict.Condition{
 				Blocked: c.Status == corev1.ConditionTrue, Reason: c.Reason, Message: c.Message,
 				Generation: c.ObservedGeneration, Since: c.LastTransitionTime.Time,
 			}
 		}
+	}
+	return s
+}
+
+// subject is the same, without a condition whose reason the agent does not give: whoever may write
+// the pod's status can write any.
+func (a *Agent) subject(p *corev1.Pod) verdict.Subject {
+	s := subject(p)
+	if s.Condition != nil && a.Reasons != nil && !slices.Contains(a.Reasons, s.Condition.Reason) {
+		s.Condition = nil
 	}
 	return s
 }

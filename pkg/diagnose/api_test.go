@@ -65,7 +65,7 @@ func TestAPICauses(t *testing.T) {
 		says   []string
 	}{
 		"a policy refuses the final delete": {40 * time.Second, refused("422"), "FinalDeleteRejected",
-			[]string{"refuses the kubelet's request to delete its object (HTTP 422)", "kubectl -n shop delete pod web-0 --dry-run=server --force --as=system:node:node1 --as-group=system:nodes."}},
+			[]string{"refuses the kubelet's request to delete its object (HTTP 422)", "kubectl delete --dry-run=server -n shop pod web-0 --force --as=system:node:node1 --as-group=system:nodes."}},
 		"a webhook or RBAC does": {40 * time.Second, refused("403"), "FinalDeleteRejected", []string{itsObject, "(HTTP 403)"}},
 		"also for a pod with a finalizer, which is not what it waits for": {40 * time.Second, with(refused("403"), func(p *evidence.Pod) {
 			p.Finalizers = []string{"example.com/block"}
@@ -275,7 +275,7 @@ func TestWhoMayRefuseTheRemoval(t *testing.T) {
 			if tc.says == "" && strings.Contains(v.Message, "nodeagent's own") || !strings.Contains(v.Message, tc.says) {
 				t.Errorf("says %s", v.Message)
 			}
-			if command := `kubectl -n shop patch pod web-0 --type=json -p '[{"op":"remove","path":"/metadata/finalizers"}]' --dry-run=server`; !strings.Contains(v.Remedy, command) {
+			if command := `kubectl patch --dry-run=server -n shop pod web-0 --type=json -p '[{"op":"remove","path":"/metadata/finalizers"}]'`; !strings.Contains(v.Remedy, command) {
 				t.Errorf("advises %s", v.Remedy)
 			}
 		})

@@ -34,3 +34,12 @@ func (d *Doc) Words(f *Finding) (message, remedy, danger string) { return d.word
 
 // ClaimedOf returns what the pod's specification calls a volume, nil when that is not known.
 func ClaimedOf(p *evidence.Pod, name string) *Claimed { return claimedBy(p, name) }
+
+// WhyOf returns what an answer about a force delete rests on, in words.
+func WhyOf(f *Force, p *evidence.Pod) string { return string(f.why(p)) }
+
+// Reasons are those of the answers.
+var Reasons = []Reason{
+	ReasonMirror, ReasonProcess, ReasonLeftover, ReasonGroup, ReasonContainer, ReasonHolder, ReasonVolume, ReasonDevice, ReasonUnmount, ReasonStarting, ReasonLocal, ReasonNetwork,
+	ReasonFinalizers, ReasonSources, ReasonHostPID, ReasonRuntime, ReasonClaim, ReasonEmptyGroup, ReasonNotEnded, ReasonNotItsWord, ReasonUnseen, ReasonCause, ReasonOnce, ReasonNothing,
+}

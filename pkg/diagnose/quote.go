@@ -1,6 +1,7 @@
 package diagnose
 
 import (
+	"math"
 	"regexp"
 	"slices"
 	"strconv"
@@ -16,13 +17,14 @@ import (
 type said string
 
 // name is what a foreign text looks like that needs no quotation marks: it has nothing
-// that renders as a blank, reorders text, or that Markdown, a chat or a shell gives a meaning to.
-var name = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.:/@%+=,~-]*$`)
+// that renders as a blank, reorders text, or that Markdown, a chat or a shell gives a meaning to, and
+// does not end as a sentence or a label does.
+var name = regexp.MustCompile(`^[A-Za-z0-9](?:[A-Za-z0-9_.:/@%+=,~-]*[A-Za-z0-9/])?$`)
 
 // foreign is how a text that others chose stands in ours: at most n bytes of it, and in
 // quotation marks unless it looks like a name.
 func foreign(s string, n int) said {
-	if s == "" || name.MatchString(s) {
+	if s == "" || name.MatchString(s) && !strings.Contains(s, "://") {
 		return said(bound(s, n))
 	}
 	return quoted(s, n)
@@ -113,7 +115,7 @@ func InQuotation(s string) bool {
 // consists of what no shell gives a meaning to. Else it returns "", and there is no
 // command.
 func inCommand(s, prefix string) said {
-	if len(s) > maxInCommand || !plain.MatchString(s) || !strings.HasPrefix(s, prefix) || slices.Contains(strings.Split(s, "/"), "..") {
+	if len(s) > maxInCommand || !plain.MatchString(s) || !strings.HasPrefix(s, prefix) || strings.Contains(s, "//") || slices.Contains(strings.Split(s, "/"), "..") {
 		return ""
 	}
 	return said(s)
@@ -127,8 +129,8 @@ func argument(name string) said {
 	return inCommand(name, "")
 }
 
-// arguments names several objects behind a command for all of them, of at most n bytes: "" when
-// one cannot stand in a command.
+// arguments names several objects behind a command for all of them: "" when one cannot stand in a
+// command, or not all of them in n bytes.
 func arguments(names []string, n int) said {
 	all := make([]said, len(names))
 	for i, name := range names {
@@ -136,7 +138,10 @@ func arguments(names []string, n int) said {
 			return ""
 		}
 	}
-	return join(all, ", ", n)
+	if s := join(all, ", ", math.MaxInt); len(s) <= n {
+		return s
+	}
+	return ""
 }
 
 // maxInCommand leaves room for the rest of a message.
@@ -144,7 +149,7 @@ const maxInCommand = 300
 
 // plain is what no shell gives a meaning to. A tilde has one at the beginning of a
 // word only; the kubelet's directories have it in kubernetes.io~csi.
-var plain = regexp.MustCompile(`^[A-Za-z0-9_./:@%+=,](?:[A-Za-z0-9_./:@%+=,-]|\b~)*$`)
+var plain = regexp.MustCompile(`^[A-Za-z0-9_./](?:[A-Za-z0-9_./:@%+=,-]|\b~)*$`)
 
 // bound cuts a text to at most n bytes.
 func bound(s string, n int) string {

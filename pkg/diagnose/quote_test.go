@@ -5,9 +5,11 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose/cause"
+	"github.com/nodeagent-io/nodeagent/pkg/evidence"
 	"github.com/nodeagent-io/nodeagent/test/hostile"
 )
 
@@ -27,6 +29,10 @@ func TestForeignWords(t *testing.T) {
 		"a\u2800b":            `"a\u2800b"`,
 		`a"b`:                 `"a\"b"`,
 		"<http://a|b>":        `"<http://a|b>"`,
+		"Remedy:":             `"Remedy:"`,
+		"done.":               `"done."`,
+		"https://a.b":         `"https://a.b"`,
+		"nfs:/":               "nfs:/",
 		"":                    "",
 	} {
 		if got := diagnose.Foreign(in, 14); got != want {
@@ -91,6 +97,47 @@ func TestWordsAreOurs(t *testing.T) {
 			if err := hostile.Check(said); err != nil {
 				t.Errorf("{%s}, %s: %v", name, what, err)
 			}
+		}
+	}
+}
+
+// Each string of what is named is poisoned alone as well: with all of them, some words are never said.
+func TestWordsOfOnePoisonedField(t *testing.T) {
+	check := func(what string, o diagnose.Objects) {
+		t.Helper()
+		for _, name := range diagnose.ValueNames() {
+			said, _ := new(diagnose.Doc).Value(name, &diagnose.Finding{Objects: o})
+			if err := hostile.Check(said); err != nil {
+				t.Errorf("{%s}, %s: %v", name, what, err)
+			}
+		}
+	}
+	for what, text := range hostile.Texts() {
+		fields := reflect.TypeFor[diagnose.Process]()
+		for i := range fields.NumField() {
+			if fields.Field(i).Type.Kind() != reflect.String {
+				continue
+			}
+			p := diagnose.Process{PID: 7, Comm: "app"}
+			reflect.ValueOf(&p).Elem().Field(i).SetString(text)
+			check(what, diagnose.Objects{Process: &p, Child: &p, Member: &p, Parent: &p, Tracer: &p, Others: []*diagnose.Process{&p}, Alike: 3})
+		}
+		check(what, diagnose.Objects{Runtimes: []string{"kata " + text, text + " runsc"}})
+		check(what, diagnose.Objects{Refuser: &diagnose.Refuser{Policy: text, Binding: text}})
+		check(what, diagnose.Objects{Refuser: &diagnose.Refuser{Webhook: text}})
+		check(what, diagnose.Objects{Volumes: []string{"a"}, Claimed: []diagnose.Claimed{{Volume: "a", Names: []string{text}, Claims: []string{text, text}}}})
+		process := &diagnose.Process{PID: 7, Comm: text, Container: text}
+		for _, why := range diagnose.Reasons {
+			f := diagnose.Force{Why: why, Process: process, Container: text, Volume: text, Claim: text, Mount: &diagnose.Mount{Type: text}, Finalizers: []string{text, text}, Cause: text,
+				Sources: []evidence.Source{evidence.Source(text)}}
+			said := diagnose.WhyOf(&f, &evidence.Pod{Phase: text})
+			if err := hostile.Check(said); err != nil {
+				t.Errorf("%s, %s: %v", why, what, err)
+			}
+		}
+		outlook := diagnose.Outlook(&evidence.Pod{Finalizers: []string{text}, GracePeriodSeconds: 30, Deadline: requested.Add(time.Minute), Time: requested}, new(diagnose.Diagnosis))
+		if err := hostile.Check(outlook); err != nil || outlook == "" {
+			t.Errorf("%s: %v %s", what, err, outlook)
 		}
 	}
 }

@@ -31,11 +31,11 @@ func JSON(v any, indent string) ([]byte, error) {
 	if err := e.Encode(v); err != nil {
 		return nil, err
 	}
-	return ascii(bytes.TrimSpace(b.Bytes())), nil
+	return ASCII(bytes.TrimSpace(b.Bytes())), nil
 }
 
-// ascii escapes what is not ASCII in JSON, which has that in strings only.
-func ascii(text []byte) []byte {
+// ASCII escapes what is not ASCII in JSON, which has that in strings only.
+func ASCII(text []byte) []byte {
 	if !bytes.ContainsFunc(text, beyond) {
 		return text
 	}

@@ -20,7 +20,7 @@ import (
 
 // The reason and message of a condition whose cause is gone.
 const (
-	resolvedReason  = "Resolved"
+	Resolved        = "Resolved"
 	resolvedMessage = "The cause reported earlier is gone, and no other was found."
 )
 

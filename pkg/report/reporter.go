@@ -44,7 +44,7 @@ func (r *Reporter) Report(ctx context.Context, c *verdict.Case) {
 		r.reportCondition(ctx, c, true, f.Cause, text)
 		r.reportEvent(ctx, c, f.Cause, text)
 	case verdict.Withdrawn:
-		r.reportCondition(ctx, c, false, resolvedReason, resolvedMessage)
+		r.reportCondition(ctx, c, false, Resolved, resolvedMessage)
 	case verdict.Held, verdict.Nothing:
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"path/filepath"
 	"reflect"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -127,6 +128,40 @@ func TestNodeEventsAreOurs(t *testing.T) {
 			}
 			if err := hostile.Check(ev.Note); err != nil {
 				t.Errorf("%s: %v", what, err)
+			}
+		}
+	}
+}
+
+// What stands beside the verdict is quoted, too, and a cut of any length leaves no quotation open.
+func TestNoteIsOurs(t *testing.T) {
+	for what, text := range hostile.Texts() {
+		d := diagnose.Diagnosis{Phase: diagnose.StopSignal, Sidecars: []string{text, text}, Findings: []diagnose.Finding{
+			{Cause: "A", Container: text, Message: "m"}, {Cause: "B", Container: text},
+		}}
+		for _, sidecars := range [][]string{d.Sidecars, d.Sidecars[:1]} {
+			d.Sidecars = sidecars
+			if err := hostile.Check(note(&d, &d.Findings[0])); err != nil {
+				t.Errorf("%s: %v", what, err)
+			}
+		}
+		said := "a process " + diagnose.Foreign(text, 300) + " of container " + diagnose.Foreign(text, 300) + ". It waits. Then " + diagnose.Foreign(text, 300)
+		for n := 20; n < len(said); n++ {
+			if err := hostile.Check(cut(said, n)); err != nil {
+				t.Fatalf("%s, cut to %d: %v", what, n, err)
+			}
+		}
+	}
+}
+
+// A command that asks without effect says so first: what a cut takes away is the end.
+func TestCommandsSayFirstThatTheyChangeNothing(t *testing.T) {
+	with := regexp.MustCompile(`kubectl( \S+)* (patch|delete)\b`)
+	for _, r := range cause.All() {
+		page := r.Page()
+		for _, at := range with.FindAllStringIndex(page, -1) {
+			if rest := page[at[1]:]; !strings.HasPrefix(rest, " --dry-run=server") && strings.Contains(page[at[0]:min(at[0]+200, len(page))], "--dry-run") {
+				t.Errorf("%s: %.120s", r.Cause, page[at[0]:])
 			}
 		}
 	}

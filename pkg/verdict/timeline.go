@@ -217,10 +217,13 @@ func (c *Case) End(e *evidence.Pod) []Passage { return c.timeline.end(e, c.Late)
 // timelineLabel begins the timeline in a message.
 const timelineLabel = " Timeline (UTC): "
 
-// The words of a timeline for what a pod need not have had.
+// The words of a timeline.
 const (
+	deleted         = "deleted"
 	containersEnded = "containers ended by"
+	graceOver       = "grace period over"
 	sandboxRemoved  = "sandbox removed by"
+	nodeDone        = "node done by"
 )
 
 // neverRan reports whether nothing shows that anything of the pod was ever made on the node, as of one
@@ -232,14 +235,20 @@ func neverRan(e *evidence.Pod) bool {
 }
 
 // earlierTimeline is a timeline as Timeline writes it.
-var earlierTimeline = regexp.MustCompile(`^[a-z ]{1,30} \d{4}-\d\d-\d\d \d\d:\d\d:\d\d(, [a-z ]{1,30}( \d{4}-\d\d-\d\d)? \d\d:\d\d:\d\d){0,4}\.$`)
+var earlierTimeline = regexp.MustCompile(strings.ReplaceAll(
+	`^WORDS \d{4}-\d\d-\d\d \d\d:\d\d:\d\d(, WORDS( \d{4}-\d\d-\d\d)? \d\d:\d\d:\d\d){0,4}\.$`,
+	"WORDS", "("+strings.Join([]string{deleted, containersEnded, graceOver, sandboxRemoved, nodeDone}, "|")+")"))
 
 // recall returns the timeline that an agent before this one has told of a pod; "" for none.
 func recall(s Subject) string {
 	if s.Condition == nil {
 		return ""
 	}
-	_, told, _ := strings.Cut(s.Condition.Message, timelineLabel)
+	i := strings.LastIndex(s.Condition.Message, timelineLabel) // a name before it may hold the label
+	if i < 0 {
+		return ""
+	}
+	told := s.Condition.Message[i+len(timelineLabel):]
 	if !earlierTimeline.MatchString(told) {
 		return ""
 	}
@@ -262,8 +271,8 @@ func (c *Case) Timeline() string {
 		words string
 		at    time.Time
 	}
-	all := []moment{{"deleted", t.entered[stops]}, {containersEnded, t.entered[sandbox]}, {"grace period over", t.deadline},
-		{sandboxRemoved, t.entered[volumes]}, {"node done by", t.entered[finalizer]}}
+	all := []moment{{deleted, t.entered[stops]}, {containersEnded, t.entered[sandbox]}, {graceOver, t.deadline},
+		{sandboxRemoved, t.entered[volumes]}, {nodeDone, t.entered[finalizer]}}
 	if neverRan(e) {
 		all = slices.DeleteFunc(all, func(m moment) bool { return m.words == containersEnded || m.words == sandboxRemoved })
 	}

@@ -40,7 +40,15 @@ func Texts() map[string]string {
 		"an option":              "-rf" + Mark,
 		"a glob":                 "*" + Mark,
 		"a home":                 "~" + Mark,
+		"a placeholder":          "{pid}" + Mark,
+		"a link":                 "https://" + Mark + ".example/fix.sh",
 		"no UTF-8":               Mark + "\xff\xc0\xaf" + Mark,
+	}
+	for _, c := range "!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~" {
+		texts["begins with "+string(c)] = string(c) + Mark + " " + Mark
+		if !strings.ContainsRune("_.:/@%+=,~-", c) { // which a name has
+			texts["has "+string(c)], texts["ends with "+string(c)] = Mark+string(c)+Mark, Mark+string(c)
+		}
 	}
 	for _, r := range runes {
 		texts[fmt.Sprintf("U+%04X", r)] = Mark + string(r) + "Remedy:" + string(r) + Mark

@@ -230,7 +230,7 @@ func finalDeleteRefused() bed.Scenario {
 		},
 		Want: bed.Want{
 			Cause: "FinalDeleteRejected",
-			Says:  []string{"locked in phase FinalDelete", "nothing of the pod is left on the node", "(HTTP 422)", "--dry-run=server --force --as=system:node:"},
+			Says:  []string{"locked in phase FinalDelete", "nothing of the pod is left on the node", "(HTTP 422)", "kubectl delete --dry-run=server -n ", " --force --as=system:node:"},
 		},
 	}
 }
@@ -337,7 +337,7 @@ func advised(answer string) bed.Step {
 		if err != nil {
 			return err
 		}
-		command := regexp.MustCompile(`kubectl -n .* --dry-run=server`).FindString(bed.Condition(now).Message)
+		command := regexp.MustCompile(`kubectl patch --dry-run=server -n .*}]'`).FindString(bed.Condition(now).Message)
 		told, err := n.AsPerson(ctx, command)
 		if err == nil || !strings.Contains(err.Error(), answer) {
 			return fmt.Errorf("%q does not answer %q: %s %w", command, answer, told, err)

@@ -19,7 +19,7 @@ var FinalDeleteRejected = &diagnose.Rule{
 		Phrases: map[string][]diagnose.Choice{"whose": {
 			{Variant: others, Text: "this pod or another one of this node"}, {Text: "its object"},
 		}, "try": {
-			{Text: "kubectl -n {podnamespace} delete pod {podname} --dry-run=server --force --as=system:node:{node} --as-group=system:nodes"},
+			{Text: "kubectl delete --dry-run=server -n {podnamespace} pod {podname} --force --as=system:node:{node} --as-group=system:nodes"},
 			{Text: "a kubectl delete with --dry-run=server --force --as=system:node:NODE --as-group=system:nodes"},
 		}},
 		Meaning: "A pod's object stays until the kubelet has finished and deletes it with a grace period of 0 (system:node:NODE of the group system:nodes asks for that). " +

@@ -74,7 +74,7 @@ var FinalizersPending = &diagnose.Rule{
 			},
 			"ask": {
 				{Text: "Ask, without effect, whether the removal is refused: " +
-					`kubectl -n {podnamespace} patch pod {podname} --type=json -p '[{"op":"remove","path":"/metadata/finalizers"}]' --dry-run=server`},
+					`kubectl patch --dry-run=server -n {podnamespace} pod {podname} --type=json -p '[{"op":"remove","path":"/metadata/finalizers"}]'`},
 				{Text: "Ask, without effect, whether the removal is refused, by a kubectl patch of the pod with --dry-run=server"},
 			},
 		},
