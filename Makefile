@@ -114,7 +114,7 @@ cluster-up: bin/cluster ## start the test cluster of this checkout, or the nodes
 cluster-down: bin/cluster ## end it
 	$(CLUSTER) down
 
-bin/victim: $(wildcard test/victim/*.go) go.mod
+bin/victim: $(wildcard test/victim/*.go test/hostile/*.go) go.mod
 	go build -o $@ ./test/victim
 
 bin/registry: $(wildcard test/registry/*.go) go.mod

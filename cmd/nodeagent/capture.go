@@ -46,10 +46,13 @@ The JSON holds no environment, arguments, annotations or file names, so it can b
 attached to an issue. It does hold the names of pods, programs, volumes and servers,
 and the address of a pod that has a hook of the kind httpGet.
 
-Capture runs where the agent of the pod's node runs:
+Capture runs where the agent of the pod's node runs, or a copy of the program on that
+node, as root:
 
   kubectl get pods -n nodeagent-system -o wide --field-selector spec.nodeName=NODE
-  kubectl -n nodeagent-system exec AGENT-POD -- /nodeagent capture NAMESPACE/POD`,
+  kubectl -n nodeagent-system exec AGENT-POD -- /nodeagent capture NAMESPACE/POD
+
+  NODE_NAME=NODE KUBECONFIG=/etc/kubernetes/kubelet.conf ./nodeagent capture NAMESPACE/POD`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := refuseSealed(cmd.Flags(), "kubeconfig", "proc", "cgroup", "fuse-connections", "block-devices", "kubelet-dir", "containerd-socket"); err != nil {

@@ -92,6 +92,15 @@ func Install(ctx context.Context, c *Cluster) error {
 		}
 	}
 	for _, n := range c.Nodes {
+		script := installCopy
+		if !loaded {
+			script = "[ -e " + ProgramOnNode + " ] || {\n" + script + "\n}"
+		}
+		if _, err := n.Exec(ctx, script); err != nil {
+			return fmt.Errorf("copy the agent's program to node %s: %w", n.Name, err)
+		}
+	}
+	for _, n := range c.Nodes {
 		namespace := `{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"` + n.Namespace() + `"}}`
 		if err := c.apply(ctx, namespace); err != nil {
 			return err
@@ -240,8 +249,18 @@ func (n *Node) Capture(ctx context.Context, pod string, flags ...string) (string
 	return n.Kubectl(ctx, args...)
 }
 
-// CaptureOnNode does the same from a shell on the node, as the README has it, for
-// when containerd cannot execute anything in a container, and where it costs much.
+// ProgramOnNode is where Install puts a copy of the agent's program on each node.
+const ProgramOnNode = "/usr/local/bin/nodeagent"
+
+// installCopy takes it out of the image.
+const installCopy = `mkdir -p /run/scenario-copy
+ctr -n k8s.io images mount ghcr.io/nodeagent-io/nodeagent:latest /run/scenario-copy >/dev/null
+cp /run/scenario-copy/nodeagent ` + ProgramOnNode + `
+ctr -n k8s.io images unmount --rm /run/scenario-copy >/dev/null`
+
+// CaptureOnNode does the same with the copy of the program on the node, for when containerd cannot execute
+// anything in a container, and where that costs much. It has the agent's token and is in its network, so that it
+// knows what a capture in the agent's container does.
 func (n *Node) CaptureOnNode(ctx context.Context, pod string, flags ...string) (string, error) {
 	a, err := n.AgentPod(ctx)
 	if err != nil {
@@ -251,9 +270,14 @@ func (n *Node) CaptureOnNode(ctx context.Context, pod string, flags ...string) (
 	if err != nil {
 		return "", err
 	}
-	return n.Exec(ctx, fmt.Sprintf(`bash -c 'uid=%s; for p in $(grep -ls "pod${uid//-/.}" /proc/[0-9]*/cgroup | cut -d/ -f3 | sort -n); do [ "$(readlink /proc/$p/exe)" = /nodeagent ] && agent=$p && break; done
-env -i NODE_NAME=%s NODE_IP=%s KUBERNETES_SERVICE_HOST=%s KUBERNETES_SERVICE_PORT=%d nsenter -t "$agent" -m -n -- /nodeagent capture %s/%s %s'`,
-		a.UID, n.Name, a.Status.HostIP, api.Spec.ClusterIP, api.Spec.Ports[0].Port, n.Namespace(), pod, strings.Join(flags, " ")))
+	_, id, _ := strings.Cut(a.Status.ContainerStatuses[0].ContainerID, "://")
+	return n.Exec(ctx, fmt.Sprintf(`agent=$(grep -lsE '/(cri-containerd-)?%s(\.scope)?$' /proc/[0-9]*/cgroup | cut -d/ -f3 | sort -n | head -1)
+exec unshare -m sh -e -c 'secrets=/run/secrets/kubernetes.io/serviceaccount
+mkdir -p $secrets
+mount -t tmpfs none $secrets
+cp -L /proc/$1/root/var/$secrets/token /proc/$1/root/var/$secrets/ca.crt $secrets
+exec nsenter -t $1 -n env -i NODE_NAME=%s NODE_IP=%s KUBERNETES_SERVICE_HOST=%s KUBERNETES_SERVICE_PORT=%d %s capture %s/%s %s' sh $agent`,
+		id, n.Name, a.Status.HostIP, api.Spec.ClusterIP, api.Spec.Ports[0].Port, ProgramOnNode, n.Namespace(), pod, strings.Join(flags, " ")))
 }
 
 // A Write is one request of the agent that changes something, as the API

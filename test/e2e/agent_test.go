@@ -28,6 +28,7 @@ var checks = map[string]func(*trial, *bed.Node, *bed.Turn){
 	"same-name-again":    sameNameAgain,
 	"namespace-deleted":  namespaceDeleted,
 	"termination-phases": terminationPhases,
+	"capture-by-copy":    captureByCopy,
 	"agent-killed":       agentKilled,
 	"agent-ends-in-time": agentEnds,
 	"api-server-stopped": apiServerStopped,

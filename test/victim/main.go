@@ -86,7 +86,7 @@ func run(mode, arg string) error {
 		if err != nil {
 			return err
 		}
-		select {}
+		return sleep()
 	case "mounts":
 		return mounts(arg)
 	case "scan":
@@ -304,5 +304,12 @@ func shims(arg string) error {
 			return err
 		}
 	}
-	select {}
+	return sleep()
+}
+
+// sleep waits without end. A program of which all goroutines wait for each other ends.
+func sleep() error {
+	for {
+		time.Sleep(time.Hour)
+	}
 }
