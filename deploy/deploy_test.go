@@ -178,7 +178,7 @@ func TestMounts(t *testing.T) {
 	pod := daemonset(t).set.Spec.Template.Spec
 	paths := map[string]string{}
 	for _, v := range pod.Volumes {
-		if v.Name == "token" {
+		if v.Name == "token" || v.Name == "nothing" && v.EmptyDir != nil {
 			continue
 		}
 		if v.HostPath == nil {
@@ -190,11 +190,16 @@ func TestMounts(t *testing.T) {
 	if diff := cmp.Diff(map[string]string{"sys-fs": "/sys/fs", "cgroup": "/sys/fs/cgroup", "containerd": "/run/containerd"}, paths); diff != "" {
 		t.Errorf("host paths differ (-want +got):\n%s", diff)
 	}
+	hidden := ""
 	for _, m := range pod.Containers[0].VolumeMounts {
 		if !m.ReadOnly {
 			t.Errorf("mount %s is writable", m.Name)
 		}
 		if m.Name == "token" {
+			continue
+		}
+		if m.Name == "nothing" { // hides the containers' root file systems, which could be written
+			hidden = m.MountPath
 			continue
 		}
 		if m.MountPath != paths[m.Name] {
@@ -208,6 +213,16 @@ func TestMounts(t *testing.T) {
 		if follows && m.RecursiveReadOnly != nil && *m.RecursiveReadOnly != corev1.RecursiveReadOnlyDisabled {
 			t.Errorf("mount %s is both recursively read-only and propagated", m.Name)
 		}
+	}
+	if hidden != "/run/containerd/io.containerd.runtime.v2.task" {
+		t.Errorf("hidden is %q", hidden)
+	}
+}
+
+// Who executes something in the agent's container chooses no kubeconfig and no path there.
+func TestContainerIsSealed(t *testing.T) {
+	if env := daemonset(t).set.Spec.Template.Spec.Containers[0].Env; !slices.ContainsFunc(env, func(e corev1.EnvVar) bool { return e.Name == "NODEAGENT_SEALED" && e.Value != "" }) {
+		t.Errorf("environment %+v", env)
 	}
 }
 
