@@ -40,7 +40,7 @@ need = command -v $(1) >/dev/null || { echo "installing $(2)"; apt-get update -q
 RACE_NEEDS = $(call need,gcc,gcc libc6-dev)
 
 .DEFAULT_GOAL := help
-.PHONY: help tools demo test unit race vuln e2e matrix matrix-age scenario fixture named lint bench soak image cluster-build cluster-up cluster-down build
+.PHONY: help tools demo test unit race vuln e2e fuzz matrix matrix-age scenario fixture named lint bench soak image cluster-build cluster-up cluster-down build
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -66,7 +66,16 @@ e2e: image $(PROGRAMS) cluster-up ## the sentinels, or NAME='fuse-*'. FAILED=1: 
 		NODEAGENT_SCENARIO='$(NAME)' NODEAGENT_ALSO="$$also" NODEAGENT_FAILED='$(FAILED)' \
 		go test -count=1 -timeout 60m -parallel 1000 -tags e2e,grpcnotrace
 
-matrix: image $(PROGRAMS) bin/cluster ## all incidents, on three clusters one after the other: PART=1/4 of them, RESUME=1 what is not green on this commit
+# What parses files that anybody on a node may write.
+FUZZ := proc/internal/mount:FuzzMountinfo proc/internal/kernfile:FuzzParseStatus proc/internal/cgroup:FuzzCgroupFiles \
+	proc/probe:FuzzMapsAndCmdline kubelet:FuzzParseCounts cri:FuzzParseProgram
+
+fuzz: ## two minutes for each parser of what others write: FOR=10m
+	@for target in $(FUZZ); do \
+		go test -run '^$$' -fuzz "^$${target#*:}$$" -fuzztime $(or $(FOR),2m) ./pkg/$${target%:*} || exit 1; \
+	done
+
+matrix: $(if $(PART)$(RESUME),,fuzz) image $(PROGRAMS) bin/cluster ## all incidents, on three clusters one after the other, and fuzz first: PART=1/4 of them, RESUME=1 what is not green on this commit
 	go run ./test/matrix $(PART:%=-part %) $(RESUME:1=-resume)
 	$(CLUSTER) down
 

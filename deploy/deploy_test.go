@@ -280,7 +280,7 @@ func TestRunsEverywhere(t *testing.T) {
 			env[e.Name] = e.ValueFrom.FieldRef.FieldPath
 		}
 	}
-	if diff := cmp.Diff(map[string]string{"NODE_NAME": "spec.nodeName", "NODE_IP": "status.hostIP"}, env); diff != "" {
+	if diff := cmp.Diff(map[string]string{"NODE_NAME": "spec.nodeName", "NODE_IP": "status.hostIP", "POD_NAME": "metadata.name", "POD_NAMESPACE": "metadata.namespace"}, env); diff != "" {
 		t.Errorf("environment differs (-want +got):\n%s", diff)
 	}
 	if got := set.Spec.UpdateStrategy.RollingUpdate.MaxUnavailable.String(); got != "10%" {
@@ -291,10 +291,24 @@ func TestRunsEverywhere(t *testing.T) {
 // The policies are about the account that the agent runs as, and refuse.
 func TestPolicies(t *testing.T) {
 	m := daemonset(t)
-	user := "system:serviceaccount:" + m.account.Namespace + ":" + m.account.Name
+	users := regexp.MustCompile(`username\.matches\("(.+)"\)$`)
 	for _, p := range []policy{m.pods, m.events} {
-		if !strings.Contains(p.Spec.MatchConditions[0].Expression, `"`+user+`"`) {
-			t.Errorf("policy %s is not about %s", p.Name, user)
+		match := users.FindStringSubmatch(p.Spec.MatchConditions[0].Expression)
+		if match == nil {
+			t.Fatalf("policy %s is about nobody", p.Name)
+		}
+		// A kustomization, or a chart, may have another namespace.
+		about := regexp.MustCompile(match[1])
+		for user, is := range map[string]bool{
+			"system:serviceaccount:" + m.account.Namespace + ":" + m.set.Spec.Template.Spec.ServiceAccountName: true,
+			"system:serviceaccount:monitoring:" + m.account.Name:                                               true,
+			"system:serviceaccount:" + m.account.Namespace + ":other":                                          false,
+			"system:serviceaccount:a:b:" + m.account.Name:                                                      false,
+			m.account.Name: false,
+		} {
+			if about.MatchString(user) != is {
+				t.Errorf("policy %s is about %s: %v", p.Name, user, !is)
+			}
 		}
 		if *p.Spec.FailurePolicy != admissionv1.Fail {
 			t.Errorf("policy %s lets pass what it cannot judge", p.Name)

@@ -24,6 +24,7 @@ func TestBadInput(t *testing.T) {
 		"no kubeconfig":                     {[]string{"run", "--node-name=n", "--cgroup=" + empty, "--kubeconfig=" + empty + "/none"}, []string{"kubeconfig", empty + "/none"}},
 		"outside a cluster":                 {[]string{"run", "--node-name=n", "--cgroup=" + empty}, []string{"service account", "--kubeconfig"}},
 		"no node address":                   {[]string{"run", "--node-name=n", "--cgroup=" + empty, "--kubeconfig=" + kubeconfig(t), "--node-ip=node-1"}, []string{"node-1", "NODE_IP", "--node-ip"}},
+		"no own pod":                        {[]string{"run", "--node-name=n", "--cgroup=" + empty, "--require-policies"}, []string{"POD_NAME", "--require-policies"}},
 		"log format":                        {[]string{"run", "--node-name=n", "--log-format=xml"}, []string{"--log-format", "xml", "json"}},
 		"log level":                         {[]string{"run", "--log-level=loud"}, []string{"--log-level", "loud"}},
 		"short period":                      {[]string{"run", "--node-name=n", "--cgroup=" + empty, "--period=1ms"}, []string{"--period", "1ms"}},
@@ -40,7 +41,7 @@ func TestBadInput(t *testing.T) {
 			if strings.HasPrefix(name, "sealed") {
 				t.Setenv(sealed, "true")
 			}
-			for _, env := range []string{"NODE_NAME", "NODE_IP", "KUBECONFIG", "KUBERNETES_SERVICE_HOST"} {
+			for _, env := range []string{"NODE_NAME", "NODE_IP", "POD_NAME", "POD_NAMESPACE", "KUBECONFIG", "KUBERNETES_SERVICE_HOST"} {
 				t.Setenv(env, "")
 			}
 			cmd := root()

@@ -33,6 +33,9 @@ type runOptions struct {
 	period     time.Duration
 	budget     int
 	orphans    time.Duration
+	policies   bool
+	pod        string
+	namespace  string
 	logFormat  string
 	logLevel   slog.Level
 }
@@ -61,6 +64,9 @@ of the node are known).`,
 	f.DurationVar(&o.period, "period", 2*time.Second, "least time between two rounds over the terminating pods; it grows to 10 s while the node is short of processors")
 	f.IntVar(&o.budget, "verdicts-per-minute", 20, "most verdicts in a minute about pods that are not late; beyond that each workload is told of once an hour")
 	f.DurationVar(&o.orphans, "orphans-after", 5*time.Minute, "time for which a pod of the node must be missing in the API to be an orphan; 0 looks for none")
+	f.BoolVar(&o.policies, "require-policies", false, "write nothing while the admission policies of deploy/daemonset.yaml do not hold the agent's token")
+	f.StringVar(&o.pod, "pod-name", os.Getenv("POD_NAME"), "name of the agent's own pod (environment: POD_NAME)")
+	f.StringVar(&o.namespace, "pod-namespace", os.Getenv("POD_NAMESPACE"), "namespace of the agent's own pod (environment: POD_NAMESPACE)")
 	f.StringVar(&o.logFormat, "log-format", "text", "format of the log on standard error: text or json")
 	f.TextVar(&o.logLevel, "log-level", slog.LevelInfo, "lowest level that is logged: debug, info, warn or error")
 	return cmd
@@ -86,6 +92,9 @@ func (o *runOptions) run(ctx context.Context) error {
 	}
 	if o.period < time.Second {
 		return fmt.Errorf("--period %s is shorter than a second; give 1s or more", o.period)
+	}
+	if own := o.pod != "" && o.namespace != ""; o.policies && !own {
+		return errors.New("--require-policies takes the agent's own pod to try them with; set POD_NAME and POD_NAMESPACE from the downward API (fieldRef: metadata.name and metadata.namespace)")
 	}
 	client, err := newClient(o.kubeconfig)
 	if err != nil {
@@ -114,11 +123,24 @@ func (o *runOptions) run(ctx context.Context) error {
 
 	watch := client.WatchPods(o.host.nodeName, agent.Trim)
 	a := o.newAgent(client, reader, watch, log)
-	metrics := report.NewMetrics(version, time.Now, a.Cases, func() report.Counts { return counts(a, reader, lines) })
+	var policies *report.Policies
+	if o.pod != "" && o.namespace != "" {
+		policies = &report.Policies{Client: client, Namespace: o.namespace, Pod: o.pod, Node: o.host.nodeName, Required: o.policies, Log: log}
+		go policies.Run(ctx)
+	}
+	metrics := report.NewMetrics(version, time.Now, a.Cases, func() report.Counts {
+		c := counts(a, reader, lines)
+		c.Held = policies.Held()
+		return c
+	})
 	reporter := report.New(client, o.host.nodeName, metrics, log)
+	reporter.Policies = policies
 	a.Monitor, a.Report, a.ReportGone, a.ReportRemains = metrics, reporter.Report, reporter.ReportGone, reporter.ReportRemains
 	if a.Orphans != nil {
 		a.Orphans.Report = reporter.ReportOrphan
+	}
+	reader.Panicked = func(v any, stack []byte) {
+		log.Error("the reading of what the pods share panicked: this is a bug in nodeagent, please report it", "panic", fmt.Sprint(v), "stack", string(stack))
 	}
 	reader.Lost = func() {
 		metrics.Lost()

@@ -6,6 +6,7 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -214,7 +215,7 @@ func (a *Agent) round(ctx context.Context) int {
 	now := time.Now()
 	a.keepTime(now, now.Sub(loaded))
 	all := a.Watch.All() // before Round, which returns none until the pods are known
-	a.Before.Refresh(ctx, a.Reader, all, now)
+	a.Before.Refresh(ctx, carefulBaselines{a.Reader, a}, all, now)
 	terminating, gone := a.Watch.Round()
 	if a.late == nil && all != nil {
 		a.late = make(map[string]bool, len(terminating))
@@ -226,7 +227,7 @@ func (a *Agent) round(ctx context.Context) int {
 	c := a.choose(terminating, now, full)
 	a.bury(ctx, c.here, gone)
 	after := a.remainsDue(now)
-	orphans := a.Orphans.search(ctx, a.Reader, all, now)
+	orphans := a.Orphans.search(ctx, a.Reader, all, now, a.careful)
 	if a.Failures != nil {
 		a.Failures.forget(c.here)
 	}
@@ -568,6 +569,21 @@ func (a *Agent) recovered(p *corev1.Pod) {
 	}
 }
 
+// careful returns work that is done beside the loop, of which a panic costs its own result only.
+func (a *Agent) careful(what string, do func()) func() {
+	return func() {
+		defer func() {
+			if r := recover(); r != nil {
+				a.Log.Error(what+" panicked: this is a bug in nodeagent, please report it", "panic", fmt.Sprint(r), "stack", string(debug.Stack()))
+			}
+		}()
+		do()
+	}
+}
+
+// errPanicked is what is known of a question whose answer was never taken note of.
+var errPanicked = errors.New("to read the answer of the API server has panicked")
+
 // seed is Seed with what the loop knows of the API server's clock, and of the pod's
 // time before.
 func (a *Agent) seed(p *corev1.Pod) *evidence.Pod {
@@ -605,11 +621,13 @@ func (a *Agent) look(ctx context.Context, l look, reading node.Round) {
 	var unheard, unready, unpulled error
 	var asking sync.WaitGroup
 	if a.Readiness != nil {
-		asking.Go(func() { ready, unready = a.Readiness.Of(timed, seed) })
+		unready = errPanicked
+		asking.Go(a.careful("asking for the Node", func() { ready, unready = a.Readiness.Of(timed, seed) }))
 	}
 	if a.Failures != nil {
-		asking.Go(func() { failures, unheard = a.Failures.Of(timed, l.pod) })
-		asking.Go(func() { pulls, unpulled = a.Failures.Pulls(timed, l.pod) })
+		unheard, unpulled = errPanicked, errPanicked
+		asking.Go(a.careful("asking for Events", func() { failures, unheard = a.Failures.Of(timed, l.pod) }))
+		asking.Go(a.careful("asking for Events of pulls", func() { pulls, unpulled = a.Failures.Pulls(timed, l.pod) }))
 	}
 	e := reading.Pod(timed, seed, l.earlier)
 	asking.Wait()

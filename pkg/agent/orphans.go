@@ -49,7 +49,7 @@ const (
 
 // search begins a search when it is time for it, and returns what the one before has
 // found. all is nil while the pods are not known.
-func (o *Orphans) search(ctx context.Context, from node.Source, all []*corev1.Pod, now time.Time) []orphan.Pod {
+func (o *Orphans) search(ctx context.Context, from node.Source, all []*corev1.Pod, now time.Time, careful func(string, func()) func()) []orphan.Pod {
 	if o == nil || all == nil {
 		return nil
 	}
@@ -63,12 +63,12 @@ func (o *Orphans) search(ctx context.Context, from node.Source, all []*corev1.Po
 			}
 			pods = append(pods, one)
 		}
-		go func() {
+		go careful("the search for orphans", func() {
 			defer o.underWay.Unlock()
 			ctx, cancel := context.WithTimeout(ctx, searchWithin)
 			defer cancel()
 			o.look(ctx, from, pods, now)
-		}()
+		})()
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
+	"github.com/nodeagent-io/nodeagent/pkg/node"
 	"github.com/nodeagent-io/nodeagent/pkg/orphan"
 	"github.com/nodeagent-io/nodeagent/pkg/verdict"
 )
@@ -160,4 +161,38 @@ func TestKnownUIDs(t *testing.T) {
 	if err != nil || len(got) != 5 || !got["a"] || !got["static"] || !got[hash] || got[lostUID] {
 		t.Errorf("%v, %v", got, err)
 	}
+}
+
+// A bug that shows in what is read beside the loop costs its result, and not the agent.
+func TestPanicsBesideTheLoop(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench()
+		b.pods, b.directories = []*corev1.Pod{running("a")}, []string{lostUID}
+		asked := 0
+		b.Orphans = &Orphans{Tracker: &orphan.Tracker{After: 5 * time.Minute}, Each: func(context.Context, func(*corev1.Pod)) error {
+			asked++
+			panic("a bug")
+		}}
+		reader := &panickingReader{Source: b.Reader}
+		b.Reader = reader
+		ctx, cancel := context.WithCancel(t.Context())
+		go b.Run(ctx)
+		time.Sleep(12 * time.Minute)
+		cancel()
+		synctest.Wait()
+		if asked < 3 || reader.read < 3 {
+			t.Errorf("after a panic it was asked %d times, and read %d times", asked, reader.read)
+		}
+	})
+}
+
+// A panickingReader panics at the running pods.
+type panickingReader struct {
+	node.Source
+	read int
+}
+
+func (r *panickingReader) Baseline(context.Context, string) *evidence.Baseline {
+	r.read++
+	panic("a bug")
 }

@@ -80,6 +80,11 @@ func (r *Runtime) ReadPod(ctx context.Context, p *evidence.Pod) {
 		slots <- struct{}{}
 		wg.Go(func() {
 			defer func() { <-slots }()
+			defer func() {
+				if v := recover(); v != nil {
+					errs[i] = fmt.Errorf("the reading of a container has panicked: %v", v)
+				}
+			}()
 			records[i] = r.record(ctx, c, p, a.listed)
 			errs[i] = r.readContainer(ctx, c, p.RuntimeUID, &p.Containers[a.at], a.listed, &records[i])
 			if a.sandbox && a.state == evidence.StateExited && p.Overdue() > 0 {

@@ -1,6 +1,8 @@
 package cri
 
 import (
+	"fmt"
+	"os"
 	"regexp"
 	"slices"
 	"strings"
@@ -56,5 +58,16 @@ func TestAsksOnlyToRead(t *testing.T) {
 		if !known[method] || !reading.MatchString(method) {
 			t.Errorf("%s is no request that reads", method)
 		}
+	}
+}
+
+// The design says how many requests there are.
+func TestDesignCountsTheRequests(t *testing.T) {
+	text, err := os.ReadFile("../../docs/design.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := fmt.Sprintf("a request that is not among %d that read does not leave (`pkg/cri/reads.go`)", len(reads)); !strings.Contains(string(text), want) {
+		t.Errorf("docs/design.md does not say %q", want)
 	}
 }

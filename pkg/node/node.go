@@ -120,6 +120,8 @@ type Reader struct {
 	Runtime Runtime
 	// Kubelet may be nil: the kubelet's health is then not known.
 	Kubelet Kubelet
+	// Panicked is called when the reading of what the pods share has panicked; nil is allowed.
+	Panicked func(value any, stack []byte)
 	// Lost is called when the reading of what the pods share has not returned in
 	// time; nil is allowed.
 	Lost func()
@@ -180,14 +182,14 @@ func (r *Reader) Round(ctx context.Context, ask Ask) Round {
 	if r.Proc.Prober != nil && ask.Names != nil {
 		r.Proc.Prober.Know(ask.Names)
 	}
-	out.node = r.unread()
+	out.node = r.unread("the reading of the node has not returned")
 	if ask.Earlier != nil {
 		out.node.Pressure = ask.Earlier.Pressure // what it was is all that is known
 	}
 	if r.state.CompareAndSwap(idle, underWay) {
 		read := make(chan *shared, 1)
 		go func() {
-			got := out.readNode(ctx, &ask)
+			got := out.readNodeCarefully(ctx, &ask)
 			r.state.Store(idle) // before the next round can begin
 			read <- got
 		}()
@@ -231,8 +233,7 @@ func (r *Reader) keepTime(n *evidence.Node) {
 func (r *Reader) PodDirs(ctx context.Context) ([]string, error) { return r.Proc.Round().PodDirs(ctx) }
 
 // unread is the node of which nothing could be read.
-func (r *Reader) unread() evidence.Node {
-	const why = "the reading of the node has not returned"
+func (r *Reader) unread(why string) evidence.Node {
 	return evidence.Node{
 		Name:       r.Name,
 		Containerd: evidence.ContainerdService{Error: why},

@@ -23,11 +23,15 @@ const uid = "0b4ddc3e-1111-4222-8333-444455556666"
 type runtime struct {
 	healthTakes, podTakes time.Duration
 	hangs                 chan struct{} // Health returns when it is closed
+	panics                string        // Health panics with it
 	asked                 int
 }
 
 func (r *runtime) Health(context.Context) evidence.ContainerdService {
 	r.asked++
+	if r.panics != "" {
+		panic(r.panics)
+	}
 	time.Sleep(r.healthTakes)
 	if r.hangs != nil {
 		<-r.hangs
@@ -411,5 +415,25 @@ func TestKubeletThatIsAway(t *testing.T) {
 	again := r.Round(t.Context(), Ask{Overdue: true, Earlier: &away}).Node().Kubelet
 	if !again.AbsentSince.Equal(away.Kubelet.AbsentSince) {
 		t.Errorf("away since %s, and later since %s", away.Kubelet.AbsentSince, again.AbsentSince)
+	}
+}
+
+// What panics costs the reading that it is in, and not the agent: what the pods share is unknown then.
+func TestPanicOfARound(t *testing.T) {
+	r := newReader(t, &runtime{panics: "a bug"})
+	var told any
+	r.Panicked = func(v any, stack []byte) {
+		if len(stack) > 0 {
+			told = v
+		}
+	}
+	n := r.Round(t.Context(), Ask{Overdue: true}).Node()
+	if told != "a bug" || !strings.Contains(n.Containerd.Error, "panicked") || !strings.Contains(n.Kubelet.Error, "panicked") || n.Name == "" {
+		t.Errorf("told %v of %+v", told, n)
+	}
+	// The next one reads.
+	r.Runtime = new(runtime)
+	if n := r.Round(t.Context(), Ask{}).Node(); n.Containerd.Error != "" || n.Kubelet.Error != "" {
+		t.Errorf("after a panic: %+v", n)
 	}
 }

@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"maps"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
@@ -69,6 +71,43 @@ type shared struct {
 	claims claims
 }
 
+// readNodeCarefully is readNode. Of a reading that panics nothing is known.
+func (r *round) readNodeCarefully(ctx context.Context, ask *Ask) (got *shared) {
+	defer func() {
+		if v := recover(); v != nil {
+			if r.reader.Panicked != nil {
+				r.reader.Panicked(v, debug.Stack())
+			}
+			got = &shared{node: r.reader.unread("the reading of the node has panicked")}
+		}
+	}()
+	return r.readNode(ctx, ask)
+}
+
+// A crew does parts of a reading side by side. A panic in one of them is that of who waits.
+type crew struct {
+	sync.WaitGroup
+	caught atomic.Pointer[any]
+}
+
+func (c *crew) Go(do func()) {
+	c.WaitGroup.Go(func() {
+		defer func() {
+			if v := recover(); v != nil {
+				c.caught.Store(&v)
+			}
+		}()
+		do()
+	})
+}
+
+func (c *crew) Wait() {
+	c.WaitGroup.Wait()
+	if v := c.caught.Load(); v != nil {
+		panic(*v)
+	}
+}
+
 // readNode reads what all pods of the node share. Whatever is blocked on the node,
 // and why containerd does not answer, is looked at only when something is
 // overdue; the kubelet always, since without it no pod is sent its stop signal.
@@ -76,7 +115,7 @@ func (r *round) readNode(ctx context.Context, ask *Ask) *shared {
 	from, got := r.reader, new(shared)
 	n := &got.node
 	*n = evidence.Node{Name: from.Name, Kernel: r.proc.ReadKernel(), CorePattern: r.proc.ReadCorePattern(), Pressure: from.Proc.ReadPressure()}
-	var wg sync.WaitGroup
+	var wg crew
 	var sight evidence.KubeletSight
 	wg.Go(func() {
 		n.Containerd = from.Runtime.Health(ctx)

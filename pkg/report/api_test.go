@@ -28,7 +28,7 @@ import (
 
 // A request is one that the API server got.
 type request struct {
-	Method, Path, ContentType, Body string
+	Method, Path, ContentType, Body, DryRun string
 }
 
 // An api records requests and answers them. answer may be nil, or return nil
@@ -43,7 +43,7 @@ type api struct {
 
 func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	body, _ := io.ReadAll(r.Body)
-	req := request{r.Method, r.URL.Path, r.Header.Get("Content-Type"), string(body)}
+	req := request{r.Method, r.URL.Path, r.Header.Get("Content-Type"), string(body), r.URL.Query().Get("dryRun")}
 	a.mu.Lock()
 	a.requests = append(a.requests, req)
 	if r.Method != http.MethodGet {

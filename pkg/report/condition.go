@@ -96,10 +96,6 @@ var (
 	policyDenied    = regexp.MustCompile(`^pods "[a-z0-9.-]+" is forbidden: ValidatingAdmissionPolicy '([a-zA-Z0-9.-]{1,253})' with binding '([a-zA-Z0-9.-]{1,253})' denied request`)
 )
 
-// ownPolicies is what the names of nodeagent's own policies begin with (deploy/daemonset.yaml): they
-// are about nobody else.
-const ownPolicies = "nodeagent-own-"
-
 // refusalOf returns which webhook or policy has refused a write of a pod's status, nil when the
 // answer does not say.
 func refusalOf(err error) *evidence.Refusal {

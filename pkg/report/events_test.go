@@ -81,7 +81,7 @@ func TestEventIsConfirmed(t *testing.T) {
 		req := g.one("confirm", g.look(seconds, blocked("ShimHung")))
 		want := request{
 			http.MethodPatch, "/apis/events.k8s.io/v1/namespaces/shop/events/" + ev.Name, "application/strategic-merge-patch+json",
-			fmt.Sprintf(`{"series":{"count":%d,"lastObservedTime":%q}}`, n, g.now.Format("2006-01-02T15:04:05.000000Z07:00")),
+			fmt.Sprintf(`{"series":{"count":%d,"lastObservedTime":%q}}`, n, g.now.Format("2006-01-02T15:04:05.000000Z07:00")), "",
 		}
 		if diff := cmp.Diff(want, req); diff != "" {
 			t.Errorf("confirmation differs (-want +got):\n%s", diff)

@@ -40,6 +40,8 @@ type Counts struct {
 	Requests map[string]uint64
 	// Orphans are the pods that are on the node and not in the API, by what is left.
 	Orphans map[string]int
+	// Held tells of the agent's admission policies whether they hold its token.
+	Held map[string]bool
 }
 
 // A blockedTasks names one time series of nodeagent_blocked_tasks.
@@ -76,6 +78,7 @@ type Metrics struct {
 	hangsDesc, restartsDesc, abandonedHelpersDesc *prometheus.Desc
 	linesDroppedDesc, refusedDesc, hangingDesc    *prometheus.Desc
 	orphanedDesc, loopsDesc, requestsDesc         *prometheus.Desc
+	tokenHeldDesc                                 *prometheus.Desc
 }
 
 // NewMetrics makes the metrics. now is the clock at a scrape; cases holds the
@@ -160,6 +163,9 @@ func NewMetrics(version string, now func() time.Time, cases *verdict.Cases, coun
 		orphanedDesc: prometheus.NewDesc("nodeagent_orphaned",
 			"Pods that are on the node and have not been in the API for five minutes or more (--orphans-after), by what is left of them (kind): process, volume, sandbox, directory (the kubelet's, empty or with files of emptyDir volumes).",
 			[]string{"kind"}, nil),
+		tokenHeldDesc: prometheus.NewDesc("nodeagent_token_held",
+			"1 when an admission policy (policy) refuses what the agent's token must not do, 0 when it does not. Tried at the start and hourly; without a series it is not known.",
+			[]string{"policy"}, nil),
 		hangingDesc: prometheus.NewDesc("nodeagent_readings_hanging",
 			"Readings of a terminating pod, or of the node, that did not return in time and have not returned yet.", nil, nil),
 		abandonedHelpersDesc: prometheus.NewDesc("nodeagent_probe_abandoned_helpers",
@@ -257,7 +263,7 @@ func (m *Metrics) wrote(kind, result string) { m.writes.WithLabelValues(kind, re
 // Describe is part of prometheus.Collector.
 func (m *Metrics) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
-		m.stuckDesc, m.terminatingDesc, m.blockedDesc, m.droppedDesc, m.lastLoopDesc, m.periodDesc, m.hangsDesc, m.restartsDesc, m.abandonedHelpersDesc, m.linesDroppedDesc, m.refusedDesc, m.hangingDesc, m.orphanedDesc, m.loopsDesc, m.requestsDesc,
+		m.stuckDesc, m.terminatingDesc, m.blockedDesc, m.droppedDesc, m.lastLoopDesc, m.periodDesc, m.hangsDesc, m.restartsDesc, m.abandonedHelpersDesc, m.linesDroppedDesc, m.refusedDesc, m.hangingDesc, m.orphanedDesc, m.loopsDesc, m.requestsDesc, m.tokenHeldDesc,
 	} {
 		ch <- d
 	}
@@ -302,6 +308,13 @@ func (m *Metrics) Collect(ch chan<- prometheus.Metric) {
 	ch <- prometheus.MustNewConstMetric(m.refusedDesc, prometheus.CounterValue, float64(n.Refused))
 	for kind, count := range n.Orphans {
 		gauge(m.orphanedDesc, float64(count), kind)
+	}
+	for policy, held := range n.Held {
+		is := 0.0
+		if held {
+			is = 1
+		}
+		gauge(m.tokenHeldDesc, is, policy)
 	}
 	gauge(m.abandonedHelpersDesc, float64(n.Abandoned))
 	gauge(m.hangingDesc, float64(n.ReadingsHanging))

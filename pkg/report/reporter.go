@@ -20,6 +20,8 @@ type Reporter struct {
 	node    string
 	metrics *Metrics
 	log     *slog.Logger
+	// Policies are the admission policies that hold the writes; nil is allowed.
+	Policies *Policies
 }
 
 // New makes a Reporter for the pods of a node.
@@ -32,7 +34,7 @@ func New(client *kube.Client, node string, m *Metrics, log *slog.Logger) *Report
 // later call. Different Cases may be reported side by side.
 func (r *Reporter) Report(ctx context.Context, c *verdict.Case) {
 	r.metrics.looked(c.Last)
-	if c.HeldBack() {
+	if c.HeldBack() || !r.Policies.mayWrite() {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
@@ -55,7 +57,7 @@ func (r *Reporter) Report(ctx context.Context, c *verdict.Case) {
 // was the reason, and ReportGone does nothing.
 func (r *Reporter) ReportGone(ctx context.Context, c *verdict.Case, t time.Time, d diagnose.Diagnosis) {
 	f, ok := d.Verdict()
-	if !ok || c.Told() {
+	if !ok || c.Told() || !r.Policies.mayWrite() {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
@@ -68,6 +70,9 @@ func (r *Reporter) ReportGone(ctx context.Context, c *verdict.Case, t time.Time,
 // ReportRemains writes an Event on the node about what is left there of a pod that is
 // deleted. cause is that of the verdict that stood about it.
 func (r *Reporter) ReportRemains(ctx context.Context, s verdict.Subject, t time.Time, cause, left string) {
+	if !r.Policies.mayWrite() {
+		return
+	}
 	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
 	defer cancel()
 	text := cut(who(s)+" is deleted, and not gone from this node: "+left+". The verdict was "+diagnose.Foreign(cause, maxReason)+
@@ -81,6 +86,9 @@ func (r *Reporter) ReportRemains(ctx context.Context, s verdict.Subject, t time.
 // ReportOrphan writes an Event on the node about a pod that is there and not in the API.
 // Its names are empty when the agent has not seen it there.
 func (r *Reporter) ReportOrphan(ctx context.Context, s verdict.Subject, t time.Time, left string) {
+	if !r.Policies.mayWrite() {
+		return
+	}
 	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
 	defer cancel()
 	text := cut(who(s)+" is on this node and not in the API: "+left+". Remedy: find out what holds it: the kubelet's log names the UID (journalctl -u kubelet). "+

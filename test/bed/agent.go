@@ -181,6 +181,17 @@ func (n *Node) AsKubelet() (kubernetes.Interface, error) {
 	return kubernetes.NewForConfig(config)
 }
 
+// AsAccount returns a client of the API server that speaks as a service account whose token is bound to the node, and whom
+// RBAC lets do everything.
+func (n *Node) AsAccount(namespace, name string) (kubernetes.Interface, error) {
+	config := rest.CopyConfig(n.config)
+	config.Impersonate = rest.ImpersonationConfig{
+		UserName: "system:serviceaccount:" + namespace + ":" + name, Groups: []string{"system:masters"},
+		Extra: map[string][]string{"authentication.kubernetes.io/node-name": {n.Name}},
+	}
+	return kubernetes.NewForConfig(config)
+}
+
 // metricsLimit is for an answer by way of the API server, which itself waits for one without end.
 const metricsLimit = time.Minute
 

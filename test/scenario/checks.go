@@ -10,6 +10,7 @@ func Checks() []bed.Check {
 		{Name: "namespace-deleted", Tier: bed.Sentinel, Story: "a namespace that takes no Events is deleted with its pods"},
 		{Name: "termination-phases", Tier: bed.Sentinel, Story: "the parts of a healthy termination are counted"},
 		{Name: "capture-by-copy", Tier: bed.Sentinel, Story: "a copy of the program captures on a node where a process looks like the agent"},
+		{Name: "policy-unbound", On: bed.ANode, Story: "the binding of an admission policy is deleted while the agent runs"},
 		{Name: "agent-killed", On: bed.ANode, Story: "the agent is killed in the middle of an incident"},
 		{Name: "agent-ends-in-time", On: bed.ANode, Story: "the agent ends within a second of SIGTERM"},
 		{Name: "api-server-stopped", On: bed.TheCluster, Story: "the API server is stopped while a pod becomes stuck"},
