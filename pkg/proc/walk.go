@@ -28,7 +28,7 @@ func newWalk[T any]() *walk[T] {
 // hides reports whether what could not be read of a process is a reason not to know something of others.
 // A pod that makes the helper end, or its answers too large, is no such reason.
 func hides(s *kernfile.TaskStatus, err error) bool {
-	return err != nil && !(s.InPod() && probe.Charged(err))
+	return err != nil && (!s.InPod() || !probe.Charged(err))
 }
 
 // all returns what look keeps of the processes. Kernel threads and zombies, which use
