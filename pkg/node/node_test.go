@@ -83,6 +83,7 @@ func newReader(t *testing.T, r *runtime) *Reader {
 	write("proc/1/mountinfo", "1 0 8:1 / / rw - ext4 /dev/sda1 rw\n")
 	process(7, "stuck")
 	process(9, "kubelet")
+	write("proc/9/cgroup", "3:pids:/system.slice/kubelet.service\n")
 	write("cgroup/pids/tasks", "9\n")
 	write("cgroup/pids/kubepods/tasks", "")
 	write("cgroup/pids/kubepods/besteffort/tasks", "")

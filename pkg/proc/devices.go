@@ -1,8 +1,10 @@
 package proc
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
 
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
 	"github.com/nodeagent-io/nodeagent/pkg/proc/internal/kernfile"
@@ -44,7 +46,9 @@ func (r *Round) ReadStoppedPlugins(ctx context.Context, kubelet int) ([]evidence
 			_ = r.probe(ctx, &s, t, "") // when it was started tells it from another process
 			out = append(out, evidence.StoppedPlugin{Task: s.Task, Socket: kernfile.Printable(saw.Unread.Socket), Unread: saw.Unread.Bytes})
 		}
-		asked++
+		if asked++; asked == maxStopped {
+			hidden = cmp.Or(hidden, fmt.Errorf("more than %d stopped processes: %w", maxStopped-1, kernfile.ErrTooMany))
+		}
 		return asked < maxStopped && len(out) < maxStoppedPlugins
 	})
 	return out, errors.Join(err, hidden)

@@ -171,7 +171,7 @@ func (r *Round) usersOf(ctx context.Context, files *kernfile.Reader, n *namespac
 
 // openersOf finds the processes in other mount namespaces that have one of the loop devices open.
 func (r *Round) openersOf(ctx context.Context, files *kernfile.Reader, loops []evidence.Loop) []evidence.Holder {
-	all, _ := r.openers.all(ctx, r, files, func(s *kernfile.TaskStatus) (opener, bool, error) {
+	all, _ := r.openers.all(ctx, r, files, "", func(s *kernfile.TaskStatus) (opener, bool, error) {
 		saw, err := r.askFiles(ctx, probe.Blocks, s)
 		return opener{s.Task, saw.Blocks}, len(saw.Blocks) > 0, err
 	})

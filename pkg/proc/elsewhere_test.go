@@ -109,7 +109,7 @@ func TestUsersElsewhere(t *testing.T) {
 					p.Mounts = append(p.Mounts, evidence.Mount{ID: m.ID, Point: m.Point})
 				}
 			}
-			if users, _ := r.readHolders(t.Context(), files, mountIDs(p.Mounts), host); len(users) > 0 {
+			if users, _ := r.readHolders(t.Context(), files, "", mountIDs(p.Mounts), host); len(users) > 0 {
 				t.Errorf("in the host's namespace: %+v", users)
 			}
 			got := r.readElsewhere(t.Context(), files, p, host)

@@ -94,7 +94,7 @@ func (r *Round) readImageVolumes(ctx context.Context, files *kernfile.Reader, p 
 
 // addHolders adds the processes that use some mounts.
 func (r *Round) addHolders(ctx context.Context, files *kernfile.Reader, p *evidence.Pod, mounts []evidence.Mount, host *mount.Table, what string) {
-	found, err := r.readHolders(ctx, files, mountIDs(mounts), host)
+	found, err := r.readHolders(ctx, files, cmp.Or(p.RuntimeUID, p.UID), mountIDs(mounts), host)
 	if err != nil && len(found) == 0 {
 		p.Lack(evidence.Holders, fmt.Sprintf("look for processes that use %s: %v", what, err))
 	}
@@ -148,7 +148,7 @@ func (r *Round) probeHolders(ctx context.Context, p *evidence.Pod, holders []evi
 func (r *Round) readOutputHolders(ctx context.Context, files *kernfile.Reader, p *evidence.Pod, pipes []uint64) ([]evidence.OutputHolder, error) {
 	uid := cmp.Or(p.RuntimeUID, p.UID)
 	t := &tables{Round: r}
-	users, hidden := r.pipeUsers(ctx, files)
+	users, hidden := r.pipeUsers(ctx, files, uid)
 	var out []evidence.OutputHolder
 	for i := range users {
 		if !users[i].mayHave(pipes) {
@@ -188,8 +188,8 @@ const maxIndexed = 128 << 10
 
 // pipeUsers returns the processes that have pipes open, but not those that have the pipes
 // of containers by office. With an error they are not all of them.
-func (r *Round) pipeUsers(ctx context.Context, files *kernfile.Reader) ([]pipeUser, error) {
-	return r.pipes.all(ctx, r, files, func(s *kernfile.TaskStatus) (pipeUser, bool, error) {
+func (r *Round) pipeUsers(ctx context.Context, files *kernfile.Reader, uid string) ([]pipeUser, error) {
+	return r.pipes.all(ctx, r, files, uid, func(s *kernfile.TaskStatus) (pipeUser, bool, error) {
 		if byOffice(s) {
 			return pipeUser{}, false, nil
 		}

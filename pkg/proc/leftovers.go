@@ -185,6 +185,8 @@ func complaint(saw *probe.Seen, err error, s *kernfile.TaskStatus, file string) 
 	switch {
 	case err != nil:
 		return fmt.Errorf("files of process %d: %w", s.PID, err)
+	case saw.Beyond != "":
+		return probe.Charge(errors.New(saw.Beyond))
 	case len(saw.Denied) > 0:
 		return fmt.Errorf("read %s of process %d: %w%s", file, s.PID, errDenied, grant(file, nil))
 	case len(saw.Errors) > 0:

@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
+	"github.com/nodeagent-io/nodeagent/pkg/proc/internal/cgroup"
 	"github.com/nodeagent-io/nodeagent/pkg/proc/internal/kernfile"
 	"github.com/nodeagent-io/nodeagent/pkg/proc/probe"
 )
@@ -88,6 +89,9 @@ func (r *Round) allPlugins(ctx context.Context, files *kernfile.Reader) (plugins
 				return out, nil
 			}
 			s.Cgroup, s.Owner = readCgroup(files, pid), ownerContainerd
+			if uid, _ := cgroup.PodOfPath(s.Cgroup); uid != "" {
+				continue
+			}
 			saw, err := r.Prober.Ask(ctx, probe.Plugin, r.Proc, &s.Task, ownerContainerd)
 			if ctx.Err() != nil {
 				return plugins{}, ctx.Err()

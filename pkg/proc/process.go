@@ -59,19 +59,38 @@ func (r *Round) probeMain(ctx context.Context, main *kernfile.TaskStatus, t *tab
 
 // office returns the processes outside of pods of which the comm is wanted, in order of their IDs.
 // Whoever is found by a name holds an office of the node: a process in a pod may call itself anything.
+// One of which the group cannot be told holds none.
 func (r *Round) office(ctx context.Context, files *kernfile.Reader, want func(comm string) bool) ([]kernfile.TaskStatus, error) {
 	all, err := r.processes(ctx, files, want)
 	out := all[:0]
 	for i := range all {
 		s := &all[i]
-		s.Cgroup = readCgroup(files, s.PID)
-		if uid, _ := cgroup.PodOfPath(s.Cgroup); uid != "" {
+		s.Cgroup = readCgroup(files, threadInGroup(files, s))
+		if uid, _ := cgroup.PodOfPath(s.Cgroup); uid != "" || s.Cgroup == "" {
 			continue
 		}
 		s.Owner, _ = owner(&s.Task)
 		out = append(out, *s)
 	}
 	return out, err
+}
+
+// threadInGroup returns a thread of a process whose group tells the process's: in version 1 a first thread that has
+// ended shows the root.
+func threadInGroup(files *kernfile.Reader, s *kernfile.TaskStatus) int {
+	if s.State != evidence.Zombie || s.Threads < 2 {
+		return s.TID
+	}
+	tids, err := files.TIDs(s.PID, nil)
+	if err != nil {
+		return s.TID
+	}
+	for _, tid := range tids {
+		if t, err := files.TaskStatus(tid); err == nil && t.PID == s.PID && t.State != evidence.Zombie && t.State != evidence.Dead {
+			return tid
+		}
+	}
+	return s.TID
 }
 
 // service finds the main thread of a service.

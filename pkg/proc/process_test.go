@@ -2,6 +2,7 @@ package proc
 
 import (
 	"context"
+	"errors"
 	"strconv"
 	"strings"
 	"testing"
@@ -10,6 +11,7 @@ import (
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
 	"github.com/nodeagent-io/nodeagent/pkg/proc/internal/kerneltest"
 	"github.com/nodeagent-io/nodeagent/pkg/proc/internal/kernfile"
+	"github.com/nodeagent-io/nodeagent/pkg/proc/probe"
 )
 
 // What calls itself a shim in another pod is asked nothing, and what is known of a pod does
@@ -77,6 +79,16 @@ func TestOfficesAreOutsideOfPods(t *testing.T) {
 			files[pid+"/status"], files[pid+"/comm"], files[pid+"/cgroup"] = status, comm+"\n", "0::"+group+"\n"
 		}
 	}
+	// In version 1 the first thread of a process shows the root when it has ended; one whose group cannot be told
+	// holds no office.
+	for pid, comm := range map[string]string{"200": "kubelet", "300": ownerContainerd} {
+		status := "Name:\t" + comm + "\nState:\tZ (zombie)\nTgid:\t" + pid + "\nPid:\t" + pid + "\nPPid:\t1\nThreads:\t2\n"
+		files[pid+"/status"], files[pid+"/comm"], files[pid+"/cgroup"] = status, comm+"\n", "3:pids:/\n"
+		files[pid+"/task/"+pid+"/comm"], files[pid+"/task/"+pid[:1]+"01/comm"] = "", ""
+		files[pid[:1]+"01/status"] = "Name:\tlives\nState:\tS (sleeping)\nTgid:\t" + pid + "\nPid:\t" + pid[:1] + "01\nPPid:\t1\n"
+		files[pid[:1]+"01/cgroup"] = "3:pids:/kubepods/besteffort/pod" + uid1 + "/" + strings.Repeat("c0ffee00", 8) + "\n"
+	}
+	files["400/status"], files["400/comm"] = "Name:\tkubelet\nState:\tS (sleeping)\nTgid:\t400\nPid:\t400\nPPid:\t1\n", "kubelet\n"
 	kerneltest.Tree(t, h.Proc, files)
 	r, err := kernfile.Open(h.Proc)
 	if err != nil {
@@ -131,6 +143,35 @@ func TestNumberUsedAgain(t *testing.T) {
 		_ = r.probe(t.Context(), &s, &tables{Round: r}, uid1)
 		if got := s.Probe != nil && s.Probe.Start == 555; got != tc.same {
 			t.Errorf("%s: probe %+v", what, s.Probe)
+		}
+	}
+}
+
+// What a process of a pod makes too much is missing for its own pod, and for no other one.
+func TestChargedToItsOwner(t *testing.T) {
+	pod, h := newTestPod(t), newHost(t)
+	pod.add(t, start(t, 0, "sleep").pid())
+	files, err := kernfile.Open("/proc")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer files.Close()
+	tooMuch, denied := probe.Charge(errors.New("too much")), errors.New("denied")
+	for what, tc := range map[string]struct {
+		err         error
+		own, others bool
+	}{"too much": {tooMuch, true, false}, "another error": {denied, true, true}} {
+		r, w := h.Round(), newWalk[int]()
+		look := func(s *kernfile.TaskStatus) (int, bool, error) {
+			if s.Owner == pod.uid {
+				return 0, false, tc.err
+			}
+			return 0, false, nil
+		}
+		for uid, want := range map[string]bool{pod.uid: tc.own, uid1: tc.others} {
+			if _, err := w.all(t.Context(), r, files, uid, look); (err != nil) != want {
+				t.Errorf("%s: missing for %s: %v", what, uid, err)
+			}
 		}
 	}
 }

@@ -29,6 +29,10 @@ const (
 	forOther    = 1
 )
 
+// leastTurn is what a search has in any case, unless it is more than half of what is left: a file that
+// hangs is known to after a second.
+const leastTurn = 2 * time.Second
+
 // next returns the context of the next search, and ends that of the one before.
 func (s *schedule) next(shares int) context.Context {
 	s.cancel()
@@ -36,7 +40,8 @@ func (s *schedule) next(shares int) context.Context {
 	ctx, cancel := context.WithCancel(s.ctx)
 	if limited && shares < s.left {
 		cancel()
-		ctx, cancel = context.WithTimeout(s.ctx, time.Until(end)*time.Duration(shares)/time.Duration(s.left))
+		rest := time.Until(end)
+		ctx, cancel = context.WithTimeout(s.ctx, max(rest*time.Duration(shares)/time.Duration(s.left), min(leastTurn, rest/2)))
 	}
 	s.left -= shares
 	s.cancel = cancel

@@ -55,7 +55,7 @@ func (r *Round) readVolumes(ctx context.Context, files *kernfile.Reader, p *evid
 	if p.Loops, err = r.mounts.Loops(host, p.Devices); err != nil {
 		p.Lack(evidence.Holders, fmt.Sprintf("look for loop devices on the pod's block devices: %v", err))
 	}
-	users, err := r.readHolders(ctx, files, mountIDs(p.Mounts, p.Devices), host, p.Loops...)
+	users, err := r.readHolders(ctx, files, uid, mountIDs(p.Mounts, p.Devices), host, p.Loops...)
 	if err != nil {
 		p.Lack(evidence.Holders, fmt.Sprintf("look for processes that use the pod's mounts: %v", err))
 	}
@@ -120,8 +120,8 @@ const (
 // its ID. Of a directory or a program only the path is known, so that nothing is said where
 // two mounts are at one place.
 // Results that come with an error are good but not all.
-func (r *Round) readHolders(ctx context.Context, files *kernfile.Reader, mounts map[int]bool, host *mount.Table, loops ...evidence.Loop) ([]evidence.Holder, error) {
-	users, err := r.users(ctx, files, host)
+func (r *Round) readHolders(ctx context.Context, files *kernfile.Reader, uid string, mounts map[int]bool, host *mount.Table, loops ...evidence.Loop) ([]evidence.Holder, error) {
+	users, err := r.users(ctx, files, uid, host)
 	var out []evidence.Holder
 	for _, u := range users {
 		id, via := holds(mounts, u.uses)
@@ -155,7 +155,7 @@ type use struct {
 
 // users returns the processes in the host's mount namespace. Those that come with an
 // error are not all of them.
-func (r *Round) users(ctx context.Context, files *kernfile.Reader, host *mount.Table) ([]user, error) {
+func (r *Round) users(ctx context.Context, files *kernfile.Reader, uid string, host *mount.Table) ([]user, error) {
 	// Most processes work in few directories.
 	place := func(p string) *mount.Line {
 		m, known := r.placed[p]
@@ -167,7 +167,7 @@ func (r *Round) users(ctx context.Context, files *kernfile.Reader, host *mount.T
 		}
 		return m
 	}
-	return r.search.all(ctx, r, files, func(s *kernfile.TaskStatus) (user, bool, error) {
+	return r.search.all(ctx, r, files, uid, func(s *kernfile.TaskStatus) (user, bool, error) {
 		saw, err := r.askFiles(ctx, probe.Holds, s)
 		if saw.Namespace != "" {
 			r.others[saw.Namespace] = append(r.others[saw.Namespace], s.PID)

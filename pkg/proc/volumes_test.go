@@ -104,10 +104,10 @@ func TestUsersAreReadOnce(t *testing.T) {
 	}
 	late, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := r.users(late, files, host); err == nil {
+	if _, err := r.users(late, files, "", host); err == nil {
 		t.Error("all were read in no time")
 	}
-	first, hidden := r.users(t.Context(), files, host) // some machines hide what the first process uses
+	first, hidden := r.users(t.Context(), files, "", host) // some machines hide what the first process uses
 	pids, err := r.pids()
 	if err != nil || r.search.next != len(pids) {
 		t.Fatalf("%d of %d processes read, %v", r.search.next, len(pids), err)
@@ -116,7 +116,7 @@ func TestUsersAreReadOnce(t *testing.T) {
 		t.Errorf("no process is in the host's namespace, not even this one: %v", hidden)
 	}
 	spent := h.Prober.Spent()
-	again, err := r.users(t.Context(), files, host)
+	again, err := r.users(t.Context(), files, "", host)
 	if len(again) != len(first) || (err == nil) != (hidden == nil) || h.Prober.Spent() != spent {
 		t.Errorf("%d processes with %v, and %d with %v when asked again, for which a helper worked", len(first), hidden, len(again), err)
 	}

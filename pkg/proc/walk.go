@@ -1,6 +1,7 @@
 package proc
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 
@@ -17,23 +18,25 @@ type walk[T any] struct {
 	next   int           // of the round's processes
 	found  []T
 	hidden error // the first one, of a process that could not be read
+	// charged is the first one of each pod that is nobody else's trouble (hides).
+	charged map[string]error
 }
 
 func newWalk[T any]() *walk[T] {
-	w := &walk[T]{turn: make(chan struct{}, 1)}
+	w := &walk[T]{turn: make(chan struct{}, 1), charged: make(map[string]error)}
 	w.turn <- struct{}{}
 	return w
 }
 
 // hides reports whether what could not be read of a process is a reason not to know something of others.
-// A pod that makes the helper end, or its answers too large, is no such reason.
+// What a pod makes too large, or too many, and that it makes the helper end, is no such reason.
 func hides(s *kernfile.TaskStatus, err error) bool {
 	return err != nil && (!s.InPod() || !probe.Charged(err))
 }
 
 // all returns what look keeps of the processes. Kernel threads and zombies, which use
-// nothing, are left out. With an error it is not of all of them.
-func (w *walk[T]) all(ctx context.Context, r *Round, files *kernfile.Reader, look func(s *kernfile.TaskStatus) (kept T, ok bool, err error)) ([]T, error) {
+// nothing, are left out. With an error it is not of all of them; uid is the pod that wants to know.
+func (w *walk[T]) all(ctx context.Context, r *Round, files *kernfile.Reader, uid string, look func(s *kernfile.TaskStatus) (kept T, ok bool, err error)) ([]T, error) {
 	pids, err := r.pids()
 	if err != nil {
 		return nil, err
@@ -55,8 +58,11 @@ func (w *walk[T]) all(ctx context.Context, r *Round, files *kernfile.Reader, loo
 		if ctx.Err() != nil {
 			return w.found, ctx.Err()
 		}
-		if hides(&s, err) && w.hidden == nil {
+		switch {
+		case hides(&s, err) && w.hidden == nil:
 			w.hidden = err // the others are looked at all the same
+		case err != nil && !hides(&s, err) && w.charged[s.Owner] == nil:
+			w.charged[s.Owner] = err
 		}
 		if ok {
 			w.found = append(w.found, kept)
@@ -65,5 +71,5 @@ func (w *walk[T]) all(ctx context.Context, r *Round, files *kernfile.Reader, loo
 	if len(pids) > maxSearched {
 		return w.found, fmt.Errorf("more than %d processes: %w", maxSearched, kernfile.ErrTooMany)
 	}
-	return w.found, w.hidden
+	return w.found, cmp.Or(w.hidden, w.charged[uid])
 }

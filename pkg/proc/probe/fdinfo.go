@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"os"
 	"strconv"
 
 	"golang.org/x/sys/unix"
@@ -21,12 +20,7 @@ type OpenFile struct {
 	FD      int `json:"fd"`
 	Flags   int `json:"flags"` // of open(2)
 	MountID int `json:"mountID"`
-	// Inode is 0 before kernel 5.14, which does not tell it.
-	Inode uint64 `json:"inode,omitempty"`
 }
-
-// writable reports whether the file was opened for writing.
-func (f OpenFile) writable() bool { return f.Flags&unix.O_ACCMODE != unix.O_RDONLY }
 
 // onlyPath reports whether the file was opened as a place only (O_PATH): that keeps its mount
 // busy, and opens no device.
@@ -53,10 +47,6 @@ func parseFDInfo(fd int, b []byte) (OpenFile, error) {
 			if f.MountID < 0 {
 				f.MountID, err = strconv.Atoi(text)
 			}
-		case "ino":
-			if f.Inode == 0 {
-				f.Inode, err = strconv.ParseUint(text, 10, 64)
-			}
 		}
 		if err != nil {
 			return OpenFile{}, fmt.Errorf("%s in fdinfo: %w", key, err)
@@ -67,34 +57,3 @@ func parseFDInfo(fd int, b []byte) (OpenFile, error) {
 	}
 	return f, nil
 }
-
-// pipeMount returns the ID of the mount that all pipes of the kernel are on. It is
-// in no mountinfo; a pipe of our own tells it.
-func pipeMount() (int, error) {
-	read, write, err := os.Pipe()
-	if err != nil {
-		return 0, err
-	}
-	defer read.Close()
-	defer write.Close()
-	fd := int(read.Fd())
-	self, err := openDir("/proc/self/fdinfo")
-	if err != nil {
-		return 0, err
-	}
-	defer self.close()
-	b, err := self.file(strconv.Itoa(fd))
-	if err != nil {
-		return 0, err
-	}
-	f, err := parseFDInfo(fd, b)
-	if err != nil {
-		return 0, err
-	}
-	if f.Inode == 0 {
-		return 0, errNoInodes
-	}
-	return f.MountID, nil
-}
-
-var errNoInodes = errors.New("kernels before 5.14 do not tell which pipe a descriptor is")

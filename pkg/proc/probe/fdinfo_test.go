@@ -8,11 +8,11 @@ func TestParseFDInfo(t *testing.T) {
 		want OpenFile
 		ok   bool
 	}{
-		{"pos:\t0\nflags:\t02004000\nmnt_id:\t14\nino:\t33372\n", OpenFile{3, 0o2004000, 14, 33372}, true},
-		{"pos:\t0\nflags:\t01\nmnt_id:\t14\n", OpenFile{3, 1, 14, 0}, true}, // before 5.14
-		{"pos:\t0\nflags:\t02004000\nmnt_id:\t15\nino:\t21\ninotify wd:2 ino:1587 sdev:1a mask:2\n", OpenFile{3, 0o2004000, 15, 21}, true},
-		{"pos:\t0\nflags:\t02000002\nmnt_id:\t15\nino:\t21\ntfd:       13 events: 8000201d data: 3f  pos:0 ino:822b sdev:8\n", OpenFile{3, 0o2000002, 15, 21}, true},
-		{"flags:\t01\nmnt_id:\t14\nino:\t7\nflags:\t02\nmnt_id:\t99\nino:\t8\n", OpenFile{3, 1, 14, 7}, true},
+		{"pos:\t0\nflags:\t02004000\nmnt_id:\t14\nino:\t33372\n", OpenFile{3, 0o2004000, 14}, true},
+		{"pos:\t0\nflags:\t01\nmnt_id:\t14\n", OpenFile{3, 1, 14}, true}, // before 5.14
+		{"pos:\t0\nflags:\t02004000\nmnt_id:\t15\nino:\t21\ninotify wd:2 ino:1587 sdev:1a mask:2\n", OpenFile{3, 0o2004000, 15}, true},
+		{"pos:\t0\nflags:\t02000002\nmnt_id:\t15\nino:\t21\ntfd:       13 events: 8000201d data: 3f  pos:0 ino:822b sdev:8\n", OpenFile{3, 0o2000002, 15}, true},
+		{"flags:\t01\nmnt_id:\t14\nino:\t7\nflags:\t02\nmnt_id:\t99\nino:\t8\n", OpenFile{3, 1, 14}, true},
 		{"", OpenFile{}, false},
 		{"flags:\t01\n", OpenFile{}, false},
 		{"flags:\t8\nmnt_id:\t14\n", OpenFile{}, false},

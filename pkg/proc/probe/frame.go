@@ -149,8 +149,9 @@ type Seen struct {
 	// EmptyDirs are the volumes of which the kubelet has a directory open.
 	EmptyDirs []OpenEmptyDir `json:"emptyDirs,omitempty"`
 
-	// Denied names the files that may not be read; Errors tells of those that
+	// Beyond says what of the task is more than is read. Denied names the files that may not be read; Errors tells of those that
 	// could not be read for a reason other than that the task is gone.
+	Beyond string   `json:"beyond,omitempty"`
 	Denied []string `json:"denied,omitempty"`
 	Errors []string `json:"errors,omitempty"`
 }

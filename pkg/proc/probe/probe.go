@@ -226,12 +226,21 @@ func (p *probe) lowest(dir string) ([]int, error) {
 var errNoFiles = errors.New("no open files, and no program: it exits")
 
 // descriptor reads what an open file of the task is; not ok when it has none of
-// this number.
+// this number, or it is none of a file system. Of an instance of epoll, inotify, fanotify or
+// io_uring the fdinfo is not opened: anybody may have one that watches a million files, and
+// to read of it takes memory for all of them at once (fs/seq_file.c), or waits for what it watches.
 func (p *probe) descriptor(fd int) (f OpenFile, ok bool) {
 	if fd < 0 {
 		return OpenFile{}, false
 	}
-	name := "fdinfo/" + strconv.Itoa(fd)
+	number := strconv.Itoa(fd)
+	if text, err := p.dir.link("fd/" + number); err != nil || strings.HasPrefix(text, "anon_inode:") {
+		if err != nil && !kernfile.Gone(err) {
+			p.note("fdinfo", err)
+		}
+		return OpenFile{}, false
+	}
+	name := "fdinfo/" + number
 	if !p.announce(name) {
 		return OpenFile{}, false
 	}
@@ -249,32 +258,32 @@ func (p *probe) descriptor(fd int) (f OpenFile, ok bool) {
 	return f, true
 }
 
+// writable reports whether a descriptor of the task is open for writing, as the mode of its link shows
+// (tid_fd_update_inode, fs/proc/fd.c).
+func (p *probe) writable(fd int) bool {
+	var st unix.Stat_t
+	return unix.Fstatat(p.dir.fd, "fd/"+strconv.Itoa(fd), &st, unix.AT_SYMLINK_NOFOLLOW) == nil && st.Mode&unix.S_IWUSR != 0
+}
+
 // pipes reads which pipes the task reads from.
 func (p *probe) pipes() {
-	mountID, err := pipeMount()
-	if err != nil {
-		p.note("fdinfo", err)
-		return
-	}
-	for _, fd := range p.descriptors("fdinfo") {
-		if f, ok := p.descriptor(fd); ok && f.MountID == mountID && !f.writable() {
-			p.seen.Pipes = append(p.seen.Pipes, f.Inode)
+	p.links("pipe", func(fd int, inode uint64) {
+		if !p.writable(fd) {
+			p.seen.Pipes = append(p.seen.Pipes, inode)
 		}
-	}
+	})
 }
 
 // streams reads which pipes the task writes to as its standard output or error.
 func (p *probe) streams() {
-	mountID, err := pipeMount()
-	if err != nil {
-		p.note("fdinfo", err)
+	if !p.announce("fd") {
 		return
 	}
-	for fd := range 3 {
-		if f, ok := p.descriptor(fd); ok && f.MountID == mountID && f.writable() {
-			p.seen.Pipes = append(p.seen.Pipes, f.Inode)
+	p.texts([]int{0, 1, 2}, func(fd int, text string) {
+		if inode, ok := inodeOfLink(text, "pipe"); ok && p.writable(fd) {
+			p.seen.Pipes = append(p.seen.Pipes, inode)
 		}
-	}
+	})
 }
 
 // outputs reads of which containers the shim has the output open: the FIFOs into which
@@ -285,9 +294,9 @@ func (p *probe) outputs() {
 	for _, fd := range p.descriptors("fd") {
 		text := p.link("fd/" + strconv.Itoa(fd))
 		if inode, ok := inodeOfLink(text, "pipe"); ok {
-			if f, ok := p.descriptor(fd); ok && f.writable() {
+			if p.writable(fd) {
 				written = append(written, inode)
-			} else if ok {
+			} else {
 				add(&p.seen.Pipes, inode)
 			}
 			continue
@@ -303,14 +312,10 @@ func (p *probe) outputs() {
 	p.seen.Pipes = slices.DeleteFunc(p.seen.Pipes, func(n uint64) bool { return slices.Contains(written, n) })
 }
 
-// writes reads which of the pipes the task can write to. The links are read first: they
-// never wait, unlike the fdinfo of other kinds of files.
+// writes reads which of the pipes the task can write to.
 func (p *probe) writes() {
 	p.links("pipe", func(fd int, inode uint64) {
-		if !slices.Contains(p.Pipes, inode) {
-			return
-		}
-		if f, ok := p.descriptor(fd); ok && f.writable() && (f.Inode == 0 || f.Inode == inode) {
+		if slices.Contains(p.Pipes, inode) && p.writable(fd) {
 			add(&p.seen.Pipes, inode)
 		}
 	})
@@ -467,6 +472,8 @@ func (p *probe) note(name string, err error) {
 		if !slices.Contains(p.seen.Denied, name) {
 			p.seen.Denied = append(p.seen.Denied, name)
 		}
+	case errors.Is(err, kernfile.ErrTooMany), errors.Is(err, unix.ENAMETOOLONG):
+		p.seen.Beyond = fmt.Sprintf("read %s of task %d: %v", name, p.TID, err)
 	default:
 		p.seen.Errors = append(p.seen.Errors, fmt.Sprintf("read %s of task %d: %v", name, p.TID, err))
 	}

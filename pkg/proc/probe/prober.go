@@ -39,6 +39,8 @@ const (
 	// while it has not moved.
 	hungMemory = 2 * time.Minute
 	maxHung    = 1024
+	// slowPart is which part of the timeout an answer may take before its task's owner is charged with it.
+	slowPart = 4
 )
 
 // A Prober reads those files of a task that can hang, in one long-lived helper
@@ -266,9 +268,13 @@ func (p *Prober) ask(ctx context.Context, q request) (Seen, error) {
 		if err != nil {
 			return Seen{}, err
 		}
+		began := time.Now()
 		s, err := p.talk(ctx, h, q)
+		if time.Since(began) > p.Timeout/slowPart {
+			p.charge(q.Owner)
+		}
 		if err == nil && s.TooLarge {
-			p.noteHanger(q.Owner)
+			p.charge(q.Owner)
 			return Seen{}, &chargedError{errTooLarge}
 		}
 		if err == nil {
@@ -288,7 +294,7 @@ func (p *Prober) ask(ctx context.Context, q request) (Seen, error) {
 		// no fault of the task. One that ends again is: others are asked about through
 		// another one.
 		if fresh || attempt > 0 || errors.Is(err, errStarved) {
-			p.noteHanger(q.Owner)
+			p.charge(q.Owner)
 			return s, &chargedError{fmt.Errorf("helper process: %w", err)}
 		}
 	}
@@ -304,7 +310,15 @@ func (p *Prober) laneOf(owner string) *lane {
 	return &p.usual
 }
 
-// noteHanger takes note that a task of an owner has hung a helper, or ended it.
+// charge has a pod asked about through the other helper, of which a task takes more of the helper than others do.
+// The node's own processes have that in common with nobody: it is the node that is slow.
+func (p *Prober) charge(owner string) {
+	if inPod(owner) {
+		p.noteHanger(owner)
+	}
+}
+
+// noteHanger takes note that a task of an owner has hung a helper, or is to be charged with another trouble.
 func (p *Prober) noteHanger(owner string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -390,15 +404,18 @@ func inPod(owner string) bool {
 }
 
 // A chargedError is that a helper has ended, or does not come to run, while it reads of a task,
-// or that what it has read is too large.
+// or that what it has read is too large, or more than is read.
 type chargedError struct{ err error }
 
 func (e *chargedError) Error() string { return e.err.Error() }
 
 func (e *chargedError) Unwrap() error { return e.err }
 
-// Charged reports whether an error is that the helper has ended, or did not come to run, or that its
-// answer is too large: that is the fault of the task that was asked about, if of any.
+// Charge returns an error that is the fault of the task that was asked about, if of any.
+func Charge(err error) error { return &chargedError{err} }
+
+// Charged reports whether an error is of that kind: the helper has ended, or did not come to run, its
+// answer is too large, or the task has more of something than is read.
 func Charged(err error) bool {
 	var e *chargedError
 	return errors.As(err, &e)

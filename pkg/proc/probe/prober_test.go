@@ -50,7 +50,7 @@ func TestProberHelperTrouble(t *testing.T) {
 	if _, err := p.ask(ctx, ownTask()); err != nil {
 		t.Fatal(err)
 	}
-	if err := p.laneOf("").helper.process.Kill(); err != nil {
+	if err := p.usual.helper.process.Kill(); err != nil {
 		t.Fatal(err)
 	}
 	if s, err := p.ask(ctx, ownTask()); err != nil || s.Start == 0 {
@@ -232,9 +232,10 @@ func TestProberQuotas(t *testing.T) {
 func TestProberAnswerTooLarge(t *testing.T) {
 	p := newProber(t)
 	p.Argv = []string{"/proc/self/exe", "probe-large"}
+	pod := strings.Repeat("a", 36) // a UID
 	own := &evidence.Task{PID: os.Getpid(), TID: os.Getpid()}
 	for range 3 {
-		if _, err := p.Ask(t.Context(), Task, "/proc", own, "a pod"); !Charged(err) || !errors.Is(err, errTooLarge) {
+		if _, err := p.Ask(t.Context(), Task, "/proc", own, pod); !Charged(err) || !errors.Is(err, errTooLarge) {
 			t.Errorf("too large an answer: %v", err)
 		}
 	}
@@ -242,7 +243,21 @@ func TestProberAnswerTooLarge(t *testing.T) {
 	if n := p.Restarts(); n != 1 {
 		t.Errorf("%d helpers have ended", n)
 	}
-	if p.laneOf("a pod") != &p.hanging || p.laneOf("another pod") != &p.usual {
+	if p.laneOf(pod) != &p.hanging || p.laneOf(strings.Repeat("b", 36)) != &p.usual {
 		t.Error("the owner is not charged")
+	}
+}
+
+// The node's own processes have a slow node in common, and no other helper.
+func TestProberChargesPodsOnly(t *testing.T) {
+	p := newProber(t)
+	pod := strings.Repeat("a", 36)
+	for _, owner := range []string{"", "shim", "kubelet", pod} {
+		p.charge(owner)
+	}
+	for owner, want := range map[string]*lane{"": &p.usual, "shim": &p.usual, "kubelet": &p.usual, pod: &p.hanging} {
+		if p.laneOf(owner) != want {
+			t.Errorf("%.8q has the wrong helper", owner)
+		}
 	}
 }

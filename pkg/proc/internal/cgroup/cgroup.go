@@ -156,7 +156,8 @@ func containerOfElement(element string) string {
 
 // ParsePath returns the path of a task's group out of /proc/PID/cgroup: that of
 // version 2 where it is not the root, else that of the pids, systemd or any
-// other hierarchy. A zombie shows / in version 1. The suffix " (deleted)" of a
+// other hierarchy; but first one that names a pod, because where both versions are mounted
+// the task may be outside of the pod's group in one of them. A zombie shows / in version 1. The suffix " (deleted)" of a
 // removed group is cut off.
 func ParsePath(b []byte) string {
 	best, rank := "", 0
@@ -176,6 +177,9 @@ func ParsePath(b []byte) string {
 			r = 3
 		case listed(string(f[1]), "name=systemd"):
 			r = 2
+		}
+		if uid, _ := PodOfPath(p); uid != "" {
+			r += 8
 		}
 		if best == "" || r > rank {
 			best, rank = p, r

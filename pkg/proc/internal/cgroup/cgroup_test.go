@@ -112,13 +112,14 @@ func TestFindPod(t *testing.T) {
 
 func TestParseCgroup(t *testing.T) {
 	for text, want := range map[string]string{
-		"9:name=systemd:/s\n8:pids:/p\n4:memory:/m\n0::/\n": "/p",
-		"9:name=systemd:/s\n8:pids:/\n4:memory:/m\n":        "/s",
-		"5:cpu,cpuacct:/c\n":                                "/c",
-		"0::/kubepods/pod1/x (deleted)\n":                   "/kubepods/pod1/x",
-		"0::/../a:b\n":                                      "/../a:b",
-		"2:pids:/\n0::/\n":                                  "/",
-		"":                                                  "",
+		"9:name=systemd:/s\n8:pids:/p\n4:memory:/m\n0::/\n":                         "/p",
+		"9:name=systemd:/s\n8:pids:/\n4:memory:/m\n":                                "/s",
+		"5:cpu,cpuacct:/c\n":                                                        "/c",
+		"3:pids:/kubepods/pod" + uid1 + "/x\n0::/system.slice/containerd.service\n": "/kubepods/pod" + uid1 + "/x",
+		"0::/kubepods/pod1/x (deleted)\n":                                           "/kubepods/pod1/x",
+		"0::/../a:b\n":                                                              "/../a:b",
+		"2:pids:/\n0::/\n":                                                          "/",
+		"":                                                                          "",
 	} {
 		if got := ParsePath([]byte(text)); got != want {
 			t.Errorf("%q: %q", text, got)
