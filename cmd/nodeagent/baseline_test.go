@@ -25,6 +25,7 @@ func (source) Baseline(context.Context, string) *evidence.Baseline {
 // A capture learns from the agent what was before the deletion, and goes on without it
 // where no agent runs or the pod is not known.
 func TestCaptureAsksForBaseline(t *testing.T) {
+	t.Setenv(sealed, "true")
 	socket := "@nodeagent-test-" + rand.Text()
 	requested := time.Now().Add(time.Minute).Truncate(time.Second)
 	pod := &evidence.Pod{UID: "a", RuntimeUID: "a", DeletionRequested: requested}
@@ -56,6 +57,7 @@ func TestCaptureAsksForBaseline(t *testing.T) {
 
 // A capture that comes late learns from the agent what there was of the pod.
 func TestCaptureAsksForTheLastReading(t *testing.T) {
+	t.Setenv(sealed, "true")
 	socket := "@nodeagent-test-" + rand.Text()
 	cases := new(verdict.Cases)
 	if err := serveBaselines(t.Context(), socket, known(new(agent.Baselines), cases)); err != nil {

@@ -43,11 +43,11 @@ func (o *hostOptions) addFlags(f *pflag.FlagSet) {
 const sealed = "NODEAGENT_SEALED"
 
 // refuseSealed returns an error when a flag is given that is not for the agent's own container.
-func refuseSealed(f *pflag.FlagSet, names ...string) error {
+func refuseSealed(f *pflag.FlagSet) error {
 	if os.Getenv(sealed) == "" {
 		return nil
 	}
-	for _, name := range names {
+	for _, name := range []string{"kubeconfig", "proc", "cgroup", "fuse-connections", "block-devices", "kubelet-dir", "containerd-socket"} {
 		if f.Changed(name) {
 			return fmt.Errorf("--%s is not taken in the agent's own container, because whatever it names would be run, read or sent as root of the node; "+
 				"run a copy of the program on the node instead (README, Capture an incident)", name)

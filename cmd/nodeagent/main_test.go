@@ -32,6 +32,7 @@ func TestBadInput(t *testing.T) {
 		"sealed, capture with a proc":       {[]string{"capture", "--node-name=n", "--proc=/proc/1/root", "a/b"}, []string{"--proc", "own container"}},
 		"sealed, capture with a socket":     {[]string{"capture", "--node-name=n", "--containerd-socket=/x", "a/b"}, []string{"--containerd-socket", "own container"}},
 		"sealed, run with a kubeconfig":     {[]string{"run", "--node-name=n", "--kubeconfig=/dev/stdin"}, []string{"--kubeconfig", "own container"}},
+		"sealed, run with a proc":           {[]string{"run", "--node-name=n", "--proc=/proc/1/root"}, []string{"--proc", "own container"}},
 		"a capture elsewhere":               {[]string{"capture", "--node-name=n", "--cgroup=" + empty, "--kubeconfig=" + empty + "/none", "a/b"}, []string{"kubeconfig", empty + "/none"}},
 		"capture a name":                    {[]string{"capture", "--node-name=n", "--cgroup=" + empty, "pod"}, []string{"pod", "NAMESPACE/POD"}},
 		"unknown cause":                     {[]string{"explain", "Nonsense"}, []string{"Nonsense", "nodeagent explain"}},

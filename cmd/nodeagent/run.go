@@ -51,7 +51,7 @@ all. It serves /metrics, /healthz (the last round is recent) and /readyz (the po
 of the node are known).`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := refuseSealed(cmd.Flags(), "kubeconfig"); err != nil {
+			if err := refuseSealed(cmd.Flags()); err != nil {
 				return err
 			}
 			return o.run(cmd.Context())
@@ -127,6 +127,8 @@ func (o *runOptions) run(ctx context.Context) error {
 	if o.pod != "" && o.namespace != "" {
 		policies = &report.Policies{Client: client, Namespace: o.namespace, Pod: o.pod, Node: o.host.nodeName, Required: o.policies, Log: log}
 		go policies.Run(ctx)
+	} else {
+		log.Warn("it is not tried whether the admission policies hold the agent's token, because its own pod is not known; set POD_NAME and POD_NAMESPACE from the downward API")
 	}
 	metrics := report.NewMetrics(version, time.Now, a.Cases, func() report.Counts {
 		c := counts(a, reader, lines)

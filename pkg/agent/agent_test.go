@@ -883,6 +883,34 @@ func TestTrimKeepsWhatIsLookedAt(t *testing.T) {
 	}
 }
 
+// Whatever a pod has a hundred thousand of, little of it is kept.
+func TestTrimIsBounded(t *testing.T) {
+	const many = 100_000
+	p := terminating("a", time.Unix(1000, 0), 30)
+	p.Finalizers = slices.Repeat([]string{"a.b/c"}, many)
+	p.Spec.ResourceClaims = make([]corev1.PodResourceClaim, many)
+	p.Spec.Containers, p.Spec.InitContainers = make([]corev1.Container, many), make([]corev1.Container, many)
+	p.Spec.EphemeralContainers = make([]corev1.EphemeralContainer, many)
+	p.Spec.Volumes = slices.Repeat([]corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "c"}}}}, many)
+	p.Status.ContainerStatuses, p.Status.InitContainerStatuses = make([]corev1.ContainerStatus, many), make([]corev1.ContainerStatus, many)
+	p.Status.Conditions = slices.Repeat([]corev1.PodCondition{{Type: verdict.ConditionType, Status: corev1.ConditionTrue}}, many)
+	for _, terminates := range []bool{true, false} {
+		if !terminates {
+			p.DeletionTimestamp = nil
+		}
+		obj, err := Trim(p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n := obj.(*corev1.Pod).Size(); n > 16<<10 {
+			t.Errorf("terminates %v: %d bytes are kept", terminates, n)
+		}
+		if n := cap(obj.(*corev1.Pod).Finalizers); n > 2*mostKept {
+			t.Errorf("room for %d finalizers is kept", n)
+		}
+	}
+}
+
 // Of hooks that the kubelet is busy with itself, the seconds and the port are kept, and stay the same
 // in the cache.
 func TestHooksOfTheKubelet(t *testing.T) {

@@ -45,7 +45,7 @@ func Trim(obj any) (any, error) {
 	out.Name, out.Namespace, out.UID = p.Name, p.Namespace, p.UID
 	out.ResourceVersion, out.Generation = p.ResourceVersion, p.Generation
 	out.DeletionTimestamp, out.DeletionGracePeriodSeconds = p.DeletionTimestamp, p.DeletionGracePeriodSeconds
-	out.Finalizers = p.Finalizers
+	out.Finalizers = slices.Clone(kept(p.Finalizers))
 	for i := range p.Spec.Volumes {
 		if name := driverDir(&p.Spec.Volumes[i]); name != "" {
 			out.Spec.Volumes = append(out.Spec.Volumes, corev1.Volume{VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: path.Join("plugins", name)}}})
@@ -61,11 +61,11 @@ func Trim(obj any) (any, error) {
 		out.Annotations = map[string]string{mirrorAnnotation: "", hashAnnotation: uid}
 	}
 	for i := range p.Status.Conditions {
-		if c := &p.Status.Conditions[i]; c.Type == verdict.ConditionType || c.Type == corev1.PodReady && p.Spec.HostNetwork {
+		if c := &p.Status.Conditions[i]; len(out.Status.Conditions) < fewConditions && (c.Type == verdict.ConditionType || c.Type == corev1.PodReady && p.Spec.HostNetwork) {
 			out.Status.Conditions = append(out.Status.Conditions, *c)
 		}
 	}
-	for i := range p.Spec.ResourceClaims {
+	for i := range kept(p.Spec.ResourceClaims) {
 		out.Spec.ResourceClaims = append(out.Spec.ResourceClaims, corev1.PodResourceClaim{Name: p.Spec.ResourceClaims[i].Name})
 	}
 	if p.Status.ExtendedResourceClaimStatus != nil {
@@ -82,17 +82,17 @@ func Trim(obj any) (any, error) {
 		out.OwnerReferences = slices.Clone(p.OwnerReferences[i : i+1])
 	}
 	for _, v := range specified(p) {
-		kept := corev1.Volume{Name: v.Name}
+		volume := corev1.Volume{Name: v.Name}
 		if v.Claim != "" {
-			kept.PersistentVolumeClaim = &corev1.PersistentVolumeClaimVolumeSource{ClaimName: v.Claim}
+			volume.PersistentVolumeClaim = &corev1.PersistentVolumeClaimVolumeSource{ClaimName: v.Claim}
 		}
-		out.Spec.Volumes = append(out.Spec.Volumes, kept)
+		out.Spec.Volumes = append(out.Spec.Volumes, volume)
 	}
 	alone := !asksOtherwise(p)
-	for i := range p.Spec.Containers {
+	for i := range kept(p.Spec.Containers) {
 		out.Spec.Containers = append(out.Spec.Containers, trimContainer(&p.Spec.Containers[i], alone))
 	}
-	for i := range p.Spec.InitContainers {
+	for i := range kept(p.Spec.InitContainers) {
 		out.Spec.InitContainers = append(out.Spec.InitContainers, trimContainer(&p.Spec.InitContainers[i], alone))
 	}
 	for _, v := range specified(p) {
@@ -105,7 +105,7 @@ func Trim(obj any) (any, error) {
 			c.VolumeDevices = append(c.VolumeDevices, corev1.VolumeDevice{Name: v.Name})
 		}
 	}
-	for i := range p.Spec.EphemeralContainers {
+	for i := range kept(p.Spec.EphemeralContainers) {
 		out.Spec.EphemeralContainers = append(out.Spec.EphemeralContainers, corev1.EphemeralContainer{
 			EphemeralContainerCommon: corev1.EphemeralContainerCommon{Name: p.Spec.EphemeralContainers[i].Name},
 		})
@@ -115,6 +115,16 @@ func Trim(obj any) (any, error) {
 	out.Status.EphemeralContainerStatuses = trimStatuses(p.Status.EphemeralContainerStatuses)
 	return out, nil
 }
+
+// mostKept bounds the finalizers, claims, and containers of a kind, that are kept of a pod: anybody may give it a hundred
+// thousand, and hardly anybody more than ten.
+const mostKept = 128
+
+// fewConditions is more than there are of those that are looked at.
+const fewConditions = 4
+
+// kept returns those of a list that are kept.
+func kept[T any](all []T) []T { return all[:min(len(all), mostKept)] }
 
 func trimContainer(c *corev1.Container, alone bool) corev1.Container {
 	out := corev1.Container{Name: c.Name, RestartPolicy: c.RestartPolicy}
@@ -157,7 +167,7 @@ func trimHook(h *corev1.LifecycleHandler, port int) *corev1.LifecycleHandler {
 // trimStatuses keeps how containers ended, and which run or wait to run.
 func trimStatuses(all []corev1.ContainerStatus) []corev1.ContainerStatus {
 	var out []corev1.ContainerStatus
-	for i := range all {
+	for i := range kept(all) {
 		s := corev1.ContainerStatus{Name: all[i].Name, ContainerID: all[i].ContainerID}
 		switch t := all[i].State.Terminated; {
 		case t != nil:

@@ -75,7 +75,7 @@ var Unrecognised = &Rule{
 				Name: readingHangs,
 				Meaning: "A file that nodeagent has opened to read about the pod does not let it go, such as one of its control group while a program that scans files does not answer. " +
 					"What holds nodeagent there may hold the kubelet and the runtime too.",
-				Remedy: "On the node: cat /proc/$(pgrep -o -x nodeagent)/task/*/stack, as root, shows what its thread waits for in the kernel: in fanotify_ functions for a program that scans files, of which ls -l /proc/[0-9]*/fd | grep fanotify shows whether there is one. " +
+				Remedy: "On the node: cat /proc/PID/task/*/stack, as root (PID: that of /nodeagent run), shows what its thread waits for in the kernel: in fanotify_ functions for a program that scans files, of which ls -l /proc/[0-9]*/fd | grep fanotify shows whether there is one. " +
 					"Then look at the kubelet's log for this pod (journalctl -u kubelet, line \"Error syncing pod, skipping\").",
 			},
 			{

@@ -1,6 +1,7 @@
 package kube
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -9,8 +10,13 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/serializer/protobuf"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 )
 
@@ -21,7 +27,7 @@ func serve(t *testing.T, write func(w io.Writer, r *http.Request)) *Client {
 		if q := r.URL.Query(); r.URL.Path != "/api/v1/pods" || q.Get("fieldSelector") != "spec.nodeName=n" {
 			t.Errorf("asked for %s", r.URL)
 		}
-		w.Header().Set("Content-Type", "application/json")
+		w.Header().Set("Content-Type", "application/vnd.kubernetes.protobuf")
 		write(w, r)
 	}))
 	t.Cleanup(server.Close)
@@ -32,43 +38,73 @@ func serve(t *testing.T, write func(w io.Writer, r *http.Request)) *Client {
 	return c
 }
 
+// encoded is a list as the API server sends it.
+func encoded(t *testing.T, list *corev1.PodList) []byte {
+	t.Helper()
+	scheme := runtime.NewScheme()
+	if err := corev1.AddToScheme(scheme); err != nil {
+		t.Fatal(err)
+	}
+	list.APIVersion, list.Kind = "v1", "PodList"
+	var b bytes.Buffer
+	if err := protobuf.NewSerializer(scheme, scheme).Encode(list, &b); err != nil {
+		t.Fatal(err)
+	}
+	return b.Bytes()
+}
+
+func withUID(uid string) corev1.Pod {
+	p := corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: types.UID(uid), Finalizers: []string{"x/y"}}}
+	p.Spec.NodeName, p.Status.StartTime = "n", &metav1.Time{Time: time.Unix(1000, 0)}
+	return p
+}
+
 // A list is whole, or an error: what is not in the part that came may be in the rest.
 func TestEachPod(t *testing.T) {
-	const begin, one = `{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"5"},"items":[`, `{"metadata":{"uid":"a","finalizers":["x/y"]},"spec":{"nodeName":"n"},"status":{"startTime":"2026-03-01T12:00:00Z"}}`
-	large := `{"metadata":{"uid":"b"},"spec":{"x":"` + strings.Repeat("x", maxObject) + `"}}`
-	for what, tc := range map[string]struct {
-		answer string
+	list := func(pods ...corev1.Pod) []byte {
+		return encoded(t, &corev1.PodList{ListMeta: metav1.ListMeta{ResourceVersion: "5"}, Items: pods})
+	}
+	one := withUID("a")
+	large := withUID("b")
+	large.Spec.Containers = []corev1.Container{{Env: []corev1.EnvVar{{Value: strings.Repeat("x", maxObject)}}}}
+	// In JSON each of these characters has six, and such a time cannot be read.
+	odd := withUID("c")
+	odd.Spec.Containers = []corev1.Container{{Env: []corev1.EnvVar{{Value: strings.Repeat("<", 1<<20)}}}}
+	odd.ManagedFields = []metav1.ManagedFieldsEntry{{Time: &metav1.Time{Time: time.Date(10000, 1, 2, 0, 0, 0, 0, time.UTC)}}}
+	type answers struct {
+		answer []byte
 		status int
 		want   string
 		fails  string
-	}{
-		"none":                   {answer: begin + "]}"},
-		"no items":               {answer: `{"items":null,"metadata":{}}`, fails: "belongs"},
-		"one":                    {answer: begin + one + "]}", want: "a"},
-		"several":                {answer: begin + one + "," + one + "\n]}\n", want: "aa"},
-		"what is not known":      {answer: `{"extra":{"items":[1]},` + begin[1:] + one + `],"more":7}`, want: "a"},
-		"broken off in a pod":    {answer: begin + one + "," + one[:20], want: "a", fails: "unexpected EOF"},
-		"broken off behind one":  {answer: begin + one, want: "a", fails: "unexpected end"},
-		"broken off at the end":  {answer: begin + one + "]", want: "a", fails: "unexpected end"},
-		"broken off immediately": {fails: "EOF"},
-		"a part":                 {answer: `{"metadata":{"continue":"more"},"items":[` + one + "]}", fails: "only a part"},
-		"no list":                {answer: `[]`, fails: "belongs"},
-		"a large one":            {answer: begin + one + "," + large + "," + one + "]}", want: "a", fails: "more than 4194304 bytes"},
-		"no JSON":                {answer: "<html>", fails: "invalid character"},
-		"refused":                {answer: `{"kind":"Status","message":"no","reason":"Forbidden","code":403}`, status: http.StatusForbidden, fails: "no"},
-	} {
+	}
+	all := map[string]answers{
+		"none":                  {answer: list()},
+		"one":                   {answer: list(one), want: "a"},
+		"several":               {answer: list(one, one, odd, one), want: "aaca"},
+		"a part":                {answer: encoded(t, &corev1.PodList{ListMeta: metav1.ListMeta{Continue: "more"}, Items: []corev1.Pod{one}}), want: "a", fails: "only a part"},
+		"a large one":           {answer: list(one, large, one), want: "a", fails: "no more than 4194304"},
+		"JSON":                  {answer: []byte(`{"kind":"PodList","items":[]}`), fails: "another encoding"},
+		"a size that cannot be": {answer: []byte("k8s\x00\x12\xff\xff\xff\xff\xff\xff\xff\xff\x7f"), fails: "bytes in a list"},
+		"refused":               {answer: []byte(`{"kind":"Status","status":"Failure","message":"no","reason":"Forbidden","code":403}`), status: http.StatusForbidden, fails: "no"},
+	}
+	two := list(one, withUID("b"))
+	for n := range len(two) - 4 { // behind the list are two fields of the wrapper, which are empty
+		all[fmt.Sprintf("cut off after %d bytes", n)] = answers{answer: two[:n], want: "any", fails: "cut off"}
+	}
+	for what, tc := range all {
 		c := serve(t, func(w io.Writer, r *http.Request) {
 			if q := r.URL.Query(); q.Has("resourceVersion") || q.Has("limit") { // a cache may be behind
 				t.Errorf("asked for %s", r.URL)
 			}
 			if tc.status != 0 {
+				w.(http.ResponseWriter).Header().Set("Content-Type", "application/json")
 				w.(http.ResponseWriter).WriteHeader(tc.status)
 			}
-			_, _ = io.WriteString(w, tc.answer)
+			_, _ = w.Write(tc.answer)
 		})
 		got := ""
 		err := c.EachPod(t.Context(), "n", func(p *corev1.Pod) { got += string(p.UID) })
-		if got != tc.want || (err == nil) != (tc.fails == "") || err != nil && !strings.Contains(err.Error(), tc.fails) {
+		if got != tc.want && tc.want != "any" || (err == nil) != (tc.fails == "") || err != nil && !strings.Contains(err.Error(), tc.fails) {
 			t.Errorf("%s: %q, %v", what, got, err)
 		}
 	}
@@ -85,6 +121,7 @@ func TestWatchWithoutStreamingLists(t *testing.T) {
 		switch {
 		case q.Get("sendInitialEvents") != "":
 			streamed.Add(1)
+			w.(http.ResponseWriter).Header().Set("Content-Type", "application/json")
 			w.(http.ResponseWriter).WriteHeader(http.StatusUnprocessableEntity)
 			_, _ = io.WriteString(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","message":"sendInitialEvents is forbidden for watch unless the WatchList feature gate is enabled","reason":"Invalid","code":422}`)
 		case q.Get("watch") != "":
@@ -97,14 +134,13 @@ func TestWatchWithoutStreamingLists(t *testing.T) {
 			if q.Get("resourceVersion") != "0" {
 				t.Errorf("listed past the API server's cache: %s", r.URL)
 			}
-			_, _ = io.WriteString(w, `{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"5"},"items":[`)
+			list := corev1.PodList{ListMeta: metav1.ListMeta{ResourceVersion: "5"}}
 			for i := range pods {
-				if i > 0 {
-					_, _ = io.WriteString(w, ",")
-				}
-				_, _ = fmt.Fprintf(w, `{"metadata":{"name":"p%d","uid":"u%d","resourceVersion":"5"},"spec":{"containers":[{"env":[{"name":"L","value":"%s"}]}]}}`, i, i, large)
+				p := withUID(fmt.Sprint("u", i))
+				p.Name, p.Spec.Containers = fmt.Sprint("p", i), []corev1.Container{{Env: []corev1.EnvVar{{Name: "L", Value: large}}}}
+				list.Items = append(list.Items, p)
 			}
-			_, _ = io.WriteString(w, "]}")
+			_, _ = w.Write(encoded(t, &list))
 		}
 	})
 	// Each is trimmed once.

@@ -75,8 +75,12 @@ type shared struct {
 func (r *round) readNodeCarefully(ctx context.Context, ask *Ask) (got *shared) {
 	defer func() {
 		if v := recover(); v != nil {
+			what, ok := v.(caught)
+			if !ok {
+				what = caught{v, debug.Stack()}
+			}
 			if r.reader.Panicked != nil {
-				r.reader.Panicked(v, debug.Stack())
+				r.reader.Panicked(what.value, what.stack)
 			}
 			got = &shared{node: r.reader.unread("the reading of the node has panicked")}
 		}
@@ -87,14 +91,20 @@ func (r *round) readNodeCarefully(ctx context.Context, ask *Ask) (got *shared) {
 // A crew does parts of a reading side by side. A panic in one of them is that of who waits.
 type crew struct {
 	sync.WaitGroup
-	caught atomic.Pointer[any]
+	caught atomic.Pointer[caught]
+}
+
+// A caught is what has panicked, and where.
+type caught struct {
+	value any
+	stack []byte
 }
 
 func (c *crew) Go(do func()) {
 	c.WaitGroup.Go(func() {
 		defer func() {
 			if v := recover(); v != nil {
-				c.caught.Store(&v)
+				c.caught.Store(&caught{v, debug.Stack()})
 			}
 		}()
 		do()

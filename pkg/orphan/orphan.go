@@ -110,10 +110,13 @@ func (t *Tracker) Search(now time.Time, directories []string, pods []Pod) []stri
 	return out
 }
 
+// mostGrace bounds the grace period that is waited for: a tenant may give its pod ten years.
+const mostGrace = time.Hour
+
 // patience returns for how long a pod must be missing. A kubelet needs four minutes more
 // than the grace period to give up on a container (pkg/kubelet/kuberuntime).
 func (t *Tracker) patience(s *state) time.Duration {
-	return max(t.After, s.Grace+t.After*4/5)
+	return max(t.After, min(s.Grace, mostGrace)+t.After*4/5)
 }
 
 // rest returns how long after a reading there is another one.

@@ -41,7 +41,7 @@ type Counts struct {
 	// Orphans are the pods that are on the node and not in the API, by what is left.
 	Orphans map[string]int
 	// Held tells of the agent's admission policies whether they hold its token.
-	Held map[string]bool
+	Held map[string]Held
 }
 
 // A blockedTasks names one time series of nodeagent_blocked_tasks.
@@ -164,7 +164,7 @@ func NewMetrics(version string, now func() time.Time, cases *verdict.Cases, coun
 			"Pods that are on the node and have not been in the API for five minutes or more (--orphans-after), by what is left of them (kind): process, volume, sandbox, directory (the kubelet's, empty or with files of emptyDir volumes).",
 			[]string{"kind"}, nil),
 		tokenHeldDesc: prometheus.NewDesc("nodeagent_token_held",
-			"1 when an admission policy (policy) refuses what the agent's token must not do, 0 when it does not. Tried at the start and hourly; without a series it is not known.",
+			"1 when an admission policy (policy) refuses what the agent's token must not do, 0 when it does not, -1 when something else refuses it first. Tried at the start and hourly.",
 			[]string{"policy"}, nil),
 		hangingDesc: prometheus.NewDesc("nodeagent_readings_hanging",
 			"Readings of a terminating pod, or of the node, that did not return in time and have not returned yet.", nil, nil),
@@ -310,11 +310,7 @@ func (m *Metrics) Collect(ch chan<- prometheus.Metric) {
 		gauge(m.orphanedDesc, float64(count), kind)
 	}
 	for policy, held := range n.Held {
-		is := 0.0
-		if held {
-			is = 1
-		}
-		gauge(m.tokenHeldDesc, is, policy)
+		gauge(m.tokenHeldDesc, float64(held), policy)
 	}
 	gauge(m.abandonedHelpersDesc, float64(n.Abandoned))
 	gauge(m.hangingDesc, float64(n.ReadingsHanging))

@@ -45,8 +45,19 @@ type Policies struct {
 	Log      *slog.Logger
 
 	mu   sync.Mutex
-	held map[string]bool // by policy, of those of which it is known
+	held map[string]Held // by policy, of those that were tried
 }
+
+// Held is what the last answer to a try says of a policy.
+type Held int
+
+// The answers. NotKnown is that something else refused the try: RBAC, or a policy or a webhook of
+// somebody else's.
+const (
+	NotKnown Held = iota - 1
+	NotHeld
+	IsHeld
+)
 
 // Run tries them at once, and then from time to time, until the context ends. Nothing is changed: each
 // try is a dry run.
@@ -69,8 +80,8 @@ func (p *Policies) rest() time.Duration {
 	return triedAgain
 }
 
-// Held returns whether each policy holds, of those of which it is known; of nil nothing is.
-func (p *Policies) Held() map[string]bool {
+// Held returns whether each policy holds, of those that were tried; of nil none was.
+func (p *Policies) Held() map[string]Held {
 	if p == nil {
 		return nil
 	}
@@ -82,7 +93,7 @@ func (p *Policies) Held() map[string]bool {
 // hold reports whether all are known to hold.
 func (p *Policies) hold() bool {
 	held := p.Held()
-	return held[ownNode] && held[ownEvents]
+	return held[ownNode] == IsHeld && held[ownEvents] == IsHeld
 }
 
 // mayWrite reports whether the agent may write, as far as that depends on its policies.
@@ -113,36 +124,42 @@ func (p *Policies) tryEvent(ctx context.Context) error {
 }
 
 // deniedByOwn is the begin of the answer when a policy of the agent's refuses.
-var deniedByOwn = regexp.MustCompile(`is forbidden: ValidatingAdmissionPolicy '(` + ownPolicies + `[a-z]+)' with binding '[^']+' denied request`)
+var deniedByOwn = regexp.MustCompile(`^[a-z.]+ "[a-z0-9.-]+" is forbidden: ValidatingAdmissionPolicy '(` + ownPolicies + `[a-z]+)' with binding '[a-zA-Z0-9.-]+' denied request`)
 
-// tried takes note of the answer to a try: that nothing was refused, or that the policy has. Another answer, as of RBAC
-// or of nobody, tells nothing of the policy.
+// tried takes note of the answer to a try. That nobody answers tells nothing new.
 func (p *Policies) tried(ctx context.Context, policy string, answer error) {
+	now := NotHeld
 	var status apierrors.APIStatus
-	m := []string(nil)
-	if errors.As(answer, &status) {
-		m = deniedByOwn.FindStringSubmatch(status.Status().Message)
-	}
-	held := m != nil && m[1] == policy
-	if answer != nil && !held {
-		p.Log.DebugContext(ctx, "it is not known whether an admission policy holds", "policy", policy, "error", answer)
+	switch {
+	case errors.As(answer, &status):
+		now = NotKnown
+		if m := deniedByOwn.FindStringSubmatch(status.Status().Message); m != nil && m[1] == policy {
+			now = IsHeld
+		}
+	case answer != nil:
+		p.Log.DebugContext(ctx, "it could not be tried whether an admission policy holds", "policy", policy, "error", answer)
 		return
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	was, known := p.held[policy]
 	if p.held == nil {
-		p.held = make(map[string]bool)
+		p.held = make(map[string]Held)
 	}
-	p.held[policy] = held
+	p.held[policy] = now
+	if known && was == now {
+		return
+	}
+	consequence := "who has the token may use it"
+	if p.Required {
+		consequence = "nothing is written until it does"
+	}
 	switch {
-	case !held && (was || !known):
-		consequence := "who has the token may use it"
-		if p.Required {
-			consequence = "nothing is written until it does"
-		}
+	case now == NotHeld:
 		p.Log.ErrorContext(ctx, fmt.Sprintf("an admission policy does not hold the agent's token: %s; apply the ValidatingAdmissionPolicies and bindings of deploy/daemonset.yaml (Kubernetes 1.30 or newer)", consequence), "policy", policy)
-	case held && known && !was:
-		p.Log.InfoContext(ctx, "an admission policy holds the agent's token again", "policy", policy)
+	case now == NotKnown:
+		p.Log.WarnContext(ctx, "it is not known whether an admission policy holds the agent's token, because something else refuses what it must refuse", "policy", policy, "error", answer)
+	case known:
+		p.Log.InfoContext(ctx, "an admission policy holds the agent's token", "policy", policy)
 	}
 }

@@ -28,13 +28,15 @@ func TestPoliciesAreTried(t *testing.T) {
 	forbidden := &metav1.Status{Status: metav1.StatusFailure, Code: http.StatusForbidden, Reason: metav1.StatusReasonForbidden, Message: `events.events.k8s.io is forbidden: User "x" cannot create resource`}
 	for what, tc := range map[string]struct {
 		pods, events *metav1.Status // nil is accepted
-		want         map[string]bool
+		want         map[string]Held
 	}{
-		"both hold":           {denied(ownNode), denied(ownEvents), map[string]bool{ownNode: true, ownEvents: true}},
-		"none is bound":       {nil, nil, map[string]bool{ownNode: false, ownEvents: false}},
-		"one is bound":        {denied(ownNode), nil, map[string]bool{ownNode: true, ownEvents: false}},
-		"somebody else's":     {denied("deny-all"), forbidden, map[string]bool{}},
-		"the other's refusal": {denied(ownEvents), denied(ownNode), map[string]bool{}},
+		"both hold":           {denied(ownNode), denied(ownEvents), map[string]Held{ownNode: IsHeld, ownEvents: IsHeld}},
+		"none is bound":       {nil, nil, map[string]Held{ownNode: NotHeld, ownEvents: NotHeld}},
+		"one is bound":        {denied(ownNode), nil, map[string]Held{ownNode: IsHeld, ownEvents: NotHeld}},
+		"somebody else's":     {denied("deny-all"), forbidden, map[string]Held{ownNode: NotKnown, ownEvents: NotKnown}},
+		"the other's refusal": {denied(ownEvents), denied(ownNode), map[string]Held{ownNode: NotKnown, ownEvents: NotKnown}},
+		"its words quoted": {&metav1.Status{Status: metav1.StatusFailure, Code: http.StatusForbidden, Reason: metav1.StatusReasonForbidden, Message: `admission webhook "x" denied the request: ` + denied(ownNode).Message},
+			denied(ownEvents), map[string]Held{ownNode: NotKnown, ownEvents: IsHeld}},
 	} {
 		g := newRig(t)
 		g.api.answer = func(r request) *metav1.Status {
@@ -63,7 +65,7 @@ func TestPoliciesAreTried(t *testing.T) {
 		}
 		for _, required := range []bool{false, true} {
 			p.Required = required
-			if got, want := p.mayWrite(), !required || tc.want[ownNode] && tc.want[ownEvents]; got != want {
+			if got, want := p.mayWrite(), !required || tc.want[ownNode] == IsHeld && tc.want[ownEvents] == IsHeld; got != want {
 				t.Errorf("%s, required %v: may write %v", what, required, got)
 			}
 		}
@@ -79,8 +81,8 @@ func TestPoliciesAreTried(t *testing.T) {
 
 // They are tried again after an hour, and after a minute while they are not known to hold.
 func TestPoliciesAreTriedAgain(t *testing.T) {
-	for rest, held := range map[time.Duration]map[string]bool{
-		time.Hour: {ownNode: true, ownEvents: true}, time.Minute: {ownNode: true, ownEvents: false},
+	for rest, held := range map[time.Duration]map[string]Held{
+		time.Hour: {ownNode: IsHeld, ownEvents: IsHeld}, time.Minute: {ownNode: IsHeld, ownEvents: NotHeld},
 	} {
 		if p := (&Policies{held: held}); p.rest() != rest {
 			t.Errorf("%v: again after %s", held, p.rest())
@@ -94,13 +96,13 @@ func TestPoliciesAreTriedAgain(t *testing.T) {
 // Nothing is written while the policies that are required do not hold, and what is due is written when they do.
 func TestNothingIsWrittenUnheld(t *testing.T) {
 	g := newRig(t)
-	g.r.Policies = &Policies{Required: true, held: map[string]bool{ownNode: true, ownEvents: false}}
+	g.r.Policies = &Policies{Required: true, held: map[string]Held{ownNode: IsHeld, ownEvents: NotHeld}}
 	g.quiet("a verdict", g.look(0, blocked("ShimHung")))
 	g.r.ReportRemains(t.Context(), g.pod, g.now, "ShimHung", "left")
 	g.r.ReportOrphan(t.Context(), g.pod, g.now, "left")
 	g.r.ReportGone(t.Context(), g.judged(blocked("ShimHung")), g.now, blocked("ShimHung"))
 	g.quiet("what is told of pods that are gone", g.api.took())
-	g.r.Policies.held[ownEvents] = true
+	g.r.Policies.held[ownEvents] = IsHeld
 	if made := g.look(time.Second, blocked("ShimHung")); len(made) != 2 {
 		t.Errorf("%d writes when they hold", len(made))
 	}

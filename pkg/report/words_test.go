@@ -2,6 +2,7 @@ package report
 
 import (
 	"encoding/json"
+	"os"
 	"path/filepath"
 	"reflect"
 	"regexp"
@@ -163,6 +164,66 @@ func TestCommandsSayFirstThatTheyChangeNothing(t *testing.T) {
 			if rest := page[at[1]:]; !strings.HasPrefix(rest, " --dry-run=server") && strings.Contains(page[at[0]:min(at[0]+200, len(page))], "--dry-run") {
 				t.Errorf("%s: %.120s", r.Cause, page[at[0]:])
 			}
+		}
+	}
+}
+
+// The admission policies take what the agent says.
+func TestPoliciesTakeTheAgentsWords(t *testing.T) {
+	manifest, err := os.ReadFile("../../deploy/daemonset.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	of := func(field string) *regexp.Regexp {
+		m := regexp.MustCompile(regexp.QuoteMeta(field) + `\.orValue\(""\)\.matches\("([^"]+)"\)`).FindSubmatch(manifest)
+		if m == nil {
+			t.Fatalf("the policies hold no %s", field)
+		}
+		return regexp.MustCompile(string(m[1]))
+	}
+	eventNote, eventReason, message, reason := of("object.?note"), of("object.?reason"), of("c.?message"), of("c.?reason")
+	paths, err := filepath.Glob("../diagnose/testdata/*.txtar")
+	if err != nil || len(paths) == 0 {
+		t.Fatalf("no fixtures (%v)", err)
+	}
+	for _, path := range paths {
+		archive, err := txtar.ParseFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		i := slices.IndexFunc(archive.Files, func(f txtar.File) bool { return f.Name == "evidence.json" })
+		p := new(evidence.Pod)
+		if err := json.Unmarshal(archive.Files[i].Data, p); err != nil {
+			t.Fatal(err)
+		}
+		d := cause.Diagnose(p)
+		f, ok := d.Verdict()
+		if !ok {
+			continue
+		}
+		said := note(&d, &f)
+		onNode := new(Reporter).nodeEvent(verdict.Subject{Namespace: "shop", Name: "web-0"}, p.Time, f.Cause, said).Note
+		if !eventNote.MatchString(said) || !eventNote.MatchString(onNode) || !p.Gone && !message.MatchString(said) {
+			t.Errorf("%s: the policies refuse %.100s", path, said)
+		}
+	}
+	for _, r := range append(cause.All(), &diagnose.Rule{Cause: Resolved}, &diagnose.Rule{Cause: diagnose.DeletedPodRemains}, &diagnose.Rule{Cause: diagnose.OrphanedPod}) {
+		if !eventReason.MatchString(r.Cause) || !reason.MatchString(r.Cause) {
+			t.Errorf("the policies refuse the reason %s", r.Cause)
+		}
+	}
+	if !message.MatchString(resolvedMessage) {
+		t.Errorf("the policies refuse %s", resolvedMessage)
+	}
+	g := newRig(t)
+	s := verdict.Subject{Kind: verdict.Pod, Namespace: "shop", Name: "web-0", UID: "u1"}
+	g.r.ReportRemains(t.Context(), s, g.now, "ShimHung", "left")
+	g.r.ReportOrphan(t.Context(), s, g.now, "left")
+	g.r.ReportOrphan(t.Context(), verdict.Subject{UID: "u1"}, g.now, "left")
+	for _, r := range g.api.took() {
+		var ev struct{ Note string }
+		if err := json.Unmarshal([]byte(r.Body), &ev); err != nil || !eventNote.MatchString(ev.Note) {
+			t.Errorf("the policies refuse %s (%v)", ev.Note, err)
 		}
 	}
 }

@@ -287,7 +287,7 @@ exec unshare -m sh -e -c 'secrets=/run/secrets/kubernetes.io/serviceaccount
 mkdir -p $secrets
 mount -t tmpfs none $secrets
 cp -L /proc/$1/root/var/$secrets/token /proc/$1/root/var/$secrets/ca.crt $secrets
-exec nsenter -t $1 -n env -i NODE_NAME=%s NODE_IP=%s KUBERNETES_SERVICE_HOST=%s KUBERNETES_SERVICE_PORT=%d %s capture %s/%s %s' sh $agent`,
+exec nsenter -t $1 -n env -i NODEAGENT_SEALED=true NODE_NAME=%s NODE_IP=%s KUBERNETES_SERVICE_HOST=%s KUBERNETES_SERVICE_PORT=%d %s capture %s/%s %s' sh $agent`,
 		id, n.Name, a.Status.HostIP, api.Spec.ClusterIP, api.Spec.Ports[0].Port, ProgramOnNode, n.Namespace(), pod, strings.Join(flags, " ")))
 }
 

@@ -59,7 +59,18 @@ var attackers = []attacker{
 		return []*corev1.Pod{mounter(n, 0, "20000x4000"), mounter(n, 1, "20000x4000"), mounter(n, 2, "20000x4000"), mounter(n, 3, "20000x4000")}
 	}},
 	{what: "450 processes that call themselves shims, with command lines of 2 MB", pods: func(n *bed.Node) []*corev1.Pod {
-		return []*corev1.Pod{attackPod(n, 0, bed.VictimImage, "/victim", "shims", "450x2000000"), attackPod(n, 1, bed.BusyboxImage, "sleep", "3600")}
+		return []*corev1.Pod{attackPod(n, 0, bed.BusyboxImage, "sleep", "3600"), attackPod(n, 1, bed.VictimImage, "/victim", "shims", "450x2000000")}
+	}},
+	{what: "32 terminating pods with 190,000 finalizers each", pods: func(n *bed.Node) []*corev1.Pod {
+		var pods []*corev1.Pod
+		for i := range 32 {
+			p := largePod(n, i, 0)
+			for k := range 190_000 {
+				p.Finalizers = append(p.Finalizers, fmt.Sprintf("a/%d", k))
+			}
+			pods = append(pods, p)
+		}
+		return pods
 	}},
 	{what: "110 terminating pods of 700 KB, and a capture", pods: func(n *bed.Node) []*corev1.Pod { return largePods(n, 7) }},
 	{what: "110 terminating pods of 1.3 MiB, and a capture, no streaming lists", pods: func(n *bed.Node) []*corev1.Pod { return largePods(n, 13) },

@@ -21,12 +21,12 @@ type View struct {
 	Blocks     string // the host's /sys/dev/block; "" when there is none
 
 	table struct {
-		once sync.Once
+		once once
 		*Table
 		err error
 	}
 	pods struct {
-		once sync.Once
+		once once
 		// lines are the indices in the host's table of the mounts at or below each
 		// directory of the kubelet's pods, by its name, and devices those of the mounts
 		// below its directory plugins, by the last element of the mount point.
@@ -38,12 +38,28 @@ type View struct {
 		volumes map[[2]string]string
 	}
 	servers struct {
-		once     sync.Once
+		once     once
 		of       map[string]fileServer // by the device of the file system
 		repeated map[string]int64      // by the connections
 	}
 	mu          sync.Mutex
 	connections map[netip.AddrPort]connection
+}
+
+// A once is a sync.Once that panics for everybody: nobody takes for read what has panicked.
+type once struct {
+	sync.Once
+	panicked any
+}
+
+func (o *once) Do(read func()) {
+	o.Once.Do(func() {
+		defer func() { o.panicked = recover() }()
+		read()
+	})
+	if o.panicked != nil {
+		panic(o.panicked)
+	}
 }
 
 // Host returns the host's mount table, that of its first process.
