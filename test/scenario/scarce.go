@@ -132,7 +132,7 @@ func diskFull() bed.Scenario {
 		Want: bed.Want{
 			Cause:  "NodeResourceExhausted",
 			Family: "Space",
-			Says: []string{"locked in phase Runtime", "containerd cannot write down that container main has ended", "records is full (4 MiB, at " + records + ")", "df " + records,
+			Says: []string{"locked in phase Runtime", "containerd cannot write down that container main has ended", "records is full (4 MiB, at \"" + records + "\")", "df " + records,
 				"Do not restart containerd"},
 		},
 	}
@@ -167,7 +167,7 @@ func diskInodes() bed.Scenario {
 		Want: bed.Want{
 			Cause:  "NodeResourceExhausted",
 			Family: "Inodes",
-			Says:   []string{"containerd cannot write down that container main has ended", "records has no inode left (500 files and directories, at " + records + ")", "du -x --inodes"},
+			Says:   []string{"containerd cannot write down that container main has ended", "records has no inode left (500 files and directories, at \"" + records + "\")", "du -x --inodes"},
 		},
 	}
 }
@@ -187,7 +187,7 @@ func diskReadOnly() bed.Scenario {
 		Want: bed.Want{
 			Cause:  "NodeResourceExhausted",
 			Family: "ReadOnly",
-			Says: []string{"locked in phase Runtime", "containerd cannot write down that container main has ended", "records is read-only (at " + records + ")",
+			Says: []string{"locked in phase Runtime", "containerd cannot write down that container main has ended", "records is read-only (at \"" + records + "\")",
 				"dmesg", "findmnt -T " + records},
 		},
 	}
@@ -275,7 +275,7 @@ func kubeletReadOnly() bed.Scenario {
 		Want: bed.Want{
 			Cause:  "KubeletResourceExhausted",
 			Family: "ReadOnly",
-			Says:   []string{"phase DynamicResources", "all containers have ended", "is read-only (at /var/lib/kubelet)", "dmesg", "findmnt -T /var/lib/kubelet", "leaves the pod's volumes mounted"},
+			Says:   []string{"phase DynamicResources", "all containers have ended", "is read-only (at \"/var/lib/kubelet\")", "dmesg", "findmnt -T /var/lib/kubelet", "leaves the pod's volumes mounted"},
 		},
 	}
 }
@@ -326,7 +326,7 @@ func kubeletReadOnlyVolume() bed.Scenario {
 		Want: bed.Want{
 			Cause:  "KubeletResourceExhausted",
 			Family: "ReadOnly",
-			Says:   []string{"phase Volumes", "cannot take down volume scratch", "is read-only (at /var/lib/kubelet)"},
+			Says:   []string{"phase Volumes", "cannot take down volume scratch", "is read-only (at \"/var/lib/kubelet\")"},
 		},
 	}
 }

@@ -359,7 +359,7 @@ file=$(ls -d /sys/fs/cgroup/*cpuacct*$(dirname $group)/cpuacct.usage /sys/fs/cgr
 `+scan("1h", "scan-never", "$file")))
 	s.Proof += " && grep -q fanotify /proc/$(pgrep -o -x nodeagent)/task/*/wchan"
 	s.Cause = "Unknown"
-	s.Says = []string{"no known cause matches", "nodeagent's own reading of the pod hangs in the kernel", "/proc/$(pgrep -o -x nodeagent)/task/*/stack"}
+	s.Says = []string{"no known cause matches", "nodeagent's own reading of the pod hangs in the kernel", "/proc/PID/task/*/stack"}
 	s.Heal = inTurn(bed.OnNode(endScan), s.Heal)
 	return s
 }
