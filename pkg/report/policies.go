@@ -124,7 +124,7 @@ func (p *Policies) tryEvent(ctx context.Context) error {
 }
 
 // deniedByOwn is the begin of the answer when a policy of the agent's refuses.
-var deniedByOwn = regexp.MustCompile(`^[a-z.]+ "[a-z0-9.-]+" is forbidden: ValidatingAdmissionPolicy '(` + ownPolicies + `[a-z]+)' with binding '[a-zA-Z0-9.-]+' denied request`)
+var deniedByOwn = regexp.MustCompile(`^[a-z0-9.]+ "[a-z0-9.-]+" is forbidden: ValidatingAdmissionPolicy '(` + ownPolicies + `[a-z]+)' with binding '[a-zA-Z0-9.-]+' denied request`)
 
 // tried takes note of the answer to a try. That nobody answers tells nothing new.
 func (p *Policies) tried(ctx context.Context, policy string, answer error) {

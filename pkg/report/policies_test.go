@@ -17,9 +17,13 @@ import (
 
 // denied is how the API server refuses by a policy.
 func denied(policy string) *metav1.Status {
+	resource := "pods"
+	if policy == ownEvents {
+		resource = "events.events.k8s.io"
+	}
 	return &metav1.Status{
 		Status: metav1.StatusFailure, Code: http.StatusUnprocessableEntity, Reason: metav1.StatusReasonInvalid,
-		Message: `pods "nodeagent-x" is forbidden: ValidatingAdmissionPolicy '` + policy + `' with binding '` + policy + `' denied request: no`,
+		Message: resource + ` "nodeagent-x" is forbidden: ValidatingAdmissionPolicy '` + policy + `' with binding '` + policy + `' denied request: no`,
 	}
 }
 
