@@ -34,7 +34,8 @@ func (o *hostOptions) addFlags(f *pflag.FlagSet) {
 	f.StringVar(&o.blocks, "block-devices", "/sys/dev/block", "the block devices by number in a sysfs, the container's own or the host's")
 	f.StringVar(&o.kubeletDir, "kubelet-dir", cmp.Or(os.Getenv("KUBELET_DIR"), "/var/lib/kubelet"),
 		"the kubelet's root directory on the host; names and the kubelet's own records are read there, and no volume is opened (environment: KUBELET_DIR)")
-	f.StringVar(&o.containerd, "containerd-socket", cmp.Or(os.Getenv("CONTAINERD_SOCKET"), "/run/containerd/containerd.sock"), "containerd's socket (environment: CONTAINERD_SOCKET)")
+	f.StringVar(&o.containerd, "containerd-socket", cmp.Or(os.Getenv("CONTAINERD_SOCKET"), "/run/containerd/containerd.sock"),
+		"containerd's socket (environment: CONTAINERD_SOCKET)")
 }
 
 // sealed is set in the agent's own container, by the manifest. Who may execute something there is root on the

@@ -94,7 +94,8 @@ func (o *runOptions) run(ctx context.Context) error {
 		return fmt.Errorf("--period %s is shorter than a second; give 1s or more", o.period)
 	}
 	if own := o.pod != "" && o.namespace != ""; o.policies && !own {
-		return errors.New("--require-policies takes the agent's own pod to try them with; set POD_NAME and POD_NAMESPACE from the downward API (fieldRef: metadata.name and metadata.namespace)")
+		return errors.New("--require-policies takes the agent's own pod to try them with; " +
+			"set POD_NAME and POD_NAMESPACE from the downward API (fieldRef: metadata.name and metadata.namespace)")
 	}
 	client, err := newClient(o.kubeconfig)
 	if err != nil {
@@ -128,7 +129,8 @@ func (o *runOptions) run(ctx context.Context) error {
 		policies = &report.Policies{Client: client, Namespace: o.namespace, Pod: o.pod, Node: o.host.nodeName, Required: o.policies, Log: log}
 		go policies.Run(ctx)
 	} else {
-		log.Warn("it is not tried whether the admission policies hold the agent's token, because its own pod is not known; set POD_NAME and POD_NAMESPACE from the downward API")
+		log.Warn("it is not tried whether the admission policies hold the agent's token, " +
+			"because its own pod is not known; set POD_NAME and POD_NAMESPACE from the downward API")
 	}
 	metrics := report.NewMetrics(version, time.Now, a.Cases, func() report.Counts {
 		c := counts(a, reader, lines)

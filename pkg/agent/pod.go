@@ -61,7 +61,9 @@ func Trim(obj any) (any, error) {
 		out.Annotations = map[string]string{mirrorAnnotation: "", hashAnnotation: uid}
 	}
 	for i := range p.Status.Conditions {
-		if c := &p.Status.Conditions[i]; len(out.Status.Conditions) < fewConditions && (c.Type == verdict.ConditionType || c.Type == corev1.PodReady && p.Spec.HostNetwork) {
+		c := &p.Status.Conditions[i]
+		looked := c.Type == verdict.ConditionType || c.Type == corev1.PodReady && p.Spec.HostNetwork
+		if looked && len(out.Status.Conditions) < fewConditions {
 			out.Status.Conditions = append(out.Status.Conditions, *c)
 		}
 	}

@@ -115,7 +115,8 @@ func InQuotation(s string) bool {
 // consists of what no shell gives a meaning to. Else it returns "", and there is no
 // command.
 func inCommand(s, prefix string) said {
-	if len(s) > maxInCommand || !plain.MatchString(s) || !strings.HasPrefix(s, prefix) || strings.Contains(s, "//") || slices.Contains(strings.Split(s, "/"), "..") {
+	if len(s) > maxInCommand || !plain.MatchString(s) || !strings.HasPrefix(s, prefix) ||
+		strings.Contains(s, "//") || slices.Contains(strings.Split(s, "/"), "..") {
 		return ""
 	}
 	return said(s)

@@ -120,7 +120,9 @@ const (
 // its ID. Of a directory or a program only the path is known, so that nothing is said where
 // two mounts are at one place.
 // Results that come with an error are good but not all.
-func (r *Round) readHolders(ctx context.Context, files *kernfile.Reader, uid string, mounts map[int]bool, host *mount.Table, loops ...evidence.Loop) ([]evidence.Holder, error) {
+func (r *Round) readHolders(
+	ctx context.Context, files *kernfile.Reader, uid string, mounts map[int]bool, host *mount.Table, loops ...evidence.Loop,
+) ([]evidence.Holder, error) {
 	users, err := r.users(ctx, files, uid, host)
 	var out []evidence.Holder
 	for _, u := range users {

@@ -36,7 +36,9 @@ func hides(s *kernfile.TaskStatus, err error) bool {
 
 // all returns what look keeps of the processes. Kernel threads and zombies, which use
 // nothing, are left out. With an error it is not of all of them; uid is the pod that wants to know.
-func (w *walk[T]) all(ctx context.Context, r *Round, files *kernfile.Reader, uid string, look func(s *kernfile.TaskStatus) (kept T, ok bool, err error)) ([]T, error) {
+func (w *walk[T]) all(
+	ctx context.Context, r *Round, files *kernfile.Reader, uid string, look func(s *kernfile.TaskStatus) (kept T, ok bool, err error),
+) ([]T, error) {
 	pids, err := r.pids()
 	if err != nil {
 		return nil, err

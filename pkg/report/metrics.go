@@ -164,7 +164,8 @@ func NewMetrics(version string, now func() time.Time, cases *verdict.Cases, coun
 			"Pods that are on the node and have not been in the API for five minutes or more (--orphans-after), by what is left of them (kind): process, volume, sandbox, directory (the kubelet's, empty or with files of emptyDir volumes).",
 			[]string{"kind"}, nil),
 		tokenHeldDesc: prometheus.NewDesc("nodeagent_token_held",
-			"1 when an admission policy (policy) refuses what the agent's token must not do, 0 when it does not, -1 when something else refuses it first. Tried at the start and hourly.",
+			"1 when an admission policy (policy) refuses what the agent's token must not do, 0 when it does not, "+
+				"-1 when something else refuses it first. Tried at the start and hourly.",
 			[]string{"policy"}, nil),
 		hangingDesc: prometheus.NewDesc("nodeagent_readings_hanging",
 			"Readings of a terminating pod, or of the node, that did not return in time and have not returned yet.", nil, nil),
@@ -263,7 +264,8 @@ func (m *Metrics) wrote(kind, result string) { m.writes.WithLabelValues(kind, re
 // Describe is part of prometheus.Collector.
 func (m *Metrics) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
-		m.stuckDesc, m.terminatingDesc, m.blockedDesc, m.droppedDesc, m.lastLoopDesc, m.periodDesc, m.hangsDesc, m.restartsDesc, m.abandonedHelpersDesc, m.linesDroppedDesc, m.refusedDesc, m.hangingDesc, m.orphanedDesc, m.loopsDesc, m.requestsDesc, m.tokenHeldDesc,
+		m.stuckDesc, m.terminatingDesc, m.blockedDesc, m.droppedDesc, m.lastLoopDesc, m.periodDesc, m.hangsDesc, m.restartsDesc,
+		m.abandonedHelpersDesc, m.linesDroppedDesc, m.refusedDesc, m.hangingDesc, m.orphanedDesc, m.loopsDesc, m.requestsDesc, m.tokenHeldDesc,
 	} {
 		ch <- d
 	}

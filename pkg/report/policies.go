@@ -124,7 +124,8 @@ func (p *Policies) tryEvent(ctx context.Context) error {
 }
 
 // deniedByOwn is the begin of the answer when a policy of the agent's refuses.
-var deniedByOwn = regexp.MustCompile(`^[a-z0-9.]+ "[a-z0-9.-]+" is forbidden: ValidatingAdmissionPolicy '(` + ownPolicies + `[a-z]+)' with binding '[a-zA-Z0-9.-]+' denied request`)
+var deniedByOwn = regexp.MustCompile(`^[a-z0-9.]+ "[a-z0-9.-]+" is forbidden: ` +
+	`ValidatingAdmissionPolicy '(` + ownPolicies + `[a-z]+)' with binding '[a-zA-Z0-9.-]+' denied request`)
 
 // tried takes note of the answer to a try. That nobody answers tells nothing new.
 func (p *Policies) tried(ctx context.Context, policy string, answer error) {
@@ -156,9 +157,11 @@ func (p *Policies) tried(ctx context.Context, policy string, answer error) {
 	}
 	switch {
 	case now == NotHeld:
-		p.Log.ErrorContext(ctx, fmt.Sprintf("an admission policy does not hold the agent's token: %s; apply the ValidatingAdmissionPolicies and bindings of deploy/daemonset.yaml (Kubernetes 1.30 or newer)", consequence), "policy", policy)
+		p.Log.ErrorContext(ctx, fmt.Sprintf("an admission policy does not hold the agent's token: %s; "+
+			"apply the ValidatingAdmissionPolicies and bindings of deploy/daemonset.yaml (Kubernetes 1.30 or newer)", consequence), "policy", policy)
 	case now == NotKnown:
-		p.Log.WarnContext(ctx, "it is not known whether an admission policy holds the agent's token, because something else refuses what it must refuse", "policy", policy, "error", answer)
+		p.Log.WarnContext(ctx, "it is not known whether an admission policy holds the agent's token, "+
+			"because something else refuses what it must refuse", "policy", policy, "error", answer)
 	case known:
 		p.Log.InfoContext(ctx, "an admission policy holds the agent's token", "policy", policy)
 	}

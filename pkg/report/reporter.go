@@ -76,7 +76,8 @@ func (r *Reporter) ReportRemains(ctx context.Context, s verdict.Subject, t time.
 	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
 	defer cancel()
 	text := cut(who(s)+" is deleted, and not gone from this node: "+left+". The verdict was "+diagnose.Foreign(cause, maxReason)+
-		". Remedy: end first what holds it; the runbook page of the verdict says how (docs/reasons of nodeagent). Danger: its volumes and its address may be given to another pod meanwhile.", maxNote)
+		". Remedy: end first what holds it; the runbook page of the verdict says how (docs/reasons of nodeagent). "+
+		"Danger: its volumes and its address may be given to another pod meanwhile.", maxNote)
 	ev := r.event(verdict.Subject{Kind: verdict.Node, Name: r.node}, t, diagnose.DeletedPodRemains, text)
 	if _, err := r.createOrAdopt(ctx, ev, eventNames(s, diagnose.DeletedPodRemains, r.node), kindNodeEvent); err != nil {
 		r.logFailure("write Event about what a deleted pod has left", s, 1, err)
