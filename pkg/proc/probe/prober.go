@@ -310,8 +310,8 @@ func (p *Prober) laneOf(owner string) *lane {
 	return &p.usual
 }
 
-// charge has a pod asked about through the other helper, of which a task takes more of the helper than others do.
-// The node's own processes have that in common with nobody: it is the node that is slow.
+// charge has a pod asked about through the other helper, because a task of it takes more of this one than others
+// do. Of the node's own processes, which share their words for owners, it is not: the node may be slow.
 func (p *Prober) charge(owner string) {
 	if inPod(owner) {
 		p.noteHanger(owner)
