@@ -247,7 +247,7 @@ func (a *attacker) measure(ctx context.Context, node *bed.Node) (r row, err erro
 			"%.1f %% of a processor; a pod takes %.0f ms; period %.0f s%s",
 			mebibytes(taken.peak), taken.full, taken.killed, mebibytes(after.rss), mebibytes(after.anon), restarts,
 			100*(after.cpu-before.cpu).Seconds()/rounds.Seconds(), 1000*sum/max(count, 1), period, capture),
-		met: taken.killed == 0 && restarts == 0 && capture == "",
+		met: taken.peak <= most && taken.killed == 0 && restarts == 0 && capture == "",
 	}, nil
 }
 

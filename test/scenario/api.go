@@ -316,7 +316,8 @@ func finalizerRefused() bed.Scenario {
 	s.Name, s.Story = "finalizer-refused", "an admission policy refuses the controller's removal of its finalizer"
 	s.Break = refuseUpdateToAll.impose
 	s.Proof = nothingLeft
-	s.Says = []string{"example.com/block", "nothing of the pod is left", "whether the removal is refused: kubectl patch --dry-run=server -n NAMESPACE pod finalizer-refused "}
+	s.Says = []string{"example.com/block", "nothing of the pod is left",
+		"whether the removal is refused: kubectl patch --dry-run=server -n NAMESPACE pod finalizer-refused "}
 	s.Heal = inTurn(advised("ValidatingAdmissionPolicy 'scenario-update-"), refuseUpdateToAll.lift, removedWhenAllowed)
 	return s
 }

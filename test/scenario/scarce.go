@@ -132,8 +132,8 @@ func diskFull() bed.Scenario {
 		Want: bed.Want{
 			Cause:  "NodeResourceExhausted",
 			Family: "Space",
-			Says: []string{"locked in phase Runtime", "containerd cannot write down that container main has ended", "records is full (4 MiB, at \"" + records + "\")", "df " + records,
-				"Do not restart containerd"},
+			Says: []string{"locked in phase Runtime", "containerd cannot write down that container main has ended", "records is full (4 MiB, at \"" + records + "\")",
+				"df " + records, "Do not restart containerd"},
 		},
 	}
 }
@@ -167,7 +167,8 @@ func diskInodes() bed.Scenario {
 		Want: bed.Want{
 			Cause:  "NodeResourceExhausted",
 			Family: "Inodes",
-			Says:   []string{"containerd cannot write down that container main has ended", "records has no inode left (500 files and directories, at \"" + records + "\")", "du -x --inodes"},
+			Says: []string{"containerd cannot write down that container main has ended",
+				"records has no inode left (500 files and directories, at \"" + records + "\")", "du -x --inodes"},
 		},
 	}
 }
@@ -275,7 +276,8 @@ func kubeletReadOnly() bed.Scenario {
 		Want: bed.Want{
 			Cause:  "KubeletResourceExhausted",
 			Family: "ReadOnly",
-			Says:   []string{"phase DynamicResources", "all containers have ended", "is read-only (at \"/var/lib/kubelet\")", "dmesg", "findmnt -T /var/lib/kubelet", "leaves the pod's volumes mounted"},
+			Says: []string{"phase DynamicResources", "all containers have ended", "is read-only (at \"/var/lib/kubelet\")",
+				"dmesg", "findmnt -T /var/lib/kubelet", "leaves the pod's volumes mounted"},
 		},
 	}
 }
