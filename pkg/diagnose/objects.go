@@ -53,7 +53,7 @@ type Objects struct {
 	Inner *Mount `json:"inner,omitempty"`
 	Via   string `json:"via,omitempty"`
 	// Volumes are names of the pod's volumes, or of their PersistentVolumes; Plugin
-	// is their volume plugin, or the type of a CNI plugin, or the socket of a device plugin, Driver their CSI driver, and
+	// is their volume plugin, or the type of a CNI plugin, Driver their CSI driver, and
 	// Code the gRPC code that the driver's calls end with, or the HTTP status of the API
 	// server's answers.
 	Volumes []string `json:"volumes,omitempty"`

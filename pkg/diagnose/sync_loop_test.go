@@ -62,19 +62,6 @@ func onlySaid(ago time.Duration, more ...func(p *evidence.Pod)) func(p *evidence
 	}
 }
 
-// stoppedPlugin has a device plugin be stopped for so long.
-func stoppedPlugin(ago time.Duration) func(p *evidence.Pod) {
-	return func(p *evidence.Pod) {
-		p.Node.Kubelet.StoppedPlugins = []evidence.StoppedPlugin{{
-			Task: evidence.Task{
-				PID: 70, TID: 70, Comm: "plugin", State: evidence.Stopped, Owner: "a-uid", OwnerName: "gpu/plugin-x",
-				Probe: &evidence.Probe{Start: 700, Started: requested.Add(-time.Hour)},
-			},
-			Socket: "example.sock", Unread: 70, Since: p.Time.Add(-ago),
-		}}
-	}
-}
-
 // notBegun is a pod of which nothing is on the node, and of which the kubelet has written nothing.
 func notBegun(p *evidence.Pod) {
 	p.Phase, p.Tasks, p.Cgroups, p.Parents = "Pending", nil, nil, nil
@@ -153,18 +140,6 @@ func TestSyncLoopStalled(t *testing.T) {
 		}, stalled, false, nil},
 		"only the kubelet says so": {6 * time.Minute, onlySaid(10 * time.Second), stalled, true,
 			[]string{"its own health check says that its main loop has hung", "is not seen: a device plugin", "Deleting the plugin's pod does nothing"}},
-		"it says so, and a device plugin is stopped": {6 * time.Minute, onlySaid(10*time.Second, stoppedPlugin(10*time.Second)), stalled, false,
-			[]string{"device plugin behind example.sock, plugin (PID 70, of pod gpu/plugin-x), is stopped by a signal", "has not read what the kubelet asks it", "kill -CONT 70"}},
-		"it says so, and a device plugin is stopped for a moment": {6 * time.Minute, onlySaid(10*time.Second, stoppedPlugin(9*time.Second)), stalled, true,
-			[]string{"is not seen"}},
-		"it says so of its volume, and a device plugin is stopped": {6 * time.Minute, func(p *evidence.Pod) {
-			p.Node.Kubelet.Health = "failing checks: syncloop"
-			stoppedPlugin(time.Minute)(p)
-		}, stalled, true, []string{"gcsfuse"}},
-		"it says nothing, and a device plugin is stopped": {6 * time.Minute, func(p *evidence.Pod) {
-			onlySaid(time.Minute, stoppedPlugin(time.Minute))(p)
-			p.Node.Kubelet.Health = "ok"
-		}, "", false, nil},
 		"it said so five minutes after the deletion": {6 * time.Minute, onlySaid(10*time.Second, func(p *evidence.Pod) {
 			p.Node.Kubelet.StalledAfter = requested.Add(5*time.Minute + 10*time.Second)
 		}), stalled, true, nil},

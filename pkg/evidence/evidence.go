@@ -847,9 +847,6 @@ type KubeletService struct {
 	// Strangers are the UIDs of pods that are not in the API on whose volumes one of Blocked
 	// works.
 	Strangers []string `json:"strangers,omitempty"`
-	// StoppedPlugins are the device plugins that have not read what the kubelet asks them because they
-	// are stopped by a signal. They are looked for while the kubelet says that its main loop hangs.
-	StoppedPlugins []StoppedPlugin `json:"stoppedPlugins,omitempty"`
 	// Shortages are the limits that the kubelet has used up, and what the file system of its directory
 	// lacks. They are read while a pod is past its deadline; ShortagesError is why they could not be.
 	Shortages      []Shortage `json:"shortages,omitempty"`
@@ -877,17 +874,6 @@ type KubeletService struct {
 	// Listed is when it asked for the last list of the node's containers that it was given, in whole
 	// seconds. It is read with VolumeCalls; zero when it is not known.
 	Listed time.Time `json:"listed,omitzero"`
-}
-
-// A StoppedPlugin is a device plugin that is stopped by a signal, and has not read a request of the kubelet's.
-type StoppedPlugin struct {
-	Task
-	// Socket is the name of its socket in /var/lib/kubelet/device-plugins, and Unread how many bytes have not been
-	// read there.
-	Socket string `json:"socket"`
-	Unread int    `json:"unread"`
-	// Since is when the first of the readings in a row had ended that showed it so.
-	Since time.Time `json:"since,omitzero"`
 }
 
 // unlisted is how old the last list must be for containerd to be asked for one: the kubelet asks once a

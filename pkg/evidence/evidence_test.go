@@ -1202,39 +1202,6 @@ func TestLackedUntil(t *testing.T) {
 	}
 }
 
-// A device plugin has been stopped since the first of the readings in a row that show the same one.
-func TestSinceStoppedPlugins(t *testing.T) {
-	read := time.Date(2026, 3, 2, 12, 0, 0, 0, time.UTC)
-	plugin := func(change func(s *StoppedPlugin)) Node {
-		s := StoppedPlugin{Task: Task{PID: 7, TID: 7, Comm: "plugin", Switches: 9, Probe: &Probe{Start: 70}}, Socket: "a.sock", Unread: 50}
-		change(&s)
-		return Node{Time: read, Read: read, Kubelet: KubeletService{StoppedPlugins: []StoppedPlugin{s}}}
-	}
-	same := func(*StoppedPlugin) {}
-	for name, test := range map[string]struct {
-		after  time.Duration
-		change func(s *StoppedPlugin)
-		kept   bool
-	}{
-		"the same":               {5 * time.Second, same, true},
-		"more is unread":         {5 * time.Second, func(s *StoppedPlugin) { s.Unread = 60 }, true},
-		"it ran in between":      {5 * time.Second, func(s *StoppedPlugin) { s.Switches++ }, false},
-		"another process":        {5 * time.Second, func(s *StoppedPlugin) { s.Probe.Start++ }, false},
-		"another socket":         {5 * time.Second, func(s *StoppedPlugin) { s.Socket = "b.sock" }, false},
-		"one that was not asked": {5 * time.Second, func(s *StoppedPlugin) { s.Probe = nil }, false},
-		"a long pause":           {young, same, false},
-	} {
-		first := plugin(same)
-		first.Since(nil)
-		second := plugin(test.change)
-		second.Time, second.Read = read.Add(test.after), read.Add(test.after)
-		second.Since(&first)
-		if got := second.Kubelet.StoppedPlugins[0].Since; got.Equal(read) != test.kept || !test.kept && !got.Equal(second.Read) {
-			t.Errorf("%s: since %v", name, got)
-		}
-	}
-}
-
 // The processes that scan files are looked for while the same task waits for one in two readings.
 func TestAwaitsScanner(t *testing.T) {
 	waits := func(change func(*Task)) *Node {

@@ -470,7 +470,6 @@ func (n *Node) Since(earlier *Node) {
 	n.sinceSilent(&e)
 	n.sinceStalled(&e)
 	n.Kubelet.sinceShortages(&e.Kubelet, e.Read, n.Read)
-	n.sincePlugins(&e)
 	if n.UnmountingUntil = e.UnmountingUntil; n.Unmounting != 1 {
 		n.UnmountingUntil = n.Read
 	}
@@ -505,19 +504,6 @@ func (n *Node) Since(earlier *Node) {
 	for _, t := range []*Task{n.Kubelet.Process, n.Containerd.Process} {
 		if t != nil {
 			t.UnchangedUntil = n.Time
-		}
-	}
-}
-
-// sincePlugins carries over since when device plugins have been stopped, as far as the readings are close together.
-func (n *Node) sincePlugins(e *Node) {
-	for i := range n.Kubelet.StoppedPlugins {
-		s := &n.Kubelet.StoppedPlugins[i]
-		s.Since = n.Read
-		for _, before := range e.Kubelet.StoppedPlugins {
-			if before.sameProgram(&s.Task) && before.Socket == s.Socket && before.Switches == s.Switches && n.Time.Sub(e.Read) < young {
-				s.Since = before.Since
-			}
 		}
 	}
 }

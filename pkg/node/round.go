@@ -33,7 +33,7 @@ type claims struct {
 
 func (r *round) Node() evidence.Node { return r.node }
 
-// blockedWithin bounds the look at all threads of the node, and the search for device plugins. It is for the
+// blockedWithin bounds the look at all threads of the node, and the search for programs that scan files. It is for the
 // metrics, and for rules that can do without: what hangs there must not take
 // the time of what is read of the kubelet and of the pods.
 const blockedWithin = 2 * time.Second
@@ -210,16 +210,6 @@ func (r *round) readNode(ctx context.Context, ask *Ask) *shared {
 	})
 	wg.Wait()
 	n.Kubelet.Health, n.Kubelet.Refused, n.Kubelet.Answers = sight.Health, sight.Refused, sight.Answers
-	if k := &n.Kubelet; ask.Overdue && k.Process != nil && k.LoopStalls() {
-		// What could not be read is not known: it is told that the loop hangs, and not on what.
-		limited, cancel := context.WithTimeout(ctx, blockedWithin)
-		k.StoppedPlugins, _ = r.proc.ReadStoppedPlugins(limited, k.Process.PID)
-		cancel()
-		for i := range k.StoppedPlugins {
-			s := &k.StoppedPlugins[i]
-			s.OwnerName = r.names[s.Owner]
-		}
-	}
 	if ask.Overdue && (ask.Scanned || n.AwaitsScanner(ask.Earlier)) {
 		// Which program is waited for is not known without it, but that one is.
 		limited, cancel := context.WithTimeout(ctx, blockedWithin)

@@ -15,12 +15,6 @@ func TestMain(m *testing.M) {
 		switch os.Args[1] {
 		case "probe":
 			os.Exit(probe.Main(os.Stdin, os.Stdout))
-		case "plugin":
-			if err := plugin(os.Args[2]); err != nil {
-				fmt.Fprintln(os.Stderr, "plugin:", err)
-				os.Exit(1)
-			}
-			os.Exit(0)
 		case "scanner":
 			if err := scanner(os.Args[2]); err != nil {
 				fmt.Fprintln(os.Stderr, "scanner:", err)

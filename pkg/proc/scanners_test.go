@@ -160,3 +160,22 @@ func TestAnswerWakesAll(t *testing.T) {
 		woken = now.Switches > before.Switches
 	}
 }
+
+// awaitState waits until a process is in a state.
+func awaitState(t *testing.T, pid int, want evidence.TaskState) {
+	t.Helper()
+	files, err := kernfile.Open("/proc")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer files.Close()
+	for {
+		s, err := files.TaskStatus(pid)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if s.State == want {
+			return
+		}
+	}
+}

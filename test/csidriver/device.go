@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"time"
 
-	"golang.org/x/sys/unix"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
@@ -92,10 +91,6 @@ func (p *devicePlugin) Allocate(ctx context.Context, q *device.AllocateRequest) 
 		return nil, status.Error(codes.Internal, err.Error())
 	}
 	switch told {
-	case "stop":
-		if err := unix.Kill(os.Getpid(), unix.SIGSTOP); err != nil {
-			return nil, status.Error(codes.Internal, err.Error())
-		}
 	case "hang":
 		<-ctx.Done()
 		return nil, status.FromContextError(ctx.Err()).Err()

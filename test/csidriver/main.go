@@ -27,8 +27,7 @@ csidriver -dra NAME  serves the DRA driver NAME
 csidriver -device NAME  serves a device plugin with one device of the resource device.test/NAME
 The file /run/csidriver/NAME says what becomes of NodeUnpublishVolume, NodeUnprepareResources or Allocate:
        fail: it returns an error; hang: it does not return; slow: it takes 20 seconds;
-       lie: it does nothing and succeeds (CSI); error: it returns an error for each claim (DRA);
-       stop: the process stops itself (device plugin)
+       lie: it does nothing and succeeds (CSI); error: it returns an error for each claim (DRA)
 The file /run/csidriver/NAME.registered is made when the kubelet has registered the driver,
 NAME.allocating when it has asked for a device.`
 

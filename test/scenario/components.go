@@ -11,7 +11,8 @@ import (
 func Alone() []bed.Scenario {
 	all := []bed.Scenario{
 		containerdStopped(), containerdDown(), kubeletStopped(), kubeletDown(),
-		containerdRestarts(), containerdLoops(), containerdLoopsBriefly(), shimStoppedBefore(), kubeletRestarts(), forcedWithoutKubelet(), syncLoopStalled(), syncLoopBriefly(), deviceHangs(), deviceStopped(), deviceHangsBeside(), deviceSlow(), dbusStopped(), dbusStoppedOnce(),
+		containerdRestarts(), containerdLoops(), containerdLoopsBriefly(), shimStoppedBefore(), kubeletRestarts(), forcedWithoutKubelet(),
+		syncLoopStalled(), syncLoopBriefly(), deviceHangs(), deviceSlow(), dbusStopped(), dbusStoppedOnce(),
 	}
 	for i := range all {
 		all[i].NoExec = true

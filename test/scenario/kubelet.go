@@ -133,76 +133,29 @@ func endUser(name string) bed.Step {
 // allocates is a shell script that succeeds when the device plugin has been asked for its device.
 func allocates(name string) string { return "[ -e /run/csidriver/" + csiName(name) + ".allocating ]" }
 
-// loopWaits is an incident in which the kubelet's main loop waits for a device plugin, for the device of another pod.
-// It is told when the kubelet's health check fails, after five minutes.
-func loopWaits(name, story string) bed.Scenario {
+// deviceHangs is told when the kubelet's health check fails, after five minutes.
+func deviceHangs() bed.Scenario {
+	const name = "sync-loop-device"
 	return bed.Scenario{
 		Name:  name,
-		Story: "the kubelet's main loop waits for a device plugin " + story,
+		Story: "the kubelet's main loop waits for a device plugin that does not answer Allocate, for the device of another pod",
 		Place: bed.Place{Long: true},
 		Fault: bed.Fault{
 			Pod:     victim(3, "drain", "0"),
 			Prepare: startDevice(name),
+			Break:   inTurn(bed.OnNode(tellCSI(name, "hang")), useDevice(name), bed.OnNode("until "+allocates(name)+"; do sleep 1; done")),
+			Proof:   allocates(name) + " && some S",
 			// The kubelet goes on when the plugin's end has closed its connection.
 			Heal: inTurn(bed.OnNode(endCSI(name, "KILL")), endUser(name)),
 		},
 		Want: bed.Want{
-			Late:  true,
-			Cause: "KubeletSyncLoopStalled",
-			Says:  []string{"the kubelet does nothing about this pod", "its own health check says that its main loop has hung", "device plugin"},
-			Force: "no",
+			Late:   true,
+			Cause:  "KubeletSyncLoopStalled",
+			Family: "NotSeen",
+			Says:   []string{"the kubelet does nothing about this pod", "its own health check says that its main loop has hung", "device plugin"},
+			Force:  "no",
 		},
 	}
-}
-
-// hangsInAllocate has the plugin not answer, when it has been asked for its device.
-func hangsInAllocate(s *bed.Scenario, name string) {
-	s.Break = inTurn(bed.OnNode(tellCSI(name, "hang")), useDevice(name), bed.OnNode("until "+allocates(name)+"; do sleep 1; done"))
-	s.Proof = allocates(name) + " && some S"
-	s.Family = "NotSeen"
-}
-
-func deviceHangs() bed.Scenario {
-	const name = "sync-loop-device"
-	s := loopWaits(name, "that does not answer Allocate, for the device of another pod")
-	hangsInAllocate(&s, name)
-	return s
-}
-
-// asked is a shell script that succeeds when the kubelet has sent to a device plugin what that has not read.
-func asked(name string) string {
-	return "ss -xH | awk '$2 == \"ESTAB\" && $3 > 0 && $5 ~ /" + csiName(name) + `\.sock$/ {found = 1} END {exit !found}'`
-}
-
-// pluginInState succeeds when a device plugin's process is in a state.
-func pluginInState(name, state string) string {
-	return "grep -q '^State:." + state + "' /proc/$(cat /run/csidriver/" + csiName(name) + ".pid)/status"
-}
-
-func stopPlugin(name string) string {
-	return "kill -STOP $(cat /run/csidriver/" + csiName(name) + ".pid)\nuntil " + pluginInState(name, "T") + "; do sleep 0.1; done"
-}
-
-func deviceStopped() bed.Scenario {
-	const name = "sync-loop-device-stopped"
-	s := loopWaits(name, "that is stopped by a signal, for the device of another pod")
-	s.Break = inTurn(bed.OnNode(stopPlugin(name)), useDevice(name), bed.OnNode("until "+asked(name)+"; do sleep 1; done"))
-	s.Proof = pluginInState(name, "T") + " && " + asked(name) + " && some S"
-	s.Family = "Stopped"
-	s.Says = append(s.Says, "device plugin behind "+csiName(name)+".sock, csidriver (PID ", "is stopped by a signal", "kill -CONT")
-	return s
-}
-
-// deviceHangsBeside has another device plugin stopped, of which the kubelet asks nothing: it is not accused.
-func deviceHangsBeside() bed.Scenario {
-	const name, other = "sync-loop-device-beside", "sync-loop-device-other"
-	s := loopWaits(name, "that does not answer, and another one, which is not asked, is stopped by a signal")
-	hangsInAllocate(&s, name)
-	s.Prepare = inTurn(s.Prepare, startDevice(other))
-	s.Break = inTurn(bed.OnNode(stopPlugin(other)), s.Break)
-	s.Proof += " && " + pluginInState(other, "T") + " && ! " + asked(other)
-	s.Heal = inTurn(bed.OnNode(endCSI(other, "KILL")), s.Heal)
-	return s
 }
 
 // deviceSlow is innocent: the plugin answers after twenty seconds.

@@ -28,8 +28,6 @@ type request struct {
 	Devices []string `json:"devices,omitempty"`
 	// Pipes are the inodes of the pipes that a writer is looked for of.
 	Pipes []uint64 `json:"pipes,omitempty"`
-	// Client is the PID of the process whose connections are asked about.
-	Client int `json:"client,omitempty"`
 }
 
 // A What is what a helper can be asked for.
@@ -56,7 +54,6 @@ const (
 	Command What = "command" // what a runtime such as runc was told to do, in its arguments
 	writes  What = "writes"  // which of some pipes it can write to
 	Scanner What = "scanner" // whether it is asked before others open, read or execute a file
-	unread  What = "unread"  // what a client has sent to a device plugin and that has not been read
 	volumes What = "volumes" // the directories of a pod's volumes
 	pods    What = "pods"    // the directories of all pods
 	claims  What = "claims"  // the resource claims that the kubelet has had prepared
@@ -114,9 +111,8 @@ type Seen struct {
 	Open    int64 `json:"open,omitempty"`
 	Store   Store `json:"store,omitzero"`
 	// Ingests are how many downloads a containerd has open, and Blobs how many parts of images.
-	Ingests int    `json:"ingests,omitempty"`
-	Blobs   int    `json:"blobs,omitempty"`
-	Unread  Unread `json:"unread,omitzero"`
+	Ingests int `json:"ingests,omitempty"`
+	Blobs   int `json:"blobs,omitempty"`
 	// Scans reports whether the task is asked before others open, read or execute a file (fanotify).
 	Scans bool `json:"scans,omitempty"`
 	// Outputs are the IDs of containers, and Executed those of containers in which a

@@ -126,8 +126,6 @@ func (p *probe) run() {
 		p.emptyDirs()
 	case Scanner:
 		p.scanner()
-	case unread:
-		p.unread()
 	default:
 		p.seen.Errors = append(p.seen.Errors, fmt.Sprintf("unknown request %q", p.What))
 	}

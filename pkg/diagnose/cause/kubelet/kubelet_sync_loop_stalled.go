@@ -13,8 +13,8 @@ import (
 // notSeen is the family of a loop of which only the kubelet tells that it hangs.
 const notSeen = "NotSeen"
 
-// KubeletSyncLoopStalled is a kubelet whose main loop hangs: on a volume of a pod that is gone, on a device
-// plugin that is stopped, or on something that does not show in the kernel.
+// KubeletSyncLoopStalled is a kubelet whose main loop hangs: on a volume of a pod that is gone, or on
+// something that does not show in the kernel, such as a device plugin.
 //
 // Every two seconds the loop itself looks for what such pods have left (HandlePodCleanups,
 // pkg/kubelet/kubelet_pods.go; cleanupOrphanedPodDirs, pkg/kubelet/kubelet_volumes.go), and of
@@ -44,16 +44,13 @@ var KubeletSyncLoopStalled = &diagnose.Rule{
 			"Nor is it said of a static pod, which runs on whatever becomes of its object. " +
 			"Where no such thread is seen the kubelet's own word is enough, when two readings, ten seconds or more apart, show it: check syncloop of its /healthz fails. " +
 			"It fails too while the loop skips its rounds, as without a list of containers: the Node is not Ready then. It is said when the Node has been Ready for 20 seconds. Nor is it said when a thread of the kubelet hangs elsewhere. " +
-			"It is not said when the check was well more than five minutes after the deletion: the loop has come round since. Where the kubelet says so it is also said of a pod of which nothing is on the node and of which the kubelet has written nothing. " +
-			"A device plugin is named where the kubelet says so and its process is stopped by a signal (state T) and has not read a request that the kubelet has sent over its socket in /var/lib/kubelet/device-plugins, " +
-			"in readings over ten seconds or more: that it is this one that the loop waits for is inferred. One that was stopped after it had read what it was asked is not told from one that was not asked.",
+			"It is not said when the check was well more than five minutes after the deletion: the loop has come round since. " +
+			"Where the kubelet says so it is also said of a pod of which nothing is on the node and of which the kubelet has written nothing.",
 		Remedy: "Bring the server behind that mount back. The kubelet goes on by itself, and then stops the pods.",
 		Danger: "Do not force-delete the pods of this node: their containers go on, and a StatefulSet starts the same pod twice. " +
 			"A kubelet that is restarted stops what has been deleted by then, and soon hangs there again.",
 		Phrases: map[string][]diagnose.Choice{
 			"why": {
-				{Variant: diagnose.Stopped, Text: "its own health check says that its main loop has hung for at least five minutes (syncloop). " +
-					"The device plugin behind {plugin}, {process}, is stopped by a signal and has not read what the kubelet asks it"},
 				{Variant: notSeen, Text: "its own health check says that its main loop has hung for at least five minutes (syncloop). " +
 					"What the loop waits for is not seen: a device plugin that does not answer, for example"},
 				{Text: "its thread {thread} hangs in {function} on the {fstype} volume of a pod that is not in the API any more ({from}mounted at {mountpoint}). " +
@@ -62,14 +59,6 @@ var KubeletSyncLoopStalled = &diagnose.Rule{
 			"from": {{Text: "source {source}, "}, {Text: ""}},
 		},
 		Families: []diagnose.Family{{
-			Name: diagnose.Stopped,
-			Meaning: "Before the kubelet's main loop starts a pod that needs devices, it asks a device plugin for them, and waits for the answer without a limit. " +
-				"The plugin's process is stopped: somebody or something sent it SIGSTOP. " +
-				"Pods go on as they were: none is started, stopped or removed. The node stays Ready.",
-			Remedy: "On the node: {continue}; the plugin answers, and the kubelet goes on by itself. Then find who stopped it.",
-			Danger: "Do not force-delete the pods of this node: their containers go on, and a StatefulSet starts the same pod twice. " +
-				"Deleting the plugin's pod does nothing meanwhile. The pod that waits for the device is rejected when the plugin's process ends or the kubelet is restarted.",
-		}, {
 			Name: notSeen,
 			Meaning: "The kubelet's main loop has not come round for five minutes. What it waits for is none of what nodeagent sees. " +
 				"Before the loop starts a pod that needs devices, it asks a device plugin for them, and waits for the answer without a limit. The plugin may be stopped, or hang itself. " +
@@ -99,12 +88,6 @@ var KubeletSyncLoopStalled = &diagnose.Rule{
 			if !k.LoopStalls() || fact.OfNode(p, k.StalledSince) < fact.SlowDevice || cameRound(p) || maySkip(p) || seenToHang(p) {
 				return nil
 			}
-			if s := stoppedPlugin(p); s != nil {
-				return []diagnose.Finding{{
-					Confidence: diagnose.Inferred, Family: diagnose.Stopped,
-					Objects: diagnose.Objects{Process: diagnose.ProcessOf(p, &s.Task), Plugin: s.Socket},
-				}}
-			}
 			return []diagnose.Finding{{Confidence: diagnose.Proved, Family: notSeen, Objects: diagnose.Objects{Node: p.Node.Name}}}
 		}
 		f := diagnose.Finding{Confidence: diagnose.Inferred, Objects: diagnose.Objects{Thread: diagnose.ThreadOf(t), Mount: diagnose.MountOf(p, t.Probe.Mount)}}
@@ -122,19 +105,6 @@ var KubeletSyncLoopStalled = &diagnose.Rule{
 		}
 		return []diagnose.Finding{f}
 	},
-}
-
-// stoppedPlugin returns the device plugin that has been stopped, and has not read what the kubelet has sent it, for
-// long; of several the one that was seen so first.
-func stoppedPlugin(p *evidence.Pod) *evidence.StoppedPlugin {
-	var first *evidence.StoppedPlugin
-	for i := range p.Node.Kubelet.StoppedPlugins {
-		s := &p.Node.Kubelet.StoppedPlugins[i]
-		if fact.OfNode(p, s.Since) >= fact.SlowDevice && (first == nil || s.Since.Before(first.Since)) {
-			first = s
-		}
-	}
-	return first
 }
 
 // mayStall reports whether the loop may hang on what only the kubelet tells of, and does not tell yet,
