@@ -173,8 +173,12 @@ const StopSettles = 5 * time.Second
 // layerRuntime is the layer of the causes that a silent containerd leaves open.
 const layerRuntime = "runtime"
 
-// layerStorage is the layer of the causes that a volume leaves open that is not unmounted.
-const layerStorage = "storage"
+// layerStorage is the layer of the causes that a volume leaves open that is not unmounted, and layerKernel of those that
+// gVisor leaves open.
+const (
+	layerStorage = "storage"
+	layerKernel  = "kernel"
+)
 
 // Run looks for the causes of a table.
 func Run(p *evidence.Pod, table Table) Diagnosis {
@@ -251,6 +255,9 @@ func Run(p *evidence.Pod, table Table) Diagnosis {
 	}
 	if unmountFails(p, d.Phase) != nil {
 		looked.part = append(looked.part, layerStorage)
+	}
+	if fact.UnderGVisor(p) && len(p.Tasks) > 0 {
+		looked.part = append(looked.part, layerKernel) // that a thread of it waits for a FUSE daemon is not seen
 	}
 	d.Force = force(p, &d, table.layer)
 	if len(d.Findings) == 0 && !p.Gone && standsStill(p, d.Phase) {

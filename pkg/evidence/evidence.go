@@ -460,9 +460,6 @@ const (
 	StateUnknown ContainerState = "unknown"
 )
 
-// RunscV1 is the runtime of gVisor, as Container.Runtime has it.
-const RunscV1 = "io.containerd.runsc.v1"
-
 // A Container is what the pod's specification, the CRI and the shim say about
 // one container.
 type Container struct {
@@ -586,8 +583,7 @@ type ShimTask struct {
 	UnansweredSince time.Time `json:"unansweredSince,omitzero"`
 	Attempts        int       `json:"attempts,omitempty"`
 	// Excused is what Attempts was, and ExcusedAt what Asked was, with the last of these requests beside which a runtime such
-	// as runc was seen at work for the shim, which may have waited for that, or beside which it is not known. A thread of
-	// gVisor's that waits in the kernel counts as such.
+	// as runc was seen at work for the shim, which may have waited for that, or beside which it is not known.
 	Excused   int       `json:"excused,omitempty"`
 	ExcusedAt time.Time `json:"excusedAt,omitzero"`
 }

@@ -888,36 +888,26 @@ func TestSinceOfExcuses(t *testing.T) {
 		p.Lack(Containers, "not listed within 2s")
 		return p
 	}
-	// under is a reading of a pod under that runtime, of which a thread waits in the kernel.
-	under := func(runtime string, p *Pod, t Task) *Pod {
-		p.Containers[0].Runtime, p.Tasks = runtime, []Task{t}
-		return p
-	}
-	idle := Task{PID: 9, TID: 9, State: Sleeping}
-	disk, fuse := Task{PID: 9, TID: 9, State: Uninterruptible}, Task{PID: 9, TID: 9, State: Sleeping, Probe: &Probe{Wchan: "request_wait_answer"}}
 	for name, test := range map[string]struct {
 		readings []*Pod
 		want     int
 	}{
-		"a thread of gVisor's waits for a disk": {[]*Pod{under(RunscV1, read(0, 0, 1), disk), under(RunscV1, read(3, 3, 2), disk), under(RunscV1, read(33, 33, 3), idle), under(RunscV1, read(35, 35, 4), idle)}, 3},
-		"one waits for FUSE":                    {[]*Pod{under(RunscV1, read(0, 0, 1), fuse), under(RunscV1, read(3, 3, 2), idle), under(RunscV1, read(5, 5, 3), idle)}, 2},
-		"a thread under runc waits for a disk":  {[]*Pod{under("io.containerd.runc.v2", read(0, 0, 1), disk), read(3, 3, 2)}, 0},
-		"containers are not listed":             {[]*Pod{read(0, 0, 1, kill), read(3, 3, 2, kill), unlisted(5), unlisted(7), read(9, 3, 2)}, 2},
-		"they are not, of one that hangs":       {[]*Pod{read(0, 0, 1), unlisted(2), read(4, 0, 1), read(6, 6, 2), unlisted(8), read(10, 6, 2)}, 0},
-		"they are not, and it has answered":     {[]*Pod{read(0, 0, 1, kill), unlisted(5), read(7, 0, 0), read(9, 0, 0)}, 0},
-		"no command":                            {[]*Pod{read(0, 0, 1), read(3, 3, 2), read(13, 13, 3)}, 0},
-		"a command each time":                   {[]*Pod{read(0, 0, 1, kill), read(3, 3, 2, kill), read(13, 13, 3, kill)}, 3},
-		"a command at last":                     {[]*Pod{read(0, 0, 1), read(3, 3, 2), read(13, 13, 3, kill)}, 3},
-		"a command at first":                    {[]*Pod{read(0, 0, 1, kill), read(2, 0, 1), read(3, 3, 2), read(13, 13, 3)}, 1},
-		"a command that has just been ended":    {[]*Pod{read(0, 0, 1, kill), read(3, 3, 2), read(13, 13, 3)}, 2},
-		"a command when nobody asks":            {[]*Pod{read(0, 0, 1), read(2, 0, 1, kill), read(4, 0, 1, kill), read(6, 0, 1), read(8, 8, 2)}, 0},
-		"about another container":               {[]*Pod{read(0, 0, 1, command("delete", "d")), read(3, 3, 2, command("delete", "d"))}, 0},
-		"another container is killed":           {[]*Pod{read(0, 0, 1, command(killCommand, "d")), read(3, 3, 2, command(killCommand, "d"))}, 2},
-		"another container is created":          {[]*Pod{read(0, 0, 1, command("create", "d")), read(3, 3, 2, command("create", "d"))}, 2},
-		"it executes something":                 {[]*Pod{read(0, 0, 1, command(execCommand, "c")), read(3, 3, 2, command(execCommand, "c"))}, 0},
-		"left behind":                           {[]*Pod{read(0, 0, 1, RuntimeCommand{Left: true}), read(3, 3, 2, RuntimeCommand{Left: true})}, 0},
-		"it is not known":                       {[]*Pod{unread(read(0, 0, 1)), unread(read(3, 3, 2))}, 2},
-		"it has answered":                       {[]*Pod{read(0, 0, 1, kill), read(3, 3, 2, kill), read(13, 0, 0)}, 0},
+		"containers are not listed":          {[]*Pod{read(0, 0, 1, kill), read(3, 3, 2, kill), unlisted(5), unlisted(7), read(9, 3, 2)}, 2},
+		"they are not, of one that hangs":    {[]*Pod{read(0, 0, 1), unlisted(2), read(4, 0, 1), read(6, 6, 2), unlisted(8), read(10, 6, 2)}, 0},
+		"they are not, and it has answered":  {[]*Pod{read(0, 0, 1, kill), unlisted(5), read(7, 0, 0), read(9, 0, 0)}, 0},
+		"no command":                         {[]*Pod{read(0, 0, 1), read(3, 3, 2), read(13, 13, 3)}, 0},
+		"a command each time":                {[]*Pod{read(0, 0, 1, kill), read(3, 3, 2, kill), read(13, 13, 3, kill)}, 3},
+		"a command at last":                  {[]*Pod{read(0, 0, 1), read(3, 3, 2), read(13, 13, 3, kill)}, 3},
+		"a command at first":                 {[]*Pod{read(0, 0, 1, kill), read(2, 0, 1), read(3, 3, 2), read(13, 13, 3)}, 1},
+		"a command that has just been ended": {[]*Pod{read(0, 0, 1, kill), read(3, 3, 2), read(13, 13, 3)}, 2},
+		"a command when nobody asks":         {[]*Pod{read(0, 0, 1), read(2, 0, 1, kill), read(4, 0, 1, kill), read(6, 0, 1), read(8, 8, 2)}, 0},
+		"about another container":            {[]*Pod{read(0, 0, 1, command("delete", "d")), read(3, 3, 2, command("delete", "d"))}, 0},
+		"another container is killed":        {[]*Pod{read(0, 0, 1, command(killCommand, "d")), read(3, 3, 2, command(killCommand, "d"))}, 2},
+		"another container is created":       {[]*Pod{read(0, 0, 1, command("create", "d")), read(3, 3, 2, command("create", "d"))}, 2},
+		"it executes something":              {[]*Pod{read(0, 0, 1, command(execCommand, "c")), read(3, 3, 2, command(execCommand, "c"))}, 0},
+		"left behind":                        {[]*Pod{read(0, 0, 1, RuntimeCommand{Left: true}), read(3, 3, 2, RuntimeCommand{Left: true})}, 0},
+		"it is not known":                    {[]*Pod{unread(read(0, 0, 1)), unread(read(3, 3, 2))}, 2},
+		"it has answered":                    {[]*Pod{read(0, 0, 1, kill), read(3, 3, 2, kill), read(13, 0, 0)}, 0},
 	} {
 		var p *Pod
 		for _, next := range test.readings {

@@ -233,15 +233,12 @@ func (p *Pod) sinceCommands(e *Pod, read time.Time) {
 // mayOccupy reports whether the shim may not answer about a container because of what its commands do. It holds the lock of a
 // container during those about it, but for exec. That of all of them it holds while it creates one, before containerd 2.3.2
 // (service.Create, cmd/containerd-shim-runc-v2/task/service.go), and before 1.7.8 while it waits for the lock of one that has
-// ended (handleProcessExit), as during runc kill. gVisor's waits for its sandbox, a thread of which may wait in the kernel.
+// ended (handleProcessExit), as during runc kill.
 func (p *Pod) mayOccupy(c *Container) bool {
 	for _, s := range []Source{RuntimeCommands, Containers} {
 		if _, unknown := p.Missing[s]; unknown {
 			return true
 		}
-	}
-	if c.Runtime == RunscV1 && slices.ContainsFunc(p.Tasks, func(t Task) bool { return t.State == Uninterruptible || t.awaitsFUSE() }) {
-		return true
 	}
 	return slices.ContainsFunc(p.RuntimeCommands, func(r RuntimeCommand) bool {
 		return !r.Left && r.Command != execCommand && (r.Container == c.ID || r.Command == killCommand || slices.Contains(createCommands, r.Command))

@@ -1,7 +1,6 @@
 package evidence
 
 import (
-	"slices"
 	"time"
 )
 
@@ -125,13 +124,6 @@ func (t *Task) AwaitsScanner() bool {
 		in = t.Probe.Stack[0]
 	}
 	return in == "fanotify_get_response" || in == "fanotify_handle_event"
-}
-
-// awaitsFUSE reports whether the task waits for the daemon of a FUSE file system, which it does in state S until it is
-// killed (request_wait_answer, fs/fuse/dev.c).
-func (t *Task) awaitsFUSE() bool {
-	const in = "request_wait_answer"
-	return t.Probe != nil && (t.Probe.Wchan == in || slices.Contains(t.Probe.Stack, in))
 }
 
 // Exiting reports whether the task is known to be inside do_exit.

@@ -60,9 +60,6 @@ func (h *Host) culprit(s *kernfile.TaskStatus, saw *probe.Seen, t *tables, uid s
 			return nil
 		}
 	}
-	if stackTypes(saw)["fuse"] {
-		own = t.seen(s, own, isFUSE)
-	}
 	if m := h.onlyWaitingFUSE(own, host, saw); m != nil {
 		e.Mount, e.Via, e.Indirect = t.mounts.MountOfTask(m, host, uid), "only FUSE connection here with requests waiting", true
 		return nil
@@ -108,7 +105,7 @@ func (t *tables) opened(s *kernfile.TaskStatus, own *mount.Table, saw *probe.See
 			ids = append(ids, p.MountID)
 		}
 	}
-	if s.State != evidence.Uninterruptible && saw.Wchan != "request_wait_answer" || !slices.ContainsFunc(ids, func(id int) bool { return own.ByID(id) == nil }) {
+	if s.State != evidence.Uninterruptible || !slices.ContainsFunc(ids, func(id int) bool { return own.ByID(id) == nil }) {
 		return own
 	}
 	var on mount.Table
@@ -185,11 +182,6 @@ func (t *tables) seen(s *kernfile.TaskStatus, own *mount.Table, fits func(mount.
 		all.Cut, all.Bad = all.Cut || table.Cut, all.Bad+table.Bad
 	}
 	return &all
-}
-
-// isFUSE reports whether a daemon answers for a mount; fusectl is the kernel's own.
-func isFUSE(l mount.Line) bool {
-	return l.Type == "fuse" || l.Type == "fuseblk" || l.Type == "virtiofs" || strings.HasPrefix(l.Type, "fuse.")
 }
 
 // maxCandidates bounds the mounts that a task's wait can be about.

@@ -113,10 +113,6 @@ func TestOpenedElsewhere(t *testing.T) {
 		}
 		return saw
 	}
-	waitsForFUSE := func(saw *probe.Seen) *probe.Seen {
-		saw.Wchan = "request_wait_answer"
-		return saw
-	}
 	for name, tt := range map[string]struct {
 		state evidence.TaskState
 		saw   *probe.Seen
@@ -128,7 +124,6 @@ func TestOpenedElsewhere(t *testing.T) {
 		"one of each":              {evidence.Uninterruptible, on(10, 21), ""},
 		"a pipe and the gofer's":   {evidence.Uninterruptible, on(15, 21), "/data"},
 		"it is not blocked":        {evidence.Sleeping, on(21), ""},
-		"a FUSE daemon is awaited": {evidence.Sleeping, waitsForFUSE(on(21)), "/data"},
 		"of two mounts of another": {evidence.Uninterruptible, on(20, 21), ""},
 	} {
 		s := sentry(tt.state)
@@ -259,20 +254,6 @@ func TestCandidates(t *testing.T) {
 	// What another program waits for may have been unmounted where it is, and be none of its neighbours'.
 	if found := sentry.candidates(&kernfile.TaskStatus{Task: evidence.Task{Comm: "sh"}}, none, nil, saw("rpc_wait_bit_killable"), "u"); len(found) > 0 {
 		t.Errorf("%+v", found)
-	}
-	// The same holds for FUSE connections.
-	gofers := &tables{Round: round, own: map[int]*mount.Table{105: {Lines: []mount.Line{{Device: "0:42", Type: "fuse.x"}}}}, first: []*evidence.Task{{PID: 105}}}
-	exe := &kernfile.TaskStatus{Task: evidence.Task{Comm: "exe"}}
-	if m := gofers.seen(exe, none, isFUSE).OnlyFUSE([]string{"42"}); m == nil || len(none.Lines) != 1 {
-		t.Errorf("%+v, of %+v", m, none)
-	}
-	if m := gofers.seen(&kernfile.TaskStatus{Task: evidence.Task{Comm: "sh"}}, none, isFUSE).OnlyFUSE([]string{"42"}); m != nil {
-		t.Errorf("%+v", m)
-	}
-	// One that cannot be read may have another.
-	gofers.first = append(gofers.first, &evidence.Task{PID: 106})
-	if gofers.seen(exe, none, isFUSE).Whole() {
-		t.Error("a table is missing, and the others are said to be all")
 	}
 	many := new(mount.Table)
 	for i := range maxCandidates + 1 {

@@ -18,7 +18,6 @@ import (
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
 	"github.com/nodeagent-io/nodeagent/pkg/proc/internal/kerneltest"
 	"github.com/nodeagent-io/nodeagent/pkg/proc/internal/kernfile"
-	"github.com/nodeagent-io/nodeagent/pkg/proc/internal/mount"
 	"github.com/nodeagent-io/nodeagent/pkg/proc/probe"
 	"golang.org/x/sys/unix"
 )
@@ -351,7 +350,7 @@ func TestCulpritFUSE(t *testing.T) {
 	// ReadProcess finds the sleepers of a service that wait for a daemon.
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	is, err := h.blocked(ctx, &kernfile.TaskStatus{Task: *k}, "")
+	is, err := h.blocked(ctx, &kernfile.TaskStatus{Task: *k})
 	if err != nil || !is {
 		t.Errorf("a task in request_wait_answer is not blocked: %v", err)
 	}
@@ -362,50 +361,6 @@ func TestCulpritFUSE(t *testing.T) {
 	b := taskOf(t, all, reader)
 	if b.Owner != pod.uid || b.Container != pod.container || b.Probe == nil {
 		t.Errorf("blocked task %+v", b)
-	}
-}
-
-// A thread that waits for a FUSE daemon and has got no signal sleeps in state S. Under gVisor none comes
-// to it, so that it is looked for.
-func TestUninterrupted(t *testing.T) {
-	requireFUSE(t)
-	pod, h := newTestPod(t), newHost(t)
-	s := start(t, unix.CLONE_NEWNS|unix.CLONE_NEWPID, "scene-fuse", "read dread")
-	reader := s.number(t, "read")
-	pod.add(t, reader)
-	waitFor(t, reader, "request_wait_answer")
-	h.FUSE = filepath.Join("/proc", strconv.Itoa(s.pid()), "root", s.said["connections"])
-	probed := func(p *evidence.Pod) *evidence.Task {
-		t.Helper()
-		p.UID, p.RuntimeUID = pod.uid, pod.uid
-		h.Round().ReadPod(t.Context(), p)
-		for source, why := range p.Missing {
-			t.Errorf("missing %s: %s", source, why)
-		}
-		i := slices.IndexFunc(p.Tasks, func(k evidence.Task) bool { return k.Probe != nil && k.Probe.Wchan == "request_wait_answer" })
-		if i < 0 {
-			return nil
-		}
-		return &p.Tasks[i]
-	}
-	now := time.Now()
-	k := probed(&evidence.Pod{Time: now, Deadline: now.Add(-time.Minute), Containers: []evidence.Container{{ID: pod.container, Runtime: runscV1}}})
-	if k == nil || k.PID != reader || k.State != evidence.Sleeping || k.Probe.Mount == nil || k.Probe.Mount.Point != s.said["dir"] {
-		t.Errorf("under gVisor: %+v", k)
-	}
-	for name, p := range map[string]*evidence.Pod{
-		"under runc":          {Time: now, Deadline: now.Add(-time.Minute), Containers: []evidence.Container{{ID: pod.container, Runtime: runcV2}}},
-		"in its grace period": {Time: now, Deadline: now.Add(time.Minute), Containers: []evidence.Container{{ID: pod.container, Runtime: runscV1}}},
-	} {
-		if k := probed(p); k != nil {
-			t.Errorf("%s: %+v", name, k)
-		}
-	}
-	for name, want := range map[string]bool{"fuse": true, "fuse.s3": true, "virtiofs": true, "fusectl": false, "ext4": false} {
-		one := &tables{own: map[int]*mount.Table{5: {Lines: []mount.Line{{Type: name}}}}, first: []*evidence.Task{{PID: 5}}}
-		if one.seesFUSE() != want {
-			t.Errorf("%s: not %v", name, want)
-		}
 	}
 }
 

@@ -53,7 +53,7 @@ func TestSeenFunctions(t *testing.T) {
 	if d := cmp.Diff([]string{"request_wait_answer", "fuse_flush", "do_exit"}, saw.Stack); d != "" || saw.Wchan != "request_wait_answer" {
 		t.Errorf("wchan %s, stack %s", saw.Wchan, d)
 	}
-	if yes, err := h.blocked(ctx, &kernfile.TaskStatus{Task: evidence.Task{PID: 7, TID: 7, State: evidence.Sleeping}}, ""); !yes || err != nil {
+	if yes, err := h.blocked(ctx, &kernfile.TaskStatus{Task: evidence.Task{PID: 7, TID: 7, State: evidence.Sleeping}}); !yes || err != nil {
 		t.Errorf("blocked: %v, %v", yes, err)
 	}
 }

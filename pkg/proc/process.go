@@ -175,7 +175,7 @@ func (r *Round) ReadProcess(ctx context.Context, comms ...string) (process *evid
 			}
 			s.Cgroup, s.Owner = found.Cgroup, found.Owner
 		}
-		is, err := r.blocked(ctx, &s, s.Owner)
+		is, err := r.blocked(ctx, &s)
 		if is && probed < maxThreads {
 			probed++
 			err = r.probe(ctx, &s, t, "")
@@ -202,14 +202,14 @@ func (r *Round) ReadProcess(ctx context.Context, comms ...string) (process *evid
 // blocked reports whether a thread is in state D or waits for a FUSE daemon.
 // Sleepers are asked for their wchan only, because a service has dozens of them
 // and nearly all wait for work.
-func (h *Host) blocked(ctx context.Context, s *kernfile.TaskStatus, owner string) (bool, error) {
+func (h *Host) blocked(ctx context.Context, s *kernfile.TaskStatus) (bool, error) {
 	switch {
 	case s.State == evidence.Uninterruptible:
 		return true, nil
 	case s.State != evidence.Sleeping || h.Prober == nil:
 		return false, nil
 	}
-	saw, err := h.Prober.Ask(ctx, probe.Wchan, h.Proc, &s.Task, owner)
+	saw, err := h.Prober.Ask(ctx, probe.Wchan, h.Proc, &s.Task, s.Owner)
 	if err != nil {
 		return false, fmt.Errorf("read wchan of task %d: %w", s.TID, err)
 	}

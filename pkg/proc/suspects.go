@@ -19,11 +19,6 @@ const (
 	maxSuspects    = 64
 	maxInitThreads = 16
 	maxChildren    = 16 // and grandchildren of one first process
-
-	// Sleeping threads of gVisor's that are asked for the function that they wait in, which
-	// takes a part of that, and those that wait for a FUSE daemon and are probed.
-	maxSleepers = 512
-	maxWaiters  = 16
 )
 
 // The ranks of suspects, the most telling first.
@@ -246,77 +241,6 @@ func (h *Host) probeSuspects(ctx context.Context, p *evidence.Pod, tasks, parent
 		}
 		p.Lack(evidence.Suspects, err.Error())
 	}
-	if err := h.probeUninterrupted(ctx, p, tasks, t, uid); err != nil {
-		p.Lack(evidence.Suspects, err.Error())
-	}
-}
-
-// runscV1 is containerd's name for the shim of gVisor.
-const runscV1 = "io.containerd.runsc.v1"
-
-// probeUninterrupted probes the threads that gVisor has on the node for a pod past its deadline and that wait for a
-// FUSE daemon in state S. Such a wait shows D when a signal has come (request_wait_answer,
-// fs/fuse/dev.c), and no signal for a program of the pod comes to them. A pod without a FUSE file system has none.
-func (h *Host) probeUninterrupted(ctx context.Context, p *evidence.Pod, tasks []kernfile.TaskStatus, t *tables, uid string) error {
-	if p.Overdue() <= 0 || !slices.ContainsFunc(p.Containers, func(c evidence.Container) bool { return c.Runtime == runscV1 }) || !t.seesFUSE() {
-		return nil
-	}
-	var why reasons
-	waits := 0
-	sleepers, left := sleepersOf(tasks, t.first)
-	p.Unprobed += left
-	for asked, s := range sleepers {
-		is, err := h.blocked(ctx, s, cmp.Or(s.Owner, uid))
-		switch {
-		case is && waits == maxWaiters:
-			p.Unprobed++
-		case is:
-			waits++
-			err = h.probe(ctx, s, t, uid)
-		}
-		switch {
-		case ctx.Err() != nil:
-			return append(why, fmt.Errorf("%d threads of gVisor were looked at before the time was over", asked))
-		case err != nil && len(why) == 0:
-			why = append(why, err)
-		}
-	}
-	if len(why) > 0 {
-		return why
-	}
-	return nil
-}
-
-// sleepersOf returns the sleeping threads of gVisor's that were not probed yet, and how many more there are. Those of the
-// processes that the shim has started come first, which make system calls of the node for a program; of the others,
-// in which its threads run, there may be any number.
-func sleepersOf(tasks []kernfile.TaskStatus, first []*evidence.Task) (sleepers []*kernfile.TaskStatus, left int) {
-	started := make(map[int]bool)
-	for _, t := range first {
-		started[t.PID] = true
-	}
-	var others []*kernfile.TaskStatus
-	for i := range tasks {
-		switch s := &tasks[i]; {
-		case s.State != evidence.Sleeping || s.Probe != nil:
-		case started[s.PID]:
-			sleepers = append(sleepers, s)
-		default:
-			others = append(others, s)
-		}
-	}
-	sleepers = append(sleepers, others...)
-	left = max(0, len(sleepers)-maxSleepers)
-	return sleepers[:len(sleepers)-left], left
-}
-
-// seesFUSE reports whether one of the processes of a pod that somebody outside has started sees a FUSE file
-// system, or may see one.
-func (t *tables) seesFUSE() bool {
-	return slices.ContainsFunc(t.first, func(first *evidence.Task) bool {
-		table, err := t.of(first)
-		return err != nil && !kernfile.Gone(err) || err == nil && (!table.Whole() || slices.ContainsFunc(table.Lines, isFUSE))
-	})
 }
 
 // maxFirst bounds the processes that startedOutside returns.

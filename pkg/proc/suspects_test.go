@@ -3,12 +3,10 @@ package proc
 import (
 	"slices"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
 	"github.com/nodeagent-io/nodeagent/pkg/proc/internal/kernfile"
-	"github.com/nodeagent-io/nodeagent/pkg/proc/internal/mount"
 )
 
 const (
@@ -136,25 +134,5 @@ func TestHolders(t *testing.T) {
 		if got := holdsTask(&parent, []kernfile.TaskStatus{{Task: tc.task}}); got != tc.want {
 			t.Errorf("%s: %t", name, got)
 		}
-	}
-}
-
-// Of more threads of gVisor's than are asked, those of the processes that the shim has started are asked, and the suspects
-// that were probed before stay known.
-func TestManySleepers(t *testing.T) {
-	tasks := []kernfile.TaskStatus{{Task: evidence.Task{PID: 110, TID: 110, State: evidence.Uninterruptible, Probe: new(evidence.Probe)}}}
-	for i := range maxSleepers {
-		tasks = append(tasks, kernfile.TaskStatus{Task: evidence.Task{PID: 110, TID: 111 + i, State: evidence.Sleeping}})
-	}
-	for i := range 3 {
-		tasks = append(tasks, kernfile.TaskStatus{Task: evidence.Task{PID: 100, TID: 100 + i, State: evidence.Sleeping}})
-	}
-	sees := &tables{own: map[int]*mount.Table{100: {Lines: []mount.Line{{Type: "fuse.x"}}}}, first: []*evidence.Task{{PID: 100, TID: 100}}}
-	p := &evidence.Pod{Time: time.Unix(100, 0), Deadline: time.Unix(40, 0), Containers: []evidence.Container{{Runtime: runscV1}}}
-	if err := new(Host).probeUninterrupted(t.Context(), p, tasks, sees, uid1); err != nil || p.Unprobed != 3 {
-		t.Errorf("%v, %d were left", err, p.Unprobed)
-	}
-	if asked, left := sleepersOf(tasks, sees.first); len(asked) != maxSleepers || left != 3 || asked[0].TID != 100 || asked[3].TID != 111 {
-		t.Errorf("%d asked, %d left", len(asked), left)
 	}
 }

@@ -79,9 +79,8 @@ type Fault struct {
 	// for a node of ordinary speed.
 	Pod  corev1.PodSpec
 	Made Made
-	// Finalizers and Annotations are put on the pod.
-	Finalizers  []string
-	Annotations map[string]string
+	// Finalizers are put on the pod.
+	Finalizers []string
 	// Starting reports whether the pod does not get over its start: Break waits for
 	// what is wanted of it then.
 	Starting bool
@@ -130,8 +129,6 @@ type Want struct {
 	// NoCondition reports whether the agent's condition cannot be written, so that the Event alone
 	// tells the verdict.
 	NoCondition bool
-	// Interruptible reports whether what hangs sleeps in state S, so that no metric counts it.
-	Interruptible bool
 }
 
 // When is the part of the termination in which the verdict comes.
@@ -175,7 +172,7 @@ func (s *Scenario) Manifest(n *Node) *corev1.Pod {
 	return &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
 			Name: s.Name, Namespace: n.Namespace(), Finalizers: s.Finalizers,
-			Labels: map[string]string{label: s.Name}, Annotations: s.Annotations,
+			Labels: map[string]string{label: s.Name},
 		},
 		Spec: spec,
 	}

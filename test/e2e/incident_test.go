@@ -203,7 +203,7 @@ func measured(x *trial, r *bed.Run) {
 			return false, fmt.Sprintf("series of the pod: %q", series)
 		}
 		blocked := fmt.Sprintf("nodeagent_blocked_tasks{family=%q,owner=\"pod\"}", r.Family)
-		return r.Cause != "UninterruptibleSleep" || r.Interruptible || strings.Contains(metrics, blocked), "no " + blocked
+		return r.Cause != "UninterruptibleSleep" || strings.Contains(metrics, blocked), "no " + blocked
 	}); err != nil {
 		x.Error(err)
 	}

@@ -17,8 +17,7 @@ import (
 func gvisors() []bed.Scenario {
 	return []bed.Scenario{
 		gvisorStopped(), gvisorFrozen(), gvisorContinued(), gvisorDrains(), gvisorNoTrap(), gvisorIgnores(), gvisorKilled(), gvisorGofersStopped(),
-		gvisorDevice(), gvisorDeviceSlow(), gvisorFUSE(), gvisorFUSESlow(), gvisorNFS(), gvisorNFSSlow(),
-		gvisorGoferFUSE(), gvisorGoferFUSESlow(), gvisorGoferStopped(), gvisorFUSEFlush(),
+		gvisorDevice(), gvisorDeviceSlow(), gvisorFUSESlow(), gvisorNFS(), gvisorNFSSlow(),
 	}
 }
 
@@ -29,11 +28,10 @@ const (
 	gvisorHandler = "runsc"
 )
 
-// installGVisor puts gVisor on the node, and its RuntimeClass into the cluster. A pod may set gVisor's flags in its annotations.
+// installGVisor puts gVisor on the node, and its RuntimeClass into the cluster.
 var installGVisor = inTurn(bed.NodeTool("runsc"), bed.NodeTool("containerd-shim-runsc-v1"), bed.OnNode(`cat >/etc/containerd/runsc.toml.$$ <<END
 [runsc_config]
 platform = "systrap"
-allow-flag-override = "true"
 systemd-cgroup = "$([ -d /run/systemd/system ] && echo true || echo false)"
 END
 mv /etc/containerd/runsc.toml.$$ /etc/containerd/runsc.toml`), func(ctx context.Context, n *bed.Node, _ *corev1.Pod) error {
@@ -51,13 +49,6 @@ func ofGVisor(name, story string, spec corev1.PodSpec) bed.Scenario {
 	class := gvisorClass
 	spec.RuntimeClassName = &class
 	return bed.Scenario{Name: name, Story: story, Place: bed.Place{Needs: []bed.Need{bed.PodNetwork}}, Fault: bed.Fault{Pod: spec, Prepare: installGVisor}}
-}
-
-// askingGofers has the pod's files opened by gofers of gVisor's, and all be done by them that concerns names of files. By default the
-// sentry does so itself.
-func askingGofers(s bed.Scenario) bed.Scenario {
-	s.Annotations = map[string]string{"dev.gvisor.flag.directfs": "false"}
-	return s
 }
 
 // findSentry is a shell script that finds the pod's processes of gVisor on the node: the one that is
@@ -183,22 +174,6 @@ func gvisorDeviceSlow() bed.Scenario {
 // ofThread is what the verdict says of a thread that gVisor has on the node.
 const ofThread = "(exe) of gVisor works for a program of the pod"
 
-// waitsForDaemon succeeds when a thread of the pod waits for a FUSE daemon, and none has been killed.
-const waitsForDaemon = `! some D 100 && cat $(stacks) | grep -q request_wait_answer`
-
-// gvisorFUSE is a wait that no signal comes to, so that the thread sleeps in state S.
-func gvisorFUSE() bed.Scenario {
-	const name = "gvisor-fuse-read"
-	s := ofGVisor(name, "a FUSE daemon does not answer a read of a pod under gVisor", onDisk(name, 3, "read", "/data/read"))
-	s.Interruptible = true
-	s.Prepare = inTurn(s.Prepare, mountFUSE(name))
-	s.Proof = "some S && ! some D && " + waitsForDaemon
-	s.Cause, s.Family = "UninterruptibleSleep", "FUSE"
-	s.Says = []string{ofThread, "request_wait_answer", "fuse.hang", "/data", directory(name), "/sys/fs/fuse/connections/"}
-	s.Heal = bed.OnNode(unmountFUSE(name))
-	return s
-}
-
 // gvisorFUSESlow is innocent: the daemon is asked for a part of the write after the other, eight of which take it
 // six seconds each, and SIGKILL ends the program when the last one has been answered.
 func gvisorFUSESlow() bed.Scenario {
@@ -206,7 +181,7 @@ func gvisorFUSESlow() bed.Scenario {
 	s := ofGVisor(name, "innocent: a slow FUSE daemon lets a killed program under gVisor wait far beyond its deadline",
 		withVolume(pod(3, bed.BusyboxImage, "dd", "if=/dev/zero", "of=/data/slow", "bs=1M", "conv=notrunc"), "data", hostPath(directory(name))))
 	s.Prepare = inTurn(s.Prepare, mountFUSE(name))
-	s.Proof = waitsForDaemon
+	s.Proof = "! some D 100 && cat $(stacks) | grep -q request_wait_answer"
 	return s
 }
 
@@ -236,66 +211,5 @@ func gvisorNFSSlow() bed.Scenario {
 		bed.OnNode("exportfs -o rw,sync,no_subtree_check,no_root_squash,insecure '*:"+dir+"'"))
 	s.Break = bed.OnNode(delayDevice(device, dir, "2000", "2000"))
 	s.Proof = "some D && ! some D 100 && cat $(stacks) | grep -q nfs_"
-	return s
-}
-
-// goferWaits succeeds when a thread of a gofer sleeps in the kernel's function, called for a request to a FUSE daemon.
-func goferWaits(function string) string {
-	return findSentry + `[ -n "$gofers" ]
-for p in $gofers; do cat /proc/$p/task/*/stack; done | grep -A9 request_wait_answer | grep -q ` + function
-}
-
-// gvisorGoferFUSE is a wait of a gofer, which the sentry waits for without a system call that would tell.
-func gvisorGoferFUSE() bed.Scenario {
-	const name = "gvisor-gofer-fuse-stat"
-	s := askingGofers(ofGVisor(name, "a FUSE daemon does not tell the process that opens files for gVisor how large a file is", onDisk(name, 3, "stat", "/data/getattr")))
-	s.Interruptible = true
-	s.Prepare = inTurn(s.Prepare, mountFUSE(name))
-	s.Proof = "some S && ! some D && " + waitsForDaemon + "\n" + goferWaits("fuse_do_getattr")
-	s.Cause, s.Family = "UninterruptibleSleep", "FUSE"
-	s.Says = []string{ofThread, "request_wait_answer", "fuse.hang", "/data", directory(name), "/sys/fs/fuse/connections/"}
-	s.Heal = bed.OnNode(unmountFUSE(name))
-	return s
-}
-
-// gvisorGoferFUSESlow is innocent: gVisor reads a directory to its end in one system call of the program, whatever signal that has.
-// It asks its gofer once, and that the daemon for one name after the other.
-func gvisorGoferFUSESlow() bed.Scenario {
-	const name = "gvisor-gofer-fuse-slow"
-	s := askingGofers(ofGVisor(name, "innocent: a slow FUSE daemon lets the process that opens files for gVisor list a directory far beyond the deadline",
-		withVolume(pod(3, bed.BusyboxImage, "sh", "-c", "while :; do ls /data; done"), "data", hostPath(directory(name)))))
-	s.Prepare = inTurn(s.Prepare, mountFUSE(name))
-	s.Proof = goferWaits("fuse_readdir")
-	return s
-}
-
-// gvisorGoferStopped is the same as the innocent gvisorGofersStopped, of a program that waits for what a gofer is asked.
-func gvisorGoferStopped() bed.Scenario {
-	const name = "gvisor-gofer-stopped"
-	s := askingGofers(ofGVisor(name, "the processes that open files for gVisor are stopped, and a program waits for one of them",
-		pod(3, bed.BusyboxImage, "sh", "-c", "while sleep 0.2; do ls -l /bin; done >/dev/null")))
-	s.Break = bed.OnNode(findSentry + "[ -n \"$gofers\" ] && kill -STOP $gofers; sleep 2")
-	s.Proof = findSentry + `[ -n "$gofers" ]
-for p in $gofers; do grep -q "^State:.T" /proc/$p/status || exit 1; done
-for p in $gofers; do
-  for c in $(cat /proc/$(awk '/^PPid/{print $2}' /proc/$p/status)/task/*/children); do tr '\0' ' ' </proc/$c/cmdline; done
-done | grep -q ' kill --all '`
-	s.Alone = true // as gvisorShimStopped
-	s.Cause, s.Family = "SandboxRuntimeStuck", "GoferStopped"
-	s.Says = []string{"gVisor", "open files for a container", "stopped by a signal", "kill -CONT"}
-	s.Heal = bed.OnNode(findSentry + `for p in $gofers; do kill -CONT $p; done`)
-	return s
-}
-
-// gvisorFUSEFlush is a close of the sentry's, by which it gets rid of what a program had open that has ended.
-func gvisorFUSEFlush() bed.Scenario {
-	const name = "gvisor-fuse-flush"
-	s := ofGVisor(name, "a program under gVisor ends, and a FUSE daemon does not answer the close that is part of it", onDisk(name, 3, "hold", "/data/flush"))
-	s.Interruptible = true
-	s.Prepare = inTurn(s.Prepare, mountFUSE(name))
-	s.Proof = findSentry + `cat /proc/$sentry/task/*/stack | grep -q fuse_flush`
-	s.Cause, s.Family = "UninterruptibleSleep", "FUSE"
-	s.Says = []string{ofThread, "request_wait_answer", "fuse.hang", "/data", directory(name), "/sys/fs/fuse/connections/"}
-	s.Heal = bed.OnNode(unmountFUSE(name))
 	return s
 }

@@ -39,15 +39,10 @@ func SilentForLong(n *evidence.Node, since, asked time.Time) bool {
 	return asked.Sub(since) >= runtimePatience
 }
 
-// ShimSilentForLong reports whether a shim has been silent about a container for so long that it hangs. One of
-// gVisor's waits for the sentry in most of what it is asked, and that may wait for a slow disk: the longer patience
-// counts there on any node. What it was silent about while it may have waited for a command of the runtime does not count.
+// ShimSilentForLong reports whether a shim has been silent about a container for so long that it hangs. What it was silent
+// about while it may have waited for a command of the runtime does not count.
 func ShimSilentForLong(p *evidence.Pod, t *evidence.ShimTask) bool {
-	since := latest(t.UnansweredSince, t.ExcusedAt)
-	if UnderGVisor(p) {
-		return t.Asked.Sub(since) >= runtimePatienceStarved
-	}
-	return SilentForLong(&p.Node, since, t.Asked)
+	return SilentForLong(&p.Node, latest(t.UnansweredSince, t.ExcusedAt), t.Asked)
 }
 
 // PatienceWithUnknown returns how far past its deadline, and without any progress,
@@ -85,7 +80,8 @@ func patienceAfter(p *evidence.Pod, anew time.Duration) time.Duration {
 		patience = max(patience, downloadGivenUp)
 	}
 	if slices.ContainsFunc(p.Containers, func(c evidence.Container) bool { return !c.Task.UnansweredSince.IsZero() }) {
-		// Whether the shim hangs is known when it is asked for the first time after that.
+		// Whether the shim hangs is known when it is asked for the first time after that. One of gVisor's may wait for the
+		// sentry, and that for what is slow.
 		silent := runtimePatience
 		if UnderGVisor(p) || Starved(p) || p.Node.Pressure == nil {
 			silent = runtimePatienceStarved

@@ -8,7 +8,7 @@ import (
 
 // RunscV1 is the runtime of gVisor: a program of the node, the sentry, is the kernel of all
 // containers of a pod. Other programs of it, its gofers, open files for it.
-const RunscV1 = evidence.RunscV1
+const RunscV1 = "io.containerd.runsc.v1"
 
 // UnderGVisor reports whether the pod's containers run under gVisor.
 func UnderGVisor(p *evidence.Pod) bool {
@@ -56,18 +56,6 @@ func Sentry(p *evidence.Pod) []*evidence.Task {
 	return out
 }
 
-// Gofers returns the programs that open files for the pod's sentry, by their first threads: they are started by its shims as the
-// sentry is, and have nothing run in processes of their own.
-func Gofers(p *evidence.Pod, sentry *evidence.Task) []*evidence.Task {
-	var out []*evidence.Task
-	for i := range p.Tasks {
-		if t := &p.Tasks[i]; t.Leader() && t.PID != sentry.PID && childOfShim(p, t) && !hasChildren(p, t) {
-			out = append(out, t)
-		}
-	}
-	return out
-}
-
 // maxStubs is how far the processes in which a sentry has programs run are below it.
 const maxStubs = 4
 
@@ -93,13 +81,14 @@ func OfGVisor(p *evidence.Pod, t *evidence.Task) bool {
 
 // HeldUnderGVisor reports whether a task of gVisor's does not return from the kernel, so that what
 // it works for cannot end: SIGKILL to a container is delivered inside of the sentry, and the task
-// itself gets none. One that is frozen does not hang (__refrigerator, kernel/freezer.c). The program waits for the host's system call to return, whatever signal it has
-// (pkg/sentry/fsimpl/gofer/handle.go, writeFromBlocksAt). A wait for a FUSE daemon shows S for as long as
-// no signal has come to the task (request_wait_answer, fs/fuse/dev.c). SIGKILL has had its time. One that waits for a
-// program that scans files is not meant (RuntimeAwaitsScanner): no file system holds it.
+// itself gets none. One that is frozen does not hang (__refrigerator, kernel/freezer.c). The program waits for the host's
+// system call to return, whatever signal it has (pkg/sentry/fsimpl/gofer/handle.go, writeFromBlocksAt). A wait for a FUSE
+// daemon is not seen: it shows S for as long as no signal has come to the task (request_wait_answer, fs/fuse/dev.c).
+// SIGKILL has had its time. One that waits for a program that scans files is not meant (RuntimeAwaitsScanner): no file
+// system holds it.
 func HeldUnderGVisor(p *evidence.Pod, t *evidence.Task) bool {
-	return KilledByNow(p) && !t.Killed() && OfGVisor(p, t) && !t.AwaitsScanner() && FrozenGroup(p, t) == nil && !Through(t, "__refrigerator") &&
-		(sleepsUninterruptibly(p, t) || t.State == evidence.Sleeping && Through(t, "request_wait_answer") && sleepsStill(p, t))
+	return KilledByNow(p) && !t.Killed() && OfGVisor(p, t) && !t.AwaitsScanner() && FrozenGroup(p, t) == nil &&
+		!Through(t, "__refrigerator") && sleepsUninterruptibly(p, t)
 }
 
 func childOfShim(p *evidence.Pod, t *evidence.Task) bool {

@@ -25,7 +25,8 @@ var UninterruptibleSleep = &diagnose.Rule{
 			"context switches. " +
 			"State D alone proves nothing: many such waits end at SIGKILL, and I/O that progresses switches context. " +
 			partlyLookedAt +
-			"Of gVisor's threads the same is asked but for the SIGKILL, ten seconds after the deadline or later; the state of one that waits for a FUSE daemon (request_wait_answer) may be S, since no signal has come to it. " +
+			"Of gVisor's threads the same is asked but for the SIGKILL, ten seconds after the deadline or later. " +
+			"One of them that waits for a FUSE daemon is not seen: it sleeps in state S as long as no signal has come to it. " +
 			"The file system is found from the blocked system call: its file descriptor's mount ID in fdinfo, in the task's mountinfo. " +
 			"One that only a path or the kernel stack suggests is named when it shows a reason of its own: requests without an answer (of NFS and SMB only where the connection is not well either), a device that completes nothing, another task that waits for it.",
 		Remedy:   "Repair what the thread waits for; it ends by itself then.",

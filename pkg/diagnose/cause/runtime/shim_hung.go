@@ -41,10 +41,15 @@ var ShimHung = &diagnose.Rule{
 			"containerd does not end a hung shim by itself.",
 		Evidence: "A shim in state T, in two readings, has been stopped by a signal and can answer nobody: that is proof by itself. Where the pod seems to have several, as under gVisor, a container of it must be without an answer besides. " +
 			"Of any other shim, three requests for a task's state, spread over minutes, were each not answered within two seconds, while containerd answers others and the shim's process exists. " +
-			"On a node short of processors, memory or I/O (/proc/pressure) they must span five minutes, and so they must under gVisor, of which a shim waits for the process that is the containers' kernel, and none of whose threads may be in state D, wait for a FUSE daemon, or not looked at, then. Fewer prove nothing: a shim holds its lock while runc kills or deletes a container, which takes seconds on a busy node. " +
+			"On a node short of processors, memory or I/O (/proc/pressure) they must span five minutes. " +
+			"Fewer prove nothing: a shim holds its lock while runc kills or deletes a container, which takes seconds on a busy node. " +
 			"So a request does not count beside which such a command was seen at work, however long it takes, or could not be looked for, nor do those before it; of those after it two are enough when the last one comes five minutes after it. " +
-			"Where a program that scans files is slow, a command takes minutes: while most looks show a command that waits for such a program it is not said before these have shown for five minutes whether FileScannerNotAnswering is the cause.",
-		Remedy: "On the node: look for a child of the shim that hangs (/proc/{pid}/task/*/children): a stuck runc (for gVisor runsc) is the real cause, and the shim continues when that returns. " +
+			"Where a program that scans files is slow, a command takes minutes: " +
+			"while most looks show a command that waits for such a program it is not said before these have shown for five minutes " +
+			"whether FileScannerNotAnswering is the cause. " +
+			"Under gVisor no silence counts: a shim waits there for the process that is the containers' kernel, and what that waits for is not seen.",
+		Remedy: "On the node: look for a child of the shim that hangs (/proc/{pid}/task/*/children): a stuck runc is the real cause, " +
+			"and the shim continues when that returns. " +
 			"Else save a goroutine dump, which goes to containerd's log: {save}; then drain the node (kubectl drain --skip-wait-for-delete-timeout=60 does not wait for this pod) and reboot it.",
 		Danger: "Killing a shim loses the exit codes and the standard output of all containers of the pod, and does not end their processes by itself. Do not remove its directory below /run/containerd. " +
 			"A restart of containerd kills the pod's containers: one that starts gives each shim five seconds (containerd 2.4). " +
@@ -57,7 +62,7 @@ var ShimHung = &diagnose.Rule{
 	},
 	Undecided: func(p *evidence.Pod) bool {
 		return !p.Gone && p.Overdue() >= fact.UnknownAfter && slices.ContainsFunc(p.Containers, func(c evidence.Container) bool {
-			return !c.Task.UnansweredSince.IsZero() && (!hangs(p, &c.Task) || mayWait(p))
+			return !c.Task.UnansweredSince.IsZero() && (!hangs(p, &c.Task) || fact.MayBeScanned(p))
 		})
 	},
 	Check: func(p *evidence.Pod) []diagnose.Finding {
@@ -76,7 +81,7 @@ var ShimHung = &diagnose.Rule{
 			} else {
 				silent = append(silent, c.Name)
 			}
-			proven = proven || hangs(p, &t) && !mayWait(p)
+			proven = proven || hangs(p, &t) && !fact.MayBeScanned(p)
 		}
 		shims := fact.Shims(p)
 		i := slices.IndexFunc(shims, func(s *evidence.Task) bool {
@@ -91,9 +96,7 @@ var ShimHung = &diagnose.Rule{
 		switch {
 		case stopped:
 			f.Objects.Process = diagnose.ProcessOf(p, shims[i])
-		// Of several it is not known which one is silent. gVisor's are found by what they have in the
-		// pod: that of a container that has ended has nothing there.
-		case len(shims) == 1 && !fact.UnderGVisor(p):
+		case len(shims) == 1: // of several it is not known which one is silent
 			f.Objects.Process = diagnose.ProcessOf(p, shims[0])
 		}
 		if sandbox {
@@ -107,8 +110,12 @@ var ShimHung = &diagnose.Rule{
 }
 
 // hangs reports whether a shim that does not answer about a container is seen to hang by that alone, and may not merely wait for
-// a command of the runtime.
+// a command of the runtime, nor, as one of gVisor's does in most of what it is asked, for the sentry: that may wait for a disk,
+// a daemon or a gofer, and not all of it is seen.
 func hangs(p *evidence.Pod, t *evidence.ShimTask) bool {
+	if fact.UnderGVisor(p) {
+		return false
+	}
 	asked := t.Attempts - t.Excused
 	apart := !t.ExcusedAt.IsZero() && t.Asked.Sub(t.ExcusedAt) >= twoRequests
 	return (asked >= 3 || asked == 2 && apart) && fact.ShimSilentForLong(p, t)
@@ -117,39 +124,3 @@ func hangs(p *evidence.Pod, t *evidence.ShimTask) bool {
 // twoRequests is how long after a command of the runtime was seen at work two requests are enough: they come minutes apart
 // then, and what is begun again is seen beside one of them.
 const twoRequests = 5 * time.Minute
-
-// mayWait reports whether a shim may only be silent because it waits for somebody who is seen not to be done: gVisor, or a
-// command of the runtime that a program that scans files may hold up.
-func mayWait(p *evidence.Pod) bool {
-	return mayWaitForSentry(p) || mayWaitForGofer(p) || fact.MayBeScanned(p)
-}
-
-// mayWaitForGofer reports whether a program that opens files for gVisor is stopped while the kubelet may not have had the time to
-// have the pod killed: whether it is waited for SandboxRuntimeStuck says after that.
-func mayWaitForGofer(p *evidence.Pod) bool {
-	sentry := fact.Sentry(p)
-	return len(sentry) > 0 && !p.Mirror && !fact.KilledByNow(p) &&
-		slices.ContainsFunc(fact.Gofers(p, sentry[0]), func(g *evidence.Task) bool {
-			return g.State == evidence.Stopped && g.PPID != sentry[0].PPID && g.Unchanged(p.Time) >= fact.Stuck
-		})
-}
-
-// mayWaitForSentry reports whether a shim of gVisor's may only be silent because a thread of gVisor's waits in the kernel,
-// in state S for a FUSE daemon (fact.HeldUnderGVisor), or whether that is not known. Those that the sentry traces, to have a
-// program run, are any number, and too many to look at in a large pod.
-func mayWaitForSentry(p *evidence.Pod) bool {
-	if !fact.UnderGVisor(p) {
-		return false
-	}
-	traced := 0
-	for i := range p.Tasks {
-		t := &p.Tasks[i]
-		if (t.State == evidence.Uninterruptible || fact.Through(t, "request_wait_answer")) && fact.OfGVisor(p, t) {
-			return true
-		}
-		if t.Probe == nil && t.State != evidence.Zombie && (t.State == evidence.Traced || t.TracerPID != 0) {
-			traced++
-		}
-	}
-	return fact.Missing(p, evidence.Processes, evidence.Suspects, evidence.Cgroups) || p.Unprobed > traced
-}
