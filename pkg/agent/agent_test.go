@@ -1187,7 +1187,9 @@ func TestAskAboutScanners(t *testing.T) {
 		if c == nil {
 			t.Fatal("no case")
 		}
-		c.Last = &evidence.Pod{ScannerWaits: evidence.ScannerWaits{Since: now.Add(-tc.since), Last: now.Add(-tc.last), Waits: 3, Looks: 3}}
+		c.Last = &evidence.Pod{ScannerWaits: evidence.ScannerWaits{
+			Since: now.Add(-time.Hour), Last: now.Add(-tc.last), UnansweredSince: now.Add(-tc.since), Waits: 3,
+		}}
 		if got := b.choose(pods, now, true).scanned; got != tc.want {
 			t.Errorf("%s: %t", name, got)
 		}

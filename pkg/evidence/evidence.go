@@ -196,7 +196,7 @@ type Pod struct {
 	// once. Kills are those that it was seen to be killing until that was ended.
 	Deletes []Interrupted `json:"deletes,omitempty"`
 	Kills   []Interrupted `json:"kills,omitempty"`
-	// ScannerWaits is how often commands of the runtime and CNI plugins were seen to wait for a program
+	// ScannerWaits is since when commands of the runtime and CNI plugins were seen to wait for a program
 	// that scans files, while the pod's containers stayed as they are.
 	ScannerWaits ScannerWaits `json:"scannerWaits,omitzero"`
 	// Requests are the kubelet's connections to the ports of hooks over which nothing has come

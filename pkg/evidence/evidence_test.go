@@ -613,23 +613,30 @@ func TestSinceOfRuntimeCommands(t *testing.T) {
 	}
 }
 
-// Looks at commands that end a pod count from the first one on that waits for a program that scans files.
+// Looks at commands that end a pod count from the first one on that waits for a program that scans files, and again from the
+// first one after a sign of an answer.
 func TestSinceOfScannerWaits(t *testing.T) {
 	begin := time.Date(2026, 11, 25, 12, 0, 0, 0, time.UTC)
 	const waits, works, probes, left, vain, plugin, none, unread = "waits", "works", "probes", "left", "vain", "plugin", "none", "unread"
+	minute := func(n int) time.Time { return begin.Add(time.Duration(n) * time.Minute) }
+	waited := func(since, last, unanswered, waits int) ScannerWaits {
+		return ScannerWaits{Since: minute(since), Last: minute(last), UnansweredSince: minute(unanswered), Waits: waits}
+	}
 	for name, tc := range map[string]struct {
 		looks []string       // a minute apart
 		state ContainerState // of the container in the last one
 		want  ScannerWaits
 	}{
 		"none":                            {looks: []string{works, none, works}},
-		"two of three":                    {looks: []string{works, waits, works, none, waits}, want: ScannerWaits{Since: begin.Add(time.Minute), Last: begin.Add(4 * time.Minute), Waits: 2, Looks: 3}},
-		"a plugin":                        {looks: []string{plugin}, want: ScannerWaits{Since: begin, Last: begin, Waits: 1, Looks: 1}},
+		"two of three":                    {looks: []string{works, waits, works, none, waits}, want: waited(1, 4, 4, 1)},
+		"all of them":                     {looks: []string{waits, none, waits, waits}, want: waited(0, 3, 0, 3)},
+		"it works at last":                {looks: []string{waits, works}, want: ScannerWaits{Since: begin, Last: begin}},
+		"a plugin":                        {looks: []string{plugin}, want: waited(0, 0, 0, 1)},
 		"a probe, and what is left":       {looks: []string{probes, left}},
 		"it kills what has been killed":   {looks: []string{vain}},
-		"a container has ended":           {looks: []string{waits, waits}, state: StateExited, want: ScannerWaits{Since: begin.Add(time.Minute), Last: begin.Add(time.Minute), Waits: 1, Looks: 1}},
+		"a container has ended":           {looks: []string{waits, waits}, state: StateExited, want: waited(1, 1, 1, 1)},
 		"a container has ended, and none": {looks: []string{waits, none}, state: StateExited},
-		"one may have got done unseen":    {looks: []string{waits, unread, waits}, want: ScannerWaits{Since: begin, Last: begin.Add(2 * time.Minute), Waits: 2, Looks: 2, Done: begin.Add(time.Minute)}},
+		"one may have got done unseen":    {looks: []string{waits, unread, waits}, want: waited(0, 2, 2, 1)},
 		"the next try is long ago":        {looks: []string{waits, none, none, none, none, none, none}},
 	} {
 		var before *Pod
@@ -676,21 +683,20 @@ func TestSinceOfScannerAnswers(t *testing.T) {
 		plugin      int // the PID of another plugin that waits
 	}
 	for name, tc := range map[string]struct {
-		command        string
-		looks          []look
-		answered, done int // seconds, -1 for never
+		command string
+		looks   []look
+		want    int // since when none is answered, in seconds, -1 for a sign of an answer since the last wait
 	}{
-		"it has run":                           {"kill", []look{{10, 5, 1, 0}, {30, 5, 2, 0}}, 30, -1},
-		"it has not":                           {"kill", []look{{10, 5, 1, 0}, {30, 5, 1, 0}}, -1, -1},
-		"not for a minute since":               {"kill", []look{{10, 5, 1, 0}, {30, 5, 2, 0}, {60, 5, 2, 0}, {90, 5, 2, 0}}, -1, -1},
-		"for less than a minute since":         {"kill", []look{{10, 5, 1, 0}, {30, 5, 2, 0}, {60, 5, 2, 0}, {89, 5, 2, 0}}, 30, -1},
-		"another one has run more":             {"delete", []look{{10, 5, 1, 0}, {30, 25, 2, 0}}, -1, -1},
-		"it is gone soon":                      {"kill", []look{{10, 5, 1, 0}, {30, 0, 0, 0}}, -1, 30},
-		"another one has come":                 {"kill", []look{{10, 5, 1, 0}, {30, 28, 0, 0}}, -1, 30},
-		"it may have been killed":              {"kill", []look{{10, 5, 1, 0}, {65, 0, 0, 0}}, -1, -1},
-		"a container may have been deleted":    {"delete", []look{{10, 9, 1, 0}, {13, 0, 0, 0}}, -1, 13},
-		"that may have been killed":            {"delete", []look{{10, 9, 1, 0}, {14, 0, 0, 0}}, -1, -1},
-		"a plugin is gone that another called": {"kill", []look{{10, 5, 1, 9}, {30, 5, 1, 0}}, -1, -1},
+		"it has run":                           {"kill", []look{{10, 5, 1, 0}, {30, 5, 2, 0}}, 30},
+		"it has not":                           {"kill", []look{{10, 5, 1, 0}, {30, 5, 1, 0}}, 10},
+		"not for a while since":                {"kill", []look{{10, 5, 1, 0}, {30, 5, 2, 0}, {60, 5, 2, 0}}, 30},
+		"another one has run more":             {"delete", []look{{10, 5, 1, 0}, {30, 25, 2, 0}}, 10},
+		"it is gone soon":                      {"kill", []look{{10, 5, 1, 0}, {30, 0, 0, 0}}, -1},
+		"another one has come":                 {"kill", []look{{10, 5, 1, 0}, {30, 28, 0, 0}}, 30},
+		"it may have been killed":              {"kill", []look{{10, 5, 1, 0}, {65, 0, 0, 0}}, 10},
+		"a container may have been deleted":    {"delete", []look{{10, 9, 1, 0}, {13, 0, 0, 0}}, -1},
+		"that may have been killed":            {"delete", []look{{10, 9, 1, 0}, {14, 0, 0, 0}}, 10},
+		"a plugin is gone that another called": {"kill", []look{{10, 5, 1, 9}, {30, 5, 1, 0}}, 30},
 	} {
 		var before *Pod
 		for _, look := range tc.looks {
@@ -720,7 +726,7 @@ func TestSinceOfScannerAnswers(t *testing.T) {
 			}
 			return int(t.Sub(begin).Seconds())
 		}
-		if w := before.ScannerWaits; moment(w.Answered) != tc.answered || moment(w.Done) != tc.done {
+		if w := before.ScannerWaits; moment(w.UnansweredSince) != tc.want {
 			t.Errorf("%s: %+v", name, w)
 		}
 	}

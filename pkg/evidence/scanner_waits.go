@@ -5,81 +5,70 @@ import (
 	"time"
 )
 
-// A ScannerWaits counts readings that show a command of the runtime, or a CNI plugin, by which the pod is to be stopped. What is
-// executed in a container does not count.
+// A ScannerWaits tells since when commands of the runtime, or CNI plugins, by which the pod is to be stopped, wait for a program that
+// scans files, the one after the other. What is executed in a container does not count.
 type ScannerWaits struct {
-	// Since and Last are the first and the last reading that show one wait until a program that scans files has
-	// answered.
+	// Since and Last are the first and the last reading that show one wait.
 	Since time.Time `json:"since"`
 	Last  time.Time `json:"last"`
-	// Waits are the readings from Since on that do, and Looks those that show a command at all.
-	Waits int `json:"waits"`
-	Looks int `json:"looks"`
-	// Answered is when a reading showed last that one which waits had run since the reading before: somebody was
-	// answered. It is zero when there was none, and when one has waited for silentScanner since without running.
-	Answered time.Time `json:"answered,omitzero"`
-	// Done is when a reading showed last that one which had waited was gone before its time was over, or may have been while
-	// the pod's files could not be read.
-	Done time.Time `json:"done,omitzero"`
+	// UnansweredSince is the first of these readings after the last sign of an answer, and Waits how many there are from
+	// then on. It is zero when there has been such a sign since Last.
+	UnansweredSince time.Time `json:"unansweredSince,omitzero"`
+	Waits           int       `json:"waits,omitempty"`
 }
-
-// silentScanner is for how long a program that scans files has answered nobody when it does not answer: what was
-// answered before tells nothing of it.
-const silentScanner = time.Minute
 
 // soonDone is the age before which a command that is gone, or a plugin, has got done, and was not killed: the kubelet gives
 // it two minutes (runtimeRequestTimeout), and what comes before it takes a part of that.
 const soonDone = time.Minute
 
-// scannersSought is after how long it is looked who may be waited for, though it answers others meanwhile.
+// scannersSought is after how long without a sign of an answer it is looked who may be waited for.
 const scannersSought = time.Minute
 
-// Lasts reports whether commands have waited for a minute or more, and may wait again.
+// Lasts reports whether commands have waited for a minute or more without an answer, and may wait again.
 func (w *ScannerWaits) Lasts(now time.Time) bool {
-	return w.Last.Sub(w.Since) >= scannersSought && now.Sub(w.Last) < NextRecord
+	return !w.UnansweredSince.IsZero() && w.Last.Sub(w.UnansweredSince) >= scannersSought && now.Sub(w.Last) < NextRecord
 }
 
-// sinceScannerWaits counts on, as long as the containers are the same and what was killed may be tried
-// again.
+// sinceScannerWaits goes on, as long as the containers are the same and what was killed may be tried
+// again. A sign of an answer is a command that does not wait, or not as before, or that has got done, as it may have while the
+// pod's files could not be read.
 func (p *Pod) sinceScannerWaits(e *Pod, read time.Time) {
 	w := e.ScannerWaits
 	if !p.sameContainers(e) || read.Sub(w.Last) > NextRecord {
 		w = ScannerWaits{}
 	}
 	now, before := p.enders(), e.enders()
-	looks, waits, answered, silent := false, false, false, false
-	for i := range now {
-		c := &now[i]
-		j := slices.IndexFunc(before, func(o RuntimeCommand) bool { return c.same(&o) })
-		for k := range c.Tasks {
-			t := &c.Tasks[k]
-			looks = true
-			if !t.AwaitsScanner() {
-				continue
-			}
-			waits = true
-			silent = silent || read.Sub(t.UnchangedSince) >= silentScanner
-			answered = answered || j >= 0 && slices.ContainsFunc(before[j].Tasks, func(o Task) bool {
-				return o.TID == t.TID && o.AwaitsScanner() && o.Switches != t.Switches
-			})
-		}
+	waits := slices.ContainsFunc(now, awaitsScanner)
+	if !p.Unreturned.IsZero() || slices.ContainsFunc(now, func(c RuntimeCommand) bool { return !awaitsScanner(c) }) ||
+		slices.ContainsFunc(before, func(c RuntimeCommand) bool { return p.answered(&c, now, read) }) {
+		w.UnansweredSince, w.Waits = time.Time{}, 0
 	}
 	if waits {
-		w.Since, w.Last = firstOf(w.Since, read), read
+		w.Since, w.UnansweredSince, w.Last = firstOf(w.Since, read), firstOf(w.UnansweredSince, read), read
 		w.Waits++
 	}
-	if looks && w.Waits > 0 {
-		w.Looks++
-	}
-	if silent {
-		w.Answered = time.Time{}
-	} else if answered {
-		w.Answered = read
-	}
-	if w.Waits > 0 && (!p.Unreturned.IsZero() || slices.ContainsFunc(before, func(c RuntimeCommand) bool { return p.gotDone(&c, now, read) })) {
-		w.Done = read
-	}
 	p.ScannerWaits = w
+}
+
+func awaitsScanner(c RuntimeCommand) bool {
+	return slices.ContainsFunc(c.Tasks, func(t Task) bool { return t.AwaitsScanner() })
+}
+
+// answered reports whether a command that was seen to wait for a program that scans files does so no more, or has run since, and
+// was not killed.
+func (p *Pod) answered(c *RuntimeCommand, now []RuntimeCommand, read time.Time) bool {
+	if !awaitsScanner(*c) {
+		return false
+	}
+	i := slices.IndexFunc(now, func(o RuntimeCommand) bool { return o.same(c) })
+	if i < 0 {
+		return p.gotDone(c, now, read)
+	}
+	return slices.ContainsFunc(c.Tasks, func(t Task) bool {
+		return t.AwaitsScanner() && !slices.ContainsFunc(now[i].Tasks, func(o Task) bool {
+			return o.TID == t.TID && o.AwaitsScanner() && o.Switches == t.Switches
+		})
+	})
 }
 
 // enders returns the commands of the runtime by which the pod is to be stopped, and each CNI plugin as if it were one.
@@ -123,7 +112,7 @@ func (p *Pod) KillsInVain(c *RuntimeCommand) bool {
 	return lives && c.Command == killCommand
 }
 
-// gotDone reports whether a command that was seen to wait for a program that scans files is gone, and was not killed.
+// gotDone reports whether a command that is gone was not killed.
 func (p *Pod) gotDone(c *RuntimeCommand, now []RuntimeCommand, read time.Time) bool {
 	for _, s := range []Source{RuntimeCommands, Plugins} {
 		if _, missing := p.Missing[s]; missing {
@@ -135,7 +124,6 @@ func (p *Pod) gotDone(c *RuntimeCommand, now []RuntimeCommand, read time.Time) b
 		limit = longDelete
 	}
 	first := &c.Tasks[0]
-	return slices.ContainsFunc(c.Tasks, func(t Task) bool { return t.AwaitsScanner() }) &&
-		first.Probe != nil && !first.Probe.Started.IsZero() && read.Sub(first.Probe.Started) < limit &&
+	return first.Probe != nil && !first.Probe.Started.IsZero() && read.Sub(first.Probe.Started) < limit &&
 		!slices.ContainsFunc(now, func(o RuntimeCommand) bool { return o.Tasks[0].PID == first.PID })
 }

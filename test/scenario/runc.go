@@ -17,7 +17,8 @@ func commands() []bed.Scenario {
 	for i := range all {
 		all[i].Prepare = installRunc
 	}
-	return append(all, runcScanned(), runcScannedSlowly(), runcScannedTooSlowly(), runcNotExecuted(), runcCreateSandboxHangs(), runcCreateSandboxAgainHangs(), runcCreateSlow(), runcCreateSandboxSlow())
+	return append(all, runcScanned(), runcScannedSlowly(), runcNotExecuted(),
+		runcCreateSandboxHangs(), runcCreateSandboxAgainHangs(), runcCreateSlow(), runcCreateSandboxSlow())
 }
 
 // The wrapper stands in the place of the node's runc, once and for all. It does as that does,
@@ -416,20 +417,6 @@ func runcScannedSlowly() bed.Scenario {
 	s.Break = inTurn(onRunc("id", ":"), bed.OnNode("read -r file </run/scenario-$NAME.file\n"+scan("1h", "scan-slowly", "$file")))
 	s.Proof, s.Cause, s.Says = "grep -q fanotify /proc/[0-9]*/wchan", "", nil
 	s.Heal = inTurn(bed.ProcessesGone, s.Heal)
-	return s
-}
-
-// runcScannedTooSlowly has the scanner take so long for each file that what the shim starts is killed before it gets done, each time:
-// it opens ten, and has two minutes.
-func runcScannedTooSlowly() bed.Scenario {
-	s := runcScanned()
-	s.Name = "runc-kill-scanned-too-slowly"
-	s.Story = "a virus scanner takes twenty seconds to let runc open a file, ten times each time that it is to signal the container"
-	s.Long = true
-	s.Break = inTurn(onRunc("id", `for i in 2 3 4 5 6 7 8 9 10; do : <"$file"; done`), bed.OnNode("read -r file </run/scenario-$NAME.file\n"+scan("1h", "scan-too-slowly", "$file")))
-	s.Proof = "grep -q fanotify /proc/[0-9]*/wchan"
-	s.Family = "TooSlow"
-	s.Says = append(s.Says, "It answers, but so slowly that for minutes no such command has got done")
 	return s
 }
 

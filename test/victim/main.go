@@ -29,7 +29,6 @@ victim drain SECONDS         ends that long after SIGTERM
 victim serve PATH            answers HTTP requests for the path, on port 8080, and no others; does not heed SIGTERM
 victim scan PATH             lets everybody who opens the file, or what is in the directory, wait for 0.3 seconds
 victim scan-slowly PATH      lets them wait for 5 seconds
-victim scan-too-slowly PATH  lets them wait for 20 seconds
 victim scan-never PATH       lets them wait without end
 victim map PATH              makes the file and maps it, and does not keep it open
 victim shims COUNTxBYTES     starts processes that call themselves shims, with command lines of that length
@@ -93,8 +92,6 @@ func run(mode, arg string) error {
 		return scan(arg, 300*time.Millisecond)
 	case "scan-slowly":
 		return scan(arg, 5*time.Second)
-	case "scan-too-slowly":
-		return scan(arg, 20*time.Second)
 	case "scan-never":
 		return scan(arg, math.MaxInt64)
 	case "drain":

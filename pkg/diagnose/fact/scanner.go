@@ -110,27 +110,22 @@ func ScannerSilentForLong(p *evidence.Pod, t *evidence.Task) bool {
 	return still >= scannerPatience
 }
 
-// scannerHolds is for how long commands that end a pod must have waited for a program that scans files, the one after the other, for it
-// to hold them: longer than the kubelet gives two of its tries to stop a container (runtimeRequestTimeout). leastWaits is how
-// many looks must have shown it.
+// scannerHolds is for how long commands that end a pod must have waited for a program that scans files, the one after the other, without
+// a sign of an answer, for it to hold them: longer than the kubelet gives two of its tries to stop a container
+// (runtimeRequestTimeout). leastWaits is how many looks must have shown it.
 const (
 	scannerHolds = 5 * time.Minute
 	leastWaits   = 5
 )
 
-// ScannerHolds reports whether the pod's end does not get on because of a program that scans files: most looks of minutes
-// show a command that waits for it, and in that time no container has ended, and none of these commands was seen to get done.
-// What a thread of gVisor's waits for shows nothing of it.
+// ScannerHolds reports whether the pod's end does not get on because of a program that scans files and answers nobody, though each
+// command that waits for it is killed before that has lasted: in minutes no look shows a sign of an answer, and no container has
+// ended. What a thread of gVisor's waits for shows nothing of it.
 func ScannerHolds(p *evidence.Pod) bool {
 	w := &p.ScannerWaits
 	t := RuntimeAwaitsScanner(p)
-	return w.Last.Sub(latest(w.Since, w.Done)) >= scannerHolds && w.Waits >= leastWaits && mostWait(w) && !ScannersHalted(p) && (t == nil || !OfGVisor(p, t))
-}
-
-// ScannerTooSlow reports whether such a program was seen to answer, lately.
-func ScannerTooSlow(p *evidence.Pod) bool {
-	w := &p.ScannerWaits
-	return ScannerHolds(p) && !w.Answered.IsZero() && w.Last.Sub(w.Answered) < scannerHolds
+	return !w.UnansweredSince.IsZero() && w.Last.Sub(w.UnansweredSince) >= scannerHolds && w.Waits >= leastWaits && !ScannersHalted(p) &&
+		(t == nil || !OfGVisor(p, t))
 }
 
 // MayBeScanned reports whether the pod's end may be held by such a program, which takes minutes to see, or may be again with
@@ -141,19 +136,15 @@ func MayBeScanned(p *evidence.Pod) bool {
 	if ScannerHolds(p) {
 		return !p.Mirror && p.Time.Sub(w.Last) < Retries
 	}
-	if !p.Mirror && !KilledByNow(p) {
-		if t := RuntimeAwaitsScanner(p); t != nil && (mostWait(w) || ScannerSilentForLong(p, t)) {
-			return true
-		}
+	if !p.Mirror && !KilledByNow(p) && RuntimeAwaitsScanner(p) != nil {
+		return true
 	}
 	pause := scannerPatienceStarved
 	if len(p.Deletes) > 0 {
 		pause = Retries
 	}
-	return mostWait(w) && w.Last.Sub(w.Since) < scannerHolds && p.Time.Sub(w.Last) < pause
+	return !w.Since.IsZero() && w.Last.Sub(w.Since) < scannerHolds && p.Time.Sub(w.Last) < pause
 }
-
-func mostWait(w *evidence.ScannerWaits) bool { return w.Waits > 0 && w.Waits*4 >= w.Looks*3 }
 
 // ScannersHalted reports whether the programs of the node that scan files are known, and all of them are stopped by a signal.
 func ScannersHalted(p *evidence.Pod) bool {

@@ -16,12 +16,8 @@ const (
 	allStopped     = "AllStopped"
 	hangsItself    = "Hangs"
 	frozenItself   = "Frozen"
-	tooSlow        = "TooSlow"
 	maxNamedOthers = 3
 )
-
-// commandWaits are the words about a command of the runtime, or a plugin, that waits.
-const commandWaits = "{child} (PID {childpid}), by which the pod is to be stopped,"
 
 // FileScannerNotAnswering is a program that the kernel asks before it lets others open, read or execute files, such
 // as a virus scanner, and that does not answer.
@@ -30,19 +26,15 @@ var FileScannerNotAnswering = &diagnose.Rule{
 	Phases: []diagnose.Phase{diagnose.StopSignal, diagnose.Runtime, diagnose.Sandbox, diagnose.Volumes, diagnose.Cleanup},
 	Partly: []evidence.Source{evidence.Kubelet, evidence.RuntimeCommands, evidence.Plugins},
 	Doc: diagnose.Doc{
-		Layer:   "kernel",
-		Title:   "a program that scans files does not answer",
-		Message: "{who} waits in the kernel (in {function}) until a program that scans files, such as a virus scanner, answers whether a file may be opened (fanotify). {answers}{scanner}",
+		Layer: "kernel",
+		Title: "a program that scans files does not answer",
+		Message: "{who} waits in the kernel (in {function}) until a program that scans files, such as a virus scanner, " +
+			"answers whether a file may be opened (fanotify). {scanner}",
 		Phrases: map[string][]diagnose.Choice{
 			"who": {
-				{Variant: ofRuntime, Text: commandWaits},
-				{Variant: tooSlow, Text: commandWaits},
+				{Variant: ofRuntime, Text: "{child} (PID {childpid}), by which the pod is to be stopped,"},
 				{Variant: variantGVisor, Text: "thread {thread} ({comm}) of gVisor, which works for a program of the pod,"},
 				{Text: "volume {volumes}: a thread of the kubelet ({thread})"},
-			},
-			"answers": {
-				{Variant: tooSlow, Text: "It answers, but so slowly that for minutes no such command has got done. "},
-				{Text: ""},
 			},
 			"scanner": {
 				{Variant: diagnose.Stopped, Text: "The only such program of the node, {process}, is stopped by a signal"},
@@ -72,8 +64,10 @@ var FileScannerNotAnswering = &diagnose.Rule{
 			"Before the volumes the process is one that the pod's shim has started, such as runc, also before that is executed, or a CNI plugin, or a thread of gVisor's, which the end of a program does not end, and it is inferred. A command that is to kill a container does not count when each process of that has been killed, or exits. " +
 			"The program is found by its open descriptors anon_inode:[fanotify], of which fdinfo shows a class that is asked, and marks with events that ask. " +
 			"Where all that are found are stopped by a signal, ten seconds are enough. " +
-			"A program that answers slowly is told (TooSlow, inferred) when at least three of four looks that show such a command or plugin in five minutes, five or more, show it wait, one shows that it has run on meanwhile, none was seen to get done in less than a minute (five seconds of one that deletes a container), and no container of the pod has ended: what takes more than two minutes is killed and begun again. " +
-			"The same without one that has run on is told as a program that does not answer.",
+			"Where what waits is killed before that, and begun again, as what deletes a container is after ten seconds, it is told after five minutes: " +
+			"in five looks or more such commands or plugins were seen, each of them waited, " +
+			"none had run on meanwhile or was seen to get done in less than a minute (five seconds of one that deletes a container), " +
+			"and no container of the pod has ended.",
 		Remedy: "On the node: {restart}. When it has ended, the kernel lets everything go on that waits for it (fanotify_release), and the pod terminates. " +
 			"If no program can be started any more, a shell that is open can kill it: kill is a part of the shell.",
 		Danger: "Until it runs again, files are opened and executed that nobody has scanned. A restart of the kubelet or of containerd is of no use: what they open next waits as well. " +
@@ -83,16 +77,6 @@ var FileScannerNotAnswering = &diagnose.Rule{
 			Meaning: "The program is stopped: somebody or something sent it SIGSTOP.",
 			Remedy: "On the node: {continue}; everything that waits for its answers goes on immediately, and the pod terminates. " +
 				"If no program can be started any more, a shell that is open can send the signal: kill is a part of the shell. Then find who stopped it.",
-		}, {
-			Name: tooSlow,
-			Meaning: "The program answers, and takes long for each file. A command of the runtime opens dozens of them, and is killed after two minutes by default, or after ten seconds when it deletes a container. " +
-				"Then it is begun again, and waits again.",
-			Remedy: "On the node: look why the program is slow: what it uses of a processor (top -b -n 1), a limit (cpu.max of its control group), a server that it asks for each file. " +
-				"Have it leave out what the runtime itself opens (/run/containerd/runc, /opt/cni/bin and the program runc), as its vendor describes for container nodes. " +
-				"If that does not help, {restart}.",
-			Danger: "What it leaves out nobody scans: do not have it leave out the containers' own files (/var/lib/containerd). Until it runs again after a restart, files are opened and executed that nobody has scanned. " +
-				"A restart of the kubelet or of containerd is of no use: what they open next waits as well. " +
-				"A force delete leaves what the pod still has on the node, unseen.",
 		}},
 	},
 	Undecided: mayAnswer,
@@ -109,9 +93,6 @@ var FileScannerNotAnswering = &diagnose.Rule{
 		}
 		if t := fact.RuntimeAwaitsScanner(p); t != nil && !p.ContainersEnded() && fact.KilledByNow(p) {
 			f := diagnose.Finding{Confidence: diagnose.Inferred, Variants: []string{ofRuntime}}
-			if !fact.ScannerSilentForLong(p, t) && fact.ScannerTooSlow(p) {
-				f.Family = tooSlow
-			}
 			if fact.OfGVisor(p, t) {
 				f.Variants = []string{variantGVisor}
 			}
@@ -122,8 +103,7 @@ var FileScannerNotAnswering = &diagnose.Rule{
 	},
 }
 
-// mayAnswer reports whether a program that scans files is waited for that may only be slow, and not too slow; or is not waited for
-// at this moment.
+// mayAnswer reports whether a program that scans files is waited for that may only be slow; or is not waited for at this moment.
 func mayAnswer(p *evidence.Pod) bool {
 	if p.ContainersEnded() {
 		t, _ := fact.KubeletAwaitsScanner(p)
@@ -159,7 +139,6 @@ func byScanner(p *evidence.Pod, f diagnose.Finding) diagnose.Finding {
 		}
 	case fact.ScannersHalted(p):
 		f.Family = diagnose.Stopped
-	case f.Family == tooSlow: // it answers, whatever it waits for at this moment
 	case fact.Through(&all[0], "do_freezer_trap", "__refrigerator"):
 		f.Variants = append(f.Variants, frozenItself)
 	case slices.ContainsFunc(p.Node.Blocked, func(t evidence.Task) bool { return t.PID == all[0].PID && t.Unchanged(p.Time) >= fact.SlowDevice }):

@@ -26,7 +26,10 @@ var CNIDelHanging = &diagnose.Rule{
 			"After two minutes the kubelet gives up and tries again, so that the plugin is started anew.",
 		Evidence: "A child of containerd has CNI_COMMAND=DEL and CNI_CONTAINERID of this pod's sandbox in its environment, and was started more than a minute ago, " +
 			"or on a node short of processors, memory or I/O (/proc/pressure) 100 seconds; or ten seconds, and then it is inferred, when the kubelet has said before, in an Event, that stopping the sandbox has timed out. " +
-			"No process of the pod's containers lives. While most looks show a plugin that waits for a program that scans files it is five minutes, and then FileScannerNotAnswering is told. What the plugin waits for is what the last of its descendants sleeps in, as far as each has one child.",
+			"No process of the pod's containers lives. " +
+			"Where a plugin was seen to wait for a program that scans files it is five minutes, " +
+			"in which FileScannerNotAnswering may turn out to be the cause. " +
+			"What the plugin waits for is what the last of its descendants sleeps in, as far as each has one child.",
 		Remedy: "On the node: look at what the plugin waits for (ps -eo pid,ppid,stat,wchan:30,comm --forest shows its children). Usually the pod of the plugin's daemon on this node hangs: restart that pod. " +
 			"If it waits for a lock (flock), lslocks names who holds it. The plugin, or the kubelet's next try, then succeeds.",
 		Danger: "Killing the plugin only brings the next try. " +

@@ -93,7 +93,9 @@ var RuntimeCommandHanging = &diagnose.Rule{
 			"When the command that is to send the stop signal fails, the kubelet has the sandbox stopped as soon as it has tried the other containers, and containerd kills all of them with SIGKILL for that. It does not send the stop signal again.",
 		Evidence: "A child of the pod's shim has the arguments that the shim starts a runtime with, and was started more than a minute ago. " +
 			"Inside the grace period it is looked for when the shim does not answer. " +
-			"Of one that does not start a container and waits for a program that scans files it is 100 seconds, or five minutes when most looks show such a wait: that may answer, and when it is seen not to, or too slowly, FileScannerNotAnswering says so. " +
+			"Of one that does not start a container and waits for a program that scans files it is 100 seconds, " +
+			"and it is not said before commands have waited for five minutes: " +
+			"that program may answer, and when it is seen not to, FileScannerNotAnswering says so. " +
 			"On a node short of processors, memory or I/O (/proc/pressure) it is five minutes, or 100 seconds of a command that sleeps and has not moved for ten. " +
 			"Ten seconds of such a sleep are enough, and then it is inferred, when the kubelet has said before, in an Event, that stopping the sandbox has timed out: it has the command killed then and begins anew, so that this one was started since; or when one that was to kill the same container was seen to hang and to sleep so up to two minutes before, and the time of a preStop hook. Two readings show the same. " +
 			"The child is in the shim's process group and in no pod's control group, where nothing that comes out of a container can be. Only shims for runc (io.containerd.runc.v2) are looked at. " +
