@@ -8,6 +8,7 @@ import (
 	"io"
 	"log/slog"
 	"math"
+	"path"
 	"slices"
 	"strings"
 	"sync"
@@ -958,6 +959,33 @@ func TestHooksOfTheKubelet(t *testing.T) {
 		}
 		if text := obj.(*corev1.Pod).String(); strings.Contains(text, "/secret") || strings.Contains(text, "Authorization") {
 			t.Errorf("%s: the cache would hold a path or a header", name)
+		}
+	}
+}
+
+// A hook that only sleeps is told apart from one that may ask somebody to end, in the cache too, and nothing else is kept of what it executes.
+func TestHookOnlySleeps(t *testing.T) {
+	for command, want := range map[string]bool{
+		"sleep|15": true, "/bin/sleep|15s": true, "sleep|1|2": false, "sleep": false,
+		"sh|-c|sleep 15": true, "/bin/sh|-c| exec /bin/sleep 15 ; true": true, `bash|-c|sleep "${DRAIN:-15}"; exit 0`: true,
+		"sh|-c|sleep $(kill 1)": false, "sh|-c|sleep 5 && nginx -s quit": false, "sh|-c|sleep 5; kill 1": false, "sh|-c|sleep 5 & kill 1": false,
+		"sh|-c|sleep 5\nkill 1": false, "nginx|-s|quit": false, "sh|/sleep.sh": false, "sh|-c|sleep `kill 1`": false,
+	} {
+		words := strings.Split(strings.ReplaceAll(command, `\n`, "\n"), "|")
+		p := terminating("a", time.Unix(1000, 0), 30)
+		hook := &corev1.LifecycleHandler{Exec: &corev1.ExecAction{Command: words}}
+		p.Spec.Containers = []corev1.Container{{Name: "app", Lifecycle: &corev1.Lifecycle{PreStop: hook}}}
+		obj, err := Trim(p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, seen := range []*corev1.Pod{p, obj.(*corev1.Pod)} {
+			if c := Seed(seen).Containers[0]; c.PreStopOnlySleeps != want || c.PreStopProgram != path.Base(words[0]) {
+				t.Errorf("%s: %t, %s", command, c.PreStopOnlySleeps, c.PreStopProgram)
+			}
+		}
+		if text := obj.(*corev1.Pod).String(); strings.Contains(text, "15") || strings.Contains(text, "kill") {
+			t.Errorf("%s: the cache would hold what is executed", command)
 		}
 	}
 }

@@ -147,7 +147,7 @@ func keepMount(p *corev1.Pod, volume string, at evidence.SpecMount) {
 	}
 }
 
-// trimHook keeps that there is a hook, the program that it executes, for how long it sleeps, and
+// trimHook keeps that there is a hook, the program that it executes, whether that only sleeps, for how long the kubelet sleeps, and
 // the port that it asks.
 func trimHook(h *corev1.LifecycleHandler, port int) *corev1.LifecycleHandler {
 	if h == nil {
@@ -156,6 +156,9 @@ func trimHook(h *corev1.LifecycleHandler, port int) *corev1.LifecycleHandler {
 	out := &corev1.LifecycleHandler{}
 	if name := hookProgram(h); name != "" {
 		out.Exec = &corev1.ExecAction{Command: []string{name}}
+		if hookOnlySleeps(h) {
+			out.Exec.Command = []string{name, "-c", "sleep 1"}
+		}
 	}
 	if n := hookSleep(h); n != 0 {
 		out.Sleep = &corev1.SleepAction{Seconds: n}
@@ -213,11 +216,18 @@ func runs(statuses []corev1.ContainerStatus, name string) bool {
 	return slices.ContainsFunc(statuses, func(s corev1.ContainerStatus) bool { return s.Name == name && s.State.Running != nil })
 }
 
-// backedOff reports whether the kubelet waits before it tries again, by the ending of
-// its reasons for that (pkg/kubelet/container, pkg/kubelet/images).
-func backedOff(w *corev1.ContainerStateWaiting) bool {
-	return w != nil && strings.HasSuffix(w.Reason, "BackOff")
+// triedLater are the kubelet's reasons for a container that does not run of which it does nothing before it tries again,
+// after ten seconds or more (pkg/kubelet/container/sync_result.go, pkg/kubelet/images/types.go,
+// pkg/kubelet/kuberuntime/kuberuntime_container.go). A pull that has failed, ErrImagePull and what is like it, is not
+// among them: that is written when the next try begins, which pulls again.
+var triedLater = map[string]bool{
+	"CrashLoopBackOff": true, "ImagePullBackOff": true,
+	"ErrImageNeverPull": true, "InvalidImageName": true, "ImageInspectError": true,
+	"CreateContainerConfigError": true, "PreCreateHookError": true, "CreateContainerError": true, "PreStartHookError": true, "RunContainerError": true,
 }
+
+// backedOff reports whether the kubelet waits before it tries again.
+func backedOff(w *corev1.ContainerStateWaiting) bool { return w != nil && triedLater[w.Reason] }
 
 // isBackedOff reports whether the kubelet says so of a container.
 func isBackedOff(statuses []corev1.ContainerStatus, name string) bool {
@@ -316,13 +326,13 @@ func claims(p *corev1.Pod) int {
 }
 
 // mayPull reports whether the kubelet may be pulling an image for a container of the pod: one waits,
-// and not for the kubelet to try again later.
+// and not for the end of a back-off. Each try to create a container may begin with a pull.
 func mayPull(p *corev1.Pod) bool {
 	if p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed {
 		return false
 	}
 	return slices.ContainsFunc(slices.Concat(p.Status.InitContainerStatuses, p.Status.ContainerStatuses), func(s corev1.ContainerStatus) bool {
-		return s.State.Waiting != nil && !backedOff(s.State.Waiting)
+		return s.State.Waiting != nil && !strings.HasSuffix(s.State.Waiting.Reason, "BackOff")
 	})
 }
 
@@ -487,6 +497,7 @@ func Seed(p *corev1.Pod) *evidence.Pod {
 		Name:           p.Name,
 		UID:            string(p.UID),
 		HostPID:        p.Spec.HostPID,
+		HostNetwork:    p.Spec.HostNetwork,
 		ResourceClaims: claims(p),
 		Phase:          string(p.Status.Phase),
 		Finalizers:     p.Finalizers,
@@ -555,7 +566,7 @@ func asSpecified(c *corev1.Container, kind evidence.ContainerKind, statuses []co
 		Name: c.Name, Kind: kind,
 		PreStop: hooks.PreStop != nil, PreStopProgram: hookProgram(hooks.PreStop),
 		PostStart: hooks.PostStart != nil, PostStartProgram: hookProgram(hooks.PostStart),
-		PreStopSleep: hookSleep(hooks.PreStop), PostStartSleep: hookSleep(hooks.PostStart),
+		PreStopSleep: hookSleep(hooks.PreStop), PostStartSleep: hookSleep(hooks.PostStart), PreStopOnlySleeps: hookOnlySleeps(hooks.PreStop),
 		PreStopPort: hookPort(c, hooks.PreStop, alone), PostStartPort: hookPort(c, hooks.PostStart, alone),
 		SaidID:  saidID(statuses, c.Name),
 		Running: runs(statuses, c.Name), Waiting: waits(statuses, c.Name), BackedOff: isBackedOff(statuses, c.Name), Exit: exit(statuses, c.Name),
@@ -582,6 +593,21 @@ func hookProgram(h *corev1.LifecycleHandler) string {
 		return ""
 	}
 	return path.Base(h.Exec.Command[0])
+}
+
+// sleepScript is a script that sleeps and does nothing else: sleep 15, exec sleep 15, sleep $DRAIN; exit 0.
+var sleepScript = regexp.MustCompile(`^\s*(exec\s+)?(/bin/|/usr/bin/)?sleep\s+[\w.${}:"-]+\s*(;\s*(true|exit 0)\s*)?;?\s*$`)
+
+// hookOnlySleeps reports whether a hook executes sleep(1), by itself or in a shell, and nothing else.
+func hookOnlySleeps(h *corev1.LifecycleHandler) bool {
+	if h == nil || h.Exec == nil {
+		return false
+	}
+	command := h.Exec.Command
+	if n := len(command); hookProgram(h) == "sleep" && n == 2 {
+		return true
+	}
+	return len(command) == 3 && command[1] == "-c" && sleepScript.MatchString(command[2])
 }
 
 // maxSleep bounds what is kept of how long a hook sleeps, in seconds. The API server allows as much

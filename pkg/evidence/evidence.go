@@ -98,6 +98,8 @@ type Pod struct {
 	// process is not the init of a PID namespace of its own.
 	HostPID               bool `json:"hostPID,omitempty"`
 	ShareProcessNamespace bool `json:"shareProcessNamespace,omitempty"`
+	// HostNetwork reports whether the pod has no network of its own.
+	HostNetwork bool `json:"hostNetwork,omitempty"`
 	// ResourceClaims counts the pod's dynamic resource claims, with the one that stands for
 	// its extended resources. Claims are those that the kubelet has not had unprepared; they
 	// are read when the pod is past its deadline.
@@ -123,6 +125,9 @@ type Pod struct {
 	// its specification's, which a second deletion may have brought. Deadline is then
 	// the later one.
 	DeadlineUnsure bool `json:"deadlineUnsure,omitempty"`
+	// LongHook is for how long a preStop hook has to run to be told of inside the grace period; 0 for a part
+	// of it.
+	LongHook time.Duration `json:"longHook,omitempty"`
 	// GracePeriodSeconds is metadata.deletionGracePeriodSeconds. 0 means a
 	// force delete, or that the kubelet has requested the final delete.
 	GracePeriodSeconds int64    `json:"gracePeriodSeconds"`
@@ -202,6 +207,9 @@ type Pod struct {
 	// Requests are the kubelet's connections to the ports of hooks over which nothing has come
 	// back. They are read while a container runs that has a hook of that kind.
 	Requests []Request `json:"requests,omitempty"`
+	// Connections are the pod's own. They are read from some seconds after the request for deletion until a few after the
+	// deadline, of a pod with a network of its own; nil when they were not.
+	Connections *Connections `json:"connections,omitempty"`
 	// Shortages are the limits that the pod's shim and containerd have used up. They are read when
 	// the pod is past its deadline.
 	Shortages []Shortage `json:"shortages,omitempty"`
@@ -480,10 +488,17 @@ type Container struct {
 	// hook; 0 for a hook of another kind.
 	PreStopSleep   int64 `json:"preStopSleep,omitempty"`
 	PostStartSleep int64 `json:"postStartSleep,omitempty"`
+	// PreStopOnlySleeps reports whether the preStop hook executes sleep(1) and nothing else, so that it has asked nobody to end.
+	PreStopOnlySleeps bool `json:"preStopOnlySleeps,omitempty"`
 	// PreStopPort and PostStartPort are the ports of the pod to which the kubelet sends an
 	// HTTP request as that hook; 0 for a hook of another kind, or one that names a host.
 	PreStopPort   int `json:"preStopPort,omitempty"`
 	PostStartPort int `json:"postStartPort,omitempty"`
+	// HookSeen is when a reading last showed a process that may be that of the preStop hook, and HookOver
+	// when the first of the readings in a row since then had ended that showed none; of a hook that
+	// executes a program.
+	HookSeen time.Time `json:"hookSeen,omitzero"`
+	HookOver time.Time `json:"hookOver,omitzero"`
 
 	// ID is containerd's, "" when containerd knows no such container, or does not tell. SaidID is the one in the pod's status
 	// then, which may be an older container's.
@@ -502,8 +517,8 @@ type Container struct {
 	// be started again.
 	Waiting bool `json:"waiting,omitempty"`
 	// BackedOff reports whether it waits for the kubelet to try again later, because its
-	// image could not be pulled or it has ended too often (ImagePullBackOff,
-	// CrashLoopBackOff): nothing is done about it meanwhile.
+	// image could not be pulled, it could not be created, or it has ended too often (ImagePullBackOff,
+	// CreateContainerConfigError, CrashLoopBackOff): nothing is done about it meanwhile.
 	BackedOff bool `json:"backedOff,omitempty"`
 	// Running reports whether the container runs by the pod's status, as the kubelet has
 	// written it last.

@@ -56,7 +56,8 @@ var Sources = []evidence.Source{
 }
 
 // ReadPod fills in the pod's Cgroups, Tasks, Parents, Leftovers, OutputHolders, ShimChildren,
-// Plugins, NetworkSetup, RuntimeCommands, Requests, Shortages, Mounts, Devices, Loops, ImageMounts, Volumes and Holders, whether the kubelet's directory was
+// Plugins, NetworkSetup, RuntimeCommands, Requests, Connections,
+// Shortages, Mounts, Devices, Loops, ImageMounts, Volumes and Holders, whether the kubelet's directory was
 // found (Seen), when these were read (CgroupsRead, TasksRead), and in Missing what could not be read.
 // It needs the pod's UIDs; it makes use of the pod's Containers for the processes
 // that the shims call first, and for the sandbox whose shim to look for. It returns
@@ -81,7 +82,7 @@ func (r *Round) ReadPod(ctx context.Context, p *evidence.Pod) {
 	p.CgroupsRead, p.NoShimSince = time.Now(), time.Time{}
 	p.Cgroups, p.Tasks, p.Parents, p.Leftovers, p.Plugins, p.Mounts, p.Unprobed, p.TasksRead = nil, nil, nil, nil, nil, nil, 0, time.Time{}
 	p.Volumes, p.Holders, p.Devices, p.Loops, p.RuntimeCommands, p.Requests = nil, nil, nil, nil, nil, nil
-	p.OutputHolders, p.ShimChildren, p.ImageMounts, p.NetworkSetup, p.Shortages = nil, nil, nil, nil, nil
+	p.OutputHolders, p.ShimChildren, p.ImageMounts, p.NetworkSetup, p.Shortages, p.Connections = nil, nil, nil, nil, nil, nil
 	for _, g := range groups {
 		p.Cgroups = append(p.Cgroups, g.Cgroup)
 	}
@@ -174,6 +175,7 @@ func (r *Round) ReadPod(ctx context.Context, p *evidence.Pod) {
 	if len(p.Requests) > 0 {
 		p.TasksRead = time.Now()
 	}
+	p.Connections = r.readConnections(p, tasks)
 	if p.Shortages, err = r.readShortages(turns.next(forOther), files, p, parents); err != nil {
 		p.Lack(evidence.Limits, fmt.Sprintf("look for limits that are used up: %v", err))
 	}

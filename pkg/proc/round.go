@@ -27,6 +27,8 @@ type Round struct {
 
 	mounts mount.View
 	crowd  atomic.Int64 // tasks of the pods that have more than fewTasks
+	// connected counts the pods of which the connections were read.
+	connected atomic.Int64
 	// pids returns the processes that /proc lists, in ascending order.
 	pids func() ([]int, error)
 

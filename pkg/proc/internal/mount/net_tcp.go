@@ -89,7 +89,11 @@ func parseConnection(r io.Reader, to netip.AddrPort) (connection, error) {
 const (
 	stateEstablished = "01"
 	stateSynSent     = "02"
+	stateFinWait1    = "04"
+	stateCloseWait   = "08"
+	stateLastAck     = "09"
 	stateListen      = "0A"
+	stateClosing     = "0B"
 )
 
 // eachConnection calls do with the fields of each line of a list of connections, of which
@@ -109,6 +113,54 @@ func eachConnection(r io.Reader, do func(fields [][]byte)) error {
 		return fmt.Errorf("list of connections of %d bytes: %w", maxNetTCP, errManyConnections)
 	}
 	return nil
+}
+
+// resentForSilence is how often the same has been sent again, without an acknowledgement, when nothing has come back for
+// six seconds at the least (TCP_RTO_MIN doubled four times, include/net/tcp.h).
+const resentForSilence = 5
+
+// CountConnections returns the connections in a process's network namespace that a process has open and that can
+// send, and those of them that get no answer. Dir is a /proc/PID.
+func CountConnections(dir string) (evidence.Connections, error) {
+	var out evidence.Connections
+	for _, file := range []kernfile.File{kernfile.NetTCP, kernfile.NetTCP6} {
+		f, err := kernfile.Stream(dir, file)
+		if kernfile.Gone(err) && file == kernfile.NetTCP6 {
+			continue // a kernel without IPv6
+		}
+		if err != nil {
+			return evidence.Connections{}, err
+		}
+		err = countConnections(f, &out)
+		f.Close()
+		if err != nil {
+			return evidence.Connections{}, err
+		}
+	}
+	return out, nil
+}
+
+// countConnections adds those of a list. What waits to be acknowledged is behind tx_queue, and tr is 1 while the timer
+// runs by which it is sent again; with 4 the other side has no room, and says so (get_tcp4_sock, net/ipv4/tcp_ipv4.c).
+// What nobody has open any more has no inode.
+func countConnections(r io.Reader, to *evidence.Connections) error {
+	return eachConnection(r, func(f [][]byte) {
+		const queues, timer, resent, inode = 4, 5, 6, 9
+		if len(f) <= inode || string(f[inode]) == "0" {
+			return
+		}
+		switch string(f[3]) {
+		case stateEstablished, stateFinWait1, stateCloseWait, stateLastAck, stateClosing:
+		default:
+			return
+		}
+		to.All++
+		waits, _, _ := bytes.Cut(f[queues], []byte(":"))
+		n, err := strconv.ParseUint(string(f[resent]), 16, 32)
+		if err == nil && n >= resentForSilence && bytes.HasPrefix(f[timer], []byte("01:")) && len(bytes.Trim(waits, "0")) > 0 {
+			to.Unanswered++
+		}
+	})
 }
 
 // maxUnanswered bounds the connections that ReadUnanswered returns.

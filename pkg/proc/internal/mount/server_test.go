@@ -6,11 +6,13 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"os"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/nodeagent-io/nodeagent/pkg/evidence"
 	"github.com/nodeagent-io/nodeagent/pkg/proc/internal/kerneltest"
 )
 
@@ -123,6 +125,40 @@ func TestParseConnection(t *testing.T) {
 	}
 	if got, err := parseConnection(strings.NewReader(strings.Repeat(header, maxNetTCP/len(header)+1)), server); err == nil {
 		t.Errorf("of a list without end: %+v", got)
+	}
+}
+
+// Those that can send count, and of them those of which the same was sent again and again: not one of which the other
+// side has no room, nor one that nobody has open any more.
+func TestCountConnections(t *testing.T) {
+	const header = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n"
+	line := func(state, waits, timer, resent, inode string) string {
+		return "  33: 0100F40A:A000 0900F40A:1F90 " + state + " " + waits + ":00000000 " + timer + ":0000038F " + resent +
+			"     0        0 " + inode + " 1 0 20 0 0 11 -1\n"
+	}
+	dir := t.TempDir()
+	kerneltest.Tree(t, dir, map[string]string{
+		"net/tcp": header + line("01", "00000000", "00", "00000000", "500") + // it has nothing to send
+			line("01", "00000010", "01", "00000001", "501") + // it may be answered
+			line("01", "00000010", "01", "00000005", "502") +
+			line("04", "00000001", "01", "0000000A", "503") +
+			line("01", "00000010", "04", "00000007", "504") + // no room
+			line("04", "00000001", "01", "00000007", "0") + // of nobody
+			line("02", "00000001", "01", "00000007", "505") + // it is being made
+			line("0A", "00000000", "00", "00000000", "506") + "  1: x\n",
+		"net/tcp6": header + line("09", "00000001", "01", "00000006", "507"),
+	})
+	if got, err := CountConnections(dir); got != (evidence.Connections{All: 6, Unanswered: 3}) || err != nil {
+		t.Errorf("%+v, %v", got, err)
+	}
+	if err := os.Remove(dir + "/net/tcp6"); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := CountConnections(dir); got.Unanswered != 2 || err != nil {
+		t.Errorf("without IPv6: %+v, %v", got, err)
+	}
+	if got, err := CountConnections(t.TempDir()); err == nil {
+		t.Errorf("of no process: %+v", got)
 	}
 }
 
