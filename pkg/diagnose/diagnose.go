@@ -50,7 +50,8 @@ const (
 	// Overdue is past the deadline.
 	Overdue When = iota
 	// InGrace is for causes that prove that the pod will use up its grace period:
-	// from StopSettles after the request for deletion until the deadline. What is
+	// from StopSettles after the request for deletion until the deadline, and once more
+	// when the pod is gone, of containers that were there until then. What is
 	// told is that the pod waits for SIGKILL; when that is late, it is not what the
 	// pod waits for, and a time that has passed is no news.
 	InGrace
@@ -205,7 +206,7 @@ func Run(p *evidence.Pod, table Table) Diagnosis {
 			d.expired = append(d.expired, r.Cause)
 		}
 		// Those that look at what becomes of the signal need the suspects.
-		if undelivered && r.When == InGrace && p.Overdue() < 0 && slices.Contains(r.Needs, evidence.Suspects) {
+		if undelivered && r.When == InGrace && p.Overdue() < 0 && slices.Contains(r.Needs, evidence.Suspects) && r.Doc.Layer == "signal" {
 			d.expired = append(d.expired, r.Cause)
 		}
 		if r.Undecided != nil && r.Undecided(p) {
@@ -316,7 +317,7 @@ func (f *Finding) reaches(symptom *Finding) bool {
 // due reports whether it is time to look for the cause.
 func (r *Rule) due(p *evidence.Pod) bool {
 	if p.Gone {
-		return r.When == AtTheEnd || r.When == WhenGone
+		return r.When == AtTheEnd || r.When == WhenGone || r.When == InGrace && fact.Grace(p) >= fact.Stuck
 	}
 	// Of clocks that were not compared, or that differ by a part of a second that is
 	// not known, it is neither before nor after the deadline for certain.

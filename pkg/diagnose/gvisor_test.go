@@ -170,8 +170,11 @@ func TestThreadOfGVisor(t *testing.T) {
 			hangs(t, "rpc_wait_bit_killable", "rpc_wait_bit_killable", "nfs4_proc_getattr")
 			t.Probe.Mount = &evidence.Mount{Device: "0:50", Point: "/data", Type: "nfs4", Server: "192.0.2.1", Connection: "SYN_SENT"}
 		}, "in rpc_wait_bit_killable on nfs4"},
-		"a FUSE daemon, which is not seen":         {func(_ *evidence.Pod, t *evidence.Task) { awaitDaemon(t) }, ""},
-		"a FUSE daemon, and a signal has come":     {func(_ *evidence.Pod, t *evidence.Task) { awaitDaemon(t); t.State = evidence.Uninterruptible }, "in request_wait_answer on fuse.s3"},
+		"a FUSE daemon, which is not seen": {func(_ *evidence.Pod, t *evidence.Task) { awaitDaemon(t) }, ""},
+		"a FUSE daemon, and a signal has come": {func(_ *evidence.Pod, t *evidence.Task) {
+			awaitDaemon(t)
+			t.State = evidence.Uninterruptible
+		}, "in request_wait_answer on fuse.s3"},
 		"the kubelet gives the grace period again": {func(p *evidence.Pod, _ *evidence.Task) { p.DeadlineUnsure = true }, ""},
 		"the API server cannot have ended the pod": {func(p *evidence.Pod, _ *evidence.Task) { p.Mirror = true }, ""},
 		"a program that scans files": {func(_ *evidence.Pod, t *evidence.Task) {

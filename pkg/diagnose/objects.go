@@ -82,7 +82,8 @@ type Objects struct {
 	Signal  string `json:"signal,omitempty"`
 	Handled string `json:"handled,omitempty"`
 	// Deadline is when the grace period ends, by the API server's clock, and
-	// GraceSeconds how long it is.
+	// GraceSeconds how long it is. Requested is when the deletion was requested.
+	Requested    time.Time `json:"requested,omitzero"`
 	Deadline     time.Time `json:"deadline,omitzero"`
 	GraceSeconds int64     `json:"graceSeconds,omitempty"`
 	// Since is when a silence began; Until when what it waits for ends; Ended when the
@@ -91,9 +92,13 @@ type Objects struct {
 	Until time.Time `json:"until,omitzero"`
 	Ended time.Time `json:"ended,omitzero"`
 	// SleepSeconds is for how long a hook sleeps, and Port the pod's to which a hook sends a
-	// request.
-	SleepSeconds int64 `json:"sleepSeconds,omitempty"`
-	Port         int   `json:"port,omitempty"`
+	// request. HookLeftSeconds is about how much of the grace period a preStop hook has left.
+	SleepSeconds    int64 `json:"sleepSeconds,omitempty"`
+	Port            int   `json:"port,omitempty"`
+	HookLeftSeconds int64 `json:"hookLeftSeconds,omitempty"`
+
+	// Connections counts TCP connections of the pod over which nobody answers.
+	Connections int `json:"connections,omitempty"`
 
 	// CPULimitMillis and CPUUsedMillis are the container's quota and last use in
 	// thousandths of a processor, MemoryHigh its memory.high in bytes.
@@ -135,6 +140,9 @@ type Objects struct {
 
 	// Node is the name of the pod's node.
 	Node string `json:"node,omitempty"`
+
+	// PodUID is the UID that the kubelet's directories of the pod have.
+	PodUID string `json:"podUID,omitempty"`
 
 	// Pod is namespace/name. Left is what is left of the pod on the node. RuledOut
 	// are the layers of which every cause was looked for that can hold the pod up,
@@ -358,7 +366,19 @@ func About(p *evidence.Pod, fp fact.FirstProcess, c Confidence) Finding {
 	if name := fp.Program(); name != first.Comm {
 		first.Program = name
 	}
-	f := Finding{Container: fp.Container.Name, Confidence: c, Objects: Objects{Process: first, Deadline: fact.KilledAt(p)}}
+	f := Finding{Container: fp.Container.Name, Confidence: c, Objects: Objects{
+		Process: first, Deadline: fact.KilledAt(p), Requested: p.DeletionRequested,
+		GraceSeconds: int64(fact.Grace(p).Seconds()), HookLeftSeconds: int64(fact.HookLeft(p, fp.Container).Seconds()),
+	}}
+	if p.Gone && fp.Container.Exit != nil {
+		f.Variants, f.Objects.Ended = []string{Gone}, fp.Container.Exit.At
+	}
+	if _, over := fact.HookOver(p, fp.Container); over {
+		f.Variants = append(f.Variants, BehindHook)
+		if fact.HookMayHaveAsked(p, fp.Container) {
+			f.Variants = append(f.Variants, AskedByHook)
+		}
+	}
 	if fp.Container.StopSignal != 0 {
 		f.Objects.Signal = fp.Container.StopSignal.String()
 	}

@@ -105,7 +105,7 @@ func locateAmongTasks(p *evidence.Pod, live []*evidence.Task) Phase {
 	}
 	if p.Overdue() < 0 {
 		for i := range p.Containers {
-			if c := &p.Containers[i]; c.PreStop && c.State == evidence.StateRunning && !fact.PreStopSlept(p, c) && !killed(p, c) {
+			if c := &p.Containers[i]; !fact.HookOverOrNone(p, c) && c.State == evidence.StateRunning && !killed(p, c) {
 				return PreStop
 			}
 		}

@@ -83,7 +83,7 @@ func gone(p *evidence.Pod, code int, after time.Duration) {
 // hooked gives the container a preStop hook, which a shell has executed sleep for.
 func hooked(p *evidence.Pod, started time.Time) {
 	c := &p.Containers[0]
-	c.PreStop, c.PreStopProgram = true, "sh"
+	c.PreStop, c.PreStopProgram, c.PreStopOnlySleeps = true, "sh", true
 	p.Parents = append(p.Parents, evidence.Task{PID: 50, TID: 50, Comm: "containerd-shim", State: evidence.Sleeping})
 	hook := task(120, 50, "sleep", evidence.Sleeping, "clock_nanosleep")
 	hook.Probe.Started = started
@@ -513,7 +513,7 @@ func TestStopSignals(t *testing.T) {
 			t.Comm, t.Probe.Exe, t.Probe.Reaped, t.Blocked = "sh", "dash", 100, bitsAll
 			wasKnown(p, func(_ *evidence.Baseline, b *evidence.Task) { b.Comm, b.Blocked = "sh", bitsAll })
 			gone(p, 137, 0)
-		}, "", ""},
+		}, "ShellPID1NoTrap", diagnose.Proved},
 		"a shell that blocks other signals from reading to reading": {func(p *evidence.Pod, t *evidence.Task) {
 			t.Comm, t.Probe.Exe, t.Probe.Reaped = "sh", "dash", 100
 			t.SignalsSince, t.ActionsSince = p.Time, requested
@@ -539,6 +539,10 @@ func TestStopSignals(t *testing.T) {
 		"another container's image could not be pulled, and will be tried again": {func(p *evidence.Pod, _ *evidence.Task) {
 			p.Containers = append(p.Containers, evidence.Container{Name: "second", Kind: evidence.App, Waiting: true, BackedOff: true})
 		}, "SignalDroppedByPID1", diagnose.Proved},
+		"another container could not be created, and the runtime tries again": {func(p *evidence.Pod, _ *evidence.Task) {
+			p.Containers = append(p.Containers, evidence.Container{Name: "second", Kind: evidence.App, Waiting: true, BackedOff: true})
+			p.RuntimeCommands = []evidence.RuntimeCommand{{Runtime: "runc", Command: "create", Container: "d"}}
+		}, "", ""},
 		"another container's image is being pulled": {func(p *evidence.Pod, _ *evidence.Task) {
 			p.Containers = append(p.Containers, evidence.Container{Name: "second", Kind: evidence.App, Waiting: true})
 		}, "", ""},
@@ -657,7 +661,7 @@ func TestStopSignals(t *testing.T) {
 		"trap, python in the foreground, gone": {func(p *evidence.Pod, t *evidence.Task) {
 			trap("dash", func(_ *evidence.Pod, c *evidence.Task) { c.Comm, c.Caught = "python3", bitINT })(p, t)
 			gone(p, 137, 0)
-		}, "", ""},
+		}, "ShellPID1TrapDeferred", diagnose.Proved},
 		"force delete with a finalizer": {func(p *evidence.Pod, t *evidence.Task) {
 			t.Caught = bitTERM
 			p.Deadline = p.DeletionRequested
@@ -725,6 +729,11 @@ func TestStopSignals(t *testing.T) {
 			hooked(p, requested.Add(time.Second))
 			gone(p, 137, 2*time.Second)
 		}, "PreStopHookRunning", diagnose.Inferred},
+		"its preStop hook used up the grace period, and was started a while after the kubelet had asked for it": {func(p *evidence.Pod, _ *evidence.Task) {
+			hooked(p, requested.Add(1500*time.Millisecond))
+			gone(p, 137, 2*time.Second)
+			p.Time = p.Deadline.Add(time.Second)
+		}, "PreStopHookRunning", diagnose.Inferred},
 		"its preStop hook began late": {func(p *evidence.Pod, _ *evidence.Task) {
 			hooked(p, requested.Add(20*time.Second))
 			gone(p, 137, 2*time.Second)
@@ -732,6 +741,14 @@ func TestStopSignals(t *testing.T) {
 		"its preStop hook, and the program ended by itself": {func(p *evidence.Pod, _ *evidence.Task) {
 			hooked(p, requested.Add(time.Second))
 			gone(p, 0, 2*time.Second)
+		}, "PreStopHookRunning", diagnose.Inferred},
+		"its preStop hook, and the program ended immediately when it was sent its signal": {func(p *evidence.Pod, _ *evidence.Task) {
+			hooked(p, requested.Add(time.Second))
+			gone(p, 0, time.Second)
+		}, "PreStopHookRunning", diagnose.Inferred},
+		"its preStop hook, and the program ended by itself before the end": {func(p *evidence.Pod, _ *evidence.Task) {
+			hooked(p, requested.Add(time.Second))
+			gone(p, 0, -2*time.Second)
 		}, "", ""},
 		"its preStop hook was last seen long before the end": {func(p *evidence.Pod, _ *evidence.Task) {
 			hooked(p, requested.Add(time.Second))
@@ -773,7 +790,7 @@ func TestStopSignals(t *testing.T) {
 		"its preStop hook sleeps for half of the grace period, and the program handles and is slow": {func(p *evidence.Pod, t *evidence.Task) {
 			t.Caught = bitTERM
 			sleepy(p, 15, time.Second)
-		}, "", ""},
+		}, "SlowShutdown", diagnose.Proved},
 		"no handler, and its preStop hook has slept": {func(p *evidence.Pod, _ *evidence.Task) {
 			p.Containers[0].PreStop, p.Containers[0].PreStopSleep, p.Time = true, 5, requested.Add(16*time.Second)
 		}, "SignalDroppedByPID1", diagnose.Proved},
@@ -787,10 +804,12 @@ func TestStopSignals(t *testing.T) {
 		"no handler, and its preStop hook, sleep(1), has ended": {func(p *evidence.Pod, _ *evidence.Task) {
 			hooked(p, requested.Add(time.Second))
 			p.Containers[0].PreStopProgram, p.Time, p.Tasks = "sleep", requested.Add(11*time.Second), p.Tasks[:1]
+			p.Containers[0].HookOver = requested.Add(8 * time.Second)
 		}, "SignalDroppedByPID1", diagnose.Proved},
 		"no handler, and its preStop hook, sleep(1), may not have begun": {func(p *evidence.Pod, _ *evidence.Task) {
 			hooked(p, requested.Add(time.Second))
 			p.Containers[0].PreStopProgram, p.Time, p.Tasks = "sleep", requested.Add(9*time.Second), p.Tasks[:1]
+			p.Containers[0].HookOver = requested.Add(8 * time.Second)
 		}, "", ""},
 		"no handler, and whether its preStop hook, sleep(1), is being executed is not known": {func(p *evidence.Pod, _ *evidence.Task) {
 			hooked(p, requested.Add(time.Second))
@@ -803,19 +822,41 @@ func TestStopSignals(t *testing.T) {
 		}, "", ""},
 		"no handler, and its preStop hook, a shell, has ended": {func(p *evidence.Pod, _ *evidence.Task) {
 			hooked(p, requested.Add(time.Second))
-			p.Time, p.Tasks = requested.Add(11*time.Second), p.Tasks[:1]
+			p.Time, p.Tasks, p.Containers[0].HookOver = requested.Add(11*time.Second), p.Tasks[:1], requested.Add(8*time.Second)
+		}, "SignalDroppedByPID1", diagnose.Proved},
+		"no handler, and its preStop hook, a shell, was seen and has ended soon": {func(p *evidence.Pod, _ *evidence.Task) {
+			hooked(p, requested.Add(time.Second))
+			p.Time, p.Tasks, p.StopBegun = requested.Add(7*time.Second), p.Tasks[:1], true
+			p.Containers[0].HookSeen, p.Containers[0].HookOver = requested.Add(3*time.Second), requested.Add(5*time.Second)
+		}, "SignalDroppedByPID1", diagnose.Proved},
+		"no handler, and its preStop hook, a script that may have asked the program to end, has ended": {func(p *evidence.Pod, _ *evidence.Task) {
+			hooked(p, requested.Add(time.Second))
+			p.Time, p.Tasks, p.Containers[0].HookOver = requested.Add(11*time.Second), p.Tasks[:1], requested.Add(8*time.Second)
+			p.Containers[0].PreStopOnlySleeps = false
 		}, "", ""},
+		"no handler, gone, and its preStop hook, a script, has ended": {func(p *evidence.Pod, _ *evidence.Task) {
+			hooked(p, requested.Add(time.Second))
+			p.Tasks, p.Containers[0].PreStopOnlySleeps = p.Tasks[:1], false
+			gone(p, 137, 0)
+			p.Containers[0].HookOver = requested.Add(20 * time.Second)
+		}, "SignalDroppedByPID1", diagnose.Proved},
+		"no handler, gone, and its preStop hook, a shell, has left ten seconds": {func(p *evidence.Pod, _ *evidence.Task) {
+			hooked(p, requested.Add(time.Second))
+			p.Tasks = p.Tasks[:1]
+			gone(p, 137, 0)
+			p.Containers[0].HookOver = requested.Add(20 * time.Second)
+		}, "SignalDroppedByPID1", diagnose.Proved},
 		"its preStop hook has slept, and the program blocks the signal": {func(p *evidence.Pod, t *evidence.Task) {
 			p.Containers[0].PreStop, p.Containers[0].PreStopSleep, p.Time = true, 10, requested.Add(25*time.Second)
 			t.Blocked, t.SharedPending, t.PendingSince = bitTERM, bitTERM, requested.Add(10*time.Second)
-		}, "", ""},
+		}, "StopSignalBlocked", diagnose.Proved},
 		"its preStop hook sleeps, by a kubelet that does not know such hooks": {func(p *evidence.Pod, _ *evidence.Task) {
 			sleepy(p, 30, 0)
 		}, "", ""},
 		"its preStop hook sleeps, and the program ended by itself": {func(p *evidence.Pod, _ *evidence.Task) {
 			sleepy(p, 30, 2*time.Second)
 			p.Containers[0].Exit.Code = 0
-		}, "", ""},
+		}, "PreStopHookRunning", diagnose.Inferred},
 		"its preStop hook sleeps, and the container ended long before": {func(p *evidence.Pod, _ *evidence.Task) {
 			sleepy(p, 30, -20*time.Second)
 		}, "", ""},
@@ -842,7 +883,7 @@ func TestStopSignals(t *testing.T) {
 			p.Containers = append(p.Containers, p.Containers[0])
 			p.Containers[1].Name, p.Containers[1].ID, p.Containers[1].Exit = "other", "o", &evidence.Exit{At: requested.Add(time.Second)}
 			p.Containers[0].PreStop, p.Containers[0].PreStopSleep = false, 0
-		}, "", ""},
+		}, "SignalDroppedByPID1", diagnose.Proved},
 		"its preStop hook has no answer": {func(p *evidence.Pod, _ *evidence.Task) { asking(p) }, "PreStopHookRunning", diagnose.Inferred},
 		"its preStop hook cannot connect": {func(p *evidence.Pod, _ *evidence.Task) {
 			asking(p)
@@ -956,7 +997,7 @@ func TestStopSignals(t *testing.T) {
 			child.Caught = bitINT | bitTERM
 			p.Tasks = append(p.Tasks, child)
 			gone(p, 137, 0)
-		}, "", ""},
+		}, "SlowShutdown", diagnose.Inferred},
 		"no handler now, one in the only reading before, killed at the deadline": {func(p *evidence.Pod, _ *evidence.Task) {
 			wasKnown(p, func(b *evidence.Baseline, t *evidence.Task) { t.Caught, t.SignalsSince = bitTERM, b.Read })
 			gone(p, 137, 0)
@@ -1010,7 +1051,7 @@ func TestStopSignals(t *testing.T) {
 		}, "SlowShutdown", diagnose.Proved},
 		"a proxy's preStop hook waits for the app, which drops the signal": {func(p *evidence.Pod, _ *evidence.Task) {
 			proxied(p, 0)
-		}, "", ""},
+		}, "SignalDroppedByPID1", diagnose.Proved},
 		"its preStop hook hangs in the kernel, and the container with it": {func(p *evidence.Pod, _ *evidence.Task) {
 			hooked(p, requested.Add(time.Second))
 			p.Tasks[1].State = evidence.Uninterruptible
@@ -1051,7 +1092,8 @@ func TestStopSignals(t *testing.T) {
 			gone(p, 137, 0)
 			p.Containers[0].Exit.OutOfMemory = true
 		}, "", ""},
-		"no handler, gone": {func(p *evidence.Pod, _ *evidence.Task) { gone(p, 137, 0) }, "", ""},
+		"no handler, gone":                {func(p *evidence.Pod, _ *evidence.Task) { gone(p, 137, 0) }, "SignalDroppedByPID1", diagnose.Proved},
+		"no handler, and ended by itself": {func(p *evidence.Pod, _ *evidence.Task) { gone(p, 0, 0) }, "", ""},
 		"throttled until the deadline": {func(p *evidence.Pod, t *evidence.Task) {
 			t.Caught = bitTERM
 			p.Cgroups[0].CPU = &evidence.CPU{Millis: 10, ThrottledSince: requested.Add(2 * time.Second)}
@@ -1088,7 +1130,8 @@ func TestStopSignals(t *testing.T) {
 			p.Tasks = append(p.Tasks, shell, dumps)
 			gone(p, 137, 0)
 		}, "SlowShutdown", diagnose.Proved},
-		"its worker dumps core until the deadline": {func(p *evidence.Pod, _ *evidence.Task) {
+		"its worker dumps core until the deadline": {func(p *evidence.Pod, t *evidence.Task) {
+			t.Caught = bitTERM
 			p.Parents = append(p.Parents, evidence.Task{PID: 50, TID: 50, Comm: "containerd-shim", State: evidence.Sleeping})
 			dumps := task(121, 100, "worker", evidence.Uninterruptible, "")
 			dumps.CoreDumping = true
@@ -1114,20 +1157,69 @@ func TestStopSignals(t *testing.T) {
 	}
 }
 
-// What to do about a program that does not end by the signal is to change that, and
-// not to give it more time.
-func TestSlowShutdownRemedy(t *testing.T) {
-	for exe, want := range map[string]string{"uwsgi": "die-on-term", "systemd": "SIGRTMIN+3", "node": "without a listener"} {
-		d := cause.Diagnose(stopping(func(p *evidence.Pod, first *evidence.Task) {
-			first.Comm, first.Probe.Exe, first.Caught = exe, exe, bitTERM
-			if exe == "node" {
-				p.Before, first.Caught = known(p), 0
+// A hook that has run for long is told of while it runs: for a tenth of the grace period, in limits.
+func TestLongHook(t *testing.T) {
+	for _, tc := range []struct {
+		grace, ran, long time.Duration
+		want             string
+	}{
+		{time.Hour, 5 * time.Minute, 0, ""},
+		{time.Hour, 6 * time.Minute, 0, "PreStopHookRunning"},
+		{10 * time.Minute, 4 * time.Minute, 0, ""},
+		{10 * time.Minute, 5 * time.Minute, 0, "PreStopHookRunning"},
+		{168 * time.Hour, 14 * time.Minute, 0, ""},
+		{168 * time.Hour, 15 * time.Minute, 0, "PreStopHookRunning"},
+		{time.Hour, time.Minute, time.Minute, "PreStopHookRunning"},
+	} {
+		for kind, hook := range map[string]func(*evidence.Pod, *evidence.Task){
+			"exec": func(p *evidence.Pod, _ *evidence.Task) { hooked(p, p.Time.Add(-tc.ran)) },
+			"sleep": func(p *evidence.Pod, _ *evidence.Task) {
+				p.Containers[0].PreStop, p.Containers[0].PreStopSleep = true, int64(tc.grace/time.Second)
+				p.Time = requested.Add(tc.ran)
+			},
+			"httpGet": func(p *evidence.Pod, _ *evidence.Task) {
+				p.Containers[0].PreStop, p.Containers[0].PreStopPort = true, 8080
+				p.Requests = []evidence.Request{{Port: 8080, Socket: 500, State: evidence.Established, Since: p.Time.Add(-tc.ran)}}
+			},
+		} {
+			p := stopping(func(p *evidence.Pod, first *evidence.Task) {
+				p.Time = requested.Add(tc.ran + time.Second)
+				p.Deadline, p.GracePeriodSeconds, p.LongHook = requested.Add(tc.grace), int64(tc.grace/time.Second), tc.long
+				hook(p, first)
+			})
+			d := cause.Diagnose(p)
+			v, _ := d.Verdict()
+			if v.Cause != tc.want {
+				t.Errorf("%s, %s of %s: verdict %q, want %q", kind, tc.ran, tc.grace, v.Cause, tc.want)
 			}
-			gone(p, 137, 0)
-		}))
-		if v, _ := d.Verdict(); v.Cause != "SlowShutdown" || !strings.Contains(v.Remedy, want) {
-			t.Errorf("%s: the remedy of %q does not say %q: %s", exe, v.Cause, want, v.Remedy)
+			if v.Cause != "" && !strings.Contains(v.Message, "SIGKILL comes at ") {
+				t.Errorf("%s: %s", kind, v.Message)
+			}
 		}
+	}
+}
+
+// What somebody executes in the container when the hook is over is not taken for the hook.
+func TestLongHookIsNoExec(t *testing.T) {
+	d := cause.Diagnose(stopping(func(p *evidence.Pod, first *evidence.Task) {
+		p.Time, p.Deadline, p.GracePeriodSeconds = requested.Add(20*time.Minute), requested.Add(time.Hour), 3600
+		first.Caught = bitTERM
+		hooked(p, requested.Add(10*time.Minute))
+	}))
+	if v, found := d.Verdict(); found {
+		t.Errorf("verdict %q: %s", v.Cause, v.Message)
+	}
+}
+
+// A handler that a program installs after its signal was dropped does not bring that back: the verdict of before is
+// neither confirmed nor refuted.
+func TestHandlerSince(t *testing.T) {
+	d := cause.Diagnose(stopping(func(p *evidence.Pod, first *evidence.Task) {
+		wasKnown(p, func(*evidence.Baseline, *evidence.Task) {})
+		first.Caught = bitTERM
+	}))
+	if !d.NotLookedFor("SignalDroppedByPID1") {
+		t.Error("the verdict of before is refuted")
 	}
 }
 
@@ -1190,5 +1282,87 @@ func TestPreStopHookOfTheKubelet(t *testing.T) {
 		if f, _ := d.Verdict(); f.Message != want {
 			t.Errorf("%s", f.Message)
 		}
+	}
+}
+
+// busybox's shell is told from its other applets by what it does with signals, whatever its script is called. The masks
+// are those that busybox 1.35 shows as the first process of a container.
+func TestShellsOfBusybox(t *testing.T) {
+	const bitCHLD, bitHUP = 1 << (evidence.SIGCHLD - 1), 1 << (evidence.SIGHUP - 1)
+	for name, tc := range map[string]struct {
+		comm            string
+		caught, ignored evidence.SignalSet
+		want            string
+	}{
+		"a script":                   {"entrypoint", bitCHLD | bitINT, bitQUIT, "ShellPID1NoTrap"},
+		"a script called run":        {"run", bitCHLD | bitINT, bitQUIT, "ShellPID1NoTrap"},
+		"busybox sh":                 {"busybox", bitCHLD | bitINT, bitQUIT, "ShellPID1NoTrap"},
+		"a script with a trap":       {"start", bitCHLD | bitINT | bitTERM, bitQUIT, "ShellPID1TrapDeferred"},
+		"a script that ignores TERM": {"start", bitCHLD | bitINT, bitQUIT | bitTERM, "StopSignalIgnored"},
+		"timeout":                    {"timeout", 0, 0, "SignalDroppedByPID1"},
+		"httpd":                      {"httpd", bitHUP, bitCHLD, "SignalDroppedByPID1"},
+		"inetd":                      {"inetd", bitCHLD | bitINT | bitHUP | bitTERM, 0, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := cause.Diagnose(stopping(func(p *evidence.Pod, first *evidence.Task) {
+				first.Comm, first.Probe.Exe, first.Probe.Syscall, first.Caught, first.Ignored = tc.comm, "busybox", "wait4", tc.caught, tc.ignored
+				p.Tasks = append(p.Tasks, task(101, 100, "node", evidence.Sleeping, "epoll_wait"))
+			}))
+			if v, _ := d.Verdict(); v.Cause != tc.want {
+				t.Errorf("%q, want %q", v.Cause, tc.want)
+			}
+		})
+	}
+}
+
+// What is to be done depends on what the first process is there for.
+func TestRemediesOfSignals(t *testing.T) {
+	shell := func(children ...evidence.Task) func(*evidence.Pod, *evidence.Task) {
+		return func(p *evidence.Pod, t *evidence.Task) {
+			t.Comm, t.Probe.Exe, t.Probe.Syscall, t.HadChild = "sh", "dash", "wait4", true
+			p.Tasks = append(p.Tasks, children...)
+		}
+	}
+	with := func(children ...evidence.Task) func(*evidence.Pod, *evidence.Task) {
+		return func(p *evidence.Pod, _ *evidence.Task) { p.Tasks = append(p.Tasks, children...) }
+	}
+	server, sleep := task(101, 100, "server", evidence.Sleeping, "epoll_wait"), task(102, 100, "sleep", evidence.Sleeping, "clock_nanosleep")
+	young := sleep
+	young.Probe = &evidence.Probe{Start: 900, Started: requested.Add(8 * time.Second), Group: 100, Exe: "curl", Syscall: "poll"}
+	young.Comm = "curl"
+	for name, tc := range map[string]struct {
+		change func(p *evidence.Pod, first *evidence.Task)
+		says   string
+		not    string
+	}{
+		"a shell over a server":             {shell(server), "start the program with exec in the script", "trap '"},
+		"a shell over a server and a sleep": {shell(sleep, server), "start the program with exec in the script", "trap '"},
+		"a shell that sleeps in a loop":     {shell(sleep), "put trap 'exit 143' TERM as the script's first line", "exec"},
+		"a shell that runs a program again": {shell(young), "put trap 'exit 143' TERM as the script's first line", "exec"},
+		"a shell between two programs":      {shell(), "put trap 'exit 143' TERM as the script's first line", "exec"},
+		"a program alone":                   {with(), "run the program under an init such as tini", "pass it on"},
+		"a program with an orphan":          {with(sleep), "run the program under an init such as tini", "pass it on"},
+		"a program that runs another one":   {with(server), "pass it on to server (PID 101 on the node)", "shareProcessNamespace"},
+		"a program that ignores the signal": {func(_ *evidence.Pod, t *evidence.Task) { t.Ignored = bitTERM }, "let the program handle SIGTERM", "terminal"},
+		"a shell that ignores the signal": {func(_ *evidence.Pod, t *evidence.Task) {
+			t.Comm, t.Probe.Exe, t.Ignored = "sh", "dash", bitTERM
+		}, "If the shell has a terminal", "nohup"},
+		"tini over a program that ignores": {tini(func(c *evidence.Task) { c.Ignored = bitTERM }), "handle SIGTERM", "tini -g"},
+		"a shell in turn, and another stop signal": {func(p *evidence.Pod, t *evidence.Task) {
+			p.Containers[0].StopSignal = evidence.SIGHUP
+			shell(sleep)(p, t)
+		}, "put a trap for SIGHUP that exits", "143"},
+		"a shell over a server, and another signal": {func(p *evidence.Pod, t *evidence.Task) {
+			p.Containers[0].StopSignal = evidence.SIGHUP
+			shell(server)(p, t)
+		}, "If it has no handler for SIGHUP", "trap '"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := cause.Diagnose(stopping(tc.change))
+			v, ok := d.Verdict()
+			if !ok || !strings.Contains(v.Remedy, tc.says) || strings.Contains(v.Remedy, tc.not) {
+				t.Errorf("%s: %q, want %q and not %q", v.Cause, v.Remedy, tc.says, tc.not)
+			}
+		})
 	}
 }

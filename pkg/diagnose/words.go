@@ -132,17 +132,20 @@ var values = map[string]func(*Finding) said{
 
 	"signal":     func(f *Finding) said { return own(f.Objects.Signal) },
 	"handled":    func(f *Finding) said { return own(f.Objects.Handled) },
-	"deadline":   func(f *Finding) said { return clock(f.Objects.Deadline) },
+	"deadline":   func(f *Finding) said { return dated(f.Objects.Deadline, f.Objects.Requested) },
 	"since":      func(f *Finding) said { return dated(f.Objects.Since, f.Objects.Deadline) },
 	"until":      func(f *Finding) said { return dated(f.Objects.Until, f.Objects.Deadline) },
 	"list":       func(f *Finding) said { return own(f.Objects.List) },
 	"sleep":      func(f *Finding) said { return seconds(f.Objects.SleepSeconds) },
+	"hookleft":   func(f *Finding) said { return seconds(f.Objects.HookLeftSeconds) },
 	"port":       func(f *Finding) said { return number(int64(f.Objects.Port)) },
 	"ended":      func(f *Finding) said { return clock(f.Objects.Ended) },
 	"grace":      func(f *Finding) said { return seconds(f.Objects.GraceSeconds) },
 	"cpulimit":   func(f *Finding) said { return processors(f.Objects.CPULimitMillis) },
 	"cpuused":    func(f *Finding) said { return processors(f.Objects.CPUUsedMillis) },
 	"memoryhigh": func(f *Finding) said { return mebibytes(f.Objects.MemoryHigh) },
+
+	"connections": func(f *Finding) said { return count(f.Objects.Connections, "TCP connection") },
 
 	"command": func(f *Finding) said { return foreign(f.Objects.Command, 60) },
 
@@ -172,7 +175,8 @@ var values = map[string]func(*Finding) said{
 		_, name, _ := strings.Cut(f.Objects.Pod, "/")
 		return argument(name)
 	},
-	"node": func(f *Finding) said { return argument(f.Objects.Node) },
+	"node":   func(f *Finding) said { return argument(f.Objects.Node) },
+	"poduid": func(f *Finding) said { return argument(f.Objects.PodUID) },
 	"left": func(f *Finding) said {
 		return said(strings.Replace(string(list(f.Objects.Left, 200)), LeftCgroup, "its "+LeftCgroup, 1))
 	},
@@ -198,13 +202,30 @@ var values = map[string]func(*Finding) said{
 
 // common are the phrases that every Doc may use.
 var common = map[string][]Choice{
+	// What becomes of a process that does not end by its stop signal.
+	"fine": {{Variant: Gone, Text: "Nothing on the node is broken"}, {Text: "Nothing is broken: the pod terminates at {deadline}"}},
+	"sigkill": {
+		{Variant: Gone, Text: "SIGKILL ended it at {ended}{behind}"},
+		{Text: "Unless it ends by itself, the pod waits for SIGKILL at {deadline}{behind}"},
+	},
+	"behind": {
+		{Variant: BehindHook, Text: "; its preStop hook{mayhaveasked} is over and left {hookleft} of the grace period of {grace}"},
+		{Variant: BehindHook, Text: "; its preStop hook{mayhaveasked} is over"},
+		{Text: ""},
+	},
+	"mayhaveasked": {{Variant: AskedByHook, Text: ", which may have asked it to stop,"}, {Text: ""}},
+	"unasked":      {{Variant: AskedByHook, Text: ""}, {Text: " without having been asked to stop"}},
+	"within": {
+		{Variant: BehindHook, Text: "the {hookleft} that its preStop hook left of the grace period of {grace}"},
+		{Variant: BehindHook, Text: "what its preStop hook left of the grace period of {grace}"},
+		{Text: "the grace period of {grace}"},
+	},
 	"where": {{Variant: aboutSandbox, Text: "the pod's sandbox: "}, {Text: "container {container}: "}, {Text: ""}},
 	"unfreeze": {
 		{Text: "fsfreeze -u {hostmount}"},
 		{Text: "find where the file system with the number {mountnumber} is mounted (findmnt -o TARGET,MAJ:MIN) and run fsfreeze -u with that directory"},
 		{Text: "find out which file system is frozen, and run fsfreeze -u with the directory that it is mounted on"},
 	},
-	"forced": {{Text: "umount -f {hostmount}"}, {Text: "umount -f"}},
 	// Numbers of FUSE connections are used again, as PIDs are.
 	"abort": {
 		{Text: "grep -q ' 0:{connection} [^ ]* {hostmount} ' /proc/1/mountinfo && echo 1 > /sys/fs/fuse/connections/{connection}/abort || echo not sent"},
@@ -273,6 +294,13 @@ func (d *Doc) remedy(f *Finding) (remedy, danger string) {
 const (
 	sandboxName  = "POD"
 	aboutSandbox = "Sandbox"
+)
+
+// BehindHook is the variant of a finding about a container of which the preStop hook is over, and AskedByHook of one whose hook may
+// have asked the program to stop.
+const (
+	BehindHook  = "BehindHook"
+	AskedByHook = "AskedByHook"
 )
 
 // Uncalled is the variant of a finding of which the Refuser is a webhook that the API server cannot

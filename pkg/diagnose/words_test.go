@@ -182,11 +182,13 @@ func everything() diagnose.Finding {
 		Claims:  []string{"gpu", "nic"},
 		Volumes: []string{"data", "logs"}, Claimed: []diagnose.Claimed{{Volume: "pv-3", Names: []string{"more"}, Claims: []string{"web-more"}}}, Plugin: "kubernetes.io/csi", Driver: "disk.example.org", DriverPod: "kube-system/disk-x", DriverState: evidence.DriverRunning, Code: "Internal",
 		Signal: "SIGTERM", Handled: "SIGINT", Deadline: requested, GraceSeconds: 90, Since: requested.Add(time.Second), Ended: requested.Add(time.Minute),
-		Until: requested.Add(time.Hour), SleepSeconds: 3600, Port: 8080,
+		Until: requested.Add(time.Hour), SleepSeconds: 3600, Port: 8080, HookLeftSeconds: 20, Requested: requested, Connections: 2,
 		CPULimitMillis: 10, CPUUsedMillis: 1250, MemoryHigh: 60 << 20, Limit: 512_000_000, Dir: "/var/lib/containerd", Finalizers: []string{"example.org/a", "example.org/b"}, Manager: "kueue", Changed: requested,
 		Daemon: "kube-system/calico-node-x", Error: `dial "a": refused`, Refuser: &diagnose.Refuser{Policy: "billing", Binding: "all"},
 		Image: "example.com/web:1", Kernel: "6.1.0", Containerd: "v1.7.20", Issue: "#10589", FixedIn: "1.7.22", Views: []diagnose.View{{Container: "main", Record: evidence.StateRunning, Shim: "stopped", Tasks: 1}},
-		Pod: "shop/web-0", Node: "node1", Left: []string{diagnose.LeftMounts, diagnose.LeftCgroup}, RuledOut: []string{"kernel", "signal"}, PartlyRuledOut: []string{"runtime"}, Unread: []evidence.Source{evidence.Shims}, Scarce: []string{"processors"},
+		Pod: "shop/web-0", PodUID: "0b4d-1", Node: "node1",
+		Left: []string{diagnose.LeftMounts, diagnose.LeftCgroup}, RuledOut: []string{"kernel", "signal"},
+		PartlyRuledOut: []string{"runtime"}, Unread: []evidence.Source{evidence.Shims}, Scarce: []string{"processors"},
 		Runtimes: []string{"io.containerd.kata.v2"},
 	}}
 }
@@ -211,12 +213,13 @@ func TestValues(t *testing.T) {
 		"innertype": "tmpfs", "innersource": "scratch", "innerpoint": "/scratch", "mapped": "sdb", "via": "an open file",
 		"claims": "gpu, nic", "volumes": "data, logs", "plugin": "kubernetes.io/csi", "driver": "disk.example.org", "driverpod": "kube-system/disk-x", "driverstate": "running", "code": "Internal",
 		"signal": "SIGTERM", "handled": "SIGINT", "deadline": "03:00:00 UTC", "since": "03:00:01 UTC", "ended": "03:01:00 UTC", "grace": "1m30s",
-		"until": "04:00:00 UTC", "sleep": "1h0m0s", "port": "8080",
+		"until": "04:00:00 UTC", "sleep": "1h0m0s", "port": "8080", "hookleft": "20s", "connections": "2 TCP connections",
 		"cpulimit": "0.01 processors", "cpuused": "1.25 processors", "memoryhigh": "60 MiB", "limit": "512000000", "size": "488 MiB", "dir": `"/var/lib/containerd"`, "root": "/var/lib/containerd",
 		"finalizers": "finalizers example.org/a, example.org/b", "domain": "example.org", "manager": `"kueue"`, "changed": requested.UTC().Format("2006-01-02 15:04:05 UTC"),
 		"daemon": "kube-system/calico-node-x", "error": `"dial \"a\": refused"`, "refuser": `the ValidatingAdmissionPolicy "billing" (binding "all")`,
 		"kernel": "6.1.0", "containerd": "v1.7.20", "issue": "#10589", "fixed": "1.7.22", "views": "main (containerd's record: running, the shim: stopped, the kernel: processes)",
-		"podnamespace": "shop", "podname": "web-0", "node": "node1", "left": "mounts, its cgroup", "layers": "kernel, signal", "partly": "runtime", "unread": "shims", "scarce": "processors",
+		"podnamespace": "shop", "podname": "web-0", "poduid": "0b4d-1", "node": "node1", "left": "mounts, its cgroup",
+		"layers": "kernel, signal", "partly": "runtime", "unread": "shims", "scarce": "processors",
 		"runtimes": "io.containerd.kata.v2 (Kata Containers)",
 	}
 	got := map[string]string{}
@@ -355,8 +358,45 @@ func TestWordings(t *testing.T) {
 			[]string{"because of finalizers a.org/x, b.org/y, which their controllers have to remove", "Find why their controllers do not: are they running"},
 		},
 		"child that blocks its signal": {
-			"ChildIgnoresForwardedSignal", diagnose.Finding{Variants: []string{"Blocks"}, Objects: objects{Process: &diagnose.Process{PID: 1, Comm: "tini"}, Child: shim, Signal: "SIGTERM"}},
-			[]string{"tini passes SIGTERM on to containerd-shim (PID 7 on the node), which blocks it in every thread and has not taken it. Unless", "Nothing is broken"},
+			"ChildIgnoresForwardedSignal", diagnose.Finding{Variants: []string{"Blocks"}, Objects: objects{
+				Process: &diagnose.Process{PID: 1, Comm: "tini"}, Child: shim, Signal: "SIGTERM", Deadline: requested,
+			}},
+			[]string{"tini passes SIGTERM on to containerd-shim (PID 7 on the node), which blocks it in every thread and has not taken it. Unless",
+				"In containerd-shim, let one thread take SIGTERM at all times"},
+		},
+		"a shell over a program": {
+			"ShellPID1NoTrap", diagnose.Finding{Objects: objects{Process: shim, Child: shim, Signal: "SIGTERM"}},
+			[]string{"never gets it", "with exec in the script, or use the exec form of ENTRYPOINT. If it has no handler for SIGTERM, put tini"},
+		},
+		"a shell that runs programs in turn": {
+			"ShellPID1NoTrap", diagnose.Finding{Variants: []string{"InTurn"}, Objects: objects{Process: shim, Signal: "SIGTERM"}},
+			[]string{"no program that it runs gets it", "put trap 'exit 143' TERM as the script's first line"},
+		},
+		"a shell that runs programs in turn, and its stop signal is another one": {
+			"ShellPID1NoTrap", diagnose.Finding{Variants: []string{"InTurn", "NotTERM"}, Objects: objects{Process: shim, Signal: "SIGQUIT"}},
+			[]string{"no program that it runs gets it", "put a trap for SIGQUIT that exits as the script's first line"},
+		},
+		"a program that runs another one": {
+			"SignalDroppedByPID1", diagnose.Finding{
+				Variants: []string{"Wrapper"},
+				Objects:  objects{Process: &diagnose.Process{PID: 6, Comm: "npm"}, Child: shim, Signal: "SIGTERM"},
+			},
+			[]string{"first process npm (PID 6", "let npm handle SIGTERM and pass it on to containerd-shim (PID 7 on the node), or start that program directly"},
+		},
+		"tini over a program that ignores": {
+			"ChildIgnoresForwardedSignal", diagnose.Finding{Objects: objects{Process: &diagnose.Process{PID: 1, Comm: "tini"}, Child: shim, Signal: "SIGTERM"}},
+			[]string{"which ignores it", "let containerd-shim handle SIGTERM. If a script has trap ''"},
+		},
+		"tini over a shell that puts its trap off": {
+			"ChildIgnoresForwardedSignal", diagnose.Finding{
+				Variants: []string{"Defers"},
+				Objects:  objects{Process: &diagnose.Process{PID: 1, Comm: "tini"}, Child: shim, Foreground: &diagnose.Process{PID: 9, Comm: "sleep"}, Signal: "SIGTERM"},
+			},
+			[]string{"until sleep (PID 9) in its foreground has ended", "(tini -g, dumb-init without -c): sleep ends by it, and then the trap runs"},
+		},
+		"a shell that ignores the signal": {
+			"StopSignalIgnored", diagnose.Finding{Variants: []string{"Shell"}, Objects: objects{Process: shim, Signal: "SIGTERM"}},
+			[]string{"ignores SIGTERM", "If it runs a script with trap '' for SIGTERM, remove that, and start the program with exec"},
 		},
 		"core dump under way": {
 			"CoreDumpInProgress", diagnose.Finding{Objects: objects{Process: shim}},

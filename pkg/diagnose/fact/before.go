@@ -1,6 +1,7 @@
 package fact
 
 import (
+	"slices"
 	"time"
 
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
@@ -106,6 +107,18 @@ func (fp FirstProcess) HandledBefore(sig evidence.Signal) bool {
 	return !changed && pr != nil && !pr.Started.IsZero() && fp.pod.DeletionRequested.Sub(pr.Started) >= steady
 }
 
+// handlesSince reports whether the process has a handler for the signal that it did not have before the deletion.
+func (fp FirstProcess) handlesSince(sig evidence.Signal) bool {
+	b := before(fp.pod, fp.Leader)
+	if b == nil && fp.pod.Before != nil && fp.Leader.Probe != nil && fp.Leader.Probe.Started.Before(fp.pod.DeletionRequested) {
+		// It has executed another program since, and is the same process.
+		if i := slices.IndexFunc(fp.pod.Before.Tasks, func(b evidence.Task) bool { return b.PID == fp.Leader.PID && b.Container == fp.Leader.Container }); i >= 0 {
+			b = &fp.pod.Before.Tasks[i]
+		}
+	}
+	return b != nil && fp.Leader.Caught.Has(sig) && !(b.Caught | b.Blocked).Has(sig) && !waitsForSignals(b)
+}
+
 // HandlersKept reports whether the process has the handlers that it had before the deletion,
 // by a reading from then, and ignores the same signals. What it blocks may differ: a thread
 // blocks signals while it is in a handler (sa_mask, sigaction(2)), Go's all of them.
@@ -133,8 +146,8 @@ func before(p *evidence.Pod, t *evidence.Task) *evidence.Task {
 
 // Doubted reports whether a first process, or the program under a small init, does
 // not take its stop signal now, and nothing shows whether it did before, or what it
-// sleeps in could not be read: a verdict of an earlier reading, or of an earlier run of
-// the agent, is not refuted then.
+// sleeps in could not be read, or takes it now and did not before the deletion: a verdict of an earlier reading, or
+// of an earlier run of the agent, is not refuted then. The signal comes once, and is gone when it was dropped.
 func Doubted(p *evidence.Pod) bool {
 	for _, fp := range FirstProcesses(p) {
 		sig := fp.Container.StopSignal
@@ -147,7 +160,8 @@ func Doubted(p *evidence.Pod) bool {
 			}
 			one := Assemble(p, fp.Container, t)
 			r := one.shows(sig)
-			if (r == Ignored || r == Dropped) && whatMet(p, t, sig) == metUnknown || r == ReceptionUnknown && unseen(t) && !Dying(t) {
+			if (r == Ignored || r == Dropped) && whatMet(p, t, sig) == metUnknown || r == ReceptionUnknown && unseen(t) && !Dying(t) ||
+				r == Caught && one.handlesSince(sig) {
 				return true
 			}
 		}

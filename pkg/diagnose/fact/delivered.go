@@ -1,6 +1,7 @@
 package fact
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
@@ -21,7 +22,7 @@ func Delivered(p *evidence.Pod) bool {
 	if p.StopAwaited {
 		return false // its worker may be ending a container for its liveness probe, which nothing else shows
 	}
-	if p.Overdue() < 0 && len(p.KillFailures) > 0 {
+	if (p.Gone || p.Overdue() < 0) && len(p.KillFailures) > 0 {
 		return false // the runtime could not send it, and containerd does not try that twice
 	}
 	kubelet := &p.Node.Kubelet
@@ -88,12 +89,20 @@ func startsUp(p *evidence.Pod) bool {
 		case c.Kind != evidence.App && c.Kind != evidence.Sidecar:
 		case starts(p, c):
 			return true
-		case c.Exit != nil, c.BackedOff:
+		case c.Exit != nil, c.BackedOff && !triesAgain(p):
 		case c.ID == "", c.State == evidence.StateCreated:
 			return true
 		}
 	}
 	return false
+}
+
+// triesAgain reports whether the runtime is creating or starting a container of the pod: of one that could not be created
+// the status stays the same while the kubelet tries again.
+func triesAgain(p *evidence.Pod) bool {
+	return slices.ContainsFunc(p.RuntimeCommands, func(c evidence.RuntimeCommand) bool {
+		return slices.Contains([]string{"create", "start", "run"}, c.Command)
+	})
 }
 
 // starts reports whether containerd runs a container of which the kubelet has not written

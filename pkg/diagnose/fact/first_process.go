@@ -25,7 +25,7 @@ type FirstProcess struct {
 // because their stop signal is not what they wait for; containers in a kernel of their
 // own; and what was put into the PID
 // namespace of another container to debug it, because it ends with that one. A static pod has none: the deletion of its mirror ends
-// nothing.
+// nothing. Of a pod that is gone there are those of the containers that SIGKILL has ended at the deadline.
 func FirstProcesses(p *evidence.Pod) []FirstProcess {
 	if p.Mirror {
 		return nil
@@ -33,7 +33,8 @@ func FirstProcesses(p *evidence.Pod) []FirstProcess {
 	var out []FirstProcess
 	for i := range p.Containers {
 		c := &p.Containers[i]
-		if c.State != evidence.StateRunning || c.Kind == evidence.Sandbox || Sandboxed(c) || c.Kind == evidence.Sidecar && waitsForTurn(p, i) {
+		if c.State != evidence.StateRunning || c.Kind == evidence.Sandbox || Sandboxed(c) || c.Kind == evidence.Sidecar && waitsForTurn(p, i) ||
+			p.Gone && !KilledAtDeadline(p, c) {
 			continue
 		}
 		leader := firstLeader(p, c)
@@ -145,21 +146,22 @@ func Assemble(p *evidence.Pod, c *evidence.Container, leader *evidence.Task) Fir
 // Signalled returns the first processes that have been sent their stop signal (Sent), and
 // whose dispositions of signals are known. Left out are processes whose dispositions have
 // not been the same for two readings, because a program that starts installs its handlers
-// first.
+// first; and those whose preStop hook may have asked them to end, before they are gone: whether they do so no reading shows.
 func Signalled(p *evidence.Pod) []FirstProcess {
-	return slices.DeleteFunc(Sent(p), func(fp FirstProcess) bool { return !Settled(p, fp.Leader) })
+	return slices.DeleteFunc(Sent(p), func(fp FirstProcess) bool {
+		return !Settled(p, fp.Leader) || !p.Gone && HookMayHaveAsked(p, fp.Container)
+	})
 }
 
 // Sent returns the first processes that have been sent their stop signal, as far as can be
-// seen (Delivered). Left out are containers whose specification has a preStop hook, because
-// the hook may run until the end of the grace period and end the program itself, but for one that
-// has slept (PreStopSlept). There are none while the node shuts down (Hastened).
+// seen (Delivered). Left out are containers with a preStop hook that is not known to be over
+// (HookOver). There are none while the node shuts down (Hastened).
 func Sent(p *evidence.Pod) []FirstProcess {
 	if !Delivered(p) || Hastened(p) {
 		return nil
 	}
 	return slices.DeleteFunc(FirstProcesses(p), func(fp FirstProcess) bool {
-		return fp.Container.PreStop && !PreStopSlept(p, fp.Container) || fp.Container.StopSignal == 0
+		return !HookOverOrNone(p, fp.Container) || fp.Container.StopSignal == 0
 	})
 }
 

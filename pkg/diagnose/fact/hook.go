@@ -1,7 +1,6 @@
 package fact
 
 import (
-	"slices"
 	"strings"
 	"time"
 
@@ -13,7 +12,7 @@ import (
 // deletion was asked for, under the hook's name. With two of them nobody can tell
 // which is somebody's kubectl exec, and one that has a terminal is. A shell may have
 // executed another program in its place by now, and people execute shells, so there
-// any name will do, and byName is false.
+// any name will do, and byName is false. What is executed later than the kubelet begins is another thing.
 func PreStopHook(p *evidence.Pod, c *evidence.Container) (hook *evidence.Task, byName bool) {
 	shim := Shim(p)
 	if shim == nil || c.Task.PID == 0 && (p.HostPID || p.ShareProcessNamespace) || c.ID == "" || c.PreStopProgram == "" || c.StopSignal == 0 {
@@ -22,7 +21,8 @@ func PreStopHook(p *evidence.Pod, c *evidence.Container) (hook *evidence.Task, b
 	for i := range p.Tasks {
 		t := &p.Tasks[i]
 		if t.Container != c.ID || !t.Leader() || t.PPID != shim.PID || t.PID == c.Task.PID || t.NamespaceInit() || t.State == evidence.Zombie ||
-			t.Probe == nil || t.Probe.Started.IsZero() || t.Probe.Started.Before(p.DeletionRequested.Add(-clockSkew)) {
+			t.Probe == nil || t.Probe.Started.IsZero() || t.Probe.Started.Before(p.DeletionRequested.Add(-clockSkew)) ||
+			t.Probe.Terminal || t.Probe.Started.After(p.HooksBegunBy()) {
 			continue
 		}
 		if hook != nil {
@@ -30,7 +30,7 @@ func PreStopHook(p *evidence.Pod, c *evidence.Container) (hook *evidence.Task, b
 		}
 		hook = t
 	}
-	if hook == nil || hook.Probe.Terminal || hook.Probe.Started.Before(p.DeletionRequested) {
+	if hook == nil || hook.Probe.Started.Before(p.DeletionRequested) {
 		return nil, false
 	}
 	if shells[c.PreStopProgram] {
@@ -189,6 +189,9 @@ func runs(t *evidence.Task, program string) bool {
 // the pod's grace period is (minimumGracePeriodInSeconds, pkg/kubelet/kuberuntime).
 const minimumGrace = 2 * time.Second
 
+// UntilEnd reports whether a reading was made when the kubelet was about to go on without the preStop hook.
+func UntilEnd(p *evidence.Pod) bool { return p.Deadline.Sub(p.Time) <= minimumGrace }
+
 // PreStopSleeps reports whether the preStop hook of a container is a sleep of the kubelet that
 // leaves its program no more than the least. The kubelet does nothing else meanwhile, and ends the
 // sleep with the grace period; one before 1.30 may not know such hooks.
@@ -196,24 +199,65 @@ func PreStopSleeps(p *evidence.Pod, c *evidence.Container) bool {
 	return c.PreStopSleep > 0 && c.StopSignal != 0 && Delivered(p) && int64((Grace(p)-minimumGrace)/time.Second) <= c.PreStopSleep
 }
 
-// PreStopSlept reports whether the preStop hook of a container is a sleep that is over. A sleep of the kubelet
-// begins when that begins to stop the pod, which may be late, and one that does not know such hooks
-// sends the stop signal without it. sleep(1) is over when it would have been started by now, and the shim has nothing
-// executed in the container. Another program may ask the one in the container to end, which then takes its time.
-func PreStopSlept(p *evidence.Pod, c *evidence.Container) bool {
-	since := p.Time.Sub(p.DeletionRequested) - beganLate(p)
-	return c.PreStopSleep > 0 && since >= time.Duration(c.PreStopSleep)*time.Second+KillLatency ||
-		c.PreStopProgram == "sleep" && since >= onStarved(p, KillLatency) && nothingExecuted(p, c)
+// HookOver reports whether the preStop hook of a container is over, and since when the container has had
+// its stop signal then. A sleep of the kubelet begins when that begins to stop the pod, which may be late, and one
+// that does not know such hooks sends the stop signal without it. A hook that executes a program is over when
+// nothing that may be its process is left, and it would have been started by now, or was seen and the kubelet has begun to
+// stop the pod. Of a hook that asks a port, and where processes do not tell, it is not known. The program may be the
+// one that the hook has asked to end.
+func HookOver(p *evidence.Pod, c *evidence.Container) (since time.Time, over bool) {
+	began := p.DeletionRequested.Add(beganLate(p))
+	switch {
+	case c.PreStopSleep > 0:
+		since = began.Add(time.Duration(c.PreStopSleep) * time.Second)
+		return since, p.Time.Sub(since) >= hookDoubt(p, c, KillLatency)
+	case c.PreStopProgram == "", c.HookOver.IsZero():
+		return time.Time{}, false
+	}
+	return c.HookOver, p.Time.Sub(began) >= hookDoubt(p, c, onStarved(p, KillLatency)) || p.StopBegun && !c.HookSeen.IsZero()
 }
 
-// nothingExecuted reports whether nothing but its first process has been started by the shim in a container, as far as
-// the processes tell that.
-func nothingExecuted(p *evidence.Pod, c *evidence.Container) bool {
-	first, shim := firstLeader(p, c), Shim(p)
-	return first != nil && first.NamespaceInit() && shim != nil && len(p.RuntimeCommands) == 0 && !Missing(p, evidence.RuntimeCommands) &&
-		!slices.ContainsFunc(p.Tasks, func(t evidence.Task) bool {
-			return t.Container == c.ID && t.Leader() && t.PID != first.PID && t.PPID == shim.PID
-		})
+// hookDoubt returns by how much a hook may have begun later than the kubelet seems to have begun to stop the pod. That a
+// container was ended by SIGKILL shows when: one grace period before.
+func hookDoubt(p *evidence.Pod, c *evidence.Container, most time.Duration) time.Duration {
+	if !p.Gone || c.Exit == nil {
+		return most
+	}
+	return min(most, max(c.Exit.At.Sub(KilledAt(p)), 0)+Stuck)
+}
+
+// HookOverOrNone reports whether no preStop hook of a container stands before its stop signal any more.
+func HookOverOrNone(p *evidence.Pod, c *evidence.Container) bool {
+	if !c.PreStop {
+		return true
+	}
+	_, over := HookOver(p, c)
+	return over
+}
+
+// HookMayHaveAsked reports whether the preStop hook of a container may have asked its program to end, as nginx -s quit and
+// pkill do, so that it ends without its stop signal, and in time. A sleep has asked nobody.
+func HookMayHaveAsked(p *evidence.Pod, c *evidence.Container) bool {
+	return c.PreStop && c.PreStopSleep == 0 && !c.PreStopOnlySleeps
+}
+
+// SignalSince returns since when a container has had its stop signal, if nothing is seen that stands before it: since its
+// preStop hook is over, else since the request for deletion, or since the kubelet has begun.
+func SignalSince(p *evidence.Pod, c *evidence.Container) time.Time {
+	if c.PreStop {
+		since, _ := HookOver(p, c)
+		return since
+	}
+	return p.DeletionRequested.Add(beganLate(p))
+}
+
+// HookLeft returns what the preStop hook of a container has left of the grace period, 0 where there is none.
+func HookLeft(p *evidence.Pod, c *evidence.Container) time.Duration {
+	since, over := HookOver(p, c)
+	if !c.PreStop || !over || c.PreStopSleep == 0 && c.HookSeen.IsZero() {
+		return 0 // nor where the hook was never seen
+	}
+	return max(KilledAt(p).Sub(since), minimumGrace).Round(time.Second)
 }
 
 // ofProbe is for how long a request must have had no answer, to be no probe's: of a pod with a
@@ -221,12 +265,11 @@ func nothingExecuted(p *evidence.Pod, c *evidence.Container) bool {
 const ofProbe = 5 * time.Second
 
 // PreStopRequest returns the kubelet's request to a port of the pod that is the preStop hook of a
-// container and has had no answer, until the kubelet had to go on without it; nil when none is
-// known. It was there in the first half of the grace period, and nearly at its end. Where containers
-// ask the same port, as many requests must be there, also of those that have ended: of requests at the same
-// time one may have taken the other's connection, after which its own stays open without ever being used.
+// container and has had no answer; nil when none is known. It was there in the first half of the grace
+// period. Where containers ask the same port, as many requests must be there, also of those that have ended: of requests at the
+// same time one may have taken the other's connection, after which its own stays open without ever being used.
 func PreStopRequest(p *evidence.Pod, c *evidence.Container) *evidence.Request {
-	if c.PreStopPort == 0 || c.StopSignal == 0 || !Delivered(p) || p.Deadline.Sub(p.Time) > minimumGrace {
+	if c.PreStopPort == 0 || c.StopSignal == 0 || !Delivered(p) {
 		return nil
 	}
 	var last *evidence.Request

@@ -50,3 +50,10 @@ func SetsUpNetwork(p *evidence.Pod) bool {
 func PluginLives(t *evidence.Task) bool {
 	return t.State != evidence.Zombie && !t.Killed() && !t.WasKilled && !t.Exiting()
 }
+
+// NetworkTakenAway reports whether most of the pod's connections have got no answer to what they have sent, for a
+// quarter of the grace period or more. A peer that is gone looks the same.
+func NetworkTakenAway(p *evidence.Pod) bool {
+	c := p.Connections
+	return c != nil && c.Unanswered*2 > c.All && !c.Since.IsZero() && p.Time.Sub(c.Since) >= max(Grace(p)/4, Stuck)
+}

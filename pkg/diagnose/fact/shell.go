@@ -16,7 +16,8 @@ var shells = map[string]bool{
 // Shell reports whether the process is a command interpreter. Of a script, comm
 // is the script's name, so the program file decides where it is known; busybox
 // is any of its applets, so there the name decides. No applet but one has a name
-// that fills comm, so such a name is a script's, cut off: docker-entrypoint.sh.
+// that fills comm, so such a name is a script's, cut off: docker-entrypoint.sh. A shorter
+// one, as of a script called run, is told by what busybox's shell does with signals.
 func Shell(t *evidence.Task) bool {
 	const maxComm = 15 // TASK_COMM_LEN less the NUL (include/linux/sched.h)
 	comm := strings.TrimPrefix(t.Comm, "-")
@@ -26,7 +27,15 @@ func Shell(t *evidence.Task) bool {
 	if t.Probe != nil && t.Probe.Exe == "busybox" && len(comm) == maxComm {
 		return !strings.HasPrefix("start-stop-daemon", comm)
 	}
-	return comm != "busybox" && shells[comm] || path.Ext(comm) == ".sh"
+	return comm != "busybox" && shells[comm] || path.Ext(comm) == ".sh" || actsAsBusybox(t)
+}
+
+// actsAsBusybox reports whether the process runs busybox and has what its shell sets up
+// before a script's first command, whatever the script traps: handlers for SIGCHLD and SIGINT, while
+// SIGQUIT is ignored (setsignal, shell/ash.c). Of its other applets init, inetd, tcpsvd and udpsvd have these
+// handlers, and none of them ignores SIGQUIT.
+func actsAsBusybox(t *evidence.Task) bool {
+	return t.Probe != nil && t.Probe.Exe == "busybox" && t.Caught.Has(evidence.SIGCHLD) && t.Caught.Has(evidence.SIGINT) && t.Ignored.Has(evidence.SIGQUIT)
 }
 
 // mayBlock reports whether a process, as it is or was, may keep a signal blocked. A shell does not, if it blocks those

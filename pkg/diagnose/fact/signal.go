@@ -111,16 +111,20 @@ func Pending(p *evidence.Pod, t *evidence.Task, sig evidence.Signal) bool {
 // LeavesPending reports whether a process has not run at all since the signal began to
 // wait, for half of the grace period: one that works on something that must not be
 // interrupted blocks the signal meanwhile, and takes it afterwards. A process that
-// was first seen late must be seen to sleep for that long. Of one with a preStop hook the signal
-// has not waited for that long.
+// was first seen late must be seen to sleep for that long. Of one with a preStop hook that is over, what the hook has left of
+// the grace period counts.
 func (fp FirstProcess) LeavesPending(p *evidence.Pod, sig evidence.Signal) bool {
-	half := Grace(p) / 2
-	if fp.Container.PreStop || !Pending(p, fp.Leader, sig) || p.Time.Sub(p.DeletionRequested) < half {
+	sent := SignalSince(p, fp.Container)
+	half := p.Deadline.Sub(sent) / 2
+	if !HookOverOrNone(p, fp.Container) || !Pending(p, fp.Leader, sig) || p.Time.Sub(sent) < half {
 		return false
 	}
-	since := p.DeletionRequested.Add(max(Grace(p)/4, 2*Stuck))
+	since := sent.Add(max(half/2, 2*Stuck))
 	if long := p.Time.Add(-half); !fp.Leader.PendingSince.After(long) && long.After(since) {
 		since = long
+	}
+	if p.Time.Sub(since) < Stuck {
+		return false // nothing shows that it sleeps
 	}
 	return !slices.ContainsFunc(fp.Threads, func(t *evidence.Task) bool { return t.UnchangedSince.After(since) })
 }

@@ -20,8 +20,9 @@ var PLEGUnhealthy = &diagnose.Rule{
 	Doc: diagnose.Doc{
 		Layer:   "kubelet",
 		Title:   "the kubelet gets no list of the node's containers (PLEG is not healthy), and does nothing",
-		Message: "the kubelet {got}{from} (PLEG is not healthy){why}. {so}",
+		Message: "{whole}: the kubelet {got}{from} (PLEG is not healthy){why}. {so}",
 		Phrases: map[string][]diagnose.Choice{
+			"whole": {{Text: "the whole node {node}, not only this pod"}, {Text: "the whole node, not only this pod"}},
 			"got": {
 				{Variant: tooLarge, Text: "has got no list of this node's containers from containerd"},
 				{Variant: listHangs, Text: "has got no list of this node's containers from containerd"},
@@ -59,10 +60,11 @@ var PLEGUnhealthy = &diagnose.Rule{
 					"64 pods with 256 KiB each are enough. The list of all containers holds the hooks of their specifications.",
 				Remedy: "Find the pods with the largest annotations: kubectl get pods -A --field-selector spec.nodeName={node} -o json | " +
 					"jq -r '.items[]|[(.metadata.annotations|tostring|length),.metadata.uid,.metadata.namespace,.metadata.name]|@tsv' | sort -rn | head. " +
-					"Delete those that may end, and on the node: crictl rmp -f $(crictl pods -q --label io.kubernetes.pod.uid=UID). " +
+					"Ask the first pod's owner before you delete it, and on the node: " +
+					"crictl rmp -f $(crictl pods -q --label io.kubernetes.pod.uid=UID). " +
 					"The kubelet then goes on by itself.",
-				Danger: "crictl rmp -f kills what runs in a pod, without a grace period. " +
-					"Do not force-delete pods of this node whose containers run: they run on, and a StatefulSet starts the same pod twice.",
+				Danger: "Never delete the first pods of the list unasked: crictl rmp -f kills without a grace period. " +
+					"Do not force-delete pods of this node whose containers run: a StatefulSet starts them twice.",
 			},
 			{
 				Name: listHangs,

@@ -51,7 +51,7 @@ var PostStartHookRunning = &diagnose.Rule{
 			"It is not looked for when a probe of the pod has a timeout of five seconds or more, or a container with a preStop hook of this kind was started anew. " +
 			"An answer that has begun and does not end, and a TLS handshake, are answers. Pods in the network of the node are left out.",
 		Remedy: "Find out what the hook waits for. To go on without it, end it on the node: {end}. " +
-			"The kubelet then stops the pod. Give the hook a time limit of its own, as with timeout(1).",
+			"The kubelet then stops the pod. Give the hook a time limit of its own, timeout 30 PROGRAM || true: the kubelet kills the container of a hook that fails.",
 		Danger: "Do not force-delete: the kubelet still waits for the hook, and the containers run on with their volumes. " +
 			"What the hook was to set up, or to register elsewhere, may be left half done.",
 		Families: []diagnose.Family{

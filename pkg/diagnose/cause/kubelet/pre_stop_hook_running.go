@@ -21,49 +21,68 @@ const leastStop = time.Second
 // down: a program that is killed at the end of the grace period may look a second late.
 const leastBeyond = 2 * time.Second
 
-// PreStopHookRunning is a preStop hook that has used up the grace period, so that
+// PreStopHookRunning is a preStop hook that has run for long, or has used up the grace period, so that
 // the program had two seconds for its stop signal (executePreStopHook and
 // minimumGracePeriodInSeconds, pkg/kubelet/kuberuntime/kuberuntime_container.go).
 // A hook that sleeps or asks a port has no process on the node: the kubelet does it itself
 // (pkg/kubelet/lifecycle/handlers.go).
 var PreStopHookRunning = &diagnose.Rule{
 	Cause:  "PreStopHookRunning",
-	When:   diagnose.WhenGone,
+	When:   diagnose.InGrace,
 	Needs:  fact.SignalSources,
 	Partly: []evidence.Source{evidence.Requests},
 	Doc: diagnose.Doc{
-		Layer: "kubelet",
-		Title: "a preStop hook has used up the grace period",
-		Message: "container {container}: its preStop hook{what} and used up the grace period of {grace}. " +
-			"The kubelet sent {signal} only then, two seconds before SIGKILL ended the program at {ended}{asked}",
+		Layer:   "kubelet",
+		Title:   "a preStop hook uses up the grace period",
+		Message: "container {container}: its preStop hook{what}{outcome}",
 		Phrases: map[string][]diagnose.Choice{
 			"what": {
-				{Variant: sleeps, Text: ", a sleep of {sleep}, ran from {since} on"},
-				{Variant: requests, Text: ", an HTTP request to port {port} of the pod, had no answer from {since} on"},
-				{Text: " {program} (PID {pid} on the node) ran from {since} on"},
+				{Variant: sleeps, Text: ", a sleep of {sleep}, {runs}"},
+				{Variant: requests, Text: ", an HTTP request to port {port} of the pod, {answered}"},
+				{Text: " {program} (PID {pid} on the node) {runs}"},
 			},
-			"asked": {{Variant: sleeps, Text: ""}, {Text: "; the hook itself may have asked it to stop before"}},
+			"runs":     {{Variant: diagnose.Gone, Text: "ran from {since} on"}, {Text: "has run since {since}"}},
+			"answered": {{Variant: diagnose.Gone, Text: "had no answer from {since} on"}, {Text: "has had no answer since {since}"}},
+			"outcome": {
+				{Variant: endedBySignal, Text: " and used up the grace period of {grace}. The kubelet sent {signal} only then; the program ended at {ended}{asked}"},
+				{Variant: diagnose.Gone, Text: " and used up the grace period of {grace}. " +
+					"The kubelet sent {signal} only then, two seconds before SIGKILL ended the program at {ended}{asked}"},
+				{Text: ". The kubelet sends {signal} only after it; SIGKILL comes at {deadline}"},
+			},
+			"end": {
+				{Variant: diagnose.Gone, Text: ""},
+				{Text: "To go on without it, end it on the node: {terminategroup}. The kubelet then sends {signal}. "},
+			},
+			"killed": {{Variant: endedBySignal, Text: "The next time SIGKILL may end the program, which then"}, {Text: "SIGKILL ends the program, which then"}},
+			"ending": {{Variant: diagnose.Gone, Text: ""}, {Text: ", and who ends the hook gives up what it waits for"}},
+			"asked":  {{Variant: sleeps, Text: ""}, {Text: "; the hook itself may have asked it to stop before"}},
 		},
 		Meaning: "The kubelet runs the preStop hook of a container before it sends the stop signal, and both share the grace period. " +
 			"When the hook has not ended by then, the kubelet goes on without it and leaves the program two seconds. " +
 			"The hook is a program that is executed in the container (exec), or the kubelet itself sleeps (sleep) or sends a request (httpGet).",
-		Evidence: "The container was ended by SIGKILL (exit code 137), a second or more after the hook had run for the grace period (sleep, httpGet: two, counted from the deletion; one where the sleep is shorter). The rest depends on the kind of the hook. " +
+		Evidence: "Inside the grace period: the hook has run for a tenth of it, but for five minutes at the least and fifteen at the most. " +
+			"When the pod is gone: the container was ended by SIGKILL (exit code 137), a second or more after the hook had run for the grace period " +
+			"(sleep, httpGet: two, counted from the deletion; one where the sleep is shorter), " +
+			"or ended by itself when it had. The rest depends on the kind of the hook. " +
 			"exec: a process of the name in the container's specification, or any after a shell, was started in the container after the deletion was asked for, by its shim and not by another process of the container; " +
 			"it was the only such process, and had no terminal, as kubectl exec -t gives one. " +
-			"It was seen within six seconds of the container's end. " +
+			"When the pod is gone it was seen within six seconds of the container's end. " +
 			"Of a shell that may have executed another program in its place, that is inferred. " +
 			"sleep: the sleep in the specification leaves two seconds of the grace period, or less. " +
 			"It is inferred, because a kubelet before 1.30 may not know such hooks. " +
 			"httpGet: the kubelet had a connection to the port in the specification, over which nothing at all had come back. " +
-			"It was there in the first half of the grace period, two seconds or less before the deadline, and within six seconds of the container's end. " +
+			"It was there in the first half of the grace period; " +
+			"when the pod is gone also two seconds or less before the deadline, and within six seconds of the container's end. " +
 			"That is inferred, because a hook or a probe of another pod may name this pod's address. " +
 			"It is not looked for when a probe of the pod has a timeout of five seconds or more, or a container with a preStop hook of this kind was started anew, and not in pods in the network of the node. " +
 			"An answer that has begun and does not end, and a TLS handshake, are answers. " +
-			"Nothing is said of exec and httpGet when a container of the app without a hook took as long, because a hook may wait for that.",
+			"When the pod is gone nothing is said of exec and httpGet when a container of the app without a hook took as long, because a hook may wait for that.",
 		Remedy: "Nothing on the node is broken. " +
-			"Find out what the hook waits for, and let it give up in time. If it waits for the program, it is the program's shutdown that takes too long. " +
-			"Or raise terminationGracePeriodSeconds, so that it is enough for the hook and the program.",
-		Danger: "The program is ended by SIGKILL and may lose what it has not written. A shorter grace period or a force delete makes that worse.",
+			"Find out what the hook waits for: it may do so on purpose, as for a quorum. " +
+			"If it waits for the program, it is the program's shutdown that takes too long. " +
+			"{end}To make the next deletion clean, let the hook give up in time, as with timeout(1), " +
+			"or raise terminationGracePeriodSeconds, so that it is enough for the hook and the program.",
+		Danger: "{killed} may lose what it has not written{ending}. A shorter grace period or a force delete makes that worse.",
 		Families: []diagnose.Family{
 			{
 				Name: sleeps,
@@ -86,13 +105,21 @@ var PreStopHookRunning = &diagnose.Rule{
 		var out []diagnose.Finding
 		for i := range p.Containers {
 			c := &p.Containers[i]
-			if !fact.KilledAtDeadline(p, c) || fact.Grace(p) < fact.Stuck {
-				continue
-			}
 			f := diagnose.Finding{Container: c.Name, Confidence: diagnose.Inferred, Objects: diagnose.Objects{
-				Ended: c.Exit.At, Signal: c.StopSignal.String(), GraceSeconds: int64(fact.Grace(p).Seconds()),
+				Signal: c.StopSignal.String(), GraceSeconds: int64(fact.Grace(p).Seconds()), Deadline: fact.KilledAt(p), Requested: p.DeletionRequested,
 			}}
-			if executed(p, c, &f) || slept(p, c, &f) || requested(p, c, &f) {
+			found := false
+			switch {
+			case !p.Gone:
+				found = c.State == evidence.StateRunning && !othersRun(p, c) && runsForLong(p, c, &f)
+			case fact.EndedAtDeadline(p, c) && fact.Grace(p) >= fact.Stuck:
+				f.Objects.Ended, f.Variants = c.Exit.At, []string{diagnose.Gone}
+				if !fact.KilledAtDeadline(p, c) {
+					f.Variants = append(f.Variants, endedBySignal)
+				}
+				found = executed(p, c, &f) || slept(p, c, &f) || requested(p, c, &f)
+			}
+			if found {
 				out = append(out, f)
 			}
 		}
@@ -100,24 +127,76 @@ var PreStopHookRunning = &diagnose.Rule{
 	},
 }
 
-// The families of hooks that the kubelet is busy with itself.
+// The families of hooks that the kubelet is busy with itself, and the variant of a program that has ended
+// by its stop signal, which the hook had kept from it.
 const (
-	sleeps   = "Sleep"
-	requests = "HTTP"
+	sleeps        = "Sleep"
+	requests      = "HTTP"
+	endedBySignal = "EndedBySignal"
 )
+
+// A hook is long when it has run for a part of the grace period, in these limits.
+const (
+	longPart  = 10
+	leastLong = 5 * time.Minute
+	mostLong  = 15 * time.Minute
+)
+
+// long returns for how long a hook has to run to be told of inside the grace period.
+func long(p *evidence.Pod) time.Duration {
+	if p.LongHook > 0 {
+		return p.LongHook
+	}
+	return min(max(fact.Grace(p)/longPart, leastLong), mostLong)
+}
+
+// runsForLong reports whether a hook of any kind has run for long, and completes the finding.
+func runsForLong(p *evidence.Pod, c *evidence.Container, f *diagnose.Finding) bool {
+	if p.DeadlineUnsure {
+		return false // SIGKILL may come sooner
+	}
+	if hook, byName := fact.PreStopHook(p, c); hook != nil {
+		aboutExec(p, hook, byName, f)
+	} else if _, over := fact.HookOver(p, c); c.PreStopSleep > 0 && !over && fact.Delivered(p) {
+		aboutSleep(p, c, f)
+	} else if r := fact.PreStopRequest(p, c); r != nil {
+		aboutRequest(r, f)
+	} else {
+		return false
+	}
+	return p.Time.Sub(f.Objects.Since) >= long(p)
+}
+
+func aboutExec(p *evidence.Pod, hook *evidence.Task, byName bool, f *diagnose.Finding) {
+	f.Objects.Process, f.Objects.Since = diagnose.ProcessOf(p, hook), hook.Probe.Started
+	if byName {
+		f.Confidence = diagnose.Proved
+	}
+}
+
+func aboutSleep(p *evidence.Pod, c *evidence.Container, f *diagnose.Finding) {
+	f.Family, f.Objects.Since, f.Objects.SleepSeconds = sleeps, p.DeletionRequested, c.PreStopSleep
+}
+
+func aboutRequest(r *evidence.Request, f *diagnose.Finding) {
+	f.Family, f.Objects.Since, f.Objects.Port = requests, r.Since, r.Port
+}
 
 // executed reports whether a hook that executes a program has used up the grace period, and completes
 // the finding.
 func executed(p *evidence.Pod, c *evidence.Container, f *diagnose.Finding) bool {
 	hook, byName := fact.PreStopHook(p, c)
-	// The kubelet counts from when it starts the hook.
-	if hook == nil || !outlived(p, c, hook.Probe.Started, leastStop) || c.Exit.At.Sub(p.Time) > seenAtEnd || othersTook(p, c) {
+	// The kubelet counts from when it asks for the hook's start, which takes a while. One that was seen to run until the end has
+	// used the grace period up all the same; with hostPID it may be what the hook has left.
+	least := leastStop
+	if fact.UntilEnd(p) && !p.HostPID {
+		least = -time.Second
+	}
+	if hook == nil || !outlived(p, c, hook.Probe.Started, least) || c.Exit.At.Sub(p.Time) > seenAtEnd || othersTook(p, c) ||
+		!fact.KilledAtDeadline(p, c) && !fact.UntilEnd(p) {
 		return false
 	}
-	f.Objects.Process, f.Objects.Since = diagnose.ProcessOf(p, hook), hook.Probe.Started
-	if byName {
-		f.Confidence = diagnose.Proved
-	}
+	aboutExec(p, hook, byName, f)
 	return true
 }
 
@@ -125,28 +204,29 @@ func executed(p *evidence.Pod, c *evidence.Container, f *diagnose.Finding) bool 
 func slept(p *evidence.Pod, c *evidence.Container, f *diagnose.Finding) bool {
 	// One that leaves the program some of its two seconds ends it as much earlier.
 	left := fact.Grace(p) - time.Duration(c.PreStopSleep)*time.Second
-	if !fact.PreStopSleeps(p, c) || !outlived(p, c, p.DeletionRequested, leastBeyond-min(max(left, 0), leastStop)) {
+	if !fact.PreStopSleeps(p, c) || left > 0 && !fact.KilledAtDeadline(p, c) || !outlived(p, c, p.DeletionRequested, leastBeyond-min(max(left, 0), leastStop)) {
 		return false
 	}
-	f.Family = sleeps
-	f.Objects.Since, f.Objects.SleepSeconds = p.DeletionRequested, c.PreStopSleep
+	aboutSleep(p, c, f)
 	return true
 }
 
 // requested is the same of a hook that asks a port of the pod.
 func requested(p *evidence.Pod, c *evidence.Container, f *diagnose.Finding) bool {
 	r := fact.PreStopRequest(p, c)
-	if r == nil || !outlived(p, c, p.DeletionRequested, leastBeyond) || c.Exit.At.Sub(p.Time) > seenAtEnd || othersTook(p, c) {
+	if r == nil || !fact.UntilEnd(p) || !outlived(p, c, p.DeletionRequested, leastBeyond) || c.Exit.At.Sub(p.Time) > seenAtEnd || othersTook(p, c) {
 		return false
 	}
-	f.Family = requests
-	f.Objects.Since, f.Objects.Port = r.Since, r.Port
+	aboutRequest(r, f)
 	return true
 }
 
 // outlived reports whether a container has outlived by the least the grace period that began at a
-// moment.
+// moment. One that has ended by its stop signal may have done so immediately, and the end is told in whole seconds, rounded down.
 func outlived(p *evidence.Pod, c *evidence.Container, began time.Time, least time.Duration) bool {
+	if !fact.KilledAtDeadline(p, c) {
+		least = -time.Second
+	}
 	beyond := c.Exit.At.Sub(began) - fact.Grace(p)
 	return beyond >= least && beyond <= leastStop+fact.KillLatency
 }
@@ -156,6 +236,16 @@ func outlived(p *evidence.Pod, c *evidence.Container, began time.Time, least tim
 func othersTook(p *evidence.Pod, c *evidence.Container) bool {
 	for i := range p.Containers {
 		if o := &p.Containers[i]; o != c && o.Kind == evidence.App && !o.PreStop && fact.EndedAtDeadline(p, o) {
+			return true
+		}
+	}
+	return false
+}
+
+// othersRun is the same inside the grace period.
+func othersRun(p *evidence.Pod, c *evidence.Container) bool {
+	for i := range p.Containers {
+		if o := &p.Containers[i]; o != c && o.Kind == evidence.App && !o.PreStop && o.State == evidence.StateRunning {
 			return true
 		}
 	}

@@ -16,14 +16,21 @@ var ProcessStopped = &diagnose.Rule{
 		Layer: "signal",
 		Title: "the first process is stopped by SIGSTOP",
 		Message: "container {container}: its process {program} (PID {pid} on the node) is stopped by a signal such as SIGSTOP and runs nothing, so it cannot react to {signal}. " +
-			"Unless somebody continues it, the pod waits for SIGKILL at {deadline}",
+			"{uncontinued}",
+		Phrases: map[string][]diagnose.Choice{"uncontinued": {
+			{Variant: diagnose.Gone, Text: "{sigkill}"},
+			{Text: "Unless somebody continues it, the pod waits for SIGKILL at {deadline}{behind}"},
+		}, "then": {
+			{Variant: diagnose.Gone, Text: "Continue such a process before its pod is deleted: it then takes its stop signal and exits properly"},
+			{Text: "When nobody is at work any more, on the node: {continue}; the process then takes the {signal} that waits for it and exits properly. " +
+				"Else the pod terminates at {deadline}"},
+		}},
 		Meaning: "Somebody has sent SIGSTOP to the process (a person, a debugger, a checkpoint or backup job), or it was stopped by its terminal (SIGTSTP, SIGTTIN, SIGTTOU). " +
 			"A stopped process keeps all other signals pending, except SIGKILL and SIGCONT.",
 		Evidence: "The process is the container's first one, or the one that a small init such as tini runs. " +
 			"Its state is T with no tracer, and two readings three seconds or more apart show that it has not run. " +
 			"With a tracer it is ProcessTraced; frozen cgroups show other states.",
-		Remedy: "Find out who stopped it. When nobody is at work any more, on the node: {continue}; the process then takes the {signal} that waits for it and exits properly. " +
-			"Else the pod terminates at {deadline}.",
+		Remedy: "Find out who stopped it. {then}.",
 		Danger: "A job that takes a consistent copy of its data may have stopped it, and still be at work. " +
 			"A force delete does not speed this up.",
 	},

@@ -16,8 +16,15 @@ var ShellPID1TrapDeferred = &diagnose.Rule{
 		Layer: "signal",
 		Title: "a shell as PID 1 puts its trap off until the program it runs has ended",
 		Message: "container {container}: the shell {program} (PID {pid} on the node) has a trap for {signal}, but it runs traps only when the program in its foreground has ended, " +
-			"and {child} (PID {childpid}), which nobody has told to stop, still runs. " +
-			"Unless that ends by itself, the pod waits for SIGKILL at {deadline}",
+			"and {child} (PID {childpid}){untold} still runs. " +
+			"{unended}",
+		Phrases: map[string][]diagnose.Choice{"untold": {
+			{Variant: diagnose.AskedByHook, Text: ""},
+			{Text: ", which nobody has told to stop,"},
+		}, "unended": {
+			{Variant: diagnose.Gone, Text: "{sigkill}"},
+			{Text: "Unless that ends by itself, the pod waits for SIGKILL at {deadline}{behind}"},
+		}},
 		Meaning: "A shell takes a signal while it waits for a program in its foreground, and runs the trap only after that program has ended (POSIX, Shell Command Language, " +
 			"Signals and Error Handling). " +
 			"The program itself does not get the signal, because the runtime signals the first process of a container only. " +
@@ -32,10 +39,10 @@ var ShellPID1TrapDeferred = &diagnose.Rule{
 			"Nothing is said when a child was started since the deletion, which may be the trap at work; " +
 			"nor when a child in the foreground has run for a shorter time than is left of the grace period, or for less than twice the time that the shell had run before it: " +
 			"the shell may be in a loop and run its trap soon.",
-		Remedy: "Nothing is broken: the pod terminates at {deadline}. " +
+		Remedy: "{fine}. " +
 			"To make the next deletion fast and clean, run the program in the background and wait for it: program & pid=$!; trap 'kill -TERM $pid' TERM; wait $pid; wait $pid. " +
 			"If the trap is not needed, start the program with exec.",
-		Danger: "The program is ended by SIGKILL without having been asked to stop, and the trap never runs: what either should have written is lost. " +
+		Danger: "The program is ended by SIGKILL{unasked}, and the trap never runs: what either should have written is lost. " +
 			"A force delete does not speed this up.",
 	},
 	Check: func(p *evidence.Pod) []diagnose.Finding {

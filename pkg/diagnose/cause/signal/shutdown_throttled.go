@@ -23,7 +23,7 @@ var ShutdownThrottled = &diagnose.Rule{
 	Doc: diagnose.Doc{
 		Layer: "signal",
 		Title: "a limit on processors or memory slows the shutdown down",
-		Message: "container {container}: its program {program} (PID {pid} on the node) has taken {signal} but was not done within the grace period of {grace}: " +
+		Message: "container {container}: its program {program} (PID {pid} on the node) has taken {signal} but was not done within {within}: " +
 			"{limit}, so SIGKILL ended it at {ended}",
 		Phrases: map[string][]diagnose.Choice{"limit": {
 			{Variant: familyCPU, Text: "its limit of {cpulimit} was used up in most periods"},
@@ -49,6 +49,9 @@ var ShutdownThrottled = &diagnose.Rule{
 	Check: func(p *evidence.Pod) []diagnose.Finding {
 		var out []diagnose.Finding
 		for _, fp := range slow(p) {
+			if asked(p, fp).MayPutTrapOff(p) {
+				continue
+			}
 			cpu, memory := squeezed(p, fp)
 			f := slowFinding(p, fp)
 			f.Confidence = diagnose.Inferred

@@ -6,6 +6,10 @@ import (
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
 )
 
+// wrapper is the variant of SignalDroppedByPID1 of a process that runs another program, as npm and conda run do: its end
+// would be the end of that.
+const wrapper = "Wrapper"
+
 // SignalDroppedByPID1 is a first process without a handler for its stop signal.
 var SignalDroppedByPID1 = &diagnose.Rule{
 	Cause: "SignalDroppedByPID1",
@@ -15,10 +19,11 @@ var SignalDroppedByPID1 = &diagnose.Rule{
 		Layer: "signal",
 		Title: "PID 1 has no handler for the stop signal",
 		Message: "container {container}: its first process {program} (PID {pid} on the node) has no handler for {signal}, and the kernel drops such a signal to the PID 1 of a container. " +
-			"Unless it ends by itself, the pod waits for SIGKILL at {deadline}",
+			"{sigkill}",
 		Meaning: "The first process of a container is PID 1 of its PID namespace. " +
 			"The kernel delivers to PID 1 only those signals for which it has installed a handler; the default action, which would end any other process, does not apply to it. " +
-			"The stop signal leaves no trace, and the pod uses up its whole grace period every time it is deleted.",
+			"The stop signal leaves no trace, and the pod uses up its whole grace period every time it is deleted. " +
+			"Under an init such as tini the default action applies and ends the process, and with it all that it has started.",
 		Evidence: "The last number of NSpid in /proc/PID/status is 1, and the stop signal's bit is in none of SigCgt, SigIgn and SigBlk, in two readings; that a shell blocks all signals while it starts a program does not count. " +
 			"It was so before the deletion, too: a handler can remove itself, and the program that it asked to stop then shows no bit either. " +
 			"So the process has not run since a reading from before the deletion, or showed the same from then back for at least 20 seconds, and as long as the reading is old: then it is inferred. " +
@@ -26,12 +31,30 @@ var SignalDroppedByPID1 = &diagnose.Rule{
 			"The stop signal is the container's own, else the image's STOPSIGNAL, else SIGTERM. " +
 			"A program that sleeps in sigwait, as tini does, shows no bit either: the system call that PID 1 sleeps in tells it apart. " +
 			"A shell that runs a program, or has ever run one, is ShellPID1NoTrap. " +
-			"Containers with a preStop hook are not judged, but for one that sleeps, ten seconds after the sleep, and sleep(1), when it has ended; nor pods that share a PID namespace, nor what another runtime than runc's shim runs, such as gVisor.",
-		Remedy: "Nothing is broken: the pod terminates at {deadline}. " +
-			"To make the next deletion fast, let the program handle {signal}, run it under an init such as tini or dumb-init, or set shareProcessNamespace: true.",
+			"Containers with a preStop hook are judged when that is over: a sleep of the kubelet ten seconds after its time, " +
+			"and a program when nothing that was executed in the container with the deletion is left, " +
+			"ten seconds after the deletion, or 70 on a node that is short of something. " +
+			"Behind one that executes anything else than sleep(1) it is said only when the pod is gone: it may have asked the program to end. " +
+			"Nothing is said of one with a hook that asks a port; " +
+			"nor of pods that share a PID namespace, nor what another runtime than runc's shim runs, such as gVisor.",
+		Phrases: map[string][]diagnose.Choice{"next": {
+			{Variant: wrapper, Text: "To make the next deletion fast and clean, let {program} handle {signal} and pass it on to {child} (PID {childpid} on the node), " +
+				"or start that program directly, with exec in a script or the exec form of ENTRYPOINT. " +
+				"tini or dumb-init before {program} is no help: they end it, and {child} gets SIGKILL immediately"},
+			{Text: "To make the next deletion fast and clean, let the program handle {signal}. " +
+				"To make it fast only, run the program under an init such as tini or dumb-init, or set shareProcessNamespace: true: {signal} then ends it immediately"},
+		}},
+		Remedy: "{fine}. " +
+			"{next}.",
 		Danger: "A force delete does not speed this up: the kubelet still waits the pod's own grace period, and nobody sees it any more.",
 	},
 	Check: func(p *evidence.Pod) []diagnose.Finding {
-		return unheard(p, fact.Dropped, func(fp fact.FirstProcess) bool { return !fp.ShellOverChild() && !fp.ShellBetween() })
+		out := unheard(p, fact.Dropped, func(fp fact.FirstProcess) bool { return !fp.ShellOverChild() && !fp.ShellBetween() })
+		for i := range out {
+			if c := out[i].Objects.Child; c != nil && !fact.Sideshow(c.Comm) {
+				out[i].Variants = append(out[i].Variants, wrapper)
+			}
+		}
+		return out
 	},
 }

@@ -29,7 +29,6 @@ func slow(p *evidence.Pod) []fact.FirstProcess {
 	for _, fp := range fact.Sent(p) {
 		t := fp.Leader
 		switch {
-		case fp.Container.PreStop: // it had less than the grace period
 		case !fact.Settled(p, t) && !fp.HandlersKept():
 		case !hadItsTurn(p, fp.Container):
 		case !took(fp, fp.Container.StopSignal), t.CoreDumping, !tookBefore(fp, fp.Container.StopSignal):
@@ -38,20 +37,38 @@ func slow(p *evidence.Pod) []fact.FirstProcess {
 		case hangs(p, fp): // SIGKILL shows whether that can end
 		case !fact.KilledAtDeadline(p, fp.Container):
 		default:
-			if fp.WaitsForOldChild(p) && fp.Receives(fp.Container.StopSignal) != fact.Took {
-				continue // its trap may not have run
-			}
-			if child := fp.ForwardsTo(); child != nil {
-				under, sig := fact.Assemble(p, fp.Container, child), fp.Container.StopSignal
-				removed := under.HadHandler(sig)
-				if !removed && (!took(under, sig) || !tookBefore(under, sig) || under.WaitsForOldChild(p)) {
+			if fp.ForwardsTo() != nil {
+				under, sig := asked(p, fp), fp.Container.StopSignal
+				if !under.HadHandler(sig) && (!took(under, sig) || !tookBefore(under, sig)) {
 					continue
 				}
+			}
+			if trapTold(p, fp) {
+				continue
 			}
 			out = append(out, fp)
 		}
 	}
 	return out
+}
+
+// asked returns the program that was asked to end: the one that a small init hands its signals to, else the first
+// process itself.
+func asked(p *evidence.Pod, fp fact.FirstProcess) fact.FirstProcess {
+	if child := fp.ForwardsTo(); child != nil {
+		return fact.Assemble(p, fp.Container, child)
+	}
+	return fp
+}
+
+// trapTold reports whether the program is a shell that puts its trap off for certain, which is told as that
+// (ShellPID1TrapDeferred, ChildIgnoresForwardedSignal).
+func trapTold(p *evidence.Pod, fp fact.FirstProcess) bool {
+	if fp.ForwardsTo() != nil {
+		return fp.DeafChild(p) != nil
+	}
+	child, _ := fp.Foreground(p)
+	return child != nil && fp.MayPutTrapOff(p)
 }
 
 // took reports whether the signal reaches the process and does not wait to be
@@ -88,8 +105,6 @@ func slowFinding(p *evidence.Pod, fp fact.FirstProcess) diagnose.Finding {
 	if child := fp.ForwardsTo(); child != nil {
 		f.Objects.Process = diagnose.ProcessOf(p, child)
 	}
-	f.Objects.GraceSeconds = int64(fact.Grace(p).Seconds())
-	f.Objects.Ended = fp.Container.Exit.At
 	return f
 }
 

@@ -16,17 +16,17 @@ var StopSignalMismatch = &diagnose.Rule{
 		Layer: "signal",
 		Title: "the stop signal is not one that the program handles",
 		Message: "container {container}: its stop signal is {signal}, for which its first process {program} (PID {pid} on the node) has no handler; it has one for {handled}. " +
-			"Unless it ends by itself, the pod waits for SIGKILL at {deadline}",
+			"{sigkill}",
 		Meaning: "The image, or the container's specification, asks for another stop signal than SIGTERM. " +
 			"The program that runs in the container handles SIGTERM or another signal, but not that one, so nothing asks it to end. " +
 			"It happens when a pod overrides the command of an image that was made for another program, or when the image inherits STOPSIGNAL from its base.",
 		Evidence: "The stop signal is not SIGTERM: it is the container's own (lifecycle.stopSignal), else the image's STOPSIGNAL. " +
 			"Its bit is not in the SigCgt of the first process, nor is it waited for with sigwait or signalfd, also before the deletion, as with SignalDroppedByPID1; and SIGTERM, SIGINT or SIGQUIT is in SigCgt. " +
 			"Of a shell only SIGTERM counts, and only while it runs no program.",
-		Remedy: "Nothing is broken: the pod terminates at {deadline}. " +
-			"To make the next deletion fast, set the stop signal to {handled} (STOPSIGNAL in the image, or lifecycle.stopSignal in the pod where the cluster allows it), " +
-			"or let the program handle {signal}.",
-		Danger: "The program is ended by SIGKILL without having been asked to stop: it may lose what it has not written. " +
+		Remedy: "{fine}. " +
+			"To make the next deletion fast, set the stop signal to {handled} (STOPSIGNAL in the image, " +
+			"or lifecycle.stopSignal and os.name in the pod where the feature gate ContainerStopSignals is on), or let the program handle {signal}.",
+		Danger: "The program is ended by SIGKILL{unasked}: it may lose what it has not written. " +
 			"A force delete does not speed this up.",
 	},
 	Check: func(p *evidence.Pod) []diagnose.Finding {

@@ -11,6 +11,9 @@ import (
 func unheard(p *evidence.Pod, why fact.Reception, matches func(fact.FirstProcess) bool) []diagnose.Finding {
 	var out []diagnose.Finding
 	for _, fp := range fact.Signalled(p) {
+		if p.Gone && !hadItsTurn(p, fp.Container) {
+			continue // what came before it has used up the grace period
+		}
 		if fp.Receives(fp.Container.StopSignal) == why && !fp.Mismatched() && matches(fp) {
 			out = append(out, diagnose.About(p, fp, confidence(p, fp.Leader, why)))
 		}

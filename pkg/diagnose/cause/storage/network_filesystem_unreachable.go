@@ -47,7 +47,8 @@ var NetworkFilesystemUnreachable = &diagnose.Rule{
 			"Where the server is connected and has answered all requests, nothing is said: the thread waits for something of the node, such as a lock, or rpc.gssd. " +
 			"Without the path, the kernel stack of a network file system and a single such mount of the pod, whose server has not answered everything, make it inferred, and so does a kubelet that only asks how full the volume is (statfs), of a server that can be reached.",
 		Remedy: "{back}; the kubelet goes on by itself within a minute.{lost}",
-		Danger: "{forced} throws away the writes that have not reached the server. umount -l only hides the mount. " +
+		Danger: "A forced unmount throws away the writes that have not reached the server, a lazy one only hides the mount. " +
+			"ls or df of the mount hangs your own shell. " +
 			"Restarting the kubelet leaves the thread and can hang the new one. " +
 			"A force delete may freeze the kubelet for all pods of the node when it next restarts.",
 	},

@@ -24,9 +24,12 @@ var SubPathCleanupFailed = &diagnose.Rule{
 		Evidence: "Directories are left below the pod's volume-subpaths a minute after the deadline, and the number of failed attempts at volumes has grown since " +
 			"(storage_operation_duration_seconds of the kubelet, operation volume_unmount). It is proved when no other pod's volumes were taken down on the node when it grew last. " +
 			"Where attempts may fail at another volume of the pod, or of another pod while no directory of the volume tells its plugin, or a CSI driver was asked, which comes after the subpaths, nothing is said.",
-		Remedy: "Read the kubelet's log on the node (journalctl -u kubelet, line \"error cleaning subPath mounts\"): it names the path. " +
-			"Unmount what is mounted at that path (findmnt lists it; files are mounted there too); if nothing is, move away what is in it. The kubelet removes what is empty within two minutes.",
-		Danger: "Never run rm -rf on volume-subpaths: while a subPath is mounted there, it deletes the volume's data. The other directories of that name are of pods that run: compare the pod's UID in the path.",
+		Remedy: "On the node, look first for what is still mounted: grep '{poduid}/volume-subpaths' /proc/1/mountinfo. " +
+			"A line shows: unmount exactly the path in its fifth column, not by force and not lazily. " +
+			"No line shows: look at what is in the directory that the kubelet's log names (journalctl -u kubelet, line \"error cleaning subPath mounts\"), " +
+			"ask the volume's owner, and move it away. The kubelet removes what is empty within two minutes.",
+		Danger: "Never run rm or mv below volume-subpaths while a line shows: that is the volume's data. " +
+			"The other directories of that name are of pods that run: compare the pod's UID in the path.",
 	},
 	Check: func(p *evidence.Pod) []diagnose.Finding {
 		if !settled(p) {
@@ -44,7 +47,7 @@ var SubPathCleanupFailed = &diagnose.Rule{
 		if volumes == nil {
 			return nil
 		}
-		return []diagnose.Finding{{Confidence: confidence(p, last, volumes[:1]), Objects: diagnose.Objects{Volumes: volumes}}}
+		return []diagnose.Finding{{Confidence: confidence(p, last, volumes[:1]), Objects: diagnose.Objects{Volumes: volumes, PodUID: p.RuntimeUID}}}
 	},
 }
 

@@ -1,0 +1,134 @@
+package fact
+
+import (
+	"slices"
+
+	"github.com/nodeagent-io/nodeagent/pkg/evidence"
+)
+
+// A Lingering is a process that a program runs and that has not ended, though the program was asked to.
+type Lingering struct {
+	Task *evidence.Task
+	// Meets is what becomes of the container's stop signal in it, by the last reading. That it was sent
+	// the signal is not known, but of one that is Blocked, in which the signal is pending, or one that Took it;
+	// and of one for which it is Fatal it is known that it was not.
+	Meets Reception
+	// Alike counts the processes that the program runs, this one among them, as far as they
+	// have not ended and are no sideshows.
+	Alike int
+	// Awaited reports whether the program sleeps in a system call that waits for its children, of
+	// which this is, or leads to, the only one, sideshows among them.
+	Awaited bool
+	// New reports whether the program has started it, or what leads to it, after the request for deletion.
+	New bool
+}
+
+// Lingers returns what the program runs and what has not ended: of several processes the oldest, one
+// of before the deletion first. It is nil while a thread of the program is at work, which then does not
+// wait, and when there is none. What somebody has executed in the container, as a hook does, is no child of the program.
+func (fp FirstProcess) Lingers(p *evidence.Pod) *Lingering {
+	for _, t := range fp.Threads {
+		if t.State != evidence.Sleeping {
+			return nil
+		}
+	}
+	l := &Lingering{}
+	for _, c := range fp.Children {
+		if c.Container != fp.Container.ID || !lives(c) || sideshows[c.Comm] {
+			continue
+		}
+		l.Alike++
+		if fresh := startedSince(p, c); l.Task == nil || l.New && !fresh || l.New == fresh && older(c, l.Task) {
+			l.Task, l.New = c, fresh
+		}
+	}
+	if l.Task == nil {
+		return nil
+	}
+	l.Awaited = len(fp.Children) == 1 && waitsForChildren(fp.Leader)
+	l.Task = lastInLine(p, l.Task)
+	l.Meets = meets(Assemble(p, fp.Container, l.Task))
+	return l
+}
+
+// meets returns what becomes of the stop signal in a process, ReceptionUnknown where it is not certain: a signal that is
+// blocked and not pending may have been taken with sigwait or signalfd, and one that would end the process now by a handler
+// that is not there any more.
+func meets(fp FirstProcess) Reception {
+	t, sig := fp.Leader, fp.Container.StopSignal
+	r := fp.Receives(sig)
+	switch {
+	case r == Blocked && !t.SharedPending.Has(sig):
+		return ReceptionUnknown
+	case r != Fatal:
+		return r
+	case t.State != evidence.Sleeping && t.State != evidence.Runnable:
+		return ReceptionUnknown // it may have been sent and not taken
+	}
+	switch whatMet(fp.pod, t, sig) {
+	case metSame:
+		return r
+	case metHandler:
+		return Took
+	}
+	return ReceptionUnknown
+}
+
+// maxLine bounds how many processes of which each runs the next one are gone through.
+const maxLine = 8
+
+// lastInLine returns the last one of a line of processes, of which each has nothing to do but to wait for the next: a
+// shell, one that sleeps in a system call that waits for children, and one of a single thread that has given the next one
+// a process group of its own, as a supervisor does.
+func lastInLine(p *evidence.Pod, t *evidence.Task) *evidence.Task {
+	for range maxLine {
+		var next *evidence.Task
+		for i := range p.Tasks {
+			c := &p.Tasks[i]
+			switch {
+			case !c.Leader() || c.PPID != t.PID || c.Container != t.Container || !lives(c) || sideshows[c.Comm]:
+			case next != nil:
+				return t
+			default:
+				next = c
+			}
+		}
+		supervised := next != nil && t.Threads == 1 && next.Probe != nil && next.Probe.Group == next.PID
+		if next == nil || t.State != evidence.Sleeping || !Shell(t) && !waitsForChildren(t) && !supervised {
+			return t
+		}
+		t = next
+	}
+	return t
+}
+
+// waitsForChildren reports whether a task sleeps in a system call that returns when a child has ended.
+func waitsForChildren(t *evidence.Task) bool {
+	return t.Probe != nil && (t.Probe.Syscall == "wait4" || t.Probe.Syscall == "waitid")
+}
+
+// lives reports whether a process has neither ended nor been killed.
+func lives(t *evidence.Task) bool {
+	return t.State != evidence.Zombie && t.State != evidence.Dead && !Dying(t)
+}
+
+// startedSince reports whether a process is known to have been started after the request for deletion.
+func startedSince(p *evidence.Pod, t *evidence.Task) bool {
+	return t.Probe != nil && t.Probe.Started.After(p.DeletionRequested.Add(clockSkew))
+}
+
+// MayPutTrapOff reports whether the process is a shell with a trap that waits for a child which was there before the
+// deletion, so that its trap may not have run. One that has reset itself has run.
+func (fp FirstProcess) MayPutTrapOff(p *evidence.Pod) bool {
+	return fp.WaitsForOldChild(p) && fp.Receives(fp.Container.StopSignal) != Took
+}
+
+// KeepsTrapOff returns the child for which such a shell puts its trap off, unless that is in the background; nil where the
+// trap has run: the shell has started another child since the deletion, which it does not before its trap, or it may
+// have a trap for EXIT, which does not wait.
+func (fp FirstProcess) KeepsTrapOff(p *evidence.Pod) *evidence.Task {
+	if !fp.MayPutTrapOff(p) || trapsExit(fp.Leader) || slices.ContainsFunc(fp.Children, func(c *evidence.Task) bool { return startedSince(p, c) }) {
+		return nil
+	}
+	return fp.MainChild()
+}

@@ -1,0 +1,232 @@
+package diagnose_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
+	"github.com/nodeagent-io/nodeagent/pkg/diagnose/cause"
+	"github.com/nodeagent-io/nodeagent/pkg/evidence"
+)
+
+// tooSlow is a pod of which the first process has taken its stop signal and was ended by SIGKILL.
+func tooSlow(change func(p *evidence.Pod, first *evidence.Task)) *evidence.Pod {
+	return stopping(func(p *evidence.Pod, first *evidence.Task) {
+		first.Caught = bitTERM
+		change(p, first)
+		gone(p, 137, 0)
+	})
+}
+
+// under adds a process that another one runs.
+func under(p *evidence.Pod, pid, parent int, comm, syscall string) *evidence.Task {
+	p.Tasks = append(p.Tasks, task(pid, parent, comm, evidence.Sleeping, syscall))
+	return &p.Tasks[len(p.Tasks)-1]
+}
+
+// What the program runs and what has not ended is named, as far as it is seen.
+func TestSlowShutdownNamesWhatLingers(t *testing.T) {
+	shell := func(p *evidence.Pod, first *evidence.Task) {
+		first.Comm, first.Probe.Exe, first.Probe.Syscall = "bash", "bash", "wait4"
+		c := under(p, 101, 100, "gunicorn", "select")
+		c.Caught = bitINT | bitTERM
+	}
+	const nothing = "in the system call epoll_wait), so" // is said of it
+	for name, tc := range map[string]struct {
+		change     func(p *evidence.Pod, first *evidence.Task)
+		confidence diagnose.Confidence
+		says       []string // in the message or in the remedy
+	}{
+		"it waits for a program that ignores the signal": {func(p *evidence.Pod, first *evidence.Task) {
+			first.Probe.Syscall = "wait4"
+			under(p, 101, 100, "app", "epoll_wait").Ignored = bitTERM
+		}, diagnose.Proved, []string{"it waited for app (PID 101 on the node), which ignores SIGTERM), so", "Let app handle SIGTERM"}},
+		"it polls, over a program that handles the signal": {func(p *evidence.Pod, first *evidence.Task) {
+			first.Comm, first.Probe.Exe = "supervisord", "python3.11"
+			under(p, 101, 100, "app", "epoll_wait").Caught = bitTERM
+		}, diagnose.Proved, []string{
+			"; app (PID 101 on the node), which it runs, has a handler for SIGTERM and did not end)",
+			"Look at what app does when it is asked to stop, and whether supervisord passes SIGTERM on",
+		}},
+		"over one that would have ended by the signal": {func(p *evidence.Pod, first *evidence.Task) {
+			under(p, 101, 100, "chrome", "poll")
+		}, diagnose.Proved, []string{"which it runs, would have ended by SIGTERM but was not sent it)", "Look at what app waits for; if that is chrome"}},
+		"over one of which the call is not known": {func(p *evidence.Pod, first *evidence.Task) {
+			under(p, 101, 100, "chrome", "").Probe = nil
+		}, diagnose.Proved, []string{"which it runs, did not end)", "Look at what the program does"}},
+		"over one that has taken the signal": {func(p *evidence.Pod, _ *evidence.Task) {
+			under(p, 101, 100, "node", "epoll_wait").Caught = bitTERM
+			p.Before, p.Tasks[1].Caught = known(p), 0
+		}, diagnose.Proved, []string{"which it runs, has taken SIGTERM and did not end)"}},
+		"over one that leaves the signal pending": {func(p *evidence.Pod, _ *evidence.Task) {
+			c := under(p, 101, 100, "ruby", "futex")
+			c.Blocked, c.SharedPending = bitTERM, bitTERM
+		}, diagnose.Proved, []string{"which it runs, blocks SIGTERM and has not taken it)", "Let ruby take SIGTERM"}},
+		"over one that blocks the signal, which is not pending": {func(p *evidence.Pod, _ *evidence.Task) {
+			under(p, 101, 100, "ruby", "futex").Blocked = bitTERM
+		}, diagnose.Proved, []string{"which it runs, did not end)"}},
+		"over shells": {func(p *evidence.Pod, first *evidence.Task) {
+			first.Comm, first.Probe.Exe = "npm start", "node"
+			under(p, 101, 100, "sh", "wait4")
+			under(p, 102, 101, "node", "epoll_wait").Caught = bitTERM
+			under(p, 103, 102, "esbuild", "futex")
+			under(p, 104, 101, "tail", "read")
+		}, diagnose.Proved, []string{"program \"npm start\"", "; node (PID 102 on the node), which it runs, has a handler", "closeAllConnections"}},
+		"over a supervisor of one": {func(p *evidence.Pod, first *evidence.Task) {
+			under(p, 101, 100, "s6-supervise", "ppoll").Caught = bitTERM
+			under(p, 102, 101, "nginx", "rt_sigsuspend").Caught = bitTERM | bitQUIT
+			p.Tasks[2].Probe.Group = 102
+		}, diagnose.Proved, []string{"; nginx (PID 102 on the node), which it runs, has a handler", "worker_shutdown_timeout"}},
+		"over several": {func(p *evidence.Pod, first *evidence.Task) {
+			first.Comm = "runner"
+			under(p, 103, 100, "worker", "epoll_wait").Caught = bitTERM
+			under(p, 101, 100, "queue", "epoll_wait").Ignored = bitTERM
+			under(p, 102, 100, "tail", "epoll_wait")
+		}, diagnose.Proved, []string{"; of 2 processes that it runs queue (PID 101 on the node), the oldest one, ignores SIGTERM)"}},
+		"it waits for what it has started since": {func(p *evidence.Pod, first *evidence.Task) {
+			first.Probe.Syscall = "wait4"
+			c := under(p, 101, 100, "nodetool", "futex")
+			c.Probe.Started = requested.Add(4 * time.Second)
+		}, diagnose.Proved, []string{
+			"it waited for nodetool (PID 101 on the node), which it has started since the deletion), so",
+			"Look at what nodetool does that takes so long",
+		}},
+		"over one that is about to end": {func(p *evidence.Pod, _ *evidence.Task) {
+			under(p, 101, 100, "app", "epoll_wait").SharedPending = bitKILL
+		}, diagnose.Proved, []string{nothing}},
+		"it waits in a loop, beside a program": {func(p *evidence.Pod, first *evidence.Task) {
+			first.Probe.Syscall = "wait4"
+			under(p, 101, 100, "app", "epoll_wait").Caught = bitTERM
+			under(p, 102, 100, "sleep", "clock_nanosleep")
+		}, diagnose.Proved, []string{"; app (PID 101 on the node), which it runs, has a handler"}},
+		"over a zombie": {func(p *evidence.Pod, _ *evidence.Task) {
+			under(p, 101, 100, "app", "").State = evidence.Zombie
+		}, diagnose.Proved, []string{nothing}},
+		"over a sideshow": {func(p *evidence.Pod, _ *evidence.Task) { under(p, 101, 100, "tail", "read") }, diagnose.Proved, []string{nothing}},
+		"a thread of it is at work": {func(p *evidence.Pod, first *evidence.Task) {
+			under(p, 101, 100, "app", "epoll_wait").Caught = bitTERM
+			other := p.Tasks[0]
+			other.TID, other.State = 110, evidence.Runnable
+			p.Tasks = append(p.Tasks, other)
+		}, diagnose.Proved, []string{nothing}},
+		"what somebody has executed there": {func(p *evidence.Pod, _ *evidence.Task) {
+			p.Parents = append(p.Parents, evidence.Task{PID: 50, TID: 50, Comm: "containerd-shim", State: evidence.Sleeping})
+			under(p, 120, 50, "bash", "read")
+		}, diagnose.Proved, []string{nothing}},
+		"under tini": {func(p *evidence.Pod, first *evidence.Task) {
+			first.Comm, first.Probe.Exe, first.Probe.Syscall, first.Caught = "tini", "tini", "rt_sigtimedwait", 0
+			c := under(p, 101, 100, "wrapper", "wait4")
+			c.Caught = bitTERM
+			under(p, 102, 101, "app", "epoll_wait").Ignored = bitTERM
+		}, diagnose.Proved, []string{"program wrapper (PID 101 on the node)", "it waited for app (PID 102 on the node), which ignores SIGTERM)"}},
+
+		"bash with a trap": {shell, diagnose.Inferred, []string{
+			"as a shell it puts its trap off while a program is in its foreground, and gunicorn (PID 101 on the node) did not end: " +
+				"if that was in the foreground, the trap never ran)",
+			"trap 'kill -TERM $pid' TERM", "--graceful-timeout",
+		}},
+		"bash with a trap, that has started something since": {func(p *evidence.Pod, first *evidence.Task) {
+			shell(p, first)
+			under(p, 102, 100, "curl", "poll").Probe.Started = requested.Add(5 * time.Second)
+		}, diagnose.Inferred, []string{"of 2 processes that it runs gunicorn (PID 101 on the node), the oldest one, has a handler"}},
+		"bash with a trap for EXIT": {func(p *evidence.Pod, first *evidence.Task) {
+			first.Caught |= bitILL
+			shell(p, first)
+		}, diagnose.Inferred, []string{"it waited for gunicorn (PID 101 on the node), which has a handler for SIGTERM and did not end)"}},
+		"bash whose trap has reset itself": {func(p *evidence.Pod, first *evidence.Task) {
+			shell(p, first)
+			p.Before, p.Tasks[0].Caught = known(p), 0
+		}, diagnose.Proved, []string{"it waited for gunicorn (PID 101 on the node)"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := cause.Diagnose(tooSlow(tc.change))
+			v, _ := d.Verdict()
+			if v.Cause != "SlowShutdown" || v.Confidence != tc.confidence {
+				t.Errorf("%s (%s), want SlowShutdown (%s)", v.Cause, v.Confidence, tc.confidence)
+			}
+			for _, want := range tc.says {
+				if !strings.Contains(v.Message, want) && !strings.Contains(v.Remedy, want) {
+					t.Errorf("%q is not said: %s. %s", want, v.Message, v.Remedy)
+				}
+			}
+		})
+	}
+}
+
+// A shell that is known to put its trap off is told of as that, and not as slow.
+func TestSlowShutdownTellsNoTrapTwice(t *testing.T) {
+	for _, exe := range []string{"bash", "dash"} {
+		d := cause.Diagnose(tooSlow(func(p *evidence.Pod, first *evidence.Task) {
+			first.Comm, first.Probe.Exe, first.Probe.Syscall = exe, exe, "wait4"
+			under(p, 101, 100, "server", "epoll_wait")
+		}))
+		if len(d.Findings) != 1 || d.Findings[0].Cause != "ShellPID1TrapDeferred" {
+			t.Errorf("%s: %+v", exe, d.Findings)
+		}
+	}
+}
+
+// What to do about a program that does not end by the signal is to change that, and about one that waits
+// for the last of its connections to give it a limit: by the signal by which it does so.
+func TestSlowShutdownRemedy(t *testing.T) {
+	for _, tc := range []struct {
+		comm, exe string
+		signal    evidence.Signal
+		want      string
+	}{
+		{"uwsgi", "uwsgi", evidence.SIGTERM, "die-on-term"},
+		{"systemd", "systemd", evidence.SIGTERM, "SIGRTMIN+3"},
+		{"nginx", "nginx", evidence.SIGQUIT, "Set nginx's worker_shutdown_timeout to less than the grace period, or raise"},
+		{"nginx", "nginx", evidence.SIGTERM, "Give it a limit for its shutdown below the grace period, or raise"},
+		{"php-fpm8.2", "php-fpm8.2", evidence.SIGQUIT, "process_control_timeout"},
+		{"gunicorn: maste", "python3.11", evidence.SIGTERM, "--graceful-timeout"},
+		{"gunicorn", "python3.11", evidence.SIGTERM, "--graceful-timeout"},
+		{"uvicorn", "python3.11", evidence.SIGTERM, "--timeout-graceful-shutdown"},
+		{"node_exporter", "node_exporter", evidence.SIGTERM, "Give it a limit for its shutdown"},
+		{"nodejs", "nodejs", evidence.SIGTERM, "closeAllConnections"},
+		{"java", "java", evidence.SIGTERM, "spring.lifecycle.timeout-per-shutdown-phase"},
+		{"javac", "javac", evidence.SIGTERM, "Give it a limit for its shutdown"},
+	} {
+		d := cause.Diagnose(tooSlow(func(p *evidence.Pod, first *evidence.Task) {
+			p.Containers[0].StopSignal = tc.signal
+			first.Comm, first.Probe.Exe, first.Caught = tc.comm, tc.exe, bitTERM|bitQUIT
+		}))
+		if v, _ := d.Verdict(); v.Cause != "SlowShutdown" || !strings.Contains(v.Remedy, tc.want) {
+			t.Errorf("%s: the remedy of %q does not say %q: %s", tc.comm, v.Cause, tc.want, v.Remedy)
+		}
+	}
+	d := cause.Diagnose(tooSlow(func(p *evidence.Pod, first *evidence.Task) {
+		first.Comm, first.Probe.Exe = "node", "node"
+		p.Before, first.Caught = known(p), 0
+	}))
+	if v, _ := d.Verdict(); !strings.Contains(v.Remedy, "without a listener") {
+		t.Errorf("node without a listener: %s", v.Remedy)
+	}
+}
+
+// That most connections have had no answer for long is told, and what to do about it. One of many, and one that has
+// had none for a moment, is not.
+func TestSlowShutdownWithoutNetwork(t *testing.T) {
+	for name, tc := range map[string]struct {
+		connections *evidence.Connections
+		want        string
+	}{
+		"not known":        {nil, ""},
+		"none":             {&evidence.Connections{}, ""},
+		"all are answered": {&evidence.Connections{All: 3}, ""},
+		"one of three":     {&evidence.Connections{All: 3, Unanswered: 1, Since: requested.Add(8 * time.Second)}, ""},
+		"a moment":         {&evidence.Connections{All: 1, Unanswered: 1, Since: requested.Add(23 * time.Second)}, ""},
+		"most":             {&evidence.Connections{All: 3, Unanswered: 2, Since: requested.Add(8 * time.Second)}, "Network"},
+	} {
+		d := cause.Diagnose(tooSlow(func(p *evidence.Pod, _ *evidence.Task) { p.Connections = tc.connections }))
+		v, _ := d.Verdict()
+		if v.Cause != "SlowShutdown" || v.Family != tc.want {
+			t.Errorf("%s: %s %s", name, v.Cause, v.Family)
+		}
+		const says = "; from 03:00:08 UTC on nobody acknowledged what was sent over 2 TCP connections of the pod), so"
+		if said := strings.Contains(v.Message, says) && strings.Contains(v.Remedy, "For peers that are gone: Give it a limit"); said != (tc.want != "") {
+			t.Errorf("%s: %s. %s", name, v.Message, v.Remedy)
+		}
+	}
+}

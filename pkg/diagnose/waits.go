@@ -1,0 +1,82 @@
+package diagnose
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/nodeagent-io/nodeagent/pkg/diagnose/fact"
+	"github.com/nodeagent-io/nodeagent/pkg/evidence"
+)
+
+// InGracePeriod is the reason of the condition of a pod that is not stuck: it is inside its grace
+// period, and a process of it runs. It is no cause.
+const InGracePeriod = "InGracePeriod"
+
+// A Wait is what a pod waits for inside its grace period.
+type Wait struct {
+	// Container is the one whose process runs; of several the first in the specification.
+	Container string
+	// Message is one sentence: which process runs, since when it has had its stop signal if that is
+	// known, and until when.
+	Message string
+}
+
+// WaitsFor returns what a pod waits for that is inside its grace period; ok is false for one that is not, of which
+// something was found, or of which no process of a container is known to run.
+func WaitsFor(p *evidence.Pod, d *Diagnosis) (w Wait, ok bool) {
+	if _, found := d.Verdict(); found || p.Gone || p.Mirror || p.Overdue() >= -p.ClockDoubt() || fact.Missing(p, evidence.Processes, evidence.Containers) ||
+		!fact.ActsOnDeletions(p) || !fact.KubeletStayed(p) || fact.Hastened(p) || p.Node.Kubelet.Process != nil && fact.Halted(p.Node.Kubelet.Process) {
+		return Wait{}, false
+	}
+	running := slices.DeleteFunc(fact.FirstProcesses(p), func(fp fact.FirstProcess) bool {
+		return fp.Leader.State == evidence.Zombie || fact.Dying(fp.Leader) ||
+			fp.Leader.State == evidence.Uninterruptible && fp.Leader.Unchanged(p.Time) >= fact.SlowDevice
+	})
+	if len(running) == 0 {
+		return Wait{}, false
+	}
+	first := running[0]
+	f := About(p, first, Inferred)
+	others := ""
+	if n := len(running) - 1; n > 0 {
+		others = fmt.Sprintf(" (and %s)", count(n, "other"))
+	}
+	latest := ""
+	if p.DeadlineUnsure {
+		latest = " at the latest"
+	} else if p.StopAwaited {
+		latest = " at the earliest"
+	}
+	const says = "Inside its grace period of %s: container %s%s: its program %s (PID %s on the node) runs, and %s; SIGKILL comes%s at %s."
+	return Wait{Container: f.Container, Message: fmt.Sprintf(says, seconds(f.Objects.GraceSeconds),
+		foreign(f.Container, 63), others, of(f.Objects.Process, (*Process).program), of(f.Objects.Process, (*Process).number), asked(p, first),
+		latest, dated(fact.KilledAt(p), p.DeletionRequested))}, true
+}
+
+// asked says whether the program of a container has had its stop signal, as far as it is known.
+func asked(p *evidence.Pod, fp fact.FirstProcess) string {
+	c := fp.Container
+	signal, at := own(c.StopSignal.String()), func(t time.Time) said { return dated(t, p.Deadline) }
+	hook, _ := fact.PreStopHook(p, c)
+	sleepsUntil, over := fact.HookOver(p, c)
+	switch {
+	case p.StopAwaited:
+		return "the kubelet has not begun to stop the pod"
+	case c.StopSignal == 0 || !fact.Delivered(p) || fact.Hastened(p):
+		return "whether it has been asked to stop is not known"
+	case hook != nil:
+		return fmt.Sprintf("its preStop hook (PID %d on the node) has run since %s; %s comes after that", hook.PID, at(hook.Probe.Started), signal)
+	case c.PreStopSleep > 0 && !over:
+		return fmt.Sprintf("its preStop hook sleeps until %s; %s comes after that", at(sleepsUntil), signal)
+	case c.PreStop && !over:
+		return fmt.Sprintf("%s comes after its preStop hook, of which it is not known whether it has ended", signal)
+	case c.Kind == evidence.Sidecar:
+		return fmt.Sprintf("is expected to have been sent %s when the containers before it had ended", signal)
+	case c.PreStop:
+		return fmt.Sprintf("was sent %s at %s, when its preStop hook had ended", signal, at(fact.SignalSince(p, c)))
+	case p.StopBegun || fp.Leader.SharedPending.Has(c.StopSignal):
+		return fmt.Sprintf("was sent %s at %s", signal, at(fact.SignalSince(p, c)))
+	}
+	return fmt.Sprintf("is expected to have been sent %s", signal)
+}
