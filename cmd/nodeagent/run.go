@@ -27,17 +27,18 @@ import (
 )
 
 type runOptions struct {
-	host       hostOptions
-	kubeconfig string
-	listen     string
-	period     time.Duration
-	budget     int
-	orphans    time.Duration
-	policies   bool
-	pod        string
-	namespace  string
-	logFormat  string
-	logLevel   slog.Level
+	host                   hostOptions
+	kubeconfig             string
+	listen                 string
+	period                 time.Duration
+	budget                 int
+	orphans                time.Duration
+	inGraceAfter, longHook time.Duration
+	policies               bool
+	pod                    string
+	namespace              string
+	logFormat              string
+	logLevel               slog.Level
 }
 
 func runCommand() *cobra.Command {
@@ -63,6 +64,10 @@ of the node are known).`,
 	f.StringVar(&o.listen, "listen", ":9732", "address for /metrics, /healthz and /readyz")
 	f.DurationVar(&o.period, "period", 2*time.Second, "least time between two rounds over the terminating pods; it grows to 10 s while the node is short of processors")
 	f.IntVar(&o.budget, "verdicts-per-minute", 20, "most verdicts in a minute about pods that are not late; beyond that each workload is told of once an hour")
+	f.DurationVar(&o.inGraceAfter, "in-grace-period-after", time.Minute,
+		"time after the deletion after which the condition says of a pod inside its grace period what runs, and until when; 0 never says it")
+	f.DurationVar(&o.longHook, "long-hook", 0,
+		"time for which a preStop hook has to run to be told of; 0 is a tenth of the grace period, at least 5 and at most 15 minutes")
 	f.DurationVar(&o.orphans, "orphans-after", 5*time.Minute, "time for which a pod of the node must be missing in the API to be an orphan; 0 looks for none")
 	f.BoolVar(&o.policies, "require-policies", false, "write nothing while the admission policies of deploy/daemonset.yaml do not hold the agent's token")
 	f.StringVar(&o.pod, "pod-name", os.Getenv("POD_NAME"), "name of the agent's own pod (environment: POD_NAME)")
@@ -200,12 +205,16 @@ func (o *runOptions) newAgent(client *kube.Client, reader *node.Reader, watch *k
 		Reasons:   reasons(),
 		Cases:     new(verdict.Cases),
 		Budget:    &verdict.Budget{PerMinute: o.budget},
-		Period:    o.period,
-		Longest:   max(longestPeriod, o.period),
-		Spent:     reader.Spent,
-		Timeout:   readWithin,
-		Workers:   8,
-		Log:       log,
+
+		InGraceAfter: o.inGraceAfter,
+		LongHook:     o.longHook,
+
+		Period:  o.period,
+		Longest: max(longestPeriod, o.period),
+		Spent:   reader.Spent,
+		Timeout: readWithin,
+		Workers: 8,
+		Log:     log,
 	}
 	if o.orphans > 0 {
 		a.Orphans = &agent.Orphans{
@@ -220,7 +229,7 @@ func (o *runOptions) newAgent(client *kube.Client, reader *node.Reader, watch *k
 
 // reasons are those of a condition.
 func reasons() []string {
-	all := []string{report.Resolved, diagnose.Unrecognised.Cause}
+	all := []string{report.Resolved, diagnose.InGracePeriod, diagnose.Unrecognised.Cause}
 	for _, r := range cause.All() {
 		all = append(all, r.Cause)
 	}

@@ -80,6 +80,9 @@ type Agent struct {
 	Cases *verdict.Cases
 	// Budget bounds what is told about pods that are not late.
 	Budget *verdict.Budget
+	// InGraceAfter is how long after the request for deletion it is said of a pod that it is inside its
+	// grace period, and LongHook is as in evidence.Pod.
+	InGraceAfter, LongHook time.Duration
 	// Report publishes what the last look at a pod has changed. It has a deadline
 	// of its own.
 	Report func(context.Context, *verdict.Case)
@@ -588,6 +591,7 @@ var errPanicked = errors.New("to read the answer of the API server has panicked"
 // time before.
 func (a *Agent) seed(p *corev1.Pod) *evidence.Pod {
 	e := Seed(p)
+	e.LongHook = a.LongHook
 	if a.late[e.UID] {
 		DoubtDeadline(e, p)
 	}
@@ -666,6 +670,7 @@ func (a *Agent) look(ctx context.Context, l look, reading node.Round) {
 	if c.Weigh(a.Budget) {
 		a.Monitor.HeldBack(c.Finding().Cause)
 	}
+	c.Wait(a.Budget, a.InGraceAfter)
 	a.logChange(c, stood)
 	a.Report(ctx, c)
 }

@@ -368,3 +368,41 @@ func TestRefusalIsKept(t *testing.T) {
 		t.Errorf("written, and %+v", got)
 	}
 }
+
+// Of a pod inside its grace period the condition says once, as False, what runs. There is no Event and no series.
+func TestInGracePeriodIsWrittenOnce(t *testing.T) {
+	g := newRig(t)
+	budget := &verdict.Budget{PerMinute: 20}
+	look := func(since time.Duration) []request {
+		g.now = start.Add(since)
+		c := g.cases.Open(g.pod.UID)
+		c.Judge(g.pod, draining(g.now), nothing)
+		c.Wait(budget, time.Minute)
+		g.r.Report(t.Context(), c)
+		return g.api.took()
+	}
+	g.quiet("before a minute", look(50*seconds))
+	_, c := conditionOf(t, g.one("after a minute", look(62*seconds)))
+	if c.Status != corev1.ConditionFalse || c.Reason != diagnose.InGracePeriod ||
+		!strings.HasPrefix(c.Message, "Inside its grace period of 1h0m0s: container main: ") {
+		t.Errorf("condition %+v", c)
+	}
+	g.cached(c)
+	g.quiet("later", look(10*time.Minute))
+	g.restart()
+	g.quiet("after a restart", look(20*time.Minute))
+	if got := len(g.cases.Standing()); got != 0 {
+		t.Errorf("%d verdicts stand", got)
+	}
+}
+
+// draining is the pod inside a grace period of an hour, as read at the time now.
+func draining(now time.Time) *evidence.Pod {
+	return &evidence.Pod{
+		Time: now, UID: "u1", DeletionRequested: start, Deadline: start.Add(time.Hour), GracePeriodSeconds: 3600, StopBegun: true,
+		Containers: []evidence.Container{{
+			Name: "main", Kind: evidence.App, ID: "c", State: evidence.StateRunning, StopSignal: evidence.SIGTERM, Task: evidence.ShimTask{PID: 100},
+		}},
+		Tasks: []evidence.Task{{PID: 100, TID: 100, NSpid: []int{100, 1}, Comm: "app", State: evidence.Sleeping, Container: "c"}},
+	}
+}

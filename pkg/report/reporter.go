@@ -47,7 +47,11 @@ func (r *Reporter) Report(ctx context.Context, c *verdict.Case) {
 		r.reportEvent(ctx, c, f.Cause, text)
 	case verdict.Withdrawn:
 		r.reportCondition(ctx, c, false, Resolved, resolvedMessage)
-	case verdict.Held, verdict.Nothing:
+	case verdict.Nothing:
+		if says := c.Waiting(); says != "" {
+			r.reportCondition(ctx, c, false, diagnose.InGracePeriod, says)
+		}
+	case verdict.Held:
 	}
 }
 

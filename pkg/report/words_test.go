@@ -207,13 +207,20 @@ func TestPoliciesTakeTheAgentsWords(t *testing.T) {
 			t.Errorf("%s: the policies refuse %.100s", path, said)
 		}
 	}
-	for _, r := range append(cause.All(), &diagnose.Rule{Cause: Resolved}, &diagnose.Rule{Cause: diagnose.DeletedPodRemains}, &diagnose.Rule{Cause: diagnose.OrphanedPod}) {
-		if !eventReason.MatchString(r.Cause) || !reason.MatchString(r.Cause) {
-			t.Errorf("the policies refuse the reason %s", r.Cause)
+	reasons := []string{Resolved, diagnose.InGracePeriod, diagnose.DeletedPodRemains, diagnose.OrphanedPod}
+	for _, r := range cause.All() {
+		reasons = append(reasons, r.Cause)
+	}
+	for _, r := range reasons {
+		if !eventReason.MatchString(r) || !reason.MatchString(r) {
+			t.Errorf("the policies refuse the reason %s", r)
 		}
 	}
-	if !message.MatchString(resolvedMessage) {
-		t.Errorf("the policies refuse %s", resolvedMessage)
+	waits, _ := diagnose.WaitsFor(draining(start.Add(60*seconds)), new(diagnose.Diagnosis))
+	for _, m := range []string{resolvedMessage, waits.Message} {
+		if !message.MatchString(m) {
+			t.Errorf("the policies refuse %q", m)
+		}
 	}
 	g := newRig(t)
 	s := verdict.Subject{Kind: verdict.Pod, Namespace: "shop", Name: "web-0", UID: "u1"}

@@ -41,6 +41,7 @@ type Case struct {
 	event     eventState
 	told      bool // whether there has been an Event
 	weighed   weighed
+	wait      wait
 	timeline  timeline
 	passed    []Passage
 
@@ -120,6 +121,36 @@ func (s Standing) sameStage(e *evidence.Pod, d *diagnose.Diagnosis) bool {
 	same := s.Phase == "" || s.Phase == diagnose.PhaseUnknown || d.Phase == diagnose.PhaseUnknown || s.Phase == d.Phase
 	return same && e.Overdue() >= 0
 }
+
+// A wait is what is said of a pod that is inside its grace period.
+type wait struct {
+	asked, allowed bool // whether the budget was asked, and what it said
+	message        string
+}
+
+// Wait decides after Judge whether it is said on the pod that it is inside its grace period: after the given time, of one about
+// which nothing stands, once, and within the budget; after 0 never. The words that stand are left as they are, also those of an
+// agent before this one.
+func (c *Case) Wait(b *Budget, after time.Duration) {
+	c.wait.message = ""
+	w, waits := diagnose.WaitsFor(c.Last, &c.Diagnosis)
+	if !waits || after <= 0 || c.outcome != Nothing || c.Last.Time.Sub(c.Last.DeletionRequested) < after {
+		return
+	}
+	if have := c.condition.current(c.Subject, c.Last.Time); have != nil && (have.Blocked || have.Reason == diagnose.InGracePeriod) {
+		return
+	}
+	if !c.wait.asked {
+		c.wait.asked = true
+		c.wait.allowed = b.Allow(c.Subject, &diagnose.Finding{Cause: diagnose.InGracePeriod, Container: w.Container}, c.Last.Time)
+	}
+	if c.wait.allowed {
+		c.wait.message = w.Message
+	}
+}
+
+// Waiting returns what is to be said of a pod that is inside its grace period, "" for nothing.
+func (c *Case) Waiting() string { return c.wait.message }
 
 // Outcome returns what the last look means for what stands.
 func (c *Case) Outcome() Outcome { return c.outcome }
