@@ -44,7 +44,7 @@ func Root() string {
 }
 
 // Commit returns the commit of the checkout, with -dirty behind it when something else than the
-// matrix's own table is not committed.
+// tables that make matrix and make recall write is not committed.
 func Commit(ctx context.Context) (string, error) {
 	git := func(args ...string) (string, error) {
 		out, err := exec.CommandContext(ctx, "git", append([]string{"-C", Root()}, args...)...).Output()
@@ -57,17 +57,17 @@ func Commit(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if changed, err := git("status", "--porcelain", "--", ".", ":!docs/matrix.md"); err != nil || changed == "" {
+	if changed, err := git("status", "--porcelain", "--", ".", ":!docs/matrix.md", ":!docs/recall.md"); err != nil || changed == "" {
 		return head, err
 	}
 	return head + "-dirty", nil
 }
 
-// orphansAfter is a flag of the agent's for tests, which do not wait for five minutes.
-const orphansAfter = "--orphans-after=20s"
+// sooner are flags of the agent's for tests, which do not wait for five minutes.
+const sooner = "--orphans-after=20s, --long-hook=90s"
 
 // Install puts the agent's image on the nodes, applies deploy/daemonset.yaml as
-// a user would, but for orphansAfter, and waits until every agent is ready.
+// a user would, but for these flags, and waits until every agent is ready.
 func Install(ctx context.Context, c *Cluster) error {
 	archive := filepath.Join(Root(), "bin", "nodeagent-image.tar")
 	if _, err := os.Stat(archive); err != nil {
@@ -81,7 +81,7 @@ func Install(ctx context.Context, c *Cluster) error {
 	if err != nil {
 		return err
 	}
-	text := strings.Replace(string(manifest), "args: [run]", "args: [run, "+orphansAfter+"]", 1)
+	text := strings.Replace(string(manifest), "args: [run]", "args: [run, "+sooner+"]", 1)
 	if err := c.apply(ctx, text); err != nil {
 		return err
 	}

@@ -14,6 +14,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -37,6 +38,8 @@ type Cluster struct {
 	command string
 	// pods are those of the incidents, as the API server last told of them.
 	pods listers.PodLister
+	// ended has each of them that has gone, by its UID.
+	ended sync.Map
 }
 
 // Find connects to the cluster of this checkout. NODEAGENT_CLUSTER names the
@@ -75,22 +78,28 @@ func (c *Cluster) watch(ctx context.Context) error {
 	}))
 	pods := factory.Core().V1().Pods()
 	c.pods = pods.Lister()
-	moved := func(object any) {
+	moved := func(object any) *corev1.Pod {
 		if gone, ok := object.(cache.DeletedFinalStateUnknown); ok {
 			object = gone.Obj
 		}
 		p, ok := object.(*corev1.Pod)
 		if !ok {
-			return
+			return nil
 		}
 		for _, n := range c.Nodes {
 			if n.Name == p.Spec.NodeName {
 				n.pace.move()
 			}
 		}
+		return p
 	}
 	if _, err := pods.Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc: moved, DeleteFunc: moved, UpdateFunc: func(_, object any) { moved(object) },
+		AddFunc: func(object any) { moved(object) }, UpdateFunc: func(_, object any) { moved(object) },
+		DeleteFunc: func(object any) {
+			if p := moved(object); p != nil {
+				c.ended.Store(p.UID, &ended{pod: p, at: time.Now()})
+			}
+		},
 	}); err != nil {
 		return err
 	}
@@ -99,6 +108,12 @@ func (c *Cluster) watch(ctx context.Context) error {
 		return fmt.Errorf("list the incidents' pods: %w", context.Cause(ctx))
 	}
 	return nil
+}
+
+// ended is what was last told of a pod, and when it had gone.
+type ended struct {
+	pod *corev1.Pod
+	at  time.Time
 }
 
 // commandLimit is more than any command takes, and any script on a node: one that waits for what

@@ -19,6 +19,9 @@ import (
 // condition is the type of the condition that the agent writes.
 const condition corev1.PodConditionType = "nodeagent.io/TerminationBlocked"
 
+// InGracePeriod is the reason of the condition of a pod that is not stuck.
+const InGracePeriod = "InGracePeriod"
+
 // ErrNoFault is a pod that went before its fault was there: nothing was broken,
 // and nothing can be said of the agent.
 var ErrNoFault = errors.New("the pod has gone without the fault")
@@ -247,6 +250,25 @@ func (r *Run) verdict(ctx context.Context) (told bool, seen string) {
 	return false, "no Event with the verdict"
 }
 
+// AwaitWaits waits until the condition says that the pod is inside its grace period, and returns what it says.
+func (r *Run) AwaitWaits(ctx context.Context) (says string, err error) {
+	err = r.Step("verdict", func() error {
+		return r.Node.Await(ctx, r.Name+": condition "+InGracePeriod, func() (bool, string) {
+			p, err := r.Current()
+			if err != nil {
+				return false, err.Error()
+			}
+			c := Condition(p)
+			if c == nil || c.Reason != InGracePeriod {
+				return false, fmt.Sprintf("condition %+v", c)
+			}
+			says = c.Message
+			return c.Status == corev1.ConditionFalse, "its status is " + string(c.Status)
+		})
+	})
+	return says, err
+}
+
 // AwaitStay watches the verdict for as long as it must stay. Another one, and none, is remembered as wrong.
 func (r *Run) AwaitStay(ctx context.Context) error {
 	return r.Step("verdict", func() error {
@@ -364,6 +386,36 @@ func (r *Run) Mend(ctx context.Context) error {
 			return false, "phase " + string(p.Status.Phase)
 		})
 	})
+}
+
+// Ended compares how the containers of a pod that has gone have ended with Ends. All of it must have taken less than two
+// thirds of the grace period: one that SIGKILL ends takes more than all.
+func (r *Run) Ended() error {
+	if r.Ends == nil {
+		return nil
+	}
+	last, ok := r.Node.ended.Load(r.Pod.UID)
+	if !ok {
+		return fmt.Errorf("nobody has told of the end of %s", r.Name)
+	}
+	var errs []error
+	end := last.(*ended)
+	grace := time.Duration(*r.Pod.Spec.TerminationGracePeriodSeconds) * time.Second
+	if took := end.at.Sub(r.Deleted); took > grace*2/3 {
+		errs = append(errs, fmt.Errorf("%s took %s to go, of a grace period of %s", r.Name, took.Round(time.Second), grace))
+	}
+	codes := map[string]int32{}
+	for _, s := range slices.Concat(end.pod.Status.InitContainerStatuses, end.pod.Status.ContainerStatuses) {
+		if t := s.State.Terminated; t != nil {
+			codes[s.Name] = t.ExitCode
+		}
+	}
+	for name, want := range r.Ends {
+		if code, ok := codes[name]; !ok || code != want {
+			errs = append(errs, fmt.Errorf("container %s of %s has ended with exit code %d (told: %t), want %d", name, r.Name, code, ok, want))
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // Discard heals and force-deletes what a failed run may have left, so that it

@@ -120,10 +120,16 @@ type Want struct {
 	// that nobody asks.
 	Force string
 	When  When
+	// Waits are what the condition of a pod inside its grace period must say, of an innocent that is
+	// there for more than a minute.
+	Waits []string
 	// Late reports whether what proves the cause comes so late that Unknown may stand before.
 	Late bool
 	// Stays is for how long the verdict is watched before Heal: it must neither change nor be withdrawn.
 	Stays time.Duration
+	// Ends has the exit codes with which containers end by themselves, long before the grace period does. It is
+	// asked of pods without a Cause.
+	Ends map[string]int32
 	// Then is the verdict that may come when Heal has ended the fault, and something else keeps the pod.
 	Then string
 	// NoCondition reports whether the agent's condition cannot be written, so that the Event alone
@@ -152,7 +158,7 @@ func (s *Scenario) Manifest(n *Node) *corev1.Pod {
 	spec := *s.Pod.DeepCopy()
 	spec.NodeName = n.Name
 	grace := n.grace(*spec.TerminationGracePeriodSeconds)
-	if s.When == InGrace { // its verdict has to be told in it, by an agent that may be late
+	if s.When == InGrace || s.Ends != nil { // its verdict has to be told in it, by an agent that may be late, or it has to end in a part of it
 		grace = max(grace, *spec.TerminationGracePeriodSeconds)
 	}
 	for i := range spec.Containers {

@@ -34,7 +34,7 @@ func shown() []bed.Scenario {
 	var out []bed.Scenario
 	for _, s := range scenario.All() {
 		switch s.Name {
-		case "shell-pid1", "frozen-filesystem", "nfs-server-gone", "shim-stopped", "finalizer", "tini-over-shell":
+		case "shell-pid1", "frozen-filesystem", "nfs-server-gone", "shim-stopped", "finalizer", "advice-trap-in-loop":
 			out = append(out, s)
 		}
 	}

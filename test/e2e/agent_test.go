@@ -277,10 +277,23 @@ func terminationPhases(x *trial, n *bed.Node, turn *bed.Turn) {
 	x.row.Verdict = verdictCheck
 }
 
-// agentKilled kills the agent in the middle of an incident. The next one says
-// the same, and nothing twice.
+// agentKilled kills the agent in the middle of an incident, and while another pod is said to be
+// inside its grace period. The next one says the same, and nothing twice.
 func agentKilled(x *trial, n *bed.Node, turn *bed.Turn) {
+	draining := &bed.Run{Scenario: scenario.Draining("agent-killed-draining"), Node: n}
+	x.Cleanup(func() {
+		if x.Failed() {
+			_ = draining.Discard(context.Background())
+		}
+	})
+	if err := draining.Start(x.Context()); err != nil {
+		x.Fatal(err)
+	}
+	if err := draining.Delete(x.Context()); err != nil {
+		x.Fatal(err)
+	}
 	r := start(x, n, scenario.Finished("agent-killed"), turn)
+	waits(x, draining)
 	if err := r.AwaitVerdict(x.Context()); err != nil {
 		x.Fatal(err)
 	}
@@ -320,6 +333,7 @@ func agentKilled(x *trial, n *bed.Node, turn *bed.Turn) {
 	if err := r.Mend(x.Context()); err != nil {
 		x.Error(err)
 	}
+	innocent(x, draining) // that is one write
 }
 
 // apiServerStopped stops the API server when a pod is about to be stuck. The

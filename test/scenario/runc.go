@@ -178,7 +178,7 @@ func runcHangsAfterHook() bed.Scenario {
 	s := runcHangsInGrace()
 	s.Name = "runc-kill-hangs-after-hook"
 	s.Story += ", of which the preStop hook has ended"
-	s.Pod = withPreStop(victim(300, "drain", "0"), "/victim", "nothing")
+	s.Pod = preStop(victim(300, "drain", "0"), executing("/victim", "nothing"))
 	s.Says = append(slices.Clone(s.Says), "locked in phase StopSignal")
 	return s
 }

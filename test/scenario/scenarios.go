@@ -23,7 +23,8 @@ import (
 func All() []bed.Scenario {
 	return tiered(slices.Concat([]bed.Scenario{
 		leaderExited(), finalizer(), finalizerRemoved(),
-	}, storage(), signals(), kernel(), network(), runtimes(), held(), commands(), order(), forced(), api(), objects(), sandboxes(), leftovers(), claims(), rings(), gvisors(), images()))
+	}, storage(), signals(), slow(), hooks(), kernel(), network(), runtimes(), held(), commands(), order(), forced(), api(), objects(),
+		sandboxes(), leftovers(), claims(), rings(), gvisors(), images(), advice(), limits()))
 }
 
 // Named returns the incidents whose names match one of the patterns.

@@ -21,8 +21,8 @@ func signals() []bed.Scenario {
 		shellPID1(), sleepPID1(), loopsShortly(), readsBetween(), dashLoops(),
 		noTrap("bash-no-trap", bed.ProgramsImage, "bash"),
 		noTrap("dash-no-trap", bed.ProgramsImage, "dash"),
-		initNoTrap(), noTrapBeside(), preStopSlept(),
-		entrypoint(), shellExecutes(), pythonNoHandler(), nodeNoHandler(),
+		initNoTrap(), noTrapBeside(),
+		entrypoint("ash-entrypoint", "docker-entrypoint.sh"), entrypoint("ash-script", "run"), shellExecutes(), pythonNoHandler(), nodeNoHandler(),
 		handlesTERM(), handlesTERMInPython(), handlesTERMInNode(), handlesTERMInJava(),
 
 		// A handler that removes itself, which then looks like none.
@@ -73,7 +73,7 @@ func signals() []bed.Scenario {
 		frozenContainer(), frozenPod(), frozenPodV1(), frozenInside(), pausedContainer(),
 
 		// The program is not done in time.
-		slowShutdown(), preStopHangs(), preStopEnds(), preStopSleeps(), preStopSleepEnds(), preStopUnanswered(), preStopUnreachable(), preStopAnswered(),
+		slowShutdown(),
 		throttledCPU(), throttledMemory(), coreDump(),
 
 		// The program is done, what it has started is not.
@@ -183,15 +183,6 @@ func noTrapBeside() bed.Scenario {
 	s.Pod.Containers = append(s.Pod.Containers, corev1.Container{Name: "second", Image: bed.BusyboxImage, Command: []string{"sleep", "100000"}, EnvFrom: []corev1.EnvFromSource{missing}})
 	s.Starting = true
 	s.Break = onFirst("until p=$(first) && child $p >/dev/null; do sleep 1; done\n" + known)
-	return s
-}
-
-// preStopSlept has a hook that is over long before the deadline, after which the program is sent SIGTERM.
-func preStopSlept() bed.Scenario {
-	s := shellPID1()
-	s.Name = "pre-stop-slept"
-	s.Story = "a preStop hook sleeps for an eighth of the grace period, and then a shell keeps SIGTERM from the program it runs"
-	s.Pod = preStop(s.Pod, sleeping(5))
 	return s
 }
 
@@ -370,22 +361,22 @@ func tiniOverReset() bed.Scenario {
 	}
 }
 
-// entrypoint is a script that the kernel shows as docker-entrypoi, run by busybox.
-func entrypoint() bed.Scenario {
-	const script = "/tmp/docker-entrypoint.sh"
+// entrypoint is a script, run by busybox, of whose name the kernel shows 15 letters.
+func entrypoint(name, file string) bed.Scenario {
+	script, comm := "/tmp/"+file, file[:min(len(file), 15)]
 	return bed.Scenario{
-		Name:  "ash-entrypoint",
+		Name:  name,
 		Story: "a shell script that busybox runs is PID 1 and keeps SIGTERM from the program it runs",
 		Fault: bed.Fault{
 			Pod: pod(40, bed.BusyboxImage, "sh", "-c",
 				"mkdir -p /tmp; printf '#!/bin/sh\\nsleep 100000; true\\n' >"+script+"; chmod +x "+script+"; exec "+script),
-			Break: onFirst(`until [ "$(cat /proc/$p/comm)" = docker-entrypoi ]; do sleep 1; done
+			Break: onFirst(`until [ "$(cat /proc/$p/comm)" = ` + comm + ` ]; do sleep 1; done
 ` + known),
 			Proof: noHandler + `[ "$(cat /proc/$(child $p)/comm)" = sleep ]`,
 		},
 		Want: bed.Want{
 			Cause: "ShellPID1NoTrap",
-			Says:  []string{"container main", "shell docker-entrypoi", "SIGTERM", "sleep"},
+			Says:  []string{"container main", "shell " + comm, "SIGTERM", "sleep"},
 			When:  bed.InGrace,
 		},
 	}

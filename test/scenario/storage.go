@@ -384,7 +384,7 @@ func subPathLeft() bed.Scenario {
 		},
 		Want: bed.Want{
 			Cause: "SubPathCleanupFailed",
-			Says:  []string{"locked in phase Volumes", "volume scratch", "subPath"},
+			Says:  []string{"locked in phase Volumes", "volume scratch", "subPath", "/volume-subpaths' /proc/1/mountinfo"},
 		},
 	}
 }

@@ -11,6 +11,7 @@ import (
 // made from another one. tier_test.go says what they have to cover and may cost.
 var sentinels = strings.Fields(`
 	bash-trap-deferred blocks-term dash-ignores-term shell-pid1 sleep-pid1 stop-signal-mismatch stopped tini-over-trap traced zombie-tracer
+	pre-stop-shell-slept pre-stop-then-slow pre-stop-waits slow-child-ignores slow-network-cut
 	post-start-hangs pre-stop-sleeps slow-shutdown throttled-cpu
 	core-dump exec-stuck exit-fuse-flush frozen-pod fuse-read fuse-zombie-leader leader-exited nfs-server-gone pidns-parent
 	containerd-stopped exec-outlives exit-untold gvisor-stopped hostpid-leftover kubelet-stopped mirror-pod-deleted rootfs-busy
@@ -25,7 +26,8 @@ var sentinels = strings.Fields(`
 	python-handles-term reads-signalfd stopped-and-continued tini-group tini-group-drains tini-over-shell traced-and-runs
 	vfork-parent waits-in-sigwait
 	dra-unprepare-slow grace-shortened gvisor-gofers-stopped gvisor-killed gvisor-no-trap gvisor-stopped-and-continued
-	hostpid-silent-leftover pre-stop-ends runc-kill-scanned-slowly shim-killed slow-io status-webhook-late uring-slow
+	advice-exec-in-script advice-tini-over-shell advice-trap-in-loop in-grace-drains pre-stop-drains pre-stop-ends slow-child-ends
+	hostpid-silent-leftover runc-kill-scanned-slowly shim-killed slow-io status-webhook-late uring-slow
 `)
 
 // tiered puts the incidents into their tiers.
