@@ -40,7 +40,7 @@ need = command -v $(1) >/dev/null || { echo "installing $(2)"; apt-get update -q
 RACE_NEEDS = $(call need,gcc,gcc libc6-dev)
 
 .DEFAULT_GOAL := help
-.PHONY: help tools demo test unit race vuln e2e fuzz matrix matrix-age scenario fixture named lint bench soak image cluster-build cluster-up cluster-down build
+.PHONY: help tools demo test unit race vuln e2e fuzz matrix matrix-age scenario fixture named lint bench recall soak image cluster-build cluster-up cluster-down build
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -75,9 +75,14 @@ fuzz: ## two minutes for each parser of what others write: FOR=10m
 		go test -run '^$$' -fuzz "^$${target#*:}$$" -fuzztime $(or $(FOR),2m) ./pkg/$${target%:*} || exit 1; \
 	done
 
-matrix: $(if $(PART)$(RESUME),,fuzz) image $(PROGRAMS) bin/cluster ## all incidents, on three clusters one after the other, and fuzz first: PART=1/4 of them, RESUME=1 what is not green on this commit
+matrix: $(if $(PART)$(RESUME),,fuzz) image $(PROGRAMS) bin/cluster ## all incidents, on three clusters one after the other, fuzz first and recall last: PART=1/4 of them, RESUME=1 what is not green on this commit
 	go run ./test/matrix $(PART:%=-part %) $(RESUME:1=-resume)
 	$(CLUSTER) down
+	$(if $(PART),,$(MAKE) recall && $(CLUSTER) down)
+
+recall: NODES := native native
+recall: image bin/wrapper cluster-up ## of everyday images whose pods burn their grace period, how many are told why: NAME='java-*'
+	go run ./test/recall -name '$(NAME)'
 
 matrix-age: ## how many commits to rules and readers have come since docs/matrix.md
 	@go run ./test/matrix -age
@@ -125,6 +130,10 @@ cluster-down: bin/cluster ## end it
 
 bin/victim: $(wildcard test/victim/*.go test/hostile/*.go) go.mod
 	go build -o $@ ./test/victim
+
+# It is in the images of make recall only.
+bin/wrapper: $(wildcard test/everyday/wrapper/*.go) go.mod
+	go build -o $@ ./test/everyday/wrapper
 
 bin/registry: $(wildcard test/registry/*.go) go.mod
 	go build -o $@ ./test/registry
