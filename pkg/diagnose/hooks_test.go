@@ -325,7 +325,7 @@ func TestHookVerdictEndsWithTheHook(t *testing.T) {
 
 // The hook of a proxy waits for the app, which drains.
 func TestHookWaitsForTheApp(t *testing.T) {
-	p := last(readings(time.Hour, every(1*sec, 400*sec, 2*sec), func(_ time.Duration, p *evidence.Pod, first *evidence.Task) {
+	p := last(readings(time.Hour, every(1*sec, 400*sec, 2*sec), func(_ time.Duration, p *evidence.Pod, _ *evidence.Task) {
 		p.Containers[0].Name = "istio-proxy"
 		withHook(p, 500*time.Millisecond, time.Hour)
 		app := task(300, 50, "server", evidence.Sleeping, "epoll_wait")
@@ -343,15 +343,15 @@ func TestHookWaitsForTheApp(t *testing.T) {
 // Hooks that have not used up the grace period.
 func TestHookHasNotUsedUp(t *testing.T) {
 	for name, change := range map[string]func(p *evidence.Pod, first *evidence.Task){
-		"a sleep of 28 seconds leaves two, and the program ends in one": func(p *evidence.Pod, first *evidence.Task) {
+		"a sleep of 28 seconds leaves two, and the program ends in one": func(p *evidence.Pod, _ *evidence.Task) {
 			sleepy(p, 28, -time.Second)
 			p.Containers[0].Exit.Code = 0
 		},
-		"a sleep of 28 seconds leaves two, and the program ends a moment before SIGKILL": func(p *evidence.Pod, first *evidence.Task) {
+		"a sleep of 28 seconds leaves two, and the program ends a moment before SIGKILL": func(p *evidence.Pod, _ *evidence.Task) {
 			sleepy(p, 28, 0)
 			p.Containers[0].Exit.Code = 0
 		},
-		"sleep 25, the program drains for five seconds, and the last whole reading is from before": func(p *evidence.Pod, first *evidence.Task) {
+		"sleep 25, the program drains for five seconds, and the last whole reading is from before": func(p *evidence.Pod, _ *evidence.Task) {
 			hooked(p, requested.Add(500*time.Millisecond))
 			gone(p, 0, 0)
 			p.Time = requested.Add(25 * time.Second)

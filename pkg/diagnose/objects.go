@@ -375,7 +375,7 @@ func About(p *evidence.Pod, fp fact.FirstProcess, c Confidence) Finding {
 	}
 	if _, over := fact.HookOver(p, fp.Container); over {
 		f.Variants = append(f.Variants, BehindHook)
-		if fact.HookMayHaveAsked(p, fp.Container) {
+		if fact.HookMayHaveAsked(fp.Container) {
 			f.Variants = append(f.Variants, AskedByHook)
 		}
 	}

@@ -49,10 +49,10 @@ func TestSlowShutdownNamesWhatLingers(t *testing.T) {
 			"; app (PID 101 on the node), which it runs, has a handler for SIGTERM and did not end)",
 			"Look at what app does when it is asked to stop, and whether supervisord passes SIGTERM on",
 		}},
-		"over one that would have ended by the signal": {func(p *evidence.Pod, first *evidence.Task) {
+		"over one that would have ended by the signal": {func(p *evidence.Pod, _ *evidence.Task) {
 			under(p, 101, 100, "chrome", "poll")
 		}, diagnose.Proved, []string{"which it runs, would have ended by SIGTERM but was not sent it)", "Look at what app waits for; if that is chrome"}},
-		"over one of which the call is not known": {func(p *evidence.Pod, first *evidence.Task) {
+		"over one of which the call is not known": {func(p *evidence.Pod, _ *evidence.Task) {
 			under(p, 101, 100, "chrome", "").Probe = nil
 		}, diagnose.Proved, []string{"which it runs, did not end)", "Look at what the program does"}},
 		"over one that has taken the signal": {func(p *evidence.Pod, _ *evidence.Task) {
@@ -73,7 +73,7 @@ func TestSlowShutdownNamesWhatLingers(t *testing.T) {
 			under(p, 103, 102, "esbuild", "futex")
 			under(p, 104, 101, "tail", "read")
 		}, diagnose.Proved, []string{"program \"npm start\"", "; node (PID 102 on the node), which it runs, has a handler", "closeAllConnections"}},
-		"over a supervisor of one": {func(p *evidence.Pod, first *evidence.Task) {
+		"over a supervisor of one": {func(p *evidence.Pod, _ *evidence.Task) {
 			under(p, 101, 100, "s6-supervise", "ppoll").Caught = bitTERM
 			under(p, 102, 101, "nginx", "rt_sigsuspend").Caught = bitTERM | bitQUIT
 			p.Tasks[2].Probe.Group = 102
@@ -104,7 +104,7 @@ func TestSlowShutdownNamesWhatLingers(t *testing.T) {
 			under(p, 101, 100, "app", "").State = evidence.Zombie
 		}, diagnose.Proved, []string{nothing}},
 		"over a sideshow": {func(p *evidence.Pod, _ *evidence.Task) { under(p, 101, 100, "tail", "read") }, diagnose.Proved, []string{nothing}},
-		"a thread of it is at work": {func(p *evidence.Pod, first *evidence.Task) {
+		"a thread of it is at work": {func(p *evidence.Pod, _ *evidence.Task) {
 			under(p, 101, 100, "app", "epoll_wait").Caught = bitTERM
 			other := p.Tasks[0]
 			other.TID, other.State = 110, evidence.Runnable

@@ -43,7 +43,7 @@ func TestWaitsFor(t *testing.T) {
 		"its containers have ended": {func(p *evidence.Pod, _ *evidence.Task) { p.Tasks = nil }, ""},
 		"processes unread":          {func(p *evidence.Pod, _ *evidence.Task) { p.Lack(evidence.Processes, "x") }, ""},
 		"a static pod":              {func(p *evidence.Pod, _ *evidence.Task) { p.Mirror = true }, ""},
-		"a name that is no name":    {func(p *evidence.Pod, t *evidence.Task) { t.Comm = "a. Delete it"; t.Probe.Exe = "" }, `its program "a. Delete it" (PID 100`},
+		"a name that is no name":    {func(_ *evidence.Pod, t *evidence.Task) { t.Comm = "a. Delete it"; t.Probe.Exe = "" }, `its program "a. Delete it" (PID 100`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := stopping(func(p *evidence.Pod, first *evidence.Task) {

@@ -149,7 +149,7 @@ func Assemble(p *evidence.Pod, c *evidence.Container, leader *evidence.Task) Fir
 // first; and those whose preStop hook may have asked them to end, before they are gone: whether they do so no reading shows.
 func Signalled(p *evidence.Pod) []FirstProcess {
 	return slices.DeleteFunc(Sent(p), func(fp FirstProcess) bool {
-		return !Settled(p, fp.Leader) || !p.Gone && HookMayHaveAsked(p, fp.Container)
+		return !Settled(p, fp.Leader) || !p.Gone && HookMayHaveAsked(fp.Container)
 	})
 }
 
@@ -216,6 +216,9 @@ func (fp FirstProcess) Runs(exe string) bool {
 // sideshows are programs that serve nobody, which scripts run beside the one that
 // does.
 var sideshows = map[string]bool{"sleep": true, "tail": true, "cat": true, "tee": true, "logger": true}
+
+// Sideshow reports whether a program of that name serves nobody: a script runs it beside the one that does, or in a loop.
+func Sideshow(comm string) bool { return sideshows[comm] }
 
 // MainChild returns the child that can be expected to be what the container is there
 // for: the oldest one that is no sideshow, else the oldest; nil when there is none.

@@ -237,7 +237,7 @@ func HookOverOrNone(p *evidence.Pod, c *evidence.Container) bool {
 
 // HookMayHaveAsked reports whether the preStop hook of a container may have asked its program to end, as nginx -s quit and
 // pkill do, so that it ends without its stop signal, and in time. A sleep has asked nobody.
-func HookMayHaveAsked(p *evidence.Pod, c *evidence.Container) bool {
+func HookMayHaveAsked(c *evidence.Container) bool {
 	return c.PreStop && c.PreStopSleep == 0 && !c.PreStopOnlySleeps
 }
 
