@@ -47,14 +47,16 @@ func TestSlowShutdownNamesWhatLingers(t *testing.T) {
 			under(p, 101, 100, "app", "epoll_wait").Caught = bitTERM
 		}, diagnose.Proved, []string{
 			"; app (PID 101 on the node), which it runs, has a handler for SIGTERM and did not end)",
-			"Look at what app does when it is asked to stop, and whether supervisord passes SIGTERM on",
+			"Look at what supervisord waits for: if that is app, at what it does when it is asked to stop, and whether supervisord passes SIGTERM on",
 		}},
 		"over one that would have ended by the signal": {func(p *evidence.Pod, _ *evidence.Task) {
 			under(p, 101, 100, "chrome", "poll")
-		}, diagnose.Proved, []string{"which it runs, would have ended by SIGTERM but was not sent it)", "Look at what app waits for; if that is chrome"}},
+		}, diagnose.Proved, []string{
+			"which it runs, would have ended by SIGTERM but was not sent it)", "Look at what app waits for: if that is chrome, let app pass SIGTERM on",
+		}},
 		"over one of which the call is not known": {func(p *evidence.Pod, _ *evidence.Task) {
 			under(p, 101, 100, "chrome", "").Probe = nil
-		}, diagnose.Proved, []string{"which it runs, did not end)", "Look at what the program does"}},
+		}, diagnose.Proved, []string{"which it runs, did not end)", "Look at what app waits for: if that is chrome"}},
 		"over one that has taken the signal": {func(p *evidence.Pod, _ *evidence.Task) {
 			under(p, 101, 100, "node", "epoll_wait").Caught = bitTERM
 			p.Before, p.Tasks[1].Caught = known(p), 0
@@ -62,7 +64,7 @@ func TestSlowShutdownNamesWhatLingers(t *testing.T) {
 		"over one that leaves the signal pending": {func(p *evidence.Pod, _ *evidence.Task) {
 			c := under(p, 101, 100, "ruby", "futex")
 			c.Blocked, c.SharedPending = bitTERM, bitTERM
-		}, diagnose.Proved, []string{"which it runs, blocks SIGTERM and has not taken it)", "Let ruby take SIGTERM"}},
+		}, diagnose.Proved, []string{"which it runs, blocks SIGTERM and has not taken it)", "if that is ruby, let it take SIGTERM"}},
 		"over one that blocks the signal, which is not pending": {func(p *evidence.Pod, _ *evidence.Task) {
 			under(p, 101, 100, "ruby", "futex").Blocked = bitTERM
 		}, diagnose.Proved, []string{"which it runs, did not end)"}},
@@ -83,7 +85,12 @@ func TestSlowShutdownNamesWhatLingers(t *testing.T) {
 			under(p, 103, 100, "worker", "epoll_wait").Caught = bitTERM
 			under(p, 101, 100, "queue", "epoll_wait").Ignored = bitTERM
 			under(p, 102, 100, "tail", "epoll_wait")
-		}, diagnose.Proved, []string{"; of 2 processes that it runs queue (PID 101 on the node), the oldest one, ignores SIGTERM)"}},
+		}, diagnose.Proved, []string{"; worker (PID 103 on the node), which it runs, has a handler"}},
+		"over several that handle it": {func(p *evidence.Pod, first *evidence.Task) {
+			first.Comm = "runner"
+			under(p, 101, 100, "queue", "epoll_wait").Caught = bitTERM
+			under(p, 103, 100, "worker", "epoll_wait").Caught = bitTERM
+		}, diagnose.Proved, []string{"; of 2 processes that it runs, worker (PID 103 on the node), the youngest one, has a handler"}},
 		"it waits for what it has started since": {func(p *evidence.Pod, first *evidence.Task) {
 			first.Probe.Syscall = "wait4"
 			c := under(p, 101, 100, "nodetool", "futex")
@@ -129,7 +136,7 @@ func TestSlowShutdownNamesWhatLingers(t *testing.T) {
 		"bash with a trap, that has started something since": {func(p *evidence.Pod, first *evidence.Task) {
 			shell(p, first)
 			under(p, 102, 100, "curl", "poll").Probe.Started = requested.Add(5 * time.Second)
-		}, diagnose.Inferred, []string{"of 2 processes that it runs gunicorn (PID 101 on the node), the oldest one, has a handler"}},
+		}, diagnose.Inferred, []string{"it runs curl (PID 102 on the node), which it has started since the deletion"}},
 		"bash with a trap for EXIT": {func(p *evidence.Pod, first *evidence.Task) {
 			first.Caught |= bitILL
 			shell(p, first)

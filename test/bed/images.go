@@ -12,8 +12,8 @@ import (
 // pod needs them: VictimImage from test/victim, QuitImage and TermImage the same with a stop signal,
 // ProgramsImage with the shells and small inits that real containers start with, and Python, QuitShellImage the same with
 // another stop signal, LanguagesImage with Node.js and Java too. RuntimesImage and ServersImage have the programs of everyday
-// images and the files of test/everyday, for test/recall; the last two are ServersImage with the stop signals that nginx
-// and php-fpm, and haproxy, are published with.
+// images and the files of test/everyday, for test/recall; the others are ServersImage with the stop signals that nginx
+// and php-fpm, PostgreSQL, and haproxy are published with.
 const (
 	BusyboxImage   = "docker.io/library/busybox:test"
 	VictimImage    = "docker.io/library/victim:test"
@@ -25,6 +25,7 @@ const (
 	RuntimesImage  = "docker.io/library/everyday-runtimes:test"
 	ServersImage   = "docker.io/library/everyday-servers:test"
 	ServersQuit    = "docker.io/library/everyday-servers-quit:test"
+	ServersInt     = "docker.io/library/everyday-servers-int:test"
 	ServersUserOne = "docker.io/library/everyday-servers-usr1:test"
 )
 
@@ -44,6 +45,7 @@ func images() map[string][]string {
 		RuntimesImage:  runtimes,
 		ServersImage:   servers,
 		ServersQuit:    slices.Concat(servers, []string{"--stop-signal", "SIGQUIT"}),
+		ServersInt:     slices.Concat(servers, []string{"--stop-signal", "SIGINT"}),
 		ServersUserOne: slices.Concat(servers, []string{"--stop-signal", "SIGUSR1"}),
 		VictimImage:    {victim},
 		QuitImage:      {victim, "--stop-signal", "SIGQUIT"},

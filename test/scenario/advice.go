@@ -97,6 +97,7 @@ func Advices() []Advice {
 
 		{"SlowShutdown", "", "terminationGracePeriodSeconds", clean, "advice-grace-raised"},
 		{"SlowShutdown", "BehindHook", "terminationGracePeriodSeconds", "the hook ends; " + clean, "advice-hook-grace-raised"},
+		{"SlowShutdown", "Postgres", "another stop signal", "clean: the program ends the connection", "advice-limit-postgres"},
 		{"SlowShutdown", "Nginx", ownLimit, inLimit, "advice-limit-nginx"},
 		{"SlowShutdown", "HAProxy", ownLimit, inLimit, "advice-limit-haproxy"},
 		{"SlowShutdown", "PHPFPM", ownLimit, inLimit, "advice-limit-php-fpm"},

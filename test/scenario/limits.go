@@ -29,6 +29,7 @@ server.listen(8080);`
 		limited("php-fpm", "PHP-FPM has a process_control_timeout", bed.ServersQuit, 9000, phpRequest, 0, "sh", "-c", phpFPM),
 		limited("node", "a server of Node.js closes all connections after five seconds", bed.RuntimesImage, 8080, slow, 0, "node", "-e", node),
 		limited("gunicorn", "gunicorn has a --graceful-timeout", bed.RuntimesImage, 8080, slow, 0, "sh", "-c", gunicorn),
+		limited("postgres", "PostgreSQL is stopped by SIGINT", bed.ServersInt, 5432, "\x00\x00\x00\x17\x00\x03\x00\x00user\x00postgres\x00\x00", 0, postgres...),
 		taskLimited(pod(60, bed.RuntimesImage, "sh", "-c", celery)),
 	}
 }
@@ -38,6 +39,13 @@ func taskLimited(spec corev1.PodSpec) bed.Scenario {
 	spec.Containers[0].Env = []corev1.EnvVar{{Name: "C_FORCE_ROOT", Value: "1"}, {Name: "TASK", Value: "slow"}}
 	return follows("limit-celery", "celery's tasks have a time limit, and one that does not end", spec,
 		"until p=$(first) && [ -e /proc/$p/root/ready ]; do sleep 1; done\n", 0)
+}
+
+// postgres runs the cluster that Debian's package makes.
+var postgres = []string{
+	"setpriv", "--reuid=postgres", "--regid=postgres", "--clear-groups", "/usr/lib/postgresql/15/bin/postgres",
+	"-D", "/var/lib/postgresql/15/main", "-c", "config_file=/etc/postgresql/15/main/postgresql.conf", "-c", "hba_file=/everyday/pg_hba.conf",
+	"-c", "listen_addresses=*", "-c", "ssl=off", "-c", "unix_socket_directories=/tmp",
 }
 
 // phpRequest is a request of FastCGI for /everyday/slow.php: begin, two parameters, the end of them, no input.

@@ -509,7 +509,7 @@ func sleepsInLoop(name, shell string) bed.Scenario {
 		Name:  name,
 		Story: "innocent: a shell with a trap for SIGTERM sleeps in a loop and comes to its trap between two sleeps",
 		Fault: bed.Fault{
-			Pod:   pod(40, bed.ProgramsImage, shell, "-c", "trap 'exit 0' TERM; while :; do sleep 28; done"),
+			Pod:   pod(60, bed.ProgramsImage, shell, "-c", "trap 'exit 0' TERM; while :; do sleep 28; done"),
 			Break: onFirst(handles + "first=$(child $p); while [ \"$(child $p)\" = $first ]; do sleep 1; done; sleep 7"),
 		},
 	}

@@ -23,8 +23,8 @@ type Lingering struct {
 	New bool
 }
 
-// Lingers returns what the program runs and what has not ended: of several processes the oldest, one
-// of before the deletion first. It is nil while a thread of the program is at work, which then does not
+// Lingers returns what the program runs and what has not ended: what a shell has started since the deletion and has run for long, else
+// of several processes the youngest, one of before the deletion first. It is nil while a thread of the program is at work, which then does not
 // wait, and when there is none. What somebody has executed in the container, as a hook does, is no child of the program.
 func (fp FirstProcess) Lingers(p *evidence.Pod) *Lingering {
 	for _, t := range fp.Threads {
@@ -32,21 +32,31 @@ func (fp FirstProcess) Lingers(p *evidence.Pod) *Lingering {
 			return nil
 		}
 	}
-	l := &Lingering{}
+	if c := fp.runsSince(p); c != nil {
+		return &Lingering{Task: c, Alike: 1, Awaited: len(fp.Children) == 1 || fp.Runs("dash") || fp.Runs("busybox"), New: true}
+	}
+	l := &Lingering{Awaited: len(fp.Children) == 1 && waitsForChildren(fp.Leader)}
+	var all []*evidence.Task
 	for _, c := range fp.Children {
-		if c.Container != fp.Container.ID || !lives(c) || sideshows[c.Comm] {
-			continue
+		if c.Container == fp.Container.ID && lives(c) && !sideshows[c.Comm] && (l.Awaited || !reads(c)) {
+			all = append(all, c)
 		}
-		l.Alike++
-		if fresh := startedSince(p, c); l.Task == nil || l.New && !fresh || l.New == fresh && older(c, l.Task) {
+	}
+	// What ignores the signal by design, as PostgreSQL's checkpointer, is not what is waited for where there is another one.
+	ignoring := func(c *evidence.Task) bool { return c.Ignored.Has(fp.Container.StopSignal) }
+	if slices.ContainsFunc(all, func(c *evidence.Task) bool { return !ignoring(c) }) {
+		all = slices.DeleteFunc(all, ignoring)
+	}
+	for _, c := range all {
+		// What a supervisor waits for is what it has started last: it stops the others after it.
+		if fresh := startedSince(p, c); l.Task == nil || l.New && !fresh || l.New == fresh && older(l.Task, c) {
 			l.Task, l.New = c, fresh
 		}
 	}
-	if l.Task == nil {
+	if l.Alike = len(all); l.Task == nil {
 		return nil
 	}
-	l.Awaited = len(fp.Children) == 1 && waitsForChildren(fp.Leader)
-	l.Task = lastInLine(p, l.Task)
+	l.Task = lastInLine(p, l.Task, fp.Container.StopSignal)
 	l.Meets = meets(Assemble(p, fp.Container, l.Task))
 	return l
 }
@@ -74,13 +84,47 @@ func meets(fp FirstProcess) Reception {
 	return ReceptionUnknown
 }
 
+// reads reports whether a process waits for something to read. One that its parent writes to, such as rotatelogs, awk and
+// the resource tracker of Python, ends when that has ended.
+func reads(t *evidence.Task) bool {
+	return t.Threads == 1 && t.Probe != nil && t.Probe.Syscall == "read"
+}
+
+// runsSince returns the only child that a shell has started since the deletion, as its trap does, and that has run for a
+// quarter of the grace period; nil when there is none. What was not there before the deletion, and started after it by
+// the node's clock, is new: the trap starts it immediately.
+func (fp FirstProcess) runsSince(p *evidence.Pod) *evidence.Task {
+	if !Shell(fp.Leader) || !waitsForChildren(fp.Leader) {
+		return nil
+	}
+	var found *evidence.Task
+	for _, c := range fp.Children {
+		if c.Container != fp.Container.ID || !lives(c) || !mayBeNew(p, c) {
+			continue
+		}
+		if found != nil {
+			return nil
+		}
+		found = c
+	}
+	if found == nil || p.Time.Sub(found.Probe.Started) < max(Grace(p)/4, Stuck) {
+		return nil
+	}
+	return found
+}
+
+// mayBeNew reports whether a process may have been started after the request for deletion, by clocks that may differ.
+func mayBeNew(p *evidence.Pod, t *evidence.Task) bool {
+	return t.Probe != nil && t.Probe.Started.After(p.DeletionRequested.Add(-clockSkew))
+}
+
 // maxLine bounds how many processes of which each runs the next one are gone through.
 const maxLine = 8
 
 // lastInLine returns the last one of a line of processes, of which each has nothing to do but to wait for the next: a
 // shell, one that sleeps in a system call that waits for children, and one of a single thread that has given the next one
-// a process group of its own, as a supervisor does.
-func lastInLine(p *evidence.Pod, t *evidence.Task) *evidence.Task {
+// a process group of its own, as a supervisor does. One that ignores the signal is the last, but for a shell.
+func lastInLine(p *evidence.Pod, t *evidence.Task, sig evidence.Signal) *evidence.Task {
 	for range maxLine {
 		var next *evidence.Task
 		for i := range p.Tasks {
@@ -94,7 +138,7 @@ func lastInLine(p *evidence.Pod, t *evidence.Task) *evidence.Task {
 			}
 		}
 		supervised := next != nil && t.Threads == 1 && next.Probe != nil && next.Probe.Group == next.PID
-		if next == nil || t.State != evidence.Sleeping || !Shell(t) && !waitsForChildren(t) && !supervised {
+		if next == nil || t.State != evidence.Sleeping || !Shell(t) && t.Ignored.Has(sig) || !Shell(t) && !waitsForChildren(t) && !supervised {
 			return t
 		}
 		t = next
@@ -127,7 +171,7 @@ func (fp FirstProcess) MayPutTrapOff(p *evidence.Pod) bool {
 // trap has run: the shell has started another child since the deletion, which it does not before its trap, or it may
 // have a trap for EXIT, which does not wait.
 func (fp FirstProcess) KeepsTrapOff(p *evidence.Pod) *evidence.Task {
-	if !fp.MayPutTrapOff(p) || trapsExit(fp.Leader) || slices.ContainsFunc(fp.Children, func(c *evidence.Task) bool { return startedSince(p, c) }) {
+	if !fp.MayPutTrapOff(p) || trapsExit(fp.Leader) || slices.ContainsFunc(fp.Children, func(c *evidence.Task) bool { return mayBeNew(p, c) }) {
 		return nil
 	}
 	return fp.MainChild()

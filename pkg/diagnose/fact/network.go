@@ -51,9 +51,9 @@ func PluginLives(t *evidence.Task) bool {
 	return t.State != evidence.Zombie && !t.Killed() && !t.WasKilled && !t.Exiting()
 }
 
-// NetworkTakenAway reports whether most of the pod's connections have got no answer to what they have sent, for a
-// quarter of the grace period or more. A peer that is gone looks the same.
+// NetworkTakenAway reports whether most of the pod's connections, two or more, have got no answer to what they have sent, for a
+// quarter of the grace period or more. Peers that are gone look the same, and a single one may be a client's that has vanished.
 func NetworkTakenAway(p *evidence.Pod) bool {
 	c := p.Connections
-	return c != nil && c.Unanswered*2 > c.All && !c.Since.IsZero() && p.Time.Sub(c.Since) >= max(Grace(p)/4, Stuck)
+	return c != nil && c.Unanswered > 1 && c.Unanswered*2 > c.All && !c.Since.IsZero() && p.Time.Sub(c.Since) >= max(Grace(p)/4, Stuck)
 }

@@ -78,7 +78,7 @@ func (fp FirstProcess) shows(sig evidence.Signal) Reception {
 		return ReceptionUnknown // it may be in sigwait
 	case t.NamespaceInit():
 		return Dropped
-	case t.Ignored.Has(sig):
+	case t.Ignored.Has(sig), sig == evidence.SIGCHLD, sig == evidence.SIGWINCH: // the default action of these is to ignore
 		return Ignored
 	}
 	return Fatal

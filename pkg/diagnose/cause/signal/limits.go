@@ -31,7 +31,7 @@ var limits = []limit{
 	{"Gunicorn", []string{"gunicorn"}, evidence.SIGTERM, "gunicorn's --graceful-timeout (30 seconds by default)", ""},
 	{"Uvicorn", []string{"uvicorn"}, evidence.SIGTERM, "uvicorn's --timeout-graceful-shutdown (none by default)", ""},
 	{"Celery", []string{"celery"}, evidence.SIGTERM, "celery's worker_soft_shutdown_timeout", "Give celery's tasks a time limit below the grace period, " +
-		"or set REMAP_SIGTERM=SIGQUIT and worker_soft_shutdown_timeout (Celery 5.5)"},
+		"or from Celery 5.5 on set both REMAP_SIGTERM=SIGQUIT and worker_soft_shutdown_timeout"},
 	{"Node", []string{"node", "nodejs"}, evidence.SIGTERM, "closeAllConnections() of Node.js", "Give it a limit below the grace period: " +
 		"server.close() of Node.js waits for open connections, which closeAllConnections() ends, but for WebSockets"},
 	{"Java", []string{"java"}, evidence.SIGTERM, "Spring Boot's spring.lifecycle.timeout-per-shutdown-phase (30 seconds by default)",
@@ -59,12 +59,16 @@ func settings() string {
 // limitOf returns the variant of the limit for what has not ended: the process that the program runs, else the program
 // itself. Which signal was passed on to another program is not known.
 func limitOf(fp, program fact.FirstProcess, last *evidence.Task) string {
-	t, passedOn := program.Leader, false
-	if last != nil {
-		t, passedOn = last, last.Comm != program.Leader.Comm
+	for _, l := range limits {
+		if fp.Container.StopSignal == l.signal && l.isOf(program.Leader) {
+			return l.variant // what it runs may be no more than a helper
+		}
+	}
+	if last == nil || last.Comm == program.Leader.Comm {
+		return ""
 	}
 	for _, l := range limits {
-		if (passedOn || fp.Container.StopSignal == l.signal) && l.isOf(t) {
+		if l.isOf(last) {
 			return l.variant
 		}
 	}

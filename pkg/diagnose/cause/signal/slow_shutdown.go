@@ -1,6 +1,8 @@
 package signal
 
 import (
+	"slices"
+
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose/fact"
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
@@ -18,8 +20,16 @@ const (
 const (
 	awaits  = "Awaits"
 	helper  = "Helper"
+	fresh   = "Fresh"
 	one     = "One"
 	several = "Several"
+)
+
+// The variants of what to look at where it is not seen that the program waits for what it runs: that may be no more than a helper
+// of it, or a worker, of the same name.
+const (
+	maybe   = "Maybe"
+	workers = "Workers"
 )
 
 // The variants of what such a process does with the stop signal. That it blocks it is the variant blocks.
@@ -33,9 +43,10 @@ const (
 // The variants of what to do about it: a program whose handler is not there any more,
 // and two programs that do not end by SIGTERM.
 const (
-	removed = "Removed"
-	uwsgi   = "Uwsgi"
-	systemd = "Systemd"
+	removed  = "Removed"
+	uwsgi    = "Uwsgi"
+	systemd  = "Systemd"
+	postgres = "Postgres"
 )
 
 // The families of SlowShutdown besides the ordinary one.
@@ -71,8 +82,9 @@ var SlowShutdown = &diagnose.Rule{
 				{Variant: familyTrap, Text: "; as a shell it puts its trap off while a program is in its foreground, " +
 					"and {child} (PID {childpid} on the node) did not end: if that was in the foreground, the trap never ran"},
 				{Variant: helper, Text: "; it waited for {child} (PID {childpid} on the node), which it has started since the deletion"},
+				{Variant: fresh, Text: "; it runs {child} (PID {childpid} on the node), which it has started since the deletion"},
 				{Variant: awaits, Text: "; it waited for {child} (PID {childpid} on the node), which {fate}"},
-				{Variant: several, Text: "; of {alike} processes that it runs {child} (PID {childpid} on the node), the oldest one, {fate}"},
+				{Variant: several, Text: "; of {alike} processes that it runs, {child} (PID {childpid} on the node), the youngest one, {fate}"},
 				{Variant: one, Text: "; {child} (PID {childpid} on the node), which it runs, {fate}"},
 				{Text: ""},
 			},
@@ -94,13 +106,24 @@ var SlowShutdown = &diagnose.Rule{
 				{Variant: uwsgi, Text: "uwsgi loads its program anew by SIGTERM, unless die-on-term is set: set it. Else look at what the program does when it is asked to stop"},
 				{Variant: systemd, Text: "systemd executes itself anew by SIGTERM and goes on: set the stop signal to SIGRTMIN+3. " +
 					"Else look at what it waits for"},
+				{Variant: postgres, Text: "PostgreSQL waits by SIGTERM until all clients have gone: set the stop signal to SIGINT. Else look at what its clients do"},
+				{Variant: fresh, Text: "Look at what {child} does that takes so long"},
 				{Variant: helper, Text: "Look at what {child} does that takes so long"},
+				{Variant: workers, Text: "Look at what {child} does when it is asked to stop"},
+				{Variant: maybe, Text: "Look at what {program} waits for: if that is {child}, {how}"},
 				{Variant: ignores, Text: "Let {child} handle {signal}: remove a trap '' before it"},
 				{Variant: blocks, Text: "Let {child} take {signal}, which it blocks"},
 				{Variant: unsent, Text: "Look at what {program} waits for; if that is {child}, let it pass {signal} on, or start {child} with exec instead"},
 				{Variant: handles, Text: "Look at what {child} does when it is asked to stop, and whether {program} passes {signal} on to it"},
 				{Variant: taken, Text: "Look at what {child} does when it is asked to stop"},
 				{Text: "Look at what the program does when it is asked to stop"},
+			},
+			"how": {
+				{Variant: ignores, Text: "let it handle {signal}"},
+				{Variant: blocks, Text: "let it take {signal}, which it blocks"},
+				{Variant: unsent, Text: "let {program} pass {signal} on to it, or start it with exec instead"},
+				{Variant: handles, Text: "at what it does when it is asked to stop, and whether {program} passes {signal} on to it"},
+				{Text: "at what it does when it is asked to stop"},
 			},
 			"limit": ownLimits(),
 			"raise": {
@@ -146,7 +169,7 @@ var SlowShutdown = &diagnose.Rule{
 			},
 			{
 				Name: familyNetwork,
-				Meaning: "Most of the pod's TCP connections had something to send that nobody acknowledged, until the end: " +
+				Meaning: "Most of the pod's TCP connections, two or more, had something to send that nobody acknowledged, until the end: " +
 					"the kernel sent it again and again. " +
 					"The network was taken away from the program while it worked on its shutdown, or those that it talks to are gone: " +
 					"in the pod both look the same.",
@@ -176,19 +199,21 @@ var SlowShutdown = &diagnose.Rule{
 				f.Variants = append(f.Variants, ran)
 			}
 			switch {
-			case fp.Receives(fp.Container.StopSignal) == fact.Took:
+			case program.Receives(fp.Container.StopSignal) == fact.Took, program.HadHandler(fp.Container.StopSignal):
 				f.Variants = append(f.Variants, removed)
 			case fp.Container.StopSignal != evidence.SIGTERM:
-			case fp.Runs("uwsgi"):
+			case program.Runs("uwsgi"):
 				f.Variants = append(f.Variants, uwsgi)
 			case fp.Runs("systemd"):
 				f.Variants = append(f.Variants, systemd)
+			case program.Runs("postgres"):
+				f.Variants = append(f.Variants, postgres)
 			}
 			last := tellLingering(p, program, &f)
 			if v := limitOf(fp, program, last); v != "" {
 				f.Variants = append(f.Variants, v)
 			}
-			if c := p.Connections; fact.NetworkTakenAway(p) {
+			if c := p.Connections; fact.NetworkTakenAway(p) && f.Family == "" && !explained(f.Variants) {
 				f.Family, f.Objects.Connections, f.Objects.Since = familyNetwork, c.Unanswered, c.Since
 			}
 			if g := containerGroup(p, fp.Container.ID); g != nil && g.CPU != nil {
@@ -198,6 +223,13 @@ var SlowShutdown = &diagnose.Rule{
 		}
 		return out
 	},
+}
+
+// explained reports whether it is known what keeps the program, whatever its connections do.
+func explained(variants []string) bool {
+	return slices.ContainsFunc(variants, func(v string) bool {
+		return slices.Contains([]string{removed, uwsgi, systemd, postgres, ignores, unsent}, v)
+	})
 }
 
 // tellLingering puts into the finding what the program runs and what has not ended, and returns it; nil when there is
@@ -217,6 +249,9 @@ func tellLingering(p *evidence.Pod, program fact.FirstProcess, f *diagnose.Findi
 	}
 	f.Objects.Child = diagnose.ProcessOf(p, l.Task)
 	switch {
+	case !l.Awaited && l.New && l.Alike == 1 && fact.Shell(program.Leader):
+		f.Variants = append(f.Variants, fresh)
+		return l.Task
 	case l.Awaited && l.New:
 		f.Variants = append(f.Variants, helper)
 		return l.Task
@@ -226,6 +261,13 @@ func tellLingering(p *evidence.Pod, program fact.FirstProcess, f *diagnose.Findi
 		f.Variants, f.Objects.Alike = append(f.Variants, several), l.Alike
 	default:
 		f.Variants = append(f.Variants, one)
+	}
+	switch {
+	case l.Awaited:
+	case l.Task.Comm == program.Leader.Comm:
+		f.Variants = append(f.Variants, workers)
+	default:
+		f.Variants = append(f.Variants, maybe)
 	}
 	switch l.Meets {
 	case fact.Ignored:

@@ -146,7 +146,7 @@ func CountConnections(dir string) (evidence.Connections, error) {
 func countConnections(r io.Reader, to *evidence.Connections) error {
 	return eachConnection(r, func(f [][]byte) {
 		const queues, timer, resent, inode = 4, 5, 6, 9
-		if len(f) <= inode || string(f[inode]) == "0" {
+		if len(f) <= inode || string(f[inode]) == "0" || internal(f[1], f[2]) {
 			return
 		}
 		switch string(f[3]) {
@@ -161,6 +161,14 @@ func countConnections(r io.Reader, to *evidence.Connections) error {
 			to.Unanswered++
 		}
 	})
+}
+
+// internal reports whether a connection is one of the namespace with itself: to a sidecar, or to 127.0.0.1. Nothing that is
+// done to the pod's network shows there. A sidecar that is redirected to has the pod's address as the other side.
+func internal(local, remote []byte) bool {
+	from, ok := parseTCPAddress(local)
+	to, known := parseTCPAddress(remote)
+	return ok && known && (from.Addr().Unmap().IsLoopback() || to.Addr().Unmap().IsLoopback() || from.Addr() == to.Addr())
 }
 
 // maxUnanswered bounds the connections that ReadUnanswered returns.

@@ -342,3 +342,26 @@ func TestFindServers(t *testing.T) {
 		t.Error(diff)
 	}
 }
+
+// The list is one that the kernel has printed, twelve seconds after the other side of 10.9.0.0/24 went down: of a pod with a sidecar on
+// 127.0.0.1:15001, of which three connections are cut, one of a pool is idle, and one was closed after a time-out (FIN_WAIT1, of nobody).
+func TestCountConnectionsOfACutNetwork(t *testing.T) {
+	const text = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n" +
+		"   0: 0100007F:3A99 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 2449613 1 0 100 0 0 10 0\n" +
+		"   1: 0100007F:3A99 0100007F:D6D4 01 00000000:00000000 00:00000000 00000000     0        0 2449621 1 0 20 4 30 10 -1\n" +
+		"   2: 0100007F:3A99 0100007F:D6C6 01 00000000:00000000 00:00000000 00000000     0        0 2449618 1 0 20 4 30 10 -1\n" +
+		"   3: 0100007F:D6BA 0100007F:3A99 01 00000000:00000000 00:00000000 00000000     0        0 2449614 1 0 20 0 0 11 -1\n" +
+		"   4: 0100007F:D6C6 0100007F:3A99 01 00000000:00000000 00:00000000 00000000     0        0 2449617 1 0 20 0 0 11 -1\n" +
+		"   5: 0100007F:D6D4 0100007F:3A99 01 00000000:00000000 00:00000000 00000000     0        0 2449620 1 0 20 0 0 11 -1\n" +
+		"   6: 0100090A:B9C8 0200090A:1538 01 00000001:00000000 01:0000002F 00000007     0        0 2449616 2 0 326 0 0 1 -1\n" +
+		"   7: 0100090A:B9D8 0200090A:1538 01 00000001:00000000 01:0000002F 00000007     0        0 2449619 2 0 326 0 0 1 -1\n" +
+		"   8: 0100090A:B9E4 0200090A:1538 01 00000001:00000000 01:0000002F 00000007     0        0 2449622 2 0 326 0 0 1 -1\n" +
+		"   9: 0100090A:B9F2 0200090A:1538 04 00000002:00000000 01:0000002F 00000007     0        0 0 2 0 326 0 0 1 -1\n" +
+		"  10: 0100090A:B9F4 0200090A:1538 01 00000000:00000000 00:00000000 00000000     0        0 2449624 1 0 20 0 0 10 -1\n" +
+		"  11: 0100007F:3A99 0100007F:D6BA 01 00000000:00000000 00:00000000 00000000     0        0 2449615 1 0 20 4 30 10 -1\n"
+	dir := t.TempDir()
+	kerneltest.Tree(t, dir, map[string]string{"net/tcp": text})
+	if got, err := CountConnections(dir); got != (evidence.Connections{All: 4, Unanswered: 3}) || err != nil {
+		t.Errorf("%+v, %v", got, err)
+	}
+}
