@@ -84,7 +84,7 @@ func slowChildDrains() bed.Scenario {
 		},
 		Want: bed.Want{
 			Cause: "SlowShutdown",
-			Says:  []string{"container main", "program python3", "bash", "which it runs, has a handler for SIGTERM and did not end", "Look at what bash does"},
+			Says:  []string{"container main", "program python3", "bash", "which it runs, has a handler for SIGTERM and did not end", "if that is bash, at what it does when it is asked to stop"},
 			When:  bed.WhenGone,
 		},
 	}
@@ -115,7 +115,7 @@ until c=$(awk '$1=="Name:"{n=$2} $1=="Pid:"{i=$2} $1=="SigIgn:" && n=="dash"{pri
 		},
 		Want: bed.Want{
 			Cause: "SlowShutdown",
-			Says:  []string{"container main", "program python3", "dash", "which it runs, ignores SIGTERM", "Let dash handle SIGTERM"},
+			Says:  []string{"container main", "program python3", "dash", "which it runs, ignores SIGTERM", "if that is dash, let it handle SIGTERM"},
 			When:  bed.WhenGone,
 		},
 	}
