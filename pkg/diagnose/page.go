@@ -105,7 +105,7 @@ func (r *Rule) told() string {
 	early := fmt.Sprintf("Reported inside the grace period, from %d seconds after the deletion was asked for", int(StopSettles.Seconds()))
 	switch r.When {
 	case InGrace:
-		return early + "."
+		return early + "; and once more, in an Event only, when the pod is gone and the container was there until the deadline."
 	case InGraceAndAfter:
 		return early + ", and as long as it holds the pod up."
 	case WhenGone:

@@ -84,8 +84,11 @@ func slowChildDrains() bed.Scenario {
 		},
 		Want: bed.Want{
 			Cause: "SlowShutdown",
-			Says:  []string{"container main", "program python3", "bash", "which it runs, has a handler for SIGTERM and did not end", "if that is bash, at what it does when it is asked to stop"},
-			When:  bed.WhenGone,
+			Says: []string{
+				"container main", "program python3", "bash", "which it runs, has a handler for SIGTERM and did not end",
+				"if that is bash, at what it does when it is asked to stop",
+			},
+			When: bed.WhenGone,
 		},
 	}
 }
@@ -188,7 +191,7 @@ func served(port, as string) bed.Step {
 	return bed.OnNode("setsid socat TCP-LISTEN:" + port + ",fork,reuseaddr " + as + " </dev/null >/dev/null 2>&1 &\necho $! >/run/scenario-$NAME.pid")
 }
 
-const unserved = "[ ! -e /run/scenario-$NAME.pid ] || kill -TERM -- -$(cat /run/scenario-$NAME.pid) || true\n"
+const unserved = "[ ! -e /run/scenario-$NAME.pid ] || { p=$(cat /run/scenario-$NAME.pid); kill -TERM -$p || [ ! -e /proc/$p ]; }\n"
 
 // cut is a step in which a firewall of the node drops what the pod sends it, and mended undoes that.
 func cut(ctx context.Context, n *bed.Node, p *corev1.Pod) error {
