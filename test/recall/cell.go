@@ -39,7 +39,6 @@ type program struct {
 
 // A client connects to the shape's port before the deletion, sends something and waits for an end that does not come.
 type client struct {
-	// sends is a format of printf without arguments.
 	sends string
 	// then is sent over a connection of its own, which is closed, when the first one has been there for a while.
 	then string

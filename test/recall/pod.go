@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -108,10 +109,19 @@ exit 1`
 func (c *client) script(address string, port int) string {
 	connect := fmt.Sprintf("until exec 3<>/dev/tcp/%s/%d; do sleep 1; done; ", address, port)
 	// A program that has just begun to listen may end the connection.
-	s := "setsid bash -c 'while [ $SECONDS -lt 20 ]; do " + connect + `printf "` + c.sends + `" >&3; cat <&3 >/dev/null; sleep 1; done'` +
+	s := "setsid bash -c 'while [ $SECONDS -lt 20 ]; do " + connect + `printf "` + octal(c.sends) + `" >&3; cat <&3 >/dev/null; sleep 1; done'` +
 		" </dev/null >/dev/null 2>&1 &\n"
 	if c.then != "" {
-		s += "sleep 3\ntimeout 20 bash -c '" + connect + `printf "` + c.then + `" >&3; cat <&3 >/dev/null'` + "\n"
+		s += "sleep 3\ntimeout 20 bash -c '" + connect + `printf "` + octal(c.then) + `" >&3; cat <&3 >/dev/null'` + "\n"
 	}
 	return s
+}
+
+// octal writes each byte as printf(1) reads it, whatever it means to a shell.
+func octal(s string) string {
+	var b strings.Builder
+	for _, c := range []byte(s) {
+		fmt.Fprintf(&b, `\%03o`, c)
+	}
+	return b.String()
 }

@@ -18,7 +18,7 @@ func below(name string) []told { return []told{{cause: "SlowShutdown", says: []s
 func command(words ...string) []string { return words }
 
 // web is a request that is never answered in full.
-var web = &client{sends: `GET /slow HTTP/1.1\r\nHost: a\r\n\r\n`}
+var web = &client{sends: bed.SlowRequest}
 
 // shapes lists what everyday images run. Where Debian has the program it is the real one.
 func shapes() []*shape {
@@ -121,28 +121,20 @@ func nginx() *shape {
 	}}
 }
 
-// fastCGI is a request of one script: begin, two parameters, the end of them, no input.
-const fastCGI = `\001\001\000\001\000\010\000\000\000\001\000\000\000\000\000\000` +
-	`\001\004\000\001\000\066\000\000` + `\017\022SCRIPT_FILENAME/everyday/slow.php` + `\016\003REQUEST_METHODGET` +
-	`\001\004\000\001\000\000\000\000` + `\001\005\000\001\000\000\000\000`
-
 // phpFPM is stopped by SIGQUIT, as its public image is.
 func phpFPM() *shape {
 	serve := command("php-fpm8.2", "-y", "/everyday/php-fpm.conf")
 	return &shape{name: "php-fpm", what: "php-fpm, stopped by SIGQUIT", port: 9000, programs: map[behaviour]program{
 		inTime:  {image: bed.ServersQuit, command: serve, why: "it has no request"},
-		tooSlow: {image: bed.ServersQuit, command: serve, client: &client{sends: fastCGI}, burns: slow, why: "process_control_timeout lets a script go on"},
+		tooSlow: {image: bed.ServersQuit, command: serve, client: &client{sends: bed.FastCGIRequest}, burns: slow, why: "process_control_timeout lets a script go on"},
 	}}
 }
 
 func postgres() *shape {
-	serve := command("setpriv", "--reuid=postgres", "--regid=postgres", "--clear-groups", "/usr/lib/postgresql/15/bin/postgres",
-		"-D", "/var/lib/postgresql/15/main", "-c", "config_file=/etc/postgresql/15/main/postgresql.conf", "-c", "hba_file=/everyday/pg_hba.conf",
-		"-c", "listen_addresses=*", "-c", "ssl=off", "-c", "unix_socket_directories=/tmp")
 	return &shape{name: "postgres", what: "PostgreSQL, stopped by SIGTERM", port: 5432, programs: map[behaviour]program{
-		inTime: {image: bed.ServersImage, command: serve, why: "it has no session"},
+		inTime: {image: bed.ServersImage, command: bed.PostgreSQL, why: "it has no session"},
 		tooSlow: {
-			image: bed.ServersImage, command: serve, client: &client{sends: `\000\000\000\027\000\003\000\000user\000postgres\000\000`},
+			image: bed.ServersImage, command: bed.PostgreSQL, client: &client{sends: bed.PostgreSQLSession},
 			burns: slow, why: "SIGTERM is a smart shutdown, which waits for a session",
 		},
 	}}
@@ -153,7 +145,7 @@ func redis() *shape {
 	return &shape{name: "redis", what: "Redis", port: 6379, programs: map[behaviour]program{
 		inTime: {image: bed.ServersImage, command: serve, why: "it has no replica"},
 		tooSlow: {
-			image: bed.ServersImage, command: serve, client: &client{sends: `SYNC\r\n`, then: `SET a 1\r\nQUIT\r\n`},
+			image: bed.ServersImage, command: serve, client: &client{sends: "SYNC\r\n", then: "SET a 1\r\nQUIT\r\n"},
 			burns: slow, why: "it waits for a replica that lags behind",
 		},
 		noHandler: {image: bed.ServersQuit, command: serve, burns: mismatch, why: "the image's stop signal is SIGQUIT, Redis handles SIGTERM"},
@@ -164,7 +156,7 @@ func broker() *shape {
 	return &shape{name: "broker", what: "a broker, NATS", port: 4222, programs: map[behaviour]program{
 		inTime: {image: bed.ServersImage, command: command("nats-server", "-c", "/everyday/nats.conf"), why: "it closes its connections"},
 		tooSlow: {
-			image: bed.ServersImage, command: command("/everyday/broker.sh"), client: &client{sends: `CONNECT {}\r\nPING\r\n`},
+			image: bed.ServersImage, command: command("/everyday/broker.sh"), client: &client{sends: "CONNECT {}\r\nPING\r\n"},
 			burns: slow, why: "its entrypoint asks for lame duck mode, which takes half an hour",
 		},
 	}}
@@ -177,7 +169,7 @@ func sidecar() *shape {
 		name: "sidecar", what: "a proxy as sidecar, HAProxy", standIn: "Envoy", container: "proxy", port: 8080,
 		programs: map[behaviour]program{
 			inTime:  {image: bed.ServersUserOne, command: serve, why: "it has no connection"},
-			tooSlow: {image: bed.ServersUserOne, command: serve, client: &client{sends: `GET / HTTP/1.1\r\n`}, burns: slow, why: "the soft stop waits for a connection"},
+			tooSlow: {image: bed.ServersUserOne, command: serve, client: &client{sends: bed.HalfRequest}, burns: slow, why: "the soft stop waits for a connection"},
 		},
 	}
 }
@@ -186,7 +178,7 @@ func logAgent() *shape {
 	serve := command("rsyslogd", "-n", "-iNONE", "-f", "/everyday/rsyslog.conf")
 	return &shape{name: "log-agent", what: "a log agent, rsyslog", container: "log", port: 5140, programs: map[behaviour]program{
 		inTime:    {image: bed.ServersImage, command: serve, why: "its queue is empty"},
-		tooSlow:   {image: bed.ServersImage, command: serve, client: &client{sends: `slow\nslow\nslow\n`}, burns: slow, why: "its queue is not passed on"},
+		tooSlow:   {image: bed.ServersImage, command: serve, client: &client{sends: "slow\nslow\nslow\n"}, burns: slow, why: "its queue is not passed on"},
 		noHandler: {image: bed.ServersImage, command: command("/everyday/tail.sh"), burns: dropped, why: "tail -F is PID 1"},
 	}}
 }

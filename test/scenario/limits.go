@@ -22,14 +22,13 @@ server.listen(8080);`
 		gunicorn = "cd /everyday; exec gunicorn --bind=:8080 --workers=2 --timeout=100000 --graceful-timeout=5 app:app"
 		celery   = "cd /everyday; exec python3 -m celery -A tasks worker --concurrency=1 --time-limit=20"
 	)
-	const slow = "GET /slow HTTP/1.1\r\nHost: a\r\n\r\n"
 	return []bed.Scenario{
-		limited("nginx", "nginx has a worker_shutdown_timeout", bed.ServersQuit, 8080, slow, 0, "sh", "-c", nginx),
-		limited("haproxy", "HAProxy has a hard-stop-after", bed.ServersUserOne, 8080, "GET / HTTP/1.1\r\n", 0, "sh", "-c", haproxy),
-		limited("php-fpm", "PHP-FPM has a process_control_timeout", bed.ServersQuit, 9000, phpRequest, 0, "sh", "-c", phpFPM),
-		limited("node", "a server of Node.js closes all connections after five seconds", bed.RuntimesImage, 8080, slow, 0, "node", "-e", node),
-		limited("gunicorn", "gunicorn has a --graceful-timeout", bed.RuntimesImage, 8080, slow, 0, "sh", "-c", gunicorn),
-		limited("postgres", "PostgreSQL is stopped by SIGINT", bed.ServersInt, 5432, "\x00\x00\x00\x17\x00\x03\x00\x00user\x00postgres\x00\x00", 0, postgres...),
+		limited("nginx", "nginx has a worker_shutdown_timeout", bed.ServersQuit, 8080, bed.SlowRequest, 0, "sh", "-c", nginx),
+		limited("haproxy", "HAProxy has a hard-stop-after", bed.ServersUserOne, 8080, bed.HalfRequest, 0, "sh", "-c", haproxy),
+		limited("php-fpm", "PHP-FPM has a process_control_timeout", bed.ServersQuit, 9000, bed.FastCGIRequest, 0, "sh", "-c", phpFPM),
+		limited("node", "a server of Node.js closes all connections after five seconds", bed.RuntimesImage, 8080, bed.SlowRequest, 0, "node", "-e", node),
+		limited("gunicorn", "gunicorn has a --graceful-timeout", bed.RuntimesImage, 8080, bed.SlowRequest, 0, "sh", "-c", gunicorn),
+		limited("postgres", "PostgreSQL is stopped by SIGINT", bed.ServersInt, 5432, bed.PostgreSQLSession, 0, bed.PostgreSQL...),
 		taskLimited(pod(60, bed.RuntimesImage, "sh", "-c", celery)),
 	}
 }
@@ -40,18 +39,6 @@ func taskLimited(spec corev1.PodSpec) bed.Scenario {
 	return follows("limit-celery", "celery's tasks have a time limit, and one that does not end", spec,
 		"until p=$(first) && [ -e /proc/$p/root/ready ]; do sleep 1; done\n", 0)
 }
-
-// postgres runs the cluster that Debian's package makes.
-var postgres = []string{
-	"setpriv", "--reuid=postgres", "--regid=postgres", "--clear-groups", "/usr/lib/postgresql/15/bin/postgres",
-	"-D", "/var/lib/postgresql/15/main", "-c", "config_file=/etc/postgresql/15/main/postgresql.conf", "-c", "hba_file=/everyday/pg_hba.conf",
-	"-c", "listen_addresses=*", "-c", "ssl=off", "-c", "unix_socket_directories=/tmp",
-}
-
-// phpRequest is a request of FastCGI for /everyday/slow.php: begin, two parameters, the end of them, no input.
-const phpRequest = "\x01\x01\x00\x01\x00\x08\x00\x00" + "\x00\x01\x00\x00\x00\x00\x00\x00" +
-	"\x01\x04\x00\x01\x00\x36\x00\x00" + "\x0f\x12SCRIPT_FILENAME/everyday/slow.php" + "\x0e\x03REQUEST_METHODGET" +
-	"\x01\x04\x00\x01\x00\x00\x00\x00" + "\x01\x05\x00\x01\x00\x00\x00\x00"
 
 // asks sends a request and reads until the connection ends, whatever signals come; /ready says that the request is sent.
 const asks = `import signal, socket, sys, time
