@@ -28,7 +28,7 @@ export NODEAGENT_CLUSTER := $(CLUSTER)
 NODES ?= vm native native native
 
 # What breaks on purpose.
-PROGRAMS := bin/victim bin/registry bin/fusehang bin/csidriver bin/lossyshim bin/rmpods bin/runsc bin/containerd-shim-runsc-v1
+PROGRAMS := bin/victim bin/registry bin/fusehang bin/csidriver bin/lossyshim bin/rmpods bin/wrapper bin/runsc bin/containerd-shim-runsc-v1
 
 # Where the incidents' evidence, descriptions and the table of verdicts go.
 export NODEAGENT_ARTIFACTS := $(CURDIR)/bin/e2e
@@ -131,7 +131,7 @@ cluster-down: bin/cluster ## end it
 bin/victim: $(wildcard test/victim/*.go test/hostile/*.go) go.mod
 	go build -o $@ ./test/victim
 
-# It is in the images of make recall only.
+# It is in the images with the programs of everyday images.
 bin/wrapper: $(wildcard test/everyday/wrapper/*.go) go.mod
 	go build -o $@ ./test/everyday/wrapper
 
