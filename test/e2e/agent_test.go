@@ -281,6 +281,8 @@ func terminationPhases(x *trial, n *bed.Node, turn *bed.Turn) {
 // inside its grace period. The next one says the same, and nothing twice.
 func agentKilled(x *trial, n *bed.Node, turn *bed.Turn) {
 	draining := &bed.Run{Scenario: scenario.Draining("agent-killed-draining"), Node: n}
+	// What was on the node before may have started the kubelet anew: then it is not known whether it has sent the stop signal.
+	draining.Waits = []string{"Inside its grace period of ", "SIGKILL comes at "}
 	x.Cleanup(func() {
 		if x.Failed() {
 			_ = draining.Discard(context.Background())
