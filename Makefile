@@ -40,7 +40,7 @@ need = command -v $(1) >/dev/null || { echo "installing $(2)"; apt-get update -q
 RACE_NEEDS = $(call need,gcc,gcc libc6-dev)
 
 .DEFAULT_GOAL := help
-.PHONY: help tools demo test unit race vuln e2e fuzz matrix matrix-age scenario fixture named lint bench recall soak image cluster-build cluster-up cluster-down build
+.PHONY: help tools demo test unit race vuln e2e fuzz tapes matrix matrix-age scenario fixture named lint bench recall soak image cluster-build cluster-up cluster-down build
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -75,10 +75,27 @@ fuzz: ## two minutes for each parser of what others write: FOR=10m
 		go test -run '^$$' -fuzz "^$${target#*:}$$" -fuzztime $(or $(FOR),2m) ./pkg/$${target%:*} || exit 1; \
 	done
 
-matrix: $(if $(PART)$(RESUME),,fuzz) image $(PROGRAMS) bin/cluster ## all incidents, on three clusters one after the other, fuzz first and recall last: PART=1/4 of them, RESUME=1 what is not green on this commit
+# An agent that records tapes, which none that is for users does.
+TAPE :=
+COMMA := ,
+
+# What the incidents' agents were handed, so that it can be run again without a cluster.
+TAPES := $(CURDIR)/bin/tapes
+NEW_TAPE = TAPE=1 NODEAGENT_TAPES=$(TAPES)
+
+tapes: ## record anew what test/tape runs again: NAME='ignores-term' records another incident, or one of them
+	@rm -rf $(TAPES)
+	$(MAKE) e2e $(NEW_TAPE) NAME='$(or $(NAME),$(basename $(notdir $(wildcard test/tape/testdata/*.tape))))'
+	cp $(TAPES)/*.tape test/tape/testdata
+	go test ./test/tape -update
+
+matrix: TAPE := 1
+matrix: export NODEAGENT_TAPES := $(TAPES)
+matrix: $(if $(PART)$(RESUME),,fuzz) image $(PROGRAMS) bin/cluster ## all incidents, on three clusters one after the other, fuzz first, then the tapes, and recall last: PART=1/4 of them, RESUME=1 what is not green on this commit
 	go run ./test/matrix $(PART:%=-part %) $(RESUME:1=-resume)
 	$(CLUSTER) down
-	$(if $(PART),,$(MAKE) recall && $(CLUSTER) down)
+	$(if $(PART),,go test -count=1 ./test/tape -tapes $(TAPES))
+	$(if $(PART),,NODEAGENT_TAPES= $(MAKE) recall && $(CLUSTER) down)
 
 recall: NODES := native native
 recall: image bin/wrapper cluster-up ## of everyday images whose pods burn their grace period, how many are told why: NAME='java-*'
@@ -114,7 +131,7 @@ bench: image $(PROGRAMS) cluster-up ## speed and size, as a table
 	go run ./test/bench
 
 build: ## the agent's static binary, bin/nodeagent
-	go build -ldflags "-s -w -X main.version=$(VERSION)" -o bin/nodeagent ./cmd/nodeagent
+	go build $(if $(TAPE),-tags=grpcnotrace$(COMMA)tape) -ldflags "-s -w -X main.version=$(VERSION)" -o bin/nodeagent ./cmd/nodeagent
 
 image: build ## the agent's image, as bin/nodeagent-image.tar and in docker's or podman's store
 	@./deploy/image.sh $(IMAGE)

@@ -148,6 +148,9 @@ func (o *runOptions) run(ctx context.Context) error {
 	if a.Orphans != nil {
 		a.Orphans.Report = reporter.ReportOrphan
 	}
+	if err := record(a, reader, log); err != nil {
+		return err
+	}
 	reader.Panicked = func(v any, stack []byte) {
 		log.Error("the reading of what the pods share panicked: this is a bug in nodeagent, please report it", "panic", fmt.Sprint(v), "stack", string(stack))
 	}

@@ -105,6 +105,9 @@ type Agent struct {
 	// Spent returns the CPU time that reading has taken so far; nil when it is not
 	// known.
 	Spent func() time.Duration
+	// Elapsed returns what has gone by since the program began, at a moment that time.Now has just returned; nil is by the
+	// clock that nobody can set, of which time.Now tells too.
+	Elapsed func(now time.Time) time.Duration
 	// Timeout is how long the reading of one pod, and of what all of them share, may
 	// take.
 	Timeout time.Duration
@@ -216,7 +219,7 @@ const blindAfter = 30 * time.Second
 // at those that are at their deadline, and returns how many there are.
 func (a *Agent) round(ctx context.Context) int {
 	now := time.Now()
-	a.keepTime(now, now.Sub(loaded))
+	a.keepTime(now, a.elapsed(now))
 	all := a.Watch.All() // before Round, which returns none until the pods are known
 	a.Before.Refresh(ctx, carefulBaselines{a.Reader, a}, all, now)
 	terminating, gone := a.Watch.Round()
@@ -636,7 +639,7 @@ func (a *Agent) look(ctx context.Context, l look, reading node.Round) {
 	e := reading.Pod(timed, seed, l.earlier)
 	asking.Wait()
 	now := time.Now()
-	if ctx.Err() != nil || !a.hasRead(l.key()) || a.clockSet(now, now.Sub(loaded)) {
+	if ctx.Err() != nil || !a.hasRead(l.key()) || a.clockSet(now, a.elapsed(now)) {
 		return // the agent ends, or the look was given up, or its times are by two clocks
 	}
 	c := l.known

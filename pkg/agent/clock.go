@@ -6,6 +6,14 @@ import "time"
 // reading as the time of day: the program may be paused between two.
 var loaded = time.Now()
 
+// elapsed returns what has gone by since the program began, at a moment that was just read.
+func (a *Agent) elapsed(now time.Time) time.Duration {
+	if a.Elapsed != nil {
+		return a.Elapsed(now)
+	}
+	return now.Sub(loaded)
+}
+
 // keepTime notices that the node's clock was set since the round before, and has what is known of the pods
 // and of the node told by the clock as it is now: the times of later readings, and those that others write,
 // are compared with it. A look that was given up keeps its case, and its times.
@@ -41,7 +49,7 @@ func (a *Agent) present(t time.Time) time.Time {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	now := time.Now()
-	a.clock.Goes(now, now.Sub(loaded))
+	a.clock.Goes(now, a.elapsed(now))
 	return a.clock.Present(t)
 }
 

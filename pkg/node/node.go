@@ -113,6 +113,14 @@ type Kubelet interface {
 	Counts(ctx context.Context) (evidence.Counts, time.Time, error)
 }
 
+// A Recorder keeps what a Reader reads, so that all that comes after it can be run again (test/tape).
+type Recorder interface {
+	// Node is handed what the pods of a round share.
+	Node(*evidence.Node)
+	// Pod is handed a reading of a pod, and what that was begun with.
+	Pod(seed, read *evidence.Pod)
+}
+
 // A Reader is the Source on the node itself.
 type Reader struct {
 	Name    string // of the node
@@ -120,6 +128,8 @@ type Reader struct {
 	Runtime Runtime
 	// Kubelet may be nil: the kubelet's health is then not known.
 	Kubelet Kubelet
+	// Recorder is handed what was read, before anything is carried over from an earlier reading; nil is allowed.
+	Recorder Recorder
 	// Panicked is called when the reading of what the pods share has panicked; nil is allowed.
 	Panicked func(value any, stack []byte)
 	// Lost is called when the reading of what the pods share has not returned in
@@ -204,6 +214,9 @@ func (r *Reader) Round(ctx context.Context, ask Ask) Round {
 	}
 	out.node.Time, out.node.Read = began, time.Now()
 	r.keepTime(&out.node)
+	if r.Recorder != nil {
+		r.Recorder.Node(&out.node)
+	}
 	out.node.Since(ask.Earlier)
 	return out
 }

@@ -355,6 +355,9 @@ func (r *round) Pod(ctx context.Context, seed, earlier *evidence.Pod) *evidence.
 			p.Lack(evidence.APICalls, why)
 		}
 	}
+	if r.reader.Recorder != nil {
+		r.reader.Recorder.Pod(seed, &p)
+	}
 	p.Since(earlier)
 	return &p
 }

@@ -82,6 +82,9 @@ func Install(ctx context.Context, c *Cluster) error {
 		return err
 	}
 	text := strings.Replace(string(manifest), "args: [run]", "args: [run, "+sooner+"]", 1)
+	if Tapes() != "" {
+		text = recording.Replace(text)
+	}
 	if err := c.apply(ctx, text); err != nil {
 		return err
 	}

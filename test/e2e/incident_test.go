@@ -28,6 +28,13 @@ func start(x *trial, n *bed.Node, s bed.Scenario, turn *bed.Turn) *bed.Run {
 	r := &bed.Run{Scenario: s, Node: n, Turn: turn}
 	x.run = r
 	x.Cleanup(func() {
+		if dir := bed.Tapes(); dir != "" && !x.Failed() && isTaped(s.Name) {
+			ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+			defer cancel()
+			if err := r.Tape(ctx, dir); err != nil {
+				x.Error(err)
+			}
+		}
 		if x.Failed() {
 			dump(x, r)
 			ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
@@ -51,6 +58,12 @@ func start(x *trial, n *bed.Node, s bed.Scenario, turn *bed.Turn) *bed.Run {
 	}
 	x.row.Grace = *r.Pod.Spec.TerminationGracePeriodSeconds
 	return r
+}
+
+// isTaped reports whether a tape of an incident is wanted: when it was named, or there is one of before.
+func isTaped(name string) bool {
+	_, err := os.Stat(filepath.Join(bed.Root(), "test", "tape", "testdata", name+".tape"))
+	return byName() || err == nil
 }
 
 // incident runs one scenario from end to end.
