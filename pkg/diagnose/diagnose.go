@@ -10,7 +10,6 @@
 package diagnose
 
 import (
-	"cmp"
 	"slices"
 	"time"
 
@@ -35,12 +34,9 @@ type Rule struct {
 	Partly []evidence.Source
 	// When is the part of the termination in which the cause is looked for.
 	When When
-	// Undecided reports whether what a verdict of before was about has changed, and whether it is the
-	// same again takes longer to see: that verdict is neither confirmed nor refuted then, and the
-	// cause is not ruled out. nil means never.
-	Undecided func(*evidence.Pod) bool
-	// Check looks for the cause. It may return one finding for each container.
-	Check func(*evidence.Pod) []Finding
+	// Check looks for the cause. It may return one finding for each container. What it finds counts in the rule's phases, and
+	// what it leaves open in any.
+	Check func(*evidence.Pod) Result
 }
 
 // When is the part of a pod's termination in which a cause is looked for.
@@ -74,6 +70,9 @@ type Row struct {
 	// same container, or when they are about the whole pod. The graph has no
 	// cycle: of two causes that explain each other neither would be told.
 	Explains []*Rule
+	// Holds are causes that it explains, and that stay open while it is open itself: until that is known what is seen of
+	// them may be its doing, or comes after it.
+	Holds []*Rule
 }
 
 // The variants that more than one cause has.
@@ -144,17 +143,15 @@ type Diagnosis struct {
 	// ShutsDown reports whether the kubelet says that the node is shutting down, of a pod of which
 	// there is a verdict.
 	ShutsDown bool `json:"shutsDown,omitempty"`
-	// expired are the causes that are looked for in the grace period only, when
-	// that is over and SIGKILL may still be on its way, or the stop signal may not
-	// have been sent; and those that take time to see which has not passed.
-	expired []string
+	// Open is what is neither found nor ruled out yet, in the order of the table.
+	Open []Open `json:"open,omitempty"`
 }
 
-// NotLookedFor reports whether a cause could not be looked for, because a source
-// was missing, because it has not been seen for long enough, or because it is told in the
-// grace period only and that is over: a verdict of before is neither confirmed nor refuted then.
+// NotLookedFor reports whether a cause could not be looked for, because a source was missing, or is open: a verdict of
+// before is neither confirmed nor refuted then.
 func (d *Diagnosis) NotLookedFor(cause string) bool {
-	return slices.Contains(d.expired, cause) || slices.ContainsFunc(d.Unknown, func(u Unknown) bool { return slices.Contains(u.Causes, cause) })
+	return slices.ContainsFunc(d.Open, func(o Open) bool { return slices.Contains(o.Causes, cause) }) ||
+		slices.ContainsFunc(d.Unknown, func(u Unknown) bool { return slices.Contains(u.Causes, cause) })
 }
 
 // Verdict is the root cause, if there is one to report.
@@ -171,104 +168,16 @@ func (d *Diagnosis) Verdict() (Finding, bool) {
 // signal has been sent and a program has had its chance to react.
 const StopSettles = 5 * time.Second
 
-// layerRuntime is the layer of the causes that a silent containerd leaves open.
-const layerRuntime = "runtime"
-
-// layerStorage is the layer of the causes that a volume leaves open that is not unmounted, and layerKernel of those that
-// gVisor leaves open.
-const (
-	layerStorage = "storage"
-	layerKernel  = "kernel"
-)
-
 // Run looks for the causes of a table.
 func Run(p *evidence.Pod, table Table) Diagnosis {
-	d := Diagnosis{Phase: locate(p), Gone: p.Gone}
-	// While containerd is silent or down, so that the pod seems to wait for it, the causes
-	// of other phases are neither there nor ruled out.
-	silent := !p.Node.Containerd.UnansweredSince.IsZero() || p.Node.Containerd.Refused
-	// undelivered says that the stop signal may not have been sent, by what this
-	// reading shows, or that nobody knows what it met: a verdict of an earlier reading is
-	// not refuted by this one. waits says that the pod may still wait for SIGKILL.
-	undelivered := !p.Gone && (!fact.Delivered(p) || fact.Hastened(p) || fact.Doubted(p))
-	waits := !p.Gone && (silent || d.Phase == PreStop || d.Phase == StopSignal || d.Phase == PhaseUnknown)
-	// Until the API server has heard nothing from the kubelet for long enough, or while one is
-	// started again, what follows from that is neither there nor ruled out.
-	unheard := p.Node.Ready.Unheard() && !fact.OutOfTouch(p)
-	var looked search
-	explained := make(map[string][]Finding)
+	s := search{pod: p, d: Diagnosis{Phase: locate(p), Gone: p.Gone}, found: make(map[string][]Finding)}
 	for _, row := range table {
-		r := row.Rule
-		if waits && (r.When == InGrace || r.When == InGraceAndAfter) && p.Overdue() >= -p.ClockDoubt() && p.Overdue() < fact.UnknownAfter {
-			d.expired = append(d.expired, r.Cause)
-		}
-		if unheard && slices.Contains(r.Needs, evidence.NodeObject) {
-			d.expired = append(d.expired, r.Cause)
-		}
-		// Those that look at what becomes of the signal need the suspects.
-		if undelivered && r.When == InGrace && p.Overdue() < 0 && slices.Contains(r.Needs, evidence.Suspects) && r.Doc.Layer == "signal" {
-			d.expired = append(d.expired, r.Cause)
-		}
-		if r.Undecided != nil && r.Undecided(p) {
-			d.expired = append(d.expired, r.Cause)
-			looked.part = append(looked.part, r.Doc.Layer)
-		}
-		if !r.due(p) {
-			continue
-		}
-		if len(r.Phases) > 0 && !slices.Contains(r.Phases, d.Phase) {
-			if silent {
-				d.unlooked(evidence.Containerd, p.Node.Containerd.Error, r)
-				looked.part = append(looked.part, r.Doc.Layer)
-			}
-			if d.Phase == PhaseUnknown && mayBeIn(p, r.Phases) && d.lacks(p, r, slices.Concat(r.Needs, r.Partly)) {
-				looked.part = append(looked.part, r.Doc.Layer)
-			}
-			continue
-		}
-		if d.lacks(p, r, r.Needs) {
-			looked.part = append(looked.part, r.Doc.Layer)
-			continue
-		}
-		looked.whole = append(looked.whole, r.Doc.Layer)
-		if d.lacks(p, r, r.Partly) {
-			looked.part = append(looked.part, r.Doc.Layer)
-		}
-		if (silent || len(views(p)) > 0) && r.Doc.Layer == layerRuntime {
-			looked.part = append(looked.part, layerRuntime) // it has not hung for long enough, a shim behind it does, or it is wrong
-		}
-		found := r.Check(p)
-		for _, f := range found {
-			f.Cause = r.Cause
-			f.Objects.Claimed = claimed(p, &f.Objects)
-			f.Message, f.Remedy, f.Danger = r.Doc.words(&f)
-			d.Findings = append(d.Findings, f)
-		}
-		for _, s := range row.Explains {
-			explained[s.Cause] = append(explained[s.Cause], found...)
-		}
+		s.look(row.Rule)
 	}
-	slices.SortFunc(d.Unknown, func(a, b Unknown) int { return cmp.Compare(a.Source, b.Source) })
-	for i := range d.Findings {
-		f := &d.Findings[i]
-		// What somebody has stopped waits for nothing else: it stays when the other cause goes.
-		f.Symptom = f.Family != Stopped && slices.ContainsFunc(explained[f.Cause], func(by Finding) bool { return by.reaches(f) })
-	}
-	if unmountFails(p, d.Phase) != nil {
-		looked.part = append(looked.part, layerStorage)
-	}
-	if fact.UnderGVisor(p) && len(p.Tasks) > 0 {
-		looked.part = append(looked.part, layerKernel) // that a thread of it waits for a FUSE daemon is not seen
-	}
-	d.Force = force(p, &d, table.layer)
-	if len(d.Findings) == 0 && !p.Gone && standsStill(p, d.Phase) {
-		d.Findings = []Finding{unknown(p, d.Phase, looked, d.Unknown, d.Force)}
-	}
-	if f, ok := d.Verdict(); ok && d.Phase != Startup && slices.ContainsFunc(p.Containers, func(c evidence.Container) bool { return c.Kind == evidence.App && c.Name == f.Container }) {
-		d.Sidecars = fact.WaitingSidecars(p)
-	}
-	d.ShutsDown = !p.Gone && len(d.Findings) > 0 && fact.Hastened(p)
-	return d
+	s.hold(table)
+	s.explain(table)
+	s.conclude(table)
+	return s.d
 }
 
 // layer returns the layer of a cause.
@@ -279,31 +188,6 @@ func (t Table) layer(cause string) string {
 		}
 	}
 	return Unrecognised.Doc.Layer
-}
-
-// lacks notes those of the sources of a rule that could not be read, and reports whether
-// there are any.
-func (d *Diagnosis) lacks(p *evidence.Pod, r *Rule, sources []evidence.Source) bool {
-	blind := false
-	for _, s := range sources {
-		why, ok := p.Missing[s]
-		if !ok {
-			continue
-		}
-		blind = true
-		d.unlooked(s, why, r)
-	}
-	return blind
-}
-
-// unlooked notes that a rule's cause was not looked for, for want of a source.
-func (d *Diagnosis) unlooked(s evidence.Source, why string, r *Rule) {
-	i := slices.IndexFunc(d.Unknown, func(u Unknown) bool { return u.Source == s })
-	if i < 0 {
-		i = len(d.Unknown)
-		d.Unknown = append(d.Unknown, Unknown{Source: s, Why: why})
-	}
-	d.Unknown[i].Causes = append(d.Unknown[i].Causes, r.Cause)
 }
 
 // reaches reports whether the finding can be the reason of another one: what

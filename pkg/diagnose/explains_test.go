@@ -22,8 +22,8 @@ func TestExplainsWithinAContainer(t *testing.T) {
 		"the pod, by the pod":     {"", "", true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			in := func(container string) func(*evidence.Pod) []diagnose.Finding {
-				return func(*evidence.Pod) []diagnose.Finding { return []diagnose.Finding{{Container: container}} }
+			in := func(container string) func(*evidence.Pod) diagnose.Result {
+				return func(*evidence.Pod) diagnose.Result { return diagnose.Found(diagnose.Finding{Container: container}) }
 			}
 			symptom := &diagnose.Rule{Cause: "Symptom", Check: in(tc.symptom)}
 			cause := &diagnose.Rule{Cause: "Cause", Check: in(tc.cause)}
@@ -69,7 +69,7 @@ func TestUnrelatedSymptomIsFound(t *testing.T) {
 func TestExplanationsEnd(t *testing.T) {
 	explains := map[*diagnose.Rule][]*diagnose.Rule{}
 	for _, row := range cause.Table() {
-		explains[row.Rule] = row.Explains
+		explains[row.Rule] = slices.Concat(row.Explains, row.Holds)
 	}
 	var follow func(r *diagnose.Rule, path []string)
 	follow = func(r *diagnose.Rule, path []string) {

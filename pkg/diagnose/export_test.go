@@ -4,6 +4,7 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/nodeagent-io/nodeagent/pkg/diagnose/fact"
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
 )
 
@@ -26,7 +27,7 @@ func ValueNames() []string { return slices.Sorted(maps.Keys(values)) }
 // Tried reports whether the rule's Check is run on a pod: it is time for it, the pod
 // is in one of its phases, and no source that it needs is missing.
 func (r *Rule) Tried(p *evidence.Pod) bool {
-	return r.due(p) && (len(r.Phases) == 0 || slices.Contains(r.Phases, locate(p))) && !new(Diagnosis).lacks(p, r, append(slices.Clone(r.Needs), r.Partly...))
+	return r.due(p) && (len(r.Phases) == 0 || slices.Contains(r.Phases, locate(p))) && !fact.Missing(p, slices.Concat(r.Needs, r.Partly)...)
 }
 
 // Words returns the message, the remedy and the danger of a finding.

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/tools/txtar"
@@ -114,6 +115,44 @@ func TestFixtures(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// What is open ends, whatever the evidence is: it would mute a pod for ever.
+func TestOpensEnd(t *testing.T) {
+	const long = 15 * time.Minute
+	names := map[string]bool{}
+	for _, r := range cause.All() {
+		names[r.Cause] = true
+	}
+	seen := map[diagnose.Why]bool{}
+	for _, f := range fixtures(t) {
+		if f.evidence.Gone {
+			continue
+		}
+		for _, by := range []time.Duration{0, time.Minute, long} {
+			p := after(f.evidence, by)
+			d := cause.Diagnose(p)
+			for _, o := range d.Open {
+				seen[o.Why] = true
+				switch {
+				case o.Since.IsZero() || o.Until.Before(o.Since) || o.Until.Sub(o.Since) > long || o.Why == "":
+					t.Errorf("%s after %s: open without an end: %+v", f.name, by, o)
+				case slices.ContainsFunc(o.Causes, func(c string) bool { return !names[c] }):
+					t.Errorf("%s: %v is no cause", f.name, o.Causes)
+				case by == long && o.Until.After(p.Time) && o.Why != diagnose.Late && o.Since.Before(p.Time.Add(-long)):
+					t.Errorf("%s: after %s without a sign of anything it is still open: %+v", f.name, by, o)
+				}
+			}
+			if _, found := d.Verdict(); by == long && !found && p.Overdue() >= 2*long {
+				t.Errorf("%s: muted for %s by %+v", f.name, p.Overdue(), d.Open)
+			}
+		}
+	}
+	for _, why := range []diagnose.Why{diagnose.Slow, diagnose.Retry, diagnose.Moves, diagnose.Unread, diagnose.HeldBack, diagnose.Late} {
+		if !seen[why] {
+			t.Errorf("no fixture shows anything that is open for %s", why)
+		}
 	}
 }
 

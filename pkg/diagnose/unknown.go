@@ -89,7 +89,7 @@ var Unrecognised = &Rule{
 			},
 		},
 	},
-	Check: func(*evidence.Pod) []Finding { return nil },
+	Check: func(*evidence.Pod) Result { return Result{} },
 }
 
 // doneOnNode is the variant of Unknown for a pod that is done on its node, as far as is seen,
@@ -110,61 +110,34 @@ const (
 // large one. While files are seen to go (evidence.Volume.LastDeleted) it may take any time.
 const deletesFiles = 4 * time.Minute
 
-// comesAndGoes is after what time it is no progress any more that a shim answers, or does not: one that waits for a slow
-// disk, as under gVisor, may do either for as long as the pod is there.
-const comesAndGoes = 10 * time.Minute
-
-// answersOthers is after what time a program that scans files, for which the kubelet waits, is not thought to be about to answer it, or
-// to be found silent: it may answer others, each of which wakes the kubelet, and never that.
-const answersOthers = comesAndGoes + deletesFiles
-
-// standsStill reports whether a pod has made no progress for so long that it is stuck: nothing is under way that
-// takes its time and then ends, and whoever tries again has had the time for that.
-func standsStill(p *evidence.Pod, at Phase) bool {
-	if t, _ := fact.KubeletAwaitsScanner(p); t != nil && !fact.ScannerSilentForLong(p, t) && p.Time.Sub(p.UnchangedSince) < answersOthers {
-		return false // then it is known what holds the pod
-	}
-	if !p.ContainersEnded() && fact.MayBeScanned(p) {
-		return false
-	}
-	if fact.PullMoves(p) || fact.NetworkMoves(p) || fact.MayBeNoted(p) || fact.TriesAgain(p) || fact.UnwitnessedSoon(p) {
-		return false
-	}
-	patience, still := fact.PatienceWithUnknown(p), fact.PatienceWithStandstill(p)
+// underWay returns what takes its time and then ends, or is tried again, whatever the cause: the pod is stuck when it has made no
+// progress for longer.
+func underWay(p *evidence.Pod, at Phase) []Open {
+	again, still := fact.GraceAgain(p)
+	long := fact.PatienceWithStep(p)
 	switch {
 	case at == Cleanup:
-		patience, still = patience+deletesFiles, still+deletesFiles
+		long += deletesFiles
 	case at == PhaseUnknown && p.ContainersEnded(): // it may be there
-		patience, still = max(patience, deletesFiles), max(still, deletesFiles)
+		long = max(long, deletesFiles)
 	}
-	unchanged := p.UnchangedSince
-	if !p.StageSince.IsZero() && min(p.Overdue(), p.Time.Sub(p.StageSince)) >= comesAndGoes {
-		unchanged = p.StageSince
-	}
-	return p.Overdue() >= patience &&
-		min(p.Time.Sub(unchanged), p.Time.Sub(fact.LastDeleted(p))) >= max(still, fact.PatienceWithVolumes(p), fact.PatienceWithClaims(p), fact.NextTry(p, unchanged))
+	unchanged := fact.Unchanged(p)
+	since := later(unchanged, fact.LastDeleted(p))
+	step := later(p.Deadline.Add(again), since.Add(still))
+	// What was tried before the deadline counts from then on.
+	tries := later(p.Deadline, since)
+	retries := max(fact.NextTry(p, unchanged), fact.PatienceWithVolumes(p), fact.PatienceWithClaims(p)) - tries.Sub(since)
+	return []Open{Waits(step, long, Slow), Waits(tries, retries, Retry)}
 }
 
-// A search is the layers of the causes that were looked for: in whole where
-// nothing was missing, in part where a cause of the layer could not be looked
-// for. The same layer may stand in both, and more than once.
-type search struct{ whole, part []string }
-
-// ruledOut returns the layers whose causes were all looked for, and those of
-// which some were.
-func (s search) ruledOut() (whole, part []string) {
-	slices.Sort(s.whole)
-	for _, layer := range slices.Compact(s.whole) {
-		if slices.Contains(s.part, layer) {
-			part = append(part, layer)
-		} else {
-			whole = append(whole, layer)
-		}
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
 	}
-	return whole, part
+	return b
 }
 
-func unknown(p *evidence.Pod, at Phase, looked search, notRead []Unknown, force *Force) Finding {
+func unknown(p *evidence.Pod, at Phase, looked *search, notRead []Unknown, force *Force) Finding {
 	f := Finding{Cause: Unrecognised.Cause, Confidence: Inferred, Objects: Objects{Pod: p.Namespace + "/" + p.Name}}
 	o := &f.Objects
 	o.RuledOut, o.PartlyRuledOut = looked.ruledOut()

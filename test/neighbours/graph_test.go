@@ -15,7 +15,7 @@ func TestNear(t *testing.T) {
 	}
 	for name, want := range map[string]string{
 		"network.CNIDelHanging":    "CNIDelHanging",
-		"network.scanned":          "CNIDelHanging",
+		"network.unaware":          "CNIAddHanging",
 		"proc.Round.readPlugins":   "CNIAddHanging CNIDelHanging FileScannerNotAnswering",
 		"proc.Round.readRequests":  "PostStartHookRunning PreStopHookRunning",
 		"proc.Round.readShortages": "KubeletResourceExhausted NodeResourceExhausted",

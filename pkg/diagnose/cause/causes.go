@@ -31,16 +31,17 @@ var table = diagnose.Table{
 	{Rule: runtime.ContainerdHung},
 	{Rule: kubelet.PLEGUnhealthy},
 	// What containerd and the shim cannot do for want of a process or a file is no fault of a plugin, or of runc.
-	{Rule: runtime.NodeResourceExhausted, Explains: []*diagnose.Rule{runtime.ContainerdHung, runtime.RuntimeCommandFailing, runtime.ExitEventLost, runtime.SandboxStopFailing, network.CNIDelFailing}},
+	{Rule: runtime.NodeResourceExhausted, Explains: []*diagnose.Rule{runtime.ContainerdHung},
+		// The next try may succeed, when there is room again.
+		Holds: []*diagnose.Rule{runtime.RuntimeCommandFailing, runtime.ExitEventLost, runtime.SandboxStopFailing, network.CNIDelFailing, network.CNINotInitialized}},
 	// What it cannot write it fails at with each driver and plugin.
 	{Rule: kubelet.KubeletResourceExhausted, Explains: []*diagnose.Rule{
 		kubelet.DRAUnprepareFailing, storage.VolumeDirTeardownFailed, storage.SubPathCleanupFailed, storage.CSINodeUnpublishFailing,
 	}},
 	{Rule: kernel.ContainerFrozen},
 	// The shim, and containerd, wait for a command that may not be executed, or opens files.
-	{Rule: kernel.FileScannerNotAnswering, Explains: []*diagnose.Rule{
-		runtime.RuntimeCommandHanging, runtime.ShimHung, runtime.ExitEventLost, runtime.SandboxStopFailing, network.CNIDelHanging,
-	}},
+	{Rule: kernel.FileScannerNotAnswering, Explains: []*diagnose.Rule{runtime.RuntimeCommandHanging, runtime.ExitEventLost, runtime.SandboxStopFailing},
+		Holds: []*diagnose.Rule{runtime.ShimHung, network.CNIDelHanging}},
 	// A driver that unmounts by itself fails, or hangs, with the same mount.
 	{Rule: storage.NetworkFilesystemUnreachable, Explains: []*diagnose.Rule{storage.CSINodeUnpublishHanging}},
 	{Rule: storage.VolumeUnmountHanging, Explains: []*diagnose.Rule{storage.CSINodeUnpublishHanging}},
@@ -79,7 +80,8 @@ var table = diagnose.Table{
 	{Rule: runtime.SandboxStopFailing},
 	{Rule: network.CNIAddHanging},
 	{Rule: kubelet.ImagePullHanging},
-	{Rule: network.CNIDelHanging},
+	// Each try to stop the sandbox begins with the network.
+	{Rule: network.CNIDelHanging, Holds: []*diagnose.Rule{runtime.SandboxStopFailing, storage.ImageVolumeUnmountBusy}},
 	{Rule: network.CNINotInitialized},
 	{Rule: network.CNIDelFailing},
 	{Rule: api.MirrorPodDeleted},

@@ -20,6 +20,16 @@ func OutOfTouch(p *evidence.Pod) bool {
 	return r.Unheard() && min(r.Asked.Sub(r.Since), r.Asked.Sub(p.Node.Kubelet.SilentUntil)) >= Reconnects && kubeletWorks(p)
 }
 
+// MayReconnect returns since when a kubelet of which the API server hears nothing may be getting through again, or is not known to be
+// there and to try; zero when it is heard, or is OutOfTouch.
+func MayReconnect(p *evidence.Pod) time.Time {
+	r := p.Node.Ready
+	if !r.Unheard() || OutOfTouch(p) {
+		return time.Time{}
+	}
+	return latest(r.Since, p.Node.Kubelet.SilentUntil)
+}
+
 // kubeletWorks reports whether the kubelet's process has been there for a while, nothing keeps
 // it from running, and its port shows that it does: one that completes a TLS handshake within
 // seconds has what it needs for a request to the API server, however short of it the node is.

@@ -66,7 +66,7 @@ func (f *SandboxFailure) TimedOut() bool {
 // back for: the kubelet tries again after ten seconds or a little more (backOffPeriod,
 // pkg/kubelet/kubelet.go).
 const (
-	failureSilence = 6 * time.Minute
+	FailureSilence = 6 * time.Minute
 	failurePersist = 8 * time.Second
 	failureRepeat  = 2
 )
@@ -74,7 +74,7 @@ const (
 // Persists reports whether the failure has come back, and by what the Events show has
 // not ended.
 func (f *SandboxFailure) Persists(p *evidence.Pod) bool {
-	return f.Count >= failureRepeat && f.Last.Sub(f.First) >= failurePersist && p.Time.Sub(f.Last) <= failureSilence
+	return f.Count >= failureRepeat && f.Last.Sub(f.First) >= failurePersist && p.Time.Sub(f.Last) <= FailureSilence
 }
 
 // StillTries reports whether the kubelet that has told of a failure still runs, as far
@@ -92,15 +92,6 @@ const freshWithClaims = 45 * time.Second
 // as is seen: the kubelet that has told of it tries again.
 func (f *SandboxFailure) GoesOn(p *evidence.Pod) bool {
 	return f.Persists(p) && f.StillTries(p) && (p.ResourceClaims == 0 || p.Time.Sub(f.Last) <= freshWithClaims)
-}
-
-// NetworkTornDown reports whether containerd is still having the pod's network taken down, as far
-// as is seen: a plugin has run for long. Each try to stop the sandbox begins with what comes before
-// the network namespace and the image volumes, so that what a try before failed at is not reached.
-func NetworkTornDown(p *evidence.Pod) bool {
-	return slices.ContainsFunc(p.Plugins, func(t evidence.Task) bool {
-		return t.Probe != nil && !t.Probe.Started.IsZero() && t.State != evidence.Zombie && p.Time.Sub(t.Probe.Started) >= SlowDevice
-	})
 }
 
 // SandboxStop returns the last failure of the kubelet to have the pod's sandbox

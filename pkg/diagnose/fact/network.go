@@ -24,19 +24,6 @@ func PluginPatience(p *evidence.Pod) time.Duration {
 	return pluginPatience
 }
 
-// NetworkMoves reports whether a CNI plugin that sets up the pod's network was started not long ago: the
-// one before it has returned, and the kubelet waits for all of them together.
-func NetworkMoves(p *evidence.Pod) bool {
-	return slices.ContainsFunc(p.NetworkSetup, func(t evidence.Task) bool {
-		if !PluginLives(&t) || t.Probe == nil || t.Probe.Started.IsZero() {
-			return false
-		}
-		ago := p.Time.Sub(t.Probe.Started)
-		return ago >= -clockSkew && ago < PluginPatience(p) &&
-			!slices.ContainsFunc(p.NetworkSetup, func(of evidence.Task) bool { return of.PID == t.PPID })
-	})
-}
-
 // SetsUpNetwork reports whether a CNI plugin runs, and not only children of one, that sets up the
 // pod's network. For one that has been killed, which containerd does when the kubelet has given up,
 // the kubelet does not wait any more.

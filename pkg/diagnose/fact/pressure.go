@@ -46,28 +46,30 @@ func ShimSilentForLong(p *evidence.Pod, t *evidence.ShimTask) bool {
 }
 
 // PatienceWithUnknown returns how far past its deadline, and without any progress,
-// a pod must be to be reported as stuck without a cause that is known: on a node
-// that is short of something each step of the kubelet takes longer, and a kubelet that
-// was started anew waits for the whole grace period again, as it does after a postStart
-// hook, or what else it was at before, and for programs that live when containerd was started
-// anew. One that has lost the API server may find it again, and one that was just started may end
-// again.
-func PatienceWithUnknown(p *evidence.Pod) time.Duration { return patienceAfter(p, anew(p)) }
-
-// PatienceWithStandstill returns for how long such a pod must have made no progress: what waits for the whole grace
-// period again may have been deleted hours before, and stands still for no longer than that.
-func PatienceWithStandstill(p *evidence.Pod) time.Duration {
-	return patienceAfter(p, min(anew(p), Grace(p)))
+// a pod must be to be reported as stuck without a cause that is known: the kubelet may begin as late as GraceAgain says, and
+// on a node that is short of something each step of it takes longer. One that has lost the API server may find it
+// again, and one that was just started may end again.
+func PatienceWithUnknown(p *evidence.Pod) time.Duration {
+	late, _ := GraceAgain(p)
+	return late + PatienceWithStep(p)
 }
 
-// anew returns how long after the request for deletion the grace period has begun, as far as is seen.
-func anew(p *evidence.Pod) time.Duration { return max(beganAnew(p), askedAnew(p), beganLate(p)) }
-
-func patienceAfter(p *evidence.Pod, anew time.Duration) time.Duration {
-	patience := UnknownAfter + anew
+// GraceAgain returns how much later than at the deadline the kubelet may have the pod killed, and for how long the pod may stand
+// still before that: a kubelet that was started anew waits for the whole grace period again, as it does after a postStart
+// hook, or what else it was at before, and for programs that live when containerd was started anew. What waits so may have been
+// deleted hours before, and stands still for no longer than the grace period.
+func GraceAgain(p *evidence.Pod) (late, still time.Duration) {
+	late = max(beganAnew(p), askedAnew(p), beganLate(p))
+	still = min(late, Grace(p))
 	if slices.ContainsFunc(p.Containers, func(c evidence.Container) bool { return c.PostStart }) {
-		patience += Grace(p)
+		late, still = late+Grace(p), still+Grace(p)
 	}
+	return late, still
+}
+
+// PatienceWithStep returns how long a step of the kubelet may take from then on.
+func PatienceWithStep(p *evidence.Pod) time.Duration {
+	patience := UnknownAfter
 	patience = onStarved(p, patience)
 	if p.Node.Ready.Unheard() {
 		patience += Reconnects
@@ -80,13 +82,7 @@ func patienceAfter(p *evidence.Pod, anew time.Duration) time.Duration {
 		patience = max(patience, downloadGivenUp)
 	}
 	if slices.ContainsFunc(p.Containers, func(c evidence.Container) bool { return !c.Task.UnansweredSince.IsZero() }) {
-		// Whether the shim hangs is known when it is asked for the first time after that. One of gVisor's may wait for the
-		// sentry, and that for what is slow.
-		silent := runtimePatience
-		if UnderGVisor(p) || Starved(p) || p.Node.Pressure == nil {
-			silent = runtimePatienceStarved
-		}
-		patience = max(patience, silent+shimAskedAgain)
+		patience = max(patience, ShimPatience(p))
 	}
 	if len(p.Deletes) > 0 {
 		// containerd tries again to have a container deleted: the next tries tell.
@@ -103,14 +99,29 @@ func onStarved(p *evidence.Pod, long time.Duration) time.Duration {
 	return long
 }
 
-// MayBeNoted reports whether containerd may be about to try again to note that a container has ended: something may
-// have held its output until a while ago, or containerd could not write it down, and may be able to now.
-func MayBeNoted(p *evidence.Pod) bool {
-	return slices.ContainsFunc(p.Containers, func(c evidence.Container) bool {
-		return !c.VacantSince.IsZero() && p.Time.Sub(c.Task.HeldUntil) < Retries ||
-			Unwritten(p, &c) && (p.Time.Sub(p.Unwritable.First) < Retries || p.Time.After(p.Unwritable.Last))
-	})
+// ShimPatience returns after what time it is known whether a silent shim hangs, which is when it is asked for the first time after
+// it has been silent for long. One of gVisor's may wait for the sentry, and that for what is slow.
+func ShimPatience(p *evidence.Pod) time.Duration {
+	if UnderGVisor(p) || Starved(p) || p.Node.Pressure == nil {
+		return runtimePatienceStarved + shimAskedAgain
+	}
+	return runtimePatience + shimAskedAgain
 }
+
+// comesAndGoes is after what time it is no progress any more that a shim answers, or does not: one that waits for a slow
+// disk, as under gVisor, may do either for as long as the pod is there.
+const comesAndGoes = 10 * time.Minute
+
+// Unchanged returns since when a pod has made no progress.
+func Unchanged(p *evidence.Pod) time.Time {
+	if !p.StageSince.IsZero() && min(p.Overdue(), p.Time.Sub(p.StageSince)) >= comesAndGoes {
+		return p.StageSince
+	}
+	return p.UnchangedSince
+}
+
+// Standstill returns since when a pod is late and has made no progress.
+func Standstill(p *evidence.Pod) time.Time { return latest(p.Deadline, Unchanged(p)) }
 
 // Starved reports whether the node is short of processors, memory or I/O, or was a
 // moment ago.

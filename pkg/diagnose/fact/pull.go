@@ -41,14 +41,23 @@ func pull(p *evidence.Pod) *evidence.Pull {
 // Pulls reports whether the kubelet waits for an image of the pod, as far as is known.
 func Pulls(p *evidence.Pod) bool { return pull(p) != nil }
 
-// PullMoves reports whether the kubelet waits for an image, and a download has moved not long ago or is
-// complete and not yet on the disk. The pod then starts, and ends, by itself. What moved in the future
+// DownloadPatience is after what time a download does not move any more on any node.
+const DownloadPatience = downloadPatienceStarved
+
+// PullMoved returns when a download has moved last, or was complete and not yet on the disk, while the kubelet waits for an image: the pod
+// then starts, and ends, by itself. It is zero when that was long ago, or the kubelet waits for none. What moved in the future
 // was told by a clock that has been set since.
-func PullMoves(p *evidence.Pod) bool {
-	return pull(p) != nil && slices.ContainsFunc(p.Node.Containerd.Downloads, func(d evidence.Download) bool {
-		ago := p.Node.Time.Sub(d.Updated)
-		return ago >= -clockSkew && ago < downloadPatienceStarved
-	})
+func PullMoved(p *evidence.Pod) time.Time {
+	var last time.Time
+	if pull(p) == nil {
+		return last
+	}
+	for _, d := range p.Node.Containerd.Downloads {
+		if ago := p.Node.Time.Sub(d.Updated); ago >= -clockSkew && ago < DownloadPatience {
+			last = latest(last, d.Updated)
+		}
+	}
+	return last
 }
 
 // HangingPull returns the pull of an image for the pod that the kubelet waits for, and the download that

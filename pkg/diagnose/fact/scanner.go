@@ -128,23 +128,29 @@ func ScannerHolds(p *evidence.Pod) bool {
 		(t == nil || !OfGVisor(p, t))
 }
 
-// MayBeScanned reports whether the pod's end may be held by such a program, which takes minutes to see, or may be again with
+// ScannedUntil returns until when the pod's end may be held by such a program, which takes minutes to see, or may be again with
 // the next try: the pauses before those to delete a container double. While the kubelet may not have had the time to have the pod
-// killed, nothing is told of such a program, and nothing of others because of what it holds.
-func MayBeScanned(p *evidence.Pod) bool {
+// killed, nothing is told of such a program. It is zero when it is not so.
+func ScannedUntil(p *evidence.Pod) time.Time {
 	w := &p.ScannerWaits
-	if ScannerHolds(p) {
-		return !p.Mirror && p.Time.Sub(w.Last) < Retries
-	}
-	if !p.Mirror && !KilledByNow(p) && RuntimeAwaitsScanner(p) != nil {
-		return true
-	}
 	pause := scannerPatienceStarved
 	if len(p.Deletes) > 0 {
 		pause = Retries
 	}
-	return !w.Since.IsZero() && w.Last.Sub(w.Since) < scannerHolds && p.Time.Sub(w.Last) < pause
+	switch {
+	case ScannerHolds(p) && p.Mirror:
+	case ScannerHolds(p):
+		return w.Last.Add(Retries)
+	case !p.Mirror && !KilledByNow(p) && RuntimeAwaitsScanner(p) != nil:
+		return p.Deadline.Add(PatienceWithUnknown(p))
+	case !w.Since.IsZero() && w.Last.Sub(w.Since) < scannerHolds:
+		return w.Last.Add(pause)
+	}
+	return time.Time{}
 }
+
+// MayBeScanned reports whether that time has not come.
+func MayBeScanned(p *evidence.Pod) bool { return p.Time.Before(ScannedUntil(p)) }
 
 // ScannersHalted reports whether the programs of the node that scan files are known, and all of them are stopped by a signal.
 func ScannersHalted(p *evidence.Pod) bool {

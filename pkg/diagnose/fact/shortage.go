@@ -118,13 +118,17 @@ func Unwitnessed(p *evidence.Pod, s *evidence.Shortage) bool {
 		p.Overdue() >= UnknownAfter && p.Time.Sub(p.UnchangedSince) >= UnknownAfter
 }
 
-// UnwitnessedSoon reports whether the kubelet has had no file to open for a part of the time that Unwitnessed asks for,
-// and tells nothing else meanwhile: what was read first of it may be some rounds younger than the pod's stage.
-func UnwitnessedSoon(p *evidence.Pod) bool {
+// UnwitnessedSoon returns for how long more the kubelet must have no file to open, and tell nothing else meanwhile, for Unwitnessed: what
+// was read first of it may be some rounds younger than the pod's stage. It is 0 when it is not so.
+func UnwitnessedSoon(p *evidence.Pod) time.Duration {
 	k := &p.Node.Kubelet
-	return !k.SilentSince.IsZero() && p.Time.Sub(p.UnchangedSince) < 2*UnknownAfter && slices.ContainsFunc(k.Shortages, func(s evidence.Shortage) bool {
-		return s.Resource == evidence.Descriptors && lacks(p, &s) && s.Until.IsZero() && k.VolumeCallsRead.Before(s.Since) && s.Lasted(p.Time) < UnknownAfter
-	})
+	for i := range k.Shortages {
+		s := &k.Shortages[i]
+		if !k.SilentSince.IsZero() && s.Resource == evidence.Descriptors && lacks(p, s) && s.Until.IsZero() && k.VolumeCallsRead.Before(s.Since) {
+			return max(0, min(2*UnknownAfter-p.Time.Sub(p.UnchangedSince), UnknownAfter-s.Lasted(p.Time)))
+		}
+	}
+	return 0
 }
 
 // UnmountFails returns what the kubelet lacks so that it cannot take down a volume of the pod, and the first such volume: attempts
@@ -146,13 +150,16 @@ func UnmountFails(p *evidence.Pod) (*evidence.Shortage, *evidence.Volume) {
 	return nil, nil
 }
 
-// TriesAgain reports whether the kubelet lacked until lately what it needs to take down volumes, so that its next attempt
-// tells whether anything else is in the way. What it lacks now and then only is not waited for.
-func TriesAgain(p *evidence.Pod) bool {
+// TriesAgain returns within what time the kubelet tries again, which lacked until lately what it needs to take down volumes: that
+// attempt tells whether anything else is in the way. It is 0 when it is not so. What it lacks now and then only is not waited for.
+func TriesAgain(p *evidence.Pod) time.Duration {
 	k := &p.Node.Kubelet
-	return !k.LackedUntil.IsZero() && p.Time.Sub(k.LackedUntil) < volumeRetry && !slices.ContainsFunc(k.Shortages, func(s evidence.Shortage) bool {
+	if k.LackedUntil.IsZero() || slices.ContainsFunc(k.Shortages, func(s evidence.Shortage) bool {
 		return s.KeepsVolumes() && (s.Ended.IsZero() || s.Ended.Sub(s.Since) < SlowDevice)
-	})
+	}) {
+		return 0
+	}
+	return max(0, volumeRetry-p.Time.Sub(k.LackedUntil))
 }
 
 // answersWithError reports whether a CSI driver has answered with an error since the kubelet lacks something and since
@@ -185,6 +192,15 @@ func Unwritable(p *evidence.Pod) *evidence.Shortage {
 // soonAfter is how long after the end of a container the first reading may be that shows that containerd cannot write
 // that down: of a node that is busy some rounds later.
 const soonAfter = 30 * time.Second
+
+// NotedSince returns from when on containerd tries again within Retries to write down that a container has ended, which it could
+// not, or cannot: its pauses double while it cannot.
+func NotedSince(p *evidence.Pod) time.Time {
+	if p.Time.After(p.Unwritable.Last) {
+		return p.Unwritable.Last
+	}
+	return p.Unwritable.First
+}
 
 // Unwritten reports whether containerd has no task of a container that runs by its record, and can write nothing
 // there, or could not when it tried last: it tries again. That is seen since soon after the end, as far as that was

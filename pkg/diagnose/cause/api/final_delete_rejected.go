@@ -34,20 +34,20 @@ var FinalDeleteRejected = &diagnose.Rule{
 		Danger: "A force delete by an administrator removes this object only. Every other pod that the rule is about stays too. " +
 			"Do not delete a whole webhook or policy that guards something else.",
 	},
-	Check: func(p *evidence.Pod) []diagnose.Finding {
+	Check: func(p *evidence.Pod) diagnose.Result {
 		if !p.ContainersEnded() || p.GracePeriodSeconds == 0 || p.Mirror || !p.NothingLeft() {
-			return nil
+			return diagnose.Result{}
 		}
 		c := fact.RefusedByAPI(p, evidence.MethodDelete)
 		if c == nil {
-			return nil
+			return diagnose.Result{}
 		}
 		f := diagnose.Finding{Confidence: diagnose.Inferred, Objects: ofRequest(p, c)}
 		// What was refused may have been another pod's that has gone since.
 		if p.Node.Deletable != 1 || !c.RoseBefore.After(p.Node.DeletablesUntil) {
 			f.Variants = []string{others}
 		}
-		return []diagnose.Finding{f}
+		return diagnose.Found(f)
 	},
 }
 

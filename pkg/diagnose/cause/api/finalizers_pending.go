@@ -130,15 +130,15 @@ var FinalizersPending = &diagnose.Rule{
 			},
 		},
 	},
-	Check: func(p *evidence.Pod) []diagnose.Finding {
+	Check: func(p *evidence.Pod) diagnose.Result {
 		// Until the first reading that showed only the finalizer, the node was at work.
-		if p.UnchangedSince.IsZero() || p.Time.Sub(p.UnchangedSince) < controllerLatency ||
+		if len(p.Finalizers) == 0 || p.UnchangedSince.IsZero() || p.Time.Sub(p.UnchangedSince) < controllerLatency ||
 			len(p.Tasks)+len(p.Leftovers)+len(p.Plugins)+len(p.Volumes)+len(p.Devices) > 0 {
-			return nil
+			return diagnose.Result{}
 		}
 		for _, c := range p.Containers {
 			if c.State == evidence.StateRunning || c.State == evidence.StateUnknown {
-				return nil
+				return diagnose.Result{}
 			}
 		}
 		f := diagnose.Finding{Confidence: diagnose.Proved, Objects: diagnose.Objects{Pod: p.Namespace + "/" + p.Name, Finalizers: p.Finalizers}}
@@ -155,6 +155,6 @@ var FinalizersPending = &diagnose.Rule{
 		if r := fact.OwnRefusal(p); r != nil && r.At.After(p.UnchangedSince) {
 			f.RefusedBy(r)
 		}
-		return []diagnose.Finding{f}
+		return diagnose.Found(f)
 	},
 }

@@ -37,23 +37,23 @@ var MirrorPodDeleted = &diagnose.Rule{
 		Danger: "Static pods are often the control plane itself: etcd, kube-apiserver. Do not kill its processes: the kubelet starts them again. " +
 			"A force delete removes the object only.",
 	},
-	Check: func(p *evidence.Pod) []diagnose.Finding {
+	Check: func(p *evidence.Pod) diagnose.Result {
 		if !p.Mirror || p.ContainersEnded() || !runsOn(p) || fact.KubeletGone(p) || p.Node.Ready.Unheard() {
-			return nil
+			return diagnose.Result{}
 		}
 		t := p.Node.Kubelet.Process
 		if h := p.Node.Kubelet.Health; h != "" && h != fact.KubeletHealthy {
-			return nil
+			return diagnose.Result{}
 		}
 		if t == nil || fact.Halted(t) || t.Probe != nil && p.Time.Sub(t.Probe.Started) < kubeletSettles {
-			return nil
+			return diagnose.Result{}
 		}
 		// A kubelet that ends it needs no longer.
 		ends := time.Duration(p.ManifestGraceSeconds)*time.Second + fact.KillLatency + diagnose.StopSettles
 		if p.UnchangedSince.IsZero() || p.Time.Sub(p.UnchangedSince) < ends {
-			return nil
+			return diagnose.Result{}
 		}
-		return []diagnose.Finding{{Confidence: diagnose.Inferred, Objects: diagnose.Objects{Finalizers: p.Finalizers}}}
+		return diagnose.Found(diagnose.Finding{Confidence: diagnose.Inferred, Objects: diagnose.Objects{Finalizers: p.Finalizers}})
 	},
 }
 

@@ -41,14 +41,14 @@ var StatusUpdateRejected = &diagnose.Rule{
 				"A webhook need not look at pods/status: leave that out of its rules. The kubelet tries again within ten seconds.",
 		}},
 	},
-	Check: func(p *evidence.Pod) []diagnose.Finding {
+	Check: func(p *evidence.Pod) diagnose.Result {
 		if p.ContainersEnded() || p.Mirror || !p.NothingLeft() || !fact.SaidToRun(p) {
-			return nil
+			return diagnose.Result{}
 		}
 		family, c := "", fact.RefusedByAPI(p, evidence.MethodPatch)
 		if c == nil {
 			if c = fact.StoppedByWebhook(p, evidence.MethodPatch); c == nil {
-				return nil
+				return diagnose.Result{}
 			}
 			family = webhookFails
 		}
@@ -57,7 +57,7 @@ var StatusUpdateRejected = &diagnose.Rule{
 		if r := fact.OwnRefusal(p); r != nil && r.Code == c.Code {
 			f.RefusedBy(r)
 		}
-		return []diagnose.Finding{f}
+		return diagnose.Found(f)
 	},
 }
 

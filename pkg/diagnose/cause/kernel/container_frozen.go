@@ -87,7 +87,7 @@ var ContainerFrozen = &diagnose.Rule{
 			},
 		},
 	},
-	Check: func(p *evidence.Pod) []diagnose.Finding {
+	Check: func(p *evidence.Pod) diagnose.Result {
 		var out []diagnose.Finding
 		for _, fp := range fact.FirstProcesses(p) {
 			g := fact.FrozenGroup(p, fp.Leader)
@@ -115,7 +115,7 @@ var ContainerFrozen = &diagnose.Rule{
 			}
 			out = append(out, f)
 		}
-		return out
+		return diagnose.Found(out...)
 	},
 }
 

@@ -38,9 +38,9 @@ var CoreDumpInProgress = &diagnose.Rule{
 			"or give the pod a longer terminationGracePeriodSeconds.",
 		Danger: "The core dump that was cut off is not whole. A force delete does not speed this up.",
 	},
-	Check: func(p *evidence.Pod) []diagnose.Finding {
+	Check: func(p *evidence.Pod) diagnose.Result {
 		if p.Mirror || !p.Gone && (!fact.DeadlineKnown(p) || p.Overdue() < dumpOverdue || p.Overdue() > fact.UnknownAfter) {
-			return nil
+			return diagnose.Result{}
 		}
 		seen := make(map[int]bool)
 		var out []diagnose.Finding
@@ -59,6 +59,6 @@ var CoreDumpInProgress = &diagnose.Rule{
 			}
 			out = append(out, f)
 		}
-		return out
+		return diagnose.Found(out...)
 	},
 }

@@ -2,6 +2,7 @@ package kernel
 
 import (
 	"slices"
+	"time"
 
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose/fact"
@@ -79,41 +80,56 @@ var FileScannerNotAnswering = &diagnose.Rule{
 				"If no program can be started any more, a shell that is open can send the signal: kill is a part of the shell. Then find who stopped it.",
 		}},
 	},
-	Undecided: mayAnswer,
-	Check: func(p *evidence.Pod) []diagnose.Finding {
-		if mayAnswer(p) {
-			return nil
+	Check: func(p *evidence.Pod) diagnose.Result {
+		if open := mayAnswer(p); open != nil {
+			return diagnose.Result{Open: open}
 		}
-		if t, volume := fact.KubeletAwaitsScanner(p); t != nil && p.ContainersEnded() {
-			f := diagnose.Finding{Confidence: diagnose.Inferred, Objects: diagnose.Objects{Thread: diagnose.ThreadOf(t), Volumes: []string{volume}}}
-			if t.Probe.Relative {
-				f.Confidence = diagnose.Proved
-			}
-			return []diagnose.Finding{byScanner(p, f)}
-		}
-		if t := fact.RuntimeAwaitsScanner(p); t != nil && !p.ContainersEnded() && fact.KilledByNow(p) {
-			f := diagnose.Finding{Confidence: diagnose.Inferred, Variants: []string{ofRuntime}}
-			if fact.OfGVisor(p, t) {
-				f.Variants = []string{variantGVisor}
-			}
-			f.Objects.Thread, f.Objects.Child = diagnose.ThreadOf(t), diagnose.ProcessOf(p, t)
-			return []diagnose.Finding{byScanner(p, f)}
-		}
-		return nil
+		return diagnose.Found(notAnswering(p)...)
 	},
 }
 
-// mayAnswer reports whether a program that scans files is waited for that may only be slow; or is not waited for at this moment.
-func mayAnswer(p *evidence.Pod) bool {
+// notAnswering returns the finding of such a program.
+func notAnswering(p *evidence.Pod) []diagnose.Finding {
+	if t, volume := fact.KubeletAwaitsScanner(p); t != nil && p.ContainersEnded() {
+		f := diagnose.Finding{Confidence: diagnose.Inferred, Objects: diagnose.Objects{Thread: diagnose.ThreadOf(t), Volumes: []string{volume}}}
+		if t.Probe.Relative {
+			f.Confidence = diagnose.Proved
+		}
+		return []diagnose.Finding{byScanner(p, f)}
+	}
+	if t := fact.RuntimeAwaitsScanner(p); t != nil && !p.ContainersEnded() && fact.KilledByNow(p) {
+		f := diagnose.Finding{Confidence: diagnose.Inferred, Variants: []string{ofRuntime}}
+		if fact.OfGVisor(p, t) {
+			f.Variants = []string{variantGVisor}
+		}
+		f.Objects.Thread, f.Objects.Child = diagnose.ThreadOf(t), diagnose.ProcessOf(p, t)
+		return []diagnose.Finding{byScanner(p, f)}
+	}
+	return nil
+}
+
+// answersOthers is after what time a program that scans files, for which the kubelet waits, is not thought to be about to answer it, or
+// to be found silent: it may answer others, each of which wakes the kubelet, and never that.
+const answersOthers = 14 * time.Minute
+
+// mayAnswer says that a program that scans files is waited for that may only be slow; or is not waited for at this moment.
+func mayAnswer(p *evidence.Pod) []diagnose.Open {
 	if p.ContainersEnded() {
 		t, _ := fact.KubeletAwaitsScanner(p)
-		return t != nil && !fact.ScannerSilentForLong(p, t)
+		if t == nil || fact.ScannerSilentForLong(p, t) {
+			return nil
+		}
+		return []diagnose.Open{diagnose.Waits(p.UnchangedSince, answersOthers, diagnose.Slow)}
 	}
 	t := fact.RuntimeAwaitsScanner(p)
-	if t == nil {
-		return fact.MayBeScanned(p)
+	if t == nil && fact.MayBeScanned(p) || t != nil && (!fact.ScannerSilentForLong(p, t) && !fact.ScannerHolds(p) || !p.Mirror && !fact.KilledByNow(p)) {
+		since := p.ScannerWaits.Last
+		if since.IsZero() {
+			since = p.Time
+		}
+		return []diagnose.Open{diagnose.Waits(since, max(0, fact.ScannedUntil(p).Sub(since)), diagnose.Slow)} // no time when it answers others
 	}
-	return !fact.ScannerSilentForLong(p, t) && !fact.ScannerHolds(p) || !p.Mirror && !fact.KilledByNow(p)
+	return nil
 }
 
 // byScanner names the programs that may not have answered.

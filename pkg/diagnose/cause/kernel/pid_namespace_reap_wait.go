@@ -62,7 +62,7 @@ var PIDNamespaceReapWait = &diagnose.Rule{
 			},
 		},
 	},
-	Check: func(p *evidence.Pod) []diagnose.Finding {
+	Check: func(p *evidence.Pod) diagnose.Result {
 		var out []diagnose.Finding
 		for i := range p.Tasks {
 			init := &p.Tasks[i]
@@ -73,7 +73,7 @@ var PIDNamespaceReapWait = &diagnose.Rule{
 				out = append(out, f)
 			}
 		}
-		return out
+		return diagnose.Found(out...)
 	},
 }
 

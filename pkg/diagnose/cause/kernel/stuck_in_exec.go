@@ -30,7 +30,7 @@ var StuckInExec = &diagnose.Rule{
 		Phrases:  unkillablePhrases,
 		Families: unkillableFamilies,
 	},
-	Check: func(p *evidence.Pod) []diagnose.Finding {
+	Check: func(p *evidence.Pod) diagnose.Result {
 		found := stuckIn(p, execStuck)
 		for i := range found {
 			if found[i].Objects.Thread.Function == "" {
@@ -38,7 +38,7 @@ var StuckInExec = &diagnose.Rule{
 				found[i].Family, found[i].Confidence = "", diagnose.Inferred
 			}
 		}
-		return found
+		return diagnose.Found(found...)
 	},
 }
 

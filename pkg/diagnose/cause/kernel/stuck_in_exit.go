@@ -31,7 +31,7 @@ var StuckInExit = &diagnose.Rule{
 		Phrases:  unkillablePhrases,
 		Families: unkillableFamilies,
 	},
-	Check: func(p *evidence.Pod) []diagnose.Finding { return stuckIn(p, exitStuck) },
+	Check: func(p *evidence.Pod) diagnose.Result { return diagnose.Found(stuckIn(p, exitStuck)...) },
 }
 
 // exitStuck reports whether a task sleeps inside do_exit, in something that only

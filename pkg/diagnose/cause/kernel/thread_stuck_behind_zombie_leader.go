@@ -28,9 +28,9 @@ var ThreadStuckBehindZombieLeader = &diagnose.Rule{
 		Phrases:  unkillablePhrases,
 		Families: unkillableFamilies,
 	},
-	Check: func(p *evidence.Pod) []diagnose.Finding {
-		return stuckIn(p, func(p *evidence.Pod, t *evidence.Task) bool {
+	Check: func(p *evidence.Pod) diagnose.Result {
+		return diagnose.Found(stuckIn(p, func(p *evidence.Pod, t *evidence.Task) bool {
 			return fact.Unkillable(p, t) && fact.BehindZombieLeader(p, t)
-		})
+		})...)
 	},
 }

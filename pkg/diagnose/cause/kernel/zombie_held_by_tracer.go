@@ -39,7 +39,7 @@ var ZombieHeldByTracer = &diagnose.Rule{
 			"A force delete leaves the zombie, and the shim waits for it permanently. " +
 			"When the tracer is a profiler or a security agent, it may trace other processes too, which its end stops or frees.",
 	},
-	Check: func(p *evidence.Pod) []diagnose.Finding {
+	Check: func(p *evidence.Pod) diagnose.Result {
 		var out []diagnose.Finding
 		for i := range p.Tasks {
 			t := &p.Tasks[i]
@@ -61,7 +61,7 @@ var ZombieHeldByTracer = &diagnose.Rule{
 			}
 			out = append(out, f)
 		}
-		return out
+		return diagnose.Found(out...)
 	},
 }
 

@@ -69,25 +69,37 @@ var DRAUnprepareFailing = &diagnose.Rule{
 			},
 		},
 	},
-	Undecided: fact.MayFailToUnprepare,
-	Check: func(p *evidence.Pod) []diagnose.Finding {
-		if p.Overdue() < fact.UnknownAfter || p.Time.Sub(p.UnchangedSince) < fact.UnknownAfter || !fact.FailsToUnprepare(p) {
-			return nil
-		}
-		if fact.Missing(p, evidence.Events) && !fact.OnlyOneUnprepares(p) {
-			return nil // the kubelet may fail to stop the sandbox, which comes first
-		}
-		var out []diagnose.Finding
-		all, alone := claimDrivers(p), calledFor(p) == 1
-		for i := range all {
-			if f, ok := all[i].fails(p, alone); ok {
-				f.Objects.Claims, f.Objects.Driver = all[i].claims, all[i].Name
-				f.Objects.DriverPod, f.Objects.DriverState = all[i].Pod, all[i].PodState
-				out = append(out, f)
-			}
-		}
-		return out
+	Check: func(p *evidence.Pod) diagnose.Result {
+		return diagnose.Result{Found: unprepareFails(p), Open: mayFailToUnprepare(p)}
 	},
+}
+
+// mayFailToUnprepare says until when it is known whether the kubelet fails.
+func mayFailToUnprepare(p *evidence.Pod) []diagnose.Open {
+	if !fact.MayFailToUnprepare(p) {
+		return nil
+	}
+	return []diagnose.Open{diagnose.Waits(p.UnchangedSince, fact.PatienceWithClaims(p), diagnose.Retry)}
+}
+
+// unprepareFails returns the drivers that fail.
+func unprepareFails(p *evidence.Pod) []diagnose.Finding {
+	if p.Overdue() < fact.UnknownAfter || p.Time.Sub(p.UnchangedSince) < fact.UnknownAfter || !fact.FailsToUnprepare(p) {
+		return nil
+	}
+	if fact.Missing(p, evidence.Events) && !fact.OnlyOneUnprepares(p) {
+		return nil // the kubelet may fail to stop the sandbox, which comes first
+	}
+	var out []diagnose.Finding
+	all, alone := claimDrivers(p), calledFor(p) == 1
+	for i := range all {
+		if f, ok := all[i].fails(p, alone); ok {
+			f.Objects.Claims, f.Objects.Driver = all[i].claims, all[i].Name
+			f.Objects.DriverPod, f.Objects.DriverState = all[i].Pod, all[i].PodState
+			out = append(out, f)
+		}
+	}
+	return out
 }
 
 // The variants: unregistered is a driver that the kubelet does not know, inAnswer one that

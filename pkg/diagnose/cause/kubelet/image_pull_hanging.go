@@ -61,10 +61,10 @@ var ImagePullHanging = &diagnose.Rule{
 			"serializeImagePulls: false in the kubelet's configuration keeps one pull from holding up the others.",
 		Danger: "Do not remove anything below /var/lib/containerd. A force delete does not end the pull, and the kubelet may still create the container when it has.",
 	},
-	Check: func(p *evidence.Pod) []diagnose.Finding {
+	Check: func(p *evidence.Pod) diagnose.Result {
 		pull, download := fact.HangingPull(p)
 		if pull == nil {
-			return nil
+			return diagnose.Undecided(diagnose.Waits(fact.PullMoved(p), fact.DownloadPatience, diagnose.Moves))
 		}
 		f := diagnose.Finding{Container: pull.Container, Confidence: diagnose.Inferred, Objects: diagnose.Objects{
 			Image: pull.Image, Since: pull.Since, Until: download.Updated,
@@ -75,6 +75,6 @@ var ImagePullHanging = &diagnose.Rule{
 		if download.Started.Before(pull.Since.Add(-eventsExact)) {
 			f.Variants = append(f.Variants, another)
 		}
-		return []diagnose.Finding{f}
+		return diagnose.Found(f)
 	},
 }

@@ -37,25 +37,28 @@ var KubeletDisconnected = &diagnose.Rule{
 			"When it gets through again, it stops the pods. The unit is k3s or k3s-agent with K3s, rke2-server or rke2-agent with RKE2.",
 		Danger: "Do not force-delete the pods of this node, nor taint it out-of-service: their containers run on, and a StatefulSet starts the same pod twice.",
 	},
-	Check: func(p *evidence.Pod) []diagnose.Finding {
+	Check: func(p *evidence.Pod) diagnose.Result {
+		if since := fact.MayReconnect(p); !since.IsZero() {
+			return diagnose.Undecided(diagnose.Waits(since, fact.Reconnects, diagnose.Restarting))
+		}
 		if !fact.OutOfTouch(p) || p.Mirror || p.Overdue() < fact.KillLatency {
-			return nil
+			return diagnose.Result{}
 		}
 		f := diagnose.Finding{Confidence: diagnose.Inferred, Objects: diagnose.Objects{Since: p.Node.Ready.Transition}}
 		switch {
 		case fact.Untold(p):
 			f.Variants = []string{untold}
 		case len(fact.AppTasks(p)) > 0 || len(p.Plugins)+len(p.NetworkSetup) > 0 || !fact.RuntimeIdle(p) || p.Time.Sub(p.UnchangedSince) < fact.Restart:
-			return nil // somebody may be at work on it
+			return diagnose.Result{} // somebody may be at work on it
 		case fact.HeardAfter(p, p.UnchangedSince.Add(fact.UnknownAfter)):
-			return nil // it could have written so, and has not
+			return diagnose.Result{} // it could have written so, and has not
 		case slices.ContainsFunc(p.Containers, func(c evidence.Container) bool { return c.BackedOff }):
-			return nil // it may be about to start it again
+			return diagnose.Result{} // it may be about to start it again
 		}
 		if explains(p, len(f.Variants) > 0) && strings.HasPrefix(p.Node.Kubelet.Health, evidence.TokenRefused) {
 			f.Confidence = diagnose.Proved
 		}
-		return []diagnose.Finding{f}
+		return diagnose.Found(f)
 	},
 }
 

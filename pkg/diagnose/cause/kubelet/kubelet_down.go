@@ -51,19 +51,19 @@ var KubeletDown = &diagnose.Rule{
 				"put it there in its place, and systemctl restart kubelet. Containers keep running meanwhile.",
 		}},
 	},
-	Check: func(p *evidence.Pod) []diagnose.Finding {
+	Check: func(p *evidence.Pod) diagnose.Result {
 		k := &p.Node.Kubelet
 		if t := k.Process; t != nil && t.State == evidence.Stopped {
 			if t.Unchanged(p.Time) < fact.Stuck {
-				return nil
+				return diagnose.Result{}
 			}
-			return []diagnose.Finding{{Family: diagnose.Stopped, Confidence: diagnose.Proved, Objects: diagnose.Objects{Process: diagnose.ProcessOf(p, t)}}}
+			return diagnose.Found(diagnose.Finding{Family: diagnose.Stopped, Confidence: diagnose.Proved, Objects: diagnose.Objects{Process: diagnose.ProcessOf(p, t)}})
 		}
 		if fact.OfNode(p, k.YoungSince) >= fact.CrashLoop && p.Node.Time.Sub(k.StartSeen) >= fact.CrashLoop && (k.Starts > 1 || k.Starts == 1 && k.Process == nil && !k.AbsentSince.IsZero()) {
-			return []diagnose.Finding{{Family: restarts, Confidence: diagnose.Proved, Objects: diagnose.Objects{Since: k.YoungSince}}}
+			return diagnose.Found(diagnose.Finding{Family: restarts, Confidence: diagnose.Proved, Objects: diagnose.Objects{Since: k.YoungSince}})
 		}
 		if k.Process != nil || !fact.KubeletGone(p) || fact.OfNode(p, k.AbsentSince) < fact.Restart || answers(k) || k.LastSeen.IsZero() && k.Health == "" {
-			return nil
+			return diagnose.Result{}
 		}
 		f := diagnose.Finding{Confidence: diagnose.Proved, Objects: diagnose.Objects{Since: k.AbsentSince}}
 		if k.LastSeen.IsZero() {
@@ -72,7 +72,7 @@ var KubeletDown = &diagnose.Rule{
 		if k.Refused {
 			f.Variants = []string{refused}
 		}
-		return []diagnose.Finding{f}
+		return diagnose.Found(f)
 	},
 }
 

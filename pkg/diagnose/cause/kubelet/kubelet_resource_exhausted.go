@@ -91,25 +91,44 @@ var KubeletResourceExhausted = &diagnose.Rule{
 			},
 		},
 	},
-	// The phase is not known then, either.
-	Undecided: fact.CheckpointUncounted,
-	Check: func(p *evidence.Pod) []diagnose.Finding {
-		f := diagnose.Finding{Confidence: diagnose.Inferred}
-		s := fact.CheckpointFails(p)
-		if s == nil {
-			var v *evidence.Volume
-			if s, v = fact.UnmountFails(p); s == nil {
-				return nil
-			}
-			f.Variants, f.Objects.Volumes = []string{aVolume}, []string{v.Name}
-		} else if s.Resource == evidence.Descriptors && fact.Unwitnessed(p, s) {
-			f.Variants = []string{unwitnessed}
-		}
-		f.Family, f.Objects.Limit, f.Objects.Dir = s.Resource, s.Limit, s.Dir
-		f.Objects.Process = &diagnose.Process{PID: s.PID, Comm: "kubelet"}
-		if k := p.Node.Kubelet.Process; k != nil && k.PID == s.PID {
-			f.Objects.Process.Comm = k.Comm // of a program that contains it, as of K3s
-		}
-		return []diagnose.Finding{f}
+	Check: func(p *evidence.Pod) diagnose.Result {
+		return diagnose.Result{Found: exhausted(p), Open: mayLack(p)}
 	},
+}
+
+// mayLack says that it is not known whether the kubelet can write its checkpoint, that it has had no file to open for a part of the time
+// that it takes to say so, or that it lacked something until lately: its next attempt tells whether anything else is in the way.
+func mayLack(p *evidence.Pod) []diagnose.Open {
+	var out []diagnose.Open
+	if fact.CheckpointUncounted(p) {
+		out = append(out, diagnose.NotRead(p, evidence.ClaimCalls))
+	}
+	if long := fact.UnwitnessedSoon(p); long > 0 {
+		out = append(out, diagnose.Waits(p.Time, long, diagnose.Slow))
+	}
+	if long := fact.TriesAgain(p); long > 0 {
+		out = append(out, diagnose.Waits(p.Time, long, diagnose.Retry))
+	}
+	return out
+}
+
+// exhausted returns what the kubelet lacks.
+func exhausted(p *evidence.Pod) []diagnose.Finding {
+	f := diagnose.Finding{Confidence: diagnose.Inferred}
+	s := fact.CheckpointFails(p)
+	if s == nil {
+		var v *evidence.Volume
+		if s, v = fact.UnmountFails(p); s == nil {
+			return nil
+		}
+		f.Variants, f.Objects.Volumes = []string{aVolume}, []string{v.Name}
+	} else if s.Resource == evidence.Descriptors && fact.Unwitnessed(p, s) {
+		f.Variants = []string{unwitnessed}
+	}
+	f.Family, f.Objects.Limit, f.Objects.Dir = s.Resource, s.Limit, s.Dir
+	f.Objects.Process = &diagnose.Process{PID: s.PID, Comm: "kubelet"}
+	if k := p.Node.Kubelet.Process; k != nil && k.PID == s.PID {
+		f.Objects.Process.Comm = k.Comm // of a program that contains it, as of K3s
+	}
+	return []diagnose.Finding{f}
 }

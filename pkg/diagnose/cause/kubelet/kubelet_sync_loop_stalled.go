@@ -77,42 +77,48 @@ var KubeletSyncLoopStalled = &diagnose.Rule{
 				"A kubelet that is restarted stops what has been deleted by then, and soon hangs there again.",
 		}},
 	},
-	Undecided: mayStall,
-	Check: func(p *evidence.Pod) []diagnose.Finding {
-		k := &p.Node.Kubelet
-		if p.Mirror || p.Overdue() < stalls || !fact.DeadlineKnown(p) || k.Process == nil || fact.Halted(k.Process) || !fact.Untouched(p) && !notBegun(p) {
-			return nil
-		}
-		t := onStranger(p)
-		if t == nil {
-			if !k.LoopStalls() || fact.OfNode(p, k.StalledSince) < fact.SlowDevice || cameRound(p) || maySkip(p) || seenToHang(p) {
-				return nil
-			}
-			return []diagnose.Finding{{Confidence: diagnose.Proved, Family: notSeen, Objects: diagnose.Objects{Node: p.Node.Name}}}
-		}
-		f := diagnose.Finding{Confidence: diagnose.Inferred, Objects: diagnose.Objects{Thread: diagnose.ThreadOf(t), Mount: diagnose.MountOf(p, t.Probe.Mount)}}
-		if f.Objects.Mount.Family == fact.FamilyFUSE {
-			f.Family = fact.FamilyFUSE
-		}
-		if k.LoopStalls() {
-			f.Confidence = diagnose.Proved
-		} else if !fact.Untouched(p) {
-			return nil // nobody knows what a pod waits for that was never begun with
-		} else if fact.KubeletBusyWithVolume(p) != nil && !fact.OnlyCounted(p) {
-			return nil // the pod's own worker may hang, and the loop go on
-		} else if k.Health == fact.KubeletHealthy && t.Unchanged(p.Time) >= loopTold {
-			return nil // the kubelet would say so by now
-		}
-		return []diagnose.Finding{f}
+	Check: func(p *evidence.Pod) diagnose.Result {
+		return diagnose.Result{Found: stalled(p), Open: mayStall(p)}
 	},
 }
 
-// mayStall reports whether the loop may hang on what only the kubelet tells of, and does not tell yet,
-// or to nobody who asks.
-func mayStall(p *evidence.Pod) bool {
+// stalled returns the finding of a loop that hangs.
+func stalled(p *evidence.Pod) []diagnose.Finding {
 	k := &p.Node.Kubelet
-	return !p.Gone && !p.Mirror && !k.LoopStalls() && p.Overdue() >= stalls && (k.Health == "" || p.Time.Sub(p.DeletionRequested) < loopTold) &&
-		(fact.Untouched(p) || notBegun(p))
+	if p.Mirror || p.Overdue() < stalls || !fact.DeadlineKnown(p) || k.Process == nil || fact.Halted(k.Process) || !fact.Untouched(p) && !notBegun(p) {
+		return nil
+	}
+	t := onStranger(p)
+	if t == nil {
+		if !k.LoopStalls() || fact.OfNode(p, k.StalledSince) < fact.SlowDevice || cameRound(p) || maySkip(p) || seenToHang(p) {
+			return nil
+		}
+		return []diagnose.Finding{diagnose.Finding{Confidence: diagnose.Proved, Family: notSeen, Objects: diagnose.Objects{Node: p.Node.Name}}}
+	}
+	f := diagnose.Finding{Confidence: diagnose.Inferred, Objects: diagnose.Objects{Thread: diagnose.ThreadOf(t), Mount: diagnose.MountOf(p, t.Probe.Mount)}}
+	if f.Objects.Mount.Family == fact.FamilyFUSE {
+		f.Family = fact.FamilyFUSE
+	}
+	if k.LoopStalls() {
+		f.Confidence = diagnose.Proved
+	} else if !fact.Untouched(p) {
+		return nil // nobody knows what a pod waits for that was never begun with
+	} else if fact.KubeletBusyWithVolume(p) != nil && !fact.OnlyCounted(p) {
+		return nil // the pod's own worker may hang, and the loop go on
+	} else if k.Health == fact.KubeletHealthy && t.Unchanged(p.Time) >= loopTold {
+		return nil // the kubelet would say so by now
+	}
+	return []diagnose.Finding{f}
+}
+
+// mayStall says that the loop may hang on what only the kubelet tells of, and does not tell yet,
+// or to nobody who asks.
+func mayStall(p *evidence.Pod) []diagnose.Open {
+	k := &p.Node.Kubelet
+	if p.Mirror || k.LoopStalls() || p.Overdue() < stalls || k.Health != "" && p.Time.Sub(p.DeletionRequested) >= loopTold || !fact.Untouched(p) && !notBegun(p) {
+		return nil
+	}
+	return []diagnose.Open{diagnose.NotRead(p, evidence.Kubelet)} // nobody waits for what it may never tell
 }
 
 // loopRound is for how long the loop must not have come round for the kubelet's health check to fail.

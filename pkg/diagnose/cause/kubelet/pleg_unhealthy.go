@@ -75,29 +75,32 @@ var PLEGUnhealthy = &diagnose.Rule{
 			},
 		},
 	},
-	Check: func(p *evidence.Pod) []diagnose.Finding {
+	Check: func(p *evidence.Pod) diagnose.Result {
 		g := fact.PLEG(p)
+		if since := fact.MayReconnect(p); g == nil && !since.IsZero() {
+			return diagnose.Undecided(diagnose.Waits(since, fact.Reconnects, diagnose.Restarting))
+		}
 		if g == nil || p.Mirror || g.Said.Sub(p.Deadline) < fact.KillLatency {
-			return nil // when it had no list the pod was not late yet
+			return diagnose.Result{} // when it had no list the pod was not late yet
 		}
 		f := diagnose.Finding{Confidence: diagnose.Inferred, Objects: diagnose.Objects{Since: g.Active, Node: p.Node.Name}}
 		switch {
 		case fact.Unread(p):
 			f.Confidence, f.Variants = diagnose.Proved, []string{unread}
 		case fact.Missing(p, evidence.Containers, evidence.Shims):
-			return nil
+			return diagnose.Result{}
 		case len(fact.AppTasks(p)) > 0:
 			if !fact.DeadlineKnown(p) || p.DeletionRequested.Before(g.Active) || !fact.Untouched(p) {
-				return nil
+				return diagnose.Result{}
 			}
 			f.Variants = []string{waits}
 		case !p.ContainersEnded() || !endedAfter(p, g.Active.Add(listClock)) || g.Said.Sub(p.UnchangedSince) < fact.Restart:
-			return nil // it may be about something else, or has had its list
+			return diagnose.Result{} // it may be about something else, or has had its list
 		}
 		if f.Family, f.Objects.List = failing(p, g); f.Family == "" && undecided(p, g) {
-			return nil
+			return diagnose.Result{}
 		}
-		return []diagnose.Finding{f}
+		return diagnose.Found(f)
 	},
 }
 

@@ -70,7 +70,7 @@ var PostStartHookRunning = &diagnose.Rule{
 			},
 		},
 	},
-	Check: func(p *evidence.Pod) []diagnose.Finding {
+	Check: func(p *evidence.Pod) diagnose.Result {
 		var out []diagnose.Finding
 		for i := range p.Containers {
 			c := &p.Containers[i]
@@ -94,7 +94,7 @@ var PostStartHookRunning = &diagnose.Rule{
 			}
 			out = append(out, f)
 		}
-		return out
+		return diagnose.Found(out...)
 	},
 }
 

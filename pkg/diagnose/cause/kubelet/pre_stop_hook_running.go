@@ -101,7 +101,7 @@ var PreStopHookRunning = &diagnose.Rule{
 			},
 		},
 	},
-	Check: func(p *evidence.Pod) []diagnose.Finding {
+	Check: func(p *evidence.Pod) diagnose.Result {
 		var out []diagnose.Finding
 		for i := range p.Containers {
 			c := &p.Containers[i]
@@ -123,7 +123,7 @@ var PreStopHookRunning = &diagnose.Rule{
 				out = append(out, f)
 			}
 		}
-		return out
+		return diagnose.Found(out...)
 	},
 }
 

@@ -41,15 +41,15 @@ var CNIAddHanging = &diagnose.Rule{
 		Danger: "Do not delete the pod's network namespace or files below /var/lib/cni by hand. " +
 			"A force delete frees the pod's name while its network may still be set up: its address stays taken until containerd has undone that.",
 	},
-	Check: func(p *evidence.Pod) []diagnose.Finding {
+	Check: func(p *evidence.Pod) diagnose.Result {
 		if p.Mirror {
-			return nil // the kubelet does not stop a static pod because of its object
+			return diagnose.Result{} // the kubelet does not stop a static pod because of its object
 		}
 		found := hanging(p, p.NetworkSetup, fact.PluginPatience(p), func(t *evidence.Task) bool { return fact.PluginLives(t) && !unaware(p, t) })
-		for i := range found {
+		for i := range found.Found {
 			// containerd may have been made to forget what ran, as by crictl rmp.
 			if p.Phase != "Pending" || slices.ContainsFunc(p.Containers, func(c evidence.Container) bool { return c.ID != "" || c.Exit != nil }) {
-				found[i].Variants = []string{began}
+				found.Found[i].Variants = []string{began}
 			}
 		}
 		return found

@@ -59,10 +59,10 @@ var CNIDelFailing = &diagnose.Rule{
 			Danger: "Do not restart containerd while such a limit is used up: it may not get its threads and files as it starts. A force delete leaves the pod's network on the node: its address stays taken.",
 		}},
 	},
-	Check: func(p *evidence.Pod) []diagnose.Finding {
+	Check: func(p *evidence.Pod) diagnose.Result {
 		f := failure(p)
 		if f == nil || uninitialized(f) || f.TimedOut() {
-			return nil
+			return diagnose.Result{}
 		}
 		out := diagnose.Finding{Confidence: diagnose.Proved, Objects: diagnose.Objects{Plugin: f.Plugin, Error: f.Error}}
 		if f.Plugin == "" {
@@ -78,7 +78,7 @@ var CNIDelFailing = &diagnose.Rule{
 				out.Variants = []string{terminating}
 			}
 		}
-		return []diagnose.Finding{out}
+		return diagnose.Found(out)
 	},
 }
 

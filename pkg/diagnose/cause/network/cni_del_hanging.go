@@ -35,11 +35,7 @@ var CNIDelHanging = &diagnose.Rule{
 		Danger: "Killing the plugin only brings the next try. " +
 			"Do not force-delete the pod, and do not delete its network namespace or files below /var/lib/cni by hand: its address stays taken, or is given to another pod while routes still lead here.",
 	},
-	Undecided: scanned,
-	Check: func(p *evidence.Pod) []diagnose.Finding {
-		if scanned(p) {
-			return nil
-		}
+	Check: func(p *evidence.Pod) diagnose.Result {
 		limit := fact.PluginPatience(p)
 		if f := fact.SandboxStop(p); f != nil && f.TimedOut() && f.Step == fact.StepUnknown {
 			limit = patienceAgain
@@ -47,7 +43,3 @@ var CNIDelHanging = &diagnose.Rule{
 		return hanging(p, p.Plugins, limit, func(t *evidence.Task) bool { return t.State != evidence.Zombie })
 	},
 }
-
-// scanned reports whether a program that scans files may hold the plugin up: FileScannerNotAnswering says so when that has been seen for
-// long enough.
-func scanned(p *evidence.Pod) bool { return len(p.Plugins) > 0 && fact.MayBeScanned(p) }

@@ -23,11 +23,11 @@ var CNINotInitialized = &diagnose.Rule{
 			"containerd heeds a file that is written or renamed in that directory, not one that is moved there from another: copy it instead, or restart containerd.",
 		Danger: "Do not force-delete the pod, and do not put a configuration of another network there: its plugins do not free what the old ones gave, and the pod's address stays taken.",
 	},
-	Check: func(p *evidence.Pod) []diagnose.Finding {
+	Check: func(p *evidence.Pod) diagnose.Result {
 		f := failure(p)
 		if f == nil || !uninitialized(f) || p.Node.Containerd.Network == "" || p.Node.Containerd.Network == evidence.NetworkReady {
-			return nil
+			return diagnose.Result{}
 		}
-		return []diagnose.Finding{{Confidence: diagnose.Proved, Objects: diagnose.Objects{Error: f.Error}}}
+		return diagnose.Found(diagnose.Finding{Confidence: diagnose.Proved, Objects: diagnose.Objects{Error: f.Error}})
 	},
 }

@@ -19,7 +19,7 @@ var needs = []evidence.Source{evidence.Processes, evidence.Containers, evidence.
 // there is none.
 func failure(p *evidence.Pod) *fact.SandboxFailure {
 	f := fact.SandboxStop(p)
-	if f == nil || f.Step != fact.StepNetwork || !f.GoesOn(p) || fact.Relieved(p, f) {
+	if f == nil || f.Step != fact.StepNetwork || !f.GoesOn(p) {
 		return nil
 	}
 	return f

@@ -21,11 +21,19 @@ var waits = []diagnose.Choice{
 }
 
 // hanging returns the finding of the first plugin that has not returned for that long, of those
-// that count.
-func hanging(p *evidence.Pod, plugins []evidence.Task, limit time.Duration, counts func(*evidence.Task) bool) []diagnose.Finding {
+// that count; and until when others that take their time are not said to hang.
+func hanging(p *evidence.Pod, plugins []evidence.Task, limit time.Duration, counts func(*evidence.Task) bool) diagnose.Result {
+	var r diagnose.Result
 	for i := range plugins {
 		plugin := &plugins[i]
-		if isChild(plugins, plugin) || !counts(plugin) || plugin.Probe == nil || plugin.Probe.Started.IsZero() || p.Time.Sub(plugin.Probe.Started) < limit {
+		if isChild(plugins, plugin) || !counts(plugin) || plugin.Probe == nil || plugin.Probe.Started.IsZero() {
+			continue
+		}
+		age := p.Time.Sub(plugin.Probe.Started)
+		if age < limit {
+			if age >= fact.SlowDevice {
+				r.Open = append(r.Open, diagnose.Waits(plugin.Probe.Started, limit, diagnose.Slow))
+			}
 			continue
 		}
 		last := fact.LastOf(plugins, plugin)
@@ -34,12 +42,12 @@ func hanging(p *evidence.Pod, plugins []evidence.Task, limit time.Duration, coun
 			o.Child = diagnose.ProcessOf(p, last)
 		}
 		f := diagnose.Finding{Confidence: diagnose.Proved, Objects: o}
-		if p.Time.Sub(plugin.Probe.Started) < patience {
+		if age < patience {
 			f.Confidence = diagnose.Inferred
 		}
-		return []diagnose.Finding{f}
+		return diagnose.Found(f)
 	}
-	return nil
+	return r
 }
 
 // isChild reports whether a process was started by another one of the plugins.

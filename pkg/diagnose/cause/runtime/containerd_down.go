@@ -43,7 +43,7 @@ var ContainerdDown = &diagnose.Rule{
 				otherUnit,
 		}},
 	},
-	Check: func(p *evidence.Pod) []diagnose.Finding {
+	Check: func(p *evidence.Pod) diagnose.Result {
 		c := &p.Node.Containerd
 		refused := c.Refused && !c.RefusedSince.IsZero()
 		f := diagnose.Finding{Confidence: diagnose.Proved, Objects: diagnose.Objects{Since: c.RefusedSince}}
@@ -55,9 +55,9 @@ var ContainerdDown = &diagnose.Rule{
 		case c.Ends >= loops && fact.OfNode(p, c.FirstEnd) >= fact.CrashLoop:
 			f.Family, f.Objects.Since, f.Confidence = restarts, c.FirstEnd, diagnose.Inferred
 		default:
-			return nil // it may be about to be started again
+			return diagnose.Result{} // it may be about to be started again
 		}
-		return []diagnose.Finding{f}
+		return diagnose.Found(f)
 	},
 }
 

@@ -39,17 +39,17 @@ var ContainerdHung = &diagnose.Rule{
 			},
 		},
 	},
-	Check: func(p *evidence.Pod) []diagnose.Finding {
+	Check: func(p *evidence.Pod) diagnose.Result {
 		c := p.Node.Containerd
 		if c.Refused || c.UnansweredSince.IsZero() || c.Attempts < 2 || p.Time.Sub(c.UnansweredSince) < fact.Stuck {
-			return nil
+			return diagnose.Result{}
 		}
 		stopped := c.Process != nil && c.Process.State == evidence.Stopped && c.Process.Unchanged(p.Time) >= fact.Stuck
 		// A slow disk keeps a thread for longer than that, too.
 		blocked := c.Process != nil && c.Process.State == evidence.Uninterruptible && !fact.Starved(p) &&
 			c.Process.Unchanged(p.Time) >= max(fact.Motionless(c.Process), fact.SlowDevice)
 		if !stopped && !blocked && (c.Attempts < 3 || !fact.SilentForLong(&p.Node, c.UnansweredSince, c.Asked)) {
-			return nil // a busy node
+			return diagnose.Result{} // a busy node
 		}
 		f := diagnose.Finding{Confidence: diagnose.Proved, Objects: diagnose.Objects{Since: c.UnansweredSince}}
 		if c.Process != nil {
@@ -62,6 +62,6 @@ var ContainerdHung = &diagnose.Rule{
 			f.Family = "Blocked"
 			f.Objects.Thread = diagnose.ThreadOf(c.Process)
 		}
-		return []diagnose.Finding{f}
+		return diagnose.Found(f)
 	},
 }

@@ -37,14 +37,14 @@ var ExecHoldsInitExit = &diagnose.Rule{
 		Danger: "The process may be somebody's session, or at work that outlives the container on purpose. A restart of containerd does not help, and killing the shim ends the pod's other containers. " +
 			"A force delete leaves the process running, unseen.",
 	},
-	Check: func(p *evidence.Pod) []diagnose.Finding {
+	Check: func(p *evidence.Pod) diagnose.Result {
 		shim := ownShim(p)
 		if p.Overdue() < 0 || shim == nil || fact.Halted(shim) || !p.HostPID && !p.ShareProcessNamespace {
-			return nil
+			return diagnose.Result{}
 		}
 		first, n := executed(p)
 		if first == nil {
-			return nil
+			return diagnose.Result{}
 		}
 		var out []diagnose.Finding
 		for i := range p.Containers {
@@ -61,9 +61,9 @@ var ExecHoldsInitExit = &diagnose.Rule{
 			}})
 		}
 		if len(out) > 1 {
-			return nil // whose it is is not known
+			return diagnose.Result{} // whose it is is not known
 		}
-		return out
+		return diagnose.Found(out...)
 	},
 }
 

@@ -95,7 +95,7 @@ var ExitEventLost = &diagnose.Rule{
 			},
 		},
 	},
-	Check: func(p *evidence.Pod) []diagnose.Finding {
+	Check: func(p *evidence.Pod) diagnose.Result {
 		var out []diagnose.Finding
 		shim := ownShim(p)
 		for i := range p.Containers {
@@ -114,8 +114,6 @@ var ExitEventLost = &diagnose.Rule{
 			f := about(c, diagnose.Inferred)
 			f.Objects.Containerd = p.Node.Containerd.Version
 			switch {
-			case fact.Unwritten(p, c):
-				continue // it cannot write it, or could not and is about to try again
 			case c.Task.Absent:
 				f.Family = taskGone // it may be about to try again
 			case shim == nil || fact.Halted(shim) || group == nil && !bySystemd(p), p.Time.Sub(c.Task.HeldUntil) < fact.Retries:
@@ -138,8 +136,23 @@ var ExitEventLost = &diagnose.Rule{
 			}
 			out = append(out, f)
 		}
-		return out
+		return diagnose.Result{Found: out, Open: mayBeNoted(p)}
 	},
+}
+
+// mayBeNoted says that containerd may be about to try again to note that a container has ended: something may
+// have held its output until a while ago.
+func mayBeNoted(p *evidence.Pod) []diagnose.Open {
+	var out []diagnose.Open
+	for i := range p.Containers {
+		c := &p.Containers[i]
+		if !c.VacantSince.IsZero() && p.Time.Sub(c.Task.HeldUntil) < fact.Retries {
+			o := diagnose.Waits(c.Task.HeldUntil, fact.Retries, diagnose.Retry)
+			o.Container = c.Name
+			out = append(out, o)
+		}
+	}
+	return out
 }
 
 // blockedThread returns a thread of the shim that has hung in the kernel for as long as views have

@@ -38,9 +38,9 @@ var HostPIDLeftover = &diagnose.Rule{
 			"{end}.",
 		Danger: "The process may be at work that outlives the container on purpose. A force delete leaves it running, unseen.",
 	},
-	Check: func(p *evidence.Pod) []diagnose.Finding {
+	Check: func(p *evidence.Pod) diagnose.Result {
 		if executing(p) {
-			return nil // it may hold the output of a process that was executed
+			return diagnose.Result{} // it may hold the output of a process that was executed
 		}
 		var left []*evidence.Task
 		for i := range p.Leftovers {
@@ -49,7 +49,7 @@ var HostPIDLeftover = &diagnose.Rule{
 			}
 		}
 		if len(left) == 0 {
-			return nil
+			return diagnose.Result{}
 		}
 		f := diagnose.Finding{Container: survived(p), Confidence: diagnose.Proved, Objects: diagnose.Objects{
 			Process: diagnose.ProcessOf(p, left[0]), Alike: len(left) - 1,
@@ -58,7 +58,7 @@ var HostPIDLeftover = &diagnose.Rule{
 		if fact.Essential(left[0]) {
 			f.Variants = []string{diagnose.Essential}
 		}
-		return []diagnose.Finding{f}
+		return diagnose.Found(f)
 	},
 }
 

@@ -1,8 +1,8 @@
 package runtime
 
 import (
-	"slices"
 	"strings"
+	"time"
 
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose/fact"
@@ -112,49 +112,75 @@ var NodeResourceExhausted = &diagnose.Rule{
 			},
 		},
 	},
-	Undecided: func(p *evidence.Pod) bool {
-		f := fact.SandboxStop(p)
-		return f != nil && fact.Relieved(p, f) || slices.ContainsFunc(p.Containers, func(c evidence.Container) bool { return fact.Unwritten(p, &c) })
+	Check: func(p *evidence.Pod) diagnose.Result {
+		return diagnose.Result{Found: exhausted(p), Open: mayBeExhausted(p)}
 	},
-	Check: func(p *evidence.Pod) []diagnose.Finding {
-		if s, err := shortForStatus(p); s != nil {
-			return []diagnose.Finding{{Family: s.Resource, Confidence: diagnose.Proved, Objects: usedUp(s, err)}}
+}
+
+// mayBeExhausted says until when it is known of a limit that is used up no more, or of a record that can be written again,
+// whether the next try succeeds.
+func mayBeExhausted(p *evidence.Pod) []diagnose.Open {
+	var out []diagnose.Open
+	if f := fact.SandboxStop(p); f != nil && fact.Relieved(p, f) {
+		out = append(out, diagnose.Waits(f.Last, toldAgain(p, f), diagnose.Retry))
+	}
+	for i := range p.Containers {
+		if c := &p.Containers[i]; fact.Unwritten(p, c) {
+			o := diagnose.Waits(fact.NotedSince(p), fact.Retries, diagnose.Retry)
+			o.Container = c.Name
+			out = append(out, o)
 		}
-		if s := unacceptedBy(p); s != nil {
-			return []diagnose.Finding{{Family: s.Resource, Confidence: diagnose.Inferred, Variants: []string{unaccepted}, Objects: usedUp(s, "")}}
-		}
-		if out := unrecordedEnds(p); len(out) > 0 {
-			return out
-		}
-		f := fact.SandboxStop(p)
-		if f == nil || fact.Missing(p, evidence.Containers, evidence.Events, evidence.Suspects, evidence.Shims) || f.TimedOut() || !f.Persists(p) || !f.StillTries(p) || !ofLate(p, f) {
+	}
+	return out
+}
+
+// toldAgain returns after what time the kubelet has told again of a failure that goes on.
+func toldAgain(p *evidence.Pod, f *fact.SandboxFailure) time.Duration {
+	if f.Count >= toldBusy {
+		return fact.FailureSilence
+	}
+	return fact.Grace(p) + nextTry
+}
+
+// exhausted returns what has used up a limit, or its disk.
+func exhausted(p *evidence.Pod) []diagnose.Finding {
+	if s, err := shortForStatus(p); s != nil {
+		return []diagnose.Finding{diagnose.Finding{Family: s.Resource, Confidence: diagnose.Proved, Objects: usedUp(s, err)}}
+	}
+	if s := unacceptedBy(p); s != nil {
+		return []diagnose.Finding{diagnose.Finding{Family: s.Resource, Confidence: diagnose.Inferred, Variants: []string{unaccepted}, Objects: usedUp(s, "")}}
+	}
+	if out := unrecordedEnds(p); len(out) > 0 {
+		return out
+	}
+	f := fact.SandboxStop(p)
+	if f == nil || fact.Missing(p, evidence.Containers, evidence.Events, evidence.Suspects, evidence.Shims) || f.TimedOut() || !f.Persists(p) || !f.StillTries(p) || !ofLate(p, f) {
+		return nil
+	}
+	out, owner, text := diagnose.Finding{Family: fact.Exhausted(f.Error), Confidence: diagnose.Inferred}, containerd, f.Error
+	c, known := p.Container(f.ID)
+	_, after, signals := strings.Cut(f.Error, afterKill)
+	switch {
+	case signals && known:
+		if alive(p, c) == nil {
 			return nil
 		}
-		out, owner, text := diagnose.Finding{Family: fact.Exhausted(f.Error), Confidence: diagnose.Inferred}, containerd, f.Error
-		c, known := p.Container(f.ID)
-		_, after, signals := strings.Cut(f.Error, afterKill)
-		switch {
-		case signals && known:
-			if alive(p, c) == nil {
-				return nil
-			}
-			if out.Container = c.Name; c.Kind == evidence.Sandbox {
-				out.Container, out.Variants = "", []string{aboutSandbox}
-			}
-			owner, text = shim, after
-		case signals || containersLeft(p):
-			return nil
+		if out.Container = c.Name; c.Kind == evidence.Sandbox {
+			out.Container, out.Variants = "", []string{aboutSandbox}
 		}
-		s := fact.Shortage(p, owner, out.Family, f.Last)
-		if s == nil {
-			return nil
-		}
-		if own := ownShim(p); owner == shim && (own == nil || own.PID != s.PID) {
-			return nil // which of several is the pod's is not known
-		}
-		out.Objects = usedUp(s, text)
-		return []diagnose.Finding{out}
-	},
+		owner, text = shim, after
+	case signals || containersLeft(p):
+		return nil
+	}
+	s := fact.Shortage(p, owner, out.Family, f.Last)
+	if s == nil {
+		return nil
+	}
+	if own := ownShim(p); owner == shim && (own == nil || own.PID != s.PID) {
+		return nil // which of several is the pod's is not known
+	}
+	out.Objects = usedUp(s, text)
+	return []diagnose.Finding{out}
 }
 
 // shortForStatus returns why containerd does not tell the status of the pod's sandbox, which the

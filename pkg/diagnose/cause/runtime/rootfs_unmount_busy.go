@@ -46,9 +46,9 @@ var RootfsUnmountBusy = &diagnose.Rule{
 		Danger: "umount -l hides the mount while its files stay in use, and containerd cannot remove the container's files then. " +
 			"Do not kill the shim. A force delete leaves the pod's sandbox, addresses and volumes on the node, unseen.",
 	},
-	Check: func(p *evidence.Pod) []diagnose.Finding {
+	Check: func(p *evidence.Pod) diagnose.Result {
 		if p.Overdue() < 0 || ownShim(p) == nil {
-			return nil
+			return diagnose.Result{}
 		}
 		var out []diagnose.Finding
 		for i := range p.Containers {
@@ -71,7 +71,7 @@ var RootfsUnmountBusy = &diagnose.Rule{
 			}
 			out = append(out, f)
 		}
-		return out
+		return diagnose.Found(out...)
 	},
 }
 

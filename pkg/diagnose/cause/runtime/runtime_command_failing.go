@@ -34,10 +34,10 @@ var RuntimeCommandFailing = &diagnose.Rule{
 		Danger: "SIGKILL loses what the container's processes have not written. Do not kill the shim: that loses the exit codes and the output of all containers of the pod. " +
 			"A force delete leaves the container running, unseen.",
 	},
-	Check: func(p *evidence.Pod) []diagnose.Finding {
+	Check: func(p *evidence.Pod) diagnose.Result {
 		f := fact.SandboxStop(onlySignals(p))
-		if f == nil || f.Step != fact.StepContainer && f.Step != fact.StepSandbox || f.TimedOut() || !f.Persists(p) || !f.StillTries(p) || !ofLate(p, f) || fact.Relieved(p, f) {
-			return nil
+		if f == nil || f.Step != fact.StepContainer && f.Step != fact.StepSandbox || f.TimedOut() || !f.Persists(p) || !f.StillTries(p) || !ofLate(p, f) {
+			return diagnose.Result{}
 		}
 		// containerd stops the containers in any order, and each try ends with the first one that fails.
 		var out []diagnose.Finding
@@ -57,7 +57,7 @@ var RuntimeCommandFailing = &diagnose.Rule{
 			found.Objects = diagnose.Objects{Process: diagnose.ProcessOf(p, first), Error: strings.TrimSuffix(text, `\n`)}
 			out = append(out, found)
 		}
-		return out
+		return diagnose.Found(out...)
 	},
 }
 

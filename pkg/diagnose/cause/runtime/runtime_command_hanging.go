@@ -130,35 +130,46 @@ var RuntimeCommandHanging = &diagnose.Rule{
 			},
 		},
 	},
-	Undecided: func(p *evidence.Pod) bool {
-		return startsNext(p) || slices.ContainsFunc(p.RuntimeCommands, func(c evidence.RuntimeCommand) bool { return scanned(p, &c) }) ||
-			slices.ContainsFunc(p.Deletes, func(d evidence.Interrupted) bool { return lastScanned(p, &d) }) ||
-			slices.ContainsFunc(p.Kills, func(d evidence.Interrupted) bool { return killsAgain(p, &d) })
+	Check: func(p *evidence.Pod) diagnose.Result {
+		return diagnose.Result{Found: hangingCommands(p), Open: commandsOpen(p)}
 	},
-	Check: func(p *evidence.Pod) []diagnose.Finding {
-		var out []diagnose.Finding
-		for i := range p.RuntimeCommands {
-			if f, ok := hanging(p, &p.RuntimeCommands[i]); ok {
-				out = append(out, f)
-			}
+}
+
+// commandsOpen says that commands may hang that were started a moment ago, or may be started next. Nobody waits for that: as long
+// as each of them is ended in time the next one is a moment old, too.
+func commandsOpen(p *evidence.Pod) []diagnose.Open {
+	if startsNext(p) || slices.ContainsFunc(p.RuntimeCommands, func(c evidence.RuntimeCommand) bool { return scanned(p, &c) }) ||
+		slices.ContainsFunc(p.Deletes, func(d evidence.Interrupted) bool { return lastScanned(p, &d) }) ||
+		slices.ContainsFunc(p.Kills, func(d evidence.Interrupted) bool { return killsAgain(p, &d) }) {
+		return []diagnose.Open{diagnose.Seen(p, diagnose.Slow)}
+	}
+	return nil
+}
+
+// hangingCommands returns a finding for each container.
+func hangingCommands(p *evidence.Pod) []diagnose.Finding {
+	var out []diagnose.Finding
+	for i := range p.RuntimeCommands {
+		if f, ok := hanging(p, &p.RuntimeCommands[i]); ok {
+			out = append(out, f)
 		}
-		for i := range p.Deletes {
-			if f, ok := unfinished(p, &p.Deletes[i]); ok {
-				out = append(out, f)
-			}
+	}
+	for i := range p.Deletes {
+		if f, ok := unfinished(p, &p.Deletes[i]); ok {
+			out = append(out, f)
 		}
-		// One for each container: what its lock is held for before what only keeps its end.
-		slices.SortStableFunc(out, func(a, b diagnose.Finding) int { return cmp.Compare(rank(&a), rank(&b)) })
-		var told []diagnose.Finding
-		for _, f := range out {
-			if !slices.ContainsFunc(told, func(o diagnose.Finding) bool {
-				return o.Container == f.Container && slices.Equal(o.Variants, f.Variants) && (o.Family == leftBehind) == (f.Family == leftBehind)
-			}) {
-				told = append(told, f)
-			}
+	}
+	// One for each container: what its lock is held for before what only keeps its end.
+	slices.SortStableFunc(out, func(a, b diagnose.Finding) int { return cmp.Compare(rank(&a), rank(&b)) })
+	var told []diagnose.Finding
+	for _, f := range out {
+		if !slices.ContainsFunc(told, func(o diagnose.Finding) bool {
+			return o.Container == f.Container && slices.Equal(o.Variants, f.Variants) && (o.Family == leftBehind) == (f.Family == leftBehind)
+		}) {
+			told = append(told, f)
 		}
-		return told
-	},
+	}
+	return told
 }
 
 // execCommand is the command that does not hold the container's lock, and killCommand the one that sends it signals.

@@ -62,10 +62,10 @@ var SandboxRuntimeStuck = &diagnose.Rule{
 			},
 		},
 	},
-	Check: func(p *evidence.Pod) []diagnose.Finding {
+	Check: func(p *evidence.Pod) diagnose.Result {
 		threads := fact.Sentry(p)
 		if len(threads) == 0 || slices.ContainsFunc(threads, func(t *evidence.Task) bool { return t.Killed() || t.Unchanged(p.Time) < fact.Stuck }) {
-			return nil
+			return diagnose.Result{}
 		}
 		first := threads[0]
 		f := diagnose.Finding{Confidence: diagnose.Proved, Objects: diagnose.Objects{
@@ -82,8 +82,8 @@ var SandboxRuntimeStuck = &diagnose.Rule{
 				f.Variants = []string{freezerV1}
 			}
 		default:
-			return nil
+			return diagnose.Result{}
 		}
-		return []diagnose.Finding{f}
+		return diagnose.Found(f)
 	},
 }

@@ -71,19 +71,16 @@ var SandboxStopFailing = &diagnose.Rule{
 			},
 		},
 	},
-	Check: func(p *evidence.Pod) []diagnose.Finding {
+	Check: func(p *evidence.Pod) diagnose.Result {
 		if err := namespaceLeft(p); err != "" {
-			return []diagnose.Finding{{Family: networkNamespace, Confidence: diagnose.Proved, Objects: diagnose.Objects{Error: err}}}
+			return diagnose.Found(diagnose.Finding{Family: networkNamespace, Confidence: diagnose.Proved, Objects: diagnose.Objects{Error: err}})
 		}
 		f := fact.SandboxStop(p)
 		if f == nil || fact.Missing(p, evidence.Events) || f.TimedOut() || !f.GoesOn(p) || containersLeft(p) {
-			return nil
+			return diagnose.Result{}
 		}
 		if !f.Last.After(p.UnchangedSince) {
-			return nil // what was in the way may have ended since
-		}
-		if fact.NetworkTornDown(p) || fact.Relieved(p, f) {
-			return nil // this try is at another step
+			return diagnose.Result{} // what was in the way may have ended since
 		}
 		out := diagnose.Finding{Confidence: diagnose.Inferred, Objects: diagnose.Objects{Error: f.Error}}
 		switch f.Step {
@@ -91,7 +88,7 @@ var SandboxStopFailing = &diagnose.Rule{
 			out.Family = networkNamespace
 		case fact.StepImageMounts:
 			if min(p.Overdue(), p.Time.Sub(p.StageSince)) < usersAfter {
-				return nil
+				return diagnose.Result{}
 			}
 			out.Family = imageVolume
 			if rest, ok := strings.CutPrefix(f.Error, unmountFails); ok {
@@ -102,12 +99,12 @@ var SandboxStopFailing = &diagnose.Rule{
 			}
 		case fact.StepSandbox:
 			if strings.Contains(f.Error, afterKill) {
-				return nil
+				return diagnose.Result{}
 			}
 		default:
-			return nil
+			return diagnose.Result{}
 		}
-		return []diagnose.Finding{out}
+		return diagnose.Found(out)
 	},
 }
 

@@ -30,9 +30,9 @@ var ShimDead = &diagnose.Rule{
 		Danger: "The processes may be at work; SIGKILL loses what they have not written. With another KillMode a restart of containerd kills every container of the node. " +
 			"A force delete leaves the processes running, unseen.",
 	},
-	Check: func(p *evidence.Pod) []diagnose.Finding {
+	Check: func(p *evidence.Pod) diagnose.Result {
 		if !disagree(p, p.NoShimSince) || p.HostPID || p.ShareProcessNamespace {
-			return nil
+			return diagnose.Result{}
 		}
 		var out []diagnose.Finding
 		for i := range p.Containers {
@@ -50,6 +50,6 @@ var ShimDead = &diagnose.Rule{
 				Process: diagnose.ProcessOf(p, &p.Tasks[first]), Containerd: p.Node.Containerd.Version,
 			}})
 		}
-		return out
+		return diagnose.Found(out...)
 	},
 }

@@ -59,53 +59,63 @@ var ShimHung = &diagnose.Rule{
 			Remedy:  "On the node: {continue}; the shim continues immediately, and the pod terminates. Then find who stopped it.",
 		}},
 	},
-	Undecided: func(p *evidence.Pod) bool {
-		return !p.Gone && p.Overdue() >= fact.UnknownAfter && slices.ContainsFunc(p.Containers, func(c evidence.Container) bool {
-			return !c.Task.UnansweredSince.IsZero() && (!hangs(p, &c.Task) || fact.MayBeScanned(p))
-		})
+	Check: func(p *evidence.Pod) diagnose.Result {
+		return diagnose.Result{Found: silentShims(p), Open: shimsOpen(p)}
 	},
-	Check: func(p *evidence.Pod) []diagnose.Finding {
-		if !p.Node.Containerd.UnansweredSince.IsZero() || p.Node.Containerd.Refused {
-			return nil // no answer of a shim comes through a containerd that gives none
+}
+
+// shimsOpen says of a shim that is silent, and has not been for long enough, until when that is known.
+func shimsOpen(p *evidence.Pod) []diagnose.Open {
+	if p.Overdue() < fact.UnknownAfter || !slices.ContainsFunc(p.Containers, func(c evidence.Container) bool {
+		return !c.Task.UnansweredSince.IsZero() && !hangs(p, &c.Task)
+	}) {
+		return nil
+	}
+	return []diagnose.Open{diagnose.Waits(fact.Standstill(p), fact.ShimPatience(p), diagnose.Slow)}
+}
+
+// silentShims returns the finding of a shim that hangs.
+func silentShims(p *evidence.Pod) []diagnose.Finding {
+	if !p.Node.Containerd.UnansweredSince.IsZero() || p.Node.Containerd.Refused {
+		return nil // no answer of a shim comes through a containerd that gives none
+	}
+	var silent []string
+	sandbox, proven := false, false
+	for _, c := range p.Containers {
+		t := c.Task
+		if t.UnansweredSince.IsZero() {
+			continue
 		}
-		var silent []string
-		sandbox, proven := false, false
-		for _, c := range p.Containers {
-			t := c.Task
-			if t.UnansweredSince.IsZero() {
-				continue
-			}
-			if c.Kind == evidence.Sandbox {
-				sandbox = true
-			} else {
-				silent = append(silent, c.Name)
-			}
-			proven = proven || hangs(p, &t) && !fact.MayBeScanned(p)
+		if c.Kind == evidence.Sandbox {
+			sandbox = true
+		} else {
+			silent = append(silent, c.Name)
 		}
-		shims := fact.Shims(p)
-		i := slices.IndexFunc(shims, func(s *evidence.Task) bool {
-			return s.State == evidence.Stopped && s.TracerPID == 0 && s.Unchanged(p.Time) >= fact.Stuck
-		})
-		// Of several one may be another pod's, of which a process has come into this pod's group.
-		stopped := i >= 0 && (len(shims) == 1 || sandbox || len(silent) > 0)
-		if !stopped && (!proven || len(shims) == 0) {
-			return nil // without its process it is a dead shim, or one of another kind
-		}
-		f := diagnose.Finding{Confidence: diagnose.Inferred, Objects: diagnose.Objects{Containers: silent}}
-		switch {
-		case stopped:
-			f.Objects.Process = diagnose.ProcessOf(p, shims[i])
-		case len(shims) == 1: // of several it is not known which one is silent
-			f.Objects.Process = diagnose.ProcessOf(p, shims[0])
-		}
-		if sandbox {
-			f.Variants = []string{silentSandbox}
-		}
-		if stopped {
-			f.Family, f.Confidence = diagnose.Stopped, diagnose.Proved
-		}
-		return []diagnose.Finding{f}
-	},
+		proven = proven || hangs(p, &t)
+	}
+	shims := fact.Shims(p)
+	i := slices.IndexFunc(shims, func(s *evidence.Task) bool {
+		return s.State == evidence.Stopped && s.TracerPID == 0 && s.Unchanged(p.Time) >= fact.Stuck
+	})
+	// Of several one may be another pod's, of which a process has come into this pod's group.
+	stopped := i >= 0 && (len(shims) == 1 || sandbox || len(silent) > 0)
+	if !stopped && (!proven || len(shims) == 0) {
+		return nil // without its process it is a dead shim, or one of another kind
+	}
+	f := diagnose.Finding{Confidence: diagnose.Inferred, Objects: diagnose.Objects{Containers: silent}}
+	switch {
+	case stopped:
+		f.Objects.Process = diagnose.ProcessOf(p, shims[i])
+	case len(shims) == 1: // of several it is not known which one is silent
+		f.Objects.Process = diagnose.ProcessOf(p, shims[0])
+	}
+	if sandbox {
+		f.Variants = []string{silentSandbox}
+	}
+	if stopped {
+		f.Family, f.Confidence = diagnose.Stopped, diagnose.Proved
+	}
+	return []diagnose.Finding{f}
 }
 
 // hangs reports whether a shim that does not answer about a container is seen to hang by that alone, and may not merely wait for

@@ -57,10 +57,10 @@ var StdioHeldOpen = &diagnose.Rule{
 		Danger: "The process may be at work: find out first who needs it. Do not kill the shim: the last output of the pod's containers is lost with it. " +
 			"A force delete leaves the pod's sandbox, addresses and volumes on the node, unseen.",
 	},
-	Check: func(p *evidence.Pod) []diagnose.Finding {
+	Check: func(p *evidence.Pod) diagnose.Result {
 		name, some := undrained(p)
 		if !some || p.Overdue() < 0 || ownShim(p) == nil {
-			return nil
+			return diagnose.Result{}
 		}
 		var first *evidence.OutputHolder
 		held := 0
@@ -75,7 +75,7 @@ var StdioHeldOpen = &diagnose.Rule{
 			}
 		}
 		if first == nil {
-			return nil
+			return diagnose.Result{}
 		}
 		f := diagnose.Finding{Container: name, Confidence: diagnose.Proved, Objects: diagnose.Objects{
 			Process: diagnose.ProcessOf(p, &first.Task), Alike: held - 1,
@@ -90,7 +90,7 @@ var StdioHeldOpen = &diagnose.Rule{
 			f.Variants = append(f.Variants, inside)
 			f.Objects.Process.PodUID, f.Objects.Process.Pod = "", ""
 		}
-		return []diagnose.Finding{f}
+		return diagnose.Found(f)
 	},
 }
 

@@ -30,9 +30,9 @@ var ZombieLeaderNotKilled = &diagnose.Rule{
 		Danger: "Threads that live may be at work: like at the end of any grace period, they lose what they have not written. " +
 			"A force delete leaves them running, unseen.",
 	},
-	Check: func(p *evidence.Pod) []diagnose.Finding {
+	Check: func(p *evidence.Pod) diagnose.Result {
 		if k := p.Node.Kubelet.Process; p.Overdue() < fact.KillLatency || k == nil || k.State == evidence.Uninterruptible || !fact.Delivered(p) {
-			return nil // it may not have had it killed yet
+			return diagnose.Result{} // it may not have had it killed yet
 		}
 		var out []diagnose.Finding
 		for i := range p.Tasks {
@@ -44,7 +44,7 @@ var ZombieLeaderNotKilled = &diagnose.Rule{
 			}
 			out = append(out, diagnose.Finding{Container: c.Name, Confidence: diagnose.Inferred, Objects: diagnose.Objects{Process: diagnose.ProcessOf(p, t)}})
 		}
-		return out
+		return diagnose.Found(out...)
 	},
 }
 

@@ -46,7 +46,7 @@ var ChildIgnoresForwardedSignal = &diagnose.Rule{
 		Danger: "The program is ended by SIGKILL without having acted on the signal: it may lose what it has not written. " +
 			"A force delete does not speed this up.",
 	},
-	Check: func(p *evidence.Pod) []diagnose.Finding {
+	Check: func(p *evidence.Pod) diagnose.Result {
 		var out []diagnose.Finding
 		for _, fp := range fact.Signalled(p) {
 			deaf := fp.DeafChild(p)
@@ -66,6 +66,6 @@ var ChildIgnoresForwardedSignal = &diagnose.Rule{
 			}
 			out = append(out, f)
 		}
-		return out
+		return diagnose.Found(out...)
 	},
 }

@@ -34,7 +34,7 @@ var ProcessStopped = &diagnose.Rule{
 		Danger: "A job that takes a consistent copy of its data may have stopped it, and still be at work. " +
 			"A force delete does not speed this up.",
 	},
-	Check: func(p *evidence.Pod) []diagnose.Finding {
+	Check: func(p *evidence.Pod) diagnose.Result {
 		var out []diagnose.Finding
 		for _, fp := range fact.FirstProcesses(p) {
 			t := fp.Leader
@@ -50,6 +50,6 @@ var ProcessStopped = &diagnose.Rule{
 			}
 			out = append(out, f)
 		}
-		return out
+		return diagnose.Found(out...)
 	},
 }

@@ -53,7 +53,7 @@ var ProcessTraced = &diagnose.Rule{
 			},
 		},
 	},
-	Check: func(p *evidence.Pod) []diagnose.Finding {
+	Check: func(p *evidence.Pod) diagnose.Result {
 		seen := make(map[int]bool)
 		var out []diagnose.Finding
 		add := func(f diagnose.Finding, t *evidence.Task) {
@@ -73,7 +73,7 @@ var ProcessTraced = &diagnose.Rule{
 			}
 		}
 		if p.Overdue() >= 0 {
-			return out // SIGKILL ends the other kind
+			return diagnose.Found(out...) // SIGKILL ends the other kind
 		}
 		for _, fp := range fact.FirstProcesses(p) {
 			threads := fp.Threads
@@ -88,7 +88,7 @@ var ProcessTraced = &diagnose.Rule{
 				}
 			}
 		}
-		return out
+		return diagnose.Found(out...)
 	},
 }
 

@@ -45,7 +45,7 @@ var ShellPID1TrapDeferred = &diagnose.Rule{
 		Danger: "The program is ended by SIGKILL{unasked}, and the trap never runs: what either should have written is lost. " +
 			"A force delete does not speed this up.",
 	},
-	Check: func(p *evidence.Pod) []diagnose.Finding {
+	Check: func(p *evidence.Pod) diagnose.Result {
 		var out []diagnose.Finding
 		for _, fp := range fact.Signalled(p) {
 			if fp.Receives(fp.Container.StopSignal) != fact.Caught {
@@ -63,6 +63,6 @@ var ShellPID1TrapDeferred = &diagnose.Rule{
 			f.Objects.Child = diagnose.ProcessOf(p, child)
 			out = append(out, f)
 		}
-		return out
+		return diagnose.Found(out...)
 	},
 }

@@ -46,7 +46,7 @@ var ShutdownThrottled = &diagnose.Rule{
 			},
 		},
 	},
-	Check: func(p *evidence.Pod) []diagnose.Finding {
+	Check: func(p *evidence.Pod) diagnose.Result {
 		var out []diagnose.Finding
 		for _, fp := range slow(p) {
 			if asked(p, fp).MayPutTrapOff(p) {
@@ -65,6 +65,6 @@ var ShutdownThrottled = &diagnose.Rule{
 			}
 			out = append(out, f)
 		}
-		return out
+		return diagnose.Found(out...)
 	},
 }

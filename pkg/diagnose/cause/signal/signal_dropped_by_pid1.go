@@ -48,13 +48,13 @@ var SignalDroppedByPID1 = &diagnose.Rule{
 			"{next}.",
 		Danger: "A force delete does not speed this up: the kubelet still waits the pod's own grace period, and nobody sees it any more.",
 	},
-	Check: func(p *evidence.Pod) []diagnose.Finding {
+	Check: func(p *evidence.Pod) diagnose.Result {
 		out := unheard(p, fact.Dropped, func(fp fact.FirstProcess) bool { return !fp.ShellOverChild() && !fp.ShellBetween() })
 		for i := range out {
 			if c := out[i].Objects.Child; c != nil && !fact.Sideshow(c.Comm) {
 				out[i].Variants = append(out[i].Variants, wrapper)
 			}
 		}
-		return out
+		return diagnose.Found(out...)
 	},
 }

@@ -181,7 +181,7 @@ var SlowShutdown = &diagnose.Rule{
 			},
 		},
 	},
-	Check: func(p *evidence.Pod) []diagnose.Finding {
+	Check: func(p *evidence.Pod) diagnose.Result {
 		var out []diagnose.Finding
 		for _, fp := range slow(p) {
 			if cpu, memory := squeezed(p, fp); cpu != nil || memory != nil {
@@ -221,7 +221,7 @@ var SlowShutdown = &diagnose.Rule{
 			}
 			out = append(out, f)
 		}
-		return out
+		return diagnose.Found(out...)
 	},
 }
 

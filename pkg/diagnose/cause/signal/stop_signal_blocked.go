@@ -29,9 +29,9 @@ var StopSignalBlocked = &diagnose.Rule{
 		Danger: "The program is ended by SIGKILL without having taken the signal: it may lose what it has not written. " +
 			"A force delete does not speed this up.",
 	},
-	Check: func(p *evidence.Pod) []diagnose.Finding {
-		return unheard(p, fact.Blocked, func(fp fact.FirstProcess) bool {
+	Check: func(p *evidence.Pod) diagnose.Result {
+		return diagnose.Found(unheard(p, fact.Blocked, func(fp fact.FirstProcess) bool {
 			return fp.LeavesPending(p, fp.Container.StopSignal)
-		})
+		})...)
 	},
 }

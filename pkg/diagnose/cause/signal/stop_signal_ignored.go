@@ -35,7 +35,7 @@ var StopSignalIgnored = &diagnose.Rule{
 		Danger: "The program is ended by SIGKILL{unasked}: it may lose what it has not written. " +
 			"A force delete does not speed this up.",
 	},
-	Check: func(p *evidence.Pod) []diagnose.Finding {
+	Check: func(p *evidence.Pod) diagnose.Result {
 		of := func(shell bool) []diagnose.Finding {
 			return unheard(p, fact.Ignored, func(fp fact.FirstProcess) bool { return fact.Shell(fp.Leader) == shell })
 		}
@@ -43,6 +43,6 @@ var StopSignalIgnored = &diagnose.Rule{
 		for i := range shells {
 			shells[i].Variants = append(shells[i].Variants, aShell)
 		}
-		return append(shells, of(false)...)
+		return diagnose.Found(append(shells, of(false)...)...)
 	},
 }

@@ -29,7 +29,7 @@ var StopSignalMismatch = &diagnose.Rule{
 		Danger: "The program is ended by SIGKILL{unasked}: it may lose what it has not written. " +
 			"A force delete does not speed this up.",
 	},
-	Check: func(p *evidence.Pod) []diagnose.Finding {
+	Check: func(p *evidence.Pod) diagnose.Result {
 		var out []diagnose.Finding
 		for _, fp := range fact.Signalled(p) {
 			if !fp.Mismatched() {
@@ -39,6 +39,6 @@ var StopSignalMismatch = &diagnose.Rule{
 			f.Objects.Handled = fp.HandledInstead().String()
 			out = append(out, f)
 		}
-		return out
+		return diagnose.Found(out...)
 	},
 }

@@ -140,18 +140,18 @@ var BlockVolumeUnmapFailed = &diagnose.Rule{
 			},
 		},
 	},
-	Check: func(p *evidence.Pod) []diagnose.Finding {
+	Check: func(p *evidence.Pod) diagnose.Result {
 		if !fact.DevicesLeft(p) && !fact.VolumesLeft(p) || p.Overdue() < fact.KillLatency || p.Time.Sub(p.UnchangedSince) < fact.SlowDevice {
-			return nil
+			return diagnose.Result{}
 		}
 		if f, ok := onDevice(p); ok {
-			return []diagnose.Finding{f}
+			return diagnose.Found(f)
 		}
 		if all := holders(p, p.Devices); len(all) > 0 {
 			first := all[0]
 			m := byID(p.Devices, first.MountID)
 			if published(m) && driverAway(p, m) {
-				return nil
+				return diagnose.Result{}
 			}
 			f := heldFinding(p, m, all)
 			switch {
@@ -160,9 +160,9 @@ var BlockVolumeUnmapFailed = &diagnose.Rule{
 			case first.Mounted:
 				f.Variants = append(f.Variants, elsewhere)
 			}
-			return []diagnose.Finding{f}
+			return diagnose.Found(f)
 		}
-		return notUnmapped(p)
+		return diagnose.Found(notUnmapped(p)...)
 	},
 }
 

@@ -31,9 +31,9 @@ var CSIDriverNotRegistered = &diagnose.Rule{
 		Danger: "A force delete hides the pod and leaves the volume published on this node. Another node may then mount it at the same time, which can destroy its data. " +
 			"Do not delete anything below the pod's directory: what is mounted there is the volume's data.",
 	},
-	Check: func(p *evidence.Pod) []diagnose.Finding {
+	Check: func(p *evidence.Pod) diagnose.Result {
 		if !settled(p) {
-			return nil
+			return diagnose.Result{}
 		}
 		var out []diagnose.Finding
 		names, volumes := drivers(p)
@@ -48,7 +48,7 @@ var CSIDriverNotRegistered = &diagnose.Rule{
 				out = append(out, f)
 			}
 		}
-		return out
+		return diagnose.Found(out...)
 	},
 }
 

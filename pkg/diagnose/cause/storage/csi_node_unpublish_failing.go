@@ -31,9 +31,9 @@ var CSINodeUnpublishFailing = &diagnose.Rule{
 			Remedy:  "Look at the {itspod} for a container that does not run or restarts again and again. Bring the driver back; the kubelet tries again within two minutes.",
 		}},
 	},
-	Check: func(p *evidence.Pod) []diagnose.Finding {
+	Check: func(p *evidence.Pod) diagnose.Result {
 		if !settled(p) {
-			return nil
+			return diagnose.Result{}
 		}
 		var out []diagnose.Finding
 		names, volumes := drivers(p)
@@ -49,6 +49,6 @@ var CSINodeUnpublishFailing = &diagnose.Rule{
 			}
 			out = append(out, f)
 		}
-		return out
+		return diagnose.Found(out...)
 	},
 }

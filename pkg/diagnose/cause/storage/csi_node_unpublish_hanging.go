@@ -28,9 +28,9 @@ var CSINodeUnpublishHanging = &diagnose.Rule{
 			"A force delete hides the pod and leaves the volume published on this node. Another node may then mount it at the same time, which can destroy its data. " +
 			"Do not delete anything below the pod's directory: what is mounted there is the volume's data.",
 	},
-	Check: func(p *evidence.Pod) []diagnose.Finding {
+	Check: func(p *evidence.Pod) diagnose.Result {
 		if !settled(p) {
-			return nil
+			return diagnose.Result{}
 		}
 		var out []diagnose.Finding
 		names, volumes := drivers(p)
@@ -39,6 +39,6 @@ var CSINodeUnpublishHanging = &diagnose.Rule{
 				out = append(out, diagnose.Finding{Variants: whose(p, timedOut), Confidence: confidence(p, timedOut, volumes[d]), Objects: ofDriver(p, d, volumes[d])})
 			}
 		}
-		return out
+		return diagnose.Found(out...)
 	},
 }

@@ -36,17 +36,17 @@ var CSIVolumeRecordLost = &diagnose.Rule{
 		Danger: "Do not run rm -rf on the volume's directory: while the volume is mounted that deletes its data. " +
 			"The driver is not told that the volume is no longer used: before another node writes to the volume, make sure that this one has let go of it. A force delete leaves it mounted.",
 	},
-	Check: func(p *evidence.Pod) []diagnose.Finding {
+	Check: func(p *evidence.Pod) diagnose.Result {
 		if !settled(p) {
-			return nil
+			return diagnose.Result{}
 		}
 		for i := range p.Mounts {
 			m := &p.Mounts[i]
 			if isVolumePoint(m) && recordLost(p, m) {
-				return []diagnose.Finding{{Confidence: diagnose.Proved, Objects: diagnose.Objects{Volumes: []string{m.Volume}, Mount: diagnose.MountOf(p, m)}}}
+				return diagnose.Found(diagnose.Finding{Confidence: diagnose.Proved, Objects: diagnose.Objects{Volumes: []string{m.Volume}, Mount: diagnose.MountOf(p, m)}})
 			}
 		}
-		return nil
+		return diagnose.Result{}
 	},
 }
 

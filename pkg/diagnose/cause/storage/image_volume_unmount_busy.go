@@ -42,10 +42,10 @@ var ImageVolumeUnmountBusy = &diagnose.Rule{
 		Danger: "umount -l hides the mount while its files stay in use, and containerd cannot remove its snapshot then. " +
 			"A force delete leaves the mount and the sandbox's record on the node, unseen.",
 	},
-	Check: func(p *evidence.Pod) []diagnose.Finding {
+	Check: func(p *evidence.Pod) diagnose.Result {
 		f := fact.SandboxStop(p)
-		if f == nil || f.Step != fact.StepImageMounts || !strings.Contains(f.Error, busy) || !f.GoesOn(p) || fact.NetworkTornDown(p) {
-			return nil
+		if f == nil || f.Step != fact.StepImageMounts || !strings.Contains(f.Error, busy) || !f.GoesOn(p) {
+			return diagnose.Result{}
 		}
 		var first *evidence.Holder
 		n := 0
@@ -60,7 +60,7 @@ var ImageVolumeUnmountBusy = &diagnose.Rule{
 			}
 		}
 		if first == nil {
-			return nil
+			return diagnose.Result{}
 		}
 		out := diagnose.Finding{Confidence: diagnose.Inferred, Objects: diagnose.Objects{
 			Process: diagnose.ProcessOf(p, &first.Task), Via: first.Via, Alike: n - 1, Mount: diagnose.MountOf(p, imageMount(p, first.MountID)),
@@ -71,7 +71,7 @@ var ImageVolumeUnmountBusy = &diagnose.Rule{
 		if fact.Essential(&first.Task) {
 			out.Variants = []string{diagnose.Essential}
 		}
-		return []diagnose.Finding{out}
+		return diagnose.Found(out)
 	},
 }
 

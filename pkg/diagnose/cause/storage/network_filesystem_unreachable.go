@@ -52,7 +52,7 @@ var NetworkFilesystemUnreachable = &diagnose.Rule{
 			"Restarting the kubelet leaves the thread and can hang the new one. " +
 			"A force delete may freeze the kubelet for all pods of the node when it next restarts.",
 	},
-	Check: func(p *evidence.Pod) []diagnose.Finding {
+	Check: func(p *evidence.Pod) diagnose.Result {
 		t, m := fact.KubeletBusyWithVolume(p), (*evidence.Mount)(nil)
 		confidence := diagnose.Proved
 		if t != nil {
@@ -65,7 +65,7 @@ var NetworkFilesystemUnreachable = &diagnose.Rule{
 			confidence = diagnose.Inferred
 		}
 		if t == nil || t.AwaitsScanner() || m == nil || fact.NetworkFamily(m.Type) == "" || !agrees(t, m) || fact.Answers(m) || t.Unchanged(p.Time) < patience(m) {
-			return nil
+			return diagnose.Result{}
 		}
 		f := diagnose.Finding{Confidence: confidence, Objects: diagnose.Objects{Thread: diagnose.ThreadOf(t), Mount: diagnose.MountOf(p, m)}}
 		if isLocal(m.Server) {
@@ -77,7 +77,7 @@ var NetworkFilesystemUnreachable = &diagnose.Rule{
 		case m.Type == "nfs" || m.Type == "nfs4": // which shows the option always
 			f.Variants = append(f.Variants, hard)
 		}
-		return []diagnose.Finding{f}
+		return diagnose.Found(f)
 	},
 }
 

@@ -31,9 +31,9 @@ var SubPathCleanupFailed = &diagnose.Rule{
 		Danger: "Never run rm or mv below volume-subpaths while a line shows: that is the volume's data. " +
 			"The other directories of that name are of pods that run: compare the pod's UID in the path.",
 	},
-	Check: func(p *evidence.Pod) []diagnose.Finding {
+	Check: func(p *evidence.Pod) diagnose.Result {
 		if !settled(p) {
-			return nil
+			return diagnose.Result{}
 		}
 		var volumes []string
 		var last *evidence.VolumeCall
@@ -45,9 +45,9 @@ var SubPathCleanupFailed = &diagnose.Rule{
 			}
 		}
 		if volumes == nil {
-			return nil
+			return diagnose.Result{}
 		}
-		return []diagnose.Finding{{Confidence: confidence(p, last, volumes[:1]), Objects: diagnose.Objects{Volumes: volumes, PodUID: p.RuntimeUID}}}
+		return diagnose.Found(diagnose.Finding{Confidence: confidence(p, last, volumes[:1]), Objects: diagnose.Objects{Volumes: volumes, PodUID: p.RuntimeUID}})
 	},
 }
 

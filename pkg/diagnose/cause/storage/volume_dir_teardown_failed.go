@@ -54,9 +54,9 @@ var VolumeDirTeardownFailed = &diagnose.Rule{
 			Danger: "Make sure that nothing is mounted there before you delete anything (findmnt): what is inside a mount is the volume's data. A force delete leaves the directory on the node, and what was written there.",
 		}},
 	},
-	Check: func(p *evidence.Pod) []diagnose.Finding {
+	Check: func(p *evidence.Pod) diagnose.Result {
 		if !settled(p) {
-			return nil
+			return diagnose.Result{}
 		}
 		var failing []*evidence.Volume
 		for i := range p.Volumes {
@@ -70,12 +70,12 @@ var VolumeDirTeardownFailed = &diagnose.Rule{
 			}
 			if in != nil {
 				o := diagnose.Objects{Volumes: []string{v.Name}, Plugin: strings.ReplaceAll(v.Plugin, "~", "/"), Inner: diagnose.MountOf(p, in), Mount: directory(in)}
-				return []diagnose.Finding{{Family: inside, Confidence: diagnose.Proved, Objects: o}}
+				return diagnose.Found(diagnose.Finding{Family: inside, Confidence: diagnose.Proved, Objects: o})
 			}
 			failing = append(failing, v)
 		}
 		if len(failing) == 0 {
-			return nil
+			return diagnose.Result{}
 		}
 		last := fact.FailedUnmount(p, failing[0])
 		f := diagnose.Finding{Variants: whose(p, last), Objects: diagnose.Objects{Plugin: strings.ReplaceAll(failing[0].Plugin, "~", "/")}}
@@ -92,7 +92,7 @@ var VolumeDirTeardownFailed = &diagnose.Rule{
 			f.Family = mountLost
 		}
 		f.Confidence = confidence(p, last, f.Objects.Volumes)
-		return []diagnose.Finding{f}
+		return diagnose.Found(f)
 	},
 }
 

@@ -44,9 +44,9 @@ var VolumeLeftMounted = &diagnose.Rule{
 		Danger: "A force delete leaves the volume mounted on this node. Another node may then mount it at the same time, which can destroy its data; so can umount -l, which hides the mount while the file system is in use. " +
 			"What a FUSE daemon has not written back may be lost with its mount. Do not delete anything below the pod's directory: what is mounted there is the volume's data.",
 	},
-	Check: func(p *evidence.Pod) []diagnose.Finding {
+	Check: func(p *evidence.Pod) diagnose.Result {
 		if !settled(p) || !p.ContainersEnded() {
-			return nil
+			return diagnose.Result{}
 		}
 		var out []diagnose.Finding
 		left, since := fact.GivenUp(p)
@@ -58,7 +58,7 @@ var VolumeLeftMounted = &diagnose.Rule{
 			o.Mount, o.Since = diagnose.MountOf(p, l.Mount), since
 			out = append(out, diagnose.Finding{Confidence: diagnose.Inferred, Objects: o})
 		}
-		return out
+		return diagnose.Found(out...)
 	},
 }
 

@@ -74,7 +74,7 @@ var VolumeUnmountBusy = &diagnose.Rule{
 			},
 		},
 	},
-	Check: keptBusy,
+	Check:  func(p *evidence.Pod) diagnose.Result { return diagnose.Found(keptBusy(p)...) },
 }
 
 // keptBusy finds a mount of the pod that is in use.

@@ -60,10 +60,10 @@ var VolumeUnmountHanging = &diagnose.Rule{
 				"Restarting the kubelet leaves the thread and can hang the new one.",
 		}},
 	},
-	Check: func(p *evidence.Pod) []diagnose.Finding {
+	Check: func(p *evidence.Pod) diagnose.Result {
 		t := fact.Unmounter(p)
 		if t == nil || t.AwaitsScanner() || t.Unchanged(p.Time) < fact.SlowDevice {
-			return nil
+			return diagnose.Result{}
 		}
 		f := diagnose.Finding{Confidence: diagnose.Proved, Objects: diagnose.Objects{Thread: diagnose.ThreadOf(t), Process: diagnose.ProcessOf(p, t)}}
 		if fact.OnlyCounted(p) {
@@ -75,9 +75,9 @@ var VolumeUnmountHanging = &diagnose.Rule{
 		m := volumeMount(p, t.Probe.VolumePath)
 		switch {
 		case m != nil && !agrees(t, m):
-			return nil // it waits for something that is mounted inside
+			return diagnose.Result{} // it waits for something that is mounted inside
 		case m != nil && fact.NetworkFamily(m.Type) != "" && t.Owner == "kubelet":
-			return nil // NetworkFilesystemUnreachable
+			return diagnose.Result{} // NetworkFilesystemUnreachable
 		case m != nil:
 			f.Objects.Mount = diagnose.MountOf(p, m)
 			f.Objects.Volumes = []string{m.Volume}
@@ -91,8 +91,8 @@ var VolumeUnmountHanging = &diagnose.Rule{
 			f.Variants = append(f.Variants, detached)
 			f.Objects.Volumes = []string{volumeOf(t.Probe.VolumePath)}
 		default:
-			return nil // it may wait for the kubelet's own disk
+			return diagnose.Result{} // it may wait for the kubelet's own disk
 		}
-		return []diagnose.Finding{f}
+		return diagnose.Found(f)
 	},
 }

@@ -1,0 +1,240 @@
+package diagnose
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/nodeagent-io/nodeagent/pkg/diagnose/fact"
+	"github.com/nodeagent-io/nodeagent/pkg/evidence"
+)
+
+// The layers of which it may not be known whether all causes were looked for.
+const (
+	layerRuntime = "runtime" // while containerd is silent, or views of a container differ
+	layerStorage = "storage" // while a volume is not unmounted
+	layerKernel  = "kernel"  // of a pod under gVisor
+	layerSignal  = "signal"
+)
+
+// A search is one look for all causes of a table.
+type search struct {
+	pod   *evidence.Pod
+	d     Diagnosis
+	found map[string][]Finding // by cause
+	// whole are the layers of the causes that were looked for, and part those of which a cause could not be looked for, or
+	// is open. The same layer may stand in both, and more than once.
+	whole, part []string
+}
+
+// look looks for one cause.
+func (s *search) look(r *Rule) {
+	if o := s.late(r); !o.Since.IsZero() {
+		s.note(o, r.Cause)
+	}
+	if !r.due(s.pod) {
+		return
+	}
+	here := len(r.Phases) == 0 || slices.Contains(r.Phases, s.d.Phase)
+	if !here {
+		s.elsewhere(r)
+	}
+	if fact.Missing(s.pod, r.Needs...) {
+		if here {
+			s.lacks(r, r.Needs)
+		}
+		return
+	}
+	got := r.Check(s.pod)
+	s.opens(r, got.Open...)
+	if !here {
+		return
+	}
+	s.whole = append(s.whole, r.Doc.Layer)
+	s.lacks(r, r.Partly)
+	for _, f := range got.Found {
+		f.Cause = r.Cause
+		f.Objects.Claimed = claimed(s.pod, &f.Objects)
+		f.Message, f.Remedy, f.Danger = r.Doc.words(&f)
+		s.d.Findings = append(s.d.Findings, f)
+	}
+	s.found[r.Cause] = got.Found
+}
+
+// opens notes what a rule leaves open.
+func (s *search) opens(r *Rule, open ...Open) {
+	for _, o := range open {
+		if !o.Since.IsZero() {
+			s.note(o, r.Cause)
+			s.part = append(s.part, r.Doc.Layer)
+		}
+	}
+}
+
+// note notes what is open, until no later than it may be. Causes that are open for the same stand together.
+func (s *search) note(o Open, causes ...string) {
+	if last := o.Since.Add(longestOpen); o.Until.After(last) {
+		o.Until = last
+	}
+	i := slices.IndexFunc(s.d.Open, func(e Open) bool {
+		return e.Container == o.Container && e.Since.Equal(o.Since) && e.Until.Equal(o.Until) && e.Why == o.Why && e.By == o.By && len(e.Causes) > 0
+	})
+	if i < 0 {
+		i, s.d.Open = len(s.d.Open), append(s.d.Open, o)
+	}
+	for _, c := range causes {
+		if !slices.Contains(s.d.Open[i].Causes, c) {
+			s.d.Open[i].Causes = append(s.d.Open[i].Causes, c)
+		}
+	}
+}
+
+// waits notes what is under way in a pod of which nothing was found, and reports whether anything that is open is waited for.
+func (s *search) waits() bool {
+	for _, o := range underWay(s.pod, s.d.Phase) {
+		if o.Until.After(s.pod.Time) {
+			s.note(o)
+		}
+	}
+	return slices.ContainsFunc(s.d.Open, func(o Open) bool { return o.Until.After(s.pod.Time) })
+}
+
+// late returns that a cause of the grace period may be told of no more, because that is over and SIGKILL may still be on its way, or
+// because the stop signal may not have been sent by what this reading shows, or nobody knows what it met.
+func (s *search) late(r *Rule) Open {
+	p := s.pod
+	if p.Gone || r.When != InGrace && r.When != InGraceAndAfter {
+		return Open{}
+	}
+	waits := s.silent() || s.d.Phase == PreStop || s.d.Phase == StopSignal || s.d.Phase == PhaseUnknown
+	if waits && p.Overdue() >= -p.ClockDoubt() && p.Overdue() < fact.UnknownAfter {
+		return Waits(p.Deadline, fact.UnknownAfter, Late)
+	}
+	// Those that look at what becomes of the signal need the suspects.
+	ofSignal := r.When == InGrace && r.Doc.Layer == layerSignal && slices.Contains(r.Needs, evidence.Suspects)
+	if ofSignal && p.Overdue() < 0 && (!fact.Delivered(p) || fact.Hastened(p) || fact.Doubted(p)) {
+		return Open{Since: p.DeletionRequested, Until: p.Deadline, Why: Late}
+	}
+	return Open{}
+}
+
+// silent reports whether containerd is silent or down, so that the pod seems to wait for it: the causes of other phases
+// are neither there nor ruled out.
+func (s *search) silent() bool {
+	return !s.pod.Node.Containerd.UnansweredSince.IsZero() || s.pod.Node.Containerd.Refused
+}
+
+// elsewhere notes what is not known of a cause of other phases than the pod seems to be in.
+func (s *search) elsewhere(r *Rule) {
+	if s.silent() {
+		s.unlooked(evidence.Containerd, s.pod.Node.Containerd.Error, r)
+	}
+	if s.d.Phase == PhaseUnknown && mayBeIn(s.pod, r.Phases) {
+		s.lacks(r, slices.Concat(r.Needs, r.Partly))
+	}
+}
+
+// lacks notes those of the sources of a rule that could not be read.
+func (s *search) lacks(r *Rule, sources []evidence.Source) {
+	for _, source := range sources {
+		if why, ok := s.pod.Missing[source]; ok {
+			s.unlooked(source, why, r)
+		}
+	}
+}
+
+// unlooked notes that a rule's cause was not looked for, for want of a source.
+func (s *search) unlooked(source evidence.Source, why string, r *Rule) {
+	i := slices.IndexFunc(s.d.Unknown, func(u Unknown) bool { return u.Source == source })
+	if i < 0 {
+		i = len(s.d.Unknown)
+		s.d.Unknown = append(s.d.Unknown, Unknown{Source: source, Why: why})
+	}
+	s.d.Unknown[i].Causes = append(s.d.Unknown[i].Causes, r.Cause)
+	s.part = append(s.part, r.Doc.Layer)
+}
+
+// hold opens the causes that another one holds, and takes back that they were found. What somebody has stopped waits for nothing else.
+func (s *search) hold(table Table) {
+	for _, row := range table {
+		if len(row.Holds) == 0 {
+			continue
+		}
+		by := s.undecided(row.Rule)
+		for _, held := range row.Holds {
+			for _, o := range by {
+				s.d.Findings = slices.DeleteFunc(s.d.Findings, func(f Finding) bool {
+					return f.Cause == held.Cause && f.Family != Stopped && (o.Container == "" || o.Container == f.Container)
+				})
+				s.opens(held, Open{Container: o.Container, Since: o.Since, Until: o.Until, Why: HeldBack, By: row.Rule.Cause})
+			}
+		}
+	}
+}
+
+// undecided returns where a cause is open and its time has not come.
+func (s *search) undecided(r *Rule) []Open {
+	var out []Open
+	for _, o := range s.d.Open {
+		if slices.Contains(o.Causes, r.Cause) && o.Why != HeldBack && o.Until.After(s.pod.Time) {
+			out = append(out, o)
+		}
+	}
+	return out
+}
+
+// explain tells symptoms from causes.
+func (s *search) explain(table Table) {
+	for _, row := range table {
+		for _, symptom := range slices.Concat(row.Explains, row.Holds) {
+			for i := range s.d.Findings {
+				f := &s.d.Findings[i]
+				// What somebody has stopped waits for nothing else: it stays when the other cause goes.
+				if f.Cause == symptom.Cause && f.Family != Stopped && slices.ContainsFunc(s.found[row.Rule.Cause], func(by Finding) bool { return by.reaches(f) }) {
+					f.Symptom = true
+				}
+			}
+		}
+	}
+}
+
+// conclude says what follows from the search as a whole.
+func (s *search) conclude(table Table) {
+	p, d := s.pod, &s.d
+	slices.SortFunc(d.Unknown, func(a, b Unknown) int { return cmp.Compare(a.Source, b.Source) })
+	s.doubt()
+	d.Force = force(p, d, table.layer)
+	if len(d.Findings) == 0 && !p.Gone && p.Overdue() >= 0 && !s.waits() {
+		d.Findings = []Finding{unknown(p, d.Phase, s, d.Unknown, d.Force)}
+	}
+	if f, ok := d.Verdict(); ok && d.Phase != Startup && slices.ContainsFunc(p.Containers, func(c evidence.Container) bool { return c.Kind == evidence.App && c.Name == f.Container }) {
+		d.Sidecars = fact.WaitingSidecars(p)
+	}
+	d.ShutsDown = !p.Gone && len(d.Findings) > 0 && fact.Hastened(p)
+}
+
+// doubt notes of which layers it is not known whether a cause is there.
+func (s *search) doubt() {
+	if s.silent() || len(views(s.pod)) > 0 {
+		s.part = append(s.part, layerRuntime) // it has not hung for long enough, a shim behind it does, or it is wrong
+	}
+	if unmountFails(s.pod, s.d.Phase) != nil {
+		s.part = append(s.part, layerStorage)
+	}
+	if fact.UnderGVisor(s.pod) && len(s.pod.Tasks) > 0 {
+		s.part = append(s.part, layerKernel) // that a thread of it waits for a FUSE daemon is not seen
+	}
+}
+
+// ruledOut returns the layers whose causes were all looked for, and those of
+// which some were.
+func (s *search) ruledOut() (whole, part []string) {
+	slices.Sort(s.whole)
+	for _, layer := range slices.Compact(s.whole) {
+		if slices.Contains(s.part, layer) {
+			part = append(part, layer)
+		} else {
+			whole = append(whole, layer)
+		}
+	}
+	return whole, part
+}
