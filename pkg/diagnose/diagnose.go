@@ -36,7 +36,7 @@ type Rule struct {
 	When When
 	// Check looks for the cause. It may return one finding for each container. What it finds counts in the rule's phases, and
 	// what it leaves open in any.
-	Check func(*evidence.Pod) Result
+	Check func(*fact.View) Result
 }
 
 // When is the part of a pod's termination in which a cause is looked for.
@@ -169,7 +169,8 @@ func (d *Diagnosis) Verdict() (Finding, bool) {
 const StopSettles = 5 * time.Second
 
 // Run looks for the causes of a table.
-func Run(p *evidence.Pod, table Table) Diagnosis {
+func Run(pod *evidence.Pod, table Table) Diagnosis {
+	p := fact.See(pod)
 	s := search{pod: p, d: Diagnosis{Phase: locate(p), Gone: p.Gone}, found: make(map[string][]Finding)}
 	for _, row := range table {
 		s.look(row.Rule)
@@ -199,9 +200,9 @@ func (f *Finding) reaches(symptom *Finding) bool {
 }
 
 // due reports whether it is time to look for the cause.
-func (r *Rule) due(p *evidence.Pod) bool {
+func (r *Rule) due(p *fact.View) bool {
 	if p.Gone {
-		return r.When == AtTheEnd || r.When == WhenGone || r.When == InGrace && fact.Grace(p) >= fact.Stuck
+		return r.When == AtTheEnd || r.When == WhenGone || r.When == InGrace && fact.Grace(p) >= fact.LeastStill
 	}
 	// Of clocks that were not compared, or that differ by a part of a second that is
 	// not known, it is neither before nor after the deadline for certain.

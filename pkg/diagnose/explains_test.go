@@ -6,6 +6,7 @@ import (
 
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose/cause"
+	"github.com/nodeagent-io/nodeagent/pkg/diagnose/fact"
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
 )
 
@@ -22,8 +23,8 @@ func TestExplainsWithinAContainer(t *testing.T) {
 		"the pod, by the pod":     {"", "", true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			in := func(container string) func(*evidence.Pod) diagnose.Result {
-				return func(*evidence.Pod) diagnose.Result { return diagnose.Found(diagnose.Finding{Container: container}) }
+			in := func(container string) func(*fact.View) diagnose.Result {
+				return func(*fact.View) diagnose.Result { return diagnose.Found(diagnose.Finding{Container: container}) }
 			}
 			symptom := &diagnose.Rule{Cause: "Symptom", Check: in(tc.symptom)}
 			cause := &diagnose.Rule{Cause: "Cause", Check: in(tc.cause)}

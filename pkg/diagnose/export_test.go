@@ -26,7 +26,8 @@ func ValueNames() []string { return slices.Sorted(maps.Keys(values)) }
 
 // Tried reports whether the rule's Check is run on a pod: it is time for it, the pod
 // is in one of its phases, and no source that it needs is missing.
-func (r *Rule) Tried(p *evidence.Pod) bool {
+func (r *Rule) Tried(pod *evidence.Pod) bool {
+	p := fact.See(pod)
 	return r.due(p) && (len(r.Phases) == 0 || slices.Contains(r.Phases, locate(p))) && !fact.Missing(p, slices.Concat(r.Needs, r.Partly)...)
 }
 
@@ -34,10 +35,10 @@ func (r *Rule) Tried(p *evidence.Pod) bool {
 func (d *Doc) Words(f *Finding) (message, remedy, danger string) { return d.words(f) }
 
 // ClaimedOf returns what the pod's specification calls a volume, nil when that is not known.
-func ClaimedOf(p *evidence.Pod, name string) *Claimed { return claimedBy(p, name) }
+func ClaimedOf(p *evidence.Pod, name string) *Claimed { return claimedBy(fact.See(p), name) }
 
 // WhyOf returns what an answer about a force delete rests on, in words.
-func WhyOf(f *Force, p *evidence.Pod) string { return string(f.why(p)) }
+func WhyOf(f *Force, p *evidence.Pod) string { return string(f.why(fact.See(p))) }
 
 // Reasons are those of the answers.
 var Reasons = []Reason{

@@ -94,11 +94,11 @@ var doubled = []Reason{ReasonProcess, ReasonLeftover, ReasonGroup, ReasonContain
 // force answers for an overdue pod, nil for any other one. What is seen to be left
 // goes before what could not be seen, and a yes is what remains when nothing else
 // does: a cause that was found can take it away, and none can give it.
-func force(p *evidence.Pod, d *Diagnosis, layer func(cause string) string) *Force {
+func force(p *fact.View, d *Diagnosis, layer func(cause string) string) *Force {
 	if p.Gone || p.Overdue() <= p.ClockDoubt() {
 		return nil
 	}
-	for _, look := range []func(*evidence.Pod) *Force{forceMirror, forceAlive, forceVolumes, forceClaims, forceNetwork, forceFinalizers, forceUnseen, forceUndone} {
+	for _, look := range []func(*fact.View) *Force{forceMirror, forceAlive, forceVolumes, forceClaims, forceNetwork, forceFinalizers, forceUnseen, forceUndone} {
 		if f := look(p); f != nil {
 			return f.said(p)
 		}
@@ -109,7 +109,7 @@ func force(p *evidence.Pod, d *Diagnosis, layer func(cause string) string) *Forc
 			return (&Force{Answer: ForceUnknown, Why: ReasonCause, Cause: d.Findings[i].Cause}).said(p)
 		}
 	}
-	if p.BareSince.IsZero() || p.Time.Sub(p.BareSince) < fact.Stuck || d.Phase != FinalDelete {
+	if p.BareSince.IsZero() || p.Time.Sub(p.BareSince) < fact.LeastStill || d.Phase != FinalDelete {
 		return (&Force{Answer: ForceNotYet, Why: ReasonOnce}).said(p)
 	}
 	return (&Force{Answer: ForceYes, Why: ReasonNothing}).said(p)
@@ -126,8 +126,9 @@ const (
 // Remains says what is left on its node of a pod whose object is deleted, in a word and
 // in words; "" when nothing was found. known reports whether all was read that could
 // show it.
-func Remains(p *evidence.Pod) (kind Reason, left string, known bool) {
-	for _, look := range []func(*evidence.Pod) *Force{forceAlive, forceVolumes, forceNetwork} {
+func Remains(pod *evidence.Pod) (kind Reason, left string, known bool) {
+	p := fact.See(pod)
+	for _, look := range []func(*fact.View) *Force{forceAlive, forceVolumes, forceNetwork} {
 		if f := look(p); f != nil {
 			return f.Why, string(f.why(p)), true
 		}
@@ -135,7 +136,7 @@ func Remains(p *evidence.Pod) (kind Reason, left string, known bool) {
 	return "", "", !fact.Missing(p, evidence.Processes, evidence.Cgroups, evidence.Mounts, evidence.Containers, evidence.Volumes)
 }
 
-func forceMirror(p *evidence.Pod) *Force {
+func forceMirror(p *fact.View) *Force {
 	if !p.Mirror {
 		return nil
 	}
@@ -143,7 +144,7 @@ func forceMirror(p *evidence.Pod) *Force {
 }
 
 // forceAlive looks for processes, and for containers that containerd takes for alive.
-func forceAlive(p *evidence.Pod) *Force {
+func forceAlive(p *fact.View) *Force {
 	if live := fact.AppTasks(p); len(live) > 0 {
 		// The one of the lowest number: which one is named must not change.
 		// One without a container may be the sandbox's.
@@ -181,7 +182,7 @@ func forceAlive(p *evidence.Pod) *Force {
 }
 
 // forceVolumes looks for what is left of volumes: first what others can use too.
-func forceVolumes(p *evidence.Pod) *Force {
+func forceVolumes(p *fact.View) *Force {
 	if len(p.Holders) > 0 {
 		h := &p.Holders[0]
 		f := &Force{Answer: ForceNo, Why: ReasonHolder, Process: ProcessOf(p, &h.Task)}
@@ -219,7 +220,7 @@ func forceVolumes(p *evidence.Pod) *Force {
 
 // forceClaims looks for resource claims that the kubelet has not had released: without the
 // pod's object the scheduler gives their devices to other pods.
-func forceClaims(p *evidence.Pod) *Force {
+func forceClaims(p *fact.View) *Force {
 	if len(p.Claims) == 0 {
 		return nil
 	}
@@ -228,7 +229,7 @@ func forceClaims(p *evidence.Pod) *Force {
 
 // forceNetwork looks for the pod's sandbox, which holds its network, also while it is being
 // created: the address is allotted before that.
-func forceNetwork(p *evidence.Pod) *Force {
+func forceNetwork(p *fact.View) *Force {
 	up := slices.ContainsFunc(p.Containers, func(c evidence.Container) bool {
 		return c.Kind == evidence.Sandbox && (c.State == evidence.StateRunning || c.State == evidence.StateCreated)
 	})
@@ -238,7 +239,7 @@ func forceNetwork(p *evidence.Pod) *Force {
 	return &Force{Answer: ForceNotYet, Why: ReasonNetwork}
 }
 
-func forceFinalizers(p *evidence.Pod) *Force {
+func forceFinalizers(p *fact.View) *Force {
 	if len(p.Finalizers) == 0 {
 		return nil
 	}
@@ -246,7 +247,7 @@ func forceFinalizers(p *evidence.Pod) *Force {
 }
 
 // forceUnseen looks for what the agent cannot see.
-func forceUnseen(p *evidence.Pod) *Force {
+func forceUnseen(p *fact.View) *Force {
 	unknown := func(why Reason) *Force { return &Force{Answer: ForceUnknown, Why: why} }
 	if len(p.Missing) > 0 {
 		f := unknown(ReasonSources)
@@ -266,13 +267,14 @@ func forceUnseen(p *evidence.Pod) *Force {
 }
 
 // foreignRuntime reports whether a container of the pod has another runtime than runc.
-func foreignRuntime(p *evidence.Pod) bool {
+func foreignRuntime(p *fact.View) bool {
 	return slices.ContainsFunc(p.Seen.Runtimes, func(r string) bool { return r != fact.RuncV2 })
 }
 
 // Visible reports whether a process of the pod would be seen: its containers are runc's,
 // a control group of the pod was found before, and none of its processes can have left it.
-func Visible(p *evidence.Pod) bool {
+func Visible(pod *evidence.Pod) bool {
+	p := fact.See(pod)
 	return !p.HostPID && p.Seen.Group && len(p.Seen.Runtimes) > 0 && !foreignRuntime(p)
 }
 
@@ -280,7 +282,7 @@ func Visible(p *evidence.Pod) bool {
 // phase alone is not that: the garbage collector of pods writes Failed too
 // (pkg/controller/podgc/gc_controller.go), and not how each container has ended, which
 // the kubelet does (TerminatePod, pkg/kubelet/status/status_manager.go).
-func forceUndone(p *evidence.Pod) *Force {
+func forceUndone(p *fact.View) *Force {
 	if !p.ContainersEnded() {
 		return &Force{Answer: ForceNotYet, Why: ReasonNotEnded}
 	}
@@ -310,7 +312,7 @@ func forceUndone(p *evidence.Pod) *Force {
 const most = 60
 
 // said completes an answer with its words.
-func (f *Force) said(p *evidence.Pod) *Force {
+func (f *Force) said(p *fact.View) *Force {
 	text := f.why(p)
 	if p.StatefulSet && slices.Contains(doubled, f.Why) {
 		f.Twin = true
@@ -320,7 +322,7 @@ func (f *Force) said(p *evidence.Pod) *Force {
 	return f
 }
 
-func (f *Force) why(p *evidence.Pod) said {
+func (f *Force) why(p *fact.View) said {
 	volume := "volume " + cmp.Or(foreign(f.Volume, most), "of the pod")
 	if c := claimedBy(p, f.Volume); c != nil && len(c.Claims) == 1 {
 		volume = "volume " + c.name() + " (claim " + foreign(c.Claims[0], most) + ")"

@@ -190,7 +190,7 @@ type Claimed struct {
 }
 
 // claimed returns what the pod's specification calls the volumes of a finding.
-func claimed(p *evidence.Pod, o *Objects) []Claimed {
+func claimed(p *fact.View, o *Objects) []Claimed {
 	names := slices.Clone(o.Volumes)
 	for _, m := range []*Mount{o.Mount, o.Inner} {
 		if m != nil && m.Volume != "" && !slices.Contains(names, m.Volume) {
@@ -207,7 +207,7 @@ func claimed(p *evidence.Pod, o *Objects) []Claimed {
 }
 
 // claimedBy returns it for one volume, nil for one that the specification names as the node does.
-func claimedBy(p *evidence.Pod, name string) *Claimed {
+func claimedBy(p *fact.View, name string) *Claimed {
 	c := &Claimed{Volume: name}
 	for _, v := range fact.BehindClaim(p, name) {
 		c.Names = append(c.Names, v.Name)
@@ -296,7 +296,7 @@ type Mount struct {
 }
 
 // ProcessOf describes the process of a task.
-func ProcessOf(p *evidence.Pod, t *evidence.Task) *Process {
+func ProcessOf(p *fact.View, t *evidence.Task) *Process {
 	o := &Process{PID: t.PID, Comm: t.Comm, State: t.State, Container: p.ContainerName(t), Pod: t.OwnerName}
 	if t.Leader() && t.Probe != nil {
 		o.Start = t.Probe.Start // other threads have start times of their own
@@ -312,7 +312,7 @@ func ProcessOf(p *evidence.Pod, t *evidence.Task) *Process {
 
 // ProcessByID describes the process of which a thread has the given number, as
 // TracerPid names it.
-func ProcessByID(p *evidence.Pod, tid int) *Process {
+func ProcessByID(p *fact.View, tid int) *Process {
 	if t, _ := fact.ByID(p, tid); t != nil {
 		return ProcessOf(p, t)
 	}
@@ -321,7 +321,7 @@ func ProcessByID(p *evidence.Pod, tid int) *Process {
 
 // EssentialByID reports whether the process of which a thread has the given number is
 // one that nobody may be told to end.
-func EssentialByID(p *evidence.Pod, tid int) bool {
+func EssentialByID(p *fact.View, tid int) bool {
 	if tid == 1 {
 		return true
 	}
@@ -339,7 +339,7 @@ func ThreadOf(t *evidence.Task) *Thread {
 }
 
 // MountOf describes a mount.
-func MountOf(p *evidence.Pod, m *evidence.Mount) *Mount {
+func MountOf(p *fact.View, m *evidence.Mount) *Mount {
 	b := fact.Backing(m)
 	o := &Mount{
 		Type: b.Type, Family: fact.FamilyOfType(b.Type), Device: b.Device, Source: b.Source, Server: b.Server,
@@ -361,13 +361,13 @@ func MountOf(p *evidence.Pod, m *evidence.Mount) *Mount {
 }
 
 // About starts a finding about the first process of a container.
-func About(p *evidence.Pod, fp fact.FirstProcess, c Confidence) Finding {
+func About(p *fact.View, fp fact.FirstProcess, c Confidence) Finding {
 	first := ProcessOf(p, fp.Leader)
 	if name := fp.Program(); name != first.Comm {
 		first.Program = name
 	}
 	f := Finding{Container: fp.Container.Name, Confidence: c, Objects: Objects{
-		Process: first, Deadline: fact.KilledAt(p), Requested: p.DeletionRequested,
+		Process: first, Deadline: p.Kill.At, Requested: p.DeletionRequested,
 		GraceSeconds: int64(fact.Grace(p).Seconds()), HookLeftSeconds: int64(fact.HookLeft(p, fp.Container).Seconds()),
 	}}
 	if p.Gone && fp.Container.Exit != nil {

@@ -35,7 +35,7 @@ var WhileProcessesLive = []Phase{PreStop, StopSignal, Kill}
 // status.phase only when no container can run any more
 // (pkg/kubelet/status/status_manager.go, hasPodTransitionedToTerminalPhase), so
 // it splits the phases in two halves.
-func locate(p *evidence.Pod) Phase {
+func locate(p *fact.View) Phase {
 	if p.Phase == "Succeeded" || p.Phase == "Failed" {
 		return locateAfterContainers(p)
 	}
@@ -53,7 +53,7 @@ func locate(p *evidence.Pod) Phase {
 	}
 	switch {
 	case len(held) == 0:
-	case !fact.ActsOnDeletions(p) && fact.Untouched(p):
+	case !p.Kubelet.ActsOnDeletions() && p.Delivery.Untouched:
 		return locateAmongTasks(p, held) // of a SIGKILL nothing is seen
 	default:
 		return Kill // delivered inside of gVisor, of which a process may be in the sandbox's control group
@@ -73,14 +73,14 @@ func locate(p *evidence.Pod) Phase {
 var afterContainers = []Phase{Volumes, Cleanup, FinalDelete, Finalizers}
 
 // mayBeIn reports whether a pod of which the phase is not known may be in one of these.
-func mayBeIn(p *evidence.Pod, phases []Phase) bool {
+func mayBeIn(p *fact.View, phases []Phase) bool {
 	return slices.ContainsFunc(phases, func(at Phase) bool {
 		return at == FinalDelete || slices.Contains(afterContainers, at) == p.ContainersEnded()
 	})
 }
 
 // locateAmongTasks is for a pod of which processes live.
-func locateAmongTasks(p *evidence.Pod, live []*evidence.Task) Phase {
+func locateAmongTasks(p *fact.View, live []*evidence.Task) Phase {
 	for _, t := range live {
 		if fact.Dying(t) {
 			return Kill
@@ -100,7 +100,7 @@ func locateAmongTasks(p *evidence.Pod, live []*evidence.Task) Phase {
 	if fact.Pulls(p) {
 		return Startup // for another one of its containers
 	}
-	if fact.Untold(p) || fact.Unread(p) && !fact.Missing(p, evidence.Containers) && p.Overdue() >= fact.KillLatency && fact.Untouched(p) {
+	if p.Delivery.Untold || p.Delivery.Unread && !fact.Missing(p, evidence.Containers) && p.Overdue() >= fact.KillLatency && p.Delivery.Untouched {
 		return Delivery
 	}
 	if p.Overdue() < 0 {
@@ -114,13 +114,13 @@ func locateAmongTasks(p *evidence.Pod, live []*evidence.Task) Phase {
 }
 
 // killed reports whether the runtime is signalling a container, of which the preStop hook is over then.
-func killed(p *evidence.Pod, c *evidence.Container) bool {
+func killed(p *fact.View, c *evidence.Container) bool {
 	return slices.ContainsFunc(p.RuntimeCommands, func(r evidence.RuntimeCommand) bool { return r.Command == "kill" && r.Container == c.ID })
 }
 
 // locateInRuntime is for a pod without a live process of its containers, of
 // which the kubelet has not said yet that they have ended.
-func locateInRuntime(p *evidence.Pod) Phase {
+func locateInRuntime(p *fact.View) Phase {
 	if p.NothingLeft() && fact.SaidToRun(p) && !fact.HoldsClaims(p) && !p.Mirror && groupRemoved(p) {
 		// The pod's control group is the last thing of it on the node
 		// (SyncTerminatedPod, pkg/kubelet/kubelet.go). Its status is older.
@@ -171,15 +171,15 @@ func locateInRuntime(p *evidence.Pod) Phase {
 // none: a reading has found it, or the kubelet that ran the pod is still there. A node that
 // was started anew has no group of a pod of before. Nor is the kubelet done with a pod of
 // which it has said since that its sandbox cannot be stopped.
-func groupRemoved(p *evidence.Pod) bool {
+func groupRemoved(p *fact.View) bool {
 	f := fact.SandboxStop(p)
-	return (p.Seen.Group || fact.KubeletStayed(p)) && (f == nil || !f.Last.After(p.UnchangedSince))
+	return (p.Seen.Group || p.Kill.Stayed) && (f == nil || !f.Last.After(p.UnchangedSince))
 }
 
 // locateAfterContainers is for a pod in a terminal phase. What is left on the
 // node comes before finalizers: a force delete, or the deletion of a pod that
 // had ended, sets a grace period of 0 at once while the node still works.
-func locateAfterContainers(p *evidence.Pod) Phase {
+func locateAfterContainers(p *fact.View) Phase {
 	switch {
 	case fact.Missing(p, evidence.Mounts):
 		return PhaseUnknown

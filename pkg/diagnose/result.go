@@ -3,6 +3,7 @@ package diagnose
 import (
 	"time"
 
+	"github.com/nodeagent-io/nodeagent/pkg/diagnose/fact"
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
 )
 
@@ -58,10 +59,10 @@ func Waits(since time.Time, long time.Duration, why Why) Open {
 }
 
 // Seen returns the Open of what is seen at this moment and may be over at the next one: nothing is waited for.
-func Seen(p *evidence.Pod, why Why) Open { return Open{Since: p.Time, Until: p.Time, Why: why} }
+func Seen(p *fact.View, why Why) Open { return Open{Since: p.Time, Until: p.Time, Why: why} }
 
 // NotRead returns that of a cause that a source would show that could not be read.
-func NotRead(p *evidence.Pod, source evidence.Source) Open {
+func NotRead(p *fact.View, source evidence.Source) Open {
 	o := Seen(p, Unread)
 	o.By = string(source)
 	return o

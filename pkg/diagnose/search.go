@@ -18,7 +18,7 @@ const (
 
 // A search is one look for all causes of a table.
 type search struct {
-	pod   *evidence.Pod
+	pod   *fact.View
 	d     Diagnosis
 	found map[string][]Finding // by cause
 	// whole are the layers of the causes that were looked for, and part those of which a cause could not be looked for, or
@@ -111,7 +111,7 @@ func (s *search) late(r *Rule) Open {
 	}
 	// Those that look at what becomes of the signal need the suspects.
 	ofSignal := r.When == InGrace && r.Doc.Layer == layerSignal && slices.Contains(r.Needs, evidence.Suspects)
-	if ofSignal && p.Overdue() < 0 && (!fact.Delivered(p) || fact.Hastened(p) || fact.Doubted(p)) {
+	if ofSignal && p.Overdue() < 0 && (!p.Delivery.Likely || p.Delivery.Hastened || fact.Doubted(p)) {
 		return Open{Since: p.DeletionRequested, Until: p.Deadline, Why: Late}
 	}
 	return Open{}
@@ -209,7 +209,7 @@ func (s *search) conclude(table Table) {
 	if f, ok := d.Verdict(); ok && d.Phase != Startup && slices.ContainsFunc(p.Containers, func(c evidence.Container) bool { return c.Kind == evidence.App && c.Name == f.Container }) {
 		d.Sidecars = fact.WaitingSidecars(p)
 	}
-	d.ShutsDown = !p.Gone && len(d.Findings) > 0 && fact.Hastened(p)
+	d.ShutsDown = !p.Gone && len(d.Findings) > 0 && p.Delivery.Hastened
 }
 
 // doubt notes of which layers it is not known whether a cause is there.

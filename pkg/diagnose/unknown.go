@@ -89,7 +89,7 @@ var Unrecognised = &Rule{
 			},
 		},
 	},
-	Check: func(*evidence.Pod) Result { return Result{} },
+	Check: func(*fact.View) Result { return Result{} },
 }
 
 // doneOnNode is the variant of Unknown for a pod that is done on its node, as far as is seen,
@@ -112,8 +112,7 @@ const deletesFiles = 4 * time.Minute
 
 // underWay returns what takes its time and then ends, or is tried again, whatever the cause: the pod is stuck when it has made no
 // progress for longer.
-func underWay(p *evidence.Pod, at Phase) []Open {
-	again, still := fact.GraceAgain(p)
+func underWay(p *fact.View, at Phase) []Open {
 	long := fact.PatienceWithStep(p)
 	switch {
 	case at == Cleanup:
@@ -123,7 +122,7 @@ func underWay(p *evidence.Pod, at Phase) []Open {
 	}
 	unchanged := fact.Unchanged(p)
 	since := later(unchanged, fact.LastDeleted(p))
-	step := later(p.Deadline.Add(again), since.Add(still))
+	step := later(p.Deadline.Add(p.Kill.Late), since.Add(p.Kill.Still))
 	// What was tried before the deadline counts from then on.
 	tries := later(p.Deadline, since)
 	retries := max(fact.NextTry(p, unchanged), fact.PatienceWithVolumes(p), fact.PatienceWithClaims(p)) - tries.Sub(since)
@@ -137,7 +136,7 @@ func later(a, b time.Time) time.Time {
 	return b
 }
 
-func unknown(p *evidence.Pod, at Phase, looked *search, notRead []Unknown, force *Force) Finding {
+func unknown(p *fact.View, at Phase, looked *search, notRead []Unknown, force *Force) Finding {
 	f := Finding{Cause: Unrecognised.Cause, Confidence: Inferred, Objects: Objects{Pod: p.Namespace + "/" + p.Name}}
 	o := &f.Objects
 	o.RuledOut, o.PartlyRuledOut = looked.ruledOut()
@@ -181,7 +180,7 @@ func unknown(p *evidence.Pod, at Phase, looked *search, notRead []Unknown, force
 // mayAwaitStop reports whether nothing but its status tells how far the pod's end has got. What the kubelet stops for an eviction,
 // or for activeDeadlineSeconds, it has begun with before the deletion, and writes no generation before it has got through;
 // and of a pod that is done it writes none any more. Where nodeagent's own update of the status is refused, the kubelet's may be too.
-func mayAwaitStop(p *evidence.Pod, at Phase) bool {
+func mayAwaitStop(p *fact.View, at Phase) bool {
 	switch at {
 	case Delivery, Startup, PreStop, StopSignal, Runtime, PhaseUnknown:
 		return !p.ContainersEnded() && !done(p) && fact.OwnRefusal(p) == nil
@@ -191,7 +190,7 @@ func mayAwaitStop(p *evidence.Pod, at Phase) bool {
 
 // otherRuntimes returns the names of the runtimes of the pod's containers into which nodeagent
 // cannot look, each once.
-func otherRuntimes(p *evidence.Pod) []string {
+func otherRuntimes(p *fact.View) []string {
 	var out []string
 	for i := range p.Containers {
 		if c := &p.Containers[i]; fact.Sandboxed(c) && !slices.Contains(out, c.Runtime) {
@@ -203,7 +202,7 @@ func otherRuntimes(p *evidence.Pod) []string {
 
 // unmountFails returns a volume that is mounted and that the kubelet fails to unmount, or one of the same kind of another pod; nil when
 // there is none. What holds it may be something that is not looked for, and may be seen and not be it.
-func unmountFails(p *evidence.Pod, at Phase) *evidence.Volume {
+func unmountFails(p *fact.View, at Phase) *evidence.Volume {
 	if at != Volumes || fact.Missing(p, evidence.Mounts) {
 		return nil
 	}
@@ -217,7 +216,7 @@ func unmountFails(p *evidence.Pod, at Phase) *evidence.Volume {
 
 // unheld returns such a volume when it is the pod's only one of its kind, it can be no other pod's that is not unmounted, and nobody is
 // seen to use it.
-func unheld(p *evidence.Pod, at Phase) *evidence.Volume {
+func unheld(p *fact.View, at Phase) *evidence.Volume {
 	v := unmountFails(p, at)
 	if v == nil || fact.Missing(p, evidence.Holders) || !fact.OnlyOneUnmounts(p, fact.FailsToUnmount(p, v)) {
 		return nil
@@ -231,7 +230,7 @@ func unheld(p *evidence.Pod, at Phase) *evidence.Volume {
 }
 
 // mountsOf returns the mounts of a volume, or of all of a plugin.
-func mountsOf(p *evidence.Pod, plugin, volume string) []evidence.Mount {
+func mountsOf(p *fact.View, plugin, volume string) []evidence.Mount {
 	return slices.DeleteFunc(slices.Clone(p.Mounts), func(m evidence.Mount) bool {
 		return m.Plugin != plugin || volume != "" && m.Volume != volume
 	})
@@ -240,13 +239,13 @@ func mountsOf(p *evidence.Pod, plugin, volume string) []evidence.Mount {
 // done reports whether all that the kubelet does on the node is done: a process that
 // shares the node's PIDs may have left the pod's control groups, and a static pod is not what
 // its object says.
-func done(p *evidence.Pod) bool {
+func done(p *fact.View) bool {
 	return p.NothingLeft() && !p.HostPID && !p.Mirror && (p.ContainersEnded() || fact.SaidToRun(p))
 }
 
 // views returns the containers of which containerd's record, the shim and the kernel do not
 // say the same, as far as all three are known.
-func views(p *evidence.Pod) []View {
+func views(p *fact.View) []View {
 	if fact.Missing(p, evidence.Containers, evidence.Processes) {
 		return nil
 	}

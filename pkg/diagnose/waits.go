@@ -24,9 +24,10 @@ type Wait struct {
 
 // WaitsFor returns what a pod waits for that is inside its grace period; ok is false for one that is not, of which
 // something was found, or of which no process of a container is known to run.
-func WaitsFor(p *evidence.Pod, d *Diagnosis) (w Wait, ok bool) {
+func WaitsFor(pod *evidence.Pod, d *Diagnosis) (w Wait, ok bool) {
+	p := fact.See(pod)
 	if _, found := d.Verdict(); found || p.Gone || p.Mirror || p.Overdue() >= -p.ClockDoubt() || fact.Missing(p, evidence.Processes, evidence.Containers) ||
-		!fact.ActsOnDeletions(p) || !fact.KubeletStayed(p) || fact.Hastened(p) || p.Node.Kubelet.Process != nil && fact.Halted(p.Node.Kubelet.Process) {
+		!p.Kubelet.ActsOnDeletions() || !p.Kill.Stayed || p.Delivery.Hastened || p.Node.Kubelet.Process != nil && fact.Halted(p.Node.Kubelet.Process) {
 		return Wait{}, false
 	}
 	running := slices.DeleteFunc(fact.FirstProcesses(p), func(fp fact.FirstProcess) bool {
@@ -51,11 +52,11 @@ func WaitsFor(p *evidence.Pod, d *Diagnosis) (w Wait, ok bool) {
 	const says = "Inside its grace period of %s: container %s%s: its program %s (PID %s on the node) runs, and %s; SIGKILL comes%s at %s."
 	return Wait{Container: f.Container, Message: fmt.Sprintf(says, seconds(f.Objects.GraceSeconds),
 		foreign(f.Container, 63), others, of(f.Objects.Process, (*Process).program), of(f.Objects.Process, (*Process).number), asked(p, first),
-		latest, dated(fact.KilledAt(p), p.DeletionRequested))}, true
+		latest, dated(p.Kill.At, p.DeletionRequested))}, true
 }
 
 // asked says whether the program of a container has had its stop signal, as far as it is known.
-func asked(p *evidence.Pod, fp fact.FirstProcess) string {
+func asked(p *fact.View, fp fact.FirstProcess) string {
 	c := fp.Container
 	signal, at := own(c.StopSignal.String()), func(t time.Time) said { return dated(t, p.Deadline) }
 	hook, _ := fact.PreStopHook(p, c)
@@ -63,7 +64,7 @@ func asked(p *evidence.Pod, fp fact.FirstProcess) string {
 	switch {
 	case p.StopAwaited:
 		return "the kubelet has not begun to stop the pod"
-	case c.StopSignal == 0 || !fact.Delivered(p) || fact.Hastened(p):
+	case c.StopSignal == 0 || !p.Delivery.Likely || p.Delivery.Hastened:
 		return "whether it has been asked to stop is not known"
 	case hook != nil:
 		return fmt.Sprintf("its preStop hook (PID %d on the node) has run since %s; %s comes after that", hook.PID, at(hook.Probe.Started), signal)

@@ -4,7 +4,7 @@ import "github.com/nodeagent-io/nodeagent/pkg/evidence"
 
 // AppTasks returns the pod's live tasks outside of its sandbox container: the
 // sandbox lives until the containers have ended.
-func AppTasks(p *evidence.Pod) []*evidence.Task {
+func AppTasks(p *View) []*evidence.Task {
 	var out []*evidence.Task
 	for i := range p.Tasks {
 		t := &p.Tasks[i]

@@ -20,14 +20,14 @@ const (
 // more were counted at least twice since the pod is at its present stage, and lately. It
 // is nil when there are none, or another program's requests may be counted with them, or
 // the API server is in trouble: what fails then comes to an end with that.
-func RefusedByAPI(p *evidence.Pod, method string) *evidence.APICall {
+func RefusedByAPI(p *View, method string) *evidence.APICall {
 	return goesOn(p, method, (*evidence.APICall).Refused, (*evidence.APICall).Trouble)
 }
 
 // StoppedByWebhook returns the kubelet's requests of a method that end with an error of the API
 // server's own (500), counted as those are, where a webhook that it cannot call has lately stopped
 // nodeagent's own update of the pod's status. Other trouble silences it.
-func StoppedByWebhook(p *evidence.Pod, method string) *evidence.APICall {
+func StoppedByWebhook(p *View, method string) *evidence.APICall {
 	if r := OwnRefusal(p); r == nil || !r.Uncalled || !r.At.After(p.UnchangedSince) {
 		return nil
 	}
@@ -38,7 +38,7 @@ func StoppedByWebhook(p *evidence.Pod, method string) *evidence.APICall {
 // goesOn returns the kubelet's last requests of a method that have ended so: counted at least twice
 // since the pod is at its present stage, and lately. It is nil where some have ended lately
 // in a way that silences it.
-func goesOn(p *evidence.Pod, method string, so, silences func(*evidence.APICall) bool) *evidence.APICall {
+func goesOn(p *View, method string, so, silences func(*evidence.APICall) bool) *evidence.APICall {
 	k := &p.Node.Kubelet
 	if k.Process == nil || k.Process.Comm != "kubelet" {
 		return nil // k3s and MicroK8s run controllers in the same process
@@ -66,7 +66,7 @@ func goesOn(p *evidence.Pod, method string, so, silences func(*evidence.APICall)
 const ownRefusalLasts = 6 * time.Minute
 
 // OwnRefusal returns who refuses nodeagent's own update of the pod's status; nil for nobody.
-func OwnRefusal(p *evidence.Pod) *evidence.Refusal {
+func OwnRefusal(p *View) *evidence.Refusal {
 	if p.Refusal == nil || p.Time.Sub(p.Refusal.At) > ownRefusalLasts {
 		return nil
 	}
@@ -75,7 +75,7 @@ func OwnRefusal(p *evidence.Pod) *evidence.Refusal {
 
 // SaidToRun reports whether a container runs by the pod's status, as the kubelet has
 // written it last.
-func SaidToRun(p *evidence.Pod) bool {
+func SaidToRun(p *View) bool {
 	for i := range p.Containers {
 		if p.Containers[i].Running {
 			return true

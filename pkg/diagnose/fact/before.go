@@ -31,7 +31,7 @@ const (
 // the signal such a program, which drains, looks like one that never had a handler.
 // So the present is the past only of a process that has not run since then, or that
 // has had the same dispositions for so long that it is not about to set up others.
-func whatMet(p *evidence.Pod, t *evidence.Task, sig evidence.Signal) met {
+func whatMet(p *View, t *evidence.Task, sig evidence.Signal) met {
 	b := before(p, t)
 	if b == nil {
 		return metUnknown
@@ -42,7 +42,7 @@ func whatMet(p *evidence.Pod, t *evidence.Task, sig evidence.Signal) met {
 	lasting := !since.IsZero() && lasted >= steady
 	// A program may have a handler for a part of its start only, as a script has that
 	// prepares something, and all signals are blocked for a moment while one is started.
-	kept := !since.IsZero() && lasted >= Stuck && age <= min(lasted, unrefreshed)
+	kept := !since.IsZero() && lasted >= LeastStill && age <= min(lasted, unrefreshed)
 	handled := b.Caught.Has(sig) || mayBlock(b, shell, sig) && lasting
 	switch {
 	case handled && !(t.Caught | t.Blocked).Has(sig) && kept:
@@ -81,7 +81,7 @@ func sleptThrough(before, now *evidence.Task) bool {
 // SleptThrough reports whether a process of the pod has not run since a reading from
 // before the deletion. What it does with signals has not changed then for certain; what
 // has been the same for long most likely has not.
-func SleptThrough(p *evidence.Pod, t *evidence.Task) bool {
+func SleptThrough(p *View, t *evidence.Task) bool {
 	b := before(p, t)
 	return b != nil && sleptThrough(b, t)
 }
@@ -129,7 +129,7 @@ func (fp FirstProcess) HandlersKept() bool {
 
 // before returns the process as it was before the deletion, nil when that is not
 // known or it ran another program.
-func before(p *evidence.Pod, t *evidence.Task) *evidence.Task {
+func before(p *View, t *evidence.Task) *evidence.Task {
 	// An API server that is slow to answer leaves the clocks in doubt, and is slow to
 	// tell of deletions.
 	if !p.Before.Precedes(p.DeletionRequested.Add(-max(0, p.ClockDoubt()-evidence.BaselineMargin))) {
@@ -148,7 +148,7 @@ func before(p *evidence.Pod, t *evidence.Task) *evidence.Task {
 // not take its stop signal now, and nothing shows whether it did before, or what it
 // sleeps in could not be read, or takes it now and did not before the deletion: a verdict of an earlier reading, or
 // of an earlier run of the agent, is not refuted then. The signal comes once, and is gone when it was dropped.
-func Doubted(p *evidence.Pod) bool {
+func Doubted(p *View) bool {
 	for _, fp := range FirstProcesses(p) {
 		sig := fp.Container.StopSignal
 		if sig == 0 {

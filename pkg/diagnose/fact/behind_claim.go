@@ -16,7 +16,7 @@ import (
 // a block device by volumeDevices only, and a file system by volumeMounts only (createVolumeSpec,
 // pkg/kubelet/volumemanager/populator). Of several it is the one that containerd was seen to have
 // mounted by this name.
-func BehindClaim(p *evidence.Pod, name string) []evidence.SpecVolume {
+func BehindClaim(p *View, name string) []evidence.SpecVolume {
 	block, files := modes(p, name)
 	var known, can []evidence.SpecVolume
 	for _, s := range p.Specified {
@@ -44,7 +44,7 @@ var neverClaimed = []string{
 
 // modes reports whether the node has a volume of the pod as a block device, and as a file
 // system, that may be behind a claim. Two volumes may have one name.
-func modes(p *evidence.Pod, name string) (block, files bool) {
+func modes(p *View, name string) (block, files bool) {
 	is := func(m evidence.Mount) bool { return m.Volume == name && !slices.Contains(neverClaimed, m.Plugin) }
 	block, files = slices.ContainsFunc(p.Devices, is), slices.ContainsFunc(p.Mounts, is)
 	for i := range p.Volumes {

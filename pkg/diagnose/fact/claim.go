@@ -15,7 +15,7 @@ const unprepareLasts = 2 * time.Minute
 
 // HoldsClaims reports whether the kubelet has not had all resource claims of the pod
 // unprepared, or that is not known.
-func HoldsClaims(p *evidence.Pod) bool {
+func HoldsClaims(p *View) bool {
 	return p.ResourceClaims > 0 && (Missing(p, evidence.Claims) || len(p.Claims) > 0)
 }
 
@@ -24,14 +24,14 @@ func HoldsClaims(p *evidence.Pod) bool {
 const claimRetry = 80 * time.Second
 
 // waitsForClaims reports whether the kubelet has to have claims of the pod unprepared before anything else.
-func waitsForClaims(p *evidence.Pod) bool {
+func waitsForClaims(p *View) bool {
 	return HoldsClaims(p) && !p.ContainersEnded() && len(AppTasks(p)) == 0
 }
 
 // PatienceWithClaims returns for how long a pod must have made no progress to be stuck without
 // a known cause when its claims are to be released, as PatienceWithVolumes does of volumes; 0
 // for other pods.
-func PatienceWithClaims(p *evidence.Pod) time.Duration {
+func PatienceWithClaims(p *View) time.Duration {
 	if !waitsForClaims(p) {
 		return 0
 	}
@@ -47,13 +47,13 @@ func PatienceWithClaims(p *evidence.Pod) time.Duration {
 
 // MayFailToUnprepare reports whether what the kubelet counts does not rule out that it fails to have claims of the pod
 // unprepared: an attempt has failed, which may be another pod's, or the next one is yet to be counted.
-func MayFailToUnprepare(p *evidence.Pod) bool {
+func MayFailToUnprepare(p *View) bool {
 	return waitsForClaims(p) && (failedAttempt(p) != nil || p.Node.Kubelet.VolumeCallsRead.Sub(countedSince(p)) < onStarved(p, claimRetry))
 }
 
 // failedAttempt returns the kubelet's last failed attempt at claims since the pod is at its present stage, nil when there was
 // none lately.
-func failedAttempt(p *evidence.Pod) *evidence.ClaimCall {
+func failedAttempt(p *View) *evidence.ClaimCall {
 	return Claimed(p, evidence.Unprepare, "", func(c *evidence.ClaimCall) bool { return c.Status == evidence.ClaimsFailed })
 }
 
@@ -61,7 +61,7 @@ func failedAttempt(p *evidence.Pod) *evidence.ClaimCall {
 // unprepared: attempts failed at least twice since the pod is at its present stage, or once
 // because a driver did not answer in time, and lately. What the kubelet fails at while it cannot write its checkpoint
 // does not count (CheckpointFails).
-func FailsToUnprepare(p *evidence.Pod) bool {
+func FailsToUnprepare(p *View) bool {
 	since := p.UnchangedSince
 	for i := range p.Node.Kubelet.Shortages {
 		switch s := &p.Node.Kubelet.Shortages[i]; {
@@ -77,7 +77,7 @@ func FailsToUnprepare(p *evidence.Pod) bool {
 	}) != nil
 }
 
-func timedOut(p *evidence.Pod) bool {
+func timedOut(p *View) bool {
 	for i := range p.Claims {
 		for _, d := range p.Claims[i].Drivers {
 			if Claimed(p, evidence.NodeUnprepare, d.Name, func(c *evidence.ClaimCall) bool { return c.Status == evidence.CallTimedOut }) != nil {
@@ -91,7 +91,7 @@ func timedOut(p *evidence.Pod) bool {
 // Claimed returns what the kubelet counts of a method and driver of which more was counted
 // since the pod is at its present stage, and lately: the one of these that rose last, nil when
 // none did.
-func Claimed(p *evidence.Pod, method, driver string, is func(*evidence.ClaimCall) bool) *evidence.ClaimCall {
+func Claimed(p *View, method, driver string, is func(*evidence.ClaimCall) bool) *evidence.ClaimCall {
 	var last *evidence.ClaimCall
 	for i := range p.Node.Kubelet.ClaimCalls {
 		c := &p.Node.Kubelet.ClaimCalls[i]
@@ -105,6 +105,6 @@ func Claimed(p *evidence.Pod, method, driver string, is func(*evidence.ClaimCall
 
 // OnlyOneUnprepares reports whether this was the only pod of the node that the kubelet could
 // be having claims unprepared for, since it is at its present stage.
-func OnlyOneUnprepares(p *evidence.Pod) bool {
+func OnlyOneUnprepares(p *View) bool {
 	return p.Node.Unpreparing == 1 && !p.Node.UnpreparingUntil.After(p.UnchangedSince)
 }

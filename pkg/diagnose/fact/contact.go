@@ -11,20 +11,20 @@ import (
 // seconds (updateTransport, pkg/kubelet/certificate/transport.go).
 const Reconnects = 30 * time.Second
 
-// OutOfTouch reports whether the kubelet runs and the API server hears nothing from it: neither
+// outOfTouch reports whether the kubelet runs and the API server hears nothing from it: neither
 // has the node controller heard of it for its 50 seconds, nor has the kubelet corrected what that
 // one has written then, as it does within ten seconds when it gets through. One that was stopped,
 // starved or away has not been able to for as long as that.
-func OutOfTouch(p *evidence.Pod) bool {
+func outOfTouch(p *View) bool {
 	r := p.Node.Ready
 	return r.Unheard() && min(r.Asked.Sub(r.Since), r.Asked.Sub(p.Node.Kubelet.SilentUntil)) >= Reconnects && kubeletWorks(p)
 }
 
 // MayReconnect returns since when a kubelet of which the API server hears nothing may be getting through again, or is not known to be
 // there and to try; zero when it is heard, or is OutOfTouch.
-func MayReconnect(p *evidence.Pod) time.Time {
+func MayReconnect(p *View) time.Time {
 	r := p.Node.Ready
-	if !r.Unheard() || OutOfTouch(p) {
+	if !r.Unheard() || p.Delivery.OutOfTouch {
 		return time.Time{}
 	}
 	return latest(r.Since, p.Node.Kubelet.SilentUntil)
@@ -33,13 +33,13 @@ func MayReconnect(p *evidence.Pod) time.Time {
 // kubeletWorks reports whether the kubelet's process has been there for a while, nothing keeps
 // it from running, and its port shows that it does: one that completes a TLS handshake within
 // seconds has what it needs for a request to the API server, however short of it the node is.
-func kubeletWorks(p *evidence.Pod) bool {
+func kubeletWorks(p *View) bool {
 	k := &p.Node.Kubelet
 	t := k.Process
 	switch {
 	case t == nil, Halted(t), t.Probe == nil, t.Probe.Started.IsZero(), !k.Answers:
 		return false
-	case t.State == evidence.Uninterruptible && t.Unchanged(p.Time) >= Stuck:
+	case t.State == evidence.Uninterruptible && t.Unchanged(p.Time) >= LeastStill:
 		return false
 	}
 	// One that was started anew while the API server heard nothing from the one before, either,
@@ -48,30 +48,20 @@ func kubeletWorks(p *evidence.Pod) bool {
 	return k.YoungSince.IsZero() || k.YoungSince.Sub(p.Node.Ready.Since) >= Reconnects
 }
 
-// Untold reports whether a pod past its deadline runs on because its kubelet has not been told of
-// the deletion: nobody has begun to stop it. A kubelet that was heard after the deletion has been
-// told, and something else holds the pod, unless another one has been started since.
-func Untold(p *evidence.Pod) bool {
-	if p.Overdue() < KillLatency || p.Mirror || !OutOfTouch(p) || !Untouched(p) {
-		return false
-	}
-	return !HeardAfter(p, p.DeletionRequested.Add(KillLatency)) || !HeardAfter(p, p.Node.Kubelet.Process.Probe.Started)
-}
-
 // lateness is longer than the API server hears nothing from a kubelet before the node controller
 // makes it Unknown: node-monitor-grace-period, 50 seconds by default, and a round of five.
 const lateness = 60 * time.Second
 
 // HeardAfter reports whether the API server heard from the kubelet after a time, before it heard
 // nothing any more. Where the node controller waits for longer than by default it may not have.
-func HeardAfter(p *evidence.Pod, t time.Time) bool {
+func HeardAfter(p *View, t time.Time) bool {
 	return p.NodeTime(p.Node.Ready.Transition).Sub(t) > lateness
 }
 
-// Untouched reports whether the pod runs as if nobody had asked for its end, though the runtime
+// untouched reports whether the pod runs as if nobody had asked for its end, though the runtime
 // would do its part: every container runs and is said to, containerd and the shim answer, and no
 // command of the runtime is under way.
-func Untouched(p *evidence.Pod) bool {
+func untouched(p *View) bool {
 	if !RuntimeIdle(p) {
 		return false
 	}
@@ -90,7 +80,7 @@ func Untouched(p *evidence.Pod) bool {
 
 // RuntimeIdle reports whether containerd and the pod's shim answer and nothing is under way there
 // about the pod, nor has the kubelet told that it has tried to stop it.
-func RuntimeIdle(p *evidence.Pod) bool {
+func RuntimeIdle(p *View) bool {
 	c := &p.Node.Containerd
 	if c.Error != "" || c.Refused || !c.UnansweredSince.IsZero() || len(p.RuntimeCommands) > 0 || len(p.KillFailures) > 0 {
 		return false

@@ -19,8 +19,8 @@ const clockSkew = 3 * time.Second
 // EndedAtDeadline reports whether the container was seen shortly before the
 // deadline and has ended after it, soon enough for SIGKILL to be the reason: the
 // end of a large or throttled process takes a while.
-func EndedAtDeadline(p *evidence.Pod, c *evidence.Container) bool {
-	if c.Exit == nil || c.Exit.OutOfMemory || !DeadlineKnown(p) {
+func EndedAtDeadline(p *View, c *evidence.Container) bool {
+	if c.Exit == nil || c.Exit.OutOfMemory || !p.Kill.Known {
 		return false
 	}
 	late := c.Exit.At.Sub(p.Deadline)
@@ -28,7 +28,7 @@ func EndedAtDeadline(p *evidence.Pod, c *evidence.Container) bool {
 }
 
 // Grace returns the grace period that the deletion gave the pod.
-func Grace(p *evidence.Pod) time.Duration {
+func Grace(p *View) time.Duration {
 	return p.Deadline.Sub(p.DeletionRequested).Round(time.Second)
 }
 
@@ -37,6 +37,6 @@ const killedExit = 128 + int(evidence.SIGKILL)
 
 // KilledAtDeadline reports whether the container was seen shortly before the
 // deadline and has been ended by SIGKILL after it.
-func KilledAtDeadline(p *evidence.Pod, c *evidence.Container) bool {
+func KilledAtDeadline(p *View, c *evidence.Container) bool {
 	return EndedAtDeadline(p, c) && c.Exit.Code == killedExit
 }

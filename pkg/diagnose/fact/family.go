@@ -139,6 +139,6 @@ func frozenFilesystem(p *evidence.Probe) bool {
 // FreezeUnderWay reports whether a task of the node is about to freeze a file system
 // and waits for those that write to it (freeze_super, fs/super.c): what they wait for
 // then holds up the others, and there is nothing to thaw.
-func FreezeUnderWay(p *evidence.Pod) bool {
+func FreezeUnderWay(p *View) bool {
 	return slices.ContainsFunc(p.Node.Blocked, func(t evidence.Task) bool { return Through(&t, "freeze_super") })
 }

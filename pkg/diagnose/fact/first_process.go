@@ -15,7 +15,7 @@ type FirstProcess struct {
 	Threads   []*evidence.Task // all of them, the leader too
 	Children  []*evidence.Task // leaders in the same container
 
-	pod *evidence.Pod
+	pod *View
 }
 
 // FirstProcesses returns the first processes of the running containers whose turn
@@ -26,7 +26,7 @@ type FirstProcess struct {
 // own; and what was put into the PID
 // namespace of another container to debug it, because it ends with that one. A static pod has none: the deletion of its mirror ends
 // nothing. Of a pod that is gone there are those of the containers that SIGKILL has ended at the deadline.
-func FirstProcesses(p *evidence.Pod) []FirstProcess {
+func FirstProcesses(p *View) []FirstProcess {
 	if p.Mirror {
 		return nil
 	}
@@ -55,7 +55,7 @@ func Sandboxed(c *evidence.Container) bool {
 
 // waitsForTurn reports whether a container lives that is stopped before the sidecar
 // with that index.
-func waitsForTurn(p *evidence.Pod, sidecar int) bool {
+func waitsForTurn(p *View, sidecar int) bool {
 	for i, o := range p.Containers {
 		if o.State == evidence.StateRunning && (o.Kind == evidence.App || o.Kind == evidence.Sidecar && i > sidecar) {
 			return true
@@ -69,8 +69,8 @@ func waitsForTurn(p *evidence.Pod, sidecar int) bool {
 // stops them after it, or at the deadline, or later by as much as it has begun late (waitForTurn,
 // pkg/kubelet/kuberuntime/kuberuntime_termination_order.go). One with a preStop hook is left
 // out, which runs before that and may ask it to stop, and so is one that ends by itself.
-func WaitingSidecars(p *evidence.Pod) []string {
-	if p.Gone || p.Mirror || p.Overdue() >= -p.ClockDoubt() || p.DeadlineUnsure || !KubeletStayed(p) || Missing(p, evidence.Processes, evidence.Containers) {
+func WaitingSidecars(p *View) []string {
+	if p.Gone || p.Mirror || p.Overdue() >= -p.ClockDoubt() || p.DeadlineUnsure || !p.Kill.Stayed || Missing(p, evidence.Processes, evidence.Containers) {
 		return nil
 	}
 	appLives := slices.ContainsFunc(p.Containers, func(c evidence.Container) bool { return c.Kind == evidence.App && c.State == evidence.StateRunning })
@@ -89,7 +89,7 @@ func WaitingSidecars(p *evidence.Pod) []string {
 
 // firstLeader returns the leader of a container's first process: the shim knows
 // its number, else it is the init of the container's own PID namespace.
-func firstLeader(p *evidence.Pod, c *evidence.Container) *evidence.Task {
+func firstLeader(p *View, c *evidence.Container) *evidence.Task {
 	var init *evidence.Task
 	for i := range p.Tasks {
 		t := &p.Tasks[i]
@@ -106,7 +106,7 @@ func firstLeader(p *evidence.Pod, c *evidence.Container) *evidence.Task {
 
 // Executed reports whether a process is, or comes from, one that was executed in a container,
 // as by kubectl exec: the end of the first process ends it, and does not wait for it.
-func Executed(p *evidence.Pod, c *evidence.Container, t *evidence.Task) bool {
+func Executed(p *View, c *evidence.Container, t *evidence.Task) bool {
 	first, shim := firstLeader(p, c), Shim(p)
 	if first == nil || shim == nil {
 		return false
@@ -129,7 +129,7 @@ func Executed(p *evidence.Pod, c *evidence.Container, t *evidence.Task) bool {
 }
 
 // Assemble returns a process with its threads and children.
-func Assemble(p *evidence.Pod, c *evidence.Container, leader *evidence.Task) FirstProcess {
+func Assemble(p *View, c *evidence.Container, leader *evidence.Task) FirstProcess {
 	fp := FirstProcess{Container: c, Leader: leader, pod: p}
 	for i := range p.Tasks {
 		t := &p.Tasks[i]
@@ -147,7 +147,7 @@ func Assemble(p *evidence.Pod, c *evidence.Container, leader *evidence.Task) Fir
 // whose dispositions of signals are known. Left out are processes whose dispositions have
 // not been the same for two readings, because a program that starts installs its handlers
 // first; and those whose preStop hook may have asked them to end, before they are gone: whether they do so no reading shows.
-func Signalled(p *evidence.Pod) []FirstProcess {
+func Signalled(p *View) []FirstProcess {
 	return slices.DeleteFunc(Sent(p), func(fp FirstProcess) bool {
 		return !Settled(p, fp.Leader) || !p.Gone && HookMayHaveAsked(fp.Container)
 	})
@@ -156,8 +156,8 @@ func Signalled(p *evidence.Pod) []FirstProcess {
 // Sent returns the first processes that have been sent their stop signal, as far as can be
 // seen (Delivered). Left out are containers with a preStop hook that is not known to be over
 // (HookOver). There are none while the node shuts down (Hastened).
-func Sent(p *evidence.Pod) []FirstProcess {
-	if !Delivered(p) || Hastened(p) {
+func Sent(p *View) []FirstProcess {
+	if !p.Delivery.Likely || p.Delivery.Hastened {
 		return nil
 	}
 	return slices.DeleteFunc(FirstProcesses(p), func(fp FirstProcess) bool {
@@ -166,16 +166,16 @@ func Sent(p *evidence.Pod) []FirstProcess {
 }
 
 // Settled reports whether the dispositions of a process for signals are known and
-// were the same in two readings, Stuck or more apart.
-func Settled(p *evidence.Pod, t *evidence.Task) bool {
+// were the same in two readings, LeastStill or more apart.
+func Settled(p *View, t *evidence.Task) bool {
 	since := signalsSince(t, Shell(t))
-	return !since.IsZero() && p.Time.Sub(since) >= Stuck
+	return !since.IsZero() && p.Time.Sub(since) >= LeastStill
 }
 
 // Foreign reports whether a process, though the init of some PID namespace, is
 // not the one that the runtime signals: a container in the container has an init
 // of its own, whose parent is in the pod.
-func Foreign(p *evidence.Pod, t *evidence.Task) bool {
+func Foreign(p *View, t *evidence.Task) bool {
 	for i := range p.Tasks {
 		if o := &p.Tasks[i]; o.Leader() && o.PID == t.PPID {
 			return true

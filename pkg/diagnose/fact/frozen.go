@@ -10,7 +10,7 @@ import (
 // in none. A program may make groups inside its container's, and freeze them: docker
 // pause in a container that runs docker, systemctl freeze in one that runs systemd. They
 // hold only the tasks in them.
-func FrozenGroup(p *evidence.Pod, t *evidence.Task) *evidence.Cgroup {
+func FrozenGroup(p *View, t *evidence.Task) *evidence.Cgroup {
 	for i := range p.Cgroups {
 		c := &p.Cgroups[i]
 		if c.Frozen && (c.Container == "" || c.Container == t.Container && (!Nested(p, c) || within(t.Cgroup, c.Path))) {
@@ -21,7 +21,7 @@ func FrozenGroup(p *evidence.Pod, t *evidence.Task) *evidence.Cgroup {
 }
 
 // Nested reports whether a group lies inside another one of the same container.
-func Nested(p *evidence.Pod, c *evidence.Cgroup) bool {
+func Nested(p *View, c *evidence.Cgroup) bool {
 	for i := range p.Cgroups {
 		if o := &p.Cgroups[i]; o.Container == c.Container && o.Path != c.Path && within(c.Path, o.Path) {
 			return true

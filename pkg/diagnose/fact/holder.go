@@ -8,7 +8,7 @@ import (
 
 // ByID returns a task by the number that another one knows it by, its parent's
 // or its tracer's, and says whether it is one of the pod's.
-func ByID(p *evidence.Pod, pid int) (t *evidence.Task, inside bool) {
+func ByID(p *View, pid int) (t *evidence.Task, inside bool) {
 	for i := range p.Tasks {
 		if p.Tasks[i].TID == pid {
 			return &p.Tasks[i], true
@@ -23,7 +23,7 @@ func ByID(p *evidence.Pod, pid int) (t *evidence.Task, inside bool) {
 }
 
 // Ended reports whether of a process only zombies are left.
-func Ended(p *evidence.Pod, pid int) bool {
+func Ended(p *View, pid int) bool {
 	for i := range p.Tasks {
 		if t := &p.Tasks[i]; t.PID == pid && t.State != evidence.Zombie && t.State != evidence.Dead {
 			return false
@@ -35,7 +35,7 @@ func Ended(p *evidence.Pod, pid int) bool {
 // NameIsLate reports whether the container of a process is not known yet. One
 // that has ended is in no control group any more: its container is the one whose
 // shim names it, and a shim that is late is asked again.
-func NameIsLate(p *evidence.Pod, t *evidence.Task) bool {
+func NameIsLate(p *View, t *evidence.Task) bool {
 	_, late := p.Missing[evidence.Shims]
 	return late && p.ContainerName(t) == ""
 }

@@ -13,7 +13,7 @@ import (
 // which is somebody's kubectl exec, and one that has a terminal is. A shell may have
 // executed another program in its place by now, and people execute shells, so there
 // any name will do, and byName is false. What is executed later than the kubelet begins is another thing.
-func PreStopHook(p *evidence.Pod, c *evidence.Container) (hook *evidence.Task, byName bool) {
+func PreStopHook(p *View, c *evidence.Container) (hook *evidence.Task, byName bool) {
 	shim := Shim(p)
 	if shim == nil || c.Task.PID == 0 && (p.HostPID || p.ShareProcessNamespace) || c.ID == "" || c.PreStopProgram == "" || c.StopSignal == 0 {
 		return nil, false
@@ -61,7 +61,7 @@ const (
 // so it never is sure, and nothing is known to run when a container is left or the hook is a
 // shell. What runc executes leads a session, and so a group, of its own (setsid,
 // libcontainer/nsenter/nsexec.c), and what a shell runs in the background does not.
-func PostStartHook(p *evidence.Pod, c *evidence.Container) (hook *evidence.Task, sure bool) {
+func PostStartHook(p *View, c *evidence.Container) (hook *evidence.Task, sure bool) {
 	shim := Shim(p)
 	if shim == nil || c.ID == "" || c.PostStartProgram == "" || !starts(p, c) || c.Task.PID == 0 && (p.HostPID || p.ShareProcessNamespace) {
 		return nil, false
@@ -107,7 +107,7 @@ func PostStartHook(p *evidence.Pod, c *evidence.Container) (hook *evidence.Task,
 // namespace has become the parent, in a group of which the leader is gone. Some of what the
 // program itself has left may look so; that the kubelet is at something, with nothing left to
 // start, tells that there is a hook.
-func PostStartLeft(p *evidence.Pod, c *evidence.Container) *evidence.Task {
+func PostStartLeft(p *View, c *evidence.Container) *evidence.Task {
 	first := firstLeader(p, c)
 	if c.ID == "" || c.PostStartProgram == "" || !starts(p, c) || p.HostPID || p.ShareProcessNamespace || first == nil || !nothingLeftToStart(p, c) || !sinceBefore(p) {
 		return nil
@@ -139,9 +139,9 @@ func PostStartLeft(p *evidence.Pod, c *evidence.Container) *evidence.Task {
 // after the other (SyncPod, pkg/kubelet/kuberuntime/kuberuntime_manager.go), one that was started
 // anew knows nothing of the hook, and the end of containerd ends the request, after which the
 // kubelet gives the container a grace period.
-func kubeletWaitsFor(p *evidence.Pod, c *evidence.Container, hook *evidence.Task) bool {
+func kubeletWaitsFor(p *View, c *evidence.Container, hook *evidence.Task) bool {
 	k := &p.Node.Kubelet
-	if KubeletGone(p) || k.Process != nil && k.Process.Probe != nil && k.Process.Probe.Started.After(hook.Probe.Started) {
+	if p.Kubelet.State == Gone || k.Process != nil && k.Process.Probe != nil && k.Process.Probe.Started.After(hook.Probe.Started) {
 		return false
 	}
 	if since := p.Node.Containerd.ConnectedSince; since.After(hook.Probe.Started) && p.Time.Sub(since) < Grace(p)+UnknownAfter {
@@ -161,14 +161,14 @@ func kubeletWaitsFor(p *evidence.Pod, c *evidence.Container, hook *evidence.Task
 
 // sinceBefore reports whether it is known since when the kubelet and containerd run, so that
 // kubeletWaitsFor would have noticed a start of them.
-func sinceBefore(p *evidence.Pod) bool {
+func sinceBefore(p *View) bool {
 	t := p.Node.Kubelet.Process
 	return t != nil && t.Probe != nil && !t.Probe.Started.IsZero() && !p.Node.Containerd.ConnectedSince.IsZero()
 }
 
 // nothingLeftToStart reports whether all containers of the pod but this one run, so that
 // the kubelet cannot be busy with the start of another one.
-func nothingLeftToStart(p *evidence.Pod, c *evidence.Container) bool {
+func nothingLeftToStart(p *View, c *evidence.Container) bool {
 	for i := range p.Containers {
 		o := &p.Containers[i]
 		if o.ID != c.ID && (o.Kind == evidence.App || o.Kind == evidence.Sidecar) && o.State != evidence.StateRunning {
@@ -190,13 +190,13 @@ func runs(t *evidence.Task, program string) bool {
 const minimumGrace = 2 * time.Second
 
 // UntilEnd reports whether a reading was made when the kubelet was about to go on without the preStop hook.
-func UntilEnd(p *evidence.Pod) bool { return p.Deadline.Sub(p.Time) <= minimumGrace }
+func UntilEnd(p *View) bool { return p.Deadline.Sub(p.Time) <= minimumGrace }
 
 // PreStopSleeps reports whether the preStop hook of a container is a sleep of the kubelet that
 // leaves its program no more than the least. The kubelet does nothing else meanwhile, and ends the
 // sleep with the grace period; one before 1.30 may not know such hooks.
-func PreStopSleeps(p *evidence.Pod, c *evidence.Container) bool {
-	return c.PreStopSleep > 0 && c.StopSignal != 0 && Delivered(p) && int64((Grace(p)-minimumGrace)/time.Second) <= c.PreStopSleep
+func PreStopSleeps(p *View, c *evidence.Container) bool {
+	return c.PreStopSleep > 0 && c.StopSignal != 0 && p.Delivery.Likely && int64((Grace(p)-minimumGrace)/time.Second) <= c.PreStopSleep
 }
 
 // HookOver reports whether the preStop hook of a container is over, and since when the container has had
@@ -205,7 +205,7 @@ func PreStopSleeps(p *evidence.Pod, c *evidence.Container) bool {
 // nothing that may be its process is left, and it would have been started by now, or was seen and the kubelet has begun to
 // stop the pod. Of a hook that asks a port, and where processes do not tell, it is not known. The program may be the
 // one that the hook has asked to end.
-func HookOver(p *evidence.Pod, c *evidence.Container) (since time.Time, over bool) {
+func HookOver(p *View, c *evidence.Container) (since time.Time, over bool) {
 	began := p.DeletionRequested.Add(beganLate(p))
 	switch {
 	case c.PreStopSleep > 0:
@@ -219,15 +219,15 @@ func HookOver(p *evidence.Pod, c *evidence.Container) (since time.Time, over boo
 
 // hookDoubt returns by how much a hook may have begun later than the kubelet seems to have begun to stop the pod. That a
 // container was ended by SIGKILL shows when: one grace period before.
-func hookDoubt(p *evidence.Pod, c *evidence.Container, most time.Duration) time.Duration {
+func hookDoubt(p *View, c *evidence.Container, most time.Duration) time.Duration {
 	if !p.Gone || c.Exit == nil {
 		return most
 	}
-	return min(most, max(c.Exit.At.Sub(KilledAt(p)), 0)+Stuck)
+	return min(most, max(c.Exit.At.Sub(p.Kill.At), 0)+LeastStill)
 }
 
 // HookOverOrNone reports whether no preStop hook of a container stands before its stop signal any more.
-func HookOverOrNone(p *evidence.Pod, c *evidence.Container) bool {
+func HookOverOrNone(p *View, c *evidence.Container) bool {
 	if !c.PreStop {
 		return true
 	}
@@ -243,7 +243,7 @@ func HookMayHaveAsked(c *evidence.Container) bool {
 
 // SignalSince returns since when a container has had its stop signal, if nothing is seen that stands before it: since its
 // preStop hook is over, else since the request for deletion, or since the kubelet has begun.
-func SignalSince(p *evidence.Pod, c *evidence.Container) time.Time {
+func SignalSince(p *View, c *evidence.Container) time.Time {
 	if c.PreStop {
 		since, _ := HookOver(p, c)
 		return since
@@ -252,12 +252,12 @@ func SignalSince(p *evidence.Pod, c *evidence.Container) time.Time {
 }
 
 // HookLeft returns what the preStop hook of a container has left of the grace period, 0 where there is none.
-func HookLeft(p *evidence.Pod, c *evidence.Container) time.Duration {
+func HookLeft(p *View, c *evidence.Container) time.Duration {
 	since, over := HookOver(p, c)
 	if !c.PreStop || !over || c.PreStopSleep == 0 && c.HookSeen.IsZero() {
 		return 0 // nor where the hook was never seen
 	}
-	return max(KilledAt(p).Sub(since), minimumGrace).Round(time.Second)
+	return max(p.Kill.At.Sub(since), minimumGrace).Round(time.Second)
 }
 
 // ofProbe is for how long a request must have had no answer, to be no probe's: of a pod with a
@@ -268,8 +268,8 @@ const ofProbe = 5 * time.Second
 // container and has had no answer; nil when none is known. It was there in the first half of the grace
 // period. Where containers ask the same port, as many requests must be there, also of those that have ended: of requests at the
 // same time one may have taken the other's connection, after which its own stays open without ever being used.
-func PreStopRequest(p *evidence.Pod, c *evidence.Container) *evidence.Request {
-	if c.PreStopPort == 0 || c.StopSignal == 0 || !Delivered(p) {
+func PreStopRequest(p *View, c *evidence.Container) *evidence.Request {
+	if c.PreStopPort == 0 || c.StopSignal == 0 || !p.Delivery.Likely {
 		return nil
 	}
 	var last *evidence.Request
@@ -300,7 +300,7 @@ func PreStopRequest(p *evidence.Pod, c *evidence.Container) *evidence.Request {
 // the container has been started, and nothing but the end of the kubelet ends it before its time
 // (runSleepHandler, pkg/kubelet/lifecycle/handlers.go). It is never sure: a kubelet before 1.30 does not
 // know such hooks, and one that had no answer from containerd to the start runs none.
-func PostStartSleep(p *evidence.Pod, c *evidence.Container) (first *evidence.Task, until time.Time) {
+func PostStartSleep(p *View, c *evidence.Container) (first *evidence.Task, until time.Time) {
 	if c.PostStartSleep == 0 {
 		return nil, time.Time{}
 	}
@@ -319,7 +319,7 @@ func PostStartSleep(p *evidence.Pod, c *evidence.Container) (first *evidence.Tas
 // its client has none for hooks (NewMainKubelet, pkg/kubelet/kubelet.go). A connection that cannot be
 // made is another thing: the kernel gives it up after two minutes (net.ipv4.tcp_syn_retries). It is never
 // sure: a hook or a probe of any other pod may name this pod's address as its host.
-func PostStartRequest(p *evidence.Pod, c *evidence.Container) *evidence.Request {
+func PostStartRequest(p *View, c *evidence.Container) *evidence.Request {
 	if c.PostStartPort == 0 || startedBy(p, c) == nil {
 		return nil
 	}
@@ -342,7 +342,7 @@ func PostStartRequest(p *evidence.Pod, c *evidence.Container) *evidence.Request 
 
 // startedBy returns the first process of a container of which the kubelet has not completed the
 // start, as far as is seen; nil when it has, or that is not known.
-func startedBy(p *evidence.Pod, c *evidence.Container) *evidence.Task {
+func startedBy(p *View, c *evidence.Container) *evidence.Task {
 	if k := p.Node.Kubelet.Process; c.ID == "" || !starts(p, c) || k != nil && Halted(k) {
 		return nil
 	}
@@ -354,7 +354,7 @@ func startedBy(p *evidence.Pod, c *evidence.Container) *evidence.Task {
 }
 
 // InPostStart reports whether a postStart hook of a container is known to go on.
-func InPostStart(p *evidence.Pod, c *evidence.Container) bool {
+func InPostStart(p *View, c *evidence.Container) bool {
 	if hook, _ := PostStartHook(p, c); hook != nil {
 		return true
 	}

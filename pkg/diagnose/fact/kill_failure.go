@@ -73,15 +73,15 @@ const (
 
 // Persists reports whether the failure has come back, and by what the Events show has
 // not ended.
-func (f *SandboxFailure) Persists(p *evidence.Pod) bool {
+func (f *SandboxFailure) Persists(p *View) bool {
 	return f.Count >= failureRepeat && f.Last.Sub(f.First) >= failurePersist && p.Time.Sub(f.Last) <= FailureSilence
 }
 
 // StillTries reports whether the kubelet that has told of a failure still runs, as far
 // as is seen: what another one, or none, makes of it has not been told yet.
-func (f *SandboxFailure) StillTries(p *evidence.Pod) bool {
+func (f *SandboxFailure) StillTries(p *View) bool {
 	t := p.Node.Kubelet.Process
-	return !KubeletGone(p) && (t == nil || !Halted(t) && (t.Probe == nil || !t.Probe.Started.After(f.Last)))
+	return p.Kubelet.State != Gone && (t == nil || !Halted(t) && (t.Probe == nil || !t.Probe.Started.After(f.Last)))
 }
 
 // freshWithClaims is how old the kubelet's last failure may be for a pod with resource
@@ -90,7 +90,7 @@ const freshWithClaims = 45 * time.Second
 
 // GoesOn reports whether a failure that comes back is what the pod still waits for, as far
 // as is seen: the kubelet that has told of it tries again.
-func (f *SandboxFailure) GoesOn(p *evidence.Pod) bool {
+func (f *SandboxFailure) GoesOn(p *View) bool {
 	return f.Persists(p) && f.StillTries(p) && (p.ResourceClaims == 0 || p.Time.Sub(f.Last) <= freshWithClaims)
 }
 
@@ -101,7 +101,7 @@ func (f *SandboxFailure) GoesOn(p *evidence.Pod) bool {
 // and where it names a sandbox, that is the pod's, and has ended where that comes before
 // the step that fails. The pod's own program can see the number of its sandbox, in
 // mountinfo, so it makes another pod's Event useless and proves no more.
-func SandboxStop(p *evidence.Pod) *SandboxFailure {
+func SandboxStop(p *View) *SandboxFailure {
 	for i := range p.KillFailures {
 		f := &p.KillFailures[i]
 		text, ok := sandboxError(f.Text, p.RuntimeUID)
@@ -164,7 +164,7 @@ var pluginName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`)
 // during reports whether a failure was told of since the deletion, and not in the
 // future. The kubelet's clock is the node's. It stops some pods from before that on, as one that it evicts, or
 // of which the containers have ended for good, and tells the same failure again and again in one Event.
-func during(p *evidence.Pod, f *evidence.KillFailure) bool {
+func during(p *View, f *evidence.KillFailure) bool {
 	goesOn := f.Last.Sub(p.DeletionRequested) >= clockSkew+failurePersist
 	return (goesOn || !f.First.Before(p.DeletionRequested.Add(-clockSkew))) && !f.Last.After(p.Time.Add(clockSkew))
 }

@@ -11,7 +11,7 @@ import (
 // without moving, in a system call on one of the pod's volumes; of several the
 // one that has been so for the longest time, because others join it. One that waits for a program
 // that scans files is returned only where there is no other: no volume holds it.
-func KubeletBusyWithVolume(p *evidence.Pod) *evidence.Task {
+func KubeletBusyWithVolume(p *View) *evidence.Task {
 	var first *evidence.Task
 	for i := range p.Node.Kubelet.Blocked {
 		t := &p.Node.Kubelet.Blocked[i]
@@ -26,16 +26,8 @@ func KubeletBusyWithVolume(p *evidence.Pod) *evidence.Task {
 	return first
 }
 
-func busyWithVolume(p *evidence.Pod, t *evidence.Task) bool {
-	return t.Probe != nil && t.Unchanged(p.Time) >= Stuck && p.RuntimeUID != "" && strings.Contains(t.Probe.VolumePath, "/pods/"+p.RuntimeUID+"/")
-}
-
-// KubeletGone reports whether the last reading found no process of the kubelet, where
-// one is known to have a name that is looked for, or nobody listens on its port: it
-// may be part of a program with another name.
-func KubeletGone(p *evidence.Pod) bool {
-	k := &p.Node.Kubelet
-	return !k.AbsentSince.IsZero() && (!k.LastSeen.IsZero() || k.Refused)
+func busyWithVolume(p *View, t *evidence.Task) bool {
+	return t.Probe != nil && t.Unchanged(p.Time) >= LeastStill && p.RuntimeUID != "" && strings.Contains(t.Probe.VolumePath, "/pods/"+p.RuntimeUID+"/")
 }
 
 // CrashLoop is for how long a kubelet, or containerd, must not have stayed up to be said not to. Units start them
@@ -44,7 +36,7 @@ const CrashLoop = 3 * time.Minute
 
 // OfNode returns for how long readings of the node prove what they have shown since
 // then; 0 when they do not.
-func OfNode(p *evidence.Pod, since time.Time) time.Duration {
+func OfNode(p *View, since time.Time) time.Duration {
 	if since.IsZero() {
 		return 0
 	}

@@ -26,7 +26,7 @@ type Lingering struct {
 // Lingers returns what the program runs and what has not ended: what a shell has started since the deletion and has run for long, else
 // of several processes the youngest, one of before the deletion first. It is nil while a thread of the program is at work, which then does not
 // wait, and when there is none. What somebody has executed in the container, as a hook does, is no child of the program.
-func (fp FirstProcess) Lingers(p *evidence.Pod) *Lingering {
+func (fp FirstProcess) Lingers(p *View) *Lingering {
 	for _, t := range fp.Threads {
 		if t.State != evidence.Sleeping {
 			return nil
@@ -93,7 +93,7 @@ func reads(t *evidence.Task) bool {
 // runsSince returns the only child that a shell has started since the deletion, as its trap does, and that has run for a
 // quarter of the grace period; nil when there is none. What was not there before the deletion, and started after it by
 // the node's clock, is new: the trap starts it immediately.
-func (fp FirstProcess) runsSince(p *evidence.Pod) *evidence.Task {
+func (fp FirstProcess) runsSince(p *View) *evidence.Task {
 	if !Shell(fp.Leader) || !waitsForChildren(fp.Leader) {
 		return nil
 	}
@@ -107,14 +107,14 @@ func (fp FirstProcess) runsSince(p *evidence.Pod) *evidence.Task {
 		}
 		found = c
 	}
-	if found == nil || p.Time.Sub(found.Probe.Started) < max(Grace(p)/4, Stuck) {
+	if found == nil || p.Time.Sub(found.Probe.Started) < max(Grace(p)/4, LeastStill) {
 		return nil
 	}
 	return found
 }
 
 // mayBeNew reports whether a process may have been started after the request for deletion, by clocks that may differ.
-func mayBeNew(p *evidence.Pod, t *evidence.Task) bool {
+func mayBeNew(p *View, t *evidence.Task) bool {
 	return t.Probe != nil && t.Probe.Started.After(p.DeletionRequested.Add(-clockSkew))
 }
 
@@ -124,7 +124,7 @@ const maxLine = 8
 // lastInLine returns the last one of a line of processes, of which each has nothing to do but to wait for the next: a
 // shell, one that sleeps in a system call that waits for children, and one of a single thread that has given the next one
 // a process group of its own, as a supervisor does. One that ignores the signal is the last, but for a shell.
-func lastInLine(p *evidence.Pod, t *evidence.Task, sig evidence.Signal) *evidence.Task {
+func lastInLine(p *View, t *evidence.Task, sig evidence.Signal) *evidence.Task {
 	for range maxLine {
 		var next *evidence.Task
 		for i := range p.Tasks {
@@ -157,20 +157,20 @@ func lives(t *evidence.Task) bool {
 }
 
 // startedSince reports whether a process is known to have been started after the request for deletion.
-func startedSince(p *evidence.Pod, t *evidence.Task) bool {
+func startedSince(p *View, t *evidence.Task) bool {
 	return t.Probe != nil && t.Probe.Started.After(p.DeletionRequested.Add(clockSkew))
 }
 
 // MayPutTrapOff reports whether the process is a shell with a trap that waits for a child which was there before the
 // deletion, so that its trap may not have run. One that has reset itself has run.
-func (fp FirstProcess) MayPutTrapOff(p *evidence.Pod) bool {
+func (fp FirstProcess) MayPutTrapOff(p *View) bool {
 	return fp.WaitsForOldChild(p) && fp.Receives(fp.Container.StopSignal) != Took
 }
 
 // KeepsTrapOff returns the child for which such a shell puts its trap off, unless that is in the background; nil where the
 // trap has run: the shell has started another child since the deletion, which it does not before its trap, or it may
 // have a trap for EXIT, which does not wait.
-func (fp FirstProcess) KeepsTrapOff(p *evidence.Pod) *evidence.Task {
+func (fp FirstProcess) KeepsTrapOff(p *View) *evidence.Task {
 	if !fp.MayPutTrapOff(p) || trapsExit(fp.Leader) || slices.ContainsFunc(fp.Children, func(c *evidence.Task) bool { return mayBeNew(p, c) }) {
 		return nil
 	}

@@ -27,7 +27,7 @@ func minor(device string) string {
 // close, or the end of a process, leaves no descriptor to follow, and a path may lead
 // through a link. Certain is then only the one FUSE connection of the node that has
 // requests waiting.
-func Culprit(p *evidence.Pod, t *evidence.Task) (m *evidence.Mount, certain bool) {
+func Culprit(p *View, t *evidence.Task) (m *evidence.Mount, certain bool) {
 	if t.Probe == nil || FamilyOf(t) == FamilyIoUring {
 		return nil, false
 	}
@@ -58,7 +58,7 @@ func Culprit(p *evidence.Pod, t *evidence.Task) (m *evidence.Mount, certain bool
 
 // suspicious reports whether something is seen of a mount itself that makes a task
 // wait as this one does.
-func suspicious(p *evidence.Pod, t *evidence.Task, m *evidence.Mount) bool {
+func suspicious(p *View, t *evidence.Task, m *evidence.Mount) bool {
 	switch family := FamilyOf(t); family {
 	case FamilyFUSE:
 		return m.FUSEWaiting != nil && *m.FUSEWaiting > 0
@@ -83,7 +83,7 @@ func Answers(m *evidence.Mount) bool {
 
 // writerOnFrozen reports whether another task waits for the same file system to be
 // thawed, and has it open.
-func writerOnFrozen(p *evidence.Pod, t *evidence.Task, m *evidence.Mount) bool {
+func writerOnFrozen(p *View, t *evidence.Task, m *evidence.Mount) bool {
 	for _, tasks := range [][]evidence.Task{p.Tasks, p.Node.Blocked} {
 		for i := range tasks {
 			o := &tasks[i]

@@ -17,7 +17,7 @@ const (
 )
 
 // PluginPatience returns how long a CNI plugin may take on the pod's node before it is said to hang.
-func PluginPatience(p *evidence.Pod) time.Duration {
+func PluginPatience(p *View) time.Duration {
 	if Starved(p) {
 		return pluginPatienceStarved
 	}
@@ -27,7 +27,7 @@ func PluginPatience(p *evidence.Pod) time.Duration {
 // SetsUpNetwork reports whether a CNI plugin runs, and not only children of one, that sets up the
 // pod's network. For one that has been killed, which containerd does when the kubelet has given up,
 // the kubelet does not wait any more.
-func SetsUpNetwork(p *evidence.Pod) bool {
+func SetsUpNetwork(p *View) bool {
 	return slices.ContainsFunc(p.NetworkSetup, func(t evidence.Task) bool {
 		return PluginLives(&t) && !slices.ContainsFunc(p.NetworkSetup, func(of evidence.Task) bool { return of.PID == t.PPID })
 	})
@@ -40,7 +40,7 @@ func PluginLives(t *evidence.Task) bool {
 
 // NetworkTakenAway reports whether most of the pod's connections, two or more, have got no answer to what they have sent, for a
 // quarter of the grace period or more. Peers that are gone look the same, and a single one may be a client's that has vanished.
-func NetworkTakenAway(p *evidence.Pod) bool {
+func NetworkTakenAway(p *View) bool {
 	c := p.Connections
-	return c != nil && c.Unanswered > 1 && c.Unanswered*2 > c.All && !c.Since.IsZero() && p.Time.Sub(c.Since) >= max(Grace(p)/4, Stuck)
+	return c != nil && c.Unanswered > 1 && c.Unanswered*2 > c.All && !c.Since.IsZero() && p.Time.Sub(c.Since) >= max(Grace(p)/4, LeastStill)
 }

@@ -19,7 +19,7 @@ const repeats = 5 * time.Second
 // the node's containers for long, though containerd answers: what the kubelet says of it, after
 // three minutes; or before that what the kubelet counts, where containerd's answer to nodeagent shows that there
 // is none (TooLarge). nil when it has a list, or may have one by now.
-func PLEG(p *evidence.Pod) *evidence.PLEG {
+func PLEG(p *View) *evidence.PLEG {
 	r, c, k := p.Node.Ready, &p.Node.Containerd, &p.Node.Kubelet
 	var g *evidence.PLEG
 	switch {
@@ -43,7 +43,7 @@ func PLEG(p *evidence.Pod) *evidence.PLEG {
 
 // TooLarge returns of what containerd has a list that is larger than the kubelet takes; "" when there is
 // none, or that is not known.
-func TooLarge(p *evidence.Pod) string {
+func TooLarge(p *View) string {
 	for _, l := range p.Node.Containerd.Lists {
 		if l.Bytes > evidence.MaxList {
 			return l.Of
@@ -69,7 +69,7 @@ func latest(a, b time.Time) time.Time {
 
 // kubeletThere reports whether the kubelet's process is there, and nobody has stopped it. It may be part
 // of a program that is not known by its name.
-func kubeletThere(p *evidence.Pod) bool {
+func kubeletThere(p *View) bool {
 	k := &p.Node.Kubelet
 	if k.Process == nil {
 		return k.LastSeen.IsZero()
@@ -77,12 +77,12 @@ func kubeletThere(p *evidence.Pod) bool {
 	return !Halted(k.Process)
 }
 
-// Unread reports whether the kubelet has not read that the pod is deleted, because that was when its
+// unread reports whether the kubelet has not read that the pod is deleted, because that was when its
 // main loop did nothing already, and does nothing since: it tells of a list that is older than the
 // deletion, so it was not started since. One that never had a list has read nothing since its start: its main loop
 // begins with the first list (runtimeErrors, pkg/kubelet/runtime.go). Nor is it at work on the pod for another reason.
 // The times of the two are compared with room for clocks that were not.
-func Unread(p *evidence.Pod) bool {
+func unread(p *View) bool {
 	g := PLEG(p)
 	if g == nil {
 		return false

@@ -41,34 +41,12 @@ func SilentForLong(n *evidence.Node, since, asked time.Time) bool {
 
 // ShimSilentForLong reports whether a shim has been silent about a container for so long that it hangs. What it was silent
 // about while it may have waited for a command of the runtime does not count.
-func ShimSilentForLong(p *evidence.Pod, t *evidence.ShimTask) bool {
+func ShimSilentForLong(p *View, t *evidence.ShimTask) bool {
 	return SilentForLong(&p.Node, latest(t.UnansweredSince, t.ExcusedAt), t.Asked)
 }
 
-// PatienceWithUnknown returns how far past its deadline, and without any progress,
-// a pod must be to be reported as stuck without a cause that is known: the kubelet may begin as late as GraceAgain says, and
-// on a node that is short of something each step of it takes longer. One that has lost the API server may find it
-// again, and one that was just started may end again.
-func PatienceWithUnknown(p *evidence.Pod) time.Duration {
-	late, _ := GraceAgain(p)
-	return late + PatienceWithStep(p)
-}
-
-// GraceAgain returns how much later than at the deadline the kubelet may have the pod killed, and for how long the pod may stand
-// still before that: a kubelet that was started anew waits for the whole grace period again, as it does after a postStart
-// hook, or what else it was at before, and for programs that live when containerd was started anew. What waits so may have been
-// deleted hours before, and stands still for no longer than the grace period.
-func GraceAgain(p *evidence.Pod) (late, still time.Duration) {
-	late = max(beganAnew(p), askedAnew(p), beganLate(p))
-	still = min(late, Grace(p))
-	if slices.ContainsFunc(p.Containers, func(c evidence.Container) bool { return c.PostStart }) {
-		late, still = late+Grace(p), still+Grace(p)
-	}
-	return late, still
-}
-
 // PatienceWithStep returns how long a step of the kubelet may take from then on.
-func PatienceWithStep(p *evidence.Pod) time.Duration {
+func PatienceWithStep(p *View) time.Duration {
 	patience := UnknownAfter
 	patience = onStarved(p, patience)
 	if p.Node.Ready.Unheard() {
@@ -92,7 +70,7 @@ func PatienceWithStep(p *evidence.Pod) time.Duration {
 }
 
 // onStarved returns for how long something is waited for that takes so long: on a node that is short of something, for longer.
-func onStarved(p *evidence.Pod, long time.Duration) time.Duration {
+func onStarved(p *View, long time.Duration) time.Duration {
 	if Starved(p) {
 		return long + UnknownAfter
 	}
@@ -101,7 +79,7 @@ func onStarved(p *evidence.Pod, long time.Duration) time.Duration {
 
 // ShimPatience returns after what time it is known whether a silent shim hangs, which is when it is asked for the first time after
 // it has been silent for long. One of gVisor's may wait for the sentry, and that for what is slow.
-func ShimPatience(p *evidence.Pod) time.Duration {
+func ShimPatience(p *View) time.Duration {
 	if UnderGVisor(p) || Starved(p) || p.Node.Pressure == nil {
 		return runtimePatienceStarved + shimAskedAgain
 	}
@@ -113,7 +91,7 @@ func ShimPatience(p *evidence.Pod) time.Duration {
 const comesAndGoes = 10 * time.Minute
 
 // Unchanged returns since when a pod has made no progress.
-func Unchanged(p *evidence.Pod) time.Time {
+func Unchanged(p *View) time.Time {
 	if !p.StageSince.IsZero() && min(p.Overdue(), p.Time.Sub(p.StageSince)) >= comesAndGoes {
 		return p.StageSince
 	}
@@ -121,11 +99,11 @@ func Unchanged(p *evidence.Pod) time.Time {
 }
 
 // Standstill returns since when a pod is late and has made no progress.
-func Standstill(p *evidence.Pod) time.Time { return latest(p.Deadline, Unchanged(p)) }
+func Standstill(p *View) time.Time { return latest(p.Deadline, Unchanged(p)) }
 
 // Starved reports whether the node is short of processors, memory or I/O, or was a
 // moment ago.
-func Starved(p *evidence.Pod) bool {
+func Starved(p *View) bool {
 	pressure := p.Node.Pressure
 	return pressure != nil && !pressure.StarvedUntil.IsZero() && p.Time.Sub(pressure.StarvedUntil) < runtimePatience
 }

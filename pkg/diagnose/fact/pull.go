@@ -23,7 +23,7 @@ const (
 // pull returns the pull of an image for one of the pod's containers, or for a volume, that the kubelet
 // waits for; nil when it is not so, or not known. The kubelet does not turn to the deletion before the pull has ended: SyncPod
 // takes a context that the deletion does not cancel (pkg/kubelet/kubelet.go).
-func pull(p *evidence.Pod) *evidence.Pull {
+func pull(p *View) *evidence.Pull {
 	kubelet := p.Node.Kubelet.Process
 	if len(p.Pulls) == 0 || p.Mirror || Missing(p, evidence.Pulls, evidence.Containers) ||
 		kubelet == nil || kubelet.Probe == nil || kubelet.Probe.Started.IsZero() || p.Node.Ready.Unheard() ||
@@ -39,7 +39,7 @@ func pull(p *evidence.Pod) *evidence.Pull {
 }
 
 // Pulls reports whether the kubelet waits for an image of the pod, as far as is known.
-func Pulls(p *evidence.Pod) bool { return pull(p) != nil }
+func Pulls(p *View) bool { return pull(p) != nil }
 
 // DownloadPatience is after what time a download does not move any more on any node.
 const DownloadPatience = downloadPatienceStarved
@@ -47,7 +47,7 @@ const DownloadPatience = downloadPatienceStarved
 // PullMoved returns when a download has moved last, or was complete and not yet on the disk, while the kubelet waits for an image: the pod
 // then starts, and ends, by itself. It is zero when that was long ago, or the kubelet waits for none. What moved in the future
 // was told by a clock that has been set since.
-func PullMoved(p *evidence.Pod) time.Time {
+func PullMoved(p *View) time.Time {
 	var last time.Time
 	if pull(p) == nil {
 		return last
@@ -63,7 +63,7 @@ func PullMoved(p *evidence.Pod) time.Time {
 // HangingPull returns the pull of an image for the pod that the kubelet waits for, and the download that
 // was updated last of those that are not complete, when no download moves; nil when it is not so, or not
 // known.
-func HangingPull(p *evidence.Pod) (*evidence.Pull, *evidence.Download) {
+func HangingPull(p *View) (*evidence.Pull, *evidence.Download) {
 	n := &p.Node
 	pull, patience, read := pull(p), downloadPatience, n.Time
 	if n.Pressure == nil || Starved(p) {
@@ -117,7 +117,7 @@ func storesBlocked(n *evidence.Node) bool {
 // to try again later, while the pod's sandbox runs; "" is any container, for which a volume is wanted.
 // Others may run, since the kubelet starts one after the other, but no init container: it starts nothing
 // before that has ended.
-func toBeCreated(p *evidence.Pod, name string) bool {
+func toBeCreated(p *View, name string) bool {
 	waits, sandbox := false, false
 	for i := range p.Containers {
 		switch c := &p.Containers[i]; {

@@ -18,6 +18,6 @@ const tryTakes = 10 * time.Second
 // has failed too. containerd doubles its pauses, and so does the kubelet about volumes, so
 // that a pause is no longer than the time in which they have tried already: since the
 // deadline, as far as is known.
-func NextTry(p *evidence.Pod, since time.Time) time.Duration {
+func NextTry(p *View, since time.Time) time.Duration {
 	return min(max(0, since.Sub(p.Deadline))+tryTakes, Retries)
 }

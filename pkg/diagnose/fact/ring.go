@@ -43,7 +43,7 @@ var requestFunctions = []string{
 // matter: direct I/O is under way without any thread, and a disk, a server or a FUSE daemon can
 // hold it up, and the thread that polls waits for them with a lock that others want, of other
 // processes too. So are the workers of a kernel that has them as threads of its own.
-func RingAtFault(p *evidence.Pod, t *evidence.Task) bool {
+func RingAtFault(p *View, t *evidence.Task) bool {
 	var major, minor int
 	if n, _ := fmt.Sscanf(p.Node.Kernel, "%d.%d", &major, &minor); n < 2 || major < 5 || major == 5 && minor < 12 {
 		return false
@@ -61,7 +61,7 @@ func RingAtFault(p *evidence.Pod, t *evidence.Task) bool {
 // the reason, whether it works, hangs or cannot be read, or is not seen at all. One of its
 // process that sleeps and does not exit is well: it waits for results. Of processes outside of
 // the pod only those in state D are seen. Where not all threads were looked at, another process of the pod may be at work there.
-func AwaitsThread(p *evidence.Pod, t *evidence.Task) bool {
+func AwaitsThread(p *View, t *evidence.Task) bool {
 	if FamilyOf(t) != FamilyIoUring {
 		return false
 	}
@@ -94,7 +94,7 @@ func Exits(t *evidence.Task) bool {
 // threads that io_uring has started. They take SIGKILL and go on until their requests have
 // ended (io_sq_thread, io_uring/sqpoll.c). One that was not probed, because it runs, is told by
 // its name.
-func OnlyRings(p *evidence.Pod, leader *evidence.Task) bool {
+func OnlyRings(p *View, leader *evidence.Task) bool {
 	some := false
 	for i := range p.Tasks {
 		t := &p.Tasks[i]

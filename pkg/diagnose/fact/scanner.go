@@ -18,7 +18,7 @@ var countedPlugins = []string{
 // pod's volumes, whose name is returned too; of several the one that has waited for the longest time. One that only counts the
 // volume's files is left out. Of one that may not be what takes the volume down, and that is at a volume of which the
 // kubelet fails to do so meanwhile, nothing is known.
-func KubeletAwaitsScanner(p *evidence.Pod) (first *evidence.Task, volume string) {
+func KubeletAwaitsScanner(p *View) (first *evidence.Task, volume string) {
 	for i := range p.Node.Kubelet.Blocked {
 		t := &p.Node.Kubelet.Blocked[i]
 		if !busyWithVolume(p, t) || !t.AwaitsScanner() || first != nil && !t.UnchangedSince.Before(first.UnchangedSince) {
@@ -35,7 +35,7 @@ func KubeletAwaitsScanner(p *evidence.Pod) (first *evidence.Task, volume string)
 
 // failedMeanwhile reports whether the kubelet has counted a failed attempt at a volume, or at one that may be it, while a
 // thread of its waited.
-func failedMeanwhile(p *evidence.Pod, t *evidence.Task, plugin, volume string) bool {
+func failedMeanwhile(p *View, t *evidence.Task, plugin, volume string) bool {
 	return slices.ContainsFunc(p.Volumes, func(v evidence.Volume) bool {
 		return v.Name == volume && (v.Plugin == plugin || plugin == "") && failedUnmount(p, &v, latest(stageSince(p), t.UnchangedSince)) != nil
 	})
@@ -57,7 +57,7 @@ func volumeOfPath(path string) (plugin, volume string) {
 // stopped: a command that the pod's shim has started, such as runc, also one that is yet to be executed; or a CNI plugin,
 // which takes down the pod's network; or a thread of gVisor's, which a program of the pod waits for. Of several it is the one that has waited for the longest time. What is to be executed in a
 // container that lives, such as a probe, holds nothing up, and neither does what is to kill one that has been killed.
-func RuntimeAwaitsScanner(p *evidence.Pod) *evidence.Task {
+func RuntimeAwaitsScanner(p *View) *evidence.Task {
 	var first *evidence.Task
 	look := func(tasks []evidence.Task, counts func(*evidence.Task) bool) {
 		for i := range tasks {
@@ -99,7 +99,7 @@ const (
 // is not merely slow. Each of its answers, whoever it is for, wakes all that wait for one (process_access_response,
 // fs/notify/fanotify/fanotify_user.c), so in that time it has given none. Where all such programs of the node are
 // stopped, ten seconds tell.
-func ScannerSilentForLong(p *evidence.Pod, t *evidence.Task) bool {
+func ScannerSilentForLong(p *View, t *evidence.Task) bool {
 	still := t.Unchanged(p.Time)
 	switch {
 	case ScannersHalted(p):
@@ -121,7 +121,7 @@ const (
 // ScannerHolds reports whether the pod's end does not get on because of a program that scans files and answers nobody, though each
 // command that waits for it is killed before that has lasted: in minutes no look shows a sign of an answer, and no container has
 // ended. What a thread of gVisor's waits for shows nothing of it.
-func ScannerHolds(p *evidence.Pod) bool {
+func ScannerHolds(p *View) bool {
 	w := &p.ScannerWaits
 	t := RuntimeAwaitsScanner(p)
 	return !w.UnansweredSince.IsZero() && w.Last.Sub(w.UnansweredSince) >= scannerHolds && w.Waits >= leastWaits && !ScannersHalted(p) &&
@@ -131,7 +131,7 @@ func ScannerHolds(p *evidence.Pod) bool {
 // ScannedUntil returns until when the pod's end may be held by such a program, which takes minutes to see, or may be again with
 // the next try: the pauses before those to delete a container double. While the kubelet may not have had the time to have the pod
 // killed, nothing is told of such a program. It is zero when it is not so.
-func ScannedUntil(p *evidence.Pod) time.Time {
+func ScannedUntil(p *View) time.Time {
 	w := &p.ScannerWaits
 	pause := scannerPatienceStarved
 	if len(p.Deletes) > 0 {
@@ -141,8 +141,8 @@ func ScannedUntil(p *evidence.Pod) time.Time {
 	case ScannerHolds(p) && p.Mirror:
 	case ScannerHolds(p):
 		return w.Last.Add(Retries)
-	case !p.Mirror && !KilledByNow(p) && RuntimeAwaitsScanner(p) != nil:
-		return p.Deadline.Add(PatienceWithUnknown(p))
+	case !p.Mirror && !p.Kill.Done && RuntimeAwaitsScanner(p) != nil:
+		return p.Deadline.Add(p.Kill.Late + PatienceWithStep(p))
 	case !w.Since.IsZero() && w.Last.Sub(w.Since) < scannerHolds:
 		return w.Last.Add(pause)
 	}
@@ -150,12 +150,12 @@ func ScannedUntil(p *evidence.Pod) time.Time {
 }
 
 // MayBeScanned reports whether that time has not come.
-func MayBeScanned(p *evidence.Pod) bool { return p.Time.Before(ScannedUntil(p)) }
+func MayBeScanned(p *View) bool { return p.Time.Before(ScannedUntil(p)) }
 
 // ScannersHalted reports whether the programs of the node that scan files are known, and all of them are stopped by a signal.
-func ScannersHalted(p *evidence.Pod) bool {
+func ScannersHalted(p *View) bool {
 	all := p.Node.Scanners
 	return len(all) > 0 && p.Node.ScannersError == "" && !slices.ContainsFunc(all, func(t evidence.Task) bool {
-		return t.State != evidence.Stopped || t.Unchanged(p.Time) < Stuck // SIGCONT does not free what a tracer holds
+		return t.State != evidence.Stopped || t.Unchanged(p.Time) < LeastStill // SIGCONT does not free what a tracer holds
 	})
 }

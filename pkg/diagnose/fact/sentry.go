@@ -11,7 +11,7 @@ import (
 const RunscV1 = "io.containerd.runsc.v1"
 
 // UnderGVisor reports whether the pod's containers run under gVisor.
-func UnderGVisor(p *evidence.Pod) bool {
+func UnderGVisor(p *View) bool {
 	return slices.ContainsFunc(p.Containers, func(c evidence.Container) bool { return c.Runtime == RunscV1 })
 }
 
@@ -23,7 +23,7 @@ func UnderGVisor(p *evidence.Pod) bool {
 // gives. When the sentry does not run the shim does not answer as a rule; then it is the one that has
 // processes of its own there, in which it has the containers' programs run: gofers have none, and
 // with gVisor's platform KVM the sentry has none either.
-func Sentry(p *evidence.Pod) []*evidence.Task {
+func Sentry(p *View) []*evidence.Task {
 	sandbox := slices.IndexFunc(p.Containers, func(c evidence.Container) bool {
 		return c.Kind == evidence.Sandbox && c.State == evidence.StateRunning && c.Runtime == RunscV1
 	})
@@ -62,7 +62,7 @@ const maxStubs = 4
 // OfGVisor reports whether a task is one of those that gVisor has on the node for a pod: of the
 // sentry, of a gofer, or of a process in which the sentry has programs run. None of them is a program
 // of the pod.
-func OfGVisor(p *evidence.Pod, t *evidence.Task) bool {
+func OfGVisor(p *View, t *evidence.Task) bool {
 	if !slices.ContainsFunc(p.Containers, func(c evidence.Container) bool { return c.Kind == evidence.Sandbox && c.Runtime == RunscV1 }) {
 		return false
 	}
@@ -86,15 +86,15 @@ func OfGVisor(p *evidence.Pod, t *evidence.Task) bool {
 // daemon is not seen: it shows S for as long as no signal has come to the task (request_wait_answer, fs/fuse/dev.c).
 // SIGKILL has had its time. One that waits for a program that scans files is not meant (RuntimeAwaitsScanner): no file
 // system holds it.
-func HeldUnderGVisor(p *evidence.Pod, t *evidence.Task) bool {
-	return KilledByNow(p) && !t.Killed() && OfGVisor(p, t) && !t.AwaitsScanner() && FrozenGroup(p, t) == nil &&
+func HeldUnderGVisor(p *View, t *evidence.Task) bool {
+	return p.Kill.Done && !t.Killed() && OfGVisor(p, t) && !t.AwaitsScanner() && FrozenGroup(p, t) == nil &&
 		!Through(t, "__refrigerator") && sleepsUninterruptibly(p, t)
 }
 
-func childOfShim(p *evidence.Pod, t *evidence.Task) bool {
+func childOfShim(p *View, t *evidence.Task) bool {
 	return slices.ContainsFunc(p.Parents, func(s evidence.Task) bool { return s.PID == t.PPID && s.Owner == "shim" })
 }
 
-func hasChildren(p *evidence.Pod, t *evidence.Task) bool {
+func hasChildren(p *View, t *evidence.Task) bool {
 	return slices.ContainsFunc(p.Tasks, func(o evidence.Task) bool { return o.Leader() && o.PPID == t.PID })
 }

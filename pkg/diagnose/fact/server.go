@@ -24,7 +24,7 @@ func OutOfReach(m *evidence.Mount) bool {
 // one request.
 func Patience(m *evidence.Mount) time.Duration {
 	if OutOfReach(m) {
-		return Stuck
+		return LeastStill
 	}
 	return SlowDevice
 }
@@ -32,7 +32,7 @@ func Patience(m *evidence.Mount) time.Duration {
 // DeviceThread returns a thread of the kernel that is in state D without moving
 // and whose name tells that it works for a mount's block device. It supports
 // that the device, and not the task, is the reason.
-func DeviceThread(p *evidence.Pod, m *evidence.Mount) *evidence.Task {
+func DeviceThread(p *View, m *evidence.Mount) *evidence.Task {
 	for i := range p.Node.Blocked {
 		t := &p.Node.Blocked[i]
 		if d := deviceOf(p, t); d != "" && (d == m.Device || m.Source != "" && d == path.Base(m.Source) ||
@@ -45,7 +45,7 @@ func DeviceThread(p *evidence.Pod, m *evidence.Mount) *evidence.Task {
 
 // OnlyDevice returns the device for which threads of the kernel are stuck, when
 // there is one such device on the node.
-func OnlyDevice(p *evidence.Pod) string {
+func OnlyDevice(p *View) string {
 	var devices []string
 	for i := range p.Node.Blocked {
 		if d := deviceOf(p, &p.Node.Blocked[i]); d != "" && !slices.Contains(devices, d) {
@@ -63,7 +63,7 @@ func OnlyDevice(p *evidence.Pod) string {
 // (fs/jbd2/journal.c), xfsaild/sda1 XFS's (fs/xfs/xfs_trans_ail.c), and a
 // kworker that writes back shows what it does behind its name, as in
 // kworker/u8:2+flush-8:0 (kernel/workqueue.c, wq_worker_comm).
-func deviceOf(p *evidence.Pod, t *evidence.Task) string {
+func deviceOf(p *View, t *evidence.Task) string {
 	if !t.Kernel || t.State != evidence.Uninterruptible || t.Unchanged(p.Time) < SlowDevice {
 		return ""
 	}

@@ -58,7 +58,7 @@ func (fp FirstProcess) ShellBetween() bool {
 
 // RunsInTurn reports whether the process is a shell over a child that it has started since the deletion, as in a loop: the
 // next reading may show another one.
-func (fp FirstProcess) RunsInTurn(p *evidence.Pod) bool {
+func (fp FirstProcess) RunsInTurn(p *View) bool {
 	child := fp.MainChild()
 	return Shell(fp.Leader) && child != nil && child.Probe != nil && child.Probe.Started.After(p.DeletionRequested)
 }
@@ -73,7 +73,7 @@ func (fp FirstProcess) RunsInTurn(p *evidence.Pod) bool {
 // starts for >(program) is in the background and ignores neither; but bash starts nothing while it
 // waits for its foreground, so that what is there is the last that it has started. Of a program that reads, as tee does, even
 // that tells nothing while another child may be in the background: exec > >(tee) may come after it.
-func (fp FirstProcess) Foreground(p *evidence.Pod) (child *evidence.Task, proved bool) {
+func (fp FirstProcess) Foreground(p *View) (child *evidence.Task, proved bool) {
 	sh := fp.Leader
 	if !Shell(sh) || sh.Probe == nil || sh.Probe.Syscall != "wait4" || sh.Probe.Group == 0 || sh.Probe.Started.IsZero() {
 		return nil, false
@@ -135,16 +135,16 @@ func respectsIgnored(t *evidence.Task) bool {
 // outlasts reports whether the child of a shell has run for as long as is left of
 // the grace period, and for twice as long as all that the shell did before: else the
 // shell may go through short programs in a loop.
-func outlasts(p *evidence.Pod, shell, child *evidence.Task) bool {
+func outlasts(p *View, shell, child *evidence.Task) bool {
 	age := p.Time.Sub(child.Probe.Started)
-	return age >= KilledAt(p).Sub(p.Time) && age >= 2*child.Probe.Started.Sub(shell.Probe.Started)
+	return age >= p.Kill.At.Sub(p.Time) && age >= 2*child.Probe.Started.Sub(shell.Probe.Started)
 }
 
 // WaitsForOldChild reports whether the process is a shell that waits for a child
 // which was there before the deletion: in the foreground, where its trap is put
 // off until the child has ended, or in the background. Programs that have
 // dispositions of their own, such as python, java and node, do not show which.
-func (fp FirstProcess) WaitsForOldChild(p *evidence.Pod) bool {
+func (fp FirstProcess) WaitsForOldChild(p *View) bool {
 	sh := fp.Leader
 	return Shell(sh) && sh.Probe != nil && sh.Probe.Syscall == "wait4" && slices.ContainsFunc(fp.Children, func(c *evidence.Task) bool {
 		return c.Probe == nil || c.Probe.Started.IsZero() || c.Probe.Started.Before(p.DeletionRequested)

@@ -32,7 +32,7 @@ func Exhausted(text string) string {
 
 // Shortage returns the limit of an owner on a resource that readings in a row have shown used up: for
 // SlowDevice, and since before something failed at the moment that is given. nil when there is none.
-func Shortage(p *evidence.Pod, owner, resource string, failed time.Time) *evidence.Shortage {
+func Shortage(p *View, owner, resource string, failed time.Time) *evidence.Shortage {
 	for i := range p.Shortages {
 		s := &p.Shortages[i]
 		if s.Owner == owner && s.Resource == resource && s.Ended.IsZero() && !s.Since.IsZero() && p.Time.Sub(s.Since) >= SlowDevice && failed.After(s.Since) {
@@ -44,7 +44,7 @@ func Shortage(p *evidence.Pod, owner, resource string, failed time.Time) *eviden
 
 // Relieved reports whether what failed for want of something may succeed at the next try: the limit
 // that readings had shown used up is not any more, and nothing has been told of a failure since.
-func Relieved(p *evidence.Pod, f *SandboxFailure) bool {
+func Relieved(p *View, f *SandboxFailure) bool {
 	resource := Exhausted(f.Error)
 	return slices.ContainsFunc(p.Shortages, func(s evidence.Shortage) bool {
 		return s.Resource == resource && !s.Ended.IsZero() && !f.Last.After(s.Ended)
@@ -57,7 +57,7 @@ func Relieved(p *evidence.Pod, f *SandboxFailure) bool {
 // at its present stage. A kubelet that may open no file may also not tell what it counts; it is enough then that
 // nothing has changed for long. nil when there is nothing of the kind, and when attempts succeed meanwhile, with which
 // the kubelet writes it, too.
-func CheckpointFails(p *evidence.Pod) *evidence.Shortage {
+func CheckpointFails(p *View) *evidence.Shortage {
 	if p.ContainersEnded() || len(AppTasks(p)) > 0 {
 		return nil
 	}
@@ -77,14 +77,14 @@ func CheckpointFails(p *evidence.Pod) *evidence.Shortage {
 
 // CheckpointUncounted reports whether the kubelet lacks something so that it may not be able to write its checkpoint for
 // a pod, and what it counts of its attempts could not be read.
-func CheckpointUncounted(p *evidence.Pod) bool {
+func CheckpointUncounted(p *View) bool {
 	return p.Node.Kubelet.VolumeCallsError != "" && !p.ContainersEnded() && len(AppTasks(p)) == 0 &&
 		slices.ContainsFunc(p.Node.Kubelet.Shortages, func(s evidence.Shortage) bool { return lacks(p, &s) })
 }
 
 // writes reports whether the kubelet has had claims of a pod of this node unprepared since it lacks something, since the
 // pod is at its present stage, and lately: it has written its checkpoint then.
-func writes(p *evidence.Pod, s *evidence.Shortage) bool {
+func writes(p *View, s *evidence.Shortage) bool {
 	return Claimed(p, evidence.Unprepare, "", func(c *evidence.ClaimCall) bool {
 		return c.Status == evidence.ClaimsSucceeded && c.Rose.After(s.Since)
 	}) != nil
@@ -100,7 +100,7 @@ func littleRoom(s *evidence.Shortage) bool {
 
 // driverFails reports whether attempts fail before the kubelet comes to its checkpoint: calls of a driver have failed
 // since it lacks something, since the pod is at its present stage, and lately, or one of the pod's own is not there.
-func driverFails(p *evidence.Pod, s *evidence.Shortage) bool {
+func driverFails(p *View, s *evidence.Shortage) bool {
 	return slices.ContainsFunc(p.Node.Kubelet.ClaimCalls, func(c evidence.ClaimCall) bool {
 		return c.Method == evidence.NodeUnprepare && c.Status != evidence.CallOK &&
 			c.Rose.After(s.Since) && c.Rose.After(p.UnchangedSince) && p.Node.Time.Sub(c.Rose) < unprepareLasts
@@ -112,7 +112,7 @@ func driverFails(p *evidence.Pod, s *evidence.Shortage) bool {
 // Unwitnessed reports whether the kubelet has not told what it counts for as long as it has had no file to open, and
 // nothing has become of a pod that is past its deadline meanwhile. One that answers on its port has opened a file for
 // that: each question has a connection of its own.
-func Unwitnessed(p *evidence.Pod, s *evidence.Shortage) bool {
+func Unwitnessed(p *View, s *evidence.Shortage) bool {
 	silent := p.Node.Kubelet.SilentSince
 	return !silent.IsZero() && p.Time.Sub(silent) >= SlowDevice && p.Node.Kubelet.VolumeCallsRead.Before(s.Since) && s.Lasted(p.Time) >= UnknownAfter &&
 		p.Overdue() >= UnknownAfter && p.Time.Sub(p.UnchangedSince) >= UnknownAfter
@@ -120,7 +120,7 @@ func Unwitnessed(p *evidence.Pod, s *evidence.Shortage) bool {
 
 // UnwitnessedSoon returns for how long more the kubelet must have no file to open, and tell nothing else meanwhile, for Unwitnessed: what
 // was read first of it may be some rounds younger than the pod's stage. It is 0 when it is not so.
-func UnwitnessedSoon(p *evidence.Pod) time.Duration {
+func UnwitnessedSoon(p *View) time.Duration {
 	k := &p.Node.Kubelet
 	for i := range k.Shortages {
 		s := &k.Shortages[i]
@@ -134,7 +134,7 @@ func UnwitnessedSoon(p *evidence.Pod) time.Duration {
 // UnmountFails returns what the kubelet lacks so that it cannot take down a volume of the pod, and the first such volume: attempts
 // failed since it lacks that and since the pod is at its present stage. On a full disk it can, and a CSI driver's own
 // error is not for want of a file.
-func UnmountFails(p *evidence.Pod) (*evidence.Shortage, *evidence.Volume) {
+func UnmountFails(p *View) (*evidence.Shortage, *evidence.Volume) {
 	for i := range p.Node.Kubelet.Shortages {
 		s := &p.Node.Kubelet.Shortages[i]
 		if !lacks(p, s) || !s.KeepsVolumes() {
@@ -152,7 +152,7 @@ func UnmountFails(p *evidence.Pod) (*evidence.Shortage, *evidence.Volume) {
 
 // TriesAgain returns within what time the kubelet tries again, which lacked until lately what it needs to take down volumes: that
 // attempt tells whether anything else is in the way. It is 0 when it is not so. What it lacks now and then only is not waited for.
-func TriesAgain(p *evidence.Pod) time.Duration {
+func TriesAgain(p *View) time.Duration {
 	k := &p.Node.Kubelet
 	if k.LackedUntil.IsZero() || slices.ContainsFunc(k.Shortages, func(s evidence.Shortage) bool {
 		return s.KeepsVolumes() && (s.Ended.IsZero() || s.Ended.Sub(s.Since) < SlowDevice)
@@ -164,7 +164,7 @@ func TriesAgain(p *evidence.Pod) time.Duration {
 
 // answersWithError reports whether a CSI driver has answered with an error since the kubelet lacks something and since
 // the pod is at its present stage: the kubelet has had a file for the connection, which it makes for each call.
-func answersWithError(p *evidence.Pod, s *evidence.Shortage, driver string) bool {
+func answersWithError(p *View, s *evidence.Shortage, driver string) bool {
 	return driver != "" && slices.ContainsFunc(p.Node.Kubelet.VolumeCalls, func(c evidence.VolumeCall) bool {
 		return c.Method == evidence.NodeUnpublish && c.Driver == driver && c.Failed() && c.Status != evidence.CallUnanswered && c.Status != evidence.CallTimedOut &&
 			RoseAtStage(p, &c) && c.Rose.After(s.Since)
@@ -172,13 +172,13 @@ func answersWithError(p *evidence.Pod, s *evidence.Shortage, driver string) bool
 }
 
 // lacks reports whether the kubelet has lacked something in all readings for SlowDevice.
-func lacks(p *evidence.Pod, s *evidence.Shortage) bool {
+func lacks(p *View, s *evidence.Shortage) bool {
 	return s.Resource != evidence.Tasks && s.Ended.IsZero() && !s.Since.IsZero() && s.Lasted(p.Time) >= SlowDevice
 }
 
 // Unwritable returns why containerd can write no record, which has lasted the longest of what readings in a
 // row have shown for SlowDevice; nil when there is nothing of the kind.
-func Unwritable(p *evidence.Pod) *evidence.Shortage {
+func Unwritable(p *View) *evidence.Shortage {
 	var out *evidence.Shortage
 	for i := range p.Shortages {
 		s := &p.Shortages[i]
@@ -195,7 +195,7 @@ const soonAfter = 30 * time.Second
 
 // NotedSince returns from when on containerd tries again within Retries to write down that a container has ended, which it could
 // not, or cannot: its pauses double while it cannot.
-func NotedSince(p *evidence.Pod) time.Time {
+func NotedSince(p *View) time.Time {
 	if p.Time.After(p.Unwritable.Last) {
 		return p.Unwritable.Last
 	}
@@ -205,7 +205,7 @@ func NotedSince(p *evidence.Pod) time.Time {
 // Unwritten reports whether containerd has no task of a container that runs by its record, and can write nothing
 // there, or could not when it tried last: it tries again. That is seen since soon after the end, as far as that was
 // seen itself; a shortage of later has not kept it from writing.
-func Unwritten(p *evidence.Pod, c *evidence.Container) bool {
+func Unwritten(p *View, c *evidence.Container) bool {
 	return c.Kind != evidence.Sandbox && c.Runtime == RuncV2 && c.State == evidence.StateRunning && c.Task.Absent &&
 		p.Unwritable != nil && p.Unwritable.First.Sub(c.VacantSince) < soonAfter
 }

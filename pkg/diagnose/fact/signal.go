@@ -104,8 +104,8 @@ func (fp FirstProcess) Expects(sig evidence.Signal) bool {
 
 // Pending reports whether a signal to the process has been waiting to be taken
 // for two readings.
-func Pending(p *evidence.Pod, t *evidence.Task, sig evidence.Signal) bool {
-	return t.SharedPending.Has(sig) && !t.PendingSince.IsZero() && p.Time.Sub(t.PendingSince) >= Stuck
+func Pending(p *View, t *evidence.Task, sig evidence.Signal) bool {
+	return t.SharedPending.Has(sig) && !t.PendingSince.IsZero() && p.Time.Sub(t.PendingSince) >= LeastStill
 }
 
 // LeavesPending reports whether a process has not run at all since the signal began to
@@ -113,17 +113,17 @@ func Pending(p *evidence.Pod, t *evidence.Task, sig evidence.Signal) bool {
 // interrupted blocks the signal meanwhile, and takes it afterwards. A process that
 // was first seen late must be seen to sleep for that long. Of one with a preStop hook that is over, what the hook has left of
 // the grace period counts.
-func (fp FirstProcess) LeavesPending(p *evidence.Pod, sig evidence.Signal) bool {
+func (fp FirstProcess) LeavesPending(p *View, sig evidence.Signal) bool {
 	sent := SignalSince(p, fp.Container)
 	half := p.Deadline.Sub(sent) / 2
 	if !HookOverOrNone(p, fp.Container) || !Pending(p, fp.Leader, sig) || p.Time.Sub(sent) < half {
 		return false
 	}
-	since := sent.Add(max(half/2, 2*Stuck))
+	since := sent.Add(max(half/2, 2*LeastStill))
 	if long := p.Time.Add(-half); !fp.Leader.PendingSince.After(long) && long.After(since) {
 		since = long
 	}
-	if p.Time.Sub(since) < Stuck {
+	if p.Time.Sub(since) < LeastStill {
 		return false // nothing shows that it sleeps
 	}
 	return !slices.ContainsFunc(fp.Threads, func(t *evidence.Task) bool { return t.UnchangedSince.After(since) })
@@ -175,7 +175,7 @@ func (fp FirstProcess) HandledInstead() evidence.Signal {
 // heardBelow reports whether a descendant of the process in the same container may take
 // the signal: dumb-init, and tini -g, send it to the whole process group, and a script
 // may ignore it to outlive the program that it has started.
-func heardBelow(p *evidence.Pod, t *evidence.Task, sig evidence.Signal) bool {
+func heardBelow(p *View, t *evidence.Task, sig evidence.Signal) bool {
 	below := map[int]bool{t.PID: true}
 	for grown := true; grown; {
 		grown = false
@@ -205,7 +205,7 @@ type Deaf struct {
 
 // DeafChild returns the child of a forwarding init that does not act on the stop
 // signal, nil when there is none.
-func (fp FirstProcess) DeafChild(p *evidence.Pod) *Deaf {
+func (fp FirstProcess) DeafChild(p *View) *Deaf {
 	t := fp.ForwardsTo()
 	if t == nil || !Settled(p, t) || fp.Receives(fp.Container.StopSignal) != Caught {
 		return nil

@@ -7,7 +7,7 @@ import "github.com/nodeagent-io/nodeagent/pkg/evidence"
 var SignalSources = []evidence.Source{evidence.Processes, evidence.Containers, evidence.Suspects}
 
 // Missing reports whether any of the sources could not be read.
-func Missing(p *evidence.Pod, sources ...evidence.Source) bool {
+func Missing(p *View, sources ...evidence.Source) bool {
 	for _, s := range sources {
 		if _, ok := p.Missing[s]; ok {
 			return true

@@ -16,7 +16,7 @@ func Motionless(t *evidence.Task) time.Duration {
 	case WaitsForRCU(t):
 		return SlowRCU
 	case FamilyOf(t) == FamilyFsFrozen:
-		return Stuck
+		return LeastStill
 	case FamilyOf(t) == FamilyIoUring:
 		return SlowRing
 	case MayWork(t):
@@ -29,17 +29,17 @@ func Motionless(t *evidence.Task) time.Duration {
 // way neither through exit nor through execve, which are causes of their own. That
 // takes its probe: a task of which the probe shows no function was not asleep any
 // more when it was probed.
-func Unkillable(p *evidence.Pod, t *evidence.Task) bool {
+func Unkillable(p *View, t *evidence.Task) bool {
 	return t.Killed() && sleepsUninterruptibly(p, t)
 }
 
 // sleepsUninterruptibly is that without the SIGKILL.
-func sleepsUninterruptibly(p *evidence.Pod, t *evidence.Task) bool {
+func sleepsUninterruptibly(p *View, t *evidence.Task) bool {
 	return t.State == evidence.Uninterruptible && sleepsStill(p, t)
 }
 
 // sleepsStill is that in any state.
-func sleepsStill(p *evidence.Pod, t *evidence.Task) bool {
+func sleepsStill(p *View, t *evidence.Task) bool {
 	return t.Probe != nil && (SleepsIn(t) != "" || len(t.Probe.Hung) > 0) && !Exits(t) && !InExec(t) && t.Unchanged(p.Time) >= Motionless(t)
 }
 
@@ -62,7 +62,7 @@ func execHidden(t *evidence.Task) bool {
 
 // BehindZombieLeader reports whether the task's process has lost its leader and
 // lives on as other threads.
-func BehindZombieLeader(p *evidence.Pod, t *evidence.Task) bool {
+func BehindZombieLeader(p *View, t *evidence.Task) bool {
 	if t.Leader() {
 		return false
 	}

@@ -8,9 +8,9 @@ import (
 
 // How long things take before anything is concluded from them.
 const (
-	// Stuck is the least time between two equal readings of something that is
+	// LeastStill is the least time between two equal readings of something that is
 	// called stuck.
-	Stuck = 3 * time.Second
+	LeastStill = 3 * time.Second
 	// SlowDevice is the same where a device or a daemon is waited for: one that
 	// works may take seconds for a request.
 	SlowDevice = 10 * time.Second
@@ -37,10 +37,10 @@ const (
 // SlowProcess is for how long another process, its parent or its tracer, must not have
 // done its part for a task, to be said not to do it: one that runs is given time, and
 // more of it on a node that is short of something. A stopped one does nothing.
-func SlowProcess(p *evidence.Pod, other *evidence.Task) time.Duration {
+func SlowProcess(p *View, other *evidence.Task) time.Duration {
 	switch {
 	case other != nil && Halted(other):
-		return Stuck
+		return LeastStill
 	case Starved(p):
 		return UnknownAfter
 	}

@@ -14,12 +14,12 @@ const csiPlugin = "kubernetes.io/csi"
 // FailedUnmount returns what the kubelet counts of its failed attempts to take a
 // volume down, when one of them has ended since the pod is at its present stage; nil
 // when none has, or when it is not known.
-func FailedUnmount(p *evidence.Pod, v *evidence.Volume) *evidence.VolumeCall {
+func FailedUnmount(p *View, v *evidence.Volume) *evidence.VolumeCall {
 	return failedUnmount(p, v, stageSince(p))
 }
 
 // FailsToUnmount is FailedUnmount for an attempt that is not followed by one that should have been counted by now.
-func FailsToUnmount(p *evidence.Pod, v *evidence.Volume) *evidence.VolumeCall {
+func FailsToUnmount(p *View, v *evidence.Volume) *evidence.VolumeCall {
 	if c := FailedUnmount(p, v); c != nil && p.Time.Sub(c.Rose) <= 2*volumeRetry {
 		return c
 	}
@@ -28,7 +28,7 @@ func FailsToUnmount(p *evidence.Pod, v *evidence.Volume) *evidence.VolumeCall {
 
 // failedUnmount is FailedUnmount for an attempt that was counted after a time. While the kubelet deletes the volume's files
 // what failed is an attempt before, or at another volume.
-func failedUnmount(p *evidence.Pod, v *evidence.Volume, after time.Time) *evidence.VolumeCall {
+func failedUnmount(p *View, v *evidence.Volume, after time.Time) *evidence.VolumeCall {
 	if p.Time.Sub(lastDeleted(p, v)) < SlowDisk || deletesIn(p, v) {
 		return nil
 	}
@@ -50,7 +50,7 @@ func failedUnmount(p *evidence.Pod, v *evidence.Volume, after time.Time) *eviden
 
 // deletesIn reports whether a thread of the kubelet that deletes the volume's files waits in the kernel: its attempt is
 // under way.
-func deletesIn(p *evidence.Pod, v *evidence.Volume) bool {
+func deletesIn(p *View, v *evidence.Volume) bool {
 	return p.RuntimeUID != "" && slices.ContainsFunc(p.Node.Kubelet.Blocked, func(t evidence.Task) bool {
 		return t.Probe != nil && t.Probe.Relative && strings.HasSuffix(t.Probe.VolumePath, "/pods/"+p.RuntimeUID+"/volumes/"+v.Plugin+"/"+v.Name)
 	})
@@ -58,20 +58,20 @@ func deletesIn(p *evidence.Pod, v *evidence.Volume) bool {
 
 // stageSince returns since when a failed attempt at a volume tells of the pod's present stage: while the kubelet's
 // disk is read-only, or it may open no file, it fails for that (UnmountFails).
-func stageSince(p *evidence.Pod) time.Time {
+func stageSince(p *View) time.Time {
 	return latest(p.UnchangedSince, p.Node.Kubelet.LackedUntil)
 }
 
 // RoseAtStage reports whether more calls were counted since the pod is at its present
 // stage: its containers have ended, and the same of its volumes is left.
-func RoseAtStage(p *evidence.Pod, c *evidence.VolumeCall) bool {
+func RoseAtStage(p *View, c *evidence.VolumeCall) bool {
 	return c.Rose.After(p.UnchangedSince)
 }
 
 // OnlyOneUnmounts reports whether this was the only pod of the node whose volumes the kubelet
 // took down when it counted what was counted last of these calls: what is counted of another
 // pod, which may be gone a moment later, was counted no later than the reading that showed it.
-func OnlyOneUnmounts(p *evidence.Pod, c *evidence.VolumeCall) bool {
+func OnlyOneUnmounts(p *View, c *evidence.VolumeCall) bool {
 	return p.Node.Unmounting == 1 && c.Rose.After(p.Node.UnmountingUntil)
 }
 
@@ -85,7 +85,7 @@ const volumeRetry = 135 * time.Second
 // kubelet's last attempt. A kubelet that has answered before and does not tell now what it
 // has tried, as while a shim of the node hangs, is waited for. It is 0 when nothing is left
 // of its volumes.
-func PatienceWithVolumes(p *evidence.Pod) time.Duration {
+func PatienceWithVolumes(p *View) time.Duration {
 	if p.ContainersEnded() && (len(p.Mounts)+len(p.Volumes) > 0 || DevicesLeft(p)) {
 		switch k := &p.Node.Kubelet; {
 		case k.VolumeCallsRead.IsZero(): // nobody may ask it
@@ -105,7 +105,7 @@ func PatienceWithVolumes(p *evidence.Pod) time.Duration {
 // untilCounted returns for how long a pod must have made no progress for the kubelet's counts to
 // have been read for so long. They are read from the deadline on, and one that tells them
 // now and then only is not waited for without end.
-func untilCounted(p *evidence.Pod, long time.Duration) time.Duration {
+func untilCounted(p *View, long time.Duration) time.Duration {
 	return min(long+max(0, p.Node.Kubelet.VolumeCallsSince.Sub(p.UnchangedSince)), 2*Retries+max(0, p.Deadline.Sub(p.UnchangedSince)))
 }
 
@@ -134,7 +134,7 @@ type MountedVolume struct {
 //     (findAndRemoveDeletedPods, pkg/kubelet/volumemanager/populator), and not while it
 //     waits for the API server.
 //   - One of its threads hangs, but at a volume of another pod, or a program does that unmounts.
-func Untried(p *evidence.Pod) (left []MountedVolume, since time.Time) {
+func Untried(p *View) (left []MountedVolume, since time.Time) {
 	k := &p.Node.Kubelet
 	if !counted(p) || k.Health != KubeletHealthy || p.Node.Ready.Unheard() || !mountedAll(p) || kubeletHangs(p) || Unmounter(p) != nil {
 		return nil, since
@@ -155,31 +155,31 @@ func Untried(p *evidence.Pod) (left []MountedVolume, since time.Time) {
 }
 
 // counted reports whether it is known what the kubelet counts of its attempts at volumes.
-func counted(p *evidence.Pod) bool {
+func counted(p *View) bool {
 	k := &p.Node.Kubelet
 	return !k.VolumeCallsRead.IsZero() && p.Time.Sub(k.VolumeCallsRead) <= evidence.CallsPause
 }
 
 // mountedAll reports whether a container of the pod has been started by the kubelet that is there
 // now: it had mounted all of the pod's volumes before (SyncPod, pkg/kubelet/kubelet.go).
-func mountedAll(p *evidence.Pod) bool {
+func mountedAll(p *View) bool {
 	t := p.Node.Kubelet.Process
-	return t != nil && t.Probe != nil && !t.Probe.Started.IsZero() && KubeletStayed(p) && slices.ContainsFunc(p.Containers, func(c evidence.Container) bool {
+	return t != nil && t.Probe != nil && !t.Probe.Started.IsZero() && p.Kill.Stayed && slices.ContainsFunc(p.Containers, func(c evidence.Container) bool {
 		return c.Exit != nil && c.Exit.Started.After(t.Probe.Started)
 	})
 }
 
 // kubeletHangs reports whether a thread of the kubelet is blocked, but at a volume of another pod,
 // each of which it takes down in a thread of its own.
-func kubeletHangs(p *evidence.Pod) bool {
+func kubeletHangs(p *View) bool {
 	return slices.ContainsFunc(p.Node.Kubelet.Blocked, func(t evidence.Task) bool {
 		elsewhere := t.Probe != nil && strings.Contains(t.Probe.VolumePath, "/pods/") && !strings.Contains(t.Probe.VolumePath, "/pods/"+p.RuntimeUID+"/")
-		return t.Unchanged(p.Time) >= Stuck && !elsewhere
+		return t.Unchanged(p.Time) >= LeastStill && !elsewhere
 	})
 }
 
 // published returns the mount that a CSI driver has made of a volume, nil when it is not there.
-func published(p *evidence.Pod, v *evidence.Volume) *evidence.Mount {
+func published(p *View, v *evidence.Volume) *evidence.Mount {
 	i := slices.IndexFunc(p.Mounts, func(m evidence.Mount) bool {
 		return m.Volume == v.Name && m.Plugin == v.Plugin && !v.Block && strings.HasSuffix(m.Point, "/volumes/"+m.Plugin+"/"+m.Volume+"/mount")
 	})
@@ -214,7 +214,7 @@ func lastTry(k *evidence.KubeletService, driver string) (last time.Time) {
 
 // GivenUp returns those volumes, and since when, when the kubelet has counted no attempt for so
 // long that it does not try any more. What it counts after the last reading is not known.
-func GivenUp(p *evidence.Pod) ([]MountedVolume, time.Time) {
+func GivenUp(p *View) ([]MountedVolume, time.Time) {
 	left, since := Untried(p)
 	if p.Node.Kubelet.VolumeCallsRead.Sub(since) < gaveUp {
 		return nil, since
@@ -224,7 +224,7 @@ func GivenUp(p *evidence.Pod) ([]MountedVolume, time.Time) {
 
 // countedSince returns since when the kubelet's counts have been read all the time, and the pod
 // is at its present stage.
-func countedSince(p *evidence.Pod) time.Time {
+func countedSince(p *View) time.Time {
 	if since := p.Node.Kubelet.VolumeCallsSince; since.After(p.UnchangedSince) {
 		return since
 	}
@@ -235,7 +235,7 @@ func countedSince(p *evidence.Pod) time.Time {
 // volume that goes on failing must be among them: it waits for as long again after each one, and
 // two minutes at most. The first one comes when the last container has ended. Counts that are read now and
 // then only, as on a busy node, are not waited for without end.
-func AttemptDue(p *evidence.Pod) bool {
+func AttemptDue(p *View) bool {
 	since := countedSince(p)
 	var ended time.Time
 	for i := range p.Containers {
@@ -252,7 +252,7 @@ func AttemptDue(p *evidence.Pod) bool {
 
 // LastDeleted returns when the kubelet was seen last to delete a file of one of the pod's volumes, without which it cannot
 // remove the pod; zero when it was not.
-func LastDeleted(p *evidence.Pod) time.Time {
+func LastDeleted(p *View) time.Time {
 	var last time.Time
 	for i := range p.Volumes {
 		last = latest(last, lastDeleted(p, &p.Volumes[i]))
@@ -262,7 +262,7 @@ func LastDeleted(p *evidence.Pod) time.Time {
 
 // lastDeleted is LastDeleted of one volume. Where something is mounted inside, what is deleted may be in there, and is of
 // no use. A time to come is by another clock, and would stay.
-func lastDeleted(p *evidence.Pod, v *evidence.Volume) time.Time {
+func lastDeleted(p *View, v *evidence.Volume) time.Time {
 	if slices.ContainsFunc(p.Mounts, func(m evidence.Mount) bool { return m.Volume == v.Name && m.Plugin == v.Plugin }) || v.LastDeleted.After(p.Time.Add(clockSkew)) {
 		return time.Time{}
 	}
@@ -272,7 +272,7 @@ func lastDeleted(p *evidence.Pod, v *evidence.Volume) time.Time {
 // VolumesLeft reports whether the kubelet fails to take a volume of the pod down, of
 // which nothing may be mounted any more. A directory alone does not tell: one that a
 // kubelet has forgotten holds nothing up.
-func VolumesLeft(p *evidence.Pod) bool {
+func VolumesLeft(p *View) bool {
 	for i := range p.Volumes {
 		if failedUnmount(p, &p.Volumes[i], p.UnchangedSince) != nil {
 			return true
@@ -285,7 +285,7 @@ func VolumesLeft(p *evidence.Pod) bool {
 // What is left of one alone does not tell: a kubelet that was started anew knows nothing of
 // a device whose name it had removed from the pod's directory, and removes the pod's
 // control group, which it does when it is done with the volumes.
-func DevicesLeft(p *evidence.Pod) bool {
+func DevicesLeft(p *View) bool {
 	return len(p.Devices) > 0 && (len(p.Cgroups) > 0 || Missing(p, evidence.Cgroups))
 }
 
@@ -293,14 +293,14 @@ func DevicesLeft(p *evidence.Pod) bool {
 // moving, on its way to unmount one of the pod's volumes: the kubelet's, or that of any
 // program of the node, or of the pod of the volume's CSI driver, that is inside umount2
 // there. Any other pod may have a path of that name in a mount namespace of its own.
-func Unmounter(p *evidence.Pod) *evidence.Task {
+func Unmounter(p *View) *evidence.Task {
 	if t := KubeletBusyWithVolume(p); t != nil {
 		return t
 	}
 	for i := range p.Node.Blocked {
 		t := &p.Node.Blocked[i]
 		if t.Probe != nil && t.Probe.Syscall == "umount2" && p.RuntimeUID != "" && t.Owner != p.RuntimeUID &&
-			strings.Contains(t.Probe.VolumePath, "/pods/"+p.RuntimeUID+"/") && t.Unchanged(p.Time) >= Stuck && servesVolumes(p, t) {
+			strings.Contains(t.Probe.VolumePath, "/pods/"+p.RuntimeUID+"/") && t.Unchanged(p.Time) >= LeastStill && servesVolumes(p, t) {
 			return t
 		}
 	}
@@ -309,14 +309,14 @@ func Unmounter(p *evidence.Pod) *evidence.Task {
 
 // servesVolumes reports whether a process is the node's, or of the pod of a driver of
 // the pod's volumes.
-func servesVolumes(p *evidence.Pod, t *evidence.Task) bool {
+func servesVolumes(p *View, t *evidence.Task) bool {
 	return !t.InPod() || t.OwnerName != "" && slices.ContainsFunc(p.Volumes, func(v evidence.Volume) bool { return v.DriverPod == t.OwnerName })
 }
 
 // OnlyCounted reports whether the threads of the kubelet that are busy with the pod's
 // volumes all ask how full they are (statfs), which it does for its metrics and not to
 // unmount them.
-func OnlyCounted(p *evidence.Pod) bool {
+func OnlyCounted(p *View) bool {
 	found := false
 	for i := range p.Node.Kubelet.Blocked {
 		t := &p.Node.Kubelet.Blocked[i]

@@ -34,7 +34,7 @@ var FinalDeleteRejected = &diagnose.Rule{
 		Danger: "A force delete by an administrator removes this object only. Every other pod that the rule is about stays too. " +
 			"Do not delete a whole webhook or policy that guards something else.",
 	},
-	Check: func(p *evidence.Pod) diagnose.Result {
+	Check: func(p *fact.View) diagnose.Result {
 		if !p.ContainersEnded() || p.GracePeriodSeconds == 0 || p.Mirror || !p.NothingLeft() {
 			return diagnose.Result{}
 		}
@@ -56,6 +56,6 @@ var FinalDeleteRejected = &diagnose.Rule{
 const others = "Others"
 
 // ofRequest describes a request of the kubelet about a pod.
-func ofRequest(p *evidence.Pod, c *evidence.APICall) diagnose.Objects {
+func ofRequest(p *fact.View, c *evidence.APICall) diagnose.Objects {
 	return diagnose.Objects{Pod: p.Namespace + "/" + p.Name, Node: p.Node.Name, Code: c.Code}
 }

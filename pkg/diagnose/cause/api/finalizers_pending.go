@@ -130,7 +130,7 @@ var FinalizersPending = &diagnose.Rule{
 			},
 		},
 	},
-	Check: func(p *evidence.Pod) diagnose.Result {
+	Check: func(p *fact.View) diagnose.Result {
 		// Until the first reading that showed only the finalizer, the node was at work.
 		if len(p.Finalizers) == 0 || p.UnchangedSince.IsZero() || p.Time.Sub(p.UnchangedSince) < controllerLatency ||
 			len(p.Tasks)+len(p.Leftovers)+len(p.Plugins)+len(p.Volumes)+len(p.Devices) > 0 {

@@ -37,8 +37,8 @@ var MirrorPodDeleted = &diagnose.Rule{
 		Danger: "Static pods are often the control plane itself: etcd, kube-apiserver. Do not kill its processes: the kubelet starts them again. " +
 			"A force delete removes the object only.",
 	},
-	Check: func(p *evidence.Pod) diagnose.Result {
-		if !p.Mirror || p.ContainersEnded() || !runsOn(p) || fact.KubeletGone(p) || p.Node.Ready.Unheard() {
+	Check: func(p *fact.View) diagnose.Result {
+		if !p.Mirror || p.ContainersEnded() || !runsOn(p) || p.Kubelet.State == fact.Gone || p.Node.Ready.Unheard() {
 			return diagnose.Result{}
 		}
 		t := p.Node.Kubelet.Process
@@ -59,7 +59,7 @@ var MirrorPodDeleted = &diagnose.Rule{
 
 // runsOn reports whether all containers of the app run, and nothing of them has been
 // killed.
-func runsOn(p *evidence.Pod) bool {
+func runsOn(p *fact.View) bool {
 	live := 0
 	for i := range p.Containers {
 		c := &p.Containers[i]

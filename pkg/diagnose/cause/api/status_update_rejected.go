@@ -41,7 +41,7 @@ var StatusUpdateRejected = &diagnose.Rule{
 				"A webhook need not look at pods/status: leave that out of its rules. The kubelet tries again within ten seconds.",
 		}},
 	},
-	Check: func(p *evidence.Pod) diagnose.Result {
+	Check: func(p *fact.View) diagnose.Result {
 		if p.ContainersEnded() || p.Mirror || !p.NothingLeft() || !fact.SaidToRun(p) {
 			return diagnose.Result{}
 		}

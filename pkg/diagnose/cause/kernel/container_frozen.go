@@ -87,7 +87,7 @@ var ContainerFrozen = &diagnose.Rule{
 			},
 		},
 	},
-	Check: func(p *evidence.Pod) diagnose.Result {
+	Check: func(p *fact.View) diagnose.Result {
 		var out []diagnose.Finding
 		for _, fp := range fact.FirstProcesses(p) {
 			g := fact.FrozenGroup(p, fp.Leader)
@@ -104,7 +104,7 @@ var ContainerFrozen = &diagnose.Rule{
 			if v := groupOf(p, fp.Container, f.Objects.Cgroup); v != "" {
 				f.Variants = append(f.Variants, v)
 			}
-			if p.Overdue() >= 0 || !fact.DeadlineKnown(p) {
+			if p.Overdue() >= 0 || !p.Kill.Known {
 				f.Objects.Deadline = time.Time{} // it has passed, or is another one
 			}
 			switch own := len(f.Variants) == 0; {
@@ -121,7 +121,7 @@ var ContainerFrozen = &diagnose.Rule{
 
 // groupOf tells whose control group has the given path, "" for the container's
 // own.
-func groupOf(p *evidence.Pod, c *evidence.Container, path string) string {
+func groupOf(p *fact.View, c *evidence.Container, path string) string {
 	for _, g := range p.Cgroups {
 		switch {
 		case g.Path != path:
@@ -138,12 +138,12 @@ func groupOf(p *evidence.Pod, c *evidence.Container, path string) string {
 
 // motionlessContainer reports whether no thread of a container that is in a frozen
 // group has run between two readings.
-func motionlessContainer(p *evidence.Pod, id string) bool {
+func motionlessContainer(p *fact.View, id string) bool {
 	any := false
 	for i := range p.Tasks {
 		if t := &p.Tasks[i]; t.Container == id && t.State != evidence.Zombie && fact.FrozenGroup(p, t) != nil {
 			any = true
-			if t.State == evidence.Runnable || t.Unchanged(p.Time) < fact.Stuck {
+			if t.State == evidence.Runnable || t.Unchanged(p.Time) < fact.LeastStill {
 				return false
 			}
 		}

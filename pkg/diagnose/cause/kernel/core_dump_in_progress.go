@@ -38,8 +38,8 @@ var CoreDumpInProgress = &diagnose.Rule{
 			"or give the pod a longer terminationGracePeriodSeconds.",
 		Danger: "The core dump that was cut off is not whole. A force delete does not speed this up.",
 	},
-	Check: func(p *evidence.Pod) diagnose.Result {
-		if p.Mirror || !p.Gone && (!fact.DeadlineKnown(p) || p.Overdue() < dumpOverdue || p.Overdue() > fact.UnknownAfter) {
+	Check: func(p *fact.View) diagnose.Result {
+		if p.Mirror || !p.Gone && (!p.Kill.Known || p.Overdue() < dumpOverdue || p.Overdue() > fact.UnknownAfter) {
 			return diagnose.Result{}
 		}
 		seen := make(map[int]bool)

@@ -80,7 +80,7 @@ var FileScannerNotAnswering = &diagnose.Rule{
 				"If no program can be started any more, a shell that is open can send the signal: kill is a part of the shell. Then find who stopped it.",
 		}},
 	},
-	Check: func(p *evidence.Pod) diagnose.Result {
+	Check: func(p *fact.View) diagnose.Result {
 		if open := mayAnswer(p); open != nil {
 			return diagnose.Result{Open: open}
 		}
@@ -89,7 +89,7 @@ var FileScannerNotAnswering = &diagnose.Rule{
 }
 
 // notAnswering returns the finding of such a program.
-func notAnswering(p *evidence.Pod) []diagnose.Finding {
+func notAnswering(p *fact.View) []diagnose.Finding {
 	if t, volume := fact.KubeletAwaitsScanner(p); t != nil && p.ContainersEnded() {
 		f := diagnose.Finding{Confidence: diagnose.Inferred, Objects: diagnose.Objects{Thread: diagnose.ThreadOf(t), Volumes: []string{volume}}}
 		if t.Probe.Relative {
@@ -97,7 +97,7 @@ func notAnswering(p *evidence.Pod) []diagnose.Finding {
 		}
 		return []diagnose.Finding{byScanner(p, f)}
 	}
-	if t := fact.RuntimeAwaitsScanner(p); t != nil && !p.ContainersEnded() && fact.KilledByNow(p) {
+	if t := fact.RuntimeAwaitsScanner(p); t != nil && !p.ContainersEnded() && p.Kill.Done {
 		f := diagnose.Finding{Confidence: diagnose.Inferred, Variants: []string{ofRuntime}}
 		if fact.OfGVisor(p, t) {
 			f.Variants = []string{variantGVisor}
@@ -113,7 +113,7 @@ func notAnswering(p *evidence.Pod) []diagnose.Finding {
 const answersOthers = 14 * time.Minute
 
 // mayAnswer says that a program that scans files is waited for that may only be slow; or is not waited for at this moment.
-func mayAnswer(p *evidence.Pod) []diagnose.Open {
+func mayAnswer(p *fact.View) []diagnose.Open {
 	if p.ContainersEnded() {
 		t, _ := fact.KubeletAwaitsScanner(p)
 		if t == nil || fact.ScannerSilentForLong(p, t) {
@@ -122,7 +122,7 @@ func mayAnswer(p *evidence.Pod) []diagnose.Open {
 		return []diagnose.Open{diagnose.Waits(p.UnchangedSince, answersOthers, diagnose.Slow)}
 	}
 	t := fact.RuntimeAwaitsScanner(p)
-	if t == nil && fact.MayBeScanned(p) || t != nil && (!fact.ScannerSilentForLong(p, t) && !fact.ScannerHolds(p) || !p.Mirror && !fact.KilledByNow(p)) {
+	if t == nil && fact.MayBeScanned(p) || t != nil && (!fact.ScannerSilentForLong(p, t) && !fact.ScannerHolds(p) || !p.Mirror && !p.Kill.Done) {
 		since := p.ScannerWaits.Last
 		if since.IsZero() {
 			since = p.Time
@@ -133,7 +133,7 @@ func mayAnswer(p *evidence.Pod) []diagnose.Open {
 }
 
 // byScanner names the programs that may not have answered.
-func byScanner(p *evidence.Pod, f diagnose.Finding) diagnose.Finding {
+func byScanner(p *fact.View, f diagnose.Finding) diagnose.Finding {
 	all, o := p.Node.Scanners, &f.Objects
 	for i := range all {
 		s := diagnose.ProcessOf(p, &all[i])

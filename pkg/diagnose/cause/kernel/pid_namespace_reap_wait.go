@@ -62,7 +62,7 @@ var PIDNamespaceReapWait = &diagnose.Rule{
 			},
 		},
 	},
-	Check: func(p *evidence.Pod) diagnose.Result {
+	Check: func(p *fact.View) diagnose.Result {
 		var out []diagnose.Finding
 		for i := range p.Tasks {
 			init := &p.Tasks[i]
@@ -79,7 +79,7 @@ var PIDNamespaceReapWait = &diagnose.Rule{
 
 // heldNamespace says what an ending init waits for: rather a zombie that its
 // parent outside does not reap than a process that has not ended.
-func heldNamespace(p *evidence.Pod, init *evidence.Task) (diagnose.Finding, bool) {
+func heldNamespace(p *fact.View, init *evidence.Task) (diagnose.Finding, bool) {
 	f := diagnose.Finding{Container: p.ContainerName(init), Confidence: diagnose.Proved, Objects: diagnose.Objects{Process: diagnose.ProcessOf(p, init)}}
 	for i := range p.Tasks {
 		t := &p.Tasks[i]
@@ -112,14 +112,14 @@ func heldNamespace(p *evidence.Pod, init *evidence.Task) (diagnose.Finding, bool
 // endsInRCU reports whether a thread of a process waits for the processors, as
 // the last one of a mount namespace does at its end, and has not done so for
 // long.
-func endsInRCU(p *evidence.Pod, pid int) bool {
+func endsInRCU(p *fact.View, pid int) bool {
 	return slices.ContainsFunc(p.Tasks, func(t evidence.Task) bool {
 		return t.PID == pid && fact.WaitsForRCU(&t) && t.Unchanged(p.Time) < fact.SlowRCU
 	})
 }
 
 // endsInRing reports whether a process waits for io_uring while a thread of it is at work.
-func endsInRing(p *evidence.Pod, leader *evidence.Task) bool {
+func endsInRing(p *fact.View, leader *evidence.Task) bool {
 	return fact.AwaitsThread(p, leader) && slices.ContainsFunc(p.Tasks, func(t evidence.Task) bool {
 		return t.PID == leader.PID && t.Unchanged(p.Time) < fact.SlowDevice
 	})

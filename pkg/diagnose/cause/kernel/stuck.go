@@ -176,7 +176,7 @@ const (
 // ofNoContainer reports whether a task is in the pod's own control group, or in one below
 // that is no container's: neither the kubelet nor the runtime puts any there. One that has
 // left its group on its way out is in none.
-func ofNoContainer(p *evidence.Pod, t *evidence.Task) bool {
+func ofNoContainer(p *fact.View, t *evidence.Task) bool {
 	if _, known := p.Container(t.Container); known || len(t.Container) == containerID || t.Exiting() || fact.OfGVisor(p, t) {
 		return false
 	}
@@ -189,7 +189,7 @@ func ofNoContainer(p *evidence.Pod, t *evidence.Task) bool {
 // notYetInTheWay reports whether a task is of no container and came from the node, while the
 // kubelet waits for what comes before it empties the pod's control group: for the end of the
 // containers, or for the volumes. A task that has left a container is not meant.
-func notYetInTheWay(p *evidence.Pod, t *evidence.Task) bool {
+func notYetInTheWay(p *fact.View, t *evidence.Task) bool {
 	if p.HostPID || len(t.NSpid) > 1 || !ofNoContainer(p, t) {
 		return false
 	}
@@ -215,7 +215,7 @@ const partlyLookedAt = "Where the pod's suspicious threads could not all be look
 // rule that asks understands it, and whose cgroup is not frozen. The one that
 // tells most is named, the others are counted. One that may wait for another thread is
 // neither.
-func stuckIn(p *evidence.Pod, sticks func(*evidence.Pod, *evidence.Task) bool) []diagnose.Finding {
+func stuckIn(p *fact.View, sticks func(*fact.View, *evidence.Task) bool) []diagnose.Finding {
 	stuck := make(map[string][]*evidence.Task)
 	for i := range p.Tasks {
 		if t := &p.Tasks[i]; sticks(p, t) && fact.FrozenGroup(p, t) == nil && !blind(p, t) && !behindSlowDisk(p, t) && !fact.AwaitsThread(p, t) {
@@ -240,7 +240,7 @@ func stuckIn(p *evidence.Pod, sticks func(*evidence.Pod, *evidence.Task) bool) [
 
 // blind reports whether it is not known of a task, where not all were looked at, whether it exits, is in execve or waits for the
 // kernel's own processors: its stack was not read.
-func blind(p *evidence.Pod, t *evidence.Task) bool {
+func blind(p *fact.View, t *evidence.Task) bool {
 	return fact.Missing(p, evidence.Suspects) && t.Probe != nil && len(t.Probe.Stack) == 0
 }
 
@@ -248,7 +248,7 @@ func blind(p *evidence.Pod, t *evidence.Task) bool {
 // another one of its container, which a disk that works, or may work, holds up, or that waits for what takes as long or
 // longer, as the kernel's own processors may; or one that has not been
 // looked at; or for such a disk itself, when its files were not all read.
-func behindSlowDisk(p *evidence.Pod, t *evidence.Task) bool {
+func behindSlowDisk(p *fact.View, t *evidence.Task) bool {
 	family, still := fact.FamilyOf(t), t.Unchanged(p.Time)
 	if family != fact.FamilyOther && family != fact.FamilyBlock {
 		return false
@@ -284,7 +284,7 @@ func telling(t *evidence.Task) int {
 }
 
 // stuckFinding is about the first of some tasks of a container.
-func stuckFinding(p *evidence.Pod, tasks []*evidence.Task) diagnose.Finding {
+func stuckFinding(p *fact.View, tasks []*evidence.Task) diagnose.Finding {
 	t := tasks[0]
 	f := diagnose.Finding{
 		Container: p.ContainerName(t), Family: fact.FamilyOf(t), Confidence: diagnose.Proved,
@@ -356,7 +356,7 @@ func serverOf(m *evidence.Mount) string {
 
 // leaderOf is the leader of a task's process, or the task itself when the leader
 // was not seen.
-func leaderOf(p *evidence.Pod, t *evidence.Task) *evidence.Task {
+func leaderOf(p *fact.View, t *evidence.Task) *evidence.Task {
 	for i := range p.Tasks {
 		if l := &p.Tasks[i]; l.Leader() && l.PID == t.PID {
 			return l

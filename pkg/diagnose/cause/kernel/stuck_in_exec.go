@@ -30,7 +30,7 @@ var StuckInExec = &diagnose.Rule{
 		Phrases:  unkillablePhrases,
 		Families: unkillableFamilies,
 	},
-	Check: func(p *evidence.Pod) diagnose.Result {
+	Check: func(p *fact.View) diagnose.Result {
 		found := stuckIn(p, execStuck)
 		for i := range found {
 			if found[i].Objects.Thread.Function == "" {
@@ -43,7 +43,7 @@ var StuckInExec = &diagnose.Rule{
 }
 
 // execStuck reports whether a task sleeps inside execve where no signal ends it.
-func execStuck(p *evidence.Pod, t *evidence.Task) bool {
+func execStuck(p *fact.View, t *evidence.Task) bool {
 	return fact.InExec(t) && (t.State == evidence.Sleeping || t.State == evidence.Uninterruptible) &&
-		(t.Killed() || fact.KilledByNow(p)) && t.Unchanged(p.Time) >= fact.Motionless(t)
+		(t.Killed() || p.Kill.Done) && t.Unchanged(p.Time) >= fact.Motionless(t)
 }

@@ -31,13 +31,13 @@ var StuckInExit = &diagnose.Rule{
 		Phrases:  unkillablePhrases,
 		Families: unkillableFamilies,
 	},
-	Check: func(p *evidence.Pod) diagnose.Result { return diagnose.Found(stuckIn(p, exitStuck)...) },
+	Check: func(p *fact.View) diagnose.Result { return diagnose.Found(stuckIn(p, exitStuck)...) },
 }
 
 // exitStuck reports whether a task sleeps inside do_exit, in something that only
 // what it waits for can end. A core dump of its process is waited for in
 // coredump_task_exit, before Linux 5.16 in exit_mm itself (kernel/exit.c).
-func exitStuck(p *evidence.Pod, t *evidence.Task) bool {
+func exitStuck(p *fact.View, t *evidence.Task) bool {
 	return fact.Exits(t) && (t.State == evidence.Sleeping || t.State == evidence.Uninterruptible) && !t.CoreDumping &&
 		fact.Through(t, "do_exit") && !fact.Through(t, fact.ZapPIDNS, "ptrace_stop", "coredump_task_exit") && t.Probe.Wchan != "exit_mm" &&
 		t.Unchanged(p.Time) >= fact.Motionless(t)

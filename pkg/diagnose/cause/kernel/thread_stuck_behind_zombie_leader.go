@@ -28,8 +28,8 @@ var ThreadStuckBehindZombieLeader = &diagnose.Rule{
 		Phrases:  unkillablePhrases,
 		Families: unkillableFamilies,
 	},
-	Check: func(p *evidence.Pod) diagnose.Result {
-		return diagnose.Found(stuckIn(p, func(p *evidence.Pod, t *evidence.Task) bool {
+	Check: func(p *fact.View) diagnose.Result {
+		return diagnose.Found(stuckIn(p, func(p *fact.View, t *evidence.Task) bool {
 			return fact.Unkillable(p, t) && fact.BehindZombieLeader(p, t)
 		})...)
 	},

@@ -34,8 +34,8 @@ var UninterruptibleSleep = &diagnose.Rule{
 		Phrases:  unkillablePhrases,
 		Families: unkillableFamilies,
 	},
-	Check: func(p *evidence.Pod) diagnose.Result {
-		return diagnose.Found(stuckIn(p, func(p *evidence.Pod, t *evidence.Task) bool {
+	Check: func(p *fact.View) diagnose.Result {
+		return diagnose.Found(stuckIn(p, func(p *fact.View, t *evidence.Task) bool {
 			return fact.HeldUnderGVisor(p, t) || fact.Unkillable(p, t) && !fact.BehindZombieLeader(p, t) && !notYetInTheWay(p, t)
 		})...)
 	},

@@ -39,7 +39,7 @@ var ZombieHeldByTracer = &diagnose.Rule{
 			"A force delete leaves the zombie, and the shim waits for it permanently. " +
 			"When the tracer is a profiler or a security agent, it may trace other processes too, which its end stops or frees.",
 	},
-	Check: func(p *evidence.Pod) diagnose.Result {
+	Check: func(p *fact.View) diagnose.Result {
 		var out []diagnose.Finding
 		for i := range p.Tasks {
 			t := &p.Tasks[i]
@@ -68,7 +68,7 @@ var ZombieHeldByTracer = &diagnose.Rule{
 // awaited reports whether the termination waits for the end of a task's process:
 // it is the one that the shim waits for, or a member of a PID namespace that is
 // coming to its end.
-func awaited(p *evidence.Pod, t *evidence.Task) bool {
+func awaited(p *fact.View, t *evidence.Task) bool {
 	if t.NamespaceInit() && !fact.Foreign(p, t) {
 		return true
 	}

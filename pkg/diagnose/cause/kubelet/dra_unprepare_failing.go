@@ -69,13 +69,13 @@ var DRAUnprepareFailing = &diagnose.Rule{
 			},
 		},
 	},
-	Check: func(p *evidence.Pod) diagnose.Result {
+	Check: func(p *fact.View) diagnose.Result {
 		return diagnose.Result{Found: unprepareFails(p), Open: mayFailToUnprepare(p)}
 	},
 }
 
 // mayFailToUnprepare says until when it is known whether the kubelet fails.
-func mayFailToUnprepare(p *evidence.Pod) []diagnose.Open {
+func mayFailToUnprepare(p *fact.View) []diagnose.Open {
 	if !fact.MayFailToUnprepare(p) {
 		return nil
 	}
@@ -83,7 +83,7 @@ func mayFailToUnprepare(p *evidence.Pod) []diagnose.Open {
 }
 
 // unprepareFails returns the drivers that fail.
-func unprepareFails(p *evidence.Pod) []diagnose.Finding {
+func unprepareFails(p *fact.View) []diagnose.Finding {
 	if p.Overdue() < fact.UnknownAfter || p.Time.Sub(p.UnchangedSince) < fact.UnknownAfter || !fact.FailsToUnprepare(p) {
 		return nil
 	}
@@ -117,7 +117,7 @@ type claimDriver struct {
 }
 
 // claimDrivers returns the drivers that the kubelet has to call for the pod.
-func claimDrivers(p *evidence.Pod) []claimDriver {
+func claimDrivers(p *fact.View) []claimDriver {
 	var all []claimDriver
 	for i := range p.Claims {
 		c := &p.Claims[i]
@@ -138,7 +138,7 @@ func claimDrivers(p *evidence.Pod) []claimDriver {
 // calledFor counts the drivers of all claims of the pod. A driver of a shared claim counts too:
 // the kubelet forgets the pod before it calls anybody, and when another driver has failed, it
 // calls that one when it tries again (unprepareResources, pkg/kubelet/cm/dra/manager.go).
-func calledFor(p *evidence.Pod) int {
+func calledFor(p *fact.View) int {
 	var names []string
 	for i := range p.Claims {
 		for _, d := range p.Claims[i].Drivers {
@@ -152,12 +152,12 @@ func calledFor(p *evidence.Pod) int {
 
 // called returns the kubelet's last call of a driver to have claims released, nil when there
 // was none.
-func called(p *evidence.Pod, driver string) *evidence.ClaimCall {
+func called(p *fact.View, driver string) *evidence.ClaimCall {
 	return fact.Claimed(p, evidence.NodeUnprepare, driver, func(*evidence.ClaimCall) bool { return true })
 }
 
 // anotherFails reports whether calls of another driver of the pod's claims fail.
-func (d *claimDriver) anotherFails(p *evidence.Pod) bool {
+func (d *claimDriver) anotherFails(p *fact.View) bool {
 	for i := range p.Claims {
 		for _, o := range p.Claims[i].Drivers {
 			if last := called(p, o.Name); o.Name != d.Name && last != nil && last.Status != evidence.CallOK {
@@ -171,7 +171,7 @@ func (d *claimDriver) anotherFails(p *evidence.Pod) bool {
 // fails reports whether the driver is what fails, and how; alone that the pod has no other one.
 // The kubelet calls them in any order and stops at the first one that fails: that it has not
 // called one of some proves nothing about that one.
-func (d *claimDriver) fails(p *evidence.Pod, alone bool) (diagnose.Finding, bool) {
+func (d *claimDriver) fails(p *fact.View, alone bool) (diagnose.Finding, bool) {
 	f, only := diagnose.Finding{Confidence: diagnose.Inferred}, fact.OnlyOneUnprepares(p)
 	if only {
 		f.Confidence = diagnose.Proved

@@ -61,7 +61,7 @@ var ImagePullHanging = &diagnose.Rule{
 			"serializeImagePulls: false in the kubelet's configuration keeps one pull from holding up the others.",
 		Danger: "Do not remove anything below /var/lib/containerd. A force delete does not end the pull, and the kubelet may still create the container when it has.",
 	},
-	Check: func(p *evidence.Pod) diagnose.Result {
+	Check: func(p *fact.View) diagnose.Result {
 		pull, download := fact.HangingPull(p)
 		if pull == nil {
 			return diagnose.Undecided(diagnose.Waits(fact.PullMoved(p), fact.DownloadPatience, diagnose.Moves))

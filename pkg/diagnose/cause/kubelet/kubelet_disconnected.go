@@ -37,16 +37,16 @@ var KubeletDisconnected = &diagnose.Rule{
 			"When it gets through again, it stops the pods. The unit is k3s or k3s-agent with K3s, rke2-server or rke2-agent with RKE2.",
 		Danger: "Do not force-delete the pods of this node, nor taint it out-of-service: their containers run on, and a StatefulSet starts the same pod twice.",
 	},
-	Check: func(p *evidence.Pod) diagnose.Result {
+	Check: func(p *fact.View) diagnose.Result {
 		if since := fact.MayReconnect(p); !since.IsZero() {
 			return diagnose.Undecided(diagnose.Waits(since, fact.Reconnects, diagnose.Restarting))
 		}
-		if !fact.OutOfTouch(p) || p.Mirror || p.Overdue() < fact.KillLatency {
+		if !p.Delivery.OutOfTouch || p.Mirror || p.Overdue() < fact.KillLatency {
 			return diagnose.Result{}
 		}
 		f := diagnose.Finding{Confidence: diagnose.Inferred, Objects: diagnose.Objects{Since: p.Node.Ready.Transition}}
 		switch {
-		case fact.Untold(p):
+		case p.Delivery.Untold:
 			f.Variants = []string{untold}
 		case len(fact.AppTasks(p)) > 0 || len(p.Plugins)+len(p.NetworkSetup) > 0 || !fact.RuntimeIdle(p) || p.Time.Sub(p.UnchangedSince) < fact.Restart:
 			return diagnose.Result{} // somebody may be at work on it
@@ -64,7 +64,7 @@ var KubeletDisconnected = &diagnose.Rule{
 
 // explains reports whether nothing else than the lost connection can have the pod be as it is: it
 // was noted before that began, and what is left to be done takes the API server. A sandbox does not.
-func explains(p *evidence.Pod, untold bool) bool {
+func explains(p *fact.View, untold bool) bool {
 	noted := p.NodeTime(p.Node.Ready.Transition)
 	if untold {
 		return !noted.After(p.DeletionRequested)

@@ -51,10 +51,10 @@ var KubeletDown = &diagnose.Rule{
 				"put it there in its place, and systemctl restart kubelet. Containers keep running meanwhile.",
 		}},
 	},
-	Check: func(p *evidence.Pod) diagnose.Result {
+	Check: func(p *fact.View) diagnose.Result {
 		k := &p.Node.Kubelet
 		if t := k.Process; t != nil && t.State == evidence.Stopped {
-			if t.Unchanged(p.Time) < fact.Stuck {
+			if t.Unchanged(p.Time) < fact.LeastStill {
 				return diagnose.Result{}
 			}
 			return diagnose.Found(diagnose.Finding{Family: diagnose.Stopped, Confidence: diagnose.Proved, Objects: diagnose.Objects{Process: diagnose.ProcessOf(p, t)}})
@@ -62,7 +62,7 @@ var KubeletDown = &diagnose.Rule{
 		if fact.OfNode(p, k.YoungSince) >= fact.CrashLoop && p.Node.Time.Sub(k.StartSeen) >= fact.CrashLoop && (k.Starts > 1 || k.Starts == 1 && k.Process == nil && !k.AbsentSince.IsZero()) {
 			return diagnose.Found(diagnose.Finding{Family: restarts, Confidence: diagnose.Proved, Objects: diagnose.Objects{Since: k.YoungSince}})
 		}
-		if k.Process != nil || !fact.KubeletGone(p) || fact.OfNode(p, k.AbsentSince) < fact.Restart || answers(k) || k.LastSeen.IsZero() && k.Health == "" {
+		if k.Process != nil || p.Kubelet.State != fact.Gone || fact.OfNode(p, k.AbsentSince) < fact.Restart || answers(k) || k.LastSeen.IsZero() && k.Health == "" {
 			return diagnose.Result{}
 		}
 		f := diagnose.Finding{Confidence: diagnose.Proved, Objects: diagnose.Objects{Since: k.AbsentSince}}

@@ -91,14 +91,14 @@ var KubeletResourceExhausted = &diagnose.Rule{
 			},
 		},
 	},
-	Check: func(p *evidence.Pod) diagnose.Result {
+	Check: func(p *fact.View) diagnose.Result {
 		return diagnose.Result{Found: exhausted(p), Open: mayLack(p)}
 	},
 }
 
 // mayLack says that it is not known whether the kubelet can write its checkpoint, that it has had no file to open for a part of the time
 // that it takes to say so, or that it lacked something until lately: its next attempt tells whether anything else is in the way.
-func mayLack(p *evidence.Pod) []diagnose.Open {
+func mayLack(p *fact.View) []diagnose.Open {
 	var out []diagnose.Open
 	if fact.CheckpointUncounted(p) {
 		out = append(out, diagnose.NotRead(p, evidence.ClaimCalls))
@@ -113,7 +113,7 @@ func mayLack(p *evidence.Pod) []diagnose.Open {
 }
 
 // exhausted returns what the kubelet lacks.
-func exhausted(p *evidence.Pod) []diagnose.Finding {
+func exhausted(p *fact.View) []diagnose.Finding {
 	f := diagnose.Finding{Confidence: diagnose.Inferred}
 	s := fact.CheckpointFails(p)
 	if s == nil {

@@ -77,15 +77,15 @@ var KubeletSyncLoopStalled = &diagnose.Rule{
 				"A kubelet that is restarted stops what has been deleted by then, and soon hangs there again.",
 		}},
 	},
-	Check: func(p *evidence.Pod) diagnose.Result {
+	Check: func(p *fact.View) diagnose.Result {
 		return diagnose.Result{Found: stalled(p), Open: mayStall(p)}
 	},
 }
 
 // stalled returns the finding of a loop that hangs.
-func stalled(p *evidence.Pod) []diagnose.Finding {
+func stalled(p *fact.View) []diagnose.Finding {
 	k := &p.Node.Kubelet
-	if p.Mirror || p.Overdue() < stalls || !fact.DeadlineKnown(p) || k.Process == nil || fact.Halted(k.Process) || !fact.Untouched(p) && !notBegun(p) {
+	if p.Mirror || p.Overdue() < stalls || !p.Kill.Known || k.Process == nil || fact.Halted(k.Process) || !p.Delivery.Untouched && !notBegun(p) {
 		return nil
 	}
 	t := onStranger(p)
@@ -101,7 +101,7 @@ func stalled(p *evidence.Pod) []diagnose.Finding {
 	}
 	if k.LoopStalls() {
 		f.Confidence = diagnose.Proved
-	} else if !fact.Untouched(p) {
+	} else if !p.Delivery.Untouched {
 		return nil // nobody knows what a pod waits for that was never begun with
 	} else if fact.KubeletBusyWithVolume(p) != nil && !fact.OnlyCounted(p) {
 		return nil // the pod's own worker may hang, and the loop go on
@@ -113,9 +113,9 @@ func stalled(p *evidence.Pod) []diagnose.Finding {
 
 // mayStall says that the loop may hang on what only the kubelet tells of, and does not tell yet,
 // or to nobody who asks.
-func mayStall(p *evidence.Pod) []diagnose.Open {
+func mayStall(p *fact.View) []diagnose.Open {
 	k := &p.Node.Kubelet
-	if p.Mirror || k.LoopStalls() || p.Overdue() < stalls || k.Health != "" && p.Time.Sub(p.DeletionRequested) >= loopTold || !fact.Untouched(p) && !notBegun(p) {
+	if p.Mirror || k.LoopStalls() || p.Overdue() < stalls || k.Health != "" && p.Time.Sub(p.DeletionRequested) >= loopTold || !p.Delivery.Untouched && !notBegun(p) {
 		return nil
 	}
 	return []diagnose.Open{diagnose.NotRead(p, evidence.Kubelet)} // nobody waits for what it may never tell
@@ -126,7 +126,7 @@ const loopRound = 5 * time.Minute
 
 // cameRound reports whether the loop, which hangs now, still came round some time after the deletion:
 // it has had the pod stopped then, and something else holds it.
-func cameRound(p *evidence.Pod) bool {
+func cameRound(p *fact.View) bool {
 	well := p.Node.Kubelet.StalledAfter
 	return !well.IsZero() && well.Add(-loopRound).Sub(p.DeletionRequested) > fact.KillLatency
 }
@@ -135,18 +135,18 @@ func cameRound(p *evidence.Pod) bool {
 // it does when PLEG is not healthy or containerd's status is not known, and the kubelet makes the
 // Node not Ready then (syncLoop, pkg/kubelet/kubelet.go; runtimeErrors, pkg/kubelet/runtime.go). When the Node
 // is Ready again, the loop may sleep for five seconds more.
-func maySkip(p *evidence.Pod) bool {
+func maySkip(p *fact.View) bool {
 	r := p.Node.Ready
 	return r == nil || r.Status != "True" || fact.OfNode(p, r.Transition) < fact.Restart && !r.Transition.IsZero()
 }
 
 // seenToHang reports whether a thread of the kubelet hangs on what the loop may wait for: anything but
 // the volume of a pod that is in the API, which the loop does not look at, or a umount.
-func seenToHang(p *evidence.Pod) bool {
+func seenToHang(p *fact.View) bool {
 	k := &p.Node.Kubelet
 	return k.Error != "" || slices.ContainsFunc(k.Blocked, func(t evidence.Task) bool {
 		if t.Probe == nil || t.Probe.VolumePath == "" {
-			return t.Unchanged(p.Time) >= fact.Stuck && (t.Probe == nil || t.Probe.Syscall != "umount2")
+			return t.Unchanged(p.Time) >= fact.LeastStill && (t.Probe == nil || t.Probe.Syscall != "umount2")
 		}
 		return t.Probe.Syscall != "umount2" && slices.ContainsFunc(k.Strangers, func(uid string) bool { return strings.Contains(t.Probe.VolumePath, "/pods/"+uid+"/") })
 	})
@@ -154,7 +154,7 @@ func seenToHang(p *evidence.Pod) bool {
 
 // notBegun reports whether nothing of a pod is on the node, and the kubelet has written nothing of
 // it, as of one that it has not begun to start.
-func notBegun(p *evidence.Pod) bool {
+func notBegun(p *fact.View) bool {
 	return p.Phase == "Pending" && p.NothingLeft() && fact.RuntimeIdle(p) && !slices.ContainsFunc(p.Containers, func(c evidence.Container) bool {
 		return c.ID != "" || c.Waiting || c.Running || c.Exit != nil
 	})
@@ -170,7 +170,7 @@ const loopTold = 330 * time.Second
 
 // onStranger returns a thread of the kubelet that has been blocked for long on a volume of a pod
 // that is not in the API; of several the one that has been so for the longest time.
-func onStranger(p *evidence.Pod) *evidence.Task {
+func onStranger(p *fact.View) *evidence.Task {
 	var first *evidence.Task
 	k := &p.Node.Kubelet
 	for i := range k.Blocked {

@@ -75,7 +75,7 @@ var PLEGUnhealthy = &diagnose.Rule{
 			},
 		},
 	},
-	Check: func(p *evidence.Pod) diagnose.Result {
+	Check: func(p *fact.View) diagnose.Result {
 		g := fact.PLEG(p)
 		if since := fact.MayReconnect(p); g == nil && !since.IsZero() {
 			return diagnose.Undecided(diagnose.Waits(since, fact.Reconnects, diagnose.Restarting))
@@ -85,12 +85,12 @@ var PLEGUnhealthy = &diagnose.Rule{
 		}
 		f := diagnose.Finding{Confidence: diagnose.Inferred, Objects: diagnose.Objects{Since: g.Active, Node: p.Node.Name}}
 		switch {
-		case fact.Unread(p):
+		case p.Delivery.Unread:
 			f.Confidence, f.Variants = diagnose.Proved, []string{unread}
 		case fact.Missing(p, evidence.Containers, evidence.Shims):
 			return diagnose.Result{}
 		case len(fact.AppTasks(p)) > 0:
-			if !fact.DeadlineKnown(p) || p.DeletionRequested.Before(g.Active) || !fact.Untouched(p) {
+			if !p.Kill.Known || p.DeletionRequested.Before(g.Active) || !p.Delivery.Untouched {
 				return diagnose.Result{}
 			}
 			f.Variants = []string{waits}
@@ -110,12 +110,12 @@ const listClock = time.Second
 
 // endedAfter reports whether a container has ended after a time: the kubelet needs a list of later
 // than that before it completes the deletion.
-func endedAfter(p *evidence.Pod, t time.Time) bool {
+func endedAfter(p *fact.View, t time.Time) bool {
 	return slices.ContainsFunc(p.Containers, func(c evidence.Container) bool { return c.Exit != nil && c.Exit.At.After(t) })
 }
 
 // failing returns which list containerd does not give, and the family of that.
-func failing(p *evidence.Pod, g *evidence.PLEG) (family, list string) {
+func failing(p *fact.View, g *evidence.PLEG) (family, list string) {
 	if list = fact.TooLarge(p); list != "" {
 		return tooLarge, list
 	}
@@ -135,7 +135,7 @@ const (
 )
 
 // undecided reports whether a list has had no answer and it will be known soon whether it hangs.
-func undecided(p *evidence.Pod, g *evidence.PLEG) bool {
+func undecided(p *fact.View, g *evidence.PLEG) bool {
 	return slices.ContainsFunc(p.Node.Containerd.Lists, func(l evidence.List) bool {
 		return l.Attempts > 0 && (p.Time.Sub(l.UnansweredSince) < listTried || fact.Starved(p) && p.Time.Sub(g.Active) < starvedList+listTried)
 	})

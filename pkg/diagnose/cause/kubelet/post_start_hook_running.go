@@ -70,7 +70,7 @@ var PostStartHookRunning = &diagnose.Rule{
 			},
 		},
 	},
-	Check: func(p *evidence.Pod) diagnose.Result {
+	Check: func(p *fact.View) diagnose.Result {
 		var out []diagnose.Finding
 		for i := range p.Containers {
 			c := &p.Containers[i]
@@ -99,7 +99,7 @@ var PostStartHookRunning = &diagnose.Rule{
 }
 
 // withinKubelet returns the finding of a hook that sleeps or asks a port, if there is one.
-func withinKubelet(p *evidence.Pod, c *evidence.Container) (diagnose.Finding, bool) {
+func withinKubelet(p *fact.View, c *evidence.Container) (diagnose.Finding, bool) {
 	f := diagnose.Finding{Container: c.Name, Confidence: diagnose.Inferred, Objects: diagnose.Objects{Deadline: p.Deadline}}
 	if first, until := fact.PostStartSleep(p, c); first != nil {
 		f.Family = sleeps

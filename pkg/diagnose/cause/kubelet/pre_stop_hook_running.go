@@ -101,18 +101,18 @@ var PreStopHookRunning = &diagnose.Rule{
 			},
 		},
 	},
-	Check: func(p *evidence.Pod) diagnose.Result {
+	Check: func(p *fact.View) diagnose.Result {
 		var out []diagnose.Finding
 		for i := range p.Containers {
 			c := &p.Containers[i]
 			f := diagnose.Finding{Container: c.Name, Confidence: diagnose.Inferred, Objects: diagnose.Objects{
-				Signal: c.StopSignal.String(), GraceSeconds: int64(fact.Grace(p).Seconds()), Deadline: fact.KilledAt(p), Requested: p.DeletionRequested,
+				Signal: c.StopSignal.String(), GraceSeconds: int64(fact.Grace(p).Seconds()), Deadline: p.Kill.At, Requested: p.DeletionRequested,
 			}}
 			found := false
 			switch {
 			case !p.Gone:
 				found = c.State == evidence.StateRunning && !othersRun(p, c) && runsForLong(p, c, &f)
-			case fact.EndedAtDeadline(p, c) && fact.Grace(p) >= fact.Stuck:
+			case fact.EndedAtDeadline(p, c) && fact.Grace(p) >= fact.LeastStill:
 				f.Objects.Ended, f.Variants = c.Exit.At, []string{diagnose.Gone}
 				if !fact.KilledAtDeadline(p, c) {
 					f.Variants = append(f.Variants, endedBySignal)
@@ -143,7 +143,7 @@ const (
 )
 
 // long returns for how long a hook has to run to be told of inside the grace period.
-func long(p *evidence.Pod) time.Duration {
+func long(p *fact.View) time.Duration {
 	if p.LongHook > 0 {
 		return p.LongHook
 	}
@@ -151,13 +151,13 @@ func long(p *evidence.Pod) time.Duration {
 }
 
 // runsForLong reports whether a hook of any kind has run for long, and completes the finding.
-func runsForLong(p *evidence.Pod, c *evidence.Container, f *diagnose.Finding) bool {
+func runsForLong(p *fact.View, c *evidence.Container, f *diagnose.Finding) bool {
 	if p.DeadlineUnsure {
 		return false // SIGKILL may come sooner
 	}
 	if hook, byName := fact.PreStopHook(p, c); hook != nil {
 		aboutExec(p, hook, byName, f)
-	} else if _, over := fact.HookOver(p, c); c.PreStopSleep > 0 && !over && fact.Delivered(p) {
+	} else if _, over := fact.HookOver(p, c); c.PreStopSleep > 0 && !over && p.Delivery.Likely {
 		aboutSleep(p, c, f)
 	} else if r := fact.PreStopRequest(p, c); r != nil {
 		aboutRequest(r, f)
@@ -167,14 +167,14 @@ func runsForLong(p *evidence.Pod, c *evidence.Container, f *diagnose.Finding) bo
 	return p.Time.Sub(f.Objects.Since) >= long(p)
 }
 
-func aboutExec(p *evidence.Pod, hook *evidence.Task, byName bool, f *diagnose.Finding) {
+func aboutExec(p *fact.View, hook *evidence.Task, byName bool, f *diagnose.Finding) {
 	f.Objects.Process, f.Objects.Since = diagnose.ProcessOf(p, hook), hook.Probe.Started
 	if byName {
 		f.Confidence = diagnose.Proved
 	}
 }
 
-func aboutSleep(p *evidence.Pod, c *evidence.Container, f *diagnose.Finding) {
+func aboutSleep(p *fact.View, c *evidence.Container, f *diagnose.Finding) {
 	f.Family, f.Objects.Since, f.Objects.SleepSeconds = sleeps, p.DeletionRequested, c.PreStopSleep
 }
 
@@ -184,7 +184,7 @@ func aboutRequest(r *evidence.Request, f *diagnose.Finding) {
 
 // executed reports whether a hook that executes a program has used up the grace period, and completes
 // the finding.
-func executed(p *evidence.Pod, c *evidence.Container, f *diagnose.Finding) bool {
+func executed(p *fact.View, c *evidence.Container, f *diagnose.Finding) bool {
 	hook, byName := fact.PreStopHook(p, c)
 	// The kubelet counts from when it asks for the hook's start, which takes a while. One that was seen to run until the end has
 	// used the grace period up all the same; with hostPID it may be what the hook has left.
@@ -201,7 +201,7 @@ func executed(p *evidence.Pod, c *evidence.Container, f *diagnose.Finding) bool 
 }
 
 // slept is the same of a hook that sleeps.
-func slept(p *evidence.Pod, c *evidence.Container, f *diagnose.Finding) bool {
+func slept(p *fact.View, c *evidence.Container, f *diagnose.Finding) bool {
 	// One that leaves the program some of its two seconds ends it as much earlier.
 	left := fact.Grace(p) - time.Duration(c.PreStopSleep)*time.Second
 	if !fact.PreStopSleeps(p, c) || left > 0 && !fact.KilledAtDeadline(p, c) || !outlived(p, c, p.DeletionRequested, leastBeyond-min(max(left, 0), leastStop)) {
@@ -212,7 +212,7 @@ func slept(p *evidence.Pod, c *evidence.Container, f *diagnose.Finding) bool {
 }
 
 // requested is the same of a hook that asks a port of the pod.
-func requested(p *evidence.Pod, c *evidence.Container, f *diagnose.Finding) bool {
+func requested(p *fact.View, c *evidence.Container, f *diagnose.Finding) bool {
 	r := fact.PreStopRequest(p, c)
 	if r == nil || !fact.UntilEnd(p) || !outlived(p, c, p.DeletionRequested, leastBeyond) || c.Exit.At.Sub(p.Time) > seenAtEnd || othersTook(p, c) {
 		return false
@@ -223,7 +223,7 @@ func requested(p *evidence.Pod, c *evidence.Container, f *diagnose.Finding) bool
 
 // outlived reports whether a container has outlived by the least the grace period that began at a
 // moment. One that has ended by its stop signal may have done so immediately, and the end is told in whole seconds, rounded down.
-func outlived(p *evidence.Pod, c *evidence.Container, began time.Time, least time.Duration) bool {
+func outlived(p *fact.View, c *evidence.Container, began time.Time, least time.Duration) bool {
 	if !fact.KilledAtDeadline(p, c) {
 		least = -time.Second
 	}
@@ -233,7 +233,7 @@ func outlived(p *evidence.Pod, c *evidence.Container, began time.Time, least tim
 
 // othersTook reports whether a container without a hook was there until the deadline
 // too: the hook may be one that waits for it, as those of proxies do.
-func othersTook(p *evidence.Pod, c *evidence.Container) bool {
+func othersTook(p *fact.View, c *evidence.Container) bool {
 	for i := range p.Containers {
 		if o := &p.Containers[i]; o != c && o.Kind == evidence.App && !o.PreStop && fact.EndedAtDeadline(p, o) {
 			return true
@@ -243,7 +243,7 @@ func othersTook(p *evidence.Pod, c *evidence.Container) bool {
 }
 
 // othersRun is the same inside the grace period.
-func othersRun(p *evidence.Pod, c *evidence.Container) bool {
+func othersRun(p *fact.View, c *evidence.Container) bool {
 	for i := range p.Containers {
 		if o := &p.Containers[i]; o != c && o.Kind == evidence.App && !o.PreStop && o.State == evidence.StateRunning {
 			return true

@@ -41,7 +41,7 @@ var CNIAddHanging = &diagnose.Rule{
 		Danger: "Do not delete the pod's network namespace or files below /var/lib/cni by hand. " +
 			"A force delete frees the pod's name while its network may still be set up: its address stays taken until containerd has undone that.",
 	},
-	Check: func(p *evidence.Pod) diagnose.Result {
+	Check: func(p *fact.View) diagnose.Result {
 		if p.Mirror {
 			return diagnose.Result{} // the kubelet does not stop a static pod because of its object
 		}
@@ -58,6 +58,6 @@ var CNIAddHanging = &diagnose.Rule{
 
 // unaware reports whether a plugin may have been started by a kubelet that does not know of the
 // deletion, because it does not get through to the API server: that is what the pod waits for then.
-func unaware(p *evidence.Pod, plugin *evidence.Task) bool {
+func unaware(p *fact.View, plugin *evidence.Task) bool {
 	return p.Node.Ready.Unheard() && plugin.Probe != nil && plugin.Probe.Started.After(p.DeletionRequested)
 }

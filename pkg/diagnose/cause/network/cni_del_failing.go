@@ -5,7 +5,6 @@ import (
 
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose/fact"
-	"github.com/nodeagent-io/nodeagent/pkg/evidence"
 )
 
 // missing is the family of a plugin without a program, notStarted that of one whose program
@@ -59,7 +58,7 @@ var CNIDelFailing = &diagnose.Rule{
 			Danger: "Do not restart containerd while such a limit is used up: it may not get its threads and files as it starts. A force delete leaves the pod's network on the node: its address stays taken.",
 		}},
 	},
-	Check: func(p *evidence.Pod) diagnose.Result {
+	Check: func(p *fact.View) diagnose.Result {
 		f := failure(p)
 		if f == nil || uninitialized(f) || f.TimedOut() {
 			return diagnose.Result{}

@@ -35,7 +35,7 @@ var CNIDelHanging = &diagnose.Rule{
 		Danger: "Killing the plugin only brings the next try. " +
 			"Do not force-delete the pod, and do not delete its network namespace or files below /var/lib/cni by hand: its address stays taken, or is given to another pod while routes still lead here.",
 	},
-	Check: func(p *evidence.Pod) diagnose.Result {
+	Check: func(p *fact.View) diagnose.Result {
 		limit := fact.PluginPatience(p)
 		if f := fact.SandboxStop(p); f != nil && f.TimedOut() && f.Step == fact.StepUnknown {
 			limit = patienceAgain

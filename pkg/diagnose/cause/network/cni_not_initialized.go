@@ -2,6 +2,7 @@ package network
 
 import (
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
+	"github.com/nodeagent-io/nodeagent/pkg/diagnose/fact"
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
 )
 
@@ -23,7 +24,7 @@ var CNINotInitialized = &diagnose.Rule{
 			"containerd heeds a file that is written or renamed in that directory, not one that is moved there from another: copy it instead, or restart containerd.",
 		Danger: "Do not force-delete the pod, and do not put a configuration of another network there: its plugins do not free what the old ones gave, and the pod's address stays taken.",
 	},
-	Check: func(p *evidence.Pod) diagnose.Result {
+	Check: func(p *fact.View) diagnose.Result {
 		f := failure(p)
 		if f == nil || !uninitialized(f) || p.Node.Containerd.Network == "" || p.Node.Containerd.Network == evidence.NetworkReady {
 			return diagnose.Result{}

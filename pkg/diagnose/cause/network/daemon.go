@@ -19,7 +19,7 @@ var daemonOf = map[string]string{
 // and it terminates or is not ready; nil when it is well, or not known. A network has
 // other pods whose names begin alike, as cilium-operator and cilium-envoy: behind the
 // name of its DaemonSet a pod has five letters or digits and no more.
-func daemon(p *evidence.Pod, f *fact.SandboxFailure) *evidence.Daemon {
+func daemon(p *fact.View, f *fact.SandboxFailure) *evidence.Daemon {
 	begin, ok := daemonOf[f.Plugin]
 	var found *evidence.Daemon
 	for i := range p.Daemons {

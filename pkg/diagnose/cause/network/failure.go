@@ -17,7 +17,7 @@ var needs = []evidence.Source{evidence.Processes, evidence.Containers, evidence.
 
 // failure returns the failure to take down the pod's network that goes on, nil when
 // there is none.
-func failure(p *evidence.Pod) *fact.SandboxFailure {
+func failure(p *fact.View) *fact.SandboxFailure {
 	f := fact.SandboxStop(p)
 	if f == nil || f.Step != fact.StepNetwork || !f.GoesOn(p) {
 		return nil

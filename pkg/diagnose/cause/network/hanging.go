@@ -22,7 +22,7 @@ var waits = []diagnose.Choice{
 
 // hanging returns the finding of the first plugin that has not returned for that long, of those
 // that count; and until when others that take their time are not said to hang.
-func hanging(p *evidence.Pod, plugins []evidence.Task, limit time.Duration, counts func(*evidence.Task) bool) diagnose.Result {
+func hanging(p *fact.View, plugins []evidence.Task, limit time.Duration, counts func(*evidence.Task) bool) diagnose.Result {
 	var r diagnose.Result
 	for i := range plugins {
 		plugin := &plugins[i]

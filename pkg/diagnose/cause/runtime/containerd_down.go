@@ -3,7 +3,6 @@ package runtime
 import (
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose/fact"
-	"github.com/nodeagent-io/nodeagent/pkg/evidence"
 )
 
 // ContainerdDown is a containerd that does not run, or runs and does not listen.
@@ -43,7 +42,7 @@ var ContainerdDown = &diagnose.Rule{
 				otherUnit,
 		}},
 	},
-	Check: func(p *evidence.Pod) diagnose.Result {
+	Check: func(p *fact.View) diagnose.Result {
 		c := &p.Node.Containerd
 		refused := c.Refused && !c.RefusedSince.IsZero()
 		f := diagnose.Finding{Confidence: diagnose.Proved, Objects: diagnose.Objects{Since: c.RefusedSince}}

@@ -39,12 +39,12 @@ var ContainerdHung = &diagnose.Rule{
 			},
 		},
 	},
-	Check: func(p *evidence.Pod) diagnose.Result {
+	Check: func(p *fact.View) diagnose.Result {
 		c := p.Node.Containerd
-		if c.Refused || c.UnansweredSince.IsZero() || c.Attempts < 2 || p.Time.Sub(c.UnansweredSince) < fact.Stuck {
+		if c.Refused || c.UnansweredSince.IsZero() || c.Attempts < 2 || p.Time.Sub(c.UnansweredSince) < fact.LeastStill {
 			return diagnose.Result{}
 		}
-		stopped := c.Process != nil && c.Process.State == evidence.Stopped && c.Process.Unchanged(p.Time) >= fact.Stuck
+		stopped := c.Process != nil && c.Process.State == evidence.Stopped && c.Process.Unchanged(p.Time) >= fact.LeastStill
 		// A slow disk keeps a thread for longer than that, too.
 		blocked := c.Process != nil && c.Process.State == evidence.Uninterruptible && !fact.Starved(p) &&
 			c.Process.Unchanged(p.Time) >= max(fact.Motionless(c.Process), fact.SlowDevice)

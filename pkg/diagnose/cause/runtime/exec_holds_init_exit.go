@@ -37,7 +37,7 @@ var ExecHoldsInitExit = &diagnose.Rule{
 		Danger: "The process may be somebody's session, or at work that outlives the container on purpose. A restart of containerd does not help, and killing the shim ends the pod's other containers. " +
 			"A force delete leaves the process running, unseen.",
 	},
-	Check: func(p *evidence.Pod) diagnose.Result {
+	Check: func(p *fact.View) diagnose.Result {
 		shim := ownShim(p)
 		if p.Overdue() < 0 || shim == nil || fact.Halted(shim) || !p.HostPID && !p.ShareProcessNamespace {
 			return diagnose.Result{}
@@ -70,7 +70,7 @@ var ExecHoldsInitExit = &diagnose.Rule{
 // executed returns the child of the shim that was executed in a container, the one that has
 // lived for the longest time, and how many there are; nil when the shim has other children,
 // or one is too young.
-func executed(p *evidence.Pod) (first *evidence.ShimChild, n int) {
+func executed(p *fact.View) (first *evidence.ShimChild, n int) {
 	for i := range p.ShimChildren {
 		c := &p.ShimChildren[i]
 		if !c.Output || c.Probe == nil || c.Probe.Group != c.PID || !disagree(p, c.Since) || fact.Essential(&c.Task) {

@@ -95,7 +95,7 @@ var ExitEventLost = &diagnose.Rule{
 			},
 		},
 	},
-	Check: func(p *evidence.Pod) diagnose.Result {
+	Check: func(p *fact.View) diagnose.Result {
 		var out []diagnose.Finding
 		shim := ownShim(p)
 		for i := range p.Containers {
@@ -142,7 +142,7 @@ var ExitEventLost = &diagnose.Rule{
 
 // mayBeNoted says that containerd may be about to try again to note that a container has ended: something may
 // have held its output until a while ago.
-func mayBeNoted(p *evidence.Pod) []diagnose.Open {
+func mayBeNoted(p *fact.View) []diagnose.Open {
 	var out []diagnose.Open
 	for i := range p.Containers {
 		c := &p.Containers[i]
@@ -157,7 +157,7 @@ func mayBeNoted(p *evidence.Pod) []diagnose.Open {
 
 // blockedThread returns a thread of the shim that has hung in the kernel for as long as views have
 // to disagree; nil when none is seen.
-func blockedThread(p *evidence.Pod, shim *evidence.Task) *evidence.Task {
+func blockedThread(p *fact.View, shim *evidence.Task) *evidence.Task {
 	i := slices.IndexFunc(p.Node.Blocked, func(t evidence.Task) bool {
 		return t.PID == shim.PID && fact.SleepsIn(&t) != "" && t.Unchanged(p.Time) >= patience
 	})
@@ -181,7 +181,7 @@ const (
 // disagree reports whether views of a container have disagreed for long enough, since the
 // time given. containerd must answer. A node of which the pressure is not known may be short
 // of anything.
-func disagree(p *evidence.Pod, since time.Time) bool {
+func disagree(p *fact.View, since time.Time) bool {
 	c := &p.Node.Containerd
 	if since.IsZero() || c.Error != "" || c.ConnectedSince.IsZero() || p.Node.Time.Sub(c.ConnectedSince) < settles {
 		return false
@@ -202,14 +202,14 @@ func about(c *evidence.Container, confidence diagnose.Confidence) diagnose.Findi
 
 // commanded reports whether the shim has a runtime at work about a container, or that is not
 // known: it tells of the end when what is being executed there has ended.
-func commanded(p *evidence.Pod, c *evidence.Container) bool {
+func commanded(p *fact.View, c *evidence.Container) bool {
 	return fact.Missing(p, evidence.RuntimeCommands) ||
 		slices.ContainsFunc(p.RuntimeCommands, func(r evidence.RuntimeCommand) bool { return r.Container == c.ID })
 }
 
 // containersLeft reports whether containerd says that a container of the pod has not ended: it
 // stops the sandbox when all have (internal/cri/server/sandbox_stop.go, stopPodSandbox).
-func containersLeft(p *evidence.Pod) bool {
+func containersLeft(p *fact.View) bool {
 	return slices.ContainsFunc(p.Containers, func(c evidence.Container) bool {
 		return c.Kind != evidence.Sandbox && c.ID != "" && c.State != evidence.StateExited
 	})
@@ -218,7 +218,7 @@ func containersLeft(p *evidence.Pod) bool {
 // ownShim returns the pod's shim; nil when there is none, or several seem to be it, as
 // with a process that came from another pod, or an older sandbox: which of them answers for
 // the container is not known then.
-func ownShim(p *evidence.Pod) *evidence.Task {
+func ownShim(p *fact.View) *evidence.Task {
 	shim := fact.Shim(p)
 	for i := range p.Parents {
 		if t := &p.Parents[i]; shim != t && t.Owner == "shim" {
@@ -233,12 +233,12 @@ func ownShim(p *evidence.Pod) *evidence.Task {
 
 // bySystemd reports whether systemd manages the pod's control groups: it removes that of a
 // container, a scope, as soon as it is empty.
-func bySystemd(p *evidence.Pod) bool {
+func bySystemd(p *fact.View) bool {
 	return slices.ContainsFunc(p.Cgroups, func(g evidence.Cgroup) bool { return g.Container == "" && strings.HasSuffix(g.Path, ".slice") })
 }
 
 // groupOf returns the control group of a container, nil when there is none.
-func groupOf(p *evidence.Pod, c *evidence.Container) *evidence.Cgroup {
+func groupOf(p *fact.View, c *evidence.Container) *evidence.Cgroup {
 	i := slices.IndexFunc(p.Cgroups, func(g evidence.Cgroup) bool { return g.Container == c.ID })
 	if i < 0 {
 		return nil

@@ -38,7 +38,7 @@ var HostPIDLeftover = &diagnose.Rule{
 			"{end}.",
 		Danger: "The process may be at work that outlives the container on purpose. A force delete leaves it running, unseen.",
 	},
-	Check: func(p *evidence.Pod) diagnose.Result {
+	Check: func(p *fact.View) diagnose.Result {
 		if executing(p) {
 			return diagnose.Result{} // it may hold the output of a process that was executed
 		}
@@ -68,7 +68,7 @@ func trimGroup(path string) string { return strings.TrimLeft(path, "/.") }
 
 // executing reports whether the shim says that a container runs of which the first process
 // has exited, as it does while a process that was executed in it runs.
-func executing(p *evidence.Pod) bool {
+func executing(p *fact.View) bool {
 	return slices.ContainsFunc(p.Containers, func(c evidence.Container) bool {
 		return c.Task.Status == running && c.Task.PIDGone && c.Task.Executed
 	})
@@ -76,7 +76,7 @@ func executing(p *evidence.Pod) bool {
 
 // survived names the container that containerd calls running although no task
 // of it is left, "" when there are several: one shim holds the output of all.
-func survived(p *evidence.Pod) string {
+func survived(p *fact.View) string {
 	name := ""
 	for _, c := range p.Containers {
 		if c.Kind == evidence.Sandbox || c.State != evidence.StateRunning ||

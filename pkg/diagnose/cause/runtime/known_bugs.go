@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/nodeagent-io/nodeagent/pkg/diagnose/fact"
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
 )
 
@@ -47,7 +48,7 @@ var bugs = []bug{
 // a container; nil when none is known to. A containerd that has been connected
 // to since before the pod was deleted has not been started since. The versions of distributions, such as
 // 1.7.12-0ubuntu4, may have the fix of a later one.
-func knownBug(p *evidence.Pod, c *evidence.Container) *bug {
+func knownBug(p *fact.View, c *evidence.Container) *bug {
 	v, ok := parseVersion(p.Node.Containerd.Version)
 	if !ok {
 		return nil
@@ -66,13 +67,13 @@ func knownBug(p *evidence.Pod, c *evidence.Container) *bug {
 }
 
 // othersEnded reports whether another container of the pod has ended by containerd's record.
-func othersEnded(p *evidence.Pod, c *evidence.Container) bool {
+func othersEnded(p *fact.View, c *evidence.Container) bool {
 	return slices.ContainsFunc(p.Containers, func(o evidence.Container) bool { return o.ID != c.ID && o.State == evidence.StateExited })
 }
 
 // cgroupsOf returns the version of the pod's control groups, 0 when there are none, or of both. The
 // container's own may be gone: systemd removes it as soon as it is empty.
-func cgroupsOf(p *evidence.Pod) int {
+func cgroupsOf(p *fact.View) int {
 	if len(p.Cgroups) == 0 {
 		return 0
 	}

@@ -112,14 +112,14 @@ var NodeResourceExhausted = &diagnose.Rule{
 			},
 		},
 	},
-	Check: func(p *evidence.Pod) diagnose.Result {
+	Check: func(p *fact.View) diagnose.Result {
 		return diagnose.Result{Found: exhausted(p), Open: mayBeExhausted(p)}
 	},
 }
 
 // mayBeExhausted says until when it is known of a limit that is used up no more, or of a record that can be written again,
 // whether the next try succeeds.
-func mayBeExhausted(p *evidence.Pod) []diagnose.Open {
+func mayBeExhausted(p *fact.View) []diagnose.Open {
 	var out []diagnose.Open
 	if f := fact.SandboxStop(p); f != nil && fact.Relieved(p, f) {
 		out = append(out, diagnose.Waits(f.Last, toldAgain(p, f), diagnose.Retry))
@@ -135,7 +135,7 @@ func mayBeExhausted(p *evidence.Pod) []diagnose.Open {
 }
 
 // toldAgain returns after what time the kubelet has told again of a failure that goes on.
-func toldAgain(p *evidence.Pod, f *fact.SandboxFailure) time.Duration {
+func toldAgain(p *fact.View, f *fact.SandboxFailure) time.Duration {
 	if f.Count >= toldBusy {
 		return fact.FailureSilence
 	}
@@ -143,7 +143,7 @@ func toldAgain(p *evidence.Pod, f *fact.SandboxFailure) time.Duration {
 }
 
 // exhausted returns what has used up a limit, or its disk.
-func exhausted(p *evidence.Pod) []diagnose.Finding {
+func exhausted(p *fact.View) []diagnose.Finding {
 	if s, err := shortForStatus(p); s != nil {
 		return []diagnose.Finding{diagnose.Finding{Family: s.Resource, Confidence: diagnose.Proved, Objects: usedUp(s, err)}}
 	}
@@ -185,7 +185,7 @@ func exhausted(p *evidence.Pod) []diagnose.Finding {
 
 // shortForStatus returns why containerd does not tell the status of the pod's sandbox, which the
 // kubelet asks for before each of its steps, when that is that it may open no file; nil when it is not.
-func shortForStatus(p *evidence.Pod) (s *evidence.Shortage, err string) {
+func shortForStatus(p *fact.View) (s *evidence.Shortage, err string) {
 	for i := range p.Containers {
 		c := &p.Containers[i]
 		if c.Kind != evidence.Sandbox || fact.Exhausted(c.StatusError) != evidence.Descriptors || c.StatusErrorSince.IsZero() ||
@@ -201,7 +201,7 @@ func shortForStatus(p *evidence.Pod) (s *evidence.Shortage, err string) {
 
 // unacceptedBy returns the limit by which containerd accepts no connection: it has answered none of
 // nodeagent's requests for as long as one that hangs has not. The kubelet was connected before.
-func unacceptedBy(p *evidence.Pod) *evidence.Shortage {
+func unacceptedBy(p *fact.View) *evidence.Shortage {
 	c := &p.Node.Containerd
 	if c.Refused || c.UnansweredSince.IsZero() || c.Attempts < 3 || !fact.SilentForLong(&p.Node, c.UnansweredSince, c.Asked) {
 		return nil
@@ -217,7 +217,7 @@ func unacceptedBy(p *evidence.Pod) *evidence.Shortage {
 
 // unrecordedEnds returns the containers that have ended and of which containerd has deleted the task, but
 // not changed the record, which it cannot write: in all readings for as long as views have to disagree.
-func unrecordedEnds(p *evidence.Pod) []diagnose.Finding {
+func unrecordedEnds(p *fact.View) []diagnose.Finding {
 	s := fact.Unwritable(p)
 	if s == nil || !disagree(p, s.Since) || fact.Missing(p, evidence.Containers, evidence.Suspects, evidence.Cgroups, evidence.Containerd) {
 		return nil

@@ -46,7 +46,7 @@ var RootfsUnmountBusy = &diagnose.Rule{
 		Danger: "umount -l hides the mount while its files stay in use, and containerd cannot remove the container's files then. " +
 			"Do not kill the shim. A force delete leaves the pod's sandbox, addresses and volumes on the node, unseen.",
 	},
-	Check: func(p *evidence.Pod) diagnose.Result {
+	Check: func(p *fact.View) diagnose.Result {
 		if p.Overdue() < 0 || ownShim(p) == nil {
 			return diagnose.Result{}
 		}
@@ -82,13 +82,13 @@ func cameLater(c *evidence.Container, h *evidence.Holder) bool {
 }
 
 // uses reports whether a process has used a container's root file system for long.
-func uses(p *evidence.Pod, c *evidence.Container, h *evidence.Holder) bool {
+func uses(p *fact.View, c *evidence.Container, h *evidence.Holder) bool {
 	return h.MountID == c.Rootfs.ID && !h.Since.IsZero() && p.Time.Sub(h.Since) >= usedFor
 }
 
 // usesRootfs returns the process that has used a container's root file system for the
 // longest time, and how many do, of those that were there when it ended.
-func usesRootfs(p *evidence.Pod, c *evidence.Container) (first *evidence.Holder, n int) {
+func usesRootfs(p *fact.View, c *evidence.Container) (first *evidence.Holder, n int) {
 	for i := range p.Holders {
 		h := &p.Holders[i]
 		if !uses(p, c, h) || cameLater(c, h) {

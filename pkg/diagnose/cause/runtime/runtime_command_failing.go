@@ -34,7 +34,7 @@ var RuntimeCommandFailing = &diagnose.Rule{
 		Danger: "SIGKILL loses what the container's processes have not written. Do not kill the shim: that loses the exit codes and the output of all containers of the pod. " +
 			"A force delete leaves the container running, unseen.",
 	},
-	Check: func(p *evidence.Pod) diagnose.Result {
+	Check: func(p *fact.View) diagnose.Result {
 		f := fact.SandboxStop(onlySignals(p))
 		if f == nil || f.Step != fact.StepContainer && f.Step != fact.StepSandbox || f.TimedOut() || !f.Persists(p) || !f.StillTries(p) || !ofLate(p, f) {
 			return diagnose.Result{}
@@ -68,9 +68,11 @@ const afterKill = "unknown error after kill: "
 // onlySignals returns the pod with those of the kubelet's failures to stop the sandbox that are
 // of a runtime that could not signal; none if the last one is another: what else failed says
 // nothing of how often that was.
-func onlySignals(p *evidence.Pod) *evidence.Pod {
+func onlySignals(p *fact.View) *fact.View {
+	pod := *p.Pod
+	pod.KillFailures = nil
 	of := *p
-	of.KillFailures = nil
+	of.Pod = &pod
 	for _, f := range p.KillFailures {
 		_, text, ok := strings.Cut(f.Text, "KillPodSandboxError: ")
 		switch {
@@ -85,9 +87,10 @@ func onlySignals(p *evidence.Pod) *evidence.Pod {
 }
 
 // naming returns the pod with those of the kubelet's failures that name a container.
-func naming(p *evidence.Pod, id string) *evidence.Pod {
-	of := *p
-	of.KillFailures = slices.DeleteFunc(slices.Clone(p.KillFailures), func(f evidence.KillFailure) bool { return !strings.Contains(f.Text, `\"`+id+`\"`) })
+func naming(p *fact.View, id string) *fact.View {
+	pod, of := *p.Pod, *p
+	pod.KillFailures = slices.DeleteFunc(slices.Clone(p.KillFailures), func(f evidence.KillFailure) bool { return !strings.Contains(f.Text, `\"`+id+`\"`) })
+	of.Pod = &pod
 	return &of
 }
 
@@ -102,13 +105,13 @@ const (
 
 // ofLate reports whether a failure has been told of so lately that the kubelet can have had
 // no better luck since.
-func ofLate(p *evidence.Pod, f *fact.SandboxFailure) bool {
+func ofLate(p *fact.View, f *fact.SandboxFailure) bool {
 	return f.Count >= toldBusy || p.Time.Sub(f.Last) <= fact.Grace(p)+nextTry
 }
 
 // alive returns the first process of a container that the shim says runs, and that nobody has
 // killed; nil when there is none, or it is not known.
-func alive(p *evidence.Pod, c *evidence.Container) *evidence.Task {
+func alive(p *fact.View, c *evidence.Container) *evidence.Task {
 	if c.Runtime != fact.RuncV2 || c.State != evidence.StateRunning || c.Task.Status != running || c.Task.PID == 0 {
 		return nil
 	}

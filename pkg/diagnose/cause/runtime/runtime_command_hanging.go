@@ -130,14 +130,14 @@ var RuntimeCommandHanging = &diagnose.Rule{
 			},
 		},
 	},
-	Check: func(p *evidence.Pod) diagnose.Result {
+	Check: func(p *fact.View) diagnose.Result {
 		return diagnose.Result{Found: hangingCommands(p), Open: commandsOpen(p)}
 	},
 }
 
 // commandsOpen says that commands may hang that were started a moment ago, or may be started next. Nobody waits for that: as long
 // as each of them is ended in time the next one is a moment old, too.
-func commandsOpen(p *evidence.Pod) []diagnose.Open {
+func commandsOpen(p *fact.View) []diagnose.Open {
 	if startsNext(p) || slices.ContainsFunc(p.RuntimeCommands, func(c evidence.RuntimeCommand) bool { return scanned(p, &c) }) ||
 		slices.ContainsFunc(p.Deletes, func(d evidence.Interrupted) bool { return lastScanned(p, &d) }) ||
 		slices.ContainsFunc(p.Kills, func(d evidence.Interrupted) bool { return killsAgain(p, &d) }) {
@@ -147,7 +147,7 @@ func commandsOpen(p *evidence.Pod) []diagnose.Open {
 }
 
 // hangingCommands returns a finding for each container.
-func hangingCommands(p *evidence.Pod) []diagnose.Finding {
+func hangingCommands(p *fact.View) []diagnose.Finding {
 	var out []diagnose.Finding
 	for i := range p.RuntimeCommands {
 		if f, ok := hanging(p, &p.RuntimeCommands[i]); ok {
@@ -200,12 +200,12 @@ func rank(f *diagnose.Finding) int {
 }
 
 // hanging returns the finding of a command that does not return.
-func hanging(p *evidence.Pod, c *evidence.RuntimeCommand) (f diagnose.Finding, ok bool) {
+func hanging(p *fact.View, c *evidence.RuntimeCommand) (f diagnose.Finding, ok bool) {
 	if len(c.Tasks) == 0 {
 		return f, false
 	}
 	first := &c.Tasks[0]
-	if first.Probe == nil || first.Probe.Started.IsZero() || first.State == evidence.Zombie || c.Since.IsZero() || p.Time.Sub(c.Since) < fact.Stuck {
+	if first.Probe == nil || first.Probe.Started.IsZero() || first.State == evidence.Zombie || c.Since.IsZero() || p.Time.Sub(c.Since) < fact.LeastStill {
 		return f, false
 	}
 	last := fact.LastOf(c.Tasks, first)
@@ -261,7 +261,7 @@ func hanging(p *evidence.Pod, c *evidence.RuntimeCommand) (f diagnose.Finding, o
 // What kept the runtime from returning then does so again, in a pod of several containers. A
 // command of which the age is not known, or that is old enough to be told on any node, leaves
 // nothing open.
-func startsNext(p *evidence.Pod) bool {
+func startsNext(p *fact.View) bool {
 	failed := slices.ContainsFunc(p.Containers, func(c evidence.Container) bool {
 		return c.Kind != evidence.Sandbox && c.State == evidence.StateExited && c.Waiting && !c.BackedOff && c.Exit == nil
 	})
@@ -276,7 +276,7 @@ func startsNext(p *evidence.Pod) bool {
 
 // unfinished returns the finding of a container that the runtime does not get deleted. PIDs and
 // times are left out: each try has others.
-func unfinished(p *evidence.Pod, d *evidence.Interrupted) (f diagnose.Finding, ok bool) {
+func unfinished(p *fact.View, d *evidence.Interrupted) (f diagnose.Finding, ok bool) {
 	tries := 2
 	if p.Node.Pressure == nil || fact.Starved(p) {
 		tries = 3
@@ -294,7 +294,7 @@ func unfinished(p *evidence.Pod, d *evidence.Interrupted) (f diagnose.Finding, o
 	first := &d.Last.Tasks[0]
 	last := fact.LastOf(d.Last.Tasks, first)
 	thread := telling(&d.Last, last)
-	if thread.State == evidence.Runnable || d.Seen.Sub(thread.UnchangedSince) < fact.Stuck {
+	if thread.State == evidence.Runnable || d.Seen.Sub(thread.UnchangedSince) < fact.LeastStill {
 		return f, false
 	}
 	f = about(container, diagnose.Inferred)
@@ -313,7 +313,7 @@ func unfinished(p *evidence.Pod, d *evidence.Interrupted) (f diagnose.Finding, o
 // seen, and the shim cannot unmount its root file system: runc removes the control group, and the
 // shim unmounts after that, even when runc was killed (Init.delete,
 // cmd/containerd-shim-runc-v2/process/init.go).
-func deleted(p *evidence.Pod, c *evidence.Container) bool {
+func deleted(p *fact.View, c *evidence.Container) bool {
 	if c.Rootfs == nil || !c.Task.Drained || fact.Missing(p, evidence.Cgroups) || groupOf(p, c) != nil || bySystemd(p) {
 		return false
 	}
@@ -323,7 +323,7 @@ func deleted(p *evidence.Pod, c *evidence.Container) bool {
 // counts reports whether the shim cannot go on with the container while it waits for the
 // command. It publishes the end of a container when all that is being executed there has
 // ended (handleInitExit in cmd/containerd-shim-runc-v2/task/service.go).
-func counts(p *evidence.Pod, c *evidence.RuntimeCommand, container *evidence.Container) bool {
+func counts(p *fact.View, c *evidence.RuntimeCommand, container *evidence.Container) bool {
 	if container.Runtime != fact.RuncV2 || container.State == evidence.StateExited && container.Kind != evidence.Sandbox {
 		return false
 	}
@@ -338,7 +338,7 @@ func counts(p *evidence.Pod, c *evidence.RuntimeCommand, container *evidence.Con
 // the containers' own output look the same, and the shim does not wait for those: a process
 // that the runtime starts with a container, as some that stand in the place of runc do, is
 // older than the deletion, and the shim answers while it lives.
-func holdsUp(p *evidence.Pod, left *evidence.Task) bool {
+func holdsUp(p *fact.View, left *evidence.Task) bool {
 	shim := ownShim(p)
 	return shim != nil && !fact.Halted(shim) && left.Probe.Started.After(p.DeletionRequested.Add(-clocksDiffer)) &&
 		slices.ContainsFunc(p.Containers, func(c evidence.Container) bool { return !c.Task.UnansweredSince.IsZero() })
@@ -351,7 +351,7 @@ const clocksDiffer = 3 * time.Second
 // scanned reports whether a command that ends a container waits for a program that scans files, and that may answer:
 // whether it is that program which hangs, FileScannerNotAnswering says when that is seen. It may also answer others for ever,
 // and never the command.
-func scanned(p *evidence.Pod, c *evidence.RuntimeCommand) bool {
+func scanned(p *fact.View, c *evidence.RuntimeCommand) bool {
 	container, ok := p.Container(c.Container)
 	return ok && !c.Left && counts(p, c, container) && !slices.Contains(startCommands, c.Command) && slices.ContainsFunc(c.Tasks, func(t evidence.Task) bool {
 		return t.AwaitsScanner() && !fact.ScannerSilentForLong(p, &t)
@@ -360,12 +360,12 @@ func scanned(p *evidence.Pod, c *evidence.RuntimeCommand) bool {
 
 // lastScanned reports whether the last try to delete a container was seen to wait for a program that scans files, which may hold
 // all of them: then FileScannerNotAnswering says so, and stands between two tries.
-func lastScanned(p *evidence.Pod, d *evidence.Interrupted) bool {
+func lastScanned(p *fact.View, d *evidence.Interrupted) bool {
 	return fact.MayBeScanned(p) && slices.ContainsFunc(d.Last.Tasks, func(t evidence.Task) bool { return t.AwaitsScanner() })
 }
 
 // overlong reports whether a command of that age hangs and is not only slow.
-func overlong(p *evidence.Pod, c *evidence.RuntimeCommand, age time.Duration, thread *evidence.Task) bool {
+func overlong(p *fact.View, c *evidence.RuntimeCommand, age time.Duration, thread *evidence.Task) bool {
 	asleep, patience := commandPatienceAsleep, commandPatienceStarved
 	if p.Node.Pressure != nil && !fact.Starved(p) {
 		patience = commandPatience
@@ -380,7 +380,7 @@ func overlong(p *evidence.Pod, c *evidence.RuntimeCommand, age time.Duration, th
 // again reports whether a command is a new try after one that was killed because the kubelet's
 // request had run out of time: it was started since that was seen last, or since the kubelet told of that. What timed out
 // may also be a CNI plugin, or about another container.
-func again(p *evidence.Pod, c *evidence.RuntimeCommand) bool {
+func again(p *fact.View, c *evidence.RuntimeCommand) bool {
 	started := c.Tasks[0].Probe.Started
 	if slices.ContainsFunc(p.Kills, func(d evidence.Interrupted) bool {
 		return c.Container == d.Last.Container && c.Command == d.Last.Command && !started.Before(d.Seen.Add(-clocksDiffer)) &&
@@ -396,7 +396,7 @@ func again(p *evidence.Pod, c *evidence.RuntimeCommand) bool {
 }
 
 // hung reports whether the last of some commands that kill was seen for so long that it hung if it slept.
-func hung(p *evidence.Pod, d *evidence.Interrupted) bool {
+func hung(p *fact.View, d *evidence.Interrupted) bool {
 	patience := commandPatience
 	if p.Node.Pressure == nil || fact.Starved(p) {
 		patience = commandPatienceAsleep
@@ -406,7 +406,7 @@ func hung(p *evidence.Pod, d *evidence.Interrupted) bool {
 
 // hookAgain is how long the preStop hook of a container takes, at most, which the kubelet runs again before it has the container
 // killed once more.
-func hookAgain(p *evidence.Pod, d *evidence.Interrupted) time.Duration {
+func hookAgain(p *fact.View, d *evidence.Interrupted) time.Duration {
 	c, ok := p.Container(d.Last.Container)
 	switch {
 	case !ok || !c.PreStop:
@@ -425,7 +425,7 @@ func slept(d *evidence.Interrupted) bool {
 
 // killsAgain reports whether the kubelet may be about to have a container killed once more after a command was ended that
 // hung at that, or whether what does so may not have done so for long enough to say whether it hangs, too.
-func killsAgain(p *evidence.Pod, d *evidence.Interrupted) bool {
+func killsAgain(p *fact.View, d *evidence.Interrupted) bool {
 	pause := killedAgain
 	if p.Node.Pressure == nil || fact.Starved(p) {
 		pause = killedAgainStarved

@@ -62,9 +62,9 @@ var SandboxRuntimeStuck = &diagnose.Rule{
 			},
 		},
 	},
-	Check: func(p *evidence.Pod) diagnose.Result {
+	Check: func(p *fact.View) diagnose.Result {
 		threads := fact.Sentry(p)
-		if len(threads) == 0 || slices.ContainsFunc(threads, func(t *evidence.Task) bool { return t.Killed() || t.Unchanged(p.Time) < fact.Stuck }) {
+		if len(threads) == 0 || slices.ContainsFunc(threads, func(t *evidence.Task) bool { return t.Killed() || t.Unchanged(p.Time) < fact.LeastStill }) {
 			return diagnose.Result{}
 		}
 		first := threads[0]

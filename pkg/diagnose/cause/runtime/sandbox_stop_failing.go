@@ -71,7 +71,7 @@ var SandboxStopFailing = &diagnose.Rule{
 			},
 		},
 	},
-	Check: func(p *evidence.Pod) diagnose.Result {
+	Check: func(p *fact.View) diagnose.Result {
 		if err := namespaceLeft(p); err != "" {
 			return diagnose.Found(diagnose.Finding{Family: networkNamespace, Confidence: diagnose.Proved, Objects: diagnose.Objects{Error: err}})
 		}
@@ -112,7 +112,7 @@ var SandboxStopFailing = &diagnose.Rule{
 // unmounted, "" when that is not so. It tries that each time that it is asked for the sandbox's
 // status, and answers with the error (NetNS.Closed, pkg/netns/netns_linux.go). That it cannot even
 // open the file, as without descriptors, is another error.
-func namespaceLeft(p *evidence.Pod) string {
+func namespaceLeft(p *fact.View) string {
 	for i := range p.Containers {
 		c := &p.Containers[i]
 		if c.Kind != evidence.Sandbox || c.StatusErrorSince.IsZero() || p.Time.Sub(c.StatusErrorSince) < fact.SlowDevice {

@@ -30,7 +30,7 @@ var ShimDead = &diagnose.Rule{
 		Danger: "The processes may be at work; SIGKILL loses what they have not written. With another KillMode a restart of containerd kills every container of the node. " +
 			"A force delete leaves the processes running, unseen.",
 	},
-	Check: func(p *evidence.Pod) diagnose.Result {
+	Check: func(p *fact.View) diagnose.Result {
 		if !disagree(p, p.NoShimSince) || p.HostPID || p.ShareProcessNamespace {
 			return diagnose.Result{}
 		}

@@ -59,13 +59,13 @@ var ShimHung = &diagnose.Rule{
 			Remedy:  "On the node: {continue}; the shim continues immediately, and the pod terminates. Then find who stopped it.",
 		}},
 	},
-	Check: func(p *evidence.Pod) diagnose.Result {
+	Check: func(p *fact.View) diagnose.Result {
 		return diagnose.Result{Found: silentShims(p), Open: shimsOpen(p)}
 	},
 }
 
 // shimsOpen says of a shim that is silent, and has not been for long enough, until when that is known.
-func shimsOpen(p *evidence.Pod) []diagnose.Open {
+func shimsOpen(p *fact.View) []diagnose.Open {
 	if p.Overdue() < fact.UnknownAfter || !slices.ContainsFunc(p.Containers, func(c evidence.Container) bool {
 		return !c.Task.UnansweredSince.IsZero() && !hangs(p, &c.Task)
 	}) {
@@ -75,7 +75,7 @@ func shimsOpen(p *evidence.Pod) []diagnose.Open {
 }
 
 // silentShims returns the finding of a shim that hangs.
-func silentShims(p *evidence.Pod) []diagnose.Finding {
+func silentShims(p *fact.View) []diagnose.Finding {
 	if !p.Node.Containerd.UnansweredSince.IsZero() || p.Node.Containerd.Refused {
 		return nil // no answer of a shim comes through a containerd that gives none
 	}
@@ -95,7 +95,7 @@ func silentShims(p *evidence.Pod) []diagnose.Finding {
 	}
 	shims := fact.Shims(p)
 	i := slices.IndexFunc(shims, func(s *evidence.Task) bool {
-		return s.State == evidence.Stopped && s.TracerPID == 0 && s.Unchanged(p.Time) >= fact.Stuck
+		return s.State == evidence.Stopped && s.TracerPID == 0 && s.Unchanged(p.Time) >= fact.LeastStill
 	})
 	// Of several one may be another pod's, of which a process has come into this pod's group.
 	stopped := i >= 0 && (len(shims) == 1 || sandbox || len(silent) > 0)
@@ -121,7 +121,7 @@ func silentShims(p *evidence.Pod) []diagnose.Finding {
 // hangs reports whether a shim that does not answer about a container is seen to hang by that alone, and may not merely wait for
 // a command of the runtime, nor, as one of gVisor's does in most of what it is asked, for the sentry: that may wait for a disk,
 // a daemon or a gofer, and not all of it is seen.
-func hangs(p *evidence.Pod, t *evidence.ShimTask) bool {
+func hangs(p *fact.View, t *evidence.ShimTask) bool {
 	if fact.UnderGVisor(p) {
 		return false
 	}

@@ -57,7 +57,7 @@ var StdioHeldOpen = &diagnose.Rule{
 		Danger: "The process may be at work: find out first who needs it. Do not kill the shim: the last output of the pod's containers is lost with it. " +
 			"A force delete leaves the pod's sandbox, addresses and volumes on the node, unseen.",
 	},
-	Check: func(p *evidence.Pod) diagnose.Result {
+	Check: func(p *fact.View) diagnose.Result {
 		name, some := undrained(p)
 		if !some || p.Overdue() < 0 || ownShim(p) == nil {
 			return diagnose.Result{}
@@ -96,7 +96,7 @@ var StdioHeldOpen = &diagnose.Rule{
 
 // ofCommand reports whether a task is, or may be, of a command of the runtime that has not
 // returned: the pipe that it writes to is that of its own output, which its shim reads.
-func ofCommand(p *evidence.Pod, t *evidence.Task) bool {
+func ofCommand(p *fact.View, t *evidence.Task) bool {
 	if fact.Missing(p, evidence.RuntimeCommands) && slices.ContainsFunc(p.Parents, func(s evidence.Task) bool { return s.PID == t.PPID }) {
 		return true
 	}
@@ -107,7 +107,7 @@ func ofCommand(p *evidence.Pod, t *evidence.Task) bool {
 
 // undrained returns the container of which the shim copies output although it has ended,
 // and whether there is one; "" when there are several: one pipe is like the other.
-func undrained(p *evidence.Pod) (name string, some bool) {
+func undrained(p *fact.View) (name string, some bool) {
 	for i := range p.Containers {
 		c := &p.Containers[i]
 		if c.Kind == evidence.Sandbox || c.Runtime != fact.RuncV2 || c.State != evidence.StateRunning ||
@@ -123,6 +123,6 @@ func undrained(p *evidence.Pod) (name string, some bool) {
 }
 
 // ofPod reports whether a task is in the pod's control groups.
-func ofPod(p *evidence.Pod, t *evidence.Task) bool {
+func ofPod(p *fact.View, t *evidence.Task) bool {
 	return t.Owner != "" && (t.Owner == p.UID || t.Owner == p.RuntimeUID)
 }

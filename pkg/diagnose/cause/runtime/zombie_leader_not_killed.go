@@ -30,8 +30,8 @@ var ZombieLeaderNotKilled = &diagnose.Rule{
 		Danger: "Threads that live may be at work: like at the end of any grace period, they lose what they have not written. " +
 			"A force delete leaves them running, unseen.",
 	},
-	Check: func(p *evidence.Pod) diagnose.Result {
-		if k := p.Node.Kubelet.Process; p.Overdue() < fact.KillLatency || k == nil || k.State == evidence.Uninterruptible || !fact.Delivered(p) {
+	Check: func(p *fact.View) diagnose.Result {
+		if k := p.Node.Kubelet.Process; p.Overdue() < fact.KillLatency || k == nil || k.State == evidence.Uninterruptible || !p.Delivery.Likely {
 			return diagnose.Result{} // it may not have had it killed yet
 		}
 		var out []diagnose.Finding
@@ -39,7 +39,7 @@ var ZombieLeaderNotKilled = &diagnose.Rule{
 			t := &p.Tasks[i]
 			c, ok := p.Container(t.Container)
 			if !ok || c.Kind == evidence.Sandbox || c.Task.Status != "running" || !t.Leader() || t.State != evidence.Zombie || t.Threads < 2 ||
-				!t.NamespaceInit() || fact.Foreign(p, t) || t.TracerPID != 0 || t.Unchanged(p.Time) < fact.Stuck || anyKilled(p, t.PID) || fact.OnlyRings(p, t) {
+				!t.NamespaceInit() || fact.Foreign(p, t) || t.TracerPID != 0 || t.Unchanged(p.Time) < fact.LeastStill || anyKilled(p, t.PID) || fact.OnlyRings(p, t) {
 				continue
 			}
 			out = append(out, diagnose.Finding{Container: c.Name, Confidence: diagnose.Inferred, Objects: diagnose.Objects{Process: diagnose.ProcessOf(p, t)}})
@@ -51,7 +51,7 @@ var ZombieLeaderNotKilled = &diagnose.Rule{
 // anyKilled reports whether SIGKILL is or was pending in a thread of the process, or
 // that a thread besides the first is inside do_exit, where SIGKILL leaves no
 // trace.
-func anyKilled(p *evidence.Pod, pid int) bool {
+func anyKilled(p *fact.View, pid int) bool {
 	for i := range p.Tasks {
 		if t := &p.Tasks[i]; t.PID == pid && (t.Killed() || t.WasKilled || !t.Leader() && fact.Exits(t)) {
 			return true

@@ -3,7 +3,6 @@ package signal
 import (
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose/fact"
-	"github.com/nodeagent-io/nodeagent/pkg/evidence"
 )
 
 // The variants of ChildIgnoresForwardedSignal besides ignoring it.
@@ -46,7 +45,7 @@ var ChildIgnoresForwardedSignal = &diagnose.Rule{
 		Danger: "The program is ended by SIGKILL without having acted on the signal: it may lose what it has not written. " +
 			"A force delete does not speed this up.",
 	},
-	Check: func(p *evidence.Pod) diagnose.Result {
+	Check: func(p *fact.View) diagnose.Result {
 		var out []diagnose.Finding
 		for _, fp := range fact.Signalled(p) {
 			deaf := fp.DeafChild(p)

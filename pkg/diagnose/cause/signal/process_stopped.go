@@ -34,14 +34,14 @@ var ProcessStopped = &diagnose.Rule{
 		Danger: "A job that takes a consistent copy of its data may have stopped it, and still be at work. " +
 			"A force delete does not speed this up.",
 	},
-	Check: func(p *evidence.Pod) diagnose.Result {
+	Check: func(p *fact.View) diagnose.Result {
 		var out []diagnose.Finding
 		for _, fp := range fact.FirstProcesses(p) {
 			t := fp.Leader
 			if child := fp.ForwardsTo(); child != nil && t.State != evidence.Stopped {
 				t = child
 			}
-			if t.State != evidence.Stopped || t.TracerPID != 0 || t.Killed() || t.Unchanged(p.Time) < fact.Stuck {
+			if t.State != evidence.Stopped || t.TracerPID != 0 || t.Killed() || t.Unchanged(p.Time) < fact.LeastStill {
 				continue
 			}
 			f := diagnose.About(p, fp, diagnose.Proved)

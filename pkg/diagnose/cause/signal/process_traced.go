@@ -53,7 +53,7 @@ var ProcessTraced = &diagnose.Rule{
 			},
 		},
 	},
-	Check: func(p *evidence.Pod) diagnose.Result {
+	Check: func(p *fact.View) diagnose.Result {
 		seen := make(map[int]bool)
 		var out []diagnose.Finding
 		add := func(f diagnose.Finding, t *evidence.Task) {
@@ -94,6 +94,6 @@ var ProcessTraced = &diagnose.Rule{
 
 // heldByTracer reports whether the task is in a ptrace stop and does not leave
 // it.
-func heldByTracer(p *evidence.Pod, t *evidence.Task) bool {
-	return t.State == evidence.Traced && t.TracerPID != 0 && t.Unchanged(p.Time) >= fact.Stuck
+func heldByTracer(p *fact.View, t *evidence.Task) bool {
+	return t.State == evidence.Traced && t.TracerPID != 0 && t.Unchanged(p.Time) >= fact.LeastStill
 }

@@ -54,7 +54,7 @@ var ShellPID1NoTrap = &diagnose.Rule{
 		Danger: "The program is ended by SIGKILL{unasked}: it may lose what it has not written. " +
 			"A force delete does not help: the kubelet still waits the pod's own grace period.",
 	},
-	Check: func(p *evidence.Pod) diagnose.Result {
+	Check: func(p *fact.View) diagnose.Result {
 		lasting := unheard(p, fact.Dropped, func(fp fact.FirstProcess) bool { return fp.ShellOverChild() && !fp.RunsInTurn(p) })
 		for i := range lasting {
 			if fact.Sideshow(lasting[i].Objects.Child.Comm) {

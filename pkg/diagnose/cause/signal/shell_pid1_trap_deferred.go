@@ -3,7 +3,6 @@ package signal
 import (
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose/fact"
-	"github.com/nodeagent-io/nodeagent/pkg/evidence"
 )
 
 // ShellPID1TrapDeferred is a shell as first process whose trap waits for the
@@ -45,7 +44,7 @@ var ShellPID1TrapDeferred = &diagnose.Rule{
 		Danger: "The program is ended by SIGKILL{unasked}, and the trap never runs: what either should have written is lost. " +
 			"A force delete does not speed this up.",
 	},
-	Check: func(p *evidence.Pod) diagnose.Result {
+	Check: func(p *fact.View) diagnose.Result {
 		var out []diagnose.Finding
 		for _, fp := range fact.Signalled(p) {
 			if fp.Receives(fp.Container.StopSignal) != fact.Caught {

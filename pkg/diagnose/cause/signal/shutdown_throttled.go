@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
+	"github.com/nodeagent-io/nodeagent/pkg/diagnose/fact"
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
 )
 
@@ -46,7 +47,7 @@ var ShutdownThrottled = &diagnose.Rule{
 			},
 		},
 	},
-	Check: func(p *evidence.Pod) diagnose.Result {
+	Check: func(p *fact.View) diagnose.Result {
 		var out []diagnose.Finding
 		for _, fp := range slow(p) {
 			if asked(p, fp).MayPutTrapOff(p) {

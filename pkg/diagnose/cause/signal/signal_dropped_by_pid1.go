@@ -3,7 +3,6 @@ package signal
 import (
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose/fact"
-	"github.com/nodeagent-io/nodeagent/pkg/evidence"
 )
 
 // wrapper is the variant of SignalDroppedByPID1 of a process that runs another program, as npm and conda run do: its end
@@ -48,7 +47,7 @@ var SignalDroppedByPID1 = &diagnose.Rule{
 			"{next}.",
 		Danger: "A force delete does not speed this up: the kubelet still waits the pod's own grace period, and nobody sees it any more.",
 	},
-	Check: func(p *evidence.Pod) diagnose.Result {
+	Check: func(p *fact.View) diagnose.Result {
 		out := unheard(p, fact.Dropped, func(fp fact.FirstProcess) bool { return !fp.ShellOverChild() && !fp.ShellBetween() })
 		for i := range out {
 			if c := out[i].Objects.Child; c != nil && !fact.Sideshow(c.Comm) {

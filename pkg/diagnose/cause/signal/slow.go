@@ -14,10 +14,10 @@ var slowSources = append(slices.Clone(fact.SignalSources), evidence.Events)
 
 // slow are the first processes that have taken their stop signal, as far as can
 // be told, and have not ended within the grace period.
-func slow(p *evidence.Pod) []fact.FirstProcess {
+func slow(p *fact.View) []fact.FirstProcess {
 	// A grace period of nothing is a force delete's; and a process that was seen to
 	// live long after the deadline was not ended by what comes at the deadline.
-	if !p.Gone || fact.Grace(p) < fact.Stuck || p.Overdue() >= fact.KillLatency {
+	if !p.Gone || fact.Grace(p) < fact.LeastStill || p.Overdue() >= fact.KillLatency {
 		return nil
 	}
 	// A runtime that could not send the stop signal says so to the kubelet, and nothing
@@ -54,7 +54,7 @@ func slow(p *evidence.Pod) []fact.FirstProcess {
 
 // asked returns the program that was asked to end: the one that a small init hands its signals to, else the first
 // process itself.
-func asked(p *evidence.Pod, fp fact.FirstProcess) fact.FirstProcess {
+func asked(p *fact.View, fp fact.FirstProcess) fact.FirstProcess {
 	if child := fp.ForwardsTo(); child != nil {
 		return fact.Assemble(p, fp.Container, child)
 	}
@@ -63,7 +63,7 @@ func asked(p *evidence.Pod, fp fact.FirstProcess) fact.FirstProcess {
 
 // trapTold reports whether the program is a shell that puts its trap off for certain, which is told as that
 // (ShellPID1TrapDeferred, ChildIgnoresForwardedSignal).
-func trapTold(p *evidence.Pod, fp fact.FirstProcess) bool {
+func trapTold(p *fact.View, fp fact.FirstProcess) bool {
 	if fp.ForwardsTo() != nil {
 		return fp.DeafChild(p) != nil
 	}
@@ -93,14 +93,14 @@ func tookBefore(fp fact.FirstProcess, sig evidence.Signal) bool {
 
 // hangs reports whether a thread waits for a disk, a server or a FUSE daemon and
 // has not run for a while. It may be the one that has to take the signal.
-func hangs(p *evidence.Pod, fp fact.FirstProcess) bool {
+func hangs(p *fact.View, fp fact.FirstProcess) bool {
 	return slices.ContainsFunc(fp.Threads, func(t *evidence.Task) bool {
-		return (t.State == evidence.Uninterruptible || fact.Through(t, "request_wait_answer")) && t.Unchanged(p.Time) >= fact.Stuck
+		return (t.State == evidence.Uninterruptible || fact.Through(t, "request_wait_answer")) && t.Unchanged(p.Time) >= fact.LeastStill
 	})
 }
 
 // slowFinding is what both causes say of a program that was not done in time.
-func slowFinding(p *evidence.Pod, fp fact.FirstProcess) diagnose.Finding {
+func slowFinding(p *fact.View, fp fact.FirstProcess) diagnose.Finding {
 	f := diagnose.About(p, fp, diagnose.Proved)
 	if child := fp.ForwardsTo(); child != nil {
 		f.Objects.Process = diagnose.ProcessOf(p, child)
@@ -111,9 +111,9 @@ func slowFinding(p *evidence.Pod, fp fact.FirstProcess) diagnose.Finding {
 // squeezed finds the limit that held the program down for half of the grace
 // period or more, up to the last reading: that of processors, or that of memory,
 // nil for what did not.
-func squeezed(p *evidence.Pod, fp fact.FirstProcess) (*evidence.CPU, *evidence.Memory) {
+func squeezed(p *fact.View, fp fact.FirstProcess) (*evidence.CPU, *evidence.Memory) {
 	long := func(since time.Time) bool {
-		return !since.IsZero() && p.Time.Sub(since) >= max(fact.Grace(p)/2, fact.Stuck)
+		return !since.IsZero() && p.Time.Sub(since) >= max(fact.Grace(p)/2, fact.LeastStill)
 	}
 	for i := range p.Cgroups {
 		g := &p.Cgroups[i]
@@ -132,7 +132,7 @@ func squeezed(p *evidence.Pod, fp fact.FirstProcess) (*evidence.CPU, *evidence.M
 
 // usesMost reports whether the program's container is what uses up the limit of
 // the whole pod.
-func usesMost(p *evidence.Pod, fp fact.FirstProcess, pod *evidence.CPU) bool {
+func usesMost(p *fact.View, fp fact.FirstProcess, pod *evidence.CPU) bool {
 	for i := range p.Cgroups {
 		if g := &p.Cgroups[i]; g.Container == fp.Container.ID && g.CPU != nil {
 			return g.CPU.RecentMillis*2 > pod.RecentMillis
@@ -143,7 +143,7 @@ func usesMost(p *evidence.Pod, fp fact.FirstProcess, pod *evidence.CPU) bool {
 
 // holdsMost reports whether the program's container is what has most of the memory of the whole
 // pod.
-func holdsMost(p *evidence.Pod, fp fact.FirstProcess, pod *evidence.Memory) bool {
+func holdsMost(p *fact.View, fp fact.FirstProcess, pod *evidence.Memory) bool {
 	for i := range p.Cgroups {
 		if g := &p.Cgroups[i]; g.Container == fp.Container.ID && g.Memory != nil {
 			return g.Memory.Current*2 > pod.Current
@@ -157,7 +157,7 @@ func holdsMost(p *evidence.Pod, fp fact.FirstProcess, pod *evidence.Memory) bool
 // specification has behind it, and has two seconds left when these have used up
 // the grace period (minimumGracePeriodInSeconds and terminationOrdering,
 // pkg/kubelet/kuberuntime).
-func hadItsTurn(p *evidence.Pod, c *evidence.Container) bool {
+func hadItsTurn(p *fact.View, c *evidence.Container) bool {
 	if c.Kind != evidence.Sidecar {
 		return true
 	}

@@ -181,7 +181,7 @@ var SlowShutdown = &diagnose.Rule{
 			},
 		},
 	},
-	Check: func(p *evidence.Pod) diagnose.Result {
+	Check: func(p *fact.View) diagnose.Result {
 		var out []diagnose.Finding
 		for _, fp := range slow(p) {
 			if cpu, memory := squeezed(p, fp); cpu != nil || memory != nil {
@@ -234,7 +234,7 @@ func explained(variants []string) bool {
 
 // tellLingering puts into the finding what the program runs and what has not ended, and returns it; nil when there is
 // nothing of the kind.
-func tellLingering(p *evidence.Pod, program fact.FirstProcess, f *diagnose.Finding) *evidence.Task {
+func tellLingering(p *fact.View, program fact.FirstProcess, f *diagnose.Finding) *evidence.Task {
 	f.Objects.Child = nil
 	if program.MayPutTrapOff(p) {
 		f.Confidence = diagnose.Inferred
@@ -285,7 +285,7 @@ func tellLingering(p *evidence.Pod, program fact.FirstProcess, f *diagnose.Findi
 }
 
 // containerGroup is the control group of a container, nil when it is not known.
-func containerGroup(p *evidence.Pod, id string) *evidence.Cgroup {
+func containerGroup(p *fact.View, id string) *evidence.Cgroup {
 	for i := range p.Cgroups {
 		if p.Cgroups[i].Container == id {
 			return &p.Cgroups[i]

@@ -3,7 +3,6 @@ package signal
 import (
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose/fact"
-	"github.com/nodeagent-io/nodeagent/pkg/evidence"
 )
 
 // StopSignalBlocked is a first process that blocks its stop signal and never
@@ -29,7 +28,7 @@ var StopSignalBlocked = &diagnose.Rule{
 		Danger: "The program is ended by SIGKILL without having taken the signal: it may lose what it has not written. " +
 			"A force delete does not speed this up.",
 	},
-	Check: func(p *evidence.Pod) diagnose.Result {
+	Check: func(p *fact.View) diagnose.Result {
 		return diagnose.Found(unheard(p, fact.Blocked, func(fp fact.FirstProcess) bool {
 			return fp.LeavesPending(p, fp.Container.StopSignal)
 		})...)

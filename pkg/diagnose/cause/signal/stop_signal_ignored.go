@@ -3,7 +3,6 @@ package signal
 import (
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose/fact"
-	"github.com/nodeagent-io/nodeagent/pkg/evidence"
 )
 
 // aShell is the variant of StopSignalIgnored of a shell: it has a terminal, or its script has a trap.
@@ -35,7 +34,7 @@ var StopSignalIgnored = &diagnose.Rule{
 		Danger: "The program is ended by SIGKILL{unasked}: it may lose what it has not written. " +
 			"A force delete does not speed this up.",
 	},
-	Check: func(p *evidence.Pod) diagnose.Result {
+	Check: func(p *fact.View) diagnose.Result {
 		of := func(shell bool) []diagnose.Finding {
 			return unheard(p, fact.Ignored, func(fp fact.FirstProcess) bool { return fact.Shell(fp.Leader) == shell })
 		}

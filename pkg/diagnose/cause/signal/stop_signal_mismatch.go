@@ -3,7 +3,6 @@ package signal
 import (
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose/fact"
-	"github.com/nodeagent-io/nodeagent/pkg/evidence"
 )
 
 // StopSignalMismatch is a container whose stop signal is another one than those
@@ -29,7 +28,7 @@ var StopSignalMismatch = &diagnose.Rule{
 		Danger: "The program is ended by SIGKILL{unasked}: it may lose what it has not written. " +
 			"A force delete does not speed this up.",
 	},
-	Check: func(p *evidence.Pod) diagnose.Result {
+	Check: func(p *fact.View) diagnose.Result {
 		var out []diagnose.Finding
 		for _, fp := range fact.Signalled(p) {
 			if !fp.Mismatched() {

@@ -8,7 +8,7 @@ import (
 
 // unheard returns one finding for each first process whose stop signal meets the
 // given fate and for which matches is true.
-func unheard(p *evidence.Pod, why fact.Reception, matches func(fact.FirstProcess) bool) []diagnose.Finding {
+func unheard(p *fact.View, why fact.Reception, matches func(fact.FirstProcess) bool) []diagnose.Finding {
 	var out []diagnose.Finding
 	for _, fp := range fact.Signalled(p) {
 		if p.Gone && !hadItsTurn(p, fp.Container) {
@@ -24,7 +24,7 @@ func unheard(p *evidence.Pod, why fact.Reception, matches func(fact.FirstProcess
 // confidence tells how sure it is what the stop signal has met in a process. A blocked
 // signal is seen to be pending. That another one was dropped or ignored leaves no trace:
 // it is certain of a process that has not run since before the deletion.
-func confidence(p *evidence.Pod, t *evidence.Task, why fact.Reception) diagnose.Confidence {
+func confidence(p *fact.View, t *evidence.Task, why fact.Reception) diagnose.Confidence {
 	if why == fact.Blocked || fact.SleptThrough(p, t) {
 		return diagnose.Proved
 	}

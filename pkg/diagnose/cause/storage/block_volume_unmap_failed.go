@@ -140,7 +140,7 @@ var BlockVolumeUnmapFailed = &diagnose.Rule{
 			},
 		},
 	},
-	Check: func(p *evidence.Pod) diagnose.Result {
+	Check: func(p *fact.View) diagnose.Result {
 		if !fact.DevicesLeft(p) && !fact.VolumesLeft(p) || p.Overdue() < fact.KillLatency || p.Time.Sub(p.UnchangedSince) < fact.SlowDevice {
 			return diagnose.Result{}
 		}
@@ -192,7 +192,7 @@ const (
 // When the kubelet releases one that is in use, the kernel does it at the last close. So one that is
 // left after that has been in use without a gap since then, though not always by the same. While the
 // kubelet has not come to it, as when losetup fails, there may be gaps.
-func onDevice(p *evidence.Pod) (diagnose.Finding, bool) {
+func onDevice(p *fact.View) (diagnose.Finding, bool) {
 	for i := range p.Loops {
 		l := &p.Loops[i]
 		m := byID(p.Devices, l.MountID)
@@ -224,12 +224,12 @@ func onDevice(p *evidence.Pod) (diagnose.Finding, bool) {
 }
 
 // lasts reports whether something has been seen since a time for long enough.
-func lasts(p *evidence.Pod, since time.Time) bool {
+func lasts(p *fact.View, since time.Time) bool {
 	return !since.IsZero() && p.Time.Sub(since) >= fact.SlowDevice
 }
 
 // describeMapped adds to a finding that a device d, which is one of some, is made of the pod's.
-func describeMapped(p *evidence.Pod, f *diagnose.Finding, m *evidence.Mount, all []evidence.Mapped, d *evidence.Mapped) {
+func describeMapped(p *fact.View, f *diagnose.Finding, m *evidence.Mount, all []evidence.Mapped, d *evidence.Mapped) {
 	f.Family, f.Objects.Device, f.Objects.Logical, f.Objects.Rest = mapped, d.Name, d.Logical, besides(all, d)
 	switch {
 	case mountedAtTimes(p, d) && !slices.Contains(f.Variants, changing):
@@ -249,12 +249,12 @@ func describeMapped(p *evidence.Pod, f *diagnose.Finding, m *evidence.Mount, all
 
 // mountedAtTimes reports whether the file system on a device has been mounted more than once, and not
 // been mounted, or unmounted, for a while.
-func mountedAtTimes(p *evidence.Pod, d *evidence.Mapped) bool {
+func mountedAtTimes(p *fact.View, d *evidence.Mapped) bool {
 	return d.Mounts > 1 && d.Unmounted != nil && !lasts(p, d.MountSince)
 }
 
 // describeMounted adds to a finding that the file system of the device, or of a partition, is mounted.
-func describeMounted(p *evidence.Pod, f *diagnose.Finding, m *evidence.Mount, l *evidence.Loop) {
+func describeMounted(p *fact.View, f *diagnose.Finding, m *evidence.Mount, l *evidence.Loop) {
 	f.Family, f.Objects.Inner = inside, diagnose.MountOf(p, l.Mount)
 	f.Variants = append(f.Variants, forPod(m, l.Mount)...)
 	if slices.Contains(l.Numbers[min(1, len(l.Numbers)):], l.Mount.Device) {
@@ -274,7 +274,7 @@ func forPod(device, in *evidence.Mount) []string {
 // inUse returns the one of some devices on a loop device that has to go first: one of which the file
 // system is mounted and stays so, else one of which it is at times, else the last one, which is on
 // the others.
-func inUse(p *evidence.Pod, l *evidence.Loop, all []evidence.Mapped) *evidence.Mapped {
+func inUse(p *fact.View, l *evidence.Loop, all []evidence.Mapped) *evidence.Mapped {
 	for _, first := range []func(m evidence.Mapped) bool{
 		func(m evidence.Mapped) bool { return m.Mount != nil && (lasts(p, l.Since) || lasts(p, m.MountSince)) },
 		func(m evidence.Mapped) bool { return m.Mount != nil || mountedAtTimes(p, &m) },
@@ -299,7 +299,7 @@ func besides(all []evidence.Mapped, d *evidence.Mapped) []string {
 
 // notUnmapped is about a device that the kubelet fails to take back before it asks a CSI
 // driver: its own mount of the device is left.
-func notUnmapped(p *evidence.Pod) []diagnose.Finding {
+func notUnmapped(p *fact.View) []diagnose.Finding {
 	if !settled(p) {
 		return nil
 	}
@@ -323,7 +323,7 @@ func notUnmapped(p *evidence.Pod) []diagnose.Finding {
 // mappedOrMounted reports whether something is on a loop device of a volume, if only since a
 // moment ago, or was before the first reading that showed nothing there, in which time the last of the failed
 // attempts may have been made.
-func mappedOrMounted(p *evidence.Pod, v *evidence.Volume, failed *evidence.VolumeCall) bool {
+func mappedOrMounted(p *fact.View, v *evidence.Volume, failed *evidence.VolumeCall) bool {
 	return slices.ContainsFunc(p.Loops, func(l evidence.Loop) bool {
 		m := byID(p.Devices, l.MountID)
 		return m != nil && m.Volume == v.Name && m.Plugin == v.Plugin && (l.Used() || !l.UsedUntil.IsZero() && failed.Rose.Before(l.Since))
@@ -331,7 +331,7 @@ func mappedOrMounted(p *evidence.Pod, v *evidence.Volume, failed *evidence.Volum
 }
 
 // heldLately is the same of a process that uses the device, or did.
-func heldLately(p *evidence.Pod, v *evidence.Volume, failed *evidence.VolumeCall) bool {
+func heldLately(p *fact.View, v *evidence.Volume, failed *evidence.VolumeCall) bool {
 	return failed.Rose.Before(p.UnheldSince) || slices.ContainsFunc(p.Holders, func(h evidence.Holder) bool {
 		m := byID(p.Devices, h.MountID)
 		return m != nil && m.Volume == v.Name && m.Plugin == v.Plugin && !unmounts(&h.Task)
@@ -340,7 +340,7 @@ func heldLately(p *evidence.Pod, v *evidence.Volume, failed *evidence.VolumeCall
 
 // notReached reports whether a volume is a block device of which the kubelet's own mount is
 // left, so that the kubelet has not asked the driver yet.
-func notReached(p *evidence.Pod, v *evidence.Volume) bool {
+func notReached(p *fact.View, v *evidence.Volume) bool {
 	return v.Block && slices.ContainsFunc(p.Devices, func(m evidence.Mount) bool { return m.Volume == v.Name && m.Plugin == v.Plugin && !published(&m) })
 }
 

@@ -31,7 +31,7 @@ var CSIDriverNotRegistered = &diagnose.Rule{
 		Danger: "A force delete hides the pod and leaves the volume published on this node. Another node may then mount it at the same time, which can destroy its data. " +
 			"Do not delete anything below the pod's directory: what is mounted there is the volume's data.",
 	},
-	Check: func(p *evidence.Pod) diagnose.Result {
+	Check: func(p *fact.View) diagnose.Result {
 		if !settled(p) {
 			return diagnose.Result{}
 		}
@@ -56,7 +56,7 @@ var CSIDriverNotRegistered = &diagnose.Rule{
 // that name, and attempts at the driver's volumes fail without any call to it. Where
 // subpaths are left, or the kubelet's own mount of a block device, they may be what fails
 // before the driver is looked for.
-func unregistered(p *evidence.Pod, driver string) bool {
+func unregistered(p *fact.View, driver string) bool {
 	found := false
 	for i := range p.Volumes {
 		v := &p.Volumes[i]

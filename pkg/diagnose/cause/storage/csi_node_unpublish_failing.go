@@ -2,6 +2,7 @@ package storage
 
 import (
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
+	"github.com/nodeagent-io/nodeagent/pkg/diagnose/fact"
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
 )
 
@@ -31,7 +32,7 @@ var CSINodeUnpublishFailing = &diagnose.Rule{
 			Remedy:  "Look at the {itspod} for a container that does not run or restarts again and again. Bring the driver back; the kubelet tries again within two minutes.",
 		}},
 	},
-	Check: func(p *evidence.Pod) diagnose.Result {
+	Check: func(p *fact.View) diagnose.Result {
 		if !settled(p) {
 			return diagnose.Result{}
 		}

@@ -36,7 +36,7 @@ var CSIVolumeRecordLost = &diagnose.Rule{
 		Danger: "Do not run rm -rf on the volume's directory: while the volume is mounted that deletes its data. " +
 			"The driver is not told that the volume is no longer used: before another node writes to the volume, make sure that this one has let go of it. A force delete leaves it mounted.",
 	},
-	Check: func(p *evidence.Pod) diagnose.Result {
+	Check: func(p *fact.View) diagnose.Result {
 		if !settled(p) {
 			return diagnose.Result{}
 		}
@@ -51,7 +51,7 @@ var CSIVolumeRecordLost = &diagnose.Rule{
 }
 
 // recordLost reports whether a mount is that of a volume of which the kubelet has no record.
-func recordLost(p *evidence.Pod, m *evidence.Mount) bool {
+func recordLost(p *fact.View, m *evidence.Mount) bool {
 	for i := range p.Volumes {
 		if v := &p.Volumes[i]; v.NoRecord && v.Name == m.Volume && v.Plugin == m.Plugin && fact.FailedUnmount(p, v) == nil {
 			return true

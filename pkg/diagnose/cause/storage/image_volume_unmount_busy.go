@@ -42,7 +42,7 @@ var ImageVolumeUnmountBusy = &diagnose.Rule{
 		Danger: "umount -l hides the mount while its files stay in use, and containerd cannot remove its snapshot then. " +
 			"A force delete leaves the mount and the sandbox's record on the node, unseen.",
 	},
-	Check: func(p *evidence.Pod) diagnose.Result {
+	Check: func(p *fact.View) diagnose.Result {
 		f := fact.SandboxStop(p)
 		if f == nil || f.Step != fact.StepImageMounts || !strings.Contains(f.Error, busy) || !f.GoesOn(p) {
 			return diagnose.Result{}
@@ -78,7 +78,7 @@ var ImageVolumeUnmountBusy = &diagnose.Rule{
 // inTheWay reports whether a process uses the very volume that could not be unmounted, which the
 // error names, and was there when the kubelet told of it last. What is mounted inside of the volume
 // keeps it busy whoever uses that. containerd may be told a path through /var/run, which is a link.
-func inTheWay(p *evidence.Pod, f *fact.SandboxFailure, h *evidence.Holder) bool {
+func inTheWay(p *fact.View, f *fact.SandboxFailure, h *evidence.Holder) bool {
 	m := imageMount(p, h.MountID)
 	return m != nil && strings.HasPrefix(strings.Replace(f.Error, `"/var/run/`, `"/run/`, 1), `failed to unmount image volume component "`+m.HostPoint+`"`) &&
 		(h.Probe == nil || !h.Probe.Started.After(f.Last))
@@ -89,7 +89,7 @@ const busy = "device or resource busy"
 
 // imageMount returns the image volume of the pod that is mounted under that number, nil when
 // there is none.
-func imageMount(p *evidence.Pod, id int) *evidence.Mount {
+func imageMount(p *fact.View, id int) *evidence.Mount {
 	i := slices.IndexFunc(p.ImageMounts, func(m evidence.Mount) bool { return m.ID == id })
 	if i < 0 {
 		return nil

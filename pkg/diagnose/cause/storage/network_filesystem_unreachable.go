@@ -52,7 +52,7 @@ var NetworkFilesystemUnreachable = &diagnose.Rule{
 			"Restarting the kubelet leaves the thread and can hang the new one. " +
 			"A force delete may freeze the kubelet for all pods of the node when it next restarts.",
 	},
-	Check: func(p *evidence.Pod) diagnose.Result {
+	Check: func(p *fact.View) diagnose.Result {
 		t, m := fact.KubeletBusyWithVolume(p), (*evidence.Mount)(nil)
 		confidence := diagnose.Proved
 		if t != nil {
@@ -111,13 +111,13 @@ func isLocal(server string) bool {
 // not be read: its kernel stack tells the kind of file system, and the pod has
 // one such mount only whose server is not known to have answered everything. The thread may be busy with another pod, so this one has
 // had the time that an unmount takes.
-func inferBusyWithVolume(p *evidence.Pod) (*evidence.Task, *evidence.Mount) {
+func inferBusyWithVolume(p *fact.View) (*evidence.Task, *evidence.Mount) {
 	if p.Overdue() < fact.UnknownAfter {
 		return nil, nil
 	}
 	for i := range p.Node.Kubelet.Blocked {
 		t := &p.Node.Kubelet.Blocked[i]
-		if t.Probe == nil || t.Probe.VolumePath != "" || t.Unchanged(p.Time) < fact.Stuck {
+		if t.Probe == nil || t.Probe.VolumePath != "" || t.Unchanged(p.Time) < fact.LeastStill {
 			continue
 		}
 		var only *evidence.Mount
@@ -136,7 +136,7 @@ func inferBusyWithVolume(p *evidence.Pod) (*evidence.Task, *evidence.Mount) {
 }
 
 // volumeMount is the mount that a path of a volume lies on.
-func volumeMount(p *evidence.Pod, at string) *evidence.Mount {
+func volumeMount(p *fact.View, at string) *evidence.Mount {
 	var best *evidence.Mount
 	for i := range p.Mounts {
 		m := &p.Mounts[i]

@@ -31,7 +31,7 @@ var SubPathCleanupFailed = &diagnose.Rule{
 		Danger: "Never run rm or mv below volume-subpaths while a line shows: that is the volume's data. " +
 			"The other directories of that name are of pods that run: compare the pod's UID in the path.",
 	},
-	Check: func(p *evidence.Pod) diagnose.Result {
+	Check: func(p *fact.View) diagnose.Result {
 		if !settled(p) {
 			return diagnose.Result{}
 		}
@@ -54,7 +54,7 @@ var SubPathCleanupFailed = &diagnose.Rule{
 // otherwise reports whether the attempts that fail may be those at another volume of
 // the pod, or get further than the subpaths, which come first: the kubelet counts them
 // by plugin, and asks a CSI driver only when the subpaths are gone.
-func otherwise(p *evidence.Pod, v *evidence.Volume) bool {
+func otherwise(p *fact.View, v *evidence.Volume) bool {
 	if v.Driver != "" {
 		return failedCall(p, v.Driver) != nil
 	}

@@ -54,7 +54,7 @@ var VolumeDirTeardownFailed = &diagnose.Rule{
 			Danger: "Make sure that nothing is mounted there before you delete anything (findmnt): what is inside a mount is the volume's data. A force delete leaves the directory on the node, and what was written there.",
 		}},
 	},
-	Check: func(p *evidence.Pod) diagnose.Result {
+	Check: func(p *fact.View) diagnose.Result {
 		if !settled(p) {
 			return diagnose.Result{}
 		}
@@ -121,7 +121,7 @@ func directory(in *evidence.Mount) *diagnose.Mount {
 }
 
 // mountsOf returns the mount of a volume, and one that is inside of it.
-func mountsOf(p *evidence.Pod, v *evidence.Volume) (own, in *evidence.Mount) {
+func mountsOf(p *fact.View, v *evidence.Volume) (own, in *evidence.Mount) {
 	for i := range p.Mounts {
 		m := &p.Mounts[i]
 		if m.Volume != v.Name || m.Plugin != v.Plugin {

@@ -44,7 +44,7 @@ var VolumeLeftMounted = &diagnose.Rule{
 		Danger: "A force delete leaves the volume mounted on this node. Another node may then mount it at the same time, which can destroy its data; so can umount -l, which hides the mount while the file system is in use. " +
 			"What a FUSE daemon has not written back may be lost with its mount. Do not delete anything below the pod's directory: what is mounted there is the volume's data.",
 	},
-	Check: func(p *evidence.Pod) diagnose.Result {
+	Check: func(p *fact.View) diagnose.Result {
 		if !settled(p) || !p.ContainersEnded() {
 			return diagnose.Result{}
 		}
@@ -63,6 +63,6 @@ var VolumeLeftMounted = &diagnose.Rule{
 }
 
 // toldBusy reports whether VolumeUnmountBusy tells of a volume, and that it is given up.
-func toldBusy(p *evidence.Pod, volume string) bool {
+func toldBusy(p *fact.View, volume string) bool {
 	return !fact.Missing(p, evidence.Holders) && slices.ContainsFunc(keptBusy(p), func(f diagnose.Finding) bool { return slices.Contains(f.Objects.Volumes, volume) })
 }

@@ -74,11 +74,11 @@ var VolumeUnmountBusy = &diagnose.Rule{
 			},
 		},
 	},
-	Check:  func(p *evidence.Pod) diagnose.Result { return diagnose.Found(keptBusy(p)...) },
+	Check: func(p *fact.View) diagnose.Result { return diagnose.Found(keptBusy(p)...) },
 }
 
 // keptBusy finds a mount of the pod that is in use.
-func keptBusy(p *evidence.Pod) []diagnose.Finding {
+func keptBusy(p *fact.View) []diagnose.Finding {
 	if p.Overdue() < fact.KillLatency || p.Time.Sub(p.UnchangedSince) < fact.SlowDevice {
 		return nil
 	}
@@ -127,7 +127,7 @@ var (
 )
 
 // heldBy finds the processes that use one of the pod's mounts.
-func heldBy(p *evidence.Pod) []diagnose.Finding {
+func heldBy(p *fact.View) []diagnose.Finding {
 	all := holders(p, p.Mounts)
 	if len(all) == 0 {
 		return nil
@@ -155,7 +155,7 @@ const (
 // saysOfDriver adds to a finding what is known of the CSI driver that has to unmount the volume: one
 // that says that the volume is unpublished is not asked again. It reports whether that is known, as far
 // as it can be: a driver that fails is not known to before the kubelet's next attempt.
-func saysOfDriver(p *evidence.Pod, f *diagnose.Finding, m *evidence.Mount) bool {
+func saysOfDriver(p *fact.View, f *diagnose.Finding, m *evidence.Mount) bool {
 	i := slices.IndexFunc(p.Volumes, func(v evidence.Volume) bool { return v.Name == m.Volume && v.Plugin == m.Plugin && v.Driver != "" })
 	if i < 0 {
 		return true
@@ -185,14 +185,14 @@ func saysOfDriver(p *evidence.Pod, f *diagnose.Finding, m *evidence.Mount) bool 
 }
 
 // hasGivenUp reports whether the kubelet does not try any more to unmount a volume.
-func hasGivenUp(p *evidence.Pod, m *evidence.Mount) bool {
+func hasGivenUp(p *fact.View, m *evidence.Mount) bool {
 	left, _ := fact.GivenUp(p)
 	return slices.ContainsFunc(left, func(l fact.MountedVolume) bool { return l.Mount.Volume == m.Volume && l.Mount.Plugin == m.Plugin })
 }
 
 // cameLater reports whether a process was started after the containers had ended, as the kubelet
 // tells: the first attempt at the volumes may have failed without it.
-func cameLater(p *evidence.Pod, h *evidence.Holder) bool {
+func cameLater(p *fact.View, h *evidence.Holder) bool {
 	var ended time.Time
 	for i := range p.Containers {
 		if e := p.Containers[i].Exit; e != nil && e.At.After(ended) {
@@ -203,7 +203,7 @@ func cameLater(p *evidence.Pod, h *evidence.Holder) bool {
 }
 
 // driverFails reports whether the CSI driver of a volume fails to unpublish volumes.
-func driverFails(p *evidence.Pod, m *evidence.Mount) bool {
+func driverFails(p *fact.View, m *evidence.Mount) bool {
 	return slices.ContainsFunc(p.Volumes, func(v evidence.Volume) bool {
 		return v.Name == m.Volume && v.Plugin == m.Plugin && v.Driver != "" && failedCall(p, v.Driver) != nil
 	})
@@ -211,7 +211,7 @@ func driverFails(p *evidence.Pod, m *evidence.Mount) bool {
 
 // holders returns the processes that use one of some mounts: all of them the same one. The first one was
 // there before the containers had ended, and may be stopped, as far as there is such a one.
-func holders(p *evidence.Pod, mounts []evidence.Mount) []*evidence.Holder {
+func holders(p *fact.View, mounts []evidence.Mount) []*evidence.Holder {
 	var all []*evidence.Holder
 	for i := range p.Holders {
 		h := &p.Holders[i]
@@ -243,7 +243,7 @@ func last(a, b bool) int {
 }
 
 // serves reports whether a process serves other pods too.
-func serves(p *evidence.Pod, h *evidence.Holder) bool {
+func serves(p *fact.View, h *evidence.Holder) bool {
 	return ofDriverPod(p, &h.Task) || fact.Essential(&h.Task)
 }
 
@@ -251,7 +251,7 @@ func serves(p *evidence.Pod, h *evidence.Holder) bool {
 const named = 2
 
 // heldFinding is about a mount, and the processes that use it.
-func heldFinding(p *evidence.Pod, m *evidence.Mount, all []*evidence.Holder) diagnose.Finding {
+func heldFinding(p *fact.View, m *evidence.Mount, all []*evidence.Holder) diagnose.Finding {
 	first := all[0]
 	if serves(p, first) { // those that do not came later
 		all = slices.DeleteFunc(all, func(h *evidence.Holder) bool { return !serves(p, h) })
@@ -284,7 +284,7 @@ func heldFinding(p *evidence.Pod, m *evidence.Mount, all []*evidence.Holder) dia
 	return f
 }
 
-func holderOf(p *evidence.Pod, h *evidence.Holder) *diagnose.Process {
+func holderOf(p *fact.View, h *evidence.Holder) *diagnose.Process {
 	o := diagnose.ProcessOf(p, &h.Task)
 	if h.Owner == "" {
 		o.Unit = fact.UnitOf(h.Cgroup)
@@ -310,7 +310,7 @@ func oneOfEach(all []*evidence.Holder) []*evidence.Holder {
 // driverAway reports whether nobody is there who would unmount a volume: its CSI driver
 // is not registered, does not answer at its socket, or is not known to the kubelet, so that what is in the way has not
 // been in anybody's way yet.
-func driverAway(p *evidence.Pod, m *evidence.Mount) bool {
+func driverAway(p *fact.View, m *evidence.Mount) bool {
 	for i := range p.Volumes {
 		v := &p.Volumes[i]
 		if v.Name != m.Volume || v.Plugin != m.Plugin || v.Driver == "" && !v.NoRecord {
@@ -333,7 +333,7 @@ func unmounts(t *evidence.Task) bool {
 
 // ofDriverPod reports whether a process is of the pod of a CSI driver of the pod's volumes, which
 // serves all pods of the node, perhaps with a FUSE daemon for each volume.
-func ofDriverPod(p *evidence.Pod, t *evidence.Task) bool {
+func ofDriverPod(p *fact.View, t *evidence.Task) bool {
 	return t.OwnerName != "" && slices.ContainsFunc(p.Volumes, func(v evidence.Volume) bool { return v.DriverPod == t.OwnerName })
 }
 
@@ -341,7 +341,7 @@ func ofDriverPod(p *evidence.Pod, t *evidence.Task) bool {
 // before that: it is of the pod of the volume's CSI driver, and of the driver no attempt is known
 // to have failed, or one has not been answered in time. What the kubelet itself has to unmount
 // first is nothing to the driver yet.
-func attempts(p *evidence.Pod, m *evidence.Mount, t *evidence.Task) bool {
+func attempts(p *fact.View, m *evidence.Mount, t *evidence.Task) bool {
 	for i := range p.Volumes {
 		v := &p.Volumes[i]
 		if v.Name != m.Volume || v.Plugin != m.Plugin || v.DriverPod == "" || v.DriverPod != t.OwnerName || notReached(p, v) {

@@ -60,7 +60,7 @@ var VolumeUnmountHanging = &diagnose.Rule{
 				"Restarting the kubelet leaves the thread and can hang the new one.",
 		}},
 	},
-	Check: func(p *evidence.Pod) diagnose.Result {
+	Check: func(p *fact.View) diagnose.Result {
 		t := fact.Unmounter(p)
 		if t == nil || t.AwaitsScanner() || t.Unchanged(p.Time) < fact.SlowDevice {
 			return diagnose.Result{}

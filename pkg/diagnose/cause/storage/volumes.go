@@ -13,14 +13,14 @@ import (
 // settled reports whether the kubelet has had the time for several attempts at the
 // pod's volumes: it waits half a second after the first one that fails, twice as long
 // after each further one, and two minutes at most.
-func settled(p *evidence.Pod) bool {
+func settled(p *fact.View) bool {
 	return p.Overdue() >= fact.UnknownAfter && p.Time.Sub(p.UnchangedSince) >= fact.UnknownAfter
 }
 
 // confidence is that of a finding that rests on what the kubelet counts of all
 // volumes of a driver or plugin: whose they are is certain only when no other pod's
 // volumes were taken down, and which only of a single one.
-func confidence(p *evidence.Pod, c *evidence.VolumeCall, volumes []string) diagnose.Confidence {
+func confidence(p *fact.View, c *evidence.VolumeCall, volumes []string) diagnose.Confidence {
 	if fact.OnlyOneUnmounts(p, c) && len(volumes) == 1 {
 		return diagnose.Proved
 	}
@@ -34,7 +34,7 @@ const others = "Others"
 var orOthers = []diagnose.Choice{{Variant: others, Text: " or another one of this node"}, {Text: ""}}
 
 // whose returns that variant where it applies.
-func whose(p *evidence.Pod, c *evidence.VolumeCall) []string {
+func whose(p *fact.View, c *evidence.VolumeCall) []string {
 	if fact.OnlyOneUnmounts(p, c) {
 		return nil
 	}
@@ -44,7 +44,7 @@ func whose(p *evidence.Pod, c *evidence.VolumeCall) []string {
 // drivers returns the CSI drivers of the pod's volumes that are left, and the names of
 // the volumes of each. One that the kubelet has asked about no volume of the pod yet is left
 // out: what is counted of it is of another pod, perhaps of one that is gone.
-func drivers(p *evidence.Pod) (names []string, volumes map[string][]string) {
+func drivers(p *fact.View) (names []string, volumes map[string][]string) {
 	volumes = make(map[string][]string)
 	for i := range p.Volumes {
 		v := &p.Volumes[i]
@@ -60,7 +60,7 @@ func drivers(p *evidence.Pod) (names []string, volumes map[string][]string) {
 }
 
 // ofDriver describes the volumes of a driver, and the driver.
-func ofDriver(p *evidence.Pod, driver string, volumes []string) diagnose.Objects {
+func ofDriver(p *fact.View, driver string, volumes []string) diagnose.Objects {
 	o := diagnose.Objects{Volumes: volumes, Driver: driver}
 	for i := range p.Volumes {
 		if v := &p.Volumes[i]; v.Driver == driver {
@@ -72,7 +72,7 @@ func ofDriver(p *evidence.Pod, driver string, volumes []string) diagnose.Objects
 
 // driverPod returns the pod of the CSI driver of a mount's volume on this node, as
 // namespace/name; "" where it is not known.
-func driverPod(p *evidence.Pod, m *evidence.Mount) string {
+func driverPod(p *fact.View, m *evidence.Mount) string {
 	i := slices.IndexFunc(p.Volumes, func(v evidence.Volume) bool { return v.Name == m.Volume && v.Plugin == m.Plugin })
 	if i < 0 {
 		return ""
@@ -85,7 +85,7 @@ func driverPod(p *evidence.Pod, m *evidence.Mount) string {
 // present stage. They are nil when there is none, and when calls have succeeded since: what
 // failed was another pod's, or is over. Where some are certain to be this pod's, what may be
 // of another one is left out.
-func unpublish(p *evidence.Pod, driver string) (last, timedOut *evidence.VolumeCall) {
+func unpublish(p *fact.View, driver string) (last, timedOut *evidence.VolumeCall) {
 	var ok *evidence.VolumeCall
 	for _, c := range unpublishCalls(p, driver) {
 		switch {
@@ -112,7 +112,7 @@ func unpublish(p *evidence.Pod, driver string) (last, timedOut *evidence.VolumeC
 
 // failedCall returns that result whether calls have succeeded since or not: what fails may
 // have failed in one of those.
-func failedCall(p *evidence.Pod, driver string) (last *evidence.VolumeCall) {
+func failedCall(p *fact.View, driver string) (last *evidence.VolumeCall) {
 	for _, c := range unpublishCalls(p, driver) {
 		if c.Failed() && (last == nil || c.Rose.After(last.Rose)) {
 			last = c
@@ -123,7 +123,7 @@ func failedCall(p *evidence.Pod, driver string) (last *evidence.VolumeCall) {
 
 // unpublishCalls returns what the kubelet counts of its calls to a driver to unpublish a
 // volume, as far as more were counted since the pod is at its present stage.
-func unpublishCalls(p *evidence.Pod, driver string) []*evidence.VolumeCall {
+func unpublishCalls(p *fact.View, driver string) []*evidence.VolumeCall {
 	var out []*evidence.VolumeCall
 	for i := range p.Node.Kubelet.VolumeCalls {
 		if c := &p.Node.Kubelet.VolumeCalls[i]; c.Method == evidence.NodeUnpublish && c.Driver == driver && fact.RoseAtStage(p, c) {
@@ -135,7 +135,7 @@ func unpublishCalls(p *evidence.Pod, driver string) []*evidence.VolumeCall {
 
 // root returns the mount of a volume itself, nil when nothing is mounted at its
 // directory; inner reports whether a mount is inside a volume and not the volume's own.
-func root(p *evidence.Pod, m *evidence.Mount) *evidence.Mount {
+func root(p *fact.View, m *evidence.Mount) *evidence.Mount {
 	var top *evidence.Mount
 	for i := range p.Mounts {
 		o := &p.Mounts[i]

@@ -1,0 +1,228 @@
+package fact
+
+import (
+	"slices"
+	"time"
+
+	"github.com/nodeagent-io/nodeagent/pkg/evidence"
+)
+
+// A View is a reading as rules look at it: the evidence, and what follows from it, once for all of them, about those who
+// end a pod, and about how far the word of the deletion has come.
+type View struct {
+	*evidence.Pod
+	Kubelet, Containerd, Shim Actor
+	Delivery                  Delivery
+	Kill                      Kill
+}
+
+// See returns the View of a reading.
+func See(pod *evidence.Pod) *View {
+	p := &View{Pod: pod}
+	p.Kubelet, p.Containerd, p.Shim = kubelet(p), containerd(p), shim(p)
+	p.Delivery.See(p)
+	p.Kill.See(p)
+	return p
+}
+
+// An Actor is one of those who end a pod.
+type Actor struct {
+	State State `json:"state"`
+	// Since is since when that is seen, zero where it is not known, and Why what shows it, "" where the state says it.
+	Since time.Time `json:"since,omitzero"`
+	Why   string    `json:"why,omitempty"`
+}
+
+// A State is how an Actor is. Of several the first one that holds, in this order, is told.
+type State string
+
+// The states.
+const (
+	Gone      State = "Gone"      // no process of it is there, or nobody listens
+	Stopped   State = "Stopped"   // somebody has stopped it, by a signal or as its tracer
+	Stuck     State = "Stuck"     // it says of itself that it does nothing, or hangs where that follows
+	Silent    State = "Silent"    // it does not answer, or is not heard
+	Restarted State = "Restarted" // it was started after the request for deletion
+	Unseen    State = "Unseen"    // it was not found: it may be a part of another program
+	Acts      State = "Acts"      // nothing is seen that keeps it from its work
+)
+
+// kubelet is Stuck also where its main loop may be what hangs on a volume of a pod that is gone, and where it has no list of the node's
+// containers. It is Gone when one is known to have had a name that is looked for, or nobody listens on its port, and else Unseen. It is Silent when the
+// API server hears nothing from it.
+func kubelet(p *View) Actor {
+	k, r := &p.Node.Kubelet, p.Node.Ready
+	switch t := k.Process; {
+	case !k.AbsentSince.IsZero() && (!k.LastSeen.IsZero() || k.Refused):
+		return Actor{State: Gone, Since: k.AbsentSince}
+	case k.Health != "" && k.Health != KubeletHealthy:
+		return Actor{State: Stuck, Since: k.StalledSince, Why: k.Health}
+	case len(k.Strangers) > 0:
+		return Actor{State: Stuck, Why: "a thread of it hangs at a volume of a pod that is gone"}
+	case r != nil && (r.PLEG != nil || r.RuntimeDown):
+		return Actor{State: Stuck, Why: "the Node says that the container runtime is down, or PLEG is not healthy"}
+	case r.Unheard():
+		return Actor{State: Silent, Since: r.Since, Why: "the API server hears nothing from it"}
+	case t != nil && Halted(t):
+		return Actor{State: Stopped, Since: t.UnchangedSince}
+	case beganAnew(p) > 0:
+		return Actor{State: Restarted, Since: t.Probe.Started}
+	case t == nil:
+		return Actor{State: Unseen}
+	}
+	return Actor{State: Acts}
+}
+
+// containerd is Restarted when this agent asks it for the first time after the request for deletion, too.
+func containerd(p *View) Actor {
+	c := &p.Node.Containerd
+	switch {
+	case c.Refused:
+		return Actor{State: Gone, Since: c.RefusedSince}
+	case c.Process != nil && Halted(c.Process):
+		return Actor{State: Stopped, Since: c.Process.UnchangedSince}
+	case !c.UnansweredSince.IsZero():
+		return Actor{State: Silent, Since: c.UnansweredSince}
+	case c.ConnectedSince.After(p.DeletionRequested):
+		return Actor{State: Restarted, Since: c.ConnectedSince}
+	}
+	return Actor{State: Acts, Why: c.Error}
+}
+
+// shim is of the pod; of several the one that does not act.
+func shim(p *View) Actor {
+	all := Shims(p)
+	if i := slices.IndexFunc(all, Halted); i >= 0 {
+		return Actor{State: Stopped, Since: all[i].UnchangedSince}
+	}
+	for i := range p.Containers {
+		if t := &p.Containers[i].Task; !t.UnansweredSince.IsZero() {
+			return Actor{State: Silent, Since: t.UnansweredSince}
+		}
+	}
+	switch {
+	case !p.NoShimSince.IsZero():
+		return Actor{State: Gone, Since: p.NoShimSince}
+	case len(all) == 0:
+		return Actor{State: Unseen}
+	}
+	return Actor{State: Acts}
+}
+
+// ActsOnDeletions reports whether nothing is seen for which the kubelet may do nothing about any pod that is deleted.
+func (a Actor) ActsOnDeletions() bool {
+	return a.State != Gone && a.State != Stuck && a.State != Silent
+}
+
+// KubeletHealthy is what /healthz of the kubelet says when all is well.
+const KubeletHealthy = "ok"
+
+// Halted reports whether somebody has stopped a task, by a signal or as its tracer.
+func Halted(t *evidence.Task) bool { return t.State == evidence.Stopped || t.State == evidence.Traced }
+
+// A Delivery is how far the word of the deletion has come.
+type Delivery struct {
+	// Likely reports whether nothing is seen that stands between the deletion and the stop signal.
+	Likely bool
+	// Untouched reports whether the pod runs as if nobody had asked for its end, though the runtime
+	// would do its part: every container runs and is said to, containerd and the shim answer, and no
+	// command of the runtime is under way.
+	Untouched bool
+	// OutOfTouch reports whether the kubelet runs and the API server hears nothing from it.
+	OutOfTouch bool
+	// Untold reports whether a pod past its deadline runs on because its kubelet has not been told of
+	// the deletion: nobody has begun to stop it. A kubelet that was heard after the deletion has been
+	// told, and something else holds the pod, unless another one has been started since.
+	Untold bool
+	// Unread reports whether the kubelet has not read that the pod is deleted, because its main loop did nothing already then.
+	Unread bool
+	// Hastened reports whether the kubelet ends its pods because the node shuts down: it gives them no more
+	// time than is left for that (killPods, pkg/kubelet/nodeshutdown/nodeshutdown_manager.go), and may
+	// have sent their stop signals before they were deleted.
+	Hastened bool
+}
+
+// See fills in what a reading shows.
+func (d *Delivery) See(p *View) {
+	d.Hastened = p.Node.Ready != nil && p.Node.Ready.ShuttingDown
+	d.Likely, d.Untouched, d.OutOfTouch = delivered(p), untouched(p), outOfTouch(p)
+	d.Untold = p.Overdue() >= KillLatency && !p.Mirror && d.OutOfTouch && d.Untouched &&
+		(!HeardAfter(p, p.DeletionRequested.Add(KillLatency)) || !HeardAfter(p, p.Node.Kubelet.Process.Probe.Started))
+	d.Unread = unread(p)
+}
+
+// A Kill is what is known of when the kubelet has a pod killed.
+type Kill struct {
+	// At is when it does: at the deadline, or later by as much as it has begun late.
+	At time.Time
+	// Known reports whether the kubelet goes by the pod's deadline, as far as is
+	// seen. One that was started anew since the deletion gives the whole grace period once
+	// more, and keeps to the first of two deletions; and one that has begun late gives all of it.
+	Known bool
+	// Stayed reports whether the kubelet was there when the deletion was requested, as far as is seen.
+	Stayed bool
+	// Done reports whether the kubelet has had the time to have the pod killed: where it has begun late, as much more, and
+	// where it goes by another deadline than is known, or has not begun by the pod's status, as long as Unknown gives it.
+	Done bool
+	// Late is how much later than at the deadline the kubelet may have the pod killed, and Still for how long the pod may stand
+	// still before that: a kubelet that was started anew waits for the whole grace period again, as it does after a postStart
+	// hook, or what else it was at before, and for programs that live when containerd was started anew. What waits so may have been
+	// deleted hours before, and stands still for no longer than the grace period.
+	Late, Still time.Duration
+}
+
+// See fills in what a reading shows.
+func (k *Kill) See(p *View) {
+	anew, late := beganAnew(p), beganLate(p)
+	k.At, k.Stayed, k.Known = p.Deadline, anew == 0, !p.DeadlineUnsure && anew == 0 && late <= KillLatency
+	if late > KillLatency {
+		k.At = p.Deadline.Add(late)
+	}
+	k.Late = max(anew, askedAnew(p), late)
+	k.Still = min(k.Late, Grace(p))
+	if slices.ContainsFunc(p.Containers, func(c evidence.Container) bool { return c.PostStart }) {
+		k.Late, k.Still = k.Late+Grace(p), k.Still+Grace(p)
+	}
+	switch {
+	case p.Mirror:
+	case len(p.Plugins) > 0 && len(AppTasks(p)) == 0 && p.Overdue() >= KillLatency:
+		k.Done = true // its network is taken down, which comes after that
+	case k.Known && !p.StopAwaited && p.Overdue() >= KillLatency:
+		k.Done = true
+	case late > KillLatency && !p.DeadlineUnsure && k.Stayed && p.Overdue() >= late+2*KillLatency: // between two readings
+		k.Done = true
+	default:
+		k.Done = p.Overdue() >= k.Late+PatienceWithStep(p)
+	}
+}
+
+// beganAnew returns how long after the request for deletion the kubelet was started; 0
+// when it was there before, or that is not known.
+func beganAnew(p *View) time.Duration {
+	t := p.Node.Kubelet.Process
+	if t == nil || t.Probe == nil || t.Probe.Started.IsZero() {
+		return 0
+	}
+	return max(0, t.Probe.Started.Sub(p.DeletionRequested))
+}
+
+// askedAnew returns how long after the request for deletion containerd was started, or first asked by this agent, while
+// a program of the pod lives: the end of containerd ends the kubelet's request to stop a container, and the next one has
+// the whole grace period. What has been killed waits for none.
+func askedAnew(p *View) time.Duration {
+	since := p.Node.Containerd.ConnectedSince
+	if since.IsZero() || !slices.ContainsFunc(AppTasks(p), func(t *evidence.Task) bool { return !Dying(t) }) {
+		return 0
+	}
+	return max(0, since.Sub(p.DeletionRequested))
+}
+
+// beganLate returns how long after the request for deletion the kubelet had not begun to stop the pod, which it
+// has by now: it completes first what it is at, such as to end a container for its liveness probe, with the whole
+// grace period, and to start it again.
+func beganLate(p *View) time.Duration {
+	if !p.StopBegun || p.StopAwaitedUntil.IsZero() {
+		return 0
+	}
+	return max(0, p.StopAwaitedUntil.Sub(p.DeletionRequested))
+}
