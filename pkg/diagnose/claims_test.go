@@ -28,7 +28,7 @@ func unpreparing(past time.Duration, change func(p *evidence.Pod)) *evidence.Pod
 		},
 		Cgroups: []evidence.Cgroup{{Path: "/kubepods/pod" + podUID}},
 	}
-	p.Node.Time, p.Node.Unpreparing = p.Time, 1
+	p.Node.Time, p.Node.Unpreparing, p.Node.Pressure = p.Time, 1, new(evidence.Pressure)
 	p.Node.Kubelet.VolumeCallsRead = p.Time
 	p.Node.Kubelet.Process = &evidence.Task{PID: 9, TID: 9, Comm: "kubelet", State: evidence.Sleeping, Owner: "kubelet"}
 	change(p)

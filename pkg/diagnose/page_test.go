@@ -12,6 +12,7 @@ import (
 
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose/cause"
+	"github.com/nodeagent-io/nodeagent/pkg/diagnose/fact"
 )
 
 // The runbook pages are generated from the rules: one for each cause and each shared
@@ -55,6 +56,29 @@ func TestRunbookPages(t *testing.T) {
 	for name, page := range want {
 		if placeholder.MatchString(page) {
 			t.Errorf("%s shows a raw placeholder", name)
+		}
+	}
+}
+
+// Each patience is in docs/patience.md, and longer under pressure.
+func TestPatiencePage(t *testing.T) {
+	const file = "../../docs/patience.md"
+	want := diagnose.PatiencePage()
+	if *update {
+		if err := os.WriteFile(file, []byte(want), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(want, string(got)); diff != "" {
+		t.Errorf("docs/patience.md differs (-rules +docs); go test ./pkg/diagnose -update writes it:\n%s", diff)
+	}
+	for _, a := range fact.Patiences() {
+		if a.Usual <= 0 || a.Pressed <= a.Usual || a.What == "" || a.Why == "" {
+			t.Errorf("%+v", a)
 		}
 	}
 }

@@ -87,7 +87,7 @@ func locateAmongTasks(p *fact.View, live []*evidence.Task) Phase {
 		}
 	}
 	for i := range p.Containers {
-		if fact.InPostStart(p, &p.Containers[i]) {
+		if inPostStart(p, &p.Containers[i]) {
 			return Startup
 		}
 	}
@@ -126,7 +126,7 @@ func locateInRuntime(p *fact.View) Phase {
 		// (SyncTerminatedPod, pkg/kubelet/kubelet.go). Its status is older.
 		return FinalDelete
 	}
-	if fact.SetsUpNetwork(p) {
+	if setsUpNetwork(p) {
 		return Startup
 	}
 	known, sandbox, starts, fails := false, false, false, false
@@ -195,4 +195,24 @@ func locateAfterContainers(p *fact.View) Phase {
 		return Finalizers
 	}
 	return FinalDelete
+}
+
+// inPostStart reports whether a postStart hook of a container is known to go on.
+func inPostStart(p *fact.View, c *evidence.Container) bool {
+	if hook, _ := fact.PostStartHook(p, c); hook != nil {
+		return true
+	}
+	if first, _ := fact.PostStartSleep(p, c); first != nil {
+		return true
+	}
+	return fact.PostStartRequest(p, c) != nil || fact.PostStartLeft(p, c) != nil
+}
+
+// setsUpNetwork reports whether a CNI plugin runs, and not only children of one, that sets up the
+// pod's network. For one that has been killed, which containerd does when the kubelet has given up,
+// the kubelet does not wait any more.
+func setsUpNetwork(p *fact.View) bool {
+	return slices.ContainsFunc(p.NetworkSetup, func(t evidence.Task) bool {
+		return fact.PluginLives(&t) && !slices.ContainsFunc(p.NetworkSetup, func(of evidence.Task) bool { return of.PID == t.PPID })
+	})
 }

@@ -37,6 +37,7 @@ func stopping(change func(p *evidence.Pod, first *evidence.Task)) *evidence.Pod 
 		Tasks:   []evidence.Task{task(100, 50, "app", evidence.Sleeping, "epoll_wait")},
 	}
 	p.Tasks[0].NSpid = []int{100, 1}
+	p.Node.Pressure = new(evidence.Pressure)
 	change(p, &p.Tasks[0])
 	if p.Before == nil {
 		p.Before = known(p)

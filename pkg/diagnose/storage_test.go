@@ -35,7 +35,7 @@ func unmounting(past time.Duration, change func(p *evidence.Pod)) *evidence.Pod 
 			{Name: "scratch", Plugin: "kubernetes.io~empty-dir"},
 		},
 	}
-	p.Node.Unmounting = 1
+	p.Node.Unmounting, p.Node.Pressure = 1, new(evidence.Pressure)
 	p.Node.Kubelet.VolumeCallsRead = p.Time
 	p.Node.Kubelet.Process = &evidence.Task{PID: 9, TID: 9, Comm: "kubelet", State: evidence.Sleeping, Owner: "kubelet"}
 	change(p)

@@ -25,7 +25,7 @@ func goesOn(past time.Duration, change func(p *evidence.Pod)) *evidence.Pod {
 		},
 	}
 	live(p, "sh")
-	p.Node.Time, p.Node.Read = p.Time, p.Time
+	p.Node.Time, p.Node.Read, p.Node.Pressure = p.Time, p.Time, new(evidence.Pressure)
 	k := &p.Node.Kubelet
 	k.Process = &evidence.Task{PID: 9, TID: 9, Comm: "kubelet", State: evidence.Sleeping, Owner: "kubelet"}
 	k.Health, k.Strangers = "ok", []string{stranger}

@@ -113,7 +113,7 @@ const deletesFiles = 4 * time.Minute
 // underWay returns what takes its time and then ends, or is tried again, whatever the cause: the pod is stuck when it has made no
 // progress for longer.
 func underWay(p *fact.View, at Phase) []Open {
-	long := fact.PatienceWithStep(p)
+	long := fact.StepPatience(p)
 	switch {
 	case at == Cleanup:
 		long += deletesFiles
@@ -121,19 +121,12 @@ func underWay(p *fact.View, at Phase) []Open {
 		long = max(long, deletesFiles)
 	}
 	unchanged := fact.Unchanged(p)
-	since := later(unchanged, fact.LastDeleted(p))
-	step := later(p.Deadline.Add(p.Kill.Late), since.Add(p.Kill.Still))
+	since := fact.Latest(unchanged, fact.LastDeleted(p))
+	step := fact.Latest(p.Deadline.Add(p.Kill.Late), since.Add(p.Kill.Still))
 	// What was tried before the deadline counts from then on.
-	tries := later(p.Deadline, since)
+	tries := fact.Latest(p.Deadline, since)
 	retries := max(fact.NextTry(p, unchanged), fact.PatienceWithVolumes(p), fact.PatienceWithClaims(p)) - tries.Sub(since)
 	return []Open{Waits(step, long, Slow), Waits(tries, retries, Retry)}
-}
-
-func later(a, b time.Time) time.Time {
-	if a.After(b) {
-		return a
-	}
-	return b
 }
 
 func unknown(p *fact.View, at Phase, looked *search, notRead []Unknown, force *Force) Finding {

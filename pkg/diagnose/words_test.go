@@ -44,7 +44,7 @@ func containerdBlocked() *evidence.Pod {
 	now := requested.Add(2 * time.Minute)
 	return &evidence.Pod{
 		Time: now, UnchangedSince: requested, Phase: "Running", DeletionRequested: requested, Deadline: requested.Add(30 * time.Second),
-		Node: evidence.Node{Containerd: evidence.ContainerdService{
+		Node: evidence.Node{Pressure: new(evidence.Pressure), Containerd: evidence.ContainerdService{
 			UnansweredSince: now.Add(-time.Minute), Attempts: 3,
 			Process: &evidence.Task{
 				PID: 7, TID: 7, Comm: "containerd", State: evidence.Uninterruptible, UnchangedSince: now.Add(-time.Minute),

@@ -42,13 +42,13 @@ func PatienceWithClaims(p *View) time.Duration {
 	case p.Time.Sub(k.VolumeCallsRead) > evidence.CallsPause, !FailsToUnprepare(p) && failedAttempt(p) != nil:
 		return Retries // the next attempt tells
 	}
-	return untilCounted(p, onStarved(p, claimRetry)+p.Time.Sub(k.VolumeCallsRead))
+	return untilCounted(p, ClaimTry.With(p)+p.Time.Sub(k.VolumeCallsRead))
 }
 
 // MayFailToUnprepare reports whether what the kubelet counts does not rule out that it fails to have claims of the pod
 // unprepared: an attempt has failed, which may be another pod's, or the next one is yet to be counted.
 func MayFailToUnprepare(p *View) bool {
-	return waitsForClaims(p) && (failedAttempt(p) != nil || p.Node.Kubelet.VolumeCallsRead.Sub(countedSince(p)) < onStarved(p, claimRetry))
+	return waitsForClaims(p) && (failedAttempt(p) != nil || p.Node.Kubelet.VolumeCallsRead.Sub(countedSince(p)) < ClaimTry.With(p))
 }
 
 // failedAttempt returns the kubelet's last failed attempt at claims since the pod is at its present stage, nil when there was
@@ -69,7 +69,7 @@ func FailsToUnprepare(p *View) bool {
 		case s.Ended.IsZero():
 			return false
 		default:
-			since = latest(since, s.Ended)
+			since = Latest(since, s.Ended)
 		}
 	}
 	return Claimed(p, evidence.Unprepare, "", func(c *evidence.ClaimCall) bool {

@@ -27,7 +27,7 @@ func MayReconnect(p *View) time.Time {
 	if !r.Unheard() || p.Delivery.OutOfTouch {
 		return time.Time{}
 	}
-	return latest(r.Since, p.Node.Kubelet.SilentUntil)
+	return Latest(r.Since, p.Node.Kubelet.SilentUntil)
 }
 
 // kubeletWorks reports whether the kubelet's process has been there for a while, nothing keeps

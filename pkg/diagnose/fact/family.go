@@ -135,10 +135,3 @@ func frozenFilesystem(p *evidence.Probe) bool {
 	}
 	return false
 }
-
-// FreezeUnderWay reports whether a task of the node is about to freeze a file system
-// and waits for those that write to it (freeze_super, fs/super.c): what they wait for
-// then holds up the others, and there is nothing to thaw.
-func FreezeUnderWay(p *View) bool {
-	return slices.ContainsFunc(p.Node.Blocked, func(t evidence.Task) bool { return Through(&t, "freeze_super") })
-}

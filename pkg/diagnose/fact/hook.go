@@ -42,14 +42,6 @@ func PreStopHook(p *View, c *evidence.Container) (hook *evidence.Task, byName bo
 	return hook, true
 }
 
-// hookBegins is how long after a container's first process its postStart hook is started at
-// the latest, and hookBeginsStarved the same on a node that is short of something. What
-// people execute there comes later.
-const (
-	hookBegins        = 10 * time.Second
-	hookBeginsStarved = time.Minute
-)
-
 // PostStartHook returns the process of a container's postStart hook, nil when none is
 // known to run: the only one that the shim has executed in the container soon after its
 // first process was started, under the hook's name, before the deletion was asked for. The
@@ -70,10 +62,7 @@ func PostStartHook(p *View, c *evidence.Container) (hook *evidence.Task, sure bo
 	if first == nil || first.Probe == nil || first.Probe.Started.IsZero() {
 		return nil, false
 	}
-	until := first.Probe.Started.Add(hookBegins)
-	if Starved(p) {
-		until = first.Probe.Started.Add(hookBeginsStarved)
-	}
+	until := first.Probe.Started.Add(HookBegins.With(p)) // what people execute there comes later
 	for i := range p.Tasks {
 		t := &p.Tasks[i]
 		if t.Container != c.ID || !t.Leader() || t.PPID != shim.PID || t.PID == first.PID || t.NamespaceInit() || t.State == evidence.Zombie || t.State == evidence.Dead {
@@ -214,7 +203,7 @@ func HookOver(p *View, c *evidence.Container) (since time.Time, over bool) {
 	case c.PreStopProgram == "", c.HookOver.IsZero():
 		return time.Time{}, false
 	}
-	return c.HookOver, p.Time.Sub(began) >= hookDoubt(p, c, onStarved(p, KillLatency)) || p.StopBegun && !c.HookSeen.IsZero()
+	return c.HookOver, p.Time.Sub(began) >= hookDoubt(p, c, HookDelay.With(p)) || p.StopBegun && !c.HookSeen.IsZero()
 }
 
 // hookDoubt returns by how much a hook may have begun later than the kubelet seems to have begun to stop the pod. That a
@@ -351,15 +340,4 @@ func startedBy(p *View, c *evidence.Container) *evidence.Task {
 		return nil
 	}
 	return first
-}
-
-// InPostStart reports whether a postStart hook of a container is known to go on.
-func InPostStart(p *View, c *evidence.Container) bool {
-	if hook, _ := PostStartHook(p, c); hook != nil {
-		return true
-	}
-	if first, _ := PostStartSleep(p, c); first != nil {
-		return true
-	}
-	return PostStartRequest(p, c) != nil || PostStartLeft(p, c) != nil
 }

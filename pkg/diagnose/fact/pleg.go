@@ -24,7 +24,7 @@ func PLEG(p *View) *evidence.PLEG {
 	var g *evidence.PLEG
 	switch {
 	case r != nil && r.Status == "False" && r.PLEG != nil:
-		if g = r.PLEG; g.Said.Sub(latest(g.First, startOf(k))) < repeats {
+		if g = r.PLEG; g.Said.Sub(Latest(g.First, startOf(k))) < repeats {
 			return nil
 		}
 	case k.Unlisted() && TooLarge(p) != "":
@@ -60,7 +60,8 @@ func startOf(k *evidence.KubeletService) time.Time {
 	return k.Process.Probe.Started
 }
 
-func latest(a, b time.Time) time.Time {
+// Latest returns the later one of two times.
+func Latest(a, b time.Time) time.Time {
 	if a.After(b) {
 		return a
 	}

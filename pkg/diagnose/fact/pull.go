@@ -15,9 +15,7 @@ import (
 // pulls by its transfer service, as it does by default (handleProgress,
 // internal/cri/server/images/image_pull.go): it does not count it.
 const (
-	downloadPatience        = 90 * time.Second
-	downloadPatienceStarved = 3 * time.Minute
-	downloadGivenUp         = 5 * time.Minute
+	downloadGivenUp = 5 * time.Minute
 )
 
 // pull returns the pull of an image for one of the pod's containers, or for a volume, that the kubelet
@@ -41,9 +39,6 @@ func pull(p *View) *evidence.Pull {
 // Pulls reports whether the kubelet waits for an image of the pod, as far as is known.
 func Pulls(p *View) bool { return pull(p) != nil }
 
-// DownloadPatience is after what time a download does not move any more on any node.
-const DownloadPatience = downloadPatienceStarved
-
 // PullMoved returns when a download has moved last, or was complete and not yet on the disk, while the kubelet waits for an image: the pod
 // then starts, and ends, by itself. It is zero when that was long ago, or the kubelet waits for none. What moved in the future
 // was told by a clock that has been set since.
@@ -53,8 +48,8 @@ func PullMoved(p *View) time.Time {
 		return last
 	}
 	for _, d := range p.Node.Containerd.Downloads {
-		if ago := p.Node.Time.Sub(d.Updated); ago >= -clockSkew && ago < DownloadPatience {
-			last = latest(last, d.Updated)
+		if ago := p.Node.Time.Sub(d.Updated); ago >= -clockSkew && ago < Download.Pressed {
+			last = Latest(last, d.Updated)
 		}
 	}
 	return last
@@ -65,10 +60,7 @@ func PullMoved(p *View) time.Time {
 // known.
 func HangingPull(p *View) (*evidence.Pull, *evidence.Download) {
 	n := &p.Node
-	pull, patience, read := pull(p), downloadPatience, n.Time
-	if n.Pressure == nil || Starved(p) {
-		patience = downloadPatienceStarved
-	}
+	pull, patience, read := pull(p), Download.With(p), n.Time
 	// By a clock that was set lately what is new may look old.
 	if pull == nil || read.Sub(pull.Since) < patience || !n.ClockSet.IsZero() && read.Sub(n.ClockSet) < patience ||
 		storesBlocked(n) {

@@ -89,22 +89,3 @@ func AwaitsThread(p *View, t *evidence.Task) bool {
 func Exits(t *evidence.Task) bool {
 	return t.Exiting() || FamilyOf(t) == FamilyIoUring && Through(t, "do_exit")
 }
-
-// OnlyRings reports whether all that is left of the process of a leader that has ended are
-// threads that io_uring has started. They take SIGKILL and go on until their requests have
-// ended (io_sq_thread, io_uring/sqpoll.c). One that was not probed, because it runs, is told by
-// its name.
-func OnlyRings(p *View, leader *evidence.Task) bool {
-	some := false
-	for i := range p.Tasks {
-		t := &p.Tasks[i]
-		if t.PID != leader.PID || t.Leader() || t.State == evidence.Zombie || t.State == evidence.Dead {
-			continue
-		}
-		if !t.IOWorker() && (t.Probe != nil || !strings.HasPrefix(t.Comm, "iou-")) {
-			return false
-		}
-		some = true
-	}
-	return some
-}

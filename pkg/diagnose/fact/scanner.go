@@ -37,7 +37,7 @@ func KubeletAwaitsScanner(p *View) (first *evidence.Task, volume string) {
 // thread of its waited.
 func failedMeanwhile(p *View, t *evidence.Task, plugin, volume string) bool {
 	return slices.ContainsFunc(p.Volumes, func(v evidence.Volume) bool {
-		return v.Name == volume && (v.Plugin == plugin || plugin == "") && failedUnmount(p, &v, latest(stageSince(p), t.UnchangedSince)) != nil
+		return v.Name == volume && (v.Plugin == plugin || plugin == "") && failedUnmount(p, &v, Latest(stageSince(p), t.UnchangedSince)) != nil
 	})
 }
 
@@ -87,14 +87,6 @@ func RuntimeAwaitsScanner(p *View) *evidence.Task {
 	return first
 }
 
-// For how long a task must have waited for a program that scans files, without moving, for that not to be merely slow.
-// On a node that is short of something it is less than the two minutes after which a command of the runtime is ended, and
-// another one is started (runtimeRequestTimeout).
-const (
-	scannerPatience        = time.Minute
-	scannerPatienceStarved = 100 * time.Second
-)
-
 // ScannerSilentForLong reports whether a task has waited for a program that scans files for so long that it
 // is not merely slow. Each of its answers, whoever it is for, wakes all that wait for one (process_access_response,
 // fs/notify/fanotify/fanotify_user.c), so in that time it has given none. Where all such programs of the node are
@@ -104,10 +96,8 @@ func ScannerSilentForLong(p *View, t *evidence.Task) bool {
 	switch {
 	case ScannersHalted(p):
 		return still >= SlowDevice
-	case p.Node.Pressure == nil || Starved(p):
-		return still >= scannerPatienceStarved
 	}
-	return still >= scannerPatience
+	return still >= Fanotify.With(p)
 }
 
 // scannerHolds is for how long commands that end a pod must have waited for a program that scans files, the one after the other, without
@@ -133,7 +123,7 @@ func ScannerHolds(p *View) bool {
 // killed, nothing is told of such a program. It is zero when it is not so.
 func ScannedUntil(p *View) time.Time {
 	w := &p.ScannerWaits
-	pause := scannerPatienceStarved
+	pause := Fanotify.Pressed
 	if len(p.Deletes) > 0 {
 		pause = Retries
 	}
@@ -142,7 +132,7 @@ func ScannedUntil(p *View) time.Time {
 	case ScannerHolds(p):
 		return w.Last.Add(Retries)
 	case !p.Mirror && !p.Kill.Done && RuntimeAwaitsScanner(p) != nil:
-		return p.Deadline.Add(p.Kill.Late + PatienceWithStep(p))
+		return p.Deadline.Add(p.Kill.Late + StepPatience(p))
 	case !w.Since.IsZero() && w.Last.Sub(w.Since) < scannerHolds:
 		return w.Last.Add(pause)
 	}

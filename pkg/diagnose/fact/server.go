@@ -19,10 +19,10 @@ func OutOfReach(m *evidence.Mount) bool {
 	return m != nil && m.Connection != "" && (m.Connection != evidence.Established || m.Resent >= resentForLoss)
 }
 
-// Patience returns for how long a wait for a mount must not have moved to be called
+// MountPatience returns for how long a wait for a mount must not have moved to be called
 // stuck. A disk, a server or a daemon that is merely slow can take seconds for
 // one request.
-func Patience(m *evidence.Mount) time.Duration {
+func MountPatience(m *evidence.Mount) time.Duration {
 	if OutOfReach(m) {
 		return LeastStill
 	}

@@ -30,27 +30,6 @@ func Exhausted(text string) string {
 	return ""
 }
 
-// Shortage returns the limit of an owner on a resource that readings in a row have shown used up: for
-// SlowDevice, and since before something failed at the moment that is given. nil when there is none.
-func Shortage(p *View, owner, resource string, failed time.Time) *evidence.Shortage {
-	for i := range p.Shortages {
-		s := &p.Shortages[i]
-		if s.Owner == owner && s.Resource == resource && s.Ended.IsZero() && !s.Since.IsZero() && p.Time.Sub(s.Since) >= SlowDevice && failed.After(s.Since) {
-			return s
-		}
-	}
-	return nil
-}
-
-// Relieved reports whether what failed for want of something may succeed at the next try: the limit
-// that readings had shown used up is not any more, and nothing has been told of a failure since.
-func Relieved(p *View, f *SandboxFailure) bool {
-	resource := Exhausted(f.Error)
-	return slices.ContainsFunc(p.Shortages, func(s evidence.Shortage) bool {
-		return s.Resource == resource && !s.Ended.IsZero() && !f.Last.After(s.Ended)
-	})
-}
-
 // CheckpointFails returns what the kubelet lacks so that it cannot write its checkpoint of resource claims, which it
 // does for each pod when its containers have ended and before it says so, with claims or without
 // (unprepareResources, pkg/kubelet/cm/dra/manager.go): attempts failed twice since it lacks that and since the pod is
@@ -142,7 +121,7 @@ func UnmountFails(p *View) (*evidence.Shortage, *evidence.Volume) {
 		}
 		for j := range p.Volumes {
 			v := &p.Volumes[j]
-			if failedUnmount(p, v, latest(p.UnchangedSince, s.Since)) != nil && (s.Resource != evidence.Descriptors || !answersWithError(p, s, v.Driver)) {
+			if failedUnmount(p, v, Latest(p.UnchangedSince, s.Since)) != nil && (s.Resource != evidence.Descriptors || !answersWithError(p, s, v.Driver)) {
 				return s, v
 			}
 		}
@@ -174,38 +153,4 @@ func answersWithError(p *View, s *evidence.Shortage, driver string) bool {
 // lacks reports whether the kubelet has lacked something in all readings for SlowDevice.
 func lacks(p *View, s *evidence.Shortage) bool {
 	return s.Resource != evidence.Tasks && s.Ended.IsZero() && !s.Since.IsZero() && s.Lasted(p.Time) >= SlowDevice
-}
-
-// Unwritable returns why containerd can write no record, which has lasted the longest of what readings in a
-// row have shown for SlowDevice; nil when there is nothing of the kind.
-func Unwritable(p *View) *evidence.Shortage {
-	var out *evidence.Shortage
-	for i := range p.Shortages {
-		s := &p.Shortages[i]
-		if s.Unwritable() && Shortage(p, s.Owner, s.Resource, p.Time) == s && (out == nil || s.Since.Before(out.Since)) {
-			out = s
-		}
-	}
-	return out
-}
-
-// soonAfter is how long after the end of a container the first reading may be that shows that containerd cannot write
-// that down: of a node that is busy some rounds later.
-const soonAfter = 30 * time.Second
-
-// NotedSince returns from when on containerd tries again within Retries to write down that a container has ended, which it could
-// not, or cannot: its pauses double while it cannot.
-func NotedSince(p *View) time.Time {
-	if p.Time.After(p.Unwritable.Last) {
-		return p.Unwritable.Last
-	}
-	return p.Unwritable.First
-}
-
-// Unwritten reports whether containerd has no task of a container that runs by its record, and can write nothing
-// there, or could not when it tried last: it tries again. That is seen since soon after the end, as far as that was
-// seen itself; a shortage of later has not kept it from writing.
-func Unwritten(p *View, c *evidence.Container) bool {
-	return c.Kind != evidence.Sandbox && c.Runtime == RuncV2 && c.State == evidence.StateRunning && c.Task.Absent &&
-		p.Unwritable != nil && p.Unwritable.First.Sub(c.VacantSince) < soonAfter
 }

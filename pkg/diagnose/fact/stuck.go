@@ -22,7 +22,7 @@ func Motionless(t *evidence.Task) time.Duration {
 	case MayWork(t):
 		return SlowDisk
 	}
-	return Patience(t.Probe.Mount)
+	return MountPatience(t.Probe.Mount)
 }
 
 // Unkillable reports whether a task is killed, in state D and does not move, on its

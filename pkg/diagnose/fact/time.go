@@ -38,11 +38,8 @@ const (
 // done its part for a task, to be said not to do it: one that runs is given time, and
 // more of it on a node that is short of something. A stopped one does nothing.
 func SlowProcess(p *View, other *evidence.Task) time.Duration {
-	switch {
-	case other != nil && Halted(other):
+	if other != nil && Halted(other) {
 		return LeastStill
-	case Starved(p):
-		return UnknownAfter
 	}
-	return SlowDevice
+	return Process.With(p)
 }

@@ -14,11 +14,14 @@ type View struct {
 	Kubelet, Containerd, Shim Actor
 	Delivery                  Delivery
 	Kill                      Kill
+	// Pressed reports whether the node is under pressure (UnderPressure).
+	Pressed bool
 }
 
 // See returns the View of a reading.
 func See(pod *evidence.Pod) *View {
 	p := &View{Pod: pod}
+	p.Pressed = pressed(p)
 	p.Kubelet, p.Containerd, p.Shim = kubelet(p), containerd(p), shim(p)
 	p.Delivery.See(p)
 	p.Kill.See(p)
@@ -192,7 +195,7 @@ func (k *Kill) See(p *View) {
 	case late > KillLatency && !p.DeadlineUnsure && k.Stayed && p.Overdue() >= late+2*KillLatency: // between two readings
 		k.Done = true
 	default:
-		k.Done = p.Overdue() >= k.Late+PatienceWithStep(p)
+		k.Done = p.Overdue() >= k.Late+StepPatience(p)
 	}
 }
 

@@ -59,7 +59,7 @@ func deletesIn(p *View, v *evidence.Volume) bool {
 // stageSince returns since when a failed attempt at a volume tells of the pod's present stage: while the kubelet's
 // disk is read-only, or it may open no file, it fails for that (UnmountFails).
 func stageSince(p *View) time.Time {
-	return latest(p.UnchangedSince, p.Node.Kubelet.LackedUntil)
+	return Latest(p.UnchangedSince, p.Node.Kubelet.LackedUntil)
 }
 
 // RoseAtStage reports whether more calls were counted since the pod is at its present
@@ -96,7 +96,7 @@ func PatienceWithVolumes(p *View) time.Duration {
 			if left, since := Untried(p); len(left) > 0 && since.Sub(countedSince(p)) <= evidence.CallsPause {
 				return untilCounted(p, gaveUp+since.Sub(countedSince(p))+p.Time.Sub(k.VolumeCallsRead)) // then it is known why
 			}
-			return untilCounted(p, onStarved(p, volumeRetry)+p.Time.Sub(k.VolumeCallsRead))
+			return untilCounted(p, VolumeTry.With(p)+p.Time.Sub(k.VolumeCallsRead))
 		}
 	}
 	return 0
@@ -255,7 +255,7 @@ func AttemptDue(p *View) bool {
 func LastDeleted(p *View) time.Time {
 	var last time.Time
 	for i := range p.Volumes {
-		last = latest(last, lastDeleted(p, &p.Volumes[i]))
+		last = Latest(last, lastDeleted(p, &p.Volumes[i]))
 	}
 	return last
 }

@@ -308,7 +308,7 @@ func stuckFinding(p *fact.View, tasks []*evidence.Task) diagnose.Finding {
 			}
 		}
 	}
-	m, certain := fact.Culprit(p, t)
+	m, certain := culprit(p, t)
 	if m != nil {
 		f.Objects.Mount = diagnose.MountOf(p, m)
 	} else if f.Family == fact.FamilyBlock {
@@ -330,7 +330,7 @@ func stuckFinding(p *fact.View, tasks []*evidence.Task) diagnose.Finding {
 		}
 	case fact.FamilyCIFS, fact.FamilyCeph, fact.FamilyFUSE, fact.FamilySuspended:
 	case fact.FamilyFsFrozen:
-		certain = (certain || m == nil) && !fact.FreezeUnderWay(p)
+		certain = (certain || m == nil) && !freezeUnderWay(p)
 	case fact.FamilyIoUring:
 		certain, f.Objects.Kernel = false, p.Node.Kernel
 		if !fact.RingAtFault(p, t) {
@@ -363,4 +363,79 @@ func leaderOf(p *fact.View, t *evidence.Task) *evidence.Task {
 		}
 	}
 	return t
+}
+
+// freezeUnderWay reports whether a task of the node is about to freeze a file system
+// and waits for those that write to it (freeze_super, fs/super.c): what they wait for
+// then holds up the others, and there is nothing to thaw.
+func freezeUnderWay(p *fact.View) bool {
+	return slices.ContainsFunc(p.Node.Blocked, func(t evidence.Task) bool { return fact.Through(&t, "freeze_super") })
+}
+
+// culprit returns the mount that a task hangs on, nil when it is not known, because a
+// wrong name is worse than none. Certain reports whether no other one is left. A mount
+// that was not found through an open file is named only for what is seen of itself: a
+// close, or the end of a process, leaves no descriptor to follow, and a path may lead
+// through a link. Certain is then only the one FUSE connection of the node that has
+// requests waiting.
+func culprit(p *fact.View, t *evidence.Task) (m *evidence.Mount, certain bool) {
+	if t.Probe == nil || fact.FamilyOf(t) == fact.FamilyIoUring {
+		return nil, false
+	}
+	if m = t.Probe.Mount; m != nil {
+		b := fact.Backing(m)
+		switch {
+		case fact.FamilyOf(t) == fact.FamilyFUSE && b.FUSEWaiting != nil && *b.FUSEWaiting == 0:
+			return nil, false // it has answered everything
+		case t.Probe.Indirect && !suspicious(p, t, b):
+			return nil, false
+		case t.Probe.Indirect:
+			return m, b.OnlyWaiting
+		}
+		return m, !fact.Answers(b)
+	}
+	for i := range t.Probe.Candidates {
+		c := &t.Probe.Candidates[i]
+		switch {
+		case !suspicious(p, t, c):
+		case m != nil:
+			return nil, false // two could be it
+		default:
+			m = c
+		}
+	}
+	return m, false
+}
+
+// suspicious reports whether something is seen of a mount itself that makes a task
+// wait as this one does.
+func suspicious(p *fact.View, t *evidence.Task, m *evidence.Mount) bool {
+	switch family := fact.FamilyOf(t); family {
+	case fact.FamilyFUSE:
+		return m.FUSEWaiting != nil && *m.FUSEWaiting > 0
+	case fact.FamilyNFS, fact.FamilyCIFS:
+		// A server that is well has requests under way too, when it is asked much.
+		return fact.OutOfReach(m) || m.Unanswered != nil && *m.Unanswered > 0 && m.Connection != evidence.Established
+	case fact.FamilySuspended:
+		return true
+	case fact.FamilyBlock:
+		return fact.DeadDisk(m)
+	case fact.FamilyFsFrozen:
+		return writerOnFrozen(p, t, m)
+	}
+	return false
+}
+
+// writerOnFrozen reports whether another task waits for the same file system to be
+// thawed, and has it open.
+func writerOnFrozen(p *fact.View, t *evidence.Task, m *evidence.Mount) bool {
+	for _, tasks := range [][]evidence.Task{p.Tasks, p.Node.Blocked} {
+		for i := range tasks {
+			o := &tasks[i]
+			if o.TID != t.TID && fact.FamilyOf(o) == fact.FamilyFsFrozen && o.Probe.Mount != nil && !o.Probe.Indirect && fact.Backing(o.Probe.Mount).Device == m.Device {
+				return true
+			}
+		}
+	}
+	return false
 }

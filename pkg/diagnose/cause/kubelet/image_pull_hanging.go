@@ -48,7 +48,7 @@ var ImagePullHanging = &diagnose.Rule{
 			"a pod then also waits for the pulls of other pods before it.",
 		Evidence: "The kubelet has told of the pull in an Event, and has told nothing of that container since, nor that it stops one. It has run since then, and gets through to the API server. " +
 			"The pod's sandbox runs, the container is yet to be created, and nothing else of the start is under way; containers before it may run. " +
-			"The pull began 90 seconds ago or earlier, and containerd has stored nothing of any image for that long, or three minutes on a node short of processors, memory or I/O (/proc/pressure), nor has the node's clock been set for that long. " +
+			"For " + fact.Download.String() + ", the pull has lasted and containerd has stored nothing of any image, nor has the node's clock been set for that long. " +
 			"containerd has at least one download that is not complete, and has its file open (ingest in its content store), but none of the parts of images that it has (blobs), as it would to unpack one; and none of its threads is blocked, as by a disk. " +
 			"It stores a MiB at a time: less than 12 KiB in a second look the same. " +
 			"It is inferred: Events can be written by others, and which download is for which image is not known: the pod may wait for something else, as for the kubelet's credential provider, while the download of another image hangs. " +
@@ -64,7 +64,7 @@ var ImagePullHanging = &diagnose.Rule{
 	Check: func(p *fact.View) diagnose.Result {
 		pull, download := fact.HangingPull(p)
 		if pull == nil {
-			return diagnose.Undecided(diagnose.Waits(fact.PullMoved(p), fact.DownloadPatience, diagnose.Moves))
+			return diagnose.Undecided(diagnose.Waits(fact.PullMoved(p), fact.Download.Pressed, diagnose.Moves))
 		}
 		f := diagnose.Finding{Container: pull.Container, Confidence: diagnose.Inferred, Objects: diagnose.Objects{
 			Image: pull.Image, Since: pull.Since, Until: download.Updated,

@@ -93,7 +93,7 @@ func stalled(p *fact.View) []diagnose.Finding {
 		if !k.LoopStalls() || fact.OfNode(p, k.StalledSince) < fact.SlowDevice || cameRound(p) || maySkip(p) || seenToHang(p) {
 			return nil
 		}
-		return []diagnose.Finding{diagnose.Finding{Confidence: diagnose.Proved, Family: notSeen, Objects: diagnose.Objects{Node: p.Node.Name}}}
+		return []diagnose.Finding{{Confidence: diagnose.Proved, Family: notSeen, Objects: diagnose.Objects{Node: p.Node.Name}}}
 	}
 	f := diagnose.Finding{Confidence: diagnose.Inferred, Objects: diagnose.Objects{Thread: diagnose.ThreadOf(t), Mount: diagnose.MountOf(p, t.Probe.Mount)}}
 	if f.Objects.Mount.Family == fact.FamilyFUSE {

@@ -69,7 +69,7 @@ var PLEGUnhealthy = &diagnose.Rule{
 			{
 				Name: listHangs,
 				Meaning: "containerd keeps a lock for each container while it writes that container's state to its disk. While a write hangs, so does each request for all containers. " +
-					"Three such requests in a row had no answer, over 40 seconds. On a node that is short of processors, memory or I/O (/proc/pressure), the kubelet has had none for five minutes as well.",
+					"Three such requests in a row had no answer, over " + fact.List.String() + ".",
 				Remedy: "On the node: look for threads of containerd that hang on its disk (state D in ps -C containerd -L -o pid,lwp,stat,wchan:30), and whether the disk of /var/lib/containerd works. " +
 					"Else save a goroutine dump, which goes to containerd's log: systemctl kill --kill-who=main -s USR1 containerd.",
 			},
@@ -120,24 +120,20 @@ func failing(p *fact.View, g *evidence.PLEG) (family, list string) {
 		return tooLarge, list
 	}
 	for _, l := range p.Node.Containerd.Lists {
-		if l.Attempts >= 3 && (!fact.Starved(p) || l.Asked.Sub(g.Active) >= starvedList) {
+		if l.Attempts >= 3 && (!p.Pressed || l.Asked.Sub(g.Active) >= fact.List.Pressed) {
 			return listHangs, l.Of
 		}
 	}
 	return "", ""
 }
 
-// listTried is how long it takes until a list has been asked for three times (pkg/cri), and starvedList for
-// how long the kubelet must have had none for that to be a hang on a node that is short of something.
-const (
-	listTried   = 50 * time.Second
-	starvedList = 5 * time.Minute
-)
+// listTried is how long it takes until a list has been asked for three times (pkg/cri).
+const listTried = 50 * time.Second
 
 // undecided reports whether a list has had no answer and it will be known soon whether it hangs.
 func undecided(p *fact.View, g *evidence.PLEG) bool {
 	return slices.ContainsFunc(p.Node.Containerd.Lists, func(l evidence.List) bool {
-		return l.Attempts > 0 && (p.Time.Sub(l.UnansweredSince) < listTried || fact.Starved(p) && p.Time.Sub(g.Active) < starvedList+listTried)
+		return l.Attempts > 0 && (p.Time.Sub(l.UnansweredSince) < listTried || p.Pressed && p.Time.Sub(g.Active) < fact.List.Pressed+listTried)
 	})
 }
 

@@ -39,7 +39,7 @@ var PostStartHookRunning = &diagnose.Rule{
 			"The grace period begins when the hook has ended.",
 		Evidence: "Containerd runs a container with a postStart hook, and the kubelet has not written into the pod's status that it does. " +
 			"The kubelet and containerd have not been started anew since, and the kubelet has started no other container. " +
-			"exec: a process of the hook's name, or any after a shell, was started in the container within ten seconds of its first process, or a minute on a node short of something. " +
+			"exec: a process of the hook's name, or any after a shell, was started in the container within " + fact.HookBegins.String() + " after its first process. " +
 			"Its shim has started it, not another process of the container; it was the only such process, and had no terminal, as kubectl exec -t gives one. " +
 			"It is proved when all other containers run, and otherwise inferred, because the kubelet may be at their start. " +
 			"With hostPID it is inferred, and shells are left out. " +

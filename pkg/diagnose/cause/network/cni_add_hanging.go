@@ -33,8 +33,8 @@ var CNIAddHanging = &diagnose.Rule{
 			"Most plugins ask a daemon of theirs on the node, or take a lock that all of them share. " +
 			"The kubelet completes a start before it turns to the deletion. After four minutes it gives up, and the pod terminates; the plugin is not started again for this pod. " +
 			"Other pods that start on this node usually hang there too.",
-		Evidence: "A child of containerd has CNI_COMMAND=ADD and this pod's UID (K8S_POD_UID in CNI_ARGS) in its environment, and was started more than a minute ago, " +
-			"or on a node short of processors, memory or I/O (/proc/pressure) 100 seconds. It has not been killed, as containerd does when the kubelet has given up. " +
+		Evidence: "A child of containerd has CNI_COMMAND=ADD and this pod's UID (K8S_POD_UID in CNI_ARGS) in its environment, and was started more than " + fact.Plugin.String() +
+			" ago. It has not been killed, as containerd does when the kubelet has given up. " +
 			"Nothing of the pod runs, and containerd has no container of the pod that has not ended. What the plugin waits for is what the last of its descendants sleeps in, as far as each has one child.",
 		Remedy: "On the node: look at what the plugin waits for (ps -eo pid,ppid,stat,wchan:30,comm --forest shows its children). Usually the pod of the plugin's daemon on this node hangs, or is not there: bring that back. " +
 			"If it waits for a lock (flock), lslocks names who holds it. The pod then terminates. It also does when the kubelet has given up, or is restarted: containerd then kills the plugin.",
@@ -45,7 +45,7 @@ var CNIAddHanging = &diagnose.Rule{
 		if p.Mirror {
 			return diagnose.Result{} // the kubelet does not stop a static pod because of its object
 		}
-		found := hanging(p, p.NetworkSetup, fact.PluginPatience(p), func(t *evidence.Task) bool { return fact.PluginLives(t) && !unaware(p, t) })
+		found := hanging(p, p.NetworkSetup, fact.Plugin.With(p), func(t *evidence.Task) bool { return fact.PluginLives(t) && !unaware(p, t) })
 		for i := range found.Found {
 			// containerd may have been made to forget what ran, as by crictl rmp.
 			if p.Phase != "Pending" || slices.ContainsFunc(p.Containers, func(c evidence.Container) bool { return c.ID != "" || c.Exit != nil }) {

@@ -24,8 +24,8 @@ var CNIDelHanging = &diagnose.Rule{
 		Meaning: "Before the pod's sandbox is gone, containerd has each CNI plugin of the network undo what it did. " +
 			"Most plugins ask a daemon of theirs on the node, or take a lock that all of them share. " +
 			"After two minutes the kubelet gives up and tries again, so that the plugin is started anew.",
-		Evidence: "A child of containerd has CNI_COMMAND=DEL and CNI_CONTAINERID of this pod's sandbox in its environment, and was started more than a minute ago, " +
-			"or on a node short of processors, memory or I/O (/proc/pressure) 100 seconds; or ten seconds, and then it is inferred, when the kubelet has said before, in an Event, that stopping the sandbox has timed out. " +
+		Evidence: "A child of containerd has CNI_COMMAND=DEL and CNI_CONTAINERID of this pod's sandbox in its environment, and was started more than " + fact.Plugin.String() +
+			" ago; or ten seconds, and then it is inferred, when the kubelet has said before, in an Event, that stopping the sandbox has timed out. " +
 			"No process of the pod's containers lives. " +
 			"Where a plugin was seen to wait for a program that scans files it is five minutes, " +
 			"in which FileScannerNotAnswering may turn out to be the cause. " +
@@ -36,7 +36,7 @@ var CNIDelHanging = &diagnose.Rule{
 			"Do not force-delete the pod, and do not delete its network namespace or files below /var/lib/cni by hand: its address stays taken, or is given to another pod while routes still lead here.",
 	},
 	Check: func(p *fact.View) diagnose.Result {
-		limit := fact.PluginPatience(p)
+		limit := fact.Plugin.With(p)
 		if f := fact.SandboxStop(p); f != nil && f.TimedOut() && f.Step == fact.StepUnknown {
 			limit = patienceAgain
 		}

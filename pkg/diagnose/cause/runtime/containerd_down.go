@@ -20,7 +20,7 @@ var ContainerdDown = &diagnose.Rule{
 		}},
 		Meaning: "The kubelet stops containers through containerd. While containerd is down, no pod of the node can end. Containers keep running: their shims do not need it.",
 		Evidence: "The node refuses connections to containerd's socket, or the socket is gone after containerd has answered there. " +
-			"Over twenty seconds there was no process called containerd, or over a minute in which the node was not short of processors, memory or I/O (/proc/pressure), or over five minutes, there was one that did not listen. " +
+			"Over twenty seconds there was no process called containerd, or over " + fact.Answer.String() + ", there was one that did not listen. " +
 			"A containerd that is restarted listens again sooner. Whether a process of that name is the one that should listen, and not docker's, is not known: of one it is inferred. " +
 			"It does not stay up when it has ended three times or more, first three minutes ago, and no reading since has found one that had answered for a minute: nobody listened, or it had been started anew. " +
 			"That the pod waits for that is inferred, and not said of one whose processes have been killed. One that accepts requests and does not answer is another cause (ContainerdHung).",
@@ -48,7 +48,7 @@ var ContainerdDown = &diagnose.Rule{
 		f := diagnose.Finding{Confidence: diagnose.Proved, Objects: diagnose.Objects{Since: c.RefusedSince}}
 		switch {
 		case refused && fact.OfNode(p, c.AbsentSince) >= fact.Restart && fact.OfNode(p, c.RefusedSince) >= fact.Restart:
-		case refused && c.Process != nil && fact.SilentForLong(&p.Node, c.RefusedSince, c.Asked):
+		case refused && c.Process != nil && fact.SilentForLong(p, c.RefusedSince, c.Asked):
 			f.Family, f.Objects.Process = notListening, diagnose.ProcessOf(p, c.Process)
 			f.Confidence = diagnose.Inferred // that the process is the one that should listen
 		case c.Ends >= loops && fact.OfNode(p, c.FirstEnd) >= fact.CrashLoop:

@@ -21,7 +21,7 @@ var ContainerdHung = &diagnose.Rule{
 		}},
 		Meaning: "The kubelet stops containers through containerd. While containerd hangs, no pod of the node can end, and after some two minutes the node turns NotReady (container runtime is down).",
 		Evidence: "Requests for its version and for a record that does not exist were not answered within two seconds, though the socket accepts connections: " +
-			"two of them, three seconds or more apart, when its process is stopped or for ten seconds in uninterruptible sleep, else three over a minute in which the node was not short of processors, memory or I/O (/proc/pressure), or over five minutes. " +
+			"two of them, three seconds or more apart, when its process is stopped or for ten seconds in uninterruptible sleep, else three over " + fact.Answer.String() + ". " +
 			"A containerd that is not running refuses the connection and is a different cause; a single shim that hangs leaves containerd itself answering (ShimHung).",
 		Remedy: "On the node: save a goroutine dump, which goes to containerd's log: {dump}; then, if its unit has KillMode=process, systemctl restart containerd. Containers keep running through the restart.",
 		Danger: "Do not kill containerd-shim processes and do not reboot before the dump is saved. Without KillMode=process in containerd's unit, a restart kills every container. " +
@@ -46,9 +46,9 @@ var ContainerdHung = &diagnose.Rule{
 		}
 		stopped := c.Process != nil && c.Process.State == evidence.Stopped && c.Process.Unchanged(p.Time) >= fact.LeastStill
 		// A slow disk keeps a thread for longer than that, too.
-		blocked := c.Process != nil && c.Process.State == evidence.Uninterruptible && !fact.Starved(p) &&
+		blocked := c.Process != nil && c.Process.State == evidence.Uninterruptible && !p.Pressed &&
 			c.Process.Unchanged(p.Time) >= max(fact.Motionless(c.Process), fact.SlowDevice)
-		if !stopped && !blocked && (c.Attempts < 3 || !fact.SilentForLong(&p.Node, c.UnansweredSince, c.Asked)) {
+		if !stopped && !blocked && (c.Attempts < 3 || !fact.SilentForLong(p, c.UnansweredSince, c.Asked)) {
 			return diagnose.Result{} // a busy node
 		}
 		f := diagnose.Finding{Confidence: diagnose.Proved, Objects: diagnose.Objects{Since: c.UnansweredSince}}

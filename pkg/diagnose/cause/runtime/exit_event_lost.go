@@ -63,7 +63,7 @@ var ExitEventLost = &diagnose.Rule{
 		Meaning: "When a container ends, its shim tells containerd, which deletes the task and notes the end in the record that the kubelet reads. " +
 			"Here that has not happened. The kubelet asks containerd again and again to stop the container, and waits each time until its request runs out of time. " +
 			"The same can happen to the pod's sandbox, a container in which the pause program runs and that ends last.",
-		Evidence: "Three views of the container disagree for 30 seconds, or 90 where the node is short of processors, memory or I/O (/proc/pressure), while containerd answers and has run for a minute or more; " +
+		Evidence: "Three views of the container disagree for " + fact.Disagree.String() + ", while containerd answers and has run for a minute or more; " +
 			"and for as long again as the pod was past its deadline before, up to five minutes, because containerd tries again after pauses that double. " +
 			"The record of containerd's CRI plugin says that it runs. The kernel shows no task of it. " +
 			"Its shim answers that it has stopped; or that it runs, though no process has its number any more; or containerd has no such task. " +
@@ -159,7 +159,7 @@ func mayBeNoted(p *fact.View) []diagnose.Open {
 // to disagree; nil when none is seen.
 func blockedThread(p *fact.View, shim *evidence.Task) *evidence.Task {
 	i := slices.IndexFunc(p.Node.Blocked, func(t evidence.Task) bool {
-		return t.PID == shim.PID && fact.SleepsIn(&t) != "" && t.Unchanged(p.Time) >= patience
+		return t.PID == shim.PID && fact.SleepsIn(&t) != "" && t.Unchanged(p.Time) >= fact.Disagree.Usual
 	})
 	if i < 0 {
 		return nil
@@ -173,9 +173,7 @@ func blockedThread(p *fact.View, shim *evidence.Task) *evidence.Task {
 // containerd and the shim answer in time, so that less patience is needed than with a
 // silence (fact.SilentForLong).
 const (
-	patience        = 30 * time.Second
-	patienceStarved = 90 * time.Second
-	settles         = time.Minute
+	settles = time.Minute
 )
 
 // disagree reports whether views of a container have disagreed for long enough, since the
@@ -186,10 +184,7 @@ func disagree(p *fact.View, since time.Time) bool {
 	if since.IsZero() || c.Error != "" || c.ConnectedSince.IsZero() || p.Node.Time.Sub(c.ConnectedSince) < settles {
 		return false
 	}
-	if p.Node.Pressure == nil || fact.Starved(p) {
-		return p.Time.Sub(since) >= patienceStarved
-	}
-	return p.Time.Sub(since) >= patience
+	return p.Time.Sub(since) >= fact.Disagree.With(p)
 }
 
 // about starts a finding about a container, or about the pod's sandbox.

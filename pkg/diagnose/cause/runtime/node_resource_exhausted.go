@@ -1,6 +1,7 @@
 package runtime
 
 import (
+	"slices"
 	"strings"
 	"time"
 
@@ -57,7 +58,7 @@ var NodeResourceExhausted = &diagnose.Rule{
 			"Nothing is wrong with the pod. Other pods of the node that are to be stopped or started meet the same limit.",
 		Evidence: "One of these, and a limit that readings in a row have found used up over ten seconds or more. " +
 			"First, containerd itself has not told the status of the sandbox for ten seconds, because it may open no file, and no process of the pod's containers lives. " +
-			"Second, a container has ended, containerd has no task of it, and its record says that it runs, for 30 seconds, or 90 where the node is short of processors, memory or I/O (/proc/pressure), in which it may open no file, or the file system of its records is full or read-only, as it was soon after the end. " +
+			"Second, a container has ended, containerd has no task of it, and its record says that it runs, for " + fact.Disagree.String() + ", in which it may open no file, or the file system of its records is full or read-only, as it was soon after the end. " +
 			"Third, containerd has answered none of nodeagent's requests, for as long as one that hangs has not (ContainerdHung), and could open no file before that. " +
 			"That is inferred: one that hangs for another reason fills up with the connections of those who try again. " +
 			"Or the kubelet has said at least twice, over eight seconds or more and since the deletion, in an Event of reason FailedKillPod about this pod, that the stop failed with the kernel's words for this limit; " +
@@ -121,12 +122,12 @@ var NodeResourceExhausted = &diagnose.Rule{
 // whether the next try succeeds.
 func mayBeExhausted(p *fact.View) []diagnose.Open {
 	var out []diagnose.Open
-	if f := fact.SandboxStop(p); f != nil && fact.Relieved(p, f) {
+	if f := fact.SandboxStop(p); f != nil && relieved(p, f) {
 		out = append(out, diagnose.Waits(f.Last, toldAgain(p, f), diagnose.Retry))
 	}
 	for i := range p.Containers {
-		if c := &p.Containers[i]; fact.Unwritten(p, c) {
-			o := diagnose.Waits(fact.NotedSince(p), fact.Retries, diagnose.Retry)
+		if c := &p.Containers[i]; unwritten(p, c) {
+			o := diagnose.Waits(notedSince(p), fact.Retries, diagnose.Retry)
 			o.Container = c.Name
 			out = append(out, o)
 		}
@@ -145,10 +146,10 @@ func toldAgain(p *fact.View, f *fact.SandboxFailure) time.Duration {
 // exhausted returns what has used up a limit, or its disk.
 func exhausted(p *fact.View) []diagnose.Finding {
 	if s, err := shortForStatus(p); s != nil {
-		return []diagnose.Finding{diagnose.Finding{Family: s.Resource, Confidence: diagnose.Proved, Objects: usedUp(s, err)}}
+		return []diagnose.Finding{{Family: s.Resource, Confidence: diagnose.Proved, Objects: usedUp(s, err)}}
 	}
 	if s := unacceptedBy(p); s != nil {
-		return []diagnose.Finding{diagnose.Finding{Family: s.Resource, Confidence: diagnose.Inferred, Variants: []string{unaccepted}, Objects: usedUp(s, "")}}
+		return []diagnose.Finding{{Family: s.Resource, Confidence: diagnose.Inferred, Variants: []string{unaccepted}, Objects: usedUp(s, "")}}
 	}
 	if out := unrecordedEnds(p); len(out) > 0 {
 		return out
@@ -172,7 +173,7 @@ func exhausted(p *fact.View) []diagnose.Finding {
 	case signals || containersLeft(p):
 		return nil
 	}
-	s := fact.Shortage(p, owner, out.Family, f.Last)
+	s := shortage(p, owner, out.Family, f.Last)
 	if s == nil {
 		return nil
 	}
@@ -192,7 +193,7 @@ func shortForStatus(p *fact.View) (s *evidence.Shortage, err string) {
 			p.Time.Sub(c.StatusErrorSince) < fact.SlowDevice || containersLeft(p) {
 			continue
 		}
-		if s := fact.Shortage(p, containerd, evidence.Descriptors, p.Time); s != nil {
+		if s := shortage(p, containerd, evidence.Descriptors, p.Time); s != nil {
 			return s, c.StatusError
 		}
 	}
@@ -203,13 +204,13 @@ func shortForStatus(p *fact.View) (s *evidence.Shortage, err string) {
 // nodeagent's requests for as long as one that hangs has not. The kubelet was connected before.
 func unacceptedBy(p *fact.View) *evidence.Shortage {
 	c := &p.Node.Containerd
-	if c.Refused || c.UnansweredSince.IsZero() || c.Attempts < 3 || !fact.SilentForLong(&p.Node, c.UnansweredSince, c.Asked) {
+	if c.Refused || c.UnansweredSince.IsZero() || c.Attempts < 3 || !fact.SilentForLong(p, c.UnansweredSince, c.Asked) {
 		return nil
 	}
 	if c.Process != nil && c.Process.State == evidence.Uninterruptible {
 		return nil // it hangs, and fills up for that
 	}
-	if s := fact.Shortage(p, containerd, evidence.Descriptors, p.Time); s != nil && !s.Since.After(c.UnansweredSince) {
+	if s := shortage(p, containerd, evidence.Descriptors, p.Time); s != nil && !s.Since.After(c.UnansweredSince) {
 		return s
 	}
 	return nil
@@ -218,14 +219,14 @@ func unacceptedBy(p *fact.View) *evidence.Shortage {
 // unrecordedEnds returns the containers that have ended and of which containerd has deleted the task, but
 // not changed the record, which it cannot write: in all readings for as long as views have to disagree.
 func unrecordedEnds(p *fact.View) []diagnose.Finding {
-	s := fact.Unwritable(p)
+	s := unwritable(p)
 	if s == nil || !disagree(p, s.Since) || fact.Missing(p, evidence.Containers, evidence.Suspects, evidence.Cgroups, evidence.Containerd) {
 		return nil
 	}
 	var out []diagnose.Finding
 	for i := range p.Containers {
 		c := &p.Containers[i]
-		if fact.Unwritten(p, c) && disagree(p, c.VacantSince) {
+		if unwritten(p, c) && disagree(p, c.VacantSince) {
 			out = append(out, diagnose.Finding{
 				Container: c.Name, Family: s.Resource, Confidence: diagnose.Inferred, Variants: []string{unrecorded}, Objects: usedUp(s, ""),
 			})
@@ -242,3 +243,58 @@ func usedUp(s *evidence.Shortage, text string) diagnose.Objects {
 		Error: strings.TrimSuffix(strings.TrimSuffix(text, `\n`), ": <nil>"),
 	}
 }
+
+// notedSince returns from when on containerd tries again within Retries to write down that a container has ended, which it could
+// not, or cannot: its pauses double while it cannot.
+func notedSince(p *fact.View) time.Time {
+	if p.Time.After(p.Unwritable.Last) {
+		return p.Unwritable.Last
+	}
+	return p.Unwritable.First
+}
+
+// unwritten reports whether containerd has no task of a container that runs by its record, and can write nothing
+// there, or could not when it tried last: it tries again. That is seen since soon after the end, as far as that was
+// seen itself; a shortage of later has not kept it from writing.
+func unwritten(p *fact.View, c *evidence.Container) bool {
+	return c.Kind != evidence.Sandbox && c.Runtime == fact.RuncV2 && c.State == evidence.StateRunning && c.Task.Absent &&
+		p.Unwritable != nil && p.Unwritable.First.Sub(c.VacantSince) < soonAfter
+}
+
+// unwritable returns why containerd can write no record, which has lasted the longest of what readings in a
+// row have shown for SlowDevice; nil when there is nothing of the kind.
+func unwritable(p *fact.View) *evidence.Shortage {
+	var out *evidence.Shortage
+	for i := range p.Shortages {
+		s := &p.Shortages[i]
+		if s.Unwritable() && shortage(p, s.Owner, s.Resource, p.Time) == s && (out == nil || s.Since.Before(out.Since)) {
+			out = s
+		}
+	}
+	return out
+}
+
+// shortage returns the limit of an owner on a resource that readings in a row have shown used up: for
+// fact.SlowDevice, and since before something failed at the moment that is given. nil when there is none.
+func shortage(p *fact.View, owner, resource string, failed time.Time) *evidence.Shortage {
+	for i := range p.Shortages {
+		s := &p.Shortages[i]
+		if s.Owner == owner && s.Resource == resource && s.Ended.IsZero() && !s.Since.IsZero() && p.Time.Sub(s.Since) >= fact.SlowDevice && failed.After(s.Since) {
+			return s
+		}
+	}
+	return nil
+}
+
+// relieved reports whether what failed for want of something may succeed at the next try: the limit
+// that readings had shown used up is not any more, and nothing has been told of a failure since.
+func relieved(p *fact.View, f *fact.SandboxFailure) bool {
+	resource := fact.Exhausted(f.Error)
+	return slices.ContainsFunc(p.Shortages, func(s evidence.Shortage) bool {
+		return s.Resource == resource && !s.Ended.IsZero() && !f.Last.After(s.Ended)
+	})
+}
+
+// soonAfter is how long after the end of a container the first reading may be that shows that containerd cannot write
+// that down: of a node that is busy some rounds later.
+const soonAfter = 30 * time.Second

@@ -23,23 +23,12 @@ const (
 	sandboxBeforeStart = "SandboxBeforeStart"
 )
 
-// For how long a command of the runtime must not have returned to be said to hang. Where the
-// node is short of something it needs five minutes, or so long as the second one says if it
-// sleeps, and does not move, for a reason that is no device's and no processor's. The kubelet
-// gives up after two minutes and the grace period, and most commands are killed then.
+// For how long a command that sleeps, and does not move, for a reason that is no device's and no processor's, must not have
+// returned on any node; and when the kubelet has said that stopping the sandbox took too long, or one before it was seen to hang: that
+// has been killed then.
 const (
-	commandPatience        = time.Minute
-	commandPatienceAsleep  = 100 * time.Second
-	commandPatienceStarved = 5 * time.Minute
-	// commandPatienceAgain is for one that sleeps, and does not move, when the kubelet has said
-	// that stopping the sandbox took too long, or one before it was seen to hang: that has been killed then.
-	commandPatienceAgain = fact.SlowDevice
-	// killedAgain is how long after a command that kills was ended the next one is seen, at the latest: the kubelet
-	// tries again at once when it was told of a change to the pod meanwhile, such as of the condition, else ten to fifteen
-	// seconds later (completeWork, pkg/kubelet/pod_workers.go), with the preStop hook first. Where the node is short of
-	// something it takes as long as the second one says.
-	killedAgain        = 45 * time.Second
-	killedAgainStarved = 2 * time.Minute
+	commandPatienceAsleep = 100 * time.Second
+	commandPatienceAgain  = fact.SlowDevice
 )
 
 // RuntimeCommandHanging is a shim that waits for a command of the runtime, such as runc kill.
@@ -91,16 +80,16 @@ var RuntimeCommandHanging = &diagnose.Rule{
 			"Meanwhile it does nothing else about this container, and its answers to containerd about the container have to wait too. " +
 			"While a container is created or started the kubelet does not turn to the deletion, until its request runs out of time: after two minutes (runtimeRequestTimeout), or four while the sandbox is created or started. It asks for one container after the other, and each may take so long. " +
 			"When the command that is to send the stop signal fails, the kubelet has the sandbox stopped as soon as it has tried the other containers, and containerd kills all of them with SIGKILL for that. It does not send the stop signal again.",
-		Evidence: "A child of the pod's shim has the arguments that the shim starts a runtime with, and was started more than a minute ago. " +
+		Evidence: "A child of the pod's shim has the arguments that the shim starts a runtime with, and was started more than " + fact.Command.String() +
+			" ago, or 100 seconds where it sleeps and has not moved for ten. " +
 			"Inside the grace period it is looked for when the shim does not answer. " +
 			"Of one that does not start a container and waits for a program that scans files it is 100 seconds, " +
 			"and it is not said before commands have waited for five minutes: " +
 			"that program may answer, and when it is seen not to, FileScannerNotAnswering says so. " +
-			"On a node short of processors, memory or I/O (/proc/pressure) it is five minutes, or 100 seconds of a command that sleeps and has not moved for ten. " +
 			"Ten seconds of such a sleep are enough, and then it is inferred, when the kubelet has said before, in an Event, that stopping the sandbox has timed out: it has the command killed then and begins anew, so that this one was started since; or when one that was to kill the same container was seen to hang and to sleep so up to two minutes before, and the time of a preStop hook. Two readings show the same. " +
 			"The child is in the shim's process group and in no pod's control group, where nothing that comes out of a container can be. Only shims for runc (io.containerd.runc.v2) are looked at. " +
 			"A command that executes something in a container (runc exec) counts only when the container's processes have ended: the shim tells of the end when that command has returned. " +
-			"Of a command that deletes a container, two of them that took five seconds or more and did not move are enough, or three on such a node, and then it is inferred: containerd ends them after ten seconds. " +
+			"Of a command that deletes a container, two of them that took five seconds or more and did not move are enough, or three under pressure, and then it is inferred: containerd ends them after ten seconds. " +
 			"They do not count when runc has removed the container's control group and a process uses its root file system (RootfsUnmountBusy). " +
 			"A process that a command has left behind counts when it was started since the deletion, and the shim does not answer about a container of the pod: the output of a container is a pipe that the shim reads, too. " +
 			"What the command waits for is what the last of its descendants sleeps in, as far as each has one child.",
@@ -225,7 +214,7 @@ func hanging(p *fact.View, c *evidence.RuntimeCommand) (f diagnose.Finding, ok b
 		f.Family, f.Confidence = leftBehind, diagnose.Inferred
 		return f, p.Time.Sub(c.Since) >= fact.SlowDevice && holdsUp(p, first)
 	}
-	if age < commandPatience || (p.Node.Pressure == nil || fact.Starved(p)) && age < commandPatienceStarved {
+	if age < fact.Command.With(p) {
 		f.Confidence = diagnose.Inferred
 	}
 	if thread.State == evidence.Uninterruptible && thread.Unchanged(p.Time) >= fact.SlowDevice {
@@ -266,7 +255,7 @@ func startsNext(p *fact.View) bool {
 		return c.Kind != evidence.Sandbox && c.State == evidence.StateExited && c.Waiting && !c.BackedOff && c.Exit == nil
 	})
 	return failed && slices.ContainsFunc(p.RuntimeCommands, func(c evidence.RuntimeCommand) bool {
-		if len(c.Tasks) == 0 || c.Tasks[0].Probe == nil || p.Time.Sub(c.Tasks[0].Probe.Started) >= commandPatienceStarved {
+		if len(c.Tasks) == 0 || c.Tasks[0].Probe == nil || p.Time.Sub(c.Tasks[0].Probe.Started) >= fact.Command.Pressed {
 			return false
 		}
 		container, ok := p.Container(c.Container)
@@ -278,7 +267,7 @@ func startsNext(p *fact.View) bool {
 // times are left out: each try has others.
 func unfinished(p *fact.View, d *evidence.Interrupted) (f diagnose.Finding, ok bool) {
 	tries := 2
-	if p.Node.Pressure == nil || fact.Starved(p) {
+	if p.Pressed {
 		tries = 3
 	}
 	container, known := p.Container(d.Last.Container)
@@ -366,15 +355,12 @@ func lastScanned(p *fact.View, d *evidence.Interrupted) bool {
 
 // overlong reports whether a command of that age hangs and is not only slow.
 func overlong(p *fact.View, c *evidence.RuntimeCommand, age time.Duration, thread *evidence.Task) bool {
-	asleep, patience := commandPatienceAsleep, commandPatienceStarved
-	if p.Node.Pressure != nil && !fact.Starved(p) {
-		patience = commandPatience
-	}
+	asleep := commandPatienceAsleep
 	if again(p, c) {
 		asleep = commandPatienceAgain
 	}
 	still := thread.State == evidence.Sleeping && thread.Unchanged(p.Time) >= fact.SlowDevice
-	return age >= patience || age >= asleep && still
+	return age >= fact.Command.With(p) || age >= asleep && still
 }
 
 // again reports whether a command is a new try after one that was killed because the kubelet's
@@ -384,7 +370,7 @@ func again(p *fact.View, c *evidence.RuntimeCommand) bool {
 	started := c.Tasks[0].Probe.Started
 	if slices.ContainsFunc(p.Kills, func(d evidence.Interrupted) bool {
 		return c.Container == d.Last.Container && c.Command == d.Last.Command && !started.Before(d.Seen.Add(-clocksDiffer)) &&
-			started.Sub(d.Seen) < killedAgainStarved+hookAgain(p, &d) && hung(p, &d) && slept(&d)
+			started.Sub(d.Seen) < fact.Again.Pressed+hookAgain(p, &d) && hung(p, &d) && slept(&d)
 	}) {
 		return true
 	}
@@ -397,8 +383,8 @@ func again(p *fact.View, c *evidence.RuntimeCommand) bool {
 
 // hung reports whether the last of some commands that kill was seen for so long that it hung if it slept.
 func hung(p *fact.View, d *evidence.Interrupted) bool {
-	patience := commandPatience
-	if p.Node.Pressure == nil || fact.Starved(p) {
+	patience := fact.Command.Usual
+	if p.Pressed {
 		patience = commandPatienceAsleep
 	}
 	return d.Seen.Sub(d.Last.Tasks[0].Probe.Started) >= patience
@@ -414,7 +400,7 @@ func hookAgain(p *fact.View, d *evidence.Interrupted) time.Duration {
 	case c.PreStopSleep > 0:
 		return min(time.Duration(c.PreStopSleep)*time.Second, fact.Grace(p))
 	}
-	return min(fact.Grace(p), commandPatienceStarved)
+	return min(fact.Grace(p), fact.Command.Pressed)
 }
 
 // slept reports whether the last of some commands was not merely slow.
@@ -426,11 +412,7 @@ func slept(d *evidence.Interrupted) bool {
 // killsAgain reports whether the kubelet may be about to have a container killed once more after a command was ended that
 // hung at that, or whether what does so may not have done so for long enough to say whether it hangs, too.
 func killsAgain(p *fact.View, d *evidence.Interrupted) bool {
-	pause := killedAgain
-	if p.Node.Pressure == nil || fact.Starved(p) {
-		pause = killedAgainStarved
-	}
-	pause += hookAgain(p, d)
+	pause := fact.Again.With(p) + hookAgain(p, d)
 	return hung(p, d) && (p.Time.Sub(d.Until) < pause || slices.ContainsFunc(p.RuntimeCommands, func(c evidence.RuntimeCommand) bool {
 		return c.Container == d.Last.Container && c.Command == d.Last.Command
 	}))

@@ -40,8 +40,7 @@ var ShimHung = &diagnose.Rule{
 		Meaning: "Each pod has a shim, a small process that starts, signals and reaps its containers for containerd. When it hangs, the stop request never reaches the container or its end is never seen. " +
 			"containerd does not end a hung shim by itself.",
 		Evidence: "A shim in state T, in two readings, has been stopped by a signal and can answer nobody: that is proof by itself. Where the pod seems to have several, as under gVisor, a container of it must be without an answer besides. " +
-			"Of any other shim, three requests for a task's state, spread over minutes, were each not answered within two seconds, while containerd answers others and the shim's process exists. " +
-			"On a node short of processors, memory or I/O (/proc/pressure) they must span five minutes. " +
+			"Of any other shim, three requests for a task's state, over " + fact.Answer.String() + ", were each not answered within two seconds, while containerd answers others and the shim's process exists. " +
 			"Fewer prove nothing: a shim holds its lock while runc kills or deletes a container, which takes seconds on a busy node. " +
 			"So a request does not count beside which such a command was seen at work, however long it takes, or could not be looked for, nor do those before it; of those after it two are enough when the last one comes five minutes after it. " +
 			"Where a program that scans files is slow, a command takes minutes: " +
@@ -127,7 +126,7 @@ func hangs(p *fact.View, t *evidence.ShimTask) bool {
 	}
 	asked := t.Attempts - t.Excused
 	apart := !t.ExcusedAt.IsZero() && t.Asked.Sub(t.ExcusedAt) >= twoRequests
-	return (asked >= 3 || asked == 2 && apart) && fact.ShimSilentForLong(p, t)
+	return (asked >= 3 || asked == 2 && apart) && fact.SilentForLong(p, fact.Latest(t.UnansweredSince, t.ExcusedAt), t.Asked)
 }
 
 // twoRequests is how long after a command of the runtime was seen at work two requests are enough: they come minutes apart

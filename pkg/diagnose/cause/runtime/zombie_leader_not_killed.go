@@ -1,6 +1,8 @@
 package runtime
 
 import (
+	"strings"
+
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose/fact"
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
@@ -39,7 +41,7 @@ var ZombieLeaderNotKilled = &diagnose.Rule{
 			t := &p.Tasks[i]
 			c, ok := p.Container(t.Container)
 			if !ok || c.Kind == evidence.Sandbox || c.Task.Status != "running" || !t.Leader() || t.State != evidence.Zombie || t.Threads < 2 ||
-				!t.NamespaceInit() || fact.Foreign(p, t) || t.TracerPID != 0 || t.Unchanged(p.Time) < fact.LeastStill || anyKilled(p, t.PID) || fact.OnlyRings(p, t) {
+				!t.NamespaceInit() || fact.Foreign(p, t) || t.TracerPID != 0 || t.Unchanged(p.Time) < fact.LeastStill || anyKilled(p, t.PID) || onlyRings(p, t) {
 				continue
 			}
 			out = append(out, diagnose.Finding{Container: c.Name, Confidence: diagnose.Inferred, Objects: diagnose.Objects{Process: diagnose.ProcessOf(p, t)}})
@@ -58,4 +60,23 @@ func anyKilled(p *fact.View, pid int) bool {
 		}
 	}
 	return false
+}
+
+// onlyRings reports whether all that is left of the process of a leader that has ended are
+// threads that io_uring has started. They take SIGKILL and go on until their requests have
+// ended (io_sq_thread, io_uring/sqpoll.c). One that was not probed, because it runs, is told by
+// its name.
+func onlyRings(p *fact.View, leader *evidence.Task) bool {
+	some := false
+	for i := range p.Tasks {
+		t := &p.Tasks[i]
+		if t.PID != leader.PID || t.Leader() || t.State == evidence.Zombie || t.State == evidence.Dead {
+			continue
+		}
+		if !t.IOWorker() && (t.Probe != nil || !strings.HasPrefix(t.Comm, "iou-")) {
+			return false
+		}
+		some = true
+	}
+	return some
 }

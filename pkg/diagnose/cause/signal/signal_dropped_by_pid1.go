@@ -32,7 +32,7 @@ var SignalDroppedByPID1 = &diagnose.Rule{
 			"A shell that runs a program, or has ever run one, is ShellPID1NoTrap. " +
 			"Containers with a preStop hook are judged when that is over: a sleep of the kubelet ten seconds after its time, " +
 			"and a program when nothing that was executed in the container with the deletion is left, " +
-			"ten seconds after the deletion, or 70 on a node that is short of something. " +
+			fact.HookDelay.String() + " after the deletion. " +
 			"Behind one that executes anything else than sleep(1) it is said only when the pod is gone: it may have asked the program to end. " +
 			"Nothing is said of one with a hook that asks a port; " +
 			"nor of pods that share a PID namespace, nor what another runtime than runc's shim runs, such as gVisor.",

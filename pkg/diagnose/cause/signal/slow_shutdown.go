@@ -213,7 +213,7 @@ var SlowShutdown = &diagnose.Rule{
 			if v := limitOf(fp, program, last); v != "" {
 				f.Variants = append(f.Variants, v)
 			}
-			if c := p.Connections; fact.NetworkTakenAway(p) && f.Family == "" && !explained(f.Variants) {
+			if c := p.Connections; networkTakenAway(p) && f.Family == "" && !explained(f.Variants) {
 				f.Family, f.Objects.Connections, f.Objects.Since = familyNetwork, c.Unanswered, c.Since
 			}
 			if g := containerGroup(p, fp.Container.ID); g != nil && g.CPU != nil {
@@ -292,4 +292,11 @@ func containerGroup(p *fact.View, id string) *evidence.Cgroup {
 		}
 	}
 	return nil
+}
+
+// networkTakenAway reports whether most of the pod's connections, two or more, have got no answer to what they have sent, for a
+// quarter of the grace period or more. Peers that are gone look the same, and a single one may be a client's that has vanished.
+func networkTakenAway(p *fact.View) bool {
+	c := p.Connections
+	return c != nil && c.Unanswered > 1 && c.Unanswered*2 > c.All && !c.Since.IsZero() && p.Time.Sub(c.Since) >= max(fact.Grace(p)/4, fact.LeastStill)
 }

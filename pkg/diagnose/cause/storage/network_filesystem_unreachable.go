@@ -99,7 +99,7 @@ func patience(m *evidence.Mount) time.Duration {
 	if fact.OutOfReach(m) && m.Connection == evidence.Unconnected {
 		return restarts
 	}
-	return fact.Patience(m)
+	return fact.MountPatience(m)
 }
 
 // isLocal reports whether a server's address is the loopback of the node.
