@@ -60,7 +60,8 @@ func (r *Rule) Page() string {
 // PatiencePage writes docs/patience.md, in Markdown.
 func PatiencePage() string {
 	var b strings.Builder
-	b.WriteString("# How long nodeagent waits\n\nBefore it says that something hangs, or does not end, that must have lasted for as long as this. " + fact.UnderPressure +
+	b.WriteString("# How long nodeagent waits\n\nBefore it says that something hangs, or does not end, that must have lasted for as long as " +
+		"this. " + fact.UnderPressure +
 		"\nWritten by `go test ./pkg/diagnose -update`.\n\n| it is waited while | for | under pressure | why |\n|---|---|---|---|\n")
 	for _, a := range fact.Patiences() {
 		fmt.Fprintf(&b, "| %s | %s | %s | %s |\n", a.What, fact.Spell(a.Usual), fact.Spell(a.Pressed), a.Why)
@@ -128,7 +129,9 @@ func (r *Rule) told() string {
 		return "Reported only when the grace period is over; when the pod is gone from the API by then, in an Event only."
 	}
 	if r == Unrecognised {
-		return fmt.Sprintf("Reported when the grace period is over and the pod has been at the same stage for %d seconds, or for longer: under pressure, where files of a volume may be deleted, while its shim does not answer, and when the kubelet was started since.", int(fact.UnknownAfter.Seconds()))
+		return fmt.Sprintf("Reported when the grace period is over and the pod has been at the same stage for %d seconds, or for longer: under "+
+			"pressure, where files of a volume may be deleted, while its shim does not answer, and when the kubelet was started "+
+			"since.", int(fact.UnknownAfter.Seconds()))
 	}
 	return "Reported only when the grace period is over."
 }

@@ -206,7 +206,9 @@ func (s *search) conclude(table Table) {
 	if len(d.Findings) == 0 && !p.Gone && p.Overdue() >= 0 && !s.waits() {
 		d.Findings = []Finding{unknown(p, d.Phase, s, d.Unknown, d.Force)}
 	}
-	if f, ok := d.Verdict(); ok && d.Phase != Startup && slices.ContainsFunc(p.Containers, func(c evidence.Container) bool { return c.Kind == evidence.App && c.Name == f.Container }) {
+	f, found := d.Verdict()
+	ofApp := func(c evidence.Container) bool { return c.Kind == evidence.App && c.Name == f.Container }
+	if found && d.Phase != Startup && slices.ContainsFunc(p.Containers, ofApp) {
 		d.Sidecars = fact.WaitingSidecars(p)
 	}
 	d.ShutsDown = !p.Gone && len(d.Findings) > 0 && p.Delivery.Hastened

@@ -83,8 +83,10 @@ func (a *api) RoundTrip(r *http.Request) (*http.Response, error) {
 	if err != nil {
 		return nil, err
 	}
-	header := http.Header{"Content-Type": {"application/json"}}
-	return &http.Response{Request: r, StatusCode: code, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, Header: header, Body: io.NopCloser(bytes.NewReader(text))}, nil
+	return &http.Response{
+		Request: r, StatusCode: code, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
+		Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(bytes.NewReader(text)),
+	}, nil
 }
 
 func (a *api) serve(method, at string, body []byte) (code int, answer any) {
@@ -127,5 +129,8 @@ func (a *api) serve(method, at string, body []byte) (code int, answer any) {
 
 // refuse answers with an error.
 func refuse(code int, reason string) (int, any) {
-	return code, metav1.Status{TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: metav1.StatusFailure, Code: int32(code), Reason: metav1.StatusReason(reason), Message: reason}
+	return code, metav1.Status{
+		TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: metav1.StatusFailure,
+		Code: int32(code), Reason: metav1.StatusReason(reason), Message: reason,
+	}
 }

@@ -232,7 +232,9 @@ func (s *source) Round(ctx context.Context, ask node.Ask) node.Round {
 	}
 	at = max(at, s.round)
 	if at < 0 {
-		return &round{source: s, begins: -1, node: evidence.Node{Containerd: evidence.ContainerdService{Error: "not on the tape"}, Kubelet: evidence.KubeletService{Error: "not on the tape"}}}
+		const why = "not on the tape"
+		none := evidence.Node{Containerd: evidence.ContainerdService{Error: why}, Kubelet: evidence.KubeletService{Error: why}}
+		return &round{source: s, begins: -1, node: none}
 	}
 	s.round = at
 	s.sleep(ctx, &s.lines[at])

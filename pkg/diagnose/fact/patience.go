@@ -33,7 +33,8 @@ var (
 	Download = Patience{"no image's download moves", 90 * time.Second, 3 * time.Minute,
 		"containerd stores a MiB at a time, so that it is less than 12 KiB in a second; a disk may be what is slow."}
 	Fanotify = Patience{"a fanotify permission listener answers nobody", time.Minute, 100 * time.Second,
-		"Each of its answers wakes all that wait for one (process_access_response, fs/notify/fanotify/fanotify_user.c); a command that waits is killed after two minutes."}
+		"Each of its answers wakes all that wait for one (process_access_response, fs/notify/fanotify/fanotify_user.c); a command that waits is " +
+			"killed after two minutes."}
 	List = Patience{"containerd does not list all containers", 40 * time.Second, 5 * time.Minute,
 		"Three requests in a row have had no answer."}
 	Process = Patience{"a parent or a tracer does not do its part for a process", SlowDevice, UnknownAfter,
@@ -86,7 +87,8 @@ func Spell(d time.Duration) string {
 }
 
 // UnderPressure says what the words under pressure mean.
-const UnderPressure = "Under pressure is a node that is short of processors, memory or I/O (/proc/pressure), or was in the last minute, or whose kernel does not tell."
+const UnderPressure = "Under pressure is a node that is short of processors, memory or I/O (/proc/pressure), or was in the last minute, " +
+	"or whose kernel does not tell."
 
 // pressed reports whether the node is short of processors, memory or I/O, or was a
 // moment ago, or does not tell.

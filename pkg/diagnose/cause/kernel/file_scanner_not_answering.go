@@ -59,7 +59,8 @@ var FileScannerNotAnswering = &diagnose.Rule{
 			"Until the program answers, whoever opens the file waits in the kernel, without a limit. " +
 			"SIGKILL ends a pod's own process there, but nobody sends it to the kubelet or to the container runtime: their part of the termination waits. " +
 			"None of them logs it, and the kubelet reports itself healthy.",
-		Evidence: "A thread of the kubelet is in state D in fanotify_get_response (fs/notify/fanotify/fanotify.c, or its caller fanotify_handle_event), and has not run for " +
+		Evidence: "A thread of the kubelet is in state D in fanotify_get_response (fs/notify/fanotify/fanotify.c, or its caller " +
+			"fanotify_handle_event), and has not run for " +
 			fact.Fanotify.String() + ". Each answer, whoever it is for, wakes all that wait for the program, so that it has given none in that time. " +
 			"The path of its system call is a volume of this pod. It is proved where that is relative to an open directory, as where the kubelet deletes files; a thread that only counts them is left out. Elsewhere it is inferred, and not said while the kubelet fails at the volume. " +
 			"Before the volumes the process is one that the pod's shim has started, such as runc, also before that is executed, or a CNI plugin, or a thread of gVisor's, which the end of a program does not end, and it is inferred. A command that is to kill a container does not count when each process of that has been killed, or exits. " +

@@ -115,7 +115,8 @@ func stalled(p *fact.View) []diagnose.Finding {
 // or to nobody who asks.
 func mayStall(p *fact.View) []diagnose.Open {
 	k := &p.Node.Kubelet
-	if p.Mirror || k.LoopStalls() || p.Overdue() < stalls || k.Health != "" && p.Time.Sub(p.DeletionRequested) >= loopTold || !p.Delivery.Untouched && !notBegun(p) {
+	told := k.Health != "" && p.Time.Sub(p.DeletionRequested) >= loopTold
+	if p.Mirror || k.LoopStalls() || p.Overdue() < stalls || told || !p.Delivery.Untouched && !notBegun(p) {
 		return nil
 	}
 	return []diagnose.Open{diagnose.NotRead(p, evidence.Kubelet)} // nobody waits for what it may never tell

@@ -33,7 +33,8 @@ var CNIAddHanging = &diagnose.Rule{
 			"Most plugins ask a daemon of theirs on the node, or take a lock that all of them share. " +
 			"The kubelet completes a start before it turns to the deletion. After four minutes it gives up, and the pod terminates; the plugin is not started again for this pod. " +
 			"Other pods that start on this node usually hang there too.",
-		Evidence: "A child of containerd has CNI_COMMAND=ADD and this pod's UID (K8S_POD_UID in CNI_ARGS) in its environment, and was started more than " + fact.Plugin.String() +
+		Evidence: "A child of containerd has CNI_COMMAND=ADD and this pod's UID (K8S_POD_UID in CNI_ARGS) in its environment, and was started " +
+			"more than " + fact.Plugin.String() +
 			" ago. It has not been killed, as containerd does when the kubelet has given up. " +
 			"Nothing of the pod runs, and containerd has no container of the pod that has not ended. What the plugin waits for is what the last of its descendants sleeps in, as far as each has one child.",
 		Remedy: "On the node: look at what the plugin waits for (ps -eo pid,ppid,stat,wchan:30,comm --forest shows its children). Usually the pod of the plugin's daemon on this node hangs, or is not there: bring that back. " +

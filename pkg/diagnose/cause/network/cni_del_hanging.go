@@ -24,7 +24,8 @@ var CNIDelHanging = &diagnose.Rule{
 		Meaning: "Before the pod's sandbox is gone, containerd has each CNI plugin of the network undo what it did. " +
 			"Most plugins ask a daemon of theirs on the node, or take a lock that all of them share. " +
 			"After two minutes the kubelet gives up and tries again, so that the plugin is started anew.",
-		Evidence: "A child of containerd has CNI_COMMAND=DEL and CNI_CONTAINERID of this pod's sandbox in its environment, and was started more than " + fact.Plugin.String() +
+		Evidence: "A child of containerd has CNI_COMMAND=DEL and CNI_CONTAINERID of this pod's sandbox in its environment, and was started more " +
+			"than " + fact.Plugin.String() +
 			" ago; or ten seconds, and then it is inferred, when the kubelet has said before, in an Event, that stopping the sandbox has timed out. " +
 			"No process of the pod's containers lives. " +
 			"Where a plugin was seen to wait for a program that scans files it is five minutes, " +

@@ -21,7 +21,8 @@ var ContainerdHung = &diagnose.Rule{
 		}},
 		Meaning: "The kubelet stops containers through containerd. While containerd hangs, no pod of the node can end, and after some two minutes the node turns NotReady (container runtime is down).",
 		Evidence: "Requests for its version and for a record that does not exist were not answered within two seconds, though the socket accepts connections: " +
-			"two of them, three seconds or more apart, when its process is stopped or for ten seconds in uninterruptible sleep, else three over " + fact.Answer.String() + ". " +
+			"two of them, three seconds or more apart, when its process is stopped or for ten seconds in uninterruptible sleep, else three over " +
+			"" + fact.Answer.String() + ". " +
 			"A containerd that is not running refuses the connection and is a different cause; a single shim that hangs leaves containerd itself answering (ShimHung).",
 		Remedy: "On the node: save a goroutine dump, which goes to containerd's log: {dump}; then, if its unit has KillMode=process, systemctl restart containerd. Containers keep running through the restart.",
 		Danger: "Do not kill containerd-shim processes and do not reboot before the dump is saved. Without KillMode=process in containerd's unit, a restart kills every container. " +

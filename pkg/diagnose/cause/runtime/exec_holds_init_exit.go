@@ -30,7 +30,8 @@ var ExecHoldsInitExit = &diagnose.Rule{
 			"The shim tells containerd that the container has ended when all executed processes have exited.",
 		Evidence: "The pod shares PIDs and is past its deadline. By containerd's record the container runs, and its shim says so too, although no process has the number of its first process any more and its control group is empty. " +
 			"The shim has the output of a process open that was executed in the container. " +
-			"It has a child outside of the pod's control groups that leads its process group, as an executed process does, and that can write to a pipe of the shim. That has been so for " + fact.Disagree.String() + ". " +
+			"It has a child outside of the pod's control groups that leads its process group, as an executed process does, and that can write to a " +
+			"pipe of the shim. That has been so for " + fact.Disagree.String() + ". " +
 			"The shim has no other child, such as a runc that does not return. " +
 			"Which child was executed the shim does not tell, so this is inferred.",
 		Remedy: "On the node, after a look at what it is: {terminate}; the pod then terminates immediately.",

@@ -58,7 +58,8 @@ var NodeResourceExhausted = &diagnose.Rule{
 			"Nothing is wrong with the pod. Other pods of the node that are to be stopped or started meet the same limit.",
 		Evidence: "One of these, and a limit that readings in a row have found used up over ten seconds or more. " +
 			"First, containerd itself has not told the status of the sandbox for ten seconds, because it may open no file, and no process of the pod's containers lives. " +
-			"Second, a container has ended, containerd has no task of it, and its record says that it runs, for " + fact.Disagree.String() + ", in which it may open no file, or the file system of its records is full or read-only, as it was soon after the end. " +
+			"Second, a container has ended, containerd has no task of it, and its record says that it runs, for " + fact.Disagree.String() + ", in " +
+			"which it may open no file, or the file system of its records is full or read-only, as it was soon after the end. " +
 			"Third, containerd has answered none of nodeagent's requests, for as long as one that hangs has not (ContainerdHung), and could open no file before that. " +
 			"That is inferred: one that hangs for another reason fills up with the connections of those who try again. " +
 			"Or the kubelet has said at least twice, over eight seconds or more and since the deletion, in an Event of reason FailedKillPod about this pod, that the stop failed with the kernel's words for this limit; " +
@@ -155,7 +156,8 @@ func exhausted(p *fact.View) []diagnose.Finding {
 		return out
 	}
 	f := fact.SandboxStop(p)
-	if f == nil || fact.Missing(p, evidence.Containers, evidence.Events, evidence.Suspects, evidence.Shims) || f.TimedOut() || !f.Persists(p) || !f.StillTries(p) || !ofLate(p, f) {
+	if f == nil || fact.Missing(p, evidence.Containers, evidence.Events, evidence.Suspects, evidence.Shims) ||
+		f.TimedOut() || !f.Persists(p) || !f.StillTries(p) || !ofLate(p, f) {
 		return nil
 	}
 	out, owner, text := diagnose.Finding{Family: fact.Exhausted(f.Error), Confidence: diagnose.Inferred}, containerd, f.Error

@@ -89,7 +89,8 @@ var RuntimeCommandHanging = &diagnose.Rule{
 			"Ten seconds of such a sleep are enough, and then it is inferred, when the kubelet has said before, in an Event, that stopping the sandbox has timed out: it has the command killed then and begins anew, so that this one was started since; or when one that was to kill the same container was seen to hang and to sleep so up to two minutes before, and the time of a preStop hook. Two readings show the same. " +
 			"The child is in the shim's process group and in no pod's control group, where nothing that comes out of a container can be. Only shims for runc (io.containerd.runc.v2) are looked at. " +
 			"A command that executes something in a container (runc exec) counts only when the container's processes have ended: the shim tells of the end when that command has returned. " +
-			"Of a command that deletes a container, two of them that took five seconds or more and did not move are enough, or three under pressure, and then it is inferred: containerd ends them after ten seconds. " +
+			"Of a command that deletes a container, two of them that took five seconds or more and did not move are enough, or three under pressure, " +
+			"and then it is inferred: containerd ends them after ten seconds. " +
 			"They do not count when runc has removed the container's control group and a process uses its root file system (RootfsUnmountBusy). " +
 			"A process that a command has left behind counts when it was started since the deletion, and the shim does not answer about a container of the pod: the output of a container is a pipe that the shim reads, too. " +
 			"What the command waits for is what the last of its descendants sleeps in, as far as each has one child.",

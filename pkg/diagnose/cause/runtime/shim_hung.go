@@ -40,7 +40,8 @@ var ShimHung = &diagnose.Rule{
 		Meaning: "Each pod has a shim, a small process that starts, signals and reaps its containers for containerd. When it hangs, the stop request never reaches the container or its end is never seen. " +
 			"containerd does not end a hung shim by itself.",
 		Evidence: "A shim in state T, in two readings, has been stopped by a signal and can answer nobody: that is proof by itself. Where the pod seems to have several, as under gVisor, a container of it must be without an answer besides. " +
-			"Of any other shim, three requests for a task's state, over " + fact.Answer.String() + ", were each not answered within two seconds, while containerd answers others and the shim's process exists. " +
+			"Of any other shim, three requests for a task's state, over " + fact.Answer.String() + ", were each not answered within two seconds, " +
+			"while containerd answers others and the shim's process exists. " +
 			"Fewer prove nothing: a shim holds its lock while runc kills or deletes a container, which takes seconds on a busy node. " +
 			"So a request does not count beside which such a command was seen at work, however long it takes, or could not be looked for, nor do those before it; of those after it two are enough when the last one comes five minutes after it. " +
 			"Where a program that scans files is slow, a command takes minutes: " +
