@@ -3,6 +3,7 @@ package diagnose_test
 import (
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose/cause"
@@ -86,5 +87,55 @@ func TestExplanationsEnd(t *testing.T) {
 	}
 	for r := range explains {
 		follow(r, nil)
+	}
+}
+
+// A cause that is open holds others until its time has come, and so does one that is found in another phase than its own. When it
+// is found it explains them. What only takes its time holds nothing, and refutes what stood.
+func TestHolds(t *testing.T) {
+	const late = time.Minute
+	p := &evidence.Pod{Time: requested.Add(late), Deadline: requested, UnchangedSince: requested, Phase: "Running"}
+	other := []diagnose.Phase{diagnose.Volumes}
+	for name, tc := range map[string]struct {
+		says          diagnose.Result
+		phases        []diagnose.Phase
+		held, symptom bool
+		open          bool // the holder's own cause
+	}{
+		"it is not there":          {diagnose.Found(), nil, false, false, false},
+		"it is open":               {diagnose.Undecided(diagnose.Waits(requested, 2*late, diagnose.Slow)), nil, true, false, true},
+		"it is open elsewhere":     {diagnose.Undecided(diagnose.Waits(requested, 2*late, diagnose.Slow)), other, true, false, true},
+		"its time has come":        {diagnose.Undecided(diagnose.Waits(requested, late, diagnose.Slow)), nil, false, false, true},
+		"it is seen at the moment": {diagnose.Undecided(diagnose.Open{Since: p.Time, Until: p.Time, Why: diagnose.Slow}), nil, false, false, true},
+		"it moves":                 {diagnose.Undecided(diagnose.Waits(requested, 2*late, diagnose.Moves)), nil, false, false, false},
+		"the next try tells":       {diagnose.Undecided(diagnose.Waits(requested, 2*late, diagnose.Next)), nil, false, false, false},
+		"it is found":              {diagnose.Found(diagnose.Finding{}), nil, false, true, false},
+		"it is found elsewhere":    {diagnose.Found(diagnose.Finding{}), other, true, false, false},
+	} {
+		held := &diagnose.Rule{Cause: "Held", Check: func(*fact.View) diagnose.Result { return diagnose.Found(diagnose.Finding{Container: "main"}) }}
+		stopped := &diagnose.Rule{Cause: "Stopped", Check: func(*fact.View) diagnose.Result {
+			return diagnose.Found(diagnose.Finding{Container: "main", Family: diagnose.Stopped})
+		}}
+		holder := &diagnose.Rule{Cause: "Holder", Phases: tc.phases, Check: func(*fact.View) diagnose.Result {
+			r := tc.says
+			for i := range r.Found {
+				r.Found[i].Container = "main"
+			}
+			return r
+		}}
+		d := diagnose.Run(p, diagnose.Table{{Rule: held}, {Rule: stopped}, {Rule: holder, Holds: []*diagnose.Rule{held, stopped}}})
+		found := map[string]diagnose.Finding{}
+		for _, f := range d.Findings {
+			found[f.Cause] = f
+		}
+		if f, ok := found["Held"]; ok == tc.held || f.Symptom != tc.symptom || d.NotLookedFor("Held") != tc.held {
+			t.Errorf("%s: found %t, symptom %t, open %t; %+v", name, ok, f.Symptom, d.NotLookedFor("Held"), d.Open)
+		}
+		if d.NotLookedFor("Holder") != tc.open {
+			t.Errorf("%s: the holder is open: %t; %+v", name, !tc.open, d.Open)
+		}
+		if f, ok := found["Stopped"]; !ok || f.Symptom {
+			t.Errorf("%s: what somebody has stopped is %+v", name, f)
+		}
 	}
 }

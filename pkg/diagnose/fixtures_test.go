@@ -149,7 +149,7 @@ func TestOpensEnd(t *testing.T) {
 			}
 		}
 	}
-	for _, why := range []diagnose.Why{diagnose.Slow, diagnose.Retry, diagnose.Moves, diagnose.Unread, diagnose.HeldBack, diagnose.Late} {
+	for _, why := range []diagnose.Why{diagnose.Slow, diagnose.Retry, diagnose.Next, diagnose.Moves, diagnose.Unread, diagnose.HeldBack, diagnose.Late} {
 		if !seen[why] {
 			t.Errorf("no fixture shows anything that is open for %s", why)
 		}

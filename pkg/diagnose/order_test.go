@@ -84,6 +84,10 @@ func TestPostStartHook(t *testing.T) {
 			h.Probe.Started = requested.Add(time.Second)
 			p.Node.Pressure.StarvedUntil = p.Time
 		}, diagnose.Proved},
+		"late, and the pressure is not known": {func(p *evidence.Pod, h *evidence.Task) {
+			h.Probe.Started = requested.Add(time.Second)
+			p.Node.Pressure = nil
+		}, ""},
 		"after the deletion": {func(p *evidence.Pod, h *evidence.Task) {
 			h.Probe.Started = requested.Add(4 * time.Second)
 			p.Node.Pressure.StarvedUntil = p.Time

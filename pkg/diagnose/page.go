@@ -52,7 +52,7 @@ func (r *Rule) Page() string {
 		section("Sources", text)
 	}
 	if text := b.String(); strings.Contains(text, " under pressure)") {
-		fmt.Fprintf(&b, "\n%s The times, and why they are as long: [patience](../patience.md).\n", fact.UnderPressure)
+		fmt.Fprintf(&b, "\n%s\nThe times, and why they are as long: [patience](../patience.md).\n", fact.UnderPressure)
 	}
 	return b.String()
 }

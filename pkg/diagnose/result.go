@@ -19,7 +19,8 @@ func Found(f ...Finding) Result { return Result{Found: f} }
 // An Open is what is neither found nor ruled out yet. A verdict of before that has one of its causes is neither confirmed
 // nor refuted, and before the time has come it is not said that no known cause matches.
 type Open struct {
-	// Causes are those that are open, which the rule need not say; none for what takes its time whatever the cause is.
+	// Causes are those that are open, which the rule need not say; none for what takes its time whatever the cause is, or though the
+	// cause is not there.
 	Causes []string `json:"causes,omitempty"`
 	// Container is the name of the one that it is about, "" for the pod.
 	Container string `json:"container,omitempty"`
@@ -40,8 +41,9 @@ type Why string
 const (
 	Slow       Why = "Slow"       // it may be slow and not hang
 	Retry      Why = "Retry"      // who has failed tries again
+	Next       Why = "Next"       // what was in the way is gone, and the next try tells whether anything else is: the cause is not there
 	Restarting Why = "Restarting" // somebody has been started anew, or may be
-	Moves      Why = "Moves"      // what is under way moves
+	Moves      Why = "Moves"      // what is under way moves: the cause is not there
 	Unread     Why = "Unread"     // a source could not be read
 	HeldBack   Why = "HeldBack"   // another cause, which is found or open, would have the same effect
 	Late       Why = "Late"       // the stop signal or SIGKILL may be late

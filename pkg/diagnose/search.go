@@ -21,6 +21,8 @@ type search struct {
 	pod   *fact.View
 	d     Diagnosis
 	found map[string][]Finding // by cause
+	// elsewhereFound are the causes that were found in another phase than theirs: they are not told, and hold others.
+	elsewhereFound []string
 	// whole are the layers of the causes that were looked for, and part those of which a cause could not be looked for, or
 	// is open. The same layer may stand in both, and more than once.
 	whole, part []string
@@ -47,6 +49,9 @@ func (s *search) look(r *Rule) {
 	got := r.Check(s.pod)
 	s.opens(r, got.Open...)
 	if !here {
+		if len(got.Found) > 0 {
+			s.elsewhereFound = append(s.elsewhereFound, r.Cause)
+		}
 		return
 	}
 	s.whole = append(s.whole, r.Doc.Layer)
@@ -60,10 +65,14 @@ func (s *search) look(r *Rule) {
 	s.found[r.Cause] = got.Found
 }
 
-// opens notes what a rule leaves open.
+// opens notes what a rule leaves open. What only takes its time though the cause is not there refutes a verdict of before.
 func (s *search) opens(r *Rule, open ...Open) {
 	for _, o := range open {
-		if !o.Since.IsZero() {
+		switch {
+		case o.Since.IsZero():
+		case o.Why == Moves || o.Why == Next:
+			s.note(o)
+		default:
 			s.note(o, r.Cause)
 			s.part = append(s.part, r.Doc.Layer)
 		}
@@ -171,9 +180,12 @@ func (s *search) hold(table Table) {
 	}
 }
 
-// undecided returns where a cause is open and its time has not come.
+// undecided returns where a cause is open and its time has not come, or is found in another phase than its own.
 func (s *search) undecided(r *Rule) []Open {
 	var out []Open
+	if slices.Contains(s.elsewhereFound, r.Cause) {
+		out = append(out, Seen(s.pod, HeldBack))
+	}
 	for _, o := range s.d.Open {
 		if slices.Contains(o.Causes, r.Cause) && o.Why != HeldBack && o.Until.After(s.pod.Time) {
 			out = append(out, o)

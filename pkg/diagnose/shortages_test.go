@@ -194,6 +194,27 @@ func TestRelieved(t *testing.T) {
 	}
 }
 
+// For as long as a failure is taken to go on it accuses nobody else of what was used up when it was told last.
+func TestRelievedAndNotToldAgain(t *testing.T) {
+	for _, ago := range []time.Duration{10 * time.Second, 2 * time.Minute, 5 * time.Minute} {
+		spent := func(p *evidence.Pod, s *evidence.Shortage) {
+			for i := range p.KillFailures {
+				p.KillFailures[i].First, p.KillFailures[i].Last = p.Time.Add(-ago-20*time.Second), p.Time.Add(-ago)
+			}
+			p.DeletionRequested, p.Deadline = p.Time.Add(-ago-time.Minute), p.Time.Add(-ago-30*time.Second)
+			p.UnchangedSince, p.StageSince = p.Deadline, p.Deadline
+			s.Since, s.Ended = p.Time.Add(-ago-15*time.Second), p.Time.Add(-ago+time.Second)
+		}
+		stop := `rpc error: code = Unknown desc = failed to stop sandbox container \"` + sandboxID + `\": pipe2: too many open files`
+		for _, p := range []*evidence.Pod{short(spent), shortContainerd(stop, spent)} {
+			d := cause.Diagnose(p)
+			if v, _ := d.Verdict(); v.Cause != "" && v.Cause != diagnose.Unrecognised.Cause || !d.NotLookedFor("NodeResourceExhausted") {
+				t.Errorf("told last %s ago: %s %q; open: %+v", ago, v.Cause, v.Message, d.Open)
+			}
+		}
+	}
+}
+
 // A kubelet that takes the container runtime for down hears of no deletion: that the stop signal was
 // sent is not known, and nothing is said of what it met.
 func TestRuntimeDownForTheKubelet(t *testing.T) {
@@ -232,6 +253,10 @@ func TestEndNotWrittenDown(t *testing.T) {
 		"its disk was full":          {func(p *evidence.Pod, s *evidence.Shortage) { on(evidence.Space)(p, s); s.Ended = p.Time }, ""},
 		"its disk was full until two minutes ago": {func(p *evidence.Pod, s *evidence.Shortage) {
 			p.Shortages, p.Unwritable = nil, &evidence.Span{First: s.Since, Last: p.Time.Add(-2 * time.Minute)}
+		}, ""},
+		"its disk is full now and then, for long": {func(p *evidence.Pod, _ *evidence.Shortage) {
+			p.Containers[0].VacantSince = p.Time.Add(-10 * time.Minute)
+			p.Shortages, p.Unwritable = nil, &evidence.Span{First: p.Containers[0].VacantSince, Last: p.Time}
 		}, ""},
 		"its disk has been full since later": {func(p *evidence.Pod, s *evidence.Shortage) {
 			on(evidence.Space)(p, s)

@@ -125,8 +125,11 @@ func nginx() *shape {
 func phpFPM() *shape {
 	serve := command("php-fpm8.2", "-y", "/everyday/php-fpm.conf")
 	return &shape{name: "php-fpm", what: "php-fpm, stopped by SIGQUIT", port: 9000, programs: map[behaviour]program{
-		inTime:  {image: bed.ServersQuit, command: serve, why: "it has no request"},
-		tooSlow: {image: bed.ServersQuit, command: serve, client: &client{sends: bed.FastCGIRequest}, burns: slow, why: "process_control_timeout lets a script go on"},
+		inTime: {image: bed.ServersQuit, command: serve, why: "it has no request"},
+		tooSlow: {
+			image: bed.ServersQuit, command: serve, client: &client{sends: bed.FastCGIRequest},
+			burns: slow, why: "process_control_timeout lets a script go on",
+		},
 	}}
 }
 

@@ -62,7 +62,10 @@ func PostStartHook(p *View, c *evidence.Container) (hook *evidence.Task, sure bo
 	if first == nil || first.Probe == nil || first.Probe.Started.IsZero() {
 		return nil, false
 	}
-	until := first.Probe.Started.Add(HookBegins.With(p)) // what people execute there comes later
+	until := first.Probe.Started.Add(HookBegins.Usual) // what people execute there comes later
+	if p.Pressed && p.Node.Pressure != nil {
+		until = first.Probe.Started.Add(HookBegins.Pressed)
+	}
 	for i := range p.Tasks {
 		t := &p.Tasks[i]
 		if t.Container != c.ID || !t.Leader() || t.PPID != shim.PID || t.PID == first.PID || t.NamespaceInit() || t.State == evidence.Zombie || t.State == evidence.Dead {

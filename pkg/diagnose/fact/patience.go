@@ -40,7 +40,8 @@ var (
 	Process = Patience{"a parent or a tracer does not do its part for a process", SlowDevice, UnknownAfter,
 		"One that runs may be late; one that is stopped does nothing, which three seconds show."}
 	HookBegins = Patience{"a process of a postStart hook has not begun", 10 * time.Second, 60 * time.Second,
-		"The kubelet asks for it when the container runs."}
+		"The kubelet asks for it when the container runs. " +
+			"Where the kernel does not tell the pressure it is the shorter one: what comes later may be another program."}
 	HookDelay = Patience{"the kubelet has not begun with a preStop hook", KillLatency, KillLatency + UnknownAfter,
 		"It begins when it has got to know of the deletion and its worker for the pod is free."}
 	Progress = Patience{"a step of the kubelet makes no progress", UnknownAfter, 2 * UnknownAfter,
@@ -87,8 +88,7 @@ func Spell(d time.Duration) string {
 }
 
 // UnderPressure says what the words under pressure mean.
-const UnderPressure = "Under pressure is a node that is short of processors, memory or I/O (/proc/pressure), or was in the last minute, " +
-	"or whose kernel does not tell."
+const UnderPressure = "Under pressure is a node that is short of processors, memory or I/O (/proc/pressure), or was in the last minute, or does not tell."
 
 // pressed reports whether the node is short of processors, memory or I/O, or was a
 // moment ago, or does not tell.

@@ -115,22 +115,27 @@ const answersOthers = 14 * time.Minute
 
 // mayAnswer says that a program that scans files is waited for that may only be slow; or is not waited for at this moment.
 func mayAnswer(p *fact.View) []diagnose.Open {
+	t, silent := fact.RuntimeAwaitsScanner(p), false
 	if p.ContainersEnded() {
-		t, _ := fact.KubeletAwaitsScanner(p)
-		if t == nil || fact.ScannerSilentForLong(p, t) {
-			return nil
-		}
+		t, _ = fact.KubeletAwaitsScanner(p)
+	}
+	if t != nil {
+		silent = fact.ScannerSilentForLong(p, t)
+	}
+	switch {
+	case t == nil && fact.MayBeScanned(p):
+	case t == nil, p.ContainersEnded() && silent:
+		return nil
+	case p.ContainersEnded():
 		return []diagnose.Open{diagnose.Waits(p.UnchangedSince, answersOthers, diagnose.Slow)}
+	case (silent || fact.ScannerHolds(p)) && (p.Mirror || p.Kill.Done):
+		return nil
 	}
-	t := fact.RuntimeAwaitsScanner(p)
-	if t == nil && fact.MayBeScanned(p) || t != nil && (!fact.ScannerSilentForLong(p, t) && !fact.ScannerHolds(p) || !p.Mirror && !p.Kill.Done) {
-		since := p.ScannerWaits.Last
-		if since.IsZero() {
-			since = p.Time
-		}
-		return []diagnose.Open{diagnose.Waits(since, max(0, fact.ScannedUntil(p).Sub(since)), diagnose.Slow)} // no time when it answers others
+	since := p.ScannerWaits.Last
+	if since.IsZero() {
+		since = p.Time
 	}
-	return nil
+	return []diagnose.Open{diagnose.Waits(since, max(0, fact.ScannedUntil(p).Sub(since)), diagnose.Slow)} // no time when it answers others
 }
 
 // byScanner names the programs that may not have answered.

@@ -107,7 +107,7 @@ func mayLack(p *fact.View) []diagnose.Open {
 		out = append(out, diagnose.Waits(p.Time, long, diagnose.Slow))
 	}
 	if long := fact.TriesAgain(p); long > 0 {
-		out = append(out, diagnose.Waits(p.Time, long, diagnose.Retry))
+		out = append(out, diagnose.Waits(p.Time, long, diagnose.Next))
 	}
 	return out
 }

@@ -147,7 +147,7 @@ func mayBeNoted(p *fact.View) []diagnose.Open {
 	for i := range p.Containers {
 		c := &p.Containers[i]
 		if !c.VacantSince.IsZero() && p.Time.Sub(c.Task.HeldUntil) < fact.Retries {
-			o := diagnose.Waits(c.Task.HeldUntil, fact.Retries, diagnose.Retry)
+			o := diagnose.Waits(c.Task.HeldUntil, fact.Retries, diagnose.Next)
 			o.Container = c.Name
 			out = append(out, o)
 		}

@@ -124,24 +124,16 @@ var NodeResourceExhausted = &diagnose.Rule{
 func mayBeExhausted(p *fact.View) []diagnose.Open {
 	var out []diagnose.Open
 	if f := fact.SandboxStop(p); f != nil && relieved(p, f) {
-		out = append(out, diagnose.Waits(f.Last, toldAgain(p, f), diagnose.Retry))
+		out = append(out, diagnose.Waits(f.Last, fact.FailureSilence, diagnose.Retry))
 	}
 	for i := range p.Containers {
 		if c := &p.Containers[i]; unwritten(p, c) {
-			o := diagnose.Waits(notedSince(p), fact.Retries, diagnose.Retry)
+			o := diagnose.Waits(p.Unwritable.Last, fact.Retries, diagnose.Retry)
 			o.Container = c.Name
 			out = append(out, o)
 		}
 	}
 	return out
-}
-
-// toldAgain returns after what time the kubelet has told again of a failure that goes on.
-func toldAgain(p *fact.View, f *fact.SandboxFailure) time.Duration {
-	if f.Count >= toldBusy {
-		return fact.FailureSilence
-	}
-	return fact.Grace(p) + nextTry
 }
 
 // exhausted returns what has used up a limit, or its disk.
@@ -244,15 +236,6 @@ func usedUp(s *evidence.Shortage, text string) diagnose.Objects {
 		Process: &diagnose.Process{PID: s.PID, Comm: s.Owner}, Cgroup: s.Cgroup, Limit: s.Limit, Dir: s.Dir,
 		Error: strings.TrimSuffix(strings.TrimSuffix(text, `\n`), ": <nil>"),
 	}
-}
-
-// notedSince returns from when on containerd tries again within Retries to write down that a container has ended, which it could
-// not, or cannot: its pauses double while it cannot.
-func notedSince(p *fact.View) time.Time {
-	if p.Time.After(p.Unwritable.Last) {
-		return p.Unwritable.Last
-	}
-	return p.Unwritable.First
 }
 
 // unwritten reports whether containerd has no task of a container that runs by its record, and can write nothing
