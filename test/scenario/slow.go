@@ -178,9 +178,10 @@ func afterDeletion(do bed.Step) bed.Step {
 }
 
 // talks is a pod whose program has two connections to a port of its node, and when it is asked to end sends something
-// over both, some seconds later, and reads the answer as the given command of bash does.
+// over both, some seconds later, and reads the answer as the given command of bash does. Its grace period is long: for how
+// long the kernel sends again does not follow the node's pace.
 func talks(port, read string) corev1.PodSpec {
-	spec := pod(60, bed.ProgramsImage, "bash", "-c", "until exec 3<>/dev/tcp/$NODE/"+port+" 4<>/dev/tcp/$NODE/"+port+"; do sleep 1; done\n"+
+	spec := pod(120, bed.ProgramsImage, "bash", "-c", "until exec 3<>/dev/tcp/$NODE/"+port+" 4<>/dev/tcp/$NODE/"+port+"; do sleep 1; done\n"+
 		"trap 'sleep 6; echo bye >&3; echo bye >&4; "+read+" <&3; exit 0' TERM\nwhile :; do sleep 1 & wait $!; done")
 	spec.Containers[0].Env = []corev1.EnvVar{{Name: "NODE", ValueFrom: &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{FieldPath: "status.hostIP"}}}}
 	return spec
