@@ -86,7 +86,7 @@ node, as root:
 			d := cause.Diagnose(p)
 			if diagnosis {
 				var text []byte
-				if text, err = evidence.JSON(d, "  "); err == nil {
+				if text, err = evidence.JSON(diagnosed{fact.See(p).Actors, d}, "  "); err == nil {
 					_, err = fmt.Fprintln(cmd.OutOrStdout(), string(text))
 				}
 			} else {
@@ -101,10 +101,16 @@ node, as root:
 	}
 	o.addFlags(cmd.Flags())
 	cmd.Flags().DurationVar(&wait, "wait", defaultWait, "time between the two readings; with less than the default, some stuck pods look healthy")
-	cmd.Flags().BoolVar(&diagnosis, "diagnosis", false, "print what follows from the evidence instead: the phase, the causes that were found, "+
+	cmd.Flags().BoolVar(&diagnosis, "diagnosis", false, "print what follows from the evidence instead: how the kubelet, containerd and others are who end the pod, the phase, the causes that were found, "+
 		"what is still open and until when, and whether a force delete is safe")
 	cmd.Flags().StringVar(&kubeconfig, "kubeconfig", os.Getenv("KUBECONFIG"), "kubeconfig file; default: the pod's service account (environment: KUBECONFIG)")
 	return cmd
+}
+
+// A diagnosed is what capture --diagnosis prints.
+type diagnosed struct {
+	Actors fact.Actors `json:"actors"`
+	diagnose.Diagnosis
 }
 
 func capture(ctx context.Context, o *hostOptions, kubeconfig, namespace, name string, wait time.Duration) (*evidence.Pod, error) {

@@ -233,7 +233,7 @@ func forceNetwork(p *fact.View) *Force {
 	up := slices.ContainsFunc(p.Containers, func(c evidence.Container) bool {
 		return c.Kind == evidence.Sandbox && (c.State == evidence.StateRunning || c.State == evidence.StateCreated)
 	})
-	if !up && len(p.Plugins)+len(p.NetworkSetup) == 0 && len(p.ImageMounts) == 0 && len(p.Tasks) == 0 && fact.SandboxStop(p) == nil {
+	if !up && p.CNI.State == fact.Unseen && len(p.ImageMounts) == 0 && len(p.Tasks) == 0 && fact.SandboxStop(p) == nil {
 		return nil
 	}
 	return &Force{Answer: ForceNotYet, Why: ReasonNetwork}

@@ -146,7 +146,7 @@ func TriesAgain(p *View) time.Duration {
 func answersWithError(p *View, s *evidence.Shortage, driver string) bool {
 	return driver != "" && slices.ContainsFunc(p.Node.Kubelet.VolumeCalls, func(c evidence.VolumeCall) bool {
 		return c.Method == evidence.NodeUnpublish && c.Driver == driver && c.Failed() && c.Status != evidence.CallUnanswered && c.Status != evidence.CallTimedOut &&
-			RoseAtStage(p, &c) && c.Rose.After(s.Since)
+			roseAtStage(p, &c) && c.Rose.After(s.Since)
 	})
 }
 

@@ -11,9 +11,9 @@ import (
 // end a pod, and about how far the word of the deletion has come.
 type View struct {
 	*evidence.Pod
-	Kubelet, Containerd, Shim Actor
-	Delivery                  Delivery
-	Kill                      Kill
+	Actors
+	Delivery Delivery
+	Kill     Kill
 	// Pressed reports whether the node is under pressure (UnderPressure).
 	Pressed bool
 }
@@ -22,106 +22,11 @@ type View struct {
 func See(pod *evidence.Pod) *View {
 	p := &View{Pod: pod}
 	p.Pressed = pressed(p)
-	p.Kubelet, p.Containerd, p.Shim = kubelet(p), containerd(p), shim(p)
+	p.Actors = Actors{kubelet(p), containerd(p), shim(p), runc(p), cni(p), csi(p)}
 	p.Delivery.See(p)
 	p.Kill.See(p)
 	return p
 }
-
-// An Actor is one of those who end a pod.
-type Actor struct {
-	State State `json:"state"`
-	// Since is since when that is seen, zero where it is not known, and Why what shows it, "" where the state says it.
-	Since time.Time `json:"since,omitzero"`
-	Why   string    `json:"why,omitempty"`
-}
-
-// A State is how an Actor is. Of several the first one that holds, in this order, is told.
-type State string
-
-// The states.
-const (
-	Gone      State = "Gone"      // no process of it is there, or nobody listens
-	Stopped   State = "Stopped"   // somebody has stopped it, by a signal or as its tracer
-	Stuck     State = "Stuck"     // it says of itself that it does nothing, or hangs where that follows
-	Silent    State = "Silent"    // it does not answer, or is not heard
-	Restarted State = "Restarted" // it was started after the request for deletion
-	Unseen    State = "Unseen"    // it was not found: it may be a part of another program
-	Acts      State = "Acts"      // nothing is seen that keeps it from its work
-)
-
-// kubelet is Stuck also where its main loop may be what hangs on a volume of a pod that is gone, and where it has no list of the node's
-// containers. It is Gone when one is known to have had a name that is looked for, or nobody listens on its port, and else Unseen. It is Silent when the
-// API server hears nothing from it.
-func kubelet(p *View) Actor {
-	k, r := &p.Node.Kubelet, p.Node.Ready
-	switch t := k.Process; {
-	case !k.AbsentSince.IsZero() && (!k.LastSeen.IsZero() || k.Refused):
-		return Actor{State: Gone, Since: k.AbsentSince}
-	case k.Health != "" && k.Health != KubeletHealthy:
-		return Actor{State: Stuck, Since: k.StalledSince, Why: k.Health}
-	case len(k.Strangers) > 0:
-		return Actor{State: Stuck, Why: "a thread of it hangs at a volume of a pod that is gone"}
-	case r != nil && (r.PLEG != nil || r.RuntimeDown):
-		return Actor{State: Stuck, Why: "the Node says that the container runtime is down, or PLEG is not healthy"}
-	case r.Unheard():
-		return Actor{State: Silent, Since: r.Since, Why: "the API server hears nothing from it"}
-	case t != nil && Halted(t):
-		return Actor{State: Stopped, Since: t.UnchangedSince}
-	case beganAnew(p) > 0:
-		return Actor{State: Restarted, Since: t.Probe.Started}
-	case t == nil:
-		return Actor{State: Unseen}
-	}
-	return Actor{State: Acts}
-}
-
-// containerd is Restarted when this agent asks it for the first time after the request for deletion, too.
-func containerd(p *View) Actor {
-	c := &p.Node.Containerd
-	switch {
-	case c.Refused:
-		return Actor{State: Gone, Since: c.RefusedSince}
-	case c.Process != nil && Halted(c.Process):
-		return Actor{State: Stopped, Since: c.Process.UnchangedSince}
-	case !c.UnansweredSince.IsZero():
-		return Actor{State: Silent, Since: c.UnansweredSince}
-	case c.ConnectedSince.After(p.DeletionRequested):
-		return Actor{State: Restarted, Since: c.ConnectedSince}
-	}
-	return Actor{State: Acts, Why: c.Error}
-}
-
-// shim is of the pod; of several the one that does not act.
-func shim(p *View) Actor {
-	all := Shims(p)
-	if i := slices.IndexFunc(all, Halted); i >= 0 {
-		return Actor{State: Stopped, Since: all[i].UnchangedSince}
-	}
-	for i := range p.Containers {
-		if t := &p.Containers[i].Task; !t.UnansweredSince.IsZero() {
-			return Actor{State: Silent, Since: t.UnansweredSince}
-		}
-	}
-	switch {
-	case !p.NoShimSince.IsZero():
-		return Actor{State: Gone, Since: p.NoShimSince}
-	case len(all) == 0:
-		return Actor{State: Unseen}
-	}
-	return Actor{State: Acts}
-}
-
-// ActsOnDeletions reports whether nothing is seen for which the kubelet may do nothing about any pod that is deleted.
-func (a Actor) ActsOnDeletions() bool {
-	return a.State != Gone && a.State != Stuck && a.State != Silent
-}
-
-// KubeletHealthy is what /healthz of the kubelet says when all is well.
-const KubeletHealthy = "ok"
-
-// Halted reports whether somebody has stopped a task, by a signal or as its tracer.
-func Halted(t *evidence.Task) bool { return t.State == evidence.Stopped || t.State == evidence.Traced }
 
 // A Delivery is how far the word of the deletion has come.
 type Delivery struct {

@@ -62,10 +62,33 @@ func stageSince(p *View) time.Time {
 	return Latest(p.UnchangedSince, p.Node.Kubelet.LackedUntil)
 }
 
-// RoseAtStage reports whether more calls were counted since the pod is at its present
+// roseAtStage reports whether more calls were counted since the pod is at its present
 // stage: its containers have ended, and the same of its volumes is left.
-func RoseAtStage(p *View, c *evidence.VolumeCall) bool {
+func roseAtStage(p *View, c *evidence.VolumeCall) bool {
 	return c.Rose.After(p.UnchangedSince)
+}
+
+// FailedCall returns the last call to a driver to unpublish a volume that has failed since the pod is at its present stage, whether calls
+// have succeeded since or not: what fails may have failed in one of those.
+func FailedCall(p *View, driver string) (last *evidence.VolumeCall) {
+	for _, c := range UnpublishCalls(p, driver) {
+		if c.Failed() && (last == nil || c.Rose.After(last.Rose)) {
+			last = c
+		}
+	}
+	return last
+}
+
+// UnpublishCalls returns what the kubelet counts of its calls to a driver to unpublish a
+// volume, as far as more were counted since the pod is at its present stage.
+func UnpublishCalls(p *View, driver string) []*evidence.VolumeCall {
+	var out []*evidence.VolumeCall
+	for i := range p.Node.Kubelet.VolumeCalls {
+		if c := &p.Node.Kubelet.VolumeCalls[i]; c.Method == evidence.NodeUnpublish && c.Driver == driver && roseAtStage(p, c) {
+			out = append(out, c)
+		}
+	}
+	return out
 }
 
 // OnlyOneUnmounts reports whether this was the only pod of the node whose volumes the kubelet

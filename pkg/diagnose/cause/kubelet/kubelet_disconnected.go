@@ -48,7 +48,7 @@ var KubeletDisconnected = &diagnose.Rule{
 		switch {
 		case p.Delivery.Untold:
 			f.Variants = []string{untold}
-		case len(fact.AppTasks(p)) > 0 || len(p.Plugins)+len(p.NetworkSetup) > 0 || !fact.RuntimeIdle(p) || p.Time.Sub(p.UnchangedSince) < fact.Restart:
+		case len(fact.AppTasks(p)) > 0 || p.CNI.State != fact.Unseen || !fact.RuntimeIdle(p) || p.Time.Sub(p.UnchangedSince) < fact.Restart:
 			return diagnose.Result{} // somebody may be at work on it
 		case fact.HeardAfter(p, p.UnchangedSince.Add(fact.UnknownAfter)):
 			return diagnose.Result{} // it could have written so, and has not

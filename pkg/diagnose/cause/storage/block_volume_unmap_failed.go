@@ -309,7 +309,7 @@ func notUnmapped(p *fact.View) []diagnose.Finding {
 		if c == nil || !notReached(p, v) || mappedOrMounted(p, v, c) || heldLately(p, v, c) {
 			continue
 		}
-		if v.Driver != "" && failedCall(p, v.Driver) != nil {
+		if v.Driver != "" && fact.FailedCall(p, v.Driver) != nil {
 			continue // of another volume of the driver, which is what the kubelet may count
 		}
 		return []diagnose.Finding{{

@@ -39,7 +39,7 @@ var CSIDriverNotRegistered = &diagnose.Rule{
 		names, volumes := drivers(p)
 		for _, d := range names {
 			// One that was called was registered then, and what fails may have failed in the call.
-			if len(unpublishCalls(p, d)) == 0 && unregistered(p, d) {
+			if len(fact.UnpublishCalls(p, d)) == 0 && unregistered(p, d) {
 				o := ofDriver(p, d, volumes[d])
 				f := diagnose.Finding{Confidence: diagnose.Proved, Objects: o}
 				if o.DriverState == evidence.DriverTerminating {

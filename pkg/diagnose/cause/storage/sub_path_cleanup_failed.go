@@ -56,7 +56,7 @@ var SubPathCleanupFailed = &diagnose.Rule{
 // by plugin, and asks a CSI driver only when the subpaths are gone.
 func otherwise(p *fact.View, v *evidence.Volume) bool {
 	if v.Driver != "" {
-		return failedCall(p, v.Driver) != nil
+		return fact.FailedCall(p, v.Driver) != nil
 	}
 	return v.Plugin == "" && slices.ContainsFunc(p.Volumes, func(o evidence.Volume) bool {
 		return o.Plugin != "" && fact.FailedUnmount(p, &o) != nil

@@ -162,7 +162,7 @@ func saysOfDriver(p *fact.View, f *diagnose.Finding, m *evidence.Mount) bool {
 	}
 	o := ofDriver(p, p.Volumes[i].Driver, f.Objects.Volumes)
 	f.Objects.Driver, f.Objects.DriverPod, f.Objects.DriverState = o.Driver, o.DriverPod, o.DriverState
-	if failedCall(p, o.Driver) != nil {
+	if fact.FailedCall(p, o.Driver) != nil {
 		return true
 	}
 	f.Variants = append(f.Variants, unfailed)
@@ -178,7 +178,7 @@ func saysOfDriver(p *fact.View, f *diagnose.Finding, m *evidence.Mount) bool {
 	if !fact.AttemptDue(p) {
 		return false
 	}
-	if calls := unpublishCalls(p, o.Driver); len(calls) > 0 {
+	if calls := fact.UnpublishCalls(p, o.Driver); len(calls) > 0 {
 		f.Variants = append(append(f.Variants, saidOK), whose(p, calls[0])...)
 	}
 	return true
@@ -205,7 +205,7 @@ func cameLater(p *fact.View, h *evidence.Holder) bool {
 // driverFails reports whether the CSI driver of a volume fails to unpublish volumes.
 func driverFails(p *fact.View, m *evidence.Mount) bool {
 	return slices.ContainsFunc(p.Volumes, func(v evidence.Volume) bool {
-		return v.Name == m.Volume && v.Plugin == m.Plugin && v.Driver != "" && failedCall(p, v.Driver) != nil
+		return v.Name == m.Volume && v.Plugin == m.Plugin && v.Driver != "" && fact.FailedCall(p, v.Driver) != nil
 	})
 }
 
@@ -316,11 +316,7 @@ func driverAway(p *fact.View, m *evidence.Mount) bool {
 		if v.Name != m.Volume || v.Plugin != m.Plugin || v.Driver == "" && !v.NoRecord {
 			continue
 		}
-		if v.NoRecord {
-			return true
-		}
-		last := failedCall(p, v.Driver)
-		return last == nil && v.Unregistered || last != nil && last.Status == evidence.CallUnanswered
+		return v.NoRecord || p.CSI[v.Driver].State == fact.Gone
 	}
 	return false
 }

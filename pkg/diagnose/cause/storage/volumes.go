@@ -87,7 +87,7 @@ func driverPod(p *fact.View, m *evidence.Mount) string {
 // of another one is left out.
 func unpublish(p *fact.View, driver string) (last, timedOut *evidence.VolumeCall) {
 	var ok *evidence.VolumeCall
-	for _, c := range unpublishCalls(p, driver) {
+	for _, c := range fact.UnpublishCalls(p, driver) {
 		switch {
 		case !c.Failed():
 			ok = c
@@ -108,29 +108,6 @@ func unpublish(p *fact.View, driver string) (last, timedOut *evidence.VolumeCall
 		return nil, nil
 	}
 	return last, timedOut
-}
-
-// failedCall returns that result whether calls have succeeded since or not: what fails may
-// have failed in one of those.
-func failedCall(p *fact.View, driver string) (last *evidence.VolumeCall) {
-	for _, c := range unpublishCalls(p, driver) {
-		if c.Failed() && (last == nil || c.Rose.After(last.Rose)) {
-			last = c
-		}
-	}
-	return last
-}
-
-// unpublishCalls returns what the kubelet counts of its calls to a driver to unpublish a
-// volume, as far as more were counted since the pod is at its present stage.
-func unpublishCalls(p *fact.View, driver string) []*evidence.VolumeCall {
-	var out []*evidence.VolumeCall
-	for i := range p.Node.Kubelet.VolumeCalls {
-		if c := &p.Node.Kubelet.VolumeCalls[i]; c.Method == evidence.NodeUnpublish && c.Driver == driver && fact.RoseAtStage(p, c) {
-			out = append(out, c)
-		}
-	}
-	return out
 }
 
 // root returns the mount of a volume itself, nil when nothing is mounted at its
