@@ -27,7 +27,7 @@ func explainCommand() *cobra.Command {
 			}
 			for _, r := range causes {
 				if strings.EqualFold(r.Cause, args[0]) {
-					fmt.Fprint(cmd.OutOrStdout(), r.Page())
+					fmt.Fprint(cmd.OutOrStdout(), cause.Table().Page(r))
 					return nil
 				}
 			}

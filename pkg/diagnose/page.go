@@ -57,6 +57,48 @@ func (r *Rule) Page() string {
 	return b.String()
 }
 
+// Page writes the runbook page of a cause with what the table says of it and others.
+func (t Table) Page(r *Rule) string {
+	holds, explains := func(row Row) []*Rule { return row.Holds }, func(row Row) []*Rule { return row.Explains }
+	var b strings.Builder
+	line := func(text string, causes []string) {
+		if len(causes) > 0 {
+			fmt.Fprintf(&b, "- %s: %s.\n", text, strings.Join(causes, ", "))
+		}
+	}
+	i := slices.IndexFunc(t, func(row Row) bool { return row.Rule == r })
+	if i < 0 {
+		return r.Page()
+	}
+	line("Not reported while one of these is found, or may be the cause", t.with(r, holds))
+	line("Listed under \"Also found\", as a symptom, when one of these is found", t.with(r, explains))
+	line("Holds back, while it is found or may be the cause", links(t[i].Holds))
+	line("Explains, when it is found", links(t[i].Explains))
+	if b.Len() == 0 {
+		return r.Page()
+	}
+	return r.Page() + "\n## Other causes\n\n" + b.String()
+}
+
+// with returns links to the causes that have another one among those that of returns.
+func (t Table) with(r *Rule, of func(Row) []*Rule) []string {
+	var by []*Rule
+	for _, row := range t {
+		if slices.Contains(of(row), r) {
+			by = append(by, row.Rule)
+		}
+	}
+	return links(by)
+}
+
+func links(rules []*Rule) []string {
+	var out []string
+	for _, r := range rules {
+		out = append(out, fmt.Sprintf("[%s](%s.md)", r.Cause, r.Cause))
+	}
+	return out
+}
+
 // PatiencePage writes docs/patience.md, in Markdown.
 func PatiencePage() string {
 	var b strings.Builder

@@ -21,7 +21,7 @@ func TestRunbookPages(t *testing.T) {
 	const dir = "../../docs/reasons"
 	want := map[string]string{}
 	for _, r := range cause.All() {
-		want[r.Cause+".md"] = r.Page()
+		want[r.Cause+".md"] = cause.Table().Page(r)
 	}
 	for name, page := range diagnose.FamilyPages(cause.All()) {
 		want[diagnose.FamilyDir+"/"+name+".md"] = page

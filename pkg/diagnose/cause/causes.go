@@ -40,8 +40,8 @@ var table = diagnose.Table{
 	}},
 	{Rule: kernel.ContainerFrozen},
 	// The shim, and containerd, wait for a command that may not be executed, or opens files.
-	{Rule: kernel.FileScannerNotAnswering, Explains: []*diagnose.Rule{runtime.RuntimeCommandHanging, runtime.ExitEventLost, runtime.SandboxStopFailing},
-		Holds: []*diagnose.Rule{runtime.ShimHung, network.CNIDelHanging}},
+	{Rule: kernel.FileScannerNotAnswering, Explains: []*diagnose.Rule{runtime.ExitEventLost, runtime.SandboxStopFailing},
+		Holds: []*diagnose.Rule{runtime.ShimHung, runtime.RuntimeCommandHanging, network.CNIDelHanging}},
 	// A driver that unmounts by itself fails, or hangs, with the same mount.
 	{Rule: storage.NetworkFilesystemUnreachable, Explains: []*diagnose.Rule{storage.CSINodeUnpublishHanging}},
 	{Rule: storage.VolumeUnmountHanging, Explains: []*diagnose.Rule{storage.CSINodeUnpublishHanging}},

@@ -40,7 +40,7 @@ func kubeletDelivers(p *View) bool {
 		return k.Error != "" || p.Node.Read.IsZero() || k.Health == KubeletHealthy
 	}
 	return (k.Health == KubeletHealthy || t.State != evidence.Uninterruptible || t.Unchanged(p.Time) < LeastStill) &&
-		(t.Probe == nil || !t.Probe.Started.After(p.DeletionRequested.Add(-clockSkew-KillLatency)))
+		(t.Probe == nil || !t.Probe.Started.After(p.DeletionRequested.Add(-ClockSkew-KillLatency)))
 }
 
 // startsUp reports whether a container of the pod is still to be started, or the

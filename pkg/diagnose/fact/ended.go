@@ -11,10 +11,10 @@ import (
 // will do.
 const lastSeen = 20 * time.Second
 
-// clockSkew is how far the node's clock, by which processes start and containers
+// ClockSkew is how far the node's clock, by which processes start and containers
 // end, may be from the API server's, by which the deletion is requested and the
 // deadline set. Both count whole seconds where the API server writes them.
-const clockSkew = 3 * time.Second
+const ClockSkew = 3 * time.Second
 
 // EndedAtDeadline reports whether the container was seen shortly before the
 // deadline and has ended after it, soon enough for SIGKILL to be the reason: the
@@ -24,7 +24,7 @@ func EndedAtDeadline(p *View, c *evidence.Container) bool {
 		return false
 	}
 	late := c.Exit.At.Sub(p.Deadline)
-	return late >= -min(p.ClockDoubt(), clockSkew) && late <= UnknownAfter && p.Deadline.Sub(p.Time) <= max(lastSeen, Grace(p)/2)
+	return late >= -min(p.ClockDoubt(), ClockSkew) && late <= UnknownAfter && p.Deadline.Sub(p.Time) <= max(lastSeen, Grace(p)/2)
 }
 
 // Grace returns the grace period that the deletion gave the pod.

@@ -21,7 +21,7 @@ func PreStopHook(p *View, c *evidence.Container) (hook *evidence.Task, byName bo
 	for i := range p.Tasks {
 		t := &p.Tasks[i]
 		if t.Container != c.ID || !t.Leader() || t.PPID != shim.PID || t.PID == c.Task.PID || t.NamespaceInit() || t.State == evidence.Zombie ||
-			t.Probe == nil || t.Probe.Started.IsZero() || t.Probe.Started.Before(p.DeletionRequested.Add(-clockSkew)) ||
+			t.Probe == nil || t.Probe.Started.IsZero() || t.Probe.Started.Before(p.DeletionRequested.Add(-ClockSkew)) ||
 			t.Probe.Terminal || t.Probe.Started.After(p.HooksBegunBy()) {
 			continue
 		}
@@ -81,7 +81,7 @@ func PostStartHook(p *View, c *evidence.Container) (hook *evidence.Task, sure bo
 			hook = t
 		}
 	}
-	if hook == nil || !hook.Probe.Started.Before(p.DeletionRequested.Add(clockSkew)) || !kubeletWaitsFor(p, c, hook) {
+	if hook == nil || !hook.Probe.Started.Before(p.DeletionRequested.Add(ClockSkew)) || !kubeletWaitsFor(p, c, hook) {
 		return nil, false
 	}
 	shell, named, last := shells[c.PostStartProgram], runs(hook, c.PostStartProgram), nothingLeftToStart(p, c)

@@ -165,8 +165,8 @@ var pluginName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`)
 // future. The kubelet's clock is the node's. It stops some pods from before that on, as one that it evicts, or
 // of which the containers have ended for good, and tells the same failure again and again in one Event.
 func during(p *View, f *evidence.KillFailure) bool {
-	goesOn := f.Last.Sub(p.DeletionRequested) >= clockSkew+failurePersist
-	return (goesOn || !f.First.Before(p.DeletionRequested.Add(-clockSkew))) && !f.Last.After(p.Time.Add(clockSkew))
+	goesOn := f.Last.Sub(p.DeletionRequested) >= ClockSkew+failurePersist
+	return (goesOn || !f.First.Before(p.DeletionRequested.Add(-ClockSkew))) && !f.Last.After(p.Time.Add(ClockSkew))
 }
 
 // sandboxError returns containerd's answer out of what the kubelet says of a pod that

@@ -115,7 +115,7 @@ func (fp FirstProcess) runsSince(p *View) *evidence.Task {
 
 // mayBeNew reports whether a process may have been started after the request for deletion, by clocks that may differ.
 func mayBeNew(p *View, t *evidence.Task) bool {
-	return t.Probe != nil && t.Probe.Started.After(p.DeletionRequested.Add(-clockSkew))
+	return t.Probe != nil && t.Probe.Started.After(p.DeletionRequested.Add(-ClockSkew))
 }
 
 // maxLine bounds how many processes of which each runs the next one are gone through.
@@ -158,7 +158,7 @@ func lives(t *evidence.Task) bool {
 
 // startedSince reports whether a process is known to have been started after the request for deletion.
 func startedSince(p *View, t *evidence.Task) bool {
-	return t.Probe != nil && t.Probe.Started.After(p.DeletionRequested.Add(clockSkew))
+	return t.Probe != nil && t.Probe.Started.After(p.DeletionRequested.Add(ClockSkew))
 }
 
 // MayPutTrapOff reports whether the process is a shell with a trap that waits for a child which was there before the

@@ -48,7 +48,7 @@ func PullMoved(p *View) time.Time {
 		return last
 	}
 	for _, d := range p.Node.Containerd.Downloads {
-		if ago := p.Node.Time.Sub(d.Updated); ago >= -clockSkew && ago < Download.Pressed {
+		if ago := p.Node.Time.Sub(d.Updated); ago >= -ClockSkew && ago < Download.Pressed {
 			last = Latest(last, d.Updated)
 		}
 	}
@@ -74,7 +74,7 @@ func HangingPull(p *View) (*evidence.Pull, *evidence.Download) {
 			if complete++; read.Sub(d.Updated) < downloadGivenUp {
 				return nil, nil // it is being written to the disk
 			}
-		case d.Updated.After(read.Add(clockSkew)): // by another clock
+		case d.Updated.After(read.Add(ClockSkew)): // by another clock
 		case last == nil || d.Updated.After(last.Updated):
 			last = d
 		}

@@ -90,7 +90,7 @@ func (fp FirstProcess) Foreground(p *View) (child *evidence.Task, proved bool) {
 		switch {
 		case c.Probe == nil || c.Probe.Started.IsZero():
 			return nil, false
-		case c.Probe.Started.After(p.DeletionRequested.Add(-clockSkew)):
+		case c.Probe.Started.After(p.DeletionRequested.Add(-ClockSkew)):
 			return nil, false // the trap may be at work
 		case c.Probe.Group != sh.Probe.Group:
 			// Job control: the masks tell nothing.

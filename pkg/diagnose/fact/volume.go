@@ -286,7 +286,7 @@ func LastDeleted(p *View) time.Time {
 // lastDeleted is LastDeleted of one volume. Where something is mounted inside, what is deleted may be in there, and is of
 // no use. A time to come is by another clock, and would stay.
 func lastDeleted(p *View, v *evidence.Volume) time.Time {
-	if slices.ContainsFunc(p.Mounts, func(m evidence.Mount) bool { return m.Volume == v.Name && m.Plugin == v.Plugin }) || v.LastDeleted.After(p.Time.Add(clockSkew)) {
+	if slices.ContainsFunc(p.Mounts, func(m evidence.Mount) bool { return m.Volume == v.Name && m.Plugin == v.Plugin }) || v.LastDeleted.After(p.Time.Add(ClockSkew)) {
 		return time.Time{}
 	}
 	return v.LastDeleted

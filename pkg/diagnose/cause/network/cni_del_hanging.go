@@ -28,8 +28,6 @@ var CNIDelHanging = &diagnose.Rule{
 			"than " + fact.Plugin.String() +
 			" ago; or ten seconds, and then it is inferred, when the kubelet has said before, in an Event, that stopping the sandbox has timed out. " +
 			"No process of the pod's containers lives. " +
-			"Where a plugin was seen to wait for a program that scans files it is five minutes, " +
-			"in which FileScannerNotAnswering may turn out to be the cause. " +
 			"What the plugin waits for is what the last of its descendants sleeps in, as far as each has one child.",
 		Remedy: "On the node: look at what the plugin waits for (ps -eo pid,ppid,stat,wchan:30,comm --forest shows its children). Usually the pod of the plugin's daemon on this node hangs: restart that pod. " +
 			"If it waits for a lock (flock), lslocks names who holds it. The plugin, or the kubelet's next try, then succeeds.",

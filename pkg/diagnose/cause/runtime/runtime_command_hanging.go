@@ -83,9 +83,6 @@ var RuntimeCommandHanging = &diagnose.Rule{
 		Evidence: "A child of the pod's shim has the arguments that the shim starts a runtime with, and was started more than " + fact.Command.String() +
 			" ago, or 100 seconds where it sleeps and has not moved for ten. " +
 			"Inside the grace period it is looked for when the shim does not answer. " +
-			"Of one that does not start a container and waits for a program that scans files it is 100 seconds, " +
-			"and it is not said before commands have waited for five minutes: " +
-			"that program may answer, and when it is seen not to, FileScannerNotAnswering says so. " +
 			"Ten seconds of such a sleep are enough, and then it is inferred, when the kubelet has said before, in an Event, that stopping the sandbox has timed out: it has the command killed then and begins anew, so that this one was started since; or when one that was to kill the same container was seen to hang and to sleep so up to two minutes before, and the time of a preStop hook. Two readings show the same. " +
 			"The child is in the shim's process group and in no pod's control group, where nothing that comes out of a container can be. Only shims for runc (io.containerd.runc.v2) are looked at. " +
 			"A command that executes something in a container (runc exec) counts only when the container's processes have ended: the shim tells of the end when that command has returned. " +
@@ -121,19 +118,27 @@ var RuntimeCommandHanging = &diagnose.Rule{
 		},
 	},
 	Check: func(p *fact.View) diagnose.Result {
-		return diagnose.Result{Found: hangingCommands(p), Open: commandsOpen(p)}
+		found := hangingCommands(p)
+		return diagnose.Result{Found: found, Open: commandsOpen(p, len(found) > 0)}
 	},
 }
 
-// commandsOpen says that commands may hang that were started a moment ago, or may be started next. Nobody waits for that: as long
-// as each of them is ended in time the next one is a moment old, too.
-func commandsOpen(p *fact.View) []diagnose.Open {
-	if startsNext(p) || slices.ContainsFunc(p.RuntimeCommands, func(c evidence.RuntimeCommand) bool { return scanned(p, &c) }) ||
-		slices.ContainsFunc(p.Deletes, func(d evidence.Interrupted) bool { return lastScanned(p, &d) }) ||
-		slices.ContainsFunc(p.Kills, func(d evidence.Interrupted) bool { return killsAgain(p, &d) }) {
+// commandsOpen says that commands may hang that were started a moment ago, or may be started next, and one that waits for a program
+// that scans files where none is found to hang. Nobody waits for that: as long as each of them is ended in time the next one is a
+// moment old, too.
+func commandsOpen(p *fact.View, found bool) []diagnose.Open {
+	if startsNext(p) || slices.ContainsFunc(p.Kills, func(d evidence.Interrupted) bool { return killsAgain(p, &d) }) ||
+		!found && slices.ContainsFunc(p.RuntimeCommands, func(c evidence.RuntimeCommand) bool { return scanned(p, &c) }) {
 		return []diagnose.Open{diagnose.Seen(p, diagnose.Slow)}
 	}
 	return nil
+}
+
+// scanned reports whether a command that ends a container waits for a program that scans files.
+func scanned(p *fact.View, c *evidence.RuntimeCommand) bool {
+	container, ok := p.Container(c.Container)
+	return ok && !c.Left && counts(p, c, container) && !slices.Contains(startCommands, c.Command) &&
+		slices.ContainsFunc(c.Tasks, func(t evidence.Task) bool { return t.AwaitsScanner() })
 }
 
 // hangingCommands returns a finding for each container.
@@ -201,7 +206,7 @@ func hanging(p *fact.View, c *evidence.RuntimeCommand) (f diagnose.Finding, ok b
 	last := fact.LastOf(c.Tasks, first)
 	thread := telling(c, last)
 	age := p.Time.Sub(first.Probe.Started)
-	if !overlong(p, c, age, thread) || (age < commandPatienceAsleep || fact.MayBeScanned(p)) && scanned(p, c) {
+	if !overlong(p, c, age, thread) {
 		return f, false
 	}
 	f = diagnose.Finding{Confidence: diagnose.Proved, Objects: diagnose.Objects{
@@ -278,9 +283,6 @@ func unfinished(p *fact.View, d *evidence.Interrupted) (f diagnose.Finding, ok b
 	if deleted(p, container) {
 		return f, false // the tries since fail at something else
 	}
-	if lastScanned(p, d) {
-		return f, false
-	}
 	first := &d.Last.Tasks[0]
 	last := fact.LastOf(d.Last.Tasks, first)
 	thread := telling(&d.Last, last)
@@ -337,22 +339,6 @@ func holdsUp(p *fact.View, left *evidence.Task) bool {
 // clocksDiffer is how far the API server's clock, by which a pod is deleted, may be from the
 // node's, by which processes start.
 const clocksDiffer = 3 * time.Second
-
-// scanned reports whether a command that ends a container waits for a program that scans files, and that may answer:
-// whether it is that program which hangs, FileScannerNotAnswering says when that is seen. It may also answer others for ever,
-// and never the command.
-func scanned(p *fact.View, c *evidence.RuntimeCommand) bool {
-	container, ok := p.Container(c.Container)
-	return ok && !c.Left && counts(p, c, container) && !slices.Contains(startCommands, c.Command) && slices.ContainsFunc(c.Tasks, func(t evidence.Task) bool {
-		return t.AwaitsScanner() && !fact.ScannerSilentForLong(p, &t)
-	})
-}
-
-// lastScanned reports whether the last try to delete a container was seen to wait for a program that scans files, which may hold
-// all of them: then FileScannerNotAnswering says so, and stands between two tries.
-func lastScanned(p *fact.View, d *evidence.Interrupted) bool {
-	return fact.MayBeScanned(p) && slices.ContainsFunc(d.Last.Tasks, func(t evidence.Task) bool { return t.AwaitsScanner() })
-}
 
 // overlong reports whether a command of that age hangs and is not only slow.
 func overlong(p *fact.View, c *evidence.RuntimeCommand, age time.Duration, thread *evidence.Task) bool {

@@ -44,8 +44,6 @@ var ShimHung = &diagnose.Rule{
 			"while containerd answers others and the shim's process exists. " +
 			"Fewer prove nothing: a shim holds its lock while runc kills or deletes a container, which takes seconds on a busy node. " +
 			"So a request does not count beside which such a command was seen at work, however long it takes, or could not be looked for, nor do those before it; of those after it two are enough when the last one comes five minutes after it. " +
-			"Where a program that scans files is slow, a command takes minutes: " +
-			"when one was seen to wait for it, it is not said before five minutes have shown whether FileScannerNotAnswering is the cause. " +
 			"Under gVisor no silence counts: a shim waits there for the process that is the containers' kernel, and what that waits for is not seen.",
 		Remedy: "On the node: look for a child of the shim that hangs (/proc/{pid}/task/*/children): a stuck runc is the real cause, " +
 			"and the shim continues when that returns. " +
