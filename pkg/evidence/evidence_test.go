@@ -1157,16 +1157,16 @@ func TestSinceShortages(t *testing.T) {
 		})
 	}
 	p := begin
-	for _, after := range []time.Duration{10 * time.Second, 20 * time.Second, 120 * time.Second} {
+	for _, after := range []time.Duration{10 * time.Second, 20 * time.Second, 360 * time.Second} {
 		if p = at(after, p, second); len(p.Shortages) != 2 || !p.Shortages[1].Ended.Equal(t0.Add(10*time.Second)) || !p.Shortages[0].Ended.IsZero() {
 			t.Errorf("after %s: %+v", after, p.Shortages)
 		}
 	}
-	again := at(125*time.Second, p, second, first)
+	again := at(365*time.Second, p, second, first)
 	if len(again.Shortages) != 2 || !again.Shortages[1].Since.Equal(again.Time) || !again.Shortages[1].Ended.IsZero() {
 		t.Errorf("used up again: %+v", again.Shortages)
 	}
-	if p = at(130*time.Second, p, second); len(p.Shortages) != 1 {
+	if p = at(370*time.Second, p, second); len(p.Shortages) != 1 {
 		t.Errorf("it is kept without end: %+v", p.Shortages)
 	}
 }

@@ -61,8 +61,8 @@ func (s *Shortage) KeepsVolumes() bool { return s.Resource == ReadOnly || s.Reso
 const NextRecord = 5*time.Minute + 10*time.Second
 
 // keepShortage is for how long one that has ended is kept. The kubelet tries again after ten seconds or
-// a little more, and may then wait for a grace period.
-const keepShortage = 2 * time.Minute
+// a little more, and may then wait for a grace period: what it has said before is of the shortage as long as it is looked at.
+const keepShortage = 6 * time.Minute
 
 // What Shortage.Resource can be: processes and threads, open files, and of a file system its space, its inodes,
 // and that it can be written to.

@@ -27,6 +27,9 @@ func MayReconnect(p *View) time.Time {
 	if !r.Unheard() || p.Delivery.OutOfTouch {
 		return time.Time{}
 	}
+	if k := &p.Node.Kubelet; !k.SilentSince.IsZero() {
+		return Latest(r.Since, k.SilentSince) // that it goes on is no sign of progress
+	}
 	return Latest(r.Since, p.Node.Kubelet.SilentUntil)
 }
 

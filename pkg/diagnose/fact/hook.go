@@ -62,10 +62,7 @@ func PostStartHook(p *View, c *evidence.Container) (hook *evidence.Task, sure bo
 	if first == nil || first.Probe == nil || first.Probe.Started.IsZero() {
 		return nil, false
 	}
-	until := first.Probe.Started.Add(HookBegins.Usual) // what people execute there comes later
-	if p.Pressed && p.Node.Pressure != nil {
-		until = first.Probe.Started.Add(HookBegins.Pressed)
-	}
+	until := first.Probe.Started.Add(HookBegins.Told(p)) // what people execute there comes later
 	for i := range p.Tasks {
 		t := &p.Tasks[i]
 		if t.Container != c.ID || !t.Leader() || t.PPID != shim.PID || t.PID == first.PID || t.NamespaceInit() || t.State == evidence.Zombie || t.State == evidence.Dead {
@@ -206,7 +203,7 @@ func HookOver(p *View, c *evidence.Container) (since time.Time, over bool) {
 	case c.PreStopProgram == "", c.HookOver.IsZero():
 		return time.Time{}, false
 	}
-	return c.HookOver, p.Time.Sub(began) >= hookDoubt(p, c, HookDelay.With(p)) || p.StopBegun && !c.HookSeen.IsZero()
+	return c.HookOver, p.Time.Sub(began) >= hookDoubt(p, c, HookDelay.Told(p)) || p.StopBegun && !c.HookSeen.IsZero()
 }
 
 // hookDoubt returns by how much a hook may have begun later than the kubelet seems to have begun to stop the pod. That a

@@ -43,7 +43,8 @@ var (
 		"The kubelet asks for it when the container runs. " +
 			"Where the kernel does not tell the pressure it is the shorter one: what comes later may be another program."}
 	HookDelay = Patience{"the kubelet has not begun with a preStop hook", KillLatency, KillLatency + UnknownAfter,
-		"It begins when it has got to know of the deletion and its worker for the pod is free."}
+		"It begins when it has got to know of the deletion and its worker for the pod is free. " +
+			"Where the kernel does not tell the pressure it is the shorter one: else nothing would be said in a grace period of a minute."}
 	Progress = Patience{"a step of the kubelet makes no progress", UnknownAfter, 2 * UnknownAfter,
 		"It tries again after ten to fifteen seconds (backOffPeriod, pkg/kubelet/kubelet.go)."}
 	VolumeTry = Patience{"the kubelet does not try again to take a volume down", volumeRetry, volumeRetry + UnknownAfter,
@@ -63,6 +64,14 @@ func (a Patience) With(p *View) time.Duration {
 		return a.Pressed
 	}
 	return a.Usual
+}
+
+// Told is With, but as usual where the node does not tell its pressure.
+func (a Patience) Told(p *View) time.Duration {
+	if p.Node.Pressure == nil {
+		return a.Usual
+	}
+	return a.With(p)
 }
 
 // String is in words.

@@ -123,3 +123,18 @@ func toBeCreated(p *View, name string) bool {
 	}
 	return sandbox && waits
 }
+
+// StuckBesideOthers returns since when a download that had begun with the pull has not moved, while others do: which of them is the pod's
+// is not known.
+func StuckBesideOthers(p *View) (since time.Time) {
+	pull := pull(p)
+	if pull == nil || PullMoved(p).IsZero() {
+		return since
+	}
+	for _, d := range p.Node.Containerd.Downloads {
+		if (d.Total == 0 || d.Offset < d.Total) && !d.Started.Before(pull.Since) && p.Node.Time.Sub(d.Updated) >= Download.With(p) && (since.IsZero() || d.Updated.Before(since)) {
+			since = d.Updated
+		}
+	}
+	return since
+}

@@ -64,6 +64,9 @@ var ImagePullHanging = &diagnose.Rule{
 	Check: func(p *fact.View) diagnose.Result {
 		pull, download := fact.HangingPull(p)
 		if pull == nil {
+			if since := fact.StuckBesideOthers(p); !since.IsZero() {
+				return diagnose.Undecided(diagnose.Waits(since, fact.Retries+fact.Download.Pressed, diagnose.Slow))
+			}
 			return diagnose.Undecided(diagnose.Waits(fact.PullMoved(p), fact.Download.Pressed, diagnose.Moves))
 		}
 		f := diagnose.Finding{Container: pull.Container, Confidence: diagnose.Inferred, Objects: diagnose.Objects{

@@ -122,6 +122,9 @@ var NodeResourceExhausted = &diagnose.Rule{
 // mayBeExhausted says until when it is known of a limit that is used up no more, or of a record that can be written again,
 // whether the next try succeeds.
 func mayBeExhausted(p *fact.View) []diagnose.Open {
+	if p.ContainersEnded() {
+		return nil // it has been stopped
+	}
 	var out []diagnose.Open
 	if f := fact.SandboxStop(p); f != nil && relieved(p, f) {
 		out = append(out, diagnose.Waits(f.Last, fact.FailureSilence, diagnose.Retry))
@@ -130,6 +133,9 @@ func mayBeExhausted(p *fact.View) []diagnose.Open {
 		if c := &p.Containers[i]; unwritten(p, c) {
 			o := diagnose.Waits(p.Unwritable.Last, fact.Retries, diagnose.Retry)
 			o.Container = c.Name
+			if last := c.VacantSince.Add(14 * time.Minute); o.Until.After(last) { // it is short again and again
+				o.Since, o.Until = c.VacantSince, last
+			}
 			out = append(out, o)
 		}
 	}

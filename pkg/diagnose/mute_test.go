@@ -1,0 +1,146 @@
+package diagnose_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/nodeagent-io/nodeagent/pkg/diagnose/cause"
+	"github.com/nodeagent-io/nodeagent/pkg/evidence"
+	"github.com/nodeagent-io/nodeagent/pkg/verdict"
+)
+
+// A pod that is stuck is told of within a quarter of an hour, whatever goes on beside it, and what has moved on is not accused.
+
+// watch runs readings through Since, the rules and a Case, as the agent does; see gets what stands.
+func watch(to time.Duration, read func(at time.Duration) *evidence.Pod, see func(at time.Duration, found, stands string)) {
+	last := new(evidence.Pod)
+	var c verdict.Case
+	for at := time.Duration(0); at <= to; at += 4 * time.Second {
+		p := read(at)
+		p.Node.Time, p.Node.Read, p.TasksRead = p.Time, p.Time, p.Time
+		p.Node.Since(&last.Node)
+		p.Since(last)
+		d := cause.Diagnose(p)
+		c.Judge(verdict.Subject{UID: p.UID}, p, d)
+		f, _ := d.Verdict()
+		see(at, f.Cause, c.Standing().Cause)
+		last = p
+	}
+}
+
+// toldWithin fails unless something stands after 15 minutes.
+func toldWithin(t *testing.T, name string, read func(at time.Duration) *evidence.Pod) {
+	t.Helper()
+	watch(time.Hour, read, func(at time.Duration, _, stands string) {
+		if at%(15*time.Minute) == 0 && at > 0 && stands == "" {
+			t.Errorf("%s: nothing is told %s past the deadline", name, at)
+		}
+	})
+}
+
+// The kubelet hangs, so its Node is Unknown and its port silent.
+func TestSilentKubelet(t *testing.T) {
+	for name, change := range map[string]func(p *evidence.Pod){"the pod runs on": func(*evidence.Pod) {}, "nothing is left": bare} {
+		toldWithin(t, name, func(at time.Duration) *evidence.Pod {
+			return cutOff(at, func(p *evidence.Pod) {
+				p.Node.Kubelet.Answers, p.Node.Kubelet.Health = false, "no answer from 192.0.2.1:10250 within 3s"
+				p.Node.Ready.Since, p.Node.Ready.Asked = requested, p.Time
+				change(p)
+			})
+		})
+	}
+}
+
+// A preStop hook of five seconds, on a kernel without PSI.
+func TestHookWhereThePressureIsNotKnown(t *testing.T) {
+	p := last(readings(30*sec, every(1*sec, 29*sec, 2*sec), func(_ time.Duration, p *evidence.Pod, first *evidence.Task) {
+		first.Ignored = bitTERM
+		p.Before = known(p)
+		p.Before.Tasks = p.Before.Tasks[:1]
+		withHook(p, 500*time.Millisecond, 5*sec)
+		p.Node.Pressure = nil
+	}))
+	if v := verdictOf(p); v.Cause != "StopSignalIgnored" {
+		t.Errorf("a second before the deadline: %q", v.Cause)
+	}
+}
+
+// A limit on tasks was used up and is raised; the kubelet's next try waits for the grace period and then kills.
+func TestRelievedForTwoMinutes(t *testing.T) {
+	const grace, relief = 5 * time.Minute, 90 * time.Second
+	watch(relief+grace, func(at time.Duration) *evidence.Pod {
+		return short(func(p *evidence.Pod, s *evidence.Shortage) {
+			p.GracePeriodSeconds, p.Deadline = 300, p.DeletionRequested.Add(grace)
+			p.Time, s.Since = p.Deadline.Add(at), time.Time{}
+			f := &p.KillFailures[0]
+			f.First, f.Last, f.Count = p.Deadline.Add(-20*time.Second), p.Deadline.Add(min(at, relief-2*time.Second)), 6
+			if at >= relief {
+				p.Shortages = nil
+			}
+		})
+	}, func(at time.Duration, found, _ string) {
+		if at > relief && found == "RuntimeCommandFailing" {
+			t.Errorf("%s after the relief: %s", at-relief, found)
+		}
+	})
+}
+
+// A pull hangs, on a node that pulls several images at once (serializeImagePulls: false).
+func TestPullBesideOthers(t *testing.T) {
+	toldWithin(t, "a pull hangs", func(at time.Duration) *evidence.Pod {
+		return pulls(func(p *evidence.Pod) {
+			p.Time = p.Deadline.Add(at)
+			begun := p.Deadline.Add(-2 * time.Minute)
+			p.Pulls[0].Since = begun
+			p.Node.Time = p.Time
+			p.Node.Containerd.Downloads = []evidence.Download{{Started: begun.Add(time.Second), Updated: begun.Add(time.Second), Total: 9 << 20}}
+			if at > time.Minute { // of another pod
+				p.Node.Containerd.Downloads = append(p.Node.Containerd.Downloads, evidence.Download{Started: p.Time.Add(-20 * time.Second), Updated: p.Time.Add(-time.Second), Offset: 1 << 20, Total: 9 << 20})
+			}
+		})
+	})
+}
+
+// containerd's disk is full most of the time, and there is room for some seconds again and again.
+func TestDiskFullNowAndThen(t *testing.T) {
+	for _, psi := range []*evidence.Pressure{nil, {}} {
+		full, of := 80*time.Second, 90*time.Second
+		if psi != nil {
+			full, of = 24*time.Second, 32*time.Second
+		}
+		toldWithin(t, full.String()+" of "+of.String(), func(at time.Duration) *evidence.Pod {
+			return shortContainerd("", func(p *evidence.Pod, s *evidence.Shortage) {
+				p.Time, p.KillFailures, p.Node.Pressure = p.Deadline.Add(at), nil, psi
+				c := &p.Containers[0]
+				c.State, c.Runtime, c.Task = evidence.StateRunning, "io.containerd.runc.v2", evidence.ShimTask{Absent: true}
+				p.Node.Containerd.Version, p.Node.Containerd.ConnectedSince = "v2.4.2", p.Time.Add(-time.Hour)
+				*s = evidence.Shortage{Owner: "containerd", Resource: evidence.Space, PID: 60, Dir: "/var/lib/containerd", Limit: 40 << 30}
+				if at%of >= full {
+					p.Shortages = nil
+				}
+			})
+		})
+	}
+}
+
+// A limit is raised, the sandbox is stopped, and the kubelet deletes the files of a large emptyDir.
+func TestStaleAfterRelief(t *testing.T) {
+	answer := `rpc error: code = Unknown desc = failed to destroy network for sandbox \"` + sandboxID + `\": ` + noPlugin + `pipe2: too many open files`
+	const relief = 90 * time.Second
+	watch(6*time.Minute, func(at time.Duration) *evidence.Pod {
+		return shortContainerd(answer, func(p *evidence.Pod, s *evidence.Shortage) {
+			p.Time, s.Since = p.Deadline.Add(at), time.Time{}
+			f := &p.KillFailures[0]
+			f.First, f.Last, f.Count = p.Deadline.Add(-20*time.Second), p.Deadline.Add(min(at, relief-2*time.Second)), 6
+			if at >= relief {
+				p.Shortages, p.Phase = nil, "Succeeded"
+				p.Cgroups = []evidence.Cgroup{{Path: "/kubepods/podu", Version: 2}}
+				p.Volumes = []evidence.Volume{{Name: "scratch", Plugin: "kubernetes.io~empty-dir", LastDeleted: p.Time}}
+			}
+		})
+	}, func(at time.Duration, _, stands string) {
+		if at >= relief+40*time.Second && stands == "NodeResourceExhausted" {
+			t.Errorf("%s after the sandbox was stopped %s stands", at-relief, stands)
+		}
+	})
+}
