@@ -7,7 +7,7 @@ import (
 	"github.com/nodeagent-io/nodeagent/test/bed"
 )
 
-// sentinels are the incidents of the first tier, here in one place because many incidents are
+// sentinels are the incidents of the first tier that do not say so themselves, as those that are
 // made from another one. tier_test.go says what they have to cover and may cost.
 var sentinels = strings.Fields(`
 	bash-trap-deferred blocks-term dash-ignores-term shell-pid1 sleep-pid1 stop-signal-mismatch stopped tini-over-trap traced zombie-tracer
