@@ -16,7 +16,7 @@ func KubeletBusyWithVolume(p *View) *evidence.Task {
 	for i := range p.Node.Kubelet.Blocked {
 		t := &p.Node.Kubelet.Blocked[i]
 		switch {
-		case !busyWithVolume(p, t):
+		case !BusyWithVolume(p, t):
 		case first == nil, first.AwaitsScanner() && !t.AwaitsScanner():
 			first = t
 		case first.AwaitsScanner() == t.AwaitsScanner() && t.UnchangedSince.Before(first.UnchangedSince):
@@ -26,7 +26,7 @@ func KubeletBusyWithVolume(p *View) *evidence.Task {
 	return first
 }
 
-func busyWithVolume(p *View, t *evidence.Task) bool {
+func BusyWithVolume(p *View, t *evidence.Task) bool {
 	return t.Probe != nil && t.Unchanged(p.Time) >= LeastStill && p.RuntimeUID != "" && strings.Contains(t.Probe.VolumePath, "/pods/"+p.RuntimeUID+"/")
 }
 

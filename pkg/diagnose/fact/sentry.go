@@ -84,7 +84,7 @@ func OfGVisor(p *View, t *evidence.Task) bool {
 // itself gets none. One that is frozen does not hang (__refrigerator, kernel/freezer.c). The program waits for the host's
 // system call to return, whatever signal it has (pkg/sentry/fsimpl/gofer/handle.go, writeFromBlocksAt). A wait for a FUSE
 // daemon is not seen: it shows S for as long as no signal has come to the task (request_wait_answer, fs/fuse/dev.c).
-// SIGKILL has had its time. One that waits for a program that scans files is not meant (RuntimeAwaitsScanner): no file
+// SIGKILL has had its time. One that waits for a program that scans files is not meant (FileScannerNotAnswering): no file
 // system holds it.
 func HeldUnderGVisor(p *View, t *evidence.Task) bool {
 	return p.Kill.Done && !t.Killed() && OfGVisor(p, t) && !t.AwaitsScanner() && FrozenGroup(p, t) == nil &&

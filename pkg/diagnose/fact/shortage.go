@@ -121,7 +121,7 @@ func UnmountFails(p *View) (*evidence.Shortage, *evidence.Volume) {
 		}
 		for j := range p.Volumes {
 			v := &p.Volumes[j]
-			if failedUnmount(p, v, Latest(p.UnchangedSince, s.Since)) != nil && (s.Resource != evidence.Descriptors || !answersWithError(p, s, v.Driver)) {
+			if FailedUnmountAfter(p, v, Latest(p.UnchangedSince, s.Since)) != nil && (s.Resource != evidence.Descriptors || !answersWithError(p, s, v.Driver)) {
 				return s, v
 			}
 		}

@@ -15,7 +15,7 @@ const csiPlugin = "kubernetes.io/csi"
 // volume down, when one of them has ended since the pod is at its present stage; nil
 // when none has, or when it is not known.
 func FailedUnmount(p *View, v *evidence.Volume) *evidence.VolumeCall {
-	return failedUnmount(p, v, stageSince(p))
+	return FailedUnmountAfter(p, v, StageSince(p))
 }
 
 // FailsToUnmount is FailedUnmount for an attempt that is not followed by one that should have been counted by now.
@@ -26,9 +26,9 @@ func FailsToUnmount(p *View, v *evidence.Volume) *evidence.VolumeCall {
 	return nil
 }
 
-// failedUnmount is FailedUnmount for an attempt that was counted after a time. While the kubelet deletes the volume's files
+// FailedUnmountAfter is FailedUnmount for an attempt that was counted after a time. While the kubelet deletes the volume's files
 // what failed is an attempt before, or at another volume.
-func failedUnmount(p *View, v *evidence.Volume, after time.Time) *evidence.VolumeCall {
+func FailedUnmountAfter(p *View, v *evidence.Volume, after time.Time) *evidence.VolumeCall {
 	if p.Time.Sub(lastDeleted(p, v)) < SlowDisk || deletesIn(p, v) {
 		return nil
 	}
@@ -56,9 +56,9 @@ func deletesIn(p *View, v *evidence.Volume) bool {
 	})
 }
 
-// stageSince returns since when a failed attempt at a volume tells of the pod's present stage: while the kubelet's
+// StageSince returns since when a failed attempt at a volume tells of the pod's present stage: while the kubelet's
 // disk is read-only, or it may open no file, it fails for that (UnmountFails).
-func stageSince(p *View) time.Time {
+func StageSince(p *View) time.Time {
 	return Latest(p.UnchangedSince, p.Node.Kubelet.LackedUntil)
 }
 
@@ -297,7 +297,7 @@ func lastDeleted(p *View, v *evidence.Volume) time.Time {
 // kubelet has forgotten holds nothing up.
 func VolumesLeft(p *View) bool {
 	for i := range p.Volumes {
-		if failedUnmount(p, &p.Volumes[i], p.UnchangedSince) != nil {
+		if FailedUnmountAfter(p, &p.Volumes[i], p.UnchangedSince) != nil {
 			return true
 		}
 	}
@@ -343,7 +343,7 @@ func OnlyCounted(p *View) bool {
 	found := false
 	for i := range p.Node.Kubelet.Blocked {
 		t := &p.Node.Kubelet.Blocked[i]
-		if !busyWithVolume(p, t) {
+		if !BusyWithVolume(p, t) {
 			continue
 		}
 		if t.Probe.Syscall != "statfs" && t.Probe.Syscall != "fstatfs" {

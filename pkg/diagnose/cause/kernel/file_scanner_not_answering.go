@@ -91,14 +91,14 @@ var FileScannerNotAnswering = &diagnose.Rule{
 
 // notAnswering returns the finding of such a program.
 func notAnswering(p *fact.View) []diagnose.Finding {
-	if t, volume := fact.KubeletAwaitsScanner(p); t != nil && p.ContainersEnded() {
+	if t, volume := kubeletAwaitsScanner(p); t != nil && p.ContainersEnded() {
 		f := diagnose.Finding{Confidence: diagnose.Inferred, Objects: diagnose.Objects{Thread: diagnose.ThreadOf(t), Volumes: []string{volume}}}
 		if t.Probe.Relative {
 			f.Confidence = diagnose.Proved
 		}
 		return []diagnose.Finding{byScanner(p, f)}
 	}
-	if t := fact.RuntimeAwaitsScanner(p); t != nil && !p.ContainersEnded() && p.Kill.Done {
+	if t := runtimeAwaitsScanner(p); t != nil && !p.ContainersEnded() && p.Kill.Done {
 		f := diagnose.Finding{Confidence: diagnose.Inferred, Variants: []string{ofRuntime}}
 		if fact.OfGVisor(p, t) {
 			f.Variants = []string{variantGVisor}
@@ -115,27 +115,27 @@ const answersOthers = 14 * time.Minute
 
 // mayAnswer says that a program that scans files is waited for that may only be slow; or is not waited for at this moment.
 func mayAnswer(p *fact.View) []diagnose.Open {
-	t, silent := fact.RuntimeAwaitsScanner(p), false
+	t, silent := runtimeAwaitsScanner(p), false
 	if p.ContainersEnded() {
-		t, _ = fact.KubeletAwaitsScanner(p)
+		t, _ = kubeletAwaitsScanner(p)
 	}
 	if t != nil {
-		silent = fact.ScannerSilentForLong(p, t)
+		silent = scannerSilentForLong(p, t)
 	}
 	switch {
-	case t == nil && fact.MayBeScanned(p):
+	case t == nil && mayBeScanned(p):
 	case t == nil, p.ContainersEnded() && silent:
 		return nil
 	case p.ContainersEnded():
 		return []diagnose.Open{diagnose.Waits(p.UnchangedSince, answersOthers, diagnose.Slow)}
-	case (silent || fact.ScannerHolds(p)) && (p.Mirror || p.Kill.Done):
+	case (silent || scannerHolds(p)) && (p.Mirror || p.Kill.Done):
 		return nil
 	}
 	since := p.ScannerWaits.Last
 	if since.IsZero() {
 		since = p.Time
 	}
-	return []diagnose.Open{diagnose.Waits(since, max(0, fact.ScannedUntil(p).Sub(since)), diagnose.Slow)} // no time when it answers others
+	return []diagnose.Open{diagnose.Waits(since, max(0, scannedUntil(p).Sub(since)), diagnose.Slow)} // no time when it answers others
 }
 
 // byScanner names the programs that may not have answered.
@@ -156,10 +156,10 @@ func byScanner(p *fact.View, f diagnose.Finding) diagnose.Finding {
 	case len(all) == 0:
 	case len(all) > 1 || o.AtLeast:
 		f.Variants = append(f.Variants, severalOfThem)
-		if fact.ScannersHalted(p) {
+		if scannersHalted(p) {
 			f.Variants = append(f.Variants, allStopped)
 		}
-	case fact.ScannersHalted(p):
+	case scannersHalted(p):
 		f.Family = diagnose.Stopped
 	case fact.Through(&all[0], "do_freezer_trap", "__refrigerator"):
 		f.Variants = append(f.Variants, frozenItself)

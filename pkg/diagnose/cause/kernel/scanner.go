@@ -1,10 +1,11 @@
-package fact
+package kernel
 
 import (
 	"slices"
 	"strings"
 	"time"
 
+	"github.com/nodeagent-io/nodeagent/pkg/diagnose/fact"
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
 )
 
@@ -14,14 +15,14 @@ var countedPlugins = []string{
 	"kubernetes.io~empty-dir", "kubernetes.io~configmap", "kubernetes.io~secret", "kubernetes.io~projected", "kubernetes.io~downward-api", "kubernetes.io~git-repo",
 }
 
-// KubeletAwaitsScanner returns a thread of the kubelet that waits for a program that scans files, at one of the
+// kubeletAwaitsScanner returns a thread of the kubelet that waits for a program that scans files, at one of the
 // pod's volumes, whose name is returned too; of several the one that has waited for the longest time. One that only counts the
 // volume's files is left out. Of one that may not be what takes the volume down, and that is at a volume of which the
 // kubelet fails to do so meanwhile, nothing is known.
-func KubeletAwaitsScanner(p *View) (first *evidence.Task, volume string) {
+func kubeletAwaitsScanner(p *fact.View) (first *evidence.Task, volume string) {
 	for i := range p.Node.Kubelet.Blocked {
 		t := &p.Node.Kubelet.Blocked[i]
-		if !busyWithVolume(p, t) || !t.AwaitsScanner() || first != nil && !t.UnchangedSince.Before(first.UnchangedSince) {
+		if !fact.BusyWithVolume(p, t) || !t.AwaitsScanner() || first != nil && !t.UnchangedSince.Before(first.UnchangedSince) {
 			continue
 		}
 		plugin, name := volumeOfPath(t.Probe.VolumePath)
@@ -35,9 +36,9 @@ func KubeletAwaitsScanner(p *View) (first *evidence.Task, volume string) {
 
 // failedMeanwhile reports whether the kubelet has counted a failed attempt at a volume, or at one that may be it, while a
 // thread of its waited.
-func failedMeanwhile(p *View, t *evidence.Task, plugin, volume string) bool {
+func failedMeanwhile(p *fact.View, t *evidence.Task, plugin, volume string) bool {
 	return slices.ContainsFunc(p.Volumes, func(v evidence.Volume) bool {
-		return v.Name == volume && (v.Plugin == plugin || plugin == "") && failedUnmount(p, &v, Latest(stageSince(p), t.UnchangedSince)) != nil
+		return v.Name == volume && (v.Plugin == plugin || plugin == "") && fact.FailedUnmountAfter(p, &v, fact.Latest(fact.StageSince(p), t.UnchangedSince)) != nil
 	})
 }
 
@@ -53,11 +54,11 @@ func volumeOfPath(path string) (plugin, volume string) {
 	return plugin, volume
 }
 
-// RuntimeAwaitsScanner returns a process that waits for a program that scans files, and without which the pod is not
+// runtimeAwaitsScanner returns a process that waits for a program that scans files, and without which the pod is not
 // stopped: a command that the pod's shim has started, such as runc, also one that is yet to be executed; or a CNI plugin,
 // which takes down the pod's network; or a thread of gVisor's, which a program of the pod waits for. Of several it is the one that has waited for the longest time. What is to be executed in a
 // container that lives, such as a probe, holds nothing up, and neither does what is to kill one that has been killed.
-func RuntimeAwaitsScanner(p *View) *evidence.Task {
+func runtimeAwaitsScanner(p *fact.View) *evidence.Task {
 	var first *evidence.Task
 	look := func(tasks []evidence.Task, counts func(*evidence.Task) bool) {
 		for i := range tasks {
@@ -76,8 +77,8 @@ func RuntimeAwaitsScanner(p *View) *evidence.Task {
 		}
 	}
 	look(p.Plugins, all)
-	look(p.Tasks, func(t *evidence.Task) bool { return !t.Killed() && OfGVisor(p, t) })
-	if shims := Shims(p); len(shims) == 1 && shims[0].Owner == "shim" { // else which of them is the pod's is not known
+	look(p.Tasks, func(t *evidence.Task) bool { return !t.Killed() && fact.OfGVisor(p, t) })
+	if shims := fact.Shims(p); len(shims) == 1 && shims[0].Owner == "shim" { // else which of them is the pod's is not known
 		// What has come out of a container is in a process group of its own. A shim is the leader of its group (newCommand,
 		// cmd/containerd-shim-runc-v2/manager/manager_linux.go).
 		look(p.Node.Blocked, func(t *evidence.Task) bool {
@@ -87,65 +88,65 @@ func RuntimeAwaitsScanner(p *View) *evidence.Task {
 	return first
 }
 
-// ScannerSilentForLong reports whether a task has waited for a program that scans files for so long that it
+// scannerSilentForLong reports whether a task has waited for a program that scans files for so long that it
 // is not merely slow. Each of its answers, whoever it is for, wakes all that wait for one (process_access_response,
 // fs/notify/fanotify/fanotify_user.c), so in that time it has given none. Where all such programs of the node are
 // stopped, ten seconds tell.
-func ScannerSilentForLong(p *View, t *evidence.Task) bool {
+func scannerSilentForLong(p *fact.View, t *evidence.Task) bool {
 	still := t.Unchanged(p.Time)
 	switch {
-	case ScannersHalted(p):
-		return still >= SlowDevice
+	case scannersHalted(p):
+		return still >= fact.SlowDevice
 	}
-	return still >= Fanotify.With(p)
+	return still >= fact.Fanotify.With(p)
 }
 
-// scannerHolds is for how long commands that end a pod must have waited for a program that scans files, the one after the other, without
+// heldAfter is for how long commands that end a pod must have waited for a program that scans files, the one after the other, without
 // a sign of an answer, for it to hold them: longer than the kubelet gives two of its tries to stop a container
 // (runtimeRequestTimeout). leastWaits is how many looks must have shown it.
 const (
-	scannerHolds = 5 * time.Minute
+	heldAfter = 5 * time.Minute
 	leastWaits   = 5
 )
 
-// ScannerHolds reports whether the pod's end does not get on because of a program that scans files and answers nobody, though each
+// scannerHolds reports whether the pod's end does not get on because of a program that scans files and answers nobody, though each
 // command that waits for it is killed before that has lasted: in minutes no look shows a sign of an answer, and no container has
 // ended. What a thread of gVisor's waits for shows nothing of it.
-func ScannerHolds(p *View) bool {
+func scannerHolds(p *fact.View) bool {
 	w := &p.ScannerWaits
-	t := RuntimeAwaitsScanner(p)
-	return !w.UnansweredSince.IsZero() && w.Last.Sub(w.UnansweredSince) >= scannerHolds && w.Waits >= leastWaits && !ScannersHalted(p) &&
-		(t == nil || !OfGVisor(p, t))
+	t := runtimeAwaitsScanner(p)
+	return !w.UnansweredSince.IsZero() && w.Last.Sub(w.UnansweredSince) >= heldAfter && w.Waits >= leastWaits && !scannersHalted(p) &&
+		(t == nil || !fact.OfGVisor(p, t))
 }
 
-// ScannedUntil returns until when the pod's end may be held by such a program, which takes minutes to see, or may be again with
+// scannedUntil returns until when the pod's end may be held by such a program, which takes minutes to see, or may be again with
 // the next try: the pauses before those to delete a container double. While the kubelet may not have had the time to have the pod
 // killed, nothing is told of such a program. It is zero when it is not so.
-func ScannedUntil(p *View) time.Time {
+func scannedUntil(p *fact.View) time.Time {
 	w := &p.ScannerWaits
-	pause := Fanotify.Pressed
+	pause := fact.Fanotify.Pressed
 	if len(p.Deletes) > 0 {
-		pause = Retries
+		pause = fact.Retries
 	}
 	switch {
-	case ScannerHolds(p) && p.Mirror:
-	case ScannerHolds(p):
-		return w.Last.Add(Retries)
-	case !p.Mirror && !p.Kill.Done && RuntimeAwaitsScanner(p) != nil:
-		return p.Deadline.Add(p.Kill.Late + StepPatience(p))
-	case !w.Since.IsZero() && w.Last.Sub(w.Since) < scannerHolds:
+	case scannerHolds(p) && p.Mirror:
+	case scannerHolds(p):
+		return w.Last.Add(fact.Retries)
+	case !p.Mirror && !p.Kill.Done && runtimeAwaitsScanner(p) != nil:
+		return p.Deadline.Add(p.Kill.Late + fact.StepPatience(p))
+	case !w.Since.IsZero() && w.Last.Sub(w.Since) < heldAfter:
 		return w.Last.Add(pause)
 	}
 	return time.Time{}
 }
 
-// MayBeScanned reports whether that time has not come.
-func MayBeScanned(p *View) bool { return p.Time.Before(ScannedUntil(p)) }
+// mayBeScanned reports whether that time has not come.
+func mayBeScanned(p *fact.View) bool { return p.Time.Before(scannedUntil(p)) }
 
-// ScannersHalted reports whether the programs of the node that scan files are known, and all of them are stopped by a signal.
-func ScannersHalted(p *View) bool {
+// scannersHalted reports whether the programs of the node that scan files are known, and all of them are stopped by a signal.
+func scannersHalted(p *fact.View) bool {
 	all := p.Node.Scanners
 	return len(all) > 0 && p.Node.ScannersError == "" && !slices.ContainsFunc(all, func(t evidence.Task) bool {
-		return t.State != evidence.Stopped || t.Unchanged(p.Time) < LeastStill // SIGCONT does not free what a tracer holds
+		return t.State != evidence.Stopped || t.Unchanged(p.Time) < fact.LeastStill // SIGCONT does not free what a tracer holds
 	})
 }
