@@ -200,7 +200,7 @@ func unmountFails(p *fact.View, at Phase) *evidence.Volume {
 		return nil
 	}
 	for i := range p.Volumes {
-		if v := &p.Volumes[i]; fact.FailsToUnmount(p, v) != nil && len(mountsOf(p, v.Plugin, v.Name)) > 0 {
+		if v := &p.Volumes[i]; failsToUnmount(p, v) != nil && len(mountsOf(p, v.Plugin, v.Name)) > 0 {
 			return v
 		}
 	}
@@ -211,7 +211,7 @@ func unmountFails(p *fact.View, at Phase) *evidence.Volume {
 // seen to use it.
 func unheld(p *fact.View, at Phase) *evidence.Volume {
 	v := unmountFails(p, at)
-	if v == nil || fact.Missing(p, evidence.Holders) || !fact.OnlyOneUnmounts(p, fact.FailsToUnmount(p, v)) {
+	if v == nil || fact.Missing(p, evidence.Holders) || !fact.OnlyOneUnmounts(p, failsToUnmount(p, v)) {
 		return nil
 	}
 	for _, m := range mountsOf(p, v.Plugin, "") {
@@ -265,4 +265,12 @@ func views(p *fact.View) []View {
 		out = append(out, v)
 	}
 	return out
+}
+
+// failsToUnmount is fact.FailedUnmount for an attempt that is not followed by one that should have been counted by now.
+func failsToUnmount(p *fact.View, v *evidence.Volume) *evidence.VolumeCall {
+	if c := fact.FailedUnmount(p, v); c != nil && p.Time.Sub(c.Rose) <= 2*fact.VolumeRetry {
+		return c
+	}
+	return nil
 }

@@ -174,19 +174,9 @@ func runs(t *evidence.Task, program string) bool {
 	return t.Probe.Exe == program || t.Comm == program || len(t.Comm) == maxComm && strings.HasPrefix(program, t.Comm)
 }
 
-// minimumGrace is what the kubelet leaves a program at the least after its preStop hook, as long as
+// MinimumGrace is what the kubelet leaves a program at the least after its preStop hook, as long as
 // the pod's grace period is (minimumGracePeriodInSeconds, pkg/kubelet/kuberuntime).
-const minimumGrace = 2 * time.Second
-
-// UntilEnd reports whether a reading was made when the kubelet was about to go on without the preStop hook.
-func UntilEnd(p *View) bool { return p.Deadline.Sub(p.Time) <= minimumGrace }
-
-// PreStopSleeps reports whether the preStop hook of a container is a sleep of the kubelet that
-// leaves its program no more than the least. The kubelet does nothing else meanwhile, and ends the
-// sleep with the grace period; one before 1.30 may not know such hooks.
-func PreStopSleeps(p *View, c *evidence.Container) bool {
-	return c.PreStopSleep > 0 && c.StopSignal != 0 && p.Delivery.Likely && int64((Grace(p)-minimumGrace)/time.Second) <= c.PreStopSleep
-}
+const MinimumGrace = 2 * time.Second
 
 // HookOver reports whether the preStop hook of a container is over, and since when the container has had
 // its stop signal then. A sleep of the kubelet begins when that begins to stop the pod, which may be late, and one
@@ -246,43 +236,12 @@ func HookLeft(p *View, c *evidence.Container) time.Duration {
 	if !c.PreStop || !over || c.PreStopSleep == 0 && c.HookSeen.IsZero() {
 		return 0 // nor where the hook was never seen
 	}
-	return max(p.Kill.At.Sub(since), minimumGrace).Round(time.Second)
+	return max(p.Kill.At.Sub(since), MinimumGrace).Round(time.Second)
 }
 
-// ofProbe is for how long a request must have had no answer, to be no probe's: of a pod with a
+// ProbeTimeout is for how long a request must have had no answer, to be no probe's: of a pod with a
 // probe that may take as long, the requests of the hooks are not looked for.
-const ofProbe = 5 * time.Second
-
-// PreStopRequest returns the kubelet's request to a port of the pod that is the preStop hook of a
-// container and has had no answer; nil when none is known. It was there in the first half of the grace
-// period. Where containers ask the same port, as many requests must be there, also of those that have ended: of requests at the
-// same time one may have taken the other's connection, after which its own stays open without ever being used.
-func PreStopRequest(p *View, c *evidence.Container) *evidence.Request {
-	if c.PreStopPort == 0 || c.StopSignal == 0 || !p.Delivery.Likely {
-		return nil
-	}
-	var last *evidence.Request
-	asked := 0
-	for i := range p.Requests {
-		r := &p.Requests[i]
-		if r.Port != c.PreStopPort {
-			continue
-		}
-		asked++
-		if last == nil || r.Since.After(last.Since) {
-			last = r
-		}
-	}
-	for i := range p.Containers {
-		if o := &p.Containers[i]; o.PreStopPort == c.PreStopPort {
-			asked--
-		}
-	}
-	if last == nil || asked < 0 || p.Time.Sub(last.Since) < ofProbe || last.Since.Sub(p.DeletionRequested) > Grace(p)/2 {
-		return nil
-	}
-	return last
-}
+const ProbeTimeout = 5 * time.Second
 
 // PostStartSleep returns until when the kubelet sleeps, at the least, as the postStart hook of a
 // container, and the container's first process; nil when it is not known to. The sleep begins when
@@ -323,7 +282,7 @@ func PostStartRequest(p *View, c *evidence.Container) *evidence.Request {
 			request = r
 		}
 	}
-	if request == nil || request.State != evidence.Established || p.Time.Sub(request.Since) < ofProbe {
+	if request == nil || request.State != evidence.Established || p.Time.Sub(request.Since) < ProbeTimeout {
 		return nil
 	}
 	return request

@@ -47,7 +47,7 @@ var (
 			"Where the kernel does not tell the pressure it is the shorter one: else nothing would be said in a grace period of a minute."}
 	Progress = Patience{"a step of the kubelet makes no progress", UnknownAfter, 2 * UnknownAfter,
 		"It tries again after ten to fifteen seconds (backOffPeriod, pkg/kubelet/kubelet.go)."}
-	VolumeTry = Patience{"the kubelet does not try again to take a volume down", volumeRetry, volumeRetry + UnknownAfter,
+	VolumeTry = Patience{"the kubelet does not try again to take a volume down", VolumeRetry, VolumeRetry + UnknownAfter,
 		"Its pauses double up to 2 minutes and 2 seconds (pkg/util/goroutinemap/exponentialbackoff)."}
 	ClaimTry = Patience{"the kubelet does not try again to release resource claims", claimRetry, claimRetry + UnknownAfter,
 		"It gives a driver 45 seconds for its answer (pkg/kubelet/cm/dra/plugin)."}
@@ -143,9 +143,9 @@ func StepPatience(p *View) time.Duration {
 	if p.Node.Kubelet.Starts > 0 || p.Node.Containerd.Ends > 0 {
 		patience += CrashLoop
 	}
-	if pull(p) != nil {
+	if Pull(p) != nil {
 		// Whether it hangs is not known before, and its image may be unpacked meanwhile.
-		patience = max(patience, downloadGivenUp)
+		patience = max(patience, DownloadGivenUp)
 	}
 	if slices.ContainsFunc(p.Containers, func(c evidence.Container) bool { return !c.Task.UnansweredSince.IsZero() }) {
 		patience = max(patience, ShimPatience(p))

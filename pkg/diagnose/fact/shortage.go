@@ -3,7 +3,6 @@ package fact
 import (
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
 )
@@ -42,7 +41,7 @@ func CheckpointFails(p *View) *evidence.Shortage {
 	}
 	for i := range p.Node.Kubelet.Shortages {
 		s := &p.Node.Kubelet.Shortages[i]
-		if !lacks(p, s) || writes(p, s) || littleRoom(s) && driverFails(p, s) {
+		if !Lacks(p, s) || writes(p, s) || littleRoom(s) && driverFails(p, s) {
 			continue
 		}
 		if Claimed(p, evidence.Unprepare, "", func(c *evidence.ClaimCall) bool {
@@ -52,13 +51,6 @@ func CheckpointFails(p *View) *evidence.Shortage {
 		}
 	}
 	return nil
-}
-
-// CheckpointUncounted reports whether the kubelet lacks something so that it may not be able to write its checkpoint for
-// a pod, and what it counts of its attempts could not be read.
-func CheckpointUncounted(p *View) bool {
-	return p.Node.Kubelet.VolumeCallsError != "" && !p.ContainersEnded() && len(AppTasks(p)) == 0 &&
-		slices.ContainsFunc(p.Node.Kubelet.Shortages, func(s evidence.Shortage) bool { return lacks(p, &s) })
 }
 
 // writes reports whether the kubelet has had claims of a pod of this node unprepared since it lacks something, since the
@@ -97,60 +89,7 @@ func Unwitnessed(p *View, s *evidence.Shortage) bool {
 		p.Overdue() >= UnknownAfter && p.Time.Sub(p.UnchangedSince) >= UnknownAfter
 }
 
-// UnwitnessedSoon returns for how long more the kubelet must have no file to open, and tell nothing else meanwhile, for Unwitnessed: what
-// was read first of it may be some rounds younger than the pod's stage. It is 0 when it is not so.
-func UnwitnessedSoon(p *View) time.Duration {
-	k := &p.Node.Kubelet
-	for i := range k.Shortages {
-		s := &k.Shortages[i]
-		if !k.SilentSince.IsZero() && s.Resource == evidence.Descriptors && lacks(p, s) && s.Until.IsZero() && k.VolumeCallsRead.Before(s.Since) {
-			return max(0, min(2*UnknownAfter-p.Time.Sub(p.UnchangedSince), UnknownAfter-s.Lasted(p.Time)))
-		}
-	}
-	return 0
-}
-
-// UnmountFails returns what the kubelet lacks so that it cannot take down a volume of the pod, and the first such volume: attempts
-// failed since it lacks that and since the pod is at its present stage. On a full disk it can, and a CSI driver's own
-// error is not for want of a file.
-func UnmountFails(p *View) (*evidence.Shortage, *evidence.Volume) {
-	for i := range p.Node.Kubelet.Shortages {
-		s := &p.Node.Kubelet.Shortages[i]
-		if !lacks(p, s) || !s.KeepsVolumes() {
-			continue
-		}
-		for j := range p.Volumes {
-			v := &p.Volumes[j]
-			if FailedUnmountAfter(p, v, Latest(p.UnchangedSince, s.Since)) != nil && (s.Resource != evidence.Descriptors || !answersWithError(p, s, v.Driver)) {
-				return s, v
-			}
-		}
-	}
-	return nil, nil
-}
-
-// TriesAgain returns within what time the kubelet tries again, which lacked until lately what it needs to take down volumes: that
-// attempt tells whether anything else is in the way. It is 0 when it is not so. What it lacks now and then only is not waited for.
-func TriesAgain(p *View) time.Duration {
-	k := &p.Node.Kubelet
-	if k.LackedUntil.IsZero() || slices.ContainsFunc(k.Shortages, func(s evidence.Shortage) bool {
-		return s.KeepsVolumes() && (s.Ended.IsZero() || s.Ended.Sub(s.Since) < SlowDevice)
-	}) {
-		return 0
-	}
-	return max(0, volumeRetry-p.Time.Sub(k.LackedUntil))
-}
-
-// answersWithError reports whether a CSI driver has answered with an error since the kubelet lacks something and since
-// the pod is at its present stage: the kubelet has had a file for the connection, which it makes for each call.
-func answersWithError(p *View, s *evidence.Shortage, driver string) bool {
-	return driver != "" && slices.ContainsFunc(p.Node.Kubelet.VolumeCalls, func(c evidence.VolumeCall) bool {
-		return c.Method == evidence.NodeUnpublish && c.Driver == driver && c.Failed() && c.Status != evidence.CallUnanswered && c.Status != evidence.CallTimedOut &&
-			roseAtStage(p, &c) && c.Rose.After(s.Since)
-	})
-}
-
-// lacks reports whether the kubelet has lacked something in all readings for SlowDevice.
-func lacks(p *View, s *evidence.Shortage) bool {
+// Lacks reports whether the kubelet has lacked something in all readings for SlowDevice.
+func Lacks(p *View, s *evidence.Shortage) bool {
 	return s.Resource != evidence.Tasks && s.Ended.IsZero() && !s.Since.IsZero() && s.Lasted(p.Time) >= SlowDevice
 }

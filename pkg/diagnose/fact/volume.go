@@ -18,14 +18,6 @@ func FailedUnmount(p *View, v *evidence.Volume) *evidence.VolumeCall {
 	return FailedUnmountAfter(p, v, StageSince(p))
 }
 
-// FailsToUnmount is FailedUnmount for an attempt that is not followed by one that should have been counted by now.
-func FailsToUnmount(p *View, v *evidence.Volume) *evidence.VolumeCall {
-	if c := FailedUnmount(p, v); c != nil && p.Time.Sub(c.Rose) <= 2*volumeRetry {
-		return c
-	}
-	return nil
-}
-
 // FailedUnmountAfter is FailedUnmount for an attempt that was counted after a time. While the kubelet deletes the volume's files
 // what failed is an attempt before, or at another volume.
 func FailedUnmountAfter(p *View, v *evidence.Volume, after time.Time) *evidence.VolumeCall {
@@ -62,12 +54,6 @@ func StageSince(p *View) time.Time {
 	return Latest(p.UnchangedSince, p.Node.Kubelet.LackedUntil)
 }
 
-// roseAtStage reports whether more calls were counted since the pod is at its present
-// stage: its containers have ended, and the same of its volumes is left.
-func roseAtStage(p *View, c *evidence.VolumeCall) bool {
-	return c.Rose.After(p.UnchangedSince)
-}
-
 // FailedCall returns the last call to a driver to unpublish a volume that has failed since the pod is at its present stage, whether calls
 // have succeeded since or not: what fails may have failed in one of those.
 func FailedCall(p *View, driver string) (last *evidence.VolumeCall) {
@@ -84,7 +70,7 @@ func FailedCall(p *View, driver string) (last *evidence.VolumeCall) {
 func UnpublishCalls(p *View, driver string) []*evidence.VolumeCall {
 	var out []*evidence.VolumeCall
 	for i := range p.Node.Kubelet.VolumeCalls {
-		if c := &p.Node.Kubelet.VolumeCalls[i]; c.Method == evidence.NodeUnpublish && c.Driver == driver && roseAtStage(p, c) {
+		if c := &p.Node.Kubelet.VolumeCalls[i]; c.Method == evidence.NodeUnpublish && c.Driver == driver && c.Rose.After(p.UnchangedSince) {
 			out = append(out, c)
 		}
 	}
@@ -98,10 +84,10 @@ func OnlyOneUnmounts(p *View, c *evidence.VolumeCall) bool {
 	return p.Node.Unmounting == 1 && c.Rose.After(p.Node.UnmountingUntil)
 }
 
-// volumeRetry is how long the kubelet waits at most between two attempts at a volume
+// VolumeRetry is how long the kubelet waits at most between two attempts at a volume
 // (2 minutes and 2 seconds, pkg/util/goroutinemap/exponentialbackoff), with the time
 // that an attempt takes.
-const volumeRetry = 135 * time.Second
+const VolumeRetry = 135 * time.Second
 
 // PatienceWithVolumes returns for how long a pod must have made no progress to be stuck
 // without a known cause: what was in the way of its volumes may have ended since the
@@ -112,7 +98,7 @@ func PatienceWithVolumes(p *View) time.Duration {
 	if p.ContainersEnded() && (len(p.Mounts)+len(p.Volumes) > 0 || DevicesLeft(p)) {
 		switch k := &p.Node.Kubelet; {
 		case k.VolumeCallsRead.IsZero(): // nobody may ask it
-			return volumeRetry
+			return VolumeRetry
 		case p.Time.Sub(k.VolumeCallsRead) > evidence.CallsPause:
 			return Retries
 		default:
@@ -136,7 +122,7 @@ func untilCounted(p *View, long time.Duration) time.Duration {
 // longest pause between two, as long again for a call that is not answered, which it
 // counts when its two minutes are over (csiTimeout, pkg/volume/csi/csi_plugin.go), and the
 // pause between two readings, because what was counted in the first one may be from before.
-const gaveUp = 2*volumeRetry + evidence.CallsPause
+const gaveUp = 2*VolumeRetry + evidence.CallsPause
 
 // A MountedVolume is a volume of a CSI driver, and the mount that the driver has made of it.
 type MountedVolume struct {
@@ -266,11 +252,11 @@ func AttemptDue(p *View) bool {
 			ended = e.At
 		}
 	}
-	wait := volumeRetry
+	wait := VolumeRetry
 	if !ended.IsZero() {
 		wait = min(wait, max(0, since.Sub(ended))+evidence.CallsPause)
 	}
-	return p.Node.Kubelet.VolumeCallsRead.Sub(since) >= wait || p.Time.Sub(p.UnchangedSince) >= volumeRetry+evidence.CallsPause
+	return p.Node.Kubelet.VolumeCallsRead.Sub(since) >= wait || p.Time.Sub(p.UnchangedSince) >= VolumeRetry+evidence.CallsPause
 }
 
 // LastDeleted returns when the kubelet was seen last to delete a file of one of the pod's volumes, without which it cannot

@@ -120,7 +120,7 @@ func endsInRCU(p *fact.View, pid int) bool {
 
 // endsInRing reports whether a process waits for io_uring while a thread of it is at work.
 func endsInRing(p *fact.View, leader *evidence.Task) bool {
-	return fact.AwaitsThread(p, leader) && slices.ContainsFunc(p.Tasks, func(t evidence.Task) bool {
+	return awaitsThread(p, leader) && slices.ContainsFunc(p.Tasks, func(t evidence.Task) bool {
 		return t.PID == leader.PID && t.Unchanged(p.Time) < fact.SlowDevice
 	})
 }

@@ -105,8 +105,8 @@ func scannerSilentForLong(p *fact.View, t *evidence.Task) bool {
 // a sign of an answer, for it to hold them: longer than the kubelet gives two of its tries to stop a container
 // (runtimeRequestTimeout). leastWaits is how many looks must have shown it.
 const (
-	heldAfter = 5 * time.Minute
-	leastWaits   = 5
+	heldAfter  = 5 * time.Minute
+	leastWaits = 5
 )
 
 // scannerHolds reports whether the pod's end does not get on because of a program that scans files and answers nobody, though each

@@ -218,7 +218,7 @@ const partlyLookedAt = "Where the pod's suspicious threads could not all be look
 func stuckIn(p *fact.View, sticks func(*fact.View, *evidence.Task) bool) []diagnose.Finding {
 	stuck := make(map[string][]*evidence.Task)
 	for i := range p.Tasks {
-		if t := &p.Tasks[i]; sticks(p, t) && fact.FrozenGroup(p, t) == nil && !blind(p, t) && !behindSlowDisk(p, t) && !fact.AwaitsThread(p, t) {
+		if t := &p.Tasks[i]; sticks(p, t) && fact.FrozenGroup(p, t) == nil && !blind(p, t) && !behindSlowDisk(p, t) && !awaitsThread(p, t) {
 			stuck[t.Container] = append(stuck[t.Container], t)
 		}
 	}
@@ -333,7 +333,7 @@ func stuckFinding(p *fact.View, tasks []*evidence.Task) diagnose.Finding {
 		certain = (certain || m == nil) && !freezeUnderWay(p)
 	case fact.FamilyIoUring:
 		certain, f.Objects.Kernel = false, p.Node.Kernel
-		if !fact.RingAtFault(p, t) {
+		if !ringAtFault(p, t) {
 			f.Family, f.Objects.Kernel = fact.FamilyOther, ""
 		}
 	default:

@@ -1,6 +1,7 @@
 package kubelet
 
 import (
+	"slices"
 	"time"
 
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
@@ -62,12 +63,12 @@ var ImagePullHanging = &diagnose.Rule{
 		Danger: "Do not remove anything below /var/lib/containerd. A force delete does not end the pull, and the kubelet may still create the container when it has.",
 	},
 	Check: func(p *fact.View) diagnose.Result {
-		pull, download := fact.HangingPull(p)
+		pull, download := hangingPull(p)
 		if pull == nil {
-			if since := fact.StuckBesideOthers(p); !since.IsZero() {
+			if since := stuckBesideOthers(p); !since.IsZero() {
 				return diagnose.Undecided(diagnose.Waits(since, fact.Retries+fact.Download.Pressed, diagnose.Slow))
 			}
-			return diagnose.Undecided(diagnose.Waits(fact.PullMoved(p), fact.Download.Pressed, diagnose.Moves))
+			return diagnose.Undecided(diagnose.Waits(pullMoved(p), fact.Download.Pressed, diagnose.Moves))
 		}
 		f := diagnose.Finding{Container: pull.Container, Confidence: diagnose.Inferred, Objects: diagnose.Objects{
 			Image: pull.Image, Since: pull.Since, Until: download.Updated,
@@ -80,4 +81,86 @@ var ImagePullHanging = &diagnose.Rule{
 		}
 		return diagnose.Found(f)
 	},
+}
+
+// hangingPull returns the pull of an image for the pod that the kubelet waits for, and the download that
+// was updated last of those that are not complete, when no download moves; nil when it is not so, or not
+// known.
+func hangingPull(p *fact.View) (*evidence.Pull, *evidence.Download) {
+	n := &p.Node
+	pull, patience, read := fact.Pull(p), fact.Download.With(p), n.Time
+	// By a clock that was set lately what is new may look old.
+	if pull == nil || read.Sub(pull.Since) < patience || !n.ClockSet.IsZero() && read.Sub(n.ClockSet) < patience ||
+		storesBlocked(n) {
+		return nil, nil
+	}
+	var last *evidence.Download
+	complete := 0
+	for i := range n.Containerd.Downloads {
+		switch d := &n.Containerd.Downloads[i]; {
+		case d.Total > 0 && d.Offset >= d.Total:
+			if complete++; read.Sub(d.Updated) < fact.DownloadGivenUp {
+				return nil, nil // it is being written to the disk
+			}
+		case d.Updated.After(read.Add(fact.ClockSkew)): // by another clock
+		case last == nil || d.Updated.After(last.Updated):
+			last = d
+		}
+	}
+	if last == nil || read.Sub(last.Updated) < patience {
+		return nil, nil
+	}
+	if c := n.Containerd.Content; c != nil {
+		// What is not open was left by a pull that has ended. What is read is an image that is unpacked,
+		// and may be the pod's.
+		if c.Ingests <= complete || c.Blobs > 0 {
+			return nil, nil
+		}
+		return pull, last
+	}
+	// One of which nothing has come and that is older than the connection to containerd may be left from
+	// before a restart of it: its lease is kept for a day.
+	if last.Offset == 0 && last.Updated.Before(pull.Since) && last.Updated.Before(n.Containerd.ConnectedSince) ||
+		last.Offset > 0 && pull.Since.Sub(last.Updated) >= fact.DownloadGivenUp {
+		return nil, nil
+	}
+	return pull, last
+}
+
+// pullMoved returns when a download has moved last, or was complete and not yet on the disk, while the kubelet waits for an image: the pod
+// then starts, and ends, by itself. It is zero when that was long ago, or the kubelet waits for none. What moved in the future
+// was told by a clock that has been set since.
+func pullMoved(p *fact.View) time.Time {
+	var last time.Time
+	if fact.Pull(p) == nil {
+		return last
+	}
+	for _, d := range p.Node.Containerd.Downloads {
+		if ago := p.Node.Time.Sub(d.Updated); ago >= -fact.ClockSkew && ago < fact.Download.Pressed {
+			last = fact.Latest(last, d.Updated)
+		}
+	}
+	return last
+}
+
+// stuckBesideOthers returns since when a download that had begun with the pull has not moved, while others do: which of them is the pod's
+// is not known.
+func stuckBesideOthers(p *fact.View) (since time.Time) {
+	pull := fact.Pull(p)
+	if pull == nil || pullMoved(p).IsZero() {
+		return since
+	}
+	for _, d := range p.Node.Containerd.Downloads {
+		incomplete := d.Total == 0 || d.Offset < d.Total
+		if incomplete && !d.Started.Before(pull.Since) && p.Node.Time.Sub(d.Updated) >= fact.Download.With(p) && (since.IsZero() || d.Updated.Before(since)) {
+			since = d.Updated
+		}
+	}
+	return since
+}
+
+// storesBlocked reports whether a thread of containerd is blocked: it may be the disk that does not take
+// what comes.
+func storesBlocked(n *evidence.Node) bool {
+	return slices.ContainsFunc(n.Blocked, func(t evidence.Task) bool { return t.Owner == "containerd" })
 }

@@ -1,6 +1,9 @@
 package kubelet
 
 import (
+	"slices"
+	"time"
+
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose/fact"
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
@@ -100,13 +103,13 @@ var KubeletResourceExhausted = &diagnose.Rule{
 // that it takes to say so, or that it lacked something until lately: its next attempt tells whether anything else is in the way.
 func mayLack(p *fact.View) []diagnose.Open {
 	var out []diagnose.Open
-	if fact.CheckpointUncounted(p) {
+	if checkpointUncounted(p) {
 		out = append(out, diagnose.NotRead(p, evidence.ClaimCalls))
 	}
-	if long := fact.UnwitnessedSoon(p); long > 0 {
+	if long := unwitnessedSoon(p); long > 0 {
 		out = append(out, diagnose.Waits(p.Time, long, diagnose.Slow))
 	}
-	if long := fact.TriesAgain(p); long > 0 {
+	if long := triesAgain(p); long > 0 {
 		out = append(out, diagnose.Waits(p.Time, long, diagnose.Next))
 	}
 	return out
@@ -118,7 +121,7 @@ func exhausted(p *fact.View) []diagnose.Finding {
 	s := fact.CheckpointFails(p)
 	if s == nil {
 		var v *evidence.Volume
-		if s, v = fact.UnmountFails(p); s == nil {
+		if s, v = unmountFails(p); s == nil {
 			return nil
 		}
 		f.Variants, f.Objects.Volumes = []string{aVolume}, []string{v.Name}
@@ -131,4 +134,64 @@ func exhausted(p *fact.View) []diagnose.Finding {
 		f.Objects.Process.Comm = k.Comm // of a program that contains it, as of K3s
 	}
 	return []diagnose.Finding{f}
+}
+
+// checkpointUncounted reports whether the kubelet lacks something so that it may not be able to write its checkpoint for
+// a pod, and what it counts of its attempts could not be read.
+func checkpointUncounted(p *fact.View) bool {
+	return p.Node.Kubelet.VolumeCallsError != "" && !p.ContainersEnded() && len(fact.AppTasks(p)) == 0 &&
+		slices.ContainsFunc(p.Node.Kubelet.Shortages, func(s evidence.Shortage) bool { return fact.Lacks(p, &s) })
+}
+
+// unmountFails returns what the kubelet lacks so that it cannot take down a volume of the pod, and the first such volume: attempts
+// failed since it lacks that and since the pod is at its present stage. On a full disk it can, and a CSI driver's own
+// error is not for want of a file.
+func unmountFails(p *fact.View) (*evidence.Shortage, *evidence.Volume) {
+	for i := range p.Node.Kubelet.Shortages {
+		s := &p.Node.Kubelet.Shortages[i]
+		if !fact.Lacks(p, s) || !s.KeepsVolumes() {
+			continue
+		}
+		for j := range p.Volumes {
+			v := &p.Volumes[j]
+			if fact.FailedUnmountAfter(p, v, fact.Latest(p.UnchangedSince, s.Since)) != nil && (s.Resource != evidence.Descriptors || !answersWithError(p, s, v.Driver)) {
+				return s, v
+			}
+		}
+	}
+	return nil, nil
+}
+
+// unwitnessedSoon returns for how long more the kubelet must have no file to open, and tell nothing else meanwhile, for Unwitnessed: what
+// was read first of it may be some rounds younger than the pod's stage. It is 0 when it is not so.
+func unwitnessedSoon(p *fact.View) time.Duration {
+	k := &p.Node.Kubelet
+	for i := range k.Shortages {
+		s := &k.Shortages[i]
+		if !k.SilentSince.IsZero() && s.Resource == evidence.Descriptors && fact.Lacks(p, s) && s.Until.IsZero() && k.VolumeCallsRead.Before(s.Since) {
+			return max(0, min(2*fact.UnknownAfter-p.Time.Sub(p.UnchangedSince), fact.UnknownAfter-s.Lasted(p.Time)))
+		}
+	}
+	return 0
+}
+
+// triesAgain returns within what time the kubelet tries again, which lacked until lately what it needs to take down volumes: that
+// attempt tells whether anything else is in the way. It is 0 when it is not so. What it lacks now and then only is not waited for.
+func triesAgain(p *fact.View) time.Duration {
+	k := &p.Node.Kubelet
+	if k.LackedUntil.IsZero() || slices.ContainsFunc(k.Shortages, func(s evidence.Shortage) bool {
+		return s.KeepsVolumes() && (s.Ended.IsZero() || s.Ended.Sub(s.Since) < fact.SlowDevice)
+	}) {
+		return 0
+	}
+	return max(0, fact.VolumeRetry-p.Time.Sub(k.LackedUntil))
+}
+
+// answersWithError reports whether a CSI driver has answered with an error since the kubelet lacks something and since
+// the pod is at its present stage: the kubelet has had a file for the connection, which it makes for each call.
+func answersWithError(p *fact.View, s *evidence.Shortage, driver string) bool {
+	return driver != "" && slices.ContainsFunc(p.Node.Kubelet.VolumeCalls, func(c evidence.VolumeCall) bool {
+		return c.Method == evidence.NodeUnpublish && c.Driver == driver && c.Failed() && c.Status != evidence.CallUnanswered && c.Status != evidence.CallTimedOut &&
+			c.Rose.After(fact.Latest(p.UnchangedSince, s.Since))
+	})
 }

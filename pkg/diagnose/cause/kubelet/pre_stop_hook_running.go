@@ -159,7 +159,7 @@ func runsForLong(p *fact.View, c *evidence.Container, f *diagnose.Finding) bool 
 		aboutExec(p, hook, byName, f)
 	} else if _, over := fact.HookOver(p, c); c.PreStopSleep > 0 && !over && p.Delivery.Likely {
 		aboutSleep(p, c, f)
-	} else if r := fact.PreStopRequest(p, c); r != nil {
+	} else if r := preStopRequest(p, c); r != nil {
 		aboutRequest(r, f)
 	} else {
 		return false
@@ -189,11 +189,11 @@ func executed(p *fact.View, c *evidence.Container, f *diagnose.Finding) bool {
 	// The kubelet counts from when it asks for the hook's start, which takes a while. One that was seen to run until the end has
 	// used the grace period up all the same; with hostPID it may be what the hook has left.
 	least := leastStop
-	if fact.UntilEnd(p) && !p.HostPID {
+	if untilEnd(p) && !p.HostPID {
 		least = -time.Second
 	}
 	if hook == nil || !outlived(p, c, hook.Probe.Started, least) || c.Exit.At.Sub(p.Time) > seenAtEnd || othersTook(p, c) ||
-		!fact.KilledAtDeadline(p, c) && !fact.UntilEnd(p) {
+		!fact.KilledAtDeadline(p, c) && !untilEnd(p) {
 		return false
 	}
 	aboutExec(p, hook, byName, f)
@@ -204,7 +204,7 @@ func executed(p *fact.View, c *evidence.Container, f *diagnose.Finding) bool {
 func slept(p *fact.View, c *evidence.Container, f *diagnose.Finding) bool {
 	// One that leaves the program some of its two seconds ends it as much earlier.
 	left := fact.Grace(p) - time.Duration(c.PreStopSleep)*time.Second
-	if !fact.PreStopSleeps(p, c) || left > 0 && !fact.KilledAtDeadline(p, c) || !outlived(p, c, p.DeletionRequested, leastBeyond-min(max(left, 0), leastStop)) {
+	if !preStopSleeps(p, c) || left > 0 && !fact.KilledAtDeadline(p, c) || !outlived(p, c, p.DeletionRequested, leastBeyond-min(max(left, 0), leastStop)) {
 		return false
 	}
 	aboutSleep(p, c, f)
@@ -213,8 +213,8 @@ func slept(p *fact.View, c *evidence.Container, f *diagnose.Finding) bool {
 
 // requested is the same of a hook that asks a port of the pod.
 func requested(p *fact.View, c *evidence.Container, f *diagnose.Finding) bool {
-	r := fact.PreStopRequest(p, c)
-	if r == nil || !fact.UntilEnd(p) || !outlived(p, c, p.DeletionRequested, leastBeyond) || c.Exit.At.Sub(p.Time) > seenAtEnd || othersTook(p, c) {
+	r := preStopRequest(p, c)
+	if r == nil || !untilEnd(p) || !outlived(p, c, p.DeletionRequested, leastBeyond) || c.Exit.At.Sub(p.Time) > seenAtEnd || othersTook(p, c) {
 		return false
 	}
 	aboutRequest(r, f)
@@ -250,4 +250,45 @@ func othersRun(p *fact.View, c *evidence.Container) bool {
 		}
 	}
 	return false
+}
+
+// untilEnd reports whether a reading was made when the kubelet was about to go on without the preStop hook.
+func untilEnd(p *fact.View) bool { return p.Deadline.Sub(p.Time) <= fact.MinimumGrace }
+
+// preStopSleeps reports whether the preStop hook of a container is a sleep of the kubelet that
+// leaves its program no more than the least. The kubelet does nothing else meanwhile, and ends the
+// sleep with the grace period; one before 1.30 may not know such hooks.
+func preStopSleeps(p *fact.View, c *evidence.Container) bool {
+	return c.PreStopSleep > 0 && c.StopSignal != 0 && p.Delivery.Likely && int64((fact.Grace(p)-fact.MinimumGrace)/time.Second) <= c.PreStopSleep
+}
+
+// preStopRequest returns the kubelet's request to a port of the pod that is the preStop hook of a
+// container and has had no answer; nil when none is known. It was there in the first half of the grace
+// period. Where containers ask the same port, as many requests must be there, also of those that have ended: of requests at the
+// same time one may have taken the other's connection, after which its own stays open without ever being used.
+func preStopRequest(p *fact.View, c *evidence.Container) *evidence.Request {
+	if c.PreStopPort == 0 || c.StopSignal == 0 || !p.Delivery.Likely {
+		return nil
+	}
+	var last *evidence.Request
+	asked := 0
+	for i := range p.Requests {
+		r := &p.Requests[i]
+		if r.Port != c.PreStopPort {
+			continue
+		}
+		asked++
+		if last == nil || r.Since.After(last.Since) {
+			last = r
+		}
+	}
+	for i := range p.Containers {
+		if o := &p.Containers[i]; o.PreStopPort == c.PreStopPort {
+			asked--
+		}
+	}
+	if last == nil || asked < 0 || p.Time.Sub(last.Since) < fact.ProbeTimeout || last.Since.Sub(p.DeletionRequested) > fact.Grace(p)/2 {
+		return nil
+	}
+	return last
 }

@@ -1,0 +1,62 @@
+package kernel
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/nodeagent-io/nodeagent/pkg/diagnose/fact"
+	"github.com/nodeagent-io/nodeagent/pkg/evidence"
+)
+
+// ringAtFault reports whether a task that waits for io_uring, and for no other thread, waits
+// for a lock or for workers, which only io_uring itself can leave behind. Requests are another
+// matter: direct I/O is under way without any thread, and a disk, a server or a FUSE daemon can
+// hold it up, and the thread that polls waits for them with a lock that others want, of other
+// processes too. So are the workers of a kernel that has them as threads of its own.
+func ringAtFault(p *fact.View, t *evidence.Task) bool {
+	var major, minor int
+	if n, _ := fmt.Sscanf(p.Node.Kernel, "%d.%d", &major, &minor); n < 2 || major < 5 || major == 5 && minor < 12 {
+		return false
+	}
+	return fact.FamilyOf(t) == fact.FamilyIoUring && !slices.ContainsFunc(p.Tasks, func(o evidence.Task) bool {
+		return slices.ContainsFunc(requestFunctions, func(prefix string) bool { return strings.HasPrefix(fact.SleepsIn(&o), prefix) })
+	})
+}
+
+// requestFunctions are how those of them begin that wait for the end of requests
+// (io_uring_cancel_generic, io_uring/io_uring.c; its names and callers since Linux 5.5).
+var requestFunctions = []string{
+	"io_uring_cancel_", "__io_uring_cancel", "io_uring_task_cancel", "__io_uring_task_cancel", "io_uring_files_cancel", "__io_uring_files_cancel",
+}
+
+// awaitsThread reports whether a task that waits for io_uring may wait for another thread,
+// which lives and of which it is not known that it hangs in io_uring too: one of its process,
+// as the workers of a process are (create_io_thread, kernel/fork.c), or one of another process
+// that is at work in io_uring, because the two can share a ring and its lock; not one of another
+// pod, to which a ring would have to be handed over a socket. That thread has
+// the reason, whether it works, hangs or cannot be read, or is not seen at all. One of its
+// process that sleeps and does not exit is well: it waits for results. Of processes outside of
+// the pod only those in state D are seen. Where not all threads were looked at, another process of the pod may be at work there.
+func awaitsThread(p *fact.View, t *evidence.Task) bool {
+	if fact.FamilyOf(t) != fact.FamilyIoUring {
+		return false
+	}
+	if fact.Missing(p, evidence.Suspects) {
+		return true
+	}
+	seen := 0
+	for i := range p.Tasks {
+		if p.Tasks[i].PID == t.PID {
+			seen++
+		}
+	}
+	awaited := func(o evidence.Task) bool {
+		return o.TID != t.TID && o.State != evidence.Zombie && o.State != evidence.Dead &&
+			(o.PID == t.PID || o.Probe != nil && slices.ContainsFunc(o.Probe.Stack, fact.OfRing)) &&
+			(fact.FamilyOf(&o) != fact.FamilyIoUring || o.PID == t.PID && o.State == evidence.Sleeping && !fact.Exits(&o) || o.Unchanged(p.Time) < fact.Motionless(&o))
+	}
+	return seen < t.Threads || slices.ContainsFunc(p.Tasks, awaited) || slices.ContainsFunc(p.Node.Blocked, func(o evidence.Task) bool {
+		return o.PID != t.PID && (!o.InPod() || o.Owner == p.RuntimeUID) && fact.FamilyOf(&o) != fact.FamilyIoUring && awaited(o)
+	})
+}
