@@ -125,7 +125,7 @@ func underWay(p *fact.View, at Phase) []Open {
 	step := fact.Latest(p.Deadline.Add(p.Kill.Late), since.Add(p.Kill.Still))
 	// What was tried before the deadline counts from then on.
 	tries := fact.Latest(p.Deadline, since)
-	retries := max(fact.NextTry(p, unchanged), fact.PatienceWithVolumes(p), fact.PatienceWithClaims(p)) - tries.Sub(since)
+	retries := max(fact.NextTry(p, unchanged), fact.PatienceWithVolumes(p)) - tries.Sub(since)
 	return []Open{Waits(step, long, Slow), Waits(tries, retries, Retry)}
 }
 

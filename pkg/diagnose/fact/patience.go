@@ -49,7 +49,7 @@ var (
 		"It tries again after ten to fifteen seconds (backOffPeriod, pkg/kubelet/kubelet.go)."}
 	VolumeTry = Patience{"the kubelet does not try again to take a volume down", VolumeRetry, VolumeRetry + UnknownAfter,
 		"Its pauses double up to 2 minutes and 2 seconds (pkg/util/goroutinemap/exponentialbackoff)."}
-	ClaimTry = Patience{"the kubelet does not try again to release resource claims", claimRetry, claimRetry + UnknownAfter,
+	ClaimTry = Patience{"the kubelet does not try again to release resource claims", ClaimRetry, ClaimRetry + UnknownAfter,
 		"It gives a driver 45 seconds for its answer (pkg/kubelet/cm/dra/plugin)."}
 )
 

@@ -41,7 +41,7 @@ func CheckpointFails(p *View) *evidence.Shortage {
 	}
 	for i := range p.Node.Kubelet.Shortages {
 		s := &p.Node.Kubelet.Shortages[i]
-		if !Lacks(p, s) || writes(p, s) || littleRoom(s) && driverFails(p, s) {
+		if !Lacks(p, s) || writes(p, s) || LittleRoom(s) && driverFails(p, s) {
 			continue
 		}
 		if Claimed(p, evidence.Unprepare, "", func(c *evidence.ClaimCall) bool {
@@ -64,8 +64,8 @@ func writes(p *View, s *evidence.Shortage) bool {
 // checkpointSize is more than the kubelet's checkpoint of claims takes, in bytes.
 const checkpointSize = 64 << 10
 
-// littleRoom reports whether a file system that is taken for full has room for the checkpoint.
-func littleRoom(s *evidence.Shortage) bool {
+// LittleRoom reports whether a file system that is taken for full has room for the checkpoint.
+func LittleRoom(s *evidence.Shortage) bool {
 	return s.Resource == evidence.Space && s.Limit-s.Used >= checkpointSize
 }
 

@@ -102,19 +102,19 @@ func PatienceWithVolumes(p *View) time.Duration {
 		case p.Time.Sub(k.VolumeCallsRead) > evidence.CallsPause:
 			return Retries
 		default:
-			if left, since := Untried(p); len(left) > 0 && since.Sub(countedSince(p)) <= evidence.CallsPause {
-				return untilCounted(p, gaveUp+since.Sub(countedSince(p))+p.Time.Sub(k.VolumeCallsRead)) // then it is known why
+			if left, since := Untried(p); len(left) > 0 && since.Sub(CountedSince(p)) <= evidence.CallsPause {
+				return UntilCounted(p, gaveUp+since.Sub(CountedSince(p))+p.Time.Sub(k.VolumeCallsRead)) // then it is known why
 			}
-			return untilCounted(p, VolumeTry.With(p)+p.Time.Sub(k.VolumeCallsRead))
+			return UntilCounted(p, VolumeTry.With(p)+p.Time.Sub(k.VolumeCallsRead))
 		}
 	}
 	return 0
 }
 
-// untilCounted returns for how long a pod must have made no progress for the kubelet's counts to
+// UntilCounted returns for how long a pod must have made no progress for the kubelet's counts to
 // have been read for so long. They are read from the deadline on, and one that tells them
 // now and then only is not waited for without end.
-func untilCounted(p *View, long time.Duration) time.Duration {
+func UntilCounted(p *View, long time.Duration) time.Duration {
 	return min(long+max(0, p.Node.Kubelet.VolumeCallsSince.Sub(p.UnchangedSince)), 2*Retries+max(0, p.Deadline.Sub(p.UnchangedSince)))
 }
 
@@ -148,7 +148,7 @@ func Untried(p *View) (left []MountedVolume, since time.Time) {
 	if !counted(p) || k.Health != KubeletHealthy || p.Node.Ready.Unheard() || !mountedAll(p) || kubeletHangs(p) || Unmounter(p) != nil {
 		return nil, since
 	}
-	since = countedSince(p)
+	since = CountedSince(p)
 	for i := range p.Volumes {
 		v := &p.Volumes[i]
 		m := published(p, v)
@@ -231,32 +231,13 @@ func GivenUp(p *View) ([]MountedVolume, time.Time) {
 	return left, since
 }
 
-// countedSince returns since when the kubelet's counts have been read all the time, and the pod
+// CountedSince returns since when the kubelet's counts have been read all the time, and the pod
 // is at its present stage.
-func countedSince(p *View) time.Time {
+func CountedSince(p *View) time.Time {
 	if since := p.Node.Kubelet.VolumeCallsSince; since.After(p.UnchangedSince) {
 		return since
 	}
 	return p.UnchangedSince
-}
-
-// AttemptDue reports whether the kubelet's counts have been read for so long that an attempt at a
-// volume that goes on failing must be among them: it waits for as long again after each one, and
-// two minutes at most. The first one comes when the last container has ended. Counts that are read now and
-// then only, as on a busy node, are not waited for without end.
-func AttemptDue(p *View) bool {
-	since := countedSince(p)
-	var ended time.Time
-	for i := range p.Containers {
-		if e := p.Containers[i].Exit; e != nil && e.At.After(ended) {
-			ended = e.At
-		}
-	}
-	wait := VolumeRetry
-	if !ended.IsZero() {
-		wait = min(wait, max(0, since.Sub(ended))+evidence.CallsPause)
-	}
-	return p.Node.Kubelet.VolumeCallsRead.Sub(since) >= wait || p.Time.Sub(p.UnchangedSince) >= VolumeRetry+evidence.CallsPause
 }
 
 // LastDeleted returns when the kubelet was seen last to delete a file of one of the pod's volumes, without which it cannot

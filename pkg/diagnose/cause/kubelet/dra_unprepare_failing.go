@@ -2,6 +2,7 @@ package kubelet
 
 import (
 	"slices"
+	"time"
 
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose/fact"
@@ -70,24 +71,28 @@ var DRAUnprepareFailing = &diagnose.Rule{
 		},
 	},
 	Check: func(p *fact.View) diagnose.Result {
-		return diagnose.Result{Found: unprepareFails(p), Open: mayFailToUnprepare(p)}
+		return diagnose.Result{Found: unprepareFails(p), Open: unprepares(p)}
 	},
 }
 
-// mayFailToUnprepare says until when it is known whether the kubelet fails.
-func mayFailToUnprepare(p *fact.View) []diagnose.Open {
-	if !fact.MayFailToUnprepare(p) {
+// unprepares says until when it is known whether the kubelet fails: its counts have to be read for so long, and what is known of an
+// attempt that succeeded is that the next one tells.
+func unprepares(p *fact.View) []diagnose.Open {
+	switch {
+	case !waitsForClaims(p):
 		return nil
+	case mayFailToUnprepare(p):
+		return []diagnose.Open{diagnose.Waits(p.UnchangedSince, patienceWithClaims(p), diagnose.Retry)}
 	}
-	return []diagnose.Open{diagnose.Waits(p.UnchangedSince, fact.PatienceWithClaims(p), diagnose.Retry)}
+	return []diagnose.Open{diagnose.Waits(p.UnchangedSince, patienceWithClaims(p), diagnose.Next)}
 }
 
 // unprepareFails returns the drivers that fail.
 func unprepareFails(p *fact.View) []diagnose.Finding {
-	if p.Overdue() < fact.UnknownAfter || p.Time.Sub(p.UnchangedSince) < fact.UnknownAfter || !fact.FailsToUnprepare(p) {
+	if p.Overdue() < fact.UnknownAfter || p.Time.Sub(p.UnchangedSince) < fact.UnknownAfter || !failsToUnprepare(p) {
 		return nil
 	}
-	if fact.Missing(p, evidence.Events) && !fact.OnlyOneUnprepares(p) {
+	if fact.Missing(p, evidence.Events) && !onlyOneUnprepares(p) {
 		return nil // the kubelet may fail to stop the sandbox, which comes first
 	}
 	var out []diagnose.Finding
@@ -172,7 +177,7 @@ func (d *claimDriver) anotherFails(p *fact.View) bool {
 // The kubelet calls them in any order and stops at the first one that fails: that it has not
 // called one of some proves nothing about that one.
 func (d *claimDriver) fails(p *fact.View, alone bool) (diagnose.Finding, bool) {
-	f, only := diagnose.Finding{Confidence: diagnose.Inferred}, fact.OnlyOneUnprepares(p)
+	f, only := diagnose.Finding{Confidence: diagnose.Inferred}, onlyOneUnprepares(p)
 	if only {
 		f.Confidence = diagnose.Proved
 	}
@@ -197,4 +202,75 @@ func (d *claimDriver) fails(p *fact.View, alone bool) (diagnose.Finding, bool) {
 	}
 	f.Objects.Code = last.Status
 	return f, only && last.Status == evidence.CallTimedOut || last.RoseBefore.After(p.UnchangedSince)
+}
+
+// waitsForClaims reports whether the kubelet has to have claims of the pod unprepared before anything else.
+func waitsForClaims(p *fact.View) bool {
+	return fact.HoldsClaims(p) && !p.ContainersEnded() && len(fact.AppTasks(p)) == 0
+}
+
+// patienceWithClaims returns for how long a pod must have made no progress to be stuck without
+// a known cause when its claims are to be released, as PatienceWithVolumes does of volumes; 0
+// for other pods.
+func patienceWithClaims(p *fact.View) time.Duration {
+	if !waitsForClaims(p) {
+		return 0
+	}
+	k := &p.Node.Kubelet
+	switch {
+	case k.VolumeCallsRead.IsZero(): // nobody may ask it
+		return fact.ClaimRetry
+	case p.Time.Sub(k.VolumeCallsRead) > evidence.CallsPause, !failsToUnprepare(p) && failedAttempt(p) != nil:
+		return fact.Retries // the next attempt tells
+	}
+	return fact.UntilCounted(p, fact.ClaimTry.With(p)+p.Time.Sub(k.VolumeCallsRead))
+}
+
+// mayFailToUnprepare reports whether what the kubelet counts does not rule out that it fails to have claims of the pod
+// unprepared: an attempt has failed, which may be another pod's, or the next one is yet to be counted.
+func mayFailToUnprepare(p *fact.View) bool {
+	return failedAttempt(p) != nil || p.Node.Kubelet.VolumeCallsRead.Sub(fact.CountedSince(p)) < fact.ClaimTry.With(p)
+}
+
+// failedAttempt returns the kubelet's last failed attempt at claims since the pod is at its present stage, nil when there was
+// none lately.
+func failedAttempt(p *fact.View) *evidence.ClaimCall {
+	return fact.Claimed(p, evidence.Unprepare, "", func(c *evidence.ClaimCall) bool { return c.Status == evidence.ClaimsFailed })
+}
+
+// failsToUnprepare reports whether the kubelet fails to have claims of a pod of this node
+// unprepared: attempts failed at least twice since the pod is at its present stage, or once
+// because a driver did not answer in time, and lately. What the kubelet fails at while it cannot write its checkpoint
+// does not count (CheckpointFails).
+func failsToUnprepare(p *fact.View) bool {
+	since := p.UnchangedSince
+	for i := range p.Node.Kubelet.Shortages {
+		switch s := &p.Node.Kubelet.Shortages[i]; {
+		case s.Resource == evidence.Tasks, fact.LittleRoom(s):
+		case s.Ended.IsZero():
+			return false
+		default:
+			since = fact.Latest(since, s.Ended)
+		}
+	}
+	return fact.Claimed(p, evidence.Unprepare, "", func(c *evidence.ClaimCall) bool {
+		return c.Status == evidence.ClaimsFailed && (c.RoseBefore.After(since) || c.Rose.After(since) && unprepareTimedOut(p))
+	}) != nil
+}
+
+func unprepareTimedOut(p *fact.View) bool {
+	for i := range p.Claims {
+		for _, d := range p.Claims[i].Drivers {
+			if fact.Claimed(p, evidence.NodeUnprepare, d.Name, func(c *evidence.ClaimCall) bool { return c.Status == evidence.CallTimedOut }) != nil {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// onlyOneUnprepares reports whether this was the only pod of the node that the kubelet could
+// be having claims unprepared for, since it is at its present stage.
+func onlyOneUnprepares(p *fact.View) bool {
+	return p.Node.Unpreparing == 1 && !p.Node.UnpreparingUntil.After(p.UnchangedSince)
 }

@@ -175,7 +175,7 @@ func saysOfDriver(p *fact.View, f *diagnose.Finding, m *evidence.Mount) bool {
 	if p.Node.Kubelet.VolumeCallsRead.IsZero() {
 		return true // nobody may ask it, or nobody has got an answer yet
 	}
-	if !fact.AttemptDue(p) {
+	if !attemptDue(p) {
 		return false
 	}
 	if calls := fact.UnpublishCalls(p, o.Driver); len(calls) > 0 {
@@ -347,4 +347,23 @@ func attempts(p *fact.View, m *evidence.Mount, t *evidence.Task) bool {
 		return last == nil || timedOut != nil
 	}
 	return false
+}
+
+// attemptDue reports whether the kubelet's counts have been read for so long that an attempt at a
+// volume that goes on failing must be among them: it waits for as long again after each one, and
+// two minutes at most. The first one comes when the last container has ended. Counts that are read now and
+// then only, as on a busy node, are not waited for without end.
+func attemptDue(p *fact.View) bool {
+	since := fact.CountedSince(p)
+	var ended time.Time
+	for i := range p.Containers {
+		if e := p.Containers[i].Exit; e != nil && e.At.After(ended) {
+			ended = e.At
+		}
+	}
+	wait := fact.VolumeRetry
+	if !ended.IsZero() {
+		wait = min(wait, max(0, since.Sub(ended))+evidence.CallsPause)
+	}
+	return p.Node.Kubelet.VolumeCallsRead.Sub(since) >= wait || p.Time.Sub(p.UnchangedSince) >= fact.VolumeRetry+evidence.CallsPause
 }
