@@ -91,8 +91,8 @@ func starts(p *View, c *evidence.Container) bool {
 // containers have processes of the node's kernel: others may run a kernel of their own.
 const RuncV2 = "io.containerd.runc.v2"
 
-// Shim is the process that containerd runs for the pod, if it was found; of several the first.
-func Shim(p *View) *evidence.Task {
+// firstShim is the process that containerd runs for the pod, if it was found; of several the first.
+func firstShim(p *View) *evidence.Task {
 	if all := Shims(p); len(all) > 0 {
 		return all[0]
 	}

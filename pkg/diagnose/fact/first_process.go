@@ -107,7 +107,7 @@ func firstLeader(p *View, c *evidence.Container) *evidence.Task {
 // Executed reports whether a process is, or comes from, one that was executed in a container,
 // as by kubectl exec: the end of the first process ends it, and does not wait for it.
 func Executed(p *View, c *evidence.Container, t *evidence.Task) bool {
-	first, shim := firstLeader(p, c), Shim(p)
+	first, shim := firstLeader(p, c), firstShim(p)
 	if first == nil || shim == nil {
 		return false
 	}

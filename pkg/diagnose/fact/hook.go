@@ -14,7 +14,7 @@ import (
 // executed another program in its place by now, and people execute shells, so there
 // any name will do, and byName is false. What is executed later than the kubelet begins is another thing.
 func PreStopHook(p *View, c *evidence.Container) (hook *evidence.Task, byName bool) {
-	shim := Shim(p)
+	shim := firstShim(p)
 	if shim == nil || c.Task.PID == 0 && (p.HostPID || p.ShareProcessNamespace) || c.ID == "" || c.PreStopProgram == "" || c.StopSignal == 0 {
 		return nil, false
 	}
@@ -54,7 +54,7 @@ func PreStopHook(p *View, c *evidence.Container) (hook *evidence.Task, byName bo
 // shell. What runc executes leads a session, and so a group, of its own (setsid,
 // libcontainer/nsenter/nsexec.c), and what a shell runs in the background does not.
 func PostStartHook(p *View, c *evidence.Container) (hook *evidence.Task, sure bool) {
-	shim := Shim(p)
+	shim := firstShim(p)
 	if shim == nil || c.ID == "" || c.PostStartProgram == "" || !starts(p, c) || c.Task.PID == 0 && (p.HostPID || p.ShareProcessNamespace) {
 		return nil, false
 	}
@@ -105,7 +105,7 @@ func PostStartLeft(p *View, c *evidence.Container) *evidence.Task {
 	for i := range p.Tasks {
 		t := &p.Tasks[i]
 		leads[t.PID] = true
-		if shim := Shim(p); t.Container == c.ID && t.Leader() && t.PID != first.PID && (shim == nil || t.PPID == shim.PID) {
+		if shim := firstShim(p); t.Container == c.ID && t.Leader() && t.PID != first.PID && (shim == nil || t.PPID == shim.PID) {
 			return nil // it may be the hook
 		}
 	}
@@ -185,7 +185,7 @@ const MinimumGrace = 2 * time.Second
 // stop the pod. Of a hook that asks a port, and where processes do not tell, it is not known. The program may be the
 // one that the hook has asked to end.
 func HookOver(p *View, c *evidence.Container) (since time.Time, over bool) {
-	began := p.DeletionRequested.Add(beganLate(p))
+	began := p.Kill.Began
 	switch {
 	case c.PreStopSleep > 0:
 		since = began.Add(time.Duration(c.PreStopSleep) * time.Second)
@@ -227,7 +227,7 @@ func SignalSince(p *View, c *evidence.Container) time.Time {
 		since, _ := HookOver(p, c)
 		return since
 	}
-	return p.DeletionRequested.Add(beganLate(p))
+	return p.Kill.Began
 }
 
 // HookLeft returns what the preStop hook of a container has left of the grace period, 0 where there is none.

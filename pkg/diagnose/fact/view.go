@@ -61,7 +61,9 @@ func (d *Delivery) See(p *View) {
 
 // A Kill is what is known of when the kubelet has a pod killed.
 type Kill struct {
-	// At is when it does: at the deadline, or later by as much as it has begun late.
+	// Began is when the kubelet has begun to stop the pod, as far as is known: when its deletion was requested, or later.
+	Began time.Time
+	// At is when it has the pod killed: at the deadline, or later by as much as it has begun late.
 	At time.Time
 	// Known reports whether the kubelet goes by the pod's deadline, as far as is
 	// seen. One that was started anew since the deletion gives the whole grace period once
@@ -82,6 +84,7 @@ type Kill struct {
 // See fills in what a reading shows.
 func (k *Kill) See(p *View) {
 	anew, late := beganAnew(p), beganLate(p)
+	k.Began = p.DeletionRequested.Add(late)
 	k.At, k.Stayed, k.Known = p.Deadline, anew == 0, !p.DeadlineUnsure && anew == 0 && late <= KillLatency
 	if late > KillLatency {
 		k.At = p.Deadline.Add(late)

@@ -214,16 +214,16 @@ func containersLeft(p *fact.View) bool {
 // with a process that came from another pod, or an older sandbox: which of them answers for
 // the container is not known then.
 func ownShim(p *fact.View) *evidence.Task {
-	shim := fact.Shim(p)
+	all := fact.Shims(p)
+	if len(all) == 0 || all[0].Owner != "shim" {
+		return nil // its name is what it has of a shim
+	}
 	for i := range p.Parents {
-		if t := &p.Parents[i]; shim != t && t.Owner == "shim" {
+		if t := &p.Parents[i]; t != all[0] && t.Owner == "shim" {
 			return nil
 		}
 	}
-	if shim == nil || shim.Owner != "shim" {
-		return nil // its name is what it has of a shim
-	}
-	return shim
+	return all[0]
 }
 
 // bySystemd reports whether systemd manages the pod's control groups: it removes that of a
