@@ -107,6 +107,14 @@ func (t *Task) NamespaceInit() bool {
 	return len(t.NSpid) > 1 && t.NSpid[len(t.NSpid)-1] == 1
 }
 
+// Started returns when a task was started, by the wall clock; the zero time of none, and of one of which it was not read.
+func (t *Task) Started() time.Time {
+	if t == nil || t.Probe == nil {
+		return time.Time{}
+	}
+	return t.Probe.Started
+}
+
 // Killed reports whether SIGKILL is pending: the task has been killed and has
 // not exited yet.
 func (t *Task) Killed() bool {

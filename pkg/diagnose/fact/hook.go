@@ -1,6 +1,7 @@
 package fact
 
 import (
+	"slices"
 	"strings"
 	"time"
 
@@ -14,32 +15,47 @@ import (
 // executed another program in its place by now, and people execute shells, so there
 // any name will do, and byName is false. What is executed later than the kubelet begins is another thing.
 func PreStopHook(p *View, c *evidence.Container) (hook *evidence.Task, byName bool) {
-	shim := firstShim(p)
-	if shim == nil || c.Task.PID == 0 && (p.HostPID || p.ShareProcessNamespace) || c.ID == "" || c.PreStopProgram == "" || c.StopSignal == 0 {
+	if c.Task.PID == 0 && (p.HostPID || p.ShareProcessNamespace) || c.PreStopProgram == "" || c.StopSignal == 0 {
 		return nil, false
 	}
+	hook = only(executed(p, c, c.Task.PID), func(t *evidence.Task) bool {
+		began := t.Started()
+		return !began.IsZero() && !began.Before(p.DeletionRequested.Add(-ClockSkew)) && !began.After(p.HooksBegunBy()) && !t.Probe.Terminal
+	})
+	if hook == nil || hook.Started().Before(p.DeletionRequested) {
+		return nil, false
+	}
+	shell := shells[c.PreStopProgram]
+	if !shell && !runs(hook, c.PreStopProgram) {
+		return nil, false
+	}
+	return hook, !shell
+}
+
+// executed returns the processes that the shim has started in a container and that live, but for its first one.
+func executed(p *View, c *evidence.Container, first int) []*evidence.Task {
+	shim := firstShim(p)
+	if shim == nil || c.ID == "" {
+		return nil
+	}
+	var out []*evidence.Task
 	for i := range p.Tasks {
 		t := &p.Tasks[i]
-		if t.Container != c.ID || !t.Leader() || t.PPID != shim.PID || t.PID == c.Task.PID || t.NamespaceInit() || t.State == evidence.Zombie ||
-			t.Probe == nil || t.Probe.Started.IsZero() || t.Probe.Started.Before(p.DeletionRequested.Add(-ClockSkew)) ||
-			t.Probe.Terminal || t.Probe.Started.After(p.HooksBegunBy()) {
-			continue
+		lives := t.State != evidence.Zombie && t.State != evidence.Dead
+		if lives && t.Container == c.ID && t.Leader() && t.PPID == shim.PID && t.PID != first && !t.NamespaceInit() {
+			out = append(out, t)
 		}
-		if hook != nil {
-			return nil, false
-		}
-		hook = t
 	}
-	if hook == nil || hook.Probe.Started.Before(p.DeletionRequested) {
-		return nil, false
+	return out
+}
+
+// only returns the one task that is so; nil when none is, or several are.
+func only(tasks []*evidence.Task, is func(*evidence.Task) bool) *evidence.Task {
+	tasks = slices.DeleteFunc(slices.Clone(tasks), func(t *evidence.Task) bool { return !is(t) })
+	if len(tasks) != 1 {
+		return nil
 	}
-	if shells[c.PreStopProgram] {
-		return hook, false
-	}
-	if !runs(hook, c.PreStopProgram) {
-		return nil, false
-	}
-	return hook, true
+	return tasks[0]
 }
 
 // PostStartHook returns the process of a container's postStart hook, nil when none is
@@ -54,36 +70,26 @@ func PreStopHook(p *View, c *evidence.Container) (hook *evidence.Task, byName bo
 // shell. What runc executes leads a session, and so a group, of its own (setsid,
 // libcontainer/nsenter/nsexec.c), and what a shell runs in the background does not.
 func PostStartHook(p *View, c *evidence.Container) (hook *evidence.Task, sure bool) {
-	shim := firstShim(p)
-	if shim == nil || c.ID == "" || c.PostStartProgram == "" || !starts(p, c) || c.Task.PID == 0 && (p.HostPID || p.ShareProcessNamespace) {
+	if c.PostStartProgram == "" || !starts(p, c) || c.Task.PID == 0 && (p.HostPID || p.ShareProcessNamespace) {
 		return nil, false
 	}
 	first := firstLeader(p, c)
-	if first == nil || first.Probe == nil || first.Probe.Started.IsZero() {
+	if first.Started().IsZero() {
 		return nil, false
 	}
-	until := first.Probe.Started.Add(HookBegins.Told(p)) // what people execute there comes later
-	for i := range p.Tasks {
-		t := &p.Tasks[i]
-		if t.Container != c.ID || !t.Leader() || t.PPID != shim.PID || t.PID == first.PID || t.NamespaceInit() || t.State == evidence.Zombie || t.State == evidence.Dead {
-			continue
-		}
-		switch {
-		case t.Probe == nil || t.Probe.Started.IsZero():
-			return nil, false // it may be the hook
-		case t.Probe.Terminal, t.Probe.Group != t.PID, t.Probe.Started.Before(first.Probe.Started), t.Probe.Started.After(until):
-		case hook != nil:
-			return nil, false
-		default:
-			hook = t
-		}
+	all := executed(p, c, first.PID)
+	if slices.ContainsFunc(all, func(t *evidence.Task) bool { return t.Started().IsZero() }) {
+		return nil, false // it may be the hook
 	}
-	if hook == nil || !hook.Probe.Started.Before(p.DeletionRequested.Add(ClockSkew)) || !kubeletWaitsFor(p, c, hook) {
+	until := first.Started().Add(HookBegins.Told(p)) // what people execute there comes later
+	hook = only(all, func(t *evidence.Task) bool {
+		return !t.Probe.Terminal && t.Probe.Group == t.PID && !t.Started().Before(first.Started()) && !t.Started().After(until)
+	})
+	if hook == nil || !hook.Started().Before(p.DeletionRequested.Add(ClockSkew)) || !kubeletWaitsFor(p, c, hook) {
 		return nil, false
 	}
-	shell, named, last := shells[c.PostStartProgram], runs(hook, c.PostStartProgram), nothingLeftToStart(p, c)
-	switch {
-	case p.HostPID && (shell || !named || !last), !shell && !named:
+	shell, last := shells[c.PostStartProgram], nothingLeftToStart(p, c)
+	if !shell && !runs(hook, c.PostStartProgram) || p.HostPID && (shell || !last) {
 		return nil, false
 	}
 	return hook, !p.HostPID && last && sinceBefore(p)
@@ -98,29 +104,32 @@ func PostStartHook(p *View, c *evidence.Container) (hook *evidence.Task, sure bo
 // start, tells that there is a hook.
 func PostStartLeft(p *View, c *evidence.Container) *evidence.Task {
 	first := firstLeader(p, c)
-	if c.ID == "" || c.PostStartProgram == "" || !starts(p, c) || p.HostPID || p.ShareProcessNamespace || first == nil || !nothingLeftToStart(p, c) || !sinceBefore(p) {
+	if c.PostStartProgram == "" || !starts(p, c) || p.HostPID || p.ShareProcessNamespace || first == nil || !nothingLeftToStart(p, c) || !sinceBefore(p) ||
+		mayRunHook(p, c, first) {
 		return nil
-	}
-	leads := make(map[int]bool)
-	for i := range p.Tasks {
-		t := &p.Tasks[i]
-		leads[t.PID] = true
-		if shim := firstShim(p); t.Container == c.ID && t.Leader() && t.PID != first.PID && (shim == nil || t.PPID == shim.PID) {
-			return nil // it may be the hook
-		}
 	}
 	var oldest *evidence.Task
 	for i := range p.Tasks {
 		t := &p.Tasks[i]
-		if t.Container != c.ID || !t.Leader() || t.PPID != first.PID || t.State == evidence.Zombie || t.Probe == nil || t.Probe.Started.IsZero() ||
-			t.Probe.Group == 0 || leads[t.Probe.Group] || !t.Probe.Started.Before(p.DeletionRequested) || !kubeletWaitsFor(p, c, t) {
-			continue
-		}
-		if oldest == nil || older(t, oldest) {
+		ofContainer := t.Container == c.ID && t.Leader() && t.PPID == first.PID && t.State != evidence.Zombie
+		if ofContainer && orphaned(p, t) && t.Started().Before(p.DeletionRequested) && kubeletWaitsFor(p, c, t) && (oldest == nil || older(t, oldest)) {
 			oldest = t
 		}
 	}
 	return oldest
+}
+
+// mayRunHook reports whether a process of a container may be a hook, because it is not known to be no child of the shim.
+func mayRunHook(p *View, c *evidence.Container, first *evidence.Task) bool {
+	shim := firstShim(p)
+	return slices.ContainsFunc(p.Tasks, func(t evidence.Task) bool {
+		return t.Container == c.ID && t.Leader() && t.PID != first.PID && (shim == nil || t.PPID == shim.PID)
+	})
+}
+
+// orphaned reports whether the leader of a process's group is gone.
+func orphaned(p *View, t *evidence.Task) bool {
+	return !t.Started().IsZero() && t.Probe.Group != 0 && !slices.ContainsFunc(p.Tasks, func(o evidence.Task) bool { return o.PID == t.Probe.Group })
 }
 
 // kubeletWaitsFor reports whether nothing shows that the kubelet has gone on since it
@@ -152,7 +161,7 @@ func kubeletWaitsFor(p *View, c *evidence.Container, hook *evidence.Task) bool {
 // kubeletWaitsFor would have noticed a start of them.
 func sinceBefore(p *View) bool {
 	t := p.Node.Kubelet.Process
-	return t != nil && t.Probe != nil && !t.Probe.Started.IsZero() && !p.Node.Containerd.ConnectedSince.IsZero()
+	return !t.Started().IsZero() && !p.Node.Containerd.ConnectedSince.IsZero()
 }
 
 // nothingLeftToStart reports whether all containers of the pod but this one run, so that
@@ -295,7 +304,7 @@ func startedBy(p *View, c *evidence.Container) *evidence.Task {
 		return nil
 	}
 	first := firstLeader(p, c)
-	if first == nil || first.Probe == nil || first.Probe.Started.IsZero() || !kubeletWaitsFor(p, c, first) {
+	if first.Started().IsZero() || !kubeletWaitsFor(p, c, first) {
 		return nil
 	}
 	return first

@@ -24,7 +24,7 @@ func PLEG(p *View) *evidence.PLEG {
 	var g *evidence.PLEG
 	switch {
 	case r != nil && r.Status == "False" && r.PLEG != nil:
-		if g = r.PLEG; g.Said.Sub(Latest(g.First, startOf(k))) < repeats {
+		if g = r.PLEG; g.Said.Sub(Latest(g.First, k.Process.Started())) < repeats {
 			return nil
 		}
 	case k.Unlisted() && TooLarge(p) != "":
@@ -32,7 +32,7 @@ func PLEG(p *View) *evidence.PLEG {
 	default:
 		return nil
 	}
-	if !g.Active.IsZero() && startOf(k).After(g.Active.Add(relists)) {
+	if !g.Active.IsZero() && k.Process.Started().After(g.Active.Add(relists)) {
 		return nil // another kubelet has said so; the one that is there has its first list to get
 	}
 	if c.AnsweringSince.IsZero() || g.Said.Sub(c.AnsweringSince) < relists || p.Time.Sub(g.Said) >= UnknownAfter || !kubeletThere(p) {
@@ -50,14 +50,6 @@ func TooLarge(p *View) string {
 		}
 	}
 	return ""
-}
-
-// startOf returns when the kubelet was started; the zero time when that is not known.
-func startOf(k *evidence.KubeletService) time.Time {
-	if k.Process == nil || k.Process.Probe == nil {
-		return time.Time{}
-	}
-	return k.Process.Probe.Started
 }
 
 // Latest returns the later one of two times.
@@ -90,7 +82,7 @@ func unread(p *View) bool {
 	}
 	since := g.Unhealthy
 	if g.Active.IsZero() {
-		since = startOf(&p.Node.Kubelet)
+		since = p.Node.Kubelet.Process.Started()
 	}
 	return !since.IsZero() && p.DeletionRequested.Sub(since) >= KillLatency && len(p.KillFailures) == 0 &&
 		!slices.ContainsFunc(p.RuntimeCommands, func(c evidence.RuntimeCommand) bool { return c.Command == "kill" || c.Command == "delete" })

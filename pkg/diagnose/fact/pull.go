@@ -23,7 +23,7 @@ const (
 func Pull(p *View) *evidence.Pull {
 	kubelet := p.Node.Kubelet.Process
 	if len(p.Pulls) == 0 || p.Mirror || Missing(p, evidence.Pulls, evidence.Containers) ||
-		kubelet == nil || kubelet.Probe == nil || kubelet.Probe.Started.IsZero() || p.Node.Ready.Unheard() ||
+		kubelet.Started().IsZero() || p.Node.Ready.Unheard() ||
 		len(p.Plugins)+len(p.NetworkSetup)+len(p.RuntimeCommands)+len(p.KillFailures) > 0 {
 		return nil
 	}

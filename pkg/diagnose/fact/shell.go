@@ -88,7 +88,7 @@ func (fp FirstProcess) Foreground(p *View) (child *evidence.Task, proved bool) {
 			last = c
 		}
 		switch {
-		case c.Probe == nil || c.Probe.Started.IsZero():
+		case c.Started().IsZero():
 			return nil, false
 		case c.Probe.Started.After(p.DeletionRequested.Add(-ClockSkew)):
 			return nil, false // the trap may be at work
@@ -147,6 +147,6 @@ func outlasts(p *View, shell, child *evidence.Task) bool {
 func (fp FirstProcess) WaitsForOldChild(p *View) bool {
 	sh := fp.Leader
 	return Shell(sh) && sh.Probe != nil && sh.Probe.Syscall == "wait4" && slices.ContainsFunc(fp.Children, func(c *evidence.Task) bool {
-		return c.Probe == nil || c.Probe.Started.IsZero() || c.Probe.Started.Before(p.DeletionRequested)
+		return c.Started().IsZero() || c.Probe.Started.Before(p.DeletionRequested)
 	})
 }

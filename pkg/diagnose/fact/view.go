@@ -111,7 +111,7 @@ func (k *Kill) See(p *View) {
 // when it was there before, or that is not known.
 func beganAnew(p *View) time.Duration {
 	t := p.Node.Kubelet.Process
-	if t == nil || t.Probe == nil || t.Probe.Started.IsZero() {
+	if t.Started().IsZero() {
 		return 0
 	}
 	return max(0, t.Probe.Started.Sub(p.DeletionRequested))

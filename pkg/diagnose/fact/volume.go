@@ -173,7 +173,7 @@ func counted(p *View) bool {
 // now: it had mounted all of the pod's volumes before (SyncPod, pkg/kubelet/kubelet.go).
 func mountedAll(p *View) bool {
 	t := p.Node.Kubelet.Process
-	return t != nil && t.Probe != nil && !t.Probe.Started.IsZero() && p.Kill.Stayed && slices.ContainsFunc(p.Containers, func(c evidence.Container) bool {
+	return !t.Started().IsZero() && p.Kill.Stayed && slices.ContainsFunc(p.Containers, func(c evidence.Container) bool {
 		return c.Exit != nil && c.Exit.Started.After(t.Probe.Started)
 	})
 }
