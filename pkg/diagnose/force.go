@@ -230,10 +230,7 @@ func forceClaims(p *fact.View) *Force {
 // forceNetwork looks for the pod's sandbox, which holds its network, also while it is being
 // created: the address is allotted before that.
 func forceNetwork(p *fact.View) *Force {
-	up := slices.ContainsFunc(p.Containers, func(c evidence.Container) bool {
-		return c.Kind == evidence.Sandbox && (c.State == evidence.StateRunning || c.State == evidence.StateCreated)
-	})
-	if !up && p.CNI.State == fact.Unseen && len(p.ImageMounts) == 0 && len(p.Tasks) == 0 && fact.SandboxStop(p) == nil {
+	if !sandboxUp(p) && p.CNI.State == fact.Unseen && len(p.ImageMounts) == 0 && len(p.Tasks) == 0 && fact.SandboxStop(p) == nil {
 		return nil
 	}
 	return &Force{Answer: ForceNotYet, Why: ReasonNetwork}

@@ -121,45 +121,30 @@ func killed(p *fact.View, c *evidence.Container) bool {
 // locateInRuntime is for a pod without a live process of its containers, of
 // which the kubelet has not said yet that they have ended.
 func locateInRuntime(p *fact.View) Phase {
-	if p.NothingLeft() && fact.SaidToRun(p) && !fact.HoldsClaims(p) && !p.Mirror && groupRemoved(p) {
-		// The pod's control group is the last thing of it on the node
-		// (SyncTerminatedPod, pkg/kubelet/kubelet.go). Its status is older.
-		return FinalDelete
-	}
-	if setsUpNetwork(p) {
+	switch {
+	case groupRemoved(p):
+		return FinalDelete // the status is older
+	case setsUpNetwork(p):
 		return Startup
 	}
-	known, sandbox, starts, fails := false, false, false, false
-	for _, c := range p.Containers {
-		if c.ID == "" {
-			starts = starts || c.Waiting && c.Exit == nil
-			continue
-		}
-		known = true
-		if c.State == evidence.StateCreated {
+	known := false
+	for i := range p.Containers {
+		switch c := &p.Containers[i]; {
+		case c.State == evidence.StateCreated:
 			return Startup
-		}
-		if c.Kind == evidence.Sandbox {
-			sandbox = sandbox || c.State == evidence.StateRunning
-			fails = fails || c.StatusError != ""
-			continue
-		}
-		if c.State == evidence.StateRunning || c.State == evidence.StateUnknown {
+		case c.Kind != evidence.Sandbox && (c.State == evidence.StateRunning || c.State == evidence.StateUnknown):
 			return Runtime
+		case c.ID != "":
+			known = true
 		}
 	}
 	switch {
-	case known && (fails || len(p.Plugins) > 0 || len(p.ImageMounts) > 0 || fact.SandboxStop(p) != nil):
+	case !known:
+	case takesDownSandbox(p):
 		return Sandbox
-	case sandbox && fact.Pulls(p):
-		return Startup
-	case sandbox && starts:
-		// An image is pulled for a container, or a sandbox in which none was ever
-		// created is taken down: both look the same.
-		return PhaseUnknown
-	case sandbox && known:
-		return Sandbox
-	case known && (fact.HoldsClaims(p) || fact.CheckpointFails(p) != nil):
+	case sandboxUp(p):
+		return locateAtSandbox(p)
+	case fact.HoldsClaims(p) || fact.CheckpointFails(p) != nil:
 		return DynamicResources
 	}
 	// Either the kubelet never started the pod, or it cannot write the status:
@@ -167,11 +152,40 @@ func locateInRuntime(p *fact.View) Phase {
 	return PhaseUnknown
 }
 
-// groupRemoved reports whether the kubelet has removed the control group of a pod that has
-// none: a reading has found it, or the kubelet that ran the pod is still there. A node that
-// was started anew has no group of a pod of before. Nor is the kubelet done with a pod of
-// which it has said since that its sandbox cannot be stopped.
+// locateAtSandbox is for a pod of which only the sandbox runs, and is not seen to be taken down.
+func locateAtSandbox(p *fact.View) Phase {
+	switch {
+	case fact.Pulls(p):
+		return Startup
+	case slices.ContainsFunc(p.Containers, func(c evidence.Container) bool { return c.ID == "" && c.Waiting && c.Exit == nil }):
+		// An image is pulled for a container, or a sandbox in which none was ever
+		// created is taken down: both look the same.
+		return PhaseUnknown
+	}
+	return Sandbox
+}
+
+// takesDownSandbox reports whether the pod's sandbox is seen to be taken down, or that to have failed: only one that has ended has a StatusError.
+func takesDownSandbox(p *fact.View) bool {
+	return len(p.Plugins) > 0 || len(p.ImageMounts) > 0 || fact.SandboxStop(p) != nil ||
+		slices.ContainsFunc(p.Containers, func(c evidence.Container) bool { return c.StatusError != "" })
+}
+
+// sandboxUp reports whether a sandbox of the pod runs, or is being created.
+func sandboxUp(p *fact.View) bool {
+	return slices.ContainsFunc(p.Containers, func(c evidence.Container) bool {
+		return c.Kind == evidence.Sandbox && (c.State == evidence.StateRunning || c.State == evidence.StateCreated)
+	})
+}
+
+// groupRemoved reports whether the kubelet has removed the control group of a pod that was said to run, the last
+// thing of it on the node (SyncTerminatedPod, pkg/kubelet/kubelet.go): a reading has found it, or the kubelet that
+// ran the pod is still there. A node that was started anew has no group of a pod of before. Nor is the kubelet done
+// with a pod of which it has said since that its sandbox cannot be stopped.
 func groupRemoved(p *fact.View) bool {
+	if !p.NothingLeft() || !fact.SaidToRun(p) || fact.HoldsClaims(p) || p.Mirror {
+		return false
+	}
 	f := fact.SandboxStop(p)
 	return (p.Seen.Group || p.Kill.Stayed) && (f == nil || !f.Last.After(p.UnchangedSince))
 }
