@@ -81,41 +81,33 @@ func mayBeIn(p *fact.View, phases []Phase) bool {
 
 // locateAmongTasks is for a pod of which processes live.
 func locateAmongTasks(p *fact.View, live []*evidence.Task) Phase {
-	for _, t := range live {
-		if fact.Dying(t) {
-			return Kill
-		}
-	}
-	for i := range p.Containers {
-		if inPostStart(p, &p.Containers[i]) {
-			return Startup
-		}
-	}
-	if !slices.ContainsFunc(live, func(t *evidence.Task) bool {
-		c, ok := p.Container(t.Container)
-		return !ok || c.State != evidence.StateCreated
-	}) {
-		return Startup // runc init waits to be told to execute the program
-	}
-	if fact.Pulls(p) {
-		return Startup // for another one of its containers
-	}
-	if p.Delivery.Untold || p.Delivery.Unread && !fact.Missing(p, evidence.Containers) && p.Overdue() >= fact.KillLatency && p.Delivery.Untouched {
+	switch d := &p.Delivery; {
+	case slices.ContainsFunc(live, fact.Dying):
+		return Kill
+	case starting(p, live):
+		return Startup
+	case d.Untold, d.Unread && d.Untouched && !fact.Missing(p, evidence.Containers) && p.Overdue() >= fact.KillLatency:
 		return Delivery
-	}
-	if p.Overdue() < 0 {
-		for i := range p.Containers {
-			if c := &p.Containers[i]; !fact.HookOverOrNone(p, c) && c.State == evidence.StateRunning && !killed(p, c) {
-				return PreStop
-			}
-		}
+	case p.Overdue() < 0 && slices.ContainsFunc(p.Containers, func(c evidence.Container) bool { return mayRunHook(p, &c) }):
+		return PreStop
 	}
 	return StopSignal
 }
 
-// killed reports whether the runtime is signalling a container, of which the preStop hook is over then.
-func killed(p *fact.View, c *evidence.Container) bool {
-	return slices.ContainsFunc(p.RuntimeCommands, func(r evidence.RuntimeCommand) bool { return r.Command == "kill" && r.Container == c.ID })
+// starting reports whether the kubelet is known to be starting a container of a pod of which processes live.
+func starting(p *fact.View, live []*evidence.Task) bool {
+	executed := func(t *evidence.Task) bool { // runc init waits to be told to execute the program
+		c, ok := p.Container(t.Container)
+		return !ok || c.State != evidence.StateCreated
+	}
+	return !slices.ContainsFunc(live, executed) || fact.Pulls(p) ||
+		slices.ContainsFunc(p.Containers, func(c evidence.Container) bool { return inPostStart(p, &c) })
+}
+
+// mayRunHook reports whether a container runs of which the preStop hook is not known to be over, as it is while the runtime signals it.
+func mayRunHook(p *fact.View, c *evidence.Container) bool {
+	return c.State == evidence.StateRunning && !fact.HookOverOrNone(p, c) &&
+		!slices.ContainsFunc(p.RuntimeCommands, func(r evidence.RuntimeCommand) bool { return r.Command == "kill" && r.Container == c.ID })
 }
 
 // locateInRuntime is for a pod without a live process of its containers, of
