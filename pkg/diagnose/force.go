@@ -319,63 +319,53 @@ func (f *Force) said(p *fact.View) *Force {
 	return f
 }
 
+// reasons are the words of what an answer rests on. Their placeholders are those of why.
+var reasons = map[Reason]string{
+	ReasonMirror:     "it is a static pod: the kubelet runs it and makes the object anew. Remove its manifest on the node",
+	ReasonProcess:    "a process still runs: {process}",
+	ReasonLeftover:   "a process has left its container and still runs: {process}",
+	ReasonGroup:      "processes still run in container {container}",
+	ReasonContainer:  "containerd says that container {container} runs",
+	ReasonHolder:     "volume {volume} is still in use: by {process}",
+	ReasonVolume:     "volume {volume} is still mounted ({type})",
+	ReasonDevice:     "the block device of volume {volume} is still in use",
+	ReasonUnmount:    "an unmount of its volumes hangs",
+	ReasonStarting:   "container {container} may still be started",
+	ReasonLocal:      "the kubelet has not taken down volume {volume}",
+	ReasonNetwork:    "its sandbox is not taken down, and its address may be in use",
+	ReasonFinalizers: "it removes no finalizers, and the object stays until its controllers have removed {finalizers}",
+	ReasonSources:    "not all could be read: {sources}",
+	ReasonHostPID:    "with hostPID a process can leave the pod and outlive it",
+	ReasonRuntime:    "its containers have another runtime than runc, into which nodeagent cannot look",
+	ReasonClaim:      "the devices of its resource claim {claim} are not released, and another pod could be given them",
+	ReasonEmptyGroup: "the kubelet has not removed its control group",
+	ReasonNotEnded:   "the kubelet has not said that all containers have ended",
+	ReasonNotItsWord: "its phase is {phase}, and the kubelet has not written how its containers have ended",
+	ReasonUnseen:     "nodeagent did not see the pod on the node before, and so cannot tell that nothing is left",
+	ReasonCause:      "{cause} holds the pod up",
+	ReasonOnce:       "readings have yet to show that nothing is left of it on the node, and that has to last for some seconds",
+	ReasonNothing:    "all containers have ended, and nothing has been left of it on the node since {since}",
+}
+
+// why returns what an answer rests on, in words.
 func (f *Force) why(p *fact.View) said {
-	volume := "volume " + cmp.Or(foreign(f.Volume, most), "of the pod")
+	volume := cmp.Or(foreign(f.Volume, most), "of the pod")
 	if c := claimedBy(p, f.Volume); c != nil && len(c.Claims) == 1 {
-		volume = "volume " + c.name() + " (claim " + foreign(c.Claims[0], most) + ")"
+		volume = c.name() + " (claim " + foreign(c.Claims[0], most) + ")"
 	}
-	container := "container " + foreign(f.Container, most)
-	switch f.Why {
-	case ReasonMirror:
-		return "it is a static pod: the kubelet runs it and makes the object anew. Remove its manifest on the node"
-	case ReasonProcess:
-		return "a process still runs: " + f.Process.place()
-	case ReasonLeftover:
-		return "a process has left its container and still runs: " + f.Process.place()
-	case ReasonGroup:
-		return "processes still run in " + container
-	case ReasonContainer:
-		return "containerd says that " + container + " runs"
-	case ReasonHolder:
-		return volume + " is still in use: by " + f.Process.place()
-	case ReasonVolume:
-		return volume + " is still mounted (" + foreign(f.Mount.Type, 20) + ")"
-	case ReasonDevice:
-		return "the block device of " + volume + " is still in use"
-	case ReasonUnmount:
-		return "an unmount of its volumes hangs"
-	case ReasonStarting:
-		return container + " may still be started"
-	case ReasonLocal:
-		return "the kubelet has not taken down " + volume
-	case ReasonNetwork:
-		return "its sandbox is not taken down, and its address may be in use"
-	case ReasonFinalizers:
-		return "it removes no finalizers, and the object stays until its controllers have removed " + list(f.Finalizers, 2*most)
-	case ReasonSources:
-		return "not all could be read: " + list(f.Sources, most)
-	case ReasonHostPID:
-		return "with hostPID a process can leave the pod and outlive it"
-	case ReasonRuntime:
-		return "its containers have another runtime than runc, into which nodeagent cannot look"
-	case ReasonClaim:
-		return "the devices of its resource claim " + foreign(f.Claim, most) + " are not released, and another pod could be given them"
-	case ReasonEmptyGroup:
-		return "the kubelet has not removed its control group"
-	case ReasonNotEnded:
-		return "the kubelet has not said that all containers have ended"
-	case ReasonNotItsWord:
-		return "its phase is " + foreign(p.Phase, 20) + ", and the kubelet has not written how its containers have ended"
-	case ReasonUnseen:
-		return "nodeagent did not see the pod on the node before, and so cannot tell that nothing is left"
-	case ReasonCause:
-		return foreign(f.Cause, most) + " holds the pod up"
-	case ReasonOnce:
-		return "readings have yet to show that nothing is left of it on the node, and that has to last for some seconds"
-	case ReasonNothing:
-		return "all containers have ended, and nothing has been left of it on the node since " + clock(p.BareSince)
+	values := map[string]said{
+		"{process}":    of(f.Process, (*Process).place),
+		"{container}":  foreign(f.Container, most),
+		"{volume}":     volume,
+		"{type}":       of(f.Mount, func(m *Mount) said { return foreign(m.Type, 20) }),
+		"{finalizers}": list(f.Finalizers, 2*most),
+		"{sources}":    list(f.Sources, most),
+		"{claim}":      foreign(f.Claim, most),
+		"{phase}":      foreign(p.Phase, 20),
+		"{cause}":      foreign(f.Cause, most),
+		"{since}":      clock(p.BareSince),
 	}
-	return ""
+	return said(placeholder.ReplaceAllStringFunc(reasons[f.Why], func(name string) string { return string(values[name]) }))
 }
 
 // place names a process and where it runs. Numbers are left out: it is not about what
