@@ -2,6 +2,7 @@ package diagnose
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose/fact"
@@ -146,21 +147,14 @@ func forceMirror(p *fact.View) *Force {
 // forceAlive looks for processes, and for containers that containerd takes for alive.
 func forceAlive(p *fact.View) *Force {
 	if live := fact.AppTasks(p); len(live) > 0 {
-		// The one of the lowest number: which one is named must not change.
-		// One without a container may be the sandbox's.
-		if i := slices.IndexFunc(live, func(t *evidence.Task) bool { return p.ContainerName(t) != "" }); i > 0 {
-			live = slices.DeleteFunc(live, func(t *evidence.Task) bool { return p.ContainerName(t) == "" })
-		}
-		t := slices.MinFunc(live, func(a, b *evidence.Task) int { return cmp.Or(cmp.Compare(a.PID, b.PID), cmp.Compare(a.TID, b.TID)) })
-		return &Force{Answer: ForceNo, Why: ReasonProcess, Process: ProcessOf(p, t)}
+		return &Force{Answer: ForceNo, Why: ReasonProcess, Process: ProcessOf(p, toName(p, live))}
 	}
 	if len(p.Leftovers) > 0 {
 		return &Force{Answer: ForceNo, Why: ReasonLeftover, Process: ProcessOf(p, &p.Leftovers[0])}
 	}
 	if fact.Missing(p, evidence.Processes) {
-		for i := range p.Cgroups {
-			g := &p.Cgroups[i]
-			if c, ok := p.Container(g.Container); g.Populated && ok && c.Kind != evidence.Sandbox {
+		for _, g := range p.Cgroups {
+			if c, ok := p.Container(g.Container); ok && g.Populated && c.Kind != evidence.Sandbox {
 				return &Force{Answer: ForceNo, Why: ReasonGroup, Container: c.Name}
 			}
 		}
@@ -168,17 +162,26 @@ func forceAlive(p *fact.View) *Force {
 	if fact.Missing(p, evidence.Containers) {
 		return nil
 	}
+	var starting *Force
 	for i := range p.Containers {
-		if c := &p.Containers[i]; c.Kind != evidence.Sandbox && c.State == evidence.StateRunning {
+		switch c := &p.Containers[i]; {
+		case c.Kind == evidence.Sandbox:
+		case c.State == evidence.StateRunning:
 			return &Force{Answer: ForceNo, Why: ReasonContainer, Container: c.Name}
+		case c.State == evidence.StateCreated && starting == nil:
+			starting = &Force{Answer: ForceNotYet, Why: ReasonStarting, Container: c.Name}
 		}
 	}
-	for i := range p.Containers {
-		if c := &p.Containers[i]; c.Kind != evidence.Sandbox && c.State == evidence.StateCreated {
-			return &Force{Answer: ForceNotYet, Why: ReasonStarting, Container: c.Name}
-		}
+	return starting
+}
+
+// toName returns the task of the lowest number: which one is named must not change. One
+// without a container may be the sandbox's.
+func toName(p *fact.View, live []*evidence.Task) *evidence.Task {
+	if slices.IndexFunc(live, func(t *evidence.Task) bool { return p.ContainerName(t) != "" }) > 0 {
+		live = slices.DeleteFunc(live, func(t *evidence.Task) bool { return p.ContainerName(t) == "" })
 	}
-	return nil
+	return slices.MinFunc(live, func(a, b *evidence.Task) int { return cmp.Or(cmp.Compare(a.PID, b.PID), cmp.Compare(a.TID, b.TID)) })
 }
 
 // forceVolumes looks for what is left of volumes: first what others can use too.
@@ -186,25 +189,20 @@ func forceVolumes(p *fact.View) *Force {
 	if len(p.Holders) > 0 {
 		h := &p.Holders[0]
 		f := &Force{Answer: ForceNo, Why: ReasonHolder, Process: ProcessOf(p, &h.Task)}
-		if i := slices.IndexFunc(p.Mounts, func(m evidence.Mount) bool { return m.ID == h.MountID }); i >= 0 {
-			f.Volume = p.Mounts[i].Volume
-		} else if i := slices.IndexFunc(p.Devices, func(m evidence.Mount) bool { return m.ID == h.MountID }); i >= 0 {
-			f.Volume = p.Devices[i].Volume
+		mounts := slices.Concat(p.Mounts, p.Devices)
+		if i := slices.IndexFunc(mounts, func(m evidence.Mount) bool { return m.ID == h.MountID }); i >= 0 {
+			f.Volume = mounts[i].Volume
 		}
 		return f
 	}
-	for i := range p.Mounts {
-		if m := &p.Mounts[i]; !slices.Contains(ownVolumes, m.Plugin) {
-			return &Force{Answer: ForceNo, Why: ReasonVolume, Volume: m.Volume, Mount: MountOf(p, m)}
-		}
+	if i := slices.IndexFunc(p.Mounts, func(m evidence.Mount) bool { return !slices.Contains(ownVolumes, m.Plugin) }); i >= 0 {
+		return &Force{Answer: ForceNo, Why: ReasonVolume, Volume: p.Mounts[i].Volume, Mount: MountOf(p, &p.Mounts[i])}
 	}
 	if len(p.Devices) > 0 {
 		return &Force{Answer: ForceNo, Why: ReasonDevice, Volume: p.Devices[0].Volume}
 	}
-	for i := range p.Volumes {
-		if p.Volumes[i].Block {
-			return &Force{Answer: ForceNo, Why: ReasonDevice, Volume: p.Volumes[i].Name}
-		}
+	if i := slices.IndexFunc(p.Volumes, func(v evidence.Volume) bool { return v.Block }); i >= 0 {
+		return &Force{Answer: ForceNo, Why: ReasonDevice, Volume: p.Volumes[i].Name}
 	}
 	if t := fact.Unmounter(p); t != nil && !t.AwaitsScanner() {
 		return &Force{Answer: ForceNo, Why: ReasonUnmount, Process: ProcessOf(p, t)}
@@ -245,20 +243,13 @@ func forceFinalizers(p *fact.View) *Force {
 
 // forceUnseen looks for what the agent cannot see.
 func forceUnseen(p *fact.View) *Force {
-	unknown := func(why Reason) *Force { return &Force{Answer: ForceUnknown, Why: why} }
-	if len(p.Missing) > 0 {
-		f := unknown(ReasonSources)
-		for s := range p.Missing {
-			f.Sources = append(f.Sources, s)
-		}
-		slices.Sort(f.Sources)
-		return f
-	}
 	switch {
+	case len(p.Missing) > 0:
+		return &Force{Answer: ForceUnknown, Why: ReasonSources, Sources: slices.Sorted(maps.Keys(p.Missing))}
 	case p.HostPID:
-		return unknown(ReasonHostPID)
+		return &Force{Answer: ForceUnknown, Why: ReasonHostPID}
 	case foreignRuntime(p):
-		return unknown(ReasonRuntime)
+		return &Force{Answer: ForceUnknown, Why: ReasonRuntime}
 	}
 	return nil
 }
