@@ -245,6 +245,9 @@ func views(p *fact.View) []View {
 	var out []View
 	for i := range p.Containers {
 		c := &p.Containers[i]
+		if c.Kind == evidence.Sandbox || c.ID == "" {
+			continue
+		}
 		v := View{Container: c.Name, Record: c.State, Shim: c.Task.Status}
 		if c.Task.Absent {
 			v.Shim = "no task"
@@ -254,15 +257,9 @@ func views(p *fact.View) []View {
 				v.Tasks++
 			}
 		}
-		lives := c.State == evidence.StateRunning
-		if lives && c.Runtime != fact.RuncV2 {
-			continue // the kernel need not know its processes
+		if v.differs(c.Runtime) {
+			out = append(out, v)
 		}
-		if c.Kind == evidence.Sandbox || c.ID == "" || c.State == evidence.StateCreated || c.State == evidence.StateExited && v.Tasks == 0 ||
-			lives && (v.Shim == "" || v.Shim == "running" && v.Tasks > 0) {
-			continue
-		}
-		out = append(out, v)
 	}
 	return out
 }
@@ -273,4 +270,18 @@ func failsToUnmount(p *fact.View, v *evidence.Volume) *evidence.VolumeCall {
 		return c
 	}
 	return nil
+}
+
+// differs reports whether what is said of a container of a runtime differs. Of another runtime than runc's the kernel
+// need not know the processes.
+func (v *View) differs(runtime string) bool {
+	switch v.Record {
+	case evidence.StateCreated:
+		return false
+	case evidence.StateExited:
+		return v.Tasks > 0
+	case evidence.StateRunning:
+		return runtime == fact.RuncV2 && v.Shim != "" && (v.Shim != "running" || v.Tasks == 0)
+	}
+	return true
 }
