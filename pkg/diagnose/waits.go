@@ -26,13 +26,12 @@ type Wait struct {
 // something was found, or of which no process of a container is known to run.
 func WaitsFor(pod *evidence.Pod, d *Diagnosis) (w Wait, ok bool) {
 	p := fact.See(pod)
-	if _, found := d.Verdict(); found || p.Gone || p.Mirror || p.Overdue() >= -p.ClockDoubt() || fact.Missing(p, evidence.Processes, evidence.Containers) ||
-		!p.Kubelet.ActsOnDeletions() || !p.Kill.Stayed || p.Delivery.Hastened || p.Node.Kubelet.Process != nil && fact.Halted(p.Node.Kubelet.Process) {
+	if _, found := d.Verdict(); found || !waitsOut(p) || fact.Missing(p, evidence.Processes, evidence.Containers) {
 		return Wait{}, false
 	}
 	running := slices.DeleteFunc(fact.FirstProcesses(p), func(fp fact.FirstProcess) bool {
-		return fp.Leader.State == evidence.Zombie || fact.Dying(fp.Leader) ||
-			fp.Leader.State == evidence.Uninterruptible && fp.Leader.Unchanged(p.Time) >= fact.SlowDevice
+		t := fp.Leader
+		return t.State == evidence.Zombie || fact.Dying(t) || t.State == evidence.Uninterruptible && t.Unchanged(p.Time) >= fact.SlowDevice
 	})
 	if len(running) == 0 {
 		return Wait{}, false
@@ -53,6 +52,13 @@ func WaitsFor(pod *evidence.Pod, d *Diagnosis) (w Wait, ok bool) {
 	return Wait{Container: f.Container, Message: fmt.Sprintf(says, seconds(f.Objects.GraceSeconds),
 		foreign(f.Container, 63), others, of(f.Objects.Process, (*Process).program), of(f.Objects.Process, (*Process).number), asked(p, first),
 		latest, dated(p.Kill.At, p.DeletionRequested))}, true
+}
+
+// waitsOut reports whether a pod is inside its grace period for certain, and nothing is seen for which its kubelet would not
+// keep to that.
+func waitsOut(p *fact.View) bool {
+	k := p.Kubelet.State
+	return !p.Gone && p.Overdue() < -p.ClockDoubt() && (k == fact.Acts || k == fact.Unseen) && !p.Delivery.Hastened
 }
 
 // asked says whether the program of a container has had its stop signal, as far as it is known.
