@@ -108,22 +108,30 @@ func (s *search) waits() bool {
 }
 
 // late returns that a cause of the grace period may be told of no more, because that is over and SIGKILL may still be on its way, or
-// because the stop signal may not have been sent by what this reading shows, or nobody knows what it met.
+// because too little is known of the stop signal. The causes that look at what becomes of the signal need the suspects.
 func (s *search) late(r *Rule) Open {
 	p := s.pod
-	if p.Gone || r.When != InGrace && r.When != InGraceAndAfter {
-		return Open{}
-	}
-	waits := s.silent() || s.d.Phase == PreStop || s.d.Phase == StopSignal || s.d.Phase == PhaseUnknown
-	if waits && p.Overdue() >= -p.ClockDoubt() && p.Overdue() < fact.UnknownAfter {
+	switch {
+	case p.Gone || r.When != InGrace && r.When != InGraceAndAfter:
+	case s.killMayCome():
 		return Waits(p.Deadline, fact.UnknownAfter, Late)
-	}
-	// Those that look at what becomes of the signal need the suspects.
-	ofSignal := r.When == InGrace && r.Doc.Layer == layerSignal && slices.Contains(r.Needs, evidence.Suspects)
-	if ofSignal && p.Overdue() < 0 && (!p.Delivery.Likely || p.Delivery.Hastened || fact.Doubted(p)) {
+	case r.When == InGrace && r.Doc.Layer == layerSignal && slices.Contains(r.Needs, evidence.Suspects) && stopMayCome(p):
 		return Open{Since: p.DeletionRequested, Until: p.Deadline, Why: Late}
 	}
 	return Open{}
+}
+
+// killMayCome reports whether SIGKILL may still be on its way to a pod whose grace period may be over.
+func (s *search) killMayCome() bool {
+	p := s.pod
+	waits := s.silent() || slices.Contains([]Phase{PreStop, StopSignal, PhaseUnknown}, s.d.Phase)
+	return waits && p.Overdue() >= -p.ClockDoubt() && p.Overdue() < fact.UnknownAfter
+}
+
+// stopMayCome reports whether the stop signal may not have been sent inside the grace period by what this reading shows, or nobody
+// knows what it met.
+func stopMayCome(p *fact.View) bool {
+	return p.Overdue() < 0 && (!p.Delivery.Likely || p.Delivery.Hastened || fact.Doubted(p))
 }
 
 // silent reports whether containerd is silent or down, so that the pod seems to wait for it: the causes of other phases
