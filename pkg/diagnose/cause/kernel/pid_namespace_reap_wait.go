@@ -83,14 +83,15 @@ func heldNamespace(p *fact.View, init *evidence.Task) (diagnose.Finding, bool) {
 	f := diagnose.Finding{Container: p.ContainerName(init), Confidence: diagnose.Proved, Objects: diagnose.Objects{Process: diagnose.ProcessOf(p, init)}}
 	for i := range p.Tasks {
 		t := &p.Tasks[i]
-		if t.PID == init.PID || !t.Leader() || t.Container != init.Container || t.Unchanged(p.Time) < fact.SlowDevice || endsInRCU(p, t.PID) || endsInRing(p, t) {
+		if !staysInNamespace(p, init, t) {
 			continue
 		}
 		parent, inside := fact.ByID(p, t.PPID)
-		if fact.Ended(p, t.PID) && !inside && parent != nil {
-			if t.Unchanged(p.Time) < fact.SlowProcess(p, parent) {
-				continue
-			}
+		switch ended := fact.Ended(p, t.PID); {
+		case !ended && f.Family == "":
+			f.Family = familyMember
+			f.Objects.Member = diagnose.ProcessOf(p, t)
+		case ended && !inside && parent != nil && t.Unchanged(p.Time) >= fact.SlowProcess(p, parent):
 			f.Family = familyOutsideParent
 			f.Objects.Member, f.Objects.Parent = diagnose.ProcessOf(p, t), diagnose.ProcessOf(p, parent)
 			if parent.State == evidence.Stopped {
@@ -101,12 +102,15 @@ func heldNamespace(p *fact.View, init *evidence.Task) (diagnose.Finding, bool) {
 			}
 			return f, true
 		}
-		if !fact.Ended(p, t.PID) && f.Family == "" {
-			f.Family = familyMember
-			f.Objects.Member = diagnose.ProcessOf(p, t)
-		}
 	}
 	return f, f.Family != ""
+}
+
+// staysInNamespace reports whether a task is the leader of another process in the container of an ending init, and is not
+// about to go.
+func staysInNamespace(p *fact.View, init, t *evidence.Task) bool {
+	return t.Leader() && t.PID != init.PID && t.Container == init.Container && t.Unchanged(p.Time) >= fact.SlowDevice &&
+		!endsInRCU(p, t.PID) && !endsInRing(p, t)
 }
 
 // endsInRCU reports whether a thread of a process waits for the processors, as
