@@ -300,13 +300,7 @@ func stuckFinding(p *fact.View, tasks []*evidence.Task) diagnose.Finding {
 		f.Container, f.Variants = "", append(f.Variants, variantGVisor) // one serves all containers
 	}
 	if ofNoContainer(p, t) {
-		f.Variants = append(f.Variants, variantForeign)
-		if parent, inside := fact.ByID(p, t.PPID); parent != nil && !inside && parent.PID != 1 {
-			f.Objects.Parent = diagnose.ProcessOf(p, parent)
-			if parent.Owner == "" {
-				f.Objects.Parent.Unit = fact.UnitOf(parent.Cgroup)
-			}
-		}
+		f.Variants, f.Objects.Parent = append(f.Variants, variantForeign), starter(p, t)
 	}
 	m, certain := culprit(p, t)
 	if m != nil {
@@ -314,36 +308,57 @@ func stuckFinding(p *fact.View, tasks []*evidence.Task) diagnose.Finding {
 	} else if f.Family == fact.FamilyBlock {
 		f.Objects.Device = fact.OnlyDevice(p)
 	}
+	if !refine(p, t, &f, m, certain) {
+		f.Confidence = diagnose.Inferred
+	}
+	return f
+}
+
+// starter returns the process of the node that has started a task, nil when that is its first one, or is not known.
+func starter(p *fact.View, t *evidence.Task) *diagnose.Process {
+	parent, inside := fact.ByID(p, t.PPID)
+	if parent == nil || inside || parent.PID == 1 {
+		return nil
+	}
+	o := diagnose.ProcessOf(p, parent)
+	if parent.Owner == "" {
+		o.Unit = fact.UnitOf(parent.Cgroup)
+	}
+	return o
+}
+
+// refine adds to a finding what its family makes of the culprit, and reports whether that is proved, where the culprit is
+// certain or not. A disk that works is another family, and so is io_uring that is not at fault.
+func refine(p *fact.View, t *evidence.Task, f *diagnose.Finding, m *evidence.Mount, certain bool) bool {
 	switch f.Family {
 	case fact.FamilyBlock:
-		switch {
-		case fact.WorkingDisk(t.Probe.Mount):
-			f.Family, certain = fact.FamilySlowBlock, false // its request may be the one that is lost
-		case m == nil || !fact.DeadDisk(m):
-			certain = false
-		default:
-			f.Variants = append(f.Variants, variantDead)
+		if fact.WorkingDisk(t.Probe.Mount) {
+			f.Family = fact.FamilySlowBlock
+			return false // its request may be the one that is lost
 		}
+		if !fact.DeadDisk(m) {
+			return false
+		}
+		f.Variants = append(f.Variants, variantDead)
 	case fact.FamilyNFS:
 		if a, err := netip.ParseAddr(serverOf(m)); err == nil && a.IsLoopback() {
 			f.Variants = append(f.Variants, variantProxy)
 		}
-	case fact.FamilyCIFS, fact.FamilyCeph, fact.FamilyFUSE, fact.FamilySuspended:
 	case fact.FamilyFsFrozen:
-		certain = (certain || m == nil) && !freezeUnderWay(p)
+		return (certain || m == nil) && !freezeUnderWay(p)
 	case fact.FamilyIoUring:
-		certain, f.Objects.Kernel = false, p.Node.Kernel
-		if !ringAtFault(p, t) {
-			f.Family, f.Objects.Kernel = fact.FamilyOther, ""
+		if ringAtFault(p, t) {
+			f.Objects.Kernel = p.Node.Kernel
+		} else {
+			f.Family = fact.FamilyOther
 		}
-	default:
+	case fact.FamilyGPU:
+		return true
+	case fact.FamilyOther:
 		// Which of them holds the lock that the others wait for is not known when not all were looked at.
-		certain = f.Family != fact.FamilyOther || !fact.Missing(p, evidence.Suspects)
+		return !fact.Missing(p, evidence.Suspects)
 	}
-	if !certain {
-		f.Confidence = diagnose.Inferred
-	}
-	return f
+	return certain
 }
 
 // serverOf is the address of a mount's server, "" when there is none.
