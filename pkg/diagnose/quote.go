@@ -71,11 +71,16 @@ func join(all []said, separator string, n int) said {
 
 // list names things that others named, in at most n bytes.
 func list[S ~string](all []S, n int) said {
+	return join(each(all, func(s S) said { return foreign(string(s), n) }), ", ", n)
+}
+
+// each names things, one by one.
+func each[T any](all []T, name func(T) said) []said {
 	names := make([]said, len(all))
-	for i, s := range all {
-		names[i] = foreign(string(s), n)
+	for i, t := range all {
+		names[i] = name(t)
 	}
-	return join(names, ", ", n)
+	return names
 }
 
 // Cut shortens a message to at most n bytes, with the mark at its end. A quotation that the

@@ -180,24 +180,12 @@ var values = map[string]func(*Finding) said{
 	"left": func(f *Finding) said {
 		return said(strings.Replace(string(list(f.Objects.Left, 200)), LeftCgroup, "its "+LeftCgroup, 1))
 	},
-	"layers": func(f *Finding) said { return list(f.Objects.RuledOut, 200) },
-	"partly": func(f *Finding) said { return list(f.Objects.PartlyRuledOut, 200) },
-	"unread": func(f *Finding) said { return list(f.Objects.Unread, 200) },
-	"scarce": func(f *Finding) said { return list(f.Objects.Scarce, 40) },
-	"runtimes": func(f *Finding) said {
-		names := make([]said, len(f.Objects.Runtimes))
-		for i, r := range f.Objects.Runtimes {
-			names[i] = runtimeName(r)
-		}
-		return join(names, ", ", 160)
-	},
-	"views": func(f *Finding) said {
-		views := make([]said, len(f.Objects.Views))
-		for i := range f.Objects.Views {
-			views[i] = f.Objects.Views[i].said()
-		}
-		return join(views, "; ", 240)
-	},
+	"layers":   func(f *Finding) said { return list(f.Objects.RuledOut, 200) },
+	"partly":   func(f *Finding) said { return list(f.Objects.PartlyRuledOut, 200) },
+	"unread":   func(f *Finding) said { return list(f.Objects.Unread, 200) },
+	"scarce":   func(f *Finding) said { return list(f.Objects.Scarce, 40) },
+	"runtimes": func(f *Finding) said { return join(each(f.Objects.Runtimes, runtimeName), ", ", 160) },
+	"views":    func(f *Finding) said { return join(each(f.Objects.Views, View.said), "; ", 240) },
 }
 
 // common are the phrases that every Doc may use.
@@ -436,10 +424,7 @@ func (o *Objects) also() said {
 
 // processes names processes, and says what else there is.
 func processes(all []*Process, name func(*Process) said, rest said) said {
-	names := make([]said, 0, len(all)+1)
-	for _, p := range all {
-		names = append(names, name(p))
-	}
+	names := each(all, name)
 	if rest != "" {
 		names = append(names, rest)
 	}
@@ -506,11 +491,7 @@ func (o *Objects) volumes() said {
 	if len(o.Claimed) == 0 {
 		return list(o.Volumes, 150)
 	}
-	names := make([]said, len(o.Volumes))
-	for i, name := range o.Volumes {
-		names[i] = o.volume(name)
-	}
-	return join(names, ", ", 300)
+	return join(each(o.Volumes, o.volume), ", ", 300)
 }
 
 // volume names a volume: as in the pod's specification where that is certain.
@@ -531,11 +512,7 @@ func (c *Claimed) name() said { return either(c.Names, 60) }
 
 // either names several things of which it is one.
 func either(names []string, n int) said {
-	all := make([]said, len(names))
-	for i, name := range names {
-		all[i] = foreign(name, n)
-	}
-	return join(all, " or ", n)
+	return join(each(names, func(name string) said { return foreign(name, n) }), " or ", n)
 }
 
 // runtimeName is what is said of a runtime: containerd's name of it, and the project that it is
@@ -554,7 +531,7 @@ func runtimeName(name string) said {
 
 // said is what is said of a container. The number of its threads is left out: it may change
 // while a pod is stuck.
-func (v *View) said() said {
+func (v View) said() said {
 	processes := said("processes")
 	if v.Tasks == 0 {
 		processes = "no process"
