@@ -205,13 +205,9 @@ func locateAfterContainers(p *fact.View) Phase {
 
 // inPostStart reports whether a postStart hook of a container is known to go on.
 func inPostStart(p *fact.View, c *evidence.Container) bool {
-	if hook, _ := fact.PostStartHook(p, c); hook != nil {
-		return true
-	}
-	if first, _ := fact.PostStartSleep(p, c); first != nil {
-		return true
-	}
-	return fact.PostStartRequest(p, c) != nil || fact.PostStartLeft(p, c) != nil
+	hook, _ := fact.PostStartHook(p, c)
+	first, _ := fact.PostStartSleep(p, c)
+	return hook != nil || first != nil || fact.PostStartRequest(p, c) != nil || fact.PostStartLeft(p, c) != nil
 }
 
 // setsUpNetwork reports whether a CNI plugin runs, and not only children of one, that sets up the
