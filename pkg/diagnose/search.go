@@ -128,8 +128,7 @@ func (s *search) killMayCome() bool {
 	return waits && p.Overdue() >= -p.ClockDoubt() && p.Overdue() < fact.UnknownAfter
 }
 
-// stopMayCome reports whether the stop signal may not have been sent inside the grace period by what this reading shows, or nobody
-// knows what it met.
+// stopMayCome reports whether the stop signal may not have been sent yet inside the grace period, or nobody knows what it met.
 func stopMayCome(p *fact.View) bool {
 	return p.Overdue() < 0 && (!p.Delivery.Likely || p.Delivery.Hastened || fact.Doubted(p))
 }
@@ -173,9 +172,6 @@ func (s *search) unlooked(source evidence.Source, why string, r *Rule) {
 // hold opens the causes that another one holds, and takes back that they were found. What somebody has stopped waits for nothing else.
 func (s *search) hold(table Table) {
 	for _, row := range table {
-		if len(row.Holds) == 0 {
-			continue
-		}
 		by := s.undecided(row.Rule)
 		for _, held := range row.Holds {
 			for _, o := range by {

@@ -174,11 +174,8 @@ func unknown(p *fact.View, at Phase, looked *search, notRead []Unknown, force *F
 // or for activeDeadlineSeconds, it has begun with before the deletion, and writes no generation before it has got through;
 // and of a pod that is done it writes none any more. Where nodeagent's own update of the status is refused, the kubelet's may be too.
 func mayAwaitStop(p *fact.View, at Phase) bool {
-	switch at {
-	case Delivery, Startup, PreStop, StopSignal, Runtime, PhaseUnknown:
-		return !p.ContainersEnded() && !done(p) && fact.OwnRefusal(p) == nil
-	}
-	return false
+	return slices.Contains([]Phase{Delivery, Startup, PreStop, StopSignal, Runtime, PhaseUnknown}, at) &&
+		!p.ContainersEnded() && !done(p) && fact.OwnRefusal(p) == nil
 }
 
 // otherRuntimes returns the names of the runtimes of the pod's containers into which nodeagent
