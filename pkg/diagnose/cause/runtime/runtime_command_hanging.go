@@ -196,59 +196,58 @@ func rank(f *diagnose.Finding) int {
 
 // hanging returns the finding of a command that does not return.
 func hanging(p *fact.View, c *evidence.RuntimeCommand) (f diagnose.Finding, ok bool) {
-	if len(c.Tasks) == 0 {
+	if !shown(p, c) {
 		return f, false
 	}
 	first := &c.Tasks[0]
-	if first.Probe == nil || first.Probe.Started.IsZero() || first.State == evidence.Zombie || c.Since.IsZero() || p.Time.Sub(c.Since) < fact.LeastStill {
-		return f, false
-	}
 	last := fact.LastOf(c.Tasks, first)
-	thread := telling(c, last)
-	age := p.Time.Sub(first.Probe.Started)
+	thread, age := telling(c, last), p.Time.Sub(first.Probe.Started)
 	if !overlong(p, c, age, thread) {
 		return f, false
 	}
-	f = diagnose.Finding{Confidence: diagnose.Proved, Objects: diagnose.Objects{
-		Process: diagnose.ProcessOf(p, first), Since: first.Probe.Started, Thread: diagnose.ThreadOf(thread),
-	}}
+	if c.Left {
+		// That the shim waits for this pipe is what nothing else shows.
+		f, ok = diagnose.Finding{Family: leftBehind, Confidence: diagnose.Inferred}, p.Time.Sub(c.Since) >= fact.SlowDevice && holdsUp(p, first)
+	} else if container, known := p.Container(c.Container); known && counts(p, c, container) {
+		f, ok = aboutCommand(p, c, container), true
+		if age < fact.Command.With(p) {
+			f.Confidence = diagnose.Inferred
+		}
+		if thread.State == evidence.Uninterruptible && thread.Unchanged(p.Time) >= fact.SlowDevice {
+			f.Family = blocked
+		}
+	}
+	f.Objects.Process, f.Objects.Since, f.Objects.Thread = diagnose.ProcessOf(p, first), first.Probe.Started, diagnose.ThreadOf(thread)
+	f.Objects.Process.Program, f.Objects.Command = c.Runtime, c.Command
 	if last != first {
 		f.Objects.Child = diagnose.ProcessOf(p, last)
 	}
-	if c.Left {
-		// That the shim waits for this pipe is what nothing else shows.
-		f.Family, f.Confidence = leftBehind, diagnose.Inferred
-		return f, p.Time.Sub(c.Since) >= fact.SlowDevice && holdsUp(p, first)
-	}
-	if age < fact.Command.With(p) {
-		f.Confidence = diagnose.Inferred
-	}
-	if thread.State == evidence.Uninterruptible && thread.Unchanged(p.Time) >= fact.SlowDevice {
-		f.Family = blocked
-	}
-	container, ok := p.Container(c.Container)
-	if !ok || !counts(p, c, container) {
-		return f, false
-	}
-	f.Objects.Process.Program = c.Runtime
-	f.Objects.Command = c.Command
-	if f.Container = container.Name; container.Kind == evidence.Sandbox {
-		f.Container, f.Variants = "", []string{aboutSandbox}
-	}
-	if container.State == evidence.StateCreated && slices.Contains(startCommands, c.Command) {
+	return f, ok
+}
+
+// shown reports whether two readings show the command, and that it has not exited, and when it was started is known.
+func shown(p *fact.View, c *evidence.RuntimeCommand) bool {
+	return len(c.Tasks) > 0 && c.Tasks[0].State != evidence.Zombie && !c.Tasks[0].Started().IsZero() && !c.Since.IsZero() && p.Time.Sub(c.Since) >= fact.LeastStill
+}
+
+// aboutCommand starts the finding of a command that hangs, with what waits for it: the start of a container, or its stop signal.
+func aboutCommand(p *fact.View, c *evidence.RuntimeCommand, container *evidence.Container) diagnose.Finding {
+	f := about(container, diagnose.Proved)
+	sandbox := container.Kind == evidence.Sandbox
+	switch {
+	case container.State == evidence.StateCreated && slices.Contains(startCommands, c.Command):
 		f.Variants = append(f.Variants, beforeStart)
-		if container.Kind == evidence.Sandbox {
+		if sandbox {
 			f.Variants = append(f.Variants, sandboxBeforeStart)
 		}
-	}
-	if c.Command == killCommand && container.Kind != evidence.Sandbox && p.Overdue() < 0 &&
-		slices.ContainsFunc(p.Tasks, func(t evidence.Task) bool { return t.Container == container.ID && t.State != evidence.Zombie }) {
+	case c.Command == killCommand && !sandbox && p.Overdue() < 0 &&
+		slices.ContainsFunc(p.Tasks, func(t evidence.Task) bool { return t.Container == container.ID && t.State != evidence.Zombie }):
 		f.Variants = append(f.Variants, inGrace)
 		if container.StopSignal != 0 {
 			f.Objects.Signal = container.StopSignal.String()
 		}
 	}
-	return f, true
+	return f
 }
 
 // startsNext reports whether a container is being created or started after another one of the pod
