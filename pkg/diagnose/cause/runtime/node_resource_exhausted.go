@@ -153,35 +153,31 @@ func exhausted(p *fact.View) []diagnose.Finding {
 	if out := unrecordedEnds(p); len(out) > 0 {
 		return out
 	}
+	return failedStop(p)
+}
+
+// failedStop returns the limit for which, as the kubelet says, each stop of the pod's sandbox fails: that of the shim, which cannot
+// signal a container that lives, or that of containerd, when all of them have ended.
+func failedStop(p *fact.View) []diagnose.Finding {
 	f := fact.SandboxStop(p)
 	if f == nil || fact.Missing(p, evidence.Containers, evidence.Events, evidence.Suspects, evidence.Shims) ||
 		f.TimedOut() || !f.Persists(p) || !f.StillTries(p) || !ofLate(p, f) {
 		return nil
 	}
-	out, owner, text := diagnose.Finding{Family: fact.Exhausted(f.Error), Confidence: diagnose.Inferred}, containerd, f.Error
-	c, known := p.Container(f.ID)
-	_, after, signals := strings.Cut(f.Error, afterKill)
-	switch {
-	case signals && known:
-		if alive(p, c) == nil {
-			return nil
+	if _, text, signals := strings.Cut(f.Error, afterKill); signals {
+		c, known := p.Container(f.ID)
+		s, own := shortage(p, shim, fact.Exhausted(f.Error), f.Last), ownShim(p)
+		if s == nil || own == nil || own.PID != s.PID || !known || alive(p, c) == nil {
+			return nil // also when which of several shims is the pod's is not known
 		}
-		if out.Container = c.Name; c.Kind == evidence.Sandbox {
-			out.Container, out.Variants = "", []string{aboutSandbox}
-		}
-		owner, text = shim, after
-	case signals || containersLeft(p):
-		return nil
+		out := about(c, diagnose.Inferred)
+		out.Family, out.Objects = s.Resource, usedUp(s, text)
+		return []diagnose.Finding{out}
 	}
-	s := shortage(p, owner, out.Family, f.Last)
-	if s == nil {
-		return nil
+	if s := shortage(p, containerd, fact.Exhausted(f.Error), f.Last); s != nil && !containersLeft(p) {
+		return []diagnose.Finding{{Family: s.Resource, Confidence: diagnose.Inferred, Objects: usedUp(s, f.Error)}}
 	}
-	if own := ownShim(p); owner == shim && (own == nil || own.PID != s.PID) {
-		return nil // which of several is the pod's is not known
-	}
-	out.Objects = usedUp(s, text)
-	return []diagnose.Finding{out}
+	return nil
 }
 
 // shortForStatus returns why containerd does not tell the status of the pod's sandbox, which the
