@@ -77,41 +77,26 @@ func silentShims(p *fact.View) []diagnose.Finding {
 	if !p.Node.Containerd.UnansweredSince.IsZero() || p.Node.Containerd.Refused {
 		return nil // no answer of a shim comes through a containerd that gives none
 	}
-	var silent []string
-	sandbox, proven := false, false
-	for _, c := range p.Containers {
-		t := c.Task
-		if t.UnansweredSince.IsZero() {
-			continue
-		}
-		if c.Kind == evidence.Sandbox {
-			sandbox = true
-		} else {
-			silent = append(silent, c.Name)
-		}
-		proven = proven || hangs(p, &t)
-	}
+	silent := slices.DeleteFunc(slices.Clone(p.Containers), func(c evidence.Container) bool { return c.Task.UnansweredSince.IsZero() })
 	shims := fact.Shims(p)
-	i := slices.IndexFunc(shims, func(s *evidence.Task) bool {
+	stopped := slices.IndexFunc(shims, func(s *evidence.Task) bool {
 		return s.State == evidence.Stopped && s.TracerPID == 0 && s.Unchanged(p.Time) >= fact.LeastStill
 	})
-	// Of several one may be another pod's, of which a process has come into this pod's group.
-	stopped := i >= 0 && (len(shims) == 1 || sandbox || len(silent) > 0)
-	if !stopped && (!proven || len(shims) == 0) {
-		return nil // without its process it is a dead shim, or one of another kind
-	}
-	f := diagnose.Finding{Confidence: diagnose.Inferred, Objects: diagnose.Objects{Containers: silent}}
+	f := diagnose.Finding{Confidence: diagnose.Inferred}
 	switch {
-	case stopped:
-		f.Objects.Process = diagnose.ProcessOf(p, shims[i])
+	case stopped >= 0 && (len(shims) == 1 || len(silent) > 0): // of several one may be another pod's, of which a process has come into this pod's group
+		f.Family, f.Confidence, f.Objects.Process = diagnose.Stopped, diagnose.Proved, diagnose.ProcessOf(p, shims[stopped])
+	case len(shims) == 0 || !slices.ContainsFunc(silent, func(c evidence.Container) bool { return hangs(p, &c.Task) }):
+		return nil // without its process it is a dead shim, or one of another kind
 	case len(shims) == 1: // of several it is not known which one is silent
 		f.Objects.Process = diagnose.ProcessOf(p, shims[0])
 	}
-	if sandbox {
-		f.Variants = []string{silentSandbox}
-	}
-	if stopped {
-		f.Family, f.Confidence = diagnose.Stopped, diagnose.Proved
+	for i := range silent {
+		if silent[i].Kind == evidence.Sandbox {
+			f.Variants = []string{silentSandbox}
+		} else {
+			f.Objects.Containers = append(f.Objects.Containers, silent[i].Name)
+		}
 	}
 	return []diagnose.Finding{f}
 }
