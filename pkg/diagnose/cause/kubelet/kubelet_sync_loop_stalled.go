@@ -85,28 +85,39 @@ var KubeletSyncLoopStalled = &diagnose.Rule{
 // stalled returns the finding of a loop that hangs.
 func stalled(p *fact.View) []diagnose.Finding {
 	k := &p.Node.Kubelet
-	if p.Mirror || p.Overdue() < stalls || !p.Kill.Known || k.Process == nil || fact.Halted(k.Process) || !p.Delivery.Untouched && !notBegun(p) {
+	if !awaitsLoop(p) || !p.Kill.Known || k.Process == nil || fact.Halted(k.Process) {
 		return nil
 	}
-	t := onStranger(p)
-	if t == nil {
-		if !k.LoopStalls() || fact.OfNode(p, k.StalledSince) < fact.SlowDevice || cameRound(p) || maySkip(p) || seenToHang(p) {
-			return nil
-		}
-		return []diagnose.Finding{{Confidence: diagnose.Proved, Family: notSeen, Objects: diagnose.Objects{Node: p.Node.Name}}}
+	if t := onStranger(p); t != nil {
+		return stalledOn(p, t)
 	}
+	if !k.LoopStalls() || fact.OfNode(p, k.StalledSince) < fact.SlowDevice || cameRound(p) || maySkip(p) || seenToHang(p) {
+		return nil
+	}
+	return []diagnose.Finding{{Confidence: diagnose.Proved, Family: notSeen, Objects: diagnose.Objects{Node: p.Node.Name}}}
+}
+
+// awaitsLoop reports whether the pod may wait for the kubelet's main loop: it is late, and as if nobody had asked for its end.
+func awaitsLoop(p *fact.View) bool {
+	return !p.Mirror && p.Overdue() >= stalls && (p.Delivery.Untouched || notBegun(p))
+}
+
+// stalledOn returns the finding of a loop of which that thread hangs on the volume of a pod that is gone.
+func stalledOn(p *fact.View, t *evidence.Task) []diagnose.Finding {
+	k := &p.Node.Kubelet
 	f := diagnose.Finding{Confidence: diagnose.Inferred, Objects: diagnose.Objects{Thread: diagnose.ThreadOf(t), Mount: diagnose.MountOf(p, t.Probe.Mount)}}
+	switch {
+	case k.LoopStalls():
+		f.Confidence = diagnose.Proved
+	case !p.Delivery.Untouched: // nobody knows what a pod waits for that was never begun with
+		return nil
+	case fact.KubeletBusyWithVolume(p) != nil && !fact.OnlyCounted(p): // the pod's own worker may hang, and the loop go on
+		return nil
+	case k.Health == fact.KubeletHealthy && t.Unchanged(p.Time) >= loopTold: // the kubelet would say so by now
+		return nil
+	}
 	if f.Objects.Mount.Family == fact.FamilyFUSE {
 		f.Family = fact.FamilyFUSE
-	}
-	if k.LoopStalls() {
-		f.Confidence = diagnose.Proved
-	} else if !p.Delivery.Untouched {
-		return nil // nobody knows what a pod waits for that was never begun with
-	} else if fact.KubeletBusyWithVolume(p) != nil && !fact.OnlyCounted(p) {
-		return nil // the pod's own worker may hang, and the loop go on
-	} else if k.Health == fact.KubeletHealthy && t.Unchanged(p.Time) >= loopTold {
-		return nil // the kubelet would say so by now
 	}
 	return []diagnose.Finding{f}
 }
@@ -116,7 +127,7 @@ func stalled(p *fact.View) []diagnose.Finding {
 func mayStall(p *fact.View) []diagnose.Open {
 	k := &p.Node.Kubelet
 	told := k.Health != "" && p.Time.Sub(p.DeletionRequested) >= loopTold
-	if p.Mirror || k.LoopStalls() || p.Overdue() < stalls || told || !p.Delivery.Untouched && !notBegun(p) {
+	if !awaitsLoop(p) || k.LoopStalls() || told {
 		return nil
 	}
 	return []diagnose.Open{diagnose.NotRead(p, evidence.Kubelet)} // nobody waits for what it may never tell
