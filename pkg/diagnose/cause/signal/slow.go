@@ -17,7 +17,7 @@ var slowSources = append(slices.Clone(fact.SignalSources), evidence.Events)
 func slow(p *fact.View) []fact.FirstProcess {
 	// A grace period of nothing is a force delete's; and a process that was seen to
 	// live long after the deadline was not ended by what comes at the deadline.
-	if !p.Gone || fact.Grace(p) < fact.LeastStill || p.Overdue() >= fact.KillLatency {
+	if fact.Grace(p) < fact.LeastStill || p.Overdue() >= fact.KillLatency {
 		return nil
 	}
 	// A runtime that could not send the stop signal says so to the kubelet, and nothing
@@ -25,31 +25,18 @@ func slow(p *fact.View) []fact.FirstProcess {
 	if len(p.KillFailures) > 0 {
 		return nil
 	}
-	var out []fact.FirstProcess
-	for _, fp := range fact.Sent(p) {
-		t := fp.Leader
-		switch {
-		case !fact.Settled(p, t) && !fp.HandlersKept():
-		case !hadItsTurn(p, fp.Container):
-		case !took(fp, fp.Container.StopSignal), t.CoreDumping, !tookBefore(fp, fp.Container.StopSignal):
-		case t.State == evidence.Stopped, t.TracerPID != 0, fact.FrozenGroup(p, t) != nil:
-			// A tracer is told of each signal first and may keep it, or be late.
-		case hangs(p, fp): // SIGKILL shows whether that can end
-		case !fact.KilledAtDeadline(p, fp.Container):
-		default:
-			if fp.ForwardsTo() != nil {
-				under, sig := asked(p, fp), fp.Container.StopSignal
-				if !under.HadHandler(sig) && (!took(under, sig) || !tookBefore(under, sig)) {
-					continue
-				}
-			}
-			if trapTold(p, fp) {
-				continue
-			}
-			out = append(out, fp)
-		}
-	}
-	return out
+	return slices.DeleteFunc(fact.Sent(p), func(fp fact.FirstProcess) bool {
+		program := asked(p, fp)
+		return !fact.Settled(p, fp.Leader) && !fp.HandlersKept() || !hadItsTurn(p, fp.Container) ||
+			!took(fp) || !took(program) && !program.HadHandler(fp.Container.StopSignal) || heldUp(p, fp) || trapTold(p, fp)
+	})
+}
+
+// heldUp reports whether something else than what the program does may have kept it from its end.
+func heldUp(p *fact.View, fp fact.FirstProcess) bool {
+	t := fp.Leader
+	// A tracer is told of each signal first and may keep it, or be late. Of what hangs SIGKILL shows whether that can end.
+	return t.CoreDumping || t.State == evidence.Stopped || t.TracerPID != 0 || fact.FrozenGroup(p, t) != nil || hangs(p, fp)
 }
 
 // asked returns the program that was asked to end: the one that a small init hands its signals to, else the first
@@ -71,24 +58,16 @@ func trapTold(p *fact.View, fp fact.FirstProcess) bool {
 	return child != nil && fp.MayPutTrapOff(p)
 }
 
-// took reports whether the signal reaches the process and does not wait to be
+// took reports whether the stop signal reaches the process, did so when it came, and does not wait to be
 // taken. A program that takes signals with sigwait or signalfd blocks them. One that
 // waits for signals in sigwait has not shown that this one is among them.
-func took(fp fact.FirstProcess, sig evidence.Signal) bool {
-	if fp.Expects(sig) && fp.ForwardsTo() == nil {
+func took(fp fact.FirstProcess) bool {
+	sig := fp.Container.StopSignal
+	if fp.Expects(sig) && fp.ForwardsTo() == nil || fp.Leader.SharedPending.Has(sig) { // a thread that hangs in the kernel leaves it pending
 		return false
 	}
-	switch fp.Receives(sig) {
-	case fact.Caught, fact.Blocked, fact.Took:
-		// A thread that hangs in the kernel leaves it pending.
-		return !fp.Leader.SharedPending.Has(sig)
-	}
-	return false
-}
-
-// tookBefore reports whether a process that takes the signal did so when it came.
-func tookBefore(fp fact.FirstProcess, sig evidence.Signal) bool {
-	return fp.Receives(sig) == fact.Took || fp.HandledBefore(sig)
+	r := fp.Receives(sig)
+	return r == fact.Took || (r == fact.Caught || r == fact.Blocked) && fp.HandledBefore(sig)
 }
 
 // hangs reports whether a thread waits for a disk, a server or a FUSE daemon and
