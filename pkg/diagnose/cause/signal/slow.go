@@ -89,46 +89,36 @@ func slowFinding(p *fact.View, fp fact.FirstProcess) diagnose.Finding {
 
 // squeezed finds the limit that held the program down for half of the grace
 // period or more, up to the last reading: that of processors, or that of memory,
-// nil for what did not.
+// nil for what did not. That of the whole pod counts when it is this container that uses most of it.
 func squeezed(p *fact.View, fp fact.FirstProcess) (*evidence.CPU, *evidence.Memory) {
-	long := func(since time.Time) bool {
-		return !since.IsZero() && p.Time.Sub(since) >= max(fact.Grace(p)/2, fact.LeastStill)
-	}
+	own := containerGroup(p, fp.Container.ID)
 	for i := range p.Cgroups {
 		g := &p.Cgroups[i]
-		if g.Container != fp.Container.ID && g.Container != "" {
-			continue
-		}
-		if c := g.CPU; c != nil && c.Millis > 0 && long(c.ThrottledSince) && (g.Container != "" || usesMost(p, fp, c)) {
+		ofPod := g.Container == ""
+		switch c, m := g.CPU, g.Memory; {
+		case !ofPod && g.Container != fp.Container.ID:
+		case throttled(p, c) && (!ofPod || own != nil && own.CPU != nil && own.CPU.RecentMillis*2 > c.RecentMillis):
 			return c, nil
-		}
-		if m := g.Memory; m != nil && m.High > 0 && m.Current > m.High && long(m.StalledSince) && (g.Container != "" || holdsMost(p, fp, m)) {
+		case overHigh(p, m) && (!ofPod || own != nil && own.Memory != nil && own.Memory.Current*2 > m.Current):
 			return nil, m
 		}
 	}
 	return nil, nil
 }
 
-// usesMost reports whether the program's container is what uses up the limit of
-// the whole pod.
-func usesMost(p *fact.View, fp fact.FirstProcess, pod *evidence.CPU) bool {
-	for i := range p.Cgroups {
-		if g := &p.Cgroups[i]; g.Container == fp.Container.ID && g.CPU != nil {
-			return g.CPU.RecentMillis*2 > pod.RecentMillis
-		}
-	}
-	return false
+// throttled reports whether a group has used up its quota of processors for so long.
+func throttled(p *fact.View, c *evidence.CPU) bool {
+	return c != nil && c.Millis > 0 && forHalf(p, c.ThrottledSince)
 }
 
-// holdsMost reports whether the program's container is what has most of the memory of the whole
-// pod.
-func holdsMost(p *fact.View, fp fact.FirstProcess, pod *evidence.Memory) bool {
-	for i := range p.Cgroups {
-		if g := &p.Cgroups[i]; g.Container == fp.Container.ID && g.Memory != nil {
-			return g.Memory.Current*2 > pod.Current
-		}
-	}
-	return false
+// overHigh reports whether a group has waited for memory, above memory.high, for so long.
+func overHigh(p *fact.View, m *evidence.Memory) bool {
+	return m != nil && m.High > 0 && m.Current > m.High && forHalf(p, m.StalledSince)
+}
+
+// forHalf reports whether something has lasted for half of the grace period or more; a zero time is for nothing.
+func forHalf(p *fact.View, since time.Time) bool {
+	return !since.IsZero() && p.Time.Sub(since) >= max(fact.Grace(p)/2, fact.LeastStill)
 }
 
 // hadItsTurn reports whether a container was asked to stop when the deletion began.
