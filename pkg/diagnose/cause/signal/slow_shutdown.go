@@ -40,6 +40,9 @@ const (
 	unsent  = "Unsent"
 )
 
+// fates are those variants by what becomes of the signal.
+var fates = map[fact.Reception]string{fact.Ignored: ignores, fact.Caught: handles, fact.Took: taken, fact.Blocked: blocks, fact.Fatal: unsent}
+
 // The variants of what to do about it: a program whose handler is not there any more,
 // and two programs that do not end by SIGTERM.
 const (
@@ -247,41 +250,36 @@ func tellLingering(p *fact.View, program fact.FirstProcess, f *diagnose.Finding)
 	if l == nil {
 		return nil
 	}
-	f.Objects.Child = diagnose.ProcessOf(p, l.Task)
-	switch {
-	case !l.Awaited && l.New && l.Alike == 1 && fact.Shell(program.Leader):
-		f.Variants = append(f.Variants, fresh)
-		return l.Task
-	case l.Awaited && l.New:
-		f.Variants = append(f.Variants, helper)
-		return l.Task
-	case l.Awaited:
-		f.Variants = append(f.Variants, awaits)
-	case l.Alike > 1:
-		f.Variants, f.Objects.Alike = append(f.Variants, several), l.Alike
-	default:
-		f.Variants = append(f.Variants, one)
-	}
-	switch {
-	case l.Awaited:
-	case l.Task.Comm == program.Leader.Comm:
-		f.Variants = append(f.Variants, workers)
-	default:
-		f.Variants = append(f.Variants, maybe)
-	}
-	switch l.Meets {
-	case fact.Ignored:
-		f.Variants = append(f.Variants, ignores)
-	case fact.Caught:
-		f.Variants = append(f.Variants, handles)
-	case fact.Took:
-		f.Variants = append(f.Variants, taken)
-	case fact.Blocked:
-		f.Variants = append(f.Variants, blocks)
-	case fact.Fatal:
-		f.Variants = append(f.Variants, unsent)
+	f.Objects.Child, f.Variants = diagnose.ProcessOf(p, l.Task), append(f.Variants, lingering(program, l)...)
+	if l.Alike > 1 {
+		f.Objects.Alike = l.Alike
 	}
 	return l.Task
+}
+
+// lingering returns the variants of how the program runs what has not ended, and of what becomes of the stop signal there.
+func lingering(program fact.FirstProcess, l *fact.Lingering) []string {
+	var out []string
+	look := maybe
+	if l.Task.Comm == program.Leader.Comm {
+		look = workers
+	}
+	switch {
+	case l.Awaited && l.New:
+		return []string{helper}
+	case l.New && l.Alike == 1 && fact.Shell(program.Leader):
+		return []string{fresh}
+	case l.Awaited:
+		out = []string{awaits}
+	case l.Alike > 1:
+		out = []string{several, look}
+	default:
+		out = []string{one, look}
+	}
+	if fate, known := fates[l.Meets]; known {
+		out = append(out, fate)
+	}
+	return out
 }
 
 // containerGroup is the control group of a container, nil when it is not known.
