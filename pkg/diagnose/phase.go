@@ -100,7 +100,7 @@ func starting(p *fact.View, live []*evidence.Task) bool {
 		c, ok := p.Container(t.Container)
 		return !ok || c.State != evidence.StateCreated
 	}
-	return !slices.ContainsFunc(live, executed) || fact.Pulls(p) ||
+	return !slices.ContainsFunc(live, executed) || fact.Pull(p) != nil ||
 		slices.ContainsFunc(p.Containers, func(c evidence.Container) bool { return inPostStart(p, &c) })
 }
 
@@ -147,7 +147,7 @@ func locateInRuntime(p *fact.View) Phase {
 // locateAtSandbox is for a pod of which only the sandbox runs, and is not seen to be taken down.
 func locateAtSandbox(p *fact.View) Phase {
 	switch {
-	case fact.Pulls(p):
+	case fact.Pull(p) != nil:
 		return Startup
 	case slices.ContainsFunc(p.Containers, func(c evidence.Container) bool { return c.ID == "" && c.Waiting && c.Exit == nil }):
 		// An image is pulled for a container, or a sandbox in which none was ever

@@ -73,18 +73,22 @@ func WaitingSidecars(p *View) []string {
 	if p.Gone || p.Mirror || p.Overdue() >= -p.ClockDoubt() || p.DeadlineUnsure || !p.Kill.Stayed || Missing(p, evidence.Processes, evidence.Containers) {
 		return nil
 	}
-	appLives := slices.ContainsFunc(p.Containers, func(c evidence.Container) bool { return c.Kind == evidence.App && c.State == evidence.StateRunning })
+	if !slices.ContainsFunc(p.Containers, func(c evidence.Container) bool { return c.Kind == evidence.App && c.State == evidence.StateRunning }) {
+		return nil
+	}
 	var out []string
 	for i := range p.Containers {
 		c := &p.Containers[i]
-		if !appLives || c.Kind != evidence.Sidecar || c.State != evidence.StateRunning || c.PreStop {
-			continue
-		}
-		if first := firstLeader(p, c); first != nil && !Dying(first) && first.State != evidence.Zombie && !first.SharedPending.Has(c.StopSignal) {
+		if c.Kind == evidence.Sidecar && c.State == evidence.StateRunning && !c.PreStop && runsOn(firstLeader(p, c), c.StopSignal) {
 			out = append(out, c.Name)
 		}
 	}
 	return out
+}
+
+// runsOn reports whether a first process lives, and has not been sent a signal, as far as is seen.
+func runsOn(first *evidence.Task, sig evidence.Signal) bool {
+	return first != nil && !Dying(first) && first.State != evidence.Zombie && !first.SharedPending.Has(sig)
 }
 
 // firstLeader returns the leader of a container's first process: the shim knows

@@ -168,6 +168,3 @@ func Unchanged(p *View) time.Time {
 	}
 	return p.UnchangedSince
 }
-
-// Standstill returns since when a pod is late and has made no progress.
-func Standstill(p *View) time.Time { return Latest(p.Deadline, Unchanged(p)) }

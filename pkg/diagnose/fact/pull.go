@@ -35,9 +35,6 @@ func Pull(p *View) *evidence.Pull {
 	return last
 }
 
-// Pulls reports whether the kubelet waits for an image of the pod, as far as is known.
-func Pulls(p *View) bool { return Pull(p) != nil }
-
 // toBeCreated reports whether a container of the pod is yet to be created, and not for the kubelet
 // to try again later, while the pod's sandbox runs; "" is any container, for which a volume is wanted.
 // Others may run, since the kubelet starts one after the other, but no init container: it starts nothing

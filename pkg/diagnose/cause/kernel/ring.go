@@ -51,12 +51,17 @@ func awaitsThread(p *fact.View, t *evidence.Task) bool {
 			seen++
 		}
 	}
-	awaited := func(o evidence.Task) bool {
-		return o.TID != t.TID && o.State != evidence.Zombie && o.State != evidence.Dead &&
-			(o.PID == t.PID || o.Probe != nil && slices.ContainsFunc(o.Probe.Stack, fact.OfRing)) &&
-			(fact.FamilyOf(&o) != fact.FamilyIoUring || o.PID == t.PID && o.State == evidence.Sleeping && !fact.Exits(&o) || o.Unchanged(p.Time) < fact.Motionless(&o))
-	}
+	awaited := func(o evidence.Task) bool { return mayBeAwaited(p, t, &o) }
 	return seen < t.Threads || slices.ContainsFunc(p.Tasks, awaited) || slices.ContainsFunc(p.Node.Blocked, func(o evidence.Task) bool {
 		return o.PID != t.PID && (!o.InPod() || o.Owner == p.RuntimeUID) && fact.FamilyOf(&o) != fact.FamilyIoUring && awaited(o)
 	})
+}
+
+// mayBeAwaited reports whether a thread lives that one in io_uring may wait for, and is not known to hang there too.
+func mayBeAwaited(p *fact.View, t, o *evidence.Task) bool {
+	own := o.PID == t.PID
+	if o.TID == t.TID || o.State == evidence.Zombie || o.State == evidence.Dead || !own && (o.Probe == nil || !slices.ContainsFunc(o.Probe.Stack, fact.OfRing)) {
+		return false
+	}
+	return fact.FamilyOf(o) != fact.FamilyIoUring || own && o.State == evidence.Sleeping && !fact.Exits(o) || o.Unchanged(p.Time) < fact.Motionless(o)
 }

@@ -331,13 +331,9 @@ func counts(p *fact.View, c *evidence.RuntimeCommand, container *evidence.Contai
 // older than the deletion, and the shim answers while it lives.
 func holdsUp(p *fact.View, left *evidence.Task) bool {
 	shim := ownShim(p)
-	return shim != nil && !fact.Halted(shim) && left.Probe.Started.After(p.DeletionRequested.Add(-clocksDiffer)) &&
+	return shim != nil && !fact.Halted(shim) && left.Probe.Started.After(p.DeletionRequested.Add(-fact.ClockSkew)) &&
 		slices.ContainsFunc(p.Containers, func(c evidence.Container) bool { return !c.Task.UnansweredSince.IsZero() })
 }
-
-// clocksDiffer is how far the API server's clock, by which a pod is deleted, may be from the
-// node's, by which processes start.
-const clocksDiffer = 3 * time.Second
 
 // overlong reports whether a command of that age hangs and is not only slow.
 func overlong(p *fact.View, c *evidence.RuntimeCommand, age time.Duration, thread *evidence.Task) bool {
@@ -355,7 +351,7 @@ func overlong(p *fact.View, c *evidence.RuntimeCommand, age time.Duration, threa
 func again(p *fact.View, c *evidence.RuntimeCommand) bool {
 	started := c.Tasks[0].Probe.Started
 	if slices.ContainsFunc(p.Kills, func(d evidence.Interrupted) bool {
-		return c.Container == d.Last.Container && c.Command == d.Last.Command && !started.Before(d.Seen.Add(-clocksDiffer)) &&
+		return c.Container == d.Last.Container && c.Command == d.Last.Command && !started.Before(d.Seen.Add(-fact.ClockSkew)) &&
 			started.Sub(d.Seen) < fact.Again.Pressed+hookAgain(p, &d) && hung(p, &d) && slept(&d)
 	}) {
 		return true

@@ -69,7 +69,7 @@ func shimsOpen(p *fact.View) []diagnose.Open {
 	}) {
 		return nil
 	}
-	return []diagnose.Open{diagnose.Waits(fact.Standstill(p), fact.ShimPatience(p), diagnose.Slow)}
+	return []diagnose.Open{diagnose.Waits(fact.Latest(p.Deadline, fact.Unchanged(p)), fact.ShimPatience(p), diagnose.Slow)}
 }
 
 // silentShims returns the finding of a shim that hangs.
