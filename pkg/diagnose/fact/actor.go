@@ -171,3 +171,8 @@ const KubeletHealthy = "ok"
 
 // Halted reports whether somebody has stopped a task, by a signal or as its tracer.
 func Halted(t *evidence.Task) bool { return t.State == evidence.Stopped || t.State == evidence.Traced }
+
+// PluginLives reports whether nobody has ended a CNI plugin, nor has it ended.
+func PluginLives(t *evidence.Task) bool {
+	return t.State != evidence.Zombie && !t.Killed() && !t.WasKilled && !t.Exiting()
+}
