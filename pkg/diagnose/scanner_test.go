@@ -447,11 +447,11 @@ func TestRuntimeCommandAwaitsScanner(t *testing.T) {
 		want      string
 		undecided bool
 	}{
-		"it may answer":                             {"kill", 65 * time.Second, 59 * time.Second, none, "", true},
-		"it does not":                               {"kill", 65 * time.Second, time.Minute, none, "FileScannerNotAnswering", false},
-		"before the start":                          {"create", 65 * time.Second, 59 * time.Second, none, "", true},
-		"it is not waited for":                      {"kill", 65 * time.Second, 0, none, "RuntimeCommandHanging", false},
-		"it answers others":                         {"kill", 299 * time.Second, 40 * time.Second, none, "", true},
+		"it may answer":        {"kill", 65 * time.Second, 59 * time.Second, none, "", true},
+		"it does not":          {"kill", 65 * time.Second, time.Minute, none, "FileScannerNotAnswering", false},
+		"before the start":     {"create", 65 * time.Second, 59 * time.Second, none, "", true},
+		"it is not waited for": {"kill", 65 * time.Second, 0, none, "RuntimeCommandHanging", false},
+		"it answers others":    {"kill", 299 * time.Second, 40 * time.Second, none, "", true},
 		"it answers others, and never the command":  {"kill", 300 * time.Second, 40 * time.Second, none, "RuntimeCommandHanging", false},
 		"a command that was started anew waits too": {"kill", 5 * time.Second, 4 * time.Second, none, "", true},
 		"it is asked about a command that has been left behind": {"kill", 65 * time.Second, 59 * time.Second, func(p *evidence.Pod, c *evidence.RuntimeCommand) {

@@ -156,6 +156,7 @@ func waitsForRing(p *evidence.Probe) bool {
 	return OfRing(fn)
 }
 
+// OfRing reports whether a function of the kernel is one of io_uring in which a task can wait.
 func OfRing(fn string) bool {
 	return slices.ContainsFunc(ringFunctions, func(prefix string) bool { return strings.HasPrefix(fn, prefix) })
 }

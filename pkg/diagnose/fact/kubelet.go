@@ -27,6 +27,7 @@ func KubeletBusyWithVolume(p *View) *evidence.Task {
 	return first
 }
 
+// BusyWithVolume reports whether a thread of the kubelet has not moved for a while on a path of one of the pod's volumes.
 func BusyWithVolume(p *View, t *evidence.Task) bool {
 	return t.Probe != nil && t.Unchanged(p.Time) >= LeastStill && p.RuntimeUID != "" && strings.Contains(t.Probe.VolumePath, "/pods/"+p.RuntimeUID+"/")
 }
