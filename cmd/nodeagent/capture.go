@@ -101,8 +101,8 @@ node, as root:
 	}
 	o.addFlags(cmd.Flags())
 	cmd.Flags().DurationVar(&wait, "wait", defaultWait, "time between the two readings; with less than the default, some stuck pods look healthy")
-	cmd.Flags().BoolVar(&diagnosis, "diagnosis", false, "print what follows from the evidence instead: how the kubelet, containerd and others are who end the pod, the phase, the causes that were found, "+
-		"what is still open and until when, and whether a force delete is safe")
+	cmd.Flags().BoolVar(&diagnosis, "diagnosis", false, "print what follows from the evidence instead: how the kubelet, containerd, the shim and others are "+
+		"that end the pod, the phase, the causes that were found, what is still open and until when, and whether a force delete is safe")
 	cmd.Flags().StringVar(&kubeconfig, "kubeconfig", os.Getenv("KUBECONFIG"), "kubeconfig file; default: the pod's service account (environment: KUBECONFIG)")
 	return cmd
 }
