@@ -337,11 +337,18 @@ func (p *player) skew() (least, most time.Duration, ok bool) {
 	return s[0], s[1], true
 }
 
-// heard returns the last answer of the API server until now.
-func heard[T any](p *player, of func(*Line) *Answer[T]) (got T, err error) {
-	i := p.last(p.elapsed(time.Now()), func(l *Line) bool { return of(l) != nil })
+// longestAnswer is for how long the agent waits for one.
+const longestAnswer = 10 * time.Second
+
+// heard returns the last answer of the API server until now. Where there is none yet, the one that comes is waited for: it was asked for now.
+func heard[T any](ctx context.Context, p *player, of func(*Line) *Answer[T]) (got T, err error) {
+	is := func(l *Line) bool { return of(l) != nil }
+	i := p.last(p.elapsed(time.Now()), is)
 	if i < 0 {
-		return got, errors.New("not on the tape")
+		if i = p.next(-1, is); i < 0 || p.lines[i].Up-p.elapsed(time.Now()) > longestAnswer {
+			return got, errors.New("not on the tape")
+		}
+		p.sleep(ctx, &p.lines[i])
 	}
 	if a := of(&p.lines[i]); a.Error != "" {
 		return got, errors.New(a.Error)
@@ -350,8 +357,8 @@ func heard[T any](p *player, of func(*Line) *Answer[T]) (got T, err error) {
 	}
 }
 
-func (p *player) failures(_ context.Context, _ string, uid types.UID) ([]eventsv1.Event, error) {
-	return heard(p, func(l *Line) *Answer[[]eventsv1.Event] {
+func (p *player) failures(ctx context.Context, _ string, uid types.UID) ([]eventsv1.Event, error) {
+	return heard(ctx, p, func(l *Line) *Answer[[]eventsv1.Event] {
 		if l.UID != string(uid) {
 			return nil
 		}
@@ -359,8 +366,8 @@ func (p *player) failures(_ context.Context, _ string, uid types.UID) ([]eventsv
 	})
 }
 
-func (p *player) events(_ context.Context, _ string, uid types.UID) ([]eventsv1.Event, error) {
-	return heard(p, func(l *Line) *Answer[[]eventsv1.Event] {
+func (p *player) events(ctx context.Context, _ string, uid types.UID) ([]eventsv1.Event, error) {
+	return heard(ctx, p, func(l *Line) *Answer[[]eventsv1.Event] {
 		if l.UID != string(uid) {
 			return nil
 		}
@@ -368,10 +375,10 @@ func (p *player) events(_ context.Context, _ string, uid types.UID) ([]eventsv1.
 	})
 }
 
-func (p *player) ready(context.Context) (*corev1.NodeCondition, error) {
-	return heard(p, func(l *Line) *Answer[*corev1.NodeCondition] { return l.Ready })
+func (p *player) ready(ctx context.Context) (*corev1.NodeCondition, error) {
+	return heard(ctx, p, func(l *Line) *Answer[*corev1.NodeCondition] { return l.Ready })
 }
 
-func (p *player) metadata(context.Context, string, string) (*metav1.PartialObjectMetadata, error) {
-	return heard(p, func(l *Line) *Answer[*metav1.PartialObjectMetadata] { return l.Metadata })
+func (p *player) metadata(ctx context.Context, _, _ string) (*metav1.PartialObjectMetadata, error) {
+	return heard(ctx, p, func(l *Line) *Answer[*metav1.PartialObjectMetadata] { return l.Metadata })
 }
