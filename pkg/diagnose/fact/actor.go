@@ -104,15 +104,17 @@ func shim(p *View) Actor {
 
 // runc is the first command of the runtime that is under way, and cni the first CNI plugin.
 func runc(p *View) Actor {
-	var tasks []evidence.Task
-	for _, c := range p.RuntimeCommands {
-		tasks = append(tasks, c.Tasks...)
+	if len(p.RuntimeCommands) == 0 {
+		return Actor{State: Unseen}
 	}
-	return command(p, tasks, Command)
+	return command(p, p.RuntimeCommands[0].Tasks, Command)
 }
 
 func cni(p *View) Actor {
-	return command(p, slices.Concat(p.Plugins, p.NetworkSetup), Plugin)
+	if len(p.Plugins) > 0 {
+		return command(p, p.Plugins, Plugin)
+	}
+	return command(p, p.NetworkSetup, Plugin)
 }
 
 // command is the first of some programs, or the last of the processes that it waits for. It is Silent when it does not return for as long
@@ -141,6 +143,9 @@ func command(p *View, tasks []evidence.Task, patience Patience) Actor {
 // csi are the drivers: one is Gone when it has no socket, or nobody listens there, and Silent when it does not answer in time. What a
 // call has failed for, Why says.
 func csi(p *View) map[string]Actor {
+	if len(p.Volumes) == 0 {
+		return nil
+	}
 	out := map[string]Actor{}
 	for i := range p.Volumes {
 		v := &p.Volumes[i]

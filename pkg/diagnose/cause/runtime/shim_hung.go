@@ -77,7 +77,12 @@ func silentShims(p *fact.View) []diagnose.Finding {
 	if !p.Node.Containerd.UnansweredSince.IsZero() || p.Node.Containerd.Refused {
 		return nil // no answer of a shim comes through a containerd that gives none
 	}
-	silent := slices.DeleteFunc(slices.Clone(p.Containers), func(c evidence.Container) bool { return c.Task.UnansweredSince.IsZero() })
+	var silent []evidence.Container
+	for i := range p.Containers {
+		if !p.Containers[i].Task.UnansweredSince.IsZero() {
+			silent = append(silent, p.Containers[i])
+		}
+	}
 	shims := fact.Shims(p)
 	stopped := slices.IndexFunc(shims, func(s *evidence.Task) bool {
 		return s.State == evidence.Stopped && s.TracerPID == 0 && s.Unchanged(p.Time) >= fact.LeastStill
