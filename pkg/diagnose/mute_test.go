@@ -95,7 +95,8 @@ func TestPullBesideOthers(t *testing.T) {
 			p.Node.Time = p.Time
 			p.Node.Containerd.Downloads = []evidence.Download{{Started: begun.Add(time.Second), Updated: begun.Add(time.Second), Total: 9 << 20}}
 			if at > time.Minute { // of another pod
-				p.Node.Containerd.Downloads = append(p.Node.Containerd.Downloads, evidence.Download{Started: p.Time.Add(-20 * time.Second), Updated: p.Time.Add(-time.Second), Offset: 1 << 20, Total: 9 << 20})
+				other := evidence.Download{Started: p.Time.Add(-20 * time.Second), Updated: p.Time.Add(-time.Second), Offset: 1 << 20, Total: 9 << 20}
+				p.Node.Containerd.Downloads = append(p.Node.Containerd.Downloads, other)
 			}
 		})
 	})

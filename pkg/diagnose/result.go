@@ -52,6 +52,9 @@ const (
 // longestOpen is for how long a cause may be open without a sign of progress: what is open without an end would mute a pod for ever.
 const longestOpen = 15 * time.Minute
 
+// LastWait is for how long a rule waits for what may come and go again and again, or may be of another pod: until shortly before that.
+const LastWait = longestOpen - time.Minute
+
 // Waits returns the Open of what has been waited for since a time, and is for so long. A zero time is for nothing: it is left out.
 func Waits(since time.Time, long time.Duration, why Why) Open {
 	if since.IsZero() {

@@ -208,9 +208,11 @@ func TestTellsOther(t *testing.T) {
 		got  []told
 		says string
 	}{
-		"the same, later and again": {[]told{at(40, "Event of the Pod A"), at(50, "Event of the Pod A"), at(60, "condition False Resolved"), at(99, "Event of the Pod B")}, ""},
-		"one is missing":            {[]told{at(6, "Event of the Pod A"), at(60, "condition True B")}, `Events tell of ["A"], and did of ["A" "B"]`},
-		"in another order":          {[]told{at(6, "Event of the Pod B"), at(60, "Event of the Pod A")}, `Events tell of ["B" "A"], and did of ["A" "B"]`},
+		"the same, later and again": {[]told{
+			at(40, "Event of the Pod A"), at(50, "Event of the Pod A"), at(60, "condition False Resolved"), at(99, "Event of the Pod B"),
+		}, ""},
+		"one is missing":   {[]told{at(6, "Event of the Pod A"), at(60, "condition True B")}, `Events tell of ["A"], and did of ["A" "B"]`},
+		"in another order": {[]told{at(6, "Event of the Pod B"), at(60, "Event of the Pod A")}, `Events tell of ["B" "A"], and did of ["A" "B"]`},
 	} {
 		if got := tellsOther(want, tc.got); got != tc.says {
 			t.Errorf("%s: %q, want %q", name, got, tc.says)

@@ -41,8 +41,8 @@ const (
 )
 
 // kubelet is Stuck also where its main loop may be what hangs on a volume of a pod that is gone, and where it has no list of the node's
-// containers. It is Gone when one is known to have had a name that is looked for, or nobody listens on its port, and else Unseen. It is Silent when the
-// API server hears nothing from it.
+// containers. It is Gone when one is known to have had a name that is looked for, or nobody listens on its port, and else Unseen. It is
+// Silent when the API server hears nothing from it.
 func kubelet(p *View) Actor {
 	k, r := &p.Node.Kubelet, p.Node.Ready
 	switch t := k.Process; {
@@ -66,7 +66,7 @@ func kubelet(p *View) Actor {
 	return Actor{State: Acts}
 }
 
-// containerd is Restarted when this agent asks it for the first time after the request for deletion, too.
+// containerd is never Restarted: when its process was started is not read.
 func containerd(p *View) Actor {
 	c := &p.Node.Containerd
 	switch {
@@ -76,8 +76,6 @@ func containerd(p *View) Actor {
 		return Actor{State: Stopped, Since: c.Process.UnchangedSince}
 	case !c.UnansweredSince.IsZero():
 		return Actor{State: Silent, Since: c.UnansweredSince}
-	case c.ConnectedSince.After(p.DeletionRequested):
-		return Actor{State: Restarted, Since: c.ConnectedSince}
 	}
 	return Actor{State: Acts, Why: c.Error}
 }

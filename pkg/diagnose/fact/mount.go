@@ -44,9 +44,9 @@ func WorkingDisk(m *evidence.Mount) bool {
 	return d != nil && !d.Moved.IsZero() && d.Read.Sub(d.Moved) < SlowDevice
 }
 
-// MayWork reports whether a task waits for a block device that completes requests, or that is
+// mayWork reports whether a task waits for a block device that completes requests, or that is
 // not known because a worker of io_uring does not show its file.
-func MayWork(t *evidence.Task) bool {
+func mayWork(t *evidence.Task) bool {
 	return FamilyOf(t) == FamilyBlock && (WorkingDisk(t.Probe.Mount) || t.IOWorker() && t.Probe.Mount == nil)
 }
 

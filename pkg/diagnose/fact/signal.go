@@ -102,9 +102,9 @@ func (fp FirstProcess) Expects(sig evidence.Signal) bool {
 	return waitsForSignals(fp.Leader) && !(fp.Leader.Caught | fp.Leader.Blocked).Has(sig)
 }
 
-// Pending reports whether a signal to the process has been waiting to be taken
+// pending reports whether a signal to the process has been waiting to be taken
 // for two readings.
-func Pending(p *View, t *evidence.Task, sig evidence.Signal) bool {
+func pending(p *View, t *evidence.Task, sig evidence.Signal) bool {
 	return t.SharedPending.Has(sig) && !t.PendingSince.IsZero() && p.Time.Sub(t.PendingSince) >= LeastStill
 }
 
@@ -116,7 +116,7 @@ func Pending(p *View, t *evidence.Task, sig evidence.Signal) bool {
 func (fp FirstProcess) LeavesPending(p *View, sig evidence.Signal) bool {
 	sent := SignalSince(p, fp.Container)
 	half := p.Deadline.Sub(sent) / 2
-	if !HookOverOrNone(p, fp.Container) || !Pending(p, fp.Leader, sig) || p.Time.Sub(sent) < half {
+	if !HookOverOrNone(p, fp.Container) || !pending(p, fp.Leader, sig) || p.Time.Sub(sent) < half {
 		return false
 	}
 	since := sent.Add(max(half/2, 2*LeastStill))

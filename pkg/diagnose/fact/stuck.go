@@ -19,7 +19,7 @@ func Motionless(t *evidence.Task) time.Duration {
 		return LeastStill
 	case FamilyOf(t) == FamilyIoUring:
 		return SlowRing
-	case MayWork(t):
+	case mayWork(t):
 		return SlowDisk
 	}
 	return MountPatience(t.Probe.Mount)

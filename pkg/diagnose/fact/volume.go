@@ -102,7 +102,7 @@ func PatienceWithVolumes(p *View) time.Duration {
 		case p.Time.Sub(k.VolumeCallsRead) > evidence.CallsPause:
 			return Retries
 		default:
-			if left, since := Untried(p); len(left) > 0 && since.Sub(CountedSince(p)) <= evidence.CallsPause {
+			if left, since := untried(p); len(left) > 0 && since.Sub(CountedSince(p)) <= evidence.CallsPause {
 				return UntilCounted(p, gaveUp+since.Sub(CountedSince(p))+p.Time.Sub(k.VolumeCallsRead)) // then it is known why
 			}
 			return UntilCounted(p, VolumeTry.With(p)+p.Time.Sub(k.VolumeCallsRead))
@@ -130,7 +130,7 @@ type MountedVolume struct {
 	Mount  *evidence.Mount
 }
 
-// Untried returns the pod's CSI volumes with their mounts where nothing but those is
+// untried returns the pod's CSI volumes with their mounts where nothing but those is
 // left of its volumes, and since when the kubelet has counted no attempt at them. There are none
 // when its counts are not known, or it may be kept from an attempt:
 //
@@ -143,7 +143,7 @@ type MountedVolume struct {
 //     (findAndRemoveDeletedPods, pkg/kubelet/volumemanager/populator), and not while it
 //     waits for the API server.
 //   - One of its threads hangs, but at a volume of another pod, or a program does that unmounts.
-func Untried(p *View) (left []MountedVolume, since time.Time) {
+func untried(p *View) (left []MountedVolume, since time.Time) {
 	k := &p.Node.Kubelet
 	if !counted(p) || k.Health != KubeletHealthy || p.Node.Ready.Unheard() || !mountedAll(p) || kubeletHangs(p) || Unmounter(p) != nil {
 		return nil, since
@@ -224,7 +224,7 @@ func lastTry(k *evidence.KubeletService, driver string) (last time.Time) {
 // GivenUp returns those volumes, and since when, when the kubelet has counted no attempt for so
 // long that it does not try any more. What it counts after the last reading is not known.
 func GivenUp(p *View) ([]MountedVolume, time.Time) {
-	left, since := Untried(p)
+	left, since := untried(p)
 	if p.Node.Kubelet.VolumeCallsRead.Sub(since) < gaveUp {
 		return nil, since
 	}
@@ -253,7 +253,8 @@ func LastDeleted(p *View) time.Time {
 // lastDeleted is LastDeleted of one volume. Where something is mounted inside, what is deleted may be in there, and is of
 // no use. A time to come is by another clock, and would stay.
 func lastDeleted(p *View, v *evidence.Volume) time.Time {
-	if slices.ContainsFunc(p.Mounts, func(m evidence.Mount) bool { return m.Volume == v.Name && m.Plugin == v.Plugin }) || v.LastDeleted.After(p.Time.Add(ClockSkew)) {
+	mounted := slices.ContainsFunc(p.Mounts, func(m evidence.Mount) bool { return m.Volume == v.Name && m.Plugin == v.Plugin })
+	if mounted || v.LastDeleted.After(p.Time.Add(ClockSkew)) {
 		return time.Time{}
 	}
 	return v.LastDeleted

@@ -2,7 +2,6 @@ package kernel
 
 import (
 	"slices"
-	"time"
 
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose/fact"
@@ -109,10 +108,6 @@ func notAnswering(p *fact.View) []diagnose.Finding {
 	return nil
 }
 
-// answersOthers is after what time a program that scans files, for which the kubelet waits, is not thought to be about to answer it, or
-// to be found silent: it may answer others, each of which wakes the kubelet, and never that.
-const answersOthers = 14 * time.Minute
-
 // mayAnswer says that a program that scans files is waited for that may only be slow; or is not waited for at this moment.
 func mayAnswer(p *fact.View) []diagnose.Open {
 	t, silent := runtimeAwaitsScanner(p), false
@@ -126,8 +121,8 @@ func mayAnswer(p *fact.View) []diagnose.Open {
 	case t == nil && mayBeScanned(p):
 	case t == nil, p.ContainersEnded() && silent:
 		return nil
-	case p.ContainersEnded():
-		return []diagnose.Open{diagnose.Waits(p.UnchangedSince, answersOthers, diagnose.Slow)}
+	case p.ContainersEnded(): // it may answer others, each of which wakes the kubelet, and never that
+		return []diagnose.Open{diagnose.Waits(p.UnchangedSince, diagnose.LastWait, diagnose.Slow)}
 	case (silent || scannerHolds(p)) && (p.Mirror || p.Kill.Done):
 		return nil
 	}

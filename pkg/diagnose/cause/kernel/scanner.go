@@ -56,8 +56,9 @@ func volumeOfPath(path string) (plugin, volume string) {
 
 // runtimeAwaitsScanner returns a process that waits for a program that scans files, and without which the pod is not
 // stopped: a command that the pod's shim has started, such as runc, also one that is yet to be executed; or a CNI plugin,
-// which takes down the pod's network; or a thread of gVisor's, which a program of the pod waits for. Of several it is the one that has waited for the longest time. What is to be executed in a
-// container that lives, such as a probe, holds nothing up, and neither does what is to kill one that has been killed.
+// which takes down the pod's network; or a thread of gVisor's, which a program of the pod waits for. Of several it is the
+// one that has waited for the longest time. What is to be executed in a container that lives, such as a probe, holds nothing up,
+// and neither does what is to kill one that has been killed.
 func runtimeAwaitsScanner(p *fact.View) *evidence.Task {
 	var first *evidence.Task
 	look := func(tasks []evidence.Task, counts func(*evidence.Task) bool) {
@@ -93,12 +94,11 @@ func runtimeAwaitsScanner(p *fact.View) *evidence.Task {
 // fs/notify/fanotify/fanotify_user.c), so in that time it has given none. Where all such programs of the node are
 // stopped, ten seconds tell.
 func scannerSilentForLong(p *fact.View, t *evidence.Task) bool {
-	still := t.Unchanged(p.Time)
-	switch {
-	case scannersHalted(p):
-		return still >= fact.SlowDevice
+	patience := fact.Fanotify.With(p)
+	if scannersHalted(p) {
+		patience = fact.SlowDevice
 	}
-	return still >= fact.Fanotify.With(p)
+	return t.Unchanged(p.Time) >= patience
 }
 
 // heldAfter is for how long commands that end a pod must have waited for a program that scans files, the one after the other, without

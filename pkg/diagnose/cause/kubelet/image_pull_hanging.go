@@ -66,7 +66,7 @@ var ImagePullHanging = &diagnose.Rule{
 		pull, download := hangingPull(p)
 		if pull == nil {
 			if since := stuckBesideOthers(p); !since.IsZero() {
-				return diagnose.Undecided(diagnose.Waits(since, fact.Retries+fact.Download.Pressed, diagnose.Slow))
+				return diagnose.Undecided(diagnose.Waits(since, diagnose.LastWait, diagnose.Slow))
 			}
 			return diagnose.Undecided(diagnose.Waits(pullMoved(p), fact.Download.Pressed, diagnose.Moves))
 		}

@@ -154,7 +154,8 @@ func unmountFails(p *fact.View) (*evidence.Shortage, *evidence.Volume) {
 		}
 		for j := range p.Volumes {
 			v := &p.Volumes[j]
-			if fact.FailedUnmountAfter(p, v, fact.Latest(p.UnchangedSince, s.Since)) != nil && (s.Resource != evidence.Descriptors || !answersWithError(p, s, v.Driver)) {
+			failed := fact.FailedUnmountAfter(p, v, fact.Latest(p.UnchangedSince, s.Since)) != nil
+			if failed && (s.Resource != evidence.Descriptors || !answersWithError(p, s, v.Driver)) {
 				return s, v
 			}
 		}

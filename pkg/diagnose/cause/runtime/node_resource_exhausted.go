@@ -133,7 +133,7 @@ func mayBeExhausted(p *fact.View) []diagnose.Open {
 		if c := &p.Containers[i]; unwritten(p, c) {
 			o := diagnose.Waits(p.Unwritable.Last, fact.Retries, diagnose.Retry)
 			o.Container = c.Name
-			if last := c.VacantSince.Add(14 * time.Minute); o.Until.After(last) { // it is short again and again
+			if last := c.VacantSince.Add(diagnose.LastWait); o.Until.After(last) { // it is short again and again
 				o.Since, o.Until = c.VacantSince, last
 			}
 			out = append(out, o)
