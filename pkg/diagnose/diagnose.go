@@ -173,7 +173,7 @@ func Run(pod *evidence.Pod, table Table) Diagnosis {
 	p := fact.See(pod)
 	s := search{pod: p, d: Diagnosis{Phase: locate(p), Gone: p.Gone}, found: make(map[string][]Finding)}
 	for _, row := range table {
-		s.look(row.Rule)
+		s.look(row)
 	}
 	s.hold(table)
 	s.explain(table)

@@ -1,9 +1,11 @@
 package diagnose_test
 
 import (
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose/cause"
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
 	"github.com/nodeagent-io/nodeagent/pkg/verdict"
@@ -85,21 +87,124 @@ func TestRelievedForTwoMinutes(t *testing.T) {
 	})
 }
 
-// A pull hangs, on a node that pulls several images at once (serializeImagePulls: false).
+// A download is one that began, and came last, so long after the pull did.
+func download(pull time.Time, began time.Duration, last time.Time, offset int64) evidence.Download {
+	return evidence.Download{Started: pull.Add(began), Updated: last, Offset: offset, Total: 9 << 30}
+}
+
+// A pull hangs, on a node that pulls several images at once (serializeImagePulls: false): it has just begun, or goes on with what an
+// attempt before it has stored.
 func TestPullBesideOthers(t *testing.T) {
-	toldWithin(t, "a pull hangs", func(at time.Duration) *evidence.Pod {
-		return pulls(func(p *evidence.Pod) {
-			p.Time = p.Deadline.Add(at)
-			begun := p.Deadline.Add(-2 * time.Minute)
-			p.Pulls[0].Since = begun
-			p.Node.Time = p.Time
-			p.Node.Containerd.Downloads = []evidence.Download{{Started: begun.Add(time.Second), Updated: begun.Add(time.Second), Total: 9 << 20}}
-			if at > time.Minute { // of another pod
-				other := evidence.Download{Started: p.Time.Add(-20 * time.Second), Updated: p.Time.Add(-time.Second), Offset: 1 << 20, Total: 9 << 20}
-				p.Node.Containerd.Downloads = append(p.Node.Containerd.Downloads, other)
+	for name, began := range map[string]time.Duration{"a pull hangs": time.Second, "a second attempt hangs": -3 * time.Minute} {
+		toldWithin(t, name, func(at time.Duration) *evidence.Pod {
+			return pulling(at, 2*time.Minute, func(p *evidence.Pod, pull time.Time) []evidence.Download {
+				all := []evidence.Download{download(pull, began, pull.Add(time.Second), 0)}
+				if at > time.Minute { // of another pod
+					all = append(all, evidence.Download{Started: p.Time.Add(-20 * time.Second), Updated: p.Time.Add(-time.Second), Offset: 1 << 20, Total: 9 << 20})
+				}
+				return all
+			})
+		})
+	}
+}
+
+// pulling is a pod that is so long past its deadline, and whose pull began so long before that.
+func pulling(at, began time.Duration, downloads func(p *evidence.Pod, pull time.Time) []evidence.Download) *evidence.Pod {
+	return pulls(func(p *evidence.Pod) {
+		p.Time = p.Deadline.Add(at)
+		p.Node.Time, p.Pulls[0].Since = p.Time, p.Deadline.Add(-began)
+		p.Node.Containerd.Downloads = downloads(p, p.Pulls[0].Since)
+	})
+}
+
+// A large image comes, and beside it something does not move: layers of its own that wait for their turn, or what another pod's pull has left.
+func TestLargeImageComes(t *testing.T) {
+	for name, still := range map[string]func(pull time.Time) evidence.Download{
+		"layers that wait": func(pull time.Time) evidence.Download { return download(pull, time.Second, pull.Add(time.Second), 0) },
+		"another pod's pull": func(pull time.Time) evidence.Download {
+			return download(pull, 20*time.Second, pull.Add(30*time.Second), 1<<20)
+		},
+	} {
+		watch(25*time.Minute, func(at time.Duration) *evidence.Pod {
+			return pulling(at, time.Minute, func(p *evidence.Pod, pull time.Time) []evidence.Download {
+				return []evidence.Download{download(pull, time.Second, p.Time.Add(-time.Second), 1<<20+int64(at/time.Millisecond)), still(pull)}
+			})
+		}, func(at time.Duration, _, stands string) {
+			if stands != "" {
+				t.Errorf("%s: %s past the deadline: %s", name, at, stands)
 			}
 		})
-	})
+	}
+}
+
+// Nobody may ask the kubelet for its counts, or it does not tell them in time: its next attempt is waited for.
+func TestClaimsNotCounted(t *testing.T) {
+	for name, p := range map[string]*evidence.Pod{
+		"never": unpreparing(70*time.Second, func(p *evidence.Pod) {
+			p.Node.Kubelet.VolumeCallsRead = time.Time{}
+			p.Lack(evidence.ClaimCalls, "403")
+		}),
+		"not now": unpreparing(100*time.Second, func(p *evidence.Pod) {
+			attempted(p, 30*time.Second)
+			p.Node.Kubelet.ClaimCalls[0].RoseBefore, p.Node.Kubelet.VolumeCallsRead = time.Time{}, p.Time.Add(-8*time.Second)
+			p.Lack(evidence.ClaimCalls, "timeout")
+		}),
+	} {
+		if v := verdictOf(p); v.Cause != "" {
+			t.Errorf("%s: %s", name, v.Cause)
+		}
+	}
+}
+
+// A kubelet that is not heard answers on its port now and then, as on a node that thrashes.
+func TestKubeletAnswersNowAndThen(t *testing.T) {
+	for name, change := range map[string]func(p *evidence.Pod){"the pod runs on": func(*evidence.Pod) {}, "nothing is left": bare} {
+		toldWithin(t, name, func(at time.Duration) *evidence.Pod {
+			return cutOff(at, func(p *evidence.Pod) {
+				if at%(28*time.Second) < 24*time.Second {
+					p.Node.Kubelet.Answers, p.Node.Kubelet.Health = false, "no answer from 192.0.2.1:10250 within 3s"
+				}
+				p.Node.Ready.Since, p.Node.Ready.Asked = requested, p.Time
+				change(p)
+			})
+		})
+	}
+}
+
+// Inside the grace period runc kill waits for a scanner that answers it, file by file.
+func TestCommandScannedInGrace(t *testing.T) {
+	for _, ago := range []time.Duration{50 * time.Second, 62 * time.Second, 95 * time.Second} {
+		p := commanded(ago, func(p *evidence.Pod, c *evidence.RuntimeCommand) {
+			p.GracePeriodSeconds, p.DeletionRequested = 600, p.Time.Add(-ago-2*time.Second)
+			p.Deadline = p.DeletionRequested.Add(10 * time.Minute)
+			c.Container, c.Tasks = "c", c.Tasks[:1]
+			p.Containers[0].State = evidence.StateRunning
+			p.Containers[0].Task = evidence.ShimTask{PID: 100, Asked: p.Time, UnansweredSince: p.Time.Add(-ago), Attempts: 2}
+			p.Tasks = []evidence.Task{task(100, 50, "app", evidence.Sleeping, "epoll_wait")}
+			p.Tasks[0].Container = "c"
+			runc := &c.Tasks[0]
+			runc.State, runc.Probe.Wchan, runc.Probe.Syscall, runc.UnchangedSince = evidence.Uninterruptible, asks, "openat", p.Time.Add(-4*time.Second)
+			p.ScannerWaits = evidence.ScannerWaits{Since: p.Time.Add(-ago), Last: p.Time, UnansweredSince: p.Time, Waits: 1}
+		})
+		if v := verdictOf(p); v.Cause != "" {
+			t.Errorf("after %s: %s: %s", ago, v.Cause, v.Message)
+		}
+	}
+}
+
+// A hook that begins late, on a kernel without PSI, is not said to be over before it was seen.
+func TestHookBeginsLate(t *testing.T) {
+	p := last(readings(60*sec, every(1*sec, 22*sec, 2*sec), func(_ time.Duration, p *evidence.Pod, first *evidence.Task) {
+		first.Ignored = bitTERM
+		p.Before = known(p)
+		p.Before.Tasks = p.Before.Tasks[:1]
+		withHook(p, 40*sec, 50*sec)
+		p.Node.Pressure = nil
+	}))
+	d := cause.Diagnose(p)
+	if w, _ := diagnose.WaitsFor(p, &d); len(d.Findings) > 0 || strings.Contains(w.Message, "had ended") {
+		t.Errorf("%v; %q", d.Findings, w.Message)
+	}
 }
 
 // containerd's disk is full most of the time, and there is room for some seconds again and again.

@@ -21,23 +21,25 @@ type search struct {
 	pod   *fact.View
 	d     Diagnosis
 	found map[string][]Finding // by cause
-	// elsewhereFound are the causes that were found in another phase than theirs: they are not told, and hold others.
+	// elsewhereFound are the causes that were found in another phase than theirs, or too early: they are not told, and hold others.
 	elsewhereFound []string
 	// whole are the layers of the causes that were looked for, and part those of which a cause could not be looked for, or
 	// is open. The same layer may stand in both, and more than once.
 	whole, part []string
 }
 
-// look looks for one cause.
-func (s *search) look(r *Rule) {
+// look looks for one cause. One that holds others is looked for before it is told, too: what is seen of them may be its doing then.
+func (s *search) look(row Row) {
+	r := row.Rule
 	if o := s.late(r); !o.Since.IsZero() {
 		s.note(o, r.Cause)
 	}
-	if !r.due(s.pod) {
+	due := r.due(s.pod)
+	if !due && (len(row.Holds) == 0 || s.pod.Gone) {
 		return
 	}
-	here := len(r.Phases) == 0 || slices.Contains(r.Phases, s.d.Phase)
-	if !here {
+	here := due && (len(r.Phases) == 0 || slices.Contains(r.Phases, s.d.Phase))
+	if due && !here {
 		s.elsewhere(r)
 	}
 	if fact.Missing(s.pod, r.Needs...) {

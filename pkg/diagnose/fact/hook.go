@@ -202,7 +202,11 @@ func HookOver(p *View, c *evidence.Container) (since time.Time, over bool) {
 	case c.PreStopProgram == "", c.HookOver.IsZero():
 		return time.Time{}, false
 	}
-	return c.HookOver, p.Time.Sub(began) >= hookDoubt(p, c, HookDelay.Told(p)) || p.StopBegun && !c.HookSeen.IsZero()
+	delay := HookDelay.With(p)
+	if !c.HookSeen.IsZero() {
+		delay = HookDelay.Told(p)
+	}
+	return c.HookOver, p.Time.Sub(began) >= hookDoubt(p, c, delay) || p.StopBegun && !c.HookSeen.IsZero()
 }
 
 // hookDoubt returns by how much a hook may have begun later than the kubelet seems to have begun to stop the pod. That a

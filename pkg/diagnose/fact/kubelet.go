@@ -66,8 +66,11 @@ func MayReconnect(p *View) time.Time {
 	if !r.Unheard() || p.Delivery.OutOfTouch {
 		return time.Time{}
 	}
-	if k := &p.Node.Kubelet; !k.SilentSince.IsZero() {
-		return Latest(r.Since, k.SilentSince) // that it goes on is no sign of progress
+	switch k := &p.Node.Kubelet; {
+	case p.Time.Sub(r.Since) >= comesAndGoes:
+		return r.Since // that it answers now and then is no sign of progress any more
+	case !k.SilentSince.IsZero():
+		return Latest(r.Since, k.SilentSince) // nor is that its silence goes on
 	}
 	return Latest(r.Since, p.Node.Kubelet.SilentUntil)
 }

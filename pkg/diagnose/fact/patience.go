@@ -44,7 +44,8 @@ var (
 			"Where the kernel does not tell the pressure it is the shorter one: what comes later may be another program."}
 	HookDelay = Patience{"the kubelet has not begun with a preStop hook", KillLatency, KillLatency + UnknownAfter,
 		"It begins when it has got to know of the deletion and its worker for the pod is free. " +
-			"Where the kernel does not tell the pressure it is the shorter one: else nothing would be said in a grace period of a minute."}
+			"Where the kernel does not tell the pressure, and the hook was seen, it is the shorter one: else nothing would be said in a grace " +
+			"period of a minute."}
 	Progress = Patience{"a step of the kubelet makes no progress", UnknownAfter, 2 * UnknownAfter,
 		"It tries again after ten to fifteen seconds (backOffPeriod, pkg/kubelet/kubelet.go)."}
 	VolumeTry = Patience{"the kubelet does not try again to take a volume down", VolumeRetry, VolumeRetry + UnknownAfter,
@@ -157,7 +158,7 @@ func StepPatience(p *View) time.Duration {
 	return patience
 }
 
-// comesAndGoes is after what time it is no progress any more that a shim answers, or does not: one that waits for a slow
+// comesAndGoes is after what time it is no progress any more that a shim, or a kubelet, answers, or does not: one that waits for a slow
 // disk, as under gVisor, may do either for as long as the pod is there.
 const comesAndGoes = 10 * time.Minute
 

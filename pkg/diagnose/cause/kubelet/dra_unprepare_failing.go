@@ -16,8 +16,8 @@ import (
 var DRAUnprepareFailing = &diagnose.Rule{
 	Cause:  "DRAUnprepareFailing",
 	Phases: []diagnose.Phase{diagnose.DynamicResources},
-	Needs:  []evidence.Source{evidence.Processes, evidence.Cgroups, evidence.Containers, evidence.Claims, evidence.ClaimCalls},
-	Partly: []evidence.Source{evidence.Events},
+	Needs:  []evidence.Source{evidence.Processes, evidence.Cgroups, evidence.Containers},
+	Partly: []evidence.Source{evidence.Claims, evidence.ClaimCalls, evidence.Events}, // without the first two it is open for longer
 	Doc: diagnose.Doc{
 		Layer:   "kubelet",
 		Title:   "a DRA driver does not release the pod's resource claim",
@@ -89,7 +89,8 @@ func unprepares(p *fact.View) []diagnose.Open {
 
 // unprepareFails returns the drivers that fail.
 func unprepareFails(p *fact.View) []diagnose.Finding {
-	if p.Overdue() < fact.UnknownAfter || p.Time.Sub(p.UnchangedSince) < fact.UnknownAfter || !failsToUnprepare(p) {
+	soon := p.Overdue() < fact.UnknownAfter || p.Time.Sub(p.UnchangedSince) < fact.UnknownAfter
+	if fact.Missing(p, evidence.Claims, evidence.ClaimCalls) || soon || !failsToUnprepare(p) {
 		return nil
 	}
 	if fact.Missing(p, evidence.Events) && !onlyOneUnprepares(p) {

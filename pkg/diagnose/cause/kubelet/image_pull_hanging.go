@@ -143,16 +143,21 @@ func pullMoved(p *fact.View) time.Time {
 	return last
 }
 
-// stuckBesideOthers returns since when a download that had begun with the pull has not moved, while others do: which of them is the pod's
-// is not known.
+// stuckBesideOthers returns since when a download has not moved that may be of the pull, while others do: which of them is the pod's is
+// not known. It is zero where one that began no later moves: containerd fetches three layers of an image at a time
+// (max_concurrent_downloads), and the others wait for that.
 func stuckBesideOthers(p *fact.View) (since time.Time) {
-	pull := fact.Pull(p)
+	pull, all := fact.Pull(p), p.Node.Containerd.Downloads
 	if pull == nil || pullMoved(p).IsZero() {
 		return since
 	}
-	for _, d := range p.Node.Containerd.Downloads {
+	still := func(d evidence.Download) bool { return p.Node.Time.Sub(d.Updated) >= fact.Download.With(p) }
+	for _, d := range all {
+		queued := slices.ContainsFunc(all, func(o evidence.Download) bool {
+			return !still(o) && !o.Started.Before(pull.Since.Add(-eventsExact)) && !o.Started.After(d.Started.Add(eventsExact))
+		})
 		incomplete := d.Total == 0 || d.Offset < d.Total
-		if incomplete && !d.Started.Before(pull.Since) && p.Node.Time.Sub(d.Updated) >= fact.Download.With(p) && (since.IsZero() || d.Updated.Before(since)) {
+		if incomplete && still(d) && !queued && !d.Updated.Before(pull.Since) && (since.IsZero() || d.Updated.Before(since)) {
 			since = d.Updated
 		}
 	}
