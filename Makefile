@@ -68,7 +68,7 @@ e2e: image $(PROGRAMS) cluster-up ## the sentinels, or NAME='fuse-*'. FAILED=1: 
 
 # What parses files that anybody on a node may write.
 FUZZ := proc/internal/mount:FuzzMountinfo proc/internal/kernfile:FuzzParseStatus proc/internal/cgroup:FuzzCgroupFiles \
-	proc/probe:FuzzMapsAndCmdline kubelet:FuzzParseCounts cri:FuzzParseProgram
+	proc/probe:FuzzMapsAndCmdline kubelet:FuzzParseCounts cri:FuzzParseProgram condition:FuzzMessage
 
 fuzz: ## two minutes for each parser of what others write: FOR=10m
 	@for target in $(FUZZ); do \

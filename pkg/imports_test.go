@@ -46,9 +46,11 @@ var table = map[string]struct {
 	"kube":    {outside: []string{"k8s.io/api", "k8s.io/apimachinery", "k8s.io/client-go"}},
 	"node":    {ours: []string{"evidence", "proc"}},
 	"orphan":  {never: impure},
-	"verdict": {ours: []string{"diagnose", "evidence"}, never: impure},
+	// Anybody may copy it to read the message.
+	"condition": {never: impure},
+	"verdict":   {ours: []string{"condition", "diagnose", "evidence"}, never: impure},
 	"report": {
-		ours:    []string{"diagnose", "diagnose/fact", "evidence", "kube", "verdict"},
+		ours:    []string{"condition", "diagnose", "diagnose/fact", "evidence", "kube", "verdict"},
 		outside: []string{"k8s.io/api", "k8s.io/apimachinery", "github.com/prometheus"},
 	},
 	"agent": {ours: []string{"diagnose", "evidence", "node", "orphan", "verdict"}, outside: []string{"k8s.io/api", "k8s.io/apimachinery"}},

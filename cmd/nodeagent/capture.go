@@ -33,21 +33,23 @@ func captureCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "capture NAMESPACE/POD",
 		Short: "Print the evidence about a terminating pod of this node as JSON",
-		Long: `Capture reads twice all that nodeagent looks at for a pod, a third time when the
-kubelet or containerd is down, or the API server hears nothing from the kubelet. It
-prints the last reading as JSON, with one line for each container, control group,
-thread and mount. That takes 12 seconds, or half a minute. Since when something is as
-it is it knows from the agent beside it, or, where that does not answer, from its own
-readings only. With --diagnosis it prints
-what follows from the reading instead. Of a pod that is not late it says on the
-standard error when the grace period ends, and what may hold the pod beyond it.
+		Long: `Capture reads everything that nodeagent looks at for a pod, twice. It reads a third
+time if the kubelet or containerd is down, or if the API server has lost contact with
+the kubelet. It prints the last reading as JSON, with one line for each container,
+cgroup, thread and mount. This takes 12 seconds, or half a minute with the third
+reading.
 
-The JSON holds no environment, arguments, annotations or file names, so it can be
-attached to an issue. It does hold the names of pods, programs, volumes and servers,
-and the address of a pod that has a hook of the kind httpGet.
+Begin times come from the running agent of the node. If it does not respond, they come
+from the readings of capture only. With --diagnosis, capture prints the diagnosis
+instead of the reading. For a pod that is not overdue, it prints on standard error when
+the grace period ends. It adds what may hold up the pod after that.
 
-Capture runs where the agent of the pod's node runs, or a copy of the program on that
-node, as root:
+The JSON contains no environment, arguments, annotations or file names, so you can
+attach it to an issue. It does contain the names of pods, programs, volumes and
+servers, and the address of a pod that has an httpGet hook.
+
+Run capture in the agent's pod on the node of the pod, or as root from a copy of the
+program on that node:
 
   kubectl get pods -n nodeagent-system -o wide --field-selector spec.nodeName=NODE
   kubectl -n nodeagent-system exec AGENT-POD -- /nodeagent capture NAMESPACE/POD
@@ -75,7 +77,7 @@ node, as root:
 			// A reading that hangs does not end with its context.
 			stop := context.AfterFunc(ctx, func() {
 				time.Sleep(2 * time.Second)
-				fmt.Fprintln(os.Stderr, "nodeagent: a reading does not return; the log of the agent on this node says more")
+				fmt.Fprintln(os.Stderr, "nodeagent: a reading hangs; see the log of the agent on this node")
 				os.Exit(1)
 			})
 			defer stop()
@@ -100,10 +102,10 @@ node, as root:
 		},
 	}
 	o.addFlags(cmd.Flags())
-	cmd.Flags().DurationVar(&wait, "wait", defaultWait, "time between the two readings; with less than the default, some stuck pods look healthy")
-	cmd.Flags().BoolVar(&diagnosis, "diagnosis", false, "print what follows from the evidence instead: how the kubelet, containerd, the shim and others are "+
-		"that end the pod, the phase, the causes that were found, what is still open and until when, and whether a force delete is safe")
-	cmd.Flags().StringVar(&kubeconfig, "kubeconfig", os.Getenv("KUBECONFIG"), "kubeconfig file; default: the pod's service account (environment: KUBECONFIG)")
+	cmd.Flags().DurationVar(&wait, "wait", defaultWait, "time between the two readings; if shorter than the default, some stuck pods look healthy")
+	cmd.Flags().BoolVar(&diagnosis, "diagnosis", false, "print the diagnosis instead of the evidence: the state of the components that stop the pod, "+
+		"the phase, the causes found and the open ones, and whether a force delete is safe")
+	cmd.Flags().StringVar(&kubeconfig, "kubeconfig", os.Getenv("KUBECONFIG"), "path to a kubeconfig file; default: the pod's service account (environment: KUBECONFIG)")
 	return cmd
 }
 

@@ -14,7 +14,7 @@ import (
 func explainCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "explain [CAUSE|FAMILY]",
-		Short: "Print what a cause or a family means and what to do, or list the causes",
+		Short: "Explain a cause or a family and what to do about it, or list all causes",
 		Args:  cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			causes := cause.All()
@@ -27,13 +27,13 @@ func explainCommand() *cobra.Command {
 			}
 			for _, r := range causes {
 				if strings.EqualFold(r.Cause, args[0]) {
-					fmt.Fprint(cmd.OutOrStdout(), cause.Table().Page(r))
+					printPage(cmd.OutOrStdout(), cause.Table().Page(r))
 					return nil
 				}
 			}
 			for name, page := range diagnose.FamilyPages(causes) {
 				if strings.EqualFold(name, args[0]) {
-					fmt.Fprint(cmd.OutOrStdout(), page)
+					printPage(cmd.OutOrStdout(), page)
 					return nil
 				}
 			}

@@ -27,15 +27,15 @@ type hostOptions struct {
 
 func (o *hostOptions) addFlags(f *pflag.FlagSet) {
 	f.StringVar(&o.nodeName, "node-name", os.Getenv("NODE_NAME"), "name of this node (environment: NODE_NAME)")
-	f.StringVar(&o.nodeIP, "node-ip", os.Getenv("NODE_IP"), "address of this node, on which its kubelet listens (environment: NODE_IP)")
-	f.StringVar(&o.proc, "proc", "/proc", "the host's proc file system")
-	f.StringVar(&o.cgroup, "cgroup", "/sys/fs/cgroup", "the host's cgroup file system, version 1 or 2")
-	f.StringVar(&o.fuse, "fuse-connections", "/sys/fs/fuse/connections", "the host's FUSE control file system")
-	f.StringVar(&o.blocks, "block-devices", "/sys/dev/block", "the block devices by number in a sysfs, the container's own or the host's")
+	f.StringVar(&o.nodeIP, "node-ip", os.Getenv("NODE_IP"), "address of this node on which the kubelet listens (environment: NODE_IP)")
+	f.StringVar(&o.proc, "proc", "/proc", "path to the host's proc file system")
+	f.StringVar(&o.cgroup, "cgroup", "/sys/fs/cgroup", "path to the host's cgroup file system, v1 or v2")
+	f.StringVar(&o.fuse, "fuse-connections", "/sys/fs/fuse/connections", "path to the host's FUSE control file system")
+	f.StringVar(&o.blocks, "block-devices", "/sys/dev/block", "path to the block devices by number in sysfs, the container's own or the host's")
 	f.StringVar(&o.kubeletDir, "kubelet-dir", cmp.Or(os.Getenv("KUBELET_DIR"), "/var/lib/kubelet"),
-		"the kubelet's root directory on the host; names and the kubelet's own records are read there, and no volume is opened (environment: KUBELET_DIR)")
+		"path to the kubelet's root directory on the host; only names and the kubelet's own records are read there, and no volume is opened (environment: KUBELET_DIR)")
 	f.StringVar(&o.containerd, "containerd-socket", cmp.Or(os.Getenv("CONTAINERD_SOCKET"), "/run/containerd/containerd.sock"),
-		"containerd's socket (environment: CONTAINERD_SOCKET)")
+		"path to containerd's socket (environment: CONTAINERD_SOCKET)")
 }
 
 // sealed is set in the agent's own container, by the manifest. Who may execute something there is root on the
@@ -50,7 +50,7 @@ func refuseSealed(f *pflag.FlagSet) error {
 	}
 	for _, name := range []string{"kubeconfig", "proc", "cgroup", "fuse-connections", "block-devices", "kubelet-dir", "containerd-socket"} {
 		if f.Changed(name) {
-			return fmt.Errorf("--%s is not taken in the agent's own container, because whatever it names would be run, read or sent as root of the node; "+
+			return fmt.Errorf("--%s is not allowed in the agent's own container, which uses it as root of the node: "+
 				"run a copy of the program on the node instead (README, Capture an incident)", name)
 		}
 	}

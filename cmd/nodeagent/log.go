@@ -83,7 +83,7 @@ func (l *lossyWriter) next() []byte {
 
 // lossLine is the line about lost lines, in the format of another one.
 func lossLine(like []byte) string {
-	const words = "lines of the log were dropped because nobody read it"
+	const words = "log lines were dropped because standard error was not read in time"
 	if bytes.HasPrefix(like, []byte("{")) {
 		return `{"level":"WARN","msg":"` + words + `","dropped":%d}` + "\n"
 	}

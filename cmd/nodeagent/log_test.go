@@ -36,7 +36,7 @@ func TestLogNeverWaits(t *testing.T) {
 	<-out.done // the moment that close gives is too short on a busy machine
 	_ = w.Close()
 	text := <-read
-	if !strings.Contains(text, "were dropped because nobody read it") {
+	if !strings.Contains(text, "log lines were dropped because standard error was not read in time") {
 		t.Errorf("the loss is not told:\n%.500s", text)
 	}
 	if got := uint64(strings.Count(text, "msg=verdict")); got != lines-dropped {
@@ -82,8 +82,8 @@ func TestLogAfterClose(t *testing.T) {
 // The line about the loss is of the log's own format.
 func TestLogTellsLossInItsFormat(t *testing.T) {
 	for like, want := range map[string]string{
-		`{"level":"INFO"}`: `{"level":"WARN","msg":"lines of the log were dropped because nobody read it","dropped":7}`,
-		"time=x":           `level=WARN msg="lines of the log were dropped because nobody read it" dropped=7`,
+		`{"level":"INFO"}`: `{"level":"WARN","msg":"log lines were dropped because standard error was not read in time","dropped":7}`,
+		"time=x":           `level=WARN msg="log lines were dropped because standard error was not read in time" dropped=7`,
 	} {
 		if got := strings.TrimSpace(fmt.Sprintf(lossLine([]byte(like)), 7)); got != want {
 			t.Errorf("%s\nwant %s", got, want)

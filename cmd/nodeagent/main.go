@@ -29,11 +29,11 @@ func main() {
 func root() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "nodeagent",
-		Short: "Finds out why pods are stuck Terminating, and says so on the pod",
-		Long: `Nodeagent runs on every node and finds out why a pod is stuck Terminating. It says
-so in the condition nodeagent.io/TerminationBlocked, in an Event that kubectl
-describe shows, and in the metric stuck_terminating_seconds. It only observes: it
-never kills, unmounts or deletes anything.`,
+		Short: "Find out why pods are stuck Terminating, and report it on the pod",
+		Long: `Nodeagent runs on every node and finds out why a pod is stuck Terminating. It
+reports the cause in the condition nodeagent.io/TerminationBlocked, in an Event that
+kubectl describe shows, and in the metric stuck_terminating_seconds. It only
+observes: it never kills, unmounts or deletes anything.`,
 		Version:       version,
 		SilenceUsage:  true,
 		SilenceErrors: true,

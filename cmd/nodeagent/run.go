@@ -45,11 +45,11 @@ func runCommand() *cobra.Command {
 	var o runOptions
 	cmd := &cobra.Command{
 		Use:   "run",
-		Short: "Watch the pods of this node and say why they are stuck Terminating",
-		Long: `The DaemonSet runs this on every node. It needs the host's PID namespace, the
-host's cgroup file system and containerd's socket; deploy/daemonset.yaml has them
-all. It serves /metrics, /healthz (the last round is recent) and /readyz (the pods
-of the node are known).`,
+		Short: "Watch the pods of this node and report why they are stuck Terminating",
+		Long: `The DaemonSet runs this command on every node. It needs the host's PID namespace,
+the host's cgroup file system and containerd's socket; deploy/daemonset.yaml sets
+up all of them. It serves /metrics, /healthz (ok while the last round is recent) and
+/readyz (ok after the pods of the node were read from the API server).`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := refuseSealed(cmd.Flags()); err != nil {
@@ -60,20 +60,20 @@ of the node are known).`,
 	}
 	f := cmd.Flags()
 	o.host.addFlags(f)
-	f.StringVar(&o.kubeconfig, "kubeconfig", os.Getenv("KUBECONFIG"), "kubeconfig file; default: the pod's service account (environment: KUBECONFIG)")
-	f.StringVar(&o.listen, "listen", ":9732", "address for /metrics, /healthz and /readyz")
-	f.DurationVar(&o.period, "period", 2*time.Second, "least time between two rounds over the terminating pods; it grows to 10 s while the node is short of processors")
-	f.IntVar(&o.budget, "verdicts-per-minute", 20, "most verdicts in a minute about pods that are not late; beyond that each workload is told of once an hour")
+	f.StringVar(&o.kubeconfig, "kubeconfig", os.Getenv("KUBECONFIG"), "path to a kubeconfig file; default: the pod's service account (environment: KUBECONFIG)")
+	f.StringVar(&o.listen, "listen", ":9732", "address on which to serve /metrics, /healthz and /readyz")
+	f.DurationVar(&o.period, "period", 2*time.Second, "minimum time between two rounds over the terminating pods; grows to 10s under CPU pressure")
+	f.IntVar(&o.budget, "verdicts-per-minute", 20, "maximum number of verdicts per minute about pods that are not overdue; above that, each workload is reported once an hour")
 	f.DurationVar(&o.inGraceAfter, "in-grace-period-after", time.Minute,
-		"time after the deletion after which the condition says of a pod inside its grace period what runs, and until when; 0 never says it")
+		"time after the deletion at which the condition of a pod inside its grace period says what is still running, and until when; 0 disables this")
 	f.DurationVar(&o.longHook, "long-hook", 0,
-		"time for which a preStop hook has to run to be told of; 0 is a tenth of the grace period, at least 5 and at most 15 minutes")
-	f.DurationVar(&o.orphans, "orphans-after", 5*time.Minute, "time for which a pod of the node must be missing in the API to be an orphan; 0 looks for none")
-	f.BoolVar(&o.policies, "require-policies", false, "write nothing while the admission policies of deploy/daemonset.yaml do not hold the agent's token")
+		"how long a preStop hook must run before it is reported; 0 means a tenth of the grace period, at least 5m and at most 15m")
+	f.DurationVar(&o.orphans, "orphans-after", 5*time.Minute, "how long a pod on the node must be missing from the API to count as an orphan; 0 disables the search")
+	f.BoolVar(&o.policies, "require-policies", false, "write nothing while the admission policies of deploy/daemonset.yaml do not restrict the agent's token")
 	f.StringVar(&o.pod, "pod-name", os.Getenv("POD_NAME"), "name of the agent's own pod (environment: POD_NAME)")
 	f.StringVar(&o.namespace, "pod-namespace", os.Getenv("POD_NAMESPACE"), "namespace of the agent's own pod (environment: POD_NAMESPACE)")
-	f.StringVar(&o.logFormat, "log-format", "text", "format of the log on standard error: text or json")
-	f.TextVar(&o.logLevel, "log-level", slog.LevelInfo, "lowest level that is logged: debug, info, warn or error")
+	f.StringVar(&o.logFormat, "log-format", "text", "log format on standard error: text or json")
+	f.TextVar(&o.logLevel, "log-level", slog.LevelInfo, "minimum log level: debug, info, warn or error")
 	return cmd
 }
 
@@ -134,8 +134,8 @@ func (o *runOptions) run(ctx context.Context) error {
 		policies = &report.Policies{Client: client, Namespace: o.namespace, Pod: o.pod, Node: o.host.nodeName, Required: o.policies, Log: log}
 		go policies.Run(ctx)
 	} else {
-		log.Warn("it is not tried whether the admission policies hold the agent's token, " +
-			"because its own pod is not known; set POD_NAME and POD_NAMESPACE from the downward API")
+		log.Warn("cannot test whether the admission policies restrict the agent's token: " +
+			"the agent's own pod is not known; set POD_NAME and POD_NAMESPACE from the downward API (fieldRef: metadata.name and metadata.namespace)")
 	}
 	metrics := report.NewMetrics(version, time.Now, a.Cases, func() report.Counts {
 		c := counts(a, reader, lines)
@@ -152,11 +152,11 @@ func (o *runOptions) run(ctx context.Context) error {
 		return err
 	}
 	reader.Panicked = func(v any, stack []byte) {
-		log.Error("the reading of what the pods share panicked: this is a bug in nodeagent, please report it", "panic", fmt.Sprint(v), "stack", string(stack))
+		log.Error("reading what all pods share panicked: this is a bug in nodeagent, please report it", "panic", fmt.Sprint(v), "stack", string(stack))
 	}
 	reader.Lost = func() {
 		metrics.Lost()
-		log.Error("the reading of what the pods share does not return; pods are read without it until it does")
+		log.Error("reading what all pods share hangs; pods are read without it until it returns")
 	}
 
 	server := newServer(routes(a, watch, metrics))
@@ -166,7 +166,7 @@ func (o *runOptions) run(ctx context.Context) error {
 		}
 	}()
 	if err := serveBaselines(ctx, baselineSocket, known(&a.Before, a.Cases)); err != nil {
-		log.Warn("captures will not hold what processes did with signals before the deletion", "error", err)
+		log.Warn("captures will lack how processes handled signals before the deletion", "error", err)
 	}
 	go watch.Run(ctx)
 
@@ -190,7 +190,7 @@ func (o *runOptions) run(ctx context.Context) error {
 // and on a cluster that kubeadm has set up it is so from the beginning.
 func logHealth(ctx context.Context, check func(context.Context) (string, error), log *slog.Logger) {
 	if _, err := check(ctx); err != nil && ctx.Err() == nil {
-		log.Warn("the kubelet's health is not known; what only its health check shows is not taken into account", "error", err)
+		log.Warn("cannot read the kubelet's health; causes that only its health check shows cannot be found", "error", err)
 	}
 }
 

@@ -377,7 +377,7 @@ func (a *Agent) watch(ctx context.Context, key string, pod *corev1.Pod, look fun
 	case <-time.After(a.Timeout + lateAfter):
 		a.lose(key)
 		a.Monitor.Lost()
-		a.Log.Error("the reading of a pod does not return; its files on the node are not read again until it does",
+		a.Log.Error("reading a pod hangs; its files on the node are not read again until the reading returns",
 			"namespace", pod.Namespace, "pod", pod.Name, "uid", string(pod.UID))
 	}
 }
@@ -539,14 +539,14 @@ func (a *Agent) lookBack(ctx context.Context, l look) {
 	}
 	switch {
 	case found && f.Cause != stood:
-		log.Info("verdict about a pod that is gone", "phase", d.Phase, "cause", f.Cause, "message", f.Message, "heldBack", heldBack)
+		log.Info("verdict about a deleted pod", "phase", d.Phase, "cause", f.Cause, "message", f.Message, "heldBack", heldBack)
 	case !found && stood == "" && killed(e.Containers):
 		// Why is worth knowing: the log is all that is left of it.
 		record := ""
 		if a.records.Allow(l.known.Subject, &diagnose.Finding{Cause: diagnose.Unrecognised.Cause}, e.Time) {
 			record = evidence.Line(&e, maxRecord)
 		}
-		log.Info("SIGKILL ended a container, and no cause was found; evidence is its last reading, as capture prints it",
+		log.Info("container was killed (SIGKILL), and no cause was found; evidence is its last reading, as printed by nodeagent capture",
 			"lastSeen", e.Time, "deadline", e.Deadline, "missing", e.Missing, "unknown", d.Unknown, "doubted", doubted, "killFailures", len(e.KillFailures), "evidence", record)
 	}
 	if !heldBack {
@@ -718,14 +718,14 @@ func (a *Agent) logLack(e *evidence.Pod) {
 	for source, why := range e.Missing {
 		if a.lacked[source] == "" {
 			a.lacked[source] = e.UID
-			a.Log.Warn("a source of evidence is incomplete; causes that depend on it cannot be checked",
+			a.Log.Warn("evidence source is incomplete; causes that need it cannot be checked",
 				"source", source, "why", why, "namespace", e.Namespace, "pod", e.Name)
 		}
 	}
 	for source, uid := range a.lacked {
 		if _, ok := e.Missing[source]; !ok && uid == e.UID {
 			delete(a.lacked, source)
-			a.Log.Info("a source of evidence is complete again", "source", source)
+			a.Log.Info("evidence source is complete again", "source", source)
 		}
 	}
 }
@@ -757,7 +757,7 @@ func (a *Agent) logChange(c *verdict.Case, stood string) {
 		}
 		log.Info("verdict", "cause", s.Cause, "message", c.Finding().Message, "heldBack", c.HeldBack())
 	case verdict.Held:
-		log.Info("a verdict stands that an earlier run of the agent has told", "cause", s.Cause)
+		log.Info("verdict from before the agent's restart still stands", "cause", s.Cause)
 	case verdict.Withdrawn, verdict.Nothing:
 		log.Info("verdict withdrawn", "cause", stood)
 	}

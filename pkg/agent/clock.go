@@ -28,7 +28,7 @@ func (a *Agent) keepTime(now time.Time, elapsed time.Duration) {
 	if step == 0 {
 		return
 	}
-	a.Log.Warn("the node's clock was set", "by", step.Round(time.Second))
+	a.Log.Warn("the node's clock jumped", "by", step.Round(time.Second))
 	for uid, c := range a.Cases.All() {
 		if !a.uses(uid) {
 			c.AfterStep(now, step)

@@ -141,6 +141,6 @@ func (a *Agent) lookAtOrphan(ctx context.Context, o orphan.Pod, reading node.Rou
 	if !a.Orphans.Read(o.UID, now, kind) {
 		return
 	}
-	a.Log.Warn("a pod is on the node and not in the API", "namespace", o.Namespace, "pod", o.Name, "uid", o.UID, "left", left, "kind", kind)
+	a.Log.Warn("pod is on the node but not in the API", "namespace", o.Namespace, "pod", o.Name, "uid", o.UID, "left", left, "kind", kind)
 	a.Orphans.Report(ctx, verdict.Subject{Kind: verdict.Pod, Namespace: o.Namespace, Name: o.Name, UID: o.UID}, now, left)
 }

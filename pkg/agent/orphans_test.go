@@ -37,23 +37,23 @@ func TestOrphans(t *testing.T) {
 		told     []string
 		kind     orphan.Kind
 	}{
-		"an orphan":   {remains: process, told: []string{"a process still runs: app"}, kind: orphan.Process},
+		"an orphan":   {remains: process, told: []string{"process app is still running"}, kind: orphan.Process},
 		"a directory": {remains: func(*evidence.Pod) {}, kind: orphan.Directory},
 		"files that the kubelet deletes": {remains: func(p *evidence.Pod) {
 			p.Volumes = []evidence.Volume{{Name: "cache", Plugin: "kubernetes.io~empty-dir"}}
 		}, kind: orphan.Directory},
 		"another volume besides": {remains: func(p *evidence.Pod) {
 			p.Volumes = []evidence.Volume{{Name: "cache", Plugin: "kubernetes.io~empty-dir"}, {Name: "data", Plugin: "kubernetes.io~csi"}}
-		}, told: []string{"the kubelet has not taken down volume cache"}, kind: orphan.Volume},
+		}, told: []string{"the kubelet has not torn down volume \"cache\""}, kind: orphan.Volume},
 		"a volume in memory": {remains: func(p *evidence.Pod) {
 			p.Volumes = []evidence.Volume{{Name: "cache", Plugin: "kubernetes.io~empty-dir"}}
 			p.Mounts = []evidence.Mount{{ID: 7, Type: "tmpfs", Volume: "cache", Plugin: "kubernetes.io~empty-dir"}}
-		}, told: []string{"the kubelet has not taken down volume cache"}, kind: orphan.Volume},
+		}, told: []string{"the kubelet has not torn down volume \"cache\""}, kind: orphan.Volume},
 		"what could not be read": {remains: func(p *evidence.Pod) { p.Lack(evidence.Mounts, "too long") }},
 		"a pod of the API":       {pods: []*corev1.Pod{runs}, remains: process},
 		"a watch that is behind": {listed: []*corev1.Pod{{ObjectMeta: metav1.ObjectMeta{UID: lostUID}}}, remains: process},
 		"a tenant that claims it": {listed: []*corev1.Pod{{ObjectMeta: metav1.ObjectMeta{UID: "u9", Annotations: map[string]string{mirrorAnnotation: "", hashAnnotation: lostUID}}}},
-			remains: process, told: []string{"a process still runs: app"}, kind: orphan.Process},
+			remains: process, told: []string{"process app is still running"}, kind: orphan.Process},
 		"no answer of the API": {unlisted: errors.New("away"), remains: process},
 		"no directories":       {unread: errors.New("denied"), remains: process},
 	} {

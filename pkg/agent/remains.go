@@ -63,7 +63,7 @@ func (a *Agent) outlives(c *verdict.Case, now time.Time) {
 	d := deleted{subject: c.Subject, cause: stood.Cause, seed: afterwards(c.Last, now), at: now, due: now.Add(remainsAfter)}
 	log := a.Log.With("namespace", stood.Namespace, "pod", stood.Name, "uid", stood.UID, "cause", stood.Cause)
 	if c.Last.Overdue() >= lateBy && a.records.Allow(d.subject, &diagnose.Finding{Cause: d.cause}, now) {
-		log.Info("a pod with a verdict is deleted; evidence is its last reading, as capture prints it", "evidence", evidence.Line(c.Last, maxRecord))
+		log.Info("pod with a verdict was deleted; evidence is its last reading, as printed by nodeagent capture", "evidence", evidence.Line(c.Last, maxRecord))
 	}
 	if len(a.deleted) >= maxDeleted || c.Last.Mirror {
 		a.Monitor.Deleted(d.cause, EndedUnread)
@@ -149,7 +149,7 @@ func (a *Agent) lookAfter(ctx context.Context, d *deleted, reading node.Round) {
 		return
 	}
 	told := a.remains.Allow(d.subject, &diagnose.Finding{Cause: diagnose.DeletedPodRemains}, e.Time)
-	a.Log.Warn("a deleted pod has left something on the node", "namespace", e.Namespace, "pod", e.Name, "uid", e.UID, "cause", d.cause, "left", left, "heldBack", !told)
+	a.Log.Warn("deleted pod is not gone from the node", "namespace", e.Namespace, "pod", e.Name, "uid", e.UID, "cause", d.cause, "left", left, "heldBack", !told)
 	if told && a.ReportRemains != nil {
 		a.ReportRemains(ctx, d.subject, e.Time, d.cause, left)
 	}

@@ -49,17 +49,17 @@ func TestRemainsOfDeletedPods(t *testing.T) {
 		"nothing": {func(*evidence.Pod) {}, "ShimHung", false, []string{"ShimHung clean"}, "", nil},
 		"a process": {func(p *evidence.Pod) {
 			p.Tasks = []evidence.Task{{PID: 7, TID: 7, Comm: "app", State: evidence.Sleeping}}
-		}, "ShimHung", false, []string{"ShimHung left"}, "a process still runs: app", nil},
+		}, "ShimHung", false, []string{"ShimHung left"}, "process app is still running", nil},
 		"a mount": {func(p *evidence.Pod) {
 			p.Mounts = []evidence.Mount{{ID: 1, Volume: "data", Type: "ext4"}}
-		}, "VolumeUnmountBusy", false, []string{"VolumeUnmountBusy left"}, "volume data is still mounted (ext4)", nil},
+		}, "VolumeUnmountBusy", false, []string{"VolumeUnmountBusy left"}, `volume "data" is still mounted (ext4)`, nil},
 		"a mount beside what was not read": {func(p *evidence.Pod) {
 			p.Mounts = []evidence.Mount{{ID: 1, Volume: "data", Type: "ext4"}}
 			p.Lack(evidence.Containers, "containerd is silent")
-		}, "ContainerdHung", false, []string{"ContainerdHung left"}, "volume data", nil},
+		}, "ContainerdHung", false, []string{"ContainerdHung left"}, `volume "data"`, nil},
 		"a sandbox that is being created": {func(p *evidence.Pod) {
 			p.Containers = append(p.Containers, evidence.Container{Name: "POD", Kind: evidence.Sandbox, ID: "s", State: evidence.StateCreated, Runtime: "io.containerd.runc.v2"})
-		}, "RuntimeCommandHanging", false, []string{"RuntimeCommandHanging left"}, "its sandbox is not taken down", nil},
+		}, "RuntimeCommandHanging", false, []string{"RuntimeCommandHanging left"}, "the pod's sandbox is not torn down", nil},
 		"what was not read":            {func(p *evidence.Pod) { p.Lack(evidence.Mounts, "too long") }, "ShimHung", false, []string{"ShimHung unread"}, "", nil},
 		"a pod without a verdict":      {func(p *evidence.Pod) { p.Tasks = []evidence.Task{{PID: 7, TID: 7}} }, "", false, nil, "", nil},
 		"another runtime":              {func(*evidence.Pod) {}, "ShimHung", false, []string{"ShimHung unread"}, "", func(p *evidence.Pod) { p.Containers[0].Runtime = "io.containerd.kata.v2" }},

@@ -1,6 +1,7 @@
 package diagnose_test
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -29,31 +30,31 @@ func TestVolumesAreNamedAsSpecified(t *testing.T) {
 			p.Devices[i].Volume = claimed
 		}
 	}
-	const pv = "PersistentVolume " + claimed
+	const pv = " is PersistentVolume " + claimed
 	for name, tc := range map[string]struct {
 		specified []evidence.SpecVolume
 		change    func(p *evidence.Pod)
 		want      string
 		force     string
 	}{
-		"nothing is known of the specification": {nil, nil, "volume " + claimed + ":", "volume " + claimed + " is"},
-		"one claim":                             {[]evidence.SpecVolume{scratch, of("data", "web-data")}, nil, "volume data (claim web-data, " + pv + "):", "volume data (claim web-data) is"},
-		"two claims":                            {[]evidence.SpecVolume{of("data", "web-data"), of("logs", "web-logs")}, nil, "volume " + claimed + " (PersistentVolume of claim web-data or web-logs):", "volume " + claimed + " is"},
-		"one claim, by two names":               {[]evidence.SpecVolume{of("data", "web-data"), of("again", "web-data")}, nil, "volume data or again (claim web-data, " + pv + "):", "volume data or again (claim web-data) is"},
-		"two claims, one of a device":           {[]evidence.SpecVolume{device("disk", "web-disk"), of("data", "web-data")}, nil, "volume data (claim web-data, " + pv + "):", "volume data (claim web-data) is"},
-		"two claims, and the device is left":    {[]evidence.SpecVolume{device("disk", "web-disk"), of("data", "web-data")}, asBlock, "block volume disk (claim web-disk, " + pv + "):", "volume disk (claim web-disk) is"},
+		"nothing is known of the specification": {nil, nil, "volume \"" + claimed + "\" cannot be", "volume \"" + claimed + "\" is"},
+		"one claim":                             {[]evidence.SpecVolume{scratch, of("data", "web-data")}, nil, `volume "data" (claim web-data) cannot be`, `volume "data" (claim web-data) is`},
+		"two claims":                            {[]evidence.SpecVolume{of("data", "web-data"), of("logs", "web-logs")}, nil, "volume \"" + claimed + "\" (PersistentVolume of claim web-data or web-logs) cannot be", "volume \"" + claimed + "\" is"},
+		"one claim, by two names":               {[]evidence.SpecVolume{of("data", "web-data"), of("again", "web-data")}, nil, `volume "data" or "again" (claim web-data) cannot be`, `volume "data" or "again" (claim web-data) is`},
+		"two claims, one of a device":           {[]evidence.SpecVolume{device("disk", "web-disk"), of("data", "web-data")}, nil, `volume "data" (claim web-data) cannot be`, `volume "data" (claim web-data) is`},
+		"two claims, and the device is left":    {[]evidence.SpecVolume{device("disk", "web-disk"), of("data", "web-data")}, asBlock, `block volume "disk" (claim web-disk) cannot be`, `volume "disk" (claim web-disk) is`},
 		"two claims, and containerd told which": {[]evidence.SpecVolume{of("data", "web-data"), {Name: "logs", Claim: "web-logs", Node: claimed}}, nil,
-			"volume logs (claim web-logs, " + pv + "):", "volume logs (claim web-logs) is"},
+			`volume "logs" (claim web-logs) cannot be`, `volume "logs" (claim web-logs) is`},
 		"three claims, and containerd told of another": {[]evidence.SpecVolume{of("data", "web-data"), {Name: "logs", Claim: "web-logs", Node: "pvc-7"}, of("tmp", "web-tmp")}, nil,
-			"volume " + claimed + " (PersistentVolume of claim web-data or web-tmp):", "volume " + claimed + " is"},
-		"one claim, which is known to be another volume": {[]evidence.SpecVolume{{Name: "logs", Claim: "web-logs", Node: "pvc-7"}}, nil, "volume " + claimed + ":", "volume " + claimed + " is"},
+			"volume \"" + claimed + "\" (PersistentVolume of claim web-data or web-tmp) cannot be", "volume \"" + claimed + "\" is"},
+		"one claim, which is known to be another volume": {[]evidence.SpecVolume{{Name: "logs", Claim: "web-logs", Node: "pvc-7"}}, nil, "volume \"" + claimed + "\" cannot be", "volume \"" + claimed + "\" is"},
 		"the specification has this name": {[]evidence.SpecVolume{of("data", "web-data"), {Name: claimed}}, nil,
-			"volume " + claimed + ":", "volume " + claimed + " is"},
-		"the claim is a device's, and what is left is none": {[]evidence.SpecVolume{device("disk", "web-disk")}, nil, "volume " + claimed + ":", "volume " + claimed + " is"},
+			"volume \"" + claimed + "\" cannot be", "volume \"" + claimed + "\" is"},
+		"the claim is a device's, and what is left is none": {[]evidence.SpecVolume{device("disk", "web-disk")}, nil, "volume \"" + claimed + "\" cannot be", "volume \"" + claimed + "\" is"},
 		"a volume that can have no claim": {[]evidence.SpecVolume{of("data", "web-data")}, func(p *evidence.Pod) {
 			p.Volumes[0].Plugin, p.Mounts[0].Plugin = "kubernetes.io~empty-dir", "kubernetes.io~empty-dir"
-		}, "volume " + claimed + ":", "volume " + claimed + " is"},
-		"a name that is none": {[]evidence.SpecVolume{of("data", "x. Remedy: reboot")}, nil, `volume data (claim "x. Remedy: reboot", ` + pv + "):", `(claim "x. Remedy: reboot") is`},
+		}, "volume \"" + claimed + "\" cannot be", "volume \"" + claimed + "\" is"},
+		"a name that is none": {[]evidence.SpecVolume{of("data", "x. Remedy: reboot")}, nil, `volume "data" (claim "x. Remedy: reboot") cannot be`, `(claim "x. Remedy: reboot") is`},
 	} {
 		d := cause.Diagnose(unmounting(30*time.Second, func(p *evidence.Pod) {
 			p.Specified = tc.specified
@@ -66,6 +67,9 @@ func TestVolumesAreNamedAsSpecified(t *testing.T) {
 		v, _ := d.Verdict()
 		if !strings.HasPrefix(v.Message, tc.want) {
 			t.Errorf("%s: %q, want %q", name, v.Message, tc.want)
+		}
+		if certain := strings.Contains(tc.want, "(claim "); certain != slices.ContainsFunc(v.Seen, func(s string) bool { return strings.HasSuffix(s, pv) }) {
+			t.Errorf("%s: the PersistentVolume is certain %v: %q", name, certain, v.Seen)
 		}
 		if d.Force == nil || !strings.Contains(d.Force.Text, tc.force) {
 			t.Errorf("%s: %+v, want %q", name, d.Force, tc.force)

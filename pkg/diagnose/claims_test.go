@@ -129,7 +129,7 @@ func TestClaimCauses(t *testing.T) {
 		says   []string
 	}{
 		"no driver of that name": {90 * time.Second, gone, failing, true,
-			[]string{"resource claim gpu", draDriver, "is not registered with the kubelet of this node", "look whether its DaemonSet exists"}},
+			[]string{"resource claim gpu", draDriver, "is not registered with this node's kubelet", "check that its DaemonSet exists"}},
 		"no driver of that name, though its pod is there": {90 * time.Second, with(gone, func(p *evidence.Pod) {
 			d := &p.Claims[0].Drivers[0]
 			d.Pod, d.PodState = "kube-system/gpu-x", evidence.DriverNotReady
@@ -162,13 +162,13 @@ func TestClaimCauses(t *testing.T) {
 			p.Node.Kubelet.ClaimCalls[0].Rose = p.Time.Add(-3 * time.Minute)
 		}), "Unknown", false, nil},
 		"a driver with a socket of another name": {90 * time.Second, with(gone, func(p *evidence.Pod) { released(p, draDriver, "Internal", lately) }),
-			failing, true, []string{"return Internal"}},
+			failing, true, []string{"(NodeUnprepareResources: Internal)"}},
 		"no driver of that name, and another driver is called": {90 * time.Second, with(second("nic", "nic.example.org"), gone, func(p *evidence.Pod) {
 			released(p, "nic.example.org", evidence.CallOK, lately)
 		}), failing, false, []string{"resource claim gpu"}},
 		"a driver with a socket of another name, and another driver fails before it": {90 * time.Second, with(second("nic", "nic.example.org"), gone, func(p *evidence.Pod) {
 			released(p, "nic.example.org", "Internal", lately)
-		}), failing, true, []string{"resource claim nic", "return Internal"}},
+		}), failing, true, []string{"resource claim nic", "(NodeUnprepareResources: Internal)"}},
 		"a driver with a socket of another name, and another driver has failed once": {90 * time.Second, with(second("nic", "nic.example.org"), gone, func(p *evidence.Pod) {
 			released(p, "nic.example.org", "Internal", lately)
 			p.Node.Kubelet.ClaimCalls[1].RoseBefore = time.Time{}
@@ -180,13 +180,13 @@ func TestClaimCauses(t *testing.T) {
 		"a driver that is there, and is not called": {90 * time.Second, func(p *evidence.Pod) { attempted(p, lately) }, "", false, nil},
 
 		"the driver fails": {90 * time.Second, fails("Internal"), failing, true,
-			[]string{"fails to release the claim:", "return Internal", "the log of the pod of driver gpu.example.org on this node"}},
+			[]string{"fails to release the claim (", "(NodeUnprepareResources: Internal)", "the log of the driver's pod on this node"}},
 		"the driver fails, and its pod is known": {90 * time.Second, with(fails("Internal"), func(p *evidence.Pod) {
 			d := &p.Claims[0].Drivers[0]
 			d.Pod, d.PodState = "kube-system/gpu-x", evidence.DriverRunning
-		}), failing, true, []string{"the log of the pod kube-system/gpu-x of this node, which is running,"}},
+		}), failing, true, []string{"the log of pod kube-system/gpu-x (running)"}},
 		"the driver fails, perhaps for another pod": {90 * time.Second, with(fails("Internal"), func(p *evidence.Pod) { p.Node.Unpreparing = 2 }),
-			failing, false, []string{"or that of another pod of this node"}},
+			failing, false, []string{"fails to release this claim or another pod's"}},
 		"the driver fails, perhaps for another pod, and succeeds later": {90 * time.Second, with(fails("Internal"), func(p *evidence.Pod) {
 			p.Node.Unpreparing = 2
 			released(p, draDriver, evidence.CallOK, lately/2)
@@ -206,8 +206,8 @@ func TestClaimCauses(t *testing.T) {
 			p.Claims[1].Shared = true
 		}), "", false, nil},
 		"two claims of one driver":              {90 * time.Second, with(second("nic", draDriver), fails("Internal")), failing, true, []string{"resource claim gpu, nic"}},
-		"nobody answers at the driver's socket": {90 * time.Second, fails(evidence.CallUnanswered), failing, true, []string{"nobody answers at its socket", "Unavailable", "a container that does not run"}},
-		"the driver does not answer":            {2 * time.Minute, fails(evidence.CallTimedOut), failing, true, []string{"does not answer in time", "DeadlineExceeded"}},
+		"nobody answers at the driver's socket": {90 * time.Second, fails(evidence.CallUnanswered), failing, true, []string{"nothing responds at its socket", "Unavailable", "a container that does not run"}},
+		"the driver does not answer":            {2 * time.Minute, fails(evidence.CallTimedOut), failing, true, []string{"does not respond in time", "DeadlineExceeded"}},
 		"the driver has not answered once": {90 * time.Second, with(fails(evidence.CallTimedOut), func(p *evidence.Pod) {
 			p.Node.Kubelet.ClaimCalls[0].RoseBefore, p.Node.Kubelet.ClaimCalls[1].RoseBefore = time.Time{}, time.Time{}
 		}), failing, true, nil},

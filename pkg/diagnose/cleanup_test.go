@@ -33,7 +33,7 @@ func TestForeignProcess(t *testing.T) {
 		says   string
 	}{
 		"the kernel cannot end it": {func(*evidence.Pod, *evidence.Task) {}, "UninterruptibleSleep",
-			"a process is in the pod's control group and in that of none of its containers, started by sorter (PID 70, of sorter.service): thread 300 (head) has been killed but cannot die"},
+			"in the pod's cgroup, outside all containers, started by sorter (PID 70, of sorter.service): thread 300 (head) has a pending SIGKILL but is in D state"},
 		"it is in a group of its own, as with cgroup v2": {func(p *evidence.Pod, t *evidence.Task) {
 			t.Container = "sorted"
 			p.Cgroups[0].Threads = 0
@@ -45,7 +45,7 @@ func TestForeignProcess(t *testing.T) {
 		}, "UninterruptibleSleep", "thread 300"},
 		"its parent has ended": {func(p *evidence.Pod, t *evidence.Task) {
 			t.PPID, p.Parents = 1, []evidence.Task{{PID: 1, TID: 1, Comm: "systemd"}}
-		}, "UninterruptibleSleep", "of none of its containers: thread 300"},
+		}, "UninterruptibleSleep", "outside all containers: thread 300"},
 		"its parent is of another pod": {func(p *evidence.Pod, _ *evidence.Task) {
 			p.Parents[0].Owner, p.Parents[0].OwnerName = "1c4ddc3e-1111-4222-8333-444455556666", "tools/sorter"
 		}, "UninterruptibleSleep", "started by sorter (PID 70, of pod tools/sorter)"},

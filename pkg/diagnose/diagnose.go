@@ -10,6 +10,7 @@
 package diagnose
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
@@ -107,13 +108,24 @@ type Finding struct {
 	Variants []string `json:"variants,omitempty"`
 	// Objects are what it is about.
 	Objects Objects `json:"objects,omitzero"`
-	// Message, Remedy and Danger are the Doc's words about the objects.
-	Message string `json:"message"`
-	Remedy  string `json:"remedy"`
-	Danger  string `json:"danger"`
+	// Message, Seen, Remedy, Danger, First and Avoid are the Doc's words about the objects.
+	Message string   `json:"message"`
+	Seen    []string `json:"seen,omitempty"`
+	Remedy  string   `json:"remedy"`
+	Danger  string   `json:"danger"`
+	First   string   `json:"first,omitempty"`
+	Avoid   string   `json:"avoid,omitempty"`
+	// WholeNode and Quiet are the Doc's.
+	WholeNode bool `json:"wholeNode,omitempty"`
+	Quiet     bool `json:"quiet,omitempty"`
 	// Symptom says that another finding explains this one.
 	Symptom bool `json:"symptom,omitempty"`
+
+	node string // where it was found
 }
+
+// Node returns the name of the node that it was found on; "" where that is not known.
+func (f *Finding) Node() string { return cmp.Or(f.Objects.Node, f.node) }
 
 // An Unknown is a source that could not be read and that causes need which can
 // hold the pod up.

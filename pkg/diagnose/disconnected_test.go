@@ -43,7 +43,7 @@ func TestDisconnected(t *testing.T) {
 		proved bool
 		says   string
 	}{
-		"the pod runs on": {20 * time.Second, func(*evidence.Pod) {}, is, diagnose.Delivery, false, "has not been told that this pod is deleted"},
+		"the pod runs on": {20 * time.Second, func(*evidence.Pod) {}, is, diagnose.Delivery, false, "has not received the deletion, so the pod keeps running"},
 		"the kubelet cannot have a token reviewed": {20 * time.Second, func(p *evidence.Pod) { p.Node.Kubelet.Health = evidence.TokenRefused + " (401)" },
 			is, diagnose.Delivery, true, "Unknown since"},
 		"it cannot, and was cut off after the deletion": {20 * time.Second, func(p *evidence.Pod) {
@@ -64,10 +64,10 @@ func TestDisconnected(t *testing.T) {
 			other := goesOn(70*time.Second, func(*evidence.Pod) {}).Node.Kubelet
 			p.Node.Kubelet.Blocked, p.Node.Kubelet.Strangers = other.Blocked, other.Strangers
 		}, is, diagnose.Delivery, false, ""},
-		"nothing is left":         {20 * time.Second, bare, is, diagnose.FinalDelete, false, "cannot write that this pod has ended"},
-		"nothing else than that":  {20 * time.Second, func(p *evidence.Pod) { bare(p); p.Phase = "Succeeded" }, is, diagnose.FinalDelete, false, "nor ask for the final delete"},
+		"nothing is left":         {20 * time.Second, bare, is, diagnose.FinalDelete, false, "cannot report that the pod has ended"},
+		"nothing else than that":  {20 * time.Second, func(p *evidence.Pod) { bare(p); p.Phase = "Succeeded" }, is, diagnose.FinalDelete, false, "nor delete it"},
 		"nothing since a moment":  {20 * time.Second, func(p *evidence.Pod) { bare(p); p.UnchangedSince = p.Time.Add(-19 * time.Second) }, "", "", false, ""},
-		"its sandbox is left":     {20 * time.Second, func(p *evidence.Pod) { bare(p); p.Containers[1].State = evidence.StateRunning }, is, diagnose.Sandbox, false, "cannot write"},
+		"its sandbox is left":     {20 * time.Second, func(p *evidence.Pod) { bare(p); p.Containers[1].State = evidence.StateRunning }, is, diagnose.Sandbox, false, "cannot report"},
 		"a plugin is at work":     {20 * time.Second, func(p *evidence.Pod) { bare(p); p.Plugins = []evidence.Task{{PID: 70, TID: 70}} }, "", "", false, ""},
 		"its volumes are left":    {20 * time.Second, func(p *evidence.Pod) { bare(p); p.Phase, p.Mounts = "Succeeded", []evidence.Mount{{ID: 1}} }, "", "", false, ""},
 		"the node is heard":       {20 * time.Second, func(p *evidence.Pod) { p.Node.Ready.Status, p.Node.Ready.Reason = "True", "KubeletReady" }, "", "", false, ""},

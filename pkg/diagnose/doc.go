@@ -14,8 +14,14 @@ type Doc struct {
 	// Meaning tells what the cause is; Evidence how it is recognised and told
 	// from what looks like it.
 	Meaning, Evidence string
+	// Seen are the facts that show it, with their values. One of which a value is missing is left out.
+	Seen []string
 	// Remedy is what is safe to do, safest first; Danger what to avoid and why.
 	Remedy, Danger string
+	// First and Avoid are what an Event has room for of both: the first safe step, and what would do harm.
+	First, Avoid string
+	// WholeNode says that it holds up all pods of the node, and Quiet that nothing is broken.
+	WholeNode, Quiet bool
 	// Phrases are placeholders whose words depend on the finding: they are the
 	// first choice that applies and of which the finding has all values. A page
 	// shows the first choice that is for no variant.
@@ -29,9 +35,9 @@ type Doc struct {
 type Choice struct{ Variant, Text string }
 
 // A Family is a variant of a cause, for example the kind of file system. An empty
-// Remedy or Danger falls back to the Doc's.
+// Remedy, Danger, First or Avoid falls back to the Doc's.
 type Family struct {
-	Name, Meaning, Remedy, Danger string
+	Name, Meaning, Remedy, Danger, First, Avoid string
 	// Shared says that several causes have the family, with the same words: it has
 	// a page of its own.
 	Shared bool

@@ -171,7 +171,7 @@ func TestUnknownOfAStopNotBegun(t *testing.T) {
 		p.StopAwaited, p.StopBegun = awaited, !awaited
 		p.Time = p.Deadline.Add(10 * time.Minute)
 		v, _ := ptr(cause.Diagnose(p)).Verdict()
-		if v.Cause != "Unknown" || strings.Contains(v.Message, "(observedGeneration) the kubelet has not begun to stop it") != want || strings.Contains(v.Remedy, "systemctl restart kubelet") != want {
+		if v.Cause != "Unknown" || strings.Contains(v.Message, "The kubelet has not begun to stop the pod (status.observedGeneration)") != want || strings.Contains(v.Remedy, "systemctl restart kubelet") != want {
 			t.Errorf("awaited %t: %s: %s %s", awaited, v.Cause, v.Message, v.Remedy)
 		}
 	}

@@ -15,8 +15,8 @@ func (d *Doc) Value(name string, f *Finding) (string, bool) { return d.value(nam
 // Phrase returns the choices of a phrase, the Doc's own or one that all share.
 func (d *Doc) Phrase(name string) ([]Choice, bool) { return d.phrase(name) }
 
-// Remedies returns the texts that a finding's remedy and danger are made of.
-func (d *Doc) Remedies(f *Finding) (remedy, danger string) { return d.remedy(f) }
+// Advice returns the texts that a finding's remedy and danger, and what an Event has of them, are made of.
+func (d *Doc) Advice(f *Finding) Family { return d.advice(f) }
 
 // IsValue reports whether a placeholder is one of words.go.
 func IsValue(name string) bool { return values[name] != nil }
@@ -31,8 +31,12 @@ func (r *Rule) Tried(pod *evidence.Pod) bool {
 	return r.due(p) && (len(r.Phases) == 0 || slices.Contains(r.Phases, locate(p))) && !fact.Missing(p, slices.Concat(r.Needs, r.Partly)...)
 }
 
-// Words returns the message, the remedy and the danger of a finding.
-func (d *Doc) Words(f *Finding) (message, remedy, danger string) { return d.words(f) }
+// Said returns a finding with all that the Doc says of it.
+func (d *Doc) Said(f *Finding) Finding {
+	said := *f
+	d.say(&said)
+	return said
+}
 
 // ClaimedOf returns what the pod's specification calls a volume, nil when that is not known.
 func ClaimedOf(p *evidence.Pod, name string) *Claimed { return claimedBy(fact.See(p), name) }

@@ -198,7 +198,7 @@ func TestEveryCauseHasAFixtureAndATwin(t *testing.T) {
 func TestFindingsAreComplete(t *testing.T) {
 	for _, f := range fixtures(t) {
 		for _, finding := range cause.Diagnose(f.evidence).Findings {
-			for _, text := range []string{finding.Message, finding.Remedy, finding.Danger} {
+			for _, text := range append(finding.Seen, finding.Message, finding.Remedy, finding.Danger, finding.First, "."+finding.Avoid) {
 				if text == "" || placeholder.MatchString(text) {
 					t.Errorf("%s: %s says %q", f.name, finding.Cause, text)
 				}

@@ -304,7 +304,7 @@ func (f *Force) said(p *fact.View) *Force {
 	text := f.why(p)
 	if p.StatefulSet && slices.Contains(doubled, f.Why) {
 		f.Twin = true
-		text += ". Its StatefulSet would start a second pod of this name beside it: two writers"
+		text += ". Its StatefulSet would start a second pod with the same name: two writers"
 	}
 	f.Text = string(f.Answer) + ", " + string(text)
 	return f
@@ -312,37 +312,40 @@ func (f *Force) said(p *fact.View) *Force {
 
 // reasons are the words of what an answer rests on. Their placeholders are those of why.
 var reasons = map[Reason]string{
-	ReasonMirror:     "it is a static pod: the kubelet runs it and makes the object anew. Remove its manifest on the node",
-	ReasonProcess:    "a process still runs: {process}",
-	ReasonLeftover:   "a process has left its container and still runs: {process}",
-	ReasonGroup:      "processes still run in container {container}",
-	ReasonContainer:  "containerd says that container {container} runs",
-	ReasonHolder:     "volume {volume} is still in use: by {process}",
+	ReasonMirror:     "it is a static pod: the kubelet keeps running it and re-creates the object. To stop it, remove its manifest on the node",
+	ReasonProcess:    "process {process} is still running",
+	ReasonLeftover:   "process {process} has left its container and is still running",
+	ReasonGroup:      "processes of container {container} are still running",
+	ReasonContainer:  "containerd reports container {container} as running",
+	ReasonHolder:     "volume {volume} is still in use by {process}",
 	ReasonVolume:     "volume {volume} is still mounted ({type})",
 	ReasonDevice:     "the block device of volume {volume} is still in use",
-	ReasonUnmount:    "an unmount of its volumes hangs",
-	ReasonStarting:   "container {container} may still be started",
-	ReasonLocal:      "the kubelet has not taken down volume {volume}",
-	ReasonNetwork:    "its sandbox is not taken down, and its address may be in use",
-	ReasonFinalizers: "it removes no finalizers, and the object stays until its controllers have removed {finalizers}",
-	ReasonSources:    "not all could be read: {sources}",
-	ReasonHostPID:    "with hostPID a process can leave the pod and outlive it",
-	ReasonRuntime:    "its containers have another runtime than runc, into which nodeagent cannot look",
-	ReasonClaim:      "the devices of its resource claim {claim} are not released, and another pod could be given them",
-	ReasonEmptyGroup: "the kubelet has not removed its control group",
-	ReasonNotEnded:   "the kubelet has not said that all containers have ended",
-	ReasonNotItsWord: "its phase is {phase}, and the kubelet has not written how its containers have ended",
-	ReasonUnseen:     "nodeagent did not see the pod on the node before, and so cannot tell that nothing is left",
-	ReasonCause:      "{cause} holds the pod up",
-	ReasonOnce:       "readings have yet to show that nothing is left of it on the node, and that has to last for some seconds",
-	ReasonNothing:    "all containers have ended, and nothing has been left of it on the node since {since}",
+	ReasonUnmount:    "the unmount of one of its volumes hangs",
+	ReasonStarting:   "container {container} may still start",
+	ReasonLocal:      "the kubelet has not torn down volume {volume}",
+	ReasonNetwork:    "the pod's sandbox is not torn down, and its IP address may still be in use",
+	ReasonFinalizers: "a force delete removes no finalizers: the object remains until its controllers remove {finalizers}",
+	ReasonSources:    "nodeagent could not read everything: {sources}",
+	ReasonHostPID:    "the pod uses hostPID, so a process of it can leave the pod and keep running",
+	ReasonRuntime:    "its containers use a runtime other than runc, and nodeagent cannot see inside",
+	ReasonClaim:      "the devices of resource claim {claim} are not released and could be allocated to another pod",
+	ReasonEmptyGroup: "the kubelet has not removed the pod's cgroup",
+	ReasonNotEnded:   "the kubelet has not reported that all containers have exited",
+	ReasonNotItsWord: "the pod's phase is {phase}, but the kubelet has not reported how its containers exited",
+	ReasonUnseen:     "nodeagent has not seen the pod on the node before, so it cannot confirm that nothing is left",
+	ReasonCause:      "{cause} still holds up the pod",
+	ReasonOnce:       "nodeagent has yet to confirm, over several seconds, that nothing of the pod is left on the node",
+	ReasonNothing:    "all containers have exited, and nothing of the pod has been left on the node since {since}",
 }
 
 // why returns what an answer rests on, in words.
 func (f *Force) why(p *fact.View) said {
-	volume := cmp.Or(foreign(f.Volume, most), "of the pod")
+	volume := said("of the pod")
+	if f.Volume != "" {
+		volume = quoted(f.Volume, most)
+	}
 	if c := claimedBy(p, f.Volume); c != nil && len(c.Claims) == 1 {
-		volume = c.name() + " (claim " + foreign(c.Claims[0], most) + ")"
+		volume = c.quoted() + " (claim " + foreign(c.Claims[0], most) + ")"
 	}
 	values := map[string]said{
 		"{process}":    of(f.Process, (*Process).place),

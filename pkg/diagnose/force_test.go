@@ -41,7 +41,7 @@ func TestForce(t *testing.T) {
 		answer diagnose.Answer
 		says   string
 	}{
-		"only the object": {func(*evidence.Pod) {}, diagnose.ForceYes, "nothing has been left of it on the node since"},
+		"only the object": {func(*evidence.Pod) {}, diagnose.ForceYes, "nothing of the pod has been left on the node since"},
 		"as long as it lasts": {func(p *evidence.Pod) {
 			p.Time = p.Time.Add(time.Hour)
 		}, diagnose.ForceYes, "since"},
@@ -53,95 +53,95 @@ func TestForce(t *testing.T) {
 			p.Containers = append(p.Containers, evidence.Container{Name: "late", Kind: evidence.App, Waiting: true})
 		}, diagnose.ForceYes, ""},
 
-		"one reading": {func(p *evidence.Pod) { p.BareSince = p.Time }, diagnose.ForceNotYet, "has to last"},
-		"no reading":  {func(p *evidence.Pod) { p.BareSince = time.Time{} }, diagnose.ForceNotYet, "has to last"},
+		"one reading": {func(p *evidence.Pod) { p.BareSince = p.Time }, diagnose.ForceNotYet, "over several seconds"},
+		"no reading":  {func(p *evidence.Pod) { p.BareSince = time.Time{} }, diagnose.ForceNotYet, "over several seconds"},
 		"a shim, in the last reading": {func(p *evidence.Pod) {
 			p.BareSince, p.Parents = time.Time{}, []evidence.Task{{PID: 60, TID: 60, Comm: "containerd-shim", Owner: "shim"}}
-		}, diagnose.ForceNotYet, "readings have yet to show that nothing is left"},
-		"a process":     {func(p *evidence.Pod) { live(p, "sh") }, diagnose.ForceNo, "a process still runs: sh of container main"},
-		"a hostile one": {func(p *evidence.Pod) { live(p, "yes, safe") }, diagnose.ForceNo, `a process still runs: "yes, safe" of container main`},
+		}, diagnose.ForceNotYet, "has yet to confirm, over several seconds, that nothing of the pod is left"},
+		"a process":     {func(p *evidence.Pod) { live(p, "sh") }, diagnose.ForceNo, "process sh of container main is still running"},
+		"a hostile one": {func(p *evidence.Pod) { live(p, "yes, safe") }, diagnose.ForceNo, `process "yes, safe" of container main is still running`},
 		"of a StatefulSet": {func(p *evidence.Pod) {
 			live(p, "sh")
 			p.StatefulSet = true
-		}, diagnose.ForceNo, "sh of container main. Its StatefulSet would start a second pod of this name beside it: two writers"},
+		}, diagnose.ForceNo, "sh of container main is still running. Its StatefulSet would start a second pod with the same name: two writers"},
 		"a leftover": {func(p *evidence.Pod) {
 			p.Leftovers = []evidence.Task{{PID: 70, TID: 70, Comm: "sleep", State: evidence.Sleeping}}
-		}, diagnose.ForceNo, "has left its container and still runs: sleep"},
+		}, diagnose.ForceNo, "process sleep has left its container and is still running"},
 		"tasks that could not be read": {func(p *evidence.Pod) {
 			p.Lack(evidence.Processes, "denied")
 			p.Cgroups = []evidence.Cgroup{{Path: "/kubepods/pod/c1", Container: "c1", Populated: true}}
-		}, diagnose.ForceNo, "processes still run in container main"},
+		}, diagnose.ForceNo, "processes of container main are still running"},
 		"containerd says that it runs": {func(p *evidence.Pod) {
 			p.Containers[0].State = evidence.StateRunning
-		}, diagnose.ForceNo, "containerd says that container main runs"},
+		}, diagnose.ForceNo, "containerd reports container main as running"},
 		"a shared volume": {func(p *evidence.Pod) {
 			p.Mounts = []evidence.Mount{at(7, "kubernetes.io~csi")}
-		}, diagnose.ForceNo, "volume data is still mounted (ext4)"},
+		}, diagnose.ForceNo, `volume "data" is still mounted (ext4)`},
 		"a subPath": {func(p *evidence.Pod) {
 			p.Mounts = []evidence.Mount{at(7, "")}
-		}, diagnose.ForceNo, "volume data is still mounted"},
+		}, diagnose.ForceNo, `volume "data" is still mounted`},
 		"a volume of its own": {func(p *evidence.Pod) {
 			p.Mounts = []evidence.Mount{at(7, "kubernetes.io~projected")}
-		}, diagnose.ForceNotYet, "has not taken down volume data"},
+		}, diagnose.ForceNotYet, `has not torn down volume "data"`},
 		"a process of the node in a volume of its own": {func(p *evidence.Pod) {
 			p.Mounts = []evidence.Mount{at(7, "kubernetes.io~empty-dir")}
 			holder(p, "tar", "", 7, time.Minute)
-		}, diagnose.ForceNo, "volume data is still in use: by tar"},
+		}, diagnose.ForceNo, `volume "data" is still in use by tar`},
 		"a raw block volume": {func(p *evidence.Pod) {
 			p.Devices = []evidence.Mount{{ID: 9, Point: "/var/lib/kubelet/plugins/kubernetes.io/csi/volumeDevices/publish/pv-1/" + podUID, Type: "devtmpfs", Volume: "pv-1"}}
-		}, diagnose.ForceNo, "the block device of volume pv-1 is still in use"},
+		}, diagnose.ForceNo, `the block device of volume "pv-1" is still in use`},
 		"the directory of one": {func(p *evidence.Pod) {
 			p.Volumes = []evidence.Volume{{Name: "pv-1", Plugin: "kubernetes.io~csi", Block: true}}
-		}, diagnose.ForceNo, "the block device of volume pv-1"},
+		}, diagnose.ForceNo, `the block device of volume "pv-1"`},
 		"a directory": {func(p *evidence.Pod) {
 			p.Volumes = []evidence.Volume{{Name: "cache", Plugin: "kubernetes.io~empty-dir"}}
-		}, diagnose.ForceNotYet, "has not taken down volume cache"},
+		}, diagnose.ForceNotYet, `has not torn down volume "cache"`},
 		"the sandbox": {func(p *evidence.Pod) {
 			p.Containers[1].State = evidence.StateRunning
-		}, diagnose.ForceNotYet, "its address may be in use"},
+		}, diagnose.ForceNotYet, "its IP address may still be in use"},
 		"a sandbox that is being created": {func(p *evidence.Pod) {
 			p.Phase, p.Containers[0] = "Pending", evidence.Container{Name: "main", Kind: evidence.App, Waiting: true}
 			p.Containers[1].State = evidence.StateCreated
-		}, diagnose.ForceNotYet, "its address may be in use"},
+		}, diagnose.ForceNotYet, "its IP address may still be in use"},
 		"a CNI plugin": {func(p *evidence.Pod) {
 			p.Plugins = []evidence.Task{{PID: 80, TID: 80, Comm: "calico"}}
-		}, diagnose.ForceNotYet, "its address may be in use"},
+		}, diagnose.ForceNotYet, "its IP address may still be in use"},
 		"a CNI plugin that sets up a network": {func(p *evidence.Pod) {
 			p.NetworkSetup = []evidence.Task{{PID: 80, TID: 80, Comm: "calico"}}
-		}, diagnose.ForceNotYet, "its address may be in use"},
+		}, diagnose.ForceNotYet, "its IP address may still be in use"},
 		"a finalizer": {func(p *evidence.Pod) {
 			p.Finalizers, p.GracePeriodSeconds = []string{"example.com/x"}, 0
-		}, diagnose.ForceNo, "it removes no finalizers, and the object stays until its controllers have removed example.com/x"},
+		}, diagnose.ForceNo, "a force delete removes no finalizers: the object remains until its controllers remove example.com/x"},
 		"a finalizer of a StatefulSet": {func(p *evidence.Pod) {
 			p.Finalizers, p.GracePeriodSeconds, p.StatefulSet = []string{"example.com/x"}, 0, true
-		}, diagnose.ForceNo, "have removed example.com/x"},
+		}, diagnose.ForceNo, "controllers remove example.com/x"},
 		"a mirror pod": {func(p *evidence.Pod) { p.Mirror = true }, diagnose.ForceNo, "static pod"},
 
-		"a mount table that was cut": {func(p *evidence.Pod) { p.Lack(evidence.Mounts, "too long") }, diagnose.ForceUnknown, "not all could be read: mounts"},
-		"Events that were not read":  {func(p *evidence.Pod) { p.Lack(evidence.Events, "denied") }, diagnose.ForceUnknown, "not all could be read: events"},
+		"a mount table that was cut": {func(p *evidence.Pod) { p.Lack(evidence.Mounts, "too long") }, diagnose.ForceUnknown, "could not read everything: mounts"},
+		"Events that were not read":  {func(p *evidence.Pod) { p.Lack(evidence.Events, "denied") }, diagnose.ForceUnknown, "could not read everything: events"},
 		"hostPID":                    {func(p *evidence.Pod) { p.HostPID = true }, diagnose.ForceUnknown, "hostPID"},
 		"kata": {func(p *evidence.Pod) {
 			p.Seen.Runtimes = []string{"io.containerd.kata.v2"}
-		}, diagnose.ForceUnknown, "another runtime than runc"},
+		}, diagnose.ForceUnknown, "a runtime other than runc"},
 		"a claim": {func(p *evidence.Pod) {
 			p.ResourceClaims, p.Claims = 1, []evidence.Claim{{Name: "gpu"}}
-		}, diagnose.ForceNo, "the devices of its resource claim gpu are not released"},
+		}, diagnose.ForceNo, "the devices of resource claim gpu are not released"},
 		"claims that could not be read": {func(p *evidence.Pod) {
 			p.ResourceClaims = 1
 			p.Lack(evidence.Claims, "a helper hung")
-		}, diagnose.ForceUnknown, "not all could be read: claims"},
-		"claims that are released":          {func(p *evidence.Pod) { p.ResourceClaims = 1 }, diagnose.ForceYes, "all containers have ended"},
-		"a group that was never found":      {func(p *evidence.Pod) { p.Seen.Group = false }, diagnose.ForceUnknown, "did not see the pod on the node before"},
-		"another directory of the kubelet":  {func(p *evidence.Pod) { p.Seen.Directory = false }, diagnose.ForceUnknown, "did not see the pod"},
-		"another runtime's socket":          {func(p *evidence.Pod) { p.Seen.Runtimes = nil }, diagnose.ForceUnknown, "did not see the pod"},
-		"Failed by the garbage collector":   {func(p *evidence.Pod) { p.Containers[0].Exit = nil }, diagnose.ForceUnknown, "has not written how"},
-		"Failed, and no container ever ran": {func(p *evidence.Pod) { p.Containers[0].Exit, p.Containers[0].Waiting = nil, true }, diagnose.ForceUnknown, "has not written how"},
-		"the kubelet has not said it":       {func(p *evidence.Pod) { p.Phase = "Running" }, diagnose.ForceNotYet, "has not said that all containers have ended"},
-		"an empty group":                    {func(p *evidence.Pod) { p.Cgroups = []evidence.Cgroup{{Path: "/kubepods/pod"}} }, diagnose.ForceNotYet, "has not removed its control group"},
+		}, diagnose.ForceUnknown, "could not read everything: claims"},
+		"claims that are released":          {func(p *evidence.Pod) { p.ResourceClaims = 1 }, diagnose.ForceYes, "all containers have exited"},
+		"a group that was never found":      {func(p *evidence.Pod) { p.Seen.Group = false }, diagnose.ForceUnknown, "has not seen the pod on the node before"},
+		"another directory of the kubelet":  {func(p *evidence.Pod) { p.Seen.Directory = false }, diagnose.ForceUnknown, "has not seen the pod"},
+		"another runtime's socket":          {func(p *evidence.Pod) { p.Seen.Runtimes = nil }, diagnose.ForceUnknown, "has not seen the pod"},
+		"Failed by the garbage collector":   {func(p *evidence.Pod) { p.Containers[0].Exit = nil }, diagnose.ForceUnknown, "has not reported how"},
+		"Failed, and no container ever ran": {func(p *evidence.Pod) { p.Containers[0].Exit, p.Containers[0].Waiting = nil, true }, diagnose.ForceUnknown, "has not reported how"},
+		"the kubelet has not said it":       {func(p *evidence.Pod) { p.Phase = "Running" }, diagnose.ForceNotYet, "has not reported that all containers have exited"},
+		"an empty group":                    {func(p *evidence.Pod) { p.Cgroups = []evidence.Cgroup{{Path: "/kubepods/pod"}} }, diagnose.ForceNotYet, "has not removed the pod's cgroup"},
 		"a kubelet that is stopped by a signal": {func(p *evidence.Pod) {
 			k := p.Node.Kubelet.Process
 			k.State, k.UnchangedSince = evidence.Stopped, p.Time.Add(-time.Minute)
-		}, diagnose.ForceUnknown, "KubeletDown holds the pod up"},
+		}, diagnose.ForceUnknown, "KubeletDown still holds up the pod"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := cause.Diagnose(objectOnly(tc.change)).Force

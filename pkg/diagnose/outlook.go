@@ -26,12 +26,12 @@ func Outlook(p *evidence.Pod, d *Diagnosis) string {
 	}
 	switch {
 	case p.ContainersEnded() && (len(p.Mounts) > 0 || len(p.Volumes) > 0):
-		beyond = append(beyond, "volumes that are not unmounted yet")
+		beyond = append(beyond, "volumes that are still mounted")
 	case p.ContainersEnded() && len(beyond) == 0:
-		return "not late yet: all containers have ended, and the kubelet has yet to finish; " + ends
+		return "not overdue: all containers have exited, and the kubelet still cleans up; " + ends
 	}
 	if len(beyond) > 0 {
-		return "not late yet, but held by " + strings.Join(beyond, " and ") + " beyond its containers; " + ends
+		return "not overdue, but " + strings.Join(beyond, " and ") + " will keep it after its containers exit; " + ends
 	}
 	return "not stuck: " + ends
 }

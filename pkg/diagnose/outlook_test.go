@@ -64,10 +64,10 @@ func TestOutlook(t *testing.T) {
 		want   string
 	}{
 		"in the grace period": {func(*evidence.Pod) {}, "not stuck: the grace period ends in 20s, at 03:00:30 UTC"},
-		"a finalizer":         {func(p *evidence.Pod) { p.Finalizers = []string{"example.com/a"} }, "not late yet, but held by finalizer example.com/a beyond its containers; the grace period ends in 20s, at 03:00:30 UTC"},
+		"a finalizer":         {func(p *evidence.Pod) { p.Finalizers = []string{"example.com/a"} }, "not overdue, but finalizer example.com/a will keep it after its containers exit; the grace period ends in 20s, at 03:00:30 UTC"},
 		"only a volume is left": {func(p *evidence.Pod) { p.Phase, p.Mounts = "Succeeded", []evidence.Mount{{Point: "/v"}} },
-			"not late yet, but held by volumes that are not unmounted yet beyond its containers; the grace period ends in 20s, at 03:00:30 UTC"},
-		"ended":                                 {func(p *evidence.Pod) { p.Phase = "Failed" }, "not late yet: all containers have ended, and the kubelet has yet to finish; the grace period ends in 20s, at 03:00:30 UTC"},
+			"not overdue, but volumes that are still mounted will keep it after its containers exit; the grace period ends in 20s, at 03:00:30 UTC"},
+		"ended":                                 {func(p *evidence.Pod) { p.Phase = "Failed" }, "not overdue: all containers have exited, and the kubelet still cleans up; the grace period ends in 20s, at 03:00:30 UTC"},
 		"after the final delete of a finalizer": {func(p *evidence.Pod) { p.Finalizers, p.GracePeriodSeconds = []string{"example.com/a"}, 0 }, ""},
 		"another day":                           {func(p *evidence.Pod) { p.Deadline = p.Deadline.Add(24 * time.Hour) }, "not stuck: the grace period ends in 24h0m20s, at 2026-03-02 03:00:30 UTC"},
 		"a second deletion, perhaps":            {func(p *evidence.Pod) { p.DeadlineUnsure = true }, "not stuck: the grace period ends in 20s at the latest, at 03:00:30 UTC"},

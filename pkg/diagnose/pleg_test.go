@@ -74,31 +74,31 @@ func TestPLEGUnhealthy(t *testing.T) {
 		proved bool
 		says   string
 	}{
-		"it has read no deletion": {20 * time.Second, func(*evidence.Pod) {}, is, diagnose.Delivery, true, "it does not know of this one"},
+		"it has read no deletion": {20 * time.Second, func(*evidence.Pod) {}, is, diagnose.Delivery, true, "The pod was deleted when the kubelet already processed no deletions, so it has not seen this one"},
 		"a list is too large": {20 * time.Second, func(p *evidence.Pod) { p.Node.Containerd.Lists = []evidence.List{large} },
-			is, diagnose.Delivery, true, "the list of all sandboxes is larger than the 16 MiB"},
+			is, diagnose.Delivery, true, "list of all sandboxes > 16 MiB"},
 		"a list is large enough": {20 * time.Second, func(p *evidence.Pod) {
 			p.Node.Containerd.Lists = []evidence.List{{Of: evidence.Sandboxes, Bytes: evidence.MaxList}, {Of: evidence.AllContainers}}
-		}, is, diagnose.Delivery, true, "though containerd answers other requests"},
+		}, is, diagnose.Delivery, true, "containerd responds to other requests"},
 		"the list of containers is too large": {20 * time.Second, func(p *evidence.Pod) {
 			p.Node.Containerd.Lists = []evidence.List{{Of: evidence.Sandboxes}, {Of: evidence.AllContainers, Bytes: 17 << 20}}
-		}, is, diagnose.Delivery, true, "the list of all containers is larger"},
+		}, is, diagnose.Delivery, true, "list of all containers > 16 MiB"},
 		"a list hangs": {2 * time.Minute, func(p *evidence.Pod) {
 			p.Lack(evidence.Containers, "containerd has not listed containers within 3s")
 			p.Node.Containerd.Lists = []evidence.List{{Of: evidence.Sandboxes}, {Of: evidence.AllContainers, Asked: p.Time, UnansweredSince: p.Time.Add(-40 * time.Second), Attempts: 3}}
-		}, is, diagnose.StopSignal, true, "does not answer when it is asked for all containers"},
+		}, is, diagnose.StopSignal, true, "no response to a request for all containers"},
 		"a list has had no answer twice": {2 * time.Minute, func(p *evidence.Pod) {
 			p.Node.Containerd.Lists = []evidence.List{{Of: evidence.AllContainers, Asked: p.Time, UnansweredSince: p.Time.Add(-20 * time.Second), Attempts: 2}}
 		}, "", "", false, ""},
 		"a list has had no answer, and was not asked for again": {2 * time.Minute, func(p *evidence.Pod) {
 			p.Node.Containerd.Lists = []evidence.List{{Of: evidence.AllContainers, Asked: p.Time, UnansweredSince: p.Time.Add(-50 * time.Second), Attempts: 2}}
-		}, is, diagnose.Delivery, true, "though containerd answers other requests"},
+		}, is, diagnose.Delivery, true, "containerd responds to other requests"},
 		"a list has had no answer on a busy node": {2 * time.Minute, func(p *evidence.Pod) {
 			busy(p, -299*time.Second)
 		}, "", "", false, ""},
 		"a list has had no answer on a busy node for long": {2 * time.Minute, func(p *evidence.Pod) {
 			busy(p, -300*time.Second)
-		}, is, diagnose.Delivery, true, "does not answer when it is asked for all containers"},
+		}, is, diagnose.Delivery, true, "no response to a request for all containers"},
 		"its deadline is at hand":            {9 * time.Second, func(*evidence.Pod) {}, "", "", false, ""},
 		"the node is ready":                  {20 * time.Second, func(p *evidence.Pod) { p.Node.Ready.Status, p.Node.Ready.PLEG = "True", nil }, "", "", false, ""},
 		"the node is not ready for the rest": {20 * time.Second, func(p *evidence.Pod) { p.Node.Ready.PLEG = nil }, "", "", false, ""},
@@ -113,13 +113,13 @@ func TestPLEGUnhealthy(t *testing.T) {
 		"the kubelet is stopped":            {20 * time.Second, func(p *evidence.Pod) { p.Node.Kubelet.Process.State = evidence.Stopped }, "", "", false, ""},
 		"it is a static pod":                {20 * time.Second, func(p *evidence.Pod) { p.Mirror = true }, "", "", false, ""},
 		"deleted as it began to do nothing": {20 * time.Second, func(p *evidence.Pod) { lateList(p, -3*time.Minute-9*time.Second) },
-			is, diagnose.StopSignal, false, "It waits for a new list before it begins to stop this pod"},
+			is, diagnose.StopSignal, false, "the kubelet cannot begin to stop this pod"},
 		"deleted ten seconds after that": {20 * time.Second, func(p *evidence.Pod) { lateList(p, -3*time.Minute-10*time.Second) },
 			is, diagnose.Delivery, true, ""},
-		"deleted after the last list":  {5 * time.Minute, func(p *evidence.Pod) { lateList(p, -time.Second) }, is, diagnose.StopSignal, false, "It waits for a new list"},
+		"deleted after the last list":  {5 * time.Minute, func(p *evidence.Pod) { lateList(p, -time.Second) }, is, diagnose.StopSignal, false, "the kubelet cannot begin to stop this pod"},
 		"deleted before the last list": {5 * time.Minute, func(p *evidence.Pod) { lateList(p, time.Second) }, "", "", false, ""},
 		"no list was ever given": {20 * time.Second, func(p *evidence.Pod) { p.Node.Ready.PLEG = &evidence.PLEG{Said: p.Time} },
-			is, diagnose.Delivery, true, "since it was started"},
+			is, diagnose.Delivery, true, "has failed since the kubelet started"},
 		"no list was ever given to a kubelet that was started after the deletion": {20 * time.Second, func(p *evidence.Pod) {
 			p.Node.Ready.PLEG = &evidence.PLEG{Said: p.Time}
 			p.Node.Kubelet.Process.Probe.Started = p.DeletionRequested.Add(time.Second)
@@ -137,12 +137,12 @@ func TestPLEGUnhealthy(t *testing.T) {
 			p.Lack(evidence.Containers, "no time was left")
 		}, "", "", false, ""},
 		"its containers have ended": {5 * time.Minute, func(p *evidence.Pod) { lateList(p, -time.Second); over(p) },
-			is, diagnose.Cleanup, false, "waits for a new list before it completes the deletion"},
+			is, diagnose.Cleanup, false, "the kubelet cannot complete the deletion"},
 		"they ended as the last list was made": {5 * time.Minute, func(p *evidence.Pod) { lateList(p, 9*time.Second); over(p) }, "", "", false, ""},
 		"it was never started": {20 * time.Second, func(p *evidence.Pod) {
 			bare(p)
 			p.Phase, p.Containers = "Pending", []evidence.Container{{Name: "main", Kind: evidence.App, Waiting: true}}
-		}, is, diagnose.PhaseUnknown, true, "it does not know of this one"},
+		}, is, diagnose.PhaseUnknown, true, "The pod was deleted when the kubelet already processed no deletions, so it has not seen this one"},
 		"they ended before the last list": {5 * time.Minute, func(p *evidence.Pod) { lateList(p, 10*time.Second); over(p) }, "", "", false, ""},
 		"they ended right after the list": {5 * time.Minute, func(p *evidence.Pod) { lateList(p, 8*time.Second); over(p) }, is, diagnose.Cleanup, false, ""},
 		"its volumes are left":            {5 * time.Minute, func(p *evidence.Pod) { over(p); p.Mounts = []evidence.Mount{{ID: 1}} }, "", "", false, ""},
@@ -168,18 +168,18 @@ func TestPLEGUnhealthy(t *testing.T) {
 		"it has told that it could not stop it": {time.Minute, func(p *evidence.Pod) { p.KillFailures = []evidence.KillFailure{{Count: 1}} }, "", "", false, ""},
 		"a probe runs": {time.Minute, func(p *evidence.Pod) {
 			p.RuntimeCommands = []evidence.RuntimeCommand{{Runtime: "runc", Command: "exec"}}
-		}, is, diagnose.StopSignal, true, "it does not know of this one"},
+		}, is, diagnose.StopSignal, true, "The pod was deleted when the kubelet already processed no deletions, so it has not seen this one"},
 		"only since a moment": {5 * time.Minute, func(p *evidence.Pod) {
 			lateList(p, -time.Second)
 			over(p)
 			p.UnchangedSince = p.Time.Add(-19 * time.Second)
 		}, "", "", false, ""},
 		"only the object is left": {5 * time.Minute, func(p *evidence.Pod) { lateList(p, -time.Second); over(p); p.Cgroups, p.Seen.Group = nil, true },
-			is, diagnose.FinalDelete, false, "waits for a new list"},
+			is, diagnose.FinalDelete, false, "the kubelet cannot complete the deletion"},
 		"the kubelet's counts tell": {30 * time.Second, func(p *evidence.Pod) {
 			over(p)
 			counted(p, 20*time.Second)
-		}, is, diagnose.Cleanup, false, "the list of all sandboxes is larger"},
+		}, is, diagnose.Cleanup, false, "list of all sandboxes > 16 MiB"},
 		"they tell of a list of lately": {30 * time.Second, func(p *evidence.Pod) {
 			over(p)
 			counted(p, 19*time.Second)
@@ -202,7 +202,7 @@ func TestPLEGUnhealthy(t *testing.T) {
 			if f.Cause != tc.want || d.Phase != tc.phase || (f.Confidence == diagnose.Proved) != tc.proved {
 				t.Fatalf("phase %s, verdict %s (%s), want %q: %s", d.Phase, f.Cause, f.Confidence, tc.want, f.Message)
 			}
-			if text := f.Message + " " + f.Remedy; !strings.Contains(text, tc.says) {
+			if text := said(&f); !strings.Contains(text, tc.says) {
 				t.Errorf("%q is not in: %s", tc.says, text)
 			}
 		})

@@ -50,13 +50,13 @@ func TestImagePull(t *testing.T) {
 		change func(p *evidence.Pod)
 		want   string // of the message; "" is no such finding
 	}{
-		"nothing comes":          {func(*evidence.Pod) {}, hangs + `container main: the kubelet has been pulling its image "example.com/web:1" since`},
-		"it waits for its turn":  {func(p *evidence.Pod) { download(p).Started = p.Time.Add(-4 * time.Minute) }, hangs + "this pull probably waits for its turn"},
-		"a name that breaks out": {func(p *evidence.Pod) { p.Pulls[0].Image = "a\" ; reboot #\n" }, hangs + `its image "a`},
-		"the image is not known": {func(p *evidence.Pod) { p.Pulls[0].Image = "" }, hangs + "its image since"},
+		"nothing comes":          {func(*evidence.Pod) {}, hangs + `the deletion waits for the pull of image "example.com/web:1" (container main), begun at`},
+		"it waits for its turn":  {func(p *evidence.Pod) { download(p).Started = p.Time.Add(-4 * time.Minute) }, hangs + "This pull probably waits for its turn"},
+		"a name that breaks out": {func(p *evidence.Pod) { p.Pulls[0].Image = "a\" ; reboot #\n" }, hangs + `the pull of image "a`},
+		"the image is not known": {func(p *evidence.Pod) { p.Pulls[0].Image = "" }, hangs + "the pull of an image (container main), begun at"},
 		"the last of two": {func(p *evidence.Pod) {
 			p.Pulls = append([]evidence.Pull{{Container: "first", Since: p.Time.Add(-time.Hour)}}, p.Pulls...)
-		}, hangs + "container main"},
+		}, hangs + "(container main)"},
 		"an init container has ended": {func(p *evidence.Pod) {
 			p.Containers = append(p.Containers, evidence.Container{Name: "first", Kind: evidence.Init, ID: "1", State: evidence.StateExited, Exit: &evidence.Exit{}})
 		}, hangs},
@@ -68,7 +68,7 @@ func TestImagePull(t *testing.T) {
 		"nothing is downloaded": {func(p *evidence.Pod) { p.Node.Containerd.Downloads = nil }, ""},
 		"it began long before, and nothing came": {func(p *evidence.Pod) {
 			download(p).Started, download(p).Updated = p.Time.Add(-time.Hour), p.Time.Add(-time.Hour)
-		}, hangs + "probably waits for its turn"},
+		}, hangs + "This pull probably waits for its turn"},
 		"a containerd started anew may have left it": {func(p *evidence.Pod) {
 			download(p).Started, download(p).Updated = p.Time.Add(-time.Hour), p.Time.Add(-time.Hour)
 			p.Node.Containerd.ConnectedSince = p.Time.Add(-30 * time.Minute)
@@ -90,12 +90,12 @@ func TestImagePull(t *testing.T) {
 		"it waits to try again":                              {func(p *evidence.Pod) { p.Containers[0].BackedOff = true }, ""},
 		"its sandbox has ended":                              {func(p *evidence.Pod) { p.Containers[1].State = evidence.StateExited }, ""},
 		"its network is taken down":                          {func(p *evidence.Pod) { plugin(p, time.Second) }, ""},
-		"a container before it runs":                         {runsToo, hangs + "container main"},
+		"a container before it runs":                         {runsToo, hangs + "(container main)"},
 		"an init container runs": {func(p *evidence.Pod) {
 			p.Containers = append(p.Containers, evidence.Container{Name: "b", Kind: evidence.Init, ID: "b", State: evidence.StateRunning})
 		}, ""},
-		"of a volume":                            {func(p *evidence.Pod) { p.Pulls[0].Container = "" }, hangs + `the kubelet has been pulling the image "example.com/web:1" for a volume since`},
-		"of a volume, and the image not known":   {func(p *evidence.Pod) { p.Pulls[0] = evidence.Pull{Since: p.Pulls[0].Since} }, hangs + `the kubelet has been pulling the image for a volume since`},
+		"of a volume":                            {func(p *evidence.Pod) { p.Pulls[0].Container = "" }, hangs + `the deletion waits for the pull of image "example.com/web:1" (a volume), begun at`},
+		"of a volume, and the image not known":   {func(p *evidence.Pod) { p.Pulls[0] = evidence.Pull{Since: p.Pulls[0].Since} }, hangs + `the deletion waits for the pull of an image (a volume), begun at`},
 		"of a volume, and no container waits":    {func(p *evidence.Pod) { p.Pulls[0].Container, p.Containers[0].BackedOff = "", true }, ""},
 		"its file is open":                       {open(1, 0), hangs},
 		"an ended pull has left it":              {open(0, 0), ""},
@@ -104,7 +104,7 @@ func TestImagePull(t *testing.T) {
 			download(p).Started, download(p).Updated = p.Time.Add(-time.Hour), p.Time.Add(-time.Hour)
 			p.Node.Containerd.ConnectedSince = p.Time.Add(-30 * time.Minute)
 			open(1, 0)(p)
-		}, hangs + "probably waits for its turn"},
+		}, hangs + "This pull probably waits for its turn"},
 		"all had come six minutes ago": {func(p *evidence.Pod) {
 			p.Pulls[0].Since = p.Time.Add(-8 * time.Minute)
 			d := download(p)
@@ -134,9 +134,9 @@ func TestImagePull(t *testing.T) {
 		got := ""
 		for _, f := range d.Findings {
 			if f.Cause == "ImagePullHanging" {
-				got = f.Cause + ": " + f.Message
+				got = f.Cause + ": " + strings.Join(append([]string{f.Message}, f.Seen...), "\n")
 			}
-			if strings.Contains(f.Remedy+f.Danger, "reboot") {
+			if strings.Contains(f.Remedy+f.Danger+f.First+f.Avoid, "reboot") {
 				t.Errorf("%s: the image's name stands in %s", name, f.Remedy)
 			}
 		}

@@ -67,7 +67,7 @@ func TestCutClosesQuotations(t *testing.T) {
 func TestWordsAreOurs(t *testing.T) {
 	for what, text := range hostile.Texts() {
 		for _, r := range cause.All() {
-			// A finding is of a family when it shows the variant: Words takes both alike.
+			// A finding is of a family when it shows the variant: Said takes both alike.
 			ways := []string{"", "Sandbox", diagnose.Uncalled}
 			for _, family := range r.Doc.Families {
 				ways = append(ways, family.Name)
@@ -82,8 +82,8 @@ func TestWordsAreOurs(t *testing.T) {
 			hostile.Poison(reflect.ValueOf(&f).Elem(), text)
 			for _, f.Family = range slices.Compact(ways) {
 				f.Cause, f.Variants = r.Cause, nil
-				message, remedy, danger := r.Doc.Words(&f)
-				for _, said := range []string{message, remedy, danger} {
+				said := r.Doc.Said(&f)
+				for _, said := range append(said.Seen, said.Message, said.Remedy, said.Danger, said.First, "."+said.Avoid) {
 					if err := hostile.Check(said); err != nil {
 						t.Fatalf("%s %s, %s: %v", r.Cause, f.Family, what, err)
 					}

@@ -106,26 +106,26 @@ func TestRuntimeCommandHanging(t *testing.T) {
 		change change
 		want   string // "" when it is not told
 	}{
-		"runc kill":                                        {61 * time.Second, nothing, "the shim cannot go on with the pod's sandbox: runc kill (PID 200), which it started at "},
-		"its child":                                        {61 * time.Second, nothing, "does not return. runc waits for its child sleep (PID 201), which sleeps in clock_nanosleep (hrtimer_nanosleep)"},
+		"runc kill":                                        {61 * time.Second, nothing, "the shim waits for runc kill (PID 200, since 03:09:29 UTC, for the pod's sandbox)"},
+		"its child":                                        {61 * time.Second, nothing, "Its child sleep (PID 201) sleeps in clock_nanosleep (hrtimer_nanosleep)$"},
 		"for less than a minute":                           {59 * time.Second, nothing, ""},
-		"for a minute, and moves":                          {61 * time.Second, moves, "runc kill (PID 200)"},
+		"for a minute, and moves":                          {61 * time.Second, moves, "runc kill (PID 200, "},
 		"on a starved node":                                {99 * time.Second, starved, ""},
-		"longer, on a starved node":                        {101 * time.Second, starved, "runc kill (PID 200)"},
+		"longer, on a starved node":                        {101 * time.Second, starved, "runc kill (PID 200, "},
 		"slow, on a starved node":                          {290 * time.Second, both(starved, moves), ""},
-		"for long, on a starved node":                      {301 * time.Second, both(starved, moves), "runc kill (PID 200)"},
+		"for long, on a starved node":                      {301 * time.Second, both(starved, moves), "runc kill (PID 200, "},
 		"runs, on a starved node":                          {290 * time.Second, both(starved, func(_ *evidence.Pod, c *evidence.RuntimeCommand) { c.Tasks[1].State = evidence.Runnable }), ""},
 		"slow disk, on a starved node":                     {290 * time.Second, both(starved, func(_ *evidence.Pod, c *evidence.RuntimeCommand) { c.Tasks[1].State = evidence.Uninterruptible }), ""},
-		"after the kubelet gave up":                        {12 * time.Second, gaveUp, "runc kill (PID 200)"},
-		"after the kubelet gave up, on a starved node":     {12 * time.Second, both(starved, gaveUp), "runc kill (PID 200)"},
+		"after the kubelet gave up":                        {12 * time.Second, gaveUp, "runc kill (PID 200, "},
+		"after the kubelet gave up, on a starved node":     {12 * time.Second, both(starved, gaveUp), "runc kill (PID 200, "},
 		"after the kubelet gave up, and moves":             {20 * time.Second, both(gaveUp, moves), ""},
 		"after the kubelet gave up, only just started":     {9 * time.Second, gaveUp, ""},
-		"after the kubelet gave up on killing the sandbox": {12 * time.Second, gaveUpWith(`rpc error: code = Unknown desc = failed to stop sandbox \"` + sandboxID + `\": ` + late), "runc kill (PID 200)"},
+		"after the kubelet gave up on killing the sandbox": {12 * time.Second, gaveUpWith(`rpc error: code = Unknown desc = failed to stop sandbox \"` + sandboxID + `\": ` + late), "runc kill (PID 200, "},
 		"after the kubelet gave up on a container":         {20 * time.Second, gaveUpWith(`rpc error: code = Unknown desc = failed to stop container \"c\": ` + late), ""},
 		"after the kubelet gave up on the network": {20 * time.Second, both(gaveUpWith(`rpc error: code = Unknown desc = failed to destroy network for sandbox \"`+sandboxID+`\": `+late),
 			func(p *evidence.Pod, _ *evidence.RuntimeCommand) { p.Containers[1].State = evidence.StateExited }), ""},
-		"after another one that hung":                    {12 * time.Second, afterAnother(13*time.Second, "kill", sandboxID), "runc kill (PID 200)"},
-		"after another one that hung, on a starved node": {12 * time.Second, both(starved, afterAnother(13*time.Second, "kill", sandboxID)), "runc kill (PID 200)"},
+		"after another one that hung":                    {12 * time.Second, afterAnother(13*time.Second, "kill", sandboxID), "runc kill (PID 200, "},
+		"after another one that hung, on a starved node": {12 * time.Second, both(starved, afterAnother(13*time.Second, "kill", sandboxID)), "runc kill (PID 200, "},
 		"after another one that hung, only just started": {9 * time.Second, afterAnother(13*time.Second, "kill", sandboxID), ""},
 		"after another one that hung, and moves":         {20 * time.Second, both(afterAnother(30*time.Second, "kill", sandboxID), moves), ""},
 		"after another one that moved": {20 * time.Second, both(afterAnother(30*time.Second, "kill", sandboxID), func(p *evidence.Pod, _ *evidence.RuntimeCommand) {
@@ -147,37 +147,37 @@ func TestRuntimeCommandHanging(t *testing.T) {
 		"of another runtime":            {time.Hour, func(p *evidence.Pod, _ *evidence.RuntimeCommand) { p.Containers[1].Runtime = "io.containerd.kata.v2" }, ""},
 		"about no container of the pod": {time.Hour, func(_ *evidence.Pod, c *evidence.RuntimeCommand) { c.Container = "other" }, ""},
 		"a program without a known name": {time.Hour, func(_ *evidence.Pod, c *evidence.RuntimeCommand) { c.Runtime, c.Tasks[0].Comm = "", "my runtime" },
-			`"my runtime" kill (PID 200)`},
+			`"my runtime" kill (PID 200, `},
 		"two children, of which any may be waited for": {time.Hour, func(_ *evidence.Pod, c *evidence.RuntimeCommand) {
 			c.Tasks = append(c.Tasks, task(202, 200, "logger", evidence.Sleeping, "read"))
-		}, "does not return. It sleeps in wait4"},
+		}, "It sleeps in wait4"},
 		"a thread that hangs in the kernel": {time.Hour, func(_ *evidence.Pod, c *evidence.RuntimeCommand) {
 			thread := c.Tasks[1]
 			thread.PID, thread.TID, thread.State, thread.Probe = 200, 203, evidence.Uninterruptible, &evidence.Probe{Syscall: "openat", Wchan: "cgroup_lock"}
 			c.Tasks = append(c.Tasks[:1], thread)
-		}, "It sleeps in openat (cgroup_lock)"},
+		}, "Thread 203 (sleep) is in D state in cgroup_lock"},
 
-		"kills a container that lives":         {61 * time.Second, inContainer("kill"), "the shim cannot go on with container main: runc kill"},
-		"deletes a container":                  {61 * time.Second, both(inContainer("delete"), vacant), "the shim cannot go on with container main: runc delete"},
+		"kills a container that lives":         {61 * time.Second, inContainer("kill"), "the shim waits for runc kill (PID 200, since 03:09:29 UTC, for container main)"},
+		"deletes a container":                  {61 * time.Second, both(inContainer("delete"), vacant), "the shim waits for runc delete (PID 200, since 03:09:29 UTC, for container main)"},
 		"has deleted a container":              {61 * time.Second, both(inContainer("delete"), vacant, func(p *evidence.Pod, _ *evidence.RuntimeCommand) { p.Containers[0].State = evidence.StateExited }), ""},
 		"a probe, in a container that is well": {time.Hour, inContainer("exec"), ""},
-		"a probe, and the container has ended": {61 * time.Second, both(inContainer("exec"), vacant), "the shim cannot go on with container main: runc exec"},
+		"a probe, and the container has ended": {61 * time.Second, both(inContainer("exec"), vacant), "the shim waits for runc exec (PID 200, since 03:09:29 UTC, for container main)"},
 		"writes down all memory":               {time.Hour, inContainer("checkpoint"), ""},
 		"lists processes":                      {time.Hour, inContainer("ps"), ""},
 		"a probe that hangs with a kill": {61 * time.Second, both(inContainer("exec"), vacant, func(p *evidence.Pod, c *evidence.RuntimeCommand) {
 			kill := *c
 			kill.Command = "kill"
 			p.RuntimeCommands = append(p.RuntimeCommands, kill)
-		}), "with container main: runc kill"},
+		}), "the shim waits for runc kill (PID 200, since 03:09:29 UTC, for container main)"},
 		"others could not be read": {61 * time.Second, func(p *evidence.Pod, _ *evidence.RuntimeCommand) { p.Lack(evidence.RuntimeCommands, "denied") }, "runc kill"},
-		"inside the grace period":  {61 * time.Second, func(p *evidence.Pod, _ *evidence.RuntimeCommand) { p.Deadline = p.Time.Add(time.Minute) }, "runc kill (PID 200)"},
+		"inside the grace period":  {61 * time.Second, func(p *evidence.Pod, _ *evidence.RuntimeCommand) { p.Deadline = p.Time.Add(time.Minute) }, "runc kill (PID 200, "},
 		"kills a container, inside the grace period": {61 * time.Second, both(inContainer("kill"), func(p *evidence.Pod, _ *evidence.RuntimeCommand) { p.Deadline = p.Time.Add(time.Minute) }),
-			"(hrtimer_nanosleep). Until it does the container may have got no stop signal, and its grace period goes by"},
+			". SIGTERM may not have arrived\n"},
 		"kills a container with a preStop hook, inside the grace period": {61 * time.Second, both(inContainer("kill"), func(p *evidence.Pod, _ *evidence.RuntimeCommand) {
 			p.Deadline, p.Containers[0].PreStop = p.Time.Add(time.Minute), true
-		}), "the container may have got no stop signal"},
+		}), ". SIGTERM may not have arrived"},
 		"kills a container that has ended by itself, inside the grace period": {61 * time.Second, both(inContainer("kill"), vacant, func(p *evidence.Pod, _ *evidence.RuntimeCommand) { p.Deadline = p.Time.Add(time.Minute) }),
-			"which sleeps in clock_nanosleep (hrtimer_nanosleep)$"},
+			"Its child sleep (PID 201) sleeps in clock_nanosleep (hrtimer_nanosleep)$"},
 		"executes a preStop hook": {time.Hour, both(inContainer("exec"), func(p *evidence.Pod, _ *evidence.RuntimeCommand) {
 			p.Deadline, p.Containers[0].PreStop = p.Time.Add(time.Minute), true
 		}), ""},
@@ -186,22 +186,22 @@ func TestRuntimeCommandHanging(t *testing.T) {
 		}, ""},
 
 		"creates a container": {61 * time.Second, beforeStart("create"),
-			"the shim cannot go on with container main: runc create (PID 200), which it started at "},
+			"the shim waits for runc create (PID 200, since 03:09:29 UTC, for container main)"},
 		"the kubelet waits for that": {61 * time.Second, beforeStart("create"),
-			"(hrtimer_nanosleep). Before it stops the pod the kubelet waits for that, by default for two minutes (runtimeRequestTimeout)"},
+			"the kubelet waits for runtimeRequestTimeout (2 minutes by default)"},
 		"creates it for less than a minute":        {59 * time.Second, beforeStart("create"), ""},
 		"creates it on a starved node":             {99 * time.Second, both(starved, beforeStart("create")), ""},
-		"creates it for long, on a starved node":   {101 * time.Second, both(starved, beforeStart("create")), "runc create (PID 200)"},
+		"creates it for long, on a starved node":   {101 * time.Second, both(starved, beforeStart("create")), "runc create (PID 200, "},
 		"creates it slowly, on a starved node":     {110 * time.Second, both(starved, beforeStart("create"), moves), ""},
-		"starts a container":                       {61 * time.Second, beforeStart("start"), "with container main: runc start (PID 200)"},
+		"starts a container":                       {61 * time.Second, beforeStart("start"), "runc start (PID 200, since 03:09:29 UTC, for container main)"},
 		"creates a container that was given up":    {61 * time.Second, both(beforeStart("create"), func(p *evidence.Pod, _ *evidence.RuntimeCommand) { p.Containers[0].State = evidence.StateExited }), ""},
-		"starts one of which the state is unknown": {61 * time.Second, both(beforeStart("start"), func(p *evidence.Pod, _ *evidence.RuntimeCommand) { p.Containers[0].State = evidence.StateUnknown }), "with container main: runc start (PID 200)"},
+		"starts one of which the state is unknown": {61 * time.Second, both(beforeStart("start"), func(p *evidence.Pod, _ *evidence.RuntimeCommand) { p.Containers[0].State = evidence.StateUnknown }), "runc start (PID 200, since 03:09:29 UTC, for container main)"},
 
-		"creates the sandbox": {61 * time.Second, createsSandbox, "the shim cannot go on with the pod's sandbox: runc create (PID 200), which it started at "},
+		"creates the sandbox": {61 * time.Second, createsSandbox, "the shim waits for runc create (PID 200, since 03:09:29 UTC, for the pod's sandbox)"},
 		"the kubelet waits for that twice as long": {61 * time.Second, createsSandbox,
-			"(hrtimer_nanosleep). Before it stops the pod the kubelet waits for that, by default for four minutes (twice runtimeRequestTimeout)"},
+			"the kubelet waits for twice runtimeRequestTimeout (2 minutes by default)"},
 
-		"a process is left behind":  {61 * time.Second, left, "with the pod: a command of the runtime has exited and left sleep (PID 201) behind"},
+		"a process is left behind":  {61 * time.Second, left, "the pod's shim is blocked: sleep (PID 201), left by a runtime command at 03:09:29 UTC, holds that command's output open"},
 		"left behind only just now": {61 * time.Second, both(left, func(p *evidence.Pod, c *evidence.RuntimeCommand) { c.Since = p.Time.Add(-9 * time.Second) }), ""},
 		"started with the container, and writes to its output": {61 * time.Second, both(left, func(p *evidence.Pod, c *evidence.RuntimeCommand) {
 			c.Tasks[0].Probe.Started = p.DeletionRequested.Add(-time.Hour)
@@ -215,7 +215,7 @@ func TestRuntimeCommandHanging(t *testing.T) {
 			got := ""
 			for _, f := range cause.Diagnose(commanded(test.ago, test.change)).Findings {
 				if f.Cause == "RuntimeCommandHanging" && got == "" {
-					got = f.Message
+					got = strings.Join(append([]string{f.Message}, f.Seen...), "\n")
 				}
 			}
 			want, whole := strings.CutSuffix(test.want, "$") // the end of the words
@@ -240,7 +240,7 @@ func TestRuntimeCommandThatStartsNothing(t *testing.T) {
 					c.Container = "c"
 				}
 			}))
-			if v, _ := d.Verdict(); v.Cause != "RuntimeCommandHanging" || strings.Contains(v.Message, "the kubelet waits for that") || strings.Contains(v.Remedy, "then goes on") {
+			if v, _ := d.Verdict(); v.Cause != "RuntimeCommandHanging" || strings.Contains(said(&v), "kubelet waits") || strings.Contains(v.Remedy, "The kubelet then handles the deletion") {
 				t.Errorf("%s, of the sandbox %v: %s: %s; %s", command, sandbox, v.Cause, v.Message, v.Remedy)
 			}
 		}
@@ -251,14 +251,14 @@ func TestRuntimeCommandThatStartsNothing(t *testing.T) {
 // be deleted.
 func TestRuntimeCommandBeforeTheStart(t *testing.T) {
 	for state, want := range map[evidence.ContainerState]string{
-		evidence.StateCreated: "; the kubelet then goes on.",
-		evidence.StateUnknown: "; the kubelet tries again.",
+		evidence.StateCreated: "The kubelet then handles the deletion.",
+		evidence.StateUnknown: "The stop of the pod then continues.",
 	} {
 		d := cause.Diagnose(commanded(61*time.Second, func(p *evidence.Pod, c *evidence.RuntimeCommand) {
 			c.Container, c.Command = "c", "start"
 			p.Containers[0].State, p.Tasks = state, nil
 		}))
-		if v, _ := d.Verdict(); v.Cause != "RuntimeCommandHanging" || !strings.Contains(v.Remedy, want) || strings.Contains(v.Message, "the kubelet waits for that") != (state == evidence.StateCreated) {
+		if v, _ := d.Verdict(); v.Cause != "RuntimeCommandHanging" || !strings.Contains(v.Remedy, want) || strings.Contains(said(&v), "kubelet waits") != (state == evidence.StateCreated) {
 			t.Errorf("%s: %s: %s; %s", state, v.Cause, v.Message, v.Remedy)
 		}
 	}
@@ -322,19 +322,20 @@ func TestUnfinishedDelete(t *testing.T) {
 		want   string // "" when it is not told
 	}{
 		"two tries": {func(*evidence.Pod, *evidence.Interrupted) {},
-			"the shim cannot go on with container main: runc delete does not return: containerd ends it after ten seconds, and has it started again later. It was last seen to wait for its child sleep, which slept in clock_nanosleep (hrtimer_nanosleep)"},
-		"without a child": {func(_ *evidence.Pod, d *evidence.Interrupted) { d.Last.Tasks = d.Last.Tasks[:1] }, "It was last seen to sleep in wait4"},
+			"the shim cannot delete container main: runc delete does not return, so containerd kills it each time after 10s. runc last waited for sleep\n" +
+				"At least two attempts of runc delete did not finish\nThe child sleep of runc was last seen in clock_nanosleep (hrtimer_nanosleep)"},
+		"without a child": {func(_ *evidence.Pod, d *evidence.Interrupted) { d.Last.Tasks = d.Last.Tasks[:1] }, "runc was last seen in wait4"},
 		"of the sandbox": {func(p *evidence.Pod, d *evidence.Interrupted) {
 			d.Last.Container = sandboxID
 			p.Containers[0].State = evidence.StateExited
-		}, "with the pod's sandbox: runc delete does not return: containerd"},
+		}, "the shim cannot delete the pod's sandbox: runc delete does not return, so containerd kills it"},
 		"one of them runs now": {func(p *evidence.Pod, d *evidence.Interrupted) {
 			p.RuntimeCommands = []evidence.RuntimeCommand{d.Last}
-		}, "runc delete does not return: containerd ends it"},
+		}, "runc delete does not return, so containerd kills it"},
 		"one try":                       {func(_ *evidence.Pod, d *evidence.Interrupted) { d.Tries = 1 }, ""},
 		"two tries, on a starved node":  {func(p *evidence.Pod, _ *evidence.Interrupted) { p.Node.Pressure.StarvedUntil = p.Time }, ""},
 		"two tries, and no pressure":    {func(p *evidence.Pod, _ *evidence.Interrupted) { p.Node.Pressure = nil }, ""},
-		"three tries on a starved node": {func(p *evidence.Pod, d *evidence.Interrupted) { d.Tries, p.Node.Pressure.StarvedUntil = 3, p.Time }, "runc delete does not return: containerd"},
+		"three tries on a starved node": {func(p *evidence.Pod, d *evidence.Interrupted) { d.Tries, p.Node.Pressure.StarvedUntil = 3, p.Time }, "runc delete does not return, so containerd kills it"},
 		"it moves": {func(_ *evidence.Pod, d *evidence.Interrupted) {
 			d.Last.Tasks[1].UnchangedSince = d.Seen.Add(-2 * time.Second)
 		}, ""},
@@ -342,15 +343,15 @@ func TestUnfinishedDelete(t *testing.T) {
 		"it has not got through, and the root file system is busy": {func(p *evidence.Pod, d *evidence.Interrupted) {
 			rootfsBusy(p, d)
 			p.Cgroups = []evidence.Cgroup{{Path: "/kubepods/podu/c", Container: "c"}}
-		}, "runc delete does not return: containerd"},
+		}, "runc delete does not return, so containerd kills it"},
 		"its group was systemd's, and the root file system is busy": {func(p *evidence.Pod, d *evidence.Interrupted) {
 			rootfsBusy(p, d)
 			p.Cgroups = []evidence.Cgroup{{Path: "/kubepods.slice/kubepods-podu.slice", Version: 2}}
-		}, "runc delete does not return: containerd"},
+		}, "runc delete does not return, so containerd kills it"},
 		"groups were not read, and the root file system is busy": {func(p *evidence.Pod, d *evidence.Interrupted) {
 			rootfsBusy(p, d)
 			p.Lack(evidence.Cgroups, "no")
-		}, "runc delete does not return: containerd"},
+		}, "runc delete does not return, so containerd kills it"},
 		"it runs":                    {func(_ *evidence.Pod, d *evidence.Interrupted) { d.Last.Tasks[1].State = evidence.Runnable }, ""},
 		"long ago":                   {func(p *evidence.Pod, d *evidence.Interrupted) { d.Seen = p.Time.Add(-6 * time.Minute) }, ""},
 		"it is deleted":              {func(p *evidence.Pod, _ *evidence.Interrupted) { p.Containers[0].State = evidence.StateExited }, ""},
@@ -552,7 +553,7 @@ func TestRuntimeCommandFailing(t *testing.T) {
 				}
 			}
 			if (message != "") != test.want || test.want && !strings.Contains(message,
-				`container main could not be killed, and lives: the runtime has failed each time: "runc did not terminate successfully: exit status 1: unable to signal init: permission denied". The`) {
+				`container main still runs: the runtime fails to signal it each time: "runc did not terminate successfully: exit status 1: unable to signal init: permission denied"`) {
 				t.Errorf("found %q", message)
 			}
 		})

@@ -59,23 +59,23 @@ func TestSandboxStopFailing(t *testing.T) {
 		change func(*evidence.Pod)
 		want   string // the family and a part of the message; "" when it is not said
 	}{
-		"the network namespace":                  {says(netnsFails), "NetworkNamespace: containerd fails to remove the pod's network namespace: \"failed to remove netns: unlinkat /run/netns/cni-1: operation not permitted\""},
-		"containerd says so itself":              {netns(11 * time.Second), "NetworkNamespace: containerd fails to remove the pod's network namespace: \"remove netns: unlinkat /var/run/netns/cni-1: operation not permitted\""},
+		"the network namespace":                  {says(netnsFails), "NetworkNamespace: containerd cannot remove the pod's network namespace: \"failed to remove netns: unlinkat /run/netns/cni-1: operation not permitted\""},
+		"containerd says so itself":              {netns(11 * time.Second), "NetworkNamespace: containerd cannot remove the pod's network namespace: \"remove netns: unlinkat /var/run/netns/cni-1: operation not permitted\""},
 		"it says so for nine seconds":            {netns(9 * time.Second), ""},
 		"it says so, and a container is left":    {both(netns(time.Minute), func(p *evidence.Pod) { p.Containers[0].State = evidence.StateRunning }), ""},
-		"it says so, and Events were not listed": {both(netns(time.Minute), func(p *evidence.Pod) { p.Lack(evidence.Events, "forbidden") }), "NetworkNamespace: fails to remove"},
+		"it says so, and Events were not listed": {both(netns(time.Minute), func(p *evidence.Pod) { p.Lack(evidence.Events, "forbidden") }), "NetworkNamespace: cannot remove"},
 		"it says something else":                 {both(netns(time.Minute), func(p *evidence.Pod) { p.Containers[1].StatusError = "rpc error: no such file" }), ""},
 		"it cannot open the file": {both(netns(time.Minute), func(p *evidence.Pod) {
 			p.Containers[1].StatusError = "failed to get sandbox ip: check network namespace closed: get netns fd: open /var/run/netns/cni-1: too many open files"
 		}), ""},
-		"a plugin runs":  {both(says(netnsFails), func(p *evidence.Pod) { plugin(p, 9*time.Second) }), "NetworkNamespace: fails to remove"},
+		"a plugin runs":  {both(says(netnsFails), func(p *evidence.Pod) { plugin(p, 9*time.Second) }), "NetworkNamespace: cannot remove"},
 		"a plugin hangs": {both(says(netnsFails), func(p *evidence.Pod) { plugin(p, 11*time.Second) }), ""},
-		"image volumes":  {says(imageBusy), "ImageVolume: containerd fails to take down the pod's image volumes: \"failed to unmount target /run/containerd"},
+		"image volumes":  {says(imageBusy), "ImageVolume: containerd cannot unmount the pod's image volume: \"failed to unmount target /run/containerd"},
 		"image volumes, and who was in the way has gone since": {
 			both(says(imageBusy), told(0, 2, 35*time.Second, 55*time.Second), unchangedFor(32*time.Second)), "",
 		},
 		"image volumes, and a shim that answers now and then": {
-			both(says(imageBusy), unchangedFor(2*time.Second), told(0, 2, time.Second, 20*time.Second)), "ImageVolume: fails to take down",
+			both(says(imageBusy), unchangedFor(2*time.Second), told(0, 2, time.Second, 20*time.Second)), "ImageVolume: cannot unmount",
 		},
 		"image volumes, and who is in the way may not be known yet": {
 			both(says(imageBusy), unchangedFor(29*time.Second), sameStageFor(29*time.Second)), "",
@@ -83,9 +83,9 @@ func TestSandboxStopFailing(t *testing.T) {
 		"image volumes, just past the deadline": {
 			both(says(imageBusy), func(p *evidence.Pod) { p.Deadline = p.Time.Add(-29 * time.Second) }), "",
 		},
-		"the sandbox's files": {both(says(filesFail), func(p *evidence.Pod) { p.Containers[1].State = evidence.StateRunning }), ": containerd fails to stop the pod's sandbox: \"failed to cleanup sandbox files"},
+		"the sandbox's files": {both(says(filesFail), func(p *evidence.Pod) { p.Containers[1].State = evidence.StateRunning }), ": containerd cannot stop the pod's sandbox: \"failed to cleanup sandbox files"},
 		"the sandbox's files, by containerd 1.7": {both(says(strings.ReplaceAll(filesFail, "sandbox \\\""+sandboxID+"\\\"", "sandbox container \\\""+sandboxID+"\\\" in \\\"SANDBOX_READY\\\" state")), func(p *evidence.Pod) { p.Containers[1].State = evidence.StateRunning }),
-			": containerd fails to stop the pod's sandbox: \"failed to cleanup sandbox files"},
+			": containerd cannot stop the pod's sandbox: \"failed to cleanup sandbox files"},
 		"a runtime that fails to signal":   {says(strings.ReplaceAll(filesFail, "failed to cleanup sandbox files", "unknown error after kill")), ""},
 		"no answer":                        {says(`rpc error: code = DeadlineExceeded desc = context deadline exceeded`), ""},
 		"it ran out of time":               {says(strings.ReplaceAll(filesFail, "device or resource busy", "context deadline exceeded")), ""},
@@ -138,11 +138,11 @@ func TestImageVolumeUnmountBusy(t *testing.T) {
 		message, remedy string // parts; "" when it is not said
 	}{
 		"a shell of the node": {func(*evidence.Pod, *evidence.Holder) {},
-			"but sleep (PID 4436) uses an image volume of the pod (its working directory), so containerd cannot unmount it (EBUSY). It is mounted at \"/run/containerd/io.containerd.grpc.v1.cri/image-volumes/", "kill -TERM 4436"},
+			"containerd cannot unmount an image volume of the pod (EBUSY): sleep (PID 4436) uses it (its working directory)\nThe image volume is mounted at \"/run/containerd/io.containerd.grpc.v1.cri/image-volumes/", "kill -TERM 4436"},
 		"two of them": {func(p *evidence.Pod, h *evidence.Holder) {
 			p.Holders = append(p.Holders, *h)
-		}, "(and 1 more like it)", "kill -TERM"},
-		"containerd": {func(_ *evidence.Pod, h *evidence.Holder) { h.Comm, h.Owner = "containerd", "containerd" }, "containerd (PID 4436)", "do not end it"},
+		}, "and 1 more like it", "kill -TERM"},
+		"containerd": {func(_ *evidence.Pod, h *evidence.Holder) { h.Comm, h.Owner = "containerd", "containerd" }, "containerd (PID 4436)", "do not stop it"},
 		"a service":  {func(_ *evidence.Pod, h *evidence.Holder) { h.Cgroup = "/system.slice/scan.service" }, "sleep (PID 4436, of scan.service)", "kill -TERM 4436"},
 		"for nine seconds": {func(p *evidence.Pod, h *evidence.Holder) {
 			h.Since = p.Time.Add(-9 * time.Second)
@@ -187,7 +187,7 @@ func TestImageVolumeUnmountBusy(t *testing.T) {
 			if test.message == "" && message != "" || !strings.Contains(message, test.message) || !strings.Contains(remedy, test.remedy) || message != "" && c != diagnose.Inferred {
 				t.Errorf("%q, and %q (%s)", message, remedy, c)
 			}
-			if strings.Contains(test.remedy, "not end it") && strings.Contains(remedy, "kill -") {
+			if strings.Contains(test.remedy, "do not stop it") && strings.Contains(remedy, "kill -") {
 				t.Errorf("ends what the node needs: %s", remedy)
 			}
 			if other, _, _ := found(p, "SandboxStopFailing"); message != "" && other != "" {
@@ -219,7 +219,7 @@ func TestSandboxTraced(t *testing.T) {
 			change(p, &p.Tasks[0])
 		})
 	}
-	const want = "the pod's sandbox: process pause (PID 300 on the node) is held by its tracer gdb (PID 400): it has ended or been killed, and the tracer"
+	const want = "the pod's sandbox: pause (PID 300 on the node) is held at exit by its tracer gdb (PID 400). SIGKILL has no effect"
 	for name, test := range map[string]struct {
 		change func(p *evidence.Pod, pause *evidence.Task)
 		want   bool
@@ -242,10 +242,10 @@ func TestUnknownNamesTheRuntime(t *testing.T) {
 	for runtime, want := range map[string]string{
 		"io.containerd.runc.v2":    "",
 		"":                         "",
-		"io.containerd.kata.v2":    ". Its containers run under io.containerd.kata.v2 (Kata Containers), and what happens inside of that cannot be seen",
-		"io.containerd.runsc.v1":   "under io.containerd.runsc.v1 (gVisor), and",
-		"io.containerd.wasmtime.x": "under io.containerd.wasmtime.x, and",
-		"io; run this":             `under "io; run this", and`,
+		"io.containerd.kata.v2":    ". nodeagent cannot see inside its runtime io.containerd.kata.v2 (Kata Containers)",
+		"io.containerd.runsc.v1":   "inside its runtime io.containerd.runsc.v1 (gVisor)",
+		"io.containerd.wasmtime.x": "inside its runtime io.containerd.wasmtime.x",
+		"io; run this":             `inside its runtime "io; run this"`,
 	} {
 		p := stopping(func(p *evidence.Pod, first *evidence.Task) {
 			first.Caught = bitTERM
@@ -255,7 +255,7 @@ func TestUnknownNamesTheRuntime(t *testing.T) {
 		})
 		d := cause.Diagnose(p)
 		v, _ := d.Verdict()
-		if v.Cause != "Unknown" || !strings.Contains(v.Message, want) || strings.Contains(v.Message, "run under") != (want != "") ||
+		if v.Cause != "Unknown" || !strings.Contains(v.Message, want) || strings.Contains(v.Message, "inside its runtime") != (want != "") ||
 			strings.Contains(v.Remedy, "runsc-sandbox") != (want != "") {
 			t.Errorf("%q: %s: %s; %s", runtime, v.Cause, v.Message, v.Remedy)
 		}

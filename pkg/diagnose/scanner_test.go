@@ -56,11 +56,11 @@ func TestFileScannerNotAnswering(t *testing.T) {
 		confidence diagnose.Confidence
 		says       string // of the message, or the remedy
 	}{
-		"the scanner is stopped": {10 * time.Second, none, "", diagnose.Proved, "The only such program of the node, clamonacc (PID 30, of clamav-clamonacc.service), is stopped by a signal"},
-		"what to do about it":    {10 * time.Second, none, "", diagnose.Proved, "grep -qx 300 && kill -CONT 30"},
+		"the scanner is stopped": {10 * time.Second, none, "", diagnose.Proved, "the only fanotify permission listener (antivirus, EDR), clamonacc (PID 30, of clamav-clamonacc.service), is paused"},
+		"what to do about it":    {10 * time.Second, none, "", diagnose.Proved, signalling("continue", 30, 300)},
 		"for a moment":           {9 * time.Second, none, "none", "", ""},
-		"the scanner runs":       {time.Minute, runs, "", diagnose.Proved, "The only such program of the node is clamonacc (PID 30, of clamav-clamonacc.service)"},
-		"it is to be restarted":  {time.Minute, runs, "", diagnose.Proved, "restart clamonacc (PID 30, of clamav-clamonacc.service): its service, or its pod"},
+		"the scanner runs":       {time.Minute, runs, "", diagnose.Proved, "the only fanotify permission listener (antivirus, EDR), clamonacc (PID 30, of clamav-clamonacc.service), has not responded"},
+		"it is to be restarted":  {time.Minute, runs, "", diagnose.Proved, "restart clamonacc (PID 30, of clamav-clamonacc.service): its service or its pod"},
 		"it runs, and is slow":   {59 * time.Second, runs, "none", "", ""},
 		"it answers others": {5 * time.Second, func(p *evidence.Pod, t *evidence.Task) {
 			runs(p, t)
@@ -81,11 +81,11 @@ func TestFileScannerNotAnswering(t *testing.T) {
 		"it hangs itself": {time.Minute, func(p *evidence.Pod, t *evidence.Task) {
 			runs(p, t)
 			p.Node.Blocked = []evidence.Task{{PID: 30, TID: 33, State: evidence.Uninterruptible, UnchangedSince: p.Time.Add(-time.Minute)}}
-		}, "", diagnose.Proved, "clamonacc (PID 30, of clamav-clamonacc.service), hangs in the kernel itself"},
+		}, "", diagnose.Proved, "clamonacc (PID 30, of clamav-clamonacc.service), is itself stuck in the kernel"},
 		"what to do when it hangs": {time.Minute, func(p *evidence.Pod, t *evidence.Task) {
 			runs(p, t)
 			p.Node.Blocked = []evidence.Task{{PID: 30, TID: 33, State: evidence.Uninterruptible, UnchangedSince: p.Time.Add(-time.Minute)}}
-		}, "", diagnose.Proved, "repair what clamonacc (PID 30, of clamav-clamonacc.service) waits for (cat /proc/PID/task/*/stack"},
+		}, "", diagnose.Proved, "repair what clamonacc (PID 30, of clamav-clamonacc.service) waits for (as root: timeout 5 cat /proc/30/task/*/stack"},
 		"what to do when it is frozen": {time.Minute, func(p *evidence.Pod, t *evidence.Task) {
 			runs(p, t)
 			p.Node.Scanners[0].Probe.Wchan = "do_freezer_trap"
@@ -94,22 +94,22 @@ func TestFileScannerNotAnswering(t *testing.T) {
 			runs(p, t)
 			p.Node.Scanners[0].Probe.Wchan = "do_freezer_trap"
 		}, "", diagnose.Proved, "is frozen"},
-		"there are two":             {time.Minute, another, "", diagnose.Proved, `Such programs of the node are clamonacc (PID 30, of clamav-clamonacc.service), "falcon sensor" (PID 31, of pod security/agent-x)`},
+		"there are two":             {time.Minute, another, "", diagnose.Proved, `candidates: clamonacc (PID 30, of clamav-clamonacc.service), "falcon sensor" (PID 31, of pod security/agent-x)`},
 		"the other one may be slow": {59 * time.Second, another, "none", "", ""},
 		"there are two, and both are stopped": {10 * time.Second, func(p *evidence.Pod, t *evidence.Task) {
 			another(p, t)
 			p.Node.Scanners[1].State = evidence.Stopped
-		}, "", diagnose.Proved, "(PID 31, of pod security/agent-x), and all of them are stopped by a signal"},
+		}, "", diagnose.Proved, `are paused; they are clamonacc (PID 30, of clamav-clamonacc.service), "falcon sensor" (PID 31, of pod security/agent-x)`},
 		"there are many": {time.Minute, func(p *evidence.Pod, _ *evidence.Task) {
 			for pid := range 7 {
 				p.Node.Scanners = append(p.Node.Scanners, scanner(p, 40+pid, "worker", evidence.Sleeping))
 			}
 			p.Node.ScannersError = "more than 8"
 		}, "", diagnose.Proved, "worker (PID 40), worker (PID 41), worker (PID 42) and at least 4 more"},
-		"one is known, of perhaps more": {time.Minute, func(p *evidence.Pod, _ *evidence.Task) { p.Node.ScannersError = "denied" }, "", diagnose.Proved, "One such program of the node is clamonacc"},
+		"one is known, of perhaps more": {time.Minute, func(p *evidence.Pod, _ *evidence.Task) { p.Node.ScannersError = "denied" }, "", diagnose.Proved, "candidates: clamonacc (PID 30, of clamav-clamonacc.service) or another one"},
 		"none could be read": {time.Minute, func(p *evidence.Pod, _ *evidence.Task) {
 			p.Node.Scanners, p.Node.ScannersError = nil, "denied"
-		}, "", diagnose.Proved, "Which program that is could not be read"},
+		}, "", diagnose.Proved, "which one could not be read"},
 		"another name of the function": {time.Minute, func(_ *evidence.Pod, t *evidence.Task) { t.Probe.Wchan = "fanotify_handle_event" }, "", diagnose.Proved, ""},
 		"by its stack alone": {time.Minute, func(_ *evidence.Pod, t *evidence.Task) {
 			t.Probe.Wchan, t.Probe.Stack = "", []string{asks, "fanotify_handle_event", "fsnotify"}
@@ -120,10 +120,10 @@ func TestFileScannerNotAnswering(t *testing.T) {
 		"a thread that counts the files": {10 * time.Minute, func(_ *evidence.Pod, t *evidence.Task) { t.Probe.Relative = false }, "Unknown", "", ""},
 		"a volume of another kind": {time.Minute, func(_ *evidence.Pod, t *evidence.Task) {
 			t.Probe.Relative, t.Probe.VolumePath = false, volumesDir+"kubernetes.io~csi/data"
-		}, "", diagnose.Inferred, "volume data: a thread of the kubelet (11)"},
+		}, "", diagnose.Inferred, `kubelet thread 11 is blocked at volume "data"`},
 		"a subpath": {time.Minute, func(_ *evidence.Pod, t *evidence.Task) {
 			t.Probe.Relative, t.Probe.VolumePath = false, "/var/lib/kubelet/pods/"+podUID+"/volume-subpaths/data/main/0"
-		}, "", diagnose.Inferred, "volume data: a thread of the kubelet (11)"},
+		}, "", diagnose.Inferred, `kubelet thread 11 is blocked at volume "data"`},
 		"a volume of another pod": {10 * time.Minute, func(_ *evidence.Pod, t *evidence.Task) {
 			t.Probe.VolumePath = strings.ReplaceAll(t.Probe.VolumePath, podUID, "1c4ddc3e-1111-4222-8333-444455556666")
 		}, "Unknown", "", ""},
@@ -191,13 +191,13 @@ func TestFileScannerBeforeRuntime(t *testing.T) {
 		change change
 		says   string // "" where nothing is said of it
 	}{
-		"runc's child waits":  {10 * time.Second, func(p *evidence.Pod, c *evidence.RuntimeCommand) { waits(p, &c.Tasks[1]) }, "sleep (PID 201), by which the pod is to be stopped, waits in the kernel (in fanotify_get_response)"},
+		"runc's child waits":  {10 * time.Second, func(p *evidence.Pod, c *evidence.RuntimeCommand) { waits(p, &c.Tasks[1]) }, "sleep (PID 201), needed to stop this pod, is blocked"},
 		"for a moment":        {9 * time.Second, func(p *evidence.Pod, c *evidence.RuntimeCommand) { waits(p, &c.Tasks[1]) }, ""},
 		"runc is left behind": {10 * time.Second, func(p *evidence.Pod, c *evidence.RuntimeCommand) { waits(p, &c.Tasks[1]); c.Left = true }, ""},
 		"it executes something in a container": {10 * time.Second, func(p *evidence.Pod, c *evidence.RuntimeCommand) {
 			waits(p, &c.Tasks[1])
 			c.Command, c.Container = "exec", "c"
-		}, "sleep (PID 201), by which"},
+		}, "sleep (PID 201), needed to stop"},
 		"it does in one that lives, as a probe": {10 * time.Second, func(p *evidence.Pod, c *evidence.RuntimeCommand) {
 			waits(p, &c.Tasks[1])
 			c.Command, c.Container = "exec", "c"
@@ -215,12 +215,12 @@ func TestFileScannerBeforeRuntime(t *testing.T) {
 			first, other := task(100, 50, "app", evidence.Uninterruptible, "write"), task(101, 50, "app", evidence.Sleeping, "futex")
 			first.Container, first.Pending, other.Container = sandboxID, 1<<8, sandboxID
 			p.Tasks = []evidence.Task{first, other}
-		}, "sleep (PID 201), by which"},
+		}, "sleep (PID 201), needed to stop"},
 		"when SIGKILL comes is not known": {10 * time.Second, func(p *evidence.Pod, c *evidence.RuntimeCommand) {
 			waits(p, &c.Tasks[1])
 			p.DeadlineUnsure, p.Deadline = true, p.Time.Add(-30*time.Second)
 		}, ""},
-		"it must have come long since": {10 * time.Second, func(p *evidence.Pod, c *evidence.RuntimeCommand) { waits(p, &c.Tasks[1]); p.DeadlineUnsure = true }, "sleep (PID 201), by which"},
+		"it must have come long since": {10 * time.Second, func(p *evidence.Pod, c *evidence.RuntimeCommand) { waits(p, &c.Tasks[1]); p.DeadlineUnsure = true }, "sleep (PID 201), needed to stop"},
 		"it may be about to come": {10 * time.Second, func(p *evidence.Pod, c *evidence.RuntimeCommand) {
 			waits(p, &c.Tasks[1])
 			p.Deadline = p.Time.Add(-9 * time.Second)
@@ -229,7 +229,7 @@ func TestFileScannerBeforeRuntime(t *testing.T) {
 			waits(p, &c.Tasks[1])
 			c.Tasks[1].State, c.Tasks[1].Probe.Wchan = evidence.Sleeping, "hrtimer_nanosleep"
 		}, ""},
-		"runc is yet to be executed": {time.Minute, child, "containerd-shim (PID 210), by which"},
+		"runc is yet to be executed": {time.Minute, child, "containerd-shim (PID 210), needed to stop"},
 		"it is another shim's child": {time.Minute, both(child, func(p *evidence.Pod, _ *evidence.RuntimeCommand) { p.Node.Blocked[0].PPID = 51 }), ""},
 		"it has come out of a container, and left its group": {time.Minute, both(child, func(p *evidence.Pod, _ *evidence.RuntimeCommand) {
 			p.Node.Blocked[0].Comm, p.Node.Blocked[0].Owner, p.Node.Blocked[0].Probe.Group = "find", "", 205
@@ -245,7 +245,7 @@ func TestFileScannerBeforeRuntime(t *testing.T) {
 			plugin.Container, plugin.Owner, plugin.UnchangedSince = "", "containerd", p.Time.Add(-time.Minute)
 			waits(p, &plugin)
 			p.RuntimeCommands, p.Plugins = nil, []evidence.Task{plugin}
-		}, "bridge (PID 220), by which"},
+		}, "bridge (PID 220), needed to stop"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := cause.Diagnose(commanded(tc.ago, tc.change))
@@ -253,7 +253,7 @@ func TestFileScannerBeforeRuntime(t *testing.T) {
 			if (i >= 0) != (tc.says != "") {
 				t.Fatalf("phase %s: %+v", d.Phase, d.Findings)
 			}
-			if v, _ := d.Verdict(); i >= 0 && (v.Cause != "FileScannerNotAnswering" || v.Confidence != diagnose.Inferred || !strings.Contains(v.Message, tc.says)) {
+			if v, _ := d.Verdict(); i >= 0 && (v.Cause != "FileScannerNotAnswering" || v.Confidence != diagnose.Inferred || !strings.Contains(v.Message, tc.says) || !strings.Contains(said(&v), " in fanotify_get_response")) {
 				t.Errorf("verdict %s: %s", v.Cause, v.Message)
 			}
 		})
@@ -274,11 +274,10 @@ func TestFileScannerAnswersNone(t *testing.T) {
 		undecided bool
 	}{
 		"for minutes": {5 * time.Minute, none, "FileScannerNotAnswering",
-			"sleep (PID 201), by which the pod is to be stopped, waits in the kernel (in fanotify_get_response) until a program that scans files, such as a virus scanner, " +
-				"answers whether a file may be opened (fanotify). The only such program of the node is clamonacc (PID 30)", false},
+			"sleep (PID 201), needed to stop this pod, is blocked: the only fanotify permission listener (antivirus, EDR), clamonacc (PID 30), has not responded", false},
 		"it waits itself at this moment": {5 * time.Minute, func(p *evidence.Pod, _ *evidence.ScannerWaits) {
 			p.Node.Blocked = []evidence.Task{{PID: 30, TID: 33, State: evidence.Uninterruptible, UnchangedSince: p.Time.Add(-20 * time.Second)}}
-		}, "FileScannerNotAnswering", "The only such program of the node, clamonacc (PID 30), hangs in the kernel itself", false},
+		}, "FileScannerNotAnswering", "the only fanotify permission listener (antivirus, EDR), clamonacc (PID 30), is itself stuck in the kernel", false},
 		"not for as long": {299 * time.Second, none, "", "", true},
 		"one has got done": {10 * time.Minute, func(p *evidence.Pod, w *evidence.ScannerWaits) {
 			w.UnansweredSince = p.Time.Add(-299 * time.Second)

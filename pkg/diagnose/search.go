@@ -61,7 +61,8 @@ func (s *search) look(row Row) {
 	for _, f := range got.Found {
 		f.Cause = r.Cause
 		f.Objects.Claimed = claimed(s.pod, &f.Objects)
-		f.Message, f.Remedy, f.Danger = r.Doc.words(&f)
+		f.node = s.pod.Node.Name
+		r.Doc.say(&f)
 		s.d.Findings = append(s.d.Findings, f)
 	}
 	s.found[r.Cause] = got.Found

@@ -72,9 +72,9 @@ func TestNodeResourceExhausted(t *testing.T) {
 		want  string // the family and a part of the message; "" when it is not said
 		other string
 	}{
-		"the shim": {short(nothing), "Tasks: the stop of container main fails each time, because shim (PID 50) may start no process: " +
-			"its control group system.slice/containerd.service has as many processes and threads as it may have (512): \"fork/exec /usr/local/sbin/runc: resource temporarily unavailable\". The kubelet", ""},
-		"a group whose name is no word": {short(func(_ *evidence.Pod, s *evidence.Shortage) { s.Cgroup = "/a b; reboot" }), "Tasks: its control group has as many", ""},
+		"the shim": {short(nothing), "Tasks: each attempt to stop container main fails: shim (PID 50) can start no process: cgroup system.slice/containerd.service has reached pids.max (512)\n" +
+			"pids.current has reached pids.max (512) in the cgroup of shim (PID 50), or in one above it\nThe stop failed with \"fork/exec /usr/local/sbin/runc: resource temporarily unavailable\"", ""},
+		"a group whose name is no word": {short(func(_ *evidence.Pod, s *evidence.Shortage) { s.Cgroup = "/a b; reboot" }), "Tasks: its cgroup has reached pids.max (512)", ""},
 		"runc gets too few threads": {short(says(cannotFork, "runc did not terminate successfully: exit status 2: runtime: failed to create new OS thread (have 3 already; errno=11)")),
 			"Tasks: failed to create new OS thread", ""},
 		"the pod's sandbox": {short(func(p *evidence.Pod, _ *evidence.Shortage) {
@@ -82,7 +82,7 @@ func TestNodeResourceExhausted(t *testing.T) {
 			p.Containers[0].State, p.Tasks[0].Container = evidence.StateExited, sandboxID
 			p.Containers[1].Task = evidence.ShimTask{Status: "running", PID: 100}
 			p.Cgroups = nil
-		}), "Tasks: the stop of the pod's sandbox fails each time, because shim (PID 50)", ""},
+		}), "Tasks: each attempt to stop the pod's sandbox fails: shim (PID 50)", ""},
 		"nine seconds": {short(func(p *evidence.Pod, s *evidence.Shortage) { s.Since = p.Time.Add(-9 * time.Second) }), "", "RuntimeCommandFailing"},
 		"only since it failed": {short(func(p *evidence.Pod, s *evidence.Shortage) {
 			p.KillFailures[0].First, p.KillFailures[0].Last = s.Since.Add(-10*time.Second), s.Since
@@ -117,16 +117,17 @@ func TestNodeResourceExhausted(t *testing.T) {
 		"a kubelet that is gone": {short(func(p *evidence.Pod, _ *evidence.Shortage) {
 			p.Node.Kubelet.AbsentSince, p.Node.Kubelet.LastSeen = p.Time, p.DeletionRequested
 		}), "", ""},
-		"the shim was not asked":                         {short(func(p *evidence.Pod, _ *evidence.Shortage) { p.Lack(evidence.Shims, "no answer") }), "", ""},
-		"containerd":                                     {shortContainerd(noNetns, nothing), "Descriptors: the stop of the pod's sandbox fails each time, because containerd (PID 60) has as many files open as it may have (1024): \"failed to check network namespace closed", ""},
-		"containerd says so itself":                      {shortContainerd("", itself(11*time.Second)), "Descriptors: because containerd (PID 60) has as many files open as it may have (1024): \"failed to get sandbox ip", ""},
+		"the shim was not asked": {short(func(p *evidence.Pod, _ *evidence.Shortage) { p.Lack(evidence.Shims, "no answer") }), "", ""},
+		"containerd": {shortContainerd(noNetns, nothing), "Descriptors: each attempt to stop the pod's sandbox fails: containerd (PID 60) has reached its open file limit (RLIMIT_NOFILE 1024)\n" +
+			"containerd (PID 60) has all 1024 files open that it may have\nThe stop failed with \"failed to check network namespace closed", ""},
+		"containerd says so itself":                      {shortContainerd("", itself(11*time.Second)), "Descriptors: containerd (PID 60) has all 1024 files open that it may have\nThe stop failed with \"failed to get sandbox ip", ""},
 		"containerd says so for nine seconds":            {shortContainerd("", itself(9*time.Second)), "", ""},
 		"containerd says so, and may open more":          {shortContainerd("", both(itself(time.Minute), func(p *evidence.Pod, _ *evidence.Shortage) { p.Shortages = nil })), "", ""},
 		"containerd says so, and a container is left":    {shortContainerd("", both(itself(time.Minute), func(p *evidence.Pod, _ *evidence.Shortage) { p.Containers[0].State = evidence.StateRunning })), "", ""},
 		"containerd says so, and Events were not listed": {shortContainerd("", both(itself(time.Minute), func(p *evidence.Pod, _ *evidence.Shortage) { p.Lack(evidence.Events, "forbidden") })), "Descriptors: failed to get sandbox ip", ""},
 		"containerd, of the whole node":                  {shortContainerd(strings.ReplaceAll(noNetns, "open files", "open files in system"), nothing), "", ""},
 		"containerd, the network":                        {shortContainerd(network(noPlugin+"open /dev/null: too many open files"), nothing), "Descriptors: containerd (PID 60)", ""},
-		"containerd, a plugin's process":                 {shortContainerd(network(noPlugin+"fork/exec /opt/cni/bin/bridge: resource temporarily unavailable"), forkless), "Tasks: containerd (PID 60) may start no process", ""},
+		"containerd, a plugin's process":                 {shortContainerd(network(noPlugin+"fork/exec /opt/cni/bin/bridge: resource temporarily unavailable"), forkless), "Tasks: containerd (PID 60) can start no process", ""},
 		"containerd, a plugin's own error":               {shortContainerd(network(`plugin type=\"calico\" failed (delete): dial tcp: resource temporarily unavailable`), forkless), "", "CNIDelFailing"},
 		"containerd, and a container is left": {shortContainerd(noNetns, func(p *evidence.Pod, _ *evidence.Shortage) {
 			p.Containers[0].State = evidence.StateRunning
@@ -140,7 +141,7 @@ func TestNodeResourceExhausted(t *testing.T) {
 			got, verdict := "", ""
 			for _, f := range d.Findings {
 				if f.Cause == "NodeResourceExhausted" {
-					got = f.Family + ": " + f.Message
+					got = f.Family + ": " + strings.Join(append([]string{f.Message}, f.Seen...), "\n")
 					// Others may have written an Event.
 					if itself := strings.HasPrefix(name, "containerd says so"); (f.Confidence == diagnose.Proved) != itself {
 						t.Errorf("it is %s", f.Confidence)
@@ -237,10 +238,10 @@ func TestEndNotWrittenDown(t *testing.T) {
 		}
 	}
 	because := map[string]string{
-		evidence.Descriptors: "containerd (PID 60) has as many files open as it may have (1024)",
-		evidence.Space:       "the file system of containerd (PID 60)'s records is full (40960 MiB, at \"/var/lib/containerd\")",
-		evidence.Inodes:      "the file system of containerd (PID 60)'s records has no inode left (42949672960 files and directories, at \"/var/lib/containerd\")",
-		evidence.ReadOnly:    "the file system of containerd (PID 60)'s records is read-only (at \"/var/lib/containerd\")",
+		evidence.Descriptors: "it has reached its open file limit (RLIMIT_NOFILE 1024)\ncontainerd (PID 60) has all 1024 files open that it may have",
+		evidence.Space:       "the file system of its records is full (size 40960 MiB)\nThe file system of \"/var/lib/containerd\" has less than 1 MiB free, also for root",
+		evidence.Inodes:      "the file system of its records has no free inode (of 42949672960)\nThe file system of \"/var/lib/containerd\" has no free inode",
+		evidence.ReadOnly:    "the file system of its records is read-only\nThe file system of \"/var/lib/containerd\" is read-only",
 	}
 	for name, test := range map[string]struct {
 		change func(p *evidence.Pod, s *evidence.Shortage)
@@ -301,8 +302,8 @@ func TestEndNotWrittenDown(t *testing.T) {
 			})
 			d := cause.Diagnose(p)
 			v, _ := d.Verdict()
-			if v.Cause != test.want || v.Cause == "NodeResourceExhausted" && v.Message != "containerd cannot write down that container main has ended, because "+because[v.Family]+". containerd tries again" {
-				t.Errorf("%s: %q, want %s", v.Cause, v.Message, test.want)
+			if v.Cause != test.want || v.Cause == "NodeResourceExhausted" && !strings.HasPrefix(said(&v), "containerd cannot record that container main exited: "+because[v.Family]+"\n") {
+				t.Errorf("%s: %q, want %s", v.Cause, said(&v), test.want)
 			}
 		})
 	}
@@ -344,7 +345,7 @@ func TestNoConnectionAccepted(t *testing.T) {
 			})
 			d := cause.Diagnose(p)
 			if v, _ := d.Verdict(); v.Cause != test.want || v.Cause == "NodeResourceExhausted" && !strings.HasPrefix(v.Message,
-				"containerd accepts no connection any more, because containerd (PID 60) has as many files open as it may have (1024). Who") {
+				"containerd (PID 60) accepts no new connection: it has reached its open file limit (RLIMIT_NOFILE 1024)") {
 				t.Errorf("%s: %q, want %s", v.Cause, v.Message, test.want)
 			}
 		})
@@ -418,23 +419,23 @@ func TestKubeletResourceExhausted(t *testing.T) {
 			})
 		}
 	}
-	const noVolume = "Descriptors: the kubelet cannot take down volume pvc-1"
-	const checkpoint = "all containers have ended, and the kubelet cannot write its checkpoint of resource claims (dra_manager_state)"
+	const noVolume = `Descriptors: the kubelet cannot tear down volume "pvc-1"`
+	const checkpoint = "so the kubelet cannot write its checkpoint (dra_manager_state) and complete the deletion"
 	for name, test := range map[string]struct {
 		pod  *evidence.Pod
 		want string // the family and a part of the message; "" when it is not said
 	}{
-		"read-only":                    {readOnly(), "ReadOnly: " + checkpoint + ", as it does for each pod before it goes on, because the file system of its directory is read-only (at \"/var/lib/kubelet\")"},
-		"full":                         {readOnly(lacks(evidence.Space, 4<<20)), "Space: the file system of its directory is full (4 MiB, at \"/var/lib/kubelet\")"},
-		"without inodes":               {readOnly(lacks(evidence.Inodes, 500)), "Inodes: has no inode left (500 files"},
-		"no file to open, and counted": {readOnly(lacks(evidence.Descriptors, 1024)), "Descriptors: " + checkpoint + ", as it does for each pod before it goes on, because kubelet (PID 9) has as many files open as it may have (1024)"},
+		"read-only":                    {readOnly(), "ReadOnly: the file system of the kubelet's directory \"/var/lib/kubelet\" is read-only, " + checkpoint + "\nAll containers of the pod have exited\n"},
+		"full":                         {readOnly(lacks(evidence.Space, 4<<20)), "Space: the file system of the kubelet's directory \"/var/lib/kubelet\" is full (size 4 MiB)"},
+		"without inodes":               {readOnly(lacks(evidence.Inodes, 500)), "Inodes: has no free inode (of 500)"},
+		"no file to open, and counted": {readOnly(lacks(evidence.Descriptors, 1024)), "Descriptors: kubelet (PID 9) has reached its open file limit (RLIMIT_NOFILE 1024), " + checkpoint},
 		"part of another program": {readOnly(lacks(evidence.Descriptors, 1024), func(p *evidence.Pod, _ *evidence.Shortage) {
 			p.Node.Kubelet.Process.Comm = "k3s-server"
-		}), "Descriptors: because k3s-server (PID 9) has as many files open as it may have (1024)"},
+		}), "Descriptors: k3s-server (PID 9) has reached its open file limit (RLIMIT_NOFILE 1024)"},
 		"started anew since": {readOnly(lacks(evidence.Descriptors, 1024), func(p *evidence.Pod, _ *evidence.Shortage) {
 			p.Node.Kubelet.Process.PID, p.Node.Kubelet.Process.Comm = 10, "k3s-server"
-		}), "Descriptors: because kubelet (PID 9) has as many"},
-		"no file to open, and silent": {readOnly(lacks(evidence.Descriptors, 1024), silent(69*time.Second)), "Descriptors: the kubelet does not go on, because"},
+		}), "Descriptors: kubelet (PID 9) has reached its open file limit"},
+		"no file to open, and silent": {readOnly(lacks(evidence.Descriptors, 1024), silent(69*time.Second)), "Descriptors: so the kubelet does not complete the deletion, though all containers have exited"},
 		"silent for another reason":   {readOnly(lacks(evidence.Descriptors, 1024), silent(40*time.Second)), ""},
 		"not for long":                {readOnly(lacks(evidence.Descriptors, 1024), began(30*time.Second), silent(65*time.Second)), ""},
 		"silent, and it answers": {readOnly(lacks(evidence.Descriptors, 1024), silent(69*time.Second), func(p *evidence.Pod, _ *evidence.Shortage) {
@@ -449,7 +450,7 @@ func TestKubeletResourceExhausted(t *testing.T) {
 		}), ""},
 		"a minute of readings, and none since": {readOnly(lacks(evidence.Descriptors, 1024), silent(69*time.Second), func(_ *evidence.Pod, s *evidence.Shortage) {
 			s.Until = s.Since.Add(time.Minute)
-		}), "Descriptors: the kubelet does not go on, because"},
+		}), "Descriptors: so the kubelet does not complete the deletion, though all containers have exited"},
 		"read-only in one reading, and none since": {readOnly(func(_ *evidence.Pod, s *evidence.Shortage) { s.Until = s.Since.Add(9 * time.Second) }), ""},
 		"a silent one on a disk":                   {readOnly(silent(69 * time.Second)), ""},
 		"tasks":                                    {readOnly(lacks(evidence.Tasks, 512)), ""},
@@ -475,13 +476,13 @@ func TestKubeletResourceExhausted(t *testing.T) {
 		"little room, and a driver is away": {readOnly(left(900<<10), func(p *evidence.Pod, _ *evidence.Shortage) {
 			p.ResourceClaims, p.Claims = 1, []evidence.Claim{{Name: "gpu", Drivers: []evidence.ClaimDriver{{Name: draDriver, Unregistered: true}}}}
 		}), ""},
-		"a volume":                         {readOnly(volume(10 * time.Second)), "ReadOnly: the kubelet cannot take down volume scratch, because the file system of its directory is read-only"},
+		"a volume":                         {readOnly(volume(10 * time.Second)), `ReadOnly: the file system of the kubelet's directory "/var/lib/kubelet" is read-only, so the kubelet cannot tear down volume "scratch"`},
 		"a volume on a full disk":          {readOnly(lacks(evidence.Space, 4<<20), volume(10*time.Second)), ""},
 		"a volume of before":               {readOnly(volume(69 * time.Second)), ""},
 		"a CSI driver that nobody reaches": {readOnly(lacks(evidence.Descriptors, 1024), volume(10*time.Second), unpublish(evidence.CallUnanswered, 10*time.Second)), noVolume},
 		"a CSI driver's own error":         {readOnly(lacks(evidence.Descriptors, 1024), volume(10*time.Second), unpublish("Internal", 10*time.Second)), ""},
 		"a CSI driver's error of before":   {readOnly(lacks(evidence.Descriptors, 1024), volume(10*time.Second), unpublish("Internal", 69*time.Second)), noVolume},
-		"a CSI driver, read-only":          {readOnly(volume(10*time.Second), unpublish("Internal", 10*time.Second)), "ReadOnly: the kubelet cannot take down volume pvc-1"},
+		"a CSI driver, read-only":          {readOnly(volume(10*time.Second), unpublish("Internal", 10*time.Second)), `ReadOnly: the kubelet cannot tear down volume "pvc-1"`},
 		"no volume is left":                {readOnly(volume(10*time.Second), func(p *evidence.Pod, _ *evidence.Shortage) { p.Volumes = nil }), ""},
 	} {
 		d := cause.Diagnose(test.pod)
@@ -490,7 +491,7 @@ func TestKubeletResourceExhausted(t *testing.T) {
 			t.Errorf("%s: %s: %s", name, f.Cause, f.Message)
 			continue
 		}
-		if family, part, _ := strings.Cut(test.want, ": "); test.want != "" && (f.Family != family || !strings.Contains(f.Message, part) || f.Confidence != diagnose.Inferred) {
+		if family, part, _ := strings.Cut(test.want, ": "); test.want != "" && (f.Family != family || !strings.Contains(said(&f), part) || f.Confidence != diagnose.Inferred) {
 			t.Errorf("%s: %s, %s: %s", name, f.Confidence, f.Family, f.Message)
 		}
 	}
@@ -606,7 +607,7 @@ func TestCheckpointUncounted(t *testing.T) {
 		if got := d.NotLookedFor("KubeletResourceExhausted"); got != test.want {
 			t.Errorf("%s: not looked for: %v", name, got)
 		}
-		if test.want && (f.Cause != diagnose.Unrecognised.Cause || !strings.Contains(f.Message, "; some of kubelet")) {
+		if test.want && (f.Cause != diagnose.Unrecognised.Cause || !strings.Contains(said(&f), "Only partly checked: the known causes of kubelet")) {
 			t.Errorf("%s: %s: %s", name, f.Cause, f.Message)
 		}
 	}

@@ -1271,17 +1271,21 @@ func TestGracePeriodOver(t *testing.T) {
 
 // A hook that the kubelet is busy with itself is told of by what the specification has.
 func TestPreStopHookOfTheKubelet(t *testing.T) {
-	const sleep = "container main: its preStop hook, a sleep of 30s, ran from 03:00:00 UTC on and used up the grace period of 30s. " +
-		"The kubelet sent SIGTERM only then, two seconds before SIGKILL ended the program at 03:00:32 UTC"
-	const request = "container main: its preStop hook, an HTTP request to port 8080 of the pod, had no answer from 03:00:01 UTC on and used up the grace period of 30s. " +
-		"The kubelet sent SIGTERM only then, two seconds before SIGKILL ended the program at 03:00:32 UTC; the hook itself may have asked it to stop before"
+	const sleep = "container main: its preStop hook (sleep of 30s) ran from 03:00:00 UTC and used up the grace period of 30s. " +
+		"SIGTERM came only then, two seconds before SIGKILL killed the program at 03:00:32 UTC"
+	const request = "container main: its preStop hook (HTTP request to port 8080 of the pod) had no response from 03:00:01 UTC and used up the grace period of 30s. " +
+		"SIGTERM came only then, two seconds before SIGKILL killed the program at 03:00:32 UTC"
 	for want, change := range map[string]func(p *evidence.Pod, _ *evidence.Task){
 		sleep:   func(p *evidence.Pod, _ *evidence.Task) { sleepy(p, 30, 2*time.Second) },
 		request: func(p *evidence.Pod, _ *evidence.Task) { asking(p) },
 	} {
 		d := cause.Diagnose(stopping(change))
-		if f, _ := d.Verdict(); f.Message != want {
+		f, _ := d.Verdict()
+		if f.Message != want {
 			t.Errorf("%s", f.Message)
+		}
+		if asked := strings.Contains(f.Remedy, "The hook itself may have asked the program to stop earlier."); asked != (want == request) {
+			t.Errorf("may have asked the program %v: %s", asked, f.Remedy)
 		}
 	}
 }
@@ -1338,9 +1342,9 @@ func TestRemediesOfSignals(t *testing.T) {
 	}{
 		"a shell over a server":             {shell(server), "start the program with exec in the script", "trap '"},
 		"a shell over a server and a sleep": {shell(sleep, server), "start the program with exec in the script", "trap '"},
-		"a shell that sleeps in a loop":     {shell(sleep), "put trap 'exit 143' TERM as the script's first line", "exec"},
-		"a shell that runs a program again": {shell(young), "put trap 'exit 143' TERM as the script's first line", "exec"},
-		"a shell between two programs":      {shell(), "put trap 'exit 143' TERM as the script's first line", "exec"},
+		"a shell that sleeps in a loop":     {shell(sleep), "begin the script with trap 'exit 143' TERM", "exec"},
+		"a shell that runs a program again": {shell(young), "begin the script with trap 'exit 143' TERM", "exec"},
+		"a shell between two programs":      {shell(), "begin the script with trap 'exit 143' TERM", "exec"},
 		"a program alone":                   {with(), "run the program under an init such as tini", "pass it on"},
 		"a program with an orphan":          {with(sleep), "run the program under an init such as tini", "pass it on"},
 		"a program that runs another one":   {with(server), "pass it on to server (PID 101 on the node)", "shareProcessNamespace"},
@@ -1352,11 +1356,11 @@ func TestRemediesOfSignals(t *testing.T) {
 		"a shell in turn, and another stop signal": {func(p *evidence.Pod, t *evidence.Task) {
 			p.Containers[0].StopSignal = evidence.SIGHUP
 			shell(sleep)(p, t)
-		}, "put a trap for SIGHUP that exits", "143"},
+		}, "begin the script with a trap for SIGHUP that exits", "143"},
 		"a shell over a server, and another signal": {func(p *evidence.Pod, t *evidence.Task) {
 			p.Containers[0].StopSignal = evidence.SIGHUP
 			shell(server)(p, t)
-		}, "If it has no handler for SIGHUP", "trap '"},
+		}, "If the program has no handler for SIGHUP", "trap '"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := cause.Diagnose(stopping(tc.change))

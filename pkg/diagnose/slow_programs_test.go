@@ -43,47 +43,47 @@ func TestSlowShutdownOfRealPrograms(t *testing.T) {
 			first.Comm, first.Probe.Exe, first.Probe.Syscall = "beam.smp", "beam.smp", "pselect6"
 			c := under(p, 101, 100, "erl_child_setup", "pselect6")
 			c.Ignored, c.Probe.Group = bitTERM, 101
-		}, []string{"trap ''"}, []string{"Look at what beam.smp waits for: if that is erl_child_setup"}, ""},
+		}, []string{"trap ''"}, []string{"Check what beam.smp waits for. If that is erl_child_setup"}, ""},
 		"erlang with inet_gethost": {func(p *evidence.Pod, first *evidence.Task) {
 			first.Comm, first.Probe.Exe, first.Probe.Syscall = "beam.smp", "beam.smp", "pselect6"
 			c := under(p, 101, 100, "erl_child_setup", "pselect6")
 			c.Ignored, c.Probe.Group = bitTERM, 101
 			under(p, 102, 101, "inet_gethost", "pselect6").Probe.Group = 102
-		}, []string{"was not sent it", "inet_gethost"}, nil, ""},
+		}, []string{"was not sent SIGTERM", "inet_gethost"}, nil, ""},
 		"apache with piped logs": {func(p *evidence.Pod, first *evidence.Task) {
 			p.Containers[0].StopSignal = evidence.SIGWINCH
 			first.Comm, first.Probe.Exe, first.Probe.Syscall, first.Caught = "apache2", "apache2", "pselect6", bitTERM|bitWINCH
 			under(p, 101, 100, "rotatelogs", "read").Ignored = bitINT | bitQUIT
 			under(p, 102, 100, "apache2", "poll").Caught = bitTERM | bitWINCH | bitUSR1
-		}, []string{"would have ended by SIGWINCH", "rotatelogs"}, []string{"GracefulShutdownTimeout"}, ""},
+		}, []string{"was not sent SIGWINCH", "rotatelogs"}, []string{"GracefulShutdownTimeout"}, ""},
 		"a child with the default action for SIGWINCH": {func(p *evidence.Pod, first *evidence.Task) {
 			p.Containers[0].StopSignal = evidence.SIGWINCH
 			first.Comm, first.Probe.Exe, first.Caught = "apache2", "apache2", bitTERM|bitWINCH
 			under(p, 101, 100, "PassengerWatch", "poll")
-		}, []string{"would have ended by SIGWINCH"}, []string{"GracefulShutdownTimeout"}, ""},
+		}, []string{"was not sent SIGWINCH"}, []string{"GracefulShutdownTimeout"}, ""},
 		"bash whose trap sleeps before it passes the signal on": {func(p *evidence.Pod, first *evidence.Task) {
 			first.Comm, first.Probe.Exe, first.Probe.Syscall = "bash", "bash", "wait4"
 			c := under(p, 101, 100, "node", "epoll_wait")
 			c.Caught = bitTERM | bitINT
 			s := under(p, 102, 100, "sleep", "clock_nanosleep")
 			s.Ignored, s.Probe.Started = bitINT|bitQUIT, requested.Add(100*time.Millisecond).Add(4*time.Second)
-		}, []string{"Look at what node does", "closeAllConnections"}, []string{"sleep (PID 102 on the node), which it has started since the deletion"}, ""},
+		}, []string{"heck what node does", "closeAllConnections"}, []string{"It was running sleep, which it had started after the deletion", "sleep (PID 102 on the node)"}, ""},
 		"bash whose trap sleeps first, from the signal on": {func(p *evidence.Pod, first *evidence.Task) {
 			first.Comm, first.Probe.Exe, first.Probe.Syscall = "bash", "bash", "wait4"
 			under(p, 101, 100, "node", "epoll_wait").Caught = bitTERM | bitINT
 			s := under(p, 102, 100, "sleep", "clock_nanosleep")
 			s.Ignored, s.Probe.Started = bitINT|bitQUIT, requested.Add(300*time.Millisecond)
-		}, []string{"the trap never ran", "Look at what node does", "closeAllConnections"}, []string{"sleep (PID 102"}, ""},
+		}, []string{"the shell never ran its trap", "heck what node does", "closeAllConnections"}, []string{"sleep (PID 102"}, ""},
 		"bash whose trap drains first, from the signal on": {func(p *evidence.Pod, first *evidence.Task) {
 			first.Comm, first.Probe.Exe, first.Probe.Syscall = "bash", "bash", "wait4"
 			under(p, 101, 100, "java", "futex").Caught = bitTERM | bitINT
 			under(p, 102, 100, "nodetool", "futex").Probe.Started = requested.Add(300 * time.Millisecond)
-		}, []string{"the trap never ran", "Look at what java does"}, []string{"nodetool (PID 102"}, ""},
+		}, []string{"the shell never ran its trap", "heck what java does"}, []string{"nodetool (PID 102"}, ""},
 		"bash whose trap asks a registry first": {func(p *evidence.Pod, first *evidence.Task) {
 			first.Comm, first.Probe.Exe, first.Probe.Syscall = "bash", "bash", "wait4"
 			under(p, 101, 100, "node", "epoll_wait").Caught = bitTERM | bitINT
 			under(p, 102, 100, "curl", "poll").Probe.Started = requested.Add(4 * time.Second)
-		}, []string{"Look at what node does", "closeAllConnections"}, []string{"curl (PID 102"}, ""},
+		}, []string{"heck what node does", "closeAllConnections"}, []string{"curl (PID 102"}, ""},
 		"java over a helper that the entrypoint has started before exec": {func(p *evidence.Pod, first *evidence.Task) {
 			first.Comm, first.Probe.Exe, first.Probe.Syscall = "java", "java", "futex"
 			under(p, 101, 100, "nginx", "rt_sigsuspend").Caught = bitTERM | bitQUIT
@@ -114,7 +114,7 @@ func TestSlowShutdownOfRealPrograms(t *testing.T) {
 			first.Probe.Syscall = "wait4"
 			under(p, 101, 100, "app", "epoll_wait")
 			p.Connections = &evidence.Connections{All: 1, Unanswered: 1, Since: requested.Add(8 * time.Second)}
-		}, nil, []string{"let it pass SIGTERM on"}, ""},
+		}, nil, []string{"let app forward SIGTERM"}, ""},
 		"uwsgi, and a client has vanished": {func(p *evidence.Pod, first *evidence.Task) {
 			first.Comm, first.Probe.Exe = "uwsgi", "uwsgi"
 			p.Connections = &evidence.Connections{All: 1, Unanswered: 1, Since: requested.Add(8 * time.Second)}
@@ -123,7 +123,7 @@ func TestSlowShutdownOfRealPrograms(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			d := cause.Diagnose(tooSlow(tc.change))
 			v, _ := d.Verdict()
-			all := v.Message + ". " + v.Remedy
+			all := said(&v)
 			for _, s := range tc.not {
 				if strings.Contains(all, s) {
 					t.Errorf("%q is said: %s", s, all)

@@ -163,15 +163,15 @@ func TestStorageCauses(t *testing.T) {
 		says   []string
 	}{
 		"the driver fails": {90 * time.Second, func(p *evidence.Pod) { called(p, "Internal", 20*time.Second) },
-			"CSINodeUnpublishFailing", true, []string{"volume data", csiDriver, "Internal"}},
+			"CSINodeUnpublishFailing", true, []string{`volume "data"`, csiDriver, "Internal"}},
 		"the driver fails, and other pods' volumes are taken down too": {90 * time.Second, func(p *evidence.Pod) {
 			p.Node.Unmounting = 2
 			called(p, "Internal", 20*time.Second)
-		}, "CSINodeUnpublishFailing", false, []string{"fails to unpublish the volume or another one of this node."}},
+		}, "CSINodeUnpublishFailing", false, []string{"or another one of this node: NodeUnpublishVolume"}},
 		"the driver fails, and two of its volumes are left": {90 * time.Second, func(p *evidence.Pod) {
 			p.Volumes = append(p.Volumes, evidence.Volume{Name: "more", Plugin: "kubernetes.io~csi", Driver: csiDriver})
 			called(p, "Internal", 20*time.Second)
-		}, "CSINodeUnpublishFailing", false, []string{"volume data, more"}},
+		}, "CSINodeUnpublishFailing", false, []string{`volume "data", "more"`}},
 		"the driver fails, and nobody knows for whom": {90 * time.Second, func(p *evidence.Pod) {
 			p.Node.Unmounting = 0
 			called(p, "Internal", 20*time.Second)
@@ -179,7 +179,7 @@ func TestStorageCauses(t *testing.T) {
 		"the driver failed, and another pod's volume was taken down until a moment ago": {90 * time.Second, func(p *evidence.Pod) {
 			p.Node.UnmountingUntil = p.Time.Add(-19 * time.Second)
 			called(p, "Internal", 20*time.Second)
-		}, "CSINodeUnpublishFailing", false, []string{"fails to unpublish the volume or another one of this node."}},
+		}, "CSINodeUnpublishFailing", false, []string{"or another one of this node: NodeUnpublishVolume"}},
 		"the driver failed once more since the other pod is gone": {90 * time.Second, func(p *evidence.Pod) {
 			p.Node.UnmountingUntil = p.Time.Add(-21 * time.Second)
 			called(p, "Internal", 20*time.Second)
@@ -252,7 +252,7 @@ func TestStorageCauses(t *testing.T) {
 		"nobody answers at the driver's socket": {90 * time.Second, func(p *evidence.Pod) {
 			called(p, "Unavailable", 20*time.Second)
 			tried(p, "kubernetes.io/csi", csiDriver, 20*time.Second)
-		}, "CSINodeUnpublishFailing", true, []string{"Unavailable", "pod of driver disk.example.org on this node", "a container that does not run"}},
+		}, "CSINodeUnpublishFailing", true, []string{"Unavailable", "the driver's pod on this node", "a container that is not running"}},
 		"the driver does not answer": {150 * time.Second, func(p *evidence.Pod) { called(p, "DeadlineExceeded", 20*time.Second) },
 			"CSINodeUnpublishHanging", true, []string{csiDriver}},
 		"the driver does not answer, and refuses a second call meanwhile": {150 * time.Second, func(p *evidence.Pod) {
@@ -266,15 +266,15 @@ func TestStorageCauses(t *testing.T) {
 		"the driver fails, and its pod is known": {90 * time.Second, func(p *evidence.Pod) {
 			called(p, "Internal", 20*time.Second)
 			p.Volumes[0].DriverPod, p.Volumes[0].DriverPodState = "kube-system/disk-x", evidence.DriverRunning
-		}, "CSINodeUnpublishFailing", true, []string{"the log of the pod kube-system/disk-x of this node, which is running,"}},
+		}, "CSINodeUnpublishFailing", true, []string{"the log of pod kube-system/disk-x (running)"}},
 		"no driver of that name, though its pod is there": {90 * time.Second, func(p *evidence.Pod) {
 			p.Volumes[0].Unregistered, p.Volumes[0].DriverPod, p.Volumes[0].DriverPodState = true, "kube-system/disk-x", evidence.DriverNotReady
 			tried(p, "kubernetes.io/csi", csiDriver, 20*time.Second)
-		}, "CSIDriverNotRegistered", true, []string{"its pod here, kube-system/disk-x, is not ready"}},
+		}, "CSIDriverNotRegistered", true, []string{"check why the driver's pod kube-system/disk-x (not ready) does not register"}},
 		"no driver of that name, and its pod is deleted itself": {90 * time.Second, func(p *evidence.Pod) {
 			p.Volumes[0].Unregistered, p.Volumes[0].DriverPod, p.Volumes[0].DriverPodState = true, "kube-system/disk-x", evidence.DriverTerminating
 			tried(p, "kubernetes.io/csi", csiDriver, 20*time.Second)
-		}, "CSIDriverNotRegistered", true, []string{"its pod here, kube-system/disk-x, is being deleted itself, and its DaemonSet makes a new one only when that is gone"}},
+		}, "CSIDriverNotRegistered", true, []string{"find what keeps the driver's pod kube-system/disk-x terminating"}},
 		"no driver of that name, and no attempt": {90 * time.Second, func(p *evidence.Pod) { p.Volumes[0].Unregistered = true }, "", false, nil},
 		"a driver with a socket of another name": {90 * time.Second, func(p *evidence.Pod) {
 			p.Volumes[0].Unregistered = true
@@ -289,7 +289,7 @@ func TestStorageCauses(t *testing.T) {
 		}, "CSINodeUnpublishFailing", true, nil},
 
 		"the kubelet's record of a volume is lost": {90 * time.Second, func(p *evidence.Pod) { p.Volumes[0].Driver, p.Volumes[0].NoRecord = "", true },
-			"CSIVolumeRecordLost", true, []string{"volume data: vol_data.json", "umount " + csiMount}},
+			"CSIVolumeRecordLost", true, []string{`volume "data" cannot be unmounted: vol_data.json, the kubelet's record of its CSI driver, is missing or invalid`, "umount " + csiMount}},
 		"it has been lost for less than a minute": {59 * time.Second, func(p *evidence.Pod) { p.Volumes[0].Driver, p.Volumes[0].NoRecord = "", true }, "", false, nil},
 		"it is lost, and the kubelet tries all the same": {90 * time.Second, func(p *evidence.Pod) {
 			p.Volumes[0].Driver, p.Volumes[0].NoRecord = "", true
@@ -324,7 +324,7 @@ func TestStorageCauses(t *testing.T) {
 		}, "VolumeUnmountBusy", true, nil},
 		"a process holds another mount": {30 * time.Second, func(p *evidence.Pod) { holder(p, "rsync", "", 99, 12*time.Second) }, "", false, nil},
 		"a shim holds the mount": {30 * time.Second, func(p *evidence.Pod) { holder(p, "containerd-shim", "shim", 7, 12*time.Second) },
-			"VolumeUnmountBusy", false, []string{"must not be killed"}},
+			"VolumeUnmountBusy", false, []string{": do not stop it"}},
 		"the driver fails because a process holds the mount": {90 * time.Second, func(p *evidence.Pod) {
 			holder(p, "rsync", "", 7, 80*time.Second)
 			called(p, "Internal", 20*time.Second)
@@ -340,7 +340,7 @@ func TestStorageCauses(t *testing.T) {
 		}, "CSIDriverNotRegistered", true, nil},
 		"the process that unmounts has the mount open": {30 * time.Second, func(p *evidence.Pod) { holder(p, "umount", "", 7, 12*time.Second) }, "", false, nil},
 		"a mount inside of the mount": {30 * time.Second, func(p *evidence.Pod) { inner(p, csiMount+"/private") },
-			"VolumeUnmountBusy", false, []string{"another file system is mounted inside", "findmnt -R " + csiMount}},
+			"VolumeUnmountBusy", false, []string{"tmpfs (source tmpfs) is mounted inside it", "grep " + csiMount + "/ /proc/1/mountinfo lists what is mounted inside"}},
 		"a mount that has just come": {30 * time.Second, func(p *evidence.Pod) {
 			inner(p, csiMount+"/private")
 			p.UnchangedSince = p.Time.Add(-9 * time.Second)
@@ -349,18 +349,18 @@ func TestStorageCauses(t *testing.T) {
 		"the kubelet waits for a FUSE daemon": {30 * time.Second, func(p *evidence.Pod) {
 			fuse(p)
 			kubeletHangs(p, evidence.Sleeping, csiMount, 12*time.Second)
-		}, "VolumeUnmountHanging", true, []string{"volume data", "kubelet (PID 9)", "thread 11", "fuse.gcsfuse", "look at the pod of its CSI driver on this node first", "/sys/fs/fuse/connections/77/abort"}},
+		}, "VolumeUnmountHanging", true, []string{`volume "data"`, "kubelet (PID 9)", "thread 11", "fuse.gcsfuse", "Check the pod of its CSI driver on this node", "/sys/fs/fuse/connections/77/abort"}},
 		"the kubelet waits for a FUSE daemon, and the pod of the CSI driver is known": {30 * time.Second, func(p *evidence.Pod) {
 			fuse(p)
 			p.Volumes[0].DriverPod, p.Volumes[0].DriverPodState = "kube-system/disk-x", evidence.DriverRunning
 			kubeletHangs(p, evidence.Sleeping, csiMount, 12*time.Second)
-		}, "VolumeUnmountHanging", true, []string{"look at pod kube-system/disk-x of its CSI driver first"}},
+		}, "VolumeUnmountHanging", true, []string{"Check pod kube-system/disk-x of its CSI driver"}},
 		"the kubelet waits for a FUSE daemon, and the volume is of no CSI driver": {30 * time.Second, func(p *evidence.Pod) {
 			fuse(p)
 			p.Mounts[0].Plugin, p.Mounts[0].Point, p.Mounts[0].HostPoint = "example.org~bucket", volumesDir+"example.org~bucket/data", volumesDir+"example.org~bucket/data"
 			p.Volumes[0].Plugin, p.Volumes[0].Driver = "example.org~bucket", ""
 			kubeletHangs(p, evidence.Sleeping, volumesDir+"example.org~bucket/data", 12*time.Second)
-		}, "VolumeUnmountHanging", true, []string{"look at the process that has /dev/fuse open for it first"}},
+		}, "VolumeUnmountHanging", true, []string{"Check the process that has /dev/fuse open for it"}},
 		"the kubelet has waited for a FUSE daemon for 9 seconds": {30 * time.Second, func(p *evidence.Pod) {
 			fuse(p)
 			kubeletHangs(p, evidence.Sleeping, csiMount, 9*time.Second)
@@ -381,12 +381,12 @@ func TestStorageCauses(t *testing.T) {
 				PID: 60, TID: 60, PPID: 9, Comm: "umount", State: evidence.Uninterruptible, UnchangedSince: p.Time.Add(-12 * time.Second),
 				Probe: &evidence.Probe{Syscall: "umount2", VolumePath: csiMount, Wchan: "jbd2_log_wait_commit"},
 			}}
-		}, "VolumeUnmountHanging", true, []string{"volume data: umount (PID 60)", "with the mount detached already"}},
+		}, "VolumeUnmountHanging", true, []string{`volume "data": thread 60 of umount (PID 60)`, "the file system (already detached) does not respond"}},
 		"the kubelet only asks how full the volume is": {30 * time.Second, func(p *evidence.Pod) {
 			fuse(p)
 			kubeletHangs(p, evidence.Sleeping, csiMount, 12*time.Second)
 			p.Node.Kubelet.Blocked[0].Probe.Syscall = "statfs"
-		}, "VolumeUnmountHanging", false, []string{"hangs in the kernel in a call on the volume"}},
+		}, "VolumeUnmountHanging", false, []string{"is blocked in a call on it before the unmount"}},
 		"the kubelet asks how full it is, and unmounts it": {30 * time.Second, func(p *evidence.Pod) {
 			fuse(p)
 			kubeletHangs(p, evidence.Sleeping, csiMount, 12*time.Second)
@@ -397,7 +397,7 @@ func TestStorageCauses(t *testing.T) {
 		"the driver's pod hangs in umount": {30 * time.Second, func(p *evidence.Pod) {
 			umounts(p, "kube-system/disk-x")
 			p.Volumes[0].DriverPod = "kube-system/disk-x"
-		}, "VolumeUnmountHanging", true, []string{"driver (PID 60, of pod kube-system/disk-x) hangs in the kernel while it unmounts the volume"}},
+		}, "VolumeUnmountHanging", true, []string{"thread 60 of driver (PID 60, of pod kube-system/disk-x) is blocked while unmounting it"}},
 		"somebody else hangs in a stat of the volume": {30 * time.Second, func(p *evidence.Pod) {
 			p.Node.Blocked = []evidence.Task{{
 				PID: 60, TID: 60, Comm: "node_exporter", State: evidence.Uninterruptible, UnchangedSince: p.Time.Add(-12 * time.Second),
@@ -422,23 +422,23 @@ func TestStorageCauses(t *testing.T) {
 			p.Mounts[0].Connection = evidence.Unconnected
 			p.Node.Kubelet.Blocked[0].Probe.VolumePath = csiMount
 			p.Node.Kubelet.Blocked[0].UnchangedSince = p.Time.Add(-30 * time.Second)
-		}, "NetworkFilesystemUnreachable", true, []string{"192.0.2.1", "let this node reach it (routes, firewall"}},
+		}, "NetworkFilesystemUnreachable", true, []string{"192.0.2.1", "restore this node's access to it: routes, firewall"}},
 		"the kubelet hangs on the pod's NFS volume, and its server has answered everything": {30 * time.Second, func(p *evidence.Pod) {
 			unseenNFS(p, new(0))
 			p.Node.Kubelet.Blocked[0].Probe.VolumePath = csiMount
 		}, "", false, nil},
 		"the kubelet hangs on some NFS volume, and the server of the pod's is well": {70 * time.Second, func(p *evidence.Pod) { unseenNFS(p, new(0)) }, "", false, nil},
 		"an emptyDir cannot be removed": {90 * time.Second, func(p *evidence.Pod) { tried(p, "kubernetes.io/empty-dir", "", 20*time.Second) },
-			"VolumeDirTeardownFailed", true, []string{"volume scratch", "kubernetes.io/empty-dir"}},
+			"VolumeDirTeardownFailed", true, []string{`volume "scratch"`, "kubernetes.io/empty-dir"}},
 		"an NFS volume has lost its mount, and its directory is not empty": {90 * time.Second, func(p *evidence.Pod) {
 			p.Volumes = []evidence.Volume{{Name: "scratch", Plugin: "kubernetes.io~nfs"}}
 			p.Mounts = nil
 			tried(p, "kubernetes.io/nfs", "", 20*time.Second)
-		}, "VolumeDirTeardownFailed", true, []string{"volume scratch: it is not mounted any more, and the kubelet fails to remove its directory (plugin kubernetes.io/nfs)", "move them to where they belong"}},
+		}, "VolumeDirTeardownFailed", true, []string{`volume "scratch": it is no longer mounted, and the kubelet cannot remove its directory`, "kubernetes.io/nfs", "move them to where they belong"}},
 		"an emptyDir of somebody may not be removable": {90 * time.Second, func(p *evidence.Pod) {
 			p.Node.Unmounting = 3
 			tried(p, "kubernetes.io/empty-dir", "", 20*time.Second)
-		}, "VolumeDirTeardownFailed", false, []string{"fails to remove its directory or another one of this node (plugin"}},
+		}, "VolumeDirTeardownFailed", false, []string{"the kubelet cannot remove its directory or another one of this node"}},
 		"an emptyDir is being deleted, and one of somebody cannot be": {90 * time.Second, func(p *evidence.Pod) {
 			p.Node.Unmounting = 3
 			p.Volumes[1].LastDeleted = p.Time.Add(-29 * time.Second)
@@ -447,25 +447,25 @@ func TestStorageCauses(t *testing.T) {
 		"nothing of an emptyDir has been deleted for a while": {90 * time.Second, func(p *evidence.Pod) {
 			p.Volumes[1].LastDeleted = p.Time.Add(-30 * time.Second)
 			tried(p, "kubernetes.io/empty-dir", "", 20*time.Second)
-		}, "VolumeDirTeardownFailed", true, []string{"volume scratch"}},
+		}, "VolumeDirTeardownFailed", true, []string{`volume "scratch"`}},
 		"one of two emptyDirs is being deleted": {90 * time.Second, func(p *evidence.Pod) {
 			p.Volumes = append(p.Volumes, evidence.Volume{Name: "spool", Plugin: "kubernetes.io~empty-dir", LastDeleted: p.Time})
 			tried(p, "kubernetes.io/empty-dir", "", 20*time.Second)
-		}, "VolumeDirTeardownFailed", true, []string{"volume scratch: "}},
+		}, "VolumeDirTeardownFailed", true, []string{`volume "scratch": `}},
 		"what is mounted inside of an emptyDir is being deleted": {90 * time.Second, func(p *evidence.Pod) {
 			p.Volumes[1].LastDeleted = p.Time
 			p.Mounts = append(p.Mounts, evidence.Mount{ID: 9, Point: volumesDir + "kubernetes.io~empty-dir/scratch/private", Type: "tmpfs", Volume: "scratch", Plugin: "kubernetes.io~empty-dir"})
 			tried(p, "kubernetes.io/empty-dir", "", 20*time.Second)
-		}, "VolumeDirTeardownFailed", true, []string{"volume scratch: a file system of type tmpfs"}},
+		}, "VolumeDirTeardownFailed", true, []string{`volume "scratch": tmpfs is mounted inside`}},
 		"one of two emptyDirs cannot be removed": {90 * time.Second, func(p *evidence.Pod) {
 			p.Volumes = append(p.Volumes, evidence.Volume{Name: "spool", Plugin: "kubernetes.io~empty-dir"})
 			tried(p, "kubernetes.io/empty-dir", "", 20*time.Second)
-		}, "VolumeDirTeardownFailed", false, []string{"volume scratch, spool: the kubelet fails to remove the directory of one of them"}},
+		}, "VolumeDirTeardownFailed", false, []string{`volume "scratch", "spool": the kubelet cannot remove the directory of at least one of them`}},
 		"one of two emptyDirs has a mount inside": {90 * time.Second, func(p *evidence.Pod) {
 			p.Volumes = append(p.Volumes, evidence.Volume{Name: "spool", Plugin: "kubernetes.io~empty-dir"})
 			p.Mounts = append(p.Mounts, evidence.Mount{ID: 9, Point: volumesDir + "kubernetes.io~empty-dir/spool/private", Type: "tmpfs", Volume: "spool", Plugin: "kubernetes.io~empty-dir"})
 			tried(p, "kubernetes.io/empty-dir", "", 20*time.Second)
-		}, "VolumeDirTeardownFailed", true, []string{"volume spool: a file system of type tmpfs"}},
+		}, "VolumeDirTeardownFailed", true, []string{`volume "spool": tmpfs is mounted inside`}},
 		"a subpath is left by a kubelet of before, and the driver fails": {90 * time.Second, func(p *evidence.Pod) {
 			p.Volumes = append(p.Volumes, evidence.Volume{Name: "host", Subpaths: 1})
 			called(p, "Internal", 20*time.Second)
@@ -479,17 +479,17 @@ func TestStorageCauses(t *testing.T) {
 		"a subpath cannot be removed, and the driver has a socket of another name": {90 * time.Second, func(p *evidence.Pod) {
 			p.Volumes[0].Subpaths, p.Volumes[0].Unregistered = 1, true
 			tried(p, "kubernetes.io/csi", csiDriver, 20*time.Second)
-		}, "SubPathCleanupFailed", true, []string{"volume data"}},
+		}, "SubPathCleanupFailed", true, []string{`volume "data"`}},
 		"the driver gives up by itself after seconds": {90 * time.Second, func(p *evidence.Pod) { called(p, "DeadlineExceeded", 20*time.Second) },
-			"CSINodeUnpublishHanging", true, []string{"does not unpublish the volume in time", "end with DeadlineExceeded"}},
+			"CSINodeUnpublishHanging", true, []string{"does not respond to NodeUnpublishVolume for volume", "ended with DeadlineExceeded"}},
 		"a subpath of an emptyDir is left": {90 * time.Second, func(p *evidence.Pod) {
 			p.Volumes[1].Subpaths = 1
 			tried(p, "kubernetes.io/empty-dir", "", 20*time.Second)
-		}, "SubPathCleanupFailed", true, []string{"volume scratch"}},
+		}, "SubPathCleanupFailed", true, []string{`volume "scratch"`}},
 		"only a subpath of a hostPath is left": {90 * time.Second, func(p *evidence.Pod) {
 			p.Mounts, p.Volumes = nil, []evidence.Volume{{Name: "host", Subpaths: 1}}
 			tried(p, "kubernetes.io/host-path", "", 20*time.Second)
-		}, "SubPathCleanupFailed", true, []string{"volume host"}},
+		}, "SubPathCleanupFailed", true, []string{`volume "host"`}},
 		"only a subpath is left, and another pod's volume may be what fails": {90 * time.Second, func(p *evidence.Pod) {
 			p.Node.Unmounting = 2
 			p.Mounts, p.Volumes = nil, []evidence.Volume{{Name: "host", Subpaths: 1}}
@@ -501,7 +501,7 @@ func TestStorageCauses(t *testing.T) {
 			looped(p, 20*time.Second, func(*evidence.Loop) {})
 			holder(p, "qemu-nbd", "", 7, 12*time.Second)
 			p.Holders[0].Via = "the loop device /dev/loop9 on it"
-		}, "BlockVolumeUnmapFailed", true, []string{"block volume pv-7: qemu-nbd (PID 70, of backup.service) uses it (the loop device /dev/loop9 on it)"}},
+		}, "BlockVolumeUnmapFailed", true, []string{"block volume \"pv-7\" cannot be unmapped (EBUSY): qemu-nbd (PID 70, of backup.service) uses it (the loop device /dev/loop9 on it)"}},
 		"a process has had the block device open for 9 seconds": {30 * time.Second, func(p *evidence.Pod) {
 			block(p, ownDevice, published)
 			holder(p, "dd", "", 7, 9*time.Second)
@@ -509,7 +509,7 @@ func TestStorageCauses(t *testing.T) {
 		"the kubelet has the block device open": {30 * time.Second, func(p *evidence.Pod) {
 			block(p, ownDevice)
 			holder(p, "kubelet", "kubelet", 7, 12*time.Second)
-		}, "BlockVolumeUnmapFailed", true, []string{"must not be killed"}},
+		}, "BlockVolumeUnmapFailed", true, []string{": do not stop it"}},
 		"the file system on a block device is mounted in a container": {30 * time.Second, func(p *evidence.Pod) {
 			block(p, ownDevice, published)
 			looped(p, 20*time.Second, func(*evidence.Loop) {})
@@ -524,8 +524,8 @@ func TestStorageCauses(t *testing.T) {
 				p.Holders[i].PID, p.Holders[i].Namespace, p.Holders[i].Mounted = 70+i, fmt.Sprint(i), true
 			}
 		}, "BlockVolumeUnmapFailed", true, []string{
-			"is mounted in the mount namespace of virt-launcher (PID 70, of backup.service) and in that of virt-launcher (PID 71, of backup.service), so",
-			"findmnt -N 70 lists the mounts of that mount namespace, and so for the other process. Have it unmounted in both",
+			"is mounted in the mount namespace of virt-launcher (PID 70, of backup.service) and in that of virt-launcher (PID 71, of backup.service)",
+			"findmnt -N 70 lists the mounts of the first mount namespace. Ask the owners to unmount it in both namespaces",
 		}},
 		"it has been for 9 seconds": {30 * time.Second, func(p *evidence.Pod) {
 			block(p, ownDevice, published)
@@ -537,7 +537,7 @@ func TestStorageCauses(t *testing.T) {
 			block(p, ownDevice, published)
 			holder(p, "containerd", "containerd", 7, 12*time.Second)
 			p.Holders[0].Mounted = true
-		}, "BlockVolumeUnmapFailed", true, []string{"is mounted in the mount namespace of containerd (PID 70)", "must not be killed"}},
+		}, "BlockVolumeUnmapFailed", true, []string{"is mounted in the mount namespace of containerd (PID 70)", ": do not stop it"}},
 		"it has been since the containers had ended": {60 * time.Second, func(p *evidence.Pod) {
 			block(p, ownDevice, published)
 			later(p, 20*time.Second)
@@ -554,44 +554,44 @@ func TestStorageCauses(t *testing.T) {
 				p.Holders[i].PID, p.Holders[i].Namespace = 70+i, "mnt:["+[]string{"1", "1", "2", "3"}[i]+"]"
 			}
 		}, "VolumeUnmountBusy", false, []string{
-			"node_exporter (PID 70, of backup.service) uses it (an open file), and so do falcon (PID 72, of backup.service), backup (PID 73, of backup.service) and 1 more, so",
-			"Find out what all of these processes do there, and stop them",
+			"node_exporter (PID 70, of backup.service) uses it (an open file), and so do falcon (PID 72, of backup.service), backup (PID 73, of backup.service) and 1 more\n",
+			"Find out what these processes do with the volume. Ask their owners to stop them",
 		}},
 		"more processes hold the mount than are looked for": {30 * time.Second, func(p *evidence.Pod) {
 			for i := range evidence.MaxHolders {
 				holder(p, "tail", "", 7, 12*time.Second)
 				p.Holders[i].PID = 70 + i
 			}
-		}, "VolumeUnmountBusy", false, []string{"tail (PID 72, of backup.service) and at least 13 more, so"}},
+		}, "VolumeUnmountBusy", false, []string{"tail (PID 72, of backup.service) and at least 13 more\n"}},
 		"a process that serves the node holds it, and one that does not": {30 * time.Second, func(p *evidence.Pod) {
 			holder(p, "kubelet", "kubelet", 7, 20*time.Second)
 			holder(p, "rsync", "", 7, 12*time.Second)
-		}, "VolumeUnmountBusy", false, []string{"rsync (PID 70, of backup.service) uses it (an open file), and so does kubelet (PID 70), so", "both of these processes do there, and stop them or let them leave the volume, but do not kill kubelet (PID 70)"}},
+		}, "VolumeUnmountBusy", false, []string{"rsync (PID 70, of backup.service) uses it (an open file), and so does kubelet (PID 70)\n", "Find out what both processes do with the volume. Ask their owners to stop them or to close the volume, but not kubelet (PID 70)"}},
 		"a process that serves the node holds it, and three that do not": {30 * time.Second, func(p *evidence.Pod) {
 			for i, comm := range []string{"rsync", "tar", "cp", "containerd"} {
 				holder(p, comm, "", 7, 12*time.Second)
 				p.Holders[i].PID = 70 + i
 			}
 			p.Holders[3].Owner = "containerd"
-		}, "VolumeUnmountBusy", false, []string{"tar (PID 71, of backup.service), cp (PID 72, of backup.service) and 1 more, so", "stop them or let them leave the volume, but do not kill containerd (PID 73), of which"}},
+		}, "VolumeUnmountBusy", false, []string{"tar (PID 71, of backup.service), cp (PID 72, of backup.service) and 1 more\n", "Ask their owners to stop them or to close the volume, but not containerd (PID 73), which the node needs"}},
 		"a process that serves the node holds it, and one that came later": {60 * time.Second, func(p *evidence.Pod) {
 			later(p, 20*time.Second)
 			holder(p, "kubelet", "kubelet", 7, 20*time.Second)
-		}, "VolumeUnmountBusy", false, []string{"kubelet (PID 70) uses it (an open file), so", "kubelet (PID 70) serves the node and must not be killed"}},
+		}, "VolumeUnmountBusy", false, []string{"kubelet (PID 70) uses it (an open file)\n", "kubelet (PID 70) serves the node: do not stop it"}},
 		"processes hold two volumes": {30 * time.Second, func(p *evidence.Pod) {
 			p.Mounts = append(p.Mounts, evidence.Mount{ID: 17, Point: volumesDir + "kubernetes.io~csi/logs/mount", Volume: "logs", Plugin: "kubernetes.io~csi"})
 			holder(p, "rsync", "", 7, 20*time.Second)
 			holder(p, "tail", "", 17, 12*time.Second)
-		}, "VolumeUnmountBusy", false, []string{"volume data: rsync (PID 70, of backup.service) uses it (an open file), so"}},
+		}, "VolumeUnmountBusy", false, []string{"volume \"data\" cannot be unmounted (EBUSY): rsync (PID 70, of backup.service) uses it (an open file)\n"}},
 		"a process of the volume's own CSI driver, which may be unmounting it": {30 * time.Second, driverHolds, "", false, nil},
 		"a process of another pod holds it too": {30 * time.Second, func(p *evidence.Pod) {
 			driverHolds(p)
 			holder(p, "rsync", "", 7, 12*time.Second)
-		}, "VolumeUnmountBusy", false, []string{"rsync (PID 70, of backup.service) uses it (an open file), so"}},
+		}, "VolumeUnmountBusy", false, []string{"rsync (PID 70, of backup.service) uses it (an open file)\n"}},
 		"a process of the volume's own CSI driver, and the driver fails": {90 * time.Second, func(p *evidence.Pod) {
 			driverHolds(p)
 			called(p, "Internal", 20*time.Second)
-		}, "VolumeUnmountBusy", false, []string{"sync (PID 70, of pod kube-system/disk-x) uses it", "must not be killed"}},
+		}, "VolumeUnmountBusy", false, []string{"sync (PID 70, of pod kube-system/disk-x) uses it", ": do not stop it"}},
 		"a process of the volume's own CSI driver, and the driver hangs": {90 * time.Second, func(p *evidence.Pod) {
 			driverHolds(p)
 			called(p, "DeadlineExceeded", 20*time.Second)
@@ -603,29 +603,29 @@ func TestStorageCauses(t *testing.T) {
 		"a process of the CSI driver has the device open that the kubelet has to take back first": {30 * time.Second, func(p *evidence.Pod) {
 			block(p, ownDevice, published)
 			driverHolds(p)
-		}, "BlockVolumeUnmapFailed", false, []string{"sync (PID 70, of pod kube-system/disk-x) uses it", "must not be killed"}},
+		}, "BlockVolumeUnmapFailed", false, []string{"sync (PID 70, of pod kube-system/disk-x) uses it", ": do not stop it"}},
 
 		"a logical volume on a block device": {30 * time.Second, func(p *evidence.Pod) {
 			block(p, ownDevice, published)
 			looped(p, 12*time.Second, logicalVolume)
-		}, "BlockVolumeUnmapFailed", true, []string{"logical volume guest/root is active on it, so the device is in use", "dmsetup info guest-root shows what it is. Deactivate it"}},
+		}, "BlockVolumeUnmapFailed", true, []string{"logical volume guest/root is active on it\n", "dmsetup info guest-root shows what it is. Ask the volume's owner before you change it. Deactivate it when nothing is mounted from it"}},
 		"a logical volume on a block device, which is mounted, and one that is not": {30 * time.Second, func(p *evidence.Pod) {
 			block(p, ownDevice, published)
 			looped(p, 12*time.Second, func(l *evidence.Loop) {
 				at := &evidence.Mount{ID: 91, Device: "254:0", Point: "/media/root", HostPoint: "/media/root", Type: "xfs", Source: "/dev/mapper/guest-root"}
 				l.Mapper = []evidence.Mapped{{Name: "guest-root", Logical: "guest/root", Mount: at}, {Name: "guest-swap", Logical: "guest/swap"}}
 			})
-		}, "BlockVolumeUnmapFailed", true, []string{"logical volume guest/root, mounted at /media/root (type xfs), is active on it, so", "On the node: dmsetup info guest-root shows what it is. When nobody needs what is mounted there: umount /media/root. Then deactivate it"}},
+		}, "BlockVolumeUnmapFailed", true, []string{"logical volume guest/root, mounted at /media/root (xfs), is active on it", "On the node: dmsetup info guest-root shows what it is. Ask the volume's owner before you change it. If the mount is no longer needed: umount /media/root. Then deactivate it"}},
 		"a logical volume on a block device, which is a volume of another pod": {30 * time.Second, func(p *evidence.Pod) {
 			block(p, ownDevice, published)
 			looped(p, 12*time.Second, func(l *evidence.Loop) {
 				l.Mapper = []evidence.Mapped{{Name: "pool-a", Logical: "pool/a", Mount: ofAnother("254:0", "/dev/mapper/pool-a")}}
 			})
-		}, "BlockVolumeUnmapFailed", true, []string{"logical volume pool/a, mounted as a volume of a pod (type ext4), is active on it, so", "Do not unmount it: findmnt shows the UID of the pod, which has to end first."}},
+		}, "BlockVolumeUnmapFailed", true, []string{"logical volume pool/a, mounted as a volume of a pod (ext4), is active on it", "Do not unmount it: the pod whose UID findmnt shows must terminate first."}},
 		"the file system on a block device is a volume of another pod": {30 * time.Second, func(p *evidence.Pod) {
 			block(p, ownDevice, published)
 			looped(p, 12*time.Second, func(l *evidence.Loop) { l.Mount = ofAnother("7:9", "/dev/loop9") })
-		}, "BlockVolumeUnmapFailed", true, []string{"the file system on it (type ext4) is mounted on the node", "findmnt shows the UID of the pod that it is a volume of, which has to end first; do not unmount it"}},
+		}, "BlockVolumeUnmapFailed", true, []string{"its ext4 file system is mounted on the node", "Do not unmount it: it is a volume of the pod whose UID findmnt shows. That pod must terminate first"}},
 		"a logical volume on a block device came a moment ago, and the kubelet fails": {90 * time.Second, func(p *evidence.Pod) {
 			block(p, ownDevice, published)
 			looped(p, 4*time.Second, logicalVolume)
@@ -635,23 +635,23 @@ func TestStorageCauses(t *testing.T) {
 			block(p, ownDevice, published)
 			looped(p, 2*time.Second, logicalVolume)
 			flaps(p, 12*time.Second, 2, nil)
-		}, "BlockVolumeUnmapFailed", true, []string{"logical volume guest/root, mounted on the node again and again (type ext4), is active on it, so", "Find out who mounts it again and again"}},
+		}, "BlockVolumeUnmapFailed", true, []string{"logical volume guest/root, mounted again and again (ext4), is active on it", "Find out what mounts it again and again"}},
 		"a logical volume on a block device was mounted once": {30 * time.Second, func(p *evidence.Pod) {
 			block(p, ownDevice, published)
 			looped(p, 2*time.Second, logicalVolume)
 			flaps(p, 12*time.Second, 1, nil)
-		}, "BlockVolumeUnmapFailed", true, []string{"logical volume guest/root is active on it, so", "Deactivate it when nothing is mounted from it"}},
+		}, "BlockVolumeUnmapFailed", true, []string{"logical volume guest/root is active on it\n", "Deactivate it when nothing is mounted from it"}},
 		"a logical volume on a block device has been mounted again and again, and is no more": {60 * time.Second, func(p *evidence.Pod) {
 			block(p, ownDevice, published)
 			looped(p, 20*time.Second, logicalVolume)
 			flaps(p, 50*time.Second, 5, nil)
 			p.Loops[0].Mapper[0].MountSince = p.Time.Add(-20 * time.Second)
-		}, "BlockVolumeUnmapFailed", true, []string{"logical volume guest/root is active on it, so"}},
+		}, "BlockVolumeUnmapFailed", true, []string{"logical volume guest/root is active on it\n"}},
 		"a software RAID on a block device is mounted again and again": {30 * time.Second, func(p *evidence.Pod) {
 			block(p, ownDevice, published)
 			looped(p, 2*time.Second, func(l *evidence.Loop) { l.Mapper = []evidence.Mapped{{Kind: evidence.MadeByMD, Name: "md127"}} })
 			flaps(p, 12*time.Second, 2, &evidence.Mount{ID: 92, Device: "9:127", Point: "/media/b", HostPoint: "/media/b", Type: "ext4"})
-		}, "BlockVolumeUnmapFailed", true, []string{"the software RAID md127, mounted on the node again and again (type ext4), is assembled", "Then stop it: mdadm --stop /dev/md127"}},
+		}, "BlockVolumeUnmapFailed", true, []string{"software RAID md127, mounted again and again (ext4), is assembled on it", "Then stop the RAID: mdadm --stop /dev/md127"}},
 		"a logical volume stays while another one comes and goes": {30 * time.Second, func(p *evidence.Pod) {
 			block(p, ownDevice, published)
 			looped(p, 2*time.Second, logicalVolume)
@@ -659,12 +659,12 @@ func TestStorageCauses(t *testing.T) {
 			l := &p.Loops[0]
 			l.Mapper[0].Unmounted = nil
 			l.Mapper = append(l.Mapper, evidence.Mapped{Name: "guest-swap", Logical: "guest/swap", Since: p.Time.Add(-2 * time.Second)})
-		}, "BlockVolumeUnmapFailed", true, []string{"logical volume guest/root is active on it, so"}},
+		}, "BlockVolumeUnmapFailed", true, []string{"logical volume guest/root is active on it\n"}},
 		"logical volumes on a block device come and go": {30 * time.Second, func(p *evidence.Pod) {
 			block(p, ownDevice, published)
 			looped(p, 2*time.Second, logicalVolume)
 			p.Loops[0].UsedSince, p.Loops[0].Released = p.Time.Add(-12*time.Second), true
-		}, "BlockVolumeUnmapFailed", false, []string{"one thing after another is on it, now logical volume guest/root, so", "Find out who activates it again and again"}},
+		}, "BlockVolumeUnmapFailed", false, []string{"one thing after another uses it, now logical volume guest/root", "Find out what activates it again and again"}},
 		"logical volumes on a block device have come and gone for 9 seconds": {30 * time.Second, func(p *evidence.Pod) {
 			block(p, ownDevice, published)
 			looped(p, 2*time.Second, logicalVolume)
@@ -683,7 +683,7 @@ func TestStorageCauses(t *testing.T) {
 				l.Mount = &evidence.Mount{ID: 90, Device: "7:9", Point: "/media/disk", HostPoint: "/media/disk", Type: "ext4"}
 				l.UsedSince, l.Released = p.Time.Add(-12*time.Second), true
 			})
-		}, "BlockVolumeUnmapFailed", false, []string{"one thing after another is on it, now a mount at /media/disk (type ext4), so", "findmnt shows where it is mounted now; have that end"}},
+		}, "BlockVolumeUnmapFailed", false, []string{"one thing after another uses it, now a mount at /media/disk (ext4)", "Find out what mounts it again and again (on the node: findmnt shows the present mount)"}},
 		"something was on a block device until a moment ago, and the kubelet fails": {90 * time.Second, func(p *evidence.Pod) {
 			block(p, ownDevice, published)
 			looped(p, 2*time.Second, func(l *evidence.Loop) { l.UsedUntil = p.Time.Add(-4 * time.Second) })
@@ -708,12 +708,12 @@ func TestStorageCauses(t *testing.T) {
 			block(p, ownDevice, published)
 			p.UnheldSince = p.Time.Add(-22 * time.Second)
 			unmapped(p, 20*time.Second)
-		}, "BlockVolumeUnmapFailed", true, []string{"the kubelet fails to take the device back"}},
+		}, "BlockVolumeUnmapFailed", true, []string{"cannot be unmapped: the kubelet's attempts fail (plugin kubernetes.io/csi)"}},
 		"something was on a block device, and the kubelet has failed since": {90 * time.Second, func(p *evidence.Pod) {
 			block(p, ownDevice, published)
 			looped(p, 22*time.Second, func(l *evidence.Loop) { l.UsedUntil = p.Time.Add(-24 * time.Second) })
 			unmapped(p, 20*time.Second)
-		}, "BlockVolumeUnmapFailed", true, []string{"the kubelet fails to take the device back"}},
+		}, "BlockVolumeUnmapFailed", true, []string{"cannot be unmapped: the kubelet's attempts fail (plugin kubernetes.io/csi)"}},
 		"a file system on a block device is mounted again and again, and the kubelet fails": {90 * time.Second, func(p *evidence.Pod) {
 			block(p, ownDevice, published)
 			looped(p, 4*time.Second, func(l *evidence.Loop) {
@@ -726,17 +726,17 @@ func TestStorageCauses(t *testing.T) {
 			looped(p, 12*time.Second, func(l *evidence.Loop) {
 				l.Mapper = []evidence.Mapped{{Name: "safe"}, {Name: "guest-root", Logical: "guest/root"}}
 			})
-		}, "BlockVolumeUnmapFailed", true, []string{"logical volume guest/root is active on it, so", "dmsetup info guest-root", "is on this device), and then safe (dmsetup remove, or mdadm --stop of a RAID), which it is on or which is on the device too; the kubelet"}},
+		}, "BlockVolumeUnmapFailed", true, []string{"logical volume guest/root is active on it\n", "dmsetup info guest-root", "is on this device). After it, remove in this order: safe (dmsetup remove, or mdadm --stop for a RAID). The kubelet"}},
 		"a logical volume on a device with a name that is a command": {30 * time.Second, func(p *evidence.Pod) {
 			block(p, ownDevice, published)
 			looped(p, 12*time.Second, func(l *evidence.Loop) {
 				l.Mapper = []evidence.Mapped{{Name: "x;reboot"}, {Name: "guest-root", Logical: "guest/root"}}
 			})
-		}, "BlockVolumeUnmapFailed", true, []string{"is on this device); the kubelet"}},
+		}, "BlockVolumeUnmapFailed", true, []string{"is on this device). The kubelet"}},
 		"a software RAID on a block device": {30 * time.Second, func(p *evidence.Pod) {
 			block(p, ownDevice, published)
 			looped(p, 12*time.Second, func(l *evidence.Loop) { l.Mapper = []evidence.Mapped{{Kind: evidence.MadeByMD, Name: "md127"}} })
-		}, "BlockVolumeUnmapFailed", true, []string{"the software RAID md127 is assembled on it, so the device is in use", "cat /proc/mdstat shows it. Stop it when nothing uses it (lsblk shows what is on it): mdadm --stop /dev/md127; the kubelet"}},
+		}, "BlockVolumeUnmapFailed", true, []string{"software RAID md127 is assembled on it\n", "cat /proc/mdstat and lsblk show what is on it. Ask the volume's owner before you change it. Stop the RAID when nothing uses it: mdadm --stop /dev/md127. The kubelet"}},
 		"a software RAID on a block device for 9 seconds": {30 * time.Second, func(p *evidence.Pod) {
 			block(p, ownDevice, published)
 			looped(p, 9*time.Second, func(l *evidence.Loop) { l.Mapper = []evidence.Mapped{{Kind: evidence.MadeByMD, Name: "md127"}} })
@@ -747,34 +747,34 @@ func TestStorageCauses(t *testing.T) {
 				at := &evidence.Mount{ID: 91, Device: "9:127", Point: "/media/array", HostPoint: "/media/array", Type: "xfs", Source: "/dev/md127"}
 				l.Mapper = []evidence.Mapped{{Kind: evidence.MadeByMD, Name: "md127", Mount: at}}
 			})
-		}, "BlockVolumeUnmapFailed", true, []string{"software RAID md127, mounted at /media/array (type xfs), is assembled on it, so", "umount /media/array. Then stop it: mdadm --stop /dev/md127;"}},
+		}, "BlockVolumeUnmapFailed", true, []string{"software RAID md127, mounted at /media/array (xfs), is assembled on it", "umount /media/array. Then stop the RAID: mdadm --stop /dev/md127"}},
 		"a software RAID on a block device, which is a volume of another pod": {30 * time.Second, func(p *evidence.Pod) {
 			block(p, ownDevice, published)
 			looped(p, 12*time.Second, func(l *evidence.Loop) {
 				l.Mapper = []evidence.Mapped{{Kind: evidence.MadeByMD, Name: "md127", Mount: ofAnother("9:127", "/dev/md127")}}
 			})
-		}, "BlockVolumeUnmapFailed", true, []string{"software RAID md127, mounted as a volume of a pod (type ext4), is assembled on it, so", "Do not unmount what is on it"}},
+		}, "BlockVolumeUnmapFailed", true, []string{"software RAID md127, mounted as a volume of a pod (ext4), is assembled on it", "Do not unmount what is on it"}},
 		"a logical volume on a software RAID": {30 * time.Second, func(p *evidence.Pod) {
 			block(p, ownDevice, published)
 			looped(p, 12*time.Second, func(l *evidence.Loop) {
 				l.Mapper = []evidence.Mapped{{Kind: evidence.MadeByMD, Name: "md127"}, {Name: "guest-root", Logical: "guest/root"}}
 			})
-		}, "BlockVolumeUnmapFailed", true, []string{"logical volume guest/root is active on it, so", "and then md127 (dmsetup remove, or mdadm --stop of a RAID), which"}},
+		}, "BlockVolumeUnmapFailed", true, []string{"logical volume guest/root is active on it\n", "After it, remove in this order: md127 (dmsetup remove, or mdadm --stop for a RAID)"}},
 		"a software RAID with a name that is a command": {30 * time.Second, func(p *evidence.Pod) {
 			block(p, ownDevice)
 			looped(p, 12*time.Second, func(l *evidence.Loop) { l.Mapper = []evidence.Mapped{{Kind: evidence.MadeByMD, Name: "md_x;reboot"}} })
-		}, "BlockVolumeUnmapFailed", true, []string{"(lsblk shows what is on it): mdadm --stop; the kubelet"}},
+		}, "BlockVolumeUnmapFailed", true, []string{"Stop the RAID when nothing uses it: mdadm --stop. The kubelet"}},
 		"a block device of another kind on a block device": {30 * time.Second, func(p *evidence.Pod) {
 			block(p, ownDevice)
 			looped(p, 12*time.Second, func(l *evidence.Loop) { l.Mapper = []evidence.Mapped{{Kind: evidence.MadeByOther, Name: "bcache0"}} })
-		}, "BlockVolumeUnmapFailed", true, []string{"the kernel has made the block device bcache0 of it, so", "lsblk shows what it is. Remove it"}},
+		}, "BlockVolumeUnmapFailed", true, []string{"block device bcache0 is built on it", "lsblk shows what it is. Ask the volume's owner before you change it. Remove it when nothing uses it"}},
 		"a LUKS on a block device": {30 * time.Second, func(p *evidence.Pod) {
 			block(p, ownDevice, published)
 			looped(p, 12*time.Second, func(l *evidence.Loop) {
 				at := &evidence.Mount{ID: 91, Device: "254:0", Point: "/media/a b", HostPoint: "/media/a b", Type: "ext4", Source: "/dev/mapper/safe"}
 				l.Mapper = []evidence.Mapped{{Name: "safe", Mount: at}}
 			})
-		}, "BlockVolumeUnmapFailed", true, []string{"the device mapper has made safe, mounted on the node (type ext4), on it, so", "dmsetup info safe shows what it is. Deactivate it"}},
+		}, "BlockVolumeUnmapFailed", true, []string{"device-mapper device safe, mounted on the node (ext4), is active on it", "dmsetup info safe shows what it is. Ask the volume's owner before you change it. Deactivate it when nothing is mounted from it"}},
 		"a logical volume with a name that is a command": {30 * time.Second, func(p *evidence.Pod) {
 			block(p, ownDevice)
 			looped(p, 12*time.Second, func(l *evidence.Loop) { l.Mapper = []evidence.Mapped{{Name: "x;reboot"}} })
@@ -793,14 +793,14 @@ func TestStorageCauses(t *testing.T) {
 			looped(p, 12*time.Second, func(l *evidence.Loop) {
 				l.Mount = &evidence.Mount{ID: 90, Device: "7:9", Point: "/media/disk", HostPoint: "/media/disk", Type: "ext4", Source: "/dev/loop9"}
 			})
-		}, "BlockVolumeUnmapFailed", true, []string{"the file system on it (type ext4) is mounted on the node", "umount /media/disk"}},
+		}, "BlockVolumeUnmapFailed", true, []string{"its ext4 file system is mounted on the node", "umount /media/disk"}},
 		"the file system on a partition of a block device is mounted": {30 * time.Second, func(p *evidence.Pod) {
 			block(p, ownDevice, published)
 			looped(p, 12*time.Second, func(l *evidence.Loop) {
 				l.Numbers = []string{"7:9", "259:3"}
 				l.Mount = &evidence.Mount{ID: 90, Device: "259:3", Point: "/media/part", HostPoint: "/media/part", Type: "ext4", Source: "/dev/loop9p1"}
 			})
-		}, "BlockVolumeUnmapFailed", true, []string{`the file system on its partition "/dev/loop9p1" (type ext4) is mounted on the node`, "umount /media/part"}},
+		}, "BlockVolumeUnmapFailed", true, []string{`its partition "/dev/loop9p1" (ext4) is mounted on the node`, "umount /media/part"}},
 		"a process has a block device open that the kubelet has forgotten": {30 * time.Second, func(p *evidence.Pod) {
 			block(p, ownDevice, published)
 			holder(p, "dd", "", 7, 12*time.Second)
@@ -823,12 +823,12 @@ func TestStorageCauses(t *testing.T) {
 		"the kubelet fails to take a block device back": {90 * time.Second, func(p *evidence.Pod) {
 			block(p, ownDevice, published)
 			unmapped(p, 20*time.Second)
-		}, "BlockVolumeUnmapFailed", true, []string{"fails to take the device back (plugin kubernetes.io/csi)", "UnmapVolume.UnmapBlockVolume failed"}},
+		}, "BlockVolumeUnmapFailed", true, []string{"cannot be unmapped: the kubelet's attempts fail (plugin kubernetes.io/csi)", "grep UnmapVolume. The error names the step and the path"}},
 		"the kubelet fails to take some block device back": {90 * time.Second, func(p *evidence.Pod) {
 			p.Node.Unmounting = 3
 			block(p, ownDevice, published)
 			unmapped(p, 20*time.Second)
-		}, "BlockVolumeUnmapFailed", false, []string{"take the device back or another one of this node (plugin"}},
+		}, "BlockVolumeUnmapFailed", false, []string{"cannot be unmapped: the kubelet's attempts fail, at it or another one of this node (plugin"}},
 		"the kubelet fails at a mount, and a block device is left": {90 * time.Second, func(p *evidence.Pod) {
 			block(p, ownDevice, published)
 			tried(p, "kubernetes.io/csi", csiDriver, 20*time.Second)
@@ -837,7 +837,7 @@ func TestStorageCauses(t *testing.T) {
 			block(p, published)
 			called(p, "Internal", 20*time.Second)
 			unmapped(p, 20*time.Second)
-		}, "CSINodeUnpublishFailing", true, []string{"volume pv-7"}},
+		}, "CSINodeUnpublishFailing", true, []string{`volume "pv-7"`}},
 		"the driver fails, and the kubelet does not get to the block device": {90 * time.Second, func(p *evidence.Pod) {
 			block(p, ownDevice, published)
 			called(p, "Internal", 20*time.Second)
@@ -886,12 +886,12 @@ func TestStorageCauses(t *testing.T) {
 				t.Errorf("%s in phase %s", v.Confidence, d.Phase)
 			}
 			for _, s := range tc.says {
-				if !strings.Contains(v.Message+v.Remedy, s) {
-					t.Errorf("does not say %q: %s %s", s, v.Message, v.Remedy)
+				if !strings.Contains(said(&v), s) {
+					t.Errorf("does not say %q: %s", s, said(&v))
 				}
 			}
-			if strings.Contains(v.Message+v.Remedy+v.Danger, "private") {
-				t.Errorf("tells the name of a file in the volume: %s %s", v.Message, v.Remedy)
+			if strings.Contains(said(&v), "private") {
+				t.Errorf("tells the name of a file in the volume: %s", said(&v))
 			}
 		})
 	}
@@ -1139,7 +1139,7 @@ func TestVolumeLeftMounted(t *testing.T) {
 			if !found || tc.want != "VolumeLeftMounted" {
 				return
 			}
-			if v.Confidence == diagnose.Proved || !strings.Contains(v.Message, "has not tried to unmount it since") || !strings.Contains(v.Remedy, "umount "+volumesDir) {
+			if v.Confidence == diagnose.Proved || !strings.Contains(v.Message, "has not retried since") || !strings.Contains(v.Remedy, "umount "+volumesDir) {
 				t.Errorf("%s: %s %s", v.Confidence, v.Message, v.Remedy)
 			}
 		})
@@ -1149,7 +1149,7 @@ func TestVolumeLeftMounted(t *testing.T) {
 // What is said of a mount that is in use goes with what is said of one that the kubelet does not try to
 // unmount any more.
 func TestUnmountBusyAndUnpublished(t *testing.T) {
-	const again = "; the kubelet unmounts within two minutes"
+	const again = "The kubelet then unmounts within two minutes"
 	inner := func(p *evidence.Pod) {
 		p.Mounts = append(p.Mounts, evidence.Mount{ID: 8, ParentID: 7, Device: "0:60", Point: p.Mounts[0].Point + "/inner", Type: "tmpfs", Source: "tmpfs", Volume: "data", Plugin: "kubernetes.io~csi"})
 	}
@@ -1161,33 +1161,33 @@ func TestUnmountBusyAndUnpublished(t *testing.T) {
 		message string
 		remedy  string
 	}{
-		"a call has failed": {90 * time.Second, func(p *evidence.Pod) { held(p); called(p, "Internal", 20*time.Second) }, true, "no process of the pod is left.", again + "."},
-		"no call is known to have": {90 * time.Second, held, false, "no process of the pod is left.",
-			again + ", or, if the CSI driver has said that the volume is unpublished, not at all: then, on the node, umount " + volumesDir},
+		"a call has failed": {90 * time.Second, func(p *evidence.Pod) { held(p); called(p, "Internal", 20*time.Second) }, true, "No process of the pod is left", again + "."},
+		"no call is known to have": {90 * time.Second, held, false, "No process of the pod is left",
+			again + ", unless the CSI driver has reported the volume as unpublished. In that case, on the node: umount " + volumesDir},
 		"the counts are not known": {90 * time.Second, func(p *evidence.Pod) {
 			held(p)
 			p.Lack(evidence.VolumeCalls, "the kubelet refuses")
 			p.Node.Kubelet.VolumeCallsRead = time.Time{}
 		}, false,
-			"no process of the pod is left.", again + ", or, if"},
+			"No process of the pod is left", again + ", unless the CSI driver has reported"},
 		"a call has succeeded": {90 * time.Second, func(p *evidence.Pod) { held(p); called(p, "OK", 20*time.Second) }, false,
-			"is left. Since then the CSI driver " + csiDriver + " has said of the volume that it is unpublished, and has not failed.", again + ", or, if"},
+			"CSI driver " + csiDriver + " has since reported the volume as unpublished, and no call has failed", again + ", unless the CSI driver has reported"},
 		"a call has, perhaps another pod's": {90 * time.Second, func(p *evidence.Pod) { held(p); called(p, "OK", 20*time.Second); p.Node.Unmounting = 2 }, false,
-			"has said of the volume or another one of this node that it is unpublished", again + ", or, if"},
+			"has since reported the volume or another one of this node as unpublished", again + ", unless the CSI driver has reported"},
 		"the kubelet has given up": {301 * time.Second, held, false,
-			"is left. The CSI driver " + csiDriver + " has said all the same that it is unpublished, so the kubelet has not tried since ", "leave the volume. The kubelet does not try again: then, on the node, umount " + volumesDir},
+			"CSI driver " + csiDriver + " still reported it as unpublished, so the kubelet has not retried since ", "The kubelet does not retry. Then, on the node: umount " + volumesDir},
 		"the kubelet has given up a volume with a mount inside": {301 * time.Second, inner, false,
-			"has said all the same that it is unpublished", "innermost first. The kubelet does not try again: then, on the node, umount " + volumesDir},
+			"still reported it as unpublished", "innermost first, without -f or -l. The kubelet does not retry. Then, on the node: umount " + volumesDir},
 		"the kubelet itself holds it and has given up": {301 * time.Second, func(p *evidence.Pod) { holder(p, "kubelet", "kubelet", 7, 12*time.Second) }, false,
-			"has said all the same", "when the other pods allow it. The kubelet does not try again: then"},
+			"still reported it as unpublished", "when the other pods allow it. The kubelet does not retry. Then"},
 		"an emptyDir": {90 * time.Second, func(p *evidence.Pod) {
 			held(p)
 			p.Volumes[0].Driver, p.Volumes[0].Plugin, p.Mounts[0].Plugin = "", "kubernetes.io~empty-dir", "kubernetes.io~empty-dir"
-		}, true, "no process of the pod is left.", again + "."},
+		}, true, "No process of the pod is left", again + "."},
 	} {
 		d := cause.Diagnose(unmounting(tc.past, func(p *evidence.Pod) { leftMounted(p); tc.change(p) }))
 		v, _ := d.Verdict()
-		if v.Cause != "VolumeUnmountBusy" || (v.Confidence == diagnose.Proved) != tc.proved || !strings.Contains(v.Message+".", tc.message) || !strings.Contains(v.Remedy, tc.remedy) {
+		if v.Cause != "VolumeUnmountBusy" || (v.Confidence == diagnose.Proved) != tc.proved || !strings.Contains(said(&v), tc.message) || !strings.Contains(v.Remedy, tc.remedy) {
 			t.Errorf("%s: %s %s: %s | %s", name, v.Confidence, v.Cause, v.Message, v.Remedy)
 		}
 		for i := range d.Findings {
@@ -1305,7 +1305,7 @@ func TestUnknownOfAVolumeWithoutAHolder(t *testing.T) {
 		if got := slices.Contains(v.Objects.PartlyRuledOut, "storage"); got != tc.part {
 			t.Errorf("%s: storage is ruled out in part: %t: %s", name, got, v.Message)
 		}
-		if got := strings.Contains(v.Message, "The kubelet fails to unmount volume scratch, and no process is seen that uses it"); got != tc.named || strings.Contains(v.Remedy, "losetup -a") != got {
+		if got := strings.Contains(v.Message, `The kubelet cannot unmount volume "scratch", and no process is seen using it`); got != tc.named || strings.Contains(v.Remedy, "losetup -a") != got {
 			t.Errorf("%s: says %q and %q", name, v.Message, v.Remedy)
 		}
 	}

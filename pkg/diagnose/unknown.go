@@ -15,77 +15,98 @@ var Unrecognised = &Rule{
 	Doc: Doc{
 		Layer:   "unknown",
 		Title:   "stuck, and no known cause matches",
-		Message: "{state}, and no known cause matches. Ruled out: {ruledout}{awaited}{unheld}{unseen}{inside}{disagree}{starved}{own}",
+		Message: "{state}{leftovers}{unheld}{awaited}{unseen}{inside}{disagree}{starved}",
+		Seen: []string{
+			"Ruled out: {ruledout}",
+			"Not read in full: {unread}",
+			"Only partly checked: the known causes of {partly}",
+			"The API server does not accept nodeagent's own update of the pod's status, because of {refuser}",
+		},
+		First: "{first}",
+		Avoid: "umount -l or rm before the cause is known",
 		Phrases: map[string][]Choice{
 			"state": {
-				{Variant: doneOnNode, Text: "nothing of the pod is left on the node, only its API object remains"},
-				{Text: "the termination is stuck{leftovers}"},
+				{Variant: doneOnNode, Text: "no known cause matches. Nothing of the pod is left on the node, but its API object remains"},
+				{Text: "no known cause matches"},
 			},
-			"leftovers": {{Text: " (left on the node: {left})"}, {Text: ""}},
-			"ruledout": {
-				{Text: "the known causes of {layers}; some of {partly}"}, {Text: "the known causes of {layers}"},
-				{Text: "some of {partly}"}, {Text: "nothing"},
-			},
-			"unheld":  {{Variant: noHolder, Text: ". The kubelet fails to unmount volume {volumes}, and no process is seen that uses it"}, {Text: ""}},
-			"awaited": {{Variant: notBegun, Text: ". By the pod's status (observedGeneration) the kubelet has not begun to stop it"}, {Text: ""}},
-			"own": {
-				{Variant: Uncalled, Text: ". The API server does not take nodeagent's own update of the pod's status, because it cannot call {refuser}"},
-				{Text: ". nodeagent's own update of the pod's status is refused, by {refuser}"}, {Text: ""},
-			},
+			"ruledout":  {{Text: "the known causes of {layers}"}, {Text: "nothing"}},
+			"leftovers": {{Text: ". Left on the node: {left}"}, {Text: ""}},
+			"unheld":    {{Variant: noHolder, Text: ". The kubelet cannot unmount volume {volumes}, and no process is seen using it"}, {Text: ""}},
+			"awaited":   {{Variant: notBegun, Text: ". The kubelet has not begun to stop the pod (status.observedGeneration)"}, {Text: ""}},
 			"unseen": {
-				{Variant: readingHangs, Text: ". nodeagent's own reading of the pod hangs in the kernel, where other programs may hang too. Not known therefore: {unread}"},
-				{Text: ". Could not be read in full: {unread}"}, {Text: ""},
+				{Variant: readingHangs, Text: ". nodeagent's own reading of the pod hangs in the kernel; other programs may hang there too"},
+				{Text: ". Not read in full: {unread}"}, {Text: ""},
 			},
-			"inside":   {{Text: ". Its containers run under {runtimes}, and what happens inside of that cannot be seen"}, {Text: ""}},
-			"disagree": {{Text: ". The views differ of {views}"}, {Text: ""}},
-			"starved":  {{Text: ". The node is short of {scarce}: what holds the pod may only be slow"}, {Text: ""}},
+			"inside":   {{Text: ". nodeagent cannot see inside its runtime {runtimes}"}, {Text: ""}},
+			"disagree": {{Text: ". Container states disagree: {views}"}, {Text: ""}},
+			"starved":  {{Text: ". The node is under {scarce} pressure, so the pod may only be slow"}, {Text: ""}},
+			"first": {
+				{Variant: Uncalled, Text: "repair {refuser}: the API server cannot call it. Then on the node: {log}"},
+				{Variant: doneOnNode, Text: "check {refuser}: nodeagent's update of this pod fails because of it. Then on the node: {log}"},
+				{Variant: readingHangs, Text: "on the node, as root: cat /proc/PID/task/*/stack (PID: that of /nodeagent run). With fanotify_ functions an antivirus or EDR does not respond"},
+				{Variant: noHolder, Text: "on the node: {unmounts}. If busy: losetup -a; swapon --show; exportfs -v"},
+				{Text: "on the node: {log} shows the kubelet's last errors"},
+			},
+			"log": {
+				{Text: "journalctl -u kubelet --since=-10min | grep -e {podnamespace}/{podname} -e UnmountVolume"},
+				{Text: "journalctl -u kubelet --since=-10min"},
+			},
+			"unmounts": {{Text: "journalctl -u kubelet --since=-10min | grep UnmountVolume"}},
+			"capture": {
+				{Text: "kubectl -n nodeagent-system exec NODEAGENT -- /nodeagent capture {podnamespace}/{podname} (NODEAGENT: its pod on that node)"},
+			},
 		},
 		Meaning: "The pod is well past its deadline, has made no progress for a minute, nodeagent has looked at everything it can read, and none of the causes it knows is there. " +
 			"It says so instead of guessing.",
 		Evidence: "The phase says whose turn it is: see the phases in docs/design.md. " +
 			"The layers of causes that were looked for and not found are named, and so are the sources that could not be read: nodeagent explain lists the causes of each layer. " +
 			"It is not said for as long as an image for the pod is seen to be downloaded, or the kubelet is seen to delete the files of its emptyDir volumes.",
-		Remedy: "Look at the kubelet's log on the node for this pod (journalctl -u kubelet, line \"Error syncing pod, skipping\"). " +
-			"Save what is known for an issue: kubectl -n nodeagent-system exec NODEAGENT -- /nodeagent capture {podnamespace}/{podname} (NODEAGENT: its pod on that node).",
-		Danger: "Do not force-delete before you know what holds it: the processes, volumes and addresses may still be in use.",
+		Remedy: "On the node, read the kubelet's errors about this pod: {log}. Look for \"Error syncing pod, skipping\". " +
+			"Save the evidence for an issue: {capture}.",
+		Danger: "Do not force delete before you know what holds the pod: its processes, volumes and addresses may still be in use.",
 		Families: []Family{
 			{
 				Name:    onlyObject,
 				Meaning: "All containers have ended, and nothing of the pod is left on its node.",
-				Danger:  "A force delete does not tell why the object has stayed, and the next pod may stay too: save first what is known.",
+				Remedy: "Save the evidence first: {capture}. " +
+					"On the node, read the kubelet's errors about this pod: {log}.",
+				Danger: "A force delete hides why the object remains, and the next pod may remain too: save the evidence first.",
 			},
 			{
 				Name: notBegun,
 				Meaning: "The deletion has raised the pod's metadata.generation, and the kubelet writes into status.observedGeneration which one it acts upon, which is an older one. " +
 					"Its worker for the pod is at something else first, such as ending a container for its liveness probe with the whole grace period; or it does not know of the deletion; or it cannot write the status. " +
 					"Or it stops the pod since before the deletion, as for an eviction, or somebody has changed the specification since.",
-				Remedy: "On the node: look at the kubelet's log for this pod (journalctl -u kubelet): what it began before the deletion, and has not ended. " +
-					"If nothing is under way there, systemctl restart kubelet has it list its pods anew, and containers keep running. " +
-					"Save what is known first: kubectl -n nodeagent-system exec NODEAGENT -- /nodeagent capture {podnamespace}/{podname} (NODEAGENT: its pod on that node).",
+				Remedy: "Save the evidence first: {capture}. " +
+					"On the node, find in the kubelet's log what it began for this pod before the deletion and has not finished: {log}. " +
+					"If nothing is in progress there, run systemctl restart kubelet: it lists its pods again, and containers keep running.",
 			},
 			{
 				Name: noHolder,
 				Meaning: "No process is seen to have the volume as its root or working directory, or a file of it open; one in another mount namespace may be missed. It may be held by a file that is mapped and not open any more, a socket, a loop device on one of its files, a swap file, or the kernel's NFS server, which nodeagent does not look for; " +
 					"or the kubelet fails for another reason.",
-				Remedy: "On the node: the kubelet's log has the reason of each attempt (journalctl -u kubelet, lines with UnmountVolume). If it says that the target is busy: losetup -a shows loop devices, swapon --show files for swapping, exportfs -v what is exported, " +
-					"and timeout -s KILL 10 grep -l PATH /proc/[0-9]*/maps programs that have mapped a file (PATH: the volume's in the container, and on the node; the maps of a program that hangs may not let their reader go). " +
-					"Save what is known for an issue: kubectl -n nodeagent-system exec NODEAGENT -- /nodeagent capture {podnamespace}/{podname} (NODEAGENT: its pod on that node).",
+				Remedy: "On the node, read why each attempt failed: {unmounts}. If the target is busy: losetup -a lists loop devices, swapon --show swap files, exportfs -v NFS exports. " +
+					"For programs that have mapped a file: timeout -s KILL 10 grep -l PATH /proc/[0-9]*/maps (PATH: the volume's, in the container and on the node). " +
+					"Keep the timeout: reading the maps of a hung program may hang. " +
+					"Save the evidence for an issue: {capture}.",
 			},
 			{
 				Name: readingHangs,
 				Meaning: "A file that nodeagent has opened to read about the pod does not let it go, such as one of its control group while a program that scans files does not answer. " +
 					"What holds nodeagent there may hold the kubelet and the runtime too.",
-				Remedy: "On the node: cat /proc/PID/task/*/stack, as root (PID: that of /nodeagent run), shows what its thread waits for in the kernel: in fanotify_ functions for a program that scans files, of which ls -l /proc/[0-9]*/fd | grep fanotify shows whether there is one. " +
-					"Then look at the kubelet's log for this pod (journalctl -u kubelet, line \"Error syncing pod, skipping\").",
+				Remedy: "On the node, as root: cat /proc/PID/task/*/stack (PID: that of /nodeagent run) shows what its thread waits for in the kernel. " +
+					"With fanotify_ functions it waits for a fanotify permission listener (antivirus, EDR): find it with ls -l /proc/[0-9]*/fd | grep fanotify. " +
+					"Then read the kubelet's errors about this pod: {log}.",
 			},
 			{
 				Name: otherRuntime,
 				Meaning: "The containers run under another runtime than runc, by containerd's record: in a virtual machine (Kata, Firecracker) or on a kernel in a program of its own (gVisor). " +
 					"nodeagent sees the node's kernel only. Whether a process inside hangs, or the virtual machine does, it cannot tell.",
-				Remedy: "On the node: look at the kubelet's log for this pod (journalctl -u kubelet, line \"Error syncing pod, skipping\"), at containerd's log, " +
-					"and whether the runtime's own process runs (qemu-system, cloud-hypervisor, firecracker or runsc-sandbox in ps -eo pid,ppid,stat,args). The runtime's own tools say what happens inside. " +
-					"Save what is known for an issue: kubectl -n nodeagent-system exec NODEAGENT -- /nodeagent capture {podnamespace}/{podname} (NODEAGENT: its pod on that node).",
-				Danger: "Do not force-delete before you know what holds it. Ending the virtual machine's process ends all of the pod's containers, and may leave devices bound to it.",
+				Remedy: "On the node, read the errors about this pod: {log}; journalctl -u containerd --since=-10min. " +
+					"Check that the runtime's own process runs: qemu-system, cloud-hypervisor, firecracker or runsc-sandbox in ps -eo pid,ppid,stat,args. " +
+					"The runtime's own tools show what happens inside. " +
+					"Save the evidence for an issue: {capture}.",
+				Danger: "Do not force delete before you know what holds the pod. Killing the virtual machine's process ends all containers of the pod, and may leave devices bound to it.",
 			},
 		},
 	},
@@ -166,7 +187,8 @@ func unknown(p *fact.View, at Phase, looked *search, notRead []Unknown, force *F
 	if !p.Unreturned.IsZero() {
 		f.Variants = append(f.Variants, readingHangs)
 	}
-	f.Message, f.Remedy, f.Danger = Unrecognised.Doc.words(&f)
+	f.node = p.Node.Name
+	Unrecognised.Doc.say(&f)
 	return f
 }
 

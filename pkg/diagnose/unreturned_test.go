@@ -54,7 +54,7 @@ func TestUnreturnedReadings(t *testing.T) {
 			t.Errorf("%s: nothing is told for an hour", f.name)
 		}
 		// That the kubelet has not begun is told with the remedy for that.
-		remedy := strings.Contains(v.Remedy, "task/*/stack") || strings.Contains(v.Message, "the kubelet has not begun to stop it")
+		remedy := strings.Contains(v.Remedy, "task/*/stack") || strings.Contains(v.Message, "The kubelet has not begun to stop the pod")
 		if v.Cause == diagnose.Unrecognised.Cause && (!strings.Contains(v.Message, "nodeagent's own reading of the pod hangs in the kernel") || !remedy) {
 			t.Errorf("%s: says %q and %q", f.name, v.Message, v.Remedy)
 		}

@@ -42,9 +42,11 @@ func TestExitEventLost(t *testing.T) {
 		change func(p *evidence.Pod, c *evidence.Container)
 		want   string // what the message says besides that it is lost; "" when it is not
 	}{
-		"the shim says that it has stopped": {func(*evidence.Pod, *evidence.Container) {}, "the shim (PID 50) answers that it has stopped, and the record of containerd (v1.7.20) says that it runs. This version is known to lose the end of a container: containerd #11634, fixed in 1.7.34"},
-		"the shim says that it runs":        {runs, "answers that it runs, and the record of containerd (v1.7.20) says that it runs. This version is known to lose the end of a container: containerd #10589, fixed in 1.7.22"},
-		"there is no task":                  {absent, "containerd has no task of it, and the record of containerd (v1.7.20) says that it runs"},
+		"the shim says that it has stopped": {func(*evidence.Pod, *evidence.Container) {}, "The CRI status of containerd (v1.7.20) says running, but the kernel shows no process of container main\nThe shim (PID 50) says stopped\n" +
+			"containerd v1.7.20 is known to lose the exit of a container: containerd issue #11634, fixed in 1.7.34"},
+		"the shim says that it runs": {runs, "and so does its shim (PID 50)\nThe CRI status of containerd (v1.7.20) says running, but the kernel shows no process of container main\nThe shim (PID 50) says running\n" +
+			"containerd v1.7.20 is known to lose the exit of a container: containerd issue #10589, fixed in 1.7.22"},
+		"there is no task": {absent, "The CRI status of containerd (v1.7.20) says running, but the kernel shows no process of container main\ncontainerd has no task for it"},
 		"the shim says that it runs, and has runc execute something": {func(p *evidence.Pod, c *evidence.Container) {
 			runs(p, c)
 			p.RuntimeCommands = []evidence.RuntimeCommand{{Runtime: "runc", Command: "exec", Container: c.ID}}
@@ -60,38 +62,40 @@ func TestExitEventLost(t *testing.T) {
 		"a version without the bug": {func(p *evidence.Pod, c *evidence.Container) {
 			runs(p, c)
 			p.Node.Containerd.Version = "v1.7.22"
-		}, "the record of containerd (v1.7.22) says that it runs"},
-		"a version of a distribution": {func(p *evidence.Pod, _ *evidence.Container) { p.Node.Containerd.Version = "1.7.12-0ubuntu4" }, "(1.7.12-0ubuntu4) says that it runs"},
+		}, "The CRI status of containerd (v1.7.22) says running"},
+		"a version of a distribution": {func(p *evidence.Pod, _ *evidence.Container) { p.Node.Containerd.Version = "1.7.12-0ubuntu4" }, "The CRI status of containerd (1.7.12-0ubuntu4) says running"},
 		"a bug that is not fixed": {func(p *evidence.Pod, c *evidence.Container) {
 			runs(p, c)
 			behind(p)
-		}, "That this version can lose the end of a container is reported, and not settled: containerd #13814"},
+		}, "It is reported, but not confirmed, that containerd v2.4.2 can lose the exit of a container: containerd issue #13814"},
 		"the same, and systemd has removed the control group": {func(p *evidence.Pod, c *evidence.Container) {
 			runs(p, c)
 			behind(p)
 			p.Cgroups = []evidence.Cgroup{{Path: "/kubepods.slice/kubepods-podu.slice", Version: 2}}
-		}, "containerd #13814"},
+		}, "containerd issue #13814"},
 		"a thread of the shim hangs": {func(p *evidence.Pod, c *evidence.Container) {
 			runs(p, c)
 			p.Node.Blocked = []evidence.Task{blockedIn(p, 50, 30*time.Second)}
-		}, "the shim (PID 50) answers that it runs, while its own thread 57 hangs in the kernel in fanotify_handle_event, and the record of containerd (v1.7.20) says that it runs. This version is known to lose the end of a container: containerd #10589, fixed in 1.7.22"},
+		}, "The shim (PID 50) says running, and thread 57 of the shim is in D state in fanotify_handle_event\ncontainerd v1.7.20 is known to lose the exit of a container: containerd issue #10589, fixed in 1.7.22"},
 		"a thread of the shim has hung for 29 seconds": {func(p *evidence.Pod, c *evidence.Container) {
 			runs(p, c)
 			p.Node.Blocked = []evidence.Task{blockedIn(p, 50, 29*time.Second)}
-		}, "the shim (PID 50) answers that it runs, and the record of containerd (v1.7.20) says that it runs. This version is known to lose the end of a container: containerd #10589, fixed in 1.7.22"},
+		}, "The CRI status of containerd (v1.7.20) says running, but the kernel shows no process of container main\nThe shim (PID 50) says running\n" +
+			"containerd v1.7.20 is known to lose the exit of a container: containerd issue #10589, fixed in 1.7.22"},
 		"a thread of another process hangs": {func(p *evidence.Pod, c *evidence.Container) {
 			runs(p, c)
 			p.Node.Blocked = []evidence.Task{blockedIn(p, 51, time.Minute)}
-		}, "the shim (PID 50) answers that it runs, and the record of containerd (v1.7.20) says that it runs. This version is known to lose the end of a container: containerd #10589, fixed in 1.7.22"},
+		}, "The CRI status of containerd (v1.7.20) says running, but the kernel shows no process of container main\nThe shim (PID 50) says running\n" +
+			"containerd v1.7.20 is known to lose the exit of a container: containerd issue #10589, fixed in 1.7.22"},
 		"the same on cgroup v1": {func(p *evidence.Pod, c *evidence.Container) {
 			runs(p, c)
 			behind(p)
 			p.Cgroups[0].Version = 1
-		}, "(v2.4.2) says that it runs"},
+		}, "The CRI status of containerd (v2.4.2) says running"},
 		"the same, of the first end in the pod": {func(p *evidence.Pod, c *evidence.Container) {
 			runs(p, c)
 			p.Node.Containerd.Version = "v2.4.2"
-		}, "(v2.4.2) says that it runs"},
+		}, "The CRI status of containerd (v2.4.2) says running"},
 		"systemd has removed the control group": {func(p *evidence.Pod, _ *evidence.Container) {
 			p.Cgroups = []evidence.Cgroup{{Path: "/kubepods.slice/kubepods-podu.slice", Version: 2}}
 		}, "fixed in 1.7.34"},
@@ -105,7 +109,7 @@ func TestExitEventLost(t *testing.T) {
 			c.VacantSince = p.Deadline.Add(2 * time.Minute)
 			p.Time = c.VacantSince.Add(130 * time.Second)
 			p.Node.Time, p.Node.Containerd.ConnectedSince = p.Time, p.Time.Add(-time.Hour)
-		}, "(v1.7.20) says that it runs"},
+		}, "The CRI status of containerd (v1.7.20) says running"},
 		"it was only just seen": {func(_ *evidence.Pod, c *evidence.Container) { c.VacantSince = time.Time{} }, ""},
 		"the node is starved":   {func(p *evidence.Pod, _ *evidence.Container) { p.Node.Pressure.StarvedUntil = p.Time }, ""},
 		"the node is starved, for 91 seconds": {func(p *evidence.Pod, c *evidence.Container) {
@@ -141,12 +145,12 @@ func TestExitEventLost(t *testing.T) {
 		}, ""},
 		"containerd has run since before the deletion": {func(p *evidence.Pod, _ *evidence.Container) {
 			p.Node.Containerd.ConnectedSince = p.DeletionRequested.Add(-time.Second)
-		}, "the record of containerd (v1.7.20) says that it runs"},
+		}, "The CRI status of containerd (v1.7.20) says running"},
 		"a version that is not known to have the bug": {func(p *evidence.Pod, c *evidence.Container) {
 			runs(p, c)
 			behind(p)
 			p.Node.Containerd.Version = "v2.3.5"
-		}, "the record of containerd (v2.3.5) says that it runs"},
+		}, "The CRI status of containerd (v2.3.5) says running"},
 		"the shim is stopped": {func(p *evidence.Pod, _ *evidence.Container) { p.Parents[0].State = evidence.Stopped }, ""},
 		"there is no shim":    {func(p *evidence.Pod, _ *evidence.Container) { p.Parents = nil }, ""},
 		"it is the sandbox":   {func(_ *evidence.Pod, c *evidence.Container) { c.Kind, c.Name = evidence.Sandbox, "POD" }, "fixed in 1.7.34"},
@@ -164,14 +168,17 @@ func TestExitEventLost(t *testing.T) {
 			got := ""
 			for _, f := range cause.Diagnose(ended(test.change)).Findings {
 				if f.Cause == lost {
-					got = f.Message
+					got = strings.Join(append([]string{f.Message}, f.Seen...), "\n")
 				}
-				if sandbox := strings.HasPrefix(f.Message, "the pod's sandbox has ended"); f.Cause == lost && sandbox != (name == "it is the sandbox") {
+				if sandbox := strings.HasPrefix(f.Message, "the pod's sandbox has exited"); f.Cause == lost && sandbox != (name == "it is the sandbox") {
 					t.Error(f.Message)
 				}
 			}
-			if test.want == "" && got != "" || test.want != "" && !strings.HasSuffix(got, test.want) {
-				t.Errorf("%q does not end with %q", got, test.want)
+			if test.want == "" && got != "" || test.want != "" && got == "" || !strings.Contains(got, test.want) {
+				t.Errorf("%q does not say %q", got, test.want)
+			}
+			if bug := strings.Contains(test.want, "fixed in") || strings.Contains(test.want, "issue #"); strings.Contains(got, "lose the exit") != bug {
+				t.Errorf("%q tells of a bug of this version: want %v", got, bug)
 			}
 		})
 	}
@@ -193,18 +200,18 @@ func TestUnknownTellsTheViews(t *testing.T) {
 	})
 	d := cause.Diagnose(p)
 	v, _ := d.Verdict()
-	if v.Cause != "Unknown" || !strings.Contains(v.Message, ". The views differ of main (containerd's record: running, the shim: stopped, the kernel: no process)") {
+	if v.Cause != "Unknown" || !strings.Contains(v.Message, ". Container states disagree: main (containerd's record: running, the shim: stopped, the kernel: no process)") {
 		t.Errorf("%s: %s", v.Cause, v.Message)
 	}
 	p.Containers[0].Runtime = "io.containerd.kata.v2"
 	d = cause.Diagnose(p)
-	if v, _ := d.Verdict(); strings.Contains(v.Message, "The views differ") {
+	if v, _ := d.Verdict(); strings.Contains(v.Message, "states disagree") {
 		t.Errorf("a virtual machine's processes are missed: %s", v.Message)
 	}
 	p.Containers[0].Runtime = "io.containerd.runc.v2"
 	p.Lack(evidence.Processes, "no")
 	d = cause.Diagnose(p)
-	if v, _ := d.Verdict(); strings.Contains(v.Message, "The views differ") {
+	if v, _ := d.Verdict(); strings.Contains(v.Message, "states disagree") {
 		t.Errorf("what was not read is told: %s", v.Message)
 	}
 }
@@ -252,7 +259,7 @@ func TestShimDead(t *testing.T) {
 			if found := v.Cause == "ShimDead"; found != test.want {
 				t.Errorf("%q: %s", v.Cause, v.Message)
 			}
-			if test.want && !strings.Contains(v.Message, "app (PID 100, of container main) lives") {
+			if test.want && !strings.Contains(v.Message, "app (PID 100), which still runs") {
 				t.Error(v.Message)
 			}
 		})

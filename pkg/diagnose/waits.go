@@ -48,9 +48,9 @@ func WaitsFor(pod *evidence.Pod, d *Diagnosis) (w Wait, ok bool) {
 	} else if p.StopAwaited {
 		latest = " at the earliest"
 	}
-	const says = "Inside its grace period of %s: container %s%s: its program %s (PID %s on the node) runs, and %s; SIGKILL comes%s at %s."
-	return Wait{Container: f.Container, Message: fmt.Sprintf(says, seconds(f.Objects.GraceSeconds),
-		foreign(f.Container, 63), others, of(f.Objects.Process, (*Process).program), of(f.Objects.Process, (*Process).number), asked(p, first),
+	const says = "Not stuck: container %s%s is inside its grace period of %s. Process %s (PID %s on the node) %s. Unless it exits first, it will be killed%s at %s."
+	return Wait{Container: f.Container, Message: fmt.Sprintf(says, foreign(f.Container, 63), others,
+		seconds(f.Objects.GraceSeconds), of(f.Objects.Process, (*Process).program), of(f.Objects.Process, (*Process).number), asked(p, first),
 		latest, dated(p.Kill.At, p.DeletionRequested))}, true
 }
 
@@ -69,21 +69,21 @@ func asked(p *fact.View, fp fact.FirstProcess) string {
 	sleepsUntil, over := fact.HookOver(p, c)
 	switch {
 	case p.StopAwaited:
-		return "the kubelet has not begun to stop the pod"
+		return "runs: the kubelet has not begun to stop the pod"
 	case c.StopSignal == 0 || !p.Delivery.Likely || p.Delivery.Hastened:
-		return "whether it has been asked to stop is not known"
+		return "runs; whether its stop signal was sent is not known"
 	case hook != nil:
-		return fmt.Sprintf("its preStop hook (PID %d on the node) has run since %s; %s comes after that", hook.PID, at(hook.Probe.Started), signal)
+		return fmt.Sprintf("runs: its preStop hook (PID %d on the node) has been running since %s, and %s follows", hook.PID, at(hook.Probe.Started), signal)
 	case c.PreStopSleep > 0 && !over:
-		return fmt.Sprintf("its preStop hook sleeps until %s; %s comes after that", at(sleepsUntil), signal)
+		return fmt.Sprintf("runs: its preStop hook sleeps until %s, and %s follows", at(sleepsUntil), signal)
 	case c.PreStop && !over:
-		return fmt.Sprintf("%s comes after its preStop hook, of which it is not known whether it has ended", signal)
+		return fmt.Sprintf("runs: %s follows its preStop hook, and whether the hook is over is not known", signal)
 	case c.Kind == evidence.Sidecar:
-		return fmt.Sprintf("is expected to have been sent %s when the containers before it had ended", signal)
+		return fmt.Sprintf("was probably sent %s, after the containers that stop before it exited", signal)
 	case c.PreStop:
-		return fmt.Sprintf("was sent %s at %s, when its preStop hook had ended", signal, at(fact.SignalSince(p, c)))
+		return fmt.Sprintf("was sent %s at %s, after its preStop hook", signal, at(fact.SignalSince(p, c)))
 	case p.StopBegun || fp.Leader.SharedPending.Has(c.StopSignal):
 		return fmt.Sprintf("was sent %s at %s", signal, at(fact.SignalSince(p, c)))
 	}
-	return fmt.Sprintf("is expected to have been sent %s", signal)
+	return fmt.Sprintf("was probably sent %s", signal)
 }

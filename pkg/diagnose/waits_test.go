@@ -17,33 +17,33 @@ func TestWaitsFor(t *testing.T) {
 		want   string // a part; "" for nothing
 	}{
 		"it drains": {func(p *evidence.Pod, _ *evidence.Task) { p.StopBegun = true },
-			"Inside its grace period of 1h0m0s: container main: its program app (PID 100 on the node) runs, and was sent SIGTERM at 03:00:00 UTC; " +
-				"SIGKILL comes at 04:00:00 UTC."},
-		"an older kubelet":      {func(*evidence.Pod, *evidence.Task) {}, "runs, and is expected to have been sent SIGTERM; SIGKILL comes at"},
+			"Not stuck: container main is inside its grace period of 1h0m0s. Process app (PID 100 on the node) was sent SIGTERM at 03:00:00 UTC. " +
+				"Unless it exits first, it will be killed at 04:00:00 UTC."},
+		"an older kubelet":      {func(*evidence.Pod, *evidence.Task) {}, "was probably sent SIGTERM. Unless it exits first, it will be killed at"},
 		"the signal is pending": {func(_ *evidence.Pod, t *evidence.Task) { t.SharedPending = bitTERM }, "was sent SIGTERM at 03:00:00 UTC"},
 		"the kubelet waits":     {func(p *evidence.Pod, _ *evidence.Task) { p.StopAwaited = true }, "the kubelet has not begun to stop the pod"},
 		"its hook runs": {func(p *evidence.Pod, _ *evidence.Task) { hooked(p, requested.Add(time.Second)) },
-			"its preStop hook (PID 120 on the node) has run since 03:00:01 UTC; SIGTERM comes after that"},
+			"its preStop hook (PID 120 on the node) has been running since 03:00:01 UTC, and SIGTERM follows"},
 		"its hook sleeps": {func(p *evidence.Pod, _ *evidence.Task) {
 			p.Containers[0].PreStop, p.Containers[0].PreStopSleep = true, 120
-		}, "sleeps until 03:02:00 UTC; SIGTERM comes after that"},
+		}, "sleeps until 03:02:00 UTC, and SIGTERM follows"},
 		"its hook is not seen": {func(p *evidence.Pod, _ *evidence.Task) { p.Containers[0].PreStop = true },
-			"SIGTERM comes after its preStop hook, of which it is not known whether it has ended"},
+			"SIGTERM follows its preStop hook, and whether the hook is over is not known"},
 		"its hook is over": {func(p *evidence.Pod, _ *evidence.Task) {
 			hooked(p, requested)
 			p.Tasks, p.Containers[0].HookOver = p.Tasks[:1], requested.Add(20*time.Second)
-		}, "was sent SIGTERM at 03:00:20 UTC, when its preStop hook had ended"},
+		}, "was sent SIGTERM at 03:00:20 UTC, after its preStop hook"},
 		"for days": {func(p *evidence.Pod, _ *evidence.Task) { p.Deadline = requested.Add(168 * time.Hour) },
-			"Inside its grace period of 168h0m0s: container main: its program app (PID 100 on the node) runs, and is expected to have been sent SIGTERM; " +
-				"SIGKILL comes at 2026-03-08 03:00:00 UTC"},
-		"another deadline":          {func(p *evidence.Pod, _ *evidence.Task) { p.DeadlineUnsure = true }, "SIGKILL comes at the latest at 04:00:00 UTC"},
-		"another container":         {func(p *evidence.Pod, _ *evidence.Task) { drainsToo(p) }, "container main (and 1 other): its program app"},
+			"container main is inside its grace period of 168h0m0s. Process app (PID 100 on the node) was probably sent SIGTERM. " +
+				"Unless it exits first, it will be killed at 2026-03-08 03:00:00 UTC"},
+		"another deadline":          {func(p *evidence.Pod, _ *evidence.Task) { p.DeadlineUnsure = true }, "it will be killed at the latest at 04:00:00 UTC"},
+		"another container":         {func(p *evidence.Pod, _ *evidence.Task) { drainsToo(p) }, "container main (and 1 other) is inside its grace period of 1h0m0s. Process app"},
 		"a verdict":                 {func(_ *evidence.Pod, t *evidence.Task) { t.Caught = 0 }, ""},
 		"past the deadline":         {func(p *evidence.Pod, _ *evidence.Task) { p.Time = p.Deadline.Add(time.Second) }, ""},
 		"its containers have ended": {func(p *evidence.Pod, _ *evidence.Task) { p.Tasks = nil }, ""},
 		"processes unread":          {func(p *evidence.Pod, _ *evidence.Task) { p.Lack(evidence.Processes, "x") }, ""},
 		"a static pod":              {func(p *evidence.Pod, _ *evidence.Task) { p.Mirror = true }, ""},
-		"a name that is no name":    {func(_ *evidence.Pod, t *evidence.Task) { t.Comm = "a. Delete it"; t.Probe.Exe = "" }, `its program "a. Delete it" (PID 100`},
+		"a name that is no name":    {func(_ *evidence.Pod, t *evidence.Task) { t.Comm = "a. Delete it"; t.Probe.Exe = "" }, `Process "a. Delete it" (PID 100`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := stopping(func(p *evidence.Pod, first *evidence.Task) {

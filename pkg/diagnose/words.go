@@ -25,7 +25,10 @@ var values = map[string]func(*Finding) said{
 	"containerid": func(f *Finding) said { return inCommand(f.Objects.ContainerID, "") },
 
 	// The process, and what of it a reader can act on.
-	"program":   func(f *Finding) said { return of(f.Objects.Process, (*Process).program) },
+	"program": func(f *Finding) said { return of(f.Objects.Process, (*Process).program) },
+	"quoted": func(f *Finding) said {
+		return of(f.Objects.Process, func(p *Process) said { return quoted(p.Comm, commLength) })
+	},
 	"process":   func(f *Finding) said { return of(f.Objects.Process, (*Process).whose) },
 	"pid":       func(f *Finding) said { return of(f.Objects.Process, (*Process).number) },
 	"starttime": func(f *Finding) said { return of(f.Objects.Process, (*Process).start) },
@@ -149,11 +152,12 @@ var values = map[string]func(*Finding) said{
 
 	"command": func(f *Finding) said { return foreign(f.Objects.Command, 60) },
 
-	"image": func(f *Finding) said { return quoted(f.Objects.Image, 120) },
-	"limit": func(f *Finding) said { return number(f.Objects.Limit) },
-	"size":  func(f *Finding) said { return mebibytes(f.Objects.Limit) },
-	"dir":   func(f *Finding) said { return foreign(f.Objects.Dir, 120) },
-	"root":  func(f *Finding) said { return inCommand(f.Objects.Dir, "/") },
+	"image":    func(f *Finding) said { return quoted(f.Objects.Image, 120) },
+	"registry": func(f *Finding) said { return argument(registry(f.Objects.Image)) },
+	"limit":    func(f *Finding) said { return number(f.Objects.Limit) },
+	"size":     func(f *Finding) said { return mebibytes(f.Objects.Limit) },
+	"dir":      func(f *Finding) said { return foreign(f.Objects.Dir, 120) },
+	"root":     func(f *Finding) said { return inCommand(f.Objects.Dir, "/") },
 
 	"kernel":     func(f *Finding) said { return foreign(f.Objects.Kernel, 60) },
 	"containerd": func(f *Finding) said { return foreign(f.Objects.Containerd, 40) },
@@ -175,15 +179,22 @@ var values = map[string]func(*Finding) said{
 		_, name, _ := strings.Cut(f.Objects.Pod, "/")
 		return argument(name)
 	},
-	"node":   func(f *Finding) said { return argument(f.Objects.Node) },
+	"node":   func(f *Finding) said { return argument(f.Node()) },
 	"poduid": func(f *Finding) said { return argument(f.Objects.PodUID) },
 	"left": func(f *Finding) said {
 		return said(strings.Replace(string(list(f.Objects.Left, 200)), LeftCgroup, "its "+LeftCgroup, 1))
 	},
-	"layers":   func(f *Finding) said { return list(f.Objects.RuledOut, 200) },
-	"partly":   func(f *Finding) said { return list(f.Objects.PartlyRuledOut, 200) },
-	"unread":   func(f *Finding) said { return list(f.Objects.Unread, 200) },
-	"scarce":   func(f *Finding) said { return list(f.Objects.Scarce, 40) },
+	"layers": func(f *Finding) said { return list(f.Objects.RuledOut, 200) },
+	"partly": func(f *Finding) said { return list(f.Objects.PartlyRuledOut, 200) },
+	"unread": func(f *Finding) said { return list(f.Objects.Unread, 200) },
+	"scarce": func(f *Finding) said {
+		return join(each(f.Objects.Scarce, func(what string) said {
+			if what == "processors" {
+				return "CPU"
+			}
+			return foreign(what, 40)
+		}), ", ", 40)
+	},
 	"runtimes": func(f *Finding) said { return join(each(f.Objects.Runtimes, runtimeName), ", ", 160) },
 	"views":    func(f *Finding) said { return join(each(f.Objects.Views, View.said), "; ", 240) },
 }
@@ -191,22 +202,22 @@ var values = map[string]func(*Finding) said{
 // common are the phrases that every Doc may use.
 var common = map[string][]Choice{
 	// What becomes of a process that does not end by its stop signal.
-	"fine": {{Variant: Gone, Text: "Nothing on the node is broken"}, {Text: "Nothing is broken: the pod terminates at {deadline}"}},
+	"fine": {{Variant: Gone, Text: "Nothing is broken"}, {Text: "Nothing is broken: the pod ends at {deadline}"}},
 	"sigkill": {
-		{Variant: Gone, Text: "SIGKILL ended it at {ended}{behind}"},
-		{Text: "Unless it ends by itself, the pod waits for SIGKILL at {deadline}{behind}"},
+		{Variant: Gone, Text: "The container was killed at {ended}{behind}"},
+		{Text: "Unless the container exits, it is killed at the deadline ({deadline}){behind}"},
 	},
 	"behind": {
-		{Variant: BehindHook, Text: "; its preStop hook{mayhaveasked} is over and left {hookleft} of the grace period of {grace}"},
-		{Variant: BehindHook, Text: "; its preStop hook{mayhaveasked} is over"},
+		{Variant: BehindHook, Text: ". Its preStop hook{mayhaveasked} left {hookleft} of the {grace} grace period"},
+		{Variant: BehindHook, Text: ". Its preStop hook{mayhaveasked} is over"},
 		{Text: ""},
 	},
-	"mayhaveasked": {{Variant: AskedByHook, Text: ", which may have asked it to stop,"}, {Text: ""}},
+	"mayhaveasked": {{Variant: AskedByHook, Text: " may have asked the program to stop and"}, {Text: ""}},
 	"unasked":      {{Variant: AskedByHook, Text: ""}, {Text: " without having been asked to stop"}},
 	"within": {
-		{Variant: BehindHook, Text: "the {hookleft} that its preStop hook left of the grace period of {grace}"},
-		{Variant: BehindHook, Text: "what its preStop hook left of the grace period of {grace}"},
-		{Text: "the grace period of {grace}"},
+		{Variant: BehindHook, Text: "the {hookleft} that its preStop hook left of the {grace} grace period"},
+		{Variant: BehindHook, Text: "the rest of its {grace} grace period after the preStop hook"},
+		{Text: "its {grace} grace period"},
 	},
 	"where": {{Variant: aboutSandbox, Text: "the pod's sandbox: "}, {Text: "container {container}: "}, {Text: ""}},
 	"unfreeze": {
@@ -216,7 +227,7 @@ var common = map[string][]Choice{
 	},
 	// Numbers of FUSE connections are used again, as PIDs are.
 	"abort": {
-		{Text: "grep -q ' 0:{connection} [^ ]* {hostmount} ' /proc/1/mountinfo && echo 1 > /sys/fs/fuse/connections/{connection}/abort || echo not sent"},
+		{Text: "grep -q ' 0:{connection} [^ ]* {hostmount} ' /proc/1/mountinfo && echo 1 > /sys/fs/fuse/connections/{connection}/abort || echo mount changed or not root, nothing done"},
 		{Text: "find the number of the connection (findmnt -o TARGET,MAJ:MIN shows it behind 0:) and write 1 to abort in its directory below /sys/fs/fuse/connections"},
 	},
 
@@ -230,10 +241,9 @@ var common = map[string][]Choice{
 	"terminatechild":  send("TERM", "child", "child"),
 	"terminateparent": send("TERM", "parent", "parent"),
 	"kill":            send("KILL", "process", ""),
-
-	"refusedtoo": {
-		{Variant: Uncalled, Text: ". It does not take nodeagent's own update of this pod's status either, because it cannot call {refuser}"},
-		{Text: ". nodeagent's own update of this pod's status is refused too, by {refuser}"}, {Text: ""},
+	"raisefiles": {
+		{Text: guarded("{pid}", "{starttime}", "prlimit --pid {pid} --nofile=LIMIT:LIMIT")},
+		{Text: "prlimit --pid PID --nofile=LIMIT:LIMIT (PID: that of {process}, if that is still the same process)"},
 	},
 
 	"itspod": {{Text: "pod {driverpod} of this node, which is {driverstate},"}, {Text: "pod of driver {driver} on this node"}},
@@ -248,9 +258,14 @@ var common = map[string][]Choice{
 func send(signal, who, prefix string) []Choice {
 	pid, start := "{"+prefix+"pid}", "{"+prefix+"starttime}"
 	return []Choice{
-		{Text: "sed 's/.*) //' /proc/" + pid + "/stat | cut -d' ' -f20 | grep -qx " + start + " && kill -" + signal + " " + pid + " || echo not sent"},
+		{Text: guarded(pid, start, "kill -"+signal+" "+pid)},
 		{Text: "send SIG" + signal + " to {" + who + "}, if that is still the same process"},
 	}
+}
+
+// guarded is a command that is run only where the PID is still that of the process with the start time.
+func guarded(pid, start, command string) string {
+	return "grep -qE '\\) ([^ )]* ){19}" + start + " ' /proc/" + pid + "/stat && " + command + " || echo process changed or not root, nothing done"
 }
 
 // sendGroup is send to all of the process group that the process leads. dash takes no -- before
@@ -261,20 +276,34 @@ func sendGroup(signal string) []Choice {
 	return choices
 }
 
-// words are the Doc's message, remedy and danger of a finding.
-func (d *Doc) words(f *Finding) (message, remedy, danger string) {
-	remedy, danger = d.remedy(f)
-	return d.fill(d.Message, f), d.fill(remedy, f), d.fill(danger, f)
-}
-
-// remedy returns the texts of the finding's family, else the Doc's own.
-func (d *Doc) remedy(f *Finding) (remedy, danger string) {
-	for _, v := range d.Families {
-		if f.is(v.Name) {
-			remedy, danger = cmp.Or(remedy, v.Remedy), cmp.Or(danger, v.Danger)
+// say puts the Doc's words about its objects into a finding.
+func (d *Doc) say(f *Finding) {
+	of := d.advice(f)
+	f.Message, f.Remedy, f.Danger, f.First, f.Avoid = d.fill(d.Message, f), d.fill(of.Remedy, f), d.fill(of.Danger, f), d.fill(of.First, f), d.fill(of.Avoid, f)
+	f.WholeNode, f.Quiet, f.Seen = d.WholeNode, d.Quiet, nil
+	for _, fact := range d.Seen {
+		if d.complete(fact, f) {
+			f.Seen = append(f.Seen, d.fill(fact, f))
 		}
 	}
-	return cmp.Or(remedy, d.Remedy), cmp.Or(danger, d.Danger)
+	for _, c := range f.Objects.Claimed {
+		if len(c.Claims) == 1 {
+			f.Seen = append(f.Seen, "Volume "+string(c.quoted())+" is PersistentVolume "+string(foreign(c.Volume, 80)))
+		}
+	}
+}
+
+// advice returns the texts of the finding's family, else the Doc's own.
+func (d *Doc) advice(f *Finding) Family {
+	own := Family{Remedy: d.Remedy, Danger: d.Danger, First: d.First, Avoid: d.Avoid}
+	var out Family
+	for _, v := range append(slices.Clone(d.Families), own) {
+		if f.is(v.Name) {
+			out.Remedy, out.Danger = cmp.Or(out.Remedy, v.Remedy), cmp.Or(out.Danger, v.Danger)
+			out.First, out.Avoid = cmp.Or(out.First, v.First), cmp.Or(out.Avoid, v.Avoid)
+		}
+	}
+	return out
 }
 
 // sandboxName is the name of a pod's sandbox among its containers (pkg/cri/list.go), and
@@ -486,11 +515,20 @@ func (m *Mount) details(volume said) said {
 	return join(s, ", ", 500)
 }
 
+// registry returns the host of an image's registry: Docker Hub's where the name has none (splitDockerDomain, distribution/reference).
+func registry(image string) string {
+	host, _, found := strings.Cut(image, "/")
+	switch {
+	case image == "":
+		return ""
+	case !found || !strings.ContainsAny(host, ".:") && host != "localhost":
+		return "registry-1.docker.io"
+	}
+	return host
+}
+
 // volumes names the volumes of a finding.
 func (o *Objects) volumes() said {
-	if len(o.Claimed) == 0 {
-		return list(o.Volumes, 150)
-	}
 	return join(each(o.Volumes, o.volume), ", ", 300)
 }
 
@@ -498,17 +536,19 @@ func (o *Objects) volumes() said {
 func (o *Objects) volume(name string) said {
 	i := slices.IndexFunc(o.Claimed, func(c Claimed) bool { return c.Volume == name })
 	if i < 0 {
-		return foreign(name, 80)
+		return quoted(name, 80)
 	}
 	c := &o.Claimed[i]
 	if len(c.Claims) > 1 {
-		return foreign(name, 80) + " (PersistentVolume of claim " + either(c.Claims, 120) + ")"
+		return quoted(name, 80) + " (PersistentVolume of claim " + either(c.Claims, 120) + ")"
 	}
-	return c.name() + " (claim " + foreign(c.Claims[0], 80) + ", PersistentVolume " + foreign(name, 80) + ")"
+	return c.quoted() + " (claim " + foreign(c.Claims[0], 80) + ")"
 }
 
-// name is what the specification calls a volume of one claim, which can have several.
-func (c *Claimed) name() said { return either(c.Names, 60) }
+// quoted is what the specification calls a volume of one claim, which can have several names.
+func (c *Claimed) quoted() said {
+	return join(each(c.Names, func(name string) said { return quoted(name, 60) }), " or ", 60)
+}
 
 // either names several things of which it is one.
 func either(names []string, n int) said {

@@ -24,8 +24,9 @@ import (
 	"github.com/nodeagent-io/nodeagent/test/hostile"
 )
 
-// A placeholder is a name in braces. What begins with a quotation mark there is a JSON object of a command.
-var placeholder = regexp.MustCompile(`\{([^{}"]*)\}`)
+// A placeholder is a name in braces. What begins with a quotation mark there is a JSON object
+// of a command, and a number is of a regular expression.
+var placeholder = regexp.MustCompile(`\{(|[^{}"\d][^{}"]*)\}`)
 
 // placeholders are the names in braces in some texts.
 func placeholders(texts ...string) map[string]bool {
@@ -94,11 +95,14 @@ func TestPlaceholdersExist(t *testing.T) {
 				}
 			}
 		}
-		for _, text := range []string{d.Message, d.Meaning, d.Evidence, d.Remedy, d.Danger} {
+		for _, text := range []string{d.Message, d.Meaning, d.Evidence, d.Remedy, d.Danger, d.First, d.Avoid} {
 			check(text, nil)
 		}
+		for _, fact := range d.Seen { // which is left out where a value is missing
+			check(fact, []string{"a fact"})
+		}
 		for _, f := range d.Families {
-			for _, text := range []string{f.Meaning, f.Remedy, f.Danger} {
+			for _, text := range []string{f.Meaning, f.Remedy, f.Danger, f.First, f.Avoid} {
 				check(text, nil)
 			}
 		}
@@ -117,8 +121,8 @@ func TestFindingsHaveTheirValues(t *testing.T) {
 	for where, found := range findings(t) {
 		for _, f := range found {
 			d := docs[f.Cause]
-			remedy, danger := d.Remedies(&f)
-			for name := range placeholders(d.Message, remedy, danger) {
+			advice := d.Advice(&f)
+			for name := range placeholders(d.Message, advice.Remedy, advice.Danger, advice.First, advice.Avoid) {
 				if _, ok := d.Value(name, &f); !ok {
 					t.Errorf("%s: %s %s has no value for {%s}", where, f.Cause, f.Family, name)
 				}
@@ -132,11 +136,11 @@ var avoided = regexp.MustCompile(`(?i)\bfor ever\b|\bat once\b|\bquestions?\b|\b
 
 func TestWordsAreThoseOfTheStyle(t *testing.T) {
 	for _, r := range cause.All() {
-		if page := r.Page(); avoided.MatchString(page) {
+		if page := r.Page() + strings.Join(r.Doc.Seen, ". ") + r.Doc.First + r.Doc.Avoid; avoided.MatchString(page) {
 			t.Errorf("%s says %q", r.Cause, avoided.FindAllString(page, -1))
 		}
 		for _, f := range r.Doc.Families {
-			if words := f.Meaning + f.Remedy + f.Danger; avoided.MatchString(words) {
+			if words := f.Meaning + f.Remedy + f.Danger + f.First + f.Avoid; avoided.MatchString(words) {
 				t.Errorf("%s %s says %q", r.Cause, f.Name, avoided.FindAllString(words, -1))
 			}
 		}
@@ -199,19 +203,19 @@ func TestValues(t *testing.T) {
 	full := everything()
 	want := map[string]string{
 		"container": "main", "containers": "main, other", "containerid": "c0ffee", "cgroup": "kubepods/a", "device": "sdb", "logical": "guest/root", "list": "sandboxes", "target": `"|/bin/dump"`,
-		"program": "server", "process": "java (PID 7)", "pid": "7", "starttime": "70", "comm": "worker",
+		"program": "server", "quoted": `"java"`, "process": "java (PID 7)", "pid": "7", "starttime": "70", "comm": "worker",
 		"thread": "8", "function": "ep_poll", "syscall": "epoll_wait", "state": "S", "alike": "2", "threads": "2 threads",
 		"also": "tar (PID 14) and at least 1 more", "spared": "tar (PID 14)", "rest": "safe, md127",
 		"child": "child", "childpid": "9", "childstarttime": "90", "command": "kill", "foreground": "sleep", "foregroundpid": "10",
 		"tracer": "gdb (PID 11, of container tools)", "tracerpid": "11", "tracerstarttime": "110", "member": "sh", "memberpid": "12", "memberstate": "S",
 		"parent": "nsenter (PID 13, of pod shop/debug)", "parentpid": "13", "parentstarttime": "130",
-		"image": `"example.com/web:1"`, "hostmount": "/var/data", "mountnumber": "0:50", "mapper": "vg-data",
+		"image": `"example.com/web:1"`, "registry": "example.com", "hostmount": "/var/data", "mountnumber": "0:50", "mapper": "vg-data",
 		"mountpoint": `"/var/data"`, "point": `"/data"`, "fstype": "nfs4", "protocol": "NFS", "source": "192.0.2.1:/export", "server": "192.0.2.1",
-		"volume": "data", "connection": "50", "silence": "requests without an answer, the server acknowledges nothing",
-		"details": `on the node "/var/data", source 192.0.2.1:/export, volume data, requests without an answer, ` +
+		"volume": `"data"`, "connection": "50", "silence": "requests without an answer, the server acknowledges nothing",
+		"details": `on the node "/var/data", source 192.0.2.1:/export, volume "data", requests without an answer, ` +
 			"the server acknowledges nothing, for which the kernel's thread kworker/1 waits too",
 		"innertype": "tmpfs", "innersource": "scratch", "innerpoint": "/scratch", "mapped": "sdb", "via": "an open file",
-		"claims": "gpu, nic", "volumes": "data, logs", "plugin": "kubernetes.io/csi", "driver": "disk.example.org", "driverpod": "kube-system/disk-x", "driverstate": "running", "code": "Internal",
+		"claims": "gpu, nic", "volumes": `"data", "logs"`, "plugin": "kubernetes.io/csi", "driver": "disk.example.org", "driverpod": "kube-system/disk-x", "driverstate": "running", "code": "Internal",
 		"signal": "SIGTERM", "handled": "SIGINT", "deadline": "03:00:00 UTC", "since": "03:00:01 UTC", "ended": "03:01:00 UTC", "grace": "1m30s",
 		"until": "04:00:00 UTC", "sleep": "1h0m0s", "port": "8080", "hookleft": "20s", "connections": "2 TCP connections",
 		"cpulimit": "0.01 processors", "cpuused": "1.25 processors", "memoryhigh": "60 MiB", "limit": "512000000", "size": "488 MiB", "dir": `"/var/lib/containerd"`, "root": "/var/lib/containerd",
@@ -219,7 +223,7 @@ func TestValues(t *testing.T) {
 		"daemon": "kube-system/calico-node-x", "error": `"dial \"a\": refused"`, "refuser": `the ValidatingAdmissionPolicy "billing" (binding "all")`,
 		"kernel": "6.1.0", "containerd": "v1.7.20", "issue": "#10589", "fixed": "1.7.22", "views": "main (containerd's record: running, the shim: stopped, the kernel: processes)",
 		"podnamespace": "shop", "podname": "web-0", "poduid": "0b4d-1", "node": "node1", "left": "mounts, its cgroup",
-		"layers": "kernel, signal", "partly": "runtime", "unread": "shims", "scarce": "processors",
+		"layers": "kernel, signal", "partly": "runtime", "unread": "shims", "scarce": "CPU",
 		"runtimes": "io.containerd.kata.v2 (Kata Containers)",
 	}
 	got := map[string]string{}
@@ -253,7 +257,7 @@ func TestFindingsAreData(t *testing.T) {
 	if err := json.Unmarshal(text, &got); err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
+	if diff := cmp.Diff(want, got, cmp.AllowUnexported(diagnose.Finding{})); diff != "" {
 		t.Errorf("a finding differs after JSON (-written +read):\n%s", diff)
 	}
 }
@@ -266,23 +270,23 @@ func TestWordings(t *testing.T) {
 	for name, tc := range map[string]struct {
 		cause string
 		f     diagnose.Finding
-		says  []string // in the message, then in the remedy
+		says  []string // in the message, then in the remedy, then in what was seen
 	}{
 		"frozen on v1, above the pod": {
 			"ContainerFrozen", diagnose.Finding{Family: "CgroupV1", Variants: []string{"GroupAbove"}, Objects: objects{Cgroup: "/kubepods"}},
-			[]string{"through a control group above the pod's, so they cannot react to its stop signal. SIGKILL does not end them either", "echo THAWED > /sys/fs/cgroup/freezer/kubepods/freezer.state;"},
+			[]string{"a cgroup above the pod's is frozen, so its processes cannot handle its stop signal. SIGKILL takes effect only once it is thawed", "echo THAWED > /sys/fs/cgroup/freezer/kubepods/freezer.state;"},
 		},
 		"frozen with the pod": {
 			"ContainerFrozen", diagnose.Finding{Family: "CgroupV2", Variants: []string{"PodGroup"}, Objects: objects{Cgroup: "/kubepods/a", Deadline: requested, Signal: "SIGINT"}},
-			[]string{"through the pod's control group, so they cannot react to SIGINT. Unless it is thawed, the pod waits for SIGKILL at 03:00:00 UTC", "echo 0 > /sys/fs/cgroup/kubepods/a/cgroup.freeze;"},
+			[]string{"the pod's cgroup is frozen, so its processes cannot handle SIGINT. Unless it is thawed, SIGKILL ends them at 03:00:00 UTC", "echo 0 > /sys/fs/cgroup/kubepods/a/cgroup.freeze;"},
 		},
 		"volume without a name, source unknown": {
 			"NetworkFilesystemUnreachable", diagnose.Finding{Objects: objects{Thread: thread, Mount: &diagnose.Mount{Family: "NFS", Server: "s", Point: "/p", Unanswered: true}}},
-			[]string{"volume of the pod: the NFS server s does not answer", "server s back"},
+			[]string{"a volume of the pod: the NFS server s does not respond", "Restore NFS server s at the same address"},
 		},
 		"volume behind a proxy of the node, mounted soft": {
 			"NetworkFilesystemUnreachable", diagnose.Finding{Variants: []string{"Local", "Soft"}, Objects: objects{Thread: thread, Mount: &diagnose.Mount{Family: "NFS", Server: "127.0.0.1", Source: "127.0.0.1:/", Point: "/p"}}},
-			[]string{"the NFS server behind this node's own address 127.0.0.1 does not answer", "The mount is soft: writes that have timed out are lost"},
+			[]string{"the NFS server behind 127.0.0.1 (this node) does not respond", "The mount is soft: writes that have timed out are lost"},
 		},
 		"volume in use by a service, and by others": {
 			"VolumeUnmountBusy", diagnose.Finding{Variants: []string{"More"}, Objects: objects{
@@ -291,147 +295,154 @@ func TestWordings(t *testing.T) {
 				Mount: &diagnose.Mount{Type: "ext4", Point: "/p", HostPoint: "/p"},
 			}},
 			[]string{
-				"rsync (PID 7, of backup.service) uses it (an open file), and so do tar (PID 8), sh (PID 9, of pod shop/tools) and 3 more, so it",
-				"Find out what all of these processes do there, and stop them or let them leave the volume, but do not kill tar (PID 8), of which",
+				"rsync (PID 7, of backup.service) uses it (an open file), and so do tar (PID 8), sh (PID 9, of pod shop/tools) and 3 more",
+				"Find out what these processes do with the volume. Ask their owners to stop them or to close the volume, but not tar (PID 8), which the node needs",
 			},
 		},
 		"volume in use by a process of the node that must live": {
 			"VolumeUnmountBusy", diagnose.Finding{Family: diagnose.Essential, Variants: []string{"OneMore"}, Objects: objects{
 				Process: shim, Via: "its working directory", Alike: 1, Others: []*diagnose.Process{{PID: 9, Comm: "kubelet"}}, Volumes: []string{"data"}, Mount: &diagnose.Mount{Type: "ext4", Point: "/p"},
 			}},
-			[]string{"containerd-shim (PID 7) uses it (its working directory), and so does kubelet (PID 9)", "containerd-shim (PID 7) and kubelet (PID 9) serve the node and must not be killed"},
+			[]string{"containerd-shim (PID 7) uses it (its working directory), and so does kubelet (PID 9)", "containerd-shim (PID 7) and kubelet (PID 9) serve the node: do not stop them"},
 		},
 		"volume that umount2 has detached": {
 			"VolumeUnmountHanging", diagnose.Finding{Variants: []string{"Detached"}, Objects: objects{Process: &diagnose.Process{PID: 9, Comm: "umount"}, Thread: thread, Volumes: []string{"data"}}},
-			[]string{"volume data: umount (PID 9) hangs in the kernel while it unmounts the volume (thread 8, in ep_poll, with the mount detached already)", "Repair what is behind the volume"},
+			[]string{`volume "data": thread 8 of umount (PID 9) is blocked while unmounting it; the file system (already detached) does not respond`, "Repair what is behind the volume"},
 		},
 		"no mount": {
 			"UninterruptibleSleep", diagnose.Finding{Family: "Other", Objects: objects{Thread: thread, Alike: 1}},
-			[]string{"thread 8 (dd) has been killed but cannot die: it hangs in the kernel in ep_poll (and 1 thread more like it)", "/proc/8/stack"},
+			[]string{"thread 8 (dd) has a pending SIGKILL but is in D state: it waits in the kernel (ep_poll)", "/proc/8/stack", "1 thread of this pod cannot exit"},
 		},
 		"no function": {
 			"StuckInExec", diagnose.Finding{Container: "main", Objects: objects{Process: shim, Thread: &diagnose.Thread{TID: 8, Comm: "dd"}, Alike: 3}},
-			[]string{"container main: process 7 (dd) hangs inside execve, past the point of no return: it waits in the kernel in an unknown function (and 3 threads more like it)", "below /proc/7:"},
+			[]string{"container main: process 7 (dd) is stuck in execve and cannot be killed: what it waits for could not be read", "read only status and comm in /proc/7:",
+				"Process 7 is past the point of no return in execve: its old program is gone, and SIGKILL takes effect only after it. Reads of stat, wchan or stack of process 7 may hang, and so may ps, top, lsof and runc. In addition, 3 threads of this pod cannot exit"},
 		},
 		"device only": {
 			"StuckInExit", diagnose.Finding{Family: "Block", Objects: objects{Process: shim, Thread: thread, Device: "8:16"}},
-			[]string{"in ep_poll, and threads of the kernel hang on the device 8:16", "Bring the device 8:16 back"},
+			[]string{"I/O on device 8:16 does not complete (ep_poll)", "Restore device 8:16 (", "Threads of the kernel hang on device 8:16 too"},
 		},
 		"no device": {
 			"UninterruptibleSleep", diagnose.Finding{Family: "Block", Objects: objects{Thread: thread}},
-			[]string{"hangs in the kernel in ep_poll", "Bring the device below the file system back"},
+			[]string{"I/O on a block device does not complete (ep_poll)", "Restore the device below the file system ("},
 		},
 		"silent shim, nothing known of its containers": {
 			"ShimHung", diagnose.Finding{Objects: objects{Process: shim}},
-			[]string{"this pod (containerd-shim, PID 7) does not answer containerd about its containers,", "(/proc/7/task/*/children)"},
+			[]string{"the pod's shim (PID 7) does not respond to containerd,", "cat /proc/7/task/*/children shows the shim's children"},
 		},
 		"leftovers of several containers": {
 			"HostPIDLeftover", diagnose.Finding{Objects: objects{Process: &diagnose.Process{PID: 9, Start: 90, Comm: "sleep", PodUID: "u"}, Alike: 2, Cgroup: "system.slice/a"}},
-			[]string{"container of the pod has ended, but sleep (PID 9, of the pod with UID u) still runs outside the pod, in the control group system.slice/a, and holds its output open (and 2 more like it), so", "grep -qx 90 && kill -TERM 9 || echo not sent;"},
+			[]string{"container of the pod has exited, but sleep (PID 9, of the pod with UID u) still runs outside the pod and holds its output open (and 2 more like it), so", signalling("terminate", 9, 90) + ".",
+				"sleep (PID 9, of the pod with UID u) is in cgroup system.slice/a and has a pipe of the container's output open"},
 		},
 		"leftover that the node needs": {
 			"HostPIDLeftover", diagnose.Finding{Variants: []string{diagnose.Essential}, Objects: objects{Process: &diagnose.Process{PID: 9, Start: 90, Comm: "kubelet"}}},
-			[]string{"kubelet (PID 9) still runs", "when it stops. Do not end it"},
+			[]string{"kubelet (PID 9) still runs", "Do not end kubelet (PID 9)"},
 		},
 		"leftover of which the start time is not known": {
 			"HostPIDLeftover", diagnose.Finding{Objects: objects{Process: &diagnose.Process{PID: 9, Comm: "sleep"}}},
-			[]string{"sleep (PID 9) still runs", "send SIGTERM to sleep (PID 9), if that is still the same process;"},
+			[]string{"sleep (PID 9) still runs", "send SIGTERM to sleep (PID 9), if that is still the same process."},
 		},
 		"tracer that is stopped": {
 			"ZombieHeldByTracer", diagnose.Finding{Variants: []string{diagnose.Stopped}, Objects: objects{Process: shim, Tracer: &diagnose.Process{PID: 9, Start: 90, Comm: "gdb"}}},
-			[]string{"gdb (PID 9), which is stopped, traces it", "grep -qx 90 && kill -CONT 9 || echo not sent; or detach"},
+			[]string{"its tracer gdb (PID 9), which is stopped, has not reaped it", signalling("continue", 9, 90) + "; or quit it, or let it detach"},
 		},
 		"finalizer of the Job controller": {
 			"FinalizersPending", diagnose.Finding{Family: "JobTracking", Objects: objects{Finalizers: []string{"batch.kubernetes.io/job-tracking"}}},
-			[]string{"because of finalizer batch.kubernetes.io/job-tracking, which the Job controller has to remove", "removes finalizer batch.kubernetes.io/job-tracking when"},
+			[]string{"finalizer batch.kubernetes.io/job-tracking keeps the API object; the Job controller has not removed it", "removes finalizer batch.kubernetes.io/job-tracking after"},
 		},
 		"finalizer of the garbage collector": {
 			"FinalizersPending", diagnose.Finding{Family: "ForegroundDeletion", Objects: objects{Finalizers: []string{"orphan"}}},
-			[]string{"which the garbage collector has to remove", "blockOwnerDeletion"},
+			[]string{"finalizer orphan keeps the API object; the garbage collector has not removed it", "blockOwnerDeletion"},
 		},
 		"finalizer of Kueue, and who put it there": {
 			"FinalizersPending", diagnose.Finding{Family: "Kueue", Objects: objects{Finalizers: []string{"kueue.x-k8s.io/managed"}, Manager: `kueue". Delete the "node`, Changed: requested}},
-			[]string{`which kueue-controller-manager has to remove. The client that put it there calls itself "kueue\". Delete the \"node" (its last change of the pod: `, "what the pod's Workload says"},
+			[]string{"kueue-controller-manager has not removed it", "read the pod's Workload",
+				`The client that set it calls itself "kueue\". Delete the \"node". "kueue\". Delete the \"node" last changed the pod at 2026-03-01 03:00:00 UTC`},
 		},
 		"several finalizers": {
 			"FinalizersPending", diagnose.Finding{Variants: []string{"Several"}, Objects: objects{Finalizers: []string{"a.org/x", "b.org/y"}}},
-			[]string{"because of finalizers a.org/x, b.org/y, which their controllers have to remove", "Find why their controllers do not: are they running"},
+			[]string{"finalizers a.org/x, b.org/y keep the API object; their controllers have not removed them", "Check that their controllers run"},
 		},
 		"child that blocks its signal": {
 			"ChildIgnoresForwardedSignal", diagnose.Finding{Variants: []string{"Blocks"}, Objects: objects{
 				Process: &diagnose.Process{PID: 1, Comm: "tini"}, Child: shim, Signal: "SIGTERM", Deadline: requested,
 			}},
-			[]string{"tini passes SIGTERM on to containerd-shim (PID 7 on the node), which blocks it in every thread and has not taken it. Unless",
-				"In containerd-shim, let one thread take SIGTERM at all times"},
+			[]string{"tini forwards SIGTERM to containerd-shim (PID 7 on the node), which blocks SIGTERM in every thread. Unless",
+				"In containerd-shim, let one thread take SIGTERM at all times", "SIGTERM is blocked in every thread of containerd-shim (SigBlk) and pending (ShdPnd)"},
 		},
 		"a shell over a program": {
 			"ShellPID1NoTrap", diagnose.Finding{Objects: objects{Process: shim, Child: shim, Signal: "SIGTERM"}},
-			[]string{"never gets it", "with exec in the script, or use the exec form of ENTRYPOINT. If it has no handler for SIGTERM, put tini"},
+			[]string{"so containerd-shim never receives it", "with exec in the script, or use the exec form of ENTRYPOINT. If the program has no handler for SIGTERM, put tini"},
 		},
 		"a shell that runs programs in turn": {
 			"ShellPID1NoTrap", diagnose.Finding{Variants: []string{"InTurn"}, Objects: objects{Process: shim, Signal: "SIGTERM"}},
-			[]string{"no program that it runs gets it", "put trap 'exit 143' TERM as the script's first line"},
+			[]string{"none of its programs receives it", "begin the script with trap 'exit 143' TERM"},
 		},
 		"a shell that runs programs in turn, and its stop signal is another one": {
 			"ShellPID1NoTrap", diagnose.Finding{Variants: []string{"InTurn", "NotTERM"}, Objects: objects{Process: shim, Signal: "SIGQUIT"}},
-			[]string{"no program that it runs gets it", "put a trap for SIGQUIT that exits as the script's first line"},
+			[]string{"none of its programs receives it", "begin the script with a trap for SIGQUIT that exits"},
 		},
 		"a program that runs another one": {
 			"SignalDroppedByPID1", diagnose.Finding{
 				Variants: []string{"Wrapper"},
 				Objects:  objects{Process: &diagnose.Process{PID: 6, Comm: "npm"}, Child: shim, Signal: "SIGTERM"},
 			},
-			[]string{"first process npm (PID 6", "let npm handle SIGTERM and pass it on to containerd-shim (PID 7 on the node), or start that program directly"},
+			[]string{"PID 1, npm (6 on the node)", "let npm handle SIGTERM and pass it on to containerd-shim (PID 7 on the node). Or start containerd-shim directly"},
 		},
 		"tini over a program that ignores": {
 			"ChildIgnoresForwardedSignal", diagnose.Finding{Objects: objects{Process: &diagnose.Process{PID: 1, Comm: "tini"}, Child: shim, Signal: "SIGTERM"}},
-			[]string{"which ignores it", "let containerd-shim handle SIGTERM. If a script has trap ''"},
+			[]string{"which ignores it", "let containerd-shim handle SIGTERM. If a script sets trap ''"},
 		},
 		"tini over a shell that puts its trap off": {
 			"ChildIgnoresForwardedSignal", diagnose.Finding{
 				Variants: []string{"Defers"},
 				Objects:  objects{Process: &diagnose.Process{PID: 1, Comm: "tini"}, Child: shim, Foreground: &diagnose.Process{PID: 9, Comm: "sleep"}, Signal: "SIGTERM"},
 			},
-			[]string{"until sleep (PID 9) in its foreground has ended", "(tini -g, dumb-init without -c): sleep ends by it, and then the trap runs"},
+			[]string{"runs its trap only after its foreground command sleep exits", "(tini -g, dumb-init without -c). SIGTERM then ends sleep, and the trap runs", "sleep (PID 9) was started before the deletion"},
 		},
 		"a shell that ignores the signal": {
 			"StopSignalIgnored", diagnose.Finding{Variants: []string{"Shell"}, Objects: objects{Process: shim, Signal: "SIGTERM"}},
-			[]string{"ignores SIGTERM", "If it runs a script with trap '' for SIGTERM, remove that, and start the program with exec"},
+			[]string{"ignores SIGTERM", "If it runs a script, remove its trap '' for SIGTERM. For a fast and clean next deletion, start the program with exec"},
 		},
 		"core dump under way": {
 			"CoreDumpInProgress", diagnose.Finding{Objects: objects{Process: shim}},
-			[]string{"(PID 7 on the node) has crashed and is writing its core dump to where core_pattern says past the end of the grace period", "Nothing on the node is broken"},
+			[]string{"(PID 7 on the node) crashed; it is still writing its core dump to the target in core_pattern past the end of the grace period", "Nothing is broken"},
 		},
 		"slow, waited for a disk": {
 			"SlowShutdown", diagnose.Finding{Variants: []string{"Waited"}, Objects: objects{Process: shim, Thread: thread, CPUUsedMillis: 250, GraceSeconds: 30}},
-			[]string{"period of 30s (when last seen it waited for I/O in ep_poll and the container used 0.25 processors), so", "Nothing on the node is broken"},
+			[]string{"did not exit within its 30s grace period.", "Nothing is broken",
+				"its main thread was last seen waiting for I/O in ep_poll; the container used 0.25 processors"},
 		},
 		"slow, ran": {
 			"SlowShutdown", diagnose.Finding{Variants: []string{"Ran"}, Objects: objects{Process: shim, Thread: thread}},
-			[]string{"(when last seen it ran), so", "Nothing on the node is broken"},
+			[]string{"; its main thread was last seen running", "Nothing is broken"},
 		},
 		"slow, in another state": {
 			"SlowShutdown", diagnose.Finding{Objects: objects{Process: shim, Thread: thread}},
-			[]string{"(when last seen it was in state S), so", "Nothing on the node is broken"},
+			[]string{"; its main thread was last seen in state S", "Nothing is broken"},
 		},
 		"unknown, and blind": {
 			"Unknown", diagnose.Finding{Objects: objects{Pod: "a/b", RuledOut: []string{"kernel"}, PartlyRuledOut: []string{"runtime"}, Unread: []evidence.Source{evidence.Shims}}},
-			[]string{"is stuck, and no known cause matches. Ruled out: the known causes of kernel; some of runtime. Could not be read in full: shims", "capture a/b"},
+			[]string{"no known cause matches. Not read in full: shims", "capture a/b",
+				"Ruled out: the known causes of kernel. Not read in full: shims. Only partly checked: the known causes of runtime"},
 		},
 		"unknown, on a node short of something": {
 			"Unknown", diagnose.Finding{Objects: objects{Pod: "a/b", Scarce: []string{"processors", "I/O"}}},
-			[]string{"Ruled out: nothing. The node is short of processors, I/O: what holds the pod may only be slow", "capture a/b"},
+			[]string{"no known cause matches. The node is under CPU, I/O pressure, so the pod may only be slow", "capture a/b", "Ruled out: nothing"},
 		},
 		"unknown, and nothing seen": {
 			"Unknown", diagnose.Finding{Objects: objects{Pod: "a/b"}},
-			[]string{"Ruled out: nothing", "capture a/b"},
+			[]string{"no known cause matches", "capture a/b", "Ruled out: nothing"},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			i := slices.IndexFunc(cause.All(), func(r *diagnose.Rule) bool { return r.Cause == tc.cause })
-			message, remedy, _ := cause.All()[i].Doc.Words(&tc.f)
-			if !strings.Contains(message, tc.says[0]) || !strings.Contains(remedy, tc.says[1]) {
-				t.Errorf("message: %s\nremedy: %s\nwant: %q", message, remedy, tc.says)
+			f := cause.All()[i].Doc.Said(&tc.f)
+			for i, text := range []string{f.Message, f.Remedy, strings.Join(f.Seen, ". ")} {
+				if i < len(tc.says) && !strings.Contains(text, tc.says[i]) {
+					t.Errorf("message: %s\nremedy: %s\nseen: %s\nwant: %q", f.Message, f.Remedy, f.Seen, tc.says)
+				}
 			}
 		})
 	}
@@ -451,8 +462,8 @@ func TestNothingForeignInCommands(t *testing.T) {
 			for _, family := range append(r.Doc.Families, diagnose.Family{}) {
 				for _, variants := range [][]string{nil, {"Paused"}, {diagnose.Stopped}} {
 					f.Family, f.Variants = family.Name, variants
-					_, remedy, danger := r.Doc.Words(&f)
-					for _, text := range []string{remedy, danger} {
+					f := r.Doc.Said(&f)
+					for _, text := range []string{f.Remedy, f.Danger, f.First, f.Avoid} {
 						for _, command := range commands.FindAllString(text, -1) {
 							if strings.Contains(command, name) || strings.Contains(command, name[:min(len(name), 20)]) {
 								t.Errorf("%s %s: %q", r.Cause, family.Name, command)
@@ -466,10 +477,13 @@ func TestNothingForeignInCommands(t *testing.T) {
 }
 
 // guard is how a command begins that sends a signal: it compares the start time.
-const guard = `sed 's/\.\*\) //' /proc/(\d+)/stat \| cut -d' ' -f20 \| grep -qx (\d+) && `
+const guard = `grep -qE '\\\) \(\[\^ \)\]\* \)\{19\}(\d+) ' /proc/(\d+)/stat && `
 
 var (
-	signals = regexp.MustCompile(guard + `kill -(CONT|USR1|TERM|KILL) (\d+) \|\| echo not sent`)
+	// reading shows a process with its name, and reads nothing at which it could hang.
+	reading = regexp.MustCompile(`ps -o [a-z,:0-9=]+ (?:--ppid \d+ )?-p \d+`)
+	limits  = regexp.MustCompile(guard + `prlimit --pid (\d+) --nofile=LIMIT:LIMIT`)
+	signals = regexp.MustCompile(guard + `kill -(CONT|USR1|TERM|KILL) (\d+) \|\| echo ([a-z ,]+, nothing done)`)
 	// byNumber is whatever else would work on a process by its PID.
 	byNumber = regexp.MustCompile(`\b(kill|pkill|ps|pgrep|renice|nsenter|strace|gdb|gcore|prlimit)( -\S+)* \d+|\b(ps|nsenter) -[^.;]*[ =]\d+`)
 )
@@ -481,12 +495,12 @@ func TestCommandsFindTheirProcess(t *testing.T) {
 	check := func(where string, f *diagnose.Finding, text string) {
 		for _, m := range signals.FindAllStringSubmatch(text, -1) {
 			seen[f.Cause+" "+m[3]] = true
-			if m[1] != m[4] {
-				t.Errorf("%s: %s looks at process %s and signals %s", where, f.Cause, m[1], m[4])
+			if m[2] != m[4] {
+				t.Errorf("%s: %s looks at process %s and signals %s", where, f.Cause, m[2], m[4])
 			}
 			o := &f.Objects
 			i := slices.IndexFunc([]*diagnose.Process{o.Process, o.Child, o.Tracer, o.Parent}, func(p *diagnose.Process) bool {
-				return p != nil && p.PID > 1 && strconv.Itoa(p.PID) == m[4] && strconv.FormatUint(p.Start, 10) == m[2] &&
+				return p != nil && p.PID > 1 && strconv.Itoa(p.PID) == m[4] && strconv.FormatUint(p.Start, 10) == m[1] &&
 					(m[3] == "CONT" || m[3] == "USR1" || !slices.Contains([]string{"containerd", "containerd-shim", "kubelet", "systemd"}, p.Comm))
 			})
 			if i < 0 {
@@ -496,13 +510,18 @@ func TestCommandsFindTheirProcess(t *testing.T) {
 				t.Errorf("%s: %s: %q is no command: %v: %s", where, f.Cause, m[0], err, out)
 			}
 		}
-		if rest := signals.ReplaceAllString(text, ""); byNumber.MatchString(rest) {
+		for _, m := range limits.FindAllStringSubmatch(text, -1) {
+			if p := f.Objects.Process; m[2] != m[3] || strconv.Itoa(p.PID) != m[3] || strconv.FormatUint(p.Start, 10) != m[1] {
+				t.Errorf("%s: %s: %s", where, f.Cause, m[0])
+			}
+		}
+		if rest := reading.ReplaceAllString(limits.ReplaceAllString(signals.ReplaceAllString(text, ""), ""), ""); byNumber.MatchString(rest) {
 			t.Errorf("%s: %s says %q", where, f.Cause, byNumber.FindString(rest))
 		}
 	}
 	for where, found := range findings(t) {
 		for _, f := range found {
-			check(where, &f, f.Message+". "+f.Remedy+". "+f.Danger)
+			check(where, &f, said(&f))
 		}
 	}
 	for _, r := range cause.All() {
@@ -510,13 +529,13 @@ func TestCommandsFindTheirProcess(t *testing.T) {
 			for _, variants := range [][]string{nil, {diagnose.Stopped}, {diagnose.Essential}, {diagnose.Stopped, diagnose.Essential}} {
 				f := everything()
 				f.Cause, f.Family, f.Variants = r.Cause, family.Name, variants
-				message, remedy, danger := r.Doc.Words(&f)
-				check("everything", &f, message+". "+remedy+". "+danger)
-				if slices.Contains(variants, diagnose.Essential) && regexp.MustCompile(`kill -(TERM|KILL) 1[13]\b`).MatchString(remedy) {
-					t.Errorf("%s tells to end what the node needs: %s", r.Cause, remedy)
+				f = r.Doc.Said(&f)
+				check("everything", &f, said(&f))
+				if slices.Contains(variants, diagnose.Essential) && regexp.MustCompile(`kill -(TERM|KILL) 1[13]\b`).MatchString(said(&f)) {
+					t.Errorf("%s tells to end what the node needs: %s", r.Cause, said(&f))
 				}
-				if len(remedy) > 700 {
-					t.Errorf("%s: the remedy has %d bytes, and the command may be cut off", r.Cause, len(remedy))
+				if len(f.Remedy) > 700 {
+					t.Errorf("%s: the remedy has %d bytes, and the command may be cut off", r.Cause, len(f.Remedy))
 				}
 			}
 		}
@@ -528,10 +547,21 @@ func TestCommandsFindTheirProcess(t *testing.T) {
 	}
 }
 
+// signalling is the whole command of a phrase such as {terminate}.
+func signalling(phrase string, pid int, start uint64) string {
+	command, _ := new(diagnose.Doc).Value(phrase, &diagnose.Finding{Objects: diagnose.Objects{Process: &diagnose.Process{PID: pid, Start: start}}})
+	return command
+}
+
+// said is all that a finding says: its message, what was seen, and what to do and what not.
+func said(f *diagnose.Finding) string {
+	return strings.Join(slices.Concat([]string{f.Message}, f.Seen, []string{f.Remedy, f.Danger, f.First, f.Avoid}), "\n")
+}
+
 // The guard tells a process from the one that had its PID before, whatever it is called.
 func TestGuardComparesStartTimes(t *testing.T) {
 	dir := t.TempDir()
-	for _, comm := range []string{"sleep", "a) S 1 (b", "x .*) //"} {
+	for _, comm := range []string{"sleep", "a) S 1 (b", "a) 1 (b", "x .*) //"} {
 		program := filepath.Join(dir, comm[:1], strings.ReplaceAll(comm, "/", "_"))
 		if err := os.MkdirAll(filepath.Dir(program), 0o755); err != nil {
 			t.Fatal(err)
@@ -557,15 +587,20 @@ func TestGuardComparesStartTimes(t *testing.T) {
 		}
 		run := func(start uint64) string {
 			f := diagnose.Finding{Objects: diagnose.Objects{Process: &diagnose.Process{PID: c.Process.Pid, Start: start, Comm: comm}}}
-			_, remedy, _ := runtime.HostPIDLeftover.Doc.Words(&f)
-			out, err := exec.Command("bash", "-c", signals.FindString(remedy)).CombinedOutput()
+			remedy := runtime.HostPIDLeftover.Doc.Said(&f).Remedy
+			command := signals.FindString(remedy)
+			if command == "" {
+				_ = c.Process.Kill()
+				t.Fatalf("no command: %s", remedy)
+			}
+			out, err := exec.Command("bash", "-c", command).CombinedOutput()
 			if err != nil {
 				t.Errorf("%s: %v: %s", comm, err, out)
 			}
 			return string(out)
 		}
-		for _, other := range []uint64{start + 1, start * 10, start / 10} {
-			if out := run(other); out != "not sent\n" {
+		for _, other := range []uint64{start + 1, start * 10, start / 10, 1, 20} { // as its number of threads and its priority are
+			if out := run(other); !strings.HasSuffix(out, ", nothing done\n") {
 				t.Errorf("%s: the command for another process: %q", comm, out)
 			}
 		}
@@ -587,7 +622,7 @@ func TestCommands(t *testing.T) {
 		Process: &diagnose.Process{PID: 7}, Thread: &diagnose.Thread{TID: 7},
 		Mount: &diagnose.Mount{Device: "7:1", Point: "/data", HostPoint: "/var/lib/kubelet/pods/0b4d/volumes/kubernetes.io~csi/pvc-1/mount"},
 	}}
-	remedy := func() string { _, remedy, _ := kernel.UninterruptibleSleep.Doc.Words(&f); return remedy }
+	remedy := func() string { return kernel.UninterruptibleSleep.Doc.Said(&f).Remedy }
 	if text := remedy(); !strings.Contains(text, "fsfreeze -u "+f.Objects.Mount.HostPoint+";") {
 		t.Errorf("no command: %s", text)
 	}

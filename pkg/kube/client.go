@@ -84,7 +84,7 @@ func (c *Client) CheckNode(ctx context.Context, name string, log *slog.Logger) e
 		case apierrors.IsNotFound(err):
 			return fmt.Errorf("the cluster has no node %q", name)
 		}
-		log.Warn("cannot read the Node from the API server; trying again", "node", name, "error", err)
+		log.Warn("cannot read the Node from the API server; retrying", "node", name, "error", err)
 		select {
 		case <-ctx.Done():
 			return nil

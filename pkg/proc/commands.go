@@ -202,7 +202,7 @@ func (r *Round) command(ctx context.Context, files *kernfile.Reader, shim, s *ke
 		}
 		c.Left = true
 	case c.Command == "":
-		return nil, fmt.Errorf("what process %d was told to do is not known", s.PID)
+		return nil, fmt.Errorf("what process %d runs is not known", s.PID)
 	}
 	c.Tasks = toTasks(r.withDescendants(ctx, files, *s, t, uid))
 	return c, nil

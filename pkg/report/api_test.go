@@ -183,7 +183,7 @@ func (g *rig) cached(c corev1.PodCondition) {
 func blocked(cause string) diagnose.Diagnosis {
 	return diagnose.Diagnosis{Phase: diagnose.Kill, Findings: []diagnose.Finding{{
 		Cause: cause, Confidence: diagnose.Inferred,
-		Message: "thread 812 (dd) is stuck", Remedy: "Repair it.", Danger: "Do not force-delete.",
+		Message: "thread 812 (dd) is stuck", Remedy: "Repair it.", Danger: "Do not force-delete.", First: "look at it", Avoid: "force delete",
 	}}}
 }
 

@@ -8,12 +8,14 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"sync/atomic"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 
+	"github.com/nodeagent-io/nodeagent/pkg/condition"
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
 	"github.com/nodeagent-io/nodeagent/pkg/verdict"
 )
@@ -74,16 +76,41 @@ func (r *Reporter) reportCondition(ctx context.Context, c *verdict.Case, blocked
 	// Where the pod is gone, or a newer writer won, there is nothing to tell. If it
 	// is still there after the pause, the condition is written again.
 	if res != resultGone {
-		r.logFailure("write condition", c.Subject, failures, err)
+		r.logFailure("cannot write the condition", c.Subject, failures, err)
 	}
 }
 
 func (r *Reporter) patchCondition(ctx context.Context, s verdict.Subject, c verdict.Condition) error {
-	body, err := conditionPatch(s.UID, c)
-	if err != nil {
-		return err
+	write := func(c verdict.Condition) error {
+		body, err := conditionPatch(s.UID, c)
+		if err != nil {
+			return err
+		}
+		return r.client.PatchPodStatus(ctx, s.Namespace, s.Name, body, metav1.PatchOptions{FieldManager: FieldManager})
 	}
-	return r.client.PatchPodStatus(ctx, s.Namespace, s.Name, body, metav1.PatchOptions{FieldManager: FieldManager})
+	err := write(c)
+	if m, ok := condition.Parse(c.Message); ok && len(c.Message) > beforeSize && refusedBy(err) == ownNode {
+		// The policies may be of a version that takes less.
+		c.Message = m.Within(beforeSize)
+		if err = write(c); err == nil {
+			r.size.short.Store(true)
+			r.metrics.shortened.Inc()
+		}
+	}
+	return err
+}
+
+// beforeSize is the size of a message that older admission policies of the agent take.
+const beforeSize = 1024
+
+// A size is how long a condition's message may be.
+type size struct{ short atomic.Bool }
+
+func (s *size) fit(m condition.Message) string {
+	if s.short.Load() {
+		return m.Within(beforeSize)
+	}
+	return m.String()
 }
 
 // Who refuses a write is named at the begin of the API server's answer (ToStatusErr and

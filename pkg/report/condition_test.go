@@ -2,6 +2,7 @@ package report
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -11,10 +12,12 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus/testutil"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/nodeagent-io/nodeagent/pkg/condition"
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
 	"github.com/nodeagent-io/nodeagent/pkg/verdict"
@@ -22,7 +25,10 @@ import (
 
 const (
 	seconds = time.Second
-	text    = "Probably blocked in phase Kill: thread 812 (dd) is stuck. Remedy: Repair it. Danger: Do not force-delete."
+	// What blocked says in the condition, in the Event on the pod, and in the one on the node.
+	text       = `Cause: Probably stuck in phase Kill: thread 812 (dd) is stuck.\nFix: Repair it.\nAvoid: Do not force-delete.`
+	textOnPod  = "Probably stuck: thread 812 (dd) is stuck. First: look at it. Avoid: force delete. More: kubectl get pod -o yaml."
+	textOnNode = "Pod shop/web-0: Probably stuck: thread 812 (dd) is stuck. Fix: Repair it. Avoid: Do not force-delete. More: nodeagent explain ShimHung."
 )
 
 func TestConditionIsWritten(t *testing.T) {
@@ -65,6 +71,52 @@ func TestConditionIsRewordedSlowly(t *testing.T) {
 	_, c := conditionOf(t, g.one("after a minute", g.look(time.Minute, reworded)))
 	if !strings.Contains(c.Message, "813") {
 		t.Errorf("message %q", c.Message)
+	}
+}
+
+// Policies of an older version take 1,024 bytes. It is tried once what they take.
+func TestConditionIsShortenedForOlderPolicies(t *testing.T) {
+	g := newRig(t)
+	const denied = `pods "web-0" is forbidden: ValidatingAdmissionPolicy 'nodeagent-own-node' with binding 'nodeagent-own-node' denied request: `
+	refuse := func(most int) {
+		g.api.answer = func(r request) *metav1.Status {
+			var p corev1.Pod
+			if err := json.Unmarshal([]byte(r.Body), &p); err != nil || len(p.Status.Conditions) == 0 || len(p.Status.Conditions[0].Message) <= most {
+				return nil
+			}
+			return &metav1.Status{Status: metav1.StatusFailure, Reason: metav1.StatusReasonForbidden, Code: http.StatusForbidden, Message: denied + "too large"}
+		}
+	}
+	long := blocked("ShimHung")
+	long.Findings[0].Seen = []string{strings.Repeat("The record says running. ", 60)}
+	short := func(reqs []request) string {
+		t.Helper()
+		_, c := conditionOf(t, reqs[len(reqs)-1])
+		m, ok := condition.Parse(c.Message)
+		if !ok || len(c.Message) > 1024 || m.Seen != "" || m.Cause == "" || m.Fix == "" || m.Avoid == "" {
+			t.Errorf("%d bytes: %q", len(c.Message), c.Message)
+		}
+		return c.Message
+	}
+
+	refuse(10) // whatever it is
+	if got := g.look(0, long); len(got) != 2 || testutil.ToFloat64(g.metrics.shortened) != 0 {
+		t.Errorf("refused whatever its size: %d requests", len(got))
+	}
+	refuse(1024)
+	g.forget()
+	got := g.look(3*seconds, long)
+	if len(got) != 2 || testutil.ToFloat64(g.metrics.shortened) != 1 {
+		t.Fatalf("%d requests, %v shortened: %+v", len(got), testutil.ToFloat64(g.metrics.shortened), got)
+	}
+	_, c := conditionOf(t, got[1])
+	short(got)
+	g.cached(c)
+	g.look(3*seconds, long)
+	g.quiet("it stands", g.look(time.Minute, long))
+	long.Findings[0].Cause = "ContainerdHung"
+	if got := g.one("another cause", g.look(seconds, long)); short([]request{got}) == "" || testutil.ToFloat64(g.metrics.shortened) != 1 {
+		t.Errorf("tried again: %+v", got)
 	}
 }
 
@@ -384,7 +436,7 @@ func TestInGracePeriodIsWrittenOnce(t *testing.T) {
 	g.quiet("before a minute", look(50*seconds))
 	_, c := conditionOf(t, g.one("after a minute", look(62*seconds)))
 	if c.Status != corev1.ConditionFalse || c.Reason != diagnose.InGracePeriod ||
-		!strings.HasPrefix(c.Message, "Inside its grace period of 1h0m0s: container main: ") {
+		!strings.HasPrefix(c.Message, "Not stuck: container main is inside its grace period of 1h0m0s. ") {
 		t.Errorf("condition %+v", c)
 	}
 	g.cached(c)

@@ -41,14 +41,14 @@ const (
 
 // reportEvent writes an Event about the cause once, and confirms it from time to
 // time.
-func (r *Reporter) reportEvent(ctx context.Context, c *verdict.Case, cause, text string) {
+func (r *Reporter) reportEvent(ctx context.Context, c *verdict.Case, e telling) {
 	known, due := c.EventDue()
 	if !due {
 		return
 	}
 	var err error
 	if known == nil {
-		known, err = r.tell(ctx, c.Subject, c.Last.Time, cause, text)
+		known, err = r.tell(ctx, c.Subject, c.Last.Time, e)
 	} else {
 		known, err = r.confirm(ctx, c.Last.Time, *known)
 	}
@@ -57,21 +57,64 @@ func (r *Reporter) reportEvent(ctx context.Context, c *verdict.Case, cause, text
 		return
 	}
 	if failures := c.EventFailed(unreachable(err)); resultOf(err) != resultGone {
-		r.logFailure("write Event", c.Subject, failures, err)
+		r.logFailure("cannot write the Event", c.Subject, failures, err)
 	}
 }
 
-// tell creates the Event, or finds the one that an agent before this one has
-// created. A namespace that is being deleted takes no new Events: then it is
-// told on the node.
-func (r *Reporter) tell(ctx context.Context, s verdict.Subject, t time.Time, cause, text string) (*verdict.Event, error) {
-	names := eventNames(s, cause, r.node)
-	known, err := r.createOrAdopt(ctx, r.event(s, t, cause, text), names, kindEvent)
+// A telling is what an Event about a finding says: on the pod, and on the node for a pod whose namespace takes no Event.
+type telling struct {
+	cause, kind   string
+	onPod, onNode string
+}
+
+// tellingOf composes it.
+func tellingOf(d *diagnose.Diagnosis, f *diagnose.Finding, c *verdict.Case) telling {
+	about := about{subject: c.Subject, timeline: c.Timeline(), conditioned: c.HasCondition()}
+	if at := c.Since(); !at.IsZero() {
+		about.since = at.UTC().Format("15:04:05 UTC")
+		if at.UTC().Format(time.DateOnly) != c.Last.Time.UTC().Format(time.DateOnly) {
+			about.since = at.UTC().Format("2006-01-02 15:04:05 UTC")
+		}
+	}
+	return about.compose(d, f)
+}
+
+// An about is what a telling says of the pod beside the finding.
+type about struct {
+	subject verdict.Subject
+	// since is when the grace period was over, "" inside of it.
+	since, timeline string
+	// conditioned says that the pod has the condition, which has the rest.
+	conditioned bool
+}
+
+func (a about) compose(d *diagnose.Diagnosis, f *diagnose.Finding) telling {
+	t := telling{cause: f.Cause, kind: corev1.EventTypeWarning, onPod: note(d, f, a.since), onNode: alone(d, f, a.timeline, "Pod "+podName(a.subject)+": ")}
+	if f.Quiet {
+		t.kind = corev1.EventTypeNormal
+	}
+	if d.Gone || !a.conditioned {
+		t.onPod = alone(d, f, a.timeline, "")
+	}
+	return t
+}
+
+// podName is the namespace and the name of a pod as text.
+func podName(s verdict.Subject) string { return diagnose.Foreign(s.Namespace+"/"+s.Name, 320) }
+
+// tell creates the Event, or finds the one that an agent before this one has created. A namespace that is being deleted takes no new
+// Events: then it is told on the node.
+func (r *Reporter) tell(ctx context.Context, s verdict.Subject, t time.Time, e telling) (*verdict.Event, error) {
+	names := eventNames(s, e.cause, r.node)
+	known, err := r.createOrAdopt(ctx, r.event(s, t, e.kind, e.cause, e.onPod), names, kindEvent)
 	if inTerminatingNamespace(err) {
-		known, err = r.createOrAdopt(ctx, r.nodeEvent(s, t, cause, text), names, kindNodeEvent)
+		known, err = r.createOrAdopt(ctx, r.event(r.self(), t, e.kind, e.cause, e.onNode), names, kindNodeEvent)
 	}
 	return known, err
 }
+
+// self is the node as what an Event is about.
+func (r *Reporter) self() verdict.Subject { return verdict.Subject{Kind: verdict.Node, Name: r.node} }
 
 // createOrAdopt creates the Event under the first of the names that is free, or
 // returns the state of the agent's own that is there under a name before it. An
@@ -103,7 +146,7 @@ func (r *Reporter) createOrAdopt(ctx context.Context, ev *eventsv1.Event, names 
 		}
 	}
 	r.metrics.wrote(kind, resultRefused)
-	return nil, fmt.Errorf("create Event %s/%s: somebody else's Events have this name and the %d before it", ev.Namespace, ev.Name, len(names)-1)
+	return nil, fmt.Errorf("create Event %s/%s: Events of other controllers have this name and the %d before it", ev.Namespace, ev.Name, len(names)-1)
 }
 
 // isSame reports whether an Event is from this node's agent and about the same
@@ -146,21 +189,15 @@ func (r *Reporter) confirm(ctx context.Context, t time.Time, known verdict.Event
 	return &known, nil
 }
 
-// nodeEvent returns the Event on the node, for a pod whose namespace takes none.
-func (r *Reporter) nodeEvent(s verdict.Subject, t time.Time, cause, text string) *eventsv1.Event {
-	text = cut("Pod "+diagnose.Foreign(s.Namespace+"/"+s.Name, 320)+": "+text, maxNote)
-	return r.event(verdict.Subject{Kind: verdict.Node, Name: r.node}, t, cause, text)
-}
-
 // event returns an Event that is told on an object. It has no name yet.
-func (r *Reporter) event(on verdict.Subject, t time.Time, cause, text string) *eventsv1.Event {
+func (r *Reporter) event(on verdict.Subject, t time.Time, kind, cause, text string) *eventsv1.Event {
 	return &eventsv1.Event{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: cmp.Or(on.Namespace, nodeNamespace),
 			Labels:    map[string]string{"app.kubernetes.io/managed-by": "nodeagent"},
 		},
 		EventTime:           metav1.NewMicroTime(t),
-		Type:                corev1.EventTypeWarning,
+		Type:                kind,
 		Reason:              firstBytes(cause, maxReason),
 		Action:              actionTerminating,
 		Note:                text,

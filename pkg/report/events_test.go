@@ -48,7 +48,7 @@ func TestEventIsToldOnce(t *testing.T) {
 		Type:                "Warning",
 		Reason:              "ShimHung",
 		Action:              "Terminating",
-		Note:                text,
+		Note:                textOnPod,
 		Regarding:           corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: "shop", Name: "web-0", UID: "u1"},
 		ReportingController: "nodeagent.io/nodeagent",
 		ReportingInstance:   "node-a",
@@ -169,7 +169,7 @@ func TestForeignEventIsNotAdopted(t *testing.T) {
 				t.Fatalf("%d requests, want the name that is taken, who has it, and the next name: %+v", len(got), got)
 			}
 			own := eventOf(t, got[2], "shop")
-			if own.Name != names[1] || own.Note != text || own.Reason != "ShimHung" {
+			if own.Name != names[1] || own.Note != textOnPod || own.Reason != "ShimHung" {
 				t.Errorf("Event %s: %s: %s", own.Name, own.Reason, own.Note)
 			}
 			confirmed := "/apis/events.k8s.io/v1/namespaces/shop/events/" + names[1]
@@ -239,7 +239,7 @@ func TestEventInATerminatingNamespace(t *testing.T) {
 			if want := (corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: "node-a", UID: "node-a"}); ev.Regarding != want {
 				t.Errorf("regarding %+v", ev.Regarding)
 			}
-			if want := "Pod shop/web-0: " + text; ev.Note != want {
+			if ev.Note != textOnNode {
 				t.Errorf("note %q", ev.Note)
 			}
 			g.quiet("told", g.look(3*seconds, blocked("ShimHung")))
@@ -292,8 +292,9 @@ func TestEventNames(t *testing.T) {
 func TestLimitsOfTheNewEventsAPI(t *testing.T) {
 	g := newRig(t)
 	g.r.node = strings.Repeat("n", 200)
-	ev := g.r.nodeEvent(g.pod, g.now, strings.Repeat("C", 200), strings.Repeat("é", 600))
-	if len(ev.ReportingInstance) > 128 || len(ev.Reason) > 128 || len(ev.Note) > 1024 {
+	f := diagnose.Finding{Message: strings.Repeat("é", 600)}
+	ev := g.r.event(g.r.self(), g.now, corev1.EventTypeWarning, strings.Repeat("C", 200), about{subject: g.pod, conditioned: true}.compose(&diagnose.Diagnosis{}, &f).onNode)
+	if len(ev.ReportingInstance) > 128 || len(ev.Reason) > 128 || len(ev.Note) > mostNote {
 		t.Errorf("%d %d %d", len(ev.ReportingInstance), len(ev.Reason), len(ev.Note))
 	}
 	if b, _ := json.Marshal(ev); strings.Contains(string(b), `\ufffd`) {
@@ -313,7 +314,7 @@ func TestGonePodIsToldOf(t *testing.T) {
 		return g.api.took()
 	}
 	ev := eventOf(t, g.one("gone", gone()), "shop")
-	if ev.Reason != "SlowShutdown" || !strings.HasPrefix(ev.Note, "Was probably blocked in phase Kill: thread 812") {
+	if ev.Reason != "SlowShutdown" || !strings.HasPrefix(ev.Note, "Was probably stuck: thread 812 (dd) is stuck. Fix: Repair it. Avoid: Do not force-delete.") {
 		t.Errorf("Event %s: %s", ev.Reason, ev.Note)
 	}
 	g.r.ReportGone(t.Context(), g.cases.Open("u1"), g.now, nothing)
@@ -342,8 +343,8 @@ func TestRemainsAreToldOnTheNode(t *testing.T) {
 		saying    string
 		eventName string
 	}{
-		"deleted": {func() { g.r.ReportRemains(t.Context(), s, g.now, "ShimHung", left) }, "DeletedPodRemains", "Pod shop/web-0 (UID u1) is deleted, and not gone from this node: " + left + ". The verdict was ShimHung. Remedy: ", "web-0."},
-		"orphan":  {func() { g.r.ReportOrphan(t.Context(), s, g.now, left) }, "OrphanedPod", "Pod shop/web-0 (UID u1) is on this node and not in the API: " + left + ". Remedy: ", "web-0."},
+		"deleted": {func() { g.r.ReportRemains(t.Context(), s, g.now, "ShimHung", left) }, "DeletedPodRemains", "Pod shop/web-0 (UID u1) is deleted but not gone from this node: " + left + ". The verdict was ShimHung. First: ", "web-0."},
+		"orphan":  {func() { g.r.ReportOrphan(t.Context(), s, g.now, left) }, "OrphanedPod", "Pod shop/web-0 (UID u1) is on this node but not in the API: " + left + ". First: ", "web-0."},
 		"unknown": {func() { g.r.ReportOrphan(t.Context(), verdict.Subject{UID: "u2"}, g.now, left) }, "OrphanedPod", "The pod with UID u2 is on this node", "orphan."},
 		"long":    {func() { g.r.ReportOrphan(t.Context(), s, g.now, strings.Repeat("é", 1000)) }, "OrphanedPod", "Pod shop/web-0", "web-0."},
 	} {
@@ -353,7 +354,7 @@ func TestRemainsAreToldOnTheNode(t *testing.T) {
 		if want := (corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: "node-a", UID: "node-a"}); ev.Regarding != want {
 			t.Errorf("%s: regarding %+v", name, ev.Regarding)
 		}
-		if ev.Reason != tc.reason || !strings.HasPrefix(ev.Note, tc.saying) || len(ev.Note) > maxNote || !strings.HasPrefix(ev.Name, tc.eventName) {
+		if ev.Reason != tc.reason || !strings.HasPrefix(ev.Note, tc.saying) || len(ev.Note) > mostNote || !strings.HasPrefix(ev.Name, tc.eventName) {
 			t.Errorf("%s: Event %s, %s: %s", name, ev.Name, ev.Reason, ev.Note)
 		}
 	}

@@ -68,9 +68,11 @@ type Metrics struct {
 	held    *prometheus.CounterVec
 	deleted *prometheus.CounterVec
 	lost    prometheus.Counter
-	gather  prometheus.Histogram
-	passed  *prometheus.HistogramVec
-	build   prometheus.Gauge
+	// shortened counts condition messages that the policies of an older version have refused for their size.
+	shortened prometheus.Counter
+	gather    prometheus.Histogram
+	passed    *prometheus.HistogramVec
+	build     prometheus.Gauge
 
 	stuckDesc, terminatingDesc, lastLoopDesc      *prometheus.Desc
 	periodDesc                                    *prometheus.Desc
@@ -94,83 +96,87 @@ func NewMetrics(version string, now func() time.Time, cases *verdict.Cases, coun
 
 		missing: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "nodeagent_evidence_missing_total",
-			Help: "Readings of a terminating pod in which a source of evidence was incomplete.",
+			Help: "Readings of a terminating pod in which an evidence source was incomplete, by source.",
 		}, []string{"source"}),
 		writes: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "nodeagent_writes_total",
-			Help: "Writes to the API server by kind and result: done, gone (the object is gone), refused, failed.",
+			Help: "Writes to the API server, by kind and result: done, gone (the object no longer exists), refused (rejected by the API server), failed.",
 		}, []string{"kind", "result"}),
 		told: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "nodeagent_verdicts_told_total",
-			Help: "New Events about a terminating pod, by cause (reason). Events about a pod that had been deleted by then count too.",
+			Help: "New Events about terminating pods, by cause (reason). Events about pods that were already deleted count too.",
 		}, []string{"reason"}),
 		held: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "nodeagent_verdicts_held_back_total",
-			Help: "Verdicts that are not told on the pod, by cause (reason): the pod is not late, and the budget of the node is used up. One that stands when the pod is late is told then.",
+			Help: "Verdicts not reported on the pod, by cause (reason): the pod is not overdue, and the budget of the node is used up. A verdict that still stands when the pod is overdue is reported then.",
 		}, []string{"reason"}),
 		deleted: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "nodeagent_deleted_with_verdict_total",
-			Help: "Pods that were deleted while a verdict stood, by cause (reason) and by what was on the node 15 seconds to a minute later (ending): clean (nothing of the pod), left (something), unread (not known).",
+			Help: "Pods deleted while a verdict stood, by cause (reason) and by what was left on the node 15 seconds to a minute later (ending): clean (nothing of the pod), left (something), unread (not known).",
 		}, []string{"reason", "ending"}),
+		shortened: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "nodeagent_conditions_shortened_total",
+			Help: "Condition messages that the admission policies of an older version rejected for their size. The agent then writes at most 1,024 bytes until it restarts. Apply the policies of this version.",
+		}),
 		lost: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "nodeagent_readings_lost_total",
-			Help: "Readings of a terminating pod, or of the node, that did not return in time. The next one begins when they do.",
+			Help: "Readings of a terminating pod, or of the node, that timed out. The next reading starts when they return.",
 		}),
 		gather: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name:    "nodeagent_gather_duration_seconds",
-			Help:    "Time it took to gather the evidence about one pod.",
+			Help:    "Time to gather the evidence about one pod.",
 			Buckets: []float64{0.01, 0.1, 0.5, 1, 3, 10},
 		}),
 		passed: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "nodeagent_termination_phase_seconds",
-			Help: "Time that parts of the terminations took, stuck or not, by part (phase): GracePeriod, Overdue, Sandbox, Volumes, Finalizers. " +
-				"Each is counted when it is over, to within a round; a part that began before the agent did is not.",
+			Help: "Duration of the parts of pod terminations, stuck or not, by part (phase): GracePeriod, Overdue, Sandbox, Volumes, Finalizers. " +
+				"A part is counted when it is over, to within one round. A part that began before the agent started is not counted.",
 			Buckets: []float64{1, 2, 5, 10, 30, 60, 120, 300, 900},
 		}, []string{"phase"}),
 		build: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name:        "nodeagent_build_info",
-			Help:        "Always 1; the label is the agent's version.",
+			Help:        "Always 1. The label is the version of the agent.",
 			ConstLabels: prometheus.Labels{"version": version},
 		}),
 
 		stuckDesc: prometheus.NewDesc("stuck_terminating_seconds",
-			"Seconds that a terminating pod with a verdict is past its grace period, by cause (reason; Unknown too) and phase. 0 inside the grace period.",
+			"Seconds that a terminating pod with a verdict is past its grace period, by cause (reason, including Unknown) and phase. 0 inside the grace period.",
 			[]string{"namespace", "pod", "uid", "reason", "phase"}, nil),
 		terminatingDesc: prometheus.NewDesc("nodeagent_terminating_pods",
-			"Terminating pods of the node in the last round, stuck or not.", nil, nil),
+			"Terminating pods on the node in the last round, stuck or not.", nil, nil),
 		blockedDesc: prometheus.NewDesc("nodeagent_blocked_tasks",
-			"Tasks of the node in uninterruptible sleep, by owner (pod, kubelet, containerd, shim, kernel, other) and by what they wait for (family). The series exist only while a pod is past its grace period.",
+			"Tasks on the node in uninterruptible sleep (D state), by owner (pod, kubelet, containerd, shim, kernel, other) and by what they wait for (family). The series exist only while a pod is past its grace period.",
 			[]string{"owner", "family"}, nil),
 		droppedDesc: prometheus.NewDesc("nodeagent_verdicts_dropped_total",
-			"Readings left out because too many pods were terminating.", nil, nil),
+			"Readings skipped because too many pods were terminating.", nil, nil),
 		lastLoopDesc: prometheus.NewDesc("nodeagent_last_loop_timestamp_seconds",
-			"When the last round over the node's terminating pods ended, in Unix time.", nil, nil),
+			"Unix time at which the last round over the node's terminating pods ended.", nil, nil),
 		periodDesc: prometheus.NewDesc("nodeagent_round_period_seconds",
-			"Time between two rounds over the terminating pods. It grows with what rounds cost, and more so while the node is short of processors.", nil, nil),
+			"Time between two rounds over the terminating pods. It grows with the cost of a round, and further under CPU pressure.", nil, nil),
 		loopsDesc: prometheus.NewDesc("nodeagent_loops_total",
-			"Rounds over the node's terminating pods, also those in which none was due to be looked at.", nil, nil),
+			"Rounds over the node's terminating pods, including rounds in which no pod was due.", nil, nil),
 		requestsDesc: prometheus.NewDesc("nodeagent_containerd_requests_total",
-			"Requests to containerd by gRPC name (method). containerd asks the pod's shim in turn for containerd.services.tasks.v1.Tasks/Get, and nobody for the others.",
+			"Requests to containerd, by gRPC method (method). containerd calls the pod's shim in turn for containerd.services.tasks.v1.Tasks/Get, and nothing else for the others.",
 			[]string{"method"}, nil),
 		linesDroppedDesc: prometheus.NewDesc("nodeagent_log_lines_dropped_total",
-			"Lines of the log that were dropped because nobody read it, as when containerd hangs.", nil, nil),
+			"Log lines dropped because standard error was not read in time, for example while containerd hangs.", nil, nil),
 		hangsDesc: prometheus.NewDesc("nodeagent_probe_hangs_total",
-			"Reads of a suspect task's files that hung; the helper process was killed each time.", nil, nil),
+			"Reads of a suspect task's files that hung. The helper process was killed each time.", nil, nil),
 		restartsDesc: prometheus.NewDesc("nodeagent_probe_restarts_total",
 			"Restarts of the helper process.", nil, nil),
 		refusedDesc: prometheus.NewDesc("nodeagent_probe_refused_total",
-			"Reads of a suspect task's files that were not tried because too many helper processes had been killed and had not exited.", nil, nil),
+			"Reads of a suspect task's files that were skipped because too many killed helper processes had not exited.", nil, nil),
 		orphanedDesc: prometheus.NewDesc("nodeagent_orphaned",
-			"Pods that are on the node and have not been in the API for five minutes or more (--orphans-after), by what is left of them (kind): process, volume, sandbox, directory (the kubelet's, empty or with files of emptyDir volumes).",
+			"Pods on the node that have been missing from the API for five minutes or more (--orphans-after), by what is left (kind): process, volume, sandbox, directory (the kubelet's, empty or with files of emptyDir volumes).",
 			[]string{"kind"}, nil),
 		tokenHeldDesc: prometheus.NewDesc("nodeagent_token_held",
-			"1 when an admission policy (policy) refuses what the agent's token must not do, 0 when it does not, "+
-				"-1 when something else refuses it first. Tried at the start and hourly.",
+			"1 if an admission policy (policy) rejects what the agent's token must not do, 0 if it does not, "+
+				"-1 if something else rejects it first. Tested at the start and hourly.",
 			[]string{"policy"}, nil),
 		hangingDesc: prometheus.NewDesc("nodeagent_readings_hanging",
-			"Readings of a terminating pod, or of the node, that did not return in time and have not returned yet.", nil, nil),
+			"Readings of a terminating pod, or of the node, that timed out and have not returned yet.", nil, nil),
 		abandonedHelpersDesc: prometheus.NewDesc("nodeagent_probe_abandoned_helpers",
-			"Helper processes that were killed and have not exited.", nil, nil),
+			"Helper processes that were killed but have not exited.", nil, nil),
 	}
 	m.build.Set(1)
 	// A counter that starts to exist with its first increment hides it from rate().
@@ -322,5 +328,5 @@ func (m *Metrics) Collect(ch chan<- prometheus.Metric) {
 }
 
 func (m *Metrics) counted() []prometheus.Collector {
-	return []prometheus.Collector{m.missing, m.writes, m.told, m.held, m.deleted, m.lost, m.gather, m.passed, m.build}
+	return []prometheus.Collector{m.missing, m.writes, m.told, m.held, m.deleted, m.lost, m.shortened, m.gather, m.passed, m.build}
 }

@@ -17,7 +17,7 @@ import (
 )
 
 const stuckHeader = `
-# HELP stuck_terminating_seconds Seconds that a terminating pod with a verdict is past its grace period, by cause (reason; Unknown too) and phase. 0 inside the grace period.
+# HELP stuck_terminating_seconds Seconds that a terminating pod with a verdict is past its grace period, by cause (reason, including Unknown) and phase. 0 inside the grace period.
 # TYPE stuck_terminating_seconds gauge
 `
 
@@ -73,7 +73,7 @@ func TestDroppedReadingsAreCounted(t *testing.T) {
 	for i := 0; g.cases.Open(fmt.Sprint(i)) != nil; i++ {
 	}
 	want := `
-# HELP nodeagent_verdicts_dropped_total Readings left out because too many pods were terminating.
+# HELP nodeagent_verdicts_dropped_total Readings skipped because too many pods were terminating.
 # TYPE nodeagent_verdicts_dropped_total counter
 nodeagent_verdicts_dropped_total 1
 `
@@ -94,16 +94,16 @@ func TestSelfMetrics(t *testing.T) {
 	m.Lost()
 	m.Passed(verdict.Passage{Part: verdict.Volumes, Took: 40 * time.Second})
 	want := `
-# HELP nodeagent_build_info Always 1; the label is the agent's version.
+# HELP nodeagent_build_info Always 1. The label is the version of the agent.
 # TYPE nodeagent_build_info gauge
 nodeagent_build_info{version="v1"} 1
-# HELP nodeagent_containerd_requests_total Requests to containerd by gRPC name (method). containerd asks the pod's shim in turn for containerd.services.tasks.v1.Tasks/Get, and nobody for the others.
+# HELP nodeagent_containerd_requests_total Requests to containerd, by gRPC method (method). containerd calls the pod's shim in turn for containerd.services.tasks.v1.Tasks/Get, and nothing else for the others.
 # TYPE nodeagent_containerd_requests_total counter
 nodeagent_containerd_requests_total{method="runtime.v1.RuntimeService/Version"} 8
-# HELP nodeagent_loops_total Rounds over the node's terminating pods, also those in which none was due to be looked at.
+# HELP nodeagent_loops_total Rounds over the node's terminating pods, including rounds in which no pod was due.
 # TYPE nodeagent_loops_total counter
 nodeagent_loops_total 1
-# HELP nodeagent_evidence_missing_total Readings of a terminating pod in which a source of evidence was incomplete.
+# HELP nodeagent_evidence_missing_total Readings of a terminating pod in which an evidence source was incomplete, by source.
 # TYPE nodeagent_evidence_missing_total counter
 nodeagent_evidence_missing_total{source="api-calls"} 0
 nodeagent_evidence_missing_total{source="cgroups"} 0
@@ -126,7 +126,7 @@ nodeagent_evidence_missing_total{source="shims"} 0
 nodeagent_evidence_missing_total{source="suspects"} 0
 nodeagent_evidence_missing_total{source="volume-calls"} 0
 nodeagent_evidence_missing_total{source="volumes"} 0
-# HELP nodeagent_gather_duration_seconds Time it took to gather the evidence about one pod.
+# HELP nodeagent_gather_duration_seconds Time to gather the evidence about one pod.
 # TYPE nodeagent_gather_duration_seconds histogram
 nodeagent_gather_duration_seconds_bucket{le="0.01"} 0
 nodeagent_gather_duration_seconds_bucket{le="0.1"} 1
@@ -137,40 +137,43 @@ nodeagent_gather_duration_seconds_bucket{le="10"} 2
 nodeagent_gather_duration_seconds_bucket{le="+Inf"} 2
 nodeagent_gather_duration_seconds_sum 2.04
 nodeagent_gather_duration_seconds_count 2
-# HELP nodeagent_last_loop_timestamp_seconds When the last round over the node's terminating pods ended, in Unix time.
+# HELP nodeagent_last_loop_timestamp_seconds Unix time at which the last round over the node's terminating pods ended.
 # TYPE nodeagent_last_loop_timestamp_seconds gauge
 nodeagent_last_loop_timestamp_seconds 1.7720000005e+09
-# HELP nodeagent_readings_hanging Readings of a terminating pod, or of the node, that did not return in time and have not returned yet.
+# HELP nodeagent_readings_hanging Readings of a terminating pod, or of the node, that timed out and have not returned yet.
 # TYPE nodeagent_readings_hanging gauge
 nodeagent_readings_hanging 6
-# HELP nodeagent_probe_refused_total Reads of a suspect task's files that were not tried because too many helper processes had been killed and had not exited.
+# HELP nodeagent_probe_refused_total Reads of a suspect task's files that were skipped because too many killed helper processes had not exited.
 # TYPE nodeagent_probe_refused_total counter
 nodeagent_probe_refused_total 5
-# HELP nodeagent_readings_lost_total Readings of a terminating pod, or of the node, that did not return in time. The next one begins when they do.
+# HELP nodeagent_readings_lost_total Readings of a terminating pod, or of the node, that timed out. The next reading starts when they return.
 # TYPE nodeagent_readings_lost_total counter
 nodeagent_readings_lost_total 1
-# HELP nodeagent_round_period_seconds Time between two rounds over the terminating pods. It grows with what rounds cost, and more so while the node is short of processors.
+# HELP nodeagent_round_period_seconds Time between two rounds over the terminating pods. It grows with the cost of a round, and further under CPU pressure.
 # TYPE nodeagent_round_period_seconds gauge
 nodeagent_round_period_seconds 2
-# HELP nodeagent_log_lines_dropped_total Lines of the log that were dropped because nobody read it, as when containerd hangs.
+# HELP nodeagent_log_lines_dropped_total Log lines dropped because standard error was not read in time, for example while containerd hangs.
 # TYPE nodeagent_log_lines_dropped_total counter
 nodeagent_log_lines_dropped_total 4
-# HELP nodeagent_probe_abandoned_helpers Helper processes that were killed and have not exited.
+# HELP nodeagent_probe_abandoned_helpers Helper processes that were killed but have not exited.
 # TYPE nodeagent_probe_abandoned_helpers gauge
 nodeagent_probe_abandoned_helpers 1
-# HELP nodeagent_probe_hangs_total Reads of a suspect task's files that hung; the helper process was killed each time.
+# HELP nodeagent_probe_hangs_total Reads of a suspect task's files that hung. The helper process was killed each time.
 # TYPE nodeagent_probe_hangs_total counter
 nodeagent_probe_hangs_total 3
 # HELP nodeagent_probe_restarts_total Restarts of the helper process.
 # TYPE nodeagent_probe_restarts_total counter
 nodeagent_probe_restarts_total 2
-# HELP nodeagent_terminating_pods Terminating pods of the node in the last round, stuck or not.
+# HELP nodeagent_terminating_pods Terminating pods on the node in the last round, stuck or not.
 # TYPE nodeagent_terminating_pods gauge
 nodeagent_terminating_pods 7
-# HELP nodeagent_verdicts_dropped_total Readings left out because too many pods were terminating.
+# HELP nodeagent_verdicts_dropped_total Readings skipped because too many pods were terminating.
 # TYPE nodeagent_verdicts_dropped_total counter
 nodeagent_verdicts_dropped_total 0
-# HELP nodeagent_writes_total Writes to the API server by kind and result: done, gone (the object is gone), refused, failed.
+# HELP nodeagent_conditions_shortened_total Condition messages that the admission policies of an older version rejected for their size. The agent then writes at most 1,024 bytes until it restarts. Apply the policies of this version.
+# TYPE nodeagent_conditions_shortened_total counter
+nodeagent_conditions_shortened_total 0
+# HELP nodeagent_writes_total Writes to the API server, by kind and result: done, gone (the object no longer exists), refused (rejected by the API server), failed.
 # TYPE nodeagent_writes_total counter
 `
 	for _, kind := range []string{kindCondition, kindEvent, kindEventSeries, kindNodeEvent} {
@@ -182,8 +185,8 @@ nodeagent_verdicts_dropped_total 0
 			want += fmt.Sprintf("nodeagent_writes_total{kind=%q,result=%q} %d\n", kind, result, n)
 		}
 	}
-	want += "# HELP nodeagent_termination_phase_seconds Time that parts of the terminations took, stuck or not, by part (phase): GracePeriod, Overdue, Sandbox, Volumes, Finalizers. " +
-		"Each is counted when it is over, to within a round; a part that began before the agent did is not.\n" +
+	want += "# HELP nodeagent_termination_phase_seconds Duration of the parts of pod terminations, stuck or not, by part (phase): GracePeriod, Overdue, Sandbox, Volumes, Finalizers. " +
+		"A part is counted when it is over, to within one round. A part that began before the agent started is not counted.\n" +
 		"# TYPE nodeagent_termination_phase_seconds histogram\n"
 	for _, part := range verdict.Parts {
 		n := 0
@@ -219,7 +222,7 @@ func TestBlockedTasks(t *testing.T) {
 	})
 	m.Ticked(time.Now(), 1, time.Second)
 	compare(`
-# HELP nodeagent_blocked_tasks Tasks of the node in uninterruptible sleep, by owner (pod, kubelet, containerd, shim, kernel, other) and by what they wait for (family). The series exist only while a pod is past its grace period.
+# HELP nodeagent_blocked_tasks Tasks on the node in uninterruptible sleep (D state), by owner (pod, kubelet, containerd, shim, kernel, other) and by what they wait for (family). The series exist only while a pod is past its grace period.
 # TYPE nodeagent_blocked_tasks gauge
 nodeagent_blocked_tasks{family="NFS",owner="kubelet"} 1
 nodeagent_blocked_tasks{family="NFS",owner="pod"} 2

@@ -1,83 +1,136 @@
 package report
 
 import (
+	"math"
 	"strings"
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/nodeagent-io/nodeagent/pkg/condition"
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
 )
 
-// maxNote is the most bytes that the note of an Event may have
-// (pkg/apis/core/validation/events.go, NoteLengthLimit). The condition, which
-// has no such limit, says the same words.
-const maxNote = 1024
+// mostNote is the most bytes that the note of an Event has here. The API server takes 1,024 (NoteLengthLimit,
+// pkg/apis/core/validation/events.go).
+const mostNote = 700
 
-// What each part of a note may take up at least, even when the others are long.
-// What it was blocked on is of no use without what to do and what not to do.
+// shortNote is what nine of ten Events have at most.
+const shortNote = 420
+
+// What each part may take up at most. A name that others have chosen is cut before that.
 const (
-	leastRemedy = 300
-	leastDanger = 200
-	mostAlso    = 120
+	mostAlso  = 120
+	mostForce = 260
 )
 
 const ellipsis = " …"
 
-// mostForce is how long the sentence about a force delete may be.
-const mostForce = 260
+// note composes the text of an Event on a pod, whose condition has the rest: what is stuck and why, the first safe step, what would do
+// harm, and whether a force delete is safe.
+// since, "" for not known, is said of a message that tells no time, where the text stays short with it.
+func note(d *diagnose.Diagnosis, f *diagnose.Finding, since string) string {
+	with := func(when string) string {
+		return within(mostNote, lead(d, f, when)+clean(f.Message), labelled("First", f.First), labelled("Avoid", f.Avoid), forceWord(d), "More: kubectl get pod -o yaml")
+	}
+	if since != "" && !f.Quiet && !strings.Contains(f.Message, " since ") {
+		if text := with(" since " + since); len(text) <= shortNote {
+			return text
+		}
+	}
+	return with("")
+}
 
-// note composes the text that stands on the pod, in the condition and in the
-// Event alike: whose turn it is, what is stuck, what to do, what to avoid, and
-// whether a force delete is safe.
-func note(d *diagnose.Diagnosis, f *diagnose.Finding) string {
-	message := sentence(lead(d, f) + clean(f.Message))
+// alone composes the text of an Event where there is no condition, as about a pod that is gone: it has the fix and the timeline, too, as
+// far as there is room. about, "" for none, says which pod it is.
+func alone(d *diagnose.Diagnosis, f *diagnose.Finding, timeline, about string) string {
+	first := about + lead(d, f, "") + clean(f.Message)
+	fix, avoid, when := labelled("Fix", f.Remedy), labelled("Avoid", f.Danger), labelled("Timeline", timeline)
+	briefly, briefAvoid := labelled("First", f.First), labelled("Avoid", f.Avoid)
+	more := "More: nodeagent explain " + f.Cause
+	all := [][]string{
+		{first, fix, avoid, forceWord(d), when, more},
+		{first, briefly, briefAvoid, forceWord(d), when, more},
+	}
+	if d.Gone && f.Quiet {
+		all = all[1:] // nothing is to be done now
+	}
+	for _, parts := range all {
+		if text := within(math.MaxInt, parts...); len(text) <= mostNote {
+			return text
+		}
+	}
+	return within(mostNote, first, briefly, briefAvoid, forceWord(d), more)
+}
+
+// within joins sentences that have room in n bytes, from the first to the last. One that has none is left out whole, but for the first.
+func within(n int, parts ...string) string {
+	var b strings.Builder
+	for i, part := range parts {
+		part = sentence(part)
+		switch {
+		case part == "":
+		case i == 0:
+			b.WriteString(cut(part, n))
+		case b.Len()+1+len(part) <= n:
+			b.WriteString(" " + part)
+		}
+	}
+	return b.String()
+}
+
+// message composes what the condition says.
+func message(d *diagnose.Diagnosis, f *diagnose.Finding, timeline string) condition.Message {
+	phase := " in an unknown phase"
+	if d.Phase != "" && d.Phase != diagnose.PhaseUnknown {
+		phase = " in phase " + string(d.Phase)
+	}
+	m := condition.Message{Cause: sentence(lead(d, f, phase) + clean(f.Message)), Fix: sentence(clean(f.Remedy)), Avoid: sentence(clean(f.Danger)), Timeline: timeline}
 	if also := alsoFound(d, f); also != "" {
-		message += " Also found: " + cut(also, mostAlso) + "."
+		m.Cause += " Also found: " + cut(also, mostAlso) + "."
 	}
-	message += sidecars(d, f)
+	m.Cause += sidecars(d, f)
 	if d.ShutsDown {
-		message += " The kubelet says that the node is shutting down: if that comes first, the pod's object stays until the node is back."
+		m.Cause += " The node is shutting down. If it stops first, the pod object remains until the node returns."
 	}
-	remedy, danger := labelled("Remedy", f.Remedy), labelled("Danger", f.Danger)
-
-	force := ""
+	var seen []string
+	for _, fact := range f.Seen {
+		seen = append(seen, sentence(clean(fact)))
+	}
+	m.Seen = strings.Join(seen, " ")
 	if d.Force != nil {
-		force = cut(labelled("Force delete", d.Force.Text), mostForce)
+		m.ForceDelete = sentence(cut(clean(d.Force.Text), mostForce))
 	}
-
-	room := maxNote - len(force)
-	if len(message)+len(remedy)+len(danger) > room {
-		// Each part gives up only what it has above its least, the message first.
-		message = cut(message, room-min(len(remedy), leastRemedy)-min(len(danger), leastDanger))
-		danger = cut(danger, max(leastDanger, room-len(message)-len(remedy)))
-		remedy = cut(remedy, room-len(message)-len(danger))
-	}
-	return message + remedy + danger + force
+	return m
 }
 
-// withTimeline adds the timeline to a note that has room for all of it.
-func withTimeline(note, timeline string) string {
-	if len(note)+len(timeline) > maxNote {
-		return note
+// forceWord answers in a word whether a force delete is safe.
+func forceWord(d *diagnose.Diagnosis) string {
+	if d.Force == nil {
+		return ""
 	}
-	return note + timeline
+	return labelled("Force delete", string(d.Force.Answer))
 }
 
-// lead begins the sentence with the phase.
-func lead(d *diagnose.Diagnosis, f *diagnose.Finding) string {
-	blocked, inferred := "Blocked", f.Confidence == diagnose.Inferred && f.Cause != diagnose.Unrecognised.Cause
-	switch {
-	case d.Gone && inferred:
-		blocked = "Was probably blocked"
-	case d.Gone:
-		blocked = "Was blocked"
-	case inferred:
-		blocked = "Probably blocked"
+// lead begins the sentence about what is stuck. where is in which phase, or since when.
+func lead(d *diagnose.Diagnosis, f *diagnose.Finding, where string) string {
+	words := "stuck"
+	if f.Quiet {
+		words = "slow stop"
 	}
-	if d.Phase == "" || d.Phase == diagnose.PhaseUnknown {
-		return blocked + " in an unknown phase: "
+	if f.Confidence == diagnose.Inferred && f.Cause != diagnose.Unrecognised.Cause {
+		words = "probably " + words
 	}
-	return blocked + " in phase " + string(d.Phase) + ": "
+	if d.Gone && !f.Quiet {
+		words = "was " + words
+	}
+	scope := ""
+	if f.WholeNode {
+		scope = "WHOLE NODE: "
+		if f.Node() != "" {
+			scope = "WHOLE NODE " + diagnose.Foreign(f.Node(), 63) + ": "
+		}
+	}
+	return scope + strings.ToUpper(words[:1]) + words[1:] + where + ": "
 }
 
 // alsoFound names the other causes that hold the pod up by themselves.
@@ -104,14 +157,14 @@ func sidecars(d *diagnose.Diagnosis, f *diagnose.Finding) string {
 	for i, name := range d.Sidecars {
 		all[i] = diagnose.Foreign(name, 63)
 	}
-	after := " stopped after container " + diagnose.Foreign(f.Container, 63) + ", or at the deadline."
+	after := " after container " + diagnose.Foreign(f.Container, 63) + " exits, or at the deadline."
 	switch names := strings.Join(all, ", "); len(all) {
 	case 0:
 		return ""
 	case 1:
-		return " Sidecar " + cut(names, mostNames) + " waits: it is" + after
+		return " Sidecar " + cut(names, mostNames) + " is waiting: the kubelet stops it" + after
 	default:
-		return " Sidecars " + cut(names, mostNames) + " wait: they are" + after
+		return " Sidecars " + cut(names, mostNames) + " are waiting: the kubelet stops them" + after
 	}
 }
 
@@ -119,7 +172,7 @@ func labelled(label, text string) string {
 	if text = clean(text); text == "" {
 		return ""
 	}
-	return " " + label + ": " + sentence(text)
+	return label + ": " + sentence(text)
 }
 
 // sentence ends a text with a full stop unless it has an end of its own.

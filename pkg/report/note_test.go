@@ -1,78 +1,198 @@
 package report
 
 import (
+	"encoding/json"
+	"path/filepath"
+	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"unicode/utf8"
 
+	"golang.org/x/tools/txtar"
+	corev1 "k8s.io/api/core/v1"
+
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
+	"github.com/nodeagent-io/nodeagent/pkg/diagnose/cause"
+	"github.com/nodeagent-io/nodeagent/pkg/evidence"
+	"github.com/nodeagent-io/nodeagent/pkg/verdict"
 )
 
 func TestNote(t *testing.T) {
-	f := diagnose.Finding{Cause: "A", Confidence: diagnose.Proved, Message: "m", Remedy: "r", Danger: "d."}
-	inferred := f
-	inferred.Confidence = diagnose.Inferred
+	f := diagnose.Finding{Cause: "A", Confidence: diagnose.Proved, Message: "m", First: "r", Avoid: "d.", Remedy: "R", Danger: "D"}
+	inferred, quiet, whole := f, f, f
+	inferred.Confidence, quiet.Quiet, whole.WholeNode = diagnose.Inferred, true, true
+	whole.Objects.Node = "n1"
 	unknown := inferred
 	unknown.Cause = diagnose.Unrecognised.Cause
-	symptom := diagnose.Finding{Cause: "S", Symptom: true}
-	other := diagnose.Finding{Cause: "B", Container: "app"}
+	told, wordy := f, f
+	told.Message, wordy.Message = "m since 9", strings.Repeat("m", shortNote-60)
 	dirty := diagnose.Finding{Cause: "A", Message: "thread 7 (a\nb\x00\xff) "}
+	long := f
+	long.Remedy = strings.Repeat("long ", 200)
+	force := diagnose.Diagnosis{Force: &diagnose.Force{Answer: diagnose.ForceNotYet, Text: "not yet, why"}}
+	const more = " More: kubectl get pod -o yaml."
+	for name, c := range map[string]struct {
+		f     diagnose.Finding
+		d     diagnose.Diagnosis
+		want  string
+		since string
+	}{
+		"whole":             {f, diagnose.Diagnosis{}, "Stuck: m. First: r. Avoid: d." + more, ""},
+		"inferred":          {inferred, diagnose.Diagnosis{}, "Probably stuck: m. First: r. Avoid: d." + more, ""},
+		"unknown":           {unknown, diagnose.Diagnosis{}, "Stuck: m. First: r. Avoid: d." + more, ""},
+		"nothing is broken": {quiet, diagnose.Diagnosis{}, "Slow stop: m. First: r. Avoid: d." + more, ""},
+		"the whole node":    {whole, diagnose.Diagnosis{}, "WHOLE NODE n1: Stuck: m. First: r. Avoid: d." + more, ""},
+		"force":             {f, force, "Stuck: m. First: r. Avoid: d. Force delete: not yet." + more, ""},
+		"dirty":             {dirty, diagnose.Diagnosis{}, "Stuck: thread 7 (a b ?)." + more, ""},
+		"since when":        {inferred, diagnose.Diagnosis{}, "Probably stuck since 10:00:00 UTC: m. First: r. Avoid: d." + more, "10:00:00 UTC"},
+		"told already":      {told, diagnose.Diagnosis{}, "Stuck: m since 9. First: r. Avoid: d." + more, "10:00:00 UTC"},
+		"no room":           {wordy, diagnose.Diagnosis{}, "Stuck: " + wordy.Message + ". First: r. Avoid: d." + more, "10:00:00 UTC"},
+	} {
+		if got := note(&c.d, &c.f, c.since); got != c.want {
+			t.Errorf("%s:\n got %q\nwant %q", name, got, c.want)
+		}
+	}
+	// Where there is no condition.
+	gone, of := diagnose.Diagnosis{Gone: true}, verdict.Subject{Namespace: "shop", Name: "web-0"}
+	const page = " More: nodeagent explain A."
+	for name, c := range map[string]struct {
+		got, want string
+	}{
+		"gone":              {about{subject: of, timeline: "T", conditioned: true}.compose(&gone, &f).onPod, "Was stuck: m. Fix: R. Avoid: D. Timeline: T." + page},
+		"gone, and long":    {about{subject: of, timeline: "T", conditioned: true}.compose(&gone, &long).onPod, "Was stuck: m. First: r. Avoid: d. Timeline: T." + page},
+		"a namespace ends":  {about{subject: of, timeline: "T", conditioned: true}.compose(&force, &f).onNode, "Pod shop/web-0: Stuck: m. Fix: R. Avoid: D. Force delete: not yet. Timeline: T." + page},
+		"none was written":  {about{subject: of, timeline: "T"}.compose(&force, &f).onPod, "Stuck: m. Fix: R. Avoid: D. Force delete: not yet. Timeline: T." + page},
+		"in its own, still": {about{subject: of, timeline: "T", conditioned: true}.compose(&force, &f).onPod, "Stuck: m. First: r. Avoid: d. Force delete: not yet." + more},
+	} {
+		if c.got != c.want {
+			t.Errorf("%s:\n got %q\nwant %q", name, c.got, c.want)
+		}
+	}
+	for want, f := range map[string]diagnose.Finding{corev1.EventTypeWarning: f, corev1.EventTypeNormal: quiet} {
+		if e := (about{subject: of, conditioned: true}).compose(&gone, &f); e.kind != want {
+			t.Errorf("an Event of type %s, want %s", e.kind, want)
+		}
+	}
+}
+
+func TestMessage(t *testing.T) {
+	f := diagnose.Finding{Cause: "A", Confidence: diagnose.Proved, Message: "m", Seen: []string{"s", "t"}, Remedy: "r", Danger: "d."}
+	other := diagnose.Finding{Cause: "B", Container: "app", Confidence: diagnose.Inferred}
 	for _, c := range []struct {
 		name string
 		d    diagnose.Diagnosis
 		want string
 	}{
-		{"whole", diagnose.Diagnosis{Phase: diagnose.Kill, Findings: []diagnose.Finding{f}}, "Blocked in phase Kill: m. Remedy: r. Danger: d."},
-		{"inferred", diagnose.Diagnosis{Phase: diagnose.Volumes, Findings: []diagnose.Finding{inferred}}, "Probably blocked in phase Volumes: m. Remedy: r. Danger: d."},
-		{"unknown", diagnose.Diagnosis{Phase: diagnose.PhaseUnknown, Findings: []diagnose.Finding{unknown}}, "Blocked in an unknown phase: m. Remedy: r. Danger: d."},
-		{"others", diagnose.Diagnosis{Phase: diagnose.Kill, Findings: []diagnose.Finding{f, symptom, other}}, "Blocked in phase Kill: m. Also found: B (container app). Remedy: r. Danger: d."},
-		{"force", diagnose.Diagnosis{Phase: diagnose.Kill, Findings: []diagnose.Finding{f}, Force: &diagnose.Force{Text: "no, why"}}, "Blocked in phase Kill: m. Remedy: r. Danger: d. Force delete: no, why."},
-		{"a sidecar", diagnose.Diagnosis{Phase: diagnose.StopSignal, Findings: []diagnose.Finding{other}, Sidecars: []string{"proxy"}}, "Blocked in phase StopSignal: . Sidecar proxy waits: it is stopped after container app, or at the deadline."},
-		{"sidecars", diagnose.Diagnosis{Phase: diagnose.StopSignal, Findings: []diagnose.Finding{other}, Sidecars: []string{"proxy", "logs"}}, "Blocked in phase StopSignal: . Sidecars proxy, logs wait: they are stopped after container app, or at the deadline."},
-		{"a shutdown", diagnose.Diagnosis{Phase: diagnose.Kill, Findings: []diagnose.Finding{f}, ShutsDown: true},
-			"Blocked in phase Kill: m. The kubelet says that the node is shutting down: if that comes first, the pod's object stays until the node is back. Remedy: r. Danger: d."},
-		{"dirty", diagnose.Diagnosis{Phase: diagnose.Kill, Findings: []diagnose.Finding{dirty}}, "Blocked in phase Kill: thread 7 (a b ?)."},
+		{"whole", diagnose.Diagnosis{Phase: diagnose.Kill, Findings: []diagnose.Finding{f}, Force: &diagnose.Force{Text: "no, why"}},
+			"Cause: Stuck in phase Kill: m.\nSeen: s. t.\nFix: r.\nAvoid: d.\nForce delete: no, why.\nTimeline: T."},
+		{"others", diagnose.Diagnosis{Phase: diagnose.PhaseUnknown, Findings: []diagnose.Finding{f, {Cause: "S", Symptom: true}, other}},
+			"Cause: Stuck in an unknown phase: m. Also found: B (container app).\nSeen: s. t.\nFix: r.\nAvoid: d.\nTimeline: T."},
+		{"a shutdown", diagnose.Diagnosis{Phase: diagnose.Kill, Findings: []diagnose.Finding{{Cause: "A", Message: "m"}}, ShutsDown: true},
+			"Cause: Stuck in phase Kill: m. The node is shutting down. If it stops first, the pod object remains until the node returns.\nTimeline: T."},
 	} {
-		verdict, _ := c.d.Verdict()
-		if got := note(&c.d, &verdict); got != c.want {
+		v, _ := c.d.Verdict()
+		if got := message(&c.d, &v, "T.").String(); got != c.want {
 			t.Errorf("%s:\n got %q\nwant %q", c.name, got, c.want)
 		}
 	}
+	d := diagnose.Diagnosis{Phase: diagnose.StopSignal, Sidecars: []string{"proxy"}, Findings: []diagnose.Finding{other}}
+	if got := message(&d, &other, "").Cause; !strings.Contains(got, "proxy") || !strings.Contains(got, "app") {
+		t.Errorf("a sidecar that waits: %q", got)
+	}
 }
 
-// However long its parts are, a note is bounded, valid, and says what to do and
-// what to avoid.
+// However long its parts are, a note is bounded and valid, and what is in it is whole but for the first sentence.
 func TestNoteIsBounded(t *testing.T) {
 	long := []string{"x", strings.Repeat("é", 40), strings.Repeat("Wörter und Wörter. ", 60), strings.Repeat("漢", 700), strings.Repeat("long ", 130)}
 	for _, m := range long {
 		for _, r := range long {
 			for _, d := range long {
-				f := diagnose.Finding{Cause: "A", Message: m, Remedy: r, Danger: d}
-				answer := &diagnose.Force{Text: strings.Repeat("no, é ", 40)}
-				got := note(&diagnose.Diagnosis{Phase: diagnose.DynamicResources, Findings: []diagnose.Finding{f}, Force: answer}, &f)
-				got, last, _ := strings.Cut(got, " Force delete: ")
-				if len(last) < mostForce/2 {
-					t.Errorf("%d bytes of the answer about a force delete are left: %q", len(last), last)
-				}
-				if len(got)+len(" Force delete: ")+len(last) > maxNote {
-					t.Errorf("%d bytes", len(got))
-				}
-				if !utf8.ValidString(got) {
-					t.Errorf("cut inside a rune: %q", got)
-				}
-				remedy, danger := strings.Index(got, " Remedy: "), strings.Index(got, " Danger: ")
-				if remedy < 0 || danger < remedy {
-					t.Fatalf("a part is missing: %q", got)
-				}
-				if n := danger - remedy; n < min(len(r), leastRemedy/2) {
-					t.Errorf("%d bytes of a remedy of %d are left: %q", n, len(r), got)
-				}
-				if n := len(got) - danger; n < min(len(d), leastDanger/2) {
-					t.Errorf("%d bytes of a danger of %d are left: %q", n, len(d), got)
+				f := diagnose.Finding{Cause: "A", Message: m, First: r, Avoid: d, Remedy: r, Danger: d}
+				e := about{subject: verdict.Subject{Namespace: strings.Repeat("n", 63), Name: strings.Repeat("p", 253)}, timeline: strings.Repeat("t", 200), conditioned: true}.compose(&diagnose.Diagnosis{}, &f)
+				for _, got := range []string{e.onPod, e.onNode} {
+					if len(got) > mostNote || !utf8.ValidString(got) {
+						t.Errorf("%d bytes, valid %v: %q", len(got), utf8.ValidString(got), got)
+					}
+					for label, text := range map[string]string{" First: ": r, " Avoid: ": d} {
+						if i := strings.Index(got, label); i >= 0 && !strings.HasPrefix(got[i+len(label):], strings.TrimSpace(text)) {
+							t.Errorf("%s is cut: %q", label, got)
+						}
+					}
 				}
 			}
 		}
 	}
+}
+
+// fixtures calls do with what each reading of pkg/diagnose/testdata leads to, after change has been made to it.
+func fixtures(t *testing.T, change func(*evidence.Pod), do func(name string, p *evidence.Pod, d *diagnose.Diagnosis, f *diagnose.Finding)) {
+	t.Helper()
+	paths, err := filepath.Glob("../diagnose/testdata/*.txtar")
+	if err != nil || len(paths) < 200 {
+		t.Fatalf("%d fixtures (%v)", len(paths), err)
+	}
+	for _, path := range paths {
+		archive, err := txtar.ParseFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		i := slices.IndexFunc(archive.Files, func(f txtar.File) bool { return f.Name == "evidence.json" })
+		p := new(evidence.Pod)
+		if err := json.Unmarshal(archive.Files[i].Data, p); err != nil {
+			t.Fatal(err)
+		}
+		change(p)
+		d := cause.Diagnose(p)
+		if f, ok := d.Verdict(); ok {
+			do(strings.TrimSuffix(filepath.Base(path), ".txtar"), p, &d, &f)
+		}
+	}
+}
+
+// An Event is read in ten seconds.
+func TestEventsAreShort(t *testing.T) {
+	count := func(change func(*evidence.Pod)) (lengths []int) {
+		fixtures(t, change, func(name string, _ *evidence.Pod, d *diagnose.Diagnosis, f *diagnose.Finding) {
+			e := about{subject: verdict.Subject{Namespace: "shop", Name: "web-0"}, since: "10:00:00 UTC", conditioned: true}.compose(d, f)
+			if len(e.onPod) > mostNote || len(e.onNode) > mostNote {
+				t.Errorf("%s: %d and %d bytes", name, len(e.onPod), len(e.onNode))
+			}
+			if f.First == "" {
+				t.Errorf("%s: no first step", name)
+			}
+			if !d.Gone && !strings.Contains(e.onPod, f.First) {
+				t.Errorf("%s: no room for the first step: %s", name, e.onPod)
+			}
+			lengths = append(lengths, len(e.onPod))
+			t.Logf("%s: %d: %s\n%s", name, len(e.onPod), e.onPod, message(d, f, ""))
+		})
+		slices.Sort(lengths)
+		return lengths
+	}
+	lengths := count(func(*evidence.Pod) {})
+	t.Logf("%d Events: median %d, 90 %% %d, longest %d bytes", len(lengths), lengths[len(lengths)/2], lengths[len(lengths)*9/10], lengths[len(lengths)-1])
+	if got := lengths[len(lengths)*9/10]; got > shortNote {
+		t.Errorf("one Event of ten has %d bytes or more, more than %d", got, shortNote)
+	}
+	// With names as long as they may be, of which the fixtures have short ones.
+	lengths = count(func(p *evidence.Pod) {
+		longer := func(name string, n int) {
+			if name != "" {
+				replace(reflect.ValueOf(p).Elem(), name, name+strings.Repeat("x", max(n-len(name), 0)))
+			}
+		}
+		for i := range p.Containers {
+			longer(p.Containers[i].Name, 63)
+		}
+		for i := range p.Volumes {
+			longer(p.Volumes[i].Name, 63)
+		}
+		longer(p.Namespace, 63)
+		longer(p.Name, 200)
+		longer(p.Node.Name, 64) // a host name of Linux
+	})
+	t.Logf("with long names: median %d, longest %d bytes", lengths[len(lengths)/2], lengths[len(lengths)-1])
 }
 
 func TestCut(t *testing.T) {

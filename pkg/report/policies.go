@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -118,7 +119,7 @@ func (p *Policies) tryLabel(ctx context.Context) error {
 // tryEvent tells of the agent's own pod in the kubelet's name.
 func (p *Policies) tryEvent(ctx context.Context) error {
 	r := Reporter{node: p.Node}
-	ev := r.event(verdict.Subject{Kind: verdict.Pod, Namespace: p.Namespace, Name: p.Pod}, time.Now(), "NotHeld", "Blocked in no phase: a try.")
+	ev := r.event(verdict.Subject{Kind: verdict.Pod, Namespace: p.Namespace, Name: p.Pod}, time.Now(), corev1.EventTypeWarning, "NotHeld", "Stuck: a test.")
 	ev.Name, ev.ReportingController = eventName(verdict.Subject{Name: p.Pod}, "held"), "kubelet"
 	return p.Client.CreateEvent(ctx, ev, metav1.CreateOptions{FieldManager: FieldManager, DryRun: []string{metav1.DryRunAll}})
 }
@@ -127,6 +128,18 @@ func (p *Policies) tryEvent(ctx context.Context) error {
 var deniedByOwn = regexp.MustCompile(`^[a-z0-9.]+ "[a-z0-9.-]+" is forbidden: ` +
 	`ValidatingAdmissionPolicy '(` + ownPolicies + `[a-z]+)' with binding '[a-zA-Z0-9.-]+' denied request`)
 
+// refusedBy returns which policy of the agent's has refused a request; "" for none.
+func refusedBy(answer error) string {
+	var status apierrors.APIStatus
+	if !errors.As(answer, &status) {
+		return ""
+	}
+	if m := deniedByOwn.FindStringSubmatch(status.Status().Message); m != nil {
+		return m[1]
+	}
+	return ""
+}
+
 // tried takes note of the answer to a try. That nobody answers tells nothing new.
 func (p *Policies) tried(ctx context.Context, policy string, answer error) {
 	now := NotHeld
@@ -134,11 +147,11 @@ func (p *Policies) tried(ctx context.Context, policy string, answer error) {
 	switch {
 	case errors.As(answer, &status):
 		now = NotKnown
-		if m := deniedByOwn.FindStringSubmatch(status.Status().Message); m != nil && m[1] == policy {
+		if refusedBy(answer) == policy {
 			now = IsHeld
 		}
 	case answer != nil:
-		p.Log.DebugContext(ctx, "it could not be tried whether an admission policy holds", "policy", policy, "error", answer)
+		p.Log.DebugContext(ctx, "cannot test whether an admission policy restricts the agent's token", "policy", policy, "error", answer)
 		return
 	}
 	p.mu.Lock()
@@ -151,18 +164,18 @@ func (p *Policies) tried(ctx context.Context, policy string, answer error) {
 	if known && was == now {
 		return
 	}
-	consequence := "who has the token may use it"
+	consequence := "whoever has the token can use all of its RBAC permissions"
 	if p.Required {
-		consequence = "nothing is written until it does"
+		consequence = "nodeagent writes nothing until it does"
 	}
 	switch {
 	case now == NotHeld:
-		p.Log.ErrorContext(ctx, fmt.Sprintf("an admission policy does not hold the agent's token: %s; "+
+		p.Log.ErrorContext(ctx, fmt.Sprintf("admission policy does not restrict the agent's token: %s; "+
 			"apply the ValidatingAdmissionPolicies and bindings of deploy/daemonset.yaml (Kubernetes 1.30 or newer)", consequence), "policy", policy)
 	case now == NotKnown:
-		p.Log.WarnContext(ctx, "it is not known whether an admission policy holds the agent's token, "+
-			"because something else refuses what it must refuse", "policy", policy, "error", answer)
+		p.Log.WarnContext(ctx, "cannot tell whether an admission policy restricts the agent's token, "+
+			"because something else rejects the test request", "policy", policy, "error", answer)
 	case known:
-		p.Log.InfoContext(ctx, "an admission policy holds the agent's token", "policy", policy)
+		p.Log.InfoContext(ctx, "admission policy restricts the agent's token", "policy", policy)
 	}
 }

@@ -5,6 +5,8 @@ import (
 	"log/slog"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
 	"github.com/nodeagent-io/nodeagent/pkg/kube"
 	"github.com/nodeagent-io/nodeagent/pkg/verdict"
@@ -13,13 +15,14 @@ import (
 // writeTimeout bounds the writes that one look at a pod leads to.
 const writeTimeout = 5 * time.Second
 
-// A Reporter publishes the verdicts on one node's pods. It remembers nothing:
-// what has been written stands in the Case.
+// A Reporter publishes the verdicts on one node's pods. It remembers nothing
+// of them: what has been written stands in the Case.
 type Reporter struct {
 	client  *kube.Client
 	node    string
 	metrics *Metrics
 	log     *slog.Logger
+	size    size
 	// Policies are the admission policies that hold the writes; nil is allowed.
 	Policies *Policies
 }
@@ -42,9 +45,8 @@ func (r *Reporter) Report(ctx context.Context, c *verdict.Case) {
 	switch c.Outcome() {
 	case verdict.Found:
 		f := c.Finding()
-		text := withTimeline(note(&c.Diagnosis, &f), c.Timeline())
-		r.reportCondition(ctx, c, true, f.Cause, text)
-		r.reportEvent(ctx, c, f.Cause, text)
+		r.reportCondition(ctx, c, true, f.Cause, r.size.fit(message(&c.Diagnosis, &f, c.Timeline())))
+		r.reportEvent(ctx, c, tellingOf(&c.Diagnosis, &f, c))
 	case verdict.Withdrawn:
 		r.reportCondition(ctx, c, false, Resolved, resolvedMessage)
 	case verdict.Nothing:
@@ -66,8 +68,8 @@ func (r *Reporter) ReportGone(ctx context.Context, c *verdict.Case, t time.Time,
 	}
 	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
 	defer cancel()
-	if _, err := r.tell(ctx, c.Subject, t, f.Cause, note(&d, &f)); err != nil {
-		r.logFailure("write Event about a pod that is gone", c.Subject, 1, err)
+	if _, err := r.tell(ctx, c.Subject, t, tellingOf(&d, &f, c)); err != nil {
+		r.logFailure("cannot write the Event about a deleted pod", c.Subject, 1, err)
 	}
 }
 
@@ -79,12 +81,12 @@ func (r *Reporter) ReportRemains(ctx context.Context, s verdict.Subject, t time.
 	}
 	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
 	defer cancel()
-	text := cut(who(s)+" is deleted, and not gone from this node: "+left+". The verdict was "+diagnose.Foreign(cause, maxReason)+
-		". Remedy: end first what holds it; the runbook page of the verdict says how (docs/reasons of nodeagent). "+
-		"Danger: its volumes and its address may be given to another pod meanwhile.", maxNote)
-	ev := r.event(verdict.Subject{Kind: verdict.Node, Name: r.node}, t, diagnose.DeletedPodRemains, text)
+	text := within(mostNote, who(s)+" is deleted but not gone from this node: "+left, "The verdict was "+diagnose.Foreign(cause, maxReason),
+		"First: resolve what holds it up (nodeagent explain "+diagnose.Foreign(cause, maxReason)+")",
+		"Avoid: starting a pod that uses its volumes until nothing is left (two writers; its IP address may be assigned to another pod, too)")
+	ev := r.event(r.self(), t, corev1.EventTypeWarning, diagnose.DeletedPodRemains, text)
 	if _, err := r.createOrAdopt(ctx, ev, eventNames(s, diagnose.DeletedPodRemains, r.node), kindNodeEvent); err != nil {
-		r.logFailure("write Event about what a deleted pod has left", s, 1, err)
+		r.logFailure("cannot write the Event about what a deleted pod left on the node", s, 1, err)
 	}
 }
 
@@ -96,14 +98,15 @@ func (r *Reporter) ReportOrphan(ctx context.Context, s verdict.Subject, t time.T
 	}
 	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
 	defer cancel()
-	text := cut(who(s)+" is on this node and not in the API: "+left+". Remedy: find out what holds it: the kubelet's log names the UID (journalctl -u kubelet). "+
-		"Danger: nothing in the cluster knows of it, so its volumes and its address may be given to another pod.", maxNote)
+	text := within(mostNote, who(s)+" is on this node but not in the API: "+left,
+		"First: find what holds it up: on the node, search the kubelet's log for the UID (journalctl -u kubelet)",
+		"Avoid: starting a pod that uses its volumes (the cluster does not know of this pod, and may assign its volumes and IP address to another)")
 	if s.Name == "" {
 		s.Name = "orphan"
 	}
-	ev := r.event(verdict.Subject{Kind: verdict.Node, Name: r.node}, t, diagnose.OrphanedPod, text)
+	ev := r.event(r.self(), t, corev1.EventTypeWarning, diagnose.OrphanedPod, text)
 	if _, err := r.createOrAdopt(ctx, ev, eventNames(s, diagnose.OrphanedPod, r.node), kindNodeEvent); err != nil {
-		r.logFailure("write Event about an orphaned pod", s, 1, err)
+		r.logFailure("cannot write the Event about an orphaned pod", s, 1, err)
 	}
 }
 
@@ -113,7 +116,7 @@ func who(s verdict.Subject) string {
 	if s.Name == "" {
 		return "The pod with UID " + uid
 	}
-	return "Pod " + diagnose.Foreign(s.Namespace+"/"+s.Name, 320) + " (UID " + uid + ")"
+	return "Pod " + podName(s) + " (UID " + uid + ")"
 }
 
 // logFailure logs the first failure of a row; the metric counts the others.

@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/tools/txtar"
 
+	"github.com/nodeagent-io/nodeagent/pkg/condition"
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose/cause"
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
@@ -95,11 +96,16 @@ func TestConditionIsOurs(t *testing.T) {
 				if !ok {
 					continue
 				}
-				said := note(&d, &f)
-				if err := hostile.Check(said); err != nil || len(said) > maxNote {
-					t.Fatalf("%s, %q forged: %v (%d bytes)", path, text, err, len(said))
+				e, inCondition := about{conditioned: true}.compose(&d, &f), message(&d, &f, "").String()
+				for _, said := range append(strings.Split(inCondition, "\n"), e.onPod, e.onNode) {
+					if err := hostile.Check(said); err != nil {
+						t.Fatalf("%s, %q forged: %v", path, text, err)
+					}
 				}
-				if strings.Contains(said, hostile.Mark) {
+				if m, ok := condition.Parse(inCondition); !ok || m.String() != inCondition || max(len(e.onPod), len(e.onNode)) > mostNote || len(inCondition) > condition.Max {
+					t.Fatalf("%s, %q forged: %d, %d and %d bytes, %v", path, text, len(e.onPod), len(e.onNode), len(inCondition), ok)
+				}
+				if strings.Contains(inCondition, hostile.Mark) {
 					checked++
 				}
 			}
@@ -118,7 +124,8 @@ func TestNodeEventsAreOurs(t *testing.T) {
 		g.r.ReportRemains(t.Context(), s, g.now, text, diagnose.Foreign(text, 60))
 		g.r.ReportOrphan(t.Context(), s, g.now, diagnose.Foreign(text, 60))
 		g.r.ReportOrphan(t.Context(), verdict.Subject{UID: text}, g.now, diagnose.Foreign(text, 60))
-		made := append(g.api.took(), request{Body: `{"note":` + strconv.Quote(g.r.nodeEvent(s, g.now, "ShimHung", diagnose.Foreign(text, 60)).Note) + "}"})
+		f := diagnose.Finding{Cause: "ShimHung", Message: diagnose.Foreign(text, 60)}
+		made := append(g.api.took(), request{Body: `{"note":` + strconv.Quote(about{subject: s, conditioned: true}.compose(new(diagnose.Diagnosis), &f).onNode) + "}"})
 		if len(made) != 4 {
 			t.Fatalf("%s: %d requests", what, len(made))
 		}
@@ -142,7 +149,7 @@ func TestNoteIsOurs(t *testing.T) {
 		}}
 		for _, sidecars := range [][]string{d.Sidecars, d.Sidecars[:1]} {
 			d.Sidecars = sidecars
-			if err := hostile.Check(note(&d, &d.Findings[0])); err != nil {
+			if err := hostile.Check(note(&d, &d.Findings[0], "")); err != nil {
 				t.Errorf("%s: %v", what, err)
 			}
 		}
@@ -181,7 +188,7 @@ func TestPoliciesTakeTheAgentsWords(t *testing.T) {
 		}
 		return regexp.MustCompile(string(m[1]))
 	}
-	eventNote, eventReason, message, reason := of("object.?note"), of("object.?reason"), of("c.?message"), of("c.?reason")
+	eventNote, eventReason, conditionMessage, reason := of("object.?note"), of("object.?reason"), of("c.?message"), of("c.?reason")
 	paths, err := filepath.Glob("../diagnose/testdata/*.txtar")
 	if err != nil || len(paths) == 0 {
 		t.Fatalf("no fixtures (%v)", err)
@@ -201,10 +208,9 @@ func TestPoliciesTakeTheAgentsWords(t *testing.T) {
 		if !ok {
 			continue
 		}
-		said := note(&d, &f)
-		onNode := new(Reporter).nodeEvent(verdict.Subject{Namespace: "shop", Name: "web-0"}, p.Time, f.Cause, said).Note
-		if !eventNote.MatchString(said) || !eventNote.MatchString(onNode) || !p.Gone && !message.MatchString(said) {
-			t.Errorf("%s: the policies refuse %.100s", path, said)
+		said, inCondition := about{subject: verdict.Subject{Namespace: "shop", Name: "web-0"}, conditioned: true}.compose(&d, &f), message(&d, &f, "").String()
+		if !eventNote.MatchString(said.onPod) || !eventNote.MatchString(said.onNode) || !p.Gone && !conditionMessage.MatchString(inCondition) {
+			t.Errorf("%s: the policies refuse %.100s or %.100s", path, said, inCondition)
 		}
 	}
 	reasons := []string{Resolved, diagnose.InGracePeriod, diagnose.DeletedPodRemains, diagnose.OrphanedPod}
@@ -218,7 +224,7 @@ func TestPoliciesTakeTheAgentsWords(t *testing.T) {
 	}
 	waits, _ := diagnose.WaitsFor(draining(start.Add(60*seconds)), new(diagnose.Diagnosis))
 	for _, m := range []string{resolvedMessage, waits.Message} {
-		if !message.MatchString(m) {
+		if !conditionMessage.MatchString(m) {
 			t.Errorf("the policies refuse %q", m)
 		}
 	}

@@ -37,7 +37,7 @@ type Case struct {
 	looks     int       // how many looks in a row have found the cause that stands
 	unread    bool      // whether what stands was found without the pod's files
 	returned  time.Time // when they were first read again since
-	condition condition
+	condition conditionState
 	event     eventState
 	told      bool // whether there has been an Event
 	weighed   weighed

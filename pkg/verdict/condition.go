@@ -16,9 +16,9 @@ const (
 	rewordAfter = time.Minute
 )
 
-// A condition is what is known of the condition on the object, and of the
+// A conditionState is what is known of the condition on the object, and of the
 // attempts to write it.
-type condition struct {
+type conditionState struct {
 	written *Condition // what was written last; nil for nothing
 	at      time.Time  // when
 	retry   backoff
@@ -26,7 +26,7 @@ type condition struct {
 }
 
 // current returns the condition as it stands on the object, nil for none.
-func (c *condition) current(s Subject, t time.Time) *Condition {
+func (c *conditionState) current(s Subject, t time.Time) *Condition {
 	if c.written != nil && t.Sub(c.at) < cacheLag {
 		return c.written
 	}
@@ -34,12 +34,12 @@ func (c *condition) current(s Subject, t time.Time) *Condition {
 }
 
 // refusedFirst reports whether somebody has refused the write at the time t, and none before.
-func (c *condition) refusedFirst(t time.Time) bool {
+func (c *conditionState) refusedFirst(t time.Time) bool {
 	return c.refusal != nil && c.refusal.At.Equal(t) && c.retry.failures == 1
 }
 
 // cause returns the cause that stands on the object, "" for none.
-func (c *condition) cause(s Subject, t time.Time) string {
+func (c *conditionState) cause(s Subject, t time.Time) string {
 	if have := c.current(s, t); have != nil && have.Blocked {
 		return have.Reason
 	}
@@ -61,9 +61,14 @@ func (c *Case) ConditionDue(blocked bool, reason, message string) (Condition, bo
 	return want, differs && !c.condition.retry.waits(t)
 }
 
+// HasCondition reports whether the condition stands on the object, whatever it says.
+func (c *Case) HasCondition() bool {
+	return c.Last != nil && c.condition.current(c.Subject, c.Last.Time) != nil
+}
+
 // ConditionWritten takes note of a condition that has been written.
 func (c *Case) ConditionWritten(written Condition) {
-	c.condition = condition{written: &written, at: c.Last.Time}
+	c.condition = conditionState{written: &written, at: c.Last.Time}
 }
 
 // ConditionFailed takes note of a write that has failed, of who has refused it, nil where that is

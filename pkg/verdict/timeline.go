@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/nodeagent-io/nodeagent/pkg/condition"
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
 )
@@ -214,9 +215,6 @@ func (c *Case) Passed() []Passage {
 // the time when it was gone.
 func (c *Case) End(e *evidence.Pod) []Passage { return c.timeline.end(e, c.Late) }
 
-// timelineLabel begins the timeline in a message.
-const timelineLabel = " Timeline (UTC): "
-
 // The words of a timeline.
 const (
 	deleted         = "deleted"
@@ -244,19 +242,22 @@ func recall(s Subject) string {
 	if s.Condition == nil {
 		return ""
 	}
-	i := strings.LastIndex(s.Condition.Message, timelineLabel) // a name before it may hold the label
-	if i < 0 {
+	m, ok := condition.Parse(s.Condition.Message)
+	if !ok || !earlierTimeline.MatchString(m.Timeline) {
 		return ""
 	}
-	told := s.Condition.Message[i+len(timelineLabel):]
-	if !earlierTimeline.MatchString(told) {
-		return ""
-	}
-	return timelineLabel + told
+	return m.Timeline
 }
 
-// Timeline says in a sentence, which begins with a space, when the termination of a pod
-// that is past its deadline got to where; "" inside the grace period. Nothing in it
+// Since returns when the grace period of a pod was over, zero inside of it.
+func (c *Case) Since() time.Time {
+	if t := &c.timeline; t.known && c.Last.Overdue() > c.Last.ClockDoubt() {
+		return t.deadline
+	}
+	return time.Time{}
+}
+
+// Timeline says in a sentence when the termination of a pod that is past its deadline got to where, in UTC; "" inside the grace period. Nothing in it
 // changes while the pod is stuck. What an agent before this one has told stands in the
 // pod's condition, and it has seen more.
 func (c *Case) Timeline() string {
@@ -284,9 +285,7 @@ func (c *Case) Timeline() string {
 			continue
 		}
 		at := m.at.UTC()
-		if b.Len() == 0 {
-			b.WriteString(timelineLabel)
-		} else {
+		if b.Len() > 0 {
 			b.WriteString(", ")
 		}
 		b.WriteString(m.words)

@@ -67,7 +67,7 @@ func TestWaitIsWrittenOnce(t *testing.T) {
 	c.Judge(web, draining(time.Minute), nothing)
 	c.Wait(b, time.Minute)
 	want, due := c.ConditionDue(false, diagnose.InGracePeriod, c.Waiting())
-	const says = "Inside its grace period of 1h0m0s: container main: its program app (PID 100 on the node) runs, and was sent SIGTERM at "
+	const says = "Not stuck: container main is inside its grace period of 1h0m0s. Process app (PID 100 on the node) was sent SIGTERM at 03:00:00 UTC. "
 	if !due || !strings.HasPrefix(want.Message, says) {
 		t.Fatalf("%v, %q", due, want.Message)
 	}

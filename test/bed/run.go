@@ -305,15 +305,6 @@ func (r *Run) Current() (*corev1.Pod, error) {
 	return p, err
 }
 
-// Sayings returns what the words of the verdict have to hold.
-func (r *Run) Sayings() []string {
-	out := []string{"Remedy:", "Danger:"}
-	for _, s := range r.Says {
-		out = append(out, strings.NewReplacer("NAMESPACE", r.Node.Namespace(), "NODE", r.Node.Address).Replace(s))
-	}
-	return out
-}
-
 // MaySay reports whether a verdict that is not the scenario's cause may come before it, or after it.
 func (r *Run) MaySay(reason string) bool {
 	return r.Late && reason == "Unknown" || r.Then != "" && reason == r.Then

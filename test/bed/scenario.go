@@ -112,8 +112,9 @@ const (
 // A Want is what the agent has to say, and when.
 type Want struct {
 	// Cause, Family and Says are what the agent must find and name; no Cause
-	// means that it must be silent. NAMESPACE and NODE in Says stand for the
-	// pod's namespace and the node's address.
+	// means that it must be silent. What Says holds stands in the Event, or, where it begins
+	// with the label of a line of the condition ("Fix: kill -CONT"), in that line. NAMESPACE
+	// stands for the pod's namespace.
 	Cause, Family string
 	Says          []string
 	// Force is what the captured evidence must answer about a force delete; "" means

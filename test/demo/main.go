@@ -115,6 +115,13 @@ func demo(ctx context.Context) (err error) {
 			return err
 		}
 	}
+	for _, r := range runs {
+		if r.Name == detailed {
+			if err := details(ctx, c, r); err != nil {
+				return err
+			}
+		}
+	}
 	say("The metric, for alerts")
 	metrics := map[*bed.Node]string{}
 	for _, r := range runs {
@@ -167,6 +174,19 @@ func describe(ctx context.Context, c *bed.Cluster, r *bed.Run) error {
 		}
 	}
 	return nil
+}
+
+// detailed is the incident of which the condition is shown, too.
+const detailed = "frozen-filesystem"
+
+// details prints the condition's message, which kubectl describe does not show.
+func details(ctx context.Context, c *bed.Cluster, r *bed.Run) error {
+	if _, gone := r.Current(); apierrors.IsNotFound(gone) {
+		return nil // and its condition with it
+	}
+	const message = `{.status.conditions[?(@.type=="nodeagent.io/TerminationBlocked")].message}{"\n"}`
+	say("The condition has the rest: kubectl get pod %s -o jsonpath='%s'", r.Name, message)
+	return show(ctx, c, "-n", r.Pod.Namespace, "get", "pod", r.Name, "-o", "jsonpath="+message)
 }
 
 func show(ctx context.Context, c *bed.Cluster, args ...string) error {

@@ -282,7 +282,7 @@ func terminationPhases(x *trial, n *bed.Node, turn *bed.Turn) {
 func agentKilled(x *trial, n *bed.Node, turn *bed.Turn) {
 	draining := &bed.Run{Scenario: scenario.Draining("agent-killed-draining"), Node: n}
 	// What was on the node before may have started the kubelet anew: then it is not known whether it has sent the stop signal.
-	draining.Waits = []string{"Inside its grace period of ", "SIGKILL comes at "}
+	draining.Waits = []string{"Not stuck: ", " is inside its grace period of ", "it will be killed"}
 	x.Cleanup(func() {
 		if x.Failed() {
 			_ = draining.Discard(context.Background())

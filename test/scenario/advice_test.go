@@ -30,7 +30,7 @@ var filled = regexp.MustCompile(`\{([a-zA-Z]+)\}`)
 // An advisory is one wording of a remedy, with the variant that it is for.
 type advisory struct{ variant, text string }
 
-// advisories returns the wordings of a cause's remedy: those of its families, and of each phrase in them.
+// advisories returns the wordings of a cause's remedy and of its first step: those of its families, and of each phrase in them.
 func advisories(d *diagnose.Doc) []advisory {
 	var out []advisory
 	var add func(variant, text string)
@@ -39,7 +39,7 @@ func advisories(d *diagnose.Doc) []advisory {
 		for _, m := range filled.FindAllStringSubmatch(text, -1) {
 			for _, c := range d.Phrases[m[1]] {
 				v := c.Variant
-				if v == "" {
+				if v == "" || v == diagnose.Gone { // which is no case of the image
 					v = variant
 				}
 				add(v, c.Text)
@@ -47,8 +47,10 @@ func advisories(d *diagnose.Doc) []advisory {
 		}
 	}
 	add("", d.Remedy)
+	add("", d.First)
 	for _, f := range d.Families {
 		add(f.Name, f.Remedy)
+		add(f.Name, f.First)
 	}
 	return out
 }

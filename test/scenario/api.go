@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 
+	"github.com/nodeagent-io/nodeagent/pkg/condition"
 	"github.com/nodeagent-io/nodeagent/test/bed"
 )
 
@@ -226,11 +227,12 @@ func finalDeleteRefused() bed.Scenario {
 			Pod:   victim(12, "drain", "4"),
 			Break: inTurn(refuseDelete.impose, bed.OnNode(known)),
 			Proof: nothingLeft,
-			Heal:  inTurn(answers("Force delete: yes, all containers have ended"), refuseDelete.lift),
+			Heal:  inTurn(answers("Force delete: yes, all containers have exited"), refuseDelete.lift),
 		},
 		Want: bed.Want{
 			Cause: "FinalDeleteRejected",
-			Says:  []string{"locked in phase FinalDelete", "nothing of the pod is left on the node", "(HTTP 422)", "kubectl delete --dry-run=server -n ", " --force --as=system:node:"},
+			Says: []string{"Cause: in phase FinalDelete", "Seen: no process, mount, volume directory or cgroup of the pod is left on the node", "rejects the kubelet's delete of the pod (HTTP 422)",
+				"Fix: kubectl delete --dry-run=server -n ", "Fix:  --force --as=system:node:"},
 		},
 	}
 }
@@ -260,7 +262,7 @@ func statusRefused() bed.Scenario {
 		},
 		Want: bed.Want{
 			Cause: "StatusUpdateRejected",
-			Says:  []string{"locked in phase FinalDelete", "nothing of the pod is left on the node", "(HTTP 422)", "Failed to update status for pod"},
+			Says:  []string{"Cause: in phase FinalDelete", "Seen: Nothing of the pod is left on the node", "(HTTP 422)", "Failed to update status for pod"},
 		},
 	}
 }
@@ -271,7 +273,10 @@ func statusRefusedToAll() bed.Scenario {
 	s.Name, s.Story = "status-refused-to-all", "an admission policy refuses every update of the pod's status, by whomever"
 	s.Break, s.Heal = refuseStatusToAll.impose, refuseStatusToAll.lift
 	s.NoCondition = true
-	s.Says = append(s.Says, "nodeagent's own update of this pod's status is refused too, by the ValidatingAdmissionPolicy \"scenario-update-NAMESPACE-status-refused-to-all\"")
+	s.Says = []string{
+		"rejects the kubelet's pod status updates (HTTP 422)",
+		"the ValidatingAdmissionPolicy \"scenario-update-NAMESPACE-status-refused-to-all\"", "it rejects nodeagent's update of this pod's status too",
+	}
 	return s
 }
 
@@ -280,7 +285,7 @@ func statusDenied() bed.Scenario {
 	s := statusRefused()
 	s.Name, s.Story = "status-denied", "a webhook denies every update of the pod's status"
 	s.Break, s.Heal, s.NoCondition = askWebhook(true), askNoWebhook, true
-	s.Says = []string{"robably blocked in phase FinalDelete", "nothing of the pod is left on the node", "(HTTP 403)", "nodeagent's own update of this pod's status is refused too, by the webhook \"" + statusWebhook + "\""}
+	s.Says = []string{"Probably stuck: ", "rejects the kubelet's pod status updates (HTTP 403)", "the webhook \"" + statusWebhook + "\": it rejects nodeagent's update of this pod's status too"}
 	return s
 }
 
@@ -290,8 +295,7 @@ func statusWebhookDead() bed.Scenario {
 	s.Name, s.Story = "status-webhook-dead", "the API server has to ask a webhook about each update of the pod's status, and nobody listens there"
 	s.Break, s.Heal, s.NoCondition, s.Family = askWebhook(false), askNoWebhook, true, "WebhookFails"
 	s.Says = []string{
-		"robably blocked in phase FinalDelete", "nothing of the pod is left on the node", "does not take updates of status by the kubelet (HTTP 500)",
-		"nodeagent's own update of this pod's status either, because it cannot call the webhook \"" + statusWebhook + "\"", "see that its pods run",
+		"Probably stuck: ", "does not accept the kubelet's pod status updates (HTTP 500) because it cannot call the webhook \"" + statusWebhook + "\"", "check its pods",
 	}
 	return s
 }
@@ -316,8 +320,8 @@ func finalizerRefused() bed.Scenario {
 	s.Name, s.Story = "finalizer-refused", "an admission policy refuses the controller's removal of its finalizer"
 	s.Break = refuseUpdateToAll.impose
 	s.Proof = nothingLeft
-	s.Says = []string{"example.com/block", "nothing of the pod is left",
-		"whether the removal is refused: kubectl patch --dry-run=server -n NAMESPACE pod finalizer-refused "}
+	s.Says = []string{"example.com/block", "Nothing of the pod is left",
+		"Fix: whether the removal is rejected, which changes nothing: kubectl patch --dry-run=server -n NAMESPACE pod finalizer-refused "}
 	s.Heal = inTurn(advised("ValidatingAdmissionPolicy 'scenario-update-"), refuseUpdateToAll.lift, removedWhenAllowed)
 	return s
 }
@@ -330,15 +334,27 @@ func removedWhenAllowed(ctx context.Context, n *bed.Node, p *corev1.Pod) error {
 	})
 }
 
-// advised is a step that runs the kubectl command of the pod's condition, which asks without effect, and wants
-// an answer.
+// dryRun returns the command of the line Fix of a condition that asks without effect whether finalizers can be removed; "" for none.
+func dryRun(message string) string {
+	m, _ := condition.Parse(message)
+	return regexp.MustCompile(`kubectl patch --dry-run=server -n .*}]'`).FindString(m.Fix)
+}
+
+// advised is a step that runs that command of the pod's condition, and wants an answer.
 func advised(answer string) bed.Step {
 	return func(ctx context.Context, n *bed.Node, p *corev1.Pod) error {
 		now, err := n.Pod(ctx, p.Namespace, p.Name)
 		if err != nil {
 			return err
 		}
-		command := regexp.MustCompile(`kubectl patch --dry-run=server -n .*}]'`).FindString(bed.Condition(now).Message)
+		c := bed.Condition(now)
+		if c == nil {
+			return fmt.Errorf("%s has no condition that advises something", p.Name)
+		}
+		command := dryRun(c.Message)
+		if command == "" {
+			return fmt.Errorf("the condition advises no command: %s", c.Message)
+		}
 		told, err := n.AsPerson(ctx, command)
 		if err == nil || !strings.Contains(err.Error(), answer) {
 			return fmt.Errorf("%q does not answer %q: %s %w", command, answer, told, err)
@@ -354,7 +370,7 @@ func finalizerDenied() bed.Scenario {
 	s.Name, s.Story = "finalizer-denied", "a webhook denies every update of the pod and of its status, as the kubelet has finished, and with that the removal of its finalizer"
 	s.Proof = nothingLeft
 	s.NoCondition = true
-	s.Says = []string{"example.com/block", "nothing of the pod is left", "nodeagent's own update of this pod's status is refused by the webhook \"" + statusWebhook + "\", which may refuse the removal as well"}
+	s.Says = []string{"example.com/block", "Nothing of the pod is left", "check whether the webhook \"" + statusWebhook + "\" rejects the removal: it rejects nodeagent's update of this pod"}
 	s.Break = func(ctx context.Context, n *bed.Node, p *corev1.Pod) error {
 		ctx = context.WithoutCancel(ctx)
 		go func() {

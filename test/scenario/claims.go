@@ -80,7 +80,7 @@ func ofDRA(name, story, broken string, says ...string) bed.Scenario {
 		},
 		Want: bed.Want{
 			Cause: "DRAUnprepareFailing",
-			Says:  append([]string{"locked in phase DynamicResources", "resource claim " + name, "DRA driver " + csiName(name)}, says...),
+			Says:  append([]string{"Cause: in phase DynamicResources", "resource claim " + name, "DRA driver " + csiName(name)}, says...),
 		},
 	}
 }

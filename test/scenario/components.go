@@ -65,7 +65,7 @@ func containerdDown() bed.Scenario {
 		},
 		Want: bed.Want{
 			Cause: "ContainerdDown",
-			Says:  []string{"nothing has listened on its socket since", "it has no process", "systemctl start containerd"},
+			Says:  []string{"containerd has been down since ", "it has no process", "Seen: Connections to containerd's socket have failed since", "systemctl start containerd"},
 		},
 	}
 }
@@ -82,7 +82,7 @@ func kubeletDown() bed.Scenario {
 		},
 		Want: bed.Want{
 			Cause: "KubeletDown",
-			Says:  []string{"it has had no process since", "nothing listens on its port", "systemctl start kubelet"},
+			Says:  []string{"the kubelet has not been running since ", "Seen: No process has had a kubelet's name since ", "Seen: Connections to the kubelet's port are refused", "systemctl start kubelet"},
 		},
 	}
 }
@@ -100,7 +100,7 @@ func kubeletStopped() bed.Scenario {
 		Want: bed.Want{
 			Cause:  "KubeletDown",
 			Family: "Stopped",
-			Says:   []string{"(kubelet, PID", "stopped by a signal", "kill -CONT"},
+			Says:   []string{"(kubelet, PID", "paused (SIGSTOP", "Fix: kill -CONT"},
 		},
 	}
 }
@@ -137,7 +137,7 @@ func containerdLoops() bed.Scenario {
 		Want: bed.Want{
 			Cause:  "ContainerdDown",
 			Family: "Restarts",
-			Says:   []string{"does not stay up: since it ended at", "has ended again each time", "journalctl -u containerd"},
+			Says:   []string{"containerd keeps exiting: since ", "Seen: containerd has exited at least ", "journalctl -u containerd"},
 		},
 	}
 }

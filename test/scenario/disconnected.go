@@ -102,7 +102,7 @@ func kubeletCutOff() bed.Scenario {
 		},
 		Want: bed.Want{
 			Cause: "KubeletDisconnected",
-			Says:  []string{"locked in phase Delivery", "has been Unknown since", "has not been told that this pod is deleted", "journalctl -u kubelet"},
+			Says:  []string{"Cause: in phase Delivery", "Ready is Unknown since", "has not received the deletion", "journalctl -u kubelet"},
 		},
 	}
 }
@@ -120,7 +120,7 @@ func kubeletCutOffLater() bed.Scenario {
 		},
 		Want: bed.Want{
 			Cause: "KubeletDisconnected",
-			Says:  []string{"has been Unknown since", "cannot write that this pod has ended"},
+			Says:  []string{"Ready is Unknown since", "cannot report that the pod has ended"},
 		},
 	}
 }
@@ -137,7 +137,7 @@ func kubeletRefused() bed.Scenario {
 		},
 		Want: bed.Want{
 			Cause: "KubeletDisconnected",
-			Says:  []string{"locked in phase Delivery", "has been Unknown since", "has not been told that this pod is deleted", "Unauthorized"},
+			Says:  []string{"Cause: in phase Delivery", "Ready is Unknown since", "has not received the deletion", "Unauthorized"},
 		},
 	}
 }
@@ -166,7 +166,7 @@ restart`, certificate, key))(ctx, n, p)
 		},
 		Want: bed.Want{
 			Cause: "KubeletDisconnected",
-			Says:  []string{"locked in phase Delivery", "has not been told that this pod is deleted", "openssl x509 -noout -enddate"},
+			Says:  []string{"Cause: in phase Delivery", "has not received the deletion", "Fix: openssl x509 -noout -enddate"},
 		},
 	}
 }
@@ -190,7 +190,7 @@ sleep 2`),
 		},
 		Want: bed.Want{
 			Cause: "KubeletDown",
-			Says:  []string{"the kubelet of this node does not stay up", "journalctl -u kubelet"},
+			Says:  []string{"the kubelet keeps exiting: ", "journalctl -u kubelet"},
 		},
 	}
 }

@@ -31,7 +31,7 @@ func forcedAndStuck() bed.Scenario {
 	s := shimStopped()
 	s.Name = "forced-and-stuck"
 	s.Story = "a pod whose shim is stopped is deleted by force, and goes on running"
-	s.Says = append(s.Says, "Force delete: no, a process still runs: victim of container main")
+	s.Says = append(s.Says, "Force delete: no, process victim of container main is still running")
 	s.Force = "no"
 	goOn := s.Heal
 	s.Heal = func(ctx context.Context, n *bed.Node, p *corev1.Pod) error {
@@ -40,7 +40,7 @@ func forcedAndStuck() bed.Scenario {
 			if err == nil {
 				err = n.Await(ctx, "the Event "+reason+" about "+p.Name, func() (bool, string) {
 					note, err := remains(ctx, n, p, reason)
-					return strings.Contains(note, "a process still runs: victim"), fmt.Sprint(note, err)
+					return strings.Contains(note, "process victim "), fmt.Sprint(note, err)
 				})
 			}
 		}
@@ -70,13 +70,13 @@ func forcedWithoutKubelet() bed.Scenario {
 	s := kubeletStopped()
 	s.Name = "forced-without-kubelet"
 	s.Story = "a pod is deleted by force while the kubelet is stopped, and the kubelet is then started anew"
-	s.Says = append(s.Says, "Force delete: no, a process still runs: victim of container main")
+	s.Says = append(s.Says, "Force delete: no, process victim of container main is still running")
 	s.Heal = func(ctx context.Context, n *bed.Node, p *corev1.Pod) error {
 		err := forceDelete(ctx, n, p)
 		if err == nil {
 			err = n.Await(ctx, "the Event "+orphanedPod+" about "+p.Name, func() (bool, string) {
 				note, err := remains(ctx, n, p, orphanedPod)
-				return strings.Contains(note, "a process still runs: victim"), fmt.Sprint(note, err)
+				return strings.Contains(note, "process victim "), fmt.Sprint(note, err)
 			})
 		}
 		_, killed := n.Exec(ctx, n.Script("kill -KILL $(pgrep -o -x kubelet)", p))

@@ -67,7 +67,7 @@ func gvisorStopped() bed.Scenario {
 	s.Proof = findSentry + `grep -q "^State:.T" /proc/$sentry/status`
 	s.Cause = "SandboxRuntimeStuck"
 	s.Family = "Stopped"
-	s.Says = []string{"gVisor", "stopped by a signal", "kill -CONT"}
+	s.Says = []string{"gVisor", "paused (SIGSTOP", "Fix: kill -CONT"}
 	s.When = bed.InGrace
 	s.Heal = bed.OnNode(findSentry + `[ -z "$sentry" ] || kill -CONT $sentry`)
 	return s
@@ -82,7 +82,7 @@ func gvisorFrozen() bed.Scenario {
 	s.Proof = freezer + findSentry + "frozen $(group $sentry)\n" + logged("context deadline exceeded")
 	s.Cause = "SandboxRuntimeStuck"
 	s.Family = "Frozen"
-	s.Says = []string{"gVisor", "is frozen", "/sys/fs/cgroup/"}
+	s.Says = []string{"gVisor", "is frozen", "Fix: /sys/fs/cgroup/"}
 	s.Heal = bed.OnNode(freezer + findSentry + `[ -z "$sentry" ] || thaw $(group $sentry)`)
 	return s
 }
@@ -106,7 +106,7 @@ func gvisorShimStopped() bed.Scenario {
 	s.Proof = `grep -q "^State:.T" /proc/$(cat /run/scenario-$NAME.pid)/status`
 	s.Cause = "ShimHung"
 	s.Family = "Stopped"
-	s.Says = []string{"shim", "stopped by a signal", "kill -CONT"}
+	s.Says = []string{"shim", "paused (SIGSTOP", "Fix: kill -CONT"}
 	s.Heal = bed.OnNode("end CONT /run/scenario-$NAME.pid")
 	return s
 }
@@ -172,7 +172,7 @@ func gvisorDeviceSlow() bed.Scenario {
 }
 
 // ofThread is what the verdict says of a thread that gVisor has on the node.
-const ofThread = "(exe) of gVisor works for a program of the pod"
+const ofThread = "(exe) serves a program of the pod"
 
 // gvisorFUSESlow is innocent: the daemon is asked for a part of the write after the other, eight of which take it
 // six seconds each, and SIGKILL ends the program when the last one has been answered.
@@ -195,7 +195,7 @@ func gvisorNFS() bed.Scenario {
 	s.Break = bed.OnNode(cutOff("-I", server) + "\nsleep 5")
 	s.Proof = "some D && ! some D 100 && cat $(stacks) | grep -q rpc_wait_bit_killable"
 	s.Cause, s.Family = "UninterruptibleSleep", "NFS"
-	s.Says = []string{ofThread, "rpc_wait_bit_killable", "nfs4", "/data", server, "volume share"}
+	s.Says = []string{ofThread, "rpc_wait_bit_killable", "Seen: nfs4", "/data", server, "volume \"share\""}
 	s.Heal = bed.OnNode(cutOff("-D", server))
 	return s
 }

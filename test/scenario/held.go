@@ -38,7 +38,7 @@ func stdioHeldOpen() bed.Scenario {
 		},
 		Want: bed.Want{
 			Cause: "StdioHeldOpen",
-			Says:  []string{"container main has ended", "sleep (PID", "which is not part of the pod", "kill -TERM"},
+			Says:  []string{"container main has exited", "sleep (PID", "not part of the pod", "Fix: kill -TERM"},
 		},
 	}
 }
@@ -58,7 +58,7 @@ func rootfsBusy() bed.Scenario {
 		},
 		Want: bed.Want{
 			Cause: "RootfsUnmountBusy",
-			Says:  []string{"container main has ended", "sleep (PID", "its working directory", "EBUSY", "kill -TERM"},
+			Says:  []string{"container main has exited", "sleep (PID", "its working directory", "EBUSY", "Fix: kill -TERM"},
 		},
 	}
 }
@@ -127,7 +127,7 @@ done`)),
 		},
 		Want: bed.Want{
 			Cause: "ExecHoldsInitExit",
-			Says:  []string{"container main has ended", "sleep (PID", "which was executed in it", "kill -TERM"},
+			Says:  []string{"container main has exited", "sleep (PID", "an exec in it", "Fix: kill -TERM"},
 		},
 	}
 }

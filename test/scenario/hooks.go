@@ -47,7 +47,7 @@ func preStopShellSlept() bed.Scenario {
 	s.Story = "a preStop hook executes sh -c \"sleep 5\", and then a shell keeps SIGTERM from the program it runs"
 	s.Pod = preStop(s.Pod, executing("sh", "-c", "sleep 5"))
 	// A node that is short of something may not have started the hook before.
-	s.Says, s.When = append(s.Says, "its preStop hook is over"), bed.WhenGone
+	s.Says, s.When = append(s.Says, "Its preStop hook "), bed.WhenGone
 	return s
 }
 
@@ -56,7 +56,7 @@ func preStopThenIgnores() bed.Scenario {
 	s := ignoresTERM("pre-stop-then-ignores", bed.ProgramsImage, "bash")
 	s.Story = "a preStop hook takes the pod out of service in a script, and then the program ignores SIGTERM"
 	s.Pod = preStop(s.Pod, executing("bash", "-c", "touch /draining; for i in 1 2 3; do sleep 1; done; rm /draining"))
-	s.Says, s.When = append(s.Says, "its preStop hook, which may have asked it to stop, is over"), bed.WhenGone
+	s.Says, s.When = append(s.Says, "Its preStop hook may have asked the program to stop and "), bed.WhenGone
 	return s
 }
 
@@ -72,7 +72,7 @@ func preStopLeavesLittle() bed.Scenario {
 		},
 		Want: bed.Want{
 			Cause: "SignalDroppedByPID1",
-			Says:  []string{"container main", "sleep", "SIGTERM", "its preStop hook is over"},
+			Says:  []string{"container main", "sleep", "SIGTERM", "Its preStop hook "},
 			When:  bed.WhenGone,
 		},
 	}
@@ -90,7 +90,7 @@ func preStopThenSlow() bed.Scenario {
 		},
 		Want: bed.Want{
 			Cause: "SlowShutdown",
-			Says:  []string{"container main", "its program sh", "its preStop hook left of the grace period of "},
+			Says:  []string{"container main", `program "sh" handled SIGTERM`, "preStop hook"},
 			When:  bed.WhenGone,
 		},
 	}
@@ -156,7 +156,7 @@ func preStopHangsThenEnds() bed.Scenario {
 	s.Story = "the preStop hook does not end, and the program then ends by SIGTERM immediately"
 	s.Pod = preStop(pod(30, bed.BusyboxImage, "sh", "-c", "trap 'exit 0' TERM; while :; do sleep 1; done"), executing("sh", "-c", "sleep 100000"))
 	s.Break = onFirst(handles)
-	s.Says = []string{"container main", "preStop hook", "used up the grace period", "The kubelet sent SIGTERM only then", "the program ended at "}
+	s.Says = []string{"container main", "preStop hook", "used up the grace period", "SIGTERM came only then", "the program exited at "}
 	return s
 }
 
@@ -175,7 +175,7 @@ func preStopWaits() bed.Scenario {
 		},
 		Want: bed.Want{
 			Cause: "PreStopHookRunning",
-			Says:  []string{"container main", "its preStop hook sh (PID ", "The kubelet sends SIGTERM only after it; SIGKILL comes at ", "kill -TERM -"},
+			Says:  []string{"container main", "its preStop hook sh (PID ", "The kubelet sends SIGTERM only after the hook; SIGKILL comes at ", "Fix: kill -TERM -"},
 			When:  bed.InGrace,
 		},
 	}
@@ -194,7 +194,7 @@ func inGraceDrains() bed.Scenario {
 			Break: onFirst(ready),
 		},
 		Want: bed.Want{Waits: []string{
-			": container main: its program victim (PID ", "runs, and was sent SIGTERM at ", "; SIGKILL comes at ", "Inside its grace period of ",
+			"Not stuck: container main is inside its grace period of ", "Process victim (PID ", "was sent SIGTERM at ", "it will be killed at ",
 		}},
 	}
 }
@@ -208,7 +208,7 @@ func inGraceHook() bed.Scenario {
 			Pod:   preStop(pod(180, bed.BusyboxImage, "sh", "-c", "trap 'exit 0' TERM; while :; do sleep 1; done"), executing("sh", "-c", "sleep 75; true")),
 			Break: onFirst(handles),
 		},
-		Want: bed.Want{Waits: []string{": container main: its program sh (PID ", "its preStop hook (PID ", "SIGTERM comes after that; SIGKILL comes at "}},
+		Want: bed.Want{Waits: []string{"container main is inside its grace period of ", "Process sh (PID ", "its preStop hook (PID ", ", and SIGTERM follows", "it will be killed at "}},
 	}
 }
 
@@ -222,7 +222,7 @@ func inGraceBesideSidecar() bed.Scenario {
 	s.Pod = pod(180, bed.BusyboxImage, "sh", "-c", "trap 'exit 0' TERM; while :; do sleep 1; done")
 	s.Pod.Containers = append(s.Pod.Containers, proxy)
 	s.Break = onFirst(handles)
-	s.Waits = []string{": container proxy: its program victim (PID ", "runs, and was sent SIGTERM at ", "; SIGKILL comes at "}
+	s.Waits = []string{"container proxy is inside its grace period of ", "Process victim (PID ", "was sent SIGTERM at ", "it will be killed at "}
 	return s
 }
 
@@ -295,7 +295,7 @@ func preStopSleeps() bed.Scenario {
 		Want: bed.Want{
 			Cause:  "PreStopHookRunning",
 			Family: "Sleep",
-			Says:   []string{"container main", "preStop hook, a sleep of ", "used up the grace period", "SIGTERM"},
+			Says:   []string{"container main", "preStop hook (sleep of ", "used up the grace period", "SIGTERM"},
 			When:   bed.WhenGone,
 		},
 	}
@@ -317,7 +317,7 @@ func preStopUnanswered() bed.Scenario {
 		Want: bed.Want{
 			Cause:  "PreStopHookRunning",
 			Family: "HTTP",
-			Says:   []string{"container main", "an HTTP request to port 8080 of the pod, had no answer", "SIGTERM"},
+			Says:   []string{"container main", "preStop hook (HTTP request to port 8080 of the pod) had no response", "SIGTERM"},
 			When:   bed.WhenGone,
 		},
 	}

@@ -78,8 +78,8 @@ func pullHangs() bed.Scenario {
 		},
 		Want: bed.Want{
 			Cause: "ImagePullHanging",
-			Says: []string{"locked in phase Startup", "container main: the kubelet has been pulling its image", registryAddress + "/" + name + ":test",
-				"containerd has stored nothing of any download since", "without a time limit of its own"},
+			Says: []string{"Cause: in phase Startup", "the deletion waits for the pull of image ", "(container main)", registryAddress + "/" + name + ":test",
+				"no image data arrived since ", "Fix: has no time limit of the kubelet's own"},
 			Force: "not yet", // the container may still be started
 		},
 	}
@@ -129,7 +129,7 @@ until new=$(pgrep -o -x kubelet) && [ $new != $old ]; do sleep 1; done`), serveI
 		})
 	s.Break = pulling
 	s.Says = append(strings.Split(strings.ReplaceAll(strings.Join(s.Says, "\n"), "image-pull-hangs", name), "\n"),
-		"The download that does not move had begun before: this pull probably waits for its turn")
+		"Seen: The stalled download began before this pull. This pull probably waits for its turn")
 	s.Heal = inTurn(takeImage(first), takeImage(name), bed.OnNode(configs+"restore"), heard, endPod(first))
 	return s
 }

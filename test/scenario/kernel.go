@@ -229,7 +229,7 @@ func onDevice(name, story, program string) bed.Scenario {
 		Want: bed.Want{
 			Cause:  "UninterruptibleSleep",
 			Family: "Suspended",
-			Says:   []string{"ext4", "/data", "/dev/mapper/" + device, dir, "dmsetup resume " + device},
+			Says:   []string{"ext4", "/data", "Seen: /dev/mapper/" + device, "Seen: " + dir, "Fix: dmsetup resume " + device},
 		},
 	}
 }
@@ -241,7 +241,7 @@ func onDelay(name, story, reads, writes string) bed.Scenario {
 	device, dir := "scenario-"+name, directory(name)
 	s.Break = bed.OnNode(delayDevice(device, dir, reads, writes))
 	s.Family = "Block"
-	s.Says = []string{"ext4", "/data", "/dev/mapper/" + device, dir}
+	s.Says = []string{"ext4", "/data", "/dev/mapper/" + device, "Seen: " + dir}
 	s.Heal = bed.OnNode(delayDevice(device, dir, "0", "0"))
 	return s
 }
@@ -250,7 +250,7 @@ const anHour = "3600000" // milliseconds
 
 func blockDevice() bed.Scenario {
 	s := onDelay("block-ext4", "the device below an ext4 completes no I/O any more", anHour, anHour)
-	s.Says = append(s.Says, "Bring the device")
+	s.Says = append(s.Says, "Fix: Restore device")
 	return s
 }
 
@@ -304,7 +304,7 @@ mount -t overlay overlay -o lowerdir=` + dir + `.lower,upperdir=` + disk + `/upp
 		Want: bed.Want{
 			Cause:  "UninterruptibleSleep",
 			Family: "Suspended",
-			Says:   []string{"ext4", "/dev/mapper/" + device, disk, "dmsetup resume " + device},
+			Says:   []string{"ext4", "Seen: /dev/mapper/" + device, disk, "Fix: dmsetup resume " + device},
 		},
 	}
 }
@@ -376,7 +376,7 @@ func cifsSync() bed.Scenario {
 		Want: bed.Want{
 			Cause:  "UninterruptibleSleep",
 			Family: "CIFS",
-			Says:   []string{"cifs", "/data", server, dir, "SMB server"},
+			Says:   []string{"cifs", "/data", server, "Seen: " + dir, "SMB server"},
 		},
 	}
 }
@@ -402,7 +402,7 @@ func nfsServerGone() bed.Scenario {
 		},
 		Want: bed.Want{
 			Cause: "NetworkFilesystemUnreachable",
-			Says:  []string{"volume share", "NFS server " + server, "kubelet's thread", "rpc_wait_bit_killable", "kubernetes.io~nfs/share"},
+			Says:  []string{"volume \"share\"", "NFS server " + server, "kubelet thread ", "Seen: rpc_wait_bit_killable", "Seen: kubernetes.io~nfs/share"},
 		},
 	}
 }
@@ -423,7 +423,7 @@ func nfsServerMoved() bed.Scenario {
 		},
 		Want: bed.Want{
 			Cause: "NetworkFilesystemUnreachable",
-			Says:  []string{"volume share", "NFS server " + server, "kubelet's thread", "under the same address"},
+			Says:  []string{"volume \"share\"", "NFS server " + server, "kubelet thread ", "Fix: at the same address"},
 		},
 	}
 }
@@ -451,8 +451,8 @@ until socat -u OPEN:/dev/null TCP4:127.0.0.1:20490 2>/dev/null; do sleep 0.5; do
 		},
 		Want: bed.Want{
 			Cause: "NetworkFilesystemUnreachable",
-			Says: []string{"volume data (claim " + name + ", PersistentVolume scenarios-", "the NFS server behind this node's own address 127.0.0.1 does not answer",
-				"a proxy (stunnel or efs-proxy of the EFS CSI driver)", "No data is lost"},
+			Says: []string{"volume \"data\" (claim " + name, "Seen: PersistentVolume scenarios-", "the NFS server behind 127.0.0.1 (this node) does not respond",
+				"Fix: a proxy (stunnel or efs-proxy of the EFS CSI driver)", "Fix: No data is lost"},
 		},
 	}
 }
@@ -474,7 +474,7 @@ func nfsMountLost() bed.Scenario {
 		Want: bed.Want{
 			Cause:  "VolumeDirTeardownFailed",
 			Family: "MountLost",
-			Says:   []string{"locked in phase Volumes", "volume share", "it is not mounted any more", "kubernetes.io/nfs", "move them to where they belong"},
+			Says:   []string{"Cause: in phase Volumes", "volume \"share\"", "it is no longer mounted", "Seen: kubernetes.io/nfs", "Fix: move them to where they belong"},
 		},
 	}
 }
@@ -495,7 +495,7 @@ func nfsWrite() bed.Scenario {
 		Want: bed.Want{
 			Cause:  "UninterruptibleSleep",
 			Family: "NFS",
-			Says:   []string{"nfs4", "/data", server, "volume share"},
+			Says:   []string{"Seen: nfs4", "/data", server, "volume \"share\""},
 		},
 	}
 }
@@ -509,7 +509,7 @@ func nfsZombieLeader() bed.Scenario {
 	s.Prepare, s.Break, s.Heal = serveNFS(server), bed.OnNode(cutOff("-I", server)+"\nsleep 5"), bed.OnNode(cutOff("-D", server))
 	s.Proof = behindZombie + s.Proof + " && behind_zombie D"
 	s.Cause = "ThreadStuckBehindZombieLeader"
-	s.Says = []string{"looks like a zombie", "nfs4", "/data", server, "volume share"}
+	s.Says = []string{"looks like a zombie", "Seen: nfs4", "/data", server, "volume \"share\""}
 	return s
 }
 
@@ -528,7 +528,7 @@ func nfsLock() bed.Scenario {
 		},
 		Want: bed.Want{
 			Cause: "NetworkFilesystemUnreachable",
-			Says:  []string{"volume share", "NFS server " + server},
+			Says:  []string{"volume \"share\"", "NFS server " + server},
 		},
 	}
 }
@@ -580,7 +580,7 @@ exit 1`),
 		Want: bed.Want{
 			Cause:  "PIDNamespaceReapWait",
 			Family: "OutsideParent",
-			Says:   []string{"container main", "victim", "sleep", "nsenter", "does not reap"},
+			Says:   []string{"container main", "victim", "sleep", "nsenter (PID ", "has not been reaped"},
 		},
 	}
 }
@@ -608,7 +608,7 @@ grep -q "^State:.Z" $status && grep -q "^Threads:.1$" $status && ! grep -q "^Tra
 		},
 		Want: bed.Want{
 			Cause: "ZombieHeldByTracer",
-			Says:  []string{"container main", "victim (PID ", "traces it", "kill "},
+			Says:  []string{"container main", "its tracer victim (PID ", "has not reaped it", "Fix: kill "},
 		},
 	}
 }

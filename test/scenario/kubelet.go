@@ -58,7 +58,7 @@ func syncLoopStalled() bed.Scenario {
 		Want: bed.Want{
 			Cause:  "KubeletSyncLoopStalled",
 			Family: "FUSE",
-			Says:   []string{"the kubelet does nothing about this pod", "not in the API any more", "fuse.hang", "/sys/fs/fuse/connections/"},
+			Says:   []string{"Seen: the kubelet has done nothing about it", "of a removed pod", "fuse.hang", "Fix: /sys/fs/fuse/connections/"},
 		},
 	}
 }
@@ -152,7 +152,7 @@ func deviceHangs() bed.Scenario {
 			Late:   true,
 			Cause:  "KubeletSyncLoopStalled",
 			Family: "NotSeen",
-			Says:   []string{"the kubelet does nothing about this pod", "its own health check says that its main loop has hung", "device plugin"},
+			Says:   []string{"Seen: the kubelet has done nothing about it", "its health check (syncloop) has seen no round", "device plugin"},
 			Force:  "no",
 		},
 	}

@@ -196,7 +196,7 @@ func blockDeviceBusy() bed.Scenario {
 	s.Break = bed.OnNode(held3)
 	s.Proof = loopLeft + ` && [ -e /proc/$(cat /run/scenario-$NAME.holder)/fd/3 ]`
 	s.Cause = "BlockVolumeUnmapFailed"
-	s.Says = []string{"locked in phase Volumes", "block volume data (claim block-device-busy, PersistentVolume scenarios-", "sleep (PID ", "the loop device /dev/loop"}
+	s.Says = []string{"Cause: in phase Volumes", "block volume \"data\" (claim block-device-busy", "Seen: PersistentVolume scenarios-", "sleep (PID ", "the loop device /dev/loop"}
 	return s
 }
 
@@ -209,7 +209,7 @@ func blockOpenElsewhere() bed.Scenario {
 	s.Break = bed.OnNode(held3)
 	s.Proof = loopLeft + ` && [ -e /proc/$(cat /run/scenario-$NAME.holder)/fd/3 ] && ` + inOwnNamespace
 	s.Cause = "BlockVolumeUnmapFailed"
-	s.Says = []string{"locked in phase Volumes", "block volume data (claim ", "sleep (PID ", "the loop device /dev/loop", "in a mount namespace of its own"}
+	s.Says = []string{"Cause: in phase Volumes", "block volume \"data\" (claim ", "sleep (PID ", "the loop device /dev/loop", "in a mount namespace of its own"}
 	return s
 }
 
@@ -222,7 +222,7 @@ func blockMounted() bed.Scenario {
 	s.Break = bed.OnNode(held3)
 	s.Proof = loopLeft + " && grep -q ' " + dir + " ' /proc/self/mountinfo"
 	s.Cause, s.Family = "BlockVolumeUnmapFailed", "MountInside"
-	s.Says = []string{"locked in phase Volumes", "block volume data (claim ", "the file system on it (type ext4) is mounted on the node", "umount " + dir}
+	s.Says = []string{"Cause: in phase Volumes", "block volume \"data\" (claim ", "its ext4 file system is mounted on the node", "umount " + dir}
 	s.Heal = bed.OnNode("umount " + dir + "\n" + endLoops + runCSI(s.Name))
 	return s
 }
@@ -234,7 +234,7 @@ func blockMountedElsewhere() bed.Scenario {
 	s.Break = bed.OnNode(held3)
 	s.Proof = loopLeft + ` && grep -q "/scenario-$NAME.mnt " /proc/$(cat /run/scenario-$NAME.holder)/mountinfo && ! grep -q "/scenario-$NAME.mnt " /proc/self/mountinfo`
 	s.Cause, s.Family = "BlockVolumeUnmapFailed", "MountElsewhere"
-	s.Says = []string{"locked in phase Volumes", "block volume data (claim ", "is mounted in the mount namespace of sleep (PID ", "findmnt -N "}
+	s.Says = []string{"Cause: in phase Volumes", "block volume \"data\" (claim ", "is mounted in the mount namespace of sleep (PID ", "findmnt -N "}
 	return s
 }
 
@@ -255,7 +255,7 @@ func blockMapped() bed.Scenario {
 	s.Break = bed.OnNode(held3)
 	s.Proof = loopLeft + " && ls /sys/block/loop*/holders | grep -q dm-"
 	s.Cause, s.Family = "BlockVolumeUnmapFailed", "Mapped"
-	s.Says = []string{"locked in phase Volumes", "block volume data (claim ", "logical volume scenario-block-mapped/data is active on it", "dmsetup info " + mapped}
+	s.Says = []string{"Cause: in phase Volumes", "block volume \"data\" (claim ", "logical volume scenario-block-mapped/data is active on it", "Fix: dmsetup info " + mapped}
 	s.Heal = bed.OnNode("dmsetup remove " + mapped + "\n" + endLoops + runCSI(s.Name))
 	return s
 }
@@ -270,7 +270,7 @@ func blockPartitionMounted() bed.Scenario {
 	s.Break = bed.OnNode(held3)
 	s.Proof = loopLeft + " && grep -q ' " + dir + " .* /dev/loop[0-9]*p1 ' /proc/self/mountinfo"
 	s.Cause, s.Family = "BlockVolumeUnmapFailed", "MountInside"
-	s.Says = []string{"locked in phase Volumes", "block volume data (claim ", "the file system on its partition \"/dev/loop", "p1\" (type ext4) is mounted on the node", "umount " + dir}
+	s.Says = []string{"Cause: in phase Volumes", "block volume \"data\" (claim ", "its partition \"/dev/loop", "p1\" (ext4) is mounted on the node", "umount " + dir}
 	s.Heal = bed.OnNode("umount " + dir + "\n" + endLoops + runCSI(s.Name))
 	return s
 }
@@ -285,8 +285,8 @@ func blockPartitionMapped() bed.Scenario {
 	s.Proof = loopLeft + " && ls /sys/block/loop*/loop*p1/holders | grep -q dm- && grep -q ' " + dir + " ' /proc/self/mountinfo"
 	s.Cause, s.Family = "BlockVolumeUnmapFailed", "Mapped"
 	s.Says = []string{
-		"locked in phase Volumes", "block volume data (claim ", "logical volume scenario-block-partition/data, mounted at " + dir + " (type ext4), is active on it",
-		"dmsetup info " + mapped, "umount " + dir + ". Then deactivate it",
+		"Cause: in phase Volumes", "block volume \"data\" (claim ", "logical volume scenario-block-partition/data, mounted at " + dir + " (ext4), is active on it",
+		"Fix: dmsetup info " + mapped, "Fix: umount " + dir + ". Then deactivate it",
 	}
 	s.Heal = bed.OnNode("umount " + dir + "\ndmsetup remove " + mapped + "\n" + endLoops + runCSI(s.Name))
 	return s
@@ -320,7 +320,7 @@ echo $! >/run/scenario-'$NAME'.mounter
 	s.Break = bed.OnNode(held3)
 	s.Proof = loopLeft + " && dmsetup info " + mapped + " && kill -0 $(cat /run/scenario-$NAME.mounter)"
 	s.Cause, s.Family = "BlockVolumeUnmapFailed", "Mapped"
-	s.Says = []string{"locked in phase Volumes", "block volume data (claim ", "logical volume scenario-block-at-times/data", "is active on it", "dmsetup info " + mapped, "eactivate it"}
+	s.Says = []string{"Cause: in phase Volumes", "block volume \"data\" (claim ", "logical volume scenario-block-at-times/data", "is active on it", "Fix: dmsetup info " + mapped, "Fix: eactivate it"}
 	s.Heal = bed.OnNode("end KILL /run/scenario-$NAME.mounter\numount " + dir + " || :\nwhile dmsetup info " + mapped + " >/dev/null 2>&1 && ! dmsetup remove " + mapped + "; do sleep 1; umount " + dir + " || :; done\n" + endLoops + runCSI(s.Name))
 	return s
 }
@@ -340,7 +340,7 @@ while :; do last=$n; n=$(((n+1)%5)); mount -t ext4 $loop `+dir+`.$n; umount `+di
 	s.Break = bed.OnNode(held3)
 	s.Proof = loopLeft + " && grep -q ' " + dir + "\\.[0-4] ' /proc/self/mountinfo"
 	s.Cause, s.Family = "BlockVolumeUnmapFailed", "MountInside"
-	s.Says = []string{"robably blocked in phase Volumes", "block volume data (claim ", "one thing after another is on it, now a mount at " + dir, "findmnt shows where"}
+	s.Says = []string{"Cause: Probably stuck in phase Volumes", "block volume \"data\" (claim ", "one thing after another uses it, now a mount at " + dir, "Fix: findmnt shows the present mount"}
 	s.Heal = bed.OnNode("end KILL /run/scenario-$NAME.holder\nfor n in 0 1 2 3 4; do umount " + dir + ".$n || :; done\n" + endLoops + runCSI(s.Name))
 	return s
 }
@@ -382,7 +382,7 @@ func blockRAID() bed.Scenario {
 	s.Break = bed.OnNode(held3)
 	s.Proof = inRAID
 	s.Cause, s.Family = "BlockVolumeUnmapFailed", "RAID"
-	s.Says = []string{"locked in phase Volumes", "block volume data (claim ", "the software RAID md", " is assembled on it, so", "mdadm --stop /dev/md"}
+	s.Says = []string{"Cause: in phase Volumes", "block volume \"data\" (claim ", "software RAID md", " is assembled on it", "Fix: mdadm --stop /dev/md"}
 	s.Heal = bed.OnNode(stopRAID + endLoops + runCSI(s.Name))
 	return s
 }
@@ -414,7 +414,7 @@ func blockUnpublishFails() bed.Scenario {
 	s := ofBlock(name, "a CSI driver fails to unpublish a block volume", freeLoop)
 	s.Break = bed.OnNode(tellCSI(name, "fail"))
 	s.Cause = "CSINodeUnpublishFailing"
-	s.Says = []string{"locked in phase Volumes", "volume data (claim " + name + ", PersistentVolume scenarios-", "CSI driver " + csiName(name), "NodeUnpublishVolume", "Internal"}
+	s.Says = []string{"Cause: in phase Volumes", "volume \"data\" (claim " + name, "Seen: PersistentVolume scenarios-", "CSI driver " + csiName(name), "NodeUnpublishVolume", "Internal"}
 	return s
 }
 
@@ -453,7 +453,7 @@ done`),
 		Want: bed.Want{
 			Cause:  "UninterruptibleSleep",
 			Family: "FUSE",
-			Says:   []string{"locked in phase Cleanup", "in the pod's control group", "(head) has been killed but cannot die", "request_wait_answer", "fuse.hang", directory(name)},
+			Says:   []string{"Cause: in phase Cleanup", "in the pod's cgroup, outside all containers", "(head) has a pending SIGKILL but is in D state", "request_wait_answer", "fuse.hang", directory(name)},
 		},
 	}
 }
@@ -462,7 +462,7 @@ done`),
 func csiRecordLost() bed.Scenario {
 	const name, record = "csi-record-lost", "/var/lib/kubelet/pods/$UID_/volumes/kubernetes.io~csi/data/vol_data.json"
 	s := ofCSI(name, "the kubelet's record of a CSI volume has been truncated", "cp "+record+" /run/scenario-$NAME.record\n: >"+record, "CSIVolumeRecordLost")
-	s.Says = []string{"locked in phase Volumes", "volume data: vol_data.json", "umount /var/lib/kubelet/pods/"}
+	s.Says = []string{"Cause: in phase Volumes", "volume \"data\" cannot be unmounted: vol_data.json", "Fix: umount /var/lib/kubelet/pods/"}
 	s.Heal = bed.OnNode("cp /run/scenario-$NAME.record " + record)
 	return s
 }

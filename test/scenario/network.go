@@ -115,7 +115,7 @@ func cniFails() bed.Scenario {
 		},
 		Want: bed.Want{
 			Cause: "CNIDelFailing",
-			Says:  []string{"locked in phase Sandbox", "the CNI plugin " + pluginName + " fails", "connect: connection refused", "kubectl get pods"},
+			Says:  []string{"Cause: in phase Sandbox", "CNI plugin " + pluginName + " fails", "connect: connection refused", "kubectl get pods"},
 		},
 	}
 }
@@ -129,7 +129,7 @@ func cniTimesOut() bed.Scenario {
 echo '{"cniVersion":"1.0.0","code":11,"msg":"error getting ClusterInformation: Get \"https://10.96.0.1:443/apis/crd.projectcalico.org/v1/clusterinformations/default\": context deadline exceeded"}'
 exit 1`)
 	s.Proof = "[ -z \"$(tasks)\" ]\n" + logged(pluginName+".*context deadline exceeded")
-	s.Says = []string{"locked in phase Sandbox", "the CNI plugin " + pluginName + " fails", "error getting ClusterInformation", "context deadline exceeded", "kubectl get pods"}
+	s.Says = []string{"Cause: in phase Sandbox", "CNI plugin " + pluginName + " fails", "error getting ClusterInformation", "context deadline exceeded", "kubectl get pods"}
 	return s
 }
 
@@ -155,7 +155,7 @@ func cniHangs() bed.Scenario {
 		},
 		Want: bed.Want{
 			Cause: "CNIDelHanging",
-			Says:  []string{"locked in phase Sandbox", "the CNI plugin " + pluginName + " (PID", "It waits for its child sleep (PID", "clock_nanosleep"},
+			Says:  []string{"Cause: in phase Sandbox", "CNI plugin " + pluginName + " (PID", "has not returned from DEL", "Seen: waits for its child sleep (PID", "Seen: clock_nanosleep"},
 		},
 	}
 }
@@ -175,7 +175,7 @@ func cniScanned() bed.Scenario {
 		},
 		Want: bed.Want{
 			Cause: "FileScannerNotAnswering",
-			Says:  []string{"robably blocked in phase Sandbox", pluginName + " (PID ", "by which the pod is to be stopped, waits in the kernel", "fanotify", "victim (PID "},
+			Says:  []string{"Cause: Probably stuck in phase Sandbox", pluginName + " (PID ", "needed to stop this pod, is blocked", "fanotify", "victim (PID "},
 		},
 	}
 }
@@ -196,8 +196,8 @@ func cniAddHangs() bed.Scenario {
 		},
 		Want: bed.Want{
 			Cause: "CNIAddHanging",
-			Says: []string{"locked in phase Startup", "no program of the pod has run yet", "The CNI plugin " + pluginName + " (PID", "(CNI ADD)",
-				"It waits for its child sleep (PID", "clock_nanosleep", "four minutes (twice runtimeRequestTimeout)"},
+			Says: []string{"Cause: in phase Startup", "Seen: No program of the pod has run yet", "CNI plugin " + pluginName + " (PID", "has not returned from ADD",
+				"Seen: waits for its child sleep (PID", "Seen: clock_nanosleep", "The kubelet gives up after 4m", "Fix: twice runtimeRequestTimeout"},
 			Force: "not yet",
 		},
 	}
@@ -213,7 +213,7 @@ func cniAddAgainHangs() bed.Scenario {
 	s.Starting, s.Prepare = false, nil
 	s.Break = inTurn(onAdd(pluginHangs), bed.OnNode(findShim+findSandbox+"kill -KILL $pause"), addBegan)
 	s.Says = slices.Clone(s.Says)
-	s.Says[1] = "no program of the pod runs: its network is still being set up"
+	s.Says[1] = "Seen: No program of the pod runs: its sandbox is being re-created"
 	return s
 }
 
@@ -274,7 +274,7 @@ func cniMissing() bed.Scenario {
 		Want: bed.Want{
 			Cause:  "CNIDelFailing",
 			Family: "PluginMissing",
-			Says:   []string{"the program of the CNI plugin portmap is not there", "failed to find plugin"},
+			Says:   []string{"the program of CNI plugin portmap is missing", "failed to find plugin"},
 		},
 	}
 }

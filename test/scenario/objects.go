@@ -35,7 +35,7 @@ func foreground() bed.Scenario {
 		Want: bed.Want{
 			Cause:  "FinalizersPending",
 			Family: "ForegroundDeletion",
-			Says:   []string{"because of finalizer foregroundDeletion, which the garbage collector has to remove", "blockOwnerDeletion"},
+			Says:   []string{"finalizer foregroundDeletion keeps the API object; the garbage collector has not removed it", "blockOwnerDeletion"},
 		},
 	}
 }
@@ -74,7 +74,7 @@ func ofJob() bed.Scenario {
 		Want: bed.Want{
 			Cause:  "FinalizersPending",
 			Family: "JobTracking",
-			Says:   []string{"because of finalizer batch.kubernetes.io/job-tracking, which the Job controller has to remove", "--dry-run=server", "makes the Job lose count"},
+			Says:   []string{"finalizer batch.kubernetes.io/job-tracking keeps the API object; the Job controller has not removed it", "Fix: --dry-run=server", "the Job loses count"},
 		},
 	}
 }
@@ -146,7 +146,7 @@ func rejectedAndHeld() bed.Scenario {
 		},
 		Want: bed.Want{
 			Cause: "FinalizersPending",
-			Says:  []string{"because of finalizer example.com/block", "Force delete: no, it removes no finalizers", "Timeline (UTC): node done by "},
+			Says:  []string{"finalizer example.com/block", "Force delete: no, a force delete removes no finalizers", "Timeline: node done by "},
 		},
 	}
 }

@@ -47,7 +47,7 @@ func postStartHangs() bed.Scenario {
 		},
 		Want: bed.Want{
 			Cause: "PostStartHookRunning",
-			Says:  []string{"Blocked in phase Startup", "container main", "postStart hook victim", "no container of the pod has been sent its stop signal", "kill -TERM"},
+			Says:  []string{"Cause: Stuck in phase Startup", "container main", "postStart hook victim", "Seen: no container of the pod has been sent its stop signal", "Fix: kill -TERM"},
 		},
 	}
 }
@@ -92,7 +92,7 @@ func postStartSleeps() bed.Scenario {
 		Want: bed.Want{
 			Cause:  "PostStartHookRunning",
 			Family: "Sleep",
-			Says:   []string{"Probably blocked in phase Startup", "container main", "postStart hook, a sleep of ", "no container of the pod has been sent its stop signal"},
+			Says:   []string{"Cause: Probably stuck in phase Startup", "container main", "postStart hook sleeps until ", "(sleep of ", "Seen: no container of the pod has been sent its stop signal"},
 		},
 	}
 }
@@ -139,7 +139,7 @@ func postStartUnanswered() bed.Scenario {
 		Want: bed.Want{
 			Cause:  "PostStartHookRunning",
 			Family: "HTTP",
-			Says:   []string{"Probably blocked in phase Startup", "container main", "postStart hook, an HTTP request to port 8080 of the pod, has had no answer", "no container of the pod has been sent its stop signal"},
+			Says:   []string{"Cause: Probably stuck in phase Startup", "container main", "postStart hook (HTTP request to port 8080 of the pod) has had no response", "Seen: no container of the pod has been sent its stop signal"},
 		},
 	}
 }
@@ -153,6 +153,6 @@ func sidecarWaits() bed.Scenario {
 	always, proxy := corev1.ContainerRestartPolicyAlways, s.Pod.Containers[0]
 	proxy.Name, proxy.RestartPolicy, proxy.ImagePullPolicy = "proxy", &always, corev1.PullNever
 	s.Pod.InitContainers = []corev1.Container{proxy}
-	s.Says = append(s.Says, "Sidecar proxy waits: it is stopped after container main, or at the deadline.")
+	s.Says = append(s.Says, "Cause: Sidecar proxy is waiting: the kubelet stops it after container main exits, or at the deadline.")
 	return s
 }

@@ -116,8 +116,8 @@ func listTooLarge() bed.Scenario {
 		Want: bed.Want{
 			Cause:  "PLEGUnhealthy",
 			Family: "ListTooLarge",
-			Says: []string{"locked in phase Delivery", "PLEG is not healthy", "the list of all sandboxes is larger than the 16 MiB",
-				"it does not know of this one", "io.kubernetes.pod.uid"},
+			Says: []string{"Cause: in phase Delivery", "PLEG is not healthy", "list of all sandboxes > 16 MiB",
+				"Seen: it has not seen this one", "Fix: io.kubernetes.pod.uid"},
 		},
 	}
 }
@@ -132,7 +132,7 @@ func listTooLargeLater() bed.Scenario {
 	s.Late = true // the kubelet calls the list old after three minutes
 	s.Break = inTurn(fill, bed.OnNode(unlisted))
 	s.Proof = relisting + `unlisted && pgrep -x kubelet`
-	s.Says = []string{"PLEG is not healthy", "the list of all sandboxes is larger than the 16 MiB", "new list"}
+	s.Says = []string{"PLEG is not healthy", "list of all sandboxes > 16 MiB", "Seen: after the kubelet's last complete list"}
 	return s
 }
 
@@ -202,7 +202,7 @@ exit 1`,
 		Want: bed.Want{
 			Cause:  "PLEGUnhealthy",
 			Family: "ListUnanswered",
-			Says:   []string{"PLEG is not healthy", "does not answer when it is asked for all containers", "it does not know of this one"},
+			Says:   []string{"PLEG is not healthy", "no response to a request for all containers", "Seen: it has not seen this one"},
 		},
 	}
 }

@@ -117,8 +117,8 @@ func runcHangs() bed.Scenario {
 		},
 		Want: bed.Want{
 			Cause: "RuntimeCommandHanging",
-			Says: []string{"locked in phase Sandbox", "the shim cannot go on with the pod's sandbox: runc kill (PID", "does not return",
-				"runc waits for its child sleep (PID", "clock_nanosleep"},
+			Says: []string{"Cause: in phase Sandbox", "the shim waits for runc kill (PID ", "for the pod's sandbox)", "Seen: has not returned",
+				"which waits for its child sleep (PID ", "Seen: clock_nanosleep"},
 		},
 	}
 }
@@ -166,8 +166,8 @@ func runcHangsInGrace() bed.Scenario {
 		},
 		Want: bed.Want{
 			Cause: "RuntimeCommandHanging",
-			Says: []string{"the shim cannot go on with container main: runc kill (PID", "does not return",
-				"runc waits for its child sleep (PID", "clock_nanosleep", "may have got no stop signal", "send SIGTERM to the container's first process by hand"},
+			Says: []string{"the shim waits for runc kill (PID ", "for container main)", "Seen: has not returned",
+				"which waits for its child sleep (PID ", "Seen: clock_nanosleep", ". SIGTERM may not have arrived", "Fix: send SIGTERM to the container's first process by hand"},
 			When: bed.InGrace,
 		},
 	}
@@ -179,7 +179,7 @@ func runcHangsAfterHook() bed.Scenario {
 	s.Name = "runc-kill-hangs-after-hook"
 	s.Story += ", of which the preStop hook has ended"
 	s.Pod = preStop(victim(300, "drain", "0"), executing("/victim", "nothing"))
-	s.Says = append(slices.Clone(s.Says), "locked in phase StopSignal")
+	s.Says = append(slices.Clone(s.Says), "Cause: in phase StopSignal")
 	return s
 }
 
@@ -192,7 +192,8 @@ func runcHangsAfterEnd() bed.Scenario {
 	s.Break = bed.OnNode(`p=$(awk '/^Name/{c=$2} /^Tgid/ && c=="sleep"{print $2; exit}' $(statuses))
 id=$(grep -o '[0-9a-f]\{64\}' /proc/$p/cgroup | tail -n 1)
 file=` + runcDirectory + `/$id-kill` + instruct(hang) + "\nsleep 20")
-	s.Says = []string{"the shim cannot go on with container main: runc kill (PID", "which sleeps in clock_nanosleep (hrtimer_nanosleep). Remedy: "}
+	s.Says = []string{"the shim waits for runc kill (PID ", "for container main)", "which waits for its child sleep (PID ", "). First: ", // and nothing about a stop signal between
+		"Seen: sleeps in clock_nanosleep (hrtimer_nanosleep)"}
 	return s
 }
 
@@ -209,8 +210,8 @@ func runcDeleteHangs() bed.Scenario {
 		},
 		Want: bed.Want{
 			Cause: "RuntimeCommandHanging",
-			Says: []string{"locked in phase Runtime", "the shim cannot go on with container main: runc delete does not return: containerd ends it after ten seconds",
-				"wait for its child sleep, which slept in clock_nanosleep"},
+			Says: []string{"Cause: in phase Runtime", "the shim cannot delete container main: runc delete does not return, so containerd kills it each time after 10s",
+				"runc last waited for sleep", "Seen: The child sleep of runc was last seen in clock_nanosleep"},
 		},
 	}
 }
@@ -230,7 +231,7 @@ func runcExecHangs() bed.Scenario {
 		},
 		Want: bed.Want{
 			Cause: "RuntimeCommandHanging",
-			Says:  []string{"the shim cannot go on with container main: runc exec (PID", "does not return", "runc waits for its child sleep (PID", "clock_nanosleep"},
+			Says:  []string{"the shim waits for runc exec (PID ", "for container main)", "Seen: has not returned", "which waits for its child sleep (PID ", "Seen: clock_nanosleep"},
 		},
 	}
 }
@@ -264,8 +265,8 @@ func runcCreateHangs() bed.Scenario {
 		},
 		Want: bed.Want{
 			Cause: "RuntimeCommandHanging",
-			Says: []string{"locked in phase Startup", "the shim cannot go on with container main: runc create (PID", "does not return",
-				"runc waits for its child sleep (PID", "clock_nanosleep", "runtimeRequestTimeout", "the kubelet then goes on"},
+			Says: []string{"Cause: in phase Startup", "the shim waits for runc create (PID ", "for container main)", "Seen: has not returned",
+				"which waits for its child sleep (PID ", "Seen: clock_nanosleep", "The kubelet waits 2m", "Seen: runtimeRequestTimeout", "Fix: The kubelet then handles the deletion"},
 			Force: "not yet", // the container may still be started
 		},
 	}
@@ -279,7 +280,7 @@ func runcStartHangs() bed.Scenario {
 	s.Story = "runc does not return while it starts the container, so that the kubelet, which waits for ten minutes, does not turn to the deletion"
 	s.Prepare = inTurn(bePatient, onStart(itsContainer, "start", hang))
 	s.Proof += "\ngrep -q '^Name:.runc' $(statuses)"
-	s.Says[1] = "the shim cannot go on with container main: runc start (PID"
+	s.Says[1] = "the shim waits for runc start (PID "
 	s.Force = "no" // runc init lives
 	return s
 }
@@ -315,8 +316,8 @@ func runcCreateSandboxHangs() bed.Scenario {
 		},
 		Want: bed.Want{
 			Cause: "RuntimeCommandHanging",
-			Says: []string{"locked in phase Startup", "the shim cannot go on with the pod's sandbox: runc create (PID", "does not return",
-				"runc waits for its child sleep (PID", "clock_nanosleep", "four minutes (twice runtimeRequestTimeout)"},
+			Says: []string{"Cause: in phase Startup", "the shim waits for runc create (PID ", "for the pod's sandbox)", "Seen: has not returned",
+				"which waits for its child sleep (PID ", "Seen: clock_nanosleep", "The kubelet waits 4m", "Seen: twice runtimeRequestTimeout"},
 			Force: "not yet",
 		},
 	}
@@ -359,7 +360,7 @@ func runcLeaves() bed.Scenario {
 		Want: bed.Want{
 			Cause:  "RuntimeCommandHanging",
 			Family: "LeftBehind",
-			Says:   []string{"a command of the runtime has exited and left sleep (PID", "holds the command's output open", "kill -TERM"},
+			Says:   []string{"shim is blocked: sleep (PID ", "left by a runtime command", "holds that command's output open", "Fix: kill -TERM"},
 		},
 	}
 }
@@ -404,7 +405,7 @@ func runcScanned() bed.Scenario {
 		},
 		Want: bed.Want{
 			Cause: "FileScannerNotAnswering",
-			Says:  []string{"robably blocked in phase StopSignal", "by which the pod is to be stopped, waits in the kernel", "fanotify", "victim (PID "},
+			Says:  []string{"Cause: Probably stuck in phase StopSignal", "needed to stop this pod, is blocked", "fanotify", "victim (PID "},
 		},
 	}
 }
@@ -427,7 +428,7 @@ func runcNotExecuted() bed.Scenario {
 	s.Story = "a virus scanner that has been stopped is to say whether runc may be executed, so that no shim of the node starts it"
 	s.Alone, s.NoExec = true, true
 	s.Break = bed.OnNode(scan("1h", "scan", "/usr/local/sbin/runc") + "\n" + stopScan)
-	s.Says = []string{"robably blocked in phase StopSignal", "containerd-shim (PID ", "by which the pod is to be stopped, waits in the kernel", "fanotify", "victim (PID "}
+	s.Says = []string{"Cause: Probably stuck in phase StopSignal", "containerd-shim (PID ", "needed to stop this pod, is blocked", "fanotify", "victim (PID "}
 	s.Heal = bed.OnNode(endScan)
 	return s
 }
@@ -447,8 +448,8 @@ func runcFails() bed.Scenario {
 		},
 		Want: bed.Want{
 			Cause: "RuntimeCommandFailing",
-			Says: []string{"locked in phase StopSignal", "container main could not be killed, and lives: the runtime has failed each time",
-				"did not terminate successfully: exit status 1", "unable to signal init: permission denied", "kill -KILL"},
+			Says: []string{"Cause: in phase StopSignal", "container main still runs: the runtime fails to signal it each time",
+				"did not terminate successfully: exit status 1", "unable to signal init: permission denied", "Fix: kill -KILL"},
 		},
 	}
 }
@@ -468,7 +469,7 @@ func runcFailsSeveral() bed.Scenario {
   echo "` + strings.ReplaceAll(runcFailure, `"`, `\"`) + `" >$file
   echo $file >>/run/scenario-$NAME.files
 done`)
-	s.Says = []string{"locked in phase StopSignal", "could not be killed, and lives: the runtime has failed each time", "unable to signal init: permission denied"}
+	s.Says = []string{"Cause: in phase StopSignal", "still runs: the runtime fails to signal it each time", "unable to signal init: permission denied"}
 	s.Heal = bed.OnNode("xargs rm -f </run/scenario-$NAME.files")
 	return s
 }
@@ -497,7 +498,7 @@ func runcFailsSandbox() bed.Scenario {
 		},
 		Want: bed.Want{
 			Cause: "RuntimeCommandFailing",
-			Says:  []string{"locked in phase Sandbox", "the pod's sandbox could not be killed, and lives", "unable to signal init: permission denied", "kill -KILL"},
+			Says:  []string{"Cause: in phase Sandbox", "the pod's sandbox still runs: the runtime fails to signal it each time", "unable to signal init: permission denied", "Fix: kill -KILL"},
 		},
 	}
 }
@@ -529,7 +530,7 @@ func dbusStopped() bed.Scenario {
 		},
 		Want: bed.Want{
 			Cause: "RuntimeCommandHanging",
-			Says:  []string{"runc delete does not return", "ends it after ten seconds", "with the systemd cgroup driver busctl status has to answer"},
+			Says:  []string{"runc delete does not return", "kills it each time after 10s", "Fix: With the systemd cgroup driver, busctl status must respond"},
 		},
 	}
 }

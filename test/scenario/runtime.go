@@ -67,7 +67,7 @@ func exitUntold() bed.Scenario {
 		},
 		Want: bed.Want{
 			Cause: "ExitEventLost",
-			Says:  []string{"container main has ended", "answers that it has stopped", "systemctl restart containerd"},
+			Says:  []string{"container main has exited", "says stopped", "Fix: systemctl restart containerd"},
 		},
 	}
 }
@@ -86,7 +86,7 @@ func exitDenied() bed.Scenario {
 		Want: bed.Want{
 			Cause:  "ExitEventLost",
 			Family: "ShimDenies",
-			Says:   []string{"container main has ended", "answers that it runs", "/task/*/children"},
+			Says:   []string{"container main has exited", "records it as running, and so does its shim (PID ", "/task/*/children"},
 		},
 	}
 }
@@ -110,7 +110,7 @@ mount -o remount,bind,ro $directory`),
 		Want: bed.Want{
 			Cause:  "ExitEventLost",
 			Family: "TaskGone",
-			Says:   []string{"container main has ended", "containerd has no task of it", "failed to update container state"},
+			Says:   []string{"container main has exited", "it has no task for it", "failed to update container state"},
 		},
 	}
 }
@@ -127,7 +127,7 @@ kill -KILL $(cat /run/scenario-$NAME.pid)`))
 	s.Proof = "some S && grep -q '^PPid:.1$' $(statuses)"
 	s.Cause = "ShimDead"
 	s.Family = ""
-	s.Says = []string{"container main has no shim any more", "victim (PID", "containerd has no task", "kill -KILL"}
+	s.Says = []string{"the containerd-shim of container main is gone", "victim (PID", "Seen: has no task for container main", "Fix: kill -KILL"}
 	s.Heal = inTurn(bed.OnNode(`grep -l "^Name:.victim" $(statuses) | cut -d/ -f3 | xargs -r kill -KILL || true`), s.Heal)
 	return s
 }

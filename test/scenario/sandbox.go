@@ -42,7 +42,7 @@ grep -q "^State:.t" /proc/$pause/status && grep -q do_exit /proc/$pause/stack`,
 		Want: bed.Want{
 			Cause:  "ProcessTraced",
 			Family: "HeldAtExit",
-			Says:   []string{"locked in phase Sandbox", "the pod's sandbox: process pause (PID", "held by its tracer victim", "SIGKILL does not help"},
+			Says:   []string{"Cause: in phase Sandbox", "the pod's sandbox: pause (PID", "held at exit by its tracer victim", "SIGKILL has no effect"},
 		},
 	}
 }
@@ -62,8 +62,8 @@ ctr -n k8s.io task ls | grep -q STOPPED`,
 		},
 		Want: bed.Want{
 			Cause: "ExitEventLost",
-			Says: []string{"locked in phase Sandbox", "the pod's sandbox has ended, and containerd has not noted it", "answers that it has stopped",
-				"failed to handle sandbox exit event"},
+			Says: []string{"Cause: in phase Sandbox", "the pod's sandbox has exited, but containerd still records it as running", "says stopped",
+				"handle sandbox exit"},
 		},
 	}
 }
@@ -82,7 +82,7 @@ ctr -n k8s.io task ls | grep -q STOPPED`,
 		},
 		Want: bed.Want{
 			Cause: "RootfsUnmountBusy",
-			Says:  []string{"locked in phase Sandbox", "the pod's sandbox has ended", "sleep (PID", "its working directory", "EBUSY", "kill -TERM"},
+			Says:  []string{"Cause: in phase Sandbox", "the pod's sandbox has exited", "sleep (PID", "its working directory", "EBUSY", "Fix: kill -TERM"},
 		},
 	}
 }
@@ -126,7 +126,7 @@ func netnsImmutable() bed.Scenario {
 		Want: bed.Want{
 			Cause:  "SandboxStopFailing",
 			Family: "NetworkNamespace",
-			Says:   []string{"locked in phase Sandbox", "containerd fails to remove the pod's network namespace", "operation not permitted", "lsattr"},
+			Says:   []string{"Cause: in phase Sandbox", "containerd cannot remove the pod's network namespace", "operation not permitted", "lsattr"},
 		},
 	}
 }
@@ -183,7 +183,7 @@ func imageVolumeBusy() bed.Scenario {
 		},
 		Want: bed.Want{
 			Cause: "ImageVolumeUnmountBusy",
-			Says:  []string{"locked in phase Sandbox", "sleep (PID", "uses an image volume of the pod (its working directory)", "EBUSY", "image-volumes", "kill -TERM"},
+			Says:  []string{"Cause: in phase Sandbox", "sleep (PID", "cannot unmount an image volume of the pod", "uses it (its working directory)", "EBUSY", "Seen: image-volumes", "Fix: kill -TERM"},
 		},
 	}
 }

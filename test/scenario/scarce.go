@@ -63,8 +63,8 @@ func descriptorsUsedUp() bed.Scenario {
 		Want: bed.Want{
 			Cause:  "NodeResourceExhausted",
 			Family: "Descriptors",
-			Says: []string{"locked in phase Runtime", "containerd cannot write down that container main has ended", "containerd (PID ", "has as many files open as it may have (3)",
-				"prlimit", "LimitNOFILE"},
+			Says: []string{"Cause: in phase Runtime", "containerd cannot record that container main exited", "Seen: containerd (PID ", "it has reached its open file limit (RLIMIT_NOFILE 3)",
+				"prlimit", "Fix: LimitNOFILE"},
 		},
 	}
 }
@@ -132,8 +132,8 @@ func diskFull() bed.Scenario {
 		Want: bed.Want{
 			Cause:  "NodeResourceExhausted",
 			Family: "Space",
-			Says: []string{"locked in phase Runtime", "containerd cannot write down that container main has ended", "records is full (4 MiB, at \"" + records + "\")",
-				"df " + records, "Do not restart containerd"},
+			Says: []string{"Cause: in phase Runtime", "containerd cannot record that container main exited", "records is full (size 4 MiB)", "Seen: " + records,
+				"df " + records, "Avoid: Do not restart containerd"},
 		},
 	}
 }
@@ -167,8 +167,8 @@ func diskInodes() bed.Scenario {
 		Want: bed.Want{
 			Cause:  "NodeResourceExhausted",
 			Family: "Inodes",
-			Says: []string{"containerd cannot write down that container main has ended",
-				"records has no inode left (500 files and directories, at \"" + records + "\")", "du -x --inodes"},
+			Says: []string{"containerd cannot record that container main exited",
+				"records has no free inode (of 500)", "Seen: " + records, "du -x --inodes"},
 		},
 	}
 }
@@ -188,8 +188,8 @@ func diskReadOnly() bed.Scenario {
 		Want: bed.Want{
 			Cause:  "NodeResourceExhausted",
 			Family: "ReadOnly",
-			Says: []string{"locked in phase Runtime", "containerd cannot write down that container main has ended", "records is read-only (at \"" + records + "\")",
-				"dmesg", "findmnt -T " + records},
+			Says: []string{"Cause: in phase Runtime", "containerd cannot record that container main exited", "records is read-only", "Seen: " + records,
+				"dmesg", "Fix: findmnt -T " + records},
 		},
 	}
 }
@@ -213,7 +213,7 @@ func kubeletDescriptors() bed.Scenario {
 		Want: bed.Want{
 			Cause:  "KubeletResourceExhausted",
 			Family: "Descriptors",
-			Says:   []string{"all containers have ended", "because kubelet (PID ", "has as many files open as it may have (3)", "systemctl restart kubelet", "LimitNOFILE"},
+			Says:   []string{"Seen: All containers of the pod have exited", "kubelet (PID ", "has reached its open file limit (RLIMIT_NOFILE 3)", "systemctl restart kubelet", "Fix: LimitNOFILE"},
 		},
 	}
 }
@@ -247,8 +247,8 @@ cat /dev/zero >/var/lib/kubelet/fill || true`),
 		Want: bed.Want{
 			Cause:  "KubeletResourceExhausted",
 			Family: "Space",
-			Says: []string{"all containers have ended", "cannot write its checkpoint of resource claims (dra_manager_state)", "is full (4 MiB, at \"/var/lib/kubelet\")", "df /var/lib/kubelet",
-				"Do not remove anything in the kubelet's directory by hand"},
+			Says: []string{"Seen: All containers of the pod have exited", "cannot write its checkpoint (dra_manager_state)", "\"/var/lib/kubelet\" is full (size 4 MiB)", "df /var/lib/kubelet",
+				"Avoid: Do not remove anything in the kubelet's directory by hand"},
 		},
 	}
 }
@@ -276,8 +276,8 @@ func kubeletReadOnly() bed.Scenario {
 		Want: bed.Want{
 			Cause:  "KubeletResourceExhausted",
 			Family: "ReadOnly",
-			Says: []string{"phase DynamicResources", "all containers have ended", "is read-only (at \"/var/lib/kubelet\")",
-				"dmesg", "findmnt -T /var/lib/kubelet", "leaves the pod's volumes mounted"},
+			Says: []string{"Cause: in phase DynamicResources", "Seen: All containers of the pod have exited", "\"/var/lib/kubelet\" is read-only",
+				"dmesg", "Fix: findmnt -T /var/lib/kubelet", "Avoid: its volumes stay mounted on the node"},
 		},
 	}
 }
@@ -328,7 +328,7 @@ func kubeletReadOnlyVolume() bed.Scenario {
 		Want: bed.Want{
 			Cause:  "KubeletResourceExhausted",
 			Family: "ReadOnly",
-			Says:   []string{"phase Volumes", "cannot take down volume scratch", "is read-only (at \"/var/lib/kubelet\")"},
+			Says:   []string{"Cause: in phase Volumes", "cannot tear down volume \"scratch\"", "\"/var/lib/kubelet\" is read-only"},
 		},
 	}
 }

@@ -74,7 +74,7 @@ func finalizer() bed.Scenario {
 		},
 		Want: bed.Want{
 			Cause: "FinalizersPending",
-			Says:  []string{"example.com/block", "nothing of the pod is left", "The client that put it there calls itself \"", "Timeline (UTC): "},
+			Says:  []string{"example.com/block", "Nothing of the pod is left", "Seen: The client that set it calls itself \"", "Timeline: node done by "},
 		},
 	}
 }
@@ -141,7 +141,7 @@ func leaderExited() bed.Scenario {
 		},
 		Want: bed.Want{
 			Cause: "ZombieLeaderNotKilled",
-			Says:  []string{"container main", "victim", "SIGKILL", "kill -KILL"},
+			Says:  []string{"container main", "victim", "SIGKILL", "Fix: kill -KILL"},
 		},
 	}
 }
@@ -164,7 +164,7 @@ done)
 		},
 		Want: bed.Want{
 			Cause: "ShimHung",
-			Says:  []string{"shim", "stopped by a signal", "kill -CONT"},
+			Says:  []string{"shim", "paused (SIGSTOP", "Fix: kill -CONT"},
 		},
 	}
 }
@@ -182,7 +182,7 @@ func containerdStopped() bed.Scenario {
 		},
 		Want: bed.Want{
 			Cause: "ContainerdHung",
-			Says:  []string{"containerd (PID", "stopped by a signal", "kill -CONT"},
+			Says:  []string{"containerd (PID", "paused (SIGSTOP", "Fix: kill -CONT"},
 		},
 	}
 }

@@ -91,13 +91,19 @@ func endsBusy(ctx context.Context, n *bed.Node, p *corev1.Pod) error {
 		if err := r.AwaitVerdict(ctx); err != nil {
 			return err
 		}
-		for _, want := range r.Sayings() {
-			if !strings.Contains(r.Event.Note, want) {
-				return fmt.Errorf("the Event about the next pod does not say %q: %s", want, r.Event.Note)
-			}
+		now, err := r.Current()
+		if err != nil {
+			return err
 		}
-		if strings.Contains(r.Event.Note, "shim") || len(r.Wrong) > 0 {
-			return fmt.Errorf("the agent says of the next pod what is true of the old one: %q %q", r.Event.Note, r.Wrong)
+		c := bed.Condition(now)
+		if c == nil {
+			return fmt.Errorf("the next pod has no condition")
+		}
+		if wrong := append(r.Malformed(r.Event.Note, c), r.Unsaid(r.Event.Note, c)...); wrong != nil {
+			return fmt.Errorf("about the next pod: %w", errors.Join(wrong...))
+		}
+		if strings.Contains(r.Event.Note+c.Message, "shim") || len(r.Wrong) > 0 {
+			return fmt.Errorf("the agent says of the next pod what is true of the old one: %q %q %q", r.Event.Note, c.Message, r.Wrong)
 		}
 		return nil
 	}()
@@ -149,7 +155,7 @@ func setRecreated() bed.Scenario {
 	withScratch(&s.Pod)
 	s.Made = bed.OfSet
 	s.Prepare = bed.OnNode("mkdir -p " + directory(name))
-	s.Says = append(s.Says, "Force delete: no, a process still runs: sh of container main. Its StatefulSet would start a second pod of this name beside it: two writers")
+	s.Says = append(s.Says, "Force delete: no, process sh of container main is still running. Its StatefulSet would start a second pod with the same name: two writers")
 	s.Force = "no"
 	goOn := s.Heal
 	s.Heal = func(ctx context.Context, n *bed.Node, p *corev1.Pod) error {
@@ -177,7 +183,7 @@ func beside(ctx context.Context, n *bed.Node, name string, old *corev1.Pod) erro
 	if _, err := n.Exec(ctx, n.Script(written(name, old, next), old)); err != nil {
 		return fmt.Errorf("not both of the pods write: %w", err)
 	}
-	if err := toldOf(ctx, n, old, "a process still runs: sh"); err != nil {
+	if err := toldOf(ctx, n, old, "process sh "); err != nil {
 		return err
 	}
 	return endsBusy(ctx, n, next)
@@ -216,7 +222,7 @@ done`), "data", hostPath(pods))
 	main.Env = []corev1.EnvVar{ownUID}
 	withScratch(&s.Pod)
 	s.Made = bed.OfSet
-	s.Says = append(s.Says, "Force delete: no, a process still runs: sh of container main. Its StatefulSet would start a second pod")
+	s.Says = append(s.Says, "Force delete: no, process sh of container main is still running. Its StatefulSet would start a second pod")
 	goOn := s.Heal
 	s.Heal = func(ctx context.Context, n *bed.Node, p *corev1.Pod) error {
 		next, err := (*corev1.Pod)(nil), forceDelete(ctx, n, p)
@@ -229,7 +235,7 @@ exit 1`, p))
 		}
 		err = errors.Join(err, goOn(ctx, n, p))
 		if err == nil {
-			err = toldOf(ctx, n, p, "volume scratch is still in use: by sh of another pod")
+			err = toldOf(ctx, n, p, `volume "scratch" is still in use by sh of another pod`)
 		}
 		if err == nil {
 			err = emptied(ctx, n, next)

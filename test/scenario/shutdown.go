@@ -122,7 +122,7 @@ for t in $(tasks); do [ "$(cat /proc/$t/comm)" != sh ]; done`,
 		},
 		Want: bed.Want{
 			Cause: cause,
-			Says:  []string{"container main", "sleep", "control group " + name},
+			Says:  []string{"container main", "sleep", "Seen: cgroup " + name},
 		},
 	}
 	if cause == "" {

@@ -302,7 +302,7 @@ func nodeNoHandler() bed.Scenario {
 		},
 		Want: bed.Want{
 			Cause: "SlowShutdown",
-			Says:  []string{"container main", "node", "SIGTERM", "without a listener"},
+			Says:  []string{"container main", "node", "SIGTERM", "add a listener"},
 			When:  bed.WhenGone,
 		},
 	}

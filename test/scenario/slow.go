@@ -67,7 +67,7 @@ func slowChildIgnores() bed.Scenario {
 		},
 		Want: bed.Want{
 			Cause: "SlowShutdown",
-			Says:  []string{"container main", "program python3", "it waited for bash", "which ignores SIGTERM", "Let bash handle SIGTERM"},
+			Says:  []string{"container main", "program \"python3\" handled SIGTERM", "It was waiting for bash", "which ignores SIGTERM", "let bash handle SIGTERM"},
 			When:  bed.WhenGone,
 		},
 	}
@@ -85,8 +85,8 @@ func slowChildDrains() bed.Scenario {
 		Want: bed.Want{
 			Cause: "SlowShutdown",
 			Says: []string{
-				"container main", "program python3", "bash", "which it runs, has a handler for SIGTERM and did not end",
-				"if that is bash, at what it does when it is asked to stop",
+				"container main", "program \"python3\" handled SIGTERM", "Its subprocess bash has a handler for SIGTERM and did not exit",
+				"if that is bash, check what bash does on SIGTERM",
 			},
 			When: bed.WhenGone,
 		},
@@ -118,7 +118,7 @@ until c=$(awk '$1=="Name:"{n=$2} $1=="Pid:"{i=$2} $1=="SigIgn:" && n=="dash"{pri
 		},
 		Want: bed.Want{
 			Cause: "SlowShutdown",
-			Says:  []string{"container main", "program python3", "dash", "which it runs, ignores SIGTERM", "if that is dash, let it handle SIGTERM"},
+			Says:  []string{"container main", "program \"python3\" handled SIGTERM", "Its subprocess dash ignores SIGTERM", "if that is dash, let dash handle SIGTERM"},
 			When:  bed.WhenGone,
 		},
 	}
@@ -138,7 +138,7 @@ func slowShellTrapChild() bed.Scenario {
 		Want: bed.Want{
 			Cause:  "SlowShutdown",
 			Family: "Trap",
-			Says:   []string{"container main", "program bash", "python3", "if that was in the foreground, the trap never ran", "wait $pid"},
+			Says:   []string{"container main", `program "bash" received SIGTERM`, "Its child python3 did not exit: if it ran in the foreground, the shell never ran its trap", "wait $pid"},
 			When:   bed.WhenGone,
 		},
 	}
@@ -222,8 +222,8 @@ func slowNetworkCut() bed.Scenario {
 		Want: bed.Want{
 			Cause:  "SlowShutdown",
 			Family: "Network",
-			Says: []string{"container main", "program bash", "nobody acknowledged what was sent over 2 TCP connections of the pod",
-				"whether the pod's network was taken away"},
+			Says: []string{"container main", `program "bash" handled SIGTERM`, "data on 2 TCP connections of the pod was not acknowledged",
+				"the pod's network"},
 			When: bed.WhenGone,
 		},
 	}
@@ -255,7 +255,7 @@ func slowNetworkHealthy() bed.Scenario {
 		},
 		Want: bed.Want{
 			Cause: "SlowShutdown",
-			Says:  []string{"container main", "program bash", "system call read), so", "Give it a limit for its shutdown below the grace period"},
+			Says:  []string{"container main", `program "bash" handled SIGTERM`, "its main thread was last seen in read. ", "check what bash waits for"},
 			When:  bed.WhenGone,
 		},
 	}

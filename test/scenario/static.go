@@ -30,7 +30,7 @@ func mirrorDeleted() bed.Scenario {
 		},
 		Want: bed.Want{
 			Cause: "MirrorPodDeleted",
-			Says:  []string{"the mirror pod of a static pod, which runs on", "because of finalizer example.com/block", "remove its manifest on the node"},
+			Says:  []string{"it is only the mirror of a static pod", "finalizer example.com/block keeps this object", "To stop the static pod, see More"},
 		},
 	}
 }

@@ -25,7 +25,7 @@ func stopped() bed.Scenario {
 		},
 		Want: bed.Want{
 			Cause: "ProcessStopped",
-			Says:  []string{"container main", "python3", "SIGTERM", "kill -CONT"},
+			Says:  []string{"container main", "python3", "SIGTERM", "Fix: kill -CONT"},
 			When:  bed.InGrace,
 		},
 	}
@@ -169,7 +169,7 @@ func frozenContainer() bed.Scenario {
 		Want: bed.Want{
 			Cause:  "ContainerFrozen",
 			Family: "CgroupV2",
-			Says:   []string{"container main", "cri-containerd-", ".scope", "SIGTERM"},
+			Says:   []string{"container main", "Seen: cri-containerd-", "Seen: .scope", "SIGTERM"},
 			When:   bed.InGrace,
 		},
 	}
@@ -207,7 +207,7 @@ func frozenPod() bed.Scenario {
 		Want: bed.Want{
 			Cause:  "ContainerFrozen",
 			Family: "CgroupV2",
-			Says:   []string{"container main", ".slice", "stop signal"}, // which one it is may not have been read yet
+			Says:   []string{"container main", "Seen: .slice", "so its processes cannot handle "}, // which signal it is may not have been read yet
 			When:   bed.InGrace,
 		},
 	}
@@ -222,7 +222,7 @@ func frozenPodV1() bed.Scenario {
 	// The signals that the runtime sends stand in the threads' own masks.
 	s.Proof = signalFunctions + freezer + "frozen $(dirname $(group $p)) && some D"
 	s.Family = "CgroupV1"
-	s.Says = append(s.Says, "SIGKILL does not end")
+	s.Says = append(s.Says, "SIGKILL takes effect only once it is thawed")
 	s.When, s.Needs = bed.Overdue, []bed.Need{bed.CgroupV1, bed.Hang}
 	return s
 }

@@ -58,7 +58,7 @@ func volumeBusy() bed.Scenario {
 		},
 		Want: bed.Want{
 			Cause: "VolumeUnmountBusy",
-			Says:  []string{"locked in phase Volumes", "volume scratch", "sleep (PID ", "working directory"},
+			Says:  []string{"Cause: in phase Volumes", "volume \"scratch\"", "sleep (PID ", "working directory"},
 		},
 	}
 }
@@ -75,7 +75,7 @@ func volumeBusyByFile() bed.Scenario {
 		},
 		Want: bed.Want{
 			Cause: "VolumeUnmountBusy",
-			Says:  []string{"volume scratch", "sleep (PID ", "an open file"},
+			Says:  []string{"volume \"scratch\"", "sleep (PID ", "an open file"},
 		},
 	}
 }
@@ -98,7 +98,7 @@ func volumeBusyByMap() bed.Scenario {
 		},
 		Want: bed.Want{
 			Cause: "Unknown",
-			Says:  []string{"locked in phase Volumes", "no known cause matches", "some of storage", "The kubelet fails to unmount volume scratch, and no process is seen that uses it", "grep -l PATH /proc/[0-9]*/maps"},
+			Says:  []string{"Cause: in phase Volumes", "no known cause matches", "Seen: the known causes of storage", "The kubelet cannot unmount volume \"scratch\", and no process is seen using it", "Fix: grep -l PATH /proc/[0-9]*/maps"},
 		},
 	}
 }
@@ -115,7 +115,7 @@ func volumeBusyByMount() bed.Scenario {
 		},
 		Want: bed.Want{
 			Cause: "VolumeUnmountBusy",
-			Says:  []string{"volume scratch", "another file system is mounted inside", "tmpfs"},
+			Says:  []string{"volume \"scratch\"", "tmpfs (source inner) is mounted inside it"},
 		},
 	}
 }
@@ -135,7 +135,7 @@ func volumeBusyOnClaim() bed.Scenario {
 		},
 		Want: bed.Want{
 			Cause: "VolumeUnmountBusy",
-			Says:  []string{"volume data (claim volume-busy-claim, PersistentVolume scenarios-", "sleep (PID ", "working directory"},
+			Says:  []string{"volume \"data\" (claim volume-busy-claim)", "Seen: PersistentVolume scenarios-", "sleep (PID ", "working directory"},
 		},
 	}
 }
@@ -152,7 +152,7 @@ func volumeBusyOnClaims() bed.Scenario {
 	s.Pod.Containers[0].VolumeMounts = append(s.Pod.Containers[0].VolumeMounts, corev1.VolumeMount{Name: "more", MountPath: "/more"})
 	s.Prepare = inTurn(startCSI(name), bindClaims)
 	s.Break = bed.OnNode("cd /var/lib/kubelet/pods/$UID_/volumes/kubernetes.io~csi/*-more/mount\n" + background("sleep 100000"))
-	s.Says = []string{"volume more (claim volume-busy-claims-more, PersistentVolume scenarios-", "sleep (PID ", "working directory"}
+	s.Says = []string{"volume \"more\" (claim volume-busy-claims-more)", "Seen: PersistentVolume scenarios-", "sleep (PID ", "working directory"}
 	s.Heal = bed.OnNode(endBackground + "\n" + runCSI(name))
 	return s
 }
@@ -172,7 +172,7 @@ func volumeBusyElsewhere() bed.Scenario {
 		},
 		Want: bed.Want{
 			Cause: "VolumeUnmountBusy",
-			Says:  []string{"locked in phase Volumes", "volume scratch", "sleep (PID ", "an open file, in a mount namespace of its own"},
+			Says:  []string{"Cause: in phase Volumes", "volume \"scratch\"", "sleep (PID ", "an open file, in a mount namespace of its own"},
 		},
 	}
 }
@@ -196,7 +196,7 @@ func volumeBusyElsewheres() bed.Scenario {
 		},
 		Want: bed.Want{
 			Cause: "VolumeUnmountBusy",
-			Says:  []string{"locked in phase Volumes", "volume scratch", "tail (PID ", "in a mount namespace of its own", ", and so do sleep (PID ", ") and 1 more", "all of these processes"},
+			Says:  []string{"Cause: in phase Volumes", "volume \"scratch\"", "tail (PID ", "in a mount namespace of its own", ", and so do sleep (PID ", ") and 1 more", "Fix: Ask their owners to stop them"},
 		},
 	}
 }
@@ -232,7 +232,7 @@ func volumeDirMount() bed.Scenario {
 		},
 		Want: bed.Want{
 			Cause: "VolumeDirTeardownFailed",
-			Says:  []string{"volume scratch", "tmpfs", "is mounted inside"},
+			Says:  []string{"volume \"scratch\"", "tmpfs", "is mounted inside"},
 		},
 	}
 }
@@ -249,7 +249,7 @@ func volumeDirImmutable() bed.Scenario {
 		},
 		Want: bed.Want{
 			Cause: "VolumeDirTeardownFailed",
-			Says:  []string{"locked in phase Volumes", "volume scratch", "kubernetes.io/empty-dir", "nothing is mounted there"},
+			Says:  []string{"Cause: in phase Volumes", "volume \"scratch\"", "Seen: kubernetes.io/empty-dir", "nothing is mounted there"},
 		},
 	}
 }
@@ -307,7 +307,7 @@ func emptyDirStands() bed.Scenario {
 `+stopScan+`) </dev/null >/dev/null 2>&1 &`, scannedDirectories-20)))
 	s.Proof += " && " + scanStopped
 	s.Cause = "FileScannerNotAnswering"
-	s.Says = []string{"Blocked in phase Volumes", "volume scratch: a thread of the kubelet", "waits in the kernel", "fanotify", "victim (PID "}
+	s.Says = []string{"Cause: Stuck in phase Volumes", "kubelet thread ", "is blocked at volume \"scratch\"", "fanotify", "victim (PID "}
 	s.Heal = bed.OnNode(endScan)
 	return s
 }
@@ -326,7 +326,7 @@ func emptyDirUnanswered() bed.Scenario {
 		},
 		Want: bed.Want{
 			Cause: "FileScannerNotAnswering",
-			Says:  []string{"Blocked in phase Volumes", "volume scratch: a thread of the kubelet", "waits in the kernel", "fanotify", "victim (PID ", "restart "},
+			Says:  []string{"Cause: Stuck in phase Volumes", "kubelet thread ", "is blocked at volume \"scratch\"", "fanotify", "victim (PID ", "restart "},
 		},
 	}
 }
@@ -384,7 +384,7 @@ func subPathLeft() bed.Scenario {
 		},
 		Want: bed.Want{
 			Cause: "SubPathCleanupFailed",
-			Says:  []string{"locked in phase Volumes", "volume scratch", "subPath", "/volume-subpaths' /proc/1/mountinfo"},
+			Says:  []string{"Cause: in phase Volumes", "volume \"scratch\"", "subPath", "/volume-subpaths' /proc/1/mountinfo"},
 		},
 	}
 }
@@ -474,7 +474,7 @@ func ofCSI(name, story, broken, cause string, says ...string) bed.Scenario {
 		},
 		Want: bed.Want{
 			Cause: cause,
-			Says:  append([]string{"locked in phase Volumes", "volume data", "CSI driver " + csiName(name)}, says...),
+			Says:  append([]string{"Cause: in phase Volumes", "volume \"data\"", "CSI driver " + csiName(name)}, says...),
 		},
 	}
 }
@@ -486,7 +486,7 @@ func csiUnpublishFails() bed.Scenario {
 
 func csiUnpublishHangs() bed.Scenario {
 	const name = "csi-unpublish-hangs"
-	s := ofCSI(name, "a CSI driver does not answer when it is to unpublish the pod's volume", tellCSI(name, "hang"), "CSINodeUnpublishHanging", "NodeUnpublishVolume", "DeadlineExceeded")
+	s := ofCSI(name, "a CSI driver does not answer when it is to unpublish the pod's volume", tellCSI(name, "hang"), "CSINodeUnpublishHanging", "NodeUnpublishVolume", "Seen: DeadlineExceeded")
 	s.Long = true                      // two minutes for each call
 	s.Then = "CSINodeUnpublishFailing" // the call that hangs ends with the driver, which is started again, and the next one comes up to two minutes later
 	return s
@@ -501,7 +501,7 @@ func csiRecordScanned() bed.Scenario {
 	s.Prepare = inTurn(s.Prepare, bed.NodeTool("victim"))
 	s.Break = bed.OnNode(scan("1h", "scan-never", record))
 	s.Proof = published + " && grep -q fanotify /proc/$(pgrep -o -x kubelet)/task/*/wchan"
-	s.Says = []string{"robably blocked in phase Volumes", "volume data: a thread of the kubelet", "waits in the kernel", "fanotify", "victim (PID ", "restart "}
+	s.Says = []string{"Cause: Probably stuck in phase Volumes", "kubelet thread ", "is blocked at volume \"data\"", "fanotify", "victim (PID ", "restart "}
 	s.Heal = bed.OnNode(endScan)
 	return s
 }
@@ -516,7 +516,7 @@ func csiDriverGone() bed.Scenario {
 func csiDriverTerminating() bed.Scenario {
 	const name, suffix = "csi-driver-terminating", "-driver"
 	s := ofCSI(name, "the CSI driver's own pod is deleted and has stopped to serve, and its hook goes on", "", "CSIDriverNotRegistered",
-		"not registered", "its pod here, NAMESPACE/"+name+suffix+", is being deleted itself")
+		"not registered", "the driver's pod NAMESPACE/"+name+suffix+" terminating")
 	s.Break = func(ctx context.Context, n *bed.Node, p *corev1.Pod) error {
 		kind := corev1.HostPathDirectory
 		driver := bed.Scenario{
@@ -560,7 +560,7 @@ func csiUnpublishLies() bed.Scenario {
 	const name = "csi-unpublish-lies"
 	s := ofCSI(name, "the CSI driver says that it has unpublished the volume and has not", tellCSI(name, "lie"), "VolumeLeftMounted")
 	s.Long, s.Late = true, true // what tells of other tries may come late
-	s.Says = []string{"Probably blocked in phase Volumes", "volume data", "the CSI driver " + csiName(name) + " has said that it is unpublished", "umount /var/lib/kubelet/pods/"}
+	s.Says = []string{"Cause: Probably stuck in phase Volumes", "volume \"data\"", "CSI driver " + csiName(name) + " reported it unpublished", "Fix: umount /var/lib/kubelet/pods/"}
 	s.Heal = bed.OnNode("umount /var/lib/kubelet/pods/$UID_/volumes/kubernetes.io~csi/data/mount\n" + runCSI(name))
 	return s
 }
@@ -571,9 +571,9 @@ func csiUnpublishLiesBusy() bed.Scenario {
 	s := ofCSI(name, "a process of the node has its working directory in the volume, and the CSI driver says that it has unpublished that",
 		"cd "+dir+"\n"+background("sleep 100000")+"\n"+tellCSI(name, "lie"), "VolumeUnmountBusy")
 	s.Long = true
-	s.Says = []string{"robably blocked in phase Volumes", "volume data", "sleep (PID ", "working directory", "the CSI driver", "umount /var/lib/kubelet/pods/"}
+	s.Says = []string{"Cause: Probably stuck in phase Volumes", "volume \"data\"", "sleep (PID ", "working directory", "Seen: CSI driver " + csiName(name), "Fix: umount /var/lib/kubelet/pods/"}
 	s.Heal = inTurn(
-		answers("The CSI driver "+csiName(name)+" has said all the same that it is unpublished"),
+		answers("CSI driver "+csiName(name)+" still reported it as unpublished"),
 		bed.OnNode(endBackground+"\nsleep 1\numount "+dir+"\n"+runCSI(name)),
 	)
 	return s
@@ -594,7 +594,7 @@ func strayMount() bed.Scenario {
 		},
 		Want: bed.Want{
 			Cause: "Unknown",
-			Says:  []string{"Blocked in phase Volumes", "no known cause matches", "Ruled out: ", "mounts"},
+			Says:  []string{"Cause: Stuck in phase Volumes", "no known cause matches", "Seen: Ruled out: ", "mounts"},
 		},
 	}
 }
@@ -638,7 +638,7 @@ func csiUnmountHangs() bed.Scenario {
 	s.Pod.Volumes[0].CSI.VolumeAttributes = map[string]string{"device": "/dev/mapper/" + device}
 	s.Prepare = inTurn(bed.OnNode(mapDevice(device, dir)+"\numount "+dir), startCSI(name))
 	s.Proof = `[ -z "$(tasks)" ] && grep -qs "^State:.D" /proc/$(cat /run/csidriver/` + csiName(name) + `.pid)/task/*/status`
-	s.Says = []string{"locked in phase Volumes", "volume data", "csidriver (PID ", "while it unmounts the volume"}
+	s.Says = []string{"Cause: in phase Volumes", "volume \"data\"", "csidriver (PID ", "is blocked while unmounting it"}
 	s.Heal = bed.OnNode("dmsetup resume " + device)
 	return s
 }

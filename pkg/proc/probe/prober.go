@@ -137,7 +137,7 @@ func (e *HungError) Error() string { return "read of " + e.File + " did not retu
 var (
 	errClosed  = errors.New("the prober is closed")
 	errStarved = errors.New("the helper process got no chance to run")
-	errHeld    = errors.New("the helper's program cannot be opened: a program that scans files may not answer")
+	errHeld    = errors.New("the helper's program cannot be opened: a fanotify permission listener (antivirus, EDR) may not respond")
 )
 
 // Hangs counts the reads that did not return in time.

@@ -14,10 +14,22 @@ var FinalDeleteRejected = &diagnose.Rule{
 	Needs:  []evidence.Source{evidence.Processes, evidence.Mounts, evidence.Cgroups, evidence.Containers, evidence.Volumes, evidence.APICalls},
 	Doc: diagnose.Doc{
 		Layer:   "api",
-		Title:   "the API server refuses the kubelet's final delete of the pod",
-		Message: "nothing of the pod is left on the node, but the API server refuses the kubelet's request to delete {whose} (HTTP {code}): an admission policy, a webhook or RBAC forbids it",
+		Title:   "the API server rejects the kubelet's delete of the pod",
+		Message: "the API server rejects the kubelet's delete of {whose} (HTTP {code}): an admission policy, a webhook or RBAC forbids it",
+		Seen: []string{
+			"The kubelet got HTTP {code} for at least two DELETE requests since the pod was finished on the node",
+			"{counted}",
+			"All containers have exited, and no process, mount, volume directory or cgroup of the pod is left on the node",
+		},
+		First: "on the node: {log}. The error names which",
+		Avoid: "deleting the whole policy or webhook (it may guard more)",
 		Phrases: map[string][]diagnose.Choice{"whose": {
-			{Variant: others, Text: "this pod or another one of this node"}, {Text: "its object"},
+			{Variant: others, Text: "this pod or another pod of the node"}, {Text: "the pod"},
+		}, "counted": {
+			{Variant: others, Text: "The kubelet counts requests by method, not by object, and may delete other pods too: which one is rejected is not known"},
+			{Text: "The kubelet counts requests by method, not by object: that they were for this pod is inferred"},
+		}, "log": {
+			{Text: "journalctl -u kubelet --since=-2min | grep 'Failed to delete status for pod'"},
 		}, "try": {
 			{Text: "kubectl delete --dry-run=server -n {podnamespace} pod {podname} --force --as=system:node:{node} --as-group=system:nodes"},
 			{Text: "a kubectl delete with --dry-run=server --force --as=system:node:NODE --as-group=system:nodes"},
@@ -29,10 +41,11 @@ var FinalDeleteRejected = &diagnose.Rule{
 			"Codes of a request that comes at the wrong time do not count (404, 409, 429). While the API server or a webhook does not answer (5xx) or does not know the kubelet (401), nothing is said. " +
 			"It is inferred: the kubelet counts by method, not by object, and deletes mirror pods, ResourceSlices and other pods too. When another pod of the node has waited for its final delete meanwhile, or the node has static pods, the message says so. " +
 			"A kubelet that is part of another program, as in K3s and MicroK8s, is not judged.",
-		Remedy: "Read the text of the refusal, which names the policy or webhook: on the node, journalctl -u kubelet, line \"Failed to delete status for pod\". Or ask for it without effect: {try}. " +
-			"Then let the group system:nodes pass there for DELETE of pods. The kubelet tries again within ten seconds.",
-		Danger: "A force delete by an administrator removes this object only. Every other pod that the rule is about stays too. " +
-			"Do not delete a whole webhook or policy that guards something else.",
+		Remedy: "On the node, read the error, which names the policy or webhook: {log}. " +
+			"Or reproduce it as an administrator, which deletes nothing: {try}. " +
+			"Then allow DELETE of pods for the group system:nodes in that policy, webhook or RBAC role. The kubelet retries within ten seconds.",
+		Danger: "A force delete by an administrator removes only this object: every other pod that the rule covers stays stuck. " +
+			"Do not delete a whole webhook or policy: it may guard other things.",
 	},
 	Check: func(p *fact.View) diagnose.Result {
 		if !p.ContainersEnded() || p.GracePeriodSeconds == 0 || p.Mirror || !p.NothingLeft() {

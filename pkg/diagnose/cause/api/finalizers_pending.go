@@ -47,13 +47,17 @@ var FinalizersPending = &diagnose.Rule{
 	Needs:  []evidence.Source{evidence.Mounts, evidence.Cgroups, evidence.Containers, evidence.Volumes},
 	Doc: diagnose.Doc{
 		Layer:   "api",
-		Title:   "only the API object is left, because of a finalizer",
-		Message: "nothing of the pod is left on the node; the API object stays because of {finalizers}, which {owner} {has} to remove{setter}{refuses}",
+		Title:   "a finalizer keeps the API object; nothing else is left",
+		Message: "{finalizers}{by} {keeps} the API object; {owner} {has} not removed {it}. Nothing of the pod is left on the node",
+		Seen: []string{
+			"The node has had no mount, volume directory, cgroup or running container of the pod for at least 15 seconds",
+			"The client that set it calls itself {manager}",
+			"{manager} last changed the pod at {changed}",
+			"The API server does not accept nodeagent's own update of this pod's status, because of {refuser}; it may not accept the removal either",
+		},
+		First: "{first}",
+		Avoid: "removing {it} by hand ({harm})",
 		Phrases: map[string][]diagnose.Choice{
-			"setter": {
-				{Text: ". The client that put it there calls itself {manager} (its last change of the pod: {changed})"},
-				{Text: ". The client that put it there calls itself {manager}"}, {Text: ""},
-			},
 			"owner": {
 				{Variant: jobTracking, Text: "the Job controller"},
 				{Variant: foregroundDeletion, Text: "the garbage collector"},
@@ -62,20 +66,44 @@ var FinalizersPending = &diagnose.Rule{
 				{Variant: actionsRunner, Text: "actions-runner-controller"},
 				{Variant: juiceFS, Text: "the JuiceFS CSI driver"},
 				{Variant: several, Text: "their controllers"},
-				{Text: "the controller that owns {domain}"},
+				{Text: "the controller of {domain}"},
 			},
-			"has":  {{Variant: several, Text: "have"}, {Text: "has"}},
-			"does": {{Variant: several, Text: "do"}, {Text: "does"}},
-			"look": {{Variant: several, Text: "are they running, do their logs name this pod"}, {Text: "is it running, does its log name this pod"}},
-			"refuses": {
-				{Variant: diagnose.Uncalled, Text: ". The API server cannot call {refuser}, and therefore does not take nodeagent's own update of this pod's status. It may not take the removal either"},
-				{Text: ". nodeagent's own update of this pod's status is refused by {refuser}, which may refuse the removal as well"},
-				{Text: ""},
+			// Of a known one the controller is named anyway.
+			"by": {
+				{Variant: jobTracking, Text: ""}, {Variant: foregroundDeletion, Text: ""}, {Variant: argoWorkflows, Text: ""},
+				{Variant: kueue, Text: ""}, {Variant: actionsRunner, Text: ""}, {Variant: juiceFS, Text: ""},
+				{Text: " (set by {manager})"}, {Text: ""},
+			},
+			"keeps": {{Variant: several, Text: "keep"}, {Text: "keeps"}},
+			"has":   {{Variant: several, Text: "have"}, {Text: "has"}},
+			"it":    {{Variant: several, Text: "them"}, {Text: "it"}},
+			"run":   {{Variant: several, Text: "run"}, {Text: "runs"}},
+			"log":   {{Variant: several, Text: "their logs"}, {Text: "its log"}},
+			"named": {{Text: "pod {podnamespace}/{podname}"}, {Text: "this pod"}},
+			"first": {
+				{Variant: diagnose.Uncalled, Text: "repair {refuser}: the API server cannot call it, and may not accept the removal until it can"},
+				{Text: "check whether {refuser} rejects the removal: it rejects nodeagent's update of this pod"},
+				{Variant: jobTracking, Text: "check that kube-controller-manager runs and the pod's Job exists: kubectl -n {podnamespace} get jobs"},
+				{Variant: foregroundDeletion, Text: "find objects in {podnamespace} that name this pod as owner with blockOwnerDeletion; check that kube-controller-manager runs"},
+				{Variant: argoWorkflows, Text: "check that the workflow-controller runs and the Workflow exists: kubectl -n {podnamespace} get workflows"},
+				{Variant: kueue, Text: "read what the pod's Workload waits for: kubectl -n {podnamespace} get workloads"},
+				{Variant: actionsRunner, Text: "look for {named} in the log of actions-runner-controller (GitHub token, rate limit, busy runner)"},
+				{Variant: juiceFS, Text: "check that the pod juicefs-csi-node of this node runs, and look for {named} in its log"},
+				{Text: "check that {owner} {run}, and look for {named} in {log}"},
+			},
+			"harm": {
+				{Variant: jobTracking, Text: "the Job loses count of the pod and runs it again"},
+				{Variant: foregroundDeletion, Text: "the garbage collector then deletes the dependents"},
+				{Variant: argoWorkflows, Text: "the Workflow loses the result of this step"},
+				{Variant: kueue, Text: "Kueue loses count of the pod and its quota"},
+				{Variant: actionsRunner, Text: "GitHub may still give the runner a job"},
+				{Variant: juiceFS, Text: "leaves a dead mount for pods that use the volume"},
+				{Text: "skips the cleanup"},
 			},
 			"ask": {
-				{Text: "Ask, without effect, whether the removal is refused: " +
+				{Text: "Test whether the removal is rejected, which changes nothing: " +
 					`kubectl patch --dry-run=server -n {podnamespace} pod {podname} --type=json -p '[{"op":"remove","path":"/metadata/finalizers"}]'`},
-				{Text: "Ask, without effect, whether the removal is refused, by a kubectl patch of the pod with --dry-run=server"},
+				{Text: "Test whether the removal is rejected, which changes nothing, with a kubectl patch of the pod and --dry-run=server"},
 			},
 		},
 		Meaning: "The kubelet has finished its work. " +
@@ -88,45 +116,48 @@ var FinalizersPending = &diagnose.Rule{
 			"Who put a single finalizer there is what metadata.managedFields says: a name that any client may give itself. " +
 			"What a controller is answered nobody on the node sees. What has refused nodeagent's own update of the pod's status since only the finalizer is left is named, because many rules are about all updates of pods: " +
 			"it need not look at the controller's.",
-		Remedy: "Find why {owner} {does} not: {look}? {ask}.",
-		Danger: "Removing a finalizer by hand skips the clean-up it stands for: leaked addresses, load balancer targets or counts.",
+		Remedy: "Check that {owner} {run}, and look for {named} in {log}. {ask}. " +
+			"A controller can be rejected where an administrator is not: only its own log shows the error.",
+		Danger: "Removing a finalizer by hand skips the cleanup that it stands for: leaked addresses, load balancer targets or counts.",
 		Families: []diagnose.Family{
 			{
 				Name:    jobTracking,
 				Meaning: "batch.kubernetes.io/job-tracking: the Job controller has not counted the pod yet.",
-				Remedy: "See whether kube-controller-manager runs and whether the pod's Job still exists; the Job controller removes {finalizers} when it has counted the pod. " +
-					"Some versions give up after an error (kubernetes#141329, of 1.35 to 1.37): one that is started anew looks at all pods again. {ask}.",
-				Danger: "Removing the finalizer by hand makes the Job lose count of the pod, and run it again.",
+				Remedy: "Check that kube-controller-manager runs and that the pod's Job still exists: kubectl -n {podnamespace} get jobs. The Job controller removes {finalizers} after it has counted the pod. " +
+					"Kubernetes 1.35 to 1.37 may give up after an error (kubernetes#141329): a restarted kube-controller-manager checks all pods again. {ask}.",
+				Danger: "If you remove the finalizer by hand, the Job loses count of the pod and runs it again.",
 			},
 			{
 				Name:    foregroundDeletion,
 				Meaning: "foregroundDeletion or orphan: the garbage collector waits for the pod's dependents.",
-				Remedy:  "See whether kube-controller-manager runs, and which objects name this pod as an owner with blockOwnerDeletion: of foregroundDeletion the garbage collector deletes them first, of orphan it lets go of them. {ask}.",
-				Danger:  "With the finalizer removed by hand the garbage collector deletes the dependents when the pod is gone, of orphan too, which was to keep them.",
+				Remedy: "Check that kube-controller-manager runs. Find the objects that name this pod as an owner with blockOwnerDeletion. " +
+					"For foregroundDeletion the garbage collector deletes them first; for orphan it removes their owner reference. {ask}.",
+				Danger: "If you remove the finalizer by hand, the garbage collector deletes the dependents after the pod. That includes those that orphan was to keep.",
 			},
 			{
 				Name:    argoWorkflows,
 				Meaning: "workflows.argoproj.io/status: the workflow-controller of Argo Workflows has not captured how the pod ended. It sets this finalizer with ARGO_POD_STATUS_CAPTURE_FINALIZER.",
-				Remedy:  "See whether the workflow-controller runs, whether its log names this pod, and whether the pod's Workflow still exists: of one that is gone nobody captures the status. {ask}.",
-				Danger:  "Removing the finalizer by hand makes the Workflow lose the result of this step.",
+				Remedy: "Check that the workflow-controller runs, and look for {named} in its log. Check that the pod's Workflow still exists: kubectl -n {podnamespace} get workflows. " +
+					"If the Workflow is gone, no controller captures the status. {ask}.",
+				Danger: "If you remove the finalizer by hand, the Workflow loses the result of this step.",
 			},
 			{
 				Name:    kueue,
 				Meaning: "kueue.x-k8s.io/managed: Kueue has not taken note of the pod's end. It keeps the pods of a group until the group has ended or is replaced.",
-				Remedy:  "See whether kueue-controller-manager runs, and what the pod's Workload says (kubectl get workloads in its namespace). A group that waits for a replacement pod keeps its failed ones. {ask}.",
-				Danger:  "Removing the finalizer by hand makes Kueue lose count of the pod and of the quota that it used.",
+				Remedy:  "Check that kueue-controller-manager runs, and read the pod's Workload: kubectl -n {podnamespace} get workloads. A group that waits for a replacement pod keeps its failed pods. {ask}.",
+				Danger:  "If you remove the finalizer by hand, Kueue loses count of the pod and of the quota it used.",
 			},
 			{
 				Name:    actionsRunner,
 				Meaning: "actions.summerwind.dev/runner-pod: actions-runner-controller has not removed the runner's registration from GitHub.",
-				Remedy:  "Read the log of actions-runner-controller for this pod: most often GitHub refuses its token, limits its requests, or still takes the runner for busy. {ask}.",
-				Danger:  "Removing the finalizer by hand leaves the runner registered with GitHub, which may still give it a job.",
+				Remedy:  "Look for {named} in the log of actions-runner-controller. Most often GitHub rejects its token, rate-limits its requests, or still reports the runner as busy. {ask}.",
+				Danger:  "If you remove the finalizer by hand, the runner stays registered with GitHub, which may still assign it a job.",
 			},
 			{
 				Name:    juiceFS,
 				Meaning: "juicefs.com/finalizer: the node plugin of the JuiceFS CSI driver has not cleaned up after this mount pod.",
-				Remedy:  "See whether the driver's pod on this node (juicefs-csi-node) runs, and whether its log names this pod: it removes {finalizers}, and makes the mount anew while volumes use it. {ask}.",
-				Danger:  "Removing the finalizer by hand leaves a dead mount on the node for the pods that use the volume.",
+				Remedy:  "Check that the driver's pod on this node (juicefs-csi-node) runs, and look for {named} in its log. The driver removes {finalizers}, and re-creates the mount while volumes use it. {ask}.",
+				Danger:  "If you remove the finalizer by hand, a dead mount stays on the node for the pods that use the volume.",
 			},
 		},
 	},

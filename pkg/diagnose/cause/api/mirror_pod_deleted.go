@@ -19,12 +19,20 @@ var MirrorPodDeleted = &diagnose.Rule{
 	Needs:  []evidence.Source{evidence.Processes, evidence.Cgroups, evidence.Containers, evidence.Kubelet},
 	Doc: diagnose.Doc{
 		Layer:   "api",
-		Title:   "the pod is a static pod, which the deletion of its object does not stop",
-		Message: "this is the mirror pod of a static pod, which runs on: deleting the object stops nothing. The kubelet deletes the object and makes it anew{held}",
+		Title:   "deleting a mirror pod does not stop its static pod",
+		Message: "{held}; it is only the mirror of a static pod, and deleting it does not stop the static pod",
+		Seen: []string{
+			"The pod has the annotation kubernetes.io/config.mirror",
+			"All its containers have kept running since the deletion, for longer than the grace period in the manifest",
+			"The manifest itself was not read: that it is still on the node is inferred",
+		},
+		First: "{keeps}. To stop the static pod, see More",
+		Avoid: "killing its processes (the kubelet restarts them), removing the finalizer by hand",
 		Phrases: map[string][]diagnose.Choice{"held": {
-			{Text: ". The old object stays because of {finalizers}"}, {Text: ""},
+			{Text: "{finalizers} keeps this object"}, {Text: "the kubelet cannot delete this object"},
 		}, "keeps": {
-			{Text: "find why {finalizers} is not removed"}, {Text: "the kubelet's log on the node says why it fails (journalctl -u kubelet, line \"Failed deleting mirror pod\")"},
+			{Text: "check the controller that should remove {finalizers}"},
+			{Text: "on the node, read why its delete fails: journalctl -u kubelet --since=-10min | grep 'Failed deleting mirror pod'"},
 		}},
 		Meaning: "A static pod comes from a manifest on the node. Its object in the API, the mirror pod, only shows it. " +
 			"The kubelet answers a deletion of the mirror pod with a force delete, and makes a new one (tryReconcileMirrorPods). " +
@@ -32,10 +40,10 @@ var MirrorPodDeleted = &diagnose.Rule{
 		Evidence: "The pod has the annotation kubernetes.io/config.mirror. All its containers run, and have done so since the deletion for longer than the grace period of the manifest: " +
 			"the kubelet would have ended them by now if the manifest had been removed. It is inferred, because nodeagent does not look for the manifest. " +
 			"Nothing is said while the kubelet is away, unwell, not heard by the API server, or was started in the last minute.",
-		Remedy: "To stop the static pod, remove its manifest on the node, from the kubelet's staticPodPath (/etc/kubernetes/manifests on most nodes). " +
-			"To keep it, only see to what holds up the old object: {keeps}.",
-		Danger: "Static pods are often the control plane itself: etcd, kube-apiserver. Do not kill its processes: the kubelet starts them again. " +
-			"A force delete removes the object only.",
+		Remedy: "To keep the static pod running: {keeps}. The kubelet re-creates the object when the old one is gone. " +
+			"To stop the static pod, ask its owner, then move its manifest out of the kubelet's staticPodPath on the node (/etc/kubernetes/manifests on most nodes).",
+		Danger: "Static pods are often the control plane itself: etcd, kube-apiserver. Do not kill its processes: the kubelet restarts them. " +
+			"A force delete removes only the object.",
 	},
 	Check: func(p *fact.View) diagnose.Result {
 		if !p.Mirror || p.ContainersEnded() || !runsOn(p) || p.Kubelet.State == fact.Gone || p.Node.Ready.Unheard() {

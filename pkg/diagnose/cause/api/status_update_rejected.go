@@ -14,11 +14,25 @@ var StatusUpdateRejected = &diagnose.Rule{
 	Needs:  []evidence.Source{evidence.Processes, evidence.Mounts, evidence.Cgroups, evidence.Containers, evidence.APICalls},
 	Doc: diagnose.Doc{
 		Layer: "api",
-		Title: "the API server refuses the kubelet's update of the pod's status",
-		Message: "nothing of the pod is left on the node, but its status still says that a container runs: the API server {refuses} updates of status by the kubelet (HTTP {code}), " +
-			"which asks for the final delete only when the status is written{refusedtoo}",
+		Title: "the API server rejects the kubelet's pod status updates",
+		Message: "the API server {rejects} the kubelet's pod status updates (HTTP {code}){why}. " +
+			"The kubelet deletes the pod only after one succeeds",
+		Seen: []string{
+			"Nothing of the pod is left on the node, but its status still reports a running container",
+			"The kubelet got HTTP {code} for at least two PATCH requests since then",
+			"The API server does not accept nodeagent's own update of this pod's status either, because of {refuser}",
+			"The kubelet counts requests by method, not by object: that they were for this pod is inferred",
+		},
+		First: "{check}",
+		Avoid: "deleting the whole policy or webhook (it may guard more)",
 		Phrases: map[string][]diagnose.Choice{
-			"refuses": {{Variant: diagnose.Uncalled, Text: "does not take"}, {Text: "refuses"}},
+			"rejects": {{Variant: diagnose.Uncalled, Text: "does not accept"}, {Text: "rejects"}},
+			"why":     {{Variant: diagnose.Uncalled, Text: " because it cannot call {refuser}"}, {Text: ""}},
+			"check": {
+				{Text: "check {refuser}: it rejects nodeagent's update of this pod's status too"},
+				{Text: "on the node: {log} names the policy or webhook; ask its owner to exempt pods/status"},
+			},
+			"log": {{Text: "journalctl -u kubelet --since=-2min | grep 'Failed to update status for pod'"}},
 		},
 		Meaning: "The kubelet writes into the pod's status that all containers have ended, and deletes the object after that. " +
 			"Something in the API server does not allow the update of pods/status: a ValidatingAdmissionPolicy, a webhook (also one that changes what may not be changed), RBAC, or the API's own validation. " +
@@ -29,16 +43,19 @@ var StatusUpdateRejected = &diagnose.Rule{
 			"An answer that the API server gives because it could not call a webhook (code 500) counts only when the same has lately kept nodeagent from writing its own condition into this pod's status. " +
 			"What has refused that, with the same code, is named as having done so: it may look at requests of nodeagent and not at those of the kubelet. " +
 			"It is inferred: the kubelet counts by method, not by object. A kubelet that is part of another program, as in K3s and MicroK8s, is not judged.",
-		Remedy: "Read the text of the refusal, which names the policy or webhook: on the node, journalctl -u kubelet, line \"Failed to update status for pod\". " +
-			"Then let the group system:nodes pass there for UPDATE of pods/status. The kubelet tries again within ten seconds.",
-		Danger: "A force delete by an administrator removes this object only. The status of every other pod that the rule is about is wrong too, and with that Services and controllers. " +
-			"Do not delete a whole webhook or policy that guards something else.",
+		Remedy: "On the node, read the error, which names the policy or webhook: {log}. " +
+			"Then allow UPDATE of pods/status for the group system:nodes in that policy, webhook or RBAC role. The kubelet retries within ten seconds.",
+		Danger: "A force delete by an administrator removes only this object. Every other pod that the rule covers has a wrong status too, and so misleads Services and controllers. " +
+			"Do not delete a whole webhook or policy: it may guard other things.",
 		Families: []diagnose.Family{{
 			Name: webhookFails,
 			Meaning: "The API server has to ask a webhook before it writes the status of pods, cannot reach it, does not accept its certificate or gets no answer, and refuses then (failurePolicy: Fail). " +
 				"Most often the webhook's own pods do not run, perhaps because their status cannot be written either.",
-			Remedy: "Find the webhook's Service: kubectl get validatingwebhookconfigurations,mutatingwebhookconfigurations -o yaml, and see that its pods run and answer, and that its certificate (caBundle) is valid. " +
-				"A webhook need not look at pods/status: leave that out of its rules. The kubelet tries again within ten seconds.",
+			First: "find its Service, then check its pods and caBundle: kubectl get validatingwebhookconfigurations,mutatingwebhookconfigurations -o yaml",
+			Avoid: "deleting the whole webhook (it may guard more)",
+			Remedy: "Find the webhook's Service: kubectl get validatingwebhookconfigurations,mutatingwebhookconfigurations -o yaml. " +
+				"Check that its pods run and respond, and that its certificate (caBundle) is valid. " +
+				"A webhook need not check pods/status: leave that resource out of its rules. The kubelet retries within ten seconds.",
 		}},
 	},
 	Check: func(p *fact.View) diagnose.Result {

@@ -34,32 +34,47 @@ var ContainerFrozen = &diagnose.Rule{
 	Needs:  []evidence.Source{evidence.Processes, evidence.Cgroups, evidence.Containers},
 	Doc: diagnose.Doc{
 		Layer:   "kernel",
-		Title:   "the container's control group is frozen",
-		Message: "container {container}: its processes are frozen, through {group}{paused}, so they cannot react to {sent}. {until}",
+		Title:   "the container's cgroup is frozen",
+		Message: "container {container}: {group} is frozen{paused}, so its processes cannot handle {sent}. {until}",
+		Seen: []string{
+			"Cgroup {cgroup} is frozen{record}",
+			"Process {pid} ({program}) and the container's other frozen processes did not run between two readings",
+		},
+		First: "ask who froze it. If no checkpoint or backup runs, on the node: {thawfirst}",
 		Phrases: map[string][]diagnose.Choice{
 			"group": {
-				{Variant: groupPod, Text: "the pod's control group"},
-				{Variant: groupAbove, Text: "a control group above the pod's"},
-				{Variant: groupInside, Text: "a control group that was made inside its own"},
-				{Text: "its own control group"},
+				{Variant: groupPod, Text: "the pod's cgroup"},
+				{Variant: groupAbove, Text: "a cgroup above the pod's"},
+				{Variant: groupInside, Text: "a cgroup created inside its own"},
+				{Text: "its cgroup"},
 			},
-			"paused": {{Variant: paused, Text: ", which was paused through containerd"}, {Text: ""}},
+			"paused": {{Variant: paused, Text: " (paused through containerd)"}, {Text: ""}},
+			"record": {{Variant: paused, Text: ", and containerd reports the container as paused"}, {Text: ""}},
 			"sent":   {{Text: "{signal}"}, {Text: "its stop signal"}},
 			"until": {
-				{Variant: familyFreezerV1, Text: "SIGKILL does not end them either: the pod stays until it is thawed"},
-				{Text: "Unless it is thawed, the pod waits for SIGKILL at {deadline}"},
-				{Text: "Unless it is thawed, the pod waits for SIGKILL"},
+				{Variant: familyFreezerV1, Text: "SIGKILL takes effect only once it is thawed"},
+				{Text: "Unless it is thawed, SIGKILL ends them at {deadline}"},
+				{Text: "Unless it is thawed, only SIGKILL ends them"},
+			},
+			"thawfirst": {
+				{Variant: paused, Text: "ctr -n k8s.io task resume {containerid}"},
+				{Variant: pausedMaybe, Text: "ctr -n k8s.io task ls | grep {containerid}. If PAUSED, resume it; otherwise thaw its cgroup (commands: Fix)"},
+				{Text: "{file}"},
+				{Text: "find and thaw the frozen cgroup (/proc/{pid}/cgroup names its own; it may be one above)"},
 			},
 			"thaw": {
 				{Variant: paused, Text: "resume it on the node: ctr -n k8s.io task resume {containerid}"},
-				{Variant: pausedMaybe, Text: "resume it on the node if ctr -n k8s.io task ls calls it PAUSED: ctr -n k8s.io task resume {containerid}. " +
+				{Variant: pausedMaybe, Text: "check on the node whether ctr -n k8s.io task ls shows it as PAUSED. If so: ctr -n k8s.io task resume {containerid}. " +
 					"Otherwise {write}"},
 				{Text: "{write}"},
 			},
 			"write": {
-				{Variant: familyFreezerV1, Text: "thaw it on the node: echo THAWED > /sys/fs/cgroup/freezer/{cgroup}/freezer.state"},
-				{Text: "thaw it on the node: echo 0 > /sys/fs/cgroup/{cgroup}/cgroup.freeze"},
-				{Text: "thaw it on the node: /proc/{pid}/cgroup names its control group; it, or one above it, is frozen, as its cgroup.freeze or freezer.state shows"},
+				{Text: "thaw it on the node: {file}"},
+				{Text: "find the frozen cgroup on the node and thaw it: cat /proc/{pid}/cgroup names the container's own. It, or one above it, shows 1 in cgroup.freeze or FROZEN in freezer.state"},
+			},
+			"file": {
+				{Variant: familyFreezerV1, Text: "echo THAWED > /sys/fs/cgroup/freezer/{cgroup}/freezer.state"},
+				{Text: "echo 0 > /sys/fs/cgroup/{cgroup}/cgroup.freeze"},
 			},
 		},
 		Meaning: "The kernel's freezer has stopped all processes of the control group, or of one above it. " +
@@ -67,8 +82,8 @@ var ContainerFrozen = &diagnose.Rule{
 		Evidence: "cgroup.events of the group says frozen 1 (freezer.state FROZEN or FREEZING on version 1), " +
 			"and no process of the group has run between two readings three seconds or more apart. " +
 			"Frozen processes show S on version 2 and D on version 1, with misleading places in the kernel.",
-		Remedy: "Find out who froze it. When nobody is at work any more, {thaw}; the processes continue immediately and take the stop signal.",
-		Danger: "A checkpoint or a copy of its data may be at work.",
+		Remedy: "Find out who froze it: a checkpoint, a snapshot or a backup may be running. If none runs, {thaw}; the processes then resume and receive the stop signal.",
+		Danger: "Do not thaw it while a checkpoint or a copy of its data runs: the copy is then inconsistent.",
 		Families: []diagnose.Family{
 			{
 				Name:    familyFreezerV2,
@@ -78,8 +93,8 @@ var ContainerFrozen = &diagnose.Rule{
 				Name: familyFreezerV1,
 				Meaning: "On cgroup v1 not even SIGKILL ends a frozen process. " +
 					"The runtime thaws the container's own group before it kills, but neither those above nor those below it.",
-				Danger: "A checkpoint or a copy of its data may be at work. " +
-					"Do not force-delete: the processes stay on the node, frozen, and continue when somebody thaws them, perhaps after their volume has been given to another pod.",
+				Danger: "Do not thaw it while a checkpoint or a copy of its data runs: the copy is then inconsistent. " +
+					"Do not force-delete: the frozen processes stay on the node. Once thawed they resume, perhaps after another pod has their volume.",
 			},
 			{
 				Name:    paused,

@@ -21,22 +21,31 @@ var CoreDumpInProgress = &diagnose.Rule{
 	Needs:  []evidence.Source{evidence.Processes},
 	Doc: diagnose.Doc{
 		Layer:   "kernel",
-		Title:   "a process has crashed and its core dump takes longer than the grace period",
-		Message: "{where}process {comm} (PID {pid} on the node) {crashed} its core dump to {file} {when}",
+		Title:   "a crashed process dumps core past the grace period",
+		Message: "{where}process {comm} (PID {pid} on the node) crashed; it {crashed} its core dump to {file} {when}",
+		Seen: []string{
+			"Process {pid} ({comm}) {dumped} CoreDumping: 1 in /proc/{pid}/status",
+			"core_pattern sends core dumps to {target}",
+		},
+		First: "{now}. Before the next deletion, find out why {comm} crashes",
 		Phrases: map[string][]diagnose.Choice{
-			"crashed": {{Variant: diagnose.Gone, Text: "had crashed and was writing"}, {Text: "has crashed and is writing"}},
-			"file":    {{Text: "{target}"}, {Text: "where core_pattern says"}},
-			"when":    {{Variant: diagnose.Gone, Text: "when the grace period was over and SIGKILL ended it"}, {Text: "past the end of the grace period"}},
+			"calm":    {{Variant: diagnose.Gone, Text: ""}, {Text: "Nothing is broken. "}},
+			"crashed": {{Variant: diagnose.Gone, Text: "was still writing"}, {Text: "is still writing"}},
+			"file":    {{Text: "{target}"}, {Text: "the target in core_pattern"}},
+			"when":    {{Variant: diagnose.Gone, Text: "when the grace period ended, and SIGKILL cut it off"}, {Text: "past the end of the grace period"}},
+			"now":     {{Variant: diagnose.Gone, Text: "nothing now"}, {Text: "nothing now: SIGKILL ends the dump"}},
+			"dumped":  {{Variant: diagnose.Gone, Text: "last showed"}, {Text: "shows"}},
 		},
 		Meaning: "The process got a signal that ends it with a core dump, and the kernel writes its memory to a file or hands it to a program. " +
 			"Until that is done the process does not exit. SIGKILL ends the dump, which is then not whole.",
 		Evidence: "CoreDumping in /proc/PID/status is 1 past the deadline, or was when the pod was last seen before it was killed at the deadline. " +
 			"A process that was executed in the container (kubectl exec) does not count: the container does not wait for it. " +
 			"/proc/sys/kernel/core_pattern names the file or the program.",
-		Remedy: "Nothing on the node is broken. " +
-			"Find out why the program crashes when it is asked to stop; let core dumps go to faster storage, make them smaller (ulimit -c, /proc/PID/coredump_filter), " +
+		Remedy: "{calm}" +
+			"Find out why {comm} crashes while the pod stops. Then send core dumps to faster storage, make them smaller (ulimit -c, /proc/PID/coredump_filter), " +
 			"or give the pod a longer terminationGracePeriodSeconds.",
-		Danger: "The core dump that was cut off is not whole. A force delete does not speed this up.",
+		Danger: "Do not rely on a core dump that SIGKILL cut off: it is incomplete. A force delete does not speed this up.",
+		Quiet:  true,
 	},
 	Check: func(p *fact.View) diagnose.Result {
 		if p.Mirror || !p.Gone && (!p.Kill.Known || p.Overdue() < dumpOverdue || p.Overdue() > fact.UnknownAfter) {

@@ -26,32 +26,52 @@ var FileScannerNotAnswering = &diagnose.Rule{
 	Phases: []diagnose.Phase{diagnose.StopSignal, diagnose.Runtime, diagnose.Sandbox, diagnose.Volumes, diagnose.Cleanup},
 	Partly: []evidence.Source{evidence.Kubelet, evidence.RuntimeCommands, evidence.Plugins},
 	Doc: diagnose.Doc{
-		Layer: "kernel",
-		Title: "a program that scans files does not answer",
-		Message: "{who} waits in the kernel (in {function}) until a program that scans files, such as a virus scanner, " +
-			"answers whether a file may be opened (fanotify). {scanner}",
+		Layer:   "kernel",
+		Title:   "a fanotify permission listener (antivirus, EDR) does not respond",
+		Message: "{who}: {scanner}",
+		Seen: []string{
+			"Thread {thread} ({comm}) is in state {state} in {function}: it waits for a permission response",
+			"{found}",
+		},
+		First: "{repair}",
+		Avoid: "kubelet or containerd restarts (block again)",
 		Phrases: map[string][]diagnose.Choice{
 			"who": {
-				{Variant: ofRuntime, Text: "{child} (PID {childpid}), by which the pod is to be stopped,"},
-				{Variant: variantGVisor, Text: "thread {thread} ({comm}) of gVisor, which works for a program of the pod,"},
-				{Text: "volume {volumes}: a thread of the kubelet ({thread})"},
+				{Variant: ofRuntime, Text: "{child} (PID {childpid}), needed to stop this pod, is blocked"},
+				{Variant: variantGVisor, Text: "gVisor thread {thread} ({comm}), serving the pod, is blocked"},
+				{Text: "kubelet thread {thread} is blocked at volume {volumes}"},
 			},
 			"scanner": {
-				{Variant: diagnose.Stopped, Text: "The only such program of the node, {process}, is stopped by a signal"},
-				{Variant: frozenItself, Text: "The only such program of the node, {process}, is frozen"},
-				{Variant: hangsItself, Text: "The only such program of the node, {process}, hangs in the kernel itself"},
-				{Variant: allStopped, Text: "Such programs of the node are {process}, {also}, and all of them are stopped by a signal"},
-				{Variant: severalOfThem, Text: "Such programs of the node are {process}, {also}"},
-				{Variant: severalOfThem, Text: "One such program of the node is {process}, and there may be more"},
-				{Text: "The only such program of the node is {process}"},
-				{Text: "Which program that is could not be read"},
+				{Variant: diagnose.Stopped, Text: "the only fanotify permission listener (antivirus, EDR), {process}, is paused"},
+				{Variant: frozenItself, Text: "the only fanotify permission listener (antivirus, EDR), {process}, is frozen"},
+				{Variant: hangsItself, Text: "the only fanotify permission listener (antivirus, EDR), {process}, is itself stuck in the kernel"},
+				{Variant: allStopped, Text: "all fanotify permission listeners (antivirus, EDR) are paused; they are {process}, {also}"},
+				{Variant: severalOfThem, Text: "a fanotify permission listener (antivirus, EDR) has not responded; candidates: {process}, {also}"},
+				{Variant: severalOfThem, Text: "a fanotify permission listener (antivirus, EDR) has not responded; candidates: {process} or another one"},
+				{Text: "the only fanotify permission listener (antivirus, EDR), {process}, has not responded"},
+				{Text: "a fanotify permission listener (antivirus, EDR) has not responded; which one could not be read"},
+			},
+			"found": {
+				{Variant: severalOfThem, Text: "{process} has a fanotify descriptor that must permit file access, and is not the only one"},
+				{Text: "{process} has the node's only fanotify descriptor that must permit file access"},
+				{Text: "Which processes have a fanotify descriptor could not be read"},
+			},
+			"repair": {
+				{Variant: diagnose.Stopped, Text: "resume the listener, on the node: {continue}"},
+				{Variant: allStopped, Text: "find out who stopped them, then continue or restart each (its service or pod). Ask its owner first"},
+				{Variant: severalOfThem, Text: "restart these listeners one after the other (service or pod). Ask their owners first"},
+				{Variant: frozenItself, Text: "ask who froze {process} and have it thawed (a restart may not end it)"},
+				{Variant: hangsItself, Text: "on the node, as root: timeout 5 cat /proc/{pid}/task/*/stack, and repair what it waits for (a restart may not end it)"},
+				{Text: "restart {process}: its service or its pod. Ask its owner first"},
+				{Text: "on the node: grep -rls fanotify /proc/[0-9]*/fdinfo finds listeners; restart their service or pod. Ask the owner first"},
 			},
 			"restart": {
-				{Variant: severalOfThem, Text: "restart the program that scans files, its service or its pod: one of those named after the other"},
-				{Variant: frozenItself, Text: "have {process} thawed by whoever froze it (/proc/PID/cgroup names its control group): what is frozen need not end when it is restarted. Else restart it, its service or its pod"},
-				{Variant: hangsItself, Text: "repair what {process} waits for (cat /proc/PID/task/*/stack as root, with its number): what hangs need not end when it is restarted. Else restart it, its service or its pod"},
-				{Text: "restart {process}: its service, or its pod"},
-				{Text: "restart the program that scans files, its service or its pod. ls -l /proc/[0-9]*/fd | grep fanotify shows whether there is one"},
+				{Variant: allStopped, Text: "find out who stopped the listeners named above. Send SIGCONT to each, or restart its service or its pod"},
+				{Variant: severalOfThem, Text: "restart the listeners named above one after the other: the service or the pod of each"},
+				{Variant: frozenItself, Text: "have {process} thawed by whoever froze it (cat /proc/{pid}/cgroup names its cgroup). A frozen process may not end at a restart. Otherwise restart its service or its pod"},
+				{Variant: hangsItself, Text: "repair what {process} waits for (as root: timeout 5 cat /proc/{pid}/task/*/stack). A stuck process may not end at a restart. Otherwise restart its service or its pod"},
+				{Text: "restart {process}: its service or its pod"},
+				{Text: "find the listener (grep -rls fanotify /proc/[0-9]*/fdinfo) and restart its service or its pod"},
 			},
 		},
 		Meaning: "Virus scanners and security agents have the kernel ask them before a file is opened, read or executed (fanotify permission events). " +
@@ -69,15 +89,17 @@ var FileScannerNotAnswering = &diagnose.Rule{
 			"in five looks or more such commands or plugins were seen, each of them waited, " +
 			"none had run on meanwhile or was seen to get done in less than a minute (five seconds of one that deletes a container), " +
 			"and no container of the pod has ended.",
-		Remedy: "On the node: {restart}. When it has ended, the kernel lets everything go on that waits for it (fanotify_release), and the pod terminates. " +
-			"If no program can be started any more, a shell that is open can kill it: kill is a part of the shell.",
-		Danger: "Until it runs again, files are opened and executed that nobody has scanned. A restart of the kubelet or of containerd is of no use: what they open next waits as well. " +
-			"A force delete leaves what the pod still has on the node, unseen.",
+		Remedy: "On the node: {restart}. Ask its owner first: it may be a security agent. When it exits, the kernel releases all that wait for it (fanotify_release), and the pod terminates. " +
+			"If no program can be started any more, kill the listener from a shell that is already open: kill is a shell builtin.",
+		Danger: "Until the listener runs again, files are opened and executed unscanned. Do not restart the kubelet or containerd: what they open next blocks as well. " +
+			"A force delete leaves what the pod still has on the node, with no API object tracking it.",
 		Families: []diagnose.Family{{
 			Name:    diagnose.Stopped,
 			Meaning: "The program is stopped: somebody or something sent it SIGSTOP.",
-			Remedy: "On the node: {continue}; everything that waits for its answers goes on immediately, and the pod terminates. " +
-				"If no program can be started any more, a shell that is open can send the signal: kill is a part of the shell. Then find who stopped it.",
+			Remedy: "On the node: {continue}; everything that waits for it resumes immediately, and the pod terminates. " +
+				"If no program can be started any more, send SIGCONT from a shell that is already open: kill is a shell builtin. Then find out who stopped it.",
+			Danger: "Do not restart the kubelet or containerd: what they open next blocks as well. If you restart the listener instead, files are opened and executed unscanned until it runs again. " +
+				"A force delete leaves what the pod still has on the node, with no API object tracking it.",
 		}},
 	},
 	Check: func(p *fact.View) diagnose.Result {

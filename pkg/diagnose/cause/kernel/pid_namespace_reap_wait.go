@@ -21,23 +21,39 @@ var PIDNamespaceReapWait = &diagnose.Rule{
 	Needs: []evidence.Source{evidence.Processes, evidence.Suspects},
 	Doc: diagnose.Doc{
 		Layer:   "kernel",
-		Title:   "a container's first process waits until its PID namespace is empty",
-		Message: "{where}the first process {pid} ({comm}) has ended and waits in the kernel (zap_pid_ns_processes) until its PID namespace is empty, but {held}",
+		Title:   "PID 1 waits until its PID namespace is empty",
+		Message: "{where}PID 1 ({comm}, {pid} on the node) cannot finish its exit: {held}",
+		Seen: []string{
+			"Process {pid} waits in zap_pid_ns_processes until its PID namespace is empty",
+			"Process {memberpid} ({member}) of this namespace is in state {memberstate}",
+			"Its parent is {parent}, outside the namespace",
+			"None of them ran between two readings, ten seconds or more apart",
+		},
+		First: "{find}",
 		Phrases: map[string][]diagnose.Choice{
 			"held": {
-				{Variant: familyOutsideParent, Text: "process {memberpid} ({member}) is a zombie, and its parent {parent} outside of the namespace{stopped} does not reap it"},
-				{Variant: familyMember, Text: "process {memberpid} ({member}, state {memberstate}) is still there"},
-				{Text: "another process is still there"},
+				{Variant: familyOutsideParent, Text: "zombie {memberpid} ({member}) has not been reaped by its parent {parent}, which runs outside the container{stopped}"},
+				{Variant: familyMember, Text: "process {memberpid} ({member}, state {memberstate}) was killed and has not exited"},
+				{Text: "it waits for another process of its PID namespace"},
 			},
-			"stopped": {{Variant: diagnose.Stopped, Text: ", which is stopped,"}, {Text: ""}},
+			"stopped": {{Variant: diagnose.Stopped, Text: " and is paused"}, {Text: ""}},
+			"find": {
+				{Variant: diagnose.Stopped, Text: "resume the parent, on the node: {continueparent}"},
+				{Variant: diagnose.Essential, Text: "find out why {parent} does not reap it. On the node: cat /proc/{parentpid}/status"},
+				{Variant: familyOutsideParent, Text: "ask the owner of {parent} why it does not reap its child, and to end it if it cannot"},
+				{Variant: familyMember, Text: "on the node, as root: timeout 5 cat /proc/{memberpid}/task/*/stack, and repair what it waits for"},
+				{Text: "find out what the other process waits for"},
+			},
 			"letreap": {
-				{Variant: diagnose.Stopped, Text: "Let the parent go on, so that it reaps its child, on the node: {continueparent}"},
+				{Variant: diagnose.Stopped, Text: "Continue the parent, so that it reaps its child, on the node: {continueparent}"},
+				{Text: "Find out why {parent} does not reap its child"},
 				{Text: "Find out why the parent does not reap its child"},
 			},
 			"end": {
-				{Variant: diagnose.Essential, Text: "Do not end it: it serves other pods, or the whole node. Find out why it does not reap its child"},
-				{Text: "Else, on the node: {terminateparent}; another process reaps the child of a parent that has exited, and the pod terminates immediately"},
+				{Variant: diagnose.Essential, Text: "Do not end it: it serves other pods or the whole node"},
+				{Text: "If that does not help, ask its owner, then on the node: {terminateparent}; once it has exited, another process reaps its child, and the pod terminates"},
 			},
+			"spare": {{Variant: diagnose.Essential, Text: "ending {parent} (it serves other pods)"}, {Text: "killing the shim (loses exit codes and output)"}},
 		},
 		Meaning: "When the first process of a PID namespace ends, the kernel kills all others in it, and the first one is gone only after the last of them has been reaped. " +
 			"One that entered the namespace from outside (nsenter, a debugger, an exec) is reaped by its parent out there.",
@@ -46,19 +62,21 @@ var PIDNamespaceReapWait = &diagnose.Rule{
 			"Zombies of a first process that lives hold up nothing: they go with it. " +
 			"Of a member that hangs in the kernel, the member's own cause is the verdict.",
 		Remedy: "Find out what the other process waits for.",
-		Danger: "Another SIGKILL does nothing: the first process has ended already. " +
-			"A force delete leaves both, and the shim waits permanently.",
+		Danger: "Another SIGKILL has no effect: PID 1 is already exiting. " +
+			"A force delete leaves both processes on the node, and the shim waits permanently.",
+		Avoid: "{spare}",
 		Families: []diagnose.Family{
 			{
 				Name:    familyOutsideParent,
 				Meaning: "The other process is a zombie, and its parent outside of the namespace does not reap it, because it is stopped, hangs or has a bug.",
 				Remedy:  "{letreap}. {end}.",
-				Danger:  "What else the parent does ends with it. A force delete leaves both processes, and the shim waits permanently.",
+				Danger: "Ending the parent also ends its other work. Another SIGKILL has no effect: both processes have exited or are exiting. " +
+					"A force delete leaves both on the node, and the shim waits permanently.",
 			},
 			{
 				Name:    familyMember,
 				Meaning: "The other process has been killed and has not ended yet.",
-				Remedy:  "Look at /proc/{memberpid}/task/*/status and stack on the node and repair what it waits for.",
+				Remedy:  "On the node, as root: timeout 5 cat /proc/{memberpid}/task/*/stack, and the same of status. Repair what the process waits for; it then exits, and so does PID 1.",
 			},
 		},
 	},

@@ -17,9 +17,11 @@ var unkillableFamilies = []diagnose.Family{
 		Shared: true,
 		Meaning: "The file system is frozen (fsfreeze, or a snapshot of a volume or of the machine that never thawed it). " +
 			"Every writer waits until it is thawed.",
-		Remedy: "Find out first who froze it: a snapshot or a backup takes up to a minute, and a thaw in the middle spoils it. " +
-			"When nobody is at work any more, on the node: {unfreeze}; the thread ends immediately.",
-		Danger: "Do not force-delete: the writer is alive and goes on writing when the file system is thawed, perhaps after the volume has been given to another pod.",
+		Remedy: "Find out who froze it: a snapshot or a backup takes up to a minute, and a thaw in the middle spoils it. " +
+			"If none runs, on the node: {unfreeze}; the thread then resumes. " +
+			"If fsfreeze reports \"Invalid argument\", it is not frozen yet: a freeze is under way and waits for another writer.",
+		Danger: "Do not thaw it in the middle of a snapshot or a backup. Do not force-delete: the writer is alive and resumes writing at the thaw, perhaps after another pod has the volume.",
+		First:  "make sure no snapshot or backup runs (a thaw spoils it). Then, on the node: {unfreeze}",
 	},
 	{
 		Name:   fact.FamilySuspended,
@@ -27,18 +29,24 @@ var unkillableFamilies = []diagnose.Family{
 		Meaning: "The device mapper has suspended the block device below the file system, and holds back whatever is sent to it: " +
 			"somebody has run dmsetup suspend, or a snapshot, a resize or a change of paths (LVM, multipath, LUKS) has stopped halfway. " +
 			"The file system is frozen with it as a rule; thawing it with fsfreeze -u would hang as well.",
-		Remedy: "Find out first who suspended it: a snapshot takes seconds, and is spoiled when the device is resumed in the middle. " +
-			"When nobody is at work any more, on the node: {resume}; the thread goes on immediately.",
+		Remedy: "Find out who suspended the device: a snapshot takes seconds, and a resume in the middle spoils it. " +
+			"If no snapshot, resize or path change runs, on the node: {resume}; the thread then resumes.",
 		Danger: "Do not run fsfreeze -u: it hangs on the suspended device and cannot be killed. " +
-			"Do not force-delete: the writer is alive and goes on writing when the device is resumed, perhaps after the volume has been given to another pod.",
+			"dmsetup resume also activates an inactive table: dmsetup info shows whether there is one. " +
+			"Do not force-delete: the writer is alive and resumes writing with the device, perhaps after another pod has the volume.",
+		First: "make sure no snapshot or resize runs (a resume spoils it). Then, on the node: {resume}",
+		Avoid: "fsfreeze -u (hangs on the device, unkillable)",
 	},
 	{
 		Name:    fact.FamilyNFS,
 		Shared:  true,
 		Meaning: "The NFS server does not answer, and the mount is hard (the default): the kernel repeats its requests without end.",
-		Remedy:  "{nfs} back under the same address; the thread goes on by itself, and on a hard mount no data is lost.",
-		Danger: "umount -f throws away the writes that wait. umount -l hides the mount and leaves the thread. " +
+		Remedy: "Restore {nfs} at the same address; the thread then resumes, and a hard mount loses no data. " +
+			"If the server never returns, {drain}. A reboot loses the pending writes.",
+		Danger: "umount -f discards the pending writes. umount -l hides the mount and leaves the thread. " +
 			"A force delete lets a second pod write to the same files.",
+		First: "{nfsfirst}",
+		Avoid: "ls or df on the mount (hangs your shell), umount -f (discards pending writes)",
 	},
 	{
 		Name:   fact.FamilyCIFS,
@@ -46,15 +54,22 @@ var unkillableFamilies = []diagnose.Family{
 		Meaning: "The SMB server does not answer. Only what waits for data to be written cannot be killed. " +
 			"With the mount option soft, which is the default, that wait ends with an error when the server has not answered for three times the echo_interval, " +
 			"three minutes by default; with hard it goes on.",
-		Remedy: "{smb} back under the same address; the thread goes on by itself.",
-		Danger: "umount -f throws away the writes that wait. A force delete lets a second pod write to the same files.",
+		Remedy: "Restore {smb} at the same address; the thread then resumes. " +
+			"On a soft mount (the default) the wait ends with an error, by default after three minutes without a response. " +
+			"If the mount is hard and the server never returns, {drain}. A reboot loses the pending writes.",
+		Danger: "umount -f discards the pending writes. A force delete lets a second pod write to the same files.",
+		First:  "{smbfirst}",
+		Avoid:  "umount -f (discards pending writes)",
 	},
 	{
 		Name:    fact.FamilyCeph,
 		Shared:  true,
 		Meaning: "The Ceph cluster does not answer, or has cut this client off.",
-		Remedy:  "Look at the Ceph cluster's health and network, {server}; the thread goes on by itself when the cluster answers.",
-		Danger:  "A force delete lets a second pod write to the same image or files.",
+		Remedy: "Check the health of the Ceph cluster{cluster} (ceph health detail) and the node's network to it; the thread resumes when it responds. " +
+			"Check whether the cluster has cut off this node's client: ceph osd blocklist ls.",
+		Danger: "Do not remove a blocklist entry while another node may use the image. A force delete lets a second pod write to the same image or files.",
+		First:  "check the Ceph cluster (ceph health detail) and the node's network to it; the thread resumes when it responds",
+		Avoid:  "lifting a blocklist entry (two writers)",
 	},
 	{
 		Name:   fact.FamilyFUSE,
@@ -63,33 +78,43 @@ var unkillableFamilies = []diagnose.Family{
 			"Until the task is killed such a wait shows as S, and only then as D. " +
 			"The daemon is a process that has /dev/fuse open: of the node, or of a pod, such as a sidecar (gcsfuse), a pod for each volume (JuiceFS) or the pod of a CSI driver. " +
 			"When it exits, its requests end with an error. The mount answers with errors from then on, and pods that use it have to be started anew.",
-		Remedy: "Repair or restart the FUSE daemon of {filesystem} (its container if it is a process of a pod, else its service on the node). " +
-			"If you cannot, on the node: {abort}. This ends all waits on this mount immediately; writes that wait are lost.",
-		Danger: "umount -l hides the mount and leaves the thread. Restarting the daemon or aborting the connection affects every user of that mount.",
+		Remedy: "{waiting}, on the node: find /proc/[0-9]*/fd -path /proc/{pid}/fd -prune -o -lname /dev/fuse -print. " +
+			"Ask its owner, then repair or restart it (its container, its pod or its service). " +
+			"For virtiofs it is virtiofsd, on the host of the virtual machine. " +
+			"If that is not possible, on the node: {abort}. This ends all waits on this mount immediately; pending writes are lost.",
+		Danger: "A restart of the daemon, like an abort, affects every user of the mount: it returns errors until their pods are restarted. umount -l hides the mount and leaves the thread.",
+		First:  "{restart}",
+		Avoid:  "restarting it unasked (breaks its other mounts)",
 	},
 	{
 		Name:   fact.FamilyBlock,
 		Shared: true,
 		Meaning: "The block device below the file system does not complete its I/O. " +
 			"That is proved where the device has requests under way and has completed none for ten seconds or more (/sys/dev/block/MAJOR:MINOR/stat), and inferred where that is not known.",
-		Remedy: "Bring the device {which} back (path, array, cloud disk, nbd server); the thread ends when its I/O completes or fails. {never}.",
+		Remedy: "{slow}Restore {which} (path, array, cloud disk, nbd server); the thread resumes when its I/O completes or fails.{never}",
 		Danger: "Do not force-delete or detach: the write may still reach the disk, and a second writer corrupts it. " +
 			"Restarting containerd or the kubelet does not help.",
+		First: "{revive}",
+		Avoid: "detaching it (can corrupt data)",
 	},
 	{
 		Name:    fact.FamilySlowBlock,
 		Shared:  true,
 		Meaning: "The block device below the file system works: requests complete, but so slowly, or behind so many others, that the thread has waited for half a minute or more.",
-		Remedy: "Wait: the thread ends when its turn has come. Find out what keeps the device {which} busy, or what limits it " +
-			"(iostat -x on the node, the throughput and the burst credit of a cloud disk, io.max of control groups).",
-		Danger: "Do not force-delete, detach or reboot: data that has not been written yet would be lost, and the device is not broken.",
+		Remedy: "Wait: the thread resumes when its I/O completes. Find out what keeps {which} busy or limits it, on the node: iostat -x 1. " +
+			"Also check throughput and burst credit of a cloud disk, and io.max of the cgroups.",
+		Danger: "Do not force-delete, detach or reboot: unwritten data is lost, and the device is not broken.",
+		First:  "wait; on the node, iostat -x 1 shows how busy {which} is",
+		Avoid:  "detaching or rebooting (loses unwritten data)",
 	},
 	{
 		Name:    fact.FamilyGPU,
 		Shared:  true,
 		Meaning: "The GPU's driver does not return.",
-		Remedy:  "Look for Xid or reset messages in the kernel log, then drain the node (kubectl drain --skip-wait-for-delete-timeout=60 does not wait for this pod) and reboot it: a GPU that a process still uses cannot be reset.",
-		Danger:  "Do not run the GPU vendor's tools on this node: they hang in the same place.",
+		Remedy:  "Look for Xid or reset messages in the kernel log, on the node: dmesg | grep -iE 'xid|nvrm|amdgpu'. Then {drain}. A GPU that a process still uses cannot be reset.",
+		Danger:  "Do not run the GPU vendor's tools (nvidia-smi, rocm-smi) on this node: they hang in the same place.",
+		First:   "on the node: dmesg | grep -iE 'xid|nvrm|amdgpu'. Then ask the owners of its pods, drain and reboot it",
+		Avoid:   "nvidia-smi or rocm-smi (they hang too)",
 	},
 	{
 		Name:   fact.FamilyIoUring,
@@ -100,64 +125,126 @@ var unkillableFamilies = []diagnose.Family{
 			"Amazon Linux 2023 (amazonlinux/amazon-linux-2023#840), Bottlerocket 1.27.1 (bottlerocket-os/bottlerocket#4308) and " +
 			"Container-Optimized OS 113 (actions/actions-runner-controller#3903) had it too. " +
 			"It is inferred, because other processes can share a ring. A thread that waits for the end of requests is of family Other: direct I/O needs no thread, and a disk or a server can hold it up.",
-		Remedy: "If the thread is still there after some minutes, drain the node (kubectl drain --skip-wait-for-delete-timeout=60 does not wait for this pod) and reboot it: nothing else is known to end it. Give the node a newer kernel than {release}. " +
-			"Until then keep the program from io_uring: Node.js does without it when its environment has UV_USE_IO_URING=0.",
-		Danger: "Do not force-delete: the process is alive and holds its files. Another pod of this program on this node may hang in the same place.",
+		Remedy: "Wait some minutes. If the thread is still stuck, {drain}. Nothing else is known to end it. Then install a newer kernel than {release}. " +
+			"Until then keep the program from using io_uring: for Node.js, set UV_USE_IO_URING=0 in its environment.",
+		Danger: "Do not force-delete: the process is alive and holds its files. Another pod of this program may get stuck in the same place on this node.",
+		First:  "wait some minutes. Still stuck: ask the owners of the node's pods, then drain and reboot it",
+		Avoid:  "running this program there (it may get stuck too)",
 	},
 	{
 		Name:    fact.FamilyOther,
 		Shared:  true,
 		Meaning: "The kernel function is none of those that nodeagent can assign.",
-		Remedy:  "Look at /proc/{thread}/stack on the node and repair what it waits for. If nothing can: drain the node (kubectl drain --skip-wait-for-delete-timeout=60 does not wait for this pod) and reboot it.",
+		Remedy:  "On the node, as root: timeout 5 cat /proc/{thread}/stack. Repair what the thread waits for. If that is not possible, {drain}.",
 		Danger:  "Do not force-delete: the process is alive and may hold volumes and devices.",
+		First:   "on the node, as root: timeout 5 cat /proc/{thread}/stack, and repair what the thread waits for",
 	},
 }
 
 // wherePhrase are the words about whose a stuck thread is.
 var wherePhrase = []diagnose.Choice{
 	{Text: "container {container}: "},
-	{Variant: variantForeign, Text: "a process is in the pod's control group and in that of none of its containers, started by {parent}: "},
-	{Variant: variantForeign, Text: "a process is in the pod's control group and in that of none of its containers: "},
+	{Variant: variantForeign, Text: "in the pod's cgroup, outside all containers, started by {parent}: "},
+	{Variant: variantForeign, Text: "in the pod's cgroup, outside all containers: "},
 	{Text: ""},
 }
 
 // unkillablePhrases are the words about where an unkillable task hangs.
 var unkillablePhrases = map[string][]diagnose.Choice{
 	"where": wherePhrase,
-	"on": {
-		{Text: " on {fstype}, mounted at {point}{about}"},
-		{Variant: fact.FamilyBlock, Text: ", and threads of the kernel hang on the device {device}"},
-		// The one to look for has requests that wait.
-		{Variant: fact.FamilyFUSE, Text: " on a FUSE file system (one for which /sys/fs/fuse/connections/N/waiting is not 0; N is the second part of its device number in mountinfo)"},
-		{Variant: fact.FamilyNFS, Text: " on an NFS mount"},
-		{Variant: fact.FamilyCIFS, Text: " on an SMB mount"},
-		{Variant: fact.FamilyIoUring, Text: ", and no thread of its process is left that works for io_uring"},
-		{Text: ""},
+	"why": {
+		{Variant: fact.FamilyNFS, Text: "NFS server {proxied}{server}{of} does not respond ({function})"},
+		{Variant: fact.FamilyNFS, Text: "an NFS server does not respond ({function})"},
+		{Variant: fact.FamilyCIFS, Text: "SMB server {server}{of} does not respond ({function})"},
+		{Variant: fact.FamilyCIFS, Text: "an SMB server does not respond ({function})"},
+		{Variant: fact.FamilyCeph, Text: "the Ceph cluster{of} does not serve this client ({function})"},
+		{Variant: fact.FamilyFUSE, Text: "the FUSE daemon of {fs} does not respond ({function})"},
+		{Variant: fact.FamilyFsFrozen, Text: "{fs} is frozen ({function})"},
+		{Variant: fact.FamilySuspended, Text: "device {mapper}{below} is suspended ({function})"},
+		{Variant: fact.FamilySuspended, Text: "the device{below} is suspended ({function})"},
+		{Variant: fact.FamilyBlock, Text: "I/O on {source}{below} does not complete ({function})"},
+		{Variant: fact.FamilyBlock, Text: "I/O on device {device} does not complete ({function})"},
+		{Variant: fact.FamilyBlock, Text: "I/O on a block device does not complete ({function})"},
+		{Variant: fact.FamilySlowBlock, Text: "I/O on {source}{below} is slow ({function})"},
+		{Variant: fact.FamilySlowBlock, Text: "I/O on a block device is slow ({function})"},
+		{Variant: fact.FamilyGPU, Text: "the GPU driver does not return ({function})"},
+		{Variant: fact.FamilyIoUring, Text: "it waits for io_uring itself, most likely a kernel bug ({function})"},
+		{Variant: fact.FamilyOther, Text: "it waits in the kernel{on} ({function})"},
+		{Text: "what it waits for could not be read"},
 	},
 	"stays": {
-		{Variant: variantGVisor, Text: "of gVisor works for a program of the pod, which SIGKILL does not end before the thread returns"},
-		{Text: "has been killed but cannot die"},
+		{Variant: variantGVisor, Text: "gVisor thread {thread} ({comm}) serves a program of the pod and is in D state; SIGKILL cannot end the program"},
+		{Text: "thread {thread} ({comm}{ring}) has a pending SIGKILL but is in D state"},
 	},
-	"ring":       {{Variant: variantRing, Text: ", an io_uring worker of process {pid}"}, {Text: ""}},
-	"about":      {{Text: " ({details})"}, {Text: ""}},
-	"more":       {{Text: " (and {threads} more like it)"}, {Text: ""}},
-	"filesystem": {{Text: "{mountpoint}"}, {Text: "the file system"}},
-	"which":      {{Text: "{source}"}, {Text: "{device}"}, {Text: "below the file system"}},
-	"never": {
-		{Variant: variantDead, Text: "If it never can: drain the node (kubectl drain --skip-wait-for-delete-timeout=60 does not wait for this pod) and reboot it"},
-		{Text: "See first whether it is merely slow: the numbers in its file in /sys/block/*/stat move then"},
+	"asleep": {
+		{Text: "Thread {thread} ({comm}) is in state {state} in {function} (system call {syscall}) and did not run between two readings{proof}"},
+		{Text: "Thread {thread} ({comm}) is in state {state} in {function} and did not run between two readings{proof}"},
+		{Text: "Two readings show the same"},
+	},
+	"proof": {
+		{Variant: variantDead, Text: ". Its block device has requests in flight and completes none"},
+		{Variant: fact.FamilySlowBlock, Text: ". Its block device completes other requests"},
+		{Variant: fact.FamilyIoUring, Text: ". No thread of its process still works for io_uring"},
+		{Text: ""},
+	},
+	"fs": {
+		{Text: "volume {volume} ({fstype} at {point})"}, {Text: "{fstype} at {point}"},
+		// Of a FUSE file system the one to look for has requests that wait.
+		{Variant: fact.FamilyFUSE, Text: "a FUSE file system"}, {Text: "a file system"},
+	},
+	"of":      {{Text: " (volume {volume} at {point})"}, {Text: " ({fstype} at {point})"}, {Text: ""}},
+	"on":      {{Text: ", on volume {volume} ({fstype} at {point})"}, {Text: ", on {fstype} at {point}"}, {Text: ""}},
+	"below":   {{Text: " (volume {volume}, {fstype} at {point})"}, {Text: " ({fstype} at {point})"}, {Text: " below a file system"}},
+	"proxied": {{Variant: variantProxy, Text: "behind proxy "}, {Text: ""}},
+	"ring":    {{Variant: variantRing, Text: ", io_uring worker of process {pid}"}, {Text: ""}},
+	"about":   {{Text: " ({details})"}, {Text: ""}},
+	"which":   {{Text: "device {source}"}, {Text: "device {device}"}, {Text: "the device below the file system"}},
+	"cluster": {{Text: " of {source}"}, {Text: ""}},
+	"restart": {
+		{Text: "find the {fstype} daemon (a pod or a unit on the node) and ask its owner to repair it"},
+		{Text: "on the node: grep -H . /sys/fs/fuse/connections/*/waiting. Not 0: ask the owner of its daemon, then restart it"},
+	},
+	"waiting": {
+		{Text: "Find the {fstype} daemon among the FUSE daemons"},
+		{Text: "Find the connection that waits (not 0), on the node: grep -H . /sys/fs/fuse/connections/*/waiting. Then find its daemon"},
+	},
+	"revive": {
+		{Variant: variantDead, Text: "restore {which} (path, array, cloud disk, nbd server); the thread then resumes"},
+		{Text: "on the node: iostat -x 1. I/O completes: wait. None completes: restore the device"},
+	},
+	// Where it may only be slow, a reboot loses what is not written yet.
+	"never": {{Variant: variantDead, Text: " If it never returns, {drain}."}, {Text: ""}},
+	"slow": {
+		{Variant: variantDead, Text: ""},
+		{Text: "First check whether it is only slow, on the node: iostat -x 1, or grep . /sys/block/*/stat twice. If the numbers move, wait. "},
+	},
+	// What ends the other pods of the node too.
+	"drain": {
+		{Text: "ask the owners of the node's pods, drain the node and reboot it. kubectl drain --skip-wait-for-delete-timeout=60 does not wait for this pod"},
 	},
 	"release": {{Text: "its Linux {kernel}"}, {Text: "it has"}},
+	"nfsfirst": {
+		{Variant: variantProxy, Text: "restore the proxy on {server} of this node, or the NFS server behind it; the thread then resumes"},
+		{Text: "restore NFS server {server} at the same address; the thread then resumes"},
+		{Text: "on the node: ss -tno dport = :2049 shows the dead NFS server (SYN-SENT, retransmissions). Restore it at the same address"},
+	},
+	"smbfirst": {
+		{Text: "restore SMB server {server} at the same address; the thread then resumes"},
+		{Text: "on the node: cat /proc/fs/cifs/DebugData shows the dead SMB server. Restore it at the same address"},
+	},
 	"nfs": {
 		// A mount that is encrypted by a program of the node, as Amazon's EFS is.
-		{Variant: variantProxy, Text: "Bring the program that listens on {server} of this node, and the NFS server that it speaks to,"},
-		{Text: "Bring the NFS server {server}"},
-		{Text: "Find the NFS server that does not answer (/proc/PID/mountstats and ss -t show requests that are sent again) and bring it"},
+		{Variant: variantProxy, Text: "the proxy that listens on {server} of this node, and the NFS server behind it,"},
+		{Text: "NFS server {server}"},
+		{Text: "the NFS server that does not respond (on the node: ss -tno dport = :2049 shows SYN-SENT or retransmissions)"},
 	},
-	"smb": {{Text: "Bring the SMB server {server}"}, {Text: "Find the SMB server that does not answer (/proc/fs/cifs/DebugData) and bring it"}},
+	"smb": {
+		{Text: "SMB server {server}"},
+		{Text: "the SMB server that does not respond (on the node: cat /proc/fs/cifs/DebugData)"},
+	},
 	"resume": {
 		{Text: "dmsetup resume {mapper}"},
-		{Text: "dmsetup resume with the name of the device (dmsetup info shows those that are SUSPENDED)"},
+		{Text: "dmsetup info shows the device that is SUSPENDED; run dmsetup resume with its name"},
 	},
 }
 

@@ -13,8 +13,16 @@ var StuckInExec = &diagnose.Rule{
 	Partly: stuckPartly,
 	Doc: diagnose.Doc{
 		Layer:   "kernel",
-		Title:   "a process stuck inside execve",
-		Message: "{where}process {pid} ({comm}) hangs inside execve, past the point of no return: it waits in the kernel in {function}{on}{more}",
+		Title:   "a killed process is stuck inside execve",
+		Message: "{where}process {pid} ({comm}) is stuck in execve and cannot be killed: {why}",
+		Seen: []string{
+			"{asleep}",
+			"Process {pid} is past the point of no return in execve: its old program is gone, and SIGKILL takes effect only after it",
+			"Reads of stat, wchan or stack of process {pid} may hang, and so may ps, top, lsof and runc",
+			"{fstype} is mounted at {point}{about}",
+			"Threads of the kernel hang on device {device} too",
+			"In addition, {threads} of this pod cannot exit",
+		},
 		Meaning: "The process was executing another program. " +
 			"The old one is gone already, and the kernel closes the files that were marked close-on-exec before the new one starts; one of them cannot be closed, " +
 			"because what is behind it does not answer. " +
@@ -23,10 +31,12 @@ var StuckInExec = &diagnose.Rule{
 			"it does not move in two readings three seconds or more apart (ten where the wait could be slow I/O, sixty where the kernel waits for its own processors or for io_uring), " +
 			"and SIGKILL is pending or ten seconds overdue. " +
 			partlyLookedAt,
-		Remedy: "Repair what the call waits for; the process dies of its SIGKILL then. " +
-			"To look at it, read only status and comm below /proc/{pid}: ps and lsof may hang.",
-		Danger: "Do not force-delete: the process is alive and holds its files. " +
-			"Do not run ps, top, pidof or lsof in loops on this node: each one may hang until it is killed.",
+		Remedy: "Check whether the servers and FUSE daemons of the pod's volumes respond, and repair the one that does not. The process then exits by its SIGKILL. " +
+			"To inspect it, read only status and comm in /proc/{pid}: ps and lsof may hang.",
+		Danger: "Do not run ps, top, pidof or lsof in loops on this node: each one may hang until it is killed. " +
+			"Do not force-delete: the process is alive and holds its files.",
+		First:    "check whether the servers and FUSE daemons of the pod's volumes respond; repair the one that does not",
+		Avoid:    "ps, top, pidof, lsof in loops (each may hang)",
 		Phrases:  unkillablePhrases,
 		Families: unkillableFamilies,
 	},

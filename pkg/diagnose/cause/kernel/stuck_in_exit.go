@@ -14,8 +14,15 @@ var StuckInExit = &diagnose.Rule{
 	Partly: stuckPartly,
 	Doc: diagnose.Doc{
 		Layer:   "kernel",
-		Title:   "a process that ends and cannot finish closing its files",
-		Message: "{where}process {pid} ({comm}) has ended but cannot finish: its thread {thread} hangs in the kernel in {function}{on}{more}",
+		Title:   "an exiting process is stuck in the kernel",
+		Message: "{where}process {pid} ({comm}) is exiting, but its thread {thread} is stuck: {why}",
+		Seen: []string{
+			"{asleep}",
+			"Thread {thread} is inside do_exit, where SIGKILL has no effect",
+			"{fstype} is mounted at {point}{about}",
+			"Threads of the kernel hang on device {device} too",
+			"In addition, {threads} of this pod cannot exit",
+		},
 		Meaning: "The process has exited or has been killed, and the kernel closes what it had open. " +
 			"One of these files cannot be closed, because what is behind it does not answer. " +
 			"A task that exits takes no signals any more, so SIGKILL has no effect and leaves no trace; most often its state is S, as if it slept well. " +
@@ -28,6 +35,7 @@ var StuckInExit = &diagnose.Rule{
 			"Not meant are the init of a PID namespace that waits for the others (zap_pid_ns_processes), a task that a debugger holds, and threads that wait for a core dump.",
 		Remedy:   "Repair what the exit waits for; the process then exits immediately.",
 		Danger:   "Do not force-delete: the process still holds its files and locks.",
+		First:    "repair what the exit waits for; the process then exits",
 		Phrases:  unkillablePhrases,
 		Families: unkillableFamilies,
 	},

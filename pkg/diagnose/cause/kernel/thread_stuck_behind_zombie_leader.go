@@ -14,17 +14,25 @@ var ThreadStuckBehindZombieLeader = &diagnose.Rule{
 	Partly: stuckPartly,
 	Doc: diagnose.Doc{
 		Layer:   "kernel",
-		Title:   "an unkillable thread behind a leader that looks like a zombie",
-		Message: "{where}process {pid} looks like a zombie, but its thread {thread} ({comm}{ring}) has been killed and cannot die: it hangs in the kernel in {function}{on}{more}",
+		Title:   "a zombie has a live thread stuck in D state",
+		Message: "{where}process {pid} looks like a zombie; its thread {thread} ({comm}{ring}) has a pending SIGKILL but is in D state: {why}",
+		Seen: []string{
+			"{asleep}",
+			"Process {pid} is in state Z with a live thread: its parent cannot reap it yet, so the shim and containerd are not at fault",
+			"{fstype} is mounted at {point}{about}",
+			"Threads of the kernel hang on device {device} too",
+			"In addition, {threads} of this pod cannot exit",
+		},
 		Meaning: "The first thread of the process has ended and shows as a zombie; another thread sleeps inside the kernel in a wait that no signal ends. " +
 			"The process cannot be reaped before its last thread has ended, so the shim waits permanently. ps shows only the zombie, without the thread that holds it.",
 		Evidence: "The leader's state is Z with more than one thread left, and one of these has SIGKILL pending, " +
 			"is in state D and does not move in two readings three seconds or more apart (sixty where the kernel waits for its own processors or for io_uring). " +
 			partlyLookedAt +
 			"A zombie with one thread is something else: its parent or its tracer does not reap it.",
-		Remedy: "Repair what the thread waits for; it ends by itself then, and the zombie is reaped.",
-		Danger: "Do not restart the shim or containerd for the zombie's sake: they are not at fault. " +
+		Remedy: "Repair what the thread waits for; it then exits, and the zombie is reaped.",
+		Danger: "Do not restart the shim or containerd because of the zombie: they are not at fault. " +
 			"Do not force-delete: the thread is alive and may hold volumes and devices.",
+		First:    "repair what the thread waits for; it then exits, and the zombie is reaped",
 		Phrases:  unkillablePhrases,
 		Families: unkillableFamilies,
 	},

@@ -13,8 +13,14 @@ var UninterruptibleSleep = &diagnose.Rule{
 	Partly: stuckPartly,
 	Doc: diagnose.Doc{
 		Layer:   "kernel",
-		Title:   "a killed thread that the kernel cannot end",
-		Message: "{where}thread {thread} ({comm}{ring}) {stays}: it hangs in the kernel in {function}{on}{more}",
+		Title:   "a killed thread is stuck in D state (uninterruptible sleep)",
+		Message: "{where}{stays}: {why}",
+		Seen: []string{
+			"{asleep}",
+			"{fstype} is mounted at {point}{about}",
+			"Threads of the kernel hang on device {device} too",
+			"In addition, {threads} of this pod cannot exit",
+		},
 		Meaning: "The thread sleeps inside the kernel in a wait that no signal ends, not even SIGKILL. " +
 			"The container's processes do not exit until it returns, so the kubelet repeats the kill without end. " +
 			"The same holds for a process that somebody of the node has put into the pod's control group: when all else is done, the kubelet kills what is there, and waits until the group is empty (Destroy, pkg/kubelet/cm/pod_container_manager_linux.go). " +
@@ -29,8 +35,9 @@ var UninterruptibleSleep = &diagnose.Rule{
 			"One of them that waits for a FUSE daemon is not seen: it sleeps in state S as long as no signal has come to it. " +
 			"The file system is found from the blocked system call: its file descriptor's mount ID in fdinfo, in the task's mountinfo. " +
 			"One that only a path or the kernel stack suggests is named when it shows a reason of its own: requests without an answer (of NFS and SMB only where the connection is not well either), a device that completes nothing, another task that waits for it.",
-		Remedy:   "Repair what the thread waits for; it ends by itself then.",
+		Remedy:   "Repair what the thread waits for; it then exits.",
 		Danger:   "Do not force-delete: the process is alive and may hold volumes and devices.",
+		First:    "repair what the thread waits for; it then exits",
 		Phrases:  unkillablePhrases,
 		Families: unkillableFamilies,
 	},

@@ -14,18 +14,31 @@ var ZombieHeldByTracer = &diagnose.Rule{
 	Needs:  []evidence.Source{evidence.Processes},
 	Doc: diagnose.Doc{
 		Layer:   "kernel",
-		Title:   "an ended process that a debugger does not let go",
-		Message: "{where}process {pid} ({comm}) has ended and is a zombie, but {tracer}{stopped} traces it and does not collect it, so that its parent cannot",
+		Title:   "a zombie that its tracer has not reaped",
+		Message: "{where}process {pid} ({comm}) is a zombie: its tracer {tracer}{stopped} has not reaped it, so its parent cannot",
+		Seen: []string{
+			"Process {pid} is in state Z with no live thread",
+			"TracerPid in /proc/{pid}/status is {tracerpid}, which is not its parent",
+		},
+		First: "{free}",
+		Avoid: "{spare}",
 		Phrases: map[string][]diagnose.Choice{
 			"stopped": {{Variant: diagnose.Stopped, Text: ", which is stopped,"}, {Text: ""}},
+			"free": {
+				{Variant: diagnose.Stopped, Text: "resume the tracer, on the node: {continuetracer}"},
+				{Variant: diagnose.Essential, Text: "find out why {tracer} does not reap it. On the node: cat /proc/{tracerpid}/status"},
+				{Text: "ask the owner of {tracer} to quit it (gdb: quit, strace: Ctrl-C)"},
+			},
 			"letgo": {
-				{Variant: diagnose.Stopped, Text: "Let the tracer go on, on the node: {continuetracer}; or detach or quit it"},
-				{Text: "Detach the tracer, or quit it"},
+				{Variant: diagnose.Stopped, Text: "Continue the tracer, on the node: {continuetracer}; or quit it, or let it detach"},
+				{Variant: diagnose.Essential, Text: "Find out why the tracer does not reap it, or let it detach"},
+				{Text: "Ask the owner of {tracer} to quit it (gdb: quit, strace: Ctrl-C) or to let it detach"},
 			},
 			"end": {
-				{Variant: diagnose.Essential, Text: "Do not end it: it serves other pods, or the whole node"},
-				{Text: "Else, on the node: {terminatetracer}; when the tracer has exited, the shim gets its zombie immediately"},
+				{Variant: diagnose.Essential, Text: "Do not end it: it serves other pods or the whole node"},
+				{Text: "If that does not help, on the node: {terminatetracer}; once the tracer has exited, the parent can reap the zombie"},
 			},
+			"spare": {{Variant: diagnose.Essential, Text: "ending {tracer} (it serves other pods)"}, {Text: ""}},
 		},
 		Meaning: "A process that is traced (strace, gdb, a profiler, a security agent) is reported to its tracer first when it ends, " +
 			"and to its parent only after the tracer has waited for it or has ended itself. " +
@@ -35,9 +48,9 @@ var ZombieHeldByTracer = &diagnose.Rule{
 			"Without a tracer, a zombie is the business of its parent; with live threads it is ThreadStuckBehindZombieLeader or StuckInExit.",
 		Remedy: "{letgo}. " +
 			"{end}.",
-		Danger: "A second SIGKILL to the zombie does nothing. " +
-			"A force delete leaves the zombie, and the shim waits for it permanently. " +
-			"When the tracer is a profiler or a security agent, it may trace other processes too, which its end stops or frees.",
+		Danger: "A tracer that is a profiler or a security agent may trace other processes too: its exit stops or frees them. " +
+			"Another SIGKILL to the zombie has no effect. " +
+			"A force delete leaves the zombie, and the shim waits for it permanently.",
 	},
 	Check: func(p *fact.View) diagnose.Result {
 		var out []diagnose.Finding

@@ -21,21 +21,34 @@ var DRAUnprepareFailing = &diagnose.Rule{
 	Doc: diagnose.Doc{
 		Layer:   "kubelet",
 		Title:   "a DRA driver does not release the pod's resource claim",
-		Message: "resource claim {claims}: the DRA driver {driver} {how}. All containers have ended, and the kubelet ends the pod only when the driver has released the claim",
+		Message: "resource claim {claims} is not released, so the kubelet cannot complete the deletion: DRA driver {driver} {how}",
 		Phrases: map[string][]diagnose.Choice{
 			"how": {
-				{Variant: unregistered, Text: "is not registered with the kubelet of this node, so nobody can release the claim"},
-				{Variant: evidence.CallUnanswered, Text: "does not run: nobody answers at its socket, and the kubelet's calls of NodeUnprepareResources return {code}"},
-				{Variant: evidence.CallTimedOut, Text: "does not answer in time: the kubelet's calls of NodeUnprepareResources end with {code}"},
-				{Variant: inAnswer, Text: "answers the kubelet's calls of NodeUnprepareResources with an error about the claim"},
-				{Variant: others, Text: "fails to release the claim or that of another pod of this node: the kubelet's calls of NodeUnprepareResources return {code}"},
-				{Text: "fails to release the claim: the kubelet's calls of NodeUnprepareResources return {code}"},
+				{Variant: unregistered, Text: "is not registered with this node's kubelet"},
+				{Variant: evidence.CallUnanswered, Text: "is not running: nothing responds at its socket (NodeUnprepareResources: {code})"},
+				{Variant: evidence.CallTimedOut, Text: "does not respond in time (NodeUnprepareResources: {code})"},
+				{Variant: inAnswer, Text: "responds to NodeUnprepareResources with an error about the claim"},
+				{Variant: others, Text: "fails to release this claim or another pod's (NodeUnprepareResources: {code})"},
+				{Text: "fails to release the claim (NodeUnprepareResources: {code})"},
+			},
+			"calls": {
+				{Variant: unregistered, Text: "plugins_registry has no socket of driver {driver}, and the kubelet has not called the driver since"},
+				{Variant: inAnswer, Text: "The kubelet's last call of driver {driver} returned no gRPC error, but the attempt failed: the error is in the response"},
+				{Text: "The kubelet's calls of driver {driver} end with {code} (dra_grpc_operations_duration_seconds)"},
 			},
 			"present": {
-				{Text: "its pod here, {driverpod}, is {driverstate}; look why it does not register"},
-				{Text: "look whether its DaemonSet exists, tolerates the node's taints and has a pod here"},
+				{Text: "its pod here, {driverpod}, is {driverstate}; find out why it does not register"},
+				{Text: "check that its DaemonSet exists, tolerates the taints and has a pod here"},
 			},
+			"dpod": {{Text: "pod {driverpod} ({driverstate})"}, {Text: "the driver's pod on this node"}},
 		},
+		Seen: []string{
+			"All containers and the sandbox have exited, and dra_manager_state still has claim {claims} for this pod only",
+			"The kubelet's count of failed attempts to unprepare claims has increased since then (dra_operations_duration_seconds)",
+			"{calls}",
+		},
+		First: "read the log of {dpod} and repair the error that it names",
+		Avoid: "editing dra_manager_state (device never released)",
 		Meaning: "The pod has a device, such as a GPU, by a resource claim (dynamic resource allocation). " +
 			"When its containers have ended, the kubelet has the claim's driver on this node release the device (NodeUnprepareResources). " +
 			"Until that succeeds the pod keeps its phase and its volumes. " +
@@ -48,25 +61,30 @@ var DRAUnprepareFailing = &diagnose.Rule{
 			"It is proved when no other pod of the node can be at this step: what the kubelet counts names no pod. " +
 			"Of several drivers the kubelet calls none after the one that fails, so that one which it has not called is only inferred not to be registered, and not when another one fails. " +
 			"A driver that is away while its pod is replaced comes back within a minute.",
-		Remedy: "Read the log of the {itspod} for the error, and repair what it names. The kubelet tries again within 15 seconds.",
-		Danger: "A force delete hides the pod, and the scheduler gives its device to another pod while the driver has it prepared for this one. " +
+		Remedy: "Read the log of {dpod} and repair the error that it names. The kubelet retries within 15 seconds. " +
+			"To find that pod: kubectl get pods -A --field-selector spec.nodeName={node}.",
+		Danger: "Do not force-delete the pod: the scheduler then gives its device to another pod while the driver still has it prepared for this one. " +
 			"Do not edit or remove dra_manager_state: the kubelet then never has the device released.",
 		Families: []diagnose.Family{
 			{
 				Name:    unregistered,
 				Meaning: "The driver is not there: its DaemonSet was deleted, or drained from the node before the pods that use it.",
-				Remedy: "Bring the driver {driver} back on this node: {present}. The kubelet tries again within 15 seconds. " +
-					"Delete a driver only when no pod uses it any more.",
+				First:   "bring the driver back on this node: {present}",
+				Remedy: "Bring driver {driver} back on this node: {present}. The kubelet retries within 15 seconds. " +
+					"In future, delete a driver only when no pod uses it any more.",
 			},
 			{
 				Name:    evidence.CallUnanswered,
 				Meaning: "Nobody answers at the driver's socket: its process has ended without taking the socket away, and nothing has started it again.",
-				Remedy:  "Look at the {itspod} for a container that does not run or restarts again and again. Bring the driver back; the kubelet tries again within 15 seconds.",
+				First:   "look at {dpod} for a container that does not run or keeps restarting, and bring the driver back",
+				Remedy:  "Look at {dpod} for a container that does not run or keeps restarting. Its log shows why. Bring the driver back. The kubelet retries within 15 seconds.",
 			},
 			{
 				Name:    evidence.CallTimedOut,
 				Meaning: "The driver takes the call and does not answer: it waits for its device, for a lock or for the API server. The kubelet gives up after 45 seconds and asks again.",
-				Remedy:  "Read the log of the {itspod} and look for its processes in state D (ps -eLo pid,stat,wchan:30,comm). A restart of that pod ends locks and requests that hang.",
+				First:   "read the log of {dpod}; on the node: ps -eLo pid,stat,wchan:30,comm | grep ' D' shows threads in D state",
+				Remedy: "Read the log of {dpod}. On the node: ps -eLo pid,stat,wchan:30,comm | grep ' D' shows threads in D state, among them the driver's. " +
+					"If the device is well: ask the driver's owner, then restart that pod, which ends hung locks and requests. The kubelet retries within 15 seconds.",
 			},
 		},
 	},

@@ -26,22 +26,29 @@ var ImagePullHanging = &diagnose.Rule{
 	Phases: []diagnose.Phase{diagnose.Startup},
 	Needs:  []evidence.Source{evidence.Processes, evidence.Containers, evidence.Pulls},
 	Doc: diagnose.Doc{
-		Layer: "kubelet",
-		Title: "the pull of an image does not move",
-		Message: "{what} since {since}, and containerd has stored nothing of any download since {until}{whose}. " +
-			"The kubelet completes the pull before it stops the pod, without a time limit of its own",
+		Layer:   "kubelet",
+		Title:   "an image pull is stalled",
+		Message: "{what}, begun at {since}; no image data arrived since {until}",
 		Phrases: map[string][]diagnose.Choice{
+			"curl": {{Text: "curl -m5 -I https://{registry}/v2/"}, {Text: "curl -m5 -I https://REGISTRY/v2/"}},
 			"what": {
-				{Variant: forVolume, Text: "the kubelet has been pulling the image {image} for a volume"},
-				{Variant: forVolume, Text: "the kubelet has been pulling the image for a volume"},
-				{Text: "container {container}: the kubelet has been pulling its image {image}"},
-				{Text: "container {container}: the kubelet has been pulling its image"},
+				{Variant: forVolume, Text: "the deletion waits for the pull of image {image} (a volume)"},
+				{Variant: forVolume, Text: "the deletion waits for the pull of an image (a volume)"},
+				{Text: "the deletion waits for the pull of image {image} (container {container})"},
+				{Text: "the deletion waits for the pull of an image (container {container})"},
 			},
 			"whose": {
-				{Variant: another, Text: ". The download that does not move had begun before: this pull probably waits for its turn, for another pod's pull of the same image, or takes up an earlier try"},
-				{Text: ""},
+				{Variant: another, Text: "The stalled download began before this pull. This pull probably waits for its turn, waits for another pod's pull of the image, or resumes an earlier try"},
+				{Text: "Which image the stalled download is for is not known"},
 			},
 		},
+		Seen: []string{
+			"The kubelet reported the start of the pull in an Event at {since}, and has reported nothing about it since",
+			"containerd has an unfinished download, and has stored no data of any image since {until}",
+			"{whose}",
+		},
+		First: "on the node: {curl} (HTTP 401 is fine); repair the image's registry, proxy or network",
+		Avoid: "rm below /var/lib/containerd (other pods' images)",
 		Meaning: "The kubelet completes the start of a container before it turns to the deletion, and the pull of its image is part of that. The deletion does not cancel it. " +
 			"containerd gives a pull up of which data came and nothing more for five minutes (image_pull_progress_timeout); the pod then terminates. " +
 			"A pull of which not even the first MiB of a layer has come is not given up by containerd 2.4, unless use_local_image_pull is set. It may hang without end. " +
@@ -56,11 +63,13 @@ var ImagePullHanging = &diagnose.Rule{
 			"Where containerd's open files cannot be read, a download counts of which nothing has come, unless it is from before the pull and before nodeagent's connection to containerd, or one which moved less than five minutes before the pull began, or since. " +
 			"A pull that hangs before its first download, as one whose registry does not send the manifest, is not found. " +
 			"Nor is one that hangs beside another that moves, or of a container that has run before.",
-		Remedy: "Find out why the registry does not send: its load, a proxy or a mirror in between, the node's network. " +
-			"The pod terminates when the pull ends or fails. Without the registry: restart the kubelet on the node (systemctl restart kubelet), which ends no container; the new one stops the pod. " +
-			"journalctl -u containerd shows which images it gives up. " +
-			"serializeImagePulls: false in the kubelet's configuration keeps one pull from holding up the others.",
-		Danger: "Do not remove anything below /var/lib/containerd. A force delete does not end the pull, and the kubelet may still create the container when it has.",
+		Remedy: "On the node: {curl} shows whether the registry responds (HTTP 401 is fine). Do the same for a mirror. " +
+			"Check its load, a proxy or mirror in between, and the node's network. The kubelet stops the pod when the pull ends or fails; the pull has no time limit of the kubelet's own. " +
+			"journalctl -u containerd shows which images containerd gives up. " +
+			"If the registry cannot be repaired, on the node: systemctl restart kubelet, which ends no container. The restarted kubelet stops the pod. " +
+			"For the future: serializeImagePulls: false in the kubelet's configuration keeps one pull from holding up the others.",
+		Danger: "Do not remove anything below /var/lib/containerd: it holds the images of all pods. " +
+			"A force delete does not end the pull, and the kubelet may still create the container afterwards.",
 	},
 	Check: func(p *fact.View) diagnose.Result {
 		pull, download := hangingPull(p)

@@ -16,13 +16,27 @@ var KubeletDisconnected = &diagnose.Rule{
 	Phases: []diagnose.Phase{diagnose.Delivery, diagnose.Sandbox, diagnose.FinalDelete, diagnose.PhaseUnknown},
 	Needs:  []evidence.Source{evidence.Kubelet, evidence.NodeObject, evidence.Processes, evidence.Cgroups, evidence.Containers, evidence.Shims},
 	Doc: diagnose.Doc{
-		Layer:   "kubelet",
-		Title:   "the kubelet runs and does not get through to the API server",
-		Message: "the kubelet of this node runs, but the API server hears nothing from it (broken connection, or refused): the Node's condition Ready has been Unknown since {since}. {so}",
-		Phrases: map[string][]diagnose.Choice{"so": {
-			{Variant: untold, Text: "The kubelet has not been told that this pod is deleted, and lets it run"},
-			{Text: "The kubelet cannot write that this pod has ended, nor ask for the final delete"},
-		}},
+		Layer:     "kubelet",
+		WholeNode: true,
+		Title:     "the kubelet runs but does not reach the API server",
+		Message:   "the kubelet runs, but the API server does not hear from it (Node Ready is Unknown since {since}). {so}",
+		Phrases: map[string][]diagnose.Choice{
+			"so": {
+				{Variant: untold, Text: "The kubelet has not received the deletion, so the pod keeps running"},
+				{Text: "The kubelet cannot report that the pod has ended, nor delete it"},
+			},
+			"state": {
+				{Variant: untold, Text: "The pod's containers run, and nothing has begun to stop them, though containerd and the shim respond"},
+				{Text: "No process of the pod's containers is left, and nothing is in progress for the pod"},
+			},
+		},
+		Seen: []string{
+			"The API server reports Ready Unknown with reason NodeStatusUnknown since {since}",
+			"The kubelet's process is neither stopped nor blocked, and its port completes a TLS handshake",
+			"{state}",
+		},
+		First: "on the node: journalctl -u kubelet -n 50 (x509 or Unauthorized: its certificate; timeout: the network)",
+		Avoid: "out-of-service taint (containers still run)",
 		Meaning: "The kubelet watches the API server for deletions, and writes there what it has done. Without that its pods run on as they were. " +
 			"After some 50 seconds the node controller makes the Node's condition Ready Unknown (reason NodeStatusUnknown), and five minutes later it deletes the node's pods, which stay Terminating. " +
 			"nodeagent reaches the API server by another way, with other credentials.",
@@ -32,10 +46,13 @@ var KubeletDisconnected = &diagnose.Rule{
 			"Nothing is said when Ready has become Unknown so late that the kubelet was heard after the deletion and is the same since, or for a minute in which it could have written that the pod has ended: something else has held the pod before. " +
 			"It is inferred: why the kubelet is not heard does not show. It is proved when the kubelet does not take nodeagent's token any more, which the API server takes: the kubelet has the API server review tokens, and cannot. Ready was Unknown before the deletion then, or before the last of the pod was gone from the node. " +
 			"That shows only where the cluster has signed the kubelet's certificate. A static pod is not judged.",
-		Remedy: "On the node, journalctl -u kubelet -n 50 says why. Unauthorized, x509 or system:anonymous: its credentials; openssl x509 -noout -enddate -in /var/lib/kubelet/pki/kubelet-client-current.pem tells their end, " +
-			"and kubectl get csr a request that waits for approval. Timeout or refused: the network, or the server in its kubeconfig. " +
-			"When it gets through again, it stops the pods. The unit is k3s or k3s-agent with K3s, rke2-server or rke2-agent with RKE2.",
-		Danger: "Do not force-delete the pods of this node, nor taint it out-of-service: their containers run on, and a StatefulSet starts the same pod twice.",
+		Remedy: "On the node: journalctl -u kubelet -n 50 shows why. The unit is k3s or k3s-agent with K3s, rke2-server or rke2-agent with RKE2. " +
+			"Unauthorized, x509 or system:anonymous: repair the kubelet's credentials. " +
+			"openssl x509 -noout -enddate -in /var/lib/kubelet/pki/kubelet-client-current.pem shows when its certificate expires. " +
+			"kubectl get csr shows a request that waits for approval. " +
+			"Timeout or connection refused: check the network, and the server in the kubelet's kubeconfig. " +
+			"When the kubelet is connected again, it stops the deleted pods by itself.",
+		Danger: "Do not force-delete the pods of this node, and do not taint it out-of-service: their containers keep running. A StatefulSet then starts the same pod twice.",
 	},
 	Check: func(p *fact.View) diagnose.Result {
 		if since := fact.MayReconnect(p); !since.IsZero() {

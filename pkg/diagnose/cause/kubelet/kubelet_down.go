@@ -18,15 +18,27 @@ var KubeletDown = &diagnose.Rule{
 	},
 	Needs: []evidence.Source{evidence.Kubelet},
 	Doc: diagnose.Doc{
-		Layer:   "kubelet",
-		Title:   "the node's kubelet does not run",
-		Message: "the kubelet of this node {how}. No pod of this node can be stopped, unmounted or removed until it runs again",
-		Phrases: map[string][]diagnose.Choice{"how": {
-			{Variant: diagnose.Stopped, Text: "({comm}, PID {pid}) has been stopped by a signal"},
-			{Variant: restarts, Text: "does not stay up: since {since} it has never been seen to run for a minute, and has ended again after it was started"},
-			{Variant: refused, Text: "does not run: it has had no process since {since}, and nothing listens on its port"},
-			{Text: "does not run: it has had no process since {since}"},
-		}},
+		Layer:     "kubelet",
+		WholeNode: true,
+		Title:     "the node's kubelet does not run",
+		Message:   "the kubelet {how}, so no pod terminates",
+		Phrases: map[string][]diagnose.Choice{
+			"how": {
+				{Variant: diagnose.Stopped, Text: "({comm}, PID {pid}) is paused (SIGSTOP or similar)"},
+				{Variant: restarts, Text: "keeps exiting: it has never been seen running for a full minute since {since}"},
+				{Text: "has not been running since {since}"},
+			},
+			"proof": {
+				{Variant: diagnose.Stopped, Text: "The kubelet's process ({comm}, PID {pid}) is in state T in at least two readings, three seconds or more apart"},
+				{Variant: restarts, Text: "Since {since} each reading found no kubelet, or one started less than a minute before, and at least one of these has exited"},
+				{Variant: refused, Text: "No process has had a kubelet's name since {since}. Connections to the kubelet's port are refused"},
+				{Text: "No process has had a kubelet's name since {since}"},
+			},
+			"units": {{Text: "The unit is k3s or k3s-agent with K3s, rke2-server or rke2-agent with RKE2, k0scontroller or k0sworker with k0s"}},
+		},
+		Seen:  []string{"{proof}", "Without the kubelet no pod of the node is stopped, unmounted or removed; its containers keep running"},
+		First: "on the node: journalctl -u kubelet -n 100 shows why it exited; then systemctl start kubelet (containers keep running)",
+		Avoid: "a reboot (ends all pods of the node)",
 		Meaning: "Every step of a pod's termination is the kubelet's: it stops the containers, unmounts the volumes and asks the API server for the final delete. " +
 			"Containers keep running without a kubelet. After some 50 seconds the node turns NotReady.",
 		Evidence: "No process has one of the kubelet's names (kubelet; kubelite of MicroK8s; k3s-server and k3s-agent of K3s), in readings over twenty seconds. " +
@@ -34,21 +46,26 @@ var KubeletDown = &diagnose.Rule{
 			"Without a process that was seen before it is inferred. " +
 			"A kubelet in state T, in two readings three seconds or more apart, has been stopped by a signal. A kubelet that is restarted is back sooner. " +
 			"One does not stay up when each reading of three minutes found none, or one that was not a minute old, one was found three minutes ago, and one of those that were found is gone again.",
-		Remedy: "On the node: systemctl status kubelet and journalctl -u kubelet -n 100 say why it ended; then systemctl start kubelet. Containers keep running through its start. " +
-			"The unit is k3s or k3s-agent with K3s, rke2-server or rke2-agent with RKE2, k0scontroller or k0sworker with k0s.",
-		Danger: "Do not force-delete the pods: their containers go on, with their volumes, and a StatefulSet starts the same pod twice. A reboot ends all pods of the node.",
+		Remedy: "On the node: systemctl status kubelet and journalctl -u kubelet -n 100 show why it exited. " +
+			"Repair the cause, then: systemctl start kubelet. Containers keep running. {units}.",
+		Danger: "Do not force-delete the pods of this node: their containers keep running, with their volumes. A StatefulSet then starts the same pod twice. " +
+			"Do not reboot the node without asking: that ends all its pods.",
 		Families: []diagnose.Family{{
 			Name:    diagnose.Stopped,
 			Meaning: "The kubelet's process is stopped: somebody or something sent it SIGSTOP.",
-			Remedy:  "Find out who or what stopped it, which may be somebody at work on the node; then, on the node: {continue}. The kubelet goes on where it was.",
+			First:   "ask who stopped it, then resume it, on the node: {continue}",
+			Remedy:  "Find out who or what stopped the kubelet: it may be maintenance of the node. Then, on the node: {continue}. The kubelet then resumes where it was.",
 		}, {
 			Name: restarts,
 			Meaning: "Something ends the kubelet as soon as it is started: an error in its configuration, or a client certificate that has expired. " +
 				"Where kubeadm has set it up, a kubelet whose client certificate has expired does not start (it looks for bootstrap-kubelet.conf); elsewhere it may run, and KubeletDisconnected is told.",
-			Remedy: "On the node: journalctl -u kubelet -n 50 says why it ends. When it names bootstrap-kubelet.conf, its client certificate has expired or is gone: " +
-				"openssl x509 -noout -enddate -in /var/lib/kubelet/pki/kubelet-client-current.pem tells. With kubeadm, on a control plane node: " +
-				"kubeadm kubeconfig user --org system:nodes --client-name system:node:NODE > kubelet.conf. Set server: in it to what /etc/kubernetes/kubelet.conf of this node has, " +
-				"put it there in its place, and systemctl restart kubelet. Containers keep running meanwhile.",
+			First: "on the node: journalctl -u kubelet -n 50 shows why it exits (bootstrap-kubelet.conf: its client certificate has expired)",
+			Remedy: "On the node: journalctl -u kubelet -n 50 shows why it exits. {units}. " +
+				"If the log names bootstrap-kubelet.conf, the kubelet's client certificate has expired or is missing. " +
+				"openssl x509 -noout -enddate -in /var/lib/kubelet/pki/kubelet-client-current.pem shows when it expires. With kubeadm, on a control plane node: " +
+				"kubeadm kubeconfig user --org system:nodes --client-name system:node:{node} > kubelet.conf. " +
+				"Set server: in that file as in /etc/kubernetes/kubelet.conf of this node. " +
+				"Replace /etc/kubernetes/kubelet.conf of this node by it, then: systemctl restart kubelet. Containers keep running.",
 		}},
 	},
 	Check: func(p *fact.View) diagnose.Result {

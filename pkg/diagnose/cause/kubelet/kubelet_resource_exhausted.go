@@ -29,27 +29,41 @@ var KubeletResourceExhausted = &diagnose.Rule{
 	Partly: []evidence.Source{evidence.Limits, evidence.Containers, evidence.Cgroups, evidence.Claims, evidence.ClaimCalls, evidence.Volumes, evidence.VolumeCalls},
 	Doc: diagnose.Doc{
 		Layer:   "kubelet",
-		Title:   "the kubelet may open no more files, or its disk is full or read-only",
-		Message: "all containers have ended, and the kubelet {what}, because {short}. It tries again",
+		Title:   "the kubelet lacks open files, disk space or write access",
+		Message: "{short}, so the kubelet {what}",
 		Phrases: map[string][]diagnose.Choice{
 			"what": {
-				{Variant: aVolume, Text: "cannot take down volume {volumes}"},
-				{Variant: unwitnessed, Text: "does not go on"},
-				{Text: "cannot write its checkpoint of resource claims (dra_manager_state), as it does for each pod before it goes on"},
+				{Variant: aVolume, Text: "cannot tear down volume {volumes}"},
+				{Variant: unwitnessed, Text: "does not complete the deletion, though all containers have exited"},
+				{Text: "cannot write its checkpoint (dra_manager_state) and complete the deletion"},
 			},
 			"short": {
-				{Variant: evidence.Descriptors, Text: "{process} has as many files open as it may have ({limit})"},
-				{Variant: evidence.Space, Text: "the file system of its directory is full ({size}, at {dir})"},
-				{Variant: evidence.Inodes, Text: "the file system of its directory has no inode left ({limit} files and directories, at {dir})"},
-				{Variant: evidence.ReadOnly, Text: "the file system of its directory is read-only (at {dir})"},
-				{Text: "it lacks something"},
+				{Variant: evidence.Descriptors, Text: "{process} has reached its open file limit (RLIMIT_NOFILE {limit})"},
+				{Variant: evidence.Space, Text: "the file system of the kubelet's directory {dir} is full (size {size})"},
+				{Variant: evidence.Inodes, Text: "the file system of the kubelet's directory {dir} has no free inode (of {limit})"},
+				{Variant: evidence.ReadOnly, Text: "the file system of the kubelet's directory {dir} is read-only"},
+				{Text: "the kubelet lacks a resource"},
 			},
-			"du":      {{Text: "df {root} names its mount point, of which du -xh -d 3"}, {Text: "du -xh -d 3 of its mount point"}},
-			"inodes":  {{Text: "df {root} names its mount point, of which du -x --inodes -d 3"}, {Text: "du -x --inodes -d 3 of its mount point"}},
+			"lack": {
+				{Variant: evidence.Descriptors, Text: "{process} has used all {limit} open files of its limit, in all readings over ten seconds or more"},
+				{Variant: evidence.Space, Text: "The file system at {dir} ({size}) has less than 1 MiB free, in all readings over ten seconds or more"},
+				{Variant: evidence.Inodes, Text: "The file system at {dir} has no free inode (of {limit}), in all readings over ten seconds or more"},
+				{Variant: evidence.ReadOnly, Text: "The file system at {dir} is read-only, in all readings over ten seconds or more"},
+				{Text: "The kubelet lacks the same resource in all readings over ten seconds or more"},
+			},
+			"effect": {
+				{Variant: aVolume, Text: "The kubelet's count of failed teardowns has increased since then, for the plugin of volume {volumes} (storage_operation_duration_seconds)"},
+				{Variant: unwitnessed, Text: "The kubelet's port has not responded for ten seconds or more, and nothing has changed about the pod for a minute"},
+				{Text: "Since then at least two of the kubelet's attempts to unprepare claims have failed, and none has succeeded (dra_operations_duration_seconds)"},
+			},
+			"du":      {{Text: "df {root}, then du -xh -d 3 of its mount point"}, {Text: "du -xh -d 3 of the mount point"}},
+			"inodes":  {{Text: "df {root}, then du -x --inodes -d 3 of its mount point"}, {Text: "du -x --inodes -d 3 of the mount point"}},
 			"findmnt": {{Text: "findmnt -T {root}"}, {Text: "findmnt"}},
 		},
+		Seen:  []string{"All containers of the pod have exited", "{lack}", "{effect}"},
+		First: "on the node: make room for the kubelet",
 		Meaning: "When the containers of a pod have ended, the kubelet writes a file, its checkpoint of resource claims (dra_manager_state), before it says that they have ended, " +
-			"and it takes volumes down, which removes directories. Kubernetes 1.34 and later writes that file for each pod, with resource claims or without. " +
+			"and it tears volumes down, which removes directories. Kubernetes 1.34 and later writes that file for each pod, with resource claims or without. " +
 			"Where that fails no pod of the node terminates. Nothing is wrong with the pod.",
 		Evidence: "The kubelet has lacked the same in all readings over ten seconds or more: it has all files open of the numbers that /proc/PID/limits allows, " +
 			"or the file system of its directory is read-only, has less than 1 MiB free, also for root, or no inode (statfs). " +
@@ -58,39 +72,53 @@ var KubeletResourceExhausted = &diagnose.Rule{
 			"Or the number of its failed attempts at volumes of the plugin of one that is left has grown (storage_operation_duration_seconds); that is inferred, and not said of a full disk, on which files can be removed, nor for want of a file when the CSI driver has answered with an error. " +
 			"A kubelet that may open no file may take no connection either and tell no counts; it is inferred then when nobody has answered on its port for ten seconds, and nothing has become of the pod for a minute. " +
 			"What is short for a moment is not told.",
-		Remedy: "On the node: make room. The kubelet tries again within 15 seconds.",
-		Danger: "Do not force-delete the pods of this node: their volumes stay mounted there, unseen, and so does what they have on other disks.",
+		Remedy: "On the node: make room. The kubelet retries within 15 seconds.",
+		Danger: "Do not force-delete the pods of this node: their volumes stay mounted there, with no API object tracking them. " +
+			"Their mounts from other disks stay too.",
 		Families: []diagnose.Family{
 			{
 				Name: evidence.Descriptors,
 				Meaning: "Each connection, watch and exec takes some files of the kubelet's. A limit below some tens of thousands (LimitNOFILE of its unit) is too low for it; with a higher one something leaks. " +
 					"Probes of running pods fail too, and the kubelet restarts their containers, nodeagent's among them, which it then cannot start.",
-				Remedy: "On the node: see what it has open (ls -l /proc/PID/fd), then restart it (systemctl restart kubelet; where the kubelet is part of another program, as of K3s, that one's unit): containers go on meanwhile. " +
-					"prlimit --pid PID --nofile=LIMIT:LIMIT raises the limit of a process that runs, here of {process}, if that is still the same process, to one above {limit}. Raise LimitNOFILE of its unit.",
+				First: "on the node: ls -l /proc/{pid}/fd shows the open files; then systemctl restart kubelet (containers keep running)",
+				Remedy: "On the node: ls -l /proc/{pid}/fd shows what {process} has open. Then restart it: systemctl restart kubelet. Containers keep running. " +
+					"Where the kubelet is part of another program, as of K3s, restart that program's unit. " +
+					"Without a restart: {raisefiles}, with a LIMIT above {limit}. " +
+					"For the future: raise LimitNOFILE of its unit, or repair the leak.",
 			},
 			{
 				Name: evidence.Space,
 				Meaning: "The kubelet ends pods before its disk is full (evictionHard), but pods that it ends need the same file written. " +
 					"What fills the disk faster than it looks, or is not in its pods, it does not stop.",
-				Remedy: "On the node: free some space on that file system ({du} finds what fills it), with files that nobody needs, such as old logs, or what a running container has written (remove that inside of it, kubectl exec), or make the file system larger. " +
-					"What df counts and du does not find is in files that are deleted and still open (find /proc/[0-9]*/fd -lname '*(deleted)'). The kubelet tries again within 15 seconds.",
-				Danger: "Do not remove anything in the kubelet's directory by hand: below pods are the volumes of pods that run, with their data. " +
-					"Do not force-delete the pods of this node: what they have written stays on it, and so does what they have mounted.",
+				First: "on the node: {du}; remove only files known to be unneeded",
+				Avoid: "rm in the kubelet's directory (pods' data)",
+				Remedy: "On the node, find what fills the file system: {du}. Remove files known to be unneeded, such as old logs, or make the file system larger. " +
+					"What a running container has written: ask its owner, and remove it inside of the container with kubectl exec. " +
+					"What df counts and du does not show is in deleted files that are still open: find /proc/[0-9]*/fd -lname '*(deleted)'. The kubelet retries within 15 seconds.",
+				Danger: "Do not remove anything in the kubelet's directory by hand: below pods are the volumes of running pods, with their data. " +
+					"Do not force-delete the pods of this node: their data stays on it, and so do their mounts.",
 			},
 			{
 				Name:    evidence.Inodes,
 				Meaning: "Each file and directory needs an inode, of which ext4 has a number that is set when it is made. Many small files use them up while there is space.",
-				Remedy:  "On the node: remove files that nobody needs on that file system ({inodes} finds where they are). The kubelet tries again within 15 seconds.",
-				Danger: "Do not remove anything in the kubelet's directory by hand: below pods are the volumes of pods that run, with their data. " +
-					"Do not force-delete the pods of this node: what they have written stays on it, and so does what they have mounted.",
+				First:   "on the node: {inodes}; remove only files known to be unneeded",
+				Avoid:   "rm in the kubelet's directory (pods' data)",
+				Remedy:  "On the node, find where the files are: {inodes}. Remove files known to be unneeded. The kubelet retries within 15 seconds.",
+				Danger: "Do not remove anything in the kubelet's directory by hand: below pods are the volumes of running pods, with their data. " +
+					"Do not force-delete the pods of this node: their data stays on it, and so do their mounts.",
 			},
 			{
 				Name:    evidence.ReadOnly,
 				Meaning: "The kernel makes a file system read-only when it meets an error in it or of its disk (mount option errors=remount-ro). No pod of the node can be started, and the stop of none is completed.",
-				Remedy: "On the node: dmesg says why (\"Remounting filesystem read-only\"). Where the disk has failed, replace the node, or its disk. " +
-					"Else reboot it, so that the file system is checked. Where somebody has mounted it so, {findmnt} names the mount, and mount -o remount,rw of that undoes it; the kubelet tries again within 15 seconds, and at volumes within two minutes.",
+				First:   "on the node: dmesg | grep -iE 'read-?only|i/o error' shows why: a disk error, or a manual remount",
+				Avoid:   "remount,rw after an error, unchecked (more damage)",
+				Remedy: "On the node: dmesg | grep -iE 'read-?only|i/o error' shows why. " +
+					"After an error of the disk: ask the owners of this node's pods, then replace the disk or the node. " +
+					"After another error: ask these owners, then reboot the node, so that the file system is checked. " +
+					"Mounted read-only on purpose: {findmnt} shows the mount, and mount -o remount,rw of that mount undoes it. " +
+					"The kubelet retries within 15 seconds, and volumes within two minutes.",
 				Danger: "Do not make it writable again after an error before it was checked: that can damage it further. " +
-					"A force delete leaves the pod's volumes mounted on the node, unseen.",
+					"Do not force-delete the pod: its volumes stay mounted on the node, with no API object tracking them.",
 			},
 		},
 	},

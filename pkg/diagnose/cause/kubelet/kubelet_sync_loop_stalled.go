@@ -28,12 +28,36 @@ var KubeletSyncLoopStalled = &diagnose.Rule{
 	Needs:  []evidence.Source{evidence.Kubelet, evidence.Processes, evidence.Containers, evidence.Shims},
 	Partly: []evidence.Source{evidence.NodeObject},
 	Doc: diagnose.Doc{
-		Layer:   "kubelet",
-		Title:   "the kubelet's main loop hangs, as on a volume of a pod that is gone",
-		Message: "the kubelet does nothing about this pod: {why}. While it hangs, no deletion is acted upon on this node",
+		Layer:     "kubelet",
+		WholeNode: true,
+		Title:     "the kubelet's main loop is stalled",
+		Message:   "the kubelet's main loop is stalled, so it stops no pod: {why}",
+		Phrases: map[string][]diagnose.Choice{
+			"why": {
+				{Variant: notSeen, Text: "its health check (syncloop) has seen no round for at least five minutes. " +
+					"What blocks the loop is not visible, possibly a device plugin"},
+				{Text: "thread {thread} is blocked on {what} of a removed pod ({function})"},
+			},
+			"what": {
+				{Text: "volume {volume} ({fstype})"},
+				{Text: "the {fstype} volume mounted at {mountpoint}"},
+			},
+			"proof": {
+				{Variant: notSeen, Text: "The check syncloop of the kubelet's /healthz fails in readings ten seconds or more apart, while the Node is Ready"},
+				{Text: "The kubelet's thread {thread} has been blocked for 45 seconds or more in {syscall} ({function}) on {mountpoint}{from}. " +
+					"The API server has no pod with the UID in that path. The kubelet's main loop checks such leftovers"},
+			},
+			"from":   {{Text: " (source {source})"}, {Text: ""}},
+			"behind": {{Text: "{server}"}, {Text: "the server behind that mount"}},
+		},
+		Seen: []string{
+			"{proof}",
+			"The pod is 45 seconds or more past its deadline, and the kubelet has done nothing about it",
+		},
+		First: "make {behind} respond again; the kubelet then resumes by itself and stops the pods",
 		Meaning: "The kubelet hears of a deletion in its main loop. In between, the same loop looks at the directories of pods that are gone, to remove them. " +
 			"When something is mounted there of which the server or daemon does not answer, the loop hangs. " +
-			"Pods go on as they were: none is started, stopped or removed. The node stays Ready, and the kubelet's health check fails only after five minutes.",
+			"Pods keep running as they were: none is started, stopped or removed. The node stays Ready, and the kubelet's health check fails only after five minutes.",
 		Evidence: "A thread of the kubelet has been blocked for 45 seconds or more, without moving, in a system call on a volume below the directory of a pod that the API server does not have. " +
 			"A thread that does something else there than to ask whether the path exists (stat, statx) is another one than the loop's, and so is one that does other things than statx on a volume that is not CSI's. " +
 			"The pod is 45 seconds past its deadline, its containers run, and SIGKILL has not been sent, though containerd and the shim answer. " +
@@ -46,35 +70,31 @@ var KubeletSyncLoopStalled = &diagnose.Rule{
 			"It fails too while the loop skips its rounds, as without a list of containers: the Node is not Ready then. It is said when the Node has been Ready for 20 seconds. Nor is it said when a thread of the kubelet hangs elsewhere. " +
 			"It is not said when the check was well more than five minutes after the deletion: the loop has come round since. " +
 			"Where the kubelet says so it is also said of a pod of which nothing is on the node and of which the kubelet has written nothing.",
-		Remedy: "Bring the server behind that mount back. The kubelet goes on by itself, and then stops the pods.",
-		Danger: "Do not force-delete the pods of this node: their containers go on, and a StatefulSet starts the same pod twice. " +
-			"A kubelet that is restarted stops what has been deleted by then, and soon hangs there again.",
-		Phrases: map[string][]diagnose.Choice{
-			"why": {
-				{Variant: notSeen, Text: "its own health check says that its main loop has hung for at least five minutes (syncloop). " +
-					"What the loop waits for is not seen: a device plugin that does not answer, for example"},
-				{Text: "its thread {thread} hangs in {function} on the {fstype} volume of a pod that is not in the API any more ({from}mounted at {mountpoint}). " +
-					"The kubelet's main loop looks for such leftovers"},
-			},
-			"from": {{Text: "source {source}, "}, {Text: ""}},
-		},
+		Remedy: "Make {behind} respond again. The kubelet then resumes by itself and stops the pods. " +
+			"A restart of the kubelet helps only for a short time: it stops what has been deleted by then, and soon hangs there again.",
+		Danger: "Do not force-delete the pods of this node: their containers keep running. A StatefulSet then starts the same pod twice.",
 		Families: []diagnose.Family{{
 			Name: notSeen,
 			Meaning: "The kubelet's main loop has not come round for five minutes. What it waits for is none of what nodeagent sees. " +
 				"Before the loop starts a pod that needs devices, it asks a device plugin for them, and waits for the answer without a limit. The plugin may be stopped, or hang itself. " +
-				"Pods go on as they were: none is started, stopped or removed. The node stays Ready.",
-			Remedy: "Find the pod that the kubelet waits to start: on this node (kubectl get pods -A -o wide --field-selector spec.nodeName={node}), Pending, with a resource of a device plugin in its limits. " +
-				"On the node, end the process of that device plugin, or continue it if it is stopped (state T in ps -eo pid,stat,comm). The kubelet then goes on by itself. Deleting the plugin's pod does nothing meanwhile. " +
-				"If no such pod is there: systemctl restart kubelet.",
-			Danger: "Do not force-delete the pods of this node: their containers go on, and a StatefulSet starts the same pod twice. " +
-				"The pod that waits for the device is rejected when the plugin's process ends or the kubelet is restarted.",
+				"Pods keep running as they were: none is started, stopped or removed. The node stays Ready.",
+			First: "kubectl get pods -A --field-selector spec.nodeName={node},status.phase=Pending; check the plugin of the device such a pod requests",
+			Remedy: "Find the pod that the kubelet waits to start: kubectl get pods -A --field-selector spec.nodeName={node},status.phase=Pending. " +
+				"It has a resource of a device plugin in its limits. On the node, find that plugin's process: ps -eo pid,stat,comm. " +
+				"If it is in state T, continue it. Else ask the plugin's owner, then end that process. The kubelet then resumes by itself. " +
+				"Deleting the plugin's pod has no effect while the loop is stalled. If there is no such pod: systemctl restart kubelet on the node.",
+			Danger: "Do not force-delete the pods of this node: their containers keep running. A StatefulSet then starts the same pod twice. " +
+				"The pod that waits for the device is rejected when the plugin's process exits or the kubelet is restarted.",
 		}, {
 			Name:    fact.FamilyFUSE,
 			Meaning: "A FUSE daemon, such as that of a CSI driver, does not answer. A daemon that has ended cannot be started again for a mount that is there.",
-			Remedy:  "Look why its daemon does not answer. Or let its requests fail, on the node: {abort}. The kubelet then goes on by itself.",
-			Danger: "Aborting a connection affects every user of that file system, pods that run included; writes that wait are lost. " +
-				"Do not force-delete the pods of this node: their containers go on, and a StatefulSet starts the same pod twice. " +
-				"A kubelet that is restarted stops what has been deleted by then, and soon hangs there again.",
+			First:   "on the node: find that volume's FUSE daemon in ps -eo pid,stat,args, and why it does not respond",
+			Avoid:   "aborting the FUSE connection unasked (loses pending writes)",
+			Remedy: "On the node: find the volume's FUSE daemon in ps -eo pid,stat,args, and why it does not respond. " +
+				"If it cannot respond any more, ask the owners of all pods that use that file system. Then let its requests fail, on the node: {abort}. The kubelet then resumes by itself. " +
+				"A restart of the kubelet helps only for a short time: it stops what has been deleted by then, and soon hangs there again.",
+			Danger: "Aborting a connection affects every user of that file system, running pods included; pending writes are lost. " +
+				"Do not force-delete the pods of this node: their containers keep running. A StatefulSet then starts the same pod twice.",
 		}},
 	},
 	Check: func(p *fact.View) diagnose.Result {

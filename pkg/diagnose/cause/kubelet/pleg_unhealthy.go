@@ -18,28 +18,44 @@ var PLEGUnhealthy = &diagnose.Rule{
 	Phases: []diagnose.Phase{diagnose.Delivery, diagnose.StopSignal, diagnose.Cleanup, diagnose.FinalDelete, diagnose.PhaseUnknown},
 	Needs:  []evidence.Source{evidence.Kubelet, evidence.NodeObject, evidence.Processes, evidence.Cgroups},
 	Doc: diagnose.Doc{
-		Layer:   "kubelet",
-		Title:   "the kubelet gets no list of the node's containers (PLEG is not healthy), and does nothing",
-		Message: "{whole}: the kubelet {got}{from} (PLEG is not healthy){why}. {so}",
+		Layer:     "kubelet",
+		Title:     "PLEG is not healthy: the kubelet cannot list containers",
+		Message:   "PLEG is not healthy: {listing} from containerd has failed {from} ({why}), so {so}",
+		WholeNode: true,
 		Phrases: map[string][]diagnose.Choice{
-			"whole": {{Text: "the whole node {node}, not only this pod"}, {Text: "the whole node, not only this pod"}},
-			"got": {
-				{Variant: tooLarge, Text: "has got no list of this node's containers from containerd"},
-				{Variant: listHangs, Text: "has got no list of this node's containers from containerd"},
-				{Text: "has got no list of this node's containers, or not the status of each of them, from containerd"},
+			"listing": {
+				{Variant: tooLarge, Text: "listing containers"},
+				{Variant: listHangs, Text: "listing containers"},
+				{Text: "listing containers or reading their status"},
 			},
-			"from": {{Text: " since {since}"}, {Text: " since it was started"}},
+			"from": {{Text: "since {since}"}, {Text: "since the kubelet started"}},
 			"why": {
-				{Variant: tooLarge, Text: "; the list of all {list} is larger than the 16 MiB that it takes"},
-				{Variant: listHangs, Text: "; containerd does not answer when it is asked for all {list}, and answers other requests"},
-				{Text: ", though containerd answers other requests"},
+				{Variant: tooLarge, Text: "list of all {list} > 16 MiB, usually through huge annotations"},
+				{Variant: listHangs, Text: "no response to a request for all {list}"},
+				{Text: "containerd responds to other requests"},
 			},
 			"so": {
-				{Variant: unread, Text: "Without one it reads no deletion: it does not know of this one"},
-				{Variant: waits, Text: "It waits for a new list before it begins to stop this pod"},
-				{Text: "The pod's containers have ended, and the kubelet waits for a new list before it completes the deletion"},
+				{Variant: unread, Text: "the kubelet stops no pod"},
+				{Variant: waits, Text: "the kubelet cannot begin to stop this pod"},
+				{Text: "the kubelet cannot complete the deletion"},
+			},
+			"answers": {
+				{Variant: tooLarge, Text: "containerd reports to nodeagent, too, that its list of all {list} exceeds the 16 MiB limit"},
+				{Variant: listHangs, Text: "containerd has not responded to three or more requests of nodeagent for all {list} in a row, but to other requests"},
+				{Text: "containerd responds to nodeagent's other requests"},
+			},
+			"state": {
+				{Variant: unread, Text: "The pod was deleted when the kubelet already processed no deletions, so it has not seen this one"},
+				{Variant: waits, Text: "Nothing has begun to stop the pod, though containerd and the shim respond"},
+				{Text: "The pod's containers have exited, at least one of them after the kubelet's last complete list"},
 			},
 		},
+		Seen: []string{
+			"The Node's condition Ready is False, with the kubelet's message that PLEG is not healthy {from}",
+			"{answers}",
+			"{state}",
+		},
+		First: "on the node: journalctl -u kubelet | grep PLEG shows containerd's error",
 		Meaning: "The kubelet asks containerd once a second for all sandboxes and all containers of the node (pod lifecycle event generator, PLEG). " +
 			"It then asks for the status of each pod of which something has changed. Without an answer, a pod's worker does not take its next step. After three minutes the kubelet makes the Node NotReady, and reads no creation and no deletion any more. " +
 			"Containers run on as they were. The kubelet's health check stays ok for five more minutes.",
@@ -48,30 +64,37 @@ var PLEGUnhealthy = &diagnose.Rule{
 			"containerd has answered nodeagent for 15 seconds or more when the kubelet says so, and the pod is ten seconds past its deadline. " +
 			"It is proved for a pod that was deleted ten seconds or more after the kubelet had begun to do nothing. " +
 			"It is inferred for one that was deleted before and that nobody has begun to stop, while containerd and the shim answer; " +
-			"and for one whose containers ended after the last list, and of which nothing but the control group or the object has been left for 20 seconds. " +
+			"and for one whose containers ended after the last list, and of which nothing but the cgroup or the object has been left for 20 seconds. " +
 			"Of such a pod it is told earlier when the kubelet's metrics show that its last list is 20 seconds old or more (kubelet_pleg_last_seen_seconds), and a list is too large. " +
 			"Which list fails is what containerd answers to nodeagent, which asks for both lists and takes 64 KiB of each. A static pod is not judged.",
-		Remedy: "On the node, journalctl -u kubelet | grep PLEG says what containerd has answered. The kubelet goes on by itself with the next list.",
-		Danger: "Do not force-delete pods of this node whose containers run: they run on, and a StatefulSet starts the same pod twice.",
+		Remedy: "On the node: journalctl -u kubelet | grep PLEG shows what containerd has responded. Repair that. " +
+			"With the next complete list the kubelet resumes by itself.",
+		Danger: "Do not force-delete pods of this node whose containers run: they keep running. A StatefulSet then starts the same pod twice.",
 		Families: []diagnose.Family{
 			{
 				Name: tooLarge,
 				Meaning: "The list of all sandboxes holds all annotations of their pods, of ended pods too, and may have no more than 16 MiB: " +
 					"64 pods with 256 KiB each are enough. The list of all containers holds the hooks of their specifications.",
+				First: "rank pods by annotation size: kubectl get pods -A --field-selector spec.nodeName={node} -o json | " +
+					"jq -r '.items[].metadata|[(.annotations|tostring|length),.namespace,.name]|@tsv' | sort -rn | head; ask the owner of the first whether that pod may go; how: see More",
+				Avoid: "restarting containerd or the kubelet (the list stays too large)",
 				Remedy: "Find the pods with the largest annotations: kubectl get pods -A --field-selector spec.nodeName={node} -o json | " +
 					"jq -r '.items[]|[(.metadata.annotations|tostring|length),.metadata.uid,.metadata.namespace,.metadata.name]|@tsv' | sort -rn | head. " +
-					"Ask the first pod's owner before you delete it, and on the node: " +
+					"Ask the first pod's owner before you delete it. After the owner agrees, delete it, and on the node: " +
 					"crictl rmp -f $(crictl pods -q --label io.kubernetes.pod.uid=UID). " +
-					"The kubelet then goes on by itself.",
-				Danger: "Never delete the first pods of the list unasked: crictl rmp -f kills without a grace period. " +
-					"Do not force-delete pods of this node whose containers run: a StatefulSet starts them twice.",
+					"The kubelet then resumes by itself. Annotations of pods that have ended count too, as do lifecycle hooks in the list of containers.",
+				Danger: "Do not delete the first pods of the list unasked: crictl rmp -f kills without a grace period. " +
+					"Do not force-delete pods of this node whose containers run: a StatefulSet then starts the same pod twice.",
 			},
 			{
 				Name: listHangs,
 				Meaning: "containerd keeps a lock for each container while it writes that container's state to its disk. While a write hangs, so does each request for all containers. " +
 					"Three such requests in a row had no answer, over " + fact.List.String() + ".",
-				Remedy: "On the node: look for threads of containerd that hang on its disk (state D in ps -C containerd -L -o pid,lwp,stat,wchan:30), and whether the disk of /var/lib/containerd works. " +
-					"Else save a goroutine dump, which goes to containerd's log: systemctl kill --kill-who=main -s USR1 containerd.",
+				First: "on the node: ps -C containerd -L -o pid,lwp,stat,wchan:30 | grep ' D' shows threads blocked on its disk; check that disk",
+				Remedy: "On the node: ps -C containerd -L -o pid,lwp,stat,wchan:30 | grep ' D' shows threads of containerd that are blocked on its disk. " +
+					"Check whether the disk of /var/lib/containerd works. " +
+					"If it does, save a goroutine dump, which is written to containerd's log: systemctl kill --kill-who=main -s USR1 containerd. " +
+					"With the next complete list the kubelet resumes by itself.",
 			},
 		},
 	},

@@ -18,27 +18,36 @@ var PostStartHookRunning = &diagnose.Rule{
 	Needs:  fact.SignalSources,
 	Partly: []evidence.Source{evidence.Requests},
 	Doc: diagnose.Doc{
-		Layer: "kubelet",
-		Title: "a postStart hook does not end",
-		Message: "container {container}: its postStart hook{what}. " +
-			"The kubelet completes the start of a container before it stops a pod, without a time limit: " +
-			"no container of the pod has been sent its stop signal",
+		Layer:   "kubelet",
+		Title:   "a postStart hook does not end",
+		Message: "container {container}: its postStart hook {what}. The kubelet stops the pod only after the hook",
 		Phrases: map[string][]diagnose.Choice{
 			"what": {
-				{Variant: sleeps, Text: ", a sleep of {sleep}, lasts until {until}"},
-				{Variant: requests, Text: ", an HTTP request to port {port} of the pod, has had no answer since {since}"},
-				{Variant: left, Text: " has ended, and {program} (PID {pid} on the node), which it has left running since {since}, holds its output"},
-				{Text: " {program} (PID {pid} on the node) has run since {since} and has not ended"},
+				{Variant: sleeps, Text: "sleeps until {until} (sleep of {sleep})"},
+				{Variant: requests, Text: "(HTTP request to port {port} of the pod) has had no response since {since}"},
+				{Variant: left, Text: "has exited, but {program} (PID {pid} on the node), started by it at {since}, holds its output open"},
+				{Text: "{program} (PID {pid} on the node) has been running since {since}"},
+			},
+			"proof": {
+				{Variant: sleeps, Text: "The container's specification has a postStart sleep of {sleep}, counted from its first process"},
+				{Variant: requests, Text: "A connection of the kubelet to port {port} has been open since {since}, and nothing has come back over it"},
+				{Variant: left, Text: "{program} (PID {pid}) has run in the container since {since}, as an orphan in a process group without a leader"},
+				{Text: "{program} (PID {pid}) was started by the container's shim at {since}, right after the container's first process"},
 			},
 			"end": {{Variant: left, Text: "{terminate}"}, {Text: "{terminategroup}"}},
 		},
+		Seen: []string{
+			"{proof}",
+			"The kubelet has not reported container {container} as running, and no container of the pod has been sent its stop signal",
+		},
+		First: "ask the pod's owner, then end the hook on the node: {end}",
 		Meaning: "The kubelet runs the postStart hook of a container right after its start, and waits for the hook's end. " +
-			"Nothing else is done about the pod meanwhile. " +
+			"Nothing else is done about the pod until then. " +
 			"containerd reports the end of a hook when everything that holds its output has ended, too. " +
 			"The hook is a program that is executed in the container (exec), or the kubelet itself sleeps (sleep) or sends a request (httpGet). " +
 			"The grace period begins when the hook has ended.",
 		Evidence: "Containerd runs a container with a postStart hook, and the kubelet has not written into the pod's status that it does. " +
-			"The kubelet and containerd have not been started anew since, and the kubelet has started no other container. " +
+			"The kubelet and containerd have not been restarted since, and the kubelet has started no other container. " +
 			"exec: a process of the hook's name, or any after a shell, was started in the container within " + fact.HookBegins.String() + " after its first process. " +
 			"Its shim has started it, not another process of the container; it was the only such process, and had no terminal, as kubectl exec -t gives one. " +
 			"It is proved when all other containers run, and otherwise inferred, because the kubelet may be at their start. " +
@@ -48,25 +57,28 @@ var PostStartHookRunning = &diagnose.Rule{
 			"It is inferred, because a kubelet before 1.30 may not know such hooks. " +
 			"httpGet: the kubelet has had one connection to the port in the specification for five seconds or more, over which nothing at all has come back. " +
 			"It is inferred, because a hook or a probe of another pod may name this pod's address. " +
-			"It is not looked for when a probe of the pod has a timeout of five seconds or more, or a container with a preStop hook of this kind was started anew. " +
+			"It is not looked for when a probe of the pod has a timeout of five seconds or more, or a container with a preStop hook of this kind was started again. " +
 			"An answer that has begun and does not end, and a TLS handshake, are answers. Pods in the network of the node are left out.",
-		Remedy: "Find out what the hook waits for. To go on without it, end it on the node: {end}. " +
-			"The kubelet then stops the pod. Give the hook a time limit of its own, timeout 30 PROGRAM || true: the kubelet kills the container of a hook that fails.",
-		Danger: "Do not force-delete: the kubelet still waits for the hook, and the containers run on with their volumes. " +
-			"What the hook was to set up, or to register elsewhere, may be left half done.",
+		Remedy: "Ask the pod's owner what the hook waits for. To continue without it, on the node: {end}. The kubelet then stops the pod; the grace period begins then. " +
+			"For the future: give the hook a time limit of its own, timeout 30 PROGRAM || true, since the kubelet kills the container of a hook that fails.",
+		Danger: "Do not force-delete the pod: the kubelet still waits for the hook, and the containers keep running with their volumes. " +
+			"What the hook sets up, or registers elsewhere, may be left half done.",
 		Families: []diagnose.Family{
 			{
 				Name: sleeps,
 				Meaning: "The hook is a sleep of the kubelet, which may be as long as terminationGracePeriodSeconds. " +
 					"It outlasts the grace period of a deletion that asks for a shorter one.",
-				Remedy: "Wait: the sleep ends by itself, and the kubelet then stops the pod. Let the hook sleep for less time if that is too late.",
+				First: "nothing now: the sleep ends by itself, and the kubelet then stops the pod",
+				Remedy: "Wait: the sleep ends by itself at {until}, and the kubelet then stops the pod. The grace period begins then. " +
+					"For the future: shorten the hook's sleep if that is too late.",
 			},
 			{
 				Name:    requests,
 				Meaning: "The hook is an HTTP request of the kubelet to a port of the pod, without a time limit. Any answer ends it, whatever its status is.",
-				Remedy: "Find out why nothing answers on port {port} of the pod. " +
-					"The kubelet goes on when an answer comes, or when the program that has accepted the connection exits. " +
-					"Let it answer in time, or use a hook that executes a program with a time limit.",
+				First:   "find out why nothing responds on port {port} of the pod; any HTTP response ends the hook",
+				Remedy: "Find out why nothing responds on port {port} of the pod. Any response ends the hook, whatever its status. " +
+					"So does the exit of the program that accepted the connection. The kubelet then stops the pod. " +
+					"For the future: let it respond in time, or use an exec hook with a time limit.",
 			},
 		},
 	},

@@ -34,31 +34,53 @@ var PreStopHookRunning = &diagnose.Rule{
 	Doc: diagnose.Doc{
 		Layer:   "kubelet",
 		Title:   "a preStop hook uses up the grace period",
-		Message: "container {container}: its preStop hook{what}{outcome}",
+		Message: "container {container}: its preStop hook {what}{outcome}",
+		Quiet:   true,
 		Phrases: map[string][]diagnose.Choice{
 			"what": {
-				{Variant: sleeps, Text: ", a sleep of {sleep}, {runs}"},
-				{Variant: requests, Text: ", an HTTP request to port {port} of the pod, {answered}"},
-				{Text: " {program} (PID {pid} on the node) {runs}"},
+				{Variant: sleeps, Text: "(sleep of {sleep}) {runs}"},
+				{Variant: requests, Text: "(HTTP request to port {port} of the pod) {answered}"},
+				{Text: "{program} (PID {pid} on the node) {runs}"},
 			},
-			"runs":     {{Variant: diagnose.Gone, Text: "ran from {since} on"}, {Text: "has run since {since}"}},
-			"answered": {{Variant: diagnose.Gone, Text: "had no answer from {since} on"}, {Text: "has had no answer since {since}"}},
+			"runs":     {{Variant: diagnose.Gone, Text: "ran from {since}"}, {Text: "has been running since {since}"}},
+			"answered": {{Variant: diagnose.Gone, Text: "had no response from {since}"}, {Text: "has had no response since {since}"}},
 			"outcome": {
-				{Variant: endedBySignal, Text: " and used up the grace period of {grace}. The kubelet sent {signal} only then; the program ended at {ended}{asked}"},
+				{Variant: endedBySignal, Text: " and used up the grace period of {grace}. {signal} came only then, and the program exited at {ended}"},
 				{Variant: diagnose.Gone, Text: " and used up the grace period of {grace}. " +
-					"The kubelet sent {signal} only then, two seconds before SIGKILL ended the program at {ended}{asked}"},
-				{Text: ". The kubelet sends {signal} only after it; SIGKILL comes at {deadline}"},
+					"{signal} came only then, two seconds before SIGKILL killed the program at {ended}"},
+				{Text: ". The kubelet sends {signal} only after the hook; SIGKILL comes at {deadline}"},
+			},
+			"proof": {
+				{Variant: sleeps, Text: "The container's specification has a preStop sleep of {sleep}, and the pod was deleted at {since}"},
+				{Variant: requests, Text: "A connection of the kubelet to port {port} has been open since {since}, and nothing has come back over it"},
+				{Text: "{program} (PID {pid}) was started in the container by its shim at {since}, after the deletion"},
 			},
 			"end": {
 				{Variant: diagnose.Gone, Text: ""},
-				{Text: "To go on without it, end it on the node: {terminategroup}. The kubelet then sends {signal}. "},
+				{Text: "To continue without the hook, on the node: {terminategroup}. The kubelet then sends {signal}. "},
 			},
-			"killed": {{Variant: endedBySignal, Text: "The next time SIGKILL may end the program, which then"}, {Text: "SIGKILL ends the program, which then"}},
-			"ending": {{Variant: diagnose.Gone, Text: ""}, {Text: ", and who ends the hook gives up what it waits for"}},
-			"asked":  {{Variant: sleeps, Text: ""}, {Text: "; the hook itself may have asked it to stop before"}},
+			"killed": {{Variant: endedBySignal, Text: "Next time SIGKILL may end the program and cost it unsaved data"}, {Text: "SIGKILL may cost the program unsaved data"}},
+			"ending": {{Variant: diagnose.Gone, Text: ""}, {Variant: sleeps, Text: ""}, {Variant: requests, Text: ""}, {Text: " Ending the hook gives up what it waits for."}},
+			"asked":  {{Variant: diagnose.Gone, Text: " The hook itself may have asked the program to stop earlier."}, {Text: ""}},
+			"shorten": {
+				{Variant: sleeps, Text: "shorten the sleep or raise terminationGracePeriodSeconds above it"},
+				{Variant: requests, Text: "let port {port} respond in time or raise terminationGracePeriodSeconds"},
+				{Text: "let the hook give up in time (timeout(1)) or raise terminationGracePeriodSeconds"},
+			},
+			"first": {
+				{Variant: diagnose.Gone, Text: "nothing now; before the next deletion, {shorten}"},
+				{Variant: sleeps, Text: "nothing now: the sleep ends by itself or at the deadline. Before the next deletion, {shorten}"},
+				{Variant: requests, Text: "find out why nothing responds on port {port} of the pod; any HTTP response ends the hook"},
+				{Text: "nothing has to be done; to end the hook sooner, ask the pod's owner and see More"},
+			},
+			"calm": {{Variant: diagnose.Gone, Text: ""}, {Text: "Nothing is broken. "}},
+			"harm": {{Variant: diagnose.Gone, Text: ""}, {Text: "a force delete or a shorter grace period (loses unsaved data)"}},
 		},
+		Seen:  []string{"{proof}"},
+		First: "{first}",
+		Avoid: "{harm}",
 		Meaning: "The kubelet runs the preStop hook of a container before it sends the stop signal, and both share the grace period. " +
-			"When the hook has not ended by then, the kubelet goes on without it and leaves the program two seconds. " +
+			"When the hook has not ended by then, the kubelet continues without it and leaves the program two seconds. " +
 			"The hook is a program that is executed in the container (exec), or the kubelet itself sleeps (sleep) or sends a request (httpGet).",
 		Evidence: "Inside the grace period: the hook has run for a tenth of it, but for five minutes at the least and fifteen at the most. " +
 			"When the pod is gone: the container was ended by SIGKILL (exit code 137), a second or more after the hook had run for the grace period " +
@@ -74,30 +96,28 @@ var PreStopHookRunning = &diagnose.Rule{
 			"It was there in the first half of the grace period; " +
 			"when the pod is gone also two seconds or less before the deadline, and within six seconds of the container's end. " +
 			"That is inferred, because a hook or a probe of another pod may name this pod's address. " +
-			"It is not looked for when a probe of the pod has a timeout of five seconds or more, or a container with a preStop hook of this kind was started anew, and not in pods in the network of the node. " +
+			"It is not looked for when a probe of the pod has a timeout of five seconds or more, or a container with a preStop hook of this kind was started again, and not in pods in the network of the node. " +
 			"An answer that has begun and does not end, and a TLS handshake, are answers. " +
 			"When the pod is gone nothing is said of exec and httpGet when a container of the app without a hook took as long, because a hook may wait for that.",
-		Remedy: "Nothing on the node is broken. " +
-			"Find out what the hook waits for: it may do so on purpose, as for a quorum. " +
-			"If it waits for the program, it is the program's shutdown that takes too long. " +
-			"{end}To make the next deletion clean, let the hook give up in time, as with timeout(1), " +
-			"or raise terminationGracePeriodSeconds, so that it is enough for the hook and the program.",
-		Danger: "{killed} may lose what it has not written{ending}. A shorter grace period or a force delete makes that worse.",
+		Remedy: "{calm}" +
+			"Ask the pod's owner what the hook waits for: it may do so on purpose, as for a quorum. " +
+			"If it waits for the program, the program's shutdown takes too long.{asked} " +
+			"{end}Before the next deletion, {shorten}: it must suffice for the hook and the program.",
+		Danger: "{killed}.{ending} A shorter grace period or a force delete makes that worse.",
 		Families: []diagnose.Family{
 			{
 				Name: sleeps,
 				Meaning: "The hook is a sleep of the kubelet that leaves two seconds of the grace period or less. " +
 					"The API server takes a sleep that is as long as terminationGracePeriodSeconds, and a deletion may ask for a shorter grace period.",
-				Remedy: "Nothing on the node is broken. Let the hook sleep for less time, " +
-					"or raise terminationGracePeriodSeconds, so that it is enough for the sleep and the program.",
+				Remedy: "{calm}Before the next deletion, {shorten}: the program needs time after the sleep.",
 			},
 			{
 				Name: requests,
 				Meaning: "The hook is an HTTP request of the kubelet to a port of the pod. It has no time limit but the grace period, and two minutes for a connection that cannot be made. " +
 					"Any answer ends it, whatever its status is.",
-				Remedy: "Nothing on the node is broken. Find out why nothing answers on port {port} of the pod, and let it answer in time. " +
-					"If the answer waits for the program, it is the program's shutdown that takes too long. " +
-					"Or raise terminationGracePeriodSeconds, so that it is enough for the hook and the program.",
+				Remedy: "{calm}Find out why nothing responds on port {port} of the pod. " +
+					"If the response waits for the program, the program's shutdown takes too long.{asked} " +
+					"Before the next deletion, {shorten}: it must suffice for the hook and the program.",
 			},
 		},
 	},

@@ -19,16 +19,23 @@ var CNIAddHanging = &diagnose.Rule{
 	Needs:  []evidence.Source{evidence.Processes, evidence.Containers, evidence.Plugins},
 	Doc: diagnose.Doc{
 		Layer: "network",
-		Title: "a CNI plugin does not return while it sets up the pod's network",
-		Message: "{runs}: its network is still being set up. The CNI plugin {process} does not return, which containerd runs since {since} for that (CNI ADD){waits}. " +
-			"Before it stops the pod the kubelet waits for that, by default for four minutes (twice runtimeRequestTimeout)",
+		Title: "a CNI plugin does not return from ADD (network setup)",
+		Message: "the pod was deleted during its network setup: CNI plugin {process} has not returned from ADD since {since}. " +
+			"The kubelet gives up after 4m (default); the pod then terminates",
 		Phrases: map[string][]diagnose.Choice{
 			"runs": {
-				{Variant: began, Text: "no program of the pod runs"},
-				{Text: "no program of the pod has run yet"},
+				{Variant: began, Text: "No program of the pod runs: its sandbox is being re-created"},
+				{Text: "No program of the pod has run yet"},
 			},
 			"waits": waits,
 		},
+		Seen: []string{
+			"containerd started {process} at {since} with CNI_COMMAND=ADD and this pod's UID",
+			"{waits}",
+			"{runs}",
+		},
+		First: "wait that long. Still stuck: check the CNI daemon's pod: kubectl get pods -A --field-selector spec.nodeName={node}",
+		Avoid: "deleting the pod's netns or /var/lib/cni files (address leaks)",
 		Meaning: "Before containerd starts a pod's sandbox, it has each CNI plugin of the network do its part, one after the other. " +
 			"Most plugins ask a daemon of theirs on the node, or take a lock that all of them share. " +
 			"The kubelet completes a start before it turns to the deletion. After four minutes it gives up, and the pod terminates; the plugin is not started again for this pod. " +
@@ -37,8 +44,10 @@ var CNIAddHanging = &diagnose.Rule{
 			"more than " + fact.Plugin.String() +
 			" ago. It has not been killed, as containerd does when the kubelet has given up. " +
 			"Nothing of the pod runs, and containerd has no container of the pod that has not ended. What the plugin waits for is what the last of its descendants sleeps in, as far as each has one child.",
-		Remedy: "On the node: look at what the plugin waits for (ps -eo pid,ppid,stat,wchan:30,comm --forest shows its children). Usually the pod of the plugin's daemon on this node hangs, or is not there: bring that back. " +
-			"If it waits for a lock (flock), lslocks names who holds it. The pod then terminates. It also does when the kubelet has given up, or is restarted: containerd then kills the plugin.",
+		Remedy: "On the node: ps -o pid,ppid,stat,wchan:30,comm --ppid {pid} -p {pid} shows the plugin, its children and what they wait for. " +
+			"Usually the pod of the plugin's daemon on this node hangs or is missing: bring it back. " +
+			"If the plugin waits for a lock (flock), lslocks on the node shows its holder. The pod then terminates. " +
+			"It also terminates when the kubelet gives up (after twice runtimeRequestTimeout) or is restarted: containerd then kills the plugin.",
 		Danger: "Do not delete the pod's network namespace or files below /var/lib/cni by hand. " +
 			"A force delete frees the pod's name while its network may still be set up: its address stays taken until containerd has undone that.",
 	},

@@ -22,20 +22,30 @@ var CNIDelFailing = &diagnose.Rule{
 	Needs:  needs,
 	Doc: diagnose.Doc{
 		Layer:   "network",
-		Title:   "a CNI plugin fails to take down the pod's network",
-		Message: "the containers have ended, but the pod's network cannot be taken down: {who} (CNI DEL): {error}.{its} The kubelet tries again every few seconds",
+		Title:   "a CNI plugin fails to tear down the pod's network",
+		Message: "the pod's network cannot be torn down: {who} (CNI DEL): {error}{its}",
 		Phrases: map[string][]diagnose.Choice{"who": {
-			{Variant: missing, Text: "the program of the CNI plugin {plugin} is not there"},
-			{Variant: notStarted, Text: "containerd could not start the CNI plugin {plugin}"},
-			{Text: "the CNI plugin {plugin} fails"},
+			{Variant: missing, Text: "the program of CNI plugin {plugin} is missing"},
+			{Variant: notStarted, Text: "containerd could not start CNI plugin {plugin}"},
+			{Text: "CNI plugin {plugin} fails"},
 			{Text: "a CNI plugin fails"},
 		}, "its": {
 			{Variant: missing, Text: ""},
 			{Variant: notStarted, Text: ""},
-			{Variant: terminating, Text: " Its pod on this node, {daemon}, terminates itself."},
-			{Text: " Its pod on this node, {daemon}, is not ready."},
+			{Variant: terminating, Text: ". Its pod on this node, {daemon}, is itself terminating"},
+			{Text: ". Its pod on this node, {daemon}, is not ready"},
 			{Text: ""},
+		}, "bring": {
+			{Variant: terminating, Text: "find out why the plugin's pod {daemon} on this node is terminating, and bring it back"},
+			{Text: "bring the plugin's pod {daemon} on this node back to Ready"},
+			{Text: "find the CNI daemon's pod and get it running: kubectl get pods -A --field-selector spec.nodeName={node}"},
 		}},
+		Seen: []string{
+			"The kubelet has reported this error at least twice since the deletion, over eight seconds or more (Event FailedKillPod)",
+			"The sandbox has exited, no process of the pod's containers is left, and containerd records all of them as exited",
+		},
+		First: "{bring}",
+		Avoid: "deleting the pod's netns or /var/lib/cni files (address conflicts)",
 		Meaning: "Before the pod's sandbox is gone, containerd has each CNI plugin of the network undo what it did. " +
 			"Most plugins ask a daemon of theirs on the node (calico-node, cilium, aws-node, multus), and fail when it is down, or no longer allowed to talk to the API server. " +
 			"The pod stays until every plugin has succeeded.",
@@ -43,19 +53,25 @@ var CNIDelFailing = &diagnose.Rule{
 			"that the network of this sandbox could not be destroyed; the number of the sandbox is compared with containerd's, and the sandbox has ended. " +
 			"No process of the pod's containers lives and containerd calls all of them exited. A failure that does not come back is not told, " +
 			"nor one that a kubelet has told of which does not run any more, nor one by which the kubelet's request, or the plugin, was ended when its time was over; what a plugin itself says of a request of its own is told. Where the error names no plugin, it is inferred.",
-		Remedy: "Find what the plugin's error is about: usually its daemon's pod on this node is not ready (kubectl get pods -A -o wide --field-selector spec.nodeName=NODE). " +
-			"Bring that back. The kubelet's next try then succeeds, and nothing else has to be done.",
-		Danger: "Do not force-delete the pod, and do not delete its network namespace or files below /var/lib/cni by hand: its address stays taken, or is given to another pod while routes still lead here.",
+		Remedy: "Find what the error is about. Usually the plugin's daemon pod on this node is not ready: {bring}. " +
+			"The kubelet retries every few seconds: its next try succeeds, and nothing else has to be done.",
+		Danger: "Do not force-delete the pod, and do not delete its network namespace or files below /var/lib/cni by hand. " +
+			"Its address stays taken, or is given to another pod while routes still lead here.",
 		Families: []diagnose.Family{{
 			Name:    missing,
 			Meaning: "The network's configuration names a plugin of which the program is not in containerd's directory for plugins: it was removed or renamed, as by an upgrade of the network or of the node.",
-			Remedy:  "On the node: put the plugin's program back into that directory; the plugin's DaemonSet, or a package, installs it. The kubelet's next try then succeeds.",
+			First:   "on the node: put {plugin} back into that directory; the plugin's DaemonSet or a package installs it",
+			Remedy:  "On the node: put {plugin} back into that directory; the plugin's DaemonSet or a package installs it. The kubelet retries every few seconds, and its next try succeeds.",
 		}, {
 			Name:    notStarted,
 			Meaning: "containerd has found the plugin's program, and could not start it: it has used up a limit on processes or on open files, or the file is damaged or cannot be executed. The plugin has done nothing.",
-			Remedy: "On the node: see what the error is about. \"resource temporarily unavailable\" is a limit on processes: of containerd's control group (TasksMax of its unit), or of the node (kernel.pid_max, kernel.threads-max). " +
-				"\"too many open files\" is containerd's limit on open files (LimitNOFILE of its unit). Else look at the program's file. The kubelet's next try then succeeds.",
-			Danger: "Do not restart containerd while such a limit is used up: it may not get its threads and files as it starts. A force delete leaves the pod's network on the node: its address stays taken.",
+			First:   "on the node: systemctl show containerd -p TasksCurrent,TasksMax,LimitNOFILE shows its limits; raise the exhausted one",
+			Avoid:   "restarting containerd now (it may not start)",
+			Remedy: "On the node: read the error. \"resource temporarily unavailable\" is a limit on processes: of containerd's cgroup (TasksMax of its unit), or of the node (kernel.pid_max, kernel.threads-max). " +
+				"\"too many open files\" is containerd's limit on open files (LimitNOFILE of its unit). systemctl show containerd -p TasksCurrent,TasksMax,LimitNOFILE shows its limits. " +
+				"For any other error check the program's file. The kubelet retries every few seconds, and its next try succeeds.",
+			Danger: "Do not restart containerd while such a limit is exhausted: it may not get its threads and files as it starts. " +
+				"Do not force-delete the pod: its network stays on the node, and its address stays taken.",
 		}},
 	},
 	Check: func(p *fact.View) diagnose.Result {

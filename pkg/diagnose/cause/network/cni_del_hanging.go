@@ -18,21 +18,31 @@ var CNIDelHanging = &diagnose.Rule{
 	Needs:  []evidence.Source{evidence.Processes, evidence.Containers, evidence.Plugins},
 	Doc: diagnose.Doc{
 		Layer:   "network",
-		Title:   "a CNI plugin does not return while it takes down the pod's network",
-		Message: "the containers have ended, but the CNI plugin {process} does not return, which containerd runs since {since} to take down the pod's network (CNI DEL){waits}",
+		Title:   "a CNI plugin does not return from DEL (network teardown)",
+		Message: "the pod's network is not torn down: CNI plugin {process} has not returned from DEL since {since}",
 		Phrases: map[string][]diagnose.Choice{"waits": waits},
+		Seen: []string{
+			"containerd started {process} at {since} with CNI_COMMAND=DEL and this pod's sandbox",
+			"{waits}",
+			"No process of the pod's containers is left",
+		},
+		First: "on the node: ps -o pid,ppid,stat,wchan:30,comm --ppid {pid} -p {pid} shows what it waits for; check its daemon's pod on this node",
+		Avoid: "deleting the pod's netns or /var/lib/cni files (address conflicts)",
 		Meaning: "Before the pod's sandbox is gone, containerd has each CNI plugin of the network undo what it did. " +
 			"Most plugins ask a daemon of theirs on the node, or take a lock that all of them share. " +
-			"After two minutes the kubelet gives up and tries again, so that the plugin is started anew.",
+			"After two minutes the kubelet gives up and tries again, so that the plugin is started again.",
 		Evidence: "A child of containerd has CNI_COMMAND=DEL and CNI_CONTAINERID of this pod's sandbox in its environment, and was started more " +
 			"than " + fact.Plugin.String() +
 			" ago; or ten seconds, and then it is inferred, when the kubelet has said before, in an Event, that stopping the sandbox has timed out. " +
 			"No process of the pod's containers lives. " +
 			"What the plugin waits for is what the last of its descendants sleeps in, as far as each has one child.",
-		Remedy: "On the node: look at what the plugin waits for (ps -eo pid,ppid,stat,wchan:30,comm --forest shows its children). Usually the pod of the plugin's daemon on this node hangs: restart that pod. " +
-			"If it waits for a lock (flock), lslocks names who holds it. The plugin, or the kubelet's next try, then succeeds.",
-		Danger: "Killing the plugin only brings the next try. " +
-			"Do not force-delete the pod, and do not delete its network namespace or files below /var/lib/cni by hand: its address stays taken, or is given to another pod while routes still lead here.",
+		Remedy: "On the node: ps -o pid,ppid,stat,wchan:30,comm --ppid {pid} -p {pid} shows the plugin, its children and what they wait for. " +
+			"If it waits for a lock (flock), lslocks on the node shows its holder. " +
+			"Usually the pod of the plugin's daemon on this node hangs: ask the network's owner, then restart that pod. " +
+			"The plugin, or the kubelet's next try, then succeeds.",
+		Danger: "Killing the plugin only causes the next try. " +
+			"Do not force-delete the pod, and do not delete its network namespace or files below /var/lib/cni by hand. " +
+			"Its address stays taken, or is given to another pod while routes still lead here.",
 	},
 	Check: func(p *fact.View) diagnose.Result {
 		limit := fact.Plugin.With(p)

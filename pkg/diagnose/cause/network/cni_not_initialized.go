@@ -13,16 +13,25 @@ var CNINotInitialized = &diagnose.Rule{
 	Needs:  needs,
 	Doc: diagnose.Doc{
 		Layer:   "network",
-		Title:   "containerd has no network configuration to take down the pod's network with",
-		Message: "the containers have ended, but the pod's network cannot be taken down: containerd has no CNI configuration ({error}). The kubelet tries again every few seconds",
-		Meaning: "containerd takes down a pod's network by the configuration that is there then, in /etc/cni/net.d. " +
+		Title:   "containerd has no CNI configuration to tear down the network",
+		Message: "the pod's network cannot be torn down: containerd has no CNI configuration ({error})",
+		Seen: []string{
+			"The kubelet has reported {error} at least twice since the deletion, over eight seconds or more (Event FailedKillPod)",
+			"containerd reports that its network is not ready (NetworkReady of the CRI)",
+			"No process of the pod's containers is left",
+		},
+		First: "on the node: ls /etc/cni/net.d; bring the network's DaemonSet back to this node, which writes its configuration there",
+		Avoid: "another network's configuration there (the address stays taken)",
+		Meaning: "containerd tears down a pod's network by the configuration that is there then, in /etc/cni/net.d. " +
 			"When that is gone, no pod that has a network of its own can end on this node, and none can start. " +
 			"The usual reason: the network's DaemonSet was removed before the pods, or its pod takes the configuration away as it ends.",
 		Evidence: "The kubelet has said at least twice, over eight seconds or more and since the deletion, in an Event of reason FailedKillPod about this pod and this sandbox, that CNI is not initialized. " +
 			"containerd itself says now that its network is not ready (the condition NetworkReady of the CRI), and no process of the pod's containers lives.",
-		Remedy: "On the node: ls /etc/cni/net.d. Bring the network's DaemonSet back to this node, which writes its configuration there. The kubelet's next try then succeeds. " +
-			"containerd heeds a file that is written or renamed in that directory, not one that is moved there from another: copy it instead, or restart containerd.",
-		Danger: "Do not force-delete the pod, and do not put a configuration of another network there: its plugins do not free what the old ones gave, and the pod's address stays taken.",
+		Remedy: "On the node: ls /etc/cni/net.d shows which configuration there is. Bring the network's DaemonSet back to this node: it writes its configuration there. " +
+			"The kubelet retries every few seconds, and its next try succeeds. " +
+			"containerd notices a file that is written or renamed in that directory, not one that is moved there from elsewhere: copy it instead, or restart containerd.",
+		Danger: "Do not force-delete the pod, and do not put a configuration of another network there. " +
+			"The plugins of another network do not free what the old ones gave, and the pod's address stays taken.",
 	},
 	Check: func(p *fact.View) diagnose.Result {
 		f := failure(p)

@@ -14,10 +14,10 @@ const patience = time.Minute
 
 // waits are the words for what a plugin waits for.
 var waits = []diagnose.Choice{
-	{Text: ". It waits for its child {child} (PID {childpid}), which sleeps in {syscall} ({function})"},
-	{Text: ". It waits for its child {child} (PID {childpid})"},
-	{Text: ". It sleeps in {syscall} ({function})"},
-	{Text: ""},
+	{Text: "The plugin waits for its child {child} (PID {childpid}), which sleeps in {syscall} ({function})"},
+	{Text: "The plugin waits for its child {child} (PID {childpid})"},
+	{Text: "The plugin sleeps in {syscall} ({function})"},
+	{Text: "What the plugin waits for is not known"},
 }
 
 // hanging returns the finding of the first plugin that has not returned for that long, of those

@@ -11,32 +11,54 @@ var ContainerdHung = &diagnose.Rule{
 	Cause:  "ContainerdHung",
 	Phases: []diagnose.Phase{diagnose.Runtime},
 	Doc: diagnose.Doc{
-		Layer:   "runtime",
-		Title:   "containerd accepts requests and does not answer",
-		Message: "containerd{which} does not answer: repeated requests have got no answer since {since}. The kubelet cannot stop any container of this node",
-		Phrases: map[string][]diagnose.Choice{"which": {
-			{Variant: diagnose.Stopped, Text: " (PID {pid}, stopped by a signal)"},
-			{Text: " (PID {pid})"},
-			{Text: ""},
-		}},
+		Layer:     "runtime",
+		WholeNode: true,
+		Title:     "containerd accepts connections but does not respond",
+		Message:   "{how}. The kubelet can stop no container",
+		Phrases: map[string][]diagnose.Choice{
+			"how": {
+				{Variant: diagnose.Stopped, Text: "containerd (PID {pid}) is paused (SIGSTOP or similar) and has not responded since {since}"},
+				{Variant: blocked, Text: "containerd (PID {pid}) has not responded since {since}: its main thread is in uninterruptible sleep (D state)"},
+				{Text: "containerd (PID {pid}) accepts connections but has not responded since {since}"},
+				{Text: "containerd accepts connections but has not responded since {since}"},
+			},
+			"state": {
+				{Variant: diagnose.Stopped, Text: "Its process (PID {pid}) is in state T (stopped)"},
+				{Variant: blocked, Text: "Its main thread {thread} is in D state in {function}"},
+				{Text: "Its process (PID {pid}) exists"},
+			},
+			"save": {{Text: "{dump}"}, {Text: "send SIGUSR1 to containerd"}},
+		},
 		Meaning: "The kubelet stops containers through containerd. While containerd hangs, no pod of the node can end, and after some two minutes the node turns NotReady (container runtime is down).",
 		Evidence: "Requests for its version and for a record that does not exist were not answered within two seconds, though the socket accepts connections: " +
 			"two of them, three seconds or more apart, when its process is stopped or for ten seconds in uninterruptible sleep, else three over " +
 			"" + fact.Answer.String() + ". " +
 			"A containerd that is not running refuses the connection and is a different cause; a single shim that hangs leaves containerd itself answering (ShimHung).",
-		Remedy: "On the node: save a goroutine dump, which goes to containerd's log: {dump}; then, if its unit has KillMode=process, systemctl restart containerd. Containers keep running through the restart.",
-		Danger: "Do not kill containerd-shim processes and do not reboot before the dump is saved. Without KillMode=process in containerd's unit, a restart kills every container. " +
-			"A force delete leaves the containers running, unseen.",
+		Seen:  []string{"Its socket accepts connections, but repeated requests have had no response since {since}", "{state}"},
+		First: "on the node: {save} (goroutine dump, into its log). Then, if systemctl show -p KillMode containerd prints KillMode=process: systemctl restart containerd",
+		Avoid: "restarting it (may kill all containers)",
+		Remedy: "On the node: save a goroutine dump, which goes to containerd's log: {save}. " +
+			"Then, if systemctl show -p KillMode containerd prints KillMode=process: systemctl restart containerd. " +
+			"Containers then keep running through the restart. If it hangs again, report the dump to the maintainers of containerd.",
+		Danger: "Do not restart containerd with a KillMode other than process: that kills every container on the node. Do not kill containerd-shim processes: that ends their containers. " +
+			"Do not reboot before the dump is saved. A force delete leaves the containers running with no API object tracking them.",
 		Families: []diagnose.Family{
 			{
 				Name:    diagnose.Stopped,
 				Meaning: "containerd's process is stopped: somebody or something sent it SIGSTOP.",
-				Remedy:  "On the node: {continue}; containerd continues immediately. Then find who stopped it.",
+				First:   "resume containerd, on the node: {continue}",
+				Remedy:  "On the node: {continue}. containerd resumes immediately, and the kubelet then stops the pod. Then find out who stopped it.",
+				Danger: "Do not restart containerd with a KillMode other than process: that kills every container on the node. " +
+					"Do not kill containerd-shim processes: that ends their containers. Do not reboot the node: that ends all its pods. " +
+					"A force delete leaves the containers running with no API object tracking them.",
 			},
 			{
-				Name:    "Blocked",
+				Name:    blocked,
 				Meaning: "containerd's main thread is in uninterruptible sleep: as a rule its own storage does not answer.",
-				Remedy:  "On the node: repair the storage below containerd's root directory; the thread sleeps in {function}. With fanotify there a program that scans files, such as a virus scanner, has not answered: restart that. A restart of containerd cannot end a process in this state.",
+				First:   "on the node: check the storage of containerd's root directory (dmesg, iostat -x 1), and repair it; a restart cannot end D state",
+				Remedy: "On the node: repair the storage of containerd's root directory (dmesg and iostat -x 1 show its errors and load). " +
+					"The thread sleeps in {function}. If that is a fanotify function, a permission listener (antivirus, EDR) has not responded: restart that listener. " +
+					"Restarting containerd cannot end a process in D state.",
 			},
 		},
 	},

@@ -18,10 +18,9 @@ var ExecHoldsInitExit = &diagnose.Rule{
 	Phases: []diagnose.Phase{diagnose.Runtime},
 	Needs:  []evidence.Source{evidence.Processes, evidence.Suspects, evidence.Cgroups, evidence.Containers, evidence.Containerd},
 	Doc: diagnose.Doc{
-		Layer: "runtime",
-		Title: "a process that was executed in a container with shared PIDs outlives it",
-		Message: "container {container} has ended, but {process}, which was executed in it, still runs outside the pod, in the control group {cgroup}{more}, " +
-			"so the shim does not tell that the container has ended",
+		Layer:   "runtime",
+		Title:   "a process started by an exec outlives its container",
+		Message: "container {container} has exited, but the shim waits for {process}, an exec in it that still runs outside the pod{more}",
 		Phrases: map[string][]diagnose.Choice{
 			"more": {{Text: " (and {alike} more like it)"}, {Text: ""}},
 		},
@@ -34,9 +33,18 @@ var ExecHoldsInitExit = &diagnose.Rule{
 			"pipe of the shim. That has been so for " + fact.Disagree.String() + ". " +
 			"The shim has no other child, such as a runc that does not return. " +
 			"Which child was executed the shim does not tell, so this is inferred.",
-		Remedy: "On the node, after a look at what it is: {terminate}; the pod then terminates immediately.",
-		Danger: "The process may be somebody's session, or at work that outlives the container on purpose. A restart of containerd does not help, and killing the shim ends the pod's other containers. " +
-			"A force delete leaves the process running, unseen.",
+		Seen: []string{
+			"containerd and the shim say that container {container} runs, but its first process is gone and its cgroup is empty",
+			"{process} is a child of the shim in cgroup {cgroup}, outside the pod, and writes to a pipe of the shim",
+		},
+		First: "on the node: systemctl status {pid} shows whose it is; ask its owner to stop it",
+		Avoid: "killing the shim (ends other containers)",
+		Remedy: "On the node: find out what {process} does, and whose it is. " +
+			"It probably comes from kubectl exec, a probe or a hook. Ask its owner to end it, or once the owner agrees: {terminate}. " +
+			"The pod terminates when all processes like it have exited.",
+		Danger: "Do not end the process unasked: it may be a user's session, or work that outlives the container on purpose. " +
+			"Do not kill the shim: that ends the pod's other containers. Restarting containerd does not help. " +
+			"A force delete leaves the process running with no API object tracking it.",
 	},
 	Check: func(p *fact.View) diagnose.Result {
 		shim := ownShim(p)

@@ -31,33 +31,45 @@ var ExitEventLost = &diagnose.Rule{
 	Phases: []diagnose.Phase{diagnose.StopSignal, diagnose.Kill, diagnose.Runtime, diagnose.Sandbox},
 	Needs:  []evidence.Source{evidence.Processes, evidence.Suspects, evidence.Cgroups, evidence.Containers, evidence.Containerd},
 	Doc: diagnose.Doc{
-		Layer: "runtime",
-		Title: "a container has ended, and containerd takes it for running",
-		Message: "{what} has ended, and containerd has not noted it: the kernel shows no process of it, {shim}, " +
-			"and the record of containerd{version} says that it runs{known}",
+		Layer:   "runtime",
+		Title:   "containerd still records an exited container as running",
+		Message: "{what} has exited, but containerd still records it as running{shim}",
 		Phrases: map[string][]diagnose.Choice{
 			"what":   {{Variant: aboutSandbox, Text: "the pod's sandbox"}, {Text: "container {container}"}},
 			"attach": {{Variant: aboutSandbox, Text: ""}, {Text: "End every kubectl attach to the container. "}},
-			"log": {
-				{Variant: aboutSandbox, Text: "\"failed to handle sandbox exit event\" or \"failed to stop sandbox\""},
-				{Text: "\"failed to handle container TaskExit event\""},
+			"grep": {
+				{Variant: aboutSandbox, Text: "journalctl -u containerd | grep -E 'handle sandbox exit|stop sandbox'"},
+				{Text: "journalctl -u containerd | grep 'handle container TaskExit'"},
 			},
 			"shim": {
-				{Variant: shimBlocked, Text: "the shim (PID {pid}) answers that it runs, while its own thread {thread} hangs in the kernel in {function}"},
-				{Variant: shimDenies, Text: "the shim (PID {pid}) answers that it runs"},
-				{Variant: taskGone, Text: "containerd has no task of it"},
-				{Text: "the shim (PID {pid}) answers that it has stopped"},
+				{Variant: shimBlocked, Text: ", and so does its shim (PID {pid}). Thread {thread} of the shim is in D state ({function})"},
+				{Variant: shimDenies, Text: ", and so does its shim (PID {pid})"},
+				{Variant: taskGone, Text: ", though it has no task for it"},
+				{Text: ", although its shim (PID {pid}) says stopped"},
+			},
+			"saw": {
+				{Variant: shimBlocked, Text: "The shim (PID {pid}) says running, and thread {thread} of the shim is in D state in {function}"},
+				{Variant: shimDenies, Text: "The shim (PID {pid}) says running"},
+				{Variant: taskGone, Text: "containerd has no task for it"},
+				{Text: "The shim (PID {pid}) says stopped"},
+			},
+			"look": {
+				{Variant: shimBlocked, Text: "repair what thread {thread} waits for (cat /proc/{thread}/stack); for fanotify, restart the antivirus or EDR"},
+				{Text: "cat /proc/{pid}/task/*/children lists the shim's children; a hung runc or exec there is the cause"},
 			},
 			"waited": {
-				{Variant: shimBlocked, Text: "repair what the shim's thread {thread} waits for (/proc/{thread}/stack). With fanotify there a program that scans files, such as a virus scanner, has not answered: restart that. The shim goes on by itself then"},
-				{Text: "look for a child of the shim that hangs (/proc/{pid}/task/*/children): a stuck runc, or a process that was executed in the container and has left its control group, is the real cause. " +
-					"Else save a goroutine dump, which goes to containerd's log: {dump}; then drain the node (kubectl drain --skip-wait-for-delete-timeout=60 does not wait for this pod) and reboot it. A restart of containerd alone asks the same shim"},
+				{Variant: shimBlocked, Text: "repair what the shim's thread {thread} waits for in {function}; cat /proc/{thread}/stack shows it. " +
+					"If that is a fanotify function, a permission listener (antivirus, EDR) has not responded: restart that listener. The shim then resumes"},
+				{Text: "cat /proc/{pid}/task/*/children lists the shim's children. " +
+					"A hung runc there, or a process from an exec that has left the container's cgroup, is the cause. Repair what it waits for. " +
+					"Without such a child, save a goroutine dump, which goes to containerd's log: {dump}. " +
+					"Then drain the node and reboot it; kubectl drain with --skip-wait-for-delete-timeout=60 does not wait for this pod. " +
+					"Restarting containerd alone does not help: it asks the same shim"},
 			},
 			"version": {{Text: " ({containerd})"}, {Text: ""}},
 			"known": {
-				{Text: ". This version is known to lose the end of a container: containerd {issue}, fixed in {fixed}"},
-				{Text: ". That this version can lose the end of a container is reported, and not settled: containerd {issue}"},
-				{Text: ""},
+				{Text: "containerd {containerd} is known to lose the exit of a container: containerd issue {issue}, fixed in {fixed}"},
+				{Text: "It is reported, but not confirmed, that containerd {containerd} can lose the exit of a container: containerd issue {issue}"},
 			},
 		},
 		Meaning: "When a container ends, its shim tells containerd, which deletes the task and notes the end in the record that the kubelet reads. " +
@@ -75,23 +87,32 @@ var ExitEventLost = &diagnose.Rule{
 			"The pod's sandbox is looked at when all containers have exited by containerd's record. " +
 			"That runc itself cannot be started, or fails to delete the container, is not ruled out; containerd's log tells. " +
 			"Nor is that containerd has not got rid of the last output, for a slow disk below /var/log/pods or a kubectl attach that does not read.",
-		Remedy: "On the node: if containerd's log says {log}, it knows of the end, and the reason stands there. " +
-			"{attach}Else, if systemctl show -p KillMode containerd says process, run systemctl restart containerd: " +
-			"it asks the shim as it starts, and the pod terminates. Containers keep running through the restart.",
-		Danger: "With another KillMode a restart of containerd kills every container of the node. Do not remove anything below /run/containerd. " +
-			"A force delete leaves the pod's sandbox, addresses and volumes on the node, unseen.",
+		Seen:  []string{"The CRI status of containerd{version} says running, but the kernel shows no process of {what}", "{saw}", "{known}"},
+		First: "on the node: {grep}; a line with this container's ID names the error: repair that. Without one: see More",
+		Avoid: "restarting containerd (may kill all containers)",
+		Remedy: "On the node: {grep}. A match for this pod means that containerd knows of the exit, and names the reason: repair that. {attach}" +
+			"Without a match, if systemctl show -p KillMode containerd prints KillMode=process: systemctl restart containerd. " +
+			"containerd then asks the shim as it starts, and the pod terminates. Containers keep running through the restart.",
+		Danger: "Do not restart containerd with a KillMode other than process: that kills every container on the node. Do not remove anything below /run/containerd. " +
+			"A force delete leaves the pod's sandbox, addresses and volumes on the node with no API object tracking them.",
 		Families: []diagnose.Family{
 			{
 				Name:    shimDenies,
 				Meaning: "The shim itself has not dealt with the end of the container. It may wait for a runc that it has started, for a lock, or in the kernel: it opens files of the container's control group.",
+				First:   "on the node: {look}",
+				Avoid:   "killing the shim (ends other containers)",
 				Remedy:  "On the node: {waited}.",
-				Danger:  "Killing the shim ends the other containers of the pod, and loses their exit codes and output. A force delete leaves the pod's sandbox, addresses and volumes on the node, unseen.",
+				Danger: "Do not kill the shim: that ends the pod's other containers, and loses their exit codes and output. " +
+					"A force delete leaves the pod's sandbox, addresses and volumes on the node with no API object tracking them.",
 			},
 			{
 				Name:    taskGone,
 				Meaning: "containerd has deleted the task and has not changed the record: it could not write it, for a reason that was not seen, or it was interrupted.",
-				Remedy: "On the node: look in containerd's log for \"failed to update container state\", and at what the kernel says of the disk of /var/lib/containerd (dmesg). containerd tries again within five minutes. " +
-					"If the disk is well and systemctl show -p KillMode containerd says process, run systemctl restart containerd.",
+				First:   "on the node: journalctl -u containerd | grep 'failed to update container state'; check the disk of /var/lib/containerd (dmesg, df)",
+				Avoid:   "removing files below /run/containerd",
+				Remedy: "On the node: journalctl -u containerd | grep 'failed to update container state' says why the write failed. " +
+					"dmesg and df show whether the disk of /var/lib/containerd works and has space. Repair that: containerd tries again within five minutes. " +
+					"If the disk works and the pod stays, and if systemctl show -p KillMode containerd prints KillMode=process: systemctl restart containerd.",
 			},
 		},
 	},

@@ -17,14 +17,20 @@ var HostPIDLeftover = &diagnose.Rule{
 	Needs:  []evidence.Source{evidence.Processes, evidence.Containers},
 	Doc: diagnose.Doc{
 		Layer:   "runtime",
-		Title:   "a process of a container with shared PIDs outlives it outside the pod and holds its output",
-		Message: "container {which} has ended, but {process} still runs outside the pod, in the control group {cgroup}, and holds its output open{more}, so the shim does not finish",
+		Title:   "a process that left the pod holds a container's output open",
+		Message: "container {which} has exited, but {process} still runs outside the pod and holds its output open{more}, so the shim waits",
 		Phrases: map[string][]diagnose.Choice{
 			"which": {{Text: "{container}"}, {Text: "of the pod"}},
 			"more":  {{Text: " (and {alike} more like it)"}, {Text: ""}},
+			"step": {
+				{Variant: diagnose.Essential, Text: "find out how {process} got the container's output; do not end it"},
+				{Text: "on the node: systemctl status {pid} shows whose it is; ask its owner to stop it"},
+			},
+			"harm": {{Variant: diagnose.Essential, Text: "ending it (it serves other pods or the node)"}, {Text: ""}},
 			"end": {
-				{Variant: diagnose.Essential, Text: "Do not end it: it serves other pods, or the whole node. Find out how it got the container's output"},
-				{Text: "On the node, after a look at what it is: {terminate}; the pod then terminates immediately"},
+				{Variant: diagnose.Essential, Text: "Do not end {process}: it serves other pods, or the whole node. Find out how it got the container's output"},
+				{Text: "On the node: find out what {process} does, and whose it is. Once its owner agrees: {terminate}. The pod then terminates. " +
+					"So that it does not come back, let the program end that process when it stops"},
 			},
 		},
 		Meaning: "With hostPID or shareProcessNamespace the end of a container's first process does not end the others. " +
@@ -34,9 +40,15 @@ var HostPIDLeftover = &diagnose.Rule{
 		Evidence: "The pod shares PIDs, containerd says that the container runs, no task of it is left in the pod's control groups, " +
 			"and a process outside of them has a pipe of the container's output as its standard input, output or error, in two readings three seconds or more apart. " +
 			"A command of the runtime such as runc, which writes to a pipe of its own, is left out.",
-		Remedy: "Ask the program to end that process when it stops. " +
-			"{end}.",
-		Danger: "The process may be at work that outlives the container on purpose. A force delete leaves it running, unseen.",
+		Seen: []string{
+			"The CRI status says that a container of the pod runs, but its cgroup has no process left",
+			"{process} is in cgroup {cgroup} and has a pipe of the container's output open",
+		},
+		First:  "{step}",
+		Avoid:  "{harm}",
+		Remedy: "{end}.",
+		Danger: "Do not end the process unasked: it may do work that outlives the container on purpose. " +
+			"A force delete leaves it running with no API object tracking it.",
 	},
 	Check: func(p *fact.View) diagnose.Result {
 		if executing(p) {

@@ -27,31 +27,55 @@ var NodeResourceExhausted = &diagnose.Rule{
 	Partly: []evidence.Source{evidence.Limits, evidence.Containers, evidence.Events, evidence.Suspects, evidence.Shims, evidence.Cgroups, evidence.Containerd},
 	Doc: diagnose.Doc{
 		Layer:   "runtime",
-		Title:   "containerd or the pod's shim has used up a limit on tasks or open files, or its disk is full or read-only",
-		Message: "{what}, because {short}{said}. {again}",
+		Title:   "containerd or a shim has reached a limit, or its disk is full",
+		Message: "{what}: {short}",
 		Phrases: map[string][]diagnose.Choice{
 			"what": {
-				{Variant: unaccepted, Text: "containerd accepts no connection any more"},
-				{Variant: unrecorded, Text: "containerd cannot write down that container {container} has ended"},
-				{Variant: aboutSandbox, Text: "the stop of the pod's sandbox fails each time"},
-				{Text: "the stop of container {container} fails each time"},
-				{Text: "the stop of the pod's sandbox fails each time"},
+				{Variant: unaccepted, Text: "{process} accepts no new connection"},
+				{Variant: unrecorded, Text: "containerd cannot record that container {container} exited"},
+				{Variant: aboutSandbox, Text: "each attempt to stop the pod's sandbox fails"},
+				{Text: "each attempt to stop container {container} fails"},
+				{Text: "each attempt to stop the pod's sandbox fails"},
 			},
-			"said":  {{Text: ": {error}"}, {Text: ""}},
-			"again": {{Variant: unaccepted, Text: "Who connects anew, such as a kubelet that is started, gets no answer"}, {Variant: unrecorded, Text: "containerd tries again"}, {Text: "The kubelet tries again"}},
 			"short": {
-				{Variant: evidence.Descriptors, Text: "{process} has as many files open as it may have ({limit})"},
-				{Variant: evidence.Tasks, Text: "{process} may start no process: its control group {cgroup} has as many processes and threads as it may have ({limit})"},
-				{Variant: evidence.Tasks, Text: "{process} may start no process: its control group has as many processes and threads as it may have ({limit})"},
-				{Variant: evidence.Space, Text: "the file system of {process}'s records is full ({size}, at {dir})"},
-				{Variant: evidence.Inodes, Text: "the file system of {process}'s records has no inode left ({limit} files and directories, at {dir})"},
-				{Variant: evidence.ReadOnly, Text: "the file system of {process}'s records is read-only (at {dir})"},
-				{Text: "{process} has used up its limit"},
+				{Variant: evidence.Descriptors, Text: "{who} has reached its open file limit (RLIMIT_NOFILE {limit})"},
+				{Variant: evidence.Tasks, Text: "{who} can start no process: cgroup {cgroup} has reached pids.max ({limit})"},
+				{Variant: evidence.Tasks, Text: "{who} can start no process: its cgroup has reached pids.max ({limit})"},
+				{Variant: evidence.Space, Text: "the file system of its records is full (size {size})"},
+				{Variant: evidence.Inodes, Text: "the file system of its records has no free inode (of {limit})"},
+				{Variant: evidence.ReadOnly, Text: "the file system of its records is read-only"},
+				{Text: "{process} has reached a limit"},
 			},
-			"du":      {{Text: "df {root} names its mount point, of which du -xh"}, {Text: "du -xh of its mount point"}},
-			"inodes":  {{Text: "df {root} names its mount point, of which du -x --inodes"}, {Text: "du -x --inodes of its mount point"}},
+			"who": {{Variant: unaccepted, Text: "it"}, {Variant: unrecorded, Text: "it"}, {Text: "{process}"}},
+			"measured": {
+				{Variant: evidence.Descriptors, Text: "{process} has all {limit} files open that it may have"},
+				{Variant: evidence.Tasks, Text: "pids.current has reached pids.max ({limit}) in the cgroup of {process}, or in one above it"},
+				{Variant: evidence.Space, Text: "The file system of {dir} has less than 1 MiB free, also for root"},
+				{Variant: evidence.Inodes, Text: "The file system of {dir} has no free inode"},
+				{Variant: evidence.ReadOnly, Text: "The file system of {dir} is read-only"},
+				{Text: "{process} has reached a limit"},
+			},
+			"said": {
+				{Variant: unaccepted, Text: "containerd has not responded to any recent request, and had no open file to spare before that"},
+				{Variant: unrecorded, Text: "The CRI status says that container {container} runs, but containerd has no task for it"},
+				{Text: "The stop failed with {error}"},
+			},
+			"retry": {
+				{Variant: unaccepted, Text: "containerd then accepts connections again"},
+				{Variant: unrecorded, Text: "containerd tries again within five minutes"},
+				{Text: "The kubelet's next attempt then succeeds"},
+			},
+			"restart": {
+				{Variant: unaccepted, Text: "restarting the kubelet or containerd (may not start)"},
+				{Text: "restarting containerd (may not start), killing shims (ends containers)"},
+			},
+			"kubelet": {
+				{Variant: unaccepted, Text: "Do not restart the kubelet: containerd would not accept its new connection. "},
+				{Text: ""},
+			},
+			"df":      {{Text: "df {root}"}, {Text: "df"}},
 			"findmnt": {{Text: "findmnt -T {root}"}, {Text: "findmnt"}},
-			"group":   {{Text: "/{cgroup}"}, {Text: "in which the process is (/proc/{pid}/cgroup)"}},
+			"group":   {{Text: "/{cgroup}"}, {Text: "of the process (cat /proc/{pid}/cgroup)"}},
 		},
 		Meaning: "To stop a pod, containerd and the pod's shim start programs (runc, CNI plugins) and open files. The kernel refuses that to who has used up a limit. " +
 			"It also writes down what has become of each container, for which it makes a new file. " +
@@ -69,48 +93,67 @@ var NodeResourceExhausted = &diagnose.Rule{
 			"A file system is full with less than 1 MiB free, also for root, or with no inode free (statfs). " +
 			"Where the shim could not signal a container, its first process lives and SIGKILL is not pending in any of its threads. " +
 			"A limit of the pod's own control group is not looked at, nor one of the whole node (kernel.pid_max, kernel.threads-max, fs.file-max). A limit that is used up for a moment is not told.",
-		Remedy: "On the node: raise the limit, or make room. The next try then succeeds. Then find what has used it up.",
-		Danger: "Do not restart containerd meanwhile: it may not get its threads and files as it starts, or not write. Do not kill shims to make room: that ends their containers. " +
-			"A force delete leaves the pod's containers or sandbox on the node, unseen.",
+		Seen:   []string{"{measured}", "{said}"},
+		First:  "on the node: raise the limit, or free space",
+		Avoid:  "{restart}",
+		Remedy: "On the node: raise the limit, or free space. {retry}. Then find what used it up.",
+		Danger: "{kubelet}Do not restart containerd: without free threads, files or disk space it may not start. " +
+			"Do not kill shims to make room: that ends their containers. " +
+			"A force delete leaves the pod's containers or sandbox on the node with no API object tracking them.",
 		Families: []diagnose.Family{
 			{
 				Name: evidence.Tasks,
 				Meaning: "Shims are in the control group of whoever started them: on most nodes all of them are in that of containerd's unit, each with about a dozen threads. " +
 					"A limit on that group (TasksMax of the unit, or of a slice above it) holds for all of them together.",
-				Remedy: "On the node: raise the limit of the control group {group}: where it is that of a unit of systemd (its name ends with .service or .slice), systemctl set-property UNIT TasksMax=infinity, which needs no restart; " +
-					"else write max to its file pids.max below /sys/fs/cgroup. The kubelet's next try then succeeds. Then see what has filled it: systemd-cgls, or its file cgroup.procs.",
+				First: "on the node: raise that pids.max; if it is a systemd unit: systemctl set-property UNIT TasksMax=infinity",
+				Remedy: "On the node: raise the limit of cgroup {group}. " +
+					"If its name ends with .service or .slice, it is a systemd unit: systemctl set-property UNIT TasksMax=infinity, with no restart. " +
+					"Otherwise write max to its file pids.max below /sys/fs/cgroup. {retry}. " +
+					"Then find what filled it: systemd-cgls, or its file cgroup.procs.",
 			},
 			{
 				Name: evidence.Descriptors,
 				Meaning: "Each container, connection and watch takes some files of containerd's. " +
 					"A limit below some tens of thousands (LimitNOFILE of the unit) is too low for it; with a higher one something leaks.",
-				Remedy: "On the node: prlimit --pid PID --nofile=LIMIT:LIMIT raises the limit of a process that runs, here of {process}, if that is still the same process, to one above {limit}. The kubelet's next try then succeeds. " +
-					"Then see what it has open (ls -l /proc/PID/fd), and raise LimitNOFILE of containerd's unit.",
+				First: "on the node: {raisefiles}, with a LIMIT above {limit}",
+				Remedy: "Raise the limit of {process}, on the node: {raisefiles}, with a LIMIT above {limit}. {retry}. " +
+					"Then see what it has open (ls -l /proc/{pid}/fd), and raise LimitNOFILE of containerd's unit.",
 			},
 			{
 				Name: evidence.Space,
 				Meaning: "The kubelet removes unused images, and ends pods, before its disk is full (imageGCHighThresholdPercent, evictionHard); " +
 					"what fills it faster, or is on a disk of its own, it does not stop.",
-				Remedy: "On the node: free some space on that file system ({du} finds what fills it), with files that nobody needs, such as old logs, or what a running container has written (remove that inside of it, kubectl exec), or make the file system larger. " +
+				First: "on the node: {df} shows the mount point, du -xh MOUNTPOINT what fills it; ask the files' owner before you delete any",
+				Avoid: "deleting containerd's own files, restarting containerd (may not start)",
+				Remedy: "On the node: {df} names the mount point, and du -xh on that shows what fills the file system. " +
+					"Free space with files that their owners do not need, such as old logs. " +
+					"Delete what a running container wrote from inside that container (kubectl exec). Or enlarge the file system. " +
 					"containerd tries again within five minutes.",
-				Danger: "Do not remove anything in containerd's directory by hand. Unused images (crictl rmi --prune) go only when there is some room, and an image that was loaded by hand does not come back. " +
-					"Do not restart containerd meanwhile: it may not start. A force delete leaves the pod's volumes on the node, unseen.",
+				Danger: "Do not remove anything in containerd's directory by hand. Do not restart containerd while the disk is full: it may not start. " +
+					"Removing unused images (crictl rmi --prune) works only with some space left. An image that was loaded by hand does not come back. " +
+					"A force delete leaves the pod's volumes on the node with no API object tracking them.",
 			},
 			{
 				Name:    evidence.Inodes,
 				Meaning: "Each file and directory needs an inode, of which ext4 has a number that is set when it is made. Many small files use them up while there is space.",
-				Remedy: "On the node: remove files that nobody needs on that file system ({inodes} finds where they are). " +
-					"containerd tries again within five minutes.",
-				Danger: "Do not remove anything in containerd's directory by hand. Do not restart containerd meanwhile: it may not start. " +
-					"A force delete leaves the pod's volumes on the node, unseen.",
+				First:   "on the node: {df} shows the mount point, du -x --inodes MOUNTPOINT where the files are; ask the owner before you delete",
+				Avoid:   "deleting containerd's own files, restarting containerd (may not start)",
+				Remedy: "On the node: {df} names the mount point, and du -x --inodes on that shows where the files are. " +
+					"Remove files there that their owners do not need. containerd tries again within five minutes.",
+				Danger: "Do not remove anything in containerd's directory by hand. Do not restart containerd before that: it may not start. " +
+					"A force delete leaves the pod's volumes on the node with no API object tracking them.",
 			},
 			{
 				Name:    evidence.ReadOnly,
 				Meaning: "The kernel makes a file system read-only when it meets an error in it or of its disk (mount option errors=remount-ro). No pod of the node can be started, and the stop of none is completed.",
-				Remedy: "On the node: dmesg says why (\"Remounting filesystem read-only\"). Where the disk has failed, replace the node, or its disk. " +
-					"Else reboot it, so that the file system is checked. Where somebody has mounted it so, {findmnt} names the mount, and mount -o remount,rw of that undoes it; containerd tries again within five minutes.",
-				Danger: "Do not make it writable again after an error before it was checked: that can damage it further. " +
-					"A force delete leaves the pod's volumes on the node, unseen.",
+				First:   "on the node: dmesg | grep -i read-only says why; after a disk error: drain as far as possible, then reboot (checks it) or replace the node",
+				Avoid:   "remounting it writable before a check (can damage it)",
+				Remedy: "On the node: dmesg says why (\"Remounting filesystem read-only\"). If the disk has failed, replace the disk or the node. " +
+					"After another error, drain the node as far as possible, then reboot it, so that the file system is checked. " +
+					"Without an error, an administrator mounted it so: {findmnt} names the mount, and mount -o remount,rw of that undoes it. " +
+					"containerd then tries again within five minutes.",
+				Danger: "After an error, do not make the file system writable before it was checked: that can damage it further. " +
+					"A force delete leaves the pod's volumes on the node with no API object tracking them.",
 			},
 		},
 	},

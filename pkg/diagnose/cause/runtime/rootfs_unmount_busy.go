@@ -24,14 +24,18 @@ var RootfsUnmountBusy = &diagnose.Rule{
 	Needs:  []evidence.Source{evidence.Processes, evidence.Suspects, evidence.Cgroups, evidence.Containers, evidence.Mounts, evidence.Holders},
 	Doc: diagnose.Doc{
 		Layer:   "runtime",
-		Title:   "the root file system of a container cannot be unmounted because it is in use",
-		Message: "{what} has ended, but {process} uses its root file system ({via}){more}, so the shim cannot unmount it (EBUSY)",
+		Title:   "a process keeps a container's root file system busy",
+		Message: "{what} has exited, but its root file system is busy (EBUSY): {process} uses it ({via}){more}",
 		Phrases: map[string][]diagnose.Choice{
 			"what": {{Variant: aboutSandbox, Text: "the pod's sandbox"}, {Text: "container {container}"}},
 			"more": {{Text: " (and {alike} more like it)"}, {Text: ""}},
+			"step": {
+				{Variant: diagnose.Essential, Text: "find out why {process} uses it; do not end it"},
+				{Text: "on the node: systemctl status {pid} shows whose it is; ask its owner to stop it"},
+			},
 			"end": {
-				{Variant: diagnose.Essential, Text: "It serves other pods, or the whole node: do not end it. Find out what it does there, and restart its service when the other pods allow it"},
-				{Text: "Let it leave the root file system, or, on the node, after a look at what it is, end it: {terminate}. containerd then tries again within five minutes"},
+				{Variant: diagnose.Essential, Text: "Do not end {process}: it serves other pods, or the whole node. Find out what it does there. Restart its service when the other pods allow it"},
+				{Text: "On the node: find out what {process} does, and whose it is. Let it leave the root file system, or once its owner agrees: {terminate}"},
 			},
 		},
 		Meaning: "When a container has ended, its shim has runc delete it, and unmounts its root file system. A process of the node uses that: a shell that has changed into the directory, a security scanner, a backup. " +
@@ -42,9 +46,15 @@ var RootfsUnmountBusy = &diagnose.Rule{
 			"A process in the host's mount namespace has had a file open on this very mount (mnt_id in /proc/PID/fdinfo), or its working directory, its root directory or its program there, for 30 seconds or more, and was not started long after the container had ended. " +
 			"Where systemd manages control groups it is inferred: systemd may have removed the group. " +
 			"A process in a mount namespace of its own is not looked at.",
-		Remedy: "{end}.",
-		Danger: "umount -l hides the mount while its files stay in use, and containerd cannot remove the container's files then. " +
-			"Do not kill the shim. A force delete leaves the pod's sandbox, addresses and volumes on the node, unseen.",
+		Seen: []string{
+			"The shim says that {what} has stopped, but its root file system is still mounted below /run/containerd",
+			"{process} uses that mount: {via}",
+		},
+		First:  "{step}",
+		Avoid:  "umount -l on it (leaves its files behind)",
+		Remedy: "{end}. containerd tries again within five minutes, and the pod then terminates.",
+		Danger: "Do not use umount -l: it hides the mount while files stay in use, and containerd then cannot remove the container's files. " +
+			"Do not kill the shim. A force delete leaves the pod's sandbox, addresses and volumes on the node with no API object tracking them.",
 	},
 	Check: func(p *fact.View) diagnose.Result {
 		if p.Overdue() < 0 || ownShim(p) == nil {

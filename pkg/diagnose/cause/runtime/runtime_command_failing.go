@@ -18,21 +18,28 @@ var RuntimeCommandFailing = &diagnose.Rule{
 	Doc: diagnose.Doc{
 		Layer:   "runtime",
 		Title:   "the runtime, such as runc, fails to signal a container",
-		Message: "{what} could not be killed, and lives: the runtime has failed each time: {error}. The kubelet tries again",
-		Phrases: map[string][]diagnose.Choice{"what": {
-			{Variant: aboutSandbox, Text: "the pod's sandbox"},
-			{Text: "container {container}"},
-		}},
+		Message: "{what} still runs: the runtime fails to signal it each time: {error}",
+		Phrases: map[string][]diagnose.Choice{
+			"what": {{Variant: aboutSandbox, Text: "the pod's sandbox"}, {Text: "container {container}"}},
+		},
 		Meaning: "The shim does not signal a container itself. It runs a program for that, usually runc, and this program ends with an error. " +
 			"The stop signal that fails is not sent again; SIGKILL is, each time that the kubelet tries to stop the pod.",
 		Evidence: "The kubelet has said at least twice, over eight seconds or more and since the deletion, in an Event of reason FailedKillPod about this pod, that signalling a container of the pod failed in the runtime, and once of this one; " +
 			"the number of the container is compared with containerd's. It has said so of late: a kubelet that tries to stop the container again waits for the grace period first. " +
 			"The container's first process lives, SIGKILL is not pending in any of its threads, and the shim answers that it runs. " +
 			"Whoever may create Events in the pod's namespace can have made the Event, so it is inferred.",
-		Remedy: "On the node: see what the error is about: journalctl -u containerd shows all of it. Usual reasons are that the program is missing or was replaced, that /run is full, " +
-			"a limit on processes (TasksMax of containerd's unit), or a profile of AppArmor or SELinux. The kubelet's next try then succeeds. If the program cannot be repaired, end the container's first process: {kill}.",
-		Danger: "SIGKILL loses what the container's processes have not written. Do not kill the shim: that loses the exit codes and the output of all containers of the pod. " +
-			"A force delete leaves the container running, unseen.",
+		Seen: []string{
+			"The kubelet's Events (FailedKillPod) report this failure at least twice since the deletion",
+			"{process} is alive and has no pending SIGKILL, and the shim says running",
+		},
+		First: "on the node: journalctl -u containerd | grep 'unknown error after kill'; repair what it names",
+		Avoid: "killing the shim (loses exit codes and output)",
+		Remedy: "On the node: journalctl -u containerd | grep 'unknown error after kill' shows the whole error. Repair what it names. " +
+			"Usual reasons: the runtime's binary is missing or was replaced, /run is full, TasksMax of containerd's unit is reached, or AppArmor or SELinux denies it. " +
+			"The kubelet's next attempt then succeeds. If the runtime cannot be repaired, end the first process of {what}: {kill}.",
+		Danger: "SIGKILL loses what the container's processes have not written. " +
+			"Do not kill the shim: that loses the exit codes and the output of all containers of the pod. " +
+			"A force delete leaves the container running with no API object tracking it.",
 	},
 	Check: func(p *fact.View) diagnose.Result {
 		f := fact.SandboxStop(onlySignals(p))

@@ -40,8 +40,8 @@ var RuntimeCommandHanging = &diagnose.Rule{
 	Partly: []evidence.Source{evidence.RuntimeCommands},
 	Doc: diagnose.Doc{
 		Layer:   "runtime",
-		Title:   "a command of the runtime, such as runc kill, does not return",
-		Message: "the shim cannot go on with {what}: {held}{waits}{then}",
+		Title:   "a runtime command, such as runc kill, does not return",
+		Message: "{held}{waits}{then}",
 		Phrases: map[string][]diagnose.Choice{
 			"what": {
 				{Variant: aboutSandbox, Text: "the pod's sandbox"},
@@ -49,30 +49,62 @@ var RuntimeCommandHanging = &diagnose.Rule{
 				{Text: "the pod"},
 			},
 			"held": {
-				{Variant: leftBehind, Text: "a command of the runtime has exited and left {process} behind, started at {since}, which holds the command's output open"},
-				{Variant: interrupted, Text: "{program} {command} does not return: containerd ends it after ten seconds, and has it started again later"},
-				{Text: "{program} {command} (PID {pid}), which it started at {since}, does not return"},
+				{Variant: leftBehind, Text: "the pod's shim is blocked: {process}, left by a runtime command at {since}, holds that command's output open"},
+				{Variant: interrupted, Text: "the shim cannot delete {what}: {program} {command} does not return, so containerd kills it each time after 10s"},
+				{Text: "the shim waits for {program} {command} (PID {pid}, since {since}, for {what})"},
 			},
 			"waits": {
-				{Variant: interrupted, Text: ". It was last seen to wait for its child {child}, which slept in {syscall} ({function})"},
-				{Variant: interrupted, Text: ". It was last seen to sleep in {syscall} ({function})"},
+				{Variant: leftBehind, Text: ""},
+				{Variant: interrupted, Text: ". {program} last waited for {child}"},
 				{Variant: interrupted, Text: ""},
-				{Text: ". {program} waits for its child {child} (PID {childpid}), which sleeps in {syscall} ({function})"},
-				{Text: ". {program} waits for its child {child} (PID {childpid})"},
-				{Text: ". It sleeps in {syscall} ({function})"},
+				{Variant: blocked, Text: ". Thread {thread} ({comm}) is in D state ({function})"},
+				{Text: ", which waits for its child {child} (PID {childpid})"},
 				{Text: ""},
 			},
 			"then": {
-				{Variant: sandboxBeforeStart, Text: ". Before it stops the pod the kubelet waits for that, by default for four minutes (twice runtimeRequestTimeout)"},
-				{Variant: beforeStart, Text: ". Before it stops the pod the kubelet waits for that, by default for two minutes (runtimeRequestTimeout)"},
-				{Variant: inGrace, Text: ". Until it does the container may have got no stop signal, and its grace period goes by"},
+				{Variant: sandboxBeforeStart, Text: ". The kubelet waits 4m for it"},
+				{Variant: beforeStart, Text: ". The kubelet waits 2m for it"},
+				{Variant: inGrace, Text: ". {signal} may not have arrived"},
+				{Variant: inGrace, Text: ". Its stop signal may not have arrived"},
 				{Text: ""},
 			},
+			"started": {
+				{Variant: leftBehind, Text: "{process} was started at {since}, has the command's output open, and is the shim's child now"},
+				{Variant: interrupted, Text: "At least two attempts of {program} {command} did not finish"},
+				{Text: "{program} {command} (PID {pid}) was started by the shim at {since} and has not returned"},
+			},
+			"sleeps": {
+				{Variant: interrupted, Text: "The child {child} of {program} was last seen in {syscall} ({function})"},
+				{Variant: interrupted, Text: "{program} was last seen in {syscall} ({function})"},
+				{Variant: interrupted, Text: "{program} was last seen in {function}"},
+				{Variant: blocked, Text: "Thread {thread} ({comm}) is in D state in {function}"},
+				{Text: "Its child {child} (PID {childpid}) sleeps in {syscall} ({function}){queue}"},
+				{Text: "Its child {child} (PID {childpid}) sleeps in {function}{queue}"},
+				{Text: "It sleeps in {syscall} ({function}){queue}"},
+				{Text: "It sleeps in {function}{queue}"},
+			},
+			"queue": {
+				{Variant: sandboxBeforeStart, Text: ". While the sandbox is created or started, the kubelet waits for twice runtimeRequestTimeout (2 minutes by default)"},
+				{Variant: beforeStart, Text: ". While a container is created or started, the kubelet waits for runtimeRequestTimeout (2 minutes by default), for each container again"},
+				{Text: ""},
+			},
+			"look": {
+				{Text: "ps -o args= -p {childpid} (which hook or wrapper?); cat /proc/{childpid}/stack (what does it wait for?)"},
+				{Text: "ps -o args= -p {pid} (which program?); cat /proc/{pid}/stack (what does it wait for?)"},
+				{Text: "ps -eo pid,ppid,stat,wchan:30,args --forest (which program, and what does it wait for?)"},
+			},
+			"harm": {
+				{Variant: inGrace, Text: "ending {program} (the container is then killed early), killing the shim"},
+				{Variant: leftBehind, Text: "killing the shim (loses exit codes and output)"},
+				{Text: "killing {program}, its child or the shim unasked"},
+			},
 			"end":  {{Text: "{terminatechild}"}, {Text: "{terminate}"}},
-			"next": {{Variant: beforeStart, Text: "the kubelet then goes on"}, {Text: "the kubelet tries again"}},
+			"next": {{Variant: beforeStart, Text: "The kubelet then handles the deletion"}, {Text: "The stop of the pod then continues"}},
 			"before": {
-				{Variant: inGrace, Text: "send {signal} to the container's first process by hand, and let it end, because the kubelet has the container killed without that, and in its grace period, when the command fails. Then "},
-				{Variant: inGrace, Text: "send the container's first process its stop signal by hand, and let it end, because the kubelet has the container killed without that, and in its grace period, when the command fails. Then "},
+				{Variant: inGrace, Text: "first send {signal} to the container's first process by hand, and let it exit. " +
+					"Otherwise the kubelet has the container killed within its grace period when the command fails. Then "},
+				{Variant: inGrace, Text: "first send the container's first process its stop signal by hand, and let it exit. " +
+					"Otherwise the kubelet has the container killed within its grace period when the command fails. Then "},
 				{Text: ""},
 			},
 		},
@@ -91,29 +123,43 @@ var RuntimeCommandHanging = &diagnose.Rule{
 			"They do not count when runc has removed the container's control group and a process uses its root file system (RootfsUnmountBusy). " +
 			"A process that a command has left behind counts when it was started since the deletion, and the shim does not answer about a container of the pod: the output of a container is a pipe that the shim reads, too. " +
 			"What the command waits for is what the last of its descendants sleeps in, as far as each has one child.",
-		Remedy: "On the node: find out what the command waits for (ps -eo pid,ppid,stat,wchan:30,comm --forest shows its children, lslocks who holds a lock), and repair that. " +
-			"The pod then terminates. When it can only be ended: {before}{end}; {next}.",
+		Seen:  []string{"{started}", "{sleeps}"},
+		First: "on the node: {look}. Ask who installed it",
+		Avoid: "{harm}",
+		Remedy: "On the node: see what the command waits for, and repair that. " +
+			"ps -eo pid,ppid,stat,wchan:30,comm --forest shows its children, lslocks shows who holds a lock. {next}. " +
+			"If it can only be ended: {before}{end}.",
 		Danger: "Do not kill the shim: that loses the exit codes and the output of all containers of the pod. Do not remove anything below /run/containerd. " +
-			"A force delete leaves what still runs of the pod on the node, unseen.",
+			"A force delete leaves what still runs of the pod on the node with no API object tracking it.",
 		Families: []diagnose.Family{
 			{
 				Name: leftBehind,
 				Meaning: "The command has exited, and a process that it started has not: a hook of the runtime, or a program in the runtime's place, has put something into the background. " +
 					"The shim reads the command's output until nobody can write to it any more, and holds its lock until then.",
-				Remedy: "On the node: find out who starts such a process: a hook in the runtime's configuration, or a script in the place of runc. Then end it: {terminate}. The shim goes on immediately.",
+				First: "on the node: systemctl status {pid} shows what it is; ask its owner to stop it",
+				Remedy: "On the node: find out what starts {process}: a hook in the runtime's configuration, or a script in place of runc. " +
+					"Then end it: {terminate}. The shim resumes immediately.",
 			},
 			{
 				Name: interrupted,
 				Meaning: "containerd gives the shim ten seconds to delete a container that has ended, and has the command killed then. It tries again after pauses that double, up to five minutes. " +
 					"What the command waits for has been there each time.",
-				Remedy: "On the node: find out what the command waits for while it runs (ps -eo pid,ppid,stat,wchan:30,comm --forest shows it below the shim, lslocks who holds a lock; " +
-					"with the systemd cgroup driver busctl status has to answer), and repair that. " +
-					"containerd's next try then succeeds, within five minutes; systemctl restart containerd begins one immediately, and may be used if systemctl show -p KillMode containerd says process.",
+				First: "on the node, while it runs: ps -eo pid,ppid,stat,wchan:30,comm --forest and lslocks show why; repair that",
+				Remedy: "On the node: see what the command waits for while it runs, and repair that. " +
+					"ps -eo pid,ppid,stat,wchan:30,comm --forest shows it below the shim, lslocks shows who holds a lock. " +
+					"With the systemd cgroup driver, busctl status must respond. containerd's next attempt then succeeds, within five minutes. " +
+					"For an immediate attempt, if systemctl show -p KillMode containerd prints KillMode=process: systemctl restart containerd.",
+				Danger: "Do not restart containerd with a KillMode other than process: that kills every container on the node. " +
+					"Do not kill the shim: that loses the exit codes and the output of all containers of the pod. Do not remove anything below /run/containerd. " +
+					"A force delete leaves what still runs of the pod on the node with no API object tracking it.",
 			},
 			{
 				Name:    blocked,
 				Meaning: "A thread of the command, or of the last process that it waits for, is in uninterruptible sleep: no signal ends it.",
-				Remedy:  "On the node: repair what the thread waits for. It sleeps in {function}, and ps -eo pid,stat,wchan:30,comm shows who waits there too. The shim goes on when the command returns.",
+				First:   "on the node: repair what thread {thread} waits for (cat /proc/{thread}/stack; dmesg); no signal ends it",
+				Remedy: "On the node: repair what thread {thread} waits for in {function}. " +
+					"cat /proc/{thread}/stack and dmesg say more, and ps -eo pid,stat,wchan:30,comm shows what else waits there. " +
+					"No signal ends a thread in D state. The shim resumes when the command returns.",
 			},
 		},
 	},

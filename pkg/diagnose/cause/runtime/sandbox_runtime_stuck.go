@@ -24,19 +24,23 @@ var SandboxRuntimeStuck = &diagnose.Rule{
 	Phases: append(slices.Clone(diagnose.WhileProcessesLive), diagnose.Runtime, diagnose.Sandbox),
 	Needs:  []evidence.Source{evidence.Processes, evidence.Cgroups, evidence.Containers},
 	Doc: diagnose.Doc{
-		Layer: "runtime",
-		Title: "a process of gVisor cannot run, and the pod's containers cannot end without it",
-		Message: "the pod's containers run under {runtimes}, all in one process of the node, {comm} (PID {pid}). {held}. " +
-			"Neither the stop signal nor SIGKILL gets to the containers meanwhile: the runtime has this process deliver both",
+		Layer:   "runtime",
+		Title:   "gVisor's sandbox process is stopped or frozen",
+		Message: "gVisor's process {comm} (PID {pid}) is {held}, so no signal, not even SIGKILL, reaches the pod's containers",
 		Phrases: map[string][]diagnose.Choice{
 			"held": {
-				{Variant: diagnose.Stopped, Text: "It is stopped by a signal such as SIGSTOP"},
-				{Text: "It is frozen, through its control group or one above it"},
+				{Variant: diagnose.Stopped, Text: "paused (SIGSTOP or similar)"},
+				{Text: "frozen (its cgroup or one above)"},
+			},
+			"saw": {
+				{Variant: diagnose.Stopped, Text: "All threads of {comm} (PID {pid}) are in state T without a tracer"},
+				{Text: "Cgroup {cgroup}, of {comm} (PID {pid}) or above, is frozen"},
+				{Text: "The cgroup of {comm} (PID {pid}), or one above it, is frozen"},
 			},
 			"thaw": {
 				{Variant: freezerV1, Text: "echo THAWED > /sys/fs/cgroup/freezer/{cgroup}/freezer.state"},
 				{Text: "echo 0 > /sys/fs/cgroup/{cgroup}/cgroup.freeze"},
-				{Text: "thaw the control group that /proc/{pid}/cgroup names, or the one above it that is frozen, as cgroup.freeze or freezer.state there shows"},
+				{Text: "thaw the cgroup in /proc/{pid}/cgroup, or the frozen one above it (cgroup.freeze or freezer.state)"},
 			},
 		},
 		Meaning: "gVisor runs the containers of a pod on a kernel that is a program of the node, called runsc-sandbox by ps -ef and exe by the kernel. " +
@@ -46,9 +50,15 @@ var SandboxRuntimeStuck = &diagnose.Rule{
 			"When the shim does not answer, it is the only such child that has children there, in which it has the containers' programs run; with gVisor's platform KVM it has none, and nothing is said then. " +
 			"Two readings three seconds or more apart show that it has not run, and why: " +
 			"all its threads are in state T without a tracer, or its control group is frozen.",
-		Remedy: "Find out who stopped it. When nobody is at work any more, on the node: {continue}; the containers go on, take the signals that wait for them, and the pod terminates.",
-		Danger: "A checkpoint or a debugger may be at work. Do not kill the shim. " +
-			"A force delete leaves the process on the node with all that runs in it, unseen, and when somebody continues it, that goes on, perhaps with volumes that another pod has by then.",
+		Seen:  []string{"{saw}", "It runs all containers of the pod, under {runtimes}"},
+		First: "ask who stopped it; then resume it, on the node: {continue}",
+		Avoid: "doing so during a checkpoint; killing the shim",
+		Remedy: "Find out who stopped the process. When no checkpoint or debugger works on it any more, on the node: {continue}. " +
+			"The containers resume, receive their pending signals, and the pod terminates.",
+		Danger: "Do not continue it while a checkpoint or a debugger works on it. " +
+			"Do not kill the shim: that loses the exit codes and the output of the pod's containers. " +
+			"A force delete leaves the process and all it runs on the node, with no API object tracking it. " +
+			"If it is continued later, its programs resume, perhaps on volumes that another pod uses by then.",
 		Families: []diagnose.Family{
 			{
 				Name:    diagnose.Stopped,
@@ -58,7 +68,9 @@ var SandboxRuntimeStuck = &diagnose.Rule{
 				Name: sentryFrozen,
 				Meaning: "The kernel's freezer has stopped all processes of the control group, or of one above it. " +
 					"With cgroup v2 SIGKILL would end a frozen process, but nobody sends it to this one.",
-				Remedy: "Find out who froze it. When nobody is at work any more, on the node: {thaw}; the containers go on, take the signals that wait for them, and the pod terminates.",
+				First: "ask who froze it; then on the node: {thaw}",
+				Remedy: "Find out who froze the cgroup. When no checkpoint or debugger works on it any more, on the node: {thaw}. " +
+					"The containers resume, receive their pending signals, and the pod terminates.",
 			},
 		},
 	},

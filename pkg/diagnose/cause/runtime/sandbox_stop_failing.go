@@ -34,10 +34,10 @@ var SandboxStopFailing = &diagnose.Rule{
 	Doc: diagnose.Doc{
 		Layer:   "runtime",
 		Title:   "containerd fails to stop the pod's sandbox",
-		Message: "the containers have ended, but containerd fails to {step}: {error}. The kubelet tries again every few seconds",
+		Message: "containerd cannot {step}: {error}",
 		Phrases: map[string][]diagnose.Choice{"step": {
 			{Variant: networkNamespace, Text: "remove the pod's network namespace"},
-			{Variant: imageVolume, Text: "take down the pod's image volumes"},
+			{Variant: imageVolume, Text: "unmount the pod's image volume"},
 			{Text: "stop the pod's sandbox"},
 		}},
 		Meaning: "When the containers have ended, containerd ends the sandbox's process, has the network taken down, removes the network namespace, and unmounts image volumes. " +
@@ -48,26 +48,38 @@ var SandboxStopFailing = &diagnose.Rule{
 			"No process of the pod's containers lives, and containerd calls all of them exited. " +
 			"A request that ran out of time is not told, nor a runtime that fails to signal (RuntimeCommandFailing), nor a network that is not taken down (CNIDelFailing), nor anything while a CNI plugin of the pod has run for ten seconds. " +
 			"Whoever may create Events in the pod's namespace can have made the Event, so that way it is inferred.",
-		Remedy: "On the node: see what the error is about; journalctl -u containerd shows all of it. Repair that. The kubelet's next try then succeeds, and nothing else has to be done.",
-		Danger: "Do not kill the shim, and do not remove anything below /run/containerd by hand: containerd would lose what it still has to take down. " +
-			"A force delete leaves the sandbox on the node, unseen.",
+		Seen:  []string{"No process of the pod's containers is left, and the CRI status says that all have exited", "This step of the sandbox's stop fails each time with {error}"},
+		First: "on the node: journalctl -u containerd | grep StopPodSandbox shows the whole error; repair what it names",
+		Avoid: "killing the shim, deleting below /run/containerd (leaves remains)",
+		Remedy: "On the node: journalctl -u containerd | grep StopPodSandbox shows the whole error. Repair what it names. " +
+			"The kubelet tries again every few seconds, and its next attempt then succeeds. Nothing else has to be done.",
+		Danger: "Do not kill the shim, and do not remove anything below /run/containerd by hand: containerd would lose what it still has to clean up. " +
+			"A force delete leaves the sandbox on the node with no API object tracking it.",
 		Families: []diagnose.Family{
 			{
 				Name: networkNamespace,
 				Meaning: "A network namespace is kept by a file in /run/netns that it is mounted on. The network's plugins have done their part; " +
 					"containerd unmounts the namespace then and removes the file, and one of the two fails: the file or its directory cannot be written (the attribute i, a mount that is read-only), " +
 					"or, on kernels before 3.18, the mount is kept by a container that has the node's / or /run mounted.",
-				Remedy: "On the node: the error names the file. lsattr shows whether it, or its directory, has the attribute i (chattr -i takes that away), findmnt -T whether its file system is read-only. " +
-					"Repair that. The kubelet's next try then succeeds.",
-				Danger: "Do not unmount or delete files of other pods in /run/netns: that takes their network away. A force delete leaves the namespace on the node, unseen.",
+				First: "on the node: lsattr and findmnt -T on that file; undo attribute i (chattr -i) or a read-only mount",
+				Avoid: "deleting other files there (cuts off their pods)",
+				Remedy: "On the node: the error names the file. lsattr shows whether the file, or its directory (lsattr -d), has the attribute i; chattr -i removes it. " +
+					"findmnt -T shows whether its file system is read-only. Repair that. " +
+					"The kubelet tries again every few seconds, and its next attempt then succeeds.",
+				Danger: "Do not unmount or delete files of other pods in /run/netns: that cuts off their network. " +
+					"A force delete leaves the namespace on the node with no API object tracking it.",
 			},
 			{
 				Name: imageVolume,
 				Meaning: "The pod has a volume of the type image. containerd mounts it below /run/containerd/io.containerd.grpc.v1.cri/image-volumes, and unmounts it when the sandbox has ended. " +
 					"A process of the node that keeps it busy is a cause of its own (ImageVolumeUnmountBusy).",
-				Remedy: "On the node: the error names the directory. If it says that the resource is busy, look for what uses it (fuser -vMm with the directory), or for what is mounted inside (findmnt -R). " +
-					"The kubelet's next try then succeeds.",
-				Danger: "umount -l hides the mount while its files stay in use, and containerd cannot remove its snapshot then. A force delete leaves it on the node, unseen.",
+				First: "on the node: fuser -vMm on that directory shows what uses it, findmnt -R what is mounted inside",
+				Avoid: "umount -l on it (containerd then cannot remove its snapshot)",
+				Remedy: "On the node: the error names the directory. If it says that the resource is busy, fuser -vMm with that directory shows what uses it. " +
+					"findmnt -R with it shows what is mounted inside. Once its owner agrees, end that use. " +
+					"The kubelet tries again every few seconds, and its next attempt then succeeds.",
+				Danger: "Do not use umount -l: it hides the mount while its files stay in use, and containerd then cannot remove its snapshot. " +
+					"A force delete leaves it on the node with no API object tracking it.",
 			},
 		},
 	},

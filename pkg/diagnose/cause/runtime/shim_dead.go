@@ -14,10 +14,9 @@ var ShimDead = &diagnose.Rule{
 	Phases: []diagnose.Phase{diagnose.StopSignal, diagnose.Kill, diagnose.Runtime},
 	Needs:  []evidence.Source{evidence.Processes, evidence.Suspects, evidence.Containers, evidence.Containerd},
 	Doc: diagnose.Doc{
-		Layer: "runtime",
-		Title: "the shim of a container is gone and its processes live on",
-		Message: "container {container} has no shim any more, so nobody signals its processes: {process} lives, no shim of the pod does, " +
-			"containerd has no task of the container, and the record of containerd{version} says that it runs",
+		Layer:   "runtime",
+		Title:   "a container's shim is gone, but its processes still run",
+		Message: "the containerd-shim of container {container} is gone, so containerd cannot signal {program} (PID {pid}), which still runs",
 		Phrases: map[string][]diagnose.Choice{"version": {{Text: " ({containerd})"}, {Text: ""}}},
 		Meaning: "The shim has been killed or has crashed. containerd ends the processes of a container without a shim and notes its end in the record; here it has done neither. " +
 			"To stop a container of which it has no task it does nothing and reports success, so the kubelet asks again without end.",
@@ -25,10 +24,19 @@ var ShimDead = &diagnose.Rule{
 			"while containerd answers and has run for a minute or more. " +
 			"containerd says that it has no task of the container, its record says that the container runs, and its first process lives and has not been killed. " +
 			"Where containers share their PIDs, which process is the first is not known, and nothing is said.",
-		Remedy: "On the node: look in containerd's log for \"cleaning up after shim disconnected\" and what follows: runc, or the disk of /var/lib/containerd, may have failed. " +
-			"Then end the container's first process: {kill}. If systemctl show -p KillMode containerd says process, run systemctl restart containerd, which writes the record anew.",
-		Danger: "The processes may be at work; SIGKILL loses what they have not written. With another KillMode a restart of containerd kills every container of the node. " +
-			"A force delete leaves the processes running, unseen.",
+		Seen: []string{
+			"No process on the node is the shim of the pod's sandbox",
+			"containerd{version} has no task for container {container}, but its CRI status says running",
+			"{process} is alive and has no pending SIGKILL",
+		},
+		First: "end that process, on the node: {terminate}; if it still runs, see More",
+		Avoid: "restarting containerd (may kill all containers)",
+		Remedy: "On the node: journalctl -u containerd | grep -A20 'cleaning up after shim disconnected' shows when the shim was lost. " +
+			"What follows there says why containerd did not clean up: runc, or the disk of /var/lib/containerd, may have failed. " +
+			"Then end the container's first process: {terminate}. If it still runs after a minute: {kill}. " +
+			"Then, if systemctl show -p KillMode containerd prints KillMode=process: systemctl restart containerd. That rewrites the record.",
+		Danger: "SIGKILL loses what the processes have not written. Do not restart containerd with a KillMode other than process: that kills every container on the node. " +
+			"A force delete leaves the processes running with no API object tracking them.",
 	},
 	Check: func(p *fact.View) diagnose.Result {
 		if !disagree(p, p.NoShimSince) || p.HostPID || p.ShareProcessNamespace {

@@ -21,21 +21,26 @@ var ShimHung = &diagnose.Rule{
 	Partly: []evidence.Source{evidence.Processes, evidence.RuntimeCommands},
 	Doc: diagnose.Doc{
 		Layer:   "runtime",
-		Title:   "the pod's shim lives and does not answer containerd",
-		Message: "the shim of this pod{which} does not answer containerd about {silent}, so the kubelet cannot stop it; containerd itself answers",
+		Title:   "the pod's shim is alive but does not respond to containerd",
+		Message: "{how}, so the kubelet cannot stop {whom}",
 		Phrases: map[string][]diagnose.Choice{
-			"which": {
-				{Variant: diagnose.Stopped, Text: " ({comm}, PID {pid}, stopped by a signal)"},
-				{Text: " ({comm}, PID {pid})"},
-				{Text: ""},
+			"how": {
+				{Variant: diagnose.Stopped, Text: "the pod's shim (PID {pid}) is paused (SIGSTOP or similar)"},
+				{Text: "the pod's shim (PID {pid}) does not respond to containerd"},
+				{Text: "a shim of the pod does not respond to containerd"},
 			},
-			"save": {{Text: "{dump}"}, {Text: "send SIGUSR1 to the pod's shims"}},
-			"silent": {
-				{Variant: silentSandbox, Text: "{containers}, its sandbox"},
-				{Variant: silentSandbox, Text: "its sandbox"},
+			"whom": {
+				{Variant: silentSandbox, Text: "{containers} and the pod's sandbox"},
+				{Variant: silentSandbox, Text: "the pod's sandbox"},
 				{Text: "{containers}"},
-				{Text: "its containers"},
+				{Text: "the pod"},
 			},
+			"saw": {
+				{Variant: diagnose.Stopped, Text: "The shim ({comm}, PID {pid}) is in state T without a tracer"},
+				{Text: "Repeated requests about {whom} had no response within two seconds each"},
+			},
+			"save":     {{Text: "{dump}"}, {Text: "send SIGUSR1 to the pod's shims"}},
+			"children": {{Text: "cat /proc/{pid}/task/*/children"}, {Text: "ps -eo pid,ppid,stat,wchan:30,comm --forest"}},
 		},
 		Meaning: "Each pod has a shim, a small process that starts, signals and reaps its containers for containerd. When it hangs, the stop request never reaches the container or its end is never seen. " +
 			"containerd does not end a hung shim by itself.",
@@ -45,16 +50,21 @@ var ShimHung = &diagnose.Rule{
 			"Fewer prove nothing: a shim holds its lock while runc kills or deletes a container, which takes seconds on a busy node. " +
 			"So a request does not count beside which such a command was seen at work, however long it takes, or could not be looked for, nor do those before it; of those after it two are enough when the last one comes five minutes after it. " +
 			"Under gVisor no silence counts: a shim waits there for the process that is the containers' kernel, and what that waits for is not seen.",
-		Remedy: "On the node: look for a child of the shim that hangs (/proc/{pid}/task/*/children): a stuck runc is the real cause, " +
-			"and the shim continues when that returns. " +
-			"Else save a goroutine dump, which goes to containerd's log: {save}; then drain the node (kubectl drain --skip-wait-for-delete-timeout=60 does not wait for this pod) and reboot it.",
-		Danger: "Killing a shim loses the exit codes and the standard output of all containers of the pod, and does not end their processes by itself. Do not remove its directory below /run/containerd. " +
-			"A restart of containerd kills the pod's containers: one that starts gives each shim five seconds (containerd 2.4). " +
-			"A force delete leaves the containers running, unseen.",
+		Seen:  []string{"{saw}", "containerd itself responds"},
+		First: "on the node: {children} shows the shim's children; a hung runc there is the cause: repair what it waits for",
+		Avoid: "restarting containerd (kills the containers), killing the shim",
+		Remedy: "On the node: {children} shows the shim's children. A hung runc there is the cause: the shim resumes when it returns. " +
+			"Without such a child, save a goroutine dump, which goes to containerd's log: {save}. " +
+			"Then drain the node and reboot it; kubectl drain with --skip-wait-for-delete-timeout=60 does not wait for this pod.",
+		Danger: "Do not kill the shim: that loses the exit codes and the output of all containers of the pod. It does not end their processes either. " +
+			"Do not remove its directory below /run/containerd. " +
+			"Do not restart containerd: it gives each shim five seconds as it starts, then kills the containers (containerd 2.4). " +
+			"A force delete leaves the containers running with no API object tracking them.",
 		Families: []diagnose.Family{{
 			Name:    diagnose.Stopped,
 			Meaning: "The shim's process is stopped: somebody or something sent it SIGSTOP.",
-			Remedy:  "On the node: {continue}; the shim continues immediately, and the pod terminates. Then find who stopped it.",
+			First:   "resume the shim, on the node: {continue}",
+			Remedy:  "On the node: {continue}. The shim resumes immediately, and the pod terminates. Then find out who stopped it.",
 		}},
 	},
 	Check: func(p *fact.View) diagnose.Result {

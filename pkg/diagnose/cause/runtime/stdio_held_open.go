@@ -33,16 +33,23 @@ var StdioHeldOpen = &diagnose.Rule{
 	Needs:  []evidence.Source{evidence.Processes, evidence.Suspects, evidence.Containers, evidence.Holders},
 	Doc: diagnose.Doc{
 		Layer:   "runtime",
-		Title:   "a process holds the output of an ended container open",
-		Message: "{which} has ended, but {process}, {whose}, holds its output open{more}, so containerd waits for more of it",
+		Title:   "a process holds the output of an exited container open",
+		Message: "{which} has exited, but {process}, {whose}, holds its output open{more}, so containerd cannot record the exit",
 		Phrases: map[string][]diagnose.Choice{
 			"which": {{Text: "container {container}"}, {Text: "a container of the pod"}},
-			"whose": {{Variant: inside, Text: "which is in no container that runs"}, {Text: "which is not part of the pod"}},
+			"whose": {{Variant: inside, Text: "in no running container"}, {Text: "not part of the pod"}},
 			"more":  {{Text: " (and {alike} more like it)"}, {Text: ""}},
+			"step": {
+				{Variant: diagnose.Essential, Text: "find out how {process} got the output; do not end it"},
+				{Variant: dying, Text: "on the node: cat /proc/{pid}/stack shows why it has not exited since its SIGKILL; repair that"},
+				{Text: "on the node: systemctl status {pid} shows whose it is; ask its owner to stop it"},
+			},
 			"end": {
-				{Variant: diagnose.Essential, Text: "It serves other pods, or the whole node: do not end it. Find out how it got the container's output, and restart its service when the other pods allow it"},
-				{Variant: dying, Text: "It has been killed and has not exited: find out on the node what it waits for (/proc/{pid}/stack)"},
-				{Text: "On the node, after a look at what it is: {terminate}; when all of them have exited or closed the output, the pod terminates"},
+				{Variant: diagnose.Essential, Text: "Do not end {process}: it serves other pods, or the whole node. Find out how it got the container's output. " +
+					"Restart its service when the other pods allow it"},
+				{Variant: dying, Text: "{process} was killed but has not exited. On the node: cat /proc/{pid}/stack shows what it waits for. Repair that"},
+				{Text: "On the node: find out what {process} does, and whose it is. Once its owner agrees: {terminate}. " +
+					"The pod terminates when all such processes have exited or closed the output"},
 			},
 		},
 		Meaning: "A container writes its output to a pipe, from which its shim copies it for containerd. The pipe ends when nobody can write to it any more. " +
@@ -53,9 +60,15 @@ var StdioHeldOpen = &diagnose.Rule{
 			"A process has been able to write to a pipe that the shim reads (/proc/PID/fd) for 45 seconds or more; it is not the shim, containerd, the sandbox or a command of the runtime such as runc. " +
 			"While the shim has the output of a process open that was executed in a container, nothing is said: the pipe may be that one's. " +
 			"A container of another runtime than io.containerd.runc.v2 is not judged.",
+		Seen: []string{
+			"containerd still records the container as running, but the shim says stopped, and no process of the pod's containers is left",
+			"{process} can write to a pipe that the shim reads",
+		},
+		First:  "{step}",
+		Avoid:  "killing the shim (loses its output)",
 		Remedy: "{end}.",
-		Danger: "The process may be at work: find out first who needs it. Do not kill the shim: the last output of the pod's containers is lost with it. " +
-			"A force delete leaves the pod's sandbox, addresses and volumes on the node, unseen.",
+		Danger: "Do not end the process unasked: it may be at work. Do not kill the shim: that loses the last output of the pod's containers. " +
+			"A force delete leaves the pod's sandbox, addresses and volumes on the node with no API object tracking them.",
 	},
 	Check: func(p *fact.View) diagnose.Result {
 		name, some := undrained(p)

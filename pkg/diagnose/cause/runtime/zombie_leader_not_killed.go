@@ -15,10 +15,9 @@ var ZombieLeaderNotKilled = &diagnose.Rule{
 	Phases: []diagnose.Phase{diagnose.StopSignal, diagnose.Kill, diagnose.Runtime, diagnose.Sandbox},
 	Needs:  []evidence.Source{evidence.Processes, evidence.Suspects, evidence.Containers, evidence.Shims, evidence.Kubelet},
 	Doc: diagnose.Doc{
-		Layer: "runtime",
-		Title: "runc never kills a container of which the first thread has ended by itself",
-		Message: "container {container}: the first thread of its process {pid} ({program}) has ended by itself and is a zombie, " +
-			"while other threads of it live. runc takes such a container for stopped, so SIGKILL has never been sent to them",
+		Layer:   "runtime",
+		Title:   "runc does not kill a container whose main thread has exited",
+		Message: "container {container}: the main thread of {program} (PID {pid}) has exited, but others still run. runc takes it for stopped and never sent SIGKILL",
 		Meaning: "The program's first thread has ended with pthread_exit or exit(2) and its other threads still run, which is allowed. " +
 			"The process then shows as a zombie until the last thread has ended. runc decides by that state alone that the container has stopped, " +
 			"and sends it no signal any more, not even SIGKILL at the end of the grace period; the shim waits for an end that nobody brings about.",
@@ -27,10 +26,17 @@ var ZombieLeaderNotKilled = &diagnose.Rule{
 			"The kubelet runs, is well and was there before the deletion, and the shim answers that the container runs, so the signal is not late for another reason. runc --root /run/containerd/runc/k8s.io list on the node shows the container as stopped. " +
 			"When SIGKILL is pending in a thread that hangs, it is ThreadStuckBehindZombieLeader. " +
 			"Not meant is a process of which only threads of io_uring are left: they take SIGKILL and go on until their requests have ended.",
-		Remedy: "On the node, send the signal that the runtime did not: {kill}; the pod terminates immediately. " +
-			"Then let the program's first thread wait for the others instead of ending.",
-		Danger: "Threads that live may be at work: like at the end of any grace period, they lose what they have not written. " +
-			"A force delete leaves them running, unseen.",
+		Seen: []string{
+			"PID {pid} is a zombie with other threads left, and none of them has a pending SIGKILL",
+			"The shim says that container {container} runs",
+		},
+		First: "on the node: {terminate}; if it still runs, see More",
+		Avoid: "SIGKILL first (loses unwritten data)",
+		Remedy: "On the node: {terminate}. runc may not have sent the stop signal either, so this lets the threads finish. " +
+			"If they still run after a minute, send the signal that runc did not: {kill}. The pod then terminates immediately. " +
+			"For the next time, let the program's main thread wait for its other threads.",
+		Danger: "SIGKILL loses what the running threads have not written, as at the end of any grace period. " +
+			"A force delete leaves them running with no API object tracking them.",
 	},
 	Check: func(p *fact.View) diagnose.Result {
 		if k := p.Node.Kubelet.Process; p.Overdue() < fact.KillLatency || k == nil || k.State == evidence.Uninterruptible || !p.Delivery.Likely {

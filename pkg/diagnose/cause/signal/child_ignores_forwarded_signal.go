@@ -19,19 +19,31 @@ var ChildIgnoresForwardedSignal = &diagnose.Rule{
 	Needs: fact.SignalSources,
 	Doc: diagnose.Doc{
 		Layer: "signal",
-		Title: "the program under tini or dumb-init does not take the signal that is passed on",
-		Message: "container {container}: {comm} passes {signal} on to {child} (PID {childpid} on the node), which {how}. " +
+		Title: "the init's child does not act on the stop signal",
+		Message: "container {container}: {comm} forwards {signal} to {child} (PID {childpid} on the node), which {how}. " +
 			"{sigkill}",
 		Phrases: map[string][]diagnose.Choice{"how": {
-			{Variant: blocks, Text: "blocks it in every thread and has not taken it"},
-			{Variant: defers, Text: "has a trap for it, but as a shell puts that off until {foreground} (PID {foregroundpid}) in its foreground has ended"},
+			{Variant: blocks, Text: "blocks {signal} in every thread"},
+			{Variant: defers, Text: "runs its trap only after its foreground command {foreground} exits"},
 			{Text: "ignores it"},
+		}, "shows": {
+			{Variant: blocks, Text: "{signal} is blocked in every thread of {child} (SigBlk) and pending (ShdPnd)"},
+			{Variant: defers, Text: "{child} has a trap for {signal} (SigCgt) and sleeps in wait4"},
+			{Text: "{child} (PID {childpid}) ignores {signal} now, and did before the deletion"},
+		}, "still": {
+			{Variant: blocks, Text: "No thread of {child} has run for at least 3 seconds"},
+			{Variant: defers, Text: "{foreground} (PID {foregroundpid}) was started before the deletion and has no handler for {signal}"},
+			{Text: "No process below {child} reacts to {signal} either"},
 		}, "next": {
-			{Variant: blocks, Text: "In {child}, let one thread take {signal} at all times, or reset the mask (pthread_sigmask) before the program is executed"},
-			{Variant: defers, Text: "To make the next deletion fast, let the init send the signal to the whole process group (tini -g, dumb-init without -c): " +
-				"{foreground} ends by it, and then the trap runs. If the trap is not needed, start {foreground} with exec in the script"},
-			{Text: "To make the next deletion fast and clean, let {child} handle {signal}. " +
-				"If a script has trap '' for it before it starts the program, remove that: what a shell ignores, its programs ignore as well"},
+			{Variant: blocks, Text: "In {child}, let one thread take {signal} at all times, or unblock {signal} (pthread_sigmask) before the program is executed"},
+			{Variant: defers, Text: "For a fast next deletion, let the init send {signal} to the whole process group (tini -g, dumb-init without -c). " +
+				"{signal} then ends {foreground}, and the trap runs. If the trap is not needed, start {foreground} with exec in the script"},
+			{Text: "For a fast and clean next deletion, let {child} handle {signal}. " +
+				"If a script sets trap '' for {signal} before it starts the program, remove that: a program inherits what its shell ignores"},
+		}, "first": {
+			{Variant: blocks, Text: "let a thread of {child} take {signal}, or unblock it"},
+			{Variant: defers, Text: "start the init as tini -g (dumb-init: without -c)"},
+			{Text: "let {child} handle {signal}"},
 		}},
 		Meaning: "The container has a small init as its first process, which does its part: it hands the stop signal to the program that it runs. " +
 			"The program does not act on it, and the init waits for it.",
@@ -40,10 +52,18 @@ var ChildIgnoresForwardedSignal = &diagnose.Rule{
 			"or is a shell with a trap that waits for a program in its foreground, which does not handle the signal; in two readings. " +
 			"Of one that ignores the signal nothing is said while a process below it does not: the init may send the signal to the whole group, and a script ignores it to outlive its program. " +
 			"Under dumb-init, which can pass on another signal (--rewrite), nothing is said of a program that handles one of those.",
+		Seen: []string{
+			"The first process of container {container} is {comm} (PID {pid} on the node)",
+			"{shows}",
+			"{still}",
+		},
+		First: "nothing now; for the next deletion, {first}",
+		Avoid: "force delete (no faster, pod untracked)",
 		Remedy: "{fine}. " +
 			"{next}.",
-		Danger: "The program is ended by SIGKILL without having acted on the signal: it may lose what it has not written. " +
-			"A force delete does not speed this up.",
+		Danger: "The program is killed before it has acted on {signal}: unwritten data may be lost. " +
+			"A force delete does not speed this up: the kubelet still waits the grace period, with no API object tracking the pod.",
+		Quiet: true,
 	},
 	Check: func(p *fact.View) diagnose.Result {
 		var out []diagnose.Finding

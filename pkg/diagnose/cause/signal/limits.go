@@ -30,12 +30,12 @@ var limits = []limit{
 	{"PHPFPM", []string{"php-fpm"}, evidence.SIGQUIT, "PHP-FPM's process_control_timeout", ""},
 	{"Gunicorn", []string{"gunicorn"}, evidence.SIGTERM, "gunicorn's --graceful-timeout (30 seconds by default)", ""},
 	{"Uvicorn", []string{"uvicorn"}, evidence.SIGTERM, "uvicorn's --timeout-graceful-shutdown (none by default)", ""},
-	{"Celery", []string{"celery"}, evidence.SIGTERM, "celery's worker_soft_shutdown_timeout", "Give celery's tasks a time limit below the grace period, " +
-		"or from Celery 5.5 on set both REMAP_SIGTERM=SIGQUIT and worker_soft_shutdown_timeout"},
-	{"Node", []string{"node", "nodejs"}, evidence.SIGTERM, "closeAllConnections() of Node.js", "Give it a limit below the grace period: " +
-		"server.close() of Node.js waits for open connections, which closeAllConnections() ends, but for WebSockets"},
+	{"Celery", []string{"celery"}, evidence.SIGTERM, "celery's worker_soft_shutdown_timeout", "Give Celery tasks a time limit below the grace period " +
+		"(or from Celery 5.5 on, set both REMAP_SIGTERM=SIGQUIT and worker_soft_shutdown_timeout)"},
+	{"Node", []string{"node", "nodejs"}, evidence.SIGTERM, "closeAllConnections() of Node.js", "Let it call closeAllConnections() in time " +
+		"(server.close() of Node.js waits for open connections; WebSockets are not closed)"},
 	{"Java", []string{"java"}, evidence.SIGTERM, "Spring Boot's spring.lifecycle.timeout-per-shutdown-phase (30 seconds by default)",
-		"Give it a limit below the grace period: in Spring Boot that is spring.lifecycle.timeout-per-shutdown-phase, 30 seconds by default"},
+		"Give it a limit below the grace period (in Spring Boot spring.lifecycle.timeout-per-shutdown-phase, 30 seconds by default)"},
 }
 
 // ownLimits are the words for how to give a program a limit for its shutdown.
@@ -44,7 +44,7 @@ func ownLimits() []diagnose.Choice {
 	for _, l := range limits {
 		out = append(out, diagnose.Choice{Variant: l.variant, Text: cmp.Or(l.text, "Set "+l.setting+" to less than the grace period")})
 	}
-	return append(out, diagnose.Choice{Text: "Give it a limit for its shutdown below the grace period"})
+	return append(out, diagnose.Choice{Text: "Limit its shutdown time"})
 }
 
 // settings names what common programs have for it.

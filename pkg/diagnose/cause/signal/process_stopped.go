@@ -13,25 +13,35 @@ var ProcessStopped = &diagnose.Rule{
 	When:  diagnose.InGrace,
 	Needs: []evidence.Source{evidence.Processes, evidence.Containers},
 	Doc: diagnose.Doc{
-		Layer: "signal",
-		Title: "the first process is stopped by SIGSTOP",
-		Message: "container {container}: its process {program} (PID {pid} on the node) is stopped by a signal such as SIGSTOP and runs nothing, so it cannot react to {signal}. " +
-			"{uncontinued}",
-		Phrases: map[string][]diagnose.Choice{"uncontinued": {
+		Layer:   "signal",
+		Title:   "the container's main process is stopped (state T)",
+		Message: "container {container}: {program} (PID {pid} on the node) {stays}. {uncontinued}",
+		Phrases: map[string][]diagnose.Choice{"stays": {
+			{Variant: diagnose.Gone, Text: "was stopped (SIGSTOP or similar), so it could not act on {sent}"},
+			{Text: "is stopped (SIGSTOP or similar), so it cannot act on {sent}"},
+		}, "sent": {{Text: "{signal}"}, {Text: "its stop signal"}}, "uncontinued": {
 			{Variant: diagnose.Gone, Text: "{sigkill}"},
-			{Text: "Unless somebody continues it, the pod waits for SIGKILL at {deadline}{behind}"},
+			{Text: "Unless continued, it is killed at the deadline ({deadline}){behind}"},
 		}, "then": {
-			{Variant: diagnose.Gone, Text: "Continue such a process before its pod is deleted: it then takes its stop signal and exits properly"},
-			{Text: "When nobody is at work any more, on the node: {continue}; the process then takes the {signal} that waits for it and exits properly. " +
-				"Else the pod terminates at {deadline}"},
+			{Variant: diagnose.Gone, Text: "Continue such a process before its pod is deleted: it can then handle {sent} and exit cleanly"},
+			{Text: "If no backup, checkpoint or debugger needs it stopped any more, on the node: {continue}. " +
+				"The process can then handle {sent} and exit cleanly. Otherwise it is killed at {deadline}"},
+		}, "first": {
+			{Variant: diagnose.Gone, Text: "nothing now; continue such a process before its pod is deleted"},
+			{Text: "if no backup, checkpoint or debugger needs it stopped, resume it, on the node: {continue}"},
 		}},
 		Meaning: "Somebody has sent SIGSTOP to the process (a person, a debugger, a checkpoint or backup job), or it was stopped by its terminal (SIGTSTP, SIGTTIN, SIGTTOU). " +
 			"A stopped process keeps all other signals pending, except SIGKILL and SIGCONT.",
 		Evidence: "The process is the container's first one, or the one that a small init such as tini runs. " +
 			"Its state is T with no tracer, and two readings three seconds or more apart show that it has not run. " +
 			"With a tracer it is ProcessTraced; frozen cgroups show other states.",
-		Remedy: "Find out who stopped it. {then}.",
-		Danger: "A job that takes a consistent copy of its data may have stopped it, and still be at work. " +
+		Seen: []string{
+			"Process {pid} ({comm}) is in state T and has no tracer",
+			"It has not run for at least 3 seconds (two readings)",
+		},
+		First:  "{first}",
+		Remedy: "Find out who stopped it: a person, a debugger, a checkpoint or a backup job. {then}.",
+		Danger: "Do not continue it while a job still copies its data (backup, checkpoint): the copy may become inconsistent. " +
 			"A force delete does not speed this up.",
 	},
 	Check: func(p *fact.View) diagnose.Result {

@@ -23,22 +23,51 @@ var ProcessTraced = &diagnose.Rule{
 	Needs:  fact.SignalSources,
 	Doc: diagnose.Doc{
 		Layer:   "signal",
-		Title:   "a tracer has stopped a process and does not let it go on",
-		Message: "{where}process {comm} (PID {pid} on the node) is held by its tracer {tracer}{held}",
+		Title:   "a tracer holds a process in a ptrace stop",
+		Message: "{where}{comm} (PID {pid} on the node) is {held}",
 		Phrases: map[string][]diagnose.Choice{"held": {
-			{Variant: familyHeldAtExit, Text: ": it has ended or been killed, and the tracer, which has asked to be told of its exit, does not let it go. SIGKILL does not help"},
-			{Text: " in a stop, so it cannot react to {sent}. Unless the tracer lets it go on, the pod waits for SIGKILL at {deadline}"},
-		}, "sent": {{Text: "{signal}"}, {Text: "its stop signal"}}, "release": {
+			{Variant: familyHeldAtExit, Text: "held at exit by its tracer {tracer}. SIGKILL has no effect until the tracer lets go (PTRACE_O_TRACEEXIT)"},
+			{Text: "stopped by its tracer {tracer} and cannot act on {sent}. Unless the tracer resumes it, SIGKILL is due at {deadline}"},
+		}, "sent": {{Text: "{signal}"}, {Text: "its stop signal"}}, "shows": {
+			{Variant: familyHeldAtExit, Text: "It is held in do_exit, so the tracer has set PTRACE_O_TRACEEXIT"},
+			{Text: "SIGKILL still ends it, unless the tracer has set PTRACE_O_TRACEEXIT"},
+		}, "resumes": {
+			{Variant: familyHeldAtExit, Text: "exits"},
+			{Text: "continues immediately"},
+		}, "release": {
 			{Variant: diagnose.Essential, Text: "Do not end {tracer}: it serves other pods, or the whole node. " +
-				"A program can make its parent its tracer by itself (PTRACE_TRACEME): let it not do that"},
-			{Text: "Let the tracer detach, else end it: {tracer}. The process continues immediately"},
+				"A program can make its parent its tracer (PTRACE_TRACEME): remove that from the program{reboot}"},
+			{Text: "Ask the owner of {tracer} to detach it: the process then {resumes}. " +
+				"If the owner agrees to end the tracer instead, on the node: {terminatetracer}. " +
+				"If the tracer stays, ask the owner to stop the tracer's pod or service"},
+		}, "reboot": {
+			{Variant: familyHeldAtExit, Text: ". If the process must go now, ask the owners of the node's other pods. Then drain the node and reboot it"},
+			{Text: ""},
+		}, "first": {
+			{Variant: diagnose.Essential, Text: "check whether the program calls PTRACE_TRACEME, and remove that"},
+			{Text: "ask the tracer's owner to detach it or to end it"},
+		}, "avoid": {
+			{Variant: diagnose.Essential, Text: "ending the tracer (it serves other pods)"},
+			{Variant: familyHeldAtExit, Text: ""},
+			{Text: "force delete (the process and its tracer stay)"},
+		}, "exitkill": {
+			{Variant: diagnose.Essential, Text: ""},
+			{Variant: familyHeldAtExit, Text: ""},
+			{Text: "Ending the tracer kills the process too if the tracer has set PTRACE_O_EXITKILL. "},
 		}},
 		Meaning: "A debugger or tracer (gdb, strace, delve, a profiler) has attached to the process with ptrace(2) and stopped it. " +
 			"Signals wait until the tracer lets it go on.",
 		Evidence: "A thread of the process is in state t, with the tracer's PID in TracerPid, and two readings three seconds or more apart show that it has not run. " +
 			"A process that is traced and runs is not held up: strace and the like pass signals on.",
+		Seen: []string{
+			"A thread of process {pid} ({comm}) is in state t (ptrace stop), and its TracerPid is {tracerpid}",
+			"It has not run for at least 3 seconds (two readings)",
+			"{shows}",
+		},
+		First:  "{first}",
+		Avoid:  "{avoid}",
 		Remedy: "{release}.",
-		Danger: "A force delete leaves the process and its tracer on the node, unseen. " +
+		Danger: "{exitkill}A force delete leaves the process and its tracer on the node with no API object tracking them. " +
 			"Restarting containerd or the kubelet does not help.",
 		Families: []diagnose.Family{
 			{

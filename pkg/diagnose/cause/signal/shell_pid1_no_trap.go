@@ -21,9 +21,8 @@ var ShellPID1NoTrap = &diagnose.Rule{
 	Needs: fact.SignalSources,
 	Doc: diagnose.Doc{
 		Layer: "signal",
-		Title: "a shell as PID 1 keeps the stop signal from the program it runs",
-		Message: "container {container}: the shell {program} is PID 1 of the container (PID {pid} on the node) and has no trap for {signal}, so the kernel drops the signal, " +
-			"and {unreached}. " +
+		Title: "PID 1 is a shell that does not forward signals",
+		Message: "container {container}: PID 1, the shell {program} ({pid} on the node), has no trap for {signal}, so {unreached}. " +
 			"{sigkill}",
 		Meaning: "The runtime signals only the first process of a container. " +
 			"A shell that started the program as a child does not pass the signal on, and without a trap the kernel does not even deliver it, " +
@@ -37,22 +36,34 @@ var ShellPID1NoTrap = &diagnose.Rule{
 			"Of busybox, which is many programs, the shell is the one that handles SIGINT and SIGCHLD and ignores SIGQUIT, whatever its script is called. " +
 			"A shell that has replaced itself with its program (exec, or bash -c with one command) is not a shell any more and is judged as that program.",
 		Phrases: map[string][]diagnose.Choice{"unreached": {
-			{Text: "the program it runs, {child} (PID {childpid}), never gets it"},
-			{Text: "no program that it runs gets it"},
+			{Text: "{child} never receives it"},
+			{Text: "none of its programs receives it"},
 		}, "next": {
-			{Variant: inTurn, Text: "To make the next deletion fast, put {trap} as the script's first line: the shell runs it when the present command has ended. " +
-				"Run what takes long, such as sleep, in the background: sleep 60 & wait"},
-			{Text: "To make the next deletion fast and clean, start the program with exec in the script, or use the exec form of ENTRYPOINT. " +
-				"If it has no handler for {signal}, put tini or dumb-init first as well. " +
-				"Without exec, they end the shell, and the program gets SIGKILL immediately, before it can stop by itself"},
+			{Variant: inTurn, Text: "For a fast next deletion, begin the script with {trap}. " +
+				"The shell runs a trap only after its current command exits, so run long ones in the background: sleep 60 & wait"},
+			{Text: "For a fast and clean next deletion, start the program with exec in the script, or use the exec form of ENTRYPOINT. " +
+				"If the program has no handler for {signal}, put tini or dumb-init first as well. " +
+				"Do not use them without exec: they end the shell, and the program gets SIGKILL immediately, before it can stop by itself"},
 		}, "trap": {
 			{Variant: notTERM, Text: "a trap for {signal} that exits"},
 			{Text: "trap 'exit 143' TERM"},
+		}, "first": {
+			{Variant: inTurn, Text: "begin the script with {trap}. Run long commands as: cmd & wait"},
+			{Text: "start {child} with exec in the script"},
+			{Text: "start the program with exec in the script"},
 		}},
+		Seen: []string{
+			"{program} (PID {pid} on the node) is PID 1 of its PID namespace, where the kernel drops signals without a handler",
+			"{program} has no handler for {signal} (SigCgt) now, and had none before the deletion",
+			"{child} (PID {childpid} on the node) is a child of the shell",
+		},
+		First: "nothing now; for the next deletion, {first}",
+		Avoid: "force delete (no faster, pod untracked)",
 		Remedy: "{fine}. " +
 			"{next}.",
-		Danger: "The program is ended by SIGKILL{unasked}: it may lose what it has not written. " +
-			"A force delete does not help: the kubelet still waits the pod's own grace period.",
+		Danger: "The program is killed{unasked}: unwritten data may be lost. " +
+			"A force delete does not speed this up: the kubelet still waits the grace period, with no API object tracking the pod.",
+		Quiet: true,
 	},
 	Check: func(p *fact.View) diagnose.Result {
 		lasting := unheard(p, fact.Dropped, func(fp fact.FirstProcess) bool { return fp.ShellOverChild() && !fp.RunsInTurn(p) })

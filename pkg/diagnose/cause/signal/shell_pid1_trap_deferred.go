@@ -13,16 +13,13 @@ var ShellPID1TrapDeferred = &diagnose.Rule{
 	Needs: fact.SignalSources,
 	Doc: diagnose.Doc{
 		Layer: "signal",
-		Title: "a shell as PID 1 puts its trap off until the program it runs has ended",
-		Message: "container {container}: the shell {program} (PID {pid} on the node) has a trap for {signal}, but it runs traps only when the program in its foreground has ended, " +
-			"and {child} (PID {childpid}){untold} still runs. " +
+		Title: "a shell as PID 1 defers its trap",
+		Message: "container {container}: the shell {program} (PID {pid} on the node) runs its {signal} trap only after " +
+			"its foreground command {child} exits. " +
 			"{unended}",
-		Phrases: map[string][]diagnose.Choice{"untold": {
-			{Variant: diagnose.AskedByHook, Text: ""},
-			{Text: ", which nobody has told to stop,"},
-		}, "unended": {
+		Phrases: map[string][]diagnose.Choice{"unended": {
 			{Variant: diagnose.Gone, Text: "{sigkill}"},
-			{Text: "Unless that ends by itself, the pod waits for SIGKILL at {deadline}{behind}"},
+			{Text: "Unless {child} exits, the container is killed at the deadline ({deadline}){behind}"},
 		}},
 		Meaning: "A shell takes a signal while it waits for a program in its foreground, and runs the trap only after that program has ended (POSIX, Shell Command Language, " +
 			"Signals and Error Handling). " +
@@ -38,11 +35,19 @@ var ShellPID1TrapDeferred = &diagnose.Rule{
 			"Nothing is said when a child was started since the deletion, which may be the trap at work; " +
 			"nor when a child in the foreground has run for a shorter time than is left of the grace period, or for less than twice the time that the shell had run before it: " +
 			"the shell may be in a loop and run its trap soon.",
+		Seen: []string{
+			"{program} has a trap for {signal} (SigCgt) and sleeps in wait4",
+			"{child} (PID {childpid} on the node) was started before the deletion",
+			"The runtime sends {signal} only to the first process of the container",
+		},
+		First: "nothing now; for the next deletion: program & pid=$!; trap 'kill -TERM $pid' TERM; wait $pid; wait $pid",
+		Avoid: "force delete (no faster, pod untracked)",
 		Remedy: "{fine}. " +
-			"To make the next deletion fast and clean, run the program in the background and wait for it: program & pid=$!; trap 'kill -TERM $pid' TERM; wait $pid; wait $pid. " +
+			"For a fast and clean next deletion, run the program in the background and wait for it: program & pid=$!; trap 'kill -TERM $pid' TERM; wait $pid; wait $pid. " +
 			"If the trap is not needed, start the program with exec.",
-		Danger: "The program is ended by SIGKILL{unasked}, and the trap never runs: what either should have written is lost. " +
-			"A force delete does not speed this up.",
+		Danger: "The program is killed{unasked}, and the trap never runs: unwritten data of both may be lost. " +
+			"A force delete does not speed this up: the kubelet still waits the grace period, with no API object tracking the pod.",
+		Quiet: true,
 	},
 	Check: func(p *fact.View) diagnose.Result {
 		var out []diagnose.Finding

@@ -22,28 +22,39 @@ var ShutdownThrottled = &diagnose.Rule{
 	Phases: diagnose.WhileProcessesLive,
 	Needs:  append(slices.Clone(slowSources), evidence.Cgroups),
 	Doc: diagnose.Doc{
-		Layer: "signal",
-		Title: "a limit on processors or memory slows the shutdown down",
-		Message: "container {container}: its program {program} (PID {pid} on the node) has taken {signal} but was not done within {within}: " +
-			"{limit}, so SIGKILL ended it at {ended}",
+		Layer:   "signal",
+		Title:   "a CPU or memory limit slows the shutdown down",
+		Quiet:   true,
+		Message: "container {container}: program {quoted} handled {signal} but did not exit within {within}. {limit}. It was killed at {ended}",
 		Phrases: map[string][]diagnose.Choice{"limit": {
-			{Variant: familyCPU, Text: "its limit of {cpulimit} was used up in most periods"},
-			{Variant: familyMemory, Text: "it uses more memory than memory.high, {memoryhigh}, lets it have, and each allocation has to wait"},
-			{Text: "its limit of processors or memory held it down"},
+			{Variant: familyCPU, Text: "The CPU limit ({cpulimit}) throttled it in most periods"},
+			{Variant: familyMemory, Text: "It used more memory than memory.high ({memoryhigh}), so each allocation had to wait"},
+			{Text: "Its CPU or memory limit slowed it down"},
+		}, "shows": {
+			{Variant: familyCPU, Text: "For at least half of the grace period, at least three of four periods were throttled (cpu.stat; the limit is {cpulimit})"},
+			{Variant: familyMemory, Text: "For at least half of the grace period, it was above memory.high and lost most of the time to memory stalls (memory.pressure)"},
+			{Text: "The limit slowed it down for at least half of the grace period"},
 		}},
 		Meaning: "The program has taken the stop signal and works on its shutdown, but the control group's limit makes it wait nearly all the time.",
 		Evidence: "As SlowShutdown, and for half of the grace period or more, up to the last reading, " +
 			"either three of four enforcement periods were throttled (nr_throttled and nr_periods of cpu.stat), " +
 			"or the group uses more memory than memory.high and lost more than half of the time to waiting for memory (memory.pressure). " +
 			"Where the limit is the whole pod's, the container uses more than half of what the pod uses.",
-		Remedy: "Raise the limit of the container; from Kubernetes 1.33 on the pod's resources can be changed while it runs (kubectl patch pod --subresource resize).",
-		Danger: "What the program had not finished is lost. A shorter grace period or a force delete makes that worse.",
+		Seen: []string{
+			"{program} ran as PID {pid} on the node, and handled {signal}",
+			"{shows}",
+			"The container was killed (exit code 137) at {ended}",
+		},
+		First:  "nothing now; for the next deletion, raise the CPU limit (kubectl patch pod --subresource resize, or the pod template)",
+		Remedy: "Raise the CPU limit; from Kubernetes 1.33 on also of a running pod (kubectl patch pod --subresource resize).",
+		Danger: "A shorter grace period loses more work.",
 		Families: []diagnose.Family{
 			{Name: familyCPU, Meaning: "The CPU quota (limits.cpu) is used up in nearly every period."},
 			{
 				Name:    familyMemory,
 				Meaning: "The group is above memory.high, and the kernel makes every allocation wait.",
-				Remedy:  "Raise memory.high of the container's group (it comes from the kubelet's MemoryQoS feature, or from a tool on the node), or let the program need less memory.",
+				First:   "nothing now; for the next deletion, let the program use less memory, or raise memory.high (MemoryQoS)",
+				Remedy:  "Let the program use less memory, or raise memory.high (set by the kubelet's MemoryQoS or a tool on the node).",
 			},
 		},
 	},

@@ -17,7 +17,7 @@ var SignalDroppedByPID1 = &diagnose.Rule{
 	Doc: diagnose.Doc{
 		Layer: "signal",
 		Title: "PID 1 has no handler for the stop signal",
-		Message: "container {container}: its first process {program} (PID {pid} on the node) has no handler for {signal}, and the kernel drops such a signal to the PID 1 of a container. " +
+		Message: "container {container}: PID 1, {program} ({pid} on the node), has no handler for {signal}, so the kernel drops it. " +
 			"{sigkill}",
 		Meaning: "The first process of a container is PID 1 of its PID namespace. " +
 			"The kernel delivers to PID 1 only those signals for which it has installed a handler; the default action, which would end any other process, does not apply to it. " +
@@ -37,15 +37,29 @@ var SignalDroppedByPID1 = &diagnose.Rule{
 			"Nothing is said of one with a hook that asks a port; " +
 			"nor of pods that share a PID namespace, nor what another runtime than runc's shim runs, such as gVisor.",
 		Phrases: map[string][]diagnose.Choice{"next": {
-			{Variant: wrapper, Text: "To make the next deletion fast and clean, let {program} handle {signal} and pass it on to {child} (PID {childpid} on the node), " +
-				"or start that program directly, with exec in a script or the exec form of ENTRYPOINT. " +
-				"tini or dumb-init before {program} is no help: they end it, and {child} gets SIGKILL immediately"},
-			{Text: "To make the next deletion fast and clean, let the program handle {signal}. " +
-				"To make it fast only, run the program under an init such as tini or dumb-init, or set shareProcessNamespace: true: {signal} then ends it immediately"},
+			{Variant: wrapper, Text: "For a fast and clean next deletion, let {program} handle {signal} and pass it on to {child} (PID {childpid} on the node). " +
+				"Or start {child} directly, with exec in a script or the exec form of ENTRYPOINT. " +
+				"Do not put tini or dumb-init before {program}: they end it, and {child} gets SIGKILL immediately"},
+			{Text: "For a fast and clean next deletion, let the program handle {signal}. " +
+				"To make it fast only, run the program under an init such as tini or dumb-init, or set shareProcessNamespace: true. {signal} then ends it immediately, without cleanup"},
+		}, "first": {
+			{Variant: wrapper, Text: "let {program} forward {signal} to {child}, or start {child} directly (exec)"},
+			{Text: "let {program} handle {signal}"},
+		}, "avoid": {
+			{Variant: wrapper, Text: "tini before {program} ({child} then gets SIGKILL immediately)"},
+			{Text: "force delete (no faster, pod untracked)"},
 		}},
+		Seen: []string{
+			"{program} (PID {pid} on the node) is PID 1 of its PID namespace (NSpid)",
+			"It has no handler for {signal} (SigCgt) now, and had none before the deletion",
+		},
+		First: "nothing now; for the next deletion, {first}",
+		Avoid: "{avoid}",
 		Remedy: "{fine}. " +
 			"{next}.",
-		Danger: "A force delete does not speed this up: the kubelet still waits the pod's own grace period, and nobody sees it any more.",
+		Danger: "The program is killed{unasked}: unwritten data may be lost. " +
+			"A force delete does not speed this up: the kubelet still waits the grace period, with no API object tracking the pod.",
+		Quiet: true,
 	},
 	Check: func(p *fact.View) diagnose.Result {
 		out := unheard(p, fact.Dropped, func(fp fact.FirstProcess) bool { return !fp.ShellOverChild() && !fp.ShellBetween() })

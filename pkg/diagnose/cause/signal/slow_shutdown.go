@@ -71,66 +71,99 @@ var SlowShutdown = &diagnose.Rule{
 	Doc: diagnose.Doc{
 		Layer: "signal",
 		Title: "the program's shutdown takes longer than the grace period",
-		Message: "container {container}: its program {program} (PID {pid} on the node) has taken {signal} but was not done " +
-			"within {within} ({doing}{lingers}{unanswered}), so SIGKILL ended it at {ended}",
+		Quiet: true,
+		Message: "container {container}: program {quoted} {took} {signal} but did not exit " +
+			"within {within}. It was killed at {ended}{last}",
 		Phrases: map[string][]diagnose.Choice{
-			"doing": {
-				{Variant: waited, Text: "when last seen it waited for I/O in {function}{used}"},
-				{Variant: slept, Text: "when last seen its first thread slept in the system call {syscall}{used}"},
-				{Variant: ran, Text: "when last seen it ran{used}"},
-				{Text: "when last seen it was in state {state}{used}"},
+			"took": {
+				{Variant: familyTrap, Text: "received"},
+				{Variant: removed, Text: "received"},
+				{Text: "handled"},
 			},
-			"used": {{Text: " and the container used {cpuused}"}, {Text: ""}},
+			"last": {
+				{Variant: familyNetwork, Text: "{unanswered}"},
+				{Variant: familyTrap, Text: "{lingers}"},
+				{Variant: helper, Text: "{lingers}"},
+				{Variant: fresh, Text: "{lingers}"},
+				{Variant: awaits, Text: "{lingers}"},
+				{Variant: several, Text: "{lingers}"},
+				{Variant: one, Text: "{lingers}"},
+				{Text: "; {doing}"},
+				{Text: ""},
+			},
+			"doing": {
+				{Variant: waited, Text: "its main thread was last seen waiting for I/O in {function}"},
+				{Variant: slept, Text: "its main thread was last seen in {syscall}"},
+				{Variant: ran, Text: "its main thread was last seen running"},
+				{Text: "its main thread was last seen in state {state}"},
+			},
+			"used": {{Text: "; the container used {cpuused}"}, {Text: ""}},
 			"lingers": {
-				{Variant: familyTrap, Text: "; as a shell it puts its trap off while a program is in its foreground, " +
-					"and {child} (PID {childpid} on the node) did not end: if that was in the foreground, the trap never ran"},
-				{Variant: helper, Text: "; it waited for {child} (PID {childpid} on the node), which it has started since the deletion"},
-				{Variant: fresh, Text: "; it runs {child} (PID {childpid} on the node), which it has started since the deletion"},
-				{Variant: awaits, Text: "; it waited for {child} (PID {childpid} on the node), which {fate}"},
-				{Variant: several, Text: "; of {alike} processes that it runs, {child} (PID {childpid} on the node), the youngest one, {fate}"},
-				{Variant: one, Text: "; {child} (PID {childpid} on the node), which it runs, {fate}"},
+				{Variant: familyTrap, Text: ". Its child {child} did not exit: if it ran in the foreground, the shell never ran its trap"},
+				{Variant: helper, Text: ". It was waiting for {child}, which it had started after the deletion"},
+				{Variant: fresh, Text: ". It was running {child}, which it had started after the deletion"},
+				{Variant: awaits, Text: ". It was waiting for {child}, which {fate}"},
+				{Variant: several, Text: ". Of its {alike} subprocesses, the youngest ({child}) {fate}"},
+				{Variant: one, Text: ". Its subprocess {child} {fate}"},
 				{Text: ""},
 			},
 			"fate": {
 				{Variant: ignores, Text: "ignores {signal}"},
-				{Variant: handles, Text: "has a handler for {signal} and did not end"},
-				{Variant: taken, Text: "has taken {signal} and did not end"},
+				{Variant: handles, Text: "has a handler for {signal} and did not exit"},
+				{Variant: taken, Text: "took {signal} and did not exit"},
 				{Variant: blocks, Text: "blocks {signal} and has not taken it"},
-				{Variant: unsent, Text: "would have ended by {signal} but was not sent it"},
-				{Text: "did not end"},
+				{Variant: unsent, Text: "was not sent {signal}, although that would have ended it"},
+				{Text: "did not exit"},
 			},
 			"unanswered": {
-				{Variant: familyNetwork, Text: "; from {since} on nobody acknowledged what was sent over {connections} of the pod"},
+				{Variant: familyNetwork, Text: ". Since {since}, data on {connections} of the pod was not acknowledged"},
 				{Text: ""},
 			},
 			"look": {
-				{Variant: removed, Text: "The program has no handler for {signal} any more: it has removed it, or it is a Node.js program without a listener for {signal}, which needs one. " +
-					"Else look at what the program does when it is asked to stop"},
-				{Variant: uwsgi, Text: "uwsgi loads its program anew by SIGTERM, unless die-on-term is set: set it. Else look at what the program does when it is asked to stop"},
-				{Variant: systemd, Text: "systemd executes itself anew by SIGTERM and goes on: set the stop signal to SIGRTMIN+3. " +
-					"Else look at what it waits for"},
-				{Variant: postgres, Text: "PostgreSQL waits by SIGTERM until all clients have gone: set the stop signal to SIGINT. Else look at what its clients do"},
-				{Variant: fresh, Text: "Look at what {child} does that takes so long"},
-				{Variant: helper, Text: "Look at what {child} does that takes so long"},
-				{Variant: workers, Text: "Look at what {child} does when it is asked to stop"},
-				{Variant: maybe, Text: "Look at what {program} waits for: if that is {child}, {how}"},
-				{Variant: ignores, Text: "Let {child} handle {signal}: remove a trap '' before it"},
+				{Variant: removed, Text: "{program} has no handler for {signal} any more. If it is a Node.js program without a listener for {signal}, add one. " +
+					"Otherwise it removed its handler: check what it does on {signal}"},
+				{Variant: uwsgi, Text: "uwsgi reloads on SIGTERM unless die-on-term is set: set it. Otherwise check what {program} does on {signal}"},
+				{Variant: systemd, Text: "systemd re-executes itself on SIGTERM and keeps running: set the stop signal to SIGRTMIN+3. " +
+					"Otherwise check what systemd waits for"},
+				{Variant: postgres, Text: "On SIGTERM, PostgreSQL waits until all clients have disconnected: set the stop signal to SIGINT. Otherwise check what its clients do"},
+				{Variant: fresh, Text: "Check why {child} takes so long"},
+				{Variant: helper, Text: "Check why {child} takes so long"},
+				{Variant: workers, Text: "Check what {child} does on {signal}"},
+				{Variant: maybe, Text: "Check what {program} waits for. If that is {child}, {how}"},
+				{Variant: ignores, Text: "Let {child} handle {signal}: remove a trap '' set before it starts"},
 				{Variant: blocks, Text: "Let {child} take {signal}, which it blocks"},
-				{Variant: unsent, Text: "Look at what {program} waits for; if that is {child}, let it pass {signal} on, or start {child} with exec instead"},
-				{Variant: handles, Text: "Look at what {child} does when it is asked to stop, and whether {program} passes {signal} on to it"},
-				{Variant: taken, Text: "Look at what {child} does when it is asked to stop"},
-				{Text: "Look at what the program does when it is asked to stop"},
+				{Variant: unsent, Text: "Check what {program} waits for. If that is {child}, let {program} forward {signal}, or start {child} with exec instead"},
+				{Variant: handles, Text: "Check what {child} does on {signal} and whether {program} forwards it"},
+				{Variant: taken, Text: "Check what {child} does on {signal}"},
+				{Text: "Check what {program} does on {signal}"},
 			},
 			"how": {
-				{Variant: ignores, Text: "let it handle {signal}"},
-				{Variant: blocks, Text: "let it take {signal}, which it blocks"},
-				{Variant: unsent, Text: "let {program} pass {signal} on to it, or start it with exec instead"},
-				{Variant: handles, Text: "at what it does when it is asked to stop, and whether {program} passes {signal} on to it"},
-				{Text: "at what it does when it is asked to stop"},
+				{Variant: ignores, Text: "let {child} handle {signal}"},
+				{Variant: blocks, Text: "let {child} take {signal}, which it blocks"},
+				{Variant: unsent, Text: "let {program} forward {signal}, or start {child} with exec instead"},
+				{Variant: handles, Text: "check what {child} does on {signal} and whether {program} forwards it"},
+				{Text: "check what {child} does on {signal}"},
+			},
+			"first": {
+				{Variant: familyTrap, Text: "run it in the background: program & pid=$!; trap 'kill -TERM $pid' TERM; wait $pid; wait $pid"},
+				{Variant: removed, Text: "check what {program} does on {signal} (Node.js: add a listener, end open connections)"},
+				{Variant: uwsgi, Text: "set die-on-term of uwsgi"},
+				{Variant: systemd, Text: "set the stop signal to SIGRTMIN+3"},
+				{Variant: postgres, Text: "set the stop signal to SIGINT"},
+				{Variant: fresh, Text: "check why {child} takes so long"},
+				{Variant: helper, Text: "check why {child} takes so long"},
+				{Variant: workers, Text: "check what {child} does on {signal}"},
+				{Variant: maybe, Text: "check what {program} waits for; if that is {child}, {how}"},
+				{Variant: ignores, Text: "let {child} handle {signal}: remove a trap '' set before it starts"},
+				{Variant: blocks, Text: "let {child} take {signal}, which it blocks"},
+				{Variant: unsent, Text: "let {program} forward {signal}, or start {child} with exec instead"},
+				{Variant: handles, Text: "check what {child} does on {signal} and whether {program} forwards it"},
+				{Variant: taken, Text: "check what {child} does on {signal}"},
+				{Text: "check what {program} waits for, or {raise}"},
 			},
 			"limit": ownLimits(),
 			"raise": {
-				{Variant: diagnose.BehindHook, Text: "raise terminationGracePeriodSeconds by what the preStop hook takes"},
+				{Variant: diagnose.BehindHook, Text: "raise terminationGracePeriodSeconds by the preStop hook's time"},
 				{Text: "raise terminationGracePeriodSeconds"},
 			},
 		},
@@ -153,9 +186,16 @@ var SlowShutdown = &diagnose.Rule{
 			"else the process has merely not ended either. " +
 			"What the process does with the stop signal is what its masks show; " +
 			"whether it was sent the signal they show only where it has taken it, leaves it pending, or would have ended by it.",
-		Remedy: "Nothing on the node is broken. " +
-			"{look}. {limit}, or {raise}.",
-		Danger: "What it had not finished is lost. A shorter grace period or a force delete makes that worse.",
+		Seen: []string{
+			"{program} (PID {pid} on the node): {doing}{used}",
+			"{child} (PID {childpid} on the node) {fate}",
+			"From {since} until the end, data on {connections} of the pod was not acknowledged",
+			"The container was killed (exit code 137) at {ended}",
+		},
+		First:  "nothing now; for the next deletion, {first}",
+		Avoid:  "a shorter grace period (loses more unsaved data)",
+		Remedy: "Nothing is broken. {look}. {limit}, or {raise}.",
+		Danger: "A shorter grace period loses more work.",
 		Families: []diagnose.Family{
 			{
 				Name: familyTrap,
@@ -164,10 +204,10 @@ var SlowShutdown = &diagnose.Rule{
 					"where its trap is put off until the child has ended, or in the background, " +
 					"where the child has not ended though the trap may have told it to. This is inferred. " +
 					"Where it is known, ShellPID1TrapDeferred is reported.",
-				Remedy: "Run the program in the background, and let the trap pass the signal on and the shell wait for it: program & pid=$!; " +
+				Remedy: "Nothing is broken. Run the program in the background: program & pid=$!; " +
 					"trap 'kill -TERM $pid' TERM; wait $pid; wait $pid. " +
-					"If the trap is not needed, start the program with exec. " +
-					"If the script does so already, look at what {child} does when it is asked to stop. " +
+					"If no trap is needed, start the program with exec. " +
+					"If the script does so already, check what {child} does on {signal}. " +
 					"{limit}, or {raise}.",
 			},
 			{
@@ -176,11 +216,12 @@ var SlowShutdown = &diagnose.Rule{
 					"the kernel sent it again and again. " +
 					"The network was taken away from the program while it worked on its shutdown, or those that it talks to are gone: " +
 					"in the pod both look the same.",
-				Remedy: "Find out whether the pod's network was taken away before the program was done, or whether its peers are gone. " +
-					"What the network needs must stay until the pod is gone: " +
-					"network policies, endpoints, and objects of the CNI that are deleted with the pod, " +
-					"such as a CiliumEndpoint by a foreground deletion. " +
-					"More time does not help without a network. For peers that are gone: {limit}.",
+				First: "find out what removed the pod's network, or whether its peers are gone",
+				Remedy: "Find out whether the pod's network was removed before the program was done, or whether its peers are gone. " +
+					"Whatever the network needs must stay until the pod is gone: " +
+					"network policies, endpoints and CNI objects. " +
+					"A foreground deletion can delete CNI objects with the pod, such as a CiliumEndpoint. " +
+					"More time does not help without a network. If the peers are gone, the program needs a limit. {limit}.",
 			},
 		},
 	},

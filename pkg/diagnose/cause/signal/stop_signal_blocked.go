@@ -13,8 +13,8 @@ var StopSignalBlocked = &diagnose.Rule{
 	Needs: fact.SignalSources,
 	Doc: diagnose.Doc{
 		Layer: "signal",
-		Title: "the first process blocks the stop signal and does not take it",
-		Message: "container {container}: its first process {program} (PID {pid} on the node) blocks {signal} in every thread and has not taken it since it was sent; it is still pending. " +
+		Title: "the first process blocks the stop signal",
+		Message: "container {container}: every thread of {program} (PID {pid} on the node) blocks {signal}, which is still pending. " +
 			"{sigkill}",
 		Meaning: "All threads of the process have the signal in their mask of blocked signals, " +
 			"so the kernel keeps it pending until one of them unblocks it or asks for it with sigwait or signalfd. " +
@@ -23,10 +23,17 @@ var StopSignalBlocked = &diagnose.Rule{
 		Evidence: "The stop signal's bit is in SigBlk of every thread and stays in ShdPnd, until half of the grace period is over; and no thread has run since soon after the deletion was asked for, or, of a pod that was first seen late, for half of the grace period. " +
 			"A program that must not be interrupted for a while blocks the signal as well, and takes it afterwards. " +
 			"Blocked without pending is healthy: programs that take signals with sigwait or signalfd block them.",
+		Seen: []string{
+			"{signal} is blocked in every thread of process {pid} (SigBlk) and pending (ShdPnd)",
+			"No thread of it has run for at least 3 seconds (two readings)",
+		},
+		First: "nothing now; for the next deletion, let a thread of {program} take {signal}, or unblock it",
+		Avoid: "force delete (no faster, pod untracked)",
 		Remedy: "{fine}. " +
-			"In the program, let one thread take {signal} at all times, or reset the mask (pthread_sigmask) before the program is executed.",
-		Danger: "The program is ended by SIGKILL without having taken the signal: it may lose what it has not written. " +
-			"A force delete does not speed this up.",
+			"In {program}, let one thread take {signal} at all times, or unblock {signal} (pthread_sigmask) before the program is executed.",
+		Danger: "The program is killed before it has taken {signal}: unwritten data may be lost. " +
+			"A force delete does not speed this up: the kubelet still waits the grace period, with no API object tracking the pod.",
+		Quiet: true,
 	},
 	Check: func(p *fact.View) diagnose.Result {
 		return diagnose.Found(unheard(p, fact.Blocked, func(fp fact.FirstProcess) bool {

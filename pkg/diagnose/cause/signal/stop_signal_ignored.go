@@ -16,7 +16,7 @@ var StopSignalIgnored = &diagnose.Rule{
 	Doc: diagnose.Doc{
 		Layer: "signal",
 		Title: "the first process ignores the stop signal",
-		Message: "container {container}: its first process {program} (PID {pid} on the node) ignores {signal}. " +
+		Message: "container {container}: {program} (PID {pid} on the node) ignores {signal}. " +
 			"{sigkill}",
 		Meaning: "The process has set the signal's action to ignore, or has inherited that: what a shell ignores with trap '' TERM " +
 			"is ignored by every program that it starts, unless that sets up a handler of its own. " +
@@ -24,15 +24,22 @@ var StopSignalIgnored = &diagnose.Rule{
 		Evidence: "The stop signal's bit is in SigIgn of the first process in two readings, and was before the deletion, as with SignalDroppedByPID1; " +
 			"and its first thread neither blocks the signal nor waits for signals with sigwait.",
 		Phrases: map[string][]diagnose.Choice{"next": {
-			{Variant: aShell, Text: "If the shell has a terminal, end it, or delete its pod with a short --grace-period. " +
-				"If it runs a script with trap '' for {signal}, remove that, and start the program with exec in the script, to make the next deletion fast and clean"},
-			{Text: "To make the next deletion fast and clean, let the program handle {signal}. " +
-				"If a script has trap '' for it before it starts the program, remove that: what a shell ignores, its programs ignore as well"},
+			{Variant: aShell, Text: "If the shell has a terminal, exit it, or delete its pod with a short --grace-period. " +
+				"If it runs a script, remove its trap '' for {signal}. For a fast and clean next deletion, start the program with exec in the script"},
+			{Text: "For a fast and clean next deletion, let the program handle {signal}. " +
+				"If a script sets trap '' for {signal} before it starts the program, remove that: a program inherits what its shell ignores"},
+		}, "first": {
+			{Variant: aShell, Text: "nothing now, or exit {program} if it is your shell; for the next deletion, remove trap '' for {signal} from its script"},
+			{Text: "nothing now; for the next deletion, let {program} handle {signal}"},
 		}},
+		Seen:  []string{"Process {pid} ({comm}) ignores {signal} now, and did before the deletion"},
+		First: "{first}",
+		Avoid: "force delete (no faster, pod untracked)",
 		Remedy: "{fine}. " +
 			"{next}.",
-		Danger: "The program is ended by SIGKILL{unasked}: it may lose what it has not written. " +
-			"A force delete does not speed this up.",
+		Danger: "The program is killed{unasked}: unwritten data may be lost. " +
+			"A force delete does not speed this up: the kubelet still waits the grace period, with no API object tracking the pod.",
+		Quiet: true,
 	},
 	Check: func(p *fact.View) diagnose.Result {
 		of := func(shell bool) []diagnose.Finding {

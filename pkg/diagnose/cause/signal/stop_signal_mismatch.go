@@ -13,8 +13,8 @@ var StopSignalMismatch = &diagnose.Rule{
 	Needs: fact.SignalSources,
 	Doc: diagnose.Doc{
 		Layer: "signal",
-		Title: "the stop signal is not one that the program handles",
-		Message: "container {container}: its stop signal is {signal}, for which its first process {program} (PID {pid} on the node) has no handler; it has one for {handled}. " +
+		Title: "the program has no handler for its stop signal",
+		Message: "container {container}: its stop signal is {signal}, but {program} (PID {pid} on the node) has a handler for {handled}, not for {signal}. " +
 			"{sigkill}",
 		Meaning: "The image, or the container's specification, asks for another stop signal than SIGTERM. " +
 			"The program that runs in the container handles SIGTERM or another signal, but not that one, so nothing asks it to end. " +
@@ -22,11 +22,18 @@ var StopSignalMismatch = &diagnose.Rule{
 		Evidence: "The stop signal is not SIGTERM: it is the container's own (lifecycle.stopSignal), else the image's STOPSIGNAL. " +
 			"Its bit is not in the SigCgt of the first process, nor is it waited for with sigwait or signalfd, also before the deletion, as with SignalDroppedByPID1; and SIGTERM, SIGINT or SIGQUIT is in SigCgt. " +
 			"Of a shell only SIGTERM counts, and only while it runs no program.",
+		Seen: []string{
+			"Process {pid} ({comm}) has a handler for {handled} (SigCgt)",
+			"It has none for {signal} now, and had none before the deletion",
+		},
+		First: "nothing now; for the next deletion, set the stop signal to {handled}",
+		Avoid: "force delete (no faster, pod untracked)",
 		Remedy: "{fine}. " +
-			"To make the next deletion fast, set the stop signal to {handled} (STOPSIGNAL in the image, " +
-			"or lifecycle.stopSignal and os.name in the pod where the feature gate ContainerStopSignals is on), or let the program handle {signal}.",
-		Danger: "The program is ended by SIGKILL{unasked}: it may lose what it has not written. " +
-			"A force delete does not speed this up.",
+			"To make the next deletion fast, set the stop signal to {handled}. Set it as STOPSIGNAL in the image, " +
+			"or as lifecycle.stopSignal with os.name in the pod (if the feature gate ContainerStopSignals is on). Or let the program handle {signal}.",
+		Danger: "The program is killed{unasked}: unwritten data may be lost. " +
+			"A force delete does not speed this up: the kubelet still waits the grace period, with no API object tracking the pod.",
+		Quiet: true,
 	},
 	Check: func(p *fact.View) diagnose.Result {
 		var out []diagnose.Finding

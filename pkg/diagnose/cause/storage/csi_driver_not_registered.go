@@ -14,22 +14,30 @@ var CSIDriverNotRegistered = &diagnose.Rule{
 	Needs:  []evidence.Source{evidence.Mounts, evidence.Volumes, evidence.VolumeCalls},
 	Doc: diagnose.Doc{
 		Layer:   "storage",
-		Title:   "the CSI driver of a volume is not registered on the node",
-		Message: "volume {volumes}: the CSI driver {driver} is not registered with the kubelet of this node, so nobody can unpublish the volume; no process of the pod is left",
+		Title:   "the CSI driver of a volume is not registered",
+		Message: "volume {volumes} cannot be unpublished: its CSI driver {driver} is not registered with the kubelet of this node",
 		Phrases: map[string][]diagnose.Choice{"present": {
-			{Variant: evidence.DriverTerminating, Text: "its pod here, {driverpod}, is being deleted itself, and its DaemonSet makes a new one only when that is gone; if it stays, look what keeps it (kubectl describe pod)"},
-			{Text: "its pod here, {driverpod}, is {driverstate}; look why it does not register (container node-driver-registrar)"},
-			{Text: "look whether its DaemonSet exists, tolerates the node's taints and has a pod here"},
+			{Variant: evidence.DriverTerminating, Text: "find what keeps the driver's pod {driverpod} terminating (kubectl describe pod); its DaemonSet re-creates it only after that"},
+			{Text: "check why the driver's pod {driverpod} ({driverstate}) does not register: read the log of its container node-driver-registrar"},
+			{Text: "check that the driver's DaemonSet exists, tolerates this node's taints and has a pod here (kubectl get ds -A)"},
 		}},
 		Meaning: "The containers have ended, and the kubelet has to ask the CSI driver on this node to unpublish the volume. The driver is not there: " +
 			"its DaemonSet was deleted, or drained from the node before the pods that use it. The kubelet tries again without end and tells it in its log only.",
 		Evidence: "The volume's directory is there a minute after the deadline, and vol_data.json beside it names the driver. The kubelet's plugins_registry has no socket of that name. " +
 			"The number of failed attempts at volumes of that driver has grown since (storage_operation_duration_seconds of the kubelet), and the driver was called in none of them (csi_operations_seconds), and no subpath of its volumes is left, which could be what fails. " +
 			"A driver that is away while its pod is replaced comes back within a minute.",
-		Remedy: "Bring the driver {driver} back on this node: {present}. The kubelet unpublishes the volume within two minutes. " +
-			"Delete a driver only when no pod uses it any more.",
-		Danger: "A force delete hides the pod and leaves the volume published on this node. Another node may then mount it at the same time, which can destroy its data. " +
+		Seen: []string{
+			"The kubelet's plugins_registry has no socket of driver {driver}",
+			"Unmount attempts fail, and none has called {driver}",
+			"The driver's pod {driverpod} on this node is {driverstate}",
+			"No process of the pod is left",
+		},
+		Remedy: "Bring CSI driver {driver} back on this node. To do so, {present}. The kubelet then unpublishes the volume within two minutes. " +
+			"Uninstall a CSI driver only when no pod uses its volumes.",
+		Danger: "A force delete leaves the volume published on this node, with no API object tracking it. Another node may then mount it at the same time, which can destroy its data. " +
 			"Do not delete anything below the pod's directory: what is mounted there is the volume's data.",
+		First: "{present}",
+		Avoid: "rm below the pod's directory (it is the volume's data)",
 	},
 	Check: func(p *fact.View) diagnose.Result {
 		if !settled(p) {

@@ -14,20 +14,28 @@ var CSINodeUnpublishHanging = &diagnose.Rule{
 	Needs:  []evidence.Source{evidence.Mounts, evidence.Volumes, evidence.VolumeCalls},
 	Doc: diagnose.Doc{
 		Layer:   "storage",
-		Title:   "a CSI driver does not answer when it is to unpublish a volume",
-		Message: "volume {volumes}: the CSI driver {driver} does not unpublish the volume{others} in time. The kubelet's calls of NodeUnpublishVolume end with DeadlineExceeded; no process of the pod is left",
-		Phrases: map[string][]diagnose.Choice{"others": orOthers},
+		Title:   "a CSI driver does not unpublish a volume in time",
+		Message: "CSI driver {driver} does not respond to NodeUnpublishVolume for volume {volumes}{others}",
+		Phrases: map[string][]diagnose.Choice{"others": orOthers, "pod": podOfDriver},
 		Meaning: "The containers have ended, and the kubelet asks the CSI driver on this node to unpublish the volume (NodeUnpublishVolume). " +
 			"The driver takes the call and does not answer: it waits for its backend, for a lock, or in the kernel for an unmount. The kubelet gives up after two minutes and asks again, without end. " +
 			"A driver that gives up itself answers the same, sooner.",
 		Evidence: "The volume's directory is there, vol_data.json beside it names the driver, and the number of calls to that driver that ended with DeadlineExceeded has grown since the containers ended " +
 			"(csi_operations_seconds of the kubelet). Where the driver does not answer at all, the first one ends two minutes after the containers. " +
 			"It is proved when one volume of the driver is left, and no other pod's volumes were taken down on the node when it grew last: the kubelet counts by driver, not by volume.",
-		Remedy: "Read the log of the {itspod} and look for its processes in state D (ps -eLo pid,stat,wchan:30,comm). Repair the backend that it waits for. " +
-			"A restart of the driver's pod ends locks and requests that hang, not a thread in state D.",
-		Danger: "A restart of a driver that runs FUSE daemons or rbd-nbd in its own pod breaks the volumes that other pods of the node use. " +
-			"A force delete hides the pod and leaves the volume published on this node. Another node may then mount it at the same time, which can destroy its data. " +
+		Seen: []string{
+			"The kubelet has counted NodeUnpublishVolume calls to {driver} that ended with DeadlineExceeded",
+			"The driver's pod {driverpod} on this node is {driverstate}",
+			"No process of the pod is left",
+		},
+		Remedy: "Find the backend that the driver waits for, in the log of {pod}. On the node, list threads in D state: " + blockedThreads + ". " +
+			"Repair that backend; the kubelet retries within two minutes. If that does not help, restart the driver's pod, unless it runs FUSE daemons or rbd-nbd. " +
+			"A restart ends locks and requests that hang, not a thread in D state.",
+		Danger: "Restarting a driver that runs FUSE daemons or rbd-nbd in its own pod breaks the volumes of other pods on the node. " +
+			"A force delete leaves the volume published on this node, with no API object tracking it. Another node may then mount it at the same time, which can destroy its data. " +
 			"Do not delete anything below the pod's directory: what is mounted there is the volume's data.",
+		First: "read the log of {pod}: which backend does it wait for? Repair that, or ask the driver's owner",
+		Avoid: "restarting the driver (breaks other pods' volumes if it uses FUSE)",
 	},
 	Check: func(p *fact.View) diagnose.Result {
 		if !settled(p) {

@@ -21,20 +21,30 @@ var CSIVolumeRecordLost = &diagnose.Rule{
 	Needs:  []evidence.Source{evidence.Mounts, evidence.Volumes},
 	Doc: diagnose.Doc{
 		Layer:   "storage",
-		Title:   "the kubelet's record of a CSI volume is lost, without which it cannot unmount the volume",
-		Message: "volume {volumes}: vol_data.json, the kubelet's record of the CSI volume, is missing or broken, so the kubelet does not know which driver to ask and cannot unmount it. It is mounted at {mountpoint}; no process of the pod is left",
+		Title:   "the kubelet's record of a CSI volume is lost",
+		Message: "volume {volumes} cannot be unmounted: vol_data.json, the kubelet's record of its CSI driver, is missing or invalid",
 		Phrases: map[string][]diagnose.Choice{
-			"unmount": {{Text: "umount {hostmount}"}, {Text: "umount the volume's mount (findmnt lists it)"}},
+			"unmount": {{Text: "umount {hostmount}"}, {Text: "unmount the volume's mount point, which findmnt lists"}},
 		},
 		Meaning: "Beside the mount of each CSI volume the kubelet keeps a file, vol_data.json, with the name of the driver and of the volume. " +
 			"It is empty or missing after a power failure, on a disk that was full when it was written, or because somebody has deleted files below the pod's directory. " +
 			"The kubelet then fails before it asks the driver, ten times a second, and counts no attempt. A kubelet that was started since has forgotten the volume and tries nothing at all. It tells it in its log only.",
 		Evidence: "A minute after the deadline, and in all readings for a minute, the volume is mounted, and beside the mount there is no vol_data.json, or one that is not JSON. " +
 			"When the kubelet takes a volume down it removes that file only after the mount.",
-		Remedy: "Read the volume's handle and driver in its PersistentVolume first, if it has one. On the node: {unmount}, then restart the kubelet (systemctl restart kubelet), which forgets the volume. " +
-			"Then see with the driver whether the volume is still attached to this node.",
-		Danger: "Do not run rm -rf on the volume's directory: while the volume is mounted that deletes its data. " +
-			"The driver is not told that the volume is no longer used: before another node writes to the volume, make sure that this one has let go of it. A force delete leaves it mounted.",
+		Seen: []string{
+			"The volume is mounted at {mountpoint} (type {fstype})",
+			"All readings of a minute show no valid vol_data.json beside that mount",
+			"No process of the pod is left",
+		},
+		Remedy: "If the volume has a PersistentVolume, note its driver and volumeHandle (kubectl get pv -o yaml). Ask the volume's owner. " +
+			"On the node: {unmount}. That fails while the mount is in use; never add -f or -l. " +
+			"Then restart the kubelet, which forgets the volume: systemctl restart kubelet. " +
+			"Check with the driver that the volume is detached from this node before another node uses it.",
+		Danger: "Do not run rm -rf on the volume's directory: while the volume is mounted, that deletes its data. " +
+			"The driver does not learn that the volume is unused. Before another node writes to the volume, make sure that this node has released it. " +
+			"A force delete leaves the volume mounted.",
+		First: "note driver and volumeHandle of its PersistentVolume, if any (kubectl get pv -o yaml); ask the volume's owner; then see More",
+		Avoid: "rm -rf on its directory (deletes the volume's data)",
 	},
 	Check: func(p *fact.View) diagnose.Result {
 		if !settled(p) {

@@ -20,16 +20,20 @@ var ImageVolumeUnmountBusy = &diagnose.Rule{
 	Phases: []diagnose.Phase{diagnose.Sandbox},
 	Needs:  []evidence.Source{evidence.Processes, evidence.Containers, evidence.Mounts, evidence.Holders, evidence.Events},
 	Doc: diagnose.Doc{
-		Layer: "storage",
-		Title: "an image volume cannot be unmounted because it is in use",
-		Message: "the containers have ended, but {process} uses an image volume of the pod ({via}){more}, so containerd cannot unmount it (EBUSY). " +
-			"It is mounted at {mountpoint}",
+		Layer:   "storage",
+		Title:   "an image volume cannot be unmounted: it is in use",
+		Message: "containerd cannot unmount an image volume of the pod (EBUSY): {process} uses it ({via}){more}",
 		Phrases: map[string][]diagnose.Choice{
-			"more": {{Text: " (and {alike} more like it)"}, {Text: ""}},
-			"end": {
-				{Variant: diagnose.Essential, Text: "It serves other pods, or the whole node: do not end it. Find out what it does there, and restart its service when the other pods allow it"},
-				{Text: "Let it leave the volume, or, on the node, after a look at what it is, end it: {terminate}. The kubelet's next try then succeeds"},
+			"more": {{Text: ", and {alike} more like it"}, {Text: ""}},
+			"first": {
+				{Variant: diagnose.Essential, Text: "do not stop it: it serves other pods. On the node: ls -l /proc/{pid}/cwd /proc/{pid}/fd shows what it uses there"},
+				{Text: "on the node: systemctl status {pid} shows what it is; ask its owner to leave the volume or stop it"},
 			},
+			"end": {
+				{Variant: diagnose.Essential, Text: "It serves other pods or the whole node: do not stop it. Find out what it uses there. Restart its service when the other pods allow it"},
+				{Text: "Ask its owner to leave the volume. If it is a leftover, end it, on the node: {terminate}"},
+			},
+			"others": {{Text: " To list it and the {alike} more, on the node: fuser -vm {hostmount}."}, {Text: ""}},
 		},
 		Meaning: "The pod has a volume of the type image, which containerd mounts on the node from the image's layers. When the sandbox has ended, containerd unmounts it. " +
 			"A process of the node uses it: a shell that has changed into the directory, a security scanner, a backup. The kernel answers EBUSY, and the pod stays.",
@@ -38,9 +42,16 @@ var ImageVolumeUnmountBusy = &diagnose.Rule{
 			"A process in the host's mount namespace has had a file open on this very mount (mnt_id in /proc/PID/fdinfo), or its working directory, its root directory or its program there, for ten seconds or more, and was started before the kubelet has said so last. " +
 			"A process in a mount namespace of its own is not looked at. " +
 			"It is inferred: whoever may create Events in the pod's namespace can have made the Event, of a pod that hangs for another reason.",
-		Remedy: "{end}.",
-		Danger: "umount -l hides the mount while its files stay in use, and containerd cannot remove its snapshot then. " +
-			"A force delete leaves the mount and the sandbox's record on the node, unseen.",
+		Seen: []string{
+			"The image volume is mounted at {mountpoint}",
+			"Readings at least 10 s apart show {process} on it: {via}",
+			"The kubelet has reported the failed unmount at least twice (Event FailedKillPod)",
+		},
+		Remedy: "Find out what {process} is: on the node, systemctl status {pid}. {end}.{others} The kubelet's next attempt then succeeds.",
+		Danger: "umount -l hides the mount while its files stay in use; containerd then cannot remove its snapshot. " +
+			"A force delete leaves the mount and the sandbox on the node with no API object tracking them.",
+		First: "{first}",
+		Avoid: "umount -l (its snapshot then cannot be removed)",
 	},
 	Check: func(p *fact.View) diagnose.Result {
 		f := fact.SandboxStop(p)

@@ -17,24 +17,27 @@ var NetworkFilesystemUnreachable = &diagnose.Rule{
 	Phases: []diagnose.Phase{diagnose.Volumes},
 	Needs:  []evidence.Source{evidence.Mounts, evidence.Kubelet},
 	Doc: diagnose.Doc{
-		Layer: "storage",
-		Title: "the kubelet hangs on a volume whose server does not answer",
-		Message: "volume {which}: the {protocol} server {who} does not answer. " +
-			"The kubelet's thread {thread} hangs in {function} on the mount {mountpoint} (source {from}), so it cannot unmount the volume; no process of the pod is left",
+		Layer:   "storage",
+		Title:   "the kubelet is blocked on a volume whose server does not respond",
+		Message: "kubelet thread {thread} is blocked on {which}: the {protocol} server {who} does not respond",
 		Phrases: map[string][]diagnose.Choice{
-			"which": {{Text: "{volume}"}, {Text: "of the pod"}},
-			"who":   {{Variant: local, Text: "behind this node's own address {server}"}, {Text: "{server}"}},
+			"which": {{Text: "volume {volume}"}, {Text: "a volume of the pod"}},
+			"who":   {{Variant: local, Text: "behind {server} (this node)"}, {Text: "{server}"}},
+			"from":  {{Text: " from {source}"}, {Text: ""}},
+			"first": {
+				{Variant: local, Text: "on the node, check the proxy or server at {server} (stunnel, efs-proxy); restore it at the same address"},
+				{Text: "check from the node that {server} is reachable (ping, nc -z); restore it at the same address; the kubelet then resumes"},
+			},
 			"back": {
 				{Variant: local, Text: "The mount goes to this node itself, where a proxy (stunnel or efs-proxy of the EFS CSI driver) or the server listens. " +
-					"Look whether it runs and reaches the server behind it, and bring both back under the same address"},
-				{Text: "Bring the server {server} back under the same address, or, where it is well, let this node reach it (routes, firewall, and for sec=krb5 rpc.gssd)"},
+					"Check that it runs and reaches the server behind it. Restore both at the same address"},
+				{Text: "Restore {protocol} server {server} at the same address. If the server is healthy, restore this node's access to it: routes, firewall, and rpc.gssd for sec=krb5"},
 			},
 			"lost": {
 				{Variant: soft, Text: " The mount is soft: writes that have timed out are lost."},
-				{Variant: hard, Text: " No data is lost."},
+				{Variant: hard, Text: " No data is lost then."},
 				{Text: ""},
 			},
-			"from": {{Text: "{source}, {silence}"}, {Text: "{source}"}, {Text: "{silence}"}},
 		},
 		Meaning: "The containers have ended, and the kubelet has to unmount the pod's volume. " +
 			"To do so it asks the file system about the mount point, the server does not answer, and the kubelet's thread waits in the kernel for as long as it takes. " +
@@ -46,11 +49,21 @@ var NetworkFilesystemUnreachable = &diagnose.Rule{
 			"and the mount table shows a network file system there. " +
 			"Where the server is connected and has answered all requests, nothing is said: the thread waits for something of the node, such as a lock, or rpc.gssd. " +
 			"Without the path, the kernel stack of a network file system and a single such mount of the pod, whose server has not answered everything, make it inferred, and so does a kubelet that only asks how full the volume is (statfs), of a server that can be reached.",
-		Remedy: "{back}; the kubelet goes on by itself within a minute.{lost}",
-		Danger: "A forced unmount throws away the writes that have not reached the server, a lazy one only hides the mount. " +
-			"ls or df of the mount hangs your own shell. " +
-			"Restarting the kubelet leaves the thread and can hang the new one. " +
-			"A force delete may freeze the kubelet for all pods of the node when it next restarts.",
+		Seen: []string{
+			"Kubelet thread {thread} is in state {state} ({function})",
+			"The volume is mounted at {mountpoint}{from}",
+			"The {protocol} client of that mount shows: {silence}",
+			"No process of the pod is left",
+		},
+		Remedy: "{back}. The kubelet then resumes on its own within a minute.{lost} " +
+			"If the server is gone permanently, ask the volume's owner: what has not been written to it is lost. " +
+			"Then drain the node (kubectl drain --skip-wait-for-delete-timeout=60 does not wait for this pod) and reboot it.",
+		Danger: "umount -f discards the writes that have not reached the server; umount -l only hides the mount. " +
+			"ls or df on the mount hangs your shell. " +
+			"Restarting the kubelet leaves the thread and can hang the new kubelet. " +
+			"A force delete may block the kubelet for all pods of the node at its next restart.",
+		First: "{first}",
+		Avoid: "ls or df on the mount (hangs your shell), umount -f (discards pending writes)",
 	},
 	Check: func(p *fact.View) diagnose.Result {
 		t, m := fact.KubeletBusyWithVolume(p), (*evidence.Mount)(nil)

@@ -16,20 +16,30 @@ var SubPathCleanupFailed = &diagnose.Rule{
 	Needs:  []evidence.Source{evidence.Mounts, evidence.Volumes, evidence.VolumeCalls},
 	Doc: diagnose.Doc{
 		Layer:   "storage",
-		Title:   "the kubelet cannot remove a subPath of a volume",
-		Message: "volume {volumes}: the kubelet fails to remove what it made for the volume's subPath mounts; no process of the pod is left",
+		Title:   "the kubelet cannot remove the subPath directories of a volume",
+		Message: "volume {volumes}: the kubelet cannot remove its subPath directories",
+		Phrases: map[string][]diagnose.Choice{
+			"list": {{Text: "grep '{poduid}/volume-subpaths' /proc/1/mountinfo"}, {Text: "grep volume-subpaths /proc/1/mountinfo (only lines with this pod's UID)"}},
+		},
 		Meaning: "For each volumeMount with a subPath the kubelet makes a bind mount below the pod's directory volume-subpaths. " +
 			"It has to remove all of them before it takes the volume down. That fails again and again: the mount points to a FUSE or NFS file that is gone, " +
 			"or its directory is not empty. The kubelet tells it in its log only.",
 		Evidence: "Directories are left below the pod's volume-subpaths a minute after the deadline, and the number of failed attempts at volumes has grown since " +
 			"(storage_operation_duration_seconds of the kubelet, operation volume_unmount). It is proved when no other pod's volumes were taken down on the node when it grew last. " +
 			"Where attempts may fail at another volume of the pod, or of another pod while no directory of the volume tells its plugin, or a CSI driver was asked, which comes after the subpaths, nothing is said.",
-		Remedy: "On the node, look first for what is still mounted: grep '{poduid}/volume-subpaths' /proc/1/mountinfo. " +
-			"A line shows: unmount exactly the path in its fifth column, not by force and not lazily. " +
-			"No line shows: look at what is in the directory that the kubelet's log names (journalctl -u kubelet, line \"error cleaning subPath mounts\"), " +
-			"ask the volume's owner, and move it away. The kubelet removes what is empty within two minutes.",
-		Danger: "Never run rm or mv below volume-subpaths while a line shows: that is the volume's data. " +
-			"The other directories of that name are of pods that run: compare the pod's UID in the path.",
+		Seen: []string{
+			"Directories of {volumes} are left below the pod's volume-subpaths",
+			"The kubelet has counted new failed unmount attempts",
+			"No process of the pod is left",
+		},
+		Remedy: "On the node, first look for what is still mounted: {list}. " +
+			"If a line shows, umount exactly the path in its fifth column, without -f or -l. " +
+			"If no line shows, read which directory the kubelet names: journalctl -u kubelet --since -10min | grep 'cleaning subPath mounts'. " +
+			"Ask the volume's owner before you move its content away. The kubelet removes the empty directory within two minutes.",
+		Danger: "Never run rm or mv below volume-subpaths while a line shows: it is the volume's data. " +
+			"Other directories named volume-subpaths belong to running pods: compare the pod's UID in the path.",
+		First: "on the node: {list}. If it prints lines: umount each mount point (field 5). If not: ask the pod's owner whether the files there may go",
+		Avoid: "rm or mv while a line shows (it is the volume's data)",
 	},
 	Check: func(p *fact.View) diagnose.Result {
 		if !settled(p) {

@@ -17,16 +17,16 @@ var VolumeDirTeardownFailed = &diagnose.Rule{
 	Doc: diagnose.Doc{
 		Layer:   "storage",
 		Title:   "the kubelet cannot remove the directory of a volume",
-		Message: "volume {volumes}: {why}; no process of the pod is left",
+		Message: "volume {volumes}: {why}",
 		Phrases: map[string][]diagnose.Choice{
 			"why": {
-				{Variant: inside, Text: "a file system of type {innertype} is mounted inside its directory, so the kubelet cannot remove the directory (EBUSY)"},
-				{Variant: oneOf, Text: "the kubelet fails to remove the directory of one of them, or of several (plugin {plugin}), though nothing is mounted there"},
-				{Variant: mountLost, Text: "it is not mounted any more, and the kubelet fails to remove its directory{others} (plugin {plugin}), as when files were written there meanwhile"},
-				{Text: "the kubelet fails to remove its directory{others} (plugin {plugin}), though nothing is mounted there"},
+				{Variant: inside, Text: "{innertype} is mounted inside, so the kubelet cannot remove its directory (EBUSY). Each retry of the kubelet can delete files there"},
+				{Variant: oneOf, Text: "the kubelet cannot remove the directory of at least one of them; nothing is mounted there"},
+				{Variant: mountLost, Text: "it is no longer mounted, and the kubelet cannot remove its directory{others}, probably because of files in it"},
+				{Text: "the kubelet cannot remove its directory{others}; nothing is mounted there"},
 			},
 			"others": orOthers,
-			"mount":  {{Text: "grep {hostmount}/ /proc/self/mountinfo"}, {Text: "findmnt"}},
+			"mount":  {{Text: "grep {hostmount}/ /proc/1/mountinfo"}, {Text: "findmnt"}},
 		},
 		Meaning: "The volume is a plain directory below the kubelet's, as an emptyDir is. When the containers have ended the kubelet deletes what is inside and then the directory. " +
 			"That fails again and again: something is mounted inside, a file is immutable (chattr +i), or the node's file system is read-only. " +
@@ -35,23 +35,40 @@ var VolumeDirTeardownFailed = &diagnose.Rule{
 			"(storage_operation_duration_seconds of the kubelet, operation volume_unmount). " +
 			"It is proved when no other volume of the plugin is left and no other pod's volumes were taken down on the node when it grew last, or when the mount table shows a mount inside. " +
 			"It is not said while the kubelet is seen to delete files there.",
-		Remedy: "Read the kubelet's log on the node (journalctl -u kubelet) for the volume's name: the error names the file. " +
-			"Repair that, for example with chattr -i; the kubelet removes the directory within two minutes.",
-		Danger: "Make sure that nothing is mounted inside before you delete anything by hand: what is inside a mount is somebody's data. " +
+		Seen: []string{
+			"The {innertype} mount inside is at {innerpoint}",
+			"The kubelet has counted new failed unmount attempts (plugin {plugin})",
+			"No process of the pod is left",
+		},
+		Remedy: "On the node: " + teardownErrors + ". The error names the file. " +
+			"Repair what it reports, such as a read-only disk or an immutable file (ask the volume's owner before chattr -i). " +
+			"The kubelet removes the directory within two minutes.",
+		Danger: "Check that nothing is mounted inside before you delete anything by hand: what is inside a mount is data of another file system. " +
 			"A force delete leaves the directory on the node.",
+		First: "on the node: " + teardownErrors + " names the file and the error (immutable file, read-only disk)",
+		Avoid: "rm without a look at findmnt (deletes what is mounted inside)",
 		Families: []diagnose.Family{{
 			Name: inside,
 			Meaning: "Something is mounted inside of the directory: by a container with mountPropagation Bidirectional, by docker or a FUSE daemon in the pod, or by hand. " +
 				"The kubelet deletes what is inside that mount too, at each attempt.",
-			Remedy: "On the node, without delay: {mount} lists what is mounted there. Unmount it; the kubelet removes the directory within two minutes.",
-			Danger: "The kubelet deletes the files inside that mount at each attempt, unless it is read-only. Do not run rm -rf there yourself.",
+			Remedy: "On the node: {mount} shows what is mounted there (field 5). Copy its files away without delay: each retry can delete some, and a tmpfs loses them when it is unmounted. " +
+				"Ask the owner of that mount, then unmount it without -f or -l. " +
+				"The kubelet removes the directory within two minutes.",
+			Danger: "The kubelet deletes the files inside that mount at each attempt, unless it is read-only. Do not run rm -rf there yourself. " +
+				"A force delete leaves the directory on the node.",
+			First: "on the node: {mount} shows it (field 5); copy its files away (umount of a tmpfs loses them), ask the pod's owner, then umount it",
+			Avoid: "rm -rf there (deletes that mount's data)",
 		}, {
 			Name: mountLost,
 			Meaning: "The volume was mounted there, and is not any more: somebody has unmounted it, or the kubelet has. The kubelet then removes the directory, which has to be empty. " +
 				"What was written there meanwhile is on the node's own disk, and not in the volume.",
-			Remedy: "On the node: look what is in the directory (volumes/{plugin} below that of the pod; the kubelet's log names it, journalctl -u kubelet). Files there are not in the volume: move them to where they belong. " +
-				"The kubelet removes the directory within two minutes when it is empty.",
-			Danger: "Make sure that nothing is mounted there before you delete anything (findmnt): what is inside a mount is the volume's data. A force delete leaves the directory on the node, and what was written there.",
+			Remedy: "On the node: " + teardownErrors + ". The error names the directory. Check with findmnt that nothing is mounted there. " +
+				"Files in it are on the node's own disk, not in the volume. Ask the volume's owner, then move them to where they belong. " +
+				"The kubelet removes the empty directory within two minutes.",
+			Danger: "Check that nothing is mounted there before you delete anything (findmnt): what is inside a mount is the volume's data. " +
+				"A force delete leaves the directory on the node, with the files in it.",
+			First: "on the node: " + teardownErrors + " names the directory; ask the volume's owner before you move files out of it",
+			Avoid: "rm of those files (they may exist nowhere else)",
 		}},
 	},
 	Check: func(p *fact.View) diagnose.Result {

@@ -21,12 +21,12 @@ var VolumeLeftMounted = &diagnose.Rule{
 	Phases: []diagnose.Phase{diagnose.Volumes},
 	Needs:  []evidence.Source{evidence.Kubelet, evidence.Mounts, evidence.Volumes, evidence.VolumeCalls},
 	Doc: diagnose.Doc{
-		Layer: "storage",
-		Title: "a CSI volume is still mounted, and the kubelet does not try to unmount it any more",
-		Message: "volume {volumes} is still mounted at {mountpoint}, and the kubelet has not tried to unmount it since {since}: " +
-			"the CSI driver {driver} has said that it is unpublished. The kubelet only waits for the mount to disappear; no process of the pod is left",
+		Layer:   "storage",
+		Title:   "a CSI volume is still mounted; the kubelet no longer retries",
+		Message: "volume {volumes} is still mounted. CSI driver {driver} reported it unpublished, so the kubelet has not retried since {since}",
 		Phrases: map[string][]diagnose.Choice{
-			"unmount": {{Text: "umount {hostmount}"}, {Text: "umount the volume's mount (findmnt lists it)"}},
+			"pod":     podOfDriver,
+			"unmount": {{Text: "umount {hostmount}"}, {Text: "unmount the volume's mount point, which findmnt lists"}},
 		},
 		Meaning: "The containers have ended, and the kubelet has asked the CSI driver to unpublish the volume (NodeUnpublishVolume). The driver has said that it has, and the mount is still there. " +
 			"Perhaps the driver does not see the mount, because its pod has the kubelet's directory without mountPropagation: Bidirectional: then it does so each time. " +
@@ -38,11 +38,21 @@ var VolumeLeftMounted = &diagnose.Rule{
 			"Earlier calls to the drivers have succeeded. The kubelet has started a container of the pod itself, is well and heard by the API server, and none of its threads hangs but at another pod's volume. " +
 			"No PersistentVolume of the same name is mounted for another pod of the node: an operation for that one comes first. " +
 			"It is inferred: which volume a call was about is not counted.",
-		Remedy: "Read the log of the {itspod} about this volume (NodeUnpublishVolume). If the driver is still writing data back, wait for it. " +
-			"Then, on the node: {unmount}. That command fails, and harms nobody, while the mount is in use; repeat it if the volume was mounted there twice. " +
-			"The pod terminates within seconds when none of its volumes is mounted.",
-		Danger: "A force delete leaves the volume mounted on this node. Another node may then mount it at the same time, which can destroy its data; so can umount -l, which hides the mount while the file system is in use. " +
+		Seen: []string{
+			"The volume is mounted at {mountpoint} (type {fstype})",
+			"NodeUnpublishVolume calls to {driver} have succeeded before",
+			"The kubelet has counted no unmount attempt at volumes of {driver} since {since}",
+			"No process of the pod is left",
+		},
+		Remedy: "Read the log of {pod} about this volume (NodeUnpublishVolume). If the driver still writes data back, wait for it. " +
+			"Ask the volume's owner. Then, on the node: {unmount}. That fails, and does no harm, while the mount is in use. " +
+			"Repeat it if the volume was mounted there twice. " +
+			"The pod terminates within seconds after its last volume is unmounted.",
+		Danger: "A force delete leaves the volume mounted on this node. Another node may then mount it at the same time, which can destroy its data. " +
+			"umount -l can destroy it too: it hides the mount while the file system is in use. " +
 			"What a FUSE daemon has not written back may be lost with its mount. Do not delete anything below the pod's directory: what is mounted there is the volume's data.",
+		First: "read the log of {pod}: does it still write data back? If not, ask the volume's owner, then unmount (see More)",
+		Avoid: "umount -l (only hides the use; data at risk)",
 	},
 	Check: func(p *fact.View) diagnose.Result {
 		if !settled(p) || !p.ContainersEnded() {

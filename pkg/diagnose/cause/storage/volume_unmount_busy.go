@@ -18,33 +18,39 @@ var VolumeUnmountBusy = &diagnose.Rule{
 	Phases: []diagnose.Phase{diagnose.Volumes},
 	Needs:  []evidence.Source{evidence.Mounts, evidence.Holders},
 	Doc: diagnose.Doc{
-		Layer: "storage",
-		Title: "a volume cannot be unmounted because it is in use",
-		Message: "volume {volumes}: {user}, so it cannot be unmounted (EBUSY). " +
-			"It is mounted at {mountpoint}; no process of the pod is left{said}",
+		Layer:   "storage",
+		Title:   "a volume cannot be unmounted: it is in use",
+		Message: "volume {volumes} cannot be unmounted (EBUSY): {user}{said}",
 		Phrases: map[string][]diagnose.Choice{
 			"user": {
-				{Variant: inside, Text: "another file system is mounted inside it (type {innertype}, source {innersource})"},
-				{Variant: inside, Text: "another file system is mounted inside it (type {innertype})"},
+				{Variant: inside, Text: "{innertype} (source {innersource}) is mounted inside it"},
+				{Variant: inside, Text: "{innertype} is mounted inside it"},
 				{Text: "{process} uses it ({via}){more}"},
 			},
 			"more":     orMore,
+			"look":     lookAtThem,
 			"stop":     stopThem,
 			"spare":    spare,
+			"but":      exempt,
 			"servants": servants,
 			"said": {
-				{Variant: givenUp, Text: ". The CSI driver {driver} has said all the same that it is unpublished, so the kubelet has not tried since {since}"},
-				{Variant: saidOK, Text: ". Since then the CSI driver {driver} has said of the volume{others} that it is unpublished, and has not failed"},
+				{Variant: givenUp, Text: ". CSI driver {driver} still reported it as unpublished, so the kubelet has not retried since {since}"},
 				{Text: ""},
+			},
+			"calls": {
+				{Variant: givenUp, Text: "NodeUnpublishVolume calls to CSI driver {driver} have succeeded; the kubelet has counted no attempt since {since}"},
+				{Variant: saidOK, Text: "CSI driver {driver} has since reported the volume{others} as unpublished, and no call has failed"},
+				{Variant: unfailed, Text: "No failed NodeUnpublishVolume call to CSI driver {driver} is known"},
+				{Text: "NodeUnpublishVolume calls to CSI driver {driver} have failed"},
 			},
 			"others": orOthers,
 			"unmounted": {
-				{Variant: givenUp, Text: ". The kubelet does not try again: then, on the node, {unmount}"},
-				{Variant: unfailed, Text: "; the kubelet unmounts within two minutes, or, if the CSI driver has said that the volume is unpublished, not at all: then, on the node, {unmount}"},
-				{Text: "; the kubelet unmounts within two minutes"},
+				{Variant: givenUp, Text: "The kubelet does not retry. Then, on the node: {unmount}"},
+				{Variant: unfailed, Text: "The kubelet then unmounts within two minutes, unless the CSI driver has reported the volume as unpublished. In that case, on the node: {unmount}"},
+				{Text: "The kubelet then unmounts within two minutes"},
 			},
-			"unmount": {{Text: "umount {hostmount}"}, {Text: "umount the volume's mount (findmnt lists it)"}},
-			"mount":   {{Text: "findmnt -R {hostmount}"}, {Text: "findmnt"}},
+			"unmount": {{Text: "umount {hostmount}"}, {Text: "unmount the volume's mount point, which findmnt lists"}},
+			"mount":   {{Text: "grep {hostmount}/ /proc/1/mountinfo"}, {Text: "findmnt"}},
 		},
 		Meaning: "The containers have ended, and the kubelet has to unmount the pod's volume. A process outside of the pod uses it, perhaps in a container or service that sees the node's mounts, or something else is mounted inside, " +
 			"so the kernel answers EBUSY. The kubelet tries again without end, at most every two minutes, and tells it in its log only.",
@@ -58,19 +64,32 @@ var VolumeUnmountBusy = &diagnose.Rule{
 			"Where nobody in the host's mount namespace is found, the others that have a process are looked at: " +
 			"a process there that uses a copy of the mount keeps the mount busy if the kernel unmounts both together (a slave or a peer, mount_namespaces(7)), and not if its mounts are private. " +
 			"Of several processes the first ones are named, one of each mount namespace before a second one of any.",
-		Remedy: "Find out what {stop}{unmounted}.",
-		Danger: "umount -l hides the mount while the file system stays in use: attached to another node meanwhile, it is damaged. " +
+		Seen: []string{
+			"The volume is mounted at {mountpoint} (type {fstype})",
+			"Readings at least 10 s apart show {process} on this mount: {via}",
+			"The {innertype} mount inside it is at {innerpoint}",
+			"{calls}",
+			"No process of the pod is left",
+		},
+		Remedy: "{stop}. {unmounted}.",
+		Danger: "umount -l hides the mount while the file system stays in use. If the volume is then attached to another node, its data is damaged. " +
 			"Do not delete files below the mount: they are the volume's data.",
+		First: "{look}",
+		Avoid: "umount -l (only hides the use; data at risk)",
 		Families: []diagnose.Family{
 			{
 				Name:    inside,
 				Meaning: "Something is mounted inside of the volume: by a container with mountPropagation Bidirectional, by docker or a FUSE daemon in the pod, or by hand.",
-				Remedy:  "On the node: {mount} lists what is mounted inside. Unmount that, innermost first{unmounted}.",
+				Remedy: "On the node: {mount} lists what is mounted inside. Ask the volume's owner whether that is still needed. " +
+					"Unmount it, innermost first, without -f or -l. {unmounted}.",
+				First: "on the node: {mount} lists it; ask the volume's owner, then unmount it, innermost first",
 			},
 			{
 				Name:    diagnose.Essential,
 				Meaning: "The process serves other pods or the whole node.",
-				Remedy:  "{servants}{unmounted}.",
+				Remedy:  "{servants}. {unmounted}.",
+				First:   keepServing,
+				Avoid:   "killing it (other pods need it)",
 			},
 		},
 	},
@@ -113,18 +132,27 @@ const more = "More"
 // The words about the further processes that use a mount, about what to do with all of them, and
 // about those that nobody may be told to end.
 var (
-	orMore   = []diagnose.Choice{{Variant: one, Text: ", and so does {also}"}, {Variant: more, Text: ", and so do {also}"}, {Text: ""}}
-	stopThem = []diagnose.Choice{
-		{Variant: one, Text: "both of these processes do there, and stop them or let them leave the volume{spare}"},
-		{Variant: more, Text: "all of these processes do there, and stop them or let them leave the volume{spare}"},
-		{Text: "{process} does there, and stop it or let it leave the volume"},
+	orMore     = []diagnose.Choice{{Variant: one, Text: ", and so does {also}"}, {Variant: more, Text: ", and so do {also}"}, {Text: ""}}
+	lookAtThem = []diagnose.Choice{
+		{Variant: one, Text: "on the node: systemctl status {pid} shows the first one. Ask both owners to stop these processes{but}"},
+		{Variant: more, Text: "on the node: systemctl status {pid} shows the first one. Ask the owners to stop these processes{but}"},
+		{Text: "on the node: systemctl status {pid} shows what it is; ask its owner to stop it or leave the volume"},
 	}
-	spare    = []diagnose.Choice{{Text: ", but do not kill {spared}, of which the node needs the service: restart that when the other pods allow it"}, {Text: ""}}
+	stopThem = []diagnose.Choice{
+		{Variant: one, Text: "Find out what both processes do with the volume. Ask their owners to stop them or to close the volume{spare}. On the node: systemctl status {pid} shows what the first one is"},
+		{Variant: more, Text: "Find out what these processes do with the volume. Ask their owners to stop them or to close the volume{spare}. On the node: systemctl status {pid} shows what the first one is"},
+		{Text: "Find out what {process} is: on the node, systemctl status {pid}. Ask its owner to stop it or to close the volume. With the owner's consent, on the node: {terminate}"},
+	}
+	spare    = []diagnose.Choice{{Text: ", but not {spared}, which the node needs: restart its service when the other pods allow it"}, {Text: ""}}
+	exempt   = []diagnose.Choice{{Text: ", but not {spared}, which the node needs"}, {Text: ""}}
 	servants = []diagnose.Choice{
-		{Text: "{process} and {also} serve the node and must not be killed. Find out what they do there; restart their services when the other pods allow it"},
-		{Text: "{process} serves the node and must not be killed. Find out what it does there; restart its service when the other pods allow it"},
+		{Text: "{process} and {also} serve the node: do not stop them. Find out what they do there. Restart their services when the other pods allow it"},
+		{Text: "{process} serves the node: do not stop it. Find out what it does there. Restart its service when the other pods allow it"},
 	}
 )
+
+// keepServing is the first step about a process that serves other pods too.
+const keepServing = "on the node: ls -l /proc/{pid}/cwd /proc/{pid}/fd shows what it uses there; restart its service only when the other pods allow it"
 
 // heldBy finds the processes that use one of the pod's mounts.
 func heldBy(p *fact.View) []diagnose.Finding {

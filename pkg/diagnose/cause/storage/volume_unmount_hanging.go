@@ -22,17 +22,17 @@ var VolumeUnmountHanging = &diagnose.Rule{
 	Phases: []diagnose.Phase{diagnose.Volumes},
 	Needs:  []evidence.Source{evidence.Mounts, evidence.Kubelet},
 	Doc: diagnose.Doc{
-		Layer: "storage",
-		Title: "unmounting a volume hangs in the kernel",
-		Message: "volume {volumes}: {process} hangs in the kernel {where} (thread {thread}, in {function}, {on}). " +
-			"It does so for as long as the file system does not answer; no process of the pod is left",
+		Layer:   "storage",
+		Title:   "unmounting a volume hangs in the kernel",
+		Message: "volume {volumes}: thread {thread} of {process} is blocked {where}; {on} does not respond",
 		Phrases: map[string][]diagnose.Choice{
-			"where": {{Variant: asking, Text: "in a call on the volume, which has to be unmounted"}, {Text: "while it unmounts the volume"}},
+			"where": {{Variant: asking, Text: "in a call on it before the unmount"}, {Text: "while unmounting it"}},
 			"on": {
-				{Variant: detached, Text: "with the mount detached already"},
-				{Text: "on the mount {mountpoint} of type {fstype}, source {source}"},
-				{Text: "on the mount {mountpoint} of type {fstype}"},
+				{Variant: detached, Text: "the file system (already detached)"},
+				{Text: "its {fstype} file system"},
+				{Text: "its file system"},
 			},
+			"from":       {{Text: ", source {source}"}, {Text: ""}},
 			"filesystem": {{Text: "{mountpoint}"}, {Text: "the volume"}},
 			"first": {
 				{Text: "pod {driverpod} of its CSI driver"}, {Variant: ofCSI, Text: "the pod of its CSI driver on this node"},
@@ -46,18 +46,32 @@ var VolumeUnmountHanging = &diagnose.Rule{
 			"The path of its blocked system call is a volume of this pod. A process of another pod counts only when it is that of the volume's CSI driver. " +
 			"Where the kubelet only asks how full the volume is (statfs), it is inferred. The thread is in state D, or waits for a FUSE daemon, which shows as S. " +
 			"Where the file system is NFS, SMB or Ceph, and the thread is the kubelet's, the cause is NetworkFilesystemUnreachable.",
-		Remedy: "Repair what is behind {filesystem} (a disk, a server, a daemon); the thread goes on by itself. If that can never answer again: drain the node (kubectl drain --skip-wait-for-delete-timeout=60 does not wait for this pod) and reboot it.",
-		Danger: "umount -l hides the mount and leaves the thread. Restarting the kubelet leaves the thread and can hang the new one. " +
+		Seen: []string{
+			"Thread {thread} is in state {state}, in the system call {syscall} ({function})",
+			"The volume is mounted at {mountpoint} (type {fstype}{from})",
+			"No process of the pod is left",
+		},
+		Remedy: "First check whether the disk is only slow: on the node, run iostat -x 1. " +
+			"Repair what is behind {filesystem} (a disk, a server, a daemon); the thread then resumes. " +
+			"If it can never respond again, ask the volume's owner: what is not written is lost. " +
+			"Then drain the node (kubectl drain --skip-wait-for-delete-timeout=60 does not wait for this pod) and reboot it.",
+		Danger: "umount -l hides the mount and leaves the thread. ls or df on the mount can hang your shell. Restarting the kubelet leaves the thread and can hang the new kubelet. " +
 			"A force delete leaves the volume attached to this node, and another node may mount it too.",
+		First: "on the node: dmesg -T | tail -30 (I/O errors) and iostat -x 1 (only slow?); repair the disk or server behind it",
+		Avoid: "ls or df on it (can hang your shell)",
 		Families: []diagnose.Family{{
 			Name: fact.FamilyFUSE,
 			Meaning: "The daemon of a FUSE file system, such as gcsfuse, s3fs, rclone or JuiceFS, does not answer. " +
 				"Often its process is stopped, or waits for its own backend, or a CSI driver's pod that ran it is being replaced. " +
 				"It can be a process of another pod than the driver's, or of the node: it has /dev/fuse open.",
-			Remedy: "Restart or repair the FUSE daemon of the volume; look at {first} first. " +
-				"Else, on the node: {abort}. This ends all waits on this mount immediately; writes that the daemon has not stored are lost.",
+			Remedy: "Check {first}, and repair or restart the volume's FUSE daemon. Ask first: a restart affects every user of that mount. " +
+				"If that does not help, ask the volume's owner: an abort ends all waits on this mount immediately and loses writes that the daemon has not stored. " +
+				"Then, on the node: {abort}.",
 			Danger: "Restarting the daemon or aborting the connection affects every user of that mount. umount -l hides the mount and leaves the thread. " +
-				"Restarting the kubelet leaves the thread and can hang the new one.",
+				"ls or df on the mount hangs your shell. Restarting the kubelet leaves the thread and can hang the new kubelet. " +
+				"A force delete leaves the volume mounted on this node.",
+			First: "check {first}: does the FUSE daemon run and reach its backend? Ask the users of the mount before a restart",
+			Avoid: "ls or df on it (hangs your shell)",
 		}},
 	},
 	Check: func(p *fact.View) diagnose.Result {

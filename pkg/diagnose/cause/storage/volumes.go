@@ -33,6 +33,18 @@ const others = "Others"
 
 var orOthers = []diagnose.Choice{{Variant: others, Text: " or another one of this node"}, {Text: ""}}
 
+// podOfDriver names the pod of a CSI driver on the node.
+var podOfDriver = []diagnose.Choice{{Text: "pod {driverpod} ({driverstate})"}, {Text: "pod {driverpod}"}, {Text: "the driver's pod on this node"}}
+
+// Commands for the node, which change nothing there: the errors of CSI drivers that the kubelet logs, why it cannot take a
+// volume down, or a block device, and the threads in state D.
+const (
+	driverErrors   = "journalctl -u kubelet --since -10min | grep 'csi: .*rpc error' | tail -3"
+	teardownErrors = "journalctl -u kubelet --since -10min | grep 'TearDown failed'"
+	unmapErrors    = "journalctl -u kubelet --since -10min | grep UnmapVolume"
+	blockedThreads = "ps -eLo stat,pid,wchan:30,comm | grep ^D"
+)
+
 // whose returns that variant where it applies.
 func whose(p *fact.View, c *evidence.VolumeCall) []string {
 	if fact.OnlyOneUnmounts(p, c) {

@@ -86,7 +86,7 @@ func hierarchies(root string) ([]hierarchy, error) {
 		}
 	}
 	if len(out) == 0 {
-		return nil, fmt.Errorf("%s holds no control groups: the host's /sys/fs/cgroup must be mounted there", root)
+		return nil, fmt.Errorf("%s contains no cgroups: the host's /sys/fs/cgroup must be mounted there", root)
 	}
 	return out, nil
 }
@@ -254,7 +254,7 @@ func findKubepods(root string) ([]string, error) {
 		var next []string
 		for _, dir := range level {
 			if seen++; seen > maxSearchDirs {
-				return nil, fmt.Errorf("look for kubepods below %s: more than %d control groups", root, maxSearchDirs)
+				return nil, fmt.Errorf("look for kubepods below %s: more than %d cgroups", root, maxSearchDirs)
 			}
 			entries, _, err := kernfile.List(filepath.Join(root, dir), maxSearchDirs)
 			if kernfile.Gone(err) && dir != "" {
@@ -331,7 +331,7 @@ type Group struct {
 // has none.
 func (t *Tree) Pod(uid string, now time.Time) ([]Group, error) {
 	if uid == "" || strings.ContainsAny(uid, "/\x00") {
-		return nil, fmt.Errorf("the pod's UID %q names no control group", uid)
+		return nil, fmt.Errorf("the pod's UID %q names no cgroup", uid)
 	}
 	hs, err := hierarchies(t.Root)
 	if err != nil {
@@ -379,7 +379,7 @@ type Leaders struct {
 // containers is remembered: to search for it takes longer than to read it.
 func (t *Tree) Leaders(uid string, now time.Time) ([]Leaders, error) {
 	if uid == "" || strings.ContainsAny(uid, "/\x00") {
-		return nil, fmt.Errorf("the pod's UID %q names no control group", uid)
+		return nil, fmt.Errorf("the pod's UID %q names no cgroup", uid)
 	}
 	hs, err := hierarchies(t.Root)
 	if err != nil {
@@ -444,7 +444,7 @@ func leaders(c hierarchy, dirs []string) ([]Leaders, error) {
 			return nil
 		}
 		if err != nil {
-			return fmt.Errorf("read the processes of control group %s: %w", dir, err)
+			return fmt.Errorf("read the processes of cgroup %s: %w", dir, err)
 		}
 		pids, _ := parseTasks(b)
 		out = append(out, Leaders{Container: container, PIDs: pids})
@@ -489,14 +489,14 @@ type walk struct {
 // in any of them. Groups that vanish meanwhile are none.
 func (w *walk) group(dir, container string, above freezer, depth int) (populated bool, err error) {
 	if len(w.groups) == maxGroups || depth > maxGroupDepth {
-		return true, fmt.Errorf("control groups below a pod: %w", kernfile.ErrTooMany)
+		return true, fmt.Errorf("cgroups below a pod: %w", kernfile.ErrTooMany)
 	}
 	tids, hidden, err := w.readTasks(dir)
 	if kernfile.Gone(err) {
 		return false, nil
 	}
 	if err != nil {
-		return false, fmt.Errorf("read tasks of control group %s: %w", dir, err)
+		return false, fmt.Errorf("read tasks of cgroup %s: %w", dir, err)
 	}
 	g := Group{Cgroup: evidence.Cgroup{Path: "/" + dir, Version: w.c.version, Container: container, Threads: len(tids), PIDs: w.readPIDs(dir)}, TIDs: tids, Hidden: hidden}
 	freezer := w.readFreezer(dir, above)

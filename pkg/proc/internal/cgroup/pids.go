@@ -45,10 +45,10 @@ func (t *Tree) Full(b []byte, pid int) (*Full, error) {
 		// where the hierarchy does.
 		procs, err := r.Read(filepath.Join(base, own), kernfile.CgroupProcs)
 		if err != nil {
-			return nil, fmt.Errorf("read the processes of control group %s: %w", own, err)
+			return nil, fmt.Errorf("read the processes of cgroup %s: %w", own, err)
 		}
 		if pids, _ := parseTasks(procs); !slices.Contains(pids, pid) {
-			return nil, fmt.Errorf("process %d is not in control group %s", pid, own)
+			return nil, fmt.Errorf("process %d is not in cgroup %s", pid, own)
 		}
 		return &Full{Path: dir, Tasks: tasks, Limit: limit}, nil
 	}
