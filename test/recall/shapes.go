@@ -59,7 +59,7 @@ func node() *shape {
 		noHandler: {
 			image: bed.RuntimesImage, command: command("node", "/everyday/server.js", "no-handler"),
 			// Node.js takes each signal, and without a listener sends it to itself with the default action, which the kernel drops.
-			burns: []told{{cause: "SlowShutdown", says: []string{"without a listener"}}, {cause: "SignalDroppedByPID1"}},
+			burns: []told{{cause: "SlowShutdown", says: []string{"add a listener"}}, {cause: "SignalDroppedByPID1"}},
 			why:   "it has no listener for SIGTERM",
 		},
 	}}
@@ -73,7 +73,7 @@ func npm() *shape {
 		},
 		tooSlow: {
 			image: bed.RuntimesImage, command: command("npm", "start"), client: web,
-			burns: below("node ("), why: "npm passes SIGTERM on to node, which waits for a request",
+			burns: below("subprocess node "), why: "npm passes SIGTERM on to node, which waits for a request",
 		},
 		noHandler: {
 			image: bed.RuntimesImage, command: command("npm", "run", "no-handler"),
