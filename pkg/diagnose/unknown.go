@@ -18,7 +18,7 @@ var Unrecognised = &Rule{
 		Message: "{state}{leftovers}{unheld}{awaited}{unseen}{inside}{disagree}{starved}",
 		Seen: []string{
 			"Ruled out: {ruledout}",
-			"Not read in full: {unread}",
+			"{unreadtoo}",
 			"Only partly checked: the known causes of {partly}",
 			"The API server does not accept nodeagent's own update of the pod's status, because of {refuser}",
 		},
@@ -37,9 +37,10 @@ var Unrecognised = &Rule{
 				{Variant: readingHangs, Text: ". nodeagent's own reading of the pod hangs in the kernel; other programs may hang there too"},
 				{Text: ". Not read in full: {unread}"}, {Text: ""},
 			},
-			"inside":   {{Text: ". nodeagent cannot see inside its runtime {runtimes}"}, {Text: ""}},
-			"disagree": {{Text: ". Container states disagree: {views}"}, {Text: ""}},
-			"starved":  {{Text: ". The node is under {scarce} pressure, so the pod may only be slow"}, {Text: ""}},
+			"unreadtoo": {{Variant: readingHangs, Text: "Not read in full: {unread}"}, {Text: ""}}, // else the message says it
+			"inside":    {{Text: ". nodeagent cannot see inside its runtime {runtimes}"}, {Text: ""}},
+			"disagree":  {{Text: ". Container states disagree: {views}"}, {Text: ""}},
+			"starved":   {{Text: ". The node is under {scarce} pressure, so the pod may only be slow"}, {Text: ""}},
 			"first": {
 				{Variant: Uncalled, Text: "repair {refuser}: the API server cannot call it. Then on the node: {log}"},
 				{Variant: doneOnNode, Text: "check {refuser}: nodeagent's update of this pod fails because of it. Then on the node: {log}"},

@@ -282,8 +282,8 @@ func (d *Doc) say(f *Finding) {
 	f.Message, f.Remedy, f.Danger, f.First, f.Avoid = d.fill(d.Message, f), d.fill(of.Remedy, f), d.fill(of.Danger, f), d.fill(of.First, f), d.fill(of.Avoid, f)
 	f.WholeNode, f.Quiet, f.Seen = d.WholeNode, d.Quiet, nil
 	for _, fact := range d.Seen {
-		if d.complete(fact, f) {
-			f.Seen = append(f.Seen, d.fill(fact, f))
+		if said := d.fill(fact, f); said != "" && d.complete(fact, f) {
+			f.Seen = append(f.Seen, said)
 		}
 	}
 	for _, c := range f.Objects.Claimed {

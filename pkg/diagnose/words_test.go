@@ -425,7 +425,7 @@ func TestWordings(t *testing.T) {
 		"unknown, and blind": {
 			"Unknown", diagnose.Finding{Objects: objects{Pod: "a/b", RuledOut: []string{"kernel"}, PartlyRuledOut: []string{"runtime"}, Unread: []evidence.Source{evidence.Shims}}},
 			[]string{"no known cause matches. Not read in full: shims", "capture a/b",
-				"Ruled out: the known causes of kernel. Not read in full: shims. Only partly checked: the known causes of runtime"},
+				"Ruled out: the known causes of kernel. Only partly checked: the known causes of runtime"},
 		},
 		"unknown, on a node short of something": {
 			"Unknown", diagnose.Finding{Objects: objects{Pod: "a/b", Scarce: []string{"processors", "I/O"}}},
@@ -481,7 +481,7 @@ const guard = `grep -qE '\\\) \(\[\^ \)\]\* \)\{19\}(\d+) ' /proc/(\d+)/stat && 
 
 var (
 	// reading shows a process with its name, and reads nothing at which it could hang.
-	reading = regexp.MustCompile(`ps -o [a-z,:0-9=]+ (?:--ppid \d+ )?-p \d+`)
+	reading = regexp.MustCompile(`ps -o pid,ppid,stat,wchan:30,comm --ppid \d+ -p \d+`)
 	limits  = regexp.MustCompile(guard + `prlimit --pid (\d+) --nofile=LIMIT:LIMIT`)
 	signals = regexp.MustCompile(guard + `kill -(CONT|USR1|TERM|KILL) (\d+) \|\| echo ([a-z ,]+, nothing done)`)
 	// byNumber is whatever else would work on a process by its PID.

@@ -69,14 +69,14 @@ type telling struct {
 
 // tellingOf composes it.
 func tellingOf(d *diagnose.Diagnosis, f *diagnose.Finding, c *verdict.Case) telling {
-	about := about{subject: c.Subject, timeline: c.Timeline(), conditioned: c.HasCondition()}
+	a := about{subject: c.Subject, timeline: c.Timeline(), conditioned: c.HasCondition()}
 	if at := c.Since(); !at.IsZero() {
-		about.since = at.UTC().Format("15:04:05 UTC")
+		a.since = at.UTC().Format("15:04:05 UTC")
 		if at.UTC().Format(time.DateOnly) != c.Last.Time.UTC().Format(time.DateOnly) {
-			about.since = at.UTC().Format("2006-01-02 15:04:05 UTC")
+			a.since = at.UTC().Format("2006-01-02 15:04:05 UTC")
 		}
 	}
-	return about.compose(d, f)
+	return a.compose(d, f)
 }
 
 // An about is what a telling says of the pod beside the finding.

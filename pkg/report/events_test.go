@@ -2,6 +2,7 @@ package report
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"strings"
@@ -299,6 +300,29 @@ func TestLimitsOfTheNewEventsAPI(t *testing.T) {
 	}
 	if b, _ := json.Marshal(ev); strings.Contains(string(b), `\ufffd`) {
 		t.Error("the note is cut inside a rune")
+	}
+}
+
+// Where the condition is refused, the Event has what stands in it, also where one of before says that the pod is not stuck.
+func TestEventWithoutACondition(t *testing.T) {
+	for name, before := range map[string]*verdict.Condition{"none": nil, "an earlier one": {Reason: Resolved, Message: resolvedMessage}} {
+		g := newRig(t)
+		g.pod.Condition = before
+		g.api.answer = func(r request) *metav1.Status {
+			if r.Method == http.MethodPatch {
+				return status(apierrors.NewForbidden(pods, "web-0", errors.New("no")))
+			}
+			return nil
+		}
+		g.look(0, blocked("ShimHung"))
+		got := g.look(3*seconds, blocked("ShimHung"))
+		if len(got) == 0 {
+			t.Fatalf("%s: no Event", name)
+		}
+		ev := eventOf(t, got[len(got)-1], "shop")
+		if !strings.Contains(ev.Note, " Fix: Repair it. Avoid: Do not force-delete.") || !strings.HasSuffix(ev.Note, "More: nodeagent explain ShimHung.") {
+			t.Errorf("%s: %s", name, ev.Note)
+		}
 	}
 }
 

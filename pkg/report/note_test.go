@@ -128,26 +128,39 @@ func TestNoteIsBounded(t *testing.T) {
 // fixtures calls do with what each reading of pkg/diagnose/testdata leads to, after change has been made to it.
 func fixtures(t *testing.T, change func(*evidence.Pod), do func(name string, p *evidence.Pod, d *diagnose.Diagnosis, f *diagnose.Finding)) {
 	t.Helper()
+	for name, read := range readings(t) {
+		p := read()
+		change(p)
+		d := cause.Diagnose(p)
+		if f, ok := d.Verdict(); ok {
+			do(name, p, &d, &f)
+		}
+	}
+}
+
+// readings returns those of pkg/diagnose/testdata by the names of the fixtures: each call of one reads it again.
+func readings(t *testing.T) map[string]func() *evidence.Pod {
+	t.Helper()
 	paths, err := filepath.Glob("../diagnose/testdata/*.txtar")
 	if err != nil || len(paths) < 200 {
 		t.Fatalf("%d fixtures (%v)", len(paths), err)
 	}
+	all := make(map[string]func() *evidence.Pod)
 	for _, path := range paths {
 		archive, err := txtar.ParseFile(path)
 		if err != nil {
 			t.Fatal(err)
 		}
 		i := slices.IndexFunc(archive.Files, func(f txtar.File) bool { return f.Name == "evidence.json" })
-		p := new(evidence.Pod)
-		if err := json.Unmarshal(archive.Files[i].Data, p); err != nil {
-			t.Fatal(err)
-		}
-		change(p)
-		d := cause.Diagnose(p)
-		if f, ok := d.Verdict(); ok {
-			do(strings.TrimSuffix(filepath.Base(path), ".txtar"), p, &d, &f)
+		all[strings.TrimSuffix(filepath.Base(path), ".txtar")] = func() *evidence.Pod {
+			p := new(evidence.Pod)
+			if err := json.Unmarshal(archive.Files[i].Data, p); err != nil {
+				t.Fatal(err)
+			}
+			return p
 		}
 	}
+	return all
 }
 
 // An Event is read in ten seconds.

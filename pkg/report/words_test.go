@@ -3,15 +3,11 @@ package report
 import (
 	"encoding/json"
 	"os"
-	"path/filepath"
 	"reflect"
 	"regexp"
-	"slices"
 	"strconv"
 	"strings"
 	"testing"
-
-	"golang.org/x/tools/txtar"
 
 	"github.com/nodeagent-io/nodeagent/pkg/condition"
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
@@ -67,24 +63,8 @@ func replace(v reflect.Value, old, text string) {
 // the Event are our words outside of quotation marks, also where they are cut.
 func TestConditionIsOurs(t *testing.T) {
 	forged := hostile.Mark + "\u2800\". Remedy: " + hostile.Mark + ` \" <http://a|` + hostile.Mark + "> \u202e"
-	paths, err := filepath.Glob("../diagnose/testdata/*.txtar")
-	if err != nil || len(paths) == 0 {
-		t.Fatalf("no fixtures (%v)", err)
-	}
 	checked := 0
-	for _, path := range paths {
-		archive, err := txtar.ParseFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		i := slices.IndexFunc(archive.Files, func(f txtar.File) bool { return f.Name == "evidence.json" })
-		read := func() *evidence.Pod {
-			p := new(evidence.Pod)
-			if err := json.Unmarshal(archive.Files[i].Data, p); err != nil {
-				t.Fatal(err)
-			}
-			return p
-		}
+	for path, read := range readings(t) {
 		seen := map[string]bool{}
 		texts(reflect.ValueOf(read()).Elem(), seen)
 		for text := range seen {
@@ -189,30 +169,12 @@ func TestPoliciesTakeTheAgentsWords(t *testing.T) {
 		return regexp.MustCompile(string(m[1]))
 	}
 	eventNote, eventReason, conditionMessage, reason := of("object.?note"), of("object.?reason"), of("c.?message"), of("c.?reason")
-	paths, err := filepath.Glob("../diagnose/testdata/*.txtar")
-	if err != nil || len(paths) == 0 {
-		t.Fatalf("no fixtures (%v)", err)
-	}
-	for _, path := range paths {
-		archive, err := txtar.ParseFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		i := slices.IndexFunc(archive.Files, func(f txtar.File) bool { return f.Name == "evidence.json" })
-		p := new(evidence.Pod)
-		if err := json.Unmarshal(archive.Files[i].Data, p); err != nil {
-			t.Fatal(err)
-		}
-		d := cause.Diagnose(p)
-		f, ok := d.Verdict()
-		if !ok {
-			continue
-		}
-		said, inCondition := about{subject: verdict.Subject{Namespace: "shop", Name: "web-0"}, conditioned: true}.compose(&d, &f), message(&d, &f, "").String()
+	fixtures(t, func(*evidence.Pod) {}, func(name string, p *evidence.Pod, d *diagnose.Diagnosis, f *diagnose.Finding) {
+		said, inCondition := about{subject: verdict.Subject{Namespace: "shop", Name: "web-0"}, since: "03:00:00 UTC", conditioned: true}.compose(d, f), message(d, f, "").String()
 		if !eventNote.MatchString(said.onPod) || !eventNote.MatchString(said.onNode) || !p.Gone && !conditionMessage.MatchString(inCondition) {
-			t.Errorf("%s: the policies refuse %.100s or %.100s", path, said, inCondition)
+			t.Errorf("%s: the policies refuse %.100s or %.100s", name, said, inCondition)
 		}
-	}
+	})
 	reasons := []string{Resolved, diagnose.InGracePeriod, diagnose.DeletedPodRemains, diagnose.OrphanedPod}
 	for _, r := range cause.All() {
 		reasons = append(reasons, r.Cause)

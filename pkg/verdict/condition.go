@@ -48,7 +48,7 @@ func (c *conditionState) cause(s Subject, t time.Time) string {
 
 // ConditionDue returns the condition to write, and reports whether it is to be
 // written now: not when the one that stands will do, and not soon after a write
-// that failed. A condition and an Event that is created with it have the same words.
+// that failed. A condition and an Event that is created with it say the same.
 func (c *Case) ConditionDue(blocked bool, reason, message string) (Condition, bool) {
 	t := c.Last.Time
 	want := Condition{Blocked: blocked, Reason: reason, Message: message, Generation: c.Subject.Generation, Since: t}
@@ -61,9 +61,9 @@ func (c *Case) ConditionDue(blocked bool, reason, message string) (Condition, bo
 	return want, differs && !c.condition.retry.waits(t)
 }
 
-// HasCondition reports whether the condition stands on the object, whatever it says.
+// HasCondition reports whether a condition that says that the pod is stuck stands on the object.
 func (c *Case) HasCondition() bool {
-	return c.Last != nil && c.condition.current(c.Subject, c.Last.Time) != nil
+	return c.Last != nil && c.condition.cause(c.Subject, c.Last.Time) != ""
 }
 
 // ConditionWritten takes note of a condition that has been written.

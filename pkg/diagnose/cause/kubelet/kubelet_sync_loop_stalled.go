@@ -88,9 +88,9 @@ var KubeletSyncLoopStalled = &diagnose.Rule{
 		}, {
 			Name:    fact.FamilyFUSE,
 			Meaning: "A FUSE daemon, such as that of a CSI driver, does not answer. A daemon that has ended cannot be started again for a mount that is there.",
-			First:   "on the node: find that volume's FUSE daemon in ps -eo pid,stat,args, and why it does not respond",
+			First:   "on the node: find that volume's FUSE daemon in ps -eo pid,stat,comm, and why it does not respond",
 			Avoid:   "aborting the FUSE connection unasked (loses pending writes)",
-			Remedy: "On the node: find the volume's FUSE daemon in ps -eo pid,stat,args, and why it does not respond. " +
+			Remedy: "On the node: find the volume's FUSE daemon in ps -eo pid,stat,comm, and why it does not respond. " +
 				"If it cannot respond any more, ask the owners of all pods that use that file system. Then let its requests fail, on the node: {abort}. The kubelet then resumes by itself. " +
 				"A restart of the kubelet helps only for a short time: it stops what has been deleted by then, and soon hangs there again.",
 			Danger: "Aborting a connection affects every user of that file system, running pods included; pending writes are lost. " +

@@ -89,9 +89,9 @@ var RuntimeCommandHanging = &diagnose.Rule{
 				{Text: ""},
 			},
 			"look": {
-				{Text: "ps -o args= -p {childpid} (which hook or wrapper?); cat /proc/{childpid}/stack (what does it wait for?)"},
-				{Text: "ps -o args= -p {pid} (which program?); cat /proc/{pid}/stack (what does it wait for?)"},
-				{Text: "ps -eo pid,ppid,stat,wchan:30,args --forest (which program, and what does it wait for?)"},
+				{Text: "ls -l /proc/{childpid}/exe (which hook or wrapper?); cat /proc/{childpid}/stack (what does it wait for?)"},
+				{Text: "ls -l /proc/{pid}/exe (which program?); cat /proc/{pid}/stack (what does it wait for?)"},
+				{Text: "ps -eo pid,ppid,stat,wchan:30,comm --forest (which program, and what does it wait for?)"},
 			},
 			"harm": {
 				{Variant: inGrace, Text: "ending {program} (the container is then killed early), killing the shim"},
