@@ -1,4 +1,4 @@
-package main
+package terminal
 
 import (
 	"strings"
@@ -8,7 +8,7 @@ import (
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose/cause"
 )
 
-func TestForTerminal(t *testing.T) {
+func TestPage(t *testing.T) {
 	const page = "# A: b\n\n> it waits for the server, see [ShimHung](ShimHung.md).\n\n## What to do\n\n- one two three four\n- five\n"
 	for name, tc := range map[string]struct {
 		width int
@@ -19,7 +19,7 @@ func TestForTerminal(t *testing.T) {
 		"narrow": {16, false, "A: b\n\n  it waits for\n  the server,\n  see ShimHung.\n\nWhat to do\n\n- one two three\n  four\n- five\n"},
 		"bold":   {80, true, "\x1b[1mA: b\x1b[0m\n\n  it waits for the server, see ShimHung.\n\n\x1b[1mWhat to do\x1b[0m\n\n- one two three four\n- five\n"},
 	} {
-		if got := forTerminal(page, tc.width, tc.bold); got != tc.want {
+		if got := Page(page, tc.width, tc.bold); got != tc.want {
 			t.Errorf("%s:\n%s\nwant\n%s", name, got, tc.want)
 		}
 	}
@@ -28,9 +28,9 @@ func TestForTerminal(t *testing.T) {
 // Each page is read without Markdown, and only what cannot be broken is longer than a line.
 func TestPagesForTerminal(t *testing.T) {
 	for _, r := range cause.All() {
-		for line := range strings.Lines(forTerminal(cause.Table().Page(r), usualWidth, false)) {
+		for line := range strings.Lines(Page(cause.Table().Page(r), 80, false)) {
 			line = strings.TrimSpace(line)
-			if strings.Contains(line, "](") || strings.HasPrefix(line, "#") || utf8.RuneCountInString(line) > usualWidth && strings.Contains(line, " ") {
+			if strings.Contains(line, "](") || strings.HasPrefix(line, "#") || utf8.RuneCountInString(line) > 80 && strings.Contains(line, " ") {
 				t.Errorf("%s: %q", r.Cause, line)
 			}
 		}
