@@ -53,7 +53,11 @@ var table = map[string]struct {
 		ours:    []string{"condition", "diagnose", "diagnose/fact", "evidence", "kube", "verdict"},
 		outside: []string{"k8s.io/api", "k8s.io/apimachinery", "github.com/prometheus"},
 	},
-	"agent": {ours: []string{"diagnose", "evidence", "node", "orphan", "verdict"}, outside: []string{"k8s.io/api", "k8s.io/apimachinery"}},
+	"terminal": {never: impure},
+	// The plugin's: what it says comes of the API's objects alone.
+	"why":         {ours: []string{"condition", "diagnose/cause", "terminal", "verdict"}, outside: []string{"k8s.io/api", "k8s.io/apimachinery"}, never: impure},
+	"why/collect": {ours: []string{"why"}, outside: []string{"k8s.io/api", "k8s.io/apimachinery", "k8s.io/client-go"}},
+	"agent":       {ours: []string{"diagnose", "evidence", "node", "orphan", "verdict"}, outside: []string{"k8s.io/api", "k8s.io/apimachinery"}},
 }
 
 // opens are the packages by which a file can be opened.
@@ -107,6 +111,17 @@ func TestImportTable(t *testing.T) {
 				t.Errorf("%s imports %s", name, imp)
 			case strings.Contains(imp, ".") && !underAny(imp, rule.outside):
 				t.Errorf("%s imports %s", name, imp)
+			}
+		}
+	}
+}
+
+// The agent is small: what the plugin is made of does not come into it.
+func TestAgentHasNothingOfThePlugin(t *testing.T) {
+	for _, p := range list(t, "-deps", module+"/cmd/nodeagent") {
+		for _, of := range []string{"k8s.io/cli-runtime", module + "/pkg/why"} {
+			if strings.HasPrefix(p.ImportPath, of) {
+				t.Errorf("the agent imports %s", p.ImportPath)
 			}
 		}
 	}

@@ -1,0 +1,165 @@
+package why
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// lostNode answers for a pod of a node that does not exist, or from which the API server has heard nothing for a while: nothing that is
+// on it ends, and what its agent said before may not hold. An agent that has said something since then gets through where the kubelet does not.
+func (v *View) lostNode(p *corev1.Pod, said *corev1.PodCondition, a *Answer) bool {
+	if p.Spec.NodeName == "" || v.Nodes == nil {
+		return false
+	}
+	node := v.Nodes[p.Spec.NodeName]
+	if node == nil {
+		a.Cause, a.Source = NodeGone, FromAPI
+		a.HeldBy = "node: " + p.Spec.NodeName + " does not exist"
+		a.Message = fmt.Sprintf("The Node object %s does not exist any more. The machine may still run. The pod garbage collector deletes the pod object within two minutes.", p.Spec.NodeName)
+		a.Fix = "If the machine still runs, shut it down now: the pod's processes continue to write. If the pod remains, check that kube-controller-manager runs: its pod garbage collector deletes it."
+		a.Avoid = "Do not force-delete while the machine may still run: a StatefulSet then starts the same pod twice."
+		a.Force, a.ForceWhy = "no", "its processes may still run on that machine"
+		return true
+	}
+	c := nodeReady(node)
+	if c == nil || c.Status != corev1.ConditionUnknown || said != nil && lastWrote(p, said).After(c.LastTransitionTime.Time) {
+		return false
+	}
+	v.notReady(p, node, c, a)
+	return true
+}
+
+// unreadyNode answers for a pod without a verdict whose kubelet says that it is not ready, and said so before the pod was late.
+func (v *View) unreadyNode(p *corev1.Pod, _ *corev1.PodCondition, a *Answer) bool {
+	node := v.Nodes[p.Spec.NodeName]
+	if node == nil {
+		return false
+	}
+	c := nodeReady(node)
+	if c == nil || c.Status != corev1.ConditionFalse || !a.Late() || c.LastTransitionTime.After(a.Deadline.Add(Late)) {
+		return false
+	}
+	v.notReady(p, node, c, a)
+	return true
+}
+
+func (v *View) notReady(p *corev1.Pod, node *corev1.Node, c *corev1.NodeCondition, a *Answer) {
+	since := c.LastTransitionTime.Time
+	a.Cause, a.Source, a.Said = NodeNotReady, FromAPI, since
+	a.HeldBy = "node: not ready for " + Age(v.Now.Sub(since))
+	a.Message = fmt.Sprintf("Node %s is not ready: its condition Ready is %s (%s) since %s.", node.Name, c.Status, c.Reason, clock(since))
+	var seen []string
+	if l := v.Leases[node.Name]; l != nil && l.Spec.RenewTime != nil {
+		seen = append(seen, fmt.Sprintf("Its Lease was renewed last at %s.", clock(l.Spec.RenewTime.Time)))
+		if c.Status == corev1.ConditionUnknown {
+			a.HeldBy = "node: Lease not renewed for " + Age(v.Now.Sub(l.Spec.RenewTime.Time))
+		}
+	}
+	var taints []string
+	for _, t := range node.Spec.Taints {
+		if strings.HasPrefix(t.Key, "node.kubernetes.io/") {
+			taints = append(taints, t.Key+":"+string(t.Effect))
+		}
+	}
+	if len(taints) > 0 {
+		seen = append(seen, "Taints: "+strings.Join(taints, ", ")+".")
+	}
+	waiting := v.exclusive(p)
+	if len(waiting) > 0 {
+		seen = append(seen, "Volumes that may have to be detached from it before another node gets them: "+strings.Join(waiting, ", ")+".")
+	}
+	if c.Status == corev1.ConditionFalse && c.Message != "" {
+		seen = append(seen, fmt.Sprintf("Its kubelet reports %q.", c.Message))
+	}
+	a.Seen = strings.Join(seen, " ")
+	if len(p.Finalizers) > 0 {
+		a.HeldBy += ", then finalizers"
+	}
+	if c.Status == corev1.ConditionUnknown {
+		a.Fix = fmt.Sprintf("Bring node %s back: its kubelet then terminates the pod. Only if the machine is confirmed to be powered off (BMC, hypervisor or cloud API), force-delete all its pods and detach their volumes: "+
+			"kubectl taint node %s node.kubernetes.io/out-of-service=nodeshutdown:NoExecute. Remove that taint before the node is used again.", node.Name, inCommand(node.Name, "NODE"))
+		a.Avoid = "Do not force-delete or set that taint while the machine may still run: its processes continue to write, and a replacement may write beside them."
+		a.Force, a.ForceWhy = "no", "its processes may still run, which the API cannot show"
+		return
+	}
+	a.Message = fmt.Sprintf("Probably stuck: node %s reports since %s that it is not ready (%s).", node.Name, clock(since), c.Reason)
+	a.Fix = "Repair what its kubelet reports: kubectl describe node " + inCommand(node.Name, "NODE") + ". If that is what holds the pod, the pod then terminates."
+	a.Avoid = "Do not force-delete: the pod's processes may still run."
+	a.Force, a.ForceWhy = "no", "its processes may still run"
+}
+
+func nodeReady(n *corev1.Node) *corev1.NodeCondition {
+	i := slices.IndexFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool { return c.Type == corev1.NodeReady })
+	if i < 0 {
+		return nil
+	}
+	return &n.Status.Conditions[i]
+}
+
+// elsewhere says what kind of node it is where nodeagent cannot run, "" where it can.
+func elsewhere(n *corev1.Node) string {
+	switch {
+	case n == nil:
+		return ""
+	case n.Labels[corev1.LabelOSStable] == "windows":
+		return "windows"
+	case n.Labels["type"] == "virtual-kubelet":
+		return "virtual-kubelet"
+	case n.Labels["eks.amazonaws.com/compute-type"] == "fargate":
+		return "fargate"
+	}
+	return ""
+}
+
+// exclusive names the volumes of a pod that only one node may have at a time.
+func (v *View) exclusive(p *corev1.Pod) []string {
+	var out []string
+	for _, vol := range p.Spec.Volumes {
+		if vol.PersistentVolumeClaim == nil {
+			continue
+		}
+		claim := v.Claims[p.Namespace+"/"+vol.PersistentVolumeClaim.ClaimName]
+		if claim == nil || slices.ContainsFunc(claim.Spec.AccessModes, func(m corev1.PersistentVolumeAccessMode) bool {
+			return m == corev1.ReadWriteMany || m == corev1.ReadOnlyMany
+		}) {
+			continue
+		}
+		name := "PVC " + claim.Name
+		if pv := v.Volumes[claim.Spec.VolumeName]; pv != nil && pv.Spec.CSI != nil {
+			name += " (" + pv.Spec.CSI.Driver + ")"
+		}
+		out = append(out, name)
+	}
+	return out
+}
+
+// Age is a time span as kubectl prints it: its two largest units.
+func Age(d time.Duration) string {
+	d = max(d, 0).Round(time.Second)
+	switch s := int64(d / time.Second); {
+	case s < 120:
+		return fmt.Sprintf("%ds", s)
+	case s < 600:
+		return trimmed(s/60, "m", s%60, "s")
+	case s < 3*3600:
+		return fmt.Sprintf("%dm", s/60)
+	case s < 48*3600:
+		return trimmed(s/3600, "h", s%3600/60, "m")
+	default:
+		return trimmed(s/86400, "d", s%86400/3600, "h")
+	}
+}
+
+func trimmed(n int64, unit string, rest int64, small string) string {
+	if rest == 0 {
+		return fmt.Sprintf("%d%s", n, unit)
+	}
+	return fmt.Sprintf("%d%s%d%s", n, unit, rest, small)
+}
+
+// clock is a time of day in UTC, with the day where that is another one than the one that is read on.
+func clock(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05 UTC") }
