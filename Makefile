@@ -13,6 +13,7 @@ LINTER  := $(CACHE)/tools/golangci-lint-v2.15.0-$(GOTOOLCHAIN)
 PROMTOOL := $(CACHE)/tools/promtool
 # Its findings are those of the Go that builds it. The database is a module, so that it is pinned.
 GOVULNCHECK := $(CACHE)/tools/govulncheck-v1.9.0-$(GOTOOLCHAIN)
+KREW    := $(CACHE)/tools/krew
 VULNDB  := golang.org/x/vulndb@v0.0.0-20261105234957-e22db6528018
 
 # Each package is compiled once for linters, tests and images alike, so that a first run
@@ -29,6 +30,8 @@ NODES ?= vm native native native
 
 # What breaks on purpose.
 PROGRAMS := bin/victim bin/registry bin/fusehang bin/csidriver bin/lossyshim bin/rmpods bin/wrapper bin/runsc bin/containerd-shim-runsc-v1
+# What asks about it.
+PLUGIN := bin/kubectl-why_terminating
 
 # Where the incidents' evidence, descriptions and the table of verdicts go.
 export NODEAGENT_ARTIFACTS := $(CURDIR)/bin/e2e
@@ -40,13 +43,13 @@ need = command -v $(1) >/dev/null || { echo "installing $(2)"; apt-get update -q
 RACE_NEEDS = $(call need,gcc,gcc libc6-dev)
 
 .DEFAULT_GOAL := help
-.PHONY: help tools demo test unit race vuln e2e fuzz tapes matrix matrix-age scenario fixture named lint bench recall soak image cluster-build cluster-up cluster-down build
+.PHONY: help tools demo test unit race vuln e2e fuzz tapes matrix matrix-age scenario fixture named lint bench recall soak image plugin krew cluster-build cluster-up cluster-down build
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: NODES := vm native
-demo: image $(PROGRAMS) cluster-up ## a real cluster with stuck pods, and why they are stuck
+demo: image $(PROGRAMS) $(PLUGIN) cluster-up ## a real cluster with stuck pods, and why they are stuck
 	go run ./test/demo
 
 test: race vuln e2e ## unit, race, real /proc, alert rules, and the sentinels on a real cluster. CHANGED=REVISION: and the incidents near what has changed since
@@ -60,10 +63,10 @@ race: $(PROMTOOL) ## unit tests and those on this machine's own /proc, the agent
 	cd test/cluster && CGO_ENABLED=1 go test -race ./...
 	go test ./test/...
 
-e2e: image $(PROGRAMS) cluster-up ## the sentinels, or NAME='fuse-*'. FAILED=1: of these what failed last
+e2e: image $(PROGRAMS) $(PLUGIN) cluster-up ## the sentinels, or NAME='fuse-*'. FAILED=1: of these what failed last. UPDATE=1 NAME='why-*': write test/e2e/testdata anew
 	@mkdir -p $(NODEAGENT_ARTIFACTS)
 	also=$$($(if $(CHANGED),go run ./test/neighbours '$(CHANGED)')) && cd test/e2e && \
-		NODEAGENT_SCENARIO='$(NAME)' NODEAGENT_ALSO="$$also" NODEAGENT_FAILED='$(FAILED)' \
+		NODEAGENT_SCENARIO='$(NAME)' NODEAGENT_ALSO="$$also" NODEAGENT_FAILED='$(FAILED)' NODEAGENT_UPDATE='$(UPDATE)' \
 		go test -count=1 -timeout 60m -parallel 1000 -tags e2e,grpcnotrace
 
 # What parses files that anybody on a node may write.
@@ -91,7 +94,7 @@ tapes: ## record anew what test/tape runs again: NAME='ignores-term' records ano
 
 matrix: TAPE := 1
 matrix: export NODEAGENT_TAPES := $(TAPES)
-matrix: $(if $(PART)$(RESUME),,fuzz) image $(PROGRAMS) bin/cluster ## all incidents, on three clusters one after the other, fuzz first, then the tapes, and recall last: PART=1/4 of them, RESUME=1 what is not green on this commit
+matrix: $(if $(PART)$(RESUME),,fuzz) image $(PROGRAMS) $(PLUGIN) bin/cluster ## all incidents, on three clusters one after the other, fuzz first, then the tapes, and recall last: PART=1/4 of them, RESUME=1 what is not green on this commit
 	go run ./test/matrix $(PART:%=-part %) $(RESUME:1=-resume)
 	$(CLUSTER) down
 	$(if $(PART),,go test -count=1 ./test/tape -tapes $(TAPES))
@@ -126,12 +129,23 @@ lint: $(LINTER) ## linters, vet among them
 soak: image $(PROGRAMS) cluster-up ## incidents at random, with restarts of the agent, containerd and the kubelet: FOR=1h
 	go run ./test/soak -for $(or $(FOR),1h)
 
-bench: image $(PROGRAMS) cluster-up ## speed and size, as a table
+bench: image $(PROGRAMS) $(PLUGIN) cluster-up ## speed and size, as a table
 	@$(call need,strace,strace)
 	go run ./test/bench
 
 build: ## the agent's static binary, bin/nodeagent
 	go build $(if $(TAPE),-tags=grpcnotrace$(COMMA)tape) -ldflags "-s -w -X main.version=$(VERSION)" -o bin/nodeagent ./cmd/nodeagent
+
+# go build says itself what has changed.
+.PHONY: bin/kubectl-why_terminating
+bin/kubectl-why_terminating:
+	go build -ldflags "-s -w -X main.version=$(VERSION)" -o $@ ./cmd/kubectl-why_terminating
+
+plugin: bin/kubectl-why_terminating ## the kubectl plugin, bin/kubectl-why_terminating
+
+# krew takes semantic versions only.
+krew: $(KREW) ## the plugin's archives for five platforms and krew's manifest of them, in bin/plugin, and krew installs it
+	go run ./test/krew -tools $(CACHE)/tools -version $(or $(filter v%,$(VERSION)),v0.0.0)
 
 image: build ## the agent's image, as bin/nodeagent-image.tar and in docker's or podman's store
 	@./deploy/image.sh $(IMAGE)
@@ -177,7 +191,7 @@ bin/containerd-shim-runsc-v1: $(wildcard test/gvisor/*.go) test/gvisor/go.mod te
 bin/cluster: $(shell find test/cluster -type f)
 	cd test/cluster && go build -o $(CURDIR)/$@ .
 
-tools: $(LINTER) $(PROMTOOL) $(GOVULNCHECK) ## fetch what lint, vuln and unit tests need besides Go
+tools: $(LINTER) $(PROMTOOL) $(GOVULNCHECK) $(KREW) ## fetch what lint, vuln and unit tests need besides Go
 	@$(RACE_NEEDS)
 	go mod download
 	go mod download $(VULNDB)
@@ -199,3 +213,7 @@ $(LINTER):
 $(GOVULNCHECK):
 	@mkdir -p $(@D) && GOBIN=$(@D)/new GOFLAGS=-gcflags=all=-dwarf=false go install golang.org/x/vuln/cmd/govulncheck@v1.9.0
 	@mv $(@D)/new/govulncheck $@
+
+$(KREW):
+	@mkdir -p $(@D) && GOBIN=$(@D)/new go install sigs.k8s.io/krew/cmd/krew@v0.4.3 sigs.k8s.io/krew/cmd/validate-krew-manifest@v0.4.3
+	@mv $(@D)/new/validate-krew-manifest $(@D) && mv $(@D)/new/krew $@
