@@ -1,7 +1,7 @@
 // Bench prints one table: how fast, how small and how quiet the agent is,
 // against the targets that it was built for. `make bench` builds what is
 // measured and runs it; arguments choose parts: reading, opens, round,
-// size, verdicts, idle, writes, hung, attack.
+// size, verdicts, idle, writes, hung, attack, plugin.
 //
 // A missed target is no failure: the machines that this runs on are shared and
 // the cluster's node may be emulated, so a number is a count, a ratio within
@@ -49,6 +49,7 @@ var parts = []part{
 	{"writes", writes},
 	{"hung", hung},
 	{"attack", attack},
+	{"plugin", plugin},
 }
 
 func main() {

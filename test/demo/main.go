@@ -8,7 +8,9 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"os/signal"
+	"path/filepath"
 	"strings"
 	"sync"
 	"syscall"
@@ -23,6 +25,11 @@ import (
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
+	// Where make puts the plugin.
+	if err := os.Setenv("PATH", filepath.Join(bed.Root(), "bin")+":"+os.Getenv("PATH")); err != nil {
+		fmt.Fprintln(os.Stderr, "demo:", err)
+		os.Exit(1)
+	}
 	if err := demo(ctx); err != nil {
 		fmt.Fprintln(os.Stderr, "demo:", err)
 		os.Exit(1)
@@ -115,9 +122,14 @@ func demo(ctx context.Context) (err error) {
 			return err
 		}
 	}
+	say("kubectl why-terminating -A: what is stuck, and what holds it")
+	if err := why(ctx, c, "-A"); err != nil {
+		return err
+	}
 	for _, r := range runs {
-		if r.Name == detailed {
-			if err := details(ctx, c, r); err != nil {
+		if _, gone := r.Current(); r.Name == detailed && !apierrors.IsNotFound(gone) {
+			say("kubectl why-terminating %s -n %s: what to do", r.Name, r.Pod.Namespace)
+			if err := why(ctx, c, r.Name, "-n", r.Pod.Namespace); err != nil {
 				return err
 			}
 		}
@@ -176,17 +188,17 @@ func describe(ctx context.Context, c *bed.Cluster, r *bed.Run) error {
 	return nil
 }
 
-// detailed is the incident of which the condition is shown, too.
+// detailed is the incident that the plugin is asked about.
 const detailed = "frozen-filesystem"
 
-// details prints the condition's message, which kubectl describe does not show.
-func details(ctx context.Context, c *bed.Cluster, r *bed.Run) error {
-	if _, gone := r.Current(); apierrors.IsNotFound(gone) {
-		return nil // and its condition with it
+// why prints what kubectl why-terminating says. Its exit status 1 means that something is late.
+func why(ctx context.Context, c *bed.Cluster, args ...string) error {
+	err := show(ctx, c, append([]string{"why-terminating"}, args...)...)
+	var exit *exec.ExitError
+	if errors.As(err, &exit) && exit.ExitCode() == 1 {
+		return nil
 	}
-	const message = `{.status.conditions[?(@.type=="nodeagent.io/TerminationBlocked")].message}{"\n"}`
-	say("The condition has the rest: kubectl get pod %s -o jsonpath='%s'", r.Name, message)
-	return show(ctx, c, "-n", r.Pod.Namespace, "get", "pod", r.Name, "-o", "jsonpath="+message)
+	return err
 }
 
 func show(ctx context.Context, c *bed.Cluster, args ...string) error {

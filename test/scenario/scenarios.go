@@ -211,6 +211,18 @@ func ThreeStuck() []bed.Scenario {
 	return []bed.Scenario{Finished("deleted-finished"), Another("deleted-shim-stopped"), program}
 }
 
+// Foreground is a pod that an object holds which depends on it, under another name.
+func Foreground(name string) bed.Scenario {
+	s := foreground()
+	s.Name = name
+	return s
+}
+
+// Sleeper is a pod whose program is killed at the deadline.
+func Sleeper(name string, grace int64) bed.Scenario {
+	return bed.Scenario{Name: name, Fault: bed.Fault{Pod: sleeper(grace)}}
+}
+
 // Innocent is a pod that ends in time, under another name.
 func Innocent(name string) bed.Scenario {
 	s := handlesTERM()
