@@ -136,17 +136,11 @@ func (o *options) explain() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			_, err = io.WriteString(o.out, terminal.Page(page, min(cmp.Or(s.Width, usualWidth), mostWidth), s.Color))
+			_, err = io.WriteString(o.out, terminal.Page(page, terminal.PageWidth(s.Width), s.Color))
 			return err
 		},
 	}
 }
-
-// The width of a page's lines where nobody tells the terminal's, and where that is larger than is good to read.
-const (
-	usualWidth = 80
-	mostWidth  = 100
-)
 
 func (o *options) run(ctx context.Context, names []string) error {
 	switch o.output {

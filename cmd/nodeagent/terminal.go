@@ -10,21 +10,13 @@ import (
 	"github.com/nodeagent-io/nodeagent/pkg/terminal"
 )
 
-// The width of lines where the terminal does not tell its own, and where that is larger than is good to read.
-const (
-	usualWidth = 80
-	mostWidth  = 100
-)
-
 // printPage writes a page in Markdown as a terminal shows it, with headings in bold on a terminal unless NO_COLOR is set
 // (https://no-color.org).
 func printPage(w io.Writer, page string) {
-	width, bold := usualWidth, false
+	columns, bold := 0, false
 	if f, ok := w.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
 		bold = os.Getenv("NO_COLOR") == ""
-		if columns, _, err := term.GetSize(int(f.Fd())); err == nil {
-			width = min(columns, mostWidth)
-		}
+		columns, _, _ = term.GetSize(int(f.Fd())) // 0 where it does not tell
 	}
-	fmt.Fprint(w, terminal.Page(page, width, bold))
+	fmt.Fprint(w, terminal.Page(page, terminal.PageWidth(columns), bold))
 }

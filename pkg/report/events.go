@@ -23,7 +23,7 @@ import (
 
 // FieldManager is the field manager of each write, which the admission policies
 // insist on.
-const FieldManager = "nodeagent"
+const FieldManager = verdict.FieldManager
 
 const (
 	controller = "nodeagent.io/nodeagent"

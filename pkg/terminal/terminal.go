@@ -38,6 +38,20 @@ func Wrap(text, first, rest string, width int) string {
 	return b.String() + strings.TrimRight(line, " ") + "\n"
 }
 
+// The width of a page's lines where nobody tells the terminal's, and where that is larger than is good to read.
+const (
+	usualWidth = 80
+	mostWidth  = 100
+)
+
+// PageWidth returns how wide the lines of a page are on a terminal of so many columns, 0 for what is not known.
+func PageWidth(columns int) int {
+	if columns <= 0 {
+		return usualWidth
+	}
+	return min(columns, mostWidth)
+}
+
 // pageLink is a link in Markdown, of which a terminal shows the text.
 var pageLink = regexp.MustCompile(`\[([^]]+)\]\([^)]+\)`)
 

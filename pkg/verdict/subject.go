@@ -5,6 +5,9 @@ import "time"
 // ConditionType is the type of the condition that carries the verdict.
 const ConditionType = "nodeagent.io/TerminationBlocked"
 
+// FieldManager is the field manager of what the agent writes.
+const FieldManager = "nodeagent"
+
 // A Kind is the kind of object that a verdict is about.
 type Kind string
 

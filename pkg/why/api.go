@@ -1,7 +1,6 @@
 package why
 
 import (
-	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -11,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose/cause"
+	"github.com/nodeagent-io/nodeagent/pkg/finalizer"
 )
 
 // objectAlone answers for a pod of which the API shows that only the object is left, whatever is with its node.
@@ -133,10 +133,10 @@ func inGrace() (force, because string) { return "no", "it is inside its grace pe
 
 // setBy says who has set the finalizers, and when that one last changed the pod.
 func setBy(p *corev1.Pod) (facts []string) {
-	for _, s := range setters(p.ManagedFields, p.Finalizers) {
-		line := fmt.Sprintf("%s was set by %q", s.finalizer, s.manager)
-		if !s.at.IsZero() {
-			line += ", which last changed the pod at " + clock(s.at)
+	for _, s := range finalizer.Setters(p.ManagedFields, p.Finalizers) {
+		line := fmt.Sprintf("%s was set by %q", s.Finalizer, s.Manager)
+		if !s.Changed.IsZero() {
+			line += ", which last changed the pod at " + clock(s.Changed)
 		}
 		facts = append(facts, line+".")
 	}
@@ -186,45 +186,6 @@ func containers(p *corev1.Pod) []corev1.ContainerStatus {
 }
 
 func mirror(p *corev1.Pod) bool { return p.Annotations[corev1.MirrorPodAnnotationKey] != "" }
-
-type setter struct {
-	finalizer, manager string
-	at                 time.Time
-}
-
-// setters returns who put the finalizers there, by managedFields: any client may give itself any name.
-func setters(managed []metav1.ManagedFieldsEntry, finalizers []string) []setter {
-	var out []setter
-	for i := range managed {
-		m := &managed[i]
-		if m.FieldsV1 == nil {
-			continue
-		}
-		var fields struct {
-			Metadata struct {
-				Finalizers map[string]json.RawMessage `json:"f:finalizers"`
-			} `json:"f:metadata"`
-		}
-		if json.Unmarshal(m.FieldsV1.GetRawBytes(), &fields) != nil {
-			continue
-		}
-		for key := range fields.Metadata.Finalizers {
-			var name string
-			value, ok := strings.CutPrefix(key, "v:")
-			if !ok || json.Unmarshal([]byte(value), &name) != nil || !slices.Contains(finalizers, name) ||
-				slices.ContainsFunc(out, func(s setter) bool { return s.finalizer == name }) {
-				continue
-			}
-			s := setter{finalizer: name, manager: m.Manager}
-			if m.Time != nil {
-				s.at = m.Time.UTC()
-			}
-			out = append(out, s)
-		}
-	}
-	slices.SortFunc(out, func(a, b setter) int { return strings.Compare(a.finalizer, b.finalizer) })
-	return out
-}
 
 // layers are who holds a pod up by the layer of the agent's cause.
 var layers = map[string]string{

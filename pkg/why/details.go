@@ -7,18 +7,20 @@ import (
 	"regexp"
 	"strings"
 
+	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose/cause"
 	"github.com/nodeagent-io/nodeagent/pkg/terminal"
 )
 
 // phases are the stages of a termination, in their order.
 var phases = []struct {
-	name string
+	diagnose.Phase
 	// always is that each pod goes through it.
 	always bool
 }{
-	{"Delivery", false}, {"Startup", false}, {"PreStop", false}, {"StopSignal", true}, {"Kill", true}, {"Runtime", true}, {"Sandbox", true},
-	{"DynamicResources", false}, {"Volumes", true}, {"Cleanup", false}, {"FinalDelete", true}, {"Finalizers", false},
+	{diagnose.Delivery, false}, {diagnose.Startup, false}, {diagnose.PreStop, false}, {diagnose.StopSignal, true},
+	{diagnose.Kill, true}, {diagnose.Runtime, true}, {diagnose.Sandbox, true}, {diagnose.DynamicResources, false},
+	{diagnose.Volumes, true}, {diagnose.Cleanup, false}, {diagnose.FinalDelete, true}, {diagnose.Finalizers, false},
 }
 
 // bar shows how far a termination has got: what is over, [where it is], and what is to come.
@@ -26,12 +28,12 @@ func (s Style) bar(phase string) string {
 	bar, passed := "", true
 	for _, p := range phases {
 		switch {
-		case p.name == phase:
-			bar, passed = bar+s.bold("["+p.name+"]"), false
+		case string(p.Phase) == phase:
+			bar, passed = bar+s.bold("["+phase+"]"), false
 		case passed && p.always:
-			bar += p.name + " > "
+			bar += string(p.Phase) + " > "
 		case p.always:
-			bar += " · " + p.name
+			bar += " · " + string(p.Phase)
 		}
 	}
 	if passed {

@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/nodeagent-io/nodeagent/pkg/finalizer"
 	"github.com/nodeagent-io/nodeagent/pkg/terminal"
 )
 
@@ -41,13 +42,13 @@ func ObjectOf(resource string, m *metav1.PartialObjectMetadata) Object {
 	if m.DeletionTimestamp != nil {
 		o.Deleted = m.DeletionTimestamp.UTC()
 	}
-	for _, s := range setters(m.ManagedFields, m.Finalizers) {
-		who := fmt.Sprintf("%q", s.manager)
+	for _, s := range finalizer.Setters(m.ManagedFields, m.Finalizers) {
+		who := fmt.Sprintf("%q", s.Manager)
 		if len(m.Finalizers) > 1 {
-			who += ": " + s.finalizer
+			who += ": " + s.Finalizer
 		}
-		if !s.at.IsZero() {
-			who += " at " + clock(s.at)
+		if !s.Changed.IsZero() {
+			who += " at " + clock(s.Changed)
 		}
 		o.Setters = append(o.Setters, who)
 	}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/duration"
 )
 
 // lostNode answers for a pod of a node that does not exist, or from which the API server has heard nothing for a while: nothing that is
@@ -25,7 +26,7 @@ func (v *View) lostNode(p *corev1.Pod, said *corev1.PodCondition, a *Answer) boo
 		a.Force, a.ForceWhy = "no", "its processes may still run on that machine"
 		return true
 	}
-	c := nodeReady(node)
+	c := NodeReady(node)
 	if c == nil || c.Status != corev1.ConditionUnknown || said != nil && lastWrote(p, said).After(c.LastTransitionTime.Time) {
 		return false
 	}
@@ -39,7 +40,7 @@ func (v *View) unreadyNode(p *corev1.Pod, _ *corev1.PodCondition, a *Answer) boo
 	if node == nil {
 		return false
 	}
-	c := nodeReady(node)
+	c := NodeReady(node)
 	if c == nil || c.Status != corev1.ConditionFalse || !a.Late() || c.LastTransitionTime.After(a.Deadline.Add(Late)) {
 		return false
 	}
@@ -92,7 +93,8 @@ func (v *View) notReady(p *corev1.Pod, node *corev1.Node, c *corev1.NodeConditio
 	a.Force, a.ForceWhy = "no", "its processes may still run"
 }
 
-func nodeReady(n *corev1.Node) *corev1.NodeCondition {
+// NodeReady returns the condition Ready of a node, nil for none.
+func NodeReady(n *corev1.Node) *corev1.NodeCondition {
 	i := slices.IndexFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool { return c.Type == corev1.NodeReady })
 	if i < 0 {
 		return nil
@@ -137,29 +139,8 @@ func (v *View) exclusive(p *corev1.Pod) []string {
 	return out
 }
 
-// Age is a time span as kubectl prints it: its two largest units.
-func Age(d time.Duration) string {
-	d = max(d, 0).Round(time.Second)
-	switch s := int64(d / time.Second); {
-	case s < 120:
-		return fmt.Sprintf("%ds", s)
-	case s < 600:
-		return trimmed(s/60, "m", s%60, "s")
-	case s < 3*3600:
-		return fmt.Sprintf("%dm", s/60)
-	case s < 48*3600:
-		return trimmed(s/3600, "h", s%3600/60, "m")
-	default:
-		return trimmed(s/86400, "d", s%86400/3600, "h")
-	}
-}
-
-func trimmed(n int64, unit string, rest int64, small string) string {
-	if rest == 0 {
-		return fmt.Sprintf("%d%s", n, unit)
-	}
-	return fmt.Sprintf("%d%s%d%s", n, unit, rest, small)
-}
+// Age is a time span as kubectl prints it.
+func Age(d time.Duration) string { return duration.HumanDuration(max(d, 0)) }
 
 // clock is a time of day in UTC, with the day where that is another one than the one that is read on.
 func clock(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05 UTC") }

@@ -83,7 +83,7 @@ func unsafe(a *Answer, v *View) string {
 		return "its node is not lost; see kubectl why-terminating " + a.Name + " -n " + a.Namespace
 	}
 	if n := v.Nodes[a.Node]; n != nil {
-		if c := nodeReady(n); c == nil || c.Status != corev1.ConditionUnknown {
+		if c := NodeReady(n); c == nil || c.Status != corev1.ConditionUnknown {
 			return "its node's kubelet still reports"
 		}
 	}
@@ -114,7 +114,7 @@ func (v *View) alive(node string) (last time.Time) {
 	if n == nil {
 		return last
 	}
-	lost := nodeReady(n)
+	lost := NodeReady(n)
 	for _, p := range v.Pods {
 		for _, status := range []corev1.ConditionStatus{corev1.ConditionTrue, corev1.ConditionFalse} {
 			c := agentsCondition(p, status)

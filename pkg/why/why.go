@@ -13,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/nodeagent-io/nodeagent/pkg/condition"
+	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
 	"github.com/nodeagent-io/nodeagent/pkg/verdict"
 )
 
@@ -24,7 +25,7 @@ const (
 	NodeNotReady  = "NodeNotReady"  // the API server does not hear from the node's kubelet, or it says that it is not ready
 	NodeGone      = "NodeGone"      // there is no Node of that name
 	NotScheduled  = "NotScheduled"  // it has never been on a node
-	InGracePeriod = "InGracePeriod" // it is inside its grace period
+	InGracePeriod = diagnose.InGracePeriod // it is inside its grace period
 	MirrorPod     = "MirrorPodDeleted"
 	Finalizers    = "FinalizersPending"
 )
@@ -153,7 +154,7 @@ func (v *View) judge(p *corev1.Pod) Answer {
 		a.Also = append(a.Also, "finalizers keep the object when its containers have exited: "+strings.Join(p.Finalizers, ", "))
 	}
 	if n := v.Nodes[p.Spec.NodeName]; n != nil && a.Cause != NodeNotReady {
-		if c := nodeReady(n); c != nil && c.Status != corev1.ConditionTrue {
+		if c := NodeReady(n); c != nil && c.Status != corev1.ConditionTrue {
 			a.Also = append(a.Also, fmt.Sprintf("the condition Ready of node %s is %s (%s) since %s", n.Name, c.Status, c.Reason, clock(c.LastTransitionTime.Time)))
 		}
 	}
@@ -248,13 +249,10 @@ func (v *View) agentSays(p *corev1.Pod, said *corev1.PodCondition, a *Answer) bo
 	return true
 }
 
-// fieldManager is the field manager of the agent's writes.
-const fieldManager = "nodeagent"
-
 // lastWrote returns when the agent last wrote about a pod by the API server's clock. The condition's own time is from when it began to be true.
 func lastWrote(p *corev1.Pod, said *corev1.PodCondition) time.Time {
 	for _, m := range p.ManagedFields {
-		if m.Manager == fieldManager && m.Subresource == "status" && m.Time != nil {
+		if m.Manager == verdict.FieldManager && m.Subresource == "status" && m.Time != nil {
 			return m.Time.Time
 		}
 	}

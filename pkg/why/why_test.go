@@ -13,6 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/nodeagent-io/nodeagent/pkg/condition"
+	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
+	"github.com/nodeagent-io/nodeagent/pkg/diagnose/cause"
 	"github.com/nodeagent-io/nodeagent/pkg/verdict"
 	"github.com/nodeagent-io/nodeagent/test/hostile"
 	"github.com/nodeagent-io/nodeagent/test/plain"
@@ -52,7 +54,7 @@ func toldNotStuck(p *corev1.Pod) {
 func wrote(ago time.Duration) func(*corev1.Pod) {
 	at := metav1.NewTime(now.Add(-ago))
 	return func(p *corev1.Pod) {
-		p.ManagedFields = append(p.ManagedFields, metav1.ManagedFieldsEntry{Manager: fieldManager, Subresource: "status", Time: &at})
+		p.ManagedFields = append(p.ManagedFields, metav1.ManagedFieldsEntry{Manager: verdict.FieldManager, Subresource: "status", Time: &at})
 	}
 }
 
@@ -255,6 +257,21 @@ func TestForceOf(t *testing.T) {
 	} {
 		if word, why := forceOf(line); word != want[0] || why != want[1] {
 			t.Errorf("%q: %q, %q", line, word, why)
+		}
+	}
+}
+
+// What is taken over from the agent's causes are their names: each layer has somebody who holds a pod up, and the causes that the API shows
+// as well are the agent's.
+func TestNamesOfCauses(t *testing.T) {
+	for _, r := range cause.All() {
+		if layers[r.Doc.Layer] == "" && r.Cause != diagnose.Unrecognised.Cause {
+			t.Errorf("%s: nobody is named for layer %s", r.Cause, r.Doc.Layer)
+		}
+	}
+	for _, name := range []string{MirrorPod, Finalizers} {
+		if _, ok := cause.Explain(name); !ok {
+			t.Errorf("%s is no cause of the agent's", name)
 		}
 	}
 }

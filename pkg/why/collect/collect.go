@@ -223,9 +223,8 @@ func readNodes(ctx context.Context, client kubernetes.Interface, v *why.View) {
 }
 
 func ready(n *corev1.Node) bool {
-	return slices.ContainsFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool {
-		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
-	})
+	c := why.NodeReady(n)
+	return c != nil && c.Status == corev1.ConditionTrue
 }
 
 // readAgents reads nodeagent's pods. A tenant may give a pod of its own the same labels: where several namespaces have such pods of a DaemonSet,
@@ -295,19 +294,16 @@ func readClaims(ctx context.Context, client kubernetes.Interface, v *why.View) {
 
 // Explain puts an error of the list of pods into a sentence with the next step.
 func Explain(err error, q Query) string {
-	where := cmp.Or(q.Namespace, "all namespaces")
-	var status apierrors.APIStatus
-	switch {
-	case apierrors.IsForbidden(err):
+	if apierrors.IsForbidden(err) {
 		hint := "use -n NAMESPACE, or ask for that permission"
 		if q.Namespace != "" {
 			hint = "ask for that permission"
 		}
-		return fmt.Sprintf("you may not list pods in %s: %s", where, hint)
-	case errors.Is(err, context.DeadlineExceeded):
-		return "the API server did not answer in time; kubectl get --raw /readyz says whether it is well"
-	case errors.As(err, &status):
-		return strings.TrimSpace(status.Status().Message)
+		return fmt.Sprintf("you may not list pods in %s: %s", cmp.Or(q.Namespace, "all namespaces"), hint)
 	}
-	return err.Error()
+	words := strings.TrimSpace(reason(err))
+	if errors.Is(err, context.DeadlineExceeded) {
+		words += "; kubectl get --raw /readyz says whether it is well"
+	}
+	return words
 }
