@@ -32,6 +32,7 @@ NODES ?= vm native native native
 PROGRAMS := bin/victim bin/registry bin/fusehang bin/csidriver bin/lossyshim bin/rmpods bin/wrapper bin/runsc bin/containerd-shim-runsc-v1
 # What asks about it.
 PLUGIN := bin/kubectl-why_terminating
+demo e2e matrix bench: $(PLUGIN)
 
 # Where the incidents' evidence, descriptions and the table of verdicts go.
 export NODEAGENT_ARTIFACTS := $(CURDIR)/bin/e2e
@@ -43,13 +44,14 @@ need = command -v $(1) >/dev/null || { echo "installing $(2)"; apt-get update -q
 RACE_NEEDS = $(call need,gcc,gcc libc6-dev)
 
 .DEFAULT_GOAL := help
-.PHONY: help tools demo test unit race vuln e2e fuzz tapes matrix matrix-age scenario fixture named lint bench recall soak image plugin krew cluster-build cluster-up cluster-down build
+.PHONY: help tools demo test unit race vuln e2e fuzz tapes matrix matrix-age scenario fixture named lint bench recall soak image cluster-build cluster-up cluster-down build
+.PHONY: plugin krew
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: NODES := vm native
-demo: image $(PROGRAMS) $(PLUGIN) cluster-up ## a real cluster with stuck pods, and why they are stuck
+demo: image $(PROGRAMS) cluster-up ## a real cluster with stuck pods, and why they are stuck
 	go run ./test/demo
 
 test: race vuln e2e ## unit, race, real /proc, alert rules, and the sentinels on a real cluster. CHANGED=REVISION: and the incidents near what has changed since
@@ -63,7 +65,8 @@ race: $(PROMTOOL) ## unit tests and those on this machine's own /proc, the agent
 	cd test/cluster && CGO_ENABLED=1 go test -race ./...
 	go test ./test/...
 
-e2e: image $(PROGRAMS) $(PLUGIN) cluster-up ## the sentinels, or NAME='fuse-*'. FAILED=1: of these what failed last. UPDATE=1 NAME='why-*': write test/e2e/testdata anew
+# UPDATE=1 NAME='why-*' writes test/e2e/testdata again.
+e2e: image $(PROGRAMS) cluster-up ## the sentinels, or NAME='fuse-*'. FAILED=1: of these what failed last
 	@mkdir -p $(NODEAGENT_ARTIFACTS)
 	also=$$($(if $(CHANGED),go run ./test/neighbours '$(CHANGED)')) && cd test/e2e && \
 		NODEAGENT_SCENARIO='$(NAME)' NODEAGENT_ALSO="$$also" NODEAGENT_FAILED='$(FAILED)' NODEAGENT_UPDATE='$(UPDATE)' \
@@ -94,7 +97,7 @@ tapes: ## record anew what test/tape runs again: NAME='ignores-term' records ano
 
 matrix: TAPE := 1
 matrix: export NODEAGENT_TAPES := $(TAPES)
-matrix: $(if $(PART)$(RESUME),,fuzz) image $(PROGRAMS) $(PLUGIN) bin/cluster ## all incidents, on three clusters one after the other, fuzz first, then the tapes, and recall last: PART=1/4 of them, RESUME=1 what is not green on this commit
+matrix: $(if $(PART)$(RESUME),,fuzz) image $(PROGRAMS) bin/cluster ## all incidents, on three clusters one after the other, fuzz first, then the tapes, and recall last: PART=1/4 of them, RESUME=1 what is not green on this commit
 	go run ./test/matrix $(PART:%=-part %) $(RESUME:1=-resume)
 	$(CLUSTER) down
 	$(if $(PART),,go test -count=1 ./test/tape -tapes $(TAPES))
@@ -129,7 +132,7 @@ lint: $(LINTER) ## linters, vet among them
 soak: image $(PROGRAMS) cluster-up ## incidents at random, with restarts of the agent, containerd and the kubelet: FOR=1h
 	go run ./test/soak -for $(or $(FOR),1h)
 
-bench: image $(PROGRAMS) $(PLUGIN) cluster-up ## speed and size, as a table
+bench: image $(PROGRAMS) cluster-up ## speed and size, as a table
 	@$(call need,strace,strace)
 	go run ./test/bench
 

@@ -56,7 +56,10 @@ var table = map[string]struct {
 	"terminal":  {never: impure},
 	"finalizer": {ours: []string{"evidence"}, outside: []string{"k8s.io/apimachinery"}, never: impure},
 	// The plugin's: what it says comes of the API's objects alone.
-	"why":         {ours: []string{"condition", "diagnose", "diagnose/cause", "finalizer", "terminal", "verdict"}, outside: []string{"k8s.io/api", "k8s.io/apimachinery"}, never: impure},
+	"why": {
+		ours:    []string{"condition", "diagnose", "diagnose/cause", "finalizer", "terminal", "verdict"},
+		outside: []string{"k8s.io/api", "k8s.io/apimachinery"}, never: impure,
+	},
 	"why/collect": {ours: []string{"why"}, outside: []string{"k8s.io/api", "k8s.io/apimachinery", "k8s.io/client-go"}},
 	"agent":       {ours: []string{"diagnose", "evidence", "finalizer", "node", "orphan", "verdict"}, outside: []string{"k8s.io/api", "k8s.io/apimachinery"}},
 }

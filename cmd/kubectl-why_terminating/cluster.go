@@ -77,7 +77,10 @@ func (o *options) flags() string {
 	for _, f := range []struct {
 		name  string
 		value *string
-	}{{"kubeconfig", o.config.KubeConfig}, {"context", o.config.Context}, {"cluster", o.config.ClusterName}, {"user", o.config.AuthInfoName}, {"server", o.config.APIServer}} {
+	}{
+		{"kubeconfig", o.config.KubeConfig}, {"context", o.config.Context}, {"cluster", o.config.ClusterName},
+		{"user", o.config.AuthInfoName}, {"server", o.config.APIServer},
+	} {
 		if f.value != nil && *f.value != "" {
 			fmt.Fprintf(&b, " --%s=%s", f.name, quoted(*f.value))
 		}

@@ -40,7 +40,8 @@ func apiServer(t *testing.T, answers map[string]string) string {
 	}))
 	t.Cleanup(server.Close)
 	path := filepath.Join(t.TempDir(), "kubeconfig")
-	config := `{"apiVersion":"v1","kind":"Config","clusters":[{"name":"c","cluster":{"server":"` + server.URL + `"}}],"contexts":[{"name":"c","context":{"cluster":"c","user":"u","namespace":"shop"}}],"current-context":"c","users":[{"name":"u","user":{}}]}`
+	config := `{"apiVersion":"v1","kind":"Config","clusters":[{"name":"c","cluster":{"server":"` + server.URL +
+		`"}}],"contexts":[{"name":"c","context":{"cluster":"c","user":"u","namespace":"shop"}}],"current-context":"c","users":[{"name":"u","user":{}}]}`
 	if err := os.WriteFile(path, []byte(config), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -88,32 +89,41 @@ func TestExitStatus(t *testing.T) {
 		status  int
 		says    string
 	}{
-		"nothing":                   {map[string]string{inShop: noPods}, nil, nothingLate, "No pods are terminating in namespace shop. Use -A for all namespaces."},
-		"in grace":                  {map[string]string{inShop: pods(gracePod, runs), "/api/v1/nodes/n1": nodeOK, "/api/v1/pods": noPods}, nil, nothingLate, "web-1"},
-		"late":                      {map[string]string{inShop: pods(latePod, gracePod), "/api/v1/nodes/n1": nodeOK, "/api/v1/pods": noPods}, nil, somethingIs, "no nodeagent on n1"},
-		"late only":                 {map[string]string{inShop: pods(latePod, gracePod), "/api/v1/nodes/n1": nodeOK, "/api/v1/pods": noPods}, []string{"--late-only"}, somethingIs, "2 pods are terminating in namespace shop, 1 of them late."},
-		"a partial view":            {map[string]string{inShop: pods(latePod), "/api/v1/nodes/n1": "forbidden", "/api/v1/pods": "forbidden", "/api/v1/namespaces/nodeagent-system/pods": "forbidden"}, nil, somethingIs, "Not read: get nodes (forbidden): lost nodes are not recognized."},
-		"all":                       {map[string]string{"/api/v1/pods": pods(latePod), "/api/v1/nodes/n1": nodeOK}, []string{"-A"}, somethingIs, "NAMESPACE"},
-		"forbidden":                 {map[string]string{inShop: "forbidden"}, nil, cannotTell, "you may not list pods in shop: ask for that permission"},
-		"one":                       {map[string]string{inShop + "/web-0": latePod, "/api/v1/nodes/n1": nodeOK, "/api/v1/pods": noPods}, []string{"web-0"}, somethingIs, "shop/web-0 on n1 is 10m late."},
-		"one, as -o name has":       {map[string]string{inShop + "/web-0": latePod, "/api/v1/nodes/n1": nodeOK, "/api/v1/pods": noPods}, []string{"pod/web-0"}, somethingIs, "shop/web-0"},
-		"unknown":                   {map[string]string{}, []string{"nope"}, cannotTell, `pod "nope" not found in namespace "shop"`},
-		"it runs":                   {map[string]string{inShop + "/web-2": runs}, []string{"web-2"}, cannotTell, "is not being deleted"},
-		"hangs":                     {map[string]string{inShop: "hangs"}, []string{"--request-timeout=200ms"}, cannotTell, "did not answer in time"},
-		"a namespace, and it hangs": {map[string]string{"/api/v1/namespaces/shop": "hangs"}, []string{"ns/shop", "--request-timeout=200ms"}, cannotTell, "did not answer in time"},
-		"discovery hangs":           {map[string]string{"/api/v1/namespaces/shop": `{"kind":"Namespace","apiVersion":"v1","metadata":{"name":"shop","deletionTimestamp":"2026-03-01T03:00:00Z"}}`, "/api": "hangs", "/apis": "hangs"}, []string{"ns/shop", "--request-timeout=200ms"}, somethingIs, "could not be listed"},
-		"a node that is not":        {map[string]string{inShop: noPods}, []string{"--node", "typo"}, cannotTell, `node "typo" not found`},
-		"a selector":                {map[string]string{inShop: noPods}, []string{"-l", "app=x"}, nothingLate, "No pods are terminating in namespace shop with labels app=x. Use -A"},
-		"another cluster":           {map[string]string{inShop: pods(latePod), "/api/v1/nodes/n1": nodeOK, "/api/v1/pods": noPods}, []string{"--context", "c"}, somethingIs, "why-terminating web-0 -n shop --kubeconfig="},
-		"output":                    {map[string]string{}, []string{"-o", "xml"}, cannotTell, `unknown output format "xml"`},
-		"script without node":       {map[string]string{}, []string{"--script"}, cannotTell, "--script needs --node"},
-		"script once":               {map[string]string{}, []string{"--script", "--node=n1", "-w"}, cannotTell, "leave out --watch"},
-		"watched names":             {map[string]string{}, []string{"-w", "-o", "json"}, cannotTell, "leave out -o json"},
-		"name and node":             {map[string]string{}, []string{"web-0", "--node=n1"}, cannotTell, "leave out --selector and --node"},
-		"color":                     {map[string]string{}, []string{"--color=no"}, cannotTell, `unknown --color "no"`},
-		"a page":                    {map[string]string{}, []string{"explain", "uninterruptiblesleep"}, nothingLate, "UninterruptibleSleep"},
-		"no page":                   {map[string]string{}, []string{"explain", "Nonsense"}, cannotTell, `no cause is called "Nonsense"`},
-		"names":                     {map[string]string{inShop: pods(latePod), "/api/v1/nodes/n1": nodeOK, "/api/v1/pods": noPods}, []string{"-o", "name"}, somethingIs, "pod/web-0\n"},
+		"nothing":  {map[string]string{inShop: noPods}, nil, nothingLate, "No pods are terminating in namespace shop. Use -A for all namespaces."},
+		"in grace": {map[string]string{inShop: pods(gracePod, runs), "/api/v1/nodes/n1": nodeOK, "/api/v1/pods": noPods}, nil, nothingLate, "web-1"},
+		"late": {map[string]string{inShop: pods(latePod, gracePod), "/api/v1/nodes/n1": nodeOK, "/api/v1/pods": noPods}, nil,
+			somethingIs, "no nodeagent on n1"},
+		"late only": {map[string]string{inShop: pods(latePod, gracePod), "/api/v1/nodes/n1": nodeOK, "/api/v1/pods": noPods},
+			[]string{"--late-only"}, somethingIs, "2 pods are terminating in namespace shop, 1 of them late."},
+		"a partial view": {map[string]string{inShop: pods(latePod), "/api/v1/nodes/n1": "forbidden", "/api/v1/pods": "forbidden",
+			"/api/v1/namespaces/nodeagent-system/pods": "forbidden"}, nil, somethingIs, "Not read: get nodes (forbidden): lost nodes are not recognized."},
+		"all":       {map[string]string{"/api/v1/pods": pods(latePod), "/api/v1/nodes/n1": nodeOK}, []string{"-A"}, somethingIs, "NAMESPACE"},
+		"forbidden": {map[string]string{inShop: "forbidden"}, nil, cannotTell, "you may not list pods in shop: ask for that permission"},
+		"one": {map[string]string{inShop + "/web-0": latePod, "/api/v1/nodes/n1": nodeOK, "/api/v1/pods": noPods}, []string{"web-0"},
+			somethingIs, "shop/web-0 on n1 is 10m late."},
+		"one, as -o name has": {map[string]string{inShop + "/web-0": latePod, "/api/v1/nodes/n1": nodeOK, "/api/v1/pods": noPods},
+			[]string{"pod/web-0"}, somethingIs, "shop/web-0"},
+		"unknown": {map[string]string{}, []string{"nope"}, cannotTell, `pod "nope" not found in namespace "shop"`},
+		"it runs": {map[string]string{inShop + "/web-2": runs}, []string{"web-2"}, cannotTell, "is not being deleted"},
+		"hangs":   {map[string]string{inShop: "hangs"}, []string{"--request-timeout=200ms"}, cannotTell, "did not answer in time"},
+		"a namespace, and it hangs": {map[string]string{"/api/v1/namespaces/shop": "hangs"}, []string{"ns/shop", "--request-timeout=200ms"}, cannotTell,
+			"did not answer in time"},
+		"discovery hangs":    {map[string]string{"/api/v1/namespaces/shop": `{"kind":"Namespace","apiVersion":"v1","metadata":{"name":"shop","deletionTimestamp":"2026-03-01T03:00:00Z"}}`, "/api": "hangs", "/apis": "hangs"}, []string{"ns/shop", "--request-timeout=200ms"}, somethingIs, "could not be listed"},
+		"a node that is not": {map[string]string{inShop: noPods}, []string{"--node", "typo"}, cannotTell, `node "typo" not found`},
+		"a selector": {map[string]string{inShop: noPods}, []string{"-l", "app=x"}, nothingLate,
+			"No pods are terminating in namespace shop with labels app=x. Use -A"},
+		"another cluster": {map[string]string{inShop: pods(latePod), "/api/v1/nodes/n1": nodeOK, "/api/v1/pods": noPods}, []string{"--context",
+			"c"}, somethingIs, "why-terminating web-0 -n shop --kubeconfig="},
+		"output":              {map[string]string{}, []string{"-o", "xml"}, cannotTell, `unknown output format "xml"`},
+		"script without node": {map[string]string{}, []string{"--script"}, cannotTell, "--script needs --node"},
+		"script once":         {map[string]string{}, []string{"--script", "--node=n1", "-w"}, cannotTell, "leave out --watch"},
+		"watched names":       {map[string]string{}, []string{"-w", "-o", "json"}, cannotTell, "leave out -o json"},
+		"name and node":       {map[string]string{}, []string{"web-0", "--node=n1"}, cannotTell, "leave out --selector and --node"},
+		"color":               {map[string]string{}, []string{"--color=no"}, cannotTell, `unknown --color "no"`},
+		"a page":              {map[string]string{}, []string{"explain", "uninterruptiblesleep"}, nothingLate, "UninterruptibleSleep"},
+		"no page":             {map[string]string{}, []string{"explain", "Nonsense"}, cannotTell, `no cause is called "Nonsense"`},
+		"names": {map[string]string{inShop: pods(latePod), "/api/v1/nodes/n1": nodeOK, "/api/v1/pods": noPods}, []string{"-o", "name"},
+			somethingIs, "pod/web-0\n"},
 	} {
 		out, status, err := run(t, apiServer(t, c.answers), c.args...)
 		said := out
@@ -132,9 +142,10 @@ func TestReportsFollowTheSchema(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	answers := map[string]string{inShop: pods(latePod, gracePod), "/api/v1/nodes/n1": nodeOK, "/api/v1/pods": "forbidden", "/api/v1/namespaces/nodeagent-system/pods": "forbidden",
-		"/api/v1/namespaces/shop": `{"kind":"Namespace","apiVersion":"v1","metadata":{"name":"shop","deletionTimestamp":"2026-03-01T03:00:00Z"}}`,
-		"/api":                    `{"kind":"APIVersions","versions":["v1"]}`, "/apis": `{"kind":"APIGroupList","apiVersion":"v1","groups":[]}`,
+	answers := map[string]string{inShop: pods(latePod, gracePod), "/api/v1/nodes/n1": nodeOK, "/api/v1/pods": "forbidden",
+		"/api/v1/namespaces/nodeagent-system/pods": "forbidden",
+		"/api/v1/namespaces/shop":                  `{"kind":"Namespace","apiVersion":"v1","metadata":{"name":"shop","deletionTimestamp":"2026-03-01T03:00:00Z"}}`,
+		"/api":                                     `{"kind":"APIVersions","versions":["v1"]}`, "/apis": `{"kind":"APIGroupList","apiVersion":"v1","groups":[]}`,
 		"/api/v1": `{"kind":"APIResourceList","groupVersion":"v1","resources":[{"name":"pods","namespaced":true,"kind":"Pod","verbs":["list","delete"]}]}`,
 		"/apis/apiregistration.k8s.io/v1/apiservices": `{"items":[{"metadata":{"name":"v1.x"},"status":{"conditions":[{"type":"Available","status":"False","reason":"R"}]}}]}`,
 	}

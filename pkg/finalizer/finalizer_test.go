@@ -25,7 +25,8 @@ func TestSetters(t *testing.T) {
 		entry("one", `{"f:metadata":{"f:finalizers":{".":{},"v:\"example.com/b\"":{},"v:\"example.com/removed\"":{},"k:x":{},"v:x":{}}}}`),
 		entry("late", `{"f:metadata":{"f:finalizers":{"v:\"example.com/b\"":{},"v:\"example.com/a\"":{}}}}`),
 	}
-	want := []evidence.FinalizerSetter{{Finalizer: "example.com/a", Manager: "late", Changed: at.UTC()}, {Finalizer: "example.com/b", Manager: "one", Changed: at.UTC()}}
+	want := []evidence.FinalizerSetter{{Finalizer: "example.com/a", Manager: "late", Changed: at.UTC()}, {Finalizer: "example.com/b", Manager: "one",
+		Changed: at.UTC()}}
 	if diff := cmp.Diff(want, Setters(managed, []string{"example.com/a", "example.com/b", "example.com/c"})); diff != "" {
 		t.Error(diff)
 	}

@@ -16,7 +16,8 @@ import (
 // objectAlone answers for a pod of which the API shows that only the object is left, whatever is with its node.
 func (v *View) objectAlone(p *corev1.Pod, said *corev1.PodCondition, a *Answer) bool {
 	all := containers(p)
-	if len(p.Finalizers) == 0 || !finallyDeleted(p) || len(all) == 0 || slices.ContainsFunc(all, func(s corev1.ContainerStatus) bool { return s.State.Terminated == nil }) {
+	runsOrWaits := func(s corev1.ContainerStatus) bool { return s.State.Terminated == nil }
+	if len(p.Finalizers) == 0 || !finallyDeleted(p) || len(all) == 0 || slices.ContainsFunc(all, runsOrWaits) {
 		return false
 	}
 	if said != nil && said.Reason == Finalizers {
@@ -38,7 +39,8 @@ func (v *View) apiShows(p *corev1.Pod, _ *corev1.PodCondition, a *Answer) bool {
 	case mirror(p) && a.Late():
 		a.Cause, a.Source, a.HeldBy = MirrorPod, FromAPI, "kubelet: it is the mirror of a static pod"
 		a.Message = "The pod is the mirror of a static pod: its deletion does not stop that one, and the kubelet creates the mirror again."
-		a.Fix = "To stop the static pod, ask its owner, then move its manifest out of the kubelet's staticPodPath on the node (/etc/kubernetes/manifests on most nodes)."
+		a.Fix = "To stop the static pod, ask its owner, then move its manifest out of the kubelet's staticPodPath on the node " +
+			"(/etc/kubernetes/manifests on most nodes)."
 		a.Avoid = "Do not kill its processes: the kubelet restarts them. Static pods are often the control plane itself."
 		a.Force, a.ForceWhy = "no", "it would change nothing"
 	case !a.Late():

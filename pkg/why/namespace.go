@@ -110,7 +110,8 @@ func JudgeNamespace(v *NamespaceView) NamespaceAnswer {
 	default:
 		a.Message = "Nothing is left: the namespace controller will finish soon."
 	}
-	a.Avoid = "Do not PUT to /finalize or remove spec.finalizers: that deletes the namespace only. What is left in it becomes orphaned in etcd, with its volumes and load balancers."
+	a.Avoid = "Do not PUT to /finalize or remove spec.finalizers: that deletes the namespace only. What is left in it becomes orphaned in etcd, with its " +
+		"volumes and load balancers."
 	return a
 }
 
@@ -120,7 +121,9 @@ type part struct{ says, fix string }
 // parts returns what holds a namespace up, what comes first in its deletion first.
 func (a *NamespaceAnswer) parts(v *NamespaceView) (parts []part) {
 	failing := func(kind corev1.NamespaceConditionType) bool {
-		return slices.ContainsFunc(v.Namespace.Status.Conditions, func(c corev1.NamespaceCondition) bool { return c.Type == kind && c.Status == corev1.ConditionTrue })
+		return slices.ContainsFunc(v.Namespace.Status.Conditions, func(c corev1.NamespaceCondition) bool {
+			return c.Type == kind && c.Status == corev1.ConditionTrue
+		})
 	}
 	if failing(corev1.NamespaceDeletionDiscoveryFailure) && len(v.Services) > 0 {
 		s := v.Services[0]
@@ -130,7 +133,8 @@ func (a *NamespaceAnswer) parts(v *NamespaceView) (parts []part) {
 		}
 		parts = append(parts, part{
 			fmt.Sprintf("APIService %s is not available (%s), so the API server cannot list the objects of its kinds, and the namespace remains.", s.Name, s.Reason),
-			fix + fmt.Sprintf(". If the add-on that registered it was removed for good: kubectl delete apiservice %s. The namespace controller then continues within minutes.", inCommand(s.Name, "NAME")),
+			fix + fmt.Sprintf(". If the add-on that registered it was removed for good: kubectl delete apiservice %s. The namespace controller then continues "+
+				"within minutes.", inCommand(s.Name, "NAME")),
 		})
 	}
 	var held []Object
@@ -156,7 +160,8 @@ func (a *NamespaceAnswer) parts(v *NamespaceView) (parts []part) {
 	if len(held) > 0 {
 		parts = append(parts, part{
 			fmt.Sprintf("%s kept by finalizers; the first is %s (%s).", objects(len(held)), held[0], strings.Join(held[0].Finalizers, ", ")),
-			"Check that the controller of each finalizer runs. If it ran in this namespace, it was deleted too: redeploy it in another one. It removes its finalizer when its cleanup is done.",
+			"Check that the controller of each finalizer runs. If it ran in this namespace, it was deleted too: redeploy it in another one. It removes its " +
+				"finalizer when its cleanup is done.",
 		})
 	}
 	own := slices.Clone(v.Namespace.Finalizers)
@@ -173,9 +178,11 @@ func (a *NamespaceAnswer) parts(v *NamespaceView) (parts []part) {
 	}
 	switch {
 	case len(a.Seen) > 0 && !onlyCounts(v.Namespace.Status.Conditions):
-		parts = append(parts, part{"The namespace controller fails to delete the content of the namespace: see Seen.", "Repair what the message names, such as a webhook or an APIService that does not respond."})
+		parts = append(parts, part{"The namespace controller fails to delete the content of the namespace: see Seen.",
+			"Repair what the message names, such as a webhook or an APIService that does not respond."})
 	case len(v.Unread) > 0:
-		parts = append(parts, part{"What holds the namespace is among the objects that could not be listed.", "Run the command with the permission to list them, or repair what the errors name."})
+		parts = append(parts, part{"What holds the namespace is among the objects that could not be listed.",
+			"Run the command with the permission to list them, or repair what the errors name."})
 	}
 	return parts
 }

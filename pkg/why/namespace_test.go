@@ -38,19 +38,26 @@ func TestJudgeNamespace(t *testing.T) {
 			v.Services, v.Left = []APIService{service}, []Object{held}
 			fails(v, corev1.NamespaceDeletionDiscoveryFailure)
 		}, true, "APIService v1beta1.metrics.k8s.io is not available (MissingEndpoints)", "(kube-system/metrics-server)"},
-		"a finalizer": {func(v *NamespaceView) { v.Left = []Object{held, free} }, true, "1 object is kept by finalizers; the first is widgets.example.com/w (example.com/x).", "redeploy it in another one"},
-		"pods":        {func(v *NamespaceView) { v.Left = []Object{{Resource: "pods", Name: "web-0"}} }, true, "1 object is left, 1 pod, which must end first.", "kubectl why-terminating -n shop"},
-		"an APIService that is down, and not to blame": {func(v *NamespaceView) { v.Services, v.Left = []APIService{service}, []Object{held} }, true, "1 object is kept by finalizers", "redeploy"},
-		"a pod, its claim, and what comes later":       {func(v *NamespaceView) { v.Left = []Object{claim, web, unasked} }, true, "3 objects are left, 1 pod, which must end first.", "kubectl why-terminating -n shop"},
-		"not asked to go yet":                          {func(v *NamespaceView) { v.Left = []Object{unasked} }, false, "still at work", ""},
-		"a dead webhook":                               {func(v *NamespaceView) { fails(v, corev1.NamespaceDeletionContentFailure) }, true, "fails to delete the content", "webhook"},
-		"kinds that could not be listed":               {func(v *NamespaceView) { v.Unread = []Unread{{What: "widgets", Why: "forbidden"}} }, true, "could not be listed", "permission"},
+		"a finalizer": {func(v *NamespaceView) { v.Left = []Object{held, free} }, true, "1 object is kept by finalizers; the first is widgets.example.com/w " +
+			"(example.com/x).", "redeploy it in another one"},
+		"pods": {func(v *NamespaceView) { v.Left = []Object{{Resource: "pods", Name: "web-0"}} }, true,
+			"1 object is left, 1 pod, which must end first.", "kubectl why-terminating -n shop"},
+		"an APIService that is down, and not to blame": {func(v *NamespaceView) { v.Services, v.Left = []APIService{service}, []Object{held} }, true,
+			"1 object is kept by finalizers", "redeploy"},
+		"a pod, its claim, and what comes later": {func(v *NamespaceView) { v.Left = []Object{claim, web, unasked} }, true,
+			"3 objects are left, 1 pod, which must end first.", "kubectl why-terminating -n shop"},
+		"not asked to go yet": {func(v *NamespaceView) { v.Left = []Object{unasked} }, false, "still at work", ""},
+		"a dead webhook": {func(v *NamespaceView) { fails(v, corev1.NamespaceDeletionContentFailure) }, true,
+			"fails to delete the content", "webhook"},
+		"kinds that could not be listed": {func(v *NamespaceView) { v.Unread = []Unread{{What: "widgets", Why: "forbidden"}} }, true,
+			"could not be listed", "permission"},
 		"a finalizer in its spec": {func(v *NamespaceView) {
 			v.Namespace.Spec.Finalizers = []corev1.FinalizerName{"kubernetes", "example.com/z"}
 		}, true, "The namespace itself has finalizers: example.com/z", "controllers"},
-		"its own finalizer": {func(v *NamespaceView) { v.Namespace.Finalizers = []string{"example.com/y"} }, true, "The namespace itself has finalizers: example.com/y", "controllers"},
-		"at work":           {func(v *NamespaceView) { v.Left = []Object{free} }, false, "still at work", ""},
-		"about to finish":   {func(*NamespaceView) {}, false, "will finish soon", ""},
+		"its own finalizer": {func(v *NamespaceView) { v.Namespace.Finalizers = []string{"example.com/y"} }, true,
+			"The namespace itself has finalizers: example.com/y", "controllers"},
+		"at work":         {func(v *NamespaceView) { v.Left = []Object{free} }, false, "still at work", ""},
+		"about to finish": {func(*NamespaceView) {}, false, "will finish soon", ""},
 	} {
 		v := &NamespaceView{Now: now, Namespace: namespace()}
 		c.change(v)
@@ -69,7 +76,8 @@ func TestJudgeNamespace(t *testing.T) {
 	}
 	v := &NamespaceView{Now: now, Namespace: namespace()}
 	v.Namespace.Status.Conditions = []corev1.NamespaceCondition{
-		{Type: corev1.NamespaceContentRemaining, Status: corev1.ConditionTrue, Message: "Some resources are remaining: pods. has 1 resource instances", LastTransitionTime: deleted},
+		{Type: corev1.NamespaceContentRemaining, Status: corev1.ConditionTrue, Message: "Some resources are remaining: pods. has 1 resource instances",
+			LastTransitionTime: deleted},
 		{Type: corev1.NamespaceDeletionDiscoveryFailure, Status: corev1.ConditionFalse},
 	}
 	if a := JudgeNamespace(v); len(a.Seen) != 1 || !strings.HasPrefix(a.Seen[0], "NamespaceContentRemaining since 2026-03-01 02:10:00 UTC: Some resources") {
@@ -80,7 +88,8 @@ func TestJudgeNamespace(t *testing.T) {
 func TestNamespaceIsPrinted(t *testing.T) {
 	deleted := metav1.NewTime(now.Add(-time.Hour))
 	for what, text := range hostile.Texts() {
-		v := &NamespaceView{Now: now, Namespace: &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: text, DeletionTimestamp: &deleted, Finalizers: []string{text}}}}
+		v := &NamespaceView{Now: now, Namespace: &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: text, DeletionTimestamp: &deleted,
+			Finalizers: []string{text}}}}
 		for range mostLeft + 5 {
 			v.Left = append(v.Left, Object{Resource: "x", Name: text, Finalizers: []string{text}, Setters: []string{text}})
 		}

@@ -20,8 +20,10 @@ func (v *View) lostNode(p *corev1.Pod, said *corev1.PodCondition, a *Answer) boo
 	if node == nil {
 		a.Cause, a.Source = NodeGone, FromAPI
 		a.HeldBy = "node: " + p.Spec.NodeName + " does not exist"
-		a.Message = fmt.Sprintf("The Node object %s does not exist any more. The machine may still run. The pod garbage collector deletes the pod object within two minutes.", p.Spec.NodeName)
-		a.Fix = "If the machine still runs, shut it down now: the pod's processes continue to write. If the pod remains, check that kube-controller-manager runs: its pod garbage collector deletes it."
+		a.Message = fmt.Sprintf("The Node object %s does not exist any more. The machine may still run. The pod garbage collector deletes the pod object "+
+			"within two minutes.", p.Spec.NodeName)
+		a.Fix = "If the machine still runs, shut it down now: the pod's processes continue to write. If the pod remains, check that kube-controller-manager " +
+			"runs: its pod garbage collector deletes it."
 		a.Avoid = "Do not force-delete while the machine may still run: a StatefulSet then starts the same pod twice."
 		a.Force, a.ForceWhy = "no", "its processes may still run on that machine"
 		return true
@@ -81,8 +83,10 @@ func (v *View) notReady(p *corev1.Pod, node *corev1.Node, c *corev1.NodeConditio
 		a.HeldBy += ", then finalizers"
 	}
 	if c.Status == corev1.ConditionUnknown {
-		a.Fix = fmt.Sprintf("Bring node %s back: its kubelet then terminates the pod. Only if the machine is confirmed to be powered off (BMC, hypervisor or cloud API), force-delete all its pods and detach their volumes: "+
-			"kubectl taint node %s node.kubernetes.io/out-of-service=nodeshutdown:NoExecute. Remove that taint before the node is used again.", node.Name, inCommand(node.Name, "NODE"))
+		a.Fix = fmt.Sprintf("Bring node %s back: its kubelet then terminates the pod. Only if the machine is confirmed to be powered off (BMC, hypervisor "+
+			"or cloud API), force-delete all its pods and detach their volumes: "+
+			"kubectl taint node %s node.kubernetes.io/out-of-service=nodeshutdown:NoExecute. Remove that taint before the node is used again.", node.Name,
+			inCommand(node.Name, "NODE"))
 		a.Avoid = "Do not force-delete or set that taint while the machine may still run: its processes continue to write, and a replacement may write beside them."
 		a.Force, a.ForceWhy = "no", "its processes may still run, which the API cannot show"
 		return

@@ -94,7 +94,8 @@ func unsafe(a *Answer, v *View) string {
 	p := v.Pods[i]
 	for _, o := range p.OwnerReferences {
 		if o.Kind == "StatefulSet" {
-			return "its StatefulSet starts the same pod again; when the machine is powered off: kubectl taint node NODE node.kubernetes.io/out-of-service=nodeshutdown:NoExecute"
+			return "its StatefulSet starts the same pod again; when the machine is powered off: kubectl taint node NODE " +
+				"node.kubernetes.io/out-of-service=nodeshutdown:NoExecute"
 		}
 	}
 	if len(p.Finalizers) > 0 {

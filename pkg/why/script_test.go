@@ -36,11 +36,14 @@ func TestScript(t *testing.T) {
 			commands = append(commands, strings.TrimSpace(line))
 		}
 	}
-	if n := len(commands); n != 8 || !strings.HasPrefix(commands[0], `[ "$CONFIRMED_OFF" = n1 ] || `) || !strings.HasPrefix(commands[6], "lost && echo '") || !strings.Contains(commands[6], `"uid":"uid-plain"`) ||
-		!strings.Contains(commands[2], "kubectl --context=prod get node n1 ") || !strings.Contains(commands[2], `[ "$state" = "Unknown" ]`) || commands[7] != "kubectl --context=prod delete --raw /api/v1/namespaces/shop/pods/plain -f -" {
+	if n := len(commands); n != 8 || !strings.HasPrefix(commands[0], `[ "$CONFIRMED_OFF" = n1 ] || `) ||
+		!strings.HasPrefix(commands[6], "lost && echo '") || !strings.Contains(commands[6], `"uid":"uid-plain"`) ||
+		!strings.Contains(commands[2], "kubectl --context=prod get node n1 ") || !strings.Contains(commands[2], `[ "$state" = "Unknown" ]`) ||
+		commands[7] != "kubectl --context=prod delete --raw /api/v1/namespaces/shop/pods/plain -f -" {
 		t.Errorf("commands %q", commands)
 	}
-	for _, reason := range []string{"its StatefulSet starts the same pod again", "finalizers, which a force delete does not remove: example.com/x", "it uses the volume of claim data", "its node is not lost", "Commands: 1. Pods left out: 4."} {
+	for _, reason := range []string{"its StatefulSet starts the same pod again", "finalizers, which a force delete does not remove: example.com/x",
+		"it uses the volume of claim data", "its node is not lost", "Commands: 1. Pods left out: 4."} {
 		if !strings.Contains(b.String(), reason) {
 			t.Errorf("%q is not said:\n%s", reason, b.String())
 		}

@@ -22,9 +22,9 @@ const Late = 10 * time.Second
 
 // The causes that the API alone shows. All others are the agent's (docs/reasons).
 const (
-	NodeNotReady  = "NodeNotReady"  // the API server does not hear from the node's kubelet, or it says that it is not ready
-	NodeGone      = "NodeGone"      // there is no Node of that name
-	NotScheduled  = "NotScheduled"  // it has never been on a node
+	NodeNotReady  = "NodeNotReady"         // the API server does not hear from the node's kubelet, or it says that it is not ready
+	NodeGone      = "NodeGone"             // there is no Node of that name
+	NotScheduled  = "NotScheduled"         // it has never been on a node
 	InGracePeriod = diagnose.InGracePeriod // it is inside its grace period
 	MirrorPod     = "MirrorPodDeleted"
 	Finalizers    = "FinalizersPending"
@@ -262,7 +262,7 @@ func lastWrote(p *corev1.Pod, said *corev1.PodCondition) time.Time {
 // forceOf splits the answer about a force delete into its word and the reason.
 func forceOf(line string) (word, why string) {
 	for _, word := range []string{"not yet", "no", "yes", "unknown"} {
-		if rest, ok := strings.CutPrefix(line, word); ok && (rest == "" || strings.HasPrefix(rest, ",") || strings.HasPrefix(rest, ".") || strings.HasPrefix(rest, ":")) {
+		if rest, ok := strings.CutPrefix(line, word); ok && (rest == "" || strings.ContainsAny(rest[:1], ",.:")) {
 			return word, strings.TrimLeft(rest, ",.: ")
 		}
 	}

@@ -65,7 +65,8 @@ func node(status corev1.ConditionStatus, ago time.Duration) *corev1.Node {
 }
 
 func view(n *corev1.Node, p *corev1.Pod) *View {
-	agent := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "nodeagent-x"}, Status: corev1.PodStatus{Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}}}
+	agent := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "nodeagent-x"},
+		Status: corev1.PodStatus{Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}}}
 	v := &View{Now: now, Pods: []*corev1.Pod{p}, Nodes: map[string]*corev1.Node{}, Agents: map[string]*corev1.Pod{"n1": agent}}
 	if n != nil {
 		v.Nodes["n1"] = n
@@ -98,19 +99,24 @@ func TestJudge(t *testing.T) {
 		source        Source
 		stuck, heldBy string
 	}{
-		"the agent says":                     {view(ready, pod(late, says)), "UninterruptibleSleep", "no", FromAgent, "thread 7", "kernel: thread 7 (dd) is in D state"},
-		"the agent says one line":            {view(ready, pod(late, told("ShimHung", "Blocked in phase Kill: it hangs.", time.Minute))), "ShimHung", "unknown", FromAgent, "it hangs", ""},
-		"the node is lost":                   {view(lost, pod(late)), NodeNotReady, "no", FromAPI, "Ready is Unknown", "node: not ready for 4m"},
-		"the node is lost since":             {view(lost, pod(late, before)), NodeNotReady, "no", FromAPI, "Ready is Unknown", "node: not ready for 4m"},
-		"the agent gets through from there":  {view(lost, pod(late, says)), "UninterruptibleSleep", "no", FromAgent, "thread 7", "kernel"},
-		"the agent has rewritten it since":   {view(lost, pod(late, before, wrote(time.Minute))), "UninterruptibleSleep", "no", FromAgent, "thread 7", "kernel"},
-		"only the object, node lost":         {view(lost, pod(late, finalizer, done)), Finalizers, "no", FromAPI, "example.com/x", "finalizer: example.com/x"},
-		"only the object, node gone":         {view(nil, pod(late, finalizer, done)), Finalizers, "no", FromAPI, "example.com/x", "finalizer: example.com/x"},
-		"only the object, node not ready":    {view(unready, pod(late, finalizer, done)), Finalizers, "no", FromAPI, "example.com/x", "finalizer: example.com/x"},
-		"only the object, an older verdict":  {view(ready, pod(late, finalizer, done, before)), Finalizers, "no", FromAPI, "example.com/x", "finalizer: example.com/x"},
-		"a mirror pod, node not ready":       {view(unready, pod(late, mirror)), MirrorPod, "no", FromAPI, "static pod", "kubelet"},
-		"not ready since it was late":        {view(node(corev1.ConditionFalse, 5*time.Second), pod(late)), "", "unknown", FromNone, "has written no condition", "not known"},
-		"the agent took it back":             {view(ready, pod(late, toldNotStuck)), "", "unknown", FromAgent, "reports no cause at present. It wrote last (InGracePeriod): Not stuck", "not known"},
+		"the agent says": {view(ready, pod(late, says)), "UninterruptibleSleep", "no", FromAgent, "thread 7",
+			"kernel: thread 7 (dd) is in D state"},
+		"the agent says one line": {view(ready, pod(late, told("ShimHung", "Blocked in phase Kill: it hangs.", time.Minute))), "ShimHung",
+			"unknown", FromAgent, "it hangs", ""},
+		"the node is lost":                  {view(lost, pod(late)), NodeNotReady, "no", FromAPI, "Ready is Unknown", "node: not ready for 4m"},
+		"the node is lost since":            {view(lost, pod(late, before)), NodeNotReady, "no", FromAPI, "Ready is Unknown", "node: not ready for 4m"},
+		"the agent gets through from there": {view(lost, pod(late, says)), "UninterruptibleSleep", "no", FromAgent, "thread 7", "kernel"},
+		"the agent has rewritten it since":  {view(lost, pod(late, before, wrote(time.Minute))), "UninterruptibleSleep", "no", FromAgent, "thread 7", "kernel"},
+		"only the object, node lost":        {view(lost, pod(late, finalizer, done)), Finalizers, "no", FromAPI, "example.com/x", "finalizer: example.com/x"},
+		"only the object, node gone":        {view(nil, pod(late, finalizer, done)), Finalizers, "no", FromAPI, "example.com/x", "finalizer: example.com/x"},
+		"only the object, node not ready":   {view(unready, pod(late, finalizer, done)), Finalizers, "no", FromAPI, "example.com/x", "finalizer: example.com/x"},
+		"only the object, an older verdict": {view(ready, pod(late, finalizer, done, before)), Finalizers, "no", FromAPI, "example.com/x",
+			"finalizer: example.com/x"},
+		"a mirror pod, node not ready": {view(unready, pod(late, mirror)), MirrorPod, "no", FromAPI, "static pod", "kubelet"},
+		"not ready since it was late": {view(node(corev1.ConditionFalse, 5*time.Second), pod(late)), "", "unknown", FromNone,
+			"has written no condition", "not known"},
+		"the agent took it back": {view(ready, pod(late, toldNotStuck)), "", "unknown", FromAgent,
+			"reports no cause at present. It wrote last (InGracePeriod): Not stuck", "not known"},
 		"there is no such node":              {view(nil, pod(late)), NodeGone, "no", FromAPI, "Node object n1 does not exist", "does not exist"},
 		"the kubelet is not ready":           {view(unready, pod(late)), NodeNotReady, "no", FromAPI, "Probably stuck: node n1 reports", "node: not ready for 6m"},
 		"the kubelet is not ready, in grace": {view(unready, pod(-time.Minute)), InGracePeriod, "no", FromAPI, "Not stuck", "SIGKILL in 60s"},
@@ -122,9 +128,12 @@ func TestJudge(t *testing.T) {
 		"in its grace period":                {view(ready, pod(-20*time.Second)), InGracePeriod, "no", FromAPI, "Not stuck", "SIGKILL in 20s"},
 		"in its grace period, by the agent":  {view(ready, pod(-20*time.Second, toldNotStuck)), InGracePeriod, "no", FromAgent, "Not stuck: sleep", "SIGKILL in 20s"},
 		"about to end":                       {view(ready, pod(4*time.Second)), InGracePeriod, "no", FromAPI, "some seconds", "finishing"},
-		"never on a node":                    {view(ready, pod(late, func(p *corev1.Pod) { p.Spec.NodeName = "" })), NotScheduled, "no", FromAPI, "never scheduled", "API"},
-		"never on a node, with a finalizer":  {view(ready, pod(late, finalizer, func(p *corev1.Pod) { p.Spec.NodeName = "" })), Finalizers, "no", FromAPI, "example.com/x", "finalizer"},
-		"nobody knows":                       {view(ready, pod(late)), "", "unknown", FromNone, "has written no condition", "nodeagent on n1 has written no condition"},
+		"never on a node": {view(ready, pod(late, func(p *corev1.Pod) { p.Spec.NodeName = "" })), NotScheduled, "no", FromAPI,
+			"never scheduled", "API"},
+		"never on a node, with a finalizer": {view(ready, pod(late, finalizer, func(p *corev1.Pod) { p.Spec.NodeName = "" })), Finalizers, "no", FromAPI,
+			"example.com/x", "finalizer"},
+		"nobody knows": {view(ready, pod(late)), "", "unknown", FromNone, "has written no condition",
+			"nodeagent on n1 has written no condition"},
 	} {
 		a := Judge(c.v)[0]
 		if a.Cause != c.cause || a.Force != c.force || a.Source != c.source || !strings.Contains(a.Message, c.stuck) || !strings.Contains(a.HeldBy, c.heldBy) {
@@ -162,7 +171,8 @@ func TestAgentState(t *testing.T) {
 
 // What an agent said that does not run any more may have changed.
 func TestStaleVerdict(t *testing.T) {
-	v := view(node(corev1.ConditionTrue, time.Hour), pod(time.Hour, told("FinalDeleteRejected", condition.Message{Cause: "Stuck in phase FinalDelete: x.", ForceDelete: "yes, all containers have exited."}.String(), 3*time.Hour)))
+	v := view(node(corev1.ConditionTrue, time.Hour), pod(time.Hour, told("FinalDeleteRejected", condition.Message{Cause: "Stuck in phase FinalDelete: " +
+		"x.", ForceDelete: "yes, all containers have exited."}.String(), 3*time.Hour)))
 	if a := Judge(v)[0]; a.Force != "yes" || len(a.Also) > 0 {
 		t.Errorf("%+v", a)
 	}
@@ -172,7 +182,8 @@ func TestStaleVerdict(t *testing.T) {
 		t.Errorf("%+v", a)
 	}
 	delete(v.Agents, "n1")
-	if a := Judge(v)[0]; a.Force != "unknown" || !strings.HasPrefix(a.HeldBy, "last known: ") || len(a.Also) != 1 || !strings.Contains(a.Also[0], "may have changed") {
+	if a := Judge(v)[0]; a.Force != "unknown" || !strings.HasPrefix(a.HeldBy, "last known: ") || len(a.Also) != 1 || !strings.Contains(a.Also[0],
+		"may have changed") {
 		t.Errorf("%+v", a)
 	}
 }
@@ -199,7 +210,8 @@ func TestNodeNotReady(t *testing.T) {
 		return corev1.Volume{Name: name, VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: name}}}
 	}
 	n := node(corev1.ConditionUnknown, 4*time.Minute)
-	n.Spec.Taints = []corev1.Taint{{Key: "node.kubernetes.io/unreachable", Effect: corev1.TaintEffectNoExecute}, {Key: "example.com/x", Effect: corev1.TaintEffectNoSchedule}}
+	n.Spec.Taints = []corev1.Taint{{Key: "node.kubernetes.io/unreachable", Effect: corev1.TaintEffectNoExecute}, {Key: "example.com/x",
+		Effect: corev1.TaintEffectNoSchedule}}
 	v := view(n, pod(time.Hour, func(p *corev1.Pod) {
 		p.Spec.Volumes = []corev1.Volume{of("data"), of("shared"), of("unread"), {Name: "tmp"}}
 	}))
@@ -223,7 +235,8 @@ func TestFinalizerOwner(t *testing.T) {
 	p := pod(time.Minute, func(p *corev1.Pod) {
 		p.DeletionGracePeriodSeconds = new(int64)
 		p.Finalizers = []string{"example.com/x", metav1.FinalizerDeleteDependents}
-		p.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "backup\x1b[31m", Time: &at, FieldsV1: metav1.NewFieldsV1(`{"f:metadata":{"f:finalizers":{"v:\"example.com/x\"":{}}}}`)}, {Manager: "none"}}
+		p.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "backup\x1b[31m", Time: &at,
+			FieldsV1: metav1.NewFieldsV1(`{"f:metadata":{"f:finalizers":{"v:\"example.com/x\"":{}}}}`)}, {Manager: "none"}}
 	})
 	v := view(node(corev1.ConditionTrue, time.Hour), p)
 	v.Dependents = map[string][]string{"u1": {"configmaps/a", "configmaps/b"}}
@@ -253,7 +266,8 @@ func TestOrder(t *testing.T) {
 
 func TestForceOf(t *testing.T) {
 	for line, want := range map[string][2]string{
-		"no, a process runs.": {"no", "a process runs."}, "not yet: x": {"not yet", "x"}, "yes": {"yes", ""}, "unknown, y": {"unknown", "y"}, "nothing": {"unknown", "nothing"}, "": {"unknown", ""},
+		"no, a process runs.": {"no", "a process runs."}, "not yet: x": {"not yet", "x"}, "yes": {"yes", ""}, "unknown, y": {"unknown", "y"},
+		"nothing": {"unknown", "nothing"}, "": {"unknown", ""},
 	} {
 		if word, why := forceOf(line); word != want[0] || why != want[1] {
 			t.Errorf("%q: %q, %q", line, word, why)
@@ -292,7 +306,8 @@ func TestPhaseOf(t *testing.T) {
 // What others chose does nothing in a terminal.
 func TestHostileText(t *testing.T) {
 	for what, text := range hostile.Texts() {
-		p := pod(time.Hour, told("ShimHung", "Cause: Stuck in phase Kill: "+text+"\nFix: "+text+"\n", time.Minute), func(p *corev1.Pod) { p.Finalizers = []string{text} })
+		p := pod(time.Hour, told("ShimHung", "Cause: Stuck in phase Kill: "+text+"\nFix: "+text+"\n", time.Minute),
+			func(p *corev1.Pod) { p.Finalizers = []string{text} })
 		v := view(node(corev1.ConditionTrue, time.Hour), p)
 		v.Unread = []Unread{{What: text, Why: text}}
 		answers := Judge(v)
@@ -393,7 +408,8 @@ func TestSummary(t *testing.T) {
 // A command is copied, so it stands alone, whole; what is not one is wrapped.
 func TestFix(t *testing.T) {
 	for text, want := range map[string]string{
-		"Make sure that no snapshot or backup runs at all: a thaw spoils it. Then, on the node: fsfreeze -u /var/lib/some/where/far/away; the thread then resumes. Wait.": `Fix           Make sure that no snapshot or backup
+		"Make sure that no snapshot or backup runs at all: a thaw spoils it. Then, on the node: fsfreeze -u /var/lib/some/where/far/away; the thread then " +
+			"resumes. Wait.": `Fix           Make sure that no snapshot or backup
               runs at all: a thaw spoils it.
               Then, on the node:
                 fsfreeze -u /var/lib/some/where/far/away

@@ -242,7 +242,8 @@ func whyLostNode(x *trial, n *bed.Node, _ *bed.Turn) {
 
 	// A DaemonSet has no pod on a node of another system.
 	system := func(name string) error {
-		_, err := n.API.CoreV1().Nodes().Patch(context.Background(), n.Name, types.MergePatchType, []byte(`{"metadata":{"labels":{"kubernetes.io/os":"`+name+`"}}}`), metav1.PatchOptions{})
+		_, err := n.API.CoreV1().Nodes().Patch(context.Background(), n.Name, types.MergePatchType,
+			[]byte(`{"metadata":{"labels":{"kubernetes.io/os":"`+name+`"}}}`), metav1.PatchOptions{})
 		return err
 	}
 	if err := system("none"); err != nil {
@@ -275,7 +276,8 @@ func whyLostNode(x *trial, n *bed.Node, _ *bed.Turn) {
 		if err != nil {
 			return false, err.Error()
 		}
-		return time.Since(p.DeletionTimestamp.Time) > 15*time.Second && *f.DeletionGracePeriodSeconds == 0 && time.Since(f.DeletionTimestamp.Time) > 15*time.Second, "not yet"
+		return time.Since(p.DeletionTimestamp.Time) > 15*time.Second && *f.DeletionGracePeriodSeconds == 0 &&
+			time.Since(f.DeletionTimestamp.Time) > 15*time.Second, "not yet"
 	}); err != nil {
 		x.Error(err)
 	}
@@ -297,7 +299,8 @@ func whyNamespace(x *trial, n *bed.Node, _ *bed.Turn) {
 		x.Fatal(err)
 	}
 	x.Cleanup(func() {
-		_, _ = n.API.CoreV1().ConfigMaps(namespace).Patch(context.Background(), held.Name, types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{})
+		_, _ = n.API.CoreV1().ConfigMaps(namespace).Patch(context.Background(), held.Name, types.MergePatchType,
+			[]byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{})
 	})
 	const service = `{"apiVersion":"apiregistration.k8s.io/v1","kind":"APIService","metadata":{"name":"v1beta1.dead.example.com"},
 		"spec":{"group":"dead.example.com","version":"v1beta1","groupPriorityMinimum":100,"versionPriority":100,"insecureSkipTLSVerify":true,"service":{"namespace":"default","name":"dead"}}}`

@@ -81,14 +81,16 @@ func install(ctx context.Context, tools, out string) error {
 	}
 	defer os.RemoveAll(dir)
 	root, index := filepath.Join(dir, "root"), filepath.Join(dir, "index")
-	env := append(os.Environ(), "KREW_ROOT="+root, "KREW_DEFAULT_INDEX_URI="+index, "KREW_NO_UPGRADE_CHECK=1", "PATH="+filepath.Join(root, "bin")+":"+os.Getenv("PATH"))
+	env := append(os.Environ(), "KREW_ROOT="+root, "KREW_DEFAULT_INDEX_URI="+index, "KREW_NO_UPGRADE_CHECK=1", "PATH="+filepath.Join(root,
+		"bin")+":"+os.Getenv("PATH"))
 	var said []byte
 	for _, args := range [][]string{
 		{filepath.Join(tools, "validate-krew-manifest"), "-manifest", filepath.Join(out, manifest), "-skip-install"},
 		{"git", "init", "-q", index}, // krew wants one, even an empty one
 		{"git", "-C", index, "-c", "user.name=x", "-c", "user.email=x@example.com", "commit", "-q", "--allow-empty", "-m", "empty"},
 		{filepath.Join(tools, "krew"), "update"},
-		{filepath.Join(tools, "krew"), "install", "--no-update-index", "--manifest", filepath.Join(out, manifest), "--archive", filepath.Join(out, archive(runtime.GOOS, runtime.GOARCH))},
+		{filepath.Join(tools, "krew"), "install", "--no-update-index", "--manifest", filepath.Join(out, manifest), "--archive", filepath.Join(out,
+			archive(runtime.GOOS, runtime.GOARCH))},
 		{filepath.Join(root, "bin", "kubectl-why_terminating"), "--help"},
 	} {
 		cmd := exec.CommandContext(ctx, args[0], args[1:]...)
@@ -137,7 +139,8 @@ func (p *platform) build(ctx context.Context, version, out string) error {
 		if strings.HasSuffix(path, "LICENSE") {
 			mode = 0o644
 		}
-		if err := w.WriteHeader(&tar.Header{Name: filepath.Base(path), Mode: mode, Size: int64(len(content)), ModTime: time.Unix(0, 0), Format: tar.FormatUSTAR}); err != nil {
+		if err := w.WriteHeader(&tar.Header{Name: filepath.Base(path), Mode: mode, Size: int64(len(content)), ModTime: time.Unix(0, 0),
+			Format: tar.FormatUSTAR}); err != nil {
 			return err
 		}
 		if _, err := w.Write(content); err != nil {

@@ -11,8 +11,10 @@ func Checks() []bed.Check {
 		{Name: "termination-phases", Tier: bed.Sentinel, Story: "the parts of a healthy termination are counted"},
 		{Name: "capture-by-copy", Tier: bed.Sentinel, Story: "a copy of the program captures on a node where a process looks like the agent"},
 		{Name: "why-terminating", Tier: bed.Sentinel, Story: "kubectl why-terminating is asked about pods that are stuck for several reasons"},
-		{Name: "why-lost-node", On: bed.ANode, Story: "kubectl why-terminating is asked about pods of a node whose kubelet is stopped, then of one that is deleted, then of one without an agent"},
-		{Name: "why-namespace", On: bed.TheCluster, Story: "kubectl why-terminating is asked about a namespace with a dead APIService, and watches while the API server is stopped"},
+		{Name: "why-lost-node", On: bed.ANode, Story: "kubectl why-terminating is asked about pods of a node whose kubelet is stopped, then of one that is " +
+			"deleted, then of one without an agent"},
+		{Name: "why-namespace", On: bed.TheCluster, Story: "kubectl why-terminating is asked about a namespace with a dead APIService, and watches while " +
+			"the API server is stopped"},
 		{Name: "policy-unbound", On: bed.ANode, Story: "the binding of an admission policy is deleted while the agent runs"},
 		{Name: "agent-killed", On: bed.ANode, Story: "the agent is killed in the middle of an incident"},
 		{Name: "agent-ends-in-time", On: bed.ANode, Story: "the agent ends within a second of SIGTERM"},

@@ -129,7 +129,8 @@ func getPod(ctx context.Context, pods typedcorev1.PodInterface, name string) (*c
 }
 
 // all lists objects page by page. An object that is kept keeps no other one of its page.
-func all[T any, L runtime.Object](ctx context.Context, options metav1.ListOptions, list func(context.Context, metav1.ListOptions) (L, error), each func(T)) error {
+func all[T any, L runtime.Object](ctx context.Context, options metav1.ListOptions, list func(context.Context, metav1.ListOptions) (L, error),
+	each func(T)) error {
 	p := pager.New(func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return list(ctx, o) })
 	p.PageBufferSize = 1
 	return p.EachListItemWithAlloc(ctx, options, func(item runtime.Object) error {
@@ -282,7 +283,8 @@ func readClaims(ctx context.Context, client kubernetes.Interface, v *why.View) {
 	v.Claims = make(map[string]*corev1.PersistentVolumeClaim)
 	volumes := make(map[string]bool)
 	for _, namespace := range slices.Sorted(maps.Keys(byNamespace)) {
-		for name, c := range read(ctx, v, "persistentvolumeclaims in namespace "+namespace, byNamespace[namespace], client.CoreV1().PersistentVolumeClaims(namespace)) {
+		for name, c := range read(ctx, v, "persistentvolumeclaims in namespace "+namespace, byNamespace[namespace],
+			client.CoreV1().PersistentVolumeClaims(namespace)) {
 			v.Claims[namespace+"/"+name] = c
 			if c.Spec.VolumeName != "" {
 				volumes[c.Spec.VolumeName] = true

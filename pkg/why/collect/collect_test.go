@@ -55,8 +55,10 @@ func TestView(t *testing.T) {
 	lost := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}
 	web := terminating("shop", "web-0", "n1")
 	web.Spec.Volumes = []corev1.Volume{{VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "data"}}}}
-	claim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "data"}, Spec: corev1.PersistentVolumeClaimSpec{VolumeName: "pv-1"}}
-	c, _ := clients(web, running, terminating("other", "x", "gone"), lost, agent("n1"), claim, &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "pv-1"}})
+	claim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "data"},
+		Spec: corev1.PersistentVolumeClaimSpec{VolumeName: "pv-1"}}
+	c, _ := clients(web, running, terminating("other", "x", "gone"), lost, agent("n1"), claim,
+		&corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "pv-1"}})
 	v, err := View(t.Context(), c, Query{})
 	if err != nil || len(v.Pods) != 2 || len(v.Unread) != 0 {
 		t.Fatalf("%v: %+v", err, v)
@@ -137,7 +139,8 @@ func TestPartialView(t *testing.T) {
 	} {
 		pod := terminating("shop", "web-0", "n1")
 		pod.Spec.Volumes = []corev1.Volume{{VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "data"}}}}
-		claim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "data"}, Spec: corev1.PersistentVolumeClaimSpec{VolumeName: "pv-1"}}
+		claim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "data"},
+			Spec: corev1.PersistentVolumeClaimSpec{VolumeName: "pv-1"}}
 		all, fakes := clients(pod, claim, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}})
 		deny(fakes, c.verb, c.resource)
 		v, err := View(t.Context(), all, Query{Namespace: "shop", Names: []string{"web-0"}})
@@ -195,7 +198,8 @@ func TestParseServices(t *testing.T) {
 		{"metadata":{"name":"v1beta1.metrics.k8s.io"},"spec":{"service":{"namespace":"kube-system","name":"metrics-server"}},
 		 "status":{"conditions":[{"type":"Available","status":"False","reason":"MissingEndpoints","message":"none","lastTransitionTime":"2026-03-01T03:00:00Z"}]}}]}`
 	got, unread := parseServices([]byte(body))
-	if len(unread) != 0 || len(got) != 1 || got[0].Name != "v1beta1.metrics.k8s.io" || got[0].Service != "kube-system/metrics-server" || got[0].Reason != "MissingEndpoints" {
+	if len(unread) != 0 || len(got) != 1 || got[0].Name != "v1beta1.metrics.k8s.io" || got[0].Service != "kube-system/metrics-server" ||
+		got[0].Reason != "MissingEndpoints" {
 		t.Errorf("%+v, %+v", got, unread)
 	}
 	if _, unread := parseServices([]byte("no")); len(unread) != 1 || !strings.Contains(unread[0].What, "apiservices") {

@@ -65,7 +65,8 @@ func each(ctx context.Context, c Clients, namespace string, do func(resource str
 				continue
 			}
 			resource := strings.TrimSuffix(r.Name+"."+gv.Group, ".")
-			err := all(ctx, metav1.ListOptions{}, c.Metadata.Resource(gv.WithResource(r.Name)).Namespace(namespace).List, func(m *metav1.PartialObjectMetadata) { do(resource, m) })
+			err := all(ctx, metav1.ListOptions{}, c.Metadata.Resource(gv.WithResource(r.Name)).Namespace(namespace).List,
+				func(m *metav1.PartialObjectMetadata) { do(resource, m) })
 			if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsMethodNotSupported(err) {
 				unread = append(unread, why.Unread{What: resource, Why: reason(err)})
 			}
