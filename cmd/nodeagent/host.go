@@ -2,9 +2,12 @@ package main
 
 import (
 	"cmp"
+	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -22,6 +25,7 @@ type hostOptions struct {
 	proc, cgroup, fuse string
 	blocks             string
 	kubeletDir         string
+	kubeletCert        string
 	containerd         string
 }
 
@@ -34,6 +38,8 @@ func (o *hostOptions) addFlags(f *pflag.FlagSet) {
 	f.StringVar(&o.blocks, "block-devices", "/sys/dev/block", "path to the block devices by number in sysfs, the container's own or the host's")
 	f.StringVar(&o.kubeletDir, "kubelet-dir", cmp.Or(os.Getenv("KUBELET_DIR"), "/var/lib/kubelet"),
 		"path to the kubelet's root directory on the host; only names and the kubelet's own records are read there, and no volume is opened (environment: KUBELET_DIR)")
+	f.StringVar(&o.kubeletCert, "kubelet-cert-file", os.Getenv("KUBELET_CERT_FILE"),
+		"path on the host to the certificate that the kubelet has signed itself, never a file with a key; empty is pki/kubelet.crt in the kubelet's directory (environment: KUBELET_CERT_FILE)")
 	f.StringVar(&o.containerd, "containerd-socket", cmp.Or(os.Getenv("CONTAINERD_SOCKET"), "/run/containerd/containerd.sock"),
 		"path to containerd's socket (environment: CONTAINERD_SOCKET)")
 }
@@ -48,7 +54,7 @@ func refuseSealed(f *pflag.FlagSet) error {
 	if os.Getenv(sealed) == "" {
 		return nil
 	}
-	for _, name := range []string{"kubeconfig", "proc", "cgroup", "fuse-connections", "block-devices", "kubelet-dir", "containerd-socket"} {
+	for _, name := range []string{"kubeconfig", "proc", "cgroup", "fuse-connections", "block-devices", "kubelet-dir", "kubelet-cert-file", "containerd-socket"} {
 		if f.Changed(name) {
 			return fmt.Errorf("--%s is not allowed in the agent's own container, which uses it as root of the node: "+
 				"run a copy of the program on the node instead (README, Capture an incident)", name)
@@ -65,6 +71,9 @@ func (o *hostOptions) check() error {
 		if _, err := os.Stat(dir.path); err != nil {
 			return fmt.Errorf("%w; mount the host's there, or give its path with --%s", err, dir.flag)
 		}
+	}
+	if o.kubeletCert != "" && !filepath.IsAbs(o.kubeletCert) {
+		return fmt.Errorf("--kubelet-cert-file=%s: give the absolute path on the host", o.kubeletCert)
 	}
 	return nil
 }
@@ -88,7 +97,10 @@ func (o *hostOptions) open() (*node.Reader, *kubelet.Client, error) {
 	if err != nil {
 		return nil, nil, fmt.Errorf("%w; set NODE_IP from the downward API (fieldRef: status.hostIP), or --node-ip", err)
 	}
-	client.NodeName = o.nodeName // a kubelet that signs its own certificate puts its name there
+	client.NodeName = o.nodeName // a certificate may carry it instead of the address
+	client.Pin = func(ctx context.Context) ([sha256.Size]byte, error) {
+		return prober.Certificate(ctx, o.proc, cmp.Or(o.kubeletCert, filepath.Join(o.kubeletDir, "pki", "kubelet.crt")))
+	}
 	return &node.Reader{
 		Name: o.nodeName,
 		Proc: &proc.Host{

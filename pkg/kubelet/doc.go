@@ -12,13 +12,12 @@
 //
 // # Who gets the token
 //
-// The agent's service account token goes only to a peer whose certificate a
-// known authority has signed for this node. Anybody else who listens there could
-// use it to read the pods of the cluster and to write their status. Many
-// kubelets have a certificate that they signed themselves. They are asked
-// without the token: their refusal shows that they answer, and their health is
-// not known. serverTLSBootstrap in the kubelet's configuration, or the kubelet's
-// certificate as CAFile, makes it known.
+// The agent's service account token goes only to a peer that proves that it is this node's kubelet: anybody else who listens there could
+// use it to read the pods of the cluster and to write their status. There are two proofs. Either a known authority has signed its
+// certificate for this node. Or it presents the very certificate that the kubelet has signed itself and keeps on the node (pki/kubelet.crt
+// in its directory, or what --kubelet-cert-file names), with its key: InitializeTLS in cmd/kubelet/app/server.go keeps such a pair without
+// end, so neither its names nor its end are looked at. Who can present it has the key, which root alone can read, or can write that file.
+// A peer that proves nothing is asked without the token: its refusal shows that it answers, and its health is not known.
 //
 // With the token, the answer needs the permission to get nodes/healthz
 // (Kubernetes 1.33 and later: KubeletFineGrainedAuthz). It does not need

@@ -2,6 +2,7 @@ package kubelet
 
 import (
 	"context"
+	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
@@ -34,9 +35,8 @@ const (
 // token.
 const serviceAccount = "/var/run/secrets/kubernetes.io/serviceaccount/"
 
-// getSigned is what to do about a kubelet that does not prove who it is, as most do not
-// that kubeadm has set up.
-const getSigned = "set serverTLSBootstrap in the kubelet's configuration and approve its certificate signing request"
+// getSigned is what to do about a kubelet that does not prove who it is.
+const getSigned = "give the file of its certificate with --kubelet-cert-file, or set serverTLSBootstrap in the kubelet's configuration and approve its certificate signing request"
 
 // A Client asks one kubelet. Its fields may be set before the first request;
 // its methods may be called side by side.
@@ -52,10 +52,15 @@ type Client struct {
 	// they may be absent.
 	CAFile    string
 	TokenFile string
+	// Pin returns the SHA-256 of the certificate that the kubelet has signed itself and keeps on the node. A peer that presents that
+	// one, and so has its key, is the kubelet as well. Nil where nobody can tell.
+	Pin func(context.Context) ([sha256.Size]byte, error)
 
 	limit   time.Duration
 	reached atomic.Bool // has answered at least once
 	took    atomic.Bool // has taken the token at least once
+
+	pinned atomic.Pointer[[sha256.Size]byte] // what Pin returned last
 
 	mu sync.Mutex
 	// asks is the question for its metrics that is not answered yet, or of which nobody knows the answer
@@ -168,7 +173,7 @@ func (c *Client) ask(ctx context.Context, u *url.URL, read func(*answer, io.Read
 			return a, fmt.Errorf("TLS with %s: %w", u.Host, err)
 		}
 		conn, a.spoke = t, true
-		if a.unverified = c.verify(t.ConnectionState().PeerCertificates, u.Hostname()); a.unverified == nil {
+		if a.unverified = c.verify(ctx, t.ConnectionState().PeerCertificates, u.Hostname()); a.unverified == nil {
 			if token, err := os.ReadFile(c.TokenFile); err == nil && len(token) > 0 {
 				req.Header.Set("Authorization", "Bearer "+strings.TrimSpace(string(token)))
 				a.token = true
@@ -199,8 +204,29 @@ func (a *answer) readBody(r io.Reader) error {
 	return err
 }
 
-// verify checks that a known authority has signed the certificate for the node.
-func (c *Client) verify(chain []*x509.Certificate, host string) error {
+// verify checks that a known authority has signed the certificate for the node, or that it is the very one that the kubelet keeps there.
+func (c *Client) verify(ctx context.Context, chain []*x509.Certificate, host string) error {
+	err := c.signed(chain, host)
+	if err == nil || c.Pin == nil || len(chain) == 0 {
+		return err
+	}
+	sum := sha256.Sum256(chain[0].Raw)
+	if known := c.pinned.Load(); known != nil && *known == sum {
+		return nil
+	}
+	own, unread := c.Pin(ctx) // a kubelet may have been given another one
+	if unread != nil {
+		return fmt.Errorf("%w; nor is its own certificate known: %w", err, unread)
+	}
+	c.pinned.Store(&own)
+	if own != sum {
+		return fmt.Errorf("%w; nor is it the kubelet's own certificate", err)
+	}
+	return nil
+}
+
+// signed checks that a known authority has signed the certificate for the node.
+func (c *Client) signed(chain []*x509.Certificate, host string) error {
 	pem, err := os.ReadFile(c.CAFile)
 	if err != nil {
 		return err

@@ -24,6 +24,8 @@ type request struct {
 	// containerd's records.
 	Dir string `json:"dir,omitempty"`
 	Pod string `json:"pod,omitempty"`
+	// File is a name in Dir.
+	File string `json:"file,omitempty"`
 	// Devices are the names of the block devices of CSI drivers that the pod has mounted.
 	Devices []string `json:"devices,omitempty"`
 	// Pipes are the inodes of the pipes that a writer is looked for of.
@@ -57,6 +59,8 @@ const (
 	volumes What = "volumes" // the directories of a pod's volumes
 	pods    What = "pods"    // the directories of all pods
 	claims  What = "claims"  // the resource claims that the kubelet has had prepared
+
+	certificate What = "certificate" // the fingerprint of the kubelet's certificate
 
 	emptyDirs What = "emptydirs" // the emptyDir volumes of which the kubelet has a directory open
 )
@@ -138,6 +142,8 @@ type Seen struct {
 	// reports whether the pod has a directory.
 	Volumes []volumeDirs `json:"volumes,omitempty"`
 	Sockets []string     `json:"sockets,omitempty"`
+	// Certificate is the SHA-256 of a certificate.
+	Certificate []byte `json:"certificate,omitempty"`
 	Pods    []string     `json:"pods,omitempty"`
 	Found   bool         `json:"found,omitempty"`
 	// Claims are the resource claims that the kubelet has had prepared.

@@ -67,6 +67,9 @@ func (p *probe) run() {
 	case claims:
 		p.claims()
 		return
+	case certificate:
+		p.certificate()
+		return
 	}
 	d, err := openDir(filepath.Join(p.Proc, strconv.Itoa(p.PID), "task", strconv.Itoa(p.TID)))
 	if err != nil {

@@ -21,7 +21,7 @@ func apiserverArgs(d state.Dir, p state.Ports) []string {
 		"--tls-cert-file=" + d.PKI("apiserver.crt"),
 		"--tls-private-key-file=" + d.PKI("apiserver.key"),
 		"--client-ca-file=" + d.PKI("ca.crt"),
-		"--kubelet-certificate-authority=" + d.PKI("ca.crt"),
+		// As kubeadm leaves it: kubelets sign their certificates themselves, so it does not verify them.
 		"--kubelet-client-certificate=" + d.PKI("apiserver-client.crt"),
 		"--kubelet-client-key=" + d.PKI("apiserver-client.key"),
 		"--kubelet-preferred-address-types=InternalIP",

@@ -28,10 +28,6 @@ func writeSeed(d state.Dir, c state.Cluster, n state.Node, a *pki.Authority) err
 	if err != nil {
 		return err
 	}
-	kubeletServer, err := a.Issue(pki.Identity{User: "system:node:" + n.Name, Groups: []string{"system:nodes"}, Hosts: []string{n.Name, n.Address, "127.0.0.1"}})
-	if err != nil {
-		return err
-	}
 	proxy, err := a.Issue(pki.Identity{User: "system:kube-proxy"})
 	if err != nil {
 		return err
@@ -45,8 +41,6 @@ func writeSeed(d state.Dir, c state.Cluster, n state.Node, a *pki.Authority) err
 		"etc/hosts":                            fmt.Appendf(nil, "127.0.0.1 localhost\n%s %s\n", n.Address, n.Name),
 		"etc/kubernetes/node.env":              nodeEnv(n),
 		"etc/kubernetes/ca.crt":                a.CertPEM,
-		"etc/kubernetes/kubelet-server.crt":    kubeletServer.CertPEM,
-		"etc/kubernetes/kubelet-server.key":    kubeletServer.KeyPEM,
 		"etc/kubernetes/kubelet.kubeconfig":    a.Kubeconfig(server, kubelet),
 		"etc/kubernetes/kube-proxy.kubeconfig": a.Kubeconfig(server, proxy),
 		"etc/cni/net.d/10-bridge.conflist":     []byte(cniConfig(n)),
