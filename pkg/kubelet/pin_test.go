@@ -10,6 +10,8 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"errors"
+	"io"
+	"log"
 	"math/big"
 	"net/http/httptest"
 	"path/filepath"
@@ -53,6 +55,7 @@ func TestPin(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			k := &kubelet{code: 200, body: "ok"}
 			k.Server = httptest.NewUnstartedServer(k)
+			k.Config.ErrorLog = log.New(io.Discard, "", 0)
 			k.TLS = &tls.Config{Certificates: []tls.Certificate{c.serves}}
 			k.StartTLS()
 			t.Cleanup(k.Close)
@@ -87,7 +90,7 @@ func TestPinChanges(t *testing.T) {
 	kept := first
 	k := &kubelet{code: 200, body: "ok"}
 	k.Server = httptest.NewUnstartedServer(k)
-	k.TLS = &tls.Config{GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return &kept, nil }}
+	k.TLS = &tls.Config{GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) { return &tls.Config{Certificates: []tls.Certificate{kept}}, nil }}
 	k.StartTLS()
 	t.Cleanup(k.Close)
 	dir := t.TempDir()

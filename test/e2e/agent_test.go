@@ -36,6 +36,7 @@ var checks = map[string]func(*trial, *bed.Node, *bed.Turn){
 	"agent-killed":       agentKilled,
 	"agent-ends-in-time": agentEnds,
 	"api-server-stopped": apiServerStopped,
+	"old-kernel":         oldKernel,
 	// It takes the processors of all nodes. An emulated one takes five minutes for it:
 	// NODES=vm.
 	"starved-node": starvedNode,

@@ -19,6 +19,7 @@ func Checks() []bed.Check {
 		{Name: "agent-killed", On: bed.ANode, Story: "the agent is killed in the middle of an incident"},
 		{Name: "agent-ends-in-time", On: bed.ANode, Story: "the agent ends within a second of SIGTERM"},
 		{Name: "api-server-stopped", On: bed.TheCluster, Story: "the API server is stopped while a pod becomes stuck"},
+		{Name: "old-kernel", On: bed.TheCluster, Story: "the agents run where openat2 is refused, as before Linux 5.6"},
 		{Name: "starved-node", On: bed.TheCluster, Story: "a node has no processor to spare"},
 	}
 }

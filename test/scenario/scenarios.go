@@ -211,6 +211,13 @@ func ThreeStuck() []bed.Scenario {
 	return []bed.Scenario{Finished("deleted-finished"), Another("deleted-shim-stopped"), program}
 }
 
+// OfVolumes are incidents of which the kubelet's directory tells: one whose volume it shows to be left, and one of which it shows that nothing is.
+func OfVolumes() []bed.Scenario {
+	left := subPathLeft()
+	left.Name = "volumes-sub-path-left"
+	return []bed.Scenario{left, Finished("volumes-finished")}
+}
+
 // Foreground is a pod that an object holds which depends on it, under another name.
 func Foreground(name string) bed.Scenario {
 	s := foreground()

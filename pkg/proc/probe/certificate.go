@@ -39,7 +39,7 @@ func (p *probe) certificate() {
 	if !p.announce(name) {
 		return
 	}
-	fd, err := unix.Openat2(dir.fd, p.File, &unix.OpenHow{Flags: unix.O_RDONLY | unix.O_NONBLOCK | unix.O_CLOEXEC, Resolve: within})
+	fd, err := p.beneath(dir.fd, p.Dir, p.File, unix.O_RDONLY|unix.O_NONBLOCK, true)
 	if err != nil {
 		p.problem(name, err)
 		return

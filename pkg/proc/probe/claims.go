@@ -63,7 +63,7 @@ func (p *probe) checkpoint(kubelet *dir) ([]ClaimState, error) {
 	if !p.announce(path.Join(p.Dir, checkpoint)) {
 		return nil, nil
 	}
-	fd, err := unix.Openat2(kubelet.fd, checkpoint, &unix.OpenHow{Flags: unix.O_RDONLY | unix.O_NONBLOCK | unix.O_CLOEXEC, Resolve: within})
+	fd, err := p.beneath(kubelet.fd, p.Dir, checkpoint, unix.O_RDONLY|unix.O_NONBLOCK, true)
 	if err != nil {
 		return nil, err
 	}

@@ -100,7 +100,7 @@ func (d *dir) statfs(name string) (s unix.Statfs_t, mount int, err error) {
 		return s, 0, err
 	}
 	defer unix.Close(root)
-	fd, err := unix.Openat2(root, name, &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_IN_ROOT})
+	fd, err := inRoot(root, name)
 	if err != nil {
 		return s, 0, err
 	}

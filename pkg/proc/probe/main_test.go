@@ -14,6 +14,12 @@ import (
 
 // The test binary is also the helper of the Probers under test, and a scene.
 func TestMain(m *testing.M) {
+	if errno := os.Getenv(refuses); errno != "" {
+		if err := refuseOpenat2(errno); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+	}
 	if len(os.Args) > 1 {
 		switch os.Args[1] {
 		case "probe":

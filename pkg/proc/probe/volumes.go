@@ -100,13 +100,9 @@ func (p *Prober) askDir(ctx context.Context, q request) (Seen, error) {
 	return saw, nil
 }
 
-// The helper never crosses a mount below the kubelet's directory and follows no
-// link there: names are listed of directories of the kubelet's own file system, and
-// what is mounted on one of them is not touched (openat2(2)).
-const within = unix.RESOLVE_NO_XDEV | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS | unix.RESOLVE_BENEATH
-
 // kubelet opens the kubelet's directory in the mount namespace of the first
-// process. Nothing of it is held open behind the request.
+// process. Nothing of it is held open behind the request. Below it no mount is crossed and no link
+// followed: names are listed of directories of the kubelet's own file system.
 func (p *probe) kubelet() *dir {
 	if !p.announce(p.Dir) {
 		return nil
@@ -118,9 +114,7 @@ func (p *probe) kubelet() *dir {
 		return nil
 	}
 	defer unix.Close(root)
-	fd, err := unix.Openat2(root, strings.TrimPrefix(p.Dir, "/"), &unix.OpenHow{
-		Flags: unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS | unix.RESOLVE_BENEATH,
-	})
+	fd, err := p.beneath(root, "/", strings.TrimPrefix(p.Dir, "/"), unix.O_PATH|unix.O_DIRECTORY, false)
 	if err != nil {
 		p.problem(p.Dir, err)
 		return nil
@@ -137,7 +131,7 @@ func (p *probe) names(kubelet *dir, name string, limit int) []string {
 	if !p.announce(path.Join(p.Dir, name)) {
 		return nil
 	}
-	fd, err := unix.Openat2(kubelet.fd, name, &unix.OpenHow{Flags: unix.O_RDONLY | unix.O_DIRECTORY | unix.O_CLOEXEC, Resolve: within})
+	fd, err := p.beneath(kubelet.fd, p.Dir, name, unix.O_RDONLY|unix.O_DIRECTORY, true)
 	if err != nil {
 		if !errors.Is(err, unix.ENOENT) && !errors.Is(err, unix.ENOTDIR) {
 			p.problem(path.Join(p.Dir, name), err)
@@ -162,7 +156,7 @@ func (p *probe) exists(kubelet *dir, name string) bool {
 	if !p.announce(path.Join(p.Dir, name)) {
 		return false
 	}
-	fd, err := unix.Openat2(kubelet.fd, name, &unix.OpenHow{Flags: unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC, Resolve: within})
+	fd, err := p.beneath(kubelet.fd, p.Dir, name, unix.O_PATH|unix.O_DIRECTORY, true)
 	if err != nil {
 		return false // names tells why, if it is not because there is none
 	}
@@ -260,7 +254,7 @@ func (p *probe) volData(kubelet *dir, name string) (data volData, none bool) {
 	if !p.announce(path.Join(p.Dir, name)) {
 		return volData{}, false
 	}
-	fd, err := unix.Openat2(kubelet.fd, name, &unix.OpenHow{Flags: unix.O_RDONLY | unix.O_NONBLOCK | unix.O_CLOEXEC, Resolve: within})
+	fd, err := p.beneath(kubelet.fd, p.Dir, name, unix.O_RDONLY|unix.O_NONBLOCK, true)
 	if err != nil {
 		return volData{}, errors.Is(err, unix.ENOENT)
 	}

@@ -32,7 +32,27 @@ func kubeletDir(t *testing.T, files map[string]string) (proc, root string) {
 	if err := os.Symlink(root, filepath.Join(proc, "1", "root")); err != nil {
 		t.Fatal(err)
 	}
+	tellMounts(t, proc, root)
 	return proc, root
+}
+
+// tellMounts writes the mount table of the first process as the kernel has it below root.
+func tellMounts(t *testing.T, proc, root string) {
+	t.Helper()
+	table, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var own strings.Builder
+	for line := range strings.Lines(string(table)) {
+		if f := strings.Split(line, " "); strings.HasPrefix(f[4], root+"/") {
+			f[4] = strings.TrimPrefix(f[4], root)
+			own.WriteString(strings.Join(f, " "))
+		}
+	}
+	if err := os.WriteFile(filepath.Join(proc, "1", "mountinfo"), []byte(own.String()), 0o600); err != nil {
+		t.Fatal(err)
+	}
 }
 
 const pod = "0b4ddc3e-1111-4222-8333-444455556666"
@@ -114,6 +134,7 @@ func TestVolumesCrossNoMount(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer unix.Unmount(at, unix.MNT_DETACH)
+	tellMounts(t, proc, root)
 	if err := os.WriteFile(filepath.Join(at, "vol_data.json"), []byte(`{"driverName":"forged"}`), 0o600); err != nil {
 		t.Fatal(err)
 	}
