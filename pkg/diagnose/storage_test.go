@@ -971,8 +971,8 @@ func TestUnknownWaitsForTheGivenUp(t *testing.T) {
 }
 
 // Of a pod with a finalizer it is not said that nothing is left on the node while the
-// kubelet keeps a directory of a volume, or while that is not known: without a cgroup
-// for each pod (cgroupsPerQOS: false) nothing else shows that it is at work.
+// kubelet keeps a directory of a volume. Where that is not known it is said, and not proved: without a cgroup
+// for each pod (cgroupsPerQOS: false) nothing else shows that the kubelet is at work.
 func TestFinalizerIsNotAlone(t *testing.T) {
 	for name, tc := range map[string]struct {
 		change func(p *evidence.Pod)
@@ -984,7 +984,7 @@ func TestFinalizerIsNotAlone(t *testing.T) {
 			p.Volumes, p.Leftovers = nil, []evidence.Task{{PID: 70, TID: 70, Comm: "sleep", State: evidence.Sleeping}}
 		}, false},
 		"a block device is":             {func(p *evidence.Pod) { p.Volumes, p.Devices = nil, []evidence.Mount{{Volume: "pv-1"}} }, false},
-		"the directories are not known": {func(p *evidence.Pod) { p.Volumes = nil; p.Lack(evidence.Volumes, "denied") }, false},
+		"the directories are not known": {func(p *evidence.Pod) { p.Volumes = nil; p.Lack(evidence.Volumes, "denied") }, true},
 	} {
 		d := cause.Diagnose(unmounting(30*time.Second, func(p *evidence.Pod) {
 			p.Mounts, p.Finalizers, p.GracePeriodSeconds = nil, []string{"example.org/a"}, 0
@@ -992,6 +992,11 @@ func TestFinalizerIsNotAlone(t *testing.T) {
 		}))
 		if got := slices.ContainsFunc(d.Findings, func(f diagnose.Finding) bool { return f.Cause == "FinalizersPending" }); got != tc.want || d.Phase != diagnose.Finalizers {
 			t.Errorf("%s: told %t in phase %s", name, got, d.Phase)
+		}
+		v, _ := d.Verdict()
+		unread := strings.Contains(v.Message, "its volume directories could not be read") && !strings.Contains(said(&v), "volume directory,")
+		if known := name != "the directories are not known"; tc.want && (unread == known || (v.Confidence == diagnose.Proved) != known) {
+			t.Errorf("%s: %s %s", name, v.Confidence, said(&v))
 		}
 	}
 }

@@ -90,7 +90,9 @@ func TestPinChanges(t *testing.T) {
 	kept := first
 	k := &kubelet{code: 200, body: "ok"}
 	k.Server = httptest.NewUnstartedServer(k)
-	k.TLS = &tls.Config{GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) { return &tls.Config{Certificates: []tls.Certificate{kept}}, nil }}
+	k.TLS = &tls.Config{GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
+		return &tls.Config{Certificates: []tls.Certificate{kept}}, nil
+	}}
 	k.StartTLS()
 	t.Cleanup(k.Close)
 	dir := t.TempDir()

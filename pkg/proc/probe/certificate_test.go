@@ -28,14 +28,14 @@ func TestCertificate(t *testing.T) {
 	}
 	p := newProber(t)
 	for name, why := range map[string]string{
-		"/var/lib/kubelet/pki/kubelet.crt":    "",
-		"/var/lib/kubelet/pki/both.pem":       "it holds a private key",
-		"/var/lib/kubelet/pki/none":           "no certificate in PEM form",
-		"/var/lib/kubelet/pki/large":          "more than 65536 bytes",
-		"/var/lib/kubelet/pki/link":           "too many levels of symbolic links",
-		"/linked/kubelet.crt":                 "too many levels of symbolic links",
-		"/var/lib/kubelet/pki/dir":            "it is no regular file",
-		"/var/lib/kubelet/pki/missing":        "no such file",
+		"/var/lib/kubelet/pki/kubelet.crt": "",
+		"/var/lib/kubelet/pki/both.pem":    "it holds a private key",
+		"/var/lib/kubelet/pki/none":        "no certificate in PEM form",
+		"/var/lib/kubelet/pki/large":       "more than 65536 bytes",
+		"/var/lib/kubelet/pki/link":        "too many levels of symbolic links",
+		"/linked/kubelet.crt":              "too many levels of symbolic links",
+		"/var/lib/kubelet/pki/dir":         "it is no regular file",
+		"/var/lib/kubelet/pki/missing":     "no such file",
 	} {
 		sum, err := p.Certificate(t.Context(), proc, name)
 		switch {

@@ -143,9 +143,9 @@ type Seen struct {
 	Volumes []volumeDirs `json:"volumes,omitempty"`
 	Sockets []string     `json:"sockets,omitempty"`
 	// Certificate is the SHA-256 of a certificate.
-	Certificate []byte `json:"certificate,omitempty"`
-	Pods    []string     `json:"pods,omitempty"`
-	Found   bool         `json:"found,omitempty"`
+	Certificate []byte   `json:"certificate,omitempty"`
+	Pods        []string `json:"pods,omitempty"`
+	Found       bool     `json:"found,omitempty"`
 	// Claims are the resource claims that the kubelet has had prepared.
 	Claims []ClaimState `json:"claims,omitempty"`
 	// EmptyDirs are the volumes of which the kubelet has a directory open.

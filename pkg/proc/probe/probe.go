@@ -54,8 +54,8 @@ type probe struct {
 	dir  *dir // the task's
 	// mounted has the names on which something is mounted, when they have been read.
 	mounted map[string]bool
-	out  io.Writer
-	err  error // of the connection to the asker
+	out     io.Writer
+	err     error // of the connection to the asker
 }
 
 func (p *probe) run() {

@@ -23,6 +23,8 @@ const (
 	actionsRunner      = "ActionsRunner"
 	juiceFS            = "JuiceFS"
 	several            = "Several"
+	// directoriesUnread is beside the others: the directories of the pod's volumes could not be read.
+	directoriesUnread = "DirectoriesUnread"
 )
 
 // knownFinalizers are the families by the finalizer, where that is known to be of one
@@ -44,13 +46,16 @@ var knownFinalizers = map[string]string{
 var FinalizersPending = &diagnose.Rule{
 	Cause:  "FinalizersPending",
 	Phases: []diagnose.Phase{diagnose.Finalizers},
-	Needs:  []evidence.Source{evidence.Mounts, evidence.Cgroups, evidence.Containers, evidence.Volumes},
+	Needs:  []evidence.Source{evidence.Mounts, evidence.Cgroups, evidence.Containers},
+	// The kubelet deletes with grace period 0 when its directories are gone (SyncTerminatedPod, pkg/kubelet/kubelet.go). Who force-deletes does that
+	// too, but what is left then does not keep the object either.
+	Partly: []evidence.Source{evidence.Volumes},
 	Doc: diagnose.Doc{
 		Layer:   "api",
 		Title:   "a finalizer keeps the API object; nothing else is left",
-		Message: "{finalizers}{by} {keeps} the API object; {owner} {has} not removed {it}. Nothing of the pod is left on the node",
+		Message: "{finalizers}{by} {keeps} the API object; {owner} {has} not removed {it}. {nothing}",
 		Seen: []string{
-			"The node has had no mount, volume directory, cgroup or running container of the pod for at least 15 seconds",
+			"The node has had no mount, {directory}cgroup or running container of the pod for at least 15 seconds",
 			"The client that set it calls itself {manager}",
 			"{manager} last changed the pod at {changed}",
 			"The API server does not accept nodeagent's own update of this pod's status, because of {refuser}; it may not accept the removal either",
@@ -74,12 +79,17 @@ var FinalizersPending = &diagnose.Rule{
 				{Variant: kueue, Text: ""}, {Variant: actionsRunner, Text: ""}, {Variant: juiceFS, Text: ""},
 				{Text: " (set by {manager})"}, {Text: ""},
 			},
-			"keeps": {{Variant: several, Text: "keep"}, {Text: "keeps"}},
-			"has":   {{Variant: several, Text: "have"}, {Text: "has"}},
-			"it":    {{Variant: several, Text: "them"}, {Text: "it"}},
-			"run":   {{Variant: several, Text: "run"}, {Text: "runs"}},
-			"log":   {{Variant: several, Text: "their logs"}, {Text: "its log"}},
-			"named": {{Text: "pod {podnamespace}/{podname}"}, {Text: "this pod"}},
+			"nothing": {
+				{Variant: directoriesUnread, Text: "No process, mount or cgroup of the pod is left on the node; its volume directories could not be read"},
+				{Text: "Nothing of the pod is left on the node"},
+			},
+			"directory": {{Variant: directoriesUnread, Text: ""}, {Text: "volume directory, "}},
+			"keeps":     {{Variant: several, Text: "keep"}, {Text: "keeps"}},
+			"has":       {{Variant: several, Text: "have"}, {Text: "has"}},
+			"it":        {{Variant: several, Text: "them"}, {Text: "it"}},
+			"run":       {{Variant: several, Text: "run"}, {Text: "runs"}},
+			"log":       {{Variant: several, Text: "their logs"}, {Text: "its log"}},
+			"named":     {{Text: "pod {podnamespace}/{podname}"}, {Text: "this pod"}},
 			"first": {
 				{Variant: diagnose.Uncalled, Text: "repair {refuser}: the API server cannot call it, and may not accept the removal until it can"},
 				{Text: "check whether {refuser} rejects the removal: it rejects nodeagent's update of this pod"},
@@ -182,6 +192,9 @@ var FinalizersPending = &diagnose.Rule{
 					f.Objects.Manager, f.Objects.Changed = s.Manager, s.Changed
 				}
 			}
+		}
+		if fact.Missing(p, evidence.Volumes) {
+			f.Confidence, f.Variants = diagnose.Inferred, append(f.Variants, directoriesUnread)
 		}
 		if r := fact.OwnRefusal(p); r != nil && r.At.After(p.UnchangedSince) {
 			f.RefusedBy(r)
