@@ -360,6 +360,18 @@ func TestCulprits(t *testing.T) {
 			hangs(t, "percpu_rwsem_wait", "percpu_rwsem_wait", "__percpu_down_read", "ext4_evict_inode", "evict", "do_unlinkat")
 			t.Probe.Mount = &data
 		}, "FsFrozen", diagnose.Proved, []string{"fsfreeze -u /mnt/data"}, nil},
+		"frozen, on Linux 4.18": {func(_ *evidence.Pod, t *evidence.Task) {
+			hangs(t, "call_rwsem_down_read_failed", "call_rwsem_down_read_failed", "__percpu_down_read", "__sb_start_write", "mnt_want_write", "do_sys_ftruncate")
+			t.Probe.Mount = &data
+		}, "FsFrozen", diagnose.Proved, []string{"fsfreeze -u /mnt/data"}, nil},
+		"frozen, on Linux 5.4": {func(_ *evidence.Pod, t *evidence.Task) {
+			hangs(t, "rwsem_down_read_slowpath", "rwsem_down_read_slowpath", "__percpu_down_read", "__sb_start_write", "vfs_write")
+			t.Probe.Mount = &data
+		}, "FsFrozen", diagnose.Proved, []string{"fsfreeze -u /mnt/data"}, nil},
+		"another lock of Linux 5.4": {func(_ *evidence.Pod, t *evidence.Task) {
+			hangs(t, "rwsem_down_read_slowpath", "rwsem_down_read_slowpath", "ext4_map_blocks", "vfs_write")
+			t.Probe.Mount = &data
+		}, "Block", diagnose.Inferred, nil, []string{"fsfreeze"}},
 		"another semaphore of ext4": {func(_ *evidence.Pod, t *evidence.Task) {
 			hangs(t, "percpu_rwsem_wait", "percpu_rwsem_wait", "__percpu_down_read", "ext4_writepages", "do_writepages", "ext4_evict_inode")
 			t.Probe.Mount = &data

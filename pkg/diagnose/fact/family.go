@@ -111,12 +111,12 @@ func NetworkFamily(fstype string) string { return networkTypes[fstype] }
 // thawed: sb_start_write sleeps in percpu_rwsem_wait (include/linux/fs.h).
 // Another user of such a semaphore does not come from these callers.
 func frozenFilesystem(p *evidence.Probe) bool {
-	if p.Wchan != "percpu_rwsem_wait" {
+	if !waitsForWriter(p) {
 		return false
 	}
 	// What the file system does for itself waits in sb_start_intwrite; deeper in these
 	// functions other semaphores of the kind are waited for.
-	if i := slices.IndexFunc(p.Stack, func(fn string) bool { return !strings.Contains(fn, "percpu_") }); i >= 0 {
+	if i := slices.IndexFunc(p.Stack, func(fn string) bool { return !strings.Contains(fn, "percpu_") && !slices.Contains(rwsemReader, fn) }); i >= 0 {
 		switch p.Stack[i] {
 		case "ext4_evict_inode", "xfs_trans_alloc", "sb_start_intwrite":
 			return true
@@ -134,6 +134,21 @@ func frozenFilesystem(p *evidence.Probe) bool {
 		}
 	}
 	return false
+}
+
+// rwsemReader are the functions in which a reader of an rwsem waits, from Linux 4.18 to 5.6 (kernel/locking/rwsem.c, rwsem-xadd.c, and
+// arch/x86/lib/rwsem.S for the first).
+var rwsemReader = []string{"call_rwsem_down_read_failed", "rwsem_down_read_failed", "rwsem_down_read_slowpath", "__down_read", "down_read"}
+
+// waitsForWriter reports whether a task waits for the writer of a percpu_rw_semaphore. Before Linux 5.7 its slow path, __percpu_down_read,
+// takes the rwsem inside of it (kernel/locking/percpu-rwsem.c). That is from the source, and was not tried.
+func waitsForWriter(p *evidence.Probe) bool {
+	if p.Wchan == "percpu_rwsem_wait" {
+		return true
+	}
+	i := slices.Index(p.Stack, "__percpu_down_read")
+	return i >= 0 && (p.Wchan == "__percpu_down_read" || slices.Contains(rwsemReader, p.Wchan)) &&
+		!slices.ContainsFunc(p.Stack[:i], func(fn string) bool { return !slices.Contains(rwsemReader, fn) })
 }
 
 // ringFunctions are how functions of io_uring begin in which a task can wait
