@@ -159,6 +159,33 @@ func TestDisconnected(t *testing.T) {
 }
 
 // Of a program to which nobody may have sent a signal nothing is said.
+// A kubelet that gets through again begins then, with the whole grace period: until that is over nothing is stuck. From Kubernetes 1.34 on the
+// status says when it has begun.
+func TestHeardAgain(t *testing.T) {
+	for name, tc := range map[string]struct {
+		ago     time.Duration // since it got through
+		change  func(p *evidence.Pod)
+		unknown bool
+	}{
+		"5 seconds later":  {5 * time.Second, func(*evidence.Pod) {}, false},
+		"28 seconds later": {28 * time.Second, func(*evidence.Pod) {}, false},
+		"much later":       {30 * time.Minute, func(*evidence.Pod) {}, true},
+		"it was heard all the time": {5 * time.Second, func(p *evidence.Pod) {
+			p.Node.Ready.Transition = requested.Add(-time.Hour)
+		}, true},
+	} {
+		d := cause.Diagnose(cutOff(40*time.Minute, func(p *evidence.Pod) {
+			back := p.Time.Add(-tc.ago)
+			p.Node.Kubelet.Health = "ok"
+			p.Node.Ready = &evidence.NodeReady{Asked: p.Time.Add(-time.Second), Status: "True", Reason: "KubeletReady", Since: back, Transition: back}
+			tc.change(p)
+		}))
+		if v, ok := d.Verdict(); ok != tc.unknown || ok && v.Cause != "Unknown" {
+			t.Errorf("%s: verdict %q, %t", name, v.Cause, ok)
+		}
+	}
+}
+
 func TestNoSignalWithoutTheAPIServer(t *testing.T) {
 	p := stopping(func(_ *evidence.Pod, first *evidence.Task) { first.Ignored = bitTERM })
 	p.Node.Ready = &evidence.NodeReady{Status: "True", Reason: "KubeletReady"}

@@ -83,13 +83,13 @@ type Kill struct {
 
 // See fills in what a reading shows.
 func (k *Kill) See(p *View) {
-	anew, late := beganAnew(p), beganLate(p)
+	anew, late, heard := beganAnew(p), beganLate(p), heardAgain(p)
 	k.Began = p.DeletionRequested.Add(late)
 	k.At, k.Stayed, k.Known = p.Deadline, anew == 0, !p.DeadlineUnsure && anew == 0 && late <= KillLatency
 	if late > KillLatency {
 		k.At = p.Deadline.Add(late)
 	}
-	k.Late = max(anew, askedAnew(p), late)
+	k.Late = max(anew, askedAnew(p), late, heard)
 	k.Still = min(k.Late, Grace(p))
 	if slices.ContainsFunc(p.Containers, func(c evidence.Container) bool { return c.PostStart }) {
 		k.Late, k.Still = k.Late+Grace(p), k.Still+Grace(p)
@@ -98,7 +98,7 @@ func (k *Kill) See(p *View) {
 	case p.Mirror:
 	case len(p.Plugins) > 0 && len(AppTasks(p)) == 0 && p.Overdue() >= KillLatency:
 		k.Done = true // its network is taken down, which comes after that
-	case k.Known && !p.StopAwaited && p.Overdue() >= KillLatency:
+	case k.Known && !p.StopAwaited && heard <= KillLatency && p.Overdue() >= KillLatency:
 		k.Done = true
 	case late > KillLatency && !p.DeadlineUnsure && k.Stayed && p.Overdue() >= late+2*KillLatency: // between two readings
 		k.Done = true
@@ -136,6 +136,17 @@ func beganLate(p *View) time.Duration {
 		return 0
 	}
 	return max(0, p.StopAwaitedUntil.Sub(p.DeletionRequested))
+}
+
+// heardAgain returns how long after the request for deletion the node became Ready again, as when its kubelet got through to the API server
+// again: it may have heard of the deletion only then, and gives the whole grace period. 0 where the pod's status says when it began (Kubernetes
+// 1.34 and later), and where the node has been Ready since before.
+func heardAgain(p *View) time.Duration {
+	r := p.Node.Ready
+	if r == nil || r.Status != "True" || r.Transition.IsZero() || p.StopBegun || p.StopAwaited {
+		return 0
+	}
+	return max(0, p.NodeTime(r.Transition).Sub(p.DeletionRequested))
 }
 
 // SignalSources are what tells the fate of a stop signal: the processes and their
