@@ -401,7 +401,7 @@ func TestCulprits(t *testing.T) {
 		}, "Block", diagnose.Proved, []string{"reboot"}, nil},
 		"a disk with nothing under way": {func(p *evidence.Pod, t *evidence.Task) {
 			sync(t, disk(p, evidence.Disk{Completed: 7, UnchangedSince: p.Deadline}))
-		}, "Block", diagnose.Inferred, nil, []string{"reboot"}},
+		}, "Block", diagnose.Inferred, []string{"which has no request in flight", "dmsetup status"}, []string{"reboot", "Restore", "restore the device"}},
 		"a disk that nothing is known of": {func(_ *evidence.Pod, t *evidence.Task) { sync(t, data) }, "Block", diagnose.Inferred, nil, []string{"reboot"}},
 		"a disk that completes requests, for 20 seconds": {func(p *evidence.Pod, t *evidence.Task) {
 			sync(t, disk(p, evidence.Disk{Completed: 7, InFlight: 9, Moved: p.Time}))

@@ -37,6 +37,12 @@ func DeadDisk(m *evidence.Mount) bool {
 	return d != nil && d.InFlight > 0 && d.Still() >= SlowDevice
 }
 
+// IdleDisk reports whether the block device below a mount has had no request under way for long: it is not what is waited for.
+func IdleDisk(m *evidence.Mount) bool {
+	d := diskOf(m)
+	return d != nil && !d.Suspended && d.InFlight == 0 && d.Still() >= SlowDevice
+}
+
 // WorkingDisk reports whether readings show that the block device below a mount
 // completes requests.
 func WorkingDisk(m *evidence.Mount) bool {

@@ -91,7 +91,7 @@ var unkillableFamilies = []diagnose.Family{
 		Shared: true,
 		Meaning: "The block device below the file system does not complete its I/O. " +
 			"That is proved where the device has requests under way and has completed none for ten seconds or more (/sys/dev/block/MAJOR:MINOR/stat), and inferred where that is not known.",
-		Remedy: "{slow}Restore {which} (path, array, cloud disk, nbd server); the thread resumes when its I/O completes or fails.{never}",
+		Remedy: "{slow}{restored}.{never}",
 		Danger: "Do not force-delete or detach: the write may still reach the disk, and a second writer corrupts it. " +
 			"Restarting containerd or the kubelet does not help.",
 		First: "{revive}",
@@ -162,6 +162,7 @@ var unkillablePhrases = map[string][]diagnose.Choice{
 		{Variant: fact.FamilyFsFrozen, Text: "{fs} is frozen ({function})"},
 		{Variant: fact.FamilySuspended, Text: "device {mapper}{below} is suspended ({function})"},
 		{Variant: fact.FamilySuspended, Text: "the device{below} is suspended ({function})"},
+		{Variant: variantIdle, Text: "it waits above {source}{below}, which has no request in flight ({function})"},
 		{Variant: fact.FamilyBlock, Text: "I/O on {source}{below} does not complete ({function})"},
 		{Variant: fact.FamilyBlock, Text: "I/O on device {device} does not complete ({function})"},
 		{Variant: fact.FamilyBlock, Text: "I/O on a block device does not complete ({function})"},
@@ -208,14 +209,20 @@ var unkillablePhrases = map[string][]diagnose.Choice{
 		{Text: "Find the {fstype} daemon among the FUSE daemons"},
 		{Text: "Find the connection that waits (not 0), on the node: grep -H . /sys/fs/fuse/connections/*/waiting. Then find its daemon"},
 	},
+	"restored": {
+		{Variant: variantIdle, Text: "Find what holds the I/O back above {which}. On the node: dmsetup status (a thin pool that is out of data space queues), " +
+			"cat /sys/fs/cgroup/kubepods*/io.max (throttling), and the threads in D state: ps -eLo stat,pid,wchan:30,comm | grep ^D"},
+		{Text: "Restore {which} (path, array, cloud disk, nbd server); the thread resumes when its I/O completes or fails"},
+	},
 	"revive": {
+		{Variant: variantIdle, Text: "on the node: dmsetup status (thin pool out of data space?); threads in D state: ps -eLo stat,pid,wchan:30,comm | grep ^D"},
 		{Variant: variantDead, Text: "restore {which} (path, array, cloud disk, nbd server); the thread then resumes"},
 		{Text: "on the node: iostat -x 1. I/O completes: wait. None completes: restore the device"},
 	},
 	// Where it may only be slow, a reboot loses what is not written yet.
 	"never": {{Variant: variantDead, Text: " If it never returns, {drain}."}, {Text: ""}},
 	"slow": {
-		{Variant: variantDead, Text: ""},
+		{Variant: variantDead, Text: ""}, {Variant: variantIdle, Text: ""},
 		{Text: "First check whether it is only slow, on the node: iostat -x 1, or grep . /sys/block/*/stat twice. If the numbers move, wait. "},
 	},
 	// What ends the other pods of the node too.
@@ -248,12 +255,13 @@ var unkillablePhrases = map[string][]diagnose.Choice{
 	},
 }
 
-// variantDead is a block device that has requests under way and completes none;
+// variantDead is a block device that has requests under way and completes none, and variantIdle one that has none under way;
 // variantProxy a server whose address is one of the node itself; variantForeign a process
 // that somebody has put into the pod's control group; variantRing a thread that io_uring has
 // started; variantGVisor one of gVisor's, which nobody has killed.
 const (
 	variantDead    = "Dead"
+	variantIdle    = "Idle"
 	variantProxy   = "Proxy"
 	variantForeign = "Foreign"
 	variantRing    = "Ring"
@@ -423,7 +431,11 @@ func refine(p *fact.View, t *evidence.Task, f *diagnose.Finding, m *evidence.Mou
 			f.Family = fact.FamilySlowBlock
 			return false // its request may be the one that is lost
 		}
-		if !fact.DeadDisk(m) {
+		switch {
+		case fact.IdleDisk(m):
+			f.Variants = append(f.Variants, variantIdle)
+			return false
+		case !fact.DeadDisk(m):
 			return false
 		}
 		f.Variants = append(f.Variants, variantDead)
