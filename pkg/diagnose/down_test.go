@@ -204,6 +204,29 @@ func TestUnknownOfAStopThatHasGotOn(t *testing.T) {
 	}
 }
 
+// A large process may take minutes to exit. While it is seen to run it is not stuck.
+func TestUnknownWaitsForALargeProcess(t *testing.T) {
+	for name, tc := range map[string]struct {
+		change func(t *evidence.Task)
+		past   time.Duration
+		want   string
+	}{
+		"it runs":                    {func(t *evidence.Task) { t.State = evidence.Runnable }, 70 * time.Second, ""},
+		"it ran since the last look": {func(t *evidence.Task) { t.UnchangedSince = t.UnchangedSince.Add(69 * time.Second) }, 70 * time.Second, ""},
+		"it runs for ten minutes":    {func(t *evidence.Task) { t.State = evidence.Runnable }, 11 * time.Minute, "Unknown"},
+		"it is not on its way out":   {func(t *evidence.Task) { t.State, t.Pending, t.SharedPending, t.Probe = evidence.Runnable, 0, 0, nil }, 70 * time.Second, "Unknown"},
+	} {
+		p := onNode(func(*evidence.Node) {})
+		p.Time = p.Deadline.Add(tc.past)
+		k := &p.Tasks[0]
+		k.Pending, k.SharedPending, k.State, k.UnchangedSince = bitKILL, bitKILL, evidence.Sleeping, p.Deadline
+		tc.change(k)
+		if v, _ := ptr(cause.Diagnose(p)).Verdict(); v.Cause != tc.want {
+			t.Errorf("%s: verdict %q, want %q", name, v.Cause, tc.want)
+		}
+	}
+}
+
 // A kubelet that was just started may be about to end again, which takes time to see.
 func TestUnknownWaitsForAYoungKubelet(t *testing.T) {
 	for starts, want := range map[int]string{0: "Unknown", 1: ""} {

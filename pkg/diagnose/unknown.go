@@ -135,7 +135,7 @@ const deletesFiles = 4 * time.Minute
 // underWay returns what takes its time and then ends, or is tried again, whatever the cause: the pod is stuck when it has made no
 // progress for longer.
 func underWay(p *fact.View, at Phase) []Open {
-	long := fact.StepPatience(p)
+	long := max(fact.StepPatience(p), fact.EndsSlowly(p))
 	switch {
 	case at == Cleanup:
 		long += deletesFiles

@@ -162,6 +162,17 @@ func StepPatience(p *View) time.Duration {
 // disk, as under gVisor, may do either for as long as the pod is there.
 const comesAndGoes = 10 * time.Minute
 
+// EndsSlowly returns for how long a pod may stand still while a process of it is seen to run on its way out: the kernel takes back the memory of a
+// large one for minutes, and longer under a CPU limit (exit_mmap, mm/mmap.c). 0 where none is.
+func EndsSlowly(p *View) time.Duration {
+	if !slices.ContainsFunc(AppTasks(p), func(t *evidence.Task) bool {
+		return Dying(t) && t.State != evidence.Zombie && (t.State == evidence.Runnable || t.Unchanged(p.Time) < LeastStill)
+	}) {
+		return 0
+	}
+	return comesAndGoes
+}
+
 // Unchanged returns since when a pod has made no progress.
 func Unchanged(p *View) time.Time {
 	if !p.StageSince.IsZero() && min(p.Overdue(), p.Time.Sub(p.StageSince)) >= comesAndGoes {
