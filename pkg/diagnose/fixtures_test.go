@@ -118,6 +118,42 @@ func TestFixtures(t *testing.T) {
 	}
 }
 
+// A node that does not tell its pressure, as RHEL 8 and 9 without psi=1, or that is under pressure, is told the same verdicts or fewer, and what is
+// less in doubt is not told otherwise.
+func TestFixturesUnderPressure(t *testing.T) {
+	same, fewer := 0, 0
+	for _, f := range fixtures(t) {
+		told := func(pressure *evidence.Pressure) []string {
+			p := *f.evidence
+			p.Node.Pressure = pressure
+			d := cause.Diagnose(&p)
+			var causes []string
+			for _, finding := range d.Findings {
+				causes = append(causes, finding.Cause)
+			}
+			return causes
+		}
+		calm := told(&evidence.Pressure{})
+		for name, pressure := range map[string]*evidence.Pressure{"not told": nil, "starved": {CPU: 97, StarvedUntil: f.evidence.Time}} {
+			got := told(pressure)
+			for _, c := range got {
+				if !slices.Contains(calm, c) {
+					t.Errorf("%s, pressure %s: %s is told, and without pressure %v", f.name, name, c, calm)
+				}
+			}
+			if len(got) < len(calm) {
+				fewer++
+			} else {
+				same++
+			}
+		}
+	}
+	t.Logf("%d the same, %d fewer", same, fewer)
+	if fewer == 0 {
+		t.Error("pressure makes no difference")
+	}
+}
+
 // What is open ends, whatever the evidence is: it would mute a pod for ever.
 func TestOpensEnd(t *testing.T) {
 	const long = 15 * time.Minute
