@@ -344,6 +344,18 @@ func TestCulprits(t *testing.T) {
 		"frozen, through a link in the container's root": {func(_ *evidence.Pod, t *evidence.Task) {
 			onPath(t, root, "percpu_rwsem_wait", "mnt_want_write", "path_openat")
 		}, "FsFrozen", diagnose.Proved, []string{"find out which file system is frozen"}, []string{`mounted at "/"`, "fsfreeze -u /", "vda1"}},
+		"frozen, by a path below a volume": {func(_ *evidence.Pod, t *evidence.Task) {
+			onPath(t, data, "percpu_rwsem_wait", "mnt_want_write", "path_openat")
+			t.Probe.Via = "path"
+		}, "FsFrozen", diagnose.Inferred, []string{"fsfreeze -u /mnt/data", `it was opening a file below "/data", unless a symbolic link leads elsewhere`}, nil},
+		"frozen, by a path in the container's root": {func(_ *evidence.Pod, t *evidence.Task) {
+			onPath(t, root, "percpu_rwsem_wait", "mnt_want_write", "path_openat")
+			t.Probe.Via = "path"
+		}, "FsFrozen", diagnose.Proved, []string{"find out which file system is frozen"}, []string{"fsfreeze -u /", "unless a symbolic link"}},
+		"NFS, by a path, is not named for that": {func(_ *evidence.Pod, t *evidence.Task) {
+			onPath(t, nfs("192.0.2.1", 0, evidence.Established), "rpc_wait_bit_killable", "nfs4_proc_getattr")
+			t.Probe.Via = "path"
+		}, "NFS", diagnose.Inferred, nil, []string{"192.0.2.1", "unless a symbolic link"}},
 		"frozen, and a task of the node that has it open agrees": {func(p *evidence.Pod, t *evidence.Task) {
 			onPath(t, data, "percpu_rwsem_wait", "mnt_want_write", "path_openat")
 			other := task(500, 1, "backup", evidence.Uninterruptible, "write")

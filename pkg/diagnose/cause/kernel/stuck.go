@@ -159,11 +159,11 @@ var unkillablePhrases = map[string][]diagnose.Choice{
 		{Variant: fact.FamilyCIFS, Text: "an SMB server does not respond ({function})"},
 		{Variant: fact.FamilyCeph, Text: "the Ceph cluster{of} does not serve this client ({function})"},
 		{Variant: fact.FamilyFUSE, Text: "the FUSE daemon of {fs} does not respond ({function})"},
-		{Variant: fact.FamilyFsFrozen, Text: "{fs} is frozen ({function})"},
+		{Variant: fact.FamilyFsFrozen, Text: "{fs} is frozen ({function}){unless}"},
 		{Variant: fact.FamilySuspended, Text: "device {mapper}{below} is suspended ({function})"},
 		{Variant: fact.FamilySuspended, Text: "the device{below} is suspended ({function})"},
-		{Variant: variantIdle, Text: "it waits above {source}{below}, which has no request in flight ({function})"},
-		{Variant: fact.FamilyBlock, Text: "I/O on {source}{below} does not complete ({function})"},
+		{Variant: variantIdle, Text: "it waits above {source}{below}, which has no request in flight ({function}){unless}"},
+		{Variant: fact.FamilyBlock, Text: "I/O on {source}{below} does not complete ({function}){unless}"},
 		{Variant: fact.FamilyBlock, Text: "I/O on device {device} does not complete ({function})"},
 		{Variant: fact.FamilyBlock, Text: "I/O on a block device does not complete ({function})"},
 		{Variant: fact.FamilySlowBlock, Text: "I/O on {source}{below} is slow ({function})"},
@@ -173,6 +173,7 @@ var unkillablePhrases = map[string][]diagnose.Choice{
 		{Variant: fact.FamilyOther, Text: "it waits in the kernel{on} ({function})"},
 		{Text: "what it waits for could not be read"},
 	},
+	"unless": {{Variant: variantByPath, Text: "; it was opening a file below {point}, unless a symbolic link leads elsewhere"}, {Text: ""}},
 	"stays": {
 		{Variant: variantGVisor, Text: "gVisor thread {thread} ({comm}) serves a program of the pod and is in D state; SIGKILL cannot end the program"},
 		{Text: "thread {thread} ({comm}{ring}) has a pending SIGKILL but is in D state"},
@@ -256,12 +257,14 @@ var unkillablePhrases = map[string][]diagnose.Choice{
 }
 
 // variantDead is a block device that has requests under way and completes none, and variantIdle one that has none under way;
+// variantByPath a mount that only the path of a blocked open leads to;
 // variantProxy a server whose address is one of the node itself; variantForeign a process
 // that somebody has put into the pod's control group; variantRing a thread that io_uring has
 // started; variantGVisor one of gVisor's, which nobody has killed.
 const (
 	variantDead    = "Dead"
 	variantIdle    = "Idle"
+	variantByPath  = "ByPath"
 	variantProxy   = "Proxy"
 	variantForeign = "Foreign"
 	variantRing    = "Ring"
@@ -398,6 +401,9 @@ func stuckFinding(p *fact.View, tasks []*evidence.Task) diagnose.Finding {
 		f.Variants, f.Objects.Parent = append(f.Variants, variantForeign), starter(p, t)
 	}
 	m, certain := culprit(p, t)
+	if m == nil && opensBelow(t) {
+		m, f.Variants = t.Probe.Mount, append(f.Variants, variantByPath)
+	}
 	if m != nil {
 		f.Objects.Mount = diagnose.MountOf(p, m)
 	} else if f.Family == fact.FamilyBlock {
@@ -519,6 +525,16 @@ func culprit(p *fact.View, t *evidence.Task) (m *evidence.Mount, certain bool) {
 		}
 	}
 	return m, false
+}
+
+// opensBelow reports whether a task hangs as it opens a file whose path leads to a mount. A symbolic link in the path may lead elsewhere, most
+// often out of the container's own root: that is named for nothing. Who knows where to look first is better off than who knows nothing.
+func opensBelow(t *evidence.Task) bool {
+	if t.Probe == nil || t.Probe.Mount == nil || !t.Probe.Indirect || t.Probe.Via != "path" || t.Probe.Mount.Point == "/" {
+		return false
+	}
+	family := fact.FamilyOf(t)
+	return family == fact.FamilyFsFrozen || family == fact.FamilyBlock
 }
 
 // suspicious reports whether something is seen of a mount itself that makes a task
