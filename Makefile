@@ -29,7 +29,7 @@ export NODEAGENT_CLUSTER := $(CLUSTER)
 NODES ?= vm native native native
 
 # What breaks on purpose.
-PROGRAMS := bin/victim bin/registry bin/fusehang bin/csidriver bin/lossyshim bin/rmpods bin/wrapper bin/runsc bin/containerd-shim-runsc-v1
+PROGRAMS := bin/victim bin/registry bin/fusehang bin/csidriver bin/lossyshim bin/mutewatch bin/rmpods bin/wrapper bin/runsc bin/containerd-shim-runsc-v1
 # What asks about it.
 PLUGIN := bin/kubectl-why_terminating
 demo e2e matrix bench: $(PLUGIN)
@@ -180,6 +180,9 @@ bin/csidriver: $(wildcard test/csidriver/*.go) test/csidriver/go.mod
 
 bin/lossyshim: $(wildcard test/lossyshim/*.go) go.mod
 	go build -o $@ ./test/lossyshim
+
+bin/mutewatch: $(wildcard test/mutewatch/*.go) go.mod
+	go build -o $@ ./test/mutewatch
 
 bin/rmpods: $(wildcard test/rmpods/*.go) go.mod
 	go build -o $@ ./test/rmpods

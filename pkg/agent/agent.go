@@ -120,6 +120,8 @@ type Agent struct {
 	// clock notices that the node's clock was set. mu guards it.
 	clock evidence.Clock
 	node  *evidence.Node
+	// lastBegun is as in evidence.Node.
+	lastBegun time.Time
 	// late are the pods, by UID, that were being deleted when the loop began: it has
 	// not seen their first deadline. nil before the pods are known.
 	late map[string]bool
@@ -229,6 +231,8 @@ func (a *Agent) round(ctx context.Context) int {
 			a.late[string(p.UID)] = true
 		}
 	}
+	a.begun(terminating)
+	a.begun(gone)
 	full := !now.Before(a.pace.next)
 	c := a.choose(terminating, now, full)
 	a.bury(ctx, c.here, gone)
@@ -257,7 +261,7 @@ func (a *Agent) round(ctx context.Context) int {
 	shared, cancel := context.WithTimeout(ctx, a.Timeout)
 	ask := Ask(a.Watch.All(), now.Add(c.ahead))
 	ask.Overdue, ask.Finished, ask.Earlier = c.overdue, c.finished, a.node
-	ask.Scanned = c.scanned
+	ask.Scanned, ask.LastBegun = c.scanned, a.lastBegun
 	ask.Lists = a.Readiness != nil && a.Readiness.Unlisted()
 	reading := a.Reader.Round(shared, ask)
 	cancel()
@@ -266,6 +270,17 @@ func (a *Agent) round(ctx context.Context) int {
 	a.Monitor.Blocked(n.Blocked)
 	a.lookAtAll(ctx, reading, c.due, after, orphans)
 	return len(c.here)
+}
+
+// begun notes when the last deletion was requested that the kubelet has acted upon.
+func (a *Agent) begun(pods []*corev1.Pod) {
+	for _, p := range pods {
+		if has, _ := stop(p); has && p.DeletionTimestamp != nil {
+			if at := a.seed(p).DeletionRequested; at.After(a.lastBegun) {
+				a.lastBegun = at
+			}
+		}
+	}
 }
 
 // A choice is what a round finds among the terminating pods.

@@ -1536,3 +1536,29 @@ func TestStopBegun(t *testing.T) {
 		}
 	}
 }
+
+// Of the pods past their deadline those count that the kubelet has not begun to stop, and of those that it has the last deletion is known.
+func TestPodsThatAwaitTheKubelet(t *testing.T) {
+	now := time.Now().Truncate(time.Second)
+	pod := func(deadline time.Duration, observed int64) *corev1.Pod {
+		p := terminating("a", now.Add(deadline-30*time.Second), 30)
+		p.Generation, p.Status.ObservedGeneration = 2, observed
+		return p
+	}
+	running := pod(-time.Minute, 1)
+	running.DeletionTimestamp = nil
+	late := []*corev1.Pod{pod(-time.Minute, 1), pod(-time.Second, 1), pod(time.Second, 1), pod(-time.Minute, 2), pod(-time.Minute, 0), running}
+	if got := Ask(late, now).Awaiting; got != 2 {
+		t.Errorf("%d pods await it", got)
+	}
+	a := new(Agent)
+	a.begun(late)
+	if want := now.Add(-90 * time.Second); !a.lastBegun.Equal(want) {
+		t.Errorf("begun last at %s, want %s", a.lastBegun, want)
+	}
+	a.begun([]*corev1.Pod{pod(-2*time.Minute, 2)})
+	a.begun([]*corev1.Pod{pod(-30*time.Second, 2)})
+	if want := now.Add(-60 * time.Second); !a.lastBegun.Equal(want) {
+		t.Errorf("then at %s, want %s", a.lastBegun, want)
+	}
+}

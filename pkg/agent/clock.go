@@ -1,6 +1,10 @@
 package agent
 
-import "time"
+import (
+	"time"
+
+	"github.com/nodeagent-io/nodeagent/pkg/evidence"
+)
 
 // loaded is when this program began, for a clock that nobody can set. What has gone by since is taken from the same
 // reading as the time of day: the program may be paused between two.
@@ -39,6 +43,7 @@ func (a *Agent) keepTime(now time.Time, elapsed time.Duration) {
 	}
 	a.node = a.node.AfterStep(now, step)
 	a.Before.afterStep(now, step)
+	a.lastBegun = evidence.MomentAfterStep(a.lastBegun, now, step)
 	if a.Failures != nil {
 		a.Failures.afterStep(step)
 	}

@@ -307,6 +307,9 @@ func Ask(pods []*corev1.Pod, now time.Time) node.Ask {
 			ask.Unpreparing++
 		}
 		ask.Unprepares = ask.Unprepares || claims(p) > 0 && p.DeletionTimestamp != nil && p.DeletionTimestamp.Time.Before(now)
+		if _, awaited := stop(p); awaited && p.DeletionTimestamp != nil && p.DeletionTimestamp.Time.Before(now) {
+			ask.Awaiting++
+		}
 		ask.Pulls = ask.Pulls || p.DeletionTimestamp != nil && p.DeletionTimestamp.Time.Before(now) && mayPull(p)
 		if mayBeDeleted(p) {
 			ask.Deletable++
@@ -519,10 +522,7 @@ func Seed(p *corev1.Pod) *evidence.Pod {
 		e.ManifestGraceSeconds = *g
 	}
 	if t := p.DeletionTimestamp; t != nil {
-		if seen := p.Status.ObservedGeneration; seen > 0 && p.Generation > 0 && !e.Mirror {
-			ended := p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed
-			e.StopBegun, e.StopAwaited = seen >= p.Generation, seen < p.Generation && !ended
-		}
+		e.StopBegun, e.StopAwaited = stop(p)
 		e.Deadline, e.DeletionRequested = t.Time, t.Time
 		if g := p.DeletionGracePeriodSeconds; g != nil {
 			e.GracePeriodSeconds = *g
@@ -554,6 +554,16 @@ func Seed(p *corev1.Pod) *evidence.Pod {
 		})
 	}
 	return e
+}
+
+// stop reports whether the kubelet has begun to stop a deleted pod, or not; neither where its status does not tell.
+func stop(p *corev1.Pod) (begun, awaited bool) {
+	seen := p.Status.ObservedGeneration
+	if _, mirror := runtimeUID(p); mirror || seen == 0 || p.Generation == 0 {
+		return false, false
+	}
+	ended := p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed
+	return seen >= p.Generation, seen < p.Generation && !ended
 }
 
 // asSpecified is a container as the specification has it, and what the kubelet says of it.

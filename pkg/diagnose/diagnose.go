@@ -80,10 +80,12 @@ type Row struct {
 const (
 	// Gone is for a pod that is gone, Stopped for a process that should act and
 	// is stopped by a signal itself, Essential for one that holds another process
-	// and that nobody may be told to end (fact.Essential).
+	// and that nobody may be told to end (fact.Essential). OnePod is for one pod, of a cause that
+	// else holds up all of the node.
 	Gone      = "Gone"
 	Stopped   = "Stopped"
 	Essential = "Essential"
+	OnePod    = "OnePod"
 )
 
 // Confidence says how far the evidence goes.
@@ -115,7 +117,7 @@ type Finding struct {
 	Danger  string   `json:"danger"`
 	First   string   `json:"first,omitempty"`
 	Avoid   string   `json:"avoid,omitempty"`
-	// WholeNode and Quiet are the Doc's.
+	// WholeNode and Quiet are the Doc's, but for OnePod.
 	WholeNode bool `json:"wholeNode,omitempty"`
 	Quiet     bool `json:"quiet,omitempty"`
 	// Symptom says that another finding explains this one.

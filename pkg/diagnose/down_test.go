@@ -164,15 +164,16 @@ func TestNoSignalWithoutAKubelet(t *testing.T) {
 
 func ptr[T any](v T) *T { return &v }
 
-// Of a pod that the kubelet has not begun to stop Unknown says so, and what to do then.
+// Where something is in progress for a pod, or it is not known whether anything is, Unknown says that the kubelet has not begun to
+// stop it.
 func TestUnknownOfAStopNotBegun(t *testing.T) {
 	for awaited, want := range map[bool]bool{true: true, false: false} {
 		p := onNode(func(*evidence.Node) {})
 		p.StopAwaited, p.StopBegun = awaited, !awaited
 		p.Time = p.Deadline.Add(10 * time.Minute)
 		v, _ := ptr(cause.Diagnose(p)).Verdict()
-		if v.Cause != "Unknown" || strings.Contains(v.Message, "The kubelet has not begun to stop the pod (status.observedGeneration)") != want || strings.Contains(v.Remedy, "systemctl restart kubelet") != want {
-			t.Errorf("awaited %t: %s: %s %s", awaited, v.Cause, v.Message, v.Remedy)
+		if v.Cause != "Unknown" || strings.Contains(v.Message, "The kubelet has not begun to stop the pod (status.observedGeneration)") != want {
+			t.Errorf("awaited %t: %s: %s", awaited, v.Cause, v.Message)
 		}
 	}
 }
@@ -198,7 +199,7 @@ func TestUnknownOfAStopThatHasGotOn(t *testing.T) {
 			change(p)
 		})
 		v, _ := ptr(cause.Diagnose(p)).Verdict()
-		if v.Cause != "Unknown" || strings.Contains(v.Message, "has not begun") || strings.Contains(v.Remedy, "restart kubelet") {
+		if v.Cause != "Unknown" || strings.Contains(v.Message, "has not begun") {
 			t.Errorf("%s: %s: %s %s", name, v.Cause, v.Message, v.Remedy)
 		}
 	}

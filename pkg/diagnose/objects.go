@@ -105,6 +105,8 @@ type Objects struct {
 	CPULimitMillis int64 `json:"cpuLimitMillis,omitempty"`
 	CPUUsedMillis  int64 `json:"cpuUsedMillis,omitempty"`
 	MemoryHigh     int64 `json:"memoryHigh,omitempty"`
+	// Users are those who use most of the node's processors.
+	Users []User `json:"users,omitempty"`
 
 	// Command is what Process was told to do, as in kill, which runc is.
 	Command string `json:"command,omitempty"`
@@ -159,6 +161,13 @@ type Objects struct {
 	Runtimes []string `json:"runtimes,omitempty"`
 	// Views are the containers of which containerd, the shim and the kernel disagree.
 	Views []View `json:"views,omitempty"`
+}
+
+// A User of the processors is a pod, as namespace/name or by its UID, or another control group by its path.
+type User struct {
+	Pod    string `json:"pod,omitempty"`
+	PodUID string `json:"podUID,omitempty"`
+	Cgroup string `json:"cgroup,omitempty"`
 }
 
 // A Refuser is a webhook, or a ValidatingAdmissionPolicy with its binding, by their names.

@@ -74,15 +74,6 @@ var Unrecognised = &Rule{
 				Danger: "A force delete hides why the object remains, and the next pod may remain too: save the evidence first.",
 			},
 			{
-				Name: notBegun,
-				Meaning: "The deletion has raised the pod's metadata.generation, and the kubelet writes into status.observedGeneration which one it acts upon, which is an older one. " +
-					"Its worker for the pod is at something else first, such as ending a container for its liveness probe with the whole grace period; or it does not know of the deletion; or it cannot write the status. " +
-					"Or it stops the pod since before the deletion, as for an eviction, or somebody has changed the specification since.",
-				Remedy: "Save the evidence first: {capture}. " +
-					"On the node, find in the kubelet's log what it began for this pod before the deletion and has not finished: {log}. " +
-					"If nothing is in progress there, run systemctl restart kubelet: it lists its pods again, and containers keep running.",
-			},
-			{
 				Name: noHolder,
 				Meaning: "No process is seen to have the volume as its root or working directory, or a file of it open; one in another mount namespace may be missed. It may be held by a file that is mapped and not open any more, a socket, a loop device on one of its files, a swap file, or the kernel's NFS server, which nodeagent does not look for; " +
 					"or the kubelet fails for another reason.",

@@ -144,6 +144,8 @@ var values = map[string]func(*Finding) said{
 	"port":       func(f *Finding) said { return number(int64(f.Objects.Port)) },
 	"ended":      func(f *Finding) said { return clock(f.Objects.Ended) },
 	"grace":      func(f *Finding) said { return seconds(f.Objects.GraceSeconds) },
+	"group":      func(f *Finding) said { return foreign(f.Objects.Cgroup, 200) },
+	"users":      func(f *Finding) said { return join(each(f.Objects.Users, User.said), ", ", 300) },
 	"cpulimit":   func(f *Finding) said { return processors(f.Objects.CPULimitMillis) },
 	"cpuused":    func(f *Finding) said { return processors(f.Objects.CPUUsedMillis) },
 	"memoryhigh": func(f *Finding) said { return mebibytes(f.Objects.MemoryHigh) },
@@ -280,7 +282,7 @@ func sendGroup(signal string) []Choice {
 func (d *Doc) say(f *Finding) {
 	of := d.advice(f)
 	f.Message, f.Remedy, f.Danger, f.First, f.Avoid = d.fill(d.Message, f), d.fill(of.Remedy, f), d.fill(of.Danger, f), d.fill(of.First, f), d.fill(of.Avoid, f)
-	f.WholeNode, f.Quiet, f.Seen = d.WholeNode, d.Quiet, nil
+	f.WholeNode, f.Quiet, f.Seen = d.WholeNode && !f.is(OnePod), d.Quiet, nil
 	for _, fact := range d.Seen {
 		if said := d.fill(fact, f); said != "" && d.complete(fact, f) {
 			f.Seen = append(f.Seen, said)
@@ -581,6 +583,17 @@ func (v View) said() said {
 		shim = "the shim: " + own(v.Shim) + ", "
 	}
 	return foreign(v.Container, 63) + " (containerd's record: " + foreign(string(v.Record), 20) + ", " + shim + "the kernel: " + processes + ")"
+}
+
+// said names who uses the processors.
+func (u User) said() said {
+	switch {
+	case u.Pod != "":
+		return "pod " + foreign(u.Pod, 120)
+	case u.PodUID != "":
+		return "the pod with UID " + foreign(u.PodUID, 64)
+	}
+	return "cgroup " + foreign(u.Cgroup, 120)
 }
 
 // said names a webhook, or a policy.

@@ -647,6 +647,12 @@ type Node struct {
 	// UnpreparingUntil is the time of the last reading that showed more than one of them;
 	// zero when none of the readings in a row did.
 	UnpreparingUntil time.Time `json:"unpreparingUntil,omitzero"`
+	// Awaiting counts the node's pods past their deadline that the kubelet has not begun to stop (Pod.StopAwaited), and
+	// LastBegun is when the deletion was requested, of those that it has, that was the last one; zero when none is known.
+	Awaiting  int       `json:"awaiting,omitempty"`
+	LastBegun time.Time `json:"lastBegun,omitzero"`
+	// Processors is nil when it was not read, or not for long enough.
+	Processors *Processors `json:"processors,omitempty"`
 	// Blocked are the tasks of the whole node that are in state D, with their
 	// owners. It is read at most once per period and only while a pod is
 	// overdue. Of those that are no threads of the kernel there are at most 512.

@@ -47,6 +47,9 @@ type Ask struct {
 	// Overdue reports whether a pod is past its deadline, read in this round or
 	// not: the node's own processes are read then.
 	Overdue bool `json:"overdue,omitempty"`
+	// Awaiting and LastBegun are as in evidence.Node. While a pod awaits it the processors are looked at.
+	Awaiting  int       `json:"awaiting,omitempty"`
+	LastBegun time.Time `json:"lastBegun,omitzero"`
 	// Unmounting counts the pods of the node whose containers have all ended,
 	// terminating or not; the kubelet takes their volumes down. Unmounts reports
 	// whether one of them terminates and is past its deadline: the kubelet is asked

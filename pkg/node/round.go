@@ -162,6 +162,9 @@ func (r *round) readNode(ctx context.Context, ask *Ask) *shared {
 	if ask.Unprepares {
 		wg.Go(func() { got.claims.all, got.claims.err = r.proc.ReadClaims(ctx) })
 	}
+	if n.Awaiting, n.LastBegun = ask.Awaiting, ask.LastBegun; n.Awaiting > 0 {
+		wg.Go(func() { n.Processors, _ = r.proc.ReadProcessors(ctx) }) // what could not be read is not known
+	}
 	if ask.Unmounts || ask.Finished {
 		n.Deletable = ask.Deletable
 	}
@@ -220,6 +223,9 @@ func (r *round) readNode(ctx context.Context, ask *Ask) *shared {
 		cancel()
 		n.ScannersRead = time.Now()
 		r.nameOwners(n.Scanners)
+	}
+	if n.Processors != nil {
+		n.Processors = r.nameUsers(*n.Processors)
 	}
 	n.Kubelet.Strangers = strangers(n.Kubelet.Blocked, ask.Names)
 	n.Unpreparing = got.claims.unpreparing(ask)
@@ -359,6 +365,15 @@ func (r *round) Pod(ctx context.Context, seed, earlier *evidence.Pod) *evidence.
 		r.reader.Recorder.Pod(seed, &p)
 	}
 	p.Since(earlier)
+	return &p
+}
+
+// nameUsers returns a copy in which the pods have their names.
+func (r *round) nameUsers(p evidence.Processors) *evidence.Processors {
+	p.Users = slices.Clone(p.Users)
+	for i := range p.Users {
+		p.Users[i].Pod = r.names[p.Users[i].PodUID]
+	}
 	return &p
 }
 

@@ -42,20 +42,19 @@ type opener struct {
 // inOwn is behind what a process has that is in another mount namespace than the host's.
 const inOwn = ", in a mount namespace of its own"
 
-// readElsewhere finds what keeps a mount of the pod, or a loop device on it, in use from other mount
+// readElsewhere finds what keeps one of some mounts of the host's, by their IDs, or a loop device on it, in use from other mount
 // namespaces than the host's: a file system of the loop device that is mounted in one, a process
 // that has the loop device open, and one that uses a copy of the mount that goes with it. A
 // namespace is named by its first process. That nothing is found proves nothing.
-func (r *Round) readElsewhere(ctx context.Context, files *kernfile.Reader, p *evidence.Pod, host *mount.Table) []evidence.Holder {
+func (r *Round) readElsewhere(ctx context.Context, files *kernfile.Reader, ids map[int]bool, host *mount.Table, loops ...evidence.Loop) []evidence.Holder {
 	spaces, err := r.elsewhere.get(ctx, func() ([]namespace, error) { return r.readNamespaces(ctx) })
 	if err != nil {
 		return nil
 	}
-	ids := mountIDs(p.Mounts, p.Devices)
 	var out []evidence.Holder
 	for i, found := 0, 0; i < len(spaces) && found < maxHolders && ctx.Err() == nil; i++ {
 		n, before := &spaces[i], len(out)
-		if h, ok := n.mounted(files, p.Loops); ok {
+		if h, ok := n.mounted(files, loops); ok {
 			out = append(out, h)
 		} else if len(host.Copies(ids, n.lines)) > 0 {
 			out = append(out, r.usersOf(ctx, files, n, ids, host)...)
@@ -64,8 +63,8 @@ func (r *Round) readElsewhere(ctx context.Context, files *kernfile.Reader, p *ev
 			found++
 		}
 	}
-	if len(out) == 0 && len(p.Loops) > 0 && ctx.Err() == nil {
-		out = r.openersOf(ctx, files, p.Loops)
+	if len(out) == 0 && len(loops) > 0 && ctx.Err() == nil {
+		out = r.openersOf(ctx, files, loops)
 	}
 	return inTurn(out)
 }

@@ -112,7 +112,7 @@ func TestUsersElsewhere(t *testing.T) {
 			if users, _ := r.readHolders(t.Context(), files, "", mountIDs(p.Mounts), host); len(users) > 0 {
 				t.Errorf("in the host's namespace: %+v", users)
 			}
-			got := r.readElsewhere(t.Context(), files, p, host)
+			got := r.readElsewhere(t.Context(), files, mountIDs(p.Mounts), host)
 			if err := unix.Unmount(volume, 0); errors.Is(err, unix.EBUSY) != busy {
 				t.Errorf("unmount: %v", err)
 			}

@@ -40,7 +40,8 @@ type Host struct {
 	once   sync.Once
 	groups cgroup.Tree
 	// searched is the process after which the next search for programs that scan files begins.
-	searched atomic.Int64
+	searched   atomic.Int64
+	processors processorWindow
 }
 
 // tree returns the host's control groups.

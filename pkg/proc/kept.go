@@ -92,11 +92,15 @@ func (r *Round) readImageVolumes(ctx context.Context, files *kernfile.Reader, p 
 	r.addHolders(ctx, files, p, p.ImageMounts, host, "image volumes of the pod")
 }
 
-// addHolders adds the processes that use some mounts.
+// addHolders adds the processes that use some mounts: those in the host's mount namespace, or else those in others.
 func (r *Round) addHolders(ctx context.Context, files *kernfile.Reader, p *evidence.Pod, mounts []evidence.Mount, host *mount.Table, what string) {
-	found, err := r.readHolders(ctx, files, cmp.Or(p.RuntimeUID, p.UID), mountIDs(mounts), host)
+	ids := mountIDs(mounts)
+	found, err := r.readHolders(ctx, files, cmp.Or(p.RuntimeUID, p.UID), ids, host)
 	if err != nil && len(found) == 0 {
 		p.Lack(evidence.Holders, fmt.Sprintf("look for processes that use %s: %v", what, err))
+	}
+	if len(found) == 0 && ctx.Err() == nil {
+		found = r.readElsewhere(ctx, files, ids, host)
 	}
 	r.probeHolders(ctx, p, found)
 	p.Holders = append(p.Holders, found...)

@@ -55,12 +55,13 @@ func (r *Round) readVolumes(ctx context.Context, files *kernfile.Reader, p *evid
 	if p.Loops, err = r.mounts.Loops(host, p.Devices); err != nil {
 		p.Lack(evidence.Holders, fmt.Sprintf("look for loop devices on the pod's block devices: %v", err))
 	}
-	users, err := r.readHolders(ctx, files, uid, mountIDs(p.Mounts, p.Devices), host, p.Loops...)
+	ids := mountIDs(p.Mounts, p.Devices)
+	users, err := r.readHolders(ctx, files, uid, ids, host, p.Loops...)
 	if err != nil {
 		p.Lack(evidence.Holders, fmt.Sprintf("look for processes that use the pod's mounts: %v", err))
 	}
 	if len(users) == 0 && ctx.Err() == nil {
-		users = r.readElsewhere(ctx, files, p, host)
+		users = r.readElsewhere(ctx, files, ids, host, p.Loops...)
 	}
 	r.probeHolders(ctx, p, users)
 	p.Holders = append(p.Holders, users...)

@@ -48,7 +48,9 @@ func (r *Reporter) reportEvent(ctx context.Context, c *verdict.Case, e telling) 
 	}
 	var err error
 	if known == nil {
-		known, err = r.tell(ctx, c.Subject, c.Last.Time, e)
+		if known, err = r.tell(ctx, c.Subject, c.Last.Time, e); err == nil && e.ofNode != "" {
+			r.tellNode(ctx, c.Last.Time, e)
+		}
 	} else {
 		known, err = r.confirm(ctx, c.Last.Time, *known)
 	}
@@ -61,10 +63,32 @@ func (r *Reporter) reportEvent(ctx context.Context, c *verdict.Case, e telling) 
 	}
 }
 
-// A telling is what an Event about a finding says: on the pod, and on the node for a pod whose namespace takes no Event.
+// A telling is what an Event about a finding says: on the pod, and on the node for a pod whose namespace takes no Event. ofNode is
+// what is said on the node beside that, of what holds up all of its pods; "" for all else.
 type telling struct {
-	cause, kind   string
-	onPod, onNode string
+	cause, kind           string
+	onPod, onNode, ofNode string
+}
+
+// nodeAgain is after how long the same is told on the node again: the API server keeps an Event for an hour.
+const nodeAgain = time.Hour
+
+// tellNode writes an Event on the node, once for all of its pods.
+func (r *Reporter) tellNode(ctx context.Context, t time.Time, e telling) {
+	r.mu.Lock()
+	told := r.told[e.cause]
+	due := told.IsZero() || t.Sub(told) >= nodeAgain
+	if due {
+		r.told[e.cause] = t
+	}
+	r.mu.Unlock()
+	if !due {
+		return
+	}
+	self := r.self()
+	if _, err := r.createOrAdopt(ctx, r.event(self, t, e.kind, e.cause, e.ofNode), eventNames(self, e.cause, r.node), kindNodeEvent); err != nil {
+		r.logFailure("cannot write the Event on the node", self, 1, err)
+	}
 }
 
 // tellingOf composes it.
@@ -90,6 +114,10 @@ type about struct {
 
 func (a about) compose(d *diagnose.Diagnosis, f *diagnose.Finding) telling {
 	t := telling{cause: f.Cause, kind: corev1.EventTypeWarning, onPod: note(d, f, a.since), onNode: alone(d, f, a.timeline, "Pod "+podName(a.subject)+": ")}
+	if f.WholeNode {
+		t.ofNode = within(mostNote, lead(d, f, "")+clean(f.Message), labelled("First", f.First), labelled("Avoid", f.Avoid),
+			"First seen with pod "+podName(a.subject), "More: nodeagent explain "+f.Cause)
+	}
 	if f.Quiet {
 		t.kind = corev1.EventTypeNormal
 	}

@@ -35,6 +35,34 @@ func TestProvedCauseIsToldAtOnce(t *testing.T) {
 	g.quiet("second look", g.look(3*seconds, d))
 }
 
+// What holds up the whole node is told on the Node too: once for all of its pods, and again when the API server has forgotten that.
+func TestWholeNodeIsToldOnTheNode(t *testing.T) {
+	g := newRig(t)
+	d := blocked("KubeletDown")
+	d.Findings[0].Confidence, d.Findings[0].WholeNode = diagnose.Proved, true
+	got := g.look(0, d)
+	if len(got) != 3 {
+		t.Fatalf("%d requests at the first look, want the condition and two Events: %+v", len(got), got)
+	}
+	ev := eventOf(t, got[2], "default")
+	if ev.Regarding.Kind != "Node" || ev.Regarding.Name != "node-a" || ev.Reason != "KubeletDown" || !strings.HasPrefix(ev.Note, "WHOLE NODE") ||
+		!strings.Contains(ev.Note, "First seen with pod shop/web-0.") || len(ev.Note) > mostNote {
+		t.Errorf("on the node: %+v", ev)
+	}
+	e := telling{cause: "KubeletDown", kind: corev1.EventTypeWarning, ofNode: ev.Note}
+	for _, step := range []struct {
+		after time.Duration
+		cause string
+		want  int
+	}{{time.Minute, "KubeletDown", 0}, {time.Minute, "ContainerdDown", 1}, {2 * time.Minute, "ContainerdDown", 0}, {time.Hour, "KubeletDown", 1}} {
+		e.cause = step.cause
+		g.r.tellNode(t.Context(), g.now.Add(step.after), e)
+		if got := g.api.took(); len(got) != step.want {
+			t.Errorf("%s after %s: %+v", step.cause, step.after, got)
+		}
+	}
+}
+
 func TestEventIsToldOnce(t *testing.T) {
 	g := newRig(t)
 	g.look(0, blocked("ShimHung"))

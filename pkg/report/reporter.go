@@ -3,6 +3,7 @@ package report
 import (
 	"context"
 	"log/slog"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -18,6 +19,9 @@ const writeTimeout = 5 * time.Second
 // A Reporter publishes the verdicts on one node's pods. It remembers nothing
 // of them: what has been written stands in the Case.
 type Reporter struct {
+	mu   sync.Mutex
+	told map[string]time.Time // when a cause was told on the node
+
 	client  *kube.Client
 	node    string
 	metrics *Metrics
@@ -29,7 +33,7 @@ type Reporter struct {
 
 // New makes a Reporter for the pods of a node.
 func New(client *kube.Client, node string, m *Metrics, log *slog.Logger) *Reporter {
-	return &Reporter{client: client, node: node, metrics: m, log: log}
+	return &Reporter{told: make(map[string]time.Time), client: client, node: node, metrics: m, log: log}
 }
 
 // Report writes what the last look at a pod has changed: that there is a verdict,

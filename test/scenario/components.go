@@ -19,6 +19,7 @@ func Alone() []bed.Scenario {
 	}
 	all = append(all, networkOfNode()...)
 	all = append(all, disconnected()...)
+	all = append(all, late()...)
 	all = append(all, plegs()...)
 	all = append(all, scarce()...)
 	all = append(all, several()...)

@@ -30,7 +30,7 @@ import (
 var table = diagnose.Table{
 	{Rule: kubelet.KubeletDown},
 	{Rule: kubelet.KubeletDisconnected},
-	{Rule: kubelet.KubeletSyncLoopStalled},
+	{Rule: kubelet.KubeletSyncLoopStalled, Explains: []*diagnose.Rule{kubelet.KubeletLate}},
 	{Rule: runtime.ContainerdDown},
 	{Rule: runtime.ContainerdHung},
 	{Rule: kubelet.PLEGUnhealthy},
@@ -106,6 +106,8 @@ var table = diagnose.Table{
 	{Rule: kubelet.PreStopHookRunning},
 	{Rule: signal.ShutdownThrottled},
 	{Rule: signal.SlowShutdown},
+	// A kubelet that gets no CPU time does not answer, nor list containers, nor renew its Lease.
+	{Rule: kubelet.KubeletLate, Explains: []*diagnose.Rule{kubelet.KubeletDisconnected, runtime.ContainerdHung, kubelet.PLEGUnhealthy}},
 }
 
 // Diagnose looks for every cause.

@@ -31,7 +31,7 @@ func (t *Tree) Full(b []byte, pid int) (*Full, error) {
 		}
 	}
 	r := kernfile.New()
-	own := pidsPath(b, version)
+	own := ownPath(b, version, "pids")
 	for dir := own; dir != "/" && dir != ""; dir = path.Dir(dir) {
 		if uid, _ := PodOfPath(dir); uid != "" {
 			continue
@@ -55,12 +55,12 @@ func (t *Tree) Full(b []byte, pid int) (*Full, error) {
 	return nil, nil
 }
 
-// pidsPath returns the path of a task's group in the hierarchy that has the controller pids, "" where
+// ownPath returns the path of a task's group in the hierarchy that has a controller, "" where
 // there is none. Outside of the reader's namespace of control groups it begins with /.. (cgroup_namespaces(7)).
-func pidsPath(b []byte, version int) string {
+func ownPath(b []byte, version int, controller string) string {
 	for line := range bytes.Lines(b) {
 		f := strings.SplitN(strings.TrimSuffix(string(line), "\n"), ":", 3)
-		if len(f) != 3 || version == 2 && f[1] != "" || version == 1 && !listed(f[1], "pids") {
+		if len(f) != 3 || version == 2 && f[1] != "" || version == 1 && !listed(f[1], controller) {
 			continue
 		}
 		return path.Clean("/" + strings.TrimSuffix(f[2], " (deleted)"))

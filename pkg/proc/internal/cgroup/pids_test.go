@@ -45,7 +45,7 @@ func TestFull(t *testing.T) {
 					delete(files, "cgroup.controllers")
 					line = "12:name=systemd:/other\n3:cpu,cpuacct:/other\n2:pids:" + test.path + "\n0::/\n"
 				}
-				clean := pidsPath([]byte(line), 2-version)
+				clean := ownPath([]byte(line), 2-version, "pids")
 				files[hierarchy+clean+"/cgroup.procs"] = "1\n50\n"
 				for file, text := range test.files {
 					files[hierarchy+file] = text + "\n"

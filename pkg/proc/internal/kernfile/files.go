@@ -18,6 +18,7 @@ func (f File) String() string { return f.name }
 var (
 	Status     = File{"status", true}
 	Comm       = File{"comm", true}
+	Schedstat  = File{"schedstat", true}
 	Cgroup     = File{"cgroup", false}
 	Children   = File{"children", false} // of threads
 	Mountinfo  = File{"mountinfo", false}
@@ -28,7 +29,7 @@ var (
 
 // OfTasks returns all files of tasks.
 func OfTasks() []File {
-	return []File{Status, Comm, Cgroup, Children, Mountinfo, Mountstats, NetTCP, NetTCP6}
+	return []File{Status, Comm, Schedstat, Cgroup, Children, Mountinfo, Mountstats, NetTCP, NetTCP6}
 }
 
 // FUSEWaiting is of a FUSE connection.

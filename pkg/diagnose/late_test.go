@@ -1,0 +1,106 @@
+package diagnose_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nodeagent-io/nodeagent/pkg/diagnose/cause"
+	"github.com/nodeagent-io/nodeagent/pkg/evidence"
+)
+
+// awaited is a pod that the kubelet has not begun to stop, by its status, so long after its deadline.
+func awaited(past time.Duration, change func(p *evidence.Pod)) *evidence.Pod {
+	return goesOn(past, func(p *evidence.Pod) {
+		p.StopAwaited = true
+		p.Node.Kubelet.Blocked, p.Node.Kubelet.Strangers = nil, nil
+		p.Node.Ready = &evidence.NodeReady{Status: "True", Reason: "KubeletReady"}
+		p.Node.Awaiting = 1
+		change(p)
+	})
+}
+
+// fared is what the kubelet has had of the processors in the last twelve seconds, and who has used them.
+func fared(ran, waited time.Duration, users ...evidence.ProcessorUser) func(p *evidence.Pod) {
+	return func(p *evidence.Pod) {
+		p.Node.Processors = &evidence.Processors{Since: p.Time.Add(-15 * time.Second), Until: p.Time.Add(-3 * time.Second), Ran: ran, Waited: waited, Users: users}
+	}
+}
+
+func TestKubeletLate(t *testing.T) {
+	const s = time.Second
+	throttled := func(p *evidence.Pod) {
+		fared(s/10, 11*s)(p)
+		c := p.Node.Processors
+		c.Group, c.Millis, c.Periods, c.Throttled = "/system.slice/kubelet.service", 10, 120, 118
+	}
+	starved := fared(s, 30*s, evidence.ProcessorUser{Pod: "batch/burner", PodUID: "b", Millis: 1900}, evidence.ProcessorUser{Group: "/user.slice", Millis: 1000},
+		evidence.ProcessorUser{Group: "/init.scope", Millis: 20})
+	unheard := func(p *evidence.Pod) {
+		p.Node.Ready = &evidence.NodeReady{Status: "Unknown", Reason: "NodeStatusUnknown", Asked: p.Time, Since: p.Time.Add(-10 * s), Transition: p.Time.Add(-10 * s)}
+		p.Node.Kubelet.Answers, p.Node.Kubelet.SilentSince = false, p.Time.Add(-30*s)
+	}
+	silent := func(p *evidence.Pod) {
+		p.Node.Containerd.Error, p.Node.Containerd.UnansweredSince, p.Node.Containerd.Asked, p.Node.Containerd.Attempts = "timeout", p.Time.Add(-6*time.Minute), p.Time, 40
+	}
+	both := func(changes ...func(p *evidence.Pod)) func(p *evidence.Pod) {
+		return func(p *evidence.Pod) {
+			for _, change := range changes {
+				change(p)
+			}
+		}
+	}
+	two := func(p *evidence.Pod) { p.Node.Awaiting = 2 }
+	const cpu, gets, hears, unseen = "the CPU limit of its cgroup", "it gets no CPU time", "no longer hears of deletions", "the reason is not visible"
+	for name, tc := range map[string]struct {
+		past   time.Duration
+		change func(p *evidence.Pod)
+		says   string // "" for another cause, or none
+		whole  bool
+	}{
+		"throttled":                        {61 * s, throttled, cpu, true},
+		"throttled, and not heard":         {61 * s, both(throttled, unheard), cpu, true},
+		"throttled two times of three":     {61 * s, both(throttled, func(p *evidence.Pod) { p.Node.Processors.Throttled, p.Node.Processors.Waited = 80, s }), unseen, false},
+		"throttled, and soon":              {59 * s, throttled, "", false},
+		"throttled a while ago":            {61 * s, both(throttled, func(p *evidence.Pod) { p.Node.Processors.Until = p.Time.Add(-2 * time.Minute) }), unseen, false},
+		"starved":                          {61 * s, starved, gets, true},
+		"starved, and containerd silent":   {400 * s, both(starved, silent), gets, true},
+		"starved, with unknown users":      {61 * s, fared(s, 30*s), gets, true},
+		"it waits less than half the time": {61 * s, fared(0, 5*s), unseen, false},
+		"it runs a third of the time":      {61 * s, fared(5*s, 12*s), unseen, false},
+		"nothing is known of it":           {61 * s, fared(0, 0), unseen, false},
+		"short of memory":                  {61 * s, func(p *evidence.Pod) { p.Node.Pressure = &evidence.Pressure{Memory: 60} }, "the node is short of memory", true},
+		"short of processors, and not it":  {61 * s, func(p *evidence.Pod) { fared(2*s, s)(p); p.Node.Pressure = &evidence.Pressure{CPU: 90} }, unseen, false},
+		"it is stopped":                    {61 * s, both(starved, func(p *evidence.Pod) { p.Node.Kubelet.Process.State = evidence.Stopped }), "", false},
+		"it has begun":                     {61 * s, both(starved, func(p *evidence.Pod) { p.StopAwaited, p.StopBegun = false, true }), "", false},
+		"of a static pod":                  {61 * s, both(starved, func(p *evidence.Pod) { p.Mirror = true }), "", false},
+		"two wait":                         {61 * s, two, hears, true},
+		"two wait, one is begun before":    {61 * s, both(two, func(p *evidence.Pod) { p.Node.LastBegun = requested.Add(-time.Minute) }), hears, true},
+		"two wait, one is begun after":     {61 * s, both(two, func(p *evidence.Pod) { p.Node.LastBegun = requested.Add(s) }), unseen, false},
+		"two wait, and the Node is not ready": {61 * s, both(two, func(p *evidence.Pod) {
+			p.Node.Ready = &evidence.NodeReady{Status: "False", Reason: "KubeletNotReady"}
+		}), "", false},
+		"two wait, and runc works": {61 * s, both(two, func(p *evidence.Pod) {
+			p.RuntimeCommands = []evidence.RuntimeCommand{{Command: "create", Container: "c1"}}
+		}), "", false},
+		"two wait, and its loop hangs": {6 * time.Minute, both(two, onlySaid(time.Minute)), "", false},
+		"alone":                        {6 * time.Minute, func(*evidence.Pod) {}, unseen, false},
+		"alone, and soon":              {61 * s, func(p *evidence.Pod) { p.UnchangedSince = p.Time.Add(-30 * s) }, "", false},
+		"alone, and refused": {6 * time.Minute, func(p *evidence.Pod) {
+			p.Refusal = &evidence.Refusal{Webhook: "billing.test", Code: "403", At: p.Time.Add(-time.Minute)}
+		}, "", false},
+	} {
+		d := cause.Diagnose(awaited(tc.past, tc.change))
+		v, _ := d.Verdict()
+		if (v.Cause == "KubeletLate") != (tc.says != "") || !strings.Contains(v.Message, tc.says) || tc.says != "" && v.WholeNode != tc.whole {
+			t.Errorf("%s: %s (whole node %t): %s", name, v.Cause, v.WholeNode, v.Message)
+		}
+		if v.Cause == "Unknown" && strings.Contains(said(&v), "Ruled out: the known causes of kubelet") {
+			t.Errorf("%s: %s", name, said(&v))
+		}
+	}
+	v, _ := ptr(cause.Diagnose(awaited(61*s, starved))).Verdict()
+	if !strings.Contains(v.Message, "Most is used by pod batch/burner, cgroup \"/user.slice\"") {
+		t.Error(v.Message)
+	}
+}
