@@ -32,10 +32,10 @@ func TestKubeletLate(t *testing.T) {
 	throttled := func(p *evidence.Pod) {
 		fared(s/10, 11*s)(p)
 		c := p.Node.Processors
-		c.Group, c.Millis, c.Periods, c.Throttled = "/system.slice/kubelet.service", 10, 120, 118
+		c.Group, c.Millis, c.Periods, c.Throttled = "system.slice/kubelet.service", 10, 120, 118
 	}
-	starved := fared(s, 30*s, evidence.ProcessorUser{Pod: "batch/burner", PodUID: "b", Millis: 1900}, evidence.ProcessorUser{Group: "/user.slice", Millis: 1000},
-		evidence.ProcessorUser{Group: "/init.scope", Millis: 20})
+	starved := fared(s, 30*s, evidence.ProcessorUser{Pod: "batch/burner", PodUID: "b", Millis: 1900}, evidence.ProcessorUser{Group: "user.slice", Millis: 1000},
+		evidence.ProcessorUser{Group: "init.scope", Millis: 20})
 	unheard := func(p *evidence.Pod) {
 		p.Node.Ready = &evidence.NodeReady{Status: "Unknown", Reason: "NodeStatusUnknown", Asked: p.Time, Since: p.Time.Add(-10 * s), Transition: p.Time.Add(-10 * s)}
 		p.Node.Kubelet.Answers, p.Node.Kubelet.SilentSince = false, p.Time.Add(-30*s)
@@ -100,7 +100,7 @@ func TestKubeletLate(t *testing.T) {
 		}
 	}
 	v, _ := ptr(cause.Diagnose(awaited(61*s, starved))).Verdict()
-	if !strings.Contains(v.Message, "Most is used by pod batch/burner, cgroup \"/user.slice\"") {
+	if !strings.Contains(v.Message, "Most is used by pod batch/burner, cgroup user.slice") {
 		t.Error(v.Message)
 	}
 }

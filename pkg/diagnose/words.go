@@ -661,6 +661,9 @@ func processors(millis int64) said {
 	if millis == 0 {
 		return ""
 	}
+	if millis < 10 {
+		return said(fmt.Sprintf("0.%03d processors", millis))
+	}
 	return said(fmt.Sprintf("%d.%02d processors", millis/1000, millis%1000/10))
 }
 

@@ -11,7 +11,7 @@ type Processors struct {
 	// processor (/proc/PID/schedstat, Documentation/scheduler/sched-stats.rst). Both are 0 where the kernel does not tell.
 	Ran    time.Duration `json:"ran,omitempty"`
 	Waited time.Duration `json:"waited,omitempty"`
-	// Group is the path of the kubelet's control group, or of one above it, that was throttled most, Millis its quota in
+	// Group is the path of the kubelet's control group, or of one above it, below the top, that was throttled most, Millis its quota in
 	// thousandths of a processor, and Periods and Throttled are as in CPU. "" where none has a quota.
 	Group     string `json:"group,omitempty"`
 	Millis    int64  `json:"millis,omitempty"`

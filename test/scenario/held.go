@@ -12,12 +12,20 @@ import (
 // held lists the incidents in which somebody on the node holds what is left of a container
 // that has ended, and innocent ones that look like them.
 func held() []bed.Scenario {
-	return []bed.Scenario{stdioHeldOpen(), rootfsBusy(), rootfsUsed(), execOutlives(), execEnds()}
+	return []bed.Scenario{stdioHeldOpen(), rootfsBusy(), rootfsBusyElsewhere(), rootfsUsed(), rootfsUsedPrivately(), execOutlives(), execEnds()}
 }
 
 // hold is a shell script that starts a program on the node, with its PID in a file.
 func hold(redirect string) string {
 	return `setsid sh -c 'echo $$ >/run/scenario-'$NAME'.holder; exec sleep 100000' </dev/null ` + redirect + ` &
+until [ -s /run/scenario-$NAME.holder ]; do sleep 1; done
+`
+}
+
+// holdElsewhere is the same of a program in a mount namespace of its own, in the directory that the script has changed into. It is as in
+// a container with the propagation HostToContainer (slave) or None (private).
+func holdElsewhere(propagation string) string {
+	return `setsid unshare -m --propagation ` + propagation + ` sh -c 'echo $$ >/run/scenario-'$NAME'.holder; exec sleep 100000' </dev/null >/dev/null 2>&1 &
 until [ -s /run/scenario-$NAME.holder ]; do sleep 1; done
 `
 }
@@ -59,6 +67,30 @@ func rootfsBusy() bed.Scenario {
 		Want: bed.Want{
 			Cause: "RootfsUnmountBusy",
 			Says:  []string{"container main has exited", "sleep (PID", "its working directory", "EBUSY", "Fix: kill -TERM"},
+		},
+	}
+}
+
+// rootfsBusyElsewhere is the same of a program in a mount namespace of its own, as of a DaemonSet that reads logs, or traces.
+func rootfsBusyElsewhere() bed.Scenario {
+	s := rootfsBusy()
+	s.Name = "rootfs-busy-elsewhere"
+	s.Story = "a process in a mount namespace of its own, which the node's mounts are propagated to, is in the container's root file system, which the shim cannot unmount"
+	s.Break = bed.OnNode(findShim + "cd " + rootfs + "\n" + holdElsewhere("slave"))
+	s.Says = []string{"container main has exited", "sleep (PID", "its working directory, in a mount namespace of its own", "EBUSY", "Fix: kill -TERM"}
+	return s
+}
+
+// rootfsUsedPrivately is innocent: the kernel unmounts the node's mount whatever a copy is used for that does not go with it.
+func rootfsUsedPrivately() bed.Scenario {
+	return bed.Scenario{
+		Name:  "rootfs-used-privately",
+		Story: "innocent: a process in a mount namespace of its own, whose mounts are private, is in the container's root file system",
+		Fault: bed.Fault{
+			Pod:   victim(3, "drain", "0"),
+			Break: bed.OnNode(findShim + "cd " + rootfs + "\n" + holdElsewhere("private")),
+			Proof: `[ -e /proc/$(cat /run/scenario-$NAME.holder)/cwd ]`,
+			Heal:  letGo,
 		},
 	}
 }

@@ -36,7 +36,7 @@ func kubeletThrottled() bed.Scenario {
 		Want: bed.Want{
 			Cause:  "KubeletLate",
 			Family: "Throttled",
-			Says: []string{"the kubelet has not begun to stop the pod (status.observedGeneration): the CPU limit of its cgroup", "kubelet.service", "(0.00 processors) throttles it",
+			Says: []string{"the kubelet has not begun to stop the pod (status.observedGeneration): the CPU limit of its cgroup system.slice/kubelet.service (0.001 processors) throttles it",
 				"Seen: throttled the kubelet in at least three of four periods", "Fix: CPUQuota="},
 			Force: "no",
 		},
@@ -79,7 +79,7 @@ func kubeletStarved() bed.Scenario {
 		Want: bed.Want{
 			Cause:  "KubeletLate",
 			Family: "Starved",
-			Says: []string{"it gets no CPU time. Most is used by cgroup", "kubelet.service",
+			Says: []string{"it gets no CPU time. Most is used by cgroup system.slice/kubelet.service",
 				"Seen: waited for a CPU at least three times as long as they ran (schedstat)", "Fix: The kubelet then stops the pod by itself"},
 			Force: "no",
 		},
@@ -130,7 +130,7 @@ func watchLost() bed.Scenario {
 		Want: bed.Want{
 			Cause:  "KubeletLate",
 			Family: "WatchLost",
-			Says: []string{"WHOLE NODE", "nor any other pod deleted since", "It probably no longer hears of deletions",
+			Says: []string{"WHOLE NODE", "nor any other pod deleted since", "it probably no longer hears of deletions",
 				"Seen: Other pods of the node wait for the kubelet in the same way", "Fix: systemctl restart kubelet"},
 			Force: "no",
 		},

@@ -11,7 +11,7 @@ import (
 func sandboxes() []bed.Scenario {
 	return []bed.Scenario{
 		sandboxTraced(), sandboxDeleteFails(), sandboxRootfsBusy(),
-		netnsImmutable(), netnsImmutableOnce(), imageVolumeBusy(), imageVolumeUsed(),
+		netnsImmutable(), netnsImmutableOnce(), imageVolumeBusy(), imageVolumeBusyElsewhere(), imageVolumeUsed(),
 	}
 }
 
@@ -186,6 +186,16 @@ func imageVolumeBusy() bed.Scenario {
 			Says:  []string{"Cause: in phase Sandbox", "sleep (PID", "cannot unmount an image volume of the pod", "uses it (its working directory)", "EBUSY", "Seen: image-volumes", "Fix: kill -TERM"},
 		},
 	}
+}
+
+// imageVolumeBusyElsewhere is the same of a program in a mount namespace of its own.
+func imageVolumeBusyElsewhere() bed.Scenario {
+	s := imageVolumeBusy()
+	s.Name = "image-volume-busy-elsewhere"
+	s.Story = "a process in a mount namespace of its own, which the node's mounts are propagated to, is in an image volume of the pod, which containerd cannot unmount"
+	s.Break = bed.OnNode(intoImage + holdElsewhere("slave"))
+	s.Says = []string{"Cause: in phase Sandbox", "sleep (PID", "uses it (its working directory, in a mount namespace of its own)", "EBUSY", "Fix: kill -TERM"}
+	return s
 }
 
 // imageVolumeUsed is innocent: what uses the volume has exited before the kubelet's next try.

@@ -33,15 +33,15 @@ var KubeletLate = &diagnose.Rule{
 		Layer:     "kubelet",
 		WholeNode: true,
 		Title:     "the kubelet has not begun to stop the pod",
-		Message:   "the kubelet has not begun to stop the pod (status.observedGeneration): {why}",
+		Message:   "the kubelet has not begun to stop the pod (status.observedGeneration){why}",
 		Phrases: map[string][]diagnose.Choice{
 			"why": {
-				{Variant: throttled, Text: "the CPU limit of its cgroup {group} ({cpulimit}) throttles it"},
-				{Variant: short, Text: "the node is short of {scarce}"},
-				{Variant: starved, Text: "it gets no CPU time. Most is used by {users}"},
-				{Variant: starved, Text: "it gets no CPU time"},
-				{Variant: watchLost, Text: "nor any other pod deleted since {since}. It probably no longer hears of deletions"},
-				{Text: "the reason is not visible"},
+				{Variant: throttled, Text: ": the CPU limit of its cgroup {group} ({cpulimit}) throttles it"},
+				{Variant: short, Text: ": the node is short of {scarce}"},
+				{Variant: starved, Text: ": it gets no CPU time. Most is used by {users}"},
+				{Variant: starved, Text: ": it gets no CPU time"},
+				{Variant: watchLost, Text: ", nor any other pod deleted since {since}: it probably no longer hears of deletions"},
+				{Text: ", and the reason is not visible"},
 			},
 			"proof": {
 				{Variant: throttled, Text: "In the last 10 seconds or more, that limit throttled the kubelet in at least three of four periods (cpu.stat)"},
@@ -105,7 +105,7 @@ var KubeletLate = &diagnose.Rule{
 			return diagnose.Found(f)
 		}
 		if !mayHear(p) {
-			return diagnose.Result{}
+			return diagnose.Undecided(diagnose.Seen(p, diagnose.Late))
 		}
 		since, patience := fact.Latest(p.Deadline, fact.Unchanged(p)), fact.StepPatience(p)
 		if p.Time.Sub(since) < patience {

@@ -1,6 +1,8 @@
 package storage
 
 import (
+	"slices"
+
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose"
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose/fact"
 	"github.com/nodeagent-io/nodeagent/pkg/evidence"
@@ -25,6 +27,10 @@ var CSIVolumeRecordLost = &diagnose.Rule{
 		Message: "volume {volumes} cannot be unmounted: vol_data.json, the kubelet's record of its CSI driver, is missing or invalid{so}",
 		Phrases: map[string][]diagnose.Choice{
 			"so": {{Variant: unmounted, Text: ", and nothing is mounted there"}, {Text: ""}},
+			"norecord": {
+				{Variant: unmounted, Text: "All readings of a minute show the volume's directory, no mount in it, and no valid vol_data.json"},
+				{Text: "All readings of a minute show no valid vol_data.json beside that mount"},
+			},
 			"unmount": {{Text: "umount {hostmount}"}, {Text: "unmount the volume's mount point, which findmnt lists"}},
 		},
 		Meaning: "Beside the mount of each CSI volume the kubelet keeps a file, vol_data.json, with the name of the driver and of the volume. " +
@@ -35,7 +41,7 @@ var CSIVolumeRecordLost = &diagnose.Rule{
 			"Where nothing is mounted, the volume's directory is there all that time, and it is inferred: the kubelet removes the file just before that directory, and may have had it for another reason.",
 		Seen: []string{
 			"The volume is mounted at {mountpoint} (type {fstype})",
-			"All readings of a minute show no valid vol_data.json beside that mount",
+			"{norecord}",
 			"No process of the pod is left",
 		},
 		Remedy: "If the volume has a PersistentVolume, note its driver and volumeHandle (kubectl get pv -o yaml). Ask the volume's owner. " +
@@ -47,6 +53,15 @@ var CSIVolumeRecordLost = &diagnose.Rule{
 			"A force delete leaves the volume mounted.",
 		First: "note driver and volumeHandle of its PersistentVolume, if any (kubectl get pv -o yaml); ask the volume's owner; then see More",
 		Avoid: "rm -rf on its directory (deletes the volume's data)",
+		Families: []diagnose.Family{{
+			Name: unmounted,
+			Meaning: "Nothing is mounted at the volume's directory, as where its mount failed when the pod started, or somebody has unmounted it by hand. " +
+				"The kubelet still takes it for mounted, and fails at the missing record each time.",
+			First: "on the node: findmnt | grep {poduid} must show nothing; then systemctl restart kubelet (containers keep running)",
+			Remedy: "On the node, check once more that nothing is mounted below the pod's directory: findmnt | grep {poduid}. " +
+				"Then: systemctl restart kubelet. It forgets the volume, and the pod terminates; containers keep running. " +
+				"Check with the driver that the volume is detached from this node before another node uses it.",
+		}},
 	},
 	Check: func(p *fact.View) diagnose.Result {
 		if !settled(p) {
@@ -58,16 +73,26 @@ var CSIVolumeRecordLost = &diagnose.Rule{
 				return diagnose.Found(diagnose.Finding{Confidence: diagnose.Proved, Objects: diagnose.Objects{Volumes: []string{m.Volume}, Mount: diagnose.MountOf(p, m)}})
 			}
 		}
+		for i := range p.Volumes {
+			v := &p.Volumes[i]
+			mounted := func(m evidence.Mount) bool { return m.Volume == v.Name && m.Plugin == v.Plugin }
+			if !v.Block && lost(p, v) && !slices.ContainsFunc(p.Mounts, mounted) {
+				return diagnose.Found(diagnose.Finding{Confidence: diagnose.Inferred, Family: unmounted, Objects: diagnose.Objects{Volumes: []string{v.Name}, PodUID: p.RuntimeUID}})
+			}
+		}
 		return diagnose.Result{}
 	},
 }
 
+// unmounted is the family of a volume of which nothing is mounted, as where it could not be mounted when the pod started.
+const unmounted = "Unmounted"
+
 // recordLost reports whether a mount is that of a volume of which the kubelet has no record.
 func recordLost(p *fact.View, m *evidence.Mount) bool {
-	for i := range p.Volumes {
-		if v := &p.Volumes[i]; v.NoRecord && v.Name == m.Volume && v.Plugin == m.Plugin && fact.FailedUnmount(p, v) == nil {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(p.Volumes, func(v evidence.Volume) bool { return v.Name == m.Volume && v.Plugin == m.Plugin && lost(p, &v) })
+}
+
+// lost reports whether the kubelet has no record of a volume, and does not get as far as an attempt at it.
+func lost(p *fact.View, v *evidence.Volume) bool {
+	return v.NoRecord && fact.FailedUnmount(p, v) == nil
 }

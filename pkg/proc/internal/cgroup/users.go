@@ -71,8 +71,8 @@ func (w *walk) use(dir string) (uint64, bool) {
 	return n, ok
 }
 
-// Quotas returns what a process's group and those above it may use of the processors, by their paths; those without a
-// quota are left out. b is the process's file cgroup.
+// Quotas returns what a process's group and those above it may use of the processors, by their paths, as Used has them; those
+// without a quota are left out. b is the process's file cgroup.
 func (t *Tree) Quotas(b []byte) map[string]evidence.CPU {
 	c, ok := t.processors()
 	if !ok {
@@ -82,7 +82,7 @@ func (t *Tree) Quotas(b []byte) map[string]evidence.CPU {
 	out := make(map[string]evidence.CPU)
 	for dir := ownPath(b, c.version, "cpuacct"); dir != "/" && dir != ""; dir = path.Dir(dir) {
 		if cpu := w.readCPU(dir); cpu != nil && cpu.Millis > 0 {
-			out[dir] = *cpu
+			out[strings.TrimPrefix(dir, "/")] = *cpu
 		}
 	}
 	return out

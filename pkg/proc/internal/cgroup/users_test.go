@@ -40,8 +40,8 @@ func TestUsed(t *testing.T) {
 func TestQuotas(t *testing.T) {
 	const slice, unit = "/system.slice", "/system.slice/kubelet.service"
 	want := map[string]evidence.CPU{
-		unit:  {UsedMicros: 7, Periods: 40, Throttled: 39, Millis: 10},
-		slice: {UsedMicros: 9, Periods: 50, Throttled: 2, Millis: 2000},
+		unit[1:]:  {UsedMicros: 7, Periods: 40, Throttled: 39, Millis: 10},
+		slice[1:]: {UsedMicros: 9, Periods: 50, Throttled: 2, Millis: 2000},
 	}
 	root2, root1 := t.TempDir(), t.TempDir()
 	kerneltest.Tree(t, root2, map[string]string{
