@@ -135,6 +135,9 @@ func capture(ctx context.Context, o *hostOptions, kubeconfig, namespace, name st
 		return nil, err
 	}
 	defer reader.Close()
+	if _, err := reader.Proc.Locate(ctx); err != nil {
+		fmt.Fprintln(os.Stderr, "nodeagent:", err)
+	}
 	pods := podsOfNode(ctx, client, o.nodeName)
 	least, most, measured := client.Skew()
 	ask := agent.Ask(pods, time.Now().Add(most))

@@ -1,13 +1,14 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"crypto/sha256"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -36,12 +37,13 @@ func (o *hostOptions) addFlags(f *pflag.FlagSet) {
 	f.StringVar(&o.cgroup, "cgroup", "/sys/fs/cgroup", "path to the host's cgroup file system, v1 or v2")
 	f.StringVar(&o.fuse, "fuse-connections", "/sys/fs/fuse/connections", "path to the host's FUSE control file system")
 	f.StringVar(&o.blocks, "block-devices", "/sys/dev/block", "path to the block devices by number in sysfs, the container's own or the host's")
-	f.StringVar(&o.kubeletDir, "kubelet-dir", cmp.Or(os.Getenv("KUBELET_DIR"), "/var/lib/kubelet"),
-		"path to the kubelet's root directory on the host; only names and the kubelet's own records are read there, and no volume is opened (environment: KUBELET_DIR)")
+	f.StringVar(&o.kubeletDir, "kubelet-dir", os.Getenv("KUBELET_DIR"),
+		"path on the host to the kubelet's root directory (its --root-dir). Only names and the kubelet's own records are read there. "+
+			"If empty, the first of these that exists: "+strings.Join(proc.KubeletDirs, ", ")+" (environment: KUBELET_DIR)")
 	f.StringVar(&o.kubeletCert, "kubelet-cert-file", os.Getenv("KUBELET_CERT_FILE"),
 		"path on the host to the certificate that the kubelet has signed itself, never a file with a key; empty is pki/kubelet.crt in the kubelet's directory (environment: KUBELET_CERT_FILE)")
-	f.StringVar(&o.containerd, "containerd-socket", cmp.Or(os.Getenv("CONTAINERD_SOCKET"), "/run/containerd/containerd.sock"),
-		"path to containerd's socket (environment: CONTAINERD_SOCKET)")
+	f.StringVar(&o.containerd, "containerd-socket", os.Getenv("CONTAINERD_SOCKET"),
+		"path to containerd's socket. If empty, the first of these that exists on the host: "+strings.Join(cri.Sockets, ", ")+" (environment: CONTAINERD_SOCKET)")
 }
 
 // sealed is set in the agent's own container, by the manifest. Who may execute something there is root on the
@@ -89,7 +91,7 @@ func (o *hostOptions) open() (*node.Reader, *kubelet.Client, error) {
 	if self, err := os.Executable(); err == nil {
 		prober.Argv = []string{self, "probe"}
 	}
-	runtime, err := cri.Open(o.containerd)
+	runtime, err := cri.Open(o.sockets()...)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -98,16 +100,39 @@ func (o *hostOptions) open() (*node.Reader, *kubelet.Client, error) {
 		return nil, nil, fmt.Errorf("%w; set NODE_IP from the downward API (fieldRef: status.hostIP), or --node-ip", err)
 	}
 	client.NodeName = o.nodeName // a certificate may carry it instead of the address
-	client.Pin = func(ctx context.Context) ([sha256.Size]byte, error) {
-		return prober.Certificate(ctx, o.proc, cmp.Or(o.kubeletCert, filepath.Join(o.kubeletDir, "pki", "kubelet.crt")))
+	host := &proc.Host{
+		Proc: o.proc, Cgroup: o.cgroup, FUSE: o.fuse, Blocks: o.blocks, Places: o.kubeletDirs(), PodUID: os.Getenv("POD_UID"),
+		Containerd: runtime.Listener, Prober: prober,
 	}
-	return &node.Reader{
-		Name: o.nodeName,
-		Proc: &proc.Host{
-			Proc: o.proc, Cgroup: o.cgroup, FUSE: o.fuse, Blocks: o.blocks, KubeletDir: o.kubeletDir,
-			Containerd: runtime.Listener, Prober: prober,
-		},
-		Runtime: runtime,
-		Kubelet: client,
-	}, client, nil
+	client.Pin = func(ctx context.Context) ([sha256.Size]byte, error) {
+		if o.kubeletCert != "" {
+			return prober.Certificate(ctx, o.proc, o.kubeletCert)
+		}
+		dir, err := host.Locate(ctx)
+		if err != nil {
+			return [sha256.Size]byte{}, err
+		}
+		return prober.Certificate(ctx, o.proc, filepath.Join(dir, "pki", "kubelet.crt"))
+	}
+	return &node.Reader{Name: o.nodeName, Proc: host, Runtime: runtime, Kubelet: client}, client, nil
+}
+
+// sockets are where containerd's may be, as this process sees them.
+func (o *hostOptions) sockets() []string {
+	if o.containerd != "" {
+		return []string{o.containerd}
+	}
+	out := slices.Clone(cri.Sockets)
+	for i := range out {
+		out[i] = o.proc + cri.HostRoot + out[i]
+	}
+	return out
+}
+
+// kubeletDirs are what the kubelet's directory may be called on the host.
+func (o *hostOptions) kubeletDirs() []string {
+	if o.kubeletDir != "" {
+		return []string{o.kubeletDir}
+	}
+	return proc.KubeletDirs
 }

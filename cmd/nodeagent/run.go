@@ -49,7 +49,8 @@ func runCommand() *cobra.Command {
 		Long: `The DaemonSet runs this command on every node. It needs the host's PID namespace,
 the host's cgroup file system and containerd's socket; deploy/daemonset.yaml sets
 up all of them. It serves /metrics, /healthz (ok while the last round is recent) and
-/readyz (ok after the pods of the node were read from the API server).`,
+/readyz (ok after the pods of the node were read from the API server, and while containerd's socket
+and the kubelet's directory are found).`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := refuseSealed(cmd.Flags()); err != nil {
@@ -159,7 +160,7 @@ func (o *runOptions) run(ctx context.Context) error {
 		log.Error("reading what all pods share hangs; pods are read without it until it returns")
 	}
 
-	server := newServer(routes(a, watch, metrics))
+	server := newServer(routes(a, watch, reader.Blind, metrics))
 	go func() {
 		if err := server.Serve(newLimited(listener)); !errors.Is(err, http.ErrServerClosed) {
 			fail(fmt.Errorf("serve metrics: %w", err))
@@ -172,8 +173,10 @@ func (o *runOptions) run(ctx context.Context) error {
 
 	// Once, so that what was there when the agent started is missed when it is not.
 	first, cancel := context.WithTimeout(ctx, readWithin)
+	_, _ = reader.Proc.Locate(first)
 	reader.Round(first, node.Ask{})
 	cancel()
+	go keepLooking(ctx, reader, log)
 	go logHealth(ctx, kubelet.Check, log)
 	log.Info("watching the pods of the node", "node", o.host.nodeName, "version", version, "listen", listener.Addr().String())
 	a.Run(ctx)
@@ -184,6 +187,38 @@ func (o *runOptions) run(ctx context.Context) error {
 	}
 	log.Info("stopped")
 	return nil
+}
+
+// lookAgain is after how long what was not found on the node is looked for again: it may be there a moment later, as while the
+// node is set up.
+const lookAgain = 10 * time.Second
+
+// keepLooking looks for the kubelet's directory and containerd's socket until both are found, and says in the log what is missing.
+func keepLooking(ctx context.Context, reader *node.Reader, log *slog.Logger) {
+	said := ""
+	for {
+		err := reader.Blind()
+		if err == nil {
+			break
+		}
+		if err.Error() != said {
+			said = err.Error()
+			log.Error("causes that need it cannot be found, and the agent is not ready", "error", err)
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(lookAgain):
+		}
+		limited, cancel := context.WithTimeout(ctx, readWithin)
+		if _, err := reader.Proc.Locate(limited); err != nil {
+			log.Debug("the kubelet's directory is still not found", "error", err)
+		}
+		cancel()
+	}
+	if said != "" {
+		log.Info("containerd's socket and the kubelet's directory are found")
+	}
 }
 
 // logHealth says in the log when the kubelet's health is not known: nothing else shows it,
@@ -304,7 +339,7 @@ func newServer(handler http.Handler) *http.Server {
 	return s
 }
 
-func routes(a *agent.Agent, watch *kube.Watch, metrics *report.Metrics) http.Handler {
+func routes(a *agent.Agent, watch *kube.Watch, blind func() error, metrics *report.Metrics) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", metrics.Handler())
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
@@ -317,6 +352,10 @@ func routes(a *agent.Agent, watch *kube.Watch, metrics *report.Metrics) http.Han
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
 		if !watch.Synced() {
 			http.Error(w, "the pods of this node have not been read from the API server yet", http.StatusServiceUnavailable)
+			return
+		}
+		if err := blind(); err != nil {
+			http.Error(w, err.Error(), http.StatusServiceUnavailable)
 			return
 		}
 		fmt.Fprintln(w, "ok")

@@ -64,7 +64,7 @@ func (r *Runtime) Health(ctx context.Context) evidence.ContainerdService {
 	}
 	switch verdict {
 	case answered:
-		r.answered = true
+		r.answered.Store(true)
 	case refused:
 		s.Refused, s.Asked, s.RefusedSince = true, now, r.service.RefusedSince
 		if s.RefusedSince.IsZero() {
@@ -121,9 +121,9 @@ func (r *Runtime) ask(ctx context.Context, s *evidence.ContainerdService) (outco
 	case err == nil || errdefs.IsNotFound(err):
 		return answered, nil
 	case silent(err):
-		return unanswered, fmt.Errorf("containerd at %s answers, but has not read from its metadata database within %s", r.socket, r.health)
+		return unanswered, fmt.Errorf("containerd at %s answers, but has not read from its metadata database within %s", r.at(), r.health)
 	}
-	return failed, fmt.Errorf("containerd at %s cannot read its metadata database: %w", r.socket, err)
+	return failed, fmt.Errorf("containerd at %s cannot read its metadata database: %w", r.at(), err)
 }
 
 // version returns containerd's version, as in v2.4.2.
@@ -138,23 +138,23 @@ func (c *connection) version(ctx context.Context) (string, error) {
 // explain returns what the failure of the first request means.
 func (r *Runtime) explain(ctx context.Context, c *connection, err error) (outcome, error) {
 	switch dial := c.dialError(); {
-	case errors.Is(dial, syscall.ECONNREFUSED), errors.Is(dial, syscall.ENOENT) && r.answered:
-		return refused, fmt.Errorf("nothing listens on containerd's socket %s; see systemctl status containerd", r.socket)
+	case errors.Is(dial, syscall.ECONNREFUSED), errors.Is(dial, syscall.ENOENT) && r.answered.Load():
+		return refused, fmt.Errorf("nothing listens on containerd's socket %s; see systemctl status containerd", r.at())
 	case errors.Is(dial, syscall.ENOENT):
 		// containerd has started the container that this runs in.
-		return failed, fmt.Errorf("there is no socket %s; set --containerd-socket to the path at which nodeagent sees containerd's", r.socket)
+		return failed, r.noSocket()
 	case errors.Is(dial, syscall.EAGAIN):
-		return unanswered, fmt.Errorf("containerd at %s accepts no connections: its queue is full", r.socket)
+		return unanswered, fmt.Errorf("containerd at %s accepts no connections: its queue is full", r.at())
 	case dial != nil:
 		return failed, fmt.Errorf("connect to containerd: %w", dial)
 	case silent(err):
-		return unanswered, fmt.Errorf("containerd at %s has not answered within %s", r.socket, r.health)
+		return unanswered, fmt.Errorf("containerd at %s has not answered within %s", r.at(), r.health)
 	case errdefs.IsNotImplemented(err):
-		return failed, fmt.Errorf("%s belongs to %s, not to containerd; set --containerd-socket to containerd's (nodeagent reads no other runtime)", r.socket, whose(ctx, c))
+		return failed, fmt.Errorf("%s belongs to %s, not to containerd; set --containerd-socket to containerd's (nodeagent reads no other runtime)", r.at(), whose(ctx, c))
 	case errdefs.IsUnavailable(err):
-		return failed, fmt.Errorf("%s is not the socket of a running containerd: %w", r.socket, err)
+		return failed, fmt.Errorf("%s is not the socket of a running containerd: %w", r.at(), err)
 	}
-	return failed, fmt.Errorf("ask containerd at %s for its version: %w", r.socket, err)
+	return failed, fmt.Errorf("ask containerd at %s for its version: %w", r.at(), err)
 }
 
 // whose returns who else serves gRPC on the socket.

@@ -144,7 +144,7 @@ func TestHealthRefused(t *testing.T) {
 func TestHealthRefusedBeforeAnyAnswer(t *testing.T) {
 	socket := filepath.Join(shortDir(t), "s.sock")
 	r, _ := open(t, socket, long)
-	if got := r.Health(context.Background()); got.Refused || got.Attempts != 0 || !strings.Contains(got.Error, "there is no socket "+socket) {
+	if got := r.Health(context.Background()); got.Refused || got.Attempts != 0 || !strings.HasPrefix(got.Error, evidence.NotFound) || !strings.Contains(got.Error, "there is no "+socket) || r.Blind() == nil {
 		t.Errorf("no socket: %+v", got) // as likely a path that is not mounted as a containerd that is down
 	}
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: socket})
@@ -153,8 +153,30 @@ func TestHealthRefusedBeforeAnyAnswer(t *testing.T) {
 	}
 	l.SetUnlinkOnClose(false)
 	_ = l.Close()
-	if got := r.Health(context.Background()); !got.Refused {
+	if got := r.Health(context.Background()); !got.Refused || r.Blind() != nil {
 		t.Errorf("a socket without a listener: %+v", got)
+	}
+}
+
+// Of several sockets the first one that is there is asked, until one has answered. It is that one then, whatever becomes of it.
+func TestSocketIsFound(t *testing.T) {
+	dir := shortDir(t)
+	first, second := filepath.Join(dir, "1.sock"), filepath.Join(dir, "2.sock")
+	r, _ := open(t, filepath.Join(dir, "proc", "1", "root", "0.sock"), long)
+	r.sockets = append(r.sockets, first, second)
+	if got := r.Health(context.Background()); r.Blind() == nil || !strings.Contains(got.Error, "/0.sock, "+first+", "+second) || strings.Contains(got.Error, "root") {
+		t.Fatalf("none: %+v", got)
+	}
+	s := newServer()
+	stop := s.serveAt(t, second, nil)
+	if got := r.Health(context.Background()); got.Error != "" || r.Blind() != nil {
+		t.Fatalf("the second: %+v", got)
+	}
+	other := newServer()
+	other.serveAt(t, first, nil)
+	stop()
+	if got := r.Health(context.Background()); !got.Refused || !strings.Contains(got.Error, second) || r.Blind() != nil {
+		t.Errorf("the second has ended: %+v", got)
 	}
 }
 

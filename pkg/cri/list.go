@@ -124,11 +124,11 @@ func (r *Runtime) listError(what string, err error) error {
 	err = native(err)
 	switch {
 	case silent(err):
-		return fmt.Errorf("containerd at %s has not listed %s within %s", r.socket, what, r.read)
+		return fmt.Errorf("containerd at %s has not listed %s within %s", r.at(), what, r.read)
 	case errdefs.IsNotImplemented(err):
-		return fmt.Errorf("the CRI plugin of containerd at %s is off; look for cri in disabled_plugins of its configuration", r.socket)
+		return fmt.Errorf("the CRI plugin of containerd at %s is off; look for cri in disabled_plugins of its configuration", r.at())
 	}
-	return fmt.Errorf("list %s of containerd at %s: %w", what, r.socket, err)
+	return fmt.Errorf("list %s of containerd at %s: %w", what, r.at(), err)
 }
 
 func containerState(s runtimeapi.ContainerState) evidence.ContainerState {

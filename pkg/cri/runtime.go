@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -37,7 +39,8 @@ const (
 // A Runtime is the containerd of this node. Its methods may be called side by
 // side, and return when their context ends.
 type Runtime struct {
-	socket   string
+	sockets  []string               // where containerd's may be
+	socket   atomic.Pointer[string] // the one that has answered, or that was dialled last
 	now      func() time.Time
 	health   time.Duration // the deadlines, shorter in tests
 	read     time.Duration
@@ -49,8 +52,8 @@ type Runtime struct {
 
 	asking   sync.Mutex // held while the health is asked for, for health at most
 	service  evidence.ContainerdService
-	asked    time.Time // when service is from
-	answered bool      // containerd has answered at least once
+	asked    time.Time   // when service is from
+	answered atomic.Bool // containerd has answered at least once
 
 	listing sync.Mutex // held while the lists are asked for
 	lists   []evidence.List
@@ -81,17 +84,26 @@ type connection struct {
 // errClosed is the error of every request after Close.
 var errClosed = errors.New("the connection to containerd is closed")
 
-// Open prepares to read the containerd that listens on the socket, an absolute
+// Sockets are where distributions have containerd's socket: K3s and RKE2; k0s; most; MicroK8s. The first one that is there is taken: beside K3s
+// another containerd may run, as docker's.
+var Sockets = []string{
+	"/run/k3s/containerd/containerd.sock", "/run/k0s/containerd.sock", "/run/containerd/containerd.sock", "/var/snap/microk8s/common/run/containerd.sock",
+}
+
+// Open prepares to read the containerd that listens on the first socket that is there, each an absolute
 // path with or without unix:// before it. It does not connect: Health returns
 // the error when there is no containerd, or another runtime.
-func Open(socket string) (*Runtime, error) {
-	path := strings.TrimPrefix(socket, "unix://")
-	if !filepath.IsAbs(path) {
-		return nil, fmt.Errorf("containerd's socket %q is not an absolute path; it is usually /run/containerd/containerd.sock", socket)
-	}
+func Open(sockets ...string) (*Runtime, error) {
 	r := &Runtime{
-		socket: path, now: time.Now,
+		now:    time.Now,
 		health: healthDeadline, read: readDeadline, task: taskDeadline, requests: newRequests(),
+	}
+	for _, socket := range sockets {
+		path := strings.TrimPrefix(socket, "unix://")
+		if !filepath.IsAbs(path) {
+			return nil, fmt.Errorf("containerd's socket %q is not an absolute path; it is usually /run/containerd/containerd.sock", socket)
+		}
+		r.sockets = append(r.sockets, path)
 	}
 	c, err := r.dial()
 	if err != nil {
@@ -100,6 +112,60 @@ func Open(socket string) (*Runtime, error) {
 	r.conn = c
 	return r, nil
 }
+
+// choose returns the socket to ask: when none has answered yet the first one that is there, else the last.
+func (r *Runtime) choose() string {
+	if s := r.socket.Load(); s != nil && r.answered.Load() {
+		return *s
+	}
+	i := slices.IndexFunc(r.sockets, isSocket)
+	if i < 0 {
+		i = len(r.sockets) - 1
+	}
+	r.socket.Store(&r.sockets[i])
+	return r.sockets[i]
+}
+
+// isSocket reports whether there is a socket of that name.
+func isSocket(name string) bool {
+	info, err := os.Stat(name)
+	return err == nil && info.Mode().Type() == os.ModeSocket
+}
+
+// Blind returns why nothing can be read: there is no socket, and there has never been one. nil when there is.
+func (r *Runtime) Blind() error {
+	if r.answered.Load() || slices.ContainsFunc(r.sockets, isSocket) {
+		return nil
+	}
+	return r.noSocket()
+}
+
+func (r *Runtime) noSocket() error {
+	var all []string
+	for _, s := range r.sockets {
+		all = append(all, onHost(s))
+	}
+	return fmt.Errorf("%scontainerd's socket: there is no %s; set --containerd-socket to the path at which nodeagent sees it", evidence.NotFound, strings.Join(all, ", "))
+}
+
+// at names the socket for an operator.
+func (r *Runtime) at() string {
+	if s := r.socket.Load(); s != nil {
+		return onHost(*s)
+	}
+	return onHost(r.sockets[0])
+}
+
+// onHost returns what a path is called on the host that leads there through its first process.
+func onHost(name string) string {
+	if i := strings.Index(name, HostRoot+"/"); i >= 0 {
+		return name[i+len(HostRoot):]
+	}
+	return name
+}
+
+// HostRoot is below /proc the root directory of the host's first process.
+const HostRoot = "/1/root"
 
 // Close ends the connection. Requests that wait for an answer return.
 func (r *Runtime) Close() error {
@@ -158,11 +224,11 @@ func (r *Runtime) renew() (*connection, error) {
 // dial makes a connection that connects when it is first used.
 func (r *Runtime) dial() (*connection, error) {
 	c := new(connection)
-	conn, err := grpc.NewClient("unix://"+r.socket, append(r.requests.onlyReads(),
+	conn, err := grpc.NewClient("passthrough:///containerd", append(r.requests.onlyReads(),
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
 			c.answered.Store(false)
-			conn, err := new(net.Dialer).DialContext(ctx, "unix", r.socket)
+			conn, err := new(net.Dialer).DialContext(ctx, "unix", r.choose())
 			if err == nil {
 				r.listener.Store(listenerOf(conn))
 			}
@@ -173,12 +239,12 @@ func (r *Runtime) dial() (*connection, error) {
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(defaults.DefaultMaxRecvMsgSize)),
 	)...)
 	if err != nil {
-		return nil, fmt.Errorf("containerd's socket %s: %w", r.socket, err)
+		return nil, fmt.Errorf("containerd's socket %s: %w", r.at(), err)
 	}
 	c.ClientConn, c.cri = conn, runtimeapi.NewRuntimeServiceClient(conn)
 	if c.containerd, err = client.NewWithConn(conn); err != nil {
 		_ = conn.Close()
-		return nil, fmt.Errorf("containerd's socket %s: %w", r.socket, err)
+		return nil, fmt.Errorf("containerd's socket %s: %w", r.at(), err)
 	}
 	return c, nil
 }

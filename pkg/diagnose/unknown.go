@@ -2,6 +2,7 @@ package diagnose
 
 import (
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/nodeagent-io/nodeagent/pkg/diagnose/fact"
@@ -15,7 +16,7 @@ var Unrecognised = &Rule{
 	Doc: Doc{
 		Layer:   "unknown",
 		Title:   "stuck, and no known cause matches",
-		Message: "{state}{leftovers}{unheld}{awaited}{unseen}{inside}{disagree}{starved}",
+		Message: "{state}{leftovers}{unheld}{awaited}{unseen}{nosocket}{nodir}{inside}{disagree}{starved}",
 		Seen: []string{
 			"Ruled out: {ruledout}",
 			"{unreadtoo}",
@@ -37,6 +38,8 @@ var Unrecognised = &Rule{
 				{Variant: readingHangs, Text: ". nodeagent's own reading of the pod hangs in the kernel; other programs may hang there too"},
 				{Text: ". Not read in full: {unread}"}, {Text: ""},
 			},
+			"nosocket":  {{Variant: noSocket, Text: ". nodeagent has not found containerd's socket on this node (--containerd-socket)"}, {Text: ""}},
+			"nodir":     {{Variant: noKubeletDir, Text: ". nodeagent has not found the kubelet's directory on this node (--kubelet-dir)"}, {Text: ""}},
 			"unreadtoo": {{Variant: readingHangs, Text: "Not read in full: {unread}"}, {Text: ""}}, // else the message says it
 			"inside":    {{Text: ". nodeagent cannot see inside its runtime {runtimes}"}, {Text: ""}},
 			"disagree":  {{Text: ". Container states disagree: {views}"}, {Text: ""}},
@@ -109,7 +112,8 @@ var Unrecognised = &Rule{
 // and onlyObject the family of those of which nothing but the object can be left.
 // otherRuntime is the family of those of which the containers run under another runtime than runc, notBegun of those that the
 // kubelet has not begun to stop, by their status, noHolder of those of which a volume is not unmounted and nobody is seen to use it, and
-// readingHangs of those of which a reading has not returned.
+// readingHangs of those of which a reading has not returned. noSocket and noKubeletDir are the variants for an agent that has not found
+// what it reads.
 const (
 	doneOnNode   = "Done"
 	onlyObject   = "OnlyObject"
@@ -117,6 +121,8 @@ const (
 	readingHangs = "ReadingHangs"
 	notBegun     = "NotBegun"
 	noHolder     = "NoHolder"
+	noSocket     = "NoSocket"
+	noKubeletDir = "NoKubeletDir"
 )
 
 // deletesFiles is for how long the kubelet may be busy with the files of a volume without that being seen, as with a single
@@ -178,6 +184,12 @@ func unknown(p *fact.View, at Phase, looked *search, notRead []Unknown, force *F
 	}
 	if !p.Unreturned.IsZero() {
 		f.Variants = append(f.Variants, readingHangs)
+	}
+	if strings.HasPrefix(p.Missing[evidence.Containerd], evidence.NotFound) {
+		f.Variants = append(f.Variants, noSocket)
+	}
+	if strings.HasPrefix(p.Missing[evidence.Mounts], evidence.NotFound) {
+		f.Variants = append(f.Variants, noKubeletDir)
 	}
 	f.node = p.Node.Name
 	Unrecognised.Doc.say(&f)

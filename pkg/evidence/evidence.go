@@ -603,6 +603,10 @@ type ShimTask struct {
 	ExcusedAt time.Time `json:"excusedAt,omitzero"`
 }
 
+// NotFound is what the reason begins with of a source that is missing because the agent has not found it on the node, as where a distribution
+// has it elsewhere.
+const NotFound = "not found: "
+
 // A Node is what the pod's verdict needs to know of its node.
 type Node struct {
 	// Time is when the reading of the node began, and Read when it had ended. Pods

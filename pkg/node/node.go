@@ -10,6 +10,7 @@ package node
 
 import (
 	"context"
+	"errors"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -107,6 +108,8 @@ type Runtime interface {
 	// Requests returns how often containerd was asked for what.
 	Requests() map[string]uint64
 	Close() error
+	// Blind returns why nothing of it can be read, as where its socket is not found; nil when it can, or could.
+	Blind() error
 }
 
 // A Kubelet tells of the kubelet's health and of what is seen on its port, and
@@ -160,6 +163,9 @@ const (
 // Hanging reports whether the reading of what the pods share was given up and has
 // not returned.
 func (r *Reader) Hanging() bool { return r.state.Load() == givenUp }
+
+// Blind returns why the agent sees next to nothing of the node: the kubelet's directory, or containerd's socket, is not where it looks for it.
+func (r *Reader) Blind() error { return errors.Join(r.Proc.Blind(), r.Runtime.Blind()) }
 
 // Close ends the helper process and the connections. It does not wait for what
 // hangs.

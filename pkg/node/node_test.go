@@ -55,6 +55,8 @@ func (r *runtime) Lists(context.Context) []evidence.List { return nil }
 
 func (r *runtime) Requests() map[string]uint64 { return nil }
 
+func (r *runtime) Blind() error { return nil }
+
 func (r *runtime) Close() error { return nil }
 
 // newReader returns the reader of a node with a kubelet, process 9, and a pod of

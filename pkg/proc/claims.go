@@ -21,7 +21,7 @@ func (r *Round) ReadClaims(ctx context.Context) (*Claims, error) {
 	if r.Prober == nil {
 		return nil, errNoProber
 	}
-	all, sockets, err := r.Prober.Claims(ctx, r.Proc, r.KubeletDir)
+	all, sockets, err := r.Prober.Claims(ctx, r.Proc, r.kubelet)
 	if err != nil {
 		return nil, err
 	}

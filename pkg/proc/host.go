@@ -28,8 +28,12 @@ type Host struct {
 	FUSE   string // the host's /sys/fs/fuse/connections; "" when there is none
 	Blocks string // the host's /sys/dev/block; "" when there is none
 	// KubeletDir is the kubelet's root directory, /var/lib/kubelet, as it is
-	// called in the host's mountinfo, which shows it without links.
+	// called in the host's mountinfo, which shows it without links; "" while Locate has not found it.
 	KubeletDir string
+	// Places are where it may be, by names in which there may be links.
+	Places []string
+	// PodUID is that of the agent's own pod, "" outside of one.
+	PodUID string
 	// Containerd returns the PID of the process that listens on the socket of the kubelet's containerd,
 	// and when that was seen, with a reading of the monotonic clock; 0 when that is not known. It is asked
 	// on a node of several containerds. nil is allowed.
@@ -41,6 +45,7 @@ type Host struct {
 	groups cgroup.Tree
 	// searched is the process after which the next search for programs that scan files begins.
 	searched   atomic.Int64
+	located    atomic.Pointer[string] // the kubelet's directory
 	processors processorWindow
 }
 
@@ -103,6 +108,9 @@ func (r *Round) ReadPod(ctx context.Context, p *evidence.Pod) {
 		}
 		if host.Cut {
 			p.Lack(evidence.Mounts, fmt.Sprintf("the host's mountinfo was read as far as its first %d mounts: it is too long", len(host.Lines)))
+		}
+		if why := r.unlocated(); why != "" {
+			p.Lack(evidence.Mounts, why)
 		}
 		p.Mounts, p.Devices = r.mounts.PodMounts(host, uid), r.mounts.PodDevices(host, uid)
 		for i := range p.Mounts {

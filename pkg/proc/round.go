@@ -24,6 +24,7 @@ import (
 // make a new one for the next look.
 type Round struct {
 	*Host
+	kubelet string // the kubelet's directory, "" while it is not known
 
 	mounts mount.View
 	crowd  atomic.Int64 // tasks of the pods that have more than fewTasks
@@ -69,8 +70,10 @@ func (r *Round) admits(tasks int) bool {
 
 // Round returns a new round. It reads nothing yet.
 func (h *Host) Round() *Round {
+	dir := h.kubeletDir()
 	return &Round{
 		Host:    h,
+		kubelet: dir,
 		byComm:  newShared[map[string]*[]int](),
 		plugins: newShared[plugins](),
 
@@ -88,7 +91,7 @@ func (h *Host) Round() *Round {
 
 		placed: make(map[string]*mount.Line),
 		pipes:  newWalk[pipeUser](),
-		mounts: mount.View{Proc: h.Proc, FUSE: h.FUSE, KubeletDir: filepath.Clean(h.KubeletDir), Blocks: h.Blocks},
+		mounts: mount.View{Proc: h.Proc, FUSE: h.FUSE, KubeletDir: filepath.Clean(dir), Blocks: h.Blocks},
 		pids: sync.OnceValues(func() ([]int, error) {
 			r, err := kernfile.Open(h.Proc)
 			if err != nil {

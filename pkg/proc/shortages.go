@@ -50,7 +50,10 @@ func (r *Round) ReadKubeletShortages(ctx context.Context) ([]evidence.Shortage, 
 		return nil, err
 	}
 	defer files.Close()
-	return r.ofService(ctx, files, r.KubeletDir, KubeletNames...)
+	if r.kubelet == "" {
+		return nil, errors.New(r.unlocated())
+	}
+	return r.ofService(ctx, files, r.kubelet, KubeletNames...)
 }
 
 // ofService returns the limits that a service has used up, and what the file system of its directory lacks; none when

@@ -18,7 +18,7 @@ func (r *Round) PodDirs(ctx context.Context) ([]string, error) {
 	if r.Prober == nil {
 		return nil, errNoProber
 	}
-	return r.Prober.Pods(ctx, r.Proc, r.KubeletDir)
+	return r.Prober.Pods(ctx, r.Proc, r.kubelet)
 }
 
 // readVolumes fills in what is left of the pod's volumes, and who uses their mounts.
@@ -28,7 +28,12 @@ func (r *Round) readVolumes(ctx context.Context, files *kernfile.Reader, p *evid
 		p.Lack(evidence.Holders, errNoProber.Error())
 		return
 	}
-	dirs, sockets, found, err := r.Prober.Volumes(ctx, r.Proc, r.KubeletDir, uid, namesOfDevices(p)...)
+	if why := r.unlocated(); why != "" {
+		p.Lack(evidence.Volumes, why)
+		p.Lack(evidence.Holders, why)
+		return
+	}
+	dirs, sockets, found, err := r.Prober.Volumes(ctx, r.Proc, r.kubelet, uid, namesOfDevices(p)...)
 	if err != nil {
 		p.Lack(evidence.Volumes, fmt.Sprintf("list the directories of the pod's volumes: %v", err))
 	}
@@ -79,7 +84,7 @@ func (r *Round) readEmptyDirs(ctx context.Context, p *evidence.Pod, uid string) 
 		return
 	}
 	open, err := r.emptyDirs.get(ctx, func() ([]probe.OpenEmptyDir, error) {
-		saw, err := r.Prober.EmptyDirs(ctx, r.Proc, k, k.Owner, r.KubeletDir)
+		saw, err := r.Prober.EmptyDirs(ctx, r.Proc, k, k.Owner, r.kubelet)
 		return saw.EmptyDirs, err
 	})
 	if err != nil {

@@ -262,10 +262,10 @@ func lastDeleted(p *View, v *evidence.Volume) time.Time {
 
 // VolumesLeft reports whether the kubelet fails to take a volume of the pod down, of
 // which nothing may be mounted any more. A directory alone does not tell: one that a
-// kubelet has forgotten holds nothing up.
+// kubelet has forgotten holds nothing up, and the pod's control group is removed then.
 func VolumesLeft(p *View) bool {
 	for i := range p.Volumes {
-		if FailedUnmountAfter(p, &p.Volumes[i], p.UnchangedSince) != nil {
+		if v := &p.Volumes[i]; v.NoRecord && !v.Block && len(p.Cgroups) > 0 || FailedUnmountAfter(p, v, p.UnchangedSince) != nil {
 			return true
 		}
 	}

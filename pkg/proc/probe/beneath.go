@@ -133,7 +133,16 @@ func inRoot(root int, name string) (int, error) {
 	if !unserved(err) {
 		return fd, err
 	}
-	var way []string // names of which none is a link
+	way, err := follow(root, name)
+	if err != nil {
+		return -1, err
+	}
+	return openBelow(root, way)
+}
+
+// follow returns where a name leads when the links in it are followed so: names of which none is a link, at least one.
+func follow(root int, name string) ([]string, error) {
+	var way []string
 	todo := strings.Split(name, "/")
 	for links := 0; len(todo) > 0; {
 		n := todo[0]
@@ -148,12 +157,12 @@ func inRoot(root int, name string) (int, error) {
 		target, err := linkBelow(root, append(way, n))
 		switch {
 		case err != nil:
-			return -1, err
+			return nil, err
 		case target == "":
 			way = append(way, n)
 			continue
 		case links == mostLinks:
-			return -1, unix.ELOOP
+			return nil, unix.ELOOP
 		}
 		links++
 		if strings.HasPrefix(target, "/") {
@@ -164,7 +173,7 @@ func inRoot(root int, name string) (int, error) {
 	if len(way) == 0 {
 		way = []string{"."}
 	}
-	return openBelow(root, way)
+	return way, nil
 }
 
 // linkBelow returns what a link leads to, "" for what is none.

@@ -42,7 +42,7 @@ func refuseOpenat2(errno string) error {
 // What is read of the kubelet's directory is the same where there is no openat2.
 func TestWithoutOpenat2(t *testing.T) {
 	for name, errno := range map[string]unix.Errno{"ENOSYS": unix.ENOSYS, "EPERM": unix.EPERM} {
-		cmd := exec.Command("/proc/self/exe", "-test.v", "-test.run", "^(TestVolumes|TestPods|TestClaims|TestCertificate|TestStore|TestNothingIsFollowed|TestInRoot|TestOpenat2IsRefused).*$")
+		cmd := exec.Command("/proc/self/exe", "-test.v", "-test.run", "^(TestVolumes|TestPods|TestPlaces|TestClaims|TestCertificate|TestStore|TestNothingIsFollowed|TestInRoot|TestOpenat2IsRefused).*$")
 		cmd.Env = append(os.Environ(), refuses+"="+strconv.Itoa(int(errno)))
 		out, err := cmd.CombinedOutput()
 		if err != nil || !strings.Contains(string(out), "--- PASS: TestOpenat2IsRefused") || !strings.Contains(string(out), "--- PASS: TestVolumes") {

@@ -26,6 +26,8 @@ type request struct {
 	Pod string `json:"pod,omitempty"`
 	// File is a name in Dir.
 	File string `json:"file,omitempty"`
+	// Places are directories of which the kubelet's is looked for.
+	Places []string `json:"places,omitempty"`
 	// Devices are the names of the block devices of CSI drivers that the pod has mounted.
 	Devices []string `json:"devices,omitempty"`
 	// Pipes are the inodes of the pipes that a writer is looked for of.
@@ -60,6 +62,7 @@ const (
 	pods    What = "pods"    // the directories of all pods
 	claims  What = "claims"  // the resource claims that the kubelet has had prepared
 
+	places      What = "places"      // which of some directories is the kubelet's
 	certificate What = "certificate" // the fingerprint of the kubelet's certificate
 
 	emptyDirs What = "emptydirs" // the emptyDir volumes of which the kubelet has a directory open
@@ -142,6 +145,8 @@ type Seen struct {
 	// reports whether the pod has a directory.
 	Volumes []volumeDirs `json:"volumes,omitempty"`
 	Sockets []string     `json:"sockets,omitempty"`
+	// Place is the kubelet's directory, with no link in its name.
+	Place string `json:"place,omitempty"`
 	// Certificate is the SHA-256 of a certificate.
 	Certificate []byte   `json:"certificate,omitempty"`
 	Pods        []string `json:"pods,omitempty"`

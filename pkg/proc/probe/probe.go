@@ -69,6 +69,9 @@ func (p *probe) run() {
 	case claims:
 		p.claims()
 		return
+	case places:
+		p.places()
+		return
 	case certificate:
 		p.certificate()
 		return

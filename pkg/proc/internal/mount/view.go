@@ -173,6 +173,12 @@ func (v *View) PodMounts(host *Table, uid string) []evidence.Mount {
 	return out
 }
 
+// Knows reports whether the host has a mount below the directory of a pod.
+func (v *View) Knows(host *Table, uid string) bool {
+	v.pods.once.Do(func() { v.index(host) })
+	return len(v.pods.lines[uid]) > 0
+}
+
 // PodDevices returns the host's mounts by which a pod is given block devices. Their
 // names end with the pod's UID.
 func (v *View) PodDevices(host *Table, uid string) []evidence.Mount {
